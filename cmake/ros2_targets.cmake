@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+# What every directory uses to name its targets: ros2_library, ros2_program, ros2_test, ros2_fuzz.
+
+find_package(PkgConfig REQUIRED)
+find_package(Threads REQUIRED)
+pkg_check_modules(OPENSSL REQUIRED IMPORTED_TARGET openssl>=3.0)
+pkg_check_modules(GRPC REQUIRED IMPORTED_TARGET grpc gpr)
+pkg_check_modules(PROTOBUFC REQUIRED IMPORTED_TARGET libprotobuf-c>=1.4)
+pkg_check_modules(SQLITE REQUIRED IMPORTED_TARGET sqlite3>=3.35)
+pkg_check_modules(YAML REQUIRED IMPORTED_TARGET yaml-0.1)
+pkg_check_modules(JANSSON REQUIRED IMPORTED_TARGET jansson)
+pkg_check_modules(URING REQUIRED IMPORTED_TARGET liburing>=2.3)
+pkg_check_modules(ISAL REQUIRED IMPORTED_TARGET libisal)
+pkg_check_modules(VERBS IMPORTED_TARGET libibverbs librdmacm)
+if(ROS2_TESTS)
+	pkg_check_modules(CMOCKA REQUIRED IMPORTED_TARGET cmocka)
+endif()
+
+add_library(ros2_flags INTERFACE)
+target_include_directories(ros2_flags INTERFACE ${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR})
+target_compile_definitions(ros2_flags INTERFACE _GNU_SOURCE ROS2_VERSION="${PROJECT_VERSION}")
+target_compile_options(ros2_flags INTERFACE
+	-Wall -Wextra -Wno-unused-parameter -Wvla -Wpointer-arith -Wwrite-strings
+	-fno-strict-aliasing -fstack-protector-strong -fno-omit-frame-pointer
+	-ffile-prefix-map=${CMAKE_SOURCE_DIR}/=
+	$<$<COMPILE_LANGUAGE:C>:-Wstrict-prototypes -Wmissing-prototypes -Wold-style-definition>)
+if(ROS2_WERROR)
+	target_compile_options(ros2_flags INTERFACE -Werror)
+endif()
+if(ROS2_SANITIZE)
+	target_compile_options(ros2_flags INTERFACE -fsanitize=${ROS2_SANITIZE}
+		-fno-sanitize-recover=all)
+	target_link_options(ros2_flags INTERFACE -fsanitize=${ROS2_SANITIZE})
+endif()
+if(ROS2_FUZZ)
+	target_compile_options(ros2_flags INTERFACE -fsanitize=fuzzer-no-link)
+endif()
+
+# ros2_library(NAME SOURCES a.c b.c [PUBLIC lib ...] [PRIVATE lib ...])
+function(ros2_library name)
+	cmake_parse_arguments(L "" "" "SOURCES;PUBLIC;PRIVATE" ${ARGN})
+	add_library(${name} STATIC ${L_SOURCES})
+	target_link_libraries(${name} PUBLIC ros2_flags ${L_PUBLIC} PRIVATE ${L_PRIVATE})
+endfunction()
+
+# ros2_program(NAME SOURCES main.c LIBS lib ...): lands in build/<preset>/bin
+function(ros2_program name)
+	cmake_parse_arguments(P "NO_INSTALL" "" "SOURCES;LIBS" ${ARGN})
+	add_executable(${name} ${P_SOURCES})
+	target_link_libraries(${name} PRIVATE ros2_flags ${P_LIBS})
+	if(NOT P_NO_INSTALL)
+		install(TARGETS ${name} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+	endif()
+endfunction()
+
+# ros2_test(NAME SOURCES a.c LIBS lib ... [LABELS unit] [TIMEOUT seconds]): a cmocka program.
+# Labels: unit, quick (both run by `tests/run --quick`), integration, fuzz, slow.
+function(ros2_test name)
+	cmake_parse_arguments(T "" "TIMEOUT" "SOURCES;LIBS;LABELS" ${ARGN})
+	if(NOT T_LABELS)
+		set(T_LABELS unit)
+	endif()
+	if(NOT T_TIMEOUT)
+		set(T_TIMEOUT 120)
+	endif()
+	add_executable(${name} ${T_SOURCES})
+	set_target_properties(${name} PROPERTIES
+		RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+	target_link_libraries(${name} PRIVATE ros2_flags ${T_LIBS} PkgConfig::CMOCKA)
+	add_test(NAME ${name} COMMAND ${name})
+	set_tests_properties(${name} PROPERTIES LABELS "${T_LABELS}" TIMEOUT ${T_TIMEOUT}
+		SKIP_RETURN_CODE 77 ENVIRONMENT "CMOCKA_MESSAGE_OUTPUT=TAP"
+		WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+endfunction()
+
+# ros2_script_test(NAME SCRIPT path [LABELS integration] [TIMEOUT seconds]): a script that prints TAP.
+# It gets ROS2_BIN (the binaries) and ROS2_SRC (the source tree).
+function(ros2_script_test name)
+	cmake_parse_arguments(T "" "TIMEOUT;SCRIPT" "LABELS" ${ARGN})
+	if(NOT T_LABELS)
+		set(T_LABELS integration)
+	endif()
+	if(NOT T_TIMEOUT)
+		set(T_TIMEOUT 300)
+	endif()
+	add_test(NAME ${name} COMMAND ${CMAKE_SOURCE_DIR}/${T_SCRIPT})
+	set_tests_properties(${name} PROPERTIES LABELS "${T_LABELS}" TIMEOUT ${T_TIMEOUT}
+		SKIP_RETURN_CODE 77
+		ENVIRONMENT "ROS2_BIN=${CMAKE_BINARY_DIR}/bin;ROS2_SRC=${CMAKE_SOURCE_DIR};ROS2_TESTBIN=${CMAKE_BINARY_DIR}/tests"
+		WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+endfunction()
+
+# ros2_fuzz(NAME SOURCES f.c CORPUS dir LIBS lib ...): f.c defines LLVMFuzzerTestOneInput. With
+# ROS2_FUZZ it is a libFuzzer program; otherwise a driver replays every file of the corpus as a test.
+function(ros2_fuzz name)
+	cmake_parse_arguments(F "" "CORPUS" "SOURCES;LIBS" ${ARGN})
+	if(ROS2_FUZZ)
+		add_executable(${name} ${F_SOURCES})
+		target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+	else()
+		add_executable(${name} ${F_SOURCES} ${CMAKE_SOURCE_DIR}/tests/fuzz/replay.c)
+	endif()
+	set_target_properties(${name} PROPERTIES
+		RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+	target_link_libraries(${name} PRIVATE ros2_flags ${F_LIBS})
+	target_compile_options(${name} PRIVATE -Wno-missing-prototypes)
+	if(ROS2_FUZZ)
+		add_test(NAME ${name} COMMAND ${name} -runs=0 ${CMAKE_SOURCE_DIR}/${F_CORPUS})
+	else()
+		add_test(NAME ${name} COMMAND ${name} ${CMAKE_SOURCE_DIR}/${F_CORPUS})
+	endif()
+	set_tests_properties(${name} PROPERTIES LABELS "fuzz;unit" TIMEOUT 120)
+endfunction()
+
+function(ros2_feature_summary)
+	message(STATUS "")
+	message(STATUS "ros2 ${PROJECT_VERSION}: ${CMAKE_BUILD_TYPE}, ${CMAKE_C_COMPILER_ID} ${CMAKE_C_COMPILER_VERSION}")
+	message(STATUS "  sanitizers   ${ROS2_SANITIZE}")
+	message(STATUS "  tests        ${ROS2_TESTS} (fuzz targets: ${ROS2_FUZZ})")
+	message(STATUS "  grpc core    ${GRPC_grpc_VERSION}")
+	message(STATUS "  transports   tcp (shm, verbs: not in this version)")
+	message(STATUS "  engines      mem, file (io_uring ${URING_VERSION})")
+	message(STATUS "")
+endfunction()

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The control-plane event loop: one thread owns it and everything that hangs on it; other threads only
+ * loop_post(). epoll for descriptors, a heap for timers on CLOCK_BOOTTIME, an eventfd for posts.
+ * Invariants: (1) callbacks run on the owner thread, one at a time; (2) posts run in order; (3) the post
+ * queue is bounded, except loop_post_urgent, whose callers bound themselves (completions of admitted work).
+ */
+#ifndef ROS2_COMMON_LOOP_H
+#define ROS2_COMMON_LOOP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct loop;
+
+typedef void (*loop_fn)(void *arg);
+
+struct loop_opts {
+	const char *name;  /* borrowed: until loop_free; the thread's name */
+	size_t post_max;   /* 0 = 65536 */
+};
+
+int loop_new(const struct loop_opts *opts, struct loop **ret);
+/* After loop_run has returned (or if it never ran). Pending posts are run first; timers are dropped. */
+void loop_free(struct loop *l);
+/* Runs on the calling thread, which becomes the owner, until loop_stop. 0, or negative errno. */
+int loop_run(struct loop *l);
+/* Any thread: loop_run returns after the current callback and the posts made before. */
+void loop_stop(struct loop *l);
+/* Starts a thread that runs loop_run; loop_thread_join after loop_stop. */
+int loop_thread_start(struct loop *l);
+int loop_thread_join(struct loop *l);
+bool loop_is_owner(const struct loop *l);
+void loop_assert_owner(const struct loop *l);
+
+/* Any thread. 0, or -EBUSY when the queue is full, -ESHUTDOWN after loop_stop. */
+int loop_post(struct loop *l, loop_fn fn, void *arg);
+/* Any thread. As loop_post, without the bound and also accepted after loop_stop (run by loop_free). */
+void loop_post_urgent(struct loop *l, loop_fn fn, void *arg);
+/* Owner, or any other thread: runs fn on the owner and waits for it. Runs it at once on the owner. */
+int loop_call(struct loop *l, loop_fn fn, void *arg);
+
+/* Timers: owner thread only; embedded in their owner; a zeroed struct is a stopped timer. */
+struct loop_timer {
+	uint64_t deadline_ns; /* CLOCK_BOOTTIME */
+	loop_fn fn;
+	void *arg;
+	struct loop *loop;    /* NULL when stopped */
+	size_t heap_index;
+};
+/* (Re)arms: fires once at @deadline_ns (boottime); one in the past fires on the next turn. */
+int loop_timer_at(struct loop *l, struct loop_timer *t, uint64_t deadline_ns, loop_fn fn, void *arg);
+int loop_timer_in_ms(struct loop *l, struct loop_timer *t, uint64_t ms, loop_fn fn, void *arg);
+void loop_timer_stop(struct loop_timer *t);
+
+/* Descriptors: owner thread only. @events are EPOLLIN/EPOLLOUT; level-triggered. */
+struct loop_fd {
+	int fd;
+	uint32_t events;
+	void (*fn)(void *arg, uint32_t revents);
+	void *arg;
+	struct loop *loop; /* NULL when not added */
+};
+int loop_fd_add(struct loop *l, struct loop_fd *f, int fd, uint32_t events,
+		void (*fn)(void *arg, uint32_t revents), void *arg);
+int loop_fd_mod(struct loop_fd *f, uint32_t events);
+/* Does not close the descriptor. */
+void loop_fd_del(struct loop_fd *f);
+
+/* Blocks SIGINT and SIGTERM for the whole process and calls fn(arg) on the owner when one arrives. Call it
+ * before any thread is started. SIGHUP goes to @hup if not NULL. SIGPIPE is ignored. */
+int loop_signals(struct loop *l, loop_fn term, loop_fn hup, void *arg);
+#endif
