@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a storage engine offers the data plane. Control operations may block: the data plane calls them from its control
+ * workers, never from a reactor. Data operations are asynchronous, per reactor, in batches: submit, submit, kick, poll.
+ * An engine does no rights checks of its own, but keeps every name below the namespace root whatever the path says.
+ */
+#ifndef ROS2_DATAPLANE_ENGINE_H
+#define ROS2_DATAPLANE_ENGINE_H
+
+#include "common/err.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/uio.h>
+
+struct engine;         /* one Engine document at one agent */
+struct engine_ns;      /* one namespace root */
+struct engine_file;    /* one open object; reference-counted by the data plane: closed only at zero in flight */
+struct engine_reactor; /* one engine x one reactor: its ring, its registered buffers */
+
+enum engine_open_flags {
+	ENGINE_READ = 1,
+	ENGINE_WRITE = 2,
+	ENGINE_CREATE = 4,
+	ENGINE_EXCLUSIVE = 8,
+	ENGINE_TRUNCATE = 16,
+};
+
+enum engine_file_type { ENGINE_REGULAR = 1, ENGINE_DIRECTORY = 2, ENGINE_OTHER = 3 };
+
+struct engine_attr {
+	enum engine_file_type type;
+	uint64_t size, mtime_unix_ns, blocks_512;
+	uint32_t mode;
+};
+
+struct engine_dirent {
+	char name[256];
+	enum engine_file_type type;
+};
+
+struct engine_config {
+	const char *name;     /* of the Engine document */
+	const char *root;     /* file: absolute directory */
+	uint64_t size_bytes;  /* mem: capacity */
+	bool null_mode;       /* mem: reads give what is there, writes are dropped (benchmarks) */
+	uint32_t io_features; /* file: ENGINE_IO_* to leave out, for tests of the fallbacks */
+};
+
+enum engine_io_features { ENGINE_IO_NO_URING = 1, ENGINE_IO_NO_DEFER = 2, ENGINE_IO_NO_DIRECT = 4,
+			  ENGINE_IO_NO_FIXED = 8 };
+
+enum engine_op { ENGINE_OP_READ = 1, ENGINE_OP_WRITE, ENGINE_OP_FLUSH };
+
+/* Embedded in the data plane's request. The engine owns it from submit to done. */
+struct engine_io {
+	struct engine_file *file; /* borrowed: until done */
+	enum engine_op op;
+	uint64_t offset;
+	uint32_t len;
+	void *buf;                /* a slot, or part of one */
+	int buf_index;            /* index in engine_reactor_opts.buffers, -1 when not one of them */
+	/* @res: bytes done (short only at end of file) or negative errno. Called from poll on the reactor's thread. -EREMOTEIO
+	 * for a write whose outcome is unknown. */
+	void (*done)(struct engine_io *io, int64_t res);
+	uint64_t priv[4];         /* the engine's own, while it owns the io */
+};
+
+struct engine_reactor_opts {
+	uint32_t depth;              /* most operations in flight */
+	const struct iovec *buffers; /* memory the data plane will use again and again (slots); borrowed: until reactor_free */
+	uint32_t n_buffers;
+};
+
+/* Paths: relative to the namespace root, NUL-terminated, '/'-separated, not empty except for "" = the root itself (stat, readdir).
+ * Errors: negative errno with words; -ENOENT, -EEXIST, -ENOTDIR, -EISDIR, -ENOTEMPTY, -EMEDIUMTYPE (not a regular file), -ELIBBAD
+ * (a path that leaves the root, crosses a mount or a magic link), -ENOSPC, -EIO. */
+struct engine_ops {
+	const char *type; /* "file", "mem" */
+	int (*create)(const struct engine_config *c, struct engine **ret, struct ros2_err *err);
+	void (*destroy)(struct engine *e);
+
+	/* Control: any thread but a reactor; may block; may run concurrently. */
+	/* Makes the directory when it is missing. */
+	int (*ns_open)(struct engine *e, const char *path, struct engine_ns **ret, struct ros2_err *err);
+	void (*ns_close)(struct engine_ns *ns);
+	int (*open)(struct engine_ns *ns, const char *path, uint32_t flags, uint32_t mode,
+		    struct engine_file **ret, struct engine_attr *attr, struct ros2_err *err);
+	void (*close)(struct engine_file *f);
+	int (*stat)(struct engine_ns *ns, const char *path, struct engine_attr *ret, struct ros2_err *err);
+	int (*fstat)(struct engine_file *f, struct engine_attr *ret, struct ros2_err *err);
+	/* Up to @max entries after @cookie (0 = start); *next = 0 at the end. Never "." or "..". */
+	int (*readdir)(struct engine_ns *ns, const char *path, uint64_t cookie, struct engine_dirent *out,
+		       uint32_t max, uint32_t *ret_n, uint64_t *next, struct ros2_err *err);
+	int (*mkdir)(struct engine_ns *ns, const char *path, uint32_t mode, struct ros2_err *err);
+	int (*unlink)(struct engine_ns *ns, const char *path, struct ros2_err *err);
+	int (*rmdir)(struct engine_ns *ns, const char *path, struct ros2_err *err);
+	int (*rename)(struct engine_ns *ns, const char *from, const char *to, struct ros2_err *err);
+	int (*truncate)(struct engine_file *f, uint64_t size, struct ros2_err *err);
+	int (*fsync)(struct engine_file *f, struct ros2_err *err);
+
+	/* Data: the reactor's thread only. */
+	int (*reactor_new)(struct engine *e, const struct engine_reactor_opts *o,
+			   struct engine_reactor **ret, struct ros2_err *err);
+	void (*reactor_free)(struct engine_reactor *r); /* with nothing in flight */
+	/* Becomes readable when poll has something to do; -1 when poll must be called each turn while in_flight > 0. */
+	int (*event_fd)(struct engine_reactor *r);
+	/* 0 = owned by the engine until done; -EAGAIN = full (depth). Never calls done itself. */
+	int (*submit)(struct engine_reactor *r, struct engine_io *io);
+	/* Hands what was submitted to the kernel or device: at most one system call. */
+	int (*kick)(struct engine_reactor *r);
+	/* Calls done for up to @max finished ios; returns how many. */
+	uint32_t (*poll)(struct engine_reactor *r, uint32_t max);
+	uint32_t (*in_flight)(const struct engine_reactor *r);
+	/* Payload bytes copied by this process (not by the kernel) so far. */
+	uint64_t (*copied_bytes)(const struct engine_reactor *r);
+};
+
+extern const struct engine_ops engine_mem_ops;
+extern const struct engine_ops engine_file_ops;
+/* NULL for an unknown type. */
+const struct engine_ops *engine_ops_find(const char *type);
+#endif

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The TCP data transport between a tenant's library and the agent, version 1: the one place that tells its layout.
+ * Little-endian. Every message is a 64-byte header followed by payload_len bytes. docs/wire.md is generated from the
+ * names here and checked against them; a change needs a new version and a page in docs/decisions/.
+ *
+ *   agent  -> tenant  CHALLENGE  payload wire_challenge                      at once after accept
+ *   tenant -> agent   HELLO      payload wire_hello                          within 10 s of OpenSession
+ *   agent  -> tenant  WELCOME    payload wire_welcome                        or NAK and close
+ *   tenant -> agent   READ       handle, offset, length, key, address        key: where the agent writes
+ *   agent  -> tenant  DATA       key, address, generation, offset (within the request), payload; then COMPLETE
+ *   tenant -> agent   WRITE      handle, offset, length, key, address; payload of exactly length bytes when
+ *                                WIRE_F_INLINE (length <= WIRE_INLINE_MAX), else none and the agent sends
+ *   agent  -> tenant  PULL       request id, key, address, generation, offset, length: answered, in the order asked, by
+ *   tenant -> agent   DATA       the same fields, payload of exactly length bytes
+ *   tenant -> agent   FLUSH      handle: data written before is durable when it completes (fdatasync)
+ *   agent  -> tenant  COMPLETE   request id, status, length = bytes done; gives one credit back
+ *   agent  -> tenant  NAK        request id, status: a violation; counted; payload: words (UTF-8, <= 256 bytes)
+ *   both              BYE        no more requests; the peer drains and closes
+ *   both              PING/PONG  request id echoed
+ *
+ * Rules: (1) a request id is chosen by the tenant and must not be in flight already; (2) at most `credits` requests are
+ * in flight; one more is a violation; (3) a receiver checks magic, version, header CRC, reserved bits and payload_len
+ * before anything else, and a failure there ends the connection; (4) every DATA the tenant receives is checked against
+ * its own region table before a byte lands; (5) a key is valid only on the connection it was issued for.
+ */
+#ifndef ROS2_DATAPLANE_WIRE_H
+#define ROS2_DATAPLANE_WIRE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+#define WIRE_ASSERT(c, m) static_assert(c, m)
+#else
+#define WIRE_ASSERT(c, m) _Static_assert(c, m)
+#endif
+
+#define WIRE_MAGIC       0x57324f52u /* "RO2W" in memory order */
+#define WIRE_VERSION     1
+#define WIRE_HEADER_LEN  64
+#define WIRE_NONCE_LEN   32
+#define WIRE_MAC_LEN     32
+#define WIRE_SECRET_LEN  32
+#define WIRE_INLINE_MAX  (16u * 1024)
+#define WIRE_IO_MAX      (1024u * 1024) /* length of one READ or WRITE */
+#define WIRE_WORDS_MAX   256u
+#define WIRE_CREDITS_MAX 1024u
+#define WIRE_HELLO_MS    10000u
+
+enum wire_opcode {
+	WIRE_CHALLENGE = 1,
+	WIRE_HELLO = 2,
+	WIRE_WELCOME = 3,
+	WIRE_READ = 16,
+	WIRE_WRITE = 17,
+	WIRE_FLUSH = 18,
+	WIRE_DATA = 32,
+	WIRE_PULL = 33,
+	WIRE_COMPLETE = 34,
+	WIRE_NAK = 35,
+	WIRE_PING = 48,
+	WIRE_PONG = 49,
+	WIRE_BYE = 50,
+};
+
+enum wire_flag {
+	WIRE_F_INLINE = 1u << 0,      /* WRITE: the payload follows */
+	WIRE_F_LAST = 1u << 1,        /* DATA: the last of this request */
+	WIRE_F_PAYLOAD_CRC = 1u << 8, /* reserved, must be 0 in version 1 */
+	WIRE_F_TLS = 1u << 9,         /* reserved, must be 0 in version 1 */
+};
+#define WIRE_F_KNOWN (WIRE_F_INLINE | WIRE_F_LAST)
+
+struct wire_header {
+	uint32_t magic;
+	uint8_t version;
+	uint8_t opcode;
+	uint16_t flags;
+	uint64_t request_id;
+	uint64_t handle;
+	uint64_t offset;
+	uint64_t address;
+	uint32_t length;
+	uint32_t key;
+	uint32_t generation;
+	uint32_t payload_len;
+	uint16_t status;   /* common/status.h */
+	uint16_t reserved; /* 0 */
+	uint32_t header_crc; /* CRC32C of the 60 bytes before it */
+};
+WIRE_ASSERT(sizeof(struct wire_header) == WIRE_HEADER_LEN, "header is 64 bytes");
+WIRE_ASSERT(offsetof(struct wire_header, request_id) == 8, "request_id");
+WIRE_ASSERT(offsetof(struct wire_header, handle) == 16, "handle");
+WIRE_ASSERT(offsetof(struct wire_header, offset) == 24, "offset");
+WIRE_ASSERT(offsetof(struct wire_header, address) == 32, "address");
+WIRE_ASSERT(offsetof(struct wire_header, length) == 40, "length");
+WIRE_ASSERT(offsetof(struct wire_header, key) == 44, "key");
+WIRE_ASSERT(offsetof(struct wire_header, generation) == 48, "generation");
+WIRE_ASSERT(offsetof(struct wire_header, payload_len) == 52, "payload_len");
+WIRE_ASSERT(offsetof(struct wire_header, status) == 56, "status");
+WIRE_ASSERT(offsetof(struct wire_header, header_crc) == 60, "header_crc");
+
+struct wire_challenge {
+	uint8_t agent_nonce[WIRE_NONCE_LEN];
+};
+
+/* proof = HMAC-SHA256(secret, "ros2-wire-1 tenant\0" || session_uid || agent_nonce || tenant_nonce) */
+struct wire_hello {
+	uint8_t session_uid[16];
+	uint8_t tenant_nonce[WIRE_NONCE_LEN];
+	uint8_t proof[WIRE_MAC_LEN];
+};
+WIRE_ASSERT(sizeof(struct wire_hello) == 80, "hello");
+
+/* proof = HMAC-SHA256(secret, "ros2-wire-1 agent\0" || session_uid || agent_nonce || tenant_nonce) */
+struct wire_welcome {
+	uint8_t proof[WIRE_MAC_LEN];
+	uint32_t credits;
+	uint32_t max_io;
+	uint32_t max_inline;
+	uint32_t reserved;
+};
+WIRE_ASSERT(sizeof(struct wire_welcome) == 48, "welcome");
+
+#define WIRE_LABEL_TENANT "ros2-wire-1 tenant"
+#define WIRE_LABEL_AGENT  "ros2-wire-1 agent"
+#endif
