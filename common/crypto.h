@@ -17,7 +17,8 @@
 
 /* Ends the process when the kernel gives no random bytes. */
 void crypto_random(void *p, size_t n);
-/* A cheap, buffered, fork-unsafe source for key bytes on the data path: one per thread, seeded from the kernel. */
+/* A cheap, buffered, fork-unsafe source for key bytes on the data path: one per thread, seeded from
+ * the kernel. */
 uint32_t crypto_random_u32(void);
 bool crypto_equal(const void *a, const void *b, size_t n);
 void crypto_wipe(void *p, size_t n);
@@ -30,9 +31,10 @@ struct crypto_span {
 /* Hash of the concatenation. */
 void crypto_sha256v(const struct crypto_span *parts, size_t n_parts, uint8_t out[SHA256_LEN]);
 void crypto_hmac_sha256v(const void *key, size_t key_len, const struct crypto_span *parts,
-			 size_t n_parts, uint8_t out[SHA256_LEN]);
+                         size_t n_parts, uint8_t out[SHA256_LEN]);
 
-/* Ed25519 (RFC 8032). A key pair is created by crypto_sign_key_new or read from a PKCS#8 PEM file. */
+/* Ed25519 (RFC 8032). A key pair is created by crypto_sign_key_new or read from a PKCS#8 PEM file.
+ */
 struct crypto_sign_key;
 int crypto_sign_key_new(struct crypto_sign_key **ret, struct ros2_err *err);
 int crypto_sign_key_load(const char *path, struct crypto_sign_key **ret, struct ros2_err *err);
@@ -41,9 +43,9 @@ int crypto_sign_key_save(const struct crypto_sign_key *k, const char *path, stru
 void crypto_sign_key_free(struct crypto_sign_key *k);
 void crypto_sign_key_public(const struct crypto_sign_key *k, uint8_t out[ED25519_PUB_LEN]);
 int crypto_sign(const struct crypto_sign_key *k, const void *p, size_t n,
-		uint8_t out[ED25519_SIG_LEN]);
+                uint8_t out[ED25519_SIG_LEN]);
 bool crypto_verify(const uint8_t pub[ED25519_PUB_LEN], const void *p, size_t n,
-		   const uint8_t sig[ED25519_SIG_LEN]);
+                   const uint8_t sig[ED25519_SIG_LEN]);
 
 /* CRC32C (Castagnoli), as in RFC 3720 B.4: crc32c("123456789") == 0xe3069283. */
 uint32_t crypto_crc32c(const void *p, size_t n);
@@ -53,6 +55,6 @@ size_t crypto_base64_len(size_t n); /* with the NUL */
 void crypto_base64(const void *p, size_t n, char *out);
 /* -EBADMSG on anything that is not canonical. *ret_len <= out_max. */
 int crypto_base64_decode(const char *s, size_t n, void *out, size_t out_max, size_t *ret_len);
-void crypto_hex(const void *p, size_t n, char *out); /* 2n + 1 bytes */
+void crypto_hex(const void *p, size_t n, char *out);       /* 2n + 1 bytes */
 int crypto_hex_decode(const char *s, void *out, size_t n); /* exactly 2n digits, else -EBADMSG */
 #endif

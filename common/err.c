@@ -5,7 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static void fill(struct ros2_err *err, int code, enum ros2_status status, const char *fmt, va_list ap)
+static void fill(struct ros2_err *err, int code, enum ros2_status status, const char *fmt,
+                 va_list ap)
 {
 	char words[sizeof(err->msg)];
 

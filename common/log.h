@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Operational log to stderr: one line per event, "time level component: words". Logging is not auditing.
- * Library code does not log above debug; the function that decides the outcome logs, once. Keys, secrets
- * and payload never appear here. Anything a tenant can trigger goes through log_limited.
+ * Operational log to stderr: one line per event, "time level component: words". Logging is not
+ * auditing. Library code does not log above debug; the function that decides the outcome logs,
+ * once. Keys, secrets and payload never appear here. Anything a tenant can trigger goes through
+ * log_limited.
  */
 #ifndef ROS2_COMMON_LOG_H
 #define ROS2_COMMON_LOG_H
@@ -20,7 +21,8 @@ bool log_enabled(enum log_level level);
 void log_write(enum log_level level, const char *component, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 
-/* One per call site that a tenant can trigger: passes 10 lines a second, then counts what it swallowed. */
+/* One per call site that a tenant can trigger: passes 10 lines a second, then counts what it
+ * swallowed. */
 struct log_limit {
 	uint64_t window_start_ns;
 	uint32_t passed, swallowed;

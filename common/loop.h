@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The control-plane event loop: one thread owns it and everything that hangs on it; other threads only
- * loop_post(). epoll for descriptors, a heap for timers on CLOCK_BOOTTIME, an eventfd for posts.
- * Invariants: (1) callbacks run on the owner thread, one at a time; (2) posts run in order; (3) the post
- * queue is bounded, except loop_post_urgent, whose callers bound themselves (completions of admitted work).
+ * The control-plane event loop: one thread owns it and everything that hangs on it; other threads
+ * only loop_post(). epoll for descriptors, a heap for timers on CLOCK_BOOTTIME, an eventfd for
+ * posts. Invariants: (1) callbacks run on the owner thread, one at a time; (2) posts run in order;
+ * (3) the post queue is bounded, except loop_post_urgent, whose callers bound themselves
+ * (completions of admitted work).
  */
 #ifndef ROS2_COMMON_LOOP_H
 #define ROS2_COMMON_LOOP_H
@@ -17,12 +18,15 @@ struct loop;
 typedef void (*loop_fn)(void *arg);
 
 struct loop_opts {
-	const char *name;  /* borrowed: until loop_free; the thread's name */
-	size_t post_max;   /* 0 = 65536 */
+	const char *name; /* borrowed: until loop_free; the thread's name */
+	size_t post_max;  /* 0 = 65536 */
 };
 
 int loop_new(const struct loop_opts *opts, struct loop **ret);
-/* After loop_run has returned (or if it never ran). Pending posts are run first; timers are dropped. */
+/* The maker owns the loop until loop_run or loop_thread_start; then the thread that runs it; after
+ * loop_thread_join or in loop_free the caller. So timers and descriptors may be set up before the
+ * loop runs. loop_free: after loop_run has returned (or if it never ran). Pending posts are run
+ * first; timers are dropped. */
 void loop_free(struct loop *l);
 /* Runs on the calling thread, which becomes the owner, until loop_stop. 0, or negative errno. */
 int loop_run(struct loop *l);
@@ -36,21 +40,25 @@ void loop_assert_owner(const struct loop *l);
 
 /* Any thread. 0, or -EBUSY when the queue is full, -ESHUTDOWN after loop_stop. */
 int loop_post(struct loop *l, loop_fn fn, void *arg);
-/* Any thread. As loop_post, without the bound and also accepted after loop_stop (run by loop_free). */
+/* Any thread. As loop_post, without the bound and also accepted after loop_stop (run by loop_free).
+ */
 void loop_post_urgent(struct loop *l, loop_fn fn, void *arg);
-/* Owner, or any other thread: runs fn on the owner and waits for it. Runs it at once on the owner. */
+/* Owner, or any other thread: runs fn on the owner and waits for it. Runs it at once on the owner.
+ * Errors as loop_post: fn has not run then. The loop must be running, or about to. */
 int loop_call(struct loop *l, loop_fn fn, void *arg);
 
 /* Timers: owner thread only; embedded in their owner; a zeroed struct is a stopped timer. */
 struct loop_timer {
-	uint64_t deadline_ns; /* CLOCK_BOOTTIME */
+	uint64_t deadline_ns; /* CLOCK_BOOTTIME; never before the turn that armed it */
+	uint64_t order;       /* ties fire in the order of arming */
 	loop_fn fn;
 	void *arg;
-	struct loop *loop;    /* NULL when stopped */
+	struct loop *loop; /* NULL when stopped */
 	size_t heap_index;
 };
 /* (Re)arms: fires once at @deadline_ns (boottime); one in the past fires on the next turn. */
-int loop_timer_at(struct loop *l, struct loop_timer *t, uint64_t deadline_ns, loop_fn fn, void *arg);
+int loop_timer_at(struct loop *l, struct loop_timer *t, uint64_t deadline_ns, loop_fn fn,
+                  void *arg);
 int loop_timer_in_ms(struct loop *l, struct loop_timer *t, uint64_t ms, loop_fn fn, void *arg);
 void loop_timer_stop(struct loop_timer *t);
 
@@ -63,12 +71,14 @@ struct loop_fd {
 	struct loop *loop; /* NULL when not added */
 };
 int loop_fd_add(struct loop *l, struct loop_fd *f, int fd, uint32_t events,
-		void (*fn)(void *arg, uint32_t revents), void *arg);
+                void (*fn)(void *arg, uint32_t revents), void *arg);
 int loop_fd_mod(struct loop_fd *f, uint32_t events);
 /* Does not close the descriptor. */
 void loop_fd_del(struct loop_fd *f);
 
-/* Blocks SIGINT and SIGTERM for the whole process and calls fn(arg) on the owner when one arrives. Call it
- * before any thread is started. SIGHUP goes to @hup if not NULL. SIGPIPE is ignored. */
+/* Blocks SIGINT and SIGTERM for the whole process and calls fn(arg) on the owner when one arrives.
+ * Call it before any thread is started, once per process. SIGHUP goes to @hup if not NULL. SIGPIPE
+ * is ignored. The signals stay blocked after loop_free; a child process must unblock them before
+ * exec. */
 int loop_signals(struct loop *l, loop_fn term, loop_fn hup, void *arg);
 #endif

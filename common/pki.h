@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * X.509 for the trust domain (SPIFFE X.509-SVID): certificate authorities, requests, issuing and verifying.
- * Keys are ECDSA P-256 in PKCS#8 PEM; private keys are made where they are used and never travel.
- * All functions: any thread; no global state.
+ * X.509 for the trust domain (SPIFFE X.509-SVID): certificate authorities, requests, issuing and
+ * verifying. Keys are ECDSA P-256 in PKCS#8 PEM; private keys are made where they are used and
+ * never travel. All functions: any thread; no global state.
  */
 #ifndef ROS2_COMMON_PKI_H
 #define ROS2_COMMON_PKI_H
@@ -18,23 +18,27 @@
 /* Makes a key at @path (0600), atomically, never over an existing file (-EEXIST). */
 int pki_key_create(const char *path, struct ros2_err *err);
 
-/* A self-signed CA (when @issuer_* are NULL) or an intermediate with pathlen 0. Writes @cert_path. */
+/* A self-signed CA (when @issuer_* are NULL) or an intermediate with pathlen 0. Writes @cert_path.
+ */
 struct pki_ca_opts {
 	const char *common_name;
-	const char *trust_domain;   /* URI SAN spiffe://TRUST_DOMAIN (X509-SVID 2, signing certificates) */
-	const char *key_path;       /* exists */
-	const char *cert_path;      /* written, 0644 */
+	const char *trust_domain; /* URI SAN spiffe://TRUST_DOMAIN (X509-SVID 2, signing
+	                             certificates) */
+	const char *key_path;     /* exists */
+	const char *cert_path;    /* written, 0644 */
 	const char *issuer_cert_path, *issuer_key_path; /* NULL: self-signed */
 	uint64_t lifetime_s;
 };
 int pki_ca_create(const struct pki_ca_opts *o, struct ros2_err *err);
 
-/* PEM certificate request for the key at @key_path, with a URI SAN hint (may be NULL). *ret_pem malloc'd. */
+/* PEM certificate request for the key at @key_path, with a URI SAN hint (may be NULL). *ret_pem
+ * malloc'd. */
 int pki_csr_create(const char *key_path, const char *uri, char **ret_pem, struct ros2_err *err);
 
-/* Issues a leaf for the public key of @csr_pem (its own signature is checked; its subject, SANs and extensions are
- * ignored). The URI SAN is @uri and nothing else; EKU client and server auth; DNS/IP SANs from @dns (may be NULL,
- * comma-separated). *ret_pem: leaf followed by @issuer_cert when that is an intermediate. malloc'd. */
+/* Issues a leaf for the public key of @csr_pem (its own signature is checked; its subject, SANs and
+ * extensions are ignored). The URI SAN is @uri and nothing else; EKU client and server auth; DNS/IP
+ * SANs from @dns (may be NULL, comma-separated). *ret_pem: leaf followed by @issuer_cert when that
+ * is an intermediate. malloc'd. */
 struct pki_issue_opts {
 	const char *csr_pem;
 	size_t csr_len;
@@ -47,9 +51,10 @@ int pki_issue(const struct pki_issue_opts *o, char **ret_pem, struct ros2_err *e
 
 /* What a certificate says. */
 struct pki_cert_info {
-	char uri[ROS2_SPIFFE_MAX + 1];  /* the single URI SAN; "" if none; more than one is an error */
+	char uri[ROS2_SPIFFE_MAX +
+	         1]; /* the single URI SAN; "" if none; more than one is an error */
 	int64_t not_before_unix_s, not_after_unix_s;
-	uint8_t spki_sha256[32];        /* SHA-256 of the public key */
+	uint8_t spki_sha256[32]; /* SHA-256 of the public key */
 	uint8_t cert_sha256[32];
 	char serial[65];
 };
@@ -57,13 +62,14 @@ struct pki_cert_info {
 int pki_cert_info(const char *pem, size_t len, struct pki_cert_info *ret, struct ros2_err *err);
 /* SHA-256 of the public key in a PEM certificate request whose signature is good. */
 int pki_csr_spki(const char *pem, size_t len, uint8_t out[32], struct ros2_err *err);
-/* Chain of @pem (leaf first) to a certificate of @bundle_pem at the present time. Words say what failed:
- * expired, not yet valid, unknown issuer. */
+/* Chain of @pem (leaf first) to a certificate of @bundle_pem at the present time. Words say what
+ * failed: expired, not yet valid, unknown issuer. */
 int pki_verify(const char *pem, size_t len, const char *bundle_pem, size_t bundle_len,
-	       struct ros2_err *err);
+               struct ros2_err *err);
 /* 0 when the private key belongs to the first certificate. */
 int pki_key_matches(const char *cert_pem, size_t cert_len, const char *key_pem, size_t key_len,
-		    struct ros2_err *err);
-/* SHA-256 over the DER of every certificate of a bundle, in order: the CA hash a join token carries. */
+                    struct ros2_err *err);
+/* SHA-256 over the DER of every certificate of a bundle, in order: the CA hash a join token
+ * carries. */
 int pki_bundle_hash(const char *pem, size_t len, uint8_t out[32], struct ros2_err *err);
 #endif

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Named errors: one list for the wire, the RPC replies, the audit log and libros2. Numbers are a promise
- * (docs/decisions/0002-wire-format.md): new names are appended, none is renumbered or reused.
+ * Named errors: one list for the wire, the RPC replies, the audit log and libros2. Numbers are a
+ * promise (docs/decisions/0002-wire-format.md): new names are appended, none is renumbered or
+ * reused.
  */
 #ifndef ROS2_COMMON_STATUS_H
 #define ROS2_COMMON_STATUS_H
@@ -59,7 +60,7 @@ enum ros2_status {
 #define X(num, name, err, text) ROS2_##name = num,
 	ROS2_STATUS_LIST(X)
 #undef X
-	ROS2_STATUS_COUNT,
+		ROS2_STATUS_COUNT,
 };
 
 /* "REVOKED"; "UNKNOWN" for a number that is not in the list. Never NULL. */

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #define ARRAY_SIZE(a)                (sizeof(a) / sizeof((a)[0]))
-#define container_of(p, type, field) ((type *)((char *)(p) - offsetof(type, field)))
+#define container_of(p, type, field) ((type *)((char *)(p)-offsetof(type, field)))
 #define MIN(a, b)                    ((a) < (b) ? (a) : (b))
 #define MAX(a, b)                    ((a) > (b) ? (a) : (b))
 
@@ -68,7 +68,7 @@ static inline void list_del(struct list *n)
 	n->next->prev = n->prev;
 	list_init(n);
 }
-#define list_entry(p, type, field) container_of(p, type, field)
+#define list_entry(p, type, field)    container_of(p, type, field)
 #define list_first(head, type, field) list_entry((head)->next, type, field)
 #define list_for_each(head, it, field)                                                             \
 	for (it = list_entry((head)->next, __typeof__(*it), field); &it->field != (head);          \
@@ -76,5 +76,6 @@ static inline void list_del(struct list *n)
 #define list_for_each_safe(head, it, tmp, field)                                                   \
 	for (it = list_entry((head)->next, __typeof__(*it), field),                                \
 	    tmp = list_entry(it->field.next, __typeof__(*it), field);                              \
-	     &it->field != (head); it = tmp, tmp = list_entry(tmp->field.next, __typeof__(*it), field))
+	     &it->field != (head);                                                                 \
+	     it = tmp, tmp = list_entry(tmp->field.next, __typeof__(*it), field))
 #endif

@@ -1,0 +1,619 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The control-plane event loop. A turn is: wait in epoll, descriptors, due timers, the posts that
+ * were waiting when the turn reached them. Must never hold the lock while a callback runs.
+ * Invariants: (1) heap[i]->heap_index == i for every armed timer; (2) the timerfd is armed for
+ * heap[0] whenever the loop waits; (3) an entry of ready[] whose descriptor was deleted is NULL, so
+ * no callback runs on a dead object; (4) after stopping is set only urgent posts enter the queue.
+ */
+#include "common/loop.h"
+#include "common/clock.h"
+#include "common/util.h"
+#include <assert.h>
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/signalfd.h>
+#include <sys/timerfd.h>
+
+#define POST_MAX_DEFAULT 65536
+#define READY_MAX        64
+
+struct post {
+	loop_fn fn;
+	void *arg;
+};
+
+struct post_queue {
+	struct post *items; /* owned */
+	size_t n, cap;
+};
+
+struct loop {
+	/* immutable after init */
+	const char *name; /* borrowed: until loop_free */
+	size_t post_max;
+	int epoll_fd, event_fd, timer_fd;
+
+	/* any thread */
+	_Atomic(const void *) owner; /* NULL while a started thread has not taken over */
+	pthread_mutex_t lock;
+
+	/* guarded by lock */
+	struct post_queue waiting;
+	size_t n_bounded; /* of waiting: those that count against post_max */
+	bool stopping;
+
+	/* owner thread */
+	struct post_queue batch;  /* empty between turns: its memory is used again */
+	struct loop_timer **heap; /* owned array of borrowed timers */
+	size_t n_timers, timers_cap;
+	uint64_t order, armed_ns, turn_ns;
+	struct epoll_event ready[READY_MAX];
+	int n_ready;
+	struct loop_fd wake, alarm, signals;
+	loop_fn term, hup;
+	void *signal_arg;
+	pthread_t thread;
+	bool has_thread;
+};
+
+/* The address of a thread-local names the thread: cheap to read, unique among living threads. */
+static const void *self(void)
+{
+	static _Thread_local char here;
+
+	return &here;
+}
+
+static void own(struct loop *l, const void *who)
+{
+	atomic_store_explicit(&l->owner, who, memory_order_release);
+}
+
+bool loop_is_owner(const struct loop *l)
+{
+	return atomic_load_explicit(&((struct loop *)l)->owner, memory_order_acquire) == self();
+}
+
+void loop_assert_owner(const struct loop *l)
+{
+	assert(loop_is_owner(l));
+}
+
+/* Timers */
+
+static bool earlier(const struct loop_timer *a, const struct loop_timer *b)
+{
+	if (a->deadline_ns != b->deadline_ns)
+		return a->deadline_ns < b->deadline_ns;
+	return a->order < b->order;
+}
+
+static void heap_put(struct loop *l, size_t i, struct loop_timer *t)
+{
+	l->heap[i] = t;
+	t->heap_index = i;
+}
+
+/* Moves @t, which belongs at or near @i, to where the heap is ordered again. */
+static void heap_settle(struct loop *l, size_t i, struct loop_timer *t)
+{
+	while (i > 0 && earlier(t, l->heap[(i - 1) / 2])) {
+		heap_put(l, i, l->heap[(i - 1) / 2]);
+		i = (i - 1) / 2;
+	}
+	for (;;) {
+		size_t child = 2 * i + 1;
+
+		if (child >= l->n_timers)
+			break;
+		if (child + 1 < l->n_timers && earlier(l->heap[child + 1], l->heap[child]))
+			child++;
+		if (!earlier(l->heap[child], t))
+			break;
+		heap_put(l, i, l->heap[child]);
+		i = child;
+	}
+	heap_put(l, i, t);
+}
+
+static int heap_reserve(struct loop *l)
+{
+	struct loop_timer **more;
+	size_t cap = l->timers_cap ? l->timers_cap * 2 : 32;
+
+	if (l->n_timers < l->timers_cap)
+		return 0;
+	more = reallocarray(l->heap, cap, sizeof(*more));
+	if (!more)
+		return -ENOMEM;
+	l->heap = more;
+	l->timers_cap = cap;
+	return 0;
+}
+
+int loop_timer_at(struct loop *l, struct loop_timer *t, uint64_t deadline_ns, loop_fn fn, void *arg)
+{
+	loop_assert_owner(l);
+	assert(!t->loop || t->loop == l);
+	if (!t->loop) {
+		int r = heap_reserve(l);
+
+		if (r < 0)
+			return r;
+		t->loop = l;
+		t->heap_index = l->n_timers++;
+	}
+	/* A past deadline counts as "this turn": a timer that always re-arms in the past cannot
+	 * starve others. */
+	t->deadline_ns = MAX(deadline_ns, MAX(l->turn_ns, 1)); /* 0 would disarm the timerfd */
+	t->order = ++l->order;
+	t->fn = fn;
+	t->arg = arg;
+	heap_settle(l, t->heap_index, t);
+	return 0;
+}
+
+int loop_timer_in_ms(struct loop *l, struct loop_timer *t, uint64_t ms, loop_fn fn, void *arg)
+{
+	uint64_t ns;
+
+	if (__builtin_mul_overflow(ms, NS_PER_MS, &ns))
+		ns = UINT64_MAX;
+	return loop_timer_at(l, t, clock_add_ns(clock_boottime_ns(), ns), fn, arg);
+}
+
+void loop_timer_stop(struct loop_timer *t)
+{
+	struct loop *l = t->loop;
+	struct loop_timer *last;
+
+	if (!l)
+		return;
+	loop_assert_owner(l);
+	last = l->heap[--l->n_timers];
+	if (last != t)
+		heap_settle(l, t->heap_index, last);
+	t->loop = NULL;
+}
+
+/* Timers armed by a callback of this turn wait for the next one. */
+static void run_timers(struct loop *l)
+{
+	uint64_t last_order = l->order;
+
+	while (l->n_timers && l->heap[0]->deadline_ns <= l->turn_ns &&
+	       l->heap[0]->order <= last_order) {
+		struct loop_timer *t = l->heap[0];
+
+		loop_timer_stop(t);
+		t->fn(t->arg);
+	}
+}
+
+static int arm_alarm(struct loop *l)
+{
+	uint64_t ns = l->n_timers ? l->heap[0]->deadline_ns : 0;
+	/* it_value 0 disarms; a deadline beyond what time_t holds is as good as never. */
+	uint64_t s = MIN(ns / NS_PER_S, (uint64_t)INT64_MAX / NS_PER_S);
+	struct itimerspec when = {
+		.it_value = {.tv_sec = (time_t)s, .tv_nsec = (long)(ns % NS_PER_S)}};
+
+	if (ns == l->armed_ns)
+		return 0;
+	if (timerfd_settime(l->timer_fd, TFD_TIMER_ABSTIME, &when, NULL) < 0)
+		return -errno;
+	l->armed_ns = ns;
+	return 0;
+}
+
+static void on_alarm(void *arg, uint32_t revents)
+{
+	struct loop *l = arg;
+	uint64_t expirations;
+
+	/* The count is of no interest; the read makes the descriptor quiet. */
+	if (read(l->timer_fd, &expirations, sizeof(expirations)) > 0)
+		l->armed_ns = 0;
+}
+
+/* Descriptors */
+
+int loop_fd_add(struct loop *l, struct loop_fd *f, int fd, uint32_t events,
+                void (*fn)(void *arg, uint32_t revents), void *arg)
+{
+	struct epoll_event ev = {.events = events, .data.ptr = f};
+
+	loop_assert_owner(l);
+	assert(!f->loop);
+	if (epoll_ctl(l->epoll_fd, EPOLL_CTL_ADD, fd, &ev) < 0)
+		return -errno;
+	*f = (struct loop_fd){.fd = fd, .events = events, .fn = fn, .arg = arg, .loop = l};
+	return 0;
+}
+
+int loop_fd_mod(struct loop_fd *f, uint32_t events)
+{
+	struct epoll_event ev = {.events = events, .data.ptr = f};
+
+	assert(f->loop);
+	loop_assert_owner(f->loop);
+	if (f->events == events)
+		return 0;
+	if (epoll_ctl(f->loop->epoll_fd, EPOLL_CTL_MOD, f->fd, &ev) < 0)
+		return -errno;
+	f->events = events;
+	return 0;
+}
+
+void loop_fd_del(struct loop_fd *f)
+{
+	struct loop *l = f->loop;
+
+	if (!l)
+		return;
+	loop_assert_owner(l);
+	/* Fails only when the caller closed the descriptor first, and then the kernel has forgotten
+	 * it. */
+	(void)epoll_ctl(l->epoll_fd, EPOLL_CTL_DEL, f->fd, NULL);
+	for (int i = 0; i < l->n_ready; i++)
+		if (l->ready[i].data.ptr == f)
+			l->ready[i].data.ptr = NULL;
+	f->loop = NULL;
+}
+
+static void run_fds(struct loop *l)
+{
+	for (int i = 0; i < l->n_ready; i++) {
+		struct loop_fd *f = l->ready[i].data.ptr;
+		uint32_t revents = l->ready[i].events;
+
+		if (!f)
+			continue;
+		/* Interest that a callback of this turn withdrew is not reported any more. */
+		revents &= f->events | EPOLLERR | EPOLLHUP;
+		if (revents)
+			f->fn(f->arg, revents);
+	}
+	l->n_ready = 0;
+}
+
+/* Posts */
+
+static void wake_up(struct loop *l)
+{
+	uint64_t one = 1;
+
+	/* EAGAIN means the counter is full, so the loop will wake anyway. */
+	if (write(l->event_fd, &one, sizeof(one)) < 0)
+		assert(errno == EAGAIN || errno == EINTR);
+}
+
+static void on_wake(void *arg, uint32_t revents)
+{
+	struct loop *l = arg;
+	uint64_t count;
+
+	if (read(l->event_fd, &count, sizeof(count)) < 0)
+		assert(errno == EAGAIN || errno == EINTR);
+}
+
+/* Lock held. */
+static int queue_push(struct post_queue *q, loop_fn fn, void *arg)
+{
+	if (q->n == q->cap) {
+		size_t cap = q->cap ? q->cap * 2 : 64;
+		struct post *more = reallocarray(q->items, cap, sizeof(*more));
+
+		if (!more)
+			return -ENOMEM;
+		q->items = more;
+		q->cap = cap;
+	}
+	q->items[q->n++] = (struct post){fn, arg};
+	return 0;
+}
+
+int loop_post(struct loop *l, loop_fn fn, void *arg)
+{
+	bool first;
+	int r;
+
+	pthread_mutex_lock(&l->lock);
+	first = l->waiting.n == 0;
+	if (l->stopping)
+		r = -ESHUTDOWN;
+	else if (l->n_bounded >= l->post_max)
+		r = -EBUSY;
+	else
+		r = queue_push(&l->waiting, fn, arg);
+	if (r == 0)
+		l->n_bounded++;
+	pthread_mutex_unlock(&l->lock);
+	if (r == 0 && first)
+		wake_up(l);
+	return r;
+}
+
+void loop_post_urgent(struct loop *l, loop_fn fn, void *arg)
+{
+	bool first;
+
+	pthread_mutex_lock(&l->lock);
+	first = l->waiting.n == 0;
+	/* A completion that is lost would leave admitted work hanging for ever; better to end
+	 * loudly. */
+	if (queue_push(&l->waiting, fn, arg) < 0) {
+		fprintf(stderr, "fatal: no memory for a completion on loop %s\n", l->name);
+		abort();
+	}
+	pthread_mutex_unlock(&l->lock);
+	if (first)
+		wake_up(l);
+}
+
+/* Takes everything that waits and runs it in order. Returns how many ran. */
+static size_t run_posts(struct loop *l)
+{
+	struct post_queue taken;
+	size_t n;
+
+	pthread_mutex_lock(&l->lock);
+	taken = l->waiting;
+	l->waiting = l->batch;
+	l->n_bounded = 0;
+	pthread_mutex_unlock(&l->lock);
+	for (size_t i = 0; i < taken.n; i++)
+		taken.items[i].fn(taken.items[i].arg);
+	n = taken.n;
+	taken.n = 0;
+	l->batch = taken;
+	return n;
+}
+
+struct call {
+	loop_fn fn;
+	void *arg;
+	pthread_mutex_t lock;
+	pthread_cond_t cond;
+	bool done; /* guarded by lock */
+};
+
+static void run_call(void *arg)
+{
+	struct call *c = arg;
+
+	c->fn(c->arg);
+	pthread_mutex_lock(&c->lock);
+	c->done = true;
+	/* Under the lock: the caller's frame, which holds the condition, may be gone right after.
+	 */
+	pthread_cond_signal(&c->cond);
+	pthread_mutex_unlock(&c->lock);
+}
+
+int loop_call(struct loop *l, loop_fn fn, void *arg)
+{
+	struct call c = {.fn = fn, .arg = arg};
+	int r;
+
+	if (loop_is_owner(l)) {
+		fn(arg);
+		return 0;
+	}
+	pthread_mutex_init(&c.lock, NULL);
+	pthread_cond_init(&c.cond, NULL);
+	r = loop_post(l, run_call, &c);
+	if (r == 0) {
+		pthread_mutex_lock(&c.lock);
+		while (!c.done)
+			pthread_cond_wait(&c.cond, &c.lock);
+		pthread_mutex_unlock(&c.lock);
+	}
+	pthread_cond_destroy(&c.cond);
+	pthread_mutex_destroy(&c.lock);
+	return r;
+}
+
+/* Life */
+
+static int open_fds(struct loop *l)
+{
+	int r;
+
+	l->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+	if (l->epoll_fd < 0)
+		return -errno;
+	l->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (l->event_fd < 0)
+		return -errno;
+	l->timer_fd = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK);
+	if (l->timer_fd < 0)
+		return -errno;
+	r = loop_fd_add(l, &l->wake, l->event_fd, EPOLLIN, on_wake, l);
+	if (r < 0)
+		return r;
+	return loop_fd_add(l, &l->alarm, l->timer_fd, EPOLLIN, on_alarm, l);
+}
+
+int loop_new(const struct loop_opts *opts, struct loop **ret)
+{
+	struct loop *l = calloc(1, sizeof(*l));
+	int r;
+
+	if (!l)
+		return -ENOMEM;
+	l->name = opts && opts->name ? opts->name : "loop";
+	l->post_max = opts && opts->post_max ? opts->post_max : POST_MAX_DEFAULT;
+	l->epoll_fd = l->event_fd = l->timer_fd = -1;
+	pthread_mutex_init(&l->lock, NULL);
+	own(l, self());
+	r = open_fds(l);
+	if (r < 0) {
+		loop_free(l);
+		return r;
+	}
+	*ret = l;
+	return 0;
+}
+
+static bool is_stopping(struct loop *l)
+{
+	bool stopping;
+
+	pthread_mutex_lock(&l->lock);
+	stopping = l->stopping;
+	pthread_mutex_unlock(&l->lock);
+	return stopping;
+}
+
+void loop_free(struct loop *l)
+{
+	if (!l)
+		return;
+	own(l, self());
+	loop_stop(l);
+	while (run_posts(l))
+		;
+	while (l->n_timers)
+		loop_timer_stop(l->heap[l->n_timers - 1]);
+	if (l->signals.loop) {
+		loop_fd_del(&l->signals);
+		close(l->signals.fd);
+	}
+	util_close_cleanup(&l->timer_fd);
+	util_close_cleanup(&l->event_fd);
+	util_close_cleanup(&l->epoll_fd);
+	pthread_mutex_destroy(&l->lock);
+	free(l->heap);
+	free(l->waiting.items);
+	free(l->batch.items);
+	free(l);
+}
+
+static int turn(struct loop *l)
+{
+	int n, r;
+
+	r = arm_alarm(l);
+	if (r < 0)
+		return r;
+	n = epoll_wait(l->epoll_fd, l->ready, READY_MAX, -1);
+	if (n < 0 && errno != EINTR)
+		return -errno;
+	l->n_ready = MAX(n, 0);
+	l->turn_ns = clock_boottime_ns();
+	run_fds(l);
+	run_timers(l);
+	run_posts(l);
+	return 0;
+}
+
+int loop_run(struct loop *l)
+{
+	int r = 0;
+
+	own(l, self());
+	while (r == 0 && !is_stopping(l))
+		r = turn(l);
+	/* The posts made before loop_stop; those after it are urgent ones and may as well run now.
+	 */
+	run_posts(l);
+	return r;
+}
+
+void loop_stop(struct loop *l)
+{
+	pthread_mutex_lock(&l->lock);
+	l->stopping = true;
+	pthread_mutex_unlock(&l->lock);
+	wake_up(l);
+}
+
+static void *thread_main(void *arg)
+{
+	struct loop *l = arg;
+
+	return (void *)(intptr_t)loop_run(l);
+}
+
+int loop_thread_start(struct loop *l)
+{
+	char name[16];
+	int r;
+
+	assert(!l->has_thread);
+	loop_assert_owner(l);
+	/* From here on a loop_call of this thread waits like any other's. */
+	own(l, NULL);
+	r = pthread_create(&l->thread, NULL, thread_main, l);
+	if (r) {
+		own(l, self());
+		return -r;
+	}
+	l->has_thread = true;
+	snprintf(name, sizeof(name), "%s", l->name);
+	pthread_setname_np(l->thread, name);
+	return 0;
+}
+
+int loop_thread_join(struct loop *l)
+{
+	void *result;
+
+	assert(l->has_thread);
+	if (pthread_join(l->thread, &result))
+		abort();
+	l->has_thread = false;
+	own(l, self());
+	return (int)(intptr_t)result;
+}
+
+/* Signals */
+
+static void on_signal(void *arg, uint32_t revents)
+{
+	struct loop *l = arg;
+	struct signalfd_siginfo info;
+
+	while (read(l->signals.fd, &info, sizeof(info)) == sizeof(info)) {
+		if (info.ssi_signo == SIGHUP)
+			l->hup(l->signal_arg);
+		else
+			l->term(l->signal_arg);
+	}
+}
+
+int loop_signals(struct loop *l, loop_fn term, loop_fn hup, void *arg)
+{
+	sigset_t set;
+	int fd, r;
+
+	loop_assert_owner(l);
+	sigemptyset(&set);
+	sigaddset(&set, SIGINT);
+	sigaddset(&set, SIGTERM);
+	if (hup)
+		sigaddset(&set, SIGHUP);
+	r = pthread_sigmask(SIG_BLOCK, &set, NULL);
+	if (r)
+		return -r;
+	if (signal(SIGPIPE, SIG_IGN) == SIG_ERR)
+		return -errno;
+	fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+	if (fd < 0)
+		return -errno;
+	l->term = term;
+	l->hup = hup;
+	l->signal_arg = arg;
+	r = loop_fd_add(l, &l->signals, fd, EPOLLIN, on_signal, l);
+	if (r < 0)
+		close(fd);
+	return r;
+}
