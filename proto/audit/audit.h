@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The audit log as bytes: appending, checkpoints, export files, and the verifier that needs nothing but a public key. Used
- * by the controller (append), ros2ctl (verify) and tests. No I/O except audit_file_*; no clock.
+ * The audit log as bytes: appending, checkpoints, export files, and the verifier that needs nothing
+ * but a public key. Used by the controller (append), ros2ctl (verify) and tests. No I/O except
+ * audit_file_*; no clock.
  *
- * leaf = SHA-256(0x00 || record bytes); chain_0 = 32 zero bytes; chain_n = SHA-256(chain_(n-1) || leaf_n).
- * The tree over all leaves is RFC 6962; a checkpoint is a C2SP signed note over {origin, size, root}.
+ * leaf = SHA-256(0x00 || record bytes); chain_0 = 32 zero bytes; chain_n = SHA-256(chain_(n-1) ||
+ * leaf_n). The tree over all leaves is RFC 6962; a checkpoint is a C2SP signed note over {origin,
+ * size, root}.
  */
 #ifndef ROS2_PROTO_AUDIT_AUDIT_H
 #define ROS2_PROTO_AUDIT_AUDIT_H
@@ -19,8 +21,8 @@
 #define AUDIT_VKEY_MAX   256
 #define AUDIT_FORMAT     1
 
-/* The end of a log, and of one tenant's history in it: all that is needed to append. Plain values, copied freely; a zeroed
- * struct is the empty log. */
+/* The end of a log, and of one tenant's history in it: all that is needed to append. Plain values,
+ * copied freely; a zeroed struct is the empty log. */
 struct audit_head {
 	uint64_t seq;
 	uint8_t chain[SHA256_LEN];
@@ -37,64 +39,74 @@ struct audit_appended {
 	size_t len;
 	uint8_t chain[SHA256_LEN];
 };
-/* Fills format, seq, tenant_seq and tenant_prev of @rec (whatever they were), serialises it once and moves both heads on. @tenant is
- * NULL exactly when rec->tenant_uid is empty. The strings of @rec stay the caller's. -EMSGSIZE above AUDIT_RECORD_MAX (heads
- * unchanged), -ENOMEM. */
-int audit_append(struct audit_head *head, struct audit_tenant_head *tenant, Ros2__V1__AuditRecord *rec,
-		 struct audit_appended *ret, struct ros2_err *err);
-/* Moves the heads over a record that is already stored (loading a log). -EBADMSG with words if it does not fit. */
-int audit_replay(struct audit_head *head, const void *bytes, size_t len, const uint8_t chain[SHA256_LEN],
-		 struct ros2_err *err);
+/* Fills format, seq, tenant_seq and tenant_prev of @rec (whatever they were), serialises it once
+ * and moves both heads on. @tenant is NULL exactly when rec->tenant_uid is empty. The strings of
+ * @rec stay the caller's. -EMSGSIZE above AUDIT_RECORD_MAX (heads unchanged), -ENOMEM. */
+int audit_append(struct audit_head *head, struct audit_tenant_head *tenant,
+                 Ros2__V1__AuditRecord *rec, struct audit_appended *ret, struct ros2_err *err);
+/* Moves the heads over a record that is already stored (loading a log). -EBADMSG with words if it
+ * does not fit. */
+int audit_replay(struct audit_head *head, const void *bytes, size_t len,
+                 const uint8_t chain[SHA256_LEN], struct ros2_err *err);
 
-/* Parses a record with all limits checked (size, strings are UTF-8, lengths). The caller frees it with
- * ros2__v1__audit_record__free_unpacked. -EBADMSG. */
-int audit_record_parse(const void *bytes, size_t len, Ros2__V1__AuditRecord **ret, struct ros2_err *err);
+/* Parses a record with all limits checked (size, strings are UTF-8, lengths). The caller frees it
+ * with ros2__v1__audit_record__free_unpacked. -EBADMSG. */
+int audit_record_parse(const void *bytes, size_t len, Ros2__V1__AuditRecord **ret,
+                       struct ros2_err *err);
 
 /* ---- checkpoints: https://c2sp.org/tlog-checkpoint, https://c2sp.org/signed-note ---- */
 /* @origin e.g. "ros2.test/audit/LINEAGE-HEX". Writes the note (text, NUL-terminated) to @out. */
 int audit_checkpoint_sign(const char *origin, uint64_t size, const uint8_t root[SHA256_LEN],
-			  const struct crypto_sign_key *key, char out[AUDIT_NOTE_MAX]);
+                          const struct crypto_sign_key *key, char out[AUDIT_NOTE_MAX]);
 /* "origin+hash+base64": what is given to auditors once, outside the log. */
-int audit_vkey_format(const char *origin, const uint8_t pub[ED25519_PUB_LEN], char out[AUDIT_VKEY_MAX]);
+int audit_vkey_format(const char *origin, const uint8_t pub[ED25519_PUB_LEN],
+                      char out[AUDIT_VKEY_MAX]);
 struct audit_checkpoint {
 	char origin[128];
 	uint64_t size;
 	uint8_t root[SHA256_LEN];
 };
 /* Parses a note and checks its signature against one verifier key. -EBADMSG with words. */
-int audit_checkpoint_open(const void *note, size_t len, const char *vkey, struct audit_checkpoint *ret,
-			  struct ros2_err *err);
+int audit_checkpoint_open(const void *note, size_t len, const char *vkey,
+                          struct audit_checkpoint *ret, struct ros2_err *err);
 
 /* ---- the verifier: feed records in order, checkpoints after the records they cover ---- */
 struct audit_verifier;
 /* @vkey NULL: chain and tree are checked, signatures are not (the result says so). */
 int audit_verifier_new(const char *vkey, struct audit_verifier **ret, struct ros2_err *err);
 void audit_verifier_free(struct audit_verifier *v);
-/* 0, or -EBADMSG: this is the first bad record; words say what is wrong with it (bytes do not match the chain, gap in seq,
- * tenant history broken, does not parse). After an error the verifier accepts nothing more. */
+/* 0, or -EBADMSG: this is the first bad record; words say what is wrong with it (bytes do not match
+ * the chain, gap in seq, tenant history broken, does not parse). After an error the verifier
+ * accepts nothing more. */
 int audit_verifier_record(struct audit_verifier *v, uint64_t seq, const void *bytes, size_t len,
-			  const uint8_t chain[SHA256_LEN], struct ros2_err *err);
-int audit_verifier_checkpoint(struct audit_verifier *v, const void *note, size_t len, struct ros2_err *err);
+                          const uint8_t chain[SHA256_LEN], struct ros2_err *err);
+int audit_verifier_checkpoint(struct audit_verifier *v, const void *note, size_t len,
+                              struct ros2_err *err);
 struct audit_verdict {
 	uint64_t records, checkpoints, tenants;
-	uint64_t covered;      /* records covered by the last good checkpoint */
-	bool signatures;       /* checked against a key */
+	uint64_t covered; /* records covered by the last good checkpoint */
+	bool signatures;  /* checked against a key */
 	uint8_t root[SHA256_LEN];
 };
 void audit_verifier_result(const struct audit_verifier *v, struct audit_verdict *ret);
 
-/* ---- export files: "ROS2AUD1\n", then frames: u8 type 'R' or 'C', u32le length, [R: u64le seq, 32 bytes chain], bytes ---- */
+/* ---- export files: "ROS2AUD1\n", then frames: u8 type 'R' or 'C', u32le length, [R: u64le seq, 32
+ * bytes chain], bytes ---- */
 struct audit_file;
 int audit_file_create(const char *path, struct audit_file **ret, struct ros2_err *err);
 int audit_file_write_record(struct audit_file *f, uint64_t seq, const void *bytes, size_t len,
-			    const uint8_t chain[SHA256_LEN], struct ros2_err *err);
-int audit_file_write_checkpoint(struct audit_file *f, const void *note, size_t len, struct ros2_err *err);
-int audit_file_finish(struct audit_file *f, struct ros2_err *err); /* fsync, rename into place; frees */
+                            const uint8_t chain[SHA256_LEN], struct ros2_err *err);
+int audit_file_write_checkpoint(struct audit_file *f, const void *note, size_t len,
+                                struct ros2_err *err);
+int audit_file_finish(struct audit_file *f,
+                      struct ros2_err *err); /* fsync, rename into place; frees */
 void audit_file_abort(struct audit_file *f);
-/* Runs the verifier over a file. On -EBADMSG *ret_bad_seq is the first bad record (0: the file itself) and *ret_offset its place. */
-int audit_file_verify(const char *path, const char *vkey, struct audit_verdict *ret, uint64_t *ret_bad_seq,
-		      uint64_t *ret_offset, struct ros2_err *err);
+/* Runs the verifier over a file. On -EBADMSG *ret_bad_seq is the first bad record (0: the file
+ * itself) and *ret_offset its place. */
+int audit_file_verify(const char *path, const char *vkey, struct audit_verdict *ret,
+                      uint64_t *ret_bad_seq, uint64_t *ret_offset, struct ros2_err *err);
 /* Calls fn for each record; stops when it returns non-zero and returns that. */
-int audit_file_each(const char *path, int (*fn)(void *arg, uint64_t seq, const void *bytes, size_t len), void *arg,
-		    struct ros2_err *err);
+int audit_file_each(const char *path,
+                    int (*fn)(void *arg, uint64_t seq, const void *bytes, size_t len), void *arg,
+                    struct ros2_err *err);
 #endif

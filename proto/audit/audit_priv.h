@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the files of proto/audit share. */
+#ifndef ROS2_PROTO_AUDIT_AUDIT_PRIV_H
+#define ROS2_PROTO_AUDIT_AUDIT_PRIV_H
+
+#include "proto/audit/audit.h"
+
+/* SHA-256(prev || leaf); @out may be @prev. */
+void audit_chain_next(const uint8_t prev[SHA256_LEN], const uint8_t leaf[SHA256_LEN],
+                      uint8_t out[SHA256_LEN]);
+#endif

@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The export file: "ROS2AUD1\n", then frames of {u8 type, u32le length, [records: u64le seq, 32
+ * bytes chain], bytes}. Written beside its name and renamed into place, so a file of that name is
+ * whole. Readers bound every length first.
+ */
+#include "proto/audit/audit.h"
+#include "common/fsx.h"
+#include "common/util.h"
+#include <endian.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static const char magic[] = "ROS2AUD1\n";
+#define MAGIC_LEN   (sizeof(magic) - 1)
+#define FRAME_HEAD  5u
+#define RECORD_HEAD (8u + SHA256_LEN)
+
+struct audit_file {
+	FILE *out;  /* owned */
+	char *path; /* owned */
+	char *tmp;  /* owned */
+};
+
+static void file_free(struct audit_file *f)
+{
+	if (f->out)
+		fclose(f->out);
+	free(f->path);
+	free(f->tmp);
+	free(f);
+}
+
+int audit_file_create(const char *path, struct audit_file **ret, struct ros2_err *err)
+{
+	struct audit_file *f = calloc(1, sizeof(*f));
+
+	if (!f)
+		return ros2_err_set(err, -ENOMEM, "out of memory");
+	f->path = strdup(path);
+	if (!f->path || asprintf(&f->tmp, "%s.partial", path) < 0) {
+		f->tmp = NULL;
+		file_free(f);
+		return ros2_err_set(err, -ENOMEM, "out of memory");
+	}
+	f->out = fopen(f->tmp, "we");
+	if (!f->out || fwrite(magic, 1, MAGIC_LEN, f->out) != MAGIC_LEN) {
+		int r = ros2_err_set(err, -errno, "%s: %s", f->tmp, strerror(errno));
+
+		file_free(f);
+		return r;
+	}
+	*ret = f;
+	return 0;
+}
+
+static int put(struct audit_file *f, const void *p, size_t n, struct ros2_err *err)
+{
+	if (fwrite(p, 1, n, f->out) != n)
+		return ros2_err_set(err, -errno, "%s: %s", f->tmp, strerror(errno));
+	return 0;
+}
+
+static int put_head(struct audit_file *f, char type, size_t len, struct ros2_err *err)
+{
+	uint32_t le = htole32((uint32_t)len);
+	uint8_t head[FRAME_HEAD];
+
+	head[0] = (uint8_t)type;
+	memcpy(head + 1, &le, sizeof(le));
+	return put(f, head, sizeof(head), err);
+}
+
+int audit_file_write_record(struct audit_file *f, uint64_t seq, const void *bytes, size_t len,
+                            const uint8_t chain[SHA256_LEN], struct ros2_err *err)
+{
+	uint64_t le = htole64(seq);
+	int r = put_head(f, 'R', len, err);
+
+	r = r < 0 ? r : put(f, &le, sizeof(le), err);
+	r = r < 0 ? r : put(f, chain, SHA256_LEN, err);
+	return r < 0 ? r : put(f, bytes, len, err);
+}
+
+int audit_file_write_checkpoint(struct audit_file *f, const void *note, size_t len,
+                                struct ros2_err *err)
+{
+	int r = put_head(f, 'C', len, err);
+
+	return r < 0 ? r : put(f, note, len, err);
+}
+
+int audit_file_finish(struct audit_file *f, struct ros2_err *err)
+{
+	int r = 0;
+
+	if (fflush(f->out) || fsync(fileno(f->out)) || rename(f->tmp, f->path))
+		r = ros2_err_set(err, -errno, "%s: %s", f->path, strerror(errno));
+	if (r < 0)
+		unlink(f->tmp);
+	file_free(f);
+	return r;
+}
+
+void audit_file_abort(struct audit_file *f)
+{
+	if (!f)
+		return;
+	unlink(f->tmp);
+	file_free(f);
+}
+
+/* ---- reading ---- */
+struct frame {
+	char type;
+	uint64_t offset, seq;
+	uint8_t chain[SHA256_LEN];
+	size_t len;
+	uint8_t bytes[AUDIT_RECORD_MAX];
+};
+
+struct reader {
+	FILE *in;
+	const char *path;
+	uint64_t offset;
+};
+
+static int take(struct reader *rd, void *p, size_t n, struct ros2_err *err)
+{
+	if (fread(p, 1, n, rd->in) != n)
+		return ros2_err_set(err, -EBADMSG, "%s: ends within a frame at byte %" PRIu64,
+		                    rd->path, rd->offset);
+	rd->offset += n;
+	return 0;
+}
+
+static int reader_open(struct reader *rd, const char *path, struct ros2_err *err)
+{
+	char head[MAGIC_LEN];
+
+	*rd = (struct reader){.path = path, .in = fopen(path, "re")};
+	if (!rd->in)
+		return ros2_err_set(err, -errno, "%s: %s", path, strerror(errno));
+	if (take(rd, head, sizeof(head), err) < 0 || memcmp(head, magic, MAGIC_LEN)) {
+		fclose(rd->in);
+		return ros2_err_set(err, -EBADMSG, "%s: not an audit export (expected 'ROS2AUD1')",
+		                    path);
+	}
+	return 0;
+}
+
+/* 1 = a frame, 0 = the end, negative errno. */
+static int reader_next(struct reader *rd, struct frame *fr, struct ros2_err *err)
+{
+	uint8_t head[FRAME_HEAD];
+	uint64_t seq = 0;
+	uint32_t len;
+	int c = fgetc(rd->in), r;
+
+	if (c == EOF)
+		return ferror(rd->in) ? ros2_err_set(err, -EIO, "%s: cannot be read", rd->path) : 0;
+	ungetc(c, rd->in);
+	fr->offset = rd->offset;
+	r = take(rd, head, sizeof(head), err);
+	if (r < 0)
+		return r;
+	memcpy(&len, head + 1, sizeof(len));
+	fr->type = (char)head[0];
+	fr->len = le32toh(len);
+	if ((fr->type != 'R' && fr->type != 'C') || fr->len > AUDIT_RECORD_MAX)
+		return ros2_err_set(err, -EBADMSG, "%s: no frame at byte %" PRIu64, rd->path,
+		                    fr->offset);
+	if (fr->type == 'R') {
+		r = take(rd, &seq, sizeof(seq), err);
+		r = r < 0 ? r : take(rd, fr->chain, SHA256_LEN, err);
+		if (r < 0)
+			return r;
+	}
+	fr->seq = le64toh(seq);
+	r = take(rd, fr->bytes, fr->len, err);
+	return r < 0 ? r : 1;
+}
+
+static int verify_frames(struct reader *rd, struct frame *fr, struct audit_verifier *v,
+                         uint64_t *ret_bad_seq, struct ros2_err *err)
+{
+	int r;
+
+	*ret_bad_seq = 1;
+	while ((r = reader_next(rd, fr, err)) > 0) {
+		r = fr->type == 'R'
+		            ? audit_verifier_record(v, fr->seq, fr->bytes, fr->len, fr->chain, err)
+		            : audit_verifier_checkpoint(v, fr->bytes, fr->len, err);
+		if (r < 0)
+			break;
+		*ret_bad_seq += fr->type == 'R';
+	}
+	return r;
+}
+
+int audit_file_verify(const char *path, const char *vkey, struct audit_verdict *ret,
+                      uint64_t *ret_bad_seq, uint64_t *ret_offset, struct ros2_err *err)
+{
+	AUTO_FREE struct frame *fr = calloc(1, sizeof(*fr));
+	struct audit_verifier *v = NULL;
+	struct reader rd;
+	uint64_t bad = 0;
+	int r;
+
+	*ret_bad_seq = 0;
+	*ret_offset = 0;
+	if (!fr)
+		return ros2_err_set(err, -ENOMEM, "out of memory");
+	r = reader_open(&rd, path, err);
+	if (r < 0)
+		return r;
+	r = audit_verifier_new(vkey, &v, err);
+	if (r == 0)
+		r = verify_frames(&rd, fr, v, &bad, err);
+	if (r < 0) {
+		*ret_bad_seq = bad;
+		*ret_offset = fr->offset;
+	} else {
+		audit_verifier_result(v, ret);
+	}
+	audit_verifier_free(v);
+	fclose(rd.in);
+	return r;
+}
+
+int audit_file_each(const char *path,
+                    int (*fn)(void *arg, uint64_t seq, const void *bytes, size_t len), void *arg,
+                    struct ros2_err *err)
+{
+	AUTO_FREE struct frame *fr = calloc(1, sizeof(*fr));
+	struct reader rd;
+	int r;
+
+	if (!fr)
+		return ros2_err_set(err, -ENOMEM, "out of memory");
+	r = reader_open(&rd, path, err);
+	if (r < 0)
+		return r;
+	while ((r = reader_next(&rd, fr, err)) > 0) {
+		r = fr->type == 'R' ? fn(arg, fr->seq, fr->bytes, fr->len) : 0;
+		if (r)
+			break;
+	}
+	fclose(rd.in);
+	return r;
+}

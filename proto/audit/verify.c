@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The verifier. It re-hashes every record, follows the chain, the tree and each tenant's own chain,
+ * and checks each checkpoint's signature and root against what it has hashed itself. It trusts
+ * nothing it is fed. After the first error it accepts nothing more.
+ */
+#include "common/util.h"
+#include "proto/audit/audit_priv.h"
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <uthash.h>
+
+struct tenant_history {
+	char uid[ROS2_UID_STR_LEN];
+	struct audit_tenant_head head;
+	UT_hash_handle hh;
+};
+
+struct audit_verifier {
+	char *vkey; /* owned; NULL: signatures are not checked */
+	struct audit_head head;
+	struct tenant_history *tenants; /* owned */
+	uint64_t checkpoints, covered;
+	bool failed;
+};
+
+int audit_verifier_new(const char *vkey, struct audit_verifier **ret, struct ros2_err *err)
+{
+	struct audit_verifier *v = calloc(1, sizeof(*v));
+
+	if (v && vkey)
+		v->vkey = strdup(vkey);
+	if (!v || (vkey && !v->vkey)) {
+		free(v);
+		return ros2_err_set(err, -ENOMEM, "out of memory");
+	}
+	*ret = v;
+	return 0;
+}
+
+void audit_verifier_free(struct audit_verifier *v)
+{
+	struct tenant_history *t, *tmp;
+
+	if (!v)
+		return;
+	HASH_ITER (hh, v->tenants, t, tmp) {
+		HASH_DEL(v->tenants, t);
+		free(t);
+	}
+	free(v->vkey);
+	free(v);
+}
+
+static struct tenant_history *tenant_of(struct audit_verifier *v, const char *uid)
+{
+	struct tenant_history *t;
+
+	HASH_FIND_STR(v->tenants, uid, t);
+	if (t)
+		return t;
+	t = calloc(1, sizeof(*t));
+	if (!t)
+		return NULL;
+	snprintf(t->uid, sizeof(t->uid), "%s", uid);
+	HASH_ADD_STR(v->tenants, uid, t);
+	return t;
+}
+
+/* The tenant's own history has no gap and no branch. */
+static int check_tenant(struct audit_verifier *v, const Ros2__V1__AuditRecord *rec,
+                        const uint8_t leaf[SHA256_LEN], struct ros2_err *err)
+{
+	struct ros2_uid uid;
+	struct tenant_history *t;
+
+	if (!*rec->tenant_uid) {
+		if (rec->tenant_seq)
+			return ros2_err_set(err, -EBADMSG,
+			                    "record %" PRIu64 ": tenant_seq without a tenant",
+			                    rec->seq);
+		return 0;
+	}
+	if (ros2_uid_from_str(rec->tenant_uid, &uid) < 0)
+		return ros2_err_set(err, -EBADMSG,
+		                    "record %" PRIu64 ": tenant uid is not 32 hex digits",
+		                    rec->seq);
+	t = tenant_of(v, rec->tenant_uid);
+	if (!t)
+		return ros2_err_set(err, -ENOMEM, "out of memory");
+	if (rec->tenant_seq != t->head.seq + 1)
+		return ros2_err_set(err, -EBADMSG,
+		                    "record %" PRIu64
+		                    ": tenant %s: expected its record number %" PRIu64
+		                    ", found %" PRIu64,
+		                    rec->seq, rec->tenant_uid, t->head.seq + 1, rec->tenant_seq);
+	if (rec->tenant_prev.len != SHA256_LEN ||
+	    memcmp(rec->tenant_prev.data, t->head.prev, SHA256_LEN))
+		return ros2_err_set(err, -EBADMSG,
+		                    "record %" PRIu64
+		                    ": tenant %s: does not follow the tenant's last record",
+		                    rec->seq, rec->tenant_uid);
+	t->head.seq++;
+	memcpy(t->head.prev, leaf, SHA256_LEN);
+	return 0;
+}
+
+static int check_record(struct audit_verifier *v, uint64_t seq, const void *bytes, size_t len,
+                        const uint8_t chain[SHA256_LEN], struct ros2_err *err)
+{
+	Ros2__V1__AuditRecord *rec = NULL;
+	uint8_t leaf[SHA256_LEN];
+	int r;
+
+	if (seq != v->head.seq + 1)
+		return ros2_err_set(err, -EBADMSG,
+		                    "expected record %" PRIu64 ", found record %" PRIu64,
+		                    v->head.seq + 1, seq);
+	r = audit_replay(&v->head, bytes, len, chain, err);
+	if (r < 0)
+		return r;
+	r = audit_record_parse(bytes, len, &rec, err);
+	if (r < 0) {
+		ros2_err_prefix(err, "record %" PRIu64, seq);
+		return r;
+	}
+	merkle_leaf(bytes, len, leaf);
+	if (rec->seq != seq)
+		r = ros2_err_set(err, -EBADMSG, "record %" PRIu64 ": says it is record %" PRIu64,
+		                 seq, rec->seq);
+	else
+		r = check_tenant(v, rec, leaf, err);
+	ros2__v1__audit_record__free_unpacked(rec, NULL);
+	return r;
+}
+
+int audit_verifier_record(struct audit_verifier *v, uint64_t seq, const void *bytes, size_t len,
+                          const uint8_t chain[SHA256_LEN], struct ros2_err *err)
+{
+	int r = v->failed ? ros2_err_set(err, -EBADMSG, "the log is already known to be bad")
+	                  : check_record(v, seq, bytes, len, chain, err);
+
+	v->failed = r < 0;
+	return r;
+}
+
+static int check_checkpoint(struct audit_verifier *v, const void *note, size_t len,
+                            struct ros2_err *err)
+{
+	struct audit_checkpoint cp;
+	uint8_t root[SHA256_LEN];
+	int r = audit_checkpoint_open(note, len, v->vkey, &cp, err);
+
+	if (r < 0)
+		return r;
+	if (cp.size != v->head.seq)
+		return ros2_err_set(err, -EBADMSG,
+		                    "checkpoint of %" PRIu64
+		                    " records stands after record %" PRIu64,
+		                    cp.size, v->head.seq);
+	merkle_acc_root(&v->head.tree, root);
+	if (memcmp(root, cp.root, SHA256_LEN))
+		return ros2_err_set(err, -EBADMSG,
+		                    "checkpoint of %" PRIu64
+		                    " records: its root is not the root of these records",
+		                    cp.size);
+	v->checkpoints++;
+	v->covered = cp.size;
+	return 0;
+}
+
+int audit_verifier_checkpoint(struct audit_verifier *v, const void *note, size_t len,
+                              struct ros2_err *err)
+{
+	int r = v->failed ? ros2_err_set(err, -EBADMSG, "the log is already known to be bad")
+	                  : check_checkpoint(v, note, len, err);
+
+	v->failed = r < 0;
+	return r;
+}
+
+void audit_verifier_result(const struct audit_verifier *v, struct audit_verdict *ret)
+{
+	memset(ret, 0, sizeof(*ret));
+	ret->records = v->head.seq;
+	ret->checkpoints = v->checkpoints;
+	ret->tenants = HASH_COUNT(v->tenants);
+	ret->covered = v->covered;
+	ret->signatures = v->vkey != NULL;
+	merkle_acc_root(&v->head.tree, ret->root);
+}
