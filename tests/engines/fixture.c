@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* See fixture.h. */
+#include "tests/engines/fixture.h"
+
+#include <errno.h>
+#include <ftw.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
+{
+	return remove(path);
+}
+
+static void make_buffers(struct fixture *fx)
+{
+	for (int i = 0; i < FIXTURE_BUFFERS; i++) {
+		fx->buffers[i].iov_len = FIXTURE_BUF;
+		fx->buffers[i].iov_base = mmap(NULL, FIXTURE_BUF, PROT_READ | PROT_WRITE,
+		                               MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		assert_ptr_not_equal(fx->buffers[i].iov_base, MAP_FAILED);
+	}
+}
+
+int fixture_setup(void **state)
+{
+	struct fixture *fx = calloc(1, sizeof(*fx));
+	struct engine_config c = {.name = "e", .size_bytes = 64 << 20};
+	struct engine_reactor_opts o = {.depth = FIXTURE_DEPTH, .n_buffers = FIXTURE_BUFFERS};
+	struct ros2_err err = ROS2_ERR_INIT;
+
+	assert_non_null(fx);
+	fx->v = *state;
+	fx->ops = engine_ops_find(fx->v->type);
+	assert_non_null(fx->ops);
+	if (fx->v->base) {
+		snprintf(fx->root, sizeof(fx->root), "%s/ros2-engine-XXXXXX", fx->v->base);
+		assert_non_null(mkdtemp(fx->root));
+		c.root = fx->root;
+	}
+	c.io_features = fx->v->io_features;
+	make_buffers(fx);
+	o.buffers = fx->buffers;
+	if (fx->ops->create(&c, &fx->e, &err) < 0 ||
+	    fx->ops->ns_open(fx->e, "/t/a", &fx->ns, &err) < 0 ||
+	    fx->ops->reactor_new(fx->e, &o, &fx->r, &err) < 0)
+		fail_msg("%s", err.msg);
+	*state = fx;
+	return 0;
+}
+
+int fixture_teardown(void **state)
+{
+	struct fixture *fx = *state;
+
+	assert_int_equal(fx->ops->in_flight(fx->r), 0);
+	fx->ops->reactor_free(fx->r);
+	fx->ops->ns_close(fx->ns);
+	fx->ops->destroy(fx->e);
+	for (int i = 0; i < FIXTURE_BUFFERS; i++)
+		munmap(fx->buffers[i].iov_base, FIXTURE_BUF);
+	if (fx->root[0])
+		nftw(fx->root, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+	free(fx);
+	return 0;
+}
+
+struct engine_file *fx_open(struct fixture *fx, const char *path, uint32_t flags)
+{
+	struct ros2_err err = ROS2_ERR_INIT;
+	struct engine_file *f = NULL;
+
+	if (fx->ops->open(fx->ns, path, flags, 0600, &f, NULL, &err) < 0)
+		fail_msg("open %s: %s", path, err.msg);
+	return f;
+}
+
+struct waited {
+	struct engine_io io;
+	int64_t res;
+	bool done;
+};
+
+static void waited_done(struct engine_io *io, int64_t res)
+{
+	struct waited *w = (struct waited *)io;
+
+	assert_false(w->done);
+	w->done = true;
+	w->res = res;
+}
+
+static void turn(struct fixture *fx)
+{
+	int fd = fx->ops->event_fd(fx->r);
+	struct pollfd p = {.fd = fd, .events = POLLIN};
+
+	if (fx->ops->poll(fx->r, 32) == 0 && fd >= 0)
+		poll(&p, 1, 1000);
+}
+
+static int64_t run(struct fixture *fx, struct waited *w)
+{
+	assert_int_equal(fx->ops->submit(fx->r, &w->io), 0);
+	assert_int_equal(fx->ops->kick(fx->r), 0);
+	for (int i = 0; !w->done; i++) {
+		assert_true(i < 100000);
+		turn(fx);
+	}
+	return w->res;
+}
+
+int64_t fx_io(struct fixture *fx, struct engine_file *f, enum engine_op op, uint64_t offset,
+              void *buf, uint32_t len)
+{
+	struct waited w = {.io = {.file = f,
+	                          .op = op,
+	                          .offset = offset,
+	                          .buf = buf,
+	                          .len = len,
+	                          .buf_index = -1,
+	                          .done = waited_done}};
+
+	return run(fx, &w);
+}
+
+int64_t fx_io_slot(struct fixture *fx, struct engine_file *f, enum engine_op op, uint64_t offset,
+                   int slot, size_t at, uint32_t len)
+{
+	struct waited w = {.io = {.file = f,
+	                          .op = op,
+	                          .offset = offset,
+	                          .buf = (uint8_t *)fx->buffers[slot].iov_base + at,
+	                          .len = len,
+	                          .buf_index = slot,
+	                          .done = waited_done}};
+
+	return run(fx, &w);
+}
+
+void fx_drain(struct fixture *fx)
+{
+	for (int i = 0; fx->ops->in_flight(fx->r) > 0; i++) {
+		assert_true(i < 1000000);
+		turn(fx);
+	}
+}
+
+static uint8_t pattern_at(uint64_t at, uint32_t seed)
+{
+	uint64_t x = (at / 8 + 1) * 0x9e3779b97f4a7c15u + seed * 0xff51afd7ed558ccdu;
+
+	return (uint8_t)(x >> (8 * (at % 8)));
+}
+
+void fx_pattern(uint8_t *buf, uint64_t offset, size_t len, uint32_t seed)
+{
+	for (size_t i = 0; i < len; i++)
+		buf[i] = pattern_at(offset + i, seed);
+}
+
+void fx_expect_pattern(const uint8_t *buf, uint64_t offset, size_t len, uint32_t seed)
+{
+	for (size_t i = 0; i < len; i++)
+		if (buf[i] != pattern_at(offset + i, seed))
+			fail_msg("byte %zu of the file: expected %02x, found %02x",
+			         (size_t)offset + i, pattern_at(offset + i, seed), buf[i]);
+}
+
+void fx_expect_zeros(const uint8_t *buf, size_t len)
+{
+	for (size_t i = 0; i < len; i++)
+		if (buf[i] != 0)
+			fail_msg("byte %zu: expected zero, found %02x", i, buf[i]);
+}

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Runs every scenario over every engine and fallback; a test's name says which. */
+#include "tests/engines/fixture.h"
+
+#include "common/util.h"
+#include <stdio.h>
+
+static const struct variant variants[] = {
+	{.name = "mem", .type = "mem"},
+};
+
+static const struct {
+	const char *name;
+	CMUnitTestFunction fn;
+} scenarios[] = {
+#define X(fn) {#fn, fn},
+	SCENARIOS_NAMES(X) SCENARIOS_DATA(X)
+#undef X
+};
+
+int main(void)
+{
+	static struct CMUnitTest tests[ARRAY_SIZE(variants) * ARRAY_SIZE(scenarios)];
+	static char names[ARRAY_SIZE(tests)][128];
+	size_t n = 0;
+
+	for (size_t v = 0; v < ARRAY_SIZE(variants); v++)
+		for (size_t s = 0; s < ARRAY_SIZE(scenarios); s++, n++) {
+			snprintf(names[n], sizeof(names[n]), "%s: %s", variants[v].name,
+			         scenarios[s].name);
+			tests[n] = (struct CMUnitTest){names[n], scenarios[s].fn, fixture_setup,
+			                               fixture_teardown, (void *)&variants[v]};
+		}
+	return _cmocka_run_group_tests("engines", tests, n, NULL, NULL);
+}
