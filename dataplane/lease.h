@@ -21,6 +21,7 @@
 
 #define LEASE_INDEX_BITS 16
 #define LEASE_MAX        (1u << LEASE_INDEX_BITS)
+#define LEASE_TENANTS_MAX 1024u /* tenant indexes are below this */
 
 enum lease_access { LEASE_READ = 1, LEASE_WRITE = 2 }; /* what the agent may do to the memory */
 
@@ -59,7 +60,7 @@ struct lease_params {
 enum ros2_status lease_issue(struct lease_table *t, const struct lease_params *p, const struct lease **ret);
 
 /* The check. @addr, @len and @access are hostile. OK and *ret (borrowed), or BAD_KEY (unknown, another connection's,
- * ended and drained: all the same to the caller), LEASE_EXPIRED (own lease, past @now_ns), REVOKED, ACCESS, OUT_OF_RANGE
+ * ended and drained: all the same to the caller), LEASE_EXPIRED (own lease that expired, until its index is used again), REVOKED, ACCESS, OUT_OF_RANGE
  * (also zero length and wrap-around). Constant time in the table's size. */
 enum ros2_status lease_check(struct lease_table *t, uint32_t key, uint64_t conn, uint8_t access,
 			     uint64_t addr, uint64_t len, uint64_t now_ns, struct lease **ret);
