@@ -1,0 +1,356 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * libyaml's events become trees. Recursion is bounded by POLICY_DEPTH_MAX; libyaml counts in
+ * characters, documents are cut out of the source in bytes, so positions are converted once per
+ * document.
+ */
+#include "policy/tree.h"
+#include "common/util.h"
+#include <errno.h>
+#include <string.h>
+#include <yaml.h>
+
+struct tree_reader {
+	yaml_parser_t yaml;
+	const struct policy_source *src; /* borrowed */
+	struct policy_diags *diags;      /* borrowed */
+	struct arena *arena;             /* of the present document */
+	size_t nodes;
+	/* how far characters have been counted, and which byte that is */
+	size_t at_char, at_byte;
+	size_t after; /* byte after the previous document */
+	/* how far lines have been counted */
+	size_t line_byte;
+	int line;
+};
+
+static struct diag_at position(const struct tree_reader *r, yaml_mark_t m)
+{
+	int base = r->src->first_line > 0 ? r->src->first_line : 1;
+
+	return (struct diag_at){r->src->name, base + (int)m.line, (int)m.column + 1};
+}
+
+static int refuse(struct tree_reader *r, yaml_mark_t m, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+
+static int refuse(struct tree_reader *r, yaml_mark_t m, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	diags_vadd(r->diags, POLICY_ERROR, position(r, m), fmt, ap);
+	va_end(ap);
+	return -EINVAL;
+}
+
+bool node_is_null(const struct node *n)
+{
+	return n->type == NODE_SCALAR && n->plain &&
+	       (!n->len || !strcmp(n->s, "~") || !strcasecmp(n->s, "null"));
+}
+
+const struct node *node_get(const struct node *map, const char *key)
+{
+	if (map->type != NODE_MAP)
+		return NULL;
+	for (const struct node *c = map->first; c; c = c->next)
+		if (!strcmp(c->key, key))
+			return c;
+	return NULL;
+}
+
+int tree_reader_new(const struct policy_source *src, struct policy_diags *diags,
+                    struct tree_reader **ret)
+{
+	struct tree_reader *r = calloc(1, sizeof(*r));
+
+	if (!r)
+		return -ENOMEM;
+	if (!yaml_parser_initialize(&r->yaml)) {
+		free(r);
+		return -ENOMEM;
+	}
+	r->src = src;
+	r->diags = diags;
+	r->line = src->first_line > 0 ? src->first_line : 1;
+	yaml_parser_set_encoding(&r->yaml, YAML_UTF8_ENCODING);
+	yaml_parser_set_input_string(&r->yaml, (const unsigned char *)src->text, src->len);
+	*ret = r;
+	return 0;
+}
+
+void tree_reader_free(struct tree_reader *r)
+{
+	if (!r)
+		return;
+	yaml_parser_delete(&r->yaml);
+	free(r);
+}
+
+/* Byte offset of a character; marks only ever go forward. */
+static size_t byte_of(struct tree_reader *r, size_t index)
+{
+	const char *t = r->src->text;
+
+	while (r->at_char < index && r->at_byte < r->src->len) {
+		r->at_byte++;
+		while (r->at_byte < r->src->len && ((unsigned char)t[r->at_byte] & 0xc0) == 0x80)
+			r->at_byte++;
+		r->at_char++;
+	}
+	return r->at_byte;
+}
+
+/* A reader error has a byte offset and no mark. */
+static yaml_mark_t mark_of_byte(const struct tree_reader *r, size_t offset)
+{
+	yaml_mark_t m = {0};
+
+	for (size_t i = 0; i < offset && i < r->src->len; i++) {
+		if (r->src->text[i] == '\n') {
+			m.line++;
+			m.column = 0;
+		} else if (((unsigned char)r->src->text[i] & 0xc0) != 0x80) {
+			m.column++;
+		}
+	}
+	return m;
+}
+
+static int syntax_error(struct tree_reader *r)
+{
+	const yaml_parser_t *p = &r->yaml;
+	const char *what = p->problem ? p->problem : "unknown problem";
+	size_t byte;
+
+	if (p->error == YAML_MEMORY_ERROR)
+		return -ENOMEM;
+	if (p->error == YAML_READER_ERROR)
+		return refuse(r, mark_of_byte(r, p->problem_offset),
+		              "not readable as UTF-8 YAML: %s", what);
+	byte = byte_of(r, p->problem_mark.index);
+	if (byte < r->src->len && r->src->text[byte] == '\t')
+		return refuse(r, p->problem_mark,
+		              "not valid YAML: found a tab: indent with spaces");
+	return refuse(r, p->problem_mark, "not valid YAML: %s%s%s", what, p->context ? " " : "",
+	              p->context ? p->context : "");
+}
+
+static int next_event(struct tree_reader *r, yaml_event_t *ret)
+{
+	return yaml_parser_parse(&r->yaml, ret) ? 0 : syntax_error(r);
+}
+
+static int node_new(struct tree_reader *r, const yaml_event_t *e, enum node_type type,
+                    struct node **ret)
+{
+	struct diag_at at = position(r, e->start_mark);
+	struct node *n;
+
+	if (++r->nodes > TREE_NODES_MAX)
+		return refuse(r, e->start_mark, "more than %d values in one document",
+		              TREE_NODES_MAX);
+	n = arena_alloc(r->arena, sizeof(*n));
+	if (!n)
+		return -ENOMEM;
+	n->type = type;
+	n->line = at.line;
+	n->col = at.col;
+	*ret = n;
+	return 0;
+}
+
+/* Anchors and tags change what a text means far from where it stands; a policy must mean what it
+ * shows. */
+static void refuse_decoration(struct tree_reader *r, const yaml_event_t *e, const void *anchor,
+                              const void *tag)
+{
+	if (anchor)
+		refuse(r, e->start_mark, "anchors (`&`) are not accepted: write the value out");
+	if (tag)
+		refuse(r, e->start_mark, "tags (`!`) are not accepted: write the plain value");
+}
+
+static int scalar_node(struct tree_reader *r, const yaml_event_t *e, struct node **ret)
+{
+	const char *s = (const char *)e->data.scalar.value;
+	struct node *n;
+	int rc = node_new(r, e, NODE_SCALAR, &n);
+
+	if (rc < 0)
+		return rc;
+	refuse_decoration(r, e, e->data.scalar.anchor, e->data.scalar.tag);
+	n->len = strlen(s);
+	if (n->len != e->data.scalar.length)
+		refuse(r, e->start_mark, "a value with a NUL byte is not accepted");
+	n->s = arena_strndup(r->arena, s, n->len);
+	n->plain = e->data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
+	*ret = n;
+	return n->s ? 0 : -ENOMEM;
+}
+
+static int build(struct tree_reader *r, const yaml_event_t *e, int depth, struct node **ret);
+
+/* One key of a mapping has been read as @e: takes it into @key. */
+static int take_key(struct tree_reader *r, const yaml_event_t *e, const struct node *map,
+                    struct node **key)
+{
+	const struct node *same;
+	char q[DIAG_QUOTE_MAX];
+	int rc;
+
+	if (e->type != YAML_SCALAR_EVENT)
+		return refuse(r, e->start_mark,
+		              "expected a plain word as key, found a list, mapping or alias");
+	rc = scalar_node(r, e, key);
+	if (rc < 0)
+		return rc;
+	if (map->n >= TREE_KEYS_MAX)
+		return refuse(r, e->start_mark, "more than %d keys in one mapping", TREE_KEYS_MAX);
+	same = node_get(map, (*key)->s);
+	if (same)
+		refuse(r, e->start_mark, "duplicate key %s: it is already given in line %d",
+		       diag_quote((*key)->s, (*key)->len, q), same->key_line);
+	return 0;
+}
+
+static int build_children(struct tree_reader *r, struct node *parent, int depth)
+{
+	struct node **tail = &parent->first, *key = NULL, *child = NULL;
+	bool map = parent->type == NODE_MAP;
+	yaml_event_t e;
+	int rc;
+
+	for (;;) {
+		rc = next_event(r, &e);
+		if (rc < 0)
+			return rc;
+		if (e.type == YAML_MAPPING_END_EVENT || e.type == YAML_SEQUENCE_END_EVENT) {
+			yaml_event_delete(&e);
+			return 0;
+		}
+		if (map && !key) {
+			rc = take_key(r, &e, parent, &key);
+			yaml_event_delete(&e);
+			if (rc < 0)
+				return rc;
+			continue;
+		}
+		rc = build(r, &e, depth, &child);
+		yaml_event_delete(&e);
+		if (rc < 0)
+			return rc;
+		if (map) {
+			child->key = key->s;
+			child->key_line = key->line;
+			child->key_col = key->col;
+			key = NULL;
+		}
+		*tail = child;
+		tail = &child->next;
+		parent->n++;
+	}
+}
+
+static int build_collection(struct tree_reader *r, const yaml_event_t *e, int depth,
+                            struct node **ret)
+{
+	bool map = e->type == YAML_MAPPING_START_EVENT;
+	struct node *n;
+	int rc;
+
+	if (depth >= POLICY_DEPTH_MAX)
+		return refuse(r, e->start_mark, "nested deeper than %d levels", POLICY_DEPTH_MAX);
+	if (map)
+		refuse_decoration(r, e, e->data.mapping_start.anchor, e->data.mapping_start.tag);
+	else
+		refuse_decoration(r, e, e->data.sequence_start.anchor, e->data.sequence_start.tag);
+	rc = node_new(r, e, map ? NODE_MAP : NODE_LIST, &n);
+	if (rc < 0)
+		return rc;
+	*ret = n;
+	return build_children(r, n, depth + 1);
+}
+
+static int build(struct tree_reader *r, const yaml_event_t *e, int depth, struct node **ret)
+{
+	switch (e->type) {
+	case YAML_SCALAR_EVENT:
+		return scalar_node(r, e, ret);
+	case YAML_MAPPING_START_EVENT:
+	case YAML_SEQUENCE_START_EVENT:
+		return build_collection(r, e, depth, ret);
+	case YAML_ALIAS_EVENT:
+		return refuse(
+			r, e->start_mark,
+			"aliases (`*`) are not accepted: write the value out, in quotes if it "
+			"begins with `*`");
+	default:
+		return refuse(r, e->start_mark, "not valid YAML: unexpected end of the document");
+	}
+}
+
+static void cut_text(struct tree_reader *r, size_t from, size_t to, struct tree_doc *ret)
+{
+	const char *t = r->src->text;
+	size_t i = from;
+
+	/* the rest of a bare '---' line is not part of the document */
+	while (i < to && (t[i] == ' ' || t[i] == '\t' || t[i] == '\r'))
+		i++;
+	if (from > 0 && i < to && t[i] == '\n')
+		from = i + 1;
+	while (to > from && memchr(" \t\r\n", t[to - 1], 4))
+		to--;
+	for (; r->line_byte < from; r->line_byte++)
+		r->line += t[r->line_byte] == '\n';
+	ret->text = t + from;
+	ret->text_len = to - from;
+	ret->line = r->line;
+}
+
+/* From after the document-start event to its end. */
+static int read_document(struct tree_reader *r, size_t from, struct tree_doc *ret)
+{
+	yaml_event_t e;
+	int rc = next_event(r, &e);
+
+	if (rc < 0)
+		return rc;
+	rc = build(r, &e, 0, &ret->root);
+	yaml_event_delete(&e);
+	if (rc < 0)
+		return rc;
+	rc = next_event(r, &e);
+	if (rc < 0)
+		return rc;
+	cut_text(r, from, byte_of(r, e.start_mark.index), ret);
+	r->after = byte_of(r, e.end_mark.index);
+	yaml_event_delete(&e);
+	return 1;
+}
+
+int tree_next(struct tree_reader *r, struct arena *a, struct tree_doc *ret)
+{
+	yaml_event_t e;
+	size_t from;
+	int rc;
+
+	r->arena = a;
+	r->nodes = 0;
+	for (;;) {
+		rc = next_event(r, &e);
+		if (rc < 0)
+			return rc;
+		if (e.type == YAML_DOCUMENT_START_EVENT)
+			break;
+		rc = e.type == YAML_STREAM_START_EVENT;
+		yaml_event_delete(&e);
+		if (!rc)
+			return 0;
+	}
+	from = e.data.document_start.implicit ? r->after : byte_of(r, e.end_mark.index);
+	yaml_event_delete(&e);
+	return read_document(r, from, ret);
+}
