@@ -268,7 +268,7 @@ static void fill_record(struct ledger *l, struct record *r, struct store_draft *
 	a->reason = fit(d->reason, r->room[11]);
 	a->policy_version = d->policy_version;
 	a->tenant = fit(d->tenant, r->room[12]);
-	a->tenant_uid = "";
+	a->tenant_uid = (char *)"";
 	if (!ros2_uid_is_zero(&d->tenant_uid)) {
 		ros2_uid_to_str(&d->tenant_uid, r->tenant_uid);
 		a->tenant_uid = r->tenant_uid;
