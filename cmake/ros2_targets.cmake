@@ -112,7 +112,8 @@ function(ros2_fuzz name)
 	set_target_properties(${name} PROPERTIES
 		RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 	target_link_libraries(${name} PRIVATE ros2_flags ${F_LIBS})
-	target_compile_options(${name} PRIVATE -Wno-missing-prototypes)
+	# Options of a source come after those of its target, so this one wins.
+	set_source_files_properties(${F_SOURCES} PROPERTIES COMPILE_OPTIONS -Wno-missing-prototypes)
 	if(ROS2_FUZZ)
 		add_test(NAME ${name} COMMAND ${name} -runs=0 ${CMAKE_SOURCE_DIR}/${F_CORPUS})
 	else()
