@@ -20,7 +20,7 @@ add_library(ros2_flags INTERFACE)
 target_include_directories(ros2_flags INTERFACE ${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR})
 target_compile_definitions(ros2_flags INTERFACE _GNU_SOURCE ROS2_VERSION_STRING="${PROJECT_VERSION}")
 target_compile_options(ros2_flags INTERFACE
-	-Wall -Wextra -Wno-unused-parameter -Wvla -Wpointer-arith -Wwrite-strings
+	-Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers -Wvla -Wpointer-arith -Wwrite-strings
 	-fno-strict-aliasing -fstack-protector-strong -fno-omit-frame-pointer
 	-ffile-prefix-map=${CMAKE_SOURCE_DIR}/=
 	$<$<COMPILE_LANGUAGE:C>:-Wstrict-prototypes -Wmissing-prototypes -Wold-style-definition>)
