@@ -76,6 +76,7 @@ enum ros2_open_flags {
 };
 int ros2_open(struct ros2_mount *m, const char *path, uint32_t flags, uint32_t mode, struct ros2_file **ret,
 	      struct ros2_err *err);
+/* BUSY while requests on it are prepared or in flight. Otherwise @f is gone, whatever is returned. Does not flush. */
 int ros2_close(struct ros2_file *f, struct ros2_err *err);
 
 struct ros2_stat {
@@ -90,7 +91,8 @@ int ros2_unlink(struct ros2_mount *m, const char *path, struct ros2_err *err);
 int ros2_rmdir(struct ros2_mount *m, const char *path, struct ros2_err *err);
 int ros2_rename(struct ros2_mount *m, const char *from, const char *to, struct ros2_err *err);
 int ros2_truncate(struct ros2_file *f, uint64_t size, struct ros2_err *err);
-/* Data written before is durable when this returns 0. */
+/* Data written before is durable when this returns 0. OUTCOME_UNKNOWN, once, when the agent was lost after it had taken
+ * writes that were not flushed: they may be gone, and only the caller knows them. */
 int ros2_flush(struct ros2_file *f, struct ros2_err *err);
 
 struct ros2_dirent {
@@ -109,21 +111,25 @@ enum ros2_region_access { ROS2_REGION_READ = 1, ROS2_REGION_WRITE = 2 }; /* what
 /* Memory of the caller's; it stays the caller's and must outlive the region. */
 int ros2_region_register(struct ros2_session *s, void *addr, size_t len, uint32_t access, struct ros2_region **ret,
 			 struct ros2_err *err);
+/* Waits for the requests that use it, at most 5 s; then cuts the connection, and all requests end with CANCELLED. */
 void ros2_region_deregister(struct ros2_region *r);
 
 /* ---- plain I/O: any memory; memory that is not registered goes through a bounce buffer ---- */
-/* Bytes done (short only at end of file, for reads) or negative errno. Any length; split into max_io pieces. */
+/* Bytes done (short only at end of file, or before an error, for reads) or negative errno. Any length; split into max_io
+ * pieces. The bounce buffer is a region of the session (max_io, or the policy's largest) and counts against its limits. */
 ssize_t ros2_pread(struct ros2_file *f, void *buf, size_t len, uint64_t offset, struct ros2_err *err);
 ssize_t ros2_pwrite(struct ros2_file *f, const void *buf, size_t len, uint64_t offset, struct ros2_err *err);
 
 /* ---- ring ---- */
-/* @buf must lie in a registered region or in ros2_buf_alloc memory and len <= max_io. -EAGAIN when depth requests are
- * prepared or in flight; -EINVAL with words otherwise. @tag comes back with the completion. */
+/* @buf must lie in ONE registered region or ros2_buf_alloc memory and 1 <= len <= max_io; it is the library's until the
+ * completion. -EAGAIN when depth requests are prepared, in flight or complete and not yet taken; -EINVAL with words
+ * otherwise. @tag comes back with the completion. */
 int ros2_prep_read(struct ros2_file *f, void *buf, uint32_t len, uint64_t offset, uint64_t tag, struct ros2_err *err);
 int ros2_prep_write(struct ros2_file *f, const void *buf, uint32_t len, uint64_t offset, uint64_t tag,
 		    struct ros2_err *err);
 int ros2_prep_flush(struct ros2_file *f, uint64_t tag, struct ros2_err *err);
-/* Hands all prepared requests to the agent in one go. Returns how many, or negative errno. */
+/* Hands all prepared requests to the agent in one go. Returns how many; negative errno when the session had ended before.
+ * What goes wrong from here on is told by the completions. */
 int ros2_submit(struct ros2_session *s, struct ros2_err *err);
 
 struct ros2_completion {
@@ -131,7 +137,8 @@ struct ros2_completion {
 	int64_t result;          /* bytes, or negative errno */
 	enum ros2_status status; /* the named error */
 };
-/* Up to @max completions that are there; does not block. Returns how many. */
+/* Up to @max completions that are there; does not block, except for control calls while it reconnects. Returns how many;
+ * negative errno and words when there are none and the session has ended for good. ros2_wait likewise. */
 int ros2_peek(struct ros2_session *s, struct ros2_completion *out, uint32_t max, struct ros2_err *err);
 /* Blocks until @min are there or @timeout_ms (-1 = no limit) passed; 0 in flight returns at once. Returns how many. */
 int ros2_wait(struct ros2_session *s, struct ros2_completion *out, uint32_t min, uint32_t max, int timeout_ms,

@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Namespaces, files and directories: control calls. Mount numbers and handles belong to one session
+ * at the agent, so each call takes the present ones when it is made; after a reconnect they are
+ * made again here, never with flags that would create or cut a file a second time.
+ */
+#include "dataplane/client/internal.h"
+#include <errno.h>
+#include <string.h>
+
+static struct control *control_of(const struct ros2_session *s)
+{
+	return s->client->control;
+}
+
+/* ---- mounts ---- */
+
+int mount_again(struct ros2_session *s, struct ros2_mount *m, struct ros2_err *err)
+{
+	return control_mount(control_of(s), s->uid, m->name, &m->id, err);
+}
+
+static int mount_call(struct ros2_session *s, void *arg, struct ros2_err *err)
+{
+	return mount_again(s, arg, err);
+}
+
+int ros2_mount(struct ros2_session *s, const char *namespace_name, struct ros2_mount **ret,
+               struct ros2_err *err)
+{
+	struct ros2_mount *m = calloc(1, sizeof(*m));
+	int rc;
+
+	if (!m || !(m->name = strdup(namespace_name))) {
+		free(m);
+		return ros2_err_set(err, -ENOMEM, "no memory for a mount");
+	}
+	m->session = s;
+	list_init(&m->files);
+	rc = session_call(s, true, "mount", mount_call, m, err);
+	if (rc) {
+		ros2_err_prefix(err, "mount '%s'", namespace_name);
+		free(m->name);
+		free(m);
+		return rc;
+	}
+	list_add_tail(&s->mounts, &m->link);
+	*ret = m;
+	return 0;
+}
+
+static void file_free(struct ros2_file *f)
+{
+	list_del(&f->link);
+	free(f->path);
+	free(f);
+}
+
+/* The agent keeps a mount as long as the session: there is no call for it. */
+void ros2_unmount(struct ros2_mount *m)
+{
+	if (!m)
+		return;
+	while (!list_empty(&m->files)) {
+		struct ros2_file *f = list_first(&m->files, struct ros2_file, link);
+
+		while (f->users && m->session->state == LINK_UP)
+			session_step(m->session, 100, NULL);
+		if (f->users) {
+			struct ros2_err gone = ROS2_ERR_INIT;
+
+			ros2_err_named(&gone, ROS2_CLOSED, "the namespace was unmounted");
+			requests_fail(m->session, &gone);
+		}
+		if (m->session->state == LINK_UP)
+			control_close(control_of(m->session), m->session->uid, f->handle, NULL);
+		file_free(f);
+	}
+	list_del(&m->link);
+	free(m->name);
+	free(m);
+}
+
+/* ---- files ---- */
+
+struct open_args {
+	struct ros2_file *file;
+	uint32_t flags;
+};
+
+static int open_call(struct ros2_session *s, void *arg, struct ros2_err *err)
+{
+	struct open_args *a = arg;
+	struct ros2_file *f = a->file;
+
+	return control_open(control_of(s), s->uid, f->mount->id, f->path, a->flags, f->mode,
+	                    &f->handle, err);
+}
+
+int file_open_again(struct ros2_session *s, struct ros2_file *f, struct ros2_err *err)
+{
+	struct open_args a = {f, f->flags & ROS2_O_RDWR};
+	int rc = open_call(s, &a, err);
+
+	if (!rc)
+		f->broken = (struct ros2_err)ROS2_ERR_INIT;
+	return rc;
+}
+
+int ros2_open(struct ros2_mount *m, const char *path, uint32_t flags, uint32_t mode,
+              struct ros2_file **ret, struct ros2_err *err)
+{
+	const uint32_t once = ROS2_O_CREAT | ROS2_O_EXCL | ROS2_O_TRUNC;
+	struct open_args a = {.flags = flags};
+	struct ros2_file *f;
+	int rc;
+
+	if (!(flags & ROS2_O_RDWR) || flags & ~(once | ROS2_O_RDWR))
+		return ros2_err_set(err, -EINVAL,
+		                    "open flags 0x%x: expected RDONLY, WRONLY or RDWR, with CREAT, "
+		                    "EXCL, TRUNC",
+		                    flags);
+	f = calloc(1, sizeof(*f));
+	if (!f || !(f->path = strdup(path))) {
+		free(f);
+		return ros2_err_set(err, -ENOMEM, "no memory for a file");
+	}
+	f->mount = m;
+	f->flags = flags;
+	f->mode = mode;
+	list_init(&f->link);
+	a.file = f;
+	rc = session_call(m->session, !(flags & (ROS2_O_EXCL | ROS2_O_TRUNC)), "open", open_call,
+	                  &a, err);
+	if (rc) {
+		ros2_err_prefix(err, "open '%s'", path);
+		file_free(f);
+		return rc;
+	}
+	list_add_tail(&m->files, &f->link);
+	*ret = f;
+	return 0;
+}
+
+int ros2_close(struct ros2_file *f, struct ros2_err *err)
+{
+	struct ros2_session *s;
+	int rc = 0;
+
+	if (!f)
+		return 0;
+	s = f->mount->session;
+	if (f->users)
+		return ros2_err_named(err, ROS2_BUSY, "%u requests on '%s' have not ended",
+		                      f->users, f->path);
+	/* On a lost session the handle is gone already. */
+	if (s->state == LINK_UP && !f->broken.code)
+		rc = control_close(control_of(s), s->uid, f->handle, err);
+	if (rc == ros2_status_to_errno(ROS2_BAD_SESSION) ||
+	    rc == ros2_status_to_errno(ROS2_UNAVAILABLE))
+		rc = 0;
+	file_free(f);
+	return rc;
+}
+
+static int broken(const struct ros2_file *f, struct ros2_err *err)
+{
+	if (f->broken.code && err)
+		*err = f->broken;
+	return f->broken.code;
+}
+
+struct handle_args {
+	struct ros2_file *file;
+	uint64_t size;
+	struct ros2_stat *stat;
+};
+
+static int fstat_call(struct ros2_session *s, void *arg, struct ros2_err *err)
+{
+	struct handle_args *a = arg;
+	int rc = broken(a->file, err);
+
+	return rc ? rc
+	          : control_stat_handle(control_of(s), s->uid, a->file->handle, 0, a->stat, err);
+}
+
+int ros2_fstat(struct ros2_file *f, struct ros2_stat *ret, struct ros2_err *err)
+{
+	struct handle_args a = {.file = f, .stat = ret};
+
+	return session_call(f->mount->session, true, "fstat", fstat_call, &a, err);
+}
+
+static int truncate_call(struct ros2_session *s, void *arg, struct ros2_err *err)
+{
+	struct handle_args *a = arg;
+	int rc = broken(a->file, err);
+
+	return rc ? rc : control_truncate(control_of(s), s->uid, a->file->handle, a->size, err);
+}
+
+int ros2_truncate(struct ros2_file *f, uint64_t size, struct ros2_err *err)
+{
+	struct handle_args a = {.file = f, .size = size};
+
+	return session_call(f->mount->session, false, "truncate", truncate_call, &a, err);
+}
+
+/* ---- paths ---- */
+
+struct path_args {
+	struct ros2_mount *mount;
+	const char *path, *to;
+	uint32_t mode;
+	enum control_path_op op;
+	struct ros2_stat *stat;
+};
+
+static int stat_call(struct ros2_session *s, void *arg, struct ros2_err *err)
+{
+	struct path_args *a = arg;
+
+	return control_stat(control_of(s), s->uid, a->mount->id, a->path, a->stat, err);
+}
+
+int ros2_stat(struct ros2_mount *m, const char *path, struct ros2_stat *ret, struct ros2_err *err)
+{
+	struct path_args a = {.mount = m, .path = path, .stat = ret};
+
+	return session_call(m->session, true, "stat", stat_call, &a, err);
+}
+
+static int path_call(struct ros2_session *s, void *arg, struct ros2_err *err)
+{
+	struct path_args *a = arg;
+
+	return control_path(control_of(s), s->uid, a->mount->id, a->op, a->path, a->mode, err);
+}
+
+int ros2_mkdir(struct ros2_mount *m, const char *path, uint32_t mode, struct ros2_err *err)
+{
+	struct path_args a = {.mount = m, .path = path, .mode = mode, .op = CONTROL_MKDIR};
+
+	return session_call(m->session, false, "mkdir", path_call, &a, err);
+}
+
+int ros2_unlink(struct ros2_mount *m, const char *path, struct ros2_err *err)
+{
+	struct path_args a = {.mount = m, .path = path, .op = CONTROL_UNLINK};
+
+	return session_call(m->session, false, "unlink", path_call, &a, err);
+}
+
+int ros2_rmdir(struct ros2_mount *m, const char *path, struct ros2_err *err)
+{
+	struct path_args a = {.mount = m, .path = path, .op = CONTROL_RMDIR};
+
+	return session_call(m->session, false, "rmdir", path_call, &a, err);
+}
+
+static int rename_call(struct ros2_session *s, void *arg, struct ros2_err *err)
+{
+	struct path_args *a = arg;
+
+	return control_rename(control_of(s), s->uid, a->mount->id, a->path, a->to, err);
+}
+
+int ros2_rename(struct ros2_mount *m, const char *from, const char *to, struct ros2_err *err)
+{
+	struct path_args a = {.mount = m, .path = from, .to = to};
+
+	return session_call(m->session, false, "rename", rename_call, &a, err);
+}
+
+struct readdir_args {
+	struct ros2_mount *mount;
+	const char *path;
+	uint64_t *cookie;
+	struct ros2_dirent *out;
+	uint32_t max;
+};
+
+static int readdir_call(struct ros2_session *s, void *arg, struct ros2_err *err)
+{
+	struct readdir_args *a = arg;
+
+	return control_readdir(control_of(s), s->uid, a->mount->id, a->path, a->cookie, a->out,
+	                       a->max, err);
+}
+
+int ros2_readdir(struct ros2_mount *m, const char *path, uint64_t *cookie, struct ros2_dirent *out,
+                 uint32_t max, struct ros2_err *err)
+{
+	struct readdir_args a = {m, path, cookie, out, max};
+
+	if (!max)
+		return ros2_err_set(err, -EINVAL, "readdir with room for no entry");
+	return session_call(m->session, true, "readdir", readdir_call, &a, err);
+}

@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the files of libros2 share. One session is used by one thread at a time ("session thread");
+ * the client's background thread touches only what is marked "guarded by lock" and never user
+ * memory.
+ *
+ * A request:  FREE -prep-> PREPARED -submit-> READY -header queued-> SENT -COMPLETE-> DONE -peek->
+ * FREE SENT -connection lost, read or flush-> READY;  SENT -connection lost, write-> DONE SENT
+ * -lease had ended before it was begun-> READY A link:     DOWN -OpenSession, HELLO, restore-> UP
+ * -lost-> DOWN;  any -right withdrawn-> DEAD
+ *
+ * Invariants: (1) SENT requests <= credits of the connection; (2) a DONE request has no entry in
+ * the send queue: its memory is the user's again; (3) DATA lands only inside the buffer of a SENT
+ * read, in order, under the key and generation that were sent with it; (4) a WRITE of which a byte
+ * was sent on a connection that is gone is never sent again.
+ */
+#ifndef ROS2_CLIENT_INTERNAL_H
+#define ROS2_CLIENT_INTERNAL_H
+
+#include "common/err.h"
+#include "common/util.h"
+#include "dataplane/client/control.h"
+#include "dataplane/client/ros2.h"
+#include "dataplane/client/rx.h"
+#include "dataplane/client/tx.h"
+#include "dataplane/wire.h"
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#define INTERNAL_SLOTS   16u /* requests of pread, pwrite and flush, beside the user's depth */
+#define REGIONS_MAX      4096u
+#define LEASE_RETRIES    6u /* counts refusals and registrations */
+#define RECONNECT_MS     30000u
+#define CONTROL_MS       10000u
+#define CONNECT_MS       5000u
+#define WHY_MS           2000u
+#define BACKOFF_FIRST_MS 20u
+#define BACKOFF_MAX_MS   1000u
+#define PING_AFTER_MS    10000u /* nothing heard for so long, and something in flight */
+#define LOST_AFTER_MS    40000u
+
+struct ros2_client {
+	/* immutable after init */
+	struct control *control; /* owned */
+	uint32_t timeout_ms;
+	pthread_t thread;
+	/* guarded by lock */
+	pthread_mutex_t lock;
+	pthread_cond_t wake,
+		idle; /* monotonic clock; idle: the session being renewed is free again */
+	struct list sessions;
+	struct ros2_session *renewing; /* borrowed: the session the thread works on */
+	bool stopping;
+};
+
+struct ros2_region {
+	/* session thread; address, length and access are immutable after registration */
+	struct ros2_session *session; /* borrowed: until session close */
+	uint8_t *addr;
+	size_t len;
+	uint32_t access;
+	uint32_t users; /* requests that name it and are not DONE */
+	void *mapping;  /* owned: of ros2_buf_alloc; NULL for the caller's memory */
+	size_t mapping_len;
+	bool is_bounce;
+	/* guarded by session->lock */
+	uint32_t key, generation, ttl_ms;
+	uint64_t renew_at_ns, deadline_ns; /* boottime; counted from before the call was sent */
+	bool stale;                        /* must be registered anew before it is used */
+};
+
+struct ros2_mount {
+	struct ros2_session *session; /* borrowed: until session close */
+	struct list link;             /* session->mounts */
+	struct list files;
+	char *name; /* owned */
+	uint32_t id;
+};
+
+struct ros2_file {
+	struct ros2_mount *mount;    /* borrowed: until unmount */
+	struct list link;            /* mount->files */
+	char *path;                  /* owned */
+	uint32_t flags, mode, users; /* users: requests not DONE */
+	uint64_t handle;
+	uint64_t writes_acked, writes_flushed; /* counts: unequal = not all is durable */
+	bool lost_writes;                      /* were not flushed when a connection was lost */
+	struct ros2_err broken;                /* it could not be opened again; code 0 = fine */
+};
+
+enum request_kind { REQ_READ, REQ_WRITE, REQ_FLUSH };
+enum request_state { REQ_FREE, REQ_PREPARED, REQ_READY, REQ_SENT, REQ_DONE };
+
+struct request {
+	struct list link; /* of the list of its state */
+	enum request_kind kind;
+	enum request_state state;
+	bool internal;              /* of pread, pwrite, flush: not seen by peek */
+	bool on_wire;               /* all of its header and inline payload left, or a part of it */
+	bool answered;              /* COMPLETE came, entries of the send queue still name it */
+	bool again;                 /* answered LEASE_EXPIRED before it was begun */
+	bool is_inline;             /* WRITE: the payload went with the header */
+	struct ros2_file *file;     /* borrowed: ros2_close refuses while in use */
+	struct ros2_region *region; /* borrowed: deregister waits; NULL for flush */
+	uint8_t *buf;
+	uint32_t len;
+	uint64_t offset, tag, id;
+	uint64_t ready_ns;        /* monotonic: when it began to wait for the agent */
+	uint32_t key, generation; /* as sent */
+	uint32_t received;        /* READ: bytes landed, in order */
+	uint32_t pulled;          /* WRITE: bytes promised to PULLs */
+	uint32_t out_refs;        /* entries of the send queue that name it */
+	uint32_t retries;
+	uint64_t covers; /* FLUSH: file->writes_acked when it was sent */
+	int64_t result;
+	enum ros2_status status;
+	char words[160];
+};
+
+enum link_state { LINK_DOWN, LINK_UP, LINK_DEAD };
+
+struct ros2_session {
+	struct ros2_client *client; /* borrowed: sessions are closed first */
+	struct list link;           /* client->sessions, guarded by client->lock */
+
+	/* session thread */
+	enum link_state state;
+	struct ros2_err why; /* DEAD: for good; DOWN: what the last attempt met */
+	int fd;              /* owned; -1 unless UP */
+	struct rx rx;
+	struct tx tx;
+	char words[WIRE_WORDS_MAX + 1];
+	struct ros2_err nak; /* the last NAK without a request: why a reset may follow */
+	bool peer_said_bye;
+	uint32_t credits, max_io, max_inline, depth, reconnect_ms, backoff_ms;
+	uint64_t down_since_ns, next_try_ns, last_heard_ns, pinged_ns; /* monotonic */
+	struct request *requests; /* owned; depth + INTERNAL_SLOTS */
+	uint32_t n_requests, n_sent, n_reads_sent, n_user, n_internal;
+	uint64_t next_id;
+	struct list free, prepared, ready, sent, done, done_internal;
+	struct list mounts;
+	struct ros2_region *bounce; /* in regions */
+	struct control_session granted;
+	uint32_t reconnects;
+
+	/* guarded by lock; only the session thread changes which regions there are */
+	pthread_mutex_t lock;
+	uint8_t uid[16];
+	uint64_t epoch;               /* of uid: renewals answered for an older one are dropped */
+	struct ros2_region **regions; /* owned, sorted by address */
+	uint32_t n_regions;
+};
+
+/* client.c */
+/* @control becomes the client's, also on error. */
+int client_new(struct control *control, uint32_t timeout_ms, struct ros2_client **ret,
+               struct ros2_err *err);
+/* Any thread: a deadline has changed. */
+void client_wake(struct ros2_client *c);
+
+/* link.c: one data connection */
+/* Connects to granted.data_address and proves both sides. Sets fd, credits, max_io. */
+int link_open(struct ros2_session *s, uint32_t timeout_ms, struct ros2_err *err);
+void link_close(struct ros2_session *s);
+/* Sends what waits and takes what came, without blocking. *ret_moved: something happened. An error
+ * means that the connection is of no use any more. */
+int link_progress(struct ros2_session *s, bool *ret_moved, struct ros2_err *err);
+/* Waits for the socket. */
+void link_poll(struct ros2_session *s, int timeout_ms);
+
+/* requests.c */
+extern const struct rx_ops requests_rx_ops;
+int requests_init(struct ros2_session *s);
+/* A free slot or NULL; the caller fills it and calls request_prepare. */
+struct request *request_get(struct ros2_session *s, bool internal);
+void request_prepare(struct ros2_session *s, struct request *r);
+void request_set_ready(struct ros2_session *s, struct request *r);
+/* Moves READY requests to the send queue while there are credits. */
+void requests_dispatch(struct ros2_session *s);
+void request_done(struct ros2_session *s, struct request *r, enum ros2_status status,
+                  int64_t result, const char *words);
+void request_put(struct ros2_session *s, struct request *r);
+/* An entry of the send queue has left. */
+void requests_entry_sent(void *arg, int slot);
+/* The connection is gone and its send queue dropped. */
+void requests_link_lost(struct ros2_session *s);
+/* All requests that are not DONE end with @why. */
+void requests_fail(struct ros2_session *s, const struct ros2_err *why);
+
+/* session.c */
+/* Not connected; NULL without memory. */
+struct ros2_session *session_new(struct ros2_client *c, const struct ros2_session_opts *o);
+void session_free(struct ros2_session *s);
+/* One round: reconnect when due, renew what is stale, send, receive; waits at most @timeout_ms for
+ * something to happen. 0, or the error of a DEAD session. */
+int session_step(struct ros2_session *s, int timeout_ms, struct ros2_err *err);
+/* Waits until the link is UP, at most the session's reconnect time. */
+int session_need_up(struct ros2_session *s, struct ros2_err *err);
+/* The connection is of no use: asks the agent why, ends the session for good or schedules a
+ * reconnect. */
+void session_lost(struct ros2_session *s, const struct ros2_err *how);
+void session_die(struct ros2_session *s, const struct ros2_err *why);
+/* A control call of this session, made again after a reconnect when the agent did not know the
+ * session any more, and also when it was lost during the call if @repeatable. */
+typedef int (*session_call_fn)(struct ros2_session *s, void *arg, struct ros2_err *err);
+int session_call(struct ros2_session *s, bool repeatable, const char *what, session_call_fn fn,
+                 void *arg, struct ros2_err *err);
+
+/* restore.c: what is made again on a new session */
+int session_open_and_restore(struct ros2_session *s, struct ros2_err *err);
+
+/* memory.c */
+/* The region that holds all of [addr, addr+len), or NULL. */
+struct ros2_region *region_find(struct ros2_session *s, const void *addr, size_t len);
+/* A new key from the agent for memory the table knows already. */
+int region_register(struct ros2_session *s, struct ros2_region *r, struct ros2_err *err);
+/* Registered memory of the library's, made on first use. */
+int region_bounce(struct ros2_session *s, struct ros2_region **ret, struct ros2_err *err);
+void regions_free(struct ros2_session *s);
+/* Key and generation to send; false when it has to be registered first. */
+bool region_key(struct ros2_session *s, struct ros2_region *r, uint32_t *ret_key,
+                uint32_t *ret_generation);
+void region_set_stale(struct ros2_session *s, struct ros2_region *r);
+
+/* files.c */
+int file_open_again(struct ros2_session *s, struct ros2_file *f, struct ros2_err *err);
+int mount_again(struct ros2_session *s, struct ros2_mount *m, struct ros2_err *err);
+
+/* True for an error that no reconnect can mend: REVOKED, DENIED, VIOLATIONS, UNAUTHENTICATED ... */
+bool status_is_final(enum ros2_status st);
+#endif

@@ -1,0 +1,387 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One data connection to the agent: connect, prove both sides, move bytes. It decides nothing about
+ * requests; an error from here means that the connection is of no use any more.
+ */
+#include "common/clock.h"
+#include "common/crypto.h"
+#include "dataplane/client/codec.h"
+#include "dataplane/client/internal.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+
+/* A peer that sends without end must not keep the session thread from its other work. */
+#define READS_PER_ROUND 64
+#define SENDS_PER_ROUND 16
+
+/* ---- connecting ---- */
+
+/* "host:port", "[v6]:port" */
+static int split_address(const char *address, char host[256], char port[8], struct ros2_err *err)
+{
+	const char *colon = strrchr(address, ':');
+	const char *from = address, *to = colon;
+
+	if (!colon || colon == address || !colon[1] || strlen(colon + 1) > 5)
+		goto bad;
+	if (*from == '[' && to[-1] == ']') {
+		from++;
+		to--;
+	}
+	if (to <= from || to - from > 255)
+		goto bad;
+	snprintf(host, 256, "%.*s", (int)(to - from), from);
+	snprintf(port, 8, "%s", colon + 1);
+	return 0;
+bad:
+	return ros2_err_named(err, ROS2_PROTOCOL, "'%s' is no data address: expected host:port",
+	                      address);
+}
+
+static int ms_left(uint64_t deadline_ns)
+{
+	uint64_t now = clock_monotonic_ns();
+
+	return now >= deadline_ns ? 0 : (int)((deadline_ns - now + NS_PER_MS - 1) / NS_PER_MS);
+}
+
+static int wait_for(int fd, short events, uint64_t deadline_ns, struct ros2_err *err)
+{
+	struct pollfd p = {.fd = fd, .events = events};
+	int rc;
+
+	do {
+		rc = poll(&p, 1, ms_left(deadline_ns));
+	} while (rc < 0 && errno == EINTR);
+	if (rc > 0)
+		return 0;
+	return ros2_err_named(err, ROS2_TIMEOUT, "the agent's data port did not answer in time");
+}
+
+static int connect_one(const struct addrinfo *ai, uint64_t deadline_ns, int *ret_fd,
+                       struct ros2_err *err)
+{
+	AUTO_CLOSE int fd = socket(ai->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	int one = 1, failed = 0, rc;
+	socklen_t len = sizeof(failed);
+
+	if (fd < 0)
+		return ros2_err_set(err, -errno, "cannot make a socket: %s", strerror(errno));
+	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+	setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
+	if (connect(fd, ai->ai_addr, ai->ai_addrlen) < 0 && errno != EINPROGRESS)
+		return ros2_err_named(err, ROS2_UNAVAILABLE, "cannot connect: %s", strerror(errno));
+	rc = wait_for(fd, POLLOUT, deadline_ns, err);
+	if (rc)
+		return rc;
+	if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &failed, &len) < 0 || failed)
+		return ros2_err_named(err, ROS2_UNAVAILABLE, "cannot connect: %s",
+		                      strerror(failed));
+	*ret_fd = TAKE_FD(fd);
+	return 0;
+}
+
+static int connect_to(const char *address, uint64_t deadline_ns, int *ret_fd, struct ros2_err *err)
+{
+	struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV}, *list;
+	char host[256], port[8];
+	int rc = split_address(address, host, port, err);
+
+	if (rc)
+		return rc;
+	rc = getaddrinfo(host, port, &hints, &list);
+	if (rc)
+		return ros2_err_named(err, ROS2_UNAVAILABLE, "the agent's data address '%s': %s",
+		                      address, gai_strerror(rc));
+	rc = -ENOTCONN;
+	for (struct addrinfo *ai = list; ai && rc; ai = ai->ai_next)
+		rc = connect_one(ai, deadline_ns, ret_fd, err);
+	freeaddrinfo(list);
+	if (rc)
+		ros2_err_prefix(err, "data connection to %s", address);
+	return rc;
+}
+
+/* ---- HELLO and WELCOME: before the proof nothing but these few exact messages is read ---- */
+
+static int read_exact(int fd, void *p, size_t n, uint64_t deadline_ns, struct ros2_err *err)
+{
+	while (n) {
+		ssize_t got = recv(fd, p, n, 0);
+		int rc;
+
+		if (got > 0) {
+			p = (char *)p + got;
+			n -= (size_t)got;
+		} else if (got == 0) {
+			return ros2_err_named(err, ROS2_CLOSED,
+			                      "the agent closed the data connection before the "
+			                      "session was proved");
+		} else if (errno == EAGAIN) {
+			rc = wait_for(fd, POLLIN, deadline_ns, err);
+			if (rc)
+				return rc;
+		} else if (errno != EINTR) {
+			return ros2_err_named(err, ROS2_CLOSED, "the data connection broke: %s",
+			                      strerror(errno));
+		}
+	}
+	return 0;
+}
+
+/* The agent's words are shown to people: nothing but printable text passes. */
+static void clean_words(char *s)
+{
+	for (; *s; s++)
+		if ((unsigned char)*s < 0x20 || *s == 0x7f)
+			*s = '?';
+}
+
+static int refused(int fd, const struct wire_header *h, uint64_t deadline_ns, struct ros2_err *err)
+{
+	char words[WIRE_WORDS_MAX + 1] = "";
+	enum ros2_status st = h->status ? (enum ros2_status)h->status : ROS2_PROTOCOL;
+	int rc;
+
+	if (h->payload_len > WIRE_WORDS_MAX)
+		return ros2_err_named(err, ROS2_PROTOCOL, "a NAK with %u bytes of words",
+		                      h->payload_len);
+	rc = read_exact(fd, words, h->payload_len, deadline_ns, err);
+	if (rc)
+		return rc;
+	clean_words(words);
+	return ros2_err_named(err, st, "the agent refused the data connection: %s",
+	                      words[0] ? words : ros2_status_text(st));
+}
+
+static int read_message(int fd, uint8_t opcode, void *payload, uint32_t len, uint64_t deadline_ns,
+                        struct ros2_err *err)
+{
+	struct wire_header h;
+	int rc = read_exact(fd, &h, sizeof(h), deadline_ns, err);
+
+	if (rc)
+		return rc;
+	rc = codec_check(&h, err);
+	if (rc)
+		return rc;
+	if (h.opcode == WIRE_NAK)
+		return refused(fd, &h, deadline_ns, err);
+	if (h.opcode != opcode || h.payload_len != len)
+		return ros2_err_named(err, ROS2_PROTOCOL,
+		                      "expected %s with %u bytes, the agent sent %s with %u",
+		                      codec_opcode_to_str(opcode), len,
+		                      codec_opcode_to_str(h.opcode), h.payload_len);
+	return read_exact(fd, payload, len, deadline_ns, err);
+}
+
+static int send_hello(int fd, const struct wire_hello *hello, struct ros2_err *err)
+{
+	struct {
+		struct wire_header h;
+		struct wire_hello hello;
+	} msg = {.h = {.opcode = WIRE_HELLO, .payload_len = sizeof(*hello)}, .hello = *hello};
+
+	codec_seal(&msg.h);
+	/* The first bytes on a fresh connection: they fit the socket's buffer. */
+	if (send(fd, &msg, sizeof(msg), MSG_NOSIGNAL) != (ssize_t)sizeof(msg))
+		return ros2_err_named(err, ROS2_CLOSED, "cannot send HELLO: %s", strerror(errno));
+	return 0;
+}
+
+static int check_welcome(const struct wire_welcome *w, struct ros2_err *err)
+{
+	if (!w->credits || w->credits > WIRE_CREDITS_MAX || !w->max_io || w->max_io > WIRE_IO_MAX ||
+	    w->max_inline > WIRE_INLINE_MAX || w->reserved)
+		return ros2_err_named(err, ROS2_PROTOCOL,
+		                      "WELCOME offers %u credits, %u bytes per request, %u inline",
+		                      w->credits, w->max_io, w->max_inline);
+	return 0;
+}
+
+static int shake_hands(struct ros2_session *s, int fd, uint64_t deadline_ns,
+                       struct wire_welcome *ret, struct ros2_err *err)
+{
+	struct wire_challenge challenge;
+	struct wire_hello hello;
+	uint8_t proof[WIRE_MAC_LEN];
+	struct codec_proof p = {s->granted.secret, hello.session_uid, challenge.agent_nonce,
+	                        hello.tenant_nonce};
+	int rc = read_message(fd, WIRE_CHALLENGE, &challenge, sizeof(challenge), deadline_ns, err);
+
+	if (rc)
+		return rc;
+	memcpy(hello.session_uid, s->granted.uid, sizeof(hello.session_uid));
+	crypto_random(hello.tenant_nonce, sizeof(hello.tenant_nonce));
+	codec_prove(&p, WIRE_LABEL_TENANT, hello.proof);
+	rc = send_hello(fd, &hello, err);
+	if (rc)
+		return rc;
+	rc = read_message(fd, WIRE_WELCOME, ret, sizeof(*ret), deadline_ns, err);
+	if (rc)
+		return rc;
+	codec_prove(&p, WIRE_LABEL_AGENT, proof);
+	if (!crypto_equal(proof, ret->proof, sizeof(proof)))
+		return ros2_err_named(err, ROS2_UNAUTHENTICATED,
+		                      "whoever answers at %s does not know the session's secret",
+		                      s->granted.data_address);
+	return check_welcome(ret, err);
+}
+
+int link_open(struct ros2_session *s, uint32_t timeout_ms, struct ros2_err *err)
+{
+	uint64_t deadline = clock_add_ns(clock_monotonic_ns(), timeout_ms * NS_PER_MS);
+	struct wire_welcome w;
+	AUTO_CLOSE int fd = -1;
+	int rc = connect_to(s->granted.data_address, deadline, &fd, err);
+
+	if (!rc)
+		rc = shake_hands(s, fd, deadline, &w, err);
+	/* It was good for this one proof. */
+	crypto_wipe(s->granted.secret, sizeof(s->granted.secret));
+	if (rc)
+		return rc;
+	s->fd = TAKE_FD(fd);
+	s->credits = w.credits;
+	s->max_io = w.max_io;
+	s->max_inline = w.max_inline;
+	s->peer_said_bye = false;
+	s->nak = (struct ros2_err)ROS2_ERR_INIT;
+	s->last_heard_ns = s->pinged_ns = clock_monotonic_ns();
+	rx_reset(&s->rx, &requests_rx_ops, s);
+	return 0;
+}
+
+void link_close(struct ros2_session *s)
+{
+	if (s->fd >= 0)
+		close(s->fd);
+	s->fd = -1;
+	tx_drop(&s->tx);
+}
+
+/* ---- moving bytes ---- */
+
+static int broke(struct ros2_session *s, int error, struct ros2_err *err)
+{
+	if (s->nak.code) {
+		if (err)
+			*err = s->nak;
+		return s->nak.code;
+	}
+	return ros2_err_named(err, ROS2_CLOSED, "the agent ended the data connection%s%s",
+	                      error ? ": " : "", error ? strerror(error) : "");
+}
+
+static int send_waiting(struct ros2_session *s, bool *ret_moved, struct ros2_err *err)
+{
+	struct iovec iov[TX_IOV_MAX];
+
+	for (int i = 0; i < SENDS_PER_ROUND; i++) {
+		struct msghdr m = {.msg_iov = iov, .msg_iovlen = (size_t)tx_iov(&s->tx, iov)};
+		ssize_t n;
+
+		if (!m.msg_iovlen)
+			return 0;
+		n = sendmsg(s->fd, &m, MSG_NOSIGNAL);
+		if (n < 0 && errno == EAGAIN)
+			return 0;
+		if (n < 0 && errno == EINTR)
+			continue;
+		/* What the agent said before it went is worth more than EPIPE: read first. */
+		if (n < 0)
+			return errno == EPIPE || errno == ECONNRESET ? 0 : broke(s, errno, err);
+		tx_advance(&s->tx, (size_t)n, requests_entry_sent, s);
+		*ret_moved = true;
+	}
+	return 0;
+}
+
+/* PULLs and PINGs are answered through the send queue: without room there nothing is read. */
+static bool can_read(const struct ros2_session *s)
+{
+	return s->tx.capacity - s->tx.count > RX_STAGE_MAX / WIRE_HEADER_LEN;
+}
+
+static int receive(struct ros2_session *s, bool *ret_moved, struct ros2_err *err)
+{
+	for (int i = 0; i < READS_PER_ROUND && can_read(s); i++) {
+		struct iovec iov[2];
+		int n_iov = rx_iov(&s->rx, s->n_reads_sent > 0, iov);
+		ssize_t n = readv(s->fd, iov, n_iov);
+		size_t room = iov[0].iov_len + (n_iov > 1 ? iov[1].iov_len : 0);
+		int rc;
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0 && errno == EAGAIN)
+			return 0;
+		if (n <= 0)
+			return broke(s, n < 0 ? errno : 0, err);
+		*ret_moved = true;
+		s->last_heard_ns = clock_monotonic_ns();
+		rc = rx_advance(&s->rx, (size_t)n, err);
+		if (rc)
+			return rc;
+		/* A short read: the socket is empty, the next one would only say so. */
+		if ((size_t)n < room)
+			return 0;
+	}
+	return 0;
+}
+
+/* A peer that is stopped, or whose machine is gone, says nothing: TCP alone would wait for ever. */
+static int check_silence(struct ros2_session *s, struct ros2_err *err)
+{
+	uint64_t now = clock_monotonic_ns();
+	struct wire_header ping = {.opcode = WIRE_PING};
+
+	if (!s->n_sent) {
+		s->last_heard_ns = now;
+		return 0;
+	}
+	if (now - s->last_heard_ns > LOST_AFTER_MS * NS_PER_MS)
+		return ros2_err_named(err, ROS2_TIMEOUT,
+		                      "nothing was heard from the agent for %u s",
+		                      LOST_AFTER_MS / 1000);
+	if (now - s->last_heard_ns > PING_AFTER_MS * NS_PER_MS &&
+	    now - s->pinged_ns > PING_AFTER_MS * NS_PER_MS && !tx_is_full(&s->tx)) {
+		s->pinged_ns = now;
+		tx_push(&s->tx, &ping, NULL, -1);
+	}
+	return 0;
+}
+
+int link_progress(struct ros2_session *s, bool *ret_moved, struct ros2_err *err)
+{
+	int rc = check_silence(s, err);
+
+	if (!rc)
+		rc = send_waiting(s, ret_moved, err);
+	if (!rc)
+		rc = receive(s, ret_moved, err);
+	if (!rc && s->tx.count)
+		rc = send_waiting(s, ret_moved, err);
+	if (!rc && s->peer_said_bye && !s->n_sent)
+		rc = broke(s, 0, err);
+	return rc;
+}
+
+void link_poll(struct ros2_session *s, int timeout_ms)
+{
+	struct pollfd p = {.fd = s->fd};
+
+	if (can_read(s))
+		p.events |= POLLIN;
+	if (s->tx.count)
+		p.events |= POLLOUT;
+	/* An interrupted or failed poll only means that the caller looks again. */
+	(void)poll(&p, 1, timeout_ms);
+}

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Opens a session at the agent and makes again on it what stood on the one before: mounts, files,
+ * regions. A file or region that cannot be had again is marked with its own error and does not stop
+ * the rest.
+ */
+#include "common/util.h"
+#include "dataplane/client/internal.h"
+#include <string.h>
+
+static void adopt(struct ros2_session *s, const struct control_session *granted)
+{
+	s->granted = *granted;
+	pthread_mutex_lock(&s->lock);
+	memcpy(s->uid, granted->uid, sizeof(s->uid));
+	s->epoch++;
+	for (uint32_t i = 0; i < s->n_regions; i++)
+		s->regions[i]->stale = true;
+	pthread_mutex_unlock(&s->lock);
+}
+
+/* The link may break again while this goes on: the caller then sees UNAVAILABLE or the like. */
+static bool stops_restore(enum ros2_status st)
+{
+	/* DENIED is said of one mount, file or region. */
+	return (status_is_final(st) && st != ROS2_DENIED) || st == ROS2_UNAVAILABLE ||
+	       st == ROS2_TIMEOUT || st == ROS2_BAD_SESSION || st == ROS2_CLOSED ||
+	       st == ROS2_CONTACT_LOST || st == ROS2_GRANT_EXPIRED || st == ROS2_NO_GRANT;
+}
+
+static int restore_files(struct ros2_session *s, struct ros2_mount *m, struct ros2_err *err)
+{
+	struct ros2_err own = ROS2_ERR_INIT;
+	bool mounted = !mount_again(s, m, &own);
+	struct ros2_file *f;
+
+	if (!mounted && stops_restore(own.status))
+		goto fail;
+	list_for_each (&m->files, f, link) {
+		struct ros2_err file_err = own;
+
+		if (mounted && !file_open_again(s, f, &file_err))
+			continue;
+		own = file_err;
+		if (mounted && stops_restore(own.status))
+			goto fail;
+		f->broken = own;
+	}
+	return 0;
+fail:
+	if (err)
+		*err = own;
+	return own.code;
+}
+
+static int restore(struct ros2_session *s, struct ros2_err *err)
+{
+	struct ros2_err own = ROS2_ERR_INIT;
+	struct ros2_mount *m;
+
+	list_for_each (&s->mounts, m, link) {
+		int rc = restore_files(s, m, err);
+
+		if (rc)
+			return rc;
+	}
+	for (uint32_t i = 0; i < s->n_regions; i++) {
+		/* One that fails for its own reasons stays stale; its next use names the error. */
+		if (!region_register(s, s->regions[i], &own) || !stops_restore(own.status))
+			continue;
+		if (err)
+			*err = own;
+		return own.code;
+	}
+	return 0;
+}
+
+int session_open_and_restore(struct ros2_session *s, struct ros2_err *err)
+{
+	struct control_session granted;
+	int rc = control_open_session(s->client->control, &granted, err);
+
+	if (rc)
+		return rc;
+	adopt(s, &granted);
+	rc = link_open(s, CONNECT_MS, err);
+	if (!rc)
+		rc = restore(s, err);
+	if (rc) {
+		link_close(s);
+		control_close_session(s->client->control, s->uid, WHY_MS, NULL);
+		return rc;
+	}
+	s->state = LINK_UP;
+	return 0;
+}

@@ -1,0 +1,356 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The control half of the fake agent, its life and its files; the wire half is in fake_wire.c. */
+#include "tests/client/fake_agent.h"
+#include "common/crypto.h"
+#include "common/util.h"
+#include "proto/ros2/v1/tenant.pb-c.h"
+#include "proto/ros2/v1/tenant.rpc.h"
+#include "tests/client/fake_wire.h"
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+/* ---- files ---- */
+
+static int find_file(struct fake_agent *a, const char *path)
+{
+	for (int i = 0; i < FAKE_FILES; i++)
+		if (a->files[i].data && !strcmp(a->files[i].path, path))
+			return i;
+	return -1;
+}
+
+static int make_file(struct fake_agent *a, const char *path)
+{
+	for (int i = 0; i < FAKE_FILES; i++) {
+		if (a->files[i].data)
+			continue;
+		snprintf(a->files[i].path, sizeof(a->files[i].path), "%s", path);
+		a->files[i].data = calloc(1, FAKE_FILE_MAX);
+		return i;
+	}
+	return -1;
+}
+
+uint8_t *fake_agent_file(struct fake_agent *a, const char *path, uint64_t size)
+{
+	int i = find_file(a, path);
+
+	if (i < 0)
+		i = make_file(a, path);
+	a->files[i].size = size;
+	return a->files[i].data;
+}
+
+/* ---- control ---- */
+
+struct fake_control {
+	struct control base;
+	struct fake_agent *agent;
+};
+
+static int find_session(struct fake_agent *a, ProtobufCBinaryData uid)
+{
+	for (int i = 0; i < a->n_sessions; i++)
+		if (uid.len == 16 && a->sessions[i].live &&
+		    !memcmp(a->sessions[i].uid, uid.data, 16))
+			return i;
+	return -1;
+}
+
+static void *take(size_t size, const ProtobufCMessageDescriptor *d)
+{
+	void *m = calloc(1, size);
+
+	protobuf_c_message_init(d, m);
+	return m;
+}
+#define NEW(type, lower) ((type *)take(sizeof(type), &ros2__v1__##lower##__descriptor))
+
+static ProtobufCBinaryData copy_bytes(const void *p, size_t n)
+{
+	ProtobufCBinaryData b = {n, malloc(n)};
+
+	memcpy(b.data, p, n);
+	return b;
+}
+
+static ProtobufCMessage *open_session(struct fake_agent *a)
+{
+	Ros2__V1__OpenSessionReply *r = NEW(Ros2__V1__OpenSessionReply, open_session_reply);
+	struct fake_session *s = &a->sessions[a->n_sessions++ % FAKE_SESSIONS];
+	char address[64];
+
+	a->n_sessions_opened++;
+	crypto_random(s->uid, sizeof(s->uid));
+	crypto_random(s->secret, sizeof(s->secret));
+	s->live = true;
+	s->proved = false;
+	s->fd = -1;
+	s->handle_base = 0x1000u * (uint64_t)a->n_sessions;
+	snprintf(address, sizeof(address), "127.0.0.1:%u", a->port);
+	r->session_uid = copy_bytes(s->uid, 16);
+	r->secret = copy_bytes(s->secret, 32);
+	r->data_address = strdup(address);
+	r->tenant = strdup("alpha");
+	r->credits = a->credits;
+	r->max_io = a->max_io;
+	r->max_inline = a->max_inline;
+	r->lease_ttl_ms = a->ttl_ms;
+	r->region_size_max = a->region_size_max;
+	return &r->base;
+}
+
+static ProtobufCMessage *open_file(struct fake_agent *a, int session,
+                                   const Ros2__V1__OpenRequest *q, enum ros2_status *st)
+{
+	Ros2__V1__OpenReply *r;
+	int file = find_file(a, q->path);
+
+	a->n_opens++;
+	a->last_open_flags = q->flags;
+	if (file < 0 && q->flags & ROS2_O_CREAT)
+		file = make_file(a, q->path);
+	if (file < 0) {
+		*st = ROS2_NOT_FOUND;
+		return NULL;
+	}
+	r = NEW(Ros2__V1__OpenReply, open_reply);
+	r->handle = a->sessions[session].handle_base + (uint64_t)file;
+	return &r->base;
+}
+
+static ProtobufCMessage *register_region(struct fake_agent *a, int session,
+                                         const Ros2__V1__RegisterRegionRequest *q)
+{
+	Ros2__V1__RegisterRegionReply *r =
+		NEW(Ros2__V1__RegisterRegionReply, register_region_reply);
+	struct fake_lease *l = &a->leases[a->next_key % FAKE_REGIONS];
+
+	a->n_registers++;
+	*l = (struct fake_lease){
+		++a->next_key * 7919, a->next_key, q->address, q->length, q->access, session, true};
+	r->key = l->key;
+	r->generation = l->generation;
+	r->ttl_ms = a->ttl_ms;
+	return &r->base;
+}
+
+static struct fake_lease *find_lease(struct fake_agent *a, uint32_t key)
+{
+	for (int i = 0; i < FAKE_REGIONS; i++)
+		if (a->leases[i].live && a->leases[i].key == key)
+			return &a->leases[i];
+	return NULL;
+}
+
+static ProtobufCMessage *renew_region(struct fake_agent *a, const Ros2__V1__RegionRef *q,
+                                      enum ros2_status *st)
+{
+	struct fake_lease *l = find_lease(a, q->key);
+	Ros2__V1__RenewRegionReply *r;
+
+	a->n_renewals++;
+	if (!l) {
+		*st = ROS2_BAD_KEY;
+		return NULL;
+	}
+	if (a->rotate_keys) {
+		l->key = ++a->next_key * 7919;
+		l->generation = a->next_key;
+	}
+	r = NEW(Ros2__V1__RenewRegionReply, renew_region_reply);
+	r->key = l->key;
+	r->generation = l->generation;
+	r->ttl_ms = a->ttl_ms;
+	return &r->base;
+}
+
+static ProtobufCMessage *stat_file(struct fake_agent *a, int file, enum ros2_status *st)
+{
+	Ros2__V1__StatReply *r;
+
+	if (file < 0 || file >= FAKE_FILES || !a->files[file].data) {
+		*st = ROS2_NOT_FOUND;
+		return NULL;
+	}
+	r = NEW(Ros2__V1__StatReply, stat_reply);
+	r->type = ROS2__V1__FILE_TYPE__FILE_TYPE_REGULAR;
+	r->size = a->files[file].size;
+	return &r->base;
+}
+
+static ProtobufCMessage *list_files(struct fake_agent *a)
+{
+	Ros2__V1__ReaddirReply *r = NEW(Ros2__V1__ReaddirReply, readdir_reply);
+
+	r->entries = calloc(FAKE_FILES, sizeof(Ros2__V1__DirEntry *));
+	for (int i = 0; i < FAKE_FILES; i++) {
+		Ros2__V1__DirEntry *e;
+
+		if (!a->files[i].data)
+			continue;
+		e = NEW(Ros2__V1__DirEntry, dir_entry);
+		e->name = strdup(a->files[i].path);
+		e->type = ROS2__V1__FILE_TYPE__FILE_TYPE_REGULAR;
+		r->entries[r->n_entries++] = e;
+	}
+	return &r->base;
+}
+
+/* Every request but OpenSession begins with the session's uid. */
+static ProtobufCMessage *dispatch(struct fake_agent *a, const struct rpc_method *m,
+                                  const ProtobufCMessage *req, enum ros2_status *st)
+{
+	int session;
+
+	if (m == &ros2_v1_tenant_open_session) {
+		*st = a->open_status;
+		return *st ? NULL : open_session(a);
+	}
+	session = find_session(a, ((const Ros2__V1__SessionRef *)req)->session_uid);
+	*st = a->session_status ? a->session_status : session < 0 ? ROS2_BAD_SESSION : ROS2_OK;
+	if (*st)
+		return NULL;
+	if (m == &ros2_v1_tenant_mount)
+		return &NEW(Ros2__V1__MountReply, mount_reply)->base;
+	if (m == &ros2_v1_tenant_open)
+		return open_file(a, session, ros2_v1_tenant_open_in(req), st);
+	if (m == &ros2_v1_tenant_register_region)
+		return register_region(a, session, ros2_v1_tenant_register_region_in(req));
+	if (m == &ros2_v1_tenant_renew_region)
+		return renew_region(a, ros2_v1_tenant_renew_region_in(req), st);
+	if (m == &ros2_v1_tenant_stat)
+		return stat_file(a, find_file(a, ros2_v1_tenant_stat_in(req)->path), st);
+	if (m == &ros2_v1_tenant_stat_handle)
+		return stat_file(a, (int)(ros2_v1_tenant_stat_handle_in(req)->handle & 0xfff), st);
+	if (m == &ros2_v1_tenant_readdir)
+		return list_files(a);
+	if (m == &ros2_v1_tenant_deregister_region) {
+		struct fake_lease *l = find_lease(a, ros2_v1_tenant_deregister_region_in(req)->key);
+
+		if (l)
+			l->live = false;
+	}
+	if (m == &ros2_v1_tenant_close_session)
+		a->sessions[session].live = false;
+	return &NEW(Ros2__V1__Empty, empty)->base;
+}
+
+static int fake_call(struct control *c, const struct rpc_method *m, const ProtobufCMessage *req,
+                     uint32_t timeout_ms, ProtobufCMessage **ret, struct ros2_err *err)
+{
+	struct fake_agent *a = container_of(c, struct fake_control, base)->agent;
+	enum ros2_status st = ROS2_OK;
+	ProtobufCMessage *reply;
+
+	pthread_mutex_lock(&a->lock);
+	reply = dispatch(a, m, req, &st);
+	pthread_mutex_unlock(&a->lock);
+	if (st)
+		return ros2_err_named(err, st, "%s: %s", m->name, ros2_status_text(st));
+	*ret = reply;
+	return 0;
+}
+
+static int fake_wait_ready(struct control *c, uint32_t timeout_ms, struct ros2_err *err)
+{
+	return 0;
+}
+
+static void fake_control_free(struct control *c)
+{
+	free(container_of(c, struct fake_control, base));
+}
+
+struct control *fake_control_new(struct fake_agent *a)
+{
+	struct fake_control *c = calloc(1, sizeof(*c));
+
+	c->base = (struct control){fake_call, fake_wait_ready, fake_control_free, 0};
+	c->agent = a;
+	return &c->base;
+}
+
+/* ---- life ---- */
+
+static void *accept_thread(void *arg)
+{
+	struct fake_agent *a = arg;
+
+	for (;;) {
+		struct fake_conn *c;
+		int fd = accept(a->listener, NULL, NULL);
+
+		if (fd < 0)
+			return NULL;
+		c = calloc(1, sizeof(*c));
+		c->agent = a;
+		c->fd = fd;
+		c->session = -1;
+		pthread_mutex_lock(&a->lock);
+		if (a->stopping || a->n_threads == FAKE_SESSIONS ||
+		    pthread_create(&a->conns[a->n_threads], NULL, fake_wire_thread, c)) {
+			close(fd);
+			free(c);
+		} else {
+			a->n_threads++;
+		}
+		pthread_mutex_unlock(&a->lock);
+	}
+}
+
+struct fake_agent *fake_agent_new(void)
+{
+	struct fake_agent *a = calloc(1, sizeof(*a));
+	struct sockaddr_in sin = {.sin_family = AF_INET};
+	socklen_t len = sizeof(sin);
+
+	pthread_mutex_init(&a->lock, NULL);
+	a->credits = 32;
+	a->max_io = 256 * 1024;
+	a->max_inline = WIRE_INLINE_MAX;
+	a->ttl_ms = 30000;
+	a->chunk = 64 * 1024;
+	sin.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	a->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (bind(a->listener, (struct sockaddr *)&sin, sizeof(sin)) || listen(a->listener, 64))
+		abort();
+	getsockname(a->listener, (struct sockaddr *)&sin, &len);
+	a->port = ntohs(sin.sin_port);
+	pthread_create(&a->thread, NULL, accept_thread, a);
+	return a;
+}
+
+void fake_agent_reset_all(struct fake_agent *a)
+{
+	struct linger l = {1, 0};
+
+	pthread_mutex_lock(&a->lock);
+	for (int i = 0; i < MIN(a->n_sessions, FAKE_SESSIONS); i++) {
+		if (a->sessions[i].fd < 0)
+			continue;
+		setsockopt(a->sessions[i].fd, SOL_SOCKET, SO_LINGER, &l, sizeof(l));
+		shutdown(a->sessions[i].fd, SHUT_RDWR);
+	}
+	pthread_mutex_unlock(&a->lock);
+}
+
+void fake_agent_free(struct fake_agent *a)
+{
+	WITH_AGENT(a, a->stopping = true);
+	shutdown(a->listener, SHUT_RDWR);
+	pthread_join(a->thread, NULL);
+	close(a->listener);
+	fake_agent_reset_all(a);
+	for (int i = 0; i < a->n_threads; i++)
+		pthread_join(a->conns[i], NULL);
+	for (int i = 0; i < FAKE_FILES; i++)
+		free(a->files[i].data);
+	pthread_mutex_destroy(&a->lock);
+	free(a);
+}

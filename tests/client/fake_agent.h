@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * An agent for tests of libros2: control calls answered in the caller's thread, and the agent's
+ * side of wire.h spoken by hand on a loopback socket, with a few files in memory. It can be told to
+ * break the protocol in named ways, to lose connections and to forget leases. It shares no code
+ * with the library except the layout in wire.h and the codec.
+ */
+#ifndef ROS2_TESTS_FAKE_AGENT_H
+#define ROS2_TESTS_FAKE_AGENT_H
+
+#include "dataplane/client/control.h"
+#include "dataplane/wire.h"
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#define FAKE_FILE_MAX (4u << 20)
+#define FAKE_FILES    4
+#define FAKE_SESSIONS 64
+#define FAKE_REGIONS  256
+
+enum evil {
+	EVIL_NONE,
+	EVIL_DATA_OUTSIDE_REQUEST, /* offset + length beyond the request */
+	EVIL_DATA_OUTSIDE_REGION,  /* an address beyond the buffer */
+	EVIL_DATA_WRONG_KEY,
+	EVIL_DATA_WRONG_GENERATION,
+	EVIL_DATA_TWICE,
+	EVIL_DATA_UNKNOWN_ID,
+	EVIL_DATA_FOR_WRITE,
+	EVIL_DATA_LENGTH_LIES,  /* payload_len != length */
+	EVIL_DATA_HUGE,         /* payload_len of 4 GiB - 1 */
+	EVIL_DATA_ADDRESS_WRAP, /* offset and address near 2^64 */
+	EVIL_COMPLETE_TWICE,
+	EVIL_COMPLETE_UNKNOWN,
+	EVIL_COMPLETE_TOO_LONG,
+	EVIL_COMPLETE_WITHOUT_DATA,
+	EVIL_COMPLETE_BEFORE_PULL,
+	EVIL_COMPLETE_PAYLOAD,
+	EVIL_PULL_FOREIGN,  /* a range beside the buffer */
+	EVIL_PULL_TOO_MUCH, /* the same bytes again and again */
+	EVIL_PULL_FOR_READ,
+	EVIL_BAD_CRC,
+	EVIL_BAD_MAGIC,
+	EVIL_RESERVED_BITS,
+	EVIL_GARBAGE,
+	EVIL_TENANT_OPCODE,
+	EVIL_NAK_LONG_WORDS,
+	EVIL_NAK_OK,
+	EVIL_LAST,
+};
+
+struct fake_lease {
+	uint32_t key, generation;
+	uint64_t addr, len;
+	uint32_t access;
+	int session;
+	bool live;
+};
+struct fake_session {
+	uint8_t uid[16], secret[32];
+	bool live, proved;
+	int fd;
+	uint64_t handle_base;
+};
+
+struct fake_agent {
+	pthread_mutex_t lock; /* guards all below */
+	pthread_t thread;
+	int listener;
+	uint16_t port;
+	bool stopping;
+	/* what it offers */
+	uint32_t credits, max_io, max_inline, ttl_ms, chunk;
+	uint64_t region_size_max;
+	/* how it behaves */
+	enum evil evil;
+	bool byte_by_byte; /* sends every message one byte at a time */
+	bool wrong_proof, forget_sessions;
+	bool rotate_keys; /* RenewRegion gives a new key */
+	bool hold;        /* takes requests and answers none */
+	bool hold_flush;
+	int expire_next;      /* so many requests are refused LEASE_EXPIRED */
+	int pull_then_expire; /* ... after a PULL was answered */
+	int nak_next;         /* status of a NAK for the next request */
+	int drop_after;       /* closes the connection instead of the n-th answer; 0 = never */
+	int drop_in_data;     /* closes in the middle of the n-th DATA; 0 = never */
+	enum ros2_status open_status, session_status, hello_nak; /* refuse with */
+	/* what happened */
+	unsigned n_sessions_opened, n_opens, n_registers, n_renewals, n_reads, n_writes, n_flushes;
+	uint32_t last_open_flags;
+	bool saw_violation;
+	struct fake_session sessions[FAKE_SESSIONS];
+	int n_sessions, n_threads;
+	struct fake_lease leases[FAKE_REGIONS];
+	uint32_t next_key;
+	struct {
+		char path[64];
+		uint8_t *data;
+		uint64_t size;
+	} files[FAKE_FILES];
+	pthread_t conns[FAKE_SESSIONS];
+};
+
+struct fake_agent *fake_agent_new(void);
+void fake_agent_free(struct fake_agent *a);
+struct control *fake_control_new(struct fake_agent *a);
+/* Resets every data connection, as a revocation does. */
+void fake_agent_reset_all(struct fake_agent *a);
+uint8_t *fake_agent_file(struct fake_agent *a, const char *path, uint64_t size);
+#define WITH_AGENT(a, statement)                                                                   \
+	do {                                                                                       \
+		pthread_mutex_lock(&(a)->lock);                                                    \
+		statement;                                                                         \
+		pthread_mutex_unlock(&(a)->lock);                                                  \
+	} while (0)
+#endif

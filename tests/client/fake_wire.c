@@ -1,0 +1,387 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The wire half of the fake agent: proof, reads, writes and the named ways to break the protocol.
+ */
+#include "tests/client/fake_wire.h"
+#include "common/crypto.h"
+#include "common/util.h"
+#include "dataplane/client/codec.h"
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+
+static int send_all(struct fake_conn *c, const void *p, size_t n)
+{
+	size_t step = c->agent->byte_by_byte ? 1 : n;
+
+	for (size_t at = 0; at < n;) {
+		ssize_t sent = send(c->fd, (const char *)p + at, MIN(step, n - at), MSG_NOSIGNAL);
+
+		if (sent <= 0)
+			return -1;
+		at += (size_t)sent;
+	}
+	return 0;
+}
+
+static int recv_all(struct fake_conn *c, void *p, size_t n)
+{
+	return !n || recv(c->fd, p, n, MSG_WAITALL) == (ssize_t)n ? 0 : -1;
+}
+
+static int send_message(struct fake_conn *c, struct wire_header h, const void *payload)
+{
+	codec_seal(&h);
+	return send_all(c, &h, sizeof(h)) || send_all(c, payload, h.payload_len) ? -1 : 0;
+}
+
+static int complete(struct fake_conn *c, uint64_t id, enum ros2_status st, uint32_t length)
+{
+	struct wire_header h = {.opcode = WIRE_COMPLETE,
+	                        .request_id = id,
+	                        .status = (uint16_t)st,
+	                        .length = length};
+
+	return send_message(c, h, NULL);
+}
+
+static int nak(struct fake_conn *c, uint64_t id, enum ros2_status st, const char *words)
+{
+	struct wire_header h = {.opcode = WIRE_NAK,
+	                        .request_id = id,
+	                        .status = (uint16_t)st,
+	                        .payload_len = (uint32_t)strlen(words)};
+
+	return send_message(c, h, words);
+}
+
+/* ---- proof ---- */
+
+static int find_session(struct fake_agent *a, const uint8_t uid[16])
+{
+	for (int i = 0; i < MIN(a->n_sessions, FAKE_SESSIONS); i++)
+		if (a->sessions[i].live && !a->sessions[i].proved &&
+		    !memcmp(a->sessions[i].uid, uid, 16))
+			return i;
+	return -1;
+}
+
+static int welcome(struct fake_conn *c, const struct wire_hello *hello,
+                   const struct wire_challenge *ch)
+{
+	struct fake_agent *a = c->agent;
+	struct wire_header h = {.opcode = WIRE_WELCOME, .payload_len = sizeof(struct wire_welcome)};
+	struct wire_welcome w = {
+		.credits = a->credits, .max_io = a->max_io, .max_inline = a->max_inline};
+	struct codec_proof p = {a->sessions[c->session].secret, hello->session_uid, ch->agent_nonce,
+	                        hello->tenant_nonce};
+	uint8_t proof[WIRE_MAC_LEN];
+
+	codec_prove(&p, WIRE_LABEL_TENANT, proof);
+	if (memcmp(proof, hello->proof, sizeof(proof)))
+		return -1;
+	codec_prove(&p, WIRE_LABEL_AGENT, w.proof);
+	w.proof[0] ^= a->wrong_proof;
+	return send_message(c, h, &w);
+}
+
+static int greet(struct fake_conn *c)
+{
+	struct fake_agent *a = c->agent;
+	struct wire_header h = {.opcode = WIRE_CHALLENGE,
+	                        .payload_len = sizeof(struct wire_challenge)};
+	struct wire_challenge ch;
+	struct wire_hello hello;
+	int rc;
+
+	crypto_random(&ch, sizeof(ch));
+	if (send_message(c, h, &ch) || recv_all(c, &h, sizeof(h)) || codec_check(&h, NULL) ||
+	    h.opcode != WIRE_HELLO || recv_all(c, &hello, sizeof(hello)))
+		return -1;
+	pthread_mutex_lock(&a->lock);
+	c->session = find_session(a, hello.session_uid);
+	if (a->hello_nak || c->session < 0) {
+		pthread_mutex_unlock(&a->lock);
+		nak(c, 0, a->hello_nak ? a->hello_nak : ROS2_UNAUTHENTICATED, "no such session");
+		return -1;
+	}
+	a->sessions[c->session].proved = true;
+	a->sessions[c->session].fd = c->fd;
+	rc = welcome(c, &hello, &ch);
+	pthread_mutex_unlock(&a->lock);
+	return rc;
+}
+
+/* ---- reads ---- */
+
+static struct wire_header data_for(const struct wire_header *q, uint32_t at, uint32_t n)
+{
+	return (struct wire_header){
+		.opcode = WIRE_DATA,
+		.request_id = q->request_id,
+		.offset = at,
+		.address = q->address + at,
+		.length = n,
+		.key = q->key,
+		.generation = q->generation,
+		.payload_len = n,
+	};
+}
+
+static int serve_read(struct fake_conn *c, const struct wire_header *q, int drop_in_data)
+{
+	struct fake_agent *a = c->agent;
+	uint64_t file = q->handle & 0xfff;
+	uint64_t size = a->files[file].size;
+	uint32_t n = q->offset >= size ? 0 : (uint32_t)MIN(q->length, size - q->offset);
+
+	for (uint32_t at = 0; at < n; at += a->chunk) {
+		struct wire_header h = data_for(q, at, MIN(a->chunk, n - at));
+
+		if (drop_in_data == 1) {
+			codec_seal(&h);
+			send_all(c, &h, sizeof(h));
+			send_all(c, a->files[file].data + q->offset + at, h.length / 2);
+			return -1;
+		}
+		if (send_message(c, h, a->files[file].data + q->offset + at))
+			return -1;
+	}
+	return complete(c, q->request_id, ROS2_OK, n);
+}
+
+/* ---- writes ---- */
+
+static int serve_write(struct fake_conn *c, const struct wire_header *q, const uint8_t *payload,
+                       bool expire)
+{
+	struct fake_agent *a = c->agent;
+	uint64_t file = q->handle & 0xfff;
+	int w = 0;
+
+	if (q->flags & WIRE_F_INLINE) {
+		memcpy(a->files[file].data + q->offset, payload, q->length);
+		a->files[file].size = MAX(a->files[file].size, q->offset + q->length);
+		return complete(c, q->request_id, ROS2_OK, q->length);
+	}
+	while (w < FAKE_WRITES && c->writes[w].id)
+		w++;
+	if (w == FAKE_WRITES)
+		return -1;
+	c->writes[w].id = q->request_id;
+	c->writes[w].file = file;
+	c->writes[w].offset = q->offset;
+	c->writes[w].left = c->writes[w].length = q->length;
+	c->writes[w].expire = expire;
+	for (uint32_t at = 0; at < q->length; at += a->chunk) {
+		struct wire_header h = data_for(q, at, MIN(a->chunk, q->length - at));
+
+		h.opcode = WIRE_PULL;
+		h.payload_len = 0;
+		if (send_message(c, h, NULL))
+			return -1;
+	}
+	return 0;
+}
+
+static int take_data(struct fake_conn *c, const struct wire_header *h, const uint8_t *payload)
+{
+	struct fake_agent *a = c->agent;
+	int w = 0;
+
+	while (w < FAKE_WRITES && c->writes[w].id != h->request_id)
+		w++;
+	if (w == FAKE_WRITES || h->payload_len != h->length) {
+		a->saw_violation = true;
+		return -1;
+	}
+	memcpy(a->files[c->writes[w].file].data + c->writes[w].offset + h->offset, payload,
+	       h->length);
+	c->writes[w].left -= h->length;
+	if (c->writes[w].left)
+		return 0;
+	c->writes[w].id = 0;
+	a->files[c->writes[w].file].size =
+		MAX(a->files[c->writes[w].file].size, c->writes[w].offset + c->writes[w].length);
+	return complete(c, h->request_id, c->writes[w].expire ? ROS2_LEASE_EXPIRED : ROS2_OK,
+	                c->writes[w].length);
+}
+
+/* ---- breaking the protocol ---- */
+
+static int be_evil(struct fake_conn *c, const struct wire_header *q, enum evil evil)
+{
+	static uint8_t junk[FAKE_FILE_MAX];
+	struct wire_header h = data_for(q, 0, q->length), pull = data_for(q, 0, q->length);
+
+	memset(junk, 0xee, 4096);
+	pull.opcode = WIRE_PULL;
+	pull.payload_len = 0;
+	switch (evil) {
+	case EVIL_DATA_OUTSIDE_REQUEST:
+		h.offset = q->length - 1;
+		h.address = q->address + h.offset;
+		return send_message(c, h, junk);
+	case EVIL_DATA_OUTSIDE_REGION:
+		h.address += q->length;
+		return send_message(c, h, junk);
+	case EVIL_DATA_WRONG_KEY:
+		h.key ^= 1;
+		return send_message(c, h, junk);
+	case EVIL_DATA_WRONG_GENERATION:
+		h.generation++;
+		return send_message(c, h, junk);
+	case EVIL_DATA_TWICE:
+		return send_message(c, h, junk) || send_message(c, h, junk);
+	case EVIL_DATA_UNKNOWN_ID:
+		h.request_id += 1u << 16;
+		return send_message(c, h, junk);
+	case EVIL_DATA_FOR_WRITE:
+		return send_message(c, h, junk);
+	case EVIL_DATA_LENGTH_LIES:
+		h.length = 1;
+		return send_message(c, h, junk);
+	case EVIL_DATA_HUGE:
+		h.payload_len = h.length = UINT32_MAX;
+		codec_seal(&h);
+		return send_all(c, &h, sizeof(h)) || send_all(c, junk, sizeof(junk));
+	case EVIL_DATA_ADDRESS_WRAP:
+		h.offset = UINT64_MAX - 15;
+		h.address = q->address - 16;
+		return send_message(c, h, junk);
+	case EVIL_COMPLETE_TWICE:
+		return complete(c, q->request_id, ROS2_IO, 0) ||
+		       complete(c, q->request_id, ROS2_IO, 0);
+	case EVIL_COMPLETE_UNKNOWN:
+		return complete(c, q->request_id ^ 1, ROS2_IO, 0);
+	case EVIL_COMPLETE_TOO_LONG:
+		return send_message(c, h, junk) ||
+		       complete(c, q->request_id, ROS2_OK, q->length + 1);
+	case EVIL_COMPLETE_WITHOUT_DATA:
+	case EVIL_COMPLETE_BEFORE_PULL:
+		return complete(c, q->request_id, ROS2_OK, q->length);
+	case EVIL_COMPLETE_PAYLOAD:
+		h = (struct wire_header){
+			.opcode = WIRE_COMPLETE, .request_id = q->request_id, .payload_len = 64};
+		return send_message(c, h, junk);
+	case EVIL_PULL_FOREIGN:
+		pull.address -= 4096;
+		return send_message(c, pull, NULL);
+	case EVIL_PULL_TOO_MUCH:
+		return send_message(c, pull, NULL) || send_message(c, pull, NULL);
+	case EVIL_PULL_FOR_READ:
+		return send_message(c, pull, NULL);
+	case EVIL_BAD_CRC:
+		codec_seal(&h);
+		h.header_crc ^= 1;
+		return send_all(c, &h, sizeof(h));
+	case EVIL_BAD_MAGIC:
+		codec_seal(&h);
+		h.magic ^= 1;
+		return send_all(c, &h, sizeof(h));
+	case EVIL_RESERVED_BITS:
+		h.flags = WIRE_F_PAYLOAD_CRC;
+		return send_message(c, h, junk);
+	case EVIL_TENANT_OPCODE:
+		h.opcode = WIRE_READ;
+		h.payload_len = 0;
+		return send_message(c, h, NULL);
+	case EVIL_NAK_LONG_WORDS:
+		h = (struct wire_header){.opcode = WIRE_NAK, .payload_len = 4096, .status = 6};
+		return send_message(c, h, junk);
+	case EVIL_NAK_OK:
+		h = (struct wire_header){.opcode = WIRE_NAK, .request_id = q->request_id};
+		return send_message(c, h, NULL);
+	default:
+		return send_all(c, junk, 4096);
+	}
+}
+
+/* ---- the connection ---- */
+
+struct orders {
+	enum evil evil;
+	int expire, pull_then_expire, nak, drop, drop_in_data, hold;
+};
+
+static int count_down(int *n)
+{
+	return *n ? (*n)-- : 0;
+}
+
+static struct orders orders_for(struct fake_agent *a, const struct wire_header *h)
+{
+	struct orders o = {.evil = a->evil};
+
+	a->n_reads += h->opcode == WIRE_READ;
+	a->n_writes += h->opcode == WIRE_WRITE;
+	a->n_flushes += h->opcode == WIRE_FLUSH;
+	o.hold = a->hold || (a->hold_flush && h->opcode == WIRE_FLUSH);
+	o.drop = count_down(&a->drop_after) == 1;
+	if (h->opcode == WIRE_READ)
+		o.drop_in_data = count_down(&a->drop_in_data);
+	o.expire = count_down(&a->expire_next);
+	if (h->opcode == WIRE_WRITE && !(h->flags & WIRE_F_INLINE))
+		o.pull_then_expire = count_down(&a->pull_then_expire);
+	o.nak = a->nak_next;
+	a->nak_next = 0;
+	return o;
+}
+
+static int serve(struct fake_conn *c, const struct wire_header *h, const uint8_t *payload)
+{
+	struct fake_agent *a = c->agent;
+	struct orders o;
+
+	if (h->opcode == WIRE_PING) {
+		struct wire_header pong = {.opcode = WIRE_PONG, .request_id = h->request_id};
+
+		return send_message(c, pong, NULL);
+	}
+	if (h->opcode == WIRE_DATA)
+		return take_data(c, h, payload);
+	WITH_AGENT(a, o = orders_for(a, h));
+	if (o.hold)
+		return 0;
+	if (o.drop)
+		return -1;
+	if (o.evil)
+		return be_evil(c, h, o.evil);
+	if (o.expire)
+		return complete(c, h->request_id, ROS2_LEASE_EXPIRED, 0);
+	if (o.nak)
+		return nak(c, h->request_id, (enum ros2_status)o.nak, "not allowed here");
+	if (h->opcode == WIRE_READ)
+		return serve_read(c, h, o.drop_in_data);
+	if (h->opcode == WIRE_WRITE)
+		return serve_write(c, h, payload, o.pull_then_expire);
+	return complete(c, h->request_id, ROS2_OK, 0);
+}
+
+void *fake_wire_thread(void *arg)
+{
+	struct fake_conn *c = arg;
+	struct fake_agent *a = c->agent;
+	uint8_t *payload = malloc(WIRE_IO_MAX);
+	struct wire_header h;
+	int rc = greet(c);
+
+	while (!rc) {
+		rc = recv_all(c, &h, sizeof(h));
+		if (!rc && (codec_check(&h, NULL) || h.payload_len > WIRE_IO_MAX)) {
+			a->saw_violation = true;
+			rc = -1;
+		}
+		if (!rc)
+			rc = recv_all(c, payload, h.payload_len);
+		if (!rc)
+			rc = serve(c, &h, payload);
+	}
+	pthread_mutex_lock(&a->lock);
+	if (c->session >= 0 && a->sessions[c->session].fd == c->fd)
+		a->sessions[c->session].fd = -1;
+	close(c->fd);
+	pthread_mutex_unlock(&a->lock);
+	free(payload);
+	free(c);
+	return NULL;
+}

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* See rig.h. */
+#include "tests/client/rig.h"
+#include <stdlib.h>
+
+#define RIG_BUF (1u << 20)
+
+void rig_open(struct rig *r, const struct ros2_session_opts *o)
+{
+	void *buf = NULL;
+
+	rig_ok(r, client_new(fake_control_new(r->agent), 2000, &r->client, &r->err));
+	rig_ok(r, ros2_session_open(r->client, o, &r->session, &r->err));
+	rig_ok(r, ros2_mount(r->session, "data", &r->mount, &r->err));
+	rig_ok(r, ros2_open(r->mount, "f", ROS2_O_RDWR | ROS2_O_CREAT | ROS2_O_TRUNC, 0644,
+	                    &r->file, &r->err));
+	rig_ok(r, ros2_buf_alloc(r->session, RIG_BUF, &buf, &r->err));
+	r->buf = buf;
+	r->buf_len = RIG_BUF;
+}
+
+int rig_setup(void **state)
+{
+	struct rig *r = calloc(1, sizeof(*r));
+
+	r->agent = fake_agent_new();
+	fake_agent_file(r->agent, "f", 1u << 20);
+	*state = r;
+	return 0;
+}
+
+int rig_teardown(void **state)
+{
+	struct rig *r = *state;
+
+	ros2_session_close(r->session);
+	ros2_disconnect(r->client);
+	fake_agent_free(r->agent);
+	free(r);
+	return 0;
+}
+
+static struct ros2_completion finish(struct rig *r)
+{
+	struct ros2_completion c = {0};
+
+	rig_ok(r, ros2_submit(r->session, &r->err));
+	assert_int_equal(ros2_wait(r->session, &c, 1, 1, 20000, &r->err), 1);
+	return c;
+}
+
+struct ros2_completion rig_read(struct rig *r, void *buf, uint32_t len, uint64_t offset)
+{
+	rig_ok(r, ros2_prep_read(r->file, buf, len, offset, 7, &r->err));
+	return finish(r);
+}
+
+struct ros2_completion rig_write(struct rig *r, const void *buf, uint32_t len, uint64_t offset)
+{
+	rig_ok(r, ros2_prep_write(r->file, buf, len, offset, 8, &r->err));
+	return finish(r);
+}
+
+void rig_pattern(uint8_t *p, size_t n, uint32_t seed)
+{
+	uint32_t x = seed * 2654435761u + 1;
+
+	for (size_t i = 0; i < n; i++) {
+		x ^= x << 13;
+		x ^= x >> 17;
+		x ^= x << 5;
+		p[i] = (uint8_t)x;
+	}
+}

@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* libros2 when connections and agents are lost, and when rights are withdrawn. */
+#include "common/clock.h"
+#include "tests/client/rig.h"
+#include <errno.h>
+
+static void lost_connection__reads_are_made_again_on_a_new_session(void **state)
+{
+	struct rig *r = *state;
+	struct ros2_session_info info;
+	uint8_t *file = fake_agent_file(r->agent, "f", 1u << 20);
+
+	rig_pattern(file, 1u << 20, 4);
+	rig_open(r, NULL);
+	WITH_AGENT(r->agent, r->agent->drop_after = 1);
+	assert_int_equal(rig_read(r, r->buf, 100000, 5).result, 100000);
+	assert_memory_equal(r->buf, file + 5, 100000);
+	ros2_session_info(r->session, &info);
+	assert_int_equal(info.reconnects, 1);
+	/* Never a second time with flags that create or cut. */
+	assert_int_equal(r->agent->last_open_flags, ROS2_O_RDWR);
+}
+
+static void lost_connection__in_the_middle_of_data_is_no_half_read(void **state)
+{
+	struct rig *r = *state;
+	uint8_t *file = fake_agent_file(r->agent, "f", 1u << 20);
+
+	rig_pattern(file, 1u << 20, 4);
+	rig_open(r, NULL);
+	WITH_AGENT(r->agent, r->agent->drop_in_data = 1);
+	assert_int_equal(rig_read(r, r->buf, 200000, 0).result, 200000);
+	assert_memory_equal(r->buf, file, 200000);
+}
+
+static void lost_connection__writes_on_the_way_are_in_doubt_and_not_replayed(void **state)
+{
+	struct rig *r = *state;
+
+	rig_open(r, NULL);
+	WITH_AGENT(r->agent, r->agent->drop_after = 1);
+	assert_int_equal(rig_write(r, r->buf, 4096, 0).status, ROS2_OUTCOME_UNKNOWN);
+	assert_int_equal(r->agent->n_writes, 1);
+	/* The session goes on. */
+	assert_int_equal(rig_write(r, r->buf, 4096, 0).result, 4096);
+	assert_int_equal(r->agent->n_writes, 2);
+}
+
+static void lost_connection__a_flush_after_unflushed_writes_says_so_once(void **state)
+{
+	struct rig *r = *state;
+
+	rig_open(r, NULL);
+	assert_int_equal(rig_write(r, r->buf, 4096, 0).result, 4096);
+	fake_agent_reset_all(r->agent);
+	assert_int_equal(rig_read(r, r->buf, 4096, 0).result, 4096);
+	assert_int_equal(ros2_flush(r->file, &r->err), -EREMOTEIO);
+	assert_int_equal(r->err.status, ROS2_OUTCOME_UNKNOWN);
+	assert_int_equal(ros2_flush(r->file, &r->err), 0);
+	/* What was flushed before is not in doubt. */
+	fake_agent_reset_all(r->agent);
+	assert_int_equal(ros2_flush(r->file, &r->err), 0);
+}
+
+static void lost_connection__many_reads_in_flight_all_come_back(void **state)
+{
+	struct ros2_completion c[32];
+	struct rig *r = *state;
+
+	rig_open(r, NULL);
+	for (int round = 0; round < 5; round++) {
+		WITH_AGENT(r->agent, r->agent->drop_after = 10);
+		for (uint32_t i = 0; i < 32; i++)
+			rig_ok(r, ros2_prep_read(r->file, r->buf + i * 4096, 4096, i * 4096, i,
+			                         &r->err));
+		rig_ok(r, ros2_submit(r->session, &r->err));
+		for (int n = 0; n < 32;) {
+			int got = ros2_wait(r->session, c, 1, 32, 10000, &r->err);
+
+			assert_true(got > 0);
+			for (int i = 0; i < got; i++)
+				assert_int_equal(c[i].result, 4096);
+			n += got;
+		}
+	}
+	assert_true(r->session->reconnects >= 5);
+}
+
+static void revocation__ends_everything_in_flight_and_later_by_name(void **state)
+{
+	struct rig *r = *state;
+	struct ros2_completion c[4];
+	struct ros2_stat st;
+	uint64_t began;
+	int n = 0;
+
+	rig_open(r, NULL);
+	WITH_AGENT(r->agent, r->agent->hold = true);
+	rig_ok(r, ros2_prep_read(r->file, r->buf, 4096, 0, 1, &r->err));
+	rig_ok(r, ros2_prep_write(r->file, r->buf, 4096, 0, 2, &r->err));
+	rig_ok(r, ros2_prep_flush(r->file, 3, &r->err));
+	rig_ok(r, ros2_submit(r->session, &r->err));
+	WITH_AGENT(r->agent, r->agent->session_status = r->agent->open_status = ROS2_REVOKED);
+	began = clock_monotonic_ns();
+	fake_agent_reset_all(r->agent);
+	while (n < 3)
+		n += ros2_wait(r->session, c + n, 1, 4 - (uint32_t)n, 5000, &r->err);
+	assert_true(clock_monotonic_ns() - began < 500 * NS_PER_MS);
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(c[i].status, ROS2_REVOKED);
+	assert_int_equal(ros2_fstat(r->file, &st, &r->err), -EKEYREVOKED);
+	assert_int_equal(r->err.status, ROS2_REVOKED);
+	assert_int_equal(ros2_wait(r->session, c, 1, 4, 0, &r->err), -EKEYREVOKED);
+}
+
+static void violations__said_before_the_reset_are_the_reason(void **state)
+{
+	struct ros2_session_opts o = {.reconnect_ms = UINT32_MAX};
+	struct rig *r = *state;
+
+	rig_open(r, &o);
+	fake_agent_reset_all(r->agent);
+	assert_int_equal(rig_read(r, r->buf, 4096, 0).status, ROS2_CLOSED);
+}
+
+static void lost_agent__requests_fail_after_their_time_and_the_session_recovers(void **state)
+{
+	struct ros2_session_opts o = {.reconnect_ms = 300};
+	struct rig *r = *state;
+	struct ros2_completion c;
+
+	rig_open(r, &o);
+	WITH_AGENT(r->agent, r->agent->session_status = r->agent->open_status = ROS2_UNAVAILABLE);
+	fake_agent_reset_all(r->agent);
+	c = rig_read(r, r->buf, 4096, 0);
+	assert_int_equal(c.status, ROS2_UNAVAILABLE);
+	assert_int_equal(c.result, -ENOTCONN);
+	WITH_AGENT(r->agent, r->agent->session_status = r->agent->open_status = ROS2_OK);
+	assert_int_equal(rig_read(r, r->buf, 4096, 0).result, 4096);
+}
+
+static void restarted_agent__control_calls_find_the_new_session(void **state)
+{
+	struct rig *r = *state;
+	struct ros2_stat st;
+
+	rig_open(r, NULL);
+	WITH_AGENT(r->agent,
+	           for (int i = 0; i < FAKE_SESSIONS; i++) r->agent->sessions[i].live = false);
+	rig_ok(r, ros2_fstat(r->file, &st, &r->err));
+	assert_int_equal(r->session->reconnects, 1);
+	assert_int_equal(rig_read(r, r->buf, 4096, 0).result, 4096);
+}
+
+static void calls_that_change_things__are_not_repeated_when_the_agent_is_lost(void **state)
+{
+	struct rig *r = *state;
+
+	rig_open(r, NULL);
+	WITH_AGENT(r->agent, r->agent->session_status = ROS2_UNAVAILABLE);
+	assert_int_equal(ros2_mkdir(r->mount, "d", 0755, &r->err), -EREMOTEIO);
+	assert_int_equal(r->err.status, ROS2_OUTCOME_UNKNOWN);
+}
+
+static void lost_file__fails_by_itself_and_leaves_the_others(void **state)
+{
+	struct rig *r = *state;
+	struct ros2_file *g;
+
+	fake_agent_file(r->agent, "g", 5000);
+	rig_open(r, NULL);
+	rig_ok(r, ros2_open(r->mount, "g", ROS2_O_RDONLY, 0, &g, &r->err));
+	WITH_AGENT(r->agent, r->agent->files[1].path[0] = 'x');
+	fake_agent_reset_all(r->agent);
+	assert_int_equal(rig_read(r, r->buf, 4096, 0).result, 4096);
+	assert_int_equal(ros2_pread(g, r->buf, 10, 0, &r->err), -ENOENT);
+}
+
+static void deregistered_memory__is_never_reached_again(void **state)
+{
+	struct ros2_completion c;
+	struct rig *r = *state;
+
+	rig_open(r, NULL);
+	WITH_AGENT(r->agent, r->agent->hold = true);
+	rig_ok(r, ros2_prep_read(r->file, r->buf, 4096, 0, 1, &r->err));
+	/* Not even sent: the end of its region ends it. */
+	ros2_buf_free(r->session, r->buf);
+	assert_int_equal(ros2_wait(r->session, &c, 1, 1, 0, &r->err), 1);
+	assert_int_equal(c.status, ROS2_CANCELLED);
+}
+
+#define T(f) cmocka_unit_test_setup_teardown(f, rig_setup, rig_teardown)
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		T(lost_connection__reads_are_made_again_on_a_new_session),
+		T(lost_connection__in_the_middle_of_data_is_no_half_read),
+		T(lost_connection__writes_on_the_way_are_in_doubt_and_not_replayed),
+		T(lost_connection__a_flush_after_unflushed_writes_says_so_once),
+		T(lost_connection__many_reads_in_flight_all_come_back),
+		T(revocation__ends_everything_in_flight_and_later_by_name),
+		T(violations__said_before_the_reset_are_the_reason),
+		T(lost_agent__requests_fail_after_their_time_and_the_session_recovers),
+		T(restarted_agent__control_calls_find_the_new_session),
+		T(calls_that_change_things__are_not_repeated_when_the_agent_is_lost),
+		T(lost_file__fails_by_itself_and_leaves_the_others),
+		T(deregistered_memory__is_never_reached_again),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
