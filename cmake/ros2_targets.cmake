@@ -20,7 +20,7 @@ add_library(ros2_flags INTERFACE)
 target_include_directories(ros2_flags INTERFACE ${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR})
 target_compile_definitions(ros2_flags INTERFACE _GNU_SOURCE ROS2_VERSION_STRING="${PROJECT_VERSION}")
 target_compile_options(ros2_flags INTERFACE
-	-Wall -Wextra -Wno-unused-parameter -Wvla -Wpointer-arith -Wwrite-strings
+	-Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers -Wvla -Wpointer-arith -Wwrite-strings
 	-fno-strict-aliasing -fstack-protector-strong -fno-omit-frame-pointer
 	-ffile-prefix-map=${CMAKE_SOURCE_DIR}/=
 	$<$<COMPILE_LANGUAGE:C>:-Wstrict-prototypes -Wmissing-prototypes -Wold-style-definition>)
@@ -53,6 +53,13 @@ function(ros2_program name)
 	endif()
 endfunction()
 
+# Tests of real processes are alone on the machine: their deadlines are real.
+function(ros2_serial name)
+	if("integration" IN_LIST ARGN OR "slow" IN_LIST ARGN)
+		set_tests_properties(${name} PROPERTIES RUN_SERIAL TRUE)
+	endif()
+endfunction()
+
 # ros2_test(NAME SOURCES a.c LIBS lib ... [LABELS unit] [TIMEOUT seconds]): a cmocka program.
 # Labels: unit, quick (both run by `tests/run --quick`), integration, fuzz, slow.
 function(ros2_test name)
@@ -71,6 +78,7 @@ function(ros2_test name)
 	set_tests_properties(${name} PROPERTIES LABELS "${T_LABELS}" TIMEOUT ${T_TIMEOUT}
 		SKIP_RETURN_CODE 77 ENVIRONMENT "CMOCKA_MESSAGE_OUTPUT=TAP"
 		WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+	ros2_serial(${name} ${T_LABELS})
 endfunction()
 
 # ros2_script_test(NAME SCRIPT path [LABELS integration] [TIMEOUT seconds]): a script that prints TAP.
@@ -88,6 +96,7 @@ function(ros2_script_test name)
 		SKIP_RETURN_CODE 77
 		ENVIRONMENT "ROS2_BIN=${CMAKE_BINARY_DIR}/bin;ROS2_SRC=${CMAKE_SOURCE_DIR};ROS2_TESTBIN=${CMAKE_BINARY_DIR}/tests"
 		WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+	ros2_serial(${name} ${T_LABELS})
 endfunction()
 
 # ros2_fuzz(NAME SOURCES f.c CORPUS dir LIBS lib ...): f.c defines LLVMFuzzerTestOneInput. With
@@ -103,7 +112,8 @@ function(ros2_fuzz name)
 	set_target_properties(${name} PROPERTIES
 		RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 	target_link_libraries(${name} PRIVATE ros2_flags ${F_LIBS})
-	target_compile_options(${name} PRIVATE -Wno-missing-prototypes)
+	# Options of a source come after those of its target, so this one wins.
+	set_source_files_properties(${F_SOURCES} PROPERTIES COMPILE_OPTIONS -Wno-missing-prototypes)
 	if(ROS2_FUZZ)
 		add_test(NAME ${name} COMMAND ${name} -runs=0 ${CMAKE_SOURCE_DIR}/${F_CORPUS})
 	else()

@@ -9,6 +9,7 @@
 #include "common/fsx.h"
 #include "common/util.h"
 #include <errno.h>
+#include <openssl/core_names.h>
 #include <openssl/ec.h>
 #include <openssl/err.h>
 #include <openssl/pem.h>
@@ -122,15 +123,20 @@ int pki_load_key(const char *path, EVP_PKEY **ret, struct ros2_err *err)
 	return r;
 }
 
-/* The named curve, not one described by parameters of the peer's choice. */
+/* The named curve. OpenSSL also recognises it when a peer spells out its parameters; that is
+ * refused. */
 static bool is_p256(const EVP_PKEY *key)
 {
 	char group[32];
 	size_t len;
+	int spelled_out = 1;
 
 	return EVP_PKEY_is_a(key, "EC") &&
 	       EVP_PKEY_get_group_name(key, group, sizeof(group), &len) == 1 &&
-	       !strcmp(group, SN_X9_62_prime256v1);
+	       !strcmp(group, SN_X9_62_prime256v1) &&
+	       EVP_PKEY_get_int_param(key, OSSL_PKEY_PARAM_EC_DECODED_FROM_EXPLICIT_PARAMS,
+	                              &spelled_out) == 1 &&
+	       !spelled_out;
 }
 
 /* A request whose key is of our kind and whose sender holds that key. */

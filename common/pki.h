@@ -62,8 +62,10 @@ struct pki_cert_info {
 int pki_cert_info(const char *pem, size_t len, struct pki_cert_info *ret, struct ros2_err *err);
 /* SHA-256 of the public key in a PEM certificate request whose signature is good. */
 int pki_csr_spki(const char *pem, size_t len, uint8_t out[32], struct ros2_err *err);
-/* Chain of @pem (leaf first) to a certificate of @bundle_pem at the present time. Words say what
- * failed: expired, not yet valid, unknown issuer. */
+/* Chain of @pem (leaf first) to a certificate of @bundle_pem, which holds authorities only, at the
+ * present time. The leaf must not be an authority and must be usable by a TLS client.
+ * ROS2_UNAUTHENTICATED; the words say what failed: expired, not yet valid, unknown issuer. -EBADMSG
+ * when a text does not parse. Says nothing about the name: see pki_cert_info. */
 int pki_verify(const char *pem, size_t len, const char *bundle_pem, size_t bundle_len,
                struct ros2_err *err);
 /* 0 when the private key belongs to the first certificate. */

@@ -103,6 +103,9 @@ struct rpc_server_opts {
 	const char *cert_path, *key_path;
 	const char *client_ca_path; /* NULL: no client certificates are asked for (enrolment
 	                               listener) */
+	/* NULL, or PEM sent after the chain in handshakes: the CA itself, for clients that only
+	 * know its hash. */
+	const char *chain_append_path;
 	struct rpc_limits limits;
 };
 
@@ -243,6 +246,9 @@ void *rpc_stream_data(const struct rpc_stream *s);
  * ------------------------------------------------------------------------------------------------
  */
 
+/* Unary calls in flight per channel. */
+#define RPC_REQUESTS_MAX 4096
+
 struct rpc_channel;
 struct rpc_request;
 struct rpc_reader;
@@ -252,6 +258,9 @@ struct rpc_channel_opts {
 	const char *target;  /* "host:port"; copied */
 	struct loop *loop;   /* borrowed; NULL: only the blocking functions may be used */
 	const char *ca_path; /* PEM bundle that must have issued the server's certificate */
+	/* Instead of ca_path: pki_bundle_hash of the CA, which the server must send
+	 * (chain_append_path); 32 bytes, copied. */
+	const uint8_t *ca_sha256;
 	const char *cert_path, *key_path; /* both NULL: no client certificate (enrolment) */
 	/* Files that change are picked up, within a second, for the next connection; torn pairs are
 	 * ignored. */
@@ -291,7 +300,8 @@ void rpc_channel_reset_backoff(struct rpc_channel *c);
 /* Loop thread; once. @reply is NULL when @err->code is not 0. Both valid only during the callback.
  */
 typedef void (*rpc_reply_fn)(void *arg, const ProtobufCMessage *reply, const struct ros2_err *err);
-/* Any thread. Fails without a callback: -EINVAL (kind or type), -EMSGSIZE, -ESHUTDOWN. Otherwise
+/* Any thread. Fails without a callback: -EINVAL (kind or type), -EMSGSIZE, -ESHUTDOWN, -EBUSY
+ * with RPC_REQUESTS_MAX in flight. Otherwise
  * @fn runs exactly once; errors then are named: TIMEOUT at the deadline, UNAVAILABLE when not
  * connected (calls do not wait for a connection that failed), what the server said. @ret_req may be
  * NULL. */

@@ -175,9 +175,9 @@ static void sign_key__refuses_garbage_with_words(void **state)
 		"garbage",
 		"-----BEGIN PRIVATE KEY-----\n-----END PRIVATE KEY-----\n",
 		"-----BEGIN PRIVATE KEY-----\nMC4CAQAwBQYDK2VwBCIEIA==\n-----END PRIVATE "
-	        "KEY-----\n",
+		"KEY-----\n",
 		"-----BEGIN ENCRYPTED PRIVATE KEY-----\nMIGb\n-----END ENCRYPTED PRIVATE "
-	        "KEY-----\n",
+		"KEY-----\n",
 	};
 	struct crypto_sign_key *k = NULL;
 	struct ros2_err err = ROS2_ERR_INIT;

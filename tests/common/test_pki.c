@@ -419,6 +419,71 @@ static void pki__refuses_bad_trust_domains(void **state)
 	assert_int_equal(access(cert, F_OK), -1);
 }
 
+/* tests/common/data: certificates and requests made with the openssl program, as ours could not
+ * make them. */
+static struct pem fixture(const char *name)
+{
+	char path[256];
+
+	snprintf(path, sizeof(path), "tests/common/data/%s", name);
+	return load(path);
+}
+
+static void pki__the_words_say_what_is_wrong_with_a_foreign_certificate(void **state)
+{
+	static const struct {
+		const char *file, *words;
+	} rows[] = {
+		{"future.crt", "certificate: not yet valid"},
+		{"past.crt", "certificate: expired"},
+		{"server-only.crt", "purpose"},
+	};
+	struct pem anchor = fixture("root.crt");
+
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		struct ros2_err err = ROS2_ERR_INIT;
+		struct pem leaf = fixture(rows[i].file);
+
+		assert_true(pki_verify(leaf.text, leaf.len, anchor.text, anchor.len, &err) < 0);
+		assert_int_equal(err.status, ROS2_UNAUTHENTICATED);
+		assert_non_null(strstr(err.msg, rows[i].words));
+		free(leaf.text);
+	}
+	free(anchor.text);
+}
+
+static void pki__a_certificate_names_one_identity_without_tricks(void **state)
+{
+	struct ros2_err err = ROS2_ERR_INIT;
+	struct pki_cert_info info;
+	struct pem two = fixture("two-uris.crt"), nul = fixture("uri-with-nul.crt");
+
+	assert_int_equal(pki_cert_info(two.text, two.len, &info, &err), -EBADMSG);
+	assert_non_null(strstr(err.msg, "more than one URI"));
+	assert_int_equal(pki_cert_info(nul.text, nul.len, &info, &err), -EBADMSG);
+	assert_non_null(strstr(err.msg, "byte 0x00"));
+	free(two.text);
+	free(nul.text);
+}
+
+static void pki__requests_with_other_keys_are_refused(void **state)
+{
+	static const char *const files[] = {"rsa.csr", "ed25519.csr", "explicit-curve.csr"};
+	struct pem good = fixture("p256.csr");
+	uint8_t hash[32];
+
+	assert_int_equal(pki_csr_spki(good.text, good.len, hash, NULL), 0);
+	free(good.text);
+	for (size_t i = 0; i < ARRAY_SIZE(files); i++) {
+		struct ros2_err err = ROS2_ERR_INIT;
+		struct pem bad = fixture(files[i]);
+
+		assert_int_equal(pki_csr_spki(bad.text, bad.len, hash, &err), -EBADMSG);
+		assert_non_null(strstr(err.msg, "expected an ECDSA P-256 key"));
+		free(bad.text);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -439,6 +504,9 @@ int main(void)
 		cmocka_unit_test(pki__refuses_truncated_and_changed_requests),
 		cmocka_unit_test(pki__bundle_hash_covers_every_certificate_in_order),
 		cmocka_unit_test(pki__refuses_bad_trust_domains),
+		cmocka_unit_test(pki__the_words_say_what_is_wrong_with_a_foreign_certificate),
+		cmocka_unit_test(pki__a_certificate_names_one_identity_without_tricks),
+		cmocka_unit_test(pki__requests_with_other_keys_are_refused),
 	};
 
 	return cmocka_run_group_tests(tests, group_setup, group_teardown);

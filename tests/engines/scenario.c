@@ -7,6 +7,28 @@
 
 static const struct variant variants[] = {
 	{.name = "mem", .type = "mem"},
+	{.name = "file", .type = "file", .base = "/var/tmp"},
+	{.name = "file, no deferral",
+         .type = "file",
+         .base = "/var/tmp",
+         .io_features = ENGINE_IO_NO_DEFER},
+	{.name = "file, no fixed buffers",
+         .type = "file",
+         .base = "/var/tmp",
+         .io_features = ENGINE_IO_NO_FIXED},
+	{.name = "file, no direct",
+         .type = "file",
+         .base = "/var/tmp",
+         .io_features = ENGINE_IO_NO_DIRECT},
+	{.name = "file, threads",
+         .type = "file",
+         .base = "/var/tmp",
+         .io_features = ENGINE_IO_NO_URING},
+	{.name = "file, threads, no direct",
+         .type = "file",
+         .base = "/var/tmp",
+         .io_features = ENGINE_IO_NO_URING | ENGINE_IO_NO_DIRECT},
+	{.name = "file on tmpfs", .type = "file", .base = "/dev/shm"},
 };
 
 static const struct {

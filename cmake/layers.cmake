@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+# Who may include whom, as data. tests/check/includes reads it line by line; a line counts when it is a quoted string.
+#
+# ROS2_LAYERS: "LAYER: ALLOWED ..."; a file belongs to the layer with the longest matching directory. ALLOWED is a
+# layer or one header of a layer; `*` is everything. A layer may always include itself.
+set(ROS2_LAYERS
+	"common:"
+	"proto: common"
+	"policy: common"
+	"dataplane: common policy/image.h"
+	"dataplane/client: common proto dataplane/wire.h"
+	"controller: common proto policy"
+	"agent: common proto policy/image.h dataplane/dp.h"
+	"tools: common proto policy"
+	"tools/bench: common proto policy dataplane/client tools"
+	"examples: dataplane/client/ros2.h"
+	"tests: *")
+
+# ROS2_FOREIGN: "HEADER-PREFIX: PATTERN ..."; only files that match a pattern may include such a header.
+set(ROS2_FOREIGN
+	"openssl/: common/crypto.c common/pki.c common/pki_issue.c common/pki_priv.h tests/*"
+	"isa-l: common/crypto.c"
+	"grpc/: proto/rpc/* tests/rpc/*"
+	"google/protobuf/: proto/plugin/*"
+	"protobuf-c/: proto/*"
+	"sqlite3.h: controller/store_sqlite*.c tests/*"
+	"liburing: dataplane/engines/file* dataplane/engines/uring*"
+	"yaml.h: policy/*"
+	"jansson.h: tools/* tests/*"
+	"infiniband/: dataplane/*verbs*"
+	"rdma/: dataplane/*verbs*"
+	"cmocka.h: tests/*")

@@ -1,0 +1,795 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The store's front: a queue, the store thread with its group commit, the compaction thread, and
+ * the delivery of results on the loop. Must never answer before the commit is durable, and never
+ * retry a commit that failed with an I/O error (the process ends).
+ *
+ * One turn of the store thread: take everything that waits (up to STORE_BATCH_MAX) ▸ BEGIN ▸ apply
+ * mutations, append audit records, save heads ▸ COMMIT (fsync) ▸ post the results. When the disk is
+ * full the batch is rolled back and each transaction is tried alone, so that the small ones and
+ * those that shrink rights get what space there is; the latter may use the reserve file, and if
+ * even that is not enough they are kept and tried again each second (rule 10).
+ */
+#include "controller/store_front.h"
+#include "common/clock.h"
+#include "common/fsx.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define LOG_COMPONENT "store"
+#include "common/log.h"
+
+#define CHECKPOINT_MS  1000
+#define RESERVE_BYTES  (8u << 20)
+#define PENDING_MAX    4096 /* transactions that wait for space */
+#define PRUNE_EVERY_NS (60 * NS_PER_S)
+#define ENDED_KEEP_NS  (24 * 3600 * NS_PER_S)
+#define WAL_SOFT_BYTES (4u << 20)
+#define WAL_HARD_BYTES (16u << 20)
+
+/* ---- ending ---- */
+
+static void fatal(struct store *s, const struct ros2_err *why)
+{
+	atomic_store(&s->dead, true);
+	if (s->o.on_fatal) {
+		s->o.on_fatal(s->o.arg, why);
+		return;
+	}
+	log_error("the store failed and cannot be trusted any more, ending: %s", why->msg);
+	_exit(1);
+}
+
+static bool is_fatal(int rc)
+{
+	return rc == -EIO || rc == -EBADMSG;
+}
+
+/* ---- one commit (store thread) ---- */
+
+static int write_txn(struct store *s, struct store_txn *t, struct ros2_err *err)
+{
+	int r = 0;
+
+	for (size_t i = 0; i < t->n_muts && !r; i++)
+		r = s->ops->apply(s->backend, &t->muts[i], err);
+	for (size_t i = 0; i < t->n_drafts && !r; i++)
+		r = ledger_append(s->ledger, t->drafts[i], err);
+	s->revision_next = MAX(s->revision_next, t->revision);
+	return r;
+}
+
+static int save_revision(struct store *s, struct ros2_err *err)
+{
+	uint8_t b[8];
+
+	if (s->revision_next == s->revision_saved)
+		return 0;
+	for (int i = 0; i < 8; i++)
+		b[i] = (uint8_t)(s->revision_next >> (8 * i));
+	return s->ops->meta_put(s->backend, "revision", b, sizeof(b), err);
+}
+
+static int commit_list(struct store *s, struct list *txns, struct ros2_err *err)
+{
+	uint64_t revision = s->revision_next;
+	struct store_txn *t;
+	int r = s->ops->begin(s->backend, err);
+
+	ledger_mark(s->ledger);
+	if (!r)
+		list_for_each (txns, t, link) {
+			r = write_txn(s, t, err);
+			if (r < 0)
+				break;
+		}
+	if (!r)
+		r = ledger_save(s->ledger, err);
+	if (!r)
+		r = save_revision(s, err);
+	if (!r)
+		r = s->ops->commit(s->backend, err);
+	if (r < 0) {
+		s->ops->rollback(s->backend);
+		ledger_undo(s->ledger);
+		s->revision_next = revision;
+		return r;
+	}
+	ledger_settle(s->ledger);
+	s->revision_saved = s->revision_next;
+	atomic_store(&s->audit_records, ledger_seq(s->ledger));
+	atomic_fetch_add(&s->commits, 1);
+	return 0;
+}
+
+static void set_results(struct list *txns, int rc, const struct ros2_err *err)
+{
+	uint64_t now = clock_boottime_ns();
+	struct store_txn *t;
+
+	list_for_each (txns, t, link) {
+		t->result.rc = rc;
+		t->result.committed_boottime_ns = now;
+		if (rc < 0)
+			t->result.err = *err;
+	}
+}
+
+static void free_reserve(struct store *s)
+{
+	if (s->reserve_used)
+		return;
+	s->reserve_used = true;
+	if (fsx_io->unlink(s->reserve_path) < 0 && errno != ENOENT)
+		log_error("cannot free the reserve %s: %s", s->reserve_path, strerror(errno));
+	else
+		log_warn("the disk is full: the reserve of %llu bytes was freed for revocations",
+		         (unsigned long long)s->reserve_bytes);
+}
+
+/* One transaction alone: the last stage for those that did not fit into a common commit. */
+static void commit_alone(struct store *s, struct store_txn *t)
+{
+	struct list one;
+	struct ros2_err err = ROS2_ERR_INIT;
+	int r;
+
+	list_init(&one);
+	list_add_tail(&one, &t->link);
+	r = commit_list(s, &one, &err);
+	if (r == -ENOSPC && t->shrinks && !s->reserve_used) {
+		free_reserve(s);
+		r = commit_list(s, &one, &err);
+	}
+	if (is_fatal(r))
+		fatal(s, &err);
+	set_results(&one, r, &err);
+	list_del(&t->link);
+	if (r == -ENOSPC && !atomic_exchange(&s->full, true)) {
+		atomic_store(&s->full_since_unix_ns, clock_unix_ns());
+		log_error("the disk is full: nothing new is granted until there is space (%s)",
+		          err.msg);
+	}
+}
+
+/* A transaction that must not be lost although there is no space: its owner is told now, the rows
+ * follow. The copy in `pending` keeps the memory; the owner's result needs only the result. */
+static bool keep_pending(struct store *s, struct store_txn *t)
+{
+	if (t->result.rc != -ENOSPC || !t->shrinks)
+		return false;
+	if (s->n_pending == PENDING_MAX) {
+		log_error("%d revocations wait for space to be recorded: this one is effective but "
+		          "will not be recorded",
+		          PENDING_MAX);
+		return false;
+	}
+	t->result.record_pending = true;
+	return true;
+}
+
+static void run_batch(struct store *s, struct list *txns)
+{
+	struct ros2_err err = ROS2_ERR_INIT;
+	struct store_txn *t, *tmp;
+	struct list alone;
+	int r = commit_list(s, txns, &err);
+
+	if (!r) {
+		set_results(txns, 0, NULL);
+		atomic_store(&s->full, false);
+		return;
+	}
+	if (is_fatal(r))
+		fatal(s, &err);
+	list_init(&alone);
+	list_for_each_safe (txns, t, tmp, link) {
+		list_del(&t->link);
+		list_add_tail(&alone, &t->link);
+	}
+	list_for_each_safe (&alone, t, tmp, link) {
+		list_del(&t->link);
+		if (atomic_load(&s->dead))
+			t->result.rc = -EIO;
+		else
+			commit_alone(s, t);
+		list_add_tail(txns, &t->link);
+	}
+}
+
+/* ---- delivery (loop thread) ---- */
+
+/* The owner of a record-pending transaction has been answered: now the store thread may write it.
+ */
+static void give_back(struct store *s, struct store_txn *t)
+{
+	t->done = NULL;
+	t->result = (struct store_result){0};
+	pthread_mutex_lock(&s->lock);
+	list_add_tail(&s->pending, &t->link);
+	pthread_mutex_unlock(&s->lock);
+}
+
+static void deliver(struct store *s)
+{
+	struct store_txn *t, *tmp;
+	struct list done;
+
+	list_init(&done);
+	pthread_mutex_lock(&s->lock);
+	while (!list_empty(&s->done)) {
+		t = list_first(&s->done, struct store_txn, link);
+		list_del(&t->link);
+		list_add_tail(&done, &t->link);
+	}
+	s->delivery_posted = false;
+	pthread_mutex_unlock(&s->lock);
+	list_for_each_safe (&done, t, tmp, link) {
+		list_del(&t->link);
+		if (t->done)
+			t->done(t->arg, &t->result);
+		if (t->result.record_pending)
+			give_back(s, t);
+		else
+			store_txn_free(t);
+	}
+	if (s->o.on_batch)
+		s->o.on_batch(s->o.arg);
+}
+
+static void delivery(void *arg)
+{
+	struct store *s = arg;
+
+	if (!s->closed)
+		deliver(s);
+	store_unref(s);
+}
+
+static void post_results(struct store *s, struct list *txns)
+{
+	struct store_txn *t, *tmp;
+	bool post;
+
+	pthread_mutex_lock(&s->lock);
+	list_for_each_safe (txns, t, tmp, link) {
+		list_del(&t->link);
+		if (keep_pending(s, t))
+			s->n_pending++;
+		list_add_tail(&s->done, &t->link);
+		atomic_fetch_add(&s->transactions, 1);
+	}
+	post = !s->delivery_posted;
+	s->delivery_posted = true;
+	pthread_mutex_unlock(&s->lock);
+	if (!post)
+		return;
+	store_ref(s);
+	loop_post_urgent(s->o.loop, delivery, s);
+}
+
+/* ---- periodic work (store thread) ---- */
+
+static void make_reserve(struct store *s)
+{
+	int fd = open(s->reserve_path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+	int r;
+
+	if (fd < 0)
+		return;
+	r = posix_fallocate(fd, 0, (off_t)s->reserve_bytes);
+	close(fd);
+	if (r) {
+		unlink(s->reserve_path);
+		s->reserve_used = true;
+		return;
+	}
+	s->reserve_used = false;
+}
+
+static void retry_pending(struct store *s)
+{
+	struct list again;
+	struct store_txn *t, *tmp;
+
+	list_init(&again);
+	pthread_mutex_lock(&s->lock);
+	list_for_each_safe (&s->pending, t, tmp, link) {
+		list_del(&t->link);
+		list_add_tail(&again, &t->link);
+	}
+	pthread_mutex_unlock(&s->lock);
+	list_for_each_safe (&again, t, tmp, link) {
+		list_del(&t->link);
+		commit_alone(s, t);
+		pthread_mutex_lock(&s->lock);
+		if (t->result.rc == -ENOSPC) {
+			list_add_tail(&s->pending, &t->link);
+			t = NULL;
+		} else {
+			s->n_pending--;
+		}
+		pthread_mutex_unlock(&s->lock);
+		if (!t)
+			continue;
+		log_info("a revocation that waited for space is recorded now");
+		store_txn_free(t);
+	}
+	if (s->reserve_used && !s->n_pending && !atomic_load(&s->full))
+		make_reserve(s);
+}
+
+static int in_commit(struct store *s, int (*fn)(struct store *s, struct ros2_err *err),
+                     struct ros2_err *err)
+{
+	int r = s->ops->begin(s->backend, err);
+
+	if (!r)
+		r = fn(s, err);
+	if (!r)
+		r = s->ops->commit(s->backend, err);
+	if (r < 0)
+		s->ops->rollback(s->backend);
+	if (is_fatal(r))
+		fatal(s, err);
+	return r;
+}
+
+static int do_checkpoint(struct store *s, struct ros2_err *err)
+{
+	return ledger_checkpoint(s->ledger, s->origin, s->o.audit_key, err);
+}
+
+static int do_prune(struct store *s, struct ros2_err *err)
+{
+	uint64_t now = clock_unix_ns();
+
+	return s->ops->prune(s->backend, now > ENDED_KEEP_NS ? now - ENDED_KEEP_NS : 0, err);
+}
+
+static void tick(struct store *s, uint64_t now)
+{
+	struct ros2_err err = ROS2_ERR_INIT;
+
+	s->tick_ns = now;
+	if (s->n_pending || s->reserve_used)
+		retry_pending(s);
+	if (s->o.audit_key && ledger_seq(s->ledger) > s->checkpoint_size &&
+	    !in_commit(s, do_checkpoint, &err))
+		s->checkpoint_size = ledger_seq(s->ledger);
+	if (now - s->prune_ns >= PRUNE_EVERY_NS) {
+		s->prune_ns = now;
+		in_commit(s, do_prune, &err);
+	}
+}
+
+/* ---- threads ---- */
+
+static void compaction_due(struct store *s)
+{
+	if (s->ops->wal_bytes(s->backend) < WAL_SOFT_BYTES)
+		return;
+	pthread_mutex_lock(&s->compact_lock);
+	s->compact_due = true;
+	pthread_cond_signal(&s->compact_wake);
+	pthread_mutex_unlock(&s->compact_lock);
+}
+
+static void *compaction_thread(void *arg)
+{
+	struct store *s = arg;
+
+	pthread_mutex_lock(&s->compact_lock);
+	while (!s->compact_stop) {
+		bool hard;
+		int r;
+
+		if (!s->compact_due) {
+			pthread_cond_wait(&s->compact_wake, &s->compact_lock);
+			continue;
+		}
+		s->compact_due = false;
+		pthread_mutex_unlock(&s->compact_lock);
+		hard = s->ops->wal_bytes(s->backend) >= WAL_HARD_BYTES;
+		r = s->ops->compact(s->backend, hard);
+		if (is_fatal(r)) {
+			struct ros2_err err = ROS2_ERR_INIT;
+
+			ros2_err_set(&err, r,
+			             "moving the write-ahead log into the database failed");
+			fatal(s, &err);
+		}
+		pthread_mutex_lock(&s->compact_lock);
+	}
+	pthread_mutex_unlock(&s->compact_lock);
+	return NULL;
+}
+
+/* Moves what waits to @txns; false when the thread should end. Waits until there is work or the
+ * next tick. */
+static bool take_work(struct store *s, struct list *txns)
+{
+	struct timespec until;
+	uint64_t due = s->tick_ns + s->checkpoint_ms * NS_PER_MS;
+	size_t n = 0;
+	bool more;
+
+	until.tv_sec = (time_t)(due / NS_PER_S);
+	until.tv_nsec = (long)(due % NS_PER_S);
+	pthread_mutex_lock(&s->lock);
+	while (list_empty(&s->queue) && !s->stop &&
+	       pthread_cond_timedwait(&s->wake, &s->lock, &until) != ETIMEDOUT)
+		;
+	while (!list_empty(&s->queue) && n < STORE_BATCH_MAX) {
+		struct store_txn *t = list_first(&s->queue, struct store_txn, link);
+
+		list_del(&t->link);
+		list_add_tail(txns, &t->link);
+		n++;
+	}
+	s->n_queue -= n;
+	more = n || !s->stop;
+	pthread_mutex_unlock(&s->lock);
+	return more;
+}
+
+static void *store_thread(void *arg)
+{
+	struct store *s = arg;
+	struct list txns;
+
+	list_init(&txns);
+	s->tick_ns = clock_monotonic_ns();
+	while (take_work(s, &txns)) {
+		uint64_t now;
+
+		if (!list_empty(&txns)) {
+			if (!atomic_load(&s->dead))
+				run_batch(s, &txns);
+			else
+				set_results(&txns, -EIO,
+				            &(struct ros2_err){.code = -EIO,
+				                               .status = ROS2_NOT_DURABLE,
+				                               .msg = "the store has failed"});
+			post_results(s, &txns);
+			compaction_due(s);
+		}
+		now = clock_monotonic_ns();
+		if (!atomic_load(&s->dead) && now - s->tick_ns >= s->checkpoint_ms * NS_PER_MS)
+			tick(s, now);
+		else if (atomic_load(&s->dead))
+			s->tick_ns = now;
+	}
+	if (!atomic_load(&s->dead))
+		tick(s, clock_monotonic_ns());
+	return NULL;
+}
+
+/* ---- submit (loop thread) ---- */
+
+int store_submit(struct store *s, struct store_txn *t, store_done_fn done, void *arg,
+                 struct ros2_err *err)
+{
+	int r = 0;
+
+	if (!t || t->no_memory) {
+		store_txn_free(t);
+		return ros2_err_set(err, -ENOMEM, "out of memory");
+	}
+	t->done = done;
+	t->arg = arg;
+	pthread_mutex_lock(&s->lock);
+	if (s->stop || !s->running)
+		r = -ESHUTDOWN;
+	else if (s->n_queue >= STORE_QUEUE_MAX * (t->shrinks ? 2 : 1))
+		r = -EBUSY;
+	if (!r) {
+		list_add_tail(&s->queue, &t->link);
+		s->n_queue++;
+		if (s->n_queue == 1)
+			pthread_cond_signal(&s->wake);
+	}
+	pthread_mutex_unlock(&s->lock);
+	if (r == -EBUSY)
+		ros2_err_set(err, r, "the controller's store is behind: try again in a moment");
+	else if (r)
+		ros2_err_set(err, r, "the controller is stopping");
+	if (r)
+		store_txn_free(t);
+	return r;
+}
+
+void store_stats(struct store *s, struct store_stats *ret)
+{
+	pthread_mutex_lock(&s->lock);
+	*ret = (struct store_stats){
+		.commits = s->commits,
+		.transactions = s->transactions,
+		.audit_records = s->audit_records,
+		.checkpoint_size = s->checkpoint_size,
+		.waiting = s->n_queue,
+		.record_pending = s->n_pending,
+		.wal_bytes = s->ops->wal_bytes(s->backend),
+		.full = atomic_load(&s->full),
+		.full_since_unix_ns = s->full_since_unix_ns,
+		.reserve_used = s->reserve_used,
+	};
+	pthread_mutex_unlock(&s->lock);
+}
+
+/* ---- open and close ---- */
+
+static int meta_text(struct store *s, const char *key, const char *want, struct ros2_err *err)
+{
+	AUTO_FREE void *have = NULL;
+	size_t n;
+	int r = s->ops->meta_get(s->backend, key, &have, &n, err);
+
+	if (r == -ENOENT)
+		return s->ops->meta_put(s->backend, key, want, strlen(want), err);
+	if (!r && strcmp(have, want) != 0)
+		r = ros2_err_set(
+			err, -EXDEV,
+			"%s belongs to trust domain \"%s\", this configuration is for \"%s\": "
+			"choose the matching --data-dir",
+			s->dir, (char *)have, want);
+	return r;
+}
+
+static int get_u64(struct store *s, const char *key, uint64_t *ret, struct ros2_err *err)
+{
+	AUTO_FREE void *have = NULL;
+	size_t n;
+	int r = s->ops->meta_get(s->backend, key, &have, &n, err);
+
+	*ret = 0;
+	if (r == -ENOENT)
+		return 0;
+	if (r < 0)
+		return r;
+	if (n != 8)
+		return ros2_err_set(err, -EBADMSG, "%s: meta row %s has %zu bytes instead of 8",
+		                    s->dir, key, n);
+	for (int i = 7; i >= 0; i--)
+		*ret = *ret << 8 | ((uint8_t *)have)[i];
+	return 0;
+}
+
+/* The fencing number is durable before anything listens. */
+static int next_epoch(struct store *s, struct ros2_err *err)
+{
+	AUTO_FREE void *have = NULL;
+	uint8_t b[8];
+	size_t n;
+	int r = s->ops->meta_get(s->backend, "lineage", &have, &n, err);
+
+	if (!r) {
+		r = ros2_uid_from_bytes(have, n, &s->epoch.lineage);
+		if (r < 0)
+			return ros2_err_set(err, -EBADMSG, "%s: the lineage is damaged", s->dir);
+	} else if (r == -ENOENT) {
+		s->epoch.lineage = ros2_uid_new();
+		r = s->ops->meta_put(s->backend, "lineage", s->epoch.lineage.b, ROS2_UID_LEN, err);
+	}
+	if (!r)
+		r = get_u64(s, "epoch", &s->epoch.counter, err);
+	if (r < 0)
+		return r;
+	s->epoch.counter++;
+	for (int i = 0; i < 8; i++)
+		b[i] = (uint8_t)(s->epoch.counter >> (8 * i));
+	return s->ops->meta_put(s->backend, "epoch", b, sizeof(b), err);
+}
+
+static int first_commit(struct store *s, struct ros2_err *err)
+{
+	int r = s->ops->begin(s->backend, err);
+
+	if (!r)
+		r = meta_text(s, "trust_domain", s->domain, err);
+	if (!r)
+		r = next_epoch(s, err);
+	if (!r)
+		r = get_u64(s, "revision", &s->revision_saved, err);
+	if (!r)
+		r = s->ops->commit(s->backend, err);
+	if (r < 0)
+		s->ops->rollback(s->backend);
+	s->revision_next = s->revision_open = s->revision_saved;
+	return r;
+}
+
+static int open_parts(struct store *s, struct ros2_err *err)
+{
+	struct store_opts o = s->o;
+	uint8_t chain[SHA256_LEN];
+	uint64_t last, noted;
+	int r = fsx_mkdirs(s->dir, 0700, err);
+
+	if (!r)
+		r = fsx_lock_dir(s->dir, &s->lock_fd, err);
+	if (r < 0)
+		return r;
+	o.dir = s->dir;
+	r = s->ops->open(&o, &s->backend, err);
+	if (!r)
+		r = first_commit(s, err);
+	if (!r)
+		r = ledger_open(s->ops, s->backend, &s->epoch, &s->ledger, err);
+	if (!r)
+		r = s->ops->audit_last(s->backend, &last, chain, &noted, err);
+	if (r < 0)
+		return r;
+	s->audit_records = last;
+	s->checkpoint_size = noted;
+	make_reserve(s);
+	return 0;
+}
+
+static void init_locks(struct store *s)
+{
+	pthread_condattr_t attr;
+
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_mutex_init(&s->lock, NULL);
+	pthread_cond_init(&s->wake, &attr);
+	pthread_mutex_init(&s->compact_lock, NULL);
+	pthread_cond_init(&s->compact_wake, NULL);
+	pthread_mutex_init(&s->read_lock, NULL);
+	pthread_cond_init(&s->read_wake, NULL);
+	pthread_condattr_destroy(&attr);
+	list_init(&s->queue);
+	list_init(&s->done);
+	list_init(&s->pending);
+	list_init(&s->reads);
+}
+
+static void free_store(struct store *s)
+{
+	struct store_txn *t, *tmp;
+
+	list_for_each_safe (&s->pending, t, tmp, link)
+		store_txn_free(t);
+	ledger_free(s->ledger);
+	if (s->backend)
+		s->ops->close(s->backend);
+	if (s->lock_fd >= 0)
+		close(s->lock_fd);
+	pthread_mutex_destroy(&s->lock);
+	pthread_cond_destroy(&s->wake);
+	pthread_mutex_destroy(&s->compact_lock);
+	pthread_cond_destroy(&s->compact_wake);
+	pthread_mutex_destroy(&s->read_lock);
+	pthread_cond_destroy(&s->read_wake);
+	free(s->dir);
+	free(s->domain);
+	free(s->origin);
+	free(s);
+}
+
+int store_open(const struct store_opts *o, struct store **ret, struct ros2_err *err)
+{
+	struct store *s = calloc(1, sizeof(*s));
+	int r;
+
+	if (!s)
+		return ros2_err_set(err, -ENOMEM, "out of memory");
+	init_locks(s);
+	s->o = *o;
+	s->ops = o->ops ? o->ops : &store_sqlite_ops;
+	s->lock_fd = -1;
+	s->refs = 1;
+	s->checkpoint_ms = o->checkpoint_ms ? o->checkpoint_ms : CHECKPOINT_MS;
+	s->reserve_bytes = o->reserve_bytes ? o->reserve_bytes : RESERVE_BYTES;
+	s->dir = strdup(o->dir);
+	s->domain = strdup(o->trust_domain);
+	s->origin = strdup(o->audit_origin ? o->audit_origin : "");
+	r = s->dir && s->domain && s->origin ? 0 : ros2_err_set(err, -ENOMEM, "out of memory");
+	if (!r) {
+		snprintf(s->reserve_path, sizeof(s->reserve_path), "%s/reserve", s->dir);
+		r = open_parts(s, err);
+	}
+	if (r < 0) {
+		free_store(s);
+		return r;
+	}
+	*ret = s;
+	return 0;
+}
+
+int store_load(struct store *s, const struct store_loader *l, struct ros2_err *err)
+{
+	return s->ops->load(s->backend, l, err);
+}
+
+int store_start(struct store *s, struct ros2_err *err)
+{
+	int r = pthread_create(&s->thread, NULL, store_thread, s);
+
+	if (r)
+		return ros2_err_set(err, -r, "cannot start the store thread");
+	pthread_setname_np(s->thread, "store");
+	s->running = true;
+	r = pthread_create(&s->compactor, NULL, compaction_thread, s);
+	if (!r) {
+		pthread_setname_np(s->compactor, "store-wal");
+		s->compacting = true;
+		r = pthread_create(&s->reader, NULL, store_reader_thread, s);
+	}
+	if (r)
+		return ros2_err_set(err, -r, "cannot start the store's threads");
+	pthread_setname_np(s->reader, "store-read");
+	s->reading = true;
+	return 0;
+}
+
+static void stop_threads(struct store *s)
+{
+	pthread_mutex_lock(&s->lock);
+	s->stop = true;
+	pthread_cond_signal(&s->wake);
+	pthread_mutex_unlock(&s->lock);
+	if (s->running)
+		pthread_join(s->thread, NULL);
+	pthread_mutex_lock(&s->compact_lock);
+	s->compact_stop = true;
+	pthread_cond_signal(&s->compact_wake);
+	pthread_mutex_unlock(&s->compact_lock);
+	if (s->compacting)
+		pthread_join(s->compactor, NULL);
+	pthread_mutex_lock(&s->read_lock);
+	s->read_stop = true;
+	pthread_cond_signal(&s->read_wake);
+	pthread_mutex_unlock(&s->read_lock);
+	if (s->reading)
+		pthread_join(s->reader, NULL);
+}
+
+void store_ref(struct store *s)
+{
+	atomic_fetch_add(&s->refs, 1);
+}
+
+void store_unref(void *arg)
+{
+	struct store *s = arg;
+
+	if (atomic_fetch_sub(&s->refs, 1) == 1)
+		free_store(s);
+}
+
+/* Messages that are still in the loop's queue hold a reference and find `closed`. */
+void store_close(struct store *s)
+{
+	if (!s)
+		return;
+	stop_threads(s);
+	if (s->running) {
+		deliver(s);
+		if (!atomic_load(&s->dead))
+			retry_pending(s);
+		if (s->n_pending)
+			log_error("%zu revocations could not be recorded before the end: no space",
+			          s->n_pending);
+	}
+	s->closed = true;
+	if (s->lock_fd >= 0)
+		close(TAKE_FD(s->lock_fd));
+	if (s->backend)
+		s->ops->close(TAKE_PTR(s->backend));
+	store_unref(s);
+}
+
+const struct store_epoch *store_epoch(const struct store *s)
+{
+	return &s->epoch;
+}
+
+uint64_t store_revision(const struct store *s)
+{
+	return s->revision_open;
+}

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The front's own state, shared by store.c (writing) and store_read.c (reading in pages). */
+#ifndef ROS2_CONTROLLER_STORE_FRONT_H
+#define ROS2_CONTROLLER_STORE_FRONT_H
+
+#include "controller/ledger.h"
+#include "controller/store_priv.h"
+#include "controller/store_txn.h"
+#include <pthread.h>
+#include <stdatomic.h>
+
+struct store {
+	/* immutable after open */
+	struct store_opts o; /* its strings are not used after open */
+	const struct store_ops *ops;
+	char *dir, *domain, *origin; /* owned */
+	char reserve_path[4096];
+	uint64_t reserve_bytes, revision_open;
+	uint32_t checkpoint_ms;
+	struct store_epoch epoch;
+	int lock_fd;
+	void *backend; /* owned */
+
+	/* any thread */
+	_Atomic bool dead, full, reserve_used;
+	_Atomic uint64_t commits, transactions, audit_records, checkpoint_size;
+	_Atomic uint64_t full_since_unix_ns;
+	_Atomic int refs; /* one of the owner, one per message posted to the loop */
+
+	/* loop thread */
+	bool closed; /* results are no longer delivered */
+
+	/* store thread */
+	struct ledger *ledger; /* owned */
+	uint64_t revision_next, revision_saved, tick_ns, prune_ns;
+
+	/* guarded by lock */
+	pthread_mutex_t lock;
+	pthread_cond_t wake;
+	struct list queue, done, pending; /* of struct store_txn */
+	size_t n_queue, n_pending;
+	bool stop, delivery_posted;
+
+	/* guarded by compact_lock */
+	pthread_mutex_t compact_lock;
+	pthread_cond_t compact_wake;
+	bool compact_due, compact_stop;
+
+	/* guarded by read_lock */
+	pthread_mutex_t read_lock;
+	pthread_cond_t read_wake;
+	struct list reads; /* of struct read_job */
+	size_t n_reads;
+	bool read_stop;
+
+	pthread_t thread, compactor, reader;
+	bool running, compacting, reading;
+};
+
+void store_ref(struct store *s);
+void store_unref(void *s);
+void *store_reader_thread(void *arg);
+#endif

@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Reading in pages, on the reader thread with its own connection: a long audit query never holds up
+ * a commit, and a page looks at a bounded number of rows. Results are posted to the loop; the
+ * memory of a page lives until its callback has returned.
+ */
+#include "controller/store_front.h"
+#include <errno.h>
+#include <string.h>
+
+#define LOG_COMPONENT "store"
+#include "common/log.h"
+
+#define READS_MAX 256 /* jobs that wait */
+
+enum read_kind { READ_AUDIT, READ_NOTE, READ_GRANTS };
+
+struct read_job {
+	struct list link;
+	struct store *store; /* a reference while posted */
+	enum read_kind kind;
+	int rc;
+	void *fn_arg;
+	union {
+		struct {
+			struct store_audit_query q;
+			struct store_audit_page page;
+			store_audit_fn fn;
+		} audit;
+		struct {
+			uint64_t min_size, size;
+			char *note;
+			store_note_fn fn;
+		} note;
+		struct {
+			struct store_grant_query q;
+			struct store_grant *v;
+			size_t n;
+			store_grants_fn fn;
+		} grants;
+	};
+};
+
+void store_page_fini(struct store_audit_page *p)
+{
+	for (size_t i = 0; i < p->n; i++)
+		free((void *)p->rows[i].record);
+	free((void *)p->rows);
+	*p = (struct store_audit_page){0};
+}
+
+void store_grants_free(struct store_grant *g, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		free((void *)g[i].principal);
+	free(g);
+}
+
+static void free_job(struct read_job *j)
+{
+	if (j->kind == READ_AUDIT)
+		store_page_fini(&j->audit.page);
+	else if (j->kind == READ_NOTE)
+		free(j->note.note);
+	else
+		store_grants_free(j->grants.v, j->grants.n);
+	free(j);
+}
+
+static void job_done(void *arg)
+{
+	struct read_job *j = arg;
+	struct store *s = j->store;
+
+	if (s->closed) {
+		j->rc = -ESHUTDOWN;
+		j->audit.page.rc = j->rc;
+	}
+	if (j->kind == READ_AUDIT) {
+		j->audit.page.rc = j->rc;
+		j->audit.fn(j->fn_arg, &j->audit.page);
+	} else if (j->kind == READ_NOTE) {
+		struct store_note n = {.size = j->note.size,
+		                       .note = j->note.note,
+		                       .note_len = j->note.note ? strlen(j->note.note) : 0};
+
+		j->note.fn(j->fn_arg, j->rc, &n);
+	} else {
+		j->grants.fn(j->fn_arg, j->rc, j->grants.v, j->grants.n);
+	}
+	free_job(j);
+	store_unref(s);
+}
+
+static void run_job(struct store *s, struct read_job *j)
+{
+	struct ros2_err err = ROS2_ERR_INIT;
+
+	if (j->kind == READ_AUDIT)
+		j->rc = s->ops->page_audit(s->backend, &j->audit.q, &j->audit.page, &err);
+	else if (j->kind == READ_NOTE)
+		j->rc = s->ops->read_note(s->backend, j->note.min_size, &j->note.size,
+		                          &j->note.note, &err);
+	else
+		j->rc = s->ops->page_grants(s->backend, &j->grants.q, &j->grants.v, &j->grants.n,
+		                            &err);
+	if (j->rc < 0)
+		log_error("reading failed: %s", err.msg);
+}
+
+void *store_reader_thread(void *arg)
+{
+	struct store *s = arg;
+	struct read_job *j;
+
+	pthread_mutex_lock(&s->read_lock);
+	for (;;) {
+		if (list_empty(&s->reads)) {
+			if (s->read_stop)
+				break;
+			pthread_cond_wait(&s->read_wake, &s->read_lock);
+			continue;
+		}
+		j = list_first(&s->reads, struct read_job, link);
+		list_del(&j->link);
+		s->n_reads--;
+		pthread_mutex_unlock(&s->read_lock);
+		run_job(s, j);
+		store_ref(s);
+		loop_post_urgent(s->o.loop, job_done, j);
+		pthread_mutex_lock(&s->read_lock);
+	}
+	pthread_mutex_unlock(&s->read_lock);
+	return NULL;
+}
+
+static int enqueue(struct store *s, struct read_job *j)
+{
+	int r = 0;
+
+	pthread_mutex_lock(&s->read_lock);
+	if (s->read_stop || !s->reading)
+		r = -ESHUTDOWN;
+	else if (s->n_reads >= READS_MAX)
+		r = -EBUSY;
+	if (!r) {
+		list_add_tail(&s->reads, &j->link);
+		s->n_reads++;
+		pthread_cond_signal(&s->read_wake);
+	}
+	pthread_mutex_unlock(&s->read_lock);
+	if (r)
+		free(j);
+	return r;
+}
+
+static struct read_job *new_job(struct store *s, enum read_kind kind, void *arg)
+{
+	struct read_job *j = calloc(1, sizeof(*j));
+
+	if (j) {
+		j->store = s;
+		j->kind = kind;
+		j->fn_arg = arg;
+	}
+	return j;
+}
+
+int store_read_audit(struct store *s, const struct store_audit_query *q, store_audit_fn fn,
+                     void *arg)
+{
+	struct read_job *j = new_job(s, READ_AUDIT, arg);
+
+	if (!j)
+		return -ENOMEM;
+	j->audit.q = *q;
+	j->audit.fn = fn;
+	return enqueue(s, j);
+}
+
+int store_read_note(struct store *s, uint64_t min_size, store_note_fn fn, void *arg)
+{
+	struct read_job *j = new_job(s, READ_NOTE, arg);
+
+	if (!j)
+		return -ENOMEM;
+	j->note.min_size = min_size;
+	j->note.fn = fn;
+	return enqueue(s, j);
+}
+
+int store_read_grants(struct store *s, const struct store_grant_query *q, store_grants_fn fn,
+                      void *arg)
+{
+	struct read_job *j = new_job(s, READ_GRANTS, arg);
+
+	if (!j)
+		return -ENOMEM;
+	j->grants.q = *q;
+	j->grants.fn = fn;
+	return enqueue(s, j);
+}

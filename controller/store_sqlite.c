@@ -1,0 +1,1075 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The store's rows in SQLite: WAL, synchronous=FULL, one writer connection, one reader, one for
+ * checkpoints of the WAL. The only file that knows SQLite. It never starts a thread, never retries,
+ * and turns SQLite's errors into -ENOSPC (nothing was changed), -EBADMSG (damaged) and -EIO.
+ * Invariants: (1) the file is ours (application_id) and of a schema that is known before anything
+ * is written; (2) automatic WAL checkpoints are off: a commit never pays for one. The schema is
+ * told in docs/decisions/0008-store-schema.md.
+ */
+#include "controller/store_priv.h"
+#include "common/clock.h"
+#include "common/fsx.h"
+#include "common/util.h"
+#include <errno.h>
+#include <pthread.h>
+#include <sqlite3.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define APPLICATION_ID   0x524f5332 /* "ROS2" */
+#define BUSY_MS          10000
+#define SCAN_ROWS        20000 /* rows one page of an audit query looks at, at most */
+#define PRUNE_ROWS       2000
+#define WAL_SIZE_LIMIT   (64 << 20)
+#define AUDIT_COLUMN_MAX 256
+
+static const char schema_1[] =
+	"CREATE TABLE meta(key TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;"
+	"CREATE TABLE objects(kind INTEGER NOT NULL, name TEXT NOT NULL, uid BLOB NOT NULL UNIQUE,"
+	" version INTEGER NOT NULL, created INTEGER NOT NULL, updated INTEGER NOT NULL,"
+	" file TEXT NOT NULL, line INTEGER NOT NULL, doc TEXT NOT NULL, image BLOB,"
+	" revoked INTEGER NOT NULL, revoked_version INTEGER NOT NULL, state_reason TEXT NOT NULL,"
+	" state_since INTEGER NOT NULL, PRIMARY KEY(kind, name)) WITHOUT ROWID;"
+	"CREATE TABLE deleted_uids(uid BLOB PRIMARY KEY, kind INTEGER NOT NULL, name TEXT NOT NULL,"
+	" time INTEGER NOT NULL) WITHOUT ROWID;"
+	"CREATE TABLE agents(uid BLOB PRIMARY KEY, name TEXT NOT NULL, enrolled INTEGER NOT NULL,"
+	" isolated INTEGER NOT NULL, spki BLOB NOT NULL, serial TEXT NOT NULL,"
+	" not_after INTEGER NOT NULL, enrolled_time INTEGER NOT NULL,"
+	" isolated_reason TEXT NOT NULL, isolated_since INTEGER NOT NULL) WITHOUT ROWID;"
+	"CREATE TABLE grants(uid BLOB PRIMARY KEY, tenant_uid BLOB NOT NULL,"
+	" agent_uid BLOB NOT NULL, principal TEXT NOT NULL, version INTEGER NOT NULL,"
+	" max_keys INTEGER NOT NULL, max_bytes INTEGER NOT NULL, access INTEGER NOT NULL,"
+	" lifetime_ms INTEGER NOT NULL, policy_version INTEGER NOT NULL, epoch INTEGER NOT NULL,"
+	" issued INTEGER NOT NULL, expires INTEGER NOT NULL, ended INTEGER NOT NULL,"
+	" boot_id BLOB NOT NULL, boottime INTEGER NOT NULL, state INTEGER NOT NULL) WITHOUT ROWID;"
+	"CREATE INDEX grants_ended ON grants(ended) WHERE state <> 1;"
+	"CREATE INDEX grants_live ON grants(tenant_uid, agent_uid) WHERE state = 1;"
+	"CREATE TABLE revocations(uid BLOB PRIMARY KEY, kind INTEGER NOT NULL,"
+	" target_uid BLOB NOT NULL, target_name TEXT NOT NULL, version INTEGER NOT NULL,"
+	" created INTEGER NOT NULL, reason TEXT NOT NULL) WITHOUT ROWID;"
+	"CREATE TABLE receipts(revocation_uid BLOB NOT NULL, agent_uid BLOB NOT NULL,"
+	" durable INTEGER NOT NULL, sessions INTEGER NOT NULL, leases INTEGER NOT NULL,"
+	" draining INTEGER NOT NULL, received INTEGER NOT NULL,"
+	" PRIMARY KEY(revocation_uid, agent_uid)) WITHOUT ROWID;"
+	"CREATE INDEX receipts_missing ON receipts(revocation_uid) WHERE durable = 0;"
+	"CREATE TABLE tokens(secret BLOB PRIMARY KEY, agent_uid BLOB NOT NULL,"
+	" created INTEGER NOT NULL, expires INTEGER NOT NULL, used INTEGER NOT NULL,"
+	" used_spki BLOB NOT NULL) WITHOUT ROWID;"
+	"CREATE TABLE origins(agent_uid BLOB NOT NULL, incarnation BLOB NOT NULL,"
+	" seq INTEGER NOT NULL, updated INTEGER NOT NULL,"
+	" PRIMARY KEY(agent_uid, incarnation)) WITHOUT ROWID;"
+	"CREATE TABLE audit(seq INTEGER PRIMARY KEY, time INTEGER NOT NULL, tenant TEXT NOT NULL,"
+	" action TEXT NOT NULL, actor TEXT NOT NULL, object_name TEXT NOT NULL,"
+	" object_uid TEXT NOT NULL, result INTEGER NOT NULL, record BLOB NOT NULL,"
+	" chain BLOB NOT NULL);"
+	"CREATE INDEX audit_tenant ON audit(tenant, seq) WHERE tenant <> '';"
+	"CREATE TABLE tenant_heads(uid BLOB PRIMARY KEY, seq INTEGER NOT NULL, prev BLOB NOT NULL)"
+	" WITHOUT ROWID;"
+	"CREATE TABLE checkpoints(size INTEGER PRIMARY KEY, note TEXT NOT NULL);";
+
+/* A schema of version i becomes version i + 1 by the i-th text: in order, each in its own
+ * transaction. Index 0 makes a new database. */
+static const char *const migrations[STORE_SCHEMA_VERSION] = {schema_1};
+
+#define STATEMENTS(X)                                                                              \
+	X(BEGIN, "BEGIN IMMEDIATE")                                                                \
+	X(COMMIT, "COMMIT")                                                                        \
+	X(META_PUT, "INSERT OR REPLACE INTO meta VALUES(?,?)")                                     \
+	X(META_GET, "SELECT value FROM meta WHERE key=?")                                          \
+	X(OBJECT_PUT, "INSERT OR REPLACE INTO objects VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?)")        \
+	X(OBJECT_DELETE, "DELETE FROM objects WHERE kind=? AND name=?")                            \
+	X(UID_USED, "INSERT OR IGNORE INTO deleted_uids VALUES(?,?,?,?)")                          \
+	X(AGENT_PUT, "INSERT OR REPLACE INTO agents VALUES(?,?,?,?,?,?,?,?,?,?)")                  \
+	X(AGENT_DELETE, "DELETE FROM agents WHERE uid=?")                                          \
+	X(GRANT_PUT, "INSERT OR REPLACE INTO grants VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)")    \
+	X(GRANT_END, "UPDATE grants SET state=?, ended=? WHERE uid=? AND state=1")                 \
+	X(GRANTS_END_TENANT, "UPDATE grants SET state=?, ended=? WHERE tenant_uid=? AND state=1")  \
+	X(GRANTS_END_AGENT, "UPDATE grants SET state=?, ended=? WHERE agent_uid=? AND state=1")    \
+	X(REVOCATION_PUT, "INSERT OR REPLACE INTO revocations VALUES(?,?,?,?,?,?,?)")              \
+	X(RECEIPT_PUT, "INSERT OR REPLACE INTO receipts VALUES(?,?,?,?,?,?,?)")                    \
+	X(RECEIPTS_OF_AGENT, "DELETE FROM receipts WHERE agent_uid=? AND durable=0")               \
+	X(TOKEN_PUT, "INSERT OR REPLACE INTO tokens VALUES(?,?,?,?,?,?)")                          \
+	X(TOKEN_DELETE, "DELETE FROM tokens WHERE secret=?")                                       \
+	X(TOKENS_OF_AGENT, "DELETE FROM tokens WHERE agent_uid=?")                                 \
+	X(ORIGIN_PUT, "INSERT OR REPLACE INTO origins VALUES(?,?,?,?)")                            \
+	X(ORIGIN_DELETE, "DELETE FROM origins WHERE agent_uid=? AND incarnation=?")                \
+	X(AUDIT_PUT, "INSERT INTO audit VALUES(?,?,?,?,?,?,?,?,?,?)")                              \
+	X(AUDIT_LAST, "SELECT seq, chain FROM audit ORDER BY seq DESC LIMIT 1")                    \
+	X(NOTE_LAST, "SELECT size FROM checkpoints ORDER BY size DESC LIMIT 1")                    \
+	X(NOTE_PUT, "INSERT OR REPLACE INTO checkpoints VALUES(?,?)")                              \
+	X(TENANT_PUT, "INSERT OR REPLACE INTO tenant_heads VALUES(?,?,?)")                         \
+	X(TENANT_GET, "SELECT seq, prev FROM tenant_heads WHERE uid=?")                            \
+	X(PRUNE_GRANTS, "DELETE FROM grants WHERE uid IN (SELECT uid FROM grants WHERE state <> 1" \
+	                " AND ended < ? LIMIT ?)")                                                 \
+	X(PRUNE_TOKENS, "DELETE FROM tokens WHERE secret IN (SELECT secret FROM tokens WHERE"      \
+	                " expires < ? LIMIT ?)")
+
+enum statement {
+#define X(name, sql) ST_##name,
+	STATEMENTS(X)
+#undef X
+		ST_COUNT
+};
+static const char *const sql_of[ST_COUNT] = {
+#define X(name, sql) [ST_##name] = sql,
+	STATEMENTS(X)
+#undef X
+};
+
+struct backend {
+	char path[4096];
+	sqlite3 *db;                /* writer: front thread */
+	sqlite3 *reader;            /* reader thread */
+	sqlite3 *compactor;         /* compaction thread */
+	sqlite3_stmt *st[ST_COUNT]; /* front thread */
+	_Atomic uint64_t wal_pages;
+	uint64_t page_size;
+};
+
+/* -ENOSPC only where SQLite has undone, or will undo at rollback, what it had begun. */
+static int map_error(sqlite3 *db, int rc)
+{
+	int sys = sqlite3_system_errno(db);
+
+	switch (rc & 0xff) {
+	case SQLITE_OK:
+	case SQLITE_ROW:
+	case SQLITE_DONE:
+		return 0;
+	case SQLITE_FULL:
+		return -ENOSPC;
+	case SQLITE_BUSY:
+	case SQLITE_LOCKED:
+		return -EBUSY;
+	case SQLITE_NOMEM:
+		return -ENOMEM;
+	case SQLITE_CORRUPT:
+	case SQLITE_NOTADB:
+		return -EBADMSG;
+	case SQLITE_IOERR:
+		if ((rc == SQLITE_IOERR_WRITE || rc == SQLITE_IOERR_SHMSIZE) &&
+		    (sys == ENOSPC || sys == EDQUOT))
+			return -ENOSPC;
+		return -EIO;
+	case SQLITE_CANTOPEN:
+		return sys == ENOSPC || sys == EDQUOT ? -ENOSPC : -EIO;
+	default:
+		return -EIO;
+	}
+}
+
+static int say(struct backend *b, sqlite3 *db, int rc, const char *what, struct ros2_err *err)
+{
+	return ros2_err_set(err, map_error(db, rc), "%s: %s: %s", b->path, what,
+	                    sqlite3_errmsg(db));
+}
+
+/* u: struct ros2_uid *, i: int64_t (uint64_t keeps its bits), t: text, b: blob as (pointer,
+ * size_t).
+ */
+static int bind_all(sqlite3_stmt *st, const char *fmt, va_list ap)
+{
+	int rc = SQLITE_OK, i = 1;
+
+	for (; *fmt && rc == SQLITE_OK; fmt++, i++) {
+		if (*fmt == 'u') {
+			rc = sqlite3_bind_blob(st, i, va_arg(ap, const struct ros2_uid *)->b,
+			                       ROS2_UID_LEN, SQLITE_STATIC);
+		} else if (*fmt == 'i') {
+			rc = sqlite3_bind_int64(st, i, (sqlite3_int64)va_arg(ap, uint64_t));
+		} else if (*fmt == 't') {
+			const char *s = va_arg(ap, const char *);
+
+			rc = sqlite3_bind_text(st, i, s ? s : "", -1, SQLITE_STATIC);
+		} else {
+			const void *p = va_arg(ap, const void *);
+			size_t n = va_arg(ap, size_t);
+
+			rc = p ? sqlite3_bind_blob64(st, i, p, n, SQLITE_STATIC)
+			       : sqlite3_bind_null(st, i);
+		}
+	}
+	return rc;
+}
+
+static sqlite3_stmt *statement(struct backend *b, enum statement id)
+{
+	if (!b->st[id])
+		sqlite3_prepare_v3(b->db, sql_of[id], -1, SQLITE_PREPARE_PERSISTENT, &b->st[id],
+		                   NULL);
+	return b->st[id];
+}
+
+/* Runs a statement that gives no rows. */
+static int run(struct backend *b, struct ros2_err *err, enum statement id, const char *fmt, ...)
+{
+	sqlite3_stmt *st = statement(b, id);
+	va_list ap;
+	int rc;
+
+	if (!st)
+		return say(b, b->db, sqlite3_extended_errcode(b->db), sql_of[id], err);
+	va_start(ap, fmt);
+	rc = bind_all(st, fmt, ap);
+	va_end(ap);
+	if (rc == SQLITE_OK)
+		rc = sqlite3_step(st);
+	if (rc == SQLITE_DONE) {
+		sqlite3_reset(st);
+		return 0;
+	}
+	rc = say(b, b->db, rc == SQLITE_ROW ? SQLITE_ERROR : rc, sql_of[id], err);
+	sqlite3_reset(st);
+	return rc;
+}
+
+/* Steps a query on the front connection: 0 with a row (the caller resets @ret), -ENOENT without. */
+static int first_row(struct backend *b, struct ros2_err *err, sqlite3_stmt **ret, enum statement id,
+                     const char *fmt, ...)
+{
+	sqlite3_stmt *st = statement(b, id);
+	va_list ap;
+	int rc;
+
+	if (!st)
+		return say(b, b->db, sqlite3_extended_errcode(b->db), sql_of[id], err);
+	va_start(ap, fmt);
+	rc = bind_all(st, fmt, ap);
+	va_end(ap);
+	if (rc == SQLITE_OK)
+		rc = sqlite3_step(st);
+	if (rc == SQLITE_ROW) {
+		*ret = st;
+		return 0;
+	}
+	if (rc == SQLITE_DONE) {
+		sqlite3_reset(st);
+		return -ENOENT;
+	}
+	rc = say(b, b->db, rc, sql_of[id], err);
+	sqlite3_reset(st);
+	return rc;
+}
+
+/* ---- open ---- */
+
+static int on_wal(void *arg, sqlite3 *db, const char *name, int pages)
+{
+	struct backend *b = arg;
+
+	atomic_store(&b->wal_pages, (uint64_t)pages);
+	return SQLITE_OK;
+}
+
+static int exec(struct backend *b, sqlite3 *db, const char *sql, struct ros2_err *err)
+{
+	int rc = sqlite3_exec(db, sql, NULL, NULL, NULL);
+
+	return rc == SQLITE_OK ? 0
+	                       : say(b, db, sqlite3_extended_errcode(db), "cannot set it up", err);
+}
+
+static int64_t pragma_int(sqlite3 *db, const char *sql)
+{
+	sqlite3_stmt *st = NULL;
+	int64_t v = -1;
+
+	if (sqlite3_prepare_v2(db, sql, -1, &st, NULL) == SQLITE_OK &&
+	    sqlite3_step(st) == SQLITE_ROW)
+		v = sqlite3_column_int64(st, 0);
+	sqlite3_finalize(st);
+	return v;
+}
+
+static int connect_db(struct backend *b, int flags, sqlite3 **ret, struct ros2_err *err)
+{
+	int rc = sqlite3_open_v2(b->path, ret, flags | SQLITE_OPEN_NOMUTEX, NULL);
+
+	if (rc != SQLITE_OK)
+		return *ret ? say(b, *ret, sqlite3_extended_errcode(*ret), "cannot open", err)
+		            : ros2_err_set(err, -ENOMEM, "%s: out of memory", b->path);
+	sqlite3_extended_result_codes(*ret, 1);
+	sqlite3_busy_timeout(*ret, BUSY_MS);
+	return 0;
+}
+
+/* What is in the file, before anything is written into it. */
+static int check_identity(struct backend *b, int64_t *ret_version, struct ros2_err *err)
+{
+	int64_t tables = pragma_int(b->db, "SELECT count(*) FROM sqlite_schema");
+	int64_t app = pragma_int(b->db, "PRAGMA application_id");
+
+	*ret_version = pragma_int(b->db, "PRAGMA user_version");
+	if (tables < 0 || app < 0 || *ret_version < 0)
+		return ros2_err_set(
+			err, -EBADMSG,
+			"%s is not a database of ros2-controller (%s): restore a backup or "
+			"choose another --data-dir",
+			b->path, sqlite3_errmsg(b->db));
+	if (tables == 0 && app == 0)
+		return 0;
+	if (app != APPLICATION_ID)
+		return ros2_err_set(err, -EBADMSG,
+		                    "%s is a SQLite database of another program (application id "
+		                    "%#llx): choose another --data-dir",
+		                    b->path, (unsigned long long)app);
+	if (*ret_version > STORE_SCHEMA_VERSION)
+		return ros2_err_set(
+			err, -EPROTONOSUPPORT,
+			"%s has schema %lld, this ros2-controller knows up to %d: use the "
+			"newer version, or restore a backup made before the upgrade",
+			b->path, (long long)*ret_version, STORE_SCHEMA_VERSION);
+	return 0;
+}
+
+static int migrate(struct backend *b, int64_t from, struct ros2_err *err)
+{
+	char head[128];
+	int r;
+
+	for (int64_t v = from; v < STORE_SCHEMA_VERSION; v++) {
+		snprintf(head, sizeof(head), "PRAGMA application_id=%d; PRAGMA user_version=%lld;",
+		         APPLICATION_ID, (long long)v + 1);
+		r = exec(b, b->db, "BEGIN EXCLUSIVE", err);
+		if (!r)
+			r = exec(b, b->db, migrations[v], err);
+		if (!r)
+			r = exec(b, b->db, head, err);
+		if (!r)
+			r = exec(b, b->db, "COMMIT", err);
+		if (r < 0) {
+			sqlite3_exec(b->db, "ROLLBACK", NULL, NULL, NULL);
+			return ros2_err_prefix(err, "schema %lld to %lld", (long long)v,
+			                       (long long)v + 1);
+		}
+	}
+	return 0;
+}
+
+static void sqlite_close(void *backend)
+{
+	struct backend *b = backend;
+
+	if (!b)
+		return;
+	for (int i = 0; i < ST_COUNT; i++)
+		sqlite3_finalize(b->st[i]);
+	sqlite3_close(b->reader);
+	sqlite3_close(b->compactor);
+	sqlite3_close(b->db);
+	free(b);
+}
+
+static int open_all(struct backend *b, const struct store_opts *o, struct ros2_err *err)
+{
+	char sql[96];
+	int64_t version;
+	int r = connect_db(b, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, &b->db, err);
+
+	if (r < 0)
+		return r;
+	r = check_identity(b, &version, err);
+	if (r < 0)
+		return r;
+	r = exec(b, b->db,
+	         "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA wal_autocheckpoint=0;"
+	         "PRAGMA cache_size=-65536; PRAGMA trusted_schema=OFF; PRAGMA temp_store=MEMORY;",
+	         err);
+	if (r < 0)
+		return r;
+	snprintf(sql, sizeof(sql), "PRAGMA journal_size_limit=%d", WAL_SIZE_LIMIT);
+	r = exec(b, b->db, sql, err);
+	if (!r)
+		r = migrate(b, version, err);
+	if (!r && o->max_pages) {
+		snprintf(sql, sizeof(sql), "PRAGMA max_page_count=%llu",
+		         (unsigned long long)o->max_pages);
+		r = exec(b, b->db, sql, err);
+	}
+	if (!r)
+		r = connect_db(b, SQLITE_OPEN_READONLY, &b->reader, err);
+	if (!r)
+		r = connect_db(b, SQLITE_OPEN_READWRITE, &b->compactor, err);
+	if (r < 0)
+		return r;
+	b->page_size = (uint64_t)pragma_int(b->db, "PRAGMA page_size");
+	sqlite3_wal_hook(b->db, on_wal, b);
+	return 0;
+}
+
+static int sqlite_open(const struct store_opts *o, void **ret, struct ros2_err *err)
+{
+	struct backend *b = calloc(1, sizeof(*b));
+	mode_t old;
+	int r;
+
+	if (!b)
+		return ros2_err_set(err, -ENOMEM, "out of memory");
+	snprintf(b->path, sizeof(b->path), "%s/ros2.db", o->dir);
+	old = umask(0077);
+	r = open_all(b, o, err);
+	umask(old);
+	if (r < 0) {
+		sqlite_close(b);
+		return r;
+	}
+	*ret = b;
+	return 0;
+}
+
+/* ---- rows out ---- */
+
+static struct ros2_uid col_uid(sqlite3_stmt *st, int i)
+{
+	struct ros2_uid u = {{0}};
+
+	if (sqlite3_column_bytes(st, i) == ROS2_UID_LEN)
+		memcpy(u.b, sqlite3_column_blob(st, i), ROS2_UID_LEN);
+	return u;
+}
+
+static void col_bytes(sqlite3_stmt *st, int i, void *out, size_t n)
+{
+	memset(out, 0, n);
+	if ((size_t)sqlite3_column_bytes(st, i) == n)
+		memcpy(out, sqlite3_column_blob(st, i), n);
+}
+
+static const char *col_text(sqlite3_stmt *st, int i)
+{
+	const char *s = (const char *)sqlite3_column_text(st, i);
+
+	return s ? s : "";
+}
+
+static uint64_t col_int(sqlite3_stmt *st, int i)
+{
+	return (uint64_t)sqlite3_column_int64(st, i);
+}
+
+static int row_object(sqlite3_stmt *st, const struct store_loader *l)
+{
+	struct store_object o = {
+		.kind = (enum store_kind)col_int(st, 0),
+		.name = col_text(st, 1),
+		.uid = col_uid(st, 2),
+		.version = col_int(st, 3),
+		.created_unix_ns = col_int(st, 4),
+		.updated_unix_ns = col_int(st, 5),
+		.file = col_text(st, 6),
+		.line = (uint32_t)col_int(st, 7),
+		.doc = col_text(st, 8),
+		.image = sqlite3_column_blob(st, 9),
+		.image_len = (size_t)sqlite3_column_bytes(st, 9),
+		.revoked = col_int(st, 10) != 0,
+		.revoked_version = col_int(st, 11),
+		.state_reason = col_text(st, 12),
+		.state_since_unix_ns = col_int(st, 13),
+	};
+
+	return l->object ? l->object(l->arg, &o) : 0;
+}
+
+static int row_agent(sqlite3_stmt *st, const struct store_loader *l)
+{
+	struct store_agent a = {
+		.uid = col_uid(st, 0),
+		.name = col_text(st, 1),
+		.enrolled = col_int(st, 2) != 0,
+		.isolated = col_int(st, 3) != 0,
+		.cert_serial = col_text(st, 5),
+		.cert_not_after_unix_s = (int64_t)col_int(st, 6),
+		.enrolled_unix_ns = col_int(st, 7),
+		.isolated_reason = col_text(st, 8),
+		.isolated_since_unix_ns = col_int(st, 9),
+	};
+
+	col_bytes(st, 4, a.spki_sha256, sizeof(a.spki_sha256));
+	return l->agent ? l->agent(l->arg, &a) : 0;
+}
+
+static void read_grant(sqlite3_stmt *st, struct store_grant *g)
+{
+	*g = (struct store_grant){
+		.uid = col_uid(st, 0),
+		.tenant_uid = col_uid(st, 1),
+		.agent_uid = col_uid(st, 2),
+		.principal = col_text(st, 3),
+		.version = col_int(st, 4),
+		.max_keys = (uint32_t)col_int(st, 5),
+		.max_bytes = col_int(st, 6),
+		.access = (uint32_t)col_int(st, 7),
+		.lifetime_ms = col_int(st, 8),
+		.policy_version = col_int(st, 9),
+		.epoch_counter = col_int(st, 10),
+		.issued_unix_ns = col_int(st, 11),
+		.expires_unix_ns = col_int(st, 12),
+		.ended_unix_ns = col_int(st, 13),
+		.from_boottime_ns = col_int(st, 15),
+		.state = (enum store_grant_state)col_int(st, 16),
+	};
+	col_bytes(st, 14, g->from_boot_id, sizeof(g->from_boot_id));
+}
+
+static int row_grant(sqlite3_stmt *st, const struct store_loader *l)
+{
+	struct store_grant g;
+
+	read_grant(st, &g);
+	return l->grant ? l->grant(l->arg, &g) : 0;
+}
+
+static int row_revocation(sqlite3_stmt *st, const struct store_loader *l)
+{
+	struct store_revocation r = {
+		.uid = col_uid(st, 0),
+		.kind = (enum store_kind)col_int(st, 1),
+		.target_uid = col_uid(st, 2),
+		.target_name = col_text(st, 3),
+		.version = col_int(st, 4),
+		.created_unix_ns = col_int(st, 5),
+		.reason = col_text(st, 6),
+	};
+
+	return l->revocation ? l->revocation(l->arg, &r) : 0;
+}
+
+static int row_receipt(sqlite3_stmt *st, const struct store_loader *l)
+{
+	struct store_receipt r = {
+		.revocation_uid = col_uid(st, 0),
+		.agent_uid = col_uid(st, 1),
+		.durable = col_int(st, 2) != 0,
+		.sessions = (uint32_t)col_int(st, 3),
+		.leases = (uint32_t)col_int(st, 4),
+		.draining = (uint32_t)col_int(st, 5),
+		.received_unix_ns = col_int(st, 6),
+	};
+
+	return l->receipt ? l->receipt(l->arg, &r) : 0;
+}
+
+static int row_token(sqlite3_stmt *st, const struct store_loader *l)
+{
+	struct store_token t = {
+		.agent_uid = col_uid(st, 1),
+		.created_unix_s = col_int(st, 2),
+		.expires_unix_s = col_int(st, 3),
+		.used = col_int(st, 4) != 0,
+	};
+
+	col_bytes(st, 0, t.secret_sha256, sizeof(t.secret_sha256));
+	col_bytes(st, 5, t.used_spki, sizeof(t.used_spki));
+	return l->token ? l->token(l->arg, &t) : 0;
+}
+
+static int row_origin(sqlite3_stmt *st, const struct store_loader *l)
+{
+	struct store_origin o = {
+		.agent_uid = col_uid(st, 0),
+		.incarnation = col_uid(st, 1),
+		.seq = col_int(st, 2),
+		.updated_unix_ns = col_int(st, 3),
+	};
+
+	return l->origin ? l->origin(l->arg, &o) : 0;
+}
+
+static int sqlite_load(void *backend, const struct store_loader *l, struct ros2_err *err)
+{
+	static const struct {
+		const char *sql;
+		int (*row)(sqlite3_stmt *st, const struct store_loader *l);
+	} tables[] = {
+		{"SELECT * FROM objects ORDER BY kind, name", row_object},
+		{"SELECT * FROM agents", row_agent},
+		{"SELECT * FROM grants WHERE state=1", row_grant},
+		{"SELECT * FROM revocations WHERE uid IN (SELECT revocation_uid FROM receipts"
+	         " WHERE durable=0)",
+	         row_revocation},
+		{"SELECT * FROM receipts WHERE revocation_uid IN (SELECT revocation_uid FROM"
+	         " receipts WHERE durable=0)",
+	         row_receipt},
+		{"SELECT * FROM tokens", row_token},
+		{"SELECT * FROM origins ORDER BY updated", row_origin},
+	};
+	struct backend *b = backend;
+	int r = 0;
+
+	for (size_t i = 0; i < ARRAY_SIZE(tables) && !r; i++) {
+		sqlite3_stmt *st = NULL;
+		int rc = sqlite3_prepare_v2(b->db, tables[i].sql, -1, &st, NULL);
+
+		while (rc == SQLITE_OK && !r) {
+			int step = sqlite3_step(st);
+
+			if (step == SQLITE_ROW)
+				r = tables[i].row(st, l);
+			else
+				rc = step;
+		}
+		sqlite3_finalize(st);
+		if (!r && rc != SQLITE_DONE)
+			r = say(b, b->db, rc, tables[i].sql, err);
+		else if (r < 0 && err && !err->code)
+			ros2_err_set(err, r, "%s: a row cannot be used (%s)", b->path,
+			             tables[i].sql);
+	}
+	return r;
+}
+
+/* ---- rows in ---- */
+
+static int sqlite_begin(void *backend, struct ros2_err *err)
+{
+	return run(backend, err, ST_BEGIN, "");
+}
+
+static int sqlite_commit(void *backend, struct ros2_err *err)
+{
+	return run(backend, err, ST_COMMIT, "");
+}
+
+static void sqlite_rollback(void *backend)
+{
+	struct backend *b = backend;
+
+	if (!sqlite3_get_autocommit(b->db))
+		sqlite3_exec(b->db, "ROLLBACK", NULL, NULL, NULL);
+}
+
+static int put_object(struct backend *b, const struct store_object *o, struct ros2_err *err)
+{
+	return run(b, err, ST_OBJECT_PUT, "ituiiititbiiti", (uint64_t)o->kind, o->name, &o->uid,
+	           o->version, o->created_unix_ns, o->updated_unix_ns, o->file, (uint64_t)o->line,
+	           o->doc, o->image, o->image_len, (uint64_t)o->revoked, o->revoked_version,
+	           o->state_reason, o->state_since_unix_ns);
+}
+
+static int delete_object(struct backend *b, const struct store_object *o, struct ros2_err *err)
+{
+	int r = run(b, err, ST_OBJECT_DELETE, "it", (uint64_t)o->kind, o->name);
+
+	if (!r)
+		r = run(b, err, ST_UID_USED, "uiti", &o->uid, (uint64_t)o->kind, o->name,
+		        o->updated_unix_ns);
+	return r;
+}
+
+static int put_agent(struct backend *b, const struct store_agent *a, struct ros2_err *err)
+{
+	return run(b, err, ST_AGENT_PUT, "utiibtiiti", &a->uid, a->name, (uint64_t)a->enrolled,
+	           (uint64_t)a->isolated, a->spki_sha256, sizeof(a->spki_sha256), a->cert_serial,
+	           (uint64_t)a->cert_not_after_unix_s, a->enrolled_unix_ns, a->isolated_reason,
+	           a->isolated_since_unix_ns);
+}
+
+static int delete_agent(struct backend *b, const struct store_agent *a, struct ros2_err *err)
+{
+	int r = run(b, err, ST_AGENT_DELETE, "u", &a->uid);
+
+	if (!r)
+		r = run(b, err, ST_TOKENS_OF_AGENT, "u", &a->uid);
+	return r ? r : run(b, err, ST_RECEIPTS_OF_AGENT, "u", &a->uid);
+}
+
+static int put_grant(struct backend *b, const struct store_grant *g, struct ros2_err *err)
+{
+	return run(b, err, ST_GRANT_PUT, "uuutiiiiiiiiiibii", &g->uid, &g->tenant_uid,
+	           &g->agent_uid, g->principal, g->version, (uint64_t)g->max_keys, g->max_bytes,
+	           (uint64_t)g->access, g->lifetime_ms, g->policy_version, g->epoch_counter,
+	           g->issued_unix_ns, g->expires_unix_ns, g->ended_unix_ns, g->from_boot_id,
+	           sizeof(g->from_boot_id), g->from_boottime_ns, (uint64_t)g->state);
+}
+
+static int end_grants(struct backend *b, enum statement st, const struct store_grant *g,
+                      const struct ros2_uid *which, struct ros2_err *err)
+{
+	return run(b, err, st, "iiu", (uint64_t)g->state, g->ended_unix_ns, which);
+}
+
+static int put_revocation(struct backend *b, const struct store_revocation *v, struct ros2_err *err)
+{
+	return run(b, err, ST_REVOCATION_PUT, "uiutiit", &v->uid, (uint64_t)v->kind, &v->target_uid,
+	           v->target_name, v->version, v->created_unix_ns, v->reason);
+}
+
+static int put_receipt(struct backend *b, const struct store_receipt *p, struct ros2_err *err)
+{
+	return run(b, err, ST_RECEIPT_PUT, "uuiiiii", &p->revocation_uid, &p->agent_uid,
+	           (uint64_t)p->durable, (uint64_t)p->sessions, (uint64_t)p->leases,
+	           (uint64_t)p->draining, p->received_unix_ns);
+}
+
+static int put_token(struct backend *b, const struct store_token *t, struct ros2_err *err)
+{
+	return run(b, err, ST_TOKEN_PUT, "buiiib", t->secret_sha256, sizeof(t->secret_sha256),
+	           &t->agent_uid, t->created_unix_s, t->expires_unix_s, (uint64_t)t->used,
+	           t->used_spki, sizeof(t->used_spki));
+}
+
+static int sqlite_apply(void *backend, const struct store_mut *m, struct ros2_err *err)
+{
+	struct backend *b = backend;
+
+	switch (m->kind) {
+	case STORE_OBJECT_PUT:
+		return put_object(b, &m->object, err);
+	case STORE_OBJECT_DELETE:
+		return delete_object(b, &m->object, err);
+	case STORE_AGENT_PUT:
+		return put_agent(b, &m->agent, err);
+	case STORE_AGENT_DELETE:
+		return delete_agent(b, &m->agent, err);
+	case STORE_GRANT_PUT:
+		return put_grant(b, &m->grant, err);
+	case STORE_GRANT_END:
+		return end_grants(b, ST_GRANT_END, &m->grant, &m->grant.uid, err);
+	case STORE_GRANTS_END_TENANT:
+		return end_grants(b, ST_GRANTS_END_TENANT, &m->grant, &m->grant.tenant_uid, err);
+	case STORE_GRANTS_END_AGENT:
+		return end_grants(b, ST_GRANTS_END_AGENT, &m->grant, &m->grant.agent_uid, err);
+	case STORE_REVOCATION_PUT:
+		return put_revocation(b, &m->revocation, err);
+	case STORE_RECEIPT_PUT:
+		return put_receipt(b, &m->receipt, err);
+	case STORE_TOKEN_PUT:
+		return put_token(b, &m->token, err);
+	case STORE_TOKEN_DELETE:
+		return run(b, err, ST_TOKEN_DELETE, "b", m->token.secret_sha256,
+		           sizeof(m->token.secret_sha256));
+	case STORE_ORIGIN_PUT:
+		return run(b, err, ST_ORIGIN_PUT, "uuii", &m->origin.agent_uid,
+		           &m->origin.incarnation, m->origin.seq, m->origin.updated_unix_ns);
+	case STORE_ORIGIN_DELETE:
+		return run(b, err, ST_ORIGIN_DELETE, "uu", &m->origin.agent_uid,
+		           &m->origin.incarnation);
+	}
+	return ros2_err_set(err, -EINVAL, "mutation %d is not known", m->kind);
+}
+
+static int sqlite_audit(void *backend, const struct store_row_audit *r, struct ros2_err *err)
+{
+	const struct store_draft *d = r->draft;
+
+	return run(backend, err, ST_AUDIT_PUT, "iitttttibb", r->seq, r->time_unix_ns, d->tenant,
+	           d->action, d->actor, d->object_name, d->object_uid, (uint64_t)d->result,
+	           r->record, r->record_len, (const void *)r->chain, (size_t)SHA256_LEN);
+}
+
+static int sqlite_note(void *backend, uint64_t size, const char *note, struct ros2_err *err)
+{
+	return run(backend, err, ST_NOTE_PUT, "it", size, note);
+}
+
+static int sqlite_meta_put(void *backend, const char *key, const void *p, size_t n,
+                           struct ros2_err *err)
+{
+	return run(backend, err, ST_META_PUT, "tb", key, p, n);
+}
+
+static int sqlite_tenant_put(void *backend, const struct ros2_uid *u,
+                             const struct store_tenant_head *h, struct ros2_err *err)
+{
+	return run(backend, err, ST_TENANT_PUT, "uib", u, h->seq, (const void *)h->prev,
+	           sizeof(h->prev));
+}
+
+static int sqlite_meta_get(void *backend, const char *key, void **ret, size_t *ret_len,
+                           struct ros2_err *err)
+{
+	sqlite3_stmt *st;
+	size_t n;
+	int r = first_row(backend, err, &st, ST_META_GET, "t", key);
+
+	if (r < 0)
+		return r;
+	n = (size_t)sqlite3_column_bytes(st, 0);
+	*ret = malloc(n + 1);
+	if (*ret && n)
+		memcpy(*ret, sqlite3_column_blob(st, 0), n);
+	if (*ret)
+		((char *)*ret)[n] = '\0';
+	*ret_len = n;
+	sqlite3_reset(st);
+	return *ret ? 0 : ros2_err_set(err, -ENOMEM, "out of memory");
+}
+
+static int sqlite_tenant_get(void *backend, const struct ros2_uid *u, struct store_tenant_head *ret,
+                             struct ros2_err *err)
+{
+	sqlite3_stmt *st;
+	int r = first_row(backend, err, &st, ST_TENANT_GET, "u", u);
+
+	if (r < 0)
+		return r;
+	ret->seq = col_int(st, 0);
+	col_bytes(st, 1, ret->prev, sizeof(ret->prev));
+	sqlite3_reset(st);
+	return 0;
+}
+
+static int sqlite_audit_last(void *backend, uint64_t *ret_seq, uint8_t chain[SHA256_LEN],
+                             uint64_t *ret_note_size, struct ros2_err *err)
+{
+	sqlite3_stmt *st;
+	int r = first_row(backend, err, &st, ST_AUDIT_LAST, "");
+
+	*ret_seq = 0;
+	*ret_note_size = 0;
+	if (r == -ENOENT)
+		return 0;
+	if (r < 0)
+		return r;
+	*ret_seq = col_int(st, 0);
+	col_bytes(st, 1, chain, SHA256_LEN);
+	sqlite3_reset(st);
+	r = first_row(backend, err, &st, ST_NOTE_LAST, "");
+	if (r == -ENOENT)
+		return 0;
+	if (r < 0)
+		return r;
+	*ret_note_size = col_int(st, 0);
+	sqlite3_reset(st);
+	return 0;
+}
+
+static int sqlite_prune(void *backend, uint64_t before_unix_ns, struct ros2_err *err)
+{
+	int r = run(backend, err, ST_PRUNE_GRANTS, "ii", before_unix_ns, (uint64_t)PRUNE_ROWS);
+
+	return r ? r
+	         : run(backend, err, ST_PRUNE_TOKENS, "ii", before_unix_ns / NS_PER_S,
+	               (uint64_t)PRUNE_ROWS);
+}
+
+/* ---- reader thread ---- */
+
+static bool prefix_match(const char *want, const char *have)
+{
+	size_t n = strlen(want);
+
+	if (n && want[n - 1] == '*')
+		return strncmp(want, have, n - 1) == 0;
+	return strcmp(want, have) == 0;
+}
+
+/* Columns: seq, record, chain, time, action, actor, object_name, object_uid, result. */
+static bool row_matches(sqlite3_stmt *st, const struct store_audit_query *q)
+{
+	uint64_t t = col_int(st, 3);
+
+	if (q->since_unix_ns && t < q->since_unix_ns)
+		return false;
+	if (q->until_unix_ns && t > q->until_unix_ns)
+		return false;
+	if (q->action[0] && !prefix_match(q->action, col_text(st, 4)))
+		return false;
+	if (q->actor[0] && strcmp(q->actor, col_text(st, 5)) != 0)
+		return false;
+	if (q->object[0] && strcmp(q->object, col_text(st, 6)) != 0 &&
+	    strcmp(q->object, col_text(st, 7)) != 0)
+		return false;
+	return !q->result || q->result == col_int(st, 8);
+}
+
+static int take_row(sqlite3_stmt *st, struct store_audit_row *row)
+{
+	size_t n = (size_t)sqlite3_column_bytes(st, 1);
+	void *copy = malloc(n ? n : 1);
+
+	if (!copy)
+		return -ENOMEM;
+	if (n)
+		memcpy(copy, sqlite3_column_blob(st, 1), n);
+	row->seq = col_int(st, 0);
+	row->record = copy;
+	row->record_len = n;
+	col_bytes(st, 2, row->chain, sizeof(row->chain));
+	return 0;
+}
+
+static int fill_page(sqlite3_stmt *st, const struct store_audit_query *q,
+                     struct store_audit_page *p, struct store_audit_row *rows, uint32_t limit)
+{
+	uint32_t looked = 0;
+	int rc;
+
+	p->end = true;
+	while ((rc = sqlite3_step(st)) == SQLITE_ROW) {
+		uint64_t seq = col_int(st, 0);
+
+		if (p->n == limit || looked == SCAN_ROWS) {
+			p->end = false;
+			break;
+		}
+		looked++;
+		p->next_seq = q->newest ? seq - 1 : seq + 1;
+		if (row_matches(st, q) && take_row(st, &rows[p->n++]) < 0)
+			return SQLITE_NOMEM;
+	}
+	return rc;
+}
+
+static int sqlite_page_audit(void *backend, const struct store_audit_query *q,
+                             struct store_audit_page *p, struct ros2_err *err)
+{
+	static const char *const sql[2][2] = {
+#define COLS "SELECT seq,record,chain,time,action,actor,object_name,object_uid,result FROM audit "
+		{COLS "WHERE seq BETWEEN ?1 AND ?2 ORDER BY seq",
+	         COLS "WHERE seq BETWEEN ?1 AND ?2 ORDER BY seq DESC"},
+		{COLS "WHERE tenant=?3 AND tenant<>'' AND seq BETWEEN ?1 AND ?2 ORDER BY seq",
+	         COLS "WHERE tenant=?3 AND tenant<>'' AND seq BETWEEN ?1 AND ?2 ORDER BY seq DESC"},
+	};
+	struct backend *b = backend;
+	uint32_t limit = MIN(q->limit ? q->limit : STORE_PAGE_MAX, STORE_PAGE_MAX);
+	struct store_audit_row *rows = calloc(limit, sizeof(*rows));
+	sqlite3_stmt *st = NULL;
+	int rc;
+
+	*p = (struct store_audit_page){.rows = rows, .next_seq = q->from_seq, .to_seq = q->to_seq};
+	if (!rows)
+		return ros2_err_set(err, -ENOMEM, "out of memory");
+	if (!p->to_seq)
+		p->to_seq = (uint64_t)MAX(
+			pragma_int(b->reader, "SELECT coalesce(max(seq),0) FROM audit"), 0);
+	rc = sqlite3_prepare_v2(b->reader, sql[q->tenant[0] != '\0'][q->newest], -1, &st, NULL);
+	if (rc == SQLITE_OK) {
+		sqlite3_bind_int64(st, 1, (sqlite3_int64)MIN(q->from_seq, (uint64_t)INT64_MAX));
+		sqlite3_bind_int64(st, 2, (sqlite3_int64)MIN(p->to_seq, (uint64_t)INT64_MAX));
+		if (q->tenant[0])
+			sqlite3_bind_text(st, 3, q->tenant, -1, SQLITE_STATIC);
+		rc = fill_page(st, q, p, rows, limit);
+	}
+	if (rc != SQLITE_ROW && rc != SQLITE_DONE)
+		rc = say(b, b->reader, rc, "reading the audit log", err);
+	else
+		rc = 0;
+	sqlite3_finalize(st);
+	return rc;
+}
+
+static int sqlite_read_note(void *backend, uint64_t min_size, uint64_t *ret_size, char **ret_note,
+                            struct ros2_err *err)
+{
+	struct backend *b = backend;
+	sqlite3_stmt *st = NULL;
+	int rc = sqlite3_prepare_v2(
+		b->reader,
+		min_size ? "SELECT size, note FROM checkpoints WHERE size>=? ORDER BY size LIMIT 1"
+			 : "SELECT size, note FROM checkpoints ORDER BY size DESC LIMIT 1",
+		-1, &st, NULL);
+
+	*ret_size = 0;
+	*ret_note = NULL;
+	if (rc == SQLITE_OK && min_size)
+		rc = sqlite3_bind_int64(st, 1, (sqlite3_int64)MIN(min_size, (uint64_t)INT64_MAX));
+	if (rc == SQLITE_OK)
+		rc = sqlite3_step(st);
+	if (rc == SQLITE_ROW) {
+		*ret_size = col_int(st, 0);
+		*ret_note = strdup(col_text(st, 1));
+		rc = *ret_note ? 0 : -ENOMEM;
+	} else if (rc == SQLITE_DONE) {
+		rc = 0;
+	} else {
+		rc = say(b, b->reader, rc, "reading checkpoints", err);
+	}
+	sqlite3_finalize(st);
+	return rc;
+}
+
+static int sqlite_page_grants(void *backend, const struct store_grant_query *q,
+                              struct store_grant **ret, size_t *ret_n, struct ros2_err *err)
+{
+	struct backend *b = backend;
+	uint32_t limit = q->one ? 1 : MIN(q->limit ? q->limit : STORE_PAGE_MAX, STORE_PAGE_MAX);
+	struct store_grant *v = calloc(limit, sizeof(*v));
+	sqlite3_stmt *st = NULL;
+	size_t n = 0;
+	int rc;
+
+	if (!v)
+		return ros2_err_set(err, -ENOMEM, "out of memory");
+	rc = sqlite3_prepare_v2(
+		b->reader,
+		q->one ? "SELECT * FROM grants WHERE uid=?1"
+		       : "SELECT * FROM grants WHERE state<>1 AND uid>?1 ORDER BY uid",
+		-1, &st, NULL);
+	if (rc == SQLITE_OK)
+		rc = sqlite3_bind_blob(st, 1, q->after.b, ROS2_UID_LEN, SQLITE_STATIC);
+	while (rc == SQLITE_OK && n < limit) {
+		int step = sqlite3_step(st);
+
+		if (step != SQLITE_ROW) {
+			rc = step;
+			break;
+		}
+		read_grant(st, &v[n]);
+		if (!ros2_uid_is_zero(&q->tenant_uid) &&
+		    !ros2_uid_eq(&q->tenant_uid, &v[n].tenant_uid))
+			continue;
+		if (!ros2_uid_is_zero(&q->agent_uid) &&
+		    !ros2_uid_eq(&q->agent_uid, &v[n].agent_uid))
+			continue;
+		v[n].principal = strdup(v[n].principal);
+		n++;
+	}
+	if (rc != SQLITE_OK && rc != SQLITE_DONE)
+		rc = say(b, b->reader, rc, "reading grants", err);
+	else
+		rc = 0;
+	sqlite3_finalize(st);
+	*ret = v;
+	*ret_n = n;
+	return rc;
+}
+
+/* ---- compaction thread ---- */
+
+static int sqlite_compact(void *backend, bool hard)
+{
+	struct backend *b = backend;
+	int log = 0, done = 0;
+	int rc = sqlite3_wal_checkpoint_v2(
+		b->compactor, NULL, hard ? SQLITE_CHECKPOINT_RESTART : SQLITE_CHECKPOINT_PASSIVE,
+		&log, &done);
+
+	if (rc == SQLITE_OK && log >= 0 && log == done)
+		atomic_store(&b->wal_pages, 0);
+	return map_error(b->compactor, rc);
+}
+
+static uint64_t sqlite_wal_bytes(void *backend)
+{
+	struct backend *b = backend;
+
+	return atomic_load(&b->wal_pages) * b->page_size;
+}
+
+const struct store_ops store_sqlite_ops = {
+	.open = sqlite_open,
+	.close = sqlite_close,
+	.load = sqlite_load,
+	.begin = sqlite_begin,
+	.apply = sqlite_apply,
+	.audit = sqlite_audit,
+	.note = sqlite_note,
+	.meta_put = sqlite_meta_put,
+	.tenant_put = sqlite_tenant_put,
+	.commit = sqlite_commit,
+	.rollback = sqlite_rollback,
+	.meta_get = sqlite_meta_get,
+	.tenant_get = sqlite_tenant_get,
+	.audit_last = sqlite_audit_last,
+	.prune = sqlite_prune,
+	.page_audit = sqlite_page_audit,
+	.read_note = sqlite_read_note,
+	.page_grants = sqlite_page_grants,
+	.compact = sqlite_compact,
+	.wal_bytes = sqlite_wal_bytes,
+};

@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Building a transaction: mutations and drafts, with every string copied into the transaction's own
+ * memory so that the store thread reads nothing of the domain's. Without memory the builders keep
+ * working on a place of rest and the transaction is marked: store_submit refuses it as a whole.
+ */
+#include "controller/store_txn.h"
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#define CHUNK_MIN 1024
+
+struct chunk {
+	struct chunk *next; /* owned */
+	size_t used, size;
+	_Alignas(16) char bytes[];
+};
+
+struct store_txn *store_txn_new(void)
+{
+	struct store_txn *t = calloc(1, sizeof(*t));
+
+	if (t)
+		list_init(&t->link);
+	return t;
+}
+
+void store_txn_free(struct store_txn *t)
+{
+	if (!t)
+		return;
+	while (t->chunks) {
+		struct chunk *next = t->chunks->next;
+
+		free(t->chunks);
+		t->chunks = next;
+	}
+	if (t->muts != t->few_muts)
+		free(t->muts);
+	free(t->drafts);
+	free(t);
+}
+
+static void *take(struct store_txn *t, size_t n)
+{
+	struct chunk *c = t->chunks;
+
+	n = (n + 15) & ~(size_t)15;
+	if (!c || c->size - c->used < n) {
+		size_t size = MAX(n, (size_t)CHUNK_MIN);
+
+		c = malloc(sizeof(*c) + size);
+		if (!c) {
+			t->no_memory = true;
+			return NULL;
+		}
+		c->next = t->chunks;
+		c->used = 0;
+		c->size = size;
+		t->chunks = c;
+	}
+	c->used += n;
+	return c->bytes + c->used - n;
+}
+
+void *store_txn_mem(struct store_txn *t, const void *p, size_t n)
+{
+	void *copy;
+
+	if (!t || !p)
+		return NULL;
+	copy = take(t, n ? n : 1);
+	if (copy && n)
+		memcpy(copy, p, n);
+	return copy;
+}
+
+const char *store_txn_str(struct store_txn *t, const char *s)
+{
+	char *copy = t && s && *s ? store_txn_mem(t, s, strlen(s) + 1) : NULL;
+
+	return copy ? copy : "";
+}
+
+const char *store_txn_uid(struct store_txn *t, const struct ros2_uid *u)
+{
+	char s[ROS2_UID_STR_LEN];
+
+	ros2_uid_to_str(u, s);
+	return store_txn_str(t, s);
+}
+
+const char *store_txn_fmt(struct store_txn *t, const char *fmt, ...)
+{
+	char s[512];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(s, sizeof(s), fmt, ap);
+	va_end(ap);
+	return store_txn_str(t, s);
+}
+
+/* Where writes go when there is no memory: read by nobody. One per thread that builds. */
+static _Thread_local struct store_mut rest_mut;
+static _Thread_local struct store_draft rest_draft;
+
+struct store_mut *store_txn_add(struct store_txn *t, enum store_mut_kind kind)
+{
+	struct store_mut *m = NULL;
+
+	memset(&rest_mut, 0, sizeof(rest_mut));
+	if (!t)
+		return &rest_mut;
+	if (!t->muts) {
+		t->muts = t->few_muts;
+		t->muts_cap = ARRAY_SIZE(t->few_muts);
+	}
+	if (t->n_muts == t->muts_cap) {
+		struct store_mut *more = calloc(t->muts_cap * 2, sizeof(*more));
+
+		if (!more) {
+			t->no_memory = true;
+			return &rest_mut;
+		}
+		memcpy(more, t->muts, t->n_muts * sizeof(*more));
+		if (t->muts != t->few_muts)
+			free(t->muts);
+		t->muts = more;
+		t->muts_cap *= 2;
+	}
+	m = &t->muts[t->n_muts++];
+	memset(m, 0, sizeof(*m));
+	m->kind = kind;
+	return m;
+}
+
+struct store_draft *store_txn_audit(struct store_txn *t)
+{
+	struct store_draft *d;
+
+	memset(&rest_draft, 0, sizeof(rest_draft));
+	if (!t)
+		return &rest_draft;
+	if (t->n_drafts == t->drafts_cap) {
+		size_t cap = t->drafts_cap ? t->drafts_cap * 2 : 1;
+		struct store_draft **more = reallocarray(t->drafts, cap, sizeof(*more));
+
+		if (!more) {
+			t->no_memory = true;
+			return &rest_draft;
+		}
+		t->drafts = more;
+		t->drafts_cap = cap;
+	}
+	d = take(t, sizeof(*d));
+	if (!d)
+		return &rest_draft;
+	memset(d, 0, sizeof(*d));
+	d->result = STORE_AUDIT_OK;
+	t->drafts[t->n_drafts++] = d;
+	return d;
+}
+
+void store_draft_detail(struct store_txn *t, struct store_draft *d, const char *key,
+                        const char *value)
+{
+	if (d->n_details == STORE_DETAILS_MAX || !value || !*value)
+		return;
+	d->details[d->n_details].key = store_txn_str(t, key);
+	d->details[d->n_details].value = store_txn_str(t, value);
+	d->n_details++;
+}
+
+void store_txn_set_shrinks(struct store_txn *t)
+{
+	if (t)
+		t->shrinks = true;
+}
+
+void store_txn_set_revision(struct store_txn *t, uint64_t revision)
+{
+	if (t)
+		t->revision = MAX(t->revision, revision);
+}
+
+const char *store_grant_state_to_str(enum store_grant_state s)
+{
+	static const char *const names[] = {NULL, "live", "expired", "revoked", "released"};
+
+	return (unsigned)s < ARRAY_SIZE(names) && names[s] ? names[s] : "?";
+}

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A transaction as the store's files see it. Built on the loop thread, then the store thread's,
+ * then the loop thread's again when its result is delivered. */
+#ifndef ROS2_CONTROLLER_STORE_TXN_H
+#define ROS2_CONTROLLER_STORE_TXN_H
+
+#include "controller/store.h"
+
+struct chunk;
+
+struct store_txn {
+	struct list link; /* the queue it is in */
+	struct store_mut *muts, few_muts[2];
+	size_t n_muts, muts_cap;
+	struct store_draft **drafts; /* owned array; the drafts are in chunks */
+	size_t n_drafts, drafts_cap;
+	struct chunk *chunks; /* owned */
+	uint64_t revision;
+	bool shrinks, no_memory;
+	store_done_fn done;
+	void *arg;
+	struct store_result result;
+};
+#endif

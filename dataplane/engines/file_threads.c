@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The file engine's reactor where io_uring is forbidden: a few threads make the system calls.
+ * Operations wait in a list of the reactor until kick, then in one shared list under a lock;
+ * results come back in another and wake the event descriptor.
+ */
+#include "dataplane/engines/file_priv.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+
+#define THREADS_MAX 4u
+
+/* A queue through io->priv[2]; bounded by the reactor's depth. */
+struct ios {
+	struct engine_io *first, *last;
+};
+
+struct threads {
+	struct engine_reactor base;
+	/* reactor's thread */
+	struct ios unsent;
+	/* guarded by lock */
+	pthread_mutex_t lock;
+	pthread_cond_t work;
+	struct ios todo, done;
+	bool stop;
+	/* immutable after new */
+	pthread_t thread[THREADS_MAX];
+	uint32_t n_threads;
+};
+
+static struct threads *threads_of(struct engine_reactor *r)
+{
+	return container_of(r, struct threads, base);
+}
+
+static void push(struct ios *q, struct engine_io *io)
+{
+	io->priv[2] = 0;
+	if (q->first)
+		q->last->priv[2] = (uint64_t)(uintptr_t)io;
+	else
+		q->first = io;
+	q->last = io;
+}
+
+static struct engine_io *pop(struct ios *q)
+{
+	struct engine_io *io = q->first;
+
+	if (io)
+		q->first = (struct engine_io *)(uintptr_t)io->priv[2];
+	return io;
+}
+
+static void wake(struct engine_reactor *r)
+{
+	uint64_t one = 1;
+
+	/* fails only when the counter is full, and then it is readable */
+	if (write(r->event_fd, &one, sizeof(one)) < 0)
+		return;
+}
+
+static void *work(void *arg)
+{
+	struct threads *t = arg;
+	struct engine_io *io;
+	struct file_step step;
+	int64_t res;
+	bool first;
+
+	pthread_mutex_lock(&t->lock);
+	for (;;) {
+		while (!(io = pop(&t->todo)) && !t->stop)
+			pthread_cond_wait(&t->work, &t->lock);
+		if (!io)
+			break;
+		pthread_mutex_unlock(&t->lock);
+		res = 0;
+		for (file_io_begin(io, &step, &res); step.call != FILE_CALL_NONE;)
+			file_io_next(io, file_io_call(&step), &step, &res);
+		pthread_mutex_lock(&t->lock);
+		io->priv[3] = (uint64_t)res;
+		first = t->done.first == NULL;
+		push(&t->done, io);
+		if (first)
+			wake(&t->base);
+	}
+	pthread_mutex_unlock(&t->lock);
+	return NULL;
+}
+
+static int threads_submit(struct engine_reactor *r, struct engine_io *io)
+{
+	if (r->in_flight == r->depth)
+		return -EAGAIN;
+	push(&threads_of(r)->unsent, io);
+	r->in_flight++;
+	return 0;
+}
+
+static int threads_kick(struct engine_reactor *r)
+{
+	struct threads *t = threads_of(r);
+
+	if (!t->unsent.first)
+		return 0;
+	pthread_mutex_lock(&t->lock);
+	if (t->todo.first)
+		t->todo.last->priv[2] = (uint64_t)(uintptr_t)t->unsent.first;
+	else
+		t->todo.first = t->unsent.first;
+	t->todo.last = t->unsent.last;
+	pthread_cond_broadcast(&t->work);
+	pthread_mutex_unlock(&t->lock);
+	t->unsent.first = NULL;
+	return 0;
+}
+
+static uint32_t threads_poll(struct engine_reactor *r, uint32_t max)
+{
+	struct threads *t = threads_of(r);
+	struct ios mine = {0};
+	struct engine_io *io;
+	uint32_t n = 0;
+	uint64_t count;
+	bool more;
+
+	pthread_mutex_lock(&t->lock);
+	while (n < max && (io = pop(&t->done))) {
+		push(&mine, io);
+		n++;
+	}
+	more = t->done.first != NULL;
+	/* under the lock: a result that comes later finds the list empty and wakes again */
+	if (!more && read(r->event_fd, &count, sizeof(count)) < 0)
+		count = 0;
+	pthread_mutex_unlock(&t->lock);
+	r->in_flight -= n;
+	while ((io = pop(&mine)))
+		io->done(io, (int64_t)io->priv[3]);
+	return n;
+}
+
+static void threads_free(struct engine_reactor *r)
+{
+	struct threads *t = threads_of(r);
+
+	pthread_mutex_lock(&t->lock);
+	t->stop = true;
+	pthread_cond_broadcast(&t->work);
+	pthread_mutex_unlock(&t->lock);
+	for (uint32_t i = 0; i < t->n_threads; i++)
+		pthread_join(t->thread[i], NULL);
+	pthread_mutex_destroy(&t->lock);
+	pthread_cond_destroy(&t->work);
+	close(r->event_fd);
+	free(t);
+}
+
+static const struct file_backend threads_backend = {threads_submit, threads_kick, threads_poll,
+                                                    threads_free};
+
+static int start_threads(struct threads *t, uint32_t n)
+{
+	sigset_t all, was;
+	int rc = 0;
+
+	/* signals are for the program's own threads */
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &was);
+	while (rc == 0 && t->n_threads < n) {
+		rc = -pthread_create(&t->thread[t->n_threads], NULL, work, t);
+		if (rc == 0)
+			t->n_threads++;
+	}
+	pthread_sigmask(SIG_SETMASK, &was, NULL);
+	return t->n_threads > 0 ? 0 : rc;
+}
+
+int file_threads_new(const struct engine_reactor_opts *o, struct engine_reactor **ret)
+{
+	struct threads *t = calloc(1, sizeof(*t));
+	int rc;
+
+	if (!t)
+		return -ENOMEM;
+	t->base = (struct engine_reactor){.backend = &threads_backend, .depth = o->depth};
+	t->base.event_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+	if (t->base.event_fd < 0) {
+		rc = -errno;
+		free(t);
+		return rc;
+	}
+	pthread_mutex_init(&t->lock, NULL);
+	pthread_cond_init(&t->work, NULL);
+	rc = start_threads(t, MIN(o->depth, THREADS_MAX));
+	if (rc < 0) {
+		threads_free(&t->base);
+		return rc;
+	}
+	*ret = &t->base;
+	return 0;
+}

@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The file engine's reactor over io_uring: the only file that knows liburing. Features are tried,
+ * best first: completions run when we ask for them (DEFER_TASKRUN, Linux 6.1), then cooperative
+ * ones (5.19), then plain. Registered buffers are used when the system lets us pin them.
+ *
+ * Invariants: an operation has at most one submission entry, and the ring has at least depth of
+ * them, so an entry is always free; the event descriptor stays readable while the ring holds a
+ * completion.
+ */
+#include "dataplane/engines/file_priv.h"
+
+#include <errno.h>
+#include <liburing.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/syscall.h>
+
+struct uring {
+	struct engine_reactor base;
+	struct io_uring ring;
+	uint32_t setup; /* IORING_SETUP_* in use */
+	bool enabled;   /* the ring belongs to the thread of the first kick */
+	bool fixed;     /* buffers are registered */
+	uint32_t idle;  /* polls in a row that found nothing */
+	char kind[48];
+};
+
+static struct uring *uring_of(struct engine_reactor *r)
+{
+	return container_of(r, struct uring, base);
+}
+
+static void prepare(struct uring *u, struct engine_io *io, const struct file_step *s, int64_t res)
+{
+	struct io_uring_sqe *sqe = io_uring_get_sqe(&u->ring);
+	bool fixed = u->fixed && io->buf_index >= 0;
+
+	switch (s->call) {
+	case FILE_CALL_READ:
+		if (fixed)
+			io_uring_prep_read_fixed(sqe, s->fd, s->buf, s->len, s->offset,
+			                         io->buf_index);
+		else
+			io_uring_prep_read(sqe, s->fd, s->buf, s->len, s->offset);
+		break;
+	case FILE_CALL_WRITE:
+		if (fixed)
+			io_uring_prep_write_fixed(sqe, s->fd, s->buf, s->len, s->offset,
+			                          io->buf_index);
+		else
+			io_uring_prep_write(sqe, s->fd, s->buf, s->len, s->offset);
+		break;
+	case FILE_CALL_FDATASYNC:
+	case FILE_CALL_FSYNC:
+		io_uring_prep_fsync(sqe, s->fd,
+		                    s->call == FILE_CALL_FDATASYNC ? IORING_FSYNC_DATASYNC : 0);
+		break;
+	case FILE_CALL_NONE:
+		/* finished before it began: a turn through the ring, so that done comes from poll
+		 * and the event wakes */
+		io_uring_prep_nop(sqe);
+		break;
+	}
+	io->priv[2] = s->call;
+	io->priv[3] = (uint64_t)res;
+	io_uring_sqe_set_data(sqe, io);
+}
+
+static int uring_submit(struct engine_reactor *r, struct engine_io *io)
+{
+	struct file_step step;
+	int64_t res = 0;
+
+	if (r->in_flight == r->depth)
+		return -EAGAIN;
+	file_io_begin(io, &step, &res);
+	prepare(uring_of(r), io, &step, res);
+	r->in_flight++;
+	return 0;
+}
+
+static void wake(struct engine_reactor *r)
+{
+	uint64_t one = 1;
+
+	/* fails only when the counter is full, and then it is readable */
+	if (write(r->event_fd, &one, sizeof(one)) < 0)
+		return;
+}
+
+static int uring_kick(struct engine_reactor *r)
+{
+	struct uring *u = uring_of(r);
+	int rc;
+
+	if (!u->enabled) {
+		/* liburing 2.3 declares io_uring_enable_rings and does not export it */
+		rc = (int)syscall(SYS_io_uring_register, u->ring.ring_fd,
+		                  IORING_REGISTER_ENABLE_RINGS, NULL, 0);
+		if (rc < 0)
+			return -errno;
+		u->enabled = true;
+	}
+	if (io_uring_sq_ready(&u->ring) == 0)
+		return 0;
+	rc = io_uring_submit(&u->ring);
+	if (rc >= 0 && io_uring_sq_ready(&u->ring) == 0)
+		return 0;
+	/* What the kernel had no room for stays in the ring and poll offers it again. */
+	wake(r);
+	return rc == -EAGAIN || rc == -EBUSY || rc == -EINTR || rc >= 0 ? 0 : rc;
+}
+
+/* True when the operation is over. */
+static bool take_result(struct uring *u, struct engine_io *io, int32_t got)
+{
+	struct file_step step;
+	int64_t res = (int64_t)io->priv[3];
+
+	if (io->priv[2] != FILE_CALL_NONE) {
+		file_io_next(io, got, &step, &res);
+		if (step.call != FILE_CALL_NONE) {
+			prepare(u, io, &step, 0);
+			return false;
+		}
+	}
+	u->base.in_flight--;
+	io->done(io, res);
+	return true;
+}
+
+static bool has_more(struct uring *u)
+{
+	return io_uring_cq_ready(&u->ring) > 0 ||
+	       (__atomic_load_n(u->ring.sq.kflags, __ATOMIC_RELAXED) &
+	        (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW));
+}
+
+static void clear_event(struct engine_reactor *r)
+{
+	uint64_t n;
+
+	if (read(r->event_fd, &n, sizeof(n)) < 0)
+		return; /* was not set */
+}
+
+static uint32_t uring_poll(struct engine_reactor *r, uint32_t max)
+{
+	struct uring *u = uring_of(r);
+	struct io_uring_cqe *cqes[64];
+	struct engine_io *ios[64];
+	int32_t got[64];
+	uint32_t n, done = 0;
+
+	if (!has_more(u) && io_uring_sq_ready(&u->ring) == 0) {
+		/* A wake-up may come after its completion was taken: it is cleared here, but not at
+		 * a system call per turn of a reactor that spins. */
+		if (u->idle++ % 16 == 0)
+			clear_event(r);
+		return 0;
+	}
+	u->idle = 0;
+	clear_event(r);
+	n = io_uring_peek_batch_cqe(&u->ring, cqes, MIN(max, ARRAY_SIZE(cqes)));
+	for (uint32_t i = 0; i < n; i++) {
+		ios[i] = io_uring_cqe_get_data(cqes[i]);
+		got[i] = cqes[i]->res;
+	}
+	io_uring_cq_advance(&u->ring, n);
+	for (uint32_t i = 0; i < n; i++)
+		done += take_result(u, ios[i], got[i]);
+	if (io_uring_sq_ready(&u->ring) > 0 && u->enabled)
+		uring_kick(r);
+	if (has_more(u))
+		wake(r);
+	return done;
+}
+
+static void uring_free(struct engine_reactor *r)
+{
+	struct uring *u = uring_of(r);
+
+	io_uring_queue_exit(&u->ring);
+	close(r->event_fd);
+	free(u);
+}
+
+static const struct file_backend uring_backend = {uring_submit, uring_kick, uring_poll, uring_free};
+
+static int make_ring(struct uring *u, const struct engine *e, uint32_t depth)
+{
+	static const struct {
+		uint32_t flags;
+		const char *kind;
+	} ways[] = {
+		{IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN |
+	                 IORING_SETUP_TASKRUN_FLAG,
+	         "io_uring, deferred"},
+		{IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG, "io_uring, cooperative"},
+		{0, "io_uring, plain"},
+	};
+	int rc = -EINVAL;
+
+	for (size_t i = e->io_features & ENGINE_IO_NO_DEFER ? 1 : 0;
+	     i < ARRAY_SIZE(ways) && rc == -EINVAL; i++) {
+		struct io_uring_params p = {.flags = ways[i].flags | IORING_SETUP_R_DISABLED |
+		                                     IORING_SETUP_CLAMP};
+
+		rc = io_uring_queue_init_params(depth, &u->ring, &p);
+		if (rc < 0)
+			continue;
+		if (p.sq_entries < depth || !(p.features & IORING_FEAT_NODROP)) {
+			io_uring_queue_exit(&u->ring);
+			return -EOPNOTSUPP;
+		}
+		u->setup = ways[i].flags;
+		strcpy(u->kind, ways[i].kind);
+	}
+	return rc;
+}
+
+static bool ops_supported(struct io_uring *ring)
+{
+	static const int needed[] = {IORING_OP_NOP,        IORING_OP_READ,        IORING_OP_WRITE,
+	                             IORING_OP_READ_FIXED, IORING_OP_WRITE_FIXED, IORING_OP_FSYNC};
+	struct io_uring_probe *probe = io_uring_get_probe_ring(ring);
+	bool ok = probe != NULL;
+
+	for (size_t i = 0; ok && i < ARRAY_SIZE(needed); i++)
+		ok = io_uring_opcode_supported(probe, needed[i]);
+	io_uring_free_probe(probe);
+	return ok;
+}
+
+int file_uring_new(const struct engine *e, const struct engine_reactor_opts *o,
+                   struct engine_reactor **ret)
+{
+	struct uring *u = calloc(1, sizeof(*u));
+	int rc;
+
+	if (!u)
+		return -ENOMEM;
+	rc = make_ring(u, e, o->depth);
+	if (rc < 0) {
+		free(u);
+		return rc;
+	}
+	u->base = (struct engine_reactor){.backend = &uring_backend, .depth = o->depth};
+	u->base.event_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+	rc = u->base.event_fd < 0 ? -errno : io_uring_register_eventfd(&u->ring, u->base.event_fd);
+	if (rc == 0 && !ops_supported(&u->ring))
+		rc = -EOPNOTSUPP;
+	if (rc < 0) {
+		if (u->base.event_fd >= 0)
+			close(u->base.event_fd);
+		io_uring_queue_exit(&u->ring);
+		free(u);
+		return rc;
+	}
+	if (o->n_buffers > 0 && !(e->io_features & ENGINE_IO_NO_FIXED))
+		u->fixed = io_uring_register_buffers(&u->ring, o->buffers, o->n_buffers) == 0;
+	if (u->fixed)
+		strcat(u->kind, ", fixed buffers");
+	*ret = &u->base;
+	return 0;
+}
+
+const char *file_reactor_kind(const struct engine_reactor *r)
+{
+	return r->backend == &uring_backend ? container_of(r, struct uring, base)->kind : "threads";
+}

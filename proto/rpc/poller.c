@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The thread that polls one completion queue and calls the tags. It must never block on a loop or
+ * run domain code: a server is torn down by its loop thread waiting for this one.
+ */
+#define LOG_COMPONENT "grpc"
+#include "common/clock.h"
+#include "common/log.h"
+#include "proto/rpc/rpc_priv.h"
+#include <errno.h>
+#include <grpc/support/log.h>
+#include <signal.h>
+#include <stdio.h>
+
+/* gRPC logs refused handshakes and the like as errors; for us they are what peers do. */
+static void log_to_ours(gpr_log_func_args *a)
+{
+	log_debug("%s:%d: %s", a->file, a->line, a->message);
+}
+
+static void set_log(void)
+{
+	gpr_set_log_function(log_to_ours);
+}
+
+void rpc_grpc_init(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, set_log);
+	grpc_init();
+}
+
+void rpc_grpc_shutdown(void)
+{
+	grpc_shutdown_blocking();
+}
+
+static void *poll_main(void *arg)
+{
+	struct rpc_poller *p = arg;
+	gpr_timespec until = gpr_inf_future(GPR_CLOCK_MONOTONIC);
+	uint64_t next_tick = clock_boottime_ns() + p->tick_ms * NS_PER_MS;
+	struct rpc_tag *tag;
+	grpc_event ev;
+
+	for (;;) {
+		if (p->tick_ms)
+			until = rpc_deadline_in_ms(p->tick_ms);
+		ev = grpc_completion_queue_next(p->cq, until, NULL);
+		if (ev.type == GRPC_QUEUE_SHUTDOWN)
+			return NULL;
+		if (ev.type == GRPC_OP_COMPLETE) {
+			tag = ev.tag;
+			tag->fn(tag, ev.success);
+		}
+		if (p->tick_ms && clock_boottime_ns() >= next_tick) {
+			p->tick(p->arg);
+			next_tick = clock_boottime_ns() + p->tick_ms * NS_PER_MS;
+		}
+	}
+}
+
+int rpc_poller_start(struct rpc_poller *p, const char *name, uint32_t tick_ms,
+                     void (*tick)(void *arg), void *arg)
+{
+	sigset_t all, old;
+	int rc;
+
+	p->tick_ms = tick_ms;
+	p->tick = tick;
+	p->arg = arg;
+	snprintf(p->name, sizeof(p->name), "rpc-%s", name);
+	/* Signals belong to the loop. */
+	sigfillset(&all);
+	pthread_sigmask(SIG_BLOCK, &all, &old);
+	rc = pthread_create(&p->thread, NULL, poll_main, p);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	if (rc)
+		return -rc;
+	pthread_setname_np(p->thread, p->name);
+	p->running = true;
+	return 0;
+}
+
+void rpc_poller_stop(struct rpc_poller *p)
+{
+	if (!p->cq)
+		return;
+	grpc_completion_queue_shutdown(p->cq);
+	if (p->running) {
+		pthread_join(p->thread, NULL);
+	} else {
+		/* Never started: nothing was ever queued beyond the shutdown itself. */
+		while (grpc_completion_queue_next(p->cq, gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL)
+		               .type != GRPC_QUEUE_SHUTDOWN)
+			;
+	}
+	p->running = false;
+	grpc_completion_queue_destroy(p->cq);
+	p->cq = NULL;
+}
+
+uint64_t rpc_deadline_ns(gpr_timespec deadline)
+{
+	gpr_timespec left;
+
+	deadline = gpr_convert_clock_type(deadline, GPR_CLOCK_MONOTONIC);
+	if (!gpr_time_cmp(deadline, gpr_inf_future(GPR_CLOCK_MONOTONIC)))
+		return UINT64_MAX;
+	left = gpr_time_sub(deadline, gpr_now(GPR_CLOCK_MONOTONIC));
+	if (left.tv_sec < 0)
+		return clock_boottime_ns();
+	if (left.tv_sec > INT64_C(1000000000))
+		return UINT64_MAX;
+	return clock_add_ns(clock_boottime_ns(),
+	                    (uint64_t)left.tv_sec * NS_PER_S + (uint64_t)left.tv_nsec);
+}
+
+gpr_timespec rpc_deadline_in_ms(uint32_t ms)
+{
+	return gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_millis(ms, GPR_TIMESPAN));
+}
+
+bool rpc_batch(grpc_call *call, const grpc_op *ops, size_t n, struct rpc_tag *tag)
+{
+	grpc_call_error e = grpc_call_start_batch(call, ops, n, tag, NULL);
+
+	if (e != GRPC_CALL_OK)
+		log_error("grpc_call_start_batch: %s", grpc_call_error_to_string(e));
+	return e == GRPC_CALL_OK;
+}
+
+grpc_arg rpc_int_arg(const char *key, size_t value)
+{
+	grpc_arg a = {.type = GRPC_ARG_INTEGER, .key = (char *)key};
+
+	a.value.integer = (int)MIN(value, (size_t)INT32_MAX);
+	return a;
+}

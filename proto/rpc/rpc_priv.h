@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Shared inside proto/rpc: tags, the polling thread, decoded messages, identity, TLS, and the
+ * shapes of a server and a channel. Nothing here leaves the directory.
+ *
+ * Lock order: server->lock or channel->lock, then the lock of one call, request or stream. No lock
+ * is held while domain code runs. grpc_* functions that start or cancel work may be called under a
+ * lock: they only queue completions.
+ */
+#ifndef ROS2_PROTO_RPC_PRIV_H
+#define ROS2_PROTO_RPC_PRIV_H
+
+#include "common/util.h"
+#include "proto/rpc/rpc.h"
+#include <grpc/byte_buffer.h>
+#include <grpc/byte_buffer_reader.h>
+#include <grpc/grpc.h>
+#include <grpc/grpc_security.h>
+#include <grpc/slice.h>
+#include <grpc/support/alloc.h>
+#include <grpc/support/time.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+#define RPC_STATUS_TEXT_MAX 384
+#define RPC_PROTOCOL_KEY    "ros2-protocol"
+
+/* ---- polling ---- */
+
+/* First member of whatever waits for a batch: @fn runs on the polling thread. */
+struct rpc_tag {
+	void (*fn)(struct rpc_tag *t, bool ok);
+};
+
+/* One completion queue and the thread that polls it. */
+struct rpc_poller {
+	grpc_completion_queue *cq;
+	pthread_t thread;
+	bool running;
+	char name[16];
+	uint32_t tick_ms;        /* 0: no ticks */
+	void (*tick)(void *arg); /* polling thread, about every tick_ms */
+	void *arg;
+};
+int rpc_poller_start(struct rpc_poller *p, const char *name, uint32_t tick_ms,
+                     void (*tick)(void *arg), void *arg);
+/* After every batch on the queue has completed or is certain to. Drains, joins. */
+void rpc_poller_stop(struct rpc_poller *p);
+
+/* Counted: the first init sets up gRPC, the last shutdown waits until its threads have ended. */
+void rpc_grpc_init(void);
+void rpc_grpc_shutdown(void);
+
+/* CLOCK_BOOTTIME moment of a gRPC deadline, and back. */
+uint64_t rpc_deadline_ns(gpr_timespec deadline);
+gpr_timespec rpc_deadline_in_ms(uint32_t ms);
+
+grpc_arg rpc_int_arg(const char *key, size_t value);
+
+/* Runs one operation batch. True unless gRPC calls it a misuse (our bug). */
+bool rpc_batch(grpc_call *call, const grpc_op *ops, size_t n, struct rpc_tag *tag);
+
+/* ---- status.c ---- */
+
+grpc_status_code rpc_status_to_grpc(enum ros2_status s);
+/* "NAME: words"; the caller unrefs it. */
+grpc_slice rpc_status_message(enum ros2_status s, const char *words);
+/* Returns err->code; 0 for GRPC_STATUS_OK. */
+int rpc_status_from_grpc(grpc_status_code code, grpc_slice message, struct ros2_err *err);
+
+/* ---- codec.c ---- */
+
+struct rpc_arena;
+struct rpc_msg {
+	ProtobufCMessage *msg;
+	struct rpc_arena *arena; /* NULL: msg is protobuf-c's own allocation */
+};
+/* Errors have the status INVALID or TOO_LARGE. @heap: so that msg can be given away. */
+int rpc_msg_decode(const ProtobufCMessageDescriptor *d, grpc_byte_buffer *bb, size_t max, bool heap,
+                   struct rpc_msg *ret, struct ros2_err *err);
+void rpc_msg_free(struct rpc_msg *m);
+/* -EINVAL: not a @d; -EMSGSIZE. */
+int rpc_msg_encode(const ProtobufCMessageDescriptor *d, const ProtobufCMessage *m, size_t max,
+                   grpc_byte_buffer **ret);
+
+/* ---- peer.c ---- */
+
+struct rpc_peer_cache;
+struct rpc_peer_cache *rpc_peer_cache_new(void);
+void rpc_peer_cache_free(struct rpc_peer_cache *c);
+/* Who is at the other end of @call. Polling thread. 0; -EKEYREJECTED with words when a certificate
+ * was presented that names nobody, or more than one, or has expired. */
+int rpc_peer_of(struct rpc_peer_cache *c, grpc_call *call, struct rpc_peer *ret,
+                struct ros2_err *err);
+
+/* ---- tls.c ---- */
+
+struct rpc_tls_server;
+/* Loads and checks the files. */
+int rpc_tls_server_new(const char *cert, const char *key, const char *client_ca, const char *append,
+                       struct rpc_tls_server **ret, struct ros2_err *err);
+grpc_server_credentials *rpc_tls_server_creds(struct rpc_tls_server *t);
+void rpc_tls_server_free(struct rpc_tls_server *t);
+
+/* What the last refused server was; for words when calls fail. */
+struct rpc_tls_client {
+	pthread_mutex_t lock;
+	atomic_int refs; /* the channel, and gRPC's verifier */
+	char server_id[ROS2_SPIFFE_MAX + 1];
+	bool server_id_is_prefix;
+	bool pinned; /* to ca_sha256 instead of a bundle */
+	uint8_t ca_sha256[32];
+	grpc_tls_certificate_verifier_external ext;
+	/* guarded by lock */
+	struct ros2_err last;
+};
+int rpc_tls_client_new(const struct rpc_channel_opts *o, struct rpc_tls_client **ret,
+                       grpc_channel_credentials **ret_creds, struct ros2_err *err);
+void rpc_tls_client_unref(struct rpc_tls_client *t);
+/* Makes UNAVAILABLE say why the server was refused, if it was. */
+void rpc_tls_client_explain(struct rpc_tls_client *t, struct ros2_err *err);
+
+/* ---- conns.c: limits on connections, applied as they are accepted ---- */
+
+struct rpc_conns;
+struct rpc_conns *rpc_conns_new(size_t max, size_t max_per_source);
+void rpc_conns_unref(struct rpc_conns *c);
+grpc_arg rpc_conns_arg(struct rpc_conns *c);
+void rpc_conns_stats(struct rpc_conns *c, uint64_t *ret_now, uint64_t *ret_refused);
+
+/* ---- quota.c: how much one peer uses ---- */
+
+struct rpc_quota {
+	struct quota_entry *entries; /* uthash by peer */
+	size_t total, max_total, max_per_peer;
+};
+/* Not locked: the server's lock is. -EBUSY over a limit. */
+int rpc_quota_take(struct rpc_quota *q, const struct rpc_peer *peer, const char **ret_what);
+void rpc_quota_give(struct rpc_quota *q, const struct rpc_peer *peer);
+
+/* ---- server ---- */
+
+struct rpc_route {
+	const struct rpc_service *svc;
+	struct rpc_handler row;
+	bool any_version; /* grpc.health.v1 */
+};
+
+/* Why nothing could listen on @addr. */
+int rpc_listen_error(const char *addr, struct ros2_err *err);
+
+struct rpc_server {
+	/* immutable after rpc_server_start */
+	char name[32];
+	char listen[128];
+	struct loop *loop;
+	struct rpc_limits lim;
+	bool wants_client_cert;
+	struct rpc_route *routes; /* sorted by path */
+	size_t n_routes;
+	uint16_t port;
+	struct rpc_tls_server *tls;
+	struct rpc_conns *conns;
+	grpc_server *grpc;
+	struct rpc_poller poller;
+
+	/* polling thread */
+	struct rpc_peer_cache *peers;
+
+	/* loop thread */
+	bool stopping;
+	atomic_bool gone; /* rpc_server_free has begun: no callback any more */
+	struct loop_timer grace;
+	struct rpc_tag shutdown_tag;
+
+	atomic_int refs; /* owner, each call, each stream */
+	pthread_mutex_t lock;
+	pthread_cond_t idle;
+	/* guarded by lock */
+	struct list calls, streams;
+	struct rpc_quota call_quota, stream_quota;
+	size_t live_grpc; /* grpc_calls and accept slots not yet given back */
+	bool shutdown_begun, shutdown_done, stopped_posted;
+	loop_fn on_stopped;
+	void *on_stopped_arg;
+	struct rpc_server_stats stats;
+	struct list health; /* struct health_entry */
+};
+
+/* What a new call brings, moved into a call or a stream. */
+struct rpc_incoming {
+	grpc_call *grpc;
+	const struct rpc_route *route;
+	struct rpc_peer peer;
+	uint64_t deadline_ns;
+};
+
+void rpc_server_ref(struct rpc_server *s);
+void rpc_server_unref(struct rpc_server *s);
+/* A grpc_call was taken or given back. */
+void rpc_server_grpc_taken(struct rpc_server *s);
+void rpc_server_grpc_returned(struct rpc_server *s);
+/* A call or stream ended for good; posts on_stopped after the last. */
+void rpc_server_ended(struct rpc_server *s, struct rpc_quota *q, const struct rpc_peer *peer,
+                      struct list *link);
+void rpc_server_count(struct rpc_server *s, uint64_t *counter);
+/* Ends @grpc with a named error; takes it over. Polling thread. */
+void rpc_server_refuse(struct rpc_server *s, grpc_call *grpc, enum ros2_status status,
+                       const char *words);
+
+/* call.c */
+void rpc_call_begin(struct rpc_server *s, const struct rpc_incoming *in);
+/* Under server->lock: ends calls that are over their time. */
+void rpc_call_sweep(struct rpc_server *s, uint64_t now_ns);
+/* Loop thread, when gRPC is down: runs outstanding cancel callbacks. */
+void rpc_call_abandon_all(struct rpc_server *s);
+
+/* stream.c */
+void rpc_stream_begin(struct rpc_server *s, const struct rpc_incoming *in);
+void rpc_stream_sweep(struct rpc_server *s, uint64_t now_ns);
+/* Delivers on_closed now, for every stream in @list (guarded by @lock). */
+void rpc_stream_abandon_all(struct list *streams, pthread_mutex_t *lock);
+
+/* health.c */
+int rpc_health_add(struct rpc_server *s, struct ros2_err *err);
+int rpc_health_entry_add(struct rpc_server *s, const char *service);
+void rpc_health_fini(struct rpc_server *s);
+
+/* ---- channel ---- */
+
+struct rpc_channel {
+	/* immutable */
+	char name[32];
+	struct loop *loop;
+	size_t max_message_bytes;
+	grpc_channel *grpc;
+	struct rpc_tls_client *tls;
+	struct rpc_poller poller;
+
+	atomic_bool gone;
+	atomic_int refs; /* owner, each request, each stream */
+	pthread_mutex_t lock;
+	pthread_cond_t idle;
+	/* guarded by lock */
+	bool closing;
+	struct list requests, streams;
+	size_t n_requests;
+	size_t live_grpc;
+};
+
+void rpc_channel_ref(struct rpc_channel *c);
+void rpc_channel_unref(struct rpc_channel *c);
+/* A new grpc_call, counted; NULL after rpc_channel_free began. */
+grpc_call *rpc_channel_call(struct rpc_channel *c, const struct rpc_method *m, uint32_t timeout_ms);
+void rpc_channel_grpc_returned(struct rpc_channel *c);
+/* The metadata every call of ours carries; static storage. */
+grpc_metadata *rpc_channel_metadata(size_t *ret_n);
+bool rpc_metadata_version(const grpc_metadata_array *md, uint32_t *ret);
+
+/* request.c */
+/* @fn runs on the polling thread when @on_poller; the message is then its to free. */
+int rpc_request_start(struct rpc_channel *c, const struct rpc_method *m,
+                      const ProtobufCMessage *req, uint32_t timeout_ms, bool on_poller,
+                      rpc_reply_fn fn, void *arg, struct rpc_request **ret, struct ros2_err *err);
+void rpc_request_cancel_all(struct rpc_channel *c);
+void rpc_request_abandon_all(struct rpc_channel *c);
+
+/* stream.c, for stream_client.c and reader.c */
+struct rpc_stream_params {
+	const struct rpc_method *method;
+	const struct rpc_stream_ops *ops;
+	void *user;
+	struct loop *loop; /* NULL: callbacks run on the polling thread (readers) */
+	bool client, keep_messages;
+	size_t queue_max, queue_bytes, max_message_bytes;
+	uint64_t deadline_ns;
+};
+/* *ret comes with a reference of the caller's. */
+int rpc_stream_start_client(struct rpc_channel *c, const struct rpc_stream_params *p,
+                            const ProtobufCMessage *req, uint32_t timeout_ms,
+                            struct rpc_stream **ret, struct ros2_err *err);
+void rpc_stream_cancel_all(struct list *streams, pthread_mutex_t *lock);
+#endif

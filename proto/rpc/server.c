@@ -1,0 +1,585 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A listener: its queue and thread, its table of methods, and the gate every call passes before it
+ * becomes a call or a stream. gRPC queues calls it cannot match without bound and leaves unknown
+ * ones hanging, so one generic accept is always armed, and what is not wanted is answered at once.
+ *
+ * End of life: (1) refuse, (2) cancel what is left after the grace, (3) wait until every grpc_call
+ * is given back, (4) shut the queue down, join, destroy, (5) tell streams and calls that were still
+ * open, (6) drop the owner's reference; calls that a handler still holds keep the struct (not gRPC)
+ * alive.
+ */
+#define LOG_COMPONENT "rpc"
+#include "common/clock.h"
+#include "common/log.h"
+#include "proto/rpc/rpc_priv.h"
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define ACCEPT_SLOTS 32
+#define TICK_MS      100
+
+struct accept_slot {
+	struct rpc_tag tag;
+	struct rpc_server *s;
+	grpc_call *call;
+	grpc_call_details details;
+	grpc_metadata_array md;
+};
+
+/* ---- counting ---- */
+
+void rpc_server_ref(struct rpc_server *s)
+{
+	atomic_fetch_add(&s->refs, 1);
+}
+
+void rpc_server_unref(struct rpc_server *s)
+{
+	if (atomic_fetch_sub(&s->refs, 1) != 1)
+		return;
+	rpc_health_fini(s);
+	rpc_tls_server_free(s->tls);
+	if (s->conns)
+		rpc_conns_unref(s->conns);
+	rpc_peer_cache_free(s->peers);
+	free(s->routes);
+	pthread_cond_destroy(&s->idle);
+	pthread_mutex_destroy(&s->lock);
+	free(s);
+}
+
+void rpc_server_grpc_taken(struct rpc_server *s)
+{
+	pthread_mutex_lock(&s->lock);
+	s->live_grpc++;
+	pthread_mutex_unlock(&s->lock);
+}
+
+void rpc_server_grpc_returned(struct rpc_server *s)
+{
+	pthread_mutex_lock(&s->lock);
+	if (--s->live_grpc == 0)
+		pthread_cond_broadcast(&s->idle);
+	pthread_mutex_unlock(&s->lock);
+}
+
+void rpc_server_count(struct rpc_server *s, uint64_t *counter)
+{
+	pthread_mutex_lock(&s->lock);
+	++*counter;
+	pthread_mutex_unlock(&s->lock);
+}
+
+static void run_on_stopped(void *arg)
+{
+	struct rpc_server *s = arg;
+
+	if (!s->gone && s->on_stopped)
+		s->on_stopped(s->on_stopped_arg);
+	rpc_server_unref(s);
+}
+
+/* Under the lock. */
+static void check_stopped(struct rpc_server *s)
+{
+	if (!s->shutdown_done || s->stopped_posted || !list_empty(&s->calls) ||
+	    !list_empty(&s->streams))
+		return;
+	s->stopped_posted = true;
+	rpc_server_ref(s);
+	loop_post_urgent(s->loop, run_on_stopped, s);
+}
+
+void rpc_server_ended(struct rpc_server *s, struct rpc_quota *q, const struct rpc_peer *peer,
+                      struct list *link)
+{
+	pthread_mutex_lock(&s->lock);
+	list_del(link);
+	rpc_quota_give(q, peer);
+	check_stopped(s);
+	pthread_mutex_unlock(&s->lock);
+	rpc_server_unref(s);
+}
+
+/* ---- the gate ---- */
+
+struct refusal {
+	struct rpc_tag tag;
+	struct rpc_server *s;
+	grpc_call *call;
+	grpc_slice words;
+};
+
+static void refused(struct rpc_tag *t, bool ok)
+{
+	struct refusal *r = container_of(t, struct refusal, tag);
+
+	grpc_call_unref(r->call);
+	rpc_server_grpc_returned(r->s);
+	grpc_slice_unref(r->words);
+	free(r);
+}
+
+void rpc_server_refuse(struct rpc_server *s, grpc_call *call, enum ros2_status status,
+                       const char *words)
+{
+	struct refusal *r = calloc(1, sizeof(*r));
+	grpc_op ops[2];
+
+	if (!r) {
+		grpc_call_cancel_with_status(call, GRPC_STATUS_RESOURCE_EXHAUSTED, "BUSY", NULL);
+		grpc_call_unref(call);
+		return;
+	}
+	memset(ops, 0, sizeof(ops));
+	*r = (struct refusal){{refused}, s, call, rpc_status_message(status, words)};
+	rpc_server_grpc_taken(s);
+	ops[0].op = GRPC_OP_SEND_INITIAL_METADATA;
+	ops[1].op = GRPC_OP_SEND_STATUS_FROM_SERVER;
+	ops[1].data.send_status_from_server.status = rpc_status_to_grpc(status);
+	ops[1].data.send_status_from_server.status_details = &r->words;
+	if (!rpc_batch(call, ops, 2, &r->tag))
+		refused(&r->tag, false);
+}
+
+static int route_cmp(const void *a, const void *b)
+{
+	return strcmp(((const struct rpc_route *)a)->row.method->path,
+	              ((const struct rpc_route *)b)->row.method->path);
+}
+
+static const struct rpc_route *find_route(struct rpc_server *s, grpc_slice path)
+{
+	size_t n = GRPC_SLICE_LENGTH(path), lo = 0, hi = s->n_routes, mid, len;
+	const char *p = (const char *)GRPC_SLICE_START_PTR(path), *q;
+	int c;
+
+	while (lo < hi) {
+		mid = (lo + hi) / 2;
+		q = s->routes[mid].row.method->path;
+		len = strlen(q);
+		c = memcmp(p, q, MIN(n, len));
+		if (!c && n == len)
+			return &s->routes[mid];
+		if (c < 0 || (!c && n < len))
+			hi = mid;
+		else
+			lo = mid + 1;
+	}
+	return NULL;
+}
+
+bool rpc_metadata_version(const grpc_metadata_array *md, uint32_t *ret)
+{
+	for (size_t i = 0; i < md->count; i++) {
+		grpc_slice v = md->metadata[i].value;
+		uint32_t n = 0;
+
+		if (grpc_slice_str_cmp(md->metadata[i].key, RPC_PROTOCOL_KEY))
+			continue;
+		for (size_t k = 0; k < GRPC_SLICE_LENGTH(v) && k < 9; k++) {
+			uint8_t c = GRPC_SLICE_START_PTR(v)[k];
+
+			if (c < '0' || c > '9')
+				return false;
+			n = n * 10 + (c - '0');
+		}
+		*ret = n;
+		return true;
+	}
+	return false;
+}
+
+static int check_version(struct rpc_server *s, const struct accept_slot *a,
+                         const struct rpc_route *route, struct ros2_err *err)
+{
+	char theirs[32] = "none";
+	uint32_t v = 0;
+	bool told = rpc_metadata_version(&a->md, &v);
+
+	if (route->any_version || (told && v == RPC_PROTOCOL_VERSION))
+		return 0;
+	if (told)
+		snprintf(theirs, sizeof(theirs), "%u", v);
+	rpc_server_count(s, &s->stats.refused_version);
+	return ros2_err_named(err, ROS2_VERSION,
+	                      "this server speaks ros2-protocol %d, the client says %s",
+	                      RPC_PROTOCOL_VERSION, theirs);
+}
+
+/* Everything about a call that can be told before its first message. */
+static int admit(struct rpc_server *s, const struct accept_slot *a, struct rpc_incoming *in,
+                 struct ros2_err *err)
+{
+	const char *what;
+	bool unary;
+	int rc;
+
+	rc = rpc_peer_of(s->peers, a->call, &in->peer, err);
+	if (rc || (s->wants_client_cert && !in->peer.authenticated)) {
+		rpc_server_count(s, &s->stats.refused_identity);
+		return rc ? rc
+		          : ros2_err_named(err, ROS2_UNAUTHENTICATED,
+		                           "a client certificate is required");
+	}
+	in->route = find_route(s, a->details.method);
+	if (!in->route) {
+		rpc_server_count(s, &s->stats.refused_unknown_method);
+		return ros2_err_named(err, ROS2_UNSUPPORTED, "no method %.*s is served here",
+		                      (int)MIN(GRPC_SLICE_LENGTH(a->details.method), 128),
+		                      (const char *)GRPC_SLICE_START_PTR(a->details.method));
+	}
+	rc = check_version(s, a, in->route, err);
+	if (rc)
+		return rc;
+	unary = in->route->row.method->kind == RPC_UNARY;
+	pthread_mutex_lock(&s->lock);
+	what = "the server is stopping";
+	rc = s->shutdown_begun
+	             ? -ENOTCONN
+	             : rpc_quota_take(unary ? &s->call_quota : &s->stream_quota, &in->peer, &what);
+	if (rc == -EBUSY)
+		s->stats.refused_limit++;
+	else if (!rc)
+		++*(unary ? &s->stats.calls_total : &s->stats.streams_total);
+	pthread_mutex_unlock(&s->lock);
+	return rc ? ros2_err_set(err, rc, "%s", what) : 0;
+}
+
+static void accept_next(struct rpc_server *s, struct accept_slot *a);
+
+static void accepted(struct rpc_tag *t, bool ok)
+{
+	struct accept_slot *a = container_of(t, struct accept_slot, tag), now = *a;
+	struct rpc_incoming in = {.grpc = a->call};
+	struct ros2_err err = ROS2_ERR_INIT;
+	struct rpc_server *s = a->s;
+
+	if (!ok) {
+		grpc_call_details_destroy(&a->details);
+		grpc_metadata_array_destroy(&a->md);
+		free(a);
+		rpc_server_grpc_returned(s);
+		return;
+	}
+	/* Re-armed before anything else, so that core never has calls without a taker. */
+	accept_next(s, a);
+	in.deadline_ns = rpc_deadline_ns(now.details.deadline);
+	if (admit(s, &now, &in, &err))
+		rpc_server_refuse(s, now.call, err.status, err.msg);
+	else if (in.route->row.method->kind == RPC_UNARY)
+		rpc_call_begin(s, &in);
+	else
+		rpc_stream_begin(s, &in);
+	grpc_call_details_destroy(&now.details);
+	grpc_metadata_array_destroy(&now.md);
+}
+
+static void accept_next(struct rpc_server *s, struct accept_slot *a)
+{
+	grpc_call_error e;
+
+	a->tag.fn = accepted;
+	a->s = s;
+	a->call = NULL;
+	grpc_call_details_init(&a->details);
+	grpc_metadata_array_init(&a->md);
+	e = grpc_server_request_call(s->grpc, &a->call, &a->details, &a->md, s->poller.cq,
+	                             s->poller.cq, &a->tag);
+	if (e != GRPC_CALL_OK)
+		log_error("grpc_server_request_call: %s", grpc_call_error_to_string(e));
+}
+
+static void tick(void *arg)
+{
+	struct rpc_server *s = arg;
+	uint64_t now = clock_boottime_ns();
+
+	pthread_mutex_lock(&s->lock);
+	rpc_call_sweep(s, now);
+	rpc_stream_sweep(s, now);
+	pthread_mutex_unlock(&s->lock);
+}
+
+/* ---- making one ---- */
+
+static size_t or_default(size_t v, size_t d)
+{
+	return v ? v : d;
+}
+
+static void set_limits(struct rpc_server *s, const struct rpc_limits *l)
+{
+	struct rpc_limits *r = &s->lim;
+
+	*r = *l;
+	r->max_connections = or_default(l->max_connections, 1024);
+	r->max_connections_per_source = or_default(l->max_connections_per_source, 256);
+	r->max_calls = or_default(l->max_calls, 1024);
+	r->max_calls_per_peer = or_default(l->max_calls_per_peer, MAX(r->max_calls / 4, 1));
+	r->max_streams = or_default(l->max_streams, 1024);
+	r->max_streams_per_peer = or_default(l->max_streams_per_peer, MAX(r->max_streams / 4, 1));
+	r->max_message_bytes = or_default(l->max_message_bytes, (size_t)4 << 20);
+	r->stream_queue_max = or_default(l->stream_queue_max, 256);
+	r->stream_queue_bytes = or_default(l->stream_queue_bytes, 4 * r->max_message_bytes);
+	r->call_deadline_ms = (uint32_t)or_default(l->call_deadline_ms, 30000);
+	r->request_deadline_ms = (uint32_t)or_default(l->request_deadline_ms, 10000);
+	s->call_quota.max_total = r->max_calls;
+	s->call_quota.max_per_peer = r->max_calls_per_peer;
+	s->stream_quota.max_total = r->max_streams;
+	s->stream_quota.max_per_peer = r->max_streams_per_peer;
+}
+
+static int check_opts(const struct rpc_server_opts *o, struct ros2_err *err)
+{
+	if (!o->name || !o->loop || !o->listen || !o->cert_path || !o->key_path)
+		return ros2_err_set(err, -EINVAL,
+		                    "a server needs name, loop, listen, cert_path and key_path");
+	if (strlen(o->listen) >= sizeof(((struct rpc_server *)0)->listen))
+		return ros2_err_set(err, -EINVAL, "%s: address too long", o->listen);
+	if (o->limits.max_message_bytes > INT32_MAX / 2)
+		return ros2_err_set(err, -EINVAL, "max_message_bytes above 1 GiB");
+	return 0;
+}
+
+int rpc_server_new(const struct rpc_server_opts *o, struct rpc_server **ret, struct ros2_err *err)
+{
+	struct rpc_server *s;
+	int rc = check_opts(o, err);
+
+	if (rc)
+		return rc;
+	s = calloc(1, sizeof(*s));
+	if (!s)
+		return ros2_err_set(err, -ENOMEM, "no memory");
+	atomic_init(&s->refs, 1);
+	pthread_mutex_init(&s->lock, NULL);
+	pthread_cond_init(&s->idle, NULL);
+	list_init(&s->calls);
+	list_init(&s->streams);
+	list_init(&s->health);
+	snprintf(s->name, sizeof(s->name), "%s", o->name);
+	snprintf(s->listen, sizeof(s->listen), "%s", o->listen);
+	s->loop = o->loop;
+	s->wants_client_cert = o->client_ca_path;
+	set_limits(s, &o->limits);
+	s->peers = rpc_peer_cache_new();
+	s->conns = rpc_conns_new(s->lim.max_connections, s->lim.max_connections_per_source);
+	if (!s->peers || !s->conns)
+		rc = ros2_err_set(err, -ENOMEM, "no memory");
+	if (!rc)
+		rc = rpc_tls_server_new(o->cert_path, o->key_path, o->client_ca_path,
+		                        o->chain_append_path, &s->tls, err);
+	if (!rc)
+		rc = rpc_health_add(s, err);
+	if (rc) {
+		ros2_err_prefix(err, "listener %s", o->name);
+		rpc_server_unref(s);
+		return rc;
+	}
+	*ret = s;
+	return 0;
+}
+
+static int check_row(const struct rpc_service *svc, const struct rpc_handler *row,
+                     struct ros2_err *err)
+{
+	bool known = false;
+
+	for (size_t i = 0; i < svc->n_methods; i++)
+		known |= svc->methods[i] == row->method;
+	if (!known)
+		return ros2_err_set(err, -EINVAL, "%s: a row's method is not of this service",
+		                    svc->name);
+	if (row->method->kind == RPC_UNARY ? !row->unary || row->stream
+	                                   : !row->stream || row->unary)
+		return ros2_err_set(err, -EINVAL, "%s is %s: its row has the wrong callback",
+		                    row->method->name, rpc_kind_to_str(row->method->kind));
+	return 0;
+}
+
+int rpc_server_add(struct rpc_server *s, const struct rpc_service *svc,
+                   const struct rpc_handler *rows, size_t n_rows, struct ros2_err *err)
+{
+	struct rpc_route *routes;
+	int rc = s->grpc ? ros2_err_set(err, -EINVAL, "the server has started") : 0;
+
+	for (size_t i = 0; i < n_rows && !rc; i++)
+		rc = check_row(svc, &rows[i], err);
+	if (rc)
+		return rc;
+	routes = realloc(s->routes, (s->n_routes + n_rows) * sizeof(*routes));
+	if (!routes)
+		return ros2_err_set(err, -ENOMEM, "no memory");
+	s->routes = routes;
+	for (size_t i = 0; i < n_rows; i++)
+		routes[s->n_routes + i] = (struct rpc_route){.svc = svc, .row = rows[i]};
+	s->n_routes += n_rows;
+	qsort(routes, s->n_routes, sizeof(*routes), route_cmp);
+	for (size_t i = 1; i < s->n_routes; i++)
+		if (!route_cmp(&routes[i - 1], &routes[i]))
+			return ros2_err_set(err, -EINVAL, "%s has two rows",
+			                    routes[i].row.method->name);
+	return rpc_health_entry_add(s, svc->name) ? ros2_err_set(err, -ENOMEM, "no memory") : 0;
+}
+
+uint16_t rpc_server_port(const struct rpc_server *s)
+{
+	return s->port;
+}
+
+static grpc_server *make_server(struct rpc_server *s)
+{
+	const struct rpc_limits *l = &s->lim;
+	grpc_arg args[] = {
+		rpc_conns_arg(s->conns),
+		/* With probes on, stalled readers grew their peers without bound. */
+		rpc_int_arg(GRPC_ARG_HTTP2_BDP_PROBE, 0),
+		/* Two servers on one port would silently share its connections. */
+		rpc_int_arg(GRPC_ARG_ALLOW_REUSEPORT, 0),
+		/* Our limits answer; gRPC's would let calls wait. */
+		rpc_int_arg(GRPC_ARG_MAX_CONCURRENT_STREAMS,
+	                    (int)MIN(l->max_calls + l->max_streams + 64, (size_t)100000)),
+		/* Twice, so that a message somewhat too long gets our answer, not gRPC's. */
+		rpc_int_arg(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, (int)(2 * l->max_message_bytes)),
+		rpc_int_arg(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0),
+		rpc_int_arg(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, 10000),
+		rpc_int_arg(GRPC_ARG_KEEPALIVE_TIME_MS, 30000),
+		rpc_int_arg(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10000),
+		rpc_int_arg(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1),
+		/* Clients may ping each second; the default calls that too many and hangs up. */
+		rpc_int_arg(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 500),
+		rpc_int_arg(GRPC_ARG_ENABLE_CHANNELZ, 0),
+	};
+	grpc_channel_args all = {ARRAY_SIZE(args), args};
+
+	return grpc_server_create(&all, NULL);
+}
+
+int rpc_server_start(struct rpc_server *s, struct ros2_err *err)
+{
+	grpc_server_credentials *creds;
+	struct accept_slot *a;
+	int port, rc;
+
+	if (s->grpc)
+		return ros2_err_set(err, -EINVAL, "the server has started");
+	rpc_grpc_init();
+	s->grpc = make_server(s);
+	s->poller.cq = grpc_completion_queue_create_for_next(NULL);
+	grpc_server_register_completion_queue(s->grpc, s->poller.cq, NULL);
+	creds = rpc_tls_server_creds(s->tls);
+	port = grpc_server_add_http2_port(s->grpc, s->listen, creds);
+	grpc_server_credentials_release(creds);
+	if (port <= 0)
+		return rpc_listen_error(s->listen, err);
+	s->port = (uint16_t)port;
+	grpc_server_start(s->grpc);
+	rc = rpc_poller_start(&s->poller, s->name, TICK_MS, tick, s);
+	if (rc)
+		return ros2_err_set(err, rc, "cannot start a thread");
+	for (int i = 0; i < ACCEPT_SLOTS; i++) {
+		a = calloc(1, sizeof(*a));
+		if (!a)
+			return ros2_err_set(err, -ENOMEM, "no memory");
+		rpc_server_grpc_taken(s);
+		accept_next(s, a);
+	}
+	return 0;
+}
+
+/* ---- stopping ---- */
+
+static void shut_down(struct rpc_tag *t, bool ok)
+{
+	struct rpc_server *s = container_of(t, struct rpc_server, shutdown_tag);
+
+	pthread_mutex_lock(&s->lock);
+	s->shutdown_done = true;
+	pthread_cond_broadcast(&s->idle);
+	check_stopped(s);
+	pthread_mutex_unlock(&s->lock);
+}
+
+static void begin_shutdown(struct rpc_server *s)
+{
+	bool first;
+
+	pthread_mutex_lock(&s->lock);
+	first = !s->shutdown_begun;
+	s->shutdown_begun = true;
+	pthread_mutex_unlock(&s->lock);
+	if (!first)
+		return;
+	s->shutdown_tag.fn = shut_down;
+	grpc_server_shutdown_and_notify(s->grpc, s->poller.cq, &s->shutdown_tag);
+}
+
+static void grace_over(void *arg)
+{
+	struct rpc_server *s = arg;
+
+	grpc_server_cancel_all_calls(s->grpc);
+}
+
+void rpc_server_stop(struct rpc_server *s, uint32_t grace_ms, loop_fn on_stopped, void *arg)
+{
+	loop_assert_owner(s->loop);
+	if (s->stopping || !s->poller.running)
+		return;
+	s->stopping = true;
+	s->on_stopped = on_stopped;
+	s->on_stopped_arg = arg;
+	begin_shutdown(s);
+	loop_timer_in_ms(s->loop, &s->grace, grace_ms, grace_over, s);
+}
+
+static void tear_down(struct rpc_server *s)
+{
+	if (s->poller.running) {
+		begin_shutdown(s);
+		grpc_server_cancel_all_calls(s->grpc);
+		pthread_mutex_lock(&s->lock);
+		while (!s->shutdown_done || s->live_grpc)
+			pthread_cond_wait(&s->idle, &s->lock);
+		pthread_mutex_unlock(&s->lock);
+		rpc_poller_stop(&s->poller);
+		grpc_server_destroy(s->grpc);
+	} else {
+		/* Never served: the queue must still see the shutdown. */
+		s->shutdown_begun = true;
+		grpc_server_shutdown_and_notify(s->grpc, s->poller.cq, NULL);
+		grpc_completion_queue_next(s->poller.cq, gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
+		grpc_server_destroy(s->grpc);
+		rpc_poller_stop(&s->poller);
+	}
+	s->grpc = NULL;
+	rpc_grpc_shutdown();
+}
+
+void rpc_server_free(struct rpc_server *s)
+{
+	if (!s)
+		return;
+	s->gone = true;
+	loop_timer_stop(&s->grace);
+	if (s->grpc)
+		tear_down(s);
+	rpc_call_abandon_all(s);
+	rpc_stream_abandon_all(&s->streams, &s->lock);
+	rpc_server_unref(s);
+}
+
+void rpc_server_stats(const struct rpc_server *cs, struct rpc_server_stats *ret)
+{
+	struct rpc_server *s = (struct rpc_server *)cs;
+
+	pthread_mutex_lock(&s->lock);
+	*ret = s->stats;
+	ret->calls_now = s->call_quota.total;
+	ret->streams_now = s->stream_quota.total;
+	pthread_mutex_unlock(&s->lock);
+	rpc_conns_stats(s->conns, &ret->connections_now, &ret->refused_connections);
+}

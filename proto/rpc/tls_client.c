@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Client side of TLS. The chain is checked by gRPC against a bundle whose file it watches; who the
+ * server is, by its one URI SAN, is checked here. Host names play no part. A client that only knows
+ * the hash of the CA (a join token) takes the CA from the chain the server sends and believes it
+ * only if the hash is right.
+ */
+#define LOG_COMPONENT "rpc"
+#include "common/crypto.h"
+#include "common/fsx.h"
+#include "common/log.h"
+#include "common/pki.h"
+#include "proto/rpc/rpc_priv.h"
+#include <errno.h>
+#include <grpc/support/string_util.h>
+#include <stdio.h>
+#include <string.h>
+
+#define WATCH_INTERVAL_S 1
+
+static int check_name(const struct rpc_tls_client *t, const char *pem, struct ros2_err *err)
+{
+	struct pki_cert_info info;
+	size_t n = strlen(t->server_id);
+	int rc;
+
+	if (!pem)
+		return ros2_err_named(err, ROS2_UNAUTHENTICATED, "the server sent no certificate");
+	rc = pki_cert_info(pem, strlen(pem), &info, err);
+	if (rc)
+		return rc;
+	if (t->server_id_is_prefix ? !strncmp(info.uri, t->server_id, n) && info.uri[n]
+	                           : !strcmp(info.uri, t->server_id))
+		return 0;
+	return ros2_err_named(err, ROS2_UNAUTHENTICATED, "expected the server %s%s, found %s",
+	                      t->server_id, t->server_id_is_prefix ? "*" : "",
+	                      info.uri[0] ? info.uri : "one without a SPIFFE ID");
+}
+
+/* The chain is leaf, then the rest; the rest must be the CA. */
+static int check_pin(const struct rpc_tls_client *t, const char *chain, struct ros2_err *err)
+{
+	static const char end[] = "-----END CERTIFICATE-----";
+	const char *rest = chain ? strstr(chain, end) : NULL;
+	uint8_t hash[32];
+	int rc;
+
+	if (!rest || !strstr(rest + 1, end))
+		return ros2_err_named(err, ROS2_UNAUTHENTICATED,
+		                      "the server did not send the certificate of its CA");
+	rest += sizeof(end) - 1;
+	rc = pki_bundle_hash(rest, strlen(rest), hash, err);
+	if (rc)
+		return rc;
+	if (!crypto_equal(hash, t->ca_sha256, sizeof(hash)))
+		return ros2_err_named(err, ROS2_WRONG_DOMAIN,
+		                      "the server's CA is not the one whose hash is known");
+	return pki_verify(chain, (size_t)(rest - chain), rest, strlen(rest), err);
+}
+
+static int verify(void *arg, grpc_tls_custom_verification_check_request *req,
+                  grpc_tls_on_custom_verification_check_done_cb done, void *done_arg,
+                  grpc_status_code *status, char **details)
+{
+	struct rpc_tls_client *t = arg;
+	struct ros2_err err = ROS2_ERR_INIT;
+	int rc = check_name(t, req->peer_info.peer_cert, &err);
+
+	if (!rc && t->pinned)
+		rc = check_pin(t, req->peer_info.peer_cert_full_chain, &err);
+	*status = rc ? GRPC_STATUS_UNAUTHENTICATED : GRPC_STATUS_OK;
+	*details = rc ? gpr_strdup(err.msg) : NULL;
+	pthread_mutex_lock(&t->lock);
+	t->last = err;
+	pthread_mutex_unlock(&t->lock);
+	return 1;
+}
+
+static void verify_cancel(void *arg, grpc_tls_custom_verification_check_request *req)
+{
+}
+
+void rpc_tls_client_unref(struct rpc_tls_client *t)
+{
+	if (!t || atomic_fetch_sub(&t->refs, 1) != 1)
+		return;
+	pthread_mutex_destroy(&t->lock);
+	free(t);
+}
+
+static void verify_destruct(void *arg)
+{
+	rpc_tls_client_unref(arg);
+}
+
+void rpc_tls_client_explain(struct rpc_tls_client *t, struct ros2_err *err)
+{
+	struct ros2_err last;
+
+	if (err->status != ROS2_UNAVAILABLE)
+		return;
+	pthread_mutex_lock(&t->lock);
+	last = t->last;
+	pthread_mutex_unlock(&t->lock);
+	if (last.code)
+		*err = last;
+}
+
+/* Missing and mismatched files are told at once, not as a failed handshake later. */
+static int check_files(const struct rpc_channel_opts *o, struct ros2_err *err)
+{
+	char *ca = NULL, *cert = NULL, *key = NULL;
+	size_t ca_len, cert_len, key_len;
+	uint8_t hash[32];
+	int rc = 0;
+
+	if (o->ca_path) {
+		rc = fsx_read_file(o->ca_path, PKI_PEM_MAX, (void **)&ca, &ca_len, err);
+		if (!rc && (rc = pki_bundle_hash(ca, ca_len, hash, err)))
+			ros2_err_prefix(err, "%s", o->ca_path);
+	}
+	if (!rc && o->cert_path) {
+		rc = fsx_read_file(o->cert_path, PKI_PEM_MAX, (void **)&cert, &cert_len, err);
+		if (!rc)
+			rc = fsx_read_file(o->key_path, PKI_PEM_MAX, (void **)&key, &key_len, err);
+		if (!rc && (rc = pki_key_matches(cert, cert_len, key, key_len, err)))
+			ros2_err_prefix(err, "%s and %s", o->cert_path, o->key_path);
+	}
+	free(ca);
+	free(cert);
+	if (key)
+		crypto_wipe(key, key_len);
+	free(key);
+	return rc;
+}
+
+static grpc_channel_credentials *make_creds(struct rpc_tls_client *t,
+                                            const struct rpc_channel_opts *o)
+{
+	grpc_tls_credentials_options *opts = grpc_tls_credentials_options_create();
+	grpc_tls_certificate_verifier *v;
+	grpc_tls_certificate_provider *p;
+
+	if (o->ca_path || o->cert_path) {
+		p = grpc_tls_certificate_provider_file_watcher_create(o->key_path, o->cert_path,
+		                                                      o->ca_path, WATCH_INTERVAL_S);
+		grpc_tls_credentials_options_set_certificate_provider(opts, p);
+		grpc_tls_certificate_provider_release(p);
+	}
+	if (o->ca_path)
+		grpc_tls_credentials_options_watch_root_certs(opts);
+	else
+		grpc_tls_credentials_options_set_verify_server_cert(opts, 0);
+	if (o->cert_path)
+		grpc_tls_credentials_options_watch_identity_key_cert_pairs(opts);
+	grpc_tls_credentials_options_set_check_call_host(opts, 0);
+	t->ext = (grpc_tls_certificate_verifier_external){.user_data = t,
+	                                                  .verify = verify,
+	                                                  .cancel = verify_cancel,
+	                                                  .destruct = verify_destruct};
+	atomic_fetch_add(&t->refs, 1);
+	v = grpc_tls_certificate_verifier_external_create(&t->ext);
+	grpc_tls_credentials_options_set_certificate_verifier(opts, v);
+	grpc_tls_certificate_verifier_release(v);
+	return grpc_tls_credentials_create(opts);
+}
+
+int rpc_tls_client_new(const struct rpc_channel_opts *o, struct rpc_tls_client **ret,
+                       grpc_channel_credentials **ret_creds, struct ros2_err *err)
+{
+	struct rpc_tls_client *t;
+	int rc;
+
+	if (!o->ca_path == !o->ca_sha256 || !o->cert_path != !o->key_path || !o->server_id ||
+	    !*o->server_id || strlen(o->server_id) > ROS2_SPIFFE_MAX)
+		return ros2_err_set(err, -EINVAL,
+		                    "a channel needs ca_path or ca_sha256, server_id, and both or "
+		                    "none of cert_path and key_path");
+	if (o->server_id_is_prefix && o->server_id[strlen(o->server_id) - 1] != '/')
+		return ros2_err_set(err, -EINVAL, "a prefix of server IDs ends in '/'");
+	rc = check_files(o, err);
+	if (rc)
+		return rc;
+	t = calloc(1, sizeof(*t));
+	if (!t)
+		return ros2_err_set(err, -ENOMEM, "no memory");
+	pthread_mutex_init(&t->lock, NULL);
+	atomic_init(&t->refs, 1);
+	snprintf(t->server_id, sizeof(t->server_id), "%s", o->server_id);
+	t->server_id_is_prefix = o->server_id_is_prefix;
+	t->pinned = o->ca_sha256;
+	if (o->ca_sha256)
+		memcpy(t->ca_sha256, o->ca_sha256, sizeof(t->ca_sha256));
+	*ret_creds = make_creds(t, o);
+	*ret = t;
+	return 0;
+}

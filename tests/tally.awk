@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+# Adds up the TAP of every ctest entry. Reads first ctest's console lines (how each entry ended), then its log (what each
+# printed). Writes DIR/failed.txt (names and output of what failed) and DIR/skipped.txt, and prints "PASSED FAILED SKIPPED".
+#
+# An entry that ended badly without a failing line of its own (a crash, a timeout, a leak report) is one failure more;
+# so is one that ended well but printed fewer lines than it planned, or none. cmocka 1.1.5 prints a skipped test as
+# `not ok N # SKIP name`, so a SKIP is looked for first.
+
+# "  3/10 Test  #3: common_ids ......   Passed    0.01 sec"
+FILENAME == CONSOLE {
+	if (match($0, /Test +#[0-9]+: [^ ]+ /)) {
+		name = substr($0, RSTART, RLENGTH)
+		sub(/Test +#[0-9]+: /, "", name)
+		sub(/ +$/, "", name)
+		rest = substr($0, RSTART + RLENGTH)
+		sub(/^\.+/, "", rest)
+		ended[name] = rest
+		order[++entries] = name
+	}
+	next
+}
+
+/^[0-9]+\/[0-9]+ Test: / { entry = $3; printing = 0; next }
+/^Output:$/ && !printing { getline; printing = 1; next }
+/^<end of output>$/ { printing = 0; next }
+!printing { next }
+{ output[entry] = output[entry] "    " $0 "\n" }
+/^1\.\.[0-9]+/ { plan = $0; sub(/^1\.\./, "", plan); planned[entry] += plan + 0; next }
+/^(not )?ok( |$)/ {
+	lines[entry]++
+	if ($0 ~ /# *[Ss][Kk][Ii][Pp]/) {
+		skipped++
+		skips[entry]++
+		print entry ": " $0 >SKIPPED
+	} else if ($0 ~ /^ok/) {
+		passed++
+	} else {
+		failed++
+		fails[entry]++
+	}
+}
+
+function complain(name, why) {
+	printf "--- %s: %s\n%s", name, why, output[name] >FAILED
+}
+
+END {
+	for (i = 1; i <= entries; i++) {
+		name = order[i]
+		how = ended[name]
+		good = how ~ /Passed/
+		if (how ~ /Skipped/) {
+			if (!skips[name]) {
+				skipped++
+				print name ": " (output[name] ? output[name] : "no reason given") >SKIPPED
+			}
+		} else if (fails[name]) {
+			complain(name, fails[name] " failed")
+		} else if (!good) {
+			failed++
+			complain(name, "ended badly: " how)
+		} else if (!lines[name] && NO_TAP_PASSES) {
+			passed++
+		} else if (!lines[name]) {
+			failed++
+			complain(name, "printed no result")
+		} else if (lines[name] < planned[name]) {
+			failed++
+			complain(name, "planned " planned[name] " results, printed " lines[name])
+		}
+	}
+	print passed + 0, failed + 0, skipped + 0
+}

@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `ros2ctl get` and `ros2ctl describe`: what there is, and everything about one object. */
+#include "common/ids.h"
+#include "common/util.h"
+#include "proto/ros2/v1/admin.rpc.h"
+#include "tools/ctl/ctl.h"
+#include <stdio.h>
+#include <string.h>
+
+enum { OPT_TENANT, OPT_AGENT, OPT_ALL };
+static const struct ctl_opt get_opts[] = {
+	{"tenant", 't', "NAME", "only of this tenant"},
+	{"agent", 'a', "NAME", "only at this agent"},
+	{"all", 'A', NULL, "ended grants too"},
+	{0},
+};
+
+static const struct ctl_column tenant_columns[] = {
+	{"NAME", "name", CTL_TEXT},
+	{"VERSION", "version", CTL_NUMBER},
+	{"REVOKED", "tenant.revoked", CTL_YESNO},
+	{"AGENTS", "tenant.agents", CTL_TEXT},
+	{"GRANTS", "tenant.grants", CTL_NUMBER},
+	{"SESSIONS", "tenant.sessions", CTL_NUMBER},
+	{"REVOKE-BOUND", "tenant.contactLimitMs", CTL_MS},
+	{"AGE", "createdUnixNs", CTL_AGE_UNIX_NS},
+	{0},
+};
+static const struct ctl_column engine_columns[] = {
+	{"NAME", "name", CTL_TEXT},
+	{"VERSION", "version", CTL_NUMBER},
+	{"UID", "uid", CTL_SHORT_ID},
+	{"AGE", "createdUnixNs", CTL_AGE_UNIX_NS},
+	{0},
+};
+static const struct ctl_column agent_columns[] = {
+	{"NAME", "name", CTL_TEXT},
+	{"ENROLLED", "agent.enrolled", CTL_YESNO},
+	{"CONNECTED", "agent.connected", CTL_YESNO},
+	{"ISOLATED", "agent.isolated", CTL_YESNO},
+	{"TENANTS", "agent.tenants", CTL_NUMBER},
+	{"SESSIONS", "agent.sessions", CTL_NUMBER},
+	{"LEASES", "agent.leases", CTL_NUMBER},
+	{"ADDRESS", "agent.address", CTL_TEXT},
+	{"LAST-BEAT", "agent.lastBeatUnixNs", CTL_AGE_UNIX_NS},
+	{0},
+};
+static const struct ctl_column grant_columns[] = {
+	{"GRANT", "grantUid", CTL_TEXT},      {"TENANT", "tenant", CTL_TEXT},
+	{"AGENT", "agent", CTL_TEXT},         {"STATE", "state", CTL_TEXT},
+	{"KEYS", "maxKeys", CTL_NUMBER},      {"BYTES", "maxBytes", CTL_BYTES},
+	{"ACCESS", "access", CTL_TEXT},       {"EXPIRES", "expiresUnixNs", CTL_TIME_UNIX_NS},
+	{"PRINCIPAL", "principal", CTL_TEXT}, {0},
+};
+static const struct ctl_column session_columns[] = {
+	{"SESSION", "sessionUid", CTL_TEXT},
+	{"TENANT", "tenant", CTL_TEXT},
+	{"AGENT", "agent", CTL_TEXT},
+	{"TRANSPORT", "transport", CTL_TEXT},
+	{"REGIONS", "regions", CTL_NUMBER},
+	{"HANDLES", "handles", CTL_NUMBER},
+	{"READ", "readBytes", CTL_BYTES},
+	{"WRITTEN", "writeBytes", CTL_BYTES},
+	{"VIOLATIONS", "violations", CTL_NUMBER},
+	{"AGE", "openedUnixNs", CTL_AGE_UNIX_NS},
+	{0},
+};
+static const struct ctl_column lease_columns[] = {
+	{"LEASE", "leaseId", CTL_NUMBER},
+	{"TENANT", "tenant", CTL_TEXT},
+	{"AGENT", "agent", CTL_TEXT},
+	{"LENGTH", "length", CTL_BYTES},
+	{"ACCESS", "access", CTL_TEXT},
+	{"STATE", "state", CTL_TEXT},
+	{"EXPIRES-IN", "expiresInMs", CTL_MS},
+	{"GRANT", "grantUid", CTL_SHORT_ID},
+	{0},
+};
+
+static const struct noun {
+	const char *list_kind; /* of the JSON document */
+	const char *field;     /* of ListReply, as JSON */
+	const char *id;        /* of an item, for -o name */
+	const struct ctl_column *columns;
+} nouns[] = {
+	[ROS2__V1__OBJECT_KIND__OBJECT_KIND_TENANT] = {"TenantList", "objects", "name",
+                                                       tenant_columns},
+	[ROS2__V1__OBJECT_KIND__OBJECT_KIND_ENGINE] = {"EngineList", "objects", "name",
+                                                       engine_columns},
+	[ROS2__V1__OBJECT_KIND__OBJECT_KIND_AGENT] = {"AgentList", "objects", "name",
+                                                      agent_columns},
+	[ROS2__V1__OBJECT_KIND__OBJECT_KIND_GRANT] = {"GrantList", "grants", "grantUid",
+                                                      grant_columns},
+	[ROS2__V1__OBJECT_KIND__OBJECT_KIND_SESSION] = {"SessionList", "sessions", "sessionUid",
+                                                        session_columns},
+	[ROS2__V1__OBJECT_KIND__OBJECT_KIND_LEASE] = {"LeaseList", "leases", "leaseId",
+                                                      lease_columns},
+};
+
+static void warn_unreachable(const Ros2__V1__ListReply *reply)
+{
+	for (size_t i = 0; i < reply->n_unreachable_agents; i++)
+		fprintf(stderr,
+		        "ros2ctl: agent %s was not reached: what it holds is not in this list\n",
+		        reply->unreachable_agents[i]);
+}
+
+/* All pages into one array. */
+static int list_all(struct ctl *c, Ros2__V1__ListRequest *req, const char *field, json_t *items)
+{
+	AUTO_FREE char *after = NULL;
+
+	for (;;) {
+		ProtobufCMessage *msg = NULL;
+		json_t *page;
+		int r = ctl_call(c, &ros2_v1_admin_list, &req->base, &msg);
+
+		if (r != CTL_OK)
+			return r;
+		const Ros2__V1__ListReply *reply = ros2_v1_admin_list_out(msg);
+		page = ctl_json(msg, true);
+		json_array_extend(items, json_object_get(page, field));
+		json_decref(page);
+		warn_unreachable(reply);
+		free(after);
+		after = strdup(reply->next);
+		protobuf_c_message_free_unpacked(msg, NULL);
+		if (!after || !*after)
+			return CTL_OK;
+		req->after = after;
+	}
+}
+
+static void keep_only(json_t *items, const char *id, const char *name)
+{
+	for (size_t i = json_array_size(items); i > 0; i--) {
+		const char *s =
+			json_string_value(json_object_get(json_array_get(items, i - 1), id));
+
+		if (!s || strcmp(s, name))
+			json_array_remove(items, i - 1);
+	}
+}
+
+static void print_names(const char *kind, const char *id, const json_t *items)
+{
+	json_t *item;
+	size_t i;
+
+	json_array_foreach((json_t *)items, i, item)
+	{
+		const json_t *v = json_object_get(item, id);
+
+		if (json_is_string(v))
+			printf("%s/%s\n", kind, json_string_value(v));
+		else
+			printf("%s/%lld\n", kind, (long long)json_integer_value(v));
+	}
+}
+
+static int run_get(struct ctl *c, const struct ctl_args *a)
+{
+	Ros2__V1__ListRequest req = ROS2__V1__LIST_REQUEST__INIT;
+	int kind = ctl_kind(a->pos[0]), r;
+	json_t *items;
+
+	if (!kind)
+		return ctl_fail(CTL_USAGE,
+		                "get: expected tenants, engines, agents, grants, sessions or "
+		                "leases, found '%s'",
+		                a->pos[0]);
+	const struct noun *n = &nouns[kind];
+	items = json_array();
+	req.kind = (Ros2__V1__ObjectKind)kind;
+	req.tenant = (char *)(a->value[OPT_TENANT] ? a->value[OPT_TENANT] : "");
+	req.agent = (char *)(a->value[OPT_AGENT] ? a->value[OPT_AGENT] : "");
+	req.all = a->value[OPT_ALL] != NULL;
+	r = list_all(c, &req, n->field, items);
+	if (r == CTL_OK && a->n_pos == 2) {
+		keep_only(items, n->id, a->pos[1]);
+		if (!json_array_size(items))
+			r = ctl_fail(CTL_FAILED, "NOT_FOUND: no %s '%s'", ctl_kind_to_str(kind),
+			             a->pos[1]);
+	}
+	if (r == CTL_OK && c->output == CTL_TABLE)
+		ctl_print_table(n->columns, items);
+	else if (r == CTL_OK && c->output == CTL_NAME)
+		print_names(ctl_kind_to_str(kind), n->id, items);
+	else if (r == CTL_OK)
+		ctl_print_doc(c, ctl_json_list(n->list_kind, json_incref(items)));
+	json_decref(items);
+	return r;
+}
+
+const struct ctl_cmd ctl_cmd_get = {
+	.path = "get",
+	.args = "KINDS [NAME]",
+	.summary = "list tenants, engines, agents, grants, sessions or leases",
+	.help = "Sessions and leases live at the agents and are asked for there; an agent that "
+                "does not answer is named.\n"
+		"REVOKE-BOUND is the worst time until a revocation holds at an agent that cannot "
+                "be reached.\n\n"
+		"  ros2ctl get tenants\n"
+		"  ros2ctl get grants --tenant alpha -o json\n"
+		"  ros2ctl get agents dpu-0 -o yaml",
+	.min_pos = 1,
+	.max_pos = 2,
+	.opts = get_opts,
+	.run = run_get,
+};
+
+/* ---- describe ---- */
+static const struct ctl_column rollout_columns[] = {
+	{"AGENT", "agent", CTL_TEXT},
+	{"SENT", "sentVersion", CTL_NUMBER},
+	{"RECEIVED", "receivedVersion", CTL_NUMBER},
+	{"APPLIED", "appliedVersion", CTL_NUMBER},
+	{"FAILED", "failedReason", CTL_TEXT},
+	{0},
+};
+static const struct ctl_column condition_columns[] = {
+	{"CONDITION", "name", CTL_TEXT},
+	{"STATUS", "status", CTL_YESNO},
+	{"REASON", "reason", CTL_TEXT},
+	{0},
+};
+
+static void section(const char *title, const struct ctl_column *columns, const json_t *items)
+{
+	if (!json_array_size(items))
+		return;
+	printf("\n%s:\n", title);
+	ctl_print_table(columns, items);
+}
+
+static void describe_text(int kind, const json_t *doc)
+{
+	json_t *object = json_deep_copy(json_object_get(doc, "object")), *one = json_array();
+	const char *yaml = json_string_value(json_object_get(object, "yaml"));
+
+	if (json_is_object(object))
+		json_array_append(one, object);
+	else
+		json_array_append(one, json_object_get(doc, "grant"));
+	ctl_print_table(nouns[kind].columns, one);
+	section("Rollout", rollout_columns, json_object_get(object, "rollout"));
+	section("Conditions", condition_columns, json_object_get(object, "conditions"));
+	section("Grants", grant_columns, json_object_get(doc, "grants"));
+	section("Sessions", session_columns, json_object_get(doc, "sessions"));
+	if (yaml && *yaml)
+		printf("\nDocument:\n%s", yaml);
+	json_decref(object);
+	json_decref(one);
+}
+
+static int run_describe(struct ctl *c, const struct ctl_args *a)
+{
+	Ros2__V1__GetRequest req = ROS2__V1__GET_REQUEST__INIT;
+	Ros2__V1__ObjectRef ref = ROS2__V1__OBJECT_REF__INIT;
+	ProtobufCMessage *msg = NULL;
+	const char *name;
+	json_t *doc;
+	int kind, r = ctl_ref(a, &kind, &name);
+
+	if (r != CTL_OK)
+		return r;
+	ref.kind = (Ros2__V1__ObjectKind)kind;
+	ref.name = (char *)name;
+	req.ref = &ref;
+	r = ctl_call(c, &ros2_v1_admin_get, &req.base, &msg);
+	if (r != CTL_OK)
+		return r;
+	doc = ctl_json(msg, c->output != CTL_TABLE);
+	protobuf_c_message_free_unpacked(msg, NULL);
+	if (c->output == CTL_TABLE) {
+		describe_text(kind, doc);
+		json_decref(doc);
+	} else if (c->output == CTL_NAME) {
+		printf("%s/%s\n", ctl_kind_to_str(kind), name);
+		json_decref(doc);
+	} else {
+		ctl_print_doc(c, ctl_json_kind("Description", doc));
+	}
+	return CTL_OK;
+}
+
+static const struct ctl_opt no_opts[] = {{0}};
+const struct ctl_cmd ctl_cmd_describe = {
+	.path = "describe",
+	.args = "KIND/NAME",
+	.summary = "everything about one tenant, engine, agent or grant",
+	.help = "Shows how far each version of the object has come at each agent (sent, received, "
+                "applied, failed), its\n"
+		"grants and sessions, and the document as it was applied.\n\n"
+		"  ros2ctl describe tenant/alpha",
+	.min_pos = 1,
+	.max_pos = 2,
+	.opts = no_opts,
+	.run = run_describe,
+};

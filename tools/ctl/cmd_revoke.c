@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `ros2ctl revoke`, `delete` and `agent isolate`: what withdraws rights. Each waits for the agents'
+ * receipts and shows them. */
+#include "common/ids.h"
+#include "common/util.h"
+#include "proto/ros2/v1/admin.rpc.h"
+#include "tools/ctl/ctl.h"
+#include <stdio.h>
+#include <string.h>
+
+#define RECEIPT_MARGIN_MS 5000
+
+static const struct ctl_column outcome_columns[] = {
+	{"AGENT", "agent", CTL_TEXT},
+	{"STATE", "state", CTL_TEXT},
+	{"SESSIONS", "sessions", CTL_NUMBER},
+	{"LEASES", "leases", CTL_NUMBER},
+	{"DRAINING", "draining", CTL_NUMBER},
+	{"COMMAND->RECEIPT", "controllerToReceiptNs", CTL_NS},
+	{"->LAST-BYTE", "agentReceiveToLastByteNs", CTL_NS},
+	{"->LAST-ENGINE", "agentReceiveToLastEngineNs", CTL_NS},
+	{"->DURABLE", "agentReceiveToDurableNs", CTL_NS},
+	{"HELD-UNTIL", "unconfirmedUntilUnixNs", CTL_TIME_UNIX_NS},
+	{0},
+};
+
+static int unconfirmed(Ros2__V1__RevokeOutcome **v, size_t n)
+{
+	int count = 0;
+
+	for (size_t i = 0; i < n; i++)
+		count += v[i]->state == ROS2__V1__RECEIPT_STATE__RECEIPT_STATE_UNCONFIRMED;
+	return count;
+}
+
+/* Prints outcomes; the exit code says whether every agent gave its receipt. */
+static int show(struct ctl *c, const char *kind, const ProtobufCMessage *msg,
+                Ros2__V1__RevokeOutcome **v, size_t n)
+{
+	int missing = unconfirmed(v, n);
+
+	if (c->output == CTL_TABLE) {
+		json_t *items = json_array();
+
+		for (size_t i = 0; i < n; i++)
+			json_array_append_new(items, ctl_json(&v[i]->base, false));
+		if (n)
+			ctl_print_table(outcome_columns, items);
+		else
+			puts("No agent held a right under it.");
+		json_decref(items);
+	} else if (c->output != CTL_NAME) {
+		ctl_print_doc(c, ctl_json_kind(kind, ctl_json(msg, true)));
+	}
+	if (missing)
+		return ctl_fail(CTL_FAILED,
+		                "%d agent%s gave no receipt yet: the rights there end at "
+		                "HELD-UNTIL at the latest, and the "
+		                "revocation is sent again when the agent returns",
+		                missing, missing > 1 ? "s" : "");
+	return CTL_OK;
+}
+
+enum { OPT_REASON, OPT_WAIT };
+static const struct ctl_opt revoke_opts[] = {
+	{"reason", 'r', "WORDS",
+         "why; goes into the audit log (default \"revoked by administrator\")"},
+	{"wait", 'w', "DURATION", "how long to wait for receipts (default 5s)"},
+	{0},
+};
+
+static int run_revoke(struct ctl *c, const struct ctl_args *a)
+{
+	Ros2__V1__RevokeRequest req = ROS2__V1__REVOKE_REQUEST__INIT;
+	Ros2__V1__ObjectRef ref = ROS2__V1__OBJECT_REF__INIT;
+	ProtobufCMessage *msg = NULL;
+	const char *name;
+	uint64_t wait_ms = 5000;
+	int kind, r = ctl_ref(a, &kind, &name);
+
+	if (r != CTL_OK)
+		return r;
+	if (a->value[OPT_WAIT] &&
+	    (ctl_duration_ms(a->value[OPT_WAIT], &wait_ms) < 0 || wait_ms > 600000))
+		return ctl_fail(CTL_USAGE, "--wait: expected a duration of up to 10m, found '%s'",
+		                a->value[OPT_WAIT]);
+	ref.kind = (Ros2__V1__ObjectKind)kind;
+	ref.name = (char *)name;
+	req.ref = &ref;
+	req.reason =
+		(char *)(a->value[OPT_REASON] ? a->value[OPT_REASON] : "revoked by administrator");
+	req.wait_ms = (uint32_t)wait_ms;
+	r = ctl_call_wait(c, &ros2_v1_admin_revoke, &req.base, req.wait_ms + RECEIPT_MARGIN_MS,
+	                  &msg);
+	if (r != CTL_OK)
+		return r;
+	const Ros2__V1__RevokeReply *reply = ros2_v1_admin_revoke_out(msg);
+	if (reply->record_pending)
+		fprintf(stderr, "ros2ctl: the revocation is effective; its audit record waits for "
+		                "disk space\n");
+	r = show(c, "Revocation", msg, reply->outcomes, reply->n_outcomes);
+	protobuf_c_message_free_unpacked(msg, NULL);
+	return r;
+}
+
+const struct ctl_cmd ctl_cmd_revoke = {
+	.path = "revoke",
+	.args = "KIND/NAME",
+	.summary = "withdraw the rights of a tenant, grant, session or agent, in the data plane",
+	.help = "A receipt (state `confirmed`) says: after it no byte is handed to kernel, device "
+                "or engine under that\n"
+		"right. `draining` counts what is still inside an engine. A revoked tenant gets "
+                "nothing new until\n"
+		"`ros2ctl tenant reinstate`. Times: COMMAND->RECEIPT is the controller's clock; "
+                "the others are the\n"
+		"agent's, from the arrival of the revocation.\n\n"
+		"  ros2ctl revoke tenant/alpha --reason 'key leaked'\n"
+		"  ros2ctl revoke grant/3f2a...  ",
+	.min_pos = 1,
+	.max_pos = 2,
+	.opts = revoke_opts,
+	.run = run_revoke,
+};
+
+enum { OPT_UID };
+static const struct ctl_opt delete_opts[] = {
+	{"uid", 0, "HEX", "delete only if the object of that name is this one"},
+	{0},
+};
+
+static int run_delete(struct ctl *c, const struct ctl_args *a)
+{
+	Ros2__V1__DeleteRequest req = ROS2__V1__DELETE_REQUEST__INIT;
+	Ros2__V1__ObjectRef ref = ROS2__V1__OBJECT_REF__INIT;
+	ProtobufCMessage *msg = NULL;
+	struct ros2_uid uid;
+	const char *name;
+	int kind, r = ctl_ref(a, &kind, &name);
+
+	if (r != CTL_OK)
+		return r;
+	if (a->value[OPT_UID] && ros2_uid_from_str(a->value[OPT_UID], &uid) < 0)
+		return ctl_fail(CTL_USAGE, "--uid: expected 32 hex digits, found '%s'",
+		                a->value[OPT_UID]);
+	if (a->value[OPT_UID]) {
+		req.expect_uid.data = uid.b;
+		req.expect_uid.len = sizeof(uid.b);
+	}
+	ref.kind = (Ros2__V1__ObjectKind)kind;
+	ref.name = (char *)name;
+	req.ref = &ref;
+	r = ctl_call_wait(c, &ros2_v1_admin_delete, &req.base, c->timeout_ms + RECEIPT_MARGIN_MS,
+	                  &msg);
+	if (r != CTL_OK)
+		return r;
+	const Ros2__V1__DeleteReply *reply = ros2_v1_admin_delete_out(msg);
+	if (c->output == CTL_TABLE || c->output == CTL_NAME)
+		printf("%s/%s deleted\n", ctl_kind_to_str(kind), name);
+	if (reply->n_outcomes || c->output != CTL_TABLE)
+		r = show(c, "Deletion", msg, reply->outcomes, reply->n_outcomes);
+	protobuf_c_message_free_unpacked(msg, NULL);
+	return r;
+}
+
+const struct ctl_cmd ctl_cmd_delete = {
+	.path = "delete",
+	.args = "KIND/NAME",
+	.summary = "delete a tenant, engine or agent; what rests on it is revoked",
+	.help = "The name may be used again; the new object has another UID and inherits nothing.",
+	.min_pos = 1,
+	.max_pos = 2,
+	.opts = delete_opts,
+	.run = run_delete,
+};
+
+enum { OPT_ISO_REASON, OPT_ISO_LIFT };
+static const struct ctl_opt isolate_opts[] = {
+	{"reason", 'r', "WORDS", "why; goes into the audit log", .required = true},
+	{"lift", 0, NULL, "end the isolation"},
+	{0},
+};
+
+static int run_isolate(struct ctl *c, const struct ctl_args *a)
+{
+	Ros2__V1__IsolateAgentRequest req = ROS2__V1__ISOLATE_AGENT_REQUEST__INIT;
+	ProtobufCMessage *msg = NULL;
+	int r;
+
+	req.agent = (char *)a->pos[0];
+	req.reason = (char *)a->value[OPT_ISO_REASON];
+	req.lift = a->value[OPT_ISO_LIFT] != NULL;
+	r = ctl_call_wait(c, &ros2_v1_admin_isolate_agent, &req.base,
+	                  c->timeout_ms + RECEIPT_MARGIN_MS, &msg);
+	if (r != CTL_OK)
+		return r;
+	Ros2__V1__IsolateAgentReply *reply = (Ros2__V1__IsolateAgentReply *)msg;
+	if (req.lift && c->output == CTL_TABLE)
+		printf("agent/%s is no longer isolated\n", a->pos[0]);
+	else
+		r = show(c, "Isolation", msg, &reply->outcome, reply->outcome ? 1 : 0);
+	protobuf_c_message_free_unpacked(msg, NULL);
+	return r;
+}
+
+const struct ctl_cmd ctl_cmd_agent_isolate = {
+	.path = "agent isolate",
+	.args = "NAME",
+	.summary = "cut an agent off: its rights are revoked, it gets nothing, it cannot connect",
+	.help = "An agent that is not trusted any more also keeps what it can reach at the storage "
+                "engine by itself: remove\n"
+		"its access there too. Until it gave a receipt its state is `unconfirmed`.",
+	.min_pos = 1,
+	.max_pos = 1,
+	.opts = isolate_opts,
+	.run = run_isolate,
+};

@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The way to the controller: the context directory, one channel with mTLS, blocking calls, and
+ * small parsers of arguments. */
+#include "common/fsx.h"
+#include "common/util.h"
+#include "proto/ros2/v1/common.pb-c.h"
+#include "tools/ctl/ctl.h"
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+char *ctl_path(const char *dir, const char *name)
+{
+	char *p;
+
+	if (asprintf(&p, "%s/%s", dir, name) < 0)
+		exit(ctl_fail(CTL_FAILED, "out of memory"));
+	return p;
+}
+
+/* The address from the context's file `controller`; malloc'd. */
+static int controller_from_context(const char *dir, char **ret)
+{
+	AUTO_FREE char *path = ctl_path(dir, "controller");
+	struct ros2_err err = ROS2_ERR_INIT;
+	void *text = NULL;
+	size_t len;
+
+	if (fsx_read_file(path, 256, &text, &len, &err) < 0)
+		return ctl_fail(CTL_USAGE,
+		                "no controller address: give --controller HOST:PORT, or write it "
+		                "into %s (%s)",
+		                path, err.msg);
+	((char *)text)[strcspn(text, " \r\n")] = 0;
+	*ret = text;
+	return CTL_OK;
+}
+
+/* Only IDs under /controller/ of our own trust domain are believed; the domain is the one of the
+ * bundle's issuer, so any prefix that a certificate of that bundle can carry is of it. */
+static int server_id(const char *dir, char out[ROS2_SPIFFE_MAX + 1])
+{
+	AUTO_FREE char *path = ctl_path(dir, "trust-domain");
+	AUTO_FREE void *text = NULL;
+	struct ros2_err err = ROS2_ERR_INIT;
+	size_t len;
+
+	if (fsx_read_file(path, 256, &text, &len, &err) < 0)
+		return ctl_fail(CTL_USAGE, "the context has no trust domain: %s", err.msg);
+	((char *)text)[strcspn(text, " \r\n")] = 0;
+	snprintf(out, ROS2_SPIFFE_MAX + 1, "spiffe://%.200s/controller/", (char *)text);
+	return CTL_OK;
+}
+
+int ctl_connect(struct ctl *c)
+{
+	AUTO_FREE char *target = NULL, *cert = NULL, *key = NULL, *ca = NULL;
+	char id[ROS2_SPIFFE_MAX + 1];
+	struct ros2_err err = ROS2_ERR_INIT;
+	int r;
+
+	if (c->channel)
+		return CTL_OK;
+	if (!c->context)
+		return ctl_fail(CTL_USAGE, "no context: give --context DIR or set ROS2CTL_CONTEXT "
+		                           "(the admin directory that `ros2ctl init` made)");
+	r = server_id(c->context, id);
+	if (r == CTL_OK && !c->controller)
+		r = controller_from_context(c->context, &target);
+	if (r != CTL_OK)
+		return r;
+	cert = ctl_path(c->context, "tls.crt");
+	key = ctl_path(c->context, "tls.key");
+	ca = ctl_path(c->context, "infra-bundle.pem");
+	const struct rpc_channel_opts o = {.name = "ros2ctl",
+	                                   .target = c->controller ? c->controller : target,
+	                                   .ca_path = ca,
+	                                   .cert_path = cert,
+	                                   .key_path = key,
+	                                   .server_id = id,
+	                                   .server_id_is_prefix = true,
+	                                   .max_message_bytes = 16u << 20};
+	if (rpc_channel_new(&o, &c->channel, &err) < 0)
+		return ctl_fail(CTL_USAGE, "%s", err.msg);
+	if (rpc_channel_wait_ready(c->channel, c->timeout_ms, &err) < 0)
+		return ctl_fail(CTL_UNREACHABLE, "cannot reach the controller at %s: %s", o.target,
+		                err.msg);
+	return CTL_OK;
+}
+
+int ctl_call_wait(struct ctl *c, const struct rpc_method *m, const ProtobufCMessage *req,
+                  uint32_t timeout_ms, ProtobufCMessage **ret)
+{
+	struct ros2_err err = ROS2_ERR_INIT;
+	int r = ctl_connect(c);
+
+	if (r != CTL_OK)
+		return r;
+	if (rpc_unary_sync(c->channel, m, req, timeout_ms, ret, &err) < 0)
+		return ctl_fail_err(&err);
+	return CTL_OK;
+}
+
+int ctl_call(struct ctl *c, const struct rpc_method *m, const ProtobufCMessage *req,
+             ProtobufCMessage **ret)
+{
+	return ctl_call_wait(c, m, req, c->timeout_ms, ret);
+}
+
+int ctl_duration_ms(const char *s, uint64_t *ret)
+{
+	static const struct {
+		const char *unit;
+		uint64_t ms;
+	} units[] = {{"ms", 1}, {"s", 1000}, {"m", 60000}, {"h", 3600000}, {"d", 86400000}};
+	char *end;
+	uint64_t n;
+
+	errno = 0;
+	n = strtoull(s, &end, 10);
+	if (errno || end == s || *s < '0' || *s > '9')
+		return -EINVAL;
+	for (size_t i = 0; i < ARRAY_SIZE(units); i++) {
+		if (strcmp(end, units[i].unit))
+			continue;
+		if (n > UINT64_MAX / units[i].ms)
+			return -EINVAL;
+		*ret = n * units[i].ms;
+		return 0;
+	}
+	return -EINVAL;
+}
+
+static const struct {
+	const char *word;
+	int kind;
+} kinds[] = {
+	{"tenant", ROS2__V1__OBJECT_KIND__OBJECT_KIND_TENANT},
+	{"engine", ROS2__V1__OBJECT_KIND__OBJECT_KIND_ENGINE},
+	{"agent", ROS2__V1__OBJECT_KIND__OBJECT_KIND_AGENT},
+	{"grant", ROS2__V1__OBJECT_KIND__OBJECT_KIND_GRANT},
+	{"session", ROS2__V1__OBJECT_KIND__OBJECT_KIND_SESSION},
+	{"lease", ROS2__V1__OBJECT_KIND__OBJECT_KIND_LEASE},
+};
+
+int ctl_kind(const char *word)
+{
+	size_t len = strlen(word);
+
+	for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
+		size_t n = strlen(kinds[i].word);
+
+		if (!strncmp(word, kinds[i].word, n) &&
+		    (len == n || (len == n + 1 && word[n] == 's')))
+			return kinds[i].kind;
+	}
+	return 0;
+}
+
+const char *ctl_kind_to_str(int kind)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(kinds); i++)
+		if (kinds[i].kind == kind)
+			return kinds[i].word;
+	return "object";
+}
+
+int ctl_ref(const struct ctl_args *a, int *ret_kind, const char **ret_name)
+{
+	const char *slash = strchr(a->pos[0], '/');
+	char word[32] = "";
+
+	if (a->n_pos == 2 && !slash) {
+		snprintf(word, sizeof(word), "%s", a->pos[0]);
+		*ret_name = a->pos[1];
+	} else if (a->n_pos == 1 && slash && slash[1]) {
+		snprintf(word, sizeof(word), "%.*s", (int)MIN(slash - a->pos[0], 31), a->pos[0]);
+		*ret_name = slash + 1;
+	} else {
+		return ctl_fail(CTL_USAGE, "expected KIND/NAME, found '%s'", a->pos[0]);
+	}
+	*ret_kind = ctl_kind(word);
+	if (!*ret_kind)
+		return ctl_fail(
+			CTL_USAGE,
+			"no kind '%s': expected tenant, engine, agent, grant, session or lease",
+			word);
+	return CTL_OK;
+}

@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How things look: aligned tables, JSON, YAML. Bytes that came from others are escaped before they
+ * reach a terminal. */
+#include "common/clock.h"
+#include "common/util.h"
+#include "tools/ctl/ctl.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#define CELL_MAX    256
+#define COLUMNS_MAX 16
+
+static const json_t *lookup(const json_t *item, const char *key)
+{
+	char part[64];
+
+	while (item) {
+		size_t n = strcspn(key, ".");
+
+		snprintf(part, sizeof(part), "%.*s", (int)n, key);
+		item = json_object_get(item, part);
+		if (!key[n])
+			return item;
+		key += n + 1;
+	}
+	return NULL;
+}
+
+/* Control characters never reach the terminal. */
+static void escape(const char *s, char *out, size_t max)
+{
+	size_t n = 0;
+
+	for (; *s && n + 5 < max; s++) {
+		unsigned char ch = (unsigned char)*s;
+
+		if (ch < 0x20 || ch == 0x7f)
+			n += (size_t)snprintf(out + n, max - n, "\\x%02x", ch);
+		else
+			out[n++] = *s;
+	}
+	out[n] = 0;
+}
+
+static void format_bytes(uint64_t v, char *out)
+{
+	static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+	size_t u = 0;
+	double d = (double)v;
+
+	while (d >= 1024 && u + 1 < ARRAY_SIZE(units)) {
+		d /= 1024;
+		u++;
+	}
+	snprintf(out, CELL_MAX, u && d < 100 ? "%.1f%s" : "%.0f%s", d, units[u]);
+}
+
+static void format_ns(uint64_t ns, char *out)
+{
+	if (ns < 10000)
+		snprintf(out, CELL_MAX, "%" PRIu64 "ns", ns);
+	else if (ns < 10 * NS_PER_MS)
+		snprintf(out, CELL_MAX, "%.1fus", (double)ns / 1e3);
+	else if (ns < 10 * NS_PER_S)
+		snprintf(out, CELL_MAX, "%.1fms", (double)ns / 1e6);
+	else if (ns < 600 * NS_PER_S)
+		snprintf(out, CELL_MAX, "%.0fs", (double)ns / 1e9);
+	else if (ns < 48 * 3600 * NS_PER_S)
+		snprintf(out, CELL_MAX, "%.1fh", (double)ns / 3600e9);
+	else
+		snprintf(out, CELL_MAX, "%.0fd", (double)ns / 86400e9);
+}
+
+static void format_number(const struct ctl_column *col, uint64_t v, char *out)
+{
+	uint64_t now = clock_unix_ns();
+
+	switch (col->as) {
+	case CTL_BYTES:
+		format_bytes(v, out);
+		break;
+	case CTL_AGE_UNIX_NS:
+		format_ns(now > v ? now - v : 0, out);
+		break;
+	case CTL_TIME_UNIX_NS: {
+		char when[32];
+
+		clock_format_unix_ns(v, when);
+		snprintf(out, CELL_MAX, "%s", when);
+		break;
+	}
+	case CTL_NS:
+		format_ns(v, out);
+		break;
+	case CTL_MS:
+		format_ns(v * NS_PER_MS, out);
+		break;
+	default:
+		snprintf(out, CELL_MAX, "%" PRIu64, v);
+	}
+}
+
+static void cell(const struct ctl_column *col, const json_t *item, char out[CELL_MAX])
+{
+	const json_t *v = lookup(item, col->key);
+
+	if (json_is_integer(v))
+		format_number(col, (uint64_t)json_integer_value(v), out);
+	else if (json_is_string(v))
+		escape(json_string_value(v), out, col->as == CTL_SHORT_ID ? 9 + 4 : CELL_MAX);
+	else if (json_is_array(v) && json_array_size(v) && json_is_string(json_array_get(v, 0)))
+		escape(json_string_value(json_array_get(v, 0)), out, CELL_MAX);
+	else if (col->as == CTL_YESNO)
+		snprintf(out, CELL_MAX, "%s", json_is_true(v) ? "yes" : "no");
+	else if (col->as == CTL_NUMBER || col->as == CTL_BYTES)
+		snprintf(out, CELL_MAX, "0");
+	else
+		snprintf(out, CELL_MAX, "-");
+}
+
+void ctl_print_table(const struct ctl_column *columns, const json_t *items)
+{
+	size_t width[COLUMNS_MAX] = {0}, n = 0, i;
+	char text[CELL_MAX];
+	json_t *item;
+
+	for (; columns[n].title && n < COLUMNS_MAX; n++)
+		width[n] = strlen(columns[n].title);
+	json_array_foreach((json_t *)items, i, item)
+	{
+		for (size_t k = 0; k < n; k++) {
+			cell(&columns[k], item, text);
+			width[k] = MAX(width[k], strlen(text));
+		}
+	}
+	for (size_t k = 0; k < n; k++)
+		printf("%-*s%s", k + 1 < n ? (int)width[k] + 3 : 0, columns[k].title,
+		       k + 1 < n ? "" : "\n");
+	json_array_foreach((json_t *)items, i, item)
+	{
+		for (size_t k = 0; k < n; k++) {
+			cell(&columns[k], item, text);
+			printf("%-*s%s", k + 1 < n ? (int)width[k] + 3 : 0, text,
+			       k + 1 < n ? "" : "\n");
+		}
+	}
+}
+
+static bool is_leaf(const json_t *v)
+{
+	return !(json_is_object(v) && json_object_size(v)) &&
+	       !(json_is_array(v) && json_array_size(v));
+}
+
+static void yaml_leaf(const json_t *v, int indent)
+{
+	const char *s = json_string_value(v), *nl = s ? strchr(s, '\n') : NULL;
+	char *text;
+
+	if (nl && nl[1]) { /* a document within: block style */
+		puts("|");
+		while (*s) {
+			size_t n = strcspn(s, "\n");
+
+			printf("%*s%.*s\n", indent + 2, "", (int)n, s);
+			s += n + (s[n] == '\n');
+		}
+		return;
+	}
+	/* JSON scalars and empty containers are YAML. */
+	text = json_dumps(v, JSON_ENCODE_ANY);
+	puts(text ? text : "null");
+	free(text);
+}
+
+void ctl_print_yaml(const json_t *v, int indent)
+{
+	const char *key;
+	json_t *child;
+	size_t i;
+
+	if (json_is_object(v)) {
+		json_object_foreach((json_t *)v, key, child)
+		{
+			printf("%*s%s:%s", indent, "", key, is_leaf(child) ? " " : "\n");
+			if (is_leaf(child))
+				yaml_leaf(child, indent);
+			else
+				ctl_print_yaml(child, indent + 2);
+		}
+		return;
+	}
+	json_array_foreach((json_t *)v, i, child)
+	{
+		printf("%*s-%s", indent, "", is_leaf(child) ? " " : "\n");
+		if (is_leaf(child))
+			yaml_leaf(child, indent);
+		else
+			ctl_print_yaml(child, indent + 2);
+	}
+}
+
+void ctl_print_doc(const struct ctl *c, json_t *doc)
+{
+	if (c->output == CTL_YAML) {
+		ctl_print_yaml(doc, 0);
+	} else {
+		json_dumpf(doc, stdout, JSON_INDENT(2));
+		fputc('\n', stdout);
+	}
+	json_decref(doc);
+}
