@@ -1,0 +1,357 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The log of tombstones. Frame: magic, payload length, CRC of these 12 bytes and of the payload;
+ * little-endian. Torn = the file ends inside a frame, or only zero bytes follow (a file system that
+ * grew the file and lost the data): such a frame was never fsynced, so no receipt spoke of it.
+ * Anything else that does not check is damage, and damage denies.
+ */
+#include "agent/revocations.h"
+#include "agent/bytes.h"
+#include "common/fsx.h"
+#include "common/util.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <uthash.h>
+
+#define FRAME_MAGIC      0x4b4f5652u /* "RVOK" */
+#define FRAME_HEADER_LEN 16u
+#define FIXED_LEN        72u /* payload without the reason */
+#define RESERVE_BYTES    (64 * 1024)
+
+struct by_object {
+	struct {
+		uint32_t kind;
+		struct ros2_uid uid;
+	} key;
+	uint64_t version;
+	UT_hash_handle hh;
+};
+struct by_revocation {
+	struct ros2_uid uid;
+	UT_hash_handle hh;
+};
+
+struct revlog {
+	/* loop thread */
+	struct by_object *objects;      /* owned */
+	struct by_revocation *received; /* owned */
+	uint64_t all_counter, all_batch; /* AGENT tombstones: grants sealed up to here are dead */
+	bool has_all;
+
+	/* the writer, after revlog_open */
+	int fd;
+	uint64_t size;   /* bytes that are whole frames */
+	bool broken;     /* an fsync or a truncation failed: nothing is written any more */
+	char path[PATH_MAX];
+};
+
+size_t revlog_encode(const struct tombstone *t, uint8_t out[REVLOG_FRAME_MAX])
+{
+	size_t reason_len = strnlen(t->reason, REVLOG_REASON_MAX);
+	uint8_t *p = out + FRAME_HEADER_LEN;
+	uint32_t len = (uint32_t)(FIXED_LEN + reason_len);
+
+	memset(out, 0, REVLOG_FRAME_MAX);
+	memcpy(p, t->revocation.b, 16);
+	memcpy(p + 16, t->uid.b, 16);
+	put_le32(p + 32, (uint32_t)t->kind);
+	put_le32(p + 36, (uint32_t)reason_len);
+	put_le64(p + 40, t->version);
+	put_le64(p + 48, t->counter);
+	put_le64(p + 56, t->batch);
+	put_le64(p + 64, t->received_unix_ns);
+	memcpy(p + FIXED_LEN, t->reason, reason_len);
+	put_le32(out, FRAME_MAGIC);
+	put_le32(out + 4, len);
+	put_le32(out + 8, crypto_crc32c(p, len));
+	put_le32(out + 12, crypto_crc32c(out, 12));
+	return FRAME_HEADER_LEN + len;
+}
+
+static bool decode(const uint8_t *p, uint32_t len, struct tombstone *t)
+{
+	uint32_t kind = get_le32(p + 32), reason_len = get_le32(p + 36);
+
+	if (len != FIXED_LEN + reason_len || reason_len > REVLOG_REASON_MAX)
+		return false;
+	if (kind != OBJ_TENANT && kind != OBJ_GRANT && kind != OBJ_SESSION && kind != OBJ_AGENT)
+		return false;
+	*t = (struct tombstone){.kind = (enum obj_kind)kind,
+	                        .version = get_le64(p + 40),
+	                        .counter = get_le64(p + 48),
+	                        .batch = get_le64(p + 56),
+	                        .received_unix_ns = get_le64(p + 64)};
+	memcpy(t->revocation.b, p, 16);
+	memcpy(t->uid.b, p + 16, 16);
+	memcpy(t->reason, p + FIXED_LEN, reason_len);
+	return true;
+}
+
+static bool all_zero(const uint8_t *p, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (p[i])
+			return false;
+	return true;
+}
+
+bool revlog_parse(const void *data, size_t len, void (*fn)(void *arg, const struct tombstone *t),
+                  void *arg, size_t *ret_good)
+{
+	const uint8_t *p = data;
+	size_t at = 0;
+
+	while (at < len) {
+		const uint8_t *f = p + at;
+		size_t left = len - at;
+		struct tombstone t;
+		uint32_t n;
+
+		*ret_good = at;
+		if (all_zero(f, left) || left < FRAME_HEADER_LEN)
+			return true;
+		n = get_le32(f + 4);
+		if (get_le32(f) != FRAME_MAGIC || get_le32(f + 12) != crypto_crc32c(f, 12) ||
+		    n < FIXED_LEN || n > REVLOG_FRAME_MAX - FRAME_HEADER_LEN)
+			return false;
+		if (n > left - FRAME_HEADER_LEN)
+			return true;
+		if (crypto_crc32c(f + FRAME_HEADER_LEN, n) != get_le32(f + 8))
+			/* The header reached the disk and the payload did not: zeros to the end. */
+			return all_zero(f + FRAME_HEADER_LEN, left - FRAME_HEADER_LEN);
+		if (!decode(f + FRAME_HEADER_LEN, n, &t))
+			return false;
+		fn(arg, &t);
+		at += FRAME_HEADER_LEN + n;
+	}
+	*ret_good = at;
+	return true;
+}
+
+int revlog_add(struct revlog *l, const struct tombstone *t, struct ros2_err *err)
+{
+	struct by_object *o, key = {0};
+	struct by_revocation *r;
+
+	if (t->kind == OBJ_AGENT) {
+		if (!l->has_all || t->counter > l->all_counter ||
+		    (t->counter == l->all_counter && t->batch > l->all_batch)) {
+			l->all_counter = t->counter;
+			l->all_batch = t->batch;
+		}
+		l->has_all = true;
+	}
+	key.key.kind = (uint32_t)t->kind;
+	key.key.uid = t->uid;
+	HASH_FIND(hh, l->objects, &key.key, sizeof(key.key), o);
+	if (!o) {
+		o = calloc(1, sizeof(*o));
+		if (!o)
+			return ros2_err_set(err, -ENOMEM, "no memory for a tombstone");
+		o->key = key.key;
+		HASH_ADD(hh, l->objects, key, sizeof(o->key), o);
+	}
+	o->version = MAX(o->version, t->version);
+	HASH_FIND(hh, l->received, &t->revocation, sizeof(t->revocation), r);
+	if (r)
+		return 0;
+	r = calloc(1, sizeof(*r));
+	if (!r)
+		return ros2_err_set(err, -ENOMEM, "no memory for a tombstone");
+	r->uid = t->revocation;
+	HASH_ADD(hh, l->received, uid, sizeof(r->uid), r);
+	return 0;
+}
+
+static const struct by_object *find(const struct revlog *l, enum obj_kind kind,
+                                    const struct ros2_uid *uid)
+{
+	struct by_object *o, key = {0};
+
+	key.key.kind = (uint32_t)kind;
+	key.key.uid = *uid;
+	HASH_FIND(hh, l->objects, &key.key, sizeof(key.key), o);
+	return o;
+}
+
+bool revlog_has(const struct revlog *l, const struct ros2_uid *revocation)
+{
+	struct by_revocation *r;
+
+	HASH_FIND(hh, l->received, revocation, sizeof(*revocation), r);
+	return r != NULL;
+}
+
+size_t revlog_count(const struct revlog *l)
+{
+	return HASH_COUNT(l->received);
+}
+
+bool revlog_covers_tenant(const struct revlog *l, const struct ros2_uid *tenant, uint64_t version)
+{
+	const struct by_object *o = find(l, OBJ_TENANT, tenant);
+
+	return o && version <= o->version;
+}
+
+bool revlog_covers_grant(const struct revlog *l, const struct agent_object *g)
+{
+	if (find(l, OBJ_GRANT, &g->uid) ||
+	    revlog_covers_tenant(l, &g->grant.tenant, g->grant.policy_version))
+		return true;
+	return l->has_all && (g->epoch.counter < l->all_counter ||
+	                      (g->epoch.counter == l->all_counter && g->batch <= l->all_batch));
+}
+
+/* ---- the file ---- */
+
+struct loading {
+	struct revlog *l;
+	int r;
+	struct ros2_err *err;
+};
+
+static void load_one(void *arg, const struct tombstone *t)
+{
+	struct loading *ld = arg;
+
+	if (!ld->r)
+		ld->r = revlog_add(ld->l, t, ld->err);
+}
+
+/* Keeps the damaged file for people to look at, and goes on with the frames that are good. */
+static int replace_damaged(const char *path, const void *good, size_t n, struct revlog_opened *info,
+                           struct ros2_err *err)
+{
+	char keep[PATH_MAX];
+	unsigned i = 0;
+
+	do {
+		const char *name = strrchr(path, '/');
+
+		snprintf(info->saved_as, sizeof(info->saved_as), "%.40s.damaged-%u",
+		         name ? name + 1 : path, ++i);
+		if ((size_t)snprintf(keep, sizeof(keep), "%s.damaged-%u", path, i) >= sizeof(keep))
+			return ros2_err_set(err, -ENAMETOOLONG, "path %s is too long", path);
+	} while (fsx_io->link(path, keep) < 0 && errno == EEXIST && i < 1000);
+	return fsx_write_atomic(path, good, n, 0600, err);
+}
+
+static int load(struct revlog *l, int (*before_replace)(void *, struct ros2_err *), void *arg,
+                struct revlog_opened *info, struct ros2_err *err)
+{
+	AUTO_FREE void *p = NULL;
+	struct loading ld = {.l = l, .err = err};
+	size_t len = 0, good = 0;
+	bool clean;
+	int r = fsx_read_file(l->path, REVLOG_MAX, &p, &len, err);
+
+	if (r == -ENOENT)
+		return fsx_write_atomic(l->path, "", 0, 0600, err);
+	if (r < 0)
+		return r;
+	clean = revlog_parse(p, len, load_one, &ld, &good);
+	if (ld.r < 0)
+		return ld.r;
+	l->size = good;
+	if (clean && good == len)
+		return 0;
+	if (clean) {
+		info->torn = true;
+		snprintf(info->words, sizeof(info->words),
+		         "an unfinished entry of %zu bytes was cut off: no receipt was sent for it",
+		         len - good);
+		return fsx_write_atomic(l->path, p, good, 0600, err);
+	}
+	info->damaged = true;
+	snprintf(info->words, sizeof(info->words),
+	         "damaged at byte %zu of %zu: revocations may be missing, so nothing stored here is "
+	         "used until the controller has sent everything anew",
+	         good, len);
+	r = before_replace ? before_replace(arg, err) : 0;
+	return r < 0 ? r : replace_damaged(l->path, p, good, info, err);
+}
+
+int revlog_open(const char *path, int (*before_replace)(void *, struct ros2_err *), void *arg,
+                struct revlog **ret, struct revlog_opened *info, struct ros2_err *err)
+{
+	struct revlog *l = calloc(1, sizeof(*l));
+	int r;
+
+	*info = (struct revlog_opened){0};
+	if (!l)
+		return ros2_err_set(err, -ENOMEM, "no memory for the revocation log");
+	l->fd = -1;
+	if ((size_t)snprintf(l->path, sizeof(l->path), "%s", path) >= sizeof(l->path)) {
+		r = ros2_err_set(err, -ENAMETOOLONG, "path %s is too long", path);
+		goto fail;
+	}
+	r = load(l, before_replace, arg, info, err);
+	if (r < 0)
+		goto fail;
+	l->fd = fsx_io->open(path, O_WRONLY | O_APPEND | O_CLOEXEC, 0600);
+	if (l->fd < 0) {
+		r = ros2_err_set(err, -errno, "open %s: %s", path, strerrordesc_np(errno));
+		goto fail;
+	}
+	/* Room that a full disk cannot take away from a revocation (rule 10). A file system that
+	 * cannot reserve leaves the receipt saying `durable: no`. */
+	(void)!fallocate(l->fd, FALLOC_FL_KEEP_SIZE, (off_t)l->size, RESERVE_BYTES);
+	*ret = l;
+	return 0;
+fail:
+	revlog_free(l);
+	return r;
+}
+
+int revlog_write(struct revlog *l, const struct tombstone *t, struct ros2_err *err)
+{
+	uint8_t frame[REVLOG_FRAME_MAX];
+	size_t n = revlog_encode(t, frame);
+	int r;
+
+	if (l->broken)
+		return ros2_err_set(err, -EIO, "%s: an earlier fsync failed", l->path);
+	r = fsx_write_all(l->fd, frame, n);
+	if (r < 0) {
+		if (fsx_io->ftruncate(l->fd, (off_t)l->size) < 0) {
+			l->broken = true;
+			return ros2_err_set(err, -EIO, "truncate %s: %s", l->path,
+			                    strerrordesc_np(errno));
+		}
+		return ros2_err_set(err, r, "write %s: %s", l->path, strerrordesc_np(-r));
+	}
+	if (fsx_io->fsync(l->fd) < 0) {
+		l->broken = true;
+		return ros2_err_set(err, -EIO, "fsync %s: %s", l->path, strerrordesc_np(errno));
+	}
+	if (l->size / RESERVE_BYTES != (l->size + n) / RESERVE_BYTES)
+		(void)!fallocate(l->fd, FALLOC_FL_KEEP_SIZE, (off_t)(l->size + n), RESERVE_BYTES);
+	l->size += n;
+	return 0;
+}
+
+void revlog_free(struct revlog *l)
+{
+	struct by_object *o, *otmp;
+	struct by_revocation *r, *rtmp;
+
+	if (!l)
+		return;
+	HASH_ITER(hh, l->objects, o, otmp)
+	{
+		HASH_DEL(l->objects, o);
+		free(o);
+	}
+	HASH_ITER(hh, l->received, r, rtmp)
+	{
+		HASH_DEL(l->received, r);
+		free(r);
+	}
+	if (l->fd >= 0)
+		close(l->fd);
+	free(l);
+}

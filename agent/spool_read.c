@@ -1,0 +1,345 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Loading, sending and acknowledging. A segment whose end cannot be read is sent up to there: the
+ * missing seqs become an audit.gap record at the controller. Must never send a frame that fails its
+ * check, nor delete one that was not acknowledged.
+ */
+#include "agent/spool_priv.h"
+#include "common/crypto.h"
+#include "common/fsx.h"
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+#define SEGMENT_FILE_MAX (4u * 1024u * 1024u)
+#define SEGMENTS_MAX     65536u
+
+void spool_segment_free(struct spool_segment *g)
+{
+	if (!g)
+		return;
+	list_del(&g->link);
+	buf_fini(&g->data);
+	free(g);
+}
+
+bool spool_frame_at(const struct buf *b, uint64_t offset, struct spool_view *ret,
+                    uint64_t *ret_next)
+{
+	const uint8_t *h;
+	uint32_t len;
+
+	if (offset + SPOOL_FRAME_HEADER_LEN > b->n)
+		return false;
+	h = b->p + offset;
+	len = get_le32(h + 4);
+	if (get_le32(h) != SPOOL_FRAME_MAGIC || get_le32(h + 20) != crypto_crc32c(h, 20) || !len ||
+	    len > SPOOL_RECORD_MAX || len > b->n - offset - SPOOL_FRAME_HEADER_LEN)
+		return false;
+	if (get_le32(h + 16) != crypto_crc32c(h + SPOOL_FRAME_HEADER_LEN, len))
+		return false;
+	*ret = (struct spool_view){get_le64(h + 8), h + SPOOL_FRAME_HEADER_LEN, len};
+	*ret_next = offset + SPOOL_FRAME_HEADER_LEN + len;
+	return true;
+}
+
+static void segment_path(const struct spool *s, const struct spool_segment *g, char out[PATH_MAX])
+{
+	snprintf(out, PATH_MAX, "%.3900s/%s", s->dir, g->name);
+}
+
+static int segment_read(const struct spool *s, struct spool_segment *g, struct ros2_err *err)
+{
+	char path[PATH_MAX];
+	void *p;
+	size_t len;
+	int r;
+
+	segment_path(s, g, path);
+	r = fsx_read_file(path, SEGMENT_FILE_MAX, &p, &len, err);
+	if (r < 0)
+		return r;
+	buf_fini(&g->data);
+	g->data = (struct buf){.p = p, .n = len, .cap = len};
+	return 0;
+}
+
+/* Counts what is readable; the seqs of one segment follow each other. */
+static bool segment_scan(struct spool_segment *g)
+{
+	struct spool_view v;
+	uint64_t at = 0, next;
+
+	while (spool_frame_at(&g->data, at, &v, &next)) {
+		if (g->records && v.seq != g->last_seq + 1)
+			break;
+		if (!g->records++)
+			g->first_seq = v.seq;
+		g->last_seq = v.seq;
+		at = next;
+	}
+	g->size = at;
+	return at == g->data.n;
+}
+
+/* "seg-SERIAL-INCARNATION" */
+static int parse_name(const char *name, struct spool_segment *g)
+{
+	unsigned long long serial;
+	int n = 0;
+
+	if (sscanf(name, "seg-%16llx-%n", &serial, &n) != 1 || n != 21)
+		return -EINVAL;
+	g->serial = serial;
+	snprintf(g->name, sizeof(g->name), "%s", name);
+	return ros2_uid_from_str(name + n, &g->incarnation);
+}
+
+static void insert_sorted(struct spool *s, struct spool_segment *g)
+{
+	struct list *at = s->segments.prev;
+
+	while (at != &s->segments && list_entry(at, struct spool_segment, link)->serial > g->serial)
+		at = at->prev;
+	list_add_head(at, &g->link);
+}
+
+/* Nothing of it can be sent: an empty file goes, a damaged one is kept for people to look at. */
+static void set_aside(struct spool *s, struct spool_segment *g)
+{
+	char path[PATH_MAX], bad[PATH_MAX];
+	struct stat st;
+
+	segment_path(s, g, path);
+	snprintf(bad, sizeof(bad), "%.3900s/bad-%s", s->dir, g->name);
+	if (stat(path, &st) == 0 && st.st_size == 0)
+		(void)fsx_io->unlink(path);
+	else
+		(void)fsx_io->rename(path, bad);
+	spool_segment_free(g);
+}
+
+static int load_one(struct spool *s, const char *name, struct spool_opened *info,
+                    struct ros2_err *err)
+{
+	struct spool_segment *g = calloc(1, sizeof(*g));
+	int r;
+
+	if (!g)
+		return ros2_err_set(err, -ENOMEM, "no memory for a spool segment");
+	list_init(&g->link);
+	if (parse_name(name, g) < 0) {
+		spool_segment_free(g);
+		return 0; /* not ours: left alone */
+	}
+	r = segment_read(s, g, err);
+	if (r == -EFBIG) {
+		info->damaged++;
+		spool_segment_free(g);
+		return 0;
+	}
+	if (r < 0) {
+		spool_segment_free(g);
+		return r;
+	}
+	if (!segment_scan(g))
+		info->damaged++;
+	buf_fini(&g->data);
+	if (!g->records) {
+		set_aside(s, g);
+		return 0;
+	}
+	s->serial = MAX(s->serial, g->serial);
+	s->disk_bytes += g->size;
+	s->n_records += g->records;
+	info->records += g->records;
+	info->bytes += g->size;
+	insert_sorted(s, g);
+	return 0;
+}
+
+int spool_load_segments(struct spool *s, struct spool_opened *info, struct ros2_err *err)
+{
+	DIR *d = opendir(s->dir);
+	const struct dirent *e;
+	unsigned n = 0;
+	int r = 0;
+
+	if (!d)
+		return ros2_err_set(err, -errno, "open directory %s: %s", s->dir,
+		                    strerrordesc_np(errno));
+	while (!r && (e = readdir(d)) && n < SEGMENTS_MAX)
+		if (e->d_name[0] != '.') {
+			r = load_one(s, e->d_name, info, err);
+			n++;
+		}
+	closedir(d);
+	return r;
+}
+
+/* ---- sending ---- */
+
+static struct spool_segment *segment_after(const struct spool *s, const struct spool_segment *g)
+{
+	return g->link.next == &s->segments ? NULL
+	                                    : list_entry(g->link.next, struct spool_segment, link);
+}
+
+static void leave(struct spool_segment *g)
+{
+	if (!g->active)
+		buf_fini(&g->data);
+}
+
+/* Puts the cursor on a segment with frames left; false when there are none. */
+static bool cursor_ready(struct spool *s)
+{
+	if (!s->at && !list_empty(&s->segments)) {
+		s->at = list_first(&s->segments, struct spool_segment, link);
+		s->at_offset = 0;
+	}
+	while (s->at && s->at_offset >= s->at->size) {
+		struct spool_segment *next = segment_after(s, s->at);
+
+		if (!next)
+			return false;
+		leave(s->at);
+		s->at = next;
+		s->at_offset = 0;
+	}
+	if (!s->at)
+		return false;
+	return s->at->data.n || segment_read(s, s->at, NULL) == 0;
+}
+
+uint32_t spool_next(struct spool *s, uint32_t max_records, uint32_t max_bytes,
+                    struct spool_batch *ret)
+{
+	uint32_t bytes = 0;
+	uint64_t next;
+
+	ret->n = 0;
+	if (!cursor_ready(s))
+		return 0;
+	ret->incarnation = s->at->incarnation;
+	max_records = MIN(max_records, SPOOL_BATCH_MAX);
+	while (ret->n < max_records && bytes < max_bytes && s->at_offset < s->at->size) {
+		struct spool_view *v = &ret->v[ret->n];
+
+		if (!spool_frame_at(&s->at->data, s->at_offset, v, &next)) {
+			s->at_offset = s->at->size; /* rotted since it was loaded: a gap */
+			break;
+		}
+		s->at_offset = next;
+		if (v->seq < s->at->first_seq)
+			continue; /* acknowledged before the rewind */
+		bytes += v->len;
+		ret->n++;
+	}
+	s->n_sent += ret->n;
+	return ret->n;
+}
+
+void spool_rewind(struct spool *s)
+{
+	if (s->at)
+		leave(s->at);
+	s->at = NULL;
+	s->at_offset = 0;
+	s->n_sent = 0;
+}
+
+struct unlink_job {
+	struct writer_job job;
+	char path[PATH_MAX];
+};
+
+static void unlink_work(struct writer_job *j)
+{
+	struct unlink_job *u = container_of(j, struct unlink_job, job);
+
+	/* A file that stays is sent again after a restart; the controller knows its seqs. */
+	(void)fsx_io->unlink(u->path);
+}
+
+static void unlink_done(struct writer_job *j)
+{
+	free(container_of(j, struct unlink_job, job));
+}
+
+static void drop_segment(struct spool *s, struct spool_segment *g)
+{
+	struct unlink_job *u = calloc(1, sizeof(*u));
+
+	if (s->at == g) {
+		s->at = segment_after(s, g);
+		s->at_offset = 0;
+	}
+	s->disk_bytes -= g->size;
+	if (u) {
+		segment_path(s, g, u->path);
+		u->job.work = unlink_work;
+		u->job.done = unlink_done;
+		writer_submit(s->o.writer, &u->job);
+	}
+	spool_segment_free(g);
+}
+
+/* Records of @g at or below @seq that were not counted off yet. */
+static uint64_t count_off(struct spool_segment *g, uint64_t seq)
+{
+	uint64_t n;
+
+	if (!g->records || seq < g->first_seq)
+		return 0;
+	n = MIN(seq, g->last_seq) - g->first_seq + 1;
+	n = MIN(n, g->records);
+	g->records -= n;
+	g->first_seq += n;
+	return n;
+}
+
+void spool_ack(struct spool *s, const struct ros2_uid *incarnation, uint64_t seq)
+{
+	struct spool_segment *g, *tmp;
+
+	list_for_each_safe(&s->segments, g, tmp, link)
+	{
+		uint64_t n;
+
+		if (!ros2_uid_eq(&g->incarnation, incarnation))
+			continue;
+		n = count_off(g, seq);
+		s->n_records -= n;
+		s->n_sent -= MIN(n, s->n_sent);
+		if (!g->active && !g->records)
+			drop_segment(s, g);
+	}
+	if (!ros2_uid_eq(incarnation, &s->o.incarnation))
+		return;
+	while (s->written_n && s->written[s->written_head].seq <= seq) {
+		struct spool_written *w = &s->written[s->written_head];
+
+		w->account->bytes -= w->len;
+		w->account->unacked--;
+		spool_account_put(s, w->account);
+		s->written_head = (s->written_head + 1) % s->written_cap;
+		s->written_n--;
+	}
+}
+
+uint64_t spool_unacked(const struct spool *s)
+{
+	return s->n_records;
+}
+
+uint64_t spool_unsent(const struct spool *s)
+{
+	return s->n_records - MIN(s->n_sent, s->n_records);
+}
+
+uint64_t spool_next_seq(const struct spool *s)
+{
+	return s->next_seq;
+}

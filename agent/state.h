@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Desired and applied: every object the controller has sent for this agent, and how far it has come
+ * in the data plane. Loop thread.
+ *
+ *   ABSENT -> RECEIVED -> STORED -> APPLIED        a newer version goes through RECEIVED again
+ *                            \----> FAILED         tried again when something it needs arrives
+ *   anything -> ENDED                              removed, revoked, expired; then forgotten
+ *
+ * Invariants: (1) a version is applied only after it is durable (grants answered to a request are
+ * applied at once: a crash only loses them); (2) what a tombstone covers is never applied; (3) while
+ * a newer version is RECEIVED or STORED the older one stays in force; (4) rights that shrink take
+ * effect without waiting for the disk.
+ */
+#ifndef ROS2_AGENT_STATE_H
+#define ROS2_AGENT_STATE_H
+
+#include "agent/object.h"
+#include "agent/revocations.h"
+#include "policy/image.h"
+
+struct dp;
+struct state;
+
+enum obj_state { OBJ_ABSENT, OBJ_RECEIVED, OBJ_STORED, OBJ_APPLIED, OBJ_FAILED, OBJ_ENDED };
+const char *obj_state_to_str(enum obj_state s);
+bool obj_state_legal(enum obj_state from, enum obj_state to);
+
+struct state_opts {
+	struct dp *dp;                 /* borrowed */
+	const struct revlog *revlog;   /* borrowed */
+	uint8_t boot_id[16];
+	/* The tenant's document changed, was withdrawn or revoked: sessions are to be looked at. */
+	void (*on_tenant)(void *arg, const struct ros2_uid *tenant);
+	/* state_next_untold has something. */
+	void (*on_untold)(void *arg);
+	void *arg;
+};
+int state_new(const struct state_opts *o, struct state **ret);
+void state_free(struct state *s);
+
+/* Takes @obj. 1: it is to be stored; 0: this version or a newer one is here already; REVOKED: a
+ * tombstone covers this grant; LIMIT: too many objects. */
+int state_receive(struct state *s, struct agent_object *obj, struct ros2_err *err);
+/* The controller does not have it for us any more: its rights end now. */
+void state_remove(struct state *s, enum obj_kind kind, const struct ros2_uid *uid, uint64_t version);
+/* After a tombstone went into the revlog: forgets grants it covers, marks tenants it covers revoked
+ * (known, without rights, until a higher version says otherwise). The caller runs dp_revoke. */
+void state_obey_tombstones(struct state *s);
+
+/* Storing: begin, write what state_collect gives, then stored with the number begin gave. */
+uint64_t state_store_begin(struct state *s);
+/* The newest version of each object, borrowed. *ret is malloc'd. */
+int state_collect(const struct state *s, const struct agent_object ***ret, size_t *ret_n);
+void state_stored(struct state *s, uint64_t number, uint64_t now_ns);
+/* One grant that may be used before it is stored. Named error when it could not be applied. */
+int state_apply_grant(struct state *s, const struct ros2_uid *uid, uint64_t now_ns,
+                      struct ros2_err *err);
+/* Forgets grants that have ended, tries again what failed. Every few seconds. */
+void state_sweep(struct state *s, uint64_t now_ns);
+
+/* ---- asking ---- */
+struct state_tenant {
+	struct ros2_uid uid;
+	char name[ROS2_NAME_MAX + 1];
+	uint64_t version;
+	bool revoked;
+	struct policy_image_tenant image; /* borrowed: until the tenant changes */
+};
+/* The one tenant with this principal. -ENOENT: none; -EEXIST: more than one, so nobody is right. */
+int state_tenant_of(const struct state *s, const char *spiffe, struct state_tenant *ret);
+int state_tenant_get(const struct state *s, const struct ros2_uid *uid, struct state_tenant *ret);
+
+struct state_grant {
+	struct ros2_uid uid, tenant;
+	const char *principal; /* borrowed */
+	uint64_t deadline_ns, policy_version;
+	uint32_t sessions;
+};
+int state_grant_get(const struct state *s, const struct ros2_uid *uid, struct state_grant *ret);
+/* A live grant of this principal that no session uses, the one that lasts longest. -ENOENT. */
+int state_grant_idle(const struct state *s, const struct ros2_uid *tenant, const char *principal,
+                     uint64_t now_ns, struct ros2_uid *ret);
+void state_grant_use(struct state *s, const struct ros2_uid *uid, int delta);
+
+struct state_have {
+	enum obj_kind kind;
+	struct ros2_uid uid;
+	uint64_t version;
+};
+void state_each_have(const struct state *s, void (*fn)(void *arg, const struct state_have *h),
+                     void *arg);
+/* Grants with sessions; @skip of them first. */
+size_t state_grants_in_use(const struct state *s, size_t skip, struct ros2_uid *out, size_t max);
+
+/* What the controller has not been told since state_untell_all: one at a time. */
+struct state_report {
+	struct state_have what;
+	bool applied;
+	char reason[200];
+};
+bool state_next_untold(struct state *s, struct state_report *ret);
+void state_told(struct state *s, const struct state_report *r);
+void state_untell_all(struct state *s);
+
+struct state_counts {
+	uint32_t tenants, engines, grants, failed;
+};
+void state_counts(const struct state *s, struct state_counts *ret);
+#endif

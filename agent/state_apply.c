@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Brings objects into force in the data plane, and out of it. An image is opened (every byte of it
+ * checked) before any of it is used; an image that names another object than its envelope is
+ * refused.
+ */
+#include "agent/state_priv.h"
+#include "common/util.h"
+#include "dataplane/dp.h"
+#include <errno.h>
+#include <stdio.h>
+
+static int apply_engine(struct state *s, struct state_object *o, struct ros2_err *err)
+{
+	const struct agent_object *n = o->next;
+	struct policy_image_engine img;
+	struct dp_engine_config c;
+	int r = policy_image_open_engine(n->image, n->image_len, &img, err);
+
+	if (r < 0)
+		return r;
+	if (!ros2_uid_eq(&img.uid, &n->uid) || strcmp(img.name, n->name) != 0)
+		return ros2_err_named(err, ROS2_CORRUPT, "the image is of another engine");
+	c = (struct dp_engine_config){.name = img.name,
+	                              .type = policy_engine_type_to_str(img.type),
+	                              .root = img.root,
+	                              .size_bytes = img.size_bytes,
+	                              .null_mode = img.null_mode};
+	return dp_engine_put(s->o.dp, &c, err);
+}
+
+static void limits_of(const struct policy_limits *p, struct dp_tenant_limits *l)
+{
+	*l = (struct dp_tenant_limits){
+		.registered_bytes = p->registered_bytes,
+		.region_size_min = p->region_size_min,
+		.region_size_max = p->region_size_max,
+		.region_alignment = p->region_alignment,
+		.regions = p->regions,
+		.rkeys_concurrent = p->leases_max,
+		.sessions_max = p->sessions_max,
+		.access = p->region_access,
+		.lease_ttl_ms = p->lease_ttl_ms,
+		.contact_limit_ms = p->contact_limit_ms,
+		.violations_limit = p->violations_limit,
+		.violations_kill = p->violations_action == POLICY_VIOLATION_KILL,
+		.read_bytes_per_s = p->read.bytes_per_s,
+		.write_bytes_per_s = p->write.bytes_per_s,
+		.read_iops = p->read.ops_per_s,
+		.write_iops = p->write.ops_per_s,
+		.burst_ms = p->burst_ms,
+	};
+}
+
+/* The callback of ends that nobody waits for. */
+static void ignore(void *arg, const struct dp_result *res)
+{
+}
+
+static int apply_tenant(struct state *s, struct state_object *o, struct ros2_err *err)
+{
+	const struct agent_object *n = o->next;
+	struct policy_image_tenant img;
+	struct dp_tenant_limits l;
+	int r = policy_image_open_tenant(n->image, n->image_len, &img, err);
+
+	if (r < 0)
+		return r;
+	if (!ros2_uid_eq(&img.uid, &n->uid) || strcmp(img.name, n->name) != 0)
+		return ros2_err_named(err, ROS2_CORRUPT, "the image is of another tenant");
+	if (n->revoked) {
+		dp_revoke(s->o.dp, DP_SCOPE_TENANT, &n->uid, clock_boottime_ns(), ROS2_REVOKED, ignore,
+		          NULL);
+	} else {
+		limits_of(&img.limits, &l);
+		r = dp_tenant_put(s->o.dp, &n->uid, n->name, &l, err);
+		if (r < 0)
+			return r;
+	}
+	o->image = img;
+	return 0;
+}
+
+static int apply_grant(struct state *s, struct state_object *o, uint64_t now_ns,
+                       struct ros2_err *err)
+{
+	const struct agent_grant_body *g = &o->next->grant;
+	const struct state_object *t = state_find(s, OBJ_TENANT, &g->tenant);
+	struct dp_grant p;
+	int r;
+
+	if (!t || !t->cur || t->cur->revoked)
+		return ros2_err_named(err, ROS2_NOT_FOUND, "its tenant is not in force here");
+	if (memcmp(g->from.boot_id, s->o.boot_id, 16) != 0)
+		return ros2_err_named(err, ROS2_GRANT_EXPIRED, "counted from another boot");
+	if (g->from.boottime_ns > now_ns)
+		return ros2_err_named(err, ROS2_INVALID, "counted from a time that has not come");
+	p = (struct dp_grant){
+		.grant = o->next->uid,
+		.tenant = g->tenant,
+		.deadline_ns = clock_add_ns(g->from.boottime_ns, g->lifetime_ms > UINT64_MAX / NS_PER_MS
+		                                                         ? UINT64_MAX
+		                                                         : g->lifetime_ms * NS_PER_MS),
+		.max_keys = g->max_keys,
+		.max_bytes = g->max_bytes,
+		.access = g->access,
+	};
+	if (p.deadline_ns <= now_ns)
+		return ros2_err_named(err, ROS2_GRANT_EXPIRED, "it ended before it arrived");
+	r = dp_grant_put(s->o.dp, &p, err);
+	if (!r)
+		o->deadline_ns = p.deadline_ns;
+	return r;
+}
+
+void state_index_principals(struct state *s)
+{
+	struct state_principal *p, *tmp;
+	struct state_object *o;
+
+	HASH_ITER(hh, s->principals, p, tmp)
+	{
+		HASH_DEL(s->principals, p);
+		free(p);
+	}
+	for (o = s->objects; o; o = o->hh.next) {
+		if (o->key.kind != OBJ_TENANT || !o->cur)
+			continue;
+		for (uint32_t i = 0; i < o->image.n_principals; i++) {
+			const char *name = policy_principal_at(&o->image, i);
+
+			HASH_FIND_STR(s->principals, name, p);
+			if (p && p->tenant != o)
+				p->tenants++;
+			if (p)
+				continue;
+			p = calloc(1, sizeof(*p));
+			if (!p)
+				continue; /* unknown principals are denied */
+			*p = (struct state_principal){.name = name, .tenant = o, .tenants = 1};
+			HASH_ADD_KEYPTR(hh, s->principals, p->name, strlen(p->name), p);
+		}
+	}
+}
+
+void state_apply(struct state *s, struct state_object *o, uint64_t now_ns)
+{
+	struct ros2_err err = ROS2_ERR_INIT;
+	struct agent_object *old = o->cur;
+	int r;
+
+	if (o->key.kind == OBJ_ENGINE)
+		r = apply_engine(s, o, &err);
+	else if (o->key.kind == OBJ_TENANT)
+		r = apply_tenant(s, o, &err);
+	else
+		r = apply_grant(s, o, now_ns, &err);
+	if (r < 0) {
+		snprintf(o->reason, sizeof(o->reason), "%s: %.180s", ros2_status_to_str(err.status),
+		         err.msg);
+		state_move(s, o, OBJ_FAILED);
+		return;
+	}
+	o->reason[0] = '\0';
+	o->cur = TAKE_PTR(o->next);
+	state_move(s, o, OBJ_APPLIED);
+	if (o->key.kind == OBJ_TENANT)
+		state_index_principals(s);
+	agent_object_free(old);
+	if (o->key.kind == OBJ_TENANT && s->o.on_tenant)
+		s->o.on_tenant(s->o.arg, &o->key.uid);
+}
+
+void state_unapply(struct state *s, struct state_object *o)
+{
+	struct agent_object *cur = TAKE_PTR(o->cur);
+
+	if (!cur)
+		return;
+	switch (o->key.kind) {
+	case OBJ_ENGINE:
+		(void)dp_engine_remove(s->o.dp, cur->name, NULL);
+		break;
+	case OBJ_TENANT:
+		/* Not dp_tenant_remove: the same uid may be placed here again, or reinstated. */
+		dp_revoke(s->o.dp, DP_SCOPE_TENANT, &cur->uid, clock_boottime_ns(), ROS2_REVOKED,
+		          ignore, NULL);
+		state_index_principals(s);
+		break;
+	case OBJ_GRANT:
+		dp_revoke(s->o.dp, DP_SCOPE_GRANT, &cur->uid, clock_boottime_ns(),
+		          o->deadline_ns <= clock_boottime_ns() ? ROS2_GRANT_EXPIRED : ROS2_REVOKED,
+		          ignore, NULL);
+		break;
+	default:
+		break;
+	}
+	agent_object_free(cur);
+}

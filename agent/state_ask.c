@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Questions about the state; nothing here changes what is in force. */
+#include "agent/state_priv.h"
+#include "common/util.h"
+#include <errno.h>
+#include <stdio.h>
+
+static void fill_tenant(const struct state_object *o, struct state_tenant *ret)
+{
+	ret->uid = o->key.uid;
+	strcpy(ret->name, o->cur->name);
+	ret->version = o->cur->version;
+	ret->revoked = o->cur->revoked;
+	ret->image = o->image;
+}
+
+int state_tenant_of(const struct state *s, const char *spiffe, struct state_tenant *ret)
+{
+	const struct state_principal *p;
+
+	HASH_FIND_STR(s->principals, spiffe, p);
+	if (!p || !p->tenant->cur || !policy_principal_match(&p->tenant->image, spiffe))
+		return -ENOENT;
+	if (p->tenants != 1)
+		return -EEXIST;
+	fill_tenant(p->tenant, ret);
+	return 0;
+}
+
+int state_tenant_get(const struct state *s, const struct ros2_uid *uid, struct state_tenant *ret)
+{
+	const struct state_object *o = state_find(s, OBJ_TENANT, uid);
+
+	if (!o || !o->cur)
+		return -ENOENT;
+	fill_tenant(o, ret);
+	return 0;
+}
+
+static void fill_grant(const struct state_object *o, struct state_grant *ret)
+{
+	ret->uid = o->key.uid;
+	ret->tenant = o->cur->grant.tenant;
+	ret->principal = o->cur->grant.principal;
+	ret->deadline_ns = o->deadline_ns;
+	ret->policy_version = o->cur->grant.policy_version;
+	ret->sessions = o->sessions;
+}
+
+int state_grant_get(const struct state *s, const struct ros2_uid *uid, struct state_grant *ret)
+{
+	const struct state_object *o = state_find(s, OBJ_GRANT, uid);
+
+	if (!o || !o->cur)
+		return -ENOENT;
+	fill_grant(o, ret);
+	return 0;
+}
+
+int state_grant_idle(const struct state *s, const struct ros2_uid *tenant, const char *principal,
+                     uint64_t now_ns, struct ros2_uid *ret)
+{
+	const struct state_object *o, *best = NULL;
+
+	for (o = s->objects; o; o = o->hh.next) {
+		if (o->key.kind != OBJ_GRANT || !o->cur || o->sessions || o->deadline_ns <= now_ns)
+			continue;
+		if (!ros2_uid_eq(&o->cur->grant.tenant, tenant) ||
+		    strcmp(o->cur->grant.principal, principal) != 0)
+			continue;
+		if (!best || o->deadline_ns > best->deadline_ns)
+			best = o;
+	}
+	if (!best)
+		return -ENOENT;
+	*ret = best->key.uid;
+	return 0;
+}
+
+void state_grant_use(struct state *s, const struct ros2_uid *uid, int delta)
+{
+	struct state_object *o = state_find(s, OBJ_GRANT, uid);
+
+	if (o && (delta > 0 || o->sessions))
+		o->sessions += (uint32_t)delta;
+}
+
+void state_each_have(const struct state *s, void (*fn)(void *arg, const struct state_have *h),
+                     void *arg)
+{
+	const struct state_object *o;
+
+	for (o = s->objects; o; o = o->hh.next) {
+		struct state_have h = {(enum obj_kind)o->key.kind, o->key.uid,
+		                       state_newest(o)->version};
+
+		fn(arg, &h);
+	}
+}
+
+size_t state_grants_in_use(const struct state *s, size_t skip, struct ros2_uid *out, size_t max)
+{
+	const struct state_object *o;
+	size_t n = 0;
+
+	for (o = s->objects; o && n < max; o = o->hh.next) {
+		if (o->key.kind != OBJ_GRANT || !o->cur || !o->sessions)
+			continue;
+		if (skip) {
+			skip--;
+			continue;
+		}
+		out[n++] = o->key.uid;
+	}
+	return n;
+}
+
+bool state_next_untold(struct state *s, struct state_report *ret)
+{
+	const struct state_object *o;
+
+	if (!s->n_untold)
+		return false;
+	for (o = s->objects; o; o = o->hh.next) {
+		if (!o->untold)
+			continue;
+		ret->applied = o->st == OBJ_APPLIED;
+		ret->what = (struct state_have){(enum obj_kind)o->key.kind, o->key.uid,
+		                                state_newest(o)->version};
+		snprintf(ret->reason, sizeof(ret->reason), "%s", o->reason);
+		return true;
+	}
+	return false;
+}
+
+void state_told(struct state *s, const struct state_report *r)
+{
+	struct state_object *o = state_find(s, r->what.kind, &r->what.uid);
+
+	if (!o || !o->untold || state_newest(o)->version != r->what.version)
+		return;
+	o->untold = false;
+	s->n_untold--;
+}
+
+void state_untell_all(struct state *s)
+{
+	struct state_object *o;
+
+	for (o = s->objects; o; o = o->hh.next)
+		if (o->st == OBJ_APPLIED || o->st == OBJ_FAILED) {
+			s->n_untold += !o->untold;
+			o->untold = true;
+		}
+}
+
+void state_counts(const struct state *s, struct state_counts *ret)
+{
+	const struct state_object *o;
+
+	*ret = (struct state_counts){0};
+	for (o = s->objects; o; o = o->hh.next) {
+		ret->failed += o->st == OBJ_FAILED;
+		ret->tenants += o->key.kind == OBJ_TENANT;
+		ret->engines += o->key.kind == OBJ_ENGINE;
+		ret->grants += o->key.kind == OBJ_GRANT;
+	}
+}

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Inside of the state: state.c keeps and moves, state_apply.c talks to the data plane, state_ask.c
+ * answers. */
+#ifndef ROS2_AGENT_STATE_PRIV_H
+#define ROS2_AGENT_STATE_PRIV_H
+
+#include "agent/state.h"
+#include <uthash.h>
+
+struct state_key {
+	uint32_t kind;
+	struct ros2_uid uid;
+};
+
+struct state_object {
+	struct state_key key;
+	enum obj_state st;
+	struct agent_object *cur;  /* owned: in force in the data plane; NULL = none */
+	struct agent_object *next; /* owned: received or stored, not (yet) in force */
+	uint64_t store_number;     /* of next: the write that makes it durable */
+	bool untold;
+	char reason[200];
+	struct policy_image_tenant image; /* tenants: of cur */
+	uint64_t deadline_ns;             /* grants: of cur */
+	uint32_t sessions;                /* grants */
+	UT_hash_handle hh;
+};
+
+struct state_principal {
+	const char *name;            /* borrowed from the image */
+	struct state_object *tenant; /* borrowed */
+	uint32_t tenants;            /* more than one: nobody is right */
+	UT_hash_handle hh;
+};
+
+struct state {
+	struct state_opts o;
+	struct state_object *objects;       /* owned */
+	struct state_principal *principals; /* owned */
+	uint64_t store_number;
+	uint32_t n_untold;
+};
+
+struct state_object *state_find(const struct state *s, enum obj_kind kind,
+                                const struct ros2_uid *uid);
+void state_move(struct state *s, struct state_object *o, enum obj_state to);
+void state_forget(struct state *s, struct state_object *o);
+void state_tell(struct state *s, struct state_object *o);
+/* Brings o->next into force: APPLIED, or FAILED with o->reason. */
+void state_apply(struct state *s, struct state_object *o, uint64_t now_ns);
+/* Takes o->cur out of force in the data plane. */
+void state_unapply(struct state *s, struct state_object *o);
+void state_index_principals(struct state *s);
+static inline const struct agent_object *state_newest(const struct state_object *o)
+{
+	return o->next ? o->next : o->cur;
+}
+#endif
