@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Makes audit drafts. Must never put a key, a secret or payload into one: callers name leases by
- * lease id. The table of bounds is itself bounded: past KINDS_MAX tenant x kind pairs, denials share
- * one entry per kind.
+ * lease id. The table of bounds is itself bounded: past KINDS_MAX tenant x kind pairs, denials
+ * share one entry per kind.
  */
 #include "agent/audit.h"
 #include "common/clock.h"
@@ -324,8 +324,7 @@ void agent_audit_tick(struct agent_audit *a, bool all)
 	uint64_t now = a->o.now_ns();
 	struct bound_entry *e, *tmp;
 
-	HASH_ITER(hh, a->bounds, e, tmp)
-	{
+	HASH_ITER (hh, a->bounds, e, tmp) {
 		if (audit_bound_due(&e->bound, now) || (all && e->bound.held))
 			put_held(a, e);
 	}
@@ -365,8 +364,7 @@ void agent_audit_free(struct agent_audit *a)
 		return;
 	agent_audit_tick(a, true);
 	loop_timer_stop(&a->tick);
-	HASH_ITER(hh, a->bounds, e, tmp)
-	{
+	HASH_ITER (hh, a->bounds, e, tmp) {
 		HASH_DEL(a->bounds, e);
 		free(e);
 	}

@@ -39,9 +39,9 @@ struct agent_audit_event {
 };
 
 /* ---- the bound on individual records; no clock of its own ---- */
-#define AUDIT_BOUND_FIRST      100
-#define AUDIT_BOUND_PER_S      10
-#define AUDIT_BOUND_HOLD_NS    (10ull * 1000000000ull)
+#define AUDIT_BOUND_FIRST   100
+#define AUDIT_BOUND_PER_S   10
+#define AUDIT_BOUND_HOLD_NS (10ull * 1000000000ull)
 
 struct audit_bound {
 	uint64_t individually; /* ever */
@@ -49,10 +49,12 @@ struct audit_bound {
 	uint32_t in_second;
 	uint64_t held, held_since_ns, first_unix_ns, last_unix_ns;
 };
-/* @n events now: true = record them as one record by themselves; false = held. @now_ns: boottime. */
+/* @n events now: true = record them as one record by themselves; false = held. @now_ns: boottime.
+ */
 bool audit_bound_pass(struct audit_bound *b, uint64_t n, uint64_t now_ns, uint64_t first_unix_ns,
                       uint64_t last_unix_ns);
-/* True when what is held is due as a counted record; the caller resets it with audit_bound_taken. */
+/* True when what is held is due as a counted record; the caller resets it with audit_bound_taken.
+ */
 bool audit_bound_due(const struct audit_bound *b, uint64_t now_ns);
 void audit_bound_taken(struct audit_bound *b);
 
@@ -72,8 +74,8 @@ void agent_audit_free(struct agent_audit *a);
 /* Widens: @fn runs once when the record is durable or could not be made so. Errors as spool_put. */
 int agent_audit_durable(struct agent_audit *a, const struct agent_audit_event *ev, spool_done_fn fn,
                         void *arg, struct ros2_err *err);
-/* Shrinks, or tells what is: recorded without waiting. What finds no space is counted and becomes an
- * audit.gap record when there is some. */
+/* Shrinks, or tells what is: recorded without waiting. What finds no space is counted and becomes
+ * an audit.gap record when there is some. */
 void agent_audit_note(struct agent_audit *a, const struct agent_audit_event *ev);
 /* A denial or violation: bounded. */
 void agent_audit_denied(struct agent_audit *a, const struct agent_audit_event *ev);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Contact with the controller. The agent stamps its beats {boot id, CLOCK_BOOTTIME}; the controller
- * echoes a stamp and contact is counted from that stamp. Only a stamp of this boot that this process
- * sent counts; it never moves back. The last one survives a restart of the process in the file
- * `contact`; after a reboot it gives nothing. Loop thread.
+ * echoes a stamp and contact is counted from that stamp. Only a stamp of this boot that this
+ * process sent counts; it never moves back. The last one survives a restart of the process in the
+ * file `contact`; after a reboot it gives nothing. Loop thread.
  */
 #ifndef ROS2_AGENT_CONTACT_H
 #define ROS2_AGENT_CONTACT_H

@@ -37,10 +37,11 @@ int agent_epoch_check(const struct agent_epoch *stored, const struct agent_epoch
 	crypto_hex(stored->lineage, 16, have);
 	crypto_hex(offered->lineage, 16, got);
 	if (memcmp(stored->lineage, offered->lineage, 16) != 0)
-		return ros2_err_named(err, ROS2_WRONG_DOMAIN,
-		                      "the controller's lineage is %s, this agent belongs to %s: wrong "
-		                      "controller, or one restored from a backup",
-		                      got, have);
+		return ros2_err_named(
+			err, ROS2_WRONG_DOMAIN,
+			"the controller's lineage is %s, this agent belongs to %s: wrong "
+			"controller, or one restored from a backup",
+			got, have);
 	if (offered->counter < stored->counter)
 		return ros2_err_named(err, ROS2_STALE_EPOCH,
 		                      "the controller's epoch is %llu, this agent has seen %llu: a "

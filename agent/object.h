@@ -52,8 +52,8 @@ struct agent_object {
 	struct ros2_uid uid;
 	char name[ROS2_NAME_MAX + 1]; /* "" for grants */
 	uint64_t version;
-	bool revoked;       /* tenants */
-	uint8_t *image;     /* owned; tenants and engines; not yet opened as a policy image */
+	bool revoked;   /* tenants */
+	uint8_t *image; /* owned; tenants and engines; not yet opened as a policy image */
 	size_t image_len;
 	struct agent_grant_body grant;
 	struct agent_epoch epoch; /* of the seal */

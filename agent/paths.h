@@ -10,7 +10,7 @@
 #define AGENT_SEGMENT_MAX 255
 
 /* 0 when @path is normal: '/'-separated below a namespace, no leading, doubled or trailing '/', no
- * '.' or '..' segment, no control byte, UTF-8, within the lengths. "" names the namespace itself and
- * is taken only with @root_ok. BAD_PATH with words otherwise. */
+ * '.' or '..' segment, no control byte, UTF-8, within the lengths. "" names the namespace itself
+ * and is taken only with @root_ok. BAD_PATH with words otherwise. */
 int agent_path_check(const char *path, bool root_ok, struct ros2_err *err);
 #endif

@@ -36,15 +36,15 @@ struct by_revocation {
 
 struct revlog {
 	/* loop thread */
-	struct by_object *objects;      /* owned */
-	struct by_revocation *received; /* owned */
+	struct by_object *objects;       /* owned */
+	struct by_revocation *received;  /* owned */
 	uint64_t all_counter, all_batch; /* AGENT tombstones: grants sealed up to here are dead */
 	bool has_all;
 
 	/* the writer, after revlog_open */
 	int fd;
-	uint64_t size;   /* bytes that are whole frames */
-	bool broken;     /* an fsync or a truncation failed: nothing is written any more */
+	uint64_t size; /* bytes that are whole frames */
+	bool broken;   /* an fsync or a truncation failed: nothing is written any more */
 	char path[PATH_MAX];
 };
 
@@ -267,10 +267,11 @@ static int load(struct revlog *l, int (*before_replace)(void *, struct ros2_err 
 		return fsx_write_atomic(l->path, p, good, 0600, err);
 	}
 	info->damaged = true;
-	snprintf(info->words, sizeof(info->words),
-	         "damaged at byte %zu of %zu: revocations may be missing, so nothing stored here is "
-	         "used until the controller has sent everything anew",
-	         good, len);
+	snprintf(
+		info->words, sizeof(info->words),
+		"damaged at byte %zu of %zu: revocations may be missing, so nothing stored here is "
+		"used until the controller has sent everything anew",
+		good, len);
 	r = before_replace ? before_replace(arg, err) : 0;
 	return r < 0 ? r : replace_damaged(l->path, p, good, info, err);
 }
@@ -341,13 +342,11 @@ void revlog_free(struct revlog *l)
 
 	if (!l)
 		return;
-	HASH_ITER(hh, l->objects, o, otmp)
-	{
+	HASH_ITER (hh, l->objects, o, otmp) {
 		HASH_DEL(l->objects, o);
 		free(o);
 	}
-	HASH_ITER(hh, l->received, r, rtmp)
-	{
+	HASH_ITER (hh, l->received, r, rtmp) {
 		HASH_DEL(l->received, r);
 		free(r);
 	}

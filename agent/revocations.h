@@ -17,10 +17,10 @@
 
 struct tombstone {
 	struct ros2_uid revocation, uid;
-	enum obj_kind kind;  /* TENANT, GRANT, SESSION, AGENT */
-	uint64_t version;    /* TENANT: objects of this tenant up to this version are dead */
-	uint64_t counter;    /* AGENT: grants sealed in this epoch up to */
-	uint64_t batch;      /*        this batch are dead */
+	enum obj_kind kind; /* TENANT, GRANT, SESSION, AGENT */
+	uint64_t version;   /* TENANT: objects of this tenant up to this version are dead */
+	uint64_t counter;   /* AGENT: grants sealed in this epoch up to */
+	uint64_t batch;     /*        this batch are dead */
 	uint64_t received_unix_ns;
 	char reason[REVLOG_REASON_MAX + 1];
 };

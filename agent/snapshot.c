@@ -13,16 +13,18 @@
 #define ENTRY_HEADER_LEN 8u
 #define OBJECTS_MAX      1000000u
 
-enum { OFF_FORMAT = 8,
-       OFF_HEADER_LEN = 12,
-       OFF_AGENT = 16,
-       OFF_LINEAGE = 32,
-       OFF_COUNTER = 48,
-       OFF_SEQUENCE = 56,
-       OFF_COUNT = 64,
-       OFF_BODY_LEN = 72,
-       OFF_WRITTEN = 80,
-       OFF_CRC = 92 };
+enum {
+	OFF_FORMAT = 8,
+	OFF_HEADER_LEN = 12,
+	OFF_AGENT = 16,
+	OFF_LINEAGE = 32,
+	OFF_COUNTER = 48,
+	OFF_SEQUENCE = 56,
+	OFF_COUNT = 64,
+	OFF_BODY_LEN = 72,
+	OFF_WRITTEN = 80,
+	OFF_CRC = 92
+};
 
 static void put_header(const struct snapshot_header *h, size_t n, uint64_t body_len, uint8_t *p)
 {
@@ -86,10 +88,10 @@ static int parse_header(const uint8_t *p, size_t len, const struct agent_trust *
 	if (!ros2_uid_eq(&ret->agent_uid, &trust->agent_uid))
 		return ros2_err_named(err, ROS2_WRONG_DOMAIN, "another agent's snapshot");
 	if (ret->sequence < min_sequence)
-		return ros2_err_named(err, ROS2_STALE_EPOCH,
-		                      "sequence %llu, but %llu was written: an old copy was put back",
-		                      (unsigned long long)ret->sequence,
-		                      (unsigned long long)min_sequence);
+		return ros2_err_named(
+			err, ROS2_STALE_EPOCH,
+			"sequence %llu, but %llu was written: an old copy was put back",
+			(unsigned long long)ret->sequence, (unsigned long long)min_sequence);
 	return 0;
 }
 
@@ -156,8 +158,7 @@ int snapshot_parse(const void *p, size_t len, struct agent_trust *trust, uint64_
 }
 
 int snapshot_load(const char *path, struct agent_trust *trust, uint64_t min_sequence,
-                  const struct snapshot_reader *rd, struct snapshot_info *ret,
-                  struct ros2_err *err)
+                  const struct snapshot_reader *rd, struct snapshot_info *ret, struct ros2_err *err)
 {
 	AUTO_FREE void *p = NULL;
 	size_t len;

@@ -16,8 +16,9 @@
 
 struct snapshot_header {
 	struct ros2_uid agent_uid;
-	struct agent_epoch epoch; /* the highest seen; durable before anything under it is acted on */
-	uint64_t sequence;        /* grows with each write */
+	struct agent_epoch
+		epoch;     /* the highest seen; durable before anything under it is acted on */
+	uint64_t sequence; /* grows with each write */
 	uint64_t written_unix_ns;
 };
 

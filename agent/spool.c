@@ -79,15 +79,17 @@ static int admit(const struct spool *s, enum spool_class c, const struct ros2_ui
 		               ? 0
 		               : ros2_err_named(err, ROS2_NOT_DURABLE, "the audit spool is full");
 	if (used(s) + len > open)
-		return ros2_err_named(err, ROS2_NOT_DURABLE,
-		                      "the audit spool is full (%llu bytes): the controller has not "
-		                      "taken the records yet",
-		                      (unsigned long long)open);
+		return ros2_err_named(
+			err, ROS2_NOT_DURABLE,
+			"the audit spool is full (%llu bytes): the controller has not "
+			"taken the records yet",
+			(unsigned long long)open);
 	if (a && a->bytes + len > open / 4)
-		return ros2_err_named(err, ROS2_BUSY,
-		                      "this tenant's share of the audit spool is full (%llu bytes): "
-		                      "the controller has not taken its records yet",
-		                      (unsigned long long)(open / 4));
+		return ros2_err_named(
+			err, ROS2_BUSY,
+			"this tenant's share of the audit spool is full (%llu bytes): "
+			"the controller has not taken its records yet",
+			(unsigned long long)(open / 4));
 	return 0;
 }
 
@@ -177,7 +179,8 @@ static void undo_write(struct spool *s, struct spool_flush *f)
 static int flush_write(struct spool *s, struct spool_flush *f)
 {
 	if (f->create) {
-		s->fd = fsx_io->open(f->path, O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0600);
+		s->fd = fsx_io->open(f->path, O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC,
+		                     0600);
 		if (s->fd < 0)
 			return ros2_err_set(&f->err, -errno, "create %s: %s", f->path,
 			                    strerrordesc_np(errno));
@@ -282,7 +285,8 @@ static void flush_bad(struct spool *s)
 		s->active = NULL;
 	}
 	/* Backwards, so that records go back to the front of their queues in order. */
-	for (it = list_entry(f->items.prev, struct spool_item, link); &it->link != &f->items; it = tmp) {
+	for (it = list_entry(f->items.prev, struct spool_item, link); &it->link != &f->items;
+	     it = tmp) {
 		struct spool_account *a = f->accounts[--i];
 		uint32_t len = it->len + SPOOL_FRAME_HEADER_LEN;
 
@@ -427,8 +431,7 @@ void spool_free(struct spool *s)
 	loop_timer_stop(&s->retry);
 	free_items(&s->flush.items);
 	buf_fini(&s->flush.frames);
-	HASH_ITER(hh, s->accounts, a, tmp)
-	{
+	HASH_ITER (hh, s->accounts, a, tmp) {
 		free_items(&a->waiting);
 		HASH_DEL(s->accounts, a);
 		free(a);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Audit drafts on disk until the controller has made them part of its log. Keyed {incarnation, seq},
- * seq from 1 without gaps in each start of the process; written in segments; a segment is deleted
- * when all of it is acknowledged. Bounded: a quota, of which an eighth is kept for records of
- * operations that shrink rights, and a share per tenant. Fair: drafts that wait for the disk get
+ * Audit drafts on disk until the controller has made them part of its log. Keyed {incarnation,
+ * seq}, seq from 1 without gaps in each start of the process; written in segments; a segment is
+ * deleted when all of it is acknowledged. Bounded: a quota, of which an eighth is kept for records
+ * of operations that shrink rights, and a share per tenant. Fair: drafts that wait for the disk get
  * their seq in turn over tenants, so nobody's flood delays a neighbour's record.
  * Loop thread; disk work goes to a writer.
  */

@@ -24,10 +24,10 @@ struct spool_item {
 /* What one tenant has in the spool. The zero uid: records that touch no tenant. */
 struct spool_account {
 	struct ros2_uid tenant;
-	struct list waiting;  /* spool_item, owned */
-	struct list turn;     /* on spool.turns while something waits */
-	uint64_t bytes;       /* waiting, being written, or written and not acknowledged */
-	uint32_t unacked;     /* records in spool.written */
+	struct list waiting; /* spool_item, owned */
+	struct list turn;    /* on spool.turns while something waits */
+	uint64_t bytes;      /* waiting, being written, or written and not acknowledged */
+	uint32_t unacked;    /* records in spool.written */
 	UT_hash_handle hh;
 };
 
@@ -35,10 +35,10 @@ struct spool_segment {
 	struct list link;
 	struct ros2_uid incarnation;
 	uint64_t serial, first_seq, last_seq;
-	uint64_t size;    /* bytes of whole frames */
+	uint64_t size; /* bytes of whole frames */
 	uint64_t records;
-	struct buf data;  /* cached frames; empty and size > 0: on disk only */
-	bool active;      /* the one that is appended to */
+	struct buf data; /* cached frames; empty and size > 0: on disk only */
+	bool active;     /* the one that is appended to */
 	char name[96];
 };
 
@@ -76,7 +76,7 @@ struct spool {
 	struct spool_segment *active;
 	int fd; /* of active */
 	uint64_t serial, next_seq, disk_bytes, waiting_bytes;
-	uint64_t n_records, n_sent; /* unacknowledged; of these sent since the last rewind */
+	uint64_t n_records, n_sent;    /* unacknowledged; of these sent since the last rewind */
 	struct spool_written *written; /* owned ring of this incarnation's unacknowledged records */
 	size_t written_head, written_n, written_cap;
 	/* the send cursor */

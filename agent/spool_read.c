@@ -300,12 +300,24 @@ static uint64_t count_off(struct spool_segment *g, uint64_t seq)
 	return n;
 }
 
+/* A closed segment; or the open one when it is big enough to be worth a new file. */
+static bool may_end(struct spool *s, struct spool_segment *g)
+{
+	if (!g->active)
+		return true;
+	if (s->flush.busy || g->size < MIN(SPOOL_SEGMENT_BYTES / 4, s->o.quota_bytes / 4))
+		return false;
+	close(s->fd);
+	s->fd = -1;
+	s->active = NULL;
+	return true;
+}
+
 void spool_ack(struct spool *s, const struct ros2_uid *incarnation, uint64_t seq)
 {
 	struct spool_segment *g, *tmp;
 
-	list_for_each_safe(&s->segments, g, tmp, link)
-	{
+	list_for_each_safe (&s->segments, g, tmp, link) {
 		uint64_t n;
 
 		if (!ros2_uid_eq(&g->incarnation, incarnation))
@@ -313,7 +325,7 @@ void spool_ack(struct spool *s, const struct ros2_uid *incarnation, uint64_t seq
 		n = count_off(g, seq);
 		s->n_records -= n;
 		s->n_sent -= MIN(n, s->n_sent);
-		if (!g->active && !g->records)
+		if (!g->records && may_end(s, g))
 			drop_segment(s, g);
 	}
 	if (!ros2_uid_eq(incarnation, &s->o.incarnation))

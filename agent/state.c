@@ -154,16 +154,15 @@ static bool grant_is_dead(struct state *s, const struct state_object *o)
 	const struct agent_object *n = state_newest(o);
 	const struct state_object *t = state_find(s, OBJ_TENANT, &n->grant.tenant);
 
-	return grant_covered(s, n) || (t && t->cur && t->cur->revoked &&
-	                               n->grant.policy_version <= t->cur->version);
+	return grant_covered(s, n) ||
+	       (t && t->cur && t->cur->revoked && n->grant.policy_version <= t->cur->version);
 }
 
 static void end_dead_grants(struct state *s)
 {
 	struct state_object *o, *tmp;
 
-	HASH_ITER(hh, s->objects, o, tmp)
-	{
+	HASH_ITER (hh, s->objects, o, tmp) {
 		if (o->key.kind == OBJ_GRANT && grant_is_dead(s, o))
 			state_forget(s, o);
 	}
@@ -174,8 +173,7 @@ void state_obey_tombstones(struct state *s)
 	struct state_object *o, *tmp;
 
 	end_dead_grants(s);
-	HASH_ITER(hh, s->objects, o, tmp)
-	{
+	HASH_ITER (hh, s->objects, o, tmp) {
 		if (o->key.kind == OBJ_TENANT)
 			obey_tenant(s, o);
 	}
@@ -207,9 +205,9 @@ static void apply_kind(struct state *s, enum obj_kind kind, uint64_t number, uin
 {
 	struct state_object *o, *tmp;
 
-	HASH_ITER(hh, s->objects, o, tmp)
-	{
-		if (o->key.kind != (uint32_t)kind || o->st != OBJ_RECEIVED || o->store_number > number)
+	HASH_ITER (hh, s->objects, o, tmp) {
+		if (o->key.kind != (uint32_t)kind || o->st != OBJ_RECEIVED ||
+		    o->store_number > number)
 			continue;
 		state_move(s, o, OBJ_STORED);
 		state_apply(s, o, now_ns);
@@ -220,8 +218,7 @@ static void retry_failed(struct state *s, uint64_t now_ns)
 {
 	struct state_object *o, *tmp;
 
-	HASH_ITER(hh, s->objects, o, tmp)
-	{
+	HASH_ITER (hh, s->objects, o, tmp) {
 		char before[sizeof(o->reason)];
 
 		if (o->st != OBJ_FAILED || !o->next)
@@ -256,7 +253,8 @@ int state_apply_grant(struct state *s, const struct ros2_uid *uid, uint64_t now_
 		state_apply(s, o, now_ns);
 	}
 	if (o->st != OBJ_APPLIED)
-		return ros2_err_named(err, ROS2_NO_GRANT, "the grant cannot be used: %s", o->reason);
+		return ros2_err_named(err, ROS2_NO_GRANT, "the grant cannot be used: %s",
+		                      o->reason);
 	return 0;
 }
 
@@ -264,8 +262,7 @@ void state_sweep(struct state *s, uint64_t now_ns)
 {
 	struct state_object *o, *tmp;
 
-	HASH_ITER(hh, s->objects, o, tmp)
-	{
+	HASH_ITER (hh, s->objects, o, tmp) {
 		const struct agent_object *n = state_newest(o);
 		uint64_t end;
 
@@ -302,13 +299,11 @@ void state_free(struct state *s)
 
 	if (!s)
 		return;
-	HASH_ITER(hh, s->principals, p, ptmp)
-	{
+	HASH_ITER (hh, s->principals, p, ptmp) {
 		HASH_DEL(s->principals, p);
 		free(p);
 	}
-	HASH_ITER(hh, s->objects, o, otmp)
-	{
+	HASH_ITER (hh, s->objects, o, otmp) {
 		HASH_DEL(s->objects, o);
 		agent_object_free(o->cur);
 		agent_object_free(o->next);

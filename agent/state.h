@@ -8,9 +8,9 @@
  *   anything -> ENDED                              removed, revoked, expired; then forgotten
  *
  * Invariants: (1) a version is applied only after it is durable (grants answered to a request are
- * applied at once: a crash only loses them); (2) what a tombstone covers is never applied; (3) while
- * a newer version is RECEIVED or STORED the older one stays in force; (4) rights that shrink take
- * effect without waiting for the disk.
+ * applied at once: a crash only loses them); (2) what a tombstone covers is never applied; (3)
+ * while a newer version is RECEIVED or STORED the older one stays in force; (4) rights that shrink
+ * take effect without waiting for the disk.
  */
 #ifndef ROS2_AGENT_STATE_H
 #define ROS2_AGENT_STATE_H
@@ -27,8 +27,8 @@ const char *obj_state_to_str(enum obj_state s);
 bool obj_state_legal(enum obj_state from, enum obj_state to);
 
 struct state_opts {
-	struct dp *dp;                 /* borrowed */
-	const struct revlog *revlog;   /* borrowed */
+	struct dp *dp;               /* borrowed */
+	const struct revlog *revlog; /* borrowed */
 	uint8_t boot_id[16];
 	/* The tenant's document changed, was withdrawn or revoked: sessions are to be looked at. */
 	void (*on_tenant)(void *arg, const struct ros2_uid *tenant);
@@ -43,7 +43,8 @@ void state_free(struct state *s);
  * tombstone covers this grant; LIMIT: too many objects. */
 int state_receive(struct state *s, struct agent_object *obj, struct ros2_err *err);
 /* The controller does not have it for us any more: its rights end now. */
-void state_remove(struct state *s, enum obj_kind kind, const struct ros2_uid *uid, uint64_t version);
+void state_remove(struct state *s, enum obj_kind kind, const struct ros2_uid *uid,
+                  uint64_t version);
 /* After a tombstone went into the revlog: forgets grants it covers, marks tenants it covers revoked
  * (known, without rights, until a higher version says otherwise). The caller runs dp_revoke. */
 void state_obey_tombstones(struct state *s);

@@ -69,8 +69,8 @@ static int apply_tenant(struct state *s, struct state_object *o, struct ros2_err
 	if (!ros2_uid_eq(&img.uid, &n->uid) || strcmp(img.name, n->name) != 0)
 		return ros2_err_named(err, ROS2_CORRUPT, "the image is of another tenant");
 	if (n->revoked) {
-		dp_revoke(s->o.dp, DP_SCOPE_TENANT, &n->uid, clock_boottime_ns(), ROS2_REVOKED, ignore,
-		          NULL);
+		dp_revoke(s->o.dp, DP_SCOPE_TENANT, &n->uid, clock_boottime_ns(), ROS2_REVOKED,
+		          ignore, NULL);
 	} else {
 		limits_of(&img.limits, &l);
 		r = dp_tenant_put(s->o.dp, &n->uid, n->name, &l, err);
@@ -98,9 +98,10 @@ static int apply_grant(struct state *s, struct state_object *o, uint64_t now_ns,
 	p = (struct dp_grant){
 		.grant = o->next->uid,
 		.tenant = g->tenant,
-		.deadline_ns = clock_add_ns(g->from.boottime_ns, g->lifetime_ms > UINT64_MAX / NS_PER_MS
-		                                                         ? UINT64_MAX
-		                                                         : g->lifetime_ms * NS_PER_MS),
+		.deadline_ns =
+			clock_add_ns(g->from.boottime_ns, g->lifetime_ms > UINT64_MAX / NS_PER_MS
+	                                                          ? UINT64_MAX
+	                                                          : g->lifetime_ms * NS_PER_MS),
 		.max_keys = g->max_keys,
 		.max_bytes = g->max_bytes,
 		.access = g->access,
@@ -118,8 +119,7 @@ void state_index_principals(struct state *s)
 	struct state_principal *p, *tmp;
 	struct state_object *o;
 
-	HASH_ITER(hh, s->principals, p, tmp)
-	{
+	HASH_ITER (hh, s->principals, p, tmp) {
 		HASH_DEL(s->principals, p);
 		free(p);
 	}

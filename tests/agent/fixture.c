@@ -63,8 +63,8 @@ static void compile(Ros2__V1__AgentObject *o, const char *yaml)
 	if (policy_parse(&src, 1, &set, &diags) < 0)
 		fail_msg("%s", policy_diags_to_str(&diags));
 	memcpy(uid.b, o->uid.data, 16);
-	assert_int_equal(policy_compile_doc(policy_set_at(set, 0), &uid, o->version, &p, &len, NULL),
-	                 0);
+	assert_int_equal(
+		policy_compile_doc(policy_set_at(set, 0), &uid, o->version, &p, &len, NULL), 0);
 	o->image = bytes(p, len);
 	free(p);
 	policy_diags_fini(&diags);

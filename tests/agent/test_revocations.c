@@ -30,7 +30,8 @@ static void write_three(const char *path)
 {
 	struct revlog_opened info;
 	struct revlog *l = open_log(path, &info);
-	struct tombstone t[] = {tomb(OBJ_TENANT, 1, 4), tomb(OBJ_GRANT, 2, 0), tomb(OBJ_SESSION, 3, 0)};
+	struct tombstone t[] = {tomb(OBJ_TENANT, 1, 4), tomb(OBJ_GRANT, 2, 0),
+	                        tomb(OBJ_SESSION, 3, 0)};
 
 	for (int i = 0; i < 3; i++)
 		assert_int_equal(revlog_write(l, &t[i], NULL), 0);

@@ -51,7 +51,8 @@ static void *build(struct fixture *f, size_t *len, struct seen *originals)
 		fix_tenant(f, "alpha", FIX_ALPHA, 2, 4),
 		fix_grant(f, 3, 2, FIX_ALPHA, 1, 1000, 60000, 4),
 	};
-	struct snapshot_header h = {.agent_uid = f->trust.agent_uid, .epoch = f->epoch, .sequence = 5};
+	struct snapshot_header h = {
+		.agent_uid = f->trust.agent_uid, .epoch = f->epoch, .sequence = 5};
 	struct fix_bytes b[3];
 	void *p;
 
@@ -142,7 +143,8 @@ static void object__with_any_changed_byte_fails_its_seal(void **state)
 		again = NULL;
 		o->sealed[i] ^= 0x10;
 		/* An unknown field number may stay without effect: then the meaning is the same. */
-		if (agent_object_open(&f.trust, &f.epoch, o->sealed, o->sealed_len, &again, NULL) == 0) {
+		if (agent_object_open(&f.trust, &f.epoch, o->sealed, o->sealed_len, &again, NULL) ==
+		    0) {
 			assert_int_equal(again->version, o->version);
 			assert_int_equal(again->image_len, o->image_len);
 			assert_memory_equal(again->image, o->image, o->image_len);
@@ -164,7 +166,8 @@ static void object__of_another_agent_is_refused(void **state)
 	fixture_init(&f);
 	o = fix_open(&f, fix_engine(&f, "files", 1, 1));
 	f.trust.agent_uid = fix_uid(201);
-	assert_true(agent_object_open(&f.trust, &f.epoch, o->sealed, o->sealed_len, &out, &err) < 0);
+	assert_true(agent_object_open(&f.trust, &f.epoch, o->sealed, o->sealed_len, &out, &err) <
+	            0);
 	assert_int_equal(err.status, ROS2_WRONG_DOMAIN);
 	agent_object_free(o);
 	fixture_fini(&f);
@@ -179,7 +182,8 @@ static void object__signed_by_another_key_is_refused(void **state)
 	fixture_init(&f);
 	fixture_init(&g);
 	o = fix_open(&f, fix_engine(&f, "files", 1, 1));
-	assert_true(agent_object_open(&g.trust, &f.epoch, o->sealed, o->sealed_len, &out, &err) < 0);
+	assert_true(agent_object_open(&g.trust, &f.epoch, o->sealed, o->sealed_len, &out, &err) <
+	            0);
 	assert_int_equal(err.status, ROS2_CORRUPT);
 	agent_object_free(o);
 	fixture_fini(&f);
@@ -235,13 +239,14 @@ static void snapshot__drops_objects_of_a_newer_epoch_or_another_lineage(void **s
 	void *p;
 
 	fixture_init(&f);
-	h = (struct snapshot_header){.agent_uid = f.trust.agent_uid, .epoch = f.epoch, .sequence = 1};
+	h = (struct snapshot_header){
+		.agent_uid = f.trust.agent_uid, .epoch = f.epoch, .sequence = 1};
 	f.epoch.counter = 9;
 	o[0] = fix_open(&f, fix_engine(&f, "files", 1, 1));
 	f.epoch.lineage[0] ^= 1;
 	o[1] = fix_open(&f, fix_engine(&f, "files", 1, 1));
-	assert_int_equal(
-		snapshot_build(&h, (const struct agent_object *const *)o, 2, &p, &n, NULL), 0);
+	assert_int_equal(snapshot_build(&h, (const struct agent_object *const *)o, 2, &p, &n, NULL),
+	                 0);
 	assert_int_equal(parse(&f, p, n, 0, &got, &info, NULL), 0);
 	assert_int_equal(info.loaded, 0);
 	assert_int_equal(info.dropped, 2);
@@ -450,7 +455,7 @@ int main(void)
 		cmocka_unit_test(contact__forgets_stamps_that_are_too_old),
 		cmocka_unit_test(contact__survives_a_restart_but_not_a_reboot),
 		cmocka_unit_test_setup_teardown(snapshot__stays_readable_whatever_write_fails,
-		                                testing_dir_setup, testing_dir_teardown),
+	                                        testing_dir_setup, testing_dir_teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,372 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Implements dp.h for tests: see fake_dp.h. Unlike the real one it trusts its caller with paths and
+ * limits, so a test that passes did not lean on the data plane's own checks. */
+#include "tests/agent/fake_dp.h"
+#include "common/clock.h"
+#include "common/crypto.h"
+#include "common/util.h"
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define SESSIONS_MAX 256
+
+struct fake_session {
+	bool live, connected;
+	struct ros2_uid uid, tenant, grant;
+	uint32_t next_mount, next_key;
+	uint64_t next_handle;
+};
+struct dp {
+	struct dp_opts o;
+	struct fake_session s[SESSIONS_MAX];
+};
+struct fake_dp_log fake_dp_log;
+enum ros2_status fake_dp_fail_put, fake_dp_fail_call;
+unsigned fake_dp_draining;
+static unsigned n_sessions;
+
+struct answer {
+	dp_done_fn done;
+	void *arg;
+	struct dp_result res;
+};
+
+static void run(void *arg)
+{
+	struct answer *a = arg;
+
+	if (a->done)
+		a->done(a->arg, &a->res);
+	free(a);
+}
+
+static void answer(struct dp *dp, dp_done_fn done, void *arg, const struct dp_result *res)
+{
+	struct answer *a = calloc(1, sizeof(*a));
+
+	a->done = done;
+	a->arg = arg;
+	a->res = *res;
+	if (fake_dp_fail_call) {
+		a->res = (struct dp_result){.status = fake_dp_fail_call};
+		strcpy(a->res.words, "the test says so");
+		fake_dp_fail_call = ROS2_OK;
+	}
+	loop_post_urgent(dp->o.loop, run, a);
+}
+
+static struct fake_session *find(struct dp *dp, const struct ros2_uid *uid)
+{
+	for (int i = 0; i < SESSIONS_MAX; i++)
+		if (dp->s[i].live && ros2_uid_eq(&dp->s[i].uid, uid))
+			return &dp->s[i];
+	return NULL;
+}
+
+unsigned fake_dp_sessions(void)
+{
+	return n_sessions;
+}
+
+int dp_new(const struct dp_opts *o, struct dp **ret, struct ros2_err *err)
+{
+	struct dp *dp = calloc(1, sizeof(*dp));
+
+	dp->o = *o;
+	*ret = dp;
+	memset(&fake_dp_log, 0, sizeof(fake_dp_log));
+	fake_dp_fail_put = fake_dp_fail_call = ROS2_OK;
+	n_sessions = fake_dp_draining = 0;
+	return 0;
+}
+
+void dp_free(struct dp *dp)
+{
+	free(dp);
+}
+
+static int put(struct ros2_err *err)
+{
+	enum ros2_status st = fake_dp_fail_put;
+
+	fake_dp_fail_put = ROS2_OK;
+	return st ? ros2_err_named(err, st, "the test says so") : 0;
+}
+
+int dp_engine_put(struct dp *dp, const struct dp_engine_config *c, struct ros2_err *err)
+{
+	fake_dp_log.engine_puts++;
+	return put(err);
+}
+
+int dp_engine_remove(struct dp *dp, const char *name, struct ros2_err *err)
+{
+	fake_dp_log.engine_removes++;
+	return 0;
+}
+
+int dp_tenant_put(struct dp *dp, const struct ros2_uid *tenant, const char *name,
+                  const struct dp_tenant_limits *l, struct ros2_err *err)
+{
+	fake_dp_log.tenant_puts++;
+	return put(err);
+}
+
+int dp_tenant_remove(struct dp *dp, const struct ros2_uid *tenant, struct ros2_err *err)
+{
+	return 0;
+}
+
+int dp_grant_put(struct dp *dp, const struct dp_grant *g, struct ros2_err *err)
+{
+	fake_dp_log.grant_puts++;
+	return put(err);
+}
+
+void dp_contact(struct dp *dp, uint64_t stamp_ns)
+{
+	fake_dp_log.contact_ns = stamp_ns;
+}
+
+void dp_session_open(struct dp *dp, const struct dp_session_params *p, dp_done_fn done, void *arg)
+{
+	struct dp_result res = {
+		.session = {.port = 7000, .credits = 64, .max_io = 1 << 20, .max_inline = 16384}};
+
+	fake_dp_log.session_opens++;
+	for (int i = 0; i < SESSIONS_MAX && !fake_dp_fail_call; i++)
+		if (!dp->s[i].live) {
+			dp->s[i] = (struct fake_session){.live = true,
+			                                 .uid = p->session,
+			                                 .tenant = p->tenant,
+			                                 .grant = p->grant,
+			                                 .next_mount = 1,
+			                                 .next_handle = 100,
+			                                 .next_key = 4000};
+			n_sessions++;
+			break;
+		}
+	memset(res.session.secret, 0x5a, DP_SECRET_LEN);
+	answer(dp, done, arg, &res);
+}
+
+static void end(struct dp *dp, struct fake_session *s, enum ros2_status why)
+{
+	struct dp_event ev = {.type = DP_EVENT_SESSION_ENDED,
+	                      .session = s->uid,
+	                      .tenant = s->tenant,
+	                      .grant = s->grant,
+	                      .status = why};
+
+	s->live = false;
+	n_sessions--;
+	ev.stats.read_bytes = 4096;
+	fake_dp_event(dp, &ev);
+}
+
+void dp_session_close(struct dp *dp, const struct ros2_uid *session, enum ros2_status why,
+                      dp_done_fn done, void *arg)
+{
+	struct dp_result res = {.status = ROS2_OK};
+	struct fake_session *s = find(dp, session);
+
+	fake_dp_log.session_closes++;
+	if (s)
+		end(dp, s, why);
+	answer(dp, done, arg, &res);
+}
+
+int dp_session_stats(struct dp *dp, const struct ros2_uid *session, struct dp_session_stats *ret)
+{
+	struct fake_session *s = find(dp, session);
+
+	if (!s)
+		return -ENOENT;
+	*ret = (struct dp_session_stats){.connected = s->connected, .read_bytes = 4096};
+	return 0;
+}
+
+void dp_mount(struct dp *dp, const struct ros2_uid *session, const char *engine, const char *path,
+              uint32_t access, dp_done_fn done, void *arg)
+{
+	struct fake_session *s = find(dp, session);
+	struct dp_result res = {.status = s ? ROS2_OK : ROS2_BAD_SESSION};
+
+	fake_dp_log.mounts++;
+	if (s)
+		res.mount.mount = s->next_mount++;
+	answer(dp, done, arg, &res);
+}
+
+void dp_open(struct dp *dp, const struct ros2_uid *session, uint32_t mount, const char *path,
+             uint32_t flags, uint32_t mode, dp_done_fn done, void *arg)
+{
+	struct fake_session *s = find(dp, session);
+	struct dp_result res = {.status = s ? ROS2_OK : ROS2_BAD_SESSION};
+
+	fake_dp_log.opens++;
+	snprintf(fake_dp_log.last_path, sizeof(fake_dp_log.last_path), "%s", path);
+	if (s)
+		res.open.handle = s->next_handle++;
+	res.open.size = 42;
+	answer(dp, done, arg, &res);
+}
+
+static void plain(struct dp *dp, dp_done_fn done, void *arg)
+{
+	struct dp_result res = {.status = ROS2_OK};
+
+	answer(dp, done, arg, &res);
+}
+
+void dp_close(struct dp *dp, const struct ros2_uid *session, uint64_t handle, dp_done_fn done,
+              void *arg)
+{
+	plain(dp, done, arg);
+}
+
+void dp_fstat(struct dp *dp, const struct ros2_uid *session, uint64_t handle, dp_done_fn done,
+              void *arg)
+{
+	struct dp_result res = {.attr = {.type = 1, .size = 42}};
+
+	answer(dp, done, arg, &res);
+}
+
+void dp_truncate(struct dp *dp, const struct ros2_uid *session, uint64_t handle, uint64_t size,
+                 dp_done_fn done, void *arg)
+{
+	plain(dp, done, arg);
+}
+
+void dp_flush(struct dp *dp, const struct ros2_uid *session, uint64_t handle, dp_done_fn done,
+              void *arg)
+{
+	plain(dp, done, arg);
+}
+
+void dp_path(struct dp *dp, const struct ros2_uid *session, uint32_t mount, enum dp_path_op op,
+             const char *path, const char *to, uint32_t mode, dp_done_fn done, void *arg)
+{
+	struct dp_result res = {.attr = {.type = 1, .size = 42}};
+
+	snprintf(fake_dp_log.last_path, sizeof(fake_dp_log.last_path), "%s", path);
+	answer(dp, done, arg, &res);
+}
+
+void dp_readdir(struct dp *dp, const struct ros2_uid *session, uint32_t mount, const char *path,
+                uint64_t cookie, uint32_t max, dp_done_fn done, void *arg)
+{
+	static const struct dp_dirent entries[] = {{"a", 1}, {"b", 2}};
+	struct dp_result res = {.dir = {.entries = entries, .n = 2}};
+
+	answer(dp, done, arg, &res);
+}
+
+void dp_region_register(struct dp *dp, const struct ros2_uid *session, uint64_t base,
+                        uint64_t length, uint32_t access, dp_done_fn done, void *arg)
+{
+	struct fake_session *s = find(dp, session);
+	struct dp_result res = {.status = s ? ROS2_OK : ROS2_BAD_SESSION};
+
+	fake_dp_log.regions++;
+	if (s)
+		res.region.key = s->next_key++;
+	res.region.lease_id = 77;
+	res.region.ttl_ms = 30000;
+	answer(dp, done, arg, &res);
+}
+
+void dp_region_renew(struct dp *dp, const struct ros2_uid *session, uint32_t key, dp_done_fn done,
+                     void *arg)
+{
+	struct dp_result res = {.region = {.key = key, .ttl_ms = 30000}};
+
+	if (key < 4000)
+		res.status = ROS2_BAD_KEY;
+	answer(dp, done, arg, &res);
+}
+
+void dp_region_deregister(struct dp *dp, const struct ros2_uid *session, uint32_t key,
+                          dp_done_fn done, void *arg)
+{
+	struct dp_result res = {.status = key < 4000 ? ROS2_BAD_KEY : ROS2_OK};
+
+	answer(dp, done, arg, &res);
+}
+
+void dp_revoke(struct dp *dp, enum dp_scope scope, const struct ros2_uid *uid, uint64_t received_ns,
+               enum ros2_status why, dp_done_fn done, void *arg)
+{
+	struct dp_result res = {.status = ROS2_OK};
+
+	fake_dp_log.revokes++;
+	fake_dp_log.last_scope = scope;
+	fake_dp_log.last_uid = *uid;
+	for (int i = 0; i < SESSIONS_MAX; i++) {
+		struct fake_session *s = &dp->s[i];
+		const struct ros2_uid *of = scope == DP_SCOPE_TENANT  ? &s->tenant
+		                            : scope == DP_SCOPE_GRANT ? &s->grant
+		                                                      : &s->uid;
+
+		if (s->live && (scope == DP_SCOPE_ALL || ros2_uid_eq(of, uid))) {
+			res.revoke.sessions++;
+			end(dp, s, why);
+		}
+	}
+	res.revoke.draining = fake_dp_draining;
+	res.revoke.last_byte_ns = clock_boottime_ns();
+	answer(dp, done, arg, &res);
+	if (fake_dp_draining) {
+		fake_dp_draining = 0;
+		res.revoke.draining = 0;
+		answer(dp, done, arg, &res);
+	}
+}
+
+void dp_leases(struct dp *dp, const struct ros2_uid *tenant, uint32_t max,
+               void (*fn)(void *arg, const struct dp_lease_info *info), void *arg)
+{
+	fn(arg, NULL);
+}
+
+uint32_t dp_lease_count(struct dp *dp)
+{
+	return 0;
+}
+
+struct posted_event {
+	struct dp *dp;
+	struct dp_event ev;
+};
+
+static void run_event(void *arg)
+{
+	struct posted_event *p = arg;
+
+	if (p->dp->o.on_event)
+		p->dp->o.on_event(p->dp->o.arg, &p->ev);
+	free(p);
+}
+
+void fake_dp_event(struct dp *dp, const struct dp_event *ev)
+{
+	struct posted_event *p = malloc(sizeof(*p));
+
+	p->dp = dp;
+	p->ev = *ev;
+	if (!p->ev.count)
+		p->ev.count = 1;
+	loop_post_urgent(dp->o.loop, run_event, p);
+}
+
+void fake_dp_connect(struct dp *dp, const struct ros2_uid *session)
+{
+	struct dp_event ev = {.type = DP_EVENT_CONNECTED, .session = *session};
+	struct fake_session *s = find(dp, session);
+
+	if (s)
+		s->connected = true;
+	fake_dp_event(dp, &ev);
+}

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A data plane that moves nothing: it keeps sessions, grants and handles, answers through the loop
+ * as dp.h says, and lets a test see and steer what it does. */
+#ifndef ROS2_TESTS_AGENT_FAKE_DP_H
+#define ROS2_TESTS_AGENT_FAKE_DP_H
+
+#include "dataplane/dp.h"
+
+struct fake_dp_log {
+	unsigned engine_puts, engine_removes, tenant_puts, grant_puts, revokes, opens, mounts,
+		regions;
+	unsigned session_opens, session_closes;
+	enum dp_scope last_scope;
+	struct ros2_uid last_uid;
+	uint64_t contact_ns;
+	char last_path[256];
+};
+extern struct fake_dp_log fake_dp_log;
+/* The next engine_put / tenant_put / grant_put fails with this; ROS2_OK: none. */
+extern enum ros2_status fake_dp_fail_put;
+/* The next asynchronous call answers this. */
+extern enum ros2_status fake_dp_fail_call;
+extern unsigned fake_dp_draining; /* of the next revoke: answered, then zero */
+unsigned fake_dp_sessions(void);
+void fake_dp_event(struct dp *dp, const struct dp_event *ev);
+/* The data connection of the session was made. */
+void fake_dp_connect(struct dp *dp, const struct ros2_uid *session);
+#endif

@@ -1,0 +1,466 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The audit spool and the bounds on recording: nothing acknowledged is lost, nothing unbounded is
+ * kept, nobody's flood delays a neighbour. */
+#include "agent/audit.h"
+#include "common/clock.h"
+#include "common/fsx.h"
+#include "tests/agent/fixture.h"
+#include "tests/agent/step_writer.h"
+#include <dirent.h>
+#include <errno.h>
+
+struct env {
+	char *dir;
+	struct loop *loop;
+	struct writer *writer;
+	struct spool *spool;
+	struct ros2_uid incarnation;
+	unsigned durable, failed, fatal;
+};
+
+static void on_fatal(void *arg, const struct ros2_err *err)
+{
+	((struct env *)arg)->fatal++;
+}
+
+static void open_spool(struct env *e, uint64_t quota, uint8_t incarnation,
+                       struct spool_opened *info)
+{
+	struct spool_opts o = {.dir = e->dir, .quota_bytes = quota, .on_fatal = on_fatal, .arg = e};
+
+	assert_int_equal(loop_new(&(struct loop_opts){.name = "t"}, &e->loop), 0);
+	assert_int_equal(writer_new(e->loop, "w", &e->writer), 0);
+	o.loop = e->loop;
+	o.writer = e->writer;
+	o.incarnation = e->incarnation = fix_uid(incarnation);
+	assert_int_equal(spool_open(&o, &e->spool, info, NULL), 0);
+}
+
+static void close_spool(struct env *e)
+{
+	writer_free(e->writer);
+	spool_free(e->spool);
+	loop_free(e->loop);
+}
+
+static int setup(void **state)
+{
+	struct env *e = calloc(1, sizeof(*e));
+
+	*state = e;
+	return testing_dir_setup((void **)&e->dir);
+}
+
+static int teardown(void **state)
+{
+	struct env *e = *state;
+	int r = testing_dir_teardown((void **)&e->dir);
+
+	free(e);
+	return r;
+}
+
+static void done(void *arg, const struct ros2_err *err)
+{
+	struct env *e = arg;
+
+	if (err)
+		e->failed++;
+	else
+		e->durable++;
+}
+
+static int put(struct env *e, enum spool_class c, uint8_t tenant, const char *text)
+{
+	struct ros2_uid t = tenant ? fix_uid(tenant) : (struct ros2_uid){{0}};
+
+	return spool_put(e->spool, c, &t, text, strlen(text), c == SPOOL_WIDEN ? done : NULL, e,
+	                 NULL);
+}
+
+static bool view_is(const struct spool_view *v, const char *text)
+{
+	return v->len == strlen(text) && !memcmp(v->p, text, v->len);
+}
+
+static void spool__tells_durable_only_after_the_write(void **state)
+{
+	struct env *e = *state;
+	struct spool_batch b;
+	struct spool_opened info;
+
+	open_spool(e, 0, 1, &info);
+	assert_int_equal(put(e, SPOOL_WIDEN, 1, "one"), 0);
+	assert_int_equal(e->durable, 0);
+	assert_int_equal(spool_next(e->spool, 10, 10000, &b), 0);
+	step_writer_run(e->writer);
+	assert_int_equal(e->durable, 1);
+	assert_int_equal(spool_next(e->spool, 10, 10000, &b), 1);
+	assert_int_equal(b.v[0].seq, 1);
+	assert_true(view_is(&b.v[0], "one"));
+	assert_int_equal(spool_next(e->spool, 10, 10000, &b), 0);
+	close_spool(e);
+}
+
+static void spool__sends_again_after_a_restart_what_was_not_acknowledged(void **state)
+{
+	struct env *e = *state;
+	struct spool_opened info;
+	struct spool_batch b;
+	struct ros2_uid first;
+
+	open_spool(e, 0, 1, &info);
+	first = e->incarnation;
+	for (int i = 0; i < 5; i++) {
+		char text[16];
+
+		snprintf(text, sizeof(text), "r%d", i + 1);
+		put(e, SPOOL_DENIAL, 1, text);
+	}
+	step_writer_run(e->writer);
+	spool_ack(e->spool, &first, 2);
+	assert_int_equal(spool_unacked(e->spool), 3);
+	spool_rewind(e->spool);
+	assert_int_equal(spool_next(e->spool, 10, 10000, &b), 3);
+	assert_int_equal(b.v[0].seq, 3);
+	close_spool(e);
+
+	open_spool(e, 0, 2, &info);
+	assert_int_equal(info.records, 5);
+	put(e, SPOOL_WIDEN, 1, "new");
+	step_writer_run(e->writer);
+	assert_int_equal(spool_next(e->spool, 10, 10000, &b), 5);
+	assert_true(ros2_uid_eq(&b.incarnation, &first));
+	assert_true(view_is(&b.v[4], "r5"));
+	assert_int_equal(spool_next(e->spool, 10, 10000, &b), 1);
+	assert_true(ros2_uid_eq(&b.incarnation, &e->incarnation));
+	assert_int_equal(b.v[0].seq, 1);
+	spool_ack(e->spool, &first, 5);
+	step_writer_run(e->writer);
+	spool_ack(e->spool, &e->incarnation, 1);
+	assert_int_equal(spool_unacked(e->spool), 0);
+	close_spool(e);
+	open_spool(e, 0, 3, &info);
+	assert_int_equal(info.records,
+	                 1); /* the open segment of 2: the controller knows its seqs */
+	close_spool(e);
+}
+
+static void spool__gives_seqs_in_turn_over_tenants(void **state)
+{
+	struct env *e = *state;
+	struct spool_opened info;
+	struct spool_batch b;
+
+	open_spool(e, 0, 1, &info);
+	put(e, SPOOL_DENIAL, 1, "starts the first write");
+	for (int i = 0; i < 100; i++)
+		put(e, SPOOL_DENIAL, 1, "flood");
+	put(e, SPOOL_WIDEN, 2, "neighbour");
+	step_writer_run(e->writer);
+	assert_int_equal(spool_next(e->spool, 4, 10000, &b), 4);
+	assert_true(view_is(&b.v[1], "flood"));
+	assert_true(view_is(&b.v[2], "neighbour"));
+	close_spool(e);
+}
+
+static void spool__keeps_a_tenant_to_its_share_and_the_reserve_for_shrinking(void **state)
+{
+	struct env *e = *state;
+	struct spool_opened info;
+	struct ros2_err err = ROS2_ERR_INIT;
+	struct ros2_uid alpha = fix_uid(1), beta = fix_uid(2);
+	char text[1001];
+	unsigned n = 0, more = 0;
+
+	memset(text, 'x', 1000);
+	text[1000] = 0;
+	open_spool(e, 64 * 1024, 1, &info);
+	while (put(e, SPOOL_DENIAL, 1, text) == 0 && n < 1000)
+		n++;
+	assert_in_range(n, 12, 15);
+	assert_true(spool_room(e->spool, &alpha, &err) < 0);
+	assert_int_equal(err.status, ROS2_BUSY);
+	assert_int_equal(spool_room(e->spool, &beta, NULL), 0);
+	for (uint8_t t = 2; t < 9; t++)
+		while (put(e, SPOOL_DENIAL, t, text) == 0)
+			;
+	assert_true(spool_room(e->spool, &(struct ros2_uid){{99}}, &err) < 0);
+	assert_int_equal(err.status, ROS2_NOT_DURABLE);
+	while (put(e, SPOOL_SHRINK, 1, text) == 0)
+		more++;
+	assert_true(more >= 7);
+	step_writer_run(e->writer);
+	spool_ack(e->spool, &e->incarnation, 1000);
+	/* All is acknowledged but the open segment stays on disk until it is full. */
+	assert_int_equal(spool_unacked(e->spool), 0);
+	close_spool(e);
+}
+
+static void spool__deletes_segments_when_all_of_them_is_acknowledged(void **state)
+{
+	struct env *e = *state;
+	struct spool_opened info;
+	char text[8001];
+	struct dirent *d;
+	unsigned files = 0;
+	DIR *dir;
+
+	memset(text, 'x', 8000);
+	text[8000] = 0;
+	open_spool(e, 0, 1, &info);
+	for (int i = 0; i < 300; i++) {
+		assert_int_equal(put(e, SPOOL_DENIAL, (uint8_t)(1 + i % 3), text), 0);
+		step_writer_run(e->writer);
+	}
+	spool_ack(e->spool, &e->incarnation, 299);
+	assert_int_equal(spool_unacked(e->spool), 1);
+	step_writer_run(e->writer);
+	dir = opendir(e->dir);
+	while ((d = readdir(dir)))
+		files += d->d_name[0] != '.';
+	closedir(dir);
+	assert_int_equal(files, 1);
+	close_spool(e);
+}
+
+static const struct fsx_ops *real;
+static int fail_writes, fail_fsyncs;
+static ssize_t f_write(int fd, const void *p, size_t n)
+{
+	if (!fail_writes)
+		return real->write(fd, p, n);
+	fail_writes--;
+	(void)!real->write(fd, p, n / 2);
+	errno = ENOSPC;
+	return -1;
+}
+static int f_fsync(int fd)
+{
+	if (!fail_fsyncs)
+		return real->fsync(fd);
+	errno = EIO;
+	return -1;
+}
+
+static void stop_loop(void *arg)
+{
+	loop_stop(arg);
+}
+
+static void spool__fails_widening_and_keeps_the_rest_when_the_disk_is_full(void **state)
+{
+	struct env *e = *state;
+	struct fsx_ops ops = *fsx_io;
+	struct spool_opened info;
+	struct spool_batch b;
+	struct loop_timer t = {0};
+
+	real = fsx_io;
+	ops.write = f_write;
+	ops.fsync = f_fsync;
+	fsx_io = &ops;
+	fail_writes = 2;
+	open_spool(e, 0, 1, &info);
+	put(e, SPOOL_DENIAL, 1, "denied");
+	put(e, SPOOL_WIDEN, 1, "opened");
+	put(e, SPOOL_SHRINK, 1, "closed");
+	step_writer_run(e->writer);
+	/* The first write failed, the rest waits for the next try, a second later. */
+	loop_timer_in_ms(e->loop, &t, 1300, stop_loop, e->loop);
+	loop_run(e->loop);
+	step_writer_run(e->writer);
+	assert_int_equal(e->failed, 1);
+	assert_int_equal(e->fatal, 0);
+	fsx_io = real;
+	close_spool(e);
+	open_spool(e, 0, 2, &info);
+	assert_int_equal(info.damaged, 0);
+	assert_true(spool_next(e->spool, 10, 10000, &b) <= 2);
+	close_spool(e);
+}
+
+static void spool__ends_the_process_when_fsync_fails(void **state)
+{
+	struct env *e = *state;
+	struct fsx_ops ops = *fsx_io;
+	struct spool_opened info;
+
+	real = fsx_io;
+	ops.write = f_write;
+	ops.fsync = f_fsync;
+	fsx_io = &ops;
+	fail_fsyncs = 1;
+	open_spool(e, 0, 1, &info);
+	put(e, SPOOL_WIDEN, 1, "opened");
+	step_writer_run(e->writer);
+	assert_int_equal(e->fatal, 1);
+	assert_int_equal(e->failed, 1);
+	fail_fsyncs = 0;
+	fsx_io = real;
+	close_spool(e);
+}
+
+static void spool__sends_what_is_readable_of_a_damaged_segment(void **state)
+{
+	struct env *e = *state;
+	struct spool_opened info;
+	char path[4200], name[300] = "";
+	struct dirent *d;
+	size_t n;
+	uint8_t *p;
+	DIR *dir;
+
+	open_spool(e, 0, 1, &info);
+	for (int i = 0; i < 10; i++)
+		put(e, SPOOL_DENIAL, 1, "0123456789");
+	step_writer_run(e->writer);
+	close_spool(e);
+	dir = opendir(e->dir);
+	while ((d = readdir(dir)))
+		if (d->d_name[0] == 's')
+			snprintf(name, sizeof(name), "%s", d->d_name);
+	closedir(dir);
+	testing_path(path, e->dir, name);
+	assert_int_equal(fsx_read_file(path, 1 << 20, (void **)&p, &n, NULL), 0);
+	for (size_t i = 0; i < n; i++) {
+		struct spool_batch b;
+
+		p[i] ^= 0x80;
+		assert_int_equal(fsx_write_atomic(path, p, n, 0600, NULL), 0);
+		p[i] ^= 0x80;
+		open_spool(e, 0, 2, &info);
+		assert_int_equal(info.damaged, 1);
+		assert_int_equal(info.records, i / 34);
+		assert_int_equal(spool_next(e->spool, 100, 10000, &b), i / 34);
+		close_spool(e);
+	}
+	free(p);
+}
+
+/* ---- bounds ---- */
+
+static void audit__records_the_first_hundred_then_ten_a_second_then_counts(void **state)
+{
+	struct audit_bound b = {0};
+	uint64_t now = 50 * NS_PER_S;
+	unsigned passed = 0;
+
+	for (int i = 0; i < 1000; i++)
+		passed += audit_bound_pass(&b, 1, now, 1, 2);
+	assert_int_equal(passed, 110);
+	assert_int_equal(b.held, 890);
+	now += NS_PER_S;
+	for (int i = 0; i < 50; i++)
+		passed += audit_bound_pass(&b, 1, now, 3, 4);
+	assert_int_equal(passed, 120);
+	assert_int_equal(b.held, 930);
+	assert_int_equal(b.first_unix_ns, 1);
+	assert_int_equal(b.last_unix_ns, 4);
+	assert_false(audit_bound_due(&b, now));
+	assert_true(audit_bound_due(&b, 60 * NS_PER_S));
+	audit_bound_taken(&b);
+	assert_false(audit_bound_due(&b, 100 * NS_PER_S));
+}
+
+static uint64_t fake_now;
+static uint64_t now_ns(void)
+{
+	return fake_now;
+}
+
+static void audit__bounds_each_tenant_and_kind_by_itself(void **state)
+{
+	struct env *e = *state;
+	struct agent_audit_opts o = {.agent = "dpu-0", .now_ns = now_ns};
+	struct agent_audit_event ev = {.action = "lease.violation",
+	                               .actor = FIX_ALPHA,
+	                               .status = ROS2_OUT_OF_RANGE,
+	                               .result = AGENT_AUDIT_DENIED,
+	                               .reason = "bad \xff\n text",
+	                               .tenant = "alpha"};
+	static struct spool_batch b;
+	struct spool_opened info;
+	struct agent_audit *a;
+	Ros2__V1__AuditRecord *r;
+	uint32_t n = 0, last = 0, total = 0;
+
+	fake_now = 10 * NS_PER_S;
+	open_spool(e, 0, 1, &info);
+	o.spool = e->spool;
+	o.loop = e->loop;
+	assert_int_equal(agent_audit_new(&o, &a), 0);
+	ev.tenant_uid = fix_uid(1);
+	for (int i = 0; i < 5000; i++)
+		agent_audit_denied(a, &ev);
+	ev.tenant_uid = fix_uid(2);
+	agent_audit_denied(a, &ev);
+	step_writer_run(e->writer);
+	while ((n = spool_next(e->spool, 512, 1 << 20, &b)))
+		total += n;
+	assert_int_equal(total, 111);
+	fake_now += 11 * NS_PER_S;
+	agent_audit_tick(a, false);
+	step_writer_run(e->writer);
+	last = spool_next(e->spool, 512, 1 << 20, &b);
+	assert_int_equal(last, 1);
+	r = ros2__v1__audit_record__unpack(NULL, b.v[0].len, b.v[0].p);
+	assert_non_null(r);
+	assert_int_equal(r->aggregate->count, 4890);
+	assert_string_equal(r->reason, "bad ?? text");
+	assert_string_equal(r->actor, FIX_ALPHA);
+	assert_string_equal(r->status, "OUT_OF_RANGE");
+	ros2__v1__audit_record__free_unpacked(r, NULL);
+	agent_audit_free(a);
+	close_spool(e);
+}
+
+static void audit__tells_of_records_it_had_no_room_for(void **state)
+{
+	struct env *e = *state;
+	struct agent_audit_opts o = {.agent = "dpu-0", .now_ns = now_ns};
+	struct agent_audit_event ev = {.action = "session.close", .actor = FIX_ALPHA};
+	static struct spool_batch b;
+	struct spool_opened info;
+	struct agent_audit *a;
+	Ros2__V1__AuditRecord *r = NULL;
+
+	open_spool(e, 4096, 1, &info);
+	o.spool = e->spool;
+	o.loop = e->loop;
+	assert_int_equal(agent_audit_new(&o, &a), 0);
+	for (int i = 0; i < 500; i++)
+		agent_audit_note(a, &ev);
+	assert_true(agent_audit_lost(a) > 0);
+	step_writer_run(e->writer);
+	spool_ack(e->spool, &e->incarnation, 10000);
+	agent_audit_tick(a, false);
+	step_writer_run(e->writer);
+	assert_int_equal(spool_next(e->spool, 512, 1 << 20, &b), 1);
+	r = ros2__v1__audit_record__unpack(NULL, b.v[0].len, b.v[0].p);
+	assert_string_equal(r->action, "audit.gap");
+	assert_int_equal(r->aggregate->count, agent_audit_lost(a));
+	ros2__v1__audit_record__free_unpacked(r, NULL);
+	agent_audit_free(a);
+	close_spool(e);
+}
+
+#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		T(spool__tells_durable_only_after_the_write),
+		T(spool__sends_again_after_a_restart_what_was_not_acknowledged),
+		T(spool__gives_seqs_in_turn_over_tenants),
+		T(spool__keeps_a_tenant_to_its_share_and_the_reserve_for_shrinking),
+		T(spool__deletes_segments_when_all_of_them_is_acknowledged),
+		T(spool__fails_widening_and_keeps_the_rest_when_the_disk_is_full),
+		T(spool__ends_the_process_when_fsync_fails),
+		T(spool__sends_what_is_readable_of_a_damaged_segment),
+		cmocka_unit_test(audit__records_the_first_hundred_then_ten_a_second_then_counts),
+		T(audit__bounds_each_tenant_and_kind_by_itself),
+		T(audit__tells_of_records_it_had_no_room_for),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,356 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Desired and applied: order, tombstones, what fails and is tried again, who a principal is. */
+#include "agent/state.h"
+#include "agent/paths.h"
+#include "tests/agent/fake_dp.h"
+#include "tests/agent/fixture.h"
+#include <errno.h>
+
+struct env {
+	struct fixture f;
+	struct loop *loop;
+	struct dp *dp;
+	struct revlog *log;
+	struct state *s;
+	unsigned tenant_calls, untold_calls;
+	char *dir;
+};
+
+static void on_tenant(void *arg, const struct ros2_uid *t)
+{
+	((struct env *)arg)->tenant_calls++;
+}
+
+static void on_untold(void *arg)
+{
+	((struct env *)arg)->untold_calls++;
+}
+
+static int setup(void **state)
+{
+	struct env *e = calloc(1, sizeof(*e));
+	struct dp_opts dpo = {0};
+	struct state_opts so = {.on_tenant = on_tenant, .on_untold = on_untold, .arg = e};
+	struct revlog_opened info;
+	char path[4200];
+
+	fixture_init(&e->f);
+	assert_int_equal(testing_dir_setup((void **)&e->dir), 0);
+	testing_path(path, e->dir, "revocations");
+	assert_int_equal(loop_new(&(struct loop_opts){.name = "t"}, &e->loop), 0);
+	dpo.loop = e->loop;
+	assert_int_equal(dp_new(&dpo, &e->dp, NULL), 0);
+	assert_int_equal(revlog_open(path, NULL, NULL, &e->log, &info, NULL), 0);
+	so.dp = e->dp;
+	so.revlog = e->log;
+	memcpy(so.boot_id, e->f.boot_id, 16);
+	assert_int_equal(state_new(&so, &e->s), 0);
+	*state = e;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	struct env *e = *state;
+
+	state_free(e->s);
+	revlog_free(e->log);
+	loop_free(e->loop);
+	dp_free(e->dp);
+	testing_dir_teardown((void **)&e->dir);
+	fixture_fini(&e->f);
+	free(e);
+	return 0;
+}
+
+static int receive(struct env *e, Ros2__V1__AgentObject *o)
+{
+	return state_receive(e->s, fix_open(&e->f, o), NULL);
+}
+
+static void store(struct env *e, uint64_t now)
+{
+	state_stored(e->s, state_store_begin(e->s), now);
+}
+
+static void state__has_only_the_legal_moves(void **state)
+{
+	static const char *const legal[] = {
+		"absent>received", "received>received", "received>stored", "received>ended",
+		"stored>applied",  "stored>failed",     "stored>ended",    "applied>received",
+		"applied>ended",   "failed>received",   "failed>stored",   "failed>ended",
+	};
+
+	for (int a = OBJ_ABSENT; a <= OBJ_ENDED; a++)
+		for (int b = OBJ_ABSENT; b <= OBJ_ENDED; b++) {
+			char move[64];
+			bool want = false;
+
+			snprintf(move, sizeof(move), "%s>%s", obj_state_to_str((enum obj_state)a),
+			         obj_state_to_str((enum obj_state)b));
+			for (size_t i = 0; i < sizeof(legal) / sizeof(*legal); i++)
+				want |= !strcmp(legal[i], move);
+			assert_int_equal(obj_state_legal((enum obj_state)a, (enum obj_state)b),
+			                 want);
+		}
+	assert_false(obj_state_legal((enum obj_state)99, OBJ_STORED));
+}
+
+static void state__applies_nothing_before_it_is_stored(void **state)
+{
+	struct env *e = *state;
+	struct state_tenant t;
+	uint64_t number;
+
+	assert_int_equal(receive(e, fix_tenant(&e->f, "alpha", FIX_ALPHA, 2, 1)), 1);
+	number = state_store_begin(e->s);
+	/* Arrived while the write was under way: not part of it. */
+	assert_int_equal(receive(e, fix_tenant(&e->f, "beta", FIX_BETA, 3, 1)), 1);
+	assert_int_equal(fake_dp_log.tenant_puts, 0);
+	state_stored(e->s, number, 10);
+	assert_int_equal(fake_dp_log.tenant_puts, 1);
+	assert_int_equal(state_tenant_of(e->s, FIX_ALPHA, &t), 0);
+	assert_string_equal(t.name, "alpha");
+	assert_int_equal(state_tenant_of(e->s, FIX_BETA, &t), -ENOENT);
+	store(e, 10);
+	assert_int_equal(state_tenant_of(e->s, FIX_BETA, &t), 0);
+}
+
+static void state__applies_engines_then_tenants_then_grants(void **state)
+{
+	struct env *e = *state;
+	struct state_counts c;
+
+	assert_int_equal(receive(e, fix_grant(&e->f, 4, 2, FIX_ALPHA, 1, 5, 60000, 1)), 1);
+	assert_int_equal(receive(e, fix_tenant(&e->f, "alpha", FIX_ALPHA, 2, 1)), 1);
+	assert_int_equal(receive(e, fix_engine(&e->f, "files", 1, 1)), 1);
+	store(e, 10);
+	state_counts(e->s, &c);
+	assert_int_equal(c.failed, 0);
+	assert_int_equal(fake_dp_log.grant_puts, 1);
+}
+
+static void state__ignores_old_versions_and_keeps_the_newer(void **state)
+{
+	struct env *e = *state;
+	struct state_tenant t;
+
+	assert_int_equal(receive(e, fix_tenant(&e->f, "alpha", FIX_ALPHA, 2, 5)), 1);
+	store(e, 10);
+	assert_int_equal(receive(e, fix_tenant(&e->f, "alpha", FIX_BETA, 2, 4)), 0);
+	assert_int_equal(receive(e, fix_tenant(&e->f, "alpha", FIX_BETA, 2, 5)), 0);
+	store(e, 10);
+	assert_int_equal(state_tenant_of(e->s, FIX_BETA, &t), -ENOENT);
+	assert_int_equal(receive(e, fix_tenant(&e->f, "alpha", FIX_BETA, 2, 6)), 1);
+	/* Until the new one is stored the old one is in force. */
+	assert_int_equal(state_tenant_of(e->s, FIX_ALPHA, &t), 0);
+	store(e, 10);
+	assert_int_equal(state_tenant_of(e->s, FIX_ALPHA, &t), -ENOENT);
+	assert_int_equal(state_tenant_of(e->s, FIX_BETA, &t), 0);
+}
+
+static void state__denies_a_principal_of_two_tenants(void **state)
+{
+	struct env *e = *state;
+	struct state_tenant t;
+
+	receive(e, fix_tenant(&e->f, "alpha", FIX_ALPHA, 2, 1));
+	receive(e, fix_tenant(&e->f, "beta", FIX_ALPHA, 3, 1));
+	store(e, 10);
+	assert_int_equal(state_tenant_of(e->s, FIX_ALPHA, &t), -EEXIST);
+	state_remove(e->s, OBJ_TENANT, &(struct ros2_uid){{0}}, 9);
+	state_remove(e->s, OBJ_TENANT, (struct ros2_uid[]){fix_uid(3)}, 1);
+	assert_int_equal(state_tenant_of(e->s, FIX_ALPHA, &t), 0);
+}
+
+static void state__refuses_an_image_of_another_object(void **state)
+{
+	struct env *e = *state;
+	Ros2__V1__AgentObject *a = fix_tenant(&e->f, "alpha", FIX_ALPHA, 2, 1);
+	Ros2__V1__AgentObject *b = fix_tenant(&e->f, "beta", FIX_BETA, 3, 1);
+	struct state_report rep;
+	struct state_counts c;
+	ProtobufCBinaryData swap = a->image;
+
+	a->image = b->image;
+	b->image = swap;
+	receive(e, a);
+	ros2__v1__agent_object__free_unpacked(b, NULL);
+	store(e, 10);
+	state_counts(e->s, &c);
+	assert_int_equal(c.failed, 1);
+	assert_int_equal(fake_dp_log.tenant_puts, 0);
+	assert_true(state_next_untold(e->s, &rep));
+	assert_false(rep.applied);
+	assert_non_null(strstr(rep.reason, "CORRUPT"));
+}
+
+static void state__tries_again_what_the_data_plane_refused(void **state)
+{
+	struct env *e = *state;
+	struct state_report rep;
+
+	fake_dp_fail_put = ROS2_BUSY;
+	receive(e, fix_engine(&e->f, "files", 1, 1));
+	store(e, 10);
+	assert_true(state_next_untold(e->s, &rep));
+	assert_false(rep.applied);
+	state_told(e->s, &rep);
+	assert_false(state_next_untold(e->s, &rep));
+	state_sweep(e->s, 20);
+	assert_true(state_next_untold(e->s, &rep));
+	assert_true(rep.applied);
+	state_told(e->s, &rep);
+	state_untell_all(e->s);
+	assert_true(state_next_untold(e->s, &rep));
+}
+
+static void tombstone(struct env *e, enum obj_kind kind, uint8_t seed, uint64_t version)
+{
+	struct tombstone t = {.revocation = fix_uid((uint8_t)(seed + 50)),
+	                      .uid = fix_uid(seed),
+	                      .kind = kind,
+	                      .version = version};
+
+	assert_int_equal(revlog_add(e->log, &t, NULL), 0);
+	state_obey_tombstones(e->s);
+}
+
+static void state__never_revives_what_a_tombstone_covers(void **state)
+{
+	struct env *e = *state;
+	struct ros2_uid alpha = fix_uid(2), g = fix_uid(4);
+	struct state_tenant t;
+	struct state_grant sg;
+
+	receive(e, fix_tenant(&e->f, "alpha", FIX_ALPHA, 2, 3));
+	receive(e, fix_grant(&e->f, 4, 2, FIX_ALPHA, 1, 5, 60000, 3));
+	store(e, 10);
+	assert_int_equal(state_grant_get(e->s, &g, &sg), 0);
+	e->tenant_calls = 0;
+	tombstone(e, OBJ_TENANT, 2, 3);
+	assert_int_equal(e->tenant_calls, 1);
+	assert_int_equal(state_tenant_get(e->s, &alpha, &t), 0);
+	assert_true(t.revoked);
+	assert_int_equal(state_grant_get(e->s, &g, &sg), -ENOENT);
+	/* Neither a renewal nor an unrevoked copy of the covered version helps. */
+	assert_true(receive(e, fix_grant(&e->f, 4, 2, FIX_ALPHA, 2, 5, 60000, 3)) < 0);
+	assert_true(receive(e, fix_grant(&e->f, 5, 2, FIX_ALPHA, 1, 5, 60000, 3)) < 0);
+	/* Reinstated: a higher version, and grants under it. */
+	assert_int_equal(receive(e, fix_tenant(&e->f, "alpha", FIX_ALPHA, 2, 4)), 1);
+	store(e, 10);
+	assert_int_equal(state_tenant_get(e->s, &alpha, &t), 0);
+	assert_false(t.revoked);
+	assert_int_equal(receive(e, fix_grant(&e->f, 6, 2, FIX_ALPHA, 1, 5, 60000, 4)), 1);
+	store(e, 10);
+	assert_int_equal(state_grant_get(e->s, (struct ros2_uid[]){fix_uid(6)}, &sg), 0);
+}
+
+static void state__takes_a_stored_tenant_under_a_tombstone_as_revoked(void **state)
+{
+	struct env *e = *state;
+	struct state_tenant t;
+
+	tombstone(e, OBJ_TENANT, 2, 3);
+	assert_int_equal(receive(e, fix_tenant(&e->f, "alpha", FIX_ALPHA, 2, 3)), 1);
+	store(e, 10);
+	assert_int_equal(state_tenant_of(e->s, FIX_ALPHA, &t), 0);
+	assert_true(t.revoked);
+	assert_int_equal(fake_dp_log.tenant_puts, 0);
+}
+
+static void state__gives_grants_time_only_from_this_boot(void **state)
+{
+	struct env *e = *state;
+	struct ros2_uid alpha = fix_uid(2), g;
+	Ros2__V1__AgentObject *other;
+	struct state_grant sg;
+
+	receive(e, fix_tenant(&e->f, "alpha", FIX_ALPHA, 2, 1));
+	other = fix_grant(&e->f, 4, 2, FIX_ALPHA, 1, 5, 60000, 1);
+	other->grant->from->boot_id.data[0] ^= 1;
+	receive(e, other);
+	receive(e, fix_grant(&e->f, 5, 2, FIX_ALPHA, 1, 5000, 60000, 1)); /* not yet come */
+	receive(e, fix_grant(&e->f, 6, 2, FIX_ALPHA, 1, 0, 0xffffffff, 1));
+	receive(e, fix_grant(&e->f, 7, 2, FIX_ALPHA, 1, 0, UINT64_MAX, 1)); /* saturates */
+	store(e, 100);
+	assert_int_equal(fake_dp_log.grant_puts, 2);
+	assert_int_equal(state_grant_idle(e->s, &alpha, FIX_ALPHA, 100, &g), 0);
+	assert_true(ros2_uid_eq(&g, (struct ros2_uid[]){fix_uid(7)}));
+	state_grant_use(e->s, &g, 1);
+	assert_int_equal(state_grant_idle(e->s, &alpha, FIX_ALPHA, 100, &g), 0);
+	assert_true(ros2_uid_eq(&g, (struct ros2_uid[]){fix_uid(6)}));
+	assert_int_equal(state_grant_idle(e->s, &alpha, FIX_BETA, 100, &g), -ENOENT);
+	/* Past its end it is nobody's, and then it is forgotten. */
+	assert_int_equal(state_grant_idle(e->s, &alpha, FIX_ALPHA, 0x100000000ull * NS_PER_MS, &g),
+	                 -ENOENT);
+	state_sweep(e->s, 0x100000000ull * NS_PER_MS);
+	assert_int_equal(state_grant_get(e->s, (struct ros2_uid[]){fix_uid(6)}, &sg), -ENOENT);
+	assert_int_equal(state_grant_get(e->s, (struct ros2_uid[]){fix_uid(4)}, &sg), -ENOENT);
+}
+
+static void paths__only_normal_ones_pass(void **state)
+{
+	static const char *const good[] = {"a", "a/b", "a..b", "...", "ä/日本", "a b", "x/.hidden"};
+	static const char *const bad[] = {"/a",
+	                                  "a/",
+	                                  "a//b",
+	                                  ".",
+	                                  "..",
+	                                  "a/../b",
+	                                  "a/.",
+	                                  "../a",
+	                                  "a\nb",
+	                                  "\x7f",
+	                                  "\xff",
+	                                  "a\xc0\xaf"
+	                                  "b",
+	                                  "\xed\xa0\x80",
+	                                  "\xf5\x80\x80\x80",
+	                                  "\xe2\x82",
+	                                  "\xc2\x85"};
+	char longest[4200];
+	struct ros2_err err = ROS2_ERR_INIT;
+
+	for (size_t i = 0; i < sizeof(good) / sizeof(*good); i++)
+		assert_int_equal(agent_path_check(good[i], false, NULL), 0);
+	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
+		assert_true(agent_path_check(bad[i], true, &err) < 0);
+		assert_int_equal(err.status, ROS2_BAD_PATH);
+	}
+	assert_int_equal(agent_path_check("", true, NULL), 0);
+	assert_true(agent_path_check("", false, NULL) < 0);
+	memset(longest, 'a', sizeof(longest));
+	longest[255] = '\0';
+	assert_int_equal(agent_path_check(longest, false, NULL), 0);
+	longest[255] = 'a';
+	longest[256] = '\0';
+	assert_true(agent_path_check(longest, false, NULL) < 0);
+	for (int i = 0; i < 4200; i++)
+		longest[i] = i % 2 ? '/' : 'a';
+	longest[4095] = '\0';
+	assert_int_equal(agent_path_check(longest, false, NULL), 0);
+	longest[4095] = '/';
+	longest[4097] = '\0';
+	assert_true(agent_path_check(longest, false, NULL) < 0);
+}
+
+#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(state__has_only_the_legal_moves),
+		T(state__applies_nothing_before_it_is_stored),
+		T(state__applies_engines_then_tenants_then_grants),
+		T(state__ignores_old_versions_and_keeps_the_newer),
+		T(state__denies_a_principal_of_two_tenants),
+		T(state__refuses_an_image_of_another_object),
+		T(state__tries_again_what_the_data_plane_refused),
+		T(state__never_revives_what_a_tombstone_covers),
+		T(state__takes_a_stored_tenant_under_a_tombstone_as_revoked),
+		T(state__gives_grants_time_only_from_this_boot),
+		cmocka_unit_test(paths__only_normal_ones_pass),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
