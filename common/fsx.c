@@ -269,7 +269,7 @@ static int read_all(int fd, size_t max, char **ret, size_t *ret_len)
 int fsx_read_file(const char *path, size_t max, void **ret, size_t *ret_len, struct ros2_err *err)
 {
 	AUTO_CLOSE int fd = fsx_io->open(path, O_RDONLY | O_CLOEXEC, 0);
-	char *buf;
+	char *buf = NULL;
 	int r;
 
 	if (fd < 0)

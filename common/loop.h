@@ -72,6 +72,8 @@ struct loop_fd {
 };
 int loop_fd_add(struct loop *l, struct loop_fd *f, int fd, uint32_t events,
                 void (*fn)(void *arg, uint32_t revents), void *arg);
+/* EPOLLERR and EPOLLHUP are reported whatever @events says: to stop listening to a peer that may
+ * hang up, delete. */
 int loop_fd_mod(struct loop_fd *f, uint32_t events);
 /* Does not close the descriptor. */
 void loop_fd_del(struct loop_fd *f);
