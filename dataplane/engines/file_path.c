@@ -42,7 +42,8 @@ int file_path_reopen(int fd, int flags)
 	int ret;
 
 	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
-	ret = open(link, flags | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+	/* no O_NONBLOCK: io_uring would answer EAGAIN for it on file systems that cannot do without waiting */
+	ret = open(link, flags | O_CLOEXEC | O_NOCTTY);
 	return ret < 0 ? -errno : ret;
 }
 

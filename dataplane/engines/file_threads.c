@@ -137,7 +137,7 @@ static uint32_t threads_poll(struct engine_reactor *r, uint32_t max)
 	}
 	more = t->done.first != NULL;
 	/* under the lock: a result that comes later finds the list empty and wakes again */
-	if (!more && read(r->event_fd, &count, sizeof(count)) < 0)
+	if (n > 0 && !more && read(r->event_fd, &count, sizeof(count)) < 0)
 		count = 0;
 	pthread_mutex_unlock(&t->lock);
 	r->in_flight -= n;
