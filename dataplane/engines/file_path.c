@@ -16,8 +16,11 @@
 
 int file_path_open(int dir_fd, const char *path, int flags, unsigned int mode)
 {
+	/* A directory's last name may not be a link either, by NO_SYMLINKS, which says so more
+	 * clearly (ELOOP). */
+	int nofollow = flags & O_DIRECTORY ? 0 : O_NOFOLLOW;
 	struct open_how how = {
-		.flags = (uint64_t)(flags | O_CLOEXEC | O_NOFOLLOW),
+		.flags = (uint64_t)(flags | nofollow | O_CLOEXEC),
 		.mode = flags & O_CREAT ? mode & 0777 : 0,
 		.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS |
 	                   RESOLVE_NO_XDEV,
@@ -42,7 +45,8 @@ int file_path_reopen(int fd, int flags)
 	int ret;
 
 	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
-	/* no O_NONBLOCK: io_uring would answer EAGAIN for it on file systems that cannot do without waiting */
+	/* no O_NONBLOCK: io_uring would answer EAGAIN for it on file systems that cannot do without
+	 * waiting */
 	ret = open(link, flags | O_CLOEXEC | O_NOCTTY);
 	return ret < 0 ? -errno : ret;
 }
