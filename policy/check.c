@@ -88,6 +88,32 @@ static void root_clash(struct policy_diags *d, const struct claim *c, const stru
 	          c->path, c->what, o->path, o->what, o->doc->file, o->line);
 }
 
+/* ---- placement ---- */
+
+static bool has_labels(const struct policy_doc *agent, const struct policy_label *l)
+{
+	for (size_t i = 0; i < agent->n_labels; i++)
+		if (!strcmp(agent->labels[i].key, l->key) &&
+		    !strcmp(agent->labels[i].value, l->value))
+			return true;
+	return false;
+}
+
+bool policy_doc_placed(const struct policy_doc *tenant, const struct policy_doc *agent)
+{
+	const struct policy_tenant_spec *t = tenant->tenant;
+
+	if (!t || agent->kind != POLICY_KIND_AGENT)
+		return false;
+	for (size_t i = 0; i < t->n_agents; i++)
+		if (!strcmp(t->agents[i].s, agent->name))
+			return true;
+	for (size_t i = 0; i < t->n_selector; i++)
+		if (!has_labels(agent, &t->selector[i]))
+			return false;
+	return t->n_selector > 0;
+}
+
 /* ---- one pass over the tenants ---- */
 
 /* A name that is near to one of this kind, for "did you mean". */

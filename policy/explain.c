@@ -5,34 +5,9 @@
  */
 #include "common/util.h"
 #include "policy/policy.h"
-#include "policy/text.h"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-
-static bool has_labels(const struct policy_doc *agent, const struct policy_label *l)
-{
-	for (size_t i = 0; i < agent->n_labels; i++)
-		if (!strcmp(agent->labels[i].key, l->key) &&
-		    !strcmp(agent->labels[i].value, l->value))
-			return true;
-	return false;
-}
-
-bool policy_doc_placed(const struct policy_doc *tenant, const struct policy_doc *agent)
-{
-	const struct policy_tenant_spec *t = tenant->tenant;
-
-	if (!t || agent->kind != POLICY_KIND_AGENT)
-		return false;
-	for (size_t i = 0; i < t->n_agents; i++)
-		if (!strcmp(t->agents[i].s, agent->name))
-			return true;
-	for (size_t i = 0; i < t->n_selector; i++)
-		if (!has_labels(agent, &t->selector[i]))
-			return false;
-	return t->n_selector > 0;
-}
 
 static const struct policy_namespace_spec *find_spec(const struct policy_doc *d, const char *name)
 {

@@ -241,7 +241,7 @@ void parse_bool(struct parser *p, const struct node *n, const struct field *f, v
 	else if (plain && !strcmp(n->s, "false"))
 		*(bool *)out = false;
 	else
-		parse_expected(p, n, "true or false");
+		parse_expected(p, n, plain ? "true or false" : "true or false without quotes");
 }
 
 void parse_access(struct parser *p, const struct node *n, const struct field *f, void *out)

@@ -184,7 +184,7 @@ static int parse_one(struct parser *p, struct tree_reader *r, struct policy_set 
 	return rc;
 }
 
-static int parse_source(const struct policy_source *src, struct policy_set *s,
+static int parse_source(const struct policy_source *src, struct policy_set *s, size_t *documents,
                         struct policy_diags *diags)
 {
 	struct parser p = {.diags = diags, .file = src->name ? src->name : "-"};
@@ -201,7 +201,8 @@ static int parse_source(const struct policy_source *src, struct policy_set *s,
 		return rc;
 	do {
 		rc = parse_one(&p, r, s);
-		if (rc == 1 && policy_set_count(s) > POLICY_DOCUMENTS_MAX) {
+		/* empty and faulty ones count too: they cost as much */
+		if (rc == 1 && ++*documents > POLICY_DOCUMENTS_MAX) {
 			doc_error(&p, 0, 0, "more than 4096 documents");
 			rc = -EINVAL;
 		}
@@ -217,7 +218,7 @@ static int parse_source(const struct policy_source *src, struct policy_set *s,
 int policy_parse(const struct policy_source *sources, size_t n, struct policy_set **ret,
                  struct policy_diags *diags)
 {
-	size_t errors = diags->errors;
+	size_t errors = diags->errors, documents = 0;
 	struct policy_set *s;
 	int rc = policy_set_new(&s);
 
@@ -229,7 +230,7 @@ int policy_parse(const struct policy_source *sources, size_t n, struct policy_se
 		n = 0;
 	}
 	for (size_t i = 0; i < n && !rc; i++)
-		rc = parse_source(&sources[i], s, diags);
+		rc = parse_source(&sources[i], s, &documents, diags);
 	if (!rc && diags->errors != errors)
 		rc = -EINVAL;
 	if (rc < 0) {

@@ -252,13 +252,15 @@ static void parse_namespaces(struct parser *p, const struct node *n, const struc
 	for (size_t i = 0; t->namespaces && i < t->n_namespaces; i++) {
 		const struct policy_namespace_spec *a = &t->namespaces[i];
 		struct node at = {.line = a->line, .col = a->col, .type = NODE_MAP};
+		size_t saved;
 
 		for (size_t j = 0; j < i && a->name[0]; j++) {
 			if (strcmp(a->name, t->namespaces[j].name) != 0)
 				continue;
-			parse_error(p, &at,
-			            "[%zu]: a namespace `%.63s` is already given in line %d", i,
+			saved = path_push(p, "[%zu]", i);
+			parse_error(p, &at, "a namespace `%.63s` is already given in line %d",
 			            a->name, t->namespaces[j].line);
+			path_pop(p, saved);
 			break;
 		}
 	}
@@ -394,12 +396,14 @@ static void check_relations(struct parser *p, const struct node *spec,
 	for (int i = 0; i < LIMIT_RELATIONS; i++) {
 		enum limit_id at;
 		const char *why;
+		size_t saved;
 
 		if (limits_relation(l, i, &at, &why))
 			continue;
-		parse_error(p, node_at_path(spec, limit_fields[at].path), "%s: %s %s",
-		            limit_fields[at].path,
+		saved = path_push(p, ".%s", limit_fields[at].path);
+		parse_error(p, node_at_path(spec, limit_fields[at].path), "%s %s",
 		            unit_format(limit_fields[at].unit, limit_get(l, at), v), why);
+		path_pop(p, saved);
 	}
 }
 

@@ -16,6 +16,7 @@ struct tree_reader {
 	struct policy_diags *diags;      /* borrowed */
 	struct arena *arena;             /* of the present document */
 	size_t nodes;
+	bool began;
 	/* how far characters have been counted, and which byte that is */
 	size_t at_char, at_byte;
 	size_t after; /* byte after the previous document */
@@ -331,11 +332,34 @@ static int read_document(struct tree_reader *r, size_t from, struct tree_doc *re
 	return 1;
 }
 
+/* %TAG serves tags only, which are refused anyway, and libyaml's time grows with the square of
+ * their number: the reader never gets to see one. Looks behind every byte that ends a line in
+ * YAML 1.1: \n, \r, U+0085, U+2028, U+2029; and behind the byte order mark. */
+static int refuse_tag_directives(struct tree_reader *r)
+{
+	static const char ends[] = {'\n', '\r', '\x85', '\xa8', '\xa9', '\xbf'};
+	const char *t = r->src->text, *p = t, *end = t + r->src->len;
+
+	for (; p && p < end; p++) {
+		p = memmem(p, (size_t)(end - p), "%TAG", 4);
+		if (p && (p == t || memchr(ends, p[-1], sizeof(ends))))
+			return refuse(r, mark_of_byte(r, (size_t)(p - t)),
+			              "tags are not accepted, nor `%%TAG`");
+		if (!p)
+			break;
+	}
+	return 0;
+}
+
 int tree_next(struct tree_reader *r, struct arena *a, struct tree_doc *ret)
 {
 	yaml_event_t e;
 	size_t from;
 	int rc;
+
+	if (!r->began && refuse_tag_directives(r) < 0)
+		return -EINVAL;
+	r->began = true;
 
 	r->arena = a;
 	r->nodes = 0;

@@ -24,17 +24,17 @@ static const struct unit bytes_units[] = {
 	{"MiB", 1ull << 20, NULL},
 	{"KiB", 1ull << 10, NULL},
 	{"B", 1, NULL},
-	{"", 0, "a size needs a unit: B, KiB, MiB, GiB or TiB"},
-	{"T", 0, "`T` is ambiguous: write TiB"},
-	{"G", 0, "`G` is ambiguous: write GiB"},
-	{"M", 0, "`M` is ambiguous: write MiB"},
-	{"K", 0, "`K` is ambiguous: write KiB"},
-	{"k", 0, "`k` is ambiguous: write KiB"},
-	{"TB", 0, "`TB` is ambiguous: write TiB"},
-	{"GB", 0, "`GB` is ambiguous: write GiB"},
-	{"MB", 0, "`MB` is ambiguous: write MiB"},
-	{"KB", 0, "`KB` is ambiguous: write KiB"},
-	{"kB", 0, "`kB` is ambiguous: write KiB"},
+	{"", 0, "a size with its unit (B, KiB, MiB, GiB or TiB)"},
+	{"T", 0, "TiB (`T` is ambiguous)"},
+	{"G", 0, "GiB (`G` is ambiguous)"},
+	{"M", 0, "MiB (`M` is ambiguous)"},
+	{"K", 0, "KiB (`K` is ambiguous)"},
+	{"k", 0, "KiB (`k` is ambiguous)"},
+	{"TB", 0, "TiB (`TB` is ambiguous)"},
+	{"GB", 0, "GiB (`GB` is ambiguous)"},
+	{"MB", 0, "MiB (`MB` is ambiguous)"},
+	{"KB", 0, "KiB (`KB` is ambiguous)"},
+	{"kB", 0, "KiB (`kB` is ambiguous)"},
 };
 
 static const struct unit rate_units[] = {
@@ -43,26 +43,26 @@ static const struct unit rate_units[] = {
 	{"MiB/s", 1ull << 20, NULL},
 	{"KiB/s", 1ull << 10, NULL},
 	{"B/s", 1, NULL},
-	{"", 0, "a bandwidth needs a unit: B/s, KiB/s, MiB/s, GiB/s or TiB/s"},
-	{"B", 0, "a bandwidth is per second: write B/s"},
-	{"KiB", 0, "a bandwidth is per second: write KiB/s"},
-	{"MiB", 0, "a bandwidth is per second: write MiB/s"},
-	{"GiB", 0, "a bandwidth is per second: write GiB/s"},
-	{"TiB", 0, "a bandwidth is per second: write TiB/s"},
-	{"KB/s", 0, "`KB/s` is ambiguous: write KiB/s"},
-	{"kB/s", 0, "`kB/s` is ambiguous: write KiB/s"},
-	{"MB/s", 0, "`MB/s` is ambiguous: write MiB/s"},
-	{"GB/s", 0, "`GB/s` is ambiguous: write GiB/s"},
-	{"Gb/s", 0, "bits or bytes? write GiB/s (bytes)"},
-	{"Mb/s", 0, "bits or bytes? write MiB/s (bytes)"},
+	{"", 0, "a bandwidth with its unit (B/s, KiB/s, MiB/s, GiB/s or TiB/s)"},
+	{"B", 0, "a bandwidth per second (B/s)"},
+	{"KiB", 0, "a bandwidth per second (KiB/s)"},
+	{"MiB", 0, "a bandwidth per second (MiB/s)"},
+	{"GiB", 0, "a bandwidth per second (GiB/s)"},
+	{"TiB", 0, "a bandwidth per second (TiB/s)"},
+	{"KB/s", 0, "KiB/s (`KB/s` is ambiguous)"},
+	{"kB/s", 0, "KiB/s (`kB/s` is ambiguous)"},
+	{"MB/s", 0, "MiB/s (`MB/s` is ambiguous)"},
+	{"GB/s", 0, "GiB/s (`GB/s` is ambiguous)"},
+	{"Gb/s", 0, "bytes per second, like GiB/s"},
+	{"Mb/s", 0, "bytes per second, like MiB/s"},
 };
 
 static const struct unit ops_units[] = {
 	{"M", 1000000, NULL},
 	{"k", 1000, NULL},
 	{"", 1, NULL},
-	{"K", 0, "`K` is ambiguous: write k (1000)"},
-	{"m", 0, "`m` is ambiguous: write M (1000000)"},
+	{"K", 0, "k for 1000 (`K` is ambiguous)"},
+	{"m", 0, "M for 1000000 (`m` is ambiguous)"},
 };
 
 static const struct unit duration_units[] = {
@@ -71,16 +71,16 @@ static const struct unit duration_units[] = {
 	{"m", 60000, NULL},
 	{"s", 1000, NULL},
 	{"ms", 1, NULL},
-	{"", 0, "a duration needs a unit: ms, s, m, h or d"},
-	{"M", 0, "`M` is ambiguous: write m (minutes)"},
-	{"us", 0, "the smallest unit of time here is ms"},
-	{"ns", 0, "the smallest unit of time here is ms"},
+	{"", 0, "a duration with its unit (ms, s, m, h or d)"},
+	{"M", 0, "m for minutes (`M` is ambiguous)"},
+	{"us", 0, "a duration of whole milliseconds"},
+	{"ns", 0, "a duration of whole milliseconds"},
 };
 
 static const struct unit count_units[] = {
 	{"", 1, NULL},
-	{"k", 0, "a count is written out in digits"},
-	{"M", 0, "a count is written out in digits"},
+	{"k", 0, "a count written out in digits"},
+	{"M", 0, "a count written out in digits"},
 };
 
 static const struct unit_table {
