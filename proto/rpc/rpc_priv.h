@@ -141,7 +141,6 @@ void rpc_quota_give(struct rpc_quota *q, const struct rpc_peer *peer);
 /* ---- server ---- */
 
 struct rpc_route {
-	const struct rpc_service *svc;
 	struct rpc_handler row;
 	bool any_version; /* grpc.health.v1 */
 };

@@ -76,16 +76,16 @@ static void run_on_stopped(void *arg)
 {
 	struct rpc_server *s = arg;
 
-	if (!s->gone && s->on_stopped)
+	if (!s->gone)
 		s->on_stopped(s->on_stopped_arg);
 	rpc_server_unref(s);
 }
 
-/* Under the lock. */
+/* Under the lock. The loop may be gone once rpc_server_free has run. */
 static void check_stopped(struct rpc_server *s)
 {
-	if (!s->shutdown_done || s->stopped_posted || !list_empty(&s->calls) ||
-	    !list_empty(&s->streams))
+	if (s->gone || !s->on_stopped || !s->shutdown_done || s->stopped_posted ||
+	    !list_empty(&s->calls) || !list_empty(&s->streams))
 		return;
 	s->stopped_posted = true;
 	rpc_server_ref(s);
@@ -415,7 +415,8 @@ int rpc_server_add(struct rpc_server *s, const struct rpc_service *svc,
 		return ros2_err_set(err, -ENOMEM, "no memory");
 	s->routes = routes;
 	for (size_t i = 0; i < n_rows; i++)
-		routes[s->n_routes + i] = (struct rpc_route){.svc = svc, .row = rows[i]};
+		routes[s->n_routes + i] = (struct rpc_route){
+			.row = rows[i], .any_version = !strcmp(svc->name, "grpc.health.v1.Health")};
 	s->n_routes += n_rows;
 	qsort(routes, s->n_routes, sizeof(*routes), route_cmp);
 	for (size_t i = 1; i < s->n_routes; i++)
@@ -563,7 +564,9 @@ void rpc_server_free(struct rpc_server *s)
 {
 	if (!s)
 		return;
+	pthread_mutex_lock(&s->lock);
 	s->gone = true;
+	pthread_mutex_unlock(&s->lock);
 	loop_timer_stop(&s->grace);
 	if (s->grpc)
 		tear_down(s);

@@ -227,7 +227,14 @@ static void free_server(void *arg)
 	struct fx *f = arg;
 
 	rpc_server_free(f->server);
+	f->server = NULL;
 	rpc_stream_unref(f->stream);
+	f->stream = NULL;
+}
+
+void fx_free_server(struct fx *f)
+{
+	fx_on_loop(f, free_server, f);
 }
 
 void fx_stop(struct fx *f)

@@ -46,6 +46,7 @@ struct fx {
 void fx_start(struct fx *f, const struct rpc_server_opts *o);
 /* Frees the server on its loop and stops the loop. */
 void fx_stop(struct fx *f);
+void fx_free_server(struct fx *f);
 /* Runs fn on the loop and waits. */
 void fx_on_loop(struct fx *f, loop_fn fn, void *arg);
 

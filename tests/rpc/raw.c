@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* See raw.h. */
+#include "tests/rpc/raw.h"
+#include <grpc/byte_buffer.h>
+#include <grpc/grpc.h>
+#include <grpc/grpc_security.h>
+#include <stdio.h>
+#include <string.h>
+
+static grpc_channel *channel_of(const struct raw *r)
+{
+	grpc_tls_credentials_options *o = grpc_tls_credentials_options_create();
+	grpc_tls_certificate_verifier *v = grpc_tls_certificate_verifier_no_op_create();
+	grpc_tls_certificate_provider *p =
+		grpc_tls_certificate_provider_file_watcher_create(r->key, r->cert, r->ca, 1);
+	grpc_arg arg = {.type = GRPC_ARG_INTEGER,
+	                .key = (char *)GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL};
+	grpc_channel_args args = {1, &arg};
+	grpc_channel_credentials *creds;
+	grpc_channel *c;
+
+	arg.value.integer = 1;
+	grpc_tls_credentials_options_set_certificate_provider(o, p);
+	grpc_tls_credentials_options_watch_root_certs(o);
+	if (r->cert)
+		grpc_tls_credentials_options_watch_identity_key_cert_pairs(o);
+	grpc_tls_credentials_options_set_certificate_verifier(o, v);
+	grpc_tls_credentials_options_set_check_call_host(o, 0);
+	creds = grpc_tls_credentials_create(o);
+	c = grpc_channel_create(r->target, creds, &args);
+	grpc_channel_credentials_release(creds);
+	grpc_tls_certificate_provider_release(p);
+	grpc_tls_certificate_verifier_release(v);
+	return c;
+}
+
+static void wait_tag(grpc_completion_queue *cq)
+{
+	grpc_completion_queue_next(cq, gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
+}
+
+static void run(struct raw *r, grpc_call *call, grpc_completion_queue *cq)
+{
+	grpc_byte_buffer *out = NULL, *in = NULL;
+	grpc_metadata_array init, trail;
+	grpc_slice words = grpc_empty_slice(), bytes;
+	grpc_metadata md = {.key = grpc_slice_from_static_string("ros2-protocol")};
+	grpc_status_code code = GRPC_STATUS_UNKNOWN;
+	grpc_op ops[6];
+	size_t n = 0, len;
+
+	memset(ops, 0, sizeof(ops));
+	grpc_metadata_array_init(&init);
+	grpc_metadata_array_init(&trail);
+	ops[n++].op = GRPC_OP_SEND_INITIAL_METADATA;
+	if (r->version) {
+		md.value = grpc_slice_from_copied_string(r->version);
+		ops[0].data.send_initial_metadata.metadata = &md;
+		ops[0].data.send_initial_metadata.count = 1;
+	}
+	if (r->bytes) {
+		bytes = grpc_slice_from_copied_buffer(r->bytes, r->n);
+		out = grpc_raw_byte_buffer_create(&bytes, 1);
+		grpc_slice_unref(bytes);
+		ops[n].op = GRPC_OP_SEND_MESSAGE;
+		ops[n++].data.send_message.send_message = out;
+	}
+	if (!r->keep_open)
+		ops[n++].op = GRPC_OP_SEND_CLOSE_FROM_CLIENT;
+	ops[n].op = GRPC_OP_RECV_INITIAL_METADATA;
+	ops[n++].data.recv_initial_metadata.recv_initial_metadata = &init;
+	ops[n].op = GRPC_OP_RECV_MESSAGE;
+	ops[n++].data.recv_message.recv_message = &in;
+	ops[n].op = GRPC_OP_RECV_STATUS_ON_CLIENT;
+	ops[n].data.recv_status_on_client.trailing_metadata = &trail;
+	ops[n].data.recv_status_on_client.status = &code;
+	ops[n++].data.recv_status_on_client.status_details = &words;
+	grpc_call_start_batch(call, ops, n, r, NULL);
+	wait_tag(cq);
+	r->code = (int)code;
+	r->got_reply = in;
+	len = GRPC_SLICE_LENGTH(words) < sizeof(r->message) ? GRPC_SLICE_LENGTH(words)
+	                                                    : sizeof(r->message) - 1;
+	memcpy(r->message, GRPC_SLICE_START_PTR(words), len);
+	r->message[len] = '\0';
+	grpc_metadata_array_destroy(&init);
+	grpc_metadata_array_destroy(&trail);
+	grpc_slice_unref(words);
+	if (r->version)
+		grpc_slice_unref(md.value);
+	if (out)
+		grpc_byte_buffer_destroy(out);
+	if (in)
+		grpc_byte_buffer_destroy(in);
+}
+
+void raw_call(struct raw *r)
+{
+	grpc_completion_queue *cq;
+	grpc_channel *channel;
+	grpc_call *call;
+
+	grpc_init();
+	cq = grpc_completion_queue_create_for_next(NULL);
+	channel = channel_of(r);
+	call = grpc_channel_create_call(
+		channel, NULL, GRPC_PROPAGATE_DEFAULTS, cq, grpc_slice_from_static_string(r->path),
+		NULL,
+		gpr_time_add(
+			gpr_now(GPR_CLOCK_MONOTONIC),
+			gpr_time_from_millis(r->timeout_ms ? r->timeout_ms : 5000, GPR_TIMESPAN)),
+		NULL);
+	run(r, call, cq);
+	grpc_call_unref(call);
+	grpc_channel_destroy(channel);
+	grpc_completion_queue_shutdown(cq);
+	wait_tag(cq);
+	grpc_completion_queue_destroy(cq);
+	grpc_shutdown_blocking();
+}

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A client that keeps no rule: any path, any bytes, any header, straight on gRPC core. */
+#ifndef ROS2_TESTS_RPC_RAW_H
+#define ROS2_TESTS_RPC_RAW_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct raw {
+	const char *target, *path;
+	const char *cert, *key; /* paths; NULL: none */
+	const char *ca;         /* path */
+	const char *version;    /* value of ros2-protocol; NULL: no such header */
+	const void *bytes;      /* one message; NULL: none */
+	size_t n;
+	bool keep_open; /* do not half-close */
+	int timeout_ms;
+	/* results */
+	int code; /* gRPC status code */
+	char message[512];
+	bool got_reply;
+};
+void raw_call(struct raw *r);
+#endif
