@@ -113,6 +113,14 @@ size_t policy_diag_format(const struct policy_diag *d, char *out, size_t max)
 	return n < 0 ? 0 : MIN((size_t)n, max - 1);
 }
 
+const struct policy_diag *policy_diags_first_error(const struct policy_diags *d)
+{
+	for (size_t i = 0; i < d->n; i++)
+		if (d->v[i].severity == POLICY_ERROR)
+			return &d->v[i];
+	return NULL;
+}
+
 char *policy_diags_to_str(const struct policy_diags *d)
 {
 	size_t max = (d->n + 1) * (sizeof(struct policy_diag) + 64), len = 0;

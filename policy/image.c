@@ -17,6 +17,17 @@ _Static_assert(IMG_OFF_SHA256 + POLICY_DIGEST_LEN == IMG_OFF_UID,
 _Static_assert(IMG_OFF_UID + ROS2_UID_LEN == IMG_OFF_VERSION,
                "the uid ends where the version begins");
 _Static_assert(IMG_TENANT_LEN == 80 + 8 * 16 + 4 + 20, "format 1 has 16 limits");
+/* the largest tenant: so compiling what parses cannot run into the bound */
+_Static_assert(IMG_TENANT_LEN + ROS2_NAME_MAX + 1 +
+                               POLICY_PRINCIPALS_MAX * (IMG_PRINCIPAL_LEN + ROS2_SPIFFE_MAX + 1) +
+                               POLICY_AGENTS_MAX * (IMG_AGENT_LEN + ROS2_NAME_MAX + 1) +
+                               POLICY_LABELS_MAX * (IMG_SELECTOR_LEN + 2 * (POLICY_LABEL_MAX + 1)) +
+                               POLICY_NAMESPACES_MAX *
+                                       (IMG_NAMESPACE_LEN + 2 * (ROS2_NAME_MAX + 1) +
+                                        POLICY_ROOT_MAX + 1) +
+                               POLICY_ALL_RULES_MAX * (IMG_RULE_LEN + POLICY_PATTERN_MAX + 1) <
+                       POLICY_IMAGE_MAX,
+               "every tenant fits");
 _Static_assert(IMG_OFF_ENGINE_ROOT + 8 == IMG_ENGINE_LEN, "the engine body ends with its root");
 
 void image_hash(const uint8_t *p, size_t len, uint8_t out[POLICY_DIGEST_LEN])
@@ -132,7 +143,7 @@ static int lay_out(struct policy_image_tenant *t, struct ros2_err *err)
 	t->n_rules = img_u32(c + 4 * IMG_COUNT_RULE);
 	if (t->n_principals > POLICY_PRINCIPALS_MAX || t->n_agents > POLICY_AGENTS_MAX ||
 	    t->n_selector > POLICY_LABELS_MAX || t->n_namespaces > POLICY_NAMESPACES_MAX ||
-	    t->n_rules > POLICY_NAMESPACES_MAX * POLICY_RULES_MAX)
+	    t->n_rules > POLICY_ALL_RULES_MAX)
 		return BAD(err, "a count is beyond its bound");
 	t->principals_off = (uint32_t)at;
 	at += t->n_principals * IMG_PRINCIPAL_LEN;

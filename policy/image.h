@@ -28,9 +28,11 @@ extern "C" {
 #define POLICY_PRINCIPALS_MAX 256
 #define POLICY_NAMESPACES_MAX 64
 #define POLICY_RULES_MAX      64 /* path rules of one namespace */
-#define POLICY_LABELS_MAX     32
-#define POLICY_LABEL_MAX      63  /* longest label key or value */
-#define POLICY_AGENTS_MAX     256 /* agents named in a placement */
+#define POLICY_ALL_RULES_MAX                                                                       \
+	1024 /* path rules of one tenant, so that an image stays below its bound */
+#define POLICY_LABELS_MAX 32
+#define POLICY_LABEL_MAX  63  /* longest label key or value */
+#define POLICY_AGENTS_MAX 256 /* agents named in a placement */
 
 /* Access bits, the same for namespaces, path rules and memory regions. For a region they have the
  * verbs' sense: READ = the agent may read from tenant memory (a tenant's write needs it), WRITE =

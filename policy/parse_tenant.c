@@ -242,6 +242,17 @@ static void parse_namespace(struct parser *p, const struct node *n, const struct
 	check_rules(p, ns);
 }
 
+static void bound_rules(struct parser *p, const struct node *n, const struct policy_tenant_spec *t)
+{
+	size_t rules = 0;
+
+	for (size_t i = 0; i < t->n_namespaces; i++)
+		rules += t->namespaces[i].n_rules;
+	if (rules > POLICY_ALL_RULES_MAX)
+		parse_error(p, n, "expected at most %d path rules in all, found %zu",
+		            POLICY_ALL_RULES_MAX, rules);
+}
+
 static void parse_namespaces(struct parser *p, const struct node *n, const struct field *f,
                              void *out)
 {
@@ -249,6 +260,7 @@ static void parse_namespaces(struct parser *p, const struct node *n, const struc
 
 	t->namespaces = parse_list(p, n, 0, POLICY_NAMESPACES_MAX, sizeof(*t->namespaces),
 	                           parse_namespace, &t->n_namespaces);
+	bound_rules(p, n, t);
 	for (size_t i = 0; t->namespaces && i < t->n_namespaces; i++) {
 		const struct policy_namespace_spec *a = &t->namespaces[i];
 		struct node at = {.line = a->line, .col = a->col, .type = NODE_MAP};

@@ -51,6 +51,8 @@ struct policy_diags {
 void policy_diags_fini(struct policy_diags *d);
 /* "file:line:col: error: msg", cut to fit, always terminated. Returns the length written. */
 size_t policy_diag_format(const struct policy_diag *d, char *out, size_t max);
+/* The first error among those kept, past any warnings; NULL when there is none. */
+const struct policy_diag *policy_diags_first_error(const struct policy_diags *d);
 /* All lines, each ended by '\n', and one more saying how many were not kept. malloc'd; NULL without
  * memory. */
 char *policy_diags_to_str(const struct policy_diags *d);

@@ -349,6 +349,16 @@ static void policy_parse__refuses_texts_and_mappings_beyond_their_bounds(void **
 	assert_refused(text, 100000, "nested deeper");
 	memset(text, '{', 100000);
 	assert_refused(text, 100000, "key");
+	n = (size_t)sprintf(text, TENANT_HEAD "  namespaces:\n");
+	for (int i = 0; i < 1025; i++) {
+		if (i % 64 == 0)
+			n += (size_t)sprintf(text + n,
+			                     "    - name: n%d\n      engine: e\n      path: p%d\n"
+			                     "      access: r\n      paths:\n",
+			                     i, i);
+		n += (size_t)sprintf(text + n, "        - {pattern: /%d, access: r}\n", i);
+	}
+	assert_refused(text, n, "at most 1024 path rules in all, found 1025");
 	n = 0;
 	for (int i = 0; i < 4200; i++)
 		n += (size_t)sprintf(
@@ -449,6 +459,7 @@ static void policy_check__finds_what_a_removed_engine_leaves_behind(void **state
 	assert_int_equal(policy_set_remove(s, POLICY_KIND_ENGINE, "files"), 0);
 	assert_int_equal(policy_check(s, &d), -EINVAL);
 	assert_int_equal(d.errors, 1);
+	assert_ptr_equal(policy_diags_first_error(&d), &d.v[0]);
 	assert_non_null(strstr(d.v[0].msg, "there is no Engine `files`"));
 	policy_set_free(s);
 	policy_diags_fini(&d);
@@ -485,6 +496,7 @@ static void policy_check__is_quick_on_many_namespaces(void **state)
 	}
 	assert_int_equal(policy_check(all, &d), 0);
 	assert_int_equal(d.warnings, 160); /* the agent does not exist */
+	assert_null(policy_diags_first_error(&d));
 	policy_set_free(all);
 	policy_diags_fini(&d);
 	free(text);
