@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a storage engine offers the data plane. Control operations may block: the data plane calls them from its control
- * workers, never from a reactor. Data operations are asynchronous, per reactor, in batches: submit, submit, kick, poll.
- * An engine does no rights checks of its own, but keeps every name below the namespace root whatever the path says.
+ * What a storage engine offers the data plane. Control operations may block: the data plane calls
+ * them from its control workers, never from a reactor. Data operations are asynchronous, per
+ * reactor, in batches: submit, submit, kick, poll. An engine does no rights checks of its own, but
+ * keeps every name below the namespace root whatever the path says.
  */
 #ifndef ROS2_DATAPLANE_ENGINE_H
 #define ROS2_DATAPLANE_ENGINE_H
@@ -13,9 +14,10 @@
 #include <stdint.h>
 #include <sys/uio.h>
 
-struct engine;         /* one Engine document at one agent */
-struct engine_ns;      /* one namespace root */
-struct engine_file;    /* one open object; reference-counted by the data plane: closed only at zero in flight */
+struct engine;      /* one Engine document at one agent */
+struct engine_ns;   /* one namespace root */
+struct engine_file; /* one open object; reference-counted by the data plane: closed only at zero in
+                       flight */
 struct engine_reactor; /* one engine x one reactor: its ring, its registered buffers */
 
 enum engine_open_flags {
@@ -47,8 +49,12 @@ struct engine_config {
 	uint32_t io_features; /* file: ENGINE_IO_* to leave out, for tests of the fallbacks */
 };
 
-enum engine_io_features { ENGINE_IO_NO_URING = 1, ENGINE_IO_NO_DEFER = 2, ENGINE_IO_NO_DIRECT = 4,
-			  ENGINE_IO_NO_FIXED = 8 };
+enum engine_io_features {
+	ENGINE_IO_NO_URING = 1,
+	ENGINE_IO_NO_DEFER = 2,
+	ENGINE_IO_NO_DIRECT = 4,
+	ENGINE_IO_NO_FIXED = 8
+};
 
 enum engine_op { ENGINE_OP_READ = 1, ENGINE_OP_WRITE, ENGINE_OP_FLUSH };
 
@@ -58,23 +64,25 @@ struct engine_io {
 	enum engine_op op;
 	uint64_t offset;
 	uint32_t len;
-	void *buf;                /* a slot, or part of one */
-	int buf_index;            /* index in engine_reactor_opts.buffers, -1 when not one of them */
-	/* @res: bytes done (short only at end of file) or negative errno. Called from poll on the reactor's thread. -EREMOTEIO
-	 * for a write whose outcome is unknown. */
+	void *buf;     /* a slot, or part of one */
+	int buf_index; /* index in engine_reactor_opts.buffers, -1 when not one of them */
+	/* @res: bytes done (short only at end of file) or negative errno. Called from poll on the
+	 * reactor's thread. -EREMOTEIO for a write whose outcome is unknown. */
 	void (*done)(struct engine_io *io, int64_t res);
-	uint64_t priv[4];         /* the engine's own, while it owns the io */
+	uint64_t priv[4]; /* the engine's own, while it owns the io */
 };
 
 struct engine_reactor_opts {
 	uint32_t depth;              /* most operations in flight */
-	const struct iovec *buffers; /* memory the data plane will use again and again (slots); borrowed: until reactor_free */
+	const struct iovec *buffers; /* memory the data plane will use again and again (slots);
+	                                borrowed: until reactor_free */
 	uint32_t n_buffers;
 };
 
-/* Paths: relative to the namespace root, NUL-terminated, '/'-separated, not empty except for "" = the root itself (stat, readdir).
- * Errors: negative errno with words; -ENOENT, -EEXIST, -ENOTDIR, -EISDIR, -ENOTEMPTY, -EMEDIUMTYPE (not a regular file), -ELIBBAD
- * (a path that leaves the root, crosses a mount or a magic link), -ENOSPC, -EIO. */
+/* Paths: relative to the namespace root, NUL-terminated, '/'-separated, not empty except for "" =
+ * the root itself (stat, readdir). Errors: negative errno with words; -ENOENT, -EEXIST, -ENOTDIR,
+ * -EISDIR, -ENOTEMPTY, -EMEDIUMTYPE (not a regular file), -ELIBBAD (a path that leaves the root,
+ * crosses a mount or a magic link), -ENOSPC, -EIO. */
 struct engine_ops {
 	const char *type; /* "file", "mem" */
 	int (*create)(const struct engine_config *c, struct engine **ret, struct ros2_err *err);
@@ -82,16 +90,19 @@ struct engine_ops {
 
 	/* Control: any thread but a reactor; may block; may run concurrently. */
 	/* Makes the directory when it is missing. */
-	int (*ns_open)(struct engine *e, const char *path, struct engine_ns **ret, struct ros2_err *err);
+	int (*ns_open)(struct engine *e, const char *path, struct engine_ns **ret,
+	               struct ros2_err *err);
 	void (*ns_close)(struct engine_ns *ns);
 	int (*open)(struct engine_ns *ns, const char *path, uint32_t flags, uint32_t mode,
-		    struct engine_file **ret, struct engine_attr *attr, struct ros2_err *err);
+	            struct engine_file **ret, struct engine_attr *attr, struct ros2_err *err);
 	void (*close)(struct engine_file *f);
-	int (*stat)(struct engine_ns *ns, const char *path, struct engine_attr *ret, struct ros2_err *err);
+	int (*stat)(struct engine_ns *ns, const char *path, struct engine_attr *ret,
+	            struct ros2_err *err);
 	int (*fstat)(struct engine_file *f, struct engine_attr *ret, struct ros2_err *err);
 	/* Up to @max entries after @cookie (0 = start); *next = 0 at the end. Never "." or "..". */
-	int (*readdir)(struct engine_ns *ns, const char *path, uint64_t cookie, struct engine_dirent *out,
-		       uint32_t max, uint32_t *ret_n, uint64_t *next, struct ros2_err *err);
+	int (*readdir)(struct engine_ns *ns, const char *path, uint64_t cookie,
+	               struct engine_dirent *out, uint32_t max, uint32_t *ret_n, uint64_t *next,
+	               struct ros2_err *err);
 	int (*mkdir)(struct engine_ns *ns, const char *path, uint32_t mode, struct ros2_err *err);
 	int (*unlink)(struct engine_ns *ns, const char *path, struct ros2_err *err);
 	int (*rmdir)(struct engine_ns *ns, const char *path, struct ros2_err *err);
@@ -101,9 +112,10 @@ struct engine_ops {
 
 	/* Data: the reactor's thread only. */
 	int (*reactor_new)(struct engine *e, const struct engine_reactor_opts *o,
-			   struct engine_reactor **ret, struct ros2_err *err);
+	                   struct engine_reactor **ret, struct ros2_err *err);
 	void (*reactor_free)(struct engine_reactor *r); /* with nothing in flight */
-	/* Becomes readable when poll has something to do; -1 when poll must be called each turn while in_flight > 0. */
+	/* Becomes readable when poll has something to do; -1 when poll must be called each turn
+	 * while in_flight > 0. */
 	int (*event_fd)(struct engine_reactor *r);
 	/* 0 = owned by the engine until done; -EAGAIN = full (depth). Never calls done itself. */
 	int (*submit)(struct engine_reactor *r, struct engine_io *io);

@@ -2,17 +2,18 @@
 /*
  * libros2: what a tenant's program uses to reach its storage through an agent.
  *
- *   struct ros2_client *c;  ros2_connect(&opts, &c, &err);          one per agent and identity; gRPC over mTLS
- *   struct ros2_session *s; ros2_session_open(c, NULL, &s, &err);   a data connection of its own
- *   struct ros2_mount *m;   ros2_mount(s, "data", &m, &err);
- *   struct ros2_file *f;    ros2_open(m, "a/b", ROS2_O_RDWR | ROS2_O_CREAT, 0644, &f, &err);
- *   void *buf = NULL;       ros2_buf_alloc(s, 1 << 20, &buf, &err); memory the agent may reach without a copy
- *   ros2_pwrite(f, buf, 1 << 20, 0, &err);
+ *   struct ros2_client *c;  ros2_connect(&opts, &c, &err);          one per agent and identity;
+ * gRPC over mTLS struct ros2_session *s; ros2_session_open(c, NULL, &s, &err);   a data connection
+ * of its own struct ros2_mount *m;   ros2_mount(s, "data", &m, &err); struct ros2_file *f;
+ * ros2_open(m, "a/b", ROS2_O_RDWR | ROS2_O_CREAT, 0644, &f, &err); void *buf = NULL;
+ * ros2_buf_alloc(s, 1 << 20, &buf, &err); memory the agent may reach without a copy ros2_pwrite(f,
+ * buf, 1 << 20, 0, &err);
  *
- * Threads: a client may be used by many threads; a session and everything below it by one thread at a time (open several
- * sessions). A background thread of the client renews leases and certificates' connections; it never touches user memory.
- * Errors: 0 or negative errno plus a named error in struct ros2_err (common/status.h). The library reconnects and
- * re-registers by itself: a named error means that a right was really withdrawn, or that the outcome of a write is unknown
+ * Threads: a client may be used by many threads; a session and everything below it by one thread at
+ * a time (open several sessions). A background thread of the client renews leases and certificates'
+ * connections; it never touches user memory. Errors: 0 or negative errno plus a named error in
+ * struct ros2_err (common/status.h). The library reconnects and re-registers by itself: a named
+ * error means that a right was really withdrawn, or that the outcome of a write is unknown
  * (OUTCOME_UNKNOWN: the library never replays it).
  */
 #ifndef ROS2_H
@@ -34,24 +35,28 @@ struct ros2_file;
 struct ros2_region;
 
 struct ros2_client_opts {
-	const char *agent;        /* host:port of the agent's tenant service */
-	const char *cert_path;    /* this principal's certificate and key (PEM); read again when they are replaced */
+	const char *agent;     /* host:port of the agent's tenant service */
+	const char *cert_path; /* this principal's certificate and key (PEM); read again when they
+	                          are replaced */
 	const char *key_path;
-	const char *ca_path;      /* whom to trust as agent */
-	const char *agent_id;     /* SPIFFE ID the agent must have; NULL: any /agent/ of the CA's trust domain */
-	uint32_t timeout_ms;      /* per control call; 0 = 10000 */
+	const char *ca_path;  /* whom to trust as agent */
+	const char *agent_id; /* SPIFFE ID the agent must have; NULL: any /agent/ of the CA's trust
+	                         domain */
+	uint32_t timeout_ms;  /* per control call; 0 = 10000 */
 };
 int ros2_connect(const struct ros2_client_opts *o, struct ros2_client **ret, struct ros2_err *err);
-/* Opts from the environment: ROS2_AGENT, ROS2_CERT, ROS2_KEY, ROS2_CA. -EINVAL with words naming what is missing. */
+/* Opts from the environment: ROS2_AGENT, ROS2_CERT, ROS2_KEY, ROS2_CA. -EINVAL with words naming
+ * what is missing. */
 int ros2_client_opts_from_env(struct ros2_client_opts *ret, struct ros2_err *err);
 void ros2_disconnect(struct ros2_client *c); /* after its sessions are closed */
 
 struct ros2_session_opts {
-	uint32_t depth;           /* requests in flight; 0 = what the agent offers */
-	uint32_t reconnect_ms;    /* how long a request may wait for a lost agent; 0 = 30000; UINT32_MAX = do not reconnect */
+	uint32_t depth;        /* requests in flight; 0 = what the agent offers */
+	uint32_t reconnect_ms; /* how long a request may wait for a lost agent; 0 = 30000;
+	                          UINT32_MAX = do not reconnect */
 };
-int ros2_session_open(struct ros2_client *c, const struct ros2_session_opts *o, struct ros2_session **ret,
-		      struct ros2_err *err);
+int ros2_session_open(struct ros2_client *c, const struct ros2_session_opts *o,
+                      struct ros2_session **ret, struct ros2_err *err);
 void ros2_session_close(struct ros2_session *s); /* NULL is fine; ends what is below it */
 
 struct ros2_session_info {
@@ -63,7 +68,8 @@ struct ros2_session_info {
 };
 void ros2_session_info(const struct ros2_session *s, struct ros2_session_info *ret);
 
-int ros2_mount(struct ros2_session *s, const char *namespace_name, struct ros2_mount **ret, struct ros2_err *err);
+int ros2_mount(struct ros2_session *s, const char *namespace_name, struct ros2_mount **ret,
+               struct ros2_err *err);
 void ros2_unmount(struct ros2_mount *m);
 
 enum ros2_open_flags {
@@ -74,9 +80,10 @@ enum ros2_open_flags {
 	ROS2_O_EXCL = 8,
 	ROS2_O_TRUNC = 16,
 };
-int ros2_open(struct ros2_mount *m, const char *path, uint32_t flags, uint32_t mode, struct ros2_file **ret,
-	      struct ros2_err *err);
-/* BUSY while requests on it are prepared or in flight. Otherwise @f is gone, whatever is returned. Does not flush. */
+int ros2_open(struct ros2_mount *m, const char *path, uint32_t flags, uint32_t mode,
+              struct ros2_file **ret, struct ros2_err *err);
+/* BUSY while requests on it are prepared or in flight. Otherwise @f is gone, whatever is returned.
+ * Does not flush. */
 int ros2_close(struct ros2_file *f, struct ros2_err *err);
 
 struct ros2_stat {
@@ -91,17 +98,19 @@ int ros2_unlink(struct ros2_mount *m, const char *path, struct ros2_err *err);
 int ros2_rmdir(struct ros2_mount *m, const char *path, struct ros2_err *err);
 int ros2_rename(struct ros2_mount *m, const char *from, const char *to, struct ros2_err *err);
 int ros2_truncate(struct ros2_file *f, uint64_t size, struct ros2_err *err);
-/* Data written before is durable when this returns 0. OUTCOME_UNKNOWN, once, when the agent was lost after it had taken
- * writes that were not flushed: they may be gone, and only the caller knows them. */
+/* Data written before is durable when this returns 0. OUTCOME_UNKNOWN, once, when the agent was
+ * lost after it had taken writes that were not flushed: they may be gone, and only the caller knows
+ * them. */
 int ros2_flush(struct ros2_file *f, struct ros2_err *err);
 
 struct ros2_dirent {
 	char name[256];
 	uint8_t type;
 };
-/* @max entries at most; *cookie: 0 to begin, 0 again at the end. Returns the number of entries or negative errno. */
-int ros2_readdir(struct ros2_mount *m, const char *path, uint64_t *cookie, struct ros2_dirent *out, uint32_t max,
-		 struct ros2_err *err);
+/* @max entries at most; *cookie: 0 to begin, 0 again at the end. Returns the number of entries or
+ * negative errno. */
+int ros2_readdir(struct ros2_mount *m, const char *path, uint64_t *cookie, struct ros2_dirent *out,
+                 uint32_t max, struct ros2_err *err);
 
 /* ---- memory ---- */
 /* Page-aligned memory, registered for reading and writing by the agent. */
@@ -109,27 +118,32 @@ int ros2_buf_alloc(struct ros2_session *s, size_t size, void **ret, struct ros2_
 void ros2_buf_free(struct ros2_session *s, void *buf);
 enum ros2_region_access { ROS2_REGION_READ = 1, ROS2_REGION_WRITE = 2 }; /* what the agent may do */
 /* Memory of the caller's; it stays the caller's and must outlive the region. */
-int ros2_region_register(struct ros2_session *s, void *addr, size_t len, uint32_t access, struct ros2_region **ret,
-			 struct ros2_err *err);
-/* Waits for the requests that use it, at most 5 s; then cuts the connection, and all requests end with CANCELLED. */
+int ros2_region_register(struct ros2_session *s, void *addr, size_t len, uint32_t access,
+                         struct ros2_region **ret, struct ros2_err *err);
+/* Waits for the requests that use it, at most 5 s; then cuts the connection, and all requests end
+ * with CANCELLED. */
 void ros2_region_deregister(struct ros2_region *r);
 
 /* ---- plain I/O: any memory; memory that is not registered goes through a bounce buffer ---- */
-/* Bytes done (short only at end of file, or before an error, for reads) or negative errno. Any length; split into max_io
- * pieces. The bounce buffer is a region of the session (max_io, or the policy's largest) and counts against its limits. */
-ssize_t ros2_pread(struct ros2_file *f, void *buf, size_t len, uint64_t offset, struct ros2_err *err);
-ssize_t ros2_pwrite(struct ros2_file *f, const void *buf, size_t len, uint64_t offset, struct ros2_err *err);
+/* Bytes done (short only at end of file, or before an error, for reads) or negative errno. Any
+ * length; split into max_io pieces. The bounce buffer is a region of the session (max_io, or the
+ * policy's largest) and counts against its limits. */
+ssize_t ros2_pread(struct ros2_file *f, void *buf, size_t len, uint64_t offset,
+                   struct ros2_err *err);
+ssize_t ros2_pwrite(struct ros2_file *f, const void *buf, size_t len, uint64_t offset,
+                    struct ros2_err *err);
 
 /* ---- ring ---- */
-/* @buf must lie in ONE registered region or ros2_buf_alloc memory and 1 <= len <= max_io; it is the library's until the
- * completion. -EAGAIN when depth requests are prepared, in flight or complete and not yet taken; -EINVAL with words
- * otherwise. @tag comes back with the completion. */
-int ros2_prep_read(struct ros2_file *f, void *buf, uint32_t len, uint64_t offset, uint64_t tag, struct ros2_err *err);
-int ros2_prep_write(struct ros2_file *f, const void *buf, uint32_t len, uint64_t offset, uint64_t tag,
-		    struct ros2_err *err);
+/* @buf must lie in ONE registered region or ros2_buf_alloc memory and 1 <= len <= max_io; it is the
+ * library's until the completion. -EAGAIN when depth requests are prepared, in flight or complete
+ * and not yet taken; -EINVAL with words otherwise. @tag comes back with the completion. */
+int ros2_prep_read(struct ros2_file *f, void *buf, uint32_t len, uint64_t offset, uint64_t tag,
+                   struct ros2_err *err);
+int ros2_prep_write(struct ros2_file *f, const void *buf, uint32_t len, uint64_t offset,
+                    uint64_t tag, struct ros2_err *err);
 int ros2_prep_flush(struct ros2_file *f, uint64_t tag, struct ros2_err *err);
-/* Hands all prepared requests to the agent in one go. Returns how many; negative errno when the session had ended before.
- * What goes wrong from here on is told by the completions. */
+/* Hands all prepared requests to the agent in one go. Returns how many; negative errno when the
+ * session had ended before. What goes wrong from here on is told by the completions. */
 int ros2_submit(struct ros2_session *s, struct ros2_err *err);
 
 struct ros2_completion {
@@ -137,16 +151,20 @@ struct ros2_completion {
 	int64_t result;          /* bytes, or negative errno */
 	enum ros2_status status; /* the named error */
 };
-/* Up to @max completions that are there; does not block, except for control calls while it reconnects. Returns how many;
- * negative errno and words when there are none and the session has ended for good. ros2_wait likewise. */
-int ros2_peek(struct ros2_session *s, struct ros2_completion *out, uint32_t max, struct ros2_err *err);
-/* Blocks until @min are there or @timeout_ms (-1 = no limit) passed; 0 in flight returns at once. Returns how many. */
-int ros2_wait(struct ros2_session *s, struct ros2_completion *out, uint32_t min, uint32_t max, int timeout_ms,
-	      struct ros2_err *err);
+/* Up to @max completions that are there; does not block, except for control calls while it
+ * reconnects. Returns how many; negative errno and words when there are none and the session has
+ * ended for good. ros2_wait likewise. */
+int ros2_peek(struct ros2_session *s, struct ros2_completion *out, uint32_t max,
+              struct ros2_err *err);
+/* Blocks until @min are there or @timeout_ms (-1 = no limit) passed; 0 in flight returns at once.
+ * Returns how many. */
+int ros2_wait(struct ros2_session *s, struct ros2_completion *out, uint32_t min, uint32_t max,
+              int timeout_ms, struct ros2_err *err);
 
-/* For tests of isolation and for diagnosis: what the agent knows this memory as. -ENOENT when not registered. */
-int ros2_debug_key(struct ros2_session *s, const void *addr, uint32_t *ret_key, uint64_t *ret_handle_of,
-		   const struct ros2_file *f);
+/* For tests of isolation and for diagnosis: what the agent knows this memory as. -ENOENT when not
+ * registered. */
+int ros2_debug_key(struct ros2_session *s, const void *addr, uint32_t *ret_key,
+                   uint64_t *ret_handle_of, const struct ros2_file *f);
 
 #ifdef __cplusplus
 }

@@ -64,7 +64,7 @@ const struct ctl_cmd ctl_cmd_agent_token = {
 	.args = "NAME",
 	.summary = "make a one-time token with which an agent enrols",
 	.help = "The token is bound to the name, good once and for a limited time, and carries the "
-                "hash of the CA the agent\n"
+		"hash of the CA the agent\n"
 		"shall trust. Bring the file to the agent by a channel you trust.\n\n"
 		"  ros2ctl agent token create dpu-0 --out dpu-0.token",
 	.min_pos = 1,

@@ -219,7 +219,7 @@ const struct ctl_cmd ctl_cmd_apply = {
 	.args = "",
 	.summary = "create or change tenants, engines and agents from YAML, all or nothing",
 	.help = "Every fault of every file is shown at once as file:line:col; with one error "
-                "nothing is changed.\n"
+		"nothing is changed.\n"
 		"When the command returns, the change and its audit record are on disk.\n\n"
 		"  ros2ctl apply -f examples/policies\n"
 		"  ros2ctl apply -f alpha.yaml --dry-run\n"

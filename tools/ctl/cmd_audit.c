@@ -134,7 +134,7 @@ const struct ctl_cmd ctl_cmd_audit_query = {
 	.args = "",
 	.summary = "who did what, on which object, with which result",
 	.help = "Every decision of controller and agents is a record. docs/audit.md lists the "
-                "actions.\n\n"
+		"actions.\n\n"
 		"  ros2ctl audit query --tenant alpha --action 'grant.*'\n"
 		"  ros2ctl audit query --result denied --since 10m -o json",
 	.opts = query_opts,
@@ -223,7 +223,7 @@ const struct ctl_cmd ctl_cmd_audit_export = {
 	.args = "FILE",
 	.summary = "copy the whole log, record by record as stored, with its checkpoints",
 	.help = "The copy can be verified anywhere: ros2ctl audit verify --file FILE --key "
-                "audit.vkey",
+		"audit.vkey",
 	.min_pos = 1,
 	.max_pos = 1,
 	.opts = no_opts,
@@ -334,7 +334,7 @@ const struct ctl_cmd ctl_cmd_audit_verify = {
 	.args = "",
 	.summary = "prove that the log is intact, or name the first bad record",
 	.help = "Hashes every record again and checks the chain, each tenant's own history, the "
-                "tree and every signed\n"
+		"tree and every signed\n"
 		"checkpoint. Needs no trust in the controller, only the verifier key.\n\n"
 		"  ros2ctl audit verify\n"
 		"  ros2ctl audit verify --file copy.audit --key audit.vkey",

@@ -197,9 +197,9 @@ const struct ctl_cmd ctl_cmd_get = {
 	.args = "KINDS [NAME]",
 	.summary = "list tenants, engines, agents, grants, sessions or leases",
 	.help = "Sessions and leases live at the agents and are asked for there; an agent that "
-                "does not answer is named.\n"
+		"does not answer is named.\n"
 		"REVOKE-BOUND is the worst time until a revocation holds at an agent that cannot "
-                "be reached.\n\n"
+		"be reached.\n\n"
 		"  ros2ctl get tenants\n"
 		"  ros2ctl get grants --tenant alpha -o json\n"
 		"  ros2ctl get agents dpu-0 -o yaml",
@@ -290,7 +290,7 @@ const struct ctl_cmd ctl_cmd_describe = {
 	.args = "KIND/NAME",
 	.summary = "everything about one tenant, engine, agent or grant",
 	.help = "Shows how far each version of the object has come at each agent (sent, received, "
-                "applied, failed), its\n"
+		"applied, failed), its\n"
 		"grants and sessions, and the document as it was applied.\n\n"
 		"  ros2ctl describe tenant/alpha",
 	.min_pos = 1,

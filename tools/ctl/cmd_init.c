@@ -254,9 +254,9 @@ const struct ctl_cmd ctl_cmd_init = {
 	.args = "",
 	.summary = "make a trust domain: CAs, the controller's files, the first administrator",
 	.help = "Makes three certificate authorities (infrastructure, administrators, tenants), "
-                "the controller's\n"
+		"the controller's\n"
 		"directory and an administrator's context. Private keys are made where they are "
-                "used; the keys\n"
+		"used; the keys\n"
 		"of the authorities stay in DIR/ca.\n\n"
 		"  ros2ctl init --dir ./td --trust-domain storage.example.org",
 	.opts = opts,

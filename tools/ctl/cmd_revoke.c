@@ -108,11 +108,11 @@ const struct ctl_cmd ctl_cmd_revoke = {
 	.args = "KIND/NAME",
 	.summary = "withdraw the rights of a tenant, grant, session or agent, in the data plane",
 	.help = "A receipt (state `confirmed`) says: after it no byte is handed to kernel, device "
-                "or engine under that\n"
+		"or engine under that\n"
 		"right. `draining` counts what is still inside an engine. A revoked tenant gets "
-                "nothing new until\n"
+		"nothing new until\n"
 		"`ros2ctl tenant reinstate`. Times: COMMAND->RECEIPT is the controller's clock; "
-                "the others are the\n"
+		"the others are the\n"
 		"agent's, from the arrival of the revocation.\n\n"
 		"  ros2ctl revoke tenant/alpha --reason 'key leaked'\n"
 		"  ros2ctl revoke grant/3f2a...  ",
@@ -207,7 +207,7 @@ const struct ctl_cmd ctl_cmd_agent_isolate = {
 	.args = "NAME",
 	.summary = "cut an agent off: its rights are revoked, it gets nothing, it cannot connect",
 	.help = "An agent that is not trusted any more also keeps what it can reach at the storage "
-                "engine by itself: remove\n"
+		"engine by itself: remove\n"
 		"its access there too. Until it gave a receipt its state is `unconfirmed`.",
 	.min_pos = 1,
 	.max_pos = 1,

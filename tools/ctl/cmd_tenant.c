@@ -123,10 +123,10 @@ const struct ctl_cmd ctl_cmd_tenant_cert = {
 	.args = "",
 	.summary = "issue a certificate for a tenant's program",
 	.help = "Signs with the tenant CA in DIR/ca; no controller is needed. A certificate gives "
-                "no right by itself:\n"
+		"no right by itself:\n"
 		"the SPIFFE ID must stand in a Tenant document.\n\n"
 		"  ros2ctl tenant cert --dir ./td --id spiffe://ros2.test/tenant/alpha/trainer "
-                "--out ./alpha",
+		"--out ./alpha",
 	.opts = cert_opts,
 	.run = run_cert,
 };

@@ -27,14 +27,14 @@ static const char global_help[] =
 	"      --context DIR       where tls.crt, tls.key, infra-bundle.pem and `controller` are\n"
 	"                          (default: $ROS2CTL_CONTEXT)\n"
 	"      --controller H:P    admin address of the controller (default: $ROS2CTL_CONTROLLER, "
-        "or the\n"
+	"or the\n"
 	"                          file `controller` of the context)\n"
 	"      --timeout DURATION  how long a call may take (default 10s)\n"
 	"  -o, --output FORMAT     table, json, yaml or name (default table)\n"
 	"  -h, --help              help for the words before it\n"
 	"\n"
 	"Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 the controller cannot be "
-        "reached.\n";
+	"reached.\n";
 
 int ctl_fail(int code, const char *fmt, ...)
 {

@@ -235,12 +235,12 @@ static const char usage[] =
 	"  --server ros2|etcd   what is measured\n"
 	"  --target H:P         agents' listener of the controller, or etcd's client address\n"
 	"  --dir DIR            tls.crt, tls.key, infra-bundle.pem of an enrolled agent (etcd: any "
-        "client of its CA)\n"
+	"client of its CA)\n"
 	"  --server-id PREFIX   SPIFFE ID prefix of the server, e.g. "
-        "spiffe://ros2.test/controller/\n"
+	"spiffe://ros2.test/controller/\n"
 	"  --agent-uid HEX      ros2: the agent's uid\n"
 	"  --tenant UID=ID      ros2: a tenant uid and its principal; may be given again, used in "
-        "turn\n"
+	"turn\n"
 	"  --count N --depth N  how many in all (default 20000) and in flight (default 64)\n";
 
 static int add_tenant(struct bench *b, const char *text)
