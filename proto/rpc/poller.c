@@ -11,10 +11,14 @@
 #include <grpc/support/log.h>
 #include <signal.h>
 #include <stdio.h>
+#include <string.h>
 
-/* gRPC logs refused handshakes and the like as errors; for us they are what peers do. */
+/* gRPC logs refused handshakes and the like as errors; for us they are what peers do. Not its last
+ * words. */
 static void log_to_ours(gpr_log_func_args *a)
 {
+	if (strstr(a->message, "assertion failed"))
+		log_error("%s:%d: %s", a->file, a->line, a->message);
 	log_debug("%s:%d: %s", a->file, a->line, a->message);
 }
 

@@ -149,6 +149,7 @@ static grpc_ssl_certificate_config_reload_status fetch(void *arg,
 	struct ros2_err err = ROS2_ERR_INIT;
 	grpc_ssl_pem_key_cert_pair pair;
 	struct rpc_tls_server *t = arg;
+	const char *roots;
 
 	pthread_mutex_lock(&t->lock);
 	if (changed(t) && load(t, &err) && log_limit_pass(&t->log))
@@ -156,7 +157,9 @@ static grpc_ssl_certificate_config_reload_status fetch(void *arg,
 	if (!t->served) {
 		pair.private_key = t->pem[FILE_KEY];
 		pair.cert_chain = t->pem[FILE_CERT];
-		*ret = grpc_ssl_server_certificate_config_create(t->pem[FILE_CLIENT_CA], &pair, 1);
+		/* gRPC insists on roots here even where no client certificate is asked for. */
+		roots = t->pem[FILE_CLIENT_CA] ? t->pem[FILE_CLIENT_CA] : t->pem[FILE_CERT];
+		*ret = grpc_ssl_server_certificate_config_create(roots, &pair, 1);
 		rc = *ret ? GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_NEW
 		          : GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_FAIL;
 		t->served = *ret != NULL;

@@ -14,9 +14,9 @@ char fx_dir[64];
 
 const char *fx_path(const char *name)
 {
-	static char bufs[8][128];
+	static char bufs[32][128];
 	static unsigned next;
-	char *b = bufs[next++ % 8];
+	char *b = bufs[next++ % 32];
 
 	snprintf(b, sizeof(bufs[0]), "%s/%s", fx_dir, name);
 	return b;

@@ -18,7 +18,7 @@
 #define CLIENT_ID "spiffe://test.example/client"
 
 extern char fx_dir[64];
-/* fx_dir/NAME, in one of eight rotating buffers. */
+/* fx_dir/NAME, in one of 32 rotating buffers. */
 const char *fx_path(const char *name);
 
 /* Makes ca, foreign-ca, and certificates. For cmocka group setup and teardown. */
