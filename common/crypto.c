@@ -109,6 +109,38 @@ void crypto_sha256v(const struct crypto_span *parts, size_t n_parts, uint8_t out
 	EVP_MD_CTX_free(ctx);
 }
 
+struct crypto_sha256 {
+	EVP_MD_CTX *ctx; /* owned */
+};
+
+struct crypto_sha256 *crypto_sha256_new(void)
+{
+	struct crypto_sha256 *h = malloc(sizeof(*h));
+
+	pthread_once(&fetch_once, fetch);
+	if (h)
+		h->ctx = EVP_MD_CTX_new();
+	if (!h || !h->ctx || EVP_DigestInit_ex2(h->ctx, sha256, NULL) != 1)
+		die("SHA-256 failed");
+	return h;
+}
+
+void crypto_sha256_update(struct crypto_sha256 *h, const void *p, size_t n)
+{
+	if (n && EVP_DigestUpdate(h->ctx, p, n) != 1)
+		die("SHA-256 failed");
+}
+
+void crypto_sha256_end(struct crypto_sha256 *h, uint8_t out[SHA256_LEN])
+{
+	if (!h)
+		return;
+	if (out && EVP_DigestFinal_ex(h->ctx, out, NULL) != 1)
+		die("SHA-256 failed");
+	EVP_MD_CTX_free(h->ctx);
+	free(h);
+}
+
 void crypto_hmac_sha256v(const void *key, size_t key_len, const struct crypto_span *parts,
                          size_t n_parts, uint8_t out[SHA256_LEN])
 {

@@ -30,6 +30,12 @@ struct crypto_span {
 };
 /* Hash of the concatenation. */
 void crypto_sha256v(const struct crypto_span *parts, size_t n_parts, uint8_t out[SHA256_LEN]);
+/* Of bytes that come in pieces. Ends the process when there is no memory, as the others do. */
+struct crypto_sha256;
+struct crypto_sha256 *crypto_sha256_new(void);
+void crypto_sha256_update(struct crypto_sha256 *h, const void *p, size_t n);
+/* Ends and frees @h (NULL is accepted); @out may be NULL. */
+void crypto_sha256_end(struct crypto_sha256 *h, uint8_t out[SHA256_LEN]);
 void crypto_hmac_sha256v(const void *key, size_t key_len, const struct crypto_span *parts,
                          size_t n_parts, uint8_t out[SHA256_LEN]);
 
