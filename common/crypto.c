@@ -18,6 +18,7 @@
 #include <openssl/pem.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the commands of ros2-bench share: options, the histogram, the block pattern, progress and
+ * reports. Data goes to stdout, everything for people to stderr.
+ */
+#ifndef ROS2_TOOLS_BENCH_H
+#define ROS2_TOOLS_BENCH_H
+
+#include "common/err.h"
+#include "dataplane/client/ros2.h"
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+enum bench_exit { EXIT_GOOD = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_CORRUPT = 3 };
+enum bench_rw { RW_READ = 1, RW_WRITE = 2, RW_BOTH = 3 };
+
+struct bench_opts {
+	struct ros2_client_opts client;
+	const char *ns, *file, *manifest;
+	uint64_t size, bytes, time_ms, warmup_ms;
+	uint32_t bs, depth, jobs, mix, reconnect_ms;
+	uint64_t seed;
+	enum bench_rw rw;
+	bool random, verify, json, quiet, no_layout, no_flush;
+	char **args; /* what is left: directories */
+	int n_args;
+};
+
+/* opts.c: 0, or an enum bench_exit to end with (after words on stderr), or -1: help was shown. */
+int opts_parse(int argc, char **argv, struct bench_opts *ret);
+void opts_usage(const char *command);
+
+/* hist.c: latencies in ns, log-linear, 1/64 resolution. One writer. */
+#define HIST_SUB   64
+#define HIST_SLOTS (59 * HIST_SUB)
+struct hist {
+	uint64_t count, sum, max;
+	uint64_t slots[HIST_SLOTS];
+};
+void hist_add(struct hist *h, uint64_t ns);
+void hist_merge(struct hist *to, const struct hist *from);
+/* @p in 0..100. */
+uint64_t hist_percentile(const struct hist *h, double p);
+
+/* pattern.c: every 512 bytes say which file offset and which generation they are, so that stale and
+ * misplaced blocks are told apart from broken ones. */
+void pattern_fill(void *p, size_t n, uint64_t seed, uint64_t offset, uint32_t generation);
+/* 0, or -EBADMSG with words. */
+int pattern_check(const void *p, size_t n, uint64_t seed, uint64_t offset, uint32_t generation,
+                  struct ros2_err *err);
+
+/* progress.c: a line on a terminal, nothing elsewhere. Main thread. */
+struct progress {
+	const char *what;
+	uint64_t total, began_ns, shown_ns;
+	bool on;
+};
+void progress_begin(struct progress *p, const char *what, uint64_t total, bool quiet);
+void progress_show(struct progress *p, uint64_t done, const char *extra);
+void progress_end(struct progress *p);
+void format_bytes(double v, char out[32]);
+
+/* report.c */
+/* "ros2-bench: REVOKED: words" on stderr. */
+void report_error(const struct ros2_err *err);
+json_t *report_error_json(const struct ros2_err *err);
+void report_print_json(json_t *j); /* takes @j */
+json_t *report_latency_json(const struct hist *h);
+void report_latency_table(const char *name, const struct hist *h, uint64_t ops, uint64_t bytes,
+                          double seconds);
+
+/* The commands; each returns an enum bench_exit. */
+int cmd_load(const struct bench_opts *o);
+int cmd_put(const struct bench_opts *o);
+int cmd_get(const struct bench_opts *o);
+int cmd_verify_tree(const struct bench_opts *o);
+#endif

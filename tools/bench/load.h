@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What `ros2-bench run` and its jobs share. */
+#ifndef ROS2_TOOLS_BENCH_LOAD_H
+#define ROS2_TOOLS_BENCH_LOAD_H
+
+#include "tools/bench/bench.h"
+#include <pthread.h>
+#include <stdatomic.h>
+
+struct slot {
+	uint8_t *buf;             /* borrowed: of the session */
+	uint64_t began_ns, block; /* block: index in the job's slice */
+	uint32_t generation;      /* of a write */
+	bool is_read;
+};
+
+struct load;
+struct job {
+	struct load *load; /* borrowed */
+	pthread_t thread;
+	uint32_t index;
+	/* the job's thread; main reads them after joining it */
+	struct ros2_session *session;
+	struct ros2_mount *mount;
+	struct ros2_file *file;
+	struct slot *slots;           /* owned */
+	uint32_t *free_slots, n_free; /* owned */
+	uint64_t first_block, n_blocks, next;
+	uint32_t *generations; /* owned; per block, 0 = not known; --verify only */
+	uint8_t *busy;         /* owned; --verify only */
+	uint64_t rng;
+	uint32_t last_generation; /* never given to two writes */
+	struct hist read, write;
+	uint64_t verified, unknown, reconnects, flush_ns;
+	struct ros2_err err; /* the first */
+	/* any thread */
+	_Atomic uint64_t moved;
+};
+
+struct load {
+	const struct bench_opts *o; /* borrowed */
+	struct ros2_client *client; /* owned */
+	struct job *jobs;           /* owned */
+	uint32_t n_jobs;
+	bool layout;
+	uint64_t began_ns, ended_ns;
+	/* any thread */
+	atomic_bool go, stop, measuring;
+	atomic_uint n_ready, n_finished;
+	_Atomic int64_t bytes_left;
+};
+
+void job_init(struct job *j, struct load *l, uint32_t index);
+void *job_main(void *arg);
+#endif
