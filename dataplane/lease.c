@@ -31,6 +31,8 @@ struct lease_table {
 	/* immutable after new */
 	uint32_t capacity, reactor;
 	/* owner thread */
+	void (*on_end)(void *arg, const struct lease *l); /* NULL = nobody wants to know */
+	void *on_end_arg;
 	uint64_t next_id;
 	struct entry *entries; /* owned; capacity of them */
 	uint32_t *ring;        /* owned; free indexes, the one freed longest ago first */
@@ -226,12 +228,20 @@ static void to_pool(struct lease_table *t, struct entry *e)
 		ring_push(t, index_of(t, e));
 }
 
+void lease_on_end(struct lease_table *t, void (*fn)(void *arg, const struct lease *l), void *arg)
+{
+	t->on_end = fn;
+	t->on_end_arg = arg;
+}
+
 static void end(struct lease_table *t, struct entry *e, enum ros2_status why)
 {
 	unlink_all(t, e);
 	e->lease.state = LEASE_ENDED;
 	e->lease.end_status = why;
 	count(t, &e->lease, -1, e->lease.holds ? 1 : 0);
+	if (t->on_end)
+		t->on_end(t->on_end_arg, &e->lease);
 	if (!e->lease.holds)
 		to_pool(t, e);
 }

@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * From waiting to the engine. Deficit round robin over tenants decides who is next, the tenant's
+ * buckets whether it is time, the pool whether there is a slot; what is admitted goes to the ready
+ * list (or is pulled first), and admit_submit gives the ready list to the engines under a clock
+ * read for the purpose. Invariants: (1) a session with a waiting request is in its tenant's list,
+ * and that tenant in the reactor's; (2) requests of one session and direction are admitted in their
+ * order; (3) what waits for tokens holds no slot, except a payload that came with its request.
+ */
+#include "common/clock.h"
+#include "dataplane/reactor.h"
+#include "dataplane/session.h"
+#include "dataplane/test_switches.h"
+#include <errno.h>
+
+#define DRR_QUANTUM  (128u * 1024)
+#define COST_MIN     4096u
+#define WRITE_FACTOR 2u /* a write costs the engine about twice a read */
+#define DEFICIT_MAX  (WRITE_FACTOR * WIRE_IO_MAX + DRR_QUANTUM)
+
+enum verdict { ADMITTED, WAITS, NO_DEFICIT };
+
+static int direction_of(const struct request *req)
+{
+	return req->op == REQUEST_READ ? 0 : 1;
+}
+
+void admit_enqueue(struct request *req)
+{
+	struct session *s = req->s;
+
+	req->state = REQUEST_QUEUED;
+	list_add_tail(&s->queue[direction_of(req)], &req->link);
+	if (list_empty(&s->link_active))
+		list_add_tail(&s->rt->active, &s->link_active);
+	if (list_empty(&s->rt->link))
+		list_add_tail(&s->r->active, &s->rt->link);
+}
+
+void admit_forget(struct session *s)
+{
+	if (!list_empty(&s->queue[0]) || !list_empty(&s->queue[1]))
+		return;
+	list_del(&s->link_active);
+	if (s->rt && list_empty(&s->rt->active))
+		list_del(&s->rt->link);
+}
+
+static uint64_t cost_of(const struct request *req)
+{
+	uint64_t cost = MAX(req->length, COST_MIN);
+
+	return req->op == REQUEST_READ ? cost : cost * WRITE_FACTOR;
+}
+
+/* Both buckets of the direction, or neither. */
+static bool take_tokens(struct request *req)
+{
+	struct session *s = req->s;
+	enum qos_kind k = req->op == REQUEST_READ ? QOS_READ_BYTES : QOS_WRITE_BYTES;
+	struct qos_bucket *b = &s->tenant->qos[k];
+	struct qos_local *l = &s->rt->tokens[k];
+	uint64_t at, now = s->r->now_ns;
+
+	if (!qos_reserve(&b[0], &l[0], req->length, now, &at) ||
+	    !qos_reserve(&b[1], &l[1], 1, now, &at)) {
+		req->shaped = true;
+		s->r->wait_at_ns = MIN(s->r->wait_at_ns, at);
+		return false;
+	}
+	qos_spend(&b[0], &l[0], req->length);
+	qos_spend(&b[1], &l[1], 1);
+	if (req->shaped)
+		atomic_fetch_add_explicit(&s->stats.shaped_ns, now - req->begun_ns,
+		                          memory_order_relaxed);
+	return true;
+}
+
+static void go(struct request *req)
+{
+	struct session *s = req->s;
+
+	list_del(&req->link);
+	if (req->op != REQUEST_FLUSH && req->length == 0) {
+		request_reply(req, ROS2_OK);
+	} else if (req->op == REQUEST_WRITE && !req->has_payload) {
+		req->state = REQUEST_PULLING;
+		s->transport->pull(s, req);
+	} else {
+		req->state = REQUEST_READY;
+		list_add_tail(&s->r->ready, &req->link);
+	}
+}
+
+static enum verdict try_one(struct request *req)
+{
+	struct session *s = req->s;
+	struct reactor *r = s->r;
+	uint64_t cost = cost_of(req);
+	bool needs_slot = request_moves_bytes(req) && !req->slot.mem;
+
+	if (r->n_engine >= REACTOR_ENGINE_DEPTH)
+		return WAITS;
+	if (s->rt->deficit < cost)
+		return NO_DEFICIT;
+	if (needs_slot && !slots_may_take(r->slots, req->length, &s->slots, &s->rt->slots))
+		return WAITS;
+	if (!take_tokens(req))
+		return WAITS;
+	if (needs_slot)
+		slots_take(r->slots, req->length, &s->slots, &s->rt->slots, &req->slot);
+	s->rt->deficit -= cost;
+	go(req);
+	return ADMITTED;
+}
+
+static uint32_t serve_session(struct session *s, bool *more)
+{
+	uint32_t n = 0;
+
+	for (int d = 0; d < 2; d++) {
+		enum verdict v = ADMITTED;
+
+		while (v == ADMITTED && !list_empty(&s->queue[d])) {
+			v = try_one(list_first(&s->queue[d], struct request, link));
+			n += v == ADMITTED;
+		}
+		*more |= v == NO_DEFICIT;
+	}
+	return n;
+}
+
+/* One turn of one tenant: each of its sessions, the next turn beginning with the next one. True in
+ * *more when only the deficit stopped it. */
+static uint32_t serve(struct rtenant *rt, bool *more)
+{
+	uint32_t n = 0, sessions = 0;
+	bool short_of = false;
+	struct session *s;
+
+	rt->deficit = MIN(rt->deficit + DRR_QUANTUM, DEFICIT_MAX);
+	list_for_each (&rt->active, s, link_active)
+		sessions++;
+	while (sessions-- && !short_of) {
+		s = list_first(&rt->active, struct session, link_active);
+		n += serve_session(s, &short_of);
+		list_del(&s->link_active);
+		if (!list_empty(&s->queue[0]) || !list_empty(&s->queue[1]))
+			list_add_tail(&rt->active, &s->link_active);
+	}
+	*more |= short_of;
+	return n;
+}
+
+uint32_t admit_run(struct reactor *r)
+{
+	uint32_t n = 0;
+	bool more;
+
+	r->wait_at_ns = UINT64_MAX;
+	do {
+		struct rtenant *rt, *tmp;
+
+		more = false;
+		list_for_each_safe (&r->active, rt, tmp, link) {
+			n += serve(rt, &more);
+			if (!list_empty(&rt->active))
+				continue;
+			rt->deficit = 0; /* an idle tenant saves nothing up */
+			list_del(&rt->link);
+		}
+	} while (more);
+	return n;
+}
+
+static enum ros2_status may_submit(struct request *req, uint64_t now_ns)
+{
+	enum ros2_status st =
+		DP_SWITCH(no_deadline_recheck) ? ROS2_OK : session_rights(req->s, now_ns);
+
+	if (st == ROS2_OK)
+		return request_hold_lease(req, now_ns);
+	/* Ends all of its requests, this one too. */
+	session_end(req->s, st, NULL);
+	return st;
+}
+
+static int submit(struct reactor *r, struct request *req)
+{
+	static const enum engine_op ops[] = {[REQUEST_READ] = ENGINE_OP_READ,
+	                                     [REQUEST_WRITE] = ENGINE_OP_WRITE,
+	                                     [REQUEST_FLUSH] = ENGINE_OP_FLUSH};
+	struct dp_engine *e = req->file->mount->engine;
+	struct rengine *re = &r->engines[e->slot];
+
+	req->io.file = req->file->file;
+	req->io.op = ops[req->op];
+	req->io.offset = req->op == REQUEST_FLUSH ? 0 : req->offset;
+	req->io.len = req->length;
+	req->io.buf = req->slot.mem;
+	req->io.buf_index = req->slot.mem ? 0 : -1;
+	req->io.done = request_engine_done;
+	re->kick = true;
+	return e->ops->submit(re->er, &req->io);
+}
+
+uint32_t admit_submit(struct reactor *r)
+{
+	uint64_t now_ns = list_empty(&r->ready) ? 0 : clock_boottime_ns();
+	uint32_t n = 0;
+
+	while (!list_empty(&r->ready)) {
+		struct request *req = list_first(&r->ready, struct request, link);
+		struct session *s = req->s;
+		enum ros2_status st = may_submit(req, now_ns);
+		int rc;
+
+		if (s->state == SESSION_ENDED)
+			continue;
+		if (st != ROS2_OK) {
+			request_reply(req, st);
+			continue;
+		}
+		rc = submit(r, req);
+		if (rc == -EAGAIN)
+			break;
+		if (rc < 0) {
+			request_reply(req, ROS2_IO);
+			continue;
+		}
+		list_del(&req->link);
+		req->state = REQUEST_ENGINE;
+		s->n_engine++;
+		r->n_engine++;
+		n++;
+	}
+	reactor_engines_kick(r);
+	return n;
+}

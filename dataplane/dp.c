@@ -1,0 +1,447 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The data plane as a whole: made, freed; engines, tenants, grants, contact. Loop only, but
+ * dp_contact. Invariants: (1) a UID that was withdrawn stays in the map as a tombstone; (2) a
+ * tenant's index is used again only after its last session is gone; (3) an engine is destroyed only
+ * when no mount uses it and every reactor has let go.
+ */
+#include "common/clock.h"
+#include "dataplane/reactor.h"
+#include "dataplane/session.h"
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+static uint32_t online_cores(void)
+{
+	long n = sysconf(_SC_NPROCESSORS_ONLN);
+
+	return n > 0 ? (uint32_t)n : 1;
+}
+
+static int start_threads(struct dp *dp, struct ros2_err *err)
+{
+	uint32_t want =
+		dp->opts.reactors ? dp->opts.reactors : MIN(online_cores(), DP_REACTORS_MAX);
+	int rc = workers_new(dp, dp->opts.control_workers ? dp->opts.control_workers : 2,
+	                     &dp->workers);
+
+	if (rc < 0)
+		return ros2_err_set(err, rc, "control workers: %s", strerror(-rc));
+	for (uint32_t i = 0; i < want; i++) {
+		rc = reactor_new(dp, i, &dp->reactors[i], err);
+		if (rc < 0)
+			return rc;
+		dp->n_reactors++;
+	}
+	return 0;
+}
+
+int dp_new(const struct dp_opts *o, struct dp **ret, struct ros2_err *err)
+{
+	struct dp *dp;
+	int rc;
+
+	if (!o->loop || !o->listen_host || o->reactors > DP_REACTORS_MAX)
+		return ros2_err_set(err, -EINVAL,
+		                    "data plane: expected a loop, a host and at most %u reactors",
+		                    DP_REACTORS_MAX);
+	dp = calloc(1, sizeof(*dp));
+	if (!dp)
+		return ros2_err_set(err, -ENOMEM, "data plane: no memory");
+	dp->loop = o->loop;
+	dp->opts = *o;
+	list_init(&dp->tenants);
+	list_init(&dp->grants);
+	list_init(&dp->sessions);
+	list_init(&dp->mounts);
+	list_init(&dp->files);
+	list_init(&dp->ops);
+	list_init(&dp->revokes);
+	list_init(&dp->listings);
+	rc = start_threads(dp, err);
+	if (rc < 0) {
+		dp_free(dp);
+		return rc;
+	}
+	*ret = dp;
+	return 0;
+}
+
+/* ---- end ---- */
+
+static void cancel_ops(struct dp *dp)
+{
+	struct dp_op *op;
+
+	list_for_each (&dp->ops, op, link) {
+		struct dp_result res = {.status = ROS2_CANCELLED};
+
+		if (op->ns)
+			op->engine->ops->ns_close(TAKE_PTR(op->ns));
+		if (op->efile)
+			op->engine->ops->close(TAKE_PTR(op->efile));
+		if (op->done)
+			op->done(op->arg, &res);
+	}
+}
+
+static void close_engines(struct dp *dp)
+{
+	struct dp_file *f;
+	struct dp_mount_obj *m;
+
+	list_for_each (&dp->files, f, link)
+		if (f->file)
+			f->mount->engine->ops->close(TAKE_PTR(f->file));
+	list_for_each (&dp->mounts, m, link)
+		if (m->ns)
+			m->engine->ops->ns_close(TAKE_PTR(m->ns));
+	for (uint32_t i = 0; i < DP_ENGINES_MAX; i++) {
+		if (!dp->engines[i])
+			continue;
+		dp->engines[i]->ops->destroy(dp->engines[i]->engine);
+		free(dp->engines[i]);
+		dp->engines[i] = NULL;
+	}
+}
+
+/* Frees every member of a list whose element begins at @offset before its link. */
+static void free_all(struct list *head, size_t offset)
+{
+	while (!list_empty(head)) {
+		struct list *n = head->next;
+
+		list_del(n);
+		free((char *)n - offset);
+	}
+}
+
+void dp_freed(struct dp *dp)
+{
+	while (!list_empty(&dp->ops))
+		dp_op_free(list_first(&dp->ops, struct dp_op, link));
+	while (!list_empty(&dp->sessions))
+		dp_session_free(list_first(&dp->sessions, struct dp_session, link));
+	free_all(&dp->files, offsetof(struct dp_file, link));
+	free_all(&dp->mounts, offsetof(struct dp_mount_obj, link));
+	free_all(&dp->grants, offsetof(struct dp_grant_obj, link));
+	free_all(&dp->tenants, offsetof(struct dp_tenant, link));
+	for (uint32_t i = 0; i < dp->n_reactors; i++)
+		reactor_free(dp->reactors[i]);
+	uidmap_fini(&dp->uids);
+	free(dp);
+}
+
+void dp_free(struct dp *dp)
+{
+	if (!dp)
+		return;
+	loop_assert_owner(dp->loop);
+	if (dp->workers) {
+		workers_stop(dp->workers);
+		workers_free(TAKE_PTR(dp->workers));
+	}
+	for (uint32_t i = 0; i < dp->n_reactors; i++)
+		reactor_stop(dp->reactors[i]);
+	dp_revokes_free(dp);
+	cancel_ops(dp);
+	close_engines(dp);
+	dp->freed = true;
+	if (atomic_load(&dp->n_posts) == 0)
+		dp_freed(dp);
+}
+
+/* ---- engines ---- */
+
+struct dp_engine *dp_engine_find(struct dp *dp, const char *name)
+{
+	for (uint32_t i = 0; i < DP_ENGINES_MAX; i++)
+		if (dp->engines[i] && !dp->engines[i]->removed &&
+		    !strcmp(dp->engines[i]->name, name))
+			return dp->engines[i];
+	return NULL;
+}
+
+static bool same_config(const struct dp_engine *e, const struct dp_engine_config *c)
+{
+	return !strcmp(e->type, c->type) && !strcmp(e->root, c->root ? c->root : "") &&
+	       e->size_bytes == c->size_bytes && e->null_mode == c->null_mode &&
+	       e->io_features == c->io_features;
+}
+
+static int create_engine(struct dp *dp, struct dp_engine *e, const struct dp_engine_config *c,
+                         struct ros2_err *err)
+{
+	struct engine_config ec = {.name = c->name,
+	                           .root = c->root,
+	                           .size_bytes = c->size_bytes,
+	                           .null_mode = c->null_mode,
+	                           .io_features = c->io_features};
+
+	e->dp = dp;
+	snprintf(e->name, sizeof(e->name), "%s", c->name);
+	snprintf(e->type, sizeof(e->type), "%s", c->type);
+	snprintf(e->root, sizeof(e->root), "%s", c->root ? c->root : "");
+	e->size_bytes = c->size_bytes;
+	e->null_mode = c->null_mode;
+	e->io_features = c->io_features;
+	return e->ops->create(&ec, &e->engine, err);
+}
+
+static int add_engine(struct dp *dp, const struct engine_ops *ops, const struct dp_engine_config *c,
+                      struct ros2_err *err)
+{
+	struct dp_engine *e;
+	uint32_t slot = 0;
+	int rc;
+
+	while (slot < DP_ENGINES_MAX && dp->engines[slot])
+		slot++;
+	if (slot == DP_ENGINES_MAX)
+		return ros2_err_named(err, ROS2_LIMIT, "engines of an agent: the limit is %u",
+		                      DP_ENGINES_MAX);
+	e = calloc(1, sizeof(*e));
+	if (!e)
+		return ros2_err_set(err, -ENOMEM, "no memory for an engine");
+	e->ops = ops;
+	e->slot = slot;
+	rc = create_engine(dp, e, c, err);
+	if (rc < 0) {
+		free(e);
+		return rc;
+	}
+	dp->engines[slot] = e;
+	return 0;
+}
+
+int dp_engine_put(struct dp *dp, const struct dp_engine_config *c, struct ros2_err *err)
+{
+	const struct engine_ops *ops = engine_ops_find(c->type);
+	struct dp_engine *e = dp_engine_find(dp, c->name);
+	int rc;
+
+	loop_assert_owner(dp->loop);
+	if (!ops)
+		return ros2_err_named(err, ROS2_UNSUPPORTED, "engine '%s': no type '%s' here",
+		                      c->name, c->type);
+	if (strlen(c->name) > ROS2_NAME_MAX || (c->root && strlen(c->root) >= sizeof(e->root)))
+		return ros2_err_set(err, -EINVAL, "engine: the name or root is too long");
+	if (e && same_config(e, c))
+		return 0;
+	if (e) {
+		rc = dp_engine_remove(dp, c->name, err);
+		if (rc < 0)
+			return rc;
+	}
+	return add_engine(dp, ops, c, err);
+}
+
+static void engine_dropped(struct dp_op *op)
+{
+	struct dp_engine *e = op->engine;
+
+	dp_op_finish(op);
+	if (--e->n_dropping)
+		return;
+	e->ops->destroy(e->engine);
+	e->dp->engines[e->slot] = NULL;
+	free(e);
+}
+
+int dp_engine_remove(struct dp *dp, const char *name, struct ros2_err *err)
+{
+	struct dp_engine *e = dp_engine_find(dp, name);
+
+	loop_assert_owner(dp->loop);
+	if (!e)
+		return ros2_err_named(err, ROS2_NOT_FOUND, "no engine '%s'", name);
+	if (e->n_users)
+		return ros2_err_named(err, ROS2_BUSY, "engine '%s': %u namespaces are open", name,
+		                      e->n_users);
+	e->removed = true;
+	e->n_dropping = dp->n_reactors;
+	for (uint32_t i = 0; i < dp->n_reactors; i++) {
+		struct dp_op *op = dp_op_new(dp, NULL, NULL);
+
+		op->engine = e;
+		dp_op_to_reactor(op, dp->reactors[i], reactor_run_engine_drop, engine_dropped);
+	}
+	return 0;
+}
+
+/* ---- tenants and grants ---- */
+
+struct dp_tenant *dp_tenant_find(struct dp *dp, const struct ros2_uid *uid)
+{
+	void *obj = NULL;
+
+	return uidmap_get(&dp->uids, uid, &obj) == UID_TENANT ? obj : NULL;
+}
+
+static uint64_t ms_to_ns(uint64_t ms)
+{
+	return ms > UINT64_MAX / NS_PER_MS ? UINT64_MAX : ms * NS_PER_MS;
+}
+
+static void apply_limits(struct dp_tenant *t, const struct dp_tenant_limits *l)
+{
+	uint64_t burst = ms_to_ns(l->burst_ms);
+
+	t->limits = *l;
+	atomic_store_explicit(&t->contact_limit_ns, ms_to_ns(l->contact_limit_ms),
+	                      memory_order_relaxed);
+	atomic_store_explicit(&t->lease_ttl_ns, ms_to_ns(l->lease_ttl_ms), memory_order_relaxed);
+	atomic_store_explicit(&t->violations_limit, l->violations_limit, memory_order_relaxed);
+	atomic_store_explicit(&t->violations_kill, l->violations_kill, memory_order_relaxed);
+	qos_bucket_set(&t->qos[QOS_READ_BYTES], l->read_bytes_per_s, burst);
+	qos_bucket_set(&t->qos[QOS_READ_OPS], l->read_iops, burst);
+	qos_bucket_set(&t->qos[QOS_WRITE_BYTES], l->write_bytes_per_s, burst);
+	qos_bucket_set(&t->qos[QOS_WRITE_OPS], l->write_iops, burst);
+}
+
+static int add_tenant(struct dp *dp, const struct ros2_uid *uid, const char *name,
+                      struct dp_tenant **ret, struct ros2_err *err)
+{
+	struct dp_tenant *t;
+	uint32_t i = 0;
+
+	while (i < LEASE_TENANTS_MAX && dp->by_index[i])
+		i++;
+	if (i == LEASE_TENANTS_MAX)
+		return ros2_err_named(err, ROS2_LIMIT, "tenants of an agent: the limit is %u",
+		                      LEASE_TENANTS_MAX);
+	t = calloc(1, sizeof(*t));
+	if (!t || uidmap_put(&dp->uids, uid, UID_TENANT, t) < 0) {
+		free(t);
+		return ros2_err_set(err, -ENOMEM, "no memory for a tenant");
+	}
+	t->uid = *uid;
+	t->index = i;
+	snprintf(t->name, sizeof(t->name), "%s", name);
+	dp->by_index[i] = t;
+	list_add_tail(&dp->tenants, &t->link);
+	*ret = t;
+	return 0;
+}
+
+int dp_tenant_put(struct dp *dp, const struct ros2_uid *tenant, const char *name,
+                  const struct dp_tenant_limits *l, struct ros2_err *err)
+{
+	enum uid_kind kind = uidmap_get(&dp->uids, tenant, NULL);
+	struct dp_tenant *t = dp_tenant_find(dp, tenant);
+
+	loop_assert_owner(dp->loop);
+	if (kind == UID_DEAD)
+		return ros2_err_named(err, ROS2_REVOKED, "tenant '%s': this uid was withdrawn",
+		                      name);
+	if (kind != UID_NONE && kind != UID_TENANT)
+		return ros2_err_named(err, ROS2_EXISTS, "tenant '%s': the uid names something else",
+		                      name);
+	if (!t) {
+		int rc = add_tenant(dp, tenant, name, &t, err);
+
+		if (rc < 0)
+			return rc;
+	}
+	apply_limits(t, l);
+	return 0;
+}
+
+void dp_tenant_release(struct dp *dp, struct dp_tenant *t)
+{
+	if (!t->dead || t->n_sessions || t->n_control)
+		return;
+	dp->by_index[t->index] = NULL;
+	list_del(&t->link);
+	free(t);
+}
+
+void dp_grant_release(struct dp *dp, struct dp_grant_obj *g)
+{
+	if (!g->dead || g->n_sessions)
+		return;
+	list_del(&g->link);
+	free(g);
+}
+
+int dp_tenant_remove(struct dp *dp, const struct ros2_uid *tenant, struct ros2_err *err)
+{
+	loop_assert_owner(dp->loop);
+	if (!dp_tenant_find(dp, tenant))
+		return ros2_err_named(err, ROS2_NOT_FOUND, "no such tenant");
+	dp_revoke(dp, DP_SCOPE_TENANT, tenant, clock_boottime_ns(), ROS2_REVOKED, NULL, NULL);
+	return 0;
+}
+
+static int add_grant(struct dp *dp, const struct dp_grant *g, struct ros2_err *err)
+{
+	struct dp_grant_obj *o;
+
+	if (!dp_tenant_find(dp, &g->tenant))
+		return ros2_err_named(err,
+		                      uidmap_get(&dp->uids, &g->tenant, NULL) == UID_DEAD
+		                              ? ROS2_REVOKED
+		                              : ROS2_NOT_FOUND,
+		                      "the grant's tenant is not here");
+	o = calloc(1, sizeof(*o));
+	if (!o || uidmap_put(&dp->uids, &g->grant, UID_GRANT, o) < 0) {
+		free(o);
+		return ros2_err_set(err, -ENOMEM, "no memory for a grant");
+	}
+	o->uid = g->grant;
+	o->tenant = g->tenant;
+	o->id = ++dp->next_grant;
+	o->access = g->access;
+	atomic_init(&o->deadline_ns, g->deadline_ns);
+	atomic_init(&o->max_keys, g->max_keys);
+	atomic_init(&o->max_bytes, g->max_bytes);
+	list_add_tail(&dp->grants, &o->link);
+	return 0;
+}
+
+int dp_grant_put(struct dp *dp, const struct dp_grant *g, struct ros2_err *err)
+{
+	void *obj = NULL;
+	struct dp_grant_obj *o;
+
+	loop_assert_owner(dp->loop);
+	switch (uidmap_get(&dp->uids, &g->grant, &obj)) {
+	case UID_NONE:
+		return add_grant(dp, g, err);
+	case UID_DEAD:
+		return ros2_err_named(err, ROS2_REVOKED, "this grant was withdrawn");
+	case UID_GRANT:
+		break;
+	default:
+		return ros2_err_named(err, ROS2_EXISTS, "the grant's uid names something else");
+	}
+	o = obj;
+	if (!ros2_uid_eq(&o->tenant, &g->tenant))
+		return ros2_err_named(err, ROS2_CONFLICT, "the grant belongs to another tenant");
+	/* Its end has passed: sessions have ended by it, so it cannot be taken back. */
+	if (clock_boottime_ns() >= atomic_load(&o->deadline_ns)) {
+		dp_revoke(dp, DP_SCOPE_GRANT, &g->grant, clock_boottime_ns(), ROS2_GRANT_EXPIRED,
+		          NULL, NULL);
+		return ros2_err_named(err, ROS2_REVOKED, "this grant has ended");
+	}
+	atomic_store(&o->deadline_ns, g->deadline_ns);
+	return 0;
+}
+
+void dp_contact(struct dp *dp, uint64_t stamp_ns)
+{
+	uint64_t was = atomic_load_explicit(&dp->contact_ns, memory_order_relaxed);
+
+	while (was < stamp_ns && !atomic_compare_exchange_weak(&dp->contact_ns, &was, stamp_ns))
+		;
+}
+
+uint32_t dp_lease_count(struct dp *dp)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < dp->n_reactors; i++)
+		n += atomic_load_explicit(&dp->reactors[i]->n_leases, memory_order_relaxed);
+	return n;
+}

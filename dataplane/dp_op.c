@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Asynchronous calls: made on the loop, carried to a reactor or a worker, ended on the loop exactly
+ * once. An operation holds a count on whatever it names, so nothing it points to goes away under
+ * it.
+ */
+#include "common/clock.h"
+#include "dataplane/reactor.h"
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void run_post(void *arg)
+{
+	struct dp_post *p = arg;
+	struct dp *dp = p->dp;
+
+	if (!dp->freed)
+		p->fn(p);
+	/* Not touched after this: the callback may have freed what held @p. */
+	if (atomic_fetch_sub(&dp->n_posts, 1) == 1 && dp->freed)
+		dp_freed(dp);
+}
+
+void dp_post(struct dp *dp, struct dp_post *p, void (*fn)(struct dp_post *p))
+{
+	p->dp = dp;
+	p->fn = fn;
+	atomic_fetch_add(&dp->n_posts, 1);
+	loop_post_urgent(dp->loop, run_post, p);
+}
+
+struct dp_op *dp_op_new(struct dp *dp, dp_done_fn done, void *arg)
+{
+	struct dp_op *op = calloc(1, sizeof(*op));
+
+	if (!op) {
+		fprintf(stderr, "fatal: no memory for an operation of the data plane\n");
+		abort();
+	}
+	op->dp = dp;
+	op->done = done;
+	op->arg = arg;
+	list_init(&op->job);
+	list_add_tail(&dp->ops, &op->link);
+	return op;
+}
+
+void dp_op_set(struct dp_op *op, enum ros2_status s, const char *fmt, ...)
+{
+	va_list ap;
+
+	op->res.status = s;
+	va_start(ap, fmt);
+	vsnprintf(op->res.words, sizeof(op->res.words), fmt, ap);
+	va_end(ap);
+}
+
+void dp_op_set_err(struct dp_op *op, int code, const struct ros2_err *err)
+{
+	enum ros2_status s = err->status != ROS2_OK ? err->status : ros2_status_from_errno(code);
+
+	/* What an engine says without a name of ours is its failure, not a bug of this side. */
+	if (s == ROS2_INTERNAL)
+		s = ROS2_IO;
+	dp_op_set(op, s, "%s", err->msg[0] ? err->msg : ros2_status_text(s));
+}
+
+void dp_op_fail(struct dp_op *op, enum ros2_status s, const char *fmt, ...)
+{
+	va_list ap;
+
+	op->res.status = s;
+	va_start(ap, fmt);
+	vsnprintf(op->res.words, sizeof(op->res.words), fmt, ap);
+	va_end(ap);
+	op->back = dp_op_finish;
+	dp_op_back(op);
+}
+
+void dp_op_free(struct dp_op *op)
+{
+	list_del(&op->link);
+	free(op->path);
+	free(op->to);
+	free(op->entries);
+	free(op->infos);
+	free(op);
+}
+
+void dp_op_finish(struct dp_op *op)
+{
+	struct dp *dp = op->dp;
+
+	if (op->done)
+		op->done(op->arg, &op->res);
+	if (op->tenant) {
+		op->tenant->n_control--;
+		dp_tenant_release(dp, op->tenant);
+	}
+	if (op->file)
+		dp_file_unref(op->file);
+	if (op->mount)
+		dp_mount_unref(dp, op->mount);
+	if (op->ds) {
+		op->ds->n_ops--;
+		dp_session_release(op->ds);
+	}
+	dp_op_free(op);
+	/* A call inside an engine is part of what a revocation waits for. */
+	if (!list_empty(&dp->revokes))
+		dp_revokes_check(dp);
+}
+
+void dp_op_to_reactor(struct dp_op *op, struct reactor *r,
+                      void (*run)(struct reactor *r, struct dp_op *op),
+                      void (*back)(struct dp_op *op))
+{
+	op->stage = OP_REACTOR;
+	op->run = run;
+	op->back = back;
+	reactor_send(r, op);
+}
+
+static void on_back(struct dp_post *p)
+{
+	struct dp_op *op = container_of(p, struct dp_op, post);
+
+	op->stage = OP_LOOP;
+	op->back(op);
+}
+
+void dp_op_back(struct dp_op *op)
+{
+	dp_post(op->dp, &op->post, on_back);
+}
+
+void dp_op_to_worker(struct dp_op *op, struct dp_tenant *tenant, void (*work)(struct dp_op *op),
+                     void (*back)(struct dp_op *op))
+{
+	/* A second round trip of the same call keeps its place. */
+	if (tenant && !op->tenant) {
+		if (tenant->n_control >= DP_CONTROL_PER_TENANT) {
+			/* The back function still undoes what the call prepared. */
+			dp_op_set(op, ROS2_BUSY,
+			          "control calls of the tenant: the limit is %u at once",
+			          DP_CONTROL_PER_TENANT);
+			op->back = back;
+			dp_op_back(op);
+			return;
+		}
+		op->tenant = tenant;
+		tenant->n_control++;
+	}
+	op->work = work;
+	op->back = back;
+	workers_put(op->dp->workers, op);
+}
+
+struct dp_op *dp_op_of_session(struct dp *dp, const struct ros2_uid *session, dp_done_fn done,
+                               void *arg)
+{
+	struct dp_op *op = dp_op_new(dp, done, arg);
+	struct dp_session *ds = dp_session_find(dp, session);
+	enum ros2_status st;
+
+	loop_assert_owner(dp->loop);
+	if (!ds) {
+		st = uidmap_get(&dp->uids, session, NULL) == UID_DEAD ? ROS2_REVOKED
+		                                                      : ROS2_BAD_SESSION;
+	} else if (ds->ended) {
+		st = ROS2_CLOSED;
+	} else {
+		st = dp_rights_now(dp, ds->tenant, ds->grant, ds->cert_deadline_ns,
+		                   clock_boottime_ns());
+	}
+	if (st != ROS2_OK) {
+		dp_op_fail(op, st, "%s", ros2_status_text(st));
+		return NULL;
+	}
+	op->ds = ds;
+	ds->n_ops++;
+	return op;
+}

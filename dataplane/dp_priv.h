@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The data plane's objects as its loop side sees them: tenants, grants, engines, mounts, files,
+ * sessions, and the operations that travel between loop, reactors and workers. The loop owns
+ * everything here; what another thread may read is atomic or does not change after init. Must not
+ * be included outside dataplane/.
+ *
+ * Every post to the loop goes through dp_post, which counts it: dp_free can come while posts are
+ * under way, and the last of them frees the memory.
+ */
+#ifndef ROS2_DATAPLANE_DP_PRIV_H
+#define ROS2_DATAPLANE_DP_PRIV_H
+
+#include "common/util.h"
+#include "dataplane/dp.h"
+#include "dataplane/engine.h"
+#include "dataplane/lease.h"
+#include "dataplane/qos.h"
+#include "dataplane/uidmap.h"
+#include <stdatomic.h>
+
+#define DP_REACTORS_MAX       64u
+#define DP_ENGINES_MAX        32u
+#define DP_SESSIONS_MAX       256u /* per reactor */
+#define DP_MOUNTS_MAX         64u  /* per session */
+#define DP_HANDLES_MAX        256u /* per session; the low bits of a handle */
+#define DP_HANDLE_BITS        8
+#define DP_CREDITS            128u
+#define DP_CONTROL_PER_TENANT 16u
+#define DP_READDIR_MAX        1024u
+#define DP_PATH_MAX           4096u
+
+struct reactor;
+struct session; /* the reactor's half of a session: session.h */
+
+/* Something that travels to the loop; embedded in its owner, which outlives the post. */
+struct dp_post {
+	struct dp *dp;
+	void (*fn)(struct dp_post *p);
+};
+/* Any thread. */
+void dp_post(struct dp *dp, struct dp_post *p, void (*fn)(struct dp_post *p));
+
+enum qos_kind { QOS_READ_BYTES, QOS_READ_OPS, QOS_WRITE_BYTES, QOS_WRITE_OPS, QOS_KINDS };
+
+struct dp_tenant {
+	/* immutable after init */
+	struct ros2_uid uid;
+	uint32_t
+		index; /* below LEASE_TENANTS_MAX; used again only after the last session is gone */
+	char name[ROS2_NAME_MAX + 1];
+	/* any thread */
+	_Atomic uint64_t contact_limit_ns, lease_ttl_ns;
+	_Atomic uint32_t violations_limit;
+	_Atomic bool violations_kill;
+	_Atomic uint32_t regions; /* live at this agent */
+	_Atomic uint64_t registered_bytes;
+	struct qos_bucket qos[QOS_KINDS];
+	/* loop */
+	struct dp_tenant_limits limits;
+	bool dead;
+	uint32_t n_sessions, n_control;
+	struct list link; /* dp.tenants */
+};
+
+struct dp_grant_obj {
+	/* immutable after init */
+	struct ros2_uid uid, tenant;
+	uint64_t id;
+	uint32_t access;
+	/* any thread */
+	_Atomic uint64_t deadline_ns, max_bytes, bytes;
+	_Atomic uint32_t max_keys, keys;
+	/* loop */
+	bool dead;
+	uint32_t n_sessions;
+	struct list link; /* dp.grants */
+};
+
+struct dp_engine {
+	/* immutable after init */
+	const struct engine_ops *ops;
+	struct engine *engine; /* owned */
+	uint32_t slot;         /* index in dp.engines and in every reactor's table */
+	struct dp *dp;
+	/* loop */
+	char name[ROS2_NAME_MAX + 1], type[16], root[1024];
+	uint64_t size_bytes;
+	bool null_mode, removed;
+	uint32_t io_features;
+	uint32_t n_users;    /* mounts, and calls under way */
+	uint32_t n_dropping; /* reactors that still have it */
+};
+
+struct dp_mount_obj {
+	struct dp_engine *engine; /* counted in n_users */
+	struct engine_ns *ns;     /* owned */
+	uint32_t access, refs;    /* loop */
+	struct list link;         /* dp.mounts */
+};
+
+/* An open object. References: the loop's table, the reactor's table, every request and call under
+ * way. */
+struct dp_file {
+	struct dp *dp;
+	struct dp_mount_obj *mount; /* referenced */
+	struct engine_file *file;   /* owned; closed on a worker */
+	uint32_t access;            /* engine_open_flags READ | WRITE */
+	_Atomic uint32_t refs;
+	struct dp_post post; /* of the last unref */
+	struct list link;    /* dp.files */
+};
+void dp_file_ref(struct dp_file *f);
+void dp_file_unref(struct dp_file *f); /* any thread */
+
+struct dp_session {
+	struct ros2_uid uid;
+	struct dp *dp;
+	struct dp_tenant *tenant;
+	struct dp_grant_obj *grant;
+	struct reactor *reactor;
+	struct session *s; /* owned; the reactor's until it is gone */
+	uint64_t seq, cert_deadline_ns;
+	bool ended, gone;
+	uint32_t n_ops; /* operations under way that name it */
+	uint32_t n_mounts;
+	struct dp_mount_obj *mounts[DP_MOUNTS_MAX]; /* referenced */
+	struct {
+		uint64_t handle;      /* 0 = free */
+		struct dp_file *file; /* referenced */
+	} handles[DP_HANDLES_MAX];
+	struct list link; /* dp.sessions */
+};
+
+enum op_stage { OP_LOOP, OP_REACTOR, OP_QUEUED, OP_WORKER };
+
+/* One asynchronous call. Made on the loop, carried to a reactor or a worker, finished on the loop.
+ */
+struct dp_op {
+	struct dp *dp;
+	dp_done_fn done;
+	void *arg;
+	struct dp_result res;
+	struct dp_session *ds; /* counted in n_ops; NULL for none */
+	enum op_stage stage;
+	bool cancelled;
+	struct list link; /* dp.ops */
+	/* reactor */
+	struct dp_op *next;
+	void (*run)(struct reactor *r, struct dp_op *op);
+	struct dp_post post;
+	void (*back)(struct dp_op *op);
+	/* worker */
+	void (*work)(struct dp_op *op);
+	struct dp_tenant *tenant; /* counted in n_control; NULL = the data plane's own */
+	struct list job;
+	struct dp_engine *engine;
+	struct dp_mount_obj *mount; /* referenced */
+	struct dp_file *file;       /* referenced */
+	struct engine_ns *ns;
+	struct engine_file *efile;
+	char *path, *to; /* owned */
+	uint32_t flags, mode, max, key;
+	int path_op;
+	uint64_t a, b; /* base and length, offset, size, cookie */
+	uint64_t handle;
+	struct dp_dirent *entries; /* owned */
+	/* revoke, leases */
+	struct revoke *revoke;
+	struct dp_lease_info *infos; /* owned */
+	uint32_t n_infos;
+	enum dp_scope scope;
+	struct dp_tenant *of_tenant;
+	struct dp_grant_obj *of_grant;
+	struct session *of_session;
+	enum ros2_status why;
+	uint64_t received_ns;
+};
+
+struct workers;
+
+struct dp {
+	/* immutable after init */
+	struct loop *loop;
+	struct dp_opts opts;
+	uint32_t n_reactors;
+	struct reactor *reactors[DP_REACTORS_MAX]; /* owned */
+	struct workers *workers;                   /* owned */
+	/* any thread */
+	_Atomic uint64_t contact_ns; /* latest stamp */
+	_Atomic uint32_t n_posts;
+	/* loop */
+	bool freed;
+	struct uidmap uids; /* tenants, grants, sessions, and tombstones of all three */
+	struct list tenants, grants, sessions, mounts, files, ops, revokes, listings;
+	struct dp_tenant *by_index[LEASE_TENANTS_MAX];
+	struct dp_engine *engines[DP_ENGINES_MAX];
+	uint64_t next_grant, next_seq, next_handle;
+};
+
+/* dp_op.c: loop only, but dp_op_back. Never NULL: a call whose end cannot be told would hang its
+ * caller for ever, so without memory for it the process ends, as loop_post_urgent does. */
+struct dp_op *dp_op_new(struct dp *dp, dp_done_fn done, void *arg);
+/* Sets the result and posts the end: for failures before anything was started. */
+void dp_op_fail(struct dp_op *op, enum ros2_status s, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+void dp_op_set(struct dp_op *op, enum ros2_status s, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+void dp_op_set_err(struct dp_op *op, int code, const struct ros2_err *err);
+/* The end: calls done, lets go of everything, frees. */
+void dp_op_finish(struct dp_op *op);
+void dp_op_free(struct dp_op *op);
+void dp_op_to_reactor(struct dp_op *op, struct reactor *r,
+                      void (*run)(struct reactor *r, struct dp_op *op),
+                      void (*back)(struct dp_op *op));
+/* Any thread: op->back runs on the loop. */
+void dp_op_back(struct dp_op *op);
+/* BUSY when the tenant has DP_CONTROL_PER_TENANT already: the operation is failed. */
+void dp_op_to_worker(struct dp_op *op, struct dp_tenant *tenant, void (*work)(struct dp_op *op),
+                     void (*back)(struct dp_op *op));
+/* An operation of a session: looks it up and checks its rights now. NULL: failed, @done will be
+ * called. */
+struct dp_op *dp_op_of_session(struct dp *dp, const struct ros2_uid *session, dp_done_fn done,
+                               void *arg);
+
+/* dp.c */
+struct dp_tenant *dp_tenant_find(struct dp *dp, const struct ros2_uid *uid);
+struct dp_engine *dp_engine_find(struct dp *dp, const char *name);
+void dp_mount_ref(struct dp_mount_obj *m);
+void dp_mount_unref(struct dp *dp, struct dp_mount_obj *m);
+void dp_freed(struct dp *dp); /* the last post is through */
+
+/* dp_rights.c: any thread. OK, or why not: UNAUTHENTICATED, GRANT_EXPIRED, CONTACT_LOST. */
+enum ros2_status dp_rights_now(const struct dp *dp, const struct dp_tenant *t,
+                               const struct dp_grant_obj *g, uint64_t cert_deadline_ns,
+                               uint64_t now_ns);
+
+/* dp_session.c */
+struct dp_session *dp_session_find(struct dp *dp, const struct ros2_uid *uid);
+void dp_session_ended(struct dp_session *ds);   /* the reactor said so, or a revoke did */
+void dp_session_gone(struct dp_session *ds);    /* no request of it is left anywhere */
+void dp_session_release(struct dp_session *ds); /* frees it when nothing names it any more */
+void dp_session_free(struct dp_session *ds);
+void dp_tenant_release(struct dp *dp, struct dp_tenant *t);
+void dp_grant_release(struct dp *dp, struct dp_grant_obj *g);
+
+/* dp_revoke.c */
+void dp_revokes_check(struct dp *dp);
+void dp_revokes_free(struct dp *dp); /* and listings: their callers hear the end */
+
+/* workers.c */
+int workers_new(struct dp *dp, uint32_t n, struct workers **ret);
+/* Waits for what runs; what waits comes back with CANCELLED. */
+void workers_stop(struct workers *w);
+void workers_free(struct workers *w);
+void workers_put(struct workers *w, struct dp_op *op);
+/* Takes back what has not begun and whose session has ended; their results are CANCELLED. */
+void workers_cancel(struct workers *w);
+/* Of calls that match: how many are inside an engine. */
+uint32_t workers_running(struct workers *w, bool (*match)(const struct dp_op *op, void *arg),
+                         void *arg);
+#endif

@@ -1,0 +1,298 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Withdrawal of rights, and the list of leases: calls that go to every reactor. A revocation: 1.
+ * tombstones, so that nothing new begins under the uid; 2. control calls that have not begun are
+ * taken back; 3. every reactor ends what it has and confirms;
+ * 4. the caller is told, with what engines and workers still hold; 5. when that is zero, it is told
+ * again.
+ */
+#include "common/clock.h"
+#include "dataplane/reactor.h"
+#include "dataplane/session.h"
+
+#include <errno.h>
+
+struct revoke {
+	struct dp *dp;
+	dp_done_fn done;
+	void *arg;
+	enum dp_scope scope;
+	struct ros2_uid uid;
+	uint64_t seq; /* sessions opened later are not meant */
+	uint32_t parts;
+	bool told;
+	struct dp_result res;
+	struct list link; /* dp.revokes */
+};
+
+static bool meant(const struct revoke *v, const struct dp_session *ds)
+{
+	if (ds->seq > v->seq)
+		return false;
+	switch (v->scope) {
+	case DP_SCOPE_ALL:
+		return true;
+	case DP_SCOPE_TENANT:
+		return ros2_uid_eq(&ds->tenant->uid, &v->uid);
+	case DP_SCOPE_GRANT:
+		return ros2_uid_eq(&ds->grant->uid, &v->uid);
+	case DP_SCOPE_SESSION:
+		return ros2_uid_eq(&ds->uid, &v->uid);
+	}
+	return false;
+}
+
+static bool op_meant(const struct dp_op *op, void *arg)
+{
+	return op->ds && meant(arg, op->ds);
+}
+
+static uint32_t sessions_left(const struct revoke *v)
+{
+	struct dp_session *ds;
+	uint32_t n = 0;
+
+	list_for_each (&v->dp->sessions, ds, link)
+		n += !ds->gone && meant(v, ds);
+	return n;
+}
+
+static void revoke_free(struct revoke *v)
+{
+	list_del(&v->link);
+	free(v);
+}
+
+void dp_revokes_check(struct dp *dp)
+{
+	struct revoke *v, *tmp;
+
+	list_for_each_safe (&dp->revokes, v, tmp, link) {
+		struct dp_result res = v->res;
+
+		if (!v->told || sessions_left(v) || workers_running(dp->workers, op_meant, v))
+			continue;
+		res.status = ROS2_OK;
+		res.revoke.draining = 0;
+		if (v->done)
+			v->done(v->arg, &res);
+		revoke_free(v);
+	}
+}
+
+struct listing {
+	struct dp *dp;
+	void (*fn)(void *arg, const struct dp_lease_info *info);
+	void *arg;
+	uint32_t left, parts;
+	struct list link; /* dp.listings */
+};
+
+static void listing_end(struct listing *l)
+{
+	l->fn(l->arg, NULL);
+	list_del(&l->link);
+	free(l);
+}
+
+void dp_revokes_free(struct dp *dp)
+{
+	while (!list_empty(&dp->listings))
+		listing_end(list_first(&dp->listings, struct listing, link));
+	while (!list_empty(&dp->revokes)) {
+		struct revoke *v = list_first(&dp->revokes, struct revoke, link);
+		struct dp_result res = {.status = ROS2_CANCELLED};
+
+		if (v->done)
+			v->done(v->arg, &res);
+		revoke_free(v);
+	}
+}
+
+static void tell(struct revoke *v)
+{
+	v->res.revoke.draining += workers_running(v->dp->workers, op_meant, v);
+	v->told = true;
+	if (v->done)
+		v->done(v->arg, &v->res);
+	if (v->res.revoke.draining == 0)
+		revoke_free(v);
+	else
+		dp_revokes_check(v->dp);
+}
+
+static void part_back(struct dp_op *op)
+{
+	struct revoke *v = op->revoke;
+	const struct dp_result *part = &op->res;
+
+	v->res.revoke.sessions += part->revoke.sessions;
+	v->res.revoke.leases += part->revoke.leases;
+	v->res.revoke.draining += part->revoke.draining;
+	v->res.revoke.last_byte_ns = MAX(v->res.revoke.last_byte_ns, part->revoke.last_byte_ns);
+	v->res.revoke.last_engine_ns =
+		MAX(v->res.revoke.last_engine_ns, part->revoke.last_engine_ns);
+	dp_op_finish(op);
+	if (--v->parts == 0)
+		tell(v);
+}
+
+/* ---- tombstones ---- */
+
+static void kill_grant(struct dp *dp, struct dp_grant_obj *g)
+{
+	(void)uidmap_kill(&dp->uids, &g->uid); /* it is in the map: cannot fail */
+	g->dead = true;
+}
+
+static void kill_grants_of(struct dp *dp, const struct ros2_uid *tenant)
+{
+	struct dp_grant_obj *g;
+
+	list_for_each (&dp->grants, g, link)
+		if (!tenant || ros2_uid_eq(&g->tenant, tenant))
+			kill_grant(dp, g);
+}
+
+/* Withdraws what the uid names, and the sessions under it. -ENOMEM: an unknown uid could not be
+ * remembered. */
+static int kill_uids(struct revoke *v)
+{
+	struct dp *dp = v->dp;
+	struct dp_tenant *t = dp_tenant_find(dp, &v->uid);
+	struct dp_session *ds;
+	struct dp_grant_obj *g;
+	int rc = 0;
+
+	if (v->scope == DP_SCOPE_TENANT || v->scope == DP_SCOPE_ALL)
+		kill_grants_of(dp, v->scope == DP_SCOPE_ALL ? NULL : &v->uid);
+	if (v->scope != DP_SCOPE_ALL)
+		rc = uidmap_kill(&dp->uids, &v->uid);
+	if (v->scope == DP_SCOPE_TENANT && t)
+		t->dead = true;
+	list_for_each (&dp->grants, g, link)
+		if (v->scope == DP_SCOPE_GRANT && ros2_uid_eq(&g->uid, &v->uid))
+			g->dead = true;
+	list_for_each (&dp->sessions, ds, link)
+		if (meant(v, ds))
+			(void)uidmap_kill(&dp->uids, &ds->uid);
+	return rc;
+}
+
+static void end_sessions(struct revoke *v)
+{
+	struct dp_session *ds;
+
+	list_for_each (&v->dp->sessions, ds, link)
+		if (meant(v, ds))
+			dp_session_ended(ds);
+}
+
+static void send_part(struct revoke *v, struct reactor *r, const struct dp_op *like)
+{
+	struct dp_op *op = dp_op_new(v->dp, NULL, NULL);
+
+	op->revoke = v;
+	op->scope = v->scope;
+	op->why = like->why;
+	op->received_ns = like->received_ns;
+	op->of_tenant = like->of_tenant;
+	op->of_grant = like->of_grant;
+	op->of_session = like->of_session;
+	v->parts++;
+	dp_op_to_reactor(op, r, session_run_revoke, part_back);
+}
+
+/* The objects reactors compare with; NULL matches none. */
+static void name_objects(struct revoke *v, struct dp_op *like)
+{
+	struct dp_session *ds =
+		v->scope == DP_SCOPE_SESSION ? dp_session_find(v->dp, &v->uid) : NULL;
+	void *obj = NULL;
+
+	like->of_session = ds ? ds->s : NULL;
+	if (v->scope == DP_SCOPE_TENANT)
+		like->of_tenant = dp_tenant_find(v->dp, &v->uid);
+	if (v->scope == DP_SCOPE_GRANT && uidmap_get(&v->dp->uids, &v->uid, &obj) == UID_GRANT)
+		like->of_grant = obj;
+}
+
+/* What no session holds any more goes at once. */
+static void release_dead(struct dp *dp)
+{
+	struct dp_tenant *t, *t_next;
+	struct dp_grant_obj *g, *g_next;
+
+	list_for_each_safe (&dp->grants, g, g_next, link)
+		dp_grant_release(dp, g);
+	list_for_each_safe (&dp->tenants, t, t_next, link)
+		dp_tenant_release(dp, t);
+}
+
+void dp_revoke(struct dp *dp, enum dp_scope scope, const struct ros2_uid *uid, uint64_t received_ns,
+               enum ros2_status why, dp_done_fn done, void *arg)
+{
+	struct dp_op like = {.why = why, .received_ns = received_ns};
+	struct revoke *v = calloc(1, sizeof(*v));
+
+	loop_assert_owner(dp->loop);
+	if (!v)
+		abort(); /* a revocation that cannot be carried out must not look like one that was
+		          */
+	v->dp = dp;
+	v->done = done;
+	v->arg = arg;
+	v->scope = scope;
+	v->seq = dp->next_seq;
+	if (uid)
+		v->uid = *uid;
+	list_add_tail(&dp->revokes, &v->link);
+	name_objects(v, &like);
+	if (kill_uids(v) < 0)
+		abort(); /* as above: without a tombstone the uid could come back */
+	for (uint32_t i = 0; i < dp->n_reactors; i++)
+		send_part(v, dp->reactors[i], &like);
+	end_sessions(v);
+	release_dead(dp);
+}
+
+/* ---- the list of leases ---- */
+
+static void listing_back(struct dp_op *op)
+{
+	struct listing *l = op->arg;
+
+	for (uint32_t i = 0; i < op->n_infos && l->left; i++, l->left--)
+		l->fn(l->arg, &op->infos[i]);
+	dp_op_finish(op);
+	if (--l->parts == 0)
+		listing_end(l);
+}
+
+static void listing_part(struct listing *l, struct reactor *r, struct dp_tenant *t)
+{
+	struct dp_op *op = dp_op_new(l->dp, NULL, l);
+
+	op->of_tenant = t;
+	op->max = MIN(l->left, REACTOR_LEASES);
+	op->infos = calloc(op->max ? op->max : 1, sizeof(*op->infos));
+	if (!op->infos)
+		op->max = 0;
+	l->parts++;
+	dp_op_to_reactor(op, r, session_run_leases, listing_back);
+}
+
+void dp_leases(struct dp *dp, const struct ros2_uid *tenant, uint32_t max,
+               void (*fn)(void *arg, const struct dp_lease_info *info), void *arg)
+{
+	struct dp_tenant *t = tenant ? dp_tenant_find(dp, tenant) : NULL;
+	struct listing *l = calloc(1, sizeof(*l));
+
+	loop_assert_owner(dp->loop);
+	if (!l)
+		abort();
+	*l = (struct listing){.dp = dp, .fn = fn, .arg = arg, .left = tenant && !t ? 0 : max};
+	list_add_tail(&dp->listings, &l->link);
+	for (uint32_t i = 0; i < dp->n_reactors; i++)
+		listing_part(l, dp->reactors[i], t);
+}

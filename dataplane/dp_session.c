@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Sessions on the loop's side: opened against tenant, grant, contact and certificate, placed on the
+ * reactor that has the fewest, forgotten when the reactor has nothing of them left and no operation
+ * names them. And regions, whose static rules are checked here and whose shared limits are checked
+ * by the reactor.
+ */
+#include "common/clock.h"
+#include "dataplane/reactor.h"
+#include "dataplane/session.h"
+#include <inttypes.h>
+
+struct dp_session *dp_session_find(struct dp *dp, const struct ros2_uid *uid)
+{
+	void *obj = NULL;
+
+	return uidmap_get(&dp->uids, uid, &obj) == UID_SESSION ? obj : NULL;
+}
+
+static struct dp_grant_obj *grant_find(struct dp *dp, const struct ros2_uid *uid)
+{
+	void *obj = NULL;
+
+	return uidmap_get(&dp->uids, uid, &obj) == UID_GRANT ? obj : NULL;
+}
+
+static struct reactor *least_loaded(struct dp *dp)
+{
+	struct reactor *best = dp->reactors[0];
+
+	for (uint32_t i = 1; i < dp->n_reactors; i++)
+		if (dp->reactors[i]->n_sessions < best->n_sessions)
+			best = dp->reactors[i];
+	return best->n_sessions < DP_SESSIONS_MAX ? best : NULL;
+}
+
+/* NULL: the operation has failed. */
+static struct dp_tenant *check_parties(struct dp *dp, const struct dp_session_params *p,
+                                       struct dp_op *op, struct dp_grant_obj **ret_grant)
+{
+	struct dp_tenant *t = dp_tenant_find(dp, &p->tenant);
+	struct dp_grant_obj *g = grant_find(dp, &p->grant);
+	enum ros2_status st;
+
+	if (uidmap_get(&dp->uids, &p->tenant, NULL) == UID_DEAD ||
+	    uidmap_get(&dp->uids, &p->grant, NULL) == UID_DEAD ||
+	    uidmap_get(&dp->uids, &p->session, NULL) == UID_DEAD) {
+		dp_op_fail(op, ROS2_REVOKED, "the tenant, grant or session was revoked");
+		return NULL;
+	}
+	if (!t || !g || !ros2_uid_eq(&g->tenant, &p->tenant)) {
+		dp_op_fail(op, t ? ROS2_NO_GRANT : ROS2_NOT_FOUND,
+		           t ? "no live grant of this tenant" : "no such tenant");
+		return NULL;
+	}
+	if (uidmap_get(&dp->uids, &p->session, NULL) != UID_NONE) {
+		dp_op_fail(op, ROS2_EXISTS, "a session of that id exists");
+		return NULL;
+	}
+	st = dp_rights_now(dp, t, g, p->cert_deadline_ns, clock_boottime_ns());
+	if (st != ROS2_OK) {
+		dp_op_fail(op, st, "%s", ros2_status_text(st));
+		return NULL;
+	}
+	*ret_grant = g;
+	return t;
+}
+
+static struct dp_session *new_session(struct dp *dp, const struct dp_session_params *p,
+                                      struct dp_tenant *t, struct dp_grant_obj *g,
+                                      struct reactor *r)
+{
+	struct dp_session *ds = calloc(1, sizeof(*ds));
+
+	if (!ds)
+		return NULL;
+	ds->uid = p->session;
+	ds->dp = dp;
+	ds->tenant = t;
+	ds->grant = g;
+	ds->reactor = r;
+	ds->seq = ++dp->next_seq;
+	ds->cert_deadline_ns = p->cert_deadline_ns;
+	ds->s = session_new(ds);
+	if (!ds->s || uidmap_put(&dp->uids, &ds->uid, UID_SESSION, ds) < 0) {
+		free(ds->s);
+		free(ds);
+		return NULL;
+	}
+	t->n_sessions++;
+	g->n_sessions++;
+	r->n_sessions++;
+	list_add_tail(&dp->sessions, &ds->link);
+	return ds;
+}
+
+void dp_session_open(struct dp *dp, const struct dp_session_params *p, dp_done_fn done, void *arg)
+{
+	struct dp_op *op = dp_op_new(dp, done, arg);
+	struct dp_grant_obj *g;
+	struct reactor *r = least_loaded(dp);
+	struct dp_tenant *t;
+
+	loop_assert_owner(dp->loop);
+	t = check_parties(dp, p, op, &g);
+	if (!t)
+		return;
+	if (t->n_sessions >= t->limits.sessions_max || !r) {
+		dp_op_fail(op, ROS2_LIMIT, "sessions of the %s: the limit is %u",
+		           r ? "tenant" : "agent",
+		           r ? t->limits.sessions_max : DP_SESSIONS_MAX * dp->n_reactors);
+		return;
+	}
+	op->ds = new_session(dp, p, t, g, r);
+	if (!op->ds) {
+		dp_op_fail(op, ROS2_LIMIT, "the agent has no memory for a session");
+		return;
+	}
+	op->ds->n_ops++;
+	dp_op_to_reactor(op, r, session_run_attach, dp_op_finish);
+}
+
+static void drop_loop_handles(struct dp_session *ds)
+{
+	for (uint32_t i = 0; i < DP_HANDLES_MAX; i++) {
+		/* One being opened has no file yet; its operation cleans up. */
+		if (!ds->handles[i].file)
+			continue;
+		ds->handles[i].handle = 0;
+		dp_file_unref(TAKE_PTR(ds->handles[i].file));
+	}
+}
+
+void dp_session_ended(struct dp_session *ds)
+{
+	if (ds->ended)
+		return;
+	ds->ended = true;
+	drop_loop_handles(ds);
+	for (uint32_t i = 0; i < ds->n_mounts; i++)
+		dp_mount_unref(ds->dp, TAKE_PTR(ds->mounts[i]));
+	ds->n_mounts = 0;
+	workers_cancel(ds->dp->workers);
+}
+
+void dp_session_gone(struct dp_session *ds)
+{
+	struct dp *dp = ds->dp;
+
+	ds->gone = true;
+	dp_session_release(ds);
+	dp_revokes_check(dp);
+}
+
+void dp_session_free(struct dp_session *ds)
+{
+	list_del(&ds->link);
+	free(ds->s);
+	free(ds);
+}
+
+void dp_session_release(struct dp_session *ds)
+{
+	struct dp *dp = ds->dp;
+	struct dp_tenant *t = ds->tenant;
+	struct dp_grant_obj *g = ds->grant;
+
+	if (!ds->gone || ds->n_ops)
+		return;
+	uidmap_remove(&dp->uids, &ds->uid);
+	ds->reactor->n_sessions--;
+	t->n_sessions--;
+	g->n_sessions--;
+	dp_session_free(ds);
+	dp_tenant_release(dp, t);
+	dp_grant_release(dp, g);
+}
+
+void dp_session_close(struct dp *dp, const struct ros2_uid *session, enum ros2_status why,
+                      dp_done_fn done, void *arg)
+{
+	struct dp_op *op = dp_op_new(dp, done, arg);
+	struct dp_session *ds = dp_session_find(dp, session);
+
+	loop_assert_owner(dp->loop);
+	if (!ds || ds->ended) {
+		dp_op_fail(op, ds ? ROS2_CLOSED : ROS2_BAD_SESSION, "no such session is open");
+		return;
+	}
+	op->ds = ds;
+	ds->n_ops++;
+	op->why = why;
+	dp_op_to_reactor(op, ds->reactor, session_run_close, dp_op_finish);
+}
+
+int dp_session_stats(struct dp *dp, const struct ros2_uid *session, struct dp_session_stats *ret)
+{
+	struct dp_session *ds = dp_session_find(dp, session);
+
+	loop_assert_owner(dp->loop);
+	if (!ds)
+		return ros2_status_to_errno(ROS2_BAD_SESSION);
+	session_stats(ds->s, ret);
+	return 0;
+}
+
+/* ---- regions ---- */
+
+static bool region_allowed(struct dp_op *op, uint64_t base, uint64_t length, uint32_t access)
+{
+	const struct dp_tenant_limits *l = &op->ds->tenant->limits;
+	uint64_t align = l->region_alignment ? l->region_alignment : 1, end;
+	uint32_t may = l->access & op->ds->grant->access;
+
+	if (!length || __builtin_add_overflow(base, length, &end))
+		dp_op_fail(op, ROS2_INVALID, "region: length is zero, or base + length wraps");
+	else if (length < l->region_size_min || length > l->region_size_max)
+		dp_op_fail(op, ROS2_LIMIT,
+		           "region size: the limits are %" PRIu64 " to %" PRIu64
+		           ", asked for %" PRIu64,
+		           l->region_size_min, l->region_size_max, length);
+	else if (base % align)
+		dp_op_fail(op, ROS2_LIMIT,
+		           "region alignment: the limit is %" PRIu64 ", asked for base 0x%" PRIx64,
+		           align, base);
+	else if (!access || access & ~(uint32_t)(LEASE_READ | LEASE_WRITE))
+		dp_op_fail(op, ROS2_INVALID, "region access: expected 1, 2 or 3, found %u", access);
+	else if (access & ~may)
+		dp_op_fail(op, ROS2_DENIED, "region access: allowed is %u, asked for %u", may,
+		           access);
+	else
+		return true;
+	return false;
+}
+
+void dp_region_register(struct dp *dp, const struct ros2_uid *session, uint64_t base,
+                        uint64_t length, uint32_t access, dp_done_fn done, void *arg)
+{
+	struct dp_op *op = dp_op_of_session(dp, session, done, arg);
+
+	if (!op || !region_allowed(op, base, length, access))
+		return;
+	op->a = base;
+	op->b = length;
+	op->flags = access;
+	op->max = op->ds->tenant->limits.regions;
+	op->mode = op->ds->tenant->limits.rkeys_concurrent;
+	op->handle = op->ds->tenant->limits.registered_bytes;
+	dp_op_to_reactor(op, op->ds->reactor, session_run_register, dp_op_finish);
+}
+
+void dp_region_renew(struct dp *dp, const struct ros2_uid *session, uint32_t key, dp_done_fn done,
+                     void *arg)
+{
+	struct dp_op *op = dp_op_of_session(dp, session, done, arg);
+
+	if (!op)
+		return;
+	op->key = key;
+	dp_op_to_reactor(op, op->ds->reactor, session_run_renew, dp_op_finish);
+}
+
+void dp_region_deregister(struct dp *dp, const struct ros2_uid *session, uint32_t key,
+                          dp_done_fn done, void *arg)
+{
+	struct dp_op *op = dp_op_of_session(dp, session, done, arg);
+
+	if (!op)
+		return;
+	op->key = key;
+	dp_op_to_reactor(op, op->ds->reactor, session_run_deregister, dp_op_finish);
+}

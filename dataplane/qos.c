@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The arithmetic of token buckets; see qos.h. Allocates nothing, locks nothing, reads no clock. */
+#include "dataplane/qos.h"
+#include "common/clock.h"
+#include "common/util.h"
+
+void qos_bucket_set(struct qos_bucket *b, uint64_t rate, uint64_t burst_ns)
+{
+	atomic_store_explicit(&b->burst_ns, MAX(burst_ns, QOS_BURST_MIN_NS), memory_order_relaxed);
+	atomic_store_explicit(&b->rate, rate, memory_order_relaxed);
+}
+
+/* Rounded up, so that rounding never gives rate away; saturates. */
+static uint64_t price_ns(uint64_t cost, uint64_t rate)
+{
+	unsigned __int128 ns = ((unsigned __int128)cost * NS_PER_S + rate - 1) / rate;
+
+	return ns > UINT64_MAX ? UINT64_MAX : (uint64_t)ns;
+}
+
+static bool draw(struct qos_bucket *b, uint64_t cost, uint64_t rate, uint64_t now_ns,
+                 uint64_t *ret_at)
+{
+	uint64_t burst = atomic_load_explicit(&b->burst_ns, memory_order_relaxed);
+	uint64_t floor = now_ns > burst ? now_ns - burst : 0;
+	uint64_t paid = atomic_load_explicit(&b->paid_ns, memory_order_relaxed), next;
+
+	do {
+		if (paid > now_ns) {
+			*ret_at = paid;
+			return false;
+		}
+		next = clock_add_ns(MAX(paid, floor), price_ns(cost, rate));
+	} while (!atomic_compare_exchange_weak_explicit(
+		&b->paid_ns, &paid, next, memory_order_relaxed, memory_order_relaxed));
+	return true;
+}
+
+bool qos_reserve(struct qos_bucket *b, struct qos_local *l, uint64_t cost, uint64_t now_ns,
+                 uint64_t *ret_at)
+{
+	uint64_t rate = atomic_load_explicit(&b->rate, memory_order_relaxed), want;
+
+	if (rate == 0 || l->tokens >= cost)
+		return true;
+	want = MAX(cost - l->tokens, rate / QOS_QUANTUM_PER_S);
+	if (!draw(b, want, rate, now_ns, ret_at))
+		return false;
+	l->tokens += want;
+	return true;
+}
+
+void qos_spend(struct qos_bucket *b, struct qos_local *l, uint64_t cost)
+{
+	l->tokens -= MIN(l->tokens, cost);
+}

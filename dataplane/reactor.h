@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One reactor: a thread with its own port, epoll set, lease table, slots and sessions; nothing of
+ * it is shared but atomics. Must not be included outside dataplane/. Everything here is of the
+ * reactor's thread unless it says otherwise.
+ */
+#ifndef ROS2_DATAPLANE_REACTOR_H
+#define ROS2_DATAPLANE_REACTOR_H
+
+#include "dataplane/dp_priv.h"
+#include "dataplane/session.h"
+#include "dataplane/slots.h"
+#include <pthread.h>
+
+#define REACTOR_ENGINE_DEPTH 512u /* ios in one engine; bounds what is in flight in a reactor */
+#define REACTOR_TICK_NS      (20 * NS_PER_MS)
+#define REACTOR_LEASES       16384u
+#define PREAUTH_MAX          64u
+#define PREAUTH_BYTES        (WIRE_HEADER_LEN + sizeof(struct wire_hello))
+
+/* A connection that has not proved anything yet. */
+struct preauth {
+	struct source source;
+	int fd; /* -1 = free */
+	uint64_t since_ns;
+	uint32_t have;
+	uint8_t bytes[PREAUTH_BYTES], nonce[WIRE_NONCE_LEN];
+	char peer[64];
+};
+
+/* A tenant at this reactor: its queue for admission, its drawn tokens, its slots. */
+struct rtenant {
+	struct dp_tenant *tenant; /* borrowed: while it has sessions here; NULL = unused */
+	uint32_t n_sessions;
+	uint64_t deficit;
+	struct list active; /* sessions with waiting requests */
+	struct list link;   /* reactor.active */
+	struct qos_local tokens[QOS_KINDS];
+	struct slot_use slots;
+};
+
+struct rengine {
+	struct source source;
+	struct dp_engine *engine;  /* borrowed: until dropped; NULL = not here */
+	struct engine_reactor *er; /* owned */
+	int event_fd;
+	bool kick;
+	uint64_t copied_seen;
+};
+
+/* Refused HELLOs, folded until the loop has taken the last report. */
+struct refused {
+	struct dp_post post;
+	_Atomic bool posted;
+	struct dp_event out, pending;
+};
+
+struct reactor {
+	/* immutable after init */
+	struct dp *dp;
+	uint32_t index;
+	uint16_t port;
+	pthread_t thread;
+	int epoll_fd, wake_fd, listen_fd;
+	struct source wake_source, listen_source;
+	/* any thread */
+	_Atomic(struct dp_op *) inbox; /* newest first */
+	_Atomic uint32_t n_leases;
+	_Atomic bool stop;
+	/* loop */
+	uint32_t n_sessions;
+	/* reactor */
+	struct lease_table *leases; /* owned */
+	struct slots *slots;        /* owned */
+	struct session
+		*sessions[DP_SESSIONS_MAX]; /* borrowed: the loop frees them when they are gone */
+	uint32_t n_attached;
+	uint64_t next_generation;
+	struct rtenant *tenants; /* owned: LEASE_TENANTS_MAX of them */
+	struct rengine engines[DP_ENGINES_MAX];
+	struct list active;  /* rtenants with waiting requests */
+	struct list ready;   /* requests to be given to their engine */
+	struct list input;   /* sessions that may have something to read */
+	struct list output;  /* sessions that have something to send */
+	struct list gone;    /* sessions without any request, ended */
+	uint32_t n_engine;   /* ios inside engines */
+	bool again;          /* something changed: do not sleep before another turn */
+	uint64_t now_ns;     /* read once per turn; never good enough to hand something on */
+	uint64_t wait_at_ns; /* when the first waiting request gets its tokens; UINT64_MAX = none */
+	uint64_t tick_at_ns;
+	uint32_t n_preauth;
+	struct preauth preauth[PREAUTH_MAX];
+	struct refused refused;
+};
+
+/* Loop. The reactor's thread runs when it returns 0. */
+int reactor_new(struct dp *dp, uint32_t index, struct reactor **ret, struct ros2_err *err);
+/* Loop: ends all sessions, waits until engines gave everything back, joins. */
+void reactor_stop(struct reactor *r);
+void reactor_free(struct reactor *r);
+/* Any thread; never fails: @op is its own message. */
+void reactor_send(struct reactor *r, struct dp_op *op);
+
+/* reactor_engines.c */
+int reactor_engine_use(struct reactor *r, struct dp_engine *e, struct ros2_err *err);
+void reactor_engine_drop(struct reactor *r, uint32_t slot);
+void reactor_engines_kick(struct reactor *r);
+uint32_t reactor_engines_poll(struct reactor *r);
+bool reactor_engines_must_poll(const struct reactor *r);
+void reactor_run_engine_drop(struct reactor *r, struct dp_op *op); /* op->engine */
+
+/* admit.c: deficit round robin over tenants; from queues to engines. */
+void admit_enqueue(struct request *req);
+void admit_forget(struct session *s); /* it has no waiting requests any more */
+uint32_t admit_run(struct reactor *r);
+uint32_t admit_submit(struct reactor *r);
+
+/* tcp_hello.c */
+int tcp_listen(struct reactor *r, const char *host, struct ros2_err *err);
+void tcp_accept(struct reactor *r);
+void tcp_preauth_receive(struct reactor *r, struct preauth *p);
+void tcp_preauth_expire(struct reactor *r);
+void tcp_preauth_close_all(struct reactor *r);
+#endif

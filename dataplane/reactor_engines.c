@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Engines at one reactor: made on first use, kicked once per turn, polled while something is in
+ * flight, dropped when empty. */
+#include "dataplane/reactor.h"
+#include <errno.h>
+#include <sys/epoll.h>
+
+#define POLL_MAX 256u
+
+static int watch(struct reactor *r, struct rengine *re)
+{
+	struct epoll_event ev = {.events = EPOLLIN, .data.ptr = &re->source};
+
+	re->source.kind = SOURCE_ENGINE;
+	re->event_fd = re->engine->ops->event_fd(re->er);
+	if (re->event_fd >= 0 && epoll_ctl(r->epoll_fd, EPOLL_CTL_ADD, re->event_fd, &ev) < 0)
+		return -errno;
+	return 0;
+}
+
+int reactor_engine_use(struct reactor *r, struct dp_engine *e, struct ros2_err *err)
+{
+	struct rengine *re = &r->engines[e->slot];
+	struct iovec memory = slots_memory(r->slots);
+	struct engine_reactor_opts o = {
+		.depth = REACTOR_ENGINE_DEPTH, .buffers = &memory, .n_buffers = 1};
+	int rc;
+
+	if (re->engine == e)
+		return 0;
+	rc = e->ops->reactor_new(e->engine, &o, &re->er, err);
+	if (rc < 0)
+		return rc;
+	re->engine = e;
+	re->copied_seen = 0;
+	re->kick = false;
+	rc = watch(r, re);
+	if (rc < 0) {
+		re->event_fd = -1;
+		reactor_engine_drop(r, e->slot);
+		return ros2_err_set(err, rc, "cannot watch the engine's descriptor");
+	}
+	return 0;
+}
+
+void reactor_engine_drop(struct reactor *r, uint32_t slot)
+{
+	struct rengine *re = &r->engines[slot];
+
+	if (!re->engine)
+		return;
+	if (re->event_fd >= 0)
+		(void)epoll_ctl(r->epoll_fd, EPOLL_CTL_DEL, re->event_fd, NULL);
+	re->engine->ops->reactor_free(re->er);
+	re->engine = NULL;
+	re->er = NULL;
+}
+
+void reactor_run_engine_drop(struct reactor *r, struct dp_op *op)
+{
+	reactor_engine_drop(r, op->engine->slot);
+	dp_op_back(op);
+}
+
+void reactor_engines_kick(struct reactor *r)
+{
+	for (uint32_t i = 0; i < DP_ENGINES_MAX; i++) {
+		struct rengine *re = &r->engines[i];
+
+		if (!re->engine || !re->kick)
+			continue;
+		/* What could not be handed on stays with the engine and is handed on by the next
+		 * kick. */
+		re->kick = re->engine->ops->kick(re->er) < 0;
+	}
+}
+
+uint32_t reactor_engines_poll(struct reactor *r)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < DP_ENGINES_MAX; i++) {
+		struct rengine *re = &r->engines[i];
+
+		if (re->engine && re->engine->ops->in_flight(re->er))
+			n += re->engine->ops->poll(re->er, POLL_MAX);
+	}
+	return n;
+}
+
+bool reactor_engines_must_poll(const struct reactor *r)
+{
+	for (uint32_t i = 0; i < DP_ENGINES_MAX; i++) {
+		const struct rengine *re = &r->engines[i];
+
+		if (re->engine && (re->event_fd < 0 || re->kick) &&
+		    re->engine->ops->in_flight(re->er))
+			return true;
+	}
+	return false;
+}

@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The request pipeline: parse > handle belongs to this session > range and access > lease live >
+ * QoS > slot > engine > transfer > complete. The lease is looked at three times: on arrival (so
+ * that a violation is answered at once), right before the engine gets the request, right before
+ * payload is handed to the kernel; a lease is held from the second look to the end. A right that
+ * ends between two looks is not a violation: the request completes with the name of what ended.
+ */
+#include "common/clock.h"
+#include "dataplane/reactor.h"
+#include "dataplane/session.h"
+#include "dataplane/test_switches.h"
+#include <assert.h>
+#include <inttypes.h>
+#include <string.h>
+
+void request_init_all(struct session *s)
+{
+	list_init(&s->free);
+	list_init(&s->queue[0]);
+	list_init(&s->queue[1]);
+	for (uint32_t i = 0; i < DP_CREDITS; i++) {
+		struct request *req = &s->requests[i];
+
+		req->s = s;
+		req->out.req = req;
+		list_init(&req->out.link);
+		list_add_tail(&s->free, &req->link);
+	}
+}
+
+static bool id_in_flight(const struct session *s, uint64_t id)
+{
+	uint32_t same = 0;
+
+	if (!s->n_requests)
+		return false;
+	for (uint32_t i = 0; i < DP_CREDITS; i++)
+		same += s->ids[i] == id && s->requests[i].state != REQUEST_FREE;
+	return same > 0;
+}
+
+static uint32_t access_needed(enum request_op op)
+{
+	return op == REQUEST_READ ? ENGINE_READ : op == REQUEST_WRITE ? ENGINE_WRITE : 0;
+}
+
+/* What the agent does to tenant memory: a READ writes into it. */
+static uint8_t lease_access(enum request_op op)
+{
+	return op == REQUEST_READ ? LEASE_WRITE : LEASE_READ;
+}
+
+/* Credits, id, length, range: what needs no table. False: answered. */
+static bool check_shape(struct session *s, const struct request_in *in)
+{
+	uint64_t end;
+
+	if (s->state != SESSION_OPEN)
+		session_violation(s, in->id, ROS2_PROTOCOL, "a request after BYE");
+	else if (s->n_requests >= DP_CREDITS)
+		session_violation(s, in->id, ROS2_LIMIT, "more than %u requests in flight",
+		                  DP_CREDITS);
+	else if (id_in_flight(s, in->id))
+		session_violation(s, in->id, ROS2_INVALID,
+		                  "request id %" PRIu64 " is in flight already", in->id);
+	else if (in->op != REQUEST_FLUSH && in->length > WIRE_IO_MAX)
+		session_violation(s, in->id, ROS2_TOO_LARGE, "length %u is more than %u",
+		                  in->length, WIRE_IO_MAX);
+	else if (__builtin_add_overflow(in->offset, (uint64_t)in->length, &end) || end > INT64_MAX)
+		session_violation(s, in->id, ROS2_OUT_OF_RANGE, "offset + length is beyond 2^63");
+	else
+		return true;
+	return false;
+}
+
+static bool check_handle(struct session *s, const struct request_in *in, struct dp_file **ret)
+{
+	struct dp_file *f = session_file(s, in->handle);
+	uint32_t need = access_needed(in->op);
+
+	if (!f) {
+		session_violation(s, in->id, ROS2_BAD_HANDLE, "no such handle in this session");
+		return false;
+	}
+	if (need & ~f->access) {
+		session_violation(s, in->id, ROS2_ACCESS, "the handle is not open for %s",
+		                  in->op == REQUEST_READ ? "reading" : "writing");
+		return false;
+	}
+	*ret = f;
+	return true;
+}
+
+static bool check_lease(struct session *s, const struct request_in *in, uint64_t now_ns)
+{
+	struct lease *l;
+	enum ros2_status st;
+
+	if (in->op == REQUEST_FLUSH || in->length == 0 || DP_SWITCH(no_lease_check))
+		return true;
+	st = lease_check(s->r->leases, in->key, s->conn, lease_access(in->op), in->address,
+	                 in->length, now_ns, &l);
+	if (st == ROS2_OK)
+		return true;
+	if (st == ROS2_LEASE_EXPIRED || st == ROS2_REVOKED)
+		s->transport->refuse(s, in->id, st, NULL);
+	else if (st == ROS2_ACCESS)
+		session_violation(s, in->id, st, "the region is not leased for %s",
+		                  in->op == REQUEST_READ ? "writing into it" : "reading from it");
+	else
+		session_violation(s, in->id, st, "%s", ros2_status_text(st));
+	return false;
+}
+
+static void fill(struct request *req, const struct request_in *in, struct dp_file *f)
+{
+	dp_file_ref(f);
+	req->file = f;
+	req->lease = NULL;
+	req->op = in->op;
+	req->status = ROS2_OK;
+	req->has_payload = in->has_payload && in->length;
+	req->shaped = false;
+	req->length = in->op == REQUEST_FLUSH ? 0 : in->length;
+	req->key = in->key;
+	req->bytes = req->got = 0;
+	req->id = in->id;
+	req->offset = in->offset;
+	req->address = in->address;
+	req->generation = 0;
+	req->begun_ns = req->s->r->now_ns;
+}
+
+enum request_verdict request_begin(struct session *s, const struct request_in *in,
+                                   struct request **ret)
+{
+	struct slot slot = {0};
+	struct request *req;
+	struct dp_file *f;
+
+	if (!check_shape(s, in) || !check_handle(s, in, &f) ||
+	    !check_lease(s, in, clock_boottime_ns()))
+		return REQUEST_REFUSED;
+	if (in->has_payload && in->length &&
+	    !slots_take(s->r->slots, in->length, &s->slots, &s->rt->slots, &slot))
+		return REQUEST_WAIT;
+	req = list_first(&s->free, struct request, link);
+	list_del(&req->link);
+	fill(req, in, f);
+	req->slot = slot;
+	s->ids[req - s->requests] = in->id;
+	s->n_requests++;
+	atomic_store_explicit(&s->stats.in_flight, s->n_requests, memory_order_relaxed);
+	*ret = req;
+	if (req->has_payload)
+		req->state = REQUEST_PAYLOAD;
+	else
+		admit_enqueue(req);
+	return REQUEST_TAKEN;
+}
+
+void *request_buffer(struct request *req, uint32_t *ret_len)
+{
+	*ret_len = req->length;
+	return req->slot.mem;
+}
+
+void request_payload_arrived(struct request *req)
+{
+	if (req->state == REQUEST_PAYLOAD) {
+		admit_enqueue(req);
+		return;
+	}
+	assert(req->state == REQUEST_PULLING);
+	req->state = REQUEST_READY;
+	list_add_tail(&req->s->r->ready, &req->link);
+}
+
+enum ros2_status request_hold_lease(struct request *req, uint64_t now_ns)
+{
+	struct session *s = req->s;
+	struct lease *l;
+	enum ros2_status st;
+
+	if (!request_moves_bytes(req) || DP_SWITCH(no_lease_check))
+		return ROS2_OK;
+	if (DP_SWITCH(no_deadline_recheck))
+		now_ns = req->begun_ns;
+	st = lease_check(s->r->leases, req->key, s->conn, lease_access(req->op), req->address,
+	                 req->length, now_ns, &l);
+	if (st != ROS2_OK || req->lease)
+		return st;
+	lease_hold(l);
+	req->lease = l;
+	req->generation = l->generation;
+	return ROS2_OK;
+}
+
+enum ros2_status request_may_hand_on(struct request *req, uint64_t now_ns)
+{
+	const struct lease *l = req->lease;
+
+	if (DP_SWITCH(no_deadline_recheck) || DP_SWITCH(no_lease_check))
+		return ROS2_OK;
+	if (!l)
+		return request_hold_lease(req, now_ns);
+	if (l->state != LEASE_LIVE)
+		return l->end_status;
+	return now_ns < l->deadline_ns ? ROS2_OK : ROS2_LEASE_EXPIRED;
+}
+
+void request_release(struct request *req)
+{
+	struct session *s = req->s;
+
+	tcp_forget(s, req);
+	list_del(&req->link);
+	if (req->slot.mem)
+		slots_give(s->r->slots, &req->slot, &s->slots, &s->rt->slots);
+	if (req->lease)
+		lease_unhold(s->r->leases, TAKE_PTR(req->lease));
+	dp_file_unref(TAKE_PTR(req->file));
+	req->state = REQUEST_FREE;
+	list_add_head(&s->free, &req->link);
+	s->n_requests--;
+	atomic_store_explicit(&s->stats.in_flight, s->n_requests, memory_order_relaxed);
+	s->r->again = true;
+}
+
+void request_reply(struct request *req, enum ros2_status status)
+{
+	req->status = status;
+	if (status != ROS2_OK)
+		req->bytes = 0;
+	req->state = REQUEST_REPLY;
+	list_del(&req->link);
+	req->s->transport->reply(req->s, req);
+}
+
+void request_handed_on(struct request *req)
+{
+	struct session *s = req->s;
+
+	/* An invitation: the payload is still to come. */
+	if (req->state == REQUEST_PULLING)
+		return;
+	request_release(req);
+	session_maybe_closed(s);
+}
+
+static enum ros2_status status_of(int64_t res)
+{
+	enum ros2_status s = ros2_status_from_errno((int)res);
+
+	return s == ROS2_INTERNAL || s == ROS2_OK ? ROS2_IO : s;
+}
+
+static void count_done(struct request *req, uint64_t bytes)
+{
+	struct session *s = req->s;
+	bool read = req->op == REQUEST_READ;
+
+	atomic_fetch_add_explicit(read ? &s->stats.read_bytes : &s->stats.write_bytes, bytes,
+	                          memory_order_relaxed);
+	atomic_fetch_add_explicit(read ? &s->stats.read_ops : &s->stats.write_ops, 1,
+	                          memory_order_relaxed);
+}
+
+static void count_copies(struct request *req)
+{
+	struct rengine *e = &req->s->r->engines[req->file->mount->engine->slot];
+	uint64_t now = e->engine->ops->copied_bytes(e->er);
+
+	atomic_fetch_add_explicit(&req->s->stats.copied_bytes, now - e->copied_seen,
+	                          memory_order_relaxed);
+	e->copied_seen = now;
+}
+
+void request_engine_done(struct engine_io *io, int64_t res)
+{
+	struct request *req = container_of(io, struct request, io);
+	struct session *s = req->s;
+
+	assert(req->state == REQUEST_ENGINE);
+	s->n_engine--;
+	s->r->n_engine--;
+	s->last_engine_ns = s->r->now_ns;
+	count_copies(req);
+	if (s->state == SESSION_ENDED) {
+		request_release(req);
+		atomic_store_explicit(&s->stats.in_flight, s->n_engine, memory_order_relaxed);
+		session_maybe_gone(s);
+		return;
+	}
+	if (res >= 0) {
+		req->bytes = (uint32_t)MIN((uint64_t)res, req->length);
+		count_done(req, req->bytes);
+	}
+	request_reply(req, res < 0 ? status_of(res) : ROS2_OK);
+}

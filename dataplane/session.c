@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The life of a session at its reactor; its states and the seven steps of its end are told in
+ * session.h. Invariants: (1) a session that is not alive has no live lease; (2) after step 4 only
+ * requests in state REQUEST_ENGINE are left; (3) it is gone exactly when it has ended and no engine
+ * holds a request of it.
+ */
+#include "dataplane/session.h"
+#include "common/clock.h"
+#include "common/crypto.h"
+#include "dataplane/reactor.h"
+#include "dataplane/test_switches.h"
+#include <assert.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+const char *session_state_to_str(enum session_state s)
+{
+	static const char *const names[] = {"waiting", "open", "closing", "ended"};
+
+	return (unsigned)s < ARRAY_SIZE(names) ? names[s] : "unknown";
+}
+
+struct session *session_new(struct dp_session *ds)
+{
+	struct session *s = calloc(1, sizeof(*s));
+
+	if (!s)
+		return NULL;
+	s->dp = ds->dp;
+	s->ds = ds;
+	s->tenant = ds->tenant;
+	s->grant = ds->grant;
+	s->uid = ds->uid;
+	s->cert_deadline_ns = ds->cert_deadline_ns;
+	s->transport = &transport_tcp;
+	list_init(&s->link_active);
+	list_init(&s->link_gone);
+	list_init(&s->link_input);
+	list_init(&s->link_output);
+	request_init_all(s);
+	tcp_init(&s->tcp);
+	return s;
+}
+
+static void rtenant_enter(struct rtenant *rt, struct dp_tenant *t)
+{
+	if (rt->n_sessions++ && rt->tenant == t)
+		return;
+	/* An index comes back only when the last session of its former tenant is gone, so there is
+	 * nothing to keep. */
+	*rt = (struct rtenant){.tenant = t, .n_sessions = 1};
+	list_init(&rt->active);
+	list_init(&rt->link);
+}
+
+void session_attach(struct reactor *r, struct session *s)
+{
+	uint32_t i = 0;
+
+	while (i < DP_SESSIONS_MAX && r->sessions[i])
+		i++;
+	assert(i < DP_SESSIONS_MAX); /* the loop counts */
+	s->r = r;
+	s->index = i;
+	s->conn = ++r->next_generation << 16 | i;
+	s->rt = &r->tenants[s->tenant->index];
+	rtenant_enter(s->rt, s->tenant);
+	s->hello_deadline_ns = clock_add_ns(clock_boottime_ns(), WIRE_HELLO_MS * NS_PER_MS);
+	crypto_random(s->secret, sizeof(s->secret));
+	s->state = SESSION_WAITING;
+	r->sessions[i] = s;
+	r->n_attached++;
+}
+
+void session_connected(struct session *s, const char *peer)
+{
+	crypto_wipe(s->secret, sizeof(s->secret));
+	s->state = SESSION_OPEN;
+	atomic_store_explicit(&s->stats.connected, true, memory_order_relaxed);
+	snprintf(s->peer, sizeof(s->peer), "%s", peer);
+	dp_post(s->dp, &s->connected_post, session_on_connected);
+}
+
+enum ros2_status session_rights(const struct session *s, uint64_t now_ns)
+{
+	return dp_rights_now(s->dp, s->tenant, s->grant, s->cert_deadline_ns, now_ns);
+}
+
+void session_want_input(struct session *s)
+{
+	if (list_empty(&s->link_input))
+		list_add_tail(&s->r->input, &s->link_input);
+}
+
+void session_want_output(struct session *s)
+{
+	if (list_empty(&s->link_output))
+		list_add_tail(&s->r->output, &s->link_output);
+}
+
+static void drop_handles(struct session *s)
+{
+	for (uint32_t i = 0; i < DP_HANDLES_MAX; i++) {
+		if (!s->handles[i].handle)
+			continue;
+		s->handles[i].handle = 0;
+		dp_file_unref(TAKE_PTR(s->handles[i].file));
+	}
+}
+
+void session_end(struct session *s, enum ros2_status why, const char *words)
+{
+	bool was_alive = session_alive(s);
+
+	if (s->state == SESSION_ENDED)
+		return;
+	s->state = SESSION_ENDED;
+	s->end_status = why;
+	snprintf(s->end_words, sizeof(s->end_words), "%s", words ? words : ros2_status_text(why));
+	crypto_wipe(s->secret, sizeof(s->secret));
+	s->leases_ended = lease_end_conn(s->r->leases, s->conn,
+	                                 why == ROS2_REVOKED ? ROS2_REVOKED : ROS2_CLOSED);
+	if (was_alive)
+		s->transport->close(s, why != ROS2_CLOSED);
+	list_del(&s->link_input);
+	list_del(&s->link_output);
+	session_release_requests(s);
+	drop_handles(s);
+	atomic_store_explicit(&s->stats.connected, false, memory_order_relaxed);
+	atomic_store_explicit(&s->stats.in_flight, s->n_engine, memory_order_relaxed);
+	dp_post(s->dp, &s->ended_post, session_on_ended);
+	session_maybe_gone(s);
+}
+
+void session_release_requests(struct session *s)
+{
+	for (uint32_t i = 0; i < DP_CREDITS; i++) {
+		struct request *req = &s->requests[i];
+
+		if (req->state != REQUEST_FREE && req->state != REQUEST_ENGINE)
+			request_release(req);
+	}
+	admit_forget(s);
+}
+
+void session_maybe_closed(struct session *s)
+{
+	if (s->state == SESSION_CLOSING && s->n_requests == 0 && list_empty(&s->tcp.out))
+		session_end(s, ROS2_CLOSED, "the tenant said BYE");
+}
+
+void session_maybe_gone(struct session *s)
+{
+	if (s->state != SESSION_ENDED || s->n_requests || !list_empty(&s->link_gone))
+		return;
+	/* Told at the end of the turn: events of this turn may still point to it. */
+	list_add_tail(&s->r->gone, &s->link_gone);
+}
+
+void session_tick(struct session *s, uint64_t now_ns)
+{
+	enum ros2_status rights;
+
+	if (s->state == SESSION_ENDED)
+		return;
+	if (s->state == SESSION_WAITING && now_ns >= s->hello_deadline_ns) {
+		session_end(s, ROS2_TIMEOUT, "no HELLO within 10 s of the session's opening");
+		return;
+	}
+	rights = DP_SWITCH(no_deadline_recheck) ? ROS2_OK : session_rights(s, now_ns);
+	if (rights != ROS2_OK)
+		session_end(s, rights, NULL);
+	else
+		session_post_violations(s);
+}
+
+struct dp_file *session_file(const struct session *s, uint64_t handle)
+{
+	uint32_t i = handle & (DP_HANDLES_MAX - 1);
+	bool ours = DP_SWITCH(no_handle_check) ? s->handles[i].handle != 0
+	                                       : s->handles[i].handle == handle;
+
+	return handle && ours ? s->handles[i].file : NULL;
+}
+
+static struct violations *violations_of(struct session *s, enum ros2_status status)
+{
+	/* Kinds beyond the table share its last row: counted, under the name of the latest. */
+	struct violations *v = s->violations;
+
+	for (uint32_t i = 0; i < SESSION_VIOLATION_KINDS - 1; i++, v++)
+		if (!v->count || v->status == status)
+			break;
+	v->status = status;
+	return v;
+}
+
+static void record(struct session *s, enum ros2_status status, const char *words)
+{
+	struct violations *v = violations_of(s, status);
+
+	v->last_unix_ns = clock_unix_ns();
+	if (!v->count++)
+		v->first_unix_ns = v->last_unix_ns;
+	snprintf(v->words, sizeof(v->words), "%s", words);
+	session_post_violations(s);
+}
+
+void session_post_violations(struct session *s)
+{
+	if (!s->violations[0].count ||
+	    atomic_load_explicit(&s->violations_posted, memory_order_acquire))
+		return;
+	memcpy(s->violations_out, s->violations, sizeof(s->violations));
+	memset(s->violations, 0, sizeof(s->violations));
+	atomic_store_explicit(&s->violations_posted, true, memory_order_relaxed);
+	dp_post(s->dp, &s->violations_post, session_on_violations);
+}
+
+void session_violation(struct session *s, uint64_t request_id, enum ros2_status status,
+                       const char *fmt, ...)
+{
+	uint32_t limit = atomic_load_explicit(&s->tenant->violations_limit, memory_order_relaxed);
+	uint64_t n = atomic_fetch_add_explicit(&s->stats.violations, 1, memory_order_relaxed) + 1;
+	char words[200];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(words, sizeof(words), fmt, ap);
+	va_end(ap);
+	record(s, status, words);
+	s->transport->refuse(s, request_id, status, words);
+	if (limit && n >= limit &&
+	    atomic_load_explicit(&s->tenant->violations_kill, memory_order_relaxed)) {
+		snprintf(words, sizeof(words), "%llu violations, the policy's limit is %u",
+		         (unsigned long long)n, limit);
+		session_end(s, ROS2_VIOLATIONS, words);
+	}
+}
+
+void session_lease_ended(void *arg, const struct lease *l)
+{
+	struct reactor *r = arg;
+	struct session *s = r->sessions[l->conn & 0xffff];
+
+	assert(s && s->conn == l->conn);
+	atomic_fetch_sub_explicit(&s->tenant->regions, 1, memory_order_relaxed);
+	atomic_fetch_sub_explicit(&s->tenant->registered_bytes, l->length, memory_order_relaxed);
+	atomic_fetch_sub_explicit(&s->grant->keys, 1, memory_order_relaxed);
+	atomic_fetch_sub_explicit(&s->grant->bytes, l->length, memory_order_relaxed);
+	atomic_fetch_sub_explicit(&s->stats.regions, 1, memory_order_relaxed);
+	atomic_fetch_sub_explicit(&r->n_leases, 1, memory_order_relaxed);
+}

@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The reactor's half of a session: its connection, requests, handles and leases, all in one
+ * allocation made by the loop before the session starts. Owned by its reactor from attach until it
+ * is gone. Must not be included outside dataplane/.
+ *
+ *   WAITING --HELLO--> OPEN --BYE--> CLOSING --nothing in flight--> ENDED --engines gave back-->
+ * gone
+ *      \________________\______________\_______any end, any time______/
+ *
+ * End of a session: 1. state ENDED, nothing is begun any more; 2. its leases end; 3. the connection
+ * is reset, so that unsent data is discarded; 4. requests that no engine holds are released; 5. the
+ * loop is told; 6. engines give back the rest, each with its slot and lease hold; 7. gone: the loop
+ * frees it.
+ */
+#ifndef ROS2_DATAPLANE_SESSION_H
+#define ROS2_DATAPLANE_SESSION_H
+
+#include "dataplane/dp_priv.h"
+#include "dataplane/slots.h"
+#include "dataplane/tcp.h"
+#include "dataplane/transport.h"
+
+enum request_state {
+	REQUEST_FREE,
+	REQUEST_PAYLOAD, /* the payload that came with it is arriving */
+	REQUEST_QUEUED,  /* waits for tokens, a slot or its turn */
+	REQUEST_PULLING, /* the tenant was, or is about to be, asked for the payload */
+	REQUEST_READY,   /* to be given to the engine */
+	REQUEST_ENGINE,  /* the engine owns io and slot */
+	REQUEST_REPLY,   /* the reply is queued */
+};
+
+struct request {
+	struct engine_io io;
+	struct session *s;
+	struct dp_file *file; /* referenced */
+	struct lease *lease;  /* held; NULL = not now */
+	struct slot slot;
+	enum request_state state;
+	enum request_op op;
+	enum ros2_status status;
+	bool has_payload, shaped;
+	uint32_t length, key, generation;
+	uint32_t bytes; /* done */
+	uint32_t got;   /* of the payload */
+	uint64_t id, offset, address, begun_ns;
+	struct list link; /* free, queue, pulls or ready list, by state */
+	struct tcp_out out;
+};
+
+enum session_state { SESSION_WAITING, SESSION_OPEN, SESSION_CLOSING, SESSION_ENDED };
+const char *session_state_to_str(enum session_state s);
+
+#define SESSION_VIOLATION_KINDS 8u
+
+/* Violations of one kind (a status) not reported yet. */
+struct violations {
+	enum ros2_status status;
+	uint64_t count, first_unix_ns, last_unix_ns;
+	char words[200];
+};
+
+struct session {
+	/* immutable after attach */
+	struct dp *dp;
+	struct dp_session *ds; /* the loop's half; the reactor only passes it on */
+	struct dp_tenant *tenant;
+	struct dp_grant_obj *grant;
+	struct ros2_uid uid;
+	struct reactor *r;
+	struct rtenant *rt;
+	const struct transport_ops *transport;
+	uint32_t index;
+	uint64_t conn, cert_deadline_ns;
+	/* any thread: counters, relaxed */
+	struct {
+		_Atomic uint64_t read_bytes, write_bytes, read_ops, write_ops, violations,
+			copied_bytes, shaped_ns;
+		_Atomic uint32_t regions, handles, in_flight;
+		_Atomic bool connected;
+	} stats;
+	/* reactor */
+	enum session_state state;
+	enum ros2_status end_status;
+	uint8_t secret[WIRE_SECRET_LEN];
+	uint64_t hello_deadline_ns, last_send_ns, last_engine_ns;
+	uint32_t leases_ended; /* by the end of the session */
+	uint32_t n_requests, n_engine;
+	struct list free, queue[2]; /* queue: reads; writes and flushes */
+	struct list link_active, link_gone, link_input, link_output;
+	struct slot_use slots;
+	struct {
+		uint64_t handle;      /* 0 = free */
+		struct dp_file *file; /* referenced */
+	} handles[DP_HANDLES_MAX];
+	uint64_t ids[DP_CREDITS]; /* of requests[i], beside each other because every request
+	                             searches them */
+	struct request requests[DP_CREDITS];
+	struct tcp_conn tcp;
+	/* events; *_out are the loop's while posted */
+	struct violations violations[SESSION_VIOLATION_KINDS],
+		violations_out[SESSION_VIOLATION_KINDS];
+	_Atomic bool violations_posted;
+	struct dp_post violations_post, ended_post, gone_post, connected_post;
+	char end_words[200], peer[64];
+};
+
+static inline bool session_alive(const struct session *s)
+{
+	return s->state == SESSION_OPEN || s->state == SESSION_CLOSING;
+}
+
+/* Loop: the memory; NULL when there is none. */
+struct session *session_new(struct dp_session *ds);
+/* Reactor */
+void session_attach(struct reactor *r, struct session *s);
+void session_connected(struct session *s, const char *peer);
+enum ros2_status session_rights(const struct session *s, uint64_t now_ns);
+/* Harmless when it has ended already. */
+void session_end(struct session *s, enum ros2_status why, const char *words);
+/* Nothing in flight and the tenant said BYE: ends it in order. */
+void session_maybe_closed(struct session *s);
+/* An engine gave a request back, or it was released: is it gone? */
+void session_maybe_gone(struct session *s);
+void session_tick(struct session *s, uint64_t now_ns);
+struct dp_file *session_file(const struct session *s, uint64_t handle);
+/* Counts, records, answers with a NAK; past the tenant's limit the session ends. */
+void session_violation(struct session *s, uint64_t request_id, enum ros2_status status,
+                       const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+void session_release_requests(struct session *s);
+void session_want_input(struct session *s);
+void session_want_output(struct session *s);
+void session_post_violations(struct session *s);
+/* The lease table's on_end; arg is the reactor. */
+void session_lease_ended(void *arg, const struct lease *l);
+
+/* session_ops.c: what the loop asks a reactor to do */
+void session_run_attach(struct reactor *r, struct dp_op *op);
+void session_run_close(struct reactor *r, struct dp_op *op);
+void session_run_handle_add(struct reactor *r, struct dp_op *op);
+void session_run_handle_remove(struct reactor *r, struct dp_op *op);
+void session_run_register(struct reactor *r, struct dp_op *op);
+void session_run_renew(struct reactor *r, struct dp_op *op);
+void session_run_deregister(struct reactor *r, struct dp_op *op);
+void session_run_revoke(struct reactor *r, struct dp_op *op);
+void session_run_leases(struct reactor *r, struct dp_op *op);
+
+/* session_events.c: on the loop */
+void session_on_ended(struct dp_post *p);
+void session_on_gone(struct dp_post *p);
+void session_on_connected(struct dp_post *p);
+void session_on_violations(struct dp_post *p);
+void session_stats(const struct session *s, struct dp_session_stats *ret);
+
+/* request.c */
+void request_init_all(struct session *s);
+void request_release(struct request *req);
+void request_reply(struct request *req, enum ros2_status status);
+void request_engine_done(struct engine_io *io, int64_t res);
+/* Checks the lease now and holds it. */
+enum ros2_status request_hold_lease(struct request *req, uint64_t now_ns);
+static inline bool request_moves_bytes(const struct request *req)
+{
+	return req->op != REQUEST_FLUSH && req->length > 0;
+}
+#endif

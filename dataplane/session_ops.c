@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the loop asks of a session's reactor: attach, handles, regions, close, revoke. Messages of
+ * one loop keep their order, so a session named by a message that was sent before its memory was
+ * given up is still there.
+ */
+#include "common/clock.h"
+#include "dataplane/reactor.h"
+#include "dataplane/session.h"
+#include <inttypes.h>
+#include <string.h>
+
+/* False: the operation is answered. */
+static bool usable(struct dp_op *op)
+{
+	struct session *s = op->ds->s;
+
+	if (s->state != SESSION_ENDED)
+		return true;
+	dp_op_set(op, s->end_status == ROS2_REVOKED ? ROS2_REVOKED : ROS2_CLOSED,
+	          "the session has ended");
+	dp_op_back(op);
+	return false;
+}
+
+void session_run_attach(struct reactor *r, struct dp_op *op)
+{
+	struct session *s = op->ds->s;
+
+	session_attach(r, s);
+	memcpy(op->res.session.secret, s->secret, DP_SECRET_LEN);
+	op->res.session.port = r->port;
+	op->res.session.credits = DP_CREDITS;
+	op->res.session.max_io = WIRE_IO_MAX;
+	op->res.session.max_inline = WIRE_INLINE_MAX;
+	dp_op_back(op);
+}
+
+void session_run_close(struct reactor *r, struct dp_op *op)
+{
+	session_end(op->ds->s, op->why, NULL);
+	dp_op_back(op);
+}
+
+void session_run_handle_add(struct reactor *r, struct dp_op *op)
+{
+	struct session *s = op->ds->s;
+	uint32_t i = op->handle & (DP_HANDLES_MAX - 1);
+	struct ros2_err err = ROS2_ERR_INIT;
+	int rc;
+
+	if (!usable(op))
+		return;
+	rc = reactor_engine_use(r, op->file->mount->engine, &err);
+	if (rc < 0) {
+		dp_op_set_err(op, rc, &err);
+	} else {
+		dp_file_ref(op->file);
+		s->handles[i].handle = op->handle;
+		s->handles[i].file = op->file;
+		atomic_fetch_add_explicit(&s->stats.handles, 1, memory_order_relaxed);
+	}
+	dp_op_back(op);
+}
+
+void session_run_handle_remove(struct reactor *r, struct dp_op *op)
+{
+	struct session *s = op->ds->s;
+	uint32_t i = op->handle & (DP_HANDLES_MAX - 1);
+
+	if (s->state != SESSION_ENDED && s->handles[i].handle == op->handle) {
+		s->handles[i].handle = 0;
+		dp_file_unref(TAKE_PTR(s->handles[i].file));
+		atomic_fetch_sub_explicit(&s->stats.handles, 1, memory_order_relaxed);
+	}
+	dp_op_back(op);
+}
+
+/* ---- regions ---- */
+
+/* Adds within a limit, or says what stands in the way. */
+static bool take32(_Atomic uint32_t *v, uint32_t limit, struct dp_op *op, const char *what)
+{
+	uint32_t was = atomic_fetch_add_explicit(v, 1, memory_order_relaxed);
+
+	if (was < limit)
+		return true;
+	atomic_fetch_sub_explicit(v, 1, memory_order_relaxed);
+	dp_op_set(op, ROS2_LIMIT, "%s: the limit is %u, %u are live, asked for 1 more", what, limit,
+	          was);
+	return false;
+}
+
+static bool take64(_Atomic uint64_t *v, uint64_t n, uint64_t limit, struct dp_op *op,
+                   const char *what)
+{
+	uint64_t was = atomic_fetch_add_explicit(v, n, memory_order_relaxed);
+
+	if (was <= limit && n <= limit - was)
+		return true;
+	atomic_fetch_sub_explicit(v, n, memory_order_relaxed);
+	dp_op_set(op, ROS2_LIMIT,
+	          "%s: the limit is %" PRIu64 ", %" PRIu64 " are taken, asked for %" PRIu64, what,
+	          limit, was, n);
+	return false;
+}
+
+/* All four counters of a region, or none. op->max: the tenant's regions; op->mode: its rkeys;
+ * op->handle: its bytes. */
+static bool take_limits(struct session *s, struct dp_op *op)
+{
+	struct dp_tenant *t = s->tenant;
+	struct dp_grant_obj *g = s->grant;
+	bool rkeys_bind = op->mode < op->max;
+
+	if (!take32(&t->regions, MIN(op->max, op->mode), op,
+	            rkeys_bind ? "keys of the tenant" : "regions of the tenant"))
+		return false;
+	if (!take64(&t->registered_bytes, op->b, op->handle, op, "registered bytes of the tenant"))
+		goto regions;
+	if (!take32(&g->keys, atomic_load_explicit(&g->max_keys, memory_order_relaxed), op,
+	            "keys of the grant"))
+		goto bytes;
+	if (!take64(&g->bytes, op->b, atomic_load_explicit(&g->max_bytes, memory_order_relaxed), op,
+	            "bytes of the grant"))
+		goto keys;
+	return true;
+keys:
+	atomic_fetch_sub_explicit(&g->keys, 1, memory_order_relaxed);
+bytes:
+	atomic_fetch_sub_explicit(&t->registered_bytes, op->b, memory_order_relaxed);
+regions:
+	atomic_fetch_sub_explicit(&t->regions, 1, memory_order_relaxed);
+	return false;
+}
+
+static void give_limits(struct session *s, uint64_t bytes)
+{
+	atomic_fetch_sub_explicit(&s->grant->bytes, bytes, memory_order_relaxed);
+	atomic_fetch_sub_explicit(&s->grant->keys, 1, memory_order_relaxed);
+	atomic_fetch_sub_explicit(&s->tenant->registered_bytes, bytes, memory_order_relaxed);
+	atomic_fetch_sub_explicit(&s->tenant->regions, 1, memory_order_relaxed);
+}
+
+/* now + ttl, but never past the grant. */
+static uint64_t lease_deadline(const struct session *s, uint64_t now_ns)
+{
+	uint64_t ttl = atomic_load_explicit(&s->tenant->lease_ttl_ns, memory_order_relaxed);
+
+	return MIN(clock_add_ns(now_ns, ttl),
+	           atomic_load_explicit(&s->grant->deadline_ns, memory_order_relaxed));
+}
+
+static bool rights_stand(struct session *s, struct dp_op *op, uint64_t now_ns)
+{
+	enum ros2_status st = session_rights(s, now_ns);
+
+	if (st == ROS2_OK)
+		return true;
+	dp_op_set(op, st, "%s", ros2_status_text(st));
+	session_end(s, st, NULL);
+	dp_op_back(op);
+	return false;
+}
+
+static void tell_region(struct dp_op *op, const struct lease *l, uint64_t now_ns)
+{
+	op->res.region.key = l->key;
+	op->res.region.generation = l->generation;
+	op->res.region.ttl_ms = (uint32_t)MIN((l->deadline_ns - now_ns) / NS_PER_MS, UINT32_MAX);
+	op->res.region.lease_id = l->lease_id;
+}
+
+void session_run_register(struct reactor *r, struct dp_op *op)
+{
+	struct session *s = op->ds->s;
+	uint64_t now_ns = clock_boottime_ns();
+	struct lease_params p = {.base = op->a, .length = op->b, .access = (uint8_t)op->flags};
+	const struct lease *l;
+	enum ros2_status st;
+
+	if (!usable(op) || !rights_stand(s, op, now_ns))
+		return;
+	if (!take_limits(s, op)) {
+		dp_op_back(op);
+		return;
+	}
+	p.deadline_ns = lease_deadline(s, now_ns);
+	p.grant = s->grant->id;
+	p.conn = s->conn;
+	p.tenant = p.pd = s->tenant->index;
+	st = lease_issue(r->leases, &p, &l);
+	if (st == ROS2_OK) {
+		atomic_fetch_add_explicit(&s->stats.regions, 1, memory_order_relaxed);
+		atomic_fetch_add_explicit(&r->n_leases, 1, memory_order_relaxed);
+		tell_region(op, l, now_ns);
+	} else {
+		give_limits(s, op->b);
+		dp_op_set(op, st,
+		          st == ROS2_LIMIT ? "keys of the agent's reactor: the limit is %u"
+		                           : "the region is not one (limit %u)",
+		          REACTOR_LEASES);
+	}
+	dp_op_back(op);
+}
+
+void session_run_renew(struct reactor *r, struct dp_op *op)
+{
+	struct session *s = op->ds->s;
+	uint64_t now_ns = clock_boottime_ns();
+	const struct lease *l;
+	enum ros2_status st;
+
+	if (!usable(op) || !rights_stand(s, op, now_ns))
+		return;
+	st = lease_renew(r->leases, op->key, s->conn, now_ns, lease_deadline(s, now_ns), &l);
+	if (st == ROS2_OK)
+		tell_region(op, l, now_ns);
+	else
+		dp_op_set(op, st, "%s", ros2_status_text(st));
+	dp_op_back(op);
+}
+
+void session_run_deregister(struct reactor *r, struct dp_op *op)
+{
+	struct session *s = op->ds->s;
+	enum ros2_status st;
+
+	if (!usable(op))
+		return;
+	st = lease_end(r->leases, op->key, s->conn, ROS2_CLOSED);
+	if (st != ROS2_OK)
+		dp_op_set(op, st, "%s", ros2_status_text(st));
+	dp_op_back(op);
+}
+
+/* ---- revoke, list ---- */
+
+static bool in_scope(const struct session *s, const struct dp_op *op)
+{
+	switch (op->scope) {
+	case DP_SCOPE_ALL:
+		return true;
+	case DP_SCOPE_TENANT:
+		return s->tenant == op->of_tenant;
+	case DP_SCOPE_GRANT:
+		return s->grant == op->of_grant;
+	case DP_SCOPE_SESSION:
+		return s == op->of_session;
+	}
+	return false;
+}
+
+static uint64_t latest(uint64_t so_far, uint64_t at, uint64_t since)
+{
+	return at >= since ? MAX(so_far, at) : so_far;
+}
+
+void session_run_revoke(struct reactor *r, struct dp_op *op)
+{
+	for (uint32_t i = 0; i < DP_SESSIONS_MAX; i++) {
+		struct session *s = r->sessions[i];
+
+		if (!s || !in_scope(s, op))
+			continue;
+		if (s->state != SESSION_ENDED) {
+			session_end(s, op->why, NULL);
+			op->res.revoke.sessions++;
+			op->res.revoke.leases += s->leases_ended;
+		}
+		op->res.revoke.draining += s->n_engine;
+		op->res.revoke.last_byte_ns =
+			latest(op->res.revoke.last_byte_ns, s->last_send_ns, op->received_ns);
+		op->res.revoke.last_engine_ns =
+			latest(op->res.revoke.last_engine_ns, s->last_engine_ns, op->received_ns);
+	}
+	dp_op_back(op);
+}
+
+struct collect {
+	struct reactor *r;
+	struct dp_op *op;
+	uint64_t now_ns;
+};
+
+static void collect_lease(void *arg, const struct lease *l)
+{
+	struct collect *c = arg;
+	const struct session *s = c->r->sessions[l->conn & 0xffff];
+	struct dp_lease_info *info = &c->op->infos[c->op->n_infos++];
+
+	*info = (struct dp_lease_info){
+		.lease_id = l->lease_id,
+		.length = l->length,
+		.expires_in_ms =
+			l->deadline_ns > c->now_ns ? (l->deadline_ns - c->now_ns) / NS_PER_MS : 0,
+		.access = l->access,
+		.session = s->uid,
+		.tenant = s->tenant->uid,
+		.grant = s->grant->uid,
+	};
+}
+
+void session_run_leases(struct reactor *r, struct dp_op *op)
+{
+	struct collect c = {r, op, clock_boottime_ns()};
+
+	lease_each(r->leases, op->of_tenant ? op->of_tenant->index : UINT32_MAX, op->max,
+	           collect_lease, &c);
+	dp_op_back(op);
+}

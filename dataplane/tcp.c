@@ -1,0 +1,318 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The receiving half of the tcp transport. Headers are read many at a time; a payload goes into its
+ * slot, the part that came with the headers by a counted copy, the rest straight from the kernel.
+ * While an invited payload (PULL) is awaited, only a header's worth is read at a time, so that none
+ * of a large payload is copied. Anything wrong with a header, or a DATA nobody asked for, ends the
+ * connection.
+ */
+#include "dataplane/tcp.h"
+#include "dataplane/reactor.h"
+#include "dataplane/session.h"
+#include "dataplane/wire_codec.h"
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#define READS_PER_TURN 64
+
+void tcp_init(struct tcp_conn *c)
+{
+	c->source.kind = SOURCE_SESSION;
+	c->fd = -1;
+	list_init(&c->pulls);
+	list_init(&c->out);
+	list_init(&c->small_free);
+	for (uint32_t i = 0; i < TCP_SMALL; i++)
+		list_add_tail(&c->small_free, &c->small[i].out.link);
+}
+
+int tcp_start(struct session *s, int fd, const struct wire_welcome *w)
+{
+	struct epoll_event ev = {.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET,
+	                         .data.ptr = &s->tcp.source};
+	struct wire_header h = {.opcode = WIRE_WELCOME, .payload_len = sizeof(*w)};
+	int one = 1;
+
+	/* A reply waits for no other; a failure only costs latency. */
+	(void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+	if (epoll_ctl(s->r->epoll_fd, EPOLL_CTL_MOD, fd, &ev) < 0)
+		return -errno;
+	s->tcp.fd = fd;
+	s->tcp.readable = s->tcp.writable = true;
+	tcp_queue_small(s, &h, w, sizeof(*w));
+	session_want_input(s);
+	return 0;
+}
+
+void tcp_forget(struct session *s, struct request *req)
+{
+	list_del(&req->out.link);
+	if (s->tcp.receiving == req)
+		s->tcp.receiving = NULL;
+}
+
+static void tcp_close(struct session *s, bool discard)
+{
+	struct linger l = {.l_onoff = 1, .l_linger = 0};
+
+	if (s->tcp.fd < 0)
+		return;
+	/* With a zero linger close sends RST and drops what is in the send queue. */
+	if (discard)
+		(void)setsockopt(s->tcp.fd, SOL_SOCKET, SO_LINGER, &l, sizeof(l));
+	close(TAKE_FD(s->tcp.fd));
+}
+
+void tcp_event(struct session *s, uint32_t events)
+{
+	struct tcp_conn *c = &s->tcp;
+
+	if (!session_alive(s))
+		return;
+	if (events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR)) {
+		c->readable = true;
+		c->peer_closed |= (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0;
+		session_want_input(s);
+	}
+	if (events & EPOLLOUT) {
+		c->writable = true;
+		if (!list_empty(&c->out))
+			session_want_output(s);
+	}
+}
+
+/* ---- messages ---- */
+
+static void pong(struct session *s, const struct wire_header *h)
+{
+	struct wire_header out = {.opcode = WIRE_PONG, .request_id = h->request_id};
+
+	tcp_queue_small(s, &out, NULL, 0);
+}
+
+static bool on_request(struct session *s, const struct wire_header *h)
+{
+	struct request_in in = {
+		.op = h->opcode == WIRE_READ    ? REQUEST_READ
+	              : h->opcode == WIRE_WRITE ? REQUEST_WRITE
+	                                        : REQUEST_FLUSH,
+		.has_payload = h->flags & WIRE_F_INLINE,
+		.id = h->request_id,
+		.handle = h->handle,
+		.offset = h->offset,
+		.address = h->address,
+		.length = h->length,
+		.key = h->key,
+	};
+	struct request *req;
+
+	switch (request_begin(s, &in, &req)) {
+	case REQUEST_WAIT:
+		return false;
+	case REQUEST_REFUSED:
+		s->tcp.skip = h->payload_len;
+		return true;
+	case REQUEST_TAKEN:
+		s->tcp.receiving = h->payload_len ? req : NULL;
+		return true;
+	}
+	return true;
+}
+
+/* The answer to the oldest PULL, field by field. */
+static void on_data(struct session *s, const struct wire_header *h)
+{
+	struct request *req =
+		list_empty(&s->tcp.pulls) ? NULL : list_first(&s->tcp.pulls, struct request, link);
+
+	if (!req || h->request_id != req->id || h->key != req->key || h->address != req->address ||
+	    h->generation != req->generation || h->length != req->length || h->offset != 0) {
+		session_end(s, ROS2_PROTOCOL, "DATA that does not answer the oldest PULL");
+		return;
+	}
+	list_del(&req->link);
+	s->tcp.receiving = req;
+}
+
+/* False: it must wait; the header stays where it is. */
+static bool on_message(struct session *s, const struct wire_header *h)
+{
+	switch (h->opcode) {
+	case WIRE_READ:
+	case WIRE_WRITE:
+	case WIRE_FLUSH:
+		return on_request(s, h);
+	case WIRE_DATA:
+		on_data(s, h);
+		return true;
+	case WIRE_PING:
+		pong(s, h);
+		return true;
+	case WIRE_PONG:
+		return true;
+	case WIRE_BYE:
+		s->state = SESSION_CLOSING;
+		session_maybe_closed(s);
+		return true;
+	default:
+		session_end(s, ROS2_PROTOCOL, "a second HELLO");
+		return true;
+	}
+}
+
+/* ---- bytes ---- */
+
+static void payload_progress(struct session *s, uint32_t n)
+{
+	struct request *req = s->tcp.receiving;
+
+	req->got += n;
+	if (req->got < req->length)
+		return;
+	s->tcp.receiving = NULL;
+	request_payload_arrived(req);
+}
+
+static void take_buffered_payload(struct session *s)
+{
+	struct tcp_conn *c = &s->tcp;
+	uint32_t len, n;
+	uint8_t *buf = request_buffer(c->receiving, &len);
+
+	n = MIN(c->in_end - c->in_at, len - c->receiving->got);
+	memcpy(buf + c->receiving->got, c->in + c->in_at, n);
+	atomic_fetch_add_explicit(&s->stats.copied_bytes, n, memory_order_relaxed);
+	c->in_at += n;
+	payload_progress(s, n);
+}
+
+static bool take_header(struct session *s)
+{
+	struct tcp_conn *c = &s->tcp;
+	struct wire_header h;
+	const char *words;
+	enum ros2_status st;
+	char all[160];
+
+	/* A message may need a short answer: without room for one the peer has to read first. */
+	if (!tcp_has_room(s))
+		return false;
+	st = wire_parse_from_tenant(c->in + c->in_at, &h, &words);
+	if (st != ROS2_OK) {
+		snprintf(all, sizeof(all), "%s: %s", ros2_status_to_str(st), words);
+		session_end(s, ROS2_PROTOCOL, all);
+		return true;
+	}
+	if (!on_message(s, &h))
+		return false;
+	c->in_at += WIRE_HEADER_LEN;
+	return true;
+}
+
+/* Everything that is in the buffer and can be taken. False: something must happen first. */
+static bool take_buffered(struct session *s)
+{
+	struct tcp_conn *c = &s->tcp;
+
+	while (session_alive(s) && c->in_at < c->in_end) {
+		uint32_t have = c->in_end - c->in_at;
+
+		if (c->skip) {
+			uint32_t n = MIN(have, c->skip);
+
+			c->in_at += n;
+			c->skip -= n;
+		} else if (c->receiving) {
+			take_buffered_payload(s);
+		} else if (have < WIRE_HEADER_LEN) {
+			break;
+		} else if (!take_header(s)) {
+			return false;
+		}
+	}
+	return true;
+}
+
+/* Where the next bytes go, and how many. */
+static void *place(struct session *s, uint32_t *ret_len)
+{
+	struct tcp_conn *c = &s->tcp;
+	uint32_t len, have = c->in_end - c->in_at;
+
+	if (c->receiving) {
+		uint8_t *buf = request_buffer(c->receiving, &len);
+
+		*ret_len = len - c->receiving->got;
+		return buf + c->receiving->got;
+	}
+	memmove(c->in, c->in + c->in_at, have);
+	c->in_at = 0;
+	c->in_end = have;
+	*ret_len =
+		list_empty(&c->pulls) ? TCP_INPUT - have : WIRE_HEADER_LEN - have % WIRE_HEADER_LEN;
+	return c->in + have;
+}
+
+/* False: nothing more now. */
+static bool read_some(struct session *s)
+{
+	struct tcp_conn *c = &s->tcp;
+	uint32_t want;
+	void *to = place(s, &want);
+	ssize_t n = recv(c->fd, to, want, MSG_DONTWAIT);
+
+	if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
+		c->readable = errno == EINTR;
+		return false;
+	}
+	if (n <= 0) {
+		session_end(s, ROS2_CLOSED,
+		            n == 0 ? "the tenant closed the connection"
+		                   : "the connection was lost");
+		return false;
+	}
+	if (c->receiving)
+		payload_progress(s, (uint32_t)n);
+	else
+		c->in_end += (uint32_t)n;
+	/* A short read means empty, unless the peer's end is waiting behind it: that is told only
+	 * once. */
+	if ((uint32_t)n < want && !c->peer_closed)
+		c->readable = false;
+	return true;
+}
+
+static void tcp_receive(struct session *s)
+{
+	for (int i = 0; i < READS_PER_TURN && session_alive(s); i++) {
+		if (!take_buffered(s)) {
+			session_want_input(s);
+			return;
+		}
+		if (!session_alive(s) || !s->tcp.readable)
+			return;
+		if (!read_some(s))
+			break;
+	}
+	if (!session_alive(s))
+		return;
+	if (s->tcp.readable || s->tcp.in_at < s->tcp.in_end) {
+		session_want_input(s);
+		s->r->again |= s->tcp.readable;
+	}
+}
+
+const struct transport_ops transport_tcp = {
+	.name = "tcp",
+	.reply = tcp_reply,
+	.pull = tcp_pull,
+	.refuse = tcp_refuse,
+	.receive = tcp_receive,
+	.flush = tcp_flush,
+	.close = tcp_close,
+};

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One connection of the tcp transport, embedded in its session. Bounds: input TCP_INPUT bytes,
+ * output one message per request plus TCP_SMALL short ones; when those are used up the connection
+ * is not read any more, so a peer that does not read stalls only itself.
+ */
+#ifndef ROS2_DATAPLANE_TCP_H
+#define ROS2_DATAPLANE_TCP_H
+
+#include "common/util.h"
+#include "common/status.h"
+#include "dataplane/source.h"
+#include "dataplane/wire.h"
+#include <stdbool.h>
+
+#define TCP_INPUT      (64u * 1024)
+#define TCP_SMALL      64u
+#define TCP_IOV        384u
+#define TCP_SEND_BYTES (1024u * 1024) /* of one system call: rights are looked at before each */
+
+struct request;
+struct reactor;
+struct session;
+
+/* A queued message: a header, perhaps a payload, perhaps a second header (DATA + COMPLETE). */
+struct tcp_out {
+	struct list link;
+	struct request *req; /* NULL for a short message */
+	struct wire_header first, second;
+	const void *payload;
+	uint32_t payload_len;
+	bool has_second;
+};
+
+struct tcp_small {
+	struct tcp_out out; /* first */
+	uint8_t words[WIRE_WORDS_MAX];
+};
+
+struct tcp_conn {
+	struct source source;
+	int fd; /* -1 = none */
+	bool readable, writable, peer_closed;
+	uint32_t in_at, in_end;    /* of in */
+	struct request *receiving; /* its payload comes next */
+	uint32_t skip;             /* bytes of a refused payload to throw away */
+	struct list pulls;         /* requests whose PULL has been sent, oldest first */
+	struct list out;           /* tcp_out */
+	uint32_t sent;             /* bytes of the first of out that the kernel has */
+	struct list small_free;
+	struct tcp_small small[TCP_SMALL];
+	uint8_t in[TCP_INPUT];
+};
+
+void tcp_init(struct tcp_conn *c);
+/* The session proved itself on @fd, which it takes. */
+int tcp_start(struct session *s, int fd, const struct wire_welcome *w);
+/* Removes a message that will not be sent (its session has ended). */
+void tcp_forget(struct session *s, struct request *req);
+void tcp_event(struct session *s, uint32_t events);
+/* tcp_send.c */
+void tcp_flush(struct session *s);
+void tcp_queue_small(struct session *s, const struct wire_header *h, const void *payload,
+                     uint32_t len);
+void tcp_reply(struct session *s, struct request *req);
+void tcp_pull(struct session *s, struct request *req);
+void tcp_refuse(struct session *s, uint64_t request_id, enum ros2_status status, const char *words);
+bool tcp_has_room(const struct session *s);
+#endif

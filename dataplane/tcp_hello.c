@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Connections that have not proved anything: accept, CHALLENGE, HELLO, WELCOME. At most PREAUTH_MAX
+ * per reactor, each with one header and one HELLO of buffer and WIRE_HELLO_MS to live; one more
+ * takes the place of the oldest, so that idle connections cannot keep a tenant out that is quick. A
+ * refusal says the same whatever was wrong; the session's secret stays good until its own time is
+ * over, so a stranger who knows the session's id cannot use it up.
+ */
+#include "common/clock.h"
+#include "common/crypto.h"
+#include "dataplane/reactor.h"
+#include "dataplane/session.h"
+#include "dataplane/wire_codec.h"
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netdb.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#define ACCEPTS_PER_TURN 32
+
+static int bind_listen(int fd, const struct addrinfo *ai, uint16_t *ret_port)
+{
+	struct sockaddr_storage bound;
+	socklen_t len = sizeof(bound);
+
+	if (bind(fd, ai->ai_addr, ai->ai_addrlen) < 0 || listen(fd, 128) < 0 ||
+	    getsockname(fd, (struct sockaddr *)&bound, &len) < 0)
+		return -errno;
+	*ret_port = ntohs(bound.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&bound)->sin6_port
+	                                              : ((struct sockaddr_in *)&bound)->sin_port);
+	return 0;
+}
+
+int tcp_listen(struct reactor *r, const char *host, struct ros2_err *err)
+{
+	struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
+	                         .ai_flags = AI_PASSIVE | AI_NUMERICHOST},
+			*ai;
+	struct epoll_event ev = {.events = EPOLLIN, .data.ptr = &r->listen_source};
+	int rc = getaddrinfo(host, "0", &hints, &ai);
+
+	if (rc)
+		return ros2_err_set(err, -EINVAL,
+		                    "data address: expected a numeric host, found '%s': %s", host,
+		                    gai_strerror(rc));
+	r->listen_source.kind = SOURCE_LISTENER;
+	r->listen_fd = socket(ai->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	rc = r->listen_fd < 0 ? -errno : bind_listen(r->listen_fd, ai, &r->port);
+	freeaddrinfo(ai);
+	if (rc == 0 && epoll_ctl(r->epoll_fd, EPOLL_CTL_ADD, r->listen_fd, &ev) < 0)
+		rc = -errno;
+	return rc < 0 ? ros2_err_set(err, rc, "cannot listen on %s: %s", host, strerror(-rc)) : 0;
+}
+
+static void preauth_close(struct reactor *r, struct preauth *p)
+{
+	if (p->fd < 0)
+		return;
+	close(TAKE_FD(p->fd));
+	r->n_preauth--;
+}
+
+static struct preauth *preauth_place(struct reactor *r)
+{
+	struct preauth *oldest = &r->preauth[0];
+
+	for (uint32_t i = 0; i < PREAUTH_MAX; i++) {
+		if (r->preauth[i].fd < 0)
+			return &r->preauth[i];
+		if (r->preauth[i].since_ns < oldest->since_ns)
+			oldest = &r->preauth[i];
+	}
+	preauth_close(r, oldest);
+	return oldest;
+}
+
+static void peer_name(const struct sockaddr_storage *a, socklen_t len, char out[64])
+{
+	char host[48], port[8];
+
+	if (getnameinfo((const struct sockaddr *)a, len, host, sizeof(host), port, sizeof(port),
+	                NI_NUMERICHOST | NI_NUMERICSERV))
+		snprintf(out, 64, "unknown");
+	else
+		snprintf(out, 64, strchr(host, ':') ? "[%s]:%s" : "%s:%s", host, port);
+}
+
+static bool send_now(int fd, struct wire_header *h, const void *payload, uint32_t len)
+{
+	struct iovec iov[] = {{h, WIRE_HEADER_LEN}, {(void *)payload, len}};
+	struct msghdr msg = {.msg_iov = iov, .msg_iovlen = 2};
+
+	h->payload_len = len;
+	wire_seal(h);
+	/* A fresh socket has room for this; one that has not is not worth waiting for. */
+	return sendmsg(fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)(WIRE_HEADER_LEN + len);
+}
+
+static void preauth_start(struct reactor *r, int fd, const char *peer)
+{
+	struct wire_header h = {.opcode = WIRE_CHALLENGE};
+	struct preauth *p = preauth_place(r);
+	struct epoll_event ev = {.events = EPOLLIN | EPOLLRDHUP, .data.ptr = &p->source};
+
+	*p = (struct preauth){
+		.source = {SOURCE_PREAUTH}, .fd = fd, .since_ns = clock_boottime_ns()};
+	snprintf(p->peer, sizeof(p->peer), "%s", peer);
+	crypto_random(p->nonce, sizeof(p->nonce));
+	r->n_preauth++;
+	if (epoll_ctl(r->epoll_fd, EPOLL_CTL_ADD, fd, &ev) < 0 ||
+	    !send_now(fd, &h, p->nonce, sizeof(p->nonce)))
+		preauth_close(r, p);
+}
+
+void tcp_accept(struct reactor *r)
+{
+	for (int i = 0; i < ACCEPTS_PER_TURN; i++) {
+		struct sockaddr_storage addr;
+		socklen_t len = sizeof(addr);
+		char peer[64];
+		int fd = accept4(r->listen_fd, (struct sockaddr *)&addr, &len,
+		                 SOCK_NONBLOCK | SOCK_CLOEXEC);
+
+		/* Whatever went wrong (EMFILE among it), the next turn tries again. */
+		if (fd < 0)
+			return;
+		peer_name(&addr, len, peer);
+		preauth_start(r, fd, peer);
+	}
+}
+
+static void report_refused(struct dp_post *post)
+{
+	struct refused *f = container_of(post, struct refused, post);
+	const struct dp *dp = post->dp;
+
+	if (dp->opts.on_event)
+		dp->opts.on_event(dp->opts.arg, &f->out);
+	atomic_store_explicit(&f->posted, false, memory_order_release);
+}
+
+static void post_refused(struct reactor *r)
+{
+	struct refused *f = &r->refused;
+
+	if (!f->pending.count || atomic_load_explicit(&f->posted, memory_order_acquire))
+		return;
+	f->out = f->pending;
+	f->pending.count = 0;
+	atomic_store_explicit(&f->posted, true, memory_order_relaxed);
+	dp_post(r->dp, &f->post, report_refused);
+}
+
+static void refuse(struct reactor *r, struct preauth *p, enum ros2_status st, const char *words,
+                   const struct session *of)
+{
+	struct wire_header h = {.opcode = WIRE_NAK, .status = (uint16_t)st};
+	struct dp_event *ev = &r->refused.pending;
+	uint64_t count = ev->count, first = ev->first_unix_ns;
+
+	*ev = (struct dp_event){.type = DP_EVENT_HELLO_REFUSED, .status = st, .count = count + 1};
+	ev->last_unix_ns = clock_unix_ns();
+	ev->first_unix_ns = count ? first : ev->last_unix_ns;
+	if (of) {
+		ev->session = of->uid;
+		ev->tenant = of->tenant->uid;
+		ev->grant = of->grant->uid;
+	}
+	snprintf(ev->words, sizeof(ev->words), "%s: %s", p->peer, words);
+	post_refused(r);
+	(void)send_now(p->fd, &h, words, (uint32_t)strlen(words));
+	preauth_close(r, p);
+}
+
+static void proof_of(const struct session *s, const char *label, size_t label_len,
+                     const struct wire_hello *hello, const uint8_t *agent_nonce,
+                     uint8_t out[WIRE_MAC_LEN])
+{
+	struct crypto_span parts[] = {{label, label_len},
+	                              {hello->session_uid, sizeof(hello->session_uid)},
+	                              {agent_nonce, WIRE_NONCE_LEN},
+	                              {hello->tenant_nonce, WIRE_NONCE_LEN}};
+
+	crypto_hmac_sha256v(s->secret, sizeof(s->secret), parts, ARRAY_SIZE(parts), out);
+}
+
+static struct session *waiting_session(struct reactor *r, const uint8_t uid[16])
+{
+	for (uint32_t i = 0; i < DP_SESSIONS_MAX; i++) {
+		struct session *s = r->sessions[i];
+
+		if (s && s->state == SESSION_WAITING && !memcmp(s->uid.b, uid, 16))
+			return s;
+	}
+	return NULL;
+}
+
+static void welcome(struct reactor *r, struct preauth *p, struct session *s,
+                    const struct wire_hello *hello)
+{
+	struct wire_welcome w = {
+		.credits = DP_CREDITS, .max_io = WIRE_IO_MAX, .max_inline = WIRE_INLINE_MAX};
+	int fd = TAKE_FD(p->fd);
+
+	r->n_preauth--;
+	proof_of(s, WIRE_LABEL_AGENT, sizeof(WIRE_LABEL_AGENT), hello, p->nonce, w.proof);
+	session_connected(s, p->peer);
+	if (tcp_start(s, fd, &w) < 0) {
+		close(fd);
+		session_end(s, ROS2_INTERNAL, "the connection could not be watched");
+	}
+}
+
+static void on_hello(struct reactor *r, struct preauth *p)
+{
+	uint64_t now_ns = clock_boottime_ns();
+	struct wire_hello hello;
+	struct wire_header h;
+	struct session *s;
+	uint8_t want[WIRE_MAC_LEN];
+	const char *words;
+	enum ros2_status st = wire_parse_from_tenant(p->bytes, &h, &words);
+
+	if (st != ROS2_OK || h.opcode != WIRE_HELLO) {
+		refuse(r, p, st != ROS2_OK ? st : ROS2_PROTOCOL,
+		       st != ROS2_OK ? words : "expected HELLO", NULL);
+		return;
+	}
+	memcpy(&hello, p->bytes + WIRE_HEADER_LEN, sizeof(hello));
+	s = waiting_session(r, hello.session_uid);
+	if (s)
+		proof_of(s, WIRE_LABEL_TENANT, sizeof(WIRE_LABEL_TENANT), &hello, p->nonce, want);
+	if (!s || now_ns >= s->hello_deadline_ns || session_rights(s, now_ns) != ROS2_OK ||
+	    !crypto_equal(want, hello.proof, sizeof(want))) {
+		refuse(r, p, ROS2_UNAUTHENTICATED, "no session waits for this proof", s);
+		return;
+	}
+	welcome(r, p, s, &hello);
+}
+
+void tcp_preauth_receive(struct reactor *r, struct preauth *p)
+{
+	struct wire_header h;
+	const char *words;
+	enum ros2_status st;
+	ssize_t n;
+
+	if (p->fd < 0)
+		return;
+	n = recv(p->fd, p->bytes + p->have, sizeof(p->bytes) - p->have, MSG_DONTWAIT);
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return;
+	if (n <= 0) {
+		preauth_close(r, p);
+		return;
+	}
+	p->have += (uint32_t)n;
+	if (p->have == sizeof(p->bytes)) {
+		on_hello(r, p);
+	} else if (p->have >= WIRE_HEADER_LEN) {
+		/* Garbage is not worth waiting for more of it. */
+		st = wire_parse_from_tenant(p->bytes, &h, &words);
+		if (st != ROS2_OK || h.opcode != WIRE_HELLO)
+			on_hello(r, p);
+	}
+}
+
+void tcp_preauth_expire(struct reactor *r)
+{
+	uint64_t now_ns = clock_boottime_ns();
+
+	for (uint32_t i = 0; i < PREAUTH_MAX && r->n_preauth; i++)
+		if (r->preauth[i].fd >= 0 &&
+		    now_ns - r->preauth[i].since_ns > WIRE_HELLO_MS * NS_PER_MS)
+			preauth_close(r, &r->preauth[i]);
+	post_refused(r);
+}
+
+void tcp_preauth_close_all(struct reactor *r)
+{
+	for (uint32_t i = 0; i < PREAUTH_MAX; i++)
+		preauth_close(r, &r->preauth[i]);
+}

@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The sending half of the tcp transport: messages are queued, then handed to the kernel many at a
+ * time, payload straight from the slots. Before each system call the clock is read, and every right
+ * behind what it would hand on is looked at: a process that was stopped past an expiry sends
+ * nothing when it goes on.
+ */
+#include "common/clock.h"
+#include "dataplane/reactor.h"
+#include "dataplane/session.h"
+#include "dataplane/tcp.h"
+#include "dataplane/test_switches.h"
+#include "dataplane/wire_codec.h"
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+
+static void queue(struct session *s, struct tcp_out *m)
+{
+	list_add_tail(&s->tcp.out, &m->link);
+	session_want_output(s);
+}
+
+bool tcp_has_room(const struct session *s)
+{
+	return !list_empty(&s->tcp.small_free);
+}
+
+void tcp_queue_small(struct session *s, const struct wire_header *h, const void *payload,
+                     uint32_t len)
+{
+	struct tcp_small *m;
+
+	/* The receiver stops before the last one is used; an end without room loses only its words.
+	 */
+	if (!tcp_has_room(s))
+		return;
+	m = list_first(&s->tcp.small_free, struct tcp_small, out.link);
+	list_del(&m->out.link);
+	m->out.first = *h;
+	wire_seal(&m->out.first);
+	m->out.payload = m->words;
+	m->out.payload_len = len;
+	m->out.has_second = false;
+	m->out.req = NULL;
+	if (len)
+		memcpy(m->words, payload, len);
+	queue(s, &m->out);
+}
+
+void tcp_refuse(struct session *s, uint64_t request_id, enum ros2_status status, const char *words)
+{
+	uint32_t len = words ? (uint32_t)strnlen(words, WIRE_WORDS_MAX) : 0;
+	struct wire_header h = {.opcode = words ? WIRE_NAK : WIRE_COMPLETE,
+	                        .request_id = request_id,
+	                        .status = (uint16_t)status,
+	                        .payload_len = len};
+
+	tcp_queue_small(s, &h, words, len);
+}
+
+static struct wire_header complete_of(const struct request *req)
+{
+	struct wire_header h = {.opcode = WIRE_COMPLETE,
+	                        .request_id = req->id,
+	                        .handle = 0,
+	                        .length = req->bytes,
+	                        .status = (uint16_t)req->status};
+
+	wire_seal(&h);
+	return h;
+}
+
+static void only_complete(struct request *req)
+{
+	req->out.first = complete_of(req);
+	req->out.payload = NULL;
+	req->out.payload_len = 0;
+	req->out.has_second = false;
+}
+
+void tcp_reply(struct session *s, struct request *req)
+{
+	if (req->op == REQUEST_READ && req->bytes) {
+		struct wire_header h = {.opcode = WIRE_DATA,
+		                        .flags = WIRE_F_LAST,
+		                        .request_id = req->id,
+		                        .address = req->address,
+		                        .length = req->bytes,
+		                        .key = req->key,
+		                        .generation = req->generation,
+		                        .payload_len = req->bytes};
+
+		wire_seal(&h);
+		req->out.first = h;
+		req->out.payload = req->slot.mem;
+		req->out.payload_len = req->bytes;
+		req->out.second = complete_of(req);
+		req->out.has_second = true;
+	} else {
+		only_complete(req);
+	}
+	queue(s, &req->out);
+}
+
+void tcp_pull(struct session *s, struct request *req)
+{
+	req->out.payload = NULL;
+	req->out.payload_len = 0;
+	req->out.has_second = false;
+	/* The header is sealed when it goes: only then the lease is held and its generation known.
+	 */
+	queue(s, &req->out);
+}
+
+static void seal_pull(struct request *req)
+{
+	struct wire_header h = {.opcode = WIRE_PULL,
+	                        .request_id = req->id,
+	                        .address = req->address,
+	                        .length = req->length,
+	                        .key = req->key,
+	                        .generation = req->generation};
+
+	wire_seal(&h);
+	req->out.first = h;
+}
+
+/* Looks at the right behind one message. Replaces one that has not begun to leave; false when the
+ * session had to end, because half of it is out already. */
+static bool prepare(struct session *s, struct tcp_out *m, bool begun, uint64_t now_ns)
+{
+	struct request *req = m->req;
+	enum ros2_status st;
+
+	if (!req || (req->state == REQUEST_REPLY && !m->payload_len))
+		return true;
+	st = request_may_hand_on(req, now_ns);
+	if (st == ROS2_OK) {
+		if (req->state == REQUEST_PULLING && !begun)
+			seal_pull(req);
+		return true;
+	}
+	if (!begun) {
+		req->status = st == ROS2_CLOSED ? ROS2_BAD_KEY : st;
+		req->bytes = 0;
+		req->state = REQUEST_REPLY;
+		only_complete(req);
+		return true;
+	}
+	/* Ended by the tenant itself: no right was withdrawn, the message may end well. */
+	if (st == ROS2_CLOSED || req->state == REQUEST_PULLING)
+		return true;
+	session_end(s, st,
+	            "the lease ended while its payload was half sent: the tenant did not read");
+	return false;
+}
+
+static void add_iov(struct iovec *iov, int *n, const void *p, size_t len, uint32_t *skip)
+{
+	if (*skip >= len) {
+		*skip -= (uint32_t)len;
+		return;
+	}
+	iov[*n].iov_base = (uint8_t *)p + *skip;
+	iov[(*n)++].iov_len = len - *skip;
+	*skip = 0;
+}
+
+/* Returns the number of parts, or -1 when the session has ended. */
+static int gather(struct session *s, struct iovec iov[TCP_IOV], uint64_t now_ns)
+{
+	uint32_t skip = s->tcp.sent, bytes = 0;
+	struct tcp_out *m;
+	int n = 0;
+
+	list_for_each (&s->tcp.out, m, link) {
+		if (n + 3 > (int)TCP_IOV || bytes >= TCP_SEND_BYTES)
+			break;
+		if (!prepare(s, m, n == 0 && s->tcp.sent > 0, now_ns))
+			return -1;
+		add_iov(iov, &n, &m->first, WIRE_HEADER_LEN, &skip);
+		add_iov(iov, &n, m->payload, m->payload_len, &skip);
+		if (m->has_second)
+			add_iov(iov, &n, &m->second, WIRE_HEADER_LEN, &skip);
+		bytes += m->payload_len;
+	}
+	return n;
+}
+
+static uint32_t size_of(const struct tcp_out *m)
+{
+	return WIRE_HEADER_LEN * (m->has_second ? 2 : 1) + m->payload_len;
+}
+
+static void sent_one(struct session *s, struct tcp_out *m)
+{
+	list_del(&m->link);
+	if (!m->req) {
+		list_add_tail(&s->tcp.small_free, &m->link);
+		s->r->again = true;
+	} else {
+		if (m->req->state == REQUEST_PULLING)
+			list_add_tail(&s->tcp.pulls, &m->req->link);
+		request_handed_on(m->req);
+	}
+}
+
+static void advance(struct session *s, size_t n)
+{
+	s->tcp.sent += (uint32_t)n;
+	while (!list_empty(&s->tcp.out)) {
+		struct tcp_out *m = list_first(&s->tcp.out, struct tcp_out, link);
+		uint32_t size = size_of(m);
+
+		if (s->tcp.sent < size)
+			return;
+		s->tcp.sent -= size;
+		sent_one(s, m);
+		if (!session_alive(s))
+			return;
+	}
+	session_maybe_closed(s);
+}
+
+/* False: no more now. */
+static bool send_some(struct session *s)
+{
+	struct iovec iov[TCP_IOV];
+	struct msghdr msg = {.msg_iov = iov};
+	uint64_t now_ns = clock_boottime_ns();
+	enum ros2_status rights =
+		DP_SWITCH(no_deadline_recheck) ? ROS2_OK : session_rights(s, now_ns);
+	int parts;
+	ssize_t n;
+
+	if (rights != ROS2_OK) {
+		session_end(s, rights, NULL);
+		return false;
+	}
+	parts = gather(s, iov, now_ns);
+	if (parts < 0)
+		return false;
+	msg.msg_iovlen = (size_t)parts;
+	n = sendmsg(s->tcp.fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL);
+	if (n < 0) {
+		if (errno == EAGAIN)
+			s->tcp.writable = false;
+		else if (errno != EINTR)
+			session_end(s, ROS2_CLOSED, "the connection was lost");
+		return false;
+	}
+	s->last_send_ns = clock_boottime_ns();
+	advance(s, (size_t)n);
+	return true;
+}
+
+void tcp_flush(struct session *s)
+{
+	while (session_alive(s) && s->tcp.writable && !list_empty(&s->tcp.out))
+		if (!send_some(s))
+			break;
+}

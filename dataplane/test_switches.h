@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Switches that turn single checks off, for negative controls: a test of a check means something
+ * only if the attack works without it. They exist only in the library ros2_dataplane_unsafe, which
+ * no shipped program links; elsewhere DP_SWITCH is the constant false and no symbol remains.
+ */
+#ifndef ROS2_DATAPLANE_TEST_SWITCHES_H
+#define ROS2_DATAPLANE_TEST_SWITCHES_H
+
+#include <stdbool.h>
+
+#ifdef ROS2_TEST_SWITCHES
+struct dp_test_switches {
+	bool no_lease_check;      /* any key is good */
+	bool no_handle_check;     /* the index of a handle is enough */
+	bool no_deadline_recheck; /* rights are looked at when a request arrives, not when it is
+	                             handed on, nor by the timer */
+	bool no_contact_check;    /* losing the controller ends nothing */
+};
+extern struct dp_test_switches dp_test_switches; /* set before dp_new */
+#define DP_SWITCH(name) (dp_test_switches.name)
+#else
+#define DP_SWITCH(name) false
+#endif
+#endif

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The face between the request pipeline and a transport: tcp now, shm and verbs later. The
+ * transport knows how bytes travel and nothing of rights; the pipeline knows rights and nothing of
+ * sockets. All of it runs on the session's reactor.
+ *
+ *   transport -> pipeline   request_begin, request_payload_arrived, request_may_hand_on,
+ * request_handed_on, session_violation, session_end pipeline -> transport   the table below
+ *
+ * Rules: (1) a transport asks request_may_hand_on with a clock read for the purpose right before it
+ * hands payload, or an invitation to send payload, to the kernel or a device; (2) after reset()
+ * nothing more of the session is handed on, and what was queued is dropped; (3) a transport
+ * allocates nothing after attach.
+ */
+#ifndef ROS2_DATAPLANE_TRANSPORT_H
+#define ROS2_DATAPLANE_TRANSPORT_H
+
+#include "common/status.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+struct session;
+struct request;
+
+enum request_op { REQUEST_READ, REQUEST_WRITE, REQUEST_FLUSH };
+
+/* What a peer asks for; every number is hostile. */
+struct request_in {
+	enum request_op op;
+	bool has_payload; /* WRITE: the payload comes with it */
+	uint64_t id, handle, offset, address;
+	uint32_t length, key;
+};
+
+enum request_verdict {
+	REQUEST_TAKEN,   /* *ret is set; with has_payload: fill request_buffer(), then
+	                    request_payload_arrived() */
+	REQUEST_REFUSED, /* answered; its payload must be skipped; the session may have ended */
+	REQUEST_WAIT, /* no slot now: ask again when the reactor turns; nothing else of this session
+	                 may overtake it */
+};
+enum request_verdict request_begin(struct session *s, const struct request_in *in,
+                                   struct request **ret);
+void *request_buffer(struct request *req, uint32_t *ret_len);
+void request_payload_arrived(struct request *req);
+/* OK: payload (READ) or the invitation (WRITE) may be handed on under the request's lease at
+ * @now_ns. Else why not. */
+enum ros2_status request_may_hand_on(struct request *req, uint64_t now_ns);
+/* The reply has left; the request is over and must not be touched. */
+void request_handed_on(struct request *req);
+
+struct transport_ops {
+	const char *name;
+	/* Queues the reply: status, bytes and, for a READ with bytes, the payload in the request's
+	 * slot. */
+	void (*reply)(struct session *s, struct request *req);
+	/* Queues the invitation to send the payload of a WRITE. */
+	void (*pull)(struct session *s, struct request *req);
+	/* Queues the end of something that never became a request. @words NULL: a COMPLETE; else a
+	 * NAK. */
+	void (*refuse)(struct session *s, uint64_t request_id, enum ros2_status status,
+	               const char *words);
+	/* Takes what has come in. */
+	void (*receive)(struct session *s);
+	/* Hands on what is queued, as far as it goes. */
+	void (*flush)(struct session *s);
+	/* Ends the connection; @discard: what is not on its way yet must never arrive. */
+	void (*close)(struct session *s, bool discard);
+};
+extern const struct transport_ops transport_tcp;
+#endif

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The map of UIDs: chained buckets. A tombstone is a node whose kind is UID_DEAD; it is never taken
+ * out. */
+#include "dataplane/uidmap.h"
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct uid_node {
+	struct uid_node *next; /* owned */
+	struct ros2_uid uid;
+	enum uid_kind kind;
+	void *obj; /* borrowed: NULL for a tombstone */
+};
+
+static uint32_t bucket_of(const struct ros2_uid *uid)
+{
+	uint32_t h;
+
+	memcpy(&h, uid->b, sizeof(h));
+	return h % UIDMAP_BUCKETS;
+}
+
+/* Where the pointer to the node is, or would be. */
+static struct uid_node **place(const struct uidmap *m, const struct ros2_uid *uid)
+{
+	struct uid_node **at = (struct uid_node **)&m->buckets[bucket_of(uid)];
+
+	while (*at && !ros2_uid_eq(&(*at)->uid, uid))
+		at = &(*at)->next;
+	return at;
+}
+
+enum uid_kind uidmap_get(const struct uidmap *m, const struct ros2_uid *uid, void **ret_obj)
+{
+	struct uid_node *n = *place(m, uid);
+
+	if (n && ret_obj)
+		*ret_obj = n->obj;
+	return n ? n->kind : UID_NONE;
+}
+
+int uidmap_put(struct uidmap *m, const struct ros2_uid *uid, enum uid_kind kind, void *obj)
+{
+	struct uid_node **at = place(m, uid), *n;
+
+	assert(!*at);
+	n = calloc(1, sizeof(*n));
+	if (!n)
+		return -ENOMEM;
+	n->uid = *uid;
+	n->kind = kind;
+	n->obj = obj;
+	*at = n;
+	return 0;
+}
+
+int uidmap_kill(struct uidmap *m, const struct ros2_uid *uid)
+{
+	struct uid_node *n = *place(m, uid);
+
+	if (!n)
+		return uidmap_put(m, uid, UID_DEAD, NULL);
+	n->kind = UID_DEAD;
+	n->obj = NULL;
+	return 0;
+}
+
+void uidmap_remove(struct uidmap *m, const struct ros2_uid *uid)
+{
+	struct uid_node **at = place(m, uid), *n = *at;
+
+	if (!n || n->kind == UID_DEAD)
+		return;
+	*at = n->next;
+	free(n);
+}
+
+void uidmap_fini(struct uidmap *m)
+{
+	for (uint32_t i = 0; i < UIDMAP_BUCKETS; i++) {
+		struct uid_node *next;
+
+		for (struct uid_node *n = m->buckets[i]; n; n = next) {
+			next = n->next;
+			free(n);
+		}
+		m->buckets[i] = NULL;
+	}
+}

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a UID means here: an object, or a tombstone. A UID that was withdrawn stays in the map
+ * without an object until the process ends, so it can never be used again. Loop only. UIDs are
+ * random, so their first bytes are the hash; a controller that chose them to collide would only
+ * slow down its own agent.
+ */
+#ifndef ROS2_DATAPLANE_UIDMAP_H
+#define ROS2_DATAPLANE_UIDMAP_H
+
+#include "common/ids.h"
+
+#define UIDMAP_BUCKETS 4096u
+
+enum uid_kind { UID_NONE, UID_TENANT, UID_GRANT, UID_SESSION, UID_DEAD };
+
+struct uid_node;
+struct uidmap {
+	struct uid_node *buckets[UIDMAP_BUCKETS]; /* owned */
+};
+
+/* UID_NONE when it was never seen. *ret_obj may be NULL as an argument. */
+enum uid_kind uidmap_get(const struct uidmap *m, const struct ros2_uid *uid, void **ret_obj);
+/* 0, -ENOMEM. The UID must not be in the map. */
+int uidmap_put(struct uidmap *m, const struct ros2_uid *uid, enum uid_kind kind, void *obj);
+/* Cannot fail for a UID that is in the map; -ENOMEM for one that is not. */
+int uidmap_kill(struct uidmap *m, const struct ros2_uid *uid);
+/* Forgets a UID that is not a tombstone. */
+void uidmap_remove(struct uidmap *m, const struct ros2_uid *uid);
+void uidmap_fini(struct uidmap *m);
+#endif

@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Control workers: threads that may block in an engine. First come, first served, but one tenant
+ * has at most half of them (and at least one) at work, so a tenant whose directory is slow delays
+ * others only when there is a single worker.
+ */
+#include "dataplane/dp_priv.h"
+#include <errno.h>
+#include <pthread.h>
+
+#define WORKERS_MAX 64u
+
+struct worker {
+	struct workers *w;
+	pthread_t thread;
+};
+
+struct workers {
+	/* immutable after init */
+	struct dp *dp;
+	uint32_t n, per_tenant;
+	struct worker threads[WORKERS_MAX];
+	pthread_mutex_t lock;
+	pthread_cond_t cond;
+	/* guarded by lock */
+	struct list queue;
+	struct dp_op *running[WORKERS_MAX]; /* borrowed: while at work */
+	bool stop;
+};
+
+/* Lock held. */
+static uint32_t running_of(const struct workers *w, const struct dp_tenant *t)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < w->n; i++)
+		n += w->running[i] && w->running[i]->tenant == t;
+	return n;
+}
+
+/* Lock held. The first whose tenant has a worker left. */
+static struct dp_op *pick(struct workers *w)
+{
+	struct dp_op *op;
+
+	list_for_each (&w->queue, op, job) {
+		if (op->tenant && running_of(w, op->tenant) >= w->per_tenant)
+			continue;
+		list_del(&op->job);
+		return op;
+	}
+	return NULL;
+}
+
+static void *worker_main(void *arg)
+{
+	struct worker *me = arg;
+	struct workers *w = me->w;
+	uint32_t index = (uint32_t)(me - w->threads);
+
+	pthread_mutex_lock(&w->lock);
+	while (!w->stop) {
+		struct dp_op *op = pick(w);
+
+		if (!op) {
+			pthread_cond_wait(&w->cond, &w->lock);
+			continue;
+		}
+		op->stage = OP_WORKER;
+		w->running[index] = op;
+		pthread_mutex_unlock(&w->lock);
+		op->work(op);
+		pthread_mutex_lock(&w->lock);
+		w->running[index] = NULL;
+		/* After it left running, so that a revocation that sees its end sees it gone. */
+		dp_op_back(op);
+		pthread_cond_broadcast(&w->cond);
+	}
+	pthread_mutex_unlock(&w->lock);
+	return NULL;
+}
+
+int workers_new(struct dp *dp, uint32_t n, struct workers **ret)
+{
+	struct workers *w = calloc(1, sizeof(*w));
+
+	if (!w)
+		return -ENOMEM;
+	w->dp = dp;
+	list_init(&w->queue);
+	pthread_mutex_init(&w->lock, NULL);
+	pthread_cond_init(&w->cond, NULL);
+	n = MIN(n, WORKERS_MAX);
+	w->per_tenant = MAX(n / 2, 1u);
+	for (uint32_t i = 0; i < n; i++) {
+		int rc;
+
+		w->threads[i].w = w;
+		pthread_mutex_lock(&w->lock);
+		rc = pthread_create(&w->threads[i].thread, NULL, worker_main, &w->threads[i]);
+		w->n += rc == 0;
+		pthread_mutex_unlock(&w->lock);
+		if (rc) {
+			workers_stop(w);
+			workers_free(w);
+			return -rc;
+		}
+		pthread_setname_np(w->threads[i].thread, "control");
+	}
+	*ret = w;
+	return 0;
+}
+
+void workers_put(struct workers *w, struct dp_op *op)
+{
+	pthread_mutex_lock(&w->lock);
+	op->stage = OP_QUEUED;
+	list_add_tail(&w->queue, &op->job);
+	pthread_cond_signal(&w->cond);
+	pthread_mutex_unlock(&w->lock);
+}
+
+/* Lock held. */
+static void give_back(struct workers *w, bool (*match)(const struct dp_op *op))
+{
+	struct dp_op *op, *tmp;
+
+	list_for_each_safe (&w->queue, op, tmp, job) {
+		if (!match(op))
+			continue;
+		list_del(&op->job);
+		op->cancelled = true;
+		dp_op_set(op, ROS2_CANCELLED, "withdrawn before it began");
+		dp_op_back(op);
+	}
+}
+
+static bool of_ended_session(const struct dp_op *op)
+{
+	return op->ds && op->ds->ended;
+}
+
+void workers_cancel(struct workers *w)
+{
+	pthread_mutex_lock(&w->lock);
+	give_back(w, of_ended_session);
+	pthread_mutex_unlock(&w->lock);
+}
+
+static bool any(const struct dp_op *op)
+{
+	return true;
+}
+
+uint32_t workers_running(struct workers *w, bool (*match)(const struct dp_op *op, void *arg),
+                         void *arg)
+{
+	uint32_t n = 0;
+
+	pthread_mutex_lock(&w->lock);
+	for (uint32_t i = 0; i < w->n; i++)
+		n += w->running[i] && match(w->running[i], arg);
+	pthread_mutex_unlock(&w->lock);
+	return n;
+}
+
+void workers_stop(struct workers *w)
+{
+	pthread_mutex_lock(&w->lock);
+	w->stop = true;
+	give_back(w, any);
+	pthread_cond_broadcast(&w->cond);
+	pthread_mutex_unlock(&w->lock);
+	for (uint32_t i = 0; i < w->n; i++)
+		pthread_join(w->threads[i].thread, NULL);
+}
+
+void workers_free(struct workers *w)
+{
+	if (!w)
+		return;
+	pthread_mutex_destroy(&w->lock);
+	pthread_cond_destroy(&w->cond);
+	free(w);
+}
