@@ -12,12 +12,16 @@
 
 #include <errno.h>
 
+#define BUFFERED  (1ull << 32) /* in priv[1]: the device refused the direct way once */
 #define CALLS_MAX 64u /* an interrupted or partial call is taken up again, but not for ever */
 
-static bool may_go_direct(const struct engine_file *f, uint64_t offset, uint64_t len,
+static bool may_go_direct(const struct engine_io *io, uint64_t offset, uint64_t len,
                           const void *buf)
 {
-	return f->direct_fd >= 0 && ((offset | len) & (f->off_align - 1)) == 0 &&
+	const struct engine_file *f = io->file;
+
+	return f->direct_fd >= 0 && !(io->priv[1] & BUFFERED) &&
+	       ((offset | len) & (f->off_align - 1)) == 0 &&
 	       ((uintptr_t)buf & (f->mem_align - 1)) == 0;
 }
 
@@ -29,7 +33,7 @@ static void rw_step(struct engine_io *io, struct file_step *s)
 	s->offset = io->offset + io->priv[0];
 	s->buf = (uint8_t *)io->buf + io->priv[0];
 	s->len = io->len - (uint32_t)io->priv[0];
-	s->fd = may_go_direct(f, s->offset, s->len, s->buf) ? f->direct_fd : f->fd;
+	s->fd = may_go_direct(io, s->offset, s->len, s->buf) ? f->direct_fd : f->fd;
 	io->priv[1]++;
 }
 
@@ -50,14 +54,20 @@ static int64_t write_error(int64_t got)
 	case -EFBIG:
 	case -EBADF:
 	case -EINVAL:
-	case -EFAULT:
 	case -EPERM:
-	case -EROFS:
 	case -ENOMEM:
 		return got;
+	case -EFAULT:
+	case -EROFS:
+		return -EIO;
 	default:
 		return -EREMOTEIO;
 	}
+}
+
+static int64_t read_error(int64_t got)
+{
+	return got == -ENOMEM || got == -EBADF ? got : -EIO;
 }
 
 void file_io_begin(struct engine_io *io, struct file_step *s, int64_t *res)
@@ -118,23 +128,42 @@ static void flush_next(struct engine_io *io, int64_t got, struct file_step *s, i
 	end(s, res, atomic_load(&f->sync_error) ? -EIO : 0);
 }
 
+/* The device wants another alignment than it said: the page cache takes any. The call did nothing.
+ */
+static bool direct_refused(const struct engine_io *io, int64_t got)
+{
+	uint64_t at = io->priv[0];
+
+	return got == -EINVAL &&
+	       may_go_direct(io, io->offset + at, io->len - at, (const uint8_t *)io->buf + at);
+}
+
+static uint32_t calls_made(const struct engine_io *io)
+{
+	return (uint32_t)io->priv[1];
+}
+
 void file_io_next(struct engine_io *io, int64_t got, struct file_step *s, int64_t *res)
 {
 	if (io->op == ENGINE_OP_FLUSH)
 		return flush_next(io, got, s, res);
+	if (direct_refused(io, got)) {
+		io->priv[1] |= BUFFERED;
+		return rw_step(io, s);
+	}
 	if (got == -EINTR || got == -EAGAIN) {
-		if (io->priv[1] < CALLS_MAX)
+		if (calls_made(io) < CALLS_MAX)
 			return rw_step(io, s);
 		return end(s, res, io->op == ENGINE_OP_WRITE ? -EREMOTEIO : -EIO);
 	}
 	if (got < 0)
-		return end(s, res, io->op == ENGINE_OP_WRITE ? write_error(got) : got);
+		return end(s, res, io->op == ENGINE_OP_WRITE ? write_error(got) : read_error(got));
 	io->priv[0] += (uint64_t)got;
 	if (got == 0 && io->op == ENGINE_OP_WRITE)
 		return end(s, res, -EREMOTEIO);
 	if (got == 0 || io->priv[0] >= io->len)
 		return end(s, res, (int64_t)io->priv[0]);
-	if (io->priv[1] >= CALLS_MAX)
+	if (calls_made(io) >= CALLS_MAX)
 		return end(s, res, io->op == ENGINE_OP_WRITE ? -EREMOTEIO : -EIO);
 	rw_step(io, s);
 }

@@ -92,7 +92,9 @@ int file_path_words(struct ros2_err *err, int rc, const char *what, const char *
 		return ros2_err_set(err, -ENOSPC, "%s \"%s\": the file system's quota is used up",
 		                    what, path);
 	default:
-		return ros2_err_set(err, rc, "%s \"%s\": %s", what, path, strerror(-rc));
+		/* what has no name of its own is a failure of the storage, not a bug of ours */
+		return ros2_err_set(err, ros2_status_from_errno(rc) == ROS2_INTERNAL ? -EIO : rc,
+		                    "%s \"%s\": %s", what, path, strerror(-rc));
 	}
 }
 

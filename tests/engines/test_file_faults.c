@@ -142,6 +142,8 @@ static void file_io__ends_as_the_kernel_answers(void **state)
 		{ENGINE_OP_READ, {400, 0}, 2, 400},
 		{ENGINE_OP_READ, {-EINTR, -EAGAIN, 1000}, 3, 1000},
 		{ENGINE_OP_READ, {400, -EIO}, 2, -EIO},
+		{ENGINE_OP_READ, {-EFAULT}, 1, -EIO},
+		{ENGINE_OP_WRITE, {-EROFS}, 1, -EIO},
 		{ENGINE_OP_WRITE, {1000}, 1, 1000},
 		{ENGINE_OP_WRITE, {1, 998, 1}, 3, 1000},
 		{ENGINE_OP_WRITE, {400, -ENOSPC}, 2, -ENOSPC},
@@ -235,6 +237,16 @@ static void file_io__goes_direct_only_when_all_is_aligned(void **state)
 	assert_int_equal(s.fd, 3);
 	assert_int_equal(s.offset, 5000);
 	assert_int_equal(s.len, 3192);
+	/* a device that wants more than it said: the same part again, buffered, and only then an
+	 * error */
+	file_io_begin(&io, &s, &res);
+	assert_int_equal(s.fd, 9);
+	file_io_next(&io, -EINVAL, &s, &res);
+	assert_int_equal(s.fd, 3);
+	assert_int_equal(s.len, 8192);
+	file_io_next(&io, -EINVAL, &s, &res);
+	assert_int_equal(s.call, FILE_CALL_NONE);
+	assert_int_equal(res, -EIO);
 }
 
 #define V(i, fn)                                                                                   \
