@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Server and bidirectional streams: order, ends, bounded queues, readers that do not read. */
+#include "proto/grpc/health/v1/health.rpc.h"
 #include "tests/rpc/fixture.h"
 #include <errno.h>
 #include <stdio.h>
@@ -136,11 +137,295 @@ static void rpc_stream__server_stream_is_read_by_a_blocking_reader(void **state)
 	fx_stop(&f);
 }
 
+static void rpc_stream__a_refused_or_failed_stream_tells_its_name(void **state)
+{
+	Ros2__Test__EchoRequest bad = ROS2__TEST__ECHO_REQUEST__INIT;
+	struct rpc_channel *c;
+	struct seen seen;
+	struct fx f;
+
+	fx_start(&f, NULL);
+	c = fx_channel(&f, f.loop);
+	open_on(&f, &seen, c, &ros2_test_echo_chat, NULL);
+	assert_int_equal(send_number(seen.s, 1, "end-badly"), 0);
+	fx_wait(&seen.closed, 1);
+	assert_int_equal(seen.why.status, ROS2_CONFLICT);
+	assert_string_equal(seen.why.msg, "as you wished");
+	fx_wait(&f.closed, 1);
+	assert_int_equal(f.closed_why.status, ROS2_CONFLICT);
+	rpc_stream_unref(seen.s);
+
+	/* A message that does not decode ends the stream before the handler sees it. */
+	int handled = f.handled;
+
+	open_on(&f, &seen, c, &ros2_test_echo_chat, NULL);
+	bad.text = (char *)"\xff";
+	assert_int_equal(ros2_test_echo_chat_send_request(seen.s, &bad), 0);
+	fx_wait(&seen.closed, 1);
+	assert_int_equal(seen.why.status, ROS2_INVALID);
+	assert_int_equal(f.handled, handled);
+	rpc_stream_unref(seen.s);
+	fx_channel_free(&f, c);
+	fx_stop(&f);
+}
+
+static void fill(struct fx *f, struct rpc_stream *s, int *ret_sent, size_t size)
+{
+	Ros2__Test__EchoReply reply = ROS2__TEST__ECHO_REPLY__INIT;
+	int rc = 0;
+
+	reply.text = (char *)"";
+	reply.blob.len = size;
+	reply.blob.data = calloc(1, size);
+	for (*ret_sent = 0; *ret_sent < 100000; ++*ret_sent) {
+		rc = ros2_test_echo_chat_send_reply(s, &reply);
+		if (rc == -EAGAIN) {
+			/* Wait until gRPC takes no more: the peer's window is full. */
+			usleep(20000);
+			rc = ros2_test_echo_chat_send_reply(s, &reply);
+		}
+		if (rc)
+			break;
+	}
+	free(reply.blob.data);
+	assert_int_equal(rc, -EAGAIN);
+}
+
+static void hold_client(struct rpc_stream *s, const ProtobufCMessage *m, void *user)
+{
+	struct seen *seen = user;
+
+	if (seen->messages++ == 0)
+		rpc_stream_hold(s);
+}
+
+static const struct rpc_stream_ops holding_ops = {.on_message = hold_client, .on_closed = c_closed};
+
+static void open_holding(void *arg)
+{
+	struct seen *seen = arg;
+	struct rpc_stream_opts o = {.ops = &holding_ops, .user = seen};
+	struct ros2_err err = ROS2_ERR_INIT;
+
+	assert_int_equal(rpc_stream_open(seen->c, &ros2_test_echo_chat, NULL, &o, &seen->s, &err),
+	                 0);
+	rpc_stream_ref(seen->s);
+}
+
+static void rpc_stream__a_reader_that_stops_fills_a_bounded_queue(void **state)
+{
+	struct rpc_server_opts o = {.name = "echo",
+	                            .listen = "127.0.0.1:0",
+	                            .cert_path = fx_path("server.crt"),
+	                            .key_path = fx_path("server.key"),
+	                            .client_ca_path = fx_path("ca.crt"),
+	                            .limits = {.stream_queue_max = 16}};
+	struct rpc_channel *c;
+	struct seen seen = {0};
+	int sent, got;
+	struct fx f;
+
+	fx_start(&f, &o);
+	c = seen.c = fx_channel(&f, f.loop);
+	fx_on_loop(&f, open_holding, &seen);
+	fx_wait(&f.opened, 1);
+	fill(&f, f.stream, &sent, 8192);
+	assert_int_equal(rpc_stream_queued(f.stream), 16);
+	/* What is in flight is bounded by the queue and HTTP/2 windows, not by what we tried. */
+	assert_in_range(sent, 16, 2000);
+	assert_int_equal(seen.messages, 1);
+	f.writable = 0;
+	rpc_stream_resume(seen.s);
+	fx_wait(&seen.messages, sent);
+	fx_wait(&f.writable, 1);
+	got = seen.messages;
+	assert_int_equal(got, sent);
+	rpc_stream_unref(seen.s);
+	fx_channel_free(&f, c);
+	fx_wait(&f.closed, 1);
+	assert_int_equal(f.closed_why.status, ROS2_CANCELLED);
+	fx_stop(&f);
+}
+
+static void rpc_stream__abort_ends_a_stream_whose_peer_does_not_read(void **state)
+{
+	struct rpc_channel *c;
+	struct seen seen = {0};
+	struct fx f;
+	int sent;
+
+	fx_start(&f, NULL);
+	c = seen.c = fx_channel(&f, f.loop);
+	fx_on_loop(&f, open_holding, &seen);
+	fx_wait(&f.opened, 1);
+	fill(&f, f.stream, &sent, 8192);
+	rpc_stream_abort(f.stream, ROS2_BUSY, "you do not read");
+	fx_wait(&f.closed, 1);
+	assert_int_equal(f.closed_why.status, ROS2_BUSY);
+	/* The client learns it once it reads on. */
+	rpc_stream_resume(seen.s);
+	fx_wait(&seen.closed, 1);
+	assert_int_equal(seen.why.status, ROS2_BUSY);
+	rpc_stream_unref(seen.s);
+	fx_channel_free(&f, c);
+	fx_stop(&f);
+}
+
+static void rpc_stream__a_handler_that_holds_pushes_back_on_the_sender(void **state)
+{
+	char *text = calloc(1, 8193);
+	struct rpc_channel *c;
+	struct seen seen;
+	int sent = 0, rc = 0;
+	struct fx f;
+
+	memset(text, 'x', 8192);
+	fx_start(&f, NULL);
+	f.hold = true;
+	c = fx_channel(&f, f.loop);
+	open_on(&f, &seen, c, &ros2_test_echo_chat, NULL);
+	for (; sent < 20000; sent++) {
+		rc = send_number(seen.s, (uint32_t)sent, text);
+		if (rc == -EAGAIN) {
+			usleep(20000);
+			rc = send_number(seen.s, (uint32_t)sent, text);
+		}
+		if (rc)
+			break;
+	}
+	assert_int_equal(rc, -EAGAIN);
+	assert_in_range(sent, 8, 2000);
+	assert_int_equal(f.handled, 1);
+	rpc_stream_resume(f.stream);
+	fx_wait(&f.handled, sent);
+	fx_wait(&seen.messages, sent);
+	fx_wait(&seen.writable, 1);
+	rpc_stream_close(seen.s, ROS2_OK, NULL);
+	fx_wait(&seen.closed, 1);
+	assert_int_equal(seen.why.status, ROS2_CANCELLED);
+	fx_wait(&f.closed, 1);
+	rpc_stream_unref(seen.s);
+	fx_channel_free(&f, c);
+	fx_stop(&f);
+	free(text);
+}
+
+static void rpc_stream__freeing_the_server_ends_streams_before_it_returns(void **state)
+{
+	struct rpc_channel *c;
+	struct seen seen;
+	struct fx f;
+
+	fx_start(&f, NULL);
+	c = fx_channel(&f, f.loop);
+	open_on(&f, &seen, c, &ros2_test_echo_chat, NULL);
+	fx_wait(&seen.opened, 1);
+	fx_free_server(&f);
+	assert_int_equal(f.closed, 1);
+	fx_wait(&seen.closed, 1);
+	assert_int_not_equal(seen.why.code, 0);
+	assert_int_equal(send_number(seen.s, 1, ""), -ESHUTDOWN);
+	rpc_stream_unref(seen.s);
+	fx_channel_free(&f, c);
+	fx_stop(&f);
+}
+
+static void rpc_stream__freeing_the_channel_ends_streams_before_it_returns(void **state)
+{
+	struct rpc_channel *c;
+	struct seen seen;
+	struct fx f;
+
+	fx_start(&f, NULL);
+	c = fx_channel(&f, f.loop);
+	open_on(&f, &seen, c, &ros2_test_echo_chat, NULL);
+	fx_wait(&seen.opened, 1);
+	fx_channel_free(&f, c);
+	assert_int_equal(seen.closed, 1);
+	assert_int_equal(seen.why.status, ROS2_CANCELLED);
+	fx_wait(&f.closed, 1);
+	rpc_stream_unref(seen.s);
+	fx_stop(&f);
+}
+
+/* ---- health ---- */
+
+static int health(struct rpc_channel *c, const char *service, struct ros2_err *err)
+{
+	Grpc__Health__V1__HealthCheckRequest req = GRPC__HEALTH__V1__HEALTH_CHECK_REQUEST__INIT;
+	Grpc__Health__V1__HealthCheckResponse *reply = NULL;
+	int rc;
+
+	req.service = (char *)service;
+	rc = grpc_health_v1_health_check_sync(c, &req, 5000, &reply, err);
+	if (rc)
+		return rc;
+	rc = (int)reply->status;
+	protobuf_c_message_free_unpacked(&reply->base, NULL);
+	return rc;
+}
+
+static int next_status(struct rpc_reader *r)
+{
+	struct ros2_err err = ROS2_ERR_INIT;
+	ProtobufCMessage *m;
+	int rc = rpc_reader_next(r, 5000, &m, &err);
+
+	if (rc)
+		return rc;
+	rc = (int)grpc_health_v1_health_watch_out(m)->status;
+	protobuf_c_message_free_unpacked(m, NULL);
+	return rc;
+}
+
+static void rpc_health__answers_checks_and_tells_watchers(void **state)
+{
+	Grpc__Health__V1__HealthCheckRequest req = GRPC__HEALTH__V1__HEALTH_CHECK_REQUEST__INIT;
+	struct ros2_err err = ROS2_ERR_INIT;
+	struct rpc_reader *r, *unknown;
+	struct rpc_channel *c;
+	ProtobufCMessage *m;
+	struct fx f;
+
+	fx_start(&f, NULL);
+	c = fx_channel(&f, NULL);
+	assert_int_equal(health(c, "", &err), 1);
+	assert_int_equal(health(c, "ros2.test.Echo", &err), 1);
+	assert_int_equal(health(c, "no.such.Service", &err), -ENOENT);
+	req.service = (char *)"ros2.test.Echo";
+	assert_int_equal(rpc_reader_open(c, &grpc_health_v1_health_watch, &req.base, 0, &r, &err),
+	                 0);
+	assert_int_equal(next_status(r), 1);
+	assert_int_equal(rpc_server_set_health(f.server, "ros2.test.Echo", false), 0);
+	assert_int_equal(next_status(r), 2);
+	assert_int_equal(health(c, "ros2.test.Echo", &err), 2);
+	assert_int_equal(health(c, "", &err), 1);
+	assert_int_equal(rpc_server_set_health(f.server, "ros2.test.Echo", true), 0);
+	assert_int_equal(next_status(r), 1);
+	assert_int_equal(rpc_server_set_health(f.server, "no.such.Service", true), -ENOENT);
+	assert_int_equal(rpc_reader_next(r, 50, &m, &err), -EAGAIN);
+	req.service = (char *)"no.such.Service";
+	assert_int_equal(
+		rpc_reader_open(c, &grpc_health_v1_health_watch, &req.base, 0, &unknown, &err), 0);
+	assert_int_equal(next_status(unknown), 3);
+	rpc_reader_close(unknown);
+	rpc_reader_close(r);
+	rpc_channel_free(c);
+	fx_stop(&f);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(rpc_stream__bidi_echoes_in_order_and_ends_well),
 		cmocka_unit_test(rpc_stream__server_stream_is_read_by_a_blocking_reader),
+		cmocka_unit_test(rpc_stream__a_refused_or_failed_stream_tells_its_name),
+		cmocka_unit_test(rpc_stream__a_reader_that_stops_fills_a_bounded_queue),
+		cmocka_unit_test(rpc_stream__abort_ends_a_stream_whose_peer_does_not_read),
+		cmocka_unit_test(rpc_stream__a_handler_that_holds_pushes_back_on_the_sender),
+		cmocka_unit_test(rpc_stream__freeing_the_server_ends_streams_before_it_returns),
+		cmocka_unit_test(rpc_stream__freeing_the_channel_ends_streams_before_it_returns),
+		cmocka_unit_test(rpc_health__answers_checks_and_tells_watchers),
 	};
 
 	return cmocka_run_group_tests(tests, fx_group_setup, fx_group_teardown);
