@@ -226,6 +226,7 @@ int rpc_channel_wait_ready(struct rpc_channel *c, uint32_t timeout_ms, struct ro
 		if (gpr_time_cmp(gpr_now(GPR_CLOCK_MONOTONIC), until) >= 0)
 			break;
 		w = (struct waiter){.tag = {state_changed}, .c = c};
+		rpc_tag_handed_over(&w.tag);
 		grpc_channel_watch_connectivity_state(c->grpc, st, until, c->poller.cq, &w.tag);
 		pthread_mutex_lock(&c->lock);
 		while (!w.done)

@@ -40,6 +40,23 @@ void rpc_grpc_shutdown(void)
 	grpc_shutdown_blocking();
 }
 
+/* gRPC orders what is done before a batch is started and after its tag comes back, but TSan does
+ * not see into it. */
+#ifdef __SANITIZE_THREAD__
+void __tsan_acquire(void *addr);
+void __tsan_release(void *addr);
+#define tell_tsan_release(p) __tsan_release(p)
+#define tell_tsan_acquire(p) __tsan_acquire(p)
+#else
+#define tell_tsan_release(p) ((void)(p))
+#define tell_tsan_acquire(p) ((void)(p))
+#endif
+
+void rpc_tag_handed_over(struct rpc_tag *tag)
+{
+	tell_tsan_release(tag);
+}
+
 static void *poll_main(void *arg)
 {
 	struct rpc_poller *p = arg;
@@ -56,6 +73,7 @@ static void *poll_main(void *arg)
 			return NULL;
 		if (ev.type == GRPC_OP_COMPLETE) {
 			tag = ev.tag;
+			tell_tsan_acquire(tag);
 			tag->fn(tag, ev.success);
 		}
 		if (p->tick_ms && clock_boottime_ns() >= next_tick) {
@@ -128,8 +146,10 @@ gpr_timespec rpc_deadline_in_ms(uint32_t ms)
 
 bool rpc_batch(grpc_call *call, const grpc_op *ops, size_t n, struct rpc_tag *tag)
 {
-	grpc_call_error e = grpc_call_start_batch(call, ops, n, tag, NULL);
+	grpc_call_error e;
 
+	rpc_tag_handed_over(tag);
+	e = grpc_call_start_batch(call, ops, n, tag, NULL);
 	if (e != GRPC_CALL_OK)
 		log_error("grpc_call_start_batch: %s", grpc_call_error_to_string(e));
 	return e == GRPC_CALL_OK;

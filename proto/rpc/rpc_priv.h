@@ -57,6 +57,8 @@ gpr_timespec rpc_deadline_in_ms(uint32_t ms);
 
 grpc_arg rpc_int_arg(const char *key, size_t value);
 
+/* Before @tag is given to gRPC other than by rpc_batch. */
+void rpc_tag_handed_over(struct rpc_tag *tag);
 /* Runs one operation batch. True unless gRPC calls it a misuse (our bug). */
 bool rpc_batch(grpc_call *call, const grpc_op *ops, size_t n, struct rpc_tag *tag);
 

@@ -286,6 +286,7 @@ static void accept_next(struct rpc_server *s, struct accept_slot *a)
 	a->call = NULL;
 	grpc_call_details_init(&a->details);
 	grpc_metadata_array_init(&a->md);
+	rpc_tag_handed_over(&a->tag);
 	e = grpc_server_request_call(s->grpc, &a->call, &a->details, &a->md, s->poller.cq,
 	                             s->poller.cq, &a->tag);
 	if (e != GRPC_CALL_OK)
@@ -515,6 +516,7 @@ static void begin_shutdown(struct rpc_server *s)
 	if (!first)
 		return;
 	s->shutdown_tag.fn = shut_down;
+	rpc_tag_handed_over(&s->shutdown_tag);
 	grpc_server_shutdown_and_notify(s->grpc, s->poller.cq, &s->shutdown_tag);
 }
 

@@ -278,6 +278,7 @@ static void rpc_server__calls_beyond_the_limit_are_answered_busy_at_once(void **
 	rpc_server_stats(f.server, &st);
 	assert_int_equal(st.refused_limit, 9);
 	assert_int_equal(st.calls_now, 1);
+	fx_wait(&f.handled, 1);
 	rpc_call_fail(f.kept, ROS2_IO, "done");
 	fx_wait(&m.done, 10);
 	fx_channel_free(&f, m.c);

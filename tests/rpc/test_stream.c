@@ -179,9 +179,9 @@ static void fill(struct fx *f, struct rpc_stream *s, int *ret_sent, size_t size)
 	reply.blob.data = calloc(1, size);
 	for (*ret_sent = 0; *ret_sent < 100000; ++*ret_sent) {
 		rc = ros2_test_echo_chat_send_reply(s, &reply);
-		if (rc == -EAGAIN) {
-			/* Wait until gRPC takes no more: the peer's window is full. */
-			usleep(20000);
+		/* Wait until gRPC takes no more: the peer's window is full. */
+		for (int i = 0; i < 20 && rc == -EAGAIN; i++) {
+			usleep(10000);
 			rc = ros2_test_echo_chat_send_reply(s, &reply);
 		}
 		if (rc)
@@ -284,10 +284,11 @@ static void rpc_stream__a_handler_that_holds_pushes_back_on_the_sender(void **st
 	f.hold = true;
 	c = fx_channel(&f, f.loop);
 	open_on(&f, &seen, c, &ros2_test_echo_chat, NULL);
+	fx_wait(&seen.opened, 1);
 	for (; sent < 20000; sent++) {
 		rc = send_number(seen.s, (uint32_t)sent, text);
-		if (rc == -EAGAIN) {
-			usleep(20000);
+		for (int i = 0; i < 20 && rc == -EAGAIN; i++) {
+			usleep(10000);
 			rc = send_number(seen.s, (uint32_t)sent, text);
 		}
 		if (rc)
@@ -298,7 +299,6 @@ static void rpc_stream__a_handler_that_holds_pushes_back_on_the_sender(void **st
 	assert_int_equal(f.handled, 1);
 	rpc_stream_resume(f.stream);
 	fx_wait(&f.handled, sent);
-	fx_wait(&seen.messages, sent);
 	fx_wait(&seen.writable, 1);
 	rpc_stream_close(seen.s, ROS2_OK, NULL);
 	fx_wait(&seen.closed, 1);
