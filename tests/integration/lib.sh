@@ -1,24 +1,46 @@
 # SPDX-License-Identifier: Apache-2.0
 # Shared by the integration tests: TAP, a cluster of real processes in a directory of its own, and its end whatever happens.
-# A test file sets nothing, sources this, calls check/refused with sentences as names, and ends with tap_end.
+# A test file sets nothing, sources this, calls check/exits/refused with sentences as names, and ends with tap_end.
+# Nothing here waits for time where there is an event: `await` polls what another process shows of itself, and has an end.
+# shellcheck shell=bash
 set -u
 
 ROS2_SRC=${ROS2_SRC:-$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)}
 ROS2_BIN=${ROS2_BIN:-$ROS2_SRC/build/dev/bin}
-export ROS2_BIN PATH="$ROS2_BIN:$PATH"
+ROS2_TESTBIN=${ROS2_TESTBIN:-$ROS2_BIN/../tests}
+export ROS2_BIN PATH="$ROS2_BIN:$ROS2_TESTBIN:$PATH"
+unset ROS2CTL_CONTEXT ROS2CTL_CONTROLLER ROS2_AGENT ROS2_CERT ROS2_KEY ROS2_CA
+unset http_proxy https_proxy grpc_proxy HTTP_PROXY HTTPS_PROXY ALL_PROXY all_proxy
 dir=$(mktemp -d "${TMPDIR:-/tmp}/ros2-it.XXXXXX")
 tap_n=0
 tap_failed=0
+jobs_started=()
+
+# A process that a test started itself is named by pid and start time: a pid may be used again.
+start_time() { sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | cut -d' ' -f20; }
 
 tap_cleanup() {
-	local f
-	"$ROS2_SRC/tools/dev-cluster" down --dir "$dir" --bin "$ROS2_BIN" >/dev/null 2>&1
+	local f job
+	trap '' INT TERM
+	for job in "${jobs_started[@]}"; do
+		if [ "$(start_time "${job%:*}")" = "${job#*:}" ]; then
+			kill -CONT "${job%:*}" 2>/dev/null
+			kill -KILL "${job%:*}" 2>/dev/null
+		fi
+	done
+	if [ -d "$dir/run" ]; then
+		"$ROS2_SRC/tools/dev-cluster" down --dir "$dir" --bin "$ROS2_BIN" >/dev/null 2>&1
+	fi
 	if [ "$tap_failed" -gt 0 ]; then
 		for f in "$dir"/logs/*.log; do
-			[ -f "$f" ] && { echo "# --- $(basename "$f")"; tail -n 20 "$f" | sed 's/^/# /'; }
+			[ -f "$f" ] && { echo "# --- $(basename "$f")"; tail -n "${ROS2_LOG_LINES:-20}" "$f" | sed 's/^/# /'; }
 		done
 	fi
-	rm -rf "$dir"
+	if [ -n "${ROS2_KEEP:-}" ]; then
+		echo "# kept: $dir"
+	else
+		rm -rf "$dir"
+	fi
 }
 trap tap_cleanup EXIT
 trap 'exit 130' INT TERM
@@ -33,41 +55,67 @@ tap() { # ok|not, NAME
 	fi
 }
 
-# check NAME COMMAND...: it ends with 0.
-check() {
-	local name=$1
-	shift
-	if "$@" >"$dir/out" 2>"$dir/err"; then
-		tap ok "$name"
-	else
-		tap not "$name"
-		echo "# exit $? of: $*"
-		tail -n 8 "$dir/out" "$dir/err" | sed 's/^/# /'
-		return 1
-	fi
+tap_skip() { # NAME REASON
+	tap_n=$((tap_n + 1))
+	echo "ok $tap_n - $1 # SKIP $2"
 }
 
-# refused NAME PATTERN COMMAND...: it fails, and says PATTERN (extended regular expression).
+# bad NAME WORDS: a failure, what was expected, and the end of what the command said.
+bad() {
+	tap not "$1"
+	echo "# $2"
+	tail -n 12 "$dir/out" "$dir/err" 2>/dev/null | sed 's/^/# /'
+	return 1
+}
+
+# check NAME COMMAND...: it ends with 0.
+check() {
+	local name=$1 rc
+	shift
+	"$@" >"$dir/out" 2>"$dir/err"
+	rc=$?
+	[ $rc -eq 0 ] || { bad "$name" "exit $rc of: $*"; return 1; }
+	tap ok "$name"
+}
+
+# exits CODE NAME PATTERN COMMAND...: it ends with CODE and says PATTERN (extended regular expression).
+exits() {
+	local code=$1 name=$2 pattern=$3 rc
+	shift 3
+	"$@" >"$dir/out" 2>"$dir/err" </dev/null
+	rc=$?
+	[ $rc -eq "$code" ] || { bad "$name" "exit $rc, expected $code, of: $*"; return 1; }
+	cat "$dir/out" "$dir/err" | grep -Eq -- "$pattern" || { bad "$name" "exit $rc, but no /$pattern/, of: $*"; return 1; }
+	tap ok "$name"
+}
+
+# refused NAME PATTERN COMMAND...: it fails by its own decision (no crash, no timeout), and says PATTERN.
 refused() {
 	local name=$1 pattern=$2 rc
 	shift 2
-	"$@" >"$dir/out" 2>"$dir/err"
+	"$@" >"$dir/out" 2>"$dir/err" </dev/null
 	rc=$?
-	if [ $rc -ne 0 ] && [ $rc -lt 124 ] && cat "$dir/out" "$dir/err" | grep -Eq -- "$pattern"; then
-		tap ok "$name"
-	else
-		tap not "$name"
-		echo "# exit $rc, expected a refusal with /$pattern/, of: $*"
-		tail -n 8 "$dir/out" "$dir/err" | sed 's/^/# /'
+	if [ $rc -eq 0 ] || [ $rc -ge 124 ] || ! cat "$dir/out" "$dir/err" | grep -Eq -- "$pattern"; then
+		bad "$name" "exit $rc, expected a refusal with /$pattern/, of: $*"
 		return 1
 	fi
+	tap ok "$name"
 }
 
 # says PATTERN COMMAND...: for use in check.
 says() {
 	local pattern=$1
 	shift
-	"$@" 2>&1 | tee "$dir/said" | grep -Eq -- "$pattern" || { cat "$dir/said"; return 1; }
+	"$@" >"$dir/said" 2>&1
+	grep -Eq -- "$pattern" "$dir/said" || { cat "$dir/said"; echo "no /$pattern/ in it"; return 1; }
+}
+
+# says_not PATTERN COMMAND...: the command succeeds and does not say PATTERN.
+says_not() {
+	local pattern=$1
+	shift
+	"$@" >"$dir/said" 2>&1 || { cat "$dir/said"; return 1; }
+	! grep -E -- "$pattern" "$dir/said"
 }
 
 skip_all() {
@@ -81,28 +129,9 @@ tap_end() {
 	exit $?
 }
 
-cluster() { "$ROS2_SRC/tools/dev-cluster" "$@" --dir "$dir" --bin "$ROS2_BIN"; }
-
-# A cluster with the example policies and certificates for alpha and beta.
-cluster_up() { # AGENTS
-	cluster up --agents "${1:-1}" >"$dir.up" 2>&1 || { sed 's/^/# /' "$dir.up"; rm -f "$dir.up"; tap not "the cluster starts"; tap_end; }
-	rm -f "$dir.up"
-	. "$dir/env"
-	local f
-	mkdir -p "$dir/policies"
-	for f in "$ROS2_SRC"/examples/policies/*.yaml; do
-		sed "s|\${ROS2_DATA}|$dir/data|g" "$f" >"$dir/policies/$(basename "$f")"
-	done
-	check "the example policies apply" ros2ctl apply -f "$dir/policies" || tap_end
-	ros2ctl tenant cert --dir "$ROS2_TD" --id spiffe://ros2.test/tenant/alpha/trainer --out "$dir/alpha" 2>/dev/null
-	ros2ctl tenant cert --dir "$ROS2_TD" --id spiffe://ros2.test/tenant/beta/server --out "$dir/beta" 2>/dev/null
-}
-
-# as TENANT COMMAND...: with that tenant's identity in the environment of libros2.
-as() {
-	local who=$1
-	shift
-	ROS2_CERT=$dir/$who/tls.crt ROS2_KEY=$dir/$who/tls.key ROS2_CA=$dir/$who/infra-bundle.pem "$@"
+now_ms() {
+	local t=${EPOCHREALTIME/[.,]/}
+	echo $((t / 1000))
 }
 
 # await SECONDS COMMAND...: until it succeeds; for states of another process that have no event to wait for.
@@ -114,3 +143,65 @@ await() {
 		read -r -t 0.1 <> <(:) || true
 	done
 }
+
+# pause SECONDS: for the few tests about time itself.
+pause() { read -r -t "$1" <> <(:) || true; }
+
+# start NAME COMMAND...: in the background; its output in $dir/NAME.out, its pid in $pid.
+start() {
+	local name=$1
+	shift
+	"$@" >"$dir/$name.out" 2>&1 </dev/null &
+	pid=$!
+	jobs_started+=("$pid:$(start_time $pid)")
+}
+
+# ended PID SECONDS: waits for a process of `start`; returns its exit code, or 124 when it goes on.
+ended() {
+	timeout "$2" tail --pid="$1" -f /dev/null || return 124
+	wait "$1"
+}
+
+# ---- clusters ----
+cluster() { "$ROS2_SRC/tools/dev-cluster" "$@" --dir "$dir" --bin "$ROS2_BIN"; }
+process() { cut -d' ' -f1 <"$dir/run/$1.pid"; } # NAME: its pid
+
+# A cluster without policies.
+cluster_bare() { # AGENTS
+	cluster up --agents "${1:-1}" >"$dir.up" 2>&1 || { sed 's/^/# /' "$dir.up"; rm -f "$dir.up"; tap not "the cluster starts"; tap_end; }
+	rm -f "$dir.up"
+	# shellcheck disable=SC1091
+	. "$dir/env"
+	mkdir -p "$dir/policies"
+}
+
+# A cluster with the example policies and certificates for alpha and beta.
+cluster_up() { # AGENTS
+	local f
+	cluster_bare "${1:-1}"
+	for f in "$ROS2_SRC"/examples/policies/*.yaml; do
+		sed "s|\${ROS2_DATA}|$dir/data|g" "$f" >"$dir/policies/$(basename "$f")"
+	done
+	check "the example policies apply" ros2ctl apply -f "$dir/policies" || tap_end
+	tenant_cert alpha trainer
+	tenant_cert beta server
+}
+
+tenant_cert() { # TENANT NAME [OPTIONS]
+	local tenant=$1 name=$2
+	shift 2
+	ros2ctl tenant cert --dir "$ROS2_TD" --id "spiffe://ros2.test/tenant/$tenant/$name" --out "$dir/$tenant" "$@" 2>/dev/null
+}
+
+# as TENANT COMMAND...: with that tenant's identity in the environment of libros2.
+as() {
+	local who=$1
+	shift
+	ROS2_CERT=$dir/$who/tls.crt ROS2_KEY=$dir/$who/tls.key ROS2_CA=$dir/$who/infra-bundle.pem "$@"
+}
+
+# audited [OPTIONS OF audit query]: at least one such record is in the log. For await.
+audited() { ros2ctl audit query "$@" -o json --limit 5 | grep -q '"seq"'; }
+
+# known NAME KEY: the value of a key in the ready line of a process.
+known() { sed -n "s/.*\"$2\" *: *\"\{0,1\}\([^\",}]*\).*/\1/p" "$dir/run/$1.json"; }

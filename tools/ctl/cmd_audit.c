@@ -76,8 +76,10 @@ static int query_request(const struct ctl_args *a, Ros2__V1__AuditQueryRequest *
 		req->since_unix_ns = now - ms * NS_PER_MS;
 	}
 	if (a->value[Q_LIMIT]) {
-		req->limit = (uint32_t)strtoul(a->value[Q_LIMIT], &end, 10);
-		if (!req->limit || *end)
+		unsigned long limit = strtoul(a->value[Q_LIMIT], &end, 10);
+
+		req->limit = (uint32_t)limit;
+		if (!limit || limit > UINT32_MAX || *end || a->value[Q_LIMIT][0] == '-')
 			return ctl_fail(CTL_USAGE, "--limit: expected a number, found '%s'",
 			                a->value[Q_LIMIT]);
 	}
@@ -288,6 +290,8 @@ static int show_bad(const struct ctl *c, uint64_t seq, uint64_t offset, const st
 		                         json_pack("{s:b,s:I,s:I,s:s}", "intact", 0,
 		                                   "firstBadRecord", (json_int_t)seq, "fileOffset",
 		                                   (json_int_t)offset, "reason", err->msg)));
+	if (!seq)
+		return ctl_fail(CTL_FAILED, "NOT INTACT: %s", err->msg);
 	return ctl_fail(CTL_FAILED, "NOT INTACT: first bad record %" PRIu64 "%s: %s", seq,
 	                offset ? " of the file" : "", err->msg);
 }

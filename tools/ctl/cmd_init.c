@@ -223,7 +223,7 @@ static int run(struct ctl *c, const struct ctl_args *a)
 	uint64_t ms;
 
 	snprintf(id, sizeof(id), "spiffe://%.200s/x", in.domain);
-	if (strlen(in.domain) > 100 || !ros2_spiffe_valid(id, NULL, NULL))
+	if (strlen(in.domain) > 100 || strchr(in.domain, '/') || !ros2_spiffe_valid(id, NULL, NULL))
 		return ctl_fail(CTL_USAGE,
 		                "--trust-domain: expected up to 100 of [a-z0-9.-], found '%s'",
 		                in.domain);

@@ -254,26 +254,50 @@ static int check_args(const struct ctl_cmd *cmd, const struct ctl_args *a, int n
 	return CTL_OK;
 }
 
-/* The words that are no options, as far as needed to find the command. Values of options may be
- * among them, which is harmless: a command's words come first. */
-static const struct ctl_cmd *find(int argc, char **argv, const char **words, int *n_words,
+/* How many words of argv an option that may stand before the command takes; 0: none of those. */
+static int leading_option(const char *arg)
+{
+	const char *eq = strchr(arg, '=');
+	size_t len = eq ? (size_t)(eq - arg) : strlen(arg);
+
+	if (!strncmp(arg, "-o", 2))
+		return arg[2] ? 1 : 2;
+	if (!strcmp(arg, "-h"))
+		return 1;
+	for (size_t i = 0; len > 2 && !strncmp(arg, "--", 2) && i < ARRAY_SIZE(globals); i++)
+		if (strlen(globals[i].name) == len - 2 &&
+		    !strncmp(arg + 2, globals[i].name, len - 2))
+			return globals[i].has_arg == required_argument && !eq ? 2 : 1;
+	return 0;
+}
+
+/* Where the words of the command begin: after global options, and after a `help`. */
+static int first_word(int argc, char **argv, bool *ret_help)
+{
+	int i = 1, n;
+
+	while (i < argc && (n = leading_option(argv[i])) > 0)
+		i += n;
+	*ret_help = i < argc && !strcmp(argv[i], "help");
+	return i + *ret_help;
+}
+
+/* Values of options may be among the words, which is harmless: a command's words come first. */
+static const struct ctl_cmd *find(int argc, char **argv, int i, const char **words, int *n_words,
                                   int *n_found)
 {
 	const struct ctl_cmd *best = NULL;
 
 	*n_found = 0;
 	*n_words = 0;
-	for (int i = 1; i < argc && *n_words < 4; i++) {
-		if (argv[i][0] == '-')
-			break;
+	for (; i < argc && *n_words < 4 && argv[i][0] != '-'; i++)
 		words[(*n_words)++] = argv[i];
-	}
-	for (size_t i = 0; i < ARRAY_SIZE(commands); i++) {
-		int used = path_match(commands[i]->path, words, *n_words);
+	for (size_t k = 0; k < ARRAY_SIZE(commands); k++) {
+		int used = path_match(commands[k]->path, words, *n_words);
 
 		if (used > *n_found) {
 			*n_found = used;
-			best = commands[i];
+			best = commands[k];
 		}
 	}
 	return best;
@@ -308,13 +332,18 @@ int main(int argc, char **argv)
 	struct ctl_args a = {0};
 	const char *words[4];
 	int n_words, n_found, r;
-	const struct ctl_cmd *cmd = find(argc, argv, words, &n_words, &n_found);
+	bool help;
+	int first = first_word(argc, argv, &help);
+	const struct ctl_cmd *cmd = find(argc, argv, first, words, &n_words, &n_found);
 
 	if (!cmd) {
 		n_words -= n_words && !strcmp(words[n_words - 1], "help");
-		return no_command(words, n_words, asks_for_help(argc, argv));
+		help |= asks_for_help(argc, argv);
+		if (!help && !n_words && parse(&c, NULL, argc, argv, &a) == CTL_USAGE)
+			return CTL_USAGE;
+		return no_command(words, n_words, help);
 	}
-	r = parse(&c, cmd, argc, argv, &a);
+	r = help ? -1 : parse(&c, cmd, argc, argv, &a);
 	if (r == -1) {
 		help_command(stdout, cmd);
 		return CTL_OK;
