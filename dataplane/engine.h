@@ -114,8 +114,9 @@ struct engine_ops {
 	int (*reactor_new)(struct engine *e, const struct engine_reactor_opts *o,
 	                   struct engine_reactor **ret, struct ros2_err *err);
 	void (*reactor_free)(struct engine_reactor *r); /* with nothing in flight */
-	/* Becomes readable when poll has something to do; -1 when poll must be called each turn
-	 * while in_flight > 0. */
+	/* Becomes readable when poll has something to do, and now and then when it has nothing:
+	 * call poll then too, whatever in_flight says. -1 when poll must be called each turn while
+	 * in_flight > 0. */
 	int (*event_fd)(struct engine_reactor *r);
 	/* 0 = owned by the engine until done; -EAGAIN = full (depth). Never calls done itself. */
 	int (*submit)(struct engine_reactor *r, struct engine_io *io);

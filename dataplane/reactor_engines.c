@@ -82,7 +82,9 @@ uint32_t reactor_engines_poll(struct reactor *r)
 	for (uint32_t i = 0; i < DP_ENGINES_MAX; i++) {
 		struct rengine *re = &r->engines[i];
 
-		if (re->engine && re->engine->ops->in_flight(re->er))
+		/* Also with nothing in flight: a wake-up may come after what it was for, and only
+		 * poll takes it back. Left there, the descriptor would wake us for ever. */
+		if (re->engine && (re->event_fd >= 0 || re->engine->ops->in_flight(re->er)))
 			n += re->engine->ops->poll(re->er, POLL_MAX);
 	}
 	return n;

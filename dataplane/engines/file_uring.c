@@ -174,6 +174,8 @@ static uint32_t uring_poll(struct engine_reactor *r, uint32_t max)
 		uring_kick(r);
 	if (has_more(u))
 		wake(r);
+	else if (r->in_flight == 0)
+		clear_event(r); /* signals of what was reaped in the same batch */
 	return done;
 }
 

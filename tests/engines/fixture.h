@@ -77,6 +77,7 @@ void fx_expect_zeros(const uint8_t *buf, size_t len);
 	X(engine__refuses_io_the_open_did_not_ask_for)                                             \
 	X(engine__uses_registered_buffers)                                                         \
 	X(engine__wakes_its_event_fd)                                                              \
+	X(engine__falls_silent_when_nothing_is_left)                                               \
 	X(engine__several_reactors_write_one_file)
 
 #define X(name) void name(void **state);

@@ -332,6 +332,23 @@ void engine__wakes_its_event_fd(void **state)
 	fx->ops->close(f);
 }
 
+void engine__falls_silent_when_nothing_is_left(void **state)
+{
+	struct fixture *fx = *state;
+	struct pollfd p = {.fd = fx->ops->event_fd(fx->r), .events = POLLIN};
+	struct engine_file *f = fx_open(fx, "f", RW | ENGINE_CREATE);
+	int calls = 0;
+
+	for (int i = 0; i < 50; i++)
+		assert_int_equal(fx_io(fx, f, ENGINE_OP_WRITE, (uint64_t)i * 100, big, 100), 100);
+	/* a late wake-up is allowed, one that poll cannot take back is not */
+	while (p.fd >= 0 && poll(&p, 1, 20) == 1) {
+		assert_true(calls++ < 40);
+		assert_int_equal(fx->ops->poll(fx->r, 8), 0);
+	}
+	fx->ops->close(f);
+}
+
 struct worker {
 	struct fixture fx; /* shares engine and namespace, has a reactor of its own */
 	struct engine_file *file;
