@@ -50,6 +50,9 @@ int ros2_connect(const struct ros2_client_opts *o, struct ros2_client **ret, str
 int ros2_client_opts_from_env(struct ros2_client_opts *ret, struct ros2_err *err);
 void ros2_disconnect(struct ros2_client *c); /* after its sessions are closed */
 
+/* "0.1.0" */
+const char *ros2_client_version(void);
+
 struct ros2_session_opts {
 	uint32_t depth;        /* requests in flight; 0 = what the agent offers */
 	uint32_t reconnect_ms; /* how long a request may wait for a lost agent; 0 = 30000;

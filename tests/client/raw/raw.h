@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ros2-raw: a tenant that does not keep the rules. It makes any call of tenant.proto with any
+ * values and speaks wire.h by hand, to show what the agent answers. It shares no code with libros2,
+ * lands in build/PRESET/bin and is never installed. One JSON object per line on stdout.
+ */
+#ifndef ROS2_TESTS_RAW_H
+#define ROS2_TESTS_RAW_H
+
+#include "common/err.h"
+#include "dataplane/wire.h"
+#include "proto/rpc/rpc.h"
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct raw {
+	struct rpc_channel *channel; /* owned */
+	uint32_t timeout_ms;
+};
+
+/* Values on the command line: name=value ... */
+struct raw_args {
+	char **v;
+	int n;
+};
+const char *raw_arg(const struct raw_args *a, const char *name, const char *fallback);
+uint64_t raw_arg_u64(const struct raw_args *a, const char *name, uint64_t fallback);
+void raw_print(json_t *line); /* takes @line */
+
+/* raw_rpc.c */
+int raw_connect(struct raw *r, const struct raw_args *a, struct ros2_err *err);
+/* "Mount" or "Tenant.Mount", with fields as name=value (bytes in hex). The reply or the named error
+ * as JSON; *ret_status tells which. NULL for an unknown method or field (words in @err). */
+json_t *raw_call(struct raw *r, const char *method, const struct raw_args *fields,
+                 enum ros2_status *ret_status, struct ros2_err *err);
+
+/* raw_wire.c */
+struct raw_session {
+	uint8_t uid[16], secret[32];
+	char data_address[256];
+};
+/* OpenSession. */
+int raw_session_open(struct raw *r, struct raw_session *ret, struct ros2_err *err);
+void raw_session_close(struct raw *r, const struct raw_session *s);
+int raw_dial(const char *address, struct ros2_err *err); /* the descriptor or negative errno */
+/* CHALLENGE, HELLO, then WELCOME (*ret_status OK) or what came instead. */
+int raw_hello(int fd, const struct raw_session *s, enum ros2_status *ret_status, char words[257]);
+void raw_seal(struct wire_header *h);
+int raw_send(int fd, const struct wire_header *h, const void *payload);
+/* -ETIMEDOUT, -ECONNRESET (closed), -EPROTO. @payload has room for WIRE_IO_MAX. */
+int raw_receive(int fd, struct wire_header *h, uint8_t *payload, int timeout_ms);
+const char *raw_opcode(uint8_t opcode);
+int raw_opcode_of(const char *name); /* 0: none */
+json_t *raw_message_json(const struct wire_header *h, const uint8_t *payload);
+#endif
