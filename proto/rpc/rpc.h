@@ -210,7 +210,10 @@ void rpc_call_fail_err(struct rpc_call *c, const struct ros2_err *err);
 /* ---- streams, both sides
  * ----------------------------------------------------------------------------------- */
 
-/* A stream is valid until its on_closed has returned, on the loop thread. To use it on other
+/* A server ends a stream UNAUTHENTICATED when the certificate it was opened with expires: the
+ * client opens it again with its renewed one.
+ *
+ * A stream is valid until its on_closed has returned, on the loop thread. To use it on other
  * threads or for longer, hold a reference; functions on an ended stream answer -ESHUTDOWN. */
 struct rpc_stream *rpc_stream_ref(struct rpc_stream *s);
 void rpc_stream_unref(struct rpc_stream *s); /* NULL is accepted */
@@ -279,7 +282,7 @@ struct rpc_channel_opts {
 int rpc_channel_new(const struct rpc_channel_opts *o, struct rpc_channel **ret,
                     struct ros2_err *err);
 /* Loop thread (any thread when the channel has no loop). Open calls and streams end with CANCELLED:
- * their callbacks run before it returns, none after. Not from inside a callback of this channel.
+ * their callbacks run before it returns, none after. Allowed inside a callback of this channel.
  * Readers must have been closed and blocking calls have returned. NULL is accepted. */
 void rpc_channel_free(struct rpc_channel *c);
 

@@ -3,6 +3,7 @@
  * Streams: lifetime, the receiving half, and the end. See stream_priv.h for the invariants;
  * stream_send.c has the sending half, stream_server.c and stream_client.c how one begins.
  */
+#include "common/clock.h"
 #include "proto/rpc/stream_priv.h"
 #include <errno.h>
 #include <stdarg.h>
@@ -186,39 +187,48 @@ void rpc_stream_abandon_all(struct list *streams, pthread_mutex_t *lock)
 	}
 }
 
-/* Under the list's lock. */
-static void cancel_now(struct rpc_stream *s, grpc_status_code code, const char *words)
-{
-	pthread_mutex_lock(&s->lock);
-	if (s->grpc && !s->over)
-		grpc_call_cancel_with_status(s->grpc, code, words, NULL);
-	pthread_mutex_unlock(&s->lock);
-}
-
 void rpc_stream_cancel_all(struct list *streams, pthread_mutex_t *lock)
 {
 	struct rpc_stream *s;
 
 	pthread_mutex_lock(lock);
 	list_for_each (streams, s, link)
-		cancel_now(s, GRPC_STATUS_CANCELLED, "CANCELLED: the channel was closed");
+		rpc_stream_end(s, true, ROS2_CANCELLED, "the channel was closed");
 	pthread_mutex_unlock(lock);
+}
+
+/* Under the list's lock: whether it must end now, and with what. */
+static const char *must_end(struct rpc_stream *s, uint64_t now, int64_t unix_s,
+                            enum ros2_status *ret)
+{
+	const char *words = NULL;
+
+	pthread_mutex_lock(&s->lock);
+	if (s->over || s->aborted || !s->grpc) {
+		;
+	} else if (s->peer.authenticated && unix_s >= s->peer.cert_not_after_unix_s) {
+		words = "the client certificate has expired";
+		*ret = ROS2_UNAUTHENTICATED;
+	} else if (s->p.method->kind == RPC_SERVER_STREAM && !s->have_request &&
+	           now >= s->request_by_ns) {
+		words = "the request did not arrive in time";
+		*ret = ROS2_TIMEOUT;
+	}
+	pthread_mutex_unlock(&s->lock);
+	return words;
 }
 
 void rpc_stream_sweep(struct rpc_server *srv, uint64_t now)
 {
+	int64_t unix_s = (int64_t)(clock_unix_ns() / NS_PER_S);
+	enum ros2_status status;
 	struct rpc_stream *s;
-	bool late;
+	const char *words;
 
 	list_for_each (&srv->streams, s, link) {
-		pthread_mutex_lock(&s->lock);
-		late = s->p.method->kind == RPC_SERVER_STREAM && !s->have_request &&
-		       now >= s->request_by_ns;
-		s->have_request |= late;
-		pthread_mutex_unlock(&s->lock);
-		if (late)
-			cancel_now(s, GRPC_STATUS_DEADLINE_EXCEEDED,
-			           "TIMEOUT: the request did not arrive in time");
+		words = must_end(s, now, unix_s, &status);
+		if (words)
+			rpc_stream_end(s, true, status, words);
 	}
 }
 

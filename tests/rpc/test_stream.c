@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Server and bidirectional streams: order, ends, bounded queues, readers that do not read. */
+#include "common/util.h"
 #include "proto/grpc/health/v1/health.rpc.h"
 #include "tests/rpc/fixture.h"
 #include <errno.h>
@@ -348,6 +349,119 @@ static void rpc_stream__freeing_the_channel_ends_streams_before_it_returns(void 
 	fx_stop(&f);
 }
 
+/* Frees the channel in whatever callback comes first after @armed. */
+struct freeing {
+	struct rpc_channel *c;
+	atomic_int on_message, closed, answered;
+};
+
+static void free_on_message(struct rpc_stream *s, const ProtobufCMessage *m, void *user)
+{
+	struct freeing *fr = user;
+
+	if (fr->on_message++ == 0)
+		rpc_channel_free(TAKE_PTR(fr->c));
+}
+
+static void free_closed(struct rpc_stream *s, const struct ros2_err *why, void *user)
+{
+	struct freeing *fr = user;
+
+	fr->closed++;
+	rpc_channel_free(TAKE_PTR(fr->c));
+}
+
+static const struct rpc_stream_ops freeing_ops = {.on_message = free_on_message,
+                                                  .on_closed = free_closed};
+
+static void free_answered(void *arg, const ProtobufCMessage *reply, const struct ros2_err *err)
+{
+	struct freeing *fr = arg;
+
+	fr->answered++;
+	rpc_channel_free(TAKE_PTR(fr->c));
+}
+
+static void open_freeing(void *arg)
+{
+	struct freeing *fr = arg;
+	struct rpc_stream_opts o = {.ops = &freeing_ops, .user = fr};
+	struct ros2_err err = ROS2_ERR_INIT;
+	struct rpc_stream *s;
+
+	assert_int_equal(rpc_stream_open(fr->c, &ros2_test_echo_chat, NULL, &o, &s, &err), 0);
+	assert_int_equal(send_number(s, 1, ""), 0);
+	assert_int_equal(send_number(s, 2, ""), 0);
+}
+
+static void open_ending(void *arg)
+{
+	struct freeing *fr = arg;
+	struct rpc_stream_opts o = {.ops = &freeing_ops, .user = fr};
+	struct ros2_err err = ROS2_ERR_INIT;
+	struct rpc_stream *s;
+
+	assert_int_equal(rpc_stream_open(fr->c, &ros2_test_echo_chat, NULL, &o, &s, &err), 0);
+	assert_int_equal(send_number(s, 1, "end-badly"), 0);
+}
+
+static void call_freeing(void *arg)
+{
+	Ros2__Test__EchoRequest req = ROS2__TEST__ECHO_REQUEST__INIT;
+	struct ros2_err err = ROS2_ERR_INIT;
+	struct freeing *fr = arg;
+
+	assert_int_equal(ros2_test_echo_say_async(fr->c, &req, 5000, free_answered, fr, NULL, &err),
+	                 0);
+}
+
+static void open_nothing(void *arg)
+{
+}
+
+static void rpc_channel__may_be_freed_inside_its_callbacks(void **state)
+{
+	struct freeing fr = {0};
+	struct fx f;
+
+	fx_start(&f, NULL);
+	fr.c = fx_channel(&f, f.loop);
+	fx_on_loop(&f, open_freeing, &fr);
+	fx_wait(&fr.closed, 1);
+	fr.c = fx_channel(&f, f.loop);
+	fx_on_loop(&f, open_ending, &fr);
+	fx_wait(&fr.closed, 2);
+	fr.c = fx_channel(&f, f.loop);
+	fx_on_loop(&f, call_freeing, &fr);
+	fx_wait(&fr.answered, 1);
+	fx_on_loop(&f, open_nothing, &fr);
+	assert_int_equal(fr.on_message, 1);
+	assert_int_equal(fr.closed, 2);
+	fx_stop(&f);
+}
+
+static void rpc_stream__ends_when_the_certificate_expires(void **state)
+{
+	struct rpc_channel *c;
+	struct seen seen;
+	struct fx f;
+
+	fx_start(&f, NULL);
+	fx_issue("ca", "brief", CLIENT_ID, 2);
+	c = fx_channel_opts(&f, (struct rpc_channel_opts){.loop = f.loop,
+	                                                  .cert_path = fx_path("brief.crt"),
+	                                                  .key_path = fx_path("brief.key")});
+	open_on(&f, &seen, c, &ros2_test_echo_chat, NULL);
+	fx_wait(&seen.opened, 1);
+	fx_wait(&seen.closed, 1);
+	assert_int_equal(seen.why.status, ROS2_UNAUTHENTICATED);
+	fx_wait(&f.closed, 1);
+	assert_int_equal(f.closed_why.status, ROS2_UNAUTHENTICATED);
+	rpc_stream_unref(seen.s);
+	fx_channel_free(&f, c);
+	fx_stop(&f);
+}
+
 /* ---- health ---- */
 
 static int health(struct rpc_channel *c, const char *service, struct ros2_err *err)
@@ -425,6 +539,8 @@ int main(void)
 		cmocka_unit_test(rpc_stream__a_handler_that_holds_pushes_back_on_the_sender),
 		cmocka_unit_test(rpc_stream__freeing_the_server_ends_streams_before_it_returns),
 		cmocka_unit_test(rpc_stream__freeing_the_channel_ends_streams_before_it_returns),
+		cmocka_unit_test(rpc_channel__may_be_freed_inside_its_callbacks),
+		cmocka_unit_test(rpc_stream__ends_when_the_certificate_expires),
 		cmocka_unit_test(rpc_health__answers_checks_and_tells_watchers),
 	};
 
