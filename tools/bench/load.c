@@ -9,8 +9,25 @@
 #include "common/util.h"
 #include <errno.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+
+/* Asked to end early: the report is of what was measured until then. A second signal kills. */
+static volatile sig_atomic_t interrupted;
+
+static void on_signal(int signo)
+{
+	interrupted = 1;
+}
+
+static void catch_signals(void)
+{
+	struct sigaction sa = {.sa_handler = on_signal, .sa_flags = SA_RESETHAND | SA_RESTART};
+
+	sigaction(SIGINT, &sa, NULL);
+	sigaction(SIGTERM, &sa, NULL);
+}
 
 /* Opens the file once, so that it exists, and says whether it must be written first. */
 static int prepare(const struct bench_opts *o, struct ros2_client *c, bool *ret_layout,
@@ -74,7 +91,7 @@ static void watch(struct load *l, const char *what, uint64_t total, uint64_t unt
 		uint64_t now = clock_monotonic_ns(), moved = total_done(l) - before;
 		char rate[32], extra[64];
 
-		if (until_ns && now >= until_ns)
+		if ((until_ns && now >= until_ns) || interrupted)
 			break;
 		format_bytes((double)moved / ((double)(now - began + 1) / 1e9), rate);
 		snprintf(extra, sizeof(extra), "%s/s", rate);
@@ -89,12 +106,14 @@ static void measure(struct load *l)
 	const struct bench_opts *o = l->o;
 
 	watch(l, "preparing", l->layout ? o->size : 0, 0, &l->n_ready);
+	catch_signals();
 	if (o->bytes) {
 		atomic_store(&l->bytes_left, (int64_t)MIN(o->bytes, (uint64_t)INT64_MAX));
 		l->began_ns = clock_monotonic_ns();
 		atomic_store(&l->measuring, true);
 		atomic_store(&l->go, true);
 		watch(l, "moving", o->bytes, 0, &l->n_finished);
+		atomic_store(&l->stop, true);
 		l->ended_ns = clock_monotonic_ns();
 		return;
 	}

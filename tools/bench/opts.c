@@ -19,7 +19,7 @@ static const char usage_load[] =
 	"  ros2-bench put --namespace NS SRC_DIR DEST_DIR            store a directory tree\n"
 	"  ros2-bench get --namespace NS SRC_DIR DEST_DIR            fetch one (local DEST_DIR)\n"
 	"  ros2-bench verify-tree --namespace NS LOCAL_DIR NS_DIR    compare SHA-256 of every "
-        "file\n"
+	"file\n"
 	"\n"
 	"Who and where (default: from the environment):\n"
 	"  --agent HOST:PORT  ROS2_AGENT   the agent's tenant service\n"
@@ -35,17 +35,18 @@ static const char usage_load[] =
 	"  --depth N      requests in flight per job                     [32]\n"
 	"  --jobs N       threads, each with a session of its own        [1]\n"
 	"  --time T       how long to measure: 500ms, 10s, 2m            [10s]\n"
+	"                 SIGINT or SIGTERM ends it early, with the report\n"
 	"  --bytes SIZE   instead of --time: how much to move, all jobs together\n"
 	"  --warmup T     not measured, before --time                    [1s]\n"
 	"  --verify       every block carries offset and generation; reads are checked, and "
-        "blocks\n"
+	"blocks\n"
 	"                 that are stale, misplaced or broken are told apart\n"
 	"  --seed N       of the pattern and of the random order         [1]\n"
 	"  --no-layout    never write the file first, fail if it is too short\n"
 	"\n"
 	"All commands:\n"
 	"  --reconnect T    how long a request may wait for a lost agent; 0 = do not reconnect "
-        "[30s]\n"
+	"[30s]\n"
 	"  --timeout T      per control call                             [10s]\n"
 	"  --manifest FILE  put, get, verify-tree: write `SHA-256  path` lines there\n"
 	"  --no-flush       put: do not wait until each file is durable\n"
@@ -58,7 +59,7 @@ static const char usage_load[] =
 	"\n"
 	"Example: 4 KiB random reads, 32 deep, two sessions, five seconds, as JSON:\n"
 	"  ros2-bench --namespace data --file bench --bs 4k --depth 32 --jobs 2 --time 5s -o "
-        "json\n";
+	"json\n";
 
 void opts_usage(const char *command)
 {
