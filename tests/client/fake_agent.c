@@ -262,6 +262,23 @@ static int fake_wait_ready(struct control *c, uint32_t timeout_ms, struct ros2_e
 	return 0;
 }
 
+/* The same agent behind a real gRPC server: @user is the agent. */
+void fake_agent_serve(struct rpc_call *c, const ProtobufCMessage *req, void *user)
+{
+	struct fake_agent *a = user;
+	enum ros2_status st = ROS2_OK;
+	ProtobufCMessage *reply;
+
+	pthread_mutex_lock(&a->lock);
+	reply = dispatch(a, rpc_call_method(c), req, &st);
+	pthread_mutex_unlock(&a->lock);
+	if (st)
+		rpc_call_fail(c, st, "%s", ros2_status_text(st));
+	else
+		rpc_call_reply(c, reply);
+	protobuf_c_message_free_unpacked(reply, NULL);
+}
+
 static void fake_control_free(struct control *c)
 {
 	free(container_of(c, struct fake_control, base));

@@ -104,6 +104,7 @@ struct fake_agent {
 
 struct fake_agent *fake_agent_new(void);
 void fake_agent_free(struct fake_agent *a);
+void fake_agent_serve(struct rpc_call *c, const ProtobufCMessage *req, void *user);
 struct control *fake_control_new(struct fake_agent *a);
 /* Resets every data connection, as a revocation does. */
 void fake_agent_reset_all(struct fake_agent *a);

@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The whole of libros2 over real gRPC with mTLS, against the fake agent behind a real server. */
+#include "proto/ros2/v1/tenant.pb-c.h"
+#include "proto/ros2/v1/tenant.rpc.h"
+#include "tests/client/rig.h"
+#include "tests/rpc/fixture.h"
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define AGENT_ID "spiffe://test.example/agent/dpu-0"
+
+struct net {
+	struct fake_agent *agent;
+	struct loop *loop;
+	struct rpc_server *server;
+	char target[64];
+	uint16_t port;
+};
+
+static void serve(struct net *n, const char *cert)
+{
+	struct ros2_err err = ROS2_ERR_INIT;
+	struct rpc_server_opts o = {
+		.name = "agent", .loop = n->loop, .client_ca_path = fx_path("ca.crt")};
+	struct rpc_handler rows[32];
+	char crt[32], key[32], listen[64];
+
+	snprintf(crt, sizeof(crt), "%s.crt", cert);
+	snprintf(key, sizeof(key), "%s.key", cert);
+	snprintf(listen, sizeof(listen), "127.0.0.1:%u", n->port);
+	o.cert_path = fx_path(crt);
+	o.key_path = fx_path(key);
+	o.listen = listen;
+	for (size_t i = 0; i < ros2_v1_tenant_service.n_methods; i++)
+		rows[i] = (struct rpc_handler){ros2_v1_tenant_service.methods[i], fake_agent_serve,
+		                               NULL, n->agent};
+	assert_int_equal(rpc_server_new(&o, &n->server, &err), 0);
+	assert_int_equal(rpc_server_add(n->server, &ros2_v1_tenant_service, rows,
+	                                ros2_v1_tenant_service.n_methods, &err),
+	                 0);
+	if (rpc_server_start(n->server, &err))
+		fail_msg("%s", err.msg);
+	n->port = rpc_server_port(n->server);
+	snprintf(n->target, sizeof(n->target), "127.0.0.1:%u", n->port);
+}
+
+static void start(void *arg)
+{
+	serve(arg, "agent");
+}
+
+static void start_impostor(void *arg)
+{
+	serve(arg, "server");
+}
+
+static void stop(void *arg)
+{
+	struct net *n = arg;
+
+	rpc_server_free(n->server);
+	n->server = NULL;
+}
+
+static int net_setup(void **state)
+{
+	struct loop_opts lo = {.name = "agent"};
+	struct net *n = calloc(1, sizeof(*n));
+
+	n->agent = fake_agent_new();
+	fake_agent_file(n->agent, "f", 1u << 20);
+	loop_new(&lo, &n->loop);
+	loop_thread_start(n->loop);
+	*state = n;
+	return 0;
+}
+
+static int net_teardown(void **state)
+{
+	struct net *n = *state;
+
+	loop_call(n->loop, stop, n);
+	loop_stop(n->loop);
+	loop_thread_join(n->loop);
+	loop_free(n->loop);
+	fake_agent_free(n->agent);
+	free(n);
+	return 0;
+}
+
+static struct ros2_client_opts opts_for(const struct net *n)
+{
+	return (struct ros2_client_opts){.agent = n->target,
+	                                 .cert_path = fx_path("client.crt"),
+	                                 .key_path = fx_path("client.key"),
+	                                 .ca_path = fx_path("ca.crt"),
+	                                 .timeout_ms = 5000};
+}
+
+static void over_grpc__a_file_is_written_read_and_listed(void **state)
+{
+	struct net *n = *state;
+	struct rig r = {.agent = n->agent};
+	struct ros2_client_opts o;
+	struct ros2_dirent e[4];
+	uint8_t data[50000], back[50000];
+	uint64_t cookie = 0;
+
+	loop_call(n->loop, start, n);
+	o = opts_for(n);
+	rig_ok(&r, ros2_connect(&o, &r.client, &r.err));
+	rig_ok(&r, ros2_session_open(r.client, NULL, &r.session, &r.err));
+	rig_ok(&r, ros2_mount(r.session, "data", &r.mount, &r.err));
+	rig_ok(&r, ros2_open(r.mount, "f", ROS2_O_RDWR, 0, &r.file, &r.err));
+	rig_pattern(data, sizeof(data), 1);
+	assert_int_equal(ros2_pwrite(r.file, data, sizeof(data), 77, &r.err), sizeof(data));
+	assert_int_equal(ros2_pread(r.file, back, sizeof(back), 77, &r.err), sizeof(back));
+	assert_memory_equal(data, back, sizeof(data));
+	assert_int_equal(ros2_readdir(r.mount, "", &cookie, e, 4, &r.err), 1);
+	assert_int_equal(ros2_open(r.mount, "none", ROS2_O_RDONLY, 0, &r.file, &r.err), -ENOENT);
+	assert_int_equal(r.err.status, ROS2_NOT_FOUND);
+	ros2_session_close(r.session);
+	ros2_disconnect(r.client);
+}
+
+static void over_grpc__revocation_is_named(void **state)
+{
+	struct net *n = *state;
+	struct rig r = {.agent = n->agent};
+	struct ros2_client_opts o;
+	uint8_t data[10] = "";
+
+	loop_call(n->loop, start, n);
+	o = opts_for(n);
+	rig_ok(&r, ros2_connect(&o, &r.client, &r.err));
+	rig_ok(&r, ros2_session_open(r.client, NULL, &r.session, &r.err));
+	rig_ok(&r, ros2_mount(r.session, "data", &r.mount, &r.err));
+	rig_ok(&r, ros2_open(r.mount, "f", ROS2_O_RDWR, 0, &r.file, &r.err));
+	WITH_AGENT(n->agent, n->agent->session_status = n->agent->open_status = ROS2_REVOKED);
+	fake_agent_reset_all(n->agent);
+	assert_int_equal(ros2_pread(r.file, data, 10, 0, &r.err), -EKEYREVOKED);
+	assert_int_equal(r.err.status, ROS2_REVOKED);
+	ros2_session_close(r.session);
+	ros2_disconnect(r.client);
+}
+
+static void over_grpc__an_agent_process_that_restarts_is_found_again(void **state)
+{
+	struct net *n = *state;
+	struct rig r = {.agent = n->agent};
+	struct ros2_client_opts o;
+	uint8_t data[10000];
+
+	loop_call(n->loop, start, n);
+	o = opts_for(n);
+	rig_ok(&r, ros2_connect(&o, &r.client, &r.err));
+	rig_ok(&r, ros2_session_open(r.client, NULL, &r.session, &r.err));
+	rig_ok(&r, ros2_mount(r.session, "data", &r.mount, &r.err));
+	rig_ok(&r, ros2_open(r.mount, "f", ROS2_O_RDWR, 0, &r.file, &r.err));
+	assert_int_equal(ros2_pread(r.file, data, sizeof(data), 0, &r.err), sizeof(data));
+	loop_call(n->loop, stop, n);
+	WITH_AGENT(n->agent,
+	           for (int i = 0; i < FAKE_SESSIONS; i++) n->agent->sessions[i].live = false);
+	fake_agent_reset_all(n->agent);
+	loop_call(n->loop, start, n);
+	assert_int_equal(ros2_pread(r.file, data, sizeof(data), 0, &r.err), sizeof(data));
+	assert_int_equal(r.session->reconnects, 1);
+	ros2_session_close(r.session);
+	ros2_disconnect(r.client);
+}
+
+static void over_grpc__who_is_no_agent_is_not_believed(void **state)
+{
+	struct net *n = *state;
+	struct ros2_client *c = NULL;
+	struct ros2_session *s;
+	struct ros2_err err = ROS2_ERR_INIT;
+	struct ros2_client_opts o;
+
+	loop_call(n->loop, start_impostor, n);
+	o = opts_for(n);
+	assert_int_equal(ros2_connect(&o, &c, &err), 0);
+	assert_true(ros2_session_open(c, NULL, &s, &err) < 0);
+	assert_int_equal(n->agent->n_sessions_opened, 0);
+	ros2_disconnect(c);
+}
+
+static void options__missing_or_wrong_files_are_named(void **state)
+{
+	struct net *n = *state;
+	struct ros2_err err = ROS2_ERR_INIT;
+	struct ros2_client_opts o = opts_for(n);
+	struct ros2_client *c;
+
+	o.agent = "127.0.0.1:1";
+	o.cert_path = "/nonexistent/tls.crt";
+	assert_int_equal(ros2_connect(&o, &c, &err), -ENOENT);
+	assert_non_null(strstr(err.msg, "/nonexistent/tls.crt"));
+	o.cert_path = NULL;
+	assert_int_equal(ros2_connect(&o, &c, &err), -EINVAL);
+}
+
+static int group_setup(void **state)
+{
+	int rc = fx_group_setup(state);
+
+	fx_issue("ca", "agent", AGENT_ID, 3600);
+	return rc;
+}
+
+#define T(f) cmocka_unit_test_setup_teardown(f, net_setup, net_teardown)
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		T(over_grpc__a_file_is_written_read_and_listed),
+		T(over_grpc__revocation_is_named),
+		T(over_grpc__an_agent_process_that_restarts_is_found_again),
+		T(over_grpc__who_is_no_agent_is_not_believed),
+		T(options__missing_or_wrong_files_are_named),
+	};
+
+	return cmocka_run_group_tests(tests, group_setup, fx_group_teardown);
+}
