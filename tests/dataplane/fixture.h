@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A data plane on a loop of its own thread, and a raw client: sockets and wire.h only, never our
+ * library, because it has to do what a library would not. Calls of fx_* block until the
+ * asynchronous call is done.
+ */
+#ifndef ROS2_TESTS_DATAPLANE_FIXTURE_H
+#define ROS2_TESTS_DATAPLANE_FIXTURE_H
+
+#include "tests/testing.h"
+#include "common/clock.h"
+#include "common/util.h"
+#include "dataplane/dp.h"
+#include "dataplane/engine.h"
+#include "dataplane/wire.h"
+#include <pthread.h>
+
+#define FX_EVENTS 64
+#define FX_BASE   0x7f0000000000ull
+
+struct fx {
+	struct loop *loop;
+	struct dp *dp;
+	struct ros2_uid tenant, grant;
+	struct dp_tenant_limits limits;
+	pthread_mutex_t lock;
+	pthread_cond_t cond;
+	uint32_t n_events; /* guarded by lock, as events */
+	struct dp_event events[FX_EVENTS];
+};
+
+/* Generous limits; tests narrow them with fx_limits. */
+int fx_setup(void **state);
+int fx_teardown(void **state);
+void fx_limits(struct fx *fx);
+void fx_contact(struct fx *fx, uint64_t stamp_ns);
+int fx_grant(struct fx *fx, const struct ros2_uid *grant, const struct ros2_uid *tenant,
+             uint64_t deadline_ns);
+void fx_tenant(struct fx *fx, const struct ros2_uid *tenant);
+/* Waits up to 5 s for an event of the type and, unless UNKNOWN (-1), the status. */
+struct dp_event fx_event(struct fx *fx, enum dp_event_type type, int status);
+uint32_t fx_count_events(struct fx *fx, enum dp_event_type type, int status);
+
+enum fx_kind {
+	FX_OPEN_SESSION,
+	FX_CLOSE_SESSION,
+	FX_MOUNT,
+	FX_OPEN,
+	FX_CLOSE,
+	FX_FSTAT,
+	FX_TRUNCATE,
+	FX_FLUSH,
+	FX_PATH,
+	FX_READDIR,
+	FX_REGISTER,
+	FX_RENEW,
+	FX_DEREGISTER
+};
+struct fx_args {
+	struct ros2_uid session, tenant, grant;
+	uint64_t a, b;
+	uint32_t mount, flags, key;
+	const char *path, *to;
+	enum dp_path_op path_op;
+};
+struct dp_result fx_do(struct fx *fx, enum fx_kind kind, const struct fx_args *a);
+
+struct fx_revoked {
+	struct dp_result first, last;
+	uint64_t first_at_ns, last_at_ns;
+	uint32_t calls;
+};
+/* Returns after the first callback; the second fills r->last. */
+void fx_revoke(struct fx *fx, enum dp_scope scope, const struct ros2_uid *uid,
+               struct fx_revoked *r);
+void fx_wait_calls(struct fx *fx, struct fx_revoked *r, uint32_t calls);
+uint32_t fx_leases(struct fx *fx, const struct ros2_uid *tenant, struct dp_lease_info *out,
+                   uint32_t max);
+struct dp_session_stats fx_stats(struct fx *fx, const struct ros2_uid *session);
+uint32_t fx_lease_count(struct fx *fx);
+
+/* ---- raw client ---- */
+struct raw {
+	struct fx *fx;
+	struct ros2_uid session;
+	uint8_t secret[DP_SECRET_LEN];
+	uint16_t port;
+	int fd;
+	uint64_t handle;
+	uint32_t key;
+	uint64_t next_id;
+};
+
+/* A session with the fixture's tenant and grant, not connected. */
+void raw_open(struct fx *fx, struct raw *c);
+void raw_open_as(struct fx *fx, struct raw *c, const struct ros2_uid *tenant,
+                 const struct ros2_uid *grant, uint64_t cert_deadline_ns);
+int raw_connect_port(uint16_t port);
+void raw_connect(struct raw *c); /* CHALLENGE, HELLO, WELCOME: all checked */
+void raw_hello(struct raw *c, const uint8_t agent_nonce[WIRE_NONCE_LEN], struct wire_hello *ret);
+/* open + connect + mount "ns" + open "file" read-write + register 4 MiB at FX_BASE. */
+void raw_ready(struct fx *fx, struct raw *c);
+void raw_file(struct raw *c, const char *path);
+uint32_t raw_register(struct raw *c, uint64_t base, uint64_t length, uint32_t access);
+void raw_close(struct raw *c);
+
+struct wire_header raw_header(struct raw *c, enum wire_opcode op, uint64_t offset, uint64_t address,
+                              uint32_t length);
+void raw_send(struct raw *c, struct wire_header *h, const void *payload, uint32_t len);
+void raw_send_bytes(struct raw *c, const void *p, size_t n);
+/* False at the end of the connection, whatever it was. Payload up to @max into @payload. */
+bool raw_recv(struct raw *c, struct wire_header *h, void *payload, size_t max);
+/* One request to its end. Data of a read goes to @buf; returns the status. */
+enum ros2_status raw_read(struct raw *c, uint64_t offset, void *buf, uint32_t len,
+                          uint32_t *ret_done);
+enum ros2_status raw_write(struct raw *c, uint64_t offset, const void *buf, uint32_t len,
+                           bool in_capsule);
+enum ros2_status raw_flush(struct raw *c);
+/* Sends a header, expects a NAK with this status. */
+void raw_expect_nak(struct raw *c, struct wire_header *h, enum ros2_status want);
+void raw_expect_end(struct raw *c);
+#endif
