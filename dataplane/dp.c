@@ -8,6 +8,7 @@
 #include "common/clock.h"
 #include "dataplane/reactor.h"
 #include "dataplane/session.h"
+#include "dataplane/test_switches.h"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -215,9 +216,18 @@ static int add_engine(struct dp *dp, const struct engine_ops *ops, const struct 
 	return 0;
 }
 
+static const struct engine_ops *find_type(const char *type)
+{
+#ifdef ROS2_TEST_SWITCHES
+	if (dp_test_switches.extra_engine && !strcmp(dp_test_switches.extra_engine->type, type))
+		return dp_test_switches.extra_engine;
+#endif
+	return engine_ops_find(type);
+}
+
 int dp_engine_put(struct dp *dp, const struct dp_engine_config *c, struct ros2_err *err)
 {
-	const struct engine_ops *ops = engine_ops_find(c->type);
+	const struct engine_ops *ops = find_type(c->type);
 	struct dp_engine *e = dp_engine_find(dp, c->name);
 	int rc;
 

@@ -9,6 +9,8 @@
 
 #include <stdbool.h>
 
+struct engine_ops;
+
 #ifdef ROS2_TEST_SWITCHES
 struct dp_test_switches {
 	bool no_lease_check;      /* any key is good */
@@ -16,6 +18,8 @@ struct dp_test_switches {
 	bool no_deadline_recheck; /* rights are looked at when a request arrives, not when it is
 	                             handed on, nor by the timer */
 	bool no_contact_check;    /* losing the controller ends nothing */
+	/* An engine type of the test's own, found before the real ones; NULL for none. */
+	const struct engine_ops *extra_engine;
 };
 extern struct dp_test_switches dp_test_switches; /* set before dp_new */
 #define DP_SWITCH(name) (dp_test_switches.name)

@@ -5,12 +5,17 @@
 #include <semaphore.h>
 #include <time.h>
 
+const char *fx_engine_type = "mem";
+
 static void on_event(void *arg, const struct dp_event *ev)
 {
 	struct fx *fx = arg;
 
 	pthread_mutex_lock(&fx->lock);
-	if (fx->n_events < FX_EVENTS)
+	if (ev->type == DP_EVENT_VIOLATION)
+		fx->violations += ev->count;
+	/* The other half is kept for what is not a violation. */
+	if (fx->n_events < (ev->type == DP_EVENT_VIOLATION ? FX_EVENTS / 2 : FX_EVENTS))
 		fx->events[fx->n_events++] = *ev;
 	pthread_cond_broadcast(&fx->cond);
 	pthread_mutex_unlock(&fx->lock);
@@ -76,7 +81,8 @@ static void make_dp(void *arg)
 	                    .control_workers = 2,
 	                    .on_event = on_event,
 	                    .arg = fx};
-	struct dp_engine_config mem = {.name = "ram", .type = "mem", .size_bytes = 256u << 20};
+	struct dp_engine_config mem = {
+		.name = "ram", .type = fx_engine_type, .size_bytes = 256u << 20};
 	struct ros2_err err = ROS2_ERR_INIT;
 
 	if (dp_new(&o, &fx->dp, &err) < 0 || dp_engine_put(fx->dp, &mem, &err) < 0) {

@@ -25,10 +25,13 @@ struct fx {
 	struct dp_tenant_limits limits;
 	pthread_mutex_t lock;
 	pthread_cond_t cond;
-	uint32_t n_events; /* guarded by lock, as events */
+	uint32_t n_events;   /* guarded by lock, as events */
+	uint64_t violations; /* guarded by lock: sum of counts told */
 	struct dp_event events[FX_EVENTS];
 };
 
+/* Engine type of the fixture's "ram"; "mem" unless a test says otherwise. */
+extern const char *fx_engine_type;
 /* Generous limits; tests narrow them with fx_limits. */
 int fx_setup(void **state);
 int fx_teardown(void **state);

@@ -1,0 +1,628 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Rights and their ends: revocation during a transfer, deadlines, limits, rates, draining; and the
+ * negative controls: with one check switched off, the attack it stops works. Linked with the
+ * library that has the switches.
+ */
+#include "tests/dataplane/fixture.h"
+#include "dataplane/test_switches.h"
+#include "tests/dataplane/slow_engine.h"
+#include <errno.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+static uint8_t buf[1u << 20];
+
+static int slow_setup(void **state)
+{
+	slow_engine_init();
+	dp_test_switches = (struct dp_test_switches){.extra_engine = &slow_engine_ops};
+	fx_engine_type = "slow";
+	return fx_setup(state);
+}
+
+static int slow_teardown(void **state)
+{
+	slow_engine_shut(false);
+	dp_test_switches = (struct dp_test_switches){.extra_engine = &slow_engine_ops};
+	return fx_teardown(state);
+}
+
+/* ---- revocation ---- */
+
+static int unread(const struct raw *c)
+{
+	int n = 0;
+
+	assert_int_equal(ioctl(c->fd, FIONREAD, &n), 0);
+	return n;
+}
+
+/* A transfer under way: many large reads asked for, some read, the rest filling the sockets. */
+static void start_transfer(struct fx *fx, struct raw *c)
+{
+	struct wire_header h;
+
+	raw_ready(fx, c);
+	assert_int_equal(raw_write(c, 0, buf, sizeof(buf), false), ROS2_OK);
+	for (int i = 0; i < 100; i++) {
+		h = raw_header(c, WIRE_READ, 0, FX_BASE, WIRE_IO_MAX);
+		raw_send(c, &h, NULL, 0);
+	}
+	assert_true(raw_recv(c, &h, buf, sizeof(buf)));
+	assert_int_equal(h.opcode, WIRE_DATA);
+}
+
+static void check_silence(struct fx *fx, struct raw *c, enum dp_scope scope,
+                          const struct ros2_uid *uid)
+{
+	struct fx_revoked r;
+	uint64_t start = clock_boottime_ns();
+	int at_receipt;
+
+	fx_revoke(fx, scope, uid, &r);
+	at_receipt = unread(c);
+	usleep(100 * 1000);
+	assert_int_equal(unread(c), at_receipt);
+	assert_int_equal(r.first.status, ROS2_OK);
+	assert_int_equal(r.first.revoke.sessions, 1);
+	assert_int_equal(r.first.revoke.leases, 1);
+	assert_true(r.first.revoke.last_byte_ns == 0 ||
+	            (r.first.revoke.last_byte_ns >= start &&
+	             r.first.revoke.last_byte_ns <= r.first_at_ns));
+	raw_expect_end(c);
+	fx_event(fx, DP_EVENT_SESSION_ENDED, ROS2_REVOKED);
+	assert_int_equal(fx_lease_count(fx), 0);
+	raw_close(c);
+}
+
+static void revoke__of_a_session_hands_on_no_byte_after_its_receipt(void **state)
+{
+	struct raw c;
+
+	start_transfer(*state, &c);
+	check_silence(*state, &c, DP_SCOPE_SESSION, &c.session);
+}
+
+static void revoke__of_a_tenant_hands_on_no_byte_and_its_uid_never_works_again(void **state)
+{
+	struct fx *fx = *state;
+	struct raw c;
+	struct fx_args a = {.session = ros2_uid_new(),
+	                    .tenant = fx->tenant,
+	                    .grant = fx->grant,
+	                    .a = UINT64_MAX};
+	struct ros2_uid fresh = ros2_uid_new();
+
+	start_transfer(fx, &c);
+	check_silence(fx, &c, DP_SCOPE_TENANT, &fx->tenant);
+	assert_int_equal(fx_do(fx, FX_OPEN_SESSION, &a).status, ROS2_REVOKED);
+	assert_int_equal(fx_grant(fx, &fresh, &fx->tenant, UINT64_MAX),
+	                 ros2_status_to_errno(ROS2_REVOKED));
+	a.session = c.session;
+	assert_int_equal(fx_do(fx, FX_RENEW, &a).status, ROS2_REVOKED);
+}
+
+static void revoke__of_a_grant_leaves_other_grants_alone(void **state)
+{
+	struct fx *fx = *state;
+	struct ros2_uid other = ros2_uid_new();
+	struct fx_args a;
+	struct raw c, d;
+
+	assert_int_equal(fx_grant(fx, &other, &fx->tenant, UINT64_MAX), 0);
+	start_transfer(fx, &c);
+	raw_open_as(fx, &d, &fx->tenant, &other, UINT64_MAX);
+	raw_connect(&d);
+	raw_file(&d, "file");
+	check_silence(fx, &c, DP_SCOPE_GRANT, &fx->grant);
+	d.key = raw_register(&d, FX_BASE, 65536, 3);
+	assert_int_equal(raw_read(&d, 0, buf, 65536, NULL), ROS2_OK);
+	assert_int_equal(fx_grant(fx, &fx->grant, &fx->tenant, UINT64_MAX),
+	                 ros2_status_to_errno(ROS2_REVOKED));
+	a = (struct fx_args){.session = ros2_uid_new(),
+	                     .tenant = fx->tenant,
+	                     .grant = fx->grant,
+	                     .a = UINT64_MAX};
+	assert_int_equal(fx_do(fx, FX_OPEN_SESSION, &a).status, ROS2_REVOKED);
+	raw_close(&d);
+}
+
+static void revoke__of_everything_ends_all_sessions_on_all_reactors(void **state)
+{
+	struct fx *fx = *state;
+	struct raw c[4];
+	struct fx_revoked r;
+
+	for (int i = 0; i < 4; i++)
+		raw_ready(fx, &c[i]);
+	fx_revoke(fx, DP_SCOPE_ALL, NULL, &r);
+	assert_int_equal(r.first.revoke.sessions, 4);
+	assert_int_equal(r.first.revoke.leases, 4);
+	for (int i = 0; i < 4; i++) {
+		raw_expect_end(&c[i]);
+		raw_close(&c[i]);
+	}
+}
+
+static void revoke__of_something_unknown_still_leaves_a_tombstone(void **state)
+{
+	struct fx *fx = *state;
+	struct ros2_uid later = ros2_uid_new();
+	struct fx_revoked r;
+
+	fx_revoke(fx, DP_SCOPE_GRANT, &later, &r);
+	assert_int_equal(r.first.revoke.sessions, 0);
+	assert_int_equal(fx_grant(fx, &later, &fx->tenant, UINT64_MAX),
+	                 ros2_status_to_errno(ROS2_REVOKED));
+}
+
+static void wait_held(uint32_t n)
+{
+	for (int i = 0; i < 5000 && slow_engine_held() < n; i++)
+		usleep(1000);
+	assert_int_equal(slow_engine_held(), n);
+}
+
+static void revoke__counts_what_an_engine_still_holds_and_tells_when_it_is_back(void **state)
+{
+	struct fx *fx = *state;
+	struct fx_revoked r;
+	struct wire_header h;
+	struct raw c;
+
+	raw_ready(fx, &c);
+	assert_int_equal(raw_write(&c, 0, buf, 65536, false), ROS2_OK);
+	slow_engine_shut(true);
+	for (int i = 0; i < 5; i++) {
+		h = raw_header(&c, WIRE_READ, 0, FX_BASE, 4096);
+		raw_send(&c, &h, NULL, 0);
+	}
+	wait_held(5);
+	fx_revoke(fx, DP_SCOPE_SESSION, &c.session, &r);
+	assert_int_equal(r.first.revoke.draining, 5);
+	usleep(50 * 1000);
+	fx_wait_calls(fx, &r, 1);
+	slow_engine_shut(false);
+	fx_wait_calls(fx, &r, 2);
+	assert_int_equal(r.last.revoke.draining, 0);
+	assert_int_equal(r.last.status, ROS2_OK);
+	raw_close(&c);
+}
+
+static void *blocked_mkdir(void *arg)
+{
+	struct raw *c = arg;
+	struct fx_args a = {.session = c->session, .mount = 1, .path_op = DP_MKDIR, .path = "slow"};
+
+	return (void *)(intptr_t)fx_do(c->fx, FX_PATH, &a).status;
+}
+
+static void revoke__waits_for_control_calls_inside_an_engine(void **state)
+{
+	struct fx *fx = *state;
+	struct fx_revoked r;
+	pthread_t thread;
+	void *status;
+	struct raw c;
+
+	raw_ready(fx, &c);
+	slow_engine_shut(true);
+	pthread_create(&thread, NULL, blocked_mkdir, &c);
+	usleep(100 * 1000);
+	fx_revoke(fx, DP_SCOPE_SESSION, &c.session, &r);
+	assert_int_equal(r.first.revoke.draining, 1);
+	slow_engine_shut(false);
+	fx_wait_calls(fx, &r, 2);
+	pthread_join(thread, &status);
+	assert_int_equal((intptr_t)status, ROS2_CLOSED);
+	raw_close(&c);
+}
+
+static void control__of_a_slow_tenant_does_not_block_another_and_is_bounded(void **state)
+{
+	struct fx *fx = *state;
+	struct ros2_uid beta = ros2_uid_new(), grant = ros2_uid_new();
+	struct fx_args stat = {.mount = 1, .path_op = DP_STAT, .path = "file"};
+	pthread_t threads[20];
+	uint32_t busy = 0;
+	struct raw a, b;
+
+	fx_tenant(fx, &beta);
+	assert_int_equal(fx_grant(fx, &grant, &beta, UINT64_MAX), 0);
+	raw_ready(fx, &a);
+	raw_open_as(fx, &b, &beta, &grant, UINT64_MAX);
+	raw_file(&b, "file");
+	slow_engine_shut(true);
+	for (int i = 0; i < 20; i++)
+		pthread_create(&threads[i], NULL, blocked_mkdir, &a);
+	usleep(100 * 1000);
+	stat.session = b.session;
+	assert_int_equal(fx_do(fx, FX_PATH, &stat).status, ROS2_OK);
+	slow_engine_shut(false);
+	for (int i = 0; i < 20; i++) {
+		void *status;
+
+		pthread_join(threads[i], &status);
+		busy += (intptr_t)status == ROS2_BUSY;
+	}
+	assert_int_equal(busy, 4);
+	raw_close(&a);
+}
+
+/* ---- deadlines ---- */
+
+static void expect_end_after(struct fx *fx, struct raw *c, uint64_t deadline_ns,
+                             enum ros2_status why)
+{
+	uint64_t late;
+
+	raw_expect_end(c);
+	late = clock_boottime_ns() - deadline_ns;
+	assert_true(late < 400 * NS_PER_MS);
+	fx_event(fx, DP_EVENT_SESSION_ENDED, why);
+	assert_int_equal(fx_lease_count(fx), 0);
+	raw_close(c);
+}
+
+static void session__ends_by_itself_when_its_grant_does(void **state)
+{
+	struct fx *fx = *state;
+	uint64_t at = clock_boottime_ns() + 300 * NS_PER_MS;
+	struct raw c;
+
+	raw_ready(fx, &c);
+	assert_int_equal(fx_grant(fx, &fx->grant, &fx->tenant, at), 0);
+	assert_int_equal(raw_read(&c, 0, buf, 4096, NULL), ROS2_OK);
+	expect_end_after(fx, &c, at, ROS2_GRANT_EXPIRED);
+	/* It is over, and a later push does not bring it back. */
+	assert_int_equal(fx_grant(fx, &fx->grant, &fx->tenant, UINT64_MAX),
+	                 ros2_status_to_errno(ROS2_REVOKED));
+}
+
+static void session__lives_on_when_its_grant_is_renewed_in_time(void **state)
+{
+	struct fx *fx = *state;
+	struct raw c;
+
+	raw_ready(fx, &c);
+	for (int i = 0; i < 4; i++) {
+		assert_int_equal(fx_grant(fx, &fx->grant, &fx->tenant,
+		                          clock_boottime_ns() + 400 * NS_PER_MS),
+		                 0);
+		usleep(200 * 1000);
+	}
+	assert_int_equal(raw_flush(&c), ROS2_OK);
+	raw_close(&c);
+}
+
+static void session__ends_by_itself_when_contact_is_lost(void **state)
+{
+	struct fx *fx = *state;
+	struct raw c;
+
+	raw_ready(fx, &c);
+	fx->limits.contact_limit_ms = 300;
+	fx_contact(fx, clock_boottime_ns());
+	fx_limits(fx);
+	expect_end_after(fx, &c, clock_boottime_ns() + 300 * NS_PER_MS, ROS2_CONTACT_LOST);
+}
+
+static void session__ends_by_itself_when_its_certificate_does(void **state)
+{
+	struct fx *fx = *state;
+	uint64_t at = clock_boottime_ns() + 300 * NS_PER_MS;
+	struct raw c;
+
+	raw_open_as(fx, &c, &fx->tenant, &fx->grant, at);
+	raw_connect(&c);
+	expect_end_after(fx, &c, at, ROS2_UNAUTHENTICATED);
+}
+
+static void lease__that_expired_is_named_and_can_be_renewed_only_before(void **state)
+{
+	struct fx *fx = *state;
+	struct fx_args a;
+	struct raw c;
+
+	fx->limits.lease_ttl_ms = 300;
+	fx_limits(fx);
+	raw_ready(fx, &c);
+	a = (struct fx_args){.session = c.session, .key = c.key};
+	usleep(200 * 1000);
+	assert_int_equal(fx_do(fx, FX_RENEW, &a).status, ROS2_OK);
+	usleep(200 * 1000);
+	assert_int_equal(raw_read(&c, 0, buf, 4096, NULL), ROS2_OK);
+	usleep(200 * 1000);
+	assert_int_equal(raw_read(&c, 0, buf, 4096, NULL), ROS2_LEASE_EXPIRED);
+	assert_int_equal(fx_do(fx, FX_RENEW, &a).status, ROS2_LEASE_EXPIRED);
+	assert_int_equal(fx_stats(fx, &c.session).violations, 0);
+	raw_close(&c);
+}
+
+/* ---- limits ---- */
+
+static struct dp_result try_register(struct raw *c, uint64_t base, uint64_t len, uint32_t access)
+{
+	struct fx_args a = {.session = c->session, .a = base, .b = len, .flags = access};
+
+	return fx_do(c->fx, FX_REGISTER, &a);
+}
+
+static void region__beyond_a_limit_is_refused_with_the_numbers(void **state)
+{
+	struct fx *fx = *state;
+	struct dp_result res;
+	struct raw c;
+
+	raw_open(fx, &c);
+	res = try_register(&c, FX_BASE, 32u << 20, 3);
+	assert_int_equal(res.status, ROS2_LIMIT);
+	assert_non_null(strstr(res.words, "16777216"));
+	assert_non_null(strstr(res.words, "33554432"));
+	assert_int_equal(try_register(&c, FX_BASE, 4095, 3).status, ROS2_LIMIT);
+	assert_int_equal(try_register(&c, FX_BASE + 1, 4096, 3).status, ROS2_LIMIT);
+	assert_int_equal(try_register(&c, FX_BASE, 0, 3).status, ROS2_INVALID);
+	assert_int_equal(try_register(&c, UINT64_MAX - 4095, 8192, 3).status, ROS2_INVALID);
+	assert_int_equal(try_register(&c, FX_BASE, 4096, 0).status, ROS2_INVALID);
+	assert_int_equal(try_register(&c, FX_BASE, 4096, 4).status, ROS2_INVALID);
+	for (int i = 0; i < 3; i++)
+		raw_register(&c, FX_BASE, 16u << 20, 3);
+	res = try_register(&c, FX_BASE, 4096, 3); /* the grant's bytes: 48 MiB */
+	assert_int_equal(res.status, ROS2_LIMIT);
+	assert_non_null(strstr(res.words, "bytes of the grant"));
+	raw_close(&c);
+}
+
+static void region__limits_count_all_sessions_of_a_tenant(void **state)
+{
+	struct fx *fx = *state;
+	struct raw c, d;
+
+	fx->limits.regions = 3;
+	fx_limits(fx);
+	raw_open(fx, &c);
+	raw_open(fx, &d); /* on the other reactor */
+	raw_register(&c, FX_BASE, 4096, 3);
+	raw_register(&d, FX_BASE, 4096, 3);
+	c.key = raw_register(&c, FX_BASE, 4096, 3);
+	assert_int_equal(try_register(&d, FX_BASE, 4096, 3).status, ROS2_LIMIT);
+	fx_do(fx, FX_DEREGISTER, &(struct fx_args){.session = c.session, .key = c.key});
+	raw_register(&d, FX_BASE, 4096, 3);
+	/* The end of a session gives back what it held. */
+	fx_do(fx, FX_CLOSE_SESSION, &(struct fx_args){.session = d.session});
+	raw_register(&c, FX_BASE, 4096, 3);
+	raw_register(&c, FX_BASE, 4096, 3);
+	assert_int_equal(try_register(&c, FX_BASE, 4096, 3).status, ROS2_LIMIT);
+}
+
+static void session__limits_and_rights_are_checked_at_opening(void **state)
+{
+	struct fx *fx = *state;
+	struct ros2_uid unknown = ros2_uid_new(), beta = ros2_uid_new();
+	struct fx_args a = {.session = ros2_uid_new(),
+	                    .tenant = fx->tenant,
+	                    .grant = fx->grant,
+	                    .a = UINT64_MAX};
+	struct raw c;
+
+	fx->limits.sessions_max = 1;
+	fx_limits(fx);
+	a.tenant = unknown;
+	assert_int_equal(fx_do(fx, FX_OPEN_SESSION, &a).status, ROS2_NOT_FOUND);
+	a.tenant = fx->tenant;
+	a.grant = unknown;
+	assert_int_equal(fx_do(fx, FX_OPEN_SESSION, &a).status, ROS2_NO_GRANT);
+	fx_tenant(fx, &beta);
+	a.tenant = beta;
+	a.grant = fx->grant; /* another tenant's grant */
+	assert_int_equal(fx_do(fx, FX_OPEN_SESSION, &a).status, ROS2_NO_GRANT);
+	a.tenant = fx->tenant;
+	a.a = 1;
+	assert_int_equal(fx_do(fx, FX_OPEN_SESSION, &a).status, ROS2_UNAUTHENTICATED);
+	raw_open(fx, &c);
+	a.a = UINT64_MAX;
+	assert_int_equal(fx_do(fx, FX_OPEN_SESSION, &a).status, ROS2_LIMIT);
+	a.session = unknown;
+	assert_int_equal(fx_do(fx, FX_MOUNT, &a).status, ROS2_BAD_SESSION);
+}
+
+static void mount__bounds_the_access_of_what_is_opened_under_it(void **state)
+{
+	struct fx *fx = *state;
+	struct fx_args a;
+	struct raw c;
+
+	raw_ready(fx, &c);
+	a = (struct fx_args){.session = c.session, .to = "ram", .path = "ns", .flags = 1};
+	a.mount = fx_do(fx, FX_MOUNT, &a).mount.mount;
+	assert_int_equal(a.mount, 2);
+	a.path = "file";
+	a.flags = ENGINE_READ;
+	assert_int_equal(fx_do(fx, FX_OPEN, &a).status, ROS2_OK);
+	a.flags = ENGINE_READ | ENGINE_WRITE;
+	assert_int_equal(fx_do(fx, FX_OPEN, &a).status, ROS2_DENIED);
+	a.flags = ENGINE_READ | ENGINE_TRUNCATE;
+	assert_int_equal(fx_do(fx, FX_OPEN, &a).status, ROS2_DENIED);
+	a.path_op = DP_UNLINK;
+	assert_int_equal(fx_do(fx, FX_PATH, &a).status, ROS2_DENIED);
+	a.path = "../escape";
+	a.flags = ENGINE_READ;
+	assert_int_equal(fx_do(fx, FX_OPEN, &a).status, ROS2_BAD_PATH);
+	raw_close(&c);
+}
+
+/* ---- rate ---- */
+
+static uint64_t read_for(struct raw *c, uint32_t len, uint32_t depth, uint64_t ns)
+{
+	uint64_t until = clock_boottime_ns() + ns, n = 0;
+	struct wire_header h;
+
+	for (uint32_t i = 0; i < depth; i++) {
+		h = raw_header(c, WIRE_READ, 0, FX_BASE, len);
+		raw_send(c, &h, NULL, 0);
+	}
+	while (clock_boottime_ns() < until) {
+		assert_true(raw_recv(c, &h, buf, sizeof(buf)));
+		if (h.opcode != WIRE_COMPLETE)
+			continue;
+		assert_int_equal(h.status, ROS2_OK);
+		n++;
+		h = raw_header(c, WIRE_READ, 0, FX_BASE, len);
+		raw_send(c, &h, NULL, 0);
+	}
+	return n;
+}
+
+static void assert_near(uint64_t got, uint64_t want, uint32_t percent)
+{
+	if (got < want - want * percent / 100 || got > want + want * percent / 100)
+		fail_msg("%llu is not within %u %% of %llu", (unsigned long long)got, percent,
+		         (unsigned long long)want);
+}
+
+static void rate__of_operations_holds_within_five_percent(void **state)
+{
+	struct fx *fx = *state;
+	struct raw c;
+
+	fx->limits.read_iops = 1000;
+	fx_limits(fx);
+	raw_ready(fx, &c);
+	assert_int_equal(raw_write(&c, 0, buf, 65536, false), ROS2_OK);
+	assert_near(read_for(&c, 4096, 16, 2 * NS_PER_S), 2000, 5);
+	assert_true(fx_stats(fx, &c.session).shaped_ns > 0);
+	raw_close(&c);
+}
+
+static void rate__of_bytes_holds_for_requests_larger_than_the_burst(void **state)
+{
+	struct fx *fx = *state;
+	struct raw c;
+
+	fx->limits.read_bytes_per_s = 64u << 20; /* a burst of 10 ms is 640 KiB */
+	fx_limits(fx);
+	raw_ready(fx, &c);
+	assert_int_equal(raw_write(&c, 0, buf, sizeof(buf), false), ROS2_OK);
+	assert_near(read_for(&c, WIRE_IO_MAX, 4, 2 * NS_PER_S), 128, 5);
+	raw_close(&c);
+}
+
+/* ---- negative controls ---- */
+
+static void control__without_the_lease_check_a_foreign_key_works(void **state)
+{
+	struct fx *fx = *state;
+	struct raw a, b;
+
+	dp_test_switches.no_lease_check = true;
+	raw_ready(fx, &a);
+	raw_open(fx, &b);
+	raw_connect(&b);
+	raw_file(&b, "file");
+	b.key = a.key;
+	assert_int_equal(raw_write(&b, 0, buf, 4096, true), ROS2_OK);
+	assert_int_equal(raw_read(&b, 0, buf, 4096, NULL), ROS2_OK);
+	raw_close(&a);
+	raw_close(&b);
+}
+
+static void control__without_the_handle_check_a_closed_handle_reaches_the_next_file(void **state)
+{
+	struct fx *fx = *state;
+	uint64_t old;
+	struct raw c;
+
+	dp_test_switches.no_handle_check = true;
+	raw_ready(fx, &c);
+	old = c.handle;
+	fx_do(fx, FX_CLOSE, &(struct fx_args){.session = c.session, .a = old});
+	raw_file(&c, "second");
+	c.handle = old;
+	assert_int_equal(raw_read(&c, 0, buf, 4096, NULL), ROS2_OK);
+	raw_close(&c);
+}
+
+static void control__without_the_contact_check_a_session_outlives_contact(void **state)
+{
+	struct fx *fx = *state;
+	struct raw c;
+
+	dp_test_switches.no_contact_check = true;
+	raw_ready(fx, &c);
+	fx->limits.contact_limit_ms = 100;
+	fx_limits(fx);
+	usleep(300 * 1000);
+	assert_int_equal(raw_read(&c, 0, buf, 4096, NULL), ROS2_OK);
+	raw_close(&c);
+}
+
+/* A read goes into the engine before the grant ends and comes out after. Returns whether its
+ * payload was handed on. */
+static bool payload_after_expiry(struct fx *fx)
+{
+	struct wire_header h;
+	struct raw c;
+	bool got;
+
+	raw_ready(fx, &c);
+	assert_int_equal(raw_write(&c, 0, buf, 65536, false), ROS2_OK);
+	slow_engine_shut(true);
+	h = raw_header(&c, WIRE_READ, 0, FX_BASE, 4096);
+	raw_send(&c, &h, NULL, 0);
+	wait_held(1);
+	assert_int_equal(
+		fx_grant(fx, &fx->grant, &fx->tenant, clock_boottime_ns() + 100 * NS_PER_MS), 0);
+	usleep(300 * 1000);
+	slow_engine_shut(false);
+	got = raw_recv(&c, &h, buf, sizeof(buf)) && h.opcode == WIRE_DATA;
+	raw_close(&c);
+	return got;
+}
+
+static void
+payload__that_an_engine_gives_back_after_the_end_of_the_grant_is_not_handed_on(void **state)
+{
+	assert_false(payload_after_expiry(*state));
+}
+
+static void control__without_the_deadline_recheck_it_is_handed_on(void **state)
+{
+	dp_test_switches.no_deadline_recheck = true;
+	assert_true(payload_after_expiry(*state));
+}
+
+#define FX_TEST(f) cmocka_unit_test_setup_teardown(f, slow_setup, slow_teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		FX_TEST(revoke__of_a_session_hands_on_no_byte_after_its_receipt),
+		FX_TEST(revoke__of_a_tenant_hands_on_no_byte_and_its_uid_never_works_again),
+		FX_TEST(revoke__of_a_grant_leaves_other_grants_alone),
+		FX_TEST(revoke__of_everything_ends_all_sessions_on_all_reactors),
+		FX_TEST(revoke__of_something_unknown_still_leaves_a_tombstone),
+		FX_TEST(revoke__counts_what_an_engine_still_holds_and_tells_when_it_is_back),
+		FX_TEST(revoke__waits_for_control_calls_inside_an_engine),
+		FX_TEST(control__of_a_slow_tenant_does_not_block_another_and_is_bounded),
+		FX_TEST(session__ends_by_itself_when_its_grant_does),
+		FX_TEST(session__lives_on_when_its_grant_is_renewed_in_time),
+		FX_TEST(session__ends_by_itself_when_contact_is_lost),
+		FX_TEST(session__ends_by_itself_when_its_certificate_does),
+		FX_TEST(lease__that_expired_is_named_and_can_be_renewed_only_before),
+		FX_TEST(region__beyond_a_limit_is_refused_with_the_numbers),
+		FX_TEST(region__limits_count_all_sessions_of_a_tenant),
+		FX_TEST(session__limits_and_rights_are_checked_at_opening),
+		FX_TEST(mount__bounds_the_access_of_what_is_opened_under_it),
+		FX_TEST(rate__of_operations_holds_within_five_percent),
+		FX_TEST(rate__of_bytes_holds_for_requests_larger_than_the_burst),
+		FX_TEST(control__without_the_lease_check_a_foreign_key_works),
+		FX_TEST(control__without_the_handle_check_a_closed_handle_reaches_the_next_file),
+		FX_TEST(control__without_the_contact_check_a_session_outlives_contact),
+		FX_TEST(payload__that_an_engine_gives_back_after_the_end_of_the_grant_is_not_handed_on),
+		FX_TEST(control__without_the_deadline_recheck_it_is_handed_on),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Wraps engine_mem_ops: a reactor of it is a reactor of mem with a queue before it. */
+#include "tests/dataplane/slow_engine.h"
+#include "common/util.h"
+#include <errno.h>
+#include <stdatomic.h>
+
+#define HELD_MAX 1024
+
+struct engine_ops slow_engine_ops;
+static _Atomic bool is_shut;
+static _Atomic uint32_t n_held;
+
+struct slow_reactor {
+	struct engine_reactor *mem; /* owned */
+	struct engine_io *held[HELD_MAX];
+	uint32_t n;
+};
+
+static struct slow_reactor *slow(const struct engine_reactor *r)
+{
+	return (struct slow_reactor *)r;
+}
+
+static int slow_reactor_new(struct engine *e, const struct engine_reactor_opts *o,
+                            struct engine_reactor **ret, struct ros2_err *err)
+{
+	struct slow_reactor *r = calloc(1, sizeof(*r));
+	int rc = r ? engine_mem_ops.reactor_new(e, o, &r->mem, err) : -ENOMEM;
+
+	if (rc < 0) {
+		free(r);
+		return rc;
+	}
+	*ret = (struct engine_reactor *)r;
+	return 0;
+}
+
+static void slow_reactor_free(struct engine_reactor *r)
+{
+	engine_mem_ops.reactor_free(slow(r)->mem);
+	free(r);
+}
+
+static int slow_event_fd(struct engine_reactor *r)
+{
+	return -1;
+}
+
+static int slow_submit(struct engine_reactor *r, struct engine_io *io)
+{
+	if (slow(r)->n == HELD_MAX)
+		return -EAGAIN;
+	slow(r)->held[slow(r)->n++] = io;
+	atomic_fetch_add(&n_held, 1);
+	return 0;
+}
+
+static int slow_kick(struct engine_reactor *r)
+{
+	return 0;
+}
+
+static uint32_t slow_poll(struct engine_reactor *r, uint32_t max)
+{
+	if (atomic_load(&is_shut)) {
+		usleep(100);
+		return 0;
+	}
+	for (uint32_t i = 0; i < slow(r)->n; i++)
+		if (engine_mem_ops.submit(slow(r)->mem, slow(r)->held[i]) < 0)
+			abort();
+	atomic_fetch_sub(&n_held, slow(r)->n);
+	slow(r)->n = 0;
+	return engine_mem_ops.poll(slow(r)->mem, max);
+}
+
+static uint32_t slow_in_flight(const struct engine_reactor *r)
+{
+	return slow(r)->n + engine_mem_ops.in_flight(slow(r)->mem);
+}
+
+static uint64_t slow_copied(const struct engine_reactor *r)
+{
+	return engine_mem_ops.copied_bytes(slow(r)->mem);
+}
+
+static int slow_mkdir(struct engine_ns *ns, const char *path, uint32_t mode, struct ros2_err *err)
+{
+	while (atomic_load(&is_shut))
+		usleep(1000);
+	return engine_mem_ops.mkdir(ns, path, mode, err);
+}
+
+void slow_engine_init(void)
+{
+	slow_engine_ops = engine_mem_ops;
+	slow_engine_ops.type = "slow";
+	slow_engine_ops.reactor_new = slow_reactor_new;
+	slow_engine_ops.reactor_free = slow_reactor_free;
+	slow_engine_ops.event_fd = slow_event_fd;
+	slow_engine_ops.submit = slow_submit;
+	slow_engine_ops.kick = slow_kick;
+	slow_engine_ops.poll = slow_poll;
+	slow_engine_ops.in_flight = slow_in_flight;
+	slow_engine_ops.copied_bytes = slow_copied;
+	slow_engine_ops.mkdir = slow_mkdir;
+	atomic_store(&is_shut, false);
+}
+
+void slow_engine_shut(bool shut)
+{
+	atomic_store(&is_shut, shut);
+}
+
+uint32_t slow_engine_held(void)
+{
+	return atomic_load(&n_held);
+}
