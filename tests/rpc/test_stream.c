@@ -366,9 +366,10 @@ static void free_on_message(struct rpc_stream *s, const ProtobufCMessage *m, voi
 static void free_closed(struct rpc_stream *s, const struct ros2_err *why, void *user)
 {
 	struct freeing *fr = user;
+	struct rpc_channel *c = TAKE_PTR(fr->c);
 
 	fr->closed++;
-	rpc_channel_free(TAKE_PTR(fr->c));
+	rpc_channel_free(c);
 }
 
 static const struct rpc_stream_ops freeing_ops = {.on_message = free_on_message,
@@ -377,9 +378,10 @@ static const struct rpc_stream_ops freeing_ops = {.on_message = free_on_message,
 static void free_answered(void *arg, const ProtobufCMessage *reply, const struct ros2_err *err)
 {
 	struct freeing *fr = arg;
+	struct rpc_channel *c = TAKE_PTR(fr->c);
 
 	fr->answered++;
-	rpc_channel_free(TAKE_PTR(fr->c));
+	rpc_channel_free(c);
 }
 
 static void open_freeing(void *arg)

@@ -155,6 +155,7 @@ static void rpc_tls__a_client_may_know_only_the_hash_of_the_ca(void **state)
 	o.ca_sha256 = hash;
 	if (say_once(&f, o, &err))
 		fail_msg("%s", err.msg);
+	fx_wait(&f.handled, 1);
 	assert_false(f.last_peer.authenticated);
 	hash[0] ^= 1;
 	assert_int_not_equal(say_once(&f, o, &err), 0);
@@ -234,6 +235,7 @@ static void rpc_tls__a_channel_uses_rotated_files_for_its_next_connection(void *
 	fx_start(&f, NULL);
 	c = fx_channel_opts(&f, as("crot"));
 	assert_int_equal(fx_say(c, "x", "x", &err), 0);
+	fx_wait(&f.handled, 1);
 	assert_string_equal(f.last_peer.spiffe_id, CLIENT_ID);
 	copy("client2.key", "crot.key");
 	copy("client2.crt", "crot.crt");
@@ -250,6 +252,7 @@ static void rpc_tls__a_channel_uses_rotated_files_for_its_next_connection(void *
 	if (rpc_channel_wait_ready(c, 5000, &err))
 		fail_msg("%s", err.msg);
 	assert_int_equal(fx_say(c, "x", "x", &err), 0);
+	fx_wait(&g.handled, 1);
 	assert_string_equal(g.last_peer.spiffe_id, "spiffe://test.example/client2");
 	rpc_channel_free(c);
 	fx_stop(&g);

@@ -19,6 +19,7 @@ static void rpc_unary__answers_over_mtls_and_tells_who_called(void **state)
 	c = fx_channel(&f, NULL);
 	if (fx_say(c, "hello", "hello", &err))
 		fail_msg("%s", err.msg);
+	fx_wait(&f.handled, 1);
 	assert_string_equal(f.last_peer.spiffe_id, CLIENT_ID);
 	assert_true(f.last_peer.authenticated);
 	assert_non_null(strstr(f.last_peer.address, "127.0.0.1:"));
