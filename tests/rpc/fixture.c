@@ -95,6 +95,40 @@ static void on_cancel(void *arg)
 	f->cancelled++;
 }
 
+struct elsewhere {
+	struct fx *f;
+	struct rpc_call *c;
+};
+
+static void *reply_elsewhere(void *arg)
+{
+	Ros2__Test__EchoReply reply = ROS2__TEST__ECHO_REPLY__INIT;
+	struct elsewhere *e = arg;
+	struct timespec us = {.tv_nsec = (long)(((uintptr_t)e->c >> 6) % 3000) * 1000};
+
+	nanosleep(&us, NULL);
+	ros2_test_echo_say_reply(e->c, &reply);
+	e->f->threads--;
+	free(e);
+	return NULL;
+}
+
+/* Answers from a thread of its own, a little later. */
+static void answer_elsewhere(struct fx *f, struct rpc_call *c)
+{
+	struct elsewhere *e = malloc(sizeof(*e));
+	pthread_attr_t detached;
+	pthread_t t;
+
+	*e = (struct elsewhere){f, c};
+	f->threads++;
+	rpc_call_on_cancel(c, on_cancel, f);
+	pthread_attr_init(&detached);
+	pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
+	assert_int_equal(pthread_create(&t, &detached, reply_elsewhere, e), 0);
+	pthread_attr_destroy(&detached);
+}
+
 static void say(struct rpc_call *c, const ProtobufCMessage *m, void *user)
 {
 	const Ros2__Test__EchoRequest *req = ros2_test_echo_say_in(m);
@@ -106,6 +140,8 @@ static void say(struct rpc_call *c, const ProtobufCMessage *m, void *user)
 	if (!strcmp(req->text, "keep")) {
 		f->kept = c;
 		rpc_call_on_cancel(c, on_cancel, f);
+	} else if (!strcmp(req->text, "thread")) {
+		answer_elsewhere(f, c);
 	} else if (!strcmp(req->text, "fail")) {
 		rpc_call_fail(c, ROS2_REVOKED, "tenant %s was revoked", "alpha");
 	} else if (!strcmp(req->text, "wrong-type")) {

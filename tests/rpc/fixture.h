@@ -40,6 +40,7 @@ struct fx {
 	struct ros2_err closed_why;
 	atomic_bool hold; /* the next message holds its stream */
 	atomic_int stopped;
+	atomic_int threads; /* that have yet to answer */
 };
 
 /* A running server; @o and its limits may be NULL for defaults. */

@@ -228,6 +228,61 @@ static void rpc_unary__without_a_server_fails_at_once_as_unavailable(void **stat
 	fx_stop(&f);
 }
 
+/* Many calls answered by other threads, every other one cancelled. */
+struct storm {
+	struct rpc_channel *c;
+	struct rpc_request *r[200];
+	atomic_int done, good;
+};
+
+static void storm_done(void *arg, const ProtobufCMessage *reply, const struct ros2_err *err)
+{
+	struct storm *st = arg;
+
+	st->good += !err->code;
+	st->done++;
+}
+
+static void storm_start(void *arg)
+{
+	Ros2__Test__EchoRequest req = ROS2__TEST__ECHO_REQUEST__INIT;
+	struct ros2_err err = ROS2_ERR_INIT;
+	struct storm *st = arg;
+
+	req.text = (char *)"thread";
+	for (int i = 0; i < 200; i++)
+		assert_int_equal(ros2_test_echo_say_async(st->c, &req, 5000, storm_done, st,
+		                                          &st->r[i], &err),
+		                 0);
+	/* Nothing was delivered yet: this is the loop thread. */
+	for (int i = 0; i < 200; i += 2)
+		rpc_request_cancel(st->r[i]);
+}
+
+static void rpc_unary__answers_from_other_threads_race_with_cancelling_safely(void **state)
+{
+	struct storm st = {0};
+	struct fx f;
+
+	fx_start(&f, NULL);
+	st.c = fx_channel(&f, f.loop);
+	for (int round = 1; round <= 3; round++) {
+		fx_on_loop(&f, storm_start, &st);
+		fx_wait(&st.done, 200 * round);
+	}
+	assert_true(st.good >= 300);
+	/* And with the end of the server. */
+	fx_on_loop(&f, storm_start, &st);
+	usleep(2000);
+	fx_free_server(&f);
+	fx_wait(&st.done, 800);
+	for (int i = 0; i < 5000 && f.threads; i++)
+		usleep(1000);
+	assert_int_equal(f.threads, 0);
+	fx_channel_free(&f, st.c);
+	fx_stop(&f);
+}
+
 /* ---- stopping ---- */
 
 static void stopped(void *arg)
@@ -333,6 +388,7 @@ int main(void)
 		cmocka_unit_test(rpc_unary__cancelling_tells_both_sides),
 		cmocka_unit_test(rpc_unary__freeing_a_channel_ends_its_calls_once),
 		cmocka_unit_test(rpc_unary__without_a_server_fails_at_once_as_unavailable),
+		cmocka_unit_test(rpc_unary__answers_from_other_threads_race_with_cancelling_safely),
 		cmocka_unit_test(rpc_server__stop_lets_calls_in_flight_end),
 		cmocka_unit_test(rpc_server__stop_cancels_after_the_grace),
 		cmocka_unit_test(rpc_server__free_leaves_unanswered_calls_safe_to_answer),
