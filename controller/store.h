@@ -59,7 +59,7 @@ struct store_agent { /* the identity that belongs to an Agent object */
 	struct ros2_uid uid;
 	const char *name;
 	bool enrolled, isolated;
-	uint8_t spki_sha256[32];
+	uint8_t spki_sha256[32], prev_spki_sha256[32]; /* the key before the last renewal, too */
 	const char *cert_serial;
 	int64_t cert_not_after_unix_s;
 	uint64_t enrolled_unix_ns;

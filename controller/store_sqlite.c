@@ -37,7 +37,7 @@ static const char schema_1[] =
 	"CREATE TABLE deleted_uids(uid BLOB PRIMARY KEY, kind INTEGER NOT NULL, name TEXT NOT NULL,"
 	" time INTEGER NOT NULL) WITHOUT ROWID;"
 	"CREATE TABLE agents(uid BLOB PRIMARY KEY, name TEXT NOT NULL, enrolled INTEGER NOT NULL,"
-	" isolated INTEGER NOT NULL, spki BLOB NOT NULL, serial TEXT NOT NULL,"
+	" isolated INTEGER NOT NULL, spki BLOB NOT NULL, prev_spki BLOB NOT NULL, serial TEXT NOT NULL,"
 	" not_after INTEGER NOT NULL, enrolled_time INTEGER NOT NULL,"
 	" isolated_reason TEXT NOT NULL, isolated_since INTEGER NOT NULL) WITHOUT ROWID;"
 	"CREATE TABLE grants(uid BLOB PRIMARY KEY, tenant_uid BLOB NOT NULL,"
@@ -83,7 +83,7 @@ static const char *const migrations[STORE_SCHEMA_VERSION] = {schema_1};
 	X(OBJECT_PUT, "INSERT OR REPLACE INTO objects VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?)")        \
 	X(OBJECT_DELETE, "DELETE FROM objects WHERE kind=? AND name=?")                            \
 	X(UID_USED, "INSERT OR IGNORE INTO deleted_uids VALUES(?,?,?,?)")                          \
-	X(AGENT_PUT, "INSERT OR REPLACE INTO agents VALUES(?,?,?,?,?,?,?,?,?,?)")                  \
+	X(AGENT_PUT, "INSERT OR REPLACE INTO agents VALUES(?,?,?,?,?,?,?,?,?,?,?)")                  \
 	X(AGENT_DELETE, "DELETE FROM agents WHERE uid=?")                                          \
 	X(GRANT_PUT, "INSERT OR REPLACE INTO grants VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)")    \
 	X(GRANT_END, "UPDATE grants SET state=?, ended=? WHERE uid=? AND state=1")                 \
@@ -481,13 +481,14 @@ static int row_agent(sqlite3_stmt *st, const struct store_loader *l)
 		.name = col_text(st, 1),
 		.enrolled = col_int(st, 2) != 0,
 		.isolated = col_int(st, 3) != 0,
-		.cert_serial = col_text(st, 5),
-		.cert_not_after_unix_s = (int64_t)col_int(st, 6),
-		.enrolled_unix_ns = col_int(st, 7),
-		.isolated_reason = col_text(st, 8),
-		.isolated_since_unix_ns = col_int(st, 9),
+		.cert_serial = col_text(st, 6),
+		.cert_not_after_unix_s = (int64_t)col_int(st, 7),
+		.enrolled_unix_ns = col_int(st, 8),
+		.isolated_reason = col_text(st, 9),
+		.isolated_since_unix_ns = col_int(st, 10),
 	};
 
+	col_bytes(st, 5, a.prev_spki_sha256, sizeof(a.prev_spki_sha256));
 	col_bytes(st, 4, a.spki_sha256, sizeof(a.spki_sha256));
 	return l->agent ? l->agent(l->arg, &a) : 0;
 }
@@ -662,8 +663,8 @@ static int delete_object(struct backend *b, const struct store_object *o, struct
 
 static int put_agent(struct backend *b, const struct store_agent *a, struct ros2_err *err)
 {
-	return run(b, err, ST_AGENT_PUT, "utiibtiiti", &a->uid, a->name, (uint64_t)a->enrolled,
-	           (uint64_t)a->isolated, a->spki_sha256, sizeof(a->spki_sha256), a->cert_serial,
+	return run(b, err, ST_AGENT_PUT, "utiibbtiiti", &a->uid, a->name, (uint64_t)a->enrolled,
+	           (uint64_t)a->isolated, a->spki_sha256, sizeof(a->spki_sha256), a->prev_spki_sha256, sizeof(a->prev_spki_sha256), a->cert_serial,
 	           (uint64_t)a->cert_not_after_unix_s, a->enrolled_unix_ns, a->isolated_reason,
 	           a->isolated_since_unix_ns);
 }

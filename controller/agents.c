@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Agents: identity as stored, connection and contact as seen. A beat is never stored; contact lost
+ * and regained are recorded once each.
+ *
+ *   away ──hello──▶ connected ──stream ends──▶ away
+ *   contact ──no beat for CTL_CONTACT_LOST_MS──▶ lost ──beat──▶ contact
+ */
+#include "controller/ctl.h"
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define LOG_COMPONENT "controller"
+#include "common/log.h"
+
+#define DEFAULT_CONTACT_LIMIT_MS 600000 /* of an agent without tenants */
+
+struct ctl_agent *ctl_agent_new(struct ctl *c, struct ctl_object *o)
+{
+	struct ctl_agent *a = calloc(1, sizeof(*a));
+
+	if (!a)
+		return NULL;
+	a->obj = o;
+	a->ctl = c;
+	/* Another process may have echoed a stamp until just before this one began. */
+	a->last_contact_ns = c->started_ns;
+	list_init(&a->unacked);
+	list_init(&a->grants);
+	return a;
+}
+
+void ctl_agent_free(struct ctl_agent *a)
+{
+	if (!a)
+		return;
+	loop_timer_stop(&a->contact_timer);
+	outbox_forget(a);
+	ctl_rollout_free(a);
+	ctl_origins_free(a);
+	free(a);
+}
+
+int ctl_agent_load(struct ctl *c, const struct store_agent *row)
+{
+	struct ctl_agent *a = ctl_agent_uid(c, &row->uid);
+
+	if (!a)
+		return 0; /* its document is gone: nothing to remember */
+	a->enrolled = row->enrolled;
+	a->isolated = row->isolated;
+	memcpy(a->spki, row->spki_sha256, sizeof(a->spki));
+	memcpy(a->prev_spki, row->prev_spki_sha256, sizeof(a->prev_spki));
+	snprintf(a->cert_serial, sizeof(a->cert_serial), "%s", row->cert_serial);
+	a->cert_not_after_unix_s = row->cert_not_after_unix_s;
+	a->enrolled_unix_ns = row->enrolled_unix_ns;
+	a->isolated_since_unix_ns = row->isolated_since_unix_ns;
+	snprintf(a->isolated_reason, sizeof(a->isolated_reason), "%s", row->isolated_reason);
+	a->contact_lost = a->enrolled;
+	return 0;
+}
+
+void ctl_agent_row(struct store_txn *t, const struct ctl_agent *a, struct store_agent *row)
+{
+	*row = (struct store_agent){
+		.uid = a->obj->uid,
+		.name = store_txn_str(t, a->obj->name),
+		.enrolled = a->enrolled,
+		.isolated = a->isolated,
+		.cert_serial = store_txn_str(t, a->cert_serial),
+		.cert_not_after_unix_s = a->cert_not_after_unix_s,
+		.enrolled_unix_ns = a->enrolled_unix_ns,
+		.isolated_reason = store_txn_str(t, a->isolated_reason),
+		.isolated_since_unix_ns = a->isolated_since_unix_ns,
+	};
+	memcpy(row->spki_sha256, a->spki, sizeof(a->spki));
+	memcpy(row->prev_spki_sha256, a->prev_spki, sizeof(a->prev_spki));
+}
+
+static void record(struct ctl_agent *a, const char *action, const char *reason)
+{
+	struct store_txn *t = store_txn_new();
+	struct store_draft *d =
+		ctl_audit(t, &ctl_system, action, STORE_AGENT, a->obj->name, &a->obj->uid);
+	char incarnation[ROS2_UID_STR_LEN];
+
+	d->reason = store_txn_str(t, reason);
+	ros2_uid_to_str(&a->incarnation, incarnation);
+	store_draft_detail(t, d, "incarnation", incarnation);
+	if (a->link)
+		d->peer = store_txn_str(t, link_peer(a->link));
+	store_submit(a->ctl->store, t, NULL, NULL, NULL);
+}
+
+/* ---- contact ---- */
+
+static void contact_due(void *arg)
+{
+	struct ctl_agent *a = arg;
+
+	if (a->contact_lost)
+		return;
+	a->contact_lost = true;
+	log_warn("agent %s: no beat for %d ms", a->obj->name, CTL_CONTACT_LOST_MS);
+	record(a, "agent.contact.lost", a->link ? "connected, but no beat" : "not connected");
+}
+
+void ctl_agent_contact(struct ctl_agent *a, const struct clock_stamp *stamp)
+{
+	a->stamp = *stamp;
+	a->has_stamp = true;
+	a->last_beat_unix_ns = clock_unix_ns();
+	a->last_contact_ns = clock_boottime_ns();
+	a->ctl->beats++;
+	loop_timer_at(a->ctl->loop, &a->contact_timer,
+	              a->last_contact_ns + CTL_CONTACT_LOST_MS * NS_PER_MS, contact_due, a);
+	if (!a->contact_lost)
+		return;
+	a->contact_lost = false;
+	record(a, "agent.contact.regained", "");
+}
+
+/* From the last echo sent, plus 0.1 % for the agent's clock. */
+uint64_t ctl_contact_until(const struct ctl_agent *a, uint64_t limit_ms)
+{
+	uint64_t limit = clock_add_ns(limit_ms * NS_PER_MS, limit_ms * NS_PER_MS / 1000);
+	uint64_t end = clock_add_ns(a->last_contact_ns, limit), now = clock_boottime_ns();
+
+	return end > now ? clock_add_ns(clock_unix_ns(), end - now) : clock_unix_ns();
+}
+
+uint64_t ctl_agent_contact_limit_ms(struct ctl_agent *a)
+{
+	struct ctl_object *o, *tmp;
+	uint64_t limit = 0;
+
+	HASH_ITER(by_key, a->ctl->by_key, o, tmp)
+		if (o->kind == STORE_TENANT && ctl_placed(o, a))
+			limit = MAX(limit, o->policy.limits.contact_limit_ms);
+	return limit ? limit : DEFAULT_CONTACT_LIMIT_MS;
+}
+
+/* ---- connection ---- */
+
+void ctl_agent_connected(struct ctl_agent *a, struct link *l)
+{
+	a->link = l;
+	a->ctl->agents_connected++;
+	log_info("agent %s connected from %s", a->obj->name, link_peer(l));
+	record(a, "agent.connect", a->software);
+	ctl_revocations_resend(a);
+	ctl_rollout_sync(a);
+	a->initial_due = true;
+	a->ctl->n_initial++;
+	outbox_flush(a->ctl);
+}
+
+void ctl_agent_disconnected(struct ctl_agent *a, const char *why)
+{
+	log_info("agent %s disconnected: %s", a->obj->name, why);
+	outbox_forget(a);
+	record(a, "agent.disconnect", why);
+	a->link = NULL;
+	a->initial_due = false;
+	a->ctl->agents_connected--;
+	a->sessions = a->leases = 0;
+	ctl_rollout_reset(a);
+}

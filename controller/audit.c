@@ -1,0 +1,378 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Audit drafts of the controller's own decisions, the bounded recording of refusals, and the
+ * records that agents hand up. What an agent says is its claim: it is recorded with its origin, and
+ * it can only speak of tenants that are placed on it.
+ */
+#include "controller/ctl.h"
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define LOG_COMPONENT "controller"
+#include "common/log.h"
+
+#define DENY_FIRST      100  /* recorded one by one */
+#define DENY_PER_S      10   /* after that */
+#define DENY_KEYS_MAX   1024 /* the rest shares one */
+#define DENY_KEY_LEN    64
+#define DENY_FORGET_NS  (3600 * NS_PER_S)
+#define DENY_TICK_MS    1000
+#define ACK_BACKLOG_MAX 4096 /* records of one agent that wait for the store */
+
+const struct ctl_caller ctl_system = {.spiffe = "system"};
+
+struct store_draft *ctl_audit(struct store_txn *t, const struct ctl_caller *who, const char *action,
+                              enum store_kind kind, const char *name, const struct ros2_uid *uid)
+{
+	struct store_draft *d = store_txn_audit(t);
+
+	d->actor = store_txn_str(t, who->spiffe);
+	d->role = who == &ctl_system ? "system" : ctl_role_to_str(who->role);
+	d->peer = store_txn_str(t, who->peer);
+	d->action = store_txn_str(t, action);
+	d->object_kind = ctl_kind_to_str(kind);
+	d->object_name = store_txn_str(t, name);
+	if (uid)
+		d->object_uid = store_txn_uid(t, uid);
+	d->result = STORE_AUDIT_OK;
+	d->status = "OK";
+	return d;
+}
+
+void ctl_audit_tenant(struct store_txn *t, struct store_draft *d, const struct ctl_object *tenant)
+{
+	if (!tenant)
+		return;
+	d->tenant = store_txn_str(t, tenant->name);
+	d->tenant_uid = tenant->uid;
+}
+
+/* ---- refusals ---- */
+
+struct ctl_deny {
+	char key[DENY_KEY_LEN];
+	uint64_t total, last_ns;
+	uint32_t this_second;
+	/* counted, not yet recorded; the last one is the sample */
+	uint64_t swallowed, first_unix_ns, last_unix_ns;
+	struct ctl_caller who;
+	char action[32], object_kind[16], object[ROS2_SPIFFE_MAX + 1], reason[CTL_REASON_MAX + 1];
+	char tenant[ROS2_NAME_MAX + 1];
+	struct ros2_uid tenant_uid;
+	enum ros2_status status;
+	UT_hash_handle hh;
+};
+
+static struct ctl_deny *deny_get(struct ctl *c, const char *key)
+{
+	struct ctl_deny *d;
+	char k[DENY_KEY_LEN];
+
+	snprintf(k, sizeof(k), "%.63s", key);
+	HASH_FIND_STR(c->denials, k, d);
+	if (d)
+		return d;
+	if (HASH_COUNT(c->denials) >= DENY_KEYS_MAX) {
+		strcpy(k, "*");
+		HASH_FIND_STR(c->denials, k, d);
+		if (d)
+			return d;
+	}
+	d = calloc(1, sizeof(*d));
+	if (!d)
+		return NULL;
+	strcpy(d->key, k);
+	HASH_ADD_STR(c->denials, key, d);
+	return d;
+}
+
+static void deny_write(struct ctl *c, const struct ctl_deny *d, uint64_t count)
+{
+	struct store_txn *t = store_txn_new();
+	struct store_draft *r = store_txn_audit(t);
+
+	r->actor = store_txn_str(t, d->who.spiffe);
+	r->role = strcmp(d->action, "grant.deny") == 0 ? "tenant" : ctl_role_to_str(d->who.role);
+	r->peer = store_txn_str(t, d->who.peer);
+	r->action = store_txn_str(t, d->action);
+	r->object_kind = store_txn_str(t, d->object_kind);
+	r->object_name = store_txn_str(t, d->object);
+	r->result = STORE_AUDIT_DENIED;
+	r->status = ros2_status_to_str(d->status);
+	r->reason = store_txn_str(t, d->reason);
+	r->tenant = store_txn_str(t, d->tenant);
+	r->tenant_uid = d->tenant_uid;
+	if (count > 1) {
+		r->count = count;
+		r->first_unix_ns = d->first_unix_ns;
+		r->last_unix_ns = d->last_unix_ns;
+	}
+	if (store_submit(c->store, t, NULL, NULL, NULL) < 0)
+		log_warn("a refusal could not be recorded: %s on %s", d->action, d->object);
+}
+
+void ctl_audit_denied(struct ctl *c, const char *key, const struct ctl_caller *who,
+                      const char *action, const struct ctl_object *tenant, const char *object_kind,
+                      const char *object, enum ros2_status status, const char *reason)
+{
+	struct ctl_deny *d = deny_get(c, key);
+
+	if (!d)
+		return;
+	d->who = *who;
+	d->status = status;
+	d->last_ns = clock_boottime_ns();
+	d->last_unix_ns = clock_unix_ns();
+	snprintf(d->action, sizeof(d->action), "%s", action);
+	snprintf(d->object_kind, sizeof(d->object_kind), "%s", object_kind);
+	snprintf(d->object, sizeof(d->object), "%s", object);
+	snprintf(d->reason, sizeof(d->reason), "%s", reason);
+	snprintf(d->tenant, sizeof(d->tenant), "%s", tenant ? tenant->name : "");
+	d->tenant_uid = tenant ? tenant->uid : (struct ros2_uid){{0}};
+	d->total++;
+	if (d->total <= DENY_FIRST || d->this_second < DENY_PER_S) {
+		d->this_second += d->total > DENY_FIRST;
+		deny_write(c, d, 1);
+		return;
+	}
+	if (!d->swallowed++)
+		d->first_unix_ns = d->last_unix_ns;
+}
+
+static void deny_tick(void *arg)
+{
+	struct ctl *c = arg;
+	struct ctl_deny *d, *tmp;
+	uint64_t now = clock_boottime_ns();
+
+	HASH_ITER(hh, c->denials, d, tmp) {
+		if (d->swallowed)
+			deny_write(c, d, d->swallowed);
+		d->swallowed = 0;
+		d->this_second = 0;
+		if (now - d->last_ns > DENY_FORGET_NS) {
+			HASH_DEL(c->denials, d);
+			free(d);
+		}
+	}
+	loop_timer_in_ms(c->loop, &c->deny_timer, DENY_TICK_MS, deny_tick, c);
+}
+
+void ctl_denials_start(struct ctl *c)
+{
+	loop_timer_in_ms(c->loop, &c->deny_timer, DENY_TICK_MS, deny_tick, c);
+}
+
+void ctl_denials_free(struct ctl *c)
+{
+	struct ctl_deny *d, *tmp;
+
+	loop_timer_stop(&c->deny_timer);
+	HASH_ITER(hh, c->denials, d, tmp) {
+		HASH_DEL(c->denials, d);
+		free(d);
+	}
+}
+
+/* ---- records of agents ---- */
+
+static struct ctl_origin *origin_get(struct ctl_agent *a, const struct ros2_uid *incarnation)
+{
+	struct ctl_origin *o;
+
+	HASH_FIND(hh, a->origins, incarnation->b, ROS2_UID_LEN, o);
+	return o;
+}
+
+uint64_t ctl_origin_acked(struct ctl_agent *a, const struct ros2_uid *incarnation)
+{
+	struct ctl_origin *o = origin_get(a, incarnation);
+
+	return o ? o->acked : 0;
+}
+
+static struct ctl_origin *origin_new(struct ctl_agent *a, const struct ros2_uid *incarnation)
+{
+	struct ctl_origin *o = calloc(1, sizeof(*o));
+
+	if (!o)
+		return NULL;
+	o->incarnation = *incarnation;
+	HASH_ADD(hh, a->origins, incarnation.b, ROS2_UID_LEN, o);
+	return o;
+}
+
+int ctl_origin_load(struct ctl *c, const struct store_origin *row)
+{
+	struct ctl_agent *a = ctl_agent_uid(c, &row->agent_uid);
+	struct ctl_origin *o = a ? origin_new(a, &row->incarnation) : NULL;
+
+	if (!a)
+		return 0;
+	if (!o)
+		return -ENOMEM;
+	o->acked = o->queued = row->seq;
+	return 0;
+}
+
+void ctl_origins_free(struct ctl_agent *a)
+{
+	struct ctl_origin *o, *tmp;
+
+	HASH_ITER(hh, a->origins, o, tmp) {
+		HASH_DEL(a->origins, o);
+		free(o);
+	}
+}
+
+/* The oldest incarnation that has nothing on its way makes room. */
+static void origin_evict(struct ctl_agent *a, struct store_txn *t)
+{
+	struct ctl_origin *o, *tmp;
+
+	if (HASH_COUNT(a->origins) < CTL_ORIGINS_MAX)
+		return;
+	HASH_ITER(hh, a->origins, o, tmp) {
+		if (o->queued != o->acked)
+			continue;
+		store_txn_add(t, STORE_ORIGIN_DELETE)->origin = (struct store_origin){
+			.agent_uid = a->obj->uid, .incarnation = o->incarnation};
+		HASH_DEL(a->origins, o);
+		free(o);
+		return;
+	}
+}
+
+struct forward {
+	struct ctl *c;
+	struct ros2_uid agent_uid, incarnation;
+	uint64_t from, to;
+};
+
+static void add_gap(struct store_txn *t, struct ctl_agent *a, const struct ros2_uid *incarnation,
+                    uint64_t from, uint64_t to)
+{
+	struct store_draft *d =
+		ctl_audit(t, &ctl_system, "audit.gap", STORE_AGENT, a->obj->name, &a->obj->uid);
+
+	d->result = STORE_AUDIT_FAILED;
+	d->reason = "records of this agent are missing";
+	store_draft_detail(t, d, "incarnation", store_txn_uid(t, incarnation));
+	store_draft_detail(t, d, "from_seq", store_txn_fmt(t, "%llu", (unsigned long long)from));
+	store_draft_detail(t, d, "to_seq", store_txn_fmt(t, "%llu", (unsigned long long)to));
+}
+
+static void forwarded(void *arg, const struct store_result *r)
+{
+	struct forward *f = arg;
+	struct ctl_agent *a = ctl_agent_uid(f->c, &f->agent_uid);
+	struct ctl_origin *o = a ? origin_get(a, &f->incarnation) : NULL;
+
+	if (o && r->rc < 0 && o->queued == f->to) {
+		o->queued = f->from - 1; /* the agent sends it again */
+	} else if (o && r->rc < 0) {
+		/* Later ones are on their way already: the log says that these are missing. */
+		struct store_txn *t = store_txn_new();
+
+		add_gap(t, a, &f->incarnation, f->from, f->to);
+		store_submit(f->c->store, t, NULL, NULL, NULL);
+	} else if (o && !r->rc) {
+		o->acked = MAX(o->acked, f->to);
+		if (a->link)
+			link_audit_ack(a->link, &f->incarnation, o->acked);
+	}
+	free(f);
+}
+
+static void add_forwarded(struct store_txn *t, struct ctl_agent *a,
+                          const struct ros2_uid *incarnation, const struct ctl_forward *f)
+{
+	const struct store_draft *s = &f->draft;
+	struct store_draft *d = store_txn_audit(t);
+	struct ctl_object *tenant = ros2_uid_is_zero(&s->tenant_uid)
+	                                    ? NULL
+	                                    : ctl_find_uid(a->ctl, &s->tenant_uid);
+
+	*d = *s;
+	d->actor = store_txn_str(t, s->actor);
+	d->role = store_txn_str(t, s->role);
+	d->peer = store_txn_str(t, s->peer);
+	d->action = store_txn_str(t, s->action);
+	d->object_kind = store_txn_str(t, s->object_kind);
+	d->object_name = store_txn_str(t, s->object_name);
+	d->object_uid = store_txn_str(t, s->object_uid);
+	d->status = store_txn_str(t, s->status);
+	d->reason = store_txn_str(t, s->reason);
+	d->tenant = NULL;
+	d->tenant_uid = (struct ros2_uid){{0}};
+	d->has_origin = true;
+	d->origin_agent = store_txn_str(t, a->obj->name);
+	d->origin_agent_uid = store_txn_uid(t, &a->obj->uid);
+	d->origin_incarnation = store_txn_uid(t, incarnation);
+	d->origin_seq = f->seq;
+	d->n_details = 0;
+	for (size_t i = 0; i < s->n_details; i++)
+		store_draft_detail(t, d, s->details[i].key, s->details[i].value);
+	if (tenant && tenant->kind == STORE_TENANT && ctl_placed(tenant, a))
+		ctl_audit_tenant(t, d, tenant);
+	else if (s->tenant && *s->tenant)
+		store_draft_detail(t, d, "claimed_tenant", s->tenant);
+}
+
+int ctl_forward(struct ctl *c, struct ctl_agent *a, const struct ros2_uid *incarnation,
+                const struct ctl_forward *v, size_t n, struct ros2_err *err)
+{
+	struct ctl_origin *o = origin_get(a, incarnation);
+	struct store_txn *t = store_txn_new();
+	struct forward *f = calloc(1, sizeof(*f));
+	uint64_t last;
+	int r;
+
+	if (!o) {
+		origin_evict(a, t);
+		o = origin_new(a, incarnation);
+	}
+	if (!o || !f) {
+		store_txn_free(t);
+		free(f);
+		return ros2_err_set(err, -ENOMEM, "out of memory");
+	}
+	if (o->queued - o->acked > ACK_BACKLOG_MAX) {
+		store_txn_free(t);
+		free(f);
+		return ros2_err_named(err, ROS2_BUSY, "records wait for the store");
+	}
+	last = o->queued;
+	for (size_t i = 0; i < n; i++) {
+		if (v[i].seq <= last)
+			continue; /* sent again: it is in the log, or on its way */
+		if (v[i].seq > last + 1)
+			add_gap(t, a, incarnation, last + 1, v[i].seq - 1);
+		add_forwarded(t, a, incarnation, &v[i]);
+		last = v[i].seq;
+	}
+	if (last == o->queued) {
+		store_txn_free(t);
+		free(f);
+		if (a->link && o->queued == o->acked)
+			link_audit_ack(a->link, incarnation, o->acked);
+		return 0;
+	}
+	store_txn_add(t, STORE_ORIGIN_PUT)->origin =
+		(struct store_origin){.agent_uid = a->obj->uid,
+	                              .incarnation = *incarnation,
+	                              .seq = last,
+	                              .updated_unix_ns = clock_unix_ns()};
+	*f = (struct forward){.c = c,
+	                      .agent_uid = a->obj->uid,
+	                      .incarnation = *incarnation,
+	                      .from = o->queued + 1,
+	                      .to = last};
+	r = store_submit(c->store, t, forwarded, f, err);
+	if (r < 0)
+		free(f);
+	else
+		o->queued = last;
+	return r;
+}

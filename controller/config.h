@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The configuration directory that `ros2ctl init` makes: certificates, keys, roles. Everything is
+ * read and checked at start, so that a fault is told then and by the name of the file. Immutable,
+ * except the roles, which SIGHUP reads again.
+ */
+#ifndef ROS2_CONTROLLER_CONFIG_H
+#define ROS2_CONTROLLER_CONFIG_H
+
+#include "common/crypto.h"
+#include "common/err.h"
+#include "common/ids.h"
+#include <stdbool.h>
+
+#define CONFIG_ROLES_MAX 4096
+
+struct config_role {
+	char spiffe[ROS2_SPIFFE_MAX + 1];
+	int role; /* enum ctl_role */
+};
+
+struct config {
+	char dir[2048], trust_domain[ROS2_SPIFFE_MAX + 1];
+	char tls_crt[2200], tls_key[2200], infra_bundle[2200], admin_bundle[2200];
+	char tenant_bundle[2200], issuer_crt[2200], issuer_key[2200];
+	char *infra_pem, *tenant_pem; /* owned */
+	size_t infra_len, tenant_len;
+	uint8_t infra_hash[32];
+	struct crypto_sign_key *audit_key, *snapshot_key; /* owned */
+	uint8_t snapshot_pub[ED25519_PUB_LEN];
+	uint8_t mac_key[32];
+	char audit_origin[300], audit_vkey[512];
+	uint64_t agent_cert_ttl_s;
+	int64_t cert_not_after_unix_s;
+	/* loop thread */
+	struct config_role *roles; /* owned */
+	size_t n_roles;
+};
+
+/* -ENOENT, -EBADMSG, ... with words that name the file, what was expected and found, what to do. */
+int config_load(const char *dir, struct config *c, struct ros2_err *err);
+void config_fini(struct config *c);
+/* Keeps the roles in use when the file is bad. */
+int config_reload_roles(struct config *c, struct ros2_err *err);
+/* CTL_NOBODY for an identity without a binding. */
+int config_role_of(const struct config *c, const char *spiffe);
+#endif

@@ -1,0 +1,430 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The controller's domain: what exists, who holds which right, and how far each agent has followed.
+ * Plain C on one loop thread; it knows no protobuf, no SQL and no gRPC. Everything here is the loop
+ * thread's. Invariants: (1) memory shows what is committed, except that rights that shrink are gone
+ * from memory before their commit; (2) nothing is sent to an agent before its commit, except
+ * revocations that found no space; (3) object versions come from one counter (struct ctl.revision),
+ * so a version compares across kinds; (4) operations on objects and identities pass the gate one at a
+ * time; grants do not.
+ */
+#ifndef ROS2_CONTROLLER_CTL_H
+#define ROS2_CONTROLLER_CTL_H
+
+#include "common/clock.h"
+#include "controller/config.h"
+#include "controller/store.h"
+#include "policy/policy.h"
+#include <uthash.h>
+
+#define CTL_BEAT_MS          1000
+#define CTL_CONTACT_LOST_MS  5000  /* no beat for that long: recorded once */
+#define CTL_REASON_MAX       255
+#define CTL_GRANTS_PER_SLOT  4     /* live grants per tenant and agent: sessions.max times this */
+#define CTL_WAIT_DEFAULT_MS  5000
+#define CTL_WAIT_MAX_MS      25000 /* below the RPC layer's deadline */
+#define CTL_GATE_MAX         1024
+#define CTL_ORIGINS_MAX      64    /* incarnations remembered per agent */
+
+struct ctl;
+struct link;
+
+enum ctl_role { CTL_NOBODY = 0, CTL_ADMIN = 1, CTL_OPERATOR = 2, CTL_AUDITOR = 4, CTL_AGENT = 8 };
+const char *ctl_role_to_str(enum ctl_role r);
+
+struct ctl_caller {
+	char spiffe[ROS2_SPIFFE_MAX + 1];
+	char peer[64];
+	enum ctl_role role;
+};
+
+/* ---- what exists ---- */
+
+struct ctl_object { /* a tenant, engine or agent document in force */
+	enum store_kind kind;
+	char name[ROS2_NAME_MAX + 1];
+	struct ros2_uid uid;
+	uint64_t version, created_unix_ns, updated_unix_ns;
+	const struct policy_doc *doc; /* a reference */
+	void *image;                  /* owned; NULL for agents */
+	size_t image_len;
+	struct policy_image_tenant policy; /* tenants: borrows image */
+	bool revoked;
+	uint64_t revoked_version, state_since_unix_ns;
+	char reason[CTL_REASON_MAX + 1];
+	unsigned n_grants;           /* tenants: live and being issued */
+	struct ctl_agent *agent;     /* agents: owned */
+	char key[ROS2_NAME_MAX + 3]; /* "1/alpha" */
+	UT_hash_handle by_key, by_uid;
+};
+
+enum ctl_grant_phase { CTL_GRANT_ISSUING, CTL_GRANT_LIVE, CTL_GRANT_DEAD };
+
+struct ctl_grant {
+	struct ros2_uid uid;
+	struct ctl_object *tenant; /* borrowed: grants go before their tenant */
+	struct ctl_agent *agent;   /* borrowed: likewise */
+	char *principal;           /* owned */
+	uint64_t version, max_bytes, lifetime_ms, policy_version, epoch_counter;
+	uint32_t max_keys, access;
+	uint64_t issued_unix_ns, expires_unix_ns, expires_ns; /* expires_ns: boottime */
+	struct clock_stamp from;
+	enum ctl_grant_phase phase;
+	bool renewing;
+	struct { /* while renewing: what holds until the commit */
+		uint64_t expires_ns, expires_unix_ns, version;
+		struct clock_stamp from;
+	} before;
+	unsigned in_flight;  /* transactions that will call back with it */
+	uint64_t request_id; /* while ISSUING */
+	struct list of_agent;
+	struct ctl_slot *slot;
+	struct loop_timer expiry;
+	struct ctl *ctl;
+	UT_hash_handle hh;
+};
+
+struct ctl_slot { /* one tenant at one agent */
+	struct {
+		struct ros2_uid tenant, agent;
+	} key;
+	unsigned n;
+	UT_hash_handle hh;
+};
+
+struct ctl_rollout { /* one object at one agent */
+	struct {
+		struct ros2_uid uid;
+		uint32_t kind;
+	} key;
+	uint64_t sent, received, applied; /* versions */
+	uint64_t failed;                  /* version the reason is about */
+	char *failed_reason;              /* owned; NULL = not failed */
+	uint64_t nonce;
+	struct list unacked;
+	uint64_t mark; /* last synchronisation that wanted it */
+	UT_hash_handle hh;
+};
+
+struct ctl_origin {
+	struct ros2_uid incarnation;
+	uint64_t acked;  /* durable */
+	uint64_t queued; /* handed to the store */
+	UT_hash_handle hh;
+};
+
+struct ctl_agent {
+	struct ctl_object *obj; /* borrowed: the owner */
+	struct ctl *ctl;
+	/* identity, stored */
+	bool enrolled, isolated, deleting;
+	uint8_t spki[32], prev_spki[32];
+	char cert_serial[72];
+	int64_t cert_not_after_unix_s;
+	uint64_t enrolled_unix_ns, isolated_since_unix_ns;
+	char isolated_reason[CTL_REASON_MAX + 1];
+	/* the connection, not stored */
+	struct link *link; /* borrowed; NULL when not connected */
+	struct ros2_uid incarnation;
+	char address[128], software[64];
+	uint64_t last_beat_unix_ns, last_contact_ns; /* contact: boottime of the last echo sent */
+	struct clock_stamp stamp;
+	bool has_stamp, contact_lost;
+	struct loop_timer contact_timer;
+	uint32_t sessions, leases;
+	uint64_t spool_records;
+	/* rollout */
+	struct ctl_rollout *rollout; /* owned */
+	struct list unacked;         /* of struct ctl_rollout, by nonce */
+	uint64_t sync_mark;
+	bool initial_due; /* initial_done follows what waits in the outbox */
+	struct list grants;
+	unsigned n_grants;
+	struct ctl_origin *origins; /* owned, oldest first */
+};
+
+enum ctl_receipt_state { CTL_OWED, CTL_DRAINING, CTL_CONFIRMED };
+
+struct ctl_owed { /* what one agent owes for one revocation */
+	struct list link; /* of ctl_revocation.owed */
+	struct ros2_uid agent_uid;
+	char agent[ROS2_NAME_MAX + 1];
+	enum ctl_receipt_state state;
+	uint32_t sessions, leases, draining;
+	uint64_t received_ns, last_byte_ns, last_engine_ns, durable_ns;
+	uint64_t until_unix_ns; /* latest end when the agent is not heard */
+};
+
+struct ctl_revocation {
+	struct ros2_uid uid, target_uid;
+	enum store_kind kind;
+	char name[ROS2_SPIFFE_MAX + 1], reason[CTL_REASON_MAX + 1], tenant[ROS2_NAME_MAX + 1];
+	struct ros2_uid tenant_uid;
+	uint64_t version, created_unix_ns, committed_ns;
+	bool sent, record_pending;
+	struct list owed;
+	struct ctl_waiter *waiter; /* owned; NULL: nobody waits */
+	UT_hash_handle hh;
+};
+
+struct ctl {
+	struct loop *loop;
+	const struct config *cfg; /* borrowed */
+	struct store *store;      /* borrowed */
+	struct store_epoch epoch;
+	uint64_t revision, batch, started_unix_ns, started_ns;
+	struct ctl_object *by_key, *by_uid; /* owned */
+	struct policy_set *docs;
+	struct ctl_grant *grants; /* owned */
+	struct ctl_slot *slots;   /* owned */
+	struct ctl_revocation *revocations;
+	struct ctl_token *tokens;
+	struct ctl_deny *denials;
+	struct loop_timer deny_timer;
+	struct outbox *outbox;
+	struct list gate; /* of struct gate_wait */
+	size_t n_gate, n_initial;
+	bool gate_busy, stopping;
+	unsigned agents_connected;
+	uint64_t beats;
+};
+
+/* ---- controller/objects.c ---- */
+
+struct ctl_object *ctl_find(struct ctl *c, enum store_kind kind, const char *name);
+struct ctl_object *ctl_find_uid(struct ctl *c, const struct ros2_uid *uid);
+struct ctl_agent *ctl_agent(struct ctl *c, const char *name); /* by name, or NULL */
+struct ctl_agent *ctl_agent_uid(struct ctl *c, const struct ros2_uid *uid);
+const char *ctl_kind_to_str(enum store_kind k); /* "tenant" */
+bool ctl_placed(const struct ctl_object *tenant, const struct ctl_agent *a);
+
+struct ctl_expect {
+	enum store_kind kind;
+	const char *name;
+	uint64_t version;
+};
+enum ctl_action { CTL_CREATED = 1, CTL_CONFIGURED = 2, CTL_UNCHANGED = 3 };
+struct ctl_applied {
+	enum store_kind kind;
+	char name[ROS2_NAME_MAX + 1];
+	struct ros2_uid uid;
+	uint64_t version;
+	enum ctl_action action;
+};
+struct ctl_apply_result {
+	bool applied;
+	size_t n;
+	const struct ctl_applied *v;
+	const struct policy_diags *diags;
+};
+typedef void (*ctl_apply_fn)(void *arg, const struct ros2_err *err,
+                             const struct ctl_apply_result *r);
+/* Inside the gate. All documents or none; @fn runs once (@err->code 0: @r is set, maybe with
+ * diagnostics that are errors). @may: kinds this caller may change, a bit per store_kind. */
+void ctl_apply(struct ctl *c, const struct ctl_caller *who, const struct policy_source *files,
+               size_t n_files, const struct ctl_expect *expect, size_t n_expect, bool dry_run,
+               uint32_t may, ctl_apply_fn fn, void *arg);
+/* Loading: a stored object into memory. */
+int ctl_object_load(struct ctl *c, const struct store_object *o, struct ros2_err *err);
+void ctl_object_free(struct ctl *c, struct ctl_object *o);
+/* Fills a mutation with the object's row. */
+void ctl_object_row(struct store_txn *t, const struct ctl_object *o, struct store_object *row);
+typedef void (*ctl_done_fn)(void *arg, const struct ros2_err *err);
+/* Inside the gate. The object goes; for tenants and agents ctl_revoke has been through before. */
+void ctl_delete(struct ctl *c, const struct ctl_caller *who, struct ctl_object *o, ctl_done_fn fn,
+                void *arg);
+/* Would the set hold together without it? -EINVAL with the first reason. */
+int ctl_delete_check(struct ctl *c, const struct ctl_object *o, struct ros2_err *err);
+typedef void (*ctl_version_fn)(void *arg, const struct ros2_err *err, uint64_t version);
+void ctl_reinstate(struct ctl *c, const struct ctl_caller *who, struct ctl_object *tenant,
+                   const char *reason, ctl_version_fn fn, void *arg);
+
+/* ---- the gate (controller/ctl.c): one change of objects or identities at a time ---- */
+
+/* Runs fn(arg) now or when its turn comes; every fn leads to exactly one ctl_gate_leave. -EBUSY. */
+int ctl_gate_enter(struct ctl *c, loop_fn fn, void *arg);
+void ctl_gate_leave(struct ctl *c);
+
+int ctl_new(struct loop *loop, const struct config *cfg, struct store *store, struct ctl **ret,
+            struct ros2_err *err); /* loads everything */
+void ctl_start(struct ctl *c);    /* after store_start: records the start, ends what expired */
+void ctl_free(struct ctl *c);
+void ctl_on_batch(void *ctl);     /* after the results of a commit */
+
+/* ---- controller/audit.c ---- */
+
+/* A draft with who and what; the caller adds. */
+struct store_draft *ctl_audit(struct store_txn *t, const struct ctl_caller *who, const char *action,
+                              enum store_kind kind, const char *name, const struct ros2_uid *uid);
+void ctl_audit_tenant(struct store_txn *t, struct store_draft *d, const struct ctl_object *tenant);
+extern const struct ctl_caller ctl_system;
+/* A refusal: recorded without waiting, the first 100 per key, then 10 a second, the rest counted. */
+void ctl_audit_denied(struct ctl *c, const char *key, const struct ctl_caller *who,
+                      const char *action, const struct ctl_object *tenant, const char *object_kind,
+                      const char *object, enum ros2_status status, const char *reason);
+void ctl_denials_start(struct ctl *c);
+void ctl_denials_free(struct ctl *c);
+
+struct ctl_forward { /* one record of an agent */
+	uint64_t seq;
+	struct store_draft draft; /* strings: the caller's, copied */
+};
+/* Appends what is new of @v to the log. When it is durable the agent is told (link_audit_ack).
+ * Records of tenants that are not placed at the agent lose the tenant. */
+int ctl_forward(struct ctl *c, struct ctl_agent *a, const struct ros2_uid *incarnation,
+                const struct ctl_forward *v, size_t n, struct ros2_err *err);
+uint64_t ctl_origin_acked(struct ctl_agent *a, const struct ros2_uid *incarnation);
+int ctl_origin_load(struct ctl *c, const struct store_origin *o);
+void ctl_origins_free(struct ctl_agent *a);
+
+/* ---- controller/agents.c ---- */
+
+struct ctl_agent *ctl_agent_new(struct ctl *c, struct ctl_object *o);
+void ctl_agent_free(struct ctl_agent *a);
+int ctl_agent_load(struct ctl *c, const struct store_agent *row);
+void ctl_agent_row(struct store_txn *t, const struct ctl_agent *a, struct store_agent *row);
+/* A stream said hello and was accepted; or ended. */
+void ctl_agent_connected(struct ctl_agent *a, struct link *l);
+void ctl_agent_disconnected(struct ctl_agent *a, const char *why);
+/* A stamp came in and is being echoed: contact goes on. */
+void ctl_agent_contact(struct ctl_agent *a, const struct clock_stamp *stamp);
+/* Latest wall-clock time until which the agent may act on rights with this contact limit. */
+uint64_t ctl_contact_until(const struct ctl_agent *a, uint64_t limit_ms);
+/* The largest contact limit of the tenants placed there. */
+uint64_t ctl_agent_contact_limit_ms(struct ctl_agent *a);
+
+/* ---- controller/rollout.c ---- */
+
+struct ctl_rollout *ctl_rollout_get(struct ctl_agent *a, enum store_kind kind,
+                                    const struct ros2_uid *uid, bool make);
+/* What the agent says it has, at hello: everything known before is forgotten. */
+void ctl_rollout_reset(struct ctl_agent *a);
+void ctl_rollout_have(struct ctl_agent *a, enum store_kind kind, const struct ros2_uid *uid,
+                      uint64_t version);
+/* Sends what differs between what the agent should have and what was sent. */
+void ctl_rollout_sync(struct ctl_agent *a);
+void ctl_rollout_sync_all(struct ctl *c);
+void ctl_rollout_acked(struct ctl_agent *a, uint64_t nonce);
+void ctl_rollout_state(struct ctl_agent *a, enum store_kind kind, const struct ros2_uid *uid,
+                       uint64_t version, bool applied, const char *reason);
+void ctl_rollout_drop(struct ctl_agent *a, enum store_kind kind, const struct ros2_uid *uid);
+void ctl_rollout_free(struct ctl_agent *a);
+
+/* ---- controller/grants.c ---- */
+
+struct ctl_grant_ask {
+	uint64_t request_id;
+	struct ros2_uid tenant_uid;
+	const char *principal, *peer;
+	struct clock_stamp stamp;
+};
+void ctl_grant_request(struct ctl_agent *a, const struct ctl_grant_ask *ask);
+void ctl_grant_release(struct ctl_agent *a, const struct ros2_uid *uid);
+void ctl_grants_in_use(struct ctl_agent *a, const struct ros2_uid *uids, size_t n);
+struct ctl_grant *ctl_grant_find(struct ctl *c, const struct ros2_uid *uid);
+int ctl_grant_load(struct ctl *c, const struct store_grant *g);
+void ctl_grants_start(struct ctl *c); /* timers; ends what expired while nobody looked */
+/* Takes the right away in memory now; the rows are the caller's transaction. */
+void ctl_grant_kill(struct ctl_grant *g);
+void ctl_grants_kill_tenant(struct ctl *c, const struct ctl_object *tenant);
+void ctl_grants_kill_agent(struct ctl_agent *a);
+/* Adds the end of every grant that @tenant's policy no longer allows to @t and takes it away. */
+void ctl_grants_recheck(struct ctl *c, struct store_txn *t, struct ctl_object *tenant);
+void ctl_grants_free(struct ctl *c);
+size_t ctl_grants_live(const struct ctl *c);
+
+/* ---- controller/revoke.c ---- */
+
+struct ctl_outcome {
+	const struct ctl_owed *owed;
+};
+struct ctl_revoke_result {
+	const struct ctl_revocation *rev;
+	uint64_t replied_ns;
+};
+typedef void (*ctl_revoke_fn)(void *arg, const struct ros2_err *err,
+                              const struct ctl_revoke_result *r);
+struct ctl_revoke {
+	enum store_kind kind;
+	struct ctl_object *object; /* tenant or agent */
+	struct ctl_grant *grant;
+	struct ros2_uid session;
+	const struct ros2_uid *session_agents; /* where the session may be */
+	size_t n_session_agents;
+	const char *reason;
+	uint32_t wait_ms;
+	bool isolate, remove; /* agents */
+};
+/* Inside the gate, which it leaves as soon as the commit is through. @fn runs once. */
+void ctl_revoke(struct ctl *c, const struct ctl_caller *who, const struct ctl_revoke *v,
+                ctl_revoke_fn fn, void *arg);
+void ctl_lift_isolation(struct ctl *c, const struct ctl_caller *who, struct ctl_agent *a,
+                        const char *reason, ctl_done_fn fn, void *arg);
+struct ctl_receipt {
+	struct ros2_uid revocation_uid;
+	bool durable;
+	uint32_t sessions, leases, draining;
+	uint64_t last_byte_ns, last_engine_ns, durable_ns;
+};
+void ctl_receipt(struct ctl_agent *a, const struct ctl_receipt *r);
+/* The agent is back: sends what it owes. */
+void ctl_revocations_resend(struct ctl_agent *a);
+int ctl_revocation_load(struct ctl *c, const struct store_revocation *r);
+int ctl_receipt_load(struct ctl *c, const struct store_receipt *r);
+void ctl_revocations_free(struct ctl *c);
+void ctl_revocations_forget(struct ctl *c, const struct ros2_uid *agent_uid); /* it was deleted */
+
+/* ---- controller/identity.c ---- */
+
+typedef void (*ctl_token_fn)(void *arg, const struct ros2_err *err, const char *token,
+                             uint64_t expires_unix_s);
+void ctl_token_create(struct ctl *c, const struct ctl_caller *who, struct ctl_agent *a,
+                      uint32_t ttl_s, ctl_token_fn fn, void *arg);
+struct ctl_enrolled {
+	struct ros2_uid agent_uid;
+	const char *cert_pem;
+	int64_t not_after_unix_s;
+};
+typedef void (*ctl_enrol_fn)(void *arg, const struct ros2_err *err, const struct ctl_enrolled *r);
+void ctl_enrol(struct ctl *c, const struct ctl_caller *who, const char *agent, const char *secret,
+               const void *csr, size_t csr_len, ctl_enrol_fn fn, void *arg);
+void ctl_renew(struct ctl *c, const struct ctl_caller *who, struct ctl_agent *a, const void *csr,
+               size_t csr_len, ctl_enrol_fn fn, void *arg);
+int ctl_token_load(struct ctl *c, const struct store_token *t);
+void ctl_tokens_free(struct ctl *c);
+void ctl_tokens_forget(struct ctl *c, const struct ros2_uid *agent_uid);
+
+/* ---- controller/authz.c: ONE table ---- */
+
+/* Kinds of object (bit per store_kind; bit 0: no object) on which @role may use @method
+ * ("Admin.Apply"). 0: not at all. */
+uint32_t ctl_authz(enum ctl_role role, const char *method);
+
+/* ---- controller/outbox.c: sealing and sending ---- */
+
+int outbox_new(struct ctl *c, struct outbox **ret);
+void outbox_free(struct outbox *o);
+void outbox_object(struct ctl_agent *a, const struct ctl_object *o); /* tenant or engine */
+void outbox_grant(struct ctl_agent *a, const struct ctl_grant *g, bool reply);
+/* One tree, one signature over everything that waits; then sends. */
+void outbox_flush(struct ctl *c);
+/* What waits for this agent is dropped: its stream has ended. */
+void outbox_forget(struct ctl_agent *a);
+
+/* ---- controller/link.c: what the domain says to an agent ---- */
+
+struct link_have {
+	enum store_kind kind;
+	struct ros2_uid uid;
+	uint64_t version;
+};
+void link_removals(struct link *l, const struct link_have *v, size_t n);
+void link_initial_done(struct link *l);
+void link_grant_denied(struct link *l, uint64_t request_id, enum ros2_status status,
+                       const char *words);
+void link_revoke(struct link *l, const struct ctl_revocation *r);
+void link_audit_ack(struct link *l, const struct ros2_uid *incarnation, uint64_t seq);
+void link_end(struct link *l, enum ros2_status status, const char *why);
+uint64_t link_next_nonce(struct link *l);
+const char *link_peer(const struct link *l);
+#endif

@@ -1,0 +1,509 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Grants: the decision that a principal of a tenant may hold keys at one agent, for a time.
+ *
+ *   (request) ─▶ ISSUING ──committed──▶ LIVE ──expired │ released │ revoked──▶ DEAD
+ *                   └──revoked meanwhile, or no space──▶ DEAD
+ *
+ * Invariants: (1) a grant is sent only after its row and its record are durable; (2) a right that was
+ * taken away is gone from memory at once, its row follows; (3) the controller counts the end from the
+ * commit plus 0.1 %, the agent from its own earlier stamp, so the agent's end is never later.
+ */
+#include "controller/ctl.h"
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define LOG_COMPONENT "controller"
+#include "common/log.h"
+
+#define RETRY_NS (1 * NS_PER_S)
+
+struct ctl_grant *ctl_grant_find(struct ctl *c, const struct ros2_uid *uid)
+{
+	struct ctl_grant *g;
+
+	HASH_FIND(hh, c->grants, uid->b, ROS2_UID_LEN, g);
+	return g;
+}
+
+size_t ctl_grants_live(const struct ctl *c)
+{
+	return HASH_CNT(hh, c->grants);
+}
+
+static struct ctl_slot *slot_get(struct ctl *c, const struct ros2_uid *tenant,
+                                 const struct ros2_uid *agent, bool make)
+{
+	struct ctl_slot *s, key;
+
+	key.key.tenant = *tenant;
+	key.key.agent = *agent;
+	HASH_FIND(hh, c->slots, &key.key, sizeof(key.key), s);
+	if (s || !make)
+		return s;
+	s = calloc(1, sizeof(*s));
+	if (!s)
+		return NULL;
+	s->key = key.key;
+	HASH_ADD(hh, c->slots, key, sizeof(s->key), s);
+	return s;
+}
+
+/* ---- memory ---- */
+
+static void grant_unref(struct ctl_grant *g)
+{
+	if (g->phase != CTL_GRANT_DEAD || g->in_flight)
+		return;
+	free(g->principal);
+	free(g);
+}
+
+static struct ctl_grant *grant_new(struct ctl_object *tenant, struct ctl_agent *a,
+                                   const struct ros2_uid *uid, const char *principal)
+{
+	struct ctl *c = a->ctl;
+	struct ctl_grant *g = calloc(1, sizeof(*g));
+
+	if (!g)
+		return NULL;
+	g->principal = strdup(principal);
+	g->slot = slot_get(c, &tenant->uid, &a->obj->uid, true);
+	if (!g->principal || !g->slot) {
+		free(g->principal);
+		free(g);
+		return NULL;
+	}
+	g->uid = *uid;
+	g->ctl = c;
+	g->tenant = tenant;
+	g->agent = a;
+	g->slot->n++;
+	tenant->n_grants++;
+	a->n_grants++;
+	list_add_tail(&a->grants, &g->of_agent);
+	HASH_ADD(hh, c->grants, uid.b, ROS2_UID_LEN, g);
+	return g;
+}
+
+void ctl_grant_kill(struct ctl_grant *g)
+{
+	struct ctl *c = g->ctl;
+
+	if (g->phase == CTL_GRANT_DEAD)
+		return;
+	if (g->phase == CTL_GRANT_ISSUING && g->in_flight && g->agent->link)
+		link_grant_denied(g->agent->link, g->request_id, ROS2_REVOKED,
+		                  "the right was withdrawn while it was being given");
+	g->phase = CTL_GRANT_DEAD;
+	loop_timer_stop(&g->expiry);
+	list_del(&g->of_agent);
+	HASH_DEL(c->grants, g);
+	g->tenant->n_grants--;
+	g->agent->n_grants--;
+	if (--g->slot->n == 0) {
+		HASH_DEL(c->slots, g->slot);
+		free(g->slot);
+	}
+	ctl_rollout_drop(g->agent, STORE_GRANT, &g->uid);
+	g->tenant = NULL;
+	g->agent = NULL;
+	g->slot = NULL;
+	grant_unref(g);
+}
+
+void ctl_grants_kill_agent(struct ctl_agent *a)
+{
+	struct ctl_grant *g, *tmp;
+
+	list_for_each_safe (&a->grants, g, tmp, of_agent)
+		ctl_grant_kill(g);
+}
+
+void ctl_grants_kill_tenant(struct ctl *c, const struct ctl_object *tenant)
+{
+	struct ctl_grant *g, *tmp;
+
+	if (!tenant->n_grants)
+		return;
+	HASH_ITER(hh, c->grants, g, tmp)
+		if (g->tenant == tenant)
+			ctl_grant_kill(g);
+}
+
+void ctl_grants_free(struct ctl *c)
+{
+	struct ctl_grant *g, *tmp;
+
+	HASH_ITER(hh, c->grants, g, tmp) {
+		g->in_flight = 0;
+		ctl_grant_kill(g);
+	}
+}
+
+/* ---- rows and records ---- */
+
+static void grant_row(struct store_txn *t, const struct ctl_grant *g)
+{
+	struct store_grant *row = &store_txn_add(t, STORE_GRANT_PUT)->grant;
+
+	*row = (struct store_grant){
+		.uid = g->uid,
+		.tenant_uid = g->tenant->uid,
+		.agent_uid = g->agent->obj->uid,
+		.principal = store_txn_str(t, g->principal),
+		.version = g->version,
+		.max_keys = g->max_keys,
+		.access = g->access,
+		.max_bytes = g->max_bytes,
+		.lifetime_ms = g->lifetime_ms,
+		.policy_version = g->policy_version,
+		.epoch_counter = g->epoch_counter,
+		.issued_unix_ns = g->issued_unix_ns,
+		.expires_unix_ns = g->expires_unix_ns,
+		.from_boottime_ns = g->from.boottime_ns,
+		.state = STORE_GRANT_LIVE,
+	};
+	memcpy(row->from_boot_id, g->from.boot_id, 16);
+	store_txn_set_revision(t, g->version);
+}
+
+static struct store_draft *grant_record(struct store_txn *t, const struct ctl_grant *g,
+                                        const char *action)
+{
+	struct store_draft *d = ctl_audit(t, &ctl_system, action, STORE_GRANT, g->principal, &g->uid);
+
+	ctl_audit_tenant(t, d, g->tenant);
+	d->policy_version = g->policy_version;
+	store_draft_detail(t, d, "agent", g->agent->obj->name);
+	return d;
+}
+
+static uint64_t life_ns(uint64_t lifetime_ms)
+{
+	uint64_t ns = lifetime_ms > UINT64_MAX / NS_PER_MS ? UINT64_MAX : lifetime_ms * NS_PER_MS;
+
+	return clock_add_ns(ns, ns / 1000);
+}
+
+static void set_terms(struct ctl_grant *g, const struct clock_stamp *from)
+{
+	const struct policy_limits *l = &g->tenant->policy.limits;
+	uint64_t life = life_ns(l->grant_lifetime_ms);
+
+	g->version = ++g->ctl->revision;
+	g->from = *from;
+	g->max_keys = l->leases_max;
+	g->max_bytes = l->registered_bytes;
+	g->access = l->region_access;
+	g->lifetime_ms = l->grant_lifetime_ms;
+	g->policy_version = g->tenant->version;
+	g->epoch_counter = g->ctl->epoch.counter;
+	g->expires_ns = clock_add_ns(clock_boottime_ns(), life);
+	g->expires_unix_ns = clock_add_ns(clock_unix_ns(), life);
+}
+
+/* ---- the end of a grant ---- */
+
+static const char *end_action(enum store_grant_state s)
+{
+	return s == STORE_GRANT_EXPIRED ? "grant.expire" : "grant.release";
+}
+
+static void end_row(struct store_txn *t, const struct ctl_grant *g, enum store_grant_state s)
+{
+	store_txn_add(t, STORE_GRANT_END)->grant = (struct store_grant){
+		.uid = g->uid, .state = s, .ended_unix_ns = clock_unix_ns()};
+	store_txn_set_shrinks(t);
+}
+
+/* The right is gone whether or not this can be recorded now; when the store is behind, the grant
+ * stays in memory (and is expired for everybody) until it can. */
+static int end_one(struct ctl_grant *g, enum store_grant_state s)
+{
+	struct store_txn *t = store_txn_new();
+	int r;
+
+	end_row(t, g, s);
+	grant_record(t, g, end_action(s));
+	r = store_submit(g->ctl->store, t, NULL, NULL, NULL);
+	if (!r)
+		ctl_grant_kill(g);
+	return r;
+}
+
+static void on_expiry(void *arg)
+{
+	struct ctl_grant *g = arg;
+
+	if (g->renewing || end_one(g, STORE_GRANT_EXPIRED) < 0)
+		loop_timer_at(g->ctl->loop, &g->expiry, clock_boottime_ns() + RETRY_NS, on_expiry, g);
+}
+
+static void arm(struct ctl_grant *g)
+{
+	loop_timer_at(g->ctl->loop, &g->expiry, g->expires_ns, on_expiry, g);
+}
+
+void ctl_grant_release(struct ctl_agent *a, const struct ros2_uid *uid)
+{
+	struct ctl_grant *g = ctl_grant_find(a->ctl, uid);
+
+	if (g && g->agent == a && g->phase == CTL_GRANT_LIVE)
+		end_one(g, STORE_GRANT_RELEASED);
+}
+
+static bool principal_allowed(const struct ctl_object *tenant, const char *principal)
+{
+	return policy_principal_match(&tenant->policy, principal);
+}
+
+void ctl_grants_recheck(struct ctl *c, struct store_txn *t, struct ctl_object *tenant)
+{
+	struct ctl_grant *g, *tmp;
+
+	HASH_ITER(hh, c->grants, g, tmp) {
+		struct store_draft *d;
+
+		if (g->tenant != tenant)
+			continue;
+		if (ctl_placed(tenant, g->agent) && principal_allowed(tenant, g->principal))
+			continue;
+		end_row(t, g, STORE_GRANT_REVOKED);
+		d = grant_record(t, g, "grant.revoke");
+		d->reason = "the tenant's document no longer allows it";
+		if (g->agent->link)
+			link_removals(g->agent->link,
+			              &(struct link_have){STORE_GRANT, g->uid, g->version}, 1);
+		ctl_grant_kill(g);
+	}
+}
+
+/* ---- issue ---- */
+
+static enum ros2_status check_ask(struct ctl_agent *a, const struct ctl_grant_ask *ask,
+                                  const struct ctl_object *tenant, const char **ret_words)
+{
+	const struct ctl_slot *s;
+
+	*ret_words = "no such tenant at this agent";
+	if (!tenant || tenant->kind != STORE_TENANT || !ctl_placed(tenant, a))
+		return ROS2_DENIED;
+	*ret_words = "the tenant is revoked";
+	if (tenant->revoked)
+		return ROS2_REVOKED;
+	*ret_words = "the agent is isolated";
+	if (a->isolated || a->deleting)
+		return ROS2_REVOKED;
+	*ret_words = "the principal is not one of the tenant's";
+	if (!principal_allowed(tenant, ask->principal))
+		return ROS2_DENIED;
+	*ret_words = "the tenant has as many grants at this agent as its sessions.max allows";
+	s = slot_get(a->ctl, &tenant->uid, &a->obj->uid, false);
+	if (s && s->n >= tenant->policy.limits.sessions_max * CTL_GRANTS_PER_SLOT)
+		return ROS2_LIMIT;
+	return ROS2_OK;
+}
+
+static void deny(struct ctl_agent *a, const struct ctl_grant_ask *ask,
+                 const struct ctl_object *tenant, enum ros2_status status, const char *words)
+{
+	struct ctl_caller who = {.role = CTL_AGENT};
+	char key[ROS2_UID_STR_LEN + 32];
+	char uid[ROS2_UID_STR_LEN];
+
+	snprintf(who.spiffe, sizeof(who.spiffe), "%s", ask->principal);
+	snprintf(who.peer, sizeof(who.peer), "%.63s", ask->peer);
+	ros2_uid_to_str(&ask->tenant_uid, uid);
+	snprintf(key, sizeof(key), "grant/%s", tenant ? uid : a->obj->name);
+	ctl_audit_denied(a->ctl, key, &who, "grant.deny", tenant, "agent", a->obj->name, status,
+	                 words);
+	link_grant_denied(a->link, ask->request_id, status, words);
+}
+
+static void issued(void *arg, const struct store_result *r)
+{
+	struct ctl_grant *g = arg;
+	struct ctl_agent *a = g->agent; /* NULL when DEAD */
+
+	g->in_flight--;
+	if (g->phase == CTL_GRANT_DEAD) {
+		grant_unref(g); /* revoked meanwhile, and answered then */
+		return;
+	}
+	if (r->rc < 0) {
+		if (a->link)
+			link_grant_denied(a->link, g->request_id,
+			                  r->rc == -ENOSPC ? ROS2_NO_SPACE : ROS2_NOT_DURABLE,
+			                  "the grant could not be recorded, so it was not given");
+		ctl_grant_kill(g);
+		return;
+	}
+	g->phase = CTL_GRANT_LIVE;
+	arm(g);
+	if (a->link) {
+		struct ctl_rollout *ro = ctl_rollout_get(a, STORE_GRANT, &g->uid, true);
+
+		if (ro)
+			ro->sent = g->version;
+		outbox_grant(a, g, true);
+	}
+}
+
+void ctl_grant_request(struct ctl_agent *a, const struct ctl_grant_ask *ask)
+{
+	struct ctl *c = a->ctl;
+	struct ctl_object *tenant = ctl_find_uid(c, &ask->tenant_uid);
+	struct ros2_uid uid = ros2_uid_new();
+	struct ros2_err err = ROS2_ERR_INIT;
+	enum ros2_status status;
+	struct ctl_grant *g;
+	struct store_txn *t;
+	struct store_draft *d;
+	const char *words;
+
+	if (tenant && tenant->kind != STORE_TENANT)
+		tenant = NULL;
+	status = check_ask(a, ask, tenant, &words);
+	if (status != ROS2_OK) {
+		deny(a, ask, tenant, status, words);
+		return;
+	}
+	g = grant_new(tenant, a, &uid, ask->principal);
+	if (!g) {
+		link_grant_denied(a->link, ask->request_id, ROS2_BUSY, "out of memory");
+		return;
+	}
+	g->request_id = ask->request_id;
+	g->issued_unix_ns = clock_unix_ns();
+	set_terms(g, &ask->stamp);
+	t = store_txn_new();
+	grant_row(t, g);
+	d = grant_record(t, g, "grant.issue");
+	store_draft_detail(t, d, "peer", ask->peer);
+	g->in_flight++;
+	if (store_submit(c->store, t, issued, g, &err) < 0) {
+		g->in_flight--;
+		link_grant_denied(a->link, ask->request_id, ROS2_BUSY, err.msg);
+		ctl_grant_kill(g);
+	}
+}
+
+/* ---- renew ---- */
+
+static void back_to(struct ctl_grant *g)
+{
+	g->expires_ns = g->before.expires_ns;
+	g->expires_unix_ns = g->before.expires_unix_ns;
+	g->version = g->before.version;
+	g->from = g->before.from;
+}
+
+static void renewed(void *arg, const struct store_result *r)
+{
+	struct ctl_grant *g = arg;
+
+	g->in_flight--;
+	g->renewing = false;
+	if (g->phase == CTL_GRANT_DEAD) {
+		grant_unref(g);
+		return;
+	}
+	if (r->rc < 0) {
+		back_to(g); /* the old terms hold; the next beat asks again */
+		log_warn("grant renewal could not be recorded: %s", r->err.msg);
+		return;
+	}
+	arm(g);
+	if (g->agent->link) {
+		struct ctl_rollout *ro =
+			ctl_rollout_get(g->agent, STORE_GRANT, &g->uid, true);
+
+		if (ro)
+			ro->sent = g->version;
+		outbox_grant(g->agent, g, false);
+	}
+}
+
+static bool due(const struct ctl_grant *g, uint64_t now)
+{
+	return !g->renewing && g->phase == CTL_GRANT_LIVE && g->expires_ns > now &&
+	       g->expires_ns - now < life_ns(g->lifetime_ms) / 2;
+}
+
+static void renew(struct ctl_grant *g)
+{
+	struct store_txn *t = store_txn_new();
+
+	g->before.expires_ns = g->expires_ns;
+	g->before.expires_unix_ns = g->expires_unix_ns;
+	g->before.version = g->version;
+	g->before.from = g->from;
+	set_terms(g, &g->agent->stamp);
+	grant_row(t, g);
+	grant_record(t, g, "grant.renew");
+	g->renewing = true;
+	g->in_flight++;
+	if (!store_submit(g->ctl->store, t, renewed, g, NULL))
+		return;
+	g->in_flight--;
+	g->renewing = false;
+	back_to(g);
+}
+
+void ctl_grants_in_use(struct ctl_agent *a, const struct ros2_uid *uids, size_t n)
+{
+	uint64_t now = clock_boottime_ns();
+
+	for (size_t i = 0; i < n; i++) {
+		struct ctl_grant *g = ctl_grant_find(a->ctl, &uids[i]);
+
+		if (!g || g->agent != a || !due(g, now) || g->tenant->revoked || a->isolated)
+			continue;
+		if (principal_allowed(g->tenant, g->principal) && ctl_placed(g->tenant, a))
+			renew(g);
+	}
+}
+
+/* ---- loading ---- */
+
+int ctl_grant_load(struct ctl *c, const struct store_grant *row)
+{
+	struct ctl_object *tenant = ctl_find_uid(c, &row->tenant_uid);
+	struct ctl_agent *a = ctl_agent_uid(c, &row->agent_uid);
+	uint64_t now = clock_unix_ns();
+	struct ctl_grant *g;
+
+	if (!tenant || !a || tenant->kind != STORE_TENANT)
+		return 0; /* gone with its tenant or agent */
+	g = grant_new(tenant, a, &row->uid, row->principal);
+	if (!g)
+		return -ENOMEM;
+	g->version = row->version;
+	g->max_bytes = row->max_bytes;
+	g->max_keys = row->max_keys;
+	g->access = row->access;
+	g->lifetime_ms = row->lifetime_ms;
+	g->policy_version = row->policy_version;
+	g->epoch_counter = row->epoch_counter;
+	g->issued_unix_ns = row->issued_unix_ns;
+	g->expires_unix_ns = row->expires_unix_ns;
+	g->expires_ns = clock_boottime_ns();
+	/* A wall clock that was put back must not lengthen a life. */
+	if (row->expires_unix_ns > now)
+		g->expires_ns = clock_add_ns(
+			g->expires_ns, MIN(row->expires_unix_ns - now, life_ns(row->lifetime_ms)));
+	memcpy(g->from.boot_id, row->from_boot_id, 16);
+	g->from.boottime_ns = row->from_boottime_ns;
+	g->phase = CTL_GRANT_LIVE;
+	return 0;
+}
+
+void ctl_grants_start(struct ctl *c)
+{
+	struct ctl_grant *g, *tmp;
+
+	HASH_ITER(hh, c->grants, g, tmp)
+		arm(g);
+}

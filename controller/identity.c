@@ -1,0 +1,384 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Agents' identities: one-time join tokens, certificates from a request, renewal, rejoin. A private
+ * key never comes here; of a token only the hash is kept; a token is bound to one Agent object (its
+ * uid, so a re-created name inherits nothing) and is used once, except that the same key may ask
+ * again until the token expires (an answer that was lost). The proof of possession of a key is the
+ * request's own signature.
+ */
+#include "controller/ctl.h"
+#include "common/pki.h"
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define TOKEN_TTL_DEFAULT_S 3600
+#define TOKEN_TTL_MAX_S     (7 * 24 * 3600)
+#define TOKENS_PER_AGENT    16
+#define SECRET_LEN          32
+#define REJOIN_S            (7 * 24 * 3600)
+
+struct ctl_token {
+	uint8_t hash[32];
+	struct ros2_uid agent_uid;
+	uint64_t created_unix_s, expires_unix_s;
+	bool used;
+	uint8_t used_spki[32];
+	UT_hash_handle hh;
+};
+
+static uint64_t now_s(void)
+{
+	return clock_unix_ns() / NS_PER_S;
+}
+
+/* ---- tokens in memory ---- */
+
+int ctl_token_load(struct ctl *c, const struct store_token *row)
+{
+	struct ctl_token *t = calloc(1, sizeof(*t));
+
+	if (!t)
+		return -ENOMEM;
+	memcpy(t->hash, row->secret_sha256, sizeof(t->hash));
+	t->agent_uid = row->agent_uid;
+	t->created_unix_s = row->created_unix_s;
+	t->expires_unix_s = row->expires_unix_s;
+	t->used = row->used;
+	memcpy(t->used_spki, row->used_spki, sizeof(t->used_spki));
+	HASH_ADD(hh, c->tokens, hash, sizeof(t->hash), t);
+	return 0;
+}
+
+void ctl_tokens_free(struct ctl *c)
+{
+	struct ctl_token *t, *tmp;
+
+	HASH_ITER(hh, c->tokens, t, tmp) {
+		HASH_DEL(c->tokens, t);
+		free(t);
+	}
+}
+
+void ctl_tokens_forget(struct ctl *c, const struct ros2_uid *agent_uid)
+{
+	struct ctl_token *t, *tmp;
+
+	HASH_ITER(hh, c->tokens, t, tmp) {
+		if (!ros2_uid_eq(&t->agent_uid, agent_uid))
+			continue;
+		HASH_DEL(c->tokens, t);
+		free(t);
+	}
+}
+
+/* Drops what expired (its row goes by pruning); how many are left for this agent. */
+static unsigned tokens_of(struct ctl *c, const struct ros2_uid *agent_uid)
+{
+	struct ctl_token *t, *tmp;
+	uint64_t now = now_s();
+	unsigned n = 0;
+
+	HASH_ITER(hh, c->tokens, t, tmp) {
+		if (t->expires_unix_s <= now) {
+			HASH_DEL(c->tokens, t);
+			free(t);
+		} else if (ros2_uid_eq(&t->agent_uid, agent_uid)) {
+			n++;
+		}
+	}
+	return n;
+}
+
+/* ---- creating a token ---- */
+
+struct token_op {
+	struct ctl *c;
+	struct store_token row;
+	char text[256];
+	ctl_token_fn fn;
+	void *arg;
+};
+
+static void token_done(void *arg, const struct store_result *r)
+{
+	struct token_op *op = arg;
+
+	if (!r->rc)
+		ctl_token_load(op->c, &op->row);
+	ctl_gate_leave(op->c);
+	op->fn(op->arg, &r->err, op->text, op->row.expires_unix_s);
+	crypto_wipe(op->text, sizeof(op->text));
+	free(op);
+}
+
+static void token_text(struct token_op *op, const struct ctl_agent *a)
+{
+	uint8_t secret[SECRET_LEN];
+	char hex[2 * SECRET_LEN + 1], ca[65];
+
+	crypto_random(secret, sizeof(secret));
+	crypto_sha256(secret, sizeof(secret), op->row.secret_sha256);
+	crypto_hex(secret, sizeof(secret), hex);
+	crypto_hex(op->c->cfg->infra_hash, 32, ca);
+	snprintf(op->text, sizeof(op->text), "ros2-join-v1 %s %s %s", a->obj->name, hex, ca);
+	crypto_wipe(secret, sizeof(secret));
+	crypto_wipe(hex, sizeof(hex));
+}
+
+void ctl_token_create(struct ctl *c, const struct ctl_caller *who, struct ctl_agent *a,
+                      uint32_t ttl_s, ctl_token_fn fn, void *arg)
+{
+	struct ros2_err err = ROS2_ERR_INIT;
+	struct token_op *op = NULL;
+	struct store_txn *t;
+	struct store_draft *d;
+	int r = 0;
+
+	if (ttl_s > TOKEN_TTL_MAX_S)
+		r = ros2_err_named(&err, ROS2_INVALID, "a token lives at most %d s (7 days), not %u s",
+		                   TOKEN_TTL_MAX_S, ttl_s);
+	else if (tokens_of(c, &a->obj->uid) >= TOKENS_PER_AGENT)
+		r = ros2_err_named(&err, ROS2_LIMIT,
+		                   "agent %s has %d tokens that have not expired: use one of them",
+		                   a->obj->name, TOKENS_PER_AGENT);
+	else if (!(op = calloc(1, sizeof(*op))))
+		r = ros2_err_set(&err, -ENOMEM, "out of memory");
+	if (!r) {
+		*op = (struct token_op){.c = c, .fn = fn, .arg = arg};
+		op->row.agent_uid = a->obj->uid;
+		op->row.created_unix_s = now_s();
+		op->row.expires_unix_s = now_s() + (ttl_s ? ttl_s : TOKEN_TTL_DEFAULT_S);
+		token_text(op, a);
+		t = store_txn_new();
+		store_txn_add(t, STORE_TOKEN_PUT)->token = op->row;
+		d = ctl_audit(t, who, "agent.token.create", STORE_AGENT, a->obj->name, &a->obj->uid);
+		store_draft_detail(t, d, "expires_unix_s",
+		                   store_txn_fmt(t, "%llu",
+		                                 (unsigned long long)op->row.expires_unix_s));
+		r = store_submit(c->store, t, token_done, op, &err);
+	}
+	if (r < 0) {
+		free(op);
+		ctl_gate_leave(c);
+		fn(arg, &err, "", 0);
+	}
+}
+
+/* ---- certificates ---- */
+
+struct cert_op {
+	struct ctl *c;
+	struct ctl_agent *a; /* borrowed: the gate keeps it */
+	char *pem;           /* owned */
+	struct pki_cert_info info;
+	uint8_t token_hash[32];
+	bool by_token, renewal;
+	ctl_enrol_fn fn;
+	void *arg;
+};
+
+static void take_identity(struct cert_op *op)
+{
+	struct ctl_agent *a = op->a;
+
+	if (memcmp(a->spki, op->info.spki_sha256, 32) != 0) {
+		if (op->renewal)
+			memcpy(a->prev_spki, a->spki, 32);
+		else
+			memset(a->prev_spki, 0, 32);
+		memcpy(a->spki, op->info.spki_sha256, 32);
+	}
+	if (!a->enrolled)
+		a->last_contact_ns = clock_boottime_ns();
+	a->enrolled = true;
+	a->cert_not_after_unix_s = op->info.not_after_unix_s;
+	a->enrolled_unix_ns = clock_unix_ns();
+	snprintf(a->cert_serial, sizeof(a->cert_serial), "%s", op->info.serial);
+}
+
+static void cert_done(void *arg, const struct store_result *r)
+{
+	struct cert_op *op = arg;
+	struct ctl_enrolled res = {.agent_uid = op->a->obj->uid,
+	                           .cert_pem = op->pem,
+	                           .not_after_unix_s = op->info.not_after_unix_s};
+	struct ctl_token *t = NULL;
+
+	if (!r->rc) {
+		take_identity(op);
+		HASH_FIND(hh, op->c->tokens, op->token_hash, sizeof(op->token_hash), t);
+		if (t && op->by_token) {
+			t->used = true;
+			memcpy(t->used_spki, op->info.spki_sha256, 32);
+		}
+	}
+	ctl_gate_leave(op->c);
+	op->fn(op->arg, &r->err, &res);
+	free(op->pem);
+	free(op);
+}
+
+static int issue(struct cert_op *op, const void *csr, size_t len, struct ros2_err *err)
+{
+	const struct config *cfg = op->c->cfg;
+	char uri[ROS2_SPIFFE_MAX + 80];
+	struct pki_issue_opts o = {.csr_pem = csr,
+	                           .csr_len = len,
+	                           .uri = uri,
+	                           .issuer_cert_path = cfg->issuer_crt,
+	                           .issuer_key_path = cfg->issuer_key,
+	                           .lifetime_s = cfg->agent_cert_ttl_s};
+	int r;
+
+	snprintf(uri, sizeof(uri), "spiffe://%s/agent/%s", cfg->trust_domain, op->a->obj->name);
+	r = pki_issue(&o, &op->pem, err);
+	return r ? r : pki_cert_info(op->pem, strlen(op->pem), &op->info, err);
+}
+
+static int cert_commit(struct cert_op *op, const struct ctl_caller *who, const char *action,
+                       struct ros2_err *err)
+{
+	struct store_txn *t = store_txn_new();
+	struct store_agent *row = &store_txn_add(t, STORE_AGENT_PUT)->agent;
+	struct ctl_token *tok = NULL;
+	struct store_draft *d;
+
+	ctl_agent_row(t, op->a, row);
+	row->enrolled = true;
+	if (memcmp(row->spki_sha256, op->info.spki_sha256, 32) != 0) {
+		if (op->renewal)
+			memcpy(row->prev_spki_sha256, row->spki_sha256, 32);
+		else
+			memset(row->prev_spki_sha256, 0, 32);
+		memcpy(row->spki_sha256, op->info.spki_sha256, 32);
+	}
+	row->cert_serial = store_txn_str(t, op->info.serial);
+	row->cert_not_after_unix_s = op->info.not_after_unix_s;
+	row->enrolled_unix_ns = clock_unix_ns();
+	HASH_FIND(hh, op->c->tokens, op->token_hash, sizeof(op->token_hash), tok);
+	if (tok && op->by_token) {
+		struct store_token *tr = &store_txn_add(t, STORE_TOKEN_PUT)->token;
+
+		*tr = (struct store_token){.agent_uid = tok->agent_uid,
+		                           .created_unix_s = tok->created_unix_s,
+		                           .expires_unix_s = tok->expires_unix_s,
+		                           .used = true};
+		memcpy(tr->secret_sha256, tok->hash, 32);
+		memcpy(tr->used_spki, op->info.spki_sha256, 32);
+	}
+	d = ctl_audit(t, who, action, STORE_AGENT, op->a->obj->name, &op->a->obj->uid);
+	store_draft_detail(t, d, "serial", op->info.serial);
+	store_draft_detail(t, d, "not_after_unix_s",
+	                   store_txn_fmt(t, "%lld", (long long)op->info.not_after_unix_s));
+	store_draft_detail(t, d, "by",
+	                   op->by_token ? "token" : (op->renewal ? "certificate" : "same key"));
+	return store_submit(op->c->store, t, cert_done, op, err);
+}
+
+/* Why this secret does not open the door; 0 when it does. */
+static int check_token(struct ctl *c, const struct ctl_agent *a, const char *secret,
+                       const uint8_t spki[32], uint8_t hash[32], struct ros2_err *err)
+{
+	uint8_t raw[SECRET_LEN];
+	struct ctl_token *t = NULL;
+
+	if (strlen(secret) == 2 * SECRET_LEN && crypto_hex_decode(secret, raw, SECRET_LEN) == 0) {
+		crypto_sha256(raw, sizeof(raw), hash);
+		HASH_FIND(hh, c->tokens, hash, 32, t);
+	}
+	crypto_wipe(raw, sizeof(raw));
+	if (!t || !a)
+		return ros2_err_named(err, ROS2_UNAUTHENTICATED,
+		                      "this token is not known: it was never made, or has long expired");
+	if (!ros2_uid_eq(&t->agent_uid, &a->obj->uid))
+		return ros2_err_named(err, ROS2_UNAUTHENTICATED, "this token is for another agent");
+	if (t->expires_unix_s <= now_s())
+		return ros2_err_named(err, ROS2_UNAUTHENTICATED,
+		                      "this token has expired: create a new one");
+	if (t->used && !crypto_equal(t->used_spki, spki, 32))
+		return ros2_err_named(err, ROS2_UNAUTHENTICATED,
+		                      "this token was used already, by another key: create a new one");
+	return 0;
+}
+
+/* An expired agent with the key it had, and no ban. The request's signature proves the key. */
+static int check_rejoin(const struct ctl_agent *a, const uint8_t spki[32], struct ros2_err *err)
+{
+	if (!a || !a->enrolled || !crypto_equal(a->spki, spki, 32))
+		return ros2_err_named(err, ROS2_UNAUTHENTICATED,
+		                      "no token, and not the key of an enrolled agent of that name");
+	if (a->cert_not_after_unix_s + REJOIN_S < (int64_t)now_s())
+		return ros2_err_named(err, ROS2_UNAUTHENTICATED,
+		                      "the certificate expired more than 7 days ago: a token is needed");
+	return 0;
+}
+
+static void enrol_denied(struct ctl *c, const struct ctl_caller *who, const char *agent,
+                         const struct ros2_err *err)
+{
+	char key[80];
+
+	snprintf(key, sizeof(key), "enrol/%.60s", who->peer);
+	if (strchr(key + 6, ':')) /* the source address, not its port */
+		*strrchr(key, ':') = '\0';
+	ctl_audit_denied(c, key, who, "agent.enrol", NULL, "agent", agent, err->status, err->msg);
+}
+
+void ctl_enrol(struct ctl *c, const struct ctl_caller *who, const char *agent, const char *secret,
+               const void *csr, size_t csr_len, ctl_enrol_fn fn, void *arg)
+{
+	struct ros2_err err = ROS2_ERR_INIT;
+	struct ctl_agent *a = ctl_agent(c, agent);
+	struct cert_op *op = calloc(1, sizeof(*op));
+	struct ctl_enrolled none = {0};
+	uint8_t spki[32];
+	bool denied = true;
+	int r = op ? pki_csr_spki(csr, csr_len, spki, &err) : -ENOMEM;
+
+	if (!r)
+		r = *secret ? check_token(c, a, secret, spki, op->token_hash, &err)
+		            : check_rejoin(a, spki, &err);
+	if (!r && (a->isolated || a->deleting))
+		r = ros2_err_named(&err, ROS2_REVOKED, "agent %s is isolated", agent);
+	denied = r < 0;
+	if (!r) {
+		*op = (struct cert_op){.c = c, .a = a, .by_token = *secret, .fn = fn, .arg = arg};
+		check_token(c, a, secret, spki, op->token_hash, NULL);
+		r = issue(op, csr, csr_len, &err);
+	}
+	if (!r)
+		r = cert_commit(op, who, "agent.enrol", &err);
+	if (!r)
+		return;
+	if (denied)
+		enrol_denied(c, who, agent, &err);
+	if (op)
+		free(op->pem);
+	free(op);
+	ctl_gate_leave(c);
+	fn(arg, &err, &none);
+}
+
+void ctl_renew(struct ctl *c, const struct ctl_caller *who, struct ctl_agent *a, const void *csr,
+               size_t csr_len, ctl_enrol_fn fn, void *arg)
+{
+	struct ros2_err err = ROS2_ERR_INIT;
+	struct cert_op *op = calloc(1, sizeof(*op));
+	struct ctl_enrolled none = {0};
+	int r = op ? 0 : ros2_err_set(&err, -ENOMEM, "out of memory");
+
+	if (!r) {
+		*op = (struct cert_op){.c = c, .a = a, .renewal = true, .fn = fn, .arg = arg};
+		r = issue(op, csr, csr_len, &err);
+	}
+	if (!r)
+		r = cert_commit(op, who, "agent.renew", &err);
+	if (!r)
+		return;
+	if (op)
+		free(op->pem);
+	free(op);
+	ctl_gate_leave(c);
+	fn(arg, &err, &none);
+}

@@ -1,0 +1,652 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Tenants, engines and agents as documents: apply, reinstate, delete. An apply checks the whole set
+ * as it would be afterwards and changes all of it or nothing. Memory changes when the commit is
+ * through, then agents are told.
+ */
+#include "controller/ctl.h"
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define OBJECTS_MAX 20000
+
+_Static_assert((int)POLICY_KIND_TENANT == (int)STORE_TENANT, "kinds are the same numbers");
+_Static_assert((int)POLICY_KIND_ENGINE == (int)STORE_ENGINE, "kinds are the same numbers");
+_Static_assert((int)POLICY_KIND_AGENT == (int)STORE_AGENT, "kinds are the same numbers");
+
+const char *ctl_kind_to_str(enum store_kind k)
+{
+	static const char *const names[] = {"?",     "tenant",  "engine", "agent",
+	                                    "grant", "session", "lease"};
+
+	return (size_t)k < ARRAY_SIZE(names) ? names[k] : "?";
+}
+
+struct ctl_object *ctl_find(struct ctl *c, enum store_kind kind, const char *name)
+{
+	struct ctl_object *o = NULL;
+	char key[sizeof(o->key)];
+	int n = snprintf(key, sizeof(key), "%d/%s", kind, name);
+
+	if (n > 0 && (size_t)n < sizeof(key))
+		HASH_FIND(by_key, c->by_key, key, (unsigned)n, o);
+	return o;
+}
+
+struct ctl_object *ctl_find_uid(struct ctl *c, const struct ros2_uid *uid)
+{
+	struct ctl_object *o;
+
+	HASH_FIND(by_uid, c->by_uid, uid->b, ROS2_UID_LEN, o);
+	return o;
+}
+
+struct ctl_agent *ctl_agent(struct ctl *c, const char *name)
+{
+	struct ctl_object *o = ctl_find(c, STORE_AGENT, name);
+
+	return o ? o->agent : NULL;
+}
+
+struct ctl_agent *ctl_agent_uid(struct ctl *c, const struct ros2_uid *uid)
+{
+	struct ctl_object *o = ctl_find_uid(c, uid);
+
+	return o ? o->agent : NULL;
+}
+
+bool ctl_placed(const struct ctl_object *tenant, const struct ctl_agent *a)
+{
+	return policy_placed(&tenant->policy, a->obj->name, a->obj->doc->labels,
+	                     a->obj->doc->n_labels);
+}
+
+/* ---- one object in memory ---- */
+
+static int set_image(struct ctl_object *o, const void *image, size_t len, struct ros2_err *err)
+{
+	struct policy_image_tenant policy = {0};
+	void *copy = NULL;
+	int r;
+
+	if (len) {
+		copy = malloc(len);
+		if (!copy)
+			return ros2_err_set(err, -ENOMEM, "out of memory");
+		memcpy(copy, image, len);
+	}
+	if (o->kind == STORE_TENANT) {
+		r = policy_image_open_tenant(copy, len, &policy, err);
+		if (r < 0) {
+			free(copy);
+			return r;
+		}
+	}
+	free(o->image);
+	o->image = copy;
+	o->image_len = len;
+	o->policy = policy;
+	return 0;
+}
+
+static struct ctl_object *object_new(struct ctl *c, enum store_kind kind, const char *name,
+                                     const struct ros2_uid *uid)
+{
+	struct ctl_object *o = calloc(1, sizeof(*o));
+
+	if (!o)
+		return NULL;
+	o->kind = kind;
+	o->uid = *uid;
+	snprintf(o->name, sizeof(o->name), "%s", name);
+	snprintf(o->key, sizeof(o->key), "%d/%.63s", kind, name);
+	if (kind == STORE_AGENT) {
+		o->agent = ctl_agent_new(c, o);
+		if (!o->agent) {
+			free(o);
+			return NULL;
+		}
+	}
+	HASH_ADD(by_key, c->by_key, key, strlen(o->key), o);
+	HASH_ADD(by_uid, c->by_uid, uid.b, ROS2_UID_LEN, o);
+	return o;
+}
+
+void ctl_object_free(struct ctl *c, struct ctl_object *o)
+{
+	HASH_DELETE(by_key, c->by_key, o);
+	HASH_DELETE(by_uid, c->by_uid, o);
+	ctl_agent_free(o->agent);
+	policy_doc_unref(o->doc);
+	free(o->image);
+	free(o);
+}
+
+static int take_doc(struct ctl *c, struct ctl_object *o, const struct policy_doc *d)
+{
+	int r = policy_set_put(c->docs, d);
+
+	if (r < 0)
+		return r;
+	policy_doc_unref(o->doc);
+	o->doc = policy_doc_ref(d);
+	return 0;
+}
+
+int ctl_object_load(struct ctl *c, const struct store_object *row, struct ros2_err *err)
+{
+	struct policy_source src = {.name = row->file,
+	                            .text = row->doc,
+	                            .len = strlen(row->doc),
+	                            .first_line = (int)row->line};
+	struct policy_diags diags = POLICY_DIAGS_INIT;
+	struct policy_set *set = NULL;
+	struct ctl_object *o;
+	int r = policy_parse(&src, 1, &set, &diags);
+
+	if (r < 0) {
+		ros2_err_set(err, -EBADMSG, "the stored %s \"%s\" does not parse: %s",
+		             ctl_kind_to_str(row->kind), row->name,
+		             diags.n ? diags.v[0].msg : "out of memory");
+		policy_diags_fini(&diags);
+		return -EBADMSG;
+	}
+	policy_diags_fini(&diags);
+	o = object_new(c, row->kind, row->name, &row->uid);
+	r = o && policy_set_count(set) == 1 ? 0 : -ENOMEM;
+	if (!r)
+		r = take_doc(c, o, policy_set_at(set, 0));
+	if (!r)
+		r = set_image(o, row->image, row->image_len, err);
+	policy_set_free(set);
+	if (r < 0)
+		return r;
+	o->version = row->version;
+	o->created_unix_ns = row->created_unix_ns;
+	o->updated_unix_ns = row->updated_unix_ns;
+	o->revoked = row->revoked;
+	o->revoked_version = row->revoked_version;
+	o->state_since_unix_ns = row->state_since_unix_ns;
+	snprintf(o->reason, sizeof(o->reason), "%s", row->state_reason);
+	return 0;
+}
+
+void ctl_object_row(struct store_txn *t, const struct ctl_object *o, struct store_object *row)
+{
+	*row = (struct store_object){
+		.kind = o->kind,
+		.name = store_txn_str(t, o->name),
+		.uid = o->uid,
+		.version = o->version,
+		.created_unix_ns = o->created_unix_ns,
+		.updated_unix_ns = o->updated_unix_ns,
+		.file = store_txn_str(t, o->doc->file),
+		.line = (uint32_t)o->doc->line,
+		.doc = store_txn_str(t, o->doc->text),
+		.image = store_txn_mem(t, o->image, o->image_len),
+		.image_len = o->image_len,
+		.revoked = o->revoked,
+		.revoked_version = o->revoked_version,
+		.state_reason = store_txn_str(t, o->reason),
+		.state_since_unix_ns = o->state_since_unix_ns,
+	};
+	store_txn_set_revision(t, o->version);
+}
+
+/* ---- apply ---- */
+
+struct apply {
+	struct ctl *c;
+	struct policy_set *set; /* owned: what was applied */
+	struct policy_diags diags;
+	struct ctl_applied *v; /* owned, one per document of the set */
+	void **images;         /* owned, likewise */
+	size_t *image_lens;
+	size_t n, n_changed;
+	uint64_t now_unix_ns;
+	ctl_apply_fn fn;
+	void *arg;
+};
+
+static void apply_end(struct apply *a, const struct ros2_err *err, bool applied)
+{
+	struct ctl *c = a->c;
+	struct ctl_apply_result res = {
+		.applied = applied, .n = a->v ? a->n : 0, .v = a->v, .diags = &a->diags};
+	struct ros2_err none = ROS2_ERR_INIT;
+
+	ctl_gate_leave(c);
+	a->fn(a->arg, err ? err : &none, &res);
+	for (size_t i = 0; a->images && i < a->n; i++)
+		free(a->images[i]);
+	free(a->images);
+	free(a->image_lens);
+	free(a->v);
+	policy_set_free(a->set);
+	policy_diags_fini(&a->diags);
+	free(a);
+}
+
+static int check_expect(struct ctl *c, const struct ctl_expect *e, size_t n, struct ros2_err *err)
+{
+	for (size_t i = 0; i < n; i++) {
+		const struct ctl_object *o = ctl_find(c, e[i].kind, e[i].name);
+		uint64_t have = o ? o->version : 0;
+
+		if (have == e[i].version)
+			continue;
+		if (!o)
+			return ros2_err_named(err, ROS2_CONFLICT,
+			                      "%s \"%s\" does not exist, you expected version %llu",
+			                      ctl_kind_to_str(e[i].kind), e[i].name,
+			                      (unsigned long long)e[i].version);
+		return ros2_err_named(err, ROS2_CONFLICT,
+		                      "%s \"%s\" has version %llu, you expected %llu: read it again",
+		                      ctl_kind_to_str(e[i].kind), e[i].name,
+		                      (unsigned long long)have, (unsigned long long)e[i].version);
+	}
+	return 0;
+}
+
+static int check_may(struct apply *a, uint32_t may, struct ros2_err *err)
+{
+	for (size_t i = 0; i < a->n; i++) {
+		const struct policy_doc *d = policy_set_at(a->set, i);
+
+		if (!(may & 1u << d->kind))
+			return ros2_err_named(err, ROS2_DENIED, "your role may not change %ss (\"%s\")",
+			                      ctl_kind_to_str((enum store_kind)d->kind), d->name);
+	}
+	return 0;
+}
+
+/* The set as it would be. 0, -EINVAL (in diags), -ENOMEM. */
+static int check_whole(struct apply *a)
+{
+	struct policy_set *all = NULL;
+	int r = policy_set_new(&all);
+
+	for (size_t i = 0; !r && i < policy_set_count(a->c->docs); i++)
+		r = policy_set_put(all, policy_set_at(a->c->docs, i));
+	for (size_t i = 0; !r && i < a->n; i++)
+		r = policy_set_put(all, policy_set_at(a->set, i));
+	if (!r)
+		r = policy_check(all, &a->diags);
+	policy_set_free(all);
+	return r;
+}
+
+static int plan(struct apply *a, struct ros2_err *err)
+{
+	a->v = calloc(a->n + 1, sizeof(*a->v));
+	a->images = calloc(a->n + 1, sizeof(*a->images));
+	a->image_lens = calloc(a->n + 1, sizeof(*a->image_lens));
+	if (!a->v || !a->images || !a->image_lens)
+		return ros2_err_set(err, -ENOMEM, "out of memory");
+	for (size_t i = 0; i < a->n; i++) {
+		const struct policy_doc *d = policy_set_at(a->set, i);
+		const struct ctl_object *o = ctl_find(a->c, (enum store_kind)d->kind, d->name);
+		struct ctl_applied *p = &a->v[i];
+
+		p->kind = (enum store_kind)d->kind;
+		snprintf(p->name, sizeof(p->name), "%s", d->name);
+		p->action = CTL_CREATED;
+		if (o) {
+			p->uid = o->uid;
+			p->version = o->version;
+			p->action = strcmp(o->doc->canonical, d->canonical) == 0 ? CTL_UNCHANGED
+			                                                         : CTL_CONFIGURED;
+		}
+		a->n_changed += p->action != CTL_UNCHANGED;
+	}
+	if (HASH_CNT(by_key, a->c->by_key) + a->n_changed > OBJECTS_MAX)
+		return ros2_err_named(err, ROS2_LIMIT, "this controller holds at most %d objects",
+		                      OBJECTS_MAX);
+	return 0;
+}
+
+static int compile(struct apply *a, size_t i, struct ros2_err *err)
+{
+	const struct policy_doc *d = policy_set_at(a->set, i);
+	struct ctl_applied *p = &a->v[i];
+
+	if (p->action == CTL_CREATED)
+		p->uid = ros2_uid_new();
+	p->version = ++a->c->revision;
+	if (d->kind == POLICY_KIND_AGENT)
+		return 0;
+	return policy_compile_doc(d, &p->uid, p->version, &a->images[i], &a->image_lens[i], err);
+}
+
+static void apply_row(struct apply *a, struct store_txn *t, size_t i)
+{
+	const struct policy_doc *d = policy_set_at(a->set, i);
+	const struct ctl_applied *p = &a->v[i];
+	const struct ctl_object *o = ctl_find(a->c, p->kind, p->name);
+
+	store_txn_add(t, STORE_OBJECT_PUT)->object = (struct store_object){
+		.kind = p->kind,
+		.name = store_txn_str(t, p->name),
+		.uid = p->uid,
+		.version = p->version,
+		.created_unix_ns = o ? o->created_unix_ns : a->now_unix_ns,
+		.updated_unix_ns = a->now_unix_ns,
+		.file = store_txn_str(t, d->file),
+		.line = (uint32_t)d->line,
+		.doc = store_txn_str(t, d->text),
+		.image = store_txn_mem(t, a->images[i], a->image_lens[i]),
+		.image_len = a->image_lens[i],
+		.revoked = o && o->revoked,
+		.revoked_version = o ? o->revoked_version : 0,
+		.state_reason = store_txn_str(t, o ? o->reason : ""),
+		.state_since_unix_ns = o ? o->state_since_unix_ns : 0,
+	};
+	store_txn_set_revision(t, p->version);
+}
+
+static void apply_audit(struct apply *a, struct store_txn *t, const struct ctl_caller *who, size_t i)
+{
+	const struct policy_doc *d = policy_set_at(a->set, i);
+	const struct ctl_applied *p = &a->v[i];
+	char action[32];
+	struct store_draft *r;
+
+	snprintf(action, sizeof(action), "%s.apply", ctl_kind_to_str(p->kind));
+	r = ctl_audit(t, who, action, p->kind, p->name, &p->uid);
+	r->policy_version = p->version;
+	if (p->kind == STORE_TENANT) {
+		r->tenant = store_txn_str(t, p->name);
+		r->tenant_uid = p->uid;
+	}
+	store_draft_detail(t, r, "change", p->action == CTL_CREATED ? "created" : "configured");
+	store_draft_detail(t, r, "source", store_txn_fmt(t, "%.400s:%d", d->file, d->line));
+}
+
+static int apply_memory(struct apply *a, size_t i, struct ros2_err *err)
+{
+	const struct ctl_applied *p = &a->v[i];
+	struct ctl_object *o = ctl_find(a->c, p->kind, p->name);
+	int r;
+
+	if (!o) {
+		o = object_new(a->c, p->kind, p->name, &p->uid);
+		if (!o)
+			return ros2_err_set(err, -ENOMEM, "out of memory");
+		o->created_unix_ns = a->now_unix_ns;
+	}
+	r = take_doc(a->c, o, policy_set_at(a->set, i));
+	if (!r)
+		r = set_image(o, a->images[i], a->image_lens[i], err);
+	o->version = p->version;
+	o->updated_unix_ns = a->now_unix_ns;
+	return r;
+}
+
+/* Grants that the policy in force no longer allows end; agents are told what changed. */
+static void follow(struct apply *a)
+{
+	struct ctl *c = a->c;
+	struct store_txn *t = store_txn_new();
+	bool agents = false;
+	struct ctl_object *o, *tmp;
+
+	store_txn_set_shrinks(t);
+	for (size_t i = 0; i < a->n; i++)
+		agents |= a->v[i].kind == STORE_AGENT && a->v[i].action == CTL_CONFIGURED;
+	HASH_ITER(by_key, c->by_key, o, tmp) {
+		bool changed = agents;
+
+		if (o->kind != STORE_TENANT || !o->n_grants)
+			continue;
+		for (size_t i = 0; i < a->n && !changed; i++)
+			changed = a->v[i].action == CTL_CONFIGURED && ros2_uid_eq(&a->v[i].uid, &o->uid);
+		if (changed)
+			ctl_grants_recheck(c, t, o);
+	}
+	store_submit(c->store, t, NULL, NULL, NULL);
+	ctl_rollout_sync_all(c);
+}
+
+static void apply_committed(void *arg, const struct store_result *r)
+{
+	struct apply *a = arg;
+	struct ros2_err err = ROS2_ERR_INIT;
+	int rc = r->rc;
+
+	if (rc < 0) {
+		err = r->err;
+		apply_end(a, &err, false);
+		return;
+	}
+	for (size_t i = 0; i < a->n && !rc; i++)
+		if (a->v[i].action != CTL_UNCHANGED)
+			rc = apply_memory(a, i, &err);
+	follow(a);
+	apply_end(a, rc < 0 ? &err : NULL, rc == 0);
+}
+
+static void apply_commit(struct apply *a, const struct ctl_caller *who)
+{
+	struct ros2_err err = ROS2_ERR_INIT;
+	struct store_txn *t = store_txn_new();
+	int r = 0;
+
+	a->now_unix_ns = clock_unix_ns();
+	for (size_t i = 0; i < a->n && !r; i++) {
+		if (a->v[i].action == CTL_UNCHANGED)
+			continue;
+		r = compile(a, i, &err);
+		if (r < 0)
+			break;
+		apply_row(a, t, i);
+		apply_audit(a, t, who, i);
+	}
+	if (r < 0)
+		store_txn_free(t);
+	else
+		r = store_submit(a->c->store, t, apply_committed, a, &err);
+	if (r < 0)
+		apply_end(a, &err, false);
+}
+
+void ctl_apply(struct ctl *c, const struct ctl_caller *who, const struct policy_source *files,
+               size_t n_files, const struct ctl_expect *expect, size_t n_expect, bool dry_run,
+               uint32_t may, ctl_apply_fn fn, void *arg)
+{
+	struct ros2_err err = ROS2_ERR_INIT;
+	struct apply *a = calloc(1, sizeof(*a));
+	struct ctl_apply_result none = {0};
+	int r;
+
+	if (!a) {
+		ros2_err_set(&err, -ENOMEM, "out of memory");
+		ctl_gate_leave(c);
+		fn(arg, &err, &none);
+		return;
+	}
+	a->c = c;
+	a->fn = fn;
+	a->arg = arg;
+	r = policy_parse(files, n_files, &a->set, &a->diags);
+	if (!r) {
+		a->n = policy_set_count(a->set);
+		r = check_may(a, may, &err);
+		if (!r)
+			r = check_expect(c, expect, n_expect, &err);
+		if (!r)
+			r = check_whole(a);
+	}
+	/* -EINVAL without words: the diagnostics say it. */
+	if (r == -EINVAL && !err.code) {
+		apply_end(a, NULL, false);
+		return;
+	}
+	if (!r)
+		r = plan(a, &err);
+	if (r < 0 && !err.code)
+		ros2_err_set(&err, r, "out of memory");
+	if (r < 0 || dry_run)
+		apply_end(a, r < 0 ? &err : NULL, false);
+	else if (!a->n_changed)
+		apply_end(a, NULL, true);
+	else
+		apply_commit(a, who);
+}
+
+/* ---- delete and reinstate ---- */
+
+struct change {
+	struct ctl *c;
+	struct ctl_object *o;
+	uint64_t version;
+	char reason[CTL_REASON_MAX + 1];
+	ctl_done_fn fn;
+	ctl_version_fn version_fn;
+	void *arg;
+};
+
+int ctl_delete_check(struct ctl *c, const struct ctl_object *gone, struct ros2_err *err)
+{
+	struct policy_diags diags = POLICY_DIAGS_INIT;
+	struct policy_set *all = NULL;
+	int r = policy_set_new(&all);
+
+	for (size_t i = 0; !r && i < policy_set_count(c->docs); i++) {
+		const struct policy_doc *d = policy_set_at(c->docs, i);
+
+		if (d != gone->doc)
+			r = policy_set_put(all, d);
+	}
+	if (!r)
+		r = policy_check(all, &diags);
+	if (r == -EINVAL)
+		r = ros2_err_named(err, ROS2_CONFLICT, "%s \"%s\" is still needed: %s",
+		                   ctl_kind_to_str(gone->kind), gone->name,
+		                   diags.n ? diags.v[0].msg : "the rest does not hold together");
+	else if (r < 0)
+		ros2_err_set(err, r, "out of memory");
+	policy_diags_fini(&diags);
+	policy_set_free(all);
+	return r;
+}
+
+static void deleted(void *arg, const struct store_result *r)
+{
+	struct change *x = arg;
+	struct ctl *c = x->c;
+
+	if (!r->rc) {
+		if (x->o->kind == STORE_TENANT)
+			ctl_grants_kill_tenant(c, x->o);
+		if (x->o->agent) {
+			ctl_grants_kill_agent(x->o->agent);
+			ctl_tokens_forget(c, &x->o->uid);
+			ctl_revocations_forget(c, &x->o->uid);
+			if (x->o->agent->link)
+				link_end(x->o->agent->link, ROS2_REVOKED, "the agent was deleted");
+		}
+		policy_set_remove(c->docs, (enum policy_kind)x->o->kind, x->o->name);
+		ctl_object_free(c, x->o);
+		ctl_rollout_sync_all(c);
+	}
+	ctl_gate_leave(c);
+	x->fn(x->arg, &r->err);
+	free(x);
+}
+
+void ctl_delete(struct ctl *c, const struct ctl_caller *who, struct ctl_object *o, ctl_done_fn fn,
+                void *arg)
+{
+	struct ros2_err err = ROS2_ERR_INIT;
+	struct change *x = calloc(1, sizeof(*x));
+	struct store_txn *t = store_txn_new();
+	struct store_object *row = &store_txn_add(t, STORE_OBJECT_DELETE)->object;
+	char action[32];
+	struct store_draft *d;
+	int r = -ENOMEM;
+
+	*row = (struct store_object){.kind = o->kind,
+	                             .name = store_txn_str(t, o->name),
+	                             .uid = o->uid,
+	                             .updated_unix_ns = clock_unix_ns()};
+	if (o->agent)
+		store_txn_add(t, STORE_AGENT_DELETE)->agent.uid = o->uid;
+	snprintf(action, sizeof(action), "%s.delete", ctl_kind_to_str(o->kind));
+	d = ctl_audit(t, who, action, o->kind, o->name, &o->uid);
+	d->policy_version = o->version;
+	if (o->kind == STORE_TENANT)
+		ctl_audit_tenant(t, d, o);
+	if (x) {
+		*x = (struct change){.c = c, .o = o, .fn = fn, .arg = arg};
+		r = store_submit(c->store, t, deleted, x, &err);
+	} else {
+		store_txn_free(t);
+		ros2_err_set(&err, r, "out of memory");
+	}
+	if (r < 0) {
+		free(x);
+		ctl_gate_leave(c);
+		fn(arg, &err);
+	}
+}
+
+static void reinstated(void *arg, const struct store_result *r)
+{
+	struct change *x = arg;
+	struct ctl *c = x->c;
+
+	if (!r->rc) {
+		x->o->revoked = false;
+		x->o->version = x->version;
+		x->o->state_since_unix_ns = clock_unix_ns();
+		snprintf(x->o->reason, sizeof(x->o->reason), "%s", x->reason);
+		ctl_rollout_sync_all(c);
+	}
+	ctl_gate_leave(c);
+	x->version_fn(x->arg, &r->err, x->version);
+	free(x);
+}
+
+void ctl_reinstate(struct ctl *c, const struct ctl_caller *who, struct ctl_object *o,
+                   const char *reason, ctl_version_fn fn, void *arg)
+{
+	struct ros2_err err = ROS2_ERR_INIT;
+	struct change *x = calloc(1, sizeof(*x));
+	struct store_txn *t = store_txn_new();
+	struct store_object *row = &store_txn_add(t, STORE_OBJECT_PUT)->object;
+	struct store_draft *d;
+	void *image = NULL;
+	size_t len = 0;
+	int r = -ENOMEM;
+
+	if (x) {
+		*x = (struct change){.c = c, .o = o, .version_fn = fn, .arg = arg};
+		x->version = ++c->revision;
+		snprintf(x->reason, sizeof(x->reason), "%s", reason);
+		/* The image names its version, so a reinstated tenant has a new one. */
+		r = policy_compile_doc(o->doc, &o->uid, x->version, &image, &len, &err);
+	}
+	if (!r)
+		r = set_image(o, image, len, &err);
+	free(image);
+	ctl_object_row(t, o, row);
+	row->version = x ? x->version : 0;
+	row->revoked = false;
+	row->state_reason = store_txn_str(t, reason);
+	row->state_since_unix_ns = clock_unix_ns();
+	store_txn_set_revision(t, row->version);
+	d = ctl_audit(t, who, "tenant.reinstate", STORE_TENANT, o->name, &o->uid);
+	d->reason = store_txn_str(t, reason);
+	d->policy_version = row->version;
+	ctl_audit_tenant(t, d, o);
+	if (!r)
+		r = store_submit(c->store, t, reinstated, x, &err);
+	else
+		store_txn_free(t);
+	if (r < 0) {
+		free(x);
+		ctl_gate_leave(c);
+		fn(arg, &err, 0);
+	}
+}

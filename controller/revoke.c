@@ -1,0 +1,556 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Taking rights away, and knowing that it happened.
+ *
+ *   per agent: OWED ──receipt, some draining──▶ DRAINING ──receipt, none──▶ CONFIRMED
+ *                └──────────────receipt, none draining─────────▶
+ *
+ * Invariants: (1) the right is dead in memory as soon as the transaction is on its way, before its
+ * commit; (2) it is sent after the commit, or when the store says that the record must wait for space
+ * (rule 10); (3) a revocation is sent again at every connection until its receipt is durable here;
+ * (4) an agent that is not heard of ends at until_unix_ns at the latest, which the answer states.
+ */
+#include "controller/ctl.h"
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define LOG_COMPONENT "controller"
+#include "common/log.h"
+
+struct ctl_waiter {
+	struct ctl *c;
+	struct ctl_revocation *rev; /* borrowed: it owns us */
+	ctl_revoke_fn fn;
+	void *arg;
+	uint32_t wait_ms;
+	struct ros2_uid close_agent; /* isolated: its stream is ended with the answer */
+	bool close;
+	struct loop_timer timer;
+};
+
+static void rev_free(struct ctl *c, struct ctl_revocation *r)
+{
+	struct ctl_owed *o, *tmp;
+
+	HASH_DEL(c->revocations, r);
+	list_for_each_safe (&r->owed, o, tmp, link)
+		free(o);
+	if (r->waiter)
+		loop_timer_stop(&r->waiter->timer);
+	free(r->waiter);
+	free(r);
+}
+
+void ctl_revocations_free(struct ctl *c)
+{
+	struct ctl_revocation *r, *tmp;
+
+	HASH_ITER(hh, c->revocations, r, tmp)
+		rev_free(c, r);
+}
+
+static struct ctl_owed *owed_find(struct ctl_revocation *r, const struct ros2_uid *agent)
+{
+	struct ctl_owed *o;
+
+	list_for_each (&r->owed, o, link)
+		if (ros2_uid_eq(&o->agent_uid, agent))
+			return o;
+	return NULL;
+}
+
+static struct ctl_owed *owe(struct ctl_revocation *r, const struct ctl_agent *a, uint64_t until)
+{
+	struct ctl_owed *o = calloc(1, sizeof(*o));
+
+	if (!o)
+		return NULL;
+	o->agent_uid = a->obj->uid;
+	snprintf(o->agent, sizeof(o->agent), "%s", a->obj->name);
+	o->until_unix_ns = until;
+	list_add_tail(&r->owed, &o->link);
+	return o;
+}
+
+static bool all_confirmed(const struct ctl_revocation *r)
+{
+	const struct ctl_owed *o;
+
+	list_for_each (&r->owed, o, link)
+		if (o->state != CTL_CONFIRMED)
+			return false;
+	return true;
+}
+
+/* ---- the answer ---- */
+
+static void answer(struct ctl_revocation *r)
+{
+	struct ctl_waiter *w = r->waiter;
+	struct ctl_revoke_result res = {.rev = r, .replied_ns = clock_boottime_ns()};
+	struct ros2_err none = ROS2_ERR_INIT;
+	struct ctl_agent *a;
+
+	if (!w)
+		return;
+	r->waiter = NULL;
+	loop_timer_stop(&w->timer);
+	a = w->close ? ctl_agent_uid(w->c, &w->close_agent) : NULL;
+	if (a && a->link)
+		link_end(a->link, ROS2_REVOKED, "the agent is isolated");
+	w->fn(w->arg, &none, &res);
+	if (all_confirmed(r))
+		rev_free(w->c, r);
+	free(w);
+}
+
+static void waited(void *arg)
+{
+	answer(arg);
+}
+
+static void refuse(struct ctl *c, ctl_revoke_fn fn, void *arg, const struct ros2_err *err)
+{
+	struct ctl_revoke_result none = {0};
+
+	ctl_gate_leave(c);
+	fn(arg, err, &none);
+}
+
+/* ---- whom it concerns ---- */
+
+static int owe_tenant(struct ctl *c, struct ctl_revocation *r, const struct ctl_object *tenant)
+{
+	struct ctl_object *o, *tmp;
+
+	HASH_ITER(by_key, c->by_key, o, tmp) {
+		struct ctl_agent *a = o->agent;
+
+		if (!a || !a->enrolled)
+			continue;
+		if (!ctl_placed(tenant, a) && !ctl_rollout_get(a, STORE_TENANT, &tenant->uid, false))
+			continue;
+		if (!owe(r, a, ctl_contact_until(a, tenant->policy.limits.contact_limit_ms)))
+			return -ENOMEM;
+	}
+	return 0;
+}
+
+static int owe_agent(struct ctl_revocation *r, struct ctl_agent *a, uint64_t at_most)
+{
+	uint64_t until = ctl_contact_until(a, ctl_agent_contact_limit_ms(a));
+
+	if (!a->enrolled)
+		return 0;
+	return owe(r, a, MIN(until, at_most)) ? 0 : -ENOMEM;
+}
+
+static int set_target(struct ctl *c, struct ctl_revocation *r, const struct ctl_revoke *v)
+{
+	struct ctl_grant *g = v->grant;
+	int rc = 0;
+
+	switch (v->kind) {
+	case STORE_TENANT:
+		r->target_uid = r->tenant_uid = v->object->uid;
+		snprintf(r->name, sizeof(r->name), "%s", v->object->name);
+		snprintf(r->tenant, sizeof(r->tenant), "%s", v->object->name);
+		return owe_tenant(c, r, v->object);
+	case STORE_AGENT:
+		r->target_uid = v->object->uid;
+		snprintf(r->name, sizeof(r->name), "%s", v->object->name);
+		return owe_agent(r, v->object->agent, UINT64_MAX);
+	case STORE_GRANT:
+		r->target_uid = g->uid;
+		r->tenant_uid = g->tenant->uid;
+		snprintf(r->name, sizeof(r->name), "%s", g->principal);
+		snprintf(r->tenant, sizeof(r->tenant), "%s", g->tenant->name);
+		return owe_agent(r, g->agent, g->expires_unix_ns);
+	case STORE_SESSION:
+		r->target_uid = v->session;
+		for (size_t i = 0; i < v->n_session_agents && !rc; i++) {
+			struct ctl_agent *a = ctl_agent_uid(c, &v->session_agents[i]);
+
+			rc = a ? owe_agent(r, a, UINT64_MAX) : 0;
+		}
+		return rc;
+	default:
+		return -EINVAL;
+	}
+}
+
+/* ---- rows and records ---- */
+
+static void add_rows(struct ctl *c, struct store_txn *t, const struct ctl_revocation *r)
+{
+	const struct ctl_owed *o;
+
+	store_txn_add(t, STORE_REVOCATION_PUT)->revocation =
+		(struct store_revocation){.uid = r->uid,
+	                                  .kind = r->kind,
+	                                  .target_uid = r->target_uid,
+	                                  .target_name = store_txn_str(t, r->name),
+	                                  .version = r->version,
+	                                  .created_unix_ns = r->created_unix_ns,
+	                                  .reason = store_txn_str(t, r->reason)};
+	list_for_each (&r->owed, o, link)
+		store_txn_add(t, STORE_RECEIPT_PUT)->receipt = (struct store_receipt){
+			.revocation_uid = r->uid, .agent_uid = o->agent_uid};
+	store_txn_set_revision(t, r->version);
+	store_txn_set_shrinks(t);
+}
+
+static void add_state(struct ctl *c, struct store_txn *t, const struct ctl_revocation *r,
+                      const struct ctl_revoke *v)
+{
+	struct store_grant end = {.state = STORE_GRANT_REVOKED, .ended_unix_ns = clock_unix_ns()};
+
+	if (v->kind == STORE_TENANT) {
+		struct store_object *row = &store_txn_add(t, STORE_OBJECT_PUT)->object;
+
+		ctl_object_row(t, v->object, row);
+		row->version = row->revoked_version = r->version;
+		row->revoked = true;
+		row->state_reason = store_txn_str(t, r->reason);
+		row->state_since_unix_ns = r->created_unix_ns;
+		end.tenant_uid = v->object->uid;
+		store_txn_add(t, STORE_GRANTS_END_TENANT)->grant = end;
+	} else if (v->kind == STORE_AGENT) {
+		if (v->isolate) {
+			struct store_agent *row = &store_txn_add(t, STORE_AGENT_PUT)->agent;
+
+			ctl_agent_row(t, v->object->agent, row);
+			row->isolated = true;
+			row->isolated_reason = store_txn_str(t, r->reason);
+			row->isolated_since_unix_ns = r->created_unix_ns;
+		}
+		end.agent_uid = v->object->uid;
+		store_txn_add(t, STORE_GRANTS_END_AGENT)->grant = end;
+	} else if (v->kind == STORE_GRANT) {
+		end.uid = v->grant->uid;
+		store_txn_add(t, STORE_GRANT_END)->grant = end;
+	}
+}
+
+static void add_record(struct ctl *c, struct store_txn *t, const struct ctl_caller *who,
+                       const struct ctl_revocation *r, const struct ctl_revoke *v)
+{
+	char action[32];
+	struct store_draft *d;
+
+	snprintf(action, sizeof(action), "%s.%s", ctl_kind_to_str(v->kind),
+	         v->isolate ? "isolate" : "revoke");
+	d = ctl_audit(t, who, action, v->kind, r->name, &r->target_uid);
+	d->reason = store_txn_str(t, r->reason);
+	d->policy_version = r->version;
+	d->tenant = store_txn_str(t, r->tenant);
+	d->tenant_uid = r->tenant_uid;
+	store_draft_detail(t, d, "revocation", store_txn_uid(t, &r->uid));
+}
+
+/* The right is gone, from here on. */
+static void take_away(struct ctl *c, const struct ctl_revocation *r, const struct ctl_revoke *v)
+{
+	if (v->kind == STORE_TENANT) {
+		struct ctl_object *o = v->object;
+
+		o->revoked = true;
+		o->version = o->revoked_version = r->version;
+		o->state_since_unix_ns = r->created_unix_ns;
+		snprintf(o->reason, sizeof(o->reason), "%s", r->reason);
+		ctl_grants_kill_tenant(c, o);
+	} else if (v->kind == STORE_AGENT) {
+		struct ctl_agent *a = v->object->agent;
+
+		if (v->isolate) {
+			a->isolated = true;
+			a->isolated_since_unix_ns = r->created_unix_ns;
+			snprintf(a->isolated_reason, sizeof(a->isolated_reason), "%s", r->reason);
+		}
+		a->deleting |= v->remove;
+		ctl_grants_kill_agent(a);
+	} else if (v->kind == STORE_GRANT) {
+		ctl_grant_kill(v->grant);
+	}
+}
+
+/* ---- doing it ---- */
+
+static void send_to_agents(struct ctl *c, struct ctl_revocation *r)
+{
+	struct ctl_owed *o;
+
+	r->sent = true;
+	list_for_each (&r->owed, o, link) {
+		struct ctl_agent *a = ctl_agent_uid(c, &o->agent_uid);
+
+		if (a && a->link)
+			link_revoke(a->link, r);
+	}
+	if (r->kind == STORE_TENANT)
+		ctl_rollout_sync_all(c);
+}
+
+static void committed(void *arg, const struct store_result *res)
+{
+	struct ctl_waiter *w = arg;
+	struct ctl_revocation *r = w->rev;
+	struct ctl *c = w->c;
+
+	r->committed_ns = res->committed_boottime_ns;
+	r->record_pending = res->rc != 0;
+	if (res->rc)
+		log_error("revocation of %s %s is effective, its record waits: %s",
+		          ctl_kind_to_str(r->kind), r->name, res->err.msg);
+	send_to_agents(c, r);
+	ctl_gate_leave(c);
+	if (all_confirmed(r))
+		answer(r);
+	else
+		loop_timer_in_ms(c->loop, &w->timer, w->wait_ms, waited, r);
+}
+
+static struct ctl_revocation *rev_new(struct ctl *c, const struct ctl_revoke *v, ctl_revoke_fn fn,
+                                      void *arg)
+{
+	struct ctl_revocation *r = calloc(1, sizeof(*r));
+
+	if (!r)
+		return NULL;
+	r->waiter = calloc(1, sizeof(*r->waiter));
+	if (!r->waiter) {
+		free(r);
+		return NULL;
+	}
+	list_init(&r->owed);
+	r->uid = ros2_uid_new();
+	r->kind = v->kind;
+	r->version = ++c->revision;
+	r->created_unix_ns = clock_unix_ns();
+	snprintf(r->reason, sizeof(r->reason), "%s", v->reason);
+	r->waiter->c = c;
+	r->waiter->rev = r;
+	r->waiter->fn = fn;
+	r->waiter->arg = arg;
+	r->waiter->wait_ms = MIN(v->wait_ms ? v->wait_ms : CTL_WAIT_DEFAULT_MS, CTL_WAIT_MAX_MS);
+	r->waiter->close = v->isolate;
+	if (v->isolate)
+		r->waiter->close_agent = v->object->uid;
+	HASH_ADD(hh, c->revocations, uid.b, ROS2_UID_LEN, r);
+	return r;
+}
+
+void ctl_revoke(struct ctl *c, const struct ctl_caller *who, const struct ctl_revoke *v,
+                ctl_revoke_fn fn, void *arg)
+{
+	struct ctl_revocation *r = rev_new(c, v, fn, arg);
+	struct ros2_err err = ROS2_ERR_INIT;
+	struct store_txn *t;
+	int rc = r ? set_target(c, r, v) : -ENOMEM;
+
+	if (rc < 0) {
+		ros2_err_set(&err, rc, "out of memory");
+		if (r)
+			rev_free(c, r);
+		refuse(c, fn, arg, &err);
+		return;
+	}
+	t = store_txn_new();
+	add_rows(c, t, r);
+	add_state(c, t, r, v);
+	add_record(c, t, who, r, v);
+	rc = store_submit(c->store, t, committed, r->waiter, &err);
+	if (rc < 0) {
+		rev_free(c, r);
+		refuse(c, fn, arg, &err);
+		return;
+	}
+	take_away(c, r, v);
+}
+
+/* ---- receipts ---- */
+
+static void record_receipt(struct ctl_agent *a, const struct ctl_revocation *r,
+                           const struct ctl_owed *o)
+{
+	struct store_txn *t = store_txn_new();
+	struct store_draft *d;
+
+	store_txn_add(t, STORE_RECEIPT_PUT)->receipt =
+		(struct store_receipt){.revocation_uid = r->uid,
+	                               .agent_uid = o->agent_uid,
+	                               .durable = o->state == CTL_CONFIRMED,
+	                               .sessions = o->sessions,
+	                               .leases = o->leases,
+	                               .draining = o->draining,
+	                               .received_unix_ns = clock_unix_ns()};
+	store_txn_set_shrinks(t);
+	d = ctl_audit(t, &ctl_system, "revoke.receipt", r->kind, r->name, &r->target_uid);
+	d->tenant = store_txn_str(t, r->tenant);
+	d->tenant_uid = r->tenant_uid;
+	store_draft_detail(t, d, "agent", o->agent);
+	store_draft_detail(t, d, "revocation", store_txn_uid(t, &r->uid));
+	store_draft_detail(t, d, "sessions", store_txn_fmt(t, "%u", o->sessions));
+	store_draft_detail(t, d, "leases", store_txn_fmt(t, "%u", o->leases));
+	store_draft_detail(t, d, "draining", store_txn_fmt(t, "%u", o->draining));
+	store_draft_detail(t, d, "commit_to_receipt_ns",
+	                   store_txn_fmt(t, "%llu",
+	                                 (unsigned long long)(o->received_ns - r->committed_ns)));
+	store_submit(a->ctl->store, t, NULL, NULL, NULL);
+}
+
+void ctl_receipt(struct ctl_agent *a, const struct ctl_receipt *in)
+{
+	struct ctl *c = a->ctl;
+	struct ctl_revocation *r;
+	struct ctl_owed *o;
+
+	HASH_FIND(hh, c->revocations, in->revocation_uid.b, ROS2_UID_LEN, r);
+	o = r && r->sent ? owed_find(r, &a->obj->uid) : NULL;
+	if (!o || o->state == CTL_CONFIRMED)
+		return;
+	o->received_ns = clock_boottime_ns();
+	o->sessions = MAX(o->sessions, in->sessions);
+	o->leases = MAX(o->leases, in->leases);
+	o->draining = in->draining;
+	o->last_byte_ns = in->last_byte_ns;
+	o->last_engine_ns = in->last_engine_ns;
+	o->durable_ns = in->durable_ns;
+	/* Not durable at the agent: the right is dead there, but a restart might bring it back. It is
+	 * asked again at the next connection. */
+	o->state = in->durable && !in->draining ? CTL_CONFIRMED : CTL_DRAINING;
+	record_receipt(a, r, o);
+	if (!all_confirmed(r))
+		return;
+	if (r->waiter)
+		answer(r);
+	else
+		rev_free(c, r);
+}
+
+void ctl_revocations_resend(struct ctl_agent *a)
+{
+	struct ctl_revocation *r, *tmp;
+
+	HASH_ITER(hh, a->ctl->revocations, r, tmp) {
+		struct ctl_owed *o = r->sent ? owed_find(r, &a->obj->uid) : NULL;
+
+		if (o && o->state != CTL_CONFIRMED)
+			link_revoke(a->link, r);
+	}
+}
+
+void ctl_revocations_forget(struct ctl *c, const struct ros2_uid *agent_uid)
+{
+	struct ctl_revocation *r, *tmp;
+
+	HASH_ITER(hh, c->revocations, r, tmp) {
+		struct ctl_owed *o = owed_find(r, agent_uid);
+
+		if (o) {
+			list_del(&o->link);
+			free(o);
+		}
+		if (all_confirmed(r) && !r->waiter)
+			rev_free(c, r);
+	}
+}
+
+/* ---- loading ---- */
+
+int ctl_revocation_load(struct ctl *c, const struct store_revocation *row)
+{
+	struct ctl_revocation *r = calloc(1, sizeof(*r));
+	const struct ctl_object *o = ctl_find_uid(c, &row->target_uid);
+
+	if (!r)
+		return -ENOMEM;
+	list_init(&r->owed);
+	r->uid = row->uid;
+	r->kind = row->kind;
+	r->target_uid = row->target_uid;
+	r->version = row->version;
+	r->created_unix_ns = row->created_unix_ns;
+	r->committed_ns = c->started_ns;
+	r->sent = true;
+	snprintf(r->name, sizeof(r->name), "%s", row->target_name);
+	snprintf(r->reason, sizeof(r->reason), "%s", row->reason);
+	if (row->kind == STORE_TENANT && o) {
+		r->tenant_uid = o->uid;
+		snprintf(r->tenant, sizeof(r->tenant), "%s", o->name);
+	}
+	HASH_ADD(hh, c->revocations, uid.b, ROS2_UID_LEN, r);
+	return 0;
+}
+
+int ctl_receipt_load(struct ctl *c, const struct store_receipt *row)
+{
+	struct ctl_agent *a = ctl_agent_uid(c, &row->agent_uid);
+	struct ctl_revocation *r;
+	struct ctl_owed *o;
+
+	HASH_FIND(hh, c->revocations, row->revocation_uid.b, ROS2_UID_LEN, r);
+	if (!r || !a || row->durable)
+		return 0;
+	o = owe(r, a, ctl_contact_until(a, ctl_agent_contact_limit_ms(a)));
+	if (!o)
+		return -ENOMEM;
+	o->sessions = row->sessions;
+	o->leases = row->leases;
+	o->draining = row->draining;
+	return 0;
+}
+
+/* ---- the end of an isolation ---- */
+
+struct lift {
+	struct ctl *c;
+	struct ros2_uid agent_uid;
+	ctl_done_fn fn;
+	void *arg;
+};
+
+static void lifted(void *arg, const struct store_result *res)
+{
+	struct lift *l = arg;
+	struct ctl_agent *a = ctl_agent_uid(l->c, &l->agent_uid);
+
+	if (!res->rc && a) {
+		a->isolated = false;
+		a->isolated_reason[0] = '\0';
+	}
+	ctl_gate_leave(l->c);
+	l->fn(l->arg, &res->err);
+	free(l);
+}
+
+void ctl_lift_isolation(struct ctl *c, const struct ctl_caller *who, struct ctl_agent *a,
+                        const char *reason, ctl_done_fn fn, void *arg)
+{
+	struct lift *l = calloc(1, sizeof(*l));
+	struct store_txn *t = store_txn_new();
+	struct store_agent *row = &store_txn_add(t, STORE_AGENT_PUT)->agent;
+	struct ros2_err err = ROS2_ERR_INIT;
+	struct store_draft *d;
+	int r = -ENOMEM;
+
+	ctl_agent_row(t, a, row);
+	row->isolated = false;
+	row->isolated_reason = "";
+	d = ctl_audit(t, who, "agent.isolate", STORE_AGENT, a->obj->name, &a->obj->uid);
+	d->reason = store_txn_str(t, reason);
+	store_draft_detail(t, d, "change", "lifted");
+	if (l) {
+		*l = (struct lift){.c = c, .agent_uid = a->obj->uid, .fn = fn, .arg = arg};
+		r = store_submit(c->store, t, lifted, l, &err);
+	} else {
+		store_txn_free(t);
+		ros2_err_set(&err, r, "out of memory");
+	}
+	if (r < 0) {
+		free(l);
+		ctl_gate_leave(c);
+		fn(arg, &err);
+	}
+}

@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * How far each object has come at each agent: sent, received, applied or failed, by version. An agent
+ * says at hello what it has; from then on only differences are sent. Works on memory alone: an idle
+ * agent costs no query.
+ */
+#include "controller/ctl.h"
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define REASON_SHOWN 400
+#define REMOVALS_MAX 512 /* in one message */
+
+static void entry_free(struct ctl_agent *a, struct ctl_rollout *r)
+{
+	HASH_DEL(a->rollout, r);
+	list_del(&r->unacked);
+	free(r->failed_reason);
+	free(r);
+}
+
+struct ctl_rollout *ctl_rollout_get(struct ctl_agent *a, enum store_kind kind,
+                                    const struct ros2_uid *uid, bool make)
+{
+	struct ctl_rollout *r, key;
+
+	memset(&key, 0, sizeof(key));
+	key.key.uid = *uid;
+	key.key.kind = kind;
+	HASH_FIND(hh, a->rollout, &key.key, sizeof(key.key), r);
+	if (r || !make)
+		return r;
+	r = calloc(1, sizeof(*r));
+	if (!r)
+		return NULL;
+	memcpy(&r->key, &key.key, sizeof(key.key));
+	list_init(&r->unacked);
+	HASH_ADD(hh, a->rollout, key, sizeof(r->key), r);
+	return r;
+}
+
+void ctl_rollout_free(struct ctl_agent *a)
+{
+	struct ctl_rollout *r, *tmp;
+
+	HASH_ITER(hh, a->rollout, r, tmp)
+		entry_free(a, r);
+}
+
+/* Not connected: what was applied there is still worth showing, what was sent is not known. */
+void ctl_rollout_reset(struct ctl_agent *a)
+{
+	struct ctl_rollout *r, *tmp;
+
+	HASH_ITER(hh, a->rollout, r, tmp) {
+		r->sent = 0;
+		r->nonce = 0;
+		list_del(&r->unacked);
+	}
+}
+
+void ctl_rollout_have(struct ctl_agent *a, enum store_kind kind, const struct ros2_uid *uid,
+                      uint64_t version)
+{
+	struct ctl_rollout *r = ctl_rollout_get(a, kind, uid, true);
+
+	if (!r)
+		return;
+	r->sent = r->received = version;
+}
+
+void ctl_rollout_drop(struct ctl_agent *a, enum store_kind kind, const struct ros2_uid *uid)
+{
+	struct ctl_rollout *r = ctl_rollout_get(a, kind, uid, false);
+
+	if (r)
+		entry_free(a, r);
+}
+
+/* ---- synchronising ---- */
+
+static void want(struct ctl_agent *a, enum store_kind kind, const struct ros2_uid *uid,
+                 uint64_t version, const struct ctl_object *o, const struct ctl_grant *g)
+{
+	struct ctl_rollout *r = ctl_rollout_get(a, kind, uid, true);
+
+	if (!r)
+		return;
+	r->mark = a->sync_mark;
+	if (r->sent == version)
+		return;
+	r->sent = version;
+	if (o)
+		outbox_object(a, o);
+	else
+		outbox_grant(a, g, false);
+}
+
+static void want_engines(struct ctl_agent *a, const struct ctl_object *tenant)
+{
+	struct policy_namespace ns;
+
+	for (uint32_t i = 0; i < tenant->policy.n_namespaces; i++) {
+		struct ctl_object *e;
+
+		if (policy_namespace_at(&tenant->policy, i, &ns) < 0)
+			continue;
+		e = ctl_find(a->ctl, STORE_ENGINE, ns.engine);
+		if (e)
+			want(a, STORE_ENGINE, &e->uid, e->version, e, NULL);
+	}
+}
+
+static void send_removals(struct ctl_agent *a)
+{
+	struct link_have v[REMOVALS_MAX];
+	struct ctl_rollout *r, *tmp;
+	size_t n = 0;
+
+	HASH_ITER(hh, a->rollout, r, tmp) {
+		if (r->mark == a->sync_mark)
+			continue;
+		if (r->sent) {
+			v[n++] = (struct link_have){(enum store_kind)r->key.kind, r->key.uid, r->sent};
+			if (n == REMOVALS_MAX) {
+				link_removals(a->link, v, n);
+				n = 0;
+			}
+		}
+		entry_free(a, r);
+	}
+	if (n)
+		link_removals(a->link, v, n);
+}
+
+/* Engines, then tenants, then grants: what something needs goes before it. */
+void ctl_rollout_sync(struct ctl_agent *a)
+{
+	struct ctl_object *o, *tmp;
+	struct ctl_grant *g;
+
+	if (!a->link)
+		return;
+	a->sync_mark++;
+	HASH_ITER(by_key, a->ctl->by_key, o, tmp)
+		if (o->kind == STORE_TENANT && ctl_placed(o, a))
+			want_engines(a, o);
+	HASH_ITER(by_key, a->ctl->by_key, o, tmp)
+		if (o->kind == STORE_TENANT && ctl_placed(o, a))
+			want(a, STORE_TENANT, &o->uid, o->version, o, NULL);
+	list_for_each (&a->grants, g, of_agent) {
+		struct ctl_rollout *r = ctl_rollout_get(a, STORE_GRANT, &g->uid, false);
+
+		/* A renewal that is not durable yet is sent when it is. */
+		if (g->phase == CTL_GRANT_LIVE && !g->renewing)
+			want(a, STORE_GRANT, &g->uid, g->version, NULL, g);
+		else if (r)
+			r->mark = a->sync_mark;
+	}
+	send_removals(a);
+}
+
+void ctl_rollout_sync_all(struct ctl *c)
+{
+	struct ctl_object *o, *tmp;
+
+	if (!c->agents_connected)
+		return;
+	HASH_ITER(by_key, c->by_key, o, tmp)
+		if (o->agent && o->agent->link)
+			ctl_rollout_sync(o->agent);
+}
+
+/* ---- what the agent says ---- */
+
+void ctl_rollout_acked(struct ctl_agent *a, uint64_t nonce)
+{
+	while (!list_empty(&a->unacked)) {
+		struct ctl_rollout *r = list_first(&a->unacked, struct ctl_rollout, unacked);
+
+		if (r->nonce > nonce)
+			return;
+		r->received = r->sent;
+		list_del(&r->unacked);
+	}
+}
+
+void ctl_rollout_state(struct ctl_agent *a, enum store_kind kind, const struct ros2_uid *uid,
+                       uint64_t version, bool applied, const char *reason)
+{
+	struct ctl_rollout *r = ctl_rollout_get(a, kind, uid, false);
+	bool failed = !applied && reason && *reason;
+
+	if (!r || version > a->ctl->revision)
+		return;
+	r->received = MAX(r->received, version);
+	if (applied)
+		r->applied = MAX(r->applied, version);
+	if (version < r->failed)
+		return;
+	free(r->failed_reason);
+	r->failed_reason = failed ? strndup(reason, REASON_SHOWN) : NULL;
+	r->failed = failed ? version : 0;
+}
