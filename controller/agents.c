@@ -36,6 +36,10 @@ void ctl_agent_free(struct ctl_agent *a)
 	if (!a)
 		return;
 	loop_timer_stop(&a->contact_timer);
+	if (a->link) {
+		a->ctl->agents_connected--;
+		link_detach(a->link, ROS2_REVOKED, "the agent was deleted");
+	}
 	outbox_forget(a);
 	ctl_rollout_free(a);
 	ctl_origins_free(a);
@@ -135,7 +139,7 @@ uint64_t ctl_agent_contact_limit_ms(struct ctl_agent *a)
 	struct ctl_object *o, *tmp;
 	uint64_t limit = 0;
 
-	HASH_ITER(by_key, a->ctl->by_key, o, tmp)
+	HASH_ITER (by_key, a->ctl->by_key, o, tmp)
 		if (o->kind == STORE_TENANT && ctl_placed(o, a))
 			limit = MAX(limit, o->policy.limits.contact_limit_ms);
 	return limit ? limit : DEFAULT_CONTACT_LIMIT_MS;

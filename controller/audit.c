@@ -146,7 +146,7 @@ static void deny_tick(void *arg)
 	struct ctl_deny *d, *tmp;
 	uint64_t now = clock_boottime_ns();
 
-	HASH_ITER(hh, c->denials, d, tmp) {
+	HASH_ITER (hh, c->denials, d, tmp) {
 		if (d->swallowed)
 			deny_write(c, d, d->swallowed);
 		d->swallowed = 0;
@@ -169,7 +169,7 @@ void ctl_denials_free(struct ctl *c)
 	struct ctl_deny *d, *tmp;
 
 	loop_timer_stop(&c->deny_timer);
-	HASH_ITER(hh, c->denials, d, tmp) {
+	HASH_ITER (hh, c->denials, d, tmp) {
 		HASH_DEL(c->denials, d);
 		free(d);
 	}
@@ -220,7 +220,7 @@ void ctl_origins_free(struct ctl_agent *a)
 {
 	struct ctl_origin *o, *tmp;
 
-	HASH_ITER(hh, a->origins, o, tmp) {
+	HASH_ITER (hh, a->origins, o, tmp) {
 		HASH_DEL(a->origins, o);
 		free(o);
 	}
@@ -233,7 +233,7 @@ static void origin_evict(struct ctl_agent *a, struct store_txn *t)
 
 	if (HASH_COUNT(a->origins) < CTL_ORIGINS_MAX)
 		return;
-	HASH_ITER(hh, a->origins, o, tmp) {
+	HASH_ITER (hh, a->origins, o, tmp) {
 		if (o->queued != o->acked)
 			continue;
 		store_txn_add(t, STORE_ORIGIN_DELETE)->origin = (struct store_origin){
@@ -290,9 +290,8 @@ static void add_forwarded(struct store_txn *t, struct ctl_agent *a,
 {
 	const struct store_draft *s = &f->draft;
 	struct store_draft *d = store_txn_audit(t);
-	struct ctl_object *tenant = ros2_uid_is_zero(&s->tenant_uid)
-	                                    ? NULL
-	                                    : ctl_find_uid(a->ctl, &s->tenant_uid);
+	struct ctl_object *tenant =
+		ros2_uid_is_zero(&s->tenant_uid) ? NULL : ctl_find_uid(a->ctl, &s->tenant_uid);
 
 	*d = *s;
 	d->actor = store_txn_str(t, s->actor);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Who may do what: ONE table of method × role × kind of object. What is not in it is refused. A role
- * comes from the listener's trust bundle plus a binding in the roles file, never from a path alone;
- * agents act on themselves only (link.c compares the certificate with the object).
+ * Who may do what: ONE table of method × role × kind of object. What is not in it is refused. A
+ * role comes from the listener's trust bundle plus a binding in the roles file, never from a path
+ * alone; agents act on themselves only (link.c compares the certificate with the object).
  */
 #include "controller/ctl.h"
 #include <string.h>

@@ -168,7 +168,7 @@ void ctl_free(struct ctl *c)
 	ctl_revocations_free(c);
 	ctl_grants_free(c);
 	ctl_tokens_free(c);
-	HASH_ITER(by_key, c->by_key, o, tmp)
+	HASH_ITER (by_key, c->by_key, o, tmp)
 		ctl_object_free(c, o);
 	outbox_free(c->outbox);
 	policy_set_free(c->docs);

@@ -5,8 +5,8 @@
  * thread's. Invariants: (1) memory shows what is committed, except that rights that shrink are gone
  * from memory before their commit; (2) nothing is sent to an agent before its commit, except
  * revocations that found no space; (3) object versions come from one counter (struct ctl.revision),
- * so a version compares across kinds; (4) operations on objects and identities pass the gate one at a
- * time; grants do not.
+ * so a version compares across kinds; (4) operations on objects and identities pass the gate one at
+ * a time; grants do not.
  */
 #ifndef ROS2_CONTROLLER_CTL_H
 #define ROS2_CONTROLLER_CTL_H
@@ -17,14 +17,14 @@
 #include "policy/policy.h"
 #include <uthash.h>
 
-#define CTL_BEAT_MS          1000
-#define CTL_CONTACT_LOST_MS  5000  /* no beat for that long: recorded once */
-#define CTL_REASON_MAX       255
-#define CTL_GRANTS_PER_SLOT  4     /* live grants per tenant and agent: sessions.max times this */
-#define CTL_WAIT_DEFAULT_MS  5000
-#define CTL_WAIT_MAX_MS      25000 /* below the RPC layer's deadline */
-#define CTL_GATE_MAX         1024
-#define CTL_ORIGINS_MAX      64    /* incarnations remembered per agent */
+#define CTL_BEAT_MS         1000
+#define CTL_CONTACT_LOST_MS 5000 /* no beat for that long: recorded once */
+#define CTL_REASON_MAX      255
+#define CTL_GRANTS_PER_SLOT 4 /* live grants per tenant and agent: sessions.max times this */
+#define CTL_WAIT_DEFAULT_MS 5000
+#define CTL_WAIT_MAX_MS     25000 /* below the RPC layer's deadline */
+#define CTL_GATE_MAX        1024
+#define CTL_ORIGINS_MAX     64 /* incarnations remembered per agent */
 
 struct ctl;
 struct link;
@@ -145,7 +145,7 @@ struct ctl_agent {
 
 enum ctl_receipt_state { CTL_OWED, CTL_DRAINING, CTL_CONFIRMED };
 
-struct ctl_owed { /* what one agent owes for one revocation */
+struct ctl_owed {         /* what one agent owes for one revocation */
 	struct list link; /* of ctl_revocation.owed */
 	struct ros2_uid agent_uid;
 	char agent[ROS2_NAME_MAX + 1];
@@ -247,9 +247,9 @@ void ctl_gate_leave(struct ctl *c);
 
 int ctl_new(struct loop *loop, const struct config *cfg, struct store *store, struct ctl **ret,
             struct ros2_err *err); /* loads everything */
-void ctl_start(struct ctl *c);    /* after store_start: records the start, ends what expired */
+void ctl_start(struct ctl *c);     /* after store_start: records the start, ends what expired */
 void ctl_free(struct ctl *c);
-void ctl_on_batch(void *ctl);     /* after the results of a commit */
+void ctl_on_batch(void *ctl); /* after the results of a commit */
 
 /* ---- controller/audit.c ---- */
 
@@ -258,7 +258,8 @@ struct store_draft *ctl_audit(struct store_txn *t, const struct ctl_caller *who,
                               enum store_kind kind, const char *name, const struct ros2_uid *uid);
 void ctl_audit_tenant(struct store_txn *t, struct store_draft *d, const struct ctl_object *tenant);
 extern const struct ctl_caller ctl_system;
-/* A refusal: recorded without waiting, the first 100 per key, then 10 a second, the rest counted. */
+/* A refusal: recorded without waiting, the first 100 per key, then 10 a second, the rest counted.
+ */
 void ctl_audit_denied(struct ctl *c, const char *key, const struct ctl_caller *who,
                       const char *action, const struct ctl_object *tenant, const char *object_kind,
                       const char *object, enum ros2_status status, const char *reason);
@@ -425,6 +426,7 @@ void link_grant_denied(struct link *l, uint64_t request_id, enum ros2_status sta
 void link_revoke(struct link *l, const struct ctl_revocation *r);
 void link_audit_ack(struct link *l, const struct ros2_uid *incarnation, uint64_t seq);
 void link_end(struct link *l, enum ros2_status status, const char *why);
+void link_detach(struct link *l, enum ros2_status status, const char *why); /* its agent goes */
 uint64_t link_next_nonce(struct link *l);
 const char *link_peer(const struct link *l);
 #endif

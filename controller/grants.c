@@ -5,9 +5,10 @@
  *   (request) ─▶ ISSUING ──committed──▶ LIVE ──expired │ released │ revoked──▶ DEAD
  *                   └──revoked meanwhile, or no space──▶ DEAD
  *
- * Invariants: (1) a grant is sent only after its row and its record are durable; (2) a right that was
- * taken away is gone from memory at once, its row follows; (3) the controller counts the end from the
- * commit plus 0.1 %, the agent from its own earlier stamp, so the agent's end is never later.
+ * Invariants: (1) a grant is sent only after its row and its record are durable; (2) a right that
+ * was taken away is gone from memory at once, its row follows; (3) the controller counts the end
+ * from the commit plus 0.1 %, the agent from its own earlier stamp, so the agent's end is never
+ * later.
  */
 #include "controller/ctl.h"
 #include <errno.h>
@@ -127,7 +128,7 @@ void ctl_grants_kill_tenant(struct ctl *c, const struct ctl_object *tenant)
 
 	if (!tenant->n_grants)
 		return;
-	HASH_ITER(hh, c->grants, g, tmp)
+	HASH_ITER (hh, c->grants, g, tmp)
 		if (g->tenant == tenant)
 			ctl_grant_kill(g);
 }
@@ -136,7 +137,7 @@ void ctl_grants_free(struct ctl *c)
 {
 	struct ctl_grant *g, *tmp;
 
-	HASH_ITER(hh, c->grants, g, tmp) {
+	HASH_ITER (hh, c->grants, g, tmp) {
 		g->in_flight = 0;
 		ctl_grant_kill(g);
 	}
@@ -172,7 +173,8 @@ static void grant_row(struct store_txn *t, const struct ctl_grant *g)
 static struct store_draft *grant_record(struct store_txn *t, const struct ctl_grant *g,
                                         const char *action)
 {
-	struct store_draft *d = ctl_audit(t, &ctl_system, action, STORE_GRANT, g->principal, &g->uid);
+	struct store_draft *d =
+		ctl_audit(t, &ctl_system, action, STORE_GRANT, g->principal, &g->uid);
 
 	ctl_audit_tenant(t, d, g->tenant);
 	d->policy_version = g->policy_version;
@@ -213,8 +215,8 @@ static const char *end_action(enum store_grant_state s)
 
 static void end_row(struct store_txn *t, const struct ctl_grant *g, enum store_grant_state s)
 {
-	store_txn_add(t, STORE_GRANT_END)->grant = (struct store_grant){
-		.uid = g->uid, .state = s, .ended_unix_ns = clock_unix_ns()};
+	store_txn_add(t, STORE_GRANT_END)->grant =
+		(struct store_grant){.uid = g->uid, .state = s, .ended_unix_ns = clock_unix_ns()};
 	store_txn_set_shrinks(t);
 }
 
@@ -238,7 +240,8 @@ static void on_expiry(void *arg)
 	struct ctl_grant *g = arg;
 
 	if (g->renewing || end_one(g, STORE_GRANT_EXPIRED) < 0)
-		loop_timer_at(g->ctl->loop, &g->expiry, clock_boottime_ns() + RETRY_NS, on_expiry, g);
+		loop_timer_at(g->ctl->loop, &g->expiry, clock_boottime_ns() + RETRY_NS, on_expiry,
+		              g);
 }
 
 static void arm(struct ctl_grant *g)
@@ -263,7 +266,7 @@ void ctl_grants_recheck(struct ctl *c, struct store_txn *t, struct ctl_object *t
 {
 	struct ctl_grant *g, *tmp;
 
-	HASH_ITER(hh, c->grants, g, tmp) {
+	HASH_ITER (hh, c->grants, g, tmp) {
 		struct store_draft *d;
 
 		if (g->tenant != tenant)
@@ -310,7 +313,7 @@ static void deny(struct ctl_agent *a, const struct ctl_grant_ask *ask,
                  const struct ctl_object *tenant, enum ros2_status status, const char *words)
 {
 	struct ctl_caller who = {.role = CTL_AGENT};
-	char key[ROS2_UID_STR_LEN + 32];
+	char key[ROS2_NAME_MAX + 16];
 	char uid[ROS2_UID_STR_LEN];
 
 	snprintf(who.spiffe, sizeof(who.spiffe), "%s", ask->principal);
@@ -417,8 +420,7 @@ static void renewed(void *arg, const struct store_result *r)
 	}
 	arm(g);
 	if (g->agent->link) {
-		struct ctl_rollout *ro =
-			ctl_rollout_get(g->agent, STORE_GRANT, &g->uid, true);
+		struct ctl_rollout *ro = ctl_rollout_get(g->agent, STORE_GRANT, &g->uid, true);
 
 		if (ro)
 			ro->sent = g->version;
@@ -504,6 +506,6 @@ void ctl_grants_start(struct ctl *c)
 {
 	struct ctl_grant *g, *tmp;
 
-	HASH_ITER(hh, c->grants, g, tmp)
+	HASH_ITER (hh, c->grants, g, tmp)
 		arm(g);
 }

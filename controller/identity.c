@@ -54,7 +54,7 @@ void ctl_tokens_free(struct ctl *c)
 {
 	struct ctl_token *t, *tmp;
 
-	HASH_ITER(hh, c->tokens, t, tmp) {
+	HASH_ITER (hh, c->tokens, t, tmp) {
 		HASH_DEL(c->tokens, t);
 		free(t);
 	}
@@ -64,7 +64,7 @@ void ctl_tokens_forget(struct ctl *c, const struct ros2_uid *agent_uid)
 {
 	struct ctl_token *t, *tmp;
 
-	HASH_ITER(hh, c->tokens, t, tmp) {
+	HASH_ITER (hh, c->tokens, t, tmp) {
 		if (!ros2_uid_eq(&t->agent_uid, agent_uid))
 			continue;
 		HASH_DEL(c->tokens, t);
@@ -79,7 +79,7 @@ static unsigned tokens_of(struct ctl *c, const struct ros2_uid *agent_uid)
 	uint64_t now = now_s();
 	unsigned n = 0;
 
-	HASH_ITER(hh, c->tokens, t, tmp) {
+	HASH_ITER (hh, c->tokens, t, tmp) {
 		if (t->expires_unix_s <= now) {
 			HASH_DEL(c->tokens, t);
 			free(t);
@@ -136,8 +136,9 @@ void ctl_token_create(struct ctl *c, const struct ctl_caller *who, struct ctl_ag
 	int r = 0;
 
 	if (ttl_s > TOKEN_TTL_MAX_S)
-		r = ros2_err_named(&err, ROS2_INVALID, "a token lives at most %d s (7 days), not %u s",
-		                   TOKEN_TTL_MAX_S, ttl_s);
+		r = ros2_err_named(&err, ROS2_INVALID,
+		                   "a token lives at most %d s (7 days), not %u s", TOKEN_TTL_MAX_S,
+		                   ttl_s);
 	else if (tokens_of(c, &a->obj->uid) >= TOKENS_PER_AGENT)
 		r = ros2_err_named(&err, ROS2_LIMIT,
 		                   "agent %s has %d tokens that have not expired: use one of them",
@@ -152,10 +153,11 @@ void ctl_token_create(struct ctl *c, const struct ctl_caller *who, struct ctl_ag
 		token_text(op, a);
 		t = store_txn_new();
 		store_txn_add(t, STORE_TOKEN_PUT)->token = op->row;
-		d = ctl_audit(t, who, "agent.token.create", STORE_AGENT, a->obj->name, &a->obj->uid);
-		store_draft_detail(t, d, "expires_unix_s",
-		                   store_txn_fmt(t, "%llu",
-		                                 (unsigned long long)op->row.expires_unix_s));
+		d = ctl_audit(t, who, "agent.token.create", STORE_AGENT, a->obj->name,
+		              &a->obj->uid);
+		store_draft_detail(
+			t, d, "expires_unix_s",
+			store_txn_fmt(t, "%llu", (unsigned long long)op->row.expires_unix_s));
 		r = store_submit(c->store, t, token_done, op, &err);
 	}
 	if (r < 0) {
@@ -289,16 +291,18 @@ static int check_token(struct ctl *c, const struct ctl_agent *a, const char *sec
 	}
 	crypto_wipe(raw, sizeof(raw));
 	if (!t || !a)
-		return ros2_err_named(err, ROS2_UNAUTHENTICATED,
-		                      "this token is not known: it was never made, or has long expired");
+		return ros2_err_named(
+			err, ROS2_UNAUTHENTICATED,
+			"this token is not known: it was never made, or has long expired");
 	if (!ros2_uid_eq(&t->agent_uid, &a->obj->uid))
 		return ros2_err_named(err, ROS2_UNAUTHENTICATED, "this token is for another agent");
 	if (t->expires_unix_s <= now_s())
 		return ros2_err_named(err, ROS2_UNAUTHENTICATED,
 		                      "this token has expired: create a new one");
 	if (t->used && !crypto_equal(t->used_spki, spki, 32))
-		return ros2_err_named(err, ROS2_UNAUTHENTICATED,
-		                      "this token was used already, by another key: create a new one");
+		return ros2_err_named(
+			err, ROS2_UNAUTHENTICATED,
+			"this token was used already, by another key: create a new one");
 	return 0;
 }
 
@@ -306,11 +310,13 @@ static int check_token(struct ctl *c, const struct ctl_agent *a, const char *sec
 static int check_rejoin(const struct ctl_agent *a, const uint8_t spki[32], struct ros2_err *err)
 {
 	if (!a || !a->enrolled || !crypto_equal(a->spki, spki, 32))
-		return ros2_err_named(err, ROS2_UNAUTHENTICATED,
-		                      "no token, and not the key of an enrolled agent of that name");
+		return ros2_err_named(
+			err, ROS2_UNAUTHENTICATED,
+			"no token, and not the key of an enrolled agent of that name");
 	if (a->cert_not_after_unix_s + REJOIN_S < (int64_t)now_s())
-		return ros2_err_named(err, ROS2_UNAUTHENTICATED,
-		                      "the certificate expired more than 7 days ago: a token is needed");
+		return ros2_err_named(
+			err, ROS2_UNAUTHENTICATED,
+			"the certificate expired more than 7 days ago: a token is needed");
 	return 0;
 }
 

@@ -241,10 +241,11 @@ static int check_expect(struct ctl *c, const struct ctl_expect *e, size_t n, str
 			                      "%s \"%s\" does not exist, you expected version %llu",
 			                      ctl_kind_to_str(e[i].kind), e[i].name,
 			                      (unsigned long long)e[i].version);
-		return ros2_err_named(err, ROS2_CONFLICT,
-		                      "%s \"%s\" has version %llu, you expected %llu: read it again",
-		                      ctl_kind_to_str(e[i].kind), e[i].name,
-		                      (unsigned long long)have, (unsigned long long)e[i].version);
+		return ros2_err_named(
+			err, ROS2_CONFLICT,
+			"%s \"%s\" has version %llu, you expected %llu: read it again",
+			ctl_kind_to_str(e[i].kind), e[i].name, (unsigned long long)have,
+			(unsigned long long)e[i].version);
 	}
 	return 0;
 }
@@ -255,7 +256,8 @@ static int check_may(struct apply *a, uint32_t may, struct ros2_err *err)
 		const struct policy_doc *d = policy_set_at(a->set, i);
 
 		if (!(may & 1u << d->kind))
-			return ros2_err_named(err, ROS2_DENIED, "your role may not change %ss (\"%s\")",
+			return ros2_err_named(err, ROS2_DENIED,
+			                      "your role may not change %ss (\"%s\")",
 			                      ctl_kind_to_str((enum store_kind)d->kind), d->name);
 	}
 	return 0;
@@ -345,7 +347,8 @@ static void apply_row(struct apply *a, struct store_txn *t, size_t i)
 	store_txn_set_revision(t, p->version);
 }
 
-static void apply_audit(struct apply *a, struct store_txn *t, const struct ctl_caller *who, size_t i)
+static void apply_audit(struct apply *a, struct store_txn *t, const struct ctl_caller *who,
+                        size_t i)
 {
 	const struct policy_doc *d = policy_set_at(a->set, i);
 	const struct ctl_applied *p = &a->v[i];
@@ -394,13 +397,14 @@ static void follow(struct apply *a)
 	store_txn_set_shrinks(t);
 	for (size_t i = 0; i < a->n; i++)
 		agents |= a->v[i].kind == STORE_AGENT && a->v[i].action == CTL_CONFIGURED;
-	HASH_ITER(by_key, c->by_key, o, tmp) {
+	HASH_ITER (by_key, c->by_key, o, tmp) {
 		bool changed = agents;
 
 		if (o->kind != STORE_TENANT || !o->n_grants)
 			continue;
 		for (size_t i = 0; i < a->n && !changed; i++)
-			changed = a->v[i].action == CTL_CONFIGURED && ros2_uid_eq(&a->v[i].uid, &o->uid);
+			changed = a->v[i].action == CTL_CONFIGURED &&
+			          ros2_uid_eq(&a->v[i].uid, &o->uid);
 		if (changed)
 			ctl_grants_recheck(c, t, o);
 	}
@@ -543,8 +547,6 @@ static void deleted(void *arg, const struct store_result *r)
 			ctl_grants_kill_agent(x->o->agent);
 			ctl_tokens_forget(c, &x->o->uid);
 			ctl_revocations_forget(c, &x->o->uid);
-			if (x->o->agent->link)
-				link_end(x->o->agent->link, ROS2_REVOKED, "the agent was deleted");
 		}
 		policy_set_remove(c->docs, (enum policy_kind)x->o->kind, x->o->name);
 		ctl_object_free(c, x->o);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a commit yields for agents: every object that waits is one leaf of one RFC 6962 tree, the
- * tree's root is signed once, and each object leaves with its own path (BatchSeal). Grants carry the
- * controller's MAC too. The only place where objects are serialised for agents.
+ * tree's root is signed once, and each object leaves with its own path (BatchSeal). Grants carry
+ * the controller's MAC too. The only place where objects are serialised for agents.
  */
 #include "controller/ctl.h"
 #include "controller/link_priv.h"
@@ -14,10 +14,10 @@
 #define LOG_COMPONENT "controller"
 #include "common/log.h"
 
-#define TREE_MAX        4096
-#define DELTA_OBJECTS   64
-#define DELTA_BYTES     (1u << 20)
-#define LEVELS          13 /* of a tree of TREE_MAX leaves */
+#define TREE_MAX      4096
+#define DELTA_OBJECTS 64
+#define DELTA_BYTES   (1u << 20)
+#define LEVELS        13 /* of a tree of TREE_MAX leaves */
 
 struct item {
 	struct list link;
@@ -118,7 +118,8 @@ static void grant_mac(const struct ctl *c, const struct ctl_agent *a, const stru
 
 	for (int i = 0; i < 8; i++)
 		version[i] = (uint8_t)(g->version >> (8 * (7 - i)));
-	crypto_hmac_sha256v(c->cfg->mac_key, sizeof(c->cfg->mac_key), parts, ARRAY_SIZE(parts), out);
+	crypto_hmac_sha256v(c->cfg->mac_key, sizeof(c->cfg->mac_key), parts, ARRAY_SIZE(parts),
+	                    out);
 }
 
 void outbox_grant(struct ctl_agent *a, const struct ctl_grant *g, bool reply)
@@ -268,8 +269,8 @@ static void wrap(struct sealed *s, const struct item *i, size_t index, struct pa
 		size_t sibling = at ^ 1;
 
 		if (sibling < s->tree.size[level])
-			p->path[n++] = bytes(s->tree.hashes[s->tree.start[level] + sibling],
-			                     SHA256_LEN);
+			p->path[n++] =
+				bytes(s->tree.hashes[s->tree.start[level] + sibling], SHA256_LEN);
 	}
 	p->seal.path = p->path;
 	p->seal.n_path = n;
@@ -376,7 +377,7 @@ void outbox_flush(struct ctl *c)
 	if (!c->n_initial)
 		return;
 	c->n_initial = 0;
-	HASH_ITER(by_key, c->by_key, o, tmp)
+	HASH_ITER (by_key, c->by_key, o, tmp)
 		if (o->agent && o->agent->link && o->agent->initial_due) {
 			o->agent->initial_due = false;
 			link_initial_done(o->agent->link);

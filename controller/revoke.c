@@ -6,9 +6,10 @@
  *                └──────────────receipt, none draining─────────▶
  *
  * Invariants: (1) the right is dead in memory as soon as the transaction is on its way, before its
- * commit; (2) it is sent after the commit, or when the store says that the record must wait for space
- * (rule 10); (3) a revocation is sent again at every connection until its receipt is durable here;
- * (4) an agent that is not heard of ends at until_unix_ns at the latest, which the answer states.
+ * commit; (2) it is sent after the commit, or when the store says that the record must wait for
+ * space (rule 10); (3) a revocation is sent again at every connection until its receipt is durable
+ * here; (4) an agent that is not heard of ends at until_unix_ns at the latest, which the answer
+ * states.
  */
 #include "controller/ctl.h"
 #include <errno.h>
@@ -42,12 +43,20 @@ static void rev_free(struct ctl *c, struct ctl_revocation *r)
 	free(r);
 }
 
+/* At the end of the process: whoever waits is told. */
 void ctl_revocations_free(struct ctl *c)
 {
 	struct ctl_revocation *r, *tmp;
+	struct ctl_revoke_result none = {0};
+	struct ros2_err err = ROS2_ERR_INIT;
 
-	HASH_ITER(hh, c->revocations, r, tmp)
+	ros2_err_named(&err, ROS2_UNAVAILABLE,
+	               "the controller is stopping: the revocation holds, receipts come later");
+	HASH_ITER (hh, c->revocations, r, tmp) {
+		if (r->waiter)
+			r->waiter->fn(r->waiter->arg, &err, &none);
 		rev_free(c, r);
+	}
 }
 
 static struct ctl_owed *owed_find(struct ctl_revocation *r, const struct ros2_uid *agent)
@@ -124,12 +133,13 @@ static int owe_tenant(struct ctl *c, struct ctl_revocation *r, const struct ctl_
 {
 	struct ctl_object *o, *tmp;
 
-	HASH_ITER(by_key, c->by_key, o, tmp) {
+	HASH_ITER (by_key, c->by_key, o, tmp) {
 		struct ctl_agent *a = o->agent;
 
 		if (!a || !a->enrolled)
 			continue;
-		if (!ctl_placed(tenant, a) && !ctl_rollout_get(a, STORE_TENANT, &tenant->uid, false))
+		if (!ctl_placed(tenant, a) &&
+		    !ctl_rollout_get(a, STORE_TENANT, &tenant->uid, false))
 			continue;
 		if (!owe(r, a, ctl_contact_until(a, tenant->policy.limits.contact_limit_ms)))
 			return -ENOMEM;
@@ -195,8 +205,8 @@ static void add_rows(struct ctl *c, struct store_txn *t, const struct ctl_revoca
 	                                  .created_unix_ns = r->created_unix_ns,
 	                                  .reason = store_txn_str(t, r->reason)};
 	list_for_each (&r->owed, o, link)
-		store_txn_add(t, STORE_RECEIPT_PUT)->receipt = (struct store_receipt){
-			.revocation_uid = r->uid, .agent_uid = o->agent_uid};
+		store_txn_add(t, STORE_RECEIPT_PUT)->receipt =
+			(struct store_receipt){.revocation_uid = r->uid, .agent_uid = o->agent_uid};
 	store_txn_set_revision(t, r->version);
 	store_txn_set_shrinks(t);
 }
@@ -394,9 +404,9 @@ static void record_receipt(struct ctl_agent *a, const struct ctl_revocation *r,
 	store_draft_detail(t, d, "sessions", store_txn_fmt(t, "%u", o->sessions));
 	store_draft_detail(t, d, "leases", store_txn_fmt(t, "%u", o->leases));
 	store_draft_detail(t, d, "draining", store_txn_fmt(t, "%u", o->draining));
-	store_draft_detail(t, d, "commit_to_receipt_ns",
-	                   store_txn_fmt(t, "%llu",
-	                                 (unsigned long long)(o->received_ns - r->committed_ns)));
+	store_draft_detail(
+		t, d, "commit_to_receipt_ns",
+		store_txn_fmt(t, "%llu", (unsigned long long)(o->received_ns - r->committed_ns)));
 	store_submit(a->ctl->store, t, NULL, NULL, NULL);
 }
 
@@ -417,8 +427,8 @@ void ctl_receipt(struct ctl_agent *a, const struct ctl_receipt *in)
 	o->last_byte_ns = in->last_byte_ns;
 	o->last_engine_ns = in->last_engine_ns;
 	o->durable_ns = in->durable_ns;
-	/* Not durable at the agent: the right is dead there, but a restart might bring it back. It is
-	 * asked again at the next connection. */
+	/* Not durable at the agent: the right is dead there, but a restart might bring it back. It
+	 * is asked again at the next connection. */
 	o->state = in->durable && !in->draining ? CTL_CONFIRMED : CTL_DRAINING;
 	record_receipt(a, r, o);
 	if (!all_confirmed(r))
@@ -433,7 +443,7 @@ void ctl_revocations_resend(struct ctl_agent *a)
 {
 	struct ctl_revocation *r, *tmp;
 
-	HASH_ITER(hh, a->ctl->revocations, r, tmp) {
+	HASH_ITER (hh, a->ctl->revocations, r, tmp) {
 		struct ctl_owed *o = r->sent ? owed_find(r, &a->obj->uid) : NULL;
 
 		if (o && o->state != CTL_CONFIRMED)
@@ -445,7 +455,7 @@ void ctl_revocations_forget(struct ctl *c, const struct ros2_uid *agent_uid)
 {
 	struct ctl_revocation *r, *tmp;
 
-	HASH_ITER(hh, c->revocations, r, tmp) {
+	HASH_ITER (hh, c->revocations, r, tmp) {
 		struct ctl_owed *o = owed_find(r, agent_uid);
 
 		if (o) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How far each object has come at each agent: sent, received, applied or failed, by version. An agent
- * says at hello what it has; from then on only differences are sent. Works on memory alone: an idle
- * agent costs no query.
+ * How far each object has come at each agent: sent, received, applied or failed, by version. An
+ * agent says at hello what it has; from then on only differences are sent. Works on memory alone:
+ * an idle agent costs no query.
  */
 #include "controller/ctl.h"
 #include <errno.h>
@@ -44,7 +44,7 @@ void ctl_rollout_free(struct ctl_agent *a)
 {
 	struct ctl_rollout *r, *tmp;
 
-	HASH_ITER(hh, a->rollout, r, tmp)
+	HASH_ITER (hh, a->rollout, r, tmp)
 		entry_free(a, r);
 }
 
@@ -53,7 +53,7 @@ void ctl_rollout_reset(struct ctl_agent *a)
 {
 	struct ctl_rollout *r, *tmp;
 
-	HASH_ITER(hh, a->rollout, r, tmp) {
+	HASH_ITER (hh, a->rollout, r, tmp) {
 		r->sent = 0;
 		r->nonce = 0;
 		list_del(&r->unacked);
@@ -118,11 +118,12 @@ static void send_removals(struct ctl_agent *a)
 	struct ctl_rollout *r, *tmp;
 	size_t n = 0;
 
-	HASH_ITER(hh, a->rollout, r, tmp) {
+	HASH_ITER (hh, a->rollout, r, tmp) {
 		if (r->mark == a->sync_mark)
 			continue;
 		if (r->sent) {
-			v[n++] = (struct link_have){(enum store_kind)r->key.kind, r->key.uid, r->sent};
+			v[n++] = (struct link_have){(enum store_kind)r->key.kind, r->key.uid,
+			                            r->sent};
 			if (n == REMOVALS_MAX) {
 				link_removals(a->link, v, n);
 				n = 0;
@@ -143,10 +144,10 @@ void ctl_rollout_sync(struct ctl_agent *a)
 	if (!a->link)
 		return;
 	a->sync_mark++;
-	HASH_ITER(by_key, a->ctl->by_key, o, tmp)
+	HASH_ITER (by_key, a->ctl->by_key, o, tmp)
 		if (o->kind == STORE_TENANT && ctl_placed(o, a))
 			want_engines(a, o);
-	HASH_ITER(by_key, a->ctl->by_key, o, tmp)
+	HASH_ITER (by_key, a->ctl->by_key, o, tmp)
 		if (o->kind == STORE_TENANT && ctl_placed(o, a))
 			want(a, STORE_TENANT, &o->uid, o->version, o, NULL);
 	list_for_each (&a->grants, g, of_agent) {
@@ -167,7 +168,7 @@ void ctl_rollout_sync_all(struct ctl *c)
 
 	if (!c->agents_connected)
 		return;
-	HASH_ITER(by_key, c->by_key, o, tmp)
+	HASH_ITER (by_key, c->by_key, o, tmp)
 		if (o->agent && o->agent->link)
 			ctl_rollout_sync(o->agent);
 }

@@ -236,8 +236,8 @@ static void deliver(struct store *s)
 		else
 			store_txn_free(t);
 	}
-	if (s->o.on_batch)
-		s->o.on_batch(s->o.arg);
+	if (s->on_batch)
+		s->on_batch(s->batch_arg);
 }
 
 static void delivery(void *arg)
@@ -704,6 +704,12 @@ int store_open(const struct store_opts *o, struct store **ret, struct ros2_err *
 int store_load(struct store *s, const struct store_loader *l, struct ros2_err *err)
 {
 	return s->ops->load(s->backend, l, err);
+}
+
+void store_set_on_batch(struct store *s, loop_fn fn, void *arg)
+{
+	s->on_batch = fn;
+	s->batch_arg = arg;
 }
 
 int store_start(struct store *s, struct ros2_err *err)

@@ -226,8 +226,6 @@ struct store_opts {
 	const struct crypto_sign_key *audit_key; /* borrowed; NULL: no checkpoints */
 	const char *audit_origin;                /* name of the log in its checkpoints; copied */
 	uint32_t checkpoint_ms;                  /* 0 = 1000 */
-	/* After the results of one commit were delivered. May be NULL. */
-	loop_fn on_batch;
 	/* The store can no longer be trusted. NULL: logs one line and ends the process. Store
 	 * thread. */
 	void (*on_fatal)(void *arg, const struct ros2_err *why);
@@ -259,6 +257,8 @@ struct store_loader {
 /* Once, after store_open and before store_start. NULL members are skipped; a callback's negative
  * result ends it. */
 int store_load(struct store *s, const struct store_loader *l, struct ros2_err *err);
+/* After the results of one commit were delivered, on the loop. Before store_start. */
+void store_set_on_batch(struct store *s, loop_fn fn, void *arg);
 /* Starts the threads. From here on store_submit works. */
 int store_start(struct store *s, struct ros2_err *err);
 /* Commits what was submitted, signs the last checkpoint, ends the threads. Results that were not
@@ -298,6 +298,7 @@ struct store_audit_row {
 	const void *record;
 	size_t record_len;
 	uint8_t chain[SHA256_LEN];
+	const char *note; /* the checkpoint that ends with this record; NULL: none */
 };
 struct store_audit_page {
 	int rc;
@@ -313,16 +314,6 @@ typedef void (*store_audit_fn)(void *arg, const struct store_audit_page *p);
 /* Loop thread. -EBUSY when too many reads wait; otherwise @fn runs once on the loop. */
 int store_read_audit(struct store *s, const struct store_audit_query *q, store_audit_fn fn,
                      void *arg);
-
-struct store_note {
-	uint64_t size; /* 0: none */
-	const char *note;
-	size_t note_len;
-};
-typedef void (*store_note_fn)(void *arg, int rc, const struct store_note *n);
-/* The first checkpoint that covers at least @min_size records, or the last one there is when
- * @min_size is 0. */
-int store_read_note(struct store *s, uint64_t min_size, store_note_fn fn, void *arg);
 
 struct store_grant_query {
 	struct ros2_uid tenant_uid, agent_uid; /* zero = any */

@@ -29,6 +29,8 @@ struct store {
 
 	/* loop thread */
 	bool closed; /* results are no longer delivered */
+	loop_fn on_batch;
+	void *batch_arg;
 
 	/* store thread */
 	struct ledger *ledger; /* owned */

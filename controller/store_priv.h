@@ -50,8 +50,6 @@ struct store_ops {
 	/* reader thread */
 	int (*page_audit)(void *b, const struct store_audit_query *q, struct store_audit_page *p,
 	                  struct ros2_err *err); /* rows: malloc'd, store_page_fini */
-	int (*read_note)(void *b, uint64_t min_size, uint64_t *ret_size, char **ret_note,
-	                 struct ros2_err *err);
 	int (*page_grants)(void *b, const struct store_grant_query *q, struct store_grant **ret,
 	                   size_t *ret_n, struct ros2_err *err);
 	/* compaction thread: bounds the log that commits write. wal_bytes: any thread. */

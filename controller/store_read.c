@@ -13,7 +13,7 @@
 
 #define READS_MAX 256 /* jobs that wait */
 
-enum read_kind { READ_AUDIT, READ_NOTE, READ_GRANTS };
+enum read_kind { READ_AUDIT, READ_GRANTS };
 
 struct read_job {
 	struct list link;
@@ -28,11 +28,6 @@ struct read_job {
 			store_audit_fn fn;
 		} audit;
 		struct {
-			uint64_t min_size, size;
-			char *note;
-			store_note_fn fn;
-		} note;
-		struct {
 			struct store_grant_query q;
 			struct store_grant *v;
 			size_t n;
@@ -43,8 +38,10 @@ struct read_job {
 
 void store_page_fini(struct store_audit_page *p)
 {
-	for (size_t i = 0; i < p->n; i++)
+	for (size_t i = 0; i < p->n; i++) {
 		free((void *)p->rows[i].record);
+		free((void *)p->rows[i].note);
+	}
 	free((void *)p->rows);
 	*p = (struct store_audit_page){0};
 }
@@ -60,8 +57,6 @@ static void free_job(struct read_job *j)
 {
 	if (j->kind == READ_AUDIT)
 		store_page_fini(&j->audit.page);
-	else if (j->kind == READ_NOTE)
-		free(j->note.note);
 	else
 		store_grants_free(j->grants.v, j->grants.n);
 	free(j);
@@ -72,19 +67,11 @@ static void job_done(void *arg)
 	struct read_job *j = arg;
 	struct store *s = j->store;
 
-	if (s->closed) {
+	if (s->closed)
 		j->rc = -ESHUTDOWN;
-		j->audit.page.rc = j->rc;
-	}
 	if (j->kind == READ_AUDIT) {
 		j->audit.page.rc = j->rc;
 		j->audit.fn(j->fn_arg, &j->audit.page);
-	} else if (j->kind == READ_NOTE) {
-		struct store_note n = {.size = j->note.size,
-		                       .note = j->note.note,
-		                       .note_len = j->note.note ? strlen(j->note.note) : 0};
-
-		j->note.fn(j->fn_arg, j->rc, &n);
 	} else {
 		j->grants.fn(j->fn_arg, j->rc, j->grants.v, j->grants.n);
 	}
@@ -98,9 +85,6 @@ static void run_job(struct store *s, struct read_job *j)
 
 	if (j->kind == READ_AUDIT)
 		j->rc = s->ops->page_audit(s->backend, &j->audit.q, &j->audit.page, &err);
-	else if (j->kind == READ_NOTE)
-		j->rc = s->ops->read_note(s->backend, j->note.min_size, &j->note.size,
-		                          &j->note.note, &err);
 	else
 		j->rc = s->ops->page_grants(s->backend, &j->grants.q, &j->grants.v, &j->grants.n,
 		                            &err);
@@ -175,17 +159,6 @@ int store_read_audit(struct store *s, const struct store_audit_query *q, store_a
 		return -ENOMEM;
 	j->audit.q = *q;
 	j->audit.fn = fn;
-	return enqueue(s, j);
-}
-
-int store_read_note(struct store *s, uint64_t min_size, store_note_fn fn, void *arg)
-{
-	struct read_job *j = new_job(s, READ_NOTE, arg);
-
-	if (!j)
-		return -ENOMEM;
-	j->note.min_size = min_size;
-	j->note.fn = fn;
 	return enqueue(s, j);
 }
 

@@ -37,7 +37,8 @@ static const char schema_1[] =
 	"CREATE TABLE deleted_uids(uid BLOB PRIMARY KEY, kind INTEGER NOT NULL, name TEXT NOT NULL,"
 	" time INTEGER NOT NULL) WITHOUT ROWID;"
 	"CREATE TABLE agents(uid BLOB PRIMARY KEY, name TEXT NOT NULL, enrolled INTEGER NOT NULL,"
-	" isolated INTEGER NOT NULL, spki BLOB NOT NULL, prev_spki BLOB NOT NULL, serial TEXT NOT NULL,"
+	" isolated INTEGER NOT NULL, spki BLOB NOT NULL, prev_spki BLOB NOT NULL, serial TEXT NOT "
+	"NULL,"
 	" not_after INTEGER NOT NULL, enrolled_time INTEGER NOT NULL,"
 	" isolated_reason TEXT NOT NULL, isolated_since INTEGER NOT NULL) WITHOUT ROWID;"
 	"CREATE TABLE grants(uid BLOB PRIMARY KEY, tenant_uid BLOB NOT NULL,"
@@ -83,7 +84,7 @@ static const char *const migrations[STORE_SCHEMA_VERSION] = {schema_1};
 	X(OBJECT_PUT, "INSERT OR REPLACE INTO objects VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?)")        \
 	X(OBJECT_DELETE, "DELETE FROM objects WHERE kind=? AND name=?")                            \
 	X(UID_USED, "INSERT OR IGNORE INTO deleted_uids VALUES(?,?,?,?)")                          \
-	X(AGENT_PUT, "INSERT OR REPLACE INTO agents VALUES(?,?,?,?,?,?,?,?,?,?,?)")                  \
+	X(AGENT_PUT, "INSERT OR REPLACE INTO agents VALUES(?,?,?,?,?,?,?,?,?,?,?)")                \
 	X(AGENT_DELETE, "DELETE FROM agents WHERE uid=?")                                          \
 	X(GRANT_PUT, "INSERT OR REPLACE INTO grants VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)")    \
 	X(GRANT_END, "UPDATE grants SET state=?, ended=? WHERE uid=? AND state=1")                 \
@@ -664,7 +665,8 @@ static int delete_object(struct backend *b, const struct store_object *o, struct
 static int put_agent(struct backend *b, const struct store_agent *a, struct ros2_err *err)
 {
 	return run(b, err, ST_AGENT_PUT, "utiibbtiiti", &a->uid, a->name, (uint64_t)a->enrolled,
-	           (uint64_t)a->isolated, a->spki_sha256, sizeof(a->spki_sha256), a->prev_spki_sha256, sizeof(a->prev_spki_sha256), a->cert_serial,
+	           (uint64_t)a->isolated, a->spki_sha256, sizeof(a->spki_sha256),
+	           a->prev_spki_sha256, sizeof(a->prev_spki_sha256), a->cert_serial,
 	           (uint64_t)a->cert_not_after_unix_s, a->enrolled_unix_ns, a->isolated_reason,
 	           a->isolated_since_unix_ns);
 }
@@ -859,7 +861,7 @@ static bool prefix_match(const char *want, const char *have)
 	return strcmp(want, have) == 0;
 }
 
-/* Columns: seq, record, chain, time, action, actor, object_name, object_uid, result. */
+/* Columns: seq, record, chain, time, action, actor, object_name, object_uid, result, note. */
 static bool row_matches(sqlite3_stmt *st, const struct store_audit_query *q)
 {
 	uint64_t t = col_int(st, 3);
@@ -891,6 +893,8 @@ static int take_row(sqlite3_stmt *st, struct store_audit_row *row)
 	row->record = copy;
 	row->record_len = n;
 	col_bytes(st, 2, row->chain, sizeof(row->chain));
+	if (sqlite3_column_type(st, 9) != SQLITE_NULL)
+		row->note = strdup(col_text(st, 9));
 	return 0;
 }
 
@@ -920,7 +924,9 @@ static int sqlite_page_audit(void *backend, const struct store_audit_query *q,
                              struct store_audit_page *p, struct ros2_err *err)
 {
 	static const char *const sql[2][2] = {
-#define COLS "SELECT seq,record,chain,time,action,actor,object_name,object_uid,result FROM audit "
+#define COLS                                                                                       \
+	"SELECT seq,record,chain,time,action,actor,object_name,object_uid,result,note FROM audit " \
+	"LEFT JOIN checkpoints ON size=seq "
 		{COLS "WHERE seq BETWEEN ?1 AND ?2 ORDER BY seq",
 	         COLS "WHERE seq BETWEEN ?1 AND ?2 ORDER BY seq DESC"},
 		{COLS "WHERE tenant=?3 AND tenant<>'' AND seq BETWEEN ?1 AND ?2 ORDER BY seq",
@@ -950,36 +956,6 @@ static int sqlite_page_audit(void *backend, const struct store_audit_query *q,
 		rc = say(b, b->reader, rc, "reading the audit log", err);
 	else
 		rc = 0;
-	sqlite3_finalize(st);
-	return rc;
-}
-
-static int sqlite_read_note(void *backend, uint64_t min_size, uint64_t *ret_size, char **ret_note,
-                            struct ros2_err *err)
-{
-	struct backend *b = backend;
-	sqlite3_stmt *st = NULL;
-	int rc = sqlite3_prepare_v2(
-		b->reader,
-		min_size ? "SELECT size, note FROM checkpoints WHERE size>=? ORDER BY size LIMIT 1"
-			 : "SELECT size, note FROM checkpoints ORDER BY size DESC LIMIT 1",
-		-1, &st, NULL);
-
-	*ret_size = 0;
-	*ret_note = NULL;
-	if (rc == SQLITE_OK && min_size)
-		rc = sqlite3_bind_int64(st, 1, (sqlite3_int64)MIN(min_size, (uint64_t)INT64_MAX));
-	if (rc == SQLITE_OK)
-		rc = sqlite3_step(st);
-	if (rc == SQLITE_ROW) {
-		*ret_size = col_int(st, 0);
-		*ret_note = strdup(col_text(st, 1));
-		rc = *ret_note ? 0 : -ENOMEM;
-	} else if (rc == SQLITE_DONE) {
-		rc = 0;
-	} else {
-		rc = say(b, b->reader, rc, "reading checkpoints", err);
-	}
 	sqlite3_finalize(st);
 	return rc;
 }
@@ -1069,7 +1045,6 @@ const struct store_ops store_sqlite_ops = {
 	.audit_last = sqlite_audit_last,
 	.prune = sqlite_prune,
 	.page_audit = sqlite_page_audit,
-	.read_note = sqlite_read_note,
 	.page_grants = sqlite_page_grants,
 	.compact = sqlite_compact,
 	.wal_bytes = sqlite_wal_bytes,

@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Wires the parts together and owns their order: configuration ▸ store (the epoch is durable) ▸
+ * domain (loaded) ▸ store threads ▸ services ▸ listeners. The end is the reverse: listeners refuse,
+ * streams close, the store commits what was submitted, the domain goes.
+ */
+#include "controller/controller.h"
+#include "controller/svc.h"
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define LOG_COMPONENT "controller"
+#include "common/log.h"
+
+#define STOP_GRACE_MS 3000
+
+struct controller {
+	struct loop *loop;
+	struct config cfg;
+	struct store *store;
+	struct ctl *ctl;
+	struct svc svc;
+	struct rpc_server *admin, *agents, *enrol;
+	/* stopping */
+	unsigned stopping;
+	loop_fn on_stopped;
+	void *stopped_arg;
+};
+
+static int open_store(struct controller *c, const struct controller_opts *o, struct ros2_err *err)
+{
+	struct store_opts so = {.dir = o->data_dir,
+	                        .trust_domain = c->cfg.trust_domain,
+	                        .loop = o->loop,
+	                        .audit_key = c->cfg.audit_key,
+	                        .audit_origin = c->cfg.audit_origin,
+	                        .max_pages = o->store_max_pages,
+	                        .arg = c};
+	int r;
+
+	r = store_open(&so, &c->store, err);
+	if (r < 0)
+		return ros2_err_prefix(err, "--data-dir"), r;
+	r = ctl_new(o->loop, &c->cfg, c->store, &c->ctl, err);
+	if (r < 0)
+		return r;
+	store_set_on_batch(c->store, ctl_on_batch, c->ctl);
+	return store_start(c->store, err);
+}
+
+static int serve(struct controller *c, const char *flag, struct rpc_server_opts *so,
+                 struct rpc_server **ret,
+                 int (*const *adds)(struct svc *, struct rpc_server *, struct ros2_err *),
+                 struct ros2_err *err)
+{
+	int r;
+
+	so->loop = c->loop;
+	so->cert_path = c->cfg.tls_crt;
+	so->key_path = c->cfg.tls_key;
+	r = rpc_server_new(so, ret, err);
+	for (; !r && *adds; adds++)
+		r = (*adds)(&c->svc, *ret, err);
+	if (!r)
+		r = rpc_server_start(*ret, err);
+	if (r < 0)
+		ros2_err_prefix(err, "%s %s", flag, so->listen);
+	return r;
+}
+
+typedef int (*add_fn)(struct svc *, struct rpc_server *, struct ros2_err *);
+
+static int listen_all(struct controller *c, const struct controller_opts *o, struct ros2_err *err)
+{
+	static const add_fn admin_adds[] = {svc_add_admin, svc_add_audit, NULL};
+	static const add_fn agent_adds[] = {svc_add_link, NULL};
+	static const add_fn enrol_adds[] = {svc_add_enrol, NULL};
+	struct rpc_server_opts admin = {.name = "rpc-admin",
+	                                .listen = o->admin_listen,
+	                                .client_ca_path = c->cfg.admin_bundle};
+	struct rpc_server_opts agents = {.name = "rpc-agents",
+	                                 .listen = o->agent_listen,
+	                                 .client_ca_path = c->cfg.infra_bundle,
+	                                 .limits = {.max_streams = 4096,
+	                                            .max_streams_per_peer = 4,
+	                                            .max_connections = 8192,
+	                                            .max_connections_per_source = 4096,
+	                                            .stream_queue_max = 8192}};
+	struct rpc_server_opts enrol = {.name = "rpc-enrol",
+	                                .listen = o->enrol_listen,
+	                                .chain_append_path = c->cfg.infra_bundle,
+	                                .limits = {.max_connections = 256,
+	                                           .max_connections_per_source = 64,
+	                                           .max_calls = 64,
+	                                           .max_message_bytes = 256 * 1024}};
+	int r = serve(c, "--admin-listen", &admin, &c->admin, admin_adds, err);
+
+	if (!r)
+		r = serve(c, "--agent-listen", &agents, &c->agents, agent_adds, err);
+	if (!r)
+		r = serve(c, "--enrol-listen", &enrol, &c->enrol, enrol_adds, err);
+	return r;
+}
+
+int controller_new(const struct controller_opts *o, struct controller **ret, struct ros2_err *err)
+{
+	struct controller *c = calloc(1, sizeof(*c));
+	int r;
+
+	if (!c)
+		return ros2_err_set(err, -ENOMEM, "out of memory");
+	c->loop = o->loop;
+	list_init(&c->svc.links);
+	r = config_load(o->config_dir, &c->cfg, err);
+	if (r < 0) {
+		free(c);
+		return r;
+	}
+	if (o->agent_cert_ttl_s)
+		c->cfg.agent_cert_ttl_s = o->agent_cert_ttl_s;
+	r = open_store(c, o, err);
+	if (!r) {
+		c->svc.ctl = c->ctl;
+		c->svc.cfg = &c->cfg;
+		ctl_start(c->ctl);
+		r = listen_all(c, o, err);
+	}
+	if (r < 0) {
+		controller_free(c);
+		return r;
+	}
+	*ret = c;
+	return 0;
+}
+
+void controller_ports(const struct controller *c, struct controller_ports *ret)
+{
+	*ret = (struct controller_ports){.admin = rpc_server_port(c->admin),
+	                                 .agent = rpc_server_port(c->agents),
+	                                 .enrol = rpc_server_port(c->enrol),
+	                                 .epoch = c->ctl->epoch.counter,
+	                                 .trust_domain = c->cfg.trust_domain};
+}
+
+static void one_stopped(void *arg)
+{
+	struct controller *c = arg;
+
+	if (--c->stopping == 0 && c->on_stopped)
+		c->on_stopped(c->stopped_arg);
+}
+
+void controller_stop(struct controller *c, loop_fn on_stopped, void *arg)
+{
+	c->on_stopped = on_stopped;
+	c->stopped_arg = arg;
+	c->stopping = 3;
+	svc_close_links(&c->svc);
+	rpc_server_stop(c->enrol, STOP_GRACE_MS, one_stopped, c);
+	rpc_server_stop(c->agents, STOP_GRACE_MS, one_stopped, c);
+	rpc_server_stop(c->admin, STOP_GRACE_MS, one_stopped, c);
+}
+
+void controller_free(struct controller *c)
+{
+	if (!c)
+		return;
+	rpc_server_free(c->enrol);
+	rpc_server_free(c->agents);
+	rpc_server_free(c->admin);
+	if (c->ctl)
+		report_free_all(&c->svc);
+	store_close(c->store);
+	ctl_free(c->ctl);
+	config_fini(&c->cfg);
+	free(c);
+}
+
+void controller_reload(struct controller *c)
+{
+	struct ros2_err err = ROS2_ERR_INIT;
+
+	if (config_reload_roles(&c->cfg, &err) < 0)
+		log_error("SIGHUP: the roles stay as they were: %s", err.msg);
+	else
+		log_info("SIGHUP: %zu roles read", c->cfg.n_roles);
+}

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One agent's stream, for the files that know messages: link.c, outbox.c, reports.c. Loop thread.
+ */
+#ifndef ROS2_CONTROLLER_LINK_PRIV_H
+#define ROS2_CONTROLLER_LINK_PRIV_H
+
+#include "controller/ctl.h"
+#include "proto/ros2/v1/agentlink.pb-c.h"
+
+struct rpc_stream;
+
+struct link {
+	struct rpc_stream *stream; /* borrowed: until on_closed */
+	struct svc *svc;           /* borrowed */
+	struct ctl_agent
+		*agent; /* borrowed; NULL before hello, and after another stream took over */
+	char name[ROS2_NAME_MAX + 1], spiffe[ROS2_SPIFFE_MAX + 1];
+	struct list all; /* of svc.links */
+	uint64_t nonce;
+	bool ending;
+};
+
+/* A queue that is full ends the stream: the agent resumes from what it has. */
+void link_send(struct link *l, const Ros2__V1__ControllerMessage *m);
+#endif

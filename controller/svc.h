@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The gRPC services: decode, authorise, act on the domain, map errors, reply. Loop thread. Nothing
+ * here decides; the domain (ctl.h) does.
+ */
+#ifndef ROS2_CONTROLLER_SVC_H
+#define ROS2_CONTROLLER_SVC_H
+
+#include "controller/ctl.h"
+#include "proto/ros2/v1/admin.pb-c.h"
+#include "proto/ros2/v1/agentlink.pb-c.h"
+#include "proto/rpc/rpc.h"
+
+struct svc {
+	struct ctl *ctl;           /* borrowed */
+	const struct config *cfg;  /* borrowed */
+	struct list links;         /* of struct link */
+	struct report_op *reports; /* owned */
+	uint64_t next_report;
+};
+
+/* Rows for rpc_server_add; @user is a struct svc. */
+extern const struct rpc_stream_ops svc_link_ops, svc_audit_query_ops, svc_audit_raw_ops;
+int svc_add_admin(struct svc *s, struct rpc_server *server, struct ros2_err *err);
+int svc_add_audit(struct svc *s, struct rpc_server *server, struct ros2_err *err);
+int svc_add_link(struct svc *s, struct rpc_server *server, struct ros2_err *err);
+int svc_add_enrol(struct svc *s, struct rpc_server *server, struct ros2_err *err);
+void svc_close_links(struct svc *s);
+
+/* Who is calling on the admin listener. @ret is filled either way; 0 = not allowed, and the refusal
+ * is on its way to the audit log; otherwise the kinds (ctl_authz). */
+uint32_t svc_authorise(struct svc *s, const struct rpc_peer *peer, const struct rpc_method *m,
+                       struct ctl_caller *ret);
+/* The same, on a kind; answers the call when it is refused. */
+bool svc_may(struct svc *s, struct rpc_call *call, uint32_t kind_bit, struct ctl_caller *who);
+void svc_denied(struct svc *s, const struct ctl_caller *who, const char *method, const char *why);
+
+/* ---- asking agents (reports.c) ---- */
+
+struct report_result {
+	size_t n_sessions, n_leases, n_unreachable;
+	Ros2__V1__SessionInfo **sessions; /* borrowed until the callback returns */
+	struct ros2_uid *session_agents;  /* who said so, one per session */
+	Ros2__V1__LeaseInfo **leases;
+	char **unreachable; /* names */
+};
+typedef void (*report_fn)(void *arg, const struct report_result *r);
+struct report_ask {
+	bool sessions, leases;
+	const struct ctl_object *tenant; /* NULL = all */
+	const struct ctl_agent *agent;   /* NULL = all enrolled */
+	uint32_t limit;
+};
+/* @fn runs once, maybe at once: when all have answered, or after a second. -ENOMEM, -EBUSY. */
+int report_collect(struct svc *s, const struct report_ask *ask, report_fn fn, void *arg);
+void report_in(struct svc *s, struct ctl_agent *a, const Ros2__V1__Report *r);
+void report_agent_gone(struct svc *s, struct ctl_agent *a);
+void report_free_all(struct svc *s);
+#endif

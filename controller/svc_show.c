@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What people see of the domain: objects, grants, outcomes, conditions, as messages. Reads only. */
+#include "controller/svc_show.h"
+#include <string.h>
+
+char *show_str(const char *s)
+{
+	char *copy = s && *s ? strdup(s) : NULL;
+
+	return copy ? copy : (char *)protobuf_c_empty_string;
+}
+
+ProtobufCBinaryData show_bytes(const void *p, size_t n)
+{
+	ProtobufCBinaryData b = {0};
+
+	if (n)
+		b.data = malloc(n);
+	if (b.data) {
+		memcpy(b.data, p, n);
+		b.len = n;
+	}
+	return b;
+}
+
+void show_append(void ***list, size_t *n, ProtobufCMessage *item)
+{
+	void **more = item ? reallocarray(*list, *n + 1, sizeof(*more)) : NULL;
+
+	if (!more) {
+		if (item)
+			protobuf_c_message_free_unpacked(item, NULL);
+		return;
+	}
+	*list = more;
+	more[(*n)++] = item;
+}
+
+#define NEW(type, init)                                                                            \
+	({                                                                                         \
+		type *m_ = malloc(sizeof(*m_));                                                    \
+		if (m_)                                                                            \
+			init(m_);                                                                  \
+		m_;                                                                                \
+	})
+
+Ros2__V1__Condition *show_condition(const char *name, bool status, const char *reason,
+                                    uint64_t since_unix_ns)
+{
+	Ros2__V1__Condition *c = NEW(Ros2__V1__Condition, ros2__v1__condition__init);
+
+	if (!c)
+		return NULL;
+	c->name = show_str(name);
+	c->status = status;
+	c->reason = show_str(reason);
+	c->since_unix_ns = since_unix_ns;
+	return c;
+}
+
+static Ros2__V1__AgentInfo *show_agent(struct ctl_agent *a)
+{
+	Ros2__V1__AgentInfo *i = NEW(Ros2__V1__AgentInfo, ros2__v1__agent_info__init);
+	struct ctl_object *o, *tmp;
+
+	if (!i)
+		return NULL;
+	i->enrolled = a->enrolled;
+	i->connected = a->link != NULL;
+	i->isolated = a->isolated;
+	if (a->link)
+		i->incarnation = show_bytes(a->incarnation.b, ROS2_UID_LEN);
+	i->last_beat_unix_ns = a->last_beat_unix_ns;
+	if (a->enrolled)
+		i->contact_until_unix_ns = ctl_contact_until(a, ctl_agent_contact_limit_ms(a));
+	i->address = show_str(a->address);
+	i->version = show_str(a->software);
+	i->sessions = a->sessions;
+	i->leases = a->leases;
+	i->cert_not_after_unix_s = (uint64_t)a->cert_not_after_unix_s;
+	i->spool_records = a->spool_records;
+	HASH_ITER (by_key, a->ctl->by_key, o, tmp)
+		i->tenants += o->kind == STORE_TENANT && ctl_placed(o, a);
+	return i;
+}
+
+static Ros2__V1__TenantInfo *show_tenant(struct svc *s, const struct ctl_object *t)
+{
+	Ros2__V1__TenantInfo *i = NEW(Ros2__V1__TenantInfo, ros2__v1__tenant_info__init);
+	struct ctl_object *o, *tmp;
+
+	if (!i)
+		return NULL;
+	i->revoked = t->revoked;
+	i->grants = t->n_grants;
+	i->contact_limit_ms = t->policy.limits.contact_limit_ms;
+	HASH_ITER (by_key, s->ctl->by_key, o, tmp) {
+		char **more;
+
+		if (!o->agent || !ctl_placed(t, o->agent))
+			continue;
+		more = reallocarray(i->agents, i->n_agents + 1, sizeof(*more));
+		if (!more)
+			break;
+		i->agents = more;
+		i->agents[i->n_agents++] = show_str(o->name);
+	}
+	return i;
+}
+
+static void show_rollout(struct svc *s, const struct ctl_object *o, Ros2__V1__ObjectInfo *i)
+{
+	struct ctl_object *a, *tmp;
+
+	HASH_ITER (by_key, s->ctl->by_key, a, tmp) {
+		const struct ctl_rollout *r =
+			a->agent ? ctl_rollout_get(a->agent, o->kind, &o->uid, false) : NULL;
+		Ros2__V1__Rollout *m;
+
+		if (!r)
+			continue;
+		m = NEW(Ros2__V1__Rollout, ros2__v1__rollout__init);
+		if (!m)
+			return;
+		m->agent = show_str(a->name);
+		m->sent_version = r->sent;
+		m->received_version = r->received;
+		m->applied_version = r->applied;
+		m->failed_reason = show_str(r->failed_reason);
+		SHOW_APPEND(i->rollout, i->n_rollout, m);
+	}
+}
+
+static void show_conditions(const struct ctl_object *o, Ros2__V1__ObjectInfo *i)
+{
+	const struct ctl_agent *a = o->agent;
+
+	if (o->kind == STORE_TENANT) {
+		SHOW_APPEND(
+			i->conditions, i->n_conditions,
+			show_condition("Revoked", o->revoked, o->reason, o->state_since_unix_ns));
+		return;
+	}
+	if (!a)
+		return;
+	SHOW_APPEND(i->conditions, i->n_conditions,
+	            show_condition("Ready", a->link && !a->contact_lost && !a->isolated,
+	                           !a->enrolled      ? "not enrolled"
+	                           : a->isolated     ? "isolated"
+	                           : !a->link        ? "not connected"
+	                           : a->contact_lost ? "no beat"
+	                                             : "",
+	                           a->last_beat_unix_ns));
+	SHOW_APPEND(i->conditions, i->n_conditions,
+	            show_condition("Isolated", a->isolated, a->isolated_reason,
+	                           a->isolated_since_unix_ns));
+}
+
+Ros2__V1__ObjectInfo *show_object(struct svc *s, const struct ctl_object *o, bool whole)
+{
+	Ros2__V1__ObjectInfo *i = NEW(Ros2__V1__ObjectInfo, ros2__v1__object_info__init);
+
+	if (!i)
+		return NULL;
+	i->kind = (Ros2__V1__ObjectKind)o->kind;
+	i->name = show_str(o->name);
+	i->uid = show_bytes(o->uid.b, ROS2_UID_LEN);
+	i->version = o->version;
+	i->created_unix_ns = o->created_unix_ns;
+	i->updated_unix_ns = o->updated_unix_ns;
+	if (whole) {
+		i->yaml = show_bytes(o->doc->text, strlen(o->doc->text));
+		show_rollout(s, o, i);
+	}
+	show_conditions(o, i);
+	if (o->kind == STORE_TENANT)
+		i->tenant = show_tenant(s, o);
+	if (o->agent)
+		i->agent = show_agent(o->agent);
+	return i;
+}
+
+Ros2__V1__GrantInfo *show_grant(const struct ctl_grant *g)
+{
+	Ros2__V1__GrantInfo *i = NEW(Ros2__V1__GrantInfo, ros2__v1__grant_info__init);
+
+	if (!i)
+		return NULL;
+	i->grant_uid = show_bytes(g->uid.b, ROS2_UID_LEN);
+	i->tenant = show_str(g->tenant->name);
+	i->tenant_uid = show_bytes(g->tenant->uid.b, ROS2_UID_LEN);
+	i->agent = show_str(g->agent->obj->name);
+	i->principal = show_str(g->principal);
+	i->state = show_str(store_grant_state_to_str(STORE_GRANT_LIVE));
+	i->max_keys = g->max_keys;
+	i->max_bytes = g->max_bytes;
+	i->access = show_str(policy_access_to_str(g->access));
+	i->issued_unix_ns = g->issued_unix_ns;
+	i->expires_unix_ns = g->expires_unix_ns;
+	i->policy_version = g->policy_version;
+	i->epoch_counter = g->epoch_counter;
+	return i;
+}
+
+Ros2__V1__GrantInfo *show_stored_grant(struct svc *s, const struct store_grant *g)
+{
+	Ros2__V1__GrantInfo *i = NEW(Ros2__V1__GrantInfo, ros2__v1__grant_info__init);
+	const struct ctl_object *t = ctl_find_uid(s->ctl, &g->tenant_uid);
+	const struct ctl_object *a = ctl_find_uid(s->ctl, &g->agent_uid);
+
+	if (!i)
+		return NULL;
+	i->grant_uid = show_bytes(g->uid.b, ROS2_UID_LEN);
+	i->tenant = show_str(t ? t->name : "");
+	i->tenant_uid = show_bytes(g->tenant_uid.b, ROS2_UID_LEN);
+	i->agent = show_str(a ? a->name : "");
+	i->principal = show_str(g->principal);
+	i->state = show_str(store_grant_state_to_str(g->state));
+	i->max_keys = g->max_keys;
+	i->max_bytes = g->max_bytes;
+	i->access = show_str(policy_access_to_str(g->access));
+	i->issued_unix_ns = g->issued_unix_ns;
+	i->expires_unix_ns = g->ended_unix_ns ? g->ended_unix_ns : g->expires_unix_ns;
+	i->policy_version = g->policy_version;
+	i->epoch_counter = g->epoch_counter;
+	return i;
+}
+
+static Ros2__V1__ReceiptState receipt_state(enum ctl_receipt_state s)
+{
+	if (s == CTL_CONFIRMED)
+		return ROS2__V1__RECEIPT_STATE__RECEIPT_STATE_CONFIRMED;
+	return s == CTL_DRAINING ? ROS2__V1__RECEIPT_STATE__RECEIPT_STATE_DRAINING
+	                         : ROS2__V1__RECEIPT_STATE__RECEIPT_STATE_UNCONFIRMED;
+}
+
+Ros2__V1__RevokeOutcome *show_outcome(const struct ctl_revocation *r, const struct ctl_owed *o)
+{
+	Ros2__V1__RevokeOutcome *m = NEW(Ros2__V1__RevokeOutcome, ros2__v1__revoke_outcome__init);
+
+	if (!m)
+		return NULL;
+	m->agent = show_str(o->agent);
+	m->state = receipt_state(o->state);
+	m->sessions = o->sessions;
+	m->leases = o->leases;
+	m->draining = o->draining;
+	if (o->received_ns > r->committed_ns)
+		m->controller_to_receipt_ns = o->received_ns - r->committed_ns;
+	m->agent_receive_to_last_byte_ns = o->last_byte_ns;
+	m->agent_receive_to_last_engine_ns = o->last_engine_ns;
+	m->agent_receive_to_durable_ns = o->durable_ns;
+	if (o->state == CTL_OWED)
+		m->unconfirmed_until_unix_ns = o->until_unix_ns;
+	return m;
+}
+
+size_t show_outcomes(const struct ctl_revocation *r, Ros2__V1__RevokeOutcome ***ret)
+{
+	const struct ctl_owed *o;
+	size_t n = 0;
+
+	*ret = NULL;
+	list_for_each (&r->owed, o, link)
+		SHOW_APPEND(*ret, n, show_outcome(r, o));
+	return n;
+}

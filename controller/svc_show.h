@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Domain objects as messages, for svc_admin.c and svc_list.c. Everything is allocated on the heap
+ * as protobuf-c does it, so that one free_unpacked of the reply frees it. */
+#ifndef ROS2_CONTROLLER_SVC_SHOW_H
+#define ROS2_CONTROLLER_SVC_SHOW_H
+
+#include "controller/svc.h"
+
+Ros2__V1__ObjectInfo *show_object(struct svc *s, const struct ctl_object *o, bool whole);
+Ros2__V1__GrantInfo *show_grant(const struct ctl_grant *g);
+Ros2__V1__GrantInfo *show_stored_grant(struct svc *s, const struct store_grant *g);
+Ros2__V1__RevokeOutcome *show_outcome(const struct ctl_revocation *r, const struct ctl_owed *o);
+size_t show_outcomes(const struct ctl_revocation *r, Ros2__V1__RevokeOutcome ***ret);
+Ros2__V1__Condition *show_condition(const char *name, bool status, const char *reason,
+                                    uint64_t since_unix_ns);
+/* Appends to a repeated field; frees @item (a message) without memory. */
+#define SHOW_APPEND(list, n, item) show_append((void ***)&(list), &(n), (ProtobufCMessage *)(item))
+void show_append(void ***list, size_t *n, ProtobufCMessage *item);
+char *show_str(const char *s); /* heap copy; protobuf-c's empty string for "" */
+ProtobufCBinaryData show_bytes(const void *p, size_t n);
+#endif
