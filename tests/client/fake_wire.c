@@ -208,14 +208,12 @@ static int take_data(struct fake_conn *c, const struct wire_header *h, const uin
 
 /* ---- breaking the protocol ---- */
 
-static int be_evil(struct fake_conn *c, const struct wire_header *q, enum evil evil)
-{
-	static uint8_t junk[FAKE_FILE_MAX];
-	struct wire_header h = data_for(q, 0, q->length), pull = data_for(q, 0, q->length);
+static uint8_t junk[FAKE_FILE_MAX];
 
-	memset(junk, 0xee, 4096);
-	pull.opcode = WIRE_PULL;
-	pull.payload_len = 0;
+static int evil_data(struct fake_conn *c, const struct wire_header *q, enum evil evil)
+{
+	struct wire_header h = data_for(q, 0, q->length);
+
 	switch (evil) {
 	case EVIL_DATA_OUTSIDE_REQUEST:
 		h.offset = q->length - 1;
@@ -248,6 +246,16 @@ static int be_evil(struct fake_conn *c, const struct wire_header *q, enum evil e
 		h.offset = UINT64_MAX - 15;
 		h.address = q->address - 16;
 		return send_message(c, h, junk);
+	default:
+		return -1;
+	}
+}
+
+static int evil_complete(struct fake_conn *c, const struct wire_header *q, enum evil evil)
+{
+	struct wire_header h = data_for(q, 0, q->length);
+
+	switch (evil) {
 	case EVIL_COMPLETE_TWICE:
 		return complete(c, q->request_id, ROS2_IO, 0) ||
 		       complete(c, q->request_id, ROS2_IO, 0);
@@ -263,6 +271,18 @@ static int be_evil(struct fake_conn *c, const struct wire_header *q, enum evil e
 		h = (struct wire_header){
 			.opcode = WIRE_COMPLETE, .request_id = q->request_id, .payload_len = 64};
 		return send_message(c, h, junk);
+	default:
+		return -1;
+	}
+}
+
+static int evil_pull(struct fake_conn *c, const struct wire_header *q, enum evil evil)
+{
+	struct wire_header pull = data_for(q, 0, q->length);
+
+	pull.opcode = WIRE_PULL;
+	pull.payload_len = 0;
+	switch (evil) {
 	case EVIL_PULL_FOREIGN:
 		pull.address -= 4096;
 		return send_message(c, pull, NULL);
@@ -270,6 +290,16 @@ static int be_evil(struct fake_conn *c, const struct wire_header *q, enum evil e
 		return send_message(c, pull, NULL) || send_message(c, pull, NULL);
 	case EVIL_PULL_FOR_READ:
 		return send_message(c, pull, NULL);
+	default:
+		return -1;
+	}
+}
+
+static int evil_header(struct fake_conn *c, const struct wire_header *q, enum evil evil)
+{
+	struct wire_header h = data_for(q, 0, q->length);
+
+	switch (evil) {
 	case EVIL_BAD_CRC:
 		codec_seal(&h);
 		h.header_crc ^= 1;
@@ -294,6 +324,18 @@ static int be_evil(struct fake_conn *c, const struct wire_header *q, enum evil e
 	default:
 		return send_all(c, junk, 4096);
 	}
+}
+
+static int be_evil(struct fake_conn *c, const struct wire_header *q, enum evil evil)
+{
+	memset(junk, 0xee, 4096);
+	if (evil <= EVIL_DATA_ADDRESS_WRAP)
+		return evil_data(c, q, evil);
+	if (evil <= EVIL_COMPLETE_PAYLOAD)
+		return evil_complete(c, q, evil);
+	if (evil <= EVIL_PULL_FOR_READ)
+		return evil_pull(c, q, evil);
+	return evil_header(c, q, evil);
 }
 
 /* ---- the connection ---- */

@@ -27,14 +27,14 @@ static const char usage[] =
 	"        the victim: a session with a file and a region; prints session_uid, handle, key,\n"
 	"        generation, address; ends with stdin, and says whether its memory was touched\n"
 	"  ros2-raw attack session_uid=H handle=N key=N generation=N address=N namespace=NS "
-        "path=P\n"
+	"path=P\n"
 	"        with another tenant's values, as the caller: every way to use them; exit 1 if "
-        "one\n"
+	"one\n"
 	"        of them worked\n"
 	"  ros2-raw regions length=N [count=N]       registers until it is refused\n"
 	"\n"
 	"Who: agent=, cert=, tls_key=, ca= or ROS2_AGENT, ROS2_CERT, ROS2_KEY, ROS2_CA; "
-        "timeout_ms=.\n"
+	"timeout_ms=.\n"
 	"Exit: 0 done (attack: all refused), 1 failed, 2 usage.\n";
 
 static int complain(const struct ros2_err *err)
