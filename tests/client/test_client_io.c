@@ -246,21 +246,27 @@ static void naks__name_the_error_of_their_request(void **state)
 	assert_string_equal(r->err.msg, "not allowed here");
 }
 
+struct worker {
+	struct rig *rig;
+	uint64_t offset; /* each its own */
+};
+
 static void *work(void *arg)
 {
-	struct rig *r = arg;
+	struct worker *w = arg;
+	struct rig *r = w->rig;
 	struct ros2_session *s;
 	struct ros2_mount *m;
 	struct ros2_file *f;
-	uint8_t data[5000];
+	uint8_t data[5000] = "";
 	int bad = 0;
 
 	if (ros2_session_open(r->client, NULL, &s, NULL))
 		return (void *)1;
 	bad += ros2_mount(s, "data", &m, NULL) || ros2_open(m, "f", ROS2_O_RDWR, 0, &f, NULL);
 	for (int i = 0; i < 20 && !bad; i++) {
-		bad += ros2_pwrite(f, data, sizeof(data), 0, NULL) != sizeof(data);
-		bad += ros2_pread(f, data, sizeof(data), 0, NULL) != sizeof(data);
+		bad += ros2_pwrite(f, data, sizeof(data), w->offset, NULL) != sizeof(data);
+		bad += ros2_pread(f, data, sizeof(data), w->offset, NULL) != sizeof(data);
 	}
 	ros2_session_close(s);
 	return (void *)(intptr_t)bad;
@@ -269,12 +275,15 @@ static void *work(void *arg)
 static void sessions__of_one_client_work_side_by_side(void **state)
 {
 	struct rig *r = *state;
+	struct worker w[12];
 	pthread_t t[12];
 
 	r->agent->ttl_ms = 60;
 	rig_open(r, NULL);
-	for (size_t i = 0; i < ARRAY_SIZE(t); i++)
-		pthread_create(&t[i], NULL, work, r);
+	for (size_t i = 0; i < ARRAY_SIZE(t); i++) {
+		w[i] = (struct worker){r, i * 8192};
+		pthread_create(&t[i], NULL, work, &w[i]);
+	}
 	for (size_t i = 0; i < ARRAY_SIZE(t); i++) {
 		void *bad;
 

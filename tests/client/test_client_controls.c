@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Negative controls: with a check switched off, the attack that the other tests refuse works. */
+#include "dataplane/client/test_switches.h"
+#include "tests/client/rig.h"
+
+#define GUARD 0x5a
+#define LEN   8192u
+
+static bool was_changed(const struct rig *r, const uint8_t *at, size_t len)
+{
+	for (size_t i = 0; i < r->buf_len; i++)
+		if (r->buf[i] != GUARD && (&r->buf[i] < at || &r->buf[i] >= at + len))
+			return true;
+	return false;
+}
+
+static int controls_setup(void **state)
+{
+	memset(&client_test_switches, 0, sizeof(client_test_switches));
+	return rig_setup(state);
+}
+
+static void without_the_piece_check__data_lands_outside_the_request(void **state)
+{
+	struct rig *r = *state;
+	uint8_t *at;
+
+	client_test_switches.no_piece_check = true;
+	rig_open(r, NULL);
+	at = r->buf + 65536;
+	memset(r->buf, GUARD, r->buf_len);
+	WITH_AGENT(r->agent, r->agent->evil = EVIL_DATA_OUTSIDE_REQUEST);
+	rig_ok(r, ros2_prep_read(r->file, at, LEN, 0, 1, &r->err));
+	rig_ok(r, ros2_submit(r->session, &r->err));
+	for (int i = 0; i < 50 && !was_changed(r, at, LEN); i++) {
+		struct ros2_completion c;
+
+		ros2_wait(r->session, &c, 1, 1, 100, NULL);
+	}
+	assert_true(was_changed(r, at, LEN));
+}
+
+static void without_the_piece_check__a_wrong_key_writes(void **state)
+{
+	struct ros2_completion c;
+	struct rig *r = *state;
+
+	client_test_switches.no_piece_check = true;
+	rig_open(r, NULL);
+	memset(r->buf, GUARD, r->buf_len);
+	WITH_AGENT(r->agent, r->agent->evil = EVIL_DATA_WRONG_KEY);
+	rig_ok(r, ros2_prep_read(r->file, r->buf, LEN, 0, 1, &r->err));
+	rig_ok(r, ros2_submit(r->session, &r->err));
+	for (int i = 0; i < 50 && r->buf[0] == GUARD; i++)
+		ros2_wait(r->session, &c, 1, 1, 100, NULL);
+	assert_int_not_equal(r->buf[0], GUARD);
+}
+
+static void without_the_proof__an_impostor_is_believed(void **state)
+{
+	struct rig *r = *state;
+
+	client_test_switches.no_agent_proof = true;
+	r->agent->wrong_proof = true;
+	rig_open(r, NULL);
+	assert_int_equal(rig_read(r, r->buf, 4096, 0).result, 4096);
+}
+
+static void without_the_doubt__a_write_is_replayed(void **state)
+{
+	struct rig *r = *state;
+
+	client_test_switches.replay_writes = true;
+	rig_open(r, NULL);
+	WITH_AGENT(r->agent, r->agent->drop_after = 1);
+	assert_int_equal(rig_write(r, r->buf, 4096, 0).status, ROS2_OK);
+	assert_int_equal(r->agent->n_writes, 2);
+}
+
+#define T(f) cmocka_unit_test_setup_teardown(f, controls_setup, rig_teardown)
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		T(without_the_piece_check__data_lands_outside_the_request),
+		T(without_the_piece_check__a_wrong_key_writes),
+		T(without_the_proof__an_impostor_is_believed),
+		T(without_the_doubt__a_write_is_replayed),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
