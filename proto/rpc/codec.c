@@ -32,11 +32,15 @@ struct cursor {
 	const uint8_t *p, *end;
 };
 
-static int varint(struct cursor *c, uint64_t *ret)
+/* protobuf-c reads tags and lengths from at most this many bytes. */
+#define PREFIX_BYTES_MAX 5
+#define VARINT_BYTES_MAX 10
+
+static int varint_upto(struct cursor *c, int bytes_max, uint64_t *ret)
 {
 	uint64_t v = 0;
 
-	for (int shift = 0; shift < 70; shift += 7) {
+	for (int shift = 0; shift < 7 * bytes_max; shift += 7) {
 		if (c->p == c->end)
 			return -EBADMSG;
 		uint8_t b = *c->p++;
@@ -50,6 +54,16 @@ static int varint(struct cursor *c, uint64_t *ret)
 		}
 	}
 	return -EBADMSG;
+}
+
+static int varint(struct cursor *c, uint64_t *ret)
+{
+	return varint_upto(c, VARINT_BYTES_MAX, ret);
+}
+
+static int prefix(struct cursor *c, uint64_t *ret)
+{
+	return varint_upto(c, PREFIX_BYTES_MAX, ret);
 }
 
 /* RFC 3629; no surrogates, no overlong forms, no NUL. */
@@ -136,7 +150,7 @@ static int check_len_field(struct walk *w, const ProtobufCMessageDescriptor *d,
 	struct cursor body;
 	uint64_t n;
 
-	if (varint(c, &n) || n > (size_t)(c->end - c->p))
+	if (prefix(c, &n) || n > (size_t)(c->end - c->p))
 		return bad(w, d, f ? f->name : NULL, "longer than the message");
 	body = (struct cursor){c->p, c->p + n};
 	c->p += n;
@@ -162,7 +176,7 @@ static int check_field(struct walk *w, const ProtobufCMessageDescriptor *d, stru
 	unsigned wire;
 	uint64_t key;
 
-	if (varint(c, &key) || key >> 3 == 0 || key >> 3 > 0x1fffffff)
+	if (prefix(c, &key) || key >> 3 == 0 || key >> 3 > 0x1fffffff)
 		return bad(w, d, NULL, "malformed field number");
 	wire = key & 7;
 	f = protobuf_c_message_descriptor_get_field(d, (unsigned)(key >> 3));
