@@ -205,3 +205,76 @@ audited() { ros2ctl audit query "$@" -o json --limit 5 | grep -q '"seq"'; }
 
 # known NAME KEY: the value of a key in the ready line of a process.
 known() { sed -n "s/.*\"$2\" *: *\"\{0,1\}\([^\",}]*\).*/\1/p" "$dir/run/$1.json"; }
+
+# ---- load and raw clients ----
+# load NAME TENANT [OPTIONS OF ros2-bench]: verified I/O in the background on a file NAME of the namespace `data`; returns
+# when the engine has bytes of it and a session moves data. Ends by `load_end NAME`.
+load() {
+	local name=$1 tenant=$2
+	shift 2
+	start "$name" as "$tenant" ros2-bench run --namespace data --file "$name" --rw randrw --verify --size 4MiB --bs 16k --depth 8 \
+		--time 120s --warmup 0s -o json -q "$@"
+	eval "pid_$name=$pid"
+	await 15 load_moves "$name" "$tenant" || { bad "the load $name runs" "it said: $(tail -n 3 "$dir/$name.out")"; return 1; }
+}
+load_moves() { # NAME TENANT: the file changes
+	local file=$dir/data/$2/$1 before
+	[ "$(stat -c %s "$file" 2>/dev/null || echo 0)" -ge 4194304 ] || return 1
+	before=$(stat -c %.9Y "$file")
+	pause 0.1
+	[ "$(stat -c %.9Y "$file")" != "$before" ]
+}
+load_pid() { local v=pid_$1; echo "${!v}"; }
+
+# load_end NAME: asks it to end; exit code of ros2-bench, its report in $dir/NAME.out.
+load_end() {
+	kill -TERM "$(load_pid "$1")" 2>/dev/null
+	ended "$(load_pid "$1")" 15
+}
+# The report of a load: stdout is JSON, what follows it is an error in words.
+report() { jq -r "$2" < <(sed '/^ros2-bench:/d' "$dir/$1.out"); } # NAME FILTER
+unharmed() { # NAME: ends well, verified something, lost nothing
+	load_end "$1" || { cat "$dir/$1.out"; return 1; }
+	report "$1" 'if .error == null and .verified_blocks > 0 then "good" else . end' | tee "$dir/said" | grep -qx good ||
+		{ cat "$dir/said"; return 1; }
+}
+
+# ends_with NAME STATUS [SECONDS]: the load ends by itself, with that named error.
+ends_with() {
+	local rc
+	ended "$(load_pid "$1")" "${3:-10}"
+	rc=$?
+	[ $rc -eq 1 ] || { echo "exit $rc"; tail -n 5 "$dir/$1.out"; return 1; }
+	grep -q "ros2-bench: $2: " "$dir/$1.out" || { tail -n 5 "$dir/$1.out"; return 1; }
+}
+
+# raw TENANT ARGUMENTS: the client that does not keep the rules; its last line is in $dir/raw.
+raw() {
+	local who=$1
+	shift
+	as "$who" ros2-raw "$@" >"$dir/raw.all" 2>&1
+	local rc=$?
+	tail -n 1 "$dir/raw.all" >"$dir/raw"
+	return $rc
+}
+raw_field() { jq -r ".$1 // empty" "$dir/raw"; }
+# answers STATUS TENANT METHOD [FIELDS]: a call of tenant.proto is answered with exactly this named error.
+answers() {
+	local want=$1 tenant=$2
+	shift 2
+	raw "$tenant" call "$@"
+	[ "$(raw_field status)" = "$want" ] || { cat "$dir/raw.all"; return 1; }
+}
+
+# raw_session TENANT NAMESPACE PATH: a session by hand with a file (4 KiB of it written) and a region; sets uid, secret, data, mount, handle,
+# key, generation. Its data connection must follow within 10 s.
+raw_session() {
+	local tenant=$1
+	raw "$tenant" call OpenSession protocol=1 transport=1 && [ "$(raw_field status)" = OK ] || return 1
+	uid=$(raw_field sessionUid) secret=$(raw_field secret) data=$(raw_field dataAddress)
+	raw "$tenant" call Mount session_uid="$uid" namespace_name="$2" && mount=$(raw_field mount)
+	raw "$tenant" call Open session_uid="$uid" mount="$mount" path="$3" flags=7 mode=420 && handle=$(raw_field handle)
+	raw "$tenant" call RegisterRegion session_uid="$uid" address=65536 length=65536 access=3 &&
+		key=$(raw_field key) generation=$(raw_field generation)
+	[ -n "$key" ] && [ -n "$handle" ]
+}
