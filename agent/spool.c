@@ -411,6 +411,12 @@ int spool_open(const struct spool_opts *o, struct spool **ret, struct spool_open
 	return 0;
 }
 
+void spool_shut(struct spool *s)
+{
+	s->closing = true;
+	loop_timer_stop(&s->retry);
+}
+
 static void free_items(struct list *items)
 {
 	while (!list_empty(items)) {

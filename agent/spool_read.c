@@ -277,11 +277,13 @@ static void drop_segment(struct spool *s, struct spool_segment *g)
 		s->at_offset = 0;
 	}
 	s->disk_bytes -= g->size;
-	if (u) {
+	if (u && !s->closing) {
 		segment_path(s, g, u->path);
 		u->job.work = unlink_work;
 		u->job.done = unlink_done;
 		writer_submit(s->o.writer, &u->job);
+	} else {
+		free(u);
 	}
 	spool_segment_free(g);
 }

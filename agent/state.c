@@ -296,12 +296,17 @@ void state_free(struct state *s)
 {
 	struct state_object *o, *otmp;
 	struct state_principal *p, *ptmp;
+	struct state_dp_name *n, *ntmp;
 
 	if (!s)
 		return;
 	HASH_ITER (hh, s->principals, p, ptmp) {
 		HASH_DEL(s->principals, p);
 		free(p);
+	}
+	HASH_ITER (hh, s->dp_names, n, ntmp) {
+		HASH_DEL(s->dp_names, n);
+		free(n);
 	}
 	HASH_ITER (hh, s->objects, o, otmp) {
 		HASH_DEL(s->objects, o);

@@ -104,6 +104,15 @@ bool state_next_untold(struct state *s, struct state_report *ret);
 void state_told(struct state *s, const struct state_report *r);
 void state_untell_all(struct state *s);
 
+/* The data plane never takes a withdrawn uid again, but a tenant may be reinstated, or placed here
+ * again, under its own. So the data plane knows it by a uid that is replaced each time its rights
+ * were withdrawn there; the first is the tenant's own. */
+struct ros2_uid state_dp_uid(const struct state *s, const struct ros2_uid *tenant);
+/* dp_revoke was called for it. */
+void state_dp_withdrawn(struct state *s, const struct ros2_uid *tenant);
+/* The tenant of a data plane uid; the uid itself when there is none. */
+struct ros2_uid state_of_dp_uid(const struct state *s, const struct ros2_uid *dp_uid);
+
 struct state_counts {
 	uint32_t tenants, engines, grants, failed;
 };

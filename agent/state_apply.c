@@ -57,11 +57,74 @@ static void ignore(void *arg, const struct dp_result *res)
 {
 }
 
+static struct state_dp_name *dp_name(const struct state *s, const struct ros2_uid *tenant)
+{
+	struct state_dp_name *n;
+
+	HASH_FIND(hh, s->dp_names, tenant, sizeof(*tenant), n);
+	return n;
+}
+
+struct ros2_uid state_dp_uid(const struct state *s, const struct ros2_uid *tenant)
+{
+	const struct state_dp_name *n = dp_name(s, tenant);
+
+	return n ? n->dp : *tenant;
+}
+
+struct ros2_uid state_of_dp_uid(const struct state *s, const struct ros2_uid *dp_uid)
+{
+	const struct state_dp_name *n;
+
+	for (n = s->dp_names; n; n = n->hh.next)
+		if (ros2_uid_eq(&n->dp, dp_uid))
+			return n->tenant;
+	return *dp_uid;
+}
+
+void state_dp_withdrawn(struct state *s, const struct ros2_uid *tenant)
+{
+	struct state_dp_name *n = dp_name(s, tenant);
+
+	if (!n) {
+		n = calloc(1, sizeof(*n));
+		if (!n)
+			return; /* putting it again fails REVOKED: denied, not revived */
+		n->tenant = n->dp = *tenant;
+		HASH_ADD(hh, s->dp_names, tenant, sizeof(n->tenant), n);
+	}
+	n->withdrawn = true;
+}
+
+void state_dp_uid_live(struct state *s, const struct ros2_uid *tenant, struct ros2_uid *ret)
+{
+	struct state_dp_name *n = dp_name(s, tenant);
+
+	if (n && n->withdrawn) {
+		n->dp = ros2_uid_new();
+		n->withdrawn = false;
+	}
+	*ret = n ? n->dp : *tenant;
+}
+
+/* Takes a tenant's rights out of the data plane, once. */
+static void withdraw(struct state *s, const struct ros2_uid *tenant)
+{
+	const struct state_dp_name *n = dp_name(s, tenant);
+	struct ros2_uid dp = state_dp_uid(s, tenant);
+
+	if (n && n->withdrawn)
+		return;
+	dp_revoke(s->o.dp, DP_SCOPE_TENANT, &dp, clock_boottime_ns(), ROS2_REVOKED, ignore, NULL);
+	state_dp_withdrawn(s, tenant);
+}
+
 static int apply_tenant(struct state *s, struct state_object *o, struct ros2_err *err)
 {
 	const struct agent_object *n = o->next;
 	struct policy_image_tenant img;
 	struct dp_tenant_limits l;
+	struct ros2_uid uid;
 	int r = policy_image_open_tenant(n->image, n->image_len, &img, err);
 
 	if (r < 0)
@@ -69,11 +132,11 @@ static int apply_tenant(struct state *s, struct state_object *o, struct ros2_err
 	if (!ros2_uid_eq(&img.uid, &n->uid) || strcmp(img.name, n->name) != 0)
 		return ros2_err_named(err, ROS2_CORRUPT, "the image is of another tenant");
 	if (n->revoked) {
-		dp_revoke(s->o.dp, DP_SCOPE_TENANT, &n->uid, clock_boottime_ns(), ROS2_REVOKED,
-		          ignore, NULL);
+		withdraw(s, &n->uid);
 	} else {
 		limits_of(&img.limits, &l);
-		r = dp_tenant_put(s->o.dp, &n->uid, n->name, &l, err);
+		state_dp_uid_live(s, &n->uid, &uid);
+		r = dp_tenant_put(s->o.dp, &uid, n->name, &l, err);
 		if (r < 0)
 			return r;
 	}
@@ -97,7 +160,7 @@ static int apply_grant(struct state *s, struct state_object *o, uint64_t now_ns,
 		return ros2_err_named(err, ROS2_INVALID, "counted from a time that has not come");
 	p = (struct dp_grant){
 		.grant = o->next->uid,
-		.tenant = g->tenant,
+		.tenant = state_dp_uid(s, &g->tenant),
 		.deadline_ns =
 			clock_add_ns(g->from.boottime_ns, g->lifetime_ms > UINT64_MAX / NS_PER_MS
 	                                                          ? UINT64_MAX
@@ -182,9 +245,7 @@ void state_unapply(struct state *s, struct state_object *o)
 		(void)dp_engine_remove(s->o.dp, cur->name, NULL);
 		break;
 	case OBJ_TENANT:
-		/* Not dp_tenant_remove: the same uid may be placed here again, or reinstated. */
-		dp_revoke(s->o.dp, DP_SCOPE_TENANT, &cur->uid, clock_boottime_ns(), ROS2_REVOKED,
-		          ignore, NULL);
+		withdraw(s, &cur->uid);
 		state_index_principals(s);
 		break;
 	case OBJ_GRANT:

@@ -33,10 +33,18 @@ struct state_principal {
 	UT_hash_handle hh;
 };
 
+/* Kept as long as the process: a uid that was withdrawn stays withdrawn. */
+struct state_dp_name {
+	struct ros2_uid tenant, dp;
+	bool withdrawn;
+	UT_hash_handle hh;
+};
+
 struct state {
 	struct state_opts o;
 	struct state_object *objects;       /* owned */
 	struct state_principal *principals; /* owned */
+	struct state_dp_name *dp_names;     /* owned */
 	uint64_t store_number;
 	uint32_t n_untold;
 };
@@ -50,6 +58,8 @@ void state_tell(struct state *s, struct state_object *o);
 void state_apply(struct state *s, struct state_object *o, uint64_t now_ns);
 /* Takes o->cur out of force in the data plane. */
 void state_unapply(struct state *s, struct state_object *o);
+/* A uid the data plane takes: a new one after a withdrawal. */
+void state_dp_uid_live(struct state *s, const struct ros2_uid *tenant, struct ros2_uid *ret);
 void state_index_principals(struct state *s);
 static inline const struct agent_object *state_newest(const struct state_object *o)
 {

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The agent as one object: what every file of agent/ hangs on. Made by agent_new, which reads the
+ * local state; agent_start begins to serve and to talk to the controller. Everything here belongs
+ * to the loop's thread.
+ */
+#ifndef ROS2_AGENT_AGENT_H
+#define ROS2_AGENT_AGENT_H
+
+#include "agent/audit.h"
+#include "agent/contact.h"
+#include "agent/identity.h"
+#include "agent/revocations.h"
+#include "agent/spool.h"
+#include "agent/state.h"
+#include "agent/writer.h"
+#include "common/loop.h"
+#include <limits.h>
+
+struct dp;
+struct uplink;
+struct grants;
+struct sessions;
+struct service;
+struct persist;
+struct revoker;
+
+struct agent_opts {
+	struct loop *loop;           /* owned from agent_new on, also when it fails */
+	struct identity identity;    /* enrolled */
+	const char *state_dir;       /* borrowed; locked by the caller */
+	const char *controller;      /* host:port; NULL: no uplink (tests) */
+	const char *listen;          /* host:port of the tenants' gRPC service */
+	const char *data_host;       /* where the data plane listens */
+	uint32_t reactors;           /* 0 = all cores */
+	uint64_t spool_quota_bytes;  /* 0 = default */
+	void (*on_ready)(void *arg); /* tenants are served; once */
+	/* The process must end, at once and without a word to anybody: a failed fsync. */
+	void (*on_fatal)(void *arg, const struct ros2_err *err);
+	void *arg;
+};
+
+struct agent {
+	struct agent_opts o;
+	struct ros2_uid incarnation; /* of this start of the process */
+	struct agent_trust trust;
+	struct contact contact;
+	struct agent_epoch epoch; /* highest seen; durable before anything under it is acted on */
+	uint64_t last_counter, last_batch; /* newest seal seen */
+	uint64_t snapshot_sequence;        /* of the newest snapshot on disk or being written */
+	bool synced; /* a snapshot was loaded, or the first synchronisation is done */
+	bool serving, ready_told, stopping;
+	bool ended; /* in agent_free: nothing new goes to a writer */
+
+	struct dp *dp;
+	struct writer *revoke_writer; /* revocations only: nothing is in their way */
+	struct writer *disk_writer;
+	struct revlog *revlog;
+	struct spool *spool;
+	struct agent_audit *audit;
+	struct state *state;
+	struct persist *persist;
+	struct sessions *sessions;
+	struct grants *grants;
+	struct revoker *revoker;
+	struct uplink *uplink; /* NULL without a controller */
+	struct service *service;
+	struct loop_timer sweep;
+};
+
+int agent_new(const struct agent_opts *o, struct agent **ret, struct ros2_err *err);
+/* Listens, opens the stream. */
+int agent_start(struct agent *a, struct ros2_err *err);
+/* Sessions are told, contact and audit drafts go to disk; then fn runs. */
+void agent_stop(struct agent *a, loop_fn fn, void *arg);
+/* After the loop has ended; frees the loop, whose last posts are the agent's. */
+void agent_free(struct agent *a);
+
+/* DIR/NAME of the state directory. */
+void agent_path(const struct agent *a, const char *name, char out[PATH_MAX]);
+void agent_fatal(struct agent *a, const struct ros2_err *err);
+/* Something of ready's conditions may have come true. */
+void agent_check_ready(struct agent *a);
+uint16_t agent_tenant_port(const struct agent *a);
+
+/* ---- persist.c: the snapshot and the contact file, group-committed ---- */
+int persist_new(struct agent *a, struct persist **ret);
+void persist_free(struct persist *p);
+/* Reads the snapshot and the contact file into @a. */
+int persist_load(struct agent *a, struct ros2_err *err);
+/* What the state holds now is to be durable; @fn (may be NULL) runs when it is. */
+void persist_request(struct persist *p, loop_fn fn, void *arg);
+/* Contact moved: its file follows, at most every few seconds; @now: at once. */
+void persist_contact(struct persist *p, bool now);
+bool persist_is_idle(const struct persist *p);
+/* Makes the snapshot go away, durably: a damaged revocation log covers everything in it. */
+int persist_forget(struct agent *a, struct ros2_err *err);
+#endif

@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Grant requests on their way. A grant that arrives after its waiter gave up stays idle and is
+ * taken by the next session of that principal. A reply is believed only as far as its seal goes:
+ * tenant and principal are compared with what was asked.
+ */
+#include "agent/grants.h"
+#include "agent/uplink.h"
+#include "common/clock.h"
+#include "common/util.h"
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define LOG_COMPONENT "grants"
+#include "common/log.h"
+
+struct grant_wait {
+	struct list link;
+	struct grants *g;
+	uint64_t request_id;
+	bool sent;
+	struct ros2_uid tenant;
+	char principal[ROS2_SPIFFE_MAX + 1], peer[64];
+	grants_fn fn;
+	void *arg;
+	struct loop_timer timer;
+};
+
+struct grants {
+	struct agent *a;
+	struct list waiting;
+	unsigned n;
+	uint64_t next_id;
+};
+
+int grants_new(struct agent *a, struct grants **ret)
+{
+	struct grants *g = calloc(1, sizeof(*g));
+
+	if (!g)
+		return -ENOMEM;
+	g->a = a;
+	g->next_id = 1;
+	list_init(&g->waiting);
+	*ret = g;
+	return 0;
+}
+
+static void wait_free(struct grant_wait *w)
+{
+	list_del(&w->link);
+	loop_timer_stop(&w->timer);
+	w->g->n--;
+	free(w);
+}
+
+void grants_free(struct grants *g)
+{
+	if (!g)
+		return;
+	while (!list_empty(&g->waiting))
+		wait_free(list_first(&g->waiting, struct grant_wait, link));
+	free(g);
+}
+
+static void end_wait(struct grant_wait *w, const struct ros2_uid *grant, const struct ros2_err *err)
+{
+	grants_fn fn = w->fn;
+	void *arg = w->arg;
+
+	wait_free(w);
+	fn(arg, grant, err);
+}
+
+static void on_timeout(void *arg)
+{
+	struct grant_wait *w = arg;
+	struct ros2_err err = ROS2_ERR_INIT;
+
+	if (uplink_is_live(w->g->a->uplink))
+		ros2_err_named(&err, ROS2_UNAVAILABLE,
+		               "the controller did not answer within %d s: no grant yet",
+		               GRANT_WAIT_MS / 1000);
+	else
+		ros2_err_named(&err, ROS2_UNAVAILABLE,
+		               "no grant is left here and the controller cannot be reached now");
+	end_wait(w, NULL, &err);
+}
+
+static void send_request(struct grant_wait *w)
+{
+	struct agent *a = w->g->a;
+	Ros2__V1__AgentMessage m = ROS2__V1__AGENT_MESSAGE__INIT;
+	Ros2__V1__GrantRequest r = ROS2__V1__GRANT_REQUEST__INIT;
+	Ros2__V1__Stamp stamp = ROS2__V1__STAMP__INIT;
+	struct clock_stamp now = contact_stamp(&a->contact, clock_boottime_ns());
+
+	stamp.boot_id = (ProtobufCBinaryData){16, now.boot_id};
+	stamp.boottime_ns = now.boottime_ns;
+	r.request_id = w->request_id;
+	r.tenant_uid = (ProtobufCBinaryData){16, w->tenant.b};
+	r.principal = w->principal;
+	r.peer = w->peer;
+	r.stamp = &stamp;
+	m.msg_case = ROS2__V1__AGENT_MESSAGE__MSG_GRANT_REQUEST;
+	m.grant_request = &r;
+	w->sent = uplink_send(a->uplink, &m) == 0;
+}
+
+static unsigned of_tenant(const struct grants *g, const struct ros2_uid *tenant)
+{
+	const struct grant_wait *w;
+	unsigned n = 0;
+
+	list_for_each (&g->waiting, w, link)
+		n += ros2_uid_eq(&w->tenant, tenant);
+	return n;
+}
+
+void grants_take(struct grants *g, const struct ros2_uid *tenant, const char *principal,
+                 const char *peer, grants_fn fn, void *arg)
+{
+	struct ros2_err err = ROS2_ERR_INIT;
+	struct grant_wait *w;
+	struct ros2_uid uid;
+
+	if (!state_grant_idle(g->a->state, tenant, principal, clock_boottime_ns(), &uid)) {
+		state_grant_use(g->a->state, &uid, 1);
+		fn(arg, &uid, NULL);
+		return;
+	}
+	if (g->n >= GRANTS_PENDING_MAX || of_tenant(g, tenant) >= GRANTS_PENDING_PER_TENANT) {
+		ros2_err_named(&err, ROS2_BUSY, "too many sessions wait for a grant");
+		fn(arg, NULL, &err);
+		return;
+	}
+	w = calloc(1, sizeof(*w));
+	if (!w) {
+		ros2_err_set(&err, -ENOMEM, "no memory");
+		fn(arg, NULL, &err);
+		return;
+	}
+	w->g = g;
+	w->request_id = g->next_id++;
+	w->tenant = *tenant;
+	w->fn = fn;
+	w->arg = arg;
+	snprintf(w->principal, sizeof(w->principal), "%s", principal);
+	snprintf(w->peer, sizeof(w->peer), "%s", peer);
+	list_add_tail(&g->waiting, &w->link);
+	g->n++;
+	loop_timer_in_ms(g->a->o.loop, &w->timer, GRANT_WAIT_MS, on_timeout, w);
+	send_request(w); /* or when the stream is there again */
+}
+
+void grants_forget(struct grants *g, const void *arg)
+{
+	struct grant_wait *w, *tmp;
+
+	list_for_each_safe (&g->waiting, w, tmp, link) {
+		if (w->arg == arg)
+			wait_free(w);
+	}
+}
+
+static int take_sealed(struct grants *g, const struct grant_wait *w,
+                       const Ros2__V1__SealedObject *s, struct ros2_uid *ret, struct ros2_err *err)
+{
+	struct agent_object *o = NULL;
+	int r;
+
+	if (!s)
+		return ros2_err_named(err, ROS2_PROTOCOL, "the controller sent no grant");
+	r = uplink_open_sealed(g->a, s, &o, err);
+	if (r < 0)
+		return r;
+	*ret = o->uid;
+	if (o->kind != OBJ_GRANT || (w && (!ros2_uid_eq(&o->grant.tenant, &w->tenant) ||
+	                                   strcmp(o->grant.principal, w->principal) != 0))) {
+		agent_object_free(o);
+		return ros2_err_named(err, ROS2_PROTOCOL,
+		                      "the controller sent another grant than "
+		                      "was asked for");
+	}
+	r = state_receive(g->a->state, o, err);
+	if (r < 0)
+		return r;
+	r = state_apply_grant(g->a->state, ret, clock_boottime_ns(), err);
+	persist_request(g->a->persist, NULL, NULL);
+	return r;
+}
+
+void grants_on_reply(struct grants *g, const Ros2__V1__GrantReply *m)
+{
+	struct ros2_err err = ROS2_ERR_INIT;
+	struct grant_wait *w, *found = NULL;
+	struct ros2_uid uid;
+
+	list_for_each (&g->waiting, w, link) {
+		if (w->request_id == m->request_id)
+			found = w;
+	}
+	if (m->status)
+		ros2_err_named(&err,
+		               m->status < ROS2_STATUS_COUNT ? (enum ros2_status)m->status
+		                                             : ROS2_NO_GRANT,
+		               "%.250s", m->words);
+	else
+		take_sealed(g, found, m->grant, &uid, &err);
+	if (!found) {
+		if (err.code && !m->status)
+			log_error("a grant is refused: %s", err.msg);
+		return;
+	}
+	if (err.code) {
+		end_wait(found, NULL, &err);
+		return;
+	}
+	state_grant_use(g->a->state, &uid, 1);
+	end_wait(found, &uid, NULL);
+}
+
+void grants_on_lost(struct grants *g)
+{
+	struct grant_wait *w;
+
+	list_for_each (&g->waiting, w, link)
+		w->sent = false;
+}
+
+void grants_on_live(struct grants *g)
+{
+	struct grant_wait *w;
+
+	list_for_each (&g->waiting, w, link) {
+		if (!w->sent)
+			send_request(w);
+	}
+}

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Getting a grant for a session: an idle one of the same principal, or one asked for at the
+ * controller, waited for a bounded time. Loop thread.
+ */
+#ifndef ROS2_AGENT_GRANTS_H
+#define ROS2_AGENT_GRANTS_H
+
+#include "agent/agent.h"
+#include "proto/ros2/v1/agentlink.pb-c.h"
+
+#define GRANT_WAIT_MS             5000
+#define GRANTS_PENDING_MAX        1024
+#define GRANTS_PENDING_PER_TENANT 64
+
+int grants_new(struct agent *a, struct grants **ret);
+void grants_free(struct grants *g); /* waiters are not called */
+
+/* @grant NULL: none, words say why. The grant counts as used by one session from here on. */
+typedef void (*grants_fn)(void *arg, const struct ros2_uid *grant, const struct ros2_err *err);
+/* Calls fn at once, or later. */
+void grants_take(struct grants *g, const struct ros2_uid *tenant, const char *principal,
+                 const char *peer, grants_fn fn, void *arg);
+/* The waiter is gone: fn is not called any more. */
+void grants_forget(struct grants *g, const void *arg);
+void grants_on_reply(struct grants *g, const Ros2__V1__GrantReply *m);
+void grants_on_lost(struct grants *g);
+void grants_on_live(struct grants *g);
+#endif

@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The files of an identity: reading, checking, writing. identity.json is the commit point. */
+#include "agent/identity.h"
+#include "common/clock.h"
+#include "common/fsx.h"
+#include "common/pki.h"
+#include "common/util.h"
+#include <errno.h>
+#include <jansson.h>
+#include <string.h>
+#include <stdio.h>
+#include <time.h>
+
+#define FILE_MAX 65536
+
+static void path_of(const char *dir, const char *name, char out[PATH_MAX])
+{
+	snprintf(out, PATH_MAX, "%.3900s/%s", dir, name);
+}
+
+static int read_in(const char *dir, const char *name, void **ret, size_t *len, struct ros2_err *err)
+{
+	char path[PATH_MAX];
+
+	path_of(dir, name, path);
+	return fsx_read_file(path, FILE_MAX, ret, len, err);
+}
+
+static int write_in(const char *dir, const char *name, const void *p, size_t n, mode_t mode,
+                    struct ros2_err *err)
+{
+	char path[PATH_MAX];
+
+	path_of(dir, name, path);
+	return fsx_write_atomic(path, p, n, mode, err);
+}
+
+static int parse_json(const char *dir, const char *text, size_t len, struct identity *ret,
+                      struct ros2_err *err)
+{
+	json_error_t jerr;
+	json_t *j = json_loadb(text, len, 0, &jerr);
+	const char *uid, *name, *td;
+	int r = 0;
+
+	if (!j)
+		return ros2_err_named(err, ROS2_CORRUPT, "%s/identity.json: line %d: %s", dir,
+		                      jerr.line, jerr.text);
+	uid = json_string_value(json_object_get(j, "agent_uid"));
+	name = json_string_value(json_object_get(j, "name"));
+	td = json_string_value(json_object_get(j, "trust_domain"));
+	if (!uid || !name || !td || ros2_uid_from_str(uid, &ret->agent_uid) < 0 ||
+	    !ros2_name_valid(name) || strlen(td) > 200)
+		r = ros2_err_named(err, ROS2_CORRUPT,
+		                   "%s/identity.json: expected agent_uid, name and trust_domain",
+		                   dir);
+	if (!r) {
+		strcpy(ret->name, name);
+		strcpy(ret->trust_domain, td);
+	}
+	json_decref(j);
+	return r;
+}
+
+static int load_snapshot_key(const char *dir, struct identity *ret, struct ros2_err *err)
+{
+	AUTO_FREE void *p = NULL;
+	char hex[2 * ED25519_PUB_LEN + 1];
+	size_t n;
+	int r = read_in(dir, "snapshot.pub", &p, &n, err);
+
+	if (r < 0)
+		return r;
+	if (n < sizeof(hex) - 1)
+		return ros2_err_named(err, ROS2_CORRUPT, "%s/snapshot.pub: expected 64 hex digits",
+		                      dir);
+	memcpy(hex, p, sizeof(hex) - 1);
+	hex[sizeof(hex) - 1] = '\0';
+	if (crypto_hex_decode(hex, ret->snapshot_pub, ED25519_PUB_LEN) < 0)
+		return ros2_err_named(err, ROS2_CORRUPT, "%s/snapshot.pub: expected 64 hex digits",
+		                      dir);
+	return 0;
+}
+
+int identity_load(const char *dir, const char *name, struct identity *ret, struct ros2_err *err)
+{
+	AUTO_FREE void *json = NULL, *cert = NULL, *key = NULL;
+	struct identity id = {0};
+	size_t json_len, cert_len, key_len;
+	int r = read_in(dir, "identity.json", &json, &json_len, err);
+
+	if (r == 0)
+		r = parse_json(dir, json, json_len, &id, err);
+	if (r < 0)
+		return r;
+	if (strcmp(id.name, name) != 0)
+		return ros2_err_named(
+			err, ROS2_INVALID,
+			"--state-dir %s belongs to agent %s, --name says %s: use another "
+			"directory",
+			dir, id.name, name);
+	r = load_snapshot_key(dir, &id, err);
+	if (!r)
+		r = read_in(dir, "tls.crt", &cert, &cert_len, err);
+	if (!r)
+		r = read_in(dir, "tls.key", &key, &key_len, err);
+	if (!r)
+		r = pki_key_matches(cert, cert_len, key, key_len, err);
+	if (r < 0)
+		/* ENOENT here is a missing part, not a fresh directory. */
+		return ros2_err_named(
+			err, ROS2_CORRUPT,
+			"%.200s: enrol again: `ros2ctl agent token create %s`, then start "
+			"with --token-file",
+			err ? err->msg : "", name);
+	*ret = id;
+	return 0;
+}
+
+int identity_check_certificate(const char *dir, const char *name, uint64_t *ret_renew_in_s,
+                               struct ros2_err *err)
+{
+	AUTO_FREE void *cert = NULL;
+	struct pki_cert_info info;
+	int64_t now = (int64_t)time(NULL), half;
+	size_t len;
+	char when[32];
+	int r = read_in(dir, "tls.crt", &cert, &len, err);
+
+	if (!r)
+		r = pki_cert_info(cert, len, &info, err);
+	if (r < 0)
+		return r;
+	clock_format_unix_ns((uint64_t)info.not_after_unix_s * NS_PER_S, when);
+	if (info.not_after_unix_s <= now)
+		return ros2_err_named(
+			err, ROS2_UNAUTHENTICATED,
+			"%s/tls.crt ended at %s: `ros2ctl agent token create %s`, then "
+			"start with --token-file",
+			dir, when, name);
+	half = info.not_before_unix_s + (info.not_after_unix_s - info.not_before_unix_s) / 2;
+	*ret_renew_in_s = half > now ? (uint64_t)(half - now) : 0;
+	return 0;
+}
+
+/* ---- writing ---- */
+
+int identity_store_certificate(const char *dir, const char *name, const char *trust_domain,
+                               const void *cert_pem, size_t len, struct ros2_err *err)
+{
+	AUTO_FREE void *key = NULL;
+	char want[ROS2_SPIFFE_MAX * 2];
+	struct pki_cert_info info;
+	size_t key_len;
+	int r = read_in(dir, "tls.key", &key, &key_len, err);
+
+	if (!r)
+		r = pki_cert_info(cert_pem, len, &info, err);
+	if (!r)
+		r = pki_key_matches(cert_pem, len, key, key_len, err);
+	if (r < 0)
+		return ros2_err_prefix(err, "the certificate the controller issued"), r;
+	snprintf(want, sizeof(want), "spiffe://%s/agent/%s", trust_domain, name);
+	if (strcmp(info.uri, want) != 0)
+		return ros2_err_named(err, ROS2_WRONG_DOMAIN,
+		                      "the controller issued a certificate for %s, expected %s",
+		                      info.uri, want);
+	return write_in(dir, "tls.crt", cert_pem, len, 0644, err);
+}
+
+int identity_store_bundle(const char *dir, const char *file, const void *pem, size_t len,
+                          struct ros2_err *err)
+{
+	AUTO_FREE void *old = NULL;
+	uint8_t hash[SHA256_LEN];
+	size_t old_len;
+
+	if (!len)
+		return 0;
+	if (len > PKI_PEM_MAX || pki_bundle_hash(pem, len, hash, NULL) < 0)
+		return ros2_err_named(err, ROS2_CORRUPT,
+		                      "the controller sent a %s that does not parse", file);
+	if (!read_in(dir, file, &old, &old_len, NULL) && old_len == len && !memcmp(old, pem, len))
+		return 0;
+	return write_in(dir, file, pem, len, 0644, err);
+}
+
+static int store_json(const char *dir, const struct identity_files *f, struct ros2_err *err)
+{
+	char uid[ROS2_UID_STR_LEN], *text;
+	json_t *j;
+	int r;
+
+	ros2_uid_to_str(&f->agent_uid, uid);
+	j = json_pack("{s:s,s:s,s:s}", "agent_uid", uid, "name", f->name, "trust_domain",
+	              f->trust_domain);
+	text = j ? json_dumps(j, JSON_INDENT(2)) : NULL;
+	json_decref(j);
+	if (!text)
+		return ros2_err_set(err, -ENOMEM, "no memory for identity.json");
+	r = write_in(dir, "identity.json", text, strlen(text), 0644, err);
+	free(text);
+	return r;
+}
+
+int identity_store(const char *dir, const struct identity_files *f, struct ros2_err *err)
+{
+	char hex[2 * ED25519_PUB_LEN + 2];
+	int r;
+
+	if (f->snapshot_key_len != ED25519_PUB_LEN)
+		return ros2_err_named(err, ROS2_PROTOCOL,
+		                      "the controller sent a snapshot key of %zu "
+		                      "bytes, expected 32",
+		                      f->snapshot_key_len);
+	r = pki_verify(f->cert_pem, f->cert_len, f->infra_pem, f->infra_len, err);
+	if (r < 0)
+		return ros2_err_prefix(err, "the certificate the controller issued"), r;
+	crypto_hex(f->snapshot_key, ED25519_PUB_LEN, hex);
+	strcat(hex, "\n");
+	r = identity_store_bundle(dir, "infra-bundle.pem", f->infra_pem, f->infra_len, err);
+	if (!r)
+		r = identity_store_bundle(dir, "tenant-bundle.pem", f->tenant_pem, f->tenant_len,
+		                          err);
+	if (!r)
+		r = write_in(dir, "snapshot.pub", hex, strlen(hex), 0644, err);
+	if (!r)
+		r = identity_store_certificate(dir, f->name, f->trust_domain, f->cert_pem,
+		                               f->cert_len, err);
+	return r < 0 ? r : store_json(dir, f, err);
+}
+
+/* ---- the join token ---- */
+
+int join_token_parse(const char *text, size_t len, const char *agent, struct join_token *ret,
+                     struct ros2_err *err)
+{
+	static const char expected[] =
+		"expected \"ros2-join-v1 AGENT SECRET CA-HASH\" and the CA's "
+		"PEM below it, as `ros2ctl agent token create` writes it";
+	const char *eol = memchr(text, '\n', len);
+	char line[512], name[128], secret[129], hash[129];
+	struct join_token t = {0};
+	struct pki_cert_info info;
+	uint8_t found[SHA256_LEN];
+
+	if (!eol || (size_t)(eol - text) >= sizeof(line))
+		return ros2_err_named(err, ROS2_INVALID, "%s", expected);
+	memcpy(line, text, (size_t)(eol - text));
+	line[eol - text] = '\0';
+	if (sscanf(line, "ros2-join-v1 %127s %128s %128s", name, secret, hash) != 3 ||
+	    crypto_hex_decode(hash, t.bundle_hash, SHA256_LEN) < 0)
+		return ros2_err_named(err, ROS2_INVALID, "%s", expected);
+	if (strcmp(name, agent) != 0)
+		return ros2_err_named(err, ROS2_INVALID,
+		                      "the token is for agent %.63s, --name says %s", name, agent);
+	text = eol + 1;
+	len -= (size_t)(text - (eol - strlen(line)));
+	if (pki_bundle_hash(text, len, found, err) < 0)
+		return ros2_err_prefix(err, "the CA in the token file"), err ? err->code : -EBADMSG;
+	if (memcmp(found, t.bundle_hash, SHA256_LEN) != 0)
+		return ros2_err_named(
+			err, ROS2_CORRUPT,
+			"the CA in the token file does not match the hash in its first "
+			"line: one of them was changed");
+	if (pki_cert_info(text, len, &info, err) < 0 || strncmp(info.uri, "spiffe://", 9) != 0)
+		return ros2_err_named(err, ROS2_INVALID,
+		                      "the CA in the token file names no trust "
+		                      "domain");
+	strcpy(t.agent, agent);
+	strcpy(t.secret, secret);
+	snprintf(t.trust_domain, sizeof(t.trust_domain), "%s", info.uri + 9);
+	t.trust_domain[strcspn(t.trust_domain, "/")] = '\0';
+	t.bundle_pem = strndup(text, len);
+	t.bundle_len = len;
+	if (!t.bundle_pem)
+		return ros2_err_set(err, -ENOMEM, "no memory for the token");
+	*ret = t;
+	return 0;
+}
+
+int join_token_load(const char *path, const char *agent, struct join_token *ret,
+                    struct ros2_err *err)
+{
+	AUTO_FREE void *p = NULL;
+	size_t len;
+	int r = fsx_read_file(path, FILE_MAX, &p, &len, err);
+
+	if (!r)
+		r = join_token_parse(p, len, agent, ret, err);
+	if (r < 0)
+		ros2_err_prefix(err, "--token-file %s", path);
+	return r;
+}
+
+void join_token_fini(struct join_token *t)
+{
+	crypto_wipe(t->secret, sizeof(t->secret));
+	free(t->bundle_pem);
+	t->bundle_pem = NULL;
+}

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Who this agent is: files of the state directory, and how it comes by them (enrolment with a join
+ * token, renewal at half-life). The private key is made here and never leaves.
+ */
+#ifndef ROS2_AGENT_IDENTITY_H
+#define ROS2_AGENT_IDENTITY_H
+
+#include "common/crypto.h"
+#include "common/err.h"
+#include "common/ids.h"
+#include "common/loop.h"
+#include <limits.h>
+
+struct identity {
+	char name[ROS2_NAME_MAX + 1];
+	char trust_domain[ROS2_SPIFFE_MAX + 1];
+	struct ros2_uid agent_uid;
+	uint8_t snapshot_pub[ED25519_PUB_LEN];
+};
+
+/* Reads the files of DIR. -ENOENT: not enrolled yet. Otherwise words say which file is wrong and
+ * what to do: another agent's directory, a key that does not fit, a damaged file. */
+int identity_load(const char *dir, const char *name, struct identity *ret, struct ros2_err *err);
+/* UNAUTHENTICATED with words when the certificate has ended; *ret_renew_in_s: until half-life. */
+int identity_check_certificate(const char *dir, const char *name, uint64_t *ret_renew_in_s,
+                               struct ros2_err *err);
+
+struct join_token {
+	char agent[ROS2_NAME_MAX + 1];
+	char secret[129];
+	uint8_t bundle_hash[SHA256_LEN];
+	char trust_domain[ROS2_SPIFFE_MAX + 1]; /* as the CA's certificate says */
+	char *bundle_pem;                       /* owned */
+	size_t bundle_len;
+};
+/* Words for every way it can be wrong: format, another agent's, CA that does not match its hash. */
+int join_token_load(const char *path, const char *agent, struct join_token *ret,
+                    struct ros2_err *err);
+int join_token_parse(const char *text, size_t len, const char *agent, struct join_token *ret,
+                     struct ros2_err *err);
+void join_token_fini(struct join_token *t);
+
+/* Enrols on the loop: tries again while the controller cannot be reached, gives up when it says no.
+ * @done runs once. */
+struct enrol;
+struct enrol_opts {
+	struct loop *loop;
+	const char *dir, *address; /* borrowed: until done */
+	const struct join_token *token;
+	void (*done)(void *arg,
+	             const struct ros2_err *err); /* NULL: enrolled, the files are there */
+	void *arg;
+};
+int enrol_start(const struct enrol_opts *o, struct enrol **ret, struct ros2_err *err);
+void enrol_free(struct enrol *e); /* not from inside done; NULL is fine */
+
+/* What the controller gave: checked against the key and the bundle, then written; identity.json
+ * last, so that an enrolment is whole or not there. */
+struct identity_files {
+	const char *name, *trust_domain;
+	struct ros2_uid agent_uid;
+	const void *cert_pem, *infra_pem, *tenant_pem, *snapshot_key;
+	size_t cert_len, infra_len, tenant_len, snapshot_key_len;
+};
+int identity_store(const char *dir, const struct identity_files *f, struct ros2_err *err);
+/* A renewed certificate for the same key. */
+int identity_store_certificate(const char *dir, const char *name, const char *trust_domain,
+                               const void *cert_pem, size_t len, struct ros2_err *err);
+/* Replaces a bundle when it differs; empty: leaves it. */
+int identity_store_bundle(const char *dir, const char *file, const void *pem, size_t len,
+                          struct ros2_err *err);
+#endif

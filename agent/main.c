@@ -1,0 +1,386 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ros2-agent: flags, the lock on the state directory, enrolment when there is no identity yet, then
+ * the agent until SIGTERM. Exit codes: 0 ok, 1 failed, 2 usage.
+ */
+#include "agent/agent.h"
+#include "common/fsx.h"
+#include "common/util.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define LOG_COMPONENT "agent"
+#include "common/log.h"
+
+struct program {
+	struct loop *loop;
+	struct agent_opts o;
+	const char *name, *enrol_address, *token_file;
+	int ready_fd, lock_fd;
+	struct join_token token;
+
+	struct enrol *enrol;
+	struct agent *agent;
+	int exit_code;
+	bool stopping;
+};
+
+static const char usage[] =
+	"usage: ros2-agent --name NAME --state-dir DIR --controller HOST:PORT --listen HOST:PORT\n"
+	"                  [options]\n"
+	"\n"
+	"  --name NAME             of the Agent document this agent is\n"
+	"  --state-dir DIR         identity, snapshot, revocations, audit spool; made when "
+        "missing\n"
+	"  --controller HOST:PORT  the controller's agents listener\n"
+	"  --enrol HOST:PORT       the controller's enrolment listener; needed once\n"
+	"  --token-file FILE       join token from `ros2ctl agent token create`; needed once\n"
+	"  --listen HOST:PORT      where tenants call (gRPC, mTLS); port 0: any free one\n"
+	"  --data-host HOST        where tenants' data connections come in (127.0.0.1)\n"
+	"  --reactors N            data plane threads (one per core)\n"
+	"  --spool-bytes N         most bytes of audit records waiting for the controller (64 "
+        "MiB)\n"
+	"  --ready-fd N            writes one JSON line to this descriptor when serving\n"
+	"  --log-level LEVEL       debug, info, warn or error (info)\n"
+	"  --version, --help\n"
+	"\n"
+	"exit codes: 0 ended by SIGTERM, 1 failed, 2 usage\n";
+
+static int bad_usage(const char *fmt, const char *what)
+{
+	fprintf(stderr, "ros2-agent: ");
+	fprintf(stderr, fmt, what);
+	fprintf(stderr, "\ntry `ros2-agent --help`\n");
+	return 2;
+}
+
+static int parse_number(const char *flag, const char *s, unsigned long long max,
+                        unsigned long long *ret)
+{
+	char *end;
+
+	errno = 0;
+	*ret = strtoull(s, &end, 10);
+	if (errno || end == s || *end || s[0] == '-' || *ret > max) {
+		fprintf(stderr, "ros2-agent: --%s: expected a number up to %llu, found \"%s\"\n",
+		        flag, max, s);
+		return -EINVAL;
+	}
+	return 0;
+}
+
+enum {
+	F_NAME = 256,
+	F_STATE,
+	F_CONTROLLER,
+	F_ENROL,
+	F_TOKEN,
+	F_LISTEN,
+	F_DATA,
+	F_REACTORS,
+	F_SPOOL,
+	F_READY,
+	F_LOG,
+	F_VERSION,
+	F_HELP
+};
+
+static int set_flag(struct program *p, int flag, const char *v)
+{
+	unsigned long long n;
+
+	switch (flag) {
+	case F_NAME:
+		p->name = v;
+		return 0;
+	case F_STATE:
+		p->o.state_dir = v;
+		return 0;
+	case F_CONTROLLER:
+		p->o.controller = v;
+		return 0;
+	case F_ENROL:
+		p->enrol_address = v;
+		return 0;
+	case F_TOKEN:
+		p->token_file = v;
+		return 0;
+	case F_LISTEN:
+		p->o.listen = v;
+		return 0;
+	case F_DATA:
+		p->o.data_host = v;
+		return 0;
+	case F_REACTORS:
+		if (parse_number("reactors", v, 64, &n) < 0)
+			return -EINVAL;
+		p->o.reactors = (uint32_t)n;
+		return 0;
+	case F_SPOOL:
+		if (parse_number("spool-bytes", v, 1ull << 40, &n) < 0)
+			return -EINVAL;
+		p->o.spool_quota_bytes = n;
+		return 0;
+	case F_READY:
+		if (parse_number("ready-fd", v, 1 << 20, &n) < 0)
+			return -EINVAL;
+		p->ready_fd = (int)n;
+		return 0;
+	case F_LOG:
+		if (log_set_level_str(v) == 0)
+			return 0;
+		fprintf(stderr,
+		        "ros2-agent: --log-level: expected debug, info, warn or error, "
+		        "found \"%s\"\n",
+		        v);
+		return -EINVAL;
+	default:
+		return -EINVAL;
+	}
+}
+
+/* -1: go on; otherwise the exit code. */
+static int parse_flags(struct program *p, int argc, char **argv)
+{
+	static const struct option options[] = {
+		{"name", required_argument, NULL, F_NAME},
+		{"state-dir", required_argument, NULL, F_STATE},
+		{"controller", required_argument, NULL, F_CONTROLLER},
+		{"enrol", required_argument, NULL, F_ENROL},
+		{"token-file", required_argument, NULL, F_TOKEN},
+		{"listen", required_argument, NULL, F_LISTEN},
+		{"data-host", required_argument, NULL, F_DATA},
+		{"reactors", required_argument, NULL, F_REACTORS},
+		{"spool-bytes", required_argument, NULL, F_SPOOL},
+		{"ready-fd", required_argument, NULL, F_READY},
+		{"log-level", required_argument, NULL, F_LOG},
+		{"version", no_argument, NULL, F_VERSION},
+		{"help", no_argument, NULL, F_HELP},
+		{0},
+	};
+	int flag;
+
+	while ((flag = getopt_long(argc, argv, "", options, NULL)) != -1) {
+		if (flag == F_HELP) {
+			fputs(usage, stdout);
+			return 0;
+		}
+		if (flag == F_VERSION) {
+			puts("ros2-agent " ROS2_VERSION_STRING);
+			return 0;
+		}
+		if (flag == '?' || set_flag(p, flag, optarg) < 0)
+			return bad_usage("%s", "the command line was not understood");
+	}
+	if (optind < argc)
+		return bad_usage("unexpected argument \"%s\"", argv[optind]);
+	if (!p->name || !ros2_name_valid(p->name))
+		return bad_usage("--name: expected 1 to 63 of a-z, 0-9 and '-', found \"%s\"",
+		                 p->name ? p->name : "");
+	if (!p->o.state_dir)
+		return bad_usage("%s", "--state-dir is missing");
+	if (!p->o.controller || !strrchr(p->o.controller, ':'))
+		return bad_usage("--controller: expected HOST:PORT, found \"%s\"",
+		                 p->o.controller ? p->o.controller : "");
+	if (!p->o.listen || !strrchr(p->o.listen, ':'))
+		return bad_usage("--listen: expected HOST:PORT, found \"%s\"",
+		                 p->o.listen ? p->o.listen : "");
+	return -1;
+}
+
+/* ---- running ---- */
+
+static void fail(struct program *p, const struct ros2_err *err)
+{
+	log_error("%s", err->msg);
+	p->exit_code = 1;
+	loop_stop(p->loop);
+}
+
+static void on_ready(void *arg)
+{
+	struct program *p = arg;
+	char line[512];
+	int n = snprintf(line, sizeof(line), "{\"name\":\"%s\",\"tenant\":\"%.*s:%u\"}\n", p->name,
+	                 (int)(strrchr(p->o.listen, ':') - p->o.listen), p->o.listen,
+	                 agent_tenant_port(p->agent));
+
+	log_info("serving tenants at port %u", agent_tenant_port(p->agent));
+	if (p->ready_fd < 0)
+		return;
+	if (write(p->ready_fd, line, (size_t)n) != n)
+		log_warn("--ready-fd %d: %s", p->ready_fd, strerrordesc_np(errno));
+	close(p->ready_fd);
+	p->ready_fd = -1;
+}
+
+/* Nothing may be promised any more: not even an orderly end. */
+static void on_fatal(void *arg, const struct ros2_err *err)
+{
+	log_error("%s: what is on disk is not known any more: ending at once, start again when the "
+	          "disk is good",
+	          err->msg);
+	_exit(1);
+}
+
+static void start_agent(struct program *p)
+{
+	struct ros2_err err = ROS2_ERR_INIT;
+	uint64_t renew_in_s;
+
+	if (identity_check_certificate(p->o.state_dir, p->name, &renew_in_s, &err) < 0)
+		log_error("%s", err.msg); /* it still serves what it may, until the contact limit */
+	err = (struct ros2_err)ROS2_ERR_INIT;
+	if (agent_new(&p->o, &p->agent, &err) < 0) {
+		/* The loop went with it. */
+		log_error("%s", err.msg);
+		exit(1);
+	}
+	if (agent_start(p->agent, &err) < 0)
+		fail(p, &err);
+}
+
+static void free_enrol(void *arg)
+{
+	struct program *p = arg;
+
+	enrol_free(TAKE_PTR(p->enrol));
+	if (!p->stopping && !p->exit_code)
+		start_agent(p);
+}
+
+static void on_enrolled(void *arg, const struct ros2_err *why)
+{
+	struct program *p = arg;
+	struct ros2_err err = ROS2_ERR_INIT;
+
+	if (why) {
+		fail(p, why);
+		return;
+	}
+	log_info("enrolled as agent %s", p->name);
+	join_token_fini(&p->token);
+	if (identity_load(p->o.state_dir, p->name, &p->o.identity, &err) < 0) {
+		fail(p, &err);
+		return;
+	}
+	loop_post_urgent(p->loop, free_enrol, p); /* not from inside its callback */
+}
+
+static int begin_enrol(struct program *p, struct ros2_err *err)
+{
+	struct enrol_opts eo = {.loop = p->loop,
+	                        .dir = p->o.state_dir,
+	                        .address = p->enrol_address,
+	                        .token = &p->token,
+	                        .done = on_enrolled,
+	                        .arg = p};
+
+	if (!p->token_file || !p->enrol_address)
+		return ros2_err_named(
+			err, ROS2_UNAUTHENTICATED,
+			"agent %s is not enrolled (no identity.json in %s): `ros2ctl agent "
+			"token create %s`, then start with --token-file and --enrol",
+			p->name, p->o.state_dir, p->name);
+	if (join_token_load(p->token_file, p->name, &p->token, err) < 0)
+		return err->code;
+	return enrol_start(&eo, &p->enrol, err);
+}
+
+/* Enrolled with a certificate that lives: the token is not needed. Expired and a token is given: it
+ * is used. */
+static bool must_enrol(struct program *p, int load_r)
+{
+	struct ros2_err err = ROS2_ERR_INIT;
+	uint64_t s;
+
+	if (load_r == -ENOENT)
+		return true;
+	return p->token_file && identity_check_certificate(p->o.state_dir, p->name, &s, &err) < 0;
+}
+
+static void begin(void *arg)
+{
+	struct program *p = arg;
+	struct ros2_err err = ROS2_ERR_INIT;
+	int r = identity_load(p->o.state_dir, p->name, &p->o.identity, &err);
+
+	if (must_enrol(p, r) || (r < 0 && p->token_file)) {
+		err = (struct ros2_err)ROS2_ERR_INIT;
+		if (begin_enrol(p, &err) < 0)
+			fail(p, &err);
+		return;
+	}
+	if (r < 0) {
+		fail(p, &err);
+		return;
+	}
+	start_agent(p);
+}
+
+static void stopped(void *arg)
+{
+	loop_stop(((struct program *)arg)->loop);
+}
+
+static void on_term(void *arg)
+{
+	struct program *p = arg;
+
+	if (p->stopping)
+		return;
+	p->stopping = true;
+	log_info("ending");
+	if (p->agent)
+		agent_stop(p->agent, stopped, p);
+	else
+		loop_stop(p->loop);
+}
+
+static int run(struct program *p, struct ros2_err *err)
+{
+	int r = fsx_mkdirs(p->o.state_dir, 0700, err);
+
+	if (!r)
+		r = fsx_lock_dir(p->o.state_dir, &p->lock_fd, err);
+	if (r < 0)
+		return ros2_err_prefix(err, "--state-dir"), r;
+	r = loop_new(&(struct loop_opts){.name = "agent"}, &p->loop);
+	if (!r)
+		r = loop_signals(p->loop, on_term, NULL, p);
+	if (r < 0)
+		return ros2_err_set(err, r, "cannot make the event loop");
+	p->o.loop = p->loop;
+	loop_post_urgent(p->loop, begin, p);
+	r = loop_run(p->loop);
+	return r < 0 ? ros2_err_set(err, r, "the event loop failed") : 0;
+}
+
+int main(int argc, char **argv)
+{
+	struct program p = {.ready_fd = -1, .lock_fd = -1, .o = {.data_host = "127.0.0.1"}};
+	struct ros2_err err = ROS2_ERR_INIT;
+	int code = parse_flags(&p, argc, argv);
+
+	if (code >= 0)
+		return code;
+	p.o.on_ready = on_ready;
+	p.o.on_fatal = on_fatal;
+	p.o.arg = &p;
+	if (run(&p, &err) < 0) {
+		log_error("%s", err.msg);
+		p.exit_code = 1;
+	}
+	enrol_free(p.enrol);
+	join_token_fini(&p.token);
+	if (p.agent)
+		agent_free(p.agent);
+	else
+		loop_free(p.loop);
+	util_close_cleanup(&p.lock_fd);
+	return p.exit_code;
+}

@@ -1,0 +1,379 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The snapshot and the contact file. One snapshot write is under way at a time; whoever asks
+ * meanwhile shares the next one. A full disk is tried again; a failed fsync is fatal.
+ * Order on disk: a snapshot of sequence n, then a contact file that names n, so that an older
+ * snapshot put back is noticed.
+ */
+#include "agent/agent.h"
+#include "agent/snapshot.h"
+#include "common/clock.h"
+#include "common/fsx.h"
+#include "common/util.h"
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define LOG_COMPONENT "agent"
+#include "common/log.h"
+
+#define RETRY_MS         1000
+#define CONTACT_PAUSE_MS 3000
+
+struct waiter {
+	struct list link;
+	loop_fn fn;
+	void *arg;
+};
+
+struct persist {
+	struct agent *a;
+	struct list waiting, writing; /* waiter, owned */
+	bool wanted;
+	struct loop_timer retry;
+
+	bool busy;
+	struct writer_job job;
+	uint64_t number;
+	void *bytes; /* owned */
+	size_t len;
+	char path[PATH_MAX];
+	int r;
+	struct ros2_err err;
+
+	bool contact_busy, contact_wanted;
+	struct writer_job contact_job;
+	uint64_t sequence_on_disk;
+	uint8_t contact_bytes[CONTACT_FILE_LEN];
+	char contact_path[PATH_MAX];
+	int contact_r;
+	struct ros2_err contact_err;
+	struct loop_timer contact_pause;
+};
+
+static void start(struct persist *p);
+
+static void work(struct writer_job *j)
+{
+	struct persist *p = container_of(j, struct persist, job);
+
+	p->err = (struct ros2_err)ROS2_ERR_INIT;
+	p->r = fsx_write_atomic(p->path, p->bytes, p->len, 0600, &p->err);
+}
+
+static void retry(void *arg)
+{
+	start(arg);
+}
+
+static void run_waiters(struct list *l)
+{
+	while (!list_empty(l)) {
+		struct waiter *w = list_first(l, struct waiter, link);
+
+		list_del(&w->link);
+		w->fn(w->arg);
+		free(w);
+	}
+}
+
+static void failed(struct persist *p)
+{
+	if (p->r == -EIO)
+		agent_fatal(p->a, &p->err);
+	log_error("snapshot: %s: trying again", p->err.msg);
+	while (!list_empty(&p->writing)) {
+		struct waiter *w = list_entry(p->writing.prev, struct waiter, link);
+
+		list_del(&w->link);
+		list_add_head(&p->waiting, &w->link);
+	}
+	p->wanted = true;
+	if (!p->a->stopping)
+		loop_timer_in_ms(p->a->o.loop, &p->retry, RETRY_MS, retry, p);
+}
+
+static void done(struct writer_job *j)
+{
+	struct persist *p = container_of(j, struct persist, job);
+
+	p->busy = false;
+	free(TAKE_PTR(p->bytes));
+	if (p->r < 0) {
+		failed(p);
+		return;
+	}
+	p->sequence_on_disk = p->a->snapshot_sequence;
+	/* A receive during the callbacks belongs to the next number. */
+	state_stored(p->a->state, p->number, clock_boottime_ns());
+	run_waiters(&p->writing);
+	persist_contact(p, false);
+	start(p);
+}
+
+static int build(struct persist *p)
+{
+	struct agent *a = p->a;
+	struct snapshot_header h = {.agent_uid = a->o.identity.agent_uid,
+	                            .epoch = a->epoch,
+	                            .sequence = a->snapshot_sequence + 1,
+	                            .written_unix_ns = clock_unix_ns()};
+	const struct agent_object **objs = NULL;
+	size_t n;
+	int r = state_collect(a->state, &objs, &n);
+
+	if (r < 0)
+		return ros2_err_set(&p->err, r, "no memory for a snapshot");
+	r = snapshot_build(&h, objs, n, &p->bytes, &p->len, &p->err);
+	free(objs);
+	if (!r)
+		a->snapshot_sequence++;
+	return r;
+}
+
+static void start(struct persist *p)
+{
+	if (p->busy || !p->wanted || p->retry.loop || p->a->ended)
+		return;
+	p->wanted = false;
+	while (!list_empty(&p->waiting)) {
+		struct waiter *w = list_first(&p->waiting, struct waiter, link);
+
+		list_del(&w->link);
+		list_add_tail(&p->writing, &w->link);
+	}
+	p->r = build(p);
+	if (p->r < 0) {
+		failed(p);
+		return;
+	}
+	p->number = state_store_begin(p->a->state);
+	p->busy = true;
+	writer_submit(p->a->disk_writer, &p->job);
+}
+
+void persist_request(struct persist *p, loop_fn fn, void *arg)
+{
+	struct waiter *w;
+
+	p->wanted = true;
+	if (fn) {
+		w = calloc(1, sizeof(*w));
+		if (!w) {
+			struct ros2_err err = ROS2_ERR_INIT;
+
+			ros2_err_set(&err, -ENOMEM, "no memory");
+			agent_fatal(p->a, &err);
+			return;
+		}
+		w->fn = fn;
+		w->arg = arg;
+		list_add_tail(&p->waiting, &w->link);
+	}
+	start(p);
+}
+
+bool persist_is_idle(const struct persist *p)
+{
+	return !p->busy && !p->contact_busy && !p->wanted;
+}
+
+/* ---- contact ---- */
+
+static void contact_work(struct writer_job *j)
+{
+	struct persist *p = container_of(j, struct persist, contact_job);
+
+	p->contact_err = (struct ros2_err)ROS2_ERR_INIT;
+	p->contact_r = fsx_write_atomic(p->contact_path, p->contact_bytes, CONTACT_FILE_LEN, 0600,
+	                                &p->contact_err);
+}
+
+static void contact_again(void *arg)
+{
+	struct persist *p = arg;
+
+	if (p->contact_wanted)
+		persist_contact(p, false);
+}
+
+static void contact_done(struct writer_job *j)
+{
+	struct persist *p = container_of(j, struct persist, contact_job);
+
+	p->contact_busy = false;
+	if (p->contact_r == -EIO)
+		agent_fatal(p->a, &p->contact_err);
+	else if (p->contact_r < 0) /* an older stamp stays on disk: a restart is only shorter */
+		log_warn("contact file: %s", p->contact_err.msg);
+	if (!p->a->stopping)
+		loop_timer_in_ms(p->a->o.loop, &p->contact_pause, CONTACT_PAUSE_MS, contact_again,
+		                 p);
+}
+
+void persist_contact(struct persist *p, bool now)
+{
+	struct contact_saved s = {.epoch = p->a->epoch, .snapshot_sequence = p->sequence_on_disk};
+
+	p->contact_wanted = true;
+	if (p->contact_busy || p->a->ended || (p->contact_pause.loop && !now))
+		return;
+	p->contact_wanted = false;
+	memcpy(s.stamp.boot_id, p->a->contact.boot_id, 16);
+	s.stamp.boottime_ns = p->a->contact.known ? p->a->contact.last_ns : 0;
+	contact_encode(&s, p->contact_bytes);
+	p->contact_busy = true;
+	writer_submit(p->a->disk_writer, &p->contact_job);
+}
+
+/* ---- loading ---- */
+
+struct loading {
+	struct agent *a;
+	uint32_t refused;
+};
+
+static void on_object(void *arg, struct agent_object *o)
+{
+	struct loading *l = arg;
+	struct ros2_err err = ROS2_ERR_INIT;
+
+	if (o->epoch.counter > l->a->last_counter ||
+	    (o->epoch.counter == l->a->last_counter && o->batch > l->a->last_batch)) {
+		l->a->last_counter = o->epoch.counter;
+		l->a->last_batch = o->batch;
+	}
+	if (state_receive(l->a->state, o, &err) < 0) {
+		l->refused++;
+		log_info("snapshot: %s", err.msg);
+	}
+}
+
+static void on_drop(void *arg, const struct ros2_err *why)
+{
+	struct loading *l = arg;
+	char uid[ROS2_UID_STR_LEN];
+	struct agent_audit_event ev = {.action = "snapshot.drop",
+	                               .object_kind = "agent",
+	                               .object_name = l->a->o.identity.name,
+	                               .object_id = uid,
+	                               .result = AGENT_AUDIT_DENIED,
+	                               .status = why->status,
+	                               .reason = why->msg};
+
+	ros2_uid_to_str(&l->a->o.identity.agent_uid, uid);
+	log_warn("snapshot: dropped: %s", why->msg);
+	agent_audit_denied(l->a->audit, &ev);
+}
+
+static void load_contact(struct agent *a, struct contact_saved *ret)
+{
+	AUTO_FREE void *p = NULL;
+	char path[PATH_MAX];
+	struct ros2_err err = ROS2_ERR_INIT;
+	size_t len;
+	int r;
+
+	agent_path(a, "contact", path);
+	r = fsx_read_file(path, 4096, &p, &len, &err);
+	if (!r)
+		r = contact_decode(p, len, ret, &err);
+	if (r == -ENOENT)
+		return;
+	if (r < 0) {
+		log_warn("%s: %s: no rights until the controller answers", path, err.msg);
+		return;
+	}
+	if (!contact_restore(&a->contact, ret, clock_boottime_ns()))
+		log_info(
+			"last contact was in another boot: no rights until the controller answers");
+}
+
+int persist_load(struct agent *a, struct ros2_err *err)
+{
+	struct loading l = {.a = a};
+	struct snapshot_reader rd = {.on_object = on_object, .on_drop = on_drop, .arg = &l};
+	struct contact_saved saved = {0};
+	struct snapshot_info info = {0};
+	struct ros2_err why = ROS2_ERR_INIT;
+	char path[PATH_MAX];
+	int r;
+
+	load_contact(a, &saved);
+	a->epoch = saved.epoch;
+	agent_path(a, "snapshot", path);
+	r = snapshot_load(path, &a->trust, saved.snapshot_sequence, &rd, &info, &why);
+	a->snapshot_sequence = saved.snapshot_sequence;
+	a->persist->sequence_on_disk = saved.snapshot_sequence;
+	if (r == -ENOENT)
+		return 0;
+	if (r < 0 && why.status != ROS2_CORRUPT && why.status != ROS2_VERSION &&
+	    why.status != ROS2_WRONG_DOMAIN && why.status != ROS2_STALE_EPOCH) {
+		if (err)
+			*err = why;
+		return r;
+	}
+	if (r < 0) {
+		on_drop(&l, &why);
+		return 0;
+	}
+	a->snapshot_sequence = a->persist->sequence_on_disk = info.header.sequence;
+	if (info.header.epoch.counter > a->epoch.counter)
+		a->epoch = info.header.epoch;
+	state_stored(a->state, state_store_begin(a->state), clock_boottime_ns());
+	a->synced = true;
+	log_info("snapshot: %u objects, %u dropped, %u under a revocation", info.loaded,
+	         info.dropped, l.refused);
+	return 0;
+}
+
+int persist_forget(struct agent *a, struct ros2_err *err)
+{
+	char path[PATH_MAX];
+
+	agent_path(a, "snapshot", path);
+	if (fsx_io->unlink(path) < 0 && errno != ENOENT)
+		return ros2_err_set(err, -errno, "unlink %s: %s", path, strerrordesc_np(errno));
+	return fsx_sync_dir(a->o.state_dir, err);
+}
+
+int persist_new(struct agent *a, struct persist **ret)
+{
+	struct persist *p = calloc(1, sizeof(*p));
+
+	if (!p)
+		return -ENOMEM;
+	p->a = a;
+	list_init(&p->waiting);
+	list_init(&p->writing);
+	p->job.work = work;
+	p->job.done = done;
+	p->contact_job.work = contact_work;
+	p->contact_job.done = contact_done;
+	agent_path(a, "snapshot", p->path);
+	agent_path(a, "contact", p->contact_path);
+	*ret = p;
+	return 0;
+}
+
+static void drop_waiters(struct list *l)
+{
+	while (!list_empty(l)) {
+		struct waiter *w = list_first(l, struct waiter, link);
+
+		list_del(&w->link);
+		free(w);
+	}
+}
+
+void persist_free(struct persist *p)
+{
+	if (!p)
+		return;
+	loop_timer_stop(&p->retry);
+	loop_timer_stop(&p->contact_pause);
+	drop_waiters(&p->waiting);
+	drop_waiters(&p->writing);
+	free(p->bytes);
+	free(p);
+}

@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The certificate is renewed at half its life, for the same key, over the controller's mTLS; the
+ * rpc layer picks the new file up at the next handshake. A renewal that fails is tried again until
+ * the certificate ends; then the words say what a person has to do. */
+#include "agent/uplink.h"
+#include "common/pki.h"
+#include "common/util.h"
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define LOG_COMPONENT "renew"
+#include "common/log.h"
+
+#define RETRY_MS    30000
+#define CHECK_MAX_S 3600
+
+struct renewal {
+	struct agent *a;
+	struct rpc_channel *channel; /* borrowed */
+	bool busy;                   /* in flight */
+	struct loop_timer timer;
+};
+
+static void check(void *arg);
+
+static void again_in_ms(struct renewal *r, uint64_t ms)
+{
+	if (!r->a->stopping)
+		loop_timer_in_ms(r->a->o.loop, &r->timer, ms, check, r);
+}
+
+static void on_reply(void *arg, const ProtobufCMessage *reply, const struct ros2_err *why)
+{
+	struct renewal *r = arg;
+	struct identity *id = &r->a->o.identity;
+	struct ros2_err err = *why;
+
+	r->busy = false;
+	if (!why->code) {
+		const Ros2__V1__EnrolReply *m = ros2_v1_agent_link_renew_out(reply);
+
+		if (identity_store_certificate(r->a->o.state_dir, id->name, id->trust_domain,
+		                               m->cert_pem.data, m->cert_pem.len, &err) == 0) {
+			(void)identity_store_bundle(r->a->o.state_dir, "infra-bundle.pem",
+			                            m->infra_bundle_pem.data,
+			                            m->infra_bundle_pem.len, NULL);
+			(void)identity_store_bundle(r->a->o.state_dir, "tenant-bundle.pem",
+			                            m->tenant_bundle_pem.data,
+			                            m->tenant_bundle_pem.len, NULL);
+			log_info("certificate renewed");
+			again_in_ms(r, 1000);
+			return;
+		}
+	}
+	log_warn("the certificate could not be renewed: %s", err.msg);
+	again_in_ms(r, err.status == ROS2_UNAVAILABLE ? 2000 : RETRY_MS);
+}
+
+static int ask(struct renewal *r, struct ros2_err *err)
+{
+	struct identity *id = &r->a->o.identity;
+	Ros2__V1__RenewRequest req = ROS2__V1__RENEW_REQUEST__INIT;
+	char key[PATH_MAX], uri[ROS2_SPIFFE_MAX * 2];
+	char *csr = NULL;
+	int rc;
+
+	agent_path(r->a, "tls.key", key);
+	snprintf(uri, sizeof(uri), "spiffe://%s/agent/%s", id->trust_domain, id->name);
+	rc = pki_csr_create(key, uri, &csr, err);
+	if (rc < 0)
+		return rc;
+	req.csr_pem = (ProtobufCBinaryData){strlen(csr), (uint8_t *)csr};
+	rc = rpc_unary(r->channel, &ros2_v1_agent_link_renew, &req.base, 10000, on_reply, r, NULL,
+	               err);
+	free(csr);
+	r->busy = rc == 0;
+	return rc;
+}
+
+static void check(void *arg)
+{
+	struct renewal *r = arg;
+	struct ros2_err err = ROS2_ERR_INIT;
+	uint64_t in_s;
+
+	if (r->busy)
+		return;
+	if (identity_check_certificate(r->a->o.state_dir, r->a->o.identity.name, &in_s, &err) < 0) {
+		log_error("%s", err.msg);
+		again_in_ms(r, RETRY_MS);
+		return;
+	}
+	if (in_s) {
+		again_in_ms(r, MIN(in_s, (uint64_t)CHECK_MAX_S) * 1000);
+		return;
+	}
+	if (ask(r, &err) < 0) {
+		log_warn("the certificate could not be renewed: %s", err.msg);
+		again_in_ms(r, RETRY_MS);
+	}
+}
+
+int renewal_new(struct agent *a, struct rpc_channel *channel, struct renewal **ret)
+{
+	struct renewal *r = calloc(1, sizeof(*r));
+
+	if (!r)
+		return -ENOMEM;
+	r->a = a;
+	r->channel = channel;
+	loop_timer_in_ms(a->o.loop, &r->timer, 1000, check, r);
+	*ret = r;
+	return 0;
+}
+
+void renewal_free(struct renewal *r)
+{
+	if (!r)
+		return;
+	loop_timer_stop(&r->timer);
+	free(r);
+}

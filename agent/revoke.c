@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Obeying a revocation. At once and side by side: the data plane stops, the state forgets, the
+ * tombstone goes to disk. The receipt leaves after both. What an engine still holds is told as
+ * `draining`, and a second receipt follows when it is zero. When the disk is full the revocation is
+ * carried out all the same and the receipt says `durable: no`; the write is tried again and told by
+ * another receipt.
+ */
+#include "agent/sessions.h"
+#include "agent/uplink.h"
+#include "common/clock.h"
+#include "common/util.h"
+#include "dataplane/dp.h"
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define LOG_COMPONENT "revoke"
+#include "common/log.h"
+
+#define PENDING_MAX 4096
+#define RETRY_MS    1000
+
+/* One revocation on its way. Freed when the data plane has drained and the disk has it. */
+struct revocation {
+	struct list link;
+	struct agent *a;
+	struct tombstone t;
+	uint64_t received_ns;
+	struct writer_job job;
+	int write_r;
+	struct ros2_err write_err;
+	uint64_t durable_ns;
+	bool write_done, durable, stopped, drained, receipt_sent;
+	struct dp_result res; /* of the data plane's first answer */
+	uint32_t draining;
+	struct loop_timer retry;
+};
+
+struct revoker {
+	struct agent *a;
+	struct list pending;
+	unsigned n;
+};
+
+static uint64_t since(const struct revocation *v, uint64_t ns)
+{
+	return ns > v->received_ns ? ns - v->received_ns : 0;
+}
+
+static void send_receipt(struct revocation *v)
+{
+	Ros2__V1__AgentMessage m = ROS2__V1__AGENT_MESSAGE__INIT;
+	Ros2__V1__Receipt r = ROS2__V1__RECEIPT__INIT;
+
+	r.revocation_uid = (ProtobufCBinaryData){16, v->t.revocation.b};
+	r.durable = v->durable;
+	r.sessions = v->res.revoke.sessions;
+	r.leases = v->res.revoke.leases;
+	r.draining = v->draining;
+	r.receive_to_last_byte_ns = since(v, v->res.revoke.last_byte_ns);
+	r.receive_to_last_engine_ns = since(v, v->res.revoke.last_engine_ns);
+	r.receive_to_durable_ns = v->durable ? since(v, v->durable_ns) : 0;
+	m.msg_case = ROS2__V1__AGENT_MESSAGE__MSG_RECEIPT;
+	m.receipt = &r;
+	v->receipt_sent = true;
+	/* Without a stream: the controller sends the revocation again until it has a receipt. */
+	uplink_send(v->a->uplink, &m);
+}
+
+/* Both have answered, or one of them has news. */
+static void progress(struct revocation *v)
+{
+	struct revoker *r = v->a->revoker;
+
+	if (!v->stopped || !v->write_done)
+		return;
+	send_receipt(v);
+	if (!v->drained || !v->durable)
+		return;
+	list_del(&v->link);
+	r->n--;
+	free(v);
+}
+
+static void on_stopped(void *arg, const struct dp_result *res)
+{
+	struct revocation *v = arg;
+
+	if (!v->stopped)
+		v->res = *res;
+	else
+		/* The later answer: times of what drained meanwhile. */
+		v->res.revoke.last_engine_ns =
+			MAX(v->res.revoke.last_engine_ns, res->revoke.last_engine_ns);
+	v->stopped = true;
+	v->draining = res->revoke.draining;
+	v->drained = !res->revoke.draining;
+	progress(v);
+}
+
+static void write_work(struct writer_job *j)
+{
+	struct revocation *v = container_of(j, struct revocation, job);
+
+	v->write_err = (struct ros2_err)ROS2_ERR_INIT;
+	v->write_r = revlog_write(v->a->revlog, &v->t, &v->write_err);
+	v->durable_ns = clock_boottime_ns();
+}
+
+static void write_again(void *arg)
+{
+	struct revocation *v = arg;
+
+	writer_submit(v->a->revoke_writer, &v->job);
+}
+
+static void write_done(struct writer_job *j)
+{
+	struct revocation *v = container_of(j, struct revocation, job);
+	bool first = !v->write_done;
+
+	v->write_done = true;
+	v->durable = v->write_r == 0;
+	if (v->durable) {
+		progress(v);
+		return;
+	}
+	log_error("revocation carried out, but not on disk: %s", v->write_err.msg);
+	if (first)
+		progress(v);
+	if (v->write_r == -EIO)
+		agent_fatal(v->a, &v->write_err);
+	else if (!v->a->stopping)
+		loop_timer_in_ms(v->a->o.loop, &v->retry, RETRY_MS, write_again, v);
+}
+
+static enum dp_scope scope_of(enum obj_kind k)
+{
+	switch (k) {
+	case OBJ_TENANT:
+		return DP_SCOPE_TENANT;
+	case OBJ_GRANT:
+		return DP_SCOPE_GRANT;
+	case OBJ_SESSION:
+		return DP_SCOPE_SESSION;
+	default:
+		return DP_SCOPE_ALL;
+	}
+}
+
+static int decode(struct agent *a, const Ros2__V1__Revoke *m, struct tombstone *t,
+                  struct ros2_err *err)
+{
+	*t = (struct tombstone){.kind = (enum obj_kind)m->kind,
+	                        .version = m->version,
+	                        .received_unix_ns = clock_unix_ns(),
+	                        .counter = a->last_counter,
+	                        .batch = a->last_batch};
+	if (ros2_uid_from_bytes(m->revocation_uid.data, m->revocation_uid.len, &t->revocation) <
+	            0 ||
+	    ros2_uid_from_bytes(m->uid.data, m->uid.len, &t->uid) < 0)
+		return ros2_err_named(err, ROS2_PROTOCOL, "a revocation without uids");
+	if (t->kind != OBJ_TENANT && t->kind != OBJ_GRANT && t->kind != OBJ_SESSION &&
+	    t->kind != OBJ_AGENT)
+		return ros2_err_named(err, ROS2_PROTOCOL, "a revocation of kind %d", (int)m->kind);
+	snprintf(t->reason, sizeof(t->reason), "%s", m->reason);
+	return 0;
+}
+
+static void ignore(void *arg, const struct dp_result *res)
+{
+}
+
+/* Sent again while the first is on its way: that one answers, or answers again. */
+static bool repeat(struct revoker *r, const struct ros2_uid *revocation)
+{
+	struct revocation *v;
+
+	list_for_each (&r->pending, v, link) {
+		if (!ros2_uid_eq(&v->t.revocation, revocation))
+			continue;
+		if (v->receipt_sent)
+			send_receipt(v);
+		return true;
+	}
+	return false;
+}
+
+/* Sent again after the tenant was reinstated: only grants from before are meant, and the state ends
+ * those. */
+static bool is_superseded(const struct agent *a, const struct tombstone *t)
+{
+	struct state_tenant now;
+
+	return t->kind == OBJ_TENANT && !state_tenant_get(a->state, &t->uid, &now) &&
+	       !now.revoked && now.version > t->version;
+}
+
+static void stop_data_plane(struct revocation *v)
+{
+	struct agent *a = v->a;
+	struct tombstone *t = &v->t;
+	struct ros2_uid target = t->kind == OBJ_TENANT ? state_dp_uid(a->state, &t->uid) : t->uid;
+
+	if (is_superseded(a, t)) {
+		v->stopped = v->drained = true;
+		return;
+	}
+	dp_revoke(a->dp, scope_of(t->kind), &target, v->received_ns, ROS2_REVOKED, on_stopped, v);
+	if (t->kind == OBJ_TENANT)
+		state_dp_withdrawn(a->state, &t->uid);
+	sessions_on_revoke(a->sessions, t);
+}
+
+void revoker_on_revoke(struct agent *a, const Ros2__V1__Revoke *m)
+{
+	uint64_t received_ns = clock_boottime_ns();
+	struct ros2_err err = ROS2_ERR_INIT;
+	struct revocation *v = NULL;
+	struct tombstone t;
+	struct ros2_uid target;
+	bool known;
+
+	if (decode(a, m, &t, &err) < 0) {
+		log_error("%s", err.msg);
+		return;
+	}
+	if (repeat(a->revoker, &t.revocation))
+		return;
+	target = t.kind == OBJ_TENANT ? state_dp_uid(a->state, &t.uid) : t.uid;
+	known = revlog_has(a->revlog, &t.revocation);
+	v = a->revoker->n < PENDING_MAX ? calloc(1, sizeof(*v)) : NULL;
+	if (!v || (!known && revlog_add(a->revlog, &t, &err) < 0)) {
+		/* Effective without a record of its own; no receipt, so it is sent again. */
+		dp_revoke(a->dp, scope_of(t.kind), &target, received_ns, ROS2_REVOKED, ignore,
+		          NULL);
+		log_error("revocation: no memory or too many at once");
+		free(v);
+		return;
+	}
+	log_info("revoked: %s%s%s", obj_kind_to_str(t.kind), t.reason[0] ? ": " : "", t.reason);
+	*v = (struct revocation){.a = a, .t = t, .received_ns = received_ns};
+	v->job.work = write_work;
+	v->job.done = write_done;
+	list_add_tail(&a->revoker->pending, &v->link);
+	a->revoker->n++;
+	stop_data_plane(v);
+	if (known) {
+		/* Read from the log, or finished before: it is on disk. */
+		v->write_done = true;
+		v->durable = true;
+		v->durable_ns = received_ns;
+	} else {
+		writer_submit(a->revoke_writer, &v->job);
+	}
+	state_obey_tombstones(a->state);
+	persist_request(a->persist, NULL, NULL);
+	progress(v);
+}
+
+bool revoker_is_idle(const struct revoker *r)
+{
+	return list_empty(&r->pending);
+}
+
+int revoker_new(struct agent *a, struct revoker **ret)
+{
+	struct revoker *r = calloc(1, sizeof(*r));
+
+	if (!r)
+		return -ENOMEM;
+	r->a = a;
+	list_init(&r->pending);
+	*ret = r;
+	return 0;
+}
+
+void revoker_free(struct revoker *r)
+{
+	if (!r)
+		return;
+	while (!list_empty(&r->pending)) {
+		struct revocation *v = list_first(&r->pending, struct revocation, link);
+
+		list_del(&v->link);
+		loop_timer_stop(&v->retry);
+		free(v);
+	}
+	free(r);
+}

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The Tenant service. Every call is one row of a table and takes the same five steps: decode (the
+ * rpc layer), authorise (service.c: caller's SPIFFE ID -> tenant; the session is that principal's),
+ * act, map errors, reply. Unknown and foreign sessions get the same words. Loop thread.
+ */
+#ifndef ROS2_AGENT_SERVICE_H
+#define ROS2_AGENT_SERVICE_H
+
+#include "agent/agent.h"
+#include "agent/sessions.h"
+#include "dataplane/dp.h"
+#include "proto/ros2/v1/tenant.rpc.h"
+
+#define SERVICE_CALLS_PER_TENANT 256  /* in flight */
+#define SERVICE_VERBS_PER_S      5000 /* per tenant, a second's worth at once */
+
+int service_new(struct agent *a, struct service **ret, struct ros2_err *err);
+int service_start(struct service *s, struct ros2_err *err);
+void service_stop(struct service *s, loop_fn fn, void *arg);
+/* No more calls; what is unanswered may still be answered (nothing is sent). */
+void service_close(struct service *s);
+void service_free(struct service *s);
+uint16_t service_port(const struct service *s);
+
+/* ---- for the files of the service ---- */
+
+/* A control call in flight. Freed by op_reply / op_fail; what a handler adds lies in it until then.
+ */
+struct service_op {
+	struct agent *a;
+	struct rpc_call *call;
+	const struct service_row *row;
+	struct service_tenant *account;
+	struct ros2_uid tenant, session; /* session zero: OpenSession */
+	char tenant_name[ROS2_NAME_MAX + 1], principal[ROS2_SPIFFE_MAX + 1], peer[64];
+	uint64_t policy_version;
+	/* of the call */
+	char *path, *to; /* owned */
+	char ns[ROS2_NAME_MAX + 1];
+	uint32_t mount, flags, access, key;
+	uint64_t handle, address, length, size;
+	struct dp_result res; /* kept while the record is on its way to disk */
+};
+
+typedef void (*service_fn)(struct service_op *op, const ProtobufCMessage *req);
+struct service_row {
+	const struct rpc_method *method;
+	service_fn fn;
+	bool opens;         /* OpenSession: has no session yet */
+	bool closes;        /* may be called on a session that has ended */
+	const char *denied; /* audit action of a refusal; NULL: not recorded */
+	const char *object_kind;
+};
+
+void op_reply(struct service_op *op, const ProtobufCMessage *reply);
+/* Answers and, for what is a refusal, records it. */
+void op_fail(struct service_op *op, enum ros2_status st, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+void op_fail_err(struct service_op *op, const struct ros2_err *err);
+/* Its session if it is still LIVE (OPENING for OpenSession); otherwise the call is answered with
+ * why it ended, and NULL. */
+struct agent_session *op_session(struct service_op *op);
+/* The op's session lives and the data plane said yes; otherwise the call is answered, and NULL. */
+struct agent_session *op_result(struct service_op *op, const struct dp_result *res);
+/* Frees an op whose call was answered by somebody else. */
+void op_free(struct service_op *op);
+/* An empty reply. */
+void op_done(struct service_op *op);
+/* An event with who and where filled in. */
+struct agent_audit_event op_event(const struct service_op *op, const char *action,
+                                  char uid_buf[ROS2_UID_STR_LEN]);
+void op_ignore(void *arg, const struct dp_result *res);
+
+/* service_session.c */
+void service_open_session(struct service_op *op, const ProtobufCMessage *req);
+void service_close_session(struct service_op *op, const ProtobufCMessage *req);
+void service_mount(struct service_op *op, const ProtobufCMessage *req);
+/* service_files.c */
+void service_open(struct service_op *op, const ProtobufCMessage *req);
+void service_close_handle(struct service_op *op, const ProtobufCMessage *req);
+void service_stat_handle(struct service_op *op, const ProtobufCMessage *req);
+void service_truncate(struct service_op *op, const ProtobufCMessage *req);
+void service_flush(struct service_op *op, const ProtobufCMessage *req);
+/* service_paths.c */
+/* Path is normal, the mount is the session's and unchanged, the policy allows @wanted: else the
+ * call is answered, and -1. */
+int op_check_path(struct service_op *op, uint32_t mount, const char *path, uint32_t wanted,
+                  bool root_ok);
+void service_stat(struct service_op *op, const ProtobufCMessage *req);
+void service_readdir(struct service_op *op, const ProtobufCMessage *req);
+void service_mkdir(struct service_op *op, const ProtobufCMessage *req);
+void service_unlink(struct service_op *op, const ProtobufCMessage *req);
+void service_rmdir(struct service_op *op, const ProtobufCMessage *req);
+void service_rename(struct service_op *op, const ProtobufCMessage *req);
+void service_fill_stat(const struct dp_attr *attr, Ros2__V1__StatReply *ret);
+/* service_regions.c */
+void service_register(struct service_op *op, const ProtobufCMessage *req);
+void service_renew(struct service_op *op, const ProtobufCMessage *req);
+void service_deregister(struct service_op *op, const ProtobufCMessage *req);
+#endif

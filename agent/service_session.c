@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * OpenSession, CloseSession, Mount. A session is made in steps that each may be the last: table
+ * entry, grant, data plane, audit record on disk, reply. Before the reply nobody has its secret, so
+ * whatever fails on the way is undone without a trace.
+ */
+#include "agent/grants.h"
+#include "agent/service.h"
+#include "common/clock.h"
+#include "common/util.h"
+#include <stdio.h>
+#include <string.h>
+
+static uint64_t cert_deadline(const struct rpc_peer *p)
+{
+	uint64_t wall = clock_unix_ns() / NS_PER_S;
+	uint64_t left = p->cert_not_after_unix_s > (int64_t)wall
+	                        ? (uint64_t)p->cert_not_after_unix_s - wall
+	                        : 0;
+
+	if (left > UINT64_MAX / NS_PER_S)
+		return UINT64_MAX;
+	return clock_add_ns(clock_boottime_ns(), left * NS_PER_S);
+}
+
+static void give_up(struct service_op *op, const struct ros2_err *err)
+{
+	struct agent_session *s = agent_session_find(op->a->sessions, &op->session);
+
+	if (s)
+		agent_session_end(s, ROS2_CANCELLED);
+	op_fail_err(op, err);
+}
+
+static void fill_reply(const struct service_op *op, const struct agent_session *s,
+                       const struct policy_limits *l, const char *address,
+                       Ros2__V1__OpenSessionReply *r)
+{
+	const struct dp_result *res = &op->res;
+
+	r->session_uid = (ProtobufCBinaryData){16, (uint8_t *)(uintptr_t)s->uid.b};
+	r->secret = (ProtobufCBinaryData){DP_SECRET_LEN, (uint8_t *)(uintptr_t)res->session.secret};
+	r->data_address = (char *)(uintptr_t)address;
+	r->credits = res->session.credits;
+	r->max_io = res->session.max_io;
+	r->max_inline = res->session.max_inline;
+	r->lease_ttl_ms = (uint32_t)MIN(l->lease_ttl_ms, (uint64_t)UINT32_MAX);
+	r->region_bytes_max = l->registered_bytes;
+	r->regions_max = l->regions;
+	r->region_size_min = l->region_size_min;
+	r->region_size_max = l->region_size_max;
+	r->region_alignment = l->region_alignment;
+	r->tenant = (char *)(uintptr_t)s->tenant_name;
+}
+
+/* The record is on disk, or could not be: the reply, or the undo. */
+static void on_recorded(void *arg, const struct ros2_err *err)
+{
+	struct service_op *op = arg;
+	Ros2__V1__OpenSessionReply r = ROS2__V1__OPEN_SESSION_REPLY__INIT;
+	struct state_tenant t;
+	struct agent_session *s;
+	char address[300];
+
+	if (err) {
+		give_up(op, err);
+		return;
+	}
+	s = op_session(op);
+	if (!s)
+		return;
+	if (state_tenant_get(op->a->state, &op->tenant, &t) < 0) {
+		struct ros2_err gone = ROS2_ERR_INIT;
+
+		ros2_err_named(&gone, ROS2_REVOKED, "tenant %s was withdrawn", op->tenant_name);
+		give_up(op, &gone);
+		return;
+	}
+	snprintf(address, sizeof(address), strchr(op->a->o.data_host, ':') ? "[%s]:%u" : "%s:%u",
+	         op->a->o.data_host, op->res.session.port);
+	fill_reply(op, s, &t.image.limits, address, &r);
+	agent_session_opened(s);
+	if (rpc_call_reply(op->call, &r.base) < 0)
+		agent_session_end(s, ROS2_CANCELLED); /* nobody has the secret */
+	crypto_wipe(&op->res, sizeof(op->res));
+	op_free(op);
+}
+
+static void on_dp_open(void *arg, const struct dp_result *res)
+{
+	struct service_op *op = arg;
+	struct ros2_err err = ROS2_ERR_INIT;
+	char tenant_session[ROS2_UID_STR_LEN], grant[ROS2_UID_STR_LEN];
+	struct agent_audit_event ev = op_event(op, "session.open", tenant_session);
+	struct agent_session *s;
+
+	if (res->status != ROS2_OK) {
+		ros2_err_named(&err, res->status, "%s",
+		               res->words[0] ? res->words : ros2_status_text(res->status));
+		give_up(op, &err);
+		return;
+	}
+	s = op_session(op);
+	if (!s)
+		return;
+	op->res = *res;
+	ros2_uid_to_str(&s->grant, grant);
+	ev.object_kind = "session";
+	ev.object_id = tenant_session;
+	ev.details[0] = (struct agent_audit_detail){"grant", grant};
+	ev.details[1] = (struct agent_audit_detail){"transport", "tcp"};
+	ev.n_details = 2;
+	if (agent_audit_durable(op->a->audit, &ev, on_recorded, op, &err) < 0)
+		give_up(op, &err);
+}
+
+static void on_grant(void *arg, const struct ros2_uid *grant, const struct ros2_err *err)
+{
+	struct service_op *op = arg;
+	struct dp_session_params p = {.session = op->session};
+	struct agent_session *s;
+
+	if (!grant) {
+		give_up(op, err);
+		return;
+	}
+	s = op_session(op);
+	if (!s) {
+		state_grant_use(op->a->state, grant, -1);
+		return;
+	}
+	s->grant = *grant;
+	s->has_grant = true;
+	s->in_dp = true;
+	p.tenant = state_dp_uid(op->a->state, &op->tenant);
+	p.grant = *grant;
+	p.cert_deadline_ns = op->length;
+	dp_session_open(op->a->dp, &p, on_dp_open, op);
+}
+
+void service_open_session(struct service_op *op, const ProtobufCMessage *msg)
+{
+	const Ros2__V1__OpenSessionRequest *req = ros2_v1_tenant_open_session_in(msg);
+	struct ros2_err err = ROS2_ERR_INIT;
+	struct state_tenant t;
+	struct agent_session_params p = {.tenant = op->tenant,
+	                                 .tenant_name = op->tenant_name,
+	                                 .principal = op->principal,
+	                                 .peer = op->peer,
+	                                 .policy_version = op->policy_version};
+	struct agent_session *s;
+
+	if (req->protocol != RPC_PROTOCOL_VERSION) {
+		op_fail(op, ROS2_VERSION, "the client speaks protocol %u, this agent %u",
+		        req->protocol, RPC_PROTOCOL_VERSION);
+		return;
+	}
+	if (req->transport != ROS2__V1__TRANSPORT__TRANSPORT_TCP) {
+		op_fail(op, ROS2_UNSUPPORTED, "transport %d: this version offers tcp",
+		        (int)req->transport);
+		return;
+	}
+	if (state_tenant_get(op->a->state, &op->tenant, &t) < 0) {
+		op_fail(op, ROS2_DENIED, "%s", ros2_status_text(ROS2_DENIED));
+		return;
+	}
+	p.max_of_tenant = t.image.limits.sessions_max;
+	if (spool_room(op->a->spool, &op->tenant, &err) < 0 ||
+	    agent_session_new(op->a->sessions, &p, &s, &err) < 0) {
+		op_fail_err(op, &err);
+		return;
+	}
+	op->session = s->uid;
+	op->length = cert_deadline(rpc_call_peer(op->call));
+	grants_take(op->a->grants, &op->tenant, op->principal, op->peer, on_grant, op);
+}
+
+void service_close_session(struct service_op *op, const ProtobufCMessage *msg)
+{
+	struct agent_session *s = agent_session_find(op->a->sessions, &op->session);
+
+	if (s)
+		agent_session_end(s, ROS2_CLOSED);
+	op_done(op);
+}
+
+/* ---- mount ---- */
+
+static void on_mounted(void *arg, const struct dp_result *res)
+{
+	struct service_op *op = arg;
+	struct agent_session *s = op_result(op, res);
+	Ros2__V1__MountReply r = ROS2__V1__MOUNT_REPLY__INIT;
+	char uid[ROS2_UID_STR_LEN];
+	struct agent_audit_event ev;
+	struct ros2_err err = ROS2_ERR_INIT;
+	struct policy_namespace ns;
+	struct state_tenant t;
+
+	if (!s)
+		return;
+	if (state_tenant_get(op->a->state, &op->tenant, &t) < 0 ||
+	    policy_namespace_find(&t.image, op->ns, &ns) < 0) {
+		op_fail(op, ROS2_DENIED, "namespace %s was withdrawn meanwhile", op->ns);
+		return;
+	}
+	if (agent_session_add_mount(s, &ns, res->mount.mount, &err) < 0) {
+		op_fail_err(op, &err);
+		return;
+	}
+	ev = op_event(op, "namespace.mount", uid);
+	ev.object_name = op->ns;
+	agent_audit_note(op->a->audit, &ev);
+	r.mount = res->mount.mount;
+	r.writable = (ns.access & POLICY_ACCESS_WRITE) != 0;
+	op_reply(op, &r.base);
+}
+
+void service_mount(struct service_op *op, const ProtobufCMessage *msg)
+{
+	const Ros2__V1__MountRequest *req = ros2_v1_tenant_mount_in(msg);
+	struct agent_session *s = agent_session_find(op->a->sessions, &op->session);
+	struct policy_namespace ns;
+	struct state_tenant t;
+
+	if (!ros2_name_valid(req->namespace_name)) {
+		op_fail(op, ROS2_INVALID, "not a namespace's name");
+		return;
+	}
+	strcpy(op->ns, req->namespace_name);
+	/* Another tenant's namespace and one that is nowhere: the same words. */
+	if (state_tenant_get(op->a->state, &op->tenant, &t) < 0 ||
+	    policy_namespace_find(&t.image, op->ns, &ns) < 0 || !ns.access) {
+		op_fail(op, ROS2_DENIED, "tenant %s has no namespace %s", op->tenant_name, op->ns);
+		return;
+	}
+	if (s->n_mounts == SESSION_MOUNTS_MAX) {
+		op_fail(op, ROS2_LIMIT, "more than %u mounts", SESSION_MOUNTS_MAX);
+		return;
+	}
+	dp_mount(op->a->dp, &op->session, ns.engine, ns.path, ns.access, on_mounted, op);
+}

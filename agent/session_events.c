@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What happens to sessions from outside: events of the data plane, revocations, changed documents.
+ * A document that takes a right away that a session uses (its principal, a mounted namespace, an
+ * open object) ends that session: the data plane checks handles, not paths.
+ */
+#include "agent/sessions_priv.h"
+#include "common/clock.h"
+#include <stdio.h>
+#include <string.h>
+
+#define LOG_COMPONENT "sessions"
+#include "common/log.h"
+
+/* ---- events of the data plane ---- */
+
+static void violation(struct sessions *t, const struct dp_event *ev)
+{
+	struct agent_session *s = agent_session_find(t, &ev->session);
+	struct state_tenant tenant;
+	char uid[ROS2_UID_STR_LEN], lease[24];
+	struct agent_audit_event rec = {
+		.action = "lease.violation",
+		.actor = s ? s->principal : NULL,
+		.peer = s ? s->peer : NULL,
+		.object_kind = ev->lease_id ? "lease" : "session",
+		.object_id = ev->lease_id ? lease : uid,
+		.result = AGENT_AUDIT_DENIED,
+		.status = ev->status,
+		.reason = ev->words,
+		.tenant = s ? s->tenant_name : NULL,
+		.tenant_uid = state_of_dp_uid(t->a->state, &ev->tenant),
+		.details = {{"session", uid}},
+		.n_details = 1,
+	};
+
+	if (!s && !state_tenant_get(t->a->state, &rec.tenant_uid, &tenant))
+		rec.tenant = tenant.name;
+	ros2_uid_to_str(&ev->session, uid);
+	snprintf(lease, sizeof(lease), "%llu", (unsigned long long)ev->lease_id);
+	if (ev->count > 1) {
+		rec.count = ev->count;
+		rec.first_unix_ns = ev->first_unix_ns;
+		rec.last_unix_ns = ev->last_unix_ns;
+	}
+	agent_audit_denied(t->a->audit, &rec);
+}
+
+static void hello_refused(struct sessions *t, const struct dp_event *ev)
+{
+	struct agent_session *s = agent_session_find(t, &ev->session);
+	char uid[ROS2_UID_STR_LEN];
+	struct agent_audit_event rec = {
+		.action = "hello.refused",
+		.peer = ev->words,
+		.object_kind = "session",
+		.object_id = ros2_uid_is_zero(&ev->session) ? "" : uid,
+		.result = AGENT_AUDIT_DENIED,
+		.status = ev->status,
+		.reason = ros2_status_text(ev->status),
+		.tenant = s ? s->tenant_name : NULL,
+		.count = ev->count > 1 ? ev->count : 0,
+		.first_unix_ns = ev->first_unix_ns,
+		.last_unix_ns = ev->last_unix_ns,
+	};
+
+	if (s)
+		rec.tenant_uid = s->tenant;
+	ros2_uid_to_str(&ev->session, uid);
+	agent_audit_denied(t->a->audit, &rec);
+}
+
+void sessions_on_dp_event(struct sessions *t, const struct dp_event *ev)
+{
+	struct agent_session *s = agent_session_find(t, &ev->session);
+
+	switch (ev->type) {
+	case DP_EVENT_VIOLATION:
+		violation(t, ev);
+		break;
+	case DP_EVENT_HELLO_REFUSED:
+		hello_refused(t, ev);
+		break;
+	case DP_EVENT_CONNECTED:
+		if (s && s->state <= SESSION_LIVE) {
+			s->connected = true;
+			loop_timer_stop(&s->connect);
+		}
+		break;
+	case DP_EVENT_SESSION_ENDED:
+		if (s)
+			sessions_ended_in_dp(s, ev->status, &ev->stats);
+		break;
+	}
+}
+
+/* ---- revocations ---- */
+
+void sessions_on_revoke(struct sessions *t, const struct tombstone *ts)
+{
+	struct agent_session *s, *tmp;
+
+	HASH_ITER (hh, t->all, s, tmp) {
+		if (ts->kind == OBJ_AGENT ||
+		    (ts->kind == OBJ_TENANT && ros2_uid_eq(&s->tenant, &ts->uid)) ||
+		    (ts->kind == OBJ_GRANT && ros2_uid_eq(&s->grant, &ts->uid)) ||
+		    (ts->kind == OBJ_SESSION && ros2_uid_eq(&s->uid, &ts->uid)))
+			agent_session_end(s, ROS2_REVOKED);
+	}
+}
+
+/* ---- documents ---- */
+
+static bool mounts_hold(const struct agent_session *s, const struct policy_image_tenant *img)
+{
+	for (uint32_t i = 0; i < s->n_mounts; i++) {
+		const struct agent_session_mount *m = &s->mounts[i];
+		struct policy_namespace ns;
+
+		if (policy_namespace_find(img, m->name, &ns) < 0 ||
+		    strcmp(ns.engine, m->engine) != 0 || strcmp(ns.path, m->path) != 0 ||
+		    (m->access & ~ns.access))
+			return false;
+	}
+	return true;
+}
+
+static bool handles_hold(struct agent_session *s, const struct policy_image_tenant *img)
+{
+	const struct agent_session_handle *h;
+
+	for (h = s->handles; h; h = h->hh.next) {
+		const struct agent_session_mount *m = agent_session_mount(s, h->mount);
+		struct policy_namespace ns;
+
+		if (!m || policy_namespace_find(img, m->name, &ns) < 0 ||
+		    !policy_eval_path(img, &ns, h->path, h->access).allowed)
+			return false;
+	}
+	return true;
+}
+
+void sessions_on_tenant(struct sessions *t, const struct ros2_uid *uid)
+{
+	struct agent_session *s, *tmp;
+	struct state_tenant tenant;
+	bool gone = state_tenant_get(t->a->state, uid, &tenant) < 0 || tenant.revoked;
+
+	HASH_ITER (hh, t->all, s, tmp) {
+		if (!ros2_uid_eq(&s->tenant, uid) || s->state >= SESSION_CLOSING)
+			continue;
+		if (gone || !policy_principal_match(&tenant.image, s->principal) ||
+		    !mounts_hold(s, &tenant.image) || !handles_hold(s, &tenant.image)) {
+			agent_session_end(s, ROS2_REVOKED);
+			continue;
+		}
+		s->policy_version = tenant.version;
+	}
+}
+
+/* ---- usage ---- */
+
+static void record_usage(struct agent_session *s, const struct dp_session_stats *st)
+{
+	char uid[ROS2_UID_STR_LEN], n[4][24];
+	struct agent_audit_event ev = {
+		.action = "session.usage",
+		.actor = s->principal,
+		.peer = s->peer,
+		.object_kind = "session",
+		.object_id = uid,
+		.result = AGENT_AUDIT_OK,
+		.reason = "since the last record of this session",
+		.tenant = s->tenant_name,
+		.tenant_uid = s->tenant,
+		.policy_version = s->policy_version,
+		.details = {{"read_bytes", n[0]},
+	                    {"write_bytes", n[1]},
+	                    {"read_ops", n[2]},
+	                    {"write_ops", n[3]}},
+		.n_details = 4,
+	};
+	const struct dp_session_stats *was = &s->usage;
+
+	ros2_uid_to_str(&s->uid, uid);
+	snprintf(n[0], 24, "%llu", (unsigned long long)(st->read_bytes - was->read_bytes));
+	snprintf(n[1], 24, "%llu", (unsigned long long)(st->write_bytes - was->write_bytes));
+	snprintf(n[2], 24, "%llu", (unsigned long long)(st->read_ops - was->read_ops));
+	snprintf(n[3], 24, "%llu", (unsigned long long)(st->write_ops - was->write_ops));
+	ev.count = st->read_ops - was->read_ops + st->write_ops - was->write_ops;
+	ev.last_unix_ns = clock_unix_ns();
+	ev.first_unix_ns = ev.last_unix_ns - 10 * NS_PER_S;
+	agent_audit_note(s->sessions->a->audit, &ev);
+	s->usage = *st;
+}
+
+void sessions_tick(struct sessions *t)
+{
+	struct agent_session *s;
+
+	for (s = t->all; s; s = s->hh.next) {
+		struct dp_session_stats st;
+
+		if (s->state != SESSION_LIVE || dp_session_stats(t->a->dp, &s->uid, &st) < 0)
+			continue;
+		if (st.read_ops != s->usage.read_ops || st.write_ops != s->usage.write_ops)
+			record_usage(s, &st);
+	}
+	sessions_forget_old(t, clock_boottime_ns());
+}

@@ -1,0 +1,360 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The session table: making, ending, remembering. Every end goes through agent_session_end or the
+ * data plane's SESSION_ENDED, and each session is closed in the audit log exactly once. */
+#include "agent/sessions.h"
+#include "agent/sessions_priv.h"
+#include "common/clock.h"
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+const char *agent_session_state_to_str(enum agent_session_state s)
+{
+	static const char *const names[] = {"opening", "live", "closing", "ended"};
+
+	return (size_t)s < ARRAY_SIZE(names) ? names[s] : "?";
+}
+
+int sessions_new(struct agent *a, struct sessions **ret)
+{
+	struct sessions *t = calloc(1, sizeof(*t));
+
+	if (!t)
+		return -ENOMEM;
+	t->a = a;
+	list_init(&t->ended);
+	*ret = t;
+	return 0;
+}
+
+static void drop_contents(struct agent_session *s)
+{
+	struct agent_session_handle *h, *tmp;
+
+	HASH_ITER (hh, s->handles, h, tmp)
+		agent_session_drop_handle(s, h);
+	for (uint32_t i = 0; i < s->n_mounts; i++)
+		free(s->mounts[i].path);
+	s->n_mounts = 0;
+}
+
+static void forget(struct agent_session *s)
+{
+	struct sessions *t = s->sessions;
+
+	loop_timer_stop(&s->connect);
+	drop_contents(s);
+	if (s->state == SESSION_ENDED) {
+		list_del(&s->ended);
+		t->n_ended--;
+	} else {
+		t->n_live--;
+	}
+	HASH_DEL(t->all, s);
+	free(s);
+}
+
+void sessions_free(struct sessions *t)
+{
+	struct agent_session *s, *tmp;
+
+	if (!t)
+		return;
+	HASH_ITER (hh, t->all, s, tmp)
+		forget(s);
+	free(t);
+}
+
+static int check_caps(const struct sessions *t, const struct agent_session_params *p,
+                      struct ros2_err *err)
+{
+	uint32_t of_tenant = 0, of_peer = 0;
+	const struct agent_session *s;
+
+	for (s = t->all; s; s = s->hh.next) {
+		if (s->state == SESSION_ENDED)
+			continue;
+		of_tenant += ros2_uid_eq(&s->tenant, &p->tenant);
+		of_peer += !strcmp(s->peer, p->peer);
+	}
+	if (of_tenant >= p->max_of_tenant)
+		return ros2_err_named(err, ROS2_LIMIT,
+		                      "the policy allows tenant %s %u sessions at this agent",
+		                      p->tenant_name, p->max_of_tenant);
+	if (of_peer >= SESSIONS_PER_CONNECTION)
+		return ros2_err_named(err, ROS2_BUSY, "%u sessions over one connection",
+		                      SESSIONS_PER_CONNECTION);
+	return 0;
+}
+
+/* Not done while the table is walked: where one is added, room is made. */
+static void bound_ended(struct sessions *t, const struct ros2_uid *tenant)
+{
+	struct agent_session *s, *oldest = NULL;
+	unsigned n = 0;
+
+	list_for_each (&t->ended, s, ended) {
+		if (!ros2_uid_eq(&s->tenant, tenant))
+			continue;
+		if (!oldest)
+			oldest = s;
+		n++;
+	}
+	if (n > SESSIONS_ENDED_TENANT)
+		forget(oldest);
+	else if (t->n_ended > SESSIONS_ENDED_MAX)
+		forget(list_first(&t->ended, struct agent_session, ended));
+}
+
+int agent_session_new(struct sessions *t, const struct agent_session_params *p,
+                      struct agent_session **ret, struct ros2_err *err)
+{
+	struct agent_session *s;
+	int r = check_caps(t, p, err);
+
+	if (r < 0)
+		return r;
+	bound_ended(t, &p->tenant);
+	s = calloc(1, sizeof(*s));
+	if (!s)
+		return ros2_err_set(err, -ENOMEM, "no memory for a session");
+	s->sessions = t;
+	s->uid = ros2_uid_new();
+	s->tenant = p->tenant;
+	s->policy_version = p->policy_version;
+	s->opened_unix_ns = clock_unix_ns();
+	list_init(&s->ended);
+	snprintf(s->tenant_name, sizeof(s->tenant_name), "%s", p->tenant_name);
+	snprintf(s->principal, sizeof(s->principal), "%s", p->principal);
+	snprintf(s->peer, sizeof(s->peer), "%s", p->peer);
+	HASH_ADD(hh, t->all, uid, sizeof(s->uid), s);
+	t->n_live++;
+	*ret = s;
+	return 0;
+}
+
+struct agent_session *agent_session_find(struct sessions *t, const struct ros2_uid *uid)
+{
+	struct agent_session *s;
+
+	HASH_FIND(hh, t->all, uid, sizeof(*uid), s);
+	return s;
+}
+
+static void connect_late(void *arg)
+{
+	agent_session_end(arg, ROS2_TIMEOUT);
+}
+
+void agent_session_opened(struct agent_session *s)
+{
+	s->state = SESSION_LIVE;
+	s->told = true;
+	if (!s->connected)
+		loop_timer_in_ms(s->sessions->a->o.loop, &s->connect, SESSION_CONNECT_MS,
+		                 connect_late, s);
+}
+
+/* ---- the end ---- */
+
+static void record_close(struct agent_session *s, const struct dp_session_stats *st)
+{
+	char uid[ROS2_UID_STR_LEN], grant[ROS2_UID_STR_LEN], n[5][24];
+	struct agent_audit_event ev = {
+		.action = "session.close",
+		.actor = s->principal,
+		.peer = s->peer,
+		.object_kind = "session",
+		.object_id = uid,
+		.result = AGENT_AUDIT_OK,
+		.status = s->end,
+		.reason = ros2_status_text(s->end),
+		.tenant = s->tenant_name,
+		.tenant_uid = s->tenant,
+		.policy_version = s->policy_version,
+		.details = {{"grant", grant},
+	                    {"read_bytes", n[0]},
+	                    {"write_bytes", n[1]},
+	                    {"read_ops", n[2]},
+	                    {"write_ops", n[3]},
+	                    {"violations", n[4]}},
+		.n_details = 6,
+	};
+
+	ros2_uid_to_str(&s->uid, uid);
+	ros2_uid_to_str(&s->grant, grant);
+	snprintf(n[0], 24, "%llu", (unsigned long long)st->read_bytes);
+	snprintf(n[1], 24, "%llu", (unsigned long long)st->write_bytes);
+	snprintf(n[2], 24, "%llu", (unsigned long long)st->read_ops);
+	snprintf(n[3], 24, "%llu", (unsigned long long)st->write_ops);
+	snprintf(n[4], 24, "%llu", (unsigned long long)st->violations);
+	agent_audit_note(s->sessions->a->audit, &ev);
+}
+
+/* The data plane has nothing of it any more. */
+static void ended(struct agent_session *s, const struct dp_session_stats *st)
+{
+	struct sessions *t = s->sessions;
+
+	if (s->state == SESSION_ENDED)
+		return;
+	loop_timer_stop(&s->connect);
+	if (s->has_grant)
+		state_grant_use(t->a->state, &s->grant, -1);
+	s->has_grant = false;
+	if (!s->told) { /* the tenant never knew of it */
+		forget(s);
+		return;
+	}
+	record_close(s, st);
+	drop_contents(s);
+	s->state = SESSION_ENDED;
+	s->ended_ns = clock_boottime_ns();
+	t->n_live--;
+	t->n_ended++;
+	list_add_tail(&t->ended, &s->ended);
+}
+
+struct closing {
+	struct sessions *t;
+	struct ros2_uid uid;
+};
+
+static void on_closed(void *arg, const struct dp_result *res)
+{
+	struct closing *c = arg;
+	struct agent_session *s = agent_session_find(c->t, &c->uid);
+	struct dp_session_stats none = {0};
+
+	/* Usually SESSION_ENDED was first and brought the statistics. */
+	if (s && s->state == SESSION_CLOSING)
+		ended(s, &none);
+	free(c);
+}
+
+void agent_session_end(struct agent_session *s, enum ros2_status why)
+{
+	struct dp_session_stats none = {0};
+	struct closing *c;
+
+	if (s->state == SESSION_ENDED || s->state == SESSION_CLOSING)
+		return;
+	s->end = why;
+	if (!s->in_dp) {
+		ended(s, &none);
+		return;
+	}
+	s->state = SESSION_CLOSING;
+	c = malloc(sizeof(*c));
+	if (!c) {
+		dp_session_close(s->sessions->a->dp, &s->uid, why, sessions_ignore, NULL);
+		ended(s, &none);
+		return;
+	}
+	*c = (struct closing){s->sessions, s->uid};
+	dp_session_close(s->sessions->a->dp, &s->uid, why, on_closed, c);
+}
+
+void sessions_ignore(void *arg, const struct dp_result *res)
+{
+}
+
+void sessions_ended_in_dp(struct agent_session *s, enum ros2_status why,
+                          const struct dp_session_stats *st)
+{
+	if (s->state == SESSION_ENDED)
+		return;
+	if (s->state != SESSION_CLOSING)
+		s->end = why;
+	s->state = SESSION_CLOSING;
+	ended(s, st);
+}
+
+void sessions_end_all(struct sessions *t, enum ros2_status why)
+{
+	struct agent_session *s, *tmp;
+
+	HASH_ITER (hh, t->all, s, tmp)
+		agent_session_end(s, why);
+}
+
+/* ---- contents ---- */
+
+int agent_session_add_handle(struct agent_session *s, uint64_t handle, uint32_t mount,
+                             uint32_t access, const char *path, struct ros2_err *err)
+{
+	struct agent_session_handle *h = calloc(1, sizeof(*h));
+
+	if (h)
+		h->path = strdup(path);
+	if (!h || !h->path) {
+		free(h);
+		return ros2_err_set(err, -ENOMEM, "no memory for a handle");
+	}
+	h->handle = handle;
+	h->mount = mount;
+	h->access = access;
+	HASH_ADD(hh, s->handles, handle, sizeof(h->handle), h);
+	return 0;
+}
+
+struct agent_session_handle *agent_session_handle(struct agent_session *s, uint64_t handle)
+{
+	struct agent_session_handle *h;
+
+	HASH_FIND(hh, s->handles, &handle, sizeof(handle), h);
+	return h;
+}
+
+void agent_session_drop_handle(struct agent_session *s, struct agent_session_handle *h)
+{
+	HASH_DEL(s->handles, h);
+	free(h->path);
+	free(h);
+}
+
+int agent_session_add_mount(struct agent_session *s, const struct policy_namespace *ns,
+                            uint32_t mount, struct ros2_err *err)
+{
+	struct agent_session_mount *m = &s->mounts[s->n_mounts];
+
+	if (s->n_mounts == SESSION_MOUNTS_MAX)
+		return ros2_err_named(err, ROS2_LIMIT, "more than %u mounts", SESSION_MOUNTS_MAX);
+	*m = (struct agent_session_mount){
+		.mount = mount, .access = ns->access, .path = strdup(ns->path)};
+	if (!m->path)
+		return ros2_err_set(err, -ENOMEM, "no memory for a mount");
+	snprintf(m->name, sizeof(m->name), "%s", ns->name);
+	snprintf(m->engine, sizeof(m->engine), "%s", ns->engine);
+	s->n_mounts++;
+	return 0;
+}
+
+struct agent_session_mount *agent_session_mount(struct agent_session *s, uint32_t mount)
+{
+	for (uint32_t i = 0; i < s->n_mounts; i++)
+		if (s->mounts[i].mount == mount)
+			return &s->mounts[i];
+	return NULL;
+}
+
+void sessions_forget_old(struct sessions *t, uint64_t now_ns)
+{
+	struct agent_session *s, *tmp;
+
+	list_for_each_safe (&t->ended, s, tmp, ended) {
+		if (now_ns - s->ended_ns < SESSIONS_ENDED_KEEP_S * NS_PER_S)
+			break;
+		forget(s);
+	}
+}
+
+uint32_t sessions_live(const struct sessions *t)
+{
+	return t->n_live;
+}
+
+struct agent_session *sessions_first(const struct sessions *t)
+{
+	return t->all;
+}

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The agent's sessions: who owns them, what is mounted and open in them, how they ended. Ended ones
+ * are remembered for a while, bounded, so that their own principal hears REVOKED or GRANT_EXPIRED
+ * instead of BAD_SESSION; to anybody else they never existed. Loop thread.
+ *
+ *   OPENING -> LIVE -> CLOSING -> ENDED -> (forgotten)
+ */
+#ifndef ROS2_AGENT_SESSIONS_H
+#define ROS2_AGENT_SESSIONS_H
+
+#include "agent/agent.h"
+#include "common/util.h"
+#include "dataplane/dp.h"
+#include <uthash.h>
+
+#define SESSION_MOUNTS_MAX      64
+#define SESSION_HANDLES_MAX     4096
+#define SESSION_CONNECT_MS      10000
+#define SESSIONS_PER_CONNECTION 64
+#define SESSIONS_ENDED_MAX      4096
+#define SESSIONS_ENDED_TENANT   64
+#define SESSIONS_ENDED_KEEP_S   600
+
+enum agent_session_state { SESSION_OPENING, SESSION_LIVE, SESSION_CLOSING, SESSION_ENDED };
+const char *agent_session_state_to_str(enum agent_session_state s);
+
+struct agent_session_mount {
+	uint32_t mount; /* the data plane's number */
+	uint32_t access;
+	char name[ROS2_NAME_MAX + 1]; /* of the namespace */
+	char engine[ROS2_NAME_MAX + 1];
+	char *path; /* owned */
+};
+
+struct agent_session_handle {
+	uint64_t handle;
+	uint32_t mount, access;
+	char *path; /* owned */
+	UT_hash_handle hh;
+};
+
+struct agent_session {
+	struct ros2_uid uid, tenant, grant;
+	struct sessions *sessions;
+	enum agent_session_state state;
+	enum ros2_status end; /* why; from CLOSING on */
+	char tenant_name[ROS2_NAME_MAX + 1], principal[ROS2_SPIFFE_MAX + 1], peer[64];
+	bool has_grant, in_dp, connected, told;
+	uint32_t grant_access;
+	uint64_t policy_version, opened_unix_ns, ended_ns;
+	struct agent_session_mount mounts[SESSION_MOUNTS_MAX];
+	uint32_t n_mounts;
+	struct agent_session_handle *handles; /* owned */
+	struct dp_session_stats usage;        /* as recorded last */
+	struct loop_timer connect;
+	struct list ended; /* ENDED: in order of ending */
+	UT_hash_handle hh;
+};
+
+int sessions_new(struct agent *a, struct sessions **ret);
+void sessions_free(struct sessions *t);
+
+struct agent_session_params {
+	struct ros2_uid tenant;
+	const char *tenant_name, *principal, *peer;
+	uint64_t policy_version;
+	uint32_t max_of_tenant; /* of the policy */
+};
+/* A session in OPENING. LIMIT (policy), BUSY (this connection's cap). */
+int agent_session_new(struct sessions *t, const struct agent_session_params *p,
+                      struct agent_session **ret, struct ros2_err *err);
+/* Any session of this uid, ended ones too; borrowed: until the loop's next turn. */
+struct agent_session *agent_session_find(struct sessions *t, const struct ros2_uid *uid);
+/* Recorded and given to the tenant: the data connection must come within SESSION_CONNECT_MS. */
+void agent_session_opened(struct agent_session *s);
+/* Ends it at agent and data plane; harmless when it has ended. One that was never LIVE leaves no
+ * trace. */
+void agent_session_end(struct agent_session *s, enum ros2_status why);
+
+/* @access of an open object, path and mount, for re-checks and the record. */
+int agent_session_add_handle(struct agent_session *s, uint64_t handle, uint32_t mount,
+                             uint32_t access, const char *path, struct ros2_err *err);
+struct agent_session_handle *agent_session_handle(struct agent_session *s, uint64_t handle);
+void agent_session_drop_handle(struct agent_session *s, struct agent_session_handle *h);
+int agent_session_add_mount(struct agent_session *s, const struct policy_namespace *ns,
+                            uint32_t mount, struct ros2_err *err);
+struct agent_session_mount *agent_session_mount(struct agent_session *s, uint32_t mount);
+
+void sessions_on_dp_event(struct sessions *t, const struct dp_event *ev);
+void sessions_on_revoke(struct sessions *t, const struct tombstone *ts);
+/* The tenant's document changed: principals, namespaces and open objects are looked at again. */
+void sessions_on_tenant(struct sessions *t, const struct ros2_uid *tenant);
+void sessions_end_all(struct sessions *t, enum ros2_status why);
+/* Usage records, forgetting of ended ones. Every ten seconds. */
+void sessions_tick(struct sessions *t);
+uint32_t sessions_live(const struct sessions *t);
+struct agent_session *sessions_first(const struct sessions *t); /* then ->hh.next */
+#endif

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Inside of the session table: sessions.c keeps it, session_events.c reacts to the world. */
+#ifndef ROS2_AGENT_SESSIONS_PRIV_H
+#define ROS2_AGENT_SESSIONS_PRIV_H
+
+#include "agent/grants.h"
+#include "agent/sessions.h"
+
+struct sessions {
+	struct agent *a;
+	struct agent_session *all; /* owned */
+	struct list ended;
+	uint32_t n_live, n_ended;
+};
+
+void sessions_ended_in_dp(struct agent_session *s, enum ros2_status why,
+                          const struct dp_session_stats *st);
+void sessions_forget_old(struct sessions *t, uint64_t now_ns);
+void sessions_ignore(void *arg, const struct dp_result *res);
+#endif

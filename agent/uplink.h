@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The stream to the controller. Opened again with back-off and jitter whenever it ends; begins with
+ * what the agent has, so only differences flow. Loop thread.
+ *
+ *   WAITING -> OPENING -> GREETED -> LIVE -> WAITING
+ *   (timer)   (Hello)    (epoch to disk)     (any end)
+ */
+#ifndef ROS2_AGENT_UPLINK_H
+#define ROS2_AGENT_UPLINK_H
+
+#include "agent/agent.h"
+#include "proto/ros2/v1/agentlink.rpc.h"
+
+enum uplink_state { UPLINK_WAITING, UPLINK_OPENING, UPLINK_GREETED, UPLINK_LIVE };
+const char *uplink_state_to_str(enum uplink_state s);
+
+int uplink_new(struct agent *a, struct uplink **ret, struct ros2_err *err);
+void uplink_start(struct uplink *u);
+void uplink_free(struct uplink *u);          /* NULL is fine */
+bool uplink_is_live(const struct uplink *u); /* false for NULL */
+
+/* -ENOTCONN when not live. A queue that is full ends the stream: the resume repeats what matters.
+ */
+int uplink_send(struct uplink *u, const Ros2__V1__AgentMessage *m);
+/* States or audit drafts wait to be told. NULL is fine. */
+void uplink_pump(struct uplink *u);
+/* A stream ends and another begins; what was asked on the old one is not answered on the new one.
+ */
+uint64_t uplink_generation(const struct uplink *u);
+
+/* ---- uplink_msgs.c: what the controller says, one function each ---- */
+void uplink_on_delta(struct agent *a, const Ros2__V1__Delta *d);
+void uplink_on_audit_ack(struct agent *a, const Ros2__V1__AuditAck *ack);
+/* Welcome and Contact both give contact. */
+void uplink_on_stamp(struct agent *a, const Ros2__V1__Stamp *s);
+/* Opens a sealed object of a message: AGENT_SEALED_MAX, seal, epoch. */
+int uplink_open_sealed(struct agent *a, const Ros2__V1__SealedObject *s, struct agent_object **ret,
+                       struct ros2_err *err);
+void uplink_send_hello(struct agent *a, struct rpc_stream *s);
+void uplink_send_beat(struct agent *a, size_t *skip);
+/* True while there is more to send than the stream takes now. */
+bool uplink_send_states(struct agent *a);
+bool uplink_send_audit(struct agent *a);
+
+/* ---- revoke.c ---- */
+int revoker_new(struct agent *a, struct revoker **ret);
+void revoker_free(struct revoker *r);
+void revoker_on_revoke(struct agent *a, const Ros2__V1__Revoke *m);
+bool revoker_is_idle(const struct revoker *r);
+
+/* ---- report.c ---- */
+void report_on_request(struct agent *a, const Ros2__V1__ReportRequest *m);
+
+/* ---- renew.c: the certificate at half-life ---- */
+struct renewal;
+int renewal_new(struct agent *a, struct rpc_channel *channel, struct renewal **ret);
+void renewal_free(struct renewal *r); /* after its channel: that runs the last callback */
+#endif

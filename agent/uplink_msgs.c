@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What flows: hello, beats, states and audit drafts up; deltas, stamps and acknowledgements down.
+ * A delta is acknowledged only when it is durable, on the stream it came on.
+ */
+#include "agent/sessions.h"
+#include "agent/uplink.h"
+#include "common/clock.h"
+#include "common/util.h"
+#include "dataplane/dp.h"
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define LOG_COMPONENT "uplink"
+#include "common/log.h"
+
+#define GRANTS_PER_BEAT 4096
+#define AUDIT_PER_BATCH 256
+#define AUDIT_BYTES     (512u * 1024u)
+#define STATES_PER_TURN 32
+
+static ProtobufCBinaryData bytes(const void *p, size_t n)
+{
+	return (ProtobufCBinaryData){n, (uint8_t *)(uintptr_t)p};
+}
+
+/* ---- up ---- */
+
+struct have_list {
+	Ros2__V1__HaveObject *v;
+	Ros2__V1__HaveObject **ptrs;
+	struct ros2_uid *uids;
+	size_t n, max;
+};
+
+static void add_have(void *arg, const struct state_have *h)
+{
+	struct have_list *l = arg;
+	Ros2__V1__HaveObject *o;
+
+	if (l->n == l->max)
+		return;
+	o = &l->v[l->n];
+	l->uids[l->n] = h->uid;
+	ros2__v1__have_object__init(o);
+	o->kind = (Ros2__V1__ObjectKind)h->kind;
+	o->uid = bytes(l->uids[l->n].b, 16);
+	o->version = h->version;
+	l->ptrs[l->n++] = o;
+}
+
+static void stamp_of(struct agent *a, struct clock_stamp *s, Ros2__V1__Stamp *m)
+{
+	*s = contact_stamp(&a->contact, clock_boottime_ns());
+	ros2__v1__stamp__init(m);
+	m->boot_id = bytes(s->boot_id, 16);
+	m->boottime_ns = s->boottime_ns;
+}
+
+void uplink_send_hello(struct agent *a, struct rpc_stream *s)
+{
+	Ros2__V1__AgentMessage m = ROS2__V1__AGENT_MESSAGE__INIT;
+	Ros2__V1__AgentHello h = ROS2__V1__AGENT_HELLO__INIT;
+	Ros2__V1__Stamp stamp;
+	Ros2__V1__Epoch epoch = ROS2__V1__EPOCH__INIT;
+	struct state_counts c;
+	struct clock_stamp now;
+	struct have_list l = {0};
+	char address[300];
+
+	state_counts(a->state, &c);
+	l.max = (size_t)c.tenants + c.engines + c.grants;
+	l.v = calloc(l.max + 1, sizeof(*l.v));
+	l.ptrs = calloc(l.max + 1, sizeof(Ros2__V1__HaveObject *));
+	l.uids = calloc(l.max + 1, sizeof(*l.uids));
+	if (l.v && l.ptrs && l.uids)
+		state_each_have(a->state, add_have, &l); /* else: everything is sent anew */
+	h.protocol = RPC_PROTOCOL_VERSION;
+	h.software = (char *)"ros2-agent " ROS2_VERSION_STRING;
+	h.agent_uid = bytes(a->o.identity.agent_uid.b, 16);
+	h.incarnation = bytes(a->incarnation.b, 16);
+	stamp_of(a, &now, &stamp);
+	h.stamp = &stamp;
+	if (a->epoch.counter) {
+		epoch.lineage = bytes(a->epoch.lineage, 16);
+		epoch.counter = a->epoch.counter;
+		h.epoch = &epoch;
+	}
+	h.n_have = l.n;
+	h.have = l.ptrs;
+	snprintf(address, sizeof(address), "%.*s:%u",
+	         (int)(strrchr(a->o.listen, ':') - a->o.listen), a->o.listen, agent_tenant_port(a));
+	h.tenant_address = address;
+	h.audit_next_seq = spool_next_seq(a->spool);
+	m.msg_case = ROS2__V1__AGENT_MESSAGE__MSG_HELLO;
+	m.hello = &h;
+	if (rpc_stream_send(s, &m.base) < 0)
+		rpc_stream_abort(s, ROS2_TOO_LARGE, "the hello with %zu objects was not taken",
+		                 l.n);
+	free(l.v);
+	free(l.ptrs);
+	free(l.uids);
+}
+
+void uplink_send_beat(struct agent *a, size_t *skip)
+{
+	static struct ros2_uid uids[GRANTS_PER_BEAT];
+	static ProtobufCBinaryData in_use[GRANTS_PER_BEAT];
+	Ros2__V1__AgentMessage m = ROS2__V1__AGENT_MESSAGE__INIT;
+	Ros2__V1__Beat b = ROS2__V1__BEAT__INIT;
+	Ros2__V1__Stamp stamp;
+	struct clock_stamp now;
+	size_t n = state_grants_in_use(a->state, *skip, uids, GRANTS_PER_BEAT);
+
+	*skip = n == GRANTS_PER_BEAT ? *skip + n : 0;
+	for (size_t i = 0; i < n; i++)
+		in_use[i] = bytes(uids[i].b, 16);
+	stamp_of(a, &now, &stamp);
+	b.stamp = &stamp;
+	b.sessions = sessions_live(a->sessions);
+	b.leases = dp_lease_count(a->dp);
+	b.spool_records = spool_unacked(a->spool);
+	b.n_grants_in_use = n;
+	b.grants_in_use = in_use;
+	m.msg_case = ROS2__V1__AGENT_MESSAGE__MSG_BEAT;
+	m.beat = &b;
+	uplink_send(a->uplink, &m);
+}
+
+bool uplink_send_states(struct agent *a)
+{
+	struct state_report rep;
+
+	for (int i = 0; i < STATES_PER_TURN; i++) {
+		Ros2__V1__AgentMessage m = ROS2__V1__AGENT_MESSAGE__INIT;
+		Ros2__V1__ObjectState s = ROS2__V1__OBJECT_STATE__INIT;
+
+		if (!state_next_untold(a->state, &rep))
+			return false;
+		s.kind = (Ros2__V1__ObjectKind)rep.what.kind;
+		s.uid = bytes(rep.what.uid.b, 16);
+		s.version = rep.what.version;
+		s.applied = rep.applied;
+		s.failed_reason = rep.reason;
+		m.msg_case = ROS2__V1__AGENT_MESSAGE__MSG_STATE;
+		m.state = &s;
+		if (uplink_send(a->uplink, &m) < 0)
+			return false;
+		state_told(a->state, &rep);
+	}
+	return true;
+}
+
+bool uplink_send_audit(struct agent *a)
+{
+	static struct spool_batch b;
+	Ros2__V1__AuditDraft drafts[AUDIT_PER_BATCH], *ptrs[AUDIT_PER_BATCH];
+	Ros2__V1__AgentMessage m = ROS2__V1__AGENT_MESSAGE__INIT;
+	Ros2__V1__AuditBatch batch = ROS2__V1__AUDIT_BATCH__INIT;
+
+	if (!spool_next(a->spool, AUDIT_PER_BATCH, AUDIT_BYTES, &b))
+		return false;
+	for (uint32_t i = 0; i < b.n; i++) {
+		Ros2__V1__AuditDraft *d = &drafts[batch.n_drafts];
+
+		ros2__v1__audit_draft__init(d);
+		d->seq = b.v[i].seq;
+		d->record = ros2__v1__audit_record__unpack(NULL, b.v[i].len, b.v[i].p);
+		if (!d->record)
+			continue; /* its seq becomes a gap */
+		if (d->record->origin)
+			d->record->origin->seq = d->seq;
+		ptrs[batch.n_drafts++] = d;
+	}
+	batch.incarnation = bytes(b.incarnation.b, 16);
+	batch.drafts = ptrs;
+	m.msg_case = ROS2__V1__AGENT_MESSAGE__MSG_AUDIT;
+	m.audit = &batch;
+	uplink_send(a->uplink, &m);
+	for (size_t i = 0; i < batch.n_drafts; i++)
+		ros2__v1__audit_record__free_unpacked(drafts[i].record, NULL);
+	return true;
+}
+
+/* ---- down ---- */
+
+void uplink_on_stamp(struct agent *a, const Ros2__V1__Stamp *m)
+{
+	struct ros2_err err = ROS2_ERR_INIT;
+	struct clock_stamp s;
+	int r;
+
+	if (m->boot_id.len != 16)
+		return;
+	memcpy(s.boot_id, m->boot_id.data, 16);
+	s.boottime_ns = m->boottime_ns;
+	r = contact_echo(&a->contact, &s, &err);
+	if (r < 0)
+		log_warn("%s: it gives nothing", err.msg);
+	if (r <= 0)
+		return;
+	dp_contact(a->dp, a->contact.last_ns);
+	persist_contact(a->persist, false);
+}
+
+void uplink_on_audit_ack(struct agent *a, const Ros2__V1__AuditAck *ack)
+{
+	struct ros2_uid inc;
+
+	if (!ros2_uid_from_bytes(ack->incarnation.data, ack->incarnation.len, &inc))
+		spool_ack(a->spool, &inc, ack->seq);
+}
+
+int uplink_open_sealed(struct agent *a, const Ros2__V1__SealedObject *s, struct agent_object **ret,
+                       struct ros2_err *err)
+{
+	size_t n = ros2__v1__sealed_object__get_packed_size(s);
+	struct agent_object *o = NULL;
+	AUTO_FREE uint8_t *p = NULL;
+	int r;
+
+	if (n > AGENT_SEALED_MAX)
+		return ros2_err_named(err, ROS2_TOO_LARGE, "a sealed object of %zu bytes", n);
+	p = malloc(n);
+	if (!p)
+		return ros2_err_set(err, -ENOMEM, "no memory for a sealed object");
+	ros2__v1__sealed_object__pack(s, p);
+	r = agent_object_open(&a->trust, &a->epoch, p, n, &o, err);
+	if (r < 0)
+		return r;
+	if (o->epoch.counter > a->epoch.counter) {
+		agent_object_free(o);
+		return ros2_err_named(err, ROS2_PROTOCOL,
+		                      "sealed object: of an epoch that was not "
+		                      "announced");
+	}
+	if (o->epoch.counter > a->last_counter ||
+	    (o->epoch.counter == a->last_counter && o->batch > a->last_batch)) {
+		a->last_counter = o->epoch.counter;
+		a->last_batch = o->batch;
+	}
+	*ret = o;
+	return 0;
+}
+
+/* Tells the controller that an object it sent is not taken. The body is only used to name it. */
+static void tell_refused(struct agent *a, const Ros2__V1__SealedObject *s,
+                         const struct ros2_err *err)
+{
+	Ros2__V1__AgentObject *o = ros2__v1__agent_object__unpack(NULL, s->body.len, s->body.data);
+	Ros2__V1__AgentMessage m = ROS2__V1__AGENT_MESSAGE__INIT;
+	Ros2__V1__ObjectState st = ROS2__V1__OBJECT_STATE__INIT;
+	char words[300];
+
+	log_error("an object from the controller is refused: %s: %s",
+	          ros2_status_to_str(err->status), err->msg);
+	if (!o)
+		return;
+	snprintf(words, sizeof(words), "%s: %.250s", ros2_status_to_str(err->status), err->msg);
+	st.kind = o->kind;
+	st.uid = o->uid;
+	st.version = o->version;
+	st.failed_reason = words;
+	m.msg_case = ROS2__V1__AGENT_MESSAGE__MSG_STATE;
+	m.state = &st;
+	uplink_send(a->uplink, &m);
+	ros2__v1__agent_object__free_unpacked(o, NULL);
+}
+
+struct delta_wait {
+	struct agent *a;
+	uint64_t nonce, generation;
+	bool initial_done;
+};
+
+static void delta_durable(void *arg)
+{
+	struct delta_wait *d = arg;
+	struct agent *a = d->a;
+	Ros2__V1__AgentMessage m = ROS2__V1__AGENT_MESSAGE__INIT;
+	Ros2__V1__Ack ack = ROS2__V1__ACK__INIT;
+
+	ack.nonce = d->nonce;
+	m.msg_case = ROS2__V1__AGENT_MESSAGE__MSG_ACK;
+	m.ack = &ack;
+	if (d->generation == uplink_generation(a->uplink))
+		uplink_send(a->uplink, &m);
+	if (d->initial_done && !a->synced) {
+		a->synced = true;
+		agent_check_ready(a);
+	}
+	free(d);
+	uplink_pump(a->uplink);
+}
+
+void uplink_on_delta(struct agent *a, const Ros2__V1__Delta *m)
+{
+	struct delta_wait *d = calloc(1, sizeof(*d));
+
+	if (!d)
+		return; /* not acknowledged: sent again after the next connect */
+	for (size_t i = 0; i < m->n_removals; i++) {
+		const Ros2__V1__HaveObject *h = m->removals[i];
+		struct ros2_uid uid;
+
+		if (!ros2_uid_from_bytes(h->uid.data, h->uid.len, &uid))
+			state_remove(a->state, (enum obj_kind)h->kind, &uid, h->version);
+	}
+	for (size_t i = 0; i < m->n_upserts; i++) {
+		struct ros2_err err = ROS2_ERR_INIT;
+		struct agent_object *o;
+
+		if (uplink_open_sealed(a, m->upserts[i], &o, &err) < 0 ||
+		    state_receive(a->state, o, &err) < 0)
+			tell_refused(a, m->upserts[i], &err);
+	}
+	*d = (struct delta_wait){a, m->nonce, uplink_generation(a->uplink), m->initial_done};
+	persist_request(a->persist, delta_durable, d);
+}
