@@ -71,7 +71,8 @@ static void on_event(struct reactor *r, const struct epoll_event *ev)
 		tcp_event(container_of(src, struct session, tcp.source), ev->events);
 		break;
 	case SOURCE_ENGINE:
-		break; /* polled in every turn while it has something in flight */
+		container_of(src, struct rengine, source)->readable = true;
+		break;
 	}
 }
 

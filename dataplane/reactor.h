@@ -44,7 +44,7 @@ struct rengine {
 	struct dp_engine *engine;  /* borrowed: until dropped; NULL = not here */
 	struct engine_reactor *er; /* owned */
 	int event_fd;
-	bool kick;
+	bool kick, readable;
 	uint64_t copied_seen;
 };
 

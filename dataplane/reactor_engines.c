@@ -33,7 +33,7 @@ int reactor_engine_use(struct reactor *r, struct dp_engine *e, struct ros2_err *
 		return rc;
 	re->engine = e;
 	re->copied_seen = 0;
-	re->kick = false;
+	re->kick = re->readable = false;
 	rc = watch(r, re);
 	if (rc < 0) {
 		re->event_fd = -1;

@@ -90,7 +90,7 @@ struct raw {
 	uint16_t port;
 	int fd;
 	uint64_t handle;
-	uint32_t key;
+	uint32_t key, generation; /* of the last region registered */
 	uint64_t next_id;
 };
 

@@ -80,6 +80,7 @@ uint32_t raw_register(struct raw *c, uint64_t base, uint64_t length, uint32_t ac
 
 	if (res.status != ROS2_OK)
 		fail_msg("register: %s: %s", ros2_status_to_str(res.status), res.words);
+	c->generation = res.region.generation;
 	return res.region.key;
 }
 

@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The parts of the data plane that need no thread: header codec, token buckets under a fake clock,
+ * slots, the map of UIDs. */
+#include "tests/testing.h"
+#include "common/clock.h"
+#include "common/crypto.h"
+#include "common/util.h"
+#include "dataplane/qos.h"
+#include "dataplane/slots.h"
+#include "dataplane/uidmap.h"
+#include "dataplane/wire_codec.h"
+
+/* ---- headers ---- */
+
+static struct wire_header sealed(enum wire_opcode op)
+{
+	struct wire_header h = {.opcode = (uint8_t)op, .length = 4096, .request_id = 7};
+
+	wire_seal(&h);
+	return h;
+}
+
+static enum ros2_status parse(const struct wire_header *h)
+{
+	struct wire_header out;
+	const char *words = NULL;
+	enum ros2_status s = wire_parse_from_tenant((const uint8_t *)h, &out, &words);
+
+	assert_true(s == ROS2_OK || words);
+	return s;
+}
+
+static void wire_parse__accepts_a_sealed_header_and_nothing_with_one_bit_changed(void **state)
+{
+	struct wire_header h = sealed(WIRE_READ);
+
+	assert_int_equal(parse(&h), ROS2_OK);
+	for (uint32_t bit = 0; bit < WIRE_HEADER_LEN * 8; bit++) {
+		struct wire_header bad = h;
+
+		((uint8_t *)&bad)[bit / 8] ^= (uint8_t)(1 << bit % 8);
+		assert_int_not_equal(parse(&bad), ROS2_OK);
+	}
+}
+
+static void wire_parse__accepts_only_what_a_tenant_may_send(void **state)
+{
+	for (unsigned op = 0; op < 256; op++) {
+		bool may = op == WIRE_READ || op == WIRE_WRITE || op == WIRE_FLUSH ||
+		           op == WIRE_PING || op == WIRE_PONG || op == WIRE_BYE;
+		struct wire_header h = sealed((enum wire_opcode)op);
+
+		assert_int_equal(parse(&h) == ROS2_OK, may);
+	}
+}
+
+static enum ros2_status with_payload(enum wire_opcode op, uint16_t flags, uint32_t length,
+                                     uint32_t payload_len)
+{
+	struct wire_header h = {.opcode = (uint8_t)op,
+	                        .flags = flags,
+	                        .length = length,
+	                        .payload_len = payload_len};
+
+	wire_seal(&h);
+	return parse(&h);
+}
+
+static void wire_parse__bounds_every_payload(void **state)
+{
+	assert_int_equal(with_payload(WIRE_WRITE, WIRE_F_INLINE, 16384, 16384), ROS2_OK);
+	assert_int_equal(with_payload(WIRE_WRITE, WIRE_F_INLINE, 16385, 16385), ROS2_TOO_LARGE);
+	assert_int_equal(with_payload(WIRE_WRITE, WIRE_F_INLINE, 16384, 100), ROS2_PROTOCOL);
+	assert_int_equal(with_payload(WIRE_WRITE, 0, 100, 100), ROS2_PROTOCOL);
+	assert_int_equal(with_payload(WIRE_READ, WIRE_F_INLINE, 1, 0), ROS2_PROTOCOL);
+	assert_int_equal(with_payload(WIRE_READ, 0, 1, 1), ROS2_TOO_LARGE);
+	assert_int_equal(with_payload(WIRE_DATA, WIRE_F_LAST, WIRE_IO_MAX, WIRE_IO_MAX), ROS2_OK);
+	assert_int_equal(with_payload(WIRE_DATA, 0, WIRE_IO_MAX + 1, WIRE_IO_MAX + 1),
+	                 ROS2_TOO_LARGE);
+	assert_int_equal(with_payload(WIRE_HELLO, 0, 0, 80), ROS2_OK);
+	assert_int_equal(with_payload(WIRE_HELLO, 0, 0, 79), ROS2_TOO_LARGE);
+}
+
+/* ---- buckets ---- */
+
+/* Takes as much as @cost at a time as goes in @span, looking at the clock every @step. */
+static uint64_t drain_n(struct qos_bucket *b, struct qos_local *l, uint32_t n_locals, uint64_t cost,
+                        uint64_t from, uint64_t span, uint64_t step)
+{
+	uint64_t got = 0, at;
+
+	for (uint64_t now = from; now < from + span; now += step)
+		for (uint32_t i = 0; i < n_locals; i++)
+			while (qos_reserve(b, &l[i], cost, now, &at)) {
+				qos_spend(b, &l[i], cost);
+				got += cost;
+			}
+	return got;
+}
+
+static void assert_within(uint64_t got, uint64_t want, double percent)
+{
+	if ((double)got < (double)want * (1 - percent / 100) ||
+	    (double)got > (double)want * (1 + percent / 100))
+		fail_msg("%llu is not within %.1f %% of %llu", (unsigned long long)got, percent,
+		         (unsigned long long)want);
+}
+
+static void qos__keeps_the_rate_within_two_percent_over_ten_seconds(void **state)
+{
+	static const struct {
+		uint64_t rate, cost, step;
+		uint32_t locals;
+	} cases[] = {
+		{1000, 1, 1000000, 1},
+		{400000, 1, 100000, 1},
+		{1u << 30, 4096, 50000, 1},
+		{100u << 20, 1u << 20, 1000000, 1}, /* larger than the burst */
+		{1000, 1, 3000000, 4},
+		{1u << 30, 65536, 100000, 16},
+		{50, 1, 1000000, 8},
+		{10u << 20, 1u << 20, 2000000, 8},
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		struct qos_bucket b = {0};
+		struct qos_local l[16] = {{0}};
+
+		qos_bucket_set(&b, cases[i].rate, 10 * NS_PER_MS);
+		assert_within(drain_n(&b, l, cases[i].locals, cases[i].cost, NS_PER_S,
+		                      10 * NS_PER_S, cases[i].step),
+		              cases[i].rate * 10, 2);
+	}
+}
+
+static void qos__gives_at_most_the_burst_after_a_pause(void **state)
+{
+	struct qos_bucket b = {0};
+	struct qos_local l = {0};
+	uint64_t got;
+
+	qos_bucket_set(&b, 1000, 100 * NS_PER_MS);
+	drain_n(&b, &l, 1, 1, NS_PER_S, 1, 1);
+	got = drain_n(&b, &l, 1, 1, 100 * NS_PER_S, 1, 1);
+	assert_in_range(got, 100, 102);
+}
+
+static void qos__tells_when_to_try_again(void **state)
+{
+	struct qos_bucket b = {0};
+	struct qos_local l = {0};
+	uint64_t at = 0, now = 10 * NS_PER_S;
+
+	qos_bucket_set(&b, 10, 0);
+	while (qos_reserve(&b, &l, 1, now, &at))
+		qos_spend(&b, &l, 1);
+	assert_true(at > now && at <= now + NS_PER_S / 10);
+	assert_false(qos_reserve(&b, &l, 1, at - 1, &at));
+	assert_true(qos_reserve(&b, &l, 1, at, &at));
+}
+
+static void qos__without_a_rate_never_waits_and_does_not_overflow(void **state)
+{
+	struct qos_bucket b = {0};
+	struct qos_local l = {0};
+	uint64_t at;
+
+	assert_true(qos_reserve(&b, &l, UINT64_MAX, 1, &at));
+	qos_bucket_set(&b, 1, UINT64_MAX);
+	assert_true(qos_reserve(&b, &l, UINT64_MAX, 1, &at));
+	qos_spend(&b, &l, UINT64_MAX);
+	assert_false(qos_reserve(&b, &l, 1, UINT64_MAX - 1, &at));
+}
+
+/* ---- slots ---- */
+
+static void slots__of_a_session_and_a_tenant_are_capped(void **state)
+{
+	struct slot_use session = {{0}}, other = {{0}}, tenant = {{0}}, neighbour = {{0}};
+	struct slot taken[64];
+	struct slots *s;
+	uint32_t n = 0;
+
+	assert_int_equal(slots_new(16u << 20, &s), 0); /* 8 of 1 MiB: 2 per session, 4 per tenant */
+	while (n < 64 && slots_take(s, 1u << 20, &session, &tenant, &taken[n]))
+		n++;
+	assert_int_equal(n, 2);
+	while (n < 64 && slots_take(s, 1u << 20, &other, &tenant, &taken[n]))
+		n++;
+	assert_int_equal(n, 4);
+	other = (struct slot_use){{0}};
+	assert_false(slots_take(s, 1u << 20, &other, &tenant, &taken[n]));
+	assert_true(slots_take(s, 200u << 10, &other, &neighbour, &taken[n]));
+	assert_int_equal(slots_taken(s), 5);
+	for (uint32_t i = 0; i < n; i++)
+		for (uint32_t k = 0; k < i; k++)
+			assert_ptr_not_equal(taken[i].mem, taken[k].mem);
+	slots_give(s, &taken[0], &session, &tenant);
+	assert_null(taken[0].mem);
+	assert_true(slots_may_take(s, 1u << 20, &session, &tenant));
+	slots_free(s);
+}
+
+/* ---- uids ---- */
+
+static void uidmap__never_forgets_what_was_withdrawn(void **state)
+{
+	struct uidmap *m = calloc(1, sizeof(*m));
+	struct ros2_uid a = ros2_uid_new(), b = a;
+	int x;
+	void *obj;
+
+	b.b[15] ^= 1; /* the same bucket */
+	assert_int_equal(uidmap_put(m, &a, UID_GRANT, &x), 0);
+	assert_int_equal(uidmap_put(m, &b, UID_TENANT, m), 0);
+	assert_int_equal(uidmap_get(m, &a, &obj), UID_GRANT);
+	assert_ptr_equal(obj, &x);
+	assert_int_equal(uidmap_kill(m, &a), 0);
+	uidmap_remove(m, &a);
+	assert_int_equal(uidmap_get(m, &a, &obj), UID_DEAD);
+	assert_null(obj);
+	assert_int_equal(uidmap_get(m, &b, NULL), UID_TENANT);
+	uidmap_remove(m, &b);
+	assert_int_equal(uidmap_get(m, &b, NULL), UID_NONE);
+	uidmap_fini(m);
+	free(m);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(
+			wire_parse__accepts_a_sealed_header_and_nothing_with_one_bit_changed),
+		cmocka_unit_test(wire_parse__accepts_only_what_a_tenant_may_send),
+		cmocka_unit_test(wire_parse__bounds_every_payload),
+		cmocka_unit_test(qos__keeps_the_rate_within_two_percent_over_ten_seconds),
+		cmocka_unit_test(qos__gives_at_most_the_burst_after_a_pause),
+		cmocka_unit_test(qos__tells_when_to_try_again),
+		cmocka_unit_test(qos__without_a_rate_never_waits_and_does_not_overflow),
+		cmocka_unit_test(slots__of_a_session_and_a_tenant_are_capped),
+		cmocka_unit_test(uidmap__never_forgets_what_was_withdrawn),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
