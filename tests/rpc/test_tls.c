@@ -287,6 +287,15 @@ static void rpc_tls__bad_files_and_addresses_are_told_clearly(void **state)
 	assert_int_equal(rpc_server_new(&o, &s, &err), 0);
 	assert_int_equal(rpc_server_start(s, &err), -EINVAL);
 	rpc_server_free(s);
+	/* Never started; and rows that do not fit their service. */
+	const struct rpc_handler no_callback = {.method = &ros2_test_echo_say};
+
+	o.listen = "127.0.0.1:0";
+	assert_int_equal(rpc_server_new(&o, &s, &err), 0);
+	assert_int_equal(rpc_server_add(s, &ros2_test_echo_service, &no_callback, 1, &err),
+	                 -EINVAL);
+	assert_int_equal(rpc_server_port(s), 0);
+	rpc_server_free(s);
 	co.name = "t";
 	co.target = f.target;
 	co.server_id = SERVER_ID;
