@@ -190,8 +190,8 @@ void requests_fail(struct ros2_session *s, const struct ros2_err *why);
 
 /* session.c */
 /* Not connected; NULL without memory. */
-struct ros2_session *session_new(struct ros2_client *c, const struct ros2_session_opts *o);
-void session_free(struct ros2_session *s);
+struct ros2_session *session_make(struct ros2_client *c, const struct ros2_session_opts *o);
+void session_unmake(struct ros2_session *s);
 /* One round: reconnect when due, renew what is stale, send, receive; waits at most @timeout_ms for
  * something to happen. 0, or the error of a DEAD session. */
 int session_step(struct ros2_session *s, int timeout_ms, struct ros2_err *err);

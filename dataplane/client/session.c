@@ -32,7 +32,7 @@ bool status_is_final(enum ros2_status st)
 
 /* ---- opening and closing ---- */
 
-struct ros2_session *session_new(struct ros2_client *c, const struct ros2_session_opts *o)
+struct ros2_session *session_make(struct ros2_client *c, const struct ros2_session_opts *o)
 {
 	struct ros2_session *s = calloc(1, sizeof(*s));
 	struct list *lists[] = {&s->free, &s->prepared, &s->ready,         &s->sent,
@@ -50,7 +50,7 @@ struct ros2_session *session_new(struct ros2_client *c, const struct ros2_sessio
 	return s;
 }
 
-void session_free(struct ros2_session *s)
+void session_unmake(struct ros2_session *s)
 {
 	link_close(s);
 	tx_free(&s->tx);
@@ -64,19 +64,19 @@ void session_free(struct ros2_session *s)
 int ros2_session_open(struct ros2_client *c, const struct ros2_session_opts *o,
                       struct ros2_session **ret, struct ros2_err *err)
 {
-	struct ros2_session *s = session_new(c, o);
+	struct ros2_session *s = session_make(c, o);
 	int rc;
 
 	if (!s)
 		return ros2_err_set(err, -ENOMEM, "no memory for a session");
 	rc = session_open_and_restore(s, err);
 	if (rc) {
-		session_free(s);
+		session_unmake(s);
 		return rc;
 	}
 	s->depth = s->depth ? MIN(s->depth, WIRE_CREDITS_MAX) : s->credits;
 	if (requests_init(s)) {
-		session_free(s);
+		session_unmake(s);
 		return ros2_err_set(err, -ENOMEM, "no memory for %u requests", s->depth);
 	}
 	pthread_mutex_lock(&c->lock);
@@ -115,7 +115,7 @@ void ros2_session_close(struct ros2_session *s)
 	/* The agent would notice by itself; this only tells it sooner. */
 	if (was_up)
 		control_close_session(s->client->control, s->uid, WHY_MS, NULL);
-	session_free(s);
+	session_unmake(s);
 }
 
 void ros2_session_info(const struct ros2_session *s, struct ros2_session_info *ret)

@@ -55,7 +55,7 @@ static void send_all(struct ros2_session *s)
 static struct ros2_session *set_up(struct ros2_client *c)
 {
 	struct ros2_session_opts o = {.depth = 8};
-	struct ros2_session *s = session_new(c, &o);
+	struct ros2_session *s = session_make(c, &o);
 	struct ros2_region *r = calloc(1, sizeof(*r));
 
 	if (!s || !r)
@@ -160,6 +160,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	else
 		give(s, data + 1, size - 1);
 	check(s);
-	session_free(s);
+	session_unmake(s);
 	return 0;
 }
