@@ -4,6 +4,8 @@
 #include "common/merkle.h"
 #include "policy/policy.h"
 
+const char *fix_contact_limit = "60s";
+
 void fixture_init(struct fixture *f)
 {
 	memset(f, 0, sizeof(*f));
@@ -87,8 +89,8 @@ Ros2__V1__AgentObject *fix_tenant(struct fixture *f, const char *name, const cha
 	         "  memory: {registeredBytes: 1MiB, regions: 4, regionSize: {min: 4KiB, max: 1MiB},"
 	         " alignment: 4KiB}\n"
 	         "  rkeys: {leaseTtl: 30s, concurrent: 4, violations: {limit: 20, action: kill}}\n"
-	         "  times: {grantLifetime: 1h, contactLimit: 60s}\n  sessions: {max: 3}\n",
-	         name, principal, name, name);
+	         "  times: {grantLifetime: 1h, contactLimit: %s}\n  sessions: {max: 3}\n",
+	         name, principal, name, name, fix_contact_limit);
 	compile(o, yaml);
 	return o;
 }

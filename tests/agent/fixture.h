@@ -18,6 +18,8 @@ struct fixture {
 	uint8_t boot_id[16];
 };
 
+extern const char *fix_contact_limit; /* of the tenants made from here on */
+
 void fixture_init(struct fixture *f);
 void fixture_fini(struct fixture *f);
 

@@ -1,0 +1,418 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The Tenant service over real gRPC: who may do what, and what everybody else hears. */
+#include "tests/agent/world.h"
+#include "common/log.h"
+#include "common/util.h"
+
+static int setup(void **state)
+{
+	struct world *w = calloc(1, sizeof(*w));
+
+	world_start(w);
+	world_agent_start(w);
+	world_populate(w);
+	*state = w;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	struct world *w = *state;
+
+	world_stop(w);
+	assert_int_equal(w->fatal.code, 0);
+	free(w);
+	return 0;
+}
+
+static ProtobufCBinaryData uid_bytes(struct ros2_uid *u)
+{
+	return (ProtobufCBinaryData){16, u->b};
+}
+
+static enum ros2_status mount(struct rpc_channel *c, struct ros2_uid *s, const char *ns,
+                              uint32_t *ret)
+{
+	Ros2__V1__MountRequest req = ROS2__V1__MOUNT_REQUEST__INIT;
+	ProtobufCMessage *m = NULL;
+	enum ros2_status st;
+
+	req.session_uid = uid_bytes(s);
+	req.namespace_name = (char *)(uintptr_t)ns;
+	st = world_call(c, &ros2_v1_tenant_mount, &req.base, &m, NULL);
+	if (st == ROS2_OK) {
+		*ret = ((Ros2__V1__MountReply *)m)->mount;
+		protobuf_c_message_free_unpacked(m, NULL);
+	}
+	return st;
+}
+
+static enum ros2_status open_file(struct rpc_channel *c, struct ros2_uid *s, uint32_t mnt,
+                                  const char *path, uint32_t flags, uint64_t *ret)
+{
+	Ros2__V1__OpenRequest req = ROS2__V1__OPEN_REQUEST__INIT;
+	ProtobufCMessage *m = NULL;
+	enum ros2_status st;
+
+	req.session_uid = uid_bytes(s);
+	req.mount = mnt;
+	req.path = (char *)(uintptr_t)path;
+	req.flags = flags;
+	req.mode = 0644;
+	st = world_call(c, &ros2_v1_tenant_open, &req.base, &m, NULL);
+	if (st == ROS2_OK) {
+		if (ret)
+			*ret = ((Ros2__V1__OpenReply *)m)->handle;
+		protobuf_c_message_free_unpacked(m, NULL);
+	}
+	return st;
+}
+
+static enum ros2_status stat_handle(struct rpc_channel *c, struct ros2_uid *s, uint64_t h)
+{
+	Ros2__V1__HandleRef req = ROS2__V1__HANDLE_REF__INIT;
+
+	req.session_uid = uid_bytes(s);
+	req.handle = h;
+	return world_call(c, &ros2_v1_tenant_stat_handle, &req.base, NULL, NULL);
+}
+
+static void tenant__opens_mounts_and_registers_and_all_is_recorded(void **state)
+{
+	struct world *w = *state;
+	struct rpc_channel *c = world_tenant(w, "alpha");
+	Ros2__V1__RegisterRegionRequest reg = ROS2__V1__REGISTER_REGION_REQUEST__INIT;
+	Ros2__V1__SessionRef ref = ROS2__V1__SESSION_REF__INIT;
+	struct ros2_uid s;
+	uint32_t mnt;
+	uint64_t h;
+
+	assert_int_equal(world_open_session(c, &s), ROS2_OK);
+	assert_int_equal(mount(c, &s, "data", &mnt), ROS2_OK);
+	assert_int_equal(open_file(c, &s, mnt, "a/b", 7, &h), ROS2_OK);
+	assert_int_equal(stat_handle(c, &s, h), ROS2_OK);
+	reg.session_uid = uid_bytes(&s);
+	reg.address = 0x1000;
+	reg.length = 4096;
+	reg.access = 3;
+	assert_int_equal(world_call(c, &ros2_v1_tenant_register_region, &reg.base, NULL, NULL),
+	                 ROS2_OK);
+	ref.session_uid = uid_bytes(&s);
+	assert_int_equal(world_call(c, &ros2_v1_tenant_close_session, &ref.base, NULL, NULL),
+	                 ROS2_OK);
+	assert_int_equal(stat_handle(c, &s, h), ROS2_CLOSED);
+	assert_true(world_wait_action(w, "session.open"));
+	assert_true(world_wait_action(w, "namespace.mount"));
+	assert_true(world_wait_action(w, "file.open"));
+	assert_true(world_wait_action(w, "region.register"));
+	assert_true(world_wait_action(w, "session.close"));
+	rpc_channel_free(c);
+}
+
+static void tenant__paths_are_judged_by_the_policy(void **state)
+{
+	struct world *w = *state;
+	struct rpc_channel *c = world_tenant(w, "alpha");
+	static const struct {
+		const char *ns, *path;
+		uint32_t flags;
+		enum ros2_status want;
+	} t[] = {
+		{"data", "secret/key", 1, ROS2_DENIED},
+		{"data", "ro/file", 1, ROS2_OK},
+		{"data", "ro/file", 2, ROS2_DENIED},
+		{"data", "ro/file", 5, ROS2_DENIED},
+		{"data", "x", 3, ROS2_OK},
+		{"data", "../x", 1, ROS2_BAD_PATH},
+		{"data", "a//b", 1, ROS2_BAD_PATH},
+		{"data", "/a", 1, ROS2_BAD_PATH},
+		{"data", "", 1, ROS2_BAD_PATH},
+		{"data", "x", 0, ROS2_INVALID},
+		{"data", "x", 33, ROS2_INVALID},
+		{"data", "x", 17, ROS2_INVALID},
+		{"readonly", "x", 1, ROS2_OK},
+		{"readonly", "x", 6, ROS2_DENIED},
+	};
+	struct ros2_uid s;
+	unsigned opens;
+	uint32_t data, readonly, none;
+
+	assert_int_equal(world_open_session(c, &s), ROS2_OK);
+	assert_int_equal(mount(c, &s, "data", &data), ROS2_OK);
+	assert_int_equal(mount(c, &s, "readonly", &readonly), ROS2_OK);
+	assert_int_equal(mount(c, &s, "nothing", &none), ROS2_DENIED);
+	assert_int_equal(mount(c, &s, "NOT A NAME", &none), ROS2_INVALID);
+	for (size_t i = 0; i < ARRAY_SIZE(t); i++) {
+		opens = fake_dp_log.opens;
+		assert_int_equal(open_file(c, &s, t[i].ns[0] == 'd' ? data : readonly, t[i].path,
+		                           t[i].flags, NULL),
+		                 t[i].want);
+		assert_int_equal(fake_dp_log.opens - opens, t[i].want == ROS2_OK);
+	}
+	assert_int_equal(open_file(c, &s, 999, "x", 1, NULL), ROS2_NOT_FOUND);
+	assert_true(world_wait_action(w, "file.deny"));
+	rpc_channel_free(c);
+}
+
+/* Every method, with alpha's ids in beta's mouth: the same words as for a session that is nowhere.
+ */
+static void tenant__of_another_gets_nothing_with_known_ids(void **state)
+{
+	struct world *w = *state;
+	struct rpc_channel *a = world_tenant(w, "alpha"), *b = world_tenant(w, "beta");
+	Ros2__V1__MountRequest mreq = ROS2__V1__MOUNT_REQUEST__INIT;
+	Ros2__V1__OpenRequest oreq = ROS2__V1__OPEN_REQUEST__INIT;
+	Ros2__V1__HandleRef href = ROS2__V1__HANDLE_REF__INIT;
+	Ros2__V1__PathRequest preq = ROS2__V1__PATH_REQUEST__INIT;
+	Ros2__V1__ReaddirRequest rd = ROS2__V1__READDIR_REQUEST__INIT;
+	Ros2__V1__RenameRequest ren = ROS2__V1__RENAME_REQUEST__INIT;
+	Ros2__V1__TruncateRequest tr = ROS2__V1__TRUNCATE_REQUEST__INIT;
+	Ros2__V1__RegisterRegionRequest reg = ROS2__V1__REGISTER_REGION_REQUEST__INIT;
+	Ros2__V1__RegionRef rr = ROS2__V1__REGION_REF__INIT;
+	Ros2__V1__SessionRef sref = ROS2__V1__SESSION_REF__INIT;
+	struct {
+		const struct rpc_method *m;
+		ProtobufCMessage *req;
+	} calls[] = {
+		{&ros2_v1_tenant_mount, &mreq.base},
+		{&ros2_v1_tenant_open, &oreq.base},
+		{&ros2_v1_tenant_close, &href.base},
+		{&ros2_v1_tenant_stat_handle, &href.base},
+		{&ros2_v1_tenant_stat, &preq.base},
+		{&ros2_v1_tenant_readdir, &rd.base},
+		{&ros2_v1_tenant_mkdir, &preq.base},
+		{&ros2_v1_tenant_unlink, &preq.base},
+		{&ros2_v1_tenant_rmdir, &preq.base},
+		{&ros2_v1_tenant_rename, &ren.base},
+		{&ros2_v1_tenant_truncate, &tr.base},
+		{&ros2_v1_tenant_flush, &href.base},
+		{&ros2_v1_tenant_register_region, &reg.base},
+		{&ros2_v1_tenant_renew_region, &rr.base},
+		{&ros2_v1_tenant_deregister_region, &rr.base},
+		{&ros2_v1_tenant_close_session, &sref.base},
+	};
+	struct ros2_uid s, own, none = fix_uid(77);
+	char words[320], words_none[320];
+	uint32_t mnt;
+	uint64_t h;
+
+	assert_int_equal(ARRAY_SIZE(calls) + 1, ros2_v1_tenant_service.n_methods);
+	assert_int_equal(world_open_session(a, &s), ROS2_OK);
+	assert_int_equal(mount(a, &s, "data", &mnt), ROS2_OK);
+	assert_int_equal(open_file(a, &s, mnt, "x", 7, &h), ROS2_OK);
+	assert_int_equal(world_open_session(b, &own), ROS2_OK);
+	href.handle = tr.handle = h;
+	preq.mount = oreq.mount = rd.mount = ren.mount = mnt;
+	rr.key = 4000;
+	mreq.namespace_name = (char *)"data";
+	preq.path = oreq.path = ren.from = (char *)"x";
+	ren.to = (char *)"y";
+	oreq.flags = 1;
+	reg.length = 4096;
+	reg.access = 3;
+	for (size_t i = 0; i < ARRAY_SIZE(calls); i++) {
+		ProtobufCBinaryData *uid = &((Ros2__V1__SessionRef *)calls[i].req)->session_uid;
+
+		*uid = uid_bytes(&s);
+		assert_int_equal(world_call(b, calls[i].m, calls[i].req, NULL, words),
+		                 ROS2_BAD_SESSION);
+		*uid = uid_bytes(&none);
+		assert_int_equal(world_call(b, calls[i].m, calls[i].req, NULL, words_none),
+		                 ROS2_BAD_SESSION);
+		assert_string_equal(words, words_none);
+		uid->len = 3;
+		assert_int_equal(world_call(b, calls[i].m, calls[i].req, NULL, NULL),
+		                 ROS2_BAD_SESSION);
+	}
+	/* Alpha's handle and mount in beta's own session. */
+	assert_int_equal(stat_handle(b, &own, h), ROS2_BAD_HANDLE);
+	assert_int_equal(open_file(b, &own, mnt, "x", 1, NULL), ROS2_NOT_FOUND);
+	/* The victim did not notice. */
+	assert_int_equal(stat_handle(a, &s, h), ROS2_OK);
+	assert_true(world_wait_action(w, "session.deny"));
+	assert_true(world_wait_action(w, "file.deny"));
+	assert_true(world_wait_action(w, "region.deny"));
+	rpc_channel_free(a);
+	rpc_channel_free(b);
+}
+
+static void tenant__unknown_here_is_denied(void **state)
+{
+	struct world *w = *state;
+	struct rpc_channel *c = world_tenant(w, "other");
+	struct ros2_uid s;
+
+	assert_int_equal(world_open_session(c, &s), ROS2_DENIED);
+	assert_int_equal(fake_dp_log.session_opens, 0);
+	rpc_channel_free(c);
+}
+
+static void tenant__gets_no_session_without_a_grant(void **state)
+{
+	struct world *w = *state;
+	struct rpc_channel *c = world_tenant(w, "alpha");
+	struct ros2_uid s;
+
+	w->grant_status = ROS2_NO_GRANT;
+	assert_int_equal(world_open_session(c, &s), ROS2_NO_GRANT);
+	assert_int_equal(fake_dp_log.session_opens, 0);
+	w->grant_status = 0;
+	assert_int_equal(world_open_session(c, &s), ROS2_OK);
+	rpc_channel_free(c);
+}
+
+static void tenant__has_at_most_the_sessions_of_its_policy(void **state)
+{
+	struct world *w = *state;
+	struct rpc_channel *c = world_tenant(w, "alpha"), *b = world_tenant(w, "beta");
+	struct ros2_uid s[4];
+
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(world_open_session(c, &s[i]), ROS2_OK);
+	assert_int_equal(world_open_session(c, &s[3]), ROS2_LIMIT);
+	assert_int_equal(world_open_session(b, &s[3]), ROS2_OK);
+	assert_int_equal(w->grant_requests, 4);
+	rpc_channel_free(c);
+	rpc_channel_free(b);
+}
+
+static void tenant__revoked_loses_its_sessions_with_a_receipt(void **state)
+{
+	struct world *w = *state;
+	struct rpc_channel *c = world_tenant(w, "alpha"), *b = world_tenant(w, "beta");
+	Ros2__V1__AgentObject *again;
+	struct ros2_uid s, other;
+	unsigned receipts;
+
+	assert_int_equal(world_open_session(c, &s), ROS2_OK);
+	assert_int_equal(world_open_session(b, &other), ROS2_OK);
+	fake_dp_draining = 2;
+	world_revoke(w, OBJ_TENANT, WORLD_ALPHA_SEED, 1);
+	/* One that says draining and one that says drained; one is enough when the disk is slower.
+	 */
+	world_wait(w, &w->receipts, 1);
+	for (int i = 0; i < 200 && w->last_draining; i++)
+		usleep(10000);
+	assert_true(w->last_durable);
+	assert_int_equal(w->last_draining, 0);
+	receipts = w->receipts;
+	assert_int_equal(w->last_sessions, 1);
+	assert_int_equal(stat_handle(c, &s, 1), ROS2_REVOKED);
+	assert_int_equal(world_open_session(c, &s), ROS2_REVOKED);
+	assert_int_equal(stat_handle(b, &other, 1), ROS2_BAD_HANDLE);
+	/* Sent again: the same answer, nothing else. */
+	world_revoke(w, OBJ_TENANT, WORLD_ALPHA_SEED, 1);
+	world_wait(w, &w->receipts, receipts + 1);
+	/* Reinstated: a higher version. */
+	again = fix_tenant(&w->f, "alpha", FIX_ALPHA, WORLD_ALPHA_SEED, 2);
+	world_send(w, &again, 1, false);
+	world_wait(w, &w->acks, 2);
+	w->next_grant = 60;
+	/* Grants of the old version stay dead. */
+	assert_int_equal(world_open_session(c, &s), ROS2_REVOKED);
+	rpc_channel_free(c);
+	rpc_channel_free(b);
+}
+
+static void tenant__that_loses_its_principal_loses_its_session(void **state)
+{
+	struct world *w = *state;
+	struct rpc_channel *c = world_tenant(w, "alpha");
+	Ros2__V1__AgentObject *o;
+	struct ros2_uid s;
+
+	assert_int_equal(world_open_session(c, &s), ROS2_OK);
+	o = fix_tenant(&w->f, "alpha", "spiffe://ros2.test/tenant/alpha/other", WORLD_ALPHA_SEED,
+	               2);
+	world_send(w, &o, 1, false);
+	world_wait(w, &w->acks, 2);
+	assert_int_equal(stat_handle(c, &s, 1), ROS2_REVOKED);
+	assert_int_equal(world_open_session(c, &s), ROS2_DENIED);
+	rpc_channel_free(c);
+}
+
+static void tenant__is_served_by_a_restarted_agent_while_the_controller_is_away(void **state)
+{
+	struct world *w = *state;
+	struct rpc_channel *c = world_tenant(w, "alpha");
+	struct ros2_uid s;
+
+	assert_int_equal(world_open_session(c, &s), ROS2_OK);
+	rpc_channel_free(c);
+	world_controller_stop(w);
+	world_agent_stop(w);
+	world_agent_start(w);
+	c = world_tenant(w, "alpha");
+	/* The idle grant of the last process is taken again. */
+	assert_int_equal(world_open_session(c, &s), ROS2_OK);
+	assert_int_equal(w->grant_requests, 1);
+	/* A second one would need the controller. */
+	assert_int_equal(world_open_session(c, &s), ROS2_UNAVAILABLE);
+	rpc_channel_free(c);
+	w->hellos = 0;
+	world_controller_start(w);
+	world_wait(w, &w->hellos, 1);
+	assert_true(w->last_have >= 4);
+}
+
+static void agent__refuses_a_controller_of_an_older_epoch(void **state)
+{
+	struct world *w = *state;
+
+	world_controller_stop(w);
+	w->f.epoch.counter--;
+	w->hellos = w->closed = w->beats = 0;
+	world_controller_start(w);
+	world_wait(w, &w->hellos, 2);
+	world_wait(w, &w->closed, 2);
+	assert_int_equal(w->beats, 0);
+	world_controller_stop(w);
+	w->f.epoch.counter += 2;
+	world_controller_start(w);
+	world_wait(w, &w->beats, 1);
+}
+
+static void tenant__is_denied_when_contact_is_lost(void **state)
+{
+	struct world *w = *state;
+	struct rpc_channel *c;
+	Ros2__V1__AgentObject *o;
+	struct ros2_uid s;
+
+	fix_contact_limit = "1s";
+	o = fix_tenant(&w->f, "alpha", FIX_ALPHA, WORLD_ALPHA_SEED, 2);
+	fix_contact_limit = "60s";
+	world_send(w, &o, 1, false);
+	world_wait(w, &w->acks, 2);
+	c = world_tenant(w, "alpha");
+	assert_int_equal(world_open_session(c, &s), ROS2_OK);
+	w->silent = true;
+	usleep(1500 * 1000);
+	assert_int_equal(world_open_session(c, &s), ROS2_CONTACT_LOST);
+	assert_int_equal(stat_handle(c, &s, 1), ROS2_CONTACT_LOST);
+	w->silent = false;
+	usleep(400 * 1000);
+	assert_int_equal(world_open_session(c, &s), ROS2_OK);
+	rpc_channel_free(c);
+}
+
+#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		T(tenant__opens_mounts_and_registers_and_all_is_recorded),
+		T(tenant__paths_are_judged_by_the_policy),
+		T(tenant__of_another_gets_nothing_with_known_ids),
+		T(tenant__unknown_here_is_denied),
+		T(tenant__gets_no_session_without_a_grant),
+		T(tenant__has_at_most_the_sessions_of_its_policy),
+		T(tenant__revoked_loses_its_sessions_with_a_receipt),
+		T(tenant__that_loses_its_principal_loses_its_session),
+		T(tenant__is_served_by_a_restarted_agent_while_the_controller_is_away),
+		T(agent__refuses_a_controller_of_an_older_epoch),
+		T(tenant__is_denied_when_contact_is_lost),
+	};
+
+	log_set_level_str("error");
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

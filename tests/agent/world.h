@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* An agent over real gRPC between a controller of our own, which says what the test wants, and
+ * tenants with real certificates. The data plane is fake_dp. */
+#ifndef ROS2_TESTS_AGENT_WORLD_H
+#define ROS2_TESTS_AGENT_WORLD_H
+
+#include "agent/agent.h"
+#include "proto/ros2/v1/agentlink.rpc.h"
+#include "proto/ros2/v1/tenant.rpc.h"
+#include "tests/agent/fake_dp.h"
+#include "tests/agent/fixture.h"
+#include <pthread.h>
+
+#define WORLD_ALPHA_SEED 2
+#define WORLD_BETA_SEED  3
+
+struct world {
+	struct fixture f;
+	char *dir;
+	/* the controller */
+	struct loop *ctl_loop;
+	struct rpc_server *ctl;
+	char ctl_address[64];
+	bool silent;           /* beats are not answered */
+	uint32_t grant_status; /* of grant requests; 0 = granted */
+	uint32_t grant_lifetime_ms;
+	struct rpc_stream *link; /* referenced */
+	pthread_mutex_t lock;
+	pthread_cond_t cond;
+	/* guarded by lock: what was heard */
+	unsigned hellos, beats, receipts, acks, applied, failed, grant_requests, closed;
+	size_t last_have;
+	bool last_durable;
+	uint32_t last_sessions, last_draining;
+	char actions[16384]; /* "session.open session.deny " */
+	uint8_t next_grant;
+	/* the agent */
+	struct loop *loop;
+	struct agent *agent;
+	bool ready;
+	struct ros2_err fatal;
+};
+
+void world_start(struct world *w); /* trust domain, controller; no agent yet */
+void world_stop(struct world *w);
+void world_agent_start(struct world *w);
+void world_agent_stop(struct world *w);
+void world_controller_start(struct world *w);
+void world_controller_stop(struct world *w);
+/* Sends one delta of what the test made; takes the objects. */
+void world_send(struct world *w, Ros2__V1__AgentObject **objs, size_t n, bool initial_done);
+/* The engine and both tenants, then waits until all are applied. */
+void world_populate(struct world *w);
+void world_revoke(struct world *w, enum obj_kind kind, uint8_t seed, uint64_t version);
+/* Waits up to 8 s until *counter >= n. */
+void world_wait(struct world *w, const unsigned *counter, unsigned n);
+bool world_wait_action(struct world *w, const char *action);
+
+/* A tenant's connection. NAME: "alpha" or "beta" or "other". */
+struct rpc_channel *world_tenant(struct world *w, const char *name);
+/* Calls and gives the named error; *ret (may be NULL) is the reply. */
+enum ros2_status world_call(struct rpc_channel *c, const struct rpc_method *m,
+                            const ProtobufCMessage *req, ProtobufCMessage **ret, char words[320]);
+enum ros2_status world_open_session(struct rpc_channel *c, struct ros2_uid *ret);
+#endif
