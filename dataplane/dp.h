@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The data plane as the agent sees it: the only header of dataplane/ the agent includes. Every function here is called on the
- * agent's loop thread and does not block; results and events come back as posts to that loop. Inside, one reactor per core
- * owns its sessions, leases and slots; nothing of a reactor is touched from outside.
+ * The data plane as the agent sees it: the only header of dataplane/ the agent includes. Every
+ * function here is called on the agent's loop thread and does not block; results and events come
+ * back as posts to that loop. Inside, one reactor per core owns its sessions, leases and slots;
+ * nothing of a reactor is touched from outside.
  *
- * Rights: a request is carried out only when its session, the session's grant, the tenant and the agent's contact with the
- * controller are all live at the moment it is handed on. Deadlines are CLOCK_BOOTTIME nanoseconds.
+ * Rights: a request is carried out only when its session, the session's grant, the tenant and the
+ * agent's contact with the controller are all live at the moment it is handed on. Deadlines are
+ * CLOCK_BOOTTIME nanoseconds.
  */
 #ifndef ROS2_DATAPLANE_DP_H
 #define ROS2_DATAPLANE_DP_H
@@ -22,8 +24,10 @@ struct dp;
 
 /* Sessions and grants are named by UID at this face. */
 enum dp_event_type {
-	DP_EVENT_VIOLATION,     /* the peer did what it may not: status, words, count since the last event of this kind */
-	DP_EVENT_SESSION_ENDED, /* status: CLOSED, REVOKED, VIOLATIONS, GRANT_EXPIRED, CONTACT_LOST, PROTOCOL, UNAUTHENTICATED, TIMEOUT */
+	DP_EVENT_VIOLATION,     /* the peer did what it may not: status, words, count since the last
+	                           event of this kind */
+	DP_EVENT_SESSION_ENDED, /* status: CLOSED, REVOKED, VIOLATIONS, GRANT_EXPIRED, CONTACT_LOST,
+	                           PROTOCOL, UNAUTHENTICATED, TIMEOUT */
 	DP_EVENT_CONNECTED,     /* HELLO proved; words = peer address */
 	DP_EVENT_HELLO_REFUSED, /* session_uid zero when unknown; words = peer address */
 };
@@ -40,17 +44,17 @@ struct dp_event {
 	enum dp_event_type type;
 	struct ros2_uid session, tenant, grant;
 	enum ros2_status status;
-	uint64_t lease_id;        /* 0 = none */
-	uint64_t count;           /* events folded into this one, >= 1 */
+	uint64_t lease_id; /* 0 = none */
+	uint64_t count;    /* events folded into this one, >= 1 */
 	uint64_t first_unix_ns, last_unix_ns;
 	struct dp_session_stats stats; /* SESSION_ENDED: final */
 	char words[200];
 };
 
 struct dp_opts {
-	struct loop *loop;       /* borrowed: until dp_free; results and events are posted here */
-	uint32_t reactors;       /* 0 = online cores, at most 64 */
-	const char *listen_host; /* "127.0.0.1"; each reactor takes its own port */
+	struct loop *loop;         /* borrowed: until dp_free; results and events are posted here */
+	uint32_t reactors;         /* 0 = online cores, at most 64 */
+	const char *listen_host;   /* "127.0.0.1"; each reactor takes its own port */
 	uint32_t slot_bytes_total; /* per reactor; 0 = 64 MiB */
 	uint32_t control_workers;  /* 0 = 2 */
 	bool busy_poll;
@@ -59,7 +63,8 @@ struct dp_opts {
 };
 
 int dp_new(const struct dp_opts *o, struct dp **ret, struct ros2_err *err);
-/* Ends all sessions, joins the reactors, drops pending results (their callbacks run with CANCELLED). */
+/* Ends all sessions, joins the reactors, drops pending results (their callbacks run with
+ * CANCELLED). Not from inside one of its callbacks; waits for what engines still hold. */
 void dp_free(struct dp *dp);
 
 struct dp_engine_config {
@@ -68,7 +73,8 @@ struct dp_engine_config {
 	bool null_mode;
 	uint32_t io_features;
 };
-/* Makes or replaces an engine. A changed configuration while namespaces are open: BUSY. Blocks shortly (mkdir, open). */
+/* Makes or replaces an engine. A changed configuration while namespaces are open: BUSY. Blocks
+ * shortly (mkdir, open). */
 int dp_engine_put(struct dp *dp, const struct dp_engine_config *c, struct ros2_err *err);
 int dp_engine_remove(struct dp *dp, const char *name, struct ros2_err *err);
 
@@ -76,19 +82,20 @@ int dp_engine_remove(struct dp *dp, const char *name, struct ros2_err *err);
 struct dp_tenant_limits {
 	uint64_t registered_bytes, region_size_min, region_size_max, region_alignment;
 	uint32_t regions, rkeys_concurrent, sessions_max;
-	uint32_t access;                 /* 1 read, 2 write: lease.h */
+	uint32_t access; /* 1 read, 2 write: lease.h */
 	uint64_t lease_ttl_ms, contact_limit_ms;
-	uint32_t violations_limit;       /* 0 = none */
+	uint32_t violations_limit; /* 0 = none */
 	bool violations_kill;
 	uint64_t read_bytes_per_s, write_bytes_per_s, read_iops, write_iops; /* 0 = not limited */
 	uint64_t burst_ms;
 };
 int dp_tenant_put(struct dp *dp, const struct ros2_uid *tenant, const char *name,
-		  const struct dp_tenant_limits *l, struct ros2_err *err);
+                  const struct dp_tenant_limits *l, struct ros2_err *err);
 /* Ends the tenant's sessions; its uid is never accepted again. */
 int dp_tenant_remove(struct dp *dp, const struct ros2_uid *tenant, struct ros2_err *err);
 
-/* A grant and its end. A later call only moves the end; one already ended is never revived (REVOKED). */
+/* A grant and its end. A later call only moves the end; one already ended is never revived
+ * (REVOKED). */
 struct dp_grant {
 	struct ros2_uid grant, tenant;
 	uint64_t deadline_ns;
@@ -98,7 +105,8 @@ struct dp_grant {
 };
 int dp_grant_put(struct dp *dp, const struct dp_grant *g, struct ros2_err *err);
 
-/* Contact with the controller: rights of a tenant end at stamp + its contact_limit. Never moves back. Also from any thread. */
+/* Contact with the controller: rights of a tenant end at stamp + its contact_limit. Never moves
+ * back. Also from any thread. */
 void dp_contact(struct dp *dp, uint64_t stamp_ns);
 
 /* ---- asynchronous calls ---- */
@@ -138,8 +146,10 @@ struct dp_result {
 		} region;
 		struct {
 			uint32_t sessions, leases, draining;
-			uint64_t last_byte_ns;   /* boottime of the last byte handed to the kernel under the right; 0 = none since receive */
-			uint64_t last_engine_ns; /* boottime of the last engine completion under it; 0 = none since receive */
+			uint64_t last_byte_ns;   /* boottime of the last byte handed to the kernel
+			                            under the right; 0 = none since receive */
+			uint64_t last_engine_ns; /* boottime of the last engine completion under it;
+			                            0 = none since receive */
 		} revoke;
 	};
 };
@@ -151,44 +161,52 @@ struct dp_session_params {
 	uint64_t cert_deadline_ns; /* boottime at which the caller's certificate ends */
 };
 void dp_session_open(struct dp *dp, const struct dp_session_params *p, dp_done_fn done, void *arg);
-void dp_session_close(struct dp *dp, const struct ros2_uid *session, enum ros2_status why, dp_done_fn done, void *arg);
+void dp_session_close(struct dp *dp, const struct ros2_uid *session, enum ros2_status why,
+                      dp_done_fn done, void *arg);
 int dp_session_stats(struct dp *dp, const struct ros2_uid *session, struct dp_session_stats *ret);
 
 /* @access bounds every handle opened under the mount. */
 void dp_mount(struct dp *dp, const struct ros2_uid *session, const char *engine, const char *path,
-	      uint32_t access, dp_done_fn done, void *arg);
+              uint32_t access, dp_done_fn done, void *arg);
 void dp_open(struct dp *dp, const struct ros2_uid *session, uint32_t mount, const char *path,
-	     uint32_t flags, uint32_t mode, dp_done_fn done, void *arg);
-void dp_close(struct dp *dp, const struct ros2_uid *session, uint64_t handle, dp_done_fn done, void *arg);
-void dp_fstat(struct dp *dp, const struct ros2_uid *session, uint64_t handle, dp_done_fn done, void *arg);
+             uint32_t flags, uint32_t mode, dp_done_fn done, void *arg);
+void dp_close(struct dp *dp, const struct ros2_uid *session, uint64_t handle, dp_done_fn done,
+              void *arg);
+void dp_fstat(struct dp *dp, const struct ros2_uid *session, uint64_t handle, dp_done_fn done,
+              void *arg);
 void dp_truncate(struct dp *dp, const struct ros2_uid *session, uint64_t handle, uint64_t size,
-		 dp_done_fn done, void *arg);
-void dp_flush(struct dp *dp, const struct ros2_uid *session, uint64_t handle, dp_done_fn done, void *arg);
+                 dp_done_fn done, void *arg);
+void dp_flush(struct dp *dp, const struct ros2_uid *session, uint64_t handle, dp_done_fn done,
+              void *arg);
 
 enum dp_path_op { DP_STAT, DP_MKDIR, DP_UNLINK, DP_RMDIR, DP_RENAME };
 void dp_path(struct dp *dp, const struct ros2_uid *session, uint32_t mount, enum dp_path_op op,
-	     const char *path, const char *to, uint32_t mode, dp_done_fn done, void *arg);
+             const char *path, const char *to, uint32_t mode, dp_done_fn done, void *arg);
 void dp_readdir(struct dp *dp, const struct ros2_uid *session, uint32_t mount, const char *path,
-		uint64_t cookie, uint32_t max, dp_done_fn done, void *arg);
+                uint64_t cookie, uint32_t max, dp_done_fn done, void *arg);
 
-void dp_region_register(struct dp *dp, const struct ros2_uid *session, uint64_t base, uint64_t length,
-			uint32_t access, dp_done_fn done, void *arg);
-void dp_region_renew(struct dp *dp, const struct ros2_uid *session, uint32_t key, dp_done_fn done, void *arg);
-void dp_region_deregister(struct dp *dp, const struct ros2_uid *session, uint32_t key, dp_done_fn done, void *arg);
+void dp_region_register(struct dp *dp, const struct ros2_uid *session, uint64_t base,
+                        uint64_t length, uint32_t access, dp_done_fn done, void *arg);
+void dp_region_renew(struct dp *dp, const struct ros2_uid *session, uint32_t key, dp_done_fn done,
+                     void *arg);
+void dp_region_deregister(struct dp *dp, const struct ros2_uid *session, uint32_t key,
+                          dp_done_fn done, void *arg);
 
-/* Withdraws rights in the data plane. When the callback runs, no byte is handed on any more under them, on any reactor. What an
- * engine still holds is result.revoke.draining; the callback runs again (status OK, draining 0) when that is zero. */
+/* Withdraws rights in the data plane. When the callback runs, no byte is handed on any more under
+ * them, on any reactor. What an engine still holds is result.revoke.draining; the callback runs
+ * again (status OK, draining 0) when that is zero. */
 enum dp_scope { DP_SCOPE_TENANT, DP_SCOPE_GRANT, DP_SCOPE_SESSION, DP_SCOPE_ALL };
 void dp_revoke(struct dp *dp, enum dp_scope scope, const struct ros2_uid *uid, uint64_t received_ns,
-	       enum ros2_status why, dp_done_fn done, void *arg);
+               enum ros2_status why, dp_done_fn done, void *arg);
 
 struct dp_lease_info {
 	uint64_t lease_id, length, expires_in_ms;
 	uint32_t access;
 	struct ros2_uid session, tenant, grant;
 };
-/* Up to @max live leases of @tenant (NULL = all); fn once per lease, then once with NULL, on the loop. */
+/* Up to @max live leases of @tenant (NULL = all); fn once per lease, then once with NULL, on the
+ * loop. */
 void dp_leases(struct dp *dp, const struct ros2_uid *tenant, uint32_t max,
-	       void (*fn)(void *arg, const struct dp_lease_info *info), void *arg);
+               void (*fn)(void *arg, const struct dp_lease_info *info), void *arg);
 uint32_t dp_lease_count(struct dp *dp);
 #endif

@@ -54,7 +54,8 @@ struct lease_table;
 int lease_table_new(uint32_t capacity, uint32_t reactor, struct lease_table **ret);
 void lease_table_free(struct lease_table *t);
 
-/* @fn runs for every lease that leaves LIVE, inside the call that ended it; it must not call the table. */
+/* @fn runs for every lease that leaves LIVE, inside the call that ended it; it must not call the
+ * table. */
 void lease_on_end(struct lease_table *t, void (*fn)(void *arg, const struct lease *l), void *arg);
 
 struct lease_params {

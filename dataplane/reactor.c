@@ -130,6 +130,7 @@ static void tick(struct reactor *r)
 			session_tick(r->sessions[i], r->now_ns);
 	lease_sweep(r->leases, r->now_ns, SWEEP_BUDGET);
 	tcp_preauth_expire(r);
+	tcp_accept_again(r);
 }
 
 /* The last thing of a turn: no pointer to these is left here. */
@@ -156,7 +157,7 @@ static const struct timespec *wait_time(const struct reactor *r, struct timespec
 {
 	uint64_t now = clock_boottime_ns(), at = UINT64_MAX, ns;
 
-	if (r->n_attached || r->n_preauth || r->refused.pending.count)
+	if (r->n_attached || r->n_preauth || r->refused.pending.count || r->accept_paused)
 		at = r->tick_at_ns;
 	at = MIN(at, r->wait_at_ns);
 	if (r->dp->opts.busy_poll || r->again || has_inbox(r) || reactor_engines_must_poll(r))

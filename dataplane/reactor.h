@@ -84,6 +84,7 @@ struct reactor {
 	struct list output;  /* sessions that have something to send */
 	struct list gone;    /* sessions without any request, ended */
 	uint32_t n_engine;   /* ios inside engines */
+	bool accept_paused;  /* no descriptors: until the next tick */
 	bool again;          /* something changed: do not sleep before another turn */
 	uint64_t now_ns;     /* read once per turn; never good enough to hand something on */
 	uint64_t wait_at_ns; /* when the first waiting request gets its tokens; UINT64_MAX = none */
@@ -118,6 +119,7 @@ uint32_t admit_submit(struct reactor *r);
 /* tcp_hello.c */
 int tcp_listen(struct reactor *r, const char *host, struct ros2_err *err);
 void tcp_accept(struct reactor *r);
+void tcp_accept_again(struct reactor *r);
 void tcp_preauth_receive(struct reactor *r, struct preauth *p);
 void tcp_preauth_expire(struct reactor *r);
 void tcp_preauth_close_all(struct reactor *r);

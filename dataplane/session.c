@@ -113,6 +113,10 @@ static void drop_handles(struct session *s)
 void session_end(struct session *s, enum ros2_status why, const char *words)
 {
 	bool was_alive = session_alive(s);
+	/* After BYE with everything answered the last replies may still arrive; in every other case
+	 * they must not. */
+	bool orderly = s->state == SESSION_CLOSING && why == ROS2_CLOSED && s->n_requests == 0 &&
+	               list_empty(&s->tcp.out);
 
 	if (s->state == SESSION_ENDED)
 		return;
@@ -123,7 +127,7 @@ void session_end(struct session *s, enum ros2_status why, const char *words)
 	s->leases_ended = lease_end_conn(s->r->leases, s->conn,
 	                                 why == ROS2_REVOKED ? ROS2_REVOKED : ROS2_CLOSED);
 	if (was_alive)
-		s->transport->close(s, why != ROS2_CLOSED);
+		s->transport->close(s, !orderly);
 	list_del(&s->link_input);
 	list_del(&s->link_output);
 	session_release_requests(s);

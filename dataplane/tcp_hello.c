@@ -115,6 +115,20 @@ static void preauth_start(struct reactor *r, int fd, const char *peer)
 		preauth_close(r, p);
 }
 
+static void accept_events(struct reactor *r, uint32_t events)
+{
+	struct epoll_event ev = {.events = events, .data.ptr = &r->listen_source};
+
+	(void)epoll_ctl(r->epoll_fd, EPOLL_CTL_MOD, r->listen_fd, &ev);
+	r->accept_paused = !events;
+}
+
+void tcp_accept_again(struct reactor *r)
+{
+	if (r->accept_paused)
+		accept_events(r, EPOLLIN);
+}
+
 void tcp_accept(struct reactor *r)
 {
 	for (int i = 0; i < ACCEPTS_PER_TURN; i++) {
@@ -124,7 +138,11 @@ void tcp_accept(struct reactor *r)
 		int fd = accept4(r->listen_fd, (struct sockaddr *)&addr, &len,
 		                 SOCK_NONBLOCK | SOCK_CLOEXEC);
 
-		/* Whatever went wrong (EMFILE among it), the next turn tries again. */
+		/* Without descriptors or memory the listener would stay readable: not to spin, it
+		 * rests until the next tick. */
+		if (fd < 0 &&
+		    (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM))
+			accept_events(r, 0);
 		if (fd < 0)
 			return;
 		peer_name(&addr, len, peer);
