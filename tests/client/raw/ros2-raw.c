@@ -28,6 +28,7 @@ static const char usage[] =
 	"        generation, address; ends with stdin, and says whether its memory was touched\n"
 	"  ros2-raw attack session_uid=H handle=N key=N generation=N address=N namespace=NS "
 	"path=P\n"
+	"        [own_namespace=NS]\n"
 	"        with another tenant's values, as the caller: every way to use them; exit 1 if "
 	"one\n"
 	"        of them worked\n"
@@ -404,7 +405,29 @@ static void try_calls(struct attack *t, const char *own_uid)
 	judge_call(t, "close the other's session", j, st);
 }
 
-/* The last word of the agent about one request on a connection of our own. */
+/* A file of our own on session @s, so that only the other's key is wrong. */
+static bool own_handle(struct attack *t, const struct raw_session *s, uint64_t *ret)
+{
+	const char *ns = raw_arg(t->a, "own_namespace", NULL);
+	char uid[33], mount[16];
+	enum ros2_status st;
+	json_t *j;
+
+	crypto_hex(s->uid, 16, uid);
+	j = callf(t->raw, &st, "Mount", 2, "session_uid", uid, "namespace_name", ns);
+	snprintf(mount, sizeof(mount), "%lld", (long long)number(j, "mount"));
+	json_decref(j);
+	if (st)
+		return false;
+	j = callf(t->raw, &st, "Open", 5, "session_uid", uid, "mount", mount, "path",
+	          "ros2-raw-own", "flags", "7", "mode", "420");
+	*ret = (uint64_t)number(j, "handle");
+	json_decref(j);
+	return !st;
+}
+
+/* The last word of the agent about one request on a connection of our own. Handle 0: one of our
+ * own. */
 static void try_message(struct attack *t, const char *step, struct wire_header h,
                         const uint8_t *bytes)
 {
@@ -423,6 +446,8 @@ static void try_message(struct attack *t, const char *step, struct wire_header h
 	}
 	fd = raw_dial(s.data_address, &err);
 	rc = fd < 0 ? fd : raw_hello(fd, &s, &st, words);
+	if (!rc && !st && !h.handle && !own_handle(t, &s, &h.handle))
+		rc = -ENOENT;
 	if (!rc && !st) {
 		raw_seal(&h);
 		rc = raw_send(fd, &h, bytes);
@@ -463,6 +488,14 @@ static void try_wire(struct attack *t)
 	h.flags = WIRE_F_INLINE;
 	h.payload_len = sizeof(bytes);
 	try_message(t, "write the other's handle from the capsule", h, bytes);
+	if (!raw_arg(t->a, "own_namespace", NULL))
+		return;
+	h.handle = 0;
+	h.payload_len = 0;
+	h.flags = 0;
+	try_message(t, "pull the other's region into an own file by its key", h, NULL);
+	h.opcode = WIRE_READ;
+	try_message(t, "push an own file into the other's region by its key", h, NULL);
 }
 
 /* The other's session with a secret of our own: what knowing a uid is worth. */
