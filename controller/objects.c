@@ -514,6 +514,7 @@ int ctl_delete_check(struct ctl *c, const struct ctl_object *gone, struct ros2_e
 {
 	struct policy_diags diags = POLICY_DIAGS_INIT;
 	struct policy_set *all = NULL;
+	char words[256] = "the rest does not hold together";
 	int r = policy_set_new(&all);
 
 	for (size_t i = 0; !r && i < policy_set_count(c->docs); i++) {
@@ -524,10 +525,11 @@ int ctl_delete_check(struct ctl *c, const struct ctl_object *gone, struct ros2_e
 	}
 	if (!r)
 		r = policy_check(all, &diags);
+	if (diags.n)
+		policy_diag_format(&diags.v[0], words, sizeof(words));
 	if (r == -EINVAL)
 		r = ros2_err_named(err, ROS2_CONFLICT, "%s \"%s\" is still needed: %s",
-		                   ctl_kind_to_str(gone->kind), gone->name,
-		                   diags.n ? diags.v[0].msg : "the rest does not hold together");
+		                   ctl_kind_to_str(gone->kind), gone->name, words);
 	else if (r < 0)
 		ros2_err_set(err, r, "out of memory");
 	policy_diags_fini(&diags);

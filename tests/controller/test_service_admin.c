@@ -1,0 +1,446 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The Admin, Enrol and Audit services over real mTLS: apply, roles, tokens, listeners, the log. */
+#include "proto/audit/audit.h"
+#include "tests/controller/service_fixture.h"
+#include "common/util.h"
+
+static void apply__reports_every_fault_and_changes_nothing(void **state)
+{
+	struct sf *f = *state;
+	char text[4096];
+	Ros2__V1__ApplyReply *r;
+
+	snprintf(text, sizeof(text), "%s---\n%s", sf_engine,
+	         "apiVersion: ros2/v1\nkind: Tenant\nmetadata: {name: alpha}\n"
+	         "spec:\n  principls: []\n  namespaces:\n    - {name: d, engine: nope, path: x, "
+	         "access: q}\n");
+	r = sf_apply_text(f, text, false);
+	assert_false(r->applied);
+	assert_true(r->n_diagnostics >= 2);
+	assert_true(r->diagnostics[0]->line > 0 && r->diagnostics[0]->error);
+	assert_string_equal(r->diagnostics[0]->file, "test.yaml");
+	ros2__v1__apply_reply__free_unpacked(r, NULL);
+	sf_apply(f, sf_engine); /* still free: version 1 of this object */
+}
+
+static void apply__dry_run_plans_and_a_second_apply_is_unchanged(void **state)
+{
+	struct sf *f = *state;
+	Ros2__V1__ApplyReply *r = sf_apply_text(f, sf_engine, true);
+	uint64_t version;
+
+	assert_false(r->applied);
+	assert_int_equal(r->n_results, 1);
+	assert_int_equal(r->results[0]->action, ROS2__V1__APPLY_ACTION__APPLY_ACTION_CREATED);
+	ros2__v1__apply_reply__free_unpacked(r, NULL);
+	r = sf_apply_text(f, sf_engine, false);
+	assert_true(r->applied);
+	assert_int_equal(r->results[0]->uid.len, ROS2_UID_LEN);
+	version = r->results[0]->version;
+	ros2__v1__apply_reply__free_unpacked(r, NULL);
+	r = sf_apply_text(f, sf_engine, false);
+	assert_int_equal(r->results[0]->action, ROS2__V1__APPLY_ACTION__APPLY_ACTION_UNCHANGED);
+	assert_int_equal(r->results[0]->version, version);
+	ros2__v1__apply_reply__free_unpacked(r, NULL);
+}
+
+static void apply__compares_and_swaps(void **state)
+{
+	struct sf *f = *state;
+	Ros2__V1__ApplyRequest q = ROS2__V1__APPLY_REQUEST__INIT;
+	Ros2__V1__SourceFile file = ROS2__V1__SOURCE_FILE__INIT, *files = &file;
+	Ros2__V1__ExpectedVersion e = ROS2__V1__EXPECTED_VERSION__INIT, *expect = &e;
+	Ros2__V1__ApplyReply *r = NULL;
+	struct ros2_err err = ROS2_ERR_INIT;
+
+	file.name = (char *)"x.yaml";
+	file.text.data = (uint8_t *)sf_engine;
+	file.text.len = strlen(sf_engine);
+	e.kind = ROS2__V1__OBJECT_KIND__OBJECT_KIND_ENGINE;
+	e.name = (char *)"ram";
+	q.files = &files;
+	q.n_files = 1;
+	q.expect = &expect;
+	q.n_expect = 1;
+	assert_int_equal(ros2_v1_admin_apply_sync(f->admin, &q, 5000, &r, &err), 0);
+	ros2__v1__apply_reply__free_unpacked(r, NULL);
+	assert_int_not_equal(ros2_v1_admin_apply_sync(f->admin, &q, 5000, &r, &err), 0);
+	assert_int_equal(err.status, ROS2_CONFLICT);
+}
+
+static void apply__survives_a_restart(void **state)
+{
+	struct sf *f = *state;
+	Ros2__V1__GetReply *g;
+	uint64_t epoch = f->ports.epoch, version;
+
+	sf_apply(f, sf_engine);
+	sf_apply(f, sf_agent0);
+	sf_apply(f, sf_tenant("alpha", "1h", "10m", "dpu-0"));
+	g = sf_get(f, ROS2__V1__OBJECT_KIND__OBJECT_KIND_TENANT, "alpha");
+	version = g->object->version;
+	ros2__v1__get_reply__free_unpacked(g, NULL);
+	sf_stop(f);
+	sf_start(f);
+	assert_int_equal(f->ports.epoch, epoch + 1);
+	g = sf_get(f, ROS2__V1__OBJECT_KIND__OBJECT_KIND_TENANT, "alpha");
+	assert_int_equal(g->object->version, version);
+	assert_non_null(strstr((char *)g->object->yaml.data, "trainer"));
+	assert_int_equal(g->object->tenant->contact_limit_ms, 600000);
+	ros2__v1__get_reply__free_unpacked(g, NULL);
+}
+
+static void delete__refuses_what_is_needed_and_forgets_names(void **state)
+{
+	struct sf *f = *state;
+	Ros2__V1__DeleteRequest q = ROS2__V1__DELETE_REQUEST__INIT;
+	Ros2__V1__ObjectRef ref = ROS2__V1__OBJECT_REF__INIT;
+	Ros2__V1__DeleteReply *r = NULL;
+	struct ros2_err err = ROS2_ERR_INIT;
+	struct ros2_uid first;
+
+	sf_apply(f, sf_engine);
+	sf_apply(f, sf_tenant("alpha", "1h", "10m", "dpu-0"));
+	ref.kind = ROS2__V1__OBJECT_KIND__OBJECT_KIND_ENGINE;
+	ref.name = (char *)"ram";
+	q.ref = &ref;
+	assert_int_not_equal(ros2_v1_admin_delete_sync(f->admin, &q, 9000, &r, &err), 0);
+	assert_int_equal(err.status, ROS2_CONFLICT);
+	ref.kind = ROS2__V1__OBJECT_KIND__OBJECT_KIND_TENANT;
+	ref.name = (char *)"alpha";
+	assert_int_equal(ros2_v1_admin_delete_sync(f->admin, &q, 9000, &r, &err), 0);
+	memcpy(first.b, r->uid.data, ROS2_UID_LEN);
+	ros2__v1__delete_reply__free_unpacked(r, NULL);
+	assert_int_not_equal(ros2_v1_admin_delete_sync(f->admin, &q, 9000, &r, &err), 0);
+	assert_int_equal(err.status, ROS2_NOT_FOUND);
+	sf_apply(f, sf_tenant("alpha", "1h", "10m", "dpu-0"));
+	q.expect_uid.data = first.b;
+	q.expect_uid.len = ROS2_UID_LEN;
+	assert_int_not_equal(ros2_v1_admin_delete_sync(f->admin, &q, 9000, &r, &err), 0);
+	assert_int_equal(err.status, ROS2_CONFLICT);
+}
+
+/* ---- roles ---- */
+
+static int try_apply(struct sf *f, const char *cert, const char *yaml, struct ros2_err *err)
+{
+	struct rpc_channel *c = sf_channel(f, cert, f->ports.admin, NULL);
+	Ros2__V1__ApplyRequest q = ROS2__V1__APPLY_REQUEST__INIT;
+	Ros2__V1__SourceFile file = ROS2__V1__SOURCE_FILE__INIT, *files = &file;
+	Ros2__V1__ApplyReply *r = NULL;
+	int rc;
+
+	file.name = (char *)"x.yaml";
+	file.text.data = (uint8_t *)yaml;
+	file.text.len = strlen(yaml);
+	q.files = &files;
+	q.n_files = 1;
+	rc = ros2_v1_admin_apply_sync(c, &q, 5000, &r, err);
+	if (!rc)
+		ros2__v1__apply_reply__free_unpacked(r, NULL);
+	rpc_channel_free(c);
+	return rc;
+}
+
+static unsigned count_records(struct sf *f, const Ros2__V1__AuditQueryRequest *q)
+{
+	struct rpc_reader *r = NULL;
+	ProtobufCMessage *m;
+	unsigned n = 0;
+	int rc;
+
+	assert_int_equal(rpc_reader_open(f->admin, &ros2_v1_audit_query, &q->base, 10000, &r, NULL),
+	                 0);
+	while ((rc = rpc_reader_next(r, 5000, &m, NULL)) == 0) {
+		n++;
+		protobuf_c_message_free_unpacked(m, NULL);
+	}
+	assert_int_equal(rc, -ENODATA);
+	rpc_reader_close(r);
+	return n;
+}
+
+static unsigned count_action(struct sf *f, const char *action, const char *tenant)
+{
+	Ros2__V1__AuditQueryRequest q = ROS2__V1__AUDIT_QUERY_REQUEST__INIT;
+
+	q.action = (char *)action;
+	q.tenant = (char *)tenant;
+	return count_records(f, &q);
+}
+
+static void wait_action(struct sf *f, const char *action, unsigned n)
+{
+	unsigned have = 0;
+
+	for (int i = 0; i < 200; i++) {
+		have = count_action(f, action, "");
+		if (have >= n)
+			return;
+		usleep(20000);
+	}
+	fail_msg("%s: %u records, expected %u", action, have, n);
+}
+
+static void roles__are_kept_and_refusals_recorded(void **state)
+{
+	struct sf *f = *state;
+	struct ros2_err err = ROS2_ERR_INIT;
+
+	assert_int_equal(try_apply(f, "op", sf_engine, &err), 0);
+	assert_int_not_equal(try_apply(f, "op", sf_agent0, &err), 0);
+	assert_int_equal(err.status, ROS2_DENIED);
+	assert_int_not_equal(try_apply(f, "eye", sf_engine, &err), 0);
+	assert_int_equal(err.status, ROS2_DENIED);
+	assert_int_not_equal(try_apply(f, "nobody", sf_engine, &err), 0);
+	assert_int_equal(err.status, ROS2_DENIED);
+	assert_non_null(strstr(err.msg, "roles file"));
+	wait_action(f, "admin.denied", 2);
+}
+
+static void roles__refusals_are_recorded_within_bounds(void **state)
+{
+	struct sf *f = *state;
+	struct rpc_channel *c = sf_channel(f, "nobody", f->ports.admin, NULL);
+	Ros2__V1__StatusRequest q = ROS2__V1__STATUS_REQUEST__INIT;
+	Ros2__V1__StatusReply *r = NULL;
+
+	for (int i = 0; i < 400; i++)
+		assert_int_not_equal(ros2_v1_admin_status_sync(c, &q, 5000, &r, NULL), 0);
+	rpc_channel_free(c);
+	usleep(1500000);
+	/* The first 100, at most 10 in each of the few seconds this took, and the counts. */
+	assert_in_range(count_action(f, "admin.denied", ""), 101, 180);
+}
+
+/* ---- listeners ---- */
+
+static void listeners__refuse_certificates_of_other_bundles(void **state)
+{
+	struct sf *f = *state;
+	Ros2__V1__StatusRequest q = ROS2__V1__STATUS_REQUEST__INIT;
+	Ros2__V1__RenewRequest renew = ROS2__V1__RENEW_REQUEST__INIT;
+	Ros2__V1__StatusReply *r = NULL;
+	Ros2__V1__EnrolReply *e = NULL;
+	struct rpc_channel *c;
+	struct ros2_err err = ROS2_ERR_INIT;
+
+	sf_cert("tenant", "tenant-a", "tenant/alpha/trainer");
+	sf_cert("infra", "agent-x", "agent/dpu-0");
+	/* An agent's and a tenant's certificate on the admin listener, and none at all. */
+	for (int i = 0; i < 3; i++) {
+		static const char *const certs[] = {"agent-x", "tenant-a", NULL};
+
+		c = sf_channel(f, certs[i], f->ports.admin, NULL);
+		assert_int_not_equal(ros2_v1_admin_status_sync(c, &q, 3000, &r, &err), 0);
+		rpc_channel_free(c);
+	}
+	/* An admin's, a tenant's, and one of the right bundle that never enrolled, on the agents'.
+	 */
+	for (int i = 0; i < 3; i++) {
+		static const char *const certs[] = {"root", "tenant-a", "agent-x"};
+
+		c = sf_channel(f, certs[i], f->ports.agent, NULL);
+		assert_int_not_equal(ros2_v1_agent_link_renew_sync(c, &renew, 3000, &e, &err), 0);
+		rpc_channel_free(c);
+	}
+	assert_int_equal(err.status, ROS2_DENIED);
+	/* The controller's own certificate is no agent's. */
+	c = sf_channel(f, "controller", f->ports.agent, NULL);
+	assert_int_not_equal(ros2_v1_agent_link_renew_sync(c, &renew, 3000, &e, &err), 0);
+	assert_int_equal(err.status, ROS2_DENIED);
+	rpc_channel_free(c);
+}
+
+static void listeners__serve_only_their_own_services(void **state)
+{
+	struct sf *f = *state;
+	struct rpc_channel *c = sf_channel(f, NULL, f->ports.enrol, NULL);
+	Ros2__V1__StatusRequest q = ROS2__V1__STATUS_REQUEST__INIT;
+	Ros2__V1__StatusReply *r = NULL;
+	struct ros2_err err = ROS2_ERR_INIT;
+
+	assert_int_not_equal(ros2_v1_admin_status_sync(c, &q, 3000, &r, &err), 0);
+	assert_int_equal(err.status, ROS2_UNSUPPORTED);
+	rpc_channel_free(c);
+}
+
+/* ---- tokens ---- */
+
+static void token__is_used_once_but_answers_the_same_key_again(void **state)
+{
+	struct sf *f = *state;
+	struct fake a = {0}, thief = {.dir = "thief"};
+	struct ros2_err err = ROS2_ERR_INIT;
+	AUTO_FREE char *secret = NULL;
+
+	sf_apply(f, sf_agent0);
+	secret = sf_token(f, "dpu-0", 0);
+	assert_int_equal(fake_enrol_with(f, &a, "dpu-0", secret, &err), 0);
+	assert_int_equal(fake_enrol_with(f, &a, "dpu-0", secret, &err), 0);
+	assert_int_not_equal(fake_enrol_with(f, &thief, "dpu-0", secret, &err), 0);
+	assert_int_equal(err.status, ROS2_UNAUTHENTICATED);
+	assert_non_null(strstr(err.msg, "another key"));
+	wait_action(f, "agent.enrol", 3);
+	/* It is remembered as used. */
+	sf_stop(f);
+	sf_start(f);
+	assert_int_not_equal(fake_enrol_with(f, &thief, "dpu-0", secret, &err), 0);
+}
+
+static void token__opens_no_other_name_and_not_for_ever(void **state)
+{
+	struct sf *f = *state;
+	struct fake a = {0}, b = {0};
+	struct ros2_err err = ROS2_ERR_INIT;
+	AUTO_FREE char *secret = NULL, *shortly = NULL;
+
+	sf_apply(f, sf_agent0);
+	sf_apply(f, sf_agent1);
+	secret = sf_token(f, "dpu-0", 0);
+	assert_int_not_equal(fake_enrol_with(f, &b, "dpu-1", secret, &err), 0);
+	assert_int_equal(err.status, ROS2_UNAUTHENTICATED);
+	assert_int_not_equal(fake_enrol_with(f, &b, "dpu-9", secret, &err), 0);
+	shortly = sf_token(f, "dpu-0", 1);
+	usleep(2100000);
+	assert_int_not_equal(fake_enrol_with(f, &a, "dpu-0", shortly, &err), 0);
+	assert_non_null(strstr(err.msg, "expired"));
+	assert_int_not_equal(fake_enrol_with(f, &a, "dpu-0", "00ff", &err), 0);
+	assert_int_not_equal(fake_enrol_with(f, &a, "dpu-0", "", &err), 0);
+	assert_int_equal(fake_enrol_with(f, &a, "dpu-0", secret, &err), 0);
+	/* The key it enrolled with opens the door again without a token; another name's does not.
+	 */
+	assert_int_equal(fake_enrol_with(f, &a, "dpu-0", "", &err), 0);
+	assert_int_not_equal(fake_enrol_with(f, &a, "dpu-1", "", &err), 0);
+}
+
+/* ---- audit ---- */
+
+static void audit__filters_what_was_asked_for(void **state)
+{
+	struct sf *f = *state;
+	Ros2__V1__AuditQueryRequest q = ROS2__V1__AUDIT_QUERY_REQUEST__INIT;
+
+	sf_apply(f, sf_engine);
+	sf_apply(f, sf_tenant("alpha", "1h", "10m", "dpu-0"));
+	sf_apply(f, sf_tenant("beta", "1h", "10m", "dpu-0"));
+	assert_int_equal(count_action(f, "tenant.*", ""), 2);
+	assert_int_equal(count_action(f, "tenant.apply", "beta"), 1);
+	assert_int_equal(count_action(f, "", "beta"), 1);
+	assert_int_equal(count_action(f, "grant.issue", ""), 0);
+	q.actor = (char *)"spiffe://" TD "/admin/root";
+	assert_int_equal(count_records(f, &q), 3);
+	q.object = (char *)"ram";
+	assert_int_equal(count_records(f, &q), 1);
+	q = (Ros2__V1__AuditQueryRequest)ROS2__V1__AUDIT_QUERY_REQUEST__INIT;
+	q.limit = 2;
+	q.newest = true;
+	assert_int_equal(count_records(f, &q), 2);
+	q.newest = false;
+	q.limit = 0;
+	q.from_seq = 3;
+	q.to_seq = 3;
+	assert_int_equal(count_records(f, &q), 1);
+}
+
+static void audit__raw_stream_verifies_with_the_status_key(void **state)
+{
+	struct sf *f = *state;
+	Ros2__V1__AuditRawRequest q = ROS2__V1__AUDIT_RAW_REQUEST__INIT;
+	Ros2__V1__StatusRequest sq = ROS2__V1__STATUS_REQUEST__INIT;
+	Ros2__V1__StatusReply *st = NULL;
+	struct audit_verifier *v = NULL;
+	struct audit_verdict verdict;
+	struct ros2_err err = ROS2_ERR_INIT;
+	struct rpc_reader *r = NULL;
+	ProtobufCMessage *m;
+	int rc;
+
+	sf_apply(f, sf_engine);
+	for (int i = 0; i < 300; i++) {
+		char text[200];
+
+		snprintf(text, sizeof(text),
+		         "apiVersion: ros2/v1\nkind: Agent\nmetadata: {name: a-%d}\nspec: {}\n", i);
+		sf_apply(f, text);
+	}
+	usleep(1300000); /* a checkpoint covers it all */
+	assert_int_equal(ros2_v1_admin_status_sync(f->admin, &sq, 5000, &st, &err), 0);
+	assert_int_equal(audit_verifier_new(st->audit_key, &v, &err), 0);
+	assert_int_equal(rpc_reader_open(f->admin, &ros2_v1_audit_raw, &q.base, 10000, &r, &err),
+	                 0);
+	while ((rc = rpc_reader_next(r, 5000, &m, &err)) == 0) {
+		Ros2__V1__AuditRawItem *item = (Ros2__V1__AuditRawItem *)m;
+		int bad;
+
+		if (item->item_case == ROS2__V1__AUDIT_RAW_ITEM__ITEM_RECORD)
+			bad = audit_verifier_record(v, item->record->seq, item->record->record.data,
+			                            item->record->record.len,
+			                            item->record->chain.data, &err);
+		else
+			bad = audit_verifier_checkpoint(v, item->checkpoint->note.data,
+			                                item->checkpoint->note.len, &err);
+		if (bad)
+			fail_msg("%s", err.msg);
+		protobuf_c_message_free_unpacked(m, NULL);
+	}
+	assert_int_equal(rc, -ENODATA);
+	audit_verifier_result(v, &verdict);
+	assert_int_equal(verdict.records, st->audit_records);
+	assert_int_equal(verdict.covered, st->audit_records);
+	assert_true(verdict.signatures);
+	audit_verifier_free(v);
+	rpc_reader_close(r);
+	ros2__v1__status_reply__free_unpacked(st, NULL);
+}
+
+/* ---- start ---- */
+
+static void start__refuses_what_is_wrong_with_clear_words(void **state)
+{
+	struct sf *f = *state;
+	struct controller_opts o = f->opts;
+	struct controller *c = NULL;
+	struct ros2_err err = ROS2_ERR_INIT;
+	struct loop *l;
+	char taken[64];
+
+	assert_int_equal(loop_new(&(struct loop_opts){.name = "x"}, &l), 0);
+	o.loop = l;
+	assert_int_equal(controller_new(&o, &c, &err), -EBUSY); /* the directory is in use */
+	assert_non_null(strstr(err.msg, "data-dir"));
+	o.config_dir = "/nonexistent";
+	assert_int_equal(controller_new(&o, &c, &err), -ENOENT);
+	assert_non_null(strstr(err.msg, "ros2ctl init"));
+	o = f->opts;
+	o.loop = l;
+	o.data_dir = sf_path("other-data");
+	snprintf(taken, sizeof(taken), "127.0.0.1:%u", f->ports.admin);
+	o.admin_listen = taken;
+	assert_int_equal(controller_new(&o, &c, &err), -EADDRINUSE);
+	assert_non_null(strstr(err.msg, "--admin-listen"));
+	loop_free(l);
+}
+
+int main(void)
+{
+#define T(name) cmocka_unit_test_setup_teardown(name, sf_setup, sf_teardown)
+	const struct CMUnitTest tests[] = {
+		T(apply__reports_every_fault_and_changes_nothing),
+		T(apply__dry_run_plans_and_a_second_apply_is_unchanged),
+		T(apply__compares_and_swaps),
+		T(apply__survives_a_restart),
+		T(delete__refuses_what_is_needed_and_forgets_names),
+		T(roles__are_kept_and_refusals_recorded),
+		T(roles__refusals_are_recorded_within_bounds),
+		T(listeners__refuse_certificates_of_other_bundles),
+		T(listeners__serve_only_their_own_services),
+		T(token__is_used_once_but_answers_the_same_key_again),
+		T(token__opens_no_other_name_and_not_for_ever),
+		T(audit__filters_what_was_asked_for),
+		T(audit__raw_stream_verifies_with_the_status_key),
+		T(start__refuses_what_is_wrong_with_clear_words),
+	};
+
+	return cmocka_run_group_tests(tests, sf_group_setup, sf_group_teardown);
+}

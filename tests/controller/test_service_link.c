@@ -1,0 +1,621 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * AgentLink with a scripted agent: hello, synchronisation, contact, grants and their ends,
+ * revocation with receipts, isolation, epochs, forwarded records.
+ */
+#include "tests/controller/service_fixture.h"
+#include "common/util.h"
+
+#define TRAINER "spiffe://" TD "/tenant/alpha/trainer"
+#define KIND(k) ROS2__V1__OBJECT_KIND__OBJECT_KIND_##k
+#define MSG(k)  ROS2__V1__CONTROLLER_MESSAGE__MSG_##k
+
+struct world {
+	struct sf *f;
+	struct fake a;
+	struct ros2_uid alpha;
+};
+
+static void world(void **state, struct world *w, const char *lifetime, const char *limit)
+{
+	Ros2__V1__GetReply *g;
+
+	memset(w, 0, sizeof(*w));
+	w->f = *state;
+	sf_apply(w->f, sf_engine);
+	sf_apply(w->f, sf_agent0);
+	sf_apply(w->f, sf_tenant("alpha", lifetime, limit, "dpu-0"));
+	g = sf_get(w->f, KIND(TENANT), "alpha");
+	memcpy(w->alpha.b, g->object->uid.data, ROS2_UID_LEN);
+	ros2__v1__get_reply__free_unpacked(g, NULL);
+	fake_enrol(w->f, &w->a, "dpu-0");
+}
+
+static Ros2__V1__ControllerMessage *want(struct fake *a, Ros2__V1__ControllerMessage__MsgCase k)
+{
+	Ros2__V1__ControllerMessage *m = fake_next(a, k, 5000);
+
+	if (!m)
+		fail_msg("agent %s was not sent message %d (%s)", a->name, k, a->why.msg);
+	return m;
+}
+
+static void link_up(struct world *w)
+{
+	fake_connect(&w->a, NULL, 0);
+	want(&w->a, MSG(WELCOME));
+	fake_wait_synced(&w->a);
+}
+
+static struct ros2_uid get_grant(struct world *w, uint64_t id)
+{
+	Ros2__V1__ControllerMessage *m;
+	Ros2__V1__AgentObject *o;
+	struct ros2_uid uid;
+
+	fake_ask_grant(&w->a, id, &w->alpha, TRAINER);
+	m = want(&w->a, MSG(GRANT_REPLY));
+	if (m->grant_reply->status)
+		fail_msg("no grant: %s", m->grant_reply->words);
+	assert_int_equal(m->grant_reply->request_id, id);
+	o = fake_open(&w->a, m->grant_reply->grant);
+	memcpy(uid.b, o->uid.data, ROS2_UID_LEN);
+	ros2__v1__agent_object__free_unpacked(o, NULL);
+	return uid;
+}
+
+static unsigned grants_of(struct sf *f, const char *tenant)
+{
+	Ros2__V1__GetReply *g = sf_get(f, KIND(TENANT), tenant);
+	unsigned n = g->object->tenant->grants;
+
+	ros2__v1__get_reply__free_unpacked(g, NULL);
+	return n;
+}
+
+static void wait_records(struct sf *f, const char *action, unsigned n)
+{
+	Ros2__V1__AuditQueryRequest q = ROS2__V1__AUDIT_QUERY_REQUEST__INIT;
+	unsigned have = 0;
+
+	q.action = (char *)action;
+	for (int i = 0; i < 200; i++) {
+		struct rpc_reader *r = NULL;
+		ProtobufCMessage *m;
+
+		have = 0;
+		assert_int_equal(
+			rpc_reader_open(f->admin, &ros2_v1_audit_query, &q.base, 5000, &r, NULL),
+			0);
+		while (rpc_reader_next(r, 5000, &m, NULL) == 0) {
+			have++;
+			protobuf_c_message_free_unpacked(m, NULL);
+		}
+		rpc_reader_close(r);
+		if (have >= n)
+			break;
+		usleep(20000);
+	}
+	assert_int_equal(have, n);
+}
+
+/* ---- hello and synchronisation ---- */
+
+static void link__sends_what_is_placed_and_shows_how_far_it_came(void **state)
+{
+	struct world w;
+	Ros2__V1__ControllerMessage *m;
+	Ros2__V1__AgentMessage out = ROS2__V1__AGENT_MESSAGE__INIT;
+	Ros2__V1__ObjectState st = ROS2__V1__OBJECT_STATE__INIT;
+	Ros2__V1__Ack ack = ROS2__V1__ACK__INIT;
+	Ros2__V1__AgentObject *engine, *tenant;
+	Ros2__V1__GetReply *g;
+
+	world(state, &w, "1h", "10m");
+	sf_apply(w.f, sf_tenant("beta", "1h", "10m", "dpu-7"));
+	fake_connect(&w.a, NULL, 0);
+	m = want(&w.a, MSG(WELCOME));
+	assert_int_equal(m->welcome->epoch->counter, w.f->ports.epoch);
+	assert_non_null(m->welcome->stamp);
+	m = want(&w.a, MSG(DELTA));
+	assert_int_equal(m->delta->n_upserts, 2); /* not beta's */
+	engine = fake_open(&w.a, m->delta->upserts[0]);
+	tenant = fake_open(&w.a, m->delta->upserts[1]);
+	assert_int_equal(engine->kind, KIND(ENGINE));
+	assert_string_equal(tenant->name, "alpha");
+	assert_true(tenant->image.len > 0);
+	ack.nonce = m->delta->nonce;
+	out.msg_case = ROS2__V1__AGENT_MESSAGE__MSG_ACK;
+	out.ack = &ack;
+	fake_send(&w.a, &out);
+	st.kind = KIND(TENANT);
+	st.uid = tenant->uid;
+	st.version = tenant->version;
+	st.applied = true;
+	out.msg_case = ROS2__V1__AGENT_MESSAGE__MSG_STATE;
+	out.state = &st;
+	fake_send(&w.a, &out);
+	st.kind = KIND(ENGINE);
+	st.uid = engine->uid;
+	st.version = engine->version;
+	st.applied = false;
+	st.failed_reason = (char *)"no room";
+	fake_send(&w.a, &out);
+	fake_beat(&w.a, NULL, 0);
+	m = want(&w.a, MSG(CONTACT));
+	assert_int_equal(m->contact->stamp->boot_id.len, 16);
+	g = sf_get(w.f, KIND(TENANT), "alpha");
+	assert_int_equal(g->object->n_rollout, 1);
+	assert_int_equal(g->object->rollout[0]->applied_version, tenant->version);
+	assert_int_equal(g->object->rollout[0]->received_version, tenant->version);
+	ros2__v1__get_reply__free_unpacked(g, NULL);
+	g = sf_get(w.f, KIND(ENGINE), "ram");
+	assert_string_equal(g->object->rollout[0]->failed_reason, "no room");
+	ros2__v1__get_reply__free_unpacked(g, NULL);
+	ros2__v1__agent_object__free_unpacked(engine, NULL);
+	ros2__v1__agent_object__free_unpacked(tenant, NULL);
+	fake_free(&w.a);
+}
+
+static void link__sends_only_differences_after_a_reconnect(void **state)
+{
+	struct world w;
+	Ros2__V1__HaveObject have[3];
+	Ros2__V1__ControllerMessage *m;
+	Ros2__V1__GetReply *t, *e;
+	struct ros2_uid unknown = ros2_uid_new();
+
+	world(state, &w, "1h", "10m");
+	t = sf_get(w.f, KIND(TENANT), "alpha");
+	e = sf_get(w.f, KIND(ENGINE), "ram");
+	for (int i = 0; i < 3; i++)
+		ros2__v1__have_object__init(&have[i]);
+	have[0].kind = KIND(TENANT);
+	have[0].uid = t->object->uid;
+	have[0].version = t->object->version;
+	have[1].kind = KIND(ENGINE);
+	have[1].uid = e->object->uid;
+	have[1].version = e->object->version;
+	have[2].kind = KIND(TENANT);
+	have[2].uid.data = unknown.b;
+	have[2].uid.len = ROS2_UID_LEN;
+	have[2].version = 5;
+	fake_connect(&w.a, have, 3);
+	m = want(&w.a, MSG(DELTA));
+	assert_int_equal(m->delta->n_upserts, 0);
+	assert_int_equal(m->delta->n_removals, 1);
+	assert_memory_equal(m->delta->removals[0]->uid.data, unknown.b, ROS2_UID_LEN);
+	m = want(&w.a, MSG(DELTA));
+	assert_true(m->delta->initial_done);
+	assert_int_equal(m->delta->n_upserts, 0);
+	ros2__v1__get_reply__free_unpacked(t, NULL);
+	ros2__v1__get_reply__free_unpacked(e, NULL);
+	fake_free(&w.a);
+}
+
+static void link__refuses_another_epoch_lineage_and_uid(void **state)
+{
+	struct world w;
+	Ros2__V1__Epoch e = ROS2__V1__EPOCH__INIT;
+	Ros2__V1__StatusRequest q = ROS2__V1__STATUS_REQUEST__INIT;
+	Ros2__V1__StatusReply *st = NULL;
+	struct ros2_uid right;
+
+	world(state, &w, "1h", "10m");
+	assert_int_equal(ros2_v1_admin_status_sync(w.f->admin, &q, 5000, &st, NULL), 0);
+	e.lineage = st->epoch->lineage;
+	e.counter = st->epoch->counter + 1;
+	w.a.epoch = &e;
+	fake_connect(&w.a, NULL, 0);
+	assert_int_not_equal(fake_wait_closed(&w.a, 5000), 0);
+	assert_int_equal(w.a.why.status, ROS2_STALE_EPOCH);
+	fake_disconnect(&w.a);
+	e.counter = 1;
+	e.lineage.data[0] ^= 1;
+	fake_connect(&w.a, NULL, 0);
+	assert_int_not_equal(fake_wait_closed(&w.a, 5000), 0);
+	assert_int_equal(w.a.why.status, ROS2_WRONG_DOMAIN);
+	fake_disconnect(&w.a);
+	w.a.epoch = NULL;
+	right = w.a.uid;
+	w.a.uid = ros2_uid_new();
+	fake_connect(&w.a, NULL, 0);
+	assert_int_not_equal(fake_wait_closed(&w.a, 5000), 0);
+	assert_int_equal(w.a.why.status, ROS2_DENIED);
+	fake_disconnect(&w.a);
+	w.a.uid = right;
+	link_up(&w);
+	ros2__v1__status_reply__free_unpacked(st, NULL);
+	fake_free(&w.a);
+}
+
+/* ---- grants ---- */
+
+static void grant__is_given_recorded_and_kept_over_a_restart(void **state)
+{
+	struct world w;
+	Ros2__V1__ControllerMessage *m;
+	Ros2__V1__AgentObject *o;
+	struct ros2_uid uid;
+
+	world(state, &w, "1h", "10m");
+	link_up(&w);
+	uid = get_grant(&w, 7);
+	wait_records(w.f, "grant.issue", 1);
+	assert_int_equal(grants_of(w.f, "alpha"), 1);
+	fake_disconnect(&w.a);
+	sf_stop(w.f);
+	sf_start(w.f);
+	assert_int_equal(grants_of(w.f, "alpha"), 1);
+	/* An agent that lost everything is sent the grant again. */
+	fake_connect(&w.a, NULL, 0);
+	m = want(&w.a, MSG(DELTA));
+	assert_int_equal(m->delta->n_upserts, 3);
+	o = fake_open(&w.a, m->delta->upserts[2]);
+	assert_int_equal(o->kind, KIND(GRANT));
+	assert_memory_equal(o->uid.data, uid.b, ROS2_UID_LEN);
+	assert_int_equal(o->grant->mac.len, 32);
+	ros2__v1__agent_object__free_unpacked(o, NULL);
+	fake_free(&w.a);
+}
+
+static enum ros2_status denied(struct world *w, const struct ros2_uid *tenant,
+                               const char *principal)
+{
+	Ros2__V1__ControllerMessage *m;
+
+	fake_ask_grant(&w->a, 1, tenant, principal);
+	m = want(&w->a, MSG(GRANT_REPLY));
+	assert_null(m->grant_reply->grant);
+	return (enum ros2_status)m->grant_reply->status;
+}
+
+static void grant__is_refused_to_whom_it_does_not_belong(void **state)
+{
+	struct world w;
+	struct ros2_uid other = ros2_uid_new();
+	Ros2__V1__GetReply *g;
+
+	world(state, &w, "1h", "10m");
+	sf_apply(w.f, sf_tenant("beta", "1h", "10m", "dpu-7"));
+	link_up(&w);
+	g = sf_get(w.f, KIND(TENANT), "beta");
+	assert_int_equal(denied(&w, &other, TRAINER), ROS2_DENIED);
+	assert_int_equal(denied(&w, &w.alpha, "spiffe://" TD "/tenant/beta/trainer"), ROS2_DENIED);
+	assert_int_equal(denied(&w, &w.alpha, ""), ROS2_DENIED);
+	/* beta is not placed on this agent. */
+	memcpy(other.b, g->object->uid.data, ROS2_UID_LEN);
+	assert_int_equal(denied(&w, &other, "spiffe://" TD "/tenant/beta/trainer"), ROS2_DENIED);
+	ros2__v1__get_reply__free_unpacked(g, NULL);
+	/* sessions.max is 2: eight grants, and no ninth. */
+	for (uint64_t i = 0; i < 8; i++)
+		get_grant(&w, i);
+	assert_int_equal(denied(&w, &w.alpha, TRAINER), ROS2_LIMIT);
+	wait_records(w.f, "grant.deny", 5);
+	fake_free(&w.a);
+}
+
+static void grant__is_renewed_in_use_and_expires_out_of_use(void **state)
+{
+	struct world w;
+	struct ros2_uid used, idle;
+	Ros2__V1__ControllerMessage *m = NULL;
+	Ros2__V1__AgentObject *o;
+
+	world(state, &w, "2s", "10m");
+	link_up(&w);
+	used = get_grant(&w, 1);
+	idle = get_grant(&w, 2);
+	for (int i = 0; i < 30 && !m; i++) {
+		fake_beat(&w.a, &used, 1);
+		m = fake_next(&w.a, MSG(DELTA), 100);
+	}
+	assert_non_null(m);
+	assert_int_equal(m->delta->n_upserts, 1);
+	o = fake_open(&w.a, m->delta->upserts[0]);
+	assert_memory_equal(o->uid.data, used.b, ROS2_UID_LEN);
+	assert_true(o->grant->lifetime_ms == 2000);
+	ros2__v1__agent_object__free_unpacked(o, NULL);
+	(void)idle;
+	wait_records(w.f, "grant.expire", 1);
+	assert_int_equal(grants_of(w.f, "alpha"), 1);
+	wait_records(w.f, "grant.renew", 1);
+	wait_records(w.f, "grant.expire", 2);
+	assert_int_equal(grants_of(w.f, "alpha"), 0);
+	fake_free(&w.a);
+}
+
+static void grant__ends_when_the_document_no_longer_allows_it(void **state)
+{
+	struct world w;
+	struct ros2_uid uid;
+	Ros2__V1__ControllerMessage *m;
+	bool found = false;
+
+	world(state, &w, "1h", "10m");
+	link_up(&w);
+	uid = get_grant(&w, 1);
+	sf_apply(w.f, sf_tenant("alpha", "1h", "10m", "dpu-7"));
+	for (int i = 0; i < 4 && !found; i++) {
+		m = want(&w.a, MSG(DELTA));
+		for (size_t k = 0; k < m->delta->n_removals; k++)
+			found |= memcmp(m->delta->removals[k]->uid.data, uid.b, 16) == 0;
+	}
+	assert_true(found);
+	wait_records(w.f, "grant.revoke", 1);
+	fake_free(&w.a);
+}
+
+/* ---- revocation ---- */
+
+struct background {
+	struct sf *f;
+	Ros2__V1__ObjectKind kind;
+	char name[64];
+	uint32_t wait_ms;
+	Ros2__V1__RevokeReply *reply;
+	struct ros2_err err;
+	int rc;
+	pthread_t thread;
+};
+
+static void *revoke_thread(void *arg)
+{
+	struct background *b = arg;
+
+	b->rc = sf_revoke(b->f, b->kind, b->name, b->wait_ms, &b->reply, &b->err);
+	return NULL;
+}
+
+static void revoke_start(struct background *b, struct sf *f, Ros2__V1__ObjectKind kind,
+                         const char *name)
+{
+	memset(b, 0, sizeof(*b));
+	b->f = f;
+	b->kind = kind;
+	b->wait_ms = 5000;
+	snprintf(b->name, sizeof(b->name), "%s", name);
+	assert_int_equal(pthread_create(&b->thread, NULL, revoke_thread, b), 0);
+}
+
+static Ros2__V1__RevokeReply *revoke_wait(struct background *b)
+{
+	pthread_join(b->thread, NULL);
+	if (b->rc)
+		fail_msg("%s", b->err.msg);
+	return b->reply;
+}
+
+static void revoke__tenant_is_answered_with_the_receipt(void **state)
+{
+	struct world w;
+	struct background b;
+	Ros2__V1__ControllerMessage *m;
+	Ros2__V1__RevokeReply *r;
+	Ros2__V1__ReinstateRequest q = ROS2__V1__REINSTATE_REQUEST__INIT;
+	Ros2__V1__ReinstateReply *back = NULL;
+
+	world(state, &w, "1h", "10m");
+	link_up(&w);
+	get_grant(&w, 1);
+	revoke_start(&b, w.f, KIND(TENANT), "alpha");
+	m = want(&w.a, MSG(REVOKE));
+	assert_int_equal(m->revoke->kind, KIND(TENANT));
+	assert_memory_equal(m->revoke->uid.data, w.alpha.b, ROS2_UID_LEN);
+	fake_receipt(&w.a, &m->revoke->revocation_uid, 3);
+	fake_receipt(&w.a, &m->revoke->revocation_uid, 0);
+	r = revoke_wait(&b);
+	assert_int_equal(r->n_outcomes, 1);
+	assert_int_equal(r->outcomes[0]->state, ROS2__V1__RECEIPT_STATE__RECEIPT_STATE_CONFIRMED);
+	assert_int_equal(r->outcomes[0]->leases, 2);
+	assert_true(r->outcomes[0]->controller_to_receipt_ns > 0);
+	ros2__v1__revoke_reply__free_unpacked(r, NULL);
+	assert_int_equal(grants_of(w.f, "alpha"), 0);
+	assert_int_equal(denied(&w, &w.alpha, TRAINER), ROS2_REVOKED);
+	wait_records(w.f, "revoke.receipt", 2);
+	/* Only a reinstatement gives rights again, and it is a higher version. */
+	q.tenant = (char *)"alpha";
+	q.reason = (char *)"settled";
+	assert_int_equal(ros2_v1_admin_reinstate_sync(w.f->admin, &q, 5000, &back, NULL), 0);
+	assert_true(back->version > m->revoke->version);
+	ros2__v1__reinstate_reply__free_unpacked(back, NULL);
+	get_grant(&w, 9);
+	fake_free(&w.a);
+}
+
+static void revoke__late_agent_is_told_again_even_after_a_restart(void **state)
+{
+	struct world w;
+	Ros2__V1__RevokeReply *r = NULL;
+	Ros2__V1__ControllerMessage *m;
+	uint64_t now;
+
+	world(state, &w, "1h", "10m");
+	link_up(&w);
+	get_grant(&w, 1);
+	fake_disconnect(&w.a);
+	usleep(100000);
+	assert_int_equal(sf_revoke(w.f, KIND(TENANT), "alpha", 200, &r, NULL), 0);
+	assert_int_equal(r->outcomes[0]->state, ROS2__V1__RECEIPT_STATE__RECEIPT_STATE_UNCONFIRMED);
+	now = clock_unix_ns();
+	assert_true(r->outcomes[0]->unconfirmed_until_unix_ns > now + 500 * NS_PER_S);
+	assert_true(r->outcomes[0]->unconfirmed_until_unix_ns < now + 610 * NS_PER_S);
+	sf_stop(w.f);
+	sf_start(w.f);
+	fake_connect(&w.a, NULL, 0);
+	m = want(&w.a, MSG(REVOKE));
+	assert_memory_equal(m->revoke->revocation_uid.data, r->revocation_uid.data, ROS2_UID_LEN);
+	fake_receipt(&w.a, &m->revoke->revocation_uid, 0);
+	wait_records(w.f, "revoke.receipt", 1);
+	fake_disconnect(&w.a);
+	ros2__v1__revoke_reply__free_unpacked(r, NULL);
+	/* With the receipt in, nothing is owed any more. */
+	link_up(&w);
+	assert_null(fake_next(&w.a, MSG(REVOKE), 200));
+	fake_free(&w.a);
+}
+
+static void revoke__grant_by_uid_leaves_the_others(void **state)
+{
+	struct world w;
+	struct background b;
+	struct ros2_uid one;
+	char uid[ROS2_UID_STR_LEN];
+	Ros2__V1__ControllerMessage *m;
+	struct ros2_err err = ROS2_ERR_INIT;
+
+	world(state, &w, "1h", "10m");
+	link_up(&w);
+	one = get_grant(&w, 1);
+	get_grant(&w, 2);
+	ros2_uid_to_str(&one, uid);
+	revoke_start(&b, w.f, KIND(GRANT), uid);
+	m = want(&w.a, MSG(REVOKE));
+	assert_memory_equal(m->revoke->uid.data, one.b, ROS2_UID_LEN);
+	fake_receipt(&w.a, &m->revoke->revocation_uid, 0);
+	ros2__v1__revoke_reply__free_unpacked(revoke_wait(&b), NULL);
+	assert_int_equal(grants_of(w.f, "alpha"), 1);
+	assert_int_not_equal(sf_revoke(w.f, KIND(GRANT), uid, 100, &b.reply, &err), 0);
+	assert_int_equal(err.status, ROS2_NOT_FOUND);
+	assert_int_not_equal(sf_revoke(w.f, KIND(GRANT), "zz", 100, &b.reply, &err), 0);
+	assert_int_equal(err.status, ROS2_INVALID);
+	fake_free(&w.a);
+}
+
+static void isolate__ends_the_stream_and_keeps_the_agent_out(void **state)
+{
+	struct world w;
+	Ros2__V1__IsolateAgentRequest q = ROS2__V1__ISOLATE_AGENT_REQUEST__INIT;
+	Ros2__V1__IsolateAgentReply *r = NULL;
+	struct ros2_err err = ROS2_ERR_INIT;
+
+	world(state, &w, "1h", "10m");
+	link_up(&w);
+	get_grant(&w, 1);
+	q.agent = (char *)"dpu-0";
+	assert_int_not_equal(ros2_v1_admin_isolate_agent_sync(w.f->admin, &q, 9000, &r, &err), 0);
+	assert_int_equal(err.status, ROS2_INVALID); /* a reason is required */
+	q.reason = (char *)"suspicious";
+	/* It does not answer: unconfirmed, and out all the same. */
+	assert_int_equal(ros2_v1_admin_isolate_agent_sync(w.f->admin, &q, 9000, &r, &err), 0);
+	assert_int_equal(r->outcome->state, ROS2__V1__RECEIPT_STATE__RECEIPT_STATE_UNCONFIRMED);
+	ros2__v1__isolate_agent_reply__free_unpacked(r, NULL);
+	assert_int_not_equal(fake_wait_closed(&w.a, 5000), 0);
+	assert_int_equal(w.a.why.status, ROS2_REVOKED);
+	assert_int_equal(grants_of(w.f, "alpha"), 0);
+	fake_disconnect(&w.a);
+	sf_stop(w.f);
+	sf_start(w.f);
+	fake_connect(&w.a, NULL, 0);
+	assert_int_not_equal(fake_wait_closed(&w.a, 5000), 0);
+	fake_disconnect(&w.a);
+	q.lift = true;
+	assert_int_equal(ros2_v1_admin_isolate_agent_sync(w.f->admin, &q, 9000, &r, &err), 0);
+	ros2__v1__isolate_agent_reply__free_unpacked(r, NULL);
+	link_up(&w);
+	fake_free(&w.a);
+}
+
+/* ---- forwarded records ---- */
+
+static void forward(struct world *w, uint64_t from, uint64_t to, const char *tenant_uid)
+{
+	Ros2__V1__AgentMessage m = ROS2__V1__AGENT_MESSAGE__INIT;
+	Ros2__V1__AuditBatch b = ROS2__V1__AUDIT_BATCH__INIT;
+	Ros2__V1__AuditDraft d[32], *ptrs[32];
+	Ros2__V1__AuditRecord rec[32];
+
+	for (uint64_t s = from; s <= to; s++) {
+		size_t i = s - from;
+
+		ros2__v1__audit_draft__init(&d[i]);
+		ros2__v1__audit_record__init(&rec[i]);
+		rec[i].action = (char *)"session.open";
+		rec[i].actor = (char *)TRAINER;
+		rec[i].tenant = (char *)"alpha";
+		rec[i].tenant_uid = (char *)tenant_uid;
+		rec[i].result = ROS2__V1__AUDIT_RESULT__AUDIT_RESULT_OK;
+		d[i].seq = s;
+		d[i].record = &rec[i];
+		ptrs[i] = &d[i];
+	}
+	b.incarnation.data = w->a.incarnation.b;
+	b.incarnation.len = ROS2_UID_LEN;
+	b.drafts = ptrs;
+	b.n_drafts = to - from + 1;
+	m.msg_case = ROS2__V1__AGENT_MESSAGE__MSG_AUDIT;
+	m.audit = &b;
+	fake_send(&w->a, &m);
+}
+
+static void audit__forwarded_records_are_taken_once_and_gaps_are_told(void **state)
+{
+	struct world w;
+	char uid[ROS2_UID_STR_LEN];
+	Ros2__V1__ControllerMessage *m;
+
+	world(state, &w, "1h", "10m");
+	ros2_uid_to_str(&w.alpha, uid);
+	link_up(&w);
+	forward(&w, 1, 3, uid);
+	m = want(&w.a, MSG(AUDIT_ACK));
+	assert_int_equal(m->audit_ack->seq, 3);
+	forward(&w, 2, 4, uid); /* 2 and 3 again */
+	m = want(&w.a, MSG(AUDIT_ACK));
+	assert_int_equal(m->audit_ack->seq, 4);
+	wait_records(w.f, "session.open", 4);
+	forward(&w, 7, 7, uid); /* 5 and 6 are missing */
+	m = want(&w.a, MSG(AUDIT_ACK));
+	assert_int_equal(m->audit_ack->seq, 7);
+	wait_records(w.f, "audit.gap", 1);
+	/* After a restart the controller still knows how far it is. */
+	fake_disconnect(&w.a);
+	sf_stop(w.f);
+	sf_start(w.f);
+	fake_connect(&w.a, NULL, 0);
+	m = want(&w.a, MSG(WELCOME));
+	assert_int_equal(m->welcome->audit_acked_seq, 7);
+	fake_free(&w.a);
+}
+
+/* ---- sessions are asked for ---- */
+
+static void list__sessions_names_agents_that_do_not_answer(void **state)
+{
+	struct world w;
+	Ros2__V1__ListRequest q = ROS2__V1__LIST_REQUEST__INIT;
+	Ros2__V1__ListReply *r = NULL;
+
+	world(state, &w, "1h", "10m");
+	link_up(&w);
+	q.kind = KIND(SESSION);
+	assert_int_equal(ros2_v1_admin_list_sync(w.f->admin, &q, 9000, &r, NULL), 0);
+	assert_int_equal(r->n_sessions, 0);
+	assert_int_equal(r->n_unreachable_agents, 1);
+	assert_string_equal(r->unreachable_agents[0], "dpu-0");
+	ros2__v1__list_reply__free_unpacked(r, NULL);
+	want(&w.a, MSG(REPORT_REQUEST));
+	fake_free(&w.a);
+}
+
+int main(void)
+{
+#define T(name) cmocka_unit_test_setup_teardown(name, sf_setup, sf_teardown)
+	const struct CMUnitTest tests[] = {
+		T(link__sends_what_is_placed_and_shows_how_far_it_came),
+		T(link__sends_only_differences_after_a_reconnect),
+		T(link__refuses_another_epoch_lineage_and_uid),
+		T(grant__is_given_recorded_and_kept_over_a_restart),
+		T(grant__is_refused_to_whom_it_does_not_belong),
+		T(grant__is_renewed_in_use_and_expires_out_of_use),
+		T(grant__ends_when_the_document_no_longer_allows_it),
+		T(revoke__tenant_is_answered_with_the_receipt),
+		T(revoke__late_agent_is_told_again_even_after_a_restart),
+		T(revoke__grant_by_uid_leaves_the_others),
+		T(isolate__ends_the_stream_and_keeps_the_agent_out),
+		T(audit__forwarded_records_are_taken_once_and_gaps_are_told),
+		T(list__sessions_names_agents_that_do_not_answer),
+	};
+
+	return cmocka_run_group_tests(tests, sf_group_setup, sf_group_teardown);
+}
