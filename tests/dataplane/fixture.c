@@ -328,7 +328,7 @@ static void revoke_done(void *arg, const struct dp_result *res)
 	}
 	r->last = *res;
 	r->last_at_ns = clock_boottime_ns();
-	r->calls++;
+	__atomic_store_n(&r->calls, r->calls + 1, __ATOMIC_RELEASE);
 }
 
 static void revoke_start(void *arg)

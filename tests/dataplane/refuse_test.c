@@ -457,6 +457,7 @@ static void session__that_does_not_read_stalls_only_itself(void **state)
 	for (int i = 0; i < 4; i++) {
 		/* Some of these are on the same reactor. */
 		raw_ready(fx, &quick);
+		raw_file(&quick, "other");
 		for (int k = 0; k < 50; k++) {
 			assert_int_equal(raw_write(&quick, 0, buf, 65536, false), ROS2_OK);
 			assert_int_equal(raw_read(&quick, 0, buf, 65536, NULL), ROS2_OK);
