@@ -21,6 +21,9 @@ static int call(struct control *c, const struct rpc_method *m, const ProtobufCMe
 {
 	struct control_rpc *rpc = container_of(c, struct control_rpc, base);
 
+	/* The session has its own back-off: one of the channel's on top would only add to it. */
+	if (rpc_channel_state(rpc->channel, false) == RPC_CHANNEL_FAILED)
+		rpc_channel_reset_backoff(rpc->channel);
 	return rpc_unary_sync(rpc->channel, m, req, timeout_ms, ret_reply, err);
 }
 

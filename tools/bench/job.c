@@ -268,7 +268,7 @@ static void lay_out(struct job *j)
 {
 	struct ros2_err err = ROS2_ERR_INIT;
 
-	for (uint64_t b = 0; b < j->n_blocks && !j->err.code;) {
+	for (uint64_t b = 0; b < j->n_blocks && !j->err.code && !atomic_load(&j->load->stop);) {
 		while (j->n_free && b < j->n_blocks && !start(j, false, b, &err))
 			b++;
 		if (err.code)

@@ -137,6 +137,21 @@ static json_t *field_json(const ProtobufCMessage *m, const ProtobufCFieldDescrip
 	}
 }
 
+/* As ros2ctl names them: session_uid becomes sessionUid. */
+static void camel(const char *snake, char out[64])
+{
+	size_t n = 0;
+
+	for (; *snake && n < 63; snake++) {
+		bool up = *snake == '_' && snake[1];
+
+		snake += up;
+		out[n++] =
+			(char)(up && *snake >= 'a' && *snake <= 'z' ? *snake - 'a' + 'A' : *snake);
+	}
+	out[n] = 0;
+}
+
 static const struct rpc_method *find_method(const char *name)
 {
 	const char *dot = strchr(name, '.');
@@ -196,10 +211,13 @@ json_t *raw_call(struct raw *r, const char *method, const struct raw_args *field
 	              rc && !own.status ? "ERROR" : ros2_status_to_str(*ret_status));
 	if (rc)
 		json_object_set_new(j, "words", json_string(own.msg));
-	for (unsigned i = 0; !rc && i < m->output->n_fields; i++)
+	for (unsigned i = 0; !rc && i < m->output->n_fields; i++) {
+		char name[64];
+
+		camel(m->output->fields[i].name, name);
 		if (m->output->fields[i].label != PROTOBUF_C_LABEL_REPEATED)
-			json_object_set_new(j, m->output->fields[i].name,
-			                    field_json(reply, &m->output->fields[i]));
+			json_object_set_new(j, name, field_json(reply, &m->output->fields[i]));
+	}
 	protobuf_c_message_free_unpacked(reply, NULL);
 	return j;
 }
