@@ -156,6 +156,13 @@ start() {
 	jobs_started+=("$pid:$(start_time $pid)")
 }
 
+# start_as NAME TENANT COMMAND...: with a tenant's identity; no shell stands between, so that signals arrive.
+start_as() {
+	local name=$1 who=$2
+	shift 2
+	start "$name" env ROS2_CERT="$dir/$who/tls.crt" ROS2_KEY="$dir/$who/tls.key" ROS2_CA="$dir/$who/infra-bundle.pem" "$@"
+}
+
 # ended PID SECONDS: waits for a process of `start`; returns its exit code, or 124 when it goes on.
 ended() {
 	timeout "$2" tail --pid="$1" -f /dev/null || return 124
@@ -212,7 +219,7 @@ known() { sed -n "s/.*\"$2\" *: *\"\{0,1\}\([^\",}]*\).*/\1/p" "$dir/run/$1.json
 load() {
 	local name=$1 tenant=$2
 	shift 2
-	start "$name" as "$tenant" ros2-bench run --namespace data --file "$name" --rw randrw --verify --size 4MiB --bs 16k --depth 8 \
+	start_as "$name" "$tenant" ros2-bench run --namespace data --file "$name" --rw randrw --verify --size 4MiB --bs 16k --depth 8 \
 		--time 120s --warmup 0s -o json -q "$@"
 	eval "pid_$name=$pid"
 	await 15 load_moves "$name" "$tenant" || { bad "the load $name runs" "it said: $(tail -n 3 "$dir/$name.out")"; return 1; }
