@@ -5,7 +5,7 @@
 #include <semaphore.h>
 #include <time.h>
 
-const char *fx_engine_type = "mem";
+const char *fx_engine_type = "mem", *fx_engine_root;
 
 static void on_event(void *arg, const struct dp_event *ev)
 {
@@ -81,8 +81,10 @@ static void make_dp(void *arg)
 	                    .control_workers = 2,
 	                    .on_event = on_event,
 	                    .arg = fx};
-	struct dp_engine_config mem = {
-		.name = "ram", .type = fx_engine_type, .size_bytes = 256u << 20};
+	struct dp_engine_config mem = {.name = "ram",
+	                               .type = fx_engine_type,
+	                               .root = fx_engine_root,
+	                               .size_bytes = fx_engine_root ? 0 : 256u << 20};
 	struct ros2_err err = ROS2_ERR_INIT;
 
 	if (dp_new(&o, &fx->dp, &err) < 0 || dp_engine_put(fx->dp, &mem, &err) < 0) {

@@ -31,7 +31,7 @@ struct fx {
 };
 
 /* Engine type of the fixture's "ram"; "mem" unless a test says otherwise. */
-extern const char *fx_engine_type;
+extern const char *fx_engine_type, *fx_engine_root;
 /* Generous limits; tests narrow them with fx_limits. */
 int fx_setup(void **state);
 int fx_teardown(void **state);
