@@ -11,6 +11,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define RETRY_CONNECT_MS 250u
+
 struct control_rpc {
 	struct control base;
 	struct rpc_channel *channel; /* owned */
@@ -21,9 +23,12 @@ static int call(struct control *c, const struct rpc_method *m, const ProtobufCMe
 {
 	struct control_rpc *rpc = container_of(c, struct control_rpc, base);
 
-	/* The session has its own back-off: one of the channel's on top would only add to it. */
-	if (rpc_channel_state(rpc->channel, false) == RPC_CHANNEL_FAILED)
+	/* The session has its own back-off: one of the channel's on top would only add to it, and a
+	 * call on a channel that has failed would fail with the old news. */
+	if (rpc_channel_state(rpc->channel, false) == RPC_CHANNEL_FAILED) {
 		rpc_channel_reset_backoff(rpc->channel);
+		rpc_channel_wait_ready(rpc->channel, MIN(timeout_ms, RETRY_CONNECT_MS), NULL);
+	}
 	return rpc_unary_sync(rpc->channel, m, req, timeout_ms, ret_reply, err);
 }
 
