@@ -19,7 +19,7 @@
 #include "common/log.h"
 
 #define BACKOFF_MIN_MS  500
-#define BACKOFF_MAX_MS  10000
+#define BACKOFF_MAX_MS  3000
 #define CALL_TIMEOUT_MS 10000
 
 struct enrol {
