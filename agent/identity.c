@@ -9,6 +9,7 @@
 #include <jansson.h>
 #include <string.h>
 #include <stdio.h>
+#include <sys/stat.h>
 #include <time.h>
 
 #define FILE_MAX 65536
@@ -122,7 +123,9 @@ int identity_check_certificate(const char *dir, const char *name, uint64_t *ret_
 {
 	AUTO_FREE void *cert = NULL;
 	struct pki_cert_info info;
-	int64_t now = (int64_t)time(NULL), half;
+	int64_t now = (int64_t)time(NULL), half, came;
+	char path[PATH_MAX];
+	struct stat st;
 	size_t len;
 	char when[32];
 	int r = read_in(dir, "tls.crt", &cert, &len, err);
@@ -138,7 +141,11 @@ int identity_check_certificate(const char *dir, const char *name, uint64_t *ret_
 			"%s/tls.crt ended at %s: `ros2ctl agent token create %s`, then "
 			"start with --token-file",
 			dir, when, name);
-	half = info.not_before_unix_s + (info.not_after_unix_s - info.not_before_unix_s) / 2;
+	/* Half of what was left when it came: not_before is set back for clocks that are late. */
+	path_of(dir, "tls.crt", path);
+	came = stat(path, &st) == 0 ? MAX((int64_t)st.st_mtime, info.not_before_unix_s)
+	                            : info.not_before_unix_s;
+	half = came + (info.not_after_unix_s - came) / 2;
 	*ret_renew_in_s = half > now ? (uint64_t)(half - now) : 0;
 	return 0;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The certificate is renewed at half its life, for the same key, over the controller's mTLS; the
- * rpc layer picks the new file up at the next handshake. A renewal that fails is tried again until
- * the certificate ends; then the words say what a person has to do. */
+/* The certificate is renewed at half its life, for the same key, over the controller's mTLS; then
+ * the connection is made anew, because a server ends what an expired certificate began. A renewal
+ * that fails is tried again until the certificate ends; then the words say what a person has to do.
+ */
 #include "agent/uplink.h"
 #include "common/pki.h"
 #include "common/util.h"
@@ -17,8 +18,7 @@
 
 struct renewal {
 	struct agent *a;
-	struct rpc_channel *channel; /* borrowed */
-	bool busy;                   /* in flight */
+	bool busy; /* in flight */
 	struct loop_timer timer;
 };
 
@@ -49,6 +49,7 @@ static void on_reply(void *arg, const ProtobufCMessage *reply, const struct ros2
 			                            m->tenant_bundle_pem.data,
 			                            m->tenant_bundle_pem.len, NULL);
 			log_info("certificate renewed");
+			uplink_reopen(r->a->uplink);
 			again_in_ms(r, 1000);
 			return;
 		}
@@ -71,8 +72,8 @@ static int ask(struct renewal *r, struct ros2_err *err)
 	if (rc < 0)
 		return rc;
 	req.csr_pem = (ProtobufCBinaryData){strlen(csr), (uint8_t *)csr};
-	rc = rpc_unary(r->channel, &ros2_v1_agent_link_renew, &req.base, 10000, on_reply, r, NULL,
-	               err);
+	rc = rpc_unary(uplink_channel(r->a->uplink), &ros2_v1_agent_link_renew, &req.base, 10000,
+	               on_reply, r, NULL, err);
 	free(csr);
 	r->busy = rc == 0;
 	return rc;
@@ -101,14 +102,13 @@ static void check(void *arg)
 	}
 }
 
-int renewal_new(struct agent *a, struct rpc_channel *channel, struct renewal **ret)
+int renewal_new(struct agent *a, struct renewal **ret)
 {
 	struct renewal *r = calloc(1, sizeof(*r));
 
 	if (!r)
 		return -ENOMEM;
 	r->a = a;
-	r->channel = channel;
 	loop_timer_in_ms(a->o.loop, &r->timer, 1000, check, r);
 	*ret = r;
 	return 0;

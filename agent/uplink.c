@@ -23,6 +23,7 @@
 #define QUEUE_MAX       1024
 #define PUMP_QUEUED     64
 #define AUDIT_IN_FLIGHT 4096
+#define REOPEN_RETRY_MS 1000
 
 struct uplink {
 	struct agent *a;
@@ -35,7 +36,8 @@ struct uplink {
 	size_t beat_skip;
 	struct loop_timer timer; /* WAITING: back-off; OPENING: give up; LIVE: beat */
 	char last_words[160];
-	bool freeing, pumping;
+	struct loop_timer reopen;
+	bool freeing, reopening, pumping;
 };
 
 const char *uplink_state_to_str(enum uplink_state s)
@@ -272,8 +274,9 @@ static void on_closed(struct rpc_stream *s, const struct ros2_err *why, void *us
 	loop_timer_stop(&u->timer);
 	if (u->freeing)
 		return;
-	wait_again(u, why);
 	grants_on_lost(u->a->grants);
+	if (!u->reopening)
+		wait_again(u, why);
 }
 
 static void give_up(void *arg)
@@ -309,7 +312,7 @@ static void connect_now(void *arg)
 	uplink_send_hello(u->a, u->stream);
 }
 
-int uplink_new(struct agent *a, struct uplink **ret, struct ros2_err *err)
+static int open_channel(struct agent *a, struct rpc_channel **ret, struct ros2_err *err)
 {
 	char ca[PATH_MAX], cert[PATH_MAX], key[PATH_MAX], server[ROS2_SPIFFE_MAX * 2];
 	struct rpc_channel_opts co = {.name = "uplink",
@@ -320,6 +323,46 @@ int uplink_new(struct agent *a, struct uplink **ret, struct ros2_err *err)
 	                              .key_path = key,
 	                              .server_id = server,
 	                              .server_id_is_prefix = true};
+
+	agent_path(a, "infra-bundle.pem", ca);
+	agent_path(a, "tls.crt", cert);
+	agent_path(a, "tls.key", key);
+	snprintf(server, sizeof(server), "spiffe://%s/controller/", a->o.identity.trust_domain);
+	return rpc_channel_new(&co, ret, err);
+}
+
+static void reopen_now(void *arg)
+{
+	struct uplink *u = arg;
+	struct ros2_err err = ROS2_ERR_INIT;
+	struct rpc_channel *fresh = NULL;
+
+	if (open_channel(u->a, &fresh, &err) < 0) {
+		log_warn("new certificate: %s", err.msg);
+		loop_timer_in_ms(u->a->o.loop, &u->reopen, REOPEN_RETRY_MS, reopen_now, u);
+		return;
+	}
+	u->reopening = true;
+	rpc_channel_free(u->channel);
+	u->reopening = false;
+	u->channel = fresh;
+	u->state = UPLINK_WAITING;
+	loop_timer_in_ms(u->a->o.loop, &u->timer, 0, connect_now, u);
+}
+
+void uplink_reopen(struct uplink *u)
+{
+	/* Not from inside a callback of the channel. */
+	loop_timer_in_ms(u->a->o.loop, &u->reopen, 0, reopen_now, u);
+}
+
+struct rpc_channel *uplink_channel(const struct uplink *u)
+{
+	return u->channel;
+}
+
+int uplink_new(struct agent *a, struct uplink **ret, struct ros2_err *err)
+{
 	struct uplink *u = calloc(1, sizeof(*u));
 	int r;
 
@@ -328,13 +371,9 @@ int uplink_new(struct agent *a, struct uplink **ret, struct ros2_err *err)
 	u->a = a;
 	u->backoff_ms = BACKOFF_MIN_MS;
 	u->beat_ms = 1000;
-	agent_path(a, "infra-bundle.pem", ca);
-	agent_path(a, "tls.crt", cert);
-	agent_path(a, "tls.key", key);
-	snprintf(server, sizeof(server), "spiffe://%s/controller/", a->o.identity.trust_domain);
-	r = rpc_channel_new(&co, &u->channel, err);
+	r = open_channel(a, &u->channel, err);
 	if (!r)
-		r = renewal_new(a, u->channel, &u->renewal);
+		r = renewal_new(a, &u->renewal);
 	if (r < 0) {
 		uplink_free(u);
 		return r;
@@ -354,6 +393,7 @@ void uplink_free(struct uplink *u)
 		return;
 	u->freeing = true;
 	loop_timer_stop(&u->timer);
+	loop_timer_stop(&u->reopen);
 	rpc_channel_free(u->channel); /* runs what is open with CANCELLED */
 	renewal_free(u->renewal);
 	free(u);

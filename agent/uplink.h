@@ -25,6 +25,10 @@ bool uplink_is_live(const struct uplink *u); /* false for NULL */
 int uplink_send(struct uplink *u, const Ros2__V1__AgentMessage *m);
 /* States or audit drafts wait to be told. NULL is fine. */
 void uplink_pump(struct uplink *u);
+/* A new connection with the certificate that is on disk now: the old one speaks for the old one
+ * until that ends. */
+void uplink_reopen(struct uplink *u);
+struct rpc_channel *uplink_channel(const struct uplink *u);
 /* A stream ends and another begins; what was asked on the old one is not answered on the new one.
  */
 uint64_t uplink_generation(const struct uplink *u);
@@ -54,6 +58,6 @@ void report_on_request(struct agent *a, const Ros2__V1__ReportRequest *m);
 
 /* ---- renew.c: the certificate at half-life ---- */
 struct renewal;
-int renewal_new(struct agent *a, struct rpc_channel *channel, struct renewal **ret);
+int renewal_new(struct agent *a, struct renewal **ret);
 void renewal_free(struct renewal *r); /* after its channel: that runs the last callback */
 #endif
