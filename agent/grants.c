@@ -55,15 +55,6 @@ static void wait_free(struct grant_wait *w)
 	free(w);
 }
 
-void grants_free(struct grants *g)
-{
-	if (!g)
-		return;
-	while (!list_empty(&g->waiting))
-		wait_free(list_first(&g->waiting, struct grant_wait, link));
-	free(g);
-}
-
 static void end_wait(struct grant_wait *w, const struct ros2_uid *grant, const struct ros2_err *err)
 {
 	grants_fn fn = w->fn;
@@ -71,6 +62,18 @@ static void end_wait(struct grant_wait *w, const struct ros2_uid *grant, const s
 
 	wait_free(w);
 	fn(arg, grant, err);
+}
+
+void grants_free(struct grants *g)
+{
+	struct ros2_err err = ROS2_ERR_INIT;
+
+	if (!g)
+		return;
+	ros2_err_named(&err, ROS2_CANCELLED, "the agent is stopping");
+	while (!list_empty(&g->waiting))
+		end_wait(list_first(&g->waiting, struct grant_wait, link), NULL, &err);
+	free(g);
 }
 
 static void on_timeout(void *arg)
@@ -152,16 +155,6 @@ void grants_take(struct grants *g, const struct ros2_uid *tenant, const char *pr
 	g->n++;
 	loop_timer_in_ms(g->a->o.loop, &w->timer, GRANT_WAIT_MS, on_timeout, w);
 	send_request(w); /* or when the stream is there again */
-}
-
-void grants_forget(struct grants *g, const void *arg)
-{
-	struct grant_wait *w, *tmp;
-
-	list_for_each_safe (&g->waiting, w, tmp, link) {
-		if (w->arg == arg)
-			wait_free(w);
-	}
 }
 
 static int take_sealed(struct grants *g, const struct grant_wait *w,

@@ -14,15 +14,14 @@
 #define GRANTS_PENDING_PER_TENANT 64
 
 int grants_new(struct agent *a, struct grants **ret);
-void grants_free(struct grants *g); /* waiters are not called */
+/* Waiters are told CANCELLED. */
+void grants_free(struct grants *g);
 
 /* @grant NULL: none, words say why. The grant counts as used by one session from here on. */
 typedef void (*grants_fn)(void *arg, const struct ros2_uid *grant, const struct ros2_err *err);
 /* Calls fn at once, or later. */
 void grants_take(struct grants *g, const struct ros2_uid *tenant, const char *principal,
                  const char *peer, grants_fn fn, void *arg);
-/* The waiter is gone: fn is not called any more. */
-void grants_forget(struct grants *g, const void *arg);
 void grants_on_reply(struct grants *g, const Ros2__V1__GrantReply *m);
 void grants_on_lost(struct grants *g);
 void grants_on_live(struct grants *g);

@@ -74,6 +74,8 @@ static int admit(const struct spool *s, enum spool_class c, const struct ros2_ui
 	uint64_t quota = s->o.quota_bytes, open = quota - quota / 8;
 	const struct spool_account *a = account_find(s, tenant);
 
+	if (s->closing && c == SPOOL_WIDEN)
+		return ros2_err_named(err, ROS2_NOT_DURABLE, "the agent is stopping");
 	if (c == SPOOL_SHRINK)
 		return used(s) + len <= quota
 		               ? 0
@@ -411,10 +413,30 @@ int spool_open(const struct spool_opts *o, struct spool **ret, struct spool_open
 	return 0;
 }
 
+/* Records nobody will write now: their owners undo what they did. */
+static void fail_waiting(struct spool *s)
+{
+	struct ros2_err why = ROS2_ERR_INIT;
+	struct spool_account *a, *atmp;
+	struct spool_item *it, *tmp;
+
+	ros2_err_named(&why, ROS2_NOT_DURABLE, "the agent is stopping");
+	HASH_ITER (hh, s->accounts, a, atmp) {
+		list_for_each_safe (&a->waiting, it, tmp, link) {
+			spool_done_fn fn = it->fn;
+
+			it->fn = NULL;
+			if (fn)
+				fn(it->arg, &why);
+		}
+	}
+}
+
 void spool_shut(struct spool *s)
 {
 	s->closing = true;
 	loop_timer_stop(&s->retry);
+	fail_waiting(s);
 }
 
 static void free_items(struct list *items)

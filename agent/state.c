@@ -35,15 +35,14 @@ void state_move(struct state *s, struct state_object *o, enum obj_state to)
 {
 	assert(obj_state_legal(o->st, to));
 	o->st = to;
-	if (to == OBJ_APPLIED || to == OBJ_FAILED)
+	if (to == OBJ_APPLIED)
 		state_tell(s, o);
 }
 
 void state_tell(struct state *s, struct state_object *o)
 {
-	if (!o->untold)
-		s->n_untold++;
-	o->untold = true;
+	if (list_empty(&o->untold))
+		list_add_tail(&s->untold, &o->untold);
 	if (s->o.on_untold)
 		s->o.on_untold(s->o.arg);
 }
@@ -66,8 +65,7 @@ void state_forget(struct state *s, struct state_object *o)
 
 	state_unapply(s, o);
 	state_move(s, o, OBJ_ENDED);
-	if (o->untold)
-		s->n_untold--;
+	list_del(&o->untold);
 	HASH_DEL(s->objects, o);
 	if (tenant)
 		state_index_principals(s);
@@ -112,6 +110,7 @@ static int receive(struct state *s, struct agent_object *obj, struct ros2_err *e
 		if (!o)
 			return ros2_err_set(err, -ENOMEM, "no memory for an object");
 		o->key = (struct state_key){(uint32_t)obj->kind, obj->uid};
+		list_init(&o->untold);
 		HASH_ADD(hh, s->objects, key, sizeof(o->key), o);
 	}
 	if (o->st == OBJ_STORED) /* cannot stay so: applying is synchronous */
@@ -119,6 +118,7 @@ static int receive(struct state *s, struct agent_object *obj, struct ros2_err *e
 	state_move(s, o, OBJ_RECEIVED);
 	agent_object_free(o->next);
 	o->next = obj;
+	o->reason[0] = '\0';
 	o->store_number = s->store_number;
 	return 1;
 }
@@ -219,17 +219,10 @@ static void retry_failed(struct state *s, uint64_t now_ns)
 	struct state_object *o, *tmp;
 
 	HASH_ITER (hh, s->objects, o, tmp) {
-		char before[sizeof(o->reason)];
-
 		if (o->st != OBJ_FAILED || !o->next)
 			continue;
-		strcpy(before, o->reason);
 		state_move(s, o, OBJ_STORED);
 		state_apply(s, o, now_ns);
-		if (o->st == OBJ_FAILED && !strcmp(before, o->reason) && o->untold) {
-			o->untold = false; /* nothing new to tell */
-			s->n_untold--;
-		}
 	}
 }
 
@@ -288,6 +281,7 @@ int state_new(const struct state_opts *o, struct state **ret)
 		return -ENOMEM;
 	s->o = *o;
 	s->store_number = 1;
+	list_init(&s->untold);
 	*ret = s;
 	return 0;
 }

@@ -219,9 +219,16 @@ void state_apply(struct state *s, struct state_object *o, uint64_t now_ns)
 	else
 		r = apply_grant(s, o, now_ns, &err);
 	if (r < 0) {
-		snprintf(o->reason, sizeof(o->reason), "%s: %.180s", ros2_status_to_str(err.status),
+		char words[sizeof(o->reason)];
+
+		snprintf(words, sizeof(words), "%s: %.180s", ros2_status_to_str(err.status),
 		         err.msg);
 		state_move(s, o, OBJ_FAILED);
+		/* A retry that fails the same way is nothing new to tell. */
+		if (strcmp(words, o->reason) != 0) {
+			strcpy(o->reason, words);
+			state_tell(s, o);
+		}
 		return;
 	}
 	o->reason[0] = '\0';

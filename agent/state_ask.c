@@ -119,28 +119,22 @@ bool state_next_untold(struct state *s, struct state_report *ret)
 {
 	const struct state_object *o;
 
-	if (!s->n_untold)
+	if (list_empty(&s->untold))
 		return false;
-	for (o = s->objects; o; o = o->hh.next) {
-		if (!o->untold)
-			continue;
-		ret->applied = o->st == OBJ_APPLIED;
-		ret->what = (struct state_have){(enum obj_kind)o->key.kind, o->key.uid,
-		                                state_newest(o)->version};
-		snprintf(ret->reason, sizeof(ret->reason), "%s", o->reason);
-		return true;
-	}
-	return false;
+	o = list_first(&s->untold, struct state_object, untold);
+	ret->applied = o->st == OBJ_APPLIED;
+	ret->what = (struct state_have){(enum obj_kind)o->key.kind, o->key.uid,
+	                                state_newest(o)->version};
+	snprintf(ret->reason, sizeof(ret->reason), "%s", o->reason);
+	return true;
 }
 
 void state_told(struct state *s, const struct state_report *r)
 {
 	struct state_object *o = state_find(s, r->what.kind, &r->what.uid);
 
-	if (!o || !o->untold || state_newest(o)->version != r->what.version)
-		return;
-	o->untold = false;
-	s->n_untold--;
+	if (o && state_newest(o)->version == r->what.version)
+		list_del(&o->untold);
 }
 
 void state_untell_all(struct state *s)
@@ -148,10 +142,8 @@ void state_untell_all(struct state *s)
 	struct state_object *o;
 
 	for (o = s->objects; o; o = o->hh.next)
-		if (o->st == OBJ_APPLIED || o->st == OBJ_FAILED) {
-			s->n_untold += !o->untold;
-			o->untold = true;
-		}
+		if ((o->st == OBJ_APPLIED || o->st == OBJ_FAILED) && list_empty(&o->untold))
+			list_add_tail(&s->untold, &o->untold);
 }
 
 void state_counts(const struct state *s, struct state_counts *ret)

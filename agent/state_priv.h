@@ -5,6 +5,7 @@
 #define ROS2_AGENT_STATE_PRIV_H
 
 #include "agent/state.h"
+#include "common/util.h"
 #include <uthash.h>
 
 struct state_key {
@@ -18,7 +19,7 @@ struct state_object {
 	struct agent_object *cur;  /* owned: in force in the data plane; NULL = none */
 	struct agent_object *next; /* owned: received or stored, not (yet) in force */
 	uint64_t store_number;     /* of next: the write that makes it durable */
-	bool untold;
+	struct list untold;        /* on state.untold while the controller is to be told */
 	char reason[200];
 	struct policy_image_tenant image; /* tenants: of cur */
 	uint64_t deadline_ns;             /* grants: of cur */
@@ -46,7 +47,7 @@ struct state {
 	struct state_principal *principals; /* owned */
 	struct state_dp_name *dp_names;     /* owned */
 	uint64_t store_number;
-	uint32_t n_untold;
+	struct list untold;
 };
 
 struct state_object *state_find(const struct state *s, enum obj_kind kind,
