@@ -502,24 +502,6 @@ int store_submit(struct store *s, struct store_txn *t, store_done_fn done, void 
 	return r;
 }
 
-void store_stats(struct store *s, struct store_stats *ret)
-{
-	pthread_mutex_lock(&s->lock);
-	*ret = (struct store_stats){
-		.commits = s->commits,
-		.transactions = s->transactions,
-		.audit_records = s->audit_records,
-		.checkpoint_size = s->checkpoint_size,
-		.waiting = s->n_queue,
-		.record_pending = s->n_pending,
-		.wal_bytes = s->ops->wal_bytes(s->backend),
-		.full = atomic_load(&s->full),
-		.full_since_unix_ns = s->full_since_unix_ns,
-		.reserve_used = s->reserve_used,
-	};
-	pthread_mutex_unlock(&s->lock);
-}
-
 /* ---- open and close ---- */
 
 static int meta_text(struct store *s, const char *key, const char *want, struct ros2_err *err)

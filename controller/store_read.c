@@ -173,3 +173,21 @@ int store_read_grants(struct store *s, const struct store_grant_query *q, store_
 	j->grants.fn = fn;
 	return enqueue(s, j);
 }
+
+void store_stats(struct store *s, struct store_stats *ret)
+{
+	pthread_mutex_lock(&s->lock);
+	*ret = (struct store_stats){
+		.commits = s->commits,
+		.transactions = s->transactions,
+		.audit_records = s->audit_records,
+		.checkpoint_size = s->checkpoint_size,
+		.waiting = s->n_queue,
+		.record_pending = s->n_pending,
+		.wal_bytes = s->ops->wal_bytes(s->backend),
+		.full = atomic_load(&s->full),
+		.full_since_unix_ns = s->full_since_unix_ns,
+		.reserve_used = s->reserve_used,
+	};
+	pthread_mutex_unlock(&s->lock);
+}

@@ -1,28 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The store's rows in SQLite: WAL, synchronous=FULL, one writer connection, one reader, one for
- * checkpoints of the WAL. The only file that knows SQLite. It never starts a thread, never retries,
- * and turns SQLite's errors into -ENOSPC (nothing was changed), -EBADMSG (damaged) and -EIO.
- * Invariants: (1) the file is ours (application_id) and of a schema that is known before anything
- * is written; (2) automatic WAL checkpoints are off: a commit never pays for one. The schema is
- * told in docs/decisions/0008-store-schema.md.
+ * checkpoints of the WAL. SQLite is known here and in store_sqlite_read.c only. It never starts a
+ * thread, never retries, and turns SQLite's errors into -ENOSPC (nothing was changed), -EBADMSG
+ * (damaged) and -EIO. Invariants: (1) the file is ours (application_id) and of a schema that is
+ * known before anything is written; (2) automatic WAL checkpoints are off: a commit never pays for
+ * one. The schema is told in docs/decisions/0008-store-schema.md.
  */
-#include "controller/store_priv.h"
+#include "controller/store_sqlite_priv.h"
 #include "common/clock.h"
 #include "common/fsx.h"
 #include "common/util.h"
 #include <errno.h>
 #include <pthread.h>
-#include <sqlite3.h>
 #include <stdarg.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #define APPLICATION_ID   0x524f5332 /* "ROS2" */
 #define BUSY_MS          10000
-#define SCAN_ROWS        20000 /* rows one page of an audit query looks at, at most */
 #define PRUNE_ROWS       2000
 #define WAL_SIZE_LIMIT   (64 << 20)
 #define AUDIT_COLUMN_MAX 256
@@ -76,59 +73,10 @@ static const char schema_1[] =
  * transaction. Index 0 makes a new database. */
 static const char *const migrations[STORE_SCHEMA_VERSION] = {schema_1};
 
-#define STATEMENTS(X)                                                                              \
-	X(BEGIN, "BEGIN IMMEDIATE")                                                                \
-	X(COMMIT, "COMMIT")                                                                        \
-	X(META_PUT, "INSERT OR REPLACE INTO meta VALUES(?,?)")                                     \
-	X(META_GET, "SELECT value FROM meta WHERE key=?")                                          \
-	X(OBJECT_PUT, "INSERT OR REPLACE INTO objects VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?)")        \
-	X(OBJECT_DELETE, "DELETE FROM objects WHERE kind=? AND name=?")                            \
-	X(UID_USED, "INSERT OR IGNORE INTO deleted_uids VALUES(?,?,?,?)")                          \
-	X(AGENT_PUT, "INSERT OR REPLACE INTO agents VALUES(?,?,?,?,?,?,?,?,?,?,?)")                \
-	X(AGENT_DELETE, "DELETE FROM agents WHERE uid=?")                                          \
-	X(GRANT_PUT, "INSERT OR REPLACE INTO grants VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)")    \
-	X(GRANT_END, "UPDATE grants SET state=?, ended=? WHERE uid=? AND state=1")                 \
-	X(GRANTS_END_TENANT, "UPDATE grants SET state=?, ended=? WHERE tenant_uid=? AND state=1")  \
-	X(GRANTS_END_AGENT, "UPDATE grants SET state=?, ended=? WHERE agent_uid=? AND state=1")    \
-	X(REVOCATION_PUT, "INSERT OR REPLACE INTO revocations VALUES(?,?,?,?,?,?,?)")              \
-	X(RECEIPT_PUT, "INSERT OR REPLACE INTO receipts VALUES(?,?,?,?,?,?,?)")                    \
-	X(RECEIPTS_OF_AGENT, "DELETE FROM receipts WHERE agent_uid=? AND durable=0")               \
-	X(TOKEN_PUT, "INSERT OR REPLACE INTO tokens VALUES(?,?,?,?,?,?)")                          \
-	X(TOKEN_DELETE, "DELETE FROM tokens WHERE secret=?")                                       \
-	X(TOKENS_OF_AGENT, "DELETE FROM tokens WHERE agent_uid=?")                                 \
-	X(ORIGIN_PUT, "INSERT OR REPLACE INTO origins VALUES(?,?,?,?)")                            \
-	X(ORIGIN_DELETE, "DELETE FROM origins WHERE agent_uid=? AND incarnation=?")                \
-	X(AUDIT_PUT, "INSERT INTO audit VALUES(?,?,?,?,?,?,?,?,?,?)")                              \
-	X(AUDIT_LAST, "SELECT seq, chain FROM audit ORDER BY seq DESC LIMIT 1")                    \
-	X(NOTE_LAST, "SELECT size FROM checkpoints ORDER BY size DESC LIMIT 1")                    \
-	X(NOTE_PUT, "INSERT OR REPLACE INTO checkpoints VALUES(?,?)")                              \
-	X(TENANT_PUT, "INSERT OR REPLACE INTO tenant_heads VALUES(?,?,?)")                         \
-	X(TENANT_GET, "SELECT seq, prev FROM tenant_heads WHERE uid=?")                            \
-	X(PRUNE_GRANTS, "DELETE FROM grants WHERE uid IN (SELECT uid FROM grants WHERE state <> 1" \
-	                " AND ended < ? LIMIT ?)")                                                 \
-	X(PRUNE_TOKENS, "DELETE FROM tokens WHERE secret IN (SELECT secret FROM tokens WHERE"      \
-	                " expires < ? LIMIT ?)")
-
-enum statement {
-#define X(name, sql) ST_##name,
-	STATEMENTS(X)
-#undef X
-		ST_COUNT
-};
 static const char *const sql_of[ST_COUNT] = {
 #define X(name, sql) [ST_##name] = sql,
 	STATEMENTS(X)
 #undef X
-};
-
-struct backend {
-	char path[4096];
-	sqlite3 *db;                /* writer: front thread */
-	sqlite3 *reader;            /* reader thread */
-	sqlite3 *compactor;         /* compaction thread */
-	sqlite3_stmt *st[ST_COUNT]; /* front thread */
-	_Atomic uint64_t wal_pages;
-	uint64_t page_size;
 };
 
 /* -ENOSPC only where SQLite has undone, or will undo at rollback, what it had begun. */
@@ -163,7 +111,7 @@ static int map_error(sqlite3 *db, int rc)
 	}
 }
 
-static int say(struct backend *b, sqlite3 *db, int rc, const char *what, struct ros2_err *err)
+int sqlite_say(struct backend *b, sqlite3 *db, int rc, const char *what, struct ros2_err *err)
 {
 	return ros2_err_set(err, map_error(db, rc), "%s: %s: %s", b->path, what,
 	                    sqlite3_errmsg(db));
@@ -213,7 +161,7 @@ static int run(struct backend *b, struct ros2_err *err, enum statement id, const
 	int rc;
 
 	if (!st)
-		return say(b, b->db, sqlite3_extended_errcode(b->db), sql_of[id], err);
+		return sqlite_say(b, b->db, sqlite3_extended_errcode(b->db), sql_of[id], err);
 	va_start(ap, fmt);
 	rc = bind_all(st, fmt, ap);
 	va_end(ap);
@@ -223,7 +171,7 @@ static int run(struct backend *b, struct ros2_err *err, enum statement id, const
 		sqlite3_reset(st);
 		return 0;
 	}
-	rc = say(b, b->db, rc == SQLITE_ROW ? SQLITE_ERROR : rc, sql_of[id], err);
+	rc = sqlite_say(b, b->db, rc == SQLITE_ROW ? SQLITE_ERROR : rc, sql_of[id], err);
 	sqlite3_reset(st);
 	return rc;
 }
@@ -237,7 +185,7 @@ static int first_row(struct backend *b, struct ros2_err *err, sqlite3_stmt **ret
 	int rc;
 
 	if (!st)
-		return say(b, b->db, sqlite3_extended_errcode(b->db), sql_of[id], err);
+		return sqlite_say(b, b->db, sqlite3_extended_errcode(b->db), sql_of[id], err);
 	va_start(ap, fmt);
 	rc = bind_all(st, fmt, ap);
 	va_end(ap);
@@ -251,7 +199,7 @@ static int first_row(struct backend *b, struct ros2_err *err, sqlite3_stmt **ret
 		sqlite3_reset(st);
 		return -ENOENT;
 	}
-	rc = say(b, b->db, rc, sql_of[id], err);
+	rc = sqlite_say(b, b->db, rc, sql_of[id], err);
 	sqlite3_reset(st);
 	return rc;
 }
@@ -270,11 +218,12 @@ static int exec(struct backend *b, sqlite3 *db, const char *sql, struct ros2_err
 {
 	int rc = sqlite3_exec(db, sql, NULL, NULL, NULL);
 
-	return rc == SQLITE_OK ? 0
-	                       : say(b, db, sqlite3_extended_errcode(db), "cannot set it up", err);
+	return rc == SQLITE_OK
+	               ? 0
+	               : sqlite_say(b, db, sqlite3_extended_errcode(db), "cannot set it up", err);
 }
 
-static int64_t pragma_int(sqlite3 *db, const char *sql)
+int64_t sqlite_pragma_int(sqlite3 *db, const char *sql)
 {
 	sqlite3_stmt *st = NULL;
 	int64_t v = -1;
@@ -291,7 +240,8 @@ static int connect_db(struct backend *b, int flags, sqlite3 **ret, struct ros2_e
 	int rc = sqlite3_open_v2(b->path, ret, flags | SQLITE_OPEN_NOMUTEX, NULL);
 
 	if (rc != SQLITE_OK)
-		return *ret ? say(b, *ret, sqlite3_extended_errcode(*ret), "cannot open", err)
+		return *ret ? sqlite_say(b, *ret, sqlite3_extended_errcode(*ret), "cannot open",
+		                         err)
 		            : ros2_err_set(err, -ENOMEM, "%s: out of memory", b->path);
 	sqlite3_extended_result_codes(*ret, 1);
 	sqlite3_busy_timeout(*ret, BUSY_MS);
@@ -301,10 +251,10 @@ static int connect_db(struct backend *b, int flags, sqlite3 **ret, struct ros2_e
 /* What is in the file, before anything is written into it. */
 static int check_identity(struct backend *b, int64_t *ret_version, struct ros2_err *err)
 {
-	int64_t tables = pragma_int(b->db, "SELECT count(*) FROM sqlite_schema");
-	int64_t app = pragma_int(b->db, "PRAGMA application_id");
+	int64_t tables = sqlite_pragma_int(b->db, "SELECT count(*) FROM sqlite_schema");
+	int64_t app = sqlite_pragma_int(b->db, "PRAGMA application_id");
 
-	*ret_version = pragma_int(b->db, "PRAGMA user_version");
+	*ret_version = sqlite_pragma_int(b->db, "PRAGMA user_version");
 	if (tables < 0 || app < 0 || *ret_version < 0)
 		return ros2_err_set(
 			err, -EBADMSG,
@@ -397,7 +347,7 @@ static int open_all(struct backend *b, const struct store_opts *o, struct ros2_e
 		r = connect_db(b, SQLITE_OPEN_READWRITE, &b->compactor, err);
 	if (r < 0)
 		return r;
-	b->page_size = (uint64_t)pragma_int(b->db, "PRAGMA page_size");
+	b->page_size = (uint64_t)sqlite_pragma_int(b->db, "PRAGMA page_size");
 	sqlite3_wal_hook(b->db, on_wal, b);
 	return 0;
 }
@@ -420,208 +370,6 @@ static int sqlite_open(const struct store_opts *o, void **ret, struct ros2_err *
 	}
 	*ret = b;
 	return 0;
-}
-
-/* ---- rows out ---- */
-
-static struct ros2_uid col_uid(sqlite3_stmt *st, int i)
-{
-	struct ros2_uid u = {{0}};
-
-	if (sqlite3_column_bytes(st, i) == ROS2_UID_LEN)
-		memcpy(u.b, sqlite3_column_blob(st, i), ROS2_UID_LEN);
-	return u;
-}
-
-static void col_bytes(sqlite3_stmt *st, int i, void *out, size_t n)
-{
-	memset(out, 0, n);
-	if ((size_t)sqlite3_column_bytes(st, i) == n)
-		memcpy(out, sqlite3_column_blob(st, i), n);
-}
-
-static const char *col_text(sqlite3_stmt *st, int i)
-{
-	const char *s = (const char *)sqlite3_column_text(st, i);
-
-	return s ? s : "";
-}
-
-static uint64_t col_int(sqlite3_stmt *st, int i)
-{
-	return (uint64_t)sqlite3_column_int64(st, i);
-}
-
-static int row_object(sqlite3_stmt *st, const struct store_loader *l)
-{
-	struct store_object o = {
-		.kind = (enum store_kind)col_int(st, 0),
-		.name = col_text(st, 1),
-		.uid = col_uid(st, 2),
-		.version = col_int(st, 3),
-		.created_unix_ns = col_int(st, 4),
-		.updated_unix_ns = col_int(st, 5),
-		.file = col_text(st, 6),
-		.line = (uint32_t)col_int(st, 7),
-		.doc = col_text(st, 8),
-		.image = sqlite3_column_blob(st, 9),
-		.image_len = (size_t)sqlite3_column_bytes(st, 9),
-		.revoked = col_int(st, 10) != 0,
-		.revoked_version = col_int(st, 11),
-		.state_reason = col_text(st, 12),
-		.state_since_unix_ns = col_int(st, 13),
-	};
-
-	return l->object ? l->object(l->arg, &o) : 0;
-}
-
-static int row_agent(sqlite3_stmt *st, const struct store_loader *l)
-{
-	struct store_agent a = {
-		.uid = col_uid(st, 0),
-		.name = col_text(st, 1),
-		.enrolled = col_int(st, 2) != 0,
-		.isolated = col_int(st, 3) != 0,
-		.cert_serial = col_text(st, 6),
-		.cert_not_after_unix_s = (int64_t)col_int(st, 7),
-		.enrolled_unix_ns = col_int(st, 8),
-		.isolated_reason = col_text(st, 9),
-		.isolated_since_unix_ns = col_int(st, 10),
-	};
-
-	col_bytes(st, 5, a.prev_spki_sha256, sizeof(a.prev_spki_sha256));
-	col_bytes(st, 4, a.spki_sha256, sizeof(a.spki_sha256));
-	return l->agent ? l->agent(l->arg, &a) : 0;
-}
-
-static void read_grant(sqlite3_stmt *st, struct store_grant *g)
-{
-	*g = (struct store_grant){
-		.uid = col_uid(st, 0),
-		.tenant_uid = col_uid(st, 1),
-		.agent_uid = col_uid(st, 2),
-		.principal = col_text(st, 3),
-		.version = col_int(st, 4),
-		.max_keys = (uint32_t)col_int(st, 5),
-		.max_bytes = col_int(st, 6),
-		.access = (uint32_t)col_int(st, 7),
-		.lifetime_ms = col_int(st, 8),
-		.policy_version = col_int(st, 9),
-		.epoch_counter = col_int(st, 10),
-		.issued_unix_ns = col_int(st, 11),
-		.expires_unix_ns = col_int(st, 12),
-		.ended_unix_ns = col_int(st, 13),
-		.from_boottime_ns = col_int(st, 15),
-		.state = (enum store_grant_state)col_int(st, 16),
-	};
-	col_bytes(st, 14, g->from_boot_id, sizeof(g->from_boot_id));
-}
-
-static int row_grant(sqlite3_stmt *st, const struct store_loader *l)
-{
-	struct store_grant g;
-
-	read_grant(st, &g);
-	return l->grant ? l->grant(l->arg, &g) : 0;
-}
-
-static int row_revocation(sqlite3_stmt *st, const struct store_loader *l)
-{
-	struct store_revocation r = {
-		.uid = col_uid(st, 0),
-		.kind = (enum store_kind)col_int(st, 1),
-		.target_uid = col_uid(st, 2),
-		.target_name = col_text(st, 3),
-		.version = col_int(st, 4),
-		.created_unix_ns = col_int(st, 5),
-		.reason = col_text(st, 6),
-	};
-
-	return l->revocation ? l->revocation(l->arg, &r) : 0;
-}
-
-static int row_receipt(sqlite3_stmt *st, const struct store_loader *l)
-{
-	struct store_receipt r = {
-		.revocation_uid = col_uid(st, 0),
-		.agent_uid = col_uid(st, 1),
-		.durable = col_int(st, 2) != 0,
-		.sessions = (uint32_t)col_int(st, 3),
-		.leases = (uint32_t)col_int(st, 4),
-		.draining = (uint32_t)col_int(st, 5),
-		.received_unix_ns = col_int(st, 6),
-	};
-
-	return l->receipt ? l->receipt(l->arg, &r) : 0;
-}
-
-static int row_token(sqlite3_stmt *st, const struct store_loader *l)
-{
-	struct store_token t = {
-		.agent_uid = col_uid(st, 1),
-		.created_unix_s = col_int(st, 2),
-		.expires_unix_s = col_int(st, 3),
-		.used = col_int(st, 4) != 0,
-	};
-
-	col_bytes(st, 0, t.secret_sha256, sizeof(t.secret_sha256));
-	col_bytes(st, 5, t.used_spki, sizeof(t.used_spki));
-	return l->token ? l->token(l->arg, &t) : 0;
-}
-
-static int row_origin(sqlite3_stmt *st, const struct store_loader *l)
-{
-	struct store_origin o = {
-		.agent_uid = col_uid(st, 0),
-		.incarnation = col_uid(st, 1),
-		.seq = col_int(st, 2),
-		.updated_unix_ns = col_int(st, 3),
-	};
-
-	return l->origin ? l->origin(l->arg, &o) : 0;
-}
-
-static int sqlite_load(void *backend, const struct store_loader *l, struct ros2_err *err)
-{
-	static const struct {
-		const char *sql;
-		int (*row)(sqlite3_stmt *st, const struct store_loader *l);
-	} tables[] = {
-		{"SELECT * FROM objects ORDER BY kind, name", row_object},
-		{"SELECT * FROM agents", row_agent},
-		{"SELECT * FROM grants WHERE state=1", row_grant},
-		{"SELECT * FROM revocations WHERE uid IN (SELECT revocation_uid FROM receipts"
-	         " WHERE durable=0)",
-	         row_revocation},
-		{"SELECT * FROM receipts WHERE revocation_uid IN (SELECT revocation_uid FROM"
-	         " receipts WHERE durable=0)",
-	         row_receipt},
-		{"SELECT * FROM tokens", row_token},
-		{"SELECT * FROM origins ORDER BY updated", row_origin},
-	};
-	struct backend *b = backend;
-	int r = 0;
-
-	for (size_t i = 0; i < ARRAY_SIZE(tables) && !r; i++) {
-		sqlite3_stmt *st = NULL;
-		int rc = sqlite3_prepare_v2(b->db, tables[i].sql, -1, &st, NULL);
-
-		while (rc == SQLITE_OK && !r) {
-			int step = sqlite3_step(st);
-
-			if (step == SQLITE_ROW)
-				r = tables[i].row(st, l);
-			else
-				rc = step;
-		}
-		sqlite3_finalize(st);
-		if (!r && rc != SQLITE_DONE)
-			r = say(b, b->db, rc, tables[i].sql, err);
-		else if (r < 0 && err && !err->code)
-			ros2_err_set(err, r, "%s: a row cannot be used (%s)", b->path,
-			             tables[i].sql);
-	}
-	return r;
 }
 
 /* ---- rows in ---- */
@@ -810,8 +558,8 @@ static int sqlite_tenant_get(void *backend, const struct ros2_uid *u, struct sto
 
 	if (r < 0)
 		return r;
-	ret->seq = col_int(st, 0);
-	col_bytes(st, 1, ret->prev, sizeof(ret->prev));
+	ret->seq = sqlite_col_int(st, 0);
+	sqlite_col_bytes(st, 1, ret->prev, sizeof(ret->prev));
 	sqlite3_reset(st);
 	return 0;
 }
@@ -828,15 +576,15 @@ static int sqlite_audit_last(void *backend, uint64_t *ret_seq, uint8_t chain[SHA
 		return 0;
 	if (r < 0)
 		return r;
-	*ret_seq = col_int(st, 0);
-	col_bytes(st, 1, chain, SHA256_LEN);
+	*ret_seq = sqlite_col_int(st, 0);
+	sqlite_col_bytes(st, 1, chain, SHA256_LEN);
 	sqlite3_reset(st);
 	r = first_row(backend, err, &st, ST_NOTE_LAST, "");
 	if (r == -ENOENT)
 		return 0;
 	if (r < 0)
 		return r;
-	*ret_note_size = col_int(st, 0);
+	*ret_note_size = sqlite_col_int(st, 0);
 	sqlite3_reset(st);
 	return 0;
 }
@@ -848,162 +596,6 @@ static int sqlite_prune(void *backend, uint64_t before_unix_ns, struct ros2_err 
 	return r ? r
 	         : run(backend, err, ST_PRUNE_TOKENS, "ii", before_unix_ns / NS_PER_S,
 	               (uint64_t)PRUNE_ROWS);
-}
-
-/* ---- reader thread ---- */
-
-static bool prefix_match(const char *want, const char *have)
-{
-	size_t n = strlen(want);
-
-	if (n && want[n - 1] == '*')
-		return strncmp(want, have, n - 1) == 0;
-	return strcmp(want, have) == 0;
-}
-
-/* Columns: seq, record, chain, time, action, actor, object_name, object_uid, result, note. */
-static bool row_matches(sqlite3_stmt *st, const struct store_audit_query *q)
-{
-	uint64_t t = col_int(st, 3);
-
-	if (q->since_unix_ns && t < q->since_unix_ns)
-		return false;
-	if (q->until_unix_ns && t > q->until_unix_ns)
-		return false;
-	if (q->action[0] && !prefix_match(q->action, col_text(st, 4)))
-		return false;
-	if (q->actor[0] && strcmp(q->actor, col_text(st, 5)) != 0)
-		return false;
-	if (q->object[0] && strcmp(q->object, col_text(st, 6)) != 0 &&
-	    strcmp(q->object, col_text(st, 7)) != 0)
-		return false;
-	return !q->result || q->result == col_int(st, 8);
-}
-
-static int take_row(sqlite3_stmt *st, struct store_audit_row *row)
-{
-	size_t n = (size_t)sqlite3_column_bytes(st, 1);
-	void *copy = malloc(n ? n : 1);
-
-	if (!copy)
-		return -ENOMEM;
-	if (n)
-		memcpy(copy, sqlite3_column_blob(st, 1), n);
-	row->seq = col_int(st, 0);
-	row->record = copy;
-	row->record_len = n;
-	col_bytes(st, 2, row->chain, sizeof(row->chain));
-	if (sqlite3_column_type(st, 9) != SQLITE_NULL)
-		row->note = strdup(col_text(st, 9));
-	return 0;
-}
-
-static int fill_page(sqlite3_stmt *st, const struct store_audit_query *q,
-                     struct store_audit_page *p, struct store_audit_row *rows, uint32_t limit)
-{
-	uint32_t looked = 0;
-	int rc;
-
-	p->end = true;
-	while ((rc = sqlite3_step(st)) == SQLITE_ROW) {
-		uint64_t seq = col_int(st, 0);
-
-		if (p->n == limit || looked == SCAN_ROWS) {
-			p->end = false;
-			break;
-		}
-		looked++;
-		p->next_seq = q->newest ? seq - 1 : seq + 1;
-		if (row_matches(st, q) && take_row(st, &rows[p->n++]) < 0)
-			return SQLITE_NOMEM;
-	}
-	return rc;
-}
-
-static int sqlite_page_audit(void *backend, const struct store_audit_query *q,
-                             struct store_audit_page *p, struct ros2_err *err)
-{
-	static const char *const sql[2][2] = {
-#define COLS                                                                                       \
-	"SELECT seq,record,chain,time,action,actor,object_name,object_uid,result,note FROM audit " \
-	"LEFT JOIN checkpoints ON size=seq "
-		{COLS "WHERE seq BETWEEN ?1 AND ?2 ORDER BY seq",
-	         COLS "WHERE seq BETWEEN ?1 AND ?2 ORDER BY seq DESC"},
-		{COLS "WHERE tenant=?3 AND tenant<>'' AND seq BETWEEN ?1 AND ?2 ORDER BY seq",
-	         COLS "WHERE tenant=?3 AND tenant<>'' AND seq BETWEEN ?1 AND ?2 ORDER BY seq DESC"},
-	};
-	struct backend *b = backend;
-	uint32_t limit = MIN(q->limit ? q->limit : STORE_PAGE_MAX, STORE_PAGE_MAX);
-	struct store_audit_row *rows = calloc(limit, sizeof(*rows));
-	sqlite3_stmt *st = NULL;
-	int rc;
-
-	*p = (struct store_audit_page){.rows = rows, .next_seq = q->from_seq, .to_seq = q->to_seq};
-	if (!rows)
-		return ros2_err_set(err, -ENOMEM, "out of memory");
-	if (!p->to_seq)
-		p->to_seq = (uint64_t)MAX(
-			pragma_int(b->reader, "SELECT coalesce(max(seq),0) FROM audit"), 0);
-	rc = sqlite3_prepare_v2(b->reader, sql[q->tenant[0] != '\0'][q->newest], -1, &st, NULL);
-	if (rc == SQLITE_OK) {
-		sqlite3_bind_int64(st, 1, (sqlite3_int64)MIN(q->from_seq, (uint64_t)INT64_MAX));
-		sqlite3_bind_int64(st, 2, (sqlite3_int64)MIN(p->to_seq, (uint64_t)INT64_MAX));
-		if (q->tenant[0])
-			sqlite3_bind_text(st, 3, q->tenant, -1, SQLITE_STATIC);
-		rc = fill_page(st, q, p, rows, limit);
-	}
-	if (rc != SQLITE_ROW && rc != SQLITE_DONE)
-		rc = say(b, b->reader, rc, "reading the audit log", err);
-	else
-		rc = 0;
-	sqlite3_finalize(st);
-	return rc;
-}
-
-static int sqlite_page_grants(void *backend, const struct store_grant_query *q,
-                              struct store_grant **ret, size_t *ret_n, struct ros2_err *err)
-{
-	struct backend *b = backend;
-	uint32_t limit = q->one ? 1 : MIN(q->limit ? q->limit : STORE_PAGE_MAX, STORE_PAGE_MAX);
-	struct store_grant *v = calloc(limit, sizeof(*v));
-	sqlite3_stmt *st = NULL;
-	size_t n = 0;
-	int rc;
-
-	if (!v)
-		return ros2_err_set(err, -ENOMEM, "out of memory");
-	rc = sqlite3_prepare_v2(
-		b->reader,
-		q->one ? "SELECT * FROM grants WHERE uid=?1"
-		       : "SELECT * FROM grants WHERE state<>1 AND uid>?1 ORDER BY uid",
-		-1, &st, NULL);
-	if (rc == SQLITE_OK)
-		rc = sqlite3_bind_blob(st, 1, q->after.b, ROS2_UID_LEN, SQLITE_STATIC);
-	while (rc == SQLITE_OK && n < limit) {
-		int step = sqlite3_step(st);
-
-		if (step != SQLITE_ROW) {
-			rc = step;
-			break;
-		}
-		read_grant(st, &v[n]);
-		if (!ros2_uid_is_zero(&q->tenant_uid) &&
-		    !ros2_uid_eq(&q->tenant_uid, &v[n].tenant_uid))
-			continue;
-		if (!ros2_uid_is_zero(&q->agent_uid) &&
-		    !ros2_uid_eq(&q->agent_uid, &v[n].agent_uid))
-			continue;
-		v[n].principal = strdup(v[n].principal);
-		n++;
-	}
-	if (rc != SQLITE_OK && rc != SQLITE_DONE)
-		rc = say(b, b->reader, rc, "reading grants", err);
-	else
-		rc = 0;
-	sqlite3_finalize(st);
-	*ret = v;
-	*ret_n = n;
-	return rc;
 }
 
 /* ---- compaction thread ---- */

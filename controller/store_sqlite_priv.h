@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Inside the SQLite backend: store_sqlite.c (opening, writing) and store_sqlite_read.c (rows out).
+ */
+#ifndef ROS2_CONTROLLER_STORE_SQLITE_PRIV_H
+#define ROS2_CONTROLLER_STORE_SQLITE_PRIV_H
+
+#include "controller/store_priv.h"
+#include <sqlite3.h>
+#include <stdatomic.h>
+
+#define STATEMENTS(X)                                                                              \
+	X(BEGIN, "BEGIN IMMEDIATE")                                                                \
+	X(COMMIT, "COMMIT")                                                                        \
+	X(META_PUT, "INSERT OR REPLACE INTO meta VALUES(?,?)")                                     \
+	X(META_GET, "SELECT value FROM meta WHERE key=?")                                          \
+	X(OBJECT_PUT, "INSERT OR REPLACE INTO objects VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?)")        \
+	X(OBJECT_DELETE, "DELETE FROM objects WHERE kind=? AND name=?")                            \
+	X(UID_USED, "INSERT OR IGNORE INTO deleted_uids VALUES(?,?,?,?)")                          \
+	X(AGENT_PUT, "INSERT OR REPLACE INTO agents VALUES(?,?,?,?,?,?,?,?,?,?,?)")                \
+	X(AGENT_DELETE, "DELETE FROM agents WHERE uid=?")                                          \
+	X(GRANT_PUT, "INSERT OR REPLACE INTO grants VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)")    \
+	X(GRANT_END, "UPDATE grants SET state=?, ended=? WHERE uid=? AND state=1")                 \
+	X(GRANTS_END_TENANT, "UPDATE grants SET state=?, ended=? WHERE tenant_uid=? AND state=1")  \
+	X(GRANTS_END_AGENT, "UPDATE grants SET state=?, ended=? WHERE agent_uid=? AND state=1")    \
+	X(REVOCATION_PUT, "INSERT OR REPLACE INTO revocations VALUES(?,?,?,?,?,?,?)")              \
+	X(RECEIPT_PUT, "INSERT OR REPLACE INTO receipts VALUES(?,?,?,?,?,?,?)")                    \
+	X(RECEIPTS_OF_AGENT, "DELETE FROM receipts WHERE agent_uid=? AND durable=0")               \
+	X(TOKEN_PUT, "INSERT OR REPLACE INTO tokens VALUES(?,?,?,?,?,?)")                          \
+	X(TOKEN_DELETE, "DELETE FROM tokens WHERE secret=?")                                       \
+	X(TOKENS_OF_AGENT, "DELETE FROM tokens WHERE agent_uid=?")                                 \
+	X(ORIGIN_PUT, "INSERT OR REPLACE INTO origins VALUES(?,?,?,?)")                            \
+	X(ORIGIN_DELETE, "DELETE FROM origins WHERE agent_uid=? AND incarnation=?")                \
+	X(AUDIT_PUT, "INSERT INTO audit VALUES(?,?,?,?,?,?,?,?,?,?)")                              \
+	X(AUDIT_LAST, "SELECT seq, chain FROM audit ORDER BY seq DESC LIMIT 1")                    \
+	X(NOTE_LAST, "SELECT size FROM checkpoints ORDER BY size DESC LIMIT 1")                    \
+	X(NOTE_PUT, "INSERT OR REPLACE INTO checkpoints VALUES(?,?)")                              \
+	X(TENANT_PUT, "INSERT OR REPLACE INTO tenant_heads VALUES(?,?,?)")                         \
+	X(TENANT_GET, "SELECT seq, prev FROM tenant_heads WHERE uid=?")                            \
+	X(PRUNE_GRANTS, "DELETE FROM grants WHERE uid IN (SELECT uid FROM grants WHERE state <> 1" \
+	                " AND ended < ? LIMIT ?)")                                                 \
+	X(PRUNE_TOKENS, "DELETE FROM tokens WHERE secret IN (SELECT secret FROM tokens WHERE"      \
+	                " expires < ? LIMIT ?)")
+
+enum statement {
+#define X(name, sql) ST_##name,
+	STATEMENTS(X)
+#undef X
+		ST_COUNT
+};
+
+struct backend {
+	char path[4096];
+	sqlite3 *db;                /* writer: front thread */
+	sqlite3 *reader;            /* reader thread */
+	sqlite3 *compactor;         /* compaction thread */
+	sqlite3_stmt *st[ST_COUNT]; /* front thread */
+	_Atomic uint64_t wal_pages;
+	uint64_t page_size;
+};
+
+/* Sets the words and gives the errno. */
+int sqlite_say(struct backend *b, sqlite3 *db, int rc, const char *what, struct ros2_err *err);
+/* The first column of the first row; -1 when there is none. */
+int64_t sqlite_pragma_int(sqlite3 *db, const char *sql);
+void sqlite_col_bytes(sqlite3_stmt *st, int i, void *out, size_t n);
+uint64_t sqlite_col_int(sqlite3_stmt *st, int i);
+
+int sqlite_load(void *backend, const struct store_loader *l, struct ros2_err *err);
+int sqlite_page_audit(void *backend, const struct store_audit_query *q, struct store_audit_page *p,
+                      struct ros2_err *err);
+int sqlite_page_grants(void *backend, const struct store_grant_query *q, struct store_grant **ret,
+                       size_t *ret_n, struct ros2_err *err);
+#endif
