@@ -15,6 +15,7 @@
 
 #define PIECES    8
 #define PIECE_MAX (1u << 20)
+#define PAGE      4096u
 
 struct worker {
 	struct tree *tree; /* borrowed */
@@ -137,29 +138,50 @@ static int put_pieces(struct worker *w, int fd, struct ros2_file *f, const char 
 	return rc;
 }
 
-/* @fd -1: only the SHA-256. */
+/* Pieces of a file that is expected to end at @hint: one byte more is asked for, so that its end is
+ * seen, and no more, because what is asked for counts against the tenant's rate. Returns how many,
+ * or negative errno; their lengths go to @asked. */
+static int ask_pieces(struct worker *w, struct ros2_file *f, uint64_t at, uint64_t hint,
+                      uint32_t asked[PIECES], struct ros2_err *err)
+{
+	uint64_t want = at <= hint ? hint - at + 1 : w->piece;
+	int n = 0;
+
+	for (; n < PIECES && want; n++) {
+		int rc;
+
+		asked[n] = (uint32_t)MIN(want, (uint64_t)w->piece);
+		rc = ros2_prep_read(f, w->buf[n], asked[n], at, (uint64_t)n, err);
+		if (rc)
+			return rc;
+		at += asked[n];
+		want -= asked[n];
+	}
+	return n;
+}
+
+/* @fd -1: only the SHA-256. *ret_size: the expected size, then what there was. */
 static int get_pieces(struct worker *w, int fd, struct ros2_file *f, const char *path,
                       struct crypto_sha256 *h, uint64_t *ret_size, struct ros2_err *err)
 {
+	uint32_t asked[PIECES];
 	uint64_t at = 0;
 	bool more = true;
 	int rc = 0;
 
 	while (more && !rc && !atomic_load(&w->tree->stop)) {
-		for (int n = 0; n < PIECES && !rc; n++)
-			rc = ros2_prep_read(f, w->buf[n], w->piece, at + (uint64_t)n * w->piece,
-			                    (uint64_t)n, err);
-		if (!rc)
-			rc = run_pieces(w, PIECES, path, err);
-		for (int n = 0; n < PIECES && more && !rc; n++) {
-			crypto_sha256_update(h, w->buf[n], w->len[n]);
+		int n = ask_pieces(w, f, at, *ret_size, asked, err);
+
+		rc = n < 0 ? n : run_pieces(w, n, path, err);
+		for (int i = 0; i < n && more && !rc; i++) {
+			crypto_sha256_update(h, w->buf[i], w->len[i]);
 			if (fd >= 0)
-				rc = write_full(fd, w->buf[n], w->len[n]);
+				rc = write_full(fd, w->buf[i], w->len[i]);
 			if (rc)
 				ros2_err_set(err, rc, "%s: %s", path, strerror(-rc));
-			at += w->len[n];
-			note_moved(w, w->len[n]);
-			more = w->len[n] == w->piece;
+			at += w->len[i];
+			note_moved(w, w->len[i]);
+			more = w->len[i] == asked[i];
 		}
 	}
 	*ret_size = at;
@@ -257,22 +279,28 @@ static int verify_file(struct worker *w, struct tree_file *t, const char *local,
 static int set_up(struct worker *w, struct ros2_err *err)
 {
 	struct ros2_session_opts so = {.depth = PIECES, .reconnect_ms = w->tree->o->reconnect_ms};
-	struct ros2_session_info info;
 	int rc = ros2_session_open(w->tree->client, &so, &w->session, err);
+	struct ros2_session_info info;
+	uint64_t total;
+	void *p = NULL;
 
 	if (rc)
 		return rc;
 	ros2_session_info(w->session, &info);
-	w->piece = MIN(info.max_io, PIECE_MAX);
-	if (info.region_size_max && info.region_size_max < w->piece)
-		w->piece = (uint32_t)info.region_size_max;
+	/* One region for all pieces: a tenant may have few, and small ones. */
+	total = (uint64_t)PIECES * MIN(info.max_io, PIECE_MAX);
+	if (info.region_size_max && info.region_size_max < total)
+		total = info.region_size_max;
+	w->piece = (uint32_t)(total / PIECES);
+	if (w->piece > PAGE)
+		w->piece -= w->piece % PAGE;
+	if (!w->piece)
+		return ros2_err_set(err, -EINVAL, "the policy's largest region is too small");
 	rc = ros2_mount(w->session, w->tree->o->ns, &w->mount, err);
-	for (int i = 0; i < PIECES && !rc; i++) {
-		void *p = NULL;
-
-		rc = ros2_buf_alloc(w->session, w->piece, &p, err);
-		w->buf[i] = p;
-	}
+	if (!rc)
+		rc = ros2_buf_alloc(w->session, (size_t)w->piece * PIECES, &p, err);
+	for (int i = 0; i < PIECES && !rc; i++)
+		w->buf[i] = (uint8_t *)p + (size_t)i * w->piece;
 	return rc;
 }
 
