@@ -87,8 +87,7 @@ static void go(struct request *req)
 		req->state = REQUEST_PULLING;
 		s->transport->pull(s, req);
 	} else {
-		req->state = REQUEST_READY;
-		list_add_tail(&s->r->ready, &req->link);
+		request_ready(req);
 	}
 }
 
@@ -99,12 +98,14 @@ static enum verdict try_one(struct request *req)
 	uint64_t cost = cost_of(req);
 	bool needs_slot = request_moves_bytes(req) && !req->slot.mem;
 
-	if (r->n_engine >= REACTOR_ENGINE_DEPTH)
+	if (r->n_begun >= REACTOR_ENGINE_DEPTH || s->rt->n_begun >= REACTOR_ENGINE_TENANT)
 		return WAITS;
 	if (s->rt->deficit < cost)
 		return NO_DEFICIT;
-	if (needs_slot && !slots_may_take(r->slots, req->length, &s->slots, &s->rt->slots))
+	if (needs_slot && !slots_may_take(r->slots, req->length, &s->slots, &s->rt->slots)) {
+		r->starved |= slots_used_up(r->slots, req->length);
 		return WAITS;
+	}
 	if (!take_tokens(req))
 		return WAITS;
 	if (needs_slot)
@@ -170,6 +171,13 @@ uint32_t admit_run(struct reactor *r)
 			list_del(&rt->link);
 		}
 	} while (more);
+	/* Who was first is last the next time: what comes free one by one goes round. */
+	if (!list_empty(&r->active)) {
+		struct list *first = r->active.next;
+
+		list_del(first);
+		list_add_tail(&r->active, first);
+	}
 	return n;
 }
 

@@ -128,6 +128,7 @@ static void tick(struct reactor *r)
 	for (uint32_t i = 0; i < DP_SESSIONS_MAX; i++)
 		if (r->sessions[i])
 			session_tick(r->sessions[i], r->now_ns);
+	r->starved = false;
 	lease_sweep(r->leases, r->now_ns, SWEEP_BUDGET);
 	tcp_preauth_expire(r);
 	tcp_accept_again(r);

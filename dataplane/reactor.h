@@ -13,6 +13,8 @@
 #include <pthread.h>
 
 #define REACTOR_ENGINE_DEPTH 512u /* ios in one engine; bounds what is in flight in a reactor */
+/* A tenant's part of that: flushes need no slot, so slots do not bound them. */
+#define REACTOR_ENGINE_TENANT (REACTOR_ENGINE_DEPTH / 2)
 #define REACTOR_TICK_NS      (20 * NS_PER_MS)
 #define REACTOR_LEASES       16384u
 #define PREAUTH_MAX          64u
@@ -37,6 +39,7 @@ struct rtenant {
 	struct list link;   /* reactor.active */
 	struct qos_local tokens[QOS_KINDS];
 	struct slot_use slots;
+	uint32_t n_begun; /* requests that are ready, or inside an engine */
 };
 
 struct rengine {
@@ -85,6 +88,8 @@ struct reactor {
 	struct list gone;    /* sessions without any request, ended */
 	uint32_t n_engine;   /* ios inside engines */
 	bool accept_paused;  /* no descriptors: until the next tick */
+	uint32_t n_begun;    /* those, and the ready ones */
+	bool starved;        /* since the last tick: a request waited, all slots were taken */
 	bool again;          /* something changed: do not sleep before another turn */
 	uint64_t now_ns;     /* read once per turn; never good enough to hand something on */
 	uint64_t wait_at_ns; /* when the first waiting request gets its tokens; UINT64_MAX = none */

@@ -143,8 +143,10 @@ enum request_verdict request_begin(struct session *s, const struct request_in *i
 	    !check_lease(s, in, clock_boottime_ns()))
 		return REQUEST_REFUSED;
 	if (in->has_payload && in->length &&
-	    !slots_take(s->r->slots, in->length, &s->slots, &s->rt->slots, &slot))
+	    !slots_take(s->r->slots, in->length, &s->slots, &s->rt->slots, &slot)) {
+		s->r->starved |= slots_used_up(s->r->slots, in->length);
 		return REQUEST_WAIT;
+	}
 	req = list_first(&s->free, struct request, link);
 	list_del(&req->link);
 	fill(req, in, f);
@@ -173,8 +175,27 @@ void request_payload_arrived(struct request *req)
 		return;
 	}
 	assert(req->state == REQUEST_PULLING);
+	request_ready(req);
+}
+
+void request_ready(struct request *req)
+{
+	struct session *s = req->s;
+
 	req->state = REQUEST_READY;
-	list_add_tail(&req->s->r->ready, &req->link);
+	req->begun = true;
+	s->rt->n_begun++;
+	s->r->n_begun++;
+	list_add_tail(&s->r->ready, &req->link);
+}
+
+static void count_out(struct request *req)
+{
+	if (!req->begun)
+		return;
+	req->begun = false;
+	req->s->rt->n_begun--;
+	req->s->r->n_begun--;
 }
 
 enum ros2_status request_hold_lease(struct request *req, uint64_t now_ns)
@@ -215,6 +236,7 @@ void request_release(struct request *req)
 	struct session *s = req->s;
 
 	tcp_forget(s, req);
+	count_out(req);
 	list_del(&req->link);
 	if (req->slot.mem)
 		slots_give(s->r->slots, &req->slot, &s->slots, &s->rt->slots);
@@ -234,6 +256,7 @@ void request_reply(struct request *req, enum ros2_status status)
 	if (status != ROS2_OK)
 		req->bytes = 0;
 	req->state = REQUEST_REPLY;
+	count_out(req);
 	list_del(&req->link);
 	req->s->transport->reply(req->s, req);
 }

@@ -78,6 +78,7 @@ void session_connected(struct session *s, const char *peer)
 {
 	crypto_wipe(s->secret, sizeof(s->secret));
 	s->state = SESSION_OPEN;
+	s->stall_since_ns = clock_boottime_ns();
 	atomic_store_explicit(&s->stats.connected, true, memory_order_relaxed);
 	snprintf(s->peer, sizeof(s->peer), "%s", peer);
 	dp_post(s->dp, &s->connected_post, session_on_connected);
@@ -163,6 +164,27 @@ void session_maybe_gone(struct session *s)
 	list_add_tail(&s->r->gone, &s->link_gone);
 }
 
+/* Its slots wait for the peer to read, or to send what it was asked for. */
+static bool waits_for_peer(const struct session *s)
+{
+	uint32_t n = 0;
+
+	for (int i = 0; i < SLOT_CLASSES; i++)
+		n += s->slots.n[i];
+	return n && session_alive(s) &&
+	       (!list_empty(&s->tcp.out) || !list_empty(&s->tcp.pulls) || s->tcp.receiving);
+}
+
+/* A peer may be slow as long as nobody else needs its slots. */
+static bool stalls_others(struct session *s, uint64_t now_ns)
+{
+	if (!waits_for_peer(s) || s->tcp.moved - s->stall_moved >= SESSION_STALL_BYTES) {
+		s->stall_moved = s->tcp.moved;
+		s->stall_since_ns = now_ns;
+	}
+	return s->r->starved && now_ns - s->stall_since_ns >= SESSION_STALL_NS;
+}
+
 void session_tick(struct session *s, uint64_t now_ns)
 {
 	enum ros2_status rights;
@@ -176,6 +198,8 @@ void session_tick(struct session *s, uint64_t now_ns)
 	rights = DP_SWITCH(no_deadline_recheck) ? ROS2_OK : session_rights(s, now_ns);
 	if (rights != ROS2_OK)
 		session_end(s, rights, NULL);
+	else if (stalls_others(s, now_ns))
+		session_end(s, ROS2_TIMEOUT, "the tenant held buffers that others waited for");
 	else
 		session_post_violations(s);
 }

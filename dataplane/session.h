@@ -40,7 +40,7 @@ struct request {
 	enum request_state state;
 	enum request_op op;
 	enum ros2_status status;
-	bool has_payload, shaped;
+	bool has_payload, shaped, begun; /* begun: counted in n_begun */
 	uint32_t length, key, generation;
 	uint32_t bytes; /* done */
 	uint32_t got;   /* of the payload */
@@ -53,6 +53,10 @@ enum session_state { SESSION_WAITING, SESSION_OPEN, SESSION_CLOSING, SESSION_END
 const char *session_state_to_str(enum session_state s);
 
 #define SESSION_VIOLATION_KINDS 8u
+/* A session whose slots wait for its peer moves at least this much in this time, or ends when
+ * others wait for slots. */
+#define SESSION_STALL_NS    (5 * NS_PER_S)
+#define SESSION_STALL_BYTES (1024u * 1024)
 
 /* Violations of one kind (a status) not reported yet. */
 struct violations {
@@ -90,6 +94,7 @@ struct session {
 	struct list free, queue[2]; /* queue: reads; writes and flushes */
 	struct list link_active, link_gone, link_input, link_output;
 	struct slot_use slots;
+	uint64_t stall_since_ns, stall_moved; /* tcp.moved then */
 	struct {
 		uint64_t handle;      /* 0 = free */
 		struct dp_file *file; /* referenced */
@@ -156,6 +161,7 @@ void session_stats(const struct session *s, struct dp_session_stats *ret);
 /* request.c */
 void request_init_all(struct session *s);
 void request_release(struct request *req);
+void request_ready(struct request *req); /* it is the engine's turn */
 void request_reply(struct request *req, enum ros2_status status);
 void request_engine_done(struct engine_io *io, int64_t res);
 /* Checks the lease now and holds it. */

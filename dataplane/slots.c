@@ -100,6 +100,11 @@ bool slots_may_take(const struct slots *s, uint32_t len, const struct slot_use *
 	return c->n_free && session->n[i] < MAX(c->n / 4, 1) && tenant->n[i] < MAX(c->n / 2, 1);
 }
 
+bool slots_used_up(const struct slots *s, uint32_t len)
+{
+	return s->c[class_of(len)].n_free == 0;
+}
+
 bool slots_take(struct slots *s, uint32_t len, struct slot_use *session, struct slot_use *tenant,
                 struct slot *ret)
 {

@@ -34,6 +34,8 @@ struct iovec slots_memory(const struct slots *s);
 /* A slot of at least @len bytes (1..1 MiB). False: none left, or over a cap. */
 bool slots_may_take(const struct slots *s, uint32_t len, const struct slot_use *session,
                     const struct slot_use *tenant);
+/* None of this size is left for anybody. */
+bool slots_used_up(const struct slots *s, uint32_t len);
 bool slots_take(struct slots *s, uint32_t len, struct slot_use *session, struct slot_use *tenant,
                 struct slot *ret);
 void slots_give(struct slots *s, struct slot *slot, struct slot_use *session,

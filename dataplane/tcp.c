@@ -172,6 +172,7 @@ static void payload_progress(struct session *s, uint32_t n)
 	struct request *req = s->tcp.receiving;
 
 	req->got += n;
+	s->tcp.moved += n;
 	if (req->got < req->length)
 		return;
 	s->tcp.receiving = NULL;

@@ -47,6 +47,7 @@ struct tcp_conn {
 	struct list pulls;         /* requests whose PULL has been sent, oldest first */
 	struct list out;           /* tcp_out */
 	uint32_t sent;             /* bytes of the first of out that the kernel has */
+	uint64_t moved;            /* bytes sent, and payload received, so far */
 	struct list small_free;
 	struct tcp_small small[TCP_SMALL];
 	uint8_t in[TCP_INPUT];

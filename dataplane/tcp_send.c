@@ -209,6 +209,7 @@ static void sent_one(struct session *s, struct tcp_out *m)
 static void advance(struct session *s, size_t n)
 {
 	s->tcp.sent += (uint32_t)n;
+	s->tcp.moved += n;
 	while (!list_empty(&s->tcp.out)) {
 		struct tcp_out *m = list_first(&s->tcp.out, struct tcp_out, link);
 		uint32_t size = size_of(m);

@@ -4,6 +4,7 @@
  * has at most half of them (and at least one) at work, so a tenant whose directory is slow delays
  * others only when there is a single worker.
  */
+#include "common/clock.h"
 #include "dataplane/dp_priv.h"
 #include <errno.h>
 #include <pthread.h>
@@ -52,6 +53,20 @@ static struct dp_op *pick(struct workers *w)
 	return NULL;
 }
 
+/* It may have waited long, or the whole process was stopped: looked at right before it begins. */
+static void carry_out(struct dp_op *op)
+{
+	const struct dp_session *ds = op->ds;
+	enum ros2_status st = ds ? dp_rights_now(op->dp, ds->tenant, ds->grant,
+	                                         ds->cert_deadline_ns, clock_boottime_ns())
+	                         : ROS2_OK;
+
+	if (st == ROS2_OK)
+		op->work(op);
+	else
+		dp_op_set(op, st, "%s", ros2_status_text(st));
+}
+
 static void *worker_main(void *arg)
 {
 	struct worker *me = arg;
@@ -69,7 +84,7 @@ static void *worker_main(void *arg)
 		op->stage = OP_WORKER;
 		w->running[index] = op;
 		pthread_mutex_unlock(&w->lock);
-		op->work(op);
+		carry_out(op);
 		pthread_mutex_lock(&w->lock);
 		w->running[index] = NULL;
 		/* After it left running, so that a revocation that sees its end sees it gone. */

@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a hostile tenant may do to its neighbours, and what may still be begun for one whose rights
+ * have ended: attempts to take everything that is shared. Linked with the library that has the
+ * switches, for an engine behind a gate.
+ */
+#include "tests/dataplane/fixture.h"
+#include "dataplane/test_switches.h"
+#include "tests/dataplane/slow_engine.h"
+
+#define SESSIONS 8
+
+static uint8_t buf[1u << 20];
+
+static int slow_setup(void **state)
+{
+	slow_engine_init();
+	dp_test_switches = (struct dp_test_switches){.extra_engine = &slow_engine_ops};
+	fx_engine_type = "slow";
+	return fx_setup(state);
+}
+
+static int slow_teardown(void **state)
+{
+	slow_engine_shut(false);
+	dp_test_switches = (struct dp_test_switches){.extra_engine = &slow_engine_ops};
+	return fx_teardown(state);
+}
+
+/* A session of a tenant of its own. */
+static void neighbour(struct fx *fx, struct raw *c)
+{
+	struct ros2_uid tenant = ros2_uid_new(), grant = ros2_uid_new();
+
+	fx_tenant(fx, &tenant);
+	assert_int_equal(fx_grant(fx, &grant, &tenant, UINT64_MAX), 0);
+	raw_open_as(fx, c, &tenant, &grant, UINT64_MAX);
+	raw_connect(c);
+	raw_file(c, "file");
+	c->key = raw_register(c, FX_BASE, 1u << 20, 3);
+}
+
+static uint32_t settled_held(void)
+{
+	uint32_t was, now = slow_engine_held();
+
+	do {
+		was = now;
+		usleep(200 * 1000);
+		now = slow_engine_held();
+	} while (now != was);
+	return now;
+}
+
+static void flushes__of_one_tenant_leave_room_in_the_engine_for_another(void **state)
+{
+	struct fx *fx = *state;
+	struct raw c[SESSIONS], d;
+	struct wire_header h;
+	uint32_t held;
+
+	slow_engine_shut(true);
+	for (int i = 0; i < SESSIONS; i++) {
+		raw_open(fx, &c[i]);
+		raw_connect(&c[i]);
+		raw_file(&c[i], "file");
+		for (int n = 0; n < 128; n++) {
+			h = raw_header(&c[i], WIRE_FLUSH, 0, 0, 0);
+			raw_send(&c[i], &h, NULL, 0);
+		}
+	}
+	held = settled_held();
+	neighbour(fx, &d);
+	h = raw_header(&d, WIRE_READ, 0, FX_BASE, 4096);
+	raw_send(&d, &h, NULL, 0);
+	for (int i = 0; i < 2000 && slow_engine_held() == held; i++)
+		usleep(1000);
+	assert_int_equal(slow_engine_held(), held + 1);
+	slow_engine_shut(false);
+	assert_true(raw_recv(&d, &h, buf, sizeof(buf)));
+	for (int i = 0; i < SESSIONS; i++)
+		raw_close(&c[i]);
+	raw_close(&d);
+}
+
+/* Asks to write and never sends what it is asked for. */
+static void stall(struct raw *c, int n)
+{
+	struct wire_header h;
+
+	for (int i = 0; i < n; i++) {
+		h = raw_header(c, WIRE_WRITE, 0, FX_BASE, WIRE_IO_MAX);
+		raw_send(c, &h, NULL, 0);
+	}
+	assert_true(raw_recv(c, &h, buf, sizeof(buf)));
+	assert_int_equal(h.opcode, WIRE_PULL);
+}
+
+static void slots__are_not_kept_from_others_by_tenants_that_never_answer(void **state)
+{
+	struct fx *fx = *state;
+	struct raw a[4], b[4], c, idle;
+	struct ros2_uid tenant = ros2_uid_new(), grant = ros2_uid_new();
+
+	fx_tenant(fx, &tenant);
+	assert_int_equal(fx_grant(fx, &grant, &tenant, UINT64_MAX), 0);
+	neighbour(fx, &idle);
+	/* In pairs, so that each tenant has two on each reactor. */
+	for (int i = 0; i < 8; i++) {
+		bool second = i & 2;
+		struct raw *s = second ? &b[(i & 4) / 2 + (i & 1)] : &a[(i & 4) / 2 + (i & 1)];
+
+		raw_open_as(fx, s, second ? &tenant : &fx->tenant, second ? &grant : &fx->grant,
+		            UINT64_MAX);
+		raw_connect(s);
+		raw_file(s, "file");
+		s->key = raw_register(s, FX_BASE, 1u << 20, 3);
+		stall(s, 8);
+	}
+	neighbour(fx, &c);
+	assert_int_equal(raw_write(&c, 0, buf, sizeof(buf), false), ROS2_OK);
+	fx_event(fx, DP_EVENT_SESSION_ENDED, ROS2_TIMEOUT);
+	/* Being idle is not stalling. */
+	assert_int_equal(raw_write(&idle, 0, buf, sizeof(buf), false), ROS2_OK);
+	for (int i = 0; i < 4; i++) {
+		raw_close(&a[i]);
+		raw_close(&b[i]);
+	}
+	raw_close(&c);
+	raw_close(&idle);
+}
+
+struct behind {
+	struct fx *fx;
+	struct fx_args a;
+	struct dp_result res;
+	pthread_t thread;
+};
+
+static void *make_dir(void *arg)
+{
+	struct behind *b = arg;
+
+	b->res = fx_do(b->fx, FX_PATH, &b->a);
+	return NULL;
+}
+
+/* The switch stands for a reactor that had no turn since: a process that was stopped. */
+static void a_call_that_waited_past_the_end_of_its_rights__is_not_carried_out(void **state)
+{
+	struct fx *fx = *state;
+	struct behind b[2];
+	struct dp_result res;
+	struct raw c, d;
+
+	dp_test_switches.no_deadline_recheck = true;
+	raw_open_as(fx, &c, &fx->tenant, &fx->grant, clock_boottime_ns() + 400 * NS_PER_MS);
+	raw_connect(&c);
+	raw_file(&c, "file");
+	slow_engine_shut(true);
+	for (int i = 0; i < 2; i++) {
+		b[i] = (struct behind){.fx = fx};
+		b[i].a = (struct fx_args){.session = c.session,
+		                          .mount = 1,
+		                          .path_op = DP_MKDIR,
+		                          .path = i ? "second" : "first"};
+		pthread_create(&b[i].thread, NULL, make_dir, &b[i]);
+		usleep(50 * 1000);
+	}
+	usleep(500 * 1000);
+	slow_engine_shut(false);
+	for (int i = 0; i < 2; i++)
+		pthread_join(b[i].thread, NULL);
+	assert_string_equal(ros2_status_to_str(b[1].res.status), "UNAUTHENTICATED");
+	raw_ready(fx, &d);
+	b[1].a.session = d.session;
+	b[1].a.path_op = DP_STAT;
+	res = fx_do(fx, FX_PATH, &b[1].a);
+	assert_string_equal(ros2_status_to_str(res.status), "NOT_FOUND");
+	raw_close(&c);
+	raw_close(&d);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(
+			flushes__of_one_tenant_leave_room_in_the_engine_for_another, slow_setup,
+			slow_teardown),
+		cmocka_unit_test_setup_teardown(
+			slots__are_not_kept_from_others_by_tenants_that_never_answer, slow_setup,
+			slow_teardown),
+		cmocka_unit_test_setup_teardown(
+			a_call_that_waited_past_the_end_of_its_rights__is_not_carried_out,
+			slow_setup, slow_teardown),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
