@@ -22,6 +22,8 @@
 #define LOG_COMPONENT "store"
 #include "common/log.h"
 
+#define GATHER_NS      (600 * 1000ull)
+#define GATHER_GOAL    64 /* transactions that are worth a commit at once */
 #define CHECKPOINT_MS  1000
 #define RESERVE_BYTES  (8u << 20)
 #define PENDING_MAX    4096 /* transactions that wait for space */
@@ -408,6 +410,21 @@ static void *compaction_thread(void *arg)
 	return NULL;
 }
 
+/* Where several submit at once, the answers to one commit bring the next requests within a moment:
+ * waiting that long for them writes and syncs once instead of several times. A lone caller, and
+ * whatever takes rights away, waits for nobody. Called with the lock held. */
+static void gather(struct store *s)
+{
+	uint64_t due = clock_monotonic_ns() + GATHER_NS;
+	struct timespec until = {.tv_sec = (time_t)(due / NS_PER_S),
+	                         .tv_nsec = (long)(due % NS_PER_S)};
+
+	while (s->last_batch > 1 && s->n_queue && s->n_queue < GATHER_GOAL && !s->hurry &&
+	       !s->stop && pthread_cond_timedwait(&s->wake, &s->lock, &until) != ETIMEDOUT)
+		;
+	s->hurry = false;
+}
+
 /* Moves what waits to @txns; false when the thread should end. Waits until there is work or the
  * next tick. */
 static bool take_work(struct store *s, struct list *txns)
@@ -423,6 +440,7 @@ static bool take_work(struct store *s, struct list *txns)
 	while (list_empty(&s->queue) && !s->stop &&
 	       pthread_cond_timedwait(&s->wake, &s->lock, &until) != ETIMEDOUT)
 		;
+	gather(s);
 	while (!list_empty(&s->queue) && n < STORE_BATCH_MAX) {
 		struct store_txn *t = list_first(&s->queue, struct store_txn, link);
 
@@ -431,6 +449,8 @@ static bool take_work(struct store *s, struct list *txns)
 		n++;
 	}
 	s->n_queue -= n;
+	if (n)
+		s->last_batch = n;
 	more = n || !s->stop;
 	pthread_mutex_unlock(&s->lock);
 	return more;
@@ -489,7 +509,8 @@ int store_submit(struct store *s, struct store_txn *t, store_done_fn done, void 
 	if (!r) {
 		list_add_tail(&s->queue, &t->link);
 		s->n_queue++;
-		if (s->n_queue == 1)
+		s->hurry |= t->shrinks;
+		if (s->n_queue == 1 || s->n_queue == GATHER_GOAL || t->shrinks)
 			pthread_cond_signal(&s->wake);
 	}
 	pthread_mutex_unlock(&s->lock);
@@ -770,14 +791,4 @@ void store_close(struct store *s)
 	if (s->backend)
 		s->ops->close(TAKE_PTR(s->backend));
 	store_unref(s);
-}
-
-const struct store_epoch *store_epoch(const struct store *s)
-{
-	return &s->epoch;
-}
-
-uint64_t store_revision(const struct store *s)
-{
-	return s->revision_open;
 }

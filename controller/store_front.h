@@ -40,7 +40,8 @@ struct store {
 	pthread_mutex_t lock;
 	pthread_cond_t wake;
 	struct list queue, done, pending; /* of struct store_txn */
-	size_t n_queue, n_pending;
+	size_t n_queue, n_pending, last_batch;
+	bool hurry; /* something that takes rights away waits */
 	bool stop, delivery_posted;
 
 	/* guarded by compact_lock */

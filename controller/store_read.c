@@ -191,3 +191,13 @@ void store_stats(struct store *s, struct store_stats *ret)
 	};
 	pthread_mutex_unlock(&s->lock);
 }
+
+const struct store_epoch *store_epoch(const struct store *s)
+{
+	return &s->epoch;
+}
+
+uint64_t store_revision(const struct store *s)
+{
+	return s->revision_open;
+}
