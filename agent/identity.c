@@ -6,7 +6,6 @@
 #include "common/pki.h"
 #include "common/util.h"
 #include <errno.h>
-#include <jansson.h>
 #include <string.h>
 #include <stdio.h>
 #include <sys/stat.h>
@@ -36,31 +35,43 @@ static int write_in(const char *dir, const char *name, const void *p, size_t n, 
 	return fsx_write_atomic(path, p, n, mode, err);
 }
 
-static int parse_json(const char *dir, const char *text, size_t len, struct identity *ret,
-                      struct ros2_err *err)
+/* identity.json is flat, written here only, of names, hex and dots: no escapes. A value of at most
+ * max - 1 bytes after "key":, or -EBADMSG. */
+static int json_field(const char *text, const char *key, char *out, size_t max)
 {
-	json_error_t jerr;
-	json_t *j = json_loadb(text, len, 0, &jerr);
-	const char *uid, *name, *td;
-	int r = 0;
+	char quoted[64];
+	const char *at, *end;
 
-	if (!j)
-		return ros2_err_named(err, ROS2_CORRUPT, "%s/identity.json: line %d: %s", dir,
-		                      jerr.line, jerr.text);
-	uid = json_string_value(json_object_get(j, "agent_uid"));
-	name = json_string_value(json_object_get(j, "name"));
-	td = json_string_value(json_object_get(j, "trust_domain"));
-	if (!uid || !name || !td || ros2_uid_from_str(uid, &ret->agent_uid) < 0 ||
-	    !ros2_name_valid(name) || strlen(td) > 200)
-		r = ros2_err_named(err, ROS2_CORRUPT,
-		                   "%s/identity.json: expected agent_uid, name and trust_domain",
-		                   dir);
-	if (!r) {
-		strcpy(ret->name, name);
-		strcpy(ret->trust_domain, td);
-	}
-	json_decref(j);
-	return r;
+	snprintf(quoted, sizeof(quoted), "\"%s\"", key);
+	at = strstr(text, quoted);
+	if (!at)
+		return -EBADMSG;
+	at += strlen(quoted);
+	at += strspn(at, " \t\n:");
+	end = *at == '"' ? strchr(at + 1, '"') : NULL;
+	if (!end || (size_t)(end - at) > max || memchr(at, '\\', (size_t)(end - at)))
+		return -EBADMSG;
+	memcpy(out, at + 1, (size_t)(end - at - 1));
+	out[end - at - 1] = '\0';
+	return 0;
+}
+
+static int parse_json(const char *dir, const char *text, struct identity *ret, struct ros2_err *err)
+{
+	char uid[ROS2_UID_STR_LEN];
+	size_t n = strlen(text);
+
+	while (n && strchr(" \n\t", text[n - 1]))
+		n--;
+	if (!n || text[0] != '{' || text[n - 1] != '}' ||
+	    json_field(text, "agent_uid", uid, sizeof(uid)) < 0 ||
+	    json_field(text, "name", ret->name, sizeof(ret->name)) < 0 ||
+	    json_field(text, "trust_domain", ret->trust_domain, sizeof(ret->trust_domain)) < 0 ||
+	    ros2_uid_from_str(uid, &ret->agent_uid) < 0 || !ros2_name_valid(ret->name))
+		return ros2_err_named(err, ROS2_CORRUPT,
+		                      "%s/identity.json: expected agent_uid, name and trust_domain",
+		                      dir);
+	return 0;
 }
 
 static int load_snapshot_key(const char *dir, struct identity *ret, struct ros2_err *err)
@@ -91,7 +102,7 @@ int identity_load(const char *dir, const char *name, struct identity *ret, struc
 	int r = read_in(dir, "identity.json", &json, &json_len, err);
 
 	if (r == 0)
-		r = parse_json(dir, json, json_len, &id, err);
+		r = parse_json(dir, json, &id, err);
 	if (r < 0)
 		return r;
 	if (strcmp(id.name, name) != 0)
@@ -194,20 +205,15 @@ int identity_store_bundle(const char *dir, const char *file, const void *pem, si
 
 static int store_json(const char *dir, const struct identity_files *f, struct ros2_err *err)
 {
-	char uid[ROS2_UID_STR_LEN], *text;
-	json_t *j;
-	int r;
+	char uid[ROS2_UID_STR_LEN], text[1024];
+	int n;
 
 	ros2_uid_to_str(&f->agent_uid, uid);
-	j = json_pack("{s:s,s:s,s:s}", "agent_uid", uid, "name", f->name, "trust_domain",
-	              f->trust_domain);
-	text = j ? json_dumps(j, JSON_INDENT(2)) : NULL;
-	json_decref(j);
-	if (!text)
-		return ros2_err_set(err, -ENOMEM, "no memory for identity.json");
-	r = write_in(dir, "identity.json", text, strlen(text), 0644, err);
-	free(text);
-	return r;
+	n = snprintf(text, sizeof(text),
+	             "{\n  \"agent_uid\": \"%s\",\n  \"name\": \"%s\",\n  \"trust_domain\": "
+	             "\"%s\"\n}\n",
+	             uid, f->name, f->trust_domain);
+	return write_in(dir, "identity.json", text, (size_t)n, 0644, err);
 }
 
 int identity_store(const char *dir, const struct identity_files *f, struct ros2_err *err)
@@ -215,6 +221,12 @@ int identity_store(const char *dir, const struct identity_files *f, struct ros2_
 	char hex[2 * ED25519_PUB_LEN + 2];
 	int r;
 
+	/* Goes into identity.json and SPIFFE IDs: nothing but a domain name. */
+	if (!*f->trust_domain || strlen(f->trust_domain) > 200 ||
+	    strspn(f->trust_domain, "abcdefghijklmnopqrstuvwxyz0123456789.-_") !=
+	            strlen(f->trust_domain))
+		return ros2_err_named(err, ROS2_PROTOCOL,
+		                      "the controller's trust domain is no name");
 	if (f->snapshot_key_len != ED25519_PUB_LEN)
 		return ros2_err_named(err, ROS2_PROTOCOL,
 		                      "the controller sent a snapshot key of %zu "

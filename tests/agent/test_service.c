@@ -154,6 +154,30 @@ static void tenant__paths_are_judged_by_the_policy(void **state)
 	rpc_channel_free(c);
 }
 
+static void assert_recorded(struct world *w)
+{
+	assert_true(world_wait_action(w, "session.deny"));
+	assert_true(world_wait_action(w, "file.deny"));
+	assert_true(world_wait_action(w, "region.deny"));
+}
+
+/* With another's session, one that is nowhere, and no uid at all: the same words. */
+static void assert_nowhere(struct rpc_channel *c, const struct rpc_method *m, ProtobufCMessage *req,
+                           struct ros2_uid *other)
+{
+	ProtobufCBinaryData *uid = &((Ros2__V1__SessionRef *)req)->session_uid;
+	struct ros2_uid none = fix_uid(77);
+	char words[320], words_none[320];
+
+	*uid = uid_bytes(other);
+	assert_int_equal(world_call(c, m, req, NULL, words), ROS2_BAD_SESSION);
+	*uid = uid_bytes(&none);
+	assert_int_equal(world_call(c, m, req, NULL, words_none), ROS2_BAD_SESSION);
+	assert_string_equal(words, words_none);
+	uid->len = 3;
+	assert_int_equal(world_call(c, m, req, NULL, NULL), ROS2_BAD_SESSION);
+}
+
 /* Every method, with alpha's ids in beta's mouth: the same words as for a session that is nowhere.
  */
 static void tenant__of_another_gets_nothing_with_known_ids(void **state)
@@ -191,8 +215,7 @@ static void tenant__of_another_gets_nothing_with_known_ids(void **state)
 		{&ros2_v1_tenant_deregister_region, &rr.base},
 		{&ros2_v1_tenant_close_session, &sref.base},
 	};
-	struct ros2_uid s, own, none = fix_uid(77);
-	char words[320], words_none[320];
+	struct ros2_uid s, own;
 	uint32_t mnt;
 	uint64_t h;
 
@@ -210,28 +233,14 @@ static void tenant__of_another_gets_nothing_with_known_ids(void **state)
 	oreq.flags = 1;
 	reg.length = 4096;
 	reg.access = 3;
-	for (size_t i = 0; i < ARRAY_SIZE(calls); i++) {
-		ProtobufCBinaryData *uid = &((Ros2__V1__SessionRef *)calls[i].req)->session_uid;
-
-		*uid = uid_bytes(&s);
-		assert_int_equal(world_call(b, calls[i].m, calls[i].req, NULL, words),
-		                 ROS2_BAD_SESSION);
-		*uid = uid_bytes(&none);
-		assert_int_equal(world_call(b, calls[i].m, calls[i].req, NULL, words_none),
-		                 ROS2_BAD_SESSION);
-		assert_string_equal(words, words_none);
-		uid->len = 3;
-		assert_int_equal(world_call(b, calls[i].m, calls[i].req, NULL, NULL),
-		                 ROS2_BAD_SESSION);
-	}
+	for (size_t i = 0; i < ARRAY_SIZE(calls); i++)
+		assert_nowhere(b, calls[i].m, calls[i].req, &s);
 	/* Alpha's handle and mount in beta's own session. */
 	assert_int_equal(stat_handle(b, &own, h), ROS2_BAD_HANDLE);
 	assert_int_equal(open_file(b, &own, mnt, "x", 1, NULL), ROS2_NOT_FOUND);
 	/* The victim did not notice. */
 	assert_int_equal(stat_handle(a, &s, h), ROS2_OK);
-	assert_true(world_wait_action(w, "session.deny"));
-	assert_true(world_wait_action(w, "file.deny"));
-	assert_true(world_wait_action(w, "region.deny"));
+	assert_recorded(w);
 	rpc_channel_free(a);
 	rpc_channel_free(b);
 }
