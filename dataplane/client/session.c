@@ -233,14 +233,22 @@ static void try_again(struct ros2_session *s)
 	schedule_next_try(s);
 }
 
+/* The agent is there and says that there is no right now. It may come back, but nobody knows when:
+ * what waits is told at once, what comes later tries again. */
+static bool is_refused_now(const struct ros2_session *s)
+{
+	return s->why.status == ROS2_CONTACT_LOST || s->why.status == ROS2_GRANT_EXPIRED;
+}
+
 /* Requests that have waited too long for the agent. */
 static void give_up_waiting(struct ros2_session *s)
 {
 	uint64_t now = clock_monotonic_ns();
+	bool refused = is_refused_now(s);
 	struct request *r, *tmp;
 
 	list_for_each_safe (&s->ready, r, tmp, link) {
-		if (now - r->ready_ns > s->reconnect_ms * NS_PER_MS)
+		if (refused || now - r->ready_ns > s->reconnect_ms * NS_PER_MS)
 			request_done(s, r, s->why.status ? s->why.status : ROS2_UNAVAILABLE,
 			             s->why.code ? s->why.code : -ENOTCONN, s->why.msg);
 	}
@@ -299,17 +307,19 @@ int session_step(struct ros2_session *s, int timeout_ms, struct ros2_err *err)
 int session_need_up(struct ros2_session *s, struct ros2_err *err)
 {
 	uint64_t until = clock_add_ns(clock_monotonic_ns(), s->reconnect_ms * NS_PER_MS);
+	bool tried = false;
 	int rc = 0;
 
 	while (!rc && s->state != LINK_UP) {
 		uint64_t now = clock_monotonic_ns();
 
-		if (s->state == LINK_DOWN && now >= until) {
+		if (s->state == LINK_DOWN && (now >= until || (tried && is_refused_now(s)))) {
 			if (err)
 				*err = s->why;
 			return s->why.code ? s->why.code : -ENOTCONN;
 		}
 		rc = session_step(s, 1000, err);
+		tried = true;
 	}
 	return rc;
 }

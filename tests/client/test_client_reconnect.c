@@ -139,6 +139,21 @@ static void lost_agent__requests_fail_after_their_time_and_the_session_recovers(
 	assert_int_equal(rig_read(r, r->buf, 4096, 0).result, 4096);
 }
 
+static void lost_contact__is_told_at_once_and_the_session_recovers(void **state)
+{
+	struct rig *r = *state;
+	uint64_t began = clock_monotonic_ns();
+
+	rig_open(r, NULL);
+	WITH_AGENT(r->agent, r->agent->session_status = r->agent->open_status = ROS2_CONTACT_LOST);
+	fake_agent_reset_all(r->agent);
+	assert_int_equal(rig_read(r, r->buf, 4096, 0).status, ROS2_CONTACT_LOST);
+	assert_int_equal(ros2_pread(r->file, r->buf, 10, 0, &r->err), -EHOSTDOWN);
+	assert_true(clock_monotonic_ns() - began < 3 * NS_PER_S);
+	WITH_AGENT(r->agent, r->agent->session_status = r->agent->open_status = ROS2_OK);
+	assert_int_equal(rig_read(r, r->buf, 4096, 0).result, 4096);
+}
+
 static void restarted_agent__control_calls_find_the_new_session(void **state)
 {
 	struct rig *r = *state;
@@ -202,6 +217,7 @@ int main(void)
 		T(revocation__ends_everything_in_flight_and_later_by_name),
 		T(violations__said_before_the_reset_are_the_reason),
 		T(lost_agent__requests_fail_after_their_time_and_the_session_recovers),
+		T(lost_contact__is_told_at_once_and_the_session_recovers),
 		T(restarted_agent__control_calls_find_the_new_session),
 		T(calls_that_change_things__are_not_repeated_when_the_agent_is_lost),
 		T(lost_file__fails_by_itself_and_leaves_the_others),
