@@ -13,6 +13,7 @@
 #include "common/util.h"
 #include <errno.h>
 #include <pthread.h>
+#include <sqlite3.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>

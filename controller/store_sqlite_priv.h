@@ -5,8 +5,10 @@
 #define ROS2_CONTROLLER_STORE_SQLITE_PRIV_H
 
 #include "controller/store_priv.h"
-#include <sqlite3.h>
 #include <stdatomic.h>
+
+struct sqlite3;
+struct sqlite3_stmt;
 
 #define STATEMENTS(X)                                                                              \
 	X(BEGIN, "BEGIN IMMEDIATE")                                                                \
@@ -50,20 +52,21 @@ enum statement {
 
 struct backend {
 	char path[4096];
-	sqlite3 *db;                /* writer: front thread */
-	sqlite3 *reader;            /* reader thread */
-	sqlite3 *compactor;         /* compaction thread */
-	sqlite3_stmt *st[ST_COUNT]; /* front thread */
+	struct sqlite3 *db;                /* writer: front thread */
+	struct sqlite3 *reader;            /* reader thread */
+	struct sqlite3 *compactor;         /* compaction thread */
+	struct sqlite3_stmt *st[ST_COUNT]; /* front thread */
 	_Atomic uint64_t wal_pages;
 	uint64_t page_size;
 };
 
 /* Sets the words and gives the errno. */
-int sqlite_say(struct backend *b, sqlite3 *db, int rc, const char *what, struct ros2_err *err);
+int sqlite_say(struct backend *b, struct sqlite3 *db, int rc, const char *what,
+               struct ros2_err *err);
 /* The first column of the first row; -1 when there is none. */
-int64_t sqlite_pragma_int(sqlite3 *db, const char *sql);
-void sqlite_col_bytes(sqlite3_stmt *st, int i, void *out, size_t n);
-uint64_t sqlite_col_int(sqlite3_stmt *st, int i);
+int64_t sqlite_pragma_int(struct sqlite3 *db, const char *sql);
+void sqlite_col_bytes(struct sqlite3_stmt *st, int i, void *out, size_t n);
+uint64_t sqlite_col_int(struct sqlite3_stmt *st, int i);
 
 int sqlite_load(void *backend, const struct store_loader *l, struct ros2_err *err);
 int sqlite_page_audit(void *backend, const struct store_audit_query *q, struct store_audit_page *p,

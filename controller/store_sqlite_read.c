@@ -6,6 +6,7 @@
  */
 #include "controller/store_sqlite_priv.h"
 #include <errno.h>
+#include <sqlite3.h>
 #include <string.h>
 
 #define SCAN_ROWS 20000 /* rows one page of an audit query looks at, at most */
