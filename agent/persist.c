@@ -18,7 +18,7 @@
 #include "common/log.h"
 
 #define RETRY_MS         1000
-#define CONTACT_PAUSE_MS 3000
+#define CONTACT_PAUSE_MS 250
 
 struct waiter {
 	struct list link;
