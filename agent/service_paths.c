@@ -179,6 +179,44 @@ void service_rmdir(struct service_op *op, const ProtobufCMessage *msg)
 	change(op, DP_RMDIR, ros2_v1_tenant_rmdir_in(msg));
 }
 
+static void rename_now(struct service_op *op)
+{
+	dp_path(op->a->dp, &op->session, op->mount, DP_RENAME, op->path, op->to, 0, on_changed, op);
+}
+
+/* A directory takes along what is below it, whose rules are not those of its own name. */
+static bool may_move_directory(const struct service_op *op)
+{
+	struct policy_namespace ns;
+	struct state_tenant t;
+
+	return state_tenant_get(op->a->state, &op->tenant, &t) == 0 &&
+	       policy_namespace_find(&t.image, op->ns, &ns) == 0 &&
+	       policy_allows_below(&t.image, &ns, op->path, POLICY_ACCESS_ALL) &&
+	       policy_allows_below(&t.image, &ns, op->to, POLICY_ACCESS_WRITE);
+}
+
+/* A file put in the directory's place meanwhile is a file; a directory in a file's place is a new
+ * one: the old cannot have been moved away. */
+static void on_rename_stat(void *arg, const struct dp_result *res)
+{
+	struct service_op *op = arg;
+	Ros2__V1__StatReply st = ROS2__V1__STAT_REPLY__INIT;
+
+	if (!op_result(op, res) ||
+	    op_check_path(op, op->mount, op->path, POLICY_ACCESS_ALL, false) < 0 ||
+	    op_check_path(op, op->mount, op->to, POLICY_ACCESS_WRITE, false) < 0)
+		return;
+	service_fill_stat(&res->attr, &st);
+	if (st.type == ROS2__V1__FILE_TYPE__FILE_TYPE_REGULAR)
+		rename_now(op);
+	else
+		op_fail(op, ROS2_DENIED,
+		        "namespace %s: path rules apply below this directory or below where it "
+		        "would go, so it cannot be moved as a whole",
+		        op->ns);
+}
+
 void service_rename(struct service_op *op, const ProtobufCMessage *msg)
 {
 	const Ros2__V1__RenameRequest *req = ros2_v1_tenant_rename_in(msg);
@@ -194,6 +232,9 @@ void service_rename(struct service_op *op, const ProtobufCMessage *msg)
 		op_fail(op, ROS2_BUSY, "no memory");
 		return;
 	}
-	dp_path(op->a->dp, &op->session, req->mount, DP_RENAME, op->path, op->to, 0, on_changed,
-	        op);
+	if (may_move_directory(op))
+		rename_now(op);
+	else
+		dp_path(op->a->dp, &op->session, req->mount, DP_STAT, op->path, "", 0,
+		        on_rename_stat, op);
 }

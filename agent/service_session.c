@@ -199,9 +199,10 @@ static void on_mounted(void *arg, const struct dp_result *res)
 
 	if (!s)
 		return;
+	/* What was mounted is what the document named then. */
 	if (state_tenant_get(op->a->state, &op->tenant, &t) < 0 ||
-	    policy_namespace_find(&t.image, op->ns, &ns) < 0) {
-		op_fail(op, ROS2_DENIED, "namespace %s was withdrawn meanwhile", op->ns);
+	    t.version != op->policy_version || policy_namespace_find(&t.image, op->ns, &ns) < 0) {
+		op_fail(op, ROS2_DENIED, "namespace %s changed meanwhile: mount it again", op->ns);
 		return;
 	}
 	if (agent_session_add_mount(s, &ns, res->mount.mount, &err) < 0) {

@@ -100,6 +100,36 @@ struct policy_verdict policy_eval_path(const struct policy_image_tenant *t,
 	return denied(POLICY_NO_RULE);
 }
 
+/* What it matches, it matches with everything below. */
+static bool takes_all_below(const char *pattern, const char *dir)
+{
+	size_t n = strlen(pattern);
+
+	return n >= 3 && !strcmp(pattern + n - 3, "/**") && text_pattern_match(pattern, dir);
+}
+
+bool policy_allows_below(const struct policy_image_tenant *t, const struct policy_namespace *ns,
+                         const char *dir, uint32_t wanted)
+{
+	const char *pattern;
+	uint32_t access;
+
+	dir = text_question_path(dir);
+	if (!dir || !wanted || wanted & ~POLICY_ACCESS_ALL)
+		return false;
+	if (!ns->n_rules)
+		return !(wanted & ~ns->access);
+	for (uint32_t i = 0; policy_rule_at(t, ns, i, &pattern, &access) == 0; i++) {
+		if (!text_pattern_below(pattern, dir))
+			continue;
+		if (wanted & ~(access & ns->access))
+			return false;
+		if (takes_all_below(pattern, dir))
+			return true;
+	}
+	return false;
+}
+
 static bool has_label(const struct policy_label *labels, size_t n, const char *key,
                       const char *value)
 {

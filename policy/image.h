@@ -194,6 +194,12 @@ struct policy_verdict policy_eval_path(const struct policy_image_tenant *t,
                                        const struct policy_namespace *ns, const char *path,
                                        uint32_t wanted);
 
+/* True only when everything that may ever be below the directory @dir may be used with @wanted: no
+ * rule could say otherwise for any name. Who moves a directory moves what is below it past the
+ * rules. */
+bool policy_allows_below(const struct policy_image_tenant *t, const struct policy_namespace *ns,
+                         const char *dir, uint32_t wanted);
+
 /* Is the tenant placed on this agent: named in placement.agents, or it has every label of a
  * non-empty placement.selector. */
 bool policy_placed(const struct policy_image_tenant *t, const char *agent,

@@ -194,6 +194,23 @@ bool text_pattern_match(const char *pattern, const char *path)
 	}
 }
 
+bool text_pattern_below(const char *pattern, const char *dir)
+{
+	const char *p = pattern + 1;
+
+	while (*dir) {
+		size_t np = strcspn(p, "/"), nd = strcspn(dir, "/");
+
+		if (np == 2 && p[0] == '*' && p[1] == '*')
+			return true;
+		if (!*p || !segment_match(p, np, dir, nd))
+			return false;
+		p = after(p, np);
+		dir = after(dir, nd);
+	}
+	return *p;
+}
+
 bool text_path_within(const char *outer, const char *inner)
 {
 	size_t n = strlen(outer);

@@ -24,6 +24,8 @@ const char *text_question_path(const char *path);
 /* @pattern passed text_pattern_fault; @path came from text_question_path. */
 bool text_pattern_match(const char *pattern, const char *path);
 /* Is @inner the same path as @outer or below it? Both normalised. */
+/* May @pattern match anything below the directory @dir (both checked)? In doubt, yes. */
+bool text_pattern_below(const char *pattern, const char *dir);
 bool text_path_within(const char *outer, const char *inner);
 /* Order in which a path stands directly before everything below it. */
 int text_path_compare(const char *a, const char *b);

@@ -249,8 +249,11 @@ void dp_flush(struct dp *dp, const struct ros2_uid *session, uint64_t handle, dp
 void dp_path(struct dp *dp, const struct ros2_uid *session, uint32_t mount, enum dp_path_op op,
              const char *path, const char *to, uint32_t mode, dp_done_fn done, void *arg)
 {
-	struct dp_result res = {.attr = {.type = 1, .size = 42}};
+	/* Directories are those whose names say so. */
+	bool is_dir = !strncmp(path, "dir", 3) || !strcmp(path, "deep");
+	struct dp_result res = {.attr = {.type = is_dir ? 2 : 1, .size = 42}};
 
+	fake_dp_log.renames += op == DP_RENAME;
 	snprintf(fake_dp_log.last_path, sizeof(fake_dp_log.last_path), "%s", path);
 	answer(dp, done, arg, &res);
 }

@@ -8,7 +8,7 @@
 
 struct fake_dp_log {
 	unsigned engine_puts, engine_removes, tenant_puts, grant_puts, revokes, opens, mounts,
-		regions;
+		renames, regions;
 	unsigned session_opens, session_closes;
 	enum dp_scope last_scope;
 	struct ros2_uid last_uid;

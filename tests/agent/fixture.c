@@ -84,6 +84,7 @@ Ros2__V1__AgentObject *fix_tenant(struct fixture *f, const char *name, const cha
 	         "  principals:\n    - %s\n  placement: {agents: [dpu-0]}\n  namespaces:\n"
 	         "    - {name: data, engine: files, path: %s, access: rw,\n       paths: "
 	         "[{pattern: /secret/**, access: none}, {pattern: /ro/**, access: r},\n"
+	         "       {pattern: /deep/secret/**, access: none},\n"
 	         "       {pattern: /**, access: rw}]}\n"
 	         "    - {name: readonly, engine: files, path: %s-ro, access: r}\n"
 	         "  memory: {registeredBytes: 1MiB, regions: 4, regionSize: {min: 4KiB, max: 1MiB},"

@@ -178,6 +178,45 @@ static void assert_nowhere(struct rpc_channel *c, const struct rpc_method *m, Pr
 	assert_int_equal(world_call(c, m, req, NULL, NULL), ROS2_BAD_SESSION);
 }
 
+static enum ros2_status rename_path(struct rpc_channel *c, struct ros2_uid *s, uint32_t mnt,
+                                    const char *from, const char *to)
+{
+	Ros2__V1__RenameRequest req = ROS2__V1__RENAME_REQUEST__INIT;
+
+	req.session_uid = uid_bytes(s);
+	req.mount = mnt;
+	req.from = (char *)(uintptr_t)from;
+	req.to = (char *)(uintptr_t)to;
+	return world_call(c, &ros2_v1_tenant_rename, &req.base, NULL, NULL);
+}
+
+static void rename__does_not_carry_a_hidden_directory_past_its_rule(void **state)
+{
+	static const struct {
+		const char *from, *to;
+		enum ros2_status want;
+	} t[] = {
+		{"deep", "shallow", ROS2_DENIED}, /* deep/secret/... would be shallow/secret/... */
+		{"dir1", "deep", ROS2_DENIED},     {"dir1", "dir2", ROS2_OK},
+		{"file1", "file2", ROS2_OK},       {"secret", "open", ROS2_DENIED},
+		{"file1", "ro/file", ROS2_DENIED},
+	};
+	struct world *w = *state;
+	struct rpc_channel *c = world_tenant(w, "alpha");
+	struct ros2_uid s;
+	uint32_t data;
+
+	assert_int_equal(world_open_session(c, &s), ROS2_OK);
+	assert_int_equal(mount(c, &s, "data", &data), ROS2_OK);
+	for (size_t i = 0; i < ARRAY_SIZE(t); i++) {
+		unsigned n = fake_dp_log.renames;
+
+		assert_int_equal(rename_path(c, &s, data, t[i].from, t[i].to), t[i].want);
+		assert_int_equal(fake_dp_log.renames - n, t[i].want == ROS2_OK);
+	}
+	rpc_channel_free(c);
+}
+
 /* Every method, with alpha's ids in beta's mouth: the same words as for a session that is nowhere.
  */
 static void tenant__of_another_gets_nothing_with_known_ids(void **state)
@@ -411,6 +450,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(tenant__opens_mounts_and_registers_and_all_is_recorded),
 		T(tenant__paths_are_judged_by_the_policy),
+		T(rename__does_not_carry_a_hidden_directory_past_its_rule),
 		T(tenant__of_another_gets_nothing_with_known_ids),
 		T(tenant__unknown_here_is_denied),
 		T(tenant__gets_no_session_without_a_grant),

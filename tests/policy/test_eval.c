@@ -223,6 +223,46 @@ static void policy_eval__without_rules_gives_the_namespaces_access(void **state)
 	done(&a);
 }
 
+static void policy_below__is_allowed_only_when_no_rule_can_say_otherwise(void **state)
+{
+	static const struct {
+		const char *dir;
+		uint32_t wanted;
+		bool allowed;
+	} table[] = {
+		{"free", RW, false},   {"free/x/y", RW, true}, {"a", RW, false},
+		{"a", R, false},      {"a/b", RW, true},      {"a/secret", RW, false},
+		{"", RW, false},      {"logs", RW, false},    {"logs", R, false},
+		{"x/tmp1", RW, true}, {"ro", RW, false},      {"ro", R, true},
+		{"a/..", RW, false},  {"free", 0, false},     {"q/keys", RW, false},
+		{"q", RW, false},
+	};
+	struct asked a =
+		ask("    - name: data\n      engine: files\n      path: t\n      access: rw\n"
+	            "      paths:\n"
+	            "        - {pattern: /a/secret/**, access: none}\n"
+	            "        - {pattern: /logs/*.log, access: r}\n"
+	            "        - {pattern: /ro/**, access: r}\n"
+	            "        - {pattern: /*/keys/**, access: none}\n"
+	            "        - {pattern: /**, access: rw}\n");
+	struct asked some =
+		ask("    - name: data\n      engine: files\n      path: t\n      access: rw\n"
+	            "      paths:\n        - {pattern: /out/*, access: rw}\n");
+	struct policy_namespace ns;
+
+	assert_int_equal(policy_namespace_find(&a.image, "data", &ns), 0);
+	for (size_t i = 0; i < ARRAY_SIZE(table); i++)
+		if (policy_allows_below(&a.image, &ns, table[i].dir, table[i].wanted) !=
+		    table[i].allowed)
+			fail_msg("below `%s` %u", table[i].dir, table[i].wanted);
+	/* What no rule names is denied. */
+	assert_int_equal(policy_namespace_find(&some.image, "data", &ns), 0);
+	assert_false(policy_allows_below(&some.image, &ns, "out", RW));
+	assert_false(policy_allows_below(&some.image, &ns, "else", RW));
+	done(&a);
+	done(&some);
+}
+
 static void policy_eval__bounds_the_path(void **state)
 {
 	struct asked a = ask("    - {name: d, engine: files, path: t, access: r}\n");
@@ -329,6 +369,7 @@ int main(void)
 		cmocka_unit_test(patterns__agree_with_the_plainest_matcher),
 		cmocka_unit_test(policy_eval__takes_the_first_rule_that_matches),
 		cmocka_unit_test(policy_eval__without_rules_gives_the_namespaces_access),
+		cmocka_unit_test(policy_below__is_allowed_only_when_no_rule_can_say_otherwise),
 		cmocka_unit_test(policy_eval__bounds_the_path),
 		cmocka_unit_test(policy_explain__leads_to_the_line),
 		cmocka_unit_test(principals__match_exactly),
