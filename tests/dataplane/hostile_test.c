@@ -23,7 +23,6 @@ static int slow_setup(void **state)
 static int slow_teardown(void **state)
 {
 	slow_engine_shut(false);
-	dp_test_switches = (struct dp_test_switches){.extra_engine = &slow_engine_ops};
 	return fx_teardown(state);
 }
 
