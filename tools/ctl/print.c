@@ -101,6 +101,24 @@ static void format_number(const struct ctl_column *col, uint64_t v, char *out)
 	}
 }
 
+/* "a,b,c", cut where the cell ends. */
+static void join(const json_t *list, char out[CELL_MAX])
+{
+	size_t n = 0, i;
+	json_t *v;
+
+	out[0] = 0;
+	json_array_foreach((json_t *)list, i, v)
+	{
+		if (!json_is_string(v) || n + 2 >= CELL_MAX)
+			continue;
+		if (n)
+			out[n++] = ',';
+		escape(json_string_value(v), out + n, CELL_MAX - n);
+		n += strlen(out + n);
+	}
+}
+
 static void cell(const struct ctl_column *col, const json_t *item, char out[CELL_MAX])
 {
 	const json_t *v = lookup(item, col->key);
@@ -109,8 +127,8 @@ static void cell(const struct ctl_column *col, const json_t *item, char out[CELL
 		format_number(col, (uint64_t)json_integer_value(v), out);
 	else if (json_is_string(v))
 		escape(json_string_value(v), out, col->as == CTL_SHORT_ID ? 9 + 4 : CELL_MAX);
-	else if (json_is_array(v) && json_array_size(v) && json_is_string(json_array_get(v, 0)))
-		escape(json_string_value(json_array_get(v, 0)), out, CELL_MAX);
+	else if (json_is_array(v) && json_array_size(v))
+		join(v, out);
 	else if (col->as == CTL_YESNO)
 		snprintf(out, CELL_MAX, "%s", json_is_true(v) ? "yes" : "no");
 	else if (col->as == CTL_NUMBER || col->as == CTL_BYTES)
