@@ -64,6 +64,7 @@ tap_skip() { # NAME REASON
 bad() {
 	tap not "$1"
 	echo "# $2"
+	grep -hE -A10 'Direct leak|ERROR: |runtime error' "$dir/out" "$dir/err" 2>/dev/null | head -n 30 | sed 's/^/# /'
 	tail -n 12 "$dir/out" "$dir/err" 2>/dev/null | sed 's/^/# /'
 	return 1
 }
@@ -277,11 +278,11 @@ answers() {
 # key, generation. Its data connection must follow within 10 s.
 raw_session() {
 	local tenant=$1
-	raw "$tenant" call OpenSession protocol=1 transport=1 && [ "$(raw_field status)" = OK ] || return 1
-	uid=$(raw_field session_uid) secret=$(raw_field secret) data=$(raw_field data_address)
+	raw "$tenant" call OpenSession protocol=1 transport=1 && [ "$(raw_field status)" = OK ] || { cat "$dir/raw.all"; return 1; }
+	uid=$(raw_field sessionUid) secret=$(raw_field secret) data=$(raw_field dataAddress)
 	raw "$tenant" call Mount session_uid="$uid" namespace_name="$2" && mount=$(raw_field mount)
 	raw "$tenant" call Open session_uid="$uid" mount="$mount" path="$3" flags=7 mode=420 && handle=$(raw_field handle)
 	raw "$tenant" call RegisterRegion session_uid="$uid" address=65536 length=65536 access=3 &&
 		key=$(raw_field key) generation=$(raw_field generation)
-	[ -n "$key" ] && [ -n "$handle" ]
+	[ -n "$key" ] && [ -n "$handle" ] || { cat "$dir/raw.all"; return 1; }
 }
