@@ -193,13 +193,13 @@ void session_lost(struct ros2_session *s, const struct ros2_err *how)
 		session_die(s, &why);
 		return;
 	}
-	if (status_is_final(how->status) || how->status == ROS2_PROTOCOL ||
-	    s->reconnect_ms == UINT32_MAX) {
-		session_die(s, how);
-		return;
-	}
 	if (why.status == ROS2_CONTACT_LOST || why.status == ROS2_GRANT_EXPIRED)
 		s->why = why;
+	if (status_is_final(how->status) || how->status == ROS2_PROTOCOL ||
+	    s->reconnect_ms == UINT32_MAX) {
+		session_die(s, &s->why);
+		return;
+	}
 	note_unflushed(s);
 	requests_link_lost(s);
 	s->down_since_ns = clock_monotonic_ns();
