@@ -346,7 +346,7 @@ int service_new(struct agent *a, struct service **ret, struct ros2_err *err)
 	                             .cert_path = cert,
 	                             .key_path = key,
 	                             .client_ca_path = ca,
-	                             .limits = {.max_message_bytes = 256 * 1024}};
+	                             .limits = {.max_message_bytes = SERVICE_MESSAGE_MAX}};
 	struct rpc_handler handlers[ARRAY_SIZE(rows)];
 	struct service *s = calloc(1, sizeof(*s));
 	int r;

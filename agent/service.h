@@ -12,8 +12,9 @@
 #include "dataplane/dp.h"
 #include "proto/ros2/v1/tenant.rpc.h"
 
-#define SERVICE_CALLS_PER_TENANT 256  /* in flight */
-#define SERVICE_VERBS_PER_S      5000 /* per tenant, a second's worth at once */
+#define SERVICE_MESSAGE_MAX      (256u * 1024) /* bytes, either way */
+#define SERVICE_CALLS_PER_TENANT 256           /* in flight */
+#define SERVICE_VERBS_PER_S      5000          /* per tenant, a second's worth at once */
 
 int service_new(struct agent *a, struct service **ret, struct ros2_err *err);
 int service_start(struct service *s, struct ros2_err *err);

@@ -8,7 +8,9 @@
 #include <string.h>
 
 #define READDIR_DEFAULT 256
-#define READDIR_MAX     1024
+/* So many of the longest names, each with what frames it, fit into one message. */
+#define READDIR_MAX 960
+_Static_assert(READDIR_MAX *(255 + 16) < SERVICE_MESSAGE_MAX, "a full reply fits");
 
 static int evaluate(struct service_op *op, const struct agent_session_mount *m, const char *path,
                     uint32_t wanted, struct ros2_err *err)

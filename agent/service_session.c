@@ -118,6 +118,7 @@ static void on_grant(void *arg, const struct ros2_uid *grant, const struct ros2_
 {
 	struct service_op *op = arg;
 	struct dp_session_params p = {.session = op->session};
+	struct state *state = op->a->state;
 	struct agent_session *s;
 
 	if (!grant) {
@@ -125,14 +126,14 @@ static void on_grant(void *arg, const struct ros2_uid *grant, const struct ros2_
 		return;
 	}
 	s = op_session(op);
-	if (!s) {
-		state_grant_use(op->a->state, grant, -1);
+	if (!s) { /* and op is gone */
+		state_grant_use(state, grant, -1);
 		return;
 	}
 	s->grant = *grant;
 	s->has_grant = true;
 	s->in_dp = true;
-	p.tenant = state_dp_uid(op->a->state, &op->tenant);
+	p.tenant = state_dp_uid(state, &op->tenant);
 	p.grant = *grant;
 	p.cert_deadline_ns = op->length;
 	dp_session_open(op->a->dp, &p, on_dp_open, op);

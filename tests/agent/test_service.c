@@ -379,6 +379,42 @@ static void tenant__that_loses_its_principal_loses_its_session(void **state)
 	rpc_channel_free(c);
 }
 
+struct opening {
+	struct rpc_channel *c;
+	enum ros2_status st;
+	pthread_t thread;
+};
+
+static void *open_one(void *arg)
+{
+	struct opening *o = arg;
+	struct ros2_uid s;
+
+	o->st = world_open_session(o->c, &s);
+	return NULL;
+}
+
+static void grant__that_comes_after_its_session_was_ended_is_left_idle(void **state)
+{
+	struct world *w = *state;
+	struct opening o = {.c = world_tenant(w, "alpha")};
+	Ros2__V1__AgentObject *doc;
+	struct ros2_uid s;
+
+	w->hold_grants = true;
+	pthread_create(&o.thread, NULL, open_one, &o);
+	world_wait(w, &w->grant_requests, 1);
+	doc = fix_tenant(&w->f, "alpha", "spiffe://ros2.test/tenant/alpha/other", WORLD_ALPHA_SEED,
+	                 2);
+	world_send(w, &doc, 1, false);
+	world_wait(w, &w->acks, 2);
+	world_answer_grant(w);
+	pthread_join(o.thread, NULL);
+	assert_int_equal(o.st, ROS2_CLOSED);
+	assert_int_equal(world_open_session(o.c, &s), ROS2_DENIED);
+	rpc_channel_free(o.c);
+}
+
 static void tenant__is_served_by_a_restarted_agent_while_the_controller_is_away(void **state)
 {
 	struct world *w = *state;
@@ -457,6 +493,7 @@ int main(void)
 		T(tenant__has_at_most_the_sessions_of_its_policy),
 		T(tenant__revoked_loses_its_sessions_with_a_receipt),
 		T(tenant__that_loses_its_principal_loses_its_session),
+		T(grant__that_comes_after_its_session_was_ended_is_left_idle),
 		T(tenant__is_served_by_a_restarted_agent_while_the_controller_is_away),
 		T(agent__refuses_a_controller_of_an_older_epoch),
 		T(tenant__is_denied_when_contact_is_lost),

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* See world.h. The controller lives on a loop of its own; what it hears is counted under a lock. */
 #include "tests/agent/world.h"
+#include "common/util.h"
 #include "common/clock.h"
 #include "common/fsx.h"
 #include "common/pki.h"
@@ -113,6 +114,29 @@ static void on_beat(struct world *w, const Ros2__V1__Beat *b)
 	heard(w, &w->beats);
 }
 
+static void hold(struct world *w, const Ros2__V1__ControllerMessage *m)
+{
+	size_t n = ros2__v1__controller_message__get_packed_size(m);
+	uint8_t *p = malloc(n);
+
+	ros2__v1__controller_message__pack(m, p);
+	w->held = ros2__v1__controller_message__unpack(NULL, n, p);
+	free(p);
+}
+
+static void answer_held(void *arg)
+{
+	struct world *w = arg;
+
+	say(w, w->held);
+	ros2__v1__controller_message__free_unpacked(TAKE_PTR(w->held), NULL);
+}
+
+void world_answer_grant(struct world *w)
+{
+	loop_call(w->ctl_loop, answer_held, w);
+}
+
 static void on_grant_request(struct world *w, const Ros2__V1__GrantRequest *r)
 {
 	Ros2__V1__ControllerMessage m = ROS2__V1__CONTROLLER_MESSAGE__INIT;
@@ -133,7 +157,10 @@ static void on_grant_request(struct world *w, const Ros2__V1__GrantRequest *r)
 	}
 	m.msg_case = ROS2__V1__CONTROLLER_MESSAGE__MSG_GRANT_REPLY;
 	m.grant_reply = &rep;
-	say(w, &m);
+	if (w->hold_grants)
+		hold(w, &m);
+	else
+		say(w, &m);
 	if (rep.grant)
 		ros2__v1__sealed_object__free_unpacked(rep.grant, NULL);
 	free(b.p);

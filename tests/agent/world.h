@@ -24,7 +24,9 @@ struct world {
 	bool silent;           /* beats are not answered */
 	uint32_t grant_status; /* of grant requests; 0 = granted */
 	uint32_t grant_lifetime_ms;
-	struct rpc_stream *link; /* referenced */
+	bool hold_grants;                  /* the answer is kept until world_answer_grant */
+	Ros2__V1__ControllerMessage *held; /* owned; the controller's loop */
+	struct rpc_stream *link;           /* referenced */
 	pthread_mutex_t lock;
 	pthread_cond_t cond;
 	/* guarded by lock: what was heard */
@@ -52,6 +54,8 @@ void world_send(struct world *w, Ros2__V1__AgentObject **objs, size_t n, bool in
 /* The engine and both tenants, then waits until all are applied. */
 void world_populate(struct world *w);
 void world_revoke(struct world *w, enum obj_kind kind, uint8_t seed, uint64_t version);
+/* Sends the answer that was held back. */
+void world_answer_grant(struct world *w);
 /* Waits up to 8 s until *counter >= n. */
 void world_wait(struct world *w, const unsigned *counter, unsigned n);
 bool world_wait_action(struct world *w, const char *action);
