@@ -33,6 +33,14 @@ static pthread_once_t fetch_once = PTHREAD_ONCE_INIT;
 static EVP_MD *sha256;
 static EVP_MAC *hmac;
 
+/* gRPC's threads may use OpenSSL until the process is gone, so it must not be taken down at exit:
+ * they would find freed tables, or leave states behind that nobody frees. This has to be said
+ * before anything else is. */
+__attribute__((constructor)) static void keep_at_exit(void)
+{
+	OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, NULL);
+}
+
 __attribute__((noreturn)) static void die(const char *what)
 {
 	fprintf(stderr, "fatal: %s\n", what);
