@@ -22,6 +22,7 @@ start_time() { sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | cut -d' ' -f20; }
 tap_cleanup() {
 	local f job
 	trap '' INT TERM
+	exec 2>/dev/null # what the shell says of those it kills
 	for job in "${jobs_started[@]}"; do
 		if [ "$(start_time "${job%:*}")" = "${job#*:}" ]; then
 			kill -CONT "${job%:*}" 2>/dev/null
