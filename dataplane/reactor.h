@@ -15,10 +15,10 @@
 #define REACTOR_ENGINE_DEPTH 512u /* ios in one engine; bounds what is in flight in a reactor */
 /* A tenant's part of that: flushes need no slot, so slots do not bound them. */
 #define REACTOR_ENGINE_TENANT (REACTOR_ENGINE_DEPTH / 2)
-#define REACTOR_TICK_NS      (20 * NS_PER_MS)
-#define REACTOR_LEASES       16384u
-#define PREAUTH_MAX          64u
-#define PREAUTH_BYTES        (WIRE_HEADER_LEN + sizeof(struct wire_hello))
+#define REACTOR_TICK_NS       (20 * NS_PER_MS)
+#define REACTOR_LEASES        16384u
+#define PREAUTH_MAX           64u
+#define PREAUTH_BYTES         (WIRE_HEADER_LEN + sizeof(struct wire_hello))
 
 /* A connection that has not proved anything yet. */
 struct preauth {

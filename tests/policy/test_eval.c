@@ -230,7 +230,7 @@ static void policy_below__is_allowed_only_when_no_rule_can_say_otherwise(void **
 		uint32_t wanted;
 		bool allowed;
 	} table[] = {
-		{"free", RW, false},   {"free/x/y", RW, true}, {"a", RW, false},
+		{"free", RW, false},  {"free/x/y", RW, true}, {"a", RW, false},
 		{"a", R, false},      {"a/b", RW, true},      {"a/secret", RW, false},
 		{"", RW, false},      {"logs", RW, false},    {"logs", R, false},
 		{"x/tmp1", RW, true}, {"ro", RW, false},      {"ro", R, true},
