@@ -152,6 +152,7 @@ struct ctl_owed {         /* what one agent owes for one revocation */
 	enum ctl_receipt_state state;
 	uint32_t sessions, leases, draining;
 	uint64_t received_ns, last_byte_ns, last_engine_ns, durable_ns;
+	uint64_t recorded_ns;   /* the last receipt that went into the log */
 	uint64_t until_unix_ns; /* latest end when the agent is not heard */
 };
 
