@@ -533,8 +533,10 @@ void rpc_server_stop(struct rpc_server *s, uint32_t grace_ms, loop_fn on_stopped
 	if (s->stopping || !s->poller.running)
 		return;
 	s->stopping = true;
+	pthread_mutex_lock(&s->lock);
 	s->on_stopped = on_stopped;
 	s->on_stopped_arg = arg;
+	pthread_mutex_unlock(&s->lock);
 	begin_shutdown(s);
 	loop_timer_in_ms(s->loop, &s->grace, grace_ms, grace_over, s);
 }
