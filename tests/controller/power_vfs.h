@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A SQLite VFS over the real one ("unix") that mirrors every write, sync, truncation, creation and
+ * deletion of a database, its journal and its log into a disk model, so that the power can be cut
+ * at any of these calls. Locks, shared memory and reads are the real ones. It claims no more than
+ * "unix" does (sector writes may tear, but leave bytes beside them alone: POWERSAFE_OVERWRITE).
+ */
+#ifndef ROS2_TESTS_CONTROLLER_POWER_VFS_H
+#define ROS2_TESTS_CONTROLLER_POWER_VFS_H
+
+#include "tests/common/disk_model.h"
+
+struct power_vfs_opts {
+	struct disk *disk;     /* borrowed */
+	bool sync_lies;        /* xSync says yes and does nothing: a negative control */
+	uint64_t fail_sync_at; /* the n-th xSync fails, and so does each after it; 0: none */
+};
+/* Becomes the default VFS; a second call replaces the options. Nobody has a database open. */
+void power_vfs_use(const struct power_vfs_opts *o);
+uint64_t power_vfs_syncs(void); /* since power_vfs_use */
+#endif

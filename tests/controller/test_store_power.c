@@ -1,0 +1,358 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The power is cut at every call that changes a file of the store: what was not synced is gone, or
+ * torn and reordered. After each cut the store opens, its tables are exactly those after some
+ * transaction of the history, not before the last acknowledged one, and the log verifies: so no
+ * acknowledged row is lost, no state row is there without its audit row, and no order is broken.
+ * Negative controls: with synchronous=OFF or NORMAL, and with syncs that do nothing, the same sweep
+ * finds losses.
+ *
+ * ROS2_POWER_SECONDS: how long the sampled part of the sweep may take (16).
+ */
+#include "tests/controller/power_history.h"
+#include "tests/controller/power_vfs.h"
+#include "common/clock.h"
+#include "controller/store_priv.h"
+#include <semaphore.h>
+#include <sqlite3.h>
+
+#define EVERY_UP_TO 40 /* cuts at each of the first calls; then a seeded sample */
+#define SEED        20261120
+
+static struct fixture fix;
+static uint8_t expected[HISTORY_LEN + 1][SHA256_LEN];
+static struct store_ops ops;
+
+/* ---- switches of the negative controls ---- */
+
+static const char *weaker; /* instead of FULL, or NULL */
+static unsigned weakened;
+
+int __real_sqlite3_exec(sqlite3 *db, const char *sql, int (*fn)(void *, int, char **, char **),
+                        void *arg, char **err);
+int __wrap_sqlite3_exec(sqlite3 *db, const char *sql, int (*fn)(void *, int, char **, char **),
+                        void *arg, char **err);
+
+int __wrap_sqlite3_exec(sqlite3 *db, const char *sql, int (*fn)(void *, int, char **, char **),
+                        void *arg, char **err)
+{
+	static const char full[] = "synchronous=FULL";
+	const char *at = weaker ? strstr(sql, full) : NULL;
+	char text[1024];
+
+	if (!at)
+		return __real_sqlite3_exec(db, sql, fn, arg, err);
+	snprintf(text, sizeof(text), "%.*ssynchronous=%s%s", (int)(at - sql), sql, weaker,
+	         at + strlen(full));
+	weakened++;
+	return __real_sqlite3_exec(db, text, fn, arg, err);
+}
+
+/* ---- compaction when the history says so ---- */
+
+static _Atomic uint64_t wal_bytes;
+static sem_t compacted;
+
+static uint64_t said_wal_bytes(void *b)
+{
+	return atomic_load(&wal_bytes);
+}
+
+static int count_compact(void *b, bool hard)
+{
+	int r = store_sqlite_ops.compact(b, hard);
+
+	atomic_store(&wal_bytes, 0);
+	sem_post(&compacted);
+	return r;
+}
+
+/* ---- one run ---- */
+
+static struct run {
+	struct disk *disk;
+	unsigned submitted;
+	_Atomic unsigned acknowledged; /* the first so many */
+	uint64_t epoch;                /* the last one that was told */
+	sem_t answered;
+} run;
+
+static void on_fatal(void *arg, const struct ros2_err *why)
+{
+}
+
+static void on_answer(void *arg, const struct store_result *r)
+{
+	if (!r->rc)
+		atomic_store(&run.acknowledged, (unsigned)(uintptr_t)arg + 1);
+	sem_post(&run.answered);
+}
+
+/* @n transactions that wait together, then a compaction if @wal says that the log is long. */
+static void commit_some(unsigned n, uint64_t wal)
+{
+	atomic_store(&wal_bytes, wal);
+	for (unsigned i = 0; i < n; i++, run.submitted++)
+		assert_int_equal(store_submit(fix.store, history_txn(run.submitted), on_answer,
+		                              (void *)(uintptr_t)run.submitted, NULL),
+		                 0);
+	for (unsigned i = 0; i < n; i++)
+		sem_wait(&run.answered);
+	if (wal)
+		sem_wait(&compacted);
+}
+
+static bool open_store(void)
+{
+	struct ros2_err err = ROS2_ERR_INIT;
+	bool ok = fixture_open(&fix, &err) == 0;
+
+	if (!ok)
+		fixture_close(&fix);
+	else
+		run.epoch = store_epoch(fix.store)->counter;
+	return ok;
+}
+
+#define SOFT (5u << 20)
+#define HARD (17u << 20)
+
+/* Two starts of the controller. Ends early when the power is gone. */
+static void live(void)
+{
+	if (!open_store())
+		return;
+	for (int i = 0; i < 12; i++)
+		commit_some(1, i == 4 ? SOFT : i == 8 ? HARD : 0);
+	commit_some(4, 0);
+	fixture_close(&fix);
+	if (disk_is_off(run.disk) || !open_store())
+		return;
+	for (int i = 16; i < HISTORY_LEN - 2; i++)
+		commit_some(1, i == 19 ? HARD : 0);
+	commit_some(2, SOFT);
+	fixture_close(&fix);
+}
+
+static void begin_run(bool sync_lies)
+{
+	static const char *const files[] = {"ros2.db", "ros2.db-wal", "ros2.db-shm",
+	                                    "ros2.db-journal"};
+	char path[128];
+
+	for (size_t i = 0; i < ARRAY_SIZE(files); i++) {
+		fixture_path(&fix, files[i], path);
+		unlink(path);
+	}
+	run.disk = disk_new(fix.dir);
+	run.submitted = 0;
+	atomic_store(&run.acknowledged, 0);
+	run.epoch = 0;
+	atomic_store(&wal_bytes, 0);
+	power_vfs_use(&(struct power_vfs_opts){.disk = run.disk, .sync_lies = sync_lies});
+}
+
+/* ---- after the cut ---- */
+
+/* NULL, or what is wrong. */
+static const char *compare(void)
+{
+	uint8_t have[SHA256_LEN];
+	struct verdict v;
+	uint64_t seq;
+
+	if (fixture_sql(&fix, "SELECT count(*) FROM pragma_integrity_check"
+	                      " WHERE integrity_check <> 'ok'") != 0)
+		return "the database is damaged";
+	if (!history_digest(&fix, have, &seq))
+		return "the tables cannot be read";
+	if (seq < atomic_load(&run.acknowledged))
+		return "an acknowledged transaction is lost";
+	if (seq > run.submitted)
+		return "there is more than was submitted";
+	if (memcmp(have, expected[seq], SHA256_LEN) != 0)
+		return "state and audit do not belong together";
+	fixture_verify(&fix, &v);
+	if (v.rc || v.records != seq)
+		return "the audit log does not verify";
+	return NULL;
+}
+
+static const char *check(void)
+{
+	uint64_t epoch = run.epoch;
+	const char *bad;
+
+	if (!open_store())
+		return "the store does not open";
+	bad = run.epoch <= epoch ? "the epoch went back" : compare();
+	if (!bad) {
+		struct ros2_uid u = {{0xee}};
+
+		bad = fixture_commit(&fix, fixture_grant(&u, &u)) ? "nothing can be written" : NULL;
+	}
+	fixture_close(&fix);
+	return bad;
+}
+
+static const char *cut_at(uint64_t call, enum disk_loss loss, bool sync_lies, bool *ret_cut)
+{
+	const char *bad;
+
+	begin_run(sync_lies);
+	disk_arm(run.disk, call);
+	live();
+	*ret_cut = disk_is_off(run.disk);
+	disk_restore(run.disk, loss, SEED + call);
+	if (call % 3 == 0) { /* and again while it recovers */
+		disk_arm(run.disk, call / 3 % 24);
+		if (open_store())
+			fixture_close(&fix);
+		disk_restore(run.disk, loss, SEED ^ call);
+	}
+	power_vfs_use(&(struct power_vfs_opts){.disk = run.disk});
+	bad = check();
+	disk_free(run.disk);
+	return bad;
+}
+
+/* How many calls a run without a cut makes. Learns what the tables are after each transaction. */
+static uint64_t learn(void)
+{
+	uint64_t calls, seq;
+
+	begin_run(false);
+	assert_true(open_store());
+	for (unsigned i = 0; i <= HISTORY_LEN; i++) {
+		assert_true(history_digest(&fix, expected[i], &seq));
+		assert_int_equal(seq, i);
+		if (i < HISTORY_LEN)
+			commit_some(1, 0);
+	}
+	fixture_close(&fix);
+	disk_free(run.disk);
+	begin_run(false);
+	live();
+	assert_int_equal(atomic_load(&run.acknowledged), HISTORY_LEN);
+	calls = disk_calls(run.disk);
+	disk_free(run.disk);
+	return calls;
+}
+
+static uint64_t calls;
+
+static int setup(void **state)
+{
+	fixture_init(&fix);
+	ops = store_sqlite_ops;
+	ops.wal_bytes = said_wal_bytes;
+	ops.compact = count_compact;
+	fix.opts.ops = &ops;
+	fix.opts.checkpoint_ms = 3600 * 1000;
+	fix.opts.on_fatal = on_fatal;
+	sem_init(&compacted, 0, 0);
+	sem_init(&run.answered, 0, 0);
+	calls = learn();
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	fixture_fini(&fix);
+	return 0;
+}
+
+static uint64_t seconds(void)
+{
+	const char *s = getenv("ROS2_POWER_SECONDS");
+
+	return s ? strtoull(s, NULL, 10) : 16;
+}
+
+static void sweep(enum disk_loss loss)
+{
+	uint64_t end = clock_monotonic_ns() + seconds() * NS_PER_S, step = calls / 2 + 1, at = 0;
+	uint64_t tried = 0;
+
+	while (step < calls && calls % step == 0)
+		step++;
+	for (uint64_t i = 0; i < calls; i++) {
+		const char *bad;
+		bool cut;
+
+		if (i >= EVERY_UP_TO && clock_monotonic_ns() > end)
+			break;
+		/* The first ones in order, then spread evenly (multiples of the golden ratio). */
+		at = i < EVERY_UP_TO
+		             ? i
+		             : (uint64_t)((double)(i + SEED % 97) * 0.6180339887 * (double)calls) %
+		                       calls;
+		bad = cut_at(at, loss, false, &cut);
+		if (bad)
+			fail_msg("power cut at call %llu of %llu: %s", (unsigned long long)at,
+			         (unsigned long long)calls, bad);
+		assert_true(cut);
+		tried++;
+	}
+	assert_true(tried > EVERY_UP_TO);
+}
+
+static void store__keeps_what_it_acknowledged_when_the_unsynced_is_gone(void **state)
+{
+	sweep(DISK_LOSE_UNSYNCED);
+}
+
+static void store__keeps_what_it_acknowledged_when_the_unsynced_is_torn(void **state)
+{
+	sweep(DISK_TEAR);
+}
+
+/* Cuts in the second half, where much was acknowledged. */
+static unsigned losses(enum disk_loss loss, bool sync_lies)
+{
+	unsigned n = 0;
+	bool cut;
+
+	for (uint64_t at = calls / 2; at < calls; at += calls / 16)
+		n += cut_at(at, loss, sync_lies, &cut) != NULL;
+	return n;
+}
+
+static void losses_with(const char *synchronous)
+{
+	weaker = synchronous;
+	weakened = 0;
+	assert_true(losses(DISK_LOSE_UNSYNCED, false) > 0);
+	assert_true(losses(DISK_TEAR, false) > 0);
+	assert_true(weakened > 0);
+	weaker = NULL;
+}
+
+static void power__sweep_finds_the_losses_of_synchronous_off(void **state)
+{
+	losses_with("OFF");
+}
+
+static void power__sweep_finds_the_losses_of_synchronous_normal(void **state)
+{
+	losses_with("NORMAL");
+}
+
+static void power__sweep_finds_the_losses_of_a_sync_that_does_nothing(void **state)
+{
+	assert_true(losses(DISK_LOSE_UNSYNCED, true) > 0);
+	assert_true(losses(DISK_TEAR, true) > 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(store__keeps_what_it_acknowledged_when_the_unsynced_is_gone),
+		cmocka_unit_test(store__keeps_what_it_acknowledged_when_the_unsynced_is_torn),
+		cmocka_unit_test(power__sweep_finds_the_losses_of_synchronous_off),
+		cmocka_unit_test(power__sweep_finds_the_losses_of_synchronous_normal),
+		cmocka_unit_test(power__sweep_finds_the_losses_of_a_sync_that_does_nothing),
+	};
+
+	return cmocka_run_group_tests(tests, setup, teardown);
+}
