@@ -60,6 +60,11 @@ function(ros2_serial name)
 	endif()
 endfunction()
 
+# What the sanitizers must be told about libraries that are not ours; each line there says why.
+set(ROS2_SANITIZER_ENV
+	"LSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/lsan.supp:print_suppressions=0"
+	"TSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/tsan.supp:halt_on_error=1")
+
 # ros2_test(NAME SOURCES a.c LIBS lib ... [LABELS unit] [TIMEOUT seconds]): a cmocka program.
 # Labels: unit, quick (both run by `tests/run --quick`), integration, fuzz, slow.
 function(ros2_test name)
@@ -76,7 +81,7 @@ function(ros2_test name)
 	target_link_libraries(${name} PRIVATE ros2_flags ${T_LIBS} PkgConfig::CMOCKA)
 	add_test(NAME ${name} COMMAND ${name})
 	set_tests_properties(${name} PROPERTIES LABELS "${T_LABELS}" TIMEOUT ${T_TIMEOUT}
-		SKIP_RETURN_CODE 77 ENVIRONMENT "CMOCKA_MESSAGE_OUTPUT=TAP"
+		SKIP_RETURN_CODE 77 ENVIRONMENT "CMOCKA_MESSAGE_OUTPUT=TAP;${ROS2_SANITIZER_ENV}"
 		WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
 	ros2_serial(${name} ${T_LABELS})
 endfunction()
@@ -94,7 +99,7 @@ function(ros2_script_test name)
 	add_test(NAME ${name} COMMAND ${CMAKE_SOURCE_DIR}/${T_SCRIPT})
 	set_tests_properties(${name} PROPERTIES LABELS "${T_LABELS}" TIMEOUT ${T_TIMEOUT}
 		SKIP_RETURN_CODE 77
-		ENVIRONMENT "ROS2_BIN=${CMAKE_BINARY_DIR}/bin;ROS2_SRC=${CMAKE_SOURCE_DIR};ROS2_TESTBIN=${CMAKE_BINARY_DIR}/tests"
+		ENVIRONMENT "${ROS2_SANITIZER_ENV};ROS2_BIN=${CMAKE_BINARY_DIR}/bin;ROS2_SRC=${CMAKE_SOURCE_DIR};ROS2_TESTBIN=${CMAKE_BINARY_DIR}/tests"
 		WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
 	ros2_serial(${name} ${T_LABELS})
 endfunction()
