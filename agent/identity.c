@@ -94,11 +94,36 @@ static int load_snapshot_key(const char *dir, struct identity *ret, struct ros2_
 	return 0;
 }
 
+/* The certificate is this agent's, and the key is the certificate's. */
+static int check_key_pair(const char *dir, const struct identity *id, struct ros2_err *err)
+{
+	AUTO_FREE void *cert = NULL, *key = NULL;
+	char want[ROS2_SPIFFE_MAX * 2];
+	struct pki_cert_info info;
+	size_t cert_len, key_len;
+	int r = read_in(dir, "tls.crt", &cert, &cert_len, err);
+
+	r = r < 0 ? r : read_in(dir, "tls.key", &key, &key_len, err);
+	if (r < 0)
+		return r;
+	r = pki_cert_info(cert, cert_len, &info, err);
+	r = r < 0 ? r : pki_key_matches(cert, cert_len, key, key_len, err);
+	if (r < 0) {
+		ros2_err_prefix(err, "%s/tls.crt and tls.key", dir);
+		return r;
+	}
+	snprintf(want, sizeof(want), "spiffe://%s/agent/%s", id->trust_domain, id->name);
+	if (strcmp(info.uri, want) != 0)
+		return ros2_err_named(err, ROS2_INVALID, "%s/tls.crt is for '%s', expected %s", dir,
+		                      info.uri, want);
+	return 0;
+}
+
 int identity_load(const char *dir, const char *name, struct identity *ret, struct ros2_err *err)
 {
-	AUTO_FREE void *json = NULL, *cert = NULL, *key = NULL;
+	AUTO_FREE void *json = NULL;
 	struct identity id = {0};
-	size_t json_len, cert_len, key_len;
+	size_t json_len;
 	int r = read_in(dir, "identity.json", &json, &json_len, err);
 
 	if (r == 0)
@@ -113,11 +138,7 @@ int identity_load(const char *dir, const char *name, struct identity *ret, struc
 			dir, id.name, name);
 	r = load_snapshot_key(dir, &id, err);
 	if (!r)
-		r = read_in(dir, "tls.crt", &cert, &cert_len, err);
-	if (!r)
-		r = read_in(dir, "tls.key", &key, &key_len, err);
-	if (!r)
-		r = pki_key_matches(cert, cert_len, key, key_len, err);
+		r = check_key_pair(dir, &id, err);
 	if (r < 0)
 		/* ENOENT here is a missing part, not a fresh directory. */
 		return ros2_err_named(
