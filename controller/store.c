@@ -7,8 +7,9 @@
  * One turn of the store thread: take everything that waits (up to STORE_BATCH_MAX) ▸ BEGIN ▸ apply
  * mutations, append audit records, save heads ▸ COMMIT (fsync) ▸ post the results. When the disk is
  * full the batch is rolled back and each transaction is tried alone, so that the small ones and
- * those that shrink rights get what space there is; the latter may use the reserve file, and if
- * even that is not enough they are kept and tried again each second (rule 10).
+ * those that shrink rights get what space there is; the latter may use the reserve file (and alone
+ * then, until there is a reserve again), and if even that is not enough they are kept and tried
+ * again each second (rule 10).
  */
 #include "controller/store_front.h"
 #include "common/clock.h"
@@ -125,6 +126,7 @@ static void free_reserve(struct store *s)
 	if (s->reserve_used)
 		return;
 	s->reserve_used = true;
+	s->reserve_lent = true;
 	if (fsx_io->unlink(s->reserve_path) < 0 && errno != ENOENT)
 		log_error("cannot free the reserve %s: %s", s->reserve_path, strerror(errno));
 	else
@@ -173,7 +175,23 @@ static bool keep_pending(struct store *s, struct store_txn *t)
 	return true;
 }
 
-static void run_batch(struct store *s, struct list *txns)
+/* The space of the reserve is for what shrinks rights. Nothing else may use it up before there is a
+ * reserve again. */
+static void refuse_growth(struct store *s, struct list *txns, struct list *ret_refused)
+{
+	struct store_txn *t, *tmp;
+
+	list_for_each_safe (txns, t, tmp, link) {
+		if (t->shrinks || !s->reserve_lent)
+			continue;
+		t->result.rc = ros2_err_set(&t->result.err, -ENOSPC,
+		                            "the disk is full: what is left is for revocations");
+		list_del(&t->link);
+		list_add_tail(ret_refused, &t->link);
+	}
+}
+
+static void commit_batch(struct store *s, struct list *txns)
 {
 	struct ros2_err err = ROS2_ERR_INIT;
 	struct store_txn *t, *tmp;
@@ -182,7 +200,8 @@ static void run_batch(struct store *s, struct list *txns)
 
 	if (!r) {
 		set_results(txns, 0, NULL);
-		atomic_store(&s->full, false);
+		if (!s->reserve_lent)
+			atomic_store(&s->full, false);
 		return;
 	}
 	if (is_fatal(r))
@@ -198,6 +217,21 @@ static void run_batch(struct store *s, struct list *txns)
 			t->result.rc = -EIO;
 		else
 			commit_alone(s, t);
+		list_add_tail(txns, &t->link);
+	}
+}
+
+static void run_batch(struct store *s, struct list *txns)
+{
+	struct store_txn *t, *tmp;
+	struct list refused;
+
+	list_init(&refused);
+	refuse_growth(s, txns, &refused);
+	if (!list_empty(txns))
+		commit_batch(s, txns);
+	list_for_each_safe (&refused, t, tmp, link) {
+		list_del(&t->link);
 		list_add_tail(txns, &t->link);
 	}
 }
@@ -290,6 +324,10 @@ static void make_reserve(struct store *s)
 		return;
 	}
 	s->reserve_used = false;
+	if (s->reserve_lent)
+		log_info("there is space again, and a reserve");
+	s->reserve_lent = false;
+	atomic_store(&s->full, false);
 }
 
 static void retry_pending(struct store *s)
@@ -320,7 +358,7 @@ static void retry_pending(struct store *s)
 		log_info("a revocation that waited for space is recorded now");
 		store_txn_free(t);
 	}
-	if (s->reserve_used && !s->n_pending && !atomic_load(&s->full))
+	if (s->reserve_used && !s->n_pending && (s->reserve_lent || !atomic_load(&s->full)))
 		make_reserve(s);
 }
 

@@ -35,6 +35,7 @@ struct store {
 	/* store thread */
 	struct ledger *ledger; /* owned */
 	uint64_t revision_next, revision_saved, tick_ns, prune_ns;
+	bool reserve_lent; /* its space is for what shrinks rights, and for nothing else */
 
 	/* guarded by lock */
 	pthread_mutex_t lock;
