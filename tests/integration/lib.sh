@@ -15,6 +15,7 @@ dir=$(mktemp -d "${TMPDIR:-/tmp}/ros2-it.XXXXXX")
 tap_n=0
 tap_failed=0
 jobs_started=()
+mounted=()
 
 # A process that a test started itself is named by pid and start time: a pid may be used again.
 start_time() { sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | cut -d' ' -f20; }
@@ -37,6 +38,7 @@ tap_cleanup() {
 			[ -f "$f" ] && { echo "# --- $(basename "$f")"; tail -n "${ROS2_LOG_LINES:-20}" "$f" | sed 's/^/# /'; }
 		done
 	fi
+	for f in "${mounted[@]}"; do umount -l "$f"; done
 	if [ -n "${ROS2_KEEP:-}" ]; then
 		echo "# kept: $dir"
 	else
@@ -169,6 +171,13 @@ start_as() {
 ended() {
 	timeout "$2" tail -s 0.05 --pid="$1" -f /dev/null || return 124
 	wait "$1"
+}
+
+# small_disk DIR SIZE: a file system of that size at DIR, where that is allowed.
+small_disk() {
+	mkdir -p "$1"
+	mount -t tmpfs -o "size=$2,mode=0700" tmpfs "$1" 2>/dev/null || return 1
+	mounted+=("$1")
 }
 
 # ---- clusters ----
