@@ -73,7 +73,7 @@ static const struct ctl_column lease_columns[] = {
 	{"ACCESS", "access", CTL_TEXT},
 	{"STATE", "state", CTL_TEXT},
 	{"EXPIRES-IN", "expiresInMs", CTL_MS},
-	{"GRANT", "grantUid", CTL_SHORT_ID},
+	{"GRANT", "grantUid", CTL_TEXT},
 	{0},
 };
 
