@@ -48,6 +48,7 @@ struct loop {
 	struct post_queue waiting;
 	size_t n_bounded; /* of waiting: those that count against post_max */
 	bool stopping;
+	bool asleep; /* in epoll_wait, or about to be: a post must write to event_fd */
 
 	/* owner thread */
 	struct post_queue batch;  /* empty between turns: its memory is used again */
@@ -322,11 +323,10 @@ static int queue_push(struct post_queue *q, loop_fn fn, void *arg)
 
 int loop_post(struct loop *l, loop_fn fn, void *arg)
 {
-	bool first;
+	bool wake;
 	int r;
 
 	pthread_mutex_lock(&l->lock);
-	first = l->waiting.n == 0;
 	if (l->stopping)
 		r = -ESHUTDOWN;
 	else if (l->n_bounded >= l->post_max)
@@ -335,26 +335,30 @@ int loop_post(struct loop *l, loop_fn fn, void *arg)
 		r = queue_push(&l->waiting, fn, arg);
 	if (r == 0)
 		l->n_bounded++;
+	wake = r == 0 && l->asleep;
+	if (wake)
+		l->asleep = false;
 	pthread_mutex_unlock(&l->lock);
-	if (r == 0 && first)
+	if (wake)
 		wake_up(l);
 	return r;
 }
 
 void loop_post_urgent(struct loop *l, loop_fn fn, void *arg)
 {
-	bool first;
+	bool wake;
 
 	pthread_mutex_lock(&l->lock);
-	first = l->waiting.n == 0;
 	/* A completion that is lost would leave admitted work hanging for ever; better to end
 	 * loudly. */
 	if (queue_push(&l->waiting, fn, arg) < 0) {
 		fprintf(stderr, "fatal: no memory for a completion on loop %s\n", l->name);
 		abort();
 	}
+	wake = l->asleep;
+	l->asleep = false;
 	pthread_mutex_unlock(&l->lock);
-	if (first)
+	if (wake)
 		wake_up(l);
 }
 
@@ -368,6 +372,7 @@ static size_t run_posts(struct loop *l)
 	taken = l->waiting;
 	l->waiting = l->batch;
 	l->n_bounded = 0;
+	l->asleep = false;
 	pthread_mutex_unlock(&l->lock);
 	for (size_t i = 0; i < taken.n; i++)
 		taken.items[i].fn(taken.items[i].arg);
@@ -497,6 +502,17 @@ void loop_free(struct loop *l)
 	free(l);
 }
 
+/* Milliseconds to wait: what is posted from here on wakes the loop. */
+static int fall_asleep(struct loop *l)
+{
+	bool asleep;
+
+	pthread_mutex_lock(&l->lock);
+	asleep = l->asleep = l->waiting.n == 0;
+	pthread_mutex_unlock(&l->lock);
+	return asleep ? -1 : 0;
+}
+
 static int turn(struct loop *l)
 {
 	int n, r;
@@ -504,7 +520,7 @@ static int turn(struct loop *l)
 	r = arm_alarm(l);
 	if (r < 0)
 		return r;
-	n = epoll_wait(l->epoll_fd, l->ready, READY_MAX, -1);
+	n = epoll_wait(l->epoll_fd, l->ready, READY_MAX, fall_asleep(l));
 	if (n < 0 && errno != EINTR)
 		return -errno;
 	l->n_ready = MAX(n, 0);
