@@ -325,7 +325,7 @@ static int decode_arena(const ProtobufCMessageDescriptor *d, const void *p, size
 	if (rc)
 		arena_drop(a);
 	else
-		ret->arena = a;
+		*ret = (struct rpc_msg){.msg = ret->msg, .arena = a, .cost = cost};
 	return rc;
 }
 

@@ -57,25 +57,50 @@ void rpc_tag_handed_over(struct rpc_tag *tag)
 	tell_tsan_release(tag);
 }
 
+void rpc_poller_later(struct rpc_poller *p, struct rpc_later *later)
+{
+	if (list_empty(&later->link))
+		list_add_tail(&p->later, &later->link);
+}
+
+static void run_later(struct rpc_poller *p)
+{
+	while (!list_empty(&p->later)) {
+		struct rpc_later *l = list_first(&p->later, struct rpc_later, link);
+
+		list_del(&l->link);
+		l->fn(l);
+	}
+}
+
+static gpr_timespec wait_until(const struct rpc_poller *p)
+{
+	if (!list_empty(&p->later))
+		return gpr_inf_past(GPR_CLOCK_MONOTONIC);
+	return p->tick_ms ? rpc_deadline_in_ms(p->tick_ms) : gpr_inf_future(GPR_CLOCK_MONOTONIC);
+}
+
 static void *poll_main(void *arg)
 {
 	struct rpc_poller *p = arg;
-	gpr_timespec until = gpr_inf_future(GPR_CLOCK_MONOTONIC);
 	uint64_t next_tick = clock_boottime_ns() + p->tick_ms * NS_PER_MS;
 	struct rpc_tag *tag;
+	unsigned events = 0;
 	grpc_event ev;
 
 	for (;;) {
-		if (p->tick_ms)
-			until = rpc_deadline_in_ms(p->tick_ms);
-		ev = grpc_completion_queue_next(p->cq, until, NULL);
-		if (ev.type == GRPC_QUEUE_SHUTDOWN)
-			return NULL;
+		ev = grpc_completion_queue_next(p->cq, wait_until(p), NULL);
 		if (ev.type == GRPC_OP_COMPLETE) {
 			tag = ev.tag;
 			tell_tsan_acquire(tag);
 			tag->fn(tag, ev.success);
 		}
+		if (ev.type != GRPC_OP_COMPLETE || ++events >= RPC_LATER_EVENTS) {
+			events = 0;
+			run_later(p);
+		}
+		if (ev.type == GRPC_QUEUE_SHUTDOWN)
+			return NULL;
 		if (p->tick_ms && clock_boottime_ns() >= next_tick) {
 			p->tick(p->arg);
 			next_tick = clock_boottime_ns() + p->tick_ms * NS_PER_MS;
@@ -89,6 +114,7 @@ int rpc_poller_start(struct rpc_poller *p, const char *name, uint32_t tick_ms,
 	sigset_t all, old;
 	int rc;
 
+	list_init(&p->later);
 	p->tick_ms = tick_ms;
 	p->tick = tick;
 	p->arg = arg;

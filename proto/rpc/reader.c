@@ -51,6 +51,7 @@ int rpc_reader_open(struct rpc_channel *c, const struct rpc_method *m, const Pro
 		.user = r,
 		.client = true,
 		.keep_messages = true,
+		.ahead_max = 1,
 		.queue_max = 1,
 		.queue_bytes = c->max_message_bytes,
 		.max_message_bytes = c->max_message_bytes,

@@ -121,8 +121,9 @@ struct rpc_stream_ops {
 	 * RPC_BIDI. Set rpc_stream_set_data here. Client: the server has accepted the stream (its
 	 * first bytes arrived); @req NULL. */
 	void (*on_open)(struct rpc_stream *s, const ProtobufCMessage *req, void *user);
-	/* One message. The next one is not read from the network before this returns
-	 * (back-pressure); see rpc_stream_hold. */
+	/* One message. The layer reads ahead of this, at most 64 messages and 256 KiB of memory
+	 * (or one larger message) per stream; then nothing more is read from the network until this
+	 * has returned (back-pressure); see rpc_stream_hold. */
 	void (*on_message)(struct rpc_stream *s, const ProtobufCMessage *msg, void *user);
 	/* The peer will send no more. A server still owes rpc_stream_close (without a callback the
 	 * layer closes a bidirectional stream OK). Not called at clients: there on_closed follows.
@@ -234,7 +235,10 @@ void rpc_stream_abort(struct rpc_stream *s, enum ros2_status status, const char 
 	__attribute__((format(printf, 3, 4)));
 /* Client, any thread: no more sends from this side, after what is queued. */
 int rpc_stream_half_close(struct rpc_stream *s);
-/* Loop thread, inside on_message: read no further until rpc_stream_resume (any thread). */
+/* Loop thread, inside on_message: hand on nothing more, neither messages nor the half-close, and
+ * read no further than what is read already, until rpc_stream_resume (any thread). The end is
+ * handed on all the same, at a client after the messages before it: so only after it has resumed.
+ * After rpc_stream_abort no message is handed on. */
 void rpc_stream_hold(struct rpc_stream *s);
 void rpc_stream_resume(struct rpc_stream *s);
 

@@ -33,8 +33,17 @@ struct rpc_tag {
 };
 
 /* One completion queue and the thread that polls it. */
+/* Work put off until the queue is empty for the moment (or for RPC_LATER_EVENTS events), so that
+ * one wake-up of a loop serves all that came in one go. Polling thread. */
+struct rpc_later {
+	struct list link;
+	void (*fn)(struct rpc_later *later);
+};
+#define RPC_LATER_EVENTS 64
+
 struct rpc_poller {
 	grpc_completion_queue *cq;
+	struct list later; /* polling thread: struct rpc_later */
 	pthread_t thread;
 	bool running;
 	char name[16];
@@ -44,6 +53,8 @@ struct rpc_poller {
 };
 int rpc_poller_start(struct rpc_poller *p, const char *name, uint32_t tick_ms,
                      void (*tick)(void *arg), void *arg);
+/* Polling thread; what is queued already stays where it is. */
+void rpc_poller_later(struct rpc_poller *p, struct rpc_later *later);
 /* After every batch on the queue has completed or is certain to. Drains, joins. */
 void rpc_poller_stop(struct rpc_poller *p);
 
@@ -76,6 +87,7 @@ struct rpc_arena;
 struct rpc_msg {
 	ProtobufCMessage *msg;
 	struct rpc_arena *arena; /* NULL: msg is protobuf-c's own allocation */
+	size_t cost;             /* bytes of memory it takes, about */
 };
 /* Errors have the status INVALID or TOO_LARGE. @heap: so that msg can be given away. */
 int rpc_msg_decode(const ProtobufCMessageDescriptor *d, grpc_byte_buffer *bb, size_t max, bool heap,
@@ -266,6 +278,9 @@ int rpc_request_start(struct rpc_channel *c, const struct rpc_method *m,
 void rpc_request_cancel_all(struct rpc_channel *c);
 void rpc_request_abandon_all(struct rpc_channel *c);
 
+#define RPC_AHEAD_MAX   64
+#define RPC_AHEAD_BYTES (256u << 10) /* of memory; one message may be larger */
+
 /* stream.c, for stream_client.c and reader.c */
 struct rpc_stream_params {
 	const struct rpc_method *method;
@@ -273,6 +288,7 @@ struct rpc_stream_params {
 	void *user;
 	struct loop *loop; /* NULL: callbacks run on the polling thread (readers) */
 	bool client, keep_messages;
+	size_t ahead_max; /* messages read and not yet handed on, at least 1 */
 	size_t queue_max, queue_bytes, max_message_bytes;
 	uint64_t deadline_ns;
 };

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Streams: lifetime, the receiving half, and the end. See stream_priv.h for the invariants;
- * stream_send.c has the sending half, stream_server.c and stream_client.c how one begins.
+ * Streams: lifetime and the end. See stream_priv.h for the invariants; stream_recv.c has the
+ * receiving half, stream_send.c the sending half, stream_server.c and stream_client.c how one
+ * begins.
  */
 #include "common/clock.h"
 #include "proto/rpc/stream_priv.h"
@@ -23,6 +24,8 @@ struct rpc_stream *rpc_stream_alloc(const struct rpc_stream_params *p)
 	pthread_mutex_init(&s->lock, NULL);
 	list_init(&s->link);
 	list_init(&s->queue);
+	list_init(&s->inbox);
+	list_init(&s->later.link);
 	grpc_metadata_array_init(&s->init_md);
 	grpc_metadata_array_init(&s->trail_md);
 	s->status_words = grpc_empty_slice();
@@ -58,7 +61,7 @@ void rpc_stream_unref(struct rpc_stream *s)
 		return;
 	forget(s);
 	rpc_stream_drop_queue(s);
-	rpc_msg_free(&s->in);
+	rpc_stream_drop_inbox(s);
 	grpc_metadata_array_destroy(&s->init_md);
 	grpc_metadata_array_destroy(&s->trail_md);
 	grpc_slice_unref(s->status_words);
@@ -115,7 +118,7 @@ static void why_it_ended(struct rpc_stream *s, struct ros2_err *ret)
 		rpc_tls_client_explain(s->channel->tls, ret);
 }
 
-static void deliver_closed(struct rpc_stream *s)
+void rpc_stream_deliver_closed(struct rpc_stream *s)
 {
 	struct ros2_err why;
 
@@ -129,15 +132,6 @@ static void deliver_closed(struct rpc_stream *s)
 	rpc_stream_unref(s);
 }
 
-static void closed_posted(void *arg)
-{
-	struct rpc_stream *s = arg;
-
-	if (rpc_stream_alive(s))
-		deliver_closed(s);
-	rpc_stream_put(s);
-}
-
 void rpc_stream_batch_done(struct rpc_stream *s)
 {
 	bool back = false;
@@ -147,11 +141,11 @@ void rpc_stream_batch_done(struct rpc_stream *s)
 	if (s->over && !s->batches && s->grpc) {
 		grpc_call_unref(s->grpc);
 		s->grpc = NULL;
-		back = true;
+		s->ended = back = true;
+		rpc_stream_drain_later(s);
 	}
 	pthread_mutex_unlock(&s->lock);
 	if (back) {
-		rpc_stream_post(s, closed_posted);
 		if (s->server)
 			rpc_server_grpc_returned(s->server);
 		else
@@ -182,7 +176,7 @@ void rpc_stream_abandon_all(struct list *streams, pthread_mutex_t *lock)
 	struct rpc_stream *s;
 
 	while ((s = take_first(streams, lock))) {
-		deliver_closed(s);
+		rpc_stream_deliver_closed(s);
 		rpc_stream_unref(s);
 	}
 }
@@ -263,6 +257,13 @@ void rpc_stream_end(struct rpc_stream *s, bool now, enum ros2_status status, con
 	pthread_mutex_unlock(&s->lock);
 }
 
+/* The user's own end: what was read ahead is of no interest any more. */
+static void end_unheard(struct rpc_stream *s, enum ros2_status status, const char *words)
+{
+	rpc_stream_unhear(s);
+	rpc_stream_end(s, true, status, words);
+}
+
 void rpc_stream_close(struct rpc_stream *s, enum ros2_status status, const char *fmt, ...)
 {
 	char words[sizeof(s->why.msg)] = "";
@@ -273,7 +274,7 @@ void rpc_stream_close(struct rpc_stream *s, enum ros2_status status, const char 
 		vsnprintf(words, sizeof(words), fmt, ap);
 	va_end(ap);
 	if (s->p.client)
-		rpc_stream_end(s, true, ROS2_CANCELLED, words);
+		end_unheard(s, ROS2_CANCELLED, words);
 	else
 		rpc_stream_end(s, false, status, words);
 }
@@ -287,151 +288,7 @@ void rpc_stream_abort(struct rpc_stream *s, enum ros2_status status, const char 
 	if (fmt)
 		vsnprintf(words, sizeof(words), fmt, ap);
 	va_end(ap);
-	rpc_stream_end(s, true, status == ROS2_OK ? ROS2_CANCELLED : status, words);
-}
-
-/* ---- receiving ---- */
-
-static void got_message(struct rpc_tag *t, bool ok);
-
-/* Under the lock. */
-static void start_read(struct rpc_stream *s)
-{
-	grpc_op op;
-
-	if (s->reading || s->held || s->read_ended || s->over)
-		return;
-	memset(&op, 0, sizeof(op));
-	op.op = GRPC_OP_RECV_MESSAGE;
-	op.data.recv_message.recv_message = &s->bytes;
-	s->on_read.fn = got_message;
-	s->reading = rpc_stream_batch(s, &op, 1, &s->on_read);
-}
-
-void rpc_stream_read_next(struct rpc_stream *s)
-{
-	pthread_mutex_lock(&s->lock);
-	start_read(s);
-	pthread_mutex_unlock(&s->lock);
-}
-
-void rpc_stream_hold(struct rpc_stream *s)
-{
-	pthread_mutex_lock(&s->lock);
-	s->held = true;
-	pthread_mutex_unlock(&s->lock);
-}
-
-void rpc_stream_resume(struct rpc_stream *s)
-{
-	pthread_mutex_lock(&s->lock);
-	s->held = false;
-	/* A message that is still with its callback is followed by a read anyway. */
-	if (!s->in.msg)
-		start_read(s);
-	pthread_mutex_unlock(&s->lock);
-}
-
-static void open_once(struct rpc_stream *s, const ProtobufCMessage *req)
-{
-	if (s->opened)
-		return;
-	s->opened = true;
-	if (s->p.ops->on_open)
-		s->p.ops->on_open(s, req, s->p.user);
-}
-
-static void message_posted(void *arg)
-{
-	struct rpc_stream *s = arg;
-	struct rpc_msg m = s->in;
-
-	if (rpc_stream_alive(s) && !s->delivered) {
-		if (!s->p.client && s->p.method->kind == RPC_SERVER_STREAM) {
-			open_once(s, m.msg);
-		} else {
-			open_once(s, NULL);
-			if (s->p.ops->on_message)
-				s->p.ops->on_message(s, m.msg, s->p.user);
-			if (s->p.keep_messages)
-				m = (struct rpc_msg){0};
-		}
-	}
-	rpc_msg_free(&m);
-	pthread_mutex_lock(&s->lock);
-	s->in = (struct rpc_msg){0};
-	if (s->p.client || s->p.method->kind == RPC_BIDI)
-		start_read(s);
-	pthread_mutex_unlock(&s->lock);
-	rpc_stream_put(s);
-}
-
-static void half_close_posted(void *arg)
-{
-	struct rpc_stream *s = arg;
-
-	if (rpc_stream_alive(s) && !s->delivered) {
-		if (s->p.ops->on_half_close)
-			s->p.ops->on_half_close(s, s->p.user);
-		else
-			rpc_stream_close(s, ROS2_OK, NULL);
-	}
-	rpc_stream_put(s);
-}
-
-static void bad_message(struct rpc_stream *s, const struct ros2_err *err)
-{
-	if (s->server)
-		rpc_server_count(s->server, &s->server->stats.refused_invalid);
-	rpc_stream_end(s, true, err->status, err->msg);
-}
-
-static void no_more(struct rpc_stream *s)
-{
-	bool request_missing;
-
-	pthread_mutex_lock(&s->lock);
-	s->read_ended = true;
-	request_missing = s->p.method->kind == RPC_SERVER_STREAM && !s->have_request;
-	pthread_mutex_unlock(&s->lock);
-	if (s->p.client)
-		return;
-	if (request_missing)
-		rpc_stream_end(s, true, ROS2_UNSUPPORTED,
-		               "a server-stream method takes one request");
-	else
-		rpc_stream_post(s, half_close_posted);
-}
-
-static void got_message(struct rpc_tag *t, bool ok)
-{
-	struct rpc_stream *s = container_of(t, struct rpc_stream, on_read);
-	const ProtobufCMessageDescriptor *d =
-		s->p.client ? s->p.method->output : s->p.method->input;
-	/* Taken out first: the callback's thread may start the next read before this one returns.
-	 */
-	grpc_byte_buffer *bytes = TAKE_PTR(s->bytes);
-	struct ros2_err err = ROS2_ERR_INIT;
-	struct rpc_msg m = {0};
-	int rc = 0;
-
-	if (bytes)
-		rc = rpc_msg_decode(d, bytes, s->p.max_message_bytes, s->p.keep_messages, &m, &err);
-	pthread_mutex_lock(&s->lock);
-	s->reading = false;
-	s->in = m;
-	s->have_request |= bytes != NULL;
-	s->read_ended |= rc != 0;
-	pthread_mutex_unlock(&s->lock);
-	if (rc)
-		bad_message(s, &err);
-	else if (m.msg)
-		rpc_stream_post(s, message_posted);
-	else
-		no_more(s);
-	if (bytes)
-		grpc_byte_buffer_destroy(bytes);
-	rpc_stream_batch_done(s);
+	end_unheard(s, status == ROS2_OK ? ROS2_CANCELLED : status, words);
 }
 
 /* ---- what users ask ---- */

@@ -134,6 +134,7 @@ int rpc_stream_open(struct rpc_channel *c, const struct rpc_method *m, const Pro
 		.user = o->user,
 		.loop = c->loop,
 		.client = true,
+		.ahead_max = RPC_AHEAD_MAX,
 		.queue_max = o->queue_max ? o->queue_max : 256,
 		.queue_bytes = 4 * c->max_message_bytes,
 		.max_message_bytes = c->max_message_bytes,

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A stream, either side. The sending half is guarded by the lock and driven from any thread; the
- * receiving half has one message under way at a time: read (polling thread) -> post -> on_message
- * (loop thread) -> next read. The grpc_call is given back when its closing batch and all others
- * have completed; on_closed is posted then, and nothing after it. refs: one until on_closed was
- * delivered, one per batch, one per post, and the users'.
+ * A stream, either side. The sending half is guarded by the lock and driven from any thread. The
+ * receiving half: the polling thread reads ahead into the inbox within a bound; a drain, at most
+ * one at a time, runs on the callback thread and hands on what is there: messages, then the peer's
+ * half-close, then the end. The grpc_call is given back when its closing batch and all others have
+ * completed; only then is there an end to hand on, and nothing after it. refs: one until on_closed
+ * was delivered, one per batch, one per post or drain, and the users'.
  */
 #ifndef ROS2_PROTO_RPC_STREAM_PRIV_H
 #define ROS2_PROTO_RPC_STREAM_PRIV_H
@@ -15,6 +16,12 @@ struct out_msg {
 	struct list link;
 	grpc_byte_buffer *bytes;
 	size_t size;
+};
+
+/* Read, decoded, not yet handed on. */
+struct in_msg {
+	struct list link;
+	struct rpc_msg m;
 };
 
 struct rpc_stream {
@@ -28,9 +35,9 @@ struct rpc_stream {
 	atomic_int refs;
 
 	struct rpc_tag on_init, on_read, on_written, on_status_sent, on_over;
-	/* polling thread, then callback thread by post */
-	grpc_byte_buffer *bytes;
-	struct rpc_msg in;
+	/* polling thread */
+	grpc_byte_buffer *bytes; /* of the read that is under way */
+	struct rpc_later later;  /* queued while a drain is due */
 	grpc_byte_buffer *first; /* client: the request of a server-stream, while it is sent */
 	/* written by gRPC before on_over or on_init */
 	int was_cancelled;
@@ -56,6 +63,13 @@ struct rpc_stream {
 	bool over;         /* the closing batch has completed: no new batch */
 	bool have_request; /* server-stream: the request has arrived */
 	bool reading, held, read_ended;
+	struct list inbox; /* struct in_msg */
+	size_t inbox_n, inbox_cost;
+	bool draining;    /* a drain is due, posted or running */
+	bool half_closed; /* by the peer, behind the inbox */
+	bool half_close_told;
+	bool ended;   /* grpc was given back: on_closed is due */
+	bool unheard; /* ended by the user: the inbox is dropped */
 	bool aborted;
 	struct ros2_err why; /* our own reason for the end, when set */
 	bool has_why;
@@ -72,10 +86,19 @@ void rpc_stream_batch_done(struct rpc_stream *s);
 void rpc_stream_post(struct rpc_stream *s, loop_fn fn);
 /* True while callbacks may run: the server or channel is not being freed. */
 bool rpc_stream_alive(const struct rpc_stream *s);
-/* Callback thread: posts the next read unless held or over. */
-void rpc_stream_read_next(struct rpc_stream *s);
+/* Callback thread; at most once per stream. */
+void rpc_stream_deliver_closed(struct rpc_stream *s);
 void rpc_stream_put(struct rpc_stream *s); /* drops a posted reference */
 void rpc_stream_end(struct rpc_stream *s, bool now, enum ros2_status status, const char *words);
+
+/* stream_recv.c */
+/* Starts reading. */
+void rpc_stream_read_next(struct rpc_stream *s);
+/* Polling thread, under the lock: makes sure that a drain follows. */
+void rpc_stream_drain_later(struct rpc_stream *s);
+void rpc_stream_drop_inbox(struct rpc_stream *s);
+/* Any thread: no message is handed on any more. */
+void rpc_stream_unhear(struct rpc_stream *s);
 
 /* stream_send.c */
 /* Under the lock: starts the next send, or the end when the queue is empty and an end was asked

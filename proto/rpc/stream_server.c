@@ -63,6 +63,7 @@ void rpc_stream_begin(struct rpc_server *srv, const struct rpc_incoming *in)
 		.ops = row->stream,
 		.user = row->user,
 		.loop = srv->loop,
+		.ahead_max = RPC_AHEAD_MAX,
 		.queue_max = srv->lim.stream_queue_max,
 		.queue_bytes = srv->lim.stream_queue_bytes,
 		.max_message_bytes = srv->lim.max_message_bytes,

@@ -311,6 +311,80 @@ static void rpc_stream__a_handler_that_holds_pushes_back_on_the_sender(void **st
 	free(text);
 }
 
+/* A client that holds after the first of three replies, and a server that has ended the stream. */
+static void hold_at_the_end(struct fx *f, struct seen *seen)
+{
+	*seen = (struct seen){.c = fx_channel(f, f->loop)};
+	fx_on_loop(f, open_holding, seen);
+	for (uint32_t i = 0; i < 3; i++)
+		assert_int_equal(send_number(seen->s, i, ""), 0);
+	assert_int_equal(send_number(seen->s, 3, "end-badly"), 0);
+	fx_wait(&f->closed, 1);
+	fx_wait(&seen->messages, 1);
+	usleep(50000);
+	assert_int_equal(seen->messages, 1);
+	assert_int_equal(seen->closed, 0);
+}
+
+static void rpc_stream__a_client_that_holds_hears_what_came_before_the_end(void **state)
+{
+	struct seen seen;
+	struct fx f;
+
+	fx_start(&f, NULL);
+	hold_at_the_end(&f, &seen);
+	rpc_stream_resume(seen.s);
+	fx_wait(&seen.closed, 1);
+	assert_int_equal(seen.messages, 3);
+	assert_int_equal(seen.why.status, ROS2_CONFLICT);
+	rpc_stream_unref(seen.s);
+	fx_channel_free(&f, seen.c);
+	fx_stop(&f);
+}
+
+static void rpc_stream__after_an_abort_nothing_read_ahead_is_heard(void **state)
+{
+	struct seen seen;
+	struct fx f;
+
+	fx_start(&f, NULL);
+	hold_at_the_end(&f, &seen);
+	rpc_stream_abort(seen.s, ROS2_CANCELLED, "enough");
+	fx_wait(&seen.closed, 1);
+	assert_int_equal(seen.messages, 1);
+	rpc_stream_unref(seen.s);
+	fx_channel_free(&f, seen.c);
+	fx_stop(&f);
+}
+
+static void rpc_stream__half_close_comes_after_the_messages_that_are_held(void **state)
+{
+	struct rpc_channel *c;
+	struct seen seen;
+	struct fx f;
+
+	fx_start(&f, NULL);
+	f.hold = true;
+	c = fx_channel(&f, f.loop);
+	open_on(&f, &seen, c, &ros2_test_echo_chat, NULL);
+	for (uint32_t i = 0; i < 3; i++)
+		assert_int_equal(send_number(seen.s, i, ""), 0);
+	assert_int_equal(rpc_stream_half_close(seen.s), 0);
+	fx_wait(&f.handled, 1);
+	usleep(50000);
+	assert_int_equal(f.handled, 1);
+	assert_int_equal(f.half_closed, 0);
+	rpc_stream_resume(f.stream);
+	fx_wait(&f.half_closed, 1);
+	assert_int_equal(f.handled, 3);
+	fx_wait(&seen.closed, 1);
+	assert_int_equal(seen.why.code, 0);
+	assert_int_equal(seen.messages, 3);
+	rpc_stream_unref(seen.s);
+	fx_channel_free(&f, c);
+	fx_stop(&f);
+}
+
 static void rpc_stream__freeing_the_server_ends_streams_before_it_returns(void **state)
 {
 	struct rpc_channel *c;
@@ -539,6 +613,9 @@ int main(void)
 		cmocka_unit_test(rpc_stream__a_reader_that_stops_fills_a_bounded_queue),
 		cmocka_unit_test(rpc_stream__abort_ends_a_stream_whose_peer_does_not_read),
 		cmocka_unit_test(rpc_stream__a_handler_that_holds_pushes_back_on_the_sender),
+		cmocka_unit_test(rpc_stream__a_client_that_holds_hears_what_came_before_the_end),
+		cmocka_unit_test(rpc_stream__after_an_abort_nothing_read_ahead_is_heard),
+		cmocka_unit_test(rpc_stream__half_close_comes_after_the_messages_that_are_held),
 		cmocka_unit_test(rpc_stream__freeing_the_server_ends_streams_before_it_returns),
 		cmocka_unit_test(rpc_stream__freeing_the_channel_ends_streams_before_it_returns),
 		cmocka_unit_test(rpc_channel__may_be_freed_inside_its_callbacks),
