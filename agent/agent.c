@@ -148,8 +148,12 @@ static int open_parts(struct agent *a, struct ros2_err *err)
 	                      .on_event = on_dp_event,
 	                      .arg = a};
 	struct state_opts so = {.on_tenant = on_tenant, .on_untold = on_untold, .arg = a};
-	int r = open_revocations(a, err);
+	/* A process that was killed may have left names that only the page cache knows: they stay,
+	 * before anybody is told what is here. */
+	int r = fsx_sync_dir(a->o.state_dir, err);
 
+	if (!r)
+		r = open_revocations(a, err);
 	if (!r)
 		r = open_spool(a, err);
 	if (!r)

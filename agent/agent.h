@@ -46,6 +46,7 @@ struct agent {
 	struct agent_trust trust;
 	struct contact contact;
 	struct agent_epoch epoch; /* highest seen; durable before anything under it is acted on */
+	struct agent_epoch epoch_stored;   /* the one the files on disk name */
 	uint64_t last_counter, last_batch; /* newest seal seen */
 	uint64_t snapshot_sequence;        /* of the newest snapshot on disk or being written */
 	bool synced; /* a snapshot was loaded, or the first synchronisation is done */
@@ -88,7 +89,8 @@ int persist_new(struct agent *a, struct persist **ret);
 void persist_free(struct persist *p);
 /* Reads the snapshot and the contact file into @a. */
 int persist_load(struct agent *a, struct ros2_err *err);
-/* What the state holds now is to be durable; @fn (may be NULL) runs when it is. */
+/* What the state holds now is to be durable; @fn (may be NULL) runs when it is. @arg is malloc'd or
+ * NULL: @fn frees it, or the end of the agent does when that comes first. */
 void persist_request(struct persist *p, loop_fn fn, void *arg);
 /* Contact moved: its file follows, at most every few seconds; @now: at once. */
 void persist_contact(struct persist *p, bool now);

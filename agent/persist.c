@@ -35,7 +35,8 @@ struct persist {
 	bool busy;
 	struct writer_job job;
 	uint64_t number;
-	void *bytes; /* owned */
+	struct agent_epoch epoch; /* of the snapshot that is being written */
+	void *bytes;              /* owned */
 	size_t len;
 	char path[PATH_MAX];
 	int r;
@@ -104,6 +105,7 @@ static void done(struct writer_job *j)
 		return;
 	}
 	p->sequence_on_disk = p->a->snapshot_sequence;
+	p->a->epoch_stored = p->epoch;
 	/* A receive during the callbacks belongs to the next number. */
 	state_stored(p->a->state, p->number, clock_boottime_ns());
 	run_waiters(&p->writing);
@@ -126,8 +128,10 @@ static int build(struct persist *p)
 		return ros2_err_set(&p->err, r, "no memory for a snapshot");
 	r = snapshot_build(&h, objs, n, &p->bytes, &p->len, &p->err);
 	free(objs);
-	if (!r)
+	if (!r) {
 		a->snapshot_sequence++;
+		p->epoch = a->epoch;
+	}
 	return r;
 }
 
@@ -300,7 +304,7 @@ int persist_load(struct agent *a, struct ros2_err *err)
 	int r;
 
 	load_contact(a, &saved);
-	a->epoch = saved.epoch;
+	a->epoch = a->epoch_stored = saved.epoch;
 	agent_path(a, "snapshot", path);
 	r = snapshot_load(path, &a->trust, saved.snapshot_sequence, &rd, &info, &why);
 	a->snapshot_sequence = saved.snapshot_sequence;
@@ -319,7 +323,7 @@ int persist_load(struct agent *a, struct ros2_err *err)
 	}
 	a->snapshot_sequence = a->persist->sequence_on_disk = info.header.sequence;
 	if (info.header.epoch.counter > a->epoch.counter)
-		a->epoch = info.header.epoch;
+		a->epoch = a->epoch_stored = info.header.epoch;
 	state_stored(a->state, state_store_begin(a->state), clock_boottime_ns());
 	a->synced = true;
 	log_info("snapshot: %u objects, %u dropped, %u under a revocation", info.loaded,
@@ -362,6 +366,7 @@ static void drop_waiters(struct list *l)
 		struct waiter *w = list_first(l, struct waiter, link);
 
 		list_del(&w->link);
+		free(w->arg);
 		free(w);
 	}
 }

@@ -298,6 +298,12 @@ int revlog_open(const char *path, int (*before_replace)(void *, struct ros2_err 
 		r = ros2_err_set(err, -errno, "open %s: %s", path, strerrordesc_np(errno));
 		goto fail;
 	}
+	/* A process that was killed may have left an entry in the page cache only. It is in the
+	 * index now and counts as durable, so it has to be. */
+	if (fsx_io->fsync(l->fd) < 0) {
+		r = ros2_err_set(err, -EIO, "fsync %s: %s", path, strerrordesc_np(errno));
+		goto fail;
+	}
 	/* Room that a full disk cannot take away from a revocation (rule 10). A file system that
 	 * cannot reserve leaves the receipt saying `durable: no`. */
 	(void)!fallocate(l->fd, FALLOC_FL_KEEP_SIZE, (off_t)l->size, RESERVE_BYTES);

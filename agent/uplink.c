@@ -147,7 +147,8 @@ static int welcome_epoch(struct uplink *u, const Ros2__V1__Welcome *w, struct ro
 	if (r < 0)
 		return r;
 	u->state = UPLINK_GREETED;
-	if (r == 0) {
+	/* Known, but an earlier stream may have ended before it was on disk. */
+	if (r == 0 && !memcmp(&offered, &u->a->epoch_stored, sizeof(offered))) {
 		go_live(u);
 		return 0;
 	}
