@@ -273,6 +273,11 @@ uint64_t disk_calls(struct disk *d)
 	return d->calls;
 }
 
+uint64_t disk_cut_at(struct disk *d)
+{
+	return d->cut_at;
+}
+
 /* ---- mirror ---- */
 
 static int adopt(struct disk *d, const char *path)

@@ -32,7 +32,8 @@ void disk_arm(struct disk *d, uint64_t cut_at);
 bool disk_call(struct disk *d);
 /* Is the power off? For calls that change nothing. */
 bool disk_is_off(struct disk *d);
-uint64_t disk_calls(struct disk *d);
+uint64_t disk_calls(struct disk *d); /* since disk_arm */
+uint64_t disk_cut_at(struct disk *d);
 
 /* Mirror of what was done to the real files, after it was done. An inode number, or -1: no such
  * name. A real file that is not known yet is taken over with its bytes as synced. */
