@@ -165,6 +165,12 @@ struct ctl_revocation {
 	bool sent, record_pending;
 	struct list owed;
 	struct ctl_waiter *waiter; /* owned; NULL: nobody waits */
+	struct {                   /* the store did not take the record: it is tried again */
+		struct ctl *c;     /* borrowed */
+		bool is, isolate;
+		struct ctl_caller who;
+		struct loop_timer again;
+	} unrecorded;
 	UT_hash_handle hh;
 };
 
@@ -357,9 +363,14 @@ struct ctl_revoke {
 	uint32_t wait_ms;
 	bool isolate, remove; /* agents */
 };
-/* Inside the gate, which it leaves as soon as the commit is through. @fn runs once. */
+/* Inside the gate, which it leaves as soon as the commit is through. @fn runs once. A store that
+ * does not take the record refuses nothing: the revocation is effective, its record pending. Only
+ * without memory for the revocation itself does nothing happen, and @fn hears so. */
 void ctl_revoke(struct ctl *c, const struct ctl_caller *who, const struct ctl_revoke *v,
                 ctl_revoke_fn fn, void *arg);
+/* What gives rights back must come after the record that took them: -EBUSY while that waits. */
+int ctl_revocation_recorded(const struct ctl *c, const struct ros2_uid *target,
+                            struct ros2_err *err);
 void ctl_lift_isolation(struct ctl *c, const struct ctl_caller *who, struct ctl_agent *a,
                         const char *reason, ctl_done_fn fn, void *arg);
 struct ctl_receipt {

@@ -628,6 +628,9 @@ void ctl_reinstate(struct ctl *c, const struct ctl_caller *who, struct ctl_objec
 		*x = (struct change){.c = c, .o = o, .version_fn = fn, .arg = arg};
 		x->version = ++c->revision;
 		snprintf(x->reason, sizeof(x->reason), "%s", reason);
+		r = ctl_revocation_recorded(c, &o->uid, &err);
+	}
+	if (!r) {
 		/* The image names its version, so a reinstated tenant has a new one. */
 		r = policy_compile_doc(o->doc, &o->uid, x->version, &image, &len, &err);
 	}

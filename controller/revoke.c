@@ -7,9 +7,10 @@
  *
  * Invariants: (1) the right is dead in memory as soon as the transaction is on its way, before its
  * commit; (2) it is sent after the commit, or when the store says that the record must wait for
- * space (rule 10); (3) a revocation is sent again at every connection until its receipt is durable
- * here; (4) an agent that is not heard of ends at until_unix_ns at the latest, which the answer
- * states.
+ * space (rule 10), or when it does not take the record now: then the record is tried again each
+ * second, and until it is through nothing gives the right back; (3) a revocation is sent again at
+ * every connection until its receipt is durable here; (4) an agent that is not heard of ends at
+ * until_unix_ns at the latest, which the answer states.
  */
 #include "controller/ctl.h"
 #include <errno.h>
@@ -18,6 +19,8 @@
 
 #define LOG_COMPONENT "controller"
 #include "common/log.h"
+
+#define RECORD_AGAIN_MS 1000
 
 struct ctl_waiter {
 	struct ctl *c;
@@ -39,6 +42,7 @@ static void rev_free(struct ctl *c, struct ctl_revocation *r)
 		free(o);
 	if (r->waiter)
 		loop_timer_stop(&r->waiter->timer);
+	loop_timer_stop(&r->unrecorded.again);
 	free(r->waiter);
 	free(r);
 }
@@ -53,6 +57,9 @@ void ctl_revocations_free(struct ctl *c)
 	ros2_err_named(&err, ROS2_UNAVAILABLE,
 	               "the controller is stopping: the revocation holds, receipts come later");
 	HASH_ITER (hh, c->revocations, r, tmp) {
+		if (r->unrecorded.is)
+			log_error("revocation of %s %s: never recorded here; its agents keep it",
+			          ctl_kind_to_str(r->kind), r->name);
 		if (r->waiter)
 			r->waiter->fn(r->waiter->arg, &err, &none);
 		rev_free(c, r);
@@ -92,6 +99,12 @@ static bool all_confirmed(const struct ctl_revocation *r)
 	return true;
 }
 
+/* Nothing is owed for it any more, to nobody. */
+static bool is_over(const struct ctl_revocation *r)
+{
+	return !r->waiter && !r->unrecorded.is && all_confirmed(r);
+}
+
 /* ---- the answer ---- */
 
 static void answer(struct ctl_revocation *r)
@@ -109,7 +122,7 @@ static void answer(struct ctl_revocation *r)
 	if (a && a->link)
 		link_end(a->link, ROS2_REVOKED, "the agent is isolated");
 	w->fn(w->arg, &none, &res);
-	if (all_confirmed(r))
+	if (is_over(r))
 		rev_free(w->c, r);
 	free(w);
 }
@@ -216,11 +229,18 @@ static void add_state(struct ctl *c, struct store_txn *t, const struct ctl_revoc
 {
 	struct store_grant end = {.state = STORE_GRANT_REVOKED, .ended_unix_ns = clock_unix_ns()};
 
+	/* An object that was deleted since, or whose right is another's by now, has nothing to
+	 * end: that only happens when the record comes late. */
+	if (v->kind == STORE_TENANT && (!v->object || v->object->revoked_version > r->version))
+		return;
+	if (v->kind == STORE_AGENT && !v->object)
+		return;
 	if (v->kind == STORE_TENANT) {
 		struct store_object *row = &store_txn_add(t, STORE_OBJECT_PUT)->object;
 
 		ctl_object_row(t, v->object, row);
-		row->version = row->revoked_version = r->version;
+		row->version = MAX(row->version, r->version);
+		row->revoked_version = r->version;
 		row->revoked = true;
 		row->state_reason = store_txn_str(t, r->reason);
 		row->state_since_unix_ns = r->created_unix_ns;
@@ -238,7 +258,7 @@ static void add_state(struct ctl *c, struct store_txn *t, const struct ctl_revoc
 		end.agent_uid = v->object->uid;
 		store_txn_add(t, STORE_GRANTS_END_AGENT)->grant = end;
 	} else if (v->kind == STORE_GRANT) {
-		end.uid = v->grant->uid;
+		end.uid = r->target_uid;
 		store_txn_add(t, STORE_GRANT_END)->grant = end;
 	}
 }
@@ -302,23 +322,108 @@ static void send_to_agents(struct ctl *c, struct ctl_revocation *r)
 		ctl_rollout_sync_all(c);
 }
 
-static void committed(void *arg, const struct store_result *res)
+/* @why: what the record waits for; NULL: it is through. */
+static void effective(struct ctl_revocation *r, uint64_t at_ns, const struct ros2_err *why)
 {
-	struct ctl_waiter *w = arg;
-	struct ctl_revocation *r = w->rev;
+	struct ctl_waiter *w = r->waiter;
 	struct ctl *c = w->c;
 
-	r->committed_ns = res->committed_boottime_ns;
-	r->record_pending = res->rc != 0;
-	if (res->rc)
+	r->committed_ns = at_ns;
+	r->record_pending = why != NULL;
+	if (why)
 		log_error("revocation of %s %s is effective, its record waits: %s",
-		          ctl_kind_to_str(r->kind), r->name, res->err.msg);
+		          ctl_kind_to_str(r->kind), r->name, why->msg);
 	send_to_agents(c, r);
 	ctl_gate_leave(c);
 	if (all_confirmed(r))
 		answer(r);
 	else
 		loop_timer_in_ms(c->loop, &w->timer, w->wait_ms, waited, r);
+}
+
+static void committed(void *arg, const struct store_result *res)
+{
+	struct ctl_waiter *w = arg;
+
+	effective(w->rev, res->committed_boottime_ns, res->rc ? &res->err : NULL);
+}
+
+static int submit(struct ctl *c, const struct ctl_caller *who, const struct ctl_revocation *r,
+                  const struct ctl_revoke *v, store_done_fn fn, void *arg, struct ros2_err *err)
+{
+	struct store_txn *t = store_txn_new();
+
+	add_rows(c, t, r);
+	add_state(c, t, r, v);
+	add_record(c, t, who, r, v);
+	return store_submit(c->store, t, fn, arg, err);
+}
+
+/* ---- a record that the store did not take ---- */
+
+static void record_later(struct ctl_revocation *r);
+
+static void recorded(void *arg, const struct store_result *res)
+{
+	struct ctl_revocation *r = arg;
+	struct ctl *c = r->unrecorded.c;
+
+	/* Without space the store keeps it from here on. */
+	r->unrecorded.is = false;
+	r->record_pending = res->rc != 0;
+	if (res->rc)
+		log_error("revocation of %s %s: %s", ctl_kind_to_str(r->kind), r->name,
+		          res->err.msg);
+	else
+		log_info("revocation of %s %s is recorded now", ctl_kind_to_str(r->kind), r->name);
+	ctl_gate_leave(c);
+	if (is_over(r))
+		rev_free(c, r);
+}
+
+/* Inside the gate. The rows are made of what is in force now: only what this revocation did. */
+static void record_now(void *arg)
+{
+	struct ctl_revocation *r = arg;
+	struct ctl *c = r->unrecorded.c;
+	struct ctl_object *o = ctl_find_uid(c, &r->target_uid);
+	struct ctl_revoke v = {.kind = r->kind, .object = o, .isolate = r->unrecorded.isolate};
+	struct ros2_err err = ROS2_ERR_INIT;
+
+	if (submit(c, &r->unrecorded.who, r, &v, recorded, r, &err) == 0)
+		return;
+	ctl_gate_leave(c);
+	record_later(r);
+}
+
+static void record_again(void *arg)
+{
+	struct ctl_revocation *r = arg;
+
+	if (ctl_gate_enter(r->unrecorded.c, record_now, r) < 0)
+		record_later(r);
+}
+
+static void record_later(struct ctl_revocation *r)
+{
+	struct ctl *c = r->unrecorded.c;
+
+	if (!c->stopping)
+		loop_timer_in_ms(c->loop, &r->unrecorded.again, RECORD_AGAIN_MS, record_again, r);
+}
+
+int ctl_revocation_recorded(const struct ctl *c, const struct ros2_uid *target,
+                            struct ros2_err *err)
+{
+	const struct ctl_revocation *r, *tmp;
+
+	HASH_ITER (hh, c->revocations, r, tmp)
+		if (r->unrecorded.is && ros2_uid_eq(&r->target_uid, target))
+			return ros2_err_named(err, ROS2_BUSY,
+			                      "the revocation of %s is not recorded yet: try again "
+			                      "in a moment",
+			                      r->name);
+	return 0;
 }
 
 static struct ctl_revocation *rev_new(struct ctl *c, const struct ctl_revoke *v, ctl_revoke_fn fn,
@@ -334,6 +439,7 @@ static struct ctl_revocation *rev_new(struct ctl *c, const struct ctl_revoke *v,
 		return NULL;
 	}
 	list_init(&r->owed);
+	r->unrecorded.c = c;
 	r->uid = ros2_uid_new();
 	r->kind = v->kind;
 	r->version = ++c->revision;
@@ -356,7 +462,6 @@ void ctl_revoke(struct ctl *c, const struct ctl_caller *who, const struct ctl_re
 {
 	struct ctl_revocation *r = rev_new(c, v, fn, arg);
 	struct ros2_err err = ROS2_ERR_INIT;
-	struct store_txn *t;
 	int rc = r ? set_target(c, r, v) : -ENOMEM;
 
 	if (rc < 0) {
@@ -366,17 +471,15 @@ void ctl_revoke(struct ctl *c, const struct ctl_caller *who, const struct ctl_re
 		refuse(c, fn, arg, &err);
 		return;
 	}
-	t = store_txn_new();
-	add_rows(c, t, r);
-	add_state(c, t, r, v);
-	add_record(c, t, who, r, v);
-	rc = store_submit(c->store, t, committed, r->waiter, &err);
-	if (rc < 0) {
-		rev_free(c, r);
-		refuse(c, fn, arg, &err);
-		return;
-	}
+	rc = submit(c, who, r, v, committed, r->waiter, &err);
 	take_away(c, r, v);
+	if (rc == 0)
+		return;
+	r->unrecorded.is = true;
+	r->unrecorded.isolate = v->isolate;
+	r->unrecorded.who = *who;
+	record_later(r);
+	effective(r, clock_boottime_ns(), &err);
 }
 
 /* ---- receipts ---- */
@@ -441,7 +544,7 @@ void ctl_receipt(struct ctl_agent *a, const struct ctl_receipt *in)
 		return;
 	if (r->waiter)
 		answer(r);
-	else
+	else if (is_over(r))
 		rev_free(c, r);
 }
 
@@ -468,7 +571,7 @@ void ctl_revocations_forget(struct ctl *c, const struct ros2_uid *agent_uid)
 			list_del(&o->link);
 			free(o);
 		}
-		if (all_confirmed(r) && !r->waiter)
+		if (is_over(r))
 			rev_free(c, r);
 	}
 }
@@ -559,11 +662,14 @@ void ctl_lift_isolation(struct ctl *c, const struct ctl_caller *who, struct ctl_
 	store_draft_detail(t, d, "change", "lifted");
 	if (l) {
 		*l = (struct lift){.c = c, .agent_uid = a->obj->uid, .fn = fn, .arg = arg};
-		r = store_submit(c->store, t, lifted, l, &err);
+		r = ctl_revocation_recorded(c, &a->obj->uid, &err);
 	} else {
-		store_txn_free(t);
 		ros2_err_set(&err, r, "out of memory");
 	}
+	if (!r)
+		r = store_submit(c->store, t, lifted, l, &err);
+	else
+		store_txn_free(t);
 	if (r < 0) {
 		free(l);
 		ctl_gate_leave(c);

@@ -3,6 +3,7 @@
  * AgentLink with a scripted agent: hello, synchronisation, contact, grants and their ends,
  * revocation with receipts, isolation, epochs, forwarded records.
  */
+#include "controller/store.h"
 #include "tests/controller/service_fixture.h"
 #include "common/util.h"
 
@@ -480,6 +481,57 @@ static void revoke__late_agent_is_told_again_even_after_a_restart(void **state)
 	fake_free(&w.a);
 }
 
+/* As a store whose queue is full. */
+static _Atomic bool store_refuses;
+int __real_store_submit(struct store *s, struct store_txn *t, store_done_fn done, void *arg,
+                        struct ros2_err *err);
+int __wrap_store_submit(struct store *s, struct store_txn *t, store_done_fn done, void *arg,
+                        struct ros2_err *err);
+int __wrap_store_submit(struct store *s, struct store_txn *t, store_done_fn done, void *arg,
+                        struct ros2_err *err)
+{
+	if (!store_refuses)
+		return __real_store_submit(s, t, done, arg, err);
+	store_txn_free(t);
+	return ros2_err_set(err, -EBUSY, "the store is behind");
+}
+
+static void revoke__takes_effect_when_the_store_does_not_take_its_record(void **state)
+{
+	Ros2__V1__ReinstateRequest q = ROS2__V1__REINSTATE_REQUEST__INIT;
+	Ros2__V1__ReinstateReply *back = NULL;
+	struct ros2_err err = ROS2_ERR_INIT;
+	Ros2__V1__ControllerMessage *m;
+	Ros2__V1__RevokeReply *r;
+	struct background b;
+	struct world w;
+
+	world(state, &w, "1h", "10m");
+	link_up(&w);
+	get_grant(&w, 1);
+	store_refuses = true;
+	revoke_start(&b, w.f, KIND(TENANT), "alpha");
+	m = want(&w.a, MSG(REVOKE));
+	assert_memory_equal(m->revoke->uid.data, w.alpha.b, ROS2_UID_LEN);
+	fake_receipt(&w.a, &m->revoke->revocation_uid, 0);
+	r = revoke_wait(&b);
+	assert_true(r->record_pending);
+	ros2__v1__revoke_reply__free_unpacked(r, NULL);
+	/* What gives the right back waits for the record. */
+	q.tenant = (char *)"alpha";
+	q.reason = (char *)"again";
+	assert_int_not_equal(ros2_v1_admin_reinstate_sync(w.f->admin, &q, 9000, &back, &err), 0);
+	assert_int_equal(err.status, ROS2_BUSY);
+	store_refuses = false;
+	wait_records(w.f, "tenant.revoke", 1);
+	fake_disconnect(&w.a);
+	sf_stop(w.f);
+	sf_start(w.f);
+	link_up(&w);
+	assert_int_equal(denied(&w, &w.alpha, TRAINER), ROS2_REVOKED);
+	fake_free(&w.a);
+}
+
 static void revoke__grant_by_uid_leaves_the_others(void **state)
 {
 	struct world w;
@@ -637,6 +689,7 @@ int main(void)
 		T(revoke__tenant_is_answered_with_the_receipt),
 		T(receipts__that_say_nothing_new_are_not_each_recorded),
 		T(revoke__late_agent_is_told_again_even_after_a_restart),
+		T(revoke__takes_effect_when_the_store_does_not_take_its_record),
 		T(revoke__grant_by_uid_leaves_the_others),
 		T(isolate__ends_the_stream_and_keeps_the_agent_out),
 		T(audit__forwarded_records_are_taken_once_and_gaps_are_told),
