@@ -294,8 +294,8 @@ int join_token_parse(const char *text, size_t len, const char *agent, struct joi
 	if (strcmp(name, agent) != 0)
 		return ros2_err_named(err, ROS2_INVALID,
 		                      "the token is for agent %.63s, --name says %s", name, agent);
+	len -= (size_t)(eol + 1 - text);
 	text = eol + 1;
-	len -= (size_t)(text - (eol - strlen(line)));
 	if (pki_bundle_hash(text, len, found, err) < 0)
 		return ros2_err_prefix(err, "the CA in the token file"), err ? err->code : -EBADMSG;
 	if (memcmp(found, t.bundle_hash, SHA256_LEN) != 0)
