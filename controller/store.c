@@ -121,19 +121,6 @@ static void set_results(struct list *txns, int rc, const struct ros2_err *err)
 	}
 }
 
-static void free_reserve(struct store *s)
-{
-	if (s->reserve_used)
-		return;
-	s->reserve_used = true;
-	s->reserve_lent = true;
-	if (fsx_io->unlink(s->reserve_path) < 0 && errno != ENOENT)
-		log_error("cannot free the reserve %s: %s", s->reserve_path, strerror(errno));
-	else
-		log_warn("the disk is full: the reserve of %llu bytes was freed for revocations",
-		         (unsigned long long)s->reserve_bytes);
-}
-
 /* One transaction alone: the last stage for those that did not fit into a common commit. */
 static void commit_alone(struct store *s, struct store_txn *t)
 {
@@ -145,7 +132,7 @@ static void commit_alone(struct store *s, struct store_txn *t)
 	list_add_tail(&one, &t->link);
 	r = commit_list(s, &one, &err);
 	if (r == -ENOSPC && t->shrinks && !s->reserve_used) {
-		free_reserve(s);
+		store_reserve_free(s);
 		r = commit_list(s, &one, &err);
 	}
 	if (is_fatal(r))
@@ -173,22 +160,6 @@ static bool keep_pending(struct store *s, struct store_txn *t)
 	}
 	t->result.record_pending = true;
 	return true;
-}
-
-/* The space of the reserve is for what shrinks rights. Nothing else may use it up before there is a
- * reserve again. */
-static void refuse_growth(struct store *s, struct list *txns, struct list *ret_refused)
-{
-	struct store_txn *t, *tmp;
-
-	list_for_each_safe (txns, t, tmp, link) {
-		if (t->shrinks || !s->reserve_lent)
-			continue;
-		t->result.rc = ros2_err_set(&t->result.err, -ENOSPC,
-		                            "the disk is full: what is left is for revocations");
-		list_del(&t->link);
-		list_add_tail(ret_refused, &t->link);
-	}
 }
 
 static void commit_batch(struct store *s, struct list *txns)
@@ -227,7 +198,7 @@ static void run_batch(struct store *s, struct list *txns)
 	struct list refused;
 
 	list_init(&refused);
-	refuse_growth(s, txns, &refused);
+	store_reserve_refuse(s, txns, &refused);
 	if (!list_empty(txns))
 		commit_batch(s, txns);
 	list_for_each_safe (&refused, t, tmp, link) {
@@ -309,27 +280,6 @@ static void post_results(struct store *s, struct list *txns)
 
 /* ---- periodic work (store thread) ---- */
 
-static void make_reserve(struct store *s)
-{
-	int fd = open(s->reserve_path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
-	int r;
-
-	if (fd < 0)
-		return;
-	r = posix_fallocate(fd, 0, (off_t)s->reserve_bytes);
-	close(fd);
-	if (r) {
-		unlink(s->reserve_path);
-		s->reserve_used = true;
-		return;
-	}
-	s->reserve_used = false;
-	if (s->reserve_lent)
-		log_info("there is space again, and a reserve");
-	s->reserve_lent = false;
-	atomic_store(&s->full, false);
-}
-
 static void retry_pending(struct store *s)
 {
 	struct list again;
@@ -359,7 +309,7 @@ static void retry_pending(struct store *s)
 		store_txn_free(t);
 	}
 	if (s->reserve_used && !s->n_pending && (s->reserve_lent || !atomic_load(&s->full)))
-		make_reserve(s);
+		store_reserve_make(s);
 }
 
 static int in_commit(struct store *s, int (*fn)(struct store *s, struct ros2_err *err),
@@ -666,7 +616,7 @@ static int open_parts(struct store *s, struct ros2_err *err)
 		return r;
 	s->audit_records = last;
 	s->checkpoint_size = noted;
-	make_reserve(s);
+	store_reserve_make(s);
 	return 0;
 }
 

@@ -64,4 +64,12 @@ struct store {
 void store_ref(struct store *s);
 void store_unref(void *s);
 void *store_reader_thread(void *arg);
+
+/* store_reserve.c: the space that is kept for what shrinks rights. Store thread. */
+void store_reserve_free(struct store *s);
+/* Also at open. Says when there is space again. */
+void store_reserve_make(struct store *s);
+/* Moves what does not shrink rights from @txns to @ret_refused, while the reserve is lent. */
+void store_reserve_refuse(struct store *s, struct list *txns, struct list *ret_refused);
+
 #endif

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The reserve: a file that takes space while there is some, and is removed on a full disk so that
+ * what shrinks rights can be recorded (rule 10). From then on its space is for nothing else, until
+ * there is a reserve again. Store thread, and store_open before that runs.
+ */
+#include "controller/store_front.h"
+#include "common/fsx.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+#define LOG_COMPONENT "store"
+#include "common/log.h"
+
+void store_reserve_free(struct store *s)
+{
+	if (s->reserve_used)
+		return;
+	s->reserve_used = true;
+	s->reserve_lent = true;
+	if (fsx_io->unlink(s->reserve_path) < 0 && errno != ENOENT)
+		log_error("cannot free the reserve %s: %s", s->reserve_path, strerror(errno));
+	else
+		log_warn("the disk is full: the reserve of %llu bytes was freed for revocations",
+		         (unsigned long long)s->reserve_bytes);
+}
+
+void store_reserve_make(struct store *s)
+{
+	int fd = open(s->reserve_path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+	int r;
+
+	if (fd < 0)
+		return;
+	r = posix_fallocate(fd, 0, (off_t)s->reserve_bytes);
+	close(fd);
+	if (r) {
+		unlink(s->reserve_path);
+		s->reserve_used = true;
+		return;
+	}
+	s->reserve_used = false;
+	if (s->reserve_lent)
+		log_info("there is space again, and a reserve");
+	s->reserve_lent = false;
+	atomic_store(&s->full, false);
+}
+
+void store_reserve_refuse(struct store *s, struct list *txns, struct list *ret_refused)
+{
+	struct store_txn *t, *tmp;
+
+	list_for_each_safe (txns, t, tmp, link) {
+		if (t->shrinks || !s->reserve_lent)
+			continue;
+		t->result.rc = ros2_err_set(&t->result.err, -ENOSPC,
+		                            "the disk is full: what is left is for revocations");
+		list_del(&t->link);
+		list_add_tail(ret_refused, &t->link);
+	}
+}
