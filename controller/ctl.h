@@ -441,4 +441,5 @@ void link_end(struct link *l, enum ros2_status status, const char *why);
 void link_detach(struct link *l, enum ros2_status status, const char *why); /* its agent goes */
 uint64_t link_next_nonce(struct link *l);
 const char *link_peer(const struct link *l);
+const char *link_spiffe(const struct link *l);
 #endif

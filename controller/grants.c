@@ -171,10 +171,9 @@ static void grant_row(struct store_txn *t, const struct ctl_grant *g)
 }
 
 static struct store_draft *grant_record(struct store_txn *t, const struct ctl_grant *g,
-                                        const char *action)
+                                        const struct ctl_caller *who, const char *action)
 {
-	struct store_draft *d =
-		ctl_audit(t, &ctl_system, action, STORE_GRANT, g->principal, &g->uid);
+	struct store_draft *d = ctl_audit(t, who, action, STORE_GRANT, g->principal, &g->uid);
 
 	ctl_audit_tenant(t, d, g->tenant);
 	d->policy_version = g->policy_version;
@@ -228,7 +227,7 @@ static int end_one(struct ctl_grant *g, enum store_grant_state s)
 	int r;
 
 	end_row(t, g, s);
-	grant_record(t, g, end_action(s));
+	grant_record(t, g, &ctl_system, end_action(s));
 	r = store_submit(g->ctl->store, t, NULL, NULL, NULL);
 	if (!r)
 		ctl_grant_kill(g);
@@ -274,7 +273,7 @@ void ctl_grants_recheck(struct ctl *c, struct store_txn *t, struct ctl_object *t
 		if (ctl_placed(tenant, g->agent) && principal_allowed(tenant, g->principal))
 			continue;
 		end_row(t, g, STORE_GRANT_REVOKED);
-		d = grant_record(t, g, "grant.revoke");
+		d = grant_record(t, g, &ctl_system, "grant.revoke");
 		d->reason = "the tenant's document no longer allows it";
 		if (g->agent->link)
 			link_removals(g->agent->link,
@@ -371,6 +370,7 @@ void ctl_grant_request(struct ctl_agent *a, const struct ctl_grant_ask *ask)
 {
 	struct ctl *c = a->ctl;
 	struct ctl_object *tenant = ctl_find_uid(c, &ask->tenant_uid);
+	struct ctl_caller who = {.role = CTL_AGENT};
 	struct ros2_uid uid = new_uid(c);
 	struct ros2_err err = ROS2_ERR_INIT;
 	enum ros2_status status;
@@ -394,9 +394,12 @@ void ctl_grant_request(struct ctl_agent *a, const struct ctl_grant_ask *ask)
 	g->request_id = ask->request_id;
 	g->issued_unix_ns = clock_unix_ns();
 	set_terms(g, &ask->stamp);
+	/* The agent asked; for whom is the object. */
+	snprintf(who.spiffe, sizeof(who.spiffe), "%s", link_spiffe(a->link));
+	snprintf(who.peer, sizeof(who.peer), "%.63s", link_peer(a->link));
 	t = store_txn_new();
 	grant_row(t, g);
-	d = grant_record(t, g, "grant.issue");
+	d = grant_record(t, g, &who, "grant.issue");
 	store_draft_detail(t, d, "peer", ask->peer);
 	g->in_flight++;
 	if (store_submit(c->store, t, issued, g, &err) < 0) {
@@ -457,7 +460,7 @@ static void renew(struct ctl_grant *g)
 	g->before.from = g->from;
 	set_terms(g, &g->agent->stamp);
 	grant_row(t, g);
-	grant_record(t, g, "grant.renew");
+	grant_record(t, g, &ctl_system, "grant.renew");
 	g->renewing = true;
 	g->in_flight++;
 	if (!store_submit(g->ctl->store, t, renewed, g, NULL))

@@ -6,6 +6,7 @@
 #include "controller/store.h"
 #include "tests/controller/service_fixture.h"
 #include "common/util.h"
+#include "proto/audit/audit.h"
 
 #define TRAINER "spiffe://" TD "/tenant/alpha/trainer"
 #define KIND(k) ROS2__V1__OBJECT_KIND__OBJECT_KIND_##k
@@ -101,6 +102,30 @@ static void wait_records(struct sf *f, const char *action, unsigned n)
 		usleep(have < n ? 20000 : 0);
 	}
 	assert_int_equal(have, n);
+}
+
+/* The one record of @action: its actor, role and object. */
+static void record_names(struct sf *f, const char *action, const char *actor, const char *role,
+                         const char *object)
+{
+	Ros2__V1__AuditQueryRequest q = ROS2__V1__AUDIT_QUERY_REQUEST__INIT;
+	Ros2__V1__AuditRecord *rec = NULL;
+	const Ros2__V1__StoredRecord *row;
+	struct rpc_reader *r = NULL;
+	ProtobufCMessage *m;
+
+	q.action = (char *)action;
+	assert_int_equal(rpc_reader_open(f->admin, &ros2_v1_audit_query, &q.base, 5000, &r, NULL),
+	                 0);
+	assert_int_equal(rpc_reader_next(r, 5000, &m, NULL), 0);
+	row = ros2_v1_audit_query_out(m)->record;
+	assert_int_equal(audit_record_parse(row->record.data, row->record.len, &rec, NULL), 0);
+	assert_string_equal(rec->actor, actor);
+	assert_string_equal(rec->role, role);
+	assert_string_equal(rec->object_name, object);
+	ros2__v1__audit_record__free_unpacked(rec, NULL);
+	protobuf_c_message_free_unpacked(m, NULL);
+	rpc_reader_close(r);
 }
 
 /* ---- hello and synchronisation ---- */
@@ -246,6 +271,7 @@ static void grant__is_given_recorded_and_kept_over_a_restart(void **state)
 	link_up(&w);
 	uid = get_grant(&w, 7);
 	wait_records(w.f, "grant.issue", 1);
+	record_names(w.f, "grant.issue", "spiffe://" TD "/agent/dpu-0", "agent", TRAINER);
 	assert_int_equal(grants_of(w.f, "alpha"), 1);
 	fake_disconnect(&w.a);
 	sf_stop(w.f);
