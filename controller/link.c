@@ -42,6 +42,14 @@ void link_send(struct link *l, const Ros2__V1__ControllerMessage *m)
 	rpc_stream_abort(l->stream, ROS2_BUSY, "the agent does not read what it is sent");
 }
 
+void link_cork(struct link *l, bool cork)
+{
+	if (cork)
+		rpc_stream_cork(l->stream);
+	else
+		rpc_stream_uncork(l->stream);
+}
+
 void link_end(struct link *l, enum ros2_status status, const char *why)
 {
 	if (l->ending)

@@ -22,4 +22,6 @@ struct link {
 
 /* A queue that is full ends the stream: the agent resumes from what it has. */
 void link_send(struct link *l, const Ros2__V1__ControllerMessage *m);
+/* What is sent between cork and its undoing leaves together; nests. */
+void link_cork(struct link *l, bool cork);
 #endif

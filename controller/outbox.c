@@ -329,8 +329,17 @@ static size_t run_of(struct item *const *v, size_t first, size_t n)
 	return k;
 }
 
+/* What a commit yields for one agent leaves in one go. */
+static void cork_links(struct item *const *v, size_t n, bool cork)
+{
+	for (size_t i = 0; i < n; i++)
+		if (v[i]->agent->link)
+			link_cork(v[i]->agent->link, cork);
+}
+
 static void send_all(struct sealed *s, struct item *const *v, size_t n)
 {
+	cork_links(v, n, true);
 	for (size_t i = 0; i < n;) {
 		if (!v[i]->agent->link) {
 			i++;
@@ -344,6 +353,7 @@ static void send_all(struct sealed *s, struct item *const *v, size_t n)
 			i += k;
 		}
 	}
+	cork_links(v, n, false);
 }
 
 static void flush_tree(struct ctl *c)

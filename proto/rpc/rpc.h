@@ -223,6 +223,12 @@ void rpc_stream_unref(struct rpc_stream *s); /* NULL is accepted */
  * follow; -ESHUTDOWN: the stream is ending; -EMSGSIZE; -EINVAL: not the method's type, or a
  * client's server-stream. */
 int rpc_stream_send(struct rpc_stream *s, const ProtobufCMessage *msg);
+/* Any thread: between the two (they nest) what is sent is queued and leaves together. A queue that
+ * is more than half full is drained all the same, and the end of the stream does not wait. What is
+ * sent while on_message runs waits in the same way for what the next messages bring about, as long
+ * as some have arrived already. */
+void rpc_stream_cork(struct rpc_stream *s);
+void rpc_stream_uncork(struct rpc_stream *s);
 /* Any thread: messages that wait to be sent. */
 size_t rpc_stream_queued(const struct rpc_stream *s);
 /* Server, any thread: end with @status (ROS2_OK: a good end, @fmt may be NULL) after what is queued

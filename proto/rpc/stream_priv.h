@@ -58,7 +58,9 @@ struct rpc_stream {
 	size_t queued, queued_bytes;
 	struct out_msg *sending;
 	bool want_writable;
-	bool closing; /* server: a status is to be sent; client: half-closed */
+	unsigned corks;
+	bool more_to_tell; /* on_message runs and more messages wait: sends wait for the last */
+	bool closing;      /* server: a status is to be sent; client: half-closed */
 	bool close_started;
 	bool over;         /* the closing batch has completed: no new batch */
 	bool have_request; /* server-stream: the request has arrived */

@@ -136,6 +136,9 @@ static bool tell_next(struct rpc_stream *s)
 		m = inbox_take(s);
 	else if (news == NEWS_NONE)
 		s->draining = false;
+	s->more_to_tell = news == NEWS_MESSAGE && !list_empty(&s->inbox);
+	if (!s->more_to_tell)
+		rpc_stream_pump(s);
 	pthread_mutex_unlock(&s->lock);
 	if (news == NEWS_MESSAGE)
 		tell_message(s, m);

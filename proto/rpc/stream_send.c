@@ -58,9 +58,16 @@ static void start_close(struct rpc_stream *s)
 	rpc_stream_batch(s, &op, 1, &s->on_status_sent);
 }
 
+/* Sends of one moment leave in one go; but half a queue does not wait. */
+static bool waits_for_more(const struct rpc_stream *s)
+{
+	return (s->corks || s->more_to_tell) && !s->closing && s->queued <= s->p.queue_max / 2 &&
+	       s->queued_bytes <= s->p.queue_bytes / 2;
+}
+
 void rpc_stream_pump(struct rpc_stream *s)
 {
-	if (s->sending || s->over || s->aborted)
+	if (s->sending || s->over || s->aborted || waits_for_more(s))
 		return;
 	if (!list_empty(&s->queue))
 		start_send(s);
@@ -149,6 +156,21 @@ int rpc_stream_send(struct rpc_stream *s, const ProtobufCMessage *msg)
 	if (rc)
 		free_out(m);
 	return rc;
+}
+
+void rpc_stream_cork(struct rpc_stream *s)
+{
+	pthread_mutex_lock(&s->lock);
+	s->corks++;
+	pthread_mutex_unlock(&s->lock);
+}
+
+void rpc_stream_uncork(struct rpc_stream *s)
+{
+	pthread_mutex_lock(&s->lock);
+	if (!--s->corks)
+		rpc_stream_pump(s);
+	pthread_mutex_unlock(&s->lock);
 }
 
 size_t rpc_stream_queued(const struct rpc_stream *cs)

@@ -311,6 +311,41 @@ static void rpc_stream__a_handler_that_holds_pushes_back_on_the_sender(void **st
 	free(text);
 }
 
+static void rpc_stream__corked_sends_leave_at_uncork_and_never_fill_the_queue(void **state)
+{
+	struct rpc_channel *c;
+	struct seen seen;
+	struct fx f;
+
+	fx_start(&f, NULL);
+	c = fx_channel(&f, f.loop);
+	open_on(&f, &seen, c, &ros2_test_echo_chat, NULL);
+	fx_wait(&seen.opened, 1);
+	rpc_stream_cork(seen.s);
+	rpc_stream_cork(seen.s);
+	for (uint32_t i = 0; i < 3; i++)
+		assert_int_equal(send_number(seen.s, i, ""), 0);
+	rpc_stream_uncork(seen.s);
+	usleep(50000);
+	assert_int_equal(f.handled, 0);
+	assert_int_equal(rpc_stream_queued(seen.s), 3);
+	rpc_stream_uncork(seen.s);
+	fx_wait(&seen.messages, 3);
+	/* The queue's bound is 8: a cork does not fill it, and an end waits for nothing. */
+	rpc_stream_cork(seen.s);
+	for (uint32_t i = 0; i < 20; i++)
+		for (int tries = 0; send_number(seen.s, i, "") && tries < 1000; tries++)
+			usleep(1000);
+	assert_int_equal(rpc_stream_half_close(seen.s), 0);
+	fx_wait(&seen.closed, 1);
+	assert_int_equal(seen.why.code, 0);
+	assert_int_equal(f.handled, 23);
+	rpc_stream_uncork(seen.s);
+	rpc_stream_unref(seen.s);
+	fx_channel_free(&f, c);
+	fx_stop(&f);
+}
+
 /* A client that holds after the first of three replies, and a server that has ended the stream. */
 static void hold_at_the_end(struct fx *f, struct seen *seen)
 {
@@ -613,6 +648,7 @@ int main(void)
 		cmocka_unit_test(rpc_stream__a_reader_that_stops_fills_a_bounded_queue),
 		cmocka_unit_test(rpc_stream__abort_ends_a_stream_whose_peer_does_not_read),
 		cmocka_unit_test(rpc_stream__a_handler_that_holds_pushes_back_on_the_sender),
+		cmocka_unit_test(rpc_stream__corked_sends_leave_at_uncork_and_never_fill_the_queue),
 		cmocka_unit_test(rpc_stream__a_client_that_holds_hears_what_came_before_the_end),
 		cmocka_unit_test(rpc_stream__after_an_abort_nothing_read_ahead_is_heard),
 		cmocka_unit_test(rpc_stream__half_close_comes_after_the_messages_that_are_held),
