@@ -18,6 +18,27 @@ static const struct ctl_column status_columns[] = {
 	{0},
 };
 
+static const struct ctl_column wrong_columns[] = {
+	{"CONDITION", "name", CTL_TEXT},
+	{"REASON", "reason", CTL_TEXT},
+	{0},
+};
+
+/* Only the conditions that hold: nothing of it when all is well. */
+static void print_wrong(const json_t *status)
+{
+	json_t *conditions = json_object_get(status, "conditions"), *wrong = json_array(), *one;
+	size_t i;
+
+	json_array_foreach(conditions, i, one) if (json_is_true(json_object_get(one, "status")))
+		json_array_append(wrong, one);
+	if (json_array_size(wrong)) {
+		printf("\n");
+		ctl_print_table(wrong_columns, wrong);
+	}
+	json_decref(wrong);
+}
+
 static int run_status(struct ctl *c, const struct ctl_args *a)
 {
 	Ros2__V1__StatusRequest req = ROS2__V1__STATUS_REQUEST__INIT;
@@ -31,6 +52,7 @@ static int run_status(struct ctl *c, const struct ctl_args *a)
 		items = json_array();
 		json_array_append_new(items, ctl_json(msg, false));
 		ctl_print_table(status_columns, items);
+		print_wrong(json_array_get(items, 0));
 		json_decref(items);
 	} else {
 		ctl_print_doc(c, ctl_json_kind("Status", ctl_json(msg, true)));
