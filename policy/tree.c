@@ -76,7 +76,9 @@ int tree_reader_new(const struct policy_source *src, struct policy_diags *diags,
 	r->diags = diags;
 	r->line = src->first_line > 0 ? src->first_line : 1;
 	yaml_parser_set_encoding(&r->yaml, YAML_UTF8_ENCODING);
-	yaml_parser_set_input_string(&r->yaml, (const unsigned char *)src->text, src->len);
+	/* libyaml asserts that there is text, and an empty one may come without. */
+	yaml_parser_set_input_string(&r->yaml, (const unsigned char *)(src->text ? src->text : ""),
+	                             src->len);
 	*ret = r;
 	return 0;
 }
