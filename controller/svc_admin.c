@@ -157,7 +157,8 @@ static void op_enter(struct op *op, loop_fn fn)
 
 static uint32_t bit(const Ros2__V1__ObjectRef *ref)
 {
-	return ref && ref->kind >= 1 && (int)ref->kind <= (int)STORE_LEASE ? 1u << ref->kind : 0;
+	/* On the wire an enum is any 32-bit number, and its type here has no sign. */
+	return ref && ref->kind >= 1 && (unsigned)ref->kind <= STORE_LEASE ? 1u << ref->kind : 0;
 }
 
 /* A reason people give goes into the log: there must be one, and it must fit. */
