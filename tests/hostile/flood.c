@@ -1,0 +1,352 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One tenant that floods its agent, in one of eight ways, at a stated rate for a stated time: on a
+ * machine of few cores a flooder without a rate would show only what the scheduler does. Connects
+ * from 127.0.0.2 where it can, so that caps per source are its own. Prints one JSON object: what it
+ * did and how it was answered, with one sample of words for each answer.
+ */
+#include "common/clock.h"
+#include "common/crypto.h"
+#include "common/util.h"
+#include "proto/ros2/v1/tenant.rpc.h"
+#include "tests/client/raw/raw.h"
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define CALL_MS     5000
+#define SESSIONS    4
+#define SOCKETS_MAX 600
+#define TINY_BATCH  16
+
+struct flood {
+	struct raw raw;
+	const struct raw_args *args;
+	uint64_t start_ns, end_ns, done, rate;
+	json_t *answers, *words;
+	struct raw_session s[SESSIONS];
+	int fd[SESSIONS], sockets[SOCKETS_MAX];
+	size_t n_sessions, n_sockets;
+	uint64_t handle[SESSIONS];
+	uint32_t key[SESSIONS];
+	uint64_t next_id;
+};
+
+static uint8_t scratch[WIRE_IO_MAX];
+
+static void answered(struct flood *f, const char *name, const char *words)
+{
+	json_int_t n = json_integer_value(json_object_get(f->answers, name));
+
+	json_object_set_new(f->answers, name, json_integer(n + 1));
+	if (!n && words && *words)
+		json_object_set_new(f->words, name, json_string(words));
+}
+
+static void answered_rpc(struct flood *f, int rc, const struct ros2_err *err)
+{
+	answered(f, rc ? ros2_status_to_str(err->status) : "OK", rc ? err->msg : NULL);
+}
+
+/* False when the time is over; else waits for the next one's turn. */
+static bool turn(struct flood *f)
+{
+	uint64_t at = f->start_ns + f->done * NS_PER_S / f->rate, now = clock_monotonic_ns();
+
+	at = MIN(at, f->end_ns);
+	if (at > now)
+		usleep((useconds_t)((at - now) / 1000 + 1));
+	if (clock_monotonic_ns() >= f->end_ns)
+		return false;
+	f->done++;
+	return true;
+}
+
+static int dial(const char *address)
+{
+	struct sockaddr_in from = {.sin_family = AF_INET}, to = {.sin_family = AF_INET};
+	struct timeval limit = {.tv_sec = 3};
+	const char *colon = strrchr(address, ':');
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	from.sin_addr.s_addr = htonl(INADDR_LOOPBACK + 1);
+	to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	to.sin_port = htons((uint16_t)atoi(colon ? colon + 1 : "0"));
+	if (fd < 0)
+		return -errno;
+	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
+	if (bind(fd, (struct sockaddr *)&from, sizeof(from)) ||
+	    connect(fd, (struct sockaddr *)&to, sizeof(to))) {
+		int rc = -errno;
+
+		close(fd);
+		return rc;
+	}
+	return fd;
+}
+
+/* ---- sessions ---- */
+
+static bool session(struct flood *f, size_t i)
+{
+	Ros2__V1__MountRequest m = ROS2__V1__MOUNT_REQUEST__INIT;
+	Ros2__V1__OpenRequest o = ROS2__V1__OPEN_REQUEST__INIT;
+	Ros2__V1__RegisterRegionRequest g = ROS2__V1__REGISTER_REGION_REQUEST__INIT;
+	Ros2__V1__MountReply *mr = NULL;
+	Ros2__V1__OpenReply * or = NULL;
+	Ros2__V1__RegisterRegionReply *gr = NULL;
+	struct ros2_err err = ROS2_ERR_INIT;
+	enum ros2_status st = ROS2_OK;
+	char words[257];
+	int rc = raw_session_open(&f->raw, &f->s[i], &err);
+
+	f->fd[i] = -1;
+	if (rc) {
+		answered_rpc(f, rc, &err);
+		return false;
+	}
+	f->fd[i] = dial(f->s[i].data_address);
+	m.session_uid = o.session_uid = g.session_uid = (ProtobufCBinaryData){16, f->s[i].uid};
+	m.namespace_name = (char *)"data";
+	o.path = (char *)"flood";
+	o.flags = 7;
+	o.mode = 0644;
+	g.address = 65536;
+	g.length = 1u << 20;
+	g.access = 3;
+	if (f->fd[i] < 0 || raw_hello(f->fd[i], &f->s[i], &st, words) || st ||
+	    ros2_v1_tenant_mount_sync(f->raw.channel, &m, CALL_MS, &mr, &err))
+		return false;
+	o.mount = mr->mount;
+	protobuf_c_message_free_unpacked(&mr->base, NULL);
+	if (ros2_v1_tenant_open_sync(f->raw.channel, &o, CALL_MS, & or, &err))
+		return false;
+	f->handle[i] = or->handle;
+	protobuf_c_message_free_unpacked(& or->base, NULL);
+	if (ros2_v1_tenant_register_region_sync(f->raw.channel, &g, CALL_MS, &gr, &err))
+		return false;
+	f->key[i] = gr->key;
+	protobuf_c_message_free_unpacked(&gr->base, NULL);
+	return true;
+}
+
+static void session_end(struct flood *f, size_t i)
+{
+	if (f->fd[i] >= 0)
+		close(TAKE_FD(f->fd[i]));
+	raw_session_close(&f->raw, &f->s[i]);
+}
+
+static void request(struct flood *f, size_t i, uint8_t opcode, uint32_t length, uint32_t key)
+{
+	struct wire_header h = {.opcode = opcode,
+	                        .request_id = ++f->next_id,
+	                        .handle = f->handle[i],
+	                        .address = 65536,
+	                        .length = length,
+	                        .key = key};
+
+	raw_seal(&h);
+	if (send(f->fd[i], &h, sizeof(h), MSG_NOSIGNAL | MSG_DONTWAIT) != sizeof(h))
+		answered(f, "not taken", NULL);
+}
+
+/* ---- the floods ---- */
+
+static void handshakes(struct flood *f)
+{
+	while (turn(f)) {
+		struct ros2_err err = ROS2_ERR_INIT;
+		struct raw r = {0};
+		Ros2__V1__SessionRef q = ROS2__V1__SESSION_REF__INIT;
+		Ros2__V1__Empty *e = NULL;
+		int rc = raw_connect(&r, f->args, &err);
+
+		if (!rc) {
+			rc = ros2_v1_tenant_close_session_sync(r.channel, &q, CALL_MS, &e, &err);
+			if (!rc)
+				protobuf_c_message_free_unpacked(&e->base, NULL);
+			rpc_channel_free(r.channel);
+		}
+		answered_rpc(f, rc, &err);
+	}
+}
+
+static void hellos(struct flood *f)
+{
+	struct raw_session s = f->s[0];
+
+	crypto_random(s.secret, sizeof(s.secret));
+	while (turn(f)) {
+		enum ros2_status st = ROS2_OK;
+		char words[257] = "";
+		int fd = dial(s.data_address);
+		int rc = fd < 0 ? fd : raw_hello(fd, &s, &st, words);
+
+		answered(f, rc ? "closed" : ros2_status_to_str(st), words);
+		if (fd >= 0)
+			close(fd);
+	}
+}
+
+static void opens(struct flood *f)
+{
+	struct raw_session s[2 * SESSIONS];
+	size_t n = 0;
+
+	while (turn(f)) {
+		struct ros2_err err = ROS2_ERR_INIT;
+		int rc = raw_session_open(&f->raw, &s[n % ARRAY_SIZE(s)], &err);
+
+		answered_rpc(f, rc, &err);
+		/* All but one of ten are beyond the limit; the tenth is new. */
+		if (!rc && ++n % 10 == 9)
+			raw_session_close(&f->raw, &s[(n - 1) % ARRAY_SIZE(s)]);
+	}
+}
+
+static void regions(struct flood *f)
+{
+	Ros2__V1__RegisterRegionRequest g = ROS2__V1__REGISTER_REGION_REQUEST__INIT;
+
+	g.session_uid = (ProtobufCBinaryData){16, f->s[0].uid};
+	g.length = 1u << 20;
+	g.access = 3;
+	while (turn(f)) {
+		Ros2__V1__RegisterRegionReply *r = NULL;
+		struct ros2_err err = ROS2_ERR_INIT;
+		int rc;
+
+		g.address = (f->done + 1) << 24;
+		rc = ros2_v1_tenant_register_region_sync(f->raw.channel, &g, CALL_MS, &r, &err);
+		answered_rpc(f, rc, &err);
+		if (!rc)
+			protobuf_c_message_free_unpacked(&r->base, NULL);
+	}
+}
+
+/* The end of one request. */
+static void drain(struct flood *f, size_t i)
+{
+	struct wire_header h = {.opcode = WIRE_DATA};
+	int rc = 0;
+
+	while (!rc && h.opcode != WIRE_COMPLETE && h.opcode != WIRE_NAK)
+		rc = raw_receive(f->fd[i], &h, scratch, 2000);
+	if (rc) {
+		answered(f, "closed", NULL);
+		session_end(f, i);
+		(void)session(f, i);
+		return;
+	}
+	scratch[MIN(h.payload_len, 256u)] = '\0';
+	answered(f, ros2_status_to_str((enum ros2_status)h.status),
+	         h.opcode == WIRE_NAK ? (const char *)scratch : NULL);
+}
+
+static void tiny(struct flood *f)
+{
+	while (turn(f)) {
+		for (int i = 0; i < TINY_BATCH; i++)
+			request(f, 0, WIRE_READ, 1, f->key[0]);
+		for (int i = 0; i < TINY_BATCH && f->fd[0] >= 0; i++)
+			drain(f, 0);
+	}
+}
+
+static void violations(struct flood *f)
+{
+	while (turn(f)) {
+		request(f, 0, WIRE_READ, 4096, f->key[0] ^ 0x55aa0000u);
+		drain(f, 0);
+	}
+}
+
+/* As many megabytes as the credits allow are asked for, and none is read. */
+static void unread(struct flood *f)
+{
+	for (size_t i = 1; i < SESSIONS; i++)
+		f->n_sessions += session(f, i);
+	while (turn(f))
+		for (size_t i = 0; i < f->n_sessions; i++)
+			if (f->done <= 100)
+				request(f, i, WIRE_READ, WIRE_IO_MAX, f->key[i]);
+}
+
+static void halfopen(struct flood *f)
+{
+	while (turn(f)) {
+		bool data = f->done & 1;
+		int fd = f->n_sockets < SOCKETS_MAX
+		                 ? dial(data ? f->s[0].data_address
+		                             : raw_arg(f->args, "agent", getenv("ROS2_AGENT")))
+		                 : -EMFILE;
+
+		answered(f, fd < 0 ? strerror(-fd) : "connected", NULL);
+		if (fd >= 0)
+			f->sockets[f->n_sockets++] = fd;
+	}
+	for (size_t i = 0; i < f->n_sockets; i++)
+		close(f->sockets[i]);
+}
+
+static const struct {
+	const char *name;
+	uint64_t rate;
+	void (*run)(struct flood *f);
+} floods[] = {
+	{"handshakes", 15, handshakes},
+	{"hellos", 200, hellos},
+	{"opens", 100, opens},
+	{"regions", 200, regions},
+	{"tiny", 250, tiny},
+	{"violations", 300, violations},
+	{"unread", 100, unread},
+	{"halfopen", 100, halfopen},
+};
+
+int main(int argc, char **argv)
+{
+	struct raw_args a = {argv + 2, argc > 2 ? argc - 2 : 0};
+	struct flood f = {.args = &a};
+	struct ros2_err err = ROS2_ERR_INIT;
+	size_t i = 0;
+
+	signal(SIGPIPE, SIG_IGN);
+	while (i < ARRAY_SIZE(floods) && (argc < 2 || strcmp(argv[1], floods[i].name)))
+		i++;
+	if (i == ARRAY_SIZE(floods)) {
+		fprintf(stderr,
+		        "usage: hostile-flood handshakes|hellos|opens|regions|tiny|violations|"
+		        "unread|halfopen [rate=PER-SECOND] [seconds=N] (and ROS2_*)\n");
+		return 2;
+	}
+	f.answers = json_object();
+	f.words = json_object();
+	if (raw_connect(&f.raw, &a, &err) || !session(&f, 0)) {
+		fprintf(stderr, "hostile-flood: no session: %s\n", err.msg);
+		json_dumpf(f.answers, stderr, JSON_COMPACT);
+		return 1;
+	}
+	f.n_sessions = 1;
+	f.rate = raw_arg_u64(&a, "rate", floods[i].rate);
+	f.start_ns = clock_monotonic_ns();
+	f.end_ns = f.start_ns + raw_arg_u64(&a, "seconds", 5) * NS_PER_S;
+	printf("{\"flooding\":\"%s\"}\n", floods[i].name);
+	fflush(stdout);
+	floods[i].run(&f);
+	for (size_t k = 0; k < f.n_sessions; k++)
+		session_end(&f, k);
+	raw_print(json_pack("{s:s, s:I, s:I, s:o, s:o}", "flood", floods[i].name, "rate",
+	                    (json_int_t)f.rate, "attempts", (json_int_t)f.done, "answers",
+	                    f.answers, "words", f.words));
+	rpc_channel_free(f.raw.channel);
+	return 0;
+}
