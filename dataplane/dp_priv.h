@@ -162,7 +162,8 @@ struct dp_op {
 	char *path, *to; /* owned */
 	uint32_t flags, mode, max, key;
 	int path_op;
-	uint64_t a, b; /* base and length, offset, size, cookie */
+	struct dp_tenant_limits limits; /* renewal: in force when it was asked for */
+	uint64_t a, b;                  /* base and length, offset, size, cookie */
 	uint64_t handle;
 	struct dp_dirent *entries; /* owned */
 	/* revoke, leases */

@@ -257,6 +257,8 @@ void dp_region_renew(struct dp *dp, const struct ros2_uid *session, uint32_t key
 	if (!op)
 		return;
 	op->key = key;
+	op->limits = op->ds->tenant->limits;
+	op->limits.access &= op->ds->grant->access;
 	dp_op_to_reactor(op, op->ds->reactor, session_run_renew, dp_op_finish);
 }
 

@@ -307,6 +307,17 @@ void lease_unhold(struct lease_table *t, struct lease *l)
 	to_pool(t, (struct entry *)l);
 }
 
+enum ros2_status lease_look(struct lease_table *t, uint32_t key, uint64_t conn, uint64_t now_ns,
+                            const struct lease **ret)
+{
+	struct entry *e = find(t, key, conn);
+	enum ros2_status s = e ? standing(&e->lease, now_ns) : ROS2_BAD_KEY;
+
+	if (s == ROS2_OK)
+		*ret = &e->lease;
+	return s;
+}
+
 enum ros2_status lease_renew(struct lease_table *t, uint32_t key, uint64_t conn, uint64_t now_ns,
                              uint64_t deadline_ns, const struct lease **ret)
 {

@@ -78,6 +78,9 @@ enum ros2_status lease_check(struct lease_table *t, uint32_t key, uint64_t conn,
 void lease_hold(struct lease *l);
 void lease_unhold(struct lease_table *t, struct lease *l);
 
+/* The holder's own live lease as it is. BAD_KEY, LEASE_EXPIRED or REVOKED as lease_check. */
+enum ros2_status lease_look(struct lease_table *t, uint32_t key, uint64_t conn, uint64_t now_ns,
+                            const struct lease **ret);
 /* New deadline for the holder's own lease (never shortens). BAD_KEY, LEASE_EXPIRED or REVOKED as
  * lease_check. */
 enum ros2_status lease_renew(struct lease_table *t, uint32_t key, uint64_t conn, uint64_t now_ns,

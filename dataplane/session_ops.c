@@ -204,6 +204,39 @@ void session_run_register(struct reactor *r, struct dp_op *op)
 	dp_op_back(op);
 }
 
+/* What the tenant's document allows by now, not what it allowed when the region was registered. A
+ * lease that is refused ends with the time it has. */
+static bool still_allowed(const struct session *s, const struct lease *l, struct dp_op *op)
+{
+	const struct dp_tenant_limits *now = &op->limits;
+	uint32_t live = atomic_load_explicit(&s->tenant->regions, memory_order_relaxed);
+	uint64_t bytes = atomic_load_explicit(&s->tenant->registered_bytes, memory_order_relaxed);
+
+	if (l->access & ~now->access)
+		dp_op_set(op, ROS2_DENIED, "region access: allowed is %u by now, the lease has %u",
+		          now->access, l->access);
+	else if (l->length < now->region_size_min || l->length > now->region_size_max)
+		dp_op_set(op, ROS2_LIMIT,
+		          "region size: the limits are %" PRIu64 " to %" PRIu64
+		          " by now, the lease has %" PRIu64,
+		          now->region_size_min, now->region_size_max, l->length);
+	else if (now->region_alignment && l->base % now->region_alignment)
+		dp_op_set(op, ROS2_LIMIT, "region alignment: the limit is %" PRIu64 " by now",
+		          now->region_alignment);
+	else if (live > MIN(now->regions, now->rkeys_concurrent))
+		dp_op_set(op, ROS2_LIMIT,
+		          "regions of the tenant: the limit is %u by now, %u are live",
+		          MIN(now->regions, now->rkeys_concurrent), live);
+	else if (bytes > now->registered_bytes)
+		dp_op_set(op, ROS2_LIMIT,
+		          "registered bytes of the tenant: the limit is %" PRIu64
+		          " by now, %" PRIu64 " are taken",
+		          now->registered_bytes, bytes);
+	else
+		return true;
+	return false;
+}
+
 void session_run_renew(struct reactor *r, struct dp_op *op)
 {
 	struct session *s = op->ds->s;
@@ -213,7 +246,14 @@ void session_run_renew(struct reactor *r, struct dp_op *op)
 
 	if (!usable(op) || !rights_stand(s, op, now_ns))
 		return;
-	st = lease_renew(r->leases, op->key, s->conn, now_ns, lease_deadline(s, now_ns), &l);
+	st = lease_look(r->leases, op->key, s->conn, now_ns, &l);
+	if (st == ROS2_OK && !still_allowed(s, l, op)) {
+		dp_op_back(op);
+		return;
+	}
+	if (st == ROS2_OK)
+		st = lease_renew(r->leases, op->key, s->conn, now_ns, lease_deadline(s, now_ns),
+		                 &l);
 	if (st == ROS2_OK)
 		tell_region(op, l, now_ns);
 	else

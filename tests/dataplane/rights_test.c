@@ -353,6 +353,44 @@ static struct dp_result try_register(struct raw *c, uint64_t base, uint64_t len,
 	return fx_do(c->fx, FX_REGISTER, &a);
 }
 
+static void lease__is_not_renewed_beyond_what_the_document_allows_by_now(void **state)
+{
+	struct fx *fx = *state;
+	struct dp_tenant_limits was = fx->limits;
+	struct dp_result res;
+	struct fx_args a;
+	struct raw c;
+
+	raw_ready(fx, &c);
+	a = (struct fx_args){.session = c.session, .key = c.key};
+	assert_int_equal(fx_do(fx, FX_RENEW, &a).status, ROS2_OK);
+	fx->limits.access = 1;
+	fx_limits(fx);
+	res = fx_do(fx, FX_RENEW, &a);
+	assert_int_equal(res.status, ROS2_DENIED);
+	assert_non_null(strstr(res.words, "access"));
+	fx->limits = was;
+	fx->limits.region_size_max = 4096;
+	fx_limits(fx);
+	assert_int_equal(fx_do(fx, FX_RENEW, &a).status, ROS2_LIMIT);
+	fx->limits = was;
+	fx->limits.registered_bytes = 4096;
+	fx_limits(fx);
+	assert_int_equal(fx_do(fx, FX_RENEW, &a).status, ROS2_LIMIT);
+	fx->limits = was;
+	fx->limits.rkeys_concurrent = 0;
+	fx_limits(fx);
+	assert_int_equal(fx_do(fx, FX_RENEW, &a).status, ROS2_LIMIT);
+	fx->limits = was;
+	fx->limits.lease_ttl_ms = 50;
+	fx_limits(fx);
+	a.key = raw_register(&c, FX_BASE, 4096, 1);
+	res = fx_do(fx, FX_RENEW, &a);
+	assert_int_equal(res.status, ROS2_OK);
+	assert_true(res.region.ttl_ms <= 50);
+	raw_close(&c);
+}
+
 static void region__beyond_a_limit_is_refused_with_the_numbers(void **state)
 {
 	struct fx *fx = *state;
@@ -684,6 +722,7 @@ static void control__without_the_deadline_recheck_it_is_handed_on(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		FX_TEST(lease__is_not_renewed_beyond_what_the_document_allows_by_now),
 		FX_TEST(revoke__of_a_session_hands_on_no_byte_after_its_receipt),
 		FX_TEST(revoke__of_a_tenant_hands_on_no_byte_and_its_uid_never_works_again),
 		FX_TEST(revoke__of_a_grant_leaves_other_grants_alone),
