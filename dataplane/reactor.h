@@ -28,6 +28,10 @@ struct preauth {
 	uint32_t have;
 	uint8_t bytes[PREAUTH_BYTES], nonce[WIRE_NONCE_LEN];
 	char peer[64];
+	struct preauth_peer {
+		uint8_t family, address[16]; /* of IPv6 the first 64 bits: what one host may have */
+	} from;
+	uint32_t of_address; /* places of the same address, this one too */
 };
 
 /* A tenant at this reactor: its queue for admission, its drawn tokens, its slots. */

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Connections that have not proved anything: accept, CHALLENGE, HELLO, WELCOME. At most PREAUTH_MAX
- * per reactor, each with one header and one HELLO of buffer and WIRE_HELLO_MS to live; one more
- * takes the place of the oldest, so that idle connections cannot keep a tenant out that is quick. A
+ * per reactor, each with one header and one HELLO of buffer and WIRE_HELLO_MS to live. One more
+ * takes the oldest place of the address that has most of them, the newcomer's own among equals. So
+ * a flood from one address costs no other that has fewer, and one with a quarter of the places
+ * loses some only when four addresses or more share them all; nor can idle connections keep a
+ * tenant of their own address out that is quick. A
  * refusal says the same whatever was wrong; the session's secret stays good until its own time is
  * over, so a stranger who knows the session's id cannot use it up.
  */
@@ -55,26 +58,87 @@ int tcp_listen(struct reactor *r, const char *host, struct ros2_err *err)
 	return rc < 0 ? ros2_err_set(err, rc, "cannot listen on %s: %s", host, strerror(-rc)) : 0;
 }
 
-static void preauth_close(struct reactor *r, struct preauth *p)
+static struct preauth_peer address_of(const struct sockaddr_storage *a)
 {
-	if (p->fd < 0)
-		return;
-	close(TAKE_FD(p->fd));
-	r->n_preauth--;
+	const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)a;
+	struct preauth_peer p = {.family = AF_INET};
+
+	if (a->ss_family == AF_INET) {
+		memcpy(p.address, &((const struct sockaddr_in *)a)->sin_addr, 4);
+	} else if (a->ss_family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&v6->sin6_addr)) {
+		memcpy(p.address, v6->sin6_addr.s6_addr + 12, 4);
+	} else if (a->ss_family == AF_INET6) {
+		p.family = AF_INET6;
+		memcpy(p.address, v6->sin6_addr.s6_addr, 8);
+	}
+	return p;
 }
 
-static struct preauth *preauth_place(struct reactor *r)
+static bool same_address(const struct preauth *p, const struct preauth_peer *from)
 {
-	struct preauth *oldest = &r->preauth[0];
+	return p->fd >= 0 && !memcmp(&p->from, from, sizeof(*from));
+}
 
-	for (uint32_t i = 0; i < PREAUTH_MAX; i++) {
+/* Its place is taken, or free again: the others of its address know. */
+static void preauth_count(struct reactor *r, const struct preauth_peer *from)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < PREAUTH_MAX; i++)
+		n += same_address(&r->preauth[i], from);
+	for (uint32_t i = 0; i < PREAUTH_MAX; i++)
+		if (same_address(&r->preauth[i], from))
+			r->preauth[i].of_address = n;
+}
+
+/* Out of its place; the descriptor is the caller's. */
+static int preauth_leave(struct reactor *r, struct preauth *p)
+{
+	int fd = TAKE_FD(p->fd);
+
+	r->n_preauth--;
+	preauth_count(r, &p->from);
+	return fd;
+}
+
+static void preauth_close(struct reactor *r, struct preauth *p)
+{
+	if (p->fd >= 0)
+		close(preauth_leave(r, p));
+}
+
+/* All are taken: whose goes? */
+static struct preauth *preauth_victim(struct reactor *r, const struct preauth_peer *from)
+{
+	struct preauth *victim = &r->preauth[0];
+
+	for (uint32_t i = 1; i < PREAUTH_MAX; i++) {
+		struct preauth *p = &r->preauth[i];
+		bool own = same_address(p, from), own_victim = same_address(victim, from);
+
+		if (p->of_address != victim->of_address) {
+			if (p->of_address > victim->of_address)
+				victim = p;
+		} else if (own != own_victim) {
+			if (own)
+				victim = p;
+		} else if (p->since_ns < victim->since_ns) {
+			victim = p;
+		}
+	}
+	return victim;
+}
+
+static struct preauth *preauth_place(struct reactor *r, const struct preauth_peer *from)
+{
+	struct preauth *victim;
+
+	for (uint32_t i = 0; i < PREAUTH_MAX; i++)
 		if (r->preauth[i].fd < 0)
 			return &r->preauth[i];
-		if (r->preauth[i].since_ns < oldest->since_ns)
-			oldest = &r->preauth[i];
-	}
-	preauth_close(r, oldest);
-	return oldest;
+	victim = preauth_victim(r, from);
+	preauth_close(r, victim);
+	return victim;
 }
 
 static void peer_name(const struct sockaddr_storage *a, socklen_t len, char out[64])
@@ -99,17 +163,21 @@ static bool send_now(int fd, struct wire_header *h, const void *payload, uint32_
 	return sendmsg(fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)(WIRE_HEADER_LEN + len);
 }
 
-static void preauth_start(struct reactor *r, int fd, const char *peer)
+static void preauth_start(struct reactor *r, int fd, const struct preauth_peer *from,
+                          const char *peer)
 {
 	struct wire_header h = {.opcode = WIRE_CHALLENGE};
-	struct preauth *p = preauth_place(r);
+	struct preauth *p = preauth_place(r, from);
 	struct epoll_event ev = {.events = EPOLLIN | EPOLLRDHUP, .data.ptr = &p->source};
 
-	*p = (struct preauth){
-		.source = {SOURCE_PREAUTH}, .fd = fd, .since_ns = clock_boottime_ns()};
+	*p = (struct preauth){.source = {SOURCE_PREAUTH},
+	                      .fd = fd,
+	                      .since_ns = clock_boottime_ns(),
+	                      .from = *from};
 	snprintf(p->peer, sizeof(p->peer), "%s", peer);
 	crypto_random(p->nonce, sizeof(p->nonce));
 	r->n_preauth++;
+	preauth_count(r, from);
 	if (epoll_ctl(r->epoll_fd, EPOLL_CTL_ADD, fd, &ev) < 0 ||
 	    !send_now(fd, &h, p->nonce, sizeof(p->nonce)))
 		preauth_close(r, p);
@@ -134,6 +202,7 @@ void tcp_accept(struct reactor *r)
 	for (int i = 0; i < ACCEPTS_PER_TURN; i++) {
 		struct sockaddr_storage addr;
 		socklen_t len = sizeof(addr);
+		struct preauth_peer from;
 		char peer[64];
 		int fd = accept4(r->listen_fd, (struct sockaddr *)&addr, &len,
 		                 SOCK_NONBLOCK | SOCK_CLOEXEC);
@@ -146,7 +215,8 @@ void tcp_accept(struct reactor *r)
 		if (fd < 0)
 			return;
 		peer_name(&addr, len, peer);
-		preauth_start(r, fd, peer);
+		from = address_of(&addr);
+		preauth_start(r, fd, &from, peer);
 	}
 }
 
@@ -221,9 +291,8 @@ static void welcome(struct reactor *r, struct preauth *p, struct session *s,
 {
 	struct wire_welcome w = {
 		.credits = DP_CREDITS, .max_io = WIRE_IO_MAX, .max_inline = WIRE_INLINE_MAX};
-	int fd = TAKE_FD(p->fd);
+	int fd = preauth_leave(r, p);
 
-	r->n_preauth--;
 	proof_of(s, WIRE_LABEL_AGENT, sizeof(WIRE_LABEL_AGENT), hello, p->nonce, w.proof);
 	session_connected(s, p->peer);
 	if (tcp_start(s, fd, &w) < 0) {

@@ -5,6 +5,7 @@
  */
 #include "common/crypto.h"
 #include "tests/dataplane/fixture.h"
+#include <arpa/inet.h>
 #include <sys/socket.h>
 
 static uint8_t buf[1u << 20];
@@ -113,6 +114,46 @@ static void preauth__a_flood_of_idle_connections_keeps_nobody_out(void **state)
 	raw_connect(&c);
 	for (int i = 0; i < 150; i++)
 		close(idle[i]);
+	raw_close(&c);
+}
+
+static int connect_from(uint32_t address, uint16_t port)
+{
+	struct sockaddr_in from = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(address)};
+	struct sockaddr_in to = {.sin_family = AF_INET,
+	                         .sin_port = htons(port),
+	                         .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	struct timeval limit = {.tv_sec = 10};
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	assert_int_equal(bind(fd, (struct sockaddr *)&from, sizeof(from)), 0);
+	assert_int_equal(connect(fd, (struct sockaddr *)&to, sizeof(to)), 0);
+	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+	return fd;
+}
+
+static void preauth__a_flood_from_one_address_costs_no_other_its_slow_hello(void **state)
+{
+	uint8_t nonce[WIRE_NONCE_LEN];
+	struct wire_hello hello;
+	struct wire_header h;
+	int flood[200];
+	struct raw c;
+
+	raw_open(*state, &c);
+	c.fd = connect_from(INADDR_LOOPBACK + 1, c.port);
+	assert_true(raw_recv(&c, &h, nonce, sizeof(nonce)));
+	for (int i = 0; i < 200; i++)
+		flood[i] = raw_connect_port(c.port);
+	/* The last of the flood was accepted when its challenge is there. */
+	assert_int_equal(recv(flood[199], &h, sizeof(h), MSG_WAITALL), sizeof(h));
+	raw_hello(&c, nonce, &hello);
+	h = (struct wire_header){.opcode = WIRE_HELLO};
+	raw_send(&c, &h, &hello, sizeof(hello));
+	assert_true(raw_recv(&c, &h, buf, sizeof(buf)));
+	assert_int_equal(h.opcode, WIRE_WELCOME);
+	for (int i = 0; i < 200; i++)
+		close(flood[i]);
 	raw_close(&c);
 }
 
@@ -504,6 +545,7 @@ int main(void)
 		FX_TEST(hello__cannot_be_replayed),
 		FX_TEST(hello__is_not_awaited_longer_than_ten_seconds),
 		FX_TEST(preauth__a_flood_of_idle_connections_keeps_nobody_out),
+		FX_TEST(preauth__a_flood_from_one_address_costs_no_other_its_slow_hello),
 		FX_TEST(preauth__garbage_is_refused_at_once),
 		FX_TEST(request__with_a_foreign_key_is_refused),
 		FX_TEST(request__with_a_stale_key_is_refused),
