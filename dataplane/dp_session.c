@@ -24,14 +24,19 @@ static struct dp_grant_obj *grant_find(struct dp *dp, const struct ros2_uid *uid
 	return uidmap_get(&dp->uids, uid, &obj) == UID_GRANT ? obj : NULL;
 }
 
-static struct reactor *least_loaded(struct dp *dp)
+/* Of those where the tenant's share has room; NULL: none. */
+static struct reactor *least_loaded(struct dp *dp, const struct dp_tenant *t)
 {
-	struct reactor *best = dp->reactors[0];
+	struct reactor *best = NULL;
 
-	for (uint32_t i = 1; i < dp->n_reactors; i++)
-		if (dp->reactors[i]->n_sessions < best->n_sessions)
-			best = dp->reactors[i];
-	return best->n_sessions < DP_SESSIONS_MAX ? best : NULL;
+	for (uint32_t i = 0; i < dp->n_reactors; i++) {
+		struct reactor *r = dp->reactors[i];
+
+		if (share_allows(&REACTOR_SESSION_SHARE, r->of_tenant[t->index], r->n_sessions) &&
+		    (!best || r->n_sessions < best->n_sessions))
+			best = r;
+	}
+	return best;
 }
 
 /* NULL: the operation has failed. */
@@ -90,6 +95,7 @@ static struct dp_session *new_session(struct dp *dp, const struct dp_session_par
 	t->n_sessions++;
 	g->n_sessions++;
 	r->n_sessions++;
+	r->of_tenant[t->index]++;
 	list_add_tail(&dp->sessions, &ds->link);
 	return ds;
 }
@@ -98,17 +104,25 @@ void dp_session_open(struct dp *dp, const struct dp_session_params *p, dp_done_f
 {
 	struct dp_op *op = dp_op_new(dp, done, arg);
 	struct dp_grant_obj *g;
-	struct reactor *r = least_loaded(dp);
 	struct dp_tenant *t;
+	struct reactor *r;
 
 	loop_assert_owner(dp->loop);
 	t = check_parties(dp, p, op, &g);
 	if (!t)
 		return;
-	if (t->n_sessions >= t->limits.sessions_max || !r) {
-		dp_op_fail(op, ROS2_LIMIT, "sessions of the %s: the limit is %u",
-		           r ? "tenant" : "agent",
-		           r ? t->limits.sessions_max : DP_SESSIONS_MAX * dp->n_reactors);
+	if (t->n_sessions >= t->limits.sessions_max) {
+		dp_op_fail(op, ROS2_LIMIT, "sessions of the tenant: the limit is %u",
+		           t->limits.sessions_max);
+		return;
+	}
+	r = least_loaded(dp, t);
+	if (!r) {
+		dp_op_fail(op, ROS2_LIMIT,
+		           "the tenant's share of the agent's sessions: at most %u of the %u of "
+		           "each of %u reactors, and %u stay free for others; it holds %u",
+		           REACTOR_SESSION_SHARE.most, DP_SESSIONS_MAX, dp->n_reactors,
+		           REACTOR_SESSION_SHARE.kept, t->n_sessions);
 		return;
 	}
 	op->ds = new_session(dp, p, t, g, r);
@@ -169,6 +183,7 @@ void dp_session_release(struct dp_session *ds)
 		return;
 	uidmap_remove(&dp->uids, &ds->uid);
 	ds->reactor->n_sessions--;
+	ds->reactor->of_tenant[t->index]--;
 	t->n_sessions--;
 	g->n_sessions--;
 	dp_session_free(ds);

@@ -9,6 +9,7 @@
 
 #include "dataplane/dp_priv.h"
 #include "dataplane/session.h"
+#include "dataplane/share.h"
 #include "dataplane/slots.h"
 #include <pthread.h>
 
@@ -17,8 +18,14 @@
 #define REACTOR_ENGINE_TENANT (REACTOR_ENGINE_DEPTH / 2)
 #define REACTOR_TICK_NS       (20 * NS_PER_MS)
 #define REACTOR_LEASES        16384u
-#define PREAUTH_MAX           64u
-#define PREAUTH_BYTES         (WIRE_HEADER_LEN + sizeof(struct wire_hello))
+/* A tenant's parts of a reactor (share.h): every tenant there can be gets its first keys, and 64 of
+ * them a session, whatever the others hold. */
+#define REACTOR_LEASE_SHARE                                                                        \
+	((struct share){REACTOR_LEASES, REACTOR_LEASES / 2, 4, 4 * LEASE_TENANTS_MAX})
+#define REACTOR_SESSION_SHARE                                                                      \
+	((struct share){DP_SESSIONS_MAX, DP_SESSIONS_MAX / 2, 1, DP_SESSIONS_MAX / 4})
+#define PREAUTH_MAX   64u
+#define PREAUTH_BYTES (WIRE_HEADER_LEN + sizeof(struct wire_hello))
 
 /* A connection that has not proved anything yet. */
 struct preauth {
@@ -76,6 +83,7 @@ struct reactor {
 	_Atomic bool stop;
 	/* loop */
 	uint32_t n_sessions;
+	uint16_t of_tenant[LEASE_TENANTS_MAX]; /* sessions, by the tenant's index */
 	/* reactor */
 	struct lease_table *leases; /* owned */
 	struct slots *slots;        /* owned */

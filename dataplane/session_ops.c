@@ -171,6 +171,23 @@ static void tell_region(struct dp_op *op, const struct lease *l, uint64_t now_ns
 	op->res.region.lease_id = l->lease_id;
 }
 
+/* Keys that wait for what is in flight are held, too. */
+static bool share_of_keys(struct reactor *r, const struct session *s, struct dp_op *op)
+{
+	struct lease_counts all, own;
+
+	lease_counts(r->leases, UINT32_MAX, &all);
+	lease_counts(r->leases, s->tenant->index, &own);
+	if (share_allows(&REACTOR_LEASE_SHARE, own.live + own.draining, all.live + all.draining))
+		return true;
+	dp_op_set(op, ROS2_LIMIT,
+	          "the tenant's share of a reactor's %u keys: at most %u, and %u stay free for "
+	          "others; it holds %u of %u taken",
+	          REACTOR_LEASES, REACTOR_LEASE_SHARE.most, REACTOR_LEASE_SHARE.kept,
+	          own.live + own.draining, all.live + all.draining);
+	return false;
+}
+
 void session_run_register(struct reactor *r, struct dp_op *op)
 {
 	struct session *s = op->ds->s;
@@ -181,7 +198,7 @@ void session_run_register(struct reactor *r, struct dp_op *op)
 
 	if (!usable(op) || !rights_stand(s, op, now_ns))
 		return;
-	if (!take_limits(s, op)) {
+	if (!share_of_keys(r, s, op) || !take_limits(s, op)) {
 		dp_op_back(op);
 		return;
 	}

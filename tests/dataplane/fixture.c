@@ -123,6 +123,7 @@ int fx_setup(void **state)
 	                                       .lease_ttl_ms = 30000,
 	                                       .contact_limit_ms = 60000,
 	                                       .burst_ms = 10};
+	fx->max_keys = 12;
 	fx_contact(fx, clock_boottime_ns());
 	fx_limits(fx);
 	fx_grant(fx, &fx->grant, &fx->tenant, clock_boottime_ns() + 60 * NS_PER_S);
@@ -193,7 +194,7 @@ int fx_grant(struct fx *fx, const struct ros2_uid *grant, const struct ros2_uid 
 	struct dp_grant g = {.grant = *grant,
 	                     .tenant = *tenant,
 	                     .deadline_ns = deadline_ns,
-	                     .max_keys = 12,
+	                     .max_keys = fx->max_keys,
 	                     .max_bytes = 48u << 20,
 	                     .access = 3};
 	struct short_call c = {.fx = fx, .grant = &g};

@@ -23,6 +23,7 @@ struct fx {
 	struct dp *dp;
 	struct ros2_uid tenant, grant;
 	struct dp_tenant_limits limits;
+	uint32_t max_keys; /* of grants made from here on */
 	pthread_mutex_t lock;
 	pthread_cond_t cond;
 	uint32_t n_events;   /* guarded by lock, as events */

@@ -6,6 +6,7 @@
 #include "common/crypto.h"
 #include "common/util.h"
 #include "dataplane/qos.h"
+#include "dataplane/share.h"
 #include "dataplane/slots.h"
 #include "dataplane/uidmap.h"
 #include "dataplane/wire_codec.h"
@@ -226,6 +227,43 @@ static void uidmap__never_forgets_what_was_withdrawn(void **state)
 	free(m);
 }
 
+/* ---- shares ---- */
+
+/* @greedy tenants take all they get, in turns or one after the other; then everybody else comes. */
+static void take_greedily(const struct share *s, uint32_t greedy, bool in_turns)
+{
+	uint32_t held[64] = {0}, used = 0, others = s->kept / s->sure;
+
+	for (uint32_t round = 0; round < (in_turns ? s->total : 1); round++)
+		for (uint32_t t = 0; t < greedy; t++)
+			while (share_allows(s, held[t], used)) {
+				held[t]++;
+				used++;
+				if (in_turns)
+					break;
+			}
+	for (uint32_t t = 0; t < greedy; t++)
+		assert_in_range(held[t], s->sure, s->most);
+	for (uint32_t t = greedy; t < others; t++)
+		for (uint32_t n = 0; n < s->sure; n++) {
+			assert_true(share_allows(s, n, used));
+			used++;
+		}
+}
+
+static void share__keeps_each_tenants_first_entries_whatever_others_hold(void **state)
+{
+	static const struct share keys = {16384, 8192, 4, 4096}, sessions = {256, 128, 1, 64};
+
+	for (uint32_t greedy = 1; greedy <= 64; greedy++) {
+		take_greedily(&keys, greedy, false);
+		take_greedily(&keys, greedy, true);
+		take_greedily(&sessions, greedy, false);
+		take_greedily(&sessions, greedy, true);
+	}
+	assert_false(share_allows(&sessions, 0, 256));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -238,6 +276,7 @@ int main(void)
 		cmocka_unit_test(qos__tells_when_to_try_again),
 		cmocka_unit_test(qos__without_a_rate_never_waits_and_does_not_overflow),
 		cmocka_unit_test(slots__of_a_session_and_a_tenant_are_capped),
+		cmocka_unit_test(share__keeps_each_tenants_first_entries_whatever_others_hold),
 		cmocka_unit_test(uidmap__never_forgets_what_was_withdrawn),
 	};
 
