@@ -167,6 +167,9 @@ static int mirror_open(struct power_file *p, const char *name, int flags)
 {
 	const char *slash = strrchr(name, '/');
 
+	/* As unix does it: whether or not the file was there. */
+	p->dir_unsynced = (flags & SQLITE_OPEN_CREATE) &&
+	                  (flags & (SQLITE_OPEN_MAIN_JOURNAL | SQLITE_OPEN_WAL));
 	p->inode = disk_lookup(opts.disk, name);
 	sqlite3_snprintf(sizeof(p->dir), p->dir, "%.*s", (int)(slash - name), name);
 	if (p->inode >= 0)
@@ -176,7 +179,6 @@ static int mirror_open(struct power_file *p, const char *name, int flags)
 	if (!disk_call(opts.disk))
 		return SQLITE_CANTOPEN;
 	p->inode = disk_create(opts.disk, name);
-	p->dir_unsynced = flags & (SQLITE_OPEN_MAIN_JOURNAL | SQLITE_OPEN_WAL);
 	return SQLITE_OK;
 }
 

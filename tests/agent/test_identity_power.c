@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The power is cut at every call of an enrolment and of a renewal. An enrolment that was said to be
+ * done is whole; one that was not is not there, or whole; a renewal leaves a certificate that fits
+ * the key. Negative controls: without the fsync of any one of the files, the sweep finds losses.
+ */
+#include "agent/identity.h"
+#include "common/pki.h"
+#include "tests/common/disk_fsx.h"
+#include "tests/testing.h"
+#include <errno.h>
+#include <sys/stat.h>
+
+static char *parent, dir[512], ca_dir[512];
+static void *ca_pem;
+static size_t ca_len;
+static struct disk *disk;
+
+static void ca_paths(char key[600], char crt[600])
+{
+	snprintf(key, 600, "%s/ca.key", ca_dir);
+	snprintf(crt, 600, "%s/ca.crt", ca_dir);
+}
+
+static int group_setup(void **state)
+{
+	char key[600], crt[600];
+	struct pki_ca_opts o = {.common_name = "ca",
+	                        .trust_domain = "ros2.test",
+	                        .key_path = key,
+	                        .cert_path = crt,
+	                        .lifetime_s = 3600};
+	int r;
+
+	if (access("/dev/shm", W_OK) == 0)
+		setenv("TMPDIR", "/dev/shm", 0);
+	if (testing_dir_setup((void **)&parent) < 0)
+		return -1;
+	snprintf(ca_dir, sizeof(ca_dir), "%s/ca", parent);
+	snprintf(dir, sizeof(dir), "%s/state", parent);
+	mkdir(ca_dir, 0700);
+	ca_paths(key, crt);
+	r = pki_key_create(key, NULL);
+	if (!r)
+		r = pki_ca_create(&o, NULL);
+	return r ? r : fsx_read_file(crt, 65536, &ca_pem, &ca_len, NULL);
+}
+
+static int group_teardown(void **state)
+{
+	free(ca_pem);
+	return testing_dir_teardown((void **)&parent);
+}
+
+/* What the controller does: no part of the disk that is watched. */
+static char *issue(void)
+{
+	static const char uri[] = "spiffe://ros2.test/agent/dpu-0";
+	char key[600], crt[600], own[600], *csr = NULL, *pem = NULL;
+	struct pki_issue_opts o = {
+		.uri = uri, .issuer_cert_path = crt, .issuer_key_path = key, .lifetime_s = 600};
+
+	ca_paths(key, crt);
+	snprintf(own, sizeof(own), "%s/tls.key", dir);
+	if (pki_csr_create(own, uri, &csr, NULL) == 0) {
+		o.csr_pem = csr;
+		o.csr_len = strlen(csr);
+		pki_issue(&o, &pem, NULL);
+	}
+	free(csr);
+	return pem;
+}
+
+static int enrol(void)
+{
+	static const uint8_t snapshot_key[ED25519_PUB_LEN] = {7};
+	struct identity_files f = {.name = "dpu-0",
+	                           .trust_domain = "ros2.test",
+	                           .agent_uid = {{9}},
+	                           .infra_pem = ca_pem,
+	                           .infra_len = ca_len,
+	                           .tenant_pem = ca_pem,
+	                           .tenant_len = ca_len,
+	                           .snapshot_key = snapshot_key,
+	                           .snapshot_key_len = sizeof(snapshot_key)};
+	char key[600], *pem;
+	int r;
+
+	snprintf(key, sizeof(key), "%s/tls.key", dir);
+	r = pki_key_create(key, NULL);
+	if (r < 0)
+		return r;
+	pem = issue();
+	if (!pem)
+		return -EIO;
+	f.cert_pem = pem;
+	f.cert_len = strlen(pem);
+	r = identity_store(dir, &f, NULL);
+	free(pem);
+	return r;
+}
+
+static int renew(void)
+{
+	char *pem = issue();
+	int r = pem ? identity_store_certificate(dir, "dpu-0", "ros2.test", pem, strlen(pem), NULL)
+	            : -EIO;
+
+	free(pem);
+	return r;
+}
+
+static bool bundle_is_whole(const char *name)
+{
+	char path[600];
+	void *p = NULL;
+	size_t n = 0;
+	bool ok;
+
+	snprintf(path, sizeof(path), "%s/%s", dir, name);
+	ok = fsx_read_file(path, 65536, &p, &n, NULL) == 0 && n == ca_len && !memcmp(p, ca_pem, n);
+	free(p);
+	return ok;
+}
+
+/* NULL or what is wrong. */
+static const char *check(bool enrolled)
+{
+	struct ros2_err err = ROS2_ERR_INIT;
+	struct identity id;
+	int r = identity_load(dir, "dpu-0", &id, &err);
+
+	if (r == -ENOENT)
+		return enrolled ? "an enrolment that was done is not there" : NULL;
+	if (r < 0)
+		return "the identity is damaged";
+	return bundle_is_whole("infra-bundle.pem") && bundle_is_whole("tenant-bundle.pem")
+	               ? NULL
+	               : "a bundle is damaged";
+}
+
+static const char *cut_at(uint64_t call, enum disk_loss loss, const char *no_fsync, bool *ret_done)
+{
+	const char *bad;
+	bool enrolled;
+
+	mkdir(dir, 0700);
+	disk = disk_new(dir);
+	disk_fsx_use(&(struct disk_fsx_opts){.disk = disk, .no_fsync = no_fsync});
+	disk_arm(disk, call);
+	enrolled = enrol() == 0;
+	*ret_done = enrolled && renew() == 0;
+	disk_restore(disk, loss, call + 1);
+	bad = check(enrolled);
+	disk_fsx_end();
+	disk_free(disk);
+	nftw(dir, testing_remove_one, 16, FTW_DEPTH | FTW_PHYS);
+	return bad;
+}
+
+static const char *sweep(enum disk_loss loss, const char *no_fsync, uint64_t *ret_calls)
+{
+	const char *bad = NULL;
+	bool done = false;
+
+	for (*ret_calls = 0; !done && !bad; (*ret_calls)++)
+		bad = cut_at(*ret_calls, loss, no_fsync, &done);
+	return bad;
+}
+
+static void identity__is_whole_or_not_there_after_a_power_cut_at_any_call(void **state)
+{
+	for (enum disk_loss loss = DISK_LOSE_UNSYNCED; loss <= DISK_TEAR; loss++) {
+		uint64_t calls;
+		const char *bad = sweep(loss, NULL, &calls);
+
+		if (bad)
+			fail_msg("cut at call %llu: %s", (unsigned long long)calls - 1, bad);
+		assert_true(calls > 30);
+	}
+}
+
+static void power__sweep_finds_the_losses_without_the_fsync_of_any_one_file(void **state)
+{
+	static const char *const kinds[] = {".infra-bundle.pem.tmp-",
+	                                    ".tenant-bundle.pem.tmp-",
+	                                    ".snapshot.pub.tmp-",
+	                                    ".tls.key.tmp-",
+	                                    ".tls.crt.tmp-",
+	                                    ".identity.json.tmp-",
+	                                    "=/state"};
+
+	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+		uint64_t calls;
+
+		if (!sweep(DISK_LOSE_UNSYNCED, kinds[i], &calls))
+			fail_msg("nothing is lost without the fsyncs of %s", kinds[i]);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(identity__is_whole_or_not_there_after_a_power_cut_at_any_call),
+		cmocka_unit_test(power__sweep_finds_the_losses_without_the_fsync_of_any_one_file),
+	};
+
+	return cmocka_run_group_tests(tests, group_setup, group_teardown);
+}
