@@ -80,12 +80,13 @@ static int admit(const struct spool *s, enum spool_class c, const struct ros2_ui
 		return used(s) + len <= quota
 		               ? 0
 		               : ros2_err_named(err, ROS2_NOT_DURABLE, "the audit spool is full");
-	if (used(s) + len > open)
+	if (used(s) + len > open || (used(s) + len > open - open / 4 &&
+	                             (c != SPOOL_WIDEN || (a ? a->bytes : 0) + len > SPOOL_SURE)))
 		return ros2_err_named(
 			err, ROS2_NOT_DURABLE,
-			"the audit spool is full (%llu bytes): the controller has not "
-			"taken the records yet",
-			(unsigned long long)open);
+			"the audit spool is full (%llu bytes, a quarter of them for each "
+			"tenant's first %u): the controller has not taken the records yet",
+			(unsigned long long)open, SPOOL_SURE);
 	if (a && a->bytes + len > open / 4)
 		return ros2_err_named(
 			err, ROS2_BUSY,

@@ -3,8 +3,10 @@
  * Audit drafts on disk until the controller has made them part of its log. Keyed {incarnation,
  * seq}, seq from 1 without gaps in each start of the process; written in segments; a segment is
  * deleted when all of it is acknowledged. Bounded: a quota, of which an eighth is kept for records
- * of operations that shrink rights, and a share per tenant. Fair: drafts that wait for the disk get
- * their seq in turn over tenants, so nobody's flood delays a neighbour's record.
+ * of operations that shrink rights, and a share per tenant: at most a quarter of the rest, of which
+ * another quarter only takes each tenant's first SPOOL_SURE bytes of widening records. So at the
+ * default quota 1024 tenants are sure of theirs whatever the others write. Fair: drafts that wait
+ * for the disk get their seq in turn over tenants, so nobody's flood delays a neighbour's record.
  * Loop thread; disk work goes to a writer.
  */
 #ifndef ROS2_AGENT_SPOOL_H
@@ -18,6 +20,8 @@
 #define SPOOL_BATCH_MAX     512u
 #define SPOOL_SEGMENT_BYTES (1024u * 1024u)
 #define SPOOL_QUOTA_DEFAULT (64u * 1024u * 1024u)
+/* What a tenant may have in the spool however full the others made it. */
+#define SPOOL_SURE 14336u
 
 enum spool_class {
 	SPOOL_WIDEN = 1, /* the operation waits until the record is durable, or fails */

@@ -185,6 +185,11 @@ static void spool__keeps_a_tenant_to_its_share_and_the_reserve_for_shrinking(voi
 	for (uint8_t t = 2; t < 9; t++)
 		while (put(e, SPOOL_DENIAL, t, text) == 0)
 			;
+	/* Denials leave the last quarter to what widens. */
+	assert_int_equal(spool_room(e->spool, &(struct ros2_uid){{99}}, NULL), 0);
+	for (uint8_t t = 2; t < 9; t++)
+		while (put(e, SPOOL_WIDEN, t, text) == 0)
+			;
 	assert_true(spool_room(e->spool, &(struct ros2_uid){{99}}, &err) < 0);
 	assert_int_equal(err.status, ROS2_NOT_DURABLE);
 	while (put(e, SPOOL_SHRINK, 1, text) == 0)
@@ -194,6 +199,28 @@ static void spool__keeps_a_tenant_to_its_share_and_the_reserve_for_shrinking(voi
 	spool_ack(e->spool, &e->incarnation, 1000);
 	/* All is acknowledged but the open segment stays on disk until it is full. */
 	assert_int_equal(spool_unacked(e->spool), 0);
+	close_spool(e);
+}
+
+static void spool__keeps_each_tenants_first_records_whatever_others_write(void **state)
+{
+	struct env *e = *state;
+	struct spool_opened info;
+	char text[1001];
+
+	memset(text, 'x', 1000);
+	text[1000] = 0;
+	open_spool(e, 1024 * 1024, 1, &info);
+	/* Ten that take what they get: the quarter holds the first bytes of sixteen. */
+	for (uint8_t t = 1; t <= 10; t++) {
+		while (put(e, SPOOL_WIDEN, t, text) == 0)
+			;
+		while (put(e, SPOOL_DENIAL, t, text) == 0)
+			;
+	}
+	for (uint8_t t = 11; t <= 15; t++)
+		for (int i = 0; i < 13; i++)
+			assert_int_equal(put(e, SPOOL_WIDEN, t, text), 0);
 	close_spool(e);
 }
 
@@ -453,6 +480,7 @@ int main(void)
 		T(spool__sends_again_after_a_restart_what_was_not_acknowledged),
 		T(spool__gives_seqs_in_turn_over_tenants),
 		T(spool__keeps_a_tenant_to_its_share_and_the_reserve_for_shrinking),
+		T(spool__keeps_each_tenants_first_records_whatever_others_write),
 		T(spool__deletes_segments_when_all_of_them_is_acknowledged),
 		T(spool__fails_widening_and_keeps_the_rest_when_the_disk_is_full),
 		T(spool__ends_the_process_when_fsync_fails),
