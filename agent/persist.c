@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The snapshot and the contact file. One snapshot write is under way at a time; whoever asks
- * meanwhile shares the next one. A full disk is tried again; a failed fsync is fatal.
- * Order on disk: a snapshot of sequence n, then a contact file that names n, so that an older
- * snapshot put back is noticed.
+ * meanwhile shares the next one. A full disk is tried again, and the controller told; a failed
+ * fsync is fatal. Order on disk: a snapshot of sequence n, then a contact file that names n, so
+ * that an older snapshot put back is noticed.
  */
 #include "agent/agent.h"
 #include "agent/snapshot.h"
@@ -83,6 +83,7 @@ static void failed(struct persist *p)
 	if (p->r == -EIO)
 		agent_fatal(p->a, &p->err);
 	log_error("snapshot: %s: trying again", p->err.msg);
+	state_not_stored(p->a->state, &p->err);
 	while (!list_empty(&p->writing)) {
 		struct waiter *w = list_entry(p->writing.prev, struct waiter, link);
 

@@ -20,12 +20,12 @@ static int evaluate(struct service_op *op, const struct agent_session_mount *m, 
 	struct state_tenant t;
 
 	if (state_tenant_get(op->a->state, &op->tenant, &t) < 0 ||
-	    policy_namespace_find(&t.image, m->name, &ns) < 0 ||
-	    strcmp(ns.engine, m->engine) != 0 || strcmp(ns.path, m->path) != 0)
+	    state_namespace(&t, m->name, &ns) < 0 || strcmp(ns.engine, m->engine) != 0 ||
+	    strcmp(ns.path, m->path) != 0)
 		return ros2_err_named(err, ROS2_DENIED,
 		                      "the namespace changed since it was mounted: mount it again");
 	snprintf(op->ns, sizeof(op->ns), "%s", m->name);
-	v = policy_eval_path(&t.image, &ns, path, wanted);
+	v = state_eval_path(&t, m->name, path, wanted);
 	if (v.allowed)
 		return 0;
 	return ros2_err_named(err, v.reason == POLICY_BAD_PATH ? ROS2_BAD_PATH : ROS2_DENIED,
@@ -189,13 +189,11 @@ static void rename_now(struct service_op *op)
 /* A directory takes along what is below it, whose rules are not those of its own name. */
 static bool may_move_directory(const struct service_op *op)
 {
-	struct policy_namespace ns;
 	struct state_tenant t;
 
 	return state_tenant_get(op->a->state, &op->tenant, &t) == 0 &&
-	       policy_namespace_find(&t.image, op->ns, &ns) == 0 &&
-	       policy_allows_below(&t.image, &ns, op->path, POLICY_ACCESS_ALL) &&
-	       policy_allows_below(&t.image, &ns, op->to, POLICY_ACCESS_WRITE);
+	       state_allows_below(&t, op->ns, op->path, POLICY_ACCESS_ALL) &&
+	       state_allows_below(&t, op->ns, op->to, POLICY_ACCESS_WRITE);
 }
 
 /* A file put in the directory's place meanwhile is a file; a directory in a file's place is a new

@@ -202,7 +202,7 @@ static void on_mounted(void *arg, const struct dp_result *res)
 		return;
 	/* What was mounted is what the document named then. */
 	if (state_tenant_get(op->a->state, &op->tenant, &t) < 0 ||
-	    t.version != op->policy_version || policy_namespace_find(&t.image, op->ns, &ns) < 0) {
+	    t.version != op->policy_version || state_namespace(&t, op->ns, &ns) < 0) {
 		op_fail(op, ROS2_DENIED, "namespace %s changed meanwhile: mount it again", op->ns);
 		return;
 	}
@@ -232,7 +232,7 @@ void service_mount(struct service_op *op, const ProtobufCMessage *msg)
 	strcpy(op->ns, req->namespace_name);
 	/* Another tenant's namespace and one that is nowhere: the same words. */
 	if (state_tenant_get(op->a->state, &op->tenant, &t) < 0 ||
-	    policy_namespace_find(&t.image, op->ns, &ns) < 0 || !ns.access) {
+	    state_namespace(&t, op->ns, &ns) < 0 || !ns.access) {
 		op_fail(op, ROS2_DENIED, "tenant %s has no namespace %s", op->tenant_name, op->ns);
 		return;
 	}

@@ -111,30 +111,27 @@ void sessions_on_revoke(struct sessions *t, const struct tombstone *ts)
 
 /* ---- documents ---- */
 
-static bool mounts_hold(const struct agent_session *s, const struct policy_image_tenant *img)
+static bool mounts_hold(const struct agent_session *s, const struct state_tenant *t)
 {
 	for (uint32_t i = 0; i < s->n_mounts; i++) {
 		const struct agent_session_mount *m = &s->mounts[i];
 		struct policy_namespace ns;
 
-		if (policy_namespace_find(img, m->name, &ns) < 0 ||
-		    strcmp(ns.engine, m->engine) != 0 || strcmp(ns.path, m->path) != 0 ||
-		    (m->access & ~ns.access))
+		if (state_namespace(t, m->name, &ns) < 0 || strcmp(ns.engine, m->engine) != 0 ||
+		    strcmp(ns.path, m->path) != 0 || (m->access & ~ns.access))
 			return false;
 	}
 	return true;
 }
 
-static bool handles_hold(struct agent_session *s, const struct policy_image_tenant *img)
+static bool handles_hold(struct agent_session *s, const struct state_tenant *t)
 {
 	const struct agent_session_handle *h;
 
 	for (h = s->handles; h; h = h->hh.next) {
 		const struct agent_session_mount *m = agent_session_mount(s, h->mount);
-		struct policy_namespace ns;
 
-		if (!m || policy_namespace_find(img, m->name, &ns) < 0 ||
-		    !policy_eval_path(img, &ns, h->path, h->access).allowed)
+		if (!m || !state_eval_path(t, m->name, h->path, h->access).allowed)
 			return false;
 	}
 	return true;
@@ -149,8 +146,8 @@ void sessions_on_tenant(struct sessions *t, const struct ros2_uid *uid)
 	HASH_ITER (hh, t->all, s, tmp) {
 		if (!ros2_uid_eq(&s->tenant, uid) || s->state >= SESSION_CLOSING)
 			continue;
-		if (gone || !policy_principal_match(&tenant.image, s->principal) ||
-		    !mounts_hold(s, &tenant.image) || !handles_hold(s, &tenant.image)) {
+		if (gone || !state_principal_match(&tenant, s->principal) ||
+		    !mounts_hold(s, &tenant) || !handles_hold(s, &tenant)) {
 			agent_session_end(s, ROS2_REVOKED);
 			continue;
 		}

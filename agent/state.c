@@ -120,6 +120,7 @@ static int receive(struct state *s, struct agent_object *obj, struct ros2_err *e
 	o->next = obj;
 	o->reason[0] = '\0';
 	o->store_number = s->store_number;
+	state_narrow(s, o);
 	return 1;
 }
 
@@ -211,6 +212,21 @@ static void apply_kind(struct state *s, enum obj_kind kind, uint64_t number, uin
 			continue;
 		state_move(s, o, OBJ_STORED);
 		state_apply(s, o, now_ns);
+	}
+}
+
+void state_not_stored(struct state *s, const struct ros2_err *why)
+{
+	struct state_object *o, *tmp;
+	char words[sizeof(o->reason)];
+
+	snprintf(words, sizeof(words), "%s: %.180s", ros2_status_to_str(ROS2_NOT_DURABLE),
+	         why->msg);
+	HASH_ITER (hh, s->objects, o, tmp) {
+		if (o->st != OBJ_RECEIVED || !strcmp(words, o->reason))
+			continue;
+		strcpy(o->reason, words);
+		state_tell(s, o);
 	}
 }
 

@@ -10,7 +10,8 @@
  * Invariants: (1) a version is applied only after it is durable (grants answered to a request are
  * applied at once: a crash only loses them); (2) what a tombstone covers is never applied; (3)
  * while a newer version is RECEIVED or STORED the older one stays in force; (4) rights that shrink
- * take effect without waiting for the disk.
+ * take effect without waiting for the disk: of a tenant's document that is not durable yet what it
+ * takes away is in force, what it adds is not.
  */
 #ifndef ROS2_AGENT_STATE_H
 #define ROS2_AGENT_STATE_H
@@ -54,6 +55,8 @@ uint64_t state_store_begin(struct state *s);
 /* The newest version of each object, borrowed. *ret is malloc'd. */
 int state_collect(const struct state *s, const struct agent_object ***ret, size_t *ret_n);
 void state_stored(struct state *s, uint64_t number, uint64_t now_ns);
+/* The write failed and is tried again: the controller hears FAILED with the reason. */
+void state_not_stored(struct state *s, const struct ros2_err *why);
 /* One grant that may be used before it is stored. Named error when it could not be applied. */
 int state_apply_grant(struct state *s, const struct ros2_uid *uid, uint64_t now_ns,
                       struct ros2_err *err);
@@ -67,10 +70,21 @@ struct state_tenant {
 	uint64_t version;
 	bool revoked;
 	struct policy_image_tenant image; /* borrowed: until the tenant changes */
+	/* A newer document that is not durable yet: only what both allow is allowed. NULL: none.
+	 * Borrowed likewise. image.limits has the lower ones of sessions and contact already. */
+	const struct policy_image_tenant *also;
 };
 /* The one tenant with this principal. -ENOENT: none; -EEXIST: more than one, so nobody is right. */
 int state_tenant_of(const struct state *s, const char *spiffe, struct state_tenant *ret);
 int state_tenant_get(const struct state *s, const struct ros2_uid *uid, struct state_tenant *ret);
+/* The same questions as policy_principal_match, policy_namespace_find, policy_eval_path and
+ * policy_allows_below, to all of a tenant's documents. */
+bool state_principal_match(const struct state_tenant *t, const char *spiffe);
+int state_namespace(const struct state_tenant *t, const char *name, struct policy_namespace *ret);
+struct policy_verdict state_eval_path(const struct state_tenant *t, const char *ns_name,
+                                      const char *path, uint32_t wanted);
+bool state_allows_below(const struct state_tenant *t, const char *ns_name, const char *dir,
+                        uint32_t wanted);
 
 struct state_grant {
 	struct ros2_uid uid, tenant;

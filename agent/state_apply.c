@@ -119,18 +119,86 @@ static void withdraw(struct state *s, const struct ros2_uid *tenant)
 	state_dp_withdrawn(s, tenant);
 }
 
+static int open_tenant(const struct agent_object *n, struct policy_image_tenant *ret,
+                       struct ros2_err *err)
+{
+	int r = policy_image_open_tenant(n->image, n->image_len, ret, err);
+
+	if (r < 0)
+		return r;
+	if (!ros2_uid_eq(&ret->uid, &n->uid) || strcmp(ret->name, n->name) != 0)
+		return ros2_err_named(err, ROS2_CORRUPT, "the image is of another tenant");
+	return 0;
+}
+
+/* 0 is no limit. */
+static uint64_t lower(uint64_t a, uint64_t b)
+{
+	return !a || !b ? MAX(a, b) : MIN(a, b);
+}
+
+/* Of each limit the one that allows less. */
+static void limits_narrow(struct dp_tenant_limits *l, const struct dp_tenant_limits *by)
+{
+	l->registered_bytes = MIN(l->registered_bytes, by->registered_bytes);
+	l->region_size_min = MAX(l->region_size_min, by->region_size_min);
+	l->region_size_max = MIN(l->region_size_max, by->region_size_max);
+	l->region_alignment = MAX(l->region_alignment, by->region_alignment);
+	l->regions = MIN(l->regions, by->regions);
+	l->rkeys_concurrent = MIN(l->rkeys_concurrent, by->rkeys_concurrent);
+	l->sessions_max = MIN(l->sessions_max, by->sessions_max);
+	l->access &= by->access;
+	l->lease_ttl_ms = MIN(l->lease_ttl_ms, by->lease_ttl_ms);
+	l->contact_limit_ms = MIN(l->contact_limit_ms, by->contact_limit_ms);
+	l->violations_limit = (uint32_t)lower(l->violations_limit, by->violations_limit);
+	l->violations_kill |= by->violations_kill;
+	l->read_bytes_per_s = lower(l->read_bytes_per_s, by->read_bytes_per_s);
+	l->write_bytes_per_s = lower(l->write_bytes_per_s, by->write_bytes_per_s);
+	l->read_iops = lower(l->read_iops, by->read_iops);
+	l->write_iops = lower(l->write_iops, by->write_iops);
+	l->burst_ms = MIN(l->burst_ms, by->burst_ms);
+}
+
+static void narrow_limits(struct state *s, const struct state_object *o)
+{
+	struct dp_tenant_limits l, by;
+	struct ros2_uid uid = state_dp_uid(s, &o->key.uid);
+	struct ros2_err err = ROS2_ERR_INIT;
+
+	limits_of(&o->image.limits, &l);
+	limits_of(&o->next_image.limits, &by);
+	limits_narrow(&l, &by);
+	if (dp_tenant_put(s->o.dp, &uid, o->cur->name, &l, &err) < 0)
+		withdraw(s, &o->key.uid);
+}
+
+void state_narrow(struct state *s, struct state_object *o)
+{
+	o->narrowed = false;
+	if (o->key.kind != OBJ_TENANT || !o->cur)
+		return;
+	if (o->next->revoked) {
+		withdraw(s, &o->key.uid);
+		o->cur->revoked = true;
+	} else if (open_tenant(o->next, &o->next_image, NULL) == 0) {
+		o->narrowed = true;
+		if (!o->cur->revoked)
+			narrow_limits(s, o);
+	}
+	if (s->o.on_tenant)
+		s->o.on_tenant(s->o.arg, &o->key.uid);
+}
+
 static int apply_tenant(struct state *s, struct state_object *o, struct ros2_err *err)
 {
 	const struct agent_object *n = o->next;
 	struct policy_image_tenant img;
 	struct dp_tenant_limits l;
 	struct ros2_uid uid;
-	int r = policy_image_open_tenant(n->image, n->image_len, &img, err);
+	int r = open_tenant(n, &img, err);
 
 	if (r < 0)
 		return r;
-	if (!ros2_uid_eq(&img.uid, &n->uid) || strcmp(img.name, n->name) != 0)
-		return ros2_err_named(err, ROS2_CORRUPT, "the image is of another tenant");
 	if (n->revoked) {
 		withdraw(s, &n->uid);
 	} else {
@@ -141,6 +209,7 @@ static int apply_tenant(struct state *s, struct state_object *o, struct ros2_err
 			return r;
 	}
 	o->image = img;
+	o->narrowed = false;
 	return 0;
 }
 

@@ -12,6 +12,64 @@ static void fill_tenant(const struct state_object *o, struct state_tenant *ret)
 	ret->version = o->cur->version;
 	ret->revoked = o->cur->revoked;
 	ret->image = o->image;
+	ret->also = NULL;
+	if (!o->narrowed)
+		return;
+	ret->also = &o->next_image;
+	ret->image.limits.sessions_max =
+		MIN(ret->image.limits.sessions_max, ret->also->limits.sessions_max);
+	ret->image.limits.contact_limit_ms =
+		MIN(ret->image.limits.contact_limit_ms, ret->also->limits.contact_limit_ms);
+}
+
+bool state_principal_match(const struct state_tenant *t, const char *spiffe)
+{
+	return policy_principal_match(&t->image, spiffe) &&
+	       (!t->also || policy_principal_match(t->also, spiffe));
+}
+
+int state_namespace(const struct state_tenant *t, const char *name, struct policy_namespace *ret)
+{
+	struct policy_namespace ns, also;
+
+	if (policy_namespace_find(&t->image, name, &ns) < 0)
+		return -ENOENT;
+	if (t->also) {
+		if (policy_namespace_find(t->also, name, &also) < 0 ||
+		    strcmp(ns.engine, also.engine) != 0 || strcmp(ns.path, also.path) != 0)
+			return -ENOENT;
+		ns.access &= also.access;
+	}
+	*ret = ns;
+	return 0;
+}
+
+struct policy_verdict state_eval_path(const struct state_tenant *t, const char *ns_name,
+                                      const char *path, uint32_t wanted)
+{
+	struct policy_verdict v = {.allowed = false};
+	struct policy_namespace ns;
+
+	if (policy_namespace_find(&t->image, ns_name, &ns) < 0)
+		return v;
+	v = policy_eval_path(&t->image, &ns, path, wanted);
+	if (!v.allowed || !t->also)
+		return v;
+	if (policy_namespace_find(t->also, ns_name, &ns) < 0)
+		return (struct policy_verdict){.allowed = false};
+	return policy_eval_path(t->also, &ns, path, wanted);
+}
+
+bool state_allows_below(const struct state_tenant *t, const char *ns_name, const char *dir,
+                        uint32_t wanted)
+{
+	struct policy_namespace ns;
+
+	if (policy_namespace_find(&t->image, ns_name, &ns) < 0 ||
+	    !policy_allows_below(&t->image, &ns, dir, wanted))
+		return false;
+	return !t->also || (policy_namespace_find(t->also, ns_name, &ns) == 0 &&
+	                    policy_allows_below(t->also, &ns, dir, wanted));
 }
 
 int state_tenant_of(const struct state *s, const char *spiffe, struct state_tenant *ret)
@@ -24,7 +82,7 @@ int state_tenant_of(const struct state *s, const char *spiffe, struct state_tena
 	if (p->tenants != 1)
 		return -EEXIST;
 	fill_tenant(p->tenant, ret);
-	return 0;
+	return state_principal_match(ret, spiffe) ? 0 : -ENOENT;
 }
 
 int state_tenant_get(const struct state *s, const struct ros2_uid *uid, struct state_tenant *ret)
@@ -142,7 +200,8 @@ void state_untell_all(struct state *s)
 	struct state_object *o;
 
 	for (o = s->objects; o; o = o->hh.next)
-		if ((o->st == OBJ_APPLIED || o->st == OBJ_FAILED) && list_empty(&o->untold))
+		if ((o->st == OBJ_APPLIED || o->st == OBJ_FAILED || o->reason[0]) &&
+		    list_empty(&o->untold))
 			list_add_tail(&s->untold, &o->untold);
 }
 

@@ -22,8 +22,11 @@ struct state_object {
 	struct list untold;        /* on state.untold while the controller is to be told */
 	char reason[200];
 	struct policy_image_tenant image; /* tenants: of cur */
-	uint64_t deadline_ns;             /* grants: of cur */
-	uint32_t sessions;                /* grants */
+	/* Tenants: what the document in next no longer allows has ended already. */
+	bool narrowed;
+	struct policy_image_tenant next_image; /* of next, while narrowed */
+	uint64_t deadline_ns;                  /* grants: of cur */
+	uint32_t sessions;                     /* grants */
 	UT_hash_handle hh;
 };
 
@@ -57,6 +60,8 @@ void state_forget(struct state *s, struct state_object *o);
 void state_tell(struct state *s, struct state_object *o);
 /* Brings o->next into force: APPLIED, or FAILED with o->reason. */
 void state_apply(struct state *s, struct state_object *o, uint64_t now_ns);
+/* What o->next does not allow ends now; what it adds waits until it is durable. */
+void state_narrow(struct state *s, struct state_object *o);
 /* Takes o->cur out of force in the data plane. */
 void state_unapply(struct state *s, struct state_object *o);
 /* A uid the data plane takes: a new one after a withdrawal. */

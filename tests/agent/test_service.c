@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The Tenant service over real gRPC: who may do what, and what everybody else hears. */
+#include "common/fsx.h"
 #include "tests/agent/world.h"
+#include <errno.h>
 #include "common/log.h"
 #include "common/util.h"
 
@@ -379,6 +381,45 @@ static void tenant__that_loses_its_principal_loses_its_session(void **state)
 	rpc_channel_free(c);
 }
 
+/* A disk that takes no snapshot. */
+static _Atomic bool disk_full;
+static const struct fsx_ops *real_io;
+
+static int full_rename(const char *from, const char *to)
+{
+	const char *name = strrchr(to, '/');
+
+	if (!disk_full || !name || strcmp(name, "/snapshot") != 0)
+		return real_io->rename(from, to);
+	errno = ENOSPC;
+	return -1;
+}
+
+static void tenant__narrowed_by_a_document_that_cannot_be_stored_loses_at_once(void **state)
+{
+	struct world *w = *state;
+	struct rpc_channel *c = world_tenant(w, "alpha");
+	Ros2__V1__AgentObject *o;
+	struct ros2_uid s;
+	unsigned applied;
+
+	assert_int_equal(world_open_session(c, &s), ROS2_OK);
+	disk_full = true;
+	o = fix_tenant(&w->f, "alpha", "spiffe://ros2.test/tenant/alpha/other", WORLD_ALPHA_SEED,
+	               2);
+	world_send(w, &o, 1, false);
+	world_wait(w, &w->failed, 1);
+	assert_int_equal(stat_handle(c, &s, 1), ROS2_REVOKED);
+	assert_int_equal(world_open_session(c, &s), ROS2_DENIED);
+	pthread_mutex_lock(&w->lock);
+	applied = w->applied;
+	pthread_mutex_unlock(&w->lock);
+	disk_full = false;
+	world_wait(w, &w->applied, applied + 1);
+	assert_int_equal(world_open_session(c, &s), ROS2_DENIED);
+	rpc_channel_free(c);
+}
+
 struct opening {
 	struct rpc_channel *c;
 	enum ros2_status st;
@@ -483,6 +524,8 @@ static void tenant__is_denied_when_contact_is_lost(void **state)
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 int main(void)
 {
+	static struct fsx_ops io;
+
 	const struct CMUnitTest tests[] = {
 		T(tenant__opens_mounts_and_registers_and_all_is_recorded),
 		T(tenant__paths_are_judged_by_the_policy),
@@ -493,6 +536,7 @@ int main(void)
 		T(tenant__has_at_most_the_sessions_of_its_policy),
 		T(tenant__revoked_loses_its_sessions_with_a_receipt),
 		T(tenant__that_loses_its_principal_loses_its_session),
+		T(tenant__narrowed_by_a_document_that_cannot_be_stored_loses_at_once),
 		T(grant__that_comes_after_its_session_was_ended_is_left_idle),
 		T(tenant__is_served_by_a_restarted_agent_while_the_controller_is_away),
 		T(agent__refuses_a_controller_of_an_older_epoch),
@@ -500,5 +544,9 @@ int main(void)
 	};
 
 	log_set_level_str("error");
+	real_io = fsx_io;
+	io = *real_io;
+	io.rename = full_rename;
+	fsx_io = &io;
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

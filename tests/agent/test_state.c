@@ -130,6 +130,62 @@ static void state__applies_engines_then_tenants_then_grants(void **state)
 	assert_int_equal(fake_dp_log.grant_puts, 1);
 }
 
+static void state__tells_of_what_could_not_be_stored_and_of_it_being_applied_later(void **state)
+{
+	struct env *e = *state;
+	struct ros2_err err = ROS2_ERR_INIT;
+	struct state_report r;
+	struct state_tenant t;
+
+	assert_int_equal(receive(e, fix_tenant(&e->f, "alpha", FIX_ALPHA, 2, 1)), 1);
+	store(e, 10);
+	while (state_next_untold(e->s, &r))
+		state_told(e->s, &r);
+	/* The same again is neither narrower nor wider. */
+	assert_int_equal(receive(e, fix_tenant(&e->f, "alpha", FIX_ALPHA, 2, 2)), 1);
+	ros2_err_set(&err, -ENOSPC, "no space");
+	state_not_stored(e->s, &err);
+	assert_true(state_next_untold(e->s, &r));
+	assert_false(r.applied);
+	assert_non_null(strstr(r.reason, "no space"));
+	assert_int_equal(r.what.version, 2);
+	state_told(e->s, &r);
+	state_not_stored(e->s, &err); /* again: nothing new */
+	assert_false(state_next_untold(e->s, &r));
+	assert_int_equal(state_tenant_of(e->s, FIX_ALPHA, &t), 0);
+	assert_int_equal(t.version, 1);
+	assert_non_null(t.also);
+	store(e, 10);
+	assert_true(state_next_untold(e->s, &r));
+	assert_true(r.applied);
+	assert_int_equal(state_tenant_of(e->s, FIX_ALPHA, &t), 0);
+	assert_null(t.also);
+}
+
+static void state__withdraws_a_tenant_at_once_when_its_document_says_revoked(void **state)
+{
+	struct env *e = *state;
+	Ros2__V1__AgentObject *o = fix_tenant(&e->f, "alpha", FIX_ALPHA, 2, 2);
+	struct state_tenant t;
+	unsigned revokes;
+
+	assert_int_equal(receive(e, fix_tenant(&e->f, "alpha", FIX_ALPHA, 2, 1)), 1);
+	store(e, 10);
+	revokes = fake_dp_log.revokes;
+	o->revoked = true;
+	assert_int_equal(receive(e, o), 1);
+	assert_int_equal(fake_dp_log.revokes, revokes + 1);
+	assert_int_equal(state_tenant_of(e->s, FIX_ALPHA, &t), 0);
+	assert_true(t.revoked);
+	/* What gives it back waits. */
+	assert_int_equal(receive(e, fix_tenant(&e->f, "alpha", FIX_ALPHA, 2, 3)), 1);
+	assert_int_equal(state_tenant_of(e->s, FIX_ALPHA, &t), 0);
+	assert_true(t.revoked);
+	store(e, 10);
+	assert_int_equal(state_tenant_of(e->s, FIX_ALPHA, &t), 0);
+	assert_false(t.revoked);
+}
+
 static void state__ignores_old_versions_and_keeps_the_newer(void **state)
 {
 	struct env *e = *state;
@@ -142,8 +198,9 @@ static void state__ignores_old_versions_and_keeps_the_newer(void **state)
 	store(e, 10);
 	assert_int_equal(state_tenant_of(e->s, FIX_BETA, &t), -ENOENT);
 	assert_int_equal(receive(e, fix_tenant(&e->f, "alpha", FIX_BETA, 2, 6)), 1);
-	/* Until the new one is stored the old one is in force. */
-	assert_int_equal(state_tenant_of(e->s, FIX_ALPHA, &t), 0);
+	/* Until the new one is stored, what both allow is in force: here nobody. */
+	assert_int_equal(state_tenant_of(e->s, FIX_ALPHA, &t), -ENOENT);
+	assert_int_equal(state_tenant_of(e->s, FIX_BETA, &t), -ENOENT);
 	store(e, 10);
 	assert_int_equal(state_tenant_of(e->s, FIX_ALPHA, &t), -ENOENT);
 	assert_int_equal(state_tenant_of(e->s, FIX_BETA, &t), 0);
@@ -342,6 +399,8 @@ int main(void)
 		cmocka_unit_test(state__has_only_the_legal_moves),
 		T(state__applies_nothing_before_it_is_stored),
 		T(state__applies_engines_then_tenants_then_grants),
+		T(state__tells_of_what_could_not_be_stored_and_of_it_being_applied_later),
+		T(state__withdraws_a_tenant_at_once_when_its_document_says_revoked),
 		T(state__ignores_old_versions_and_keeps_the_newer),
 		T(state__denies_a_principal_of_two_tenants),
 		T(state__refuses_an_image_of_another_object),
