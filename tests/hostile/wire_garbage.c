@@ -7,6 +7,7 @@
 #include "common/clock.h"
 #include "common/crypto.h"
 #include "common/util.h"
+#include "proto/ros2/v1/tenant.rpc.h"
 #include "tests/hostile/hostile.h"
 #include <errno.h>
 #include <stdio.h>
@@ -58,7 +59,7 @@ static uint8_t scratch[WIRE_IO_MAX];
 
 struct wire {
 	struct hostile *h;
-	unsigned sent, naks, completes, ends, silent, waits;
+	unsigned sent, naks, completes, ends, told, waits;
 };
 
 static bool alive(struct wire *w)
@@ -78,6 +79,28 @@ static void named(struct wire *w, const char *what, const struct wire_header *in
 	    (in->opcode == WIRE_NAK && !in->status))
 		hostile_problem(w->h, "%s: %s with status %u", what, raw_opcode(in->opcode),
 		                in->status);
+}
+
+/* The connection has ended: the session's next call says why, by name. */
+static void told_why(struct wire *w, const char *what)
+{
+	Ros2__V1__HandleRef q = ROS2__V1__HANDLE_REF__INIT;
+	uint8_t buf[64];
+	struct bytes_part m = {buf, 0};
+	struct bytes_result r = {0};
+
+	q.session_uid = (ProtobufCBinaryData){16, w->h->b.s.uid};
+	q.handle = w->h->b.handle;
+	m.len = protobuf_c_message_pack(&q.base, buf);
+	for (int i = 0; i < 200 && !r.code; i++) {
+		usleep(i ? 5000 : 0);
+		bytes_call(w->h->b.bytes, "/ros2.v1.Tenant/StatHandle", &m, 1, ANSWER_MS, &r);
+	}
+	if (!r.code || !is_named(&r) || !strncmp(r.words, "BAD_", 4))
+		hostile_problem(w->h, "%s: the session does not say why it ended: code %d, %s",
+		                what, r.code, r.words);
+	else
+		w->told++;
 }
 
 /* Reads what comes until the answer to the PING; a peer that waits for payload gives none. */
@@ -102,6 +125,8 @@ static void answers(struct wire *w, const char *what, const struct wire_header *
 		hostile_problem(w->h, "%s: no answer in %d ms", what, ANSWER_MS);
 	w->waits += rc == -ETIMEDOUT && out->payload_len;
 	w->ends += rc != -ETIMEDOUT;
+	if (rc != -ETIMEDOUT)
+		told_why(w, what);
 	tenant_close(&w->h->b);
 }
 
@@ -207,14 +232,14 @@ void wire_garbage(struct hostile *h)
 
 	before_hello(&w);
 	for (size_t i = 0; i < ARRAY_SIZE(opcodes); i++) {
-		w.naks = w.completes = w.ends = w.waits = 0;
+		w.naks = w.completes = w.ends = w.told = w.waits = 0;
 		for (size_t f = 0; f < ARRAY_SIZE(fields); f++)
 			one_field(&w, opcodes[i], f);
 		servers_live(h);
 		hostile_test(h,
-		             "%s (%u): every field: %u NAK, %u COMPLETE, %u ended, %u waited for "
-		             "payload",
+		             "%s (%u): every field: %u NAK, %u COMPLETE, %u ended, %u of them with "
+		             "a name",
 		             raw_opcode(opcodes[i]), opcodes[i], w.naks, w.completes, w.ends,
-		             w.waits);
+		             w.told);
 	}
 }
