@@ -7,7 +7,7 @@
 #ifndef ROS2_TESTS_HOSTILE_PAYLOADS_H
 #define ROS2_TESTS_HOSTILE_PAYLOADS_H
 
-#include <protobuf-c/protobuf-c.h>
+#include "proto/rpc/rpc.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
