@@ -416,65 +416,6 @@ static void region__beyond_a_limit_is_refused_with_the_numbers(void **state)
 	raw_close(&c);
 }
 
-/* A second tenant with a grant. */
-static struct ros2_uid second_tenant(struct fx *fx, struct ros2_uid *ret_grant)
-{
-	struct ros2_uid t = ros2_uid_new();
-
-	*ret_grant = ros2_uid_new();
-	fx_tenant(fx, &t);
-	assert_int_equal(fx_grant(fx, ret_grant, &t, clock_boottime_ns() + 60 * NS_PER_S), 0);
-	return t;
-}
-
-static void session__a_generous_tenant_leaves_others_theirs(void **state)
-{
-	struct fx *fx = *state;
-	struct fx_args a = {.tenant = fx->tenant, .grant = fx->grant, .a = UINT64_MAX};
-	struct ros2_uid other, grant;
-	struct dp_result res;
-	struct raw c;
-
-	fx->limits.sessions_max = 100000;
-	fx_limits(fx);
-	other = second_tenant(fx, &grant);
-	for (int i = 0; i < 256; i++) { /* half of what two reactors have */
-		a.session = ros2_uid_new();
-		assert_int_equal(fx_do(fx, FX_OPEN_SESSION, &a).status, ROS2_OK);
-	}
-	a.session = ros2_uid_new();
-	res = fx_do(fx, FX_OPEN_SESSION, &a);
-	assert_int_equal(res.status, ROS2_LIMIT);
-	assert_non_null(strstr(res.words, "at most 128 of the 256"));
-	raw_open_as(fx, &c, &other, &grant, UINT64_MAX);
-	raw_connect(&c);
-	raw_close(&c);
-}
-
-static void region__a_generous_tenant_leaves_others_theirs(void **state)
-{
-	struct fx *fx = *state;
-	struct ros2_uid other, mine = ros2_uid_new(), grant;
-	struct dp_result res;
-	struct raw c, d[2];
-
-	fx->limits.regions = fx->limits.rkeys_concurrent = 100000;
-	fx->max_keys = 100000;
-	fx_limits(fx);
-	other = second_tenant(fx, &grant);
-	fx_grant(fx, &mine, &fx->tenant, clock_boottime_ns() + 60 * NS_PER_S);
-	raw_open_as(fx, &c, &fx->tenant, &mine, UINT64_MAX);
-	for (int i = 0; i < 8192; i++)
-		raw_register(&c, FX_BASE, 4096, 3);
-	res = try_register(&c, FX_BASE, 4096, 3);
-	assert_int_equal(res.status, ROS2_LIMIT);
-	assert_non_null(strstr(res.words, "at most 8192"));
-	for (int i = 0; i < 2; i++) { /* on either reactor */
-		raw_open_as(fx, &d[i], &other, &grant, UINT64_MAX);
-		raw_register(&d[i], FX_BASE, 4096, 3);
-	}
-}
-
 static void region__limits_count_all_sessions_of_a_tenant(void **state)
 {
 	struct fx *fx = *state;
@@ -796,8 +737,6 @@ int main(void)
 		FX_TEST(session__ends_by_itself_when_its_certificate_does),
 		FX_TEST(lease__that_expired_is_named_and_can_be_renewed_only_before),
 		FX_TEST(region__beyond_a_limit_is_refused_with_the_numbers),
-		FX_TEST(session__a_generous_tenant_leaves_others_theirs),
-		FX_TEST(region__a_generous_tenant_leaves_others_theirs),
 		FX_TEST(region__limits_count_all_sessions_of_a_tenant),
 		FX_TEST(session__limits_and_rights_are_checked_at_opening),
 		FX_TEST(mount__bounds_the_access_of_what_is_opened_under_it),
