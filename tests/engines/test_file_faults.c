@@ -94,8 +94,10 @@ static void file_engine__says_when_the_file_system_is_full(void **state)
 
 	snprintf(at, sizeof(at), "%s/small", fx->root);
 	assert_int_equal(mkdir(at, 0700), 0);
-	if (mount_small(at) < 0)
+	if (mount_small(at) < 0) {
+		printf("# skipped: no tmpfs can be mounted here: %s\n", strerror(errno));
 		skip();
+	}
 	c.root = at;
 	assert_int_equal(fx->ops->create(&c, &fx->e, &err), 0);
 	assert_int_equal(fx->ops->ns_open(fx->e, "", &fx->ns, &err), 0);
@@ -120,9 +122,10 @@ static void file_engine__uses_what_it_was_allowed(void **state)
 
 	if (fx->v->io_features & ENGINE_IO_NO_URING)
 		assert_string_equal(kind, "threads");
-	else if (strcmp(kind, "threads") == 0)
-		skip(); /* io_uring is forbidden here */
-	else
+	else if (strcmp(kind, "threads") == 0) {
+		puts("# skipped: io_uring is forbidden here");
+		skip();
+	} else
 		assert_non_null(strstr(kind, "io_uring"));
 }
 
