@@ -108,7 +108,8 @@ static void send_request(struct grant_wait *w)
 	r.stamp = &stamp;
 	m.msg_case = ROS2__V1__AGENT_MESSAGE__MSG_GRANT_REQUEST;
 	m.grant_request = &r;
-	w->sent = uplink_send(a->uplink, &m) == 0;
+	/* An answer under an epoch that is not on disk would not be taken. */
+	w->sent = uplink_is_live(a->uplink) && uplink_send(a->uplink, &m) == 0;
 }
 
 static unsigned of_tenant(const struct grants *g, const struct ros2_uid *tenant)

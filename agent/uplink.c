@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The life of the stream: connect, greet, beat, end, again. Must never act on anything of an epoch
- * that is not durable: between a Welcome with a newer epoch and the disk the stream is held.
+ * The life of the stream: connect, greet, beat, end, again. Must never let anything widen rights
+ * under an epoch that is not durable. Between a Welcome with a newer epoch and the disk (GREETED)
+ * what shrinks rights is obeyed at once, documents wait for the disk behind the epoch, and what
+ * would widen at once (contact, grants) is not taken (docs/decisions/0011-epoch-on-a-full-disk.md).
  */
 #include "agent/uplink.h"
 #include "agent/grants.h"
@@ -52,6 +54,12 @@ bool uplink_is_live(const struct uplink *u)
 	return u && u->state == UPLINK_LIVE;
 }
 
+/* Greeted: it may be talked to. */
+static bool has_stream(const struct uplink *u)
+{
+	return u && u->state >= UPLINK_GREETED;
+}
+
 uint64_t uplink_generation(const struct uplink *u)
 {
 	return u ? u->generation : 0;
@@ -61,7 +69,7 @@ int uplink_send(struct uplink *u, const Ros2__V1__AgentMessage *m)
 {
 	int r;
 
-	if (!uplink_is_live(u))
+	if (!has_stream(u))
 		return -ENOTCONN;
 	r = rpc_stream_send(u->stream, &m->base);
 	if (r == -EAGAIN)
@@ -74,10 +82,10 @@ void uplink_pump(struct uplink *u)
 	bool more = true;
 
 	/* Sending may find more to tell: one pump at a time. */
-	if (!uplink_is_live(u) || u->pumping)
+	if (!has_stream(u) || u->pumping)
 		return;
 	u->pumping = true;
-	while (more && uplink_is_live(u) && rpc_stream_queued(u->stream) < PUMP_QUEUED) {
+	while (more && has_stream(u) && rpc_stream_queued(u->stream) < PUMP_QUEUED) {
 		more = uplink_send_states(u->a);
 		if (spool_unacked(u->a->spool) - spool_unsent(u->a->spool) < AUDIT_IN_FLIGHT)
 			more |= uplink_send_audit(u->a);
@@ -103,6 +111,14 @@ static void on_beat(void *arg)
 
 /* ---- greeting ---- */
 
+static void greeted(struct uplink *u)
+{
+	u->state = UPLINK_GREETED;
+	spool_rewind(u->a->spool);
+	state_untell_all(u->a->state);
+	loop_timer_in_ms(u->a->o.loop, &u->timer, 0, on_beat, u);
+}
+
 static void go_live(struct uplink *u)
 {
 	u->state = UPLINK_LIVE;
@@ -110,10 +126,7 @@ static void go_live(struct uplink *u)
 	u->last_words[0] = '\0';
 	log_info("in contact with the controller, epoch %llu",
 	         (unsigned long long)u->a->epoch.counter);
-	spool_rewind(u->a->spool);
-	state_untell_all(u->a->state);
 	grants_on_live(u->a->grants);
-	loop_timer_in_ms(u->a->o.loop, &u->timer, 0, on_beat, u);
 }
 
 struct greeting {
@@ -128,15 +141,16 @@ static void epoch_durable(void *arg)
 
 	if (u->state == UPLINK_GREETED && u->generation == g->generation) {
 		go_live(u);
-		rpc_stream_resume(u->stream);
+		/* Contact that came meanwhile was not taken: ask for it now. */
+		loop_timer_in_ms(u->a->o.loop, &u->timer, 0, on_beat, u);
 	}
 	free(g);
 }
 
+/* 0: the epoch on disk; 1: a newer one, or one that an earlier stream could not store. */
 static int welcome_epoch(struct uplink *u, const Ros2__V1__Welcome *w, struct ros2_err *err)
 {
 	struct agent_epoch offered = {.counter = w->epoch ? w->epoch->counter : 0};
-	struct greeting *g;
 	int r;
 
 	if (w->epoch && w->epoch->lineage.len == 16)
@@ -146,18 +160,17 @@ static int welcome_epoch(struct uplink *u, const Ros2__V1__Welcome *w, struct ro
 	r = agent_epoch_check(&u->a->epoch, &offered, err);
 	if (r < 0)
 		return r;
-	u->state = UPLINK_GREETED;
-	/* Known, but an earlier stream may have ended before it was on disk. */
-	if (r == 0 && !memcmp(&offered, &u->a->epoch_stored, sizeof(offered))) {
-		go_live(u);
-		return 0;
-	}
-	g = calloc(1, sizeof(*g));
+	u->a->epoch = offered;
+	return memcmp(&offered, &u->a->epoch_stored, sizeof(offered)) != 0;
+}
+
+static int store_epoch(struct uplink *u, struct ros2_err *err)
+{
+	struct greeting *g = calloc(1, sizeof(*g));
+
 	if (!g)
 		return ros2_err_set(err, -ENOMEM, "no memory");
 	*g = (struct greeting){u, u->generation};
-	u->a->epoch = offered;
-	rpc_stream_hold(u->stream);
 	persist_request(u->a->persist, epoch_durable, g);
 	return 0;
 }
@@ -170,50 +183,59 @@ static void take_bundle(struct agent *a, const char *file, const ProtobufCBinary
 		log_error("%s: %s", file, err.msg);
 }
 
+static int check_welcome(struct uplink *u, const Ros2__V1__Welcome *w, struct ros2_err *err)
+{
+	if (u->state != UPLINK_OPENING)
+		return ros2_err_named(err, ROS2_PROTOCOL, "a second Welcome");
+	if (w->protocol != RPC_PROTOCOL_VERSION)
+		return ros2_err_named(err, ROS2_VERSION,
+		                      "the controller speaks protocol %u, this agent %u",
+		                      w->protocol, RPC_PROTOCOL_VERSION);
+	return welcome_epoch(u, w, err);
+}
+
 static void on_welcome(struct uplink *u, const Ros2__V1__Welcome *w)
 {
 	struct ros2_err err = ROS2_ERR_INIT;
+	int newer = check_welcome(u, w, &err);
 
-	if (u->state != UPLINK_OPENING) {
-		rpc_stream_abort(u->stream, ROS2_PROTOCOL, "a second Welcome");
-		return;
-	}
-	if (w->protocol != RPC_PROTOCOL_VERSION)
-		ros2_err_named(&err, ROS2_VERSION,
-		               "the controller speaks protocol %u, this agent %u", w->protocol,
-		               RPC_PROTOCOL_VERSION);
-	else
-		welcome_epoch(u, w, &err);
-	if (err.code) {
+	if (newer > 0 && store_epoch(u, &err) < 0)
+		newer = err.code;
+	if (newer < 0) {
 		rpc_stream_abort(u->stream, err.status, "%s", err.msg);
 		return;
 	}
 	u->beat_ms = w->beat_interval_ms ? w->beat_interval_ms : 1000;
 	u->beat_ms = MAX(MIN(u->beat_ms, (uint32_t)BEAT_MAX_MS), (uint32_t)BEAT_MIN_MS);
+	greeted(u);
 	take_bundle(u->a, "infra-bundle.pem", &w->infra_bundle_pem);
 	take_bundle(u->a, "tenant-bundle.pem", &w->tenant_bundle_pem);
 	spool_ack(u->a->spool, &u->a->incarnation, w->audit_acked_seq);
+	if (newer)
+		return;
+	go_live(u);
 	if (w->stamp)
 		uplink_on_stamp(u->a, w->stamp);
 }
 
 /* ---- the stream ---- */
 
-/* Everything but Welcome: only on a live stream. */
-static void on_live_message(struct uplink *u, const Ros2__V1__ControllerMessage *m)
+/* Everything but Welcome. What gives rights at once counts only on a live stream. */
+static void on_other_message(struct uplink *u, const Ros2__V1__ControllerMessage *m)
 {
 	struct agent *a = u->a;
 
 	switch (m->msg_case) {
 	case ROS2__V1__CONTROLLER_MESSAGE__MSG_CONTACT:
-		if (m->contact->stamp)
+		if (m->contact->stamp && u->state == UPLINK_LIVE)
 			uplink_on_stamp(a, m->contact->stamp);
 		break;
 	case ROS2__V1__CONTROLLER_MESSAGE__MSG_DELTA:
 		uplink_on_delta(a, m->delta);
 		break;
 	case ROS2__V1__CONTROLLER_MESSAGE__MSG_GRANT_REPLY:
-		grants_on_reply(a->grants, m->grant_reply);
+		if (u->state == UPLINK_LIVE)
+			grants_on_reply(a->grants, m->grant_reply);
 		break;
 	case ROS2__V1__CONTROLLER_MESSAGE__MSG_REVOKE:
 		revoker_on_revoke(a, m->revoke);
@@ -238,8 +260,8 @@ static void on_message(struct rpc_stream *s, const ProtobufCMessage *msg, void *
 	u->last_heard_ns = clock_boottime_ns();
 	if (m->msg_case == ROS2__V1__CONTROLLER_MESSAGE__MSG_WELCOME)
 		on_welcome(u, m->welcome);
-	else if (u->state == UPLINK_LIVE)
-		on_live_message(u, m);
+	else if (has_stream(u))
+		on_other_message(u, m);
 	else
 		rpc_stream_abort(s, ROS2_PROTOCOL, "the controller did not begin with Welcome");
 }

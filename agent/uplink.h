@@ -5,6 +5,8 @@
  *
  *   WAITING -> OPENING -> GREETED -> LIVE -> WAITING
  *   (timer)   (Hello)    (epoch to disk)     (any end)
+ *
+ * While GREETED what shrinks rights is obeyed; what widens them is not taken.
  */
 #ifndef ROS2_AGENT_UPLINK_H
 #define ROS2_AGENT_UPLINK_H
@@ -20,7 +22,8 @@ void uplink_start(struct uplink *u);
 void uplink_free(struct uplink *u);          /* NULL is fine */
 bool uplink_is_live(const struct uplink *u); /* false for NULL */
 
-/* -ENOTCONN when not live. A queue that is full ends the stream: the resume repeats what matters.
+/* -ENOTCONN before a Welcome. A queue that is full ends the stream: the resume repeats what
+ * matters.
  */
 int uplink_send(struct uplink *u, const Ros2__V1__AgentMessage *m);
 /* States or audit drafts wait to be told. NULL is fine. */

@@ -497,6 +497,48 @@ static void agent__refuses_a_controller_of_an_older_epoch(void **state)
 	world_wait(w, &w->beats, 1);
 }
 
+static void agent__obeys_a_newer_epoch_it_cannot_store_only_where_rights_shrink(void **state)
+{
+	struct world *w = *state;
+	struct rpc_channel *c = world_tenant(w, "alpha"), *b = world_tenant(w, "beta");
+	Ros2__V1__AgentObject *o;
+	struct ros2_uid s;
+
+	assert_int_equal(world_open_session(c, &s), ROS2_OK);
+	world_controller_stop(w);
+	disk_full = true;
+	w->f.epoch.counter++;
+	w->beats = w->receipts = w->grant_requests = 0;
+	world_controller_start(w);
+	world_wait(w, &w->beats, 2);
+	/* A revocation: carried out, with a receipt, on disk in the room kept for it. */
+	world_revoke(w, OBJ_TENANT, WORLD_ALPHA_SEED, 1);
+	world_wait(w, &w->receipts, 1);
+	assert_true(w->last_durable);
+	assert_int_equal(stat_handle(c, &s, 1), ROS2_REVOKED);
+	/* Nothing that widens: no grant is asked for, no contact is taken, no document applies. */
+	assert_int_equal(world_open_session(b, &s), ROS2_UNAVAILABLE);
+	assert_int_equal(w->grant_requests, 0);
+	fix_contact_limit = "1s";
+	o = fix_tenant(&w->f, "beta", FIX_BETA, WORLD_BETA_SEED, 7);
+	fix_contact_limit = "60s";
+	w->failed = 0;
+	world_send(w, &o, 1, false);
+	world_wait(w, &w->failed, 1);
+	w->beats = 0;
+	world_wait(w, &w->beats, 12);
+	assert_int_equal(world_open_session(b, &s), ROS2_CONTACT_LOST);
+	/* With room again all of it goes on. */
+	w->acks = 0;
+	disk_full = false;
+	world_wait(w, &w->acks, 1);
+	w->beats = 0;
+	world_wait(w, &w->beats, 2);
+	assert_int_equal(world_open_session(b, &s), ROS2_OK);
+	rpc_channel_free(b);
+	rpc_channel_free(c);
+}
+
 static void tenant__is_denied_when_contact_is_lost(void **state)
 {
 	struct world *w = *state;
@@ -540,6 +582,7 @@ int main(void)
 		T(grant__that_comes_after_its_session_was_ended_is_left_idle),
 		T(tenant__is_served_by_a_restarted_agent_while_the_controller_is_away),
 		T(agent__refuses_a_controller_of_an_older_epoch),
+		T(agent__obeys_a_newer_epoch_it_cannot_store_only_where_rights_shrink),
 		T(tenant__is_denied_when_contact_is_lost),
 	};
 
