@@ -24,7 +24,7 @@ struct agent_audit_detail {
  * AGENT_AUDIT_TEXT bytes and what is not UTF-8 becomes '?'. */
 struct agent_audit_event {
 	const char *action; /* a name of docs/audit.md */
-	const char *actor;  /* SPIFFE ID; NULL = "system" */
+	const char *actor;  /* SPIFFE ID, "anonymous"; NULL = "system" */
 	const char *peer;
 	const char *object_kind, *object_name, *object_id;
 	enum agent_audit_result result;

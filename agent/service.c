@@ -150,6 +150,10 @@ static void record_refusal(const struct service_op *op, const struct ros2_err *e
 	ev.status = err->status;
 	ev.reason = err->msg;
 	ev.object_name = op->path ? op->path : op->ns[0] ? op->ns : op->tenant_name;
+	if (!*ev.object_name) { /* a stranger: all it named is this agent */
+		ev.object_kind = "agent";
+		ev.object_name = op->a->o.identity.name;
+	}
 	ev.details[ev.n_details++] = (struct agent_audit_detail){"method", op->row->method->name};
 	agent_audit_denied(op->a->audit, &ev);
 }

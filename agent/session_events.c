@@ -49,12 +49,15 @@ static void violation(struct sessions *t, const struct dp_event *ev)
 static void hello_refused(struct sessions *t, const struct dp_event *ev)
 {
 	struct agent_session *s = agent_session_find(t, &ev->session);
+	bool named = !ros2_uid_is_zero(&ev->session);
 	char uid[ROS2_UID_STR_LEN];
 	struct agent_audit_event rec = {
 		.action = "hello.refused",
+		.actor = "anonymous", /* no session was proved, so it is nobody's */
 		.peer = ev->words,
-		.object_kind = "session",
-		.object_id = ros2_uid_is_zero(&ev->session) ? "" : uid,
+		.object_kind = named ? "session" : "agent",
+		.object_name = named ? NULL : t->a->o.identity.name,
+		.object_id = named ? uid : "",
 		.result = AGENT_AUDIT_DENIED,
 		.status = ev->status,
 		.reason = ros2_status_text(ev->status),

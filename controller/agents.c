@@ -82,11 +82,12 @@ void ctl_agent_row(struct store_txn *t, const struct ctl_agent *a, struct store_
 	memcpy(row->prev_spki_sha256, a->prev_spki, sizeof(a->prev_spki));
 }
 
-static void record(struct ctl_agent *a, const char *action, const char *reason)
+/* @who: the agent for what it does, the controller for what it notices. */
+static void record(struct ctl_agent *a, const struct ctl_caller *who, const char *action,
+                   const char *reason)
 {
 	struct store_txn *t = store_txn_new();
-	struct store_draft *d =
-		ctl_audit(t, &ctl_system, action, STORE_AGENT, a->obj->name, &a->obj->uid);
+	struct store_draft *d = ctl_audit(t, who, action, STORE_AGENT, a->obj->name, &a->obj->uid);
 	char incarnation[ROS2_UID_STR_LEN];
 
 	d->reason = store_txn_str(t, reason);
@@ -107,7 +108,8 @@ static void contact_due(void *arg)
 		return;
 	a->contact_lost = true;
 	log_warn("agent %s: no beat for %d ms", a->obj->name, CTL_CONTACT_LOST_MS);
-	record(a, "agent.contact.lost", a->link ? "connected, but no beat" : "not connected");
+	record(a, &ctl_system, "agent.contact.lost",
+	       a->link ? "connected, but no beat" : "not connected");
 }
 
 void ctl_agent_contact(struct ctl_agent *a, const struct clock_stamp *stamp)
@@ -122,7 +124,7 @@ void ctl_agent_contact(struct ctl_agent *a, const struct clock_stamp *stamp)
 	if (!a->contact_lost)
 		return;
 	a->contact_lost = false;
-	record(a, "agent.contact.regained", "");
+	record(a, &ctl_system, "agent.contact.regained", "");
 }
 
 /* From the last echo sent, plus 0.1 % for the agent's clock. */
@@ -149,10 +151,13 @@ uint64_t ctl_agent_contact_limit_ms(struct ctl_agent *a)
 
 void ctl_agent_connected(struct ctl_agent *a, struct link *l)
 {
+	struct ctl_caller who;
+
 	a->link = l;
+	who = ctl_agent_caller(a);
 	a->ctl->agents_connected++;
 	log_info("agent %s connected from %s", a->obj->name, link_peer(l));
-	record(a, "agent.connect", a->software);
+	record(a, &who, "agent.connect", a->software);
 	ctl_revocations_resend(a);
 	ctl_rollout_sync(a);
 	a->initial_due = true;
@@ -164,7 +169,7 @@ void ctl_agent_disconnected(struct ctl_agent *a, const char *why)
 {
 	log_info("agent %s disconnected: %s", a->obj->name, why);
 	outbox_forget(a);
-	record(a, "agent.disconnect", why);
+	record(a, &ctl_system, "agent.disconnect", why);
 	a->link = NULL;
 	a->initial_due = false;
 	a->ctl->agents_connected--;

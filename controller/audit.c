@@ -22,12 +22,29 @@
 
 const struct ctl_caller ctl_system = {.spiffe = "system"};
 
+/* Who proved no identity still gets a name that is none: no record is without an actor. */
+static const char *actor_of(const struct ctl_caller *who)
+{
+	return who->spiffe[0] ? who->spiffe : "anonymous";
+}
+
+struct ctl_caller ctl_agent_caller(const struct ctl_agent *a)
+{
+	struct ctl_caller who = {.role = CTL_AGENT};
+
+	snprintf(who.spiffe, sizeof(who.spiffe), "spiffe://%.170s/agent/%s",
+	         a->ctl->cfg->trust_domain, a->obj->name);
+	if (a->link)
+		snprintf(who.peer, sizeof(who.peer), "%.63s", link_peer(a->link));
+	return who;
+}
+
 struct store_draft *ctl_audit(struct store_txn *t, const struct ctl_caller *who, const char *action,
                               enum store_kind kind, const char *name, const struct ros2_uid *uid)
 {
 	struct store_draft *d = store_txn_audit(t);
 
-	d->actor = store_txn_str(t, who->spiffe);
+	d->actor = store_txn_str(t, actor_of(who));
 	d->role = who == &ctl_system ? "system" : ctl_role_to_str(who->role);
 	d->peer = store_txn_str(t, who->peer);
 	d->action = store_txn_str(t, action);
@@ -92,7 +109,7 @@ static void deny_write(struct ctl *c, const struct ctl_deny *d, uint64_t count)
 	struct store_txn *t = store_txn_new();
 	struct store_draft *r = store_txn_audit(t);
 
-	r->actor = store_txn_str(t, d->who.spiffe);
+	r->actor = store_txn_str(t, actor_of(&d->who));
 	r->role = strcmp(d->action, "grant.deny") == 0 ? "tenant" : ctl_role_to_str(d->who.role);
 	r->peer = store_txn_str(t, d->who.peer);
 	r->action = store_txn_str(t, d->action);

@@ -49,7 +49,7 @@ const char *ctl_role_to_str(enum ctl_role r)
 	case CTL_NOBODY:
 		break;
 	}
-	return "";
+	return "none";
 }
 
 uint32_t ctl_authz(enum ctl_role role, const char *method)

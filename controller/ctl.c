@@ -147,6 +147,8 @@ void ctl_start(struct ctl *c)
 	d->action = "controller.start";
 	d->actor = ctl_system.spiffe;
 	d->role = "system";
+	d->result = STORE_AUDIT_OK;
+	d->status = "OK";
 	d->object_kind = "controller";
 	d->object_name = store_txn_str(t, c->cfg->trust_domain);
 	store_draft_detail(t, d, "version", ROS2_VERSION_STRING);

@@ -265,6 +265,8 @@ struct store_draft *ctl_audit(struct store_txn *t, const struct ctl_caller *who,
                               enum store_kind kind, const char *name, const struct ros2_uid *uid);
 void ctl_audit_tenant(struct store_txn *t, struct store_draft *d, const struct ctl_object *tenant);
 extern const struct ctl_caller ctl_system;
+/* An agent as the actor of what it did: its SPIFFE ID and, when it is connected, its address. */
+struct ctl_caller ctl_agent_caller(const struct ctl_agent *a);
 /* A refusal: recorded without waiting, the first 100 per key, then 10 a second, the rest counted.
  */
 void ctl_audit_denied(struct ctl *c, const char *key, const struct ctl_caller *who,
@@ -441,5 +443,4 @@ void link_end(struct link *l, enum ros2_status status, const char *why);
 void link_detach(struct link *l, enum ros2_status status, const char *why); /* its agent goes */
 uint64_t link_next_nonce(struct link *l);
 const char *link_peer(const struct link *l);
-const char *link_spiffe(const struct link *l);
 #endif

@@ -370,7 +370,7 @@ void ctl_grant_request(struct ctl_agent *a, const struct ctl_grant_ask *ask)
 {
 	struct ctl *c = a->ctl;
 	struct ctl_object *tenant = ctl_find_uid(c, &ask->tenant_uid);
-	struct ctl_caller who = {.role = CTL_AGENT};
+	struct ctl_caller who = ctl_agent_caller(a); /* it asked; for whom is the object */
 	struct ros2_uid uid = new_uid(c);
 	struct ros2_err err = ROS2_ERR_INIT;
 	enum ros2_status status;
@@ -394,9 +394,6 @@ void ctl_grant_request(struct ctl_agent *a, const struct ctl_grant_ask *ask)
 	g->request_id = ask->request_id;
 	g->issued_unix_ns = clock_unix_ns();
 	set_terms(g, &ask->stamp);
-	/* The agent asked; for whom is the object. */
-	snprintf(who.spiffe, sizeof(who.spiffe), "%s", link_spiffe(a->link));
-	snprintf(who.peer, sizeof(who.peer), "%.63s", link_peer(a->link));
 	t = store_txn_new();
 	grant_row(t, g);
 	d = grant_record(t, g, &who, "grant.issue");

@@ -238,9 +238,11 @@ static int issue(struct cert_op *op, const void *csr, size_t len, struct ros2_er
 	return r ? r : pki_cert_info(op->pem, strlen(op->pem), &op->info, err);
 }
 
-static int cert_commit(struct cert_op *op, const struct ctl_caller *who, const char *action,
+/* The actor is the agent: by token, old key or certificate it has proved that it may be it. */
+static int cert_commit(struct cert_op *op, const struct ctl_caller *from, const char *action,
                        struct ros2_err *err)
 {
+	struct ctl_caller who = ctl_agent_caller(op->a);
 	struct store_txn *t = store_txn_new();
 	struct store_agent *row = &store_txn_add(t, STORE_AGENT_PUT)->agent;
 	struct ctl_token *tok = NULL;
@@ -269,7 +271,8 @@ static int cert_commit(struct cert_op *op, const struct ctl_caller *who, const c
 		memcpy(tr->secret_sha256, tok->hash, 32);
 		memcpy(tr->used_spki, op->info.spki_sha256, 32);
 	}
-	d = ctl_audit(t, who, action, STORE_AGENT, op->a->obj->name, &op->a->obj->uid);
+	strcpy(who.peer, from->peer);
+	d = ctl_audit(t, &who, action, STORE_AGENT, op->a->obj->name, &op->a->obj->uid);
 	store_draft_detail(t, d, "serial", op->info.serial);
 	store_draft_detail(t, d, "not_after_unix_s",
 	                   store_txn_fmt(t, "%lld", (long long)op->info.not_after_unix_s));

@@ -65,11 +65,6 @@ void link_detach(struct link *l, enum ros2_status status, const char *why)
 	link_end(l, status, why);
 }
 
-const char *link_spiffe(const struct link *l)
-{
-	return l->spiffe;
-}
-
 const char *link_peer(const struct link *l)
 {
 	return rpc_stream_peer(l->stream)->address;

@@ -487,6 +487,7 @@ void ctl_revoke(struct ctl *c, const struct ctl_caller *who, const struct ctl_re
 static void record_receipt(struct ctl_agent *a, const struct ctl_revocation *r,
                            const struct ctl_owed *o)
 {
+	struct ctl_caller who = ctl_agent_caller(a); /* the receipt is what the agent states */
 	struct store_txn *t = store_txn_new();
 	struct store_draft *d;
 
@@ -499,7 +500,7 @@ static void record_receipt(struct ctl_agent *a, const struct ctl_revocation *r,
 	                               .draining = o->draining,
 	                               .received_unix_ns = clock_unix_ns()};
 	store_txn_set_shrinks(t);
-	d = ctl_audit(t, &ctl_system, "revoke.receipt", r->kind, r->name, &r->target_uid);
+	d = ctl_audit(t, &who, "revoke.receipt", r->kind, r->name, &r->target_uid);
 	d->tenant = store_txn_str(t, r->tenant);
 	d->tenant_uid = r->tenant_uid;
 	store_draft_detail(t, d, "agent", o->agent);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The Admin, Enrol and Audit services over real mTLS: apply, roles, tokens, listeners, the log. */
 #include "proto/audit/audit.h"
-#include "tests/controller/service_fixture.h"
+#include "tests/controller/service_audit.h"
 #include "common/util.h"
 
 static void apply__reports_every_fault_and_changes_nothing(void **state)
@@ -142,46 +142,6 @@ static int try_apply(struct sf *f, const char *cert, const char *yaml, struct ro
 	return rc;
 }
 
-static unsigned count_records(struct sf *f, const Ros2__V1__AuditQueryRequest *q)
-{
-	struct rpc_reader *r = NULL;
-	ProtobufCMessage *m;
-	unsigned n = 0;
-	int rc;
-
-	assert_int_equal(rpc_reader_open(f->admin, &ros2_v1_audit_query, &q->base, 10000, &r, NULL),
-	                 0);
-	while ((rc = rpc_reader_next(r, 5000, &m, NULL)) == 0) {
-		n++;
-		protobuf_c_message_free_unpacked(m, NULL);
-	}
-	assert_int_equal(rc, -ENODATA);
-	rpc_reader_close(r);
-	return n;
-}
-
-static unsigned count_action(struct sf *f, const char *action, const char *tenant)
-{
-	Ros2__V1__AuditQueryRequest q = ROS2__V1__AUDIT_QUERY_REQUEST__INIT;
-
-	q.action = (char *)action;
-	q.tenant = (char *)tenant;
-	return count_records(f, &q);
-}
-
-static void wait_action(struct sf *f, const char *action, unsigned n)
-{
-	unsigned have = 0;
-
-	for (int i = 0; i < 200; i++) {
-		have = count_action(f, action, "");
-		if (have >= n)
-			return;
-		usleep(20000);
-	}
-	fail_msg("%s: %u records, expected %u", action, have, n);
-}
-
 static void roles__are_kept_and_refusals_recorded(void **state)
 {
 	struct sf *f = *state;
@@ -195,7 +155,7 @@ static void roles__are_kept_and_refusals_recorded(void **state)
 	assert_int_not_equal(try_apply(f, "nobody", sf_engine, &err), 0);
 	assert_int_equal(err.status, ROS2_DENIED);
 	assert_non_null(strstr(err.msg, "roles file"));
-	wait_action(f, "admin.denied", 2);
+	sf_audit_wait(f, "admin.denied", 2);
 }
 
 static void roles__refusals_are_recorded_within_bounds(void **state)
@@ -210,7 +170,7 @@ static void roles__refusals_are_recorded_within_bounds(void **state)
 	rpc_channel_free(c);
 	usleep(1500000);
 	/* The first 100, at most 10 in each of the few seconds this took, and the counts. */
-	assert_in_range(count_action(f, "admin.denied", ""), 101, 180);
+	assert_in_range(sf_audit_count_action(f, "admin.denied", ""), 101, 180);
 }
 
 /* ---- listeners ---- */
@@ -281,7 +241,11 @@ static void token__is_used_once_but_answers_the_same_key_again(void **state)
 	assert_int_not_equal(fake_enrol_with(f, &thief, "dpu-0", secret, &err), 0);
 	assert_int_equal(err.status, ROS2_UNAUTHENTICATED);
 	assert_non_null(strstr(err.msg, "another key"));
-	wait_action(f, "agent.enrol", 3);
+	sf_audit_wait(f, "agent.enrol", 3);
+	sf_audit_names(f, "agent.enrol", ROS2__V1__AUDIT_RESULT__AUDIT_RESULT_OK,
+	               "spiffe://" TD "/agent/dpu-0", "agent", "dpu-0");
+	sf_audit_names(f, "agent.enrol", ROS2__V1__AUDIT_RESULT__AUDIT_RESULT_DENIED, "anonymous",
+	               "agent", "dpu-0");
 	/* It is remembered as used. */
 	sf_stop(f);
 	sf_start(f);
@@ -324,23 +288,23 @@ static void audit__filters_what_was_asked_for(void **state)
 	sf_apply(f, sf_engine);
 	sf_apply(f, sf_tenant("alpha", "1h", "10m", "dpu-0"));
 	sf_apply(f, sf_tenant("beta", "1h", "10m", "dpu-0"));
-	assert_int_equal(count_action(f, "tenant.*", ""), 2);
-	assert_int_equal(count_action(f, "tenant.apply", "beta"), 1);
-	assert_int_equal(count_action(f, "", "beta"), 1);
-	assert_int_equal(count_action(f, "grant.issue", ""), 0);
+	assert_int_equal(sf_audit_count_action(f, "tenant.*", ""), 2);
+	assert_int_equal(sf_audit_count_action(f, "tenant.apply", "beta"), 1);
+	assert_int_equal(sf_audit_count_action(f, "", "beta"), 1);
+	assert_int_equal(sf_audit_count_action(f, "grant.issue", ""), 0);
 	q.actor = (char *)"spiffe://" TD "/admin/root";
-	assert_int_equal(count_records(f, &q), 3);
+	assert_int_equal(sf_audit_count(f, &q), 3);
 	q.object = (char *)"ram";
-	assert_int_equal(count_records(f, &q), 1);
+	assert_int_equal(sf_audit_count(f, &q), 1);
 	q = (Ros2__V1__AuditQueryRequest)ROS2__V1__AUDIT_QUERY_REQUEST__INIT;
 	q.limit = 2;
 	q.newest = true;
-	assert_int_equal(count_records(f, &q), 2);
+	assert_int_equal(sf_audit_count(f, &q), 2);
 	q.newest = false;
 	q.limit = 0;
 	q.from_seq = 3;
 	q.to_seq = 3;
-	assert_int_equal(count_records(f, &q), 1);
+	assert_int_equal(sf_audit_count(f, &q), 1);
 }
 
 static void audit__raw_stream_verifies_with_the_status_key(void **state)

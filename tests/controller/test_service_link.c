@@ -4,13 +4,13 @@
  * revocation with receipts, isolation, epochs, forwarded records.
  */
 #include "controller/store.h"
-#include "tests/controller/service_fixture.h"
+#include "tests/controller/service_audit.h"
 #include "common/util.h"
-#include "proto/audit/audit.h"
 
 #define TRAINER "spiffe://" TD "/tenant/alpha/trainer"
 #define KIND(k) ROS2__V1__OBJECT_KIND__OBJECT_KIND_##k
 #define MSG(k)  ROS2__V1__CONTROLLER_MESSAGE__MSG_##k
+#define OK      ROS2__V1__AUDIT_RESULT__AUDIT_RESULT_OK
 
 struct world {
 	struct sf *f;
@@ -73,59 +73,6 @@ static unsigned grants_of(struct sf *f, const char *tenant)
 
 	ros2__v1__get_reply__free_unpacked(g, NULL);
 	return n;
-}
-
-static unsigned count_records(struct sf *f, const char *action)
-{
-	Ros2__V1__AuditQueryRequest q = ROS2__V1__AUDIT_QUERY_REQUEST__INIT;
-	struct rpc_reader *r = NULL;
-	ProtobufCMessage *m;
-	unsigned have = 0;
-
-	q.action = (char *)action;
-	assert_int_equal(rpc_reader_open(f->admin, &ros2_v1_audit_query, &q.base, 5000, &r, NULL),
-	                 0);
-	while (rpc_reader_next(r, 5000, &m, NULL) == 0) {
-		have++;
-		protobuf_c_message_free_unpacked(m, NULL);
-	}
-	rpc_reader_close(r);
-	return have;
-}
-
-static void wait_records(struct sf *f, const char *action, unsigned n)
-{
-	unsigned have = 0;
-
-	for (int i = 0; i < 200 && have < n; i++) {
-		have = count_records(f, action);
-		usleep(have < n ? 20000 : 0);
-	}
-	assert_int_equal(have, n);
-}
-
-/* The one record of @action: its actor, role and object. */
-static void record_names(struct sf *f, const char *action, const char *actor, const char *role,
-                         const char *object)
-{
-	Ros2__V1__AuditQueryRequest q = ROS2__V1__AUDIT_QUERY_REQUEST__INIT;
-	Ros2__V1__AuditRecord *rec = NULL;
-	const Ros2__V1__StoredRecord *row;
-	struct rpc_reader *r = NULL;
-	ProtobufCMessage *m;
-
-	q.action = (char *)action;
-	assert_int_equal(rpc_reader_open(f->admin, &ros2_v1_audit_query, &q.base, 5000, &r, NULL),
-	                 0);
-	assert_int_equal(rpc_reader_next(r, 5000, &m, NULL), 0);
-	row = ros2_v1_audit_query_out(m)->record;
-	assert_int_equal(audit_record_parse(row->record.data, row->record.len, &rec, NULL), 0);
-	assert_string_equal(rec->actor, actor);
-	assert_string_equal(rec->role, role);
-	assert_string_equal(rec->object_name, object);
-	ros2__v1__audit_record__free_unpacked(rec, NULL);
-	protobuf_c_message_free_unpacked(m, NULL);
-	rpc_reader_close(r);
 }
 
 /* ---- hello and synchronisation ---- */
@@ -270,8 +217,10 @@ static void grant__is_given_recorded_and_kept_over_a_restart(void **state)
 	world(state, &w, "1h", "10m");
 	link_up(&w);
 	uid = get_grant(&w, 7);
-	wait_records(w.f, "grant.issue", 1);
-	record_names(w.f, "grant.issue", "spiffe://" TD "/agent/dpu-0", "agent", TRAINER);
+	sf_audit_wait(w.f, "grant.issue", 1);
+	sf_audit_names(w.f, "agent.connect", OK, "spiffe://" TD "/agent/dpu-0", "agent", "dpu-0");
+	sf_audit_names(w.f, "controller.start", OK, "system", "system", TD);
+	sf_audit_names(w.f, "grant.issue", OK, "spiffe://" TD "/agent/dpu-0", "agent", TRAINER);
 	assert_int_equal(grants_of(w.f, "alpha"), 1);
 	fake_disconnect(&w.a);
 	sf_stop(w.f);
@@ -321,7 +270,7 @@ static void grant__is_refused_to_whom_it_does_not_belong(void **state)
 	for (uint64_t i = 0; i < 8; i++)
 		get_grant(&w, i);
 	assert_int_equal(denied(&w, &w.alpha, TRAINER), ROS2_LIMIT);
-	wait_records(w.f, "grant.deny", 5);
+	sf_audit_wait(w.f, "grant.deny", 5);
 	fake_free(&w.a);
 }
 
@@ -347,10 +296,10 @@ static void grant__is_renewed_in_use_and_expires_out_of_use(void **state)
 	assert_true(o->grant->lifetime_ms == 2000);
 	ros2__v1__agent_object__free_unpacked(o, NULL);
 	(void)idle;
-	wait_records(w.f, "grant.expire", 1);
+	sf_audit_wait(w.f, "grant.expire", 1);
 	assert_int_equal(grants_of(w.f, "alpha"), 1);
-	wait_records(w.f, "grant.renew", 1);
-	wait_records(w.f, "grant.expire", 2);
+	sf_audit_wait(w.f, "grant.renew", 1);
+	sf_audit_wait(w.f, "grant.expire", 2);
 	assert_int_equal(grants_of(w.f, "alpha"), 0);
 	fake_free(&w.a);
 }
@@ -372,7 +321,7 @@ static void grant__ends_when_the_document_no_longer_allows_it(void **state)
 			found |= memcmp(m->delta->removals[k]->uid.data, uid.b, 16) == 0;
 	}
 	assert_true(found);
-	wait_records(w.f, "grant.revoke", 1);
+	sf_audit_wait(w.f, "grant.revoke", 1);
 	fake_free(&w.a);
 }
 
@@ -442,7 +391,7 @@ static void revoke__tenant_is_answered_with_the_receipt(void **state)
 	ros2__v1__revoke_reply__free_unpacked(r, NULL);
 	assert_int_equal(grants_of(w.f, "alpha"), 0);
 	assert_int_equal(denied(&w, &w.alpha, TRAINER), ROS2_REVOKED);
-	wait_records(w.f, "revoke.receipt", 2);
+	sf_audit_wait(w.f, "revoke.receipt", 2);
 	/* Only a reinstatement gives rights again, and it is a higher version. */
 	q.tenant = (char *)"alpha";
 	q.reason = (char *)"settled";
@@ -471,7 +420,7 @@ static void receipts__that_say_nothing_new_are_not_each_recorded(void **state)
 	fake_receipt(&w.a, &m->revoke->revocation_uid, 0);
 	ros2__v1__revoke_reply__free_unpacked(revoke_wait(&b), NULL);
 	usleep(200 * 1000);
-	assert_in_range(count_records(w.f, "revoke.receipt"), 2, 10);
+	assert_in_range(sf_audit_count_action(w.f, "revoke.receipt", ""), 2, 10);
 	fake_free(&w.a);
 }
 
@@ -498,7 +447,7 @@ static void revoke__late_agent_is_told_again_even_after_a_restart(void **state)
 	m = want(&w.a, MSG(REVOKE));
 	assert_memory_equal(m->revoke->revocation_uid.data, r->revocation_uid.data, ROS2_UID_LEN);
 	fake_receipt(&w.a, &m->revoke->revocation_uid, 0);
-	wait_records(w.f, "revoke.receipt", 1);
+	sf_audit_wait(w.f, "revoke.receipt", 1);
 	fake_disconnect(&w.a);
 	ros2__v1__revoke_reply__free_unpacked(r, NULL);
 	/* With the receipt in, nothing is owed any more. */
@@ -549,7 +498,7 @@ static void revoke__takes_effect_when_the_store_does_not_take_its_record(void **
 	assert_int_not_equal(ros2_v1_admin_reinstate_sync(w.f->admin, &q, 9000, &back, &err), 0);
 	assert_int_equal(err.status, ROS2_BUSY);
 	store_refuses = false;
-	wait_records(w.f, "tenant.revoke", 1);
+	sf_audit_wait(w.f, "tenant.revoke", 1);
 	fake_disconnect(&w.a);
 	sf_stop(w.f);
 	sf_start(w.f);
@@ -666,11 +615,11 @@ static void audit__forwarded_records_are_taken_once_and_gaps_are_told(void **sta
 	forward(&w, 2, 4, uid); /* 2 and 3 again */
 	m = want(&w.a, MSG(AUDIT_ACK));
 	assert_int_equal(m->audit_ack->seq, 4);
-	wait_records(w.f, "session.open", 4);
+	sf_audit_wait(w.f, "session.open", 4);
 	forward(&w, 7, 7, uid); /* 5 and 6 are missing */
 	m = want(&w.a, MSG(AUDIT_ACK));
 	assert_int_equal(m->audit_ack->seq, 7);
-	wait_records(w.f, "audit.gap", 1);
+	sf_audit_wait(w.f, "audit.gap", 1);
 	/* After a restart the controller still knows how far it is. */
 	fake_disconnect(&w.a);
 	sf_stop(w.f);

@@ -221,6 +221,14 @@ as() {
 # audited [OPTIONS OF audit query]: at least one such record is in the log. For await.
 audited() { ros2ctl audit query "$@" -o json --limit 5 | grep -q '"seq"'; }
 
+# audit_names_all: every record there is names who, what, on which object, with which result. For check.
+audit_names_all() {
+	ros2ctl audit query -o json --limit 100000 >"$dir/said" || return 1
+	jq -e '[.items[] | select(.actor == "" or .role == "" or .objectKind == "" or .objectName + .objectUid == "" or
+		.result == "" or .status == "")] as $bad | $bad[:5][], ((.items | length > 5) and $bad == [])' "$dir/said" | tail -n 20 |
+		tee /dev/stderr | tail -n 1 | grep -qx true
+}
+
 # known NAME KEY: the value of a key in the ready line of a process.
 known() { sed -n "s/.*\"$2\" *: *\"\{0,1\}\([^\",}]*\).*/\1/p" "$dir/run/$1.json"; }
 

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The Audit service as the service tests read it. */
+#include "tests/controller/service_audit.h"
+#include "proto/audit/audit.h"
+
+unsigned sf_audit_count(struct sf *f, const Ros2__V1__AuditQueryRequest *q)
+{
+	struct rpc_reader *r = NULL;
+	ProtobufCMessage *m;
+	unsigned n = 0;
+	int rc;
+
+	assert_int_equal(rpc_reader_open(f->admin, &ros2_v1_audit_query, &q->base, 10000, &r, NULL),
+	                 0);
+	while ((rc = rpc_reader_next(r, 5000, &m, NULL)) == 0) {
+		n++;
+		protobuf_c_message_free_unpacked(m, NULL);
+	}
+	assert_int_equal(rc, -ENODATA);
+	rpc_reader_close(r);
+	return n;
+}
+
+unsigned sf_audit_count_action(struct sf *f, const char *action, const char *tenant)
+{
+	Ros2__V1__AuditQueryRequest q = ROS2__V1__AUDIT_QUERY_REQUEST__INIT;
+
+	q.action = (char *)action;
+	q.tenant = (char *)tenant;
+	return sf_audit_count(f, &q);
+}
+
+void sf_audit_wait(struct sf *f, const char *action, unsigned n)
+{
+	unsigned have = 0;
+
+	for (int i = 0; i < 200 && have < n; i++) {
+		have = sf_audit_count_action(f, action, "");
+		usleep(have < n ? 20000 : 0);
+	}
+	if (have != n)
+		fail_msg("%s: %u records, expected %u", action, have, n);
+}
+
+void sf_audit_names(struct sf *f, const char *action, Ros2__V1__AuditResult result,
+                    const char *actor, const char *role, const char *object)
+{
+	Ros2__V1__AuditQueryRequest q = ROS2__V1__AUDIT_QUERY_REQUEST__INIT;
+	Ros2__V1__AuditRecord *rec = NULL;
+	const Ros2__V1__StoredRecord *row;
+	struct rpc_reader *r = NULL;
+	ProtobufCMessage *m;
+
+	q.action = (char *)action;
+	q.result = result;
+	assert_int_equal(rpc_reader_open(f->admin, &ros2_v1_audit_query, &q.base, 5000, &r, NULL),
+	                 0);
+	assert_int_equal(rpc_reader_next(r, 5000, &m, NULL), 0);
+	row = ros2_v1_audit_query_out(m)->record;
+	assert_int_equal(audit_record_parse(row->record.data, row->record.len, &rec, NULL), 0);
+	assert_string_equal(rec->actor, actor);
+	assert_string_equal(rec->role, role);
+	assert_string_equal(rec->object_name, object);
+	ros2__v1__audit_record__free_unpacked(rec, NULL);
+	protobuf_c_message_free_unpacked(m, NULL);
+	rpc_reader_close(r);
+}

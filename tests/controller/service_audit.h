@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the audit log of a service fixture holds, asked for through the Audit service. */
+#ifndef ROS2_TESTS_CONTROLLER_SERVICE_AUDIT_H
+#define ROS2_TESTS_CONTROLLER_SERVICE_AUDIT_H
+
+#include "tests/controller/service_fixture.h"
+
+/* How many records match. */
+unsigned sf_audit_count(struct sf *f, const Ros2__V1__AuditQueryRequest *q);
+unsigned sf_audit_count_action(struct sf *f, const char *action, const char *tenant);
+/* Records that wait for nobody come a commit later: until there are @n, for at most 4 s; exactly @n
+ * then. */
+void sf_audit_wait(struct sf *f, const char *action, unsigned n);
+/* The first record of @action with @result names this actor, role and object. */
+void sf_audit_names(struct sf *f, const char *action, Ros2__V1__AuditResult result,
+                    const char *actor, const char *role, const char *object);
+#endif
