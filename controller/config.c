@@ -202,79 +202,20 @@ static int load_keys(struct config *c, struct ros2_err *err)
 
 /* ---- roles ---- */
 
-static int role_of_word(const char *w)
-{
-	static const enum ctl_role roles[] = {CTL_ADMIN, CTL_OPERATOR, CTL_AUDITOR};
-
-	for (size_t i = 0; i < ARRAY_SIZE(roles); i++)
-		if (strcmp(w, ctl_role_to_str(roles[i])) == 0)
-			return (int)roles[i];
-	return 0;
-}
-
-static int parse_role(const struct config *c, char *line, int number, const char *path,
-                      struct config_role *ret, struct ros2_err *err)
-{
-	char *save = NULL, *id = strtok_r(line, " \t", &save), *word = strtok_r(NULL, " \t", &save);
-	size_t domain_len;
-
-	if (!word || strtok_r(NULL, " \t", &save))
-		return ros2_err_set(err, -EINVAL, "%s:%d: expected \"SPIFFE-ID ROLE\"", path,
-		                    number);
-	if (!ros2_spiffe_valid(id, &domain_len, NULL))
-		return ros2_err_set(err, -EINVAL, "%s:%d: \"%.100s\" is not a SPIFFE ID", path,
-		                    number, id);
-	if (domain_len != strlen(c->trust_domain) ||
-	    strncmp(id + 9, c->trust_domain, domain_len) != 0)
-		return ros2_err_set(err, -EINVAL, "%s:%d: \"%.100s\" is not of trust domain %s",
-		                    path, number, id, c->trust_domain);
-	ret->role = role_of_word(word);
-	if (!ret->role)
-		return ros2_err_set(err, -EINVAL,
-		                    "%s:%d: \"%.40s\" is not a role: admin, operator or auditor",
-		                    path, number, word);
-	snprintf(ret->spiffe, sizeof(ret->spiffe), "%s", id);
-	return 0;
-}
-
 int config_reload_roles(struct config *c, struct ros2_err *err)
 {
-	char path[2200], *save = NULL, *line, *at;
 	AUTO_FREE char *text = NULL;
-	struct config_role *roles = NULL;
-	size_t len, n = 0;
-	int number = 0, r;
+	struct config_role *roles;
+	char path[2200];
+	size_t len, n;
+	int r;
 
 	snprintf(path, sizeof(path), "%s/roles", c->dir);
 	r = read_text(path, &text, &len, err);
+	if (!r)
+		r = config_roles_parse(text, len, c->trust_domain, path, &roles, &n, err);
 	if (r < 0)
 		return r;
-	roles = calloc(CONFIG_ROLES_MAX, sizeof(*roles));
-	if (!roles)
-		return ros2_err_set(err, -ENOMEM, "out of memory");
-	for (at = text; !r && at; at = save) {
-		char *hash;
-
-		save = strchr(at, '\n');
-		if (save)
-			*save++ = '\0';
-		number++;
-		hash = strchr(at, '#');
-		if (hash)
-			*hash = '\0';
-		line = trim(at);
-		if (!*line)
-			continue;
-		if (n == CONFIG_ROLES_MAX)
-			r = ros2_err_set(err, -EFBIG, "%s: more than %d roles", path,
-			                 CONFIG_ROLES_MAX);
-		else
-			r = parse_role(c, line, number, path, &roles[n++], err);
-	}
-	if (r < 0) {
-		free(roles);
-		return r;
-	}
 	free(c->roles);
 	c->roles = roles;
 	c->n_roles = n;

@@ -42,6 +42,11 @@ int config_load(const char *dir, struct config *c, struct ros2_err *err);
 void config_fini(struct config *c);
 /* Keeps the roles in use when the file is bad. */
 int config_reload_roles(struct config *c, struct ros2_err *err);
+/* The text of a roles file: "SPIFFE-ID ROLE" lines, '#' begins a comment. @ret is malloc'd, also
+ * for no roles at all. -EINVAL, -EFBIG with words that begin "@path:LINE: "; no identity outside
+ * @trust_domain passes. */
+int config_roles_parse(const char *text, size_t len, const char *trust_domain, const char *path,
+                       struct config_role **ret, size_t *ret_n, struct ros2_err *err);
 /* CTL_NOBODY for an identity without a binding. */
 int config_role_of(const struct config *c, const char *spiffe);
 #endif
