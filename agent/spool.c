@@ -133,19 +133,6 @@ int spool_put(struct spool *s, enum spool_class c, const struct ros2_uid *tenant
 
 /* ---- one flush ---- */
 
-static void put_frame(struct buf *b, uint64_t seq, const void *p, uint32_t len)
-{
-	uint8_t h[SPOOL_FRAME_HEADER_LEN];
-
-	put_le32(h, SPOOL_FRAME_MAGIC);
-	put_le32(h + 4, len);
-	put_le64(h + 8, seq);
-	put_le32(h + 16, crypto_crc32c(p, len));
-	put_le32(h + 20, crypto_crc32c(h, 20));
-	buf_put(b, h, sizeof(h));
-	buf_put(b, p, len);
-}
-
 /* Takes one record from each tenant in turn. */
 static void gather(struct spool *s)
 {
@@ -157,7 +144,7 @@ static void gather(struct spool *s)
 		struct spool_account *a = list_first(&s->turns, struct spool_account, turn);
 		struct spool_item *it = list_first(&a->waiting, struct spool_item, link);
 
-		put_frame(&f->frames, s->next_seq + f->n, it->bytes, it->len);
+		spool_frame_put(&f->frames, s->next_seq + f->n, it->bytes, it->len);
 		f->sync |= it->class == SPOOL_WIDEN;
 		list_del(&it->link);
 		list_add_tail(&f->items, &it->link);
@@ -346,15 +333,13 @@ static void flush_done(struct writer_job *j)
 static int make_active(struct spool *s)
 {
 	struct spool_segment *g = calloc(1, sizeof(*g));
-	char hex[ROS2_UID_STR_LEN];
 
 	if (!g)
 		return -ENOMEM;
-	ros2_uid_to_str(&s->o.incarnation, hex);
 	g->serial = ++s->serial;
 	g->incarnation = s->o.incarnation;
 	g->active = true;
-	snprintf(g->name, sizeof(g->name), "seg-%016llx-%s", (unsigned long long)g->serial, hex);
+	spool_name_format(g->serial, &g->incarnation, g->name);
 	list_add_tail(&s->segments, &g->link);
 	s->active = g;
 	return 0;

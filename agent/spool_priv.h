@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Inside of the spool: spool.c admits and writes, spool_read.c loads, sends and acknowledges. */
+/* Inside of the spool: spool.c admits and writes, spool_read.c loads, sends and acknowledges,
+ * spool_format.c knows the bytes. */
 #ifndef ROS2_AGENT_SPOOL_PRIV_H
 #define ROS2_AGENT_SPOOL_PRIV_H
 
@@ -11,6 +12,7 @@
 
 #define SPOOL_FRAME_MAGIC      0x46445541u /* "AUDF" */
 #define SPOOL_FRAME_HEADER_LEN 24u
+#define SPOOL_NAME_LEN         54u /* "seg-SERIAL-INCARNATION" with the NUL: 16 and 32 digits */
 
 struct spool_item {
 	struct list link;
@@ -39,7 +41,7 @@ struct spool_segment {
 	uint64_t records;
 	struct buf data; /* cached frames; empty and size > 0: on disk only */
 	bool active;     /* the one that is appended to */
-	char name[96];
+	char name[SPOOL_NAME_LEN];
 };
 
 struct spool_written {
@@ -91,6 +93,19 @@ void spool_segment_free(struct spool_segment *g);
 /* Offset of the next frame, its view; false at the end of what is readable. */
 bool spool_frame_at(const struct buf *b, uint64_t offset, struct spool_view *ret,
                     uint64_t *ret_next);
+void spool_frame_put(struct buf *b, uint64_t seq, const void *p, uint32_t len);
+/* The frames that can be read from the beginning of a segment: their seqs are above 0 and follow
+ * each other. */
+struct spool_scan {
+	uint64_t records, first_seq, last_seq;
+	uint64_t size; /* bytes of whole frames */
+};
+/* False when there is more than could be read. */
+bool spool_scan(const struct buf *b, struct spool_scan *ret);
+/* The one spelling that spool_name_format writes, or -EINVAL. */
+int spool_name_parse(const char *name, uint64_t *ret_serial, struct ros2_uid *ret_incarnation);
+void spool_name_format(uint64_t serial, const struct ros2_uid *incarnation,
+                       char out[SPOOL_NAME_LEN]);
 int spool_load_segments(struct spool *s, struct spool_opened *info, struct ros2_err *err);
 void spool_account_put(struct spool *s, struct spool_account *a);
 #endif

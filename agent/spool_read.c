@@ -5,7 +5,6 @@
  * check, nor delete one that was not acknowledged.
  */
 #include "agent/spool_priv.h"
-#include "common/crypto.h"
 #include "common/fsx.h"
 #include <dirent.h>
 #include <errno.h>
@@ -22,26 +21,6 @@ void spool_segment_free(struct spool_segment *g)
 	list_del(&g->link);
 	buf_fini(&g->data);
 	free(g);
-}
-
-bool spool_frame_at(const struct buf *b, uint64_t offset, struct spool_view *ret,
-                    uint64_t *ret_next)
-{
-	const uint8_t *h;
-	uint32_t len;
-
-	if (offset + SPOOL_FRAME_HEADER_LEN > b->n)
-		return false;
-	h = b->p + offset;
-	len = get_le32(h + 4);
-	if (get_le32(h) != SPOOL_FRAME_MAGIC || get_le32(h + 20) != crypto_crc32c(h, 20) || !len ||
-	    len > SPOOL_RECORD_MAX || len > b->n - offset - SPOOL_FRAME_HEADER_LEN)
-		return false;
-	if (get_le32(h + 16) != crypto_crc32c(h + SPOOL_FRAME_HEADER_LEN, len))
-		return false;
-	*ret = (struct spool_view){get_le64(h + 8), h + SPOOL_FRAME_HEADER_LEN, len};
-	*ret_next = offset + SPOOL_FRAME_HEADER_LEN + len;
-	return true;
 }
 
 static void segment_path(const struct spool *s, const struct spool_segment *g, char out[PATH_MAX])
@@ -63,37 +42,6 @@ static int segment_read(const struct spool *s, struct spool_segment *g, struct r
 	buf_fini(&g->data);
 	g->data = (struct buf){.p = p, .n = len, .cap = len};
 	return 0;
-}
-
-/* Counts what is readable; the seqs of one segment follow each other. */
-static bool segment_scan(struct spool_segment *g)
-{
-	struct spool_view v;
-	uint64_t at = 0, next;
-
-	while (spool_frame_at(&g->data, at, &v, &next)) {
-		if (g->records && v.seq != g->last_seq + 1)
-			break;
-		if (!g->records++)
-			g->first_seq = v.seq;
-		g->last_seq = v.seq;
-		at = next;
-	}
-	g->size = at;
-	return at == g->data.n;
-}
-
-/* "seg-SERIAL-INCARNATION" */
-static int parse_name(const char *name, struct spool_segment *g)
-{
-	unsigned long long serial;
-	int n = 0;
-
-	if (sscanf(name, "seg-%16llx-%n", &serial, &n) != 1 || n != 21)
-		return -EINVAL;
-	g->serial = serial;
-	snprintf(g->name, sizeof(g->name), "%s", name);
-	return ros2_uid_from_str(name + n, &g->incarnation);
 }
 
 static void insert_sorted(struct spool *s, struct spool_segment *g)
@@ -120,6 +68,19 @@ static void set_aside(struct spool *s, struct spool_segment *g)
 	spool_segment_free(g);
 }
 
+/* What is readable of the file; false when that is not all of it. */
+static bool segment_take(struct spool_segment *g)
+{
+	struct spool_scan scan;
+	bool whole = spool_scan(&g->data, &scan);
+
+	g->records = scan.records;
+	g->first_seq = scan.first_seq;
+	g->last_seq = scan.last_seq;
+	g->size = scan.size;
+	return whole;
+}
+
 static int load_one(struct spool *s, const char *name, struct spool_opened *info,
                     struct ros2_err *err)
 {
@@ -129,10 +90,11 @@ static int load_one(struct spool *s, const char *name, struct spool_opened *info
 	if (!g)
 		return ros2_err_set(err, -ENOMEM, "no memory for a spool segment");
 	list_init(&g->link);
-	if (parse_name(name, g) < 0) {
+	if (spool_name_parse(name, &g->serial, &g->incarnation) < 0) {
 		spool_segment_free(g);
 		return 0; /* not ours: left alone */
 	}
+	snprintf(g->name, sizeof(g->name), "%s", name);
 	r = segment_read(s, g, err);
 	if (r == -EFBIG) {
 		info->damaged++;
@@ -143,7 +105,7 @@ static int load_one(struct spool *s, const char *name, struct spool_opened *info
 		spool_segment_free(g);
 		return r;
 	}
-	if (!segment_scan(g))
+	if (!segment_take(g))
 		info->damaged++;
 	buf_fini(&g->data);
 	if (!g->records) {
