@@ -35,63 +35,17 @@ static int write_in(const char *dir, const char *name, const void *p, size_t n, 
 	return fsx_write_atomic(path, p, n, mode, err);
 }
 
-/* identity.json is flat, written here only, of names, hex and dots: no escapes. A value of at most
- * max - 1 bytes after "key":, or -EBADMSG. */
-static int json_field(const char *text, const char *key, char *out, size_t max)
-{
-	char quoted[64];
-	const char *at, *end;
-
-	snprintf(quoted, sizeof(quoted), "\"%s\"", key);
-	at = strstr(text, quoted);
-	if (!at)
-		return -EBADMSG;
-	at += strlen(quoted);
-	at += strspn(at, " \t\n:");
-	end = *at == '"' ? strchr(at + 1, '"') : NULL;
-	if (!end || (size_t)(end - at) > max || memchr(at, '\\', (size_t)(end - at)))
-		return -EBADMSG;
-	memcpy(out, at + 1, (size_t)(end - at - 1));
-	out[end - at - 1] = '\0';
-	return 0;
-}
-
-static int parse_json(const char *dir, const char *text, struct identity *ret, struct ros2_err *err)
-{
-	char uid[ROS2_UID_STR_LEN];
-	size_t n = strlen(text);
-
-	while (n && strchr(" \n\t", text[n - 1]))
-		n--;
-	if (!n || text[0] != '{' || text[n - 1] != '}' ||
-	    json_field(text, "agent_uid", uid, sizeof(uid)) < 0 ||
-	    json_field(text, "name", ret->name, sizeof(ret->name)) < 0 ||
-	    json_field(text, "trust_domain", ret->trust_domain, sizeof(ret->trust_domain)) < 0 ||
-	    ros2_uid_from_str(uid, &ret->agent_uid) < 0 || !ros2_name_valid(ret->name))
-		return ros2_err_named(err, ROS2_CORRUPT,
-		                      "%s/identity.json: expected agent_uid, name and trust_domain",
-		                      dir);
-	return 0;
-}
-
 static int load_snapshot_key(const char *dir, struct identity *ret, struct ros2_err *err)
 {
 	AUTO_FREE void *p = NULL;
-	char hex[2 * ED25519_PUB_LEN + 1];
 	size_t n;
 	int r = read_in(dir, "snapshot.pub", &p, &n, err);
 
-	if (r < 0)
-		return r;
-	if (n < sizeof(hex) - 1)
-		return ros2_err_named(err, ROS2_CORRUPT, "%s/snapshot.pub: expected 64 hex digits",
-		                      dir);
-	memcpy(hex, p, sizeof(hex) - 1);
-	hex[sizeof(hex) - 1] = '\0';
-	if (crypto_hex_decode(hex, ret->snapshot_pub, ED25519_PUB_LEN) < 0)
-		return ros2_err_named(err, ROS2_CORRUPT, "%s/snapshot.pub: expected 64 hex digits",
-		                      dir);
-	return 0;
+	if (!r)
+		r = identity_key_parse(p, n, ret->snapshot_pub, err);
+	if (r < 0 && r != -ENOENT)
+		ros2_err_prefix(err, "%s/snapshot.pub", dir);
+	return r;
 }
 
 /* The certificate is this agent's, and the key is the certificate's. */
@@ -126,10 +80,11 @@ int identity_load(const char *dir, const char *name, struct identity *ret, struc
 	size_t json_len;
 	int r = read_in(dir, "identity.json", &json, &json_len, err);
 
-	if (r == 0)
-		r = parse_json(dir, json, &id, err);
 	if (r < 0)
 		return r;
+	r = identity_json_parse(json, json_len, &id, err);
+	if (r < 0)
+		return ros2_err_prefix(err, "%s/identity.json", dir), r;
 	if (strcmp(id.name, name) != 0)
 		return ros2_err_named(
 			err, ROS2_INVALID,
@@ -226,14 +181,11 @@ int identity_store_bundle(const char *dir, const char *file, const void *pem, si
 
 static int store_json(const char *dir, const struct identity_files *f, struct ros2_err *err)
 {
-	char uid[ROS2_UID_STR_LEN], text[1024];
-	int n;
+	char text[IDENTITY_JSON_MAX];
+	int n = identity_json_format(&f->agent_uid, f->name, f->trust_domain, text);
 
-	ros2_uid_to_str(&f->agent_uid, uid);
-	n = snprintf(text, sizeof(text),
-	             "{\n  \"agent_uid\": \"%s\",\n  \"name\": \"%s\",\n  \"trust_domain\": "
-	             "\"%s\"\n}\n",
-	             uid, f->name, f->trust_domain);
+	if (n < 0)
+		return ros2_err_named(err, ROS2_PROTOCOL, "the agent's name or trust domain");
 	return write_in(dir, "identity.json", text, (size_t)n, 0644, err);
 }
 
@@ -242,10 +194,7 @@ int identity_store(const char *dir, const struct identity_files *f, struct ros2_
 	char hex[2 * ED25519_PUB_LEN + 2];
 	int r;
 
-	/* Goes into identity.json and SPIFFE IDs: nothing but a domain name. */
-	if (!*f->trust_domain || strlen(f->trust_domain) > 200 ||
-	    strspn(f->trust_domain, "abcdefghijklmnopqrstuvwxyz0123456789.-_") !=
-	            strlen(f->trust_domain))
+	if (!identity_trust_domain_valid(f->trust_domain))
 		return ros2_err_named(err, ROS2_PROTOCOL,
 		                      "the controller's trust domain is no name");
 	if (f->snapshot_key_len != ED25519_PUB_LEN)

@@ -26,6 +26,19 @@ int identity_load(const char *dir, const char *name, struct identity *ret, struc
 int identity_check_certificate(const char *dir, const char *name, uint64_t *ret_renew_in_s,
                                struct ros2_err *err);
 
+/* ---- the texts of these files; @text needs no NUL at its end ---- */
+#define IDENTITY_JSON_MAX 512
+/* Sets agent_uid, name and trust_domain; on CORRUPT nothing. */
+int identity_json_parse(const char *text, size_t len, struct identity *ret, struct ros2_err *err);
+/* The length of the text in @out, or -EINVAL for what identity_json_parse would not take. */
+int identity_json_format(const struct ros2_uid *agent_uid, const char *name,
+                         const char *trust_domain, char out[IDENTITY_JSON_MAX]);
+/* snapshot.pub: 64 hex digits, and a newline that may be missing. CORRUPT. */
+int identity_key_parse(const char *text, size_t len, uint8_t ret[ED25519_PUB_LEN],
+                       struct ros2_err *err);
+/* Goes into identity.json and SPIFFE IDs: 1 to 200 characters of a domain name. */
+bool identity_trust_domain_valid(const char *s);
+
 struct join_token {
 	char agent[ROS2_NAME_MAX + 1];
 	char secret[129];
