@@ -19,6 +19,7 @@
 #define AUDIT_RECORD_MAX 16384 /* bytes of one serialised record */
 #define AUDIT_NOTE_MAX   1024
 #define AUDIT_VKEY_MAX   256
+#define AUDIT_ORIGIN_MAX 128 /* with its NUL */
 #define AUDIT_FORMAT     1
 
 /* The end of a log, and of one tenant's history in it: all that is needed to append. Plain values,
@@ -61,8 +62,12 @@ int audit_checkpoint_sign(const char *origin, uint64_t size, const uint8_t root[
 /* "origin+hash+base64": what is given to auditors once, outside the log. */
 int audit_vkey_format(const char *origin, const uint8_t pub[ED25519_PUB_LEN],
                       char out[AUDIT_VKEY_MAX]);
+/* "name+hash+base64(alg || key)" as audit_vkey_format writes it; the name may hold no '+'. What
+ * stands behind the first blank or end of line does not matter. -EINVAL. */
+int audit_vkey_parse(const char *vkey, char ret_name[AUDIT_ORIGIN_MAX],
+                     uint8_t ret_pub[ED25519_PUB_LEN], struct ros2_err *err);
 struct audit_checkpoint {
-	char origin[128];
+	char origin[AUDIT_ORIGIN_MAX];
 	uint64_t size;
 	uint8_t root[SHA256_LEN];
 };

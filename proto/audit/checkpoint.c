@@ -66,19 +66,31 @@ int audit_vkey_format(const char *origin, const uint8_t pub[ED25519_PUB_LEN],
 	return 0;
 }
 
-/* "name+hash+base64(alg || key)": the name may hold no '+'. */
-static int vkey_parse(const char *vkey, char name[128], uint8_t pub[ED25519_PUB_LEN],
-                      struct ros2_err *err)
+/* Names are shown to people: no blanks, no control characters. */
+static bool name_good(const char *s)
+{
+	if (!*s)
+		return false;
+	for (; *s; s++)
+		if ((unsigned char)*s <= 0x20 || *s == 0x7f || *s == '+')
+			return false;
+	return true;
+}
+
+int audit_vkey_parse(const char *vkey, char ret_name[AUDIT_ORIGIN_MAX],
+                     uint8_t ret_pub[ED25519_PUB_LEN], struct ros2_err *err)
 {
 	const char *hash = strchr(vkey, '+'), *data = hash ? strchr(hash + 1, '+') : NULL;
 	uint8_t want[KEY_HASH_LEN], have[KEY_HASH_LEN], blob[1 + ED25519_PUB_LEN];
-	char hash16[2 * KEY_HASH_LEN + 1] = "";
+	char name[AUDIT_ORIGIN_MAX], hash16[2 * KEY_HASH_LEN + 1] = "";
 	size_t n = 0, data_len;
 
-	if (!data || hash - vkey >= 128 || data - hash - 1 != 2 * KEY_HASH_LEN)
+	if (!data || hash - vkey >= AUDIT_ORIGIN_MAX || data - hash - 1 != 2 * KEY_HASH_LEN)
 		return ros2_err_set(err, -EINVAL, "verifier key: expected NAME+HASH+KEY");
 	memcpy(name, vkey, hash - vkey);
 	name[hash - vkey] = 0;
+	if (!name_good(name))
+		return ros2_err_set(err, -EINVAL, "verifier key: its name is no origin of a log");
 	memcpy(hash16, hash + 1, 2 * KEY_HASH_LEN);
 	data_len = strcspn(data + 1, "\r\n \t");
 	if (crypto_hex_decode(hash16, want, sizeof(want)) < 0 ||
@@ -86,11 +98,12 @@ static int vkey_parse(const char *vkey, char name[128], uint8_t pub[ED25519_PUB_
 	    n != sizeof(blob) || blob[0] != NOTE_ALG_ED25519)
 		return ros2_err_set(err, -EINVAL,
 		                    "verifier key: not an Ed25519 key of a signed note");
-	memcpy(pub, blob + 1, ED25519_PUB_LEN);
-	key_hash(name, strlen(name), pub, have);
+	key_hash(name, strlen(name), blob + 1, have);
 	if (memcmp(have, want, sizeof(have)))
 		return ros2_err_set(err, -EINVAL,
 		                    "verifier key: its hash does not belong to its key");
+	strcpy(ret_name, name);
+	memcpy(ret_pub, blob + 1, ED25519_PUB_LEN);
 	return 0;
 }
 
@@ -112,7 +125,7 @@ static int parse_body(const char **p, const char *end, struct audit_checkpoint *
 	char size[24], root64[64], *stop;
 	size_t n = 0;
 
-	if (take_line(p, end, ret->origin, sizeof(ret->origin)) < 0 || !*ret->origin ||
+	if (take_line(p, end, ret->origin, sizeof(ret->origin)) < 0 || !name_good(ret->origin) ||
 	    take_line(p, end, size, sizeof(size)) < 0 ||
 	    take_line(p, end, root64, sizeof(root64)) < 0)
 		return -EBADMSG;
@@ -149,11 +162,11 @@ int audit_checkpoint_open(const void *note, size_t len, const char *vkey,
                           struct audit_checkpoint *ret, struct ros2_err *err)
 {
 	const char *text = note, *p = note, *end = text + len;
-	char name[128], line[512];
+	char name[AUDIT_ORIGIN_MAX], line[512];
 	uint8_t pub[ED25519_PUB_LEN];
 	struct audit_checkpoint cp;
 	size_t text_len;
-	int r = vkey ? vkey_parse(vkey, name, pub, err) : 0;
+	int r = vkey ? audit_vkey_parse(vkey, name, pub, err) : 0;
 
 	if (r < 0)
 		return r;
