@@ -49,6 +49,7 @@ static void session_info(struct agent *a, const struct agent_session *s, Ros2__V
 	o->read_bytes = st.read_bytes;
 	o->write_bytes = st.write_bytes;
 	o->violations = st.violations;
+	o->copied_bytes = st.copied_bytes;
 }
 
 static void report_sessions(struct agent *a, const Ros2__V1__ReportRequest *m, uint32_t max,
