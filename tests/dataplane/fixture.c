@@ -6,6 +6,7 @@
 #include <time.h>
 
 const char *fx_engine_type = "mem", *fx_engine_root;
+uint32_t fx_io_features;
 
 static void on_event(void *arg, const struct dp_event *ev)
 {
@@ -84,6 +85,7 @@ static void make_dp(void *arg)
 	struct dp_engine_config mem = {.name = "ram",
 	                               .type = fx_engine_type,
 	                               .root = fx_engine_root,
+	                               .io_features = fx_io_features,
 	                               .size_bytes = fx_engine_root ? 0 : 256u << 20};
 	struct ros2_err err = ROS2_ERR_INIT;
 

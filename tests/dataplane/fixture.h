@@ -33,6 +33,8 @@ struct fx {
 
 /* Engine type of the fixture's "ram"; "mem" unless a test says otherwise. */
 extern const char *fx_engine_type, *fx_engine_root;
+/* ENGINE_IO_* that the engine does without. */
+extern uint32_t fx_io_features;
 /* Generous limits; tests narrow them with fx_limits. */
 int fx_setup(void **state);
 int fx_teardown(void **state);

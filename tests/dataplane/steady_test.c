@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The steady state: requests that move data make the reactor's thread neither allocate nor take a
+ * lock, and this process copies none of their payload. Counted by tests/bench/steady/count_calls.c,
+ * which stands between our code and the allocator and pthread.
+ */
+#include "tests/dataplane/fixture.h"
+#include "tests/bench/steady/count_calls.h"
+#include <semaphore.h>
+
+#define BIG     (1u << 20)
+#define DEPTH   32u
+#define REGION  (4u << 20)
+#define WARM_UP 4u
+#define TURNS   40u
+
+struct count_calls *count_calls(void);
+
+static uint8_t buf[BIG];
+
+/* Reads of @len, as many in flight as the region holds, at most DEPTH; all are right. */
+static void read_many(struct raw *c, uint32_t len)
+{
+	uint32_t depth = MIN(DEPTH, REGION / len), completes = 0;
+	struct wire_header h;
+
+	for (uint32_t i = 0; i < depth; i++) {
+		h = raw_header(c, WIRE_READ, (uint64_t)i * len % BIG, FX_BASE + (uint64_t)i * len,
+		               len);
+		raw_send(c, &h, NULL, 0);
+	}
+	while (completes < depth) {
+		assert_true(raw_recv(c, &h, buf, sizeof(buf)));
+		if (h.opcode == WIRE_DATA)
+			continue;
+		assert_int_equal(h.opcode, WIRE_COMPLETE);
+		assert_int_equal(h.status, ROS2_OK);
+		assert_int_equal(h.length, len);
+		completes++;
+	}
+}
+
+static void load(struct raw *c, uint32_t turns)
+{
+	for (uint32_t i = 0; i < turns; i++) {
+		read_many(c, 4096);
+		if (i % 4 == 0)
+			read_many(c, BIG);
+		if (i % 8 == 0)
+			assert_int_equal(raw_write(c, 0, buf, BIG, false), ROS2_OK);
+	}
+}
+
+struct seen {
+	uint64_t alloc, lock, copied, ops;
+};
+
+static struct seen look(struct fx *fx, struct raw *c)
+{
+	struct dp_session_stats st = fx_stats(fx, &c->session);
+
+	return (struct seen){.alloc = atomic_load(&count_calls()->alloc),
+	                     .lock = atomic_load(&count_calls()->lock),
+	                     .copied = st.copied_bytes,
+	                     .ops = st.read_ops + st.write_ops};
+}
+
+static struct seen steady(struct fx *fx)
+{
+	struct seen before, after;
+	struct raw c;
+
+	assert_true(atomic_load(&count_calls()->reactors) >= 2);
+	raw_ready(fx, &c);
+	assert_int_equal(raw_write(&c, 0, buf, BIG, false), ROS2_OK);
+	load(&c, WARM_UP);
+	before = look(fx, &c);
+	load(&c, TURNS);
+	after = look(fx, &c);
+	raw_close(&c);
+	return (struct seen){after.alloc - before.alloc, after.lock - before.lock,
+	                     after.copied - before.copied, after.ops - before.ops};
+}
+
+static void assert_steady(struct fx *fx)
+{
+	struct seen s = steady(fx);
+
+	assert_true(s.ops > TURNS * DEPTH);
+	assert_int_equal(s.alloc, 0);
+	assert_int_equal(s.lock, 0);
+}
+
+static void steady_state__of_the_mem_engine_allocates_and_locks_nothing(void **state)
+{
+	assert_steady(*state);
+}
+
+static void steady_state__of_the_file_engine_allocates_locks_and_copies_nothing(void **state)
+{
+	struct seen s = steady(*state);
+
+	assert_true(s.ops > TURNS * DEPTH);
+	assert_int_equal(s.alloc, 0);
+	assert_int_equal(s.lock, 0);
+	assert_int_equal(s.copied, 0);
+}
+
+/* ---- negative controls ---- */
+static void *allocates_and_locks(void *arg)
+{
+	pthread_mutex_t m = PTHREAD_MUTEX_INITIALIZER;
+	void *volatile p;
+
+	sem_wait(arg); /* until it has its name */
+	p = malloc(10);
+	free(p);
+	pthread_mutex_lock(&m);
+	pthread_mutex_unlock(&m);
+	return NULL;
+}
+
+static void counter__sees_a_reactor_thread_that_allocates_and_locks(void **state)
+{
+	struct count_calls *counts = count_calls();
+	uint64_t alloc = atomic_load(&counts->alloc), lock = atomic_load(&counts->lock);
+	pthread_t t;
+	sem_t go;
+
+	sem_init(&go, 0, 0);
+	assert_int_equal(pthread_create(&t, NULL, allocates_and_locks, &go), 0);
+	pthread_setname_np(t, "reactor9");
+	sem_post(&go);
+	pthread_join(t, NULL);
+	sem_destroy(&go);
+	assert_true(atomic_load(&counts->alloc) >= alloc + 2);
+	assert_true(atomic_load(&counts->lock) >= lock + 1);
+}
+
+static void counter__sees_the_locks_of_the_file_engines_thread_mode(void **state)
+{
+	assert_true(steady(*state).lock > 0);
+}
+
+static char root[4096];
+
+static int file_setup(void **state)
+{
+	void *dir;
+
+	if (testing_dir_setup(&dir))
+		return -1;
+	testing_path(root, dir, "root");
+	free(dir);
+	fx_engine_type = "file";
+	fx_engine_root = root;
+	return fx_setup(state);
+}
+
+static int threads_setup(void **state)
+{
+	fx_io_features = ENGINE_IO_NO_URING;
+	return file_setup(state);
+}
+
+static int file_teardown(void **state)
+{
+	int rc = fx_teardown(state);
+
+	*strrchr(root, '/') = '\0';
+	fx_engine_type = "mem";
+	fx_engine_root = NULL;
+	fx_io_features = 0;
+	return rc | nftw(root, testing_remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(counter__sees_a_reactor_thread_that_allocates_and_locks),
+		cmocka_unit_test_setup_teardown(
+			counter__sees_the_locks_of_the_file_engines_thread_mode, threads_setup,
+			file_teardown),
+		cmocka_unit_test_setup_teardown(
+			steady_state__of_the_mem_engine_allocates_and_locks_nothing, fx_setup,
+			fx_teardown),
+		cmocka_unit_test_setup_teardown(
+			steady_state__of_the_file_engine_allocates_locks_and_copies_nothing,
+			file_setup, file_teardown),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
