@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Fills struct ros2_err; never allocates, always terminates, cuts what is too long. */
+/* Fills struct ros2_err; never allocates, always terminates, cuts what is too long. Whatever was
+ * printed, the words are one line of UTF-8: they go into messages, logs and audit records. */
 #include "common/err.h"
+#include "common/utf8.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,6 +13,7 @@ static void fill(struct ros2_err *err, int code, enum ros2_status status, const 
 	char words[sizeof(err->msg)];
 
 	vsnprintf(words, sizeof(words), fmt, ap);
+	utf8_clean(words);
 	err->code = code;
 	err->status = status;
 	memcpy(err->msg, words, sizeof(words));
@@ -53,5 +56,6 @@ int ros2_err_prefix(struct ros2_err *err, const char *fmt, ...)
 	va_end(ap);
 	memcpy(words, err->msg, sizeof(words));
 	snprintf(err->msg, sizeof(err->msg), "%.150s: %.165s", prefix, words);
+	utf8_clean(err->msg);
 	return err->code;
 }

@@ -16,7 +16,7 @@ extern "C" {
 struct ros2_err {
 	int code;                /* negative errno, 0 = no error */
 	enum ros2_status status; /* the named error peers see; ROS2_OK when only errno is known */
-	char msg[320];           /* one line, no trailing newline, always terminated */
+	char msg[320];           /* one printable line of UTF-8, always terminated */
 };
 
 #define ROS2_ERR_INIT                                                                              \

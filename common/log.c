@@ -6,6 +6,7 @@
  */
 #include "common/log.h"
 #include "common/clock.h"
+#include "common/utf8.h"
 #include "common/util.h"
 #include <errno.h>
 #include <stdarg.h>
@@ -40,33 +41,6 @@ bool log_enabled(enum log_level level)
 	return (int)level >= atomic_load_explicit(&threshold, memory_order_relaxed);
 }
 
-/* Copies @s into @out as long as it fits, with control bytes as \xNN. Bytes >= 0x80 pass: UTF-8 is
- * text, and a C1 control in UTF-8 (c2 80..9f) is escaped too. Returns the new length. */
-static size_t escape(char *out, size_t at, size_t max, const char *s)
-{
-	static const char digits[] = "0123456789abcdef";
-	const unsigned char *p = (const unsigned char *)s;
-
-	for (; *p; p++) {
-		bool c1 =
-			*p >= 0x80 && *p <= 0x9f && p != (const unsigned char *)s && p[-1] == 0xc2;
-
-		if (*p >= 0x20 && *p != 0x7f && !c1) {
-			if (at + 1 > max)
-				break;
-			out[at++] = (char)*p;
-			continue;
-		}
-		if (at + 4 > max)
-			break;
-		out[at++] = '\\';
-		out[at++] = 'x';
-		out[at++] = digits[*p >> 4];
-		out[at++] = digits[*p & 15];
-	}
-	return at;
-}
-
 void log_write(enum log_level level, const char *component, const char *fmt, ...)
 {
 	char words[LOG_LINE_MAX], line[LOG_LINE_MAX], when[32];
@@ -81,7 +55,7 @@ void log_write(enum log_level level, const char *component, const char *fmt, ...
 	n = (size_t)snprintf(line, sizeof(line), "%s %s %.64s: ", when,
 	                     (unsigned)level < ARRAY_SIZE(level_words) ? level_words[level] : "?",
 	                     component);
-	n = escape(line, n, sizeof(line) - 1, words);
+	n += utf8_escape(words, line + n, sizeof(line) - n);
 	line[n++] = '\n';
 	/* A log that cannot be written has nobody to tell. */
 	if (write(STDERR_FILENO, line, n) < 0)

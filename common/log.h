@@ -3,7 +3,7 @@
  * Operational log to stderr: one line per event, "time level component: words". Logging is not
  * auditing. Library code does not log above debug; the function that decides the outcome logs,
  * once. Keys, secrets and payload never appear here. Anything a tenant can trigger goes through
- * log_limited.
+ * log_limit_pass.
  */
 #ifndef ROS2_COMMON_LOG_H
 #define ROS2_COMMON_LOG_H
@@ -17,12 +17,12 @@ enum log_level { LOG_LEVEL_DEBUG, LOG_LEVEL_INFO, LOG_LEVEL_WARN, LOG_LEVEL_ERRO
 int log_set_level_str(const char *word);
 void log_set_level(enum log_level level);
 bool log_enabled(enum log_level level);
-/* Any thread; one write(2) per line, control characters escaped, at most 1 KiB. */
+/* Any thread; one write(2) per line, what is not printable UTF-8 as \xNN, at most 1 KiB. */
 void log_write(enum log_level level, const char *component, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 
-/* One per call site that a tenant can trigger: passes 10 lines a second, then counts what it
- * swallowed. */
+/* One per call site that a tenant can trigger, used by one thread: true for 10 lines a second, then
+ * counts what was swallowed until the caller says so and sets it to 0. */
 struct log_limit {
 	uint64_t window_start_ns;
 	uint32_t passed, swallowed;

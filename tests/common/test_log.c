@@ -42,7 +42,7 @@ static void log__escapes_what_could_forge_a_line_or_move_the_cursor(void **state
 	char out[2048];
 
 	capture(write_words, "a\nb\x1b[2Jc\x7f\xc2\x9b gr\xc3\xbc\xc3\x9f", out, sizeof(out));
-	assert_non_null(strstr(out, "a\\x0ab\\x1b[2Jc\\x7f\xc2\\x9b gr\xc3\xbc\xc3\x9f\n"));
+	assert_non_null(strstr(out, "a\\x0ab\\x1b[2Jc\\x7f\\xc2\\x9b gr\xc3\xbc\xc3\x9f\n"));
 }
 
 static void log__bounds_a_line(void **state)
