@@ -2,7 +2,9 @@
 /* `ros2ctl apply -f`: hands documents to the controller, all or nothing, and prints every
  * diagnostic it found. */
 #include "common/fsx.h"
+#include "common/utf8.h"
 #include "common/util.h"
+#include "policy/policy.h"
 #include "proto/ros2/v1/admin.rpc.h"
 #include "tools/ctl/ctl.h"
 #include <dirent.h>
@@ -139,9 +141,18 @@ static void print_diagnostics(const Ros2__V1__ApplyReply *reply)
 	for (size_t i = 0; i < reply->n_diagnostics; i++) {
 		const Ros2__V1__Diagnostic *d = reply->diagnostics[i];
 
-		fprintf(stderr, "%s:%u:%u: %s: %s\n", d->file, d->line, d->column,
-		        d->error ? "error" : "warning", d->message);
+		char file[512], message[1024], at[32] = "";
+
+		/* the controller's words, about a file that somebody else may have written */
+		utf8_escape(d->file, file, sizeof(file));
+		utf8_escape(d->message, message, sizeof(message));
+		if (d->line)
+			snprintf(at, sizeof(at), ":%u:%u", d->line, d->column);
+		fprintf(stderr, "%s%s: %s: %s\n", file, at, d->error ? "error" : "warning",
+		        message);
 	}
+	if (reply->n_diagnostics >= POLICY_DIAGS_MAX)
+		fprintf(stderr, "ros2ctl: only the first %d are shown\n", POLICY_DIAGS_MAX);
 }
 
 static bool has_errors(const Ros2__V1__ApplyReply *reply)

@@ -3,6 +3,7 @@
  * ros2ctl: finds the row of the command table that the words name, parses its options, runs it.
  * Help on every level is made from the same table, so it cannot lie.
  */
+#include "common/utf8.h"
 #include "common/util.h"
 #include "tools/ctl/ctl.h"
 #include <errno.h>
@@ -38,13 +39,14 @@ static const char global_help[] =
 
 int ctl_fail(int code, const char *fmt, ...)
 {
+	char words[2048], shown[2048];
 	va_list ap;
 
-	fputs("ros2ctl: ", stderr);
 	va_start(ap, fmt);
-	vfprintf(stderr, fmt, ap);
+	vsnprintf(words, sizeof(words), fmt, ap);
 	va_end(ap);
-	fputc('\n', stderr);
+	utf8_escape(words, shown, sizeof(shown));
+	fprintf(stderr, "ros2ctl: %s\n", shown);
 	return code;
 }
 

@@ -2,6 +2,7 @@
 /* How things look: aligned tables, JSON, YAML. Bytes that came from others are escaped before they
  * reach a terminal. */
 #include "common/clock.h"
+#include "common/utf8.h"
 #include "common/util.h"
 #include "tools/ctl/ctl.h"
 #include <inttypes.h>
@@ -25,22 +26,6 @@ static const json_t *lookup(const json_t *item, const char *key)
 		key += n + 1;
 	}
 	return NULL;
-}
-
-/* Control characters never reach the terminal. */
-static void escape(const char *s, char *out, size_t max)
-{
-	size_t n = 0;
-
-	for (; *s && n + 5 < max; s++) {
-		unsigned char ch = (unsigned char)*s;
-
-		if (ch < 0x20 || ch == 0x7f)
-			n += (size_t)snprintf(out + n, max - n, "\\x%02x", ch);
-		else
-			out[n++] = *s;
-	}
-	out[n] = 0;
 }
 
 static void format_bytes(uint64_t v, char *out)
@@ -114,8 +99,7 @@ static void join(const json_t *list, char out[CELL_MAX])
 			continue;
 		if (n)
 			out[n++] = ',';
-		escape(json_string_value(v), out + n, CELL_MAX - n);
-		n += strlen(out + n);
+		n += utf8_escape(json_string_value(v), out + n, CELL_MAX - n);
 	}
 }
 
@@ -126,7 +110,7 @@ static void cell(const struct ctl_column *col, const json_t *item, char out[CELL
 	if (json_is_integer(v))
 		format_number(col, (uint64_t)json_integer_value(v), out);
 	else if (json_is_string(v))
-		escape(json_string_value(v), out, col->as == CTL_SHORT_ID ? 9 + 4 : CELL_MAX);
+		utf8_escape(json_string_value(v), out, col->as == CTL_SHORT_ID ? 9 + 4 : CELL_MAX);
 	else if (json_is_array(v) && json_array_size(v))
 		join(v, out);
 	else if (col->as == CTL_YESNO)
@@ -171,12 +155,38 @@ static bool is_leaf(const json_t *v)
 	       !(json_is_array(v) && json_array_size(v));
 }
 
+/* Lines and tabs of printable text: nothing that a terminal would take for a command. */
+static bool shows_as_it_is(const char *s)
+{
+	for (size_t n; *s; s += n) {
+		uint32_t cp = 0;
+
+		n = utf8_decode(s, strnlen(s, 4), &cp);
+		if (!n || (!utf8_printable(cp) && cp != '\n' && cp != '\t'))
+			return false;
+	}
+	return true;
+}
+
+/* JSON leaves C1 controls and directional overrides as they are: then everything beyond ASCII is
+ * written as \uNNNN. malloc'd; NULL without memory. */
+static char *dump(const json_t *v, size_t flags)
+{
+	char *text = json_dumps(v, flags | JSON_ENCODE_ANY);
+
+	if (text && !shows_as_it_is(text)) {
+		free(text);
+		text = json_dumps(v, flags | JSON_ENCODE_ANY | JSON_ENSURE_ASCII);
+	}
+	return text;
+}
+
 static void yaml_leaf(const json_t *v, int indent)
 {
 	const char *s = json_string_value(v), *nl = s ? strchr(s, '\n') : NULL;
 	char *text;
 
-	if (nl && nl[1]) { /* a document within: block style */
+	if (nl && nl[1] && shows_as_it_is(s)) { /* a document within: block style */
 		puts("|");
 		while (*s) {
 			size_t n = strcspn(s, "\n");
@@ -187,7 +197,7 @@ static void yaml_leaf(const json_t *v, int indent)
 		return;
 	}
 	/* JSON scalars and empty containers are YAML. */
-	text = json_dumps(v, JSON_ENCODE_ANY);
+	text = dump(v, 0);
 	puts(text ? text : "null");
 	free(text);
 }
@@ -224,8 +234,10 @@ void ctl_print_doc(const struct ctl *c, json_t *doc)
 	if (c->output == CTL_YAML) {
 		ctl_print_yaml(doc, 0);
 	} else {
-		json_dumpf(doc, stdout, JSON_INDENT(2));
-		fputc('\n', stdout);
+		char *text = dump(doc, JSON_INDENT(2));
+
+		puts(text ? text : "null");
+		free(text);
 	}
 	json_decref(doc);
 }

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What ros2ctl shows of text that tenants chose: nothing in it may drive the terminal, forge a line
+ * or turn the direction of writing, in any output format. */
+#include "tests/testing.h"
+#include "common/util.h"
+#include "tools/ctl/ctl.h"
+
+/* ESC, CSI as one character, DEL, right-to-left override; behind a line feed, which YAML would show
+ * as a block */
+#define HOSTILE                                                                                    \
+	"x\nINTACT \x1b[2J\xc2\x9b"                                                                \
+	"31m\x7f\xe2\x80\xae"                                                                      \
+	"gnp"
+
+/* What fn(arg) writes to stdout. */
+static void capture(void (*fn)(void *), void *arg, char *out, size_t max)
+{
+	FILE *f = tmpfile();
+	int saved = dup(STDOUT_FILENO);
+	ssize_t n;
+
+	assert_non_null(f);
+	fflush(stdout);
+	dup2(fileno(f), STDOUT_FILENO);
+	fn(arg);
+	fflush(stdout);
+	dup2(saved, STDOUT_FILENO);
+	close(saved);
+	n = pread(fileno(f), out, max - 1, 0);
+	out[n > 0 ? n : 0] = '\0';
+	fclose(f);
+}
+
+static void assert_harmless(const char *out)
+{
+	assert_non_null(strstr(out, "INTACT"));
+	assert_null(strchr(out, 0x1b));
+	assert_null(strstr(out, "\xc2\x9b"));
+	assert_null(strstr(out, "\xe2\x80\xae"));
+	assert_null(strstr(out, "\nINTACT"));
+}
+
+static void table(void *items)
+{
+	static const struct ctl_column columns[] = {
+		{"NAME", "name", CTL_TEXT}, {"LIST", "list", CTL_TEXT}, {0}};
+
+	ctl_print_table(columns, items);
+}
+
+static void ctl_table__escapes_what_a_tenant_named(void **state)
+{
+	json_t *items = json_pack("[{s:s,s:[s]}]", "name", HOSTILE, "list", HOSTILE);
+	char out[2048];
+
+	capture(table, items, out, sizeof(out));
+	assert_harmless(out);
+	assert_null(strchr(out, 0x7f));
+	json_decref(items);
+}
+
+static void as_yaml(void *doc)
+{
+	struct ctl c = {.output = CTL_YAML};
+
+	ctl_print_doc(&c, json_incref(doc));
+}
+
+static void as_json(void *doc)
+{
+	struct ctl c = {.output = CTL_JSON};
+
+	ctl_print_doc(&c, json_incref(doc));
+}
+
+static void ctl_doc__escapes_what_a_tenant_named(void **state)
+{
+	json_t *doc = json_pack("{s:s,s:[s]}", "name", HOSTILE, "list", HOSTILE), *back;
+	char out[2048];
+
+	capture(as_yaml, doc, out, sizeof(out));
+	assert_harmless(out);
+	capture(as_json, doc, out, sizeof(out));
+	assert_harmless(out);
+	back = json_loads(out, 0, NULL); /* still the same text for a program */
+	assert_true(json_equal(back, doc));
+	json_decref(back);
+	json_decref(doc);
+}
+
+static void ctl_doc__leaves_text_of_any_language_as_it_is(void **state)
+{
+	json_t *doc = json_pack("{s:s,s:s}", "name", "gr\xc3\xbc\xc3\x9f", "yaml", "a:\n\tb\n");
+	char out[2048];
+
+	capture(as_json, doc, out, sizeof(out));
+	assert_non_null(strstr(out, "gr\xc3\xbc\xc3\x9f"));
+	capture(as_yaml, doc, out, sizeof(out));
+	assert_non_null(strstr(out, "gr\xc3\xbc\xc3\x9f"));
+	assert_non_null(strstr(out, "yaml: |\n  a:\n  \tb\n"));
+	json_decref(doc);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(ctl_table__escapes_what_a_tenant_named),
+		cmocka_unit_test(ctl_doc__escapes_what_a_tenant_named),
+		cmocka_unit_test(ctl_doc__leaves_text_of_any_language_as_it_is),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
