@@ -6,6 +6,7 @@
  */
 #include "agent/agent.h"
 #include "agent/grants.h"
+#include "agent/health.h"
 #include "agent/service.h"
 #include "agent/sessions.h"
 #include "agent/uplink.h"
@@ -71,6 +72,13 @@ static void on_dp_event(void *arg, const struct dp_event *ev)
 		sessions_on_dp_event(a->sessions, ev);
 }
 
+static void on_spool_wrote(void *arg, int r, const struct ros2_err *err)
+{
+	struct agent *a = arg;
+
+	health_wrote(a->health, HEALTH_SPOOL, r, err);
+}
+
 static void on_spool_fatal(void *arg, const struct ros2_err *err)
 {
 	agent_fatal(arg, err);
@@ -119,6 +127,7 @@ static int open_spool(struct agent *a, struct ros2_err *err)
 	                        .loop = a->o.loop,
 	                        .writer = a->disk_writer,
 	                        .on_fatal = on_spool_fatal,
+	                        .on_wrote = on_spool_wrote,
 	                        .on_ready = on_untold,
 	                        .arg = a};
 	struct agent_audit_opts ao = {.agent = a->o.identity.name,
@@ -172,6 +181,8 @@ static int open_parts(struct agent *a, struct ros2_err *err)
 		r = grants_new(a, &a->grants);
 	if (!r)
 		r = revoker_new(a, &a->revoker);
+	if (!r)
+		r = health_new(a, &a->health);
 	if (r < 0)
 		return ros2_err_set(err, r, "no memory for the agent");
 	return persist_load(a, err);
@@ -307,6 +318,7 @@ void agent_free(struct agent *a)
 	service_free(a->service);
 	sessions_free(a->sessions);
 	revoker_free(a->revoker);
+	health_free(a->health);
 	persist_free(a->persist);
 	spool_free(a->spool);
 	state_free(a->state);

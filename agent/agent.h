@@ -24,6 +24,7 @@ struct sessions;
 struct service;
 struct persist;
 struct revoker;
+struct health;
 
 struct agent_opts {
 	struct loop *loop;           /* owned from agent_new on, also when it fails */
@@ -64,6 +65,7 @@ struct agent {
 	struct sessions *sessions;
 	struct grants *grants;
 	struct revoker *revoker;
+	struct health *health;
 	struct uplink *uplink; /* NULL without a controller */
 	struct service *service;
 	struct loop_timer sweep;

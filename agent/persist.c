@@ -6,6 +6,7 @@
  * that an older snapshot put back is noticed.
  */
 #include "agent/agent.h"
+#include "agent/health.h"
 #include "agent/snapshot.h"
 #include "common/clock.h"
 #include "common/fsx.h"
@@ -83,6 +84,7 @@ static void failed(struct persist *p)
 	if (p->r == -EIO)
 		agent_fatal(p->a, &p->err);
 	log_error("snapshot: %s: trying again", p->err.msg);
+	health_wrote(p->a->health, HEALTH_SNAPSHOT, p->r, &p->err);
 	state_not_stored(p->a->state, &p->err);
 	while (!list_empty(&p->writing)) {
 		struct waiter *w = list_entry(p->writing.prev, struct waiter, link);
@@ -107,6 +109,7 @@ static void done(struct writer_job *j)
 	}
 	p->sequence_on_disk = p->a->snapshot_sequence;
 	p->a->epoch_stored = p->epoch;
+	health_wrote(p->a->health, HEALTH_SNAPSHOT, 0, NULL);
 	/* A receive during the callbacks belongs to the next number. */
 	state_stored(p->a->state, p->number, clock_boottime_ns());
 	run_waiters(&p->writing);
@@ -207,6 +210,7 @@ static void contact_done(struct writer_job *j)
 	struct persist *p = container_of(j, struct persist, contact_job);
 
 	p->contact_busy = false;
+	health_wrote(p->a->health, HEALTH_CONTACT, p->contact_r, &p->contact_err);
 	if (p->contact_r == -EIO)
 		agent_fatal(p->a, &p->contact_err);
 	else if (p->contact_r < 0) /* an older stamp stays on disk: a restart is only shorter */

@@ -6,6 +6,7 @@
  * carried out all the same and the receipt says `durable: no`; the write is tried again and told by
  * another receipt.
  */
+#include "agent/health.h"
 #include "agent/sessions.h"
 #include "agent/uplink.h"
 #include "common/clock.h"
@@ -122,6 +123,7 @@ static void write_done(struct writer_job *j)
 
 	v->write_done = true;
 	v->durable = v->write_r == 0;
+	health_wrote(v->a->health, HEALTH_REVOCATIONS, v->write_r, &v->write_err);
 	if (v->durable) {
 		progress(v);
 		return;
@@ -257,6 +259,16 @@ void revoker_on_revoke(struct agent *a, const Ros2__V1__Revoke *m)
 	state_obey_tombstones(a->state);
 	persist_request(a->persist, NULL, NULL);
 	progress(v);
+}
+
+unsigned revoker_unrecorded(const struct revoker *r)
+{
+	const struct revocation *v;
+	unsigned n = 0;
+
+	list_for_each (&r->pending, v, link)
+		n += v->write_done && !v->durable;
+	return n;
 }
 
 bool revoker_is_idle(const struct revoker *r)

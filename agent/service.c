@@ -4,6 +4,7 @@
  * of who calls is recorded (bounded) and never tells whether the session exists.
  */
 #include "agent/service.h"
+#include "agent/health.h"
 #include "common/clock.h"
 #include "common/util.h"
 #include <errno.h>
@@ -368,6 +369,8 @@ int service_new(struct agent *a, struct service **ret, struct ros2_err *err)
 	if (!r)
 		r = rpc_server_add(s->server, &ros2_v1_tenant_service, handlers, ARRAY_SIZE(rows),
 		                   err);
+	if (!r)
+		r = rpc_server_add_health(s->server, AGENT_HEALTH_DISK, err);
 	if (r < 0) {
 		service_free(s);
 		return r;
@@ -384,6 +387,12 @@ int service_start(struct service *s, struct ros2_err *err)
 void service_stop(struct service *s, loop_fn fn, void *arg)
 {
 	rpc_server_stop(s->server, 1000, fn, arg);
+}
+
+void service_set_health(struct service *s, const char *name, bool serving)
+{
+	if (s && s->server)
+		(void)rpc_server_set_health(s->server, name, serving);
 }
 
 uint16_t service_port(const struct service *s)

@@ -22,6 +22,8 @@ void service_stop(struct service *s, loop_fn fn, void *arg);
 /* No more calls; what is unanswered may still be answered (nothing is sent). */
 void service_close(struct service *s);
 void service_free(struct service *s);
+/* Of grpc.health.v1. NULL @s is fine. */
+void service_set_health(struct service *s, const char *name, bool serving);
 uint16_t service_port(const struct service *s);
 
 /* ---- for the files of the service ---- */

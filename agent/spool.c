@@ -313,6 +313,8 @@ static void flush_done(struct writer_job *j)
 
 	if (f->fatal)
 		s->o.on_fatal(s->o.arg, &f->err);
+	if (s->o.on_wrote)
+		s->o.on_wrote(s->o.arg, f->r, &f->err);
 	/* Callbacks may put new records: busy keeps them from starting a flush in here. */
 	if (f->r < 0)
 		flush_bad(s);

@@ -40,6 +40,8 @@ struct spool_opts {
 	struct writer *writer; /* borrowed: freed before the spool */
 	/* A failed fsync: the process must end. */
 	void (*on_fatal)(void *arg, const struct ros2_err *err);
+	/* A flush ended: 0, or negative errno with words. May be NULL. */
+	void (*on_wrote)(void *arg, int r, const struct ros2_err *err);
 	/* There is something to send. */
 	void (*on_ready)(void *arg);
 	void *arg;

@@ -3,6 +3,7 @@
  * What flows: hello, beats, states and audit drafts up; deltas, stamps and acknowledgements down.
  * A delta is acknowledged only when it is durable, on the stream it came on.
  */
+#include "agent/health.h"
 #include "agent/sessions.h"
 #include "agent/uplink.h"
 #include "common/clock.h"
@@ -103,6 +104,28 @@ void uplink_send_hello(struct agent *a, struct rpc_stream *s)
 	free(l.uids);
 }
 
+/* The conditions that hold. */
+static size_t fill_conditions(const struct health *h, Ros2__V1__Condition *v,
+                              Ros2__V1__Condition **ptrs)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < HEALTH_KINDS; i++) {
+		const struct health_condition *c = health_condition(h, (enum health_kind)i);
+
+		if (!c->is)
+			continue;
+		ros2__v1__condition__init(&v[n]);
+		v[n].name = (char *)(uintptr_t)health_kind_to_str((enum health_kind)i);
+		v[n].status = true;
+		v[n].reason = (char *)(uintptr_t)c->reason;
+		v[n].since_unix_ns = c->since_unix_ns;
+		ptrs[n] = &v[n];
+		n++;
+	}
+	return n;
+}
+
 void uplink_send_beat(struct agent *a, size_t *skip)
 {
 	static struct ros2_uid uids[GRANTS_PER_BEAT];
@@ -111,6 +134,7 @@ void uplink_send_beat(struct agent *a, size_t *skip)
 	Ros2__V1__Beat b = ROS2__V1__BEAT__INIT;
 	Ros2__V1__Stamp stamp;
 	struct clock_stamp now;
+	Ros2__V1__Condition conditions[HEALTH_KINDS], *ptrs[HEALTH_KINDS];
 	size_t n = state_grants_in_use(a->state, *skip, uids, GRANTS_PER_BEAT);
 
 	*skip = n == GRANTS_PER_BEAT ? *skip + n : 0;
@@ -123,6 +147,8 @@ void uplink_send_beat(struct agent *a, size_t *skip)
 	b.spool_records = spool_unacked(a->spool);
 	b.n_grants_in_use = n;
 	b.grants_in_use = in_use;
+	b.n_conditions = fill_conditions(a->health, conditions, ptrs);
+	b.conditions = ptrs;
 	m.msg_case = ROS2__V1__AGENT_MESSAGE__MSG_BEAT;
 	m.beat = &b;
 	uplink_send(a->uplink, &m);

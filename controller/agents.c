@@ -127,6 +127,38 @@ void ctl_agent_contact(struct ctl_agent *a, const struct clock_stamp *stamp)
 	record(a, &ctl_system, "agent.contact.regained", "");
 }
 
+/* ---- conditions ---- */
+
+const char *const ctl_agent_conditions[] = {"DiskFull", "StateReadOnly", "RecordsPending",
+                                            "SpoolDropping", NULL};
+
+void ctl_agent_conditions_begin(struct ctl_agent *a)
+{
+	a->n_conditions = 0;
+}
+
+void ctl_agent_condition(struct ctl_agent *a, const char *name, const char *reason,
+                         uint64_t since_unix_ns)
+{
+	const char *const *known = ctl_agent_conditions;
+	struct ctl_condition *c = &a->conditions[a->n_conditions];
+
+	while (*known && strcmp(*known, name) != 0)
+		known++;
+	if (!*known || a->n_conditions == CTL_CONDITIONS_MAX)
+		return;
+	for (size_t i = 0; i < a->n_conditions; i++)
+		if (a->conditions[i].name == *known)
+			return;
+	a->n_conditions++;
+	c->name = *known;
+	c->since_unix_ns = since_unix_ns;
+	snprintf(c->reason, sizeof(c->reason), "%s", reason);
+	for (char *p = c->reason; *p; p++)
+		if ((unsigned char)*p < 0x20 || (unsigned char)*p >= 0x7f)
+			*p = '?';
+}
+
 /* From the last echo sent, plus 0.1 % for the agent's clock. */
 uint64_t ctl_contact_until(const struct ctl_agent *a, uint64_t limit_ms)
 {
@@ -155,6 +187,7 @@ void ctl_agent_connected(struct ctl_agent *a, struct link *l)
 
 	a->link = l;
 	who = ctl_agent_caller(a);
+	ctl_agent_conditions_begin(a);
 	a->ctl->agents_connected++;
 	log_info("agent %s connected from %s", a->obj->name, link_peer(l));
 	record(a, &who, "agent.connect", a->software);

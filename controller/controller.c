@@ -14,6 +14,7 @@
 #include "common/log.h"
 
 #define STOP_GRACE_MS 3000
+#define HEALTH_MS     1000
 
 struct controller {
 	struct loop *loop;
@@ -22,6 +23,7 @@ struct controller {
 	struct ctl *ctl;
 	struct svc svc;
 	struct rpc_server *admin, *agents, *enrol;
+	struct loop_timer health;
 	/* stopping */
 	unsigned stopping;
 	loop_fn on_stopped;
@@ -63,6 +65,8 @@ static int serve(struct controller *c, const char *flag, struct rpc_server_opts 
 	for (; !r && *adds; adds++)
 		r = (*adds)(&c->svc, *ret, err);
 	if (!r)
+		r = rpc_server_add_health(*ret, CONTROLLER_HEALTH_STORE, err);
+	if (!r)
 		r = rpc_server_start(*ret, err);
 	if (r < 0)
 		ros2_err_prefix(err, "%s %s", flag, so->listen);
@@ -103,6 +107,20 @@ static int listen_all(struct controller *c, const struct controller_opts *o, str
 	return r;
 }
 
+/* What the store says of its disk, as grpc.health.v1 tells it. */
+static void on_health(void *arg)
+{
+	struct controller *c = arg;
+	struct rpc_server *const all[] = {c->admin, c->agents, c->enrol};
+	struct store_stats st;
+
+	store_stats(c->store, &st);
+	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+		(void)rpc_server_set_health(all[i], CONTROLLER_HEALTH_STORE,
+		                            !st.full && !st.record_pending);
+	loop_timer_in_ms(c->loop, &c->health, HEALTH_MS, on_health, c);
+}
+
 int controller_new(const struct controller_opts *o, struct controller **ret, struct ros2_err *err)
 {
 	struct controller *c = calloc(1, sizeof(*c));
@@ -130,6 +148,7 @@ int controller_new(const struct controller_opts *o, struct controller **ret, str
 		controller_free(c);
 		return r;
 	}
+	on_health(c);
 	*ret = c;
 	return 0;
 }
@@ -166,6 +185,7 @@ void controller_free(struct controller *c)
 {
 	if (!c)
 		return;
+	loop_timer_stop(&c->health);
 	rpc_server_free(c->enrol);
 	rpc_server_free(c->agents);
 	rpc_server_free(c->admin);

@@ -9,6 +9,10 @@
 #include "controller/config.h"
 #include "common/loop.h"
 
+/* A name of grpc.health.v1 on every listener: NOT_SERVING while the store is full or records of
+ * revocations wait for space. */
+#define CONTROLLER_HEALTH_STORE "ros2.controller.store"
+
 struct controller_opts {
 	const char *config_dir, *data_dir;
 	const char *admin_listen, *agent_listen, *enrol_listen; /* "127.0.0.1:0" */

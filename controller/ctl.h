@@ -113,6 +113,15 @@ struct ctl_origin {
 	UT_hash_handle hh;
 };
 
+/* What an agent says of itself in its beats; its claim, not stored. */
+struct ctl_condition {
+	const char *name; /* static: of ctl_agent_conditions */
+	char reason[CTL_REASON_MAX + 1];
+	uint64_t since_unix_ns;
+};
+#define CTL_CONDITIONS_MAX 8
+extern const char *const ctl_agent_conditions[]; /* names that are believed; NULL ends */
+
 struct ctl_agent {
 	struct ctl_object *obj; /* borrowed: the owner */
 	struct ctl *ctl;
@@ -133,6 +142,8 @@ struct ctl_agent {
 	struct loop_timer contact_timer;
 	uint32_t sessions, leases;
 	uint64_t spool_records;
+	struct ctl_condition conditions[CTL_CONDITIONS_MAX];
+	size_t n_conditions;
 	/* rollout */
 	struct ctl_rollout *rollout; /* owned */
 	struct list unacked;         /* of struct ctl_rollout, by nonce */
@@ -298,6 +309,11 @@ void ctl_agent_connected(struct ctl_agent *a, struct link *l);
 void ctl_agent_disconnected(struct ctl_agent *a, const char *why);
 /* A stamp came in and is being echoed: contact goes on. */
 void ctl_agent_contact(struct ctl_agent *a, const struct clock_stamp *stamp);
+/* The conditions of one beat: begin, then each. Names it does not know are left out, words are made
+ * printable. */
+void ctl_agent_conditions_begin(struct ctl_agent *a);
+void ctl_agent_condition(struct ctl_agent *a, const char *name, const char *reason,
+                         uint64_t since_unix_ns);
 /* Latest wall-clock time until which the agent may act on rights with this contact limit. */
 uint64_t ctl_contact_until(const struct ctl_agent *a, uint64_t limit_ms);
 /* The largest contact limit of the tenants placed there. */

@@ -369,6 +369,11 @@ static void on_beat(struct link *l, const Ros2__V1__Beat *b)
 	a->sessions = b->sessions;
 	a->leases = b->leases;
 	a->spool_records = b->spool_records;
+	ctl_agent_conditions_begin(a);
+	for (size_t i = 0; i < b->n_conditions; i++)
+		if (b->conditions[i]->status)
+			ctl_agent_condition(a, b->conditions[i]->name, b->conditions[i]->reason,
+			                    b->conditions[i]->since_unix_ns);
 	fill_epoch(l->svc->ctl, &e);
 	fill_stamp(&stamp, &st);
 	c.epoch = &e;

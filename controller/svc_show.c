@@ -154,6 +154,11 @@ static void show_conditions(const struct ctl_object *o, Ros2__V1__ObjectInfo *i)
 	SHOW_APPEND(i->conditions, i->n_conditions,
 	            show_condition("Isolated", a->isolated, a->isolated_reason,
 	                           a->isolated_since_unix_ns));
+	/* What it said last is of a time that is over when it is not connected. */
+	for (size_t k = 0; a->link && k < a->n_conditions; k++)
+		SHOW_APPEND(i->conditions, i->n_conditions,
+		            show_condition(a->conditions[k].name, true, a->conditions[k].reason,
+		                           a->conditions[k].since_unix_ns));
 }
 
 Ros2__V1__ObjectInfo *show_object(struct svc *s, const struct ctl_object *o, bool whole)

@@ -114,6 +114,11 @@ int rpc_health_entry_add(struct rpc_server *s, const char *service)
 	return 0;
 }
 
+int rpc_server_add_health(struct rpc_server *s, const char *name, struct ros2_err *err)
+{
+	return rpc_health_entry_add(s, name) < 0 ? ros2_err_set(err, -ENOMEM, "no memory") : 0;
+}
+
 int rpc_health_add(struct rpc_server *s, struct ros2_err *err)
 {
 	const struct rpc_handler rows[] = {

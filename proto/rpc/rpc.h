@@ -159,6 +159,9 @@ int rpc_server_add(struct rpc_server *s, const struct rpc_service *svc,
 int rpc_server_start(struct rpc_server *s, struct ros2_err *err);
 /* The port that was bound; 0 before rpc_server_start. */
 uint16_t rpc_server_port(const struct rpc_server *s);
+/* Before rpc_server_start. A name of grpc.health.v1 that is no service: a state of the process that
+ * people watch. SERVING at first. -ENOMEM. */
+int rpc_server_add_health(struct rpc_server *s, const char *name, struct ros2_err *err);
 /* Any thread. The answer of grpc.health.v1 for @service ("" = the whole server). Watchers are told.
  * -ENOENT for a service that was not added. */
 int rpc_server_set_health(struct rpc_server *s, const char *service, bool serving);

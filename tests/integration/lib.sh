@@ -292,6 +292,17 @@ answers() {
 	raw_field status | grep -Eqx -- "$want" || { cat "$dir/raw.all"; return 1; }
 }
 
+# health_agent STATUS, health_controller STATUS: what grpc.health.v1 says of its disk (1 SERVING, 2 NOT_SERVING).
+health_agent() {
+	raw alpha call Health.Check service=ros2.agent.disk
+	grep -q "\"status\":$1" "$dir/raw" || { cat "$dir/raw.all"; return 1; }
+}
+health_controller() {
+	ROS2_CERT=$ROS2_TD/admin/tls.crt ROS2_KEY=$ROS2_TD/admin/tls.key ROS2_CA=$ROS2_TD/admin/infra-bundle.pem \
+		ros2-raw call Health.Check service=ros2.controller.store server=controller agent="$ROS2_CONTROLLER" >"$dir/raw" 2>&1
+	grep -q "\"status\":$1" "$dir/raw" || { cat "$dir/raw"; return 1; }
+}
+
 # raw_session TENANT NAMESPACE PATH: a session by hand with a file (4 KiB of it written) and a region; sets uid, secret, data, mount, handle,
 # key, generation. Its data connection must follow within 10 s.
 raw_session() {

@@ -41,6 +41,7 @@ static const struct ctl_column agent_columns[] = {
 	{"TENANTS", "agent.tenants", CTL_NUMBER},
 	{"SESSIONS", "agent.sessions", CTL_NUMBER},
 	{"LEASES", "agent.leases", CTL_NUMBER},
+	{"TROUBLE", "trouble", CTL_TEXT},
 	{"ADDRESS", "agent.address", CTL_TEXT},
 	{"LAST-BEAT", "agent.lastBeatUnixNs", CTL_AGE_UNIX_NS},
 	{0},
@@ -104,6 +105,26 @@ static void warn_unreachable(const Ros2__V1__ListReply *reply)
 		fprintf(stderr,
 		        "ros2ctl: agent %s was not reached: what it holds is not in this list\n",
 		        reply->unreachable_agents[i]);
+}
+
+/* For the table: which of what an agent says of its disk holds, in one word each. */
+static void add_trouble(json_t *object)
+{
+	json_t *conditions = json_object_get(object, "conditions"), *c;
+	char words[256] = "";
+	size_t i, n = 0;
+
+	json_array_foreach(conditions, i, c)
+	{
+		const char *name = json_string_value(json_object_get(c, "name"));
+
+		if (!name || !strcmp(name, "Ready") || !strcmp(name, "Isolated") ||
+		    !json_is_true(json_object_get(c, "status")) ||
+		    n + strlen(name) + 2 > sizeof(words))
+			continue;
+		n += (size_t)snprintf(words + n, sizeof(words) - n, "%s%s", n ? "," : "", name);
+	}
+	json_object_set_new(object, "trouble", json_string(words));
 }
 
 /* All pages into one array. */
@@ -183,9 +204,14 @@ static int run_get(struct ctl *c, const struct ctl_args *a)
 			r = ctl_fail(CTL_FAILED, "NOT_FOUND: no %s '%s'", ctl_kind_to_str(kind),
 			             a->pos[1]);
 	}
-	if (r == CTL_OK && c->output == CTL_TABLE)
+	if (r == CTL_OK && c->output == CTL_TABLE) {
+		json_t *item;
+		size_t i;
+
+		if (kind == (int)ROS2__V1__OBJECT_KIND__OBJECT_KIND_AGENT)
+			json_array_foreach(items, i, item) add_trouble(item);
 		ctl_print_table(n->columns, items);
-	else if (r == CTL_OK && c->output == CTL_NAME)
+	} else if (r == CTL_OK && c->output == CTL_NAME)
 		print_names(ctl_kind_to_str(kind), n->id, items);
 	else if (r == CTL_OK)
 		ctl_print_doc(c, ctl_json_list(n->list_kind, json_incref(items)));
@@ -239,6 +265,8 @@ static void describe_text(int kind, const json_t *doc)
 	json_t *object = json_deep_copy(json_object_get(doc, "object")), *one = json_array();
 	const char *yaml = json_string_value(json_object_get(object, "yaml"));
 
+	if (kind == (int)ROS2__V1__OBJECT_KIND__OBJECT_KIND_AGENT)
+		add_trouble(object);
 	if (json_is_object(object))
 		json_array_append(one, object);
 	else

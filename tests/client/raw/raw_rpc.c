@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Any call of tenant.proto by name, its fields by reflection over the message descriptors. */
+/* Any call of tenant.proto by name, and Health.Check, its fields by reflection over the message
+ * descriptors. */
 #include "common/crypto.h"
 #include "common/fsx.h"
 #include "common/pki.h"
 #include "common/util.h"
+#include "proto/grpc/health/v1/health.rpc.h"
 #include "proto/ros2/v1/tenant.pb-c.h"
 #include "proto/ros2/v1/tenant.rpc.h"
 #include "tests/client/raw/raw.h"
@@ -67,7 +69,8 @@ int raw_connect(struct raw *r, const struct raw_args *a, struct ros2_err *err)
 		return rc;
 	if (!ros2_spiffe_valid(info.uri, &domain, NULL))
 		return ros2_err_set(err, -EINVAL, "%s has no SPIFFE ID", cert);
-	snprintf(server, sizeof(server), "%.*s/agent/", (int)(9 + domain), info.uri);
+	snprintf(server, sizeof(server), "%.*s/%s/", (int)(9 + domain), info.uri,
+	         raw_arg(a, "server", "agent"));
 	r->timeout_ms = (uint32_t)raw_arg_u64(a, "timeout_ms", 10000);
 	return rpc_channel_new(&co, &r->channel, err);
 }
@@ -156,6 +159,8 @@ static const struct rpc_method *find_method(const char *name)
 {
 	const char *dot = strchr(name, '.');
 
+	if (!strcmp(name, grpc_health_v1_health_check.name))
+		return &grpc_health_v1_health_check;
 	name = dot ? dot + 1 : name;
 	for (size_t i = 0; i < ros2_v1_tenant_service.n_methods; i++) {
 		const struct rpc_method *m = ros2_v1_tenant_service.methods[i];

@@ -35,7 +35,8 @@ static const char usage[] =
 	"  ros2-raw regions length=N [count=N]       registers until it is refused\n"
 	"\n"
 	"Who: agent=, cert=, tls_key=, ca= or ROS2_AGENT, ROS2_CERT, ROS2_KEY, ROS2_CA; "
-	"timeout_ms=.\n"
+	"timeout_ms=;\n"
+	"server=controller: not an agent (for Health.Check).\n"
 	"Exit: 0 done (attack: all refused), 1 failed, 2 usage.\n";
 
 static int complain(const struct ros2_err *err)
@@ -74,7 +75,8 @@ static json_t *callf(struct raw *r, enum ros2_status *st, const char *method, in
 
 static bool is_identity(const char *arg)
 {
-	static const char *const names[] = {"agent=", "cert=", "tls_key=", "ca=", "timeout_ms="};
+	static const char *const names[] = {
+		"agent=", "cert=", "tls_key=", "ca=", "server=", "timeout_ms="};
 
 	for (size_t i = 0; i < ARRAY_SIZE(names); i++)
 		if (!strncmp(arg, names[i], strlen(names[i])))

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What is wrong with this agent's disk, as people are told it: in beats (`ros2ctl get agents`), in
+ * the answer of grpc.health.v1 for AGENT_HEALTH_DISK, and in metrics. Looked at once a second; a
+ * failure counts for HEALTH_HOLD_MS, and everything that failed is tried again sooner than that.
+ * Never stored, never recorded. Loop thread; statvfs is the disk writer's.
+ */
+#ifndef ROS2_AGENT_HEALTH_H
+#define ROS2_AGENT_HEALTH_H
+
+#include "agent/agent.h"
+
+#define AGENT_HEALTH_DISK "ros2.agent.disk"
+#define HEALTH_HOLD_MS    3000
+#define HEALTH_FREE_MIN   (64u * 1024u) /* bytes free below which a disk is as good as full */
+
+enum health_part { HEALTH_SNAPSHOT, HEALTH_CONTACT, HEALTH_REVOCATIONS, HEALTH_SPOOL };
+#define HEALTH_PARTS 4
+const char *health_part_to_str(enum health_part p);
+
+enum health_kind {
+	HEALTH_DISK_FULL,       /* "DiskFull": a write found no space, or hardly any is left */
+	HEALTH_STATE_READ_ONLY, /* "StateReadOnly": a write failed for another reason */
+	HEALTH_RECORDS_PENDING, /* "RecordsPending": revocations carried out, but not on disk */
+	HEALTH_SPOOL_DROPPING,  /* "SpoolDropping": audit records find no place */
+};
+#define HEALTH_KINDS 4
+const char *health_kind_to_str(enum health_kind k);
+
+struct health_condition {
+	bool is;
+	uint64_t since_unix_ns; /* while it is */
+	char reason[256];
+};
+
+int health_new(struct agent *a, struct health **ret);
+void health_free(struct health *h);
+/* The outcome of a write: @r 0 or negative errno with @why. NULL @h is fine. */
+void health_wrote(struct health *h, enum health_part p, int r, const struct ros2_err *why);
+/* Borrowed: until the loop's next turn. */
+const struct health_condition *health_condition(const struct health *h, enum health_kind k);
+/* Bytes an ordinary user may still write where the state is; UINT64_MAX before it is known. */
+uint64_t health_free_bytes(const struct health *h);
+#endif
