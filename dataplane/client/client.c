@@ -8,6 +8,7 @@
 #include "common/clock.h"
 #include "dataplane/client/internal.h"
 #include <errno.h>
+#include <signal.h>
 #include <string.h>
 
 #define TICK_MS      1000u /* boottime may jump (suspend): looked at this often */
@@ -29,6 +30,9 @@ static bool find_due(struct ros2_session *s, uint64_t now, struct due *ret, uint
 	for (uint32_t i = 0; i < s->n_regions && !found; i++) {
 		struct ros2_region *r = s->regions[i];
 
+		/* Ended: nothing to renew, its next use registers it. So an agent that is gone is
+		 * not asked for ever by a program that does nothing. */
+		r->stale |= now >= r->deadline_ns;
 		if (r->stale)
 			continue;
 		if (r->renew_at_ns > now) {
@@ -56,8 +60,7 @@ static void renewed(struct ros2_session *s, const struct due *d, int rc,
 			r->key = l->key;
 			r->generation = l->generation;
 			r->ttl_ms = l->ttl_ms;
-			r->deadline_ns = clock_add_ns(asked, l->ttl_ms * NS_PER_MS);
-			r->renew_at_ns = clock_add_ns(asked, l->ttl_ms * NS_PER_MS / 3);
+			region_set_times(r, asked);
 		} else if (status == ROS2_UNAVAILABLE || status == ROS2_TIMEOUT ||
 		           status == ROS2_BUSY) {
 			r->renew_at_ns = clock_add_ns(clock_boottime_ns(), PAUSE_MS * NS_PER_MS);
@@ -133,6 +136,7 @@ int client_new(struct control *control, uint32_t timeout_ms, struct ros2_client 
 {
 	struct ros2_client *c = calloc(1, sizeof(*c));
 	pthread_condattr_t attr;
+	sigset_t all, before;
 	int rc;
 
 	if (!c) {
@@ -142,6 +146,7 @@ int client_new(struct control *control, uint32_t timeout_ms, struct ros2_client 
 	c->control = control;
 	c->timeout_ms = timeout_ms ? timeout_ms : CONTROL_MS;
 	control->timeout_ms = c->timeout_ms;
+	c->refs = 1;
 	list_init(&c->sessions);
 	pthread_mutex_init(&c->lock, NULL);
 	pthread_condattr_init(&attr);
@@ -149,7 +154,11 @@ int client_new(struct control *control, uint32_t timeout_ms, struct ros2_client 
 	pthread_cond_init(&c->wake, &attr);
 	pthread_cond_init(&c->idle, &attr);
 	pthread_condattr_destroy(&attr);
+	/* The program's signals are for its own threads. */
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
 	rc = pthread_create(&c->thread, NULL, renew_thread, c);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (rc) {
 		control->free(control);
 		free(c);
@@ -159,10 +168,8 @@ int client_new(struct control *control, uint32_t timeout_ms, struct ros2_client 
 	return 0;
 }
 
-void ros2_disconnect(struct ros2_client *c)
+static void client_free(struct ros2_client *c)
 {
-	if (!c)
-		return;
 	pthread_mutex_lock(&c->lock);
 	c->stopping = true;
 	pthread_cond_signal(&c->wake);
@@ -173,4 +180,21 @@ void ros2_disconnect(struct ros2_client *c)
 	pthread_cond_destroy(&c->idle);
 	pthread_mutex_destroy(&c->lock);
 	free(c);
+}
+
+void client_unref(struct ros2_client *c)
+{
+	bool last;
+
+	pthread_mutex_lock(&c->lock);
+	last = !--c->refs;
+	pthread_mutex_unlock(&c->lock);
+	if (last)
+		client_free(c);
+}
+
+void ros2_disconnect(struct ros2_client *c)
+{
+	if (c)
+		client_unref(c);
 }

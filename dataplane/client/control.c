@@ -3,6 +3,7 @@
  */
 #include "dataplane/client/control.h"
 #include "common/util.h"
+#include "dataplane/client/codec.h"
 #include "dataplane/wire.h"
 #include "proto/ros2/v1/tenant.pb-c.h"
 #include "proto/ros2/v1/tenant.rpc.h"
@@ -21,8 +22,11 @@ static int call(struct control *c, const struct rpc_method *m, const ProtobufCMe
 	ProtobufCMessage *reply = NULL;
 	int rc = c->call(c, m, req, timeout_ms ? timeout_ms : c->timeout_ms, &reply, err);
 
-	if (rc)
+	if (rc) {
+		if (err)
+			codec_clean_words(err->msg);
 		return rc;
+	}
 	if (!reply || reply->descriptor != m->output) {
 		protobuf_c_message_free_unpacked(reply, NULL);
 		return ros2_err_named(err, ROS2_PROTOCOL, "%s was answered by another message",
@@ -67,6 +71,8 @@ static int session_of(const Ros2__V1__OpenSessionReply *p, struct control_sessio
 	memcpy(ret->secret, p->secret.data, WIRE_SECRET_LEN);
 	snprintf(ret->data_address, sizeof(ret->data_address), "%s", p->data_address);
 	snprintf(ret->tenant, sizeof(ret->tenant), "%s", p->tenant ? p->tenant : "");
+	codec_clean_words(ret->data_address);
+	codec_clean_words(ret->tenant);
 	return 0;
 }
 

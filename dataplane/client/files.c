@@ -59,19 +59,15 @@ static void file_free(struct ros2_file *f)
 /* The agent keeps a mount as long as the session: there is no call for it. */
 void ros2_unmount(struct ros2_mount *m)
 {
+	struct ros2_err gone = ROS2_ERR_INIT;
+
 	if (!m)
 		return;
+	ros2_err_named(&gone, ROS2_CLOSED, "the namespace was unmounted");
 	while (!list_empty(&m->files)) {
 		struct ros2_file *f = list_first(&m->files, struct ros2_file, link);
 
-		while (f->users && m->session->state == LINK_UP)
-			session_step(m->session, 100, NULL);
-		if (f->users) {
-			struct ros2_err gone = ROS2_ERR_INIT;
-
-			ros2_err_named(&gone, ROS2_CLOSED, "the namespace was unmounted");
-			requests_fail(m->session, &gone);
-		}
+		session_drain(m->session, NULL, f, &gone);
 		if (m->session->state == LINK_UP)
 			control_close(control_of(m->session), m->session->uid, f->handle, NULL);
 		file_free(f);
@@ -100,8 +96,16 @@ static int open_call(struct ros2_session *s, void *arg, struct ros2_err *err)
 int file_open_again(struct ros2_session *s, struct ros2_file *f, struct ros2_err *err)
 {
 	struct open_args a = {f, f->flags & ROS2_O_RDWR};
-	int rc = open_call(s, &a, err);
+	int rc;
 
+	/* By its name another file would be found. */
+	if (f->unlinked)
+		return ros2_err_named(
+			err, ROS2_NOT_FOUND,
+			"'%s' was unlinked or replaced while it was open, and the agent "
+			"that held it was lost",
+			f->path);
+	rc = open_call(s, &a, err);
 	if (!rc)
 		f->broken = (struct ros2_err)ROS2_ERR_INIT;
 	return rc;
@@ -217,6 +221,45 @@ struct path_args {
 	struct ros2_stat *stat;
 };
 
+/* What follows @root in @path: "" for the same, "/x" for what is below it, NULL for another. */
+static const char *below(const char *path, const char *root)
+{
+	size_t n = strlen(root);
+
+	return !strncmp(path, root, n) && (!path[n] || path[n] == '/') ? path + n : NULL;
+}
+
+static void file_moved(struct ros2_file *f, const char *rest, const char *to)
+{
+	char *path = to ? malloc(strlen(to) + strlen(rest) + 1) : NULL;
+
+	/* Without memory for the new name it is as if it had none: never another file. */
+	f->unlinked = !path;
+	if (!path)
+		return;
+	stpcpy(stpcpy(path, to), rest);
+	free(f->path);
+	f->path = path;
+}
+
+/* After a reconnect open files are found by their names, so this program's own renames are
+ * followed.
+ * @to NULL: the name is gone. */
+static void files_moved(struct ros2_mount *at, const char *from, const char *to)
+{
+	struct ros2_mount *m;
+	struct ros2_file *f;
+	const char *rest;
+
+	list_for_each (&at->session->mounts, m, link) {
+		if (strcmp(m->name, at->name))
+			continue;
+		list_for_each (&m->files, f, link)
+			if (!f->unlinked && (rest = below(f->path, from)))
+				file_moved(f, rest, to);
+	}
+}
+
 static int stat_call(struct ros2_session *s, void *arg, struct ros2_err *err)
 {
 	struct path_args *a = arg;
@@ -248,8 +291,11 @@ int ros2_mkdir(struct ros2_mount *m, const char *path, uint32_t mode, struct ros
 int ros2_unlink(struct ros2_mount *m, const char *path, struct ros2_err *err)
 {
 	struct path_args a = {.mount = m, .path = path, .op = CONTROL_UNLINK};
+	int rc = session_call(m->session, false, "unlink", path_call, &a, err);
 
-	return session_call(m->session, false, "unlink", path_call, &a, err);
+	if (!rc)
+		files_moved(m, path, NULL);
+	return rc;
 }
 
 int ros2_rmdir(struct ros2_mount *m, const char *path, struct ros2_err *err)
@@ -269,8 +315,13 @@ static int rename_call(struct ros2_session *s, void *arg, struct ros2_err *err)
 int ros2_rename(struct ros2_mount *m, const char *from, const char *to, struct ros2_err *err)
 {
 	struct path_args a = {.mount = m, .path = from, .to = to};
+	int rc = session_call(m->session, false, "rename", rename_call, &a, err);
 
-	return session_call(m->session, false, "rename", rename_call, &a, err);
+	if (!rc && strcmp(from, to)) {
+		files_moved(m, to, NULL);
+		files_moved(m, from, to);
+	}
+	return rc;
 }
 
 struct readdir_args {

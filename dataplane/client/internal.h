@@ -39,6 +39,13 @@
 #define BACKOFF_MAX_MS   1000u
 #define PING_AFTER_MS    10000u /* nothing heard for so long, and something in flight */
 #define LOST_AFTER_MS    40000u
+/* Silence counts while somebody listens: what a program that works on something else for a minute
+ * did not read is no silence of the agent's. */
+#define LISTENED_MAX_MS   2000u
+#define DRAIN_MS          5000u
+#define STABLE_MS         5000u /* a connection that lived so long begins again with a short pause */
+#define RENEW_MIN_MS      10u
+#define REGISTER_PAUSE_MS 100 /* after a registration that failed for want of the agent */
 
 struct ros2_client {
 	/* immutable after init */
@@ -51,6 +58,7 @@ struct ros2_client {
 		idle; /* monotonic clock; idle: the session being renewed is free again */
 	struct list sessions;
 	struct ros2_session *renewing; /* borrowed: the session the thread works on */
+	uint32_t refs;                 /* one until ros2_disconnect, and one for each session */
 	bool stopping;
 };
 
@@ -86,6 +94,7 @@ struct ros2_file {
 	uint64_t handle;
 	uint64_t writes_acked, writes_flushed; /* counts: unequal = not all is durable */
 	bool lost_writes;                      /* were not flushed when a connection was lost */
+	bool unlinked;                         /* by this program: its name is gone or another's */
 	struct ros2_err broken;                /* it could not be opened again; code 0 = fine */
 };
 
@@ -106,7 +115,8 @@ struct request {
 	uint8_t *buf;
 	uint32_t len;
 	uint64_t offset, tag, id;
-	uint64_t ready_ns;        /* monotonic: when it began to wait for the agent */
+	uint64_t ready_ns; /* monotonic: when it began to wait for the agent */
+	uint64_t lost_ns;  /* monotonic: when it was lost with a connection first; 0 = never */
 	uint32_t key, generation; /* as sent */
 	uint32_t received;        /* READ: bytes landed, in order */
 	uint32_t pulled;          /* WRITE: bytes promised to PULLs */
@@ -134,8 +144,9 @@ struct ros2_session {
 	struct ros2_err nak; /* the last NAK without a request: why a reset may follow */
 	bool peer_said_bye;
 	uint32_t credits, max_io, max_inline, depth, reconnect_ms, backoff_ms;
-	uint64_t down_since_ns, next_try_ns, last_heard_ns, pinged_ns; /* monotonic */
-	struct request *requests; /* owned; depth + INTERNAL_SLOTS */
+	uint64_t up_since_ns, next_try_ns, register_after_ns, looked_ns; /* monotonic */
+	uint64_t silent_ns, pinged_ns; /* nothing heard for so long; and when PING was sent */
+	struct request *requests;      /* owned; depth + INTERNAL_SLOTS */
 	uint32_t n_requests, n_sent, n_reads_sent, n_user, n_internal;
 	uint64_t next_id;
 	struct list free, prepared, ready, sent, done, done_internal;
@@ -158,6 +169,7 @@ int client_new(struct control *control, uint32_t timeout_ms, struct ros2_client 
                struct ros2_err *err);
 /* Any thread: a deadline has changed. */
 void client_wake(struct ros2_client *c);
+void client_unref(struct ros2_client *c);
 
 /* link.c: one data connection */
 /* Connects to granted.data_address and proves both sides. Sets fd, credits, max_io. */
@@ -166,6 +178,8 @@ void link_close(struct ros2_session *s);
 /* Sends what waits and takes what came, without blocking. *ret_moved: something happened. An error
  * means that the connection is of no use any more. */
 int link_progress(struct ros2_session *s, bool *ret_moved, struct ros2_err *err);
+/* Takes what came, sends nothing: whether the agent has hung up is known before a write leaves. */
+int link_listen(struct ros2_session *s, struct ros2_err *err);
 /* Waits for the socket. */
 void link_poll(struct ros2_session *s, int timeout_ms);
 
@@ -185,6 +199,10 @@ void request_put(struct ros2_session *s, struct request *r);
 void requests_entry_sent(void *arg, int slot);
 /* The connection is gone and its send queue dropped. */
 void requests_link_lost(struct ros2_session *s);
+/* PREPARED requests that name @region or @file (one of them NULL) end with @why, with @ready READY
+ * ones too. */
+void requests_cancel(struct ros2_session *s, const struct ros2_region *region,
+                     const struct ros2_file *file, bool ready, const struct ros2_err *why);
 /* All requests that are not DONE end with @why. */
 void requests_fail(struct ros2_session *s, const struct ros2_err *why);
 
@@ -201,6 +219,10 @@ int session_need_up(struct ros2_session *s, struct ros2_err *err);
  * reconnect. */
 void session_lost(struct ros2_session *s, const struct ros2_err *how);
 void session_die(struct ros2_session *s, const struct ros2_err *why);
+/* Afterwards no request names @region or @file (one of them NULL): waits for those with the agent
+ * at most DRAIN_MS, then cuts the connection; what is left ends with @why. */
+void session_drain(struct ros2_session *s, const struct ros2_region *region,
+                   const struct ros2_file *file, const struct ros2_err *why);
 /* A control call of this session, made again after a reconnect when the agent did not know the
  * session any more, and also when it was lost during the call if @repeatable. */
 typedef int (*session_call_fn)(struct ros2_session *s, void *arg, struct ros2_err *err);
@@ -221,6 +243,9 @@ void regions_free(struct ros2_session *s);
 /* Key and generation to send; false when it has to be registered first. */
 bool region_key(struct ros2_session *s, struct ros2_region *r, uint32_t *ret_key,
                 uint32_t *ret_generation);
+/* From ttl_ms, counted from @asked_ns: before the call was sent, as the agent's own clock cannot
+ * have begun earlier. Under session->lock. */
+void region_set_times(struct ros2_region *r, uint64_t asked_ns);
 void region_set_stale(struct ros2_session *s, struct ros2_region *r);
 
 /* files.c */

@@ -137,18 +137,11 @@ static int read_exact(int fd, void *p, size_t n, uint64_t deadline_ns, struct ro
 	return 0;
 }
 
-/* The agent's words are shown to people: nothing but printable text passes. */
-static void clean_words(char *s)
-{
-	for (; *s; s++)
-		if ((unsigned char)*s < 0x20 || *s == 0x7f)
-			*s = '?';
-}
-
 static int refused(int fd, const struct wire_header *h, uint64_t deadline_ns, struct ros2_err *err)
 {
 	char words[WIRE_WORDS_MAX + 1] = "";
-	enum ros2_status st = h->status ? (enum ros2_status)h->status : ROS2_PROTOCOL;
+	enum ros2_status st =
+		h->status && h->status < ROS2_STATUS_COUNT ? h->status : ROS2_PROTOCOL;
 	int rc;
 
 	if (h->payload_len > WIRE_WORDS_MAX)
@@ -157,7 +150,7 @@ static int refused(int fd, const struct wire_header *h, uint64_t deadline_ns, st
 	rc = read_exact(fd, words, h->payload_len, deadline_ns, err);
 	if (rc)
 		return rc;
-	clean_words(words);
+	codec_clean_words(words);
 	return ros2_err_named(err, st, "the agent refused the data connection: %s",
 	                      words[0] ? words : ros2_status_text(st));
 }
@@ -255,7 +248,8 @@ int link_open(struct ros2_session *s, uint32_t timeout_ms, struct ros2_err *err)
 	s->max_inline = w.max_inline;
 	s->peer_said_bye = false;
 	s->nak = (struct ros2_err)ROS2_ERR_INIT;
-	s->last_heard_ns = s->pinged_ns = clock_monotonic_ns();
+	s->silent_ns = s->pinged_ns = 0;
+	s->up_since_ns = s->looked_ns = clock_monotonic_ns();
 	rx_reset(&s->rx, &requests_rx_ops, s);
 	return 0;
 }
@@ -281,6 +275,21 @@ static int broke(struct ros2_session *s, int error, struct ros2_err *err)
 	                      error ? ": " : "", error ? strerror(error) : "");
 }
 
+/* Not the connection's fault: a region's memory was unmapped, or cannot be read or written. On a
+ * new connection it would only happen again. */
+static int unmapped(struct ros2_err *err)
+{
+	return ros2_err_set(err, -EFAULT,
+	                    "a region that requests use is no longer memory of this program, or "
+	                    "not with the access it was registered for");
+}
+
+/* PULLs and PINGs are answered through the send queue: without room there nothing is read. */
+static bool can_read(const struct ros2_session *s)
+{
+	return s->tx.capacity - s->tx.count > RX_STAGE_MAX / WIRE_HEADER_LEN;
+}
+
 static int send_waiting(struct ros2_session *s, bool *ret_moved, struct ros2_err *err)
 {
 	struct iovec iov[TX_IOV_MAX];
@@ -296,19 +305,17 @@ static int send_waiting(struct ros2_session *s, bool *ret_moved, struct ros2_err
 			return 0;
 		if (n < 0 && errno == EINTR)
 			continue;
+		if (n < 0 && errno == EFAULT)
+			return unmapped(err);
 		/* What the agent said before it went is worth more than EPIPE: read first. */
+		if (n < 0 && (errno == EPIPE || errno == ECONNRESET) && can_read(s))
+			return 0;
 		if (n < 0)
-			return errno == EPIPE || errno == ECONNRESET ? 0 : broke(s, errno, err);
+			return broke(s, errno, err);
 		tx_advance(&s->tx, (size_t)n, requests_entry_sent, s);
 		*ret_moved = true;
 	}
 	return 0;
-}
-
-/* PULLs and PINGs are answered through the send queue: without room there nothing is read. */
-static bool can_read(const struct ros2_session *s)
-{
-	return s->tx.capacity - s->tx.count > RX_STAGE_MAX / WIRE_HEADER_LEN;
 }
 
 static int receive(struct ros2_session *s, bool *ret_moved, struct ros2_err *err)
@@ -324,10 +331,13 @@ static int receive(struct ros2_session *s, bool *ret_moved, struct ros2_err *err
 			continue;
 		if (n < 0 && errno == EAGAIN)
 			return 0;
+		if (n < 0 && errno == EFAULT)
+			return unmapped(err);
 		if (n <= 0)
 			return broke(s, n < 0 ? errno : 0, err);
 		*ret_moved = true;
-		s->last_heard_ns = clock_monotonic_ns();
+		s->silent_ns = s->pinged_ns = 0;
+		s->looked_ns = clock_monotonic_ns();
 		rc = rx_advance(&s->rx, (size_t)n, err);
 		if (rc)
 			return rc;
@@ -341,20 +351,21 @@ static int receive(struct ros2_session *s, bool *ret_moved, struct ros2_err *err
 /* A peer that is stopped, or whose machine is gone, says nothing: TCP alone would wait for ever. */
 static int check_silence(struct ros2_session *s, struct ros2_err *err)
 {
-	uint64_t now = clock_monotonic_ns();
+	uint64_t now = clock_monotonic_ns(), listened = now - s->looked_ns;
 	struct wire_header ping = {.opcode = WIRE_PING};
 
+	s->looked_ns = now;
 	if (!s->n_sent) {
-		s->last_heard_ns = now;
+		s->silent_ns = s->pinged_ns = 0;
 		return 0;
 	}
-	if (now - s->last_heard_ns > LOST_AFTER_MS * NS_PER_MS)
+	s->silent_ns += MIN(listened, LISTENED_MAX_MS * NS_PER_MS);
+	if (s->silent_ns > LOST_AFTER_MS * NS_PER_MS)
 		return ros2_err_named(err, ROS2_TIMEOUT,
 		                      "nothing was heard from the agent for %u s",
 		                      LOST_AFTER_MS / 1000);
-	if (now - s->last_heard_ns > PING_AFTER_MS * NS_PER_MS &&
-	    now - s->pinged_ns > PING_AFTER_MS * NS_PER_MS && !tx_is_full(&s->tx)) {
-		s->pinged_ns = now;
+	if (s->silent_ns - s->pinged_ns > PING_AFTER_MS * NS_PER_MS && !tx_is_full(&s->tx)) {
+		s->pinged_ns = s->silent_ns;
 		tx_push(&s->tx, &ping, NULL, -1);
 	}
 	return 0;
@@ -362,17 +373,24 @@ static int check_silence(struct ros2_session *s, struct ros2_err *err)
 
 int link_progress(struct ros2_session *s, bool *ret_moved, struct ros2_err *err)
 {
-	int rc = check_silence(s, err);
+	int rc = send_waiting(s, ret_moved, err);
 
 	if (!rc)
-		rc = send_waiting(s, ret_moved, err);
-	if (!rc)
 		rc = receive(s, ret_moved, err);
+	if (!rc)
+		rc = check_silence(s, err);
 	if (!rc && s->tx.count)
 		rc = send_waiting(s, ret_moved, err);
 	if (!rc && s->peer_said_bye && !s->n_sent)
 		rc = broke(s, 0, err);
 	return rc;
+}
+
+int link_listen(struct ros2_session *s, struct ros2_err *err)
+{
+	bool moved = false;
+
+	return receive(s, &moved, err);
 }
 
 void link_poll(struct ros2_session *s, int timeout_ms)

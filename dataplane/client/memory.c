@@ -14,7 +14,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#define DRAIN_MS 5000u
+#define REGION_ALIGN_MAX (1u << 30)
+#define REGION_SIZE_MAX  ((size_t)1 << 47)
 
 /* ---- the table ---- */
 
@@ -122,6 +123,15 @@ void region_set_stale(struct ros2_session *s, struct ros2_region *r)
 	pthread_mutex_unlock(&s->lock);
 }
 
+void region_set_times(struct ros2_region *r, uint64_t asked_ns)
+{
+	uint64_t ttl = r->ttl_ms * NS_PER_MS;
+
+	r->deadline_ns = clock_add_ns(asked_ns, ttl);
+	/* Not in a tight loop, however short the agent makes its leases. */
+	r->renew_at_ns = clock_add_ns(asked_ns, MAX(ttl / 3, RENEW_MIN_MS * NS_PER_MS));
+}
+
 int region_register(struct ros2_session *s, struct ros2_region *r, struct ros2_err *err)
 {
 	struct control_lease l;
@@ -134,9 +144,7 @@ int region_register(struct ros2_session *s, struct ros2_region *r, struct ros2_e
 	r->key = l.key;
 	r->generation = l.generation;
 	r->ttl_ms = l.ttl_ms;
-	/* From before the call: the agent's own clock for it cannot have begun earlier. */
-	r->deadline_ns = clock_add_ns(asked, l.ttl_ms * NS_PER_MS);
-	r->renew_at_ns = clock_add_ns(asked, l.ttl_ms * NS_PER_MS / 3);
+	region_set_times(r, asked);
 	r->stale = false;
 	pthread_mutex_unlock(&s->lock);
 	client_wake(s->client);
@@ -145,7 +153,10 @@ int region_register(struct ros2_session *s, struct ros2_region *r, struct ros2_e
 
 static int register_call(struct ros2_session *s, void *arg, struct ros2_err *err)
 {
-	return region_register(s, arg, err);
+	uint32_t key, generation;
+
+	/* A reconnect on the way has done it. */
+	return region_key(s, arg, &key, &generation) ? 0 : region_register(s, arg, err);
 }
 
 /* ---- the public face ---- */
@@ -195,32 +206,17 @@ int ros2_region_register(struct ros2_session *s, void *addr, size_t len, uint32_
 	return region_add(s, r, ret, err);
 }
 
-static void drain_users(struct ros2_session *s, struct ros2_region *r)
-{
-	uint64_t until = clock_add_ns(clock_monotonic_ns(), DRAIN_MS * NS_PER_MS);
-	struct ros2_err how = ROS2_ERR_INIT;
-
-	while (r->users && s->state == LINK_UP && clock_monotonic_ns() < until)
-		session_step(s, 100, NULL);
-	if (!r->users)
-		return;
-	/* Requests that wait for a reconnect, or for an agent that does not answer: nothing may
-	 * name this memory afterwards. */
-	ros2_err_named(&how, ROS2_CANCELLED, "a region was deregistered while requests used it");
-	if (s->state == LINK_UP)
-		session_lost(s, &how);
-	requests_fail(s, &how);
-}
-
 void ros2_region_deregister(struct ros2_region *r)
 {
+	struct ros2_err why = ROS2_ERR_INIT;
 	struct ros2_session *s;
 	uint32_t key, generation;
 
 	if (!r)
 		return;
 	s = r->session;
-	drain_users(s, r);
+	ros2_err_named(&why, ROS2_CANCELLED, "a region was deregistered while requests used it");
+	session_drain(s, r, NULL, &why);
 	table_remove(s, r);
 	if (region_key(s, r, &key, &generation) && s->state == LINK_UP)
 		control_deregister(s->client->control, s->uid, key, WHY_MS, NULL);
@@ -234,14 +230,26 @@ static int region_alloc(struct ros2_session *s, size_t size, struct ros2_region 
                         struct ros2_err *err)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
-	size_t align = MAX(page, (size_t)s->granted.region_alignment);
+	const struct control_session *g = &s->granted;
+	size_t align = MAX(page, (size_t)g->region_alignment), unit = MAX(g->region_alignment, 1u);
 	struct ros2_region *r;
 	uint8_t *p;
 
-	if (!size || align > 1u << 30 || size > SIZE_MAX / 4)
+	if (!size || size > REGION_SIZE_MAX)
 		return ros2_err_set(err, -EINVAL, "cannot make a buffer of %zu bytes", size);
-	size = MAX(size, (size_t)s->granted.region_size_min);
-	size = (size + align - 1) / align * align;
+	/* The agent's numbers: a sum that wraps would make a buffer smaller than was asked for. */
+	if (g->region_alignment & (g->region_alignment - 1) || align > REGION_ALIGN_MAX ||
+	    g->region_size_min > REGION_SIZE_MAX)
+		return ros2_err_named(err, ROS2_PROTOCOL,
+		                      "the agent wants regions of at least %llu bytes at multiples "
+		                      "of %llu",
+		                      (unsigned long long)g->region_size_min,
+		                      (unsigned long long)g->region_alignment);
+	size = MAX(size, (size_t)g->region_size_min);
+	/* Whole pages, but not more than the policy allows: what is asked for may be the limit. */
+	if (!g->region_size_max || (size + align - 1) / align * align <= g->region_size_max)
+		unit = align;
+	size = (size + unit - 1) / unit * unit;
 	r = calloc(1, sizeof(*r));
 	if (!r)
 		return ros2_err_set(err, -ENOMEM, "no memory for a region");
@@ -283,6 +291,8 @@ int region_bounce(struct ros2_session *s, struct ros2_region **ret, struct ros2_
 
 	if (s->granted.region_size_max && size > s->granted.region_size_max)
 		size = s->granted.region_size_max;
+	if (size > s->granted.region_alignment && s->granted.region_alignment)
+		size -= size % s->granted.region_alignment;
 	if (!s->bounce) {
 		rc = region_alloc(s, size, &s->bounce, err);
 		if (rc)

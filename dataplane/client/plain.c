@@ -54,7 +54,9 @@ static void end_piece(struct plain *p, struct request *r)
 		p->err.code = (int)r->result;
 	} else if (!r->status && got < r->len && r->tag + got < p->done_to) {
 		p->done_to = r->tag + got;
-		p->err = (struct ros2_err)ROS2_ERR_INIT;
+		/* What failed behind the end of a file does not matter to a read. */
+		if (p->kind == REQ_READ)
+			p->err = (struct ros2_err)ROS2_ERR_INIT;
 	}
 	request_put(p->file->mount->session, r);
 }
@@ -95,7 +97,9 @@ static ssize_t result_of(const struct plain *p, struct ros2_err *err)
 static int check(const struct ros2_file *f, const void *buf, size_t len, uint64_t offset,
                  uint32_t access, struct ros2_err *err)
 {
-	if (!buf || len > SSIZE_MAX || offset > (uint64_t)INT64_MAX - len)
+	if (!buf && len)
+		return ros2_err_set(err, -EINVAL, "no buffer for %zu bytes", len);
+	if (len > SSIZE_MAX || offset > (uint64_t)INT64_MAX - len)
 		return ros2_err_set(err, -EINVAL, "%zu bytes at offset %llu: beyond any file", len,
 		                    (unsigned long long)offset);
 	if (!(f->flags & access))

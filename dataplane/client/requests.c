@@ -103,8 +103,21 @@ static void unsend(struct ros2_session *s, struct request *r)
 
 /* ---- sending ---- */
 
+/* The agent could not be asked for a lease now. Requests wait for it as they do for a connection.
+ */
+static bool may_wait(struct ros2_session *s, const struct request *r, const struct ros2_err *err)
+{
+	uint64_t now = clock_monotonic_ns();
+
+	if (err->status != ROS2_UNAVAILABLE && err->status != ROS2_TIMEOUT &&
+	    err->status != ROS2_BUSY)
+		return false;
+	s->register_after_ns = clock_add_ns(now, REGISTER_PAUSE_MS * NS_PER_MS);
+	return s->reconnect_ms != UINT32_MAX && now - r->ready_ns < s->reconnect_ms * NS_PER_MS;
+}
+
 /* Looks at the lease now, not at prep time: it may have been renewed in between. Returns false when
- * the request ended instead. */
+ * the request ended or has to wait instead. */
 static bool take_key(struct ros2_session *s, struct request *r)
 {
 	struct ros2_err err = ROS2_ERR_INIT;
@@ -112,14 +125,33 @@ static bool take_key(struct ros2_session *s, struct request *r)
 	if (!r->region || region_key(s, r->region, &r->key, &r->generation))
 		return true;
 	/* A lease that has ended before it can be used must not keep us here for ever. */
-	if (r->retries++ >= LEASE_RETRIES)
+	if (r->retries >= LEASE_RETRIES)
 		ros2_err_named(&err, ROS2_LEASE_EXPIRED, "leases end sooner than they can be used");
-	else if (!region_register(s, r->region, &err))
+	else if (!region_register(s, r->region, &err) && ++r->retries)
 		return region_key(s, r->region, &r->key, &r->generation);
-	if (status_is_final(err.status) && err.status != ROS2_DENIED)
+	if (may_wait(s, r, &err))
+		return false;
+	if (err.status == ROS2_BAD_SESSION || err.status == ROS2_CLOSED)
+		session_lost(s, &err);
+	else if (status_is_final(err.status) && err.status != ROS2_DENIED)
 		session_die(s, &err);
 	else
 		request_done(s, r, err.status, err.code, err.msg);
+	return false;
+}
+
+/* What a request must meet now, on this connection. */
+static bool may_be_sent(struct ros2_session *s, struct request *r)
+{
+	const struct ros2_err *broken = &r->file->broken;
+
+	if (broken->code)
+		request_done(s, r, broken->status, broken->code, broken->msg);
+	else if (r->len > s->max_io)
+		request_done(s, r, ROS2_TOO_LARGE, ros2_status_to_errno(ROS2_TOO_LARGE),
+		             "after a reconnect the agent takes less in one request");
+	else
+		return take_key(s, r);
 	return false;
 }
 
@@ -159,14 +191,15 @@ static void queue_request(struct ros2_session *s, struct request *r)
 
 void requests_dispatch(struct ros2_session *s)
 {
+	if (s->register_after_ns && clock_monotonic_ns() < s->register_after_ns)
+		return;
+	s->register_after_ns = 0;
 	while (s->state == LINK_UP && !s->peer_said_bye && !list_empty(&s->ready) &&
-	       s->n_sent < s->credits && s->tx.capacity - s->tx.count > s->tx.capacity / 2) {
+	       !s->register_after_ns && s->n_sent < s->credits &&
+	       s->tx.capacity - s->tx.count > s->tx.capacity / 2) {
 		struct request *r = list_first(&s->ready, struct request, link);
 
-		if (r->file->broken.code)
-			request_done(s, r, r->file->broken.status, r->file->broken.code,
-			             r->file->broken.msg);
-		else if (take_key(s, r))
+		if (may_be_sent(s, r))
 			queue_request(s, r);
 	}
 }
@@ -360,9 +393,7 @@ static int on_nak(struct ros2_session *s, const struct wire_header *h, struct ro
 	if (!status)
 		return violation(err, h, "with the status OK");
 	s->words[h->payload_len] = 0;
-	for (char *c = s->words; *c; c++)
-		if ((unsigned char)*c < 0x20 || *c == 0x7f)
-			*c = '?';
+	codec_clean_words(s->words);
 	if (r) {
 		answer(s, r, status, ros2_status_to_errno(status), s->words);
 		return 0;
@@ -441,6 +472,17 @@ static bool is_in_doubt(const struct request *r, int begun_slot, int slot)
 	       !CLIENT_SWITCH(replay_writes);
 }
 
+/* Lost again and again, for as long as a request may wait: perhaps the agent ends the connection
+ * because of this one. */
+static bool is_hopeless(const struct ros2_session *s, struct request *r)
+{
+	uint64_t now = clock_monotonic_ns();
+
+	if (!r->lost_ns)
+		r->lost_ns = now;
+	return now - r->lost_ns > s->reconnect_ms * NS_PER_MS;
+}
+
 void requests_link_lost(struct ros2_session *s)
 {
 	int begun = -1;
@@ -459,6 +501,9 @@ void requests_link_lost(struct ros2_session *s)
 			request_done(s, r, ROS2_OUTCOME_UNKNOWN,
 			             ros2_status_to_errno(ROS2_OUTCOME_UNKNOWN),
 			             "the agent was lost before it answered this write");
+		} else if (is_hopeless(s, r)) {
+			request_done(s, r, ROS2_UNAVAILABLE, ros2_status_to_errno(ROS2_UNAVAILABLE),
+			             "the agent was lost each time that this was asked of it");
 		} else {
 			r->again = false;
 			/* From the last to the first, each to the front: the order stays. */
@@ -479,6 +524,19 @@ static void fail_list(struct ros2_session *s, struct list *l, const struct ros2_
 			unsend(s, r);
 		r->out_refs = 0;
 		request_done(s, r, why->status, why->code, why->msg);
+	}
+}
+
+void requests_cancel(struct ros2_session *s, const struct ros2_region *region,
+                     const struct ros2_file *file, bool ready, const struct ros2_err *why)
+{
+	struct list *lists[] = {&s->prepared, &s->ready};
+	struct request *r, *tmp;
+
+	for (int i = 0; i < (ready ? 2 : 1); i++) {
+		list_for_each_safe (lists[i], r, tmp, link)
+			if (region ? r->region == region : r->file == file)
+				request_done(s, r, why->status, why->code, why->msg);
 	}
 }
 

@@ -4,6 +4,7 @@
  * regions. A file or region that cannot be had again is marked with its own error and does not stop
  * the rest.
  */
+#include "common/crypto.h"
 #include "common/util.h"
 #include "dataplane/client/internal.h"
 #include <string.h>
@@ -83,6 +84,7 @@ int session_open_and_restore(struct ros2_session *s, struct ros2_err *err)
 	if (rc)
 		return rc;
 	adopt(s, &granted);
+	crypto_wipe(granted.secret, sizeof(granted.secret));
 	rc = link_open(s, CONNECT_MS, err);
 	if (!rc)
 		rc = restore(s, err);

@@ -1,21 +1,41 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* clang-format off */
 /*
- * libros2: what a tenant's program uses to reach its storage through an agent.
+ * libros2: what a tenant's program uses to reach its storage through an agent. Begin with
  *
- *   struct ros2_client *c;  ros2_connect(&opts, &c, &err);          one per agent and identity;
- * gRPC over mTLS struct ros2_session *s; ros2_session_open(c, NULL, &s, &err);   a data connection
- * of its own struct ros2_mount *m;   ros2_mount(s, "data", &m, &err); struct ros2_file *f;
- * ros2_open(m, "a/b", ROS2_O_RDWR | ROS2_O_CREAT, 0644, &f, &err); void *buf = NULL;
- * ros2_buf_alloc(s, 1 << 20, &buf, &err); memory the agent may reach without a copy ros2_pwrite(f,
- * buf, 1 << 20, 0, &err);
+ *   struct ros2_err err = ROS2_ERR_INIT;         // every call takes it; NULL is fine
+ *   struct ros2_client_opts opts;
+ *   struct ros2_client *c;                       // one per agent and identity: gRPC over mTLS
+ *   struct ros2_session *s;                      // one per thread: a data connection of its own
+ *   struct ros2_mount *m;                        // a namespace of the tenant
+ *   struct ros2_file *f;
+ *   void *buf;                                   // memory the agent may reach, without a copy
  *
- * Threads: a client may be used by many threads; a session and everything below it by one thread at
- * a time (open several sessions). A background thread of the client renews leases and certificates'
- * connections; it never touches user memory. Errors: 0 or negative errno plus a named error in
- * struct ros2_err (common/status.h). The library reconnects and re-registers by itself: a named
- * error means that a right was really withdrawn, or that the outcome of a write is unknown
- * (OUTCOME_UNKNOWN: the library never replays it).
+ *   ros2_client_opts_from_env(&opts, &err);      // ROS2_AGENT, ROS2_CERT, ROS2_KEY, ROS2_CA
+ *   ros2_connect(&opts, &c, &err);
+ *   ros2_session_open(c, NULL, &s, &err);
+ *   ros2_mount(s, "data", &m, &err);
+ *   ros2_open(m, "a/b", ROS2_O_RDWR | ROS2_O_CREAT, 0644, &f, &err);
+ *   ros2_buf_alloc(s, 1 << 20, &buf, &err);
+ *   ros2_pwrite(f, buf, 1 << 20, 0, &err);       // or, many at once: prep, submit, wait (below)
+ *   ros2_flush(f, &err);                         // what was written is durable now
+ *   ros2_session_close(s);                       // with all below it: mounts, files, memory
+ *   ros2_disconnect(c);
+ *
+ * Results: a `ret` pointer is set only on success. int: 0 (or the count that the function names) or
+ * a negative errno; then err.status is the named error (common/status.h: ROS2_REVOKED ...,
+ * ros2_status_to_str) and err.msg one line that may be shown to people.
+ *
+ * Threads: a client may be used by many threads; a session and everything below it by one thread
+ * at a time (open several sessions). A background thread of the client renews leases; it never
+ * touches user memory and takes no signals. After fork() the child must use nothing that the parent
+ * made, not even to close it; it may exec or exit.
+ *
+ * The library reconnects, registers memory and opens files again by itself: a named error means
+ * that a right was really withdrawn, that the agent stayed away too long, or that the outcome of a
+ * write is unknown (OUTCOME_UNKNOWN: the library never replays it). See docs/libros2.md.
  */
+/* clang-format on */
 #ifndef ROS2_H
 #define ROS2_H
 
@@ -44,11 +64,14 @@ struct ros2_client_opts {
 	                         domain */
 	uint32_t timeout_ms;  /* per control call; 0 = 10000 */
 };
+/* Reads the files; the strings of @o need not outlive the call. The agent is first spoken to by
+ * ros2_session_open. */
 int ros2_connect(const struct ros2_client_opts *o, struct ros2_client **ret, struct ros2_err *err);
 /* Opts from the environment: ROS2_AGENT, ROS2_CERT, ROS2_KEY, ROS2_CA. -EINVAL with words naming
  * what is missing. */
 int ros2_client_opts_from_env(struct ros2_client_opts *ret, struct ros2_err *err);
-void ros2_disconnect(struct ros2_client *c); /* after its sessions are closed */
+/* NULL is fine. Sessions that are still open go on; the last one to be closed ends the client. */
+void ros2_disconnect(struct ros2_client *c);
 
 /* "0.1.0" */
 const char *ros2_client_version(void);
@@ -60,33 +83,42 @@ struct ros2_session_opts {
 };
 int ros2_session_open(struct ros2_client *c, const struct ros2_session_opts *o,
                       struct ros2_session **ret, struct ros2_err *err);
-void ros2_session_close(struct ros2_session *s); /* NULL is fine; ends what is below it */
+/* NULL is fine. Ends what is below it: mounts, files, regions, ros2_buf_alloc memory. Requests that
+ * are not complete end, and no completion is left to take: take them first. Does not flush. */
+void ros2_session_close(struct ros2_session *s);
 
 struct ros2_session_info {
 	char tenant[64];
 	uint8_t session_uid[16];
-	uint32_t credits, max_io, regions_max, lease_ttl_ms;
+	uint32_t credits; /* requests that the agent takes at once */
+	uint32_t max_io;  /* bytes of one ring request */
+	/* The tenant's policy; 0 = not limited. region_bytes_max: of all regions together. */
+	uint32_t regions_max, lease_ttl_ms;
 	uint64_t region_size_min, region_size_max, region_alignment, region_bytes_max;
-	uint32_t reconnects;
+	uint32_t reconnects; /* since ros2_session_open */
 };
 void ros2_session_info(const struct ros2_session *s, struct ros2_session_info *ret);
 
 int ros2_mount(struct ros2_session *s, const char *namespace_name, struct ros2_mount **ret,
                struct ros2_err *err);
+/* NULL is fine. Closes its files; requests on them as ros2_region_deregister does, with CLOSED. */
 void ros2_unmount(struct ros2_mount *m);
 
 enum ros2_open_flags {
-	ROS2_O_RDONLY = 1,
+	ROS2_O_RDONLY = 1, /* not 0, as in <fcntl.h> */
 	ROS2_O_WRONLY = 2,
 	ROS2_O_RDWR = 3,
 	ROS2_O_CREAT = 4,
-	ROS2_O_EXCL = 8,
+	ROS2_O_EXCL = 8, /* with CREAT: EXISTS when it is there */
 	ROS2_O_TRUNC = 16,
 };
+/* @path, here and below: '/'-separated below the namespace, at most 4096 bytes, no "." or "..".
+ * @mode: permission bits of a new file. After a lost agent the file is opened again by its path
+ * (this program's own renames are followed). */
 int ros2_open(struct ros2_mount *m, const char *path, uint32_t flags, uint32_t mode,
               struct ros2_file **ret, struct ros2_err *err);
-/* BUSY while requests on it are prepared or in flight. Otherwise @f is gone, whatever is returned.
- * Does not flush. */
+/* NULL is fine. BUSY while requests on it are prepared or in flight. Otherwise @f is gone, whatever
+ * is returned. Does not flush. */
 int ros2_close(struct ros2_file *f, struct ros2_err *err);
 
 struct ros2_stat {
@@ -110,36 +142,59 @@ struct ros2_dirent {
 	char name[256];
 	uint8_t type;
 };
-/* @max entries at most; *cookie: 0 to begin, 0 again at the end. Returns the number of entries or
+/* @max entries at most, without "." and ".."; @path "" is the namespace itself. *cookie: 0 to
+ * begin, 0 again at the end; a reply may be empty before the end. Returns the number of entries or
  * negative errno. */
 int ros2_readdir(struct ros2_mount *m, const char *path, uint64_t *cookie, struct ros2_dirent *out,
                  uint32_t max, struct ros2_err *err);
 
 /* ---- memory ---- */
-/* Page-aligned memory, registered for reading and writing by the agent. */
+/* Page-aligned zeroed memory, registered for reading and writing by the agent. LIMIT: more than the
+ * policy allows (ros2_session_info). -ENOMEM. */
 int ros2_buf_alloc(struct ros2_session *s, size_t size, void **ret, struct ros2_err *err);
+/* @buf as ros2_buf_alloc gave it, NULL is fine. Waits as ros2_region_deregister. */
 void ros2_buf_free(struct ros2_session *s, void *buf);
 enum ros2_region_access { ROS2_REGION_READ = 1, ROS2_REGION_WRITE = 2 }; /* what the agent may do */
-/* Memory of the caller's; it stays the caller's and must outlive the region. */
+/* Memory of the caller's, any address and length the policy allows; it stays the caller's and must
+ * stay mapped, with that access, until the region is deregistered. Regions may not overlap: EXISTS.
+ */
 int ros2_region_register(struct ros2_session *s, void *addr, size_t len, uint32_t access,
                          struct ros2_region **ret, struct ros2_err *err);
-/* Waits for the requests that use it, at most 5 s; then cuts the connection, and all requests end
- * with CANCELLED. */
+/* NULL is fine. Afterwards nothing reads or writes the memory. Requests that use it and were not
+ * submitted end with CANCELLED; those with the agent are waited for, at most 5 s: then the
+ * connection is cut and they end with CANCELLED (writes: OUTCOME_UNKNOWN), the session reconnects.
+ */
 void ros2_region_deregister(struct ros2_region *r);
 
 /* ---- plain I/O: any memory; memory that is not registered goes through a bounce buffer ---- */
 /* Bytes done (short only at end of file, or before an error, for reads) or negative errno. Any
- * length; split into max_io pieces. The bounce buffer is a region of the session (max_io, or the
- * policy's largest) and counts against its limits. */
+ * length, also 0; split into max_io pieces. They wait as long as the agent is there, however slow.
+ * The bounce buffer is a region of the session (max_io, or the policy's largest) and counts against
+ * its limits. */
 ssize_t ros2_pread(struct ros2_file *f, void *buf, size_t len, uint64_t offset,
                    struct ros2_err *err);
 ssize_t ros2_pwrite(struct ros2_file *f, const void *buf, size_t len, uint64_t offset,
                     struct ros2_err *err);
 
 /* ---- ring ---- */
+/* clang-format off */
+/*
+ *   for (i = 0; i < n; i++)
+ *           ros2_prep_read(f, buf + i * 4096, 4096, i * 4096, i, &err);
+ *   ros2_submit(s, &err);
+ *   for (done = 0; done < n; done += got)
+ *           if ((got = ros2_wait(s, c, 1, 16, -1, &err)) < 0)
+ *                   break;
+ *
+ * c[0] to c[got - 1] hold tag, result and status. Every request completes exactly once.
+ */
+/* clang-format on */
+
 /* @buf must lie in ONE registered region or ros2_buf_alloc memory and 1 <= len <= max_io; it is the
- * library's until the completion. -EAGAIN when depth requests are prepared, in flight or complete
- * and not yet taken; -EINVAL with words otherwise. @tag comes back with the completion. */
+ * library's until the completion. Any offset and length: no block size. -EAGAIN (without words)
+ * when depth requests are prepared, in flight or complete and not yet taken; ACCESS when file or
+ * region do not allow it; -EINVAL with words otherwise. @tag comes back with the completion.
+ * Requests may complete in any order, and be carried out in any order while in flight together. */
 int ros2_prep_read(struct ros2_file *f, void *buf, uint32_t len, uint64_t offset, uint64_t tag,
                    struct ros2_err *err);
 int ros2_prep_write(struct ros2_file *f, const void *buf, uint32_t len, uint64_t offset,
@@ -155,12 +210,15 @@ struct ros2_completion {
 	enum ros2_status status; /* the named error */
 };
 /* Up to @max completions that are there; does not block, except for control calls while it
- * reconnects. Returns how many; negative errno and words when there are none and the session has
- * ended for good. ros2_wait likewise. */
+ * reconnects or registers memory anew (each at most timeout_ms of the client). Returns how many;
+ * negative errno and words when there are none and the session has ended for good. ros2_wait
+ * likewise. Nothing moves between these calls: a program that makes none for a while delays only
+ * itself. */
 int ros2_peek(struct ros2_session *s, struct ros2_completion *out, uint32_t max,
               struct ros2_err *err);
-/* Blocks until @min are there or @timeout_ms (-1 = no limit) passed; 0 in flight returns at once.
- * Returns how many. */
+/* Blocks until @min are there or @timeout_ms (-1 = no limit) passed; returns at once with what
+ * there is when nothing is submitted that is not complete. A signal does not end it. Returns how
+ * many. */
 int ros2_wait(struct ros2_session *s, struct ros2_completion *out, uint32_t min, uint32_t max,
               int timeout_ms, struct ros2_err *err);
 

@@ -44,6 +44,7 @@ struct ros2_session *session_make(struct ros2_client *c, const struct ros2_sessi
 	s->fd = -1;
 	s->depth = o ? o->depth : 0;
 	s->reconnect_ms = o && o->reconnect_ms ? o->reconnect_ms : RECONNECT_MS;
+	s->backoff_ms = BACKOFF_FIRST_MS;
 	for (size_t i = 0; i < ARRAY_SIZE(lists); i++)
 		list_init(lists[i]);
 	pthread_mutex_init(&s->lock, NULL);
@@ -80,6 +81,7 @@ int ros2_session_open(struct ros2_client *c, const struct ros2_session_opts *o,
 		return ros2_err_set(err, -ENOMEM, "no memory for %u requests", s->depth);
 	}
 	pthread_mutex_lock(&c->lock);
+	c->refs++;
 	list_add_tail(&c->sessions, &s->link);
 	pthread_mutex_unlock(&c->lock);
 	*ret = s;
@@ -101,10 +103,12 @@ static void session_unlist(struct ros2_session *s)
 void ros2_session_close(struct ros2_session *s)
 {
 	struct ros2_err closed = ROS2_ERR_INIT;
+	struct ros2_client *c;
 	bool was_up;
 
 	if (!s)
 		return;
+	c = s->client;
 	was_up = s->state == LINK_UP;
 	session_unlist(s);
 	ros2_err_named(&closed, ROS2_CLOSED, "the session was closed");
@@ -114,8 +118,9 @@ void ros2_session_close(struct ros2_session *s)
 		ros2_unmount(list_first(&s->mounts, struct ros2_mount, link));
 	/* The agent would notice by itself; this only tells it sooner. */
 	if (was_up)
-		control_close_session(s->client->control, s->uid, WHY_MS, NULL);
+		control_close_session(c->control, s->uid, WHY_MS, NULL);
 	session_unmake(s);
+	client_unref(c);
 }
 
 void ros2_session_info(const struct ros2_session *s, struct ros2_session_info *ret)
@@ -176,37 +181,6 @@ static void note_unflushed(struct ros2_session *s)
 	}
 }
 
-void session_lost(struct ros2_session *s, const struct ros2_err *how)
-{
-	struct ros2_err why = ROS2_ERR_INIT;
-
-	if (s->fd >= 0)
-		close(s->fd);
-	s->fd = -1;
-	s->state = LINK_DOWN;
-	s->why = *how;
-	/* A peer that broke the protocol gets no second chance to write into this memory. */
-	if (!status_is_final(how->status) && how->status != ROS2_PROTOCOL)
-		ask_why(s, &why);
-	/* DENIED would be about the handle asked for; of the tenant OpenSession says it. */
-	if (status_is_final(why.status) && why.status != ROS2_DENIED) {
-		session_die(s, &why);
-		return;
-	}
-	if (why.status == ROS2_CONTACT_LOST || why.status == ROS2_GRANT_EXPIRED)
-		s->why = why;
-	if (status_is_final(how->status) || how->status == ROS2_PROTOCOL ||
-	    s->reconnect_ms == UINT32_MAX) {
-		session_die(s, &s->why);
-		return;
-	}
-	note_unflushed(s);
-	requests_link_lost(s);
-	s->down_since_ns = clock_monotonic_ns();
-	s->next_try_ns = s->down_since_ns;
-	s->backoff_ms = BACKOFF_FIRST_MS;
-}
-
 /* Full jitter over the upper half, so that the sessions of a restarted agent do not come at once.
  */
 static void schedule_next_try(struct ros2_session *s)
@@ -215,6 +189,59 @@ static void schedule_next_try(struct ros2_session *s)
 
 	s->next_try_ns = clock_add_ns(clock_monotonic_ns(), pause * NS_PER_MS);
 	s->backoff_ms = MIN(s->backoff_ms * 2, BACKOFF_MAX_MS);
+}
+
+void session_lost(struct ros2_session *s, const struct ros2_err *how)
+{
+	/* EFAULT: this program's own memory, see link.c. */
+	bool final = status_is_final(how->status) || how->status == ROS2_PROTOCOL ||
+	             how->code == -EFAULT;
+	struct ros2_err why = ROS2_ERR_INIT;
+
+	if (s->fd >= 0)
+		close(s->fd);
+	s->fd = -1;
+	s->state = LINK_DOWN;
+	s->why = *how;
+	/* A peer that broke the protocol gets no second chance to write into this memory. */
+	if (!final)
+		ask_why(s, &why);
+	/* DENIED would be about the handle asked for; of the tenant OpenSession says it. */
+	if (status_is_final(why.status) && why.status != ROS2_DENIED) {
+		session_die(s, &why);
+		return;
+	}
+	if (why.status == ROS2_CONTACT_LOST || why.status == ROS2_GRANT_EXPIRED)
+		s->why = why;
+	if (final || s->reconnect_ms == UINT32_MAX) {
+		session_die(s, &s->why);
+		return;
+	}
+	note_unflushed(s);
+	requests_link_lost(s);
+	/* An agent that takes every session and drops it at once is not asked again in a loop. */
+	if (clock_monotonic_ns() - s->up_since_ns > STABLE_MS * NS_PER_MS)
+		s->backoff_ms = BACKOFF_FIRST_MS;
+	schedule_next_try(s);
+}
+
+void session_drain(struct ros2_session *s, const struct ros2_region *region,
+                   const struct ros2_file *file, const struct ros2_err *why)
+{
+	const uint32_t *users = region ? &region->users : &file->users;
+	uint64_t until = clock_add_ns(clock_monotonic_ns(), DRAIN_MS * NS_PER_MS);
+
+	/* Never submitted: nobody will end them. */
+	requests_cancel(s, region, file, false, why);
+	while (*users && s->state == LINK_UP && clock_monotonic_ns() < until)
+		session_step(s, 100, NULL);
+	requests_cancel(s, region, file, true, why);
+	if (!*users)
+		return;
+	/* With an agent that does not answer. What else is in flight there is made again, except
+	 * writes. */
+	session_lost(s, why);
+	requests_cancel(s, region, file, true, why);
 }
 
 static void try_again(struct ros2_session *s)
@@ -276,16 +303,24 @@ static void step_down(struct ros2_session *s, int timeout_ms)
 static int step_up(struct ros2_session *s, int timeout_ms, struct ros2_err *how)
 {
 	bool moved = false;
-	int rc;
+	int rc = 0;
 
+	/* An agent that went away while nothing was in flight: a write sent after it would be in
+	 * doubt for nothing. */
+	if (!s->n_sent && !list_empty(&s->ready))
+		rc = link_listen(s, how);
+	if (rc)
+		return rc;
 	requests_dispatch(s);
 	if (s->state != LINK_UP)
 		return 0;
 	rc = link_progress(s, &moved, how);
 	if (rc || moved || !timeout_ms)
 		return rc;
-	/* Looked at again now and then, for the peer's silence. */
-	link_poll(s, timeout_ms < 0 ? 1000 : MIN(timeout_ms, 1000));
+	/* Looked at again now and then, for the peer's silence, and for leases that could not be
+	 * had. */
+	timeout_ms = timeout_ms < 0 ? 1000 : MIN(timeout_ms, 1000);
+	link_poll(s, list_empty(&s->ready) ? timeout_ms : MIN(timeout_ms, REGISTER_PAUSE_MS));
 	return link_progress(s, &moved, how);
 }
 

@@ -101,7 +101,9 @@ static ProtobufCMessage *open_session(struct fake_agent *a)
 	r->max_io = a->max_io;
 	r->max_inline = a->max_inline;
 	r->lease_ttl_ms = a->ttl_ms;
+	r->region_size_min = a->region_size_min;
 	r->region_size_max = a->region_size_max;
+	r->region_alignment = a->region_alignment;
 	return &r->base;
 }
 
@@ -220,6 +222,14 @@ static ProtobufCMessage *dispatch(struct fake_agent *a, const struct rpc_method 
 		return &NEW(Ros2__V1__MountReply, mount_reply)->base;
 	if (m == &ros2_v1_tenant_open)
 		return open_file(a, session, ros2_v1_tenant_open_in(req), st);
+	if (m == &ros2_v1_tenant_register_region && a->register_status)
+		*st = a->register_status;
+	if (m == &ros2_v1_tenant_renew_region && a->renew_status) {
+		a->n_renewals++;
+		*st = a->renew_status;
+	}
+	if (*st)
+		return NULL;
 	if (m == &ros2_v1_tenant_register_region)
 		return register_region(a, session, ros2_v1_tenant_register_region_in(req));
 	if (m == &ros2_v1_tenant_renew_region)
@@ -236,6 +246,15 @@ static ProtobufCMessage *dispatch(struct fake_agent *a, const struct rpc_method 
 		if (l)
 			l->live = false;
 	}
+	if (m == &ros2_v1_tenant_rename) {
+		const Ros2__V1__RenameRequest *q = ros2_v1_tenant_rename_in(req);
+		int file = find_file(a, q->from);
+
+		if (file >= 0)
+			snprintf(a->files[file].path, sizeof(a->files[file].path), "%s", q->to);
+	}
+	if (m == &ros2_v1_tenant_unlink)
+		a->files[find_file(a, ros2_v1_tenant_unlink_in(req)->path)].path[0] = 0;
 	if (m == &ros2_v1_tenant_close_session)
 		a->sessions[session].live = false;
 	return &NEW(Ros2__V1__Empty, empty)->base;

@@ -72,7 +72,7 @@ struct fake_agent {
 	bool stopping;
 	/* what it offers */
 	uint32_t credits, max_io, max_inline, ttl_ms, chunk;
-	uint64_t region_size_max;
+	uint64_t region_size_min, region_size_max, region_alignment;
 	/* how it behaves */
 	enum evil evil;
 	bool byte_by_byte; /* sends every message one byte at a time */
@@ -80,11 +80,13 @@ struct fake_agent {
 	bool rotate_keys; /* RenewRegion gives a new key */
 	bool hold;        /* takes requests and answers none */
 	bool hold_flush;
+	bool drop_always;     /* closes the connection instead of every answer */
 	int expire_next;      /* so many requests are refused LEASE_EXPIRED */
 	int pull_then_expire; /* ... after a PULL was answered */
 	int nak_next;         /* status of a NAK for the next request */
 	int drop_after;       /* closes the connection instead of the n-th answer; 0 = never */
-	int drop_in_data;     /* closes in the middle of the n-th DATA; 0 = never */
+	enum ros2_status register_status, renew_status; /* refuse with */
+	int drop_in_data; /* closes in the middle of the n-th DATA; 0 = never */
 	enum ros2_status open_status, session_status, hello_nak; /* refuse with */
 	/* what happened */
 	unsigned n_sessions_opened, n_opens, n_registers, n_renewals, n_reads, n_writes, n_flushes;

@@ -358,7 +358,7 @@ static struct orders orders_for(struct fake_agent *a, const struct wire_header *
 	a->n_writes += h->opcode == WIRE_WRITE;
 	a->n_flushes += h->opcode == WIRE_FLUSH;
 	o.hold = a->hold || (a->hold_flush && h->opcode == WIRE_FLUSH);
-	o.drop = count_down(&a->drop_after) == 1;
+	o.drop = count_down(&a->drop_after) == 1 || a->drop_always;
 	if (h->opcode == WIRE_READ)
 		o.drop_in_data = count_down(&a->drop_in_data);
 	o.expire = count_down(&a->expire_next);
