@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Sessions and leases are the agents' knowledge: they are asked, all at once, for one second; who
- * does not answer is named. What comes back is a claim: the agent's name in it is ours.
+ * does not answer is named. What comes back is a claim: the agent's name in it is ours, and an
+ * agent that says more than it was asked for takes no room of the others'. An answer holds the
+ * first `limit` rows in order, whatever arrives when.
  */
 #include "controller/link_priv.h"
 #include "controller/svc.h"
@@ -9,17 +11,20 @@
 #include <string.h>
 
 #define REPORT_MS   1000
-#define REPORTS_MAX 64    /* questions at once */
-#define ROWS_MAX    20000 /* in one answer */
+#define REPORTS_MAX 64 /* questions at once */
+#define PAGE_AGENTS 64 /* asked for one page, at most */
 
 struct report_op {
 	struct svc *s;
 	uint64_t id;
-	struct report_ask ask;
+	bool leases;
+	uint32_t limit;
+	struct page_pos after;
 	report_fn fn;
 	void *arg;
 	struct report_result res;
-	struct ros2_uid *waiting; /* agents that have not said `last` */
+	struct report_row *rows;  /* owned: res.rows */
+	struct ros2_uid *waiting; /* owned: agents that have not said `last` */
 	size_t n_waiting;
 	struct loop_timer timer;
 	UT_hash_handle hh;
@@ -27,15 +32,11 @@ struct report_op {
 
 static void op_free(struct report_op *op)
 {
-	for (size_t i = 0; i < op->res.n_sessions; i++)
-		ros2__v1__session_info__free_unpacked(op->res.sessions[i], NULL);
-	for (size_t i = 0; i < op->res.n_leases; i++)
-		ros2__v1__lease_info__free_unpacked(op->res.leases[i], NULL);
+	for (size_t i = 0; i < op->res.n; i++)
+		protobuf_c_message_free_unpacked(op->rows[i].message, NULL);
 	for (size_t i = 0; i < op->res.n_unreachable; i++)
 		free(op->res.unreachable[i]);
-	free(op->res.sessions);
-	free(op->res.session_agents);
-	free(op->res.leases);
+	free(op->rows);
 	free(op->res.unreachable);
 	free(op->waiting);
 	free(op);
@@ -45,6 +46,7 @@ static void finish(struct report_op *op)
 {
 	loop_timer_stop(&op->timer);
 	HASH_DEL(op->s->reports, op);
+	op->res.rows = op->rows;
 	op->fn(op->arg, &op->res);
 	op_free(op);
 }
@@ -75,64 +77,115 @@ static void timed_out(void *arg)
 	finish(op);
 }
 
-static void ask_agent(struct report_op *op, struct ctl_agent *a)
+/* ---- asking ---- */
+
+static void ask_agent(struct report_op *op, const struct report_ask *ask, struct ctl_agent *a)
 {
 	Ros2__V1__ControllerMessage m = ROS2__V1__CONTROLLER_MESSAGE__INIT;
 	Ros2__V1__ReportRequest q = ROS2__V1__REPORT_REQUEST__INIT;
+	struct page_pos after = {.name = ""};
 
+	if (ask->after && strcmp(ask->after->name, a->obj->name) == 0)
+		after = *ask->after;
 	q.request_id = op->id;
-	q.sessions = op->ask.sessions;
-	q.leases = op->ask.leases;
-	q.limit = op->ask.limit;
-	if (op->ask.tenant) {
-		q.tenant_uid.data = (uint8_t *)op->ask.tenant->uid.b;
-		q.tenant_uid.len = ROS2_UID_LEN;
-	}
+	q.sessions = !ask->leases;
+	q.leases = ask->leases;
+	q.limit = ask->limit;
+	if (ask->tenant)
+		q.tenant_uid = (ProtobufCBinaryData){ROS2_UID_LEN, (uint8_t *)ask->tenant->uid.b};
+	if (!ros2_uid_is_zero(&ask->session))
+		q.session_uid = (ProtobufCBinaryData){ROS2_UID_LEN, (uint8_t *)ask->session.b};
+	if (!ros2_uid_is_zero(&after.key) && ask->leases)
+		for (int i = 0; i < 8; i++)
+			q.after_lease_id = q.after_lease_id << 8 | after.key.b[i];
+	else if (!ros2_uid_is_zero(&after.key))
+		q.after_session_uid = (ProtobufCBinaryData){ROS2_UID_LEN, after.key.b};
 	m.msg_case = ROS2__V1__CONTROLLER_MESSAGE__MSG_REPORT_REQUEST;
 	m.report_request = &q;
-	link_send(a->link, &m);
 	op->waiting[op->n_waiting++] = a->obj->uid;
+	link_send(a->link, &m);
 }
 
 static bool concerns(const struct report_ask *ask, struct ctl_agent *a)
 {
 	if (!a || !a->enrolled || (ask->agent && ask->agent != a))
 		return false;
+	if (ask->after && strcmp(a->obj->name, ask->after->name) < 0)
+		return false;
 	return !ask->tenant || ctl_placed(ask->tenant, a) ||
 	       ctl_rollout_get(a, STORE_TENANT, &ask->tenant->uid, false);
 }
 
-int report_collect(struct svc *s, const struct report_ask *ask, report_fn fn, void *arg)
+static int by_agent_name(const void *a, const void *b)
 {
+	return strcmp((*(struct ctl_agent *const *)a)->obj->name,
+	              (*(struct ctl_agent *const *)b)->obj->name);
+}
+
+/* How many of @v, which is in order, it takes for a page. */
+static size_t enough(const struct report_ask *ask, struct ctl_agent *const *v, size_t n)
+{
+	uint64_t rows = 0;
+	size_t i = 0;
+
+	if (!ask->after)
+		return n;
+	while (i < n && i < PAGE_AGENTS && rows < ask->limit) {
+		rows += v[i]->link ? (ask->leases ? v[i]->leases : v[i]->sessions) : 0;
+		i++;
+	}
+	return i;
+}
+
+static void ask_all(struct report_op *op, struct report_ask *ask, struct ctl_agent **v, size_t n)
+{
+	size_t asked;
+
+	qsort(v, n, sizeof(*v), by_agent_name);
+	asked = enough(ask, v, n);
+	for (size_t i = 0; i < asked; i++) {
+		if (v[i]->link)
+			ask_agent(op, ask, v[i]);
+		else
+			add_unreachable(op, v[i]->obj->name);
+	}
+	ask->asked_to[0] = '\0';
+	if (asked < n)
+		strcpy(ask->asked_to, v[asked]->obj->name);
+}
+
+int report_collect(struct svc *s, struct report_ask *ask, report_fn fn, void *arg)
+{
+	AUTO_FREE struct ctl_agent **v = calloc(HASH_CNT(by_key, s->ctl->by_key) + 1, sizeof(*v));
 	struct report_op *op = NULL;
 	struct ctl_object *o, *tmp;
+	size_t n = 0;
 
 	if (HASH_COUNT(s->reports) >= REPORTS_MAX)
 		return -EBUSY;
 	op = calloc(1, sizeof(*op));
-	if (op)
+	if (op) {
 		op->waiting = calloc(s->ctl->agents_connected + 1, sizeof(*op->waiting));
-	if (!op || !op->waiting) {
-		free(op);
+		op->rows = calloc(ask->limit + 1, sizeof(*op->rows));
+	}
+	if (!v || !op || !op->waiting || !op->rows) {
+		if (op)
+			op_free(op);
 		return -ENOMEM;
 	}
 	op->s = s;
 	op->id = ++s->next_report;
-	op->ask = *ask;
+	op->leases = ask->leases;
+	op->limit = ask->limit;
+	if (ask->after)
+		op->after = *ask->after;
 	op->fn = fn;
 	op->arg = arg;
 	HASH_ADD(hh, s->reports, id, sizeof(op->id), op);
-	HASH_ITER (by_key, s->ctl->by_key, o, tmp) {
-		if (!concerns(ask, o->agent))
-			continue;
-		if (o->agent->link)
-			ask_agent(op, o->agent);
-		else
-			add_unreachable(op, o->name);
-	}
-	/* The question may outlive the objects it was about. */
-	op->ask.tenant = NULL;
-	op->ask.agent = NULL;
+	HASH_ITER (by_key, s->ctl->by_key, o, tmp)
+		if (concerns(ask, o->agent))
+			v[n++] = o->agent;
+	ask_all(op, ask, v, n);
 	loop_timer_in_ms(s->ctl->loop, &op->timer, op->n_waiting ? REPORT_MS : 0, timed_out, op);
 	return 0;
 }
@@ -164,49 +217,64 @@ static void set_name(char **field, const char *name)
 	*field = copy;
 }
 
-static int room(void **v, size_t n, size_t size)
+static int compare(const char *agent_a, const struct ros2_uid *a, const char *agent_b,
+                   const struct ros2_uid *b)
 {
-	void *more;
+	int c = strcmp(agent_a, agent_b);
 
-	if (n >= ROWS_MAX)
-		return -ENOSPC;
-	if (n & (n + 1) && n)
-		return 0; /* grows when n + 1 is a power of two: capacity 1, 3, 7, ... */
-	more = reallocarray(*v, 2 * (n + 1), size);
-	if (!more)
-		return -ENOMEM;
-	*v = more;
-	return 0;
+	return c ? c : memcmp(a->b, b->b, ROS2_UID_LEN);
 }
 
-static void add_session(struct report_op *op, struct ctl_agent *a, const Ros2__V1__SessionInfo *in)
+/* Room for a row of this place among the first `limit`; NULL: it is beyond, or there already. */
+static struct report_row *place(struct report_op *op, const char *agent, const struct ros2_uid *key)
 {
-	size_t n = op->res.n_sessions;
-	Ros2__V1__SessionInfo *copy;
+	size_t lo = 0, hi = op->res.n;
 
-	if (room((void **)&op->res.sessions, n, sizeof(*op->res.sessions)) < 0 ||
-	    room((void **)&op->res.session_agents, n, sizeof(*op->res.session_agents)) < 0)
-		return;
-	copy = copy_message(&in->base);
-	if (!copy)
-		return;
-	set_name(&copy->agent, a->obj->name);
-	op->res.sessions[n] = copy;
-	op->res.session_agents[n] = a->obj->uid;
-	op->res.n_sessions++;
+	while (lo < hi) {
+		size_t mid = (lo + hi) / 2;
+		int c = compare(op->rows[mid].agent, &op->rows[mid].key, agent, key);
+
+		if (!c)
+			return NULL;
+		if (c < 0)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	if (op->res.n == op->limit) {
+		op->res.more = true;
+		if (lo == op->limit)
+			return NULL;
+		protobuf_c_message_free_unpacked(op->rows[--op->res.n].message, NULL);
+	}
+	memmove(op->rows + lo + 1, op->rows + lo, (op->res.n - lo) * sizeof(*op->rows));
+	op->res.n++;
+	op->rows[lo] = (struct report_row){.key = *key};
+	return &op->rows[lo];
 }
 
-static void add_lease(struct report_op *op, struct ctl_agent *a, const Ros2__V1__LeaseInfo *in)
+static void add_row(struct report_op *op, struct ctl_agent *a, const ProtobufCMessage *in,
+                    const struct ros2_uid *key)
 {
-	Ros2__V1__LeaseInfo *copy;
+	ProtobufCMessage *copy;
+	struct report_row *row;
 
-	if (room((void **)&op->res.leases, op->res.n_leases, sizeof(*op->res.leases)) < 0)
+	if (compare(a->obj->name, key, op->after.name, &op->after.key) <= 0)
 		return;
-	copy = copy_message(&in->base);
-	if (!copy)
+	copy = copy_message(in);
+	row = copy ? place(op, a->obj->name, key) : NULL;
+	if (!row) {
+		if (copy)
+			protobuf_c_message_free_unpacked(copy, NULL);
 		return;
-	set_name(&copy->agent, a->obj->name);
-	op->res.leases[op->res.n_leases++] = copy;
+	}
+	if (op->leases)
+		set_name(&((Ros2__V1__LeaseInfo *)copy)->agent, a->obj->name);
+	else
+		set_name(&((Ros2__V1__SessionInfo *)copy)->agent, a->obj->name);
+	strcpy(row->agent, a->obj->name);
+	row->agent_uid = a->obj->uid;
+	row->message = copy;
 }
 
 static bool answered(struct report_op *op, const struct ctl_agent *a)
@@ -231,14 +299,20 @@ static bool is_waiting(const struct report_op *op, const struct ctl_agent *a)
 void report_in(struct svc *s, struct ctl_agent *a, const Ros2__V1__Report *r)
 {
 	struct report_op *op;
+	struct ros2_uid key;
 
 	HASH_FIND(hh, s->reports, &r->request_id, sizeof(r->request_id), op);
 	if (!op || !is_waiting(op, a))
 		return;
-	for (size_t i = 0; i < r->n_sessions; i++)
-		add_session(op, a, r->sessions[i]);
-	for (size_t i = 0; i < r->n_leases; i++)
-		add_lease(op, a, r->leases[i]);
+	for (size_t i = 0; !op->leases && i < r->n_sessions; i++)
+		if (!ros2_uid_from_bytes(r->sessions[i]->session_uid.data,
+		                         r->sessions[i]->session_uid.len, &key))
+			add_row(op, a, &r->sessions[i]->base, &key);
+	for (size_t i = 0; op->leases && i < r->n_leases; i++) {
+		key = page_lease_key(r->leases[i]->lease_id);
+		add_row(op, a, &r->leases[i]->base, &key);
+	}
+	op->res.more |= r->more;
 	if (r->last && answered(op, a) && !op->n_waiting)
 		finish(op);
 }

@@ -85,6 +85,8 @@ struct store_grant {
 	uint8_t from_boot_id[16];
 	uint64_t from_boottime_ns;
 	enum store_grant_state state;
+	/* Out of store_read_grants only: the names of a tenant and an agent that were deleted. */
+	const char *tenant_gone, *agent_gone;
 };
 
 struct store_revocation {
@@ -321,7 +323,10 @@ struct store_grant_query {
 	uint32_t limit;                        /* at most STORE_PAGE_MAX */
 	bool one;                              /* exactly the uid @after, ended or not */
 };
-typedef void (*store_grants_fn)(void *arg, int rc, const struct store_grant *g, size_t n);
+/* @more: where the next page goes on (`after`); NULL: there is nothing more. A page looks at a
+ * bounded number of rows, so it may be empty and not the last. */
+typedef void (*store_grants_fn)(void *arg, int rc, const struct store_grant *g, size_t n,
+                                const struct ros2_uid *more);
 /* Ended grants that are still kept (a day); live ones are in memory. */
 int store_read_grants(struct store *s, const struct store_grant_query *q, store_grants_fn fn,
                       void *arg);

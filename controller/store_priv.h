@@ -22,6 +22,13 @@ struct store_tenant_head {
 	uint8_t prev[SHA256_LEN];
 };
 
+struct store_grants_page {
+	struct store_grant *v; /* owned, and its strings */
+	size_t n;
+	bool more; /* beyond next */
+	struct ros2_uid next;
+};
+
 /* "front thread" = the store thread, or the opener before it runs. */
 struct store_ops {
 	int (*open)(const struct store_opts *o, void **ret, struct ros2_err *err);
@@ -50,13 +57,13 @@ struct store_ops {
 	/* reader thread */
 	int (*page_audit)(void *b, const struct store_audit_query *q, struct store_audit_page *p,
 	                  struct ros2_err *err); /* rows: malloc'd, store_page_fini */
-	int (*page_grants)(void *b, const struct store_grant_query *q, struct store_grant **ret,
-	                   size_t *ret_n, struct ros2_err *err);
+	int (*page_grants)(void *b, const struct store_grant_query *q, struct store_grants_page *p,
+	                   struct ros2_err *err);
 	/* compaction thread: bounds the log that commits write. wal_bytes: any thread. */
 	int (*compact)(void *b, bool hard);
 	uint64_t (*wal_bytes)(void *b);
 };
 
 void store_page_fini(struct store_audit_page *p);
-void store_grants_free(struct store_grant *g, size_t n);
+void store_grants_fini(struct store_grants_page *p);
 #endif

@@ -29,8 +29,7 @@ struct read_job {
 		} audit;
 		struct {
 			struct store_grant_query q;
-			struct store_grant *v;
-			size_t n;
+			struct store_grants_page page;
 			store_grants_fn fn;
 		} grants;
 	};
@@ -46,11 +45,15 @@ void store_page_fini(struct store_audit_page *p)
 	*p = (struct store_audit_page){0};
 }
 
-void store_grants_free(struct store_grant *g, size_t n)
+void store_grants_fini(struct store_grants_page *p)
 {
-	for (size_t i = 0; i < n; i++)
-		free((void *)g[i].principal);
-	free(g);
+	for (size_t i = 0; i < p->n; i++) {
+		free((void *)p->v[i].principal);
+		free((void *)p->v[i].tenant_gone);
+		free((void *)p->v[i].agent_gone);
+	}
+	free(p->v);
+	*p = (struct store_grants_page){0};
 }
 
 static void free_job(struct read_job *j)
@@ -58,7 +61,7 @@ static void free_job(struct read_job *j)
 	if (j->kind == READ_AUDIT)
 		store_page_fini(&j->audit.page);
 	else
-		store_grants_free(j->grants.v, j->grants.n);
+		store_grants_fini(&j->grants.page);
 	free(j);
 }
 
@@ -73,7 +76,8 @@ static void job_done(void *arg)
 		j->audit.page.rc = j->rc;
 		j->audit.fn(j->fn_arg, &j->audit.page);
 	} else {
-		j->grants.fn(j->fn_arg, j->rc, j->grants.v, j->grants.n);
+		j->grants.fn(j->fn_arg, j->rc, j->grants.page.v, j->grants.page.n,
+		             j->grants.page.more ? &j->grants.page.next : NULL);
 	}
 	free_job(j);
 	store_unref(s);
@@ -86,8 +90,7 @@ static void run_job(struct store *s, struct read_job *j)
 	if (j->kind == READ_AUDIT)
 		j->rc = s->ops->page_audit(s->backend, &j->audit.q, &j->audit.page, &err);
 	else
-		j->rc = s->ops->page_grants(s->backend, &j->grants.q, &j->grants.v, &j->grants.n,
-		                            &err);
+		j->rc = s->ops->page_grants(s->backend, &j->grants.q, &j->grants.page, &err);
 	if (j->rc < 0)
 		log_error("reading failed: %s", err.msg);
 }

@@ -71,6 +71,6 @@ uint64_t sqlite_col_int(struct sqlite3_stmt *st, int i);
 int sqlite_load(void *backend, const struct store_loader *l, struct ros2_err *err);
 int sqlite_page_audit(void *backend, const struct store_audit_query *q, struct store_audit_page *p,
                       struct ros2_err *err);
-int sqlite_page_grants(void *backend, const struct store_grant_query *q, struct store_grant **ret,
-                       size_t *ret_n, struct ros2_err *err);
+int sqlite_page_grants(void *backend, const struct store_grant_query *q,
+                       struct store_grants_page *p, struct ros2_err *err);
 #endif

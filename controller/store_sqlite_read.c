@@ -178,7 +178,7 @@ int sqlite_load(void *backend, const struct store_loader *l, struct ros2_err *er
 	} tables[] = {
 		{"SELECT * FROM objects ORDER BY kind, name", row_object},
 		{"SELECT * FROM agents", row_agent},
-		{"SELECT * FROM grants WHERE state=1", row_grant},
+		{"SELECT * FROM grants WHERE state=1 ORDER BY uid", row_grant},
 		{"SELECT * FROM revocations WHERE uid IN (SELECT revocation_uid FROM receipts"
 	         " WHERE durable=0)",
 	         row_revocation},
@@ -323,48 +323,65 @@ int sqlite_page_audit(void *backend, const struct store_audit_query *q, struct s
 	return rc;
 }
 
-int sqlite_page_grants(void *backend, const struct store_grant_query *q, struct store_grant **ret,
-                       size_t *ret_n, struct ros2_err *err)
+#define GRANTS_FROM                                                                                \
+	"SELECT grants.*, t.name, a.name FROM grants LEFT JOIN deleted_uids t ON t.uid=tenant_uid" \
+	" LEFT JOIN deleted_uids a ON a.uid=agent_uid "
+
+static bool grant_asked(const struct store_grant_query *q, const struct store_grant *g)
+{
+	return (ros2_uid_is_zero(&q->tenant_uid) || ros2_uid_eq(&q->tenant_uid, &g->tenant_uid)) &&
+	       (ros2_uid_is_zero(&q->agent_uid) || ros2_uid_eq(&q->agent_uid, &g->agent_uid));
+}
+
+static int take_grants(sqlite3_stmt *st, const struct store_grant_query *q,
+                       struct store_grants_page *p, uint32_t limit)
+{
+	uint32_t looked = 0;
+	struct store_grant g;
+	int rc;
+
+	while ((rc = sqlite3_step(st)) == SQLITE_ROW) {
+		if (p->n == limit || looked++ == SCAN_ROWS) {
+			p->more = true;
+			break;
+		}
+		read_grant(st, &g);
+		p->next = g.uid;
+		if (!grant_asked(q, &g))
+			continue;
+		g.principal = strdup(g.principal);
+		g.tenant_gone = strdup(col_text(st, 17));
+		g.agent_gone = strdup(col_text(st, 18));
+		p->v[p->n++] = g;
+		if (!g.principal || !g.tenant_gone || !g.agent_gone)
+			return SQLITE_NOMEM;
+	}
+	return rc;
+}
+
+int sqlite_page_grants(void *backend, const struct store_grant_query *q,
+                       struct store_grants_page *p, struct ros2_err *err)
 {
 	struct backend *b = backend;
 	uint32_t limit = q->one ? 1 : MIN(q->limit ? q->limit : STORE_PAGE_MAX, STORE_PAGE_MAX);
-	struct store_grant *v = calloc(limit, sizeof(*v));
 	sqlite3_stmt *st = NULL;
-	size_t n = 0;
 	int rc;
 
-	if (!v)
+	p->v = calloc(limit, sizeof(*p->v));
+	if (!p->v)
 		return ros2_err_set(err, -ENOMEM, "out of memory");
-	rc = sqlite3_prepare_v2(
-		b->reader,
-		q->one ? "SELECT * FROM grants WHERE uid=?1"
-		       : "SELECT * FROM grants WHERE state<>1 AND uid>?1 ORDER BY uid",
-		-1, &st, NULL);
+	rc = sqlite3_prepare_v2(b->reader,
+	                        q->one ? GRANTS_FROM "WHERE grants.uid=?1"
+	                               : GRANTS_FROM
+	                                "WHERE state<>1 AND grants.uid>?1 ORDER BY grants.uid",
+	                        -1, &st, NULL);
 	if (rc == SQLITE_OK)
 		rc = sqlite3_bind_blob(st, 1, q->after.b, ROS2_UID_LEN, SQLITE_STATIC);
-	while (rc == SQLITE_OK && n < limit) {
-		int step = sqlite3_step(st);
-
-		if (step != SQLITE_ROW) {
-			rc = step;
-			break;
-		}
-		read_grant(st, &v[n]);
-		if (!ros2_uid_is_zero(&q->tenant_uid) &&
-		    !ros2_uid_eq(&q->tenant_uid, &v[n].tenant_uid))
-			continue;
-		if (!ros2_uid_is_zero(&q->agent_uid) &&
-		    !ros2_uid_eq(&q->agent_uid, &v[n].agent_uid))
-			continue;
-		v[n].principal = strdup(v[n].principal);
-		n++;
-	}
-	if (rc != SQLITE_OK && rc != SQLITE_DONE)
-		rc = sqlite_say(b, b->reader, rc, "reading grants", err);
-	else
-		rc = 0;
+	if (rc == SQLITE_OK)
+		rc = take_grants(st, q, p, limit);
+	rc = rc == SQLITE_ROW || rc == SQLITE_DONE
+	             ? 0
+	             : sqlite_say(b, b->reader, rc, "reading grants", err);
 	sqlite3_finalize(st);
-	*ret = v;
-	*ret_n = n;
 	return rc;
 }

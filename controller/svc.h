@@ -7,6 +7,7 @@
 #define ROS2_CONTROLLER_SVC_H
 
 #include "controller/ctl.h"
+#include "controller/page.h"
 #include "proto/ros2/v1/admin.pb-c.h"
 #include "proto/ros2/v1/agentlink.pb-c.h"
 #include "proto/rpc/rpc.h"
@@ -37,22 +38,34 @@ void svc_denied(struct svc *s, const struct ctl_caller *who, const char *method,
 
 /* ---- asking agents (reports.c) ---- */
 
+struct report_row {
+	char agent[ROS2_NAME_MAX + 1];
+	struct ros2_uid agent_uid; /* who said so */
+	struct ros2_uid key;       /* session uid, or page_lease_key */
+	ProtobufCMessage
+		*message; /* SessionInfo or LeaseInfo; borrowed until the callback returns */
+};
 struct report_result {
-	size_t n_sessions, n_leases, n_unreachable;
-	Ros2__V1__SessionInfo **sessions; /* borrowed until the callback returns */
-	struct ros2_uid *session_agents;  /* who said so, one per session */
-	Ros2__V1__LeaseInfo **leases;
-	char **unreachable; /* names */
+	size_t n, n_unreachable;
+	const struct report_row *rows; /* in order of agent's name, then key; at most the limit */
+	bool more;                     /* the agents that were asked have rows beyond */
+	char **unreachable;            /* names */
 };
 typedef void (*report_fn)(void *arg, const struct report_result *r);
 struct report_ask {
-	bool sessions, leases;
+	bool leases;                     /* instead of sessions */
 	const struct ctl_object *tenant; /* NULL = all */
 	const struct ctl_agent *agent;   /* NULL = all enrolled */
-	uint32_t limit;
+	struct ros2_uid session;         /* zero = all */
+	uint32_t limit;                  /* of the answer, and so of what each agent is asked for */
+	/* A page: beyond row @after.key of agent @after.name (NULL: from the first). Only as many
+	 * agents are asked as it takes to fill it, by what their beats say. */
+	const struct page_pos *after;
+	/* Out: where the next page begins when there is no `more`; "" when all were asked. */
+	char asked_to[ROS2_NAME_MAX + 1];
 };
 /* @fn runs once, maybe at once: when all have answered, or after a second. -ENOMEM, -EBUSY. */
-int report_collect(struct svc *s, const struct report_ask *ask, report_fn fn, void *arg);
+int report_collect(struct svc *s, struct report_ask *ask, report_fn fn, void *arg);
 void report_in(struct svc *s, struct ctl_agent *a, const Ros2__V1__Report *r);
 void report_agent_gone(struct svc *s, struct ctl_agent *a);
 void report_free_all(struct svc *s);

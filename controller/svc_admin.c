@@ -11,6 +11,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define SESSION_CLAIMS_MAX 4096 /* rows of agents that say they have one session */
+
 /* ---- who ---- */
 
 void svc_denied(struct svc *s, const struct ctl_caller *who, const char *method, const char *why)
@@ -74,7 +76,7 @@ struct op {
 	ProtobufCMessage *req; /* owned copy */
 	uint32_t may;
 	struct ros2_uid uid;
-	struct ros2_uid agents[64]; /* where a session may be */
+	struct ros2_uid *agents; /* owned: where a session may be */
 	size_t n_agents;
 	Ros2__V1__RevokeOutcome **outcomes; /* delete: of the revocation before */
 	size_t n_outcomes;
@@ -85,6 +87,7 @@ static void op_free(struct op *op)
 	for (size_t i = 0; i < op->n_outcomes; i++)
 		ros2__v1__revoke_outcome__free_unpacked(op->outcomes[i], NULL);
 	free(op->outcomes);
+	free(op->agents);
 	if (op->req)
 		protobuf_c_message_free_unpacked(op->req, NULL);
 	free(op);
@@ -325,30 +328,25 @@ static void go_revoke(void *arg)
 		ctl_revoke(op->s->ctl, &op->who, &v, revoked, op);
 }
 
-static void add_agent(struct op *op, const struct ros2_uid *u)
-{
-	for (size_t i = 0; i < op->n_agents; i++)
-		if (ros2_uid_eq(&op->agents[i], u))
-			return;
-	if (op->n_agents < ARRAY_SIZE(op->agents))
-		op->agents[op->n_agents++] = *u;
-}
-
-/* Where the session is; agents that do not answer may have it too. */
+/* Where the session is; if no agent says so, every agent that did not answer may have it. */
 static void session_found(void *arg, const struct report_result *r)
 {
 	struct op *op = arg;
 	const Ros2__V1__RevokeRequest *q = (const Ros2__V1__RevokeRequest *)op->req;
 
-	for (size_t i = 0; i < r->n_sessions; i++)
-		if (r->sessions[i]->session_uid.len == ROS2_UID_LEN &&
-		    memcmp(r->sessions[i]->session_uid.data, op->uid.b, ROS2_UID_LEN) == 0)
-			add_agent(op, &r->session_agents[i]);
-	for (size_t i = 0; i < r->n_unreachable && !op->n_agents; i++) {
+	op->agents = calloc(r->n + r->n_unreachable + 1, sizeof(*op->agents));
+	if (!op->agents) {
+		op_refuse(op, ROS2_BUSY, "out of memory");
+		return;
+	}
+	for (size_t i = 0; i < r->n; i++)
+		if (ros2_uid_eq(&r->rows[i].key, &op->uid))
+			op->agents[op->n_agents++] = r->rows[i].agent_uid;
+	for (size_t i = 0, found = op->n_agents; i < r->n_unreachable && !found; i++) {
 		struct ctl_agent *a = ctl_agent(op->s->ctl, r->unreachable[i]);
 
 		if (a)
-			add_agent(op, &a->obj->uid);
+			op->agents[op->n_agents++] = a->obj->uid;
 	}
 	if (!op->n_agents)
 		op_refuse(op, ROS2_NOT_FOUND, "no agent has a session %s", q->ref->name);
@@ -356,10 +354,17 @@ static void session_found(void *arg, const struct report_result *r)
 		op_enter(op, go_revoke);
 }
 
+static void find_session(struct op *op)
+{
+	struct report_ask ask = {.session = op->uid, .limit = SESSION_CLAIMS_MAX};
+
+	if (report_collect(op->s, &ask, session_found, op) < 0)
+		op_refuse(op, ROS2_BUSY, "too many questions to agents at once: try again");
+}
+
 static void on_revoke(struct rpc_call *call, const ProtobufCMessage *msg, void *user)
 {
 	const Ros2__V1__RevokeRequest *q = ros2_v1_admin_revoke_in(msg);
-	struct report_ask ask = {.sessions = true};
 	struct ctl_caller who;
 	struct op *op;
 
@@ -379,8 +384,8 @@ static void on_revoke(struct rpc_call *call, const ProtobufCMessage *msg, void *
 		          kind_name(q->ref), q->ref->name);
 	else if (q->ref->kind == (int)STORE_GRANT)
 		op_enter(op, go_revoke);
-	else if (report_collect(op->s, &ask, session_found, op) < 0)
-		op_refuse(op, ROS2_BUSY, "too many questions to agents at once: try again");
+	else
+		find_session(op);
 }
 
 /* ---- Delete: revoke what hangs on it, then remove it ---- */

@@ -23,10 +23,10 @@ static uint32_t bit_of(int kind)
 struct list_op {
 	struct svc *s;
 	struct rpc_call *call;
-	enum store_kind kind;
 	uint32_t limit;
-	char after[ROS2_NAME_MAX + 1];
-	struct ros2_uid tenant_uid, agent_uid;
+	struct page_list list;
+	struct page_pos after;
+	char asked_to[ROS2_NAME_MAX + 1];
 	Ros2__V1__ListReply *reply; /* owned */
 };
 
@@ -43,6 +43,14 @@ static void list_reply(struct list_op *op)
 	list_free(op);
 }
 
+static void go_on_at(struct list_op *op, const struct page_pos *at)
+{
+	char token[PAGE_TOKEN_MAX];
+
+	page_token(&op->list, at, token);
+	op->reply->next_page_token = show_str(token);
+}
+
 static int by_name(const void *a, const void *b)
 {
 	return strcmp((*(struct ctl_object *const *)a)->name,
@@ -53,14 +61,14 @@ static bool object_wanted(struct list_op *op, const struct ctl_object *o)
 {
 	const struct ctl_agent *a;
 
-	if (o->kind != op->kind || strcmp(o->name, op->after) <= 0)
+	if (o->kind != op->list.kind || strcmp(o->name, op->after.name) <= 0)
 		return false;
-	if (o->kind == STORE_TENANT && !ros2_uid_is_zero(&op->agent_uid)) {
-		a = ctl_agent_uid(op->s->ctl, &op->agent_uid);
+	if (o->kind == STORE_TENANT && !ros2_uid_is_zero(&op->list.agent_uid)) {
+		a = ctl_agent_uid(op->s->ctl, &op->list.agent_uid);
 		return a && ctl_placed(o, a);
 	}
-	if (o->kind == STORE_AGENT && !ros2_uid_is_zero(&op->tenant_uid)) {
-		const struct ctl_object *t = ctl_find_uid(op->s->ctl, &op->tenant_uid);
+	if (o->kind == STORE_AGENT && !ros2_uid_is_zero(&op->list.tenant_uid)) {
+		const struct ctl_object *t = ctl_find_uid(op->s->ctl, &op->list.tenant_uid);
 
 		return t && ctl_placed(t, o->agent);
 	}
@@ -85,8 +93,12 @@ static void list_objects(struct list_op *op)
 	for (size_t i = 0; i < n && i < op->limit; i++)
 		SHOW_APPEND(op->reply->objects, op->reply->n_objects,
 		            show_object(op->s, v[i], false));
-	if (n > op->limit)
-		op->reply->next = show_str(v[op->limit - 1]->name);
+	if (n > op->limit) {
+		struct page_pos at = {.ended = false};
+
+		strcpy(at.name, v[op->limit - 1]->name);
+		go_on_at(op, &at);
+	}
 	free(v);
 	list_reply(op);
 }
@@ -95,62 +107,45 @@ static bool grant_wanted(const struct list_op *op, const struct ctl_grant *g)
 {
 	if (g->phase != CTL_GRANT_LIVE)
 		return false;
-	if (!ros2_uid_is_zero(&op->tenant_uid) && !ros2_uid_eq(&op->tenant_uid, &g->tenant->uid))
+	if (!ros2_uid_is_zero(&op->list.tenant_uid) &&
+	    !ros2_uid_eq(&op->list.tenant_uid, &g->tenant->uid))
 		return false;
-	return ros2_uid_is_zero(&op->agent_uid) || ros2_uid_eq(&op->agent_uid, &g->agent->obj->uid);
+	return ros2_uid_is_zero(&op->list.agent_uid) ||
+	       ros2_uid_eq(&op->list.agent_uid, &g->agent->obj->uid);
 }
 
-/* Pages of live grants are in order of uid; the ended ones follow ("e" before the uid). */
-static void live_grants(struct list_op *op, const struct ros2_uid *after, bool *ret_full)
+/* Grants in memory are in order of uid: a uid begins with a number that grows. */
+static struct ctl_grant *first_beyond(struct ctl *c, const struct ros2_uid *after)
 {
-	struct ctl_grant *g, *tmp;
-	struct ros2_uid cut = {{0}};
-	size_t n = 0;
+	struct ctl_grant *g = ctl_grant_find(c, after);
 
-	/* One pass: the `limit` smallest uids above @after, kept sorted by insertion. */
-	struct ctl_grant **v = calloc(op->limit + 1, sizeof(*v));
-
-	*ret_full = false;
-	if (!v)
-		return;
-	HASH_ITER (hh, op->s->ctl->grants, g, tmp) {
-		size_t lo = 0, hi = n;
-
-		if (!grant_wanted(op, g) || memcmp(g->uid.b, after->b, ROS2_UID_LEN) <= 0)
-			continue;
-		if (n == op->limit && memcmp(g->uid.b, v[n - 1]->uid.b, ROS2_UID_LEN) > 0) {
-			*ret_full = true;
-			continue;
-		}
-		while (lo < hi) {
-			size_t mid = (lo + hi) / 2;
-
-			if (memcmp(v[mid]->uid.b, g->uid.b, ROS2_UID_LEN) < 0)
-				lo = mid + 1;
-			else
-				hi = mid;
-		}
-		memmove(v + lo + 1, v + lo, (n - lo) * sizeof(*v));
-		v[lo] = g;
-		if (n == op->limit)
-			*ret_full = true;
-		else
-			n++;
-	}
-	for (size_t i = 0; i < n; i++) {
-		SHOW_APPEND(op->reply->grants, op->reply->n_grants, show_grant(v[i]));
-		cut = v[i]->uid;
-	}
-	if (*ret_full) {
-		char text[ROS2_UID_STR_LEN];
-
-		ros2_uid_to_str(&cut, text);
-		op->reply->next = show_str(text);
-	}
-	free(v);
+	if (g)
+		return g->hh.next;
+	for (g = c->grants; g && memcmp(g->uid.b, after->b, ROS2_UID_LEN) <= 0; g = g->hh.next)
+		;
+	return g;
 }
 
-static void ended_grants(void *arg, int rc, const struct store_grant *g, size_t n)
+/* True when the page is full and there are more. */
+static bool live_grants(struct list_op *op)
+{
+	struct page_pos at = {.ended = false};
+
+	for (struct ctl_grant *g = first_beyond(op->s->ctl, &op->after.key); g; g = g->hh.next) {
+		if (!grant_wanted(op, g))
+			continue;
+		if (op->reply->n_grants == op->limit) {
+			go_on_at(op, &at);
+			return true;
+		}
+		at.key = g->uid;
+		SHOW_APPEND(op->reply->grants, op->reply->n_grants, show_grant(g));
+	}
+	return false;
+}
+
+static void ended_grants(void *arg, int rc, const struct store_grant *g, size_t n,
+                         const struct ros2_uid *more)
 {
 	struct list_op *op = arg;
 
@@ -162,39 +157,30 @@ static void ended_grants(void *arg, int rc, const struct store_grant *g, size_t 
 	for (size_t i = 0; i < n; i++)
 		SHOW_APPEND(op->reply->grants, op->reply->n_grants,
 		            show_stored_grant(op->s, &g[i]));
-	if (n == MIN(op->limit, (uint32_t)STORE_PAGE_MAX)) {
-		char text[ROS2_UID_STR_LEN + 1] = "e";
+	if (more) {
+		struct page_pos at = {.ended = true, .key = *more};
 
-		ros2_uid_to_str(&g[n - 1].uid, text + 1);
-		op->reply->next = show_str(text);
+		go_on_at(op, &at);
 	}
 	list_reply(op);
 }
 
-static void list_grants(struct list_op *op, bool all)
+static void list_grants(struct list_op *op)
 {
-	bool ended = op->after[0] == 'e' && strlen(op->after) == ROS2_UID_STR_LEN, full = false;
-	struct store_grant_query q = {
-		.tenant_uid = op->tenant_uid, .agent_uid = op->agent_uid, .limit = op->limit};
-	struct ros2_uid after = {{0}};
-	int rc;
+	struct store_grant_query q = {.tenant_uid = op->list.tenant_uid,
+	                              .agent_uid = op->list.agent_uid,
+	                              .limit = op->limit};
 
-	if (op->after[0] && ros2_uid_from_str(op->after + ended, &after) < 0) {
-		rpc_call_fail(op->call, ROS2_INVALID, "\"%s\" is not a page token of this list",
-		              op->after);
-		list_free(op);
-		return;
+	if (!op->after.ended) {
+		if (live_grants(op) || !op->list.all) {
+			list_reply(op);
+			return;
+		}
+		q.limit -= MIN((uint32_t)op->reply->n_grants, q.limit - 1);
+	} else {
+		q.after = op->after.key;
 	}
-	if (!ended)
-		live_grants(op, &after, &full);
-	if (full || !all) {
-		list_reply(op);
-		return;
-	}
-	if (ended)
-		q.after = after;
-	rc = store_read_grants(op->s->ctl->store, &q, ended_grants, op);
-	if (rc < 0) {
+	if (store_read_grants(op->s->ctl->store, &q, ended_grants, op) < 0) {
 		rpc_call_fail(op->call, ROS2_BUSY, "too many readers: try again");
 		list_free(op);
 	}
@@ -204,37 +190,57 @@ static void list_reported(void *arg, const struct report_result *r)
 {
 	struct list_op *op = arg;
 	Ros2__V1__ListReply m = ROS2__V1__LIST_REPLY__INIT;
+	AUTO_FREE ProtobufCMessage **v = calloc(r->n + 1, sizeof(*v));
+	char token[PAGE_TOKEN_MAX] = "";
+	struct page_pos at = {.ended = false};
 
-	if (op->kind == STORE_SESSION) {
-		m.sessions = r->sessions;
-		m.n_sessions = MIN(r->n_sessions, (size_t)op->limit);
+	if (!v) {
+		rpc_call_fail(op->call, ROS2_BUSY, "out of memory");
+		list_free(op);
+		return;
+	}
+	for (size_t i = 0; i < r->n; i++)
+		v[i] = r->rows[i].message;
+	if (op->list.kind == STORE_SESSION) {
+		m.sessions = (Ros2__V1__SessionInfo **)v;
+		m.n_sessions = r->n;
 	} else {
-		m.leases = r->leases;
-		m.n_leases = MIN(r->n_leases, (size_t)op->limit);
+		m.leases = (Ros2__V1__LeaseInfo **)v;
+		m.n_leases = r->n;
 	}
 	m.unreachable_agents = r->unreachable;
 	m.n_unreachable_agents = r->n_unreachable;
+	if (r->more && r->n) {
+		strcpy(at.name, r->rows[r->n - 1].agent);
+		at.key = r->rows[r->n - 1].key;
+	} else {
+		strcpy(at.name, op->asked_to);
+	}
+	if (at.name[0])
+		page_token(&op->list, &at, token);
+	m.next_page_token = token;
 	rpc_call_reply(op->call, &m.base);
 	list_free(op);
 }
 
 static void list_at_agents(struct list_op *op)
 {
-	struct report_ask ask = {.sessions = op->kind == STORE_SESSION,
-	                         .leases = op->kind == STORE_LEASE,
-	                         .tenant = ros2_uid_is_zero(&op->tenant_uid)
-	                                           ? NULL
-	                                           : ctl_find_uid(op->s->ctl, &op->tenant_uid),
-	                         .agent = ros2_uid_is_zero(&op->agent_uid)
-	                                          ? NULL
-	                                          : ctl_agent_uid(op->s->ctl, &op->agent_uid),
-	                         .limit = op->limit};
+	const struct page_list *l = &op->list;
+	struct ctl *c = op->s->ctl;
+	struct report_ask ask = {
+		.leases = l->kind == STORE_LEASE, .limit = op->limit, .after = &op->after};
 
+	if (!ros2_uid_is_zero(&l->tenant_uid))
+		ask.tenant = ctl_find_uid(c, &l->tenant_uid);
+	if (!ros2_uid_is_zero(&l->agent_uid))
+		ask.agent = ctl_agent_uid(c, &l->agent_uid);
 	if (report_collect(op->s, &ask, list_reported, op) < 0) {
 		rpc_call_fail(op->call, ROS2_BUSY,
 		              "too many questions to agents at once: try again");
 		list_free(op);
+		return;
 	}
+	strcpy(op->asked_to, ask.asked_to);
 }
 
 /* A filter that names nothing is an error, not an empty list. */
@@ -250,9 +256,9 @@ static int filter(struct list_op *op, const Ros2__V1__ListRequest *q)
 		return -ENOENT;
 	}
 	if (t)
-		op->tenant_uid = t->uid;
+		op->list.tenant_uid = t->uid;
 	if (a)
-		op->agent_uid = a->uid;
+		op->list.agent_uid = a->uid;
 	return 0;
 }
 
@@ -267,27 +273,30 @@ void svc_on_list(struct rpc_call *call, const ProtobufCMessage *msg, void *user)
 	op = calloc(1, sizeof(*op));
 	if (op)
 		op->reply = malloc(sizeof(*op->reply));
-	if (!op || !op->reply || strlen(q->after) >= sizeof(op->after)) {
-		if (op)
-			free(op->reply);
+	if (!op || !op->reply) {
 		free(op);
-		rpc_call_fail(call, ROS2_INVALID, "not a page token of this list");
+		rpc_call_fail(call, ROS2_BUSY, "out of memory");
 		return;
 	}
 	ros2__v1__list_reply__init(op->reply);
 	op->s = user;
 	op->call = call;
-	op->kind = (enum store_kind)q->kind;
-	op->limit = q->limit ? MIN(q->limit, (uint32_t)LIMIT_MAX) : LIMIT_DEFAULT;
-	strcpy(op->after, q->after);
-	if (filter(op, q) < 0)
+	op->list.kind = (enum store_kind)q->kind;
+	op->list.all = q->all;
+	op->limit = q->page_size ? MIN(q->page_size, (uint32_t)LIMIT_MAX) : LIMIT_DEFAULT;
+	if (filter(op, q) < 0) {
 		list_free(op);
-	else if (op->kind == STORE_GRANT)
-		list_grants(op, q->all);
-	else if (op->kind == STORE_SESSION || op->kind == STORE_LEASE)
+	} else if (page_parse(&op->list, q->page_token, &op->after) < 0) {
+		rpc_call_fail(call, ROS2_INVALID,
+		              "page_token is not of this list: begin again without one");
+		list_free(op);
+	} else if (op->list.kind == STORE_GRANT) {
+		list_grants(op);
+	} else if (op->list.kind == STORE_SESSION || op->list.kind == STORE_LEASE) {
 		list_at_agents(op);
-	else
+	} else {
 		list_objects(op);
+	}
 }
 
 /* ---- Get ---- */
@@ -310,9 +319,11 @@ static void get_reported(void *arg, const struct report_result *r)
 {
 	struct get_op *op = arg;
 	Ros2__V1__GetReply m = *op->reply;
+	AUTO_FREE Ros2__V1__SessionInfo **v = calloc(r->n + 1, sizeof(*v));
 
-	m.sessions = r->sessions;
-	m.n_sessions = r->n_sessions;
+	for (size_t i = 0; v && i < r->n; i++)
+		v[m.n_sessions++] = (Ros2__V1__SessionInfo *)r->rows[i].message;
+	m.sessions = v;
 	rpc_call_reply(op->call, &m.base);
 	ros2__v1__get_reply__free_unpacked(op->reply, NULL);
 	free(op);
@@ -320,7 +331,7 @@ static void get_reported(void *arg, const struct report_result *r)
 
 static void get_object(struct get_op *op, const struct ctl_object *o)
 {
-	struct report_ask ask = {.sessions = true, .limit = LIMIT_DEFAULT};
+	struct report_ask ask = {.limit = LIMIT_DEFAULT};
 	struct ctl_grant *g, *tmp;
 
 	op->reply->object = show_object(op->s, o, true);
@@ -340,7 +351,8 @@ static void get_object(struct get_op *op, const struct ctl_object *o)
 		get_reply(op);
 }
 
-static void got_stored_grant(void *arg, int rc, const struct store_grant *g, size_t n)
+static void got_stored_grant(void *arg, int rc, const struct store_grant *g, size_t n,
+                             const struct ros2_uid *more)
 {
 	struct get_op *op = arg;
 

@@ -216,9 +216,9 @@ Ros2__V1__GrantInfo *show_stored_grant(struct svc *s, const struct store_grant *
 	if (!i)
 		return NULL;
 	i->grant_uid = show_bytes(g->uid.b, ROS2_UID_LEN);
-	i->tenant = show_str(t ? t->name : "");
+	i->tenant = show_str(t ? t->name : g->tenant_gone);
 	i->tenant_uid = show_bytes(g->tenant_uid.b, ROS2_UID_LEN);
-	i->agent = show_str(a ? a->name : "");
+	i->agent = show_str(a ? a->name : g->agent_gone);
 	i->principal = show_str(g->principal);
 	i->state = show_str(store_grant_state_to_str(g->state));
 	i->max_keys = g->max_keys;

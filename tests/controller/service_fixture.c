@@ -371,8 +371,11 @@ static void on_message(struct rpc_stream *s, const ProtobufCMessage *m, void *us
 {
 	struct fake *a = user;
 	size_t n = protobuf_c_message_get_packed_size(m);
-	uint8_t *p = malloc(n + 1);
+	uint8_t *p;
 
+	if (a->sees && a->sees(a, ros2_v1_agent_link_link_out(m)))
+		return;
+	p = malloc(n + 1);
 	protobuf_c_message_pack(m, p);
 	pthread_mutex_lock(&a->lock);
 	if (a->n_in < ARRAY_SIZE(a->in))

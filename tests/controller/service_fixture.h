@@ -71,6 +71,9 @@ struct fake {
 	bool closed;
 	struct ros2_err why;
 	uint64_t last_nonce;
+	/* NULL, or sees each message first, on the client loop: true when it is done with. */
+	bool (*sees)(struct fake *a, const Ros2__V1__ControllerMessage *m);
+	void *arg;
 };
 /* Creates a token and enrols. */
 void fake_enrol(struct sf *f, struct fake *a, const char *name);

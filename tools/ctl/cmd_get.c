@@ -99,12 +99,23 @@ static const struct noun {
                                                       lease_columns},
 };
 
-static void warn_unreachable(const Ros2__V1__ListReply *reply)
+static bool warned(const Ros2__V1__ListReply *reply, const char *agent)
 {
 	for (size_t i = 0; i < reply->n_unreachable_agents; i++)
-		fprintf(stderr,
-		        "ros2ctl: agent %s was not reached: what it holds is not in this list\n",
-		        reply->unreachable_agents[i]);
+		if (strcmp(reply->unreachable_agents[i], agent) == 0)
+			return true;
+	return false;
+}
+
+/* An agent at the border of two pages is named in both. */
+static void warn_unreachable(const Ros2__V1__ListReply *reply, const Ros2__V1__ListReply *before)
+{
+	for (size_t i = 0; i < reply->n_unreachable_agents; i++)
+		if (!before || !warned(before, reply->unreachable_agents[i]))
+			fprintf(stderr,
+			        "ros2ctl: agent %s was not reached: what it holds is not in this "
+			        "list\n",
+			        reply->unreachable_agents[i]);
 }
 
 /* For the table: which of what an agent says of its disk holds, in one word each. */
@@ -130,27 +141,32 @@ static void add_trouble(json_t *object)
 /* All pages into one array. */
 static int list_all(struct ctl *c, Ros2__V1__ListRequest *req, const char *field, json_t *items)
 {
-	AUTO_FREE char *after = NULL;
+	ProtobufCMessage *last = NULL;
+	int r;
 
 	for (;;) {
 		ProtobufCMessage *msg = NULL;
+		const Ros2__V1__ListReply *reply;
 		json_t *page;
-		int r = ctl_call(c, &ros2_v1_admin_list, &req->base, &msg);
 
+		r = ctl_call(c, &ros2_v1_admin_list, &req->base, &msg);
 		if (r != CTL_OK)
-			return r;
-		const Ros2__V1__ListReply *reply = ros2_v1_admin_list_out(msg);
+			break;
+		reply = ros2_v1_admin_list_out(msg);
 		page = ctl_json(msg, true);
 		json_array_extend(items, json_object_get(page, field));
 		json_decref(page);
-		warn_unreachable(reply);
-		free(after);
-		after = strdup(reply->next);
-		protobuf_c_message_free_unpacked(msg, NULL);
-		if (!after || !*after)
-			return CTL_OK;
-		req->after = after;
+		warn_unreachable(reply, last ? ros2_v1_admin_list_out(last) : NULL);
+		if (last)
+			protobuf_c_message_free_unpacked(last, NULL);
+		last = msg;
+		if (!*reply->next_page_token)
+			break;
+		req->page_token = reply->next_page_token;
 	}
+	if (last)
+		protobuf_c_message_free_unpacked(last, NULL);
+	return r;
 }
 
 static void keep_only(json_t *items, const char *id, const char *name)

@@ -1,0 +1,415 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Lists in pages: nothing that stays is left out or shown twice, whatever comes and goes between
+ * the pages and whatever agents answer; tokens of other lists are refused.
+ */
+#include "tests/controller/service_fixture.h"
+#include "common/util.h"
+#include <stdio.h>
+
+#define TRAINER  "spiffe://" TD "/tenant/alpha/trainer"
+#define KIND(k)  ROS2__V1__OBJECT_KIND__OBJECT_KIND_##k
+#define MSG(k)   ROS2__V1__CONTROLLER_MESSAGE__MSG_##k
+#define ROWS_MAX 1024
+
+/* What an agent has: session i has uid {i + 1, be16} and lease i has id i + 1. */
+struct rows {
+	size_t n;
+	bool gone[ROWS_MAX];
+	bool lies; /* answers from the beginning, and more than it was asked for */
+	unsigned asked;
+};
+
+static void session_uid(size_t i, uint8_t uid[16])
+{
+	memset(uid, 0, 16);
+	uid[0] = (uint8_t)((i + 1) >> 8);
+	uid[1] = (uint8_t)(i + 1);
+}
+
+static bool beyond(const struct rows *r, const Ros2__V1__ReportRequest *q, size_t i)
+{
+	uint8_t uid[16];
+
+	session_uid(i, uid);
+	if (r->gone[i])
+		return false;
+	if (q->session_uid.len && memcmp(uid, q->session_uid.data, 16) != 0)
+		return false;
+	if (r->lies)
+		return true;
+	if (q->leases)
+		return i + 1 > q->after_lease_id;
+	return !q->after_session_uid.len || memcmp(uid, q->after_session_uid.data, 16) > 0;
+}
+
+static bool answers(struct fake *a, const Ros2__V1__ControllerMessage *msg)
+{
+	static uint8_t uids[ROWS_MAX][16];
+	static Ros2__V1__SessionInfo s[ROWS_MAX], *sp[ROWS_MAX];
+	static Ros2__V1__LeaseInfo l[ROWS_MAX], *lp[ROWS_MAX];
+	const Ros2__V1__ReportRequest *q = msg->report_request;
+	Ros2__V1__AgentMessage m = ROS2__V1__AGENT_MESSAGE__INIT;
+	Ros2__V1__Report r = ROS2__V1__REPORT__INIT;
+	struct rows *rows = a->arg;
+	size_t n = 0;
+
+	if (msg->msg_case != MSG(REPORT_REQUEST))
+		return false;
+	rows->asked++;
+	/* From the last to the first: the order is the controller's business. */
+	for (size_t i = rows->n; i > 0; i--) {
+		if (!beyond(rows, q, i - 1))
+			continue;
+		session_uid(i - 1, uids[n]);
+		ros2__v1__session_info__init(&s[n]);
+		s[n].session_uid = (ProtobufCBinaryData){16, uids[n]};
+		s[n].agent = (char *)"somebody-else";
+		sp[n] = &s[n];
+		ros2__v1__lease_info__init(&l[n]);
+		l[n].lease_id = i;
+		lp[n] = &l[n];
+		n++;
+	}
+	r.request_id = q->request_id;
+	r.last = true;
+	r.more = n > q->limit;
+	if (r.more && !rows->lies) { /* the first ones */
+		memmove(sp, sp + n - q->limit, q->limit * sizeof(*sp));
+		memmove(lp, lp + n - q->limit, q->limit * sizeof(*lp));
+		n = q->limit;
+	}
+	r.sessions = sp;
+	r.leases = lp;
+	if (q->leases)
+		r.n_leases = n;
+	else
+		r.n_sessions = n;
+	m.msg_case = ROS2__V1__AGENT_MESSAGE__MSG_REPORT;
+	m.report = &r;
+	fake_send(a, &m);
+	return true;
+}
+
+/* Says how many it has, as beats do: the next question counts on it. */
+static void has(struct fake *a, struct rows *rows, size_t n)
+{
+	Ros2__V1__AgentMessage m = ROS2__V1__AGENT_MESSAGE__INIT;
+	Ros2__V1__Beat b = ROS2__V1__BEAT__INIT;
+	Ros2__V1__Stamp st;
+	uint8_t boot[16];
+
+	fake_stamp(&st, boot);
+	rows->n = n;
+	b.stamp = &st;
+	b.sessions = b.leases = (uint32_t)n;
+	m.msg_case = ROS2__V1__AGENT_MESSAGE__MSG_BEAT;
+	m.beat = &b;
+	fake_send(a, &m);
+	assert_non_null(fake_next(a, MSG(CONTACT), 5000));
+}
+
+static void up(struct sf *f, struct fake *a, const char *name, struct rows *rows)
+{
+	fake_enrol(f, a, name);
+	a->sees = answers;
+	a->arg = rows;
+	fake_connect(a, NULL, 0);
+	fake_wait_synced(a);
+}
+
+static void documents(struct sf *f)
+{
+	sf_apply(f, sf_engine);
+	sf_apply(f, sf_agent0);
+	sf_apply(f, sf_agent1);
+	sf_apply(f, sf_tenant("alpha", "1h", "10m", "dpu-0, dpu-1"));
+}
+
+static Ros2__V1__ListReply *page(struct sf *f, Ros2__V1__ListRequest *q)
+{
+	struct ros2_err err = ROS2_ERR_INIT;
+	Ros2__V1__ListReply *r = NULL;
+
+	if (ros2_v1_admin_list_sync(f->admin, q, 9000, &r, &err))
+		fail_msg("list: %s", err.msg);
+	return r;
+}
+
+struct walk {
+	unsigned n, pages;
+	char last[ROS2_NAME_MAX + 64];
+};
+
+/* Takes a page: rows come in strictly ascending order, so none twice. False at the end. */
+static bool walk_page(struct sf *f, Ros2__V1__ListRequest *q, struct walk *w)
+{
+	static char token[256];
+	Ros2__V1__ListReply *r = page(f, q);
+	bool more = r->next_page_token[0] != '\0';
+
+	assert_true(r->n_sessions + r->n_leases <= q->page_size);
+	assert_int_equal(r->n_unreachable_agents, 0);
+	for (size_t i = 0; i < r->n_sessions + r->n_leases; i++) {
+		char at[sizeof(w->last)];
+
+		if (q->kind == KIND(SESSION))
+			snprintf(at, sizeof(at), "%s %02x%02x", r->sessions[i]->agent,
+			         r->sessions[i]->session_uid.data[0],
+			         r->sessions[i]->session_uid.data[1]);
+		else
+			snprintf(at, sizeof(at), "%s %08llx", r->leases[i]->agent,
+			         (unsigned long long)r->leases[i]->lease_id);
+		assert_true(strcmp(at, w->last) > 0);
+		strcpy(w->last, at);
+		w->n++;
+	}
+	w->pages++;
+	snprintf(token, sizeof(token), "%s", r->next_page_token);
+	q->page_token = token;
+	ros2__v1__list_reply__free_unpacked(r, NULL);
+	return more;
+}
+
+static void list__pages_go_through_the_rows_of_all_agents(void **state)
+{
+	struct sf *f = *state;
+	static struct fake a, b;
+	static struct rows ra, rb;
+	Ros2__V1__ObjectKind kinds[] = {KIND(SESSION), KIND(LEASE)};
+
+	memset(&ra, 0, sizeof(ra));
+	memset(&rb, 0, sizeof(rb));
+	documents(f);
+	up(f, &a, "dpu-0", &ra);
+	up(f, &b, "dpu-1", &rb);
+	has(&a, &ra, 700);
+	has(&b, &rb, 5);
+	for (size_t k = 0; k < ARRAY_SIZE(kinds); k++) {
+		Ros2__V1__ListRequest q = ROS2__V1__LIST_REQUEST__INIT;
+		struct walk w = {0};
+
+		q.kind = kinds[k];
+		q.page_size = 100;
+		while (walk_page(f, &q, &w))
+			;
+		assert_int_equal(w.n, 705);
+		assert_in_range(w.pages, 8, 9);
+	}
+	assert_true(rb.asked <= 4); /* not for the pages that the first agent fills */
+	fake_free(&a);
+	fake_free(&b);
+}
+
+static void list__pages_hold_while_rows_come_and_go(void **state)
+{
+	struct sf *f = *state;
+	static struct fake a;
+	static struct rows r;
+	Ros2__V1__ListRequest q = ROS2__V1__LIST_REQUEST__INIT;
+	struct walk w = {0};
+
+	memset(&r, 0, sizeof(r));
+	documents(f);
+	up(f, &a, "dpu-0", &r);
+	has(&a, &r, 50);
+	q.kind = KIND(SESSION);
+	q.agent = (char *)"dpu-0";
+	q.page_size = 10;
+	assert_true(walk_page(f, &q, &w));
+	/* All that was shown goes, among it the row the token names; and one that was not shown. */
+	for (size_t i = 0; i < 10; i++)
+		r.gone[i] = true;
+	r.gone[12] = true;
+	assert_true(walk_page(f, &q, &w));
+	has(&a, &r, 55);
+	while (walk_page(f, &q, &w))
+		;
+	assert_int_equal(w.n, 54);
+	fake_free(&a);
+}
+
+static void list__an_agent_that_lies_holds_up_no_page(void **state)
+{
+	struct sf *f = *state;
+	static struct fake a, b;
+	static struct rows ra, rb;
+	Ros2__V1__ListRequest q = ROS2__V1__LIST_REQUEST__INIT;
+	struct walk w = {0};
+
+	memset(&ra, 0, sizeof(ra));
+	memset(&rb, 0, sizeof(rb));
+	ra.lies = true;
+	documents(f);
+	up(f, &a, "dpu-0", &ra);
+	up(f, &b, "dpu-1", &rb);
+	has(&a, &ra, 300);
+	has(&b, &rb, 20);
+	q.kind = KIND(SESSION);
+	q.page_size = 50;
+	while (walk_page(f, &q, &w))
+		assert_true(w.pages < 20);
+	assert_int_equal(w.n, 320);
+	fake_free(&a);
+	fake_free(&b);
+}
+
+static void list__refuses_tokens_of_other_lists(void **state)
+{
+	struct sf *f = *state;
+	Ros2__V1__ListRequest q = ROS2__V1__LIST_REQUEST__INIT;
+	const char *bad[] = {"dpu-0", "AAAA", "%%%", "YQ==", NULL};
+	Ros2__V1__ListReply *r, *none = NULL;
+	struct ros2_err err = ROS2_ERR_INIT;
+	char *long_one = calloc(1, 100001);
+
+	documents(f);
+	q.kind = KIND(AGENT);
+	q.page_size = 1;
+	r = page(f, &q);
+	assert_int_equal(r->n_objects, 1);
+	q.page_token = r->next_page_token;
+	assert_true(*q.page_token);
+	ros2__v1__list_reply__free_unpacked(page(f, &q), NULL);
+	q.tenant = (char *)"alpha"; /* another filter */
+	assert_int_not_equal(ros2_v1_admin_list_sync(f->admin, &q, 9000, &none, &err), 0);
+	assert_int_equal(err.status, ROS2_INVALID);
+	q.tenant = (char *)"";
+	q.kind = KIND(TENANT);
+	assert_int_not_equal(ros2_v1_admin_list_sync(f->admin, &q, 9000, &none, &err), 0);
+	assert_int_equal(err.status, ROS2_INVALID);
+	memset(long_one, 'A', 100000);
+	bad[4] = long_one;
+	for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+		q.page_token = (char *)bad[i];
+		assert_int_not_equal(ros2_v1_admin_list_sync(f->admin, &q, 9000, &none, &err), 0);
+		assert_int_equal(err.status, ROS2_INVALID);
+	}
+	ros2__v1__list_reply__free_unpacked(r, NULL);
+	free(long_one);
+}
+
+static void ask_grants(struct sf *f, struct fake *a, unsigned n)
+{
+	Ros2__V1__GetReply *g = sf_get(f, KIND(TENANT), "alpha");
+	struct ros2_uid alpha;
+
+	memcpy(alpha.b, g->object->uid.data, ROS2_UID_LEN);
+	ros2__v1__get_reply__free_unpacked(g, NULL);
+	for (unsigned i = 0; i < n; i++) {
+		fake_ask_grant(a, i + 1, &alpha, TRAINER);
+		assert_non_null(fake_next(a, MSG(GRANT_REPLY), 5000));
+	}
+}
+
+static unsigned count_grants(struct sf *f, Ros2__V1__ListRequest *q, const char *revoke_after_first)
+{
+	char token[256] = "";
+	unsigned n = 0;
+
+	for (bool more = true, first = true; more; first = false) {
+		Ros2__V1__ListReply *r;
+
+		q->page_token = token;
+		r = page(f, q);
+		assert_true(r->n_grants <= q->page_size);
+		for (size_t i = 0; i < r->n_grants; i++)
+			assert_string_equal(r->grants[i]->tenant, "alpha");
+		n += r->n_grants;
+		if (first && revoke_after_first) {
+			Ros2__V1__RevokeReply *gone = NULL;
+			char uid[ROS2_UID_STR_LEN];
+			struct ros2_uid u;
+
+			memcpy(u.b, r->grants[r->n_grants - 1]->grant_uid.data, ROS2_UID_LEN);
+			ros2_uid_to_str(&u, uid);
+			assert_int_equal(sf_revoke(f, KIND(GRANT), uid, 1, &gone, NULL), 0);
+			ros2__v1__revoke_reply__free_unpacked(gone, NULL);
+		}
+		more = r->next_page_token[0] != '\0';
+		snprintf(token, sizeof(token), "%s", r->next_page_token);
+		ros2__v1__list_reply__free_unpacked(r, NULL);
+	}
+	return n;
+}
+
+static void list__grants_in_pages_live_then_ended(void **state)
+{
+	struct sf *f = *state;
+	static struct rows rows;
+	static struct fake a;
+	Ros2__V1__ListRequest q = ROS2__V1__LIST_REQUEST__INIT;
+	Ros2__V1__DeleteRequest d = ROS2__V1__DELETE_REQUEST__INIT;
+	Ros2__V1__ObjectRef ref = ROS2__V1__OBJECT_REF__INIT;
+	Ros2__V1__DeleteReply *dr = NULL;
+
+	documents(f);
+	up(f, &a, "dpu-0", &rows);
+	ask_grants(f, &a, 8);
+	q.kind = KIND(GRANT);
+	q.page_size = 3;
+	assert_int_equal(count_grants(f, &q, NULL), 8);
+	/* The grant that the token names ends: the next page begins behind its place. */
+	assert_int_equal(count_grants(f, &q, "the last one"), 8);
+	assert_int_equal(count_grants(f, &q, NULL), 7);
+	q.all = true;
+	assert_int_equal(count_grants(f, &q, NULL), 8);
+	/* Of a tenant that was deleted the grants keep the name. */
+	fake_disconnect(&a);
+	ref.kind = KIND(TENANT);
+	ref.name = (char *)"alpha";
+	d.ref = &ref;
+	assert_int_equal(ros2_v1_admin_delete_sync(f->admin, &d, 20000, &dr, NULL), 0);
+	ros2__v1__delete_reply__free_unpacked(dr, NULL);
+	assert_int_equal(count_grants(f, &q, NULL), 8);
+	fake_free(&a);
+}
+
+static void revoke__session_is_owed_by_every_agent_that_may_have_it(void **state)
+{
+	struct sf *f = *state;
+	static struct rows ra, rb;
+	static struct fake a, b;
+	Ros2__V1__RevokeReply *r = NULL;
+	char uid[ROS2_UID_STR_LEN];
+	struct ros2_uid u;
+
+	memset(&ra, 0, sizeof(ra));
+	memset(&rb, 0, sizeof(rb));
+	documents(f);
+	up(f, &a, "dpu-0", &ra);
+	up(f, &b, "dpu-1", &rb);
+	ra.n = 1000;
+	session_uid(700, u.b);
+	ros2_uid_to_str(&u, uid);
+	/* One agent says that it has it: the other owes nothing. */
+	assert_int_equal(sf_revoke(f, KIND(SESSION), uid, 1, &r, NULL), 0);
+	assert_int_equal(r->n_outcomes, 1);
+	assert_string_equal(r->outcomes[0]->agent, "dpu-0");
+	ros2__v1__revoke_reply__free_unpacked(r, NULL);
+	fake_disconnect(&a);
+	fake_disconnect(&b);
+	/* Nobody answers: both may have it. */
+	assert_int_equal(sf_revoke(f, KIND(SESSION), uid, 1, &r, NULL), 0);
+	assert_int_equal(r->n_outcomes, 2);
+	ros2__v1__revoke_reply__free_unpacked(r, NULL);
+	fake_connect(&b, NULL, 0);
+	assert_non_null(fake_next(&b, MSG(REVOKE), 5000));
+	fake_free(&a);
+	fake_free(&b);
+}
+
+int main(void)
+{
+#define T(name) cmocka_unit_test_setup_teardown(name, sf_setup, sf_teardown)
+	const struct CMUnitTest tests[] = {
+		T(list__pages_go_through_the_rows_of_all_agents),
+		T(list__pages_hold_while_rows_come_and_go),
+		T(list__an_agent_that_lies_holds_up_no_page),
+		T(list__refuses_tokens_of_other_lists),
+		T(list__grants_in_pages_live_then_ended),
+		T(revoke__session_is_owed_by_every_agent_that_may_have_it),
+	};
+
+	return cmocka_run_group_tests(tests, sf_group_setup, sf_group_teardown);
+}
