@@ -65,6 +65,12 @@ set(ROS2_SANITIZER_ENV
 	"LSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/lsan.supp:print_suppressions=0"
 	"TSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/tsan.supp:halt_on_error=1")
 
+# What has a limit of time gets more of it under ThreadSanitizer.
+set(ROS2_TIME_SCALE 1)
+if(ROS2_SANITIZE STREQUAL "thread")
+	set(ROS2_TIME_SCALE 3)
+endif()
+
 # ros2_test(NAME SOURCES a.c LIBS lib ... [LABELS unit] [TIMEOUT seconds]): a cmocka program.
 # Labels: unit, quick (both run by `tests/run --quick`), integration, fuzz, slow.
 function(ros2_test name)
@@ -75,6 +81,7 @@ function(ros2_test name)
 	if(NOT T_TIMEOUT)
 		set(T_TIMEOUT 120)
 	endif()
+	math(EXPR T_TIMEOUT "${T_TIMEOUT} * ${ROS2_TIME_SCALE}")
 	add_executable(${name} ${T_SOURCES})
 	set_target_properties(${name} PROPERTIES
 		RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
@@ -96,10 +103,11 @@ function(ros2_script_test name)
 	if(NOT T_TIMEOUT)
 		set(T_TIMEOUT 300)
 	endif()
+	math(EXPR T_TIMEOUT "${T_TIMEOUT} * ${ROS2_TIME_SCALE}")
 	add_test(NAME ${name} COMMAND ${CMAKE_SOURCE_DIR}/${T_SCRIPT})
 	set_tests_properties(${name} PROPERTIES LABELS "${T_LABELS}" TIMEOUT ${T_TIMEOUT}
 		SKIP_RETURN_CODE 77
-		ENVIRONMENT "${ROS2_SANITIZER_ENV};ROS2_BIN=${CMAKE_BINARY_DIR}/bin;ROS2_SRC=${CMAKE_SOURCE_DIR};ROS2_TESTBIN=${CMAKE_BINARY_DIR}/tests"
+		ENVIRONMENT "${ROS2_SANITIZER_ENV};ROS2_BIN=${CMAKE_BINARY_DIR}/bin;ROS2_SRC=${CMAKE_SOURCE_DIR};ROS2_TESTBIN=${CMAKE_BINARY_DIR}/tests;ROS2_TIME_SCALE=${ROS2_TIME_SCALE}"
 		WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
 	ros2_serial(${name} ${T_LABELS})
 endfunction()

@@ -126,6 +126,7 @@ static bool mutate(const struct mutate_info *info, struct mutator *m)
 		shutdown(info->fd, SHUT_RDWR);
 	}
 	pthread_mutex_unlock(&c->lock);
+	rpc_tsan_release(c);
 	return true;
 }
 
@@ -143,6 +144,7 @@ static void destroy(struct mutator *m)
 {
 	struct rpc_conns *c = container_of(m, struct rpc_conns, m);
 
+	rpc_tsan_acquire(c);
 	pthread_mutex_destroy(&c->lock);
 	free(c->open);
 	free(c);
@@ -171,6 +173,7 @@ struct rpc_conns *rpc_conns_new(size_t max, size_t max_per_source)
 
 void rpc_conns_unref(struct rpc_conns *c)
 {
+	rpc_tsan_release(c);
 	if (gpr_unref(&c->m.refs))
 		destroy(&c->m);
 }

@@ -40,21 +40,9 @@ void rpc_grpc_shutdown(void)
 	grpc_shutdown_blocking();
 }
 
-/* gRPC orders what is done before a batch is started and after its tag comes back, but TSan does
- * not see into it. */
-#ifdef __SANITIZE_THREAD__
-void __tsan_acquire(void *addr);
-void __tsan_release(void *addr);
-#define tell_tsan_release(p) __tsan_release(p)
-#define tell_tsan_acquire(p) __tsan_acquire(p)
-#else
-#define tell_tsan_release(p) ((void)(p))
-#define tell_tsan_acquire(p) ((void)(p))
-#endif
-
 void rpc_tag_handed_over(struct rpc_tag *tag)
 {
-	tell_tsan_release(tag);
+	rpc_tsan_release(tag);
 }
 
 void rpc_poller_later(struct rpc_poller *p, struct rpc_later *later)
@@ -92,7 +80,7 @@ static void *poll_main(void *arg)
 		ev = grpc_completion_queue_next(p->cq, wait_until(p), NULL);
 		if (ev.type == GRPC_OP_COMPLETE) {
 			tag = ev.tag;
-			tell_tsan_acquire(tag);
+			rpc_tsan_acquire(tag);
 			tag->fn(tag, ev.success);
 		}
 		if (ev.type != GRPC_OP_COMPLETE || ++events >= RPC_LATER_EVENTS) {

@@ -22,6 +22,17 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+/* gRPC orders what it hands from thread to thread; ThreadSanitizer does not see into it. */
+#ifdef __SANITIZE_THREAD__
+void __tsan_acquire(void *addr);
+void __tsan_release(void *addr);
+#define rpc_tsan_release(p) __tsan_release(p)
+#define rpc_tsan_acquire(p) __tsan_acquire(p)
+#else
+#define rpc_tsan_release(p) ((void)(p))
+#define rpc_tsan_acquire(p) ((void)(p))
+#endif
+
 #define RPC_STATUS_TEXT_MAX 384
 #define RPC_PROTOCOL_KEY    "ros2-protocol"
 

@@ -165,6 +165,7 @@ static grpc_ssl_certificate_config_reload_status fetch(void *arg,
 		t->served = *ret != NULL;
 	}
 	pthread_mutex_unlock(&t->lock);
+	rpc_tsan_release(t);
 	return rc;
 }
 
@@ -206,6 +207,7 @@ void rpc_tls_server_free(struct rpc_tls_server *t)
 {
 	if (!t)
 		return;
+	rpc_tsan_acquire(t); /* gRPC's last handshake */
 	for (int i = 0; i < N_FILES; i++) {
 		free(t->path[i]);
 		free_pem(t->pem[i]);

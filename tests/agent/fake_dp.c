@@ -22,8 +22,8 @@ struct dp {
 	struct fake_session s[SESSIONS_MAX];
 };
 struct fake_dp_log fake_dp_log;
-enum ros2_status fake_dp_fail_put, fake_dp_fail_call;
-unsigned fake_dp_draining;
+_Atomic enum ros2_status fake_dp_fail_put, fake_dp_fail_call;
+_Atomic unsigned fake_dp_draining;
 static unsigned n_sessions;
 
 struct answer {
@@ -76,8 +76,10 @@ int dp_new(const struct dp_opts *o, struct dp **ret, struct ros2_err *err)
 	dp->o = *o;
 	*ret = dp;
 	memset(&fake_dp_log, 0, sizeof(fake_dp_log));
-	fake_dp_fail_put = fake_dp_fail_call = ROS2_OK;
-	n_sessions = fake_dp_draining = 0;
+	fake_dp_fail_put = ROS2_OK;
+	fake_dp_fail_call = ROS2_OK;
+	n_sessions = 0;
+	fake_dp_draining = 0;
 	return 0;
 }
 

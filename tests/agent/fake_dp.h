@@ -6,21 +6,23 @@
 
 #include "dataplane/dp.h"
 
+/* Written by the agent's thread while a test reads: what orders them is a call over gRPC, which
+ * ThreadSanitizer does not see. */
 struct fake_dp_log {
-	unsigned engine_puts, engine_removes, tenant_puts, grant_puts, revokes, opens, mounts,
-		renames, regions;
-	unsigned session_opens, session_closes;
-	enum dp_scope last_scope;
+	_Atomic unsigned engine_puts, engine_removes, tenant_puts, grant_puts, revokes, opens,
+		mounts, renames, regions;
+	_Atomic unsigned session_opens, session_closes;
+	_Atomic enum dp_scope last_scope;
 	struct ros2_uid last_uid;
-	uint64_t contact_ns;
+	_Atomic uint64_t contact_ns;
 	char last_path[256];
 };
 extern struct fake_dp_log fake_dp_log;
 /* The next engine_put / tenant_put / grant_put fails with this; ROS2_OK: none. */
-extern enum ros2_status fake_dp_fail_put;
+extern _Atomic enum ros2_status fake_dp_fail_put;
 /* The next asynchronous call answers this. */
-extern enum ros2_status fake_dp_fail_call;
-extern unsigned fake_dp_draining; /* of the next revoke: answered, then zero */
+extern _Atomic enum ros2_status fake_dp_fail_call;
+extern _Atomic unsigned fake_dp_draining; /* of the next revoke: answered, then zero */
 unsigned fake_dp_sessions(void);
 void fake_dp_event(struct dp *dp, const struct dp_event *ev);
 /* The data connection of the session was made. */

@@ -138,6 +138,7 @@ void fix_seal(struct fixture *f, Ros2__V1__AgentObject **objs, size_t n, struct 
 {
 	uint8_t leaves[64][SHA256_LEN], root[SHA256_LEN], msg[AGENT_SEAL_MESSAGE_LEN], sig[64];
 	uint8_t *bodies[64];
+	const uint64_t batch = ++f->batch;
 	size_t lens[64];
 
 	assert_true(n > 0 && n <= 64);
@@ -149,7 +150,7 @@ void fix_seal(struct fixture *f, Ros2__V1__AgentObject **objs, size_t n, struct 
 		ros2__v1__agent_object__free_unpacked(objs[i], NULL);
 	}
 	merkle_root((const uint8_t(*)[SHA256_LEN])leaves, n, root);
-	agent_seal_message(&f->epoch, ++f->batch, n, root, msg);
+	agent_seal_message(&f->epoch, batch, n, root, msg);
 	assert_int_equal(crypto_sign(f->key, msg, sizeof(msg), sig), 0);
 	for (size_t i = 0; i < n; i++) {
 		Ros2__V1__SealedObject s = ROS2__V1__SEALED_OBJECT__INIT;
@@ -161,7 +162,7 @@ void fix_seal(struct fixture *f, Ros2__V1__AgentObject **objs, size_t n, struct 
 		epoch.lineage = (ProtobufCBinaryData){16, f->epoch.lineage};
 		epoch.counter = f->epoch.counter;
 		seal.epoch = &epoch;
-		seal.batch = f->batch;
+		seal.batch = batch;
 		seal.tree_size = n;
 		seal.leaf_index = i;
 		seal.root = (ProtobufCBinaryData){SHA256_LEN, root};

@@ -14,7 +14,7 @@ struct fixture {
 	struct crypto_sign_key *key;
 	struct agent_trust trust;
 	struct agent_epoch epoch;
-	uint64_t batch;
+	_Atomic uint64_t batch; /* sealed by the test and by its controller */
 	uint8_t boot_id[16];
 };
 

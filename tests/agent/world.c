@@ -60,7 +60,7 @@ static void copy(const char *dir, const char *from, const char *to)
 
 /* ---- the controller ---- */
 
-static void heard(struct world *w, unsigned *counter)
+static void heard(struct world *w, _Atomic unsigned *counter)
 {
 	pthread_mutex_lock(&w->lock);
 	(*counter)++;
@@ -392,7 +392,7 @@ void world_stop(struct world *w)
 	pthread_mutex_destroy(&w->lock);
 }
 
-void world_wait(struct world *w, const unsigned *counter, unsigned n)
+void world_wait(struct world *w, const _Atomic unsigned *counter, unsigned n)
 {
 	struct timespec end;
 	int r = 0;

@@ -21,21 +21,21 @@ struct world {
 	struct loop *ctl_loop;
 	struct rpc_server *ctl;
 	char ctl_address[64];
-	bool silent;           /* beats are not answered */
-	uint32_t grant_status; /* of grant requests; 0 = granted */
-	uint32_t grant_lifetime_ms;
-	bool hold_grants;                  /* the answer is kept until world_answer_grant */
+	_Atomic bool silent;           /* beats are not answered */
+	_Atomic uint32_t grant_status; /* of grant requests; 0 = granted */
+	_Atomic uint32_t grant_lifetime_ms;
+	_Atomic bool hold_grants;          /* the answer is kept until world_answer_grant */
 	Ros2__V1__ControllerMessage *held; /* owned; the controller's loop */
 	struct rpc_stream *link;           /* referenced */
 	pthread_mutex_t lock;
 	pthread_cond_t cond;
-	/* guarded by lock: what was heard */
-	unsigned hellos, beats, receipts, acks, applied, failed, grant_requests, closed;
+	/* written under lock: what was heard */
+	_Atomic unsigned hellos, beats, receipts, acks, applied, failed, grant_requests, closed;
 	size_t last_have;
 	bool last_durable;
 	uint32_t last_sessions, last_draining;
 	char actions[16384]; /* "session.open session.deny " */
-	uint8_t next_grant;
+	_Atomic uint8_t next_grant;
 	/* the agent */
 	struct loop *loop;
 	struct agent *agent;
@@ -57,7 +57,7 @@ void world_revoke(struct world *w, enum obj_kind kind, uint8_t seed, uint64_t ve
 /* Sends the answer that was held back. */
 void world_answer_grant(struct world *w);
 /* Waits up to 8 s until *counter >= n. */
-void world_wait(struct world *w, const unsigned *counter, unsigned n);
+void world_wait(struct world *w, const _Atomic unsigned *counter, unsigned n);
 bool world_wait_action(struct world *w, const char *action);
 
 /* A tenant's connection. NAME: "alpha" or "beta" or "other". */

@@ -31,9 +31,5 @@ after_garbage() {
 	check "both processes still run" cluster status
 	check "alpha's verified I/O works" as alpha ros2-bench run --namespace data --file ok --rw randrw --verify --size 1MiB --time 300ms --warmup 0s -q
 	check "the log is intact" says '^intact: ' ros2ctl audit verify
-	check "they end well: no sanitizer had anything to say" ends_well
 	tap_end
-}
-ends_well() {
-	cluster down && ! grep -hE 'ERROR: |runtime error|Sanitizer' "$dir"/logs/*.log
 }

@@ -67,7 +67,7 @@ tap_skip() { # NAME REASON
 bad() {
 	tap not "$1"
 	echo "# $2"
-	grep -hE -A10 'Direct leak|ERROR: |runtime error' "$dir/out" "$dir/err" 2>/dev/null | head -n 30 | sed 's/^/# /'
+	grep -hE -A10 'Direct leak|ERROR: |runtime error' "$dir/out" "$dir/err" "$dir"/sanitizer.* 2>/dev/null | head -n 30 | sed 's/^/# /'
 	tail -n 12 "$dir/out" "$dir/err" 2>/dev/null | sed 's/^/# /'
 	return 1
 }
@@ -127,7 +127,18 @@ skip_all() {
 	exit 77
 }
 
+# What a sanitizer has to say of any process of the test goes into files of $dir, where tap_end looks.
+for v in ASAN_OPTIONS UBSAN_OPTIONS TSAN_OPTIONS; do
+	export "$v=${!v:+${!v}:}log_path=$dir/sanitizer"
+done
+unset v
+sanitizers_silent() {
+	cluster down || return 1
+	[ -z "$(compgen -G "$dir/sanitizer.*")" ] || { cat "$dir"/sanitizer.*; return 1; }
+}
+
 tap_end() {
+	[ ! -d "$dir/run" ] || check "the processes end well, and no sanitizer had anything to say" sanitizers_silent
 	echo "1..$tap_n"
 	[ "$tap_failed" -eq 0 ]
 	exit $?
