@@ -146,9 +146,11 @@ int ctl_object_load(struct ctl *c, const struct store_object *row, struct ros2_e
 	int r = policy_parse(&src, 1, &set, &diags);
 
 	if (r < 0) {
+		const struct policy_diag *first = policy_diags_first_error(&diags);
+
 		ros2_err_set(err, -EBADMSG, "the stored %s \"%s\" does not parse: %s",
 		             ctl_kind_to_str(row->kind), row->name,
-		             diags.n ? diags.v[0].msg : "out of memory");
+		             first ? first->msg : "out of memory");
 		policy_diags_fini(&diags);
 		return -EBADMSG;
 	}
@@ -525,8 +527,9 @@ int ctl_delete_check(struct ctl *c, const struct ctl_object *gone, struct ros2_e
 	}
 	if (!r)
 		r = policy_check(all, &diags);
-	if (diags.n)
-		policy_diag_format(&diags.v[0], words, sizeof(words));
+	/* not the first of all: that may be a warning about something else */
+	if (policy_diags_first_error(&diags))
+		policy_diag_format(policy_diags_first_error(&diags), words, sizeof(words));
 	if (r == -EINVAL)
 		r = ros2_err_named(err, ROS2_CONFLICT, "%s \"%s\" is still needed: %s",
 		                   ctl_kind_to_str(gone->kind), gone->name, words);

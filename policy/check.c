@@ -132,7 +132,7 @@ static void missing(const struct policy_set *s, struct policy_diags *d,
                     enum policy_severity severity, struct diag_at at, enum policy_kind kind,
                     const char *name)
 {
-	const char *meant = suggest_doc(s, kind, name);
+	const char *meant = diags_keeps(d, severity) ? suggest_doc(s, kind, name) : NULL;
 
 	diags_add(d, severity, at, "there is no %s `%s`%s%s%s", policy_kind_to_str(kind), name,
 	          meant ? ", did you mean `" : "", meant ? meant : "", meant ? "`?" : "");
@@ -152,18 +152,15 @@ static bool placed_somewhere(const struct policy_set *s, const struct policy_doc
 static void check_placement(const struct policy_set *s, const struct policy_doc *t,
                             struct policy_diags *d)
 {
-	bool all_named = true;
-
 	for (size_t i = 0; i < t->tenant->n_agents; i++) {
 		const struct policy_string *a = &t->tenant->agents[i];
 
 		if (policy_set_find(s, POLICY_KIND_AGENT, a->s))
 			continue;
-		all_named = false;
 		missing(s, d, POLICY_WARNING, (struct diag_at){t->file, a->line, a->col},
 		        POLICY_KIND_AGENT, a->s);
 	}
-	if (all_named && !placed_somewhere(s, t))
+	if (!t->tenant->n_agents && !placed_somewhere(s, t))
 		diags_add(d, POLICY_WARNING, (struct diag_at){t->file, t->name_line, t->name_col},
 		          "tenant `%s` is placed nowhere: no Agent has the labels of its selector",
 		          t->name);
@@ -259,9 +256,10 @@ static int check_roots(const struct policy_set *s, struct policy_diags *d)
 
 int policy_check(const struct policy_set *s, struct policy_diags *diags)
 {
-	size_t namespaces = 0, principals = 0, first = diags->n, errors = diags->errors;
+	size_t namespaces = 0, principals = 0, errors = diags->errors;
 	struct claims claims = {0};
 
+	diags_begin(diags);
 	for (size_t i = 0; i < policy_set_count(s); i++) {
 		const struct policy_doc *t = policy_set_at(s, i);
 
@@ -278,6 +276,6 @@ int policy_check(const struct policy_set *s, struct policy_diags *diags)
 	free(claims.v);
 	if (check_principals(s, principals, diags) < 0 || check_roots(s, diags) < 0)
 		return -ENOMEM;
-	diags_sort(diags, first, true);
+	diags_sort(diags, true);
 	return diags->errors == errors ? 0 : -EINVAL;
 }

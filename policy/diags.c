@@ -4,6 +4,7 @@
  * it can neither break the line nor drive a terminal.
  */
 #include "policy/diags.h"
+#include "common/utf8.h"
 #include "common/util.h"
 #include <stdio.h>
 #include <string.h>
@@ -16,35 +17,34 @@ void policy_diags_fini(struct policy_diags *d)
 	*d = (struct policy_diags)POLICY_DIAGS_INIT;
 }
 
-/* A source may be named by a peer: its control bytes do not reach a terminal either. */
-static void copy_clean(char *out, size_t max, const char *s)
+/* Where an error may take the place of a warning: n when there is none. */
+static size_t last_warning(const struct policy_diags *d)
 {
-	size_t i;
-
-	for (i = 0; s[i] && i + 1 < max; i++)
-		out[i] = (unsigned char)s[i] < 0x20 || s[i] == 0x7f ? '?' : s[i];
-	out[i] = '\0';
+	for (size_t i = d->n; i-- > 0;)
+		if (d->v[i].severity == POLICY_WARNING)
+			return i;
+	return d->n;
 }
 
-/* Drops a character that the end of the buffer cut in two. */
-static void trim_utf8(char *s)
+bool diags_keeps(const struct policy_diags *d, enum policy_severity severity)
 {
-	size_t n = strlen(s), i = n;
+	return d->n < POLICY_DIAGS_MAX ||
+	       (severity == POLICY_ERROR && last_warning(d) < POLICY_DIAGS_MAX);
+}
 
-	while (i > 0 && n - i < 3 && ((unsigned char)s[i - 1] & 0xc0) == 0x80)
-		i--;
-	if (i > 0 && ((unsigned char)s[i - 1] & 0xc0) == 0xc0) {
-		unsigned char lead = (unsigned char)s[i - 1];
-		size_t want = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2;
-
-		if (n - (i - 1) < want)
-			s[i - 1] = '\0';
-	}
+static void drop(struct policy_diags *d, size_t i)
+{
+	memmove(&d->v[i], &d->v[i + 1], (d->n - i - 1) * sizeof(*d->v));
+	d->n--;
+	if (i < d->fresh)
+		d->fresh--;
 }
 
 void diags_vadd(struct policy_diags *d, enum policy_severity severity, struct diag_at at,
                 const char *fmt, va_list ap)
 {
+	char words[2 * sizeof(((struct policy_diag *)0)->msg)];
+	bool keep = diags_keeps(d, severity);
 	struct policy_diag *g;
 
 	if (severity == POLICY_ERROR)
@@ -53,16 +53,19 @@ void diags_vadd(struct policy_diags *d, enum policy_severity severity, struct di
 		d->warnings++;
 	if (!d->v)
 		d->v = calloc(POLICY_DIAGS_MAX, sizeof(*d->v));
-	if (!d->v || d->n >= POLICY_DIAGS_MAX)
+	if (!d->v || !keep)
 		return;
+	if (d->n == POLICY_DIAGS_MAX)
+		drop(d, last_warning(d));
 	g = &d->v[d->n++];
-	copy_clean(g->file, sizeof(g->file), at.file ? at.file : "-");
-	trim_utf8(g->file);
+	vsnprintf(words, sizeof(words), fmt, ap);
+	/* Whole lines once more: not only what was quoted comes from others, names and file names
+	 * do too. */
+	utf8_escape(words, g->msg, sizeof(g->msg));
+	utf8_escape(at.file ? at.file : "-", g->file, sizeof(g->file));
 	g->line = at.line;
 	g->col = at.col;
 	g->severity = severity;
-	vsnprintf(g->msg, sizeof(g->msg), fmt, ap);
-	trim_utf8(g->msg);
 }
 
 void diags_add(struct policy_diags *d, enum policy_severity severity, struct diag_at at,
@@ -86,13 +89,18 @@ static int compare(const struct policy_diag *a, const struct policy_diag *b, boo
 	return (a->col > b->col) - (a->col < b->col);
 }
 
-void diags_sort(struct policy_diags *d, size_t first, bool by_file)
+void diags_begin(struct policy_diags *d)
 {
-	for (size_t i = first + 1; i < d->n; i++) {
+	d->fresh = d->n;
+}
+
+void diags_sort(struct policy_diags *d, bool by_file)
+{
+	for (size_t i = d->fresh + 1; i < d->n; i++) {
 		struct policy_diag g = d->v[i];
 		size_t j = i;
 
-		for (; j > first && compare(&d->v[j - 1], &g, by_file) > 0; j--)
+		for (; j > d->fresh && compare(&d->v[j - 1], &g, by_file) > 0; j--)
 			d->v[j] = d->v[j - 1];
 		d->v[j] = g;
 	}
@@ -140,29 +148,17 @@ char *policy_diags_to_str(const struct policy_diags *d)
 	return out;
 }
 
-const char *diag_quote(const char *s, size_t len, char out[DIAG_QUOTE_MAX])
+const char *diag_quote(const char *s, char out[DIAG_QUOTE_MAX])
 {
-	size_t n = 0, i;
+	const size_t most = DIAG_QUOTE_MAX - 10;
+	/* with room for more than may be shown, so that it is seen whether there is more */
+	size_t n = utf8_escape(s, out + 1, DIAG_QUOTE_MAX - 1);
+	bool cut = n >= most;
 
-	out[n++] = '`';
-	for (i = 0; i < len && n < DIAG_QUOTE_MAX - 10; i++) {
-		unsigned char c = (unsigned char)s[i];
-
-		/* U+0080..U+009F too: some terminals take them as commands */
-		bool c1 = c == 0xc2 && i + 1 < len && (unsigned char)s[i + 1] < 0xa0;
-
-		if (c1)
-			c = (unsigned char)s[++i];
-		if (c < 0x20 || c == 0x7f || c1)
-			n += (size_t)snprintf(out + n, 5, "\\x%02x", c);
-		else
-			out[n++] = (char)c;
-	}
-	/* never cut a UTF-8 character in two */
-	if (i < len)
-		while (i > 0 && n > 1 && ((unsigned char)s[i] & 0xc0) == 0x80)
-			i--, n--;
-	memcpy(out + n, i < len ? "...`" : "`", i < len ? 5 : 2);
+	if (cut)
+		n = utf8_escape(s, out + 1, most);
+	out[0] = '`';
+	strcpy(out + 1 + n, cut ? "...`" : "`");
 	return out;
 }
 

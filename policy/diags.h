@@ -15,12 +15,16 @@ void diags_add(struct policy_diags *d, enum policy_severity severity, struct dia
                const char *fmt, ...) __attribute__((format(printf, 4, 5)));
 void diags_vadd(struct policy_diags *d, enum policy_severity severity, struct diag_at at,
                 const char *fmt, va_list ap) __attribute__((format(printf, 4, 0)));
-/* Orders the entries from @first on by line and column, and by file too when @by_file. Stable. */
-void diags_sort(struct policy_diags *d, size_t first, bool by_file);
+/* Would one more of @severity be kept, or only counted? Errors take the places of warnings. */
+bool diags_keeps(const struct policy_diags *d, enum policy_severity severity);
+/* What is added from here on is put in order by diags_sort: by line and column, and by file too
+ * when @by_file. Stable. */
+void diags_begin(struct policy_diags *d);
+void diags_sort(struct policy_diags *d, bool by_file);
 
 #define DIAG_QUOTE_MAX 72
-/* The text in backquotes, control bytes as \xNN, cut with "..." when long. Returns @out. */
-const char *diag_quote(const char *s, size_t len, char out[DIAG_QUOTE_MAX]);
+/* The text in backquotes, what is not printable as \xNN, cut with "..." when long. Returns @out. */
+const char *diag_quote(const char *s, char out[DIAG_QUOTE_MAX]);
 
 /* The candidate nearest to @word if it is near enough to be meant, else NULL. NULL candidates are
  * skipped. */

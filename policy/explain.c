@@ -3,6 +3,7 @@
  * Why: the document is compiled and asked as an agent asks it, so the answer cannot differ from the
  * agent's; the rule's index then leads back to the line.
  */
+#include "common/utf8.h"
 #include "common/util.h"
 #include "policy/policy.h"
 #include <errno.h>
@@ -33,6 +34,7 @@ static int unknown_namespace(const struct policy_doc *d, const char *name,
 	for (size_t i = 0; i < d->tenant->n_namespaces && len + 80 < sizeof(e->text); i++)
 		len += (size_t)snprintf(e->text + len, sizeof(e->text) - len, " %s",
 		                        d->tenant->namespaces[i].name);
+	utf8_clean(e->text);
 	return -ENOENT;
 }
 
@@ -82,9 +84,10 @@ static void write_words(struct policy_explanation *e, const struct policy_namesp
 		snprintf(why, sizeof(why), "the question asks for no known access");
 		break;
 	}
-	snprintf(e->text, sizeof(e->text), "%s: %.100s:%d:%d: %.340s, %s was asked for",
+	snprintf(e->text, sizeof(e->text), "%s: %.80s:%d:%d: %.370s, %s was asked for",
 	         e->verdict.allowed ? "allowed" : "denied", e->file, e->line, e->col, why,
 	         policy_access_to_str(wanted));
+	utf8_clean(e->text);
 }
 
 int policy_explain(const struct policy_doc *d, const char *name, const char *path, uint32_t wanted,

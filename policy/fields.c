@@ -69,7 +69,7 @@ static const char *found(const struct node *n, char q[DIAG_QUOTE_MAX])
 		return "a list";
 	if (node_is_null(n))
 		return "nothing";
-	return diag_quote(n->s, n->len, q);
+	return diag_quote(n->s, q);
 }
 
 void parse_expected(struct parser *p, const struct node *n, const char *expected)
@@ -79,11 +79,18 @@ void parse_expected(struct parser *p, const struct node *n, const char *expected
 	parse_error(p, n, "expected %s, found %s", expected, found(n, q));
 }
 
+/* Costs the product of the lengths, so it is done only for what will be shown. */
+static const char *suggest(const struct parser *p, const char *word, const char *const *words,
+                           size_t n)
+{
+	return diags_keeps(p->diags, POLICY_ERROR) ? diag_suggest(word, words, n) : NULL;
+}
+
 void parse_expected_word(struct parser *p, const struct node *n, const char *expected,
                          const char *const *words, size_t n_words)
 {
 	char q[DIAG_QUOTE_MAX];
-	const char *meant = n->type == NODE_SCALAR ? diag_suggest(n->s, words, n_words) : NULL;
+	const char *meant = n->type == NODE_SCALAR ? suggest(p, n->s, words, n_words) : NULL;
 
 	if (meant)
 		parse_error(p, n, "expected %s, found %s, did you mean `%s`?", expected,
@@ -105,8 +112,8 @@ static void unknown_key(struct parser *p, const struct node *c, const struct fie
 			len += (size_t)snprintf(all + len, sizeof(all) - len, "%s%s",
 			                        len ? ", " : "", t->v[i].key);
 	}
-	meant = diag_suggest(c->key, keys, n);
-	diag_quote(c->key, strlen(c->key), q);
+	meant = suggest(p, c->key, keys, n);
+	diag_quote(c->key, q);
 	if (meant)
 		parse_error(p, &at, "unknown key %s, did you mean `%s`?", q, meant);
 	else
@@ -213,7 +220,7 @@ void parse_limit(struct parser *p, const struct node *n, const struct field *f, 
 	}
 	if (v < l->min || v > l->max) {
 		parse_error(p, n, "expected %s to %s, found %s", unit_format(l->unit, l->min, min),
-		            unit_format(l->unit, l->max, max), diag_quote(s, n->len, q));
+		            unit_format(l->unit, l->max, max), diag_quote(s, q));
 		return;
 	}
 	limit_set(out, (enum limit_id)(l - limit_fields), v);
@@ -318,7 +325,7 @@ static void parse_label(struct parser *p, const struct node *c, struct policy_la
 	size_t saved;
 
 	*out = (struct policy_label){c->key, ""};
-	diag_quote(c->key, strlen(c->key), q);
+	diag_quote(c->key, q);
 	if (!text_label_key_valid(c->key)) {
 		parse_error(p, &at,
 		            "expected a label key of 1 to 63 letters, digits and `._/-`, found %s",

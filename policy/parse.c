@@ -188,10 +188,11 @@ static int parse_source(const struct policy_source *src, struct policy_set *s, s
                         struct policy_diags *diags)
 {
 	struct parser p = {.diags = diags, .file = src->name ? src->name : "-"};
-	size_t first = diags->n, before = policy_set_count(s), errors = diags->errors;
+	size_t before = policy_set_count(s), errors = diags->errors;
 	struct tree_reader *r;
 	int rc;
 
+	diags_begin(diags);
 	if (src->len > POLICY_SOURCE_MAX) {
 		doc_error(&p, 0, 0, "longer than 1 MiB");
 		return 0;
@@ -211,7 +212,7 @@ static int parse_source(const struct policy_source *src, struct policy_set *s, s
 	if (!rc && policy_set_count(s) == before && diags->errors == errors)
 		diags_add(diags, POLICY_WARNING, (struct diag_at){p.file, 0, 0},
 		          "no document in it");
-	diags_sort(diags, first, false);
+	diags_sort(diags, false);
 	return rc == -ENOMEM ? rc : 0; /* syntax errors are in the diagnostics */
 }
 

@@ -32,7 +32,7 @@ static void parse_root(struct parser *p, const struct node *n, const struct fiel
 		return;
 	fault = text_root_fault(s);
 	if (fault)
-		parse_error(p, n, "path %s %s", diag_quote(s, n->len, q), fault);
+		parse_error(p, n, "path %s %s", diag_quote(s, q), fault);
 	e->root = s;
 }
 
@@ -50,7 +50,7 @@ static void parse_size(struct parser *p, const struct node *n, const struct fiel
 	if (unit_parse(UNIT_BYTES, s, &v, &why) < 0)
 		parse_expected(p, n, why);
 	else if (v < ENGINE_MEM_SIZE_MIN || v > ENGINE_MEM_SIZE_MAX)
-		parse_error(p, n, "expected 1MiB to 16TiB, found %s", diag_quote(s, n->len, q));
+		parse_error(p, n, "expected 1MiB to 16TiB, found %s", diag_quote(s, q));
 	else
 		e->size_bytes = v;
 }

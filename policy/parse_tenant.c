@@ -59,8 +59,8 @@ static void refuse_repeated(struct parser *p, const struct policy_string *v, siz
 
 			if (strcmp(v[i].s, v[j].s) != 0 || !v[i].s[0])
 				continue;
-			parse_error(p, &at, "%s is already given in line %d",
-			            diag_quote(v[i].s, strlen(v[i].s), q), v[j].line);
+			parse_error(p, &at, "%s is already given in line %d", diag_quote(v[i].s, q),
+			            v[j].line);
 			break;
 		}
 	}
@@ -135,7 +135,7 @@ static void parse_pattern(struct parser *p, const struct node *n, const struct f
 		return;
 	fault = text_pattern_fault(s);
 	if (fault)
-		parse_error(p, n, "pattern %s %s", diag_quote(s, n->len, q), fault);
+		parse_error(p, n, "pattern %s %s", diag_quote(s, q), fault);
 	*(const char **)out = s;
 }
 
@@ -192,7 +192,7 @@ static void parse_namespace_path(struct parser *p, const struct node *n, const s
 		return;
 	fault = text_namespace_path_fault(s);
 	if (fault)
-		parse_error(p, n, "path %s %s", diag_quote(s, n->len, q), fault);
+		parse_error(p, n, "path %s %s", diag_quote(s, q), fault);
 	*(const char **)out = s;
 }
 

@@ -18,7 +18,7 @@ extern "C" {
 #define POLICY_SOURCE_MAX    (1024u * 1024u) /* one source text, bytes */
 #define POLICY_SOURCES_MAX   1024
 #define POLICY_DOCUMENTS_MAX 4096 /* documents of one parse */
-#define POLICY_DIAGS_MAX     100  /* errors and warnings kept; more are only counted */
+#define POLICY_DIAGS_MAX     100  /* kept, errors before warnings; more are only counted */
 #define POLICY_DEPTH_MAX     16   /* nesting of one document */
 
 /* ---- diagnostics ---- */
@@ -33,7 +33,7 @@ struct policy_diag {
 	char file[256];
 	int line, col; /* from 1; 0 = the file as a whole */
 	enum policy_severity severity;
-	char msg[320]; /* one line */
+	char msg[640]; /* one printable line of UTF-8 */
 };
 
 /* Begins as POLICY_DIAGS_INIT, ends with policy_diags_fini; the same one may be handed to parse and
@@ -43,6 +43,7 @@ struct policy_diags {
 		*v; /* owned, n entries in order of file, line, column within each call */
 	size_t n;
 	size_t errors, warnings; /* counted, kept or not */
+	size_t fresh;            /* private: where the entries of the running call begin */
 };
 #define POLICY_DIAGS_INIT                                                                          \
 	{                                                                                          \
@@ -51,7 +52,7 @@ struct policy_diags {
 void policy_diags_fini(struct policy_diags *d);
 /* "file:line:col: error: msg", cut to fit, always terminated. Returns the length written. */
 size_t policy_diag_format(const struct policy_diag *d, char *out, size_t max);
-/* The first error among those kept, past any warnings; NULL when there is none. */
+/* The first error, past any warnings; NULL only when @d counts none (or there was no memory). */
 const struct policy_diag *policy_diags_first_error(const struct policy_diags *d);
 /* All lines, each ended by '\n', and one more saying how many were not kept. malloc'd; NULL without
  * memory. */
@@ -183,7 +184,8 @@ struct policy_explanation {
 	struct policy_verdict verdict;
 	const char *file; /* borrowed from the document */
 	int line, col;    /* of the rule, else of the namespace, else of the document */
-	char text[512];   /* one line: "denied: alpha.yaml:12:15: rule 1 (/secret) gives none" */
+	char text[512];   /* one printable line: "denied: alpha.yaml:12:11: rule 0 `/secret` of
+	                   * namespace `data` gives none, r was asked for" */
 };
 /* What policy_eval_path answers for this Tenant document, and which line of which file says so.
  * -ENOENT when there is no such namespace (the text says so, with the names there are). */

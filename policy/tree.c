@@ -214,7 +214,7 @@ static int take_key(struct tree_reader *r, const yaml_event_t *e, const struct n
 	same = node_get(map, (*key)->s);
 	if (same)
 		refuse(r, e->start_mark, "duplicate key %s: it is already given in line %d",
-		       diag_quote((*key)->s, (*key)->len, q), same->key_line);
+		       diag_quote((*key)->s, q), same->key_line);
 	return 0;
 }
 

@@ -5,6 +5,7 @@
  * allocation failing.
  */
 #include "tests/policy/policy_testing.h"
+#include "common/utf8.h"
 #include "policy/limits.h"
 #include <dirent.h>
 
@@ -502,6 +503,100 @@ static void policy_check__is_quick_on_many_namespaces(void **state)
 	free(text);
 }
 
+/* A hundred warnings about others must not hide the one error of what is applied. */
+static void policy_check__keeps_errors_before_warnings(void **state)
+{
+	struct policy_diags d = POLICY_DIAGS_INIT;
+	char text[512], line[1024], *words;
+	struct policy_set *all = NULL;
+
+	assert_int_equal(policy_set_new(&all), 0);
+	for (int i = 0; i < 150; i++) {
+		struct policy_set *one;
+
+		snprintf(text, sizeof(text),
+		         "apiVersion: ros2/v1\nkind: Tenant\nmetadata: {name: t%03d}\nspec:\n"
+		         "  principals: [spiffe://x.test/t%d]\n  placement: {agents: [away]}\n"
+		         "  namespaces: [%s]\n",
+		         i, i,
+		         i < 148 ? ""
+		                 : "{name: n, engine: none, path: p, access: r, shared: true}");
+		one = parse_good(i < 148 ? "a.yaml" : "b.yaml", text, strlen(text));
+		assert_int_equal(policy_set_put(all, policy_set_at(one, 0)), 0);
+		policy_set_free(one);
+	}
+	assert_int_equal(policy_check(all, &d), -EINVAL);
+	assert_int_equal(d.n, POLICY_DIAGS_MAX);
+	assert_int_equal(d.errors, 2);
+	assert_int_equal(d.warnings, 150);
+	assert_non_null(policy_diags_first_error(&d));
+	policy_diag_format(policy_diags_first_error(&d), line, sizeof(line));
+	assert_string_equal(line, "b.yaml:7:16: error: there is no Engine `none`");
+	for (size_t i = 1; i < d.n; i++)
+		assert_true(strcmp(d.v[i - 1].file, d.v[i].file) <= 0);
+	words = policy_diags_to_str(&d);
+	assert_non_null(strstr(words, "and 52 more\n"));
+	free(words);
+	/* the same list goes on: errors of a second call push out warnings of the first */
+	assert_int_equal(policy_check(all, &d), -EINVAL);
+	assert_int_equal(d.n, POLICY_DIAGS_MAX);
+	assert_int_equal(d.errors, 4);
+	assert_string_equal(d.v[98].file, "b.yaml");
+	assert_int_equal(d.v[99].severity, POLICY_ERROR);
+	policy_set_free(all);
+	policy_diags_fini(&d);
+}
+
+/* Names and file names are not quoted in every message; they must not reach a terminal raw. */
+static void policy_diags__are_printable_whatever_the_document_and_its_name_are(void **state)
+{
+	static const char text[] =
+		"apiVersion: ros2/v1\nkind: Agent\nmetadata: {name: \"a\\e[2J\\u009b31m\"}\n---\n"
+		"apiVersion: ros2/v1\nkind: Agent\nmetadata: {name: \"a\\e[2J\\u009b31m\"}\n---\n"
+		"apiVersion: ros2/v1\nkind: Agent\nmetadata: {name: \"a\\u202egnp.exe\"}\n";
+	struct policy_source src = {"x\n\x1b]0;y\xc2\x9b"
+	                            "1m\xff.yaml",
+	                            text, sizeof(text) - 1, 0};
+	struct policy_diags d = POLICY_DIAGS_INIT;
+	struct policy_set *s = NULL;
+
+	assert_int_equal(policy_parse(&src, 1, &s, &d), -EINVAL);
+	assert_int_equal(d.errors, 4);
+	for (size_t i = 0; i < d.n; i++) {
+		assert_true(utf8_text_printable(d.v[i].msg));
+		assert_true(utf8_text_printable(d.v[i].file));
+	}
+	assert_non_null(strstr(d.v[2].msg, "is already defined in x\\x0a"));
+	policy_diags_fini(&d);
+}
+
+/* The longest names there are: what is wrong stands at the end, and must not be cut off. */
+static void policy_check__tells_the_longest_clash_to_its_end(void **state)
+{
+	char name[4][64], text[2048];
+	struct policy_diags d = POLICY_DIAGS_INIT;
+	struct policy_set *s = NULL;
+
+	for (size_t i = 0; i < ARRAY_SIZE(name); i++) {
+		memset(name[i], 'a' + (int)i, 63);
+		name[i][63] = '\0';
+	}
+	snprintf(text, sizeof(text),
+	         "apiVersion: ros2/v1\nkind: Engine\nmetadata: {name: %s}\n"
+	         "spec: {type: mem, size: 1MiB}\n---\n"
+	         "apiVersion: ros2/v1\nkind: Tenant\nmetadata: {name: %s}\nspec:\n"
+	         "  principals: [spiffe://x.test/t]\n  placement: {agents: [a]}\n  namespaces:\n"
+	         "    - {name: %s, engine: %s, path: %s%s, access: r}\n"
+	         "    - {name: %s, engine: %s, path: %s%s, access: r}\n",
+	         name[0], name[1], name[2], name[0], name[0], name[0], name[3], name[0], name[0],
+	         name[0]);
+	assert_int_equal(parse_text_into(text, &s, &d), 0);
+	assert_int_equal(policy_check(s, &d), -EINVAL);
+	assert_non_null(strstr(policy_diags_first_error(&d)->msg, "neither says `shared: true`"));
+	policy_set_free(s);
+	policy_diags_fini(&d);
+}
+
 /* ---- memory ---- */
 
 static int everything_once(const char *text, size_t len)
@@ -569,6 +664,10 @@ int main(void)
 		cmocka_unit_test(policy_set__puts_replaces_finds_and_removes),
 		cmocka_unit_test(policy_check__finds_what_a_removed_engine_leaves_behind),
 		cmocka_unit_test(policy_check__is_quick_on_many_namespaces),
+		cmocka_unit_test(policy_check__keeps_errors_before_warnings),
+		cmocka_unit_test(
+			policy_diags__are_printable_whatever_the_document_and_its_name_are),
+		cmocka_unit_test(policy_check__tells_the_longest_clash_to_its_end),
 		cmocka_unit_test(policy__survives_every_failing_allocation),
 	};
 

@@ -310,6 +310,30 @@ static void policy_explain__leads_to_the_line(void **state)
 	done(&a);
 }
 
+/* The longest rule there may be, and names that would drive a terminal. */
+static void policy_explain__is_one_whole_line_whatever_is_asked(void **state)
+{
+	char pattern[POLICY_PATTERN_MAX + 1], text[2048];
+	struct asked a;
+	struct policy_explanation e;
+
+	memset(pattern, 'p', POLICY_PATTERN_MAX);
+	pattern[0] = '/';
+	pattern[POLICY_PATTERN_MAX] = '\0';
+	snprintf(text, sizeof(text),
+	         "    - name: %.63s\n      engine: files\n      path: t\n      access: rw\n"
+	         "      paths:\n        - {pattern: %s, access: none}\n",
+	         pattern + 1, pattern);
+	a = ask(text);
+	snprintf(text, sizeof(text), "%.63s", pattern + 1);
+	assert_int_equal(policy_explain(policy_set_at(a.set, 0), text, pattern, R, &e), 0);
+	assert_non_null(strstr(e.text, "gives none, r was asked for"));
+	assert_int_equal(policy_explain(policy_set_at(a.set, 0), "x\n\x1b[2J", "/", R, &e),
+	                 -ENOENT);
+	assert_non_null(strstr(e.text, "no namespace `x??[2J`, it has: ppp"));
+	done(&a);
+}
+
 static void principals__match_exactly(void **state)
 {
 	struct asked a = ask("    - {name: d, engine: files, path: t, access: r}\n");
@@ -372,6 +396,7 @@ int main(void)
 		cmocka_unit_test(policy_below__is_allowed_only_when_no_rule_can_say_otherwise),
 		cmocka_unit_test(policy_eval__bounds_the_path),
 		cmocka_unit_test(policy_explain__leads_to_the_line),
+		cmocka_unit_test(policy_explain__is_one_whole_line_whatever_is_asked),
 		cmocka_unit_test(principals__match_exactly),
 		cmocka_unit_test(policy_placed__is_by_name_or_by_all_labels),
 	};
