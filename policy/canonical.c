@@ -58,7 +58,7 @@ static void placement(FILE *f, const struct policy_tenant_spec *t)
 	}
 }
 
-static void namespace(FILE *f, const struct policy_namespace_spec *ns)
+static void one_namespace(FILE *f, const struct policy_namespace_spec *ns)
 {
 	fprintf(f, "    - name: \"%s\"\n      engine: \"%s\"\n      path: ", ns->name, ns->engine);
 	quoted(f, ns->path);
@@ -133,7 +133,7 @@ static void tenant(FILE *f, const struct policy_tenant_spec *t)
 	placement(f, t);
 	fputs(t->n_namespaces ? "  namespaces:\n" : "  namespaces: []\n", f);
 	for (size_t i = 0; i < t->n_namespaces; i++)
-	namespace(f, &t->namespaces[i]);
+		one_namespace(f, &t->namespaces[i]);
 	limits(f, &t->limits);
 }
 

@@ -4,29 +4,12 @@
  * wildcard, so its cost is bounded by the product of the two lengths.
  */
 #include "policy/text.h"
+#include "common/utf8.h"
 #include "common/util.h"
 #include "policy/image.h"
 #include <string.h>
 
 #define SEGMENT_MAX 255 /* NAME_MAX of the file systems below */
-
-bool text_printable(const char *s)
-{
-	const unsigned char *p = (const unsigned char *)s;
-
-	for (; *p; p++) {
-		if (*p < 0x20 || *p == 0x7f)
-			return false;
-		if (*p == 0xc2 && p[1] >= 0x80 && p[1] < 0xa0)
-			return false; /* C1 controls */
-		if (*p == 0xe2 && p[1] == 0x80 && (p[2] == 0xa8 || p[2] == 0xa9))
-			return false; /* line and paragraph separator */
-		if (*p == 0xef &&
-		    ((p[1] == 0xbb && p[2] == 0xbf) || (p[1] == 0xbf && p[2] >= 0xbe)))
-			return false; /* byte order mark, non-characters */
-	}
-	return true;
-}
 
 /* One segment of @n bytes, not ended by NUL. */
 static const char *segment_fault(const char *s, size_t n)
@@ -60,8 +43,8 @@ const char *text_namespace_path_fault(const char *s)
 		return "is absolute: it must be relative to the engine's root";
 	if (strlen(s) > POLICY_ROOT_MAX)
 		return "is longer than 1023 bytes";
-	if (!text_printable(s))
-		return "has a control character";
+	if (!utf8_text_printable(s))
+		return "has a control or hidden character";
 	return segments_fault(s);
 }
 
@@ -75,8 +58,8 @@ const char *text_root_fault(const char *s)
 		return "is the root of the machine: name a directory made for this";
 	if (strlen(s) > POLICY_ROOT_MAX)
 		return "is longer than 1023 bytes";
-	if (!text_printable(s))
-		return "has a control character";
+	if (!utf8_text_printable(s))
+		return "has a control or hidden character";
 	return segments_fault(s + 1);
 }
 
@@ -86,8 +69,8 @@ const char *text_pattern_fault(const char *s)
 		return "must begin with `/`, the top of the namespace";
 	if (strlen(s) > POLICY_PATTERN_MAX)
 		return "is longer than 255 bytes";
-	if (!text_printable(s))
-		return "has a control character";
+	if (!utf8_text_printable(s))
+		return "has a control or hidden character";
 	if (strpbrk(s, "?[]{}\\"))
 		return "has one of `? [ ] { } \\`: only `*` and `**` are wildcards here";
 	if (!s[1])

@@ -5,10 +5,14 @@
  * document.
  */
 #include "policy/tree.h"
+#include "common/utf8.h"
 #include "common/util.h"
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <yaml.h>
+
+#define BYTE_ORDER_MARK 0xfeff
 
 struct tree_reader {
 	yaml_parser_t yaml;
@@ -105,13 +109,22 @@ static size_t byte_of(struct tree_reader *r, size_t index)
 	return r->at_byte;
 }
 
-/* A reader error has a byte offset and no mark. */
+/* Does a line end with the byte at @i? As libyaml counts: \n, \r\n as one, \r. (Its three other
+ * line ends are refused, see refuse_hidden.) */
+static bool ends_line(const struct policy_source *src, size_t i)
+{
+	const char *t = src->text;
+
+	return t[i] == '\n' || (t[i] == '\r' && !(i + 1 < src->len && t[i + 1] == '\n'));
+}
+
+/* What is found by bytes, a reader error for one, has an offset and no mark. */
 static yaml_mark_t mark_of_byte(const struct tree_reader *r, size_t offset)
 {
 	yaml_mark_t m = {0};
 
 	for (size_t i = 0; i < offset && i < r->src->len; i++) {
-		if (r->src->text[i] == '\n') {
+		if (ends_line(r->src, i)) {
 			m.line++;
 			m.column = 0;
 		} else if (((unsigned char)r->src->text[i] & 0xc0) != 0x80) {
@@ -125,6 +138,7 @@ static int syntax_error(struct tree_reader *r)
 {
 	const yaml_parser_t *p = &r->yaml;
 	const char *what = p->problem ? p->problem : "unknown problem";
+	char begun[32] = "";
 	size_t byte;
 
 	if (p->error == YAML_MEMORY_ERROR)
@@ -136,8 +150,12 @@ static int syntax_error(struct tree_reader *r)
 	if (byte < r->src->len && r->src->text[byte] == '\t')
 		return refuse(r, p->problem_mark,
 		              "not valid YAML: found a tab: indent with spaces");
-	return refuse(r, p->problem_mark, "not valid YAML: %s%s%s", what, p->context ? " " : "",
-	              p->context ? p->context : "");
+	/* An end that is missing shows far below: where was the beginning? */
+	if (p->context && p->context_mark.line != p->problem_mark.line)
+		snprintf(begun, sizeof(begun), ", begun in line %d",
+		         position(r, p->context_mark).line);
+	return refuse(r, p->problem_mark, "not valid YAML: %s%s%s%s", what, p->context ? " " : "",
+	              p->context ? p->context : "", begun);
 }
 
 static int next_event(struct tree_reader *r, yaml_event_t *ret)
@@ -307,7 +325,7 @@ static void cut_text(struct tree_reader *r, size_t from, size_t to, struct tree_
 	while (to > from && memchr(" \t\r\n", t[to - 1], 4))
 		to--;
 	for (; r->line_byte < from; r->line_byte++)
-		r->line += t[r->line_byte] == '\n';
+		r->line += ends_line(r->src, r->line_byte);
 	ret->text = t + from;
 	ret->text_len = to - from;
 	ret->line = r->line;
@@ -353,14 +371,39 @@ static int refuse_tag_directives(struct tree_reader *r)
 	return 0;
 }
 
+/* A reviewer must see what the parser sees, in comments too: one invisible character or one change
+ * of direction, and a rule reads like another (CVE-2021-42574). The first is reported; the text is
+ * read on, so that its other faults are found. */
+static void refuse_hidden(struct tree_reader *r)
+{
+	const char *t = r->src->text;
+	size_t n = r->src->len;
+	uint32_t cp = 0;
+
+	for (size_t i = 0, len; i < n; i += len) {
+		len = utf8_decode(t + i, n - i, &cp);
+		if (!len)
+			return; /* the reader says so */
+		if (len == 1 || utf8_printable(cp) || (i == 0 && cp == BYTE_ORDER_MARK))
+			continue; /* of ASCII the reader refuses what is not text */
+		refuse(r, mark_of_byte(r, i),
+		       "a character that is not seen (U+%04X) is not accepted, nor in a comment",
+		       (unsigned)cp);
+		return;
+	}
+}
+
 int tree_next(struct tree_reader *r, struct arena *a, struct tree_doc *ret)
 {
 	yaml_event_t e;
 	size_t from;
 	int rc;
 
-	if (!r->began && refuse_tag_directives(r) < 0)
-		return -EINVAL;
+	if (!r->began) {
+		refuse_hidden(r);
+		if (refuse_tag_directives(r) < 0)
+			return -EINVAL;
+	}
 	r->began = true;
 
 	r->arena = a;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One YAML document as a tree of scalars, mappings and lists with positions. The only face of
- * libyaml: bounds on depth, size and number of keys are kept here, and anchors, aliases, tags and
- * duplicate keys are refused here.
+ * libyaml: bounds on depth, size and number of keys are kept here, and anchors, aliases, tags,
+ * duplicate keys and characters that are not seen are refused here.
  */
 #ifndef ROS2_POLICY_TREE_H
 #define ROS2_POLICY_TREE_H

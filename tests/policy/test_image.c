@@ -260,6 +260,16 @@ static void policy_image_verify__names_what_is_wrong(void **state)
 		if (!strstr(err.msg, table[i].words))
 			fail_msg("expected `%s`, found `%s`", table[i].words, err.msg);
 	}
+	/* a pattern that no document may have: not UTF-8, or not to be seen */
+	for (int i = 0; i < 2; i++) {
+		const uint8_t *at = memmem(p, len, "/**", 4);
+
+		assert_non_null(at);
+		assert_int_equal(
+			open_changed(p, len, (size_t)(at - p) + 1, 2, i ? 0xadc2 : 0x80c0, &err),
+			-EBADMSG);
+		assert_non_null(strstr(err.msg, "no valid pattern"));
+	}
 	for (unsigned i = 1; i < ROS2_UID_LEN; i++)
 		p[IMG_OFF_UID + i] = 0;
 	assert_int_equal(open_changed(p, len, IMG_OFF_UID, 1, 0, &err), -EBADMSG);
