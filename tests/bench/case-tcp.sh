@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+# tcp-4k-d32, tcp-4k-d128, tcp-1m, file-4k: reads through one agent reactor on one connection, checks, leases and buckets on,
+# beside the raw loop, fio's nbd engine on `nbdkit memory`, and fio's io_uring on the same file.
+# shellcheck shell=bash
+mem_mib=64 file_mib=512
+
+# Buckets are on when a tenant has a rate: one that is never reached.
+tcp_buckets='  qos: {read: {bandwidth: 1TiB/s, iops: 100M}, write: {bandwidth: 1TiB/s, iops: 100M}}'
+
+tcp_cluster() {
+	tcp=$dir/tcp
+	[ -d "$tcp" ] && return
+	cluster_up "$tcp"
+	printf 'apiVersion: ros2/v1\nkind: Engine\nmetadata: {name: ram}\nspec: {type: mem, size: %dMiB}\n---\n' $((mem_mib * 4)) >"$tcp/engines.yaml"
+	printf 'apiVersion: ros2/v1\nkind: Engine\nmetadata: {name: files}\nspec: {type: file, root: %s}\n' "$tcp/data" >>"$tcp/engines.yaml"
+	ros2ctl apply -f "$tcp/engines.yaml" >/dev/null
+	tenant "$tcp" ram ram <<<"$tcp_buckets"
+	tenant "$tcp" files files <<<"$tcp_buckets"
+}
+
+# ours TENANT RW BS DEPTH SIZE_MIB SECONDS [OPTIONS]: {value: operations/s, ...}
+ours() {
+	local who=$1 rw=$2
+	as "$tcp" "$who" timeout 120 ros2-bench --namespace data --file bench --rw "$rw" --bs "$3" --depth "$4" --jobs 1 --size "${5}MiB" \
+		--time "${6}s" --warmup "${warmup}ms" --quiet -o json "${@:7}" 2>"$dir/ours.err" |
+		jq -c 'select(.error == null) | .read | {value: .operations_per_s, bytes_per_s, p50_us: (.latency_ns.p50 / 1000), p99_us: (.latency_ns.p99 / 1000)}'
+}
+ours_words() { tail -n 1 "$dir/ours.err"; }
+
+raw() { # BS DEPTH
+	timeout 60 "$bin/raw-tcp-bench" --depth "$2" --reply "$1" --time-ms $((seconds * 1000)) |
+		jq -c '{value: .ops_per_s, bytes_per_s, p50_us: .latency_us.p50, p99_us: .latency_us.p99}'
+}
+
+fio_read() { # OPTIONS
+	# the nbd engine talks on stdout, so the result goes to a file
+	timeout 120 fio --name=r --rw=randread --bs=4096 --time_based --runtime="$seconds" --ramp_time="${warmup}ms" \
+		--output-format=json --output="$dir/fio.json" "$@" >/dev/null 2>"$dir/fio.err"
+	jq -c '.jobs[0].read | {value: .iops, bytes_per_s: .bw_bytes, p50_us: (.clat_ns.percentile."50.000000" / 1000), p99_us: (.clat_ns.percentile."99.000000" / 1000)}' "$dir/fio.json"
+}
+
+nbd_up() {
+	local try _
+	for _ in 1 2 3 4 5 6 7 8; do
+		try=$((20000 + RANDOM % 10000))
+		nbdkit --ipaddr 127.0.0.1 --port $try --pidfile "$dir/nbdkit.pid" memory "${mem_mib}M" 2>"$dir/nbdkit.log" && break
+		try=
+	done
+	[ -n "$try" ] || die "nbdkit does not start: $(cat "$dir/nbdkit.log")"
+	remember "$(cat "$dir/nbdkit.pid")"
+	nbd=nbd://127.0.0.1:$try
+	# every page written once, as ros2-bench does with its file
+	fio --name=fill --ioengine=nbd --uri="$nbd" --rw=write --bs=1M --size="${mem_mib}M" --output="$dir/fill.json" >/dev/null
+}
+nbd_read() { fio_read --ioengine=nbd --uri="$nbd" --iodepth="$1" --size="${mem_mib}M"; } # DEPTH
+mib() { jq -c '.value = .bytes_per_s / 1048576'; }
+
+group_tcp() {
+	local rep one
+	tcp_cluster
+	nbd_up
+	ours ram randread 4096 32 $mem_mib 1 >/dev/null # writes the file
+	ours files randread 4096 32 $file_mib 1 >/dev/null
+	sync -f "$tcp/data"
+	for ((rep = 1; rep <= reps; rep++)); do
+		sample tcp-4k-d32 ros2 $rep "$(ours ram randread 4096 32 $mem_mib "$seconds" --no-layout)" "$(ours_words)"
+		one=$(raw 4096 32)
+		sample tcp-4k-d32 raw $rep "$one"
+		sample tcp-4k-d32 nbd $rep "$(nbd_read 32)"
+		sample file-4k raw $rep "$one"
+		sample file-4k ros2 $rep "$(ours files randread 4096 32 $file_mib "$seconds" --no-layout)" "$(ours_words)"
+		sample file-4k fio $rep "$(fio_read --ioengine=io_uring --direct=1 --filename="$tcp/data/files/bench" --iodepth=32 --size="${file_mib}M")"
+		sample tcp-4k-d128 ros2 $rep "$(ours ram randread 4096 128 $mem_mib "$seconds" --no-layout)" "$(ours_words)"
+		sample tcp-4k-d128 raw $rep "$(raw 4096 128)"
+		sample tcp-4k-d128 nbd $rep "$(nbd_read 128)"
+		sample tcp-1m ros2 $rep "$(ours ram randread 1048576 8 $mem_mib "$seconds" --no-layout | mib)" "$(ours_words)"
+		sample tcp-1m raw $rep "$(raw 1048576 8 | mib)"
+	done
+	end_process "$(cat "$dir/nbdkit.pid")"
+}
