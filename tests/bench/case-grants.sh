@@ -79,7 +79,7 @@ group_grants() {
 	cluster "$grants" stop dpu-0
 	etcd_up
 	for ((rep = 1; rep <= reps; rep++)); do
-		sample grants audit-rows $rep "$(ros2ctl audit query --limit 1 -o json | jq -c '{value: .items[0].seq}')"
+		sample grants audit-rows $rep "$(ros2ctl audit query --newest --limit 1 -o json | jq -c '{value: .items[0].seq}')"
 		grants_new_tenants "$run-$rep"
 		one=$(grant_bench ros2 "$target" --agent-uid "$agent_uid" "${grants_args[@]}" || true)
 		sample grants ros2 $rep "$(jq -c '. + {value: .grants_per_s}' <<<"$one")" "$(tail -n 1 "$dir/grant.err")"

@@ -24,27 +24,32 @@ static json_t *load(const char *path)
 	return j;
 }
 
-/* One JSON object a line. */
+/* One JSON object a line; a line that is none is an error with its number. */
 static json_t *load_lines(const char *path)
 {
-	json_t *all = json_array(), *one;
+	json_t *all = json_array(), *one = NULL;
 	FILE *f = fopen(path, "re");
-	json_error_t e;
+	char *line = NULL;
+	size_t cap = 0;
+	json_error_t e = {0};
+	bool good = f != NULL;
 
-	if (!f) {
+	if (!f)
 		fprintf(stderr, "bench-report: %s: %s\n", path, strerror(errno));
-		json_decref(all);
-		return NULL;
+	while (good && getline(&line, &cap, f) > 0) {
+		one = json_loads(line, 0, &e);
+		good = one && json_array_append_new(all, one) == 0;
 	}
-	while ((one = json_loadf(f, JSON_DISABLE_EOF_CHECK, &e)))
-		json_array_append_new(all, one);
-	if (!feof(f) || json_array_size(all) == 0) {
+	if (f && (!good || json_array_size(all) == 0)) {
 		fprintf(stderr, "bench-report: %s: sample %zu: %s\n", path,
-		        json_array_size(all) + 1, e.text);
-		json_decref(all);
-		all = NULL;
+		        json_array_size(all) + 1, good ? "there is none" : e.text);
+		good = false;
 	}
-	fclose(f);
+	if (f)
+		fclose(f);
+	free(line);
+	if (!good)
+		json_decref(TAKE_PTR(all));
 	return all;
 }
 
