@@ -129,14 +129,20 @@ static void give_sealed(struct ros2_session *s, const uint8_t *p, size_t n)
 	}
 }
 
+/* As memcmp with itself, one byte further: a loop of our own is instrumented, and took most of the
+ * time. */
+static bool untouched(size_t from, size_t to)
+{
+	return memory[from] == GUARD && !memcmp(memory + from, memory + from + 1, to - from - 1);
+}
+
 static void check(struct ros2_session *s)
 {
 	struct ros2_err why = {-ESHUTDOWN, ROS2_CLOSED, "the end"};
 	uint32_t done = 0;
 
-	for (uint32_t i = 0; i < REGION; i++)
-		if (memory[i] != GUARD && (i < READ_AT || i >= READ_AT + READ_LEN))
-			abort();
+	if (!untouched(0, READ_AT) || !untouched(READ_AT + READ_LEN, REGION))
+		abort();
 	requests_link_lost(s);
 	requests_fail(s, &why);
 	while (!list_empty(&s->done)) {

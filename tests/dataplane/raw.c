@@ -15,7 +15,8 @@ void raw_open_as(struct fx *fx, struct raw *c, const struct ros2_uid *tenant,
 	                    .a = cert_deadline_ns};
 	struct dp_result res = fx_do(fx, FX_OPEN_SESSION, &a);
 
-	assert_string_equal(ros2_status_to_str(res.status), "OK");
+	if (res.status != ROS2_OK)
+		fail_msg("open session: %s: %s", ros2_status_to_str(res.status), res.words);
 	*c = (struct raw){.fx = fx, .session = a.session, .port = res.session.port, .fd = -1};
 	memcpy(c->secret, res.session.secret, sizeof(c->secret));
 	assert_int_equal(res.session.max_inline, WIRE_INLINE_MAX);
@@ -33,7 +34,9 @@ int raw_connect_port(uint16_t port)
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
 	sa.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-	assert_int_equal(connect(fd, (struct sockaddr *)&sa, sizeof(sa)), 0);
+	if (fd < 0 || connect(fd, (struct sockaddr *)&sa, sizeof(sa)) < 0)
+		fail_msg("%s to 127.0.0.1:%u: %s", fd < 0 ? "socket for a connection" : "connect",
+		         port, strerror(errno));
 	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
 	return fd;
 }
