@@ -310,7 +310,8 @@ struct dp_result fx_do(struct fx *fx, enum fx_kind kind, const struct fx_args *a
 
 	sem_init(&c.done, 0, 0);
 	loop_call(fx->loop, call_start, &c);
-	sem_wait(&c.done);
+	while (sem_wait(&c.done) < 0) /* EINTR */
+		;
 	sem_destroy(&c.done);
 	return c.res;
 }
@@ -404,7 +405,8 @@ uint32_t fx_leases(struct fx *fx, const struct ros2_uid *tenant, struct dp_lease
 
 	sem_init(&c.done, 0, 0);
 	loop_call(fx->loop, leases_start, &c);
-	sem_wait(&c.done);
+	while (sem_wait(&c.done) < 0) /* EINTR */
+		;
 	sem_destroy(&c.done);
 	return c.n;
 }

@@ -103,6 +103,9 @@ void raw_open_as(struct fx *fx, struct raw *c, const struct ros2_uid *tenant,
                  const struct ros2_uid *grant, uint64_t cert_deadline_ns);
 int raw_connect_port(uint16_t port);
 void raw_connect(struct raw *c); /* CHALLENGE, HELLO, WELCOME: all checked */
+/* The proof of the one who knows the session's secret, for the uid and nonce of @h. */
+void raw_prove(const struct raw *c, const uint8_t agent_nonce[WIRE_NONCE_LEN],
+               const struct wire_hello *h, uint8_t ret[WIRE_MAC_LEN]);
 void raw_hello(struct raw *c, const uint8_t agent_nonce[WIRE_NONCE_LEN], struct wire_hello *ret);
 /* open + connect + mount "ns" + open "file" read-write + register 4 MiB at FX_BASE. */
 void raw_ready(struct fx *fx, struct raw *c);

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Bytes of a tenant that has proved itself, into a real data plane over a real connection: the
- * header parser, then the state machine behind it. The first byte of an input says how the rest is
- * sent: bit 0 clear: as it is; set: as messages, with magic, version and CRC made right and the
- * value 1 in handle, key and generation replaced by good ones, so that mutations reach what lies
- * behind the checks. Whatever is sent, the connection must come to its end, and nothing may be left
- * behind.
+ * Bytes of a tenant, into a real data plane over a real connection: the header parser, then the
+ * state machine behind it. The first byte of an input says how the rest is sent. Bit 0 clear: as it
+ * is; set: as messages, with magic, version and CRC made right and the value 1 in handle, key and
+ * generation replaced by good ones, so that mutations reach what lies behind the checks. Bit 1
+ * clear: by one who has proved himself; set: in place of the HELLO, where a session of all zeroes
+ * stands for the one that waits and a proof of all zeroes for the right one. Whatever is sent, the
+ * connection must come to its end, only the right proof is welcome, and nothing may be left behind.
  */
 #include "common/crypto.h"
 #include "dataplane/wire_codec.h"
@@ -21,7 +22,8 @@ int LLVMFuzzerInitialize(int *argc, char ***argv);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 /* Other threads allocate and free while an input runs, so libFuzzer would look for leaks after
- * nearly every one, which takes longer than the input. At the end of the process LSan still does. */
+ * nearly every one, which takes longer than the input. At the end of the process LSan still does.
+ */
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
 	char **more = calloc((size_t)*argc + 2, sizeof(*more));
@@ -76,6 +78,23 @@ static void parse_only(const uint8_t *data, size_t size)
 		if ((unsigned)a >= ROS2_STATUS_COUNT || (unsigned)b >= ROS2_STATUS_COUNT)
 			abort();
 	}
+}
+
+/* Returns whether the proof is the right one. */
+static bool fill_hello(const struct raw *c, const uint8_t nonce[WIRE_NONCE_LEN], uint8_t *payload)
+{
+	static const uint8_t zeroes[WIRE_MAC_LEN];
+	struct wire_hello h, good;
+
+	memcpy(&h, payload, sizeof(h));
+	if (!memcmp(h.session_uid, zeroes, sizeof(h.session_uid)))
+		memcpy(h.session_uid, c->session.b, sizeof(h.session_uid));
+	raw_prove(c, nonce, &h, good.proof);
+	if (!memcmp(h.proof, zeroes, sizeof(h.proof)))
+		memcpy(h.proof, good.proof, sizeof(h.proof));
+	memcpy(payload, &h, sizeof(h));
+	return !memcmp(h.session_uid, c->session.b, sizeof(h.session_uid)) &&
+	       !memcmp(h.proof, good.proof, sizeof(h.proof));
 }
 
 static void send_sealed(struct raw *c, const uint8_t *data, size_t size)
@@ -195,28 +214,73 @@ static void ready(struct fx *fx, struct raw *c)
 		        rd.res.words);
 		abort();
 	}
-	raw_connect(c);
+}
+
+/* To its end, which has to come. */
+static void drain(struct raw *c)
+{
+	uint8_t junk[16384];
+	ssize_t n;
+
+	while ((n = recv(c->fd, junk, sizeof(junk), 0)) > 0)
+		;
+	if (n < 0 && errno != ECONNRESET)
+		abort(); /* the agent neither answered nor ended */
+}
+
+static void send_as(struct raw *c, const uint8_t *data, size_t size, bool sealed)
+{
+	if (sealed)
+		send_sealed(c, data, size);
+	else
+		raw_send_bytes(c, data, size);
+	shutdown(c->fd, SHUT_WR);
+}
+
+/* Nobody but the one who knows the secret is welcome. */
+static void unproved(struct raw *c, const uint8_t *data, size_t size, bool sealed)
+{
+	const size_t hello_len = WIRE_HEADER_LEN + sizeof(struct wire_hello);
+	uint8_t nonce[WIRE_NONCE_LEN], *copy = malloc(size + 1);
+	struct wire_header h;
+	bool good = false;
+	struct fx_args a = {.session = c->session};
+
+	if (!copy)
+		abort();
+	memcpy(copy, data, size);
+	c->fd = raw_connect_port(c->port);
+	if (!raw_recv(c, &h, nonce, sizeof(nonce)) || h.opcode != WIRE_CHALLENGE)
+		abort();
+	if (sealed && size >= hello_len)
+		good = fill_hello(c, nonce, copy + WIRE_HEADER_LEN);
+	send_as(c, copy, size, sealed);
+	if (recv(c->fd, &h, sizeof(h), MSG_WAITALL) == sizeof(h)) {
+		if (h.opcode == WIRE_WELCOME && !good)
+			abort();
+		if (h.opcode != WIRE_WELCOME && (h.opcode != WIRE_NAK || !h.status))
+			abort();
+	}
+	drain(c);
+	fx_do(c->fx, FX_CLOSE_SESSION, &a);
+	free(copy);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	uint8_t junk[16384];
 	struct raw c;
-	ssize_t n;
 
 	if (size == 0 || size > INPUT_MAX)
 		return 0;
 	parse_only(data + 1, size - 1);
 	ready(fixture(), &c);
-	if (data[0] & 1)
-		send_sealed(&c, data + 1, size - 1);
-	else
-		raw_send_bytes(&c, data + 1, size - 1);
-	shutdown(c.fd, SHUT_WR);
-	while ((n = recv(c.fd, junk, sizeof(junk), 0)) > 0)
-		;
-	if (n < 0 && errno != ECONNRESET)
-		abort(); /* the agent neither answered nor ended */
+	if (data[0] & 2) {
+		unproved(&c, data + 1, size - 1, data[0] & 1);
+	} else {
+		raw_connect(&c);
+		send_as(&c, data + 1, size - 1, data[0] & 1);
+		drain(&c);
+	}
 	raw_close(&c);
 	return 0;
 }

@@ -50,11 +50,17 @@ static void proof(const struct raw *c, const char *label, size_t n, const struct
 	crypto_hmac_sha256v(c->secret, sizeof(c->secret), parts, 4, out);
 }
 
+void raw_prove(const struct raw *c, const uint8_t agent_nonce[WIRE_NONCE_LEN],
+               const struct wire_hello *h, uint8_t ret[WIRE_MAC_LEN])
+{
+	proof(c, "ros2-wire-1 tenant", 19, h, agent_nonce, ret);
+}
+
 void raw_hello(struct raw *c, const uint8_t agent_nonce[WIRE_NONCE_LEN], struct wire_hello *ret)
 {
 	memcpy(ret->session_uid, c->session.b, 16);
 	crypto_random(ret->tenant_nonce, sizeof(ret->tenant_nonce));
-	proof(c, "ros2-wire-1 tenant", 19, ret, agent_nonce, ret->proof);
+	raw_prove(c, agent_nonce, ret, ret->proof);
 }
 
 void raw_connect(struct raw *c)
