@@ -27,10 +27,12 @@ struct revoker;
 struct health;
 
 struct agent_opts {
-	struct loop *loop;           /* owned from agent_new on, also when it fails */
-	struct identity identity;    /* enrolled */
-	const char *state_dir;       /* borrowed; locked by the caller */
-	const char *controller;      /* host:port; NULL: no uplink (tests) */
+	struct loop *loop;        /* owned from agent_new on, also when it fails */
+	struct identity identity; /* enrolled */
+	const char *state_dir;    /* borrowed; locked by the caller */
+	const char *controller;   /* host:port; NULL: no uplink (tests) */
+	const char *enrol; /* host:port of the enrolment listener, for a certificate that has ended;
+	                      or NULL */
 	const char *listen;          /* host:port of the tenants' gRPC service */
 	const char *data_host;       /* where the data plane listens */
 	uint32_t reactors;           /* 0 = all cores */

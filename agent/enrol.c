@@ -24,10 +24,12 @@
 
 struct enrol {
 	struct enrol_opts o;
-	struct rpc_channel *channel; /* owned */
+	struct rpc_channel *channel;              /* owned */
+	const char *name, *trust_domain, *secret; /* borrowed: of the token or the identity */
 	char ca_path[PATH_MAX], key_path[PATH_MAX];
 	char *csr; /* owned */
 	uint32_t backoff_ms;
+	bool freeing;
 	struct loop_timer retry;
 };
 
@@ -39,11 +41,26 @@ static bool may_pass(enum ros2_status s)
 	       s == ROS2_CANCELLED || s == ROS2_CLOSED || s == ROS2_NOT_DURABLE;
 }
 
+/* A new certificate for who we are; another uid would be another agent's history. */
+static int take_again(struct enrol *e, const Ros2__V1__EnrolReply *r, const struct ros2_uid *uid,
+                      struct ros2_err *err)
+{
+	const char *dir = e->o.dir;
+
+	if (!ros2_uid_eq(uid, &e->o.again->agent_uid))
+		return ros2_err_named(err, ROS2_INVALID,
+		                      "the controller knows another agent %s: enrol with a token",
+		                      e->name);
+	(void)identity_store_bundle(dir, "tenant-bundle.pem", r->tenant_bundle_pem.data,
+	                            r->tenant_bundle_pem.len, NULL);
+	return identity_store_certificate(dir, e->name, e->trust_domain, r->cert_pem.data,
+	                                  r->cert_pem.len, err);
+}
+
 static int take(struct enrol *e, const Ros2__V1__EnrolReply *r, struct ros2_err *err)
 {
-	const struct join_token *t = e->o.token;
 	struct identity_files f = {
-		.name = t->agent,
+		.name = e->name,
 		.trust_domain = r->trust_domain,
 		.cert_pem = r->cert_pem.data,
 		.cert_len = r->cert_pem.len,
@@ -55,13 +72,13 @@ static int take(struct enrol *e, const Ros2__V1__EnrolReply *r, struct ros2_err 
 		.snapshot_key_len = r->snapshot_key.len,
 	};
 
-	if (strcmp(r->trust_domain, t->trust_domain) != 0)
+	if (strcmp(r->trust_domain, e->trust_domain) != 0)
 		return ros2_err_named(err, ROS2_WRONG_DOMAIN,
-		                      "the controller is of trust domain %.64s, the token of %s",
-		                      r->trust_domain, t->trust_domain);
+		                      "the controller is of trust domain %.64s, this agent of %s",
+		                      r->trust_domain, e->trust_domain);
 	if (ros2_uid_from_bytes(r->agent_uid.data, r->agent_uid.len, &f.agent_uid) < 0)
 		return ros2_err_named(err, ROS2_PROTOCOL, "the controller gave no agent uid");
-	return identity_store(e->o.dir, &f, err);
+	return e->o.token ? identity_store(e->o.dir, &f, err) : take_again(e, r, &f.agent_uid, err);
 }
 
 static void on_reply(void *arg, const ProtobufCMessage *reply, const struct ros2_err *why)
@@ -69,6 +86,8 @@ static void on_reply(void *arg, const ProtobufCMessage *reply, const struct ros2
 	struct enrol *e = arg;
 	struct ros2_err err = *why;
 
+	if (e->freeing)
+		return;
 	if (!why->code) {
 		if (take(e, ros2_v1_enrol_enrol_out(reply), &err) < 0)
 			e->o.done(e->o.arg, &err);
@@ -77,8 +96,7 @@ static void on_reply(void *arg, const ProtobufCMessage *reply, const struct ros2
 		return;
 	}
 	if (!may_pass(err.status)) {
-		ros2_err_prefix(&err, "enrolment at %s as %s was refused", e->o.address,
-		                e->o.token->agent);
+		ros2_err_prefix(&err, "enrolment at %s as %s was refused", e->o.address, e->name);
 		e->o.done(e->o.arg, &err);
 		return;
 	}
@@ -94,8 +112,8 @@ static void try_now(void *arg)
 	Ros2__V1__EnrolRequest req = ROS2__V1__ENROL_REQUEST__INIT;
 	struct ros2_err err = ROS2_ERR_INIT;
 
-	req.agent = (char *)e->o.token->agent;
-	req.secret = (char *)e->o.token->secret;
+	req.agent = (char *)e->name;
+	req.secret = (char *)e->secret;
 	req.csr_pem = (ProtobufCBinaryData){strlen(e->csr), (uint8_t *)e->csr};
 	req.protocol = RPC_PROTOCOL_VERSION;
 	rpc_channel_reset_backoff(e->channel);
@@ -104,9 +122,17 @@ static void try_now(void *arg)
 		on_reply(e, NULL, &err);
 }
 
-static int prepare(struct enrol *e, struct ros2_err *err)
+static int begin_identity(struct enrol *e, struct ros2_err *err)
 {
 	const struct join_token *t = e->o.token;
+	int r = fsx_write_atomic(e->ca_path, t->bundle_pem, t->bundle_len, 0644, err);
+
+	r = r < 0 ? r : pki_key_create(e->key_path, err);
+	return r == -EEXIST ? 0 : r;
+}
+
+static int prepare(struct enrol *e, struct ros2_err *err)
+{
 	char uri[ROS2_SPIFFE_MAX * 2], server[ROS2_SPIFFE_MAX * 2];
 	struct rpc_channel_opts co = {.name = "enrol",
 	                              .target = e->o.address,
@@ -118,13 +144,10 @@ static int prepare(struct enrol *e, struct ros2_err *err)
 
 	snprintf(e->ca_path, sizeof(e->ca_path), "%.3900s/infra-bundle.pem", e->o.dir);
 	snprintf(e->key_path, sizeof(e->key_path), "%.3900s/tls.key", e->o.dir);
-	snprintf(uri, sizeof(uri), "spiffe://%s/agent/%s", t->trust_domain, t->agent);
-	snprintf(server, sizeof(server), "spiffe://%s/controller/", t->trust_domain);
-	r = fsx_write_atomic(e->ca_path, t->bundle_pem, t->bundle_len, 0644, err);
+	snprintf(uri, sizeof(uri), "spiffe://%s/agent/%s", e->trust_domain, e->name);
+	snprintf(server, sizeof(server), "spiffe://%s/controller/", e->trust_domain);
+	r = e->o.token ? begin_identity(e, err) : 0;
 	if (r < 0)
-		return r;
-	r = pki_key_create(e->key_path, err);
-	if (r < 0 && r != -EEXIST)
 		return r;
 	r = pki_csr_create(e->key_path, uri, &e->csr, err);
 	return r < 0 ? r : rpc_channel_new(&co, &e->channel, err);
@@ -139,6 +162,9 @@ int enrol_start(const struct enrol_opts *o, struct enrol **ret, struct ros2_err 
 		return ros2_err_set(err, -ENOMEM, "no memory to enrol");
 	e->o = *o;
 	e->backoff_ms = BACKOFF_MIN_MS;
+	e->name = o->token ? o->token->agent : o->again->name;
+	e->trust_domain = o->token ? o->token->trust_domain : o->again->trust_domain;
+	e->secret = o->token ? o->token->secret : "";
 	r = prepare(e, err);
 	if (r < 0) {
 		enrol_free(e);
@@ -153,8 +179,9 @@ void enrol_free(struct enrol *e)
 {
 	if (!e)
 		return;
-	loop_timer_stop(&e->retry);
+	e->freeing = true; /* a call that is on its way ends in here */
 	rpc_channel_free(e->channel);
+	loop_timer_stop(&e->retry);
 	free(e->csr);
 	free(e);
 }

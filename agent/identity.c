@@ -73,6 +73,13 @@ static int check_key_pair(const char *dir, const struct identity *id, struct ros
 	return 0;
 }
 
+/* The machine's fault or the administrator's: a new identity would not mend it. */
+static bool not_of_the_files(int r)
+{
+	return r == -EACCES || r == -EPERM || r == -EIO || r == -ENOMEM || r == -EMFILE ||
+	       r == -ENFILE;
+}
+
 int identity_load(const char *dir, const char *name, struct identity *ret, struct ros2_err *err)
 {
 	AUTO_FREE void *json = NULL;
@@ -94,6 +101,8 @@ int identity_load(const char *dir, const char *name, struct identity *ret, struc
 	r = load_snapshot_key(dir, &id, err);
 	if (!r)
 		r = check_key_pair(dir, &id, err);
+	if (r < 0 && not_of_the_files(r))
+		return r;
 	if (r < 0)
 		/* ENOENT here is a missing part, not a fresh directory. */
 		return ros2_err_named(
@@ -125,7 +134,8 @@ int identity_check_certificate(const char *dir, const char *name, uint64_t *ret_
 	if (info.not_after_unix_s <= now)
 		return ros2_err_named(
 			err, ROS2_UNAUTHENTICATED,
-			"%s/tls.crt ended at %s: `ros2ctl agent token create %s`, then "
+			"%s/tls.crt ended at %s: a new one is asked for with the key there is, at "
+			"--enrol; where that is refused: `ros2ctl agent token create %s`, then "
 			"start with --token-file",
 			dir, when, name);
 	/* Half of what was left when it came: not_before is set back for clocks that are late. */

@@ -55,12 +55,15 @@ int join_token_parse(const char *text, size_t len, const char *agent, struct joi
 void join_token_fini(struct join_token *t);
 
 /* Enrols on the loop: tries again while the controller cannot be reached, gives up when it says no.
- * @done runs once. */
+ * @done runs once. With a token a new identity is made of what comes; without one, @again gets a
+ * new certificate for the key there is: the old one has ended, which mTLS would refuse, not long
+ * ago. */
 struct enrol;
 struct enrol_opts {
 	struct loop *loop;
-	const char *dir, *address; /* borrowed: until done */
-	const struct join_token *token;
+	const char *dir, *address;      /* borrowed: until done */
+	const struct join_token *token; /* or NULL; borrowed, as @again is */
+	const struct identity *again;
 	void (*done)(void *arg,
 	             const struct ros2_err *err); /* NULL: enrolled, the files are there */
 	void *arg;

@@ -19,7 +19,7 @@
 struct program {
 	struct loop *loop;
 	struct agent_opts o;
-	const char *name, *enrol_address, *token_file;
+	const char *name, *token_file;
 	int ready_fd, lock_fd;
 	struct join_token token;
 
@@ -37,7 +37,8 @@ static const char usage[] =
 	"  --state-dir DIR         identity, snapshot, revocations, audit spool; made when "
 	"missing\n"
 	"  --controller HOST:PORT  the controller's agents listener\n"
-	"  --enrol HOST:PORT       the controller's enrolment listener; needed once\n"
+	"  --enrol HOST:PORT       the controller's enrolment listener; needed once, and when the\n"
+	"                          certificate ended while this agent or the controller was down\n"
 	"  --token-file FILE       join token from `ros2ctl agent token create`; needed once\n"
 	"  --listen HOST:PORT      where tenants call (gRPC, mTLS); port 0: any free one\n"
 	"  --data-host HOST        where tenants' data connections come in (127.0.0.1)\n"
@@ -104,7 +105,7 @@ static int set_flag(struct program *p, int flag, const char *v)
 		p->o.controller = v;
 		return 0;
 	case F_ENROL:
-		p->enrol_address = v;
+		p->o.enrol = v;
 		return 0;
 	case F_TOKEN:
 		p->token_file = v;
@@ -275,12 +276,12 @@ static int begin_enrol(struct program *p, struct ros2_err *err)
 {
 	struct enrol_opts eo = {.loop = p->loop,
 	                        .dir = p->o.state_dir,
-	                        .address = p->enrol_address,
+	                        .address = p->o.enrol,
 	                        .token = &p->token,
 	                        .done = on_enrolled,
 	                        .arg = p};
 
-	if (!p->token_file || !p->enrol_address)
+	if (!p->token_file || !p->o.enrol)
 		return ros2_err_named(
 			err, ROS2_UNAUTHENTICATED,
 			"agent %s is not enrolled (no identity.json in %s): `ros2ctl agent "
@@ -309,7 +310,7 @@ static void begin(void *arg)
 	struct ros2_err err = ROS2_ERR_INIT;
 	int r = identity_load(p->o.state_dir, p->name, &p->o.identity, &err);
 
-	if (must_enrol(p, r) || (r < 0 && p->token_file)) {
+	if (r != -EACCES && (must_enrol(p, r) || (r < 0 && p->token_file))) {
 		err = (struct ros2_err)ROS2_ERR_INIT;
 		if (begin_enrol(p, &err) < 0)
 			fail(p, &err);

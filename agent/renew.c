@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The certificate is renewed at half its life, for the same key, over the controller's mTLS; then
  * the connection is made anew, because a server ends what an expired certificate began. A renewal
- * that fails is tried again until the certificate ends; then the words say what a person has to do.
- */
+ * that fails is tried again until the certificate ends; then the same key asks at the enrolment
+ * listener, where the controller takes it for some days; then a person has to do something. */
 #include "agent/uplink.h"
 #include "common/pki.h"
 #include "common/util.h"
@@ -18,7 +18,8 @@
 
 struct renewal {
 	struct agent *a;
-	bool busy; /* in flight */
+	bool busy;           /* in flight */
+	struct enrol *enrol; /* owned: asks with an ended certificate */
 	struct loop_timer timer;
 };
 
@@ -79,6 +80,48 @@ static int ask(struct renewal *r, struct ros2_err *err)
 	return rc;
 }
 
+/* ---- after the end ---- */
+
+static void rejoin_done(void *arg)
+{
+	struct renewal *r = arg;
+
+	enrol_free(TAKE_PTR(r->enrol));
+	check(r);
+}
+
+static void on_rejoined(void *arg, const struct ros2_err *why)
+{
+	struct renewal *r = arg;
+
+	if (why) {
+		log_error("no new certificate with the key of the ended one: %s", why->msg);
+		again_in_ms(r, RETRY_MS);
+		return;
+	}
+	log_info("a new certificate with the key of the ended one");
+	uplink_reopen(r->a->uplink);
+	loop_timer_in_ms(r->a->o.loop, &r->timer, 0, rejoin_done, r); /* not from inside it */
+}
+
+static void rejoin(struct renewal *r)
+{
+	struct enrol_opts o = {.loop = r->a->o.loop,
+	                       .dir = r->a->o.state_dir,
+	                       .address = r->a->o.enrol,
+	                       .again = &r->a->o.identity,
+	                       .done = on_rejoined,
+	                       .arg = r};
+	struct ros2_err err = ROS2_ERR_INIT;
+
+	enrol_free(TAKE_PTR(r->enrol)); /* one that was refused */
+	if (o.address && enrol_start(&o, &r->enrol, &err) == 0)
+		return;
+	if (o.address)
+		log_error("%s", err.msg);
+	again_in_ms(r, RETRY_MS);
+}
+
 static void check(void *arg)
 {
 	struct renewal *r = arg;
@@ -89,7 +132,7 @@ static void check(void *arg)
 		return;
 	if (identity_check_certificate(r->a->o.state_dir, r->a->o.identity.name, &in_s, &err) < 0) {
 		log_error("%s", err.msg);
-		again_in_ms(r, RETRY_MS);
+		rejoin(r);
 		return;
 	}
 	if (in_s) {
@@ -118,6 +161,7 @@ void renewal_free(struct renewal *r)
 {
 	if (!r)
 		return;
+	enrol_free(r->enrol);
 	loop_timer_stop(&r->timer);
 	free(r);
 }

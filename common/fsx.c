@@ -38,10 +38,36 @@ static const struct fsx_ops real_ops = {
 };
 const struct fsx_ops *fsx_io = &real_ops;
 
+/* Whose the file is that would not open, or the nearest directory that can be looked at. Numbers:
+ * a name would have to be asked for, perhaps over the network. */
+static int refused(struct ros2_err *err, const char *what, const char *path)
+{
+	char at[PATH_MAX], subject[PATH_MAX + 16] = "it";
+	struct stat st = {0};
+
+	snprintf(at, sizeof(at), "%s", path);
+	while (stat(at, &st) < 0 && strcmp(at, ".") != 0) {
+		const char *slash = strrchr(at, '/');
+		int n = slash ? (int)(slash - at) : 0;
+
+		snprintf(at, sizeof(at), "%.*s", n, path);
+		if (!n)
+			strcpy(at, slash ? "/" : ".");
+		snprintf(subject, sizeof(subject), "directory %s", at);
+	}
+	return ros2_err_set(
+		err, -EACCES,
+		"%s %s: permission denied: %.100s is of uid %u, gid %u, mode %04o, this process "
+		"runs as uid %u: mend owner or mode (chown, chmod) or run as its owner",
+		what, path, subject, st.st_uid, st.st_gid, st.st_mode & 07777, geteuid());
+}
+
 static int fail(struct ros2_err *err, const char *what, const char *path)
 {
 	int code = -errno;
 
+	if (code == -EACCES)
+		return refused(err, what, path);
 	return ros2_err_set(err, code, "%s %s: %s", what, path, strerrordesc_np(-code));
 }
 

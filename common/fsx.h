@@ -2,7 +2,8 @@
 /*
  * Files that survive a crash. A file written by fsx_write_atomic is whole and old, or whole and
  * new, after any crash or power cut: temporary file, fsync, rename, fsync of the directory. All I/O
- * goes through fsx_ops so that tests can fail the n-th call or discard what was not synced.
+ * goes through fsx_ops so that tests can fail the n-th call or discard what was not synced. Errors
+ * name the file; -EACCES also its owner and mode, and what a person has to mend.
  */
 #ifndef ROS2_COMMON_FSX_H
 #define ROS2_COMMON_FSX_H

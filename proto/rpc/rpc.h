@@ -283,6 +283,8 @@ struct rpc_channel_opts {
 	const char *
 		server_id; /* the SPIFFE ID the server must have (its host name is not looked at) */
 	bool server_id_is_prefix; /* @server_id ends in '/': any ID that begins with it */
+	bool any_domain; /* files of another trust domain than @server_id's are tried: for tests of
+	                    servers; else WRONG_DOMAIN with the file's name */
 	size_t max_message_bytes; /* [4 MiB] */
 	uint32_t keepalive_ms; /* [10000] ping interval; a dead peer is noticed after at most twice
 	                          that */

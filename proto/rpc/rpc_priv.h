@@ -133,7 +133,8 @@ struct rpc_tls_client {
 	atomic_int refs; /* the channel, and gRPC's verifier */
 	char server_id[ROS2_SPIFFE_MAX + 1];
 	bool server_id_is_prefix;
-	bool pinned; /* to ca_sha256 instead of a bundle */
+	bool pinned;              /* to ca_sha256 instead of a bundle */
+	char cert_path[PATH_MAX]; /* "": none */
 	uint8_t ca_sha256[32];
 	grpc_tls_certificate_verifier_external ext;
 	/* guarded by lock */
@@ -142,7 +143,8 @@ struct rpc_tls_client {
 int rpc_tls_client_new(const struct rpc_channel_opts *o, struct rpc_tls_client **ret,
                        grpc_channel_credentials **ret_creds, struct ros2_err *err);
 void rpc_tls_client_unref(struct rpc_tls_client *t);
-/* Makes UNAVAILABLE say why the server was refused, if it was. */
+/* Makes UNAVAILABLE say why the server was refused, if it was, or that our certificate has ended.
+ */
 void rpc_tls_client_explain(struct rpc_tls_client *t, struct ros2_err *err);
 
 /* ---- conns.c: limits on connections, applied as they are accepted ---- */

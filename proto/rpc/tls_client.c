@@ -6,6 +6,7 @@
  * only if the hash is right.
  */
 #define LOG_COMPONENT "rpc"
+#include "common/clock.h"
 #include "common/crypto.h"
 #include "common/fsx.h"
 #include "common/log.h"
@@ -15,6 +16,7 @@
 #include <grpc/support/string_util.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #define WATCH_INTERVAL_S 1
 
@@ -93,6 +95,25 @@ static void verify_destruct(void *arg)
 	rpc_tls_client_unref(arg);
 }
 
+/* A server that refuses our certificate only closes the socket (TLS 1.3); the usual reason shows
+ * here as well. */
+static void own_certificate_ended(const struct rpc_tls_client *t, struct ros2_err *err)
+{
+	struct pki_cert_info info;
+	void *pem = NULL;
+	size_t len;
+	char when[32];
+
+	if (!*t->cert_path || fsx_read_file(t->cert_path, PKI_PEM_MAX, &pem, &len, NULL))
+		return;
+	if (!pki_cert_info(pem, len, &info, NULL) && info.not_after_unix_s <= time(NULL)) {
+		clock_format_unix_ns((uint64_t)info.not_after_unix_s * NS_PER_S, when);
+		ros2_err_named(err, ROS2_UNAUTHENTICATED,
+		               "%s expired at %s: a new certificate is needed", t->cert_path, when);
+	}
+	free(pem);
+}
+
 void rpc_tls_client_explain(struct rpc_tls_client *t, struct ros2_err *err)
 {
 	struct ros2_err last;
@@ -102,8 +123,26 @@ void rpc_tls_client_explain(struct rpc_tls_client *t, struct ros2_err *err)
 	pthread_mutex_lock(&t->lock);
 	last = t->last;
 	pthread_mutex_unlock(&t->lock);
+	if (!last.code)
+		own_certificate_ended(t, &last);
 	if (last.code)
 		*err = last;
+}
+
+/* We, the servers we look for and the authority that signed for them are of one trust domain. */
+static int check_domain(const struct rpc_channel_opts *o, const char *path, const char *pem,
+                        size_t len, struct ros2_err *err)
+{
+	const char *server_id = o->server_id;
+	size_t n = strlen("spiffe://") + strcspn(server_id + strlen("spiffe://"), "/");
+	struct pki_cert_info info;
+
+	if (o->any_domain || pki_cert_info(pem, len, &info, NULL) || !info.uri[0] ||
+	    (!strncmp(info.uri, server_id, n) && (!info.uri[n] || info.uri[n] == '/')))
+		return 0;
+	return ros2_err_named(err, ROS2_WRONG_DOMAIN,
+	                      "%s is for %s, expected the trust domain %.*s", path, info.uri,
+	                      (int)n, server_id);
 }
 
 /* Missing and mismatched files are told at once, not as a failed handshake later. */
@@ -118,6 +157,7 @@ static int check_files(const struct rpc_channel_opts *o, struct ros2_err *err)
 		rc = fsx_read_file(o->ca_path, PKI_PEM_MAX, (void **)&ca, &ca_len, err);
 		if (!rc && (rc = pki_bundle_hash(ca, ca_len, hash, err)))
 			ros2_err_prefix(err, "%s", o->ca_path);
+		rc = rc ? rc : check_domain(o, o->ca_path, ca, ca_len, err);
 	}
 	if (!rc && o->cert_path) {
 		rc = fsx_read_file(o->cert_path, PKI_PEM_MAX, (void **)&cert, &cert_len, err);
@@ -125,6 +165,7 @@ static int check_files(const struct rpc_channel_opts *o, struct ros2_err *err)
 			rc = fsx_read_file(o->key_path, PKI_PEM_MAX, (void **)&key, &key_len, err);
 		if (!rc && (rc = pki_key_matches(cert, cert_len, key, key_len, err)))
 			ros2_err_prefix(err, "%s and %s", o->cert_path, o->key_path);
+		rc = rc ? rc : check_domain(o, o->cert_path, cert, cert_len, err);
 	}
 	free(ca);
 	free(cert);
@@ -189,6 +230,7 @@ int rpc_tls_client_new(const struct rpc_channel_opts *o, struct rpc_tls_client *
 	snprintf(t->server_id, sizeof(t->server_id), "%s", o->server_id);
 	t->server_id_is_prefix = o->server_id_is_prefix;
 	t->pinned = o->ca_sha256;
+	snprintf(t->cert_path, sizeof(t->cert_path), "%s", o->cert_path ? o->cert_path : "");
 	if (o->ca_sha256)
 		memcpy(t->ca_sha256, o->ca_sha256, sizeof(t->ca_sha256));
 	*ret_creds = make_creds(t, o);

@@ -256,6 +256,41 @@ static void read_file__is_bounded_and_terminated(void **state)
 	assert_null(p);
 }
 
+static int refuse_open(const char *path, int flags, mode_t mode)
+{
+	errno = EACCES;
+	return -1;
+}
+
+static void refusal__names_owner_mode_and_what_to_do(void **state)
+{
+	struct fsx_ops ops = *fsx_io;
+	const struct fsx_ops *real = fsx_io;
+	struct ros2_err err = ROS2_ERR_INIT;
+	char path[4200], who[64];
+	void *p = NULL;
+	size_t n;
+
+	testing_path(path, *state, "key");
+	assert_int_equal(fsx_write_atomic(path, "x", 1, 0640, NULL), 0);
+	ops.open = refuse_open;
+	fsx_io = &ops;
+	assert_int_equal(fsx_read_file(path, 100, &p, &n, &err), -EACCES);
+	assert_null(p);
+	snprintf(who, sizeof(who), "it is of uid %u, gid %u, mode 0640", getuid(), getgid());
+	assert_non_null(strstr(err.msg, path));
+	assert_non_null(strstr(err.msg, who));
+	assert_non_null(strstr(err.msg, "chown, chmod"));
+	/* What does not show itself is told of by the directory above it. */
+	testing_path(path, *state, "no/such/key");
+	assert_int_equal(fsx_read_file(path, 100, &p, &n, &err), -EACCES);
+	snprintf(who, sizeof(who), "directory %s is of uid", (char *)*state);
+	assert_non_null(strstr(err.msg, who));
+	assert_int_equal(fsx_read_file("nowhere", 100, &p, &n, &err), -EACCES);
+	assert_non_null(strstr(err.msg, "directory . is of uid"));
+	fsx_io = real;
+}
+
 static void mkdirs__makes_all_parts_and_accepts_what_is_there(void **state)
 {
 	struct ros2_err err = ROS2_ERR_INIT;
@@ -356,6 +391,7 @@ int main(void)
 		in_dir(create_atomic__any_call_failing_leaves_whole_or_nothing),
 		in_dir(write_atomic__names_the_path_in_its_words),
 		in_dir(read_file__is_bounded_and_terminated),
+		in_dir(refusal__names_owner_mode_and_what_to_do),
 		in_dir(mkdirs__makes_all_parts_and_accepts_what_is_there),
 		in_dir(mkdirs__reports_every_failing_call),
 		in_dir(lock_dir__admits_one_and_names_the_holder),

@@ -287,6 +287,7 @@ struct rpc_channel *fx_channel_opts(struct fx *f, struct rpc_channel_opts o)
 	struct rpc_channel *c = NULL;
 
 	o.name = "test";
+	o.any_domain = true; /* it is the server that is to refuse */
 	o.target = f->target;
 	if (!o.server_id)
 		o.server_id = SERVER_ID;

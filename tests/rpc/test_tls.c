@@ -301,6 +301,10 @@ static void rpc_tls__bad_files_and_addresses_are_told_clearly(void **state)
 	co.server_id = SERVER_ID;
 	co.ca_path = fx_path("none.crt");
 	assert_int_equal(rpc_channel_new(&co, &c, &err), -ENOENT);
+	co.ca_path = fx_path("foreign-ca.crt");
+	assert_true(rpc_channel_new(&co, &c, &err) < 0);
+	assert_int_equal(err.status, ROS2_WRONG_DOMAIN);
+	assert_non_null(strstr(err.msg, "foreign-ca.crt is for spiffe://other.example, expected"));
 	co.ca_path = fx_path("ca.crt");
 	co.key_path = fx_path("server.key");
 	assert_true(rpc_channel_new(&co, &c, &err) < 0);

@@ -81,7 +81,7 @@ int ctl_connect(struct ctl *c)
 	                                   .server_id_is_prefix = true,
 	                                   .max_message_bytes = 16u << 20};
 	if (rpc_channel_new(&o, &c->channel, &err) < 0)
-		return ctl_fail(CTL_USAGE, "%s", err.msg);
+		return ctl_fail(CTL_FAILED, "%s", err.msg);
 	if (rpc_channel_wait_ready(c->channel, c->timeout_ms, &err) < 0)
 		return ctl_fail(CTL_UNREACHABLE, "cannot reach the controller at %s: %s", o.target,
 		                err.msg);
