@@ -174,6 +174,12 @@ void client_unref(struct ros2_client *c);
 /* link.c: one data connection */
 /* Connects to granted.data_address and proves both sides. Sets fd, credits, max_io. */
 int link_open(struct ros2_session *s, uint32_t timeout_ms, struct ros2_err *err);
+/* The parts of link_open: "host:port" or "[v6]:port"; CHALLENGE, HELLO and WELCOME on a connection
+ * that does not block, with s->granted. 0 only when the agent has proved itself and what it offers
+ * is within the protocol's bounds. */
+int link_split_address(const char *address, char host[256], char port[8], struct ros2_err *err);
+int link_shake_hands(struct ros2_session *s, int fd, uint64_t deadline_ns, struct wire_welcome *ret,
+                     struct ros2_err *err);
 void link_close(struct ros2_session *s);
 /* Sends what waits and takes what came, without blocking. *ret_moved: something happened. An error
  * means that the connection is of no use any more. */

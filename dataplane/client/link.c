@@ -24,8 +24,7 @@
 
 /* ---- connecting ---- */
 
-/* "host:port", "[v6]:port" */
-static int split_address(const char *address, char host[256], char port[8], struct ros2_err *err)
+int link_split_address(const char *address, char host[256], char port[8], struct ros2_err *err)
 {
 	const char *colon = strrchr(address, ':');
 	const char *from = address, *to = colon;
@@ -93,7 +92,7 @@ static int connect_to(const char *address, uint64_t deadline_ns, int *ret_fd, st
 {
 	struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV}, *list;
 	char host[256], port[8];
-	int rc = split_address(address, host, port, err);
+	int rc = link_split_address(address, host, port, err);
 
 	if (rc)
 		return rc;
@@ -200,8 +199,8 @@ static int check_welcome(const struct wire_welcome *w, struct ros2_err *err)
 	return 0;
 }
 
-static int shake_hands(struct ros2_session *s, int fd, uint64_t deadline_ns,
-                       struct wire_welcome *ret, struct ros2_err *err)
+int link_shake_hands(struct ros2_session *s, int fd, uint64_t deadline_ns, struct wire_welcome *ret,
+                     struct ros2_err *err)
 {
 	struct wire_challenge challenge;
 	struct wire_hello hello;
@@ -237,7 +236,7 @@ int link_open(struct ros2_session *s, uint32_t timeout_ms, struct ros2_err *err)
 	int rc = connect_to(s->granted.data_address, deadline, &fd, err);
 
 	if (!rc)
-		rc = shake_hands(s, fd, deadline, &w, err);
+		rc = link_shake_hands(s, fd, deadline, &w, err);
 	/* It was good for this one proof. */
 	crypto_wipe(s->granted.secret, sizeof(s->granted.secret));
 	if (rc)
