@@ -14,7 +14,7 @@
 
 #define DENY_FIRST      100  /* recorded one by one */
 #define DENY_PER_S      10   /* after that */
-#define DENY_KEYS_MAX   1024 /* the rest shares one */
+#define DENY_KEYS_MAX   1024 /* of each class ("enrol/..."); the rest of a class shares one */
 #define DENY_KEY_LEN    64
 #define DENY_FORGET_NS  (3600 * NS_PER_S)
 #define DENY_TICK_MS    1000
@@ -68,7 +68,7 @@ void ctl_audit_tenant(struct store_txn *t, struct store_draft *d, const struct c
 /* ---- refusals ---- */
 
 struct ctl_deny {
-	char key[DENY_KEY_LEN];
+	char key[DENY_KEY_LEN + 2];
 	uint64_t total, last_ns;
 	uint32_t this_second;
 	/* counted, not yet recorded; the last one is the sample */
@@ -81,17 +81,28 @@ struct ctl_deny {
 	UT_hash_handle hh;
 };
 
+/* How many keys of this class there are: what strangers can make up at one listener leaves the
+ * others theirs. */
+static size_t deny_class(const struct ctl *c, const char *key)
+{
+	size_t class = (size_t)(strchrnul(key, '/') - key), n = 0;
+
+	for (const struct ctl_deny *d = c->denials; d; d = d->hh.next)
+		n += strncmp(d->key, key, class) == 0 && d->key[class] == '/';
+	return n;
+}
+
 static struct ctl_deny *deny_get(struct ctl *c, const char *key)
 {
 	struct ctl_deny *d;
-	char k[DENY_KEY_LEN];
+	char k[DENY_KEY_LEN + 2];
 
-	snprintf(k, sizeof(k), "%.63s", key);
+	snprintf(k, DENY_KEY_LEN, "%s", key);
 	HASH_FIND_STR(c->denials, k, d);
 	if (d)
 		return d;
-	if (HASH_COUNT(c->denials) >= DENY_KEYS_MAX) {
-		strcpy(k, "*");
+	if (deny_class(c, k) >= DENY_KEYS_MAX) {
+		strcpy(strchrnul(k, '/'), "/*");
 		HASH_FIND_STR(c->denials, k, d);
 		if (d)
 			return d;
@@ -145,6 +156,9 @@ void ctl_audit_denied(struct ctl *c, const char *key, const struct ctl_caller *w
 	snprintf(d->object_kind, sizeof(d->object_kind), "%s", object_kind);
 	snprintf(d->object, sizeof(d->object), "%s", object);
 	snprintf(d->reason, sizeof(d->reason), "%s", reason);
+	/* A shared count is of many tenants: it is in nobody's history. */
+	if (strcmp(strchrnul(d->key, '/'), "/*") == 0)
+		tenant = NULL;
 	snprintf(d->tenant, sizeof(d->tenant), "%s", tenant ? tenant->name : "");
 	d->tenant_uid = tenant ? tenant->uid : (struct ros2_uid){{0}};
 	d->total++;

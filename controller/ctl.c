@@ -12,29 +12,46 @@
 
 struct gate_wait {
 	struct list link;
+	bool urgent;
 	loop_fn fn;
 	void *arg;
 };
 
-int ctl_gate_enter(struct ctl *c, loop_fn fn, void *arg)
+static int gate_enter(struct ctl *c, bool urgent, loop_fn fn, void *arg)
 {
-	struct gate_wait *w;
+	struct gate_wait *w, *at;
 
 	if (!c->gate_busy) {
 		c->gate_busy = true;
 		fn(arg);
 		return 0;
 	}
-	if (c->n_gate >= CTL_GATE_MAX)
-		return -EBUSY;
 	w = calloc(1, sizeof(*w));
 	if (!w)
 		return -ENOMEM;
-	w->fn = fn;
-	w->arg = arg;
-	list_add_tail(&c->gate, &w->link);
+	*w = (struct gate_wait){.urgent = urgent, .fn = fn, .arg = arg};
 	c->n_gate++;
+	if (urgent) {
+		list_for_each (&c->gate, at, link) {
+			if (at->urgent)
+				continue;
+			list_add_tail(&at->link, &w->link); /* before it */
+			return 0;
+		}
+	}
+	list_add_tail(&c->gate, &w->link);
 	return 0;
+}
+
+int ctl_gate_enter(struct ctl *c, loop_fn fn, void *arg)
+{
+	return c->n_gate >= CTL_GATE_MAX ? -EBUSY : gate_enter(c, false, fn, arg);
+}
+
+/* Bounded by the calls that the admin listener admits. */
+int ctl_gate_enter_urgent(struct ctl *c, loop_fn fn, void *arg)
+{
+	return gate_enter(c, true, fn, arg);
 }
 
 void ctl_gate_leave(struct ctl *c)

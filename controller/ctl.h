@@ -53,6 +53,7 @@ struct ctl_object { /* a tenant, engine or agent document in force */
 	uint64_t revoked_version, state_since_unix_ns;
 	char reason[CTL_REASON_MAX + 1];
 	unsigned n_grants;           /* tenants: live and being issued */
+	struct list grants;          /* likewise */
 	struct ctl_agent *agent;     /* agents: owned */
 	char key[ROS2_NAME_MAX + 3]; /* "1/alpha" */
 	UT_hash_handle by_key, by_uid;
@@ -60,24 +61,26 @@ struct ctl_object { /* a tenant, engine or agent document in force */
 
 enum ctl_grant_phase { CTL_GRANT_ISSUING, CTL_GRANT_LIVE, CTL_GRANT_DEAD };
 
+struct ctl_terms { /* what a grant gives, and for how long */
+	uint64_t version, max_bytes, lifetime_ms, policy_version, epoch_counter;
+	uint32_t max_keys, access;
+	uint64_t expires_unix_ns, expires_ns; /* expires_ns: boottime */
+	struct clock_stamp from;
+};
+
 struct ctl_grant {
 	struct ros2_uid uid;
 	struct ctl_object *tenant; /* borrowed: grants go before their tenant */
 	struct ctl_agent *agent;   /* borrowed: likewise */
 	char *principal;           /* owned */
-	uint64_t version, max_bytes, lifetime_ms, policy_version, epoch_counter;
-	uint32_t max_keys, access;
-	uint64_t issued_unix_ns, expires_unix_ns, expires_ns; /* expires_ns: boottime */
-	struct clock_stamp from;
+	uint64_t issued_unix_ns;
+	struct ctl_terms t;    /* LIVE: durable, and what agents are sent */
+	struct ctl_terms next; /* while renewing: they hold from the commit on */
 	enum ctl_grant_phase phase;
-	bool renewing;
-	struct { /* while renewing: what holds until the commit */
-		uint64_t expires_ns, expires_unix_ns, version;
-		struct clock_stamp from;
-	} before;
-	unsigned in_flight;  /* transactions that will call back with it */
-	uint64_t request_id; /* while ISSUING */
-	struct list of_agent;
+	bool renewing, ending; /* ending: its last row is on its way */
+	unsigned in_flight;    /* transactions that will call back with it */
+	uint64_t request_id;   /* while ISSUING */
+	struct list of_agent, of_tenant;
 	struct ctl_slot *slot;
 	struct loop_timer expiry;
 	struct ctl *ctl;
@@ -251,6 +254,8 @@ typedef void (*ctl_done_fn)(void *arg, const struct ros2_err *err);
 /* Inside the gate. The object goes; for tenants and agents ctl_revoke has been through before. */
 void ctl_delete(struct ctl *c, const struct ctl_caller *who, struct ctl_object *o, ctl_done_fn fn,
                 void *arg);
+/* A delete that came to nothing: the agent may be served again. */
+void ctl_delete_undo(struct ctl_object *o);
 /* Would the set hold together without it? -EINVAL with the first reason. */
 int ctl_delete_check(struct ctl *c, const struct ctl_object *o, struct ros2_err *err);
 typedef void (*ctl_version_fn)(void *arg, const struct ros2_err *err, uint64_t version);
@@ -261,6 +266,9 @@ void ctl_reinstate(struct ctl *c, const struct ctl_caller *who, struct ctl_objec
 
 /* Runs fn(arg) now or when its turn comes; every fn leads to exactly one ctl_gate_leave. -EBUSY. */
 int ctl_gate_enter(struct ctl *c, loop_fn fn, void *arg);
+/* The same for what takes rights away: before all that does not, and never refused for the number
+ * of changes that wait. */
+int ctl_gate_enter_urgent(struct ctl *c, loop_fn fn, void *arg);
 void ctl_gate_leave(struct ctl *c);
 
 int ctl_new(struct loop *loop, const struct config *cfg, struct store *store, struct ctl **ret,
@@ -349,13 +357,15 @@ void ctl_grant_release(struct ctl_agent *a, const struct ros2_uid *uid);
 void ctl_grants_in_use(struct ctl_agent *a, const struct ros2_uid *uids, size_t n);
 struct ctl_grant *ctl_grant_find(struct ctl *c, const struct ros2_uid *uid);
 int ctl_grant_load(struct ctl *c, const struct store_grant *g);
-void ctl_grants_start(struct ctl *c); /* timers; ends what expired while nobody looked */
+/* Timers; ends what expired, and what the documents no longer allow: the record of that may be one
+ * commit behind the document when the process ends. */
+void ctl_grants_start(struct ctl *c);
 /* Takes the right away in memory now; the rows are the caller's transaction. */
 void ctl_grant_kill(struct ctl_grant *g);
-void ctl_grants_kill_tenant(struct ctl *c, const struct ctl_object *tenant);
+void ctl_grants_kill_tenant(const struct ctl_object *tenant);
 void ctl_grants_kill_agent(struct ctl_agent *a);
 /* Adds the end of every grant that @tenant's policy no longer allows to @t and takes it away. */
-void ctl_grants_recheck(struct ctl *c, struct store_txn *t, struct ctl_object *tenant);
+void ctl_grants_recheck(struct store_txn *t, struct ctl_object *tenant);
 void ctl_grants_free(struct ctl *c);
 size_t ctl_grants_live(const struct ctl *c);
 

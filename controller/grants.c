@@ -18,7 +18,8 @@
 #define LOG_COMPONENT "controller"
 #include "common/log.h"
 
-#define RETRY_NS (1 * NS_PER_S)
+#define RETRY_NS      (1 * NS_PER_S)
+#define RETRY_FULL_NS (10 * NS_PER_S) /* the store took the record, and refused it */
 
 struct ctl_grant *ctl_grant_find(struct ctl *c, const struct ros2_uid *uid)
 {
@@ -84,6 +85,7 @@ static struct ctl_grant *grant_new(struct ctl_object *tenant, struct ctl_agent *
 	tenant->n_grants++;
 	a->n_grants++;
 	list_add_tail(&a->grants, &g->of_agent);
+	list_add_tail(&tenant->grants, &g->of_tenant);
 	HASH_ADD(hh, c->grants, uid.b, ROS2_UID_LEN, g);
 	return g;
 }
@@ -100,6 +102,7 @@ void ctl_grant_kill(struct ctl_grant *g)
 	g->phase = CTL_GRANT_DEAD;
 	loop_timer_stop(&g->expiry);
 	list_del(&g->of_agent);
+	list_del(&g->of_tenant);
 	HASH_DEL(c->grants, g);
 	g->tenant->n_grants--;
 	g->agent->n_grants--;
@@ -122,15 +125,12 @@ void ctl_grants_kill_agent(struct ctl_agent *a)
 		ctl_grant_kill(g);
 }
 
-void ctl_grants_kill_tenant(struct ctl *c, const struct ctl_object *tenant)
+void ctl_grants_kill_tenant(const struct ctl_object *tenant)
 {
 	struct ctl_grant *g, *tmp;
 
-	if (!tenant->n_grants)
-		return;
-	HASH_ITER (hh, c->grants, g, tmp)
-		if (g->tenant == tenant)
-			ctl_grant_kill(g);
+	list_for_each_safe (&tenant->grants, g, tmp, of_tenant)
+		ctl_grant_kill(g);
 }
 
 void ctl_grants_free(struct ctl *c)
@@ -145,7 +145,7 @@ void ctl_grants_free(struct ctl *c)
 
 /* ---- rows and records ---- */
 
-static void grant_row(struct store_txn *t, const struct ctl_grant *g)
+static void grant_row(struct store_txn *t, const struct ctl_grant *g, const struct ctl_terms *terms)
 {
 	struct store_grant *row = &store_txn_add(t, STORE_GRANT_PUT)->grant;
 
@@ -154,20 +154,20 @@ static void grant_row(struct store_txn *t, const struct ctl_grant *g)
 		.tenant_uid = g->tenant->uid,
 		.agent_uid = g->agent->obj->uid,
 		.principal = store_txn_str(t, g->principal),
-		.version = g->version,
-		.max_keys = g->max_keys,
-		.access = g->access,
-		.max_bytes = g->max_bytes,
-		.lifetime_ms = g->lifetime_ms,
-		.policy_version = g->policy_version,
-		.epoch_counter = g->epoch_counter,
+		.version = terms->version,
+		.max_keys = terms->max_keys,
+		.access = terms->access,
+		.max_bytes = terms->max_bytes,
+		.lifetime_ms = terms->lifetime_ms,
+		.policy_version = terms->policy_version,
+		.epoch_counter = terms->epoch_counter,
 		.issued_unix_ns = g->issued_unix_ns,
-		.expires_unix_ns = g->expires_unix_ns,
-		.from_boottime_ns = g->from.boottime_ns,
+		.expires_unix_ns = terms->expires_unix_ns,
+		.from_boottime_ns = terms->from.boottime_ns,
 		.state = STORE_GRANT_LIVE,
 	};
-	memcpy(row->from_boot_id, g->from.boot_id, 16);
-	store_txn_set_revision(t, g->version);
+	memcpy(row->from_boot_id, terms->from.boot_id, 16);
+	store_txn_set_revision(t, terms->version);
 }
 
 static struct store_draft *grant_record(struct store_txn *t, const struct ctl_grant *g,
@@ -176,7 +176,7 @@ static struct store_draft *grant_record(struct store_txn *t, const struct ctl_gr
 	struct store_draft *d = ctl_audit(t, who, action, STORE_GRANT, g->principal, &g->uid);
 
 	ctl_audit_tenant(t, d, g->tenant);
-	d->policy_version = g->policy_version;
+	d->policy_version = g->renewing ? g->next.policy_version : g->t.policy_version;
 	store_draft_detail(t, d, "agent", g->agent->obj->name);
 	return d;
 }
@@ -188,21 +188,22 @@ static uint64_t life_ns(uint64_t lifetime_ms)
 	return clock_add_ns(ns, ns / 1000);
 }
 
-static void set_terms(struct ctl_grant *g, const struct clock_stamp *from)
+static void set_terms(const struct ctl_grant *g, struct ctl_terms *t,
+                      const struct clock_stamp *from)
 {
 	const struct policy_limits *l = &g->tenant->policy.limits;
 	uint64_t life = life_ns(l->grant_lifetime_ms);
 
-	g->version = ++g->ctl->revision;
-	g->from = *from;
-	g->max_keys = l->leases_max;
-	g->max_bytes = l->registered_bytes;
-	g->access = l->region_access;
-	g->lifetime_ms = l->grant_lifetime_ms;
-	g->policy_version = g->tenant->version;
-	g->epoch_counter = g->ctl->epoch.counter;
-	g->expires_ns = clock_add_ns(clock_boottime_ns(), life);
-	g->expires_unix_ns = clock_add_ns(clock_unix_ns(), life);
+	t->version = ++g->ctl->revision;
+	t->from = *from;
+	t->max_keys = l->leases_max;
+	t->max_bytes = l->registered_bytes;
+	t->access = l->region_access;
+	t->lifetime_ms = l->grant_lifetime_ms;
+	t->policy_version = g->tenant->version;
+	t->epoch_counter = g->ctl->epoch.counter;
+	t->expires_ns = clock_add_ns(clock_boottime_ns(), life);
+	t->expires_unix_ns = clock_add_ns(clock_unix_ns(), life);
 }
 
 /* ---- the end of a grant ---- */
@@ -216,11 +217,30 @@ static void end_row(struct store_txn *t, const struct ctl_grant *g, enum store_g
 {
 	store_txn_add(t, STORE_GRANT_END)->grant =
 		(struct store_grant){.uid = g->uid, .state = s, .ended_unix_ns = clock_unix_ns()};
-	store_txn_set_shrinks(t);
 }
 
-/* The right is gone whether or not this can be recorded now; when the store is behind, the grant
- * stays in memory (and is expired for everybody) until it can. */
+static void on_expiry(void *arg);
+
+static void ended(void *arg, const struct store_result *r)
+{
+	struct ctl_grant *g = arg;
+
+	g->in_flight--;
+	g->ending = false;
+	if (g->phase == CTL_GRANT_DEAD) {
+		grant_unref(g);
+		return;
+	}
+	if (r->rc < 0)
+		loop_timer_at(g->ctl->loop, &g->expiry, clock_boottime_ns() + RETRY_FULL_NS,
+		              on_expiry, g);
+	else
+		ctl_grant_kill(g);
+}
+
+/* What ends by itself needs no record to be over, so it takes none of the space and none of the
+ * places that are kept for revocations: it is tried again until there is room. Meanwhile the grant
+ * is expired for everybody. */
 static int end_one(struct ctl_grant *g, enum store_grant_state s)
 {
 	struct store_txn *t = store_txn_new();
@@ -228,31 +248,39 @@ static int end_one(struct ctl_grant *g, enum store_grant_state s)
 
 	end_row(t, g, s);
 	grant_record(t, g, &ctl_system, end_action(s));
-	r = store_submit(g->ctl->store, t, NULL, NULL, NULL);
-	if (!r)
-		ctl_grant_kill(g);
+	g->in_flight++;
+	g->ending = true;
+	r = store_submit(g->ctl->store, t, ended, g, NULL);
+	if (r < 0) {
+		g->in_flight--;
+		g->ending = false;
+	}
 	return r;
 }
 
 static void on_expiry(void *arg)
 {
 	struct ctl_grant *g = arg;
+	enum store_grant_state s =
+		g->t.expires_ns > clock_boottime_ns() ? STORE_GRANT_RELEASED : STORE_GRANT_EXPIRED;
 
-	if (g->renewing || end_one(g, STORE_GRANT_EXPIRED) < 0)
+	if (g->ending)
+		return;
+	if (g->renewing || end_one(g, s) < 0)
 		loop_timer_at(g->ctl->loop, &g->expiry, clock_boottime_ns() + RETRY_NS, on_expiry,
 		              g);
 }
 
 static void arm(struct ctl_grant *g)
 {
-	loop_timer_at(g->ctl->loop, &g->expiry, g->expires_ns, on_expiry, g);
+	loop_timer_at(g->ctl->loop, &g->expiry, g->t.expires_ns, on_expiry, g);
 }
 
 void ctl_grant_release(struct ctl_agent *a, const struct ros2_uid *uid)
 {
 	struct ctl_grant *g = ctl_grant_find(a->ctl, uid);
 
-	if (g && g->agent == a && g->phase == CTL_GRANT_LIVE)
+	if (g && g->agent == a && g->phase == CTL_GRANT_LIVE && !g->ending)
 		end_one(g, STORE_GRANT_RELEASED);
 }
 
@@ -261,23 +289,28 @@ static bool principal_allowed(const struct ctl_object *tenant, const char *princ
 	return policy_principal_match(&tenant->policy, principal);
 }
 
-void ctl_grants_recheck(struct ctl *c, struct store_txn *t, struct ctl_object *tenant)
+static bool still_allowed(const struct ctl_grant *g)
+{
+	return !g->tenant->revoked && !g->agent->isolated && ctl_placed(g->tenant, g->agent) &&
+	       principal_allowed(g->tenant, g->principal);
+}
+
+void ctl_grants_recheck(struct store_txn *t, struct ctl_object *tenant)
 {
 	struct ctl_grant *g, *tmp;
 
-	HASH_ITER (hh, c->grants, g, tmp) {
+	store_txn_set_shrinks(t);
+	list_for_each_safe (&tenant->grants, g, tmp, of_tenant) {
 		struct store_draft *d;
 
-		if (g->tenant != tenant)
-			continue;
-		if (ctl_placed(tenant, g->agent) && principal_allowed(tenant, g->principal))
+		if (still_allowed(g))
 			continue;
 		end_row(t, g, STORE_GRANT_REVOKED);
 		d = grant_record(t, g, &ctl_system, "grant.revoke");
 		d->reason = "the tenant's document no longer allows it";
 		if (g->agent->link)
 			link_removals(g->agent->link,
-			              &(struct link_have){STORE_GRANT, g->uid, g->version}, 1);
+			              &(struct link_have){STORE_GRANT, g->uid, g->t.version}, 1);
 		ctl_grant_kill(g);
 	}
 }
@@ -348,7 +381,7 @@ static void issued(void *arg, const struct store_result *r)
 		struct ctl_rollout *ro = ctl_rollout_get(a, STORE_GRANT, &g->uid, true);
 
 		if (ro)
-			ro->sent = g->version;
+			ro->sent = g->t.version;
 		outbox_grant(a, g, true);
 	}
 }
@@ -393,9 +426,9 @@ void ctl_grant_request(struct ctl_agent *a, const struct ctl_grant_ask *ask)
 	}
 	g->request_id = ask->request_id;
 	g->issued_unix_ns = clock_unix_ns();
-	set_terms(g, &ask->stamp);
+	set_terms(g, &g->t, &ask->stamp);
 	t = store_txn_new();
-	grant_row(t, g);
+	grant_row(t, g, &g->t);
 	d = grant_record(t, g, &who, "grant.issue");
 	store_draft_detail(t, d, "peer", ask->peer);
 	g->in_flight++;
@@ -408,14 +441,6 @@ void ctl_grant_request(struct ctl_agent *a, const struct ctl_grant_ask *ask)
 
 /* ---- renew ---- */
 
-static void back_to(struct ctl_grant *g)
-{
-	g->expires_ns = g->before.expires_ns;
-	g->expires_unix_ns = g->before.expires_unix_ns;
-	g->version = g->before.version;
-	g->from = g->before.from;
-}
-
 static void renewed(void *arg, const struct store_result *r)
 {
 	struct ctl_grant *g = arg;
@@ -427,44 +452,40 @@ static void renewed(void *arg, const struct store_result *r)
 		return;
 	}
 	if (r->rc < 0) {
-		back_to(g); /* the old terms hold; the next beat asks again */
+		/* The old terms hold, all of them; the next beat asks again. */
 		log_warn("grant renewal could not be recorded: %s", r->err.msg);
 		return;
 	}
+	g->t = g->next;
 	arm(g);
 	if (g->agent->link) {
 		struct ctl_rollout *ro = ctl_rollout_get(g->agent, STORE_GRANT, &g->uid, true);
 
 		if (ro)
-			ro->sent = g->version;
+			ro->sent = g->t.version;
 		outbox_grant(g->agent, g, false);
 	}
 }
 
 static bool due(const struct ctl_grant *g, uint64_t now)
 {
-	return !g->renewing && g->phase == CTL_GRANT_LIVE && g->expires_ns > now &&
-	       g->expires_ns - now < life_ns(g->lifetime_ms) / 2;
+	return !g->renewing && !g->ending && g->phase == CTL_GRANT_LIVE && g->t.expires_ns > now &&
+	       g->t.expires_ns - now < life_ns(g->t.lifetime_ms) / 2;
 }
 
 static void renew(struct ctl_grant *g)
 {
 	struct store_txn *t = store_txn_new();
 
-	g->before.expires_ns = g->expires_ns;
-	g->before.expires_unix_ns = g->expires_unix_ns;
-	g->before.version = g->version;
-	g->before.from = g->from;
-	set_terms(g, &g->agent->stamp);
-	grant_row(t, g);
-	grant_record(t, g, &ctl_system, "grant.renew");
+	set_terms(g, &g->next, &g->agent->stamp);
 	g->renewing = true;
+	grant_row(t, g, &g->next);
+	grant_record(t, g, &ctl_system, "grant.renew");
 	g->in_flight++;
 	if (!store_submit(g->ctl->store, t, renewed, g, NULL))
 		return;
 	g->in_flight--;
 	g->renewing = false;
-	back_to(g);
 }
 
 void ctl_grants_in_use(struct ctl_agent *a, const struct ros2_uid *uids, size_t n)
@@ -495,30 +516,36 @@ int ctl_grant_load(struct ctl *c, const struct store_grant *row)
 	g = grant_new(tenant, a, &row->uid, row->principal);
 	if (!g)
 		return -ENOMEM;
-	g->version = row->version;
-	g->max_bytes = row->max_bytes;
-	g->max_keys = row->max_keys;
-	g->access = row->access;
-	g->lifetime_ms = row->lifetime_ms;
-	g->policy_version = row->policy_version;
-	g->epoch_counter = row->epoch_counter;
 	g->issued_unix_ns = row->issued_unix_ns;
-	g->expires_unix_ns = row->expires_unix_ns;
-	g->expires_ns = clock_boottime_ns();
+	g->t = (struct ctl_terms){.version = row->version,
+	                          .max_bytes = row->max_bytes,
+	                          .lifetime_ms = row->lifetime_ms,
+	                          .policy_version = row->policy_version,
+	                          .epoch_counter = row->epoch_counter,
+	                          .max_keys = row->max_keys,
+	                          .access = row->access,
+	                          .expires_unix_ns = row->expires_unix_ns,
+	                          .expires_ns = clock_boottime_ns(),
+	                          .from.boottime_ns = row->from_boottime_ns};
+	memcpy(g->t.from.boot_id, row->from_boot_id, 16);
 	/* A wall clock that was put back must not lengthen a life. */
 	if (row->expires_unix_ns > now)
-		g->expires_ns = clock_add_ns(
-			g->expires_ns, MIN(row->expires_unix_ns - now, life_ns(row->lifetime_ms)));
-	memcpy(g->from.boot_id, row->from_boot_id, 16);
-	g->from.boottime_ns = row->from_boottime_ns;
+		g->t.expires_ns = clock_add_ns(g->t.expires_ns, MIN(row->expires_unix_ns - now,
+		                                                    life_ns(row->lifetime_ms)));
 	g->phase = CTL_GRANT_LIVE;
 	return 0;
 }
 
 void ctl_grants_start(struct ctl *c)
 {
-	struct ctl_grant *g, *tmp;
+	struct store_txn *t = store_txn_new();
+	struct ctl_grant *g, *gtmp;
+	struct ctl_object *o, *tmp;
 
-	HASH_ITER (hh, c->grants, g, tmp)
+	HASH_ITER (by_key, c->by_key, o, tmp)
+		if (o->kind == STORE_TENANT)
+			ctl_grants_recheck(t, o);
+	store_submit(c->store, t, NULL, NULL, NULL);
+	HASH_ITER (hh, c->grants, g, gtmp)
 		arm(g);
 }

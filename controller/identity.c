@@ -189,6 +189,10 @@ static void take_identity(struct cert_op *op)
 			memcpy(a->prev_spki, a->spki, 32);
 		else
 			memset(a->prev_spki, 0, 32);
+		/* A token for a new key takes the agent from whoever holds the old one. */
+		if (!op->renewal && a->link)
+			link_end(a->link, ROS2_UNAUTHENTICATED,
+			         "the agent has enrolled again, with another key");
 		memcpy(a->spki, op->info.spki_sha256, 32);
 	}
 	if (!a->enrolled)

@@ -644,19 +644,24 @@ static void enrol_reply(void *arg, const struct ros2_err *err, const struct ctl_
 static void enrol_go(void *arg)
 {
 	struct enrol_call *e = arg;
-	struct ctl_agent *a = ctl_agent(e->s->ctl, e->agent);
+	struct ros2_err err = ROS2_ERR_INIT;
+	struct ctl_agent *a;
 
 	if (!e->renewal) {
 		ctl_enrol(e->s->ctl, &e->who, e->agent, e->secret, e->csr, e->csr_len, enrol_reply,
 		          e);
 		return;
 	}
-	if (a && a->enrolled && !a->isolated && !a->deleting) {
+	/* Once more: while this waited, the agent may have enrolled with another key, because this
+	 * one was stolen. */
+	a = identify(e->s, rpc_call_peer(e->call), &err);
+	if (a) {
 		ctl_renew(e->s->ctl, &e->who, a, e->csr, e->csr_len, enrol_reply, e);
 		return;
 	}
+	refused(e->s, rpc_call_peer(e->call), "agent.renew", &err);
 	ctl_gate_leave(e->s->ctl);
-	rpc_call_fail(e->call, ROS2_DENIED, "the agent is not enrolled any more");
+	rpc_call_fail_err(e->call, &err);
 	enrol_free(e);
 }
 

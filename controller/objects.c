@@ -101,6 +101,7 @@ static struct ctl_object *object_new(struct ctl *c, enum store_kind kind, const 
 	o->uid = *uid;
 	snprintf(o->name, sizeof(o->name), "%s", name);
 	snprintf(o->key, sizeof(o->key), "%d/%.63s", kind, name);
+	list_init(&o->grants);
 	if (kind == STORE_AGENT) {
 		o->agent = ctl_agent_new(c, o);
 		if (!o->agent) {
@@ -283,6 +284,8 @@ static int check_whole(struct apply *a)
 
 static int plan(struct apply *a, struct ros2_err *err)
 {
+	size_t created = 0;
+
 	a->v = calloc(a->n + 1, sizeof(*a->v));
 	a->images = calloc(a->n + 1, sizeof(*a->images));
 	a->image_lens = calloc(a->n + 1, sizeof(*a->image_lens));
@@ -303,8 +306,10 @@ static int plan(struct apply *a, struct ros2_err *err)
 			                                                         : CTL_CONFIGURED;
 		}
 		a->n_changed += p->action != CTL_UNCHANGED;
+		created += p->action == CTL_CREATED;
 	}
-	if (HASH_CNT(by_key, a->c->by_key) + a->n_changed > OBJECTS_MAX)
+	/* At the bound, what is there can still be changed: perhaps to allow less. */
+	if (created && HASH_CNT(by_key, a->c->by_key) + created > OBJECTS_MAX)
 		return ros2_err_named(err, ROS2_LIMIT, "this controller holds at most %d objects",
 		                      OBJECTS_MAX);
 	return 0;
@@ -393,23 +398,20 @@ static void follow(struct apply *a)
 {
 	struct ctl *c = a->c;
 	struct store_txn *t = store_txn_new();
-	bool agents = false;
+	bool agents = false; /* labels may have moved: every tenant is concerned */
 	struct ctl_object *o, *tmp;
 
-	store_txn_set_shrinks(t);
 	for (size_t i = 0; i < a->n; i++)
 		agents |= a->v[i].kind == STORE_AGENT && a->v[i].action == CTL_CONFIGURED;
-	HASH_ITER (by_key, c->by_key, o, tmp) {
-		bool changed = agents;
-
-		if (o->kind != STORE_TENANT || !o->n_grants)
-			continue;
-		for (size_t i = 0; i < a->n && !changed; i++)
-			changed = a->v[i].action == CTL_CONFIGURED &&
-			          ros2_uid_eq(&a->v[i].uid, &o->uid);
-		if (changed)
-			ctl_grants_recheck(c, t, o);
+	for (size_t i = 0; i < a->n && !agents; i++) {
+		o = ctl_find(c, a->v[i].kind, a->v[i].name);
+		if (o && o->kind == STORE_TENANT && a->v[i].action == CTL_CONFIGURED)
+			ctl_grants_recheck(t, o);
 	}
+	if (agents)
+		HASH_ITER (by_key, c->by_key, o, tmp)
+			if (o->kind == STORE_TENANT)
+				ctl_grants_recheck(t, o);
 	store_submit(c->store, t, NULL, NULL, NULL);
 	ctl_rollout_sync_all(c);
 }
@@ -506,6 +508,8 @@ struct change {
 	struct ctl *c;
 	struct ctl_object *o;
 	uint64_t version;
+	void *image; /* owned; reinstate: in force from the commit on */
+	size_t image_len;
 	char reason[CTL_REASON_MAX + 1];
 	ctl_done_fn fn;
 	ctl_version_fn version_fn;
@@ -540,6 +544,12 @@ int ctl_delete_check(struct ctl *c, const struct ctl_object *gone, struct ros2_e
 	return r;
 }
 
+void ctl_delete_undo(struct ctl_object *o)
+{
+	if (o->agent)
+		o->agent->deleting = false;
+}
+
 static void deleted(void *arg, const struct store_result *r)
 {
 	struct change *x = arg;
@@ -547,7 +557,7 @@ static void deleted(void *arg, const struct store_result *r)
 
 	if (!r->rc) {
 		if (x->o->kind == STORE_TENANT)
-			ctl_grants_kill_tenant(c, x->o);
+			ctl_grants_kill_tenant(x->o);
 		if (x->o->agent) {
 			ctl_grants_kill_agent(x->o->agent);
 			ctl_tokens_forget(c, &x->o->uid);
@@ -556,6 +566,8 @@ static void deleted(void *arg, const struct store_result *r)
 		policy_set_remove(c->docs, (enum policy_kind)x->o->kind, x->o->name);
 		ctl_object_free(c, x->o);
 		ctl_rollout_sync_all(c);
+	} else {
+		ctl_delete_undo(x->o);
 	}
 	ctl_gate_leave(c);
 	x->fn(x->arg, &r->err);
@@ -592,6 +604,7 @@ void ctl_delete(struct ctl *c, const struct ctl_caller *who, struct ctl_object *
 		ros2_err_set(&err, r, "out of memory");
 	}
 	if (r < 0) {
+		ctl_delete_undo(o);
 		free(x);
 		ctl_gate_leave(c);
 		fn(arg, &err);
@@ -602,8 +615,12 @@ static void reinstated(void *arg, const struct store_result *r)
 {
 	struct change *x = arg;
 	struct ctl *c = x->c;
+	struct ros2_err err = r->err;
+	int rc = r->rc;
 
-	if (!r->rc) {
+	if (!rc)
+		rc = set_image(x->o, x->image, x->image_len, &err);
+	if (!rc) {
 		x->o->revoked = false;
 		x->o->version = x->version;
 		x->o->state_since_unix_ns = clock_unix_ns();
@@ -611,8 +628,31 @@ static void reinstated(void *arg, const struct store_result *r)
 		ctl_rollout_sync_all(c);
 	}
 	ctl_gate_leave(c);
-	x->version_fn(x->arg, &r->err, x->version);
+	x->version_fn(x->arg, &err, x->version);
+	free(x->image);
 	free(x);
+}
+
+static int reinstate_commit(struct change *x, const struct ctl_caller *who, struct ros2_err *err)
+{
+	struct ctl_object *o = x->o;
+	struct store_txn *t = store_txn_new();
+	struct store_object *row = &store_txn_add(t, STORE_OBJECT_PUT)->object;
+	struct store_draft *d;
+
+	ctl_object_row(t, o, row);
+	row->version = x->version;
+	row->image = store_txn_mem(t, x->image, x->image_len);
+	row->image_len = x->image_len;
+	row->revoked = false;
+	row->state_reason = store_txn_str(t, x->reason);
+	row->state_since_unix_ns = clock_unix_ns();
+	store_txn_set_revision(t, x->version);
+	d = ctl_audit(t, who, "tenant.reinstate", STORE_TENANT, o->name, &o->uid);
+	d->reason = store_txn_str(t, x->reason);
+	d->policy_version = x->version;
+	ctl_audit_tenant(t, d, o);
+	return store_submit(x->c->store, t, reinstated, x, err);
 }
 
 void ctl_reinstate(struct ctl *c, const struct ctl_caller *who, struct ctl_object *o,
@@ -620,41 +660,21 @@ void ctl_reinstate(struct ctl *c, const struct ctl_caller *who, struct ctl_objec
 {
 	struct ros2_err err = ROS2_ERR_INIT;
 	struct change *x = calloc(1, sizeof(*x));
-	struct store_txn *t = store_txn_new();
-	struct store_object *row = &store_txn_add(t, STORE_OBJECT_PUT)->object;
-	struct store_draft *d;
-	void *image = NULL;
-	size_t len = 0;
-	int r = -ENOMEM;
+	int r = x ? ctl_revocation_recorded(c, &o->uid, &err)
+	          : ros2_err_set(&err, -ENOMEM, "out of memory");
 
-	if (x) {
+	if (!r) {
 		*x = (struct change){.c = c, .o = o, .version_fn = fn, .arg = arg};
 		x->version = ++c->revision;
 		snprintf(x->reason, sizeof(x->reason), "%s", reason);
-		r = ctl_revocation_recorded(c, &o->uid, &err);
-	}
-	if (!r) {
 		/* The image names its version, so a reinstated tenant has a new one. */
-		r = policy_compile_doc(o->doc, &o->uid, x->version, &image, &len, &err);
+		r = policy_compile_doc(o->doc, &o->uid, x->version, &x->image, &x->image_len, &err);
 	}
 	if (!r)
-		r = set_image(o, image, len, &err);
-	free(image);
-	ctl_object_row(t, o, row);
-	row->version = x ? x->version : 0;
-	row->revoked = false;
-	row->state_reason = store_txn_str(t, reason);
-	row->state_since_unix_ns = clock_unix_ns();
-	store_txn_set_revision(t, row->version);
-	d = ctl_audit(t, who, "tenant.reinstate", STORE_TENANT, o->name, &o->uid);
-	d->reason = store_txn_str(t, reason);
-	d->policy_version = row->version;
-	ctl_audit_tenant(t, d, o);
-	if (!r)
-		r = store_submit(c->store, t, reinstated, x, &err);
-	else
-		store_txn_free(t);
+		r = reinstate_commit(x, who, &err);
 	if (r < 0) {
+		if (x)
+			free(x->image);
 		free(x);
 		ctl_gate_leave(c);
 		fn(arg, &err, 0);

@@ -117,7 +117,7 @@ static void grant_mac(const struct ctl *c, const struct ctl_agent *a, const stru
 	                              {packed, n}};
 
 	for (int i = 0; i < 8; i++)
-		version[i] = (uint8_t)(g->version >> (8 * (7 - i)));
+		version[i] = (uint8_t)(g->t.version >> (8 * (7 - i)));
 	crypto_hmac_sha256v(c->cfg->mac_key, sizeof(c->cfg->mac_key), parts, ARRAY_SIZE(parts),
 	                    out);
 }
@@ -132,21 +132,21 @@ void outbox_grant(struct ctl_agent *a, const struct ctl_grant *g, bool reply)
 
 	if (!a->link)
 		return;
-	from.boot_id = bytes(g->from.boot_id, 16);
-	from.boottime_ns = g->from.boottime_ns;
+	from.boot_id = bytes(g->t.from.boot_id, 16);
+	from.boottime_ns = g->t.from.boottime_ns;
 	b.tenant_uid = bytes(g->tenant->uid.b, ROS2_UID_LEN);
 	b.principal = g->principal;
-	b.max_keys = g->max_keys;
-	b.max_bytes = g->max_bytes;
-	b.access = g->access;
-	b.lifetime_ms = g->lifetime_ms;
+	b.max_keys = g->t.max_keys;
+	b.max_bytes = g->t.max_bytes;
+	b.access = g->t.access;
+	b.lifetime_ms = g->t.lifetime_ms;
 	b.from = &from;
-	b.policy_version = g->policy_version;
+	b.policy_version = g->t.policy_version;
 	grant_mac(a->ctl, a, g, &b, mac);
 	b.mac = bytes(mac, sizeof(mac));
 	m.kind = ROS2__V1__OBJECT_KIND__OBJECT_KIND_GRANT;
 	m.uid = bytes(g->uid.b, ROS2_UID_LEN);
-	m.version = g->version;
+	m.version = g->t.version;
 	m.agent_uid = bytes(a->obj->uid.b, ROS2_UID_LEN);
 	m.grant = &b;
 	i = add(a, &m);

@@ -189,7 +189,7 @@ static int set_target(struct ctl *c, struct ctl_revocation *r, const struct ctl_
 		r->tenant_uid = g->tenant->uid;
 		snprintf(r->name, sizeof(r->name), "%s", g->principal);
 		snprintf(r->tenant, sizeof(r->tenant), "%s", g->tenant->name);
-		return owe_agent(r, g->agent, g->expires_unix_ns);
+		return owe_agent(r, g->agent, g->t.expires_unix_ns);
 	case STORE_SESSION:
 		r->target_uid = v->session;
 		for (size_t i = 0; i < v->n_session_agents && !rc; i++) {
@@ -289,7 +289,7 @@ static void take_away(struct ctl *c, const struct ctl_revocation *r, const struc
 		o->version = o->revoked_version = r->version;
 		o->state_since_unix_ns = r->created_unix_ns;
 		snprintf(o->reason, sizeof(o->reason), "%s", r->reason);
-		ctl_grants_kill_tenant(c, o);
+		ctl_grants_kill_tenant(o);
 	} else if (v->kind == STORE_AGENT) {
 		struct ctl_agent *a = v->object->agent;
 
@@ -341,13 +341,6 @@ static void effective(struct ctl_revocation *r, uint64_t at_ns, const struct ros
 		loop_timer_in_ms(c->loop, &w->timer, w->wait_ms, waited, r);
 }
 
-static void committed(void *arg, const struct store_result *res)
-{
-	struct ctl_waiter *w = arg;
-
-	effective(w->rev, res->committed_boottime_ns, res->rc ? &res->err : NULL);
-}
-
 static int submit(struct ctl *c, const struct ctl_caller *who, const struct ctl_revocation *r,
                   const struct ctl_revoke *v, store_done_fn fn, void *arg, struct ros2_err *err)
 {
@@ -369,13 +362,15 @@ static void recorded(void *arg, const struct store_result *res)
 	struct ctl *c = r->unrecorded.c;
 
 	/* Without space the store keeps it from here on. */
-	r->unrecorded.is = false;
+	r->unrecorded.is = res->rc && !res->record_pending;
 	r->record_pending = res->rc != 0;
 	if (res->rc)
 		log_error("revocation of %s %s: %s", ctl_kind_to_str(r->kind), r->name,
 		          res->err.msg);
 	else
 		log_info("revocation of %s %s is recorded now", ctl_kind_to_str(r->kind), r->name);
+	if (r->unrecorded.is)
+		record_later(r);
 	ctl_gate_leave(c);
 	if (is_over(r))
 		rev_free(c, r);
@@ -400,7 +395,7 @@ static void record_again(void *arg)
 {
 	struct ctl_revocation *r = arg;
 
-	if (ctl_gate_enter(r->unrecorded.c, record_now, r) < 0)
+	if (ctl_gate_enter_urgent(r->unrecorded.c, record_now, r) < 0)
 		record_later(r);
 }
 
@@ -424,6 +419,20 @@ int ctl_revocation_recorded(const struct ctl *c, const struct ros2_uid *target,
 			                      "in a moment",
 			                      r->name);
 	return 0;
+}
+
+/* A store that has kept the record commits it when there is space; any other refusal is ours to
+ * mend: memory, or a lock of another process on the file. */
+static void committed(void *arg, const struct store_result *res)
+{
+	struct ctl_waiter *w = arg;
+	struct ctl_revocation *r = w->rev;
+
+	if (res->rc && !res->record_pending) {
+		r->unrecorded.is = true;
+		record_later(r);
+	}
+	effective(r, res->committed_boottime_ns, res->rc ? &res->err : NULL);
 }
 
 static struct ctl_revocation *rev_new(struct ctl *c, const struct ctl_revoke *v, ctl_revoke_fn fn,
@@ -471,13 +480,13 @@ void ctl_revoke(struct ctl *c, const struct ctl_caller *who, const struct ctl_re
 		refuse(c, fn, arg, &err);
 		return;
 	}
+	r->unrecorded.isolate = v->isolate;
+	r->unrecorded.who = *who;
 	rc = submit(c, who, r, v, committed, r->waiter, &err);
 	take_away(c, r, v);
 	if (rc == 0)
 		return;
 	r->unrecorded.is = true;
-	r->unrecorded.isolate = v->isolate;
-	r->unrecorded.who = *who;
 	record_later(r);
 	effective(r, clock_boottime_ns(), &err);
 }

@@ -153,9 +153,8 @@ void ctl_rollout_sync(struct ctl_agent *a)
 	list_for_each (&a->grants, g, of_agent) {
 		struct ctl_rollout *r = ctl_rollout_get(a, STORE_GRANT, &g->uid, false);
 
-		/* A renewal that is not durable yet is sent when it is. */
-		if (g->phase == CTL_GRANT_LIVE && !g->renewing)
-			want(a, STORE_GRANT, &g->uid, g->version, NULL, g);
+		if (g->phase == CTL_GRANT_LIVE)
+			want(a, STORE_GRANT, &g->uid, g->t.version, NULL, g);
 		else if (r)
 			r->mark = a->sync_mark;
 	}

@@ -337,7 +337,12 @@ static int do_prune(struct store *s, struct ros2_err *err)
 {
 	uint64_t now = clock_unix_ns();
 
-	return s->ops->prune(s->backend, now > ENDED_KEEP_NS ? now - ENDED_KEEP_NS : 0, err);
+	int n = s->ops->prune(s->backend, now > ENDED_KEEP_NS ? now - ENDED_KEEP_NS : 0, err);
+
+	/* More than one round's worth has ended: the next turn goes on. */
+	if (n == STORE_PRUNE_ROWS)
+		s->prune_ns = 0;
+	return MIN(n, 0);
 }
 
 static void tick(struct store *s, uint64_t now)

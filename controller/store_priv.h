@@ -17,6 +17,8 @@ struct store_row_audit {
 	const uint8_t *chain; /* SHA256_LEN */
 };
 
+#define STORE_PRUNE_ROWS 2000
+
 struct store_tenant_head {
 	uint64_t seq;
 	uint8_t prev[SHA256_LEN];
@@ -52,7 +54,8 @@ struct store_ops {
 	/* The last stored record: seq 0 when the log is empty. */
 	int (*audit_last)(void *b, uint64_t *ret_seq, uint8_t chain[SHA256_LEN],
 	                  uint64_t *ret_note_size, struct ros2_err *err);
-	/* Removes ended grants, spent tokens older than @before; a bounded number. In a commit. */
+	/* Removes ended grants, spent tokens older than @before; a bounded number. In a commit. The
+	 * number of grants: when that is STORE_PRUNE_ROWS there may be more. */
 	int (*prune)(void *b, uint64_t before_unix_ns, struct ros2_err *err);
 	/* reader thread */
 	int (*page_audit)(void *b, const struct store_audit_query *q, struct store_audit_page *p,

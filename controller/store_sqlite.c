@@ -21,7 +21,7 @@
 
 #define APPLICATION_ID   0x524f5332 /* "ROS2" */
 #define BUSY_MS          10000
-#define PRUNE_ROWS       2000
+#define COMPACT_BUSY_MS  20
 #define WAL_SIZE_LIMIT   (64 << 20)
 #define AUDIT_COLUMN_MAX 256
 
@@ -348,6 +348,7 @@ static int open_all(struct backend *b, const struct store_opts *o, struct ros2_e
 		r = connect_db(b, SQLITE_OPEN_READWRITE, &b->compactor, err);
 	if (r < 0)
 		return r;
+	sqlite3_busy_timeout(b->compactor, COMPACT_BUSY_MS);
 	b->page_size = (uint64_t)sqlite_pragma_int(b->db, "PRAGMA page_size");
 	sqlite3_wal_hook(b->db, on_wal, b);
 	return 0;
@@ -592,23 +593,29 @@ static int sqlite_audit_last(void *backend, uint64_t *ret_seq, uint8_t chain[SHA
 
 static int sqlite_prune(void *backend, uint64_t before_unix_ns, struct ros2_err *err)
 {
-	int r = run(backend, err, ST_PRUNE_GRANTS, "ii", before_unix_ns, (uint64_t)PRUNE_ROWS);
+	struct backend *b = backend;
+	int r = run(b, err, ST_PRUNE_GRANTS, "ii", before_unix_ns, (uint64_t)STORE_PRUNE_ROWS);
+	int n = sqlite3_changes(b->db);
 
-	return r ? r
-	         : run(backend, err, ST_PRUNE_TOKENS, "ii", before_unix_ns / NS_PER_S,
-	               (uint64_t)PRUNE_ROWS);
+	if (!r)
+		r = run(b, err, ST_PRUNE_TOKENS, "ii", before_unix_ns / NS_PER_S,
+		        (uint64_t)STORE_PRUNE_ROWS);
+	return r ? r : n;
 }
 
 /* ---- compaction thread ---- */
 
+/* RESTART holds the lock that commits need, and waits with it for readers: so most is moved before,
+ * by PASSIVE, which holds up nobody, and readers are waited for a moment only. */
 static int sqlite_compact(void *backend, bool hard)
 {
 	struct backend *b = backend;
-	int log = 0, done = 0;
-	int rc = sqlite3_wal_checkpoint_v2(
-		b->compactor, NULL, hard ? SQLITE_CHECKPOINT_RESTART : SQLITE_CHECKPOINT_PASSIVE,
-		&log, &done);
+	int log = 0, done = 0, rc;
 
+	rc = sqlite3_wal_checkpoint_v2(b->compactor, NULL, SQLITE_CHECKPOINT_PASSIVE, &log, &done);
+	if (rc == SQLITE_OK && hard)
+		rc = sqlite3_wal_checkpoint_v2(b->compactor, NULL, SQLITE_CHECKPOINT_RESTART, &log,
+		                               &done);
 	if (rc == SQLITE_OK && log >= 0 && log == done)
 		atomic_store(&b->wal_pages, 0);
 	return map_error(b->compactor, rc);

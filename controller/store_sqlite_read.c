@@ -9,7 +9,7 @@
 #include <sqlite3.h>
 #include <string.h>
 
-#define SCAN_ROWS 20000 /* rows one page of an audit query looks at, at most */
+#define SCAN_ROWS 5000 /* rows one page of an audit query looks at, at most */
 
 /* ---- rows out ---- */
 

@@ -152,6 +152,13 @@ static struct op *op_new(struct svc *s, struct rpc_call *call, const ProtobufCMe
 	return NULL;
 }
 
+/* Takes rights away: waits for no other change. */
+static void op_enter_urgent(struct op *op, loop_fn fn)
+{
+	if (ctl_gate_enter_urgent(op->s->ctl, fn, op) < 0)
+		op_refuse(op, ROS2_BUSY, "out of memory");
+}
+
 static void op_enter(struct op *op, loop_fn fn)
 {
 	if (ctl_gate_enter(op->s->ctl, fn, op) < 0)
@@ -351,7 +358,7 @@ static void session_found(void *arg, const struct report_result *r)
 	if (!op->n_agents)
 		op_refuse(op, ROS2_NOT_FOUND, "no agent has a session %s", q->ref->name);
 	else
-		op_enter(op, go_revoke);
+		op_enter_urgent(op, go_revoke);
 }
 
 static void find_session(struct op *op)
@@ -378,12 +385,12 @@ static void on_revoke(struct rpc_call *call, const ProtobufCMessage *msg, void *
 	if (!op)
 		return;
 	if (q->ref->kind == (int)STORE_TENANT || q->ref->kind == (int)STORE_AGENT)
-		op_enter(op, go_revoke);
+		op_enter_urgent(op, go_revoke);
 	else if (ros2_uid_from_str(q->ref->name, &op->uid) < 0)
 		op_refuse(op, ROS2_INVALID, "%s is named by its uid, 32 hex digits, not \"%s\"",
 		          kind_name(q->ref), q->ref->name);
 	else if (q->ref->kind == (int)STORE_GRANT)
-		op_enter(op, go_revoke);
+		op_enter_urgent(op, go_revoke);
 	else
 		find_session(op);
 }
@@ -416,6 +423,7 @@ static void go_delete_row(void *arg)
 	if (!o) {
 		op_refuse_in(op, ROS2_NOT_FOUND, "it was deleted by somebody else meanwhile");
 	} else if (ctl_delete_check(op->s->ctl, o, &err) < 0) {
+		ctl_delete_undo(o);
 		ctl_gate_leave(op->s->ctl);
 		op_fail(op, &err);
 	} else {
@@ -640,8 +648,10 @@ static void on_isolate(struct rpc_call *call, const ProtobufCMessage *msg, void 
 		return;
 	}
 	op = op_new(user, call, msg, &who);
-	if (op)
+	if (op && q->lift)
 		op_enter(op, go_isolate);
+	else if (op)
+		op_enter_urgent(op, go_isolate);
 }
 
 int svc_add_admin(struct svc *s, struct rpc_server *server, struct ros2_err *err)

@@ -12,6 +12,7 @@
 
 #define QUERY_LIMIT_DEFAULT 1000
 #define STREAM_LOW          64 /* messages queued: below this the next page is read */
+#define PAGE_RECORDS        90 /* each may bring a checkpoint: with STREAM_LOW below the queue's 256 */
 #define SEND_PAUSE_MS       20
 
 struct reader {
@@ -114,7 +115,7 @@ static void read_more(void *arg)
 		loop_timer_in_ms(r->s->ctl->loop, &r->timer, SEND_PAUSE_MS, read_more, r);
 		return;
 	}
-	r->q.limit = (uint32_t)MIN(r->left, (uint64_t)128);
+	r->q.limit = (uint32_t)MIN(r->left, (uint64_t)PAGE_RECORDS);
 	r->refs++;
 	rc = store_read_audit(r->s->ctl->store, &r->q, on_page, r);
 	if (rc < 0) {

@@ -197,13 +197,13 @@ Ros2__V1__GrantInfo *show_grant(const struct ctl_grant *g)
 	i->agent = show_str(g->agent->obj->name);
 	i->principal = show_str(g->principal);
 	i->state = show_str(store_grant_state_to_str(STORE_GRANT_LIVE));
-	i->max_keys = g->max_keys;
-	i->max_bytes = g->max_bytes;
-	i->access = show_str(policy_access_to_str(g->access));
+	i->max_keys = g->t.max_keys;
+	i->max_bytes = g->t.max_bytes;
+	i->access = show_str(policy_access_to_str(g->t.access));
 	i->issued_unix_ns = g->issued_unix_ns;
-	i->expires_unix_ns = g->expires_unix_ns;
-	i->policy_version = g->policy_version;
-	i->epoch_counter = g->epoch_counter;
+	i->expires_unix_ns = g->t.expires_unix_ns;
+	i->policy_version = g->t.policy_version;
+	i->epoch_counter = g->t.epoch_counter;
 	return i;
 }
 

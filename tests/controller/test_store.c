@@ -421,6 +421,24 @@ static void store__cuts_what_a_peer_can_make_too_long(void **state)
 	assert_int_equal(v.records, 1);
 }
 
+static void store__catches_up_with_grants_that_ended_long_ago(void **state)
+{
+	struct fixture *f = *state;
+	uint64_t end;
+
+	f->opts.checkpoint_ms = 20;
+	opened(state);
+	fixture_close(f);
+	fixture_sql(f,
+	            "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n WHERE i<9000)"
+	            " INSERT INTO grants SELECT randomblob(16),zeroblob(16),zeroblob(16),'p',1,1,1,"
+	            "1,1,1,1,1,1,1,zeroblob(16),1,2 FROM n");
+	opened(state);
+	end = clock_boottime_ns() + 20 * NS_PER_S;
+	while (fixture_sql(f, "SELECT count(*) FROM grants") > 0)
+		assert_true(clock_boottime_ns() < end);
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -439,6 +457,8 @@ int main(void)
 		T(store__keeps_revocations_that_find_no_space_and_records_them_later),
 		T(store__answers_queries_in_pages),
 		T(store__cuts_what_a_peer_can_make_too_long),
+		cmocka_unit_test_setup_teardown(store__catches_up_with_grants_that_ended_long_ago,
+	                                        setup, teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

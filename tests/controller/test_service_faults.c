@@ -1,0 +1,341 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A store that does not take a transaction, or says late that it did not: what holds then, what is
+ * recorded later, and what a process that ends in between leaves.
+ */
+#include "controller/store.h"
+#include "tests/controller/service_fixture.h"
+#include "common/util.h"
+#include <sqlite3.h>
+#include <stdio.h>
+
+#define TRAINER "spiffe://" TD "/tenant/alpha/trainer"
+#define KIND(k) ROS2__V1__OBJECT_KIND__OBJECT_KIND_##k
+#define MSG(k)  ROS2__V1__CONTROLLER_MESSAGE__MSG_##k
+
+/* ---- the store in between ---- */
+
+enum fault {
+	NONE,
+	REFUSED,      /* at submission */
+	FAILED_LATER, /* taken, and answered -EBUSY: a lock on the file */
+	LOST,         /* nobody waits for it, and the process ends before its commit */
+};
+static _Atomic enum fault fault;
+static _Atomic int passes; /* so many go through first */
+static struct loop *fault_loop;
+
+int __real_store_submit(struct store *s, struct store_txn *t, store_done_fn done, void *arg,
+                        struct ros2_err *err);
+int __wrap_store_submit(struct store *s, struct store_txn *t, store_done_fn done, void *arg,
+                        struct ros2_err *err);
+
+struct late {
+	store_done_fn done;
+	void *arg;
+};
+
+static void answer_late(void *arg)
+{
+	struct late *l = arg;
+	struct store_result r = {.rc = -EBUSY};
+
+	ros2_err_set(&r.err, -EBUSY, "the database is locked");
+	if (l->done)
+		l->done(l->arg, &r);
+	free(l);
+}
+
+int __wrap_store_submit(struct store *s, struct store_txn *t, store_done_fn done, void *arg,
+                        struct ros2_err *err)
+{
+	struct late *l;
+
+	if (fault == NONE || (fault == LOST && done) || passes-- > 0)
+		return __real_store_submit(s, t, done, arg, err);
+	store_txn_free(t);
+	if (fault == REFUSED)
+		return ros2_err_set(err, -EBUSY, "the store is behind");
+	if (fault == FAILED_LATER) {
+		l = malloc(sizeof(*l));
+		*l = (struct late){done, arg};
+		loop_post(fault_loop, answer_late, l);
+	}
+	return 0;
+}
+
+static void break_store(struct sf *f, enum fault how, int after)
+{
+	fault_loop = f->loop;
+	passes = after;
+	fault = how;
+}
+
+/* ---- the world ---- */
+
+static struct fake agent;
+static struct ros2_uid alpha;
+
+static struct sf *world(void **state, const char *lifetime)
+{
+	struct sf *f = *state;
+	Ros2__V1__GetReply *g;
+
+	fault = NONE;
+	sf_apply(f, sf_engine);
+	sf_apply(f, sf_agent0);
+	sf_apply(f, sf_tenant("alpha", lifetime, "10m", "dpu-0"));
+	g = sf_get(f, KIND(TENANT), "alpha");
+	memcpy(alpha.b, g->object->uid.data, ROS2_UID_LEN);
+	ros2__v1__get_reply__free_unpacked(g, NULL);
+	fake_enrol(f, &agent, "dpu-0");
+	fake_connect(&agent, NULL, 0);
+	fake_wait_synced(&agent);
+	return f;
+}
+
+static struct ros2_uid get_grant(uint64_t id)
+{
+	Ros2__V1__ControllerMessage *m;
+	Ros2__V1__AgentObject *o;
+	struct ros2_uid uid;
+
+	fake_ask_grant(&agent, id, &alpha, TRAINER);
+	m = fake_next(&agent, MSG(GRANT_REPLY), 5000);
+	assert_non_null(m);
+	assert_int_equal(m->grant_reply->status, 0);
+	o = fake_open(&agent, m->grant_reply->grant);
+	memcpy(uid.b, o->uid.data, ROS2_UID_LEN);
+	ros2__v1__agent_object__free_unpacked(o, NULL);
+	return uid;
+}
+
+static unsigned grants_of(struct sf *f)
+{
+	Ros2__V1__GetReply *g = sf_get(f, KIND(TENANT), "alpha");
+	unsigned n = g->object->tenant->grants;
+
+	ros2__v1__get_reply__free_unpacked(g, NULL);
+	return n;
+}
+
+static unsigned records(struct sf *f, const char *action)
+{
+	Ros2__V1__AuditQueryRequest q = ROS2__V1__AUDIT_QUERY_REQUEST__INIT;
+	struct rpc_reader *r = NULL;
+	ProtobufCMessage *m;
+	unsigned n = 0;
+
+	q.action = (char *)action;
+	assert_int_equal(rpc_reader_open(f->admin, &ros2_v1_audit_query, &q.base, 5000, &r, NULL),
+	                 0);
+	while (rpc_reader_next(r, 5000, &m, NULL) == 0) {
+		n++;
+		protobuf_c_message_free_unpacked(m, NULL);
+	}
+	rpc_reader_close(r);
+	return n;
+}
+
+static void until_recorded(struct sf *f, const char *action, unsigned n)
+{
+	uint64_t end = clock_boottime_ns() + 10 * NS_PER_S;
+
+	while (records(f, action) != n)
+		assert_true(clock_boottime_ns() < end);
+}
+
+/* ---- tests ---- */
+
+static void revoke__is_recorded_later_when_the_commit_failed(void **state)
+{
+	struct sf *f = world(state, "1h");
+	Ros2__V1__RevokeReply *r = NULL;
+
+	get_grant(1);
+	break_store(f, FAILED_LATER, 0);
+	assert_int_equal(sf_revoke(f, KIND(TENANT), "alpha", 1, &r, NULL), 0);
+	assert_true(r->record_pending);
+	ros2__v1__revoke_reply__free_unpacked(r, NULL);
+	assert_non_null(fake_next(&agent, MSG(REVOKE), 5000));
+	assert_int_equal(grants_of(f), 0);
+	fault = NONE;
+	until_recorded(f, "tenant.revoke", 1);
+	fake_disconnect(&agent);
+	sf_stop(f);
+	sf_start(f);
+	fake_connect(&agent, NULL, 0);
+	assert_non_null(fake_next(&agent, MSG(REVOKE), 5000));
+	fake_free(&agent);
+}
+
+/* All its terms: an old stamp with a new lifetime would be a right that nobody recorded. */
+static void grant__keeps_the_terms_that_were_recorded(void **state)
+{
+	struct sf *f = world(state, "4s");
+	struct ros2_uid uid = get_grant(1);
+	Ros2__V1__ControllerMessage *m;
+	bool seen = false;
+
+	sf_apply(f, sf_tenant("alpha", "24h", "10m", "dpu-0"));
+	usleep(2200000); /* half its life: a renewal is due */
+	break_store(f, FAILED_LATER, 0);
+	fake_beat(&agent, &uid, 1);
+	assert_non_null(fake_next(&agent, MSG(CONTACT), 5000));
+	fake_disconnect(&agent);
+	fake_connect(&agent, NULL, 0);
+	while (!seen && (m = fake_next(&agent, MSG(DELTA), 5000)))
+		for (size_t i = 0; i < m->delta->n_upserts; i++) {
+			Ros2__V1__AgentObject *o = fake_open(&agent, m->delta->upserts[i]);
+
+			if (o->kind == KIND(GRANT)) {
+				assert_int_equal(o->grant->lifetime_ms, 4000);
+				seen = true;
+			}
+			ros2__v1__agent_object__free_unpacked(o, NULL);
+		}
+	assert_true(seen);
+	fault = NONE;
+	fake_free(&agent);
+}
+
+static void grant__that_expires_on_a_broken_store_ends_when_it_can(void **state)
+{
+	struct sf *f = world(state, "2s");
+
+	get_grant(1);
+	break_store(f, FAILED_LATER, 0);
+	usleep(2500000);
+	fault = NONE;
+	until_recorded(f, "grant.expire", 0);
+	assert_int_equal(grants_of(f), 1);
+	sf_stop(f);
+	sf_start(f);
+	until_recorded(f, "grant.expire", 1);
+	assert_int_equal(grants_of(f), 0);
+	fake_free(&agent);
+}
+
+/* The document is one commit, the end of the grants it no longer allows the next. */
+static void grant__does_not_come_back_when_the_process_ended_in_between(void **state)
+{
+	struct sf *f = world(state, "1h");
+
+	get_grant(1);
+	sf_apply(f, sf_agent1);
+	break_store(f, LOST, 0);
+	sf_apply(f, sf_tenant("alpha", "1h", "10m", "dpu-1"));
+	sf_stop(f);
+	fault = NONE;
+	sf_start(f);
+	until_recorded(f, "grant.revoke", 1);
+	assert_int_equal(grants_of(f), 0);
+	fake_free(&agent);
+}
+
+static void delete__that_failed_leaves_the_agent_as_it_was(void **state)
+{
+	struct sf *f = world(state, "1h");
+	Ros2__V1__DeleteRequest d = ROS2__V1__DELETE_REQUEST__INIT;
+	Ros2__V1__ObjectRef ref = ROS2__V1__OBJECT_REF__INIT;
+	Ros2__V1__DeleteReply *dr = NULL;
+	struct fake other;
+
+	sf_apply(f, "apiVersion: ros2/v1\nkind: Agent\nmetadata: {name: spare}\nspec: {}\n");
+	fake_enrol(f, &other, "spare");
+	ref.kind = KIND(AGENT);
+	ref.name = (char *)"spare";
+	d.ref = &ref;
+	break_store(f, REFUSED, 1); /* the revocation before it is taken */
+	assert_int_not_equal(ros2_v1_admin_delete_sync(f->admin, &d, 20000, &dr, NULL), 0);
+	fault = NONE;
+	fake_connect(&other, NULL, 0);
+	fake_wait_synced(&other);
+	fake_free(&other);
+	fake_free(&agent);
+}
+
+static void enrol__with_another_key_ends_the_stream_of_the_old_one(void **state)
+{
+	struct sf *f = world(state, "1h");
+	AUTO_FREE char *secret = sf_token(f, "dpu-0", 0);
+	static struct fake again;
+	struct ros2_err err = ROS2_ERR_INIT;
+
+	again = (struct fake){.f = f, .dir = "the-same-agent-elsewhere"};
+	assert_int_equal(fake_enrol_with(f, &again, "dpu-0", secret, &err), 0);
+	fake_wait_closed(&agent, 5000);
+	assert_int_equal(agent.why.status, ROS2_UNAUTHENTICATED);
+	fake_free(&agent);
+}
+
+static void each_record_has_a_checkpoint(struct sf *f)
+{
+	char path[128];
+	sqlite3 *db;
+
+	snprintf(path, sizeof(path), "%s/ros2.db", f->dir);
+	assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+	assert_int_equal(sqlite3_exec(db,
+	                              "INSERT OR IGNORE INTO checkpoints SELECT seq, "
+	                              "hex(zeroblob(1000)) FROM audit",
+	                              NULL, NULL, NULL),
+	                 SQLITE_OK);
+	sqlite3_close(db);
+}
+
+static void audit__raw_stream_waits_for_a_slow_reader(void **state)
+{
+	struct sf *f = *state;
+	Ros2__V1__AuditRawRequest q = ROS2__V1__AUDIT_RAW_REQUEST__INIT;
+	struct ros2_err err = ROS2_ERR_INIT;
+	static char text[200 * 1000];
+	struct rpc_reader *r = NULL;
+	unsigned n = 0, notes = 0;
+	ProtobufCMessage *m;
+	size_t at = 0;
+	int rc;
+
+	for (int i = 0; i < 1500; i++)
+		at += (size_t)snprintf(text + at, sizeof(text) - at,
+		                       "---\napiVersion: ros2/v1\nkind: Agent\nmetadata: {name: "
+		                       "a-%d}\nspec: {}\n",
+		                       i);
+	sf_apply(f, text);
+	sf_stop(f);
+	each_record_has_a_checkpoint(f);
+	sf_start(f);
+	assert_int_equal(rpc_reader_open(f->admin, &ros2_v1_audit_raw, &q.base, 20000, &r, &err),
+	                 0);
+	usleep(500000);
+	while ((rc = rpc_reader_next(r, 5000, &m, &err)) == 0) {
+		const Ros2__V1__AuditRawItem *item = (Ros2__V1__AuditRawItem *)m;
+
+		if (item->item_case == ROS2__V1__AUDIT_RAW_ITEM__ITEM_RECORD)
+			n++;
+		else
+			notes++;
+		protobuf_c_message_free_unpacked(m, NULL);
+	}
+	if (rc != -ENODATA)
+		fail_msg("%s", err.msg);
+	assert_true(n > 1500);
+	assert_true(notes > 1500);
+	rpc_reader_close(r);
+}
+
+int main(void)
+{
+#define T(name) cmocka_unit_test_setup_teardown(name, sf_setup, sf_teardown)
+	const struct CMUnitTest tests[] = {
+		T(revoke__is_recorded_later_when_the_commit_failed),
+		T(grant__keeps_the_terms_that_were_recorded),
+		T(grant__that_expires_on_a_broken_store_ends_when_it_can),
+		T(grant__does_not_come_back_when_the_process_ended_in_between),
+		T(delete__that_failed_leaves_the_agent_as_it_was),
+		T(enrol__with_another_key_ends_the_stream_of_the_old_one),
+		T(audit__raw_stream_waits_for_a_slow_reader),
+	};
+
+	return cmocka_run_group_tests(tests, sf_group_setup, sf_group_teardown);
+}
