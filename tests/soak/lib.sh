@@ -1,0 +1,182 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# What the soak and its negative controls share: a cluster, clients with their notes, the administrator's history as a
+# coprocess, deaths and restarts. What a dead process left behind is looked at before it is started again.
+# shellcheck shell=bash
+# shellcheck source=../integration/lib.sh
+. "$(dirname "${BASH_SOURCE[0]}")/../integration/lib.sh"
+
+export ASAN_OPTIONS="quarantine_size_mb=8:${ASAN_OPTIONS:-}" # RSS is to be that of the programs
+broken=0
+fd_slack=3
+fd_wait=20
+declare -A fd_base rss_base kills
+client_pid=()
+# tenant agent block-size milliseconds-to-reconnect (4294967295: a session ends with its connection)
+never=4294967295
+clients=("0 0 4096 $never" "0 1 512 3000" "1 0 512 $never" "1 1 4096 $never" "2 1 4096 $never" "3 0 4096 3000")
+
+fail() { echo "# broken: $*"; broken=$((broken + 1)); }
+chance() { [ $((RANDOM % 100)) -lt "$1" ]; }
+pause_ms() { pause "$(($1 / 1000)).$(printf %03d $(($1 % 1000)))"; }
+
+# ask COMMAND: the history's answer; what it finds broken is printed and counted.
+ask() {
+	local line
+	echo "$1" >&"${history[1]}"
+	while read -r -t 180 -u "${history[0]}" line; do
+		case $line in
+		FAIL*) fail "${line#FAIL }" ;;
+		done*) summary=${line#done }; return ;;
+		esac
+	done
+	fail "the history does not answer to '$1'"
+}
+
+path_of() { set -- ${clients[$1]} "$1"; echo "$dir/data/live-$1/c$5"; } # CLIENT
+
+client_start() { # CLIENT
+	local i=$1 tenant agent block reconnect addr
+	read -r tenant agent block reconnect <<<"${clients[i]}"
+	addr=ROS2_AGENT_$agent
+	ROS2_AGENT=${!addr} ROS2_CERT=$dir/live-$tenant/tls.crt ROS2_KEY=$dir/live-$tenant/tls.key ROS2_CA=$dir/live-$tenant/infra-bundle.pem \
+		ros2-soak-client --notes "$dir/notes/$i" --file "c$i" --id $((i + 1)) --block "$block" --reconnect "$reconnect" \
+		--pause-ms "${soak_pause_ms:-5}" >>"$dir/logs/client-$i.log" 2>&1 </dev/null &
+	client_pid[i]=$!
+	jobs_started+=("$!:$(start_time $!)")
+}
+
+client_kill() { # CLIENT
+	local pid=${client_pid[$1]}
+	unset "client_pid[$1]"
+	kill -KILL "$pid" 2>/dev/null
+	wait "$pid" 2>/dev/null
+	[ $? -eq 137 ] || fail "client $1 had ended by itself: $(tail -n 1 "$dir/logs/client-$1.log")"
+}
+
+clients_stop() {
+	local i
+	for i in "${!client_pid[@]}"; do kill -TERM "${client_pid[i]}" 2>/dev/null; done
+	for i in "${!client_pid[@]}"; do
+		ended "${client_pid[i]}" 60 || fail "client $i ended with $?: $(tail -n 1 "$dir/logs/client-$i.log")"
+	done
+	client_pid=()
+}
+
+# Nobody writes to the files of that agent.
+files_whole() { # AGENT
+	local i tenant agent block
+	for i in "${!clients[@]}"; do
+		read -r tenant agent block _ <<<"${clients[i]}"
+		[ "$agent" = "$1" ] || [ "$1" = all ] || continue
+		ros2-soak-client --notes "$dir/notes/$i" --check "$(path_of "$i")" --block "$block" 2>"$dir/said" ||
+			fail "$(cat "$dir/said")"
+	done
+}
+
+epoch() { known controller epoch; }
+
+# process_start NAME [RESTARTS-KILLED]: until it serves; before that it dies so many times at some moment of its start.
+process_start() {
+	local name=$1 early=${2:-0} starter before
+	before=$(epoch)
+	[ "$name" != controller ] || ask up
+	while [ "$early" -gt 0 ]; do
+		cluster start "$name" >/dev/null 2>&1 &
+		starter=$!
+		pause_ms $((20 + RANDOM % 300))
+		cluster stop "$name" --kill >/dev/null 2>&1
+		wait $starter 2>/dev/null
+		early=$((early - 1))
+		kills[start]=$((${kills[start]:-0} + 1))
+	done
+	if ! cluster status | grep -q "^$name pid"; then
+		cluster start "$name" 2>"$dir/said" || fail "$name does not start: $(tail -n 4 "$dir/said")"
+	fi
+	[ "$name" != controller ] || [ "$(epoch)" -gt "$before" ] || fail "epoch $(epoch) after $before"
+}
+
+process_kill() { # NAME
+	cluster stop "$1" --kill 2>/dev/null || fail "$1 was gone already: $(tail -n 3 "$dir/logs/$1.log")"
+	[ "$1" != controller ] || ask down
+}
+
+fds() { find "/proc/$(process "$1")/fd" -mindepth 1 2>/dev/null | wc -l; }
+rss_kb() { awk '/^VmRSS/ {print $2}' "/proc/$(process "$1")/status"; }
+
+# Everyone at rest: nothing in use, and no more descriptors than at the first rest.
+fds_back() { [ "$(fds "$1")" -le $((${fd_base[$1]} + fd_slack)) ]; }
+rest() { # WORDS
+	local name line=
+	ask hold
+	ask restore
+	clients_stop
+	ask settle
+	ask idle
+	files_whole all
+	for name in controller dpu-0 dpu-1; do
+		fd_base[$name]=${fd_base[$name]:-$(fds $name)}
+		rss_base[$name]=${rss_base[$name]:-$(rss_kb $name)}
+		await $fd_wait fds_back $name || fail "$name holds $(fds $name) descriptors, it was ${fd_base[$name]} at first"
+		[ "$(rss_kb $name)" -le $((${rss_base[$name]} * 3 / 2 + 65536)) ] || fail "$name grew from ${rss_base[$name]} to $(rss_kb $name) kB"
+		line+=" $name $(fds $name) fds $(rss_kb $name) kB,"
+	done
+	echo "# at rest ($1):$line $summary"
+}
+work() {
+	local i
+	for i in "${!clients[@]}"; do client_start "$i"; done
+	ask go
+}
+
+# soak_up SEED [OPTIONS OF THE HISTORY]: cluster, tenants, notes; nobody works yet.
+soak_up() {
+	local seed=$1 i args=()
+	shift
+	cluster_bare 2
+	mkdir -p "$dir/notes"
+	printf 'apiVersion: ros2/v1\nkind: Engine\nmetadata: {name: files}\nspec: {type: file, root: %s}\n' "$dir/data" |
+		ros2ctl apply -f - >/dev/null || fail "the engine is not applied"
+	for i in 0 1 2 3; do tenant_cert live-$i x; done
+	for i in "${!clients[@]}"; do args+=(--notes "${clients[i]%% *}=$dir/notes/$i"); done
+	coproc history { exec ros2-soak-history --context "$ROS2_TD/admin" --controller "$ROS2_CONTROLLER" --root "$dir/data" \
+		--seed "$seed" --journal "$dir/history" "${args[@]}" "$@" 2>>"$dir/logs/history.log"; }
+	history_pid=$!
+	jobs_started+=("$history_pid:$(start_time $history_pid)")
+	ask restore
+}
+
+# A revocation is confirmed, then controller and agent die, and the agent comes back alone: the tenant gets nothing.
+# TAMPER runs between death and restart.
+revoked_for_good() { # [TAMPER]
+	local i
+	work
+	ask hold
+	ask restore
+	for i in "${!clients[@]}"; do await 30 moves "$i" || fail "client $i does no I/O"; done
+	[ $# -eq 0 ] || "$1" before
+	ask revoke
+	process_kill controller
+	process_kill dpu-0
+	[ $# -eq 0 ] || "$1" after
+	process_start dpu-0
+	await 30 moves 5 || fail "client 5 does no I/O at the restarted agent"
+	await 2 moves 0
+	ask notes
+	process_start controller
+}
+
+flushes() { ros2-soak-client --notes "$dir/notes/$1" --tally | sed 's/.*flushes=\([0-9]*\).*/\1/'; }
+moves() { # CLIENT: writes and flushes now
+	local before
+	before=$(flushes "$1")
+	pause 0.2
+	[ "$(flushes "$1")" -gt "$before" ]
+}
+
+# The history ends; with 0 when it found nothing.
+history_end() {
+	local write=${history[1]}
+	exec {write}>&-
+	ended "$history_pid" 30
+}
