@@ -129,7 +129,8 @@ static void send_leases(struct report *rep)
 	static Ros2__V1__LeaseInfo v[PIECE], *ptrs[PIECE];
 	Ros2__V1__Report r = ROS2__V1__REPORT__INIT;
 
-	qsort(rep->v, rep->n, sizeof(*rep->v), by_lease);
+	if (rep->n) /* qsort takes no null pointer, not even for nothing */
+		qsort(rep->v, rep->n, sizeof(*rep->v), by_lease);
 	r.request_id = rep->request_id;
 	r.leases = ptrs;
 	for (size_t i = 0; i < rep->n && i < rep->max; i++) {
