@@ -61,14 +61,14 @@ static Ros2__V1__ListReply *list(struct world *w, int kind, char after[128], boo
 	bool unanswered;
 
 	q.kind = (Ros2__V1__ObjectKind)kind;
-	q.after = after;
+	q.page_token = after;
 	q.all = ended;
-	q.limit = 5000;
+	q.page_size = 5000;
 	if (world_call(w, &ros2_v1_admin_list, &q.base, &m, &unanswered, &err) < 0) {
 		world_fail(w, "kind %d cannot be listed: %s", kind, err.msg);
 		return NULL;
 	}
-	snprintf(after, 128, "%s", ros2_v1_admin_list_out(m)->next);
+	snprintf(after, 128, "%s", ros2_v1_admin_list_out(m)->next_page_token);
 	return (Ros2__V1__ListReply *)(uintptr_t)ros2_v1_admin_list_out(m);
 }
 

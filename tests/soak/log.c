@@ -77,7 +77,7 @@ static void note_record(struct world *w, const Ros2__V1__AuditRecord *r)
 	else if (!strcmp(r->action, "grant.issue"))
 		fact_get(&w->issued, r->object_uid);
 	else if (!strcmp(r->action, "session.open"))
-		snprintf(fact_get(&w->sessions, r->object_name)->other, ROS2_UID_STR_LEN, "%.32s",
+		snprintf(fact_get(&w->sessions, r->object_uid)->other, ROS2_UID_STR_LEN, "%.32s",
 		         detail(r, "grant"));
 	else if (!strcmp(r->action, "file.open"))
 		fact_get(&w->sessions, detail(r, "session"))->n++;
