@@ -74,16 +74,6 @@ int codec_check(const struct wire_header *h, struct ros2_err *err)
 	return 0;
 }
 
-void codec_clean_words(char *s)
-{
-	for (unsigned char *c = (unsigned char *)s; *c; c++) {
-		if (*c < 0x20 || *c == 0x7f)
-			*c = '?';
-		if (*c == 0xc2 && c[1] >= 0x80 && c[1] < 0xa0)
-			c[0] = c[1] = '?';
-	}
-}
-
 void codec_prove(const struct codec_proof *p, const char *label, uint8_t out[WIRE_MAC_LEN])
 {
 	const struct crypto_span parts[] = {

@@ -19,10 +19,6 @@ int codec_check(const struct wire_header *h, struct ros2_err *err);
 /* "READ"; "UNKNOWN" for a number that is none. */
 const char *codec_opcode_to_str(uint8_t opcode);
 
-/* The agent's words are shown to people, on terminals: control characters (C0, DEL, and C1 as
- * UTF-8) become '?'. */
-void codec_clean_words(char *s);
-
 struct codec_proof {
 	const uint8_t *secret;       /* WIRE_SECRET_LEN */
 	const uint8_t *session_uid;  /* 16 */

@@ -2,8 +2,8 @@
 /* The control calls of a tenant as messages. What the agent answers is checked before it is used.
  */
 #include "dataplane/client/control.h"
+#include "common/utf8.h"
 #include "common/util.h"
-#include "dataplane/client/codec.h"
 #include "dataplane/wire.h"
 #include "proto/ros2/v1/tenant.pb-c.h"
 #include "proto/ros2/v1/tenant.rpc.h"
@@ -24,7 +24,7 @@ static int call(struct control *c, const struct rpc_method *m, const ProtobufCMe
 
 	if (rc) {
 		if (err)
-			codec_clean_words(err->msg);
+			utf8_clean(err->msg);
 		return rc;
 	}
 	if (!reply || reply->descriptor != m->output) {
@@ -71,8 +71,8 @@ static int session_of(const Ros2__V1__OpenSessionReply *p, struct control_sessio
 	memcpy(ret->secret, p->secret.data, WIRE_SECRET_LEN);
 	snprintf(ret->data_address, sizeof(ret->data_address), "%s", p->data_address);
 	snprintf(ret->tenant, sizeof(ret->tenant), "%s", p->tenant ? p->tenant : "");
-	codec_clean_words(ret->data_address);
-	codec_clean_words(ret->tenant);
+	utf8_clean(ret->data_address);
+	utf8_clean(ret->tenant);
 	return 0;
 }
 

@@ -5,6 +5,7 @@
  */
 #include "common/clock.h"
 #include "common/crypto.h"
+#include "common/utf8.h"
 #include "dataplane/client/codec.h"
 #include "dataplane/client/internal.h"
 #include "dataplane/client/test_switches.h"
@@ -149,7 +150,7 @@ static int refused(int fd, const struct wire_header *h, uint64_t deadline_ns, st
 	rc = read_exact(fd, words, h->payload_len, deadline_ns, err);
 	if (rc)
 		return rc;
-	codec_clean_words(words);
+	utf8_clean(words);
 	return ros2_err_named(err, st, "the agent refused the data connection: %s",
 	                      words[0] ? words : ros2_status_text(st));
 }

@@ -7,6 +7,7 @@
  * entries have left: the agent cannot make us read memory that the user has back.
  */
 #include "common/clock.h"
+#include "common/utf8.h"
 #include "dataplane/client/codec.h"
 #include "dataplane/client/internal.h"
 #include "dataplane/client/test_switches.h"
@@ -393,7 +394,7 @@ static int on_nak(struct ros2_session *s, const struct wire_header *h, struct ro
 	if (!status)
 		return violation(err, h, "with the status OK");
 	s->words[h->payload_len] = 0;
-	codec_clean_words(s->words);
+	utf8_clean(s->words);
 	if (r) {
 		answer(s, r, status, ros2_status_to_errno(status), s->words);
 		return 0;

@@ -101,12 +101,56 @@ static void ctl_doc__leaves_text_of_any_language_as_it_is(void **state)
 	json_decref(doc);
 }
 
+static void times(void *items)
+{
+	static const struct ctl_column columns[] = {{"BOUND", "bound", CTL_MS},
+	                                            {"AGE", "never", CTL_AGE_UNIX_NS},
+	                                            {"AT", "never", CTL_TIME_UNIX_NS},
+	                                            {0}};
+
+	ctl_print_table(columns, items);
+}
+
+static void ctl_table__shows_ten_minutes_as_such_and_what_never_was_as_nothing(void **state)
+{
+	json_t *items = json_pack("[{s:i,s:i}]", "bound", 600000, "never", 0);
+	char out[2048];
+
+	capture(times, items, out, sizeof(out));
+	assert_string_equal(strchr(out, '\n') + 1, "10m     -     -\n");
+	json_decref(items);
+}
+
+static void ctl_doc__yaml_keeps_the_end_of_a_text_to_the_byte(void **state)
+{
+	static const struct {
+		const char *text, *shown;
+	} cases[] = {
+		{"a\nb", "t: |-\n  a\n  b\n"},
+		{"a\nb\n", "t: |\n  a\n  b\n"},
+		{"a\nb\n\n", "t: |+\n  a\n  b\n  \n"},
+		{" a\nb\n", "t: \" a\\nb\\n\"\n"}, /* its indent would be taken for the block's */
+	};
+	char out[2048];
+
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		json_t *doc = json_pack("{s:s}", "t", cases[i].text);
+
+		capture(as_yaml, doc, out, sizeof(out));
+		assert_string_equal(out, cases[i].shown);
+		json_decref(doc);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(ctl_table__escapes_what_a_tenant_named),
 		cmocka_unit_test(ctl_doc__escapes_what_a_tenant_named),
 		cmocka_unit_test(ctl_doc__leaves_text_of_any_language_as_it_is),
+		cmocka_unit_test(
+			ctl_table__shows_ten_minutes_as_such_and_what_never_was_as_nothing),
+		cmocka_unit_test(ctl_doc__yaml_keeps_the_end_of_a_text_to_the_byte),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -52,6 +52,10 @@ static int take_stdin(struct sources *s)
 	char *text = malloc(TEXT_MAX + 1);
 	size_t len = text ? fread(text, 1, TEXT_MAX + 1, stdin) : 0;
 
+	if (text && ferror(stdin)) {
+		free(text);
+		return ctl_fail(CTL_FAILED, "standard input: %s", strerror(errno));
+	}
 	if (!text || len > TEXT_MAX) {
 		free(text);
 		return ctl_fail(CTL_USAGE, "standard input: more than 1 MiB");
@@ -123,7 +127,7 @@ static int parse_expect(const char *text, Ros2__V1__ExpectedVersion *e, char *co
 	snprintf(copy, max, "%s", text);
 	slash = strchr(copy, '/');
 	eq = slash ? strchr(slash, '=') : NULL;
-	if (!eq || !eq[1])
+	if (!eq || eq[1] < '0' || eq[1] > '9')
 		return ctl_fail(CTL_USAGE, "--expect-version: expected KIND/NAME=N, found '%s'",
 		                text);
 	*slash = *eq = 0;
@@ -234,6 +238,7 @@ const struct ctl_cmd ctl_cmd_apply = {
 		"When the command returns, the change and its audit record are on disk.\n\n"
 		"  ros2ctl apply -f examples/policies\n"
 		"  ros2ctl apply -f alpha.yaml --dry-run\n"
+		"  sed 's/4GiB/8GiB/' alpha.yaml | ros2ctl apply -f -\n"
 		"  ros2ctl apply -f alpha.yaml --expect-version tenant/alpha=3",
 	.opts = opts,
 	.run = run,

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #define STREAM_IDLE_MS 30000
+#define QUERY_LIMIT    1000u /* the controller's, when none is given */
 
 /* ---- query ---- */
 enum { Q_TENANT, Q_ACTION, Q_ACTOR, Q_OBJECT, Q_RESULT, Q_SINCE, Q_LIMIT, Q_NEWEST };
@@ -99,6 +100,16 @@ static int add_item(json_t *items, const Ros2__V1__StoredRecord *stored, bool al
 	return CTL_OK;
 }
 
+/* -o name: a record's name is its number. */
+static void print_sequence(const json_t *items)
+{
+	json_t *item;
+	size_t i;
+
+	json_array_foreach((json_t *)items, i, item)
+		printf("%lld\n", (long long)json_integer_value(json_object_get(item, "seq")));
+}
+
 static int run_query(struct ctl *c, const struct ctl_args *a)
 {
 	Ros2__V1__AuditQueryRequest req = ROS2__V1__AUDIT_QUERY_REQUEST__INIT;
@@ -107,6 +118,7 @@ static int run_query(struct ctl *c, const struct ctl_args *a)
 	ProtobufCMessage *msg;
 	json_t *items;
 	int r = query_request(a, &req);
+	uint32_t limit = req.limit ? req.limit : QUERY_LIMIT;
 
 	r = r == CTL_OK ? ctl_connect(c) : r;
 	if (r != CTL_OK)
@@ -115,7 +127,7 @@ static int run_query(struct ctl *c, const struct ctl_args *a)
 		return ctl_fail_err(&err);
 	items = json_array();
 	while (r == CTL_OK && (r = rpc_reader_next(rd, STREAM_IDLE_MS, &msg, &err)) == 0) {
-		r = add_item(items, ros2_v1_audit_query_out(msg)->record, c->output == CTL_JSON);
+		r = add_item(items, ros2_v1_audit_query_out(msg)->record, c->output != CTL_TABLE);
 		protobuf_c_message_free_unpacked(msg, NULL);
 	}
 	rpc_reader_close(rd);
@@ -123,8 +135,13 @@ static int run_query(struct ctl *c, const struct ctl_args *a)
 		r = CTL_OK;
 	else if (r < 0)
 		r = ctl_fail_err(&err);
+	if (r == CTL_OK && json_array_size(items) >= limit)
+		fprintf(stderr, "ros2ctl: only the %s %u records are shown; --limit N shows more\n",
+		        req.newest ? "newest" : "first", limit);
 	if (r == CTL_OK && c->output == CTL_TABLE)
 		ctl_print_table(query_columns, items);
+	else if (r == CTL_OK && c->output == CTL_NAME)
+		print_sequence(items);
 	else if (r == CTL_OK)
 		ctl_print_doc(c, ctl_json_list("AuditRecordList", json_incref(items)));
 	json_decref(items);
@@ -224,8 +241,9 @@ const struct ctl_cmd ctl_cmd_audit_export = {
 	.path = "audit export",
 	.args = "FILE",
 	.summary = "copy the whole log, record by record as stored, with its checkpoints",
-	.help = "The copy can be verified anywhere: ros2ctl audit verify --file FILE --key "
-		"audit.vkey",
+	.help = "The copy can be verified anywhere, without a controller.\n\n"
+		"  ros2ctl audit export copy.audit\n"
+		"  ros2ctl audit verify --file copy.audit --key audit.vkey",
 	.min_pos = 1,
 	.max_pos = 1,
 	.opts = no_opts,
@@ -284,12 +302,17 @@ static int show_verdict(const struct ctl *c, const struct audit_verdict *v)
 
 static int show_bad(const struct ctl *c, uint64_t seq, uint64_t offset, const struct ros2_err *err)
 {
-	if (c->output == CTL_JSON || c->output == CTL_YAML)
+	if (c->output == CTL_JSON || c->output == CTL_YAML) {
+		/* Words about bytes that are not intact may be no text. */
+		json_t *words = json_string(err->msg);
+
+		words = words ? words : json_string("(not UTF-8)");
 		ctl_print_doc(
 			c, ctl_json_kind("AuditVerdict",
-		                         json_pack("{s:b,s:I,s:I,s:s}", "intact", 0,
+		                         json_pack("{s:b,s:I,s:I,s:o}", "intact", 0,
 		                                   "firstBadRecord", (json_int_t)seq, "fileOffset",
-		                                   (json_int_t)offset, "reason", err->msg)));
+		                                   (json_int_t)offset, "reason", words)));
+	}
 	if (!seq)
 		return ctl_fail(CTL_FAILED, "NOT INTACT: %s", err->msg);
 	return ctl_fail(CTL_FAILED, "NOT INTACT: first bad record %" PRIu64 "%s: %s", seq,

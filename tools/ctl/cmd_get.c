@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `ros2ctl get` and `ros2ctl describe`: what there is, and everything about one object. */
 #include "common/ids.h"
+#include "common/utf8.h"
 #include "common/util.h"
 #include "proto/ros2/v1/admin.rpc.h"
 #include "tools/ctl/ctl.h"
@@ -172,10 +173,12 @@ static int list_all(struct ctl *c, Ros2__V1__ListRequest *req, const char *field
 static void keep_only(json_t *items, const char *id, const char *name)
 {
 	for (size_t i = json_array_size(items); i > 0; i--) {
-		const char *s =
-			json_string_value(json_object_get(json_array_get(items, i - 1), id));
+		const json_t *v = json_object_get(json_array_get(items, i - 1), id);
+		char number[32];
 
-		if (!s || strcmp(s, name))
+		/* A lease's name is a number. */
+		snprintf(number, sizeof(number), "%lld", (long long)json_integer_value(v));
+		if (strcmp(json_is_string(v) ? json_string_value(v) : number, name))
 			json_array_remove(items, i - 1);
 	}
 }
@@ -196,17 +199,30 @@ static void print_names(const char *kind, const char *id, const json_t *items)
 	}
 }
 
-static int run_get(struct ctl *c, const struct ctl_args *a)
+/* "KINDS", "KINDS NAME" or "KIND/NAME"; *ret_name NULL: all of them. */
+static int what_to_get(const struct ctl_args *a, int *ret_kind, const char **ret_name)
 {
-	Ros2__V1__ListRequest req = ROS2__V1__LIST_REQUEST__INIT;
-	int kind = ctl_kind(a->pos[0]), r;
-	json_t *items;
-
-	if (!kind)
+	*ret_name = a->n_pos == 2 ? a->pos[1] : NULL;
+	if (a->n_pos == 1 && strchr(a->pos[0], '/'))
+		return ctl_ref(a, ret_kind, ret_name);
+	*ret_kind = ctl_kind(a->pos[0]);
+	if (!*ret_kind)
 		return ctl_fail(CTL_USAGE,
 		                "get: expected tenants, engines, agents, grants, sessions or "
 		                "leases, found '%s'",
 		                a->pos[0]);
+	return CTL_OK;
+}
+
+static int run_get(struct ctl *c, const struct ctl_args *a)
+{
+	Ros2__V1__ListRequest req = ROS2__V1__LIST_REQUEST__INIT;
+	const char *name;
+	int kind, r = what_to_get(a, &kind, &name);
+	json_t *items;
+
+	if (r != CTL_OK)
+		return r;
 	const struct noun *n = &nouns[kind];
 	items = json_array();
 	req.kind = (Ros2__V1__ObjectKind)kind;
@@ -214,11 +230,11 @@ static int run_get(struct ctl *c, const struct ctl_args *a)
 	req.agent = (char *)(a->value[OPT_AGENT] ? a->value[OPT_AGENT] : "");
 	req.all = a->value[OPT_ALL] != NULL;
 	r = list_all(c, &req, n->field, items);
-	if (r == CTL_OK && a->n_pos == 2) {
-		keep_only(items, n->id, a->pos[1]);
+	if (r == CTL_OK && name) {
+		keep_only(items, n->id, name);
 		if (!json_array_size(items))
 			r = ctl_fail(CTL_FAILED, "NOT_FOUND: no %s '%s'", ctl_kind_to_str(kind),
-			             a->pos[1]);
+			             name);
 	}
 	if (r == CTL_OK && c->output == CTL_TABLE) {
 		json_t *item;
@@ -237,7 +253,7 @@ static int run_get(struct ctl *c, const struct ctl_args *a)
 
 const struct ctl_cmd ctl_cmd_get = {
 	.path = "get",
-	.args = "KINDS [NAME]",
+	.args = "KINDS [NAME] | KIND/NAME",
 	.summary = "list tenants, engines, agents, grants, sessions or leases",
 	.help = "Sessions and leases live at the agents and are asked for there; an agent that "
 		"does not answer is named.\n"
@@ -245,7 +261,8 @@ const struct ctl_cmd ctl_cmd_get = {
 		"be reached.\n\n"
 		"  ros2ctl get tenants\n"
 		"  ros2ctl get grants --tenant alpha -o json\n"
-		"  ros2ctl get agents dpu-0 -o yaml",
+		"  ros2ctl get agents dpu-0 -o yaml\n"
+		"  ros2ctl get sessions --agent dpu-0 -o name",
 	.min_pos = 1,
 	.max_pos = 2,
 	.opts = get_opts,
@@ -276,6 +293,20 @@ static void section(const char *title, const struct ctl_column *columns, const j
 	ctl_print_table(columns, items);
 }
 
+/* As it was applied, line by line; what would drive the terminal is escaped. */
+static void print_document(const char *yaml)
+{
+	AUTO_FREE char *shown = malloc(4 * strlen(yaml) + 1);
+	char *copy = strdup(yaml), *rest = copy, *line;
+
+	printf("\nDocument:\n");
+	while (shown && rest && (line = strsep(&rest, "\n")) && (rest || *line)) {
+		utf8_escape(line, shown, 4 * strlen(yaml) + 1);
+		puts(shown);
+	}
+	free(copy);
+}
+
 static void describe_text(int kind, const json_t *doc)
 {
 	json_t *object = json_deep_copy(json_object_get(doc, "object")), *one = json_array();
@@ -293,7 +324,7 @@ static void describe_text(int kind, const json_t *doc)
 	section("Grants", grant_columns, json_object_get(doc, "grants"));
 	section("Sessions", session_columns, json_object_get(doc, "sessions"));
 	if (yaml && *yaml)
-		printf("\nDocument:\n%s", yaml);
+		print_document(yaml);
 	json_decref(object);
 	json_decref(one);
 }

@@ -115,7 +115,8 @@ const struct ctl_cmd ctl_cmd_revoke = {
 		"the others are the\n"
 		"agent's, from the arrival of the revocation.\n\n"
 		"  ros2ctl revoke tenant/alpha --reason 'key leaked'\n"
-		"  ros2ctl revoke grant/3f2a...  ",
+		"  ros2ctl revoke grant/$(ros2ctl get grants -t alpha -o json | jq -r "
+		"'.items[0].grantUid')",
 	.min_pos = 1,
 	.max_pos = 2,
 	.opts = revoke_opts,
@@ -155,7 +156,8 @@ static int run_delete(struct ctl *c, const struct ctl_args *a)
 		return r;
 	const Ros2__V1__DeleteReply *reply = ros2_v1_admin_delete_out(msg);
 	if (c->output == CTL_TABLE || c->output == CTL_NAME)
-		printf("%s/%s deleted\n", ctl_kind_to_str(kind), name);
+		printf("%s/%s%s\n", ctl_kind_to_str(kind), name,
+		       c->output == CTL_TABLE ? " deleted" : "");
 	if (reply->n_outcomes || c->output != CTL_TABLE)
 		r = show(c, "Deletion", msg, reply->outcomes, reply->n_outcomes);
 	protobuf_c_message_free_unpacked(msg, NULL);
@@ -166,7 +168,11 @@ const struct ctl_cmd ctl_cmd_delete = {
 	.path = "delete",
 	.args = "KIND/NAME",
 	.summary = "delete a tenant, engine or agent; what rests on it is revoked",
-	.help = "The name may be used again; the new object has another UID and inherits nothing.",
+	.help = "The name may be used again; the new object has another UID and inherits "
+		"nothing.\n\n"
+		"  ros2ctl delete tenant/alpha\n"
+		"  ros2ctl delete tenant/alpha --uid $(ros2ctl get tenant/alpha -o json | jq -r "
+		"'.items[0].uid')",
 	.min_pos = 1,
 	.max_pos = 2,
 	.opts = delete_opts,
@@ -208,7 +214,9 @@ const struct ctl_cmd ctl_cmd_agent_isolate = {
 	.summary = "cut an agent off: its rights are revoked, it gets nothing, it cannot connect",
 	.help = "An agent that is not trusted any more also keeps what it can reach at the storage "
 		"engine by itself: remove\n"
-		"its access there too. Until it gave a receipt its state is `unconfirmed`.",
+		"its access there too. Until it gave a receipt its state is `unconfirmed`.\n\n"
+		"  ros2ctl agent isolate dpu-0 --reason 'stolen'\n"
+		"  ros2ctl agent isolate dpu-0 --lift --reason 'found, keys replaced'",
 	.min_pos = 1,
 	.max_pos = 1,
 	.opts = isolate_opts,

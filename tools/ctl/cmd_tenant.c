@@ -124,7 +124,9 @@ const struct ctl_cmd ctl_cmd_tenant_cert = {
 	.summary = "issue a certificate for a tenant's program",
 	.help = "Signs with the tenant CA in DIR/ca; no controller is needed. A certificate gives "
 		"no right by itself:\n"
-		"the SPIFFE ID must stand in a Tenant document.\n\n"
+		"the SPIFFE ID must stand in a Tenant document. A tls.key that is in OUT already "
+		"is "
+		"used again.\n\n"
 		"  ros2ctl tenant cert --dir ./td --id spiffe://ros2.test/tenant/alpha/trainer "
 		"--out ./alpha",
 	.opts = cert_opts,
@@ -160,7 +162,9 @@ const struct ctl_cmd ctl_cmd_tenant_reinstate = {
 	.path = "tenant reinstate",
 	.args = "NAME",
 	.summary = "let a revoked tenant have rights again",
-	.help = "What was revoked stays dead: the tenant gets new grants under a higher version.",
+	.help = "What was revoked stays dead: the tenant gets new grants under a higher "
+		"version.\n\n"
+		"  ros2ctl tenant reinstate alpha --reason 'new key handed out'",
 	.min_pos = 1,
 	.max_pos = 1,
 	.opts = reinstate_opts,

@@ -32,7 +32,7 @@ static void camel(const char *snake, char *out, size_t max)
 
 static json_t *text_value(const void *p, size_t n)
 {
-	json_t *v = json_stringn(p, n); /* NULL when it is not UTF-8 */
+	json_t *v = json_stringn(n ? p : "", n); /* NULL when it is not UTF-8 */
 
 	return v ? v : must(json_string("(not UTF-8)"));
 }
@@ -85,8 +85,14 @@ static json_t *scalar(const ProtobufCFieldDescriptor *f, const void *p, bool all
 	case PROTOBUF_C_TYPE_INT32:
 	case PROTOBUF_C_TYPE_SINT32:
 		return must(json_integer(*(const int32_t *)p));
+	case PROTOBUF_C_TYPE_UINT64:
+	case PROTOBUF_C_TYPE_FIXED64:
+		/* What JSON readers cannot tell from a negative number is as good as the largest.
+		 */
+		return must(
+			json_integer((json_int_t)MIN(*(const uint64_t *)p, (uint64_t)INT64_MAX)));
 	default:
-		return must(json_integer((json_int_t) * (const uint64_t *)p));
+		return must(json_integer((json_int_t) * (const int64_t *)p));
 	}
 }
 

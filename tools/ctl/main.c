@@ -326,10 +326,18 @@ static bool asks_for_help(int argc, char **argv)
 	return false;
 }
 
+/* Set to nothing is as good as not set. */
+static const char *from_env(const char *name)
+{
+	const char *value = getenv(name);
+
+	return value && *value ? value : NULL;
+}
+
 int main(int argc, char **argv)
 {
-	struct ctl c = {.context = getenv("ROS2CTL_CONTEXT"),
-	                .controller = getenv("ROS2CTL_CONTROLLER"),
+	struct ctl c = {.context = from_env("ROS2CTL_CONTEXT"),
+	                .controller = from_env("ROS2CTL_CONTROLLER"),
 	                .timeout_ms = 10000};
 	struct ctl_args a = {0};
 	const char *words[4];
@@ -357,7 +365,8 @@ int main(int argc, char **argv)
 		r = cmd->run(&c, &a);
 	}
 	rpc_channel_free(c.channel);
-	if (fflush(stdout) == EOF && r == CTL_OK)
+	/* A write that failed in the middle leaves nothing to flush, but its mark. */
+	if ((fflush(stdout) == EOF || ferror(stdout)) && r == CTL_OK)
 		r = ctl_fail(CTL_FAILED, "stdout: %s", strerror(errno));
 	return r;
 }

@@ -51,6 +51,8 @@ static void format_ns(uint64_t ns, char *out)
 		snprintf(out, CELL_MAX, "%.1fms", (double)ns / 1e6);
 	else if (ns < 600 * NS_PER_S)
 		snprintf(out, CELL_MAX, "%.0fs", (double)ns / 1e9);
+	else if (ns < 120 * 60 * NS_PER_S)
+		snprintf(out, CELL_MAX, "%.0fm", (double)ns / 60e9);
 	else if (ns < 48 * 3600 * NS_PER_S)
 		snprintf(out, CELL_MAX, "%.1fh", (double)ns / 3600e9);
 	else
@@ -61,6 +63,11 @@ static void format_number(const struct ctl_column *col, uint64_t v, char *out)
 {
 	uint64_t now = clock_unix_ns();
 
+	/* A moment that has not been. */
+	if (!v && (col->as == CTL_AGE_UNIX_NS || col->as == CTL_TIME_UNIX_NS)) {
+		snprintf(out, CELL_MAX, "-");
+		return;
+	}
 	switch (col->as) {
 	case CTL_BYTES:
 		format_bytes(v, out);
@@ -186,8 +193,12 @@ static void yaml_leaf(const json_t *v, int indent)
 	const char *s = json_string_value(v), *nl = s ? strchr(s, '\n') : NULL;
 	char *text;
 
-	if (nl && nl[1] && shows_as_it_is(s)) { /* a document within: block style */
-		puts("|");
+	/* A document within: block style, kept to the byte. Its indent is told by its first line.
+	 */
+	if (nl && nl[1] && *s != ' ' && *s != '\n' && shows_as_it_is(s)) {
+		size_t len = strlen(s);
+
+		puts(s[len - 1] != '\n' ? "|-" : s[len - 2] == '\n' ? "|+" : "|");
 		while (*s) {
 			size_t n = strcspn(s, "\n");
 
