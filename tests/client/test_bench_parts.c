@@ -28,6 +28,48 @@ static void hist__percentiles_are_within_two_percent(void **state)
 	free(h);
 }
 
+static void hist__percentiles_are_those_of_fio(void **state)
+{
+	static const struct {
+		unsigned n;
+		double p;
+		uint64_t want;
+	} cases[] = {{60, 99, 60},   {51, 99, 51}, {100, 99, 99}, {101, 99, 100},
+	             {10, 50, 5},    {11, 50, 6},  {1, 50, 1},    {1, 99.9, 1},
+	             {50, 99.9, 50}, {20, 90, 18}, {63, 0, 1},    {0, 99, 0}};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct hist *h = calloc(1, sizeof(*h));
+
+		/* Below 64 ns values are exact. */
+		for (unsigned v = 1; v <= cases[i].n; v++)
+			hist_add(h, cases[i].n > 63 ? (v > 63 ? v : 63) : v);
+		if (cases[i].n <= 63)
+			assert_int_equal(hist_percentile(h, cases[i].p), cases[i].want);
+		else
+			assert_in_range(hist_percentile(h, cases[i].p), cases[i].want,
+			                cases[i].want + 1);
+		free(h);
+	}
+}
+
+static void pattern__what_was_in_the_buffer_does_not_pass_for_what_was_read(void **state)
+{
+	struct ros2_err err = {0};
+	uint8_t b[1300];
+
+	for (size_t n = 1; n <= sizeof(b); n += 433) {
+		pattern_fill(b, n, 7, 0, 1);
+		pattern_spoil(b, n);
+		assert_int_equal(pattern_check(b, n, 7, 0, 1, &err), -EBADMSG);
+	}
+	/* Half of a block of before, half of a new one. */
+	pattern_fill(b, 1024, 7, 0, 1);
+	pattern_fill(b, 512, 7, 0, 2);
+	assert_int_equal(pattern_check(b, 1024, 7, 0, 2, &err), -EBADMSG);
+	assert_non_null(strstr(err.msg, "offset 512: stale"));
+}
+
 static void pattern__tells_stale_misplaced_and_broken_apart(void **state)
 {
 	struct ros2_err err = {0};
@@ -50,6 +92,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(hist__percentiles_are_within_two_percent),
+		cmocka_unit_test(hist__percentiles_are_those_of_fio),
+		cmocka_unit_test(pattern__what_was_in_the_buffer_does_not_pass_for_what_was_read),
 		cmocka_unit_test(pattern__tells_stale_misplaced_and_broken_apart),
 	};
 

@@ -11,6 +11,7 @@
 #include <jansson.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 
 enum bench_exit { EXIT_GOOD = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_CORRUPT = 3 };
 enum bench_rw { RW_READ = 1, RW_WRITE = 2, RW_BOTH = 3 };
@@ -40,7 +41,8 @@ struct hist {
 };
 void hist_add(struct hist *h, uint64_t ns);
 void hist_merge(struct hist *to, const struct hist *from);
-/* @p in 0..100. */
+/* @p in 0..100: the smallest value that at least @p percent of all do not exceed (the upper end of
+ * its slot); 0 of nothing. */
 uint64_t hist_percentile(const struct hist *h, double p);
 
 /* pattern.c: every 512 bytes say which file offset and which generation they are, so that stale and
@@ -49,6 +51,8 @@ void pattern_fill(void *p, size_t n, uint64_t seed, uint64_t offset, uint32_t ge
 /* 0, or -EBADMSG with words. */
 int pattern_check(const void *p, size_t n, uint64_t seed, uint64_t offset, uint32_t generation,
                   struct ros2_err *err);
+/* Before a read: what is there already must not pass for what was read. */
+void pattern_spoil(void *p, size_t n);
 
 /* progress.c: a line on a terminal, nothing elsewhere. Main thread. */
 struct progress {
@@ -62,6 +66,10 @@ void progress_end(struct progress *p);
 void format_bytes(double v, char out[32]);
 
 /* report.c */
+/* A JSON string of any bytes: what is not UTF-8 is shown as \xNN. Never NULL. */
+json_t *report_text_json(const char *s);
+/* On a terminal, too: nothing in @s drives it. */
+void report_text(FILE *to, const char *s);
 /* "ros2-bench: REVOKED: words" on stderr. */
 void report_error(const struct ros2_err *err);
 json_t *report_error_json(const struct ros2_err *err);

@@ -45,12 +45,13 @@ void hist_merge(struct hist *to, const struct hist *from)
 
 uint64_t hist_percentile(const struct hist *h, double p)
 {
-	uint64_t want = (uint64_t)((double)h->count * p / 100.0 + 0.5), seen = 0;
+	/* As fio: the first value that at least p % are not above. */
+	long double want = (long double)h->count * (long double)p / 100.0L - 1e-9L;
+	uint64_t seen = 0;
 
-	want = MAX(want, 1u);
 	for (uint32_t i = 0; i < HIST_SLOTS; i++) {
 		seen += h->slots[i];
-		if (seen >= want)
+		if (seen && (long double)seen >= want)
 			return MIN(value_of(i), h->max);
 	}
 	return h->max;

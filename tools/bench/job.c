@@ -12,6 +12,7 @@
 #include <string.h>
 
 #define REAP_MAX 64
+#define DRAIN_MS 10000u /* after the measurement, for an agent that says nothing */
 
 void job_init(struct job *j, struct load *l, uint32_t index)
 {
@@ -133,7 +134,9 @@ static int start(struct job *j, bool is_read, uint64_t block, struct ros2_err *e
 	s->is_read = is_read;
 	s->generation = ++j->last_generation;
 	if (!is_read && (o->verify || !j->load->go))
-		pattern_fill(s->buf, o->bs, o->seed, offset, s->generation);
+		pattern_fill(s->buf, o->bs, j->load->pattern, offset, s->generation);
+	if (is_read && o->verify)
+		pattern_spoil(s->buf, o->bs);
 	s->began_ns = clock_monotonic_ns();
 	rc = is_read ? ros2_prep_read(j->file, s->buf, o->bs, offset, index, err)
 	             : ros2_prep_write(j->file, s->buf, o->bs, offset, index, err);
@@ -152,7 +155,7 @@ static void check_read(struct job *j, const struct slot *s)
 
 	if (!j->generations || !j->generations[s->block])
 		return;
-	if (pattern_check(s->buf, o->bs, o->seed, (j->first_block + s->block) * o->bs,
+	if (pattern_check(s->buf, o->bs, j->load->pattern, (j->first_block + s->block) * o->bs,
 	                  j->generations[s->block], &err))
 		fail(j, &err);
 	else
@@ -208,7 +211,7 @@ static void finish(struct job *j, const struct ros2_completion *c, uint64_t now)
 	else if (j->generations)
 		j->generations[s->block] = s->generation;
 	atomic_fetch_add_explicit(&j->moved, o->bs, memory_order_relaxed);
-	if (atomic_load_explicit(&j->load->measuring, memory_order_relaxed))
+	if (j->counting && atomic_load_explicit(&j->load->measuring, memory_order_relaxed))
 		hist_add(s->is_read ? &j->read : &j->write, now - s->began_ns);
 }
 
@@ -232,7 +235,9 @@ static void turn(struct job *j)
 
 static void drain(struct job *j)
 {
+	uint64_t until = clock_add_ns(clock_monotonic_ns(), DRAIN_MS * NS_PER_MS);
 	uint32_t depth = j->load->o->depth;
+	struct ros2_err err = ROS2_ERR_INIT;
 
 	/* Every request ends, also on a session that has ended. */
 	while (j->n_free < depth) {
@@ -240,6 +245,13 @@ static void drain(struct job *j)
 		struct ros2_completion c;
 
 		turn(j);
+		if (clock_monotonic_ns() > until && j->n_free < depth) {
+			ros2_err_named(&err, ROS2_TIMEOUT,
+			               "%u requests have not ended %u s after the last was begun",
+			               depth - j->n_free, DRAIN_MS / 1000);
+			fail(j, &err);
+			break;
+		}
 		if (j->n_free == before && ros2_peek(j->session, &c, 0, NULL) < 0)
 			break;
 	}
@@ -279,6 +291,23 @@ static void lay_out(struct job *j)
 	flush(j);
 }
 
+/* Only written so far: --verify reads every block whose content is known. */
+static void read_back(struct job *j)
+{
+	struct ros2_err err = ROS2_ERR_INIT;
+
+	for (uint64_t b = 0; b < j->n_blocks && !j->err.code;) {
+		for (; j->n_free && b < j->n_blocks && !err.code; b++)
+			if (j->generations[b])
+				start(j, true, b, &err);
+		if (err.code)
+			fail(j, &err);
+		if (j->n_free < j->load->o->depth)
+			turn(j);
+	}
+	drain(j);
+}
+
 static bool may_start(struct job *j)
 {
 	struct load *l = j->load;
@@ -306,6 +335,8 @@ static void work(struct job *j)
 		}
 		if (j->n_free < o->depth)
 			turn(j);
+		/* Also when nothing comes back, so that nothing more can be begun. */
+		more = more && !atomic_load_explicit(&j->load->stop, memory_order_relaxed);
 	}
 	drain(j);
 	if (o->rw & RW_WRITE)
@@ -325,9 +356,13 @@ void *job_main(void *arg)
 	atomic_fetch_add(&l->n_ready, 1);
 	while (!atomic_load(&l->go))
 		usleep(500);
+	j->counting = true;
 	if (!j->err.code)
 		work(j);
+	j->counting = false;
 	atomic_fetch_add(&l->n_finished, 1);
+	if (!j->err.code && l->o->verify && l->o->rw == RW_WRITE)
+		read_back(j);
 	tear_down(j);
 	return NULL;
 }

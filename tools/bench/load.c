@@ -6,6 +6,7 @@
  */
 #include "tools/bench/load.h"
 #include "common/clock.h"
+#include "common/crypto.h"
 #include "common/util.h"
 #include <errno.h>
 #include <inttypes.h>
@@ -163,13 +164,14 @@ static json_t *side_json(const struct hist *h, uint32_t bs, double seconds)
 static void print_json(const struct bench_opts *o, const struct totals *t, double seconds)
 {
 	json_t *j = json_pack(
-		"{s:i, s:s, s:s, s:s, s:i, s:i, s:i, s:f, s:o, s:o, s:I, s:I, s:I, s:I, s:o}",
-		"version", 1, "command", "run", "namespace", o->ns, "file", o->file, "bs",
-		(int)o->bs, "depth", (int)o->depth, "jobs", (int)o->jobs, "seconds", seconds,
-		"read", side_json(&t->read, o->bs, seconds), "write",
-		side_json(&t->write, o->bs, seconds), "verified_blocks", (json_int_t)t->verified,
-		"outcome_unknown", (json_int_t)t->unknown, "reconnects", (json_int_t)t->reconnects,
-		"flush_ns", (json_int_t)t->flush_ns, "error", report_error_json(&t->err));
+		"{s:i, s:s, s:o, s:o, s:i, s:i, s:i, s:f, s:o, s:o, s:I, s:I, s:I, s:I, s:o}",
+		"version", 1, "command", "run", "namespace", report_text_json(o->ns), "file",
+		report_text_json(o->file), "bs", (int)o->bs, "depth", (int)o->depth, "jobs",
+		(int)o->jobs, "seconds", seconds, "read", side_json(&t->read, o->bs, seconds),
+		"write", side_json(&t->write, o->bs, seconds), "verified_blocks",
+		(json_int_t)t->verified, "outcome_unknown", (json_int_t)t->unknown, "reconnects",
+		(json_int_t)t->reconnects, "flush_ns", (json_int_t)t->flush_ns, "error",
+		report_error_json(&t->err));
 
 	report_print_json(j);
 }
@@ -239,10 +241,15 @@ static int run_jobs(struct load *l)
 
 int cmd_load(const struct bench_opts *o)
 {
-	struct load l = {.o = o, .n_jobs = o->jobs};
+	struct load l = {
+		.o = o,
+		.n_jobs = o->jobs,
+	};
 	struct ros2_err err = ROS2_ERR_INIT;
 	int rc;
 
+	crypto_random(&l.pattern, sizeof(l.pattern));
+	l.pattern ^= o->seed;
 	if (!o->file) {
 		fprintf(stderr, "ros2-bench: --file is missing; see --help\n");
 		return EXIT_USAGE;

@@ -32,6 +32,7 @@ struct job {
 	uint32_t last_generation; /* never given to two writes */
 	struct hist read, write;
 	uint64_t verified, unknown, reconnects, flush_ns;
+	bool counting;       /* what ends now belongs to the measurement */
 	struct ros2_err err; /* the first */
 	/* any thread */
 	_Atomic uint64_t moved;
@@ -43,6 +44,9 @@ struct load {
 	struct job *jobs;           /* owned */
 	uint32_t n_jobs;
 	bool layout;
+	/* Of the pattern: no other run has it, so that what a run before this one wrote is no right
+	 * answer. */
+	uint64_t pattern;
 	uint64_t began_ns, ended_ns;
 	/* any thread */
 	atomic_bool go, stop, measuring;

@@ -26,6 +26,8 @@ static const char usage_load[] =
 	"  --cert FILE        ROS2_CERT    this principal's certificate\n"
 	"  --key FILE         ROS2_KEY     and its key\n"
 	"  --ca FILE          ROS2_CA      whom to trust as agent\n"
+	"  --agent-id ID                   SPIFFE ID the agent must have [any agent of our "
+	"domain]\n"
 	"\n"
 	"Load:\n"
 	"  --rw KIND      read, write, randread, randwrite, rw, randrw   [randread]\n"
@@ -38,10 +40,11 @@ static const char usage_load[] =
 	"                 SIGINT or SIGTERM ends it early, with the report\n"
 	"  --bytes SIZE   instead of --time: how much to move, all jobs together\n"
 	"  --warmup T     not measured, before --time                    [1s]\n"
-	"  --verify       every block carries offset and generation; reads are checked, and "
-	"blocks\n"
-	"                 that are stale, misplaced or broken are told apart\n"
-	"  --seed N       of the pattern and of the random order         [1]\n"
+	"  --verify       every block carries offset, generation and a number of this run; reads "
+	"are\n"
+	"                 checked, and blocks that are stale, misplaced or broken are told apart;\n"
+	"                 write and randwrite read their blocks back after the measurement\n"
+	"  --seed N       of the random order                            [1]\n"
 	"  --no-layout    never write the file first, fail if it is too short\n"
 	"\n"
 	"All commands:\n"
@@ -258,6 +261,10 @@ static int check(struct bench_opts *o)
 
 	if (!o->ns) {
 		fprintf(stderr, "ros2-bench: --namespace is missing; see --help\n");
+		return EXIT_USAGE;
+	}
+	if (!o->time_ms && !o->bytes) {
+		fprintf(stderr, "ros2-bench: --time 0 measures nothing: expected 1ms or more\n");
 		return EXIT_USAGE;
 	}
 	if (!o->bs || !o->depth || !o->jobs || o->depth > 1024 || o->jobs > 256 || o->mix > 100 ||

@@ -51,6 +51,12 @@ void pattern_fill(void *p, size_t n, uint64_t seed, uint64_t offset, uint32_t ge
 	}
 }
 
+void pattern_spoil(void *p, size_t n)
+{
+	for (size_t at = 0; at < n; at += SECTOR)
+		memset((uint8_t *)p + at, 0xdb, MIN(n - at, sizeof(struct label)));
+}
+
 static int explain(const uint8_t *p, size_t n, const struct label *want, struct ros2_err *err)
 {
 	struct label got = {0};

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How results look, as a table and as JSON. Named errors are shown as "NAME: words". */
 #include "tools/bench/bench.h"
+#include "common/utf8.h"
 #include "common/util.h"
 #include <stdio.h>
 #include <string.h>
@@ -15,16 +16,37 @@ static const char *name_of(const struct ros2_err *err)
 	return err->status ? ros2_status_to_str(err->status) : "ERROR";
 }
 
+void report_text(FILE *to, const char *s)
+{
+	char shown[4096];
+
+	utf8_escape(s, shown, sizeof(shown));
+	fputs(shown, to);
+}
+
+json_t *report_text_json(const char *s)
+{
+	char shown[4096];
+	json_t *j = json_string(s);
+
+	if (!j) {
+		utf8_escape(s, shown, sizeof(shown));
+		j = json_string(shown);
+	}
+	return j ? j : json_null();
+}
+
 void report_error(const struct ros2_err *err)
 {
-	fprintf(stderr, "ros2-bench: %s: %s\n", name_of(err),
-	        err->msg[0] ? err->msg : ros2_status_text(err->status));
+	fprintf(stderr, "ros2-bench: %s: ", name_of(err));
+	report_text(stderr, err->msg[0] ? err->msg : ros2_status_text(err->status));
+	fputc('\n', stderr);
 }
 
 json_t *report_error_json(const struct ros2_err *err)
 {
-	return err->code ? json_pack("{s:s, s:s%}", "name", name_of(err), "words", err->msg,
-	                             strlen(err->msg))
+	return err->code ? json_pack("{s:s, s:o}", "name", name_of(err), "words",
+	                             report_text_json(err->msg))
 	                 : json_null();
 }
 

@@ -138,6 +138,20 @@ struct outcome {
 	double seconds;
 };
 
+/* As sha256sum writes it: a name with a line feed or a backslash is escaped, and the line says so.
+ */
+static void manifest_line(FILE *f, const char *hex, const char *path)
+{
+	fprintf(f, "%s%s  ", strpbrk(path, "\n\r\\") ? "\\" : "", hex);
+	for (; *path; path++) {
+		if (*path == '\n' || *path == '\r' || *path == '\\')
+			fprintf(f, "\\%c", *path == '\n' ? 'n' : *path == '\r' ? 'r' : '\\');
+		else
+			fputc(*path, f);
+	}
+	fputc('\n', f);
+}
+
 static int write_manifest(const struct tree *t, struct ros2_err *err)
 {
 	FILE *f = t->o->manifest ? fopen(t->o->manifest, "w") : NULL;
@@ -152,7 +166,7 @@ static int write_manifest(const struct tree *t, struct ros2_err *err)
 		if (!t->files[i].done)
 			continue;
 		crypto_hex(t->files[i].sha256, SHA256_LEN, hex);
-		fprintf(f, "%s  %s\n", hex, t->files[i].path);
+		manifest_line(f, hex, t->files[i].path);
 	}
 	failed = ferror(f);
 	if (fclose(f) || failed)
@@ -166,19 +180,19 @@ static json_t *mismatches(const struct tree *t)
 
 	for (size_t i = 0; i < t->n_files && json_array_size(list) < MISMATCHES_SHOWN; i++)
 		if (t->files[i].differs)
-			json_array_append_new(list, json_string(t->files[i].path));
+			json_array_append_new(list, report_text_json(t->files[i].path));
 	return list;
 }
 
 static void print_json(const struct tree *t, const struct outcome *r, const struct ros2_err *err)
 {
-	json_t *j = json_pack("{s:i, s:s, s:s, s:I, s:I, s:I, s:f, s:f, s:I, s:I, s:o, s:o}",
-	                      "version", 1, "command", names[t->op], "namespace", t->o->ns, "files",
-	                      (json_int_t)r->files, "files_listed", (json_int_t)t->n_files, "bytes",
-	                      (json_int_t)r->bytes, "seconds", r->seconds, "bytes_per_s",
-	                      (double)r->bytes / r->seconds, "skipped", (json_int_t)t->skipped,
-	                      "differ", (json_int_t)r->differ, "mismatches", mismatches(t), "error",
-	                      report_error_json(err));
+	json_t *j = json_pack("{s:i, s:s, s:o, s:I, s:I, s:I, s:f, s:f, s:I, s:I, s:o, s:o}",
+	                      "version", 1, "command", names[t->op], "namespace",
+	                      report_text_json(t->o->ns), "files", (json_int_t)r->files,
+	                      "files_listed", (json_int_t)t->n_files, "bytes", (json_int_t)r->bytes,
+	                      "seconds", r->seconds, "bytes_per_s", (double)r->bytes / r->seconds,
+	                      "skipped", (json_int_t)t->skipped, "differ", (json_int_t)r->differ,
+	                      "mismatches", mismatches(t), "error", report_error_json(err));
 
 	report_print_json(j);
 }
@@ -198,8 +212,11 @@ static void print_table(const struct tree *t, const struct outcome *r)
 		printf(" (%" PRIu64 " links and devices skipped)", t->skipped);
 	putchar('\n');
 	for (size_t i = 0, shown = 0; i < t->n_files && shown < MISMATCHES_SHOWN; i++)
-		if (t->files[i].differs && ++shown)
-			printf("  different: %s\n", t->files[i].path);
+		if (t->files[i].differs && ++shown) {
+			fputs("  different: ", stdout);
+			report_text(stdout, t->files[i].path);
+			putchar('\n');
+		}
 }
 
 static int report(const struct tree *t, double seconds, struct ros2_err *err)
