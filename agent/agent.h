@@ -33,10 +33,12 @@ struct agent_opts {
 	const char *controller;   /* host:port; NULL: no uplink (tests) */
 	const char *enrol; /* host:port of the enrolment listener, for a certificate that has ended;
 	                      or NULL */
-	const char *listen;          /* host:port of the tenants' gRPC service */
-	const char *data_host;       /* where the data plane listens */
-	uint32_t reactors;           /* 0 = all cores */
-	uint64_t spool_quota_bytes;  /* 0 = default */
+	const char *listen;         /* host:port of the tenants' gRPC service */
+	const char *data_host;      /* where the data plane listens */
+	uint32_t reactors;          /* 0 = all cores */
+	uint64_t spool_quota_bytes; /* 0 = default */
+	/* 0 = default; the snapshot is written anew beyond twice its content plus this */
+	uint64_t snapshot_slack_bytes;
 	void (*on_ready)(void *arg); /* tenants are served; once */
 	/* The process must end, at once and without a word to anybody: a failed fsync. */
 	void (*on_fatal)(void *arg, const struct ros2_err *err);

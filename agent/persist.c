@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The snapshot and the contact file. One snapshot write is under way at a time; whoever asks
- * meanwhile shares the next one. A full disk is tried again, and the controller told; a failed
- * fsync is fatal. Order on disk: a snapshot of sequence n, then a contact file that names n, so
- * that an older snapshot put back is noticed.
+ * meanwhile shares the next one. What changed is appended; when the file has grown to twice what it
+ * has to say, and whenever its end is not known to be good, it is written anew. A full disk is
+ * tried again, and the controller told; a failed fsync is fatal. Order on disk: a snapshot of
+ * sequence n, then a contact file that names n, so that an older snapshot put back is noticed.
  */
 #include "agent/agent.h"
 #include "agent/health.h"
@@ -12,13 +13,16 @@
 #include "common/fsx.h"
 #include "common/util.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #define LOG_COMPONENT "agent"
 #include "common/log.h"
 
 #define RETRY_MS         1000
+#define GARBAGE_MIN      (1024u * 1024u)
 #define CONTACT_PAUSE_MS 250
 
 struct waiter {
@@ -37,8 +41,12 @@ struct persist {
 	struct writer_job job;
 	uint64_t number;
 	struct agent_epoch epoch; /* of the snapshot that is being written */
-	void *bytes;              /* owned */
+	void *bytes;              /* owned; NULL: nothing is to be written */
 	size_t len;
+	bool whole; /* the file is written anew */
+	/* the writer's while busy: the file that is appended to, -1 when none is */
+	int fd;
+	uint64_t size; /* of the file, all of it good */
 	char path[PATH_MAX];
 	int r;
 	struct ros2_err err;
@@ -55,12 +63,48 @@ struct persist {
 
 static void start(struct persist *p);
 
+static void close_file(struct persist *p)
+{
+	if (p->fd >= 0)
+		close(p->fd);
+	p->fd = -1;
+}
+
+/* The file ends where it ended before, or nobody knows where it ends: -EIO. */
+static int append(struct persist *p)
+{
+	int r = fsx_write_all(p->fd, p->bytes, p->len);
+
+	if (r < 0 && fsx_io->ftruncate(p->fd, (off_t)p->size) < 0)
+		return ros2_err_set(&p->err, -EIO, "truncate %s: %s", p->path,
+		                    strerrordesc_np(errno));
+	if (r < 0)
+		return ros2_err_set(&p->err, r, "write %s: %s", p->path, strerrordesc_np(-r));
+	if (fsx_io->fsync(p->fd) < 0)
+		return ros2_err_set(&p->err, -EIO, "fsync %s: %s", p->path, strerrordesc_np(errno));
+	p->size += p->len;
+	return 0;
+}
+
+static int write_whole(struct persist *p)
+{
+	int r = fsx_write_atomic(p->path, p->bytes, p->len, 0600, &p->err);
+
+	if (r < 0)
+		return r;
+	close_file(p);
+	/* Without it the next one is written whole, too. */
+	p->fd = fsx_io->open(p->path, O_WRONLY | O_APPEND | O_CLOEXEC, 0600);
+	p->size = p->len;
+	return 0;
+}
+
 static void work(struct writer_job *j)
 {
 	struct persist *p = container_of(j, struct persist, job);
 
 	p->err = (struct ros2_err)ROS2_ERR_INIT;
-	p->r = fsx_write_atomic(p->path, p->bytes, p->len, 0600, &p->err);
+	p->r = !p->bytes ? 0 : p->whole ? write_whole(p) : append(p);
 }
 
 static void retry(void *arg)
@@ -100,6 +144,7 @@ static void failed(struct persist *p)
 static void done(struct writer_job *j)
 {
 	struct persist *p = container_of(j, struct persist, job);
+	bool wrote = p->bytes;
 
 	p->busy = false;
 	free(TAKE_PTR(p->bytes));
@@ -107,14 +152,57 @@ static void done(struct writer_job *j)
 		failed(p);
 		return;
 	}
-	p->sequence_on_disk = p->a->snapshot_sequence;
-	p->a->epoch_stored = p->epoch;
-	health_wrote(p->a->health, HEALTH_SNAPSHOT, 0, NULL);
+	if (wrote) {
+		p->sequence_on_disk = p->a->snapshot_sequence;
+		p->a->epoch_stored = p->epoch;
+		health_wrote(p->a->health, HEALTH_SNAPSHOT, 0, NULL);
+	}
 	/* A receive during the callbacks belongs to the next number. */
 	state_stored(p->a->state, p->number, clock_boottime_ns());
 	run_waiters(&p->writing);
-	persist_contact(p, false);
+	if (wrote)
+		persist_contact(p, false);
 	start(p);
+}
+
+static int build_whole(struct persist *p, const struct snapshot_header *h)
+{
+	const struct agent_object **objs = NULL;
+	size_t n;
+	int r = state_collect(p->a->state, &objs, &n);
+
+	if (r < 0)
+		return ros2_err_set(&p->err, r, "no memory for a snapshot");
+	r = snapshot_build(h, objs, n, &p->bytes, &p->len, &p->err);
+	free(objs);
+	p->whole = true;
+	return r;
+}
+
+static int build_batch(struct persist *p, const struct snapshot_header *h,
+                       const struct state_changes *c)
+{
+	struct snapshot_gone *gone = calloc(c->n_gone + 1, sizeof(*gone));
+	int r;
+
+	if (!gone)
+		return ros2_err_set(&p->err, -ENOMEM, "no memory for a snapshot");
+	for (size_t i = 0; i < c->n_gone; i++)
+		gone[i] =
+			(struct snapshot_gone){c->gone[i].kind, c->gone[i].uid, c->gone[i].version};
+	r = snapshot_build_batch(h, c->v, c->n, gone, c->n_gone, &p->bytes, &p->len, &p->err);
+	free(gone);
+	p->whole = false;
+	return r;
+}
+
+static bool must_be_whole(const struct persist *p)
+{
+	uint64_t slack = p->a->o.snapshot_slack_bytes;
+
+	return p->fd < 0 ||
+	       p->size > (slack ? slack : GARBAGE_MIN) + 2 * state_bytes(p->a->state) ||
+	       p->size > SNAPSHOT_MAX;
 }
 
 static int build(struct persist *p)
@@ -123,15 +211,22 @@ static int build(struct persist *p)
 	struct snapshot_header h = {.agent_uid = a->o.identity.agent_uid,
 	                            .epoch = a->epoch,
 	                            .sequence = a->snapshot_sequence + 1,
-	                            .written_unix_ns = clock_unix_ns()};
-	const struct agent_object **objs = NULL;
-	size_t n;
-	int r = state_collect(a->state, &objs, &n);
+	                            .written_unix_ns = clock_unix_ns(),
+	                            .last_counter = a->last_counter,
+	                            .last_batch = a->last_batch};
+	struct state_changes c = {0};
+	int r;
 
-	if (r < 0)
-		return ros2_err_set(&p->err, r, "no memory for a snapshot");
-	r = snapshot_build(&h, objs, n, &p->bytes, &p->len, &p->err);
-	free(objs);
+	p->err = (struct ros2_err)ROS2_ERR_INIT;
+	if (must_be_whole(p) || state_changes(a->state, &c) < 0) {
+		r = build_whole(p, &h);
+	} else if (!c.n && !c.n_gone && !memcmp(&a->epoch, &a->epoch_stored, sizeof(a->epoch))) {
+		state_changes_fini(&c);
+		return 0; /* all of it is on disk */
+	} else {
+		r = build_batch(p, &h, &c);
+	}
+	state_changes_fini(&c);
 	if (!r) {
 		a->snapshot_sequence++;
 		p->epoch = a->epoch;
@@ -242,16 +337,20 @@ struct loading {
 	uint32_t refused;
 };
 
+static void saw_seal(struct agent *a, uint64_t counter, uint64_t batch)
+{
+	if (counter < a->last_counter || (counter == a->last_counter && batch <= a->last_batch))
+		return;
+	a->last_counter = counter;
+	a->last_batch = batch;
+}
+
 static void on_object(void *arg, struct agent_object *o)
 {
 	struct loading *l = arg;
 	struct ros2_err err = ROS2_ERR_INIT;
 
-	if (o->epoch.counter > l->a->last_counter ||
-	    (o->epoch.counter == l->a->last_counter && o->batch > l->a->last_batch)) {
-		l->a->last_counter = o->epoch.counter;
-		l->a->last_batch = o->batch;
-	}
+	saw_seal(l->a, o->epoch.counter, o->batch);
 	if (state_receive(l->a->state, o, &err) < 0) {
 		l->refused++;
 		log_info("snapshot: %s", err.msg);
@@ -298,10 +397,33 @@ static void load_contact(struct agent *a, struct contact_saved *ret)
 			"last contact was in another boot: no rights until the controller answers");
 }
 
+static void on_gone(void *arg, const struct snapshot_gone *g)
+{
+	struct loading *l = arg;
+
+	state_remove(l->a->state, g->kind, &g->uid, g->version);
+}
+
+/* A process that was killed may have left a batch in the page cache only. What is told from here on
+ * has to be durable. */
+static int open_synced(struct persist *p, struct ros2_err *err)
+{
+	p->fd = fsx_io->open(p->path, O_WRONLY | O_APPEND | O_CLOEXEC, 0600);
+	if (p->fd < 0)
+		return errno == ENOENT ? 0
+		                       : ros2_err_set(err, -errno, "open %s: %s", p->path,
+		                                      strerrordesc_np(errno));
+	if (fsx_io->fsync(p->fd) < 0)
+		return ros2_err_set(err, -EIO, "fsync %s: %s", p->path, strerrordesc_np(errno));
+	p->size = (uint64_t)lseek(p->fd, 0, SEEK_END);
+	return 0;
+}
+
 int persist_load(struct agent *a, struct ros2_err *err)
 {
 	struct loading l = {.a = a};
-	struct snapshot_reader rd = {.on_object = on_object, .on_drop = on_drop, .arg = &l};
+	struct snapshot_reader rd = {
+		.on_object = on_object, .on_gone = on_gone, .on_drop = on_drop, .arg = &l};
 	struct contact_saved saved = {0};
 	struct snapshot_info info = {0};
 	struct ros2_err why = ROS2_ERR_INIT;
@@ -311,9 +433,14 @@ int persist_load(struct agent *a, struct ros2_err *err)
 	load_contact(a, &saved);
 	a->epoch = a->epoch_stored = saved.epoch;
 	agent_path(a, "snapshot", path);
+	r = open_synced(a->persist, err);
+	if (r < 0)
+		return r;
 	r = snapshot_load(path, &a->trust, saved.snapshot_sequence, &rd, &info, &why);
 	a->snapshot_sequence = saved.snapshot_sequence;
 	a->persist->sequence_on_disk = saved.snapshot_sequence;
+	if (r < 0 || !info.appendable)
+		close_file(a->persist);
 	if (r == -ENOENT)
 		return 0;
 	if (r < 0 && why.status != ROS2_CORRUPT && why.status != ROS2_VERSION &&
@@ -327,6 +454,7 @@ int persist_load(struct agent *a, struct ros2_err *err)
 		return 0;
 	}
 	a->snapshot_sequence = a->persist->sequence_on_disk = info.header.sequence;
+	saw_seal(a, info.header.last_counter, info.header.last_batch);
 	if (info.header.epoch.counter > a->epoch.counter)
 		a->epoch = a->epoch_stored = info.header.epoch;
 	state_stored(a->state, state_store_begin(a->state), clock_boottime_ns());
@@ -353,6 +481,7 @@ int persist_new(struct agent *a, struct persist **ret)
 	if (!p)
 		return -ENOMEM;
 	p->a = a;
+	p->fd = -1;
 	list_init(&p->waiting);
 	list_init(&p->writing);
 	p->job.work = work;
@@ -384,6 +513,7 @@ void persist_free(struct persist *p)
 	loop_timer_stop(&p->contact_pause);
 	drop_waiters(&p->waiting);
 	drop_waiters(&p->writing);
+	close_file(p);
 	free(p->bytes);
 	free(p);
 }

@@ -256,7 +256,7 @@ void revoker_on_revoke(struct agent *a, const Ros2__V1__Revoke *m)
 	} else {
 		writer_submit(a->revoke_writer, &v->job);
 	}
-	state_obey_tombstones(a->state);
+	state_obey(a->state, &t);
 	persist_request(a->persist, NULL, NULL);
 	progress(v);
 }

@@ -6,7 +6,9 @@
 #include <errno.h>
 #include <stdio.h>
 
-#define OBJECTS_MAX 200000u
+#define OBJECTS_MAX  200000u
+#define ENTRY_BYTES  8u /* what frames an object on disk */
+#define STORED(size) ((size) + ENTRY_BYTES)
 
 const char *obj_state_to_str(enum obj_state s)
 {
@@ -35,6 +37,9 @@ void state_move(struct state *s, struct state_object *o, enum obj_state to)
 {
 	assert(obj_state_legal(o->st, to));
 	o->st = to;
+	list_del(&o->pending);
+	if (to == OBJ_RECEIVED)
+		list_add_tail(&s->pending, &o->pending);
 	if (to == OBJ_APPLIED)
 		state_tell(s, o);
 }
@@ -57,12 +62,30 @@ struct state_object *state_find(const struct state *s, enum obj_kind kind,
 	return o;
 }
 
+static void note_removal(struct state *s, const struct state_object *o)
+{
+	struct state_removal *r = calloc(1, sizeof(*r));
+
+	if (!r) {
+		s->save_all = true;
+		return;
+	}
+	r->what = (struct state_have){(enum obj_kind)o->key.kind, o->key.uid,
+	                              state_newest(o)->version};
+	list_add_tail(&s->removals, &r->link);
+}
+
 /* Ends @o: out of force, then out of memory. */
-void state_forget(struct state *s, struct state_object *o)
+static void forget(struct state *s, struct state_object *o, bool note)
 {
 	struct ros2_uid uid = o->key.uid;
 	bool tenant = o->key.kind == OBJ_TENANT;
 
+	if (note)
+		note_removal(s, o);
+	s->bytes -= STORED(state_newest(o)->sealed_len);
+	list_del(&o->unsaved);
+	list_del(&o->of_kind);
 	state_unapply(s, o);
 	state_move(s, o, OBJ_ENDED);
 	list_del(&o->untold);
@@ -74,6 +97,11 @@ void state_forget(struct state *s, struct state_object *o)
 	free(o);
 	if (tenant && s->o.on_tenant)
 		s->o.on_tenant(s->o.arg, &uid);
+}
+
+void state_forget(struct state *s, struct state_object *o)
+{
+	forget(s, o, true);
 }
 
 static bool grant_covered(const struct state *s, const struct agent_object *o)
@@ -88,6 +116,22 @@ static bool mark_revoked(const struct state *s, struct agent_object *o)
 		return false;
 	o->revoked = true;
 	return true;
+}
+
+static struct state_object *make(struct state *s, const struct agent_object *obj)
+{
+	struct state_object *o = calloc(1, sizeof(*o));
+
+	if (!o)
+		return NULL;
+	o->key = (struct state_key){(uint32_t)obj->kind, obj->uid};
+	list_init(&o->untold);
+	list_init(&o->pending);
+	list_init(&o->unsaved);
+	list_init(&o->idle);
+	list_add_tail(&s->kinds[obj->kind], &o->of_kind);
+	HASH_ADD(hh, s->objects, key, sizeof(o->key), o);
+	return o;
 }
 
 static int receive(struct state *s, struct agent_object *obj, struct ros2_err *err)
@@ -106,13 +150,15 @@ static int receive(struct state *s, struct agent_object *obj, struct ros2_err *e
 	if (!o) {
 		if (HASH_COUNT(s->objects) >= OBJECTS_MAX)
 			return ros2_err_named(err, ROS2_LIMIT, "more than %u objects", OBJECTS_MAX);
-		o = calloc(1, sizeof(*o));
+		o = make(s, obj);
 		if (!o)
 			return ros2_err_set(err, -ENOMEM, "no memory for an object");
-		o->key = (struct state_key){(uint32_t)obj->kind, obj->uid};
-		list_init(&o->untold);
-		HASH_ADD(hh, s->objects, key, sizeof(o->key), o);
+	} else {
+		s->bytes -= STORED(state_newest(o)->sealed_len);
 	}
+	s->bytes += STORED(obj->sealed_len);
+	list_del(&o->unsaved);
+	list_add_tail(&s->unsaved, &o->unsaved);
 	if (o->st == OBJ_STORED) /* cannot stay so: applying is synchronous */
 		state_move(s, o, OBJ_FAILED);
 	state_move(s, o, OBJ_RECEIVED);
@@ -163,10 +209,11 @@ static void end_dead_grants(struct state *s)
 {
 	struct state_object *o, *tmp;
 
-	HASH_ITER (hh, s->objects, o, tmp) {
-		if (o->key.kind == OBJ_GRANT && grant_is_dead(s, o))
+	list_for_each_safe (&s->kinds[OBJ_GRANT], o, tmp, of_kind) {
+		if (grant_is_dead(s, o))
 			state_forget(s, o);
 	}
+	s->recheck_grants = false;
 }
 
 void state_obey_tombstones(struct state *s)
@@ -174,17 +221,97 @@ void state_obey_tombstones(struct state *s)
 	struct state_object *o, *tmp;
 
 	end_dead_grants(s);
-	HASH_ITER (hh, s->objects, o, tmp) {
-		if (o->key.kind == OBJ_TENANT)
-			obey_tenant(s, o);
+	list_for_each_safe (&s->kinds[OBJ_TENANT], o, tmp, of_kind)
+		obey_tenant(s, o);
+}
+
+void state_obey(struct state *s, const struct tombstone *t)
+{
+	struct state_object *o;
+
+	if (t->kind == OBJ_SESSION)
+		return;
+	if (t->kind != OBJ_GRANT) {
+		state_obey_tombstones(s);
+		return;
 	}
+	o = state_find(s, OBJ_GRANT, &t->uid);
+	if (o && grant_is_dead(s, o))
+		state_forget(s, o);
 }
 
 /* ---- storing ---- */
 
+static void splice_tail(struct list *to, struct list *from)
+{
+	while (!list_empty(from)) {
+		struct list *l = from->next;
+
+		list_del(l);
+		list_add_tail(to, l);
+	}
+}
+
+static void drop_removals(struct list *l)
+{
+	while (!list_empty(l)) {
+		struct state_removal *r = list_first(l, struct state_removal, link);
+
+		list_del(&r->link);
+		free(r);
+	}
+}
+
 uint64_t state_store_begin(struct state *s)
 {
+	splice_tail(&s->saving, &s->unsaved);
+	splice_tail(&s->removing, &s->removals);
+	s->saving_all = s->save_all;
+	s->save_all = false;
 	return s->store_number++;
+}
+
+static size_t length(const struct list *l)
+{
+	size_t n = 0;
+
+	for (const struct list *at = l->next; at != l; at = at->next)
+		n++;
+	return n;
+}
+
+int state_changes(const struct state *s, struct state_changes *ret)
+{
+	struct state_changes c = {0};
+	const struct state_object *o;
+	const struct state_removal *r;
+
+	if (s->save_all)
+		return -ENOTSUP;
+	c.v = calloc(length(&s->unsaved) + 1, sizeof(*c.v));
+	c.gone = calloc(length(&s->removals) + 1, sizeof(*c.gone));
+	if (!c.v || !c.gone) {
+		state_changes_fini(&c);
+		return -ENOMEM;
+	}
+	list_for_each (&s->unsaved, o, unsaved)
+		c.v[c.n++] = state_newest(o);
+	list_for_each (&s->removals, r, link)
+		c.gone[c.n_gone++] = r->what;
+	*ret = c;
+	return 0;
+}
+
+void state_changes_fini(struct state_changes *c)
+{
+	free(c->v);
+	free(c->gone);
+	*c = (struct state_changes){0};
+}
+
+uint64_t state_bytes(const struct state *s)
+{
+	return s->bytes;
 }
 
 int state_collect(const struct state *s, const struct agent_object ***ret, size_t *ret_n)
@@ -206,10 +333,13 @@ static void apply_kind(struct state *s, enum obj_kind kind, uint64_t number, uin
 {
 	struct state_object *o, *tmp;
 
-	HASH_ITER (hh, s->objects, o, tmp) {
-		if (o->key.kind != (uint32_t)kind || o->st != OBJ_RECEIVED ||
-		    o->store_number > number)
+	list_for_each_safe (&s->pending, o, tmp, pending) {
+		if (o->key.kind != (uint32_t)kind || o->store_number > number)
 			continue;
+		if (kind == OBJ_GRANT && grant_is_dead(s, o)) {
+			state_forget(s, o);
+			continue;
+		}
 		state_move(s, o, OBJ_STORED);
 		state_apply(s, o, now_ns);
 	}
@@ -222,8 +352,11 @@ void state_not_stored(struct state *s, const struct ros2_err *why)
 
 	snprintf(words, sizeof(words), "%s: %.180s", ros2_status_to_str(ROS2_NOT_DURABLE),
 	         why->msg);
-	HASH_ITER (hh, s->objects, o, tmp) {
-		if (o->st != OBJ_RECEIVED || !strcmp(words, o->reason))
+	splice_tail(&s->unsaved, &s->saving);
+	splice_tail(&s->removals, &s->removing);
+	s->save_all |= s->saving_all;
+	list_for_each_safe (&s->pending, o, tmp, pending) {
+		if (!strcmp(words, o->reason))
 			continue;
 		strcpy(o->reason, words);
 		state_tell(s, o);
@@ -244,9 +377,18 @@ static void retry_failed(struct state *s, uint64_t now_ns)
 
 void state_stored(struct state *s, uint64_t number, uint64_t now_ns)
 {
+	struct list saved;
+
+	list_init(&saved);
+	splice_tail(&saved, &s->saving);
+	while (!list_empty(&saved))
+		list_del(saved.next);
+	drop_removals(&s->removing);
+	s->saving_all = false;
 	apply_kind(s, OBJ_ENGINE, number, now_ns);
 	apply_kind(s, OBJ_TENANT, number, now_ns);
-	end_dead_grants(s);
+	if (s->recheck_grants)
+		end_dead_grants(s);
 	apply_kind(s, OBJ_GRANT, number, now_ns);
 }
 
@@ -271,18 +413,17 @@ void state_sweep(struct state *s, uint64_t now_ns)
 {
 	struct state_object *o, *tmp;
 
-	HASH_ITER (hh, s->objects, o, tmp) {
+	list_for_each_safe (&s->kinds[OBJ_GRANT], o, tmp, of_kind) {
 		const struct agent_object *n = state_newest(o);
 		uint64_t end;
 
-		if (o->key.kind != OBJ_GRANT)
-			continue;
 		end = clock_add_ns(n->grant.from.boottime_ns,
 		                   n->grant.lifetime_ms > UINT64_MAX / NS_PER_MS
 		                           ? UINT64_MAX
 		                           : n->grant.lifetime_ms * NS_PER_MS);
 		if (end <= now_ns || memcmp(n->grant.from.boot_id, s->o.boot_id, 16) != 0)
-			state_forget(s, o);
+			/* Its time is over wherever it is read: the disk need not hear of it. */
+			forget(s, o, false);
 	}
 	retry_failed(s, now_ns);
 }
@@ -298,6 +439,13 @@ int state_new(const struct state_opts *o, struct state **ret)
 	s->o = *o;
 	s->store_number = 1;
 	list_init(&s->untold);
+	list_init(&s->pending);
+	list_init(&s->unsaved);
+	list_init(&s->saving);
+	list_init(&s->removals);
+	list_init(&s->removing);
+	for (size_t i = 0; i < ARRAY_SIZE(s->kinds); i++)
+		list_init(&s->kinds[i]);
 	*ret = s;
 	return 0;
 }
@@ -307,9 +455,16 @@ void state_free(struct state *s)
 	struct state_object *o, *otmp;
 	struct state_principal *p, *ptmp;
 	struct state_dp_name *n, *ntmp;
+	struct state_owner *w, *wtmp;
 
 	if (!s)
 		return;
+	drop_removals(&s->removals);
+	drop_removals(&s->removing);
+	HASH_ITER (hh, s->owners, w, wtmp) {
+		HASH_DEL(s->owners, w);
+		free(w);
+	}
 	HASH_ITER (hh, s->principals, p, ptmp) {
 		HASH_DEL(s->principals, p);
 		free(p);

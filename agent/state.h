@@ -49,11 +49,30 @@ void state_remove(struct state *s, enum obj_kind kind, const struct ros2_uid *ui
 /* After a tombstone went into the revlog: forgets grants it covers, marks tenants it covers revoked
  * (known, without rights, until a higher version says otherwise). The caller runs dp_revoke. */
 void state_obey_tombstones(struct state *s);
+/* The same for this one only. */
+void state_obey(struct state *s, const struct tombstone *t);
 
-/* Storing: begin, write what state_collect gives, then stored with the number begin gave. */
+/* Storing: write what state_collect (all) or state_changes (since the last begin) gives, begin,
+ * then stored with the number begin gave, or not_stored. */
 uint64_t state_store_begin(struct state *s);
 /* The newest version of each object, borrowed. *ret is malloc'd. */
 int state_collect(const struct state *s, const struct agent_object ***ret, size_t *ret_n);
+struct state_have {
+	enum obj_kind kind;
+	struct ros2_uid uid;
+	uint64_t version;
+};
+struct state_changes {
+	const struct agent_object **v; /* owned array, borrowed objects */
+	size_t n;
+	struct state_have *gone; /* owned */
+	size_t n_gone;
+};
+/* -ENOMEM; -ENOTSUP: only state_collect tells it. */
+int state_changes(const struct state *s, struct state_changes *ret);
+void state_changes_fini(struct state_changes *c);
+/* Stored size of what state_collect gives. */
+uint64_t state_bytes(const struct state *s);
 void state_stored(struct state *s, uint64_t number, uint64_t now_ns);
 /* The write failed and is tried again: the controller hears FAILED with the reason. */
 void state_not_stored(struct state *s, const struct ros2_err *why);
@@ -98,11 +117,6 @@ int state_grant_idle(const struct state *s, const struct ros2_uid *tenant, const
                      uint64_t now_ns, struct ros2_uid *ret);
 void state_grant_use(struct state *s, const struct ros2_uid *uid, int delta);
 
-struct state_have {
-	enum obj_kind kind;
-	struct ros2_uid uid;
-	uint64_t version;
-};
 void state_each_have(const struct state *s, void (*fn)(void *arg, const struct state_have *h),
                      void *arg);
 /* Grants with sessions; @skip of them first. */

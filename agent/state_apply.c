@@ -180,6 +180,7 @@ void state_narrow(struct state *s, struct state_object *o)
 	if (o->next->revoked) {
 		withdraw(s, &o->key.uid);
 		o->cur->revoked = true;
+		s->recheck_grants = true;
 	} else if (open_tenant(o->next, &o->next_image, NULL) == 0) {
 		o->narrowed = true;
 		if (!o->cur->revoked)
@@ -211,6 +212,62 @@ static int apply_tenant(struct state *s, struct state_object *o, struct ros2_err
 	o->image = img;
 	o->narrowed = false;
 	return 0;
+}
+
+/* ---- the index of grants ---- */
+
+static struct state_owner *owner_of(struct state *s, const struct agent_grant_body *g)
+{
+	size_t len = strlen(g->principal);
+	char key[ROS2_UID_LEN + ROS2_SPIFFE_MAX];
+	struct state_owner *w;
+
+	memcpy(key, g->tenant.b, ROS2_UID_LEN);
+	memcpy(key + ROS2_UID_LEN, g->principal, len);
+	len += ROS2_UID_LEN;
+	HASH_FIND(hh, s->owners, key, len, w);
+	if (w)
+		return w;
+	w = calloc(1, sizeof(*w) + len);
+	if (!w)
+		return NULL; /* not found as idle: another one is asked for */
+	list_init(&w->idle);
+	w->key_len = len;
+	memcpy(w->key, key, len);
+	HASH_ADD_KEYPTR(hh, s->owners, w->key, len, w);
+	return w;
+}
+
+void state_unindex_grant(struct state *s, struct state_object *o)
+{
+	struct state_owner *w = TAKE_PTR(o->owner);
+
+	list_del(&o->idle);
+	if (!w || --w->grants)
+		return;
+	HASH_DEL(s->owners, w);
+	free(w);
+}
+
+void state_index_grant(struct state *s, struct state_object *o)
+{
+	struct state_owner *w = owner_of(s, &o->cur->grant);
+	struct list *at;
+
+	if (w && w != o->owner)
+		w->grants++;
+	if (w != o->owner) {
+		state_unindex_grant(s, o);
+		o->owner = w;
+	}
+	list_del(&o->idle);
+	if (!w || o->sessions)
+		return;
+	/* Usually the newest one ends last. */
+	for (at = w->idle.prev; at != &w->idle; at = at->prev)
+		if (list_entry(at, struct state_object, idle)->deadline_ns <= o->deadline_ns)
+			break;
+	list_add_head(at, &o->idle);
 }
 
 static int apply_grant(struct state *s, struct state_object *o, uint64_t now_ns,
@@ -255,8 +312,8 @@ void state_index_principals(struct state *s)
 		HASH_DEL(s->principals, p);
 		free(p);
 	}
-	for (o = s->objects; o; o = o->hh.next) {
-		if (o->key.kind != OBJ_TENANT || !o->cur)
+	list_for_each (&s->kinds[OBJ_TENANT], o, of_kind) {
+		if (!o->cur)
 			continue;
 		for (uint32_t i = 0; i < o->image.n_principals; i++) {
 			const char *name = policy_principal_at(&o->image, i);
@@ -303,8 +360,12 @@ void state_apply(struct state *s, struct state_object *o, uint64_t now_ns)
 	o->reason[0] = '\0';
 	o->cur = TAKE_PTR(o->next);
 	state_move(s, o, OBJ_APPLIED);
-	if (o->key.kind == OBJ_TENANT)
+	if (o->key.kind == OBJ_TENANT) {
+		s->recheck_grants |= o->cur->revoked;
 		state_index_principals(s);
+	}
+	if (o->key.kind == OBJ_GRANT)
+		state_index_grant(s, o);
 	agent_object_free(old);
 	if (o->key.kind == OBJ_TENANT && s->o.on_tenant)
 		s->o.on_tenant(s->o.arg, &o->key.uid);
@@ -325,6 +386,7 @@ void state_unapply(struct state *s, struct state_object *o)
 		state_index_principals(s);
 		break;
 	case OBJ_GRANT:
+		state_unindex_grant(s, o);
 		dp_revoke(s->o.dp, DP_SCOPE_GRANT, &cur->uid, clock_boottime_ns(),
 		          o->deadline_ns <= clock_boottime_ns() ? ROS2_GRANT_EXPIRED : ROS2_REVOKED,
 		          ignore, NULL);

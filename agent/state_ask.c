@@ -118,20 +118,20 @@ int state_grant_get(const struct state *s, const struct ros2_uid *uid, struct st
 int state_grant_idle(const struct state *s, const struct ros2_uid *tenant, const char *principal,
                      uint64_t now_ns, struct ros2_uid *ret)
 {
-	const struct state_object *o, *best = NULL;
+	size_t len = strnlen(principal, ROS2_SPIFFE_MAX);
+	char key[ROS2_UID_LEN + ROS2_SPIFFE_MAX];
+	const struct state_object *last;
+	const struct state_owner *w;
 
-	for (o = s->objects; o; o = o->hh.next) {
-		if (o->key.kind != OBJ_GRANT || !o->cur || o->sessions || o->deadline_ns <= now_ns)
-			continue;
-		if (!ros2_uid_eq(&o->cur->grant.tenant, tenant) ||
-		    strcmp(o->cur->grant.principal, principal) != 0)
-			continue;
-		if (!best || o->deadline_ns > best->deadline_ns)
-			best = o;
-	}
-	if (!best)
+	memcpy(key, tenant->b, ROS2_UID_LEN);
+	memcpy(key + ROS2_UID_LEN, principal, len);
+	HASH_FIND(hh, s->owners, key, ROS2_UID_LEN + len, w);
+	if (!w || list_empty(&w->idle))
 		return -ENOENT;
-	*ret = best->key.uid;
+	last = list_entry(w->idle.prev, struct state_object, idle);
+	if (last->deadline_ns <= now_ns)
+		return -ENOENT;
+	*ret = last->key.uid;
 	return 0;
 }
 
@@ -139,8 +139,11 @@ void state_grant_use(struct state *s, const struct ros2_uid *uid, int delta)
 {
 	struct state_object *o = state_find(s, OBJ_GRANT, uid);
 
-	if (o && (delta > 0 || o->sessions))
-		o->sessions += (uint32_t)delta;
+	if (!o || (delta < 0 && !o->sessions))
+		return;
+	o->sessions += (uint32_t)delta;
+	if (o->cur)
+		state_index_grant(s, o);
 }
 
 void state_each_have(const struct state *s, void (*fn)(void *arg, const struct state_have *h),

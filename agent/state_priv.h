@@ -13,8 +13,26 @@ struct state_key {
 	struct ros2_uid uid;
 };
 
+/* The grants in force of one principal of one tenant. */
+struct state_owner {
+	struct list idle; /* state_object.idle: without sessions, the one that ends last is last */
+	uint32_t grants;
+	UT_hash_handle hh;
+	size_t key_len;
+	char key[]; /* uid of the tenant, principal */
+};
+
+/* A removal the disk has not heard of. */
+struct state_removal {
+	struct list link;
+	struct state_have what;
+};
+
 struct state_object {
 	struct state_key key;
+	struct list of_kind; /* on state.kinds */
+	struct list pending; /* on state.pending while RECEIVED */
+	struct list unsaved; /* on state.unsaved or .saving while the newest is not on disk */
 	enum obj_state st;
 	struct agent_object *cur;  /* owned: in force in the data plane; NULL = none */
 	struct agent_object *next; /* owned: received or stored, not (yet) in force */
@@ -27,6 +45,8 @@ struct state_object {
 	struct policy_image_tenant next_image; /* of next, while narrowed */
 	uint64_t deadline_ns;                  /* grants: of cur */
 	uint32_t sessions;                     /* grants */
+	struct state_owner *owner;             /* grants in force; NULL = not indexed */
+	struct list idle;                      /* on owner->idle */
 	UT_hash_handle hh;
 };
 
@@ -49,6 +69,15 @@ struct state {
 	struct state_object *objects;       /* owned */
 	struct state_principal *principals; /* owned */
 	struct state_dp_name *dp_names;     /* owned */
+	struct state_owner *owners;         /* owned */
+	struct list kinds[OBJ_GRANT + 1];
+	struct list pending;
+	struct list unsaved, saving;    /* state_object */
+	struct list removals, removing; /* state_removal, owned */
+	bool saving_all;
+	bool save_all;       /* a removal could not be noted: only all of it tells */
+	bool recheck_grants; /* a tenant's change may have ended some */
+	uint64_t bytes;      /* of the newest version of each object, as stored */
 	uint64_t store_number;
 	struct list untold;
 };
@@ -57,6 +86,9 @@ struct state_object *state_find(const struct state *s, enum obj_kind kind,
                                 const struct ros2_uid *uid);
 void state_move(struct state *s, struct state_object *o, enum obj_state to);
 void state_forget(struct state *s, struct state_object *o);
+/* Its grant came into force, moved its end, or got or lost its last session. */
+void state_index_grant(struct state *s, struct state_object *o);
+void state_unindex_grant(struct state *s, struct state_object *o);
 void state_tell(struct state *s, struct state_object *o);
 /* Brings o->next into force: APPLIED, or FAILED with o->reason. */
 void state_apply(struct state *s, struct state_object *o, uint64_t now_ns);

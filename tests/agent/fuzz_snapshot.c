@@ -16,6 +16,11 @@ static void on_object(void *arg, struct agent_object *o)
 	abort();
 }
 
+static void on_gone(void *arg, const struct snapshot_gone *g)
+{
+	*(unsigned *)arg += g->uid.b[0];
+}
+
 static void on_tombstone(void *arg, const struct tombstone *t)
 {
 	uint8_t again[REVLOG_FRAME_MAX];
@@ -27,7 +32,8 @@ static void on_tombstone(void *arg, const struct tombstone *t)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	static struct agent_trust trust = {.snapshot_pub = {9}};
-	struct snapshot_reader rd = {.on_object = on_object};
+	unsigned sum = 0;
+	struct snapshot_reader rd = {.on_object = on_object, .on_gone = on_gone, .arg = &sum};
 	struct snapshot_info info;
 	struct agent_object *o = NULL;
 	struct contact_saved saved;

@@ -21,7 +21,7 @@
 #include <sys/stat.h>
 
 #define SEED     71
-#define TOLD_MAX 64
+#define TOLD_MAX 256
 
 /* ---- what was told ---- */
 
@@ -96,6 +96,7 @@ static struct disk *disk;
 static char *parent, dir[512];
 static struct agent *agent; /* NULL: not running */
 static unsigned fatals;
+static uint64_t slack; /* of the snapshot: 1 = it is soon written anew */
 
 static void on_fatal(void *arg, const struct ros2_err *err)
 {
@@ -126,7 +127,10 @@ static void tell_have(void *arg, const struct state_have *h)
 
 static bool boot(void)
 {
-	struct agent_opts o = {.state_dir = dir, .listen = "127.0.0.1:0", .on_fatal = on_fatal};
+	struct agent_opts o = {.state_dir = dir,
+	                       .listen = "127.0.0.1:0",
+	                       .snapshot_slack_bytes = slack,
+	                       .on_fatal = on_fatal};
 	struct ros2_err err = ROS2_ERR_INIT;
 
 	assert_int_equal(loop_new(&(struct loop_opts){.name = "agent"}, &o.loop), 0);
@@ -280,11 +284,16 @@ static void first_day(void)
 
 static void second_day(void)
 {
-	Ros2__V1__AgentObject *objs[1];
+	Ros2__V1__AgentObject *objs[2];
 
 	epoch(4);
 	objs[0] = fix_tenant(&fix, "beta", FIX_BETA, 3, 6);
 	delta(3, objs, 1);
+	objs[0] = fix_tenant(&fix, "alpha", FIX_ALPHA, 2, 7);
+	objs[1] = fix_tenant(&fix, "beta", FIX_BETA, 3, 8);
+	delta(4, objs, 2);
+	objs[0] = fix_engine(&fix, "files", 1, 9);
+	delta(5, objs, 1);
 	beat();
 	revoke_seed(102);
 	record(SPOOL_WIDEN, "open-3");
@@ -451,6 +460,7 @@ static const char *ends_at(struct ending *e)
 {
 	const char *bad = NULL;
 
+	slack = e->how == TORN || e->how == KILL_THEN_POWER;
 	begin(e->no_fsync);
 	disk_arm(disk, e->call);
 	live();
@@ -523,8 +533,8 @@ static void agent__keeps_what_it_told_after_a_kill_when_the_power_goes_at_its_st
 static void power__sweep_finds_the_losses_without_any_one_fsync(void **state)
 {
 	static const char *const kinds[] = {
-		"=/revocations", ".snapshot.tmp-",    ".contact.tmp-", "/spool/seg-",
-		"=/spool",       ".revocations.tmp-", "=/state",
+		"=/revocations", ".snapshot.tmp-", "=/snapshot",        ".contact.tmp-",
+		"/spool/seg-",   "=/spool",        ".revocations.tmp-", "=/state",
 	};
 
 	for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++) {
@@ -537,6 +547,90 @@ static void power__sweep_finds_the_losses_without_any_one_fsync(void **state)
 			fail_msg("nothing is lost without the fsyncs of %s (%u left out)", kinds[k],
 			         e.skips);
 	}
+}
+
+/* ---- how much is written ---- */
+
+static uint64_t bytes_written;
+static const struct fsx_ops *counted;
+
+static ssize_t count_write(int fd, const void *p, size_t n)
+{
+	bytes_written += n;
+	return counted->write(fd, p, n);
+}
+
+static void deliver(Ros2__V1__AgentObject **objs, size_t n)
+{
+	Ros2__V1__Delta d = ROS2__V1__DELTA__INIT;
+	Ros2__V1__SealedObject *sealed[2];
+	struct fix_bytes b[2];
+
+	fix_seal(&fix, objs, n, b);
+	for (size_t i = 0; i < n; i++)
+		sealed[i] = ros2__v1__sealed_object__unpack(NULL, b[i].n, b[i].p);
+	d.n_upserts = n;
+	d.upserts = sealed;
+	uplink_on_delta(agent, &d);
+	for (size_t i = 0; i < n; i++) {
+		ros2__v1__sealed_object__free_unpacked(sealed[i], NULL);
+		free(b[i].p);
+	}
+	settle();
+	tell_reports();
+}
+
+static void snapshot__grows_with_what_changes_not_with_what_is_there(void **state)
+{
+	static struct fsx_ops ops;
+	Ros2__V1__AgentObject *objs[2];
+	struct state_counts c;
+	uint64_t first;
+
+	testing_dir_setup((void **)&parent);
+	snprintf(dir, sizeof(dir), "%s/state", parent);
+	assert_int_equal(mkdir(dir, 0700), 0);
+	memset(&told, 0, sizeof(told));
+	slack = 0;
+	counted = fsx_io;
+	ops = *fsx_io;
+	ops.write = count_write;
+	fsx_io = &ops;
+	assert_true(boot());
+	fix.epoch.counter = 3;
+	epoch(3);
+	objs[0] = fix_engine(&fix, "files", 1, 1);
+	objs[1] = fix_tenant(&fix, "alpha", FIX_ALPHA, 2, 2);
+	deliver(objs, 2);
+	first = bytes_written;
+	for (unsigned i = 0; i < 200; i++) {
+		memset(&told, 0, sizeof(told));
+		objs[0] = fix_grant(&fix, (uint8_t)(20 + i), 2, FIX_ALPHA, 5, clock_boottime_ns(),
+		                    3600000, 2);
+		deliver(objs, 1);
+	}
+	/* A grant is some 400 bytes; each time all of it would be 200 x 100 of them. */
+	assert_true(bytes_written - first < 200 * 1000);
+	/* Many versions of one document: the file is written anew now and then. */
+	for (unsigned i = 0; i < 2500; i++) {
+		struct stat st;
+		char path[4200];
+
+		memset(&told, 0, sizeof(told));
+		objs[0] = fix_tenant(&fix, "alpha", FIX_ALPHA, 2, 10 + i);
+		deliver(objs, 1);
+		testing_path(path, dir, "snapshot");
+		assert_int_equal(stat(path, &st), 0);
+		assert_true((uint64_t)st.st_size < 1100000 + 2 * state_bytes(agent->state));
+	}
+	agent_free(agent);
+	assert_true(boot());
+	state_counts(agent->state, &c);
+	assert_int_equal(c.tenants + c.engines + c.grants, 202);
+	agent_free(agent);
+	agent = NULL;
+	fsx_io = counted;
+	testing_dir_teardown((void **)&parent);
 }
 
 static int group_setup(void **state)
@@ -562,6 +656,7 @@ int main(void)
 		cmocka_unit_test(agent__keeps_what_it_told_after_a_kill_when_the_power_goes_later),
 		cmocka_unit_test(
 			agent__keeps_what_it_told_after_a_kill_when_the_power_goes_at_its_start),
+		cmocka_unit_test(snapshot__grows_with_what_changes_not_with_what_is_there),
 		cmocka_unit_test(power__sweep_finds_the_losses_without_any_one_fsync),
 	};
 

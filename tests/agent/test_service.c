@@ -385,6 +385,20 @@ static void tenant__that_loses_its_principal_loses_its_session(void **state)
 static _Atomic bool disk_full;
 static const struct fsx_ops *real_io;
 
+static ssize_t full_write(int fd, const void *p, size_t n)
+{
+	char link[64], path[4200];
+	ssize_t len;
+
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+	len = disk_full ? readlink(link, path, sizeof(path) - 1) : 0;
+	path[len > 0 ? len : 0] = '\0';
+	if (!strstr(path, "snapshot"))
+		return real_io->write(fd, p, n);
+	errno = ENOSPC;
+	return -1;
+}
+
 static int full_rename(const char *from, const char *to)
 {
 	const char *name = strrchr(to, '/');
@@ -590,6 +604,7 @@ int main(void)
 	real_io = fsx_io;
 	io = *real_io;
 	io.rename = full_rename;
+	io.write = full_write;
 	fsx_io = &io;
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sealed objects, snapshots, epochs and contact: what is believed, and what is not. */
 #include "agent/contact.h"
+#include "agent/bytes.h"
 #include "agent/snapshot.h"
 #include "common/fsx.h"
 #include "tests/agent/fixture.h"
@@ -280,6 +281,164 @@ static void snapshot__cut_at_any_length_gives_only_whole_objects(void **state)
 	fixture_fini(&f);
 }
 
+/* The snapshot of build, then a batch: the grant went, the tenant came again; then an empty one. */
+static uint8_t *build_batches(struct fixture *f, size_t *base, size_t *first, size_t *len)
+{
+	struct seen orig = {0};
+	struct snapshot_header h = {.agent_uid = f->trust.agent_uid, .epoch = f->epoch};
+	Ros2__V1__AgentObject *o = fix_tenant(f, "alpha", FIX_ALPHA, 2, 9);
+	struct snapshot_gone gone = {.kind = OBJ_GRANT, .uid = fix_uid(3), .version = 1};
+	struct agent_object *again;
+	struct fix_bytes b;
+	uint8_t *p = build(f, base, &orig);
+	void *batch;
+	size_t n;
+
+	fix_seal(f, &o, 1, &b);
+	assert_int_equal(agent_object_open(&f->trust, &f->epoch, b.p, b.n, &again, NULL), 0);
+	h.sequence = 6;
+	h.last_counter = f->epoch.counter;
+	h.last_batch = 77;
+	assert_int_equal(snapshot_build_batch(&h, (const struct agent_object *const *)&again, 1,
+	                                      &gone, 1, &batch, &n, NULL),
+	                 0);
+	p = realloc(p, *base + n + 4096);
+	memcpy(p + *base, batch, n);
+	*first = *base + n;
+	free(batch);
+	h.sequence = 7;
+	assert_int_equal(snapshot_build_batch(&h, NULL, 0, NULL, 0, &batch, &n, NULL), 0);
+	memcpy(p + *first, batch, n);
+	*len = *first + n;
+	free(batch);
+	free(b.p);
+	agent_object_free(again);
+	seen_fini(&orig);
+	return p;
+}
+
+static struct snapshot_gone went;
+static unsigned n_went;
+
+static void on_gone(void *arg, const struct snapshot_gone *g)
+{
+	went = *g;
+	n_went++;
+}
+
+static int parse_batches(struct fixture *f, const void *p, size_t n, uint64_t min, struct seen *s,
+                         struct snapshot_info *info, struct ros2_err *err)
+{
+	struct snapshot_reader rd = {
+		.on_object = on_object, .on_gone = on_gone, .on_drop = on_drop, .arg = s};
+
+	n_went = 0;
+	return snapshot_parse(p, n, &f->trust, min, &rd, info, err);
+}
+
+static void snapshot__tells_what_came_and_what_went_in_order(void **state)
+{
+	struct fixture f;
+	struct seen got = {0};
+	struct snapshot_info info;
+	size_t base, first, n;
+	uint8_t *p;
+
+	fixture_init(&f);
+	p = build_batches(&f, &base, &first, &n);
+	assert_int_equal(parse_batches(&f, p, n, 7, &got, &info, NULL), 0);
+	assert_int_equal(got.n, 4);
+	assert_int_equal(got.v[3]->version, 9);
+	assert_int_equal(n_went, 1);
+	assert_int_equal(went.kind, OBJ_GRANT);
+	assert_int_equal(went.uid.b[0], 3);
+	assert_int_equal(info.header.sequence, 7);
+	assert_int_equal(info.header.last_batch, 77);
+	assert_true(info.appendable);
+	free(p);
+	seen_fini(&got);
+	fixture_fini(&f);
+}
+
+/* A last batch that was being written is left out, unless the contact file knows that it was done.
+ */
+static void snapshot__cut_in_a_batch_ends_before_it(void **state)
+{
+	struct fixture f;
+	size_t base, first, n;
+	uint8_t *p;
+
+	fixture_init(&f);
+	p = build_batches(&f, &base, &first, &n);
+	for (size_t cut = base; cut < n; cut++) {
+		struct seen got = {0};
+		struct snapshot_info info;
+		struct ros2_err err = ROS2_ERR_INIT;
+
+		assert_int_equal(parse_batches(&f, p, cut, 5, &got, &info, NULL), 0);
+		assert_int_equal(info.header.sequence, cut < first ? 5 : 6);
+		assert_int_equal(got.n, cut < first ? 3 : 4);
+		assert_int_equal(n_went, cut >= first);
+		assert_int_equal(info.appendable, cut == base || cut == first);
+		seen_fini(&got);
+		assert_true(parse_batches(&f, p, cut, 7, &got, &info, &err) < 0);
+		assert_int_equal(err.status, ROS2_STALE_EPOCH);
+		assert_int_equal(got.n + n_went, 0);
+	}
+	free(p);
+	fixture_fini(&f);
+}
+
+/* A batch that does not check with a whole one behind it may have held a removal. */
+static void snapshot__damaged_before_a_whole_batch_is_refused_whole(void **state)
+{
+	struct fixture f;
+	size_t base, first, n;
+	uint8_t *p;
+
+	fixture_init(&f);
+	p = build_batches(&f, &base, &first, &n);
+	for (size_t at = base; at < first; at++) {
+		struct seen got = {0};
+		struct snapshot_info info;
+		struct ros2_err err = ROS2_ERR_INIT;
+
+		p[at] ^= 0x10;
+		assert_true(parse_batches(&f, p, n, 0, &got, &info, &err) < 0);
+		assert_int_equal(err.status, ROS2_CORRUPT);
+		assert_int_equal(got.n + n_went, 0);
+		p[at] ^= 0x10;
+	}
+	free(p);
+	fixture_fini(&f);
+}
+
+/* What earlier versions wrote: 96 bytes of header, no batches. It is read, and written anew. */
+static void snapshot__of_format_1_is_read(void **state)
+{
+	struct fixture f;
+	struct seen orig = {0}, got = {0};
+	struct snapshot_info info;
+	size_t n;
+	uint8_t *p;
+
+	fixture_init(&f);
+	p = build(&f, &n, &orig);
+	p[8] = 1;
+	p[12] = 96;
+	memset(p + 88, 0, 8);
+	put_le32(p + 92, crypto_crc32c(p, 92));
+	memmove(p + 96, p + 112, n - 112);
+	assert_int_equal(parse_batches(&f, p, n - 16, 5, &got, &info, NULL), 0);
+	assert_int_equal(got.n, 3);
+	assert_int_equal(info.dropped, 0);
+	assert_false(info.appendable);
+	free(p);
+	seen_fini(&orig);
+	seen_fini(&got);
+	fixture_fini(&f);
+}
+
 static void epoch__newer_is_stored_older_and_foreign_are_refused(void **state)
 {
 	struct agent_epoch none = {{0}, 0}, a = {{1}, 4}, older = {{1}, 3}, newer = {{1}, 5};
@@ -450,6 +609,10 @@ int main(void)
 		cmocka_unit_test(snapshot__that_was_rolled_back_is_refused_whole),
 		cmocka_unit_test(snapshot__drops_objects_of_a_newer_epoch_or_another_lineage),
 		cmocka_unit_test(snapshot__cut_at_any_length_gives_only_whole_objects),
+		cmocka_unit_test(snapshot__tells_what_came_and_what_went_in_order),
+		cmocka_unit_test(snapshot__cut_in_a_batch_ends_before_it),
+		cmocka_unit_test(snapshot__damaged_before_a_whole_batch_is_refused_whole),
+		cmocka_unit_test(snapshot__of_format_1_is_read),
 		cmocka_unit_test(epoch__newer_is_stored_older_and_foreign_are_refused),
 		cmocka_unit_test(contact__counts_only_stamps_of_this_boot_that_were_sent),
 		cmocka_unit_test(contact__forgets_stamps_that_are_too_old),
