@@ -58,6 +58,9 @@ enum engine_io_features {
 
 enum engine_op { ENGINE_OP_READ = 1, ENGINE_OP_WRITE, ENGINE_OP_FLUSH };
 
+/* The most parts a lent read has: 1 MiB that begins inside a chunk of 64 KiB. */
+#define ENGINE_PARTS_MAX 17
+
 /* Embedded in the data plane's request. The engine owns it from submit to done. */
 struct engine_io {
 	struct engine_file *file; /* borrowed: until done */
@@ -70,6 +73,14 @@ struct engine_io {
 	 * reactor's thread. -EREMOTEIO for a write whose outcome is unknown. */
 	void (*done)(struct engine_io *io, int64_t res);
 	uint64_t priv[4]; /* the engine's own, while it owns the io */
+	/* A read whose bytes lie in the engine's memory need not be copied: where @may_lend is set
+	 * the engine may answer with @n_parts pieces of its own instead of filling @buf, together
+	 * as long as the result. They stay readable until unlend, whatever happens to the file;
+	 * what others write into the file meanwhile may show in them. */
+	bool may_lend;
+	uint32_t n_parts; /* 0 = the bytes are in buf; 0 at submit */
+	struct iovec parts[ENGINE_PARTS_MAX];
+	uint32_t lent[ENGINE_PARTS_MAX]; /* the engine's own, until unlend */
 };
 
 struct engine_reactor_opts {
@@ -125,6 +136,9 @@ struct engine_ops {
 	/* Calls done for up to @max finished ios; returns how many. */
 	uint32_t (*poll)(struct engine_reactor *r, uint32_t max);
 	uint32_t (*in_flight)(const struct engine_reactor *r);
+	/* Gives back what a read lent (n_parts > 0); the io's file is still open. NULL when the
+	 * engine never lends. */
+	void (*unlend)(struct engine_io *io);
 	/* Payload bytes copied by this process (not by the kernel) so far. */
 	uint64_t (*copied_bytes)(const struct engine_reactor *r);
 };

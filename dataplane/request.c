@@ -238,6 +238,8 @@ void request_release(struct request *req)
 	tcp_forget(s, req);
 	count_out(req);
 	list_del(&req->link);
+	if (req->io.n_parts)
+		req->file->mount->engine->ops->unlend(&req->io);
 	if (req->slot.mem)
 		slots_give(s->r->slots, &req->slot, &s->slots, &s->rt->slots);
 	if (req->lease)

@@ -310,6 +310,7 @@ static void tcp_receive(struct session *s)
 
 const struct transport_ops transport_tcp = {
 	.name = "tcp",
+	.takes_parts = true,
 	.reply = tcp_reply,
 	.pull = tcp_pull,
 	.refuse = tcp_refuse,

@@ -12,6 +12,7 @@
 #include "dataplane/source.h"
 #include "dataplane/wire.h"
 #include <stdbool.h>
+#include <sys/uio.h>
 
 #define TCP_INPUT      (64u * 1024)
 #define TCP_SMALL      64u
@@ -27,8 +28,9 @@ struct tcp_out {
 	struct list link;
 	struct request *req; /* NULL for a short message */
 	struct wire_header first, second;
-	const void *payload;
-	uint32_t payload_len;
+	const void *payload;       /* NULL when it is in parts */
+	const struct iovec *parts; /* borrowed: lent to the request until it is over */
+	uint32_t n_parts, payload_len;
 	bool has_second;
 };
 

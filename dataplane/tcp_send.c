@@ -41,6 +41,7 @@ void tcp_queue_small(struct session *s, const struct wire_header *h, const void 
 	wire_seal(&m->out.first);
 	m->out.payload = m->words;
 	m->out.payload_len = len;
+	m->out.n_parts = 0;
 	m->out.has_second = false;
 	m->out.req = NULL;
 	if (len)
@@ -75,6 +76,7 @@ static void only_complete(struct request *req)
 {
 	req->out.first = complete_of(req);
 	req->out.payload = NULL;
+	req->out.n_parts = 0;
 	req->out.payload_len = 0;
 	req->out.has_second = false;
 }
@@ -93,7 +95,9 @@ void tcp_reply(struct session *s, struct request *req)
 
 		wire_seal(&h);
 		req->out.first = h;
-		req->out.payload = req->slot.mem;
+		req->out.payload = req->io.n_parts ? NULL : req->slot.mem;
+		req->out.parts = req->io.parts;
+		req->out.n_parts = req->io.n_parts;
 		req->out.payload_len = req->bytes;
 		req->out.second = complete_of(req);
 		req->out.has_second = true;
@@ -106,6 +110,7 @@ void tcp_reply(struct session *s, struct request *req)
 void tcp_pull(struct session *s, struct request *req)
 {
 	req->out.payload = NULL;
+	req->out.n_parts = 0;
 	req->out.payload_len = 0;
 	req->out.has_second = false;
 	/* The header is sealed when it goes: only then the lease is held and its generation known.
@@ -167,6 +172,12 @@ static void add_iov(struct iovec *iov, int *n, const void *p, size_t len, uint32
 	*skip = 0;
 }
 
+static void add_parts(struct iovec *iov, int *n, const struct tcp_out *m, uint32_t *skip)
+{
+	for (uint32_t i = 0; i < m->n_parts; i++)
+		add_iov(iov, n, m->parts[i].iov_base, m->parts[i].iov_len, skip);
+}
+
 /* Returns the number of parts, or -1 when the session has ended. */
 static int gather(struct session *s, struct iovec iov[TCP_IOV], uint64_t now_ns)
 {
@@ -175,12 +186,15 @@ static int gather(struct session *s, struct iovec iov[TCP_IOV], uint64_t now_ns)
 	int n = 0;
 
 	list_for_each (&s->tcp.out, m, link) {
-		if (n + 3 > (int)TCP_IOV || bytes >= TCP_SEND_BYTES)
+		if (n + 3 + (int)m->n_parts > (int)TCP_IOV || bytes >= TCP_SEND_BYTES)
 			break;
 		if (!prepare(s, m, n == 0 && s->tcp.sent > 0, now_ns))
 			return -1;
 		add_iov(iov, &n, &m->first, WIRE_HEADER_LEN, &skip);
-		add_iov(iov, &n, m->payload, m->payload_len, &skip);
+		if (m->n_parts)
+			add_parts(iov, &n, m, &skip);
+		else
+			add_iov(iov, &n, m->payload, m->payload_len, &skip);
 		if (m->has_second)
 			add_iov(iov, &n, &m->second, WIRE_HEADER_LEN, &skip);
 		bytes += m->payload_len;

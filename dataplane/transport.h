@@ -51,8 +51,10 @@ void request_handed_on(struct request *req);
 
 struct transport_ops {
 	const char *name;
+	/* It can send payload from memory that is not a slot: engines may lend theirs. */
+	bool takes_parts;
 	/* Queues the reply: status, bytes and, for a READ with bytes, the payload in the request's
-	 * slot. */
+	 * slot, or in the parts that the engine lent. */
 	void (*reply)(struct session *s, struct request *req);
 	/* Queues the invitation to send the payload of a WRITE. */
 	void (*pull)(struct session *s, struct request *req);

@@ -21,15 +21,18 @@ int mem_pool_init(struct mem_pool *p, uint64_t bytes, struct ros2_err *err)
 		                    " bytes",
 		                    bytes);
 	p->next = calloc(chunks + 1, sizeof(*p->next));
-	if (!p->next)
+	p->refs = calloc(chunks + 1, sizeof(*p->refs));
+	if (!p->next || !p->refs) {
+		mem_pool_fini(p);
 		return ros2_err_set(err, -ENOMEM, "mem engine: no memory for the list of chunks");
+	}
 	p->base = mmap(NULL, chunks << MEM_CHUNK_SHIFT, PROT_READ | PROT_WRITE,
 	               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (p->base == MAP_FAILED) {
 		int rc = -errno;
 
 		p->base = NULL;
-		free(TAKE_PTR(p->next));
+		mem_pool_fini(p);
 		return ros2_err_set(err, rc, "mem engine: cannot reserve %" PRIu64 " bytes: %s",
 		                    bytes, strerror(-rc));
 	}
@@ -45,6 +48,7 @@ void mem_pool_fini(struct mem_pool *p)
 	if (p->base)
 		munmap(p->base, (size_t)p->chunks << MEM_CHUNK_SHIFT);
 	free(p->next);
+	free(p->refs);
 	memset(p, 0, sizeof(*p));
 }
 
@@ -78,6 +82,7 @@ uint32_t mem_pool_get(struct mem_pool *p)
 		id = fresh;
 	}
 	atomic_fetch_add_explicit(&p->used, 1, memory_order_relaxed);
+	atomic_store_explicit(&p->refs[id], 1, memory_order_relaxed);
 	return id;
 }
 
@@ -85,6 +90,7 @@ void mem_pool_put_clean(struct mem_pool *p, uint32_t id)
 {
 	uint64_t head = atomic_load_explicit(&p->head, memory_order_relaxed), want;
 
+	atomic_store_explicit(&p->refs[id], 0, memory_order_relaxed);
 	do {
 		atomic_store_explicit(&p->next[id], (uint32_t)head, memory_order_relaxed);
 		want = ((head >> 32) + 1) << 32 | id;
@@ -93,10 +99,18 @@ void mem_pool_put_clean(struct mem_pool *p, uint32_t id)
 	atomic_fetch_sub_explicit(&p->used, 1, memory_order_relaxed);
 }
 
+void mem_pool_ref(struct mem_pool *p, uint32_t id)
+{
+	atomic_fetch_add_explicit(&p->refs[id], 1, memory_order_relaxed);
+}
+
 void mem_pool_put(struct mem_pool *p, uint32_t id)
 {
 	uint8_t *at = mem_pool_at(p, id);
 
+	/* Release: what was read through this reference; acquire: what was read through others. */
+	if (atomic_fetch_sub_explicit(&p->refs[id], 1, memory_order_acq_rel) > 1)
+		return;
 	/* Gives zeros on the next touch and the RAM back now; where the system refuses, zeros the
 	 * slow way. */
 	if (madvise(at, MEM_CHUNK, MADV_DONTNEED) < 0)

@@ -13,6 +13,9 @@
  * with the file. Reactors leave the operations of a gated file in their queue. So no lock is on the
  * data path and truncate still happens at one instant.
  * 4. A chunk in the pool reads as zeros: what one tenant wrote never shows in another's file.
+ * 5. A chunk is counted: one for the file that names it, one per read that lends it. It goes back
+ * to the pool with the last of them, so what is lent stays what it was when its file is truncated.
+ * A read lends only inside poll and with the gate open, when the file's own count is held.
  */
 #ifndef ROS2_DATAPLANE_ENGINES_MEM_PRIV_H
 #define ROS2_DATAPLANE_ENGINES_MEM_PRIV_H
@@ -38,6 +41,7 @@
 struct mem_pool {
 	uint8_t *base;          /* owned: chunks x 64 KiB, reserved, not touched */
 	_Atomic uint32_t *next; /* owned: the free stack's links */
+	_Atomic uint32_t *refs; /* owned: by chunk, rule 5; 0 in the pool */
 	uint32_t chunks;
 	_Atomic uint32_t fresh; /* chunks never handed out begin here */
 	_Atomic uint64_t head;  /* tag << 32 | id; the tag keeps a popped and re-pushed id apart */
@@ -48,8 +52,11 @@ int mem_pool_init(struct mem_pool *p, uint64_t bytes, struct ros2_err *err);
 void mem_pool_fini(struct mem_pool *p);
 /* A chunk of zeros, or 0 when the capacity is used up. */
 uint32_t mem_pool_get(struct mem_pool *p);
-/* Nobody can reach the chunk any more; its pages go back to the system, so that it reads as zeros
- * again. Control threads. */
+/* One more that lends a chunk which a file names. */
+void mem_pool_ref(struct mem_pool *p, uint32_t id);
+/* One less; after the last one nobody can reach the chunk any more, and its pages go back to the
+ * system, so that it reads as zeros again. Any thread, though a reactor is the last one only where
+ * a file was truncated under a read. */
 void mem_pool_put(struct mem_pool *p, uint32_t id);
 /* As mem_pool_put for a chunk just got and never written. Any thread. */
 void mem_pool_put_clean(struct mem_pool *p, uint32_t id);
@@ -150,6 +157,7 @@ int mem_kick(struct engine_reactor *r);
 uint32_t mem_poll(struct engine_reactor *r, uint32_t max);
 uint32_t mem_in_flight(const struct engine_reactor *r);
 uint64_t mem_copied_bytes(const struct engine_reactor *r);
+void mem_unlend(struct engine_io *io);
 /* The slot of the chunk table for chunk @index, making the table when @make; NULL when there is
  * none or no room. */
 _Atomic uint32_t *mem_slot(struct engine *e, struct mem_data *d, uint64_t index, bool make);

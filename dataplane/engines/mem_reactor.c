@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The mem engine's data path: a queue per reactor, carried out in poll by copying. No lock, no
- * allocation and no system call but the clock's; a write over a hole takes chunks from the pool
- * before it copies, so that a full engine never leaves half a write behind.
+ * The mem engine's data path: a queue per reactor, carried out in poll: reads by lending chunks
+ * where the caller can take them, else by copying, as writes do. No lock, no allocation and no
+ * system call but the clock's; a write over a hole takes chunks from the pool before it copies, so
+ * that a full engine never leaves half a write behind.
  */
 #include "dataplane/engines/mem_priv.h"
 
@@ -103,6 +104,43 @@ uint64_t mem_copied_bytes(const struct engine_reactor *r)
 	return r->copied_bytes;
 }
 
+/* The chunk that holds byte @at; 0 = a hole. */
+static uint32_t chunk_of(struct engine *e, struct mem_data *d, uint64_t at)
+{
+	_Atomic uint32_t *slot = mem_slot(e, d, at >> MEM_CHUNK_SHIFT, false);
+
+	return slot ? atomic_load_explicit(slot, memory_order_acquire) : 0;
+}
+
+static void lend(struct engine_reactor *r, struct engine_io *io, uint64_t left)
+{
+	static const uint8_t zeros[MEM_CHUNK];
+	struct mem_data *d = io->file->node->data;
+	struct mem_pool *pool = &r->engine->pool;
+	uint64_t at = io->offset;
+
+	while (left > 0) {
+		size_t in = at % MEM_CHUNK, n = MIN(left, MEM_CHUNK - in);
+		uint32_t id = chunk_of(r->engine, d, at);
+		const uint8_t *from = id ? mem_pool_at(pool, id) : zeros;
+
+		if (id)
+			mem_pool_ref(pool, id);
+		io->lent[io->n_parts] = id;
+		io->parts[io->n_parts++] = (struct iovec){(uint8_t *)from + in, n};
+		at += n;
+		left -= n;
+	}
+}
+
+void mem_unlend(struct engine_io *io)
+{
+	for (uint32_t i = 0; i < io->n_parts; i++)
+		if (io->lent[i])
+			mem_pool_put(&io->file->engine->pool, io->lent[i]);
+	io->n_parts = 0;
+}
+
 static int64_t do_read(struct engine_reactor *r, struct engine_io *io)
 {
 	struct mem_data *d = io->file->node->data;
@@ -111,10 +149,13 @@ static int64_t do_read(struct engine_reactor *r, struct engine_io *io)
 	int64_t res = (int64_t)left;
 	uint8_t *to = io->buf;
 
+	if (io->may_lend && left <= (ENGINE_PARTS_MAX - 1) * MEM_CHUNK) {
+		lend(r, io, left);
+		return res;
+	}
 	while (left > 0) {
 		size_t in = at % MEM_CHUNK, n = MIN(left, MEM_CHUNK - in);
-		_Atomic uint32_t *slot = mem_slot(r->engine, d, at >> MEM_CHUNK_SHIFT, false);
-		uint32_t id = slot ? atomic_load_explicit(slot, memory_order_acquire) : 0;
+		uint32_t id = chunk_of(r->engine, d, at);
 
 		if (id) {
 			memcpy(to, mem_pool_at(&r->engine->pool, id) + in, n);

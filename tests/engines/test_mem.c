@@ -159,6 +159,106 @@ static void mem_engine__counts_what_it_copies(void **state)
 	mem_end(&fx);
 }
 
+static void lent_done(struct engine_io *io, int64_t res)
+{
+	io->priv[0] = (uint64_t)res;
+}
+
+/* A read that lends; parts and result are in @io. */
+static int64_t lend(struct fixture *fx, struct engine_file *f, uint64_t at, uint32_t len,
+                    struct engine_io *io)
+{
+	*io = (struct engine_io){.file = f,
+	                         .op = ENGINE_OP_READ,
+	                         .offset = at,
+	                         .len = len,
+	                         .done = lent_done,
+	                         .may_lend = true};
+	assert_int_equal(fx->ops->submit(fx->r, io), 0);
+	assert_int_equal(fx->ops->poll(fx->r, 8), 1);
+	return (int64_t)io->priv[0];
+}
+
+static void expect_bytes(const struct engine_io *io, uint8_t want, size_t len)
+{
+	for (uint32_t i = 0; i < io->n_parts; len -= io->parts[i].iov_len, i++) {
+		const uint8_t *p = io->parts[i].iov_base;
+
+		for (size_t k = 0; k < io->parts[i].iov_len; k++)
+			assert_int_equal(p[k], want);
+	}
+	assert_int_equal(len, 0);
+}
+
+static void mem_engine__lends_what_is_read_and_copies_nothing(void **state)
+{
+	struct fixture fx;
+	struct engine_file *f;
+	struct engine_io io;
+	uint64_t copied;
+
+	mem_setup(&fx, 4 << 20, false);
+	f = fx_open(&fx, "f", ENGINE_READ | ENGINE_WRITE | ENGINE_CREATE);
+	memset(big, 0xcc, sizeof(big));
+	assert_int_equal(fx_io(&fx, f, ENGINE_OP_WRITE, 0, big, 1 << 20), 1 << 20);
+	assert_int_equal(fx_io(&fx, f, ENGINE_OP_WRITE, 1 << 20, big, 1 << 20), 1 << 20);
+	copied = fx.ops->copied_bytes(fx.r);
+	assert_int_equal(lend(&fx, f, 4097, 4096, &io), 4096);
+	assert_int_equal(io.n_parts, 1);
+	expect_bytes(&io, 0xcc, 4096);
+	fx.ops->unlend(&io);
+	assert_int_equal(lend(&fx, f, 1, 1 << 20, &io), 1 << 20);
+	assert_int_equal(io.n_parts, ENGINE_PARTS_MAX);
+	expect_bytes(&io, 0xcc, 1 << 20);
+	fx.ops->unlend(&io);
+	assert_int_equal(lend(&fx, f, (2 << 20) - 10, 4096, &io), 10);
+	expect_bytes(&io, 0xcc, 10);
+	fx.ops->unlend(&io);
+	assert_int_equal(fx.ops->truncate(f, 3 << 20, NULL), 0);
+	assert_int_equal(lend(&fx, f, 2 << 20, 1 << 20, &io), 1 << 20);
+	expect_bytes(&io, 0, 1 << 20);
+	fx.ops->unlend(&io);
+	assert_int_equal(lend(&fx, f, 3 << 20, 4096, &io), 0);
+	assert_int_equal(io.n_parts, 0);
+	assert_int_equal(fx.ops->copied_bytes(fx.r), copied);
+	fx.ops->close(f);
+	mem_end(&fx);
+}
+
+static void mem_engine__what_is_lent_shows_no_other_file_after_truncate(void **state)
+{
+	struct engine_io io, twice;
+	struct fixture fx;
+	struct engine_file *f, *g;
+
+	mem_setup(&fx, 1 << 20, false);
+	f = fx_open(&fx, "f", ENGINE_READ | ENGINE_WRITE | ENGINE_CREATE);
+	g = fx_open(&fx, "g", ENGINE_READ | ENGINE_WRITE | ENGINE_CREATE);
+	memset(big, 0xaa, sizeof(big));
+	assert_int_equal(fx_io(&fx, f, ENGINE_OP_WRITE, 0, big, 3 << 16), 3 << 16);
+	assert_int_equal(lend(&fx, f, 0, 2 << 16, &io), 2 << 16);
+	assert_int_equal(lend(&fx, f, 0, 1 << 16, &twice), 1 << 16);
+	assert_int_equal(fx.ops->truncate(f, 0, NULL), 0);
+	assert_int_equal(atomic_load(&fx.e->pool.used), 2);
+	/* everything that is free becomes g's */
+	memset(big, 0xbb, sizeof(big));
+	assert_int_equal(fx_io(&fx, g, ENGINE_OP_WRITE, 0, big, 14 << 16), 14 << 16);
+	assert_int_equal(fx_io(&fx, g, ENGINE_OP_WRITE, 14 << 16, big, 1), -ENOSPC);
+	expect_bytes(&io, 0xaa, 2 << 16);
+	fx.ops->unlend(&io);
+	assert_int_equal(atomic_load(&fx.e->pool.used), 15);
+	expect_bytes(&twice, 0xaa, 1 << 16);
+	fx.ops->unlend(&twice);
+	assert_int_equal(atomic_load(&fx.e->pool.used), 14);
+	/* what comes back is clean */
+	assert_int_equal(fx_io(&fx, g, ENGINE_OP_WRITE, (16 << 16) - 1, big, 1), 1);
+	assert_int_equal(fx_io(&fx, g, ENGINE_OP_READ, 15 << 16, back, 100), 100);
+	fx_expect_zeros(back, 100);
+	fx.ops->close(f);
+	fx.ops->close(g);
+	mem_end(&fx);
+}
+
 static void mem_engine__bounds_the_number_of_names(void **state)
 {
 	struct fixture fx;
@@ -245,6 +345,8 @@ int main(void)
 		cmocka_unit_test(mem_engine__holds_large_sparse_files),
 		cmocka_unit_test(mem_engine__drops_writes_in_null_mode),
 		cmocka_unit_test(mem_engine__counts_what_it_copies),
+		cmocka_unit_test(mem_engine__lends_what_is_read_and_copies_nothing),
+		cmocka_unit_test(mem_engine__what_is_lent_shows_no_other_file_after_truncate),
 		cmocka_unit_test(mem_engine__bounds_the_number_of_names),
 		cmocka_unit_test(mem_engine__outlives_a_namespace_directory_that_was_removed),
 		cmocka_unit_test(mem_pool__gives_a_chunk_to_one_at_a_time),
