@@ -32,9 +32,6 @@ struct ledger {
 	struct tenant *moved;
 };
 
-/* seq, chain, tree size, then one hash for each set bit of the size, low to high. */
-#define HEAD_FIXED (8 + SHA256_LEN + 8)
-
 static void put64(uint8_t *p, uint64_t v)
 {
 	for (int i = 0; i < 8; i++)
@@ -50,9 +47,9 @@ static uint64_t get64(const uint8_t *p)
 	return v;
 }
 
-static size_t head_pack(const struct audit_head *h, uint8_t out[HEAD_FIXED + 64 * SHA256_LEN])
+size_t ledger_head_pack(const struct audit_head *h, uint8_t out[LEDGER_HEAD_MAX])
 {
-	size_t n = HEAD_FIXED;
+	size_t n = LEDGER_HEAD_FIXED;
 
 	put64(out, h->seq);
 	memcpy(out + 8, h->chain, SHA256_LEN);
@@ -66,12 +63,12 @@ static size_t head_pack(const struct audit_head *h, uint8_t out[HEAD_FIXED + 64 
 	return n;
 }
 
-static int head_unpack(const uint8_t *p, size_t len, struct audit_head *h)
+int ledger_head_unpack(const uint8_t *p, size_t len, struct audit_head *h)
 {
-	size_t n = HEAD_FIXED;
+	size_t n = LEDGER_HEAD_FIXED;
 
 	memset(h, 0, sizeof(*h));
-	if (len < HEAD_FIXED)
+	if (len < LEDGER_HEAD_FIXED)
 		return -EBADMSG;
 	h->seq = get64(p);
 	memcpy(h->chain, p + 8, SHA256_LEN);
@@ -101,7 +98,7 @@ static int load_head(struct ledger *l, struct ros2_err *err)
 	if (r == -ENOENT)
 		r = last ? -EBADMSG : 0;
 	else if (!r)
-		r = head_unpack(blob, len, &l->now);
+		r = ledger_head_unpack(blob, len, &l->now);
 	if (!r && (last != l->now.seq || memcmp(chain, l->now.chain, SHA256_LEN) != 0))
 		r = -EBADMSG;
 	if (r == -EBADMSG)
@@ -327,7 +324,7 @@ int ledger_append(struct ledger *l, struct store_draft *d, struct ros2_err *err)
 
 int ledger_save(struct ledger *l, struct ros2_err *err)
 {
-	uint8_t blob[HEAD_FIXED + 64 * SHA256_LEN];
+	uint8_t blob[LEDGER_HEAD_MAX];
 	int r = 0;
 
 	if (l->now.seq == l->marked.seq)
@@ -339,7 +336,8 @@ int ledger_save(struct ledger *l, struct ros2_err *err)
 		r = l->ops->tenant_put(l->backend, &t->uid, &h, err);
 	}
 	if (!r)
-		r = l->ops->meta_put(l->backend, "audit_head", blob, head_pack(&l->now, blob), err);
+		r = l->ops->meta_put(l->backend, "audit_head", blob,
+		                     ledger_head_pack(&l->now, blob), err);
 	return r;
 }
 

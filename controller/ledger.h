@@ -8,6 +8,15 @@
 #define ROS2_CONTROLLER_LEDGER_H
 
 #include "controller/store_priv.h"
+#include "proto/audit/audit.h"
+
+/* The saved end of the log: seq, chain, tree size, then one hash for each set bit of the size, low
+ * to high. */
+#define LEDGER_HEAD_FIXED (8 + SHA256_LEN + 8)
+#define LEDGER_HEAD_MAX   (LEDGER_HEAD_FIXED + 64 * SHA256_LEN)
+/* The length; the same head gives the same bytes. */
+size_t ledger_head_pack(const struct audit_head *h, uint8_t out[LEDGER_HEAD_MAX]);
+int ledger_head_unpack(const uint8_t *p, size_t len, struct audit_head *h); /* -EBADMSG */
 
 struct ledger;
 

@@ -43,6 +43,17 @@ void page_token(const struct page_list *l, const struct page_pos *at, char out[P
 	crypto_base64(raw, sizeof(raw), out);
 }
 
+/* A position has one token: nothing stands behind the name's end. */
+static bool name_good(const uint8_t raw[ROS2_NAME_MAX + 1])
+{
+	size_t n = strnlen((const char *)raw, ROS2_NAME_MAX + 1);
+
+	for (size_t i = n; i < ROS2_NAME_MAX + 1; i++)
+		if (raw[i])
+			return false;
+	return n <= ROS2_NAME_MAX;
+}
+
 int page_parse(const struct page_list *l, const char *token, struct page_pos *ret)
 {
 	uint8_t raw[TOKEN_LEN], want[NAME_AT];
@@ -56,7 +67,7 @@ int page_parse(const struct page_list *l, const char *token, struct page_pos *re
 	    n != sizeof(raw))
 		return -EINVAL;
 	head(l, raw[2] == 1, want);
-	if (raw[2] > 1 || memcmp(raw, want, NAME_AT) != 0 || raw[KEY_AT - 1])
+	if (raw[2] > 1 || memcmp(raw, want, NAME_AT) != 0 || !name_good(raw + NAME_AT))
 		return -EINVAL;
 	ret->ended = raw[2];
 	memcpy(ret->name, raw + NAME_AT, ROS2_NAME_MAX);
