@@ -77,9 +77,15 @@ int audit_checkpoint_open(const void *note, size_t len, const char *vkey,
 
 /* ---- the verifier: feed records in order, checkpoints after the records they cover ---- */
 struct audit_verifier;
-/* @vkey NULL: chain and tree are checked, signatures are not (the result says so). */
+/* @vkey NULL: chain and tree are checked, signatures are not (the result says so): then whoever can
+ * write the log can also rewrite it whole. -EINVAL when it is no verifier key. */
 int audit_verifier_new(const char *vkey, struct audit_verifier **ret, struct ros2_err *err);
-void audit_verifier_free(struct audit_verifier *v);
+void audit_verifier_free(struct audit_verifier *v); /* takes NULL */
+/* A checkpoint that was kept outside the log, given before the first record: the log must still
+ * begin with the records it covers. The only thing that shows an end that was cut off or written
+ * anew. -EBADMSG when it is none of this key. */
+int audit_verifier_hold(struct audit_verifier *v, const void *note, size_t len,
+                        struct ros2_err *err);
 /* 0, or -EBADMSG: this is the first bad record; words say what is wrong with it (bytes do not match
  * the chain, gap in seq, tenant history broken, does not parse). After an error the verifier
  * accepts nothing more. */
@@ -90,10 +96,16 @@ int audit_verifier_checkpoint(struct audit_verifier *v, const void *note, size_t
 struct audit_verdict {
 	uint64_t records, checkpoints, tenants;
 	uint64_t covered; /* records covered by the last good checkpoint */
+	uint64_t held;    /* records of the checkpoint given to audit_verifier_hold; 0: none */
 	bool signatures;  /* checked against a key */
 	uint8_t root[SHA256_LEN];
+	const char *note; /* the last good checkpoint, to be kept; NULL: none. Borrowed */
 };
+/* What was seen so far. */
 void audit_verifier_result(const struct audit_verifier *v, struct audit_verdict *ret);
+/* After the last record: 0, or -EBADMSG when the log is bad already, when it ends before the held
+ * checkpoint, or when a key was given and nothing is signed by it. */
+int audit_verifier_end(const struct audit_verifier *v, struct ros2_err *err);
 
 /* ---- export files: "ROS2AUD1\n", then frames: u8 type 'R' or 'C', u32le length, [R: u64le seq, 32
  * bytes chain], bytes ---- */
@@ -106,9 +118,9 @@ int audit_file_write_checkpoint(struct audit_file *f, const void *note, size_t l
 int audit_file_finish(struct audit_file *f,
                       struct ros2_err *err); /* fsync, rename into place; frees */
 void audit_file_abort(struct audit_file *f);
-/* Runs the verifier over a file. On -EBADMSG *ret_bad_seq is the first bad record (0: the file
- * itself) and *ret_offset its place. */
-int audit_file_verify(const char *path, const char *vkey, struct audit_verdict *ret,
+/* Runs a fresh verifier over a file, to its end. On -EBADMSG *ret_bad_seq is the first bad record
+ * (0: the file itself) and *ret_offset its place. */
+int audit_file_verify(const char *path, struct audit_verifier *v, struct audit_verdict *ret,
                       uint64_t *ret_bad_seq, uint64_t *ret_offset, struct ros2_err *err);
 /* Calls fn for each record; stops when it returns non-zero and returns that. */
 int audit_file_each(const char *path,

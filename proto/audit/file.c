@@ -202,11 +202,10 @@ static int verify_frames(struct reader *rd, struct frame *fr, struct audit_verif
 	return r;
 }
 
-int audit_file_verify(const char *path, const char *vkey, struct audit_verdict *ret,
+int audit_file_verify(const char *path, struct audit_verifier *v, struct audit_verdict *ret,
                       uint64_t *ret_bad_seq, uint64_t *ret_offset, struct ros2_err *err)
 {
 	AUTO_FREE struct frame *fr = calloc(1, sizeof(*fr));
-	struct audit_verifier *v = NULL;
 	struct reader rd;
 	uint64_t bad = 0;
 	int r;
@@ -218,18 +217,15 @@ int audit_file_verify(const char *path, const char *vkey, struct audit_verdict *
 	r = reader_open(&rd, path, err);
 	if (r < 0)
 		return r;
-	r = audit_verifier_new(vkey, &v, err);
-	if (r == 0)
-		r = verify_frames(&rd, fr, v, &bad, err);
+	r = verify_frames(&rd, fr, v, &bad, err);
+	fclose(rd.in);
 	if (r < 0) {
 		*ret_bad_seq = bad;
 		*ret_offset = fr->offset;
-	} else {
-		audit_verifier_result(v, ret);
+		return r;
 	}
-	audit_verifier_free(v);
-	fclose(rd.in);
-	return r;
+	audit_verifier_result(v, ret);
+	return audit_verifier_end(v, err);
 }
 
 int audit_file_each(const char *path,

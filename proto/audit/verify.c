@@ -23,13 +23,21 @@ struct audit_verifier {
 	struct audit_head head;
 	struct tenant_history *tenants; /* owned */
 	uint64_t checkpoints, covered;
+	char note[AUDIT_NOTE_MAX + 1]; /* the last good checkpoint; "" before it */
+	struct audit_checkpoint held;  /* size 0: none */
 	bool failed;
 };
 
 int audit_verifier_new(const char *vkey, struct audit_verifier **ret, struct ros2_err *err)
 {
-	struct audit_verifier *v = calloc(1, sizeof(*v));
+	uint8_t pub[ED25519_PUB_LEN];
+	char name[AUDIT_ORIGIN_MAX];
+	int r = vkey ? audit_vkey_parse(vkey, name, pub, err) : 0;
+	struct audit_verifier *v;
 
+	if (r < 0)
+		return r;
+	v = calloc(1, sizeof(*v));
 	if (v && vkey)
 		v->vkey = strdup(vkey);
 	if (!v || (vkey && !v->vkey)) {
@@ -77,9 +85,10 @@ static int check_tenant(struct audit_verifier *v, const Ros2__V1__AuditRecord *r
 	struct tenant_history *t;
 
 	if (!*rec->tenant_uid) {
-		if (rec->tenant_seq)
+		if (rec->tenant_seq || rec->tenant_prev.len)
 			return ros2_err_set(err, -EBADMSG,
-			                    "record %" PRIu64 ": tenant_seq without a tenant",
+			                    "record %" PRIu64
+			                    ": a place in a tenant's history without a tenant",
 			                    rec->seq);
 		return 0;
 	}
@@ -127,7 +136,11 @@ static int check_record(struct audit_verifier *v, uint64_t seq, const void *byte
 		return r;
 	}
 	merkle_leaf(bytes, len, leaf);
-	if (rec->seq != seq)
+	if (rec->format != AUDIT_FORMAT)
+		r = ros2_err_set(err, -EBADMSG,
+		                 "record %" PRIu64 ": expected format %d, found %" PRIu32, seq,
+		                 AUDIT_FORMAT, rec->format);
+	else if (rec->seq != seq)
 		r = ros2_err_set(err, -EBADMSG, "record %" PRIu64 ": says it is record %" PRIu64,
 		                 seq, rec->seq);
 	else
@@ -136,12 +149,40 @@ static int check_record(struct audit_verifier *v, uint64_t seq, const void *byte
 	return r;
 }
 
+int audit_verifier_hold(struct audit_verifier *v, const void *note, size_t len,
+                        struct ros2_err *err)
+{
+	int r = audit_checkpoint_open(note, len, v->vkey, &v->held, err);
+
+	if (r < 0)
+		ros2_err_prefix(err, "the kept checkpoint");
+	return r;
+}
+
+/* The log has as many records as the held checkpoint: are they the same? */
+static int check_held(const struct audit_verifier *v, struct ros2_err *err)
+{
+	uint8_t root[SHA256_LEN];
+
+	if (!v->held.size || v->held.size != v->head.seq)
+		return 0;
+	merkle_acc_root(&v->head.tree, root);
+	if (!memcmp(root, v->held.root, SHA256_LEN))
+		return 0;
+	return ros2_err_set(err, -EBADMSG,
+	                    "records 1 to %" PRIu64
+	                    " are not those of the kept checkpoint: the log was written anew",
+	                    v->held.size);
+}
+
 int audit_verifier_record(struct audit_verifier *v, uint64_t seq, const void *bytes, size_t len,
                           const uint8_t chain[SHA256_LEN], struct ros2_err *err)
 {
 	int r = v->failed ? ros2_err_set(err, -EBADMSG, "the log is already known to be bad")
 	                  : check_record(v, seq, bytes, len, chain, err);
 
+	if (r == 0)
+		r = check_held(v, err);
 	v->failed = r < 0;
 	return r;
 }
@@ -168,6 +209,8 @@ static int check_checkpoint(struct audit_verifier *v, const void *note, size_t l
 		                    cp.size);
 	v->checkpoints++;
 	v->covered = cp.size;
+	memcpy(v->note, note, len);
+	v->note[len] = '\0';
 	return 0;
 }
 
@@ -183,11 +226,32 @@ int audit_verifier_checkpoint(struct audit_verifier *v, const void *note, size_t
 
 void audit_verifier_result(const struct audit_verifier *v, struct audit_verdict *ret)
 {
-	memset(ret, 0, sizeof(*ret));
-	ret->records = v->head.seq;
-	ret->checkpoints = v->checkpoints;
-	ret->tenants = HASH_COUNT(v->tenants);
-	ret->covered = v->covered;
-	ret->signatures = v->vkey != NULL;
+	*ret = (struct audit_verdict){
+		.records = v->head.seq,
+		.checkpoints = v->checkpoints,
+		.tenants = HASH_COUNT(v->tenants),
+		.covered = v->covered,
+		.held = v->held.size,
+		.signatures = v->vkey != NULL,
+		.note = v->note[0] ? v->note : NULL,
+	};
 	merkle_acc_root(&v->head.tree, ret->root);
+}
+
+int audit_verifier_end(const struct audit_verifier *v, struct ros2_err *err)
+{
+	if (v->failed)
+		return ros2_err_set(err, -EBADMSG, "the log is already known to be bad");
+	if (v->head.seq < v->held.size)
+		return ros2_err_set(err, -EBADMSG,
+		                    "the log ends with record %" PRIu64
+		                    ", the kept checkpoint covers %" PRIu64 ": its end was cut off",
+		                    v->head.seq, v->held.size);
+	/* Chain and tree need no secret: without one signature all of it may have been made up. */
+	if (v->vkey && !v->covered)
+		return ros2_err_set(err, -EBADMSG,
+		                    "no checkpoint covers any of %" PRIu64
+		                    " records: nothing is signed (a new log is within a second)",
+		                    v->head.seq);
+	return 0;
 }

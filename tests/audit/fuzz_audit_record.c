@@ -52,10 +52,14 @@ static int count(void *arg, uint64_t seq, const void *bytes, size_t len)
 static void verify(const char *path, size_t size)
 {
 	struct ros2_err err = ROS2_ERR_INIT;
+	struct audit_verifier *v = NULL;
 	struct audit_verdict verdict;
 	uint64_t seq, offset, n = 0;
-	int r = audit_file_verify(path, NULL, &verdict, &seq, &offset, &err);
+	int r;
 
+	must(audit_verifier_new(NULL, &v, NULL) == 0);
+	r = audit_file_verify(path, v, &verdict, &seq, &offset, &err);
+	audit_verifier_free(v);
 	if (r < 0) {
 		must_refuse(r, &err);
 		must(offset <= size && seq <= size / RECORD_HEAD + 1);

@@ -82,6 +82,7 @@ static void audit_verify__accepts_the_log_as_appended(void **state)
 	for (int i = 0; i < RECORDS; i++)
 		assert_int_equal(feed(v, &l, i, &err), 0);
 	assert_int_equal(audit_verifier_checkpoint(v, l.note, strlen(l.note), &err), 0);
+	assert_int_equal(audit_verifier_end(v, &err), 0);
 	audit_verifier_result(v, &verdict);
 	assert_int_equal(verdict.records, RECORDS);
 	assert_int_equal(verdict.covered, RECORDS);
@@ -209,6 +210,18 @@ static void flip(const char *path, long at)
 	fclose(f);
 }
 
+static int verify_file(const char *path, const char *vkey, struct audit_verdict *ret)
+{
+	struct audit_verifier *v = NULL;
+	uint64_t seq, offset;
+	int r;
+
+	assert_int_equal(audit_verifier_new(vkey, &v, NULL), 0);
+	r = audit_file_verify(path, v, ret, &seq, &offset, NULL);
+	audit_verifier_free(v);
+	return r;
+}
+
 static void audit_file__finds_every_changed_byte_of_a_copy(void **state)
 {
 	char path[] = "/tmp/ros2-audit-XXXXXX";
@@ -216,18 +229,16 @@ static void audit_file__finds_every_changed_byte_of_a_copy(void **state)
 	struct log_copy l;
 	struct crypto_sign_key *key = build(&l);
 	struct audit_verdict verdict;
-	uint64_t seq, offset;
 	long size = write_file(&l, path);
 
-	assert_int_equal(audit_file_verify(path, l.vkey, &verdict, &seq, &offset, NULL), 0);
+	assert_int_equal(verify_file(path, l.vkey, &verdict), 0);
 	assert_int_equal(verdict.records, RECORDS);
 	for (long at = 0; at < size; at++) {
 		flip(path, at);
-		assert_int_not_equal(audit_file_verify(path, l.vkey, &verdict, &seq, &offset, NULL),
-		                     0);
+		assert_int_not_equal(verify_file(path, l.vkey, &verdict), 0);
 		flip(path, at);
 	}
-	assert_int_equal(audit_file_verify(path, l.vkey, &verdict, &seq, &offset, NULL), 0);
+	assert_int_equal(verify_file(path, l.vkey, &verdict), 0);
 	close(fd);
 	unlink(path);
 	log_free(&l, key);

@@ -250,11 +250,15 @@ const struct ctl_cmd ctl_cmd_audit_export = {
 	.run = run_export,
 };
 
-enum { V_FILE, V_KEY };
+enum { V_FILE, V_KEY, V_KEPT, V_KEEP };
 static const struct ctl_opt verify_opts[] = {
 	{"file", 0, "FILE", "an exported copy instead of the controller's log"},
 	{"key", 'k', "FILE",
          "verifier key of the checkpoints (default: audit.vkey of the context)"},
+	{"checkpoint", 0, "FILE",
+         "a checkpoint kept from before: the log must still begin with its records"},
+	{"keep-checkpoint", 0, "FILE",
+         "write the last good checkpoint here, for the next --checkpoint"},
 	{0},
 };
 
@@ -267,7 +271,8 @@ static int load_key(const struct ctl *c, const char *path, char **ret)
 	size_t len;
 
 	*ret = NULL;
-	if (!path && (!standard || access(standard, R_OK) < 0))
+	/* only a file that is not there means "no key": one that cannot be read is a fault */
+	if (!path && (!standard || (access(standard, F_OK) < 0 && errno == ENOENT)))
 		return CTL_OK;
 	if (fsx_read_file(path ? path : standard, AUDIT_VKEY_MAX, &text, &len, &err) < 0)
 		return ctl_fail(CTL_FAILED, "%s", err.msg);
@@ -276,27 +281,36 @@ static int load_key(const struct ctl *c, const char *path, char **ret)
 	return CTL_OK;
 }
 
+static void say_verdict(const struct audit_verdict *v, const char *root)
+{
+	printf("intact: %" PRIu64 " records, %" PRIu64 " tenants' histories, %" PRIu64
+	       " checkpoints, %" PRIu64 " records covered by %s",
+	       v->records, v->tenants, v->checkpoints, v->covered,
+	       v->signatures ? "a good signature"
+	                     : "a checkpoint (signatures NOT checked: no --key)");
+	if (v->covered < v->records)
+		printf(", the last %" PRIu64 " by none yet", v->records - v->covered);
+	if (v->held)
+		printf("\nbegins with the %" PRIu64 " records of the kept checkpoint", v->held);
+	printf("\nroot %s\n", root);
+}
+
 static int show_verdict(const struct ctl *c, const struct audit_verdict *v)
 {
 	char root[2 * SHA256_LEN + 1];
+	json_t *o;
 
 	crypto_hex(v->root, SHA256_LEN, root);
-	if (c->output == CTL_JSON || c->output == CTL_YAML) {
-		json_t *o = json_pack("{s:b,s:I,s:I,s:I,s:I,s:b,s:s}", "intact", 1, "records",
-		                      (json_int_t)v->records, "tenants", (json_int_t)v->tenants,
-		                      "checkpoints", (json_int_t)v->checkpoints,
-		                      "coveredBySignature", (json_int_t)v->covered,
-		                      "signaturesChecked", v->signatures, "root", root);
-
-		ctl_print_doc(c, ctl_json_kind("AuditVerdict", o));
+	if (c->output != CTL_JSON && c->output != CTL_YAML) {
+		say_verdict(v, root);
 		return CTL_OK;
 	}
-	printf("intact: %" PRIu64 " records, %" PRIu64 " tenants' histories, %" PRIu64
-	       " checkpoints, %" PRIu64 " records covered by %s\nroot %s\n",
-	       v->records, v->tenants, v->checkpoints, v->covered,
-	       v->signatures ? "a good signature"
-	                     : "a checkpoint (signatures NOT checked: no --key)",
-	       root);
+	o = json_pack("{s:b,s:I,s:I,s:I,s:I,s:I,s:b,s:s}", "intact", 1, "records",
+	              (json_int_t)v->records, "tenants", (json_int_t)v->tenants, "checkpoints",
+	              (json_int_t)v->checkpoints, "coveredBySignature",
+	              (json_int_t)(v->signatures ? v->covered : 0), "keptCheckpoint",
+	              (json_int_t)v->held, "signaturesChecked", v->signatures, "root", root);
+	ctl_print_doc(c, ctl_json_kind("AuditVerdict", o));
 	return CTL_OK;
 }
 
@@ -319,41 +333,82 @@ static int show_bad(const struct ctl *c, uint64_t seq, uint64_t offset, const st
 	                offset ? " of the file" : "", err->msg);
 }
 
-static int verify_live(struct ctl *c, const char *key)
+static int verify_live(struct ctl *c, struct audit_verifier *v, struct audit_verdict *verdict)
 {
 	struct ros2_err err = ROS2_ERR_INIT;
-	struct audit_verdict verdict;
-	struct sink s = {0};
+	struct sink s = {.verifier = v};
 	int r = ctl_connect(c);
 
 	if (r != CTL_OK)
 		return r;
-	if (audit_verifier_new(key, &s.verifier, &err) < 0)
-		return ctl_fail(CTL_FAILED, "%s", err.msg);
 	r = read_raw(c, &s, &err);
-	audit_verifier_result(s.verifier, &verdict);
-	audit_verifier_free(s.verifier);
+	if (r == 0)
+		r = audit_verifier_end(v, &err);
+	audit_verifier_result(v, verdict);
 	if (r == -EBADMSG)
 		return show_bad(c, s.records, 0, &err);
-	return r < 0 ? ctl_fail_err(&err) : show_verdict(c, &verdict);
+	return r < 0 ? ctl_fail_err(&err) : CTL_OK;
+}
+
+static int verify_file(struct ctl *c, const char *path, struct audit_verifier *v,
+                       struct audit_verdict *verdict)
+{
+	struct ros2_err err = ROS2_ERR_INIT;
+	uint64_t seq, offset;
+	int r = audit_file_verify(path, v, verdict, &seq, &offset, &err);
+
+	if (r == -EBADMSG)
+		return show_bad(c, seq, offset, &err);
+	return r < 0 ? ctl_fail(CTL_FAILED, "%s", err.msg) : CTL_OK;
+}
+
+static int take_kept(struct audit_verifier *v, const char *path)
+{
+	struct ros2_err err = ROS2_ERR_INIT;
+	AUTO_FREE void *note = NULL;
+	size_t len;
+
+	if (fsx_read_file(path, AUDIT_NOTE_MAX, &note, &len, &err) < 0)
+		return ctl_fail(CTL_FAILED, "%s", err.msg);
+	if (audit_verifier_hold(v, note, len, &err) < 0)
+		return ctl_fail(CTL_FAILED, "%s: %s", path, err.msg);
+	return CTL_OK;
+}
+
+static int keep(const struct audit_verdict *verdict, const char *path)
+{
+	struct ros2_err err = ROS2_ERR_INIT;
+
+	if (!verdict->note)
+		return ctl_fail(CTL_FAILED, "there is no checkpoint to keep");
+	if (fsx_write_atomic(path, verdict->note, strlen(verdict->note), 0644, &err) < 0)
+		return ctl_fail(CTL_FAILED, "%s", err.msg);
+	return CTL_OK;
 }
 
 static int run_verify(struct ctl *c, const struct ctl_args *a)
 {
 	struct ros2_err err = ROS2_ERR_INIT;
+	struct audit_verifier *v = NULL;
 	struct audit_verdict verdict;
 	AUTO_FREE char *key = NULL;
-	uint64_t seq, offset;
 	int r = load_key(c, a->value[V_KEY], &key);
 
 	if (r != CTL_OK)
 		return r;
-	if (!a->value[V_FILE])
-		return verify_live(c, key);
-	r = audit_file_verify(a->value[V_FILE], key, &verdict, &seq, &offset, &err);
-	if (r == -EBADMSG)
-		return show_bad(c, seq, offset, &err);
-	return r < 0 ? ctl_fail(CTL_FAILED, "%s", err.msg) : show_verdict(c, &verdict);
+	if (audit_verifier_new(key, &v, &err) < 0)
+		return ctl_fail(CTL_FAILED, "%s", err.msg);
+	if (a->value[V_KEPT])
+		r = take_kept(v, a->value[V_KEPT]);
+	if (r == CTL_OK)
+		r = a->value[V_FILE] ? verify_file(c, a->value[V_FILE], v, &verdict)
+		                     : verify_live(c, v, &verdict);
+	if (r == CTL_OK)
+		r = show_verdict(c, &verdict);
+	if (r == CTL_OK && a->value[V_KEEP])
+		r = keep(&verdict, a->value[V_KEEP]);
+	audit_verifier_free(v);
+	return r;
 }
 
 const struct ctl_cmd ctl_cmd_audit_verify = {
@@ -362,8 +417,12 @@ const struct ctl_cmd ctl_cmd_audit_verify = {
 	.summary = "prove that the log is intact, or name the first bad record",
 	.help = "Hashes every record again and checks the chain, each tenant's own history, the "
 		"tree and every signed\n"
-		"checkpoint. Needs no trust in the controller, only the verifier key.\n\n"
-		"  ros2ctl audit verify\n"
+		"checkpoint. Needs no trust in the controller, only the verifier key.\n"
+		"An end that was cut off, or cut off and written anew, shows only beside a "
+		"checkpoint "
+		"that was kept elsewhere.\n\n"
+		"  ros2ctl audit verify --keep-checkpoint monday.note\n"
+		"  ros2ctl audit verify --checkpoint monday.note\n"
 		"  ros2ctl audit verify --file copy.audit --key audit.vkey",
 	.opts = verify_opts,
 	.run = run_verify,
