@@ -225,8 +225,9 @@ void check_notes(struct world *w)
 		struct window now = {o->live, o->no_io_from_ns, UINT64_MAX, "revoked or deleted"};
 		uint64_t count = __atomic_load_n(&n->n_sessions, __ATOMIC_ACQUIRE);
 
-		if (n->failed[0])
+		if (n->failed[0] && !w->told[i])
 			world_fail(w, "client %d of %s: %s", i, o->name, n->failed);
+		w->told[i] = n->failed[0];
 		for (uint64_t k = w->windows_checked; k < w->n_windows; k++)
 			if (w->window[k].tenant == o->live)
 				check_window(w, &w->window[k], n);

@@ -70,6 +70,7 @@ struct world {
 	int n_objects;
 	struct notes *notes[NOTES_MAX];
 	int notes_tenant[NOTES_MAX], n_notes;
+	bool told[NOTES_MAX]; /* that its client found something broken */
 	struct window window[WINDOWS_MAX];
 	uint64_t n_windows, windows_checked;
 	uint64_t down_since_ns, up_at_ns;
