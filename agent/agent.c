@@ -12,6 +12,7 @@
 #include "agent/uplink.h"
 #include "common/clock.h"
 #include "common/fsx.h"
+#include "common/util.h"
 #include "dataplane/dp.h"
 #include <errno.h>
 #include <stdio.h>
@@ -118,6 +119,31 @@ static int open_revocations(struct agent *a, struct ros2_err *err)
 	return 0;
 }
 
+/* Leaves out what is over, and notes which snapshot is here: an older one is known by it. No other
+ * thread writes yet. A full disk is no reason not to start. */
+static int tidy_revocations(struct agent *a, struct ros2_err *err)
+{
+	struct clock_stamp now = {.boottime_ns = clock_boottime_ns()};
+	struct tombstone mark = {.kind = REVLOG_MARK,
+	                         .snapshot_sequence = persist_sequence(a->persist)};
+	AUTO_FREE void *p = NULL;
+	size_t len;
+	int r;
+
+	memcpy(now.boot_id, a->contact.boot_id, 16);
+	r = revlog_compact(a->revlog, &now, a->o.revlog_compact_bytes, &p, &len);
+	if (r > 0)
+		r = revlog_replace(a->revlog, p, len, err);
+	if (r >= 0 && mark.snapshot_sequence > revlog_snapshot_sequence(a->revlog)) {
+		r = revlog_write(a->revlog, &mark, err);
+		if (!r)
+			r = revlog_add(a->revlog, &mark, err);
+	}
+	if (r < 0 && r != -EIO)
+		log_warn("revocations: %s", err->msg);
+	return r == -EIO ? r : 0;
+}
+
 static int open_spool(struct agent *a, struct ros2_err *err)
 {
 	char path[PATH_MAX];
@@ -185,7 +211,8 @@ static int open_parts(struct agent *a, struct ros2_err *err)
 		r = health_new(a, &a->health);
 	if (r < 0)
 		return ros2_err_set(err, r, "no memory for the agent");
-	return persist_load(a, err);
+	r = persist_load(a, err);
+	return r < 0 ? r : tidy_revocations(a, err);
 }
 
 int agent_new(const struct agent_opts *o, struct agent **ret, struct ros2_err *err)

@@ -39,6 +39,8 @@ struct agent_opts {
 	uint64_t spool_quota_bytes; /* 0 = default */
 	/* 0 = default; the snapshot is written anew beyond twice its content plus this */
 	uint64_t snapshot_slack_bytes;
+	/* 0 = default; of a revocation log below this nothing is left out */
+	uint64_t revlog_compact_bytes;
 	void (*on_ready)(void *arg); /* tenants are served; once */
 	/* The process must end, at once and without a word to anybody: a failed fsync. */
 	void (*on_fatal)(void *arg, const struct ros2_err *err);
@@ -98,6 +100,8 @@ int persist_load(struct agent *a, struct ros2_err *err);
 /* What the state holds now is to be durable; @fn (may be NULL) runs when it is. @arg is malloc'd or
  * NULL: @fn frees it, or the end of the agent does when that comes first. */
 void persist_request(struct persist *p, loop_fn fn, void *arg);
+/* Of the newest snapshot that is durable. */
+uint64_t persist_sequence(const struct persist *p);
 /* Contact moved: its file follows, at most every few seconds; @now: at once. */
 void persist_contact(struct persist *p, bool now);
 bool persist_is_idle(const struct persist *p);

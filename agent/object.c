@@ -125,6 +125,8 @@ static int take_grant(const Ros2__V1__GrantBody *g, struct agent_grant_body *ret
 		return corrupt(err, "a grant whose principal is not a SPIFFE ID");
 	if (!g->access || g->access > 3 || !g->lifetime_ms)
 		return corrupt(err, "a grant without access or lifetime");
+	if (g->lifetime_ms > AGENT_GRANT_LIFETIME_MAX_MS)
+		return corrupt(err, "a grant for more than 31 days");
 	strcpy(ret->principal, g->principal);
 	memcpy(ret->from.boot_id, g->from->boot_id.data, 16);
 	ret->from.boottime_ns = g->from->boottime_ns;

@@ -13,6 +13,8 @@
 #include "common/ids.h"
 
 #define AGENT_SEALED_MAX (1536u * 1024u) /* bytes of one sealed object */
+/* A policy allows 30 days; the revocation log forgets by this. */
+#define AGENT_GRANT_LIFETIME_MAX_MS (31ull * 86400ull * 1000ull)
 
 /* The numbers of ros2.v1.ObjectKind. */
 enum obj_kind {

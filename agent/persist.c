@@ -90,9 +90,10 @@ static int write_whole(struct persist *p)
 {
 	int r = fsx_write_atomic(p->path, p->bytes, p->len, 0600, &p->err);
 
+	/* Also when it failed: what was open may not have its name any more. */
+	close_file(p);
 	if (r < 0)
 		return r;
-	close_file(p);
 	/* Without it the next one is written whole, too. */
 	p->fd = fsx_io->open(p->path, O_WRONLY | O_APPEND | O_CLOEXEC, 0600);
 	p->size = p->len;
@@ -276,6 +277,11 @@ void persist_request(struct persist *p, loop_fn fn, void *arg)
 	start(p);
 }
 
+uint64_t persist_sequence(const struct persist *p)
+{
+	return p->sequence_on_disk;
+}
+
 bool persist_is_idle(const struct persist *p)
 {
 	return !p->busy && !p->contact_busy && !p->wanted;
@@ -431,6 +437,9 @@ int persist_load(struct agent *a, struct ros2_err *err)
 	int r;
 
 	load_contact(a, &saved);
+	/* Put back together with its contact file, it is older than the log of revocations knows.
+	 */
+	saved.snapshot_sequence = MAX(saved.snapshot_sequence, revlog_snapshot_sequence(a->revlog));
 	a->epoch = a->epoch_stored = saved.epoch;
 	agent_path(a, "snapshot", path);
 	r = open_synced(a->persist, err);

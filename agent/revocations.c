@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The log of tombstones. Frame: magic, payload length, CRC of these 12 bytes and of the payload;
- * little-endian. Torn = the file ends inside a frame, or only zero bytes follow (a file system that
- * grew the file and lost the data): such a frame was never fsynced, so no receipt spoke of it.
- * Anything else that does not check is damage, and damage denies.
+ * little-endian. The magic is the format: entries of format 1 are read. Torn = the file ends inside
+ * a frame, or only zero bytes follow (a file system that grew the file and lost the data): such a
+ * frame was never fsynced, so no receipt spoke of it. Anything else that does not check is damage,
+ * and damage denies.
  */
 #include "agent/revocations.h"
 #include "agent/bytes.h"
+#include "common/clock.h"
 #include "common/fsx.h"
 #include "common/util.h"
 #include <errno.h>
@@ -14,12 +16,18 @@
 #include <limits.h>
 #include <stdio.h>
 #include <sys/stat.h>
+#include <unistd.h>
 #include <uthash.h>
 
-#define FRAME_MAGIC      0x4b4f5652u /* "RVOK" */
+#define FRAME_MAGIC_1    0x4b4f5652u /* "RVOK" */
+#define FRAME_MAGIC      0x324b5652u /* "RVK2" */
 #define FRAME_HEADER_LEN 16u
-#define FIXED_LEN        72u /* payload without the reason */
+#define FIXED_LEN_1      72u  /* payload without the reason */
+#define FIXED_LEN        104u /* and stamp and sequence */
 #define RESERVE_BYTES    (64 * 1024)
+#define COMPACT_MIN      (1024u * 1024u)
+/* No grant lives longer, and none that a tombstone is about began after it was received. */
+#define GRANT_DEAD_NS (AGENT_GRANT_LIFETIME_MAX_MS * NS_PER_MS + 86400ull * NS_PER_S)
 
 struct by_object {
 	struct {
@@ -27,6 +35,9 @@ struct by_object {
 		struct ros2_uid uid;
 	} key;
 	uint64_t version;
+	struct ros2_uid revocation; /* the newest */
+	uint64_t received_unix_ns;
+	struct clock_stamp received;
 	UT_hash_handle hh;
 };
 struct by_revocation {
@@ -40,6 +51,8 @@ struct revlog {
 	struct by_revocation *received;  /* owned */
 	uint64_t all_counter, all_batch; /* AGENT tombstones: grants sealed up to here are dead */
 	bool has_all;
+	uint64_t snapshot_sequence;
+	uint64_t bytes, compact_at; /* of the log as the loop knows it */
 
 	/* the writer, after revlog_open */
 	int fd;
@@ -63,6 +76,9 @@ size_t revlog_encode(const struct tombstone *t, uint8_t out[REVLOG_FRAME_MAX])
 	put_le64(p + 48, t->counter);
 	put_le64(p + 56, t->batch);
 	put_le64(p + 64, t->received_unix_ns);
+	memcpy(p + 72, t->received.boot_id, 16);
+	put_le64(p + 88, t->received.boottime_ns);
+	put_le64(p + 96, t->snapshot_sequence);
 	memcpy(p + FIXED_LEN, t->reason, reason_len);
 	put_le32(out, FRAME_MAGIC);
 	put_le32(out + 4, len);
@@ -71,13 +87,14 @@ size_t revlog_encode(const struct tombstone *t, uint8_t out[REVLOG_FRAME_MAX])
 	return FRAME_HEADER_LEN + len;
 }
 
-static bool decode(const uint8_t *p, uint32_t len, struct tombstone *t)
+static bool decode(const uint8_t *p, uint32_t len, uint32_t fixed, struct tombstone *t)
 {
 	uint32_t kind = get_le32(p + 32), reason_len = get_le32(p + 36);
 
-	if (len != FIXED_LEN + reason_len || reason_len > REVLOG_REASON_MAX)
+	if (len != fixed + reason_len || reason_len > REVLOG_REASON_MAX)
 		return false;
-	if (kind != OBJ_TENANT && kind != OBJ_GRANT && kind != OBJ_SESSION && kind != OBJ_AGENT)
+	if ((kind != REVLOG_MARK || fixed == FIXED_LEN_1) && kind != OBJ_TENANT &&
+	    kind != OBJ_GRANT && kind != OBJ_SESSION && kind != OBJ_AGENT)
 		return false;
 	*t = (struct tombstone){.kind = (enum obj_kind)kind,
 	                        .version = get_le64(p + 40),
@@ -86,7 +103,12 @@ static bool decode(const uint8_t *p, uint32_t len, struct tombstone *t)
 	                        .received_unix_ns = get_le64(p + 64)};
 	memcpy(t->revocation.b, p, 16);
 	memcpy(t->uid.b, p + 16, 16);
-	memcpy(t->reason, p + FIXED_LEN, reason_len);
+	memcpy(t->reason, p + fixed, reason_len);
+	if (fixed == FIXED_LEN_1)
+		return true;
+	memcpy(t->received.boot_id, p + 72, 16);
+	t->received.boottime_ns = get_le64(p + 88);
+	t->snapshot_sequence = get_le64(p + 96);
 	return true;
 }
 
@@ -108,21 +130,23 @@ bool revlog_parse(const void *data, size_t len, void (*fn)(void *arg, const stru
 		const uint8_t *f = p + at;
 		size_t left = len - at;
 		struct tombstone t;
-		uint32_t n;
+		uint32_t n, fixed;
 
 		*ret_good = at;
 		if (all_zero(f, left) || left < FRAME_HEADER_LEN)
 			return true;
 		n = get_le32(f + 4);
-		if (get_le32(f) != FRAME_MAGIC || get_le32(f + 12) != crypto_crc32c(f, 12) ||
-		    n < FIXED_LEN || n > REVLOG_FRAME_MAX - FRAME_HEADER_LEN)
+		fixed = get_le32(f) == FRAME_MAGIC_1 ? FIXED_LEN_1 : FIXED_LEN;
+		if ((get_le32(f) != FRAME_MAGIC && get_le32(f) != FRAME_MAGIC_1) ||
+		    get_le32(f + 12) != crypto_crc32c(f, 12) || n < fixed ||
+		    n > REVLOG_FRAME_MAX - FRAME_HEADER_LEN)
 			return false;
 		if (n > left - FRAME_HEADER_LEN)
 			return true;
 		if (crypto_crc32c(f + FRAME_HEADER_LEN, n) != get_le32(f + 8))
 			/* The header reached the disk and the payload did not: zeros to the end. */
 			return all_zero(f + FRAME_HEADER_LEN, left - FRAME_HEADER_LEN);
-		if (!decode(f + FRAME_HEADER_LEN, n, &t))
+		if (!decode(f + FRAME_HEADER_LEN, n, fixed, &t))
 			return false;
 		fn(arg, &t);
 		at += FRAME_HEADER_LEN + n;
@@ -136,6 +160,10 @@ int revlog_add(struct revlog *l, const struct tombstone *t, struct ros2_err *err
 	struct by_object *o, key = {0};
 	struct by_revocation *r;
 
+	l->bytes += FRAME_HEADER_LEN + FIXED_LEN + strlen(t->reason);
+	l->snapshot_sequence = MAX(l->snapshot_sequence, t->snapshot_sequence);
+	if (t->kind == REVLOG_MARK)
+		return 0;
 	if (t->kind == OBJ_AGENT) {
 		if (!l->has_all || t->counter > l->all_counter ||
 		    (t->counter == l->all_counter && t->batch > l->all_batch)) {
@@ -155,6 +183,9 @@ int revlog_add(struct revlog *l, const struct tombstone *t, struct ros2_err *err
 		HASH_ADD(hh, l->objects, key, sizeof(o->key), o);
 	}
 	o->version = MAX(o->version, t->version);
+	o->revocation = t->revocation;
+	o->received_unix_ns = t->received_unix_ns;
+	o->received = t->received;
 	HASH_FIND(hh, l->received, &t->revocation, sizeof(t->revocation), r);
 	if (r)
 		return 0;
@@ -204,6 +235,104 @@ bool revlog_covers_grant(const struct revlog *l, const struct agent_object *g)
 		return true;
 	return l->has_all && (g->epoch.counter < l->all_counter ||
 	                      (g->epoch.counter == l->all_counter && g->batch <= l->all_batch));
+}
+
+uint64_t revlog_snapshot_sequence(const struct revlog *l)
+{
+	return l->snapshot_sequence;
+}
+
+/* ---- leaving out ---- */
+
+/* Sessions are named by uids that the process that made them took with it, and nothing asks for
+ * their tombstones. A grant counts in one boot only, and there not beyond its longest life. Tenants
+ * and the agent as a whole stay, one entry each. */
+static bool is_over(const struct by_object *o, const struct clock_stamp *now)
+{
+	if (o->key.kind == OBJ_SESSION)
+		return true;
+	if (o->key.kind != OBJ_GRANT)
+		return false;
+	return memcmp(o->received.boot_id, now->boot_id, 16) != 0 ||
+	       now->boottime_ns >= clock_add_ns(o->received.boottime_ns, GRANT_DEAD_NS);
+}
+
+static void put_entry(const struct revlog *l, const struct by_object *o, struct buf *b)
+{
+	struct tombstone t = {.revocation = o->revocation,
+	                      .uid = o->key.uid,
+	                      .kind = (enum obj_kind)o->key.kind,
+	                      .version = o->version,
+	                      .received_unix_ns = o->received_unix_ns,
+	                      .received = o->received,
+	                      .snapshot_sequence = l->snapshot_sequence};
+	uint8_t frame[REVLOG_FRAME_MAX];
+
+	if (t.kind == OBJ_AGENT) {
+		t.counter = l->all_counter;
+		t.batch = l->all_batch;
+	}
+	buf_put(b, frame, revlog_encode(&t, frame));
+}
+
+/* The index keeps what the image says, so that what comes again is written again. */
+static int forget_over(struct revlog *l, const struct clock_stamp *now)
+{
+	struct by_object *o, *tmp;
+	struct by_revocation *r, *rtmp, *kept = NULL;
+
+	HASH_ITER (hh, l->objects, o, tmp) {
+		if (is_over(o, now)) {
+			HASH_DEL(l->objects, o);
+			free(o);
+			continue;
+		}
+		HASH_FIND(hh, l->received, &o->revocation, sizeof(o->revocation), r);
+		if (!r)
+			continue;
+		HASH_DEL(l->received, r);
+		HASH_ADD(hh, kept, uid, sizeof(r->uid), r);
+	}
+	HASH_ITER (hh, l->received, r, rtmp) {
+		HASH_DEL(l->received, r);
+		free(r);
+	}
+	l->received = kept;
+	return 0;
+}
+
+int revlog_compact(struct revlog *l, const struct clock_stamp *now, uint64_t min_bytes, void **ret,
+                   size_t *ret_len)
+{
+	struct tombstone mark = {.kind = REVLOG_MARK, .snapshot_sequence = l->snapshot_sequence};
+	uint64_t min = min_bytes ? min_bytes : COMPACT_MIN;
+	uint8_t frame[REVLOG_FRAME_MAX];
+	struct by_object *o, *tmp;
+	struct buf b = {0};
+
+	if (l->bytes < MAX(min, l->compact_at))
+		return 0;
+	buf_put(&b, frame, revlog_encode(&mark, frame));
+	HASH_ITER (hh, l->objects, o, tmp) {
+		/* Format 1 does not say when: from now on it counts as received now. */
+		if (all_zero(o->received.boot_id, 16))
+			o->received = *now;
+		if (!is_over(o, now))
+			put_entry(l, o, &b);
+	}
+	/* Twice what is left: the work per entry does not grow. */
+	l->compact_at = b.n * 2;
+	if (b.failed || b.n >= l->bytes) {
+		bool failed = b.failed;
+
+		buf_fini(&b);
+		return failed ? -ENOMEM : 0;
+	}
+	forget_over(l, now);
+	l->bytes = b.n;
+	*ret = b.p;
+	*ret_len = b.n;
+	return 1;
 }
 
 /* ---- the file ---- */
@@ -276,6 +405,49 @@ static int load(struct revlog *l, int (*before_replace)(void *, struct ros2_err 
 	return r < 0 ? r : replace_damaged(l->path, p, good, info, err);
 }
 
+/* Room that a full disk cannot take away from a revocation (rule 10). A file system that cannot
+ * reserve leaves the receipt saying `durable: no`. */
+static void reserve(struct revlog *l)
+{
+	(void)!fallocate(l->fd, FALLOC_FL_KEEP_SIZE, (off_t)l->size, RESERVE_BYTES);
+}
+
+/* Does the name still lead to what is written to? */
+static bool is_in_place(const struct revlog *l)
+{
+	struct stat name, file;
+
+	return stat(l->path, &name) == 0 && fstat(l->fd, &file) == 0 &&
+	       name.st_ino == file.st_ino && name.st_dev == file.st_dev;
+}
+
+int revlog_replace(struct revlog *l, const void *p, size_t len, struct ros2_err *err)
+{
+	int r, fd;
+
+	if (l->broken)
+		return ros2_err_set(err, -EIO, "%s: an earlier fsync failed", l->path);
+	r = fsx_write_atomic(l->path, p, len, 0600, err);
+	if (r < 0 && is_in_place(l))
+		return r;
+	/* The old descriptor is of a file without a name: nothing may go there. And if the last
+	 * step failed nobody knows which of the two the disk has. */
+	if (r < 0) {
+		l->broken = true;
+		return ros2_err_set(err, -EIO, "%s: %s", l->path, strerrordesc_np(-r));
+	}
+	fd = fsx_io->open(l->path, O_WRONLY | O_APPEND | O_CLOEXEC, 0600);
+	if (fd < 0) {
+		l->broken = true;
+		return ros2_err_set(err, -EIO, "open %s: %s", l->path, strerrordesc_np(errno));
+	}
+	close(l->fd);
+	l->fd = fd;
+	l->size = len;
+	reserve(l);
+	return 0;
+}
+
 int revlog_open(const char *path, int (*before_replace)(void *, struct ros2_err *), void *arg,
                 struct revlog **ret, struct revlog_opened *info, struct ros2_err *err)
 {
@@ -304,9 +476,7 @@ int revlog_open(const char *path, int (*before_replace)(void *, struct ros2_err 
 		r = ros2_err_set(err, -EIO, "fsync %s: %s", path, strerrordesc_np(errno));
 		goto fail;
 	}
-	/* Room that a full disk cannot take away from a revocation (rule 10). A file system that
-	 * cannot reserve leaves the receipt saying `durable: no`. */
-	(void)!fallocate(l->fd, FALLOC_FL_KEEP_SIZE, (off_t)l->size, RESERVE_BYTES);
+	reserve(l);
 	*ret = l;
 	return 0;
 fail:

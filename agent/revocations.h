@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The revocation log: tombstones, appended and fsynced before a receipt says `durable`, never
- * rewritten. What a tombstone covers never comes back: not from the snapshot, not from an old
- * message. A log that is damaged anywhere but in a torn tail covers everything stored locally:
- * the agent then starts empty and serves only what the controller sends anew.
- * Index: loop thread. revlog_write: one other thread (the writer).
+ * The revocation log: tombstones, appended and fsynced before a receipt says `durable`. What a
+ * tombstone covers never comes back: not from the snapshot, not from an old message. Rewritten only
+ * to leave out what cannot come back any more (docs/decisions/0013-revocation-log.md). A log that
+ * is damaged anywhere but in a torn tail covers everything stored locally: the agent then starts
+ * empty and serves only what the controller sends anew. Index: loop thread. revlog_write: one other
+ * thread (the writer).
  */
 #ifndef ROS2_AGENT_REVOCATIONS_H
 #define ROS2_AGENT_REVOCATIONS_H
@@ -13,7 +14,8 @@
 
 #define REVLOG_REASON_MAX 255
 #define REVLOG_FRAME_MAX  512
-#define REVLOG_MAX        (64u * 1024u * 1024u)
+#define REVLOG_MAX        (1024u * 1024u * 1024u)
+#define REVLOG_MARK       ((enum obj_kind)0) /* no tombstone: only what snapshot_sequence says */
 
 struct tombstone {
 	struct ros2_uid revocation, uid;
@@ -22,6 +24,8 @@ struct tombstone {
 	uint64_t counter;   /* AGENT: grants sealed in this epoch up to */
 	uint64_t batch;     /*        this batch are dead */
 	uint64_t received_unix_ns;
+	struct clock_stamp received; /* zero boot id: an entry of format 1, which does not say */
+	uint64_t snapshot_sequence;  /* durable when this was written: an older one was put back */
 	char reason[REVLOG_REASON_MAX + 1];
 };
 
@@ -44,6 +48,18 @@ int revlog_add(struct revlog *l, const struct tombstone *t, struct ros2_err *err
 /* Writes and fsyncs one frame. On failure the file ends where it ended before: -ENOSPC and the like
  * may be tried again; -EIO after a failed fsync or truncation may not: the process ends. */
 int revlog_write(struct revlog *l, const struct tombstone *t, struct ros2_err *err);
+
+/* ---- leaving out; the rule is in the .c ---- */
+/* Loop: worth doing when the log has grown past @min_bytes (0 = default) and much of it says
+ * nothing any more. 1: *ret (malloc'd) is to replace it; 0: not now; -ENOMEM. What is left out is
+ * forgotten by the index as well. */
+int revlog_compact(struct revlog *l, const struct clock_stamp *now, uint64_t min_bytes, void **ret,
+                   size_t *ret_len);
+/* Writer: everything added before revlog_compact is in it. On -ENOSPC and the like the old log goes
+ * on; -EIO: the process ends. */
+int revlog_replace(struct revlog *l, const void *p, size_t len, struct ros2_err *err);
+/* Newest snapshot that an entry knows to be durable. */
+uint64_t revlog_snapshot_sequence(const struct revlog *l);
 
 bool revlog_has(const struct revlog *l, const struct ros2_uid *revocation);
 size_t revlog_count(const struct revlog *l);

@@ -40,6 +40,14 @@ struct revocation {
 
 struct revoker {
 	struct agent *a;
+	struct { /* the log without what is over */
+		struct writer_job job;
+		bool busy;
+		void *p; /* owned */
+		size_t len;
+		int r;
+		struct ros2_err err;
+	} fresh;
 	struct list pending;
 	unsigned n;
 };
@@ -137,6 +145,43 @@ static void write_done(struct writer_job *j)
 		loop_timer_in_ms(v->a->o.loop, &v->retry, RETRY_MS, write_again, v);
 }
 
+/* ---- leaving out what is over ---- */
+
+static void fresh_work(struct writer_job *j)
+{
+	struct revoker *r = container_of(j, struct revoker, fresh.job);
+
+	r->fresh.err = (struct ros2_err)ROS2_ERR_INIT;
+	r->fresh.r = revlog_replace(r->a->revlog, r->fresh.p, r->fresh.len, &r->fresh.err);
+}
+
+static void fresh_done(struct writer_job *j)
+{
+	struct revoker *r = container_of(j, struct revoker, fresh.job);
+
+	r->fresh.busy = false;
+	free(TAKE_PTR(r->fresh.p));
+	if (r->fresh.r == -EIO)
+		agent_fatal(r->a, &r->fresh.err);
+	else if (r->fresh.r < 0)
+		log_warn("revocations: %s: they stay as they are", r->fresh.err.msg);
+}
+
+/* Appends that are on their way go before it or after it; either way they are in the file. */
+static void leave_out(struct revoker *r)
+{
+	struct agent *a = r->a;
+	struct clock_stamp now = {.boottime_ns = clock_boottime_ns()};
+
+	memcpy(now.boot_id, a->contact.boot_id, 16);
+	if (r->fresh.busy || a->ended ||
+	    revlog_compact(a->revlog, &now, a->o.revlog_compact_bytes, &r->fresh.p,
+	                   &r->fresh.len) <= 0)
+		return;
+	r->fresh.busy = true;
+	writer_submit(a->revoke_writer, &r->fresh.job);
+}
+
 static enum dp_scope scope_of(enum obj_kind k)
 {
 	switch (k) {
@@ -157,6 +202,8 @@ static int decode(struct agent *a, const Ros2__V1__Revoke *m, struct tombstone *
 	*t = (struct tombstone){.kind = (enum obj_kind)m->kind,
 	                        .version = m->version,
 	                        .received_unix_ns = clock_unix_ns(),
+	                        .received.boottime_ns = clock_boottime_ns(),
+	                        .snapshot_sequence = persist_sequence(a->persist),
 	                        .counter = a->last_counter,
 	                        .batch = a->last_batch};
 	if (ros2_uid_from_bytes(m->revocation_uid.data, m->revocation_uid.len, &t->revocation) <
@@ -166,6 +213,7 @@ static int decode(struct agent *a, const Ros2__V1__Revoke *m, struct tombstone *
 	if (t->kind != OBJ_TENANT && t->kind != OBJ_GRANT && t->kind != OBJ_SESSION &&
 	    t->kind != OBJ_AGENT)
 		return ros2_err_named(err, ROS2_PROTOCOL, "a revocation of kind %d", (int)m->kind);
+	memcpy(t->received.boot_id, a->contact.boot_id, 16);
 	snprintf(t->reason, sizeof(t->reason), "%s", m->reason);
 	return 0;
 }
@@ -259,6 +307,7 @@ void revoker_on_revoke(struct agent *a, const Ros2__V1__Revoke *m)
 	state_obey(a->state, &t);
 	persist_request(a->persist, NULL, NULL);
 	progress(v);
+	leave_out(a->revoker);
 }
 
 unsigned revoker_unrecorded(const struct revoker *r)
@@ -283,6 +332,8 @@ int revoker_new(struct agent *a, struct revoker **ret)
 	if (!r)
 		return -ENOMEM;
 	r->a = a;
+	r->fresh.job.work = fresh_work;
+	r->fresh.job.done = fresh_done;
 	list_init(&r->pending);
 	*ret = r;
 	return 0;
@@ -299,5 +350,6 @@ void revoker_free(struct revoker *r)
 		loop_timer_stop(&v->retry);
 		free(v);
 	}
+	free(r->fresh.p);
 	free(r);
 }

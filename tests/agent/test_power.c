@@ -130,6 +130,7 @@ static bool boot(void)
 	struct agent_opts o = {.state_dir = dir,
 	                       .listen = "127.0.0.1:0",
 	                       .snapshot_slack_bytes = slack,
+	                       .revlog_compact_bytes = slack,
 	                       .on_fatal = on_fatal};
 	struct ros2_err err = ROS2_ERR_INIT;
 
@@ -633,6 +634,67 @@ static void snapshot__grows_with_what_changes_not_with_what_is_there(void **stat
 	testing_dir_teardown((void **)&parent);
 }
 
+/* ---- what is put back ---- */
+
+static void copy_file(const char *from_name, const char *to_name)
+{
+	char from[4200], to[4200];
+	void *p;
+	size_t n;
+
+	testing_path(from, dir, from_name);
+	testing_path(to, dir, to_name);
+	assert_int_equal(fsx_read_file(from, 1 << 20, &p, &n, NULL), 0);
+	assert_int_equal(fsx_write_atomic(to, p, n, 0600, NULL), 0);
+	free(p);
+}
+
+static void snapshot__put_back_with_its_contact_file_is_noticed(void **state)
+{
+	Ros2__V1__HaveObject gone = ROS2__V1__HAVE_OBJECT__INIT, *ptr = &gone;
+	Ros2__V1__Delta d = ROS2__V1__DELTA__INIT;
+	struct ros2_uid alpha = fix_uid(2);
+	Ros2__V1__AgentObject *objs[2];
+	struct state_counts c;
+
+	testing_dir_setup((void **)&parent);
+	snprintf(dir, sizeof(dir), "%s/state", parent);
+	assert_int_equal(mkdir(dir, 0700), 0);
+	memset(&told, 0, sizeof(told));
+	slack = 0;
+	fix.epoch.counter = 3;
+	assert_true(boot());
+	epoch(3);
+	objs[0] = fix_engine(&fix, "files", 1, 1);
+	objs[1] = fix_tenant(&fix, "alpha", FIX_ALPHA, 2, 2);
+	deliver(objs, 2);
+	beat();
+	copy_file("snapshot", "old-snapshot");
+	copy_file("contact", "old-contact");
+	/* The tenant goes; then the process ends and begins. */
+	gone.kind = ROS2__V1__OBJECT_KIND__OBJECT_KIND_TENANT;
+	gone.uid = (ProtobufCBinaryData){16, alpha.b};
+	gone.version = 2;
+	d.n_removals = 1;
+	d.removals = &ptr;
+	uplink_on_delta(agent, &d);
+	settle();
+	agent_free(agent);
+	assert_true(boot());
+	state_counts(agent->state, &c);
+	assert_int_equal(c.tenants, 0);
+	assert_int_equal(c.engines, 1);
+	agent_free(agent);
+	copy_file("old-snapshot", "snapshot");
+	copy_file("old-contact", "contact");
+	assert_true(boot());
+	state_counts(agent->state, &c);
+	assert_int_equal(c.tenants + c.engines, 0);
+	agent_free(agent);
+	agent = NULL;
+	testing_dir_teardown((void **)&parent);
+}
+
 static int group_setup(void **state)
 {
 	log_set_level(LOG_LEVEL_ERROR + 1);
@@ -656,6 +718,7 @@ int main(void)
 		cmocka_unit_test(agent__keeps_what_it_told_after_a_kill_when_the_power_goes_later),
 		cmocka_unit_test(
 			agent__keeps_what_it_told_after_a_kill_when_the_power_goes_at_its_start),
+		cmocka_unit_test(snapshot__put_back_with_its_contact_file_is_noticed),
 		cmocka_unit_test(snapshot__grows_with_what_changes_not_with_what_is_there),
 		cmocka_unit_test(power__sweep_finds_the_losses_without_any_one_fsync),
 	};
