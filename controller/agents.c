@@ -27,6 +27,9 @@ struct ctl_agent *ctl_agent_new(struct ctl *c, struct ctl_object *o)
 	/* Another process may have echoed a stamp until just before this one began. */
 	a->last_contact_ns = c->started_ns;
 	list_init(&a->unacked);
+	list_init(&a->replies);
+	list_init(&a->bulk);
+	list_init(&a->in_outbox);
 	list_init(&a->grants);
 	return a;
 }
@@ -193,8 +196,7 @@ void ctl_agent_connected(struct ctl_agent *a, struct link *l)
 	record(a, &who, "agent.connect", a->software);
 	ctl_revocations_resend(a);
 	ctl_rollout_sync(a);
-	a->initial_due = true;
-	a->ctl->n_initial++;
+	outbox_initial(a);
 	outbox_flush(a->ctl);
 }
 

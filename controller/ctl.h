@@ -105,6 +105,9 @@ struct ctl_rollout { /* one object at one agent */
 	char *failed_reason;              /* owned; NULL = not failed */
 	uint64_t nonce;
 	struct list unacked;
+	struct list waiting; /* in the outbox: `sent` is about to be */
+	bool reply;          /* waiting: a grant that was asked for, by request_id */
+	uint64_t request_id;
 	uint64_t mark; /* last synchronisation that wanted it */
 	UT_hash_handle hh;
 };
@@ -151,7 +154,10 @@ struct ctl_agent {
 	struct ctl_rollout *rollout; /* owned */
 	struct list unacked;         /* of struct ctl_rollout, by nonce */
 	uint64_t sync_mark;
-	bool initial_due; /* initial_done follows what waits in the outbox */
+	bool initial_due;          /* initial_done follows what waits in the outbox */
+	struct list replies, bulk; /* the outbox: of struct ctl_rollout, by waiting */
+	struct list in_outbox;     /* something waits, and the stream takes it */
+	bool paced;                /* the stream has enough for now: it says when to go on */
 	struct list grants;
 	unsigned n_grants;
 	struct ctl_origin *origins; /* owned, oldest first */
@@ -204,7 +210,7 @@ struct ctl {
 	struct loop_timer deny_timer;
 	struct outbox *outbox;
 	struct list gate; /* of struct gate_wait */
-	size_t n_gate, n_initial;
+	size_t n_gate;
 	bool gate_busy, stopping;
 	unsigned agents_connected;
 	uint64_t beats;
@@ -445,10 +451,16 @@ uint32_t ctl_authz(enum ctl_role role, const char *method);
 
 int outbox_new(struct ctl *c, struct outbox **ret);
 void outbox_free(struct outbox *o);
-void outbox_object(struct ctl_agent *a, const struct ctl_object *o); /* tenant or engine */
+/* What @r is about (a tenant, an engine, a grant) goes to the agent, as it is in memory then. */
+void outbox_push(struct ctl_agent *a, struct ctl_rollout *r);
+/* A grant that became durable; @reply: as the answer to its request, before anything else. */
 void outbox_grant(struct ctl_agent *a, const struct ctl_grant *g, bool reply);
-/* One tree, one signature over everything that waits; then sends. */
+/* The first synchronisation is in the outbox: initial_done follows it. */
+void outbox_initial(struct ctl_agent *a);
+/* One tree, one signature over what waits and may leave now; then sends. */
 void outbox_flush(struct ctl *c);
+/* The stream takes more. */
+void outbox_writable(struct ctl_agent *a);
 /* What waits for this agent is dropped: its stream has ended. */
 void outbox_forget(struct ctl_agent *a);
 
@@ -461,6 +473,8 @@ struct link_have {
 };
 void link_removals(struct link *l, const struct link_have *v, size_t n);
 void link_initial_done(struct link *l);
+/* Much waits to be sent already: outbox_writable follows. */
+bool link_has_enough(struct link *l);
 void link_grant_denied(struct link *l, uint64_t request_id, enum ros2_status status,
                        const char *words);
 void link_revoke(struct link *l, const struct ctl_revocation *r);

@@ -377,13 +377,7 @@ static void issued(void *arg, const struct store_result *r)
 	}
 	g->phase = CTL_GRANT_LIVE;
 	arm(g);
-	if (a->link) {
-		struct ctl_rollout *ro = ctl_rollout_get(a, STORE_GRANT, &g->uid, true);
-
-		if (ro)
-			ro->sent = g->t.version;
-		outbox_grant(a, g, true);
-	}
+	outbox_grant(a, g, true);
 }
 
 /* Grants come in thousands a second: uids that begin with the growing version lie next to each
@@ -458,13 +452,7 @@ static void renewed(void *arg, const struct store_result *r)
 	}
 	g->t = g->next;
 	arm(g);
-	if (g->agent->link) {
-		struct ctl_rollout *ro = ctl_rollout_get(g->agent, STORE_GRANT, &g->uid, true);
-
-		if (ro)
-			ro->sent = g->t.version;
-		outbox_grant(g->agent, g, false);
-	}
+	outbox_grant(g->agent, g, false);
 }
 
 static bool due(const struct ctl_grant *g, uint64_t now)

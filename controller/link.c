@@ -16,10 +16,10 @@
 #define LOG_COMPONENT "link"
 #include "common/log.h"
 
-#define HAVE_MAX     200000
-#define IN_USE_MAX   4096
-#define DRAFTS_MAX   512
-#define HAVE_PER_MSG 4096
+#define HAVE_MAX   200000
+#define IN_USE_MAX 4096
+#define DRAFTS_MAX 512
+#define PACE_LOW   4 /* messages in a stream's queue: more of a bulk waits for its reader */
 
 static ProtobufCBinaryData bytes(const void *p, size_t n)
 {
@@ -40,6 +40,11 @@ void link_send(struct link *l, const Ros2__V1__ControllerMessage *m)
 	l->ending = true;
 	log_warn("agent %s does not read: its stream is ended (%d)", l->name, r);
 	rpc_stream_abort(l->stream, ROS2_BUSY, "the agent does not read what it is sent");
+}
+
+bool link_has_enough(struct link *l)
+{
+	return l->ending || rpc_stream_wait_low(l->stream, PACE_LOW);
 }
 
 void link_cork(struct link *l, bool cork)
@@ -563,6 +568,14 @@ static void on_open(struct rpc_stream *stream, const ProtobufCMessage *req, void
 	rpc_stream_set_data(stream, l);
 }
 
+static void on_writable(struct rpc_stream *stream, void *user)
+{
+	struct link *l = rpc_stream_data(stream);
+
+	if (l && l->agent)
+		outbox_writable(l->agent);
+}
+
 static void on_half_close(struct rpc_stream *stream, void *user)
 {
 	struct link *l = rpc_stream_data(stream);
@@ -589,6 +602,7 @@ static void on_closed(struct rpc_stream *stream, const struct ros2_err *why, voi
 const struct rpc_stream_ops svc_link_ops = {
 	.on_open = on_open,
 	.on_message = on_message,
+	.on_writable = on_writable,
 	.on_half_close = on_half_close,
 	.on_closed = on_closed,
 };

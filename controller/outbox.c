@@ -1,8 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a commit yields for agents: every object that waits is one leaf of one RFC 6962 tree, the
- * tree's root is signed once, and each object leaves with its own path (BatchSeal). Grants carry
- * the controller's MAC too. The only place where objects are serialised for agents.
+ * What agents are to be told: per agent the objects that wait, each once and named by its rollout
+ * entry, so the outbox is never larger than what there is. What leaves together is one RFC 6962
+ * tree, its root signed once, and each object carries its own path (BatchSeal). Grants carry the
+ * controller's MAC too. The only place where objects are serialised for agents. Invariants: (1) an
+ * object is serialised as it is when it leaves, and only if it is still the version that was to be
+ * sent: another one is on its way, or not durable; (2) answers to requests leave at once, the rest
+ * at the pace at which the agent's stream takes it, an agent that reads nothing holds up nobody;
+ * (3) what was withdrawn while it waited is not sent.
  */
 #include "controller/ctl.h"
 #include "controller/link_priv.h"
@@ -15,27 +20,27 @@
 #include "common/log.h"
 
 #define TREE_MAX      4096
+#define TURN_BULK     1024       /* objects of one agent in one turn, besides answers */
+#define TURN_BYTES    (2u << 20) /* with PACE_LOW messages before them: below the stream's bound */
 #define DELTA_OBJECTS 64
 #define DELTA_BYTES   (1u << 20)
 #define LEVELS        13 /* of a tree of TREE_MAX leaves */
 
-struct item {
-	struct list link;
+struct item { /* an object that leaves now */
 	struct ctl_agent *agent;
+	struct ctl_rollout *r;
 	bool reply;
-	uint64_t request_id;
-	enum store_kind kind;
-	struct ros2_uid uid;
-	uint64_t version;
 	size_t len;
 	uint8_t body[];
 };
 
 struct outbox {
 	struct ctl *c;
-	struct list items;
-	size_t n;
+	struct list agents; /* by in_outbox */
+	struct loop_timer again;
 	uint8_t (*hashes)[SHA256_LEN]; /* owned: all levels of one tree */
+	size_t n, turn_bytes;
+	struct item *items[TREE_MAX]; /* owned: of the tree that is being made */
 };
 
 int outbox_new(struct ctl *c, struct outbox **ret)
@@ -49,52 +54,123 @@ int outbox_new(struct ctl *c, struct outbox **ret)
 		return -ENOMEM;
 	}
 	o->c = c;
-	list_init(&o->items);
+	list_init(&o->agents);
 	*ret = o;
 	return 0;
 }
 
 void outbox_free(struct outbox *o)
 {
-	struct item *i, *tmp;
-
 	if (!o)
 		return;
-	list_for_each_safe (&o->items, i, tmp, link)
-		free(i);
+	loop_timer_stop(&o->again);
 	free(o->hashes);
 	free(o);
 }
+
+/* ---- what waits ---- */
+
+static void enter(struct ctl_agent *a)
+{
+	if (list_empty(&a->in_outbox))
+		list_add_tail(&a->ctl->outbox->agents, &a->in_outbox);
+}
+
+void outbox_push(struct ctl_agent *a, struct ctl_rollout *r)
+{
+	if (!a->link)
+		return;
+	list_del(&r->unacked); /* of a version before */
+	if (list_empty(&r->waiting))
+		list_add_tail(&a->bulk, &r->waiting);
+	if (!a->paced)
+		enter(a);
+}
+
+void outbox_grant(struct ctl_agent *a, const struct ctl_grant *g, bool reply)
+{
+	struct ctl_rollout *r;
+
+	if (!a->link)
+		return;
+	r = ctl_rollout_get(a, STORE_GRANT, &g->uid, true);
+	if (!r) {
+		log_error("out of memory: agent %s is told later", a->obj->name);
+		link_end(a->link, ROS2_BUSY, "out of memory");
+		return;
+	}
+	r->sent = g->t.version;
+	if (!reply) {
+		outbox_push(a, r);
+		return;
+	}
+	r->reply = true;
+	r->request_id = g->request_id;
+	list_del(&r->waiting);
+	list_add_tail(&a->replies, &r->waiting);
+	enter(a);
+}
+
+void outbox_initial(struct ctl_agent *a)
+{
+	a->initial_due = true;
+	enter(a);
+}
+
+void outbox_writable(struct ctl_agent *a)
+{
+	a->paced = false;
+	enter(a);
+	outbox_flush(a->ctl);
+}
+
+static void forget_list(struct list *l)
+{
+	struct ctl_rollout *r, *tmp;
+
+	list_for_each_safe (l, r, tmp, waiting) {
+		list_del(&r->waiting);
+		r->reply = false;
+	}
+}
+
+void outbox_forget(struct ctl_agent *a)
+{
+	forget_list(&a->replies);
+	forget_list(&a->bulk);
+	list_del(&a->in_outbox);
+	a->paced = a->initial_due = false;
+}
+
+/* ---- serialising ---- */
 
 static ProtobufCBinaryData bytes(const void *p, size_t n)
 {
 	return (ProtobufCBinaryData){.data = (uint8_t *)p, .len = n};
 }
 
-static struct item *add(struct ctl_agent *a, const Ros2__V1__AgentObject *m)
+static int add(struct ctl_agent *a, struct ctl_rollout *r, const Ros2__V1__AgentObject *m)
 {
+	struct outbox *o = a->ctl->outbox;
 	size_t len = ros2__v1__agent_object__get_packed_size(m);
 	struct item *i = malloc(sizeof(*i) + len);
 
-	if (!i) {
-		log_error("out of memory: agent %s is told later", a->obj->name);
-		link_end(a->link, ROS2_BUSY, "out of memory");
-		return NULL;
-	}
-	*i = (struct item){.agent = a, .kind = (enum store_kind)m->kind, .version = m->version};
-	memcpy(i->uid.b, m->uid.data, ROS2_UID_LEN);
+	if (!i)
+		return -ENOMEM;
+	*i = (struct item){.agent = a, .r = r, .reply = r->reply};
 	i->len = ros2__v1__agent_object__pack(m, i->body);
-	list_add_tail(&a->ctl->outbox->items, &i->link);
-	a->ctl->outbox->n++;
-	return i;
+	o->items[o->n++] = i;
+	o->turn_bytes += len;
+	return 0;
 }
 
-void outbox_object(struct ctl_agent *a, const struct ctl_object *o)
+static int add_object(struct ctl_agent *a, struct ctl_rollout *r)
 {
+	const struct ctl_object *o = ctl_find_uid(a->ctl, &r->key.uid);
 	Ros2__V1__AgentObject m = ROS2__V1__AGENT_OBJECT__INIT;
 
-	if (!a->link)
-		return;
+	if (!o || o->version != r->sent)
+		return 0;
 	m.kind = (Ros2__V1__ObjectKind)o->kind;
 	m.uid = bytes(o->uid.b, ROS2_UID_LEN);
 	m.name = (char *)o->name;
@@ -102,7 +178,7 @@ void outbox_object(struct ctl_agent *a, const struct ctl_object *o)
 	m.agent_uid = bytes(a->obj->uid.b, ROS2_UID_LEN);
 	m.image = bytes(o->image, o->image_len);
 	m.revoked = o->revoked;
-	add(a, &m);
+	return add(a, r, &m);
 }
 
 static void grant_mac(const struct ctl *c, const struct ctl_agent *a, const struct ctl_grant *g,
@@ -122,16 +198,17 @@ static void grant_mac(const struct ctl *c, const struct ctl_agent *a, const stru
 	                    out);
 }
 
-void outbox_grant(struct ctl_agent *a, const struct ctl_grant *g, bool reply)
+static int add_grant(struct ctl_agent *a, struct ctl_rollout *r)
 {
+	const struct ctl_grant *g = ctl_grant_find(a->ctl, &r->key.uid);
 	Ros2__V1__AgentObject m = ROS2__V1__AGENT_OBJECT__INIT;
 	Ros2__V1__GrantBody b = ROS2__V1__GRANT_BODY__INIT;
 	Ros2__V1__Stamp from = ROS2__V1__STAMP__INIT;
 	uint8_t mac[SHA256_LEN];
-	struct item *i;
 
-	if (!a->link)
-		return;
+	if (!g || g->agent != a || g->phase != CTL_GRANT_LIVE)
+		return 0;
+	r->sent = g->t.version;
 	from.boot_id = bytes(g->t.from.boot_id, 16);
 	from.boottime_ns = g->t.from.boottime_ns;
 	b.tenant_uid = bytes(g->tenant->uid.b, ROS2_UID_LEN);
@@ -149,25 +226,7 @@ void outbox_grant(struct ctl_agent *a, const struct ctl_grant *g, bool reply)
 	m.version = g->t.version;
 	m.agent_uid = bytes(a->obj->uid.b, ROS2_UID_LEN);
 	m.grant = &b;
-	i = add(a, &m);
-	if (i && reply) {
-		i->reply = true;
-		i->request_id = g->request_id;
-	}
-}
-
-void outbox_forget(struct ctl_agent *a)
-{
-	struct outbox *o = a->ctl->outbox;
-	struct item *i, *tmp;
-
-	list_for_each_safe (&o->items, i, tmp, link) {
-		if (i->agent != a)
-			continue;
-		list_del(&i->link);
-		free(i);
-		o->n--;
-	}
+	return add(a, r, &m);
 }
 
 /* ---- sealing ---- */
@@ -283,7 +342,7 @@ static void send_reply(struct sealed *s, const struct item *i, size_t index)
 	struct parcel p;
 
 	wrap(s, i, index, &p);
-	r.request_id = i->request_id;
+	r.request_id = i->r->request_id;
 	r.grant = &p.obj;
 	m.msg_case = ROS2__V1__CONTROLLER_MESSAGE__MSG_GRANT_REPLY;
 	m.grant_reply = &r;
@@ -301,16 +360,13 @@ static void send_delta(struct sealed *s, struct item *const *v, size_t first, si
 
 	d.nonce = link_next_nonce(a->link);
 	for (size_t i = 0; i < n; i++) {
-		struct item *it = v[first + i];
-		struct ctl_rollout *r = ctl_rollout_get(a, it->kind, &it->uid, false);
+		struct ctl_rollout *r = v[first + i]->r;
 
-		wrap(s, it, first + i, &parcels[i]);
+		wrap(s, v[first + i], first + i, &parcels[i]);
 		ptrs[i] = &parcels[i].obj;
-		if (r) {
-			r->nonce = d.nonce;
-			list_del(&r->unacked);
-			list_add_tail(&a->unacked, &r->unacked);
-		}
+		r->nonce = d.nonce;
+		list_del(&r->unacked);
+		list_add_tail(&a->unacked, &r->unacked);
 	}
 	d.upserts = ptrs;
 	d.n_upserts = n;
@@ -329,22 +385,12 @@ static size_t run_of(struct item *const *v, size_t first, size_t n)
 	return k;
 }
 
-/* What a commit yields for one agent leaves in one go. */
-static void cork_links(struct item *const *v, size_t n, bool cork)
-{
-	for (size_t i = 0; i < n; i++)
-		if (v[i]->agent->link)
-			link_cork(v[i]->agent->link, cork);
-}
-
 static void send_all(struct sealed *s, struct item *const *v, size_t n)
 {
-	cork_links(v, n, true);
 	for (size_t i = 0; i < n;) {
-		if (!v[i]->agent->link) {
-			i++;
-		} else if (v[i]->reply) {
+		if (v[i]->reply) {
 			send_reply(s, v[i], i);
+			v[i]->r->reply = false;
 			i++;
 		} else {
 			size_t k = run_of(v, i, n);
@@ -353,43 +399,91 @@ static void send_all(struct sealed *s, struct item *const *v, size_t n)
 			i += k;
 		}
 	}
-	cork_links(v, n, false);
 }
 
-static void flush_tree(struct ctl *c)
+/* ---- turns ---- */
+
+/* Takes from @l what there is room for. */
+static int take(struct ctl_agent *a, struct list *l, size_t most)
 {
-	struct outbox *o = c->outbox;
-	struct item *v[TREE_MAX];
-	struct sealed s;
-	size_t n = 0;
+	struct outbox *o = a->ctl->outbox;
+	int rc = 0;
 
-	while (!list_empty(&o->items) && n < TREE_MAX) {
-		v[n] = list_first(&o->items, struct item, link);
-		list_del(&v[n]->link);
-		merkle_leaf(v[n]->body, v[n]->len, o->hashes[n]);
-		n++;
+	o->turn_bytes = 0;
+	while (!rc && !list_empty(l) && o->n < TREE_MAX && most-- && o->turn_bytes < TURN_BYTES) {
+		struct ctl_rollout *r = list_first(l, struct ctl_rollout, waiting);
+
+		list_del(&r->waiting);
+		rc = r->key.kind == STORE_GRANT ? add_grant(a, r) : add_object(a, r);
 	}
-	o->n -= n;
-	if (seal(c, n, &s) < 0)
-		log_error("cannot sign a batch: %zu objects are not sent", n);
-	else
-		send_all(&s, v, n);
-	for (size_t i = 0; i < n; i++)
-		free(v[i]);
+	return rc;
 }
 
+static void seal_and_send(struct outbox *o)
+{
+	struct sealed s;
+
+	for (size_t i = 0; i < o->n; i++)
+		merkle_leaf(o->items[i]->body, o->items[i]->len, o->hashes[i]);
+	if (seal(o->c, o->n, &s) < 0)
+		log_error("cannot sign a batch: %zu objects are not sent", o->n);
+	else
+		send_all(&s, o->items, o->n);
+	for (size_t i = 0; i < o->n; i++)
+		free(o->items[i]);
+	o->n = 0;
+}
+
+static void take_of(struct ctl_agent *a)
+{
+	if (take(a, &a->replies, TREE_MAX) < 0 || (!a->paced && take(a, &a->bulk, TURN_BULK) < 0)) {
+		log_error("out of memory: agent %s is told later", a->obj->name);
+		link_end(a->link, ROS2_BUSY, "out of memory");
+	}
+}
+
+/* After its share of a tree has left: stays in the outbox only if there is more that may leave. */
+static void settle(struct ctl_agent *a)
+{
+	bool more = !list_empty(&a->bulk);
+
+	if (!more && a->initial_due) {
+		a->initial_due = false;
+		link_initial_done(a->link);
+	}
+	if (more && !a->paced)
+		a->paced = link_has_enough(a->link);
+	if (list_empty(&a->replies) && (!more || a->paced))
+		list_del(&a->in_outbox);
+}
+
+static void flush_again(void *arg)
+{
+	outbox_flush(arg);
+}
+
+/* Each agent gets a turn; what is left of a bulk waits for the next one, so that the loop hears
+ * others in between. */
 void outbox_flush(struct ctl *c)
 {
-	struct ctl_object *o, *tmp;
+	struct outbox *o = c->outbox;
+	struct ctl_agent *a, *tmp;
 
-	while (c->outbox->n)
-		flush_tree(c);
-	if (!c->n_initial)
+	if (list_empty(&o->agents))
 		return;
-	c->n_initial = 0;
-	HASH_ITER (by_key, c->by_key, o, tmp)
-		if (o->agent && o->agent->link && o->agent->initial_due) {
-			o->agent->initial_due = false;
-			link_initial_done(o->agent->link);
-		}
+	list_for_each (&o->agents, a, in_outbox)
+		link_cork(a->link, true);
+	list_for_each (&o->agents, a, in_outbox) {
+		take_of(a);
+		if (o->n == TREE_MAX)
+			seal_and_send(o);
+	}
+	if (o->n)
+		seal_and_send(o);
+	list_for_each_safe (&o->agents, a, tmp, in_outbox) {
+		settle(a);
+		link_cork(a->link, false);
+	}
+	if (!list_empty(&o->agents))
+		loop_timer_in_ms(c->loop, &o->again, 0, flush_again, c);
 }

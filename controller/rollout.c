@@ -16,6 +16,7 @@ static void entry_free(struct ctl_agent *a, struct ctl_rollout *r)
 {
 	HASH_DEL(a->rollout, r);
 	list_del(&r->unacked);
+	list_del(&r->waiting);
 	free(r->failed_reason);
 	free(r);
 }
@@ -36,6 +37,7 @@ struct ctl_rollout *ctl_rollout_get(struct ctl_agent *a, enum store_kind kind,
 		return NULL;
 	memcpy(&r->key, &key.key, sizeof(key.key));
 	list_init(&r->unacked);
+	list_init(&r->waiting);
 	HASH_ADD(hh, a->rollout, key, sizeof(r->key), r);
 	return r;
 }
@@ -74,14 +76,18 @@ void ctl_rollout_drop(struct ctl_agent *a, enum store_kind kind, const struct ro
 {
 	struct ctl_rollout *r = ctl_rollout_get(a, kind, uid, false);
 
-	if (r)
-		entry_free(a, r);
+	if (!r)
+		return;
+	if (r->reply && a->link)
+		link_grant_denied(a->link, r->request_id, ROS2_REVOKED,
+		                  "the right was withdrawn before it could be handed over");
+	entry_free(a, r);
 }
 
 /* ---- synchronising ---- */
 
 static void want(struct ctl_agent *a, enum store_kind kind, const struct ros2_uid *uid,
-                 uint64_t version, const struct ctl_object *o, const struct ctl_grant *g)
+                 uint64_t version)
 {
 	struct ctl_rollout *r = ctl_rollout_get(a, kind, uid, true);
 
@@ -91,10 +97,7 @@ static void want(struct ctl_agent *a, enum store_kind kind, const struct ros2_ui
 	if (r->sent == version)
 		return;
 	r->sent = version;
-	if (o)
-		outbox_object(a, o);
-	else
-		outbox_grant(a, g, false);
+	outbox_push(a, r);
 }
 
 static void want_engines(struct ctl_agent *a, const struct ctl_object *tenant)
@@ -108,7 +111,7 @@ static void want_engines(struct ctl_agent *a, const struct ctl_object *tenant)
 			continue;
 		e = ctl_find(a->ctl, STORE_ENGINE, ns.engine);
 		if (e)
-			want(a, STORE_ENGINE, &e->uid, e->version, e, NULL);
+			want(a, STORE_ENGINE, &e->uid, e->version);
 	}
 }
 
@@ -149,12 +152,12 @@ void ctl_rollout_sync(struct ctl_agent *a)
 			want_engines(a, o);
 	HASH_ITER (by_key, a->ctl->by_key, o, tmp)
 		if (o->kind == STORE_TENANT && ctl_placed(o, a))
-			want(a, STORE_TENANT, &o->uid, o->version, o, NULL);
+			want(a, STORE_TENANT, &o->uid, o->version);
 	list_for_each (&a->grants, g, of_agent) {
 		struct ctl_rollout *r = ctl_rollout_get(a, STORE_GRANT, &g->uid, false);
 
 		if (g->phase == CTL_GRANT_LIVE)
-			want(a, STORE_GRANT, &g->uid, g->t.version, NULL, g);
+			want(a, STORE_GRANT, &g->uid, g->t.version);
 		else if (r)
 			r->mark = a->sync_mark;
 	}

@@ -234,6 +234,10 @@ void rpc_stream_cork(struct rpc_stream *s);
 void rpc_stream_uncork(struct rpc_stream *s);
 /* Any thread: messages that wait to be sent. */
 size_t rpc_stream_queued(const struct rpc_stream *s);
+/* Any thread. False: at most @low messages wait to be sent, go on. True: more do, and on_writable
+ * will follow when it is so (or on_closed). For much that is sent at the pace of its reader, while
+ * the queue keeps room for what cannot wait. */
+bool rpc_stream_wait_low(struct rpc_stream *s, size_t low);
 /* Server, any thread: end with @status (ROS2_OK: a good end, @fmt may be NULL) after what is queued
  * was sent. Client: the same as rpc_stream_abort with CANCELLED. Later calls are ignored. */
 void rpc_stream_close(struct rpc_stream *s, enum ros2_status status, const char *fmt, ...)

@@ -57,7 +57,8 @@ struct rpc_stream {
 	struct list queue; /* struct out_msg, to be sent */
 	size_t queued, queued_bytes;
 	struct out_msg *sending;
-	bool want_writable;
+	bool want_writable, want_low;
+	size_t low; /* want_low: told when so many wait */
 	unsigned corks;
 	bool more_to_tell; /* on_message runs and more messages wait: sends wait for the last */
 	bool closing;      /* server: a status is to be sent; client: half-closed */

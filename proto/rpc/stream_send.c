@@ -84,6 +84,20 @@ static void writable_posted(void *arg)
 	rpc_stream_put(s);
 }
 
+/* Whether somebody who waits for the queue to drain is told now. */
+static bool told_now(struct rpc_stream *s)
+{
+	bool half = s->want_writable && s->queued <= s->p.queue_max / 2 &&
+	            s->queued_bytes <= s->p.queue_bytes / 2;
+	bool low = s->want_low && s->queued <= s->low;
+
+	if (half)
+		s->want_writable = false;
+	if (low)
+		s->want_low = false;
+	return half || low;
+}
+
 void rpc_stream_written(struct rpc_tag *t, bool ok)
 {
 	struct rpc_stream *s = container_of(t, struct rpc_stream, on_written);
@@ -100,10 +114,7 @@ void rpc_stream_written(struct rpc_tag *t, bool ok)
 		rpc_stream_pump(s);
 	else
 		rpc_stream_drop_queue(s);
-	tell = ok && s->want_writable && !s->closing && s->queued <= s->p.queue_max / 2 &&
-	       s->queued_bytes <= s->p.queue_bytes / 2;
-	if (tell)
-		s->want_writable = false;
+	tell = ok && !s->closing && told_now(s);
 	pthread_mutex_unlock(&s->lock);
 	if (tell)
 		rpc_stream_post(s, writable_posted);
@@ -182,6 +193,18 @@ size_t rpc_stream_queued(const struct rpc_stream *cs)
 	n = s->queued;
 	pthread_mutex_unlock(&s->lock);
 	return n;
+}
+
+bool rpc_stream_wait_low(struct rpc_stream *s, size_t low)
+{
+	bool wait;
+
+	pthread_mutex_lock(&s->lock);
+	wait = s->queued > low || s->closing || s->over || s->aborted;
+	s->want_low = wait;
+	s->low = low;
+	pthread_mutex_unlock(&s->lock);
+	return wait;
 }
 
 int rpc_stream_half_close(struct rpc_stream *s)

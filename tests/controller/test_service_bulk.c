@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * An agent with many grants comes back with nothing: it is sent all of them at the pace at which it
+ * reads, answers and revocations go ahead of that, and what ends meanwhile is not sent.
+ */
+#include "tests/controller/service_fixture.h"
+#include "common/util.h"
+#include <sqlite3.h>
+#include <stdio.h>
+
+#define TRAINER "spiffe://" TD "/tenant/alpha/trainer"
+#define KIND(k) ROS2__V1__OBJECT_KIND__OBJECT_KIND_##k
+#define MSG(k)  ROS2__V1__CONTROLLER_MESSAGE__MSG_##k
+#define GRANTS  50000
+
+struct seen {
+	_Atomic unsigned grants, replies, revokes, deltas;
+	_Atomic unsigned replies_after, revokes_after; /* that many grants */
+	_Atomic bool done, slow;
+};
+
+static struct fake agent;
+static struct seen seen;
+
+static unsigned grants_in(const Ros2__V1__Delta *d)
+{
+	unsigned n = 0;
+
+	for (size_t i = 0; i < d->n_upserts; i++) {
+		Ros2__V1__AgentObject *o = ros2__v1__agent_object__unpack(
+			NULL, d->upserts[i]->body.len, d->upserts[i]->body.data);
+
+		n += o->kind == KIND(GRANT);
+		ros2__v1__agent_object__free_unpacked(o, NULL);
+	}
+	return n;
+}
+
+static bool counts(struct fake *a, const Ros2__V1__ControllerMessage *m)
+{
+	if (m->msg_case == MSG(GRANT_REPLY) && !seen.replies++)
+		seen.replies_after = seen.grants;
+	if (m->msg_case == MSG(REVOKE) && !seen.revokes++)
+		seen.revokes_after = seen.grants;
+	if (m->msg_case != MSG(DELTA))
+		return false;
+	seen.deltas++;
+	seen.grants += grants_in(m->delta);
+	seen.done |= m->delta->initial_done != 0;
+	if (seen.slow)
+		usleep(3000);
+	return !m->delta->initial_done;
+}
+
+static void fill(struct sf *f, const struct ros2_uid *tenant, const struct ros2_uid *agent_uid)
+{
+	char path[128], sql[1024], t[ROS2_UID_STR_LEN], a[ROS2_UID_STR_LEN];
+	sqlite3 *db;
+
+	ros2_uid_to_str(tenant, t);
+	ros2_uid_to_str(agent_uid, a);
+	snprintf(path, sizeof(path), "%s/ros2.db", f->dir);
+	snprintf(sql, sizeof(sql),
+	         "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n WHERE i<%d) INSERT "
+	         "INTO grants SELECT CAST(printf('%%016d',i) AS BLOB),x'%s',x'%s','%s',2,8,"
+	         "67108864,3,3600000,2,1,1000,%llu,0,zeroblob(16),1,1 FROM n",
+	         GRANTS, t, a, TRAINER, (unsigned long long)(clock_unix_ns() + 3600 * NS_PER_S));
+	assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+	if (sqlite3_exec(db, sql, NULL, NULL, NULL) != SQLITE_OK)
+		fail_msg("%s", sqlite3_errmsg(db));
+	sqlite3_close(db);
+}
+
+static struct ros2_uid uid_of(struct sf *f, Ros2__V1__ObjectKind kind, const char *name)
+{
+	Ros2__V1__GetReply *g = sf_get(f, kind, name);
+	struct ros2_uid u;
+
+	memcpy(u.b, g->object->uid.data, ROS2_UID_LEN);
+	ros2__v1__get_reply__free_unpacked(g, NULL);
+	return u;
+}
+
+/* A controller with GRANTS live grants of one tenant at one agent. */
+static struct sf *world(void **state, struct ros2_uid *alpha, struct ros2_uid *beta)
+{
+	struct sf *f = *state;
+	struct ros2_uid a;
+
+	memset(&seen, 0, sizeof(seen));
+	sf_apply(f, sf_engine);
+	sf_apply(f, sf_agent0);
+	sf_apply(f, sf_tenant("alpha", "1h", "10m", "dpu-0"));
+	sf_apply(f, sf_tenant("beta", "1h", "10m", "dpu-0"));
+	fake_enrol(f, &agent, "dpu-0");
+	agent.sees = counts;
+	*alpha = uid_of(f, KIND(TENANT), "alpha");
+	*beta = uid_of(f, KIND(TENANT), "beta");
+	a = uid_of(f, KIND(AGENT), "dpu-0");
+	sf_stop(f);
+	fill(f, alpha, &a);
+	sf_start(f);
+	return f;
+}
+
+static void sync__of_many_grants_is_paced_by_the_reader(void **state)
+{
+	struct ros2_uid alpha, beta;
+
+	world(state, &alpha, &beta);
+	fake_connect(&agent, NULL, 0);
+	for (int i = 0; i < 12000 && !seen.done && !agent.closed; i++)
+		usleep(5000);
+	if (agent.closed)
+		fail_msg("the stream ended: %s", agent.why.msg);
+	assert_true(seen.done);
+	assert_int_equal(seen.grants, GRANTS);
+	fake_free(&agent);
+}
+
+static void sync__lets_answers_and_revocations_go_ahead(void **state)
+{
+	struct ros2_uid alpha, beta;
+	struct sf *f = world(state, &alpha, &beta);
+	Ros2__V1__RevokeReply *r = NULL;
+	unsigned n;
+
+	seen.slow = true;
+	fake_connect(&agent, NULL, 0);
+	for (int i = 0; i < 2000 && !seen.grants; i++)
+		usleep(5000);
+	fake_ask_grant(&agent, 7, &beta, "spiffe://" TD "/tenant/beta/trainer");
+	for (int i = 0; i < 2000 && !seen.replies; i++)
+		usleep(5000);
+	assert_int_equal(seen.replies, 1);
+	/* What is left of alpha's grants is not sent once they are revoked. */
+	assert_int_equal(sf_revoke(f, KIND(TENANT), "alpha", 1, &r, NULL), 0);
+	ros2__v1__revoke_reply__free_unpacked(r, NULL);
+	for (int i = 0; i < 2000 && !seen.done; i++)
+		usleep(5000);
+	n = seen.grants;
+	assert_true(seen.done);
+	assert_int_equal(seen.revokes, 1);
+	assert_true(seen.replies_after < GRANTS / 2);
+	assert_true(seen.revokes_after < GRANTS);
+	assert_true(n < GRANTS);
+	fake_free(&agent);
+}
+
+int main(void)
+{
+#define T(name) cmocka_unit_test_setup_teardown(name, sf_setup, sf_teardown)
+	const struct CMUnitTest tests[] = {
+		T(sync__of_many_grants_is_paced_by_the_reader),
+		T(sync__lets_answers_and_revocations_go_ahead),
+	};
+
+	return cmocka_run_group_tests(tests, sf_group_setup, sf_group_teardown);
+}
