@@ -189,9 +189,10 @@ static void record_usage(struct agent_session *s, const struct dp_session_stats 
 	snprintf(n[3], 24, "%llu", (unsigned long long)(st->write_ops - was->write_ops));
 	ev.count = st->read_ops - was->read_ops + st->write_ops - was->write_ops;
 	ev.last_unix_ns = clock_unix_ns();
-	ev.first_unix_ns = ev.last_unix_ns - 10 * NS_PER_S;
+	ev.first_unix_ns = s->usage_unix_ns ? s->usage_unix_ns : s->opened_unix_ns;
 	agent_audit_note(s->sessions->a->audit, &ev);
 	s->usage = *st;
+	s->usage_unix_ns = ev.last_unix_ns;
 }
 
 void sessions_tick(struct sessions *t)

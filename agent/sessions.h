@@ -53,6 +53,7 @@ struct agent_session {
 	uint32_t n_mounts;
 	struct agent_session_handle *handles; /* owned */
 	struct dp_session_stats usage;        /* as recorded last */
+	uint64_t usage_unix_ns;               /* of that record; 0: none yet */
 	struct loop_timer connect;
 	struct list ended; /* ENDED: in order of ending */
 	UT_hash_handle hh;
