@@ -5,11 +5,11 @@
  * calls, end sessions, write what is to be written, then the parts in reverse.
  */
 #include "agent/agent.h"
-#include "agent/grants.h"
+#include "agent/grants_priv.h"
 #include "agent/health.h"
 #include "agent/service.h"
 #include "agent/sessions.h"
-#include "agent/uplink.h"
+#include "agent/uplink_priv.h"
 #include "common/clock.h"
 #include "common/fsx.h"
 #include "common/util.h"

@@ -56,7 +56,7 @@ static inline void buf_put(struct buf *b, const void *p, size_t n)
 			b->failed = true;
 			return;
 		}
-		b->p = q;
+		b->p = (uint8_t *)q;
 		b->cap = cap;
 	}
 	if (n)

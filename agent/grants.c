@@ -4,8 +4,8 @@
  * taken by the next session of that principal. A reply is believed only as far as its seal goes:
  * tenant and principal are compared with what was asked.
  */
-#include "agent/grants.h"
-#include "agent/uplink.h"
+#include "agent/grants_priv.h"
+#include "agent/uplink_priv.h"
 #include "common/clock.h"
 #include "common/util.h"
 #include <errno.h>

@@ -2,7 +2,7 @@
 /* Turns outcomes of writes, the free space and what waits into the four conditions. */
 #include "agent/health.h"
 #include "agent/service.h"
-#include "agent/uplink.h"
+#include "agent/uplink_priv.h"
 #include "common/clock.h"
 #include "common/util.h"
 #include <errno.h>

@@ -3,7 +3,7 @@
  * the connection is made anew, because a server ends what an expired certificate began. A renewal
  * that fails is tried again until the certificate ends; then the same key asks at the enrolment
  * listener, where the controller takes it for some days; then a person has to do something. */
-#include "agent/uplink.h"
+#include "agent/uplink_priv.h"
 #include "common/pki.h"
 #include "common/util.h"
 #include <errno.h>

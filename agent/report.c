@@ -2,7 +2,7 @@
 /* Sessions and leases, when the controller asks: a page in order of session uid or lease id, in
  * pieces, the last one marked. Leases are named by lease id, never by key. */
 #include "agent/sessions.h"
-#include "agent/uplink.h"
+#include "agent/uplink_priv.h"
 #include "common/clock.h"
 #include "common/util.h"
 #include "dataplane/dp.h"

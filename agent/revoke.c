@@ -8,7 +8,7 @@
  */
 #include "agent/health.h"
 #include "agent/sessions.h"
-#include "agent/uplink.h"
+#include "agent/uplink_priv.h"
 #include "common/clock.h"
 #include "common/util.h"
 #include "dataplane/dp.h"

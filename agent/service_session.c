@@ -4,7 +4,7 @@
  * entry, grant, data plane, audit record on disk, reply. Before the reply nobody has its secret, so
  * whatever fails on the way is undone without a trace.
  */
-#include "agent/grants.h"
+#include "agent/grants_priv.h"
 #include "agent/service.h"
 #include "common/clock.h"
 #include "common/util.h"

@@ -3,7 +3,7 @@
 #ifndef ROS2_AGENT_SESSIONS_PRIV_H
 #define ROS2_AGENT_SESSIONS_PRIV_H
 
-#include "agent/grants.h"
+#include "agent/grants_priv.h"
 #include "agent/sessions.h"
 
 struct sessions {

@@ -5,8 +5,8 @@
  * what shrinks rights is obeyed at once, documents wait for the disk behind the epoch, and what
  * would widen at once (contact, grants) is not taken (docs/decisions/0011-epoch-on-a-full-disk.md).
  */
-#include "agent/uplink.h"
-#include "agent/grants.h"
+#include "agent/uplink_priv.h"
+#include "agent/grants_priv.h"
 #include "common/clock.h"
 #include "common/util.h"
 #include <errno.h>

@@ -5,7 +5,7 @@
  * streams close, the store commits what was submitted, the domain goes.
  */
 #include "controller/controller.h"
-#include "controller/svc.h"
+#include "controller/svc_priv.h"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

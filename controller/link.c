@@ -7,7 +7,7 @@
  *   opened ──hello accepted──▶ linked ──closed, replaced, isolated──▶ gone
  */
 #include "controller/link_priv.h"
-#include "controller/svc.h"
+#include "controller/svc_priv.h"
 #include "proto/ros2/v1/agentlink.rpc.h"
 #include <errno.h>
 #include <stdio.h>

@@ -6,7 +6,7 @@
  * first `limit` rows in order, whatever arrives when.
  */
 #include "controller/link_priv.h"
-#include "controller/svc.h"
+#include "controller/svc_priv.h"
 #include <errno.h>
 #include <string.h>
 

@@ -11,7 +11,7 @@
  * then, until there is a reserve again), and if even that is not enough they are kept and tried
  * again each second (rule 10).
  */
-#include "controller/store_front.h"
+#include "controller/store_front_priv.h"
 #include "common/clock.h"
 #include "common/fsx.h"
 #include <errno.h>

@@ -4,7 +4,7 @@
  * a commit, and a page looks at a bounded number of rows. Results are posted to the loop; the
  * memory of a page lives until its callback has returned.
  */
-#include "controller/store_front.h"
+#include "controller/store_front_priv.h"
 #include <errno.h>
 #include <string.h>
 

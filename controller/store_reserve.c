@@ -4,7 +4,7 @@
  * what shrinks rights can be recorded (rule 10). From then on its space is for nothing else, until
  * there is a reserve again. Store thread, and store_open before that runs.
  */
-#include "controller/store_front.h"
+#include "controller/store_front_priv.h"
 #include "common/fsx.h"
 #include <errno.h>
 #include <fcntl.h>

@@ -3,8 +3,8 @@
  * The Admin service: what changes something. One row per RPC; every handler decodes, authorises,
  * acts on the domain, maps the error and replies. Reading (Get, List, Status) is in svc_list.c.
  */
-#include "controller/svc_admin.h"
-#include "controller/svc_show.h"
+#include "controller/svc_admin_priv.h"
+#include "controller/svc_show_priv.h"
 #include "proto/ros2/v1/admin.rpc.h"
 #include <errno.h>
 #include <stdarg.h>

@@ -4,7 +4,7 @@
  * that cover them). A stream reads one page at a time and only when the last one was taken, so a
  * slow reader costs one page of memory and never holds up a commit.
  */
-#include "controller/svc.h"
+#include "controller/svc_priv.h"
 #include "proto/ros2/v1/audit.rpc.h"
 #include <errno.h>
 #include <stdio.h>

@@ -3,8 +3,8 @@
  * Get, List and Status. Objects and live grants come from memory, ended grants from the store,
  * sessions and leases from the agents that answer within a second.
  */
-#include "controller/svc_admin.h"
-#include "controller/svc_show.h"
+#include "controller/svc_admin_priv.h"
+#include "controller/svc_show_priv.h"
 #include "proto/ros2/v1/admin.rpc.h"
 #include <errno.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What people see of the domain: objects, grants, outcomes, conditions, as messages. Reads only. */
-#include "controller/svc_show.h"
+#include "controller/svc_show_priv.h"
 #include <string.h>
 
 char *show_str(const char *s)

@@ -8,8 +8,8 @@
  * order; (3) what waits for tokens holds no slot, except a payload that came with its request.
  */
 #include "common/clock.h"
-#include "dataplane/reactor.h"
-#include "dataplane/session.h"
+#include "dataplane/reactor_priv.h"
+#include "dataplane/session_priv.h"
 #include "dataplane/test_switches.h"
 #include <errno.h>
 

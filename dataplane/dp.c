@@ -6,8 +6,8 @@
  * when no mount uses it and every reactor has let go.
  */
 #include "common/clock.h"
-#include "dataplane/reactor.h"
-#include "dataplane/session.h"
+#include "dataplane/reactor_priv.h"
+#include "dataplane/session_priv.h"
 #include "dataplane/test_switches.h"
 #include <errno.h>
 #include <stdio.h>

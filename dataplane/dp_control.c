@@ -5,8 +5,8 @@
  * comes back; what was made for a session that ended meanwhile is taken back.
  */
 #include "common/crypto.h"
-#include "dataplane/reactor.h"
-#include "dataplane/session.h"
+#include "dataplane/reactor_priv.h"
+#include "dataplane/session_priv.h"
 #include <errno.h>
 #include <string.h>
 

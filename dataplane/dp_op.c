@@ -5,7 +5,7 @@
  * it.
  */
 #include "common/clock.h"
-#include "dataplane/reactor.h"
+#include "dataplane/reactor_priv.h"
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>

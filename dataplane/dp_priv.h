@@ -15,7 +15,7 @@
 #include "dataplane/dp.h"
 #include "dataplane/engine.h"
 #include "dataplane/lease.h"
-#include "dataplane/qos.h"
+#include "dataplane/qos_priv.h"
 #include "dataplane/uidmap.h"
 #include <stdatomic.h>
 
@@ -31,7 +31,7 @@
 #define DP_PATH_MAX           4096u
 
 struct reactor;
-struct session; /* the reactor's half of a session: session.h */
+struct session; /* the reactor's half of a session: session_priv.h */
 
 /* Something that travels to the loop; embedded in its owner, which outlives the post. */
 struct dp_post {

@@ -7,8 +7,8 @@
  * again.
  */
 #include "common/clock.h"
-#include "dataplane/reactor.h"
-#include "dataplane/session.h"
+#include "dataplane/reactor_priv.h"
+#include "dataplane/session_priv.h"
 
 #include <errno.h>
 

@@ -6,8 +6,8 @@
  * by the reactor.
  */
 #include "common/clock.h"
-#include "dataplane/reactor.h"
-#include "dataplane/session.h"
+#include "dataplane/reactor_priv.h"
+#include "dataplane/session_priv.h"
 #include <inttypes.h>
 
 struct dp_session *dp_session_find(struct dp *dp, const struct ros2_uid *uid)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The arithmetic of token buckets; see qos.h. Allocates nothing, locks nothing, reads no clock. */
-#include "dataplane/qos.h"
+/* The arithmetic of token buckets; see qos_priv.h. Allocates nothing, locks nothing, reads no
+ * clock. */
+#include "dataplane/qos_priv.h"
 #include "common/clock.h"
 #include "common/util.h"
 

@@ -4,7 +4,7 @@
  * output; timers. Must never block but in epoll, and takes no lock. A message is always looked at
  * before I/O of the same turn, so that a revocation is at most one turn away.
  */
-#include "dataplane/reactor.h"
+#include "dataplane/reactor_priv.h"
 #include "common/clock.h"
 #include <errno.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Engines at one reactor: made on first use, kicked once per turn, polled while something is in
  * flight, dropped when empty. */
-#include "dataplane/reactor.h"
+#include "dataplane/reactor_priv.h"
 #include <errno.h>
 #include <sys/epoll.h>
 

@@ -7,8 +7,8 @@
  * ends between two looks is not a violation: the request completes with the name of what ended.
  */
 #include "common/clock.h"
-#include "dataplane/reactor.h"
-#include "dataplane/session.h"
+#include "dataplane/reactor_priv.h"
+#include "dataplane/session_priv.h"
 #include "dataplane/test_switches.h"
 #include <assert.h>
 #include <inttypes.h>

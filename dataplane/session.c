@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The life of a session at its reactor; its states and the seven steps of its end are told in
- * session.h. Invariants: (1) a session that is not alive has no live lease; (2) after step 4 only
- * requests in state REQUEST_ENGINE are left; (3) it is gone exactly when it has ended and no engine
- * holds a request of it.
+ * session_priv.h. Invariants: (1) a session that is not alive has no live lease; (2) after step 4
+ * only requests in state REQUEST_ENGINE are left; (3) it is gone exactly when it has ended and no
+ * engine holds a request of it.
  */
-#include "dataplane/session.h"
+#include "dataplane/session_priv.h"
 #include "common/clock.h"
 #include "common/crypto.h"
-#include "dataplane/reactor.h"
+#include "dataplane/reactor_priv.h"
 #include "dataplane/test_switches.h"
 #include <assert.h>
 #include <stdarg.h>

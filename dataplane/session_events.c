@@ -5,7 +5,7 @@
  * reactor no longer touches.
  */
 #include "common/clock.h"
-#include "dataplane/session.h"
+#include "dataplane/session_priv.h"
 #include <stdio.h>
 #include <string.h>
 

@@ -5,8 +5,8 @@
  * given up is still there.
  */
 #include "common/clock.h"
-#include "dataplane/reactor.h"
-#include "dataplane/session.h"
+#include "dataplane/reactor_priv.h"
+#include "dataplane/session_priv.h"
 #include <inttypes.h>
 #include <string.h>
 

@@ -7,8 +7,8 @@
  * connection.
  */
 #include "dataplane/tcp.h"
-#include "dataplane/reactor.h"
-#include "dataplane/session.h"
+#include "dataplane/reactor_priv.h"
+#include "dataplane/session_priv.h"
 #include "dataplane/wire_codec.h"
 #include <errno.h>
 #include <netinet/in.h>

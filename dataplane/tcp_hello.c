@@ -11,8 +11,8 @@
  */
 #include "common/clock.h"
 #include "common/crypto.h"
-#include "dataplane/reactor.h"
-#include "dataplane/session.h"
+#include "dataplane/reactor_priv.h"
+#include "dataplane/session_priv.h"
 #include "dataplane/wire_codec.h"
 #include <arpa/inet.h>
 #include <errno.h>

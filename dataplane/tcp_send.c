@@ -6,8 +6,8 @@
  * nothing when it goes on.
  */
 #include "common/clock.h"
-#include "dataplane/reactor.h"
-#include "dataplane/session.h"
+#include "dataplane/reactor_priv.h"
+#include "dataplane/session_priv.h"
 #include "dataplane/tcp.h"
 #include "dataplane/test_switches.h"
 #include "dataplane/wire_codec.h"

@@ -6,7 +6,7 @@
  * anew by the session's own thread.
  */
 #include "common/clock.h"
-#include "dataplane/client/internal.h"
+#include "dataplane/client/internal_priv.h"
 #include <errno.h>
 #include <signal.h>
 #include <string.h>

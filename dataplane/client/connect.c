@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A client over gRPC with mTLS, and its options from the environment. */
-#include "dataplane/client/internal.h"
+#include "dataplane/client/internal_priv.h"
 #include <errno.h>
 #include <stdlib.h>
 

@@ -4,7 +4,7 @@
  * at the agent, so each call takes the present ones when it is made; after a reconnect they are
  * made again here, never with flags that would create or cut a file a second time.
  */
-#include "dataplane/client/internal.h"
+#include "dataplane/client/internal_priv.h"
 #include <errno.h>
 #include <string.h>
 

@@ -7,7 +7,7 @@
 #include "common/crypto.h"
 #include "common/utf8.h"
 #include "dataplane/client/codec.h"
-#include "dataplane/client/internal.h"
+#include "dataplane/client/internal_priv.h"
 #include "dataplane/client/test_switches.h"
 #include <errno.h>
 #include <fcntl.h>

@@ -8,7 +8,7 @@
  * cut so that nothing can land any more. 3. the agent is told. 4. the memory is the caller's again.
  */
 #include "common/clock.h"
-#include "dataplane/client/internal.h"
+#include "dataplane/client/internal_priv.h"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

@@ -5,7 +5,7 @@
  * with several pieces in flight; other memory goes through one registered buffer, a piece at a
  * time: the only place in the library that copies payload.
  */
-#include "dataplane/client/internal.h"
+#include "dataplane/client/internal_priv.h"
 #include <errno.h>
 #include <limits.h>
 #include <string.h>

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The requests of a session and what the agent may say about them. Every message is checked against
- * the request it names before a byte lands or leaves; the states and invariants are in internal.h.
+ * the request it names before a byte lands or leaves; the states and invariants are in
+ * internal_priv.h.
  *
  * A request that was answered while the send queue still names its memory is not DONE before those
  * entries have left: the agent cannot make us read memory that the user has back.
@@ -9,7 +10,7 @@
 #include "common/clock.h"
 #include "common/utf8.h"
 #include "dataplane/client/codec.h"
-#include "dataplane/client/internal.h"
+#include "dataplane/client/internal_priv.h"
 #include "dataplane/client/test_switches.h"
 #include <assert.h>
 #include <errno.h>

@@ -6,7 +6,7 @@
  */
 #include "common/crypto.h"
 #include "common/util.h"
-#include "dataplane/client/internal.h"
+#include "dataplane/client/internal_priv.h"
 #include <string.h>
 
 static void adopt(struct ros2_session *s, const struct control_session *granted)

@@ -4,7 +4,7 @@
  * session's table from prep to peek.
  */
 #include "common/clock.h"
-#include "dataplane/client/internal.h"
+#include "dataplane/client/internal_priv.h"
 #include <errno.h>
 #include <limits.h>
 

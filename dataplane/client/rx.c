@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The receiving half of the data connection; see rx.h for its states and invariants. */
-#include "dataplane/client/rx.h"
+/* The receiving half of the data connection; see rx_priv.h for its states and invariants. */
+#include "dataplane/client/rx_priv.h"
 #include "common/util.h"
 #include "dataplane/client/codec.h"
 #include <errno.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A session: its life, and what happens when its connection is lost. The states are in internal.h.
+ * A session: its life, and what happens when its connection is lost. The states are in
+ * internal_priv.h.
  *
  * A lost connection: 1. ask the agent over gRPC why; a right that was withdrawn ends the session
  * for good and everything fails with that name. 2. Otherwise writes that may have happened end with
@@ -10,7 +11,7 @@
  */
 #include "common/clock.h"
 #include "common/crypto.h"
-#include "dataplane/client/internal.h"
+#include "dataplane/client/internal_priv.h"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

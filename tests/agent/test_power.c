@@ -10,7 +10,7 @@
  */
 #include "agent/agent.h"
 #include "agent/service.h"
-#include "agent/uplink.h"
+#include "agent/uplink_priv.h"
 #include "tests/agent/fake_dp.h"
 #include "tests/agent/fixture.h"
 #include "tests/agent/step_writer.h"

@@ -10,7 +10,7 @@
 #include "common/crypto.h"
 #include "common/util.h"
 #include "dataplane/client/codec.h"
-#include "dataplane/client/internal.h"
+#include "dataplane/client/internal_priv.h"
 #include "tests/fuzz/fuzz.h"
 #include <stdio.h>
 #include <sys/socket.h>

@@ -7,7 +7,7 @@
  */
 #include "common/clock.h"
 #include "dataplane/client/codec.h"
-#include "dataplane/client/internal.h"
+#include "dataplane/client/internal_priv.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

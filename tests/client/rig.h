@@ -3,7 +3,7 @@
 #ifndef ROS2_TESTS_RIG_H
 #define ROS2_TESTS_RIG_H
 
-#include "dataplane/client/internal.h"
+#include "dataplane/client/internal_priv.h"
 #include "tests/client/fake_agent.h"
 #include <setjmp.h>
 #include <stdarg.h>

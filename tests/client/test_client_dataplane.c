@@ -3,7 +3,7 @@
  * libros2 against the real data plane in one process: the control calls go straight to dp.h instead
  * of over gRPC, the data over its TCP transport. What is on the wire is what both sides mean.
  */
-#include "dataplane/client/internal.h"
+#include "dataplane/client/internal_priv.h"
 #include "proto/ros2/v1/tenant.pb-c.h"
 #include "proto/ros2/v1/tenant.rpc.h"
 #include "tests/dataplane/fixture.h"

@@ -5,7 +5,7 @@
 #include "common/clock.h"
 #include "common/crypto.h"
 #include "common/util.h"
-#include "dataplane/qos.h"
+#include "dataplane/qos_priv.h"
 #include "dataplane/share.h"
 #include "dataplane/slots.h"
 #include "dataplane/uidmap.h"

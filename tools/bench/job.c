@@ -7,7 +7,7 @@
  */
 #include "common/clock.h"
 #include "common/util.h"
-#include "tools/bench/load.h"
+#include "tools/bench/load_priv.h"
 #include <errno.h>
 #include <string.h>
 

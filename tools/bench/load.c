@@ -4,7 +4,7 @@
  * the file of its own (job.c); this file prepares the namespace, starts and stops them together and
  * reports.
  */
-#include "tools/bench/load.h"
+#include "tools/bench/load_priv.h"
 #include "common/clock.h"
 #include "common/crypto.h"
 #include "common/util.h"

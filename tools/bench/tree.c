@@ -3,7 +3,7 @@
  * `put`, `get` and `verify-tree`: a directory tree through libros2. This file lists, makes the
  * directories, runs the workers (tree_copy.c) under a progress line and reports.
  */
-#include "tools/bench/tree.h"
+#include "tools/bench/tree_priv.h"
 #include "common/clock.h"
 #include "common/crypto.h"
 #include "common/util.h"

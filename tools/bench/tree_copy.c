@@ -6,7 +6,7 @@
  */
 #include "common/crypto.h"
 #include "common/util.h"
-#include "tools/bench/tree.h"
+#include "tools/bench/tree_priv.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

@@ -4,7 +4,7 @@
  * and directories; links and devices are counted as skipped and never followed.
  */
 #include "common/util.h"
-#include "tools/bench/tree.h"
+#include "tools/bench/tree_priv.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -13,8 +13,8 @@
  * loop is told; 6. engines give back the rest, each with its slot and lease hold; 7. gone: the loop
  * frees it.
  */
-#ifndef ROS2_DATAPLANE_SESSION_H
-#define ROS2_DATAPLANE_SESSION_H
+#ifndef ROS2_DATAPLANE_SESSION_PRIV_H
+#define ROS2_DATAPLANE_SESSION_PRIV_H
 
 #include "dataplane/dp_priv.h"
 #include "dataplane/slots.h"

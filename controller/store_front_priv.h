@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The front's own state, shared by store.c (writing) and store_read.c (reading in pages). */
-#ifndef ROS2_CONTROLLER_STORE_FRONT_H
-#define ROS2_CONTROLLER_STORE_FRONT_H
+#ifndef ROS2_CONTROLLER_STORE_FRONT_PRIV_H
+#define ROS2_CONTROLLER_STORE_FRONT_PRIV_H
 
 #include "controller/ledger.h"
 #include "controller/store_priv.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What put, get and verify-tree share: the list of files and what became of each. */
-#ifndef ROS2_TOOLS_BENCH_TREE_H
-#define ROS2_TOOLS_BENCH_TREE_H
+#ifndef ROS2_TOOLS_BENCH_TREE_PRIV_H
+#define ROS2_TOOLS_BENCH_TREE_PRIV_H
 
 #include "tools/bench/bench.h"
 #include <pthread.h>

@@ -8,8 +8,8 @@
  *
  * While GREETED what shrinks rights is obeyed; what widens them is not taken.
  */
-#ifndef ROS2_AGENT_UPLINK_H
-#define ROS2_AGENT_UPLINK_H
+#ifndef ROS2_AGENT_UPLINK_PRIV_H
+#define ROS2_AGENT_UPLINK_PRIV_H
 
 #include "agent/agent.h"
 #include "proto/ros2/v1/agentlink.rpc.h"

@@ -8,8 +8,8 @@
  * passes when the bucket is not in debt, and the next one waits until it is paid for. Time comes
  * from the caller: nothing here reads a clock.
  */
-#ifndef ROS2_DATAPLANE_QOS_H
-#define ROS2_DATAPLANE_QOS_H
+#ifndef ROS2_DATAPLANE_QOS_PRIV_H
+#define ROS2_DATAPLANE_QOS_PRIV_H
 
 #include <stdatomic.h>
 #include <stdbool.h>

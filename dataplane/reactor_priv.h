@@ -4,11 +4,11 @@
  * it is shared but atomics. Must not be included outside dataplane/. Everything here is of the
  * reactor's thread unless it says otherwise.
  */
-#ifndef ROS2_DATAPLANE_REACTOR_H
-#define ROS2_DATAPLANE_REACTOR_H
+#ifndef ROS2_DATAPLANE_REACTOR_PRIV_H
+#define ROS2_DATAPLANE_REACTOR_PRIV_H
 
 #include "dataplane/dp_priv.h"
-#include "dataplane/session.h"
+#include "dataplane/session_priv.h"
 #include "dataplane/share.h"
 #include "dataplane/slots.h"
 #include <pthread.h>

@@ -3,8 +3,8 @@
  * Getting a grant for a session: an idle one of the same principal, or one asked for at the
  * controller, waited for a bounded time. Loop thread.
  */
-#ifndef ROS2_AGENT_GRANTS_H
-#define ROS2_AGENT_GRANTS_H
+#ifndef ROS2_AGENT_GRANTS_PRIV_H
+#define ROS2_AGENT_GRANTS_PRIV_H
 
 #include "agent/agent.h"
 #include "proto/ros2/v1/agentlink.pb-c.h"

@@ -21,7 +21,7 @@
 #include "common/util.h"
 #include "dataplane/client/control.h"
 #include "dataplane/client/ros2.h"
-#include "dataplane/client/rx.h"
+#include "dataplane/client/rx_priv.h"
 #include "dataplane/client/tx.h"
 #include "dataplane/wire.h"
 #include <pthread.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What `ros2-bench run` and its jobs share. */
-#ifndef ROS2_TOOLS_BENCH_LOAD_H
-#define ROS2_TOOLS_BENCH_LOAD_H
+#ifndef ROS2_TOOLS_BENCH_LOAD_PRIV_H
+#define ROS2_TOOLS_BENCH_LOAD_PRIV_H
 
 #include "tools/bench/bench.h"
 #include <pthread.h>

@@ -3,8 +3,8 @@
  * The gRPC services: decode, authorise, act on the domain, map errors, reply. Loop thread. Nothing
  * here decides; the domain (ctl.h) does.
  */
-#ifndef ROS2_CONTROLLER_SVC_H
-#define ROS2_CONTROLLER_SVC_H
+#ifndef ROS2_CONTROLLER_SVC_PRIV_H
+#define ROS2_CONTROLLER_SVC_PRIV_H
 
 #include "controller/ctl.h"
 #include "controller/page.h"

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Domain objects as messages, for svc_admin.c and svc_list.c. Everything is allocated on the heap
  * as protobuf-c does it, so that one free_unpacked of the reply frees it. */
-#ifndef ROS2_CONTROLLER_SVC_SHOW_H
-#define ROS2_CONTROLLER_SVC_SHOW_H
+#ifndef ROS2_CONTROLLER_SVC_SHOW_PRIV_H
+#define ROS2_CONTROLLER_SVC_SHOW_PRIV_H
 
-#include "controller/svc.h"
+#include "controller/svc_priv.h"
 
 Ros2__V1__ObjectInfo *show_object(struct svc *s, const struct ctl_object *o, bool whole);
 Ros2__V1__GrantInfo *show_grant(const struct ctl_grant *g);
