@@ -147,7 +147,7 @@ struct ros2_session {
 	uint64_t up_since_ns, next_try_ns, register_after_ns, looked_ns; /* monotonic */
 	uint64_t silent_ns, pinged_ns; /* nothing heard for so long; and when PING was sent */
 	struct request *requests;      /* owned; depth + INTERNAL_SLOTS */
-	uint32_t n_requests, n_sent, n_reads_sent, n_user, n_internal;
+	uint32_t n_requests, n_sent, n_reads_sent, n_small_reads_sent, n_user, n_internal;
 	uint64_t next_id;
 	struct list free, prepared, ready, sent, done, done_internal;
 	struct list mounts;

@@ -318,11 +318,19 @@ static int send_waiting(struct ros2_session *s, bool *ret_moved, struct ros2_err
 	return 0;
 }
 
+static enum rx_expect expect(const struct ros2_session *s)
+{
+	if (!s->n_reads_sent)
+		return RX_EXPECT_NO_PAYLOAD;
+	/* No PULL can come, so a stage full of headers asks for no answers. */
+	return s->n_small_reads_sent == s->n_sent ? RX_EXPECT_SMALL_READS : RX_EXPECT_PAYLOAD;
+}
+
 static int receive(struct ros2_session *s, bool *ret_moved, struct ros2_err *err)
 {
 	for (int i = 0; i < READS_PER_ROUND && can_read(s); i++) {
 		struct iovec iov[2];
-		int n_iov = rx_iov(&s->rx, s->n_reads_sent > 0, iov);
+		int n_iov = rx_iov(&s->rx, expect(s), iov);
 		ssize_t n = readv(s->fd, iov, n_iov);
 		size_t room = iov[0].iov_len + (n_iov > 1 ? iov[1].iov_len : 0);
 		int rc;

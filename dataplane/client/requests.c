@@ -95,12 +95,19 @@ void request_done(struct ros2_session *s, struct request *r, enum ros2_status st
 	move_to(r, r->internal ? &s->done_internal : &s->done, REQ_DONE);
 }
 
+static bool is_small_read(const struct request *r)
+{
+	return r->kind == REQ_READ && r->len <= RX_SMALL_READ;
+}
+
 /* It is no longer with the agent. */
 static void unsend(struct ros2_session *s, struct request *r)
 {
 	s->n_sent--;
 	if (r->kind == REQ_READ)
 		s->n_reads_sent--;
+	if (is_small_read(r))
+		s->n_small_reads_sent--;
 }
 
 /* ---- sending ---- */
@@ -188,6 +195,8 @@ static void queue_request(struct ros2_session *s, struct request *r)
 	s->n_sent++;
 	if (r->kind == REQ_READ)
 		s->n_reads_sent++;
+	if (is_small_read(r))
+		s->n_small_reads_sent++;
 	move_to(r, &s->sent, REQ_SENT);
 }
 

@@ -16,16 +16,21 @@ void rx_reset(struct rx *r, const struct rx_ops *ops, void *arg)
 	r->copied_bytes = copied;
 }
 
-int rx_iov(struct rx *r, bool payload_expected, struct iovec iov[2])
+int rx_iov(struct rx *r, enum rx_expect expect, struct iovec iov[2])
 {
-	size_t room = payload_expected ? RX_STAGE_BYTES : RX_STAGE_MAX;
+	static const size_t rooms[] = {[RX_EXPECT_NO_PAYLOAD] = RX_STAGE_MAX,
+	                               [RX_EXPECT_PAYLOAD] = RX_STAGE_BYTES,
+	                               [RX_EXPECT_SMALL_READS] = RX_STAGE_BULK};
+	size_t room = rooms[expect];
 	int n = 0;
 
 	if (r->in_payload) {
 		iov[n++] = (struct iovec){r->dst, r->left};
-		room = RX_STAGE_BYTES;
+		room = expect == RX_EXPECT_SMALL_READS ? room : RX_STAGE_BYTES;
 	}
 	/* What is staged is less than one header, so there is always room. */
+	memmove(r->stage, r->stage + r->at, r->staged);
+	r->at = 0;
 	iov[n++] = (struct iovec){r->stage + r->staged, room - r->staged};
 	return n;
 }
@@ -46,7 +51,7 @@ static int take_staged(struct rx *r, struct ros2_err *err)
 
 	if (r->staged < WIRE_HEADER_LEN)
 		return 0;
-	memcpy(&r->head, r->stage, WIRE_HEADER_LEN);
+	memcpy(&r->head, r->stage + r->at, WIRE_HEADER_LEN);
 	rc = codec_check(&r->head, err);
 	if (!rc)
 		rc = r->ops->on_header(r->arg, &r->head, &dst, err);
@@ -54,10 +59,10 @@ static int take_staged(struct rx *r, struct ros2_err *err)
 		return rc;
 	n = MIN(r->staged - WIRE_HEADER_LEN, (size_t)r->head.payload_len);
 	if (n)
-		memcpy(dst, r->stage + WIRE_HEADER_LEN, n);
+		memcpy(dst, r->stage + r->at + WIRE_HEADER_LEN, n);
 	r->copied_bytes += n;
 	r->staged -= WIRE_HEADER_LEN + n;
-	memmove(r->stage, r->stage + WIRE_HEADER_LEN + n, r->staged);
+	r->at += WIRE_HEADER_LEN + n;
 	r->left = r->head.payload_len - (uint32_t)n;
 	r->dst = r->left ? (uint8_t *)dst + n : NULL;
 	r->in_payload = true;

@@ -92,7 +92,12 @@ static int give(struct ros2_session *s, const uint8_t *p, size_t n)
 {
 	while (n) {
 		struct iovec iov[2];
-		int n_iov = rx_iov(&s->rx, s->n_reads_sent > 0, iov);
+		int n_iov = rx_iov(&s->rx,
+		                   s->n_small_reads_sent && s->n_small_reads_sent == s->n_sent
+		                           ? RX_EXPECT_SMALL_READS
+		                   : s->n_reads_sent ? RX_EXPECT_PAYLOAD
+		                                     : RX_EXPECT_NO_PAYLOAD,
+		                   iov);
 		size_t took = 0;
 
 		for (int i = 0; i < n_iov && took < n; i++) {
