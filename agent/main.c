@@ -4,11 +4,13 @@
  * the agent until SIGTERM. Exit codes: 0 ok, 1 failed, 2 usage.
  */
 #include "agent/agent.h"
+#include "common/args.h"
 #include "common/fsx.h"
 #include "common/util.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -59,19 +61,15 @@ static int bad_usage(const char *fmt, const char *what)
 	return 2;
 }
 
-static int parse_number(const char *flag, const char *s, unsigned long long max,
-                        unsigned long long *ret)
+static int parse_number(const char *flag, const char *s, uint64_t max, uint64_t *ret)
 {
-	char *end;
+	int r = args_u64(s, max, ret);
 
-	errno = 0;
-	*ret = strtoull(s, &end, 10);
-	if (errno || end == s || *end || s[0] == '-' || *ret > max) {
-		fprintf(stderr, "ros2-agent: --%s: expected a number up to %llu, found \"%s\"\n",
+	if (r < 0)
+		fprintf(stderr,
+		        "ros2-agent: --%s: expected a number up to %" PRIu64 ", found \"%s\"\n",
 		        flag, max, s);
-		return -EINVAL;
-	}
-	return 0;
+	return r;
 }
 
 enum {
@@ -92,7 +90,7 @@ enum {
 
 static int set_flag(struct program *p, int flag, const char *v)
 {
-	unsigned long long n;
+	uint64_t n;
 
 	switch (flag) {
 	case F_NAME:

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The ros2-controller program: flags, signals, the ready line, exit codes. */
 #include "controller/controller.h"
+#include "common/args.h"
 #include "common/log.h"
 #include <errno.h>
 #include <getopt.h>
@@ -74,38 +75,19 @@ static int usage(const char *fmt, const char *what)
 	return EXIT_USAGE;
 }
 
-/* "90s", "10m", "24h", "7d"; 0 when it is none of these. */
+/* In seconds; 0 when it is no duration, or above a million days. */
 static uint64_t parse_ttl(const char *s)
 {
-	char *end;
-	unsigned long long n;
+	uint64_t ms;
 
-	if (*s < '0' || *s > '9')
-		return 0;
-	errno = 0;
-	n = strtoull(s, &end, 10);
-	if (errno || n > 1000000 || !end[0] || end[1])
-		return 0;
-	switch (*end) {
-	case 's':
-		return n;
-	case 'm':
-		return n * 60;
-	case 'h':
-		return n * 3600;
-	case 'd':
-		return n * 86400;
-	default:
-		return 0;
-	}
+	return args_duration_ms(s, &ms) == 0 && ms <= 86400000ull * 1000000 ? ms / 1000 : 0;
 }
 
 static int parse_fd(const char *s)
 {
-	char *end;
-	long n = strtol(s, &end, 10);
+	uint64_t n;
 
-	return *s && !*end && n >= 0 && n < 65536 ? (int)n : -1;
+	return args_u64(s, 65535, &n) == 0 ? (int)n : -1;
 }
 
 /* -1: go on; otherwise the exit code. */

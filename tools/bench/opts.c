@@ -3,6 +3,7 @@
  * Options of ros2-bench. Units are written as people write them (4k, 256MiB, 10s); what cannot be
  * understood is an error that says what was expected.
  */
+#include "common/args.h"
 #include "common/util.h"
 #include "tools/bench/bench.h"
 #include <ctype.h>
@@ -75,34 +76,9 @@ static int bad(const char *name, const char *value, const char *expected)
 	return EXIT_USAGE;
 }
 
-struct unit {
-	const char *name;
-	uint64_t factor;
-};
-
-static int parse_with(const char *s, const struct unit *units, size_t n, uint64_t *ret)
-{
-	unsigned long long v;
-	char *end;
-
-	errno = 0;
-	v = strtoull(s, &end, 10);
-	if (!isdigit((unsigned char)*s) || errno)
-		return -EINVAL;
-	for (size_t i = 0; i < n; i++) {
-		if (strcmp(end, units[i].name))
-			continue;
-		if (v > UINT64_MAX / units[i].factor)
-			return -ERANGE;
-		*ret = v * units[i].factor;
-		return 0;
-	}
-	return -EINVAL;
-}
-
 static int parse_size(const char *s, uint64_t *ret)
 {
-	static const struct unit units[] = {
+	static const struct args_unit units[] = {
 		{"", 1},
 		{"B", 1},
 		{"k", 1ull << 10},
@@ -117,14 +93,14 @@ static int parse_size(const char *s, uint64_t *ret)
 		{"TiB", 1ull << 40},
 	};
 
-	return parse_with(s, units, ARRAY_SIZE(units), ret);
+	return args_with_unit(s, units, ARRAY_SIZE(units), ret);
 }
 
 static int parse_time(const char *s, uint64_t *ret_ms)
 {
-	static const struct unit units[] = {{"ms", 1}, {"s", 1000}, {"m", 60000}, {"", 1000}};
+	static const struct args_unit units[] = {{"ms", 1}, {"s", 1000}, {"m", 60000}, {"", 1000}};
 
-	return parse_with(s, units, ARRAY_SIZE(units), ret_ms);
+	return args_with_unit(s, units, ARRAY_SIZE(units), ret_ms);
 }
 
 static int parse_rw(const char *s, struct bench_opts *o)
@@ -219,7 +195,7 @@ static int take_u32(const struct opt_row *row, int rc, uint64_t v, const char *s
 
 static int take(const struct opt_row *row, const char *s, struct bench_opts *o)
 {
-	static const struct unit none = {"", 1};
+	static const struct args_unit none = {"", 1};
 	void *at = (char *)o + row->at;
 	uint64_t v = 0;
 	int rc;
@@ -246,10 +222,10 @@ static int take(const struct opt_row *row, const char *s, struct bench_opts *o)
 		rc = parse_time(s, &v);
 		return take_u32(row, rc, v, s, at, "a time like 500ms, 10s or 2m");
 	case OPT_COUNT:
-		rc = parse_with(s, &none, 1, &v);
+		rc = args_with_unit(s, &none, 1, &v);
 		return take_u32(row, rc, v, s, at, "a number");
 	default:
-		return parse_with(s, &none, 1, at) ? bad(row->name, s, "a number") : 0;
+		return args_with_unit(s, &none, 1, at) ? bad(row->name, s, "a number") : 0;
 	}
 }
 

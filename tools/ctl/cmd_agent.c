@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `ros2ctl agent token create`: the one-time token with which a new agent enrols, passed by file.
  */
+#include "common/args.h"
 #include "common/fsx.h"
 #include "common/util.h"
 #include "proto/ros2/v1/admin.rpc.h"
@@ -46,7 +47,7 @@ static int run(struct ctl *c, const struct ctl_args *a)
 	int r;
 
 	if (a->value[OPT_TTL] &&
-	    (ctl_duration_ms(a->value[OPT_TTL], &ms) < 0 || ms < 1000 || ms > 7 * 86400000ull))
+	    (args_duration_ms(a->value[OPT_TTL], &ms) < 0 || ms < 1000 || ms > 7 * 86400000ull))
 		return ctl_fail(CTL_USAGE, "--ttl: expected 1s to 7d, found '%s'",
 		                a->value[OPT_TTL]);
 	req.agent = (char *)a->pos[0];

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `ros2ctl apply -f`: hands documents to the controller, all or nothing, and prints every
  * diagnostic it found. */
+#include "common/args.h"
 #include "common/fsx.h"
 #include "common/utf8.h"
 #include "common/util.h"
@@ -122,19 +123,18 @@ static void sources_fini(struct sources *s)
 /* "tenant/alpha=3" */
 static int parse_expect(const char *text, Ros2__V1__ExpectedVersion *e, char *copy, size_t max)
 {
-	char *slash, *eq, *end;
+	char *slash, *eq;
 
 	snprintf(copy, max, "%s", text);
 	slash = strchr(copy, '/');
 	eq = slash ? strchr(slash, '=') : NULL;
-	if (!eq || eq[1] < '0' || eq[1] > '9')
+	if (!eq || strlen(text) >= max)
 		return ctl_fail(CTL_USAGE, "--expect-version: expected KIND/NAME=N, found '%s'",
 		                text);
 	*slash = *eq = 0;
 	e->kind = (Ros2__V1__ObjectKind)ctl_kind(copy);
 	e->name = slash + 1;
-	e->version = strtoull(eq + 1, &end, 10);
-	if (!e->kind || *end)
+	if (!e->kind || args_u64(eq + 1, UINT64_MAX, &e->version) < 0)
 		return ctl_fail(CTL_USAGE, "--expect-version: expected KIND/NAME=N, found '%s'",
 		                text);
 	return CTL_OK;

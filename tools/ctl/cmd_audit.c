@@ -3,6 +3,7 @@
  * `ros2ctl audit query|export|verify`. verify trusts nothing but the verifier key: it hashes every
  * record again, from a live controller or from an exported file, and names the first bad one.
  */
+#include "common/args.h"
 #include "common/clock.h"
 #include "common/fsx.h"
 #include "common/util.h"
@@ -53,7 +54,6 @@ static int parse_result(const char *word)
 static int query_request(const struct ctl_args *a, Ros2__V1__AuditQueryRequest *req)
 {
 	uint64_t ms, now = clock_unix_ns();
-	char *end = NULL;
 
 	req->tenant = (char *)(a->value[Q_TENANT] ? a->value[Q_TENANT] : "");
 	req->action = (char *)(a->value[Q_ACTION] ? a->value[Q_ACTION] : "");
@@ -70,19 +70,19 @@ static int query_request(const struct ctl_args *a, Ros2__V1__AuditQueryRequest *
 		req->result = (Ros2__V1__AuditResult)result;
 	}
 	if (a->value[Q_SINCE]) {
-		if (ctl_duration_ms(a->value[Q_SINCE], &ms) < 0 || ms > now / NS_PER_MS)
+		if (args_duration_ms(a->value[Q_SINCE], &ms) < 0 || ms > now / NS_PER_MS)
 			return ctl_fail(CTL_USAGE,
 			                "--since: expected a duration such as 10m, found '%s'",
 			                a->value[Q_SINCE]);
 		req->since_unix_ns = now - ms * NS_PER_MS;
 	}
 	if (a->value[Q_LIMIT]) {
-		unsigned long limit = strtoul(a->value[Q_LIMIT], &end, 10);
+		uint64_t limit;
 
-		req->limit = (uint32_t)limit;
-		if (!limit || limit > UINT32_MAX || *end || a->value[Q_LIMIT][0] == '-')
+		if (args_u64(a->value[Q_LIMIT], UINT32_MAX, &limit) < 0 || !limit)
 			return ctl_fail(CTL_USAGE, "--limit: expected a number, found '%s'",
 			                a->value[Q_LIMIT]);
+		req->limit = (uint32_t)limit;
 	}
 	return CTL_OK;
 }

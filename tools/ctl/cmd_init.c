@@ -4,6 +4,7 @@
  * administrator, what the controller needs, and the first administrator's context. Refuses to touch
  * a directory that already holds a trust domain.
  */
+#include "common/args.h"
 #include "common/crypto.h"
 #include "common/fsx.h"
 #include "common/pki.h"
@@ -228,7 +229,7 @@ static int run(struct ctl *c, const struct ctl_args *a)
 		                "--trust-domain: expected up to 100 of [a-z0-9.-], found '%s'",
 		                in.domain);
 	if (a->value[OPT_LIFETIME]) {
-		if (ctl_duration_ms(a->value[OPT_LIFETIME], &ms) < 0 || ms < 60000)
+		if (args_duration_ms(a->value[OPT_LIFETIME], &ms) < 0 || ms < 60000)
 			return ctl_fail(
 				CTL_USAGE,
 				"--cert-ttl: expected a duration of a minute or more, found '%s'",

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `ros2ctl revoke`, `delete` and `agent isolate`: what withdraws rights. Each waits for the agents'
  * receipts and shows them. */
+#include "common/args.h"
 #include "common/ids.h"
 #include "common/util.h"
 #include "proto/ros2/v1/admin.rpc.h"
@@ -81,7 +82,7 @@ static int run_revoke(struct ctl *c, const struct ctl_args *a)
 	if (r != CTL_OK)
 		return r;
 	if (a->value[OPT_WAIT] &&
-	    (ctl_duration_ms(a->value[OPT_WAIT], &wait_ms) < 0 || wait_ms > 600000))
+	    (args_duration_ms(a->value[OPT_WAIT], &wait_ms) < 0 || wait_ms > 600000))
 		return ctl_fail(CTL_USAGE, "--wait: expected a duration of up to 10m, found '%s'",
 		                a->value[OPT_WAIT]);
 	ref.kind = (Ros2__V1__ObjectKind)kind;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `ros2ctl tenant ...`: certificates for tenants' programs (offline, with the tenant CA), and the
  * end of a revocation. */
+#include "common/args.h"
 #include "common/fsx.h"
 #include "common/pki.h"
 #include "common/util.h"
@@ -104,7 +105,7 @@ static int run_cert(struct ctl *c, const struct ctl_args *a)
 	uint64_t ms;
 
 	if (a->value[CERT_TTL]) {
-		if (ctl_duration_ms(a->value[CERT_TTL], &ms) < 0 || ms < 1000)
+		if (args_duration_ms(a->value[CERT_TTL], &ms) < 0 || ms < 1000)
 			return ctl_fail(
 				CTL_USAGE,
 				"--ttl: expected a duration of a second or more, found '%s'",

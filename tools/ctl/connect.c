@@ -107,30 +107,6 @@ int ctl_call(struct ctl *c, const struct rpc_method *m, const ProtobufCMessage *
 	return ctl_call_wait(c, m, req, c->timeout_ms, ret);
 }
 
-int ctl_duration_ms(const char *s, uint64_t *ret)
-{
-	static const struct {
-		const char *unit;
-		uint64_t ms;
-	} units[] = {{"ms", 1}, {"s", 1000}, {"m", 60000}, {"h", 3600000}, {"d", 86400000}};
-	char *end;
-	uint64_t n;
-
-	errno = 0;
-	n = strtoull(s, &end, 10);
-	if (errno || end == s || *s < '0' || *s > '9')
-		return -EINVAL;
-	for (size_t i = 0; i < ARRAY_SIZE(units); i++) {
-		if (strcmp(end, units[i].unit))
-			continue;
-		if (n > UINT64_MAX / units[i].ms)
-			return -EINVAL;
-		*ret = n * units[i].ms;
-		return 0;
-	}
-	return -EINVAL;
-}
-
 static const struct {
 	const char *word;
 	int kind;

@@ -80,8 +80,6 @@ int ctl_call_wait(struct ctl *c, const struct rpc_method *m, const ProtobufCMess
 /* "DIR/NAME", malloc'd; the process ends without memory. */
 char *ctl_path(const char *dir, const char *name);
 
-/* "30s", "5m", "24h", "7d", "500ms". -EINVAL otherwise. */
-int ctl_duration_ms(const char *s, uint64_t *ret);
 /* "tenant", "tenants", "grant", ...: an object kind of the protocol, 0 if none. */
 int ctl_kind(const char *word);
 const char *ctl_kind_to_str(int kind);

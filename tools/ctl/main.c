@@ -3,6 +3,7 @@
  * ros2ctl: finds the row of the command table that the words name, parses its options, runs it.
  * Help on every level is made from the same table, so it cannot lie.
  */
+#include "common/args.h"
 #include "common/utf8.h"
 #include "common/util.h"
 #include "tools/ctl/ctl.h"
@@ -182,7 +183,7 @@ static int set_global(struct ctl *c, int opt, const char *value)
 		c->controller = value;
 		return CTL_OK;
 	case OPT_TIMEOUT:
-		if (ctl_duration_ms(value, &ms) < 0 || !ms || ms > 3600000)
+		if (args_duration_ms(value, &ms) < 0 || !ms || ms > 3600000)
 			return ctl_fail(CTL_USAGE,
 			                "--timeout: expected a duration such as 10s, found '%s'",
 			                value);
