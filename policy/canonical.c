@@ -152,15 +152,6 @@ static void engine(FILE *f, const struct policy_engine_spec *e)
 	}
 }
 
-static void agent(FILE *f, const struct policy_agent_spec *a)
-{
-	fputs(a->address[0] ? "spec:\n  address: " : "spec: {}\n", f);
-	if (!a->address[0])
-		return;
-	quoted(f, a->address);
-	fputc('\n', f);
-}
-
 static void document(FILE *f, const struct policy_doc *d)
 {
 	fprintf(f, "apiVersion: %s\nkind: %s\nmetadata:\n  name: \"%s\"\n", API_VERSION,
@@ -174,7 +165,7 @@ static void document(FILE *f, const struct policy_doc *d)
 	else if (d->engine)
 		engine(f, d->engine);
 	else
-		agent(f, d->agent);
+		fputs("spec: {}\n", f);
 }
 
 const char *canonical_text(struct arena *a, const struct policy_doc *d)

@@ -116,8 +116,10 @@ static void unknown_key(struct parser *p, const struct node *c, const struct fie
 	diag_quote(c->key, q);
 	if (meant)
 		parse_error(p, &at, "unknown key %s, did you mean `%s`?", q, meant);
-	else
+	else if (all[0])
 		parse_error(p, &at, "unknown key %s, expected one of: %s", q, all);
+	else
+		parse_error(p, &at, "unknown key %s, none is accepted here", q);
 }
 
 static const struct field *field_find(const struct field_table *t, const char *key)

@@ -94,9 +94,9 @@ static int parse_spec(struct parser *p, const struct node *root, struct policy_d
 	else if (d->kind == POLICY_KIND_ENGINE)
 		d->engine = parse_engine(p, n);
 	else
-		d->agent = parse_agent(p, n);
+		parse_agent(p, n);
 	path_pop(p, saved);
-	return d->tenant || d->engine || d->agent ? 0 : -ENOMEM;
+	return d->tenant || d->engine || d->kind == POLICY_KIND_AGENT ? 0 : -ENOMEM;
 }
 
 static int take_text(struct arena *a, const struct tree_doc *t, struct policy_doc *d)

@@ -79,7 +79,7 @@ const struct policy_label *parse_labels(struct parser *p, const struct node *n, 
 /* Specs; @n is the spec node. Never NULL except without memory; faults are reported. */
 const struct policy_tenant_spec *parse_tenant(struct parser *p, const struct node *n);
 const struct policy_engine_spec *parse_engine(struct parser *p, const struct node *n);
-const struct policy_agent_spec *parse_agent(struct parser *p, const struct node *n);
+void parse_agent(struct parser *p, const struct node *n); /* nothing in it is enforced yet */
 
 /* The canonical text of a finished document, in @a; NULL without memory. */
 const char *canonical_text(struct arena *a, const struct policy_doc *d);

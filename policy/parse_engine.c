@@ -109,56 +109,11 @@ const struct policy_engine_spec *parse_engine(struct parser *p, const struct nod
 	return e;
 }
 
-static bool port_valid(const char *s)
-{
-	size_t n = strspn(s, "0123456789");
-
-	return n && !s[n] && n <= 5 && s[0] != '0' && strtoul(s, NULL, 10) <= 65535;
-}
-
-/* host:port, [v6]:port */
-static bool address_valid(const char *s)
-{
-	static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
-	const char *colon = strrchr(s, ':');
-	size_t n;
-
-	if (!colon || !port_valid(colon + 1) || colon == s || colon - s > 255)
-		return false;
-	if (*s == '[') {
-		n = strspn(s + 1, "0123456789abcdefABCDEF:.");
-		return n >= 2 && s[n + 1] == ']' && s + n + 2 == colon;
-	}
-	for (const char *c = s; c < colon; c++)
-		if (!strchr(letters, *c) && !strchr("0123456789.-", *c))
-			return false;
-	return true;
-}
-
-static void parse_address(struct parser *p, const struct node *n, const struct field *f, void *out)
-{
-	static const char expected[] =
-		"host:port, like dpu-0.example:7443, 10.0.0.1:7443 or [::1]:7443";
-	const char *s = parse_text(p, n, expected);
-
-	if (!s)
-		return;
-	if (!address_valid(s))
-		parse_expected(p, n, expected);
-	*(const char **)out = s;
-}
-
 static const struct field agent_fields[] = {
-	{"address", 0, parse_address, offsetof(struct policy_agent_spec, address), NULL},
+	{"address", FIELD_NOT_ENFORCED, NULL, 0, NULL},
 };
 
-const struct policy_agent_spec *parse_agent(struct parser *p, const struct node *n)
+void parse_agent(struct parser *p, const struct node *n)
 {
-	struct policy_agent_spec *a = arena_alloc(p->arena, sizeof(*a));
-
-	if (!a)
-		return NULL;
-	a->address = "";
-	parse_fields(p, n, FIELD_TABLE(agent_fields), a);
-	return a;
+	parse_fields(p, n, FIELD_TABLE(agent_fields), NULL);
 }

@@ -99,10 +99,6 @@ struct policy_engine_spec {
 	bool null_mode;      /* mem */
 };
 
-struct policy_agent_spec {
-	const char *address; /* "host:port" as known text; "" when not given */
-};
-
 /* One document, immutable. Everything in it is borrowed from it. */
 struct policy_doc {
 	enum policy_kind kind;
@@ -116,9 +112,8 @@ struct policy_doc {
 	                   * itself (hand @line as first_line to get the same positions) */
 	const char *canonical; /* the same policy in fixed order, with defaults and plain units:
 	                        * equal canonical text = equal policy. Parses by itself. */
-	const struct policy_tenant_spec *tenant; /* exactly the one of @kind is not NULL */
-	const struct policy_engine_spec *engine;
-	const struct policy_agent_spec *agent;
+	const struct policy_tenant_spec *tenant; /* of a Tenant, else NULL */
+	const struct policy_engine_spec *engine; /* of an Engine, else NULL */
 };
 
 /* Documents live as long as a reference does (a set holds one each). The counter is atomic; the

@@ -464,6 +464,25 @@ static void violations__past_the_limit_end_the_session(void **state)
 	assert_int_equal(ev.stats.violations, 5);
 }
 
+static void violations__past_the_limit_are_only_counted_when_the_policy_says_log(void **state)
+{
+	struct fx *fx = *state;
+	struct raw c;
+	struct wire_header h;
+
+	fx->limits.violations_limit = 5;
+	fx->limits.violations_kill = false;
+	fx_limits(fx);
+	raw_ready(fx, &c);
+	for (int i = 0; i < 20; i++) {
+		h = raw_header(&c, WIRE_READ, 0, FX_BASE - 1, 1);
+		raw_expect_nak(&c, &h, ROS2_OUT_OF_RANGE);
+	}
+	assert_int_equal(fx_stats(fx, &c.session).violations, 20);
+	raw_close(&c);
+	fx_event(fx, DP_EVENT_SESSION_ENDED, ROS2_CLOSED);
+}
+
 static void violations__are_reported_folded_and_all_counted(void **state)
 {
 	struct fx *fx = *state;
@@ -556,6 +575,7 @@ int main(void)
 		FX_TEST(framing__that_is_malformed_ends_the_connection),
 		FX_TEST(data__that_answers_another_pull_ends_the_connection),
 		FX_TEST(violations__past_the_limit_end_the_session),
+		FX_TEST(violations__past_the_limit_are_only_counted_when_the_policy_says_log),
 		FX_TEST(violations__are_reported_folded_and_all_counted),
 		FX_TEST(session__that_does_not_read_stalls_only_itself),
 		FX_TEST(session__half_open_or_cut_in_the_middle_ends_cleanly),
