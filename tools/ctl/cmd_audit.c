@@ -118,7 +118,6 @@ static int run_query(struct ctl *c, const struct ctl_args *a)
 	ProtobufCMessage *msg;
 	json_t *items;
 	int r = query_request(a, &req);
-	uint32_t limit = req.limit ? req.limit : QUERY_LIMIT;
 
 	r = r == CTL_OK ? ctl_connect(c) : r;
 	if (r != CTL_OK)
@@ -135,9 +134,9 @@ static int run_query(struct ctl *c, const struct ctl_args *a)
 		r = CTL_OK;
 	else if (r < 0)
 		r = ctl_fail_err(&err);
-	if (r == CTL_OK && json_array_size(items) >= limit)
+	if (r == CTL_OK && !req.limit && json_array_size(items) >= QUERY_LIMIT)
 		fprintf(stderr, "ros2ctl: only the %s %u records are shown; --limit N shows more\n",
-		        req.newest ? "newest" : "first", limit);
+		        req.newest ? "newest" : "first", QUERY_LIMIT);
 	if (r == CTL_OK && c->output == CTL_TABLE)
 		ctl_print_table(query_columns, items);
 	else if (r == CTL_OK && c->output == CTL_NAME)
