@@ -329,8 +329,9 @@ static enum rx_expect expect(const struct ros2_session *s)
 static int receive(struct ros2_session *s, bool *ret_moved, struct ros2_err *err)
 {
 	for (int i = 0; i < READS_PER_ROUND && can_read(s); i++) {
+		enum rx_expect what = expect(s);
 		struct iovec iov[2];
-		int n_iov = rx_iov(&s->rx, expect(s), iov);
+		int n_iov = rx_iov(&s->rx, what, iov);
 		ssize_t n = readv(s->fd, iov, n_iov);
 		size_t room = iov[0].iov_len + (n_iov > 1 ? iov[1].iov_len : 0);
 		int rc;
@@ -351,6 +352,10 @@ static int receive(struct ros2_session *s, bool *ret_moved, struct ros2_err *err
 			return rc;
 		/* A short read: the socket is empty, the next one would only say so. */
 		if ((size_t)n < room)
+			return 0;
+		/* A stage full of replies: what they make room for is asked for before the rest is
+		 * taken, so that the agent has work meanwhile. */
+		if (what == RX_EXPECT_SMALL_READS)
 			return 0;
 	}
 	return 0;
