@@ -9,7 +9,11 @@ tcp_buckets='  qos: {read: {bandwidth: 1TiB/s, iops: 100M}, write: {bandwidth: 1
 
 tcp_cluster() {
 	tcp=$dir/tcp
-	[ -d "$tcp" ] && return
+	if [ -d "$tcp" ]; then
+		# shellcheck disable=SC1091
+		. "$tcp/env" # another group may have had a cluster of its own meanwhile
+		return
+	fi
 	cluster_up "$tcp"
 	printf 'apiVersion: ros2/v1\nkind: Engine\nmetadata: {name: ram}\nspec: {type: mem, size: %dMiB}\n---\n' $((mem_mib * 4)) >"$tcp/engines.yaml"
 	printf 'apiVersion: ros2/v1\nkind: Engine\nmetadata: {name: files}\nspec: {type: file, root: %s}\n' "$tcp/data" >>"$tcp/engines.yaml"
