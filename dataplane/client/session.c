@@ -290,6 +290,7 @@ static void step_down(struct ros2_session *s, int timeout_ms)
 		uint64_t ms = (s->next_try_ns - now) / NS_PER_MS + 1;
 		uint64_t pause = timeout_ms < 0 ? ms : MIN(ms, (uint64_t)timeout_ms);
 
+		/* time: the back-off */
 		usleep((useconds_t)(pause * 1000));
 		now = clock_monotonic_ns();
 	}
@@ -415,6 +416,7 @@ int session_call(struct ros2_session *s, bool repeatable, const char *what, sess
 		if (s->state == LINK_UP && was_not_begun(own.status))
 			session_lost(s, &how);
 		else
+			/* time: the back-off */
 			usleep(BACKOFF_FIRST_MS * 1000);
 	}
 	if (err)

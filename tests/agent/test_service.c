@@ -342,6 +342,7 @@ static void tenant__revoked_loses_its_sessions_with_a_receipt(void **state)
 	 */
 	world_wait(w, &w->receipts, 1);
 	for (int i = 0; i < 200 && w->last_draining; i++)
+		/* poll: the last receipt of several */
 		usleep(10000);
 	assert_true(w->last_durable);
 	assert_int_equal(w->last_draining, 0);
@@ -568,10 +569,12 @@ static void tenant__is_denied_when_contact_is_lost(void **state)
 	c = world_tenant(w, "alpha");
 	assert_int_equal(world_open_session(c, &s), ROS2_OK);
 	w->silent = true;
+	/* time: past the contact limit of a second */
 	usleep(1500 * 1000);
 	assert_int_equal(world_open_session(c, &s), ROS2_CONTACT_LOST);
 	assert_int_equal(stat_handle(c, &s, 1), ROS2_CONTACT_LOST);
 	w->silent = false;
+	/* time: a few beats are answered again */
 	usleep(400 * 1000);
 	assert_int_equal(world_open_session(c, &s), ROS2_OK);
 	rpc_channel_free(c);

@@ -274,6 +274,7 @@ static void *poster(void *arg)
 		void *v = (void *)(thread * (PER_THREAD + 1) + i);
 
 		while (loop_post(busy, from_thread, v) == -EBUSY)
+			/* poll: a full queue, which is what this is about */
 			usleep(100);
 	}
 	return NULL;
@@ -303,6 +304,7 @@ static void loop__serves_many_threads_in_order_on_its_own(void **state)
 	for (int i = 0; i < THREADS; i++)
 		pthread_join(threads[i], NULL);
 	while (loop_call(busy, set_flag, &on_owner) == -EBUSY)
+		/* poll: a full queue, which is what this is about */
 		usleep(100);
 	assert_true(on_owner);
 	loop_stop(busy);

@@ -167,6 +167,7 @@ static void pki__refuses_an_expired_certificate(void **state)
 	o.lifetime_s = 1;
 	leaf = issue(&o);
 	assert_int_equal(pki_verify(leaf.text, leaf.len, root.text, root.len, NULL), 0);
+	/* time: the certificate lives one second */
 	usleep(2100000);
 	assert_true(pki_verify(leaf.text, leaf.len, root.text, root.len, &err) < 0);
 	assert_int_equal(err.status, ROS2_UNAUTHENTICATED);

@@ -36,6 +36,7 @@ void sf_audit_wait(struct sf *f, const char *action, unsigned n)
 
 	for (int i = 0; i < 200 && have < n; i++) {
 		have = sf_audit_count_action(f, action, "");
+		/* poll: records of another process's thread */
 		usleep(have < n ? 20000 : 0);
 	}
 	if (have != n)

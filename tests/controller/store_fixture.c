@@ -162,6 +162,7 @@ void fixture_submit(struct fixture *f, struct wait *w, struct store_txn *t)
 void fixture_wait(struct fixture *f, struct wait *w)
 {
 	for (int i = 0; i < 20000 && atomic_load(&w->done) < w->due; i++)
+		/* poll: a counter of the store's thread */
 		usleep(1000);
 	assert_int_equal(atomic_load(&w->done), w->due);
 }

@@ -168,6 +168,7 @@ static void roles__refusals_are_recorded_within_bounds(void **state)
 	for (int i = 0; i < 400; i++)
 		assert_int_not_equal(ros2_v1_admin_status_sync(c, &q, 5000, &r, NULL), 0);
 	rpc_channel_free(c);
+	/* time: the counts are recorded once a second */
 	usleep(1500000);
 	/* The first 100, at most 10 in each of the few seconds this took, and the counts. */
 	assert_in_range(sf_audit_count_action(f, "admin.denied", ""), 101, 180);
@@ -266,6 +267,7 @@ static void token__opens_no_other_name_and_not_for_ever(void **state)
 	assert_int_equal(err.status, ROS2_UNAUTHENTICATED);
 	assert_int_not_equal(fake_enrol_with(f, &b, "dpu-9", secret, &err), 0);
 	shortly = sf_token(f, "dpu-0", 1);
+	/* time: the token lives a second */
 	usleep(2100000);
 	assert_int_not_equal(fake_enrol_with(f, &a, "dpu-0", shortly, &err), 0);
 	assert_non_null(strstr(err.msg, "expired"));
@@ -328,7 +330,7 @@ static void audit__raw_stream_verifies_with_the_status_key(void **state)
 		         "apiVersion: ros2/v1\nkind: Agent\nmetadata: {name: a-%d}\nspec: {}\n", i);
 		sf_apply(f, text);
 	}
-	usleep(1300000); /* a checkpoint covers it all */
+	usleep(1300000); /* time: a checkpoint, each second, covers it all */
 	assert_int_equal(ros2_v1_admin_status_sync(f->admin, &sq, 5000, &st, &err), 0);
 	assert_int_equal(audit_verifier_new(st->audit_key, &v, &err), 0);
 	assert_int_equal(rpc_reader_open(f->admin, &ros2_v1_audit_raw, &q.base, 10000, &r, &err),

@@ -48,6 +48,7 @@ static bool counts(struct fake *a, const Ros2__V1__ControllerMessage *m)
 	seen.grants += grants_in(m->delta);
 	seen.done |= m->delta->initial_done != 0;
 	if (seen.slow)
+		/* time: it is the slow reader */
 		usleep(3000);
 	return !m->delta->initial_done;
 }
@@ -110,6 +111,7 @@ static void sync__of_many_grants_is_paced_by_the_reader(void **state)
 	world(state, &alpha, &beta);
 	fake_connect(&agent, NULL, 0);
 	for (int i = 0; i < 12000 && !seen.done && !agent.closed; i++)
+		/* poll: a flag of the stream's thread */
 		usleep(5000);
 	if (agent.closed)
 		fail_msg("the stream ended: %s", agent.why.msg);
@@ -128,15 +130,18 @@ static void sync__lets_answers_and_revocations_go_ahead(void **state)
 	seen.slow = true;
 	fake_connect(&agent, NULL, 0);
 	for (int i = 0; i < 2000 && !seen.grants; i++)
+		/* poll: a counter of the stream's thread */
 		usleep(5000);
 	fake_ask_grant(&agent, 7, &beta, "spiffe://" TD "/tenant/beta/trainer");
 	for (int i = 0; i < 2000 && !seen.replies; i++)
+		/* poll: a counter of the stream's thread */
 		usleep(5000);
 	assert_int_equal(seen.replies, 1);
 	/* What is left of alpha's grants is not sent once they are revoked. */
 	assert_int_equal(sf_revoke(f, KIND(TENANT), "alpha", 1, &r, NULL), 0);
 	ros2__v1__revoke_reply__free_unpacked(r, NULL);
 	for (int i = 0; i < 2000 && !seen.done; i++)
+		/* poll: a flag of the stream's thread */
 		usleep(5000);
 	n = seen.grants;
 	assert_true(seen.done);

@@ -178,7 +178,7 @@ static void grant__keeps_the_terms_that_were_recorded(void **state)
 	bool seen = false;
 
 	sf_apply(f, sf_tenant("alpha", "24h", "10m", "dpu-0"));
-	usleep(2200000); /* half its life: a renewal is due */
+	usleep(2200000); /* time: half its life, a renewal is due */
 	break_store(f, FAILED_LATER, 0);
 	fake_beat(&agent, &uid, 1);
 	assert_non_null(fake_next(&agent, MSG(CONTACT), 5000));
@@ -205,6 +205,7 @@ static void grant__that_expires_on_a_broken_store_ends_when_it_can(void **state)
 
 	get_grant(1);
 	break_store(f, FAILED_LATER, 0);
+	/* time: renewals fail for a while */
 	usleep(2500000);
 	fault = NONE;
 	until_recorded(f, "grant.expire", 0);
@@ -307,6 +308,7 @@ static void audit__raw_stream_waits_for_a_slow_reader(void **state)
 	sf_start(f);
 	assert_int_equal(rpc_reader_open(f->admin, &ros2_v1_audit_raw, &q.base, 20000, &r, &err),
 	                 0);
+	/* time: the reader is slow */
 	usleep(500000);
 	while ((rc = rpc_reader_next(r, 5000, &m, &err)) == 0) {
 		const Ros2__V1__AuditRawItem *item = (Ros2__V1__AuditRawItem *)m;

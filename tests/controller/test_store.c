@@ -313,6 +313,7 @@ static void store__keeps_revocations_that_find_no_space_and_records_them_later(v
 		store_stats(f->store, &st);
 		if (!st.record_pending)
 			break;
+		/* poll: a counter of the store's thread */
 		usleep(20000);
 	}
 	assert_int_equal(st.record_pending, 0);
@@ -343,6 +344,7 @@ static void ask(struct fixture *f, const struct store_audit_query *q, struct pag
 	memset(out, 0, sizeof(*out));
 	assert_int_equal(store_read_audit(f->store, q, on_page, out), 0);
 	for (int i = 0; i < 5000 && !atomic_load(&out->ready); i++)
+		/* poll: a flag of the store's thread */
 		usleep(1000);
 	assert_true(out->ready);
 }

@@ -40,6 +40,7 @@ static void work_until_killed(struct fixture *f)
 
 		if (store_submit(f->store, fixture_grant(&u, &tenant), on_ack, NULL, &err) ==
 		    -EBUSY)
+			/* poll: the queue takes one more after a commit */
 			usleep(1000);
 	}
 }
@@ -65,7 +66,9 @@ static void store__loses_nothing_acknowledged_when_killed(void **state)
 		if (pid == 0)
 			work_until_killed(&f);
 		for (int i = 0; i < 5000 && atomic_load(&shared->acknowledged) <= total; i++)
+			/* poll: a counter of another process */
 			usleep(1000);
+		/* time: killed at another moment each round */
 		usleep(1000 * (7 + 13 * (unsigned)round));
 		kill(pid, SIGKILL);
 		assert_int_equal(waitpid(pid, &status, 0), pid);

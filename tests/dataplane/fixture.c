@@ -358,6 +358,7 @@ void fx_wait_calls(struct fx *fx, struct fx_revoked *r, uint32_t calls)
 
 	for (int i = 0; i < 5000 && seen < calls; i++) {
 		loop_call(fx->loop, look_calls, pair);
+		/* poll: a counter that the loop looks at for us */
 		usleep(seen < calls ? 1000 : 0);
 	}
 	assert_int_equal(seen, calls);
@@ -370,6 +371,7 @@ void fx_revoke(struct fx *fx, enum dp_scope scope, const struct ros2_uid *uid, s
 	memset(r, 0, sizeof(*r));
 	loop_call(fx->loop, revoke_start, &c);
 	while (!__atomic_load_n(&r->calls, __ATOMIC_ACQUIRE))
+		/* poll: a counter of the loop's thread */
 		usleep(50);
 }
 

@@ -45,6 +45,7 @@ static uint32_t settled_held(void)
 
 	do {
 		was = now;
+		/* poll: until nothing more is taken */
 		usleep(200 * 1000);
 		now = slow_engine_held();
 	} while (now != was);
@@ -73,6 +74,7 @@ static void flushes__of_one_tenant_leave_room_in_the_engine_for_another(void **s
 	h = raw_header(&d, WIRE_READ, 0, FX_BASE, 4096);
 	raw_send(&d, &h, NULL, 0);
 	for (int i = 0; i < 2000 && slow_engine_held() == held; i++)
+		/* poll: a counter of the engine's threads */
 		usleep(1000);
 	assert_int_equal(slow_engine_held(), held + 1);
 	slow_engine_shut(false);
@@ -164,8 +166,10 @@ static void a_call_that_waited_past_the_end_of_its_rights__is_not_carried_out(vo
 		                          .path_op = DP_MKDIR,
 		                          .path = i ? "second" : "first"};
 		pthread_create(&b[i].thread, NULL, make_dir, &b[i]);
+		/* time: the first is in the engine before the second */
 		usleep(50 * 1000);
 	}
+	/* time: long enough for what must not happen */
 	usleep(500 * 1000);
 	slow_engine_shut(false);
 	for (int i = 0; i < 2; i++)

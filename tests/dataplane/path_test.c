@@ -219,6 +219,7 @@ static void await_stall(struct fx *fx, const struct ros2_uid *session)
 {
 	uint64_t seen = 0;
 
+	/* poll: until the counter stands still */
 	for (int same = 0; same < 20; usleep(5000)) {
 		uint64_t now = fx_stats(fx, session).read_ops;
 

@@ -96,6 +96,7 @@ static void hello__is_not_awaited_longer_than_ten_seconds(void **state)
 	struct hello_try t;
 
 	begin_hello(fx, &t);
+	/* time: the ten seconds a HELLO may take */
 	usleep(10300 * 1000);
 	fx_event(fx, DP_EVENT_SESSION_ENDED, ROS2_TIMEOUT);
 	/* The idle connection is gone too, and a new one finds no session. */

@@ -66,6 +66,7 @@ static void check_silence(struct fx *fx, struct raw *c, enum dp_scope scope,
 
 	fx_revoke(fx, scope, uid, &r);
 	at_receipt = unread(c);
+	/* time: long enough for what must not happen */
 	usleep(100 * 1000);
 	assert_int_equal(unread(c), at_receipt);
 	assert_int_equal(r.first.status, ROS2_OK);
@@ -164,6 +165,7 @@ static void revoke__of_something_unknown_still_leaves_a_tombstone(void **state)
 static void wait_held(uint32_t n)
 {
 	for (int i = 0; i < 5000 && slow_engine_held() < n; i++)
+		/* poll: a counter of the engine's threads */
 		usleep(1000);
 	assert_int_equal(slow_engine_held(), n);
 }
@@ -185,6 +187,7 @@ static void revoke__counts_what_an_engine_still_holds_and_tells_when_it_is_back(
 	wait_held(5);
 	fx_revoke(fx, DP_SCOPE_SESSION, &c.session, &r);
 	assert_int_equal(r.first.revoke.draining, 5);
+	/* time: long enough for what must not happen */
 	usleep(50 * 1000);
 	fx_wait_calls(fx, &r, 1);
 	slow_engine_shut(false);
@@ -213,6 +216,7 @@ static void revoke__waits_for_control_calls_inside_an_engine(void **state)
 	raw_ready(fx, &c);
 	slow_engine_shut(true);
 	pthread_create(&thread, NULL, blocked_mkdir, &c);
+	/* time: the call is inside the engine, which shows nothing of it */
 	usleep(100 * 1000);
 	fx_revoke(fx, DP_SCOPE_SESSION, &c.session, &r);
 	assert_int_equal(r.first.revoke.draining, 1);
@@ -240,6 +244,7 @@ static void control__of_a_slow_tenant_does_not_block_another_and_is_bounded(void
 	slow_engine_shut(true);
 	for (int i = 0; i < 20; i++)
 		pthread_create(&threads[i], NULL, blocked_mkdir, &a);
+	/* time: the calls are inside the engine, which shows nothing of them */
 	usleep(100 * 1000);
 	stat.session = b.session;
 	assert_int_equal(fx_do(fx, FX_PATH, &stat).status, ROS2_OK);
@@ -294,6 +299,7 @@ static void session__lives_on_when_its_grant_is_renewed_in_time(void **state)
 		assert_int_equal(fx_grant(fx, &fx->grant, &fx->tenant,
 		                          clock_boottime_ns() + 400 * NS_PER_MS),
 		                 0);
+		/* time: half the life of the grant */
 		usleep(200 * 1000);
 	}
 	assert_int_equal(raw_flush(&c), ROS2_OK);
@@ -333,10 +339,13 @@ static void lease__that_expired_is_named_and_can_be_renewed_only_before(void **s
 	fx_limits(fx);
 	raw_ready(fx, &c);
 	a = (struct fx_args){.session = c.session, .key = c.key};
+	/* time: part of the lease's life */
 	usleep(200 * 1000);
 	assert_int_equal(fx_do(fx, FX_RENEW, &a).status, ROS2_OK);
+	/* time: past the first end, before the renewed one */
 	usleep(200 * 1000);
 	assert_int_equal(raw_read(&c, 0, buf, 4096, NULL), ROS2_OK);
+	/* time: past the renewed end */
 	usleep(200 * 1000);
 	assert_int_equal(raw_read(&c, 0, buf, 4096, NULL), ROS2_LEASE_EXPIRED);
 	assert_int_equal(fx_do(fx, FX_RENEW, &a).status, ROS2_LEASE_EXPIRED);
@@ -677,6 +686,7 @@ static void control__without_the_contact_check_a_session_outlives_contact(void *
 	raw_ready(fx, &c);
 	fx->limits.contact_limit_ms = 100;
 	fx_limits(fx);
+	/* time: three contact limits */
 	usleep(300 * 1000);
 	assert_int_equal(raw_read(&c, 0, buf, 4096, NULL), ROS2_OK);
 	raw_close(&c);
@@ -698,6 +708,7 @@ static bool payload_after_expiry(struct fx *fx)
 	wait_held(1);
 	assert_int_equal(
 		fx_grant(fx, &fx->grant, &fx->tenant, clock_boottime_ns() + 100 * NS_PER_MS), 0);
+	/* time: past the grant's end */
 	usleep(300 * 1000);
 	slow_engine_shut(false);
 	got = raw_recv(&c, &h, buf, sizeof(buf)) && h.opcode == WIRE_DATA;

@@ -64,6 +64,7 @@ static int slow_kick(struct engine_reactor *r)
 static uint32_t slow_poll(struct engine_reactor *r, uint32_t max)
 {
 	if (atomic_load(&is_shut)) {
+		/* time: it is the slow engine */
 		usleep(100);
 		return 0;
 	}
@@ -88,6 +89,7 @@ static uint64_t slow_copied(const struct engine_reactor *r)
 static int slow_mkdir(struct engine_ns *ns, const char *path, uint32_t mode, struct ros2_err *err)
 {
 	while (atomic_load(&is_shut))
+		/* poll: a switch that a test turns */
 		usleep(1000);
 	return engine_mem_ops.mkdir(ns, path, mode, err);
 }

@@ -78,6 +78,7 @@ static uint64_t bytes_after_stop(bool checks)
 	kill(pid, SIGSTOP);
 	waitpid(pid, &status, WUNTRACED);
 	send_reads(&c, 100);
+	/* time: past the end of every right, with the process stopped */
 	usleep((LIFE_NS + 300 * NS_PER_MS) / 1000);
 	before = drain(c.fd, MSG_DONTWAIT);
 	assert_int_equal(before, 0);

@@ -61,6 +61,7 @@ static bool turn(struct flood *f)
 
 	at = MIN(at, f->end_ns);
 	if (at > now)
+		/* time: the flood's own pace */
 		usleep((useconds_t)((at - now) / 1000 + 1));
 	if (clock_monotonic_ns() >= f->end_ns)
 		return false;

@@ -93,6 +93,7 @@ static void told_why(struct wire *w, const char *what)
 	q.handle = w->h->b.handle;
 	m.len = protobuf_c_message_pack(&q.base, buf);
 	for (int i = 0; i < 200 && !r.code; i++) {
+		/* poll: the session's end, asked over the wire */
 		usleep(i ? 5000 : 0);
 		bytes_call(w->h->b.bytes, "/ros2.v1.Tenant/StatHandle", &m, 1, ANSWER_MS, &r);
 	}

@@ -106,6 +106,7 @@ static void *reply_elsewhere(void *arg)
 	struct elsewhere *e = arg;
 	struct timespec us = {.tv_nsec = (long)(((uintptr_t)e->c >> 6) % 3000) * 1000};
 
+	/* time: answers come late, each after another while */
 	nanosleep(&us, NULL);
 	ros2_test_echo_say_reply(e->c, &reply);
 	e->f->threads--;
@@ -335,6 +336,7 @@ void fx_wait(atomic_int *v, int n)
 	struct timespec ms = {.tv_nsec = 1000000};
 
 	for (int i = 0; i < 5000 && *v < n; i++)
+		/* poll: a counter of another thread */
 		nanosleep(&ms, NULL);
 	assert_true(*v >= n);
 }

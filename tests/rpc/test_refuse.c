@@ -349,6 +349,7 @@ static void rpc_server__connections_beyond_the_limit_are_closed(void **state)
 	assert_int_equal(st.connections_now, 2);
 	assert_true(st.refused_connections >= 1);
 	rpc_channel_free(c[0]);
+	/* time: the server hears of the closed socket by itself */
 	usleep(100000);
 	rpc_channel_reset_backoff(c[2]);
 	if (rpc_channel_wait_ready(c[2], 5000, &err) || fx_say(c[2], "x", "x", &err))

@@ -96,6 +96,7 @@ static void rpc_stream__bidi_echoes_in_order_and_ends_well(void **state)
 		if (!send_number(seen.s, i, ""))
 			i++;
 		else
+			/* poll: the queue takes one more when the peer has read */
 			usleep(500);
 	}
 	fx_wait(&seen.messages, 100);
@@ -182,6 +183,7 @@ static void fill(struct fx *f, struct rpc_stream *s, int *ret_sent, size_t size)
 		rc = ros2_test_echo_chat_send_reply(s, &reply);
 		/* Wait until gRPC takes no more: the peer's window is full. */
 		for (int i = 0; i < 20 && rc == -EAGAIN; i++) {
+			/* poll: gRPC does not tell when its window is full */
 			usleep(10000);
 			rc = ros2_test_echo_chat_send_reply(s, &reply);
 		}
@@ -289,6 +291,7 @@ static void rpc_stream__a_handler_that_holds_pushes_back_on_the_sender(void **st
 	for (; sent < 20000; sent++) {
 		rc = send_number(seen.s, (uint32_t)sent, text);
 		for (int i = 0; i < 20 && rc == -EAGAIN; i++) {
+			/* poll: gRPC does not tell when its window is full */
 			usleep(10000);
 			rc = send_number(seen.s, (uint32_t)sent, text);
 		}
@@ -326,6 +329,7 @@ static void rpc_stream__corked_sends_leave_at_uncork_and_never_fill_the_queue(vo
 	for (uint32_t i = 0; i < 3; i++)
 		assert_int_equal(send_number(seen.s, i, ""), 0);
 	rpc_stream_uncork(seen.s);
+	/* time: long enough for what must not happen */
 	usleep(50000);
 	assert_int_equal(f.handled, 0);
 	assert_int_equal(rpc_stream_queued(seen.s), 3);
@@ -335,6 +339,7 @@ static void rpc_stream__corked_sends_leave_at_uncork_and_never_fill_the_queue(vo
 	rpc_stream_cork(seen.s);
 	for (uint32_t i = 0; i < 20; i++)
 		for (int tries = 0; send_number(seen.s, i, "") && tries < 1000; tries++)
+			/* poll: the queue takes one more when the peer has read */
 			usleep(1000);
 	assert_int_equal(rpc_stream_half_close(seen.s), 0);
 	fx_wait(&seen.closed, 1);
@@ -356,6 +361,7 @@ static void hold_at_the_end(struct fx *f, struct seen *seen)
 	assert_int_equal(send_number(seen->s, 3, "end-badly"), 0);
 	fx_wait(&f->closed, 1);
 	fx_wait(&seen->messages, 1);
+	/* time: long enough for what must not happen */
 	usleep(50000);
 	assert_int_equal(seen->messages, 1);
 	assert_int_equal(seen->closed, 0);
@@ -406,6 +412,7 @@ static void rpc_stream__half_close_comes_after_the_messages_that_are_held(void *
 		assert_int_equal(send_number(seen.s, i, ""), 0);
 	assert_int_equal(rpc_stream_half_close(seen.s), 0);
 	fx_wait(&f.handled, 1);
+	/* time: long enough for what must not happen */
 	usleep(50000);
 	assert_int_equal(f.handled, 1);
 	assert_int_equal(f.half_closed, 0);

@@ -105,6 +105,7 @@ static void rpc_tls__an_expired_certificate_ends_an_open_connection(void **state
 	fx_issue("ca", "brief", CLIENT_ID, 2);
 	c = fx_channel_opts(&f, as("brief"));
 	assert_int_equal(fx_say(c, "x", "x", &err), 0);
+	/* time: the certificate lives two seconds */
 	sleep(3);
 	assert_int_equal(fx_say(c, "x", "x", &err), ros2_status_to_errno(ROS2_UNAUTHENTICATED));
 	assert_non_null(strstr(err.msg, "expired"));
@@ -239,6 +240,7 @@ static void rpc_tls__a_channel_uses_rotated_files_for_its_next_connection(void *
 	assert_string_equal(f.last_peer.spiffe_id, CLIENT_ID);
 	copy("client2.key", "crot.key");
 	copy("client2.crt", "crot.crt");
+	/* time: gRPC looks at its files once a second, and shows nobody when */
 	sleep(3);
 	/* Another server on the same port: the channel must connect anew. */
 	struct rpc_server_opts so = server_opts("server");

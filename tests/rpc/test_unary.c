@@ -208,6 +208,7 @@ static void rpc_unary__freeing_a_channel_ends_its_calls_once(void **state)
 	assert_int_equal(a.err.status, ROS2_CANCELLED);
 	fx_wait(&f.cancelled, 1);
 	fx_on_loop(&f, fail_kept, &f);
+	/* time: long enough for what must not happen */
 	usleep(20000);
 	assert_int_equal(a.done, 1);
 	fx_stop(&f);
@@ -273,10 +274,12 @@ static void rpc_unary__answers_from_other_threads_race_with_cancelling_safely(vo
 	assert_true(st.good >= 300);
 	/* And with the end of the server. */
 	fx_on_loop(&f, storm_start, &st);
+	/* time: the end comes in the middle of the storm */
 	usleep(2000);
 	fx_free_server(&f);
 	fx_wait(&st.done, 800);
 	for (int i = 0; i < 5000 && f.threads; i++)
+		/* poll: a counter of detached threads */
 		usleep(1000);
 	assert_int_equal(f.threads, 0);
 	fx_channel_free(&f, st.c);
@@ -326,6 +329,7 @@ static void rpc_server__stop_lets_calls_in_flight_end(void **state)
 	fx_on_loop(&f, async_start, &a);
 	fx_wait(&f.handled, 1);
 	fx_on_loop(&f, stop_gently, &f);
+	/* time: long enough for what must not happen */
 	usleep(50000);
 	assert_int_equal(f.stopped, 0);
 	assert_int_not_equal(fx_say(a.c, "late", NULL, &err), 0);

@@ -355,6 +355,7 @@ void *job_main(void *arg)
 		lay_out(j);
 	atomic_fetch_add(&l->n_ready, 1);
 	while (!atomic_load(&l->go))
+		/* poll: the start, once per run */
 		usleep(500);
 	j->counting = true;
 	if (!j->err.code)

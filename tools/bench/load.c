@@ -97,6 +97,7 @@ static void watch(struct load *l, const char *what, uint64_t total, uint64_t unt
 		format_bytes((double)moved / ((double)(now - began + 1) / 1e9), rate);
 		snprintf(extra, sizeof(extra), "%s/s", rate);
 		progress_show(&p, until_ns ? (now - began) / NS_PER_MS : moved, extra);
+		/* time: the pace of the progress bar */
 		usleep(2000);
 	}
 	progress_end(&p);

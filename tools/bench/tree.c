@@ -106,6 +106,7 @@ static void watch(struct tree *t, uint32_t n_workers)
 		snprintf(extra, sizeof(extra), "%s / %s  %s/s  %zu files", done, total, rate,
 		         MIN(atomic_load(&t->next), t->n_files));
 		progress_show(&p, moved, extra);
+		/* time: the pace of the progress bar */
 		usleep(2000);
 	}
 	progress_end(&p);

@@ -136,6 +136,7 @@ static int until_busy(struct bench *b, struct pump *p, struct ros2_err *err)
 	}
 	b->seed = b->seed * 6364136223846793005ull + 1442695040888963407ull;
 	some.tv_nsec = (long)((b->seed >> 33) % 3000000);
+	/* time: the revocation comes at another moment each time */
 	nanosleep(&some, NULL);
 	return 0;
 }
