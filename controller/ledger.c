@@ -6,6 +6,7 @@
  */
 #include "controller/ledger.h"
 #include "common/clock.h"
+#include "common/utf8.h"
 #include "proto/audit/audit.h"
 #include <errno.h>
 #include <stdio.h>
@@ -186,18 +187,21 @@ static int find_tenant(struct ledger *l, const struct ros2_uid *uid, struct tena
 	return 0;
 }
 
-/* Records come partly from peers: each string within its bound, cut on a character. */
+/* Records come partly from peers: each string within its bound, and UTF-8. A record that is not
+ * does not parse again, and the log would be "not intact" from there on, for ever. */
 static char *fit(const char *s, char *room)
 {
-	size_t n = s ? strnlen(s, TEXT_MAX + 1) : 0;
+	const char *p = s ? s : "";
+	size_t at = 0, n;
+	uint32_t cp;
 
-	if (n <= TEXT_MAX)
-		return (char *)(s ? s : "");
-	n = TEXT_MAX - 1;
-	while (n > 0 && ((unsigned char)s[n] & 0xc0) == 0x80)
-		n--;
-	memcpy(room, s, n);
-	room[n] = '\0';
+	while (*p && at + 4 < TEXT_MAX) {
+		n = utf8_decode(p, strnlen(p, 4), &cp);
+		memcpy(room + at, n ? p : "?", n ? n : 1);
+		at += n ? n : 1;
+		p += n ? n : 1;
+	}
+	room[at] = '\0';
 	return room;
 }
 

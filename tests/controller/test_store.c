@@ -423,6 +423,33 @@ static void store__cuts_what_a_peer_can_make_too_long(void **state)
 	assert_int_equal(v.records, 1);
 }
 
+/* Words that were cut in a character, or never were text, must not make a log that no verifier
+ * takes. */
+static void store__records_are_utf8_whatever_they_were_made_of(void **state)
+{
+	static const char *const words[] = {"cut \xe2\x82", "\xff\xfe", "\xc0\x80",
+	                                    "a\x80"
+	                                    "b",
+	                                    "gr\xc3\xbc\xc3\x9f"};
+	struct fixture *f = opened(state);
+	struct verdict v;
+
+	for (size_t i = 0; i < ARRAY_SIZE(words); i++) {
+		struct store_txn *t = store_txn_new();
+		struct store_draft *d = store_txn_audit(t);
+
+		d->action = "session.open";
+		d->reason = store_txn_str(t, words[i]);
+		d->object_name = store_txn_str(t, words[i]);
+		store_draft_detail(t, d, "key", words[i]);
+		assert_int_equal(fixture_commit(f, t), 0);
+	}
+	fixture_close(f);
+	fixture_verify(f, &v);
+	assert_int_equal(v.rc, 0);
+	assert_int_equal(v.records, ARRAY_SIZE(words));
+}
+
 static void store__catches_up_with_grants_that_ended_long_ago(void **state)
 {
 	struct fixture *f = *state;
@@ -459,6 +486,7 @@ int main(void)
 		T(store__keeps_revocations_that_find_no_space_and_records_them_later),
 		T(store__answers_queries_in_pages),
 		T(store__cuts_what_a_peer_can_make_too_long),
+		T(store__records_are_utf8_whatever_they_were_made_of),
 		cmocka_unit_test_setup_teardown(store__catches_up_with_grants_that_ended_long_ago,
 	                                        setup, teardown),
 	};
