@@ -204,12 +204,13 @@ static int set_serial(X509 *cert)
  */
 static int set_times(X509 *cert, uint64_t lifetime_s, const X509 *issuer, struct ros2_err *err)
 {
-	time_t now = time(NULL), end = now + (time_t)lifetime_s;
+	time_t now = time(NULL), end;
 	int ok;
 
 	if (lifetime_s == 0 || lifetime_s > LIFETIME_MAX_S)
 		return ros2_err_set(err, -EINVAL, "a lifetime of %llu s, expected 1 s to 100 years",
 		                    (unsigned long long)lifetime_s);
+	end = now + (time_t)lifetime_s;
 	if (issuer && X509_cmp_time(X509_get0_notAfter(issuer), &now) <= 0)
 		return ros2_err_named(err, ROS2_UNAUTHENTICATED,
 		                      "the issuing certificate has expired");

@@ -280,7 +280,7 @@ static void pki__refuses_bad_names_and_lifetimes(void **state)
 	                                   "spiffe://a/b,URI:spiffe://c/d"};
 	static const char *const hosts[] = {"a b",  "*.example", "a,,b", ",",
 	                                    "a..b", "DNS:a",     "a\nb"};
-	static const uint64_t lifetimes[] = {0, UINT64_MAX, 1ull << 63, 1ull << 40};
+	static const uint64_t lifetimes[] = {0, UINT64_MAX, 1ull << 63, 1ull << 40, INT64_MAX};
 	struct ros2_err err = ROS2_ERR_INIT;
 	char *pem = NULL;
 
