@@ -69,7 +69,7 @@ const char *ros2_status_to_str(enum ros2_status s);
 const char *ros2_status_text(enum ros2_status s);
 /* The inverse of ros2_status_to_str. Returns 0, or -ENOENT. */
 int ros2_status_from_str(const char *name, enum ros2_status *ret);
-/* Negative errno for @s, 0 for ROS2_OK; INTERNAL and unknown numbers give -EIO. */
+/* Negative errno for @s as in the list, 0 for ROS2_OK; a number that is not in it gives -EIO. */
 int ros2_status_to_errno(enum ros2_status s);
 /* The named error nearest to a negative errno; ROS2_INTERNAL when there is none. */
 enum ros2_status ros2_status_from_errno(int code);
