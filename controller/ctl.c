@@ -116,6 +116,11 @@ static int load_origin(void *arg, const struct store_origin *o)
 	return ctl_origin_load(((struct loading *)arg)->c, o);
 }
 
+static int load_note(void *arg, const void *p, size_t n, int slot)
+{
+	return ctl_note_load(((struct loading *)arg)->c, p, n, slot);
+}
+
 int ctl_new(struct loop *loop, const struct config *cfg, struct store *store, struct ctl **ret,
             struct ros2_err *err)
 {
@@ -128,6 +133,7 @@ int ctl_new(struct loop *loop, const struct config *cfg, struct store *store, st
 	                              .receipt = load_receipt,
 	                              .token = load_token,
 	                              .origin = load_origin,
+	                              .note = load_note,
 	                              .arg = &l};
 	int r;
 
@@ -171,6 +177,7 @@ void ctl_start(struct ctl *c)
 	store_draft_detail(t, d, "version", ROS2_VERSION_STRING);
 	store_submit(c->store, t, NULL, NULL, NULL);
 	ctl_denials_start(c);
+	ctl_revocations_start(c);
 	ctl_grants_start(c);
 }
 

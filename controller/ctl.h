@@ -188,6 +188,7 @@ struct ctl_revocation {
 	struct {                   /* the store did not take the record: it is tried again */
 		struct ctl *c;     /* borrowed */
 		bool is, isolate;
+		int slot; /* of the store's journal, out of which it was read; -1: none */
 		struct ctl_caller who;
 		struct loop_timer again;
 	} unrecorded;
@@ -418,6 +419,10 @@ void ctl_receipt(struct ctl_agent *a, const struct ctl_receipt *r);
 void ctl_revocations_resend(struct ctl_agent *a);
 int ctl_revocation_load(struct ctl *c, const struct store_revocation *r);
 int ctl_receipt_load(struct ctl *c, const struct store_receipt *r);
+/* A revocation that another process carried out and could not record: it is carried out here, and
+ * recorded once ctl_revocations_start has run. After everything else was loaded. */
+int ctl_note_load(struct ctl *c, const void *note, size_t n, int slot);
+void ctl_revocations_start(struct ctl *c);
 void ctl_revocations_free(struct ctl *c);
 void ctl_revocations_forget(struct ctl *c, const struct ros2_uid *agent_uid); /* it was deleted */
 

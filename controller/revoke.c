@@ -12,7 +12,7 @@
  * every connection until its receipt is durable here; (4) an agent that is not heard of ends at
  * until_unix_ns at the latest, which the answer states.
  */
-#include "controller/ctl.h"
+#include "controller/revoke_priv.h"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -160,7 +160,7 @@ static int owe_tenant(struct ctl *c, struct ctl_revocation *r, const struct ctl_
 	return 0;
 }
 
-static int owe_agent(struct ctl_revocation *r, struct ctl_agent *a, uint64_t at_most)
+int revoke_owe(struct ctl_revocation *r, struct ctl_agent *a, uint64_t at_most)
 {
 	uint64_t until = ctl_contact_until(a, ctl_agent_contact_limit_ms(a));
 
@@ -183,19 +183,19 @@ static int set_target(struct ctl *c, struct ctl_revocation *r, const struct ctl_
 	case STORE_AGENT:
 		r->target_uid = v->object->uid;
 		snprintf(r->name, sizeof(r->name), "%s", v->object->name);
-		return owe_agent(r, v->object->agent, UINT64_MAX);
+		return revoke_owe(r, v->object->agent, UINT64_MAX);
 	case STORE_GRANT:
 		r->target_uid = g->uid;
 		r->tenant_uid = g->tenant->uid;
 		snprintf(r->name, sizeof(r->name), "%s", g->principal);
 		snprintf(r->tenant, sizeof(r->tenant), "%s", g->tenant->name);
-		return owe_agent(r, g->agent, g->t.expires_unix_ns);
+		return revoke_owe(r, g->agent, g->t.expires_unix_ns);
 	case STORE_SESSION:
 		r->target_uid = v->session;
 		for (size_t i = 0; i < v->n_session_agents && !rc; i++) {
 			struct ctl_agent *a = ctl_agent_uid(c, &v->session_agents[i]);
 
-			rc = a ? owe_agent(r, a, UINT64_MAX) : 0;
+			rc = a ? revoke_owe(r, a, UINT64_MAX) : 0;
 		}
 		return rc;
 	default:
@@ -345,7 +345,9 @@ static int submit(struct ctl *c, const struct ctl_caller *who, const struct ctl_
                   const struct ctl_revoke *v, store_done_fn fn, void *arg, struct ros2_err *err)
 {
 	struct store_txn *t = store_txn_new();
+	uint8_t note[STORE_NOTE_MAX];
 
+	store_txn_set_note(t, note, revoke_note_pack(r, who, note), r->unrecorded.slot);
 	add_rows(c, t, r);
 	add_state(c, t, r, v);
 	add_record(c, t, who, r, v);
@@ -449,6 +451,7 @@ static struct ctl_revocation *rev_new(struct ctl *c, const struct ctl_revoke *v,
 	}
 	list_init(&r->owed);
 	r->unrecorded.c = c;
+	r->unrecorded.slot = -1;
 	r->uid = ros2_uid_new();
 	r->kind = v->kind;
 	r->version = ++c->revision;
@@ -595,6 +598,7 @@ int ctl_revocation_load(struct ctl *c, const struct store_revocation *row)
 
 	if (!r)
 		return -ENOMEM;
+	r->unrecorded.slot = -1;
 	list_init(&r->owed);
 	r->uid = row->uid;
 	r->kind = row->kind;
@@ -611,6 +615,44 @@ int ctl_revocation_load(struct ctl *c, const struct store_revocation *row)
 	}
 	HASH_ADD(hh, c->revocations, uid.b, ROS2_UID_LEN, r);
 	return 0;
+}
+
+int ctl_note_load(struct ctl *c, const void *note, size_t n, int slot)
+{
+	struct ctl_revocation *r = revoke_note_unpack(c, note, n);
+	struct ctl_revoke v = {0};
+
+	if (!r)
+		return n ? 0 : -EINVAL;
+	v.kind = r->kind;
+	v.isolate = r->unrecorded.isolate;
+	v.object = ctl_find_uid(c, &r->target_uid);
+	v.grant = ctl_grant_find(c, &r->target_uid);
+	r->unrecorded.c = c;
+	r->unrecorded.is = true;
+	r->unrecorded.slot = slot;
+	r->committed_ns = c->started_ns;
+	r->sent = r->record_pending = true;
+	HASH_ADD(hh, c->revocations, uid.b, ROS2_UID_LEN, r);
+	/* Its version was given out, although no row has it. */
+	c->revision = MAX(c->revision, r->version);
+	if ((v.kind == STORE_TENANT && v.object && v.object->kind == STORE_TENANT &&
+	     v.object->revoked_version < r->version) ||
+	    (v.kind == STORE_AGENT && v.object && v.object->agent) ||
+	    (v.kind == STORE_GRANT && v.grant))
+		take_away(c, r, &v);
+	log_warn("revocation of %s %s was carried out without a record: it holds, and is recorded",
+	         ctl_kind_to_str(r->kind), r->name);
+	return 0;
+}
+
+void ctl_revocations_start(struct ctl *c)
+{
+	struct ctl_revocation *r, *tmp;
+
+	HASH_ITER (hh, c->revocations, r, tmp)
+		if (r->unrecorded.is)
+			record_again(r);
 }
 
 int ctl_receipt_load(struct ctl *c, const struct store_receipt *row)

@@ -9,7 +9,7 @@
  * full the batch is rolled back and each transaction is tried alone, so that the small ones and
  * those that shrink rights get what space there is; the latter may use the reserve file (and alone
  * then, until there is a reserve again), and if even that is not enough they are kept and tried
- * again each second (rule 10).
+ * again each second, a revocation with a note in the journal (rule 10, store_journal.c).
  */
 #include "controller/store_front_priv.h"
 #include "common/clock.h"
@@ -146,16 +146,23 @@ static void commit_alone(struct store *s, struct store_txn *t)
 	}
 }
 
+/* Not the fault of the transaction: it may go through later. */
+static bool may_succeed_later(int rc)
+{
+	return rc == -ENOSPC || rc == -EBUSY || rc == -ENOMEM;
+}
+
 /* A transaction that must not be lost although there is no space: its owner is told now, the rows
  * follow. The copy in `pending` keeps the memory; the owner's result needs only the result. */
 static bool keep_pending(struct store *s, struct store_txn *t)
 {
-	if (t->result.rc != -ENOSPC || !t->shrinks)
+	if (!may_succeed_later(t->result.rc) || !t->shrinks)
 		return false;
-	if (s->n_pending == PENDING_MAX) {
-		log_error("%d revocations wait for space to be recorded: this one is effective but "
-		          "will not be recorded",
-		          PENDING_MAX);
+	/* Revocations have the places that receipts do not. */
+	if (s->n_pending >= (t->note ? PENDING_MAX : PENDING_MAX / 2)) {
+		log_error("%zu records of what was taken away wait for space: one more is "
+		          "effective but not kept",
+		          s->n_pending);
 		return false;
 	}
 	t->result.record_pending = true;
@@ -262,10 +269,14 @@ static void post_results(struct store *s, struct list *txns)
 	bool post;
 
 	pthread_mutex_lock(&s->lock);
+	list_for_each (txns, t, link)
+		s->n_pending += keep_pending(s, t);
+	pthread_mutex_unlock(&s->lock);
+	store_journal_keep(s, txns);
+	store_journal_done(s, txns);
+	pthread_mutex_lock(&s->lock);
 	list_for_each_safe (txns, t, tmp, link) {
 		list_del(&t->link);
-		if (keep_pending(s, t))
-			s->n_pending++;
 		list_add_tail(&s->done, &t->link);
 		atomic_fetch_add(&s->transactions, 1);
 	}
@@ -279,6 +290,16 @@ static void post_results(struct store *s, struct list *txns)
 }
 
 /* ---- periodic work (store thread) ---- */
+
+static void give_slot_back(struct store *s, struct store_txn *t)
+{
+	struct list one;
+
+	list_init(&one);
+	list_add_tail(&one, &t->link);
+	store_journal_done(s, &one);
+	list_del(&t->link);
+}
 
 static void retry_pending(struct store *s)
 {
@@ -295,8 +316,9 @@ static void retry_pending(struct store *s)
 	list_for_each_safe (&again, t, tmp, link) {
 		list_del(&t->link);
 		commit_alone(s, t);
+		give_slot_back(s, t);
 		pthread_mutex_lock(&s->lock);
-		if (t->result.rc == -ENOSPC) {
+		if (may_succeed_later(t->result.rc)) {
 			list_add_tail(&s->pending, &t->link);
 			t = NULL;
 		} else {
@@ -497,7 +519,7 @@ int store_submit(struct store *s, struct store_txn *t, store_done_fn done, void 
 	pthread_mutex_lock(&s->lock);
 	if (s->stop || !s->running)
 		r = -ESHUTDOWN;
-	else if (s->n_queue >= STORE_QUEUE_MAX * (t->shrinks ? 2 : 1))
+	else if (!t->note && s->n_queue >= STORE_QUEUE_MAX * (t->shrinks ? 2 : 1))
 		r = -EBUSY;
 	if (!r) {
 		list_add_tail(&s->queue, &t->link);
@@ -518,86 +540,6 @@ int store_submit(struct store *s, struct store_txn *t, store_done_fn done, void 
 
 /* ---- open and close ---- */
 
-static int meta_text(struct store *s, const char *key, const char *want, struct ros2_err *err)
-{
-	AUTO_FREE void *have = NULL;
-	size_t n;
-	int r = s->ops->meta_get(s->backend, key, &have, &n, err);
-
-	if (r == -ENOENT)
-		return s->ops->meta_put(s->backend, key, want, strlen(want), err);
-	if (!r && strcmp(have, want) != 0)
-		r = ros2_err_set(
-			err, -EXDEV,
-			"%s belongs to trust domain \"%s\", this configuration is for \"%s\": "
-			"choose the matching --data-dir",
-			s->dir, (char *)have, want);
-	return r;
-}
-
-static int get_u64(struct store *s, const char *key, uint64_t *ret, struct ros2_err *err)
-{
-	AUTO_FREE void *have = NULL;
-	size_t n;
-	int r = s->ops->meta_get(s->backend, key, &have, &n, err);
-
-	*ret = 0;
-	if (r == -ENOENT)
-		return 0;
-	if (r < 0)
-		return r;
-	if (n != 8)
-		return ros2_err_set(err, -EBADMSG, "%s: meta row %s has %zu bytes instead of 8",
-		                    s->dir, key, n);
-	for (int i = 7; i >= 0; i--)
-		*ret = *ret << 8 | ((uint8_t *)have)[i];
-	return 0;
-}
-
-/* The fencing number is durable before anything listens. */
-static int next_epoch(struct store *s, struct ros2_err *err)
-{
-	AUTO_FREE void *have = NULL;
-	uint8_t b[8];
-	size_t n;
-	int r = s->ops->meta_get(s->backend, "lineage", &have, &n, err);
-
-	if (!r) {
-		r = ros2_uid_from_bytes(have, n, &s->epoch.lineage);
-		if (r < 0)
-			return ros2_err_set(err, -EBADMSG, "%s: the lineage is damaged", s->dir);
-	} else if (r == -ENOENT) {
-		s->epoch.lineage = ros2_uid_new();
-		r = s->ops->meta_put(s->backend, "lineage", s->epoch.lineage.b, ROS2_UID_LEN, err);
-	}
-	if (!r)
-		r = get_u64(s, "epoch", &s->epoch.counter, err);
-	if (r < 0)
-		return r;
-	s->epoch.counter++;
-	for (int i = 0; i < 8; i++)
-		b[i] = (uint8_t)(s->epoch.counter >> (8 * i));
-	return s->ops->meta_put(s->backend, "epoch", b, sizeof(b), err);
-}
-
-static int first_commit(struct store *s, struct ros2_err *err)
-{
-	int r = s->ops->begin(s->backend, err);
-
-	if (!r)
-		r = meta_text(s, "trust_domain", s->domain, err);
-	if (!r)
-		r = next_epoch(s, err);
-	if (!r)
-		r = get_u64(s, "revision", &s->revision_saved, err);
-	if (!r)
-		r = s->ops->commit(s->backend, err);
-	if (r < 0)
-		s->ops->rollback(s->backend);
-	s->revision_next = s->revision_open = s->revision_saved;
-	return r;
-}
-
 static int open_parts(struct store *s, struct ros2_err *err)
 {
 	struct store_opts o = s->o;
@@ -612,7 +554,7 @@ static int open_parts(struct store *s, struct ros2_err *err)
 	o.dir = s->dir;
 	r = s->ops->open(&o, &s->backend, err);
 	if (!r)
-		r = first_commit(s, err);
+		r = store_first_commit(s, err);
 	if (!r)
 		r = ledger_open(s->ops, s->backend, &s->epoch, &s->ledger, err);
 	if (!r)
@@ -621,6 +563,7 @@ static int open_parts(struct store *s, struct ros2_err *err)
 		return r;
 	s->audit_records = last;
 	s->checkpoint_size = noted;
+	store_journal_open(s);
 	store_reserve_make(s);
 	return 0;
 }
@@ -650,6 +593,7 @@ static void free_store(struct store *s)
 
 	list_for_each_safe (&s->pending, t, tmp, link)
 		store_txn_free(t);
+	store_journal_close(s);
 	ledger_free(s->ledger);
 	if (s->backend)
 		s->ops->close(s->backend);
@@ -677,7 +621,7 @@ int store_open(const struct store_opts *o, struct store **ret, struct ros2_err *
 	init_locks(s);
 	s->o = *o;
 	s->ops = o->ops ? o->ops : &store_sqlite_ops;
-	s->lock_fd = -1;
+	s->lock_fd = s->journal.fd = -1;
 	s->refs = 1;
 	s->checkpoint_ms = o->checkpoint_ms ? o->checkpoint_ms : CHECKPOINT_MS;
 	s->reserve_bytes = o->reserve_bytes ? o->reserve_bytes : RESERVE_BYTES;
@@ -697,9 +641,34 @@ int store_open(const struct store_opts *o, struct store **ret, struct ros2_err *
 	return 0;
 }
 
+struct note_load {
+	struct store *s;
+	const struct store_loader *l;
+	struct ros2_err *err;
+};
+
+/* A process that ended between the commit and the slot's end has left both. */
+static int load_note(void *arg, const void *p, size_t n, unsigned slot)
+{
+	struct note_load *x = arg;
+	struct ros2_uid uid;
+	int r;
+
+	memcpy(uid.b, p, ROS2_UID_LEN);
+	r = x->s->ops->revocation_get(x->s->backend, &uid, x->err);
+	if (!r)
+		store_journal_drop(x->s, slot);
+	if (r == -ENOENT)
+		r = x->l->note ? x->l->note(x->l->arg, p, n, (int)slot) : 0;
+	return r;
+}
+
 int store_load(struct store *s, const struct store_loader *l, struct ros2_err *err)
 {
-	return s->ops->load(s->backend, l, err);
+	struct note_load x = {s, l, err};
+	int r = s->ops->load(s->backend, l, err);
+
+	return r ? r : store_journal_load(s, load_note, &x);
 }
 
 void store_set_on_batch(struct store *s, loop_fn fn, void *arg)
@@ -775,7 +744,8 @@ void store_close(struct store *s)
 		if (!atomic_load(&s->dead))
 			retry_pending(s);
 		if (s->n_pending)
-			log_error("%zu revocations could not be recorded before the end: no space",
+			log_error("%zu records of what was taken away wait for space: "
+			          "revocations among them are in the journal",
 			          s->n_pending);
 	}
 	s->closed = true;

@@ -178,8 +178,8 @@ struct store_mut {
 
 struct store_result {
 	int rc; /* 0; -ENOSPC: nothing was changed; -EIO and -ENOSYS: a bug or a broken row */
-	/* rc is -ENOSPC and the transaction shrinks rights: the store keeps it and commits it when
-	 * there is space. */
+	/* rc is -ENOSPC, or for the moment -EBUSY or -ENOMEM, and the transaction shrinks rights:
+	 * the store keeps it and commits it when it can. */
 	bool record_pending;
 	uint64_t committed_boottime_ns;
 	struct ros2_err err;
@@ -207,6 +207,12 @@ void store_draft_detail(struct store_txn *t, struct store_draft *d, const char *
 /* This transaction only takes rights away: reserved space is used for it, and it is kept when even
  * that does not suffice (ARCHITECTURE, rule 10). */
 void store_txn_set_shrinks(struct store_txn *t);
+/* What a start needs to carry this revocation out again, at most STORE_NOTE_MAX bytes, the first 16
+ * of which are its uid. Without space for its rows the note is synced to a file that needs none
+ * before the result is delivered; it counts until the rows are committed. @slot: where it was found
+ * at start, else -1. With a note the queue is never full. */
+#define STORE_NOTE_MAX 4080
+void store_txn_set_note(struct store_txn *t, const void *p, size_t n, int slot);
 /* The highest object version given out in this transaction: durable before anybody sees it. */
 void store_txn_set_revision(struct store_txn *t, uint64_t revision);
 
@@ -254,6 +260,8 @@ struct store_loader {
 	int (*receipt)(void *arg, const struct store_receipt *r); /* of those, after them all */
 	int (*token)(void *arg, const struct store_token *t);
 	int (*origin)(void *arg, const struct store_origin *o);
+	/* Last: a revocation that is not in the database. */
+	int (*note)(void *arg, const void *p, size_t n, int slot);
 	void *arg;
 };
 /* Once, after store_open and before store_start. NULL members are skipped; a callback's negative

@@ -9,6 +9,8 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#define STORE_JOURNAL_SLOTS 1024
+
 struct store {
 	/* immutable after open */
 	struct store_opts o; /* its strings are not used after open */
@@ -36,6 +38,11 @@ struct store {
 	struct ledger *ledger; /* owned */
 	uint64_t revision_next, revision_saved, tick_ns, prune_ns;
 	bool reserve_lent; /* its space is for what shrinks rights, and for nothing else */
+
+	struct { /* store_journal.c */
+		int fd;
+		bool used[STORE_JOURNAL_SLOTS];
+	} journal;
 
 	/* guarded by lock */
 	pthread_mutex_t lock;
@@ -71,5 +78,20 @@ void store_reserve_free(struct store *s);
 void store_reserve_make(struct store *s);
 /* Moves what does not shrink rights from @txns to @ret_refused, while the reserve is lent. */
 void store_reserve_refuse(struct store *s, struct list *txns, struct list *ret_refused);
+
+/* store_epoch.c: the trust domain is checked, the epoch goes up durably. */
+int store_first_commit(struct store *s, struct ros2_err *err);
+
+/* store_journal.c: revocations that the database had no room for. Store thread, or before it runs.
+ */
+void store_journal_open(struct store *s);
+void store_journal_close(struct store *s);
+int store_journal_load(struct store *s,
+                       int (*fn)(void *arg, const void *p, size_t n, unsigned slot), void *arg);
+/* Notes of those of @txns that wait for space; synced when it returns. */
+void store_journal_keep(struct store *s, struct list *txns);
+/* Gives back the slots of those that are committed. */
+void store_journal_done(struct store *s, struct list *txns);
+void store_journal_drop(struct store *s, unsigned slot);
 
 #endif

@@ -51,6 +51,8 @@ struct store_ops {
 	                struct ros2_err *err);
 	int (*tenant_get)(void *b, const struct ros2_uid *u, struct store_tenant_head *ret,
 	                  struct ros2_err *err);
+	/* 0: this revocation has its row; -ENOENT. */
+	int (*revocation_get)(void *b, const struct ros2_uid *u, struct ros2_err *err);
 	/* The last stored record: seq 0 when the log is empty. */
 	int (*audit_last)(void *b, uint64_t *ret_seq, uint8_t chain[SHA256_LEN],
 	                  uint64_t *ret_note_size, struct ros2_err *err);

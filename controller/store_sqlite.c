@@ -566,6 +566,16 @@ static int sqlite_tenant_get(void *backend, const struct ros2_uid *u, struct sto
 	return 0;
 }
 
+static int sqlite_revocation_get(void *backend, const struct ros2_uid *u, struct ros2_err *err)
+{
+	sqlite3_stmt *st;
+	int r = first_row(backend, err, &st, ST_REVOCATION_GET, "u", u);
+
+	if (!r)
+		sqlite3_reset(st);
+	return r;
+}
+
 static int sqlite_audit_last(void *backend, uint64_t *ret_seq, uint8_t chain[SHA256_LEN],
                              uint64_t *ret_note_size, struct ros2_err *err)
 {
@@ -642,6 +652,7 @@ const struct store_ops store_sqlite_ops = {
 	.rollback = sqlite_rollback,
 	.meta_get = sqlite_meta_get,
 	.tenant_get = sqlite_tenant_get,
+	.revocation_get = sqlite_revocation_get,
 	.audit_last = sqlite_audit_last,
 	.prune = sqlite_prune,
 	.page_audit = sqlite_page_audit,

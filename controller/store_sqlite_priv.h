@@ -25,6 +25,7 @@ struct sqlite3_stmt;
 	X(GRANTS_END_TENANT, "UPDATE grants SET state=?, ended=? WHERE tenant_uid=? AND state=1")  \
 	X(GRANTS_END_AGENT, "UPDATE grants SET state=?, ended=? WHERE agent_uid=? AND state=1")    \
 	X(REVOCATION_PUT, "INSERT OR REPLACE INTO revocations VALUES(?,?,?,?,?,?,?)")              \
+	X(REVOCATION_GET, "SELECT 1 FROM revocations WHERE uid=?")                                 \
 	X(RECEIPT_PUT, "INSERT OR REPLACE INTO receipts VALUES(?,?,?,?,?,?,?)")                    \
 	X(RECEIPTS_OF_AGENT, "DELETE FROM receipts WHERE agent_uid=? AND durable=0")               \
 	X(TOKEN_PUT, "INSERT OR REPLACE INTO tokens VALUES(?,?,?,?,?,?)")                          \

@@ -22,8 +22,10 @@ struct store_txn *store_txn_new(void)
 {
 	struct store_txn *t = calloc(1, sizeof(*t));
 
-	if (t)
+	if (t) {
 		list_init(&t->link);
+		t->slot = -1;
+	}
 	return t;
 }
 
@@ -178,6 +180,15 @@ void store_txn_set_shrinks(struct store_txn *t)
 {
 	if (t)
 		t->shrinks = true;
+}
+
+void store_txn_set_note(struct store_txn *t, const void *p, size_t n, int slot)
+{
+	if (!t || n > STORE_NOTE_MAX)
+		return;
+	t->note = store_txn_mem(t, p, n);
+	t->note_len = n;
+	t->slot = slot;
 }
 
 void store_txn_set_revision(struct store_txn *t, uint64_t revision)

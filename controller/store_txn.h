@@ -17,6 +17,9 @@ struct store_txn {
 	struct chunk *chunks; /* owned */
 	uint64_t revision;
 	bool shrinks, no_memory;
+	const void *note; /* in chunks; NULL: none */
+	size_t note_len;
+	int slot; /* of the journal; -1: none */
 	store_done_fn done;
 	void *arg;
 	struct store_result result;

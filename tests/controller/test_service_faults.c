@@ -326,6 +326,98 @@ static void audit__raw_stream_waits_for_a_slow_reader(void **state)
 	rpc_reader_close(r);
 }
 
+/* ---- a full disk, and a process that is killed ---- */
+
+static void shell(const char *fmt, const char *a, const char *b)
+{
+	char cmd[400];
+
+	snprintf(cmd, sizeof(cmd), fmt, a, b);
+	assert_int_equal(system(cmd), 0);
+}
+
+static void fill_disk(struct sf *f, const char *prefix, int pad)
+{
+	for (int i = 0; i < 2000; i++) {
+		AUTO_FREE char *text = malloc(4200);
+		Ros2__V1__ApplyReply *r = NULL;
+		Ros2__V1__ApplyRequest q = ROS2__V1__APPLY_REQUEST__INIT;
+		Ros2__V1__SourceFile file = ROS2__V1__SOURCE_FILE__INIT, *files = &file;
+		int n = snprintf(text, 4200,
+		                 "apiVersion: ros2/v1\nkind: Agent\nmetadata: {name: %s-%d}\nspec: "
+		                 "{}\n# %0*d\n",
+		                 prefix, i, pad, 0);
+
+		file.name = (char *)"fill.yaml";
+		file.text = (ProtobufCBinaryData){(size_t)n, (uint8_t *)text};
+		q.files = &files;
+		q.n_files = 1;
+		if (ros2_v1_admin_apply_sync(f->admin, &q, 5000, &r, NULL))
+			return;
+		ros2__v1__apply_reply__free_unpacked(r, NULL);
+	}
+	fail_msg("the disk does not get full");
+}
+
+/* What a kill -9 leaves is what is in the files at that moment: they are copied while it runs. */
+static struct sf *killed_on_a_full_disk(void **state, bool with_journal)
+{
+	struct sf *f = world(state, "1h");
+	Ros2__V1__RevokeReply *r = NULL;
+	char dead[128];
+
+	get_grant(1);
+	sf_stop(f);
+	f->opts.store_max_pages = 120;
+	sf_start(f);
+	fill_disk(f, "big", 2000);
+	fill_disk(f, "small", 1);
+	assert_int_equal(sf_revoke(f, KIND(TENANT), "alpha", 1, &r, NULL), 0);
+	assert_true(r->record_pending);
+	ros2__v1__revoke_reply__free_unpacked(r, NULL);
+	snprintf(dead, sizeof(dead), "%s-killed", f->dir);
+	shell("cp -r %s %s", f->dir, dead);
+	if (!with_journal)
+		shell("rm %s/%s", dead, "revocations");
+	sf_stop(f);
+	shell("rm -rf %s %s.none", f->dir, f->dir);
+	shell("mv %s %s", dead, f->dir);
+	f->opts.store_max_pages = 0;
+	sf_start(f);
+	return f;
+}
+
+static void revoke__on_a_full_disk_survives_a_kill(void **state)
+{
+	struct sf *f = killed_on_a_full_disk(state, true);
+	Ros2__V1__ControllerMessage *m;
+
+	for (int starts = 0; starts < 2; starts++) {
+		until_recorded(f, "tenant.revoke", 1);
+		assert_int_equal(grants_of(f), 0);
+		fake_disconnect(&agent);
+		fake_connect(&agent, NULL, 0);
+		assert_non_null(fake_next(&agent, MSG(REVOKE), 5000));
+		fake_ask_grant(&agent, 9, &alpha, TRAINER);
+		m = fake_next(&agent, MSG(GRANT_REPLY), 5000);
+		assert_non_null(m);
+		assert_int_equal(m->grant_reply->status, ROS2_REVOKED);
+		sf_stop(f);
+		sf_start(f);
+	}
+	fake_free(&agent);
+}
+
+/* The negative control: without the journal the right comes back. */
+static void revoke__on_a_full_disk_rests_on_the_journal(void **state)
+{
+	struct sf *f = killed_on_a_full_disk(state, false);
+
+	assert_int_equal(records(f, "tenant.revoke"), 0);
+	assert_int_equal(grants_of(f), 1);
+	fake_free(&agent);
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, sf_setup, sf_teardown)
@@ -337,6 +429,8 @@ int main(void)
 		T(delete__that_failed_leaves_the_agent_as_it_was),
 		T(enrol__with_another_key_ends_the_stream_of_the_old_one),
 		T(audit__raw_stream_waits_for_a_slow_reader),
+		T(revoke__on_a_full_disk_survives_a_kill),
+		T(revoke__on_a_full_disk_rests_on_the_journal),
 	};
 
 	return cmocka_run_group_tests(tests, sf_group_setup, sf_group_teardown);

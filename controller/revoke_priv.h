@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Between revoke.c and revoke_note.c. Loop thread. */
+#ifndef ROS2_CONTROLLER_REVOKE_PRIV_H
+#define ROS2_CONTROLLER_REVOKE_PRIV_H
+
+#include "controller/ctl.h"
+
+/* @a owes a receipt; not when it is not enrolled. -ENOMEM. */
+int revoke_owe(struct ctl_revocation *r, struct ctl_agent *a, uint64_t at_most_unix_ns);
+/* The length. */
+size_t revoke_note_pack(const struct ctl_revocation *r, const struct ctl_caller *who,
+                        uint8_t out[STORE_NOTE_MAX]);
+/* Not yet in the table of revocations; NULL without memory, or when it cannot be read. */
+struct ctl_revocation *revoke_note_unpack(struct ctl *c, const void *note, size_t len);
+#endif
