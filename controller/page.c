@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Page tokens: version, kind, a hash of the filters and the position, of fixed length, in base64.
- * Told in docs/decisions/0012-pages.md. */
+ * Told in docs/decisions/0015-pages.md. */
 #include "controller/page.h"
 #include <errno.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A revocation as a note for the store's journal: what a start needs to carry it out again when its
- * rows found no room. Layout: docs/decisions/0013-revocation-journal.md. Loop thread.
+ * rows found no room. Layout: docs/decisions/0014-revocation-journal.md. Loop thread.
  */
 #include "controller/revoke_priv.h"
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The first commit of a process: whose store this is, and its fencing number. Before the store
  * thread runs. */
-#include "controller/store_front.h"
+#include "controller/store_front_priv.h"
 #include <errno.h>
 #include <string.h>
 

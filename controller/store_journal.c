@@ -4,11 +4,11 @@
  * full and synced while there is space, then only ever overwritten in place, so a full disk cannot
  * refuse it. A slot is taken before the revocation is answered and given back after its commit;
  * what is found at start was not recorded. Store thread, and store_open before that runs. Layout:
- * docs/decisions/0013-revocation-journal.md. Invariants: (1) a slot is whole or does not count
+ * docs/decisions/0014-revocation-journal.md. Invariants: (1) a slot is whole or does not count
  * (CRC32C); (2) a failed write or sync loses no more than the memory of it: the revocation is
  * effective and is tried again, and the log says that it is in memory only.
  */
-#include "controller/store_front.h"
+#include "controller/store_front_priv.h"
 #include "common/crypto.h"
 #include "common/fsx.h"
 #include <errno.h>
