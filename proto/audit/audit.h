@@ -62,8 +62,8 @@ int audit_checkpoint_sign(const char *origin, uint64_t size, const uint8_t root[
 /* "origin+hash+base64": what is given to auditors once, outside the log. */
 int audit_vkey_format(const char *origin, const uint8_t pub[ED25519_PUB_LEN],
                       char out[AUDIT_VKEY_MAX]);
-/* "name+hash+base64(alg || key)" as audit_vkey_format writes it; the name may hold no '+'. What
- * stands behind the first blank or end of line does not matter. -EINVAL. */
+/* "name+hash+base64(alg || key)" as audit_vkey_format writes it; the name may hold no '+'. Behind
+ * it only blanks and ends of line. -EINVAL. */
 int audit_vkey_parse(const char *vkey, char ret_name[AUDIT_ORIGIN_MAX],
                      uint8_t ret_pub[ED25519_PUB_LEN], struct ros2_err *err);
 struct audit_checkpoint {

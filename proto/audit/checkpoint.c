@@ -66,6 +66,8 @@ int audit_vkey_format(const char *origin, const uint8_t pub[ED25519_PUB_LEN],
 	return 0;
 }
 
+static const char blanks[] = "\r\n \t";
+
 /* Names are shown to people: no blanks, no control characters. */
 static bool name_good(const char *s)
 {
@@ -92,7 +94,9 @@ int audit_vkey_parse(const char *vkey, char ret_name[AUDIT_ORIGIN_MAX],
 	if (!name_good(name))
 		return ros2_err_set(err, -EINVAL, "verifier key: its name is no origin of a log");
 	memcpy(hash16, hash + 1, 2 * KEY_HASH_LEN);
-	data_len = strcspn(data + 1, "\r\n \t");
+	data_len = strcspn(data + 1, blanks);
+	if (data[1 + data_len + strspn(data + 1 + data_len, blanks)])
+		return ros2_err_set(err, -EINVAL, "verifier key: more than one in a text");
 	if (crypto_hex_decode(hash16, want, sizeof(want)) < 0 ||
 	    crypto_base64_decode(data + 1, data_len, blob, sizeof(blob), &n) < 0 ||
 	    n != sizeof(blob) || blob[0] != NOTE_ALG_ED25519)

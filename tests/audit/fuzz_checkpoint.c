@@ -53,7 +53,8 @@ static void as_vkey(const char *text)
 		return;
 	}
 	must(audit_vkey_format(name, found, again) == 0);
-	must(!strncmp(text, again, strlen(again)) && strchr(" \t\r\n", text[strlen(again)]));
+	must(!strncmp(text, again, strlen(again)));
+	must(strspn(text + strlen(again), " \t\r\n") == strlen(text + strlen(again)));
 }
 
 static void key_and_note(const char *text, size_t size)
