@@ -117,6 +117,10 @@ struct wire_header raw_header(struct raw *c, enum wire_opcode op, uint64_t offse
                               uint32_t length);
 void raw_send(struct raw *c, struct wire_header *h, const void *payload, uint32_t len);
 void raw_send_bytes(struct raw *c, const void *p, size_t n);
+/* Exactly @n bytes; false when the connection ends before. */
+bool raw_recv_bytes(struct raw *c, void *p, size_t n);
+/* Whatever comes, until the end: 0, or -1 and errno. */
+ssize_t raw_recv_end(struct raw *c);
 /* False at the end of the connection, whatever it was. Payload up to @max into @payload. */
 bool raw_recv(struct raw *c, struct wire_header *h, void *payload, size_t max);
 /* One request to its end. Data of a read goes to @buf; returns the status. */

@@ -219,12 +219,7 @@ static void ready(struct fx *fx, struct raw *c)
 /* To its end, which has to come. */
 static void drain(struct raw *c)
 {
-	uint8_t junk[16384];
-	ssize_t n;
-
-	while ((n = recv(c->fd, junk, sizeof(junk), 0)) > 0)
-		;
-	if (n < 0 && errno != ECONNRESET)
+	if (raw_recv_end(c) < 0 && errno != ECONNRESET)
 		abort(); /* the agent neither answered nor ended */
 }
 
@@ -255,7 +250,7 @@ static void unproved(struct raw *c, const uint8_t *data, size_t size, bool seale
 	if (sealed && size >= hello_len)
 		good = fill_hello(c, nonce, copy + WIRE_HEADER_LEN);
 	send_as(c, copy, size, sealed);
-	if (recv(c->fd, &h, sizeof(h), MSG_WAITALL) == sizeof(h)) {
+	if (raw_recv_bytes(c, &h, sizeof(h))) {
 		if (h.opcode == WIRE_WELCOME && !good)
 			abort();
 		if (h.opcode != WIRE_WELCOME && (h.opcode != WIRE_NAK || !h.status))

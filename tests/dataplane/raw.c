@@ -4,6 +4,7 @@
 #include "tests/dataplane/fixture.h"
 #include <arpa/inet.h>
 #include <errno.h>
+#include <poll.h>
 #include <sys/socket.h>
 
 void raw_open_as(struct fx *fx, struct raw *c, const struct ros2_uid *tenant,
@@ -27,6 +28,26 @@ void raw_open(struct fx *fx, struct raw *c)
 	raw_open_as(fx, c, &fx->tenant, &fx->grant, UINT64_MAX);
 }
 
+/* After a connect that failed or was interrupted; then errno is why. libFuzzer's watch over the
+ * time of an input is a signal every few seconds, and calls of sockets with a timeout are not
+ * restarted. */
+static bool connected(int fd)
+{
+	struct pollfd p = {.fd = fd, .events = POLLOUT};
+	socklen_t len = sizeof(errno);
+	int n;
+
+	if (errno != EINTR)
+		return false;
+	do {
+		n = poll(&p, 1, 10000);
+	} while (n < 0 && errno == EINTR);
+	errno = ETIMEDOUT;
+	if (n > 0)
+		getsockopt(fd, SOL_SOCKET, SO_ERROR, &errno, &len);
+	return errno == 0;
+}
+
 int raw_connect_port(uint16_t port)
 {
 	struct sockaddr_in sa = {.sin_family = AF_INET, .sin_port = htons(port)};
@@ -34,7 +55,7 @@ int raw_connect_port(uint16_t port)
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
 	sa.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-	if (fd < 0 || connect(fd, (struct sockaddr *)&sa, sizeof(sa)) < 0)
+	if (fd < 0 || (connect(fd, (struct sockaddr *)&sa, sizeof(sa)) < 0 && !connected(fd)))
 		fail_msg("%s to 127.0.0.1:%u: %s", fd < 0 ? "socket for a connection" : "connect",
 		         port, strerror(errno));
 	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
@@ -144,6 +165,8 @@ void raw_send_bytes(struct raw *c, const void *p, size_t n)
 	while (n) {
 		ssize_t k = send(c->fd, at, n, MSG_NOSIGNAL);
 
+		if (k < 0 && errno == EINTR)
+			continue;
 		if (k <= 0)
 			return;
 		at += k;
@@ -163,7 +186,35 @@ void raw_send(struct raw *c, struct wire_header *h, const void *payload, uint32_
 
 static bool recv_all(int fd, void *p, size_t n)
 {
-	return n == 0 || recv(fd, p, n, MSG_WAITALL) == (ssize_t)n;
+	uint8_t *at = p;
+
+	while (n) {
+		ssize_t k = recv(fd, at, n, MSG_WAITALL);
+
+		if (k < 0 && errno == EINTR)
+			continue;
+		if (k <= 0)
+			return false;
+		at += k;
+		n -= (size_t)k;
+	}
+	return true;
+}
+
+bool raw_recv_bytes(struct raw *c, void *p, size_t n)
+{
+	return recv_all(c->fd, p, n);
+}
+
+ssize_t raw_recv_end(struct raw *c)
+{
+	uint8_t junk[16384];
+	ssize_t n;
+
+	do {
+		n = recv(c->fd, junk, sizeof(junk), 0);
+	} while (n > 0 || (n < 0 && errno == EINTR));
+	return n;
 }
 
 bool raw_recv(struct raw *c, struct wire_header *h, void *payload, size_t max)
@@ -249,11 +300,6 @@ void raw_expect_nak(struct raw *c, struct wire_header *h, enum ros2_status want)
 
 void raw_expect_end(struct raw *c)
 {
-	uint8_t junk[4096];
-	ssize_t n;
-
-	while ((n = recv(c->fd, junk, sizeof(junk), 0)) > 0)
-		;
-	if (n < 0)
+	if (raw_recv_end(c) < 0)
 		assert_int_equal(errno, ECONNRESET);
 }
