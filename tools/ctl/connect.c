@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The way to the controller: the context directory, one channel with mTLS, blocking calls, and
- * small parsers of arguments. */
+/* The way to the controller: the context directory, one channel with mTLS, blocking calls. */
 #include "common/fsx.h"
 #include "common/util.h"
-#include "proto/ros2/v1/common.pb-c.h"
 #include "tools/ctl/ctl.h"
 #include <errno.h>
 #include <stdio.h>
@@ -105,61 +103,4 @@ int ctl_call(struct ctl *c, const struct rpc_method *m, const ProtobufCMessage *
              ProtobufCMessage **ret)
 {
 	return ctl_call_wait(c, m, req, c->timeout_ms, ret);
-}
-
-static const struct {
-	const char *word;
-	int kind;
-} kinds[] = {
-	{"tenant", ROS2__V1__OBJECT_KIND__OBJECT_KIND_TENANT},
-	{"engine", ROS2__V1__OBJECT_KIND__OBJECT_KIND_ENGINE},
-	{"agent", ROS2__V1__OBJECT_KIND__OBJECT_KIND_AGENT},
-	{"grant", ROS2__V1__OBJECT_KIND__OBJECT_KIND_GRANT},
-	{"session", ROS2__V1__OBJECT_KIND__OBJECT_KIND_SESSION},
-	{"lease", ROS2__V1__OBJECT_KIND__OBJECT_KIND_LEASE},
-};
-
-int ctl_kind(const char *word)
-{
-	size_t len = strlen(word);
-
-	for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
-		size_t n = strlen(kinds[i].word);
-
-		if (!strncmp(word, kinds[i].word, n) &&
-		    (len == n || (len == n + 1 && word[n] == 's')))
-			return kinds[i].kind;
-	}
-	return 0;
-}
-
-const char *ctl_kind_to_str(int kind)
-{
-	for (size_t i = 0; i < ARRAY_SIZE(kinds); i++)
-		if (kinds[i].kind == kind)
-			return kinds[i].word;
-	return "object";
-}
-
-int ctl_ref(const struct ctl_args *a, int *ret_kind, const char **ret_name)
-{
-	const char *slash = strchr(a->pos[0], '/');
-	char word[32] = "";
-
-	if (a->n_pos == 2 && !slash) {
-		snprintf(word, sizeof(word), "%s", a->pos[0]);
-		*ret_name = a->pos[1];
-	} else if (a->n_pos == 1 && slash && slash[1]) {
-		snprintf(word, sizeof(word), "%.*s", (int)MIN(slash - a->pos[0], 31), a->pos[0]);
-		*ret_name = slash + 1;
-	} else {
-		return ctl_fail(CTL_USAGE, "expected KIND/NAME, found '%s'", a->pos[0]);
-	}
-	*ret_kind = ctl_kind(word);
-	if (!*ret_kind)
-		return ctl_fail(
-			CTL_USAGE,
-			"no kind '%s': expected tenant, engine, agent, grant, session or lease",
-			word);
-	return CTL_OK;
 }

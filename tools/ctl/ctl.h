@@ -80,6 +80,23 @@ int ctl_call_wait(struct ctl *c, const struct rpc_method *m, const ProtobufCMess
 /* "DIR/NAME", malloc'd; the process ends without memory. */
 char *ctl_path(const char *dir, const char *name);
 
+/* ---- args.c ---- */
+#define CTL_WORDS_MAX 4
+struct ctl_words {
+	const char *word[CTL_WORDS_MAX]; /* borrowed from argv */
+	int n, n_found;                  /* n_found: of them are the command's */
+};
+/* Where the words of the command begin: after global options, and after a `help`. */
+int ctl_first_word(int argc, char **argv, bool *ret_help);
+/* The row of @table with the longest path that the words from argv[i] on begin with, or NULL. */
+const struct ctl_cmd *ctl_find(const struct ctl_cmd *const *table, size_t n_table, int argc,
+                               char **argv, int i, struct ctl_words *ret);
+/* Options into @c and @a; moves what is none to the end of @argv. CTL_OK, CTL_USAGE after printing,
+ * -1: help is asked for. @cmd NULL: global options only. */
+int ctl_args_parse(struct ctl *c, const struct ctl_cmd *cmd, int argc, char **argv,
+                   struct ctl_args *a);
+/* Required options, and how many words follow the @n_words of the command. */
+int ctl_args_check(const struct ctl_cmd *cmd, const struct ctl_args *a, int n_words);
 /* "tenant", "tenants", "grant", ...: an object kind of the protocol, 0 if none. */
 int ctl_kind(const char *word);
 const char *ctl_kind_to_str(int kind);

@@ -3,12 +3,10 @@
  * ros2ctl: finds the row of the command table that the words name, parses its options, runs it.
  * Help on every level is made from the same table, so it cannot lie.
  */
-#include "common/args.h"
 #include "common/utf8.h"
 #include "common/util.h"
 #include "tools/ctl/ctl.h"
 #include <errno.h>
-#include <getopt.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -59,22 +57,6 @@ int ctl_fail_err(const struct ros2_err *err)
 	                ros2_status_to_str(err->status), err->msg);
 }
 
-/* How many leading words of @words make up @path; 0 when they do not. */
-static int path_match(const char *path, const char *const *words, int n)
-{
-	int used = 0;
-
-	for (const char *p = path; *p; used++) {
-		size_t len = strcspn(p, " ");
-
-		if (used == n || strlen(words[used]) != len || strncmp(words[used], p, len))
-			return 0;
-		p += len;
-		p += *p == ' ';
-	}
-	return used;
-}
-
 static bool path_begins_with(const char *path, const char *const *words, int n)
 {
 	for (int i = 0; i < n; i++) {
@@ -120,192 +102,6 @@ static void help_command(FILE *to, const struct ctl_cmd *cmd)
 	fputs(global_help, to);
 }
 
-/* ---- options: the command's own, then the global ones ---- */
-enum { OPT_CONTEXT = 256, OPT_CONTROLLER, OPT_TIMEOUT, OPT_COMMAND_FIRST };
-
-static const struct option globals[] = {
-	{"context", required_argument, NULL, OPT_CONTEXT},
-	{"controller", required_argument, NULL, OPT_CONTROLLER},
-	{"timeout", required_argument, NULL, OPT_TIMEOUT},
-	{"output", required_argument, NULL, 'o'},
-	{"help", no_argument, NULL, 'h'},
-};
-
-struct option_table {
-	struct option longs[CTL_OPTS_MAX + ARRAY_SIZE(globals) + 1];
-	char shorts[3 * CTL_OPTS_MAX + 8];
-	int n_own;
-};
-
-static void option_table_build(struct option_table *t, const struct ctl_cmd *cmd)
-{
-	size_t s = 0;
-	int n = 0;
-
-	memset(t, 0, sizeof(*t));
-	for (const struct ctl_opt *o = cmd ? cmd->opts : NULL; o && o->name; o++, n++) {
-		t->longs[n] = (struct option){o->name, o->arg ? required_argument : no_argument,
-		                              NULL, OPT_COMMAND_FIRST + n};
-		if (o->letter) {
-			t->shorts[s++] = o->letter;
-			if (o->arg)
-				t->shorts[s++] = ':';
-		}
-	}
-	t->n_own = n;
-	memcpy(t->longs + n, globals, sizeof(globals));
-	memcpy(t->shorts + s, "o:h", 4);
-}
-
-static int set_output(struct ctl *c, const char *word)
-{
-	static const char *const words[] = {"table", "json", "yaml", "name"};
-
-	for (size_t i = 0; i < ARRAY_SIZE(words); i++) {
-		if (!strcmp(word, words[i])) {
-			c->output = (enum ctl_output)i;
-			return CTL_OK;
-		}
-	}
-	return ctl_fail(CTL_USAGE, "--output: expected table, json, yaml or name, found '%s'",
-	                word);
-}
-
-static int set_global(struct ctl *c, int opt, const char *value)
-{
-	uint64_t ms;
-
-	switch (opt) {
-	case OPT_CONTEXT:
-		c->context = value;
-		return CTL_OK;
-	case OPT_CONTROLLER:
-		c->controller = value;
-		return CTL_OK;
-	case OPT_TIMEOUT:
-		if (args_duration_ms(value, &ms) < 0 || !ms || ms > 3600000)
-			return ctl_fail(CTL_USAGE,
-			                "--timeout: expected a duration such as 10s, found '%s'",
-			                value);
-		c->timeout_ms = (uint32_t)ms;
-		return CTL_OK;
-	default:
-		return set_output(c, value);
-	}
-}
-
-static int own_index(const struct option_table *t, const struct ctl_cmd *cmd, int opt)
-{
-	if (opt >= OPT_COMMAND_FIRST)
-		return opt - OPT_COMMAND_FIRST;
-	for (int i = 0; i < t->n_own; i++)
-		if (cmd->opts[i].letter == opt)
-			return i;
-	return -1;
-}
-
-static int set_own(const struct ctl_cmd *cmd, int index, const char *value, struct ctl_args *a)
-{
-	const struct ctl_opt *o = &cmd->opts[index];
-
-	if (!o->repeats && a->value[index])
-		return ctl_fail(CTL_USAGE, "--%s is given twice", o->name);
-	a->value[index] = value ? value : "";
-	if (o->repeats) {
-		if (a->n_list == CTL_FILES_MAX)
-			return ctl_fail(CTL_USAGE, "--%s: more than %d", o->name, CTL_FILES_MAX);
-		a->list[a->n_list++] = value;
-	}
-	return CTL_OK;
-}
-
-/* -1: help is asked for. */
-static int parse(struct ctl *c, const struct ctl_cmd *cmd, int argc, char **argv,
-                 struct ctl_args *a)
-{
-	struct option_table t;
-	int opt, r = CTL_OK;
-
-	option_table_build(&t, cmd);
-	optind = 0;
-	while (r == CTL_OK && (opt = getopt_long(argc, argv, t.shorts, t.longs, NULL)) != -1) {
-		int index = opt == '?' || opt == 'h' ? -1 : own_index(&t, cmd, opt);
-
-		if (opt == 'h')
-			return -1;
-		if (opt == '?')
-			return CTL_USAGE;
-		r = index >= 0 && index < t.n_own ? set_own(cmd, index, optarg, a)
-		                                  : set_global(c, opt, optarg);
-	}
-	a->pos = (const char *const *)argv + optind;
-	a->n_pos = argc - optind;
-	return r;
-}
-
-static int check_args(const struct ctl_cmd *cmd, const struct ctl_args *a, int n_words)
-{
-	int n = a->n_pos - n_words;
-
-	for (int i = 0; cmd->opts && cmd->opts[i].name; i++)
-		if (cmd->opts[i].required && !a->value[i])
-			return ctl_fail(CTL_USAGE, "%s: --%s is required: %s", cmd->path,
-			                cmd->opts[i].name, cmd->opts[i].help);
-	if (n < cmd->min_pos || n > cmd->max_pos)
-		return ctl_fail(CTL_USAGE, "usage: ros2ctl %s %s (see --help)", cmd->path,
-		                cmd->args);
-	return CTL_OK;
-}
-
-/* How many words of argv an option that may stand before the command takes; 0: none of those. */
-static int leading_option(const char *arg)
-{
-	const char *eq = strchr(arg, '=');
-	size_t len = eq ? (size_t)(eq - arg) : strlen(arg);
-
-	if (!strncmp(arg, "-o", 2))
-		return arg[2] ? 1 : 2;
-	if (!strcmp(arg, "-h"))
-		return 1;
-	for (size_t i = 0; len > 2 && !strncmp(arg, "--", 2) && i < ARRAY_SIZE(globals); i++)
-		if (strlen(globals[i].name) == len - 2 &&
-		    !strncmp(arg + 2, globals[i].name, len - 2))
-			return globals[i].has_arg == required_argument && !eq ? 2 : 1;
-	return 0;
-}
-
-/* Where the words of the command begin: after global options, and after a `help`. */
-static int first_word(int argc, char **argv, bool *ret_help)
-{
-	int i = 1, n;
-
-	while (i < argc && (n = leading_option(argv[i])) > 0)
-		i += n;
-	*ret_help = i < argc && !strcmp(argv[i], "help");
-	return i + *ret_help;
-}
-
-/* Values of options may be among the words, which is harmless: a command's words come first. */
-static const struct ctl_cmd *find(int argc, char **argv, int i, const char **words, int *n_words,
-                                  int *n_found)
-{
-	const struct ctl_cmd *best = NULL;
-
-	*n_found = 0;
-	*n_words = 0;
-	for (; i < argc && *n_words < 4 && argv[i][0] != '-'; i++)
-		words[(*n_words)++] = argv[i];
-	for (size_t k = 0; k < ARRAY_SIZE(commands); k++) {
-		int used = path_match(commands[k]->path, words, *n_words);
-
-		if (used > *n_found) {
-			*n_found = used;
-			best = commands[k];
-		}
-	}
-	return best;
-}
-
 static int no_command(const char *const *words, int n, bool help)
 {
 	bool known = n == 0;
@@ -341,28 +137,27 @@ int main(int argc, char **argv)
 	                .controller = from_env("ROS2CTL_CONTROLLER"),
 	                .timeout_ms = 10000};
 	struct ctl_args a = {0};
-	const char *words[4];
-	int n_words, n_found, r;
+	struct ctl_words w;
 	bool help;
-	int first = first_word(argc, argv, &help);
-	const struct ctl_cmd *cmd = find(argc, argv, first, words, &n_words, &n_found);
+	int first = ctl_first_word(argc, argv, &help), r;
+	const struct ctl_cmd *cmd = ctl_find(commands, ARRAY_SIZE(commands), argc, argv, first, &w);
 
 	if (!cmd) {
-		n_words -= n_words && !strcmp(words[n_words - 1], "help");
+		w.n -= w.n && !strcmp(w.word[w.n - 1], "help");
 		help |= asks_for_help(argc, argv);
-		if (!help && !n_words && parse(&c, NULL, argc, argv, &a) == CTL_USAGE)
+		if (!help && !w.n && ctl_args_parse(&c, NULL, argc, argv, &a) == CTL_USAGE)
 			return CTL_USAGE;
-		return no_command(words, n_words, help);
+		return no_command(w.word, w.n, help);
 	}
-	r = help ? -1 : parse(&c, cmd, argc, argv, &a);
+	r = help ? -1 : ctl_args_parse(&c, cmd, argc, argv, &a);
 	if (r == -1) {
 		help_command(stdout, cmd);
 		return CTL_OK;
 	}
-	r = r == CTL_OK ? check_args(cmd, &a, n_found) : r;
+	r = r == CTL_OK ? ctl_args_check(cmd, &a, w.n_found) : r;
 	if (r == CTL_OK) {
-		a.pos += n_found;
-		a.n_pos -= n_found;
+		a.pos += w.n_found;
+		a.n_pos -= w.n_found;
 		r = cmd->run(&c, &a);
 	}
 	rpc_channel_free(c.channel);
