@@ -281,6 +281,27 @@ static void snapshot__cut_at_any_length_gives_only_whole_objects(void **state)
 	fixture_fini(&f);
 }
 
+/* The revocation log forgets a grant's tombstone after 32 days. */
+static void object__that_is_a_grant_for_more_than_31_days_is_refused(void **state)
+{
+	static const uint64_t lifetimes_ms[] = {2678400000, 2678400001, UINT64_MAX};
+	struct fixture f;
+
+	fixture_init(&f);
+	for (size_t i = 0; i < 3; i++) {
+		Ros2__V1__AgentObject *g = fix_grant(&f, 3, 2, FIX_ALPHA, 1, 0, lifetimes_ms[i], 1);
+		struct agent_object *o = NULL;
+		struct fix_bytes b;
+
+		fix_seal(&f, &g, 1, &b);
+		assert_int_equal(agent_object_open(&f.trust, &f.epoch, b.p, b.n, &o, NULL) == 0,
+		                 i == 0);
+		agent_object_free(o);
+		free(b.p);
+	}
+	fixture_fini(&f);
+}
+
 /* The snapshot of build, then a batch: the grant went, the tenant came again; then an empty one. */
 static uint8_t *build_batches(struct fixture *f, size_t *base, size_t *first, size_t *len)
 {
@@ -609,6 +630,7 @@ int main(void)
 		cmocka_unit_test(snapshot__that_was_rolled_back_is_refused_whole),
 		cmocka_unit_test(snapshot__drops_objects_of_a_newer_epoch_or_another_lineage),
 		cmocka_unit_test(snapshot__cut_at_any_length_gives_only_whole_objects),
+		cmocka_unit_test(object__that_is_a_grant_for_more_than_31_days_is_refused),
 		cmocka_unit_test(snapshot__tells_what_came_and_what_went_in_order),
 		cmocka_unit_test(snapshot__cut_in_a_batch_ends_before_it),
 		cmocka_unit_test(snapshot__damaged_before_a_whole_batch_is_refused_whole),

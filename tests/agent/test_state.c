@@ -328,8 +328,8 @@ static void state__gives_grants_time_only_from_this_boot(void **state)
 	other->grant->from->boot_id.data[0] ^= 1;
 	receive(e, other);
 	receive(e, fix_grant(&e->f, 5, 2, FIX_ALPHA, 1, 5000, 60000, 1)); /* not yet come */
-	receive(e, fix_grant(&e->f, 6, 2, FIX_ALPHA, 1, 0, 0xffffffff, 1));
-	receive(e, fix_grant(&e->f, 7, 2, FIX_ALPHA, 1, 0, UINT64_MAX, 1)); /* saturates */
+	receive(e, fix_grant(&e->f, 6, 2, FIX_ALPHA, 1, 0, 86400000, 1));
+	receive(e, fix_grant(&e->f, 7, 2, FIX_ALPHA, 1, 0, 2592000000, 1)); /* the longest */
 	store(e, 100);
 	assert_int_equal(fake_dp_log.grant_puts, 2);
 	assert_int_equal(state_grant_idle(e->s, &alpha, FIX_ALPHA, 100, &g), 0);
