@@ -12,6 +12,7 @@
 #include "agent/uplink_priv.h"
 #include "common/clock.h"
 #include "common/fsx.h"
+#include "common/metrics.h"
 #include "common/util.h"
 #include "dataplane/dp.h"
 #include <errno.h>
@@ -258,6 +259,9 @@ int agent_start(struct agent *a, struct ros2_err *err)
 
 	if (r < 0)
 		return ros2_err_prefix(err, "--listen %s", a->o.listen), r;
+	r = agent_metrics_start(a, err);
+	if (r < 0)
+		return r;
 	a->serving = true;
 	loop_timer_in_ms(a->o.loop, &a->sweep, SWEEP_MS, on_sweep, a);
 	if (a->uplink)
@@ -329,6 +333,7 @@ void agent_free(struct agent *a)
 		return;
 	a->stopping = a->ended = true;
 	loop_timer_stop(&a->sweep);
+	metrics_stop(a->metrics);
 	if (a->spool)
 		spool_shut(a->spool);
 	uplink_free(a->uplink);

@@ -25,6 +25,7 @@ struct service;
 struct persist;
 struct revoker;
 struct health;
+struct metrics;
 
 struct agent_opts {
 	struct loop *loop;        /* owned from agent_new on, also when it fails */
@@ -35,6 +36,8 @@ struct agent_opts {
 	                      or NULL */
 	const char *listen;         /* host:port of the tenants' gRPC service */
 	const char *data_host;      /* where the data plane listens */
+	const char *metrics_listen; /* NULL: none; common/metrics.h */
+	bool metrics_allow_remote;
 	uint32_t reactors;          /* 0 = all cores */
 	uint64_t spool_quota_bytes; /* 0 = default */
 	/* 0 = default; the snapshot is written anew beyond twice its content plus this */
@@ -72,7 +75,8 @@ struct agent {
 	struct grants *grants;
 	struct revoker *revoker;
 	struct health *health;
-	struct uplink *uplink; /* NULL without a controller */
+	struct metrics *metrics; /* NULL without metrics_listen */
+	struct uplink *uplink;   /* NULL without a controller */
 	struct service *service;
 	struct loop_timer sweep;
 };
@@ -91,6 +95,9 @@ void agent_fatal(struct agent *a, const struct ros2_err *err);
 /* Something of ready's conditions may have come true. */
 void agent_check_ready(struct agent *a);
 uint16_t agent_tenant_port(const struct agent *a);
+
+/* metrics.c: when agent_opts asks for it. */
+int agent_metrics_start(struct agent *a, struct ros2_err *err);
 
 /* ---- persist.c: the snapshot and the contact file, group-committed ---- */
 int persist_new(struct agent *a, struct persist **ret);

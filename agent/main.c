@@ -6,6 +6,7 @@
 #include "agent/agent.h"
 #include "common/args.h"
 #include "common/fsx.h"
+#include "common/metrics.h"
 #include "common/util.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -47,6 +48,8 @@ static const char usage[] =
 	"  --reactors N            data plane threads (one per core)\n"
 	"  --spool-bytes N         most bytes of audit records waiting for the controller (64 "
 	"MiB)\n"
+	"  --metrics-listen H:P    serves /metrics for Prometheus there; not encrypted (off)\n"
+	"  --metrics-allow-remote  --metrics-listen may be another address than loopback\n"
 	"  --ready-fd N            writes one JSON line to this descriptor when serving\n"
 	"  --log-level LEVEL       debug, info, warn or error (info)\n"
 	"  --version, --help\n"
@@ -82,6 +85,8 @@ enum {
 	F_DATA,
 	F_REACTORS,
 	F_SPOOL,
+	F_METRICS,
+	F_METRICS_REMOTE,
 	F_READY,
 	F_LOG,
 	F_VERSION,
@@ -124,6 +129,12 @@ static int set_flag(struct program *p, int flag, const char *v)
 			return -EINVAL;
 		p->o.spool_quota_bytes = n;
 		return 0;
+	case F_METRICS:
+		p->o.metrics_listen = v;
+		return 0;
+	case F_METRICS_REMOTE:
+		p->o.metrics_allow_remote = true;
+		return 0;
 	case F_READY:
 		if (parse_number("ready-fd", v, 1 << 20, &n) < 0)
 			return -EINVAL;
@@ -155,6 +166,8 @@ static int parse_flags(struct program *p, int argc, char **argv)
 		{"data-host", required_argument, NULL, F_DATA},
 		{"reactors", required_argument, NULL, F_REACTORS},
 		{"spool-bytes", required_argument, NULL, F_SPOOL},
+		{"metrics-listen", required_argument, NULL, F_METRICS},
+		{"metrics-allow-remote", no_argument, NULL, F_METRICS_REMOTE},
 		{"ready-fd", required_argument, NULL, F_READY},
 		{"log-level", required_argument, NULL, F_LOG},
 		{"version", no_argument, NULL, F_VERSION},
@@ -204,9 +217,10 @@ static void on_ready(void *arg)
 {
 	struct program *p = arg;
 	char line[512];
-	int n = snprintf(line, sizeof(line), "{\"name\":\"%s\",\"tenant\":\"%.*s:%u\"}\n", p->name,
+	int n = snprintf(line, sizeof(line),
+	                 "{\"name\":\"%s\",\"tenant\":\"%.*s:%u\",\"metrics\":%u}\n", p->name,
 	                 (int)(strrchr(p->o.listen, ':') - p->o.listen), p->o.listen,
-	                 agent_tenant_port(p->agent));
+	                 agent_tenant_port(p->agent), metrics_port(p->agent->metrics));
 
 	log_info("serving tenants at port %u", agent_tenant_port(p->agent));
 	if (p->ready_fd < 0)

@@ -50,6 +50,7 @@ struct revoker {
 	} fresh;
 	struct list pending;
 	unsigned n;
+	uint64_t total;
 };
 
 static uint64_t since(const struct revocation *v, uint64_t ns)
@@ -295,6 +296,7 @@ void revoker_on_revoke(struct agent *a, const Ros2__V1__Revoke *m)
 	v->job.done = write_done;
 	list_add_tail(&a->revoker->pending, &v->link);
 	a->revoker->n++;
+	a->revoker->total++;
 	stop_data_plane(v);
 	if (known) {
 		/* Read from the log, or finished before: it is on disk. */
@@ -308,6 +310,11 @@ void revoker_on_revoke(struct agent *a, const Ros2__V1__Revoke *m)
 	persist_request(a->persist, NULL, NULL);
 	progress(v);
 	leave_out(a->revoker);
+}
+
+uint64_t revoker_total(const struct revoker *r)
+{
+	return r->total;
 }
 
 unsigned revoker_unrecorded(const struct revoker *r)

@@ -195,6 +195,85 @@ static void record_usage(struct agent_session *s, const struct dp_session_stats 
 	s->usage_unix_ns = ev.last_unix_ns;
 }
 
+/* ---- accounts ---- */
+
+static struct sessions_account *account_of(struct sessions *t, const struct agent_session *s)
+{
+	static const struct ros2_uid others;
+	const struct ros2_uid *uid = &s->tenant;
+	struct sessions_account *c;
+
+	HASH_FIND(hh, t->accounts, uid, sizeof(*uid), c);
+	if (!c && HASH_COUNT(t->accounts) >= SESSIONS_ACCOUNTS_MAX) {
+		uid = &others;
+		HASH_FIND(hh, t->accounts, uid, sizeof(*uid), c);
+	}
+	if (c)
+		return c;
+	c = calloc(1, sizeof(*c));
+	if (!c)
+		return NULL;
+	c->tenant = *uid;
+	if (uid != &others)
+		strcpy(c->name, s->tenant_name);
+	HASH_ADD(hh, t->accounts, tenant, sizeof(c->tenant), c);
+	return c;
+}
+
+static void most(struct dp_session_stats *to, const struct dp_session_stats *st)
+{
+	to->read_bytes = MAX(to->read_bytes, st->read_bytes);
+	to->write_bytes = MAX(to->write_bytes, st->write_bytes);
+	to->read_ops = MAX(to->read_ops, st->read_ops);
+	to->write_ops = MAX(to->write_ops, st->write_ops);
+	to->violations = MAX(to->violations, st->violations);
+	to->shaped_ns = MAX(to->shaped_ns, st->shaped_ns);
+}
+
+static void add(struct dp_session_stats *to, const struct dp_session_stats *st)
+{
+	to->read_bytes += st->read_bytes;
+	to->write_bytes += st->write_bytes;
+	to->read_ops += st->read_ops;
+	to->write_ops += st->write_ops;
+	to->violations += st->violations;
+	to->shaped_ns += st->shaped_ns;
+}
+
+void sessions_account_end(struct agent_session *s, const struct dp_session_stats *st)
+{
+	struct sessions_account *c = account_of(s->sessions, s);
+
+	most(&s->seen, st);
+	if (c)
+		add(&c->ended, &s->seen);
+}
+
+void sessions_account_now(struct sessions *t)
+{
+	struct sessions_account *c;
+	struct agent_session *s;
+
+	for (c = t->accounts; c; c = c->hh.next)
+		c->now = c->ended;
+	for (s = t->all; s; s = s->hh.next) {
+		struct dp_session_stats st;
+
+		if (s->state == SESSION_ENDED || !s->told)
+			continue;
+		if (dp_session_stats(t->a->dp, &s->uid, &st) == 0)
+			most(&s->seen, &st);
+		c = account_of(t, s);
+		if (c)
+			add(&c->now, &s->seen);
+	}
+}
+
+const struct sessions_account *sessions_accounts(const struct sessions *t)
+{
+	return t->accounts;
+}
+
 void sessions_tick(struct sessions *t)
 {
 	struct agent_session *s;

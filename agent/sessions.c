@@ -56,12 +56,17 @@ static void forget(struct agent_session *s)
 
 void sessions_free(struct sessions *t)
 {
+	struct sessions_account *c, *ctmp;
 	struct agent_session *s, *tmp;
 
 	if (!t)
 		return;
 	HASH_ITER (hh, t->all, s, tmp)
 		forget(s);
+	HASH_ITER (hh, t->accounts, c, ctmp) {
+		HASH_DEL(t->accounts, c);
+		free(c);
+	}
 	free(t);
 }
 
@@ -207,6 +212,7 @@ static void ended(struct agent_session *s, const struct dp_session_stats *st)
 		return;
 	}
 	record_close(s, st);
+	sessions_account_end(s, st);
 	drop_contents(s);
 	s->state = SESSION_ENDED;
 	s->ended_ns = clock_boottime_ns();

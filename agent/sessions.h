@@ -54,8 +54,18 @@ struct agent_session {
 	struct agent_session_handle *handles; /* owned */
 	struct dp_session_stats usage;        /* as recorded last */
 	uint64_t usage_unix_ns;               /* of that record; 0: none yet */
+	struct dp_session_stats seen;         /* as told last: what ends uncounted is not lost */
 	struct loop_timer connect;
 	struct list ended; /* ENDED: in order of ending */
+	UT_hash_handle hh;
+};
+
+/* What a tenant's sessions did since the start of the process. */
+#define SESSIONS_ACCOUNTS_MAX 256 /* later tenants share one without a name */
+struct sessions_account {
+	struct ros2_uid tenant;
+	char name[ROS2_NAME_MAX + 1];
+	struct dp_session_stats ended, now; /* of ended sessions; and of all, when last asked */
 	UT_hash_handle hh;
 };
 
@@ -95,6 +105,9 @@ void sessions_on_tenant(struct sessions *t, const struct ros2_uid *tenant);
 void sessions_end_all(struct sessions *t, enum ros2_status why);
 /* Usage records, forgetting of ended ones. Every ten seconds. */
 void sessions_tick(struct sessions *t);
+/* Brings `now` of each account up to date; the first one, then ->hh.next. */
+void sessions_account_now(struct sessions *t);
+const struct sessions_account *sessions_accounts(const struct sessions *t);
 uint32_t sessions_live(const struct sessions *t);
 struct agent_session *sessions_first(const struct sessions *t); /* then ->hh.next */
 #endif

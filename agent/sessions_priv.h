@@ -10,11 +10,14 @@ struct sessions {
 	struct agent *a;
 	struct agent_session *all; /* owned */
 	struct list ended;
+	struct sessions_account *accounts; /* owned */
 	uint32_t n_live, n_ended;
 };
 
 void sessions_ended_in_dp(struct agent_session *s, enum ros2_status why,
                           const struct dp_session_stats *st);
+/* The statistics of a session that ends. */
+void sessions_account_end(struct agent_session *s, const struct dp_session_stats *st);
 void sessions_forget_old(struct sessions *t, uint64_t now_ns);
 void sessions_ignore(void *arg, const struct dp_result *res);
 #endif

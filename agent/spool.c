@@ -460,6 +460,11 @@ void spool_free(struct spool *s)
 	free(s);
 }
 
+uint64_t spool_bytes(const struct spool *s)
+{
+	return used(s);
+}
+
 bool spool_is_idle(const struct spool *s)
 {
 	return !s->flush.busy && list_empty(&s->turns);

@@ -85,6 +85,7 @@ void spool_rewind(struct spool *s);
 /* Durable at the controller up to @seq of @incarnation. Never moves back. */
 void spool_ack(struct spool *s, const struct ros2_uid *incarnation, uint64_t seq);
 
+uint64_t spool_bytes(const struct spool *s);   /* waiting and on disk */
 uint64_t spool_unacked(const struct spool *s); /* records */
 uint64_t spool_unsent(const struct spool *s);
 uint64_t spool_next_seq(const struct spool *s);

@@ -54,6 +54,7 @@ bool uplink_send_audit(struct agent *a);
 int revoker_new(struct agent *a, struct revoker **ret);
 void revoker_free(struct revoker *r);
 void revoker_on_revoke(struct agent *a, const Ros2__V1__Revoke *m);
+uint64_t revoker_total(const struct revoker *r);
 /* Carried out, but not on disk. */
 unsigned revoker_unrecorded(const struct revoker *r);
 bool revoker_is_idle(const struct revoker *r);

@@ -5,6 +5,8 @@
  * streams close, the store commits what was submitted, the domain goes.
  */
 #include "controller/controller.h"
+#include "common/metrics.h"
+#include "controller/metrics.h"
 #include "controller/svc_priv.h"
 #include <errno.h>
 #include <stdio.h>
@@ -24,6 +26,8 @@ struct controller {
 	struct svc svc;
 	struct rpc_server *admin, *agents, *enrol;
 	struct loop_timer health;
+	struct controller_metrics page;
+	struct metrics *metrics;
 	/* stopping */
 	unsigned stopping;
 	loop_fn on_stopped;
@@ -121,6 +125,19 @@ static void on_health(void *arg)
 	loop_timer_in_ms(c->loop, &c->health, HEALTH_MS, on_health, c);
 }
 
+static int serve_metrics(struct controller *c, const struct controller_opts *o,
+                         struct ros2_err *err)
+{
+	struct metrics_opts mo = {.listen = o->metrics_listen,
+	                          .allow_remote = o->metrics_allow_remote,
+	                          .loop = c->loop,
+	                          .render = controller_metrics_render,
+	                          .arg = &c->page};
+
+	c->page = (struct controller_metrics){c->ctl, c->admin, c->agents, c->enrol};
+	return mo.listen ? metrics_start(&mo, &c->metrics, err) : 0;
+}
+
 int controller_new(const struct controller_opts *o, struct controller **ret, struct ros2_err *err)
 {
 	struct controller *c = calloc(1, sizeof(*c));
@@ -149,6 +166,11 @@ int controller_new(const struct controller_opts *o, struct controller **ret, str
 		return r;
 	}
 	on_health(c);
+	r = serve_metrics(c, o, err);
+	if (r < 0) {
+		controller_free(c);
+		return r;
+	}
 	*ret = c;
 	return 0;
 }
@@ -158,6 +180,7 @@ void controller_ports(const struct controller *c, struct controller_ports *ret)
 	*ret = (struct controller_ports){.admin = rpc_server_port(c->admin),
 	                                 .agent = rpc_server_port(c->agents),
 	                                 .enrol = rpc_server_port(c->enrol),
+	                                 .metrics = metrics_port(c->metrics),
 	                                 .epoch = c->ctl->epoch.counter,
 	                                 .trust_domain = c->cfg.trust_domain};
 }
@@ -186,6 +209,7 @@ void controller_free(struct controller *c)
 	if (!c)
 		return;
 	loop_timer_stop(&c->health);
+	metrics_stop(c->metrics);
 	rpc_server_free(c->enrol);
 	rpc_server_free(c->agents);
 	rpc_server_free(c->admin);

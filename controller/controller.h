@@ -8,6 +8,7 @@
 
 #include "controller/config.h"
 #include "common/loop.h"
+#include <stdbool.h>
 
 /* A name of grpc.health.v1 on every listener: NOT_SERVING while the store is full or records of
  * revocations wait for space. */
@@ -16,9 +17,11 @@
 struct controller_opts {
 	const char *config_dir, *data_dir;
 	const char *admin_listen, *agent_listen, *enrol_listen; /* "127.0.0.1:0" */
-	uint64_t agent_cert_ttl_s;                              /* 0 = 24 h */
-	struct loop *loop;        /* borrowed: until controller_free */
-	uint64_t store_max_pages; /* 0 = no bound; for tests */
+	const char *metrics_listen;                             /* NULL: none; common/metrics.h */
+	bool metrics_allow_remote;
+	uint64_t agent_cert_ttl_s; /* 0 = 24 h */
+	struct loop *loop;         /* borrowed: until controller_free */
+	uint64_t store_max_pages;  /* 0 = no bound; for tests */
 };
 
 struct controller;
@@ -26,7 +29,7 @@ struct controller;
  * name the file, flag or address. */
 int controller_new(const struct controller_opts *o, struct controller **ret, struct ros2_err *err);
 struct controller_ports {
-	uint16_t admin, agent, enrol;
+	uint16_t admin, agent, enrol, metrics;
 	uint64_t epoch;
 	const char *trust_domain; /* borrowed */
 };

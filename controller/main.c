@@ -31,6 +31,8 @@ static const char help[] =
 	"[127.0.0.1:4435]\n"
 	"                        port 0 takes a free one; see --ready-fd\n"
 	"  --agent-cert-ttl T    life of agents' certificates: 90s, 10m, 24h, 7d   [24h]\n"
+	"  --metrics-listen H:P  /metrics for Prometheus, not encrypted            [off]\n"
+	"  --metrics-allow-remote  --metrics-listen may be another address than loopback\n"
 	"  --ready-fd N          when serving, write one JSON line with the addresses to N, close "
 	"it\n"
 	"  --log-level L         debug, info, warn, error                          [info]\n"
@@ -59,6 +61,8 @@ static const struct option longs[] = {
 	{"agent-listen", required_argument, NULL, 'g'},
 	{"enrol-listen", required_argument, NULL, 'e'},
 	{"agent-cert-ttl", required_argument, NULL, 't'},
+	{"metrics-listen", required_argument, NULL, 'm'},
+	{"metrics-allow-remote", no_argument, NULL, 'M'},
 	{"ready-fd", required_argument, NULL, 'r'},
 	{"log-level", required_argument, NULL, 'l'},
 	{"check", no_argument, NULL, 'k'},
@@ -116,6 +120,12 @@ static int take_flag(int c, struct flags *f)
 		               : usage("--agent-cert-ttl: expected at least 10s, like 10m or 24h, "
 		                       "found \"%s\"",
 		                       optarg);
+	case 'm':
+		f->o.metrics_listen = optarg;
+		return -1;
+	case 'M':
+		f->o.metrics_allow_remote = true;
+		return -1;
 	case 'r':
 		f->ready_fd = parse_fd(optarg);
 		return f->ready_fd >= 0
@@ -231,8 +241,8 @@ static int say_ready(const struct flags *f, const struct run *r)
 		return 0;
 	snprintf(line, sizeof(line),
 	         "{\"admin\":\"%s\",\"agent\":\"%s\",\"enrol\":\"%s\",\"epoch\":%llu,"
-	         "\"trust_domain\":\"%s\"}\n",
-	         admin, agent, enrol, (unsigned long long)p.epoch, p.trust_domain);
+	         "\"trust_domain\":\"%s\",\"metrics\":%u}\n",
+	         admin, agent, enrol, (unsigned long long)p.epoch, p.trust_domain, p.metrics);
 	out = fdopen(f->ready_fd, "w");
 	if (!out || fputs(line, out) < 0 || fclose(out) != 0) {
 		log_error("--ready-fd %d: %s", f->ready_fd, strerror(errno));

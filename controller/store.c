@@ -78,7 +78,7 @@ static int save_revision(struct store *s, struct ros2_err *err)
 
 static int commit_list(struct store *s, struct list *txns, struct ros2_err *err)
 {
-	uint64_t revision = s->revision_next;
+	uint64_t revision = s->revision_next, began_ns = clock_boottime_ns();
 	struct store_txn *t;
 	int r = s->ops->begin(s->backend, err);
 
@@ -105,6 +105,7 @@ static int commit_list(struct store *s, struct list *txns, struct ros2_err *err)
 	s->revision_saved = s->revision_next;
 	atomic_store(&s->audit_records, ledger_seq(s->ledger));
 	atomic_fetch_add(&s->commits, 1);
+	metrics_latency_add(&s->commit_latency, clock_boottime_ns() - began_ns);
 	return 0;
 }
 

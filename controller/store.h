@@ -289,6 +289,9 @@ struct store_stats {
 };
 /* Any thread. */
 void store_stats(struct store *s, struct store_stats *ret);
+struct metrics_latency;
+/* Of commits since the start; any thread may read it. */
+struct metrics_latency *store_commit_latency(struct store *s);
 
 /* ---- reading in pages, on a thread of its own; results on the loop ---- */
 

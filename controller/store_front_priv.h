@@ -3,6 +3,7 @@
 #ifndef ROS2_CONTROLLER_STORE_FRONT_PRIV_H
 #define ROS2_CONTROLLER_STORE_FRONT_PRIV_H
 
+#include "common/metrics.h"
 #include "controller/ledger.h"
 #include "controller/store_priv.h"
 #include "controller/store_txn.h"
@@ -27,6 +28,7 @@ struct store {
 	_Atomic bool dead, full, reserve_used;
 	_Atomic uint64_t commits, transactions, audit_records, checkpoint_size;
 	_Atomic uint64_t full_since_unix_ns;
+	struct metrics_latency commit_latency;
 	_Atomic int refs; /* one of the owner, one per message posted to the loop */
 
 	/* loop thread */

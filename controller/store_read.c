@@ -195,6 +195,11 @@ void store_stats(struct store *s, struct store_stats *ret)
 	pthread_mutex_unlock(&s->lock);
 }
 
+struct metrics_latency *store_commit_latency(struct store *s)
+{
+	return &s->commit_latency;
+}
+
 const struct store_epoch *store_epoch(const struct store *s)
 {
 	return &s->epoch;

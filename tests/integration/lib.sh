@@ -314,6 +314,13 @@ health_controller() {
 	grep -q "\"status\":$1" "$dir/raw" || { cat "$dir/raw"; return 1; }
 }
 
+# scrape PROCESS: its page of metrics. metric PROCESS SAMPLE: the value of one sample.
+http() { # PORT METHOD PATH: the whole answer
+	timeout 5 bash -c 'exec {fd}<>"/dev/tcp/127.0.0.1/$0" && printf "%s %s HTTP/1.0\r\n\r\n" "$1" "$2" >&$fd && cat <&$fd' "$@" 2>/dev/null
+}
+scrape() { http "$(known "$1" metrics)" GET /metrics | sed '1,/^\r$/d'; }
+metric() { scrape "$1" | awk -v s="$2" 'index($0, s " ") == 1 { print $NF }'; }
+
 # raw_session TENANT NAMESPACE PATH: a session by hand with a file (4 KiB of it written) and a region; sets uid, secret, data, mount, handle,
 # key, generation. Its data connection must follow within 10 s.
 raw_session() {

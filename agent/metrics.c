@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What an agent tells Prometheus (docs/operations.md has the list). Reads what the loop has; of the
+ * data plane only what it offers to be asked at any time. Tenants are labels, at most
+ * SESSIONS_ACCOUNTS_MAX of them, the rest together under "".
+ */
+#include "common/metrics.h"
+#include "agent/health.h"
+#include "agent/sessions.h"
+#include "agent/uplink.h"
+#include "common/clock.h"
+#include "dataplane/dp.h"
+
+static void identity(struct agent *a, struct metrics_page *p)
+{
+	metrics_family(p, "ros2_agent_info", METRICS_GAUGE, "1; who and which version.");
+	metrics_u64(p, "ros2_agent_info", 1, "agent", a->o.identity.name, "version",
+	            ROS2_VERSION_STRING, NULL);
+	metrics_family(p, "ros2_agent_epoch", METRICS_GAUGE,
+	               "Newest epoch of the controller that was seen.");
+	metrics_u64(p, "ros2_agent_epoch", a->epoch.counter, NULL);
+	metrics_family(p, "ros2_agent_connected", METRICS_GAUGE,
+	               "1 while the stream to the controller is live.");
+	metrics_u64(p, "ros2_agent_connected", uplink_is_live(a->uplink), NULL);
+	if (!a->contact.known)
+		return;
+	metrics_family(p, "ros2_agent_contact_age_seconds", METRICS_GAUGE,
+	               "Since the last stamp that the controller echoed; absent before the first.");
+	metrics_f64(p, "ros2_agent_contact_age_seconds",
+	            (double)(clock_boottime_ns() - a->contact.last_ns) / 1e9, NULL);
+}
+
+static void objects(struct agent *a, struct metrics_page *p)
+{
+	struct state_counts c;
+
+	state_counts(a->state, &c);
+	metrics_family(p, "ros2_agent_objects", METRICS_GAUGE, "Objects held, by kind.");
+	metrics_u64(p, "ros2_agent_objects", c.tenants, "kind", "tenant", NULL);
+	metrics_u64(p, "ros2_agent_objects", c.engines, "kind", "engine", NULL);
+	metrics_u64(p, "ros2_agent_objects", c.grants, "kind", "grant", NULL);
+	metrics_family(p, "ros2_agent_objects_failed", METRICS_GAUGE,
+	               "Objects that could not be brought into force.");
+	metrics_u64(p, "ros2_agent_objects_failed", c.failed, NULL);
+	metrics_family(p, "ros2_agent_sessions", METRICS_GAUGE, "Sessions that have not ended.");
+	metrics_u64(p, "ros2_agent_sessions", sessions_live(a->sessions), NULL);
+	metrics_family(p, "ros2_agent_leases", METRICS_GAUGE, "Live leases.");
+	metrics_u64(p, "ros2_agent_leases", dp_lease_count(a->dp), NULL);
+	metrics_family(p, "ros2_agent_revocations_total", METRICS_COUNTER,
+	               "Revocations carried out since the start.");
+	metrics_u64(p, "ros2_agent_revocations_total", revoker_total(a->revoker), NULL);
+	metrics_family(p, "ros2_agent_revocations_unrecorded", METRICS_GAUGE,
+	               "Revocations carried out, but not on disk.");
+	metrics_u64(p, "ros2_agent_revocations_unrecorded", revoker_unrecorded(a->revoker), NULL);
+	metrics_family(p, "ros2_agent_tombstones", METRICS_GAUGE,
+	               "Revocations that the log remembers.");
+	metrics_u64(p, "ros2_agent_tombstones", revlog_count(a->revlog), NULL);
+}
+
+static void disk(struct agent *a, struct metrics_page *p)
+{
+	uint64_t free_bytes = health_free_bytes(a->health);
+
+	metrics_family(p, "ros2_agent_audit_spool_bytes", METRICS_GAUGE,
+	               "Audit records that wait for the controller, in memory and on disk.");
+	metrics_u64(p, "ros2_agent_audit_spool_bytes", spool_bytes(a->spool), NULL);
+	metrics_family(p, "ros2_agent_audit_spool_records", METRICS_GAUGE,
+	               "Audit records on disk that the controller has not acknowledged.");
+	metrics_u64(p, "ros2_agent_audit_spool_records", spool_unacked(a->spool), NULL);
+	metrics_family(p, "ros2_agent_audit_dropped_total", METRICS_COUNTER,
+	               "Audit records that found no place since the start.");
+	metrics_u64(p, "ros2_agent_audit_dropped_total", agent_audit_lost(a->audit), NULL);
+	if (free_bytes != UINT64_MAX) {
+		metrics_family(p, "ros2_agent_state_free_bytes", METRICS_GAUGE,
+		               "Bytes free where the state directory is.");
+		metrics_u64(p, "ros2_agent_state_free_bytes", free_bytes, NULL);
+	}
+	metrics_family(p, "ros2_agent_condition", METRICS_GAUGE,
+	               "1 while what the label names is wrong.");
+	for (int k = 0; k < HEALTH_KINDS; k++)
+		metrics_u64(p, "ros2_agent_condition",
+		            health_condition(a->health, (enum health_kind)k)->is, "condition",
+		            health_kind_to_str((enum health_kind)k), NULL);
+}
+
+static void each(struct metrics_page *p, struct sessions *t, const char *name, const char *help,
+                 size_t read_at, size_t write_at)
+{
+	const struct sessions_account *c;
+
+	metrics_family(p, name, METRICS_COUNTER, help);
+	for (c = sessions_accounts(t); c; c = c->hh.next) {
+		const char *at = (const char *)&c->now;
+
+		metrics_u64(p, name, *(const uint64_t *)(at + read_at), "tenant", c->name,
+		            "direction", "read", NULL);
+		metrics_u64(p, name, *(const uint64_t *)(at + write_at), "tenant", c->name,
+		            "direction", "write", NULL);
+	}
+}
+
+static void tenants(struct agent *a, struct metrics_page *p)
+{
+	const struct sessions_account *c;
+
+	sessions_account_now(a->sessions);
+	each(p, a->sessions, "ros2_agent_tenant_bytes_total",
+	     "Payload moved for a tenant since the start.",
+	     offsetof(struct dp_session_stats, read_bytes),
+	     offsetof(struct dp_session_stats, write_bytes));
+	each(p, a->sessions, "ros2_agent_tenant_operations_total",
+	     "Reads and writes done for a tenant since the start.",
+	     offsetof(struct dp_session_stats, read_ops),
+	     offsetof(struct dp_session_stats, write_ops));
+	metrics_family(p, "ros2_agent_tenant_violations_total", METRICS_COUNTER,
+	               "What a tenant's sessions did that they may not, since the start.");
+	for (c = sessions_accounts(a->sessions); c; c = c->hh.next)
+		metrics_u64(p, "ros2_agent_tenant_violations_total", c->now.violations, "tenant",
+		            c->name, NULL);
+	metrics_family(p, "ros2_agent_tenant_shaped_seconds_total", METRICS_COUNTER,
+	               "Time a tenant's requests waited for its rate, since the start.");
+	for (c = sessions_accounts(a->sessions); c; c = c->hh.next)
+		metrics_f64(p, "ros2_agent_tenant_shaped_seconds_total",
+		            (double)c->now.shaped_ns / 1e9, "tenant", c->name, NULL);
+}
+
+static void render(void *arg, struct metrics_page *p)
+{
+	struct agent *a = arg;
+
+	identity(a, p);
+	objects(a, p);
+	disk(a, p);
+	tenants(a, p);
+}
+
+int agent_metrics_start(struct agent *a, struct ros2_err *err)
+{
+	struct metrics_opts o = {.listen = a->o.metrics_listen,
+	                         .allow_remote = a->o.metrics_allow_remote,
+	                         .loop = a->o.loop,
+	                         .render = render,
+	                         .arg = a};
+
+	return o.listen ? metrics_start(&o, &a->metrics, err) : 0;
+}
