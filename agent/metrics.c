@@ -7,7 +7,7 @@
 #include "common/metrics.h"
 #include "agent/health.h"
 #include "agent/sessions.h"
-#include "agent/uplink.h"
+#include "agent/uplink_priv.h"
 #include "common/clock.h"
 #include "dataplane/dp.h"
 

@@ -6,7 +6,7 @@
  */
 #include "controller/controller.h"
 #include "common/metrics.h"
-#include "controller/metrics.h"
+#include "controller/metrics_priv.h"
 #include "controller/svc_priv.h"
 #include <errno.h>
 #include <stdio.h>

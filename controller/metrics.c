@@ -3,7 +3,7 @@
  * it knows of each agent. Agents are labels, at most AGENTS_MAX of them. */
 #include "common/metrics.h"
 #include "controller/ctl.h"
-#include "controller/metrics.h"
+#include "controller/metrics_priv.h"
 #include "proto/rpc/rpc.h"
 #include <string.h>
 

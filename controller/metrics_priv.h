@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The controller's page of metrics. Loop thread. */
-#ifndef ROS2_CONTROLLER_METRICS_H
-#define ROS2_CONTROLLER_METRICS_H
+#ifndef ROS2_CONTROLLER_METRICS_PRIV_H
+#define ROS2_CONTROLLER_METRICS_PRIV_H
 
 struct ctl;
 struct metrics_page;
