@@ -348,6 +348,11 @@ static int open_all(struct backend *b, const struct store_opts *o, struct ros2_e
 		r = connect_db(b, SQLITE_OPEN_READWRITE, &b->compactor, err);
 	if (r < 0)
 		return r;
+	/* A connection that has read nothing does not know of the WAL: it would find nothing to
+	 * move, for ever, and say so with success. */
+	if (sqlite_pragma_int(b->compactor, "SELECT count(*) FROM sqlite_schema") < 0)
+		return sqlite_say(b, b->compactor, sqlite3_extended_errcode(b->compactor),
+		                  "cannot read", err);
 	sqlite3_busy_timeout(b->compactor, COMPACT_BUSY_MS);
 	b->page_size = (uint64_t)sqlite_pragma_int(b->db, "PRAGMA page_size");
 	sqlite3_wal_hook(b->db, on_wal, b);

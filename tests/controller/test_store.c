@@ -5,6 +5,8 @@
 #include "common/fsx.h"
 #include "proto/audit/audit.h"
 #include <errno.h>
+#include <poll.h>
+#include <sys/stat.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -468,6 +470,37 @@ static void store__catches_up_with_grants_that_ended_long_ago(void **state)
 		assert_true(clock_boottime_ns() < end);
 }
 
+/* The size of a file of the data directory; 0 when there is none. */
+static int64_t size_of(const struct fixture *f, const char *name)
+{
+	char path[128];
+	struct stat st;
+
+	fixture_path(f, name, path);
+	return stat(path, &st) < 0 ? 0 : st.st_size;
+}
+
+static void store__moves_the_write_ahead_log_into_the_database(void **state)
+{
+	struct fixture *f = opened(state);
+	struct ros2_uid tenant = ros2_uid_new();
+
+	for (int round = 0; round < 60; round++) {
+		struct wait w = {0};
+
+		for (int i = 0; i < 500; i++) {
+			struct ros2_uid u = ros2_uid_new();
+
+			fixture_submit(f, &w, fixture_grant(&u, &tenant));
+		}
+		fixture_wait(f, &w);
+		assert_int_equal(w.failed, 0);
+	}
+	for (int i = 0; i < 1000 && size_of(f, "ros2.db") < 4 << 20; i++)
+		poll(NULL, 0, 10);
+	assert_true(size_of(f, "ros2.db") >= 4 << 20);
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -487,6 +520,7 @@ int main(void)
 		T(store__answers_queries_in_pages),
 		T(store__cuts_what_a_peer_can_make_too_long),
 		T(store__records_are_utf8_whatever_they_were_made_of),
+		T(store__moves_the_write_ahead_log_into_the_database),
 		cmocka_unit_test_setup_teardown(store__catches_up_with_grants_that_ended_long_ago,
 	                                        setup, teardown),
 	};
