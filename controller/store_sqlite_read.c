@@ -178,7 +178,9 @@ int sqlite_load(void *backend, const struct store_loader *l, struct ros2_err *er
 	} tables[] = {
 		{"SELECT * FROM objects ORDER BY kind, name", row_object},
 		{"SELECT * FROM agents", row_agent},
-		{"SELECT * FROM grants WHERE state=1 ORDER BY uid", row_grant},
+		/* By uid, as they came; of the live ones only, however many ended ones are kept. */
+		{"SELECT * FROM grants INDEXED BY grants_live WHERE state=1 ORDER BY uid",
+	         row_grant},
 		{"SELECT * FROM revocations WHERE uid IN (SELECT revocation_uid FROM receipts"
 	         " WHERE durable=0)",
 	         row_revocation},
