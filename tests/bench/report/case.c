@@ -140,8 +140,10 @@ json_t *case_report(const json_t *samples, const json_t *c, FILE *table, struct 
 		good = good && item && json_array_append_new(bars, item) == 0;
 	}
 	if (good)
-		return json_pack("{s:s, s:s, s:s, s:o, s:o}", "case", which, "title", title, "unit",
-		                 unit, "series", series, "bars", bars);
+		return json_pack("{s:s, s:s, s:s, s:b, s:o, s:o}", "case", which, "title", title,
+		                 "unit", unit, "one_unit",
+		                 json_is_true(json_object_get(c, "one_unit")), "series", series,
+		                 "bars", bars);
 	json_decref(series);
 	json_decref(bars);
 	if (err && !err->code)

@@ -89,10 +89,11 @@ static void dots(FILE *f, const json_t *values, double y, double end)
 		        y + (double)(i * 7 % 9) - 4, n > 100 ? 0.25 : 0.65);
 }
 
+/* @least: where the axis ends at the earliest. */
 static void strip(FILE *f, double y, const char *label, const json_t *values, const json_t *s,
-                  double min, double max)
+                  double min, double max, double least)
 {
-	double end = round_up(fmax(fmax(get(s, "max"), isnan(min) ? 0 : min * 1.05),
+	double end = round_up(fmax(fmax(fmax(get(s, "max"), least), isnan(min) ? 0 : min * 1.05),
 	                           isnan(max) ? 0 : max * 1.05));
 
 	text(f, LEFT - 10, y + 4, "font-size=\"12\" text-anchor=\"end\"", label);
@@ -112,6 +113,20 @@ static void strip(FILE *f, double y, const char *label, const json_t *values, co
 		line(f, x_of(min, end), y, "stroke=\"#111\" stroke-dasharray=\"3,2\"");
 	if (!isnan(max))
 		line(f, x_of(max, end), y, "stroke=\"#111\" stroke-dasharray=\"3,2\"");
+}
+
+/* Series of one unit are seen side by side: one axis for all. */
+static double common_end(const json_t *report)
+{
+	double end = 0;
+	const json_t *e;
+	size_t i;
+
+	if (!json_is_true(json_object_get(report, "one_unit")))
+		return 0;
+	json_array_foreach(json_object_get(report, "series"), i, e) end =
+		fmax(end, get(json_object_get(e, "median"), "max"));
+	return end;
 }
 
 static const char *words(const json_t *o, const char *key)
@@ -144,15 +159,16 @@ void plot_case(FILE *out, const json_t *report)
 	json_array_foreach(series, i, e)
 	{
 		strip(out, y, words(e, "label"), json_object_get(e, "samples"),
-		      json_object_get(e, "median"), NAN, NAN);
+		      json_object_get(e, "median"), NAN, NAN, common_end(report));
 		y += STRIP;
 	}
 	json_array_foreach(bars, i, e)
 	{
-		snprintf(title, sizeof(title), "%.80s: %.20s", words(e, "name"),
-		         words(e, "verdict"));
-		strip(out, y, title, json_object_get(e, "judged"), json_object_get(e, "statistic"),
-		      get(e, "min"), get(e, "max"));
+		strip(out, y, words(e, "name"), json_object_get(e, "judged"),
+		      json_object_get(e, "statistic"), get(e, "min"), get(e, "max"), 0);
+		text(out, LEFT - 10, y + 17,
+		     "font-size=\"11\" font-weight=\"bold\" text-anchor=\"end\"",
+		     words(e, "verdict"));
 		y += STRIP;
 	}
 	fputs("</svg>\n", out);
