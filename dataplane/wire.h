@@ -1,31 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* clang-format off */
 /*
- * The TCP data transport between a tenant's library and the agent, version 1: the one place that
- * tells its layout. Little-endian. Every message is a 64-byte header followed by payload_len bytes.
- * docs/wire.md is generated from the names here and checked against them; a change needs a new
- * version and a page in docs/decisions/.
+ * The TCP data transport between a tenant's library and the agent, version 1: the one place that tells its layout.
+ * Little-endian. Every message is a 64-byte header followed by payload_len bytes. docs/wire.md is generated from the names
+ * here and checked against them; a change needs a new version and a page in docs/decisions/.
  *
- *   agent  -> tenant  CHALLENGE  payload wire_challenge                      at once after accept
- *   tenant -> agent   HELLO      payload wire_hello                          within 10 s of
- * OpenSession agent  -> tenant  WELCOME    payload wire_welcome                        or NAK and
- * close tenant -> agent   READ       handle, offset, length, key, address        key: where the
- * agent writes agent  -> tenant  DATA       key, address, generation, offset (within the request),
- * payload; then COMPLETE tenant -> agent   WRITE      handle, offset, length, key, address; payload
- * of exactly length bytes when WIRE_F_INLINE (length <= WIRE_INLINE_MAX), else none and the agent
- * sends agent  -> tenant  PULL       request id, key, address, generation, offset, length:
- * answered, in the order asked, by tenant -> agent   DATA       the same fields, payload of exactly
- * length bytes tenant -> agent   FLUSH      handle: data written before is durable when it
- * completes (fdatasync) agent  -> tenant  COMPLETE   request id, status, length = bytes done; gives
- * one credit back agent  -> tenant  NAK        request id, status: a violation; counted; payload:
- * words (UTF-8, <= 256 bytes) both              BYE        no more requests; the peer drains and
- * closes both              PING/PONG  request id echoed
+ *   agent  -> tenant  CHALLENGE  payload wire_challenge: at once after accept
+ *   tenant -> agent   HELLO      payload wire_hello: within 10 s of OpenSession
+ *   agent  -> tenant  WELCOME    payload wire_welcome; or NAK and close
+ *   tenant -> agent   READ       handle, offset, length, key, address; key: where the agent writes
+ *   agent  -> tenant  DATA       key, address, generation, offset (within the request), payload; then COMPLETE
+ *   tenant -> agent   WRITE      handle, offset, length, key, address; payload of exactly length bytes when WIRE_F_INLINE
+ *                                (length <= WIRE_INLINE_MAX), else none and the agent sends
+ *   agent  -> tenant  PULL       request id, key, address, generation, offset, length: answered, in the order asked, by
+ *   tenant -> agent   DATA       the same fields, payload of exactly length bytes
+ *   tenant -> agent   FLUSH      handle: data written before is durable when it completes (fdatasync)
+ *   agent  -> tenant  COMPLETE   request id, status, length = bytes done; gives one credit back
+ *   agent  -> tenant  NAK        request id, status: a violation; counted; payload: words (UTF-8, <= 256 bytes)
+ *   both              BYE        no more requests; the peer drains and closes
+ *   both              PING/PONG  request id echoed
  *
- * Rules: (1) a request id is chosen by the tenant and must not be in flight already; (2) at most
- * `credits` requests are in flight; one more is a violation; (3) a receiver checks magic, version,
- * header CRC, reserved bits and payload_len before anything else, and a failure there ends the
- * connection; (4) every DATA the tenant receives is checked against its own region table before a
- * byte lands; (5) a key is valid only on the connection it was issued for.
+ * Rules: (1) a request id is chosen by the tenant and must not be in flight already; (2) at most `credits` requests are in
+ * flight; one more is a violation; (3) a receiver checks magic, version, header CRC, reserved bits and payload_len before
+ * anything else, and a failure there ends the connection; (4) every DATA the tenant receives is checked against its own
+ * region table before a byte lands; (5) a key is valid only on the connection it was issued for.
  */
+/* clang-format on */
 #ifndef ROS2_DATAPLANE_WIRE_H
 #define ROS2_DATAPLANE_WIRE_H
 
