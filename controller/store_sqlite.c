@@ -154,55 +154,58 @@ static sqlite3_stmt *statement(struct backend *b, enum statement id)
 	return b->st[id];
 }
 
-/* Runs a statement that gives no rows. */
-static int run(struct backend *b, struct ros2_err *err, enum statement id, const char *fmt, ...)
+/* Binds and steps once: SQLITE_ROW or SQLITE_DONE, else -errno with words. The statement is reset
+ * unless it has a row. */
+static int step_first(struct backend *b, struct ros2_err *err, enum statement id, const char *fmt,
+                      va_list ap)
 {
 	sqlite3_stmt *st = statement(b, id);
-	va_list ap;
 	int rc;
 
 	if (!st)
 		return sqlite_say(b, b->db, sqlite3_extended_errcode(b->db), sql_of[id], err);
-	va_start(ap, fmt);
 	rc = bind_all(st, fmt, ap);
-	va_end(ap);
 	if (rc == SQLITE_OK)
 		rc = sqlite3_step(st);
-	if (rc == SQLITE_DONE) {
-		sqlite3_reset(st);
-		return 0;
-	}
-	rc = sqlite_say(b, b->db, rc == SQLITE_ROW ? SQLITE_ERROR : rc, sql_of[id], err);
+	if (rc == SQLITE_ROW)
+		return rc;
+	if (rc != SQLITE_DONE)
+		rc = sqlite_say(b, b->db, rc, sql_of[id], err);
 	sqlite3_reset(st);
 	return rc;
+}
+
+/* Runs a statement that gives no rows. */
+static int run(struct backend *b, struct ros2_err *err, enum statement id, const char *fmt, ...)
+{
+	va_list ap;
+	int rc;
+
+	va_start(ap, fmt);
+	rc = step_first(b, err, id, fmt, ap);
+	va_end(ap);
+	if (rc == SQLITE_ROW) {
+		rc = sqlite_say(b, b->db, SQLITE_ERROR, sql_of[id], err);
+		sqlite3_reset(b->st[id]);
+	}
+	return rc == SQLITE_DONE ? 0 : rc;
 }
 
 /* Steps a query on the front connection: 0 with a row (the caller resets @ret), -ENOENT without. */
 static int first_row(struct backend *b, struct ros2_err *err, sqlite3_stmt **ret, enum statement id,
                      const char *fmt, ...)
 {
-	sqlite3_stmt *st = statement(b, id);
 	va_list ap;
 	int rc;
 
-	if (!st)
-		return sqlite_say(b, b->db, sqlite3_extended_errcode(b->db), sql_of[id], err);
 	va_start(ap, fmt);
-	rc = bind_all(st, fmt, ap);
+	rc = step_first(b, err, id, fmt, ap);
 	va_end(ap);
-	if (rc == SQLITE_OK)
-		rc = sqlite3_step(st);
 	if (rc == SQLITE_ROW) {
-		*ret = st;
+		*ret = b->st[id];
 		return 0;
 	}
-	if (rc == SQLITE_DONE) {
-		sqlite3_reset(st);
-		return -ENOENT;
-	}
-	rc = sqlite_say(b, b->db, rc, sql_of[id], err);
-	sqlite3_reset(st);
-	return rc;
+	return rc == SQLITE_DONE ? -ENOENT : rc;
 }
 
 /* ---- open ---- */
