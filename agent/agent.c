@@ -293,7 +293,6 @@ static void poll_stop(void *arg)
 		return;
 	}
 	s->fn(s->arg);
-	free(s);
 }
 
 static void on_service_stopped(void *arg)
@@ -314,6 +313,7 @@ void agent_stop(struct agent *a, loop_fn fn, void *arg)
 		return;
 	}
 	*s = (struct stopping){.a = a, .fn = fn, .arg = arg};
+	a->stop = s;
 	s->until_ns = clock_boottime_ns() + STOP_WAIT_MS * NS_PER_MS;
 	loop_timer_stop(&a->sweep);
 	sessions_end_all(a->sessions, ROS2_CLOSED);
@@ -355,5 +355,6 @@ void agent_free(struct agent *a)
 	spool_free(a->spool);
 	state_free(a->state);
 	revlog_free(a->revlog);
+	free(a->stop);
 	free(a);
 }

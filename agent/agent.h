@@ -79,6 +79,7 @@ struct agent {
 	struct uplink *uplink;   /* NULL without a controller */
 	struct service *service;
 	struct loop_timer sweep;
+	struct stopping *stop; /* owned; from agent_stop on: late callbacks find it */
 };
 
 int agent_new(const struct agent_opts *o, struct agent **ret, struct ros2_err *err);

@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <stdio.h>
 
-#define OBJECTS_MAX  200000u
 #define ENTRY_BYTES  8u /* what frames an object on disk */
 #define STORED(size) ((size) + ENTRY_BYTES)
 
@@ -148,8 +147,9 @@ static int receive(struct state *s, struct agent_object *obj, struct ros2_err *e
 		return 0;
 	}
 	if (!o) {
-		if (HASH_COUNT(s->objects) >= OBJECTS_MAX)
-			return ros2_err_named(err, ROS2_LIMIT, "more than %u objects", OBJECTS_MAX);
+		if (HASH_COUNT(s->objects) >= STATE_OBJECTS_MAX)
+			return ros2_err_named(err, ROS2_LIMIT, "more than %u objects",
+			                      STATE_OBJECTS_MAX);
 		o = make(s, obj);
 		if (!o)
 			return ros2_err_set(err, -ENOMEM, "no memory for an object");

@@ -23,6 +23,8 @@
 struct dp;
 struct state;
 
+#define STATE_OBJECTS_MAX 120000u /* tenants, engines and grants together */
+
 enum obj_state { OBJ_ABSENT, OBJ_RECEIVED, OBJ_STORED, OBJ_APPLIED, OBJ_FAILED, OBJ_ENDED };
 const char *obj_state_to_str(enum obj_state s);
 bool obj_state_legal(enum obj_state from, enum obj_state to);

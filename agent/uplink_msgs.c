@@ -21,6 +21,10 @@
 #define AUDIT_BYTES     (512u * 1024u)
 #define STATES_PER_TURN 32
 
+/* A hello names every object; it has to fit into one message, or the agent could never connect. */
+#define HAVE_BYTES_MAX 33u
+_Static_assert(STATE_OBJECTS_MAX *HAVE_BYTES_MAX + 65536u <= 4u * 1024u * 1024u, "hello fits");
+
 static ProtobufCBinaryData bytes(const void *p, size_t n)
 {
 	return (ProtobufCBinaryData){n, (uint8_t *)(uintptr_t)p};
@@ -324,8 +328,6 @@ void uplink_on_delta(struct agent *a, const Ros2__V1__Delta *m)
 {
 	struct delta_wait *d = calloc(1, sizeof(*d));
 
-	if (!d)
-		return; /* not acknowledged: sent again after the next connect */
 	for (size_t i = 0; i < m->n_removals; i++) {
 		const Ros2__V1__HaveObject *h = m->removals[i];
 		struct ros2_uid uid;
@@ -340,6 +342,11 @@ void uplink_on_delta(struct agent *a, const Ros2__V1__Delta *m)
 		if (uplink_open_sealed(a, m->upserts[i], &o, &err) < 0 ||
 		    state_receive(a->state, o, &err) < 0)
 			tell_refused(a, m->upserts[i], &err);
+	}
+	if (!d) {
+		/* Obeyed, but not acknowledged: sent again after the next connect. */
+		persist_request(a->persist, NULL, NULL);
+		return;
 	}
 	*d = (struct delta_wait){a, m->nonce, uplink_generation(a->uplink), m->initial_done};
 	persist_request(a->persist, delta_durable, d);
