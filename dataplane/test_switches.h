@@ -18,6 +18,11 @@ struct dp_test_switches {
 	bool no_deadline_recheck; /* rights are looked at when a request arrives, not when it is
 	                             handed on, nor by the timer */
 	bool no_contact_check;    /* losing the controller ends nothing */
+	bool no_key_owner;        /* a key is good on every connection */
+	bool no_key_generation;   /* the index of a key is enough, whatever its random bits */
+	bool no_access_check;     /* any lease allows reading and writing */
+	bool no_range_check;      /* a lease is for all of memory */
+	bool no_beneath;          /* paths of the file engine go where their names lead */
 	/* An engine type of the test's own, found before the real ones; NULL for none. */
 	const struct engine_ops *extra_engine;
 };

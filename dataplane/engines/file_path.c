@@ -5,6 +5,7 @@
  * somebody else can change.
  */
 #include "dataplane/engines/file_priv.h"
+#include "dataplane/test_switches.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -26,6 +27,8 @@ int file_path_open(int dir_fd, const char *path, int flags, unsigned int mode)
 	                   RESOLVE_NO_XDEV,
 	};
 
+	if (DP_SWITCH(no_beneath))
+		how.resolve = 0;
 	/* -EAGAIN: a rename or mount somewhere made the kernel unsure; trying again is what
 	 * openat2(2) asks for. */
 	for (int tries = 0; tries < 64; tries++) {

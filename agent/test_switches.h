@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Switches that turn single checks of the agent off, for negative controls: a test of a check means
+ * something only if the attack works without it. They exist only in the test that compiles the file
+ * with ROS2_AGENT_TEST_SWITCHES; elsewhere AGENT_SWITCH is the constant false and no symbol
+ * remains.
+ */
+#ifndef ROS2_AGENT_TEST_SWITCHES_H
+#define ROS2_AGENT_TEST_SWITCHES_H
+
+#include <stdbool.h>
+
+#ifdef ROS2_AGENT_TEST_SWITCHES
+struct agent_test_switches {
+	bool no_session_owner; /* who knows the uid of a session has it */
+};
+extern struct agent_test_switches agent_test_switches; /* set before a call comes */
+#define AGENT_SWITCH(name) (agent_test_switches.name)
+#else
+#define AGENT_SWITCH(name) false
+#endif
+#endif
