@@ -97,7 +97,7 @@ static void get_text(struct note_reader *in, char *out, size_t max)
 	size_t n = (size_t)get_number(in, 2);
 	const uint8_t *p = n < max ? get(in, n) : NULL;
 
-	in->bad |= !p;
+	in->bad |= !p || memchr(p, '\0', n);
 	if (p)
 		memcpy(out, p, n);
 	out[p ? n : 0] = '\0';
@@ -157,7 +157,8 @@ struct ctl_revocation *revoke_note_unpack(struct ctl *c, const void *note, size_
 	get_text(&in, r->tenant, sizeof(r->tenant));
 	get_text(&in, who->spiffe, sizeof(who->spiffe));
 	get_text(&in, who->peer, sizeof(who->peer));
-	if (note_owed(c, r, &in) == 0 && !in.bad)
+	in.bad |= r->kind < STORE_TENANT || r->kind > STORE_LEASE;
+	if (note_owed(c, r, &in) == 0 && !in.bad && in.p == in.end)
 		return r;
 	log_error("a revocation in the journal cannot be read: it is left there");
 	list_for_each_safe (&r->owed, o, tmp, link)
