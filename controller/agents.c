@@ -191,6 +191,7 @@ void ctl_agent_connected(struct ctl_agent *a, struct link *l)
 	a->link = l;
 	who = ctl_agent_caller(a);
 	ctl_agent_conditions_begin(a);
+	ctl_forward_begin(a);
 	a->ctl->agents_connected++;
 	log_info("agent %s connected from %s", a->obj->name, link_peer(l));
 	record(a, &who, "agent.connect", a->software);

@@ -12,13 +12,14 @@
 #define LOG_COMPONENT "controller"
 #include "common/log.h"
 
-#define DENY_FIRST      100  /* recorded one by one */
-#define DENY_PER_S      10   /* after that */
-#define DENY_KEYS_MAX   1024 /* of each class ("enrol/..."); the rest of a class shares one */
-#define DENY_KEY_LEN    64
-#define DENY_FORGET_NS  (3600 * NS_PER_S)
-#define DENY_TICK_MS    1000
-#define ACK_BACKLOG_MAX 4096 /* records of one agent that wait for the store */
+#define DENY_FIRST       100  /* recorded one by one */
+#define DENY_PER_S       10   /* after that */
+#define DENY_KEYS_MAX    1024 /* of each class ("enrol/..."); the rest of a class shares one */
+#define DENY_KEY_LEN     64
+#define DENY_FORGET_NS   (3600 * NS_PER_S)
+#define DENY_TICK_MS     1000
+#define FORWARD_AGAIN_MS 5000 /* a store that is full is not asked all the time */
+#define ACK_BACKLOG_MAX  4096 /* records of one agent that wait for the store */
 
 const struct ctl_caller ctl_system = {.spiffe = "system"};
 
@@ -223,6 +224,30 @@ uint64_t ctl_origin_acked(struct ctl_agent *a, const struct ros2_uid *incarnatio
 	return o ? o->acked : 0;
 }
 
+struct forward {
+	struct ctl *c;
+	struct ros2_uid agent_uid, incarnation;
+	uint64_t to;
+	struct store_txn *t; /* owned until the store has it */
+	struct list link;    /* of ctl_origin.waiting */
+};
+
+static void forward_free(struct forward *f)
+{
+	store_txn_free(f->t);
+	free(f);
+}
+
+static void waiting_free(struct ctl_origin *o)
+{
+	struct forward *f, *tmp;
+
+	list_for_each_safe (&o->waiting, f, tmp, link) {
+		list_del(&f->link);
+		forward_free(f);
+	}
+}
+
 static struct ctl_origin *origin_new(struct ctl_agent *a, const struct ros2_uid *incarnation)
 {
 	struct ctl_origin *o = calloc(1, sizeof(*o));
@@ -230,6 +255,7 @@ static struct ctl_origin *origin_new(struct ctl_agent *a, const struct ros2_uid 
 	if (!o)
 		return NULL;
 	o->incarnation = *incarnation;
+	list_init(&o->waiting);
 	HASH_ADD(hh, a->origins, incarnation.b, ROS2_UID_LEN, o);
 	return o;
 }
@@ -251,8 +277,10 @@ void ctl_origins_free(struct ctl_agent *a)
 {
 	struct ctl_origin *o, *tmp;
 
+	loop_timer_stop(&a->forward_timer);
 	HASH_ITER (hh, a->origins, o, tmp) {
 		HASH_DEL(a->origins, o);
+		waiting_free(o);
 		free(o);
 	}
 }
@@ -275,12 +303,6 @@ static void origin_evict(struct ctl_agent *a, struct store_txn *t)
 	}
 }
 
-struct forward {
-	struct ctl *c;
-	struct ros2_uid agent_uid, incarnation;
-	uint64_t from, to;
-};
-
 static void add_gap(struct store_txn *t, struct ctl_agent *a, const struct ros2_uid *incarnation,
                     uint64_t from, uint64_t to)
 {
@@ -294,26 +316,77 @@ static void add_gap(struct store_txn *t, struct ctl_agent *a, const struct ros2_
 	store_draft_detail(t, d, "to_seq", store_txn_fmt(t, "%llu", (unsigned long long)to));
 }
 
+static void end_link(void *arg)
+{
+	struct ctl_agent *a = arg;
+
+	if (a->link)
+		link_end(a->link, ROS2_BUSY,
+		         "records could not be stored: they are to be sent again");
+}
+
+/* The log stays without a hole: what waits behind the failed ones is the agent's again. */
+static void forward_fail(struct ctl_agent *a, const struct ros2_err *err)
+{
+	struct ctl_origin *o, *tmp;
+
+	HASH_ITER (hh, a->origins, o, tmp) {
+		waiting_free(o);
+		if (!o->at_store)
+			o->queued = o->acked;
+	}
+	if (a->forward_failed || !a->link)
+		return;
+	a->forward_failed = true;
+	loop_timer_in_ms(a->ctl->loop, &a->forward_timer, FORWARD_AGAIN_MS, end_link, a);
+	log_warn("records of agent %s are not stored, it keeps them: %s", a->obj->name, err->msg);
+}
+
+void ctl_forward_begin(struct ctl_agent *a)
+{
+	a->forward_failed = false;
+	loop_timer_stop(&a->forward_timer);
+}
+
+static void forward_next(struct ctl_agent *a, struct ctl_origin *o);
+
 static void forwarded(void *arg, const struct store_result *r)
 {
 	struct forward *f = arg;
 	struct ctl_agent *a = ctl_agent_uid(f->c, &f->agent_uid);
 	struct ctl_origin *o = a ? origin_get(a, &f->incarnation) : NULL;
 
-	if (o && r->rc < 0 && o->queued == f->to) {
-		o->queued = f->from - 1; /* the agent sends it again */
-	} else if (o && r->rc < 0) {
-		/* Later ones are on their way already: the log says that these are missing. */
-		struct store_txn *t = store_txn_new();
-
-		add_gap(t, a, &f->incarnation, f->from, f->to);
-		store_submit(f->c->store, t, NULL, NULL, NULL);
-	} else if (o && !r->rc) {
-		o->acked = MAX(o->acked, f->to);
-		if (a->link)
+	if (o) {
+		o->at_store = false;
+		if (!r->rc)
+			o->acked = MAX(o->acked, f->to);
+		if (r->rc < 0)
+			forward_fail(a, &r->err);
+		else if (a->link)
 			link_audit_ack(a->link, &f->incarnation, o->acked);
+		forward_next(a, o);
 	}
 	free(f);
+}
+
+/* One at a time is at the store: the next is handed over when it is durable. */
+static void forward_next(struct ctl_agent *a, struct ctl_origin *o)
+{
+	struct ros2_err err = ROS2_ERR_INIT;
+	struct store_txn *t;
+	struct forward *f;
+
+	if (o->at_store || list_empty(&o->waiting))
+		return;
+	f = list_first(&o->waiting, struct forward, link);
+	list_del(&f->link);
+	t = TAKE_PTR(f->t);
+	o->at_store = true;
+	if (!store_submit(a->ctl->store, t, forwarded, f, &err))
+		return;
+	o->at_store = false;
+	free(f);
+	forward_fail(a, &err);
 }
 
 static void add_forwarded(struct store_txn *t, struct ctl_agent *a,
@@ -350,30 +423,11 @@ static void add_forwarded(struct store_txn *t, struct ctl_agent *a,
 		store_draft_detail(t, d, "claimed_tenant", s->tenant);
 }
 
-int ctl_forward(struct ctl *c, struct ctl_agent *a, const struct ros2_uid *incarnation,
-                const struct ctl_forward *v, size_t n, struct ros2_err *err)
+/* Adds what follows @last to @t, gaps as records of their own; the last of it. */
+static uint64_t take_new(struct store_txn *t, struct ctl_agent *a,
+                         const struct ros2_uid *incarnation, uint64_t last,
+                         const struct ctl_forward *v, size_t n)
 {
-	struct ctl_origin *o = origin_get(a, incarnation);
-	struct store_txn *t = store_txn_new();
-	struct forward *f = calloc(1, sizeof(*f));
-	uint64_t last;
-	int r;
-
-	if (!o) {
-		origin_evict(a, t);
-		o = origin_new(a, incarnation);
-	}
-	if (!o || !f) {
-		store_txn_free(t);
-		free(f);
-		return ros2_err_set(err, -ENOMEM, "out of memory");
-	}
-	if (o->queued - o->acked > ACK_BACKLOG_MAX) {
-		store_txn_free(t);
-		free(f);
-		return ros2_err_named(err, ROS2_BUSY, "records wait for the store");
-	}
-	last = o->queued;
 	for (size_t i = 0; i < n; i++) {
 		if (v[i].seq <= last)
 			continue; /* sent again: it is in the log, or on its way */
@@ -382,27 +436,51 @@ int ctl_forward(struct ctl *c, struct ctl_agent *a, const struct ros2_uid *incar
 		add_forwarded(t, a, incarnation, &v[i]);
 		last = v[i].seq;
 	}
-	if (last == o->queued) {
-		store_txn_free(t);
+	return last;
+}
+
+int ctl_forward(struct ctl *c, struct ctl_agent *a, const struct ros2_uid *incarnation,
+                const struct ctl_forward *v, size_t n, struct ros2_err *err)
+{
+	struct ctl_origin *o = origin_get(a, incarnation);
+	struct forward *f = calloc(1, sizeof(*f));
+
+	if (a->forward_failed) {
 		free(f);
+		return 0;
+	}
+	if (o && o->queued - o->acked > ACK_BACKLOG_MAX) {
+		free(f);
+		return ros2_err_named(err, ROS2_BUSY, "records wait for the store");
+	}
+	if (f)
+		*f = (struct forward){.c = c,
+		                      .agent_uid = a->obj->uid,
+		                      .incarnation = *incarnation,
+		                      .t = store_txn_new()};
+	if (f && !o) {
+		origin_evict(a, f->t);
+		o = origin_new(a, incarnation);
+	}
+	if (!f || !o) {
+		if (f)
+			forward_free(f);
+		return ros2_err_set(err, -ENOMEM, "out of memory");
+	}
+	f->to = take_new(f->t, a, incarnation, o->queued, v, n);
+	if (f->to == o->queued) {
+		forward_free(f);
 		if (a->link && o->queued == o->acked)
 			link_audit_ack(a->link, incarnation, o->acked);
 		return 0;
 	}
-	store_txn_add(t, STORE_ORIGIN_PUT)->origin =
+	store_txn_add(f->t, STORE_ORIGIN_PUT)->origin =
 		(struct store_origin){.agent_uid = a->obj->uid,
 	                              .incarnation = *incarnation,
-	                              .seq = last,
+	                              .seq = f->to,
 	                              .updated_unix_ns = clock_unix_ns()};
-	*f = (struct forward){.c = c,
-	                      .agent_uid = a->obj->uid,
-	                      .incarnation = *incarnation,
-	                      .from = o->queued + 1,
-	                      .to = last};
-	r = store_submit(c->store, t, forwarded, f, err);
-	if (r < 0)
-		free(f);
-	else
-		o->queued = last;
-	return r;
+	o->queued = f->to;
+	list_add_tail(&o->waiting, &f->link);
+	forward_next(a, o);
+	return 0;
 }

@@ -114,8 +114,10 @@ struct ctl_rollout { /* one object at one agent */
 
 struct ctl_origin {
 	struct ros2_uid incarnation;
-	uint64_t acked;  /* durable */
-	uint64_t queued; /* handed to the store */
+	uint64_t acked;      /* durable */
+	uint64_t queued;     /* taken from the agent: durable, at the store or waiting */
+	struct list waiting; /* of struct forward, owned: behind the one that is at the store */
+	bool at_store;
 	UT_hash_handle hh;
 };
 
@@ -161,6 +163,9 @@ struct ctl_agent {
 	struct list grants;
 	unsigned n_grants;
 	struct ctl_origin *origins; /* owned, oldest first */
+	/* Records were not stored: no more are taken on this link, which the timer ends. */
+	bool forward_failed;
+	struct loop_timer forward_timer;
 };
 
 enum ctl_receipt_state { CTL_OWED, CTL_DRAINING, CTL_CONFIRMED };
@@ -305,10 +310,14 @@ struct ctl_forward { /* one record of an agent */
 	uint64_t seq;
 	struct store_draft draft; /* strings: the caller's, copied */
 };
-/* Appends what is new of @v to the log. When it is durable the agent is told (link_audit_ack).
- * Records of tenants that are not placed at the agent lose the tenant. */
+/* Appends what is new of @v to the log, in order: nothing of an incarnation is stored behind what
+ * was not. When it is durable the agent is told (link_audit_ack); when it could not be stored the
+ * link ends after a while, and the agent sends it again. Records of tenants that are not placed at
+ * the agent lose the tenant. */
 int ctl_forward(struct ctl *c, struct ctl_agent *a, const struct ros2_uid *incarnation,
                 const struct ctl_forward *v, size_t n, struct ros2_err *err);
+/* The agent has a new link: it sends what was not acknowledged. */
+void ctl_forward_begin(struct ctl_agent *a);
 uint64_t ctl_origin_acked(struct ctl_agent *a, const struct ros2_uid *incarnation);
 int ctl_origin_load(struct ctl *c, const struct store_origin *o);
 void ctl_origins_free(struct ctl_agent *a);

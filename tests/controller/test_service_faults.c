@@ -6,6 +6,7 @@
 #include "controller/store.h"
 #include "tests/controller/service_fixture.h"
 #include "common/util.h"
+#include <limits.h>
 #include <sqlite3.h>
 #include <stdio.h>
 
@@ -23,6 +24,7 @@ enum fault {
 };
 static _Atomic enum fault fault;
 static _Atomic int passes; /* so many go through first */
+static _Atomic int fails;  /* so many do not; the rest goes through */
 static struct loop *fault_loop;
 
 int __real_store_submit(struct store *s, struct store_txn *t, store_done_fn done, void *arg,
@@ -51,7 +53,7 @@ int __wrap_store_submit(struct store *s, struct store_txn *t, store_done_fn done
 {
 	struct late *l;
 
-	if (fault == NONE || (fault == LOST && done) || passes-- > 0)
+	if (fault == NONE || (fault == LOST && done) || passes-- > 0 || fails-- <= 0)
 		return __real_store_submit(s, t, done, arg, err);
 	store_txn_free(t);
 	if (fault == REFUSED)
@@ -68,6 +70,7 @@ static void break_store(struct sf *f, enum fault how, int after)
 {
 	fault_loop = f->loop;
 	passes = after;
+	fails = INT_MAX;
 	fault = how;
 }
 
@@ -418,6 +421,54 @@ static void revoke__on_a_full_disk_rests_on_the_journal(void **state)
 	fake_free(&agent);
 }
 
+/* ---- records of agents ---- */
+
+static void forward(uint64_t from, uint64_t to)
+{
+	Ros2__V1__AgentMessage m = ROS2__V1__AGENT_MESSAGE__INIT;
+	Ros2__V1__AuditBatch b = ROS2__V1__AUDIT_BATCH__INIT;
+	Ros2__V1__AuditDraft d = ROS2__V1__AUDIT_DRAFT__INIT, *p = &d;
+	Ros2__V1__AuditRecord rec = ROS2__V1__AUDIT_RECORD__INIT;
+
+	rec.action = (char *)"session.open";
+	rec.result = ROS2__V1__AUDIT_RESULT__AUDIT_RESULT_OK;
+	d.record = &rec;
+	b.incarnation = (ProtobufCBinaryData){ROS2_UID_LEN, agent.incarnation.b};
+	b.drafts = &p;
+	b.n_drafts = 1;
+	m.msg_case = ROS2__V1__AGENT_MESSAGE__MSG_AUDIT;
+	m.audit = &b;
+	for (d.seq = from; d.seq <= to; d.seq++)
+		fake_send(&agent, &m);
+}
+
+/* One batch of many fails: those behind it are not stored before it, and nothing is missing. */
+static void audit__forwarded_records_that_failed_are_sent_again(void **state)
+{
+	struct sf *f = world(state, "1h");
+	Ros2__V1__ControllerMessage *m;
+	uint64_t acked;
+
+	fault_loop = f->loop;
+	passes = 2;
+	fails = 1;
+	fault = FAILED_LATER;
+	forward(1, 9);
+	assert_int_not_equal(fake_wait_closed(&agent, 9000), 0);
+	assert_int_equal(records(f, "session.open"), 2);
+	fault = NONE;
+	fake_disconnect(&agent);
+	fake_connect(&agent, NULL, 0);
+	m = fake_next(&agent, MSG(WELCOME), 5000);
+	assert_non_null(m);
+	acked = m->welcome->audit_acked_seq;
+	assert_int_equal(acked, 2);
+	forward(acked + 1, 9);
+	until_recorded(f, "session.open", 9);
+	assert_int_equal(records(f, "audit.gap"), 0);
+	fake_free(&agent);
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, sf_setup, sf_teardown)
@@ -429,6 +480,7 @@ int main(void)
 		T(delete__that_failed_leaves_the_agent_as_it_was),
 		T(enrol__with_another_key_ends_the_stream_of_the_old_one),
 		T(audit__raw_stream_waits_for_a_slow_reader),
+		T(audit__forwarded_records_that_failed_are_sent_again),
 		T(revoke__on_a_full_disk_survives_a_kill),
 		T(revoke__on_a_full_disk_rests_on_the_journal),
 	};
