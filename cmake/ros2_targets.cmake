@@ -94,6 +94,22 @@ function(ros2_test name)
 	ros2_serial(${name} ${T_LABELS})
 endfunction()
 
+# ros2_sweep(NAME kind ...): faults of these kinds of calls can be swept in the test (tests/sweep).
+set(ROS2_SWEEP_uring io_uring_queue_init_params io_uring_register_eventfd io_uring_register_buffers
+	io_uring_get_probe_ring io_uring_submit io_uring_peek_batch_cqe syscall)
+function(ros2_sweep name)
+	target_sources(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests/sweep/sweep.c)
+	foreach(kind ${ARGN})
+		target_sources(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests/sweep/sweep_${kind}.c)
+		foreach(f ${ROS2_SWEEP_${kind}})
+			target_link_options(${name} PRIVATE -Wl,--wrap=${f})
+		endforeach()
+	endforeach()
+	if("uring" IN_LIST ARGN)
+		target_link_libraries(${name} PRIVATE PkgConfig::URING)
+	endif()
+endfunction()
+
 # ros2_script_test(NAME SCRIPT path [LABELS integration] [TIMEOUT seconds]): a script that prints TAP.
 # It gets ROS2_BIN (the binaries) and ROS2_SRC (the source tree).
 function(ros2_script_test name)

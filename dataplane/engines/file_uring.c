@@ -6,23 +6,29 @@
  *
  * Invariants: an operation has at most one submission entry, and the ring has at least depth of
  * them, so an entry is always free; the event descriptor stays readable while the ring holds a
- * completion.
+ * completion. What the kernel refuses is offered again for REFUSED_NS, then taken back and
+ * answered: a submission that cannot be made is an error of its operations, never a hang.
  */
 #include "dataplane/engines/file_priv.h"
 
+#include "common/clock.h"
 #include <errno.h>
 #include <liburing.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/syscall.h>
 
+#define REFUSED_NS (100 * NS_PER_MS)
+
 struct uring {
 	struct engine_reactor base;
 	struct io_uring ring;
-	uint32_t setup; /* IORING_SETUP_* in use */
-	bool enabled;   /* the ring belongs to the thread of the first kick */
-	bool fixed;     /* buffers are registered */
-	uint32_t idle;  /* polls in a row that found nothing */
+	uint32_t setup;      /* IORING_SETUP_* in use */
+	bool enabled;        /* the ring belongs to the thread of the first kick */
+	bool fixed;          /* buffers are registered */
+	uint32_t idle;       /* polls in a row that found nothing */
+	int refused;         /* what the kernel last said to what waits in the ring; 0 = took it */
+	uint64_t refused_ns; /* since then it took and completed nothing */
 	char kind[48];
 };
 
@@ -89,9 +95,8 @@ static void wake(struct engine_reactor *r)
 		return;
 }
 
-static int uring_kick(struct engine_reactor *r)
+static int hand_over(struct uring *u)
 {
-	struct uring *u = uring_of(r);
 	int rc;
 
 	if (!u->enabled) {
@@ -102,14 +107,30 @@ static int uring_kick(struct engine_reactor *r)
 			return -errno;
 		u->enabled = true;
 	}
-	if (io_uring_sq_ready(&u->ring) == 0)
+	return io_uring_submit(&u->ring);
+}
+
+static int uring_kick(struct engine_reactor *r)
+{
+	struct uring *u = uring_of(r);
+	uint32_t before = io_uring_sq_ready(&u->ring), left;
+	int rc;
+
+	if (before == 0)
 		return 0;
-	rc = io_uring_submit(&u->ring);
-	if (rc >= 0 && io_uring_sq_ready(&u->ring) == 0)
+	rc = hand_over(u);
+	left = io_uring_sq_ready(&u->ring);
+	if (left == 0 || left < before)
+		u->refused = 0;
+	if (left == 0)
 		return 0;
-	/* What the kernel had no room for stays in the ring and poll offers it again. */
+	/* What the kernel had no room for stays in the ring; poll offers it again, or answers it.
+	 */
+	if (u->refused == 0)
+		u->refused_ns = clock_boottime_ns();
+	u->refused = rc < 0 ? rc : -EAGAIN;
 	wake(r);
-	return rc == -EAGAIN || rc == -EBUSY || rc == -EINTR || rc >= 0 ? 0 : rc;
+	return 0;
 }
 
 /* True when the operation is over. */
@@ -128,6 +149,50 @@ static bool take_result(struct uring *u, struct engine_io *io, int32_t got)
 	u->base.in_flight--;
 	io->done(io, res);
 	return true;
+}
+
+static bool gave_up(const struct uring *u)
+{
+	if (u->refused == -EAGAIN || u->refused == -EBUSY || u->refused == -EINTR)
+		return clock_boottime_ns() - u->refused_ns > REFUSED_NS;
+	return u->refused < 0;
+}
+
+/* The end of an operation whose next step the kernel never saw. */
+static int64_t refused_result(const struct uring *u, const struct engine_io *io)
+{
+	bool passing = u->refused == -EAGAIN || u->refused == -EBUSY || u->refused == -EINTR;
+
+	if (io->priv[2] == FILE_CALL_NONE)
+		return (int64_t)io->priv[3];
+	if (io->op == ENGINE_OP_WRITE && io->priv[0] > 0)
+		return -EREMOTEIO; /* a part is written */
+	return passing || u->refused == -ENOMEM ? -ENOMEM : -EIO;
+}
+
+/* Takes back everything the kernel has not taken (without SQPOLL it looks at the ring only inside
+ * io_uring_enter) and ends it. All of it leaves the ring first: done may submit. */
+static uint32_t take_back(struct uring *u)
+{
+	struct io_uring_sq *sq = &u->ring.sq;
+	uint32_t head = *sq->khead, done = 0;
+	struct engine_io *first = NULL, *io;
+
+	for (uint32_t at = sq->sqe_tail; at != head; at--) {
+		io = (struct engine_io *)(uintptr_t)sq->sqes[(at - 1) & sq->ring_mask].user_data;
+		io->priv[3] = (uint64_t)refused_result(u, io);
+		io->priv[2] = (uint64_t)(uintptr_t)first;
+		first = io;
+	}
+	sq->sqe_head = sq->sqe_tail = head;
+	*sq->ktail = head;
+	u->refused = 0;
+	for (; (io = first); done++) {
+		first = (struct engine_io *)(uintptr_t)io->priv[2];
+		u->base.in_flight--;
+		io->done(io, (int64_t)io->priv[3]);
+	}
+	return done;
 }
 
 static bool has_more(struct uring *u)
@@ -168,10 +233,14 @@ static uint32_t uring_poll(struct engine_reactor *r, uint32_t max)
 		got[i] = cqes[i]->res;
 	}
 	io_uring_cq_advance(&u->ring, n);
+	if (n > 0)
+		u->refused_ns = clock_boottime_ns(); /* memory comes back */
 	for (uint32_t i = 0; i < n; i++)
 		done += take_result(u, ios[i], got[i]);
-	if (io_uring_sq_ready(&u->ring) > 0 && u->enabled)
+	if (io_uring_sq_ready(&u->ring) > 0 && (u->enabled || u->refused))
 		uring_kick(r);
+	if (gave_up(u))
+		done += take_back(u);
 	if (has_more(u))
 		wake(r);
 	else if (r->in_flight == 0)

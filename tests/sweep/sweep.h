@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Swept faults: the loop of a test in which the 1st, 2nd, 3rd ... call of a kind fails, until a
+ *round ends in which none did; first only that call, then that call and all after it.
+ *
+ *	struct sweep s = {.kind = SWEEP_URING_SUBMIT, .error = EAGAIN};
+ *	while (sweep_next(&s)) {
+ *		rc = work();
+ *		sweep_off();
+ *		(check rc, sweep_fired(), the invariants; work again must succeed)
+ *	}
+ *
+ * One sweep at a time per process. Calls are counted in all threads, from sweep_next to sweep_off.
+ */
+#ifndef ROS2_TESTS_SWEEP_SWEEP_H
+#define ROS2_TESTS_SWEEP_SWEEP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum sweep_kind {
+	SWEEP_URING_SETUP = 1, /* queue_init_params, register_*, get_probe, enabling */
+	SWEEP_URING_SUBMIT,
+	SWEEP_URING_RESULT, /* the result of a completion becomes -error */
+};
+
+struct sweep {
+	enum sweep_kind kind;
+	int error; /* positive errno */
+	/* filled by sweep_next */
+	bool persistent;
+	uint32_t at;     /* the call that fails, from 1 */
+	uint32_t points; /* rounds in which a call failed */
+};
+
+/* Begins the next round and arms it; false after the last. */
+bool sweep_next(struct sweep *s);
+/* No call fails from here on. */
+void sweep_off(void);
+/* A call failed in this round. */
+bool sweep_fired(void);
+
+/* For the wrappers: the errno this call fails with, or 0. */
+int sweep_hit(enum sweep_kind kind);
+#endif
