@@ -25,7 +25,7 @@ set(ROS2_FOREIGN
 	"google/protobuf/: proto/plugin/*"
 	"protobuf-c/: proto/*"
 	"sqlite3.h: controller/store_sqlite*.c tests/*"
-	"liburing: dataplane/engines/file* dataplane/engines/uring*"
+	"liburing: dataplane/engines/file* dataplane/engines/uring* tests/sweep/*"
 	"yaml.h: policy/tree.c"
 	"jansson.h: tools/* tests/*"
 	"infiniband/: dataplane/*verbs*"

@@ -156,8 +156,10 @@ static void file_engine__ends_every_operation_when_submission_fails(void **state
 	if (!uring_here(fx))
 		skip();
 	(void)sweep_work(fx, SWEEP_URING_SUBMIT, EAGAIN, true);
-	(void)sweep_work(fx, SWEEP_URING_SUBMIT, EBUSY, true);
-	(void)sweep_work(fx, SWEEP_URING_SUBMIT, EINTR, true);
+	if (fx->v == &variants[0]) { /* as EAGAIN: each persistent round waits for the limit */
+		(void)sweep_work(fx, SWEEP_URING_SUBMIT, EBUSY, true);
+		(void)sweep_work(fx, SWEEP_URING_SUBMIT, EINTR, true);
+	}
 	(void)sweep_work(fx, SWEEP_URING_SUBMIT, ENOMEM, false);
 	(void)sweep_work(fx, SWEEP_URING_SUBMIT, ENXIO, false);
 }
