@@ -137,6 +137,7 @@ static bool is_refusal(enum ros2_status st)
 	case ROS2_RATE:
 	case ROS2_VIOLATIONS:
 	case ROS2_BAD_PATH:
+	case ROS2_NOT_REGULAR: /* a link, a device: laid there to lead elsewhere */
 		return true;
 	default:
 		return false;

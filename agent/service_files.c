@@ -179,7 +179,7 @@ void service_truncate(struct service_op *op, const ProtobufCMessage *msg)
 		return;
 	}
 	if (req->size > INT64_MAX) {
-		op_fail(op, ROS2_INVALID, "a size above 2^63 - 1");
+		op_fail(op, ROS2_OUT_OF_RANGE, "a size above 2^63 - 1");
 		return;
 	}
 	dp_truncate(op->a->dp, &op->session, op->handle, req->size, on_plain, op);
