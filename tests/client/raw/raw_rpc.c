@@ -88,6 +88,42 @@ static int set_bytes(ProtobufCBinaryData *b, const char *hex, struct ros2_err *e
 	return 0;
 }
 
+static size_t put_varint(uint8_t *at, uint64_t v)
+{
+	size_t n = 0;
+
+	for (; v >= 0x80; v >>= 7)
+		at[n++] = (uint8_t)(v | 0x80);
+	at[n++] = (uint8_t)v;
+	return n;
+}
+
+/* Any bytes as a string: protobuf-c ends a string at its first NUL, but packs what it does not know
+ * as it came. */
+static int set_raw_string(ProtobufCMessage *m, const ProtobufCFieldDescriptor *f, const char *hex,
+                          struct ros2_err *err)
+{
+	size_t n = strlen(hex) / 2, head;
+	ProtobufCMessageUnknownField *u;
+	void *grown = realloc(m->unknown_fields, (m->n_unknown_fields + 1) * sizeof(*u));
+
+	if (!grown)
+		return ros2_err_set(err, -ENOMEM, "no memory");
+	m->unknown_fields = grown;
+	u = &m->unknown_fields[m->n_unknown_fields];
+	*u = (ProtobufCMessageUnknownField){.tag = f->id,
+	                                    .wire_type = PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED,
+	                                    .data = malloc(n + 10)};
+	if (!u->data)
+		return ros2_err_set(err, -ENOMEM, "no memory");
+	m->n_unknown_fields++;
+	head = put_varint(u->data, n);
+	u->len = head + n;
+	if (crypto_hex_decode(hex, u->data + head, n))
+		return ros2_err_set(err, -EINVAL, "'%s' is not hex", hex);
+	return 0;
+}
+
 static int set_field(ProtobufCMessage *m, const char *name, const char *value, struct ros2_err *err)
 {
 	const ProtobufCFieldDescriptor *f =
@@ -100,6 +136,8 @@ static int set_field(ProtobufCMessage *m, const char *name, const char *value, s
 	at = (char *)m + f->offset;
 	switch (f->type) {
 	case PROTOBUF_C_TYPE_STRING:
+		if (!strncmp(value, "%hex:", 5))
+			return set_raw_string(m, f, value + 5, err);
 		*(char **)at = strdup(value);
 		return 0;
 	case PROTOBUF_C_TYPE_BYTES:
@@ -193,6 +231,17 @@ static ProtobufCMessage *make_request(const struct rpc_method *m, const struct r
 	return req;
 }
 
+/* The names of a directory: what a cookie gave. */
+static json_t *names_json(const ProtobufCMessage *reply)
+{
+	const Ros2__V1__ReaddirReply *dir = (const Ros2__V1__ReaddirReply *)reply;
+	json_t *names = json_array();
+
+	for (size_t i = 0; i < dir->n_entries; i++)
+		json_array_append_new(names, json_string(dir->entries[i]->name));
+	return names;
+}
+
 json_t *raw_call(struct raw *r, const char *method, const struct raw_args *fields,
                  enum ros2_status *ret_status, struct ros2_err *err)
 {
@@ -223,6 +272,8 @@ json_t *raw_call(struct raw *r, const char *method, const struct raw_args *field
 		if (m->output->fields[i].label != PROTOBUF_C_LABEL_REPEATED)
 			json_object_set_new(j, name, field_json(reply, &m->output->fields[i]));
 	}
+	if (!rc && m->output == &ros2__v1__readdir_reply__descriptor)
+		json_object_set_new(j, "names", names_json(reply));
 	protobuf_c_message_free_unpacked(reply, NULL);
 	return j;
 }

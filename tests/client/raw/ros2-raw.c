@@ -18,6 +18,10 @@ static const char usage[] =
 	"ros2-raw: a tenant that does not keep the rules (for tests; JSON lines on stdout)\n"
 	"\n"
 	"  ros2-raw call METHOD [field=value ...]    any call of tenant.proto, bytes in hex\n"
+	"  ros2-raw calls                            one such call per line of stdin, on one\n"
+	"        connection; a string may be %hex:DIGITS: any bytes, NUL too\n"
+	"  ros2-raw race METHOD field=value ... race_ms=N     the same call again and again;\n"
+	"        prints each distinct answer (status and size) with how often it came\n"
 	"  ros2-raw wire [session_uid=H secret=H data=HOST:PORT] MESSAGE [field=value ...] ...\n"
 	"        HELLO by hand, then messages: READ, WRITE, FLUSH, PULL, BYE ... with request_id,\n"
 	"        handle, offset, address, length, key, generation, flags, payload=BYTES (sent),\n"
@@ -25,7 +29,8 @@ static const char usage[] =
 	"        Without session_uid it opens a session first. skip_hello=1: none is sent.\n"
 	"  ros2-raw hold namespace=NS path=P [seconds=N]\n"
 	"        the victim: a session with a file and a region; prints session_uid, handle, key,\n"
-	"        generation, address; ends with stdin, and says whether its memory was touched\n"
+	"        generation, address; ends with stdin or a line 'q', and says whether its memory "
+	"was touched\n"
 	"  ros2-raw attack session_uid=H handle=N key=N generation=N address=N namespace=NS "
 	"path=P\n"
 	"        [own_namespace=NS]\n"
@@ -99,6 +104,81 @@ static int cmd_call(struct raw *r, const struct raw_args *a)
 	if (!j)
 		return complain(&err);
 	raw_print(j);
+	return 0;
+}
+
+/* Lines of "METHOD field=value ...": no quoting, so no blanks in values. */
+static int cmd_calls(struct raw *r, const struct raw_args *a)
+{
+	AUTO_FREE char *line = NULL;
+	size_t cap = 0;
+	ssize_t n;
+
+	while ((n = getline(&line, &cap, stdin)) > 0) {
+		struct ros2_err err = ROS2_ERR_INIT;
+		enum ros2_status st;
+		char *words[16], *save = NULL;
+		struct raw_args fields = {words + 1, -1};
+		json_t *j;
+
+		line[n - 1] = line[n - 1] == '\n' ? '\0' : line[n - 1];
+		for (char *w = strtok_r(line, " ", &save); w && fields.n < 15;
+		     w = strtok_r(NULL, " ", &save))
+			words[++fields.n] = w;
+		if (fields.n < 0)
+			continue;
+		j = raw_call(r, words[0], &fields, &st, &err);
+		if (!j)
+			return complain(&err);
+		raw_print(j);
+	}
+	return a->n ? 2 : 0;
+}
+
+/* An open that worked is closed again, so that the race can go on. */
+static void close_opened(struct raw *r, const struct raw_args *f, json_t *j)
+{
+	json_t *handle = json_object_get(j, "handle");
+	char text[32];
+	enum ros2_status st;
+
+	if (!handle)
+		return;
+	snprintf(text, sizeof(text), "%lld", (long long)json_integer_value(handle));
+	json_decref(callf(r, &st, "Close", 2, "session_uid", raw_arg(f, "session_uid", ""),
+	                  "handle", text));
+}
+
+static int cmd_race(struct raw *r, const struct raw_args *a)
+{
+	uint64_t end = clock_monotonic_ns() + raw_arg_u64(a, "race_ms", 1000) * NS_PER_MS;
+	struct raw_args fields = {a->v, 0};
+	struct ros2_err err = ROS2_ERR_INIT;
+	const char *method = a->n ? a->v[0] : "";
+	json_t *seen = json_object();
+
+	for (int i = 1; i < a->n; i++)
+		if (!is_identity(a->v[i]) && strncmp(a->v[i], "race_ms=", 8) != 0)
+			a->v[fields.n++] = a->v[i];
+	while (clock_monotonic_ns() < end) {
+		enum ros2_status st;
+		json_t *j = raw_call(r, method, &fields, &st, &err);
+		json_t *size = json_object_get(j, "size");
+		char what[64];
+
+		if (!j) {
+			json_decref(seen);
+			return complain(&err);
+		}
+		snprintf(what, sizeof(what), size ? "%s %lld" : "%s", ros2_status_to_str(st),
+		         (long long)json_integer_value(size));
+		json_object_set_new(
+			seen, what,
+			json_integer(json_integer_value(json_object_get(seen, what)) + 1));
+		close_opened(r, &fields, j);
+		json_decref(j);
+	}
+	raw_print(seen);
 	return 0;
 }
 
@@ -304,7 +384,8 @@ static void hold(struct raw *r, struct victim *v, int fd, uint64_t seconds)
 			renew = clock_monotonic_ns() + NS_PER_S;
 		}
 		poll(p, 2, 200);
-		if (p[0].revents && read(STDIN_FILENO, scratch, sizeof(scratch)) <= 0)
+		if (p[0].revents &&
+		    (read(STDIN_FILENO, scratch, sizeof(scratch)) <= 0 || scratch[0] == 'q'))
 			return;
 		if (p[1].revents && print_until_quiet(fd, 100))
 			p[1].fd = -1;
@@ -584,10 +665,8 @@ int main(int argc, char **argv)
 	static const struct {
 		const char *name;
 		int (*run)(struct raw *r, const struct raw_args *a);
-	} commands[] = {{"call", cmd_call},
-	                {"wire", cmd_wire},
-	                {"hold", cmd_hold},
-	                {"attack", cmd_attack},
+	} commands[] = {{"call", cmd_call},      {"calls", cmd_calls}, {"race", cmd_race},
+	                {"wire", cmd_wire},      {"hold", cmd_hold},   {"attack", cmd_attack},
 	                {"regions", cmd_regions}};
 	struct raw_args a = {argv + 2, argc > 2 ? argc - 2 : 0};
 	struct ros2_err err = ROS2_ERR_INIT;
