@@ -631,6 +631,118 @@ static void audit__forwarded_records_are_taken_once_and_gaps_are_told(void **sta
 	fake_free(&w.a);
 }
 
+/* ---- one agent, the other's objects ---- */
+
+static void send_release(struct fake *a, struct ros2_uid *grant)
+{
+	Ros2__V1__AgentMessage m = ROS2__V1__AGENT_MESSAGE__INIT;
+	Ros2__V1__GrantRelease r = ROS2__V1__GRANT_RELEASE__INIT;
+
+	r.grant_uid = (ProtobufCBinaryData){ROS2_UID_LEN, grant->b};
+	m.msg_case = ROS2__V1__AGENT_MESSAGE__MSG_GRANT_RELEASE;
+	m.grant_release = &r;
+	fake_send(a, &m);
+}
+
+static void send_state(struct fake *a, struct ros2_uid *tenant, uint64_t version)
+{
+	Ros2__V1__AgentMessage m = ROS2__V1__AGENT_MESSAGE__INIT;
+	Ros2__V1__ObjectState st = ROS2__V1__OBJECT_STATE__INIT;
+
+	st.kind = KIND(TENANT);
+	st.uid = (ProtobufCBinaryData){ROS2_UID_LEN, tenant->b};
+	st.version = version;
+	st.failed_reason = (char *)"FORGED";
+	m.msg_case = ROS2__V1__AGENT_MESSAGE__MSG_STATE;
+	m.state = &st;
+	fake_send(a, &m);
+}
+
+static uint64_t version_of(struct sf *f, const char *tenant)
+{
+	Ros2__V1__GetReply *g = sf_get(f, KIND(TENANT), tenant);
+	uint64_t version = g->object->version;
+
+	ros2__v1__get_reply__free_unpacked(g, NULL);
+	return version;
+}
+
+static bool rollout_says(struct sf *f, const char *reason)
+{
+	Ros2__V1__GetReply *g = sf_get(f, KIND(TENANT), "alpha");
+	bool found = false;
+
+	for (size_t i = 0; i < g->object->n_rollout; i++)
+		found |= strcmp(g->object->rollout[i]->failed_reason, reason) == 0;
+	ros2__v1__get_reply__free_unpacked(g, NULL);
+	return found;
+}
+
+static void link__of_one_agent_reaches_nothing_of_another(void **state)
+{
+	struct world w, other;
+	char uid[ROS2_UID_STR_LEN];
+	struct ros2_uid grant;
+
+	world(state, &w, "1h", "10m");
+	link_up(&w);
+	grant = get_grant(&w, 1);
+	sf_apply(w.f, sf_agent1);
+	other = (struct world){.f = w.f};
+	fake_enrol(w.f, &other.a, "dpu-1");
+	link_up(&other);
+	ros2_uid_to_str(&w.alpha, uid);
+	/* What dpu-1 knows of dpu-0, where alpha is placed, it says as its own. */
+	send_release(&other.a, &grant);
+	send_state(&other.a, &w.alpha, version_of(w.f, "alpha"));
+	fake_beat(&other.a, &grant, 1);
+	forward(&other, 1, 2, uid);
+	want(&other.a, MSG(AUDIT_ACK));
+	/* The stream is in order: what came before is done. */
+	assert_int_equal(grants_of(w.f, "alpha"), 1);
+	assert_false(rollout_says(w.f, "FORGED"));
+	assert_int_equal(sf_audit_count_action(w.f, "session.open", "alpha"), 0);
+	assert_int_equal(sf_audit_count_action(w.f, "session.open", ""), 2);
+	/* The control: said by the agent whose they are. */
+	forward(&w, 1, 2, uid);
+	want(&w.a, MSG(AUDIT_ACK));
+	assert_int_equal(sf_audit_count_action(w.f, "session.open", "alpha"), 2);
+	send_state(&w.a, &w.alpha, version_of(w.f, "alpha"));
+	send_release(&w.a, &grant);
+	sf_audit_wait(w.f, "grant.release", 1);
+	assert_int_equal(grants_of(w.f, "alpha"), 0);
+	assert_true(rollout_says(w.f, "FORGED"));
+	fake_free(&other.a);
+	fake_free(&w.a);
+}
+
+static void receipt__of_an_agent_that_owes_none_confirms_nothing(void **state)
+{
+	struct world w, other;
+	struct background b;
+	Ros2__V1__ControllerMessage *m;
+
+	world(state, &w, "1h", "10m");
+	link_up(&w);
+	get_grant(&w, 1);
+	sf_apply(w.f, sf_agent1);
+	other = (struct world){.f = w.f};
+	fake_enrol(w.f, &other.a, "dpu-1");
+	link_up(&other);
+	revoke_start(&b, w.f, KIND(TENANT), "alpha");
+	m = want(&w.a, MSG(REVOKE));
+	fake_receipt(&other.a, &m->revoke->revocation_uid, 0);
+	/* The stream is in order: when this is answered, the receipt was looked at. */
+	forward(&other, 1, 1, "");
+	want(&other.a, MSG(AUDIT_ACK));
+	assert_int_equal(sf_audit_count_action(w.f, "revoke.receipt", ""), 0);
+	fake_receipt(&w.a, &m->revoke->revocation_uid, 0);
+	ros2__v1__revoke_reply__free_unpacked(revoke_wait(&b), NULL);
+	sf_audit_wait(w.f, "revoke.receipt", 1);
+	fake_free(&other.a);
+	fake_free(&w.a);
+}
+
 /* ---- sessions are asked for ---- */
 
 static void list__sessions_names_agents_that_do_not_answer(void **state)
@@ -669,6 +781,8 @@ int main(void)
 		T(revoke__grant_by_uid_leaves_the_others),
 		T(isolate__ends_the_stream_and_keeps_the_agent_out),
 		T(audit__forwarded_records_are_taken_once_and_gaps_are_told),
+		T(link__of_one_agent_reaches_nothing_of_another),
+		T(receipt__of_an_agent_that_owes_none_confirms_nothing),
 		T(list__sessions_names_agents_that_do_not_answer),
 	};
 
