@@ -238,6 +238,13 @@ static void advance(struct session *s, size_t n)
 	session_maybe_closed(s);
 }
 
+/* The socket still has room, so it will not tell of any. */
+static void try_again(struct session *s)
+{
+	session_want_output(s);
+	s->r->again = true;
+}
+
 /* False: no more now. */
 static bool send_some(struct session *s)
 {
@@ -261,7 +268,9 @@ static bool send_some(struct session *s)
 	if (n < 0) {
 		if (errno == EAGAIN)
 			s->tcp.writable = false;
-		else if (errno != EINTR)
+		else if (errno == EINTR)
+			try_again(s);
+		else
 			session_end(s, ROS2_CLOSED, "the connection was lost");
 		return false;
 	}

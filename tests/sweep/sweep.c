@@ -2,11 +2,15 @@
 /* See sweep.h. */
 #include "tests/sweep/sweep.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
+#include <string.h>
 
 static _Atomic int armed; /* an enum sweep_kind, 0 = off */
 static _Atomic int error;
 static _Atomic uint32_t fail_at, calls;
+static _Atomic uint32_t most;
+static const char *_Atomic thread;
 static _Atomic bool for_good, fired;
 
 bool sweep_next(struct sweep *s)
@@ -23,6 +27,8 @@ bool sweep_next(struct sweep *s)
 	error = s->error;
 	fail_at = s->at;
 	for_good = s->persistent;
+	most = s->most;
+	thread = s->thread;
 	calls = 0;
 	fired = false;
 	armed = (int)s->kind;
@@ -39,14 +45,23 @@ bool sweep_fired(void)
 	return fired;
 }
 
+static bool is_meant(void)
+{
+	const char *want = thread;
+	char name[16];
+
+	return !want || (pthread_getname_np(pthread_self(), name, sizeof(name)) == 0 &&
+	                 strncmp(name, want, strlen(want)) == 0);
+}
+
 int sweep_hit(enum sweep_kind kind)
 {
 	uint32_t n;
 
-	if (armed != (int)kind)
+	if (armed != (int)kind || !is_meant())
 		return 0;
 	n = atomic_fetch_add(&calls, 1) + 1;
-	if (n != fail_at && !(for_good && n > fail_at))
+	if (n < fail_at || (n > fail_at && (!for_good || (most && n - fail_at >= most))))
 		return 0;
 	fired = true;
 	return error;

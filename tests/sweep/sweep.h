@@ -22,11 +22,18 @@ enum sweep_kind {
 	SWEEP_URING_SETUP = 1, /* queue_init_params, register_*, get_probe, enabling */
 	SWEEP_URING_SUBMIT,
 	SWEEP_URING_RESULT, /* the result of a completion becomes -error */
+	SWEEP_SEND,         /* send, sendmsg */
+	SWEEP_RECV,         /* recv, readv */
 };
+
+/* As error: the call moves one byte. */
+#define SWEEP_SHORT (-1)
 
 struct sweep {
 	enum sweep_kind kind;
-	int error; /* positive errno */
+	int error;          /* positive errno, or SWEEP_SHORT */
+	const char *thread; /* only calls of threads whose name begins so; NULL = all */
+	uint32_t most;      /* a persistent fault ends after so many calls; 0 = never */
 	/* filled by sweep_next */
 	bool persistent;
 	uint32_t at;     /* the call that fails, from 1 */
