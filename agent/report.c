@@ -203,5 +203,6 @@ void report_on_request(struct agent *a, const Ros2__V1__ReportRequest *m)
 	if (one)
 		tenant = state_dp_uid(a->state, &tenant);
 	/* All of them: the data plane knows no order, the page does. */
-	dp_leases(a->dp, one ? &tenant : NULL, UINT32_MAX, on_lease, rep);
+	if (dp_leases(a->dp, one ? &tenant : NULL, UINT32_MAX, on_lease, rep) < 0)
+		free(rep); /* as above */
 }

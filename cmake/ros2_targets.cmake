@@ -98,6 +98,7 @@ endfunction()
 set(ROS2_SWEEP_uring io_uring_queue_init_params io_uring_register_eventfd io_uring_register_buffers
 	io_uring_get_probe_ring io_uring_submit io_uring_peek_batch_cqe syscall)
 set(ROS2_SWEEP_socket send sendmsg recv readv epoll_ctl)
+set(ROS2_SWEEP_alloc calloc strdup)
 function(ros2_sweep name)
 	target_sources(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests/sweep/sweep.c)
 	foreach(kind ${ARGN})

@@ -38,6 +38,14 @@ static int start_threads(struct dp *dp, struct ros2_err *err)
 	return 0;
 }
 
+static int reserve(struct dp *dp, struct ros2_err *err)
+{
+	if (dp_ops_reserve(dp) < 0 || dp_revokes_reserve(dp) < 0 ||
+	    uidmap_reserve(&dp->uids, DP_UIDS_SPARE) < 0)
+		return ros2_err_set(err, -ENOMEM, "data plane: no memory to set aside");
+	return 0;
+}
+
 int dp_new(const struct dp_opts *o, struct dp **ret, struct ros2_err *err)
 {
 	struct dp *dp;
@@ -60,7 +68,11 @@ int dp_new(const struct dp_opts *o, struct dp **ret, struct ros2_err *err)
 	list_init(&dp->ops);
 	list_init(&dp->revokes);
 	list_init(&dp->listings);
-	rc = start_threads(dp, err);
+	list_init(&dp->spare_ops);
+	list_init(&dp->spare_revokes);
+	rc = reserve(dp, err);
+	if (rc == 0)
+		rc = start_threads(dp, err);
 	if (rc < 0) {
 		dp_free(dp);
 		return rc;
@@ -130,6 +142,8 @@ void dp_freed(struct dp *dp)
 	free_all(&dp->tenants, offsetof(struct dp_tenant, link));
 	for (uint32_t i = 0; i < dp->n_reactors; i++)
 		reactor_free(dp->reactors[i]);
+	dp_ops_unreserve(dp);
+	dp_revokes_unreserve(dp);
 	uidmap_fini(&dp->uids);
 	free(dp);
 }

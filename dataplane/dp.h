@@ -205,8 +205,8 @@ struct dp_lease_info {
 	struct ros2_uid session, tenant, grant;
 };
 /* Up to @max live leases of @tenant (NULL = all); fn once per lease, then once with NULL, on the
- * loop. */
-void dp_leases(struct dp *dp, const struct ros2_uid *tenant, uint32_t max,
-               void (*fn)(void *arg, const struct dp_lease_info *info), void *arg);
+ * loop. -ENOMEM: nothing is begun and fn is not called. */
+int dp_leases(struct dp *dp, const struct ros2_uid *tenant, uint32_t max,
+              void (*fn)(void *arg, const struct dp_lease_info *info), void *arg);
 uint32_t dp_lease_count(struct dp *dp);
 #endif

@@ -32,14 +32,51 @@ void dp_post(struct dp *dp, struct dp_post *p, void (*fn)(struct dp_post *p))
 	loop_post_urgent(dp->loop, run_post, p);
 }
 
+int dp_ops_reserve(struct dp *dp)
+{
+	while (dp->n_spare_ops < DP_OPS_SPARE) {
+		struct dp_op *op = calloc(1, sizeof(*op));
+
+		if (!op)
+			return -ENOMEM;
+		list_add_tail(&dp->spare_ops, &op->link);
+		dp->n_spare_ops++;
+	}
+	return 0;
+}
+
+void dp_ops_unreserve(struct dp *dp)
+{
+	while (!list_empty(&dp->spare_ops)) {
+		struct dp_op *op = list_first(&dp->spare_ops, struct dp_op, link);
+
+		list_del(&op->link);
+		free(op);
+	}
+	dp->n_spare_ops = 0;
+}
+
+static struct dp_op *take_spare(struct dp *dp)
+{
+	struct dp_op *op;
+
+	if (list_empty(&dp->spare_ops)) {
+		fprintf(stderr, "fatal: no memory for an operation of the data plane\n");
+		abort();
+	}
+	op = list_first(&dp->spare_ops, struct dp_op, link);
+	list_del(&op->link);
+	dp->n_spare_ops--;
+	op->spare = true;
+	return op;
+}
+
 struct dp_op *dp_op_new(struct dp *dp, dp_done_fn done, void *arg)
 {
 	struct dp_op *op = calloc(1, sizeof(*op));
 
-	if (!op) {
-		fprintf(stderr, "fatal: no memory for an operation of the data plane\n");
-		abort();
-	}
+	if (!op)
+		op = take_spare(dp);
 	op->dp = dp;
 	op->done = done;
 	op->arg = arg;
@@ -82,12 +119,20 @@ void dp_op_fail(struct dp_op *op, enum ros2_status s, const char *fmt, ...)
 
 void dp_op_free(struct dp_op *op)
 {
+	struct dp *dp = op->dp;
+
 	list_del(&op->link);
 	free(op->path);
 	free(op->to);
 	free(op->entries);
 	free(op->infos);
-	free(op);
+	if (dp->freed || dp->n_spare_ops == DP_OPS_SPARE) {
+		free(op);
+		return;
+	}
+	*op = (struct dp_op){0};
+	list_add_tail(&dp->spare_ops, &op->link);
+	dp->n_spare_ops++;
 }
 
 void dp_op_finish(struct dp_op *op)
@@ -161,6 +206,17 @@ void dp_op_to_worker(struct dp_op *op, struct dp_tenant *tenant, void (*work)(st
 
 struct dp_op *dp_op_of_session(struct dp *dp, const struct ros2_uid *session, dp_done_fn done,
                                void *arg)
+{
+	struct dp_op *op = dp_op_of_session_shrinking(dp, session, done, arg);
+
+	if (!op || !op->spare)
+		return op;
+	dp_op_fail(op, ROS2_LIMIT, "the agent has no memory");
+	return NULL;
+}
+
+struct dp_op *dp_op_of_session_shrinking(struct dp *dp, const struct ros2_uid *session,
+                                         dp_done_fn done, void *arg)
 {
 	struct dp_op *op = dp_op_new(dp, done, arg);
 	struct dp_session *ds = dp_session_find(dp, session);

@@ -144,6 +144,7 @@ struct dp_op {
 	struct dp_session *ds; /* counted in n_ops; NULL for none */
 	enum op_stage stage;
 	bool cancelled;
+	bool spare;       /* of memory set aside: may deny or withdraw, nothing else */
 	struct list link; /* dp.ops */
 	/* reactor */
 	struct dp_op *next;
@@ -194,13 +195,24 @@ struct dp {
 	bool freed;
 	struct uidmap uids; /* tenants, grants, sessions, and tombstones of all three */
 	struct list tenants, grants, sessions, mounts, files, ops, revokes, listings;
+	struct list spare_ops, spare_revokes; /* owned: set aside, see dp_op_new */
+	uint32_t n_spare_ops, n_spare_revokes;
 	struct dp_tenant *by_index[LEASE_TENANTS_MAX];
 	struct dp_engine *engines[DP_ENGINES_MAX];
 	uint64_t next_grant, next_seq, next_handle;
 };
 
-/* dp_op.c: loop only, but dp_op_back. Never NULL: a call whose end cannot be told would hang its
- * caller for ever, so without memory for it the process ends, as loop_post_urgent does. */
+/* Set aside at the start and refilled by what ends: enough for denials and withdrawals under way
+ * while there is no memory. */
+#define DP_OPS_SPARE     256u
+#define DP_REVOKES_SPARE 64u
+#define DP_UIDS_SPARE    64u
+
+/* dp_op.c: loop only, but dp_op_back. Never NULL: without memory it is one of those set aside
+ * (op->spare), and only when these are used up, too, the process ends, and with it every right: a
+ * call whose end cannot be told would hang its caller for ever. */
+int dp_ops_reserve(struct dp *dp);
+void dp_ops_unreserve(struct dp *dp);
 struct dp_op *dp_op_new(struct dp *dp, dp_done_fn done, void *arg);
 /* Sets the result and posts the end: for failures before anything was started. */
 void dp_op_fail(struct dp_op *op, enum ros2_status s, const char *fmt, ...)
@@ -224,6 +236,10 @@ void dp_op_to_worker(struct dp_op *op, struct dp_tenant *tenant, void (*work)(st
 struct dp_op *dp_op_of_session(struct dp *dp, const struct ros2_uid *session, dp_done_fn done,
                                void *arg);
 
+/* The same for calls that give something up: they are carried out without memory, too. */
+struct dp_op *dp_op_of_session_shrinking(struct dp *dp, const struct ros2_uid *session,
+                                         dp_done_fn done, void *arg);
+
 /* dp.c */
 struct dp_tenant *dp_tenant_find(struct dp *dp, const struct ros2_uid *uid);
 struct dp_engine *dp_engine_find(struct dp *dp, const char *name);
@@ -246,6 +262,8 @@ void dp_tenant_release(struct dp *dp, struct dp_tenant *t);
 void dp_grant_release(struct dp *dp, struct dp_grant_obj *g);
 
 /* dp_revoke.c */
+int dp_revokes_reserve(struct dp *dp);
+void dp_revokes_unreserve(struct dp *dp);
 void dp_revokes_check(struct dp *dp);
 void dp_revokes_free(struct dp *dp); /* and listings: their callers hear the end */
 

@@ -57,10 +57,58 @@ static uint32_t sessions_left(const struct revoke *v)
 	return n;
 }
 
+int dp_revokes_reserve(struct dp *dp)
+{
+	while (dp->n_spare_revokes < DP_REVOKES_SPARE) {
+		struct revoke *v = calloc(1, sizeof(*v));
+
+		if (!v)
+			return -ENOMEM;
+		list_add_tail(&dp->spare_revokes, &v->link);
+		dp->n_spare_revokes++;
+	}
+	return 0;
+}
+
+void dp_revokes_unreserve(struct dp *dp)
+{
+	while (!list_empty(&dp->spare_revokes)) {
+		struct revoke *v = list_first(&dp->spare_revokes, struct revoke, link);
+
+		list_del(&v->link);
+		free(v);
+	}
+	dp->n_spare_revokes = 0;
+}
+
+/* Without memory, and with all that was set aside in use, the process ends: a revocation that
+ * cannot be carried out must not look like one that was. */
+static struct revoke *revoke_new(struct dp *dp)
+{
+	struct revoke *v = calloc(1, sizeof(*v));
+
+	if (v)
+		return v;
+	if (list_empty(&dp->spare_revokes))
+		abort();
+	v = list_first(&dp->spare_revokes, struct revoke, link);
+	list_del(&v->link);
+	dp->n_spare_revokes--;
+	return v;
+}
+
 static void revoke_free(struct revoke *v)
 {
+	struct dp *dp = v->dp;
+
 	list_del(&v->link);
-	free(v);
+	if (dp->n_spare_revokes == DP_REVOKES_SPARE) {
+		free(v);
+		return;
+	}
+	*v = (struct revoke){0};
+	list_add_tail(&dp->spare_revokes, &v->link);
+	dp->n_spare_revokes++;
 }
 
 void dp_revokes_check(struct dp *dp)
@@ -233,12 +281,9 @@ void dp_revoke(struct dp *dp, enum dp_scope scope, const struct ros2_uid *uid, u
                enum ros2_status why, dp_done_fn done, void *arg)
 {
 	struct dp_op like = {.why = why, .received_ns = received_ns};
-	struct revoke *v = calloc(1, sizeof(*v));
+	struct revoke *v = revoke_new(dp);
 
 	loop_assert_owner(dp->loop);
-	if (!v)
-		abort(); /* a revocation that cannot be carried out must not look like one that was
-		          */
 	v->dp = dp;
 	v->done = done;
 	v->arg = arg;
@@ -269,30 +314,42 @@ static void listing_back(struct dp_op *op)
 		listing_end(l);
 }
 
-static void listing_part(struct listing *l, struct reactor *r, struct dp_tenant *t)
+/* @infos: room for REACTOR_LEASES; taken over. */
+static void listing_part(struct listing *l, struct reactor *r, struct dp_tenant *t,
+                         struct dp_lease_info *infos)
 {
 	struct dp_op *op = dp_op_new(l->dp, NULL, l);
 
 	op->of_tenant = t;
 	op->max = MIN(l->left, REACTOR_LEASES);
-	op->infos = calloc(op->max ? op->max : 1, sizeof(*op->infos));
-	if (!op->infos)
-		op->max = 0;
+	op->infos = infos;
 	l->parts++;
 	dp_op_to_reactor(op, r, session_run_leases, listing_back);
 }
 
-void dp_leases(struct dp *dp, const struct ros2_uid *tenant, uint32_t max,
-               void (*fn)(void *arg, const struct dp_lease_info *info), void *arg)
+int dp_leases(struct dp *dp, const struct ros2_uid *tenant, uint32_t max,
+              void (*fn)(void *arg, const struct dp_lease_info *info), void *arg)
 {
 	struct dp_tenant *t = tenant ? dp_tenant_find(dp, tenant) : NULL;
+	struct dp_lease_info *infos[DP_REACTORS_MAX] = {0};
 	struct listing *l = calloc(1, sizeof(*l));
+	bool ok = l != NULL;
 
 	loop_assert_owner(dp->loop);
-	if (!l)
-		abort();
+	/* All of it first: a list that lacks a reactor's leases must not look whole. */
+	for (uint32_t i = 0; ok && i < dp->n_reactors; i++) {
+		infos[i] = calloc(MIN(max, REACTOR_LEASES) + 1, sizeof(*infos[i]));
+		ok = infos[i] != NULL;
+	}
+	if (!ok) {
+		for (uint32_t i = 0; i < dp->n_reactors; i++)
+			free(infos[i]);
+		free(l);
+		return -ENOMEM;
+	}
 	*l = (struct listing){.dp = dp, .fn = fn, .arg = arg, .left = tenant && !t ? 0 : max};
 	list_add_tail(&dp->listings, &l->link);
 	for (uint32_t i = 0; i < dp->n_reactors; i++)
-		listing_part(l, dp->reactors[i], t);
+		listing_part(l, dp->reactors[i], t, infos[i]);
+	return 0;
 }

@@ -108,6 +108,10 @@ void dp_session_open(struct dp *dp, const struct dp_session_params *p, dp_done_f
 	struct reactor *r;
 
 	loop_assert_owner(dp->loop);
+	if (op->spare) {
+		dp_op_fail(op, ROS2_LIMIT, "the agent has no memory for a session");
+		return;
+	}
 	t = check_parties(dp, p, op, &g);
 	if (!t)
 		return;
@@ -280,7 +284,7 @@ void dp_region_renew(struct dp *dp, const struct ros2_uid *session, uint32_t key
 void dp_region_deregister(struct dp *dp, const struct ros2_uid *session, uint32_t key,
                           dp_done_fn done, void *arg)
 {
-	struct dp_op *op = dp_op_of_session(dp, session, done, arg);
+	struct dp_op *op = dp_op_of_session_shrinking(dp, session, done, arg);
 
 	if (!op)
 		return;

@@ -56,12 +56,44 @@ int uidmap_put(struct uidmap *m, const struct ros2_uid *uid, enum uid_kind kind,
 	return 0;
 }
 
+int uidmap_reserve(struct uidmap *m, uint32_t n)
+{
+	while (n--) {
+		struct uid_node *node = calloc(1, sizeof(*node));
+
+		if (!node)
+			return -ENOMEM;
+		node->next = m->spare;
+		m->spare = node;
+	}
+	return 0;
+}
+
+static int put_tombstone(struct uidmap *m, const struct ros2_uid *uid)
+{
+	struct uid_node *n;
+
+	if (uidmap_put(m, uid, UID_DEAD, NULL) == 0) {
+		if (m->spare_used && uidmap_reserve(m, 1) == 0)
+			m->spare_used--;
+		return 0;
+	}
+	n = m->spare;
+	if (!n)
+		return -ENOMEM;
+	m->spare = n->next;
+	m->spare_used++;
+	*n = (struct uid_node){.uid = *uid, .kind = UID_DEAD};
+	*place(m, uid) = n;
+	return 0;
+}
+
 int uidmap_kill(struct uidmap *m, const struct ros2_uid *uid)
 {
 	struct uid_node *n = *place(m, uid);
 
 	if (!n)
-		return uidmap_put(m, uid, UID_DEAD, NULL);
+		return put_tombstone(m, uid);
 	n->kind = UID_DEAD;
 	n->obj = NULL;
 	return 0;
@@ -87,5 +119,11 @@ void uidmap_fini(struct uidmap *m)
 			free(n);
 		}
 		m->buckets[i] = NULL;
+	}
+	while (m->spare) {
+		struct uid_node *n = m->spare;
+
+		m->spare = n->next;
+		free(n);
 	}
 }

@@ -17,13 +17,18 @@ enum uid_kind { UID_NONE, UID_TENANT, UID_GRANT, UID_SESSION, UID_DEAD };
 struct uid_node;
 struct uidmap {
 	struct uid_node *buckets[UIDMAP_BUCKETS]; /* owned */
+	struct uid_node *spare;                   /* owned: set aside for tombstones */
+	uint32_t spare_used;                      /* to be set aside again */
 };
 
 /* UID_NONE when it was never seen. *ret_obj may be NULL as an argument. */
 enum uid_kind uidmap_get(const struct uidmap *m, const struct ros2_uid *uid, void **ret_obj);
 /* 0, -ENOMEM. The UID must not be in the map. */
 int uidmap_put(struct uidmap *m, const struct ros2_uid *uid, enum uid_kind kind, void *obj);
-/* Cannot fail for a UID that is in the map; -ENOMEM for one that is not. */
+/* Sets memory for @n tombstones aside. 0, -ENOMEM. */
+int uidmap_reserve(struct uidmap *m, uint32_t n);
+/* Cannot fail for a UID that is in the map; -ENOMEM for one that is not, when what was set aside
+ * is used up, too. */
 int uidmap_kill(struct uidmap *m, const struct ros2_uid *uid);
 /* Forgets a UID that is not a tombstone. */
 void uidmap_remove(struct uidmap *m, const struct ros2_uid *uid);

@@ -330,10 +330,11 @@ void dp_revoke(struct dp *dp, enum dp_scope scope, const struct ros2_uid *uid, u
 	}
 }
 
-void dp_leases(struct dp *dp, const struct ros2_uid *tenant, uint32_t max,
-               void (*fn)(void *arg, const struct dp_lease_info *info), void *arg)
+int dp_leases(struct dp *dp, const struct ros2_uid *tenant, uint32_t max,
+              void (*fn)(void *arg, const struct dp_lease_info *info), void *arg)
 {
 	fn(arg, NULL);
+	return 0;
 }
 
 uint32_t dp_lease_count(struct dp *dp)

@@ -397,7 +397,8 @@ static void leases_start(void *arg)
 {
 	struct leases_call *c = arg;
 
-	dp_leases(c->fx->dp, c->tenant, c->max, one_lease, c);
+	if (dp_leases(c->fx->dp, c->tenant, c->max, one_lease, c) < 0)
+		one_lease(c, NULL);
 }
 
 uint32_t fx_leases(struct fx *fx, const struct ros2_uid *tenant, struct dp_lease_info *out,

@@ -24,6 +24,7 @@ enum sweep_kind {
 	SWEEP_URING_RESULT, /* the result of a completion becomes -error */
 	SWEEP_SEND,         /* send, sendmsg */
 	SWEEP_RECV,         /* recv, readv */
+	SWEEP_ALLOC,        /* calloc, strdup */
 };
 
 /* As error: the call moves one byte. */
