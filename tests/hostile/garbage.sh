@@ -28,7 +28,7 @@ garbage() { # rpc|wire
 }
 
 after_garbage() {
-	check "both processes still run" cluster status
+	check "both processes still run" kill -0 "$HOSTILE_CONTROLLER_PID" "$HOSTILE_AGENT_PID"
 	check "alpha's verified I/O works" as alpha ros2-bench run --namespace data --file ok --rw randrw --verify --size 1MiB --time 300ms --warmup 0s -q
 	check "the log is intact" says '^intact: ' ros2ctl audit verify
 	tap_end
