@@ -99,7 +99,7 @@ struct fake_agent {
 	struct {
 		char path[64];
 		uint8_t *data;
-		uint64_t size;
+		_Atomic uint64_t size; /* an old connection and its successor may both serve */
 	} files[FAKE_FILES];
 	pthread_t conns[FAKE_SESSIONS];
 };

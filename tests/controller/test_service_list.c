@@ -15,9 +15,9 @@
 /* What an agent has: session i has uid {i + 1, be16} and lease i has id i + 1. */
 struct rows {
 	size_t n;
-	bool gone[ROWS_MAX];
-	bool lies; /* answers from the beginning, and more than it was asked for */
-	unsigned asked;
+	_Atomic bool gone[ROWS_MAX];
+	_Atomic bool lies; /* answers from the beginning, and more than it was asked for */
+	_Atomic unsigned asked;
 };
 
 static void session_uid(size_t i, uint8_t uid[16])
