@@ -14,7 +14,7 @@
 
 /* What an agent has: session i has uid {i + 1, be16} and lease i has id i + 1. */
 struct rows {
-	size_t n;
+	_Atomic size_t n;
 	_Atomic bool gone[ROWS_MAX];
 	_Atomic bool lies; /* answers from the beginning, and more than it was asked for */
 	_Atomic unsigned asked;
