@@ -332,8 +332,7 @@ static void forward_fail(struct ctl_agent *a, const struct ros2_err *err)
 
 	HASH_ITER (hh, a->origins, o, tmp) {
 		waiting_free(o);
-		if (!o->at_store)
-			o->queued = o->acked;
+		o->queued = o->at_store ? o->at_store : o->acked;
 	}
 	if (a->forward_failed || !a->link)
 		return;
@@ -357,7 +356,7 @@ static void forwarded(void *arg, const struct store_result *r)
 	struct ctl_origin *o = a ? origin_get(a, &f->incarnation) : NULL;
 
 	if (o) {
-		o->at_store = false;
+		o->at_store = 0;
 		if (!r->rc)
 			o->acked = MAX(o->acked, f->to);
 		if (r->rc < 0)
@@ -381,10 +380,10 @@ static void forward_next(struct ctl_agent *a, struct ctl_origin *o)
 	f = list_first(&o->waiting, struct forward, link);
 	list_del(&f->link);
 	t = TAKE_PTR(f->t);
-	o->at_store = true;
+	o->at_store = f->to;
 	if (!store_submit(a->ctl->store, t, forwarded, f, &err))
 		return;
-	o->at_store = false;
+	o->at_store = 0;
 	free(f);
 	forward_fail(a, &err);
 }

@@ -117,7 +117,7 @@ struct ctl_origin {
 	uint64_t acked;      /* durable */
 	uint64_t queued;     /* taken from the agent: durable, at the store or waiting */
 	struct list waiting; /* of struct forward, owned: behind the one that is at the store */
-	bool at_store;
+	uint64_t at_store;   /* the last seq of what the store has; 0 = nothing */
 	UT_hash_handle hh;
 };
 
