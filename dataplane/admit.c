@@ -102,14 +102,14 @@ static enum verdict try_one(struct request *req)
 		return WAITS;
 	if (s->rt->deficit < cost)
 		return NO_DEFICIT;
-	if (needs_slot && !slots_may_take(r->slots, req->length, &s->slots, &s->rt->slots)) {
-		r->starved |= slots_used_up(r->slots, req->length);
+	if (needs_slot && !slots_may_take(s->pool, req->length, &s->slots, &s->rt->slots)) {
+		r->starved |= slots_used_up(s->pool, req->length);
 		return WAITS;
 	}
 	if (!take_tokens(req))
 		return WAITS;
 	if (needs_slot)
-		slots_take(r->slots, req->length, &s->slots, &s->rt->slots, &req->slot);
+		slots_take(s->pool, req->length, &s->slots, &s->rt->slots, &req->slot);
 	s->rt->deficit -= cost;
 	go(req);
 	return ADMITTED;

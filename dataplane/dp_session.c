@@ -86,7 +86,7 @@ static struct dp_session *new_session(struct dp *dp, const struct dp_session_par
 	ds->reactor = r;
 	ds->seq = ++dp->next_seq;
 	ds->cert_deadline_ns = p->cert_deadline_ns;
-	ds->s = session_new(ds);
+	ds->s = session_new(ds, &transport_tcp);
 	if (!ds->s || uidmap_put(&dp->uids, &ds->uid, UID_SESSION, ds) < 0) {
 		free(ds->s);
 		free(ds);

@@ -6,6 +6,7 @@
  */
 #include "dataplane/reactor_priv.h"
 #include "common/clock.h"
+#include "dataplane/tcp_priv.h"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -68,7 +69,7 @@ static void on_event(struct reactor *r, const struct epoll_event *ev)
 		tcp_preauth_receive(r, container_of(src, struct preauth, source));
 		break;
 	case SOURCE_SESSION:
-		tcp_event(container_of(src, struct session, tcp.source), ev->events);
+		tcp_event(container_of(src, struct tcp_conn, source), ev->events);
 		break;
 	case SOURCE_ENGINE:
 		container_of(src, struct rengine, source)->readable = true;
@@ -202,12 +203,12 @@ static void *reactor_main(void *arg)
 	while (!atomic_load_explicit(&r->stop, memory_order_acquire))
 		turn(r);
 	/* What was sent before the stop is still answered; then nothing is left but what engines
-	 * hold. */
+	 * and devices hold. */
 	run_messages(r);
 	if (r->listen_fd >= 0)
 		(void)epoll_ctl(r->epoll_fd, EPOLL_CTL_DEL, r->listen_fd, NULL);
 	end_all(r);
-	while (r->n_engine) {
+	while (r->n_engine || r->n_device) {
 		turn(r);
 		end_all(r);
 	}

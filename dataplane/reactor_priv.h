@@ -11,6 +11,7 @@
 #include "dataplane/session_priv.h"
 #include "dataplane/share.h"
 #include "dataplane/slots.h"
+#include "dataplane/source.h"
 #include <pthread.h>
 
 #define REACTOR_ENGINE_DEPTH 512u /* ios in one engine; bounds what is in flight in a reactor */
@@ -99,6 +100,7 @@ struct reactor {
 	struct list output;  /* sessions that have something to send */
 	struct list gone;    /* sessions without any request, ended */
 	uint32_t n_engine;   /* ios inside engines */
+	uint32_t n_device;   /* requests that devices hold */
 	bool accept_paused;  /* no descriptors: until the next tick */
 	uint32_t n_begun;    /* those, and the ready ones */
 	bool starved;        /* since the last tick: a request waited, all slots were taken */

@@ -23,8 +23,6 @@ void request_init_all(struct session *s)
 		struct request *req = &s->requests[i];
 
 		req->s = s;
-		req->out.req = req;
-		list_init(&req->out.link);
 		list_add_tail(&s->free, &req->link);
 	}
 }
@@ -143,8 +141,8 @@ enum request_verdict request_begin(struct session *s, const struct request_in *i
 	    !check_lease(s, in, clock_boottime_ns()))
 		return REQUEST_REFUSED;
 	if (in->has_payload && in->length &&
-	    !slots_take(s->r->slots, in->length, &s->slots, &s->rt->slots, &slot)) {
-		s->r->starved |= slots_used_up(s->r->slots, in->length);
+	    !slots_take(s->pool, in->length, &s->slots, &s->rt->slots, &slot)) {
+		s->r->starved |= slots_used_up(s->pool, in->length);
 		return REQUEST_WAIT;
 	}
 	req = list_first(&s->free, struct request, link);
@@ -235,13 +233,13 @@ void request_release(struct request *req)
 {
 	struct session *s = req->s;
 
-	tcp_forget(s, req);
+	s->transport->forget(s, req);
 	count_out(req);
 	list_del(&req->link);
 	if (req->io.n_parts)
 		req->file->mount->engine->ops->unlend(&req->io);
 	if (req->slot.mem)
-		slots_give(s->r->slots, &req->slot, &s->slots, &s->rt->slots);
+		slots_give(s->pool, &req->slot, &s->slots, &s->rt->slots);
 	if (req->lease)
 		lease_unhold(s->r->leases, TAKE_PTR(req->lease));
 	dp_file_unref(TAKE_PTR(req->file));
@@ -272,6 +270,38 @@ void request_handed_on(struct request *req)
 		return;
 	request_release(req);
 	session_maybe_closed(s);
+}
+
+void request_to_device(struct request *req)
+{
+	assert(!req->on_device && (req->state == REQUEST_PULLING || req->state == REQUEST_REPLY));
+	req->on_device = true;
+	req->s->n_device++;
+	req->s->r->n_device++;
+}
+
+/* What came back when the session has ended: the last hold on it may have been this one. */
+static void release_late(struct request *req)
+{
+	struct session *s = req->s;
+
+	request_release(req);
+	atomic_store_explicit(&s->stats.in_flight, session_held(s), memory_order_relaxed);
+	session_maybe_gone(s);
+}
+
+bool request_from_device(struct request *req)
+{
+	struct session *s = req->s;
+
+	assert(req->on_device);
+	req->on_device = false;
+	s->n_device--;
+	s->r->n_device--;
+	if (s->state != SESSION_ENDED)
+		return true;
+	release_late(req);
+	return false;
 }
 
 static enum ros2_status status_of(int64_t res)
@@ -313,9 +343,7 @@ void request_engine_done(struct engine_io *io, int64_t res)
 	s->last_engine_ns = s->r->now_ns;
 	count_copies(req);
 	if (s->state == SESSION_ENDED) {
-		request_release(req);
-		atomic_store_explicit(&s->stats.in_flight, s->n_engine, memory_order_relaxed);
-		session_maybe_gone(s);
+		release_late(req);
 		return;
 	}
 	if (res >= 0) {

@@ -2,8 +2,8 @@
 /*
  * The life of a session at its reactor; its states and the seven steps of its end are told in
  * session_priv.h. Invariants: (1) a session that is not alive has no live lease; (2) after step 4
- * only requests in state REQUEST_ENGINE are left; (3) it is gone exactly when it has ended and no
- * engine holds a request of it.
+ * only requests that an engine or a device holds are left; (3) it is gone exactly when it has ended
+ * and no engine or device holds anything of it.
  */
 #include "dataplane/session_priv.h"
 #include "common/clock.h"
@@ -15,6 +15,9 @@
 #include <stdio.h>
 #include <string.h>
 
+/* What follows the session is aligned as anything may want to be. */
+#define SESSION_SIZE ((sizeof(struct session) + 63) / 64 * 64)
+
 const char *session_state_to_str(enum session_state s)
 {
 	static const char *const names[] = {"waiting", "open", "closing", "ended"};
@@ -22,9 +25,9 @@ const char *session_state_to_str(enum session_state s)
 	return (unsigned)s < ARRAY_SIZE(names) ? names[s] : "unknown";
 }
 
-struct session *session_new(struct dp_session *ds)
+struct session *session_new(struct dp_session *ds, const struct transport_ops *transport)
 {
-	struct session *s = calloc(1, sizeof(*s));
+	struct session *s = calloc(1, SESSION_SIZE + transport->channel_size);
 
 	if (!s)
 		return NULL;
@@ -34,13 +37,14 @@ struct session *session_new(struct dp_session *ds)
 	s->grant = ds->grant;
 	s->uid = ds->uid;
 	s->cert_deadline_ns = ds->cert_deadline_ns;
-	s->transport = &transport_tcp;
+	s->transport = transport;
+	s->channel = (char *)s + SESSION_SIZE;
 	list_init(&s->link_active);
 	list_init(&s->link_gone);
 	list_init(&s->link_input);
 	list_init(&s->link_output);
 	request_init_all(s);
-	tcp_init(&s->tcp);
+	transport->init(s);
 	return s;
 }
 
@@ -66,6 +70,7 @@ void session_attach(struct reactor *r, struct session *s)
 	s->index = i;
 	s->conn = ++r->next_generation << 16 | i;
 	s->rt = &r->tenants[s->tenant->index];
+	s->pool = r->slots;
 	rtenant_enter(s->rt, s->tenant);
 	s->hello_deadline_ns = clock_add_ns(clock_boottime_ns(), WIRE_HELLO_MS * NS_PER_MS);
 	crypto_random(s->secret, sizeof(s->secret));
@@ -117,7 +122,7 @@ void session_end(struct session *s, enum ros2_status why, const char *words)
 	/* After BYE with everything answered the last replies may still arrive; in every other case
 	 * they must not. */
 	bool orderly = s->state == SESSION_CLOSING && why == ROS2_CLOSED && s->n_requests == 0 &&
-	               list_empty(&s->tcp.out);
+	               s->transport->idle(s);
 
 	if (s->state == SESSION_ENDED)
 		return;
@@ -134,7 +139,7 @@ void session_end(struct session *s, enum ros2_status why, const char *words)
 	session_release_requests(s);
 	drop_handles(s);
 	atomic_store_explicit(&s->stats.connected, false, memory_order_relaxed);
-	atomic_store_explicit(&s->stats.in_flight, s->n_engine, memory_order_relaxed);
+	atomic_store_explicit(&s->stats.in_flight, session_held(s), memory_order_relaxed);
 	dp_post(s->dp, &s->ended_post, session_on_ended);
 	session_maybe_gone(s);
 }
@@ -144,7 +149,7 @@ void session_release_requests(struct session *s)
 	for (uint32_t i = 0; i < DP_CREDITS; i++) {
 		struct request *req = &s->requests[i];
 
-		if (req->state != REQUEST_FREE && req->state != REQUEST_ENGINE)
+		if (req->state != REQUEST_FREE && req->state != REQUEST_ENGINE && !req->on_device)
 			request_release(req);
 	}
 	admit_forget(s);
@@ -152,13 +157,15 @@ void session_release_requests(struct session *s)
 
 void session_maybe_closed(struct session *s)
 {
-	if (s->state == SESSION_CLOSING && s->n_requests == 0 && list_empty(&s->tcp.out))
+	if (s->state == SESSION_CLOSING && s->n_requests == 0 && s->transport->idle(s))
 		session_end(s, ROS2_CLOSED, "the tenant said BYE");
 }
 
 void session_maybe_gone(struct session *s)
 {
 	if (s->state != SESSION_ENDED || s->n_requests || !list_empty(&s->link_gone))
+		return;
+	if (s->transport->busy && s->transport->busy(s))
 		return;
 	/* Told at the end of the turn: events of this turn may still point to it. */
 	list_add_tail(&s->r->gone, &s->link_gone);
@@ -171,15 +178,16 @@ static bool waits_for_peer(const struct session *s)
 
 	for (int i = 0; i < SLOT_CLASSES; i++)
 		n += s->slots.n[i];
-	return n && session_alive(s) &&
-	       (!list_empty(&s->tcp.out) || !list_empty(&s->tcp.pulls) || s->tcp.receiving);
+	return n && session_alive(s) && s->transport->waits_for_peer(s);
 }
 
 /* A peer may be slow as long as nobody else needs its slots. */
 static bool stalls_others(struct session *s, uint64_t now_ns)
 {
-	if (!waits_for_peer(s) || s->tcp.moved - s->stall_moved >= SESSION_STALL_BYTES) {
-		s->stall_moved = s->tcp.moved;
+	uint64_t moved = s->transport->moved(s);
+
+	if (!waits_for_peer(s) || moved - s->stall_moved >= SESSION_STALL_BYTES) {
+		s->stall_moved = moved;
 		s->stall_since_ns = now_ns;
 	}
 	return s->r->starved && now_ns - s->stall_since_ns >= SESSION_STALL_NS;

@@ -325,7 +325,7 @@ void session_run_revoke(struct reactor *r, struct dp_op *op)
 			op->res.revoke.sessions++;
 			op->res.revoke.leases += s->leases_ended;
 		}
-		op->res.revoke.draining += s->n_engine;
+		op->res.revoke.draining += session_held(s);
 		op->res.revoke.last_byte_ns =
 			latest(op->res.revoke.last_byte_ns, s->last_send_ns, op->received_ns);
 		op->res.revoke.last_engine_ns =

@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The reactor's half of a session: its connection, requests, handles and leases, all in one
- * allocation made by the loop before the session starts. Owned by its reactor from attach until it
- * is gone. Must not be included outside dataplane/.
+ * The reactor's half of a session: its requests, handles and leases, and the transport's part, all
+ * in one allocation made by the loop before the session starts. Owned by its reactor from attach
+ * until it is gone. Must not be included outside dataplane/.
  *
- *   WAITING --HELLO--> OPEN --BYE--> CLOSING --nothing in flight--> ENDED --engines gave back-->
- * gone
+ *   WAITING --HELLO--> OPEN --BYE--> CLOSING --nothing in flight--> ENDED --engines and devices
+ * gave back--> gone
  *      \________________\______________\_______any end, any time______/
  *
  * End of a session: 1. state ENDED, nothing is begun any more; 2. its leases end; 3. the connection
- * is reset, so that unsent data is discarded; 4. requests that no engine holds are released; 5. the
- * loop is told; 6. engines give back the rest, each with its slot and lease hold; 7. gone: the loop
- * frees it.
+ * is reset, so that unsent data is discarded; 4. requests that no engine or device holds are
+ * released; 5. the loop is told; 6. engines and devices give back the rest, each with its slot and
+ * lease hold; 7. gone: the loop frees it.
  */
 #ifndef ROS2_DATAPLANE_SESSION_PRIV_H
 #define ROS2_DATAPLANE_SESSION_PRIV_H
 
 #include "dataplane/dp_priv.h"
 #include "dataplane/slots.h"
-#include "dataplane/tcp.h"
 #include "dataplane/transport.h"
+#include "dataplane/wire.h"
 
 enum request_state {
 	REQUEST_FREE,
@@ -41,12 +41,13 @@ struct request {
 	enum request_op op;
 	enum ros2_status status;
 	bool has_payload, shaped, begun; /* begun: counted in n_begun */
+	bool on_device;                  /* in state PULLING or REPLY: posted work names its slot */
 	uint32_t length, key, generation;
 	uint32_t bytes; /* done */
 	uint32_t got;   /* of the payload */
 	uint64_t id, offset, address, begun_ns;
 	struct list link; /* free, queue, pulls or ready list, by state */
-	struct tcp_out out;
+	void *out;        /* the transport's part of it, within the session's channel */
 };
 
 enum session_state { SESSION_WAITING, SESSION_OPEN, SESSION_CLOSING, SESSION_ENDED };
@@ -75,6 +76,7 @@ struct session {
 	struct reactor *r;
 	struct rtenant *rt;
 	const struct transport_ops *transport;
+	void *channel; /* the transport's part, behind the session in its memory */
 	uint32_t index;
 	uint64_t conn, cert_deadline_ns;
 	/* any thread: counters, relaxed */
@@ -90,11 +92,12 @@ struct session {
 	uint8_t secret[WIRE_SECRET_LEN];
 	uint64_t hello_deadline_ns, last_send_ns, last_engine_ns;
 	uint32_t leases_ended; /* by the end of the session */
-	uint32_t n_requests, n_engine;
+	uint32_t n_requests, n_engine, n_device;
 	struct list free, queue[2]; /* queue: reads; writes and flushes */
 	struct list link_active, link_gone, link_input, link_output;
+	struct slots *pool; /* borrowed: where its slots come from */
 	struct slot_use slots;
-	uint64_t stall_since_ns, stall_moved; /* tcp.moved then */
+	uint64_t stall_since_ns, stall_moved; /* transport->moved() then */
 	struct {
 		uint64_t handle;      /* 0 = free */
 		struct dp_file *file; /* referenced */
@@ -102,7 +105,6 @@ struct session {
 	uint64_t ids[DP_CREDITS]; /* of requests[i], beside each other because every request
 	                             searches them */
 	struct request requests[DP_CREDITS];
-	struct tcp_conn tcp;
 	/* events; *_out are the loop's while posted */
 	struct violations violations[SESSION_VIOLATION_KINDS],
 		violations_out[SESSION_VIOLATION_KINDS];
@@ -117,7 +119,7 @@ static inline bool session_alive(const struct session *s)
 }
 
 /* Loop: the memory; NULL when there is none. */
-struct session *session_new(struct dp_session *ds);
+struct session *session_new(struct dp_session *ds, const struct transport_ops *transport);
 /* Reactor */
 void session_attach(struct reactor *r, struct session *s);
 void session_connected(struct session *s, const char *peer);
@@ -126,7 +128,12 @@ enum ros2_status session_rights(const struct session *s, uint64_t now_ns);
 void session_end(struct session *s, enum ros2_status why, const char *words);
 /* Nothing in flight and the tenant said BYE: ends it in order. */
 void session_maybe_closed(struct session *s);
-/* An engine gave a request back, or it was released: is it gone? */
+/* Requests that an engine or a device holds. */
+static inline uint32_t session_held(const struct session *s)
+{
+	return s->n_engine + s->n_device;
+}
+/* An engine or device gave something back, or a request was released: is it gone? */
 void session_maybe_gone(struct session *s);
 void session_tick(struct session *s, uint64_t now_ns);
 struct dp_file *session_file(const struct session *s, uint64_t handle);

@@ -6,7 +6,7 @@
  * of a large payload is copied. Anything wrong with a header, or a DATA nobody asked for, ends the
  * connection.
  */
-#include "dataplane/tcp.h"
+#include "dataplane/tcp_priv.h"
 #include "dataplane/reactor_priv.h"
 #include "dataplane/session_priv.h"
 #include "dataplane/wire_codec.h"
@@ -20,8 +20,11 @@
 
 #define READS_PER_TURN 64
 
-void tcp_init(struct tcp_conn *c)
+static void tcp_init(struct session *s)
 {
+	struct tcp_conn *c = tcp_of(s);
+
+	c->s = s;
 	c->source.kind = SOURCE_SESSION;
 	c->fd = -1;
 	list_init(&c->pulls);
@@ -29,12 +32,17 @@ void tcp_init(struct tcp_conn *c)
 	list_init(&c->small_free);
 	for (uint32_t i = 0; i < TCP_SMALL; i++)
 		list_add_tail(&c->small_free, &c->small[i].out.link);
+	for (uint32_t i = 0; i < DP_CREDITS; i++) {
+		s->requests[i].out = &c->outs[i];
+		c->outs[i].req = &s->requests[i];
+		list_init(&c->outs[i].link);
+	}
 }
 
 int tcp_start(struct session *s, int fd, const struct wire_welcome *w)
 {
 	struct epoll_event ev = {.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET,
-	                         .data.ptr = &s->tcp.source};
+	                         .data.ptr = &tcp_of(s)->source};
 	struct wire_header h = {.opcode = WIRE_WELCOME, .payload_len = sizeof(*w)};
 	int one = 1;
 
@@ -42,35 +50,53 @@ int tcp_start(struct session *s, int fd, const struct wire_welcome *w)
 	(void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
 	if (epoll_ctl(s->r->epoll_fd, EPOLL_CTL_MOD, fd, &ev) < 0)
 		return -errno;
-	s->tcp.fd = fd;
-	s->tcp.readable = s->tcp.writable = true;
+	tcp_of(s)->fd = fd;
+	tcp_of(s)->readable = tcp_of(s)->writable = true;
 	tcp_queue_small(s, &h, w, sizeof(*w));
 	session_want_input(s);
 	return 0;
 }
 
-void tcp_forget(struct session *s, struct request *req)
+static void tcp_forget(struct session *s, struct request *req)
 {
-	list_del(&req->out.link);
-	if (s->tcp.receiving == req)
-		s->tcp.receiving = NULL;
+	list_del(&tcp_out_of(req)->link);
+	if (tcp_of(s)->receiving == req)
+		tcp_of(s)->receiving = NULL;
 }
 
 static void tcp_close(struct session *s, bool discard)
 {
+	struct tcp_conn *c = tcp_of(s);
 	struct linger l = {.l_onoff = 1, .l_linger = 0};
 
-	if (s->tcp.fd < 0)
+	if (c->fd < 0)
 		return;
 	/* With a zero linger close sends RST and drops what is in the send queue. */
 	if (discard)
-		(void)setsockopt(s->tcp.fd, SOL_SOCKET, SO_LINGER, &l, sizeof(l));
-	close(TAKE_FD(s->tcp.fd));
+		(void)setsockopt(c->fd, SOL_SOCKET, SO_LINGER, &l, sizeof(l));
+	close(TAKE_FD(c->fd));
 }
 
-void tcp_event(struct session *s, uint32_t events)
+static bool tcp_idle(const struct session *s)
 {
-	struct tcp_conn *c = &s->tcp;
+	return list_empty(&tcp_of(s)->out);
+}
+
+static bool tcp_waits_for_peer(const struct session *s)
+{
+	const struct tcp_conn *c = tcp_of(s);
+
+	return !list_empty(&c->out) || !list_empty(&c->pulls) || c->receiving;
+}
+
+static uint64_t tcp_moved(const struct session *s)
+{
+	return tcp_of(s)->moved;
+}
+
+void tcp_event(struct tcp_conn *c, uint32_t events)
+{
+	struct session *s = c->s;
 
 	if (!session_alive(s))
 		return;
@@ -115,10 +141,10 @@ static bool on_request(struct session *s, const struct wire_header *h)
 	case REQUEST_WAIT:
 		return false;
 	case REQUEST_REFUSED:
-		s->tcp.skip = h->payload_len;
+		tcp_of(s)->skip = h->payload_len;
 		return true;
 	case REQUEST_TAKEN:
-		s->tcp.receiving = h->payload_len ? req : NULL;
+		tcp_of(s)->receiving = h->payload_len ? req : NULL;
 		return true;
 	}
 	return true;
@@ -127,8 +153,9 @@ static bool on_request(struct session *s, const struct wire_header *h)
 /* The answer to the oldest PULL, field by field. */
 static void on_data(struct session *s, const struct wire_header *h)
 {
+	struct tcp_conn *c = tcp_of(s);
 	struct request *req =
-		list_empty(&s->tcp.pulls) ? NULL : list_first(&s->tcp.pulls, struct request, link);
+		list_empty(&c->pulls) ? NULL : list_first(&c->pulls, struct request, link);
 
 	if (!req || h->request_id != req->id || h->key != req->key || h->address != req->address ||
 	    h->generation != req->generation || h->length != req->length || h->offset != 0) {
@@ -136,7 +163,7 @@ static void on_data(struct session *s, const struct wire_header *h)
 		return;
 	}
 	list_del(&req->link);
-	s->tcp.receiving = req;
+	c->receiving = req;
 }
 
 /* False: it must wait; the header stays where it is. */
@@ -169,19 +196,20 @@ static bool on_message(struct session *s, const struct wire_header *h)
 
 static void payload_progress(struct session *s, uint32_t n)
 {
-	struct request *req = s->tcp.receiving;
+	struct tcp_conn *c = tcp_of(s);
+	struct request *req = c->receiving;
 
 	req->got += n;
-	s->tcp.moved += n;
+	c->moved += n;
 	if (req->got < req->length)
 		return;
-	s->tcp.receiving = NULL;
+	c->receiving = NULL;
 	request_payload_arrived(req);
 }
 
 static void take_buffered_payload(struct session *s)
 {
-	struct tcp_conn *c = &s->tcp;
+	struct tcp_conn *c = tcp_of(s);
 	uint32_t len, n;
 	uint8_t *buf = request_buffer(c->receiving, &len);
 
@@ -194,7 +222,7 @@ static void take_buffered_payload(struct session *s)
 
 static bool take_header(struct session *s)
 {
-	struct tcp_conn *c = &s->tcp;
+	struct tcp_conn *c = tcp_of(s);
 	struct wire_header h;
 	const char *words;
 	enum ros2_status st;
@@ -218,7 +246,7 @@ static bool take_header(struct session *s)
 /* Everything that is in the buffer and can be taken. False: something must happen first. */
 static bool take_buffered(struct session *s)
 {
-	struct tcp_conn *c = &s->tcp;
+	struct tcp_conn *c = tcp_of(s);
 
 	while (session_alive(s) && c->in_at < c->in_end) {
 		uint32_t have = c->in_end - c->in_at;
@@ -242,7 +270,7 @@ static bool take_buffered(struct session *s)
 /* Where the next bytes go, and how many. */
 static void *place(struct session *s, uint32_t *ret_len)
 {
-	struct tcp_conn *c = &s->tcp;
+	struct tcp_conn *c = tcp_of(s);
 	uint32_t len, have = c->in_end - c->in_at;
 
 	if (c->receiving) {
@@ -262,7 +290,7 @@ static void *place(struct session *s, uint32_t *ret_len)
 /* False: nothing more now. */
 static bool read_some(struct session *s)
 {
-	struct tcp_conn *c = &s->tcp;
+	struct tcp_conn *c = tcp_of(s);
 	uint32_t want;
 	void *to = place(s, &want);
 	ssize_t n = recv(c->fd, to, want, MSG_DONTWAIT);
@@ -290,31 +318,39 @@ static bool read_some(struct session *s)
 
 static void tcp_receive(struct session *s)
 {
+	struct tcp_conn *c = tcp_of(s);
+
 	for (int i = 0; i < READS_PER_TURN && session_alive(s); i++) {
 		if (!take_buffered(s)) {
 			session_want_input(s);
 			return;
 		}
-		if (!session_alive(s) || !s->tcp.readable)
+		if (!session_alive(s) || !c->readable)
 			return;
 		if (!read_some(s))
 			break;
 	}
 	if (!session_alive(s))
 		return;
-	if (s->tcp.readable || s->tcp.in_at < s->tcp.in_end) {
+	if (c->readable || c->in_at < c->in_end) {
 		session_want_input(s);
-		s->r->again |= s->tcp.readable;
+		s->r->again |= c->readable;
 	}
 }
 
 const struct transport_ops transport_tcp = {
 	.name = "tcp",
 	.takes_parts = true,
+	.channel_size = sizeof(struct tcp_conn),
+	.init = tcp_init,
 	.reply = tcp_reply,
 	.pull = tcp_pull,
 	.refuse = tcp_refuse,
 	.receive = tcp_receive,
 	.flush = tcp_flush,
 	.close = tcp_close,
+	.forget = tcp_forget,
+	.idle = tcp_idle,
+	.waits_for_peer = tcp_waits_for_peer,
+	.moved = tcp_moved,
 };

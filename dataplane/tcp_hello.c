@@ -13,6 +13,7 @@
 #include "common/crypto.h"
 #include "dataplane/reactor_priv.h"
 #include "dataplane/session_priv.h"
+#include "dataplane/tcp_priv.h"
 #include "dataplane/wire_codec.h"
 #include <arpa/inet.h>
 #include <errno.h>

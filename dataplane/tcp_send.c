@@ -8,7 +8,7 @@
 #include "common/clock.h"
 #include "dataplane/reactor_priv.h"
 #include "dataplane/session_priv.h"
-#include "dataplane/tcp.h"
+#include "dataplane/tcp_priv.h"
 #include "dataplane/test_switches.h"
 #include "dataplane/wire_codec.h"
 #include <errno.h>
@@ -17,13 +17,13 @@
 
 static void queue(struct session *s, struct tcp_out *m)
 {
-	list_add_tail(&s->tcp.out, &m->link);
+	list_add_tail(&tcp_of(s)->out, &m->link);
 	session_want_output(s);
 }
 
 bool tcp_has_room(const struct session *s)
 {
-	return !list_empty(&s->tcp.small_free);
+	return !list_empty(&tcp_of(s)->small_free);
 }
 
 void tcp_queue_small(struct session *s, const struct wire_header *h, const void *payload,
@@ -35,7 +35,7 @@ void tcp_queue_small(struct session *s, const struct wire_header *h, const void 
 	 */
 	if (!tcp_has_room(s))
 		return;
-	m = list_first(&s->tcp.small_free, struct tcp_small, out.link);
+	m = list_first(&tcp_of(s)->small_free, struct tcp_small, out.link);
 	list_del(&m->out.link);
 	m->out.first = *h;
 	wire_seal(&m->out.first);
@@ -74,15 +74,19 @@ static struct wire_header complete_of(const struct request *req)
 
 static void only_complete(struct request *req)
 {
-	req->out.first = complete_of(req);
-	req->out.payload = NULL;
-	req->out.n_parts = 0;
-	req->out.payload_len = 0;
-	req->out.has_second = false;
+	struct tcp_out *out = tcp_out_of(req);
+
+	out->first = complete_of(req);
+	out->payload = NULL;
+	out->n_parts = 0;
+	out->payload_len = 0;
+	out->has_second = false;
 }
 
 void tcp_reply(struct session *s, struct request *req)
 {
+	struct tcp_out *out = tcp_out_of(req);
+
 	if (req->op == REQUEST_READ && req->bytes) {
 		struct wire_header h = {.opcode = WIRE_DATA,
 		                        .flags = WIRE_F_LAST,
@@ -94,28 +98,30 @@ void tcp_reply(struct session *s, struct request *req)
 		                        .payload_len = req->bytes};
 
 		wire_seal(&h);
-		req->out.first = h;
-		req->out.payload = req->io.n_parts ? NULL : req->slot.mem;
-		req->out.parts = req->io.parts;
-		req->out.n_parts = req->io.n_parts;
-		req->out.payload_len = req->bytes;
-		req->out.second = complete_of(req);
-		req->out.has_second = true;
+		out->first = h;
+		out->payload = req->io.n_parts ? NULL : req->slot.mem;
+		out->parts = req->io.parts;
+		out->n_parts = req->io.n_parts;
+		out->payload_len = req->bytes;
+		out->second = complete_of(req);
+		out->has_second = true;
 	} else {
 		only_complete(req);
 	}
-	queue(s, &req->out);
+	queue(s, out);
 }
 
 void tcp_pull(struct session *s, struct request *req)
 {
-	req->out.payload = NULL;
-	req->out.n_parts = 0;
-	req->out.payload_len = 0;
-	req->out.has_second = false;
+	struct tcp_out *out = tcp_out_of(req);
+
+	out->payload = NULL;
+	out->n_parts = 0;
+	out->payload_len = 0;
+	out->has_second = false;
 	/* The header is sealed when it goes: only then the lease is held and its generation known.
 	 */
-	queue(s, &req->out);
+	queue(s, out);
 }
 
 static void seal_pull(struct request *req)
@@ -128,7 +134,7 @@ static void seal_pull(struct request *req)
 	                        .generation = req->generation};
 
 	wire_seal(&h);
-	req->out.first = h;
+	tcp_out_of(req)->first = h;
 }
 
 /* Looks at the right behind one message. Replaces one that has not begun to leave; false when the
@@ -181,14 +187,15 @@ static void add_parts(struct iovec *iov, int *n, const struct tcp_out *m, uint32
 /* Returns the number of parts, or -1 when the session has ended. */
 static int gather(struct session *s, struct iovec iov[TCP_IOV], uint64_t now_ns)
 {
-	uint32_t skip = s->tcp.sent, bytes = 0;
+	struct tcp_conn *c = tcp_of(s);
+	uint32_t skip = c->sent, bytes = 0;
 	struct tcp_out *m;
 	int n = 0;
 
-	list_for_each (&s->tcp.out, m, link) {
+	list_for_each (&c->out, m, link) {
 		if (n + 3 + (int)m->n_parts > (int)TCP_IOV || bytes >= TCP_SEND_BYTES)
 			break;
-		if (!prepare(s, m, n == 0 && s->tcp.sent > 0, now_ns))
+		if (!prepare(s, m, n == 0 && c->sent > 0, now_ns))
 			return -1;
 		add_iov(iov, &n, &m->first, WIRE_HEADER_LEN, &skip);
 		if (m->n_parts)
@@ -211,26 +218,28 @@ static void sent_one(struct session *s, struct tcp_out *m)
 {
 	list_del(&m->link);
 	if (!m->req) {
-		list_add_tail(&s->tcp.small_free, &m->link);
+		list_add_tail(&tcp_of(s)->small_free, &m->link);
 		s->r->again = true;
 	} else {
 		if (m->req->state == REQUEST_PULLING)
-			list_add_tail(&s->tcp.pulls, &m->req->link);
+			list_add_tail(&tcp_of(s)->pulls, &m->req->link);
 		request_handed_on(m->req);
 	}
 }
 
 static void advance(struct session *s, size_t n)
 {
-	s->tcp.sent += (uint32_t)n;
-	s->tcp.moved += n;
-	while (!list_empty(&s->tcp.out)) {
-		struct tcp_out *m = list_first(&s->tcp.out, struct tcp_out, link);
+	struct tcp_conn *c = tcp_of(s);
+
+	c->sent += (uint32_t)n;
+	c->moved += n;
+	while (!list_empty(&c->out)) {
+		struct tcp_out *m = list_first(&c->out, struct tcp_out, link);
 		uint32_t size = size_of(m);
 
-		if (s->tcp.sent < size)
+		if (c->sent < size)
 			return;
-		s->tcp.sent -= size;
+		c->sent -= size;
 		sent_one(s, m);
 		if (!session_alive(s))
 			return;
@@ -264,10 +273,10 @@ static bool send_some(struct session *s)
 	if (parts < 0)
 		return false;
 	msg.msg_iovlen = (size_t)parts;
-	n = sendmsg(s->tcp.fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL);
+	n = sendmsg(tcp_of(s)->fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL);
 	if (n < 0) {
 		if (errno == EAGAIN)
-			s->tcp.writable = false;
+			tcp_of(s)->writable = false;
 		else if (errno == EINTR)
 			try_again(s);
 		else
@@ -281,7 +290,7 @@ static bool send_some(struct session *s)
 
 void tcp_flush(struct session *s)
 {
-	while (session_alive(s) && s->tcp.writable && !list_empty(&s->tcp.out))
+	while (session_alive(s) && tcp_of(s)->writable && !list_empty(&tcp_of(s)->out))
 		if (!send_some(s))
 			break;
 }

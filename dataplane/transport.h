@@ -2,21 +2,23 @@
 /*
  * The face between the request pipeline and a transport: tcp now, shm and verbs later. The
  * transport knows how bytes travel and nothing of rights; the pipeline knows rights and nothing of
- * sockets. All of it runs on the session's reactor.
+ * sockets. All of it runs on the session's reactor, but init.
  *
- *   transport -> pipeline   request_begin, request_payload_arrived, request_may_hand_on,
- * request_handed_on, session_violation, session_end pipeline -> transport   the table below
+ * A transport calls request_*, session_violation and session_end; the pipeline calls the table
+ * below.
  *
  * Rules: (1) a transport asks request_may_hand_on with a clock read for the purpose right before it
  * hands payload, or an invitation to send payload, to the kernel or a device; (2) after reset()
  * nothing more of the session is handed on, and what was queued is dropped; (3) a transport
- * allocates nothing after attach.
+ * allocates nothing after attach; (4) a request between request_to_device and request_from_device
+ * is a device's, with its slot and its lease, whatever happens to its session meanwhile.
  */
 #ifndef ROS2_DATAPLANE_TRANSPORT_H
 #define ROS2_DATAPLANE_TRANSPORT_H
 
 #include "common/status.h"
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct session;
@@ -48,11 +50,20 @@ void request_payload_arrived(struct request *req);
 enum ros2_status request_may_hand_on(struct request *req, uint64_t now_ns);
 /* The reply has left; the request is over and must not be touched. */
 void request_handed_on(struct request *req);
+/* A device has it now, and gave it back: the work that was posted for it is done or flushed. False:
+ * its session has ended meanwhile, and the request with it. */
+void request_to_device(struct request *req);
+bool request_from_device(struct request *req);
 
 struct transport_ops {
 	const char *name;
 	/* It can send payload from memory that is not a slot: engines may lend theirs. */
 	bool takes_parts;
+	/* Its own part of a session, session.channel: so many bytes, zeroed, that live as long as
+	 * the session. init, on the loop, makes them ready and gives every request its request.out.
+	 */
+	size_t channel_size;
+	void (*init)(struct session *s);
 	/* Queues the reply: status, bytes and, for a READ with bytes, the payload in the request's
 	 * slot, or in the parts that the engine lent. */
 	void (*reply)(struct session *s, struct request *req);
@@ -68,6 +79,17 @@ struct transport_ops {
 	void (*flush)(struct session *s);
 	/* Ends the connection; @discard: what is not on its way yet must never arrive. */
 	void (*close)(struct session *s, bool discard);
+	/* @req is being released: drops what is queued for it. */
+	void (*forget)(struct session *s, struct request *req);
+	/* Nothing is queued. */
+	bool (*idle)(const struct session *s);
+	/* Something of the session waits until the peer reads, or sends what it was asked for. */
+	bool (*waits_for_peer)(const struct session *s);
+	/* Bytes that the peer has taken and sent so far. */
+	uint64_t (*moved)(const struct session *s);
+	/* After close: a device still holds something of the session besides requests. NULL: never.
+	 * When it no longer does, the transport calls session_maybe_gone. */
+	bool (*busy)(const struct session *s);
 };
 extern const struct transport_ops transport_tcp;
 #endif

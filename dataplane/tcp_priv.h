@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One connection of the tcp transport, embedded in its session. Bounds: input TCP_INPUT bytes,
- * output one message per request plus TCP_SMALL short ones; when those are used up the connection
- * is not read any more, so a peer that does not read stalls only itself.
+ * One connection of the tcp transport: its part of a session (session.channel). Bounds: input
+ * TCP_INPUT bytes, output one message per request plus TCP_SMALL short ones; when those are used up
+ * the connection is not read any more, so a peer that does not read stalls only itself.
  */
-#ifndef ROS2_DATAPLANE_TCP_H
-#define ROS2_DATAPLANE_TCP_H
+#ifndef ROS2_DATAPLANE_TCP_PRIV_H
+#define ROS2_DATAPLANE_TCP_PRIV_H
 
 #include "common/util.h"
 #include "common/status.h"
+#include "dataplane/session_priv.h"
 #include "dataplane/source.h"
 #include "dataplane/wire.h"
 #include <stdbool.h>
@@ -18,10 +19,6 @@
 #define TCP_SMALL      64u
 #define TCP_IOV        384u
 #define TCP_SEND_BYTES (1024u * 1024) /* of one system call: rights are looked at before each */
-
-struct request;
-struct reactor;
-struct session;
 
 /* A queued message: a header, perhaps a payload, perhaps a second header (DATA + COMPLETE). */
 struct tcp_out {
@@ -41,6 +38,7 @@ struct tcp_small {
 
 struct tcp_conn {
 	struct source source;
+	struct session *s;
 	int fd; /* -1 = none */
 	bool readable, writable, peer_closed;
 	uint32_t in_at, in_end;    /* of in */
@@ -52,15 +50,21 @@ struct tcp_conn {
 	uint64_t moved;            /* bytes sent, and payload received, so far */
 	struct list small_free;
 	struct tcp_small small[TCP_SMALL];
+	struct tcp_out outs[DP_CREDITS]; /* of session.requests[i] */
 	uint8_t in[TCP_INPUT];
 };
 
-void tcp_init(struct tcp_conn *c);
+static inline struct tcp_conn *tcp_of(const struct session *s)
+{
+	return s->channel;
+}
+static inline struct tcp_out *tcp_out_of(const struct request *req)
+{
+	return req->out;
+}
 /* The session proved itself on @fd, which it takes. */
 int tcp_start(struct session *s, int fd, const struct wire_welcome *w);
-/* Removes a message that will not be sent (its session has ended). */
-void tcp_forget(struct session *s, struct request *req);
-void tcp_event(struct session *s, uint32_t events);
+void tcp_event(struct tcp_conn *c, uint32_t events);
 /* tcp_send.c */
 void tcp_flush(struct session *s);
 void tcp_queue_small(struct session *s, const struct wire_header *h, const void *payload,
