@@ -8,6 +8,7 @@
 #include "tests/client/fake_wire.h"
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,7 +56,7 @@ struct fake_control {
 
 static int find_session(struct fake_agent *a, ProtobufCBinaryData uid)
 {
-	for (int i = 0; i < a->n_sessions; i++)
+	for (int i = 0; i < MIN(a->n_sessions, FAKE_SESSIONS); i++)
 		if (uid.len == 16 && a->sessions[i].live &&
 		    !memcmp(a->sessions[i].uid, uid.data, 16))
 			return i;
@@ -314,29 +315,48 @@ struct control *fake_control_new(struct fake_agent *a)
 
 /* ---- life ---- */
 
+/* Under the lock. A place for one more connection, or NULL. */
+static struct fake_thread *free_thread(struct fake_agent *a)
+{
+	for (int i = 0; i < FAKE_SESSIONS; i++) {
+		struct fake_thread *t = &a->conns[i];
+
+		/* Its last act was to say so: this waits for no more than its return. */
+		if (t->used && t->over && !pthread_join(t->thread, NULL))
+			*t = (struct fake_thread){0};
+		if (!t->used)
+			return t;
+	}
+	return NULL;
+}
+
+static bool start_conn(struct fake_agent *a, int fd)
+{
+	struct fake_thread *t = a->stopping ? NULL : free_thread(a);
+	struct fake_conn *c = t ? calloc(1, sizeof(*c)) : NULL;
+
+	if (!c)
+		return false;
+	*c = (struct fake_conn){.agent = a, .thread = t, .fd = fd, .session = -1};
+	t->used = !pthread_create(&t->thread, NULL, fake_wire_thread, c);
+	if (!t->used)
+		free(c);
+	return t->used;
+}
+
 static void *accept_thread(void *arg)
 {
 	struct fake_agent *a = arg;
+	int one = 1;
 
 	for (;;) {
-		struct fake_conn *c;
 		int fd = accept(a->listener, NULL, NULL);
 
 		if (fd < 0)
 			return NULL;
-		c = calloc(1, sizeof(*c));
-		c->agent = a;
-		c->fd = fd;
-		c->session = -1;
-		pthread_mutex_lock(&a->lock);
-		if (a->stopping || a->n_threads == FAKE_SESSIONS ||
-		    pthread_create(&a->conns[a->n_threads], NULL, fake_wire_thread, c)) {
-			close(fd);
-			free(c);
-		} else {
-			a->n_threads++;
-		}
-		pthread_mutex_unlock(&a->lock);
+		/* A message is two sends: the second waits for no acknowledgement. */
+		setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+		WITH_AGENT(a, if (!start_conn(a, fd)) close(fd));
 	}
 }
 
@@ -383,8 +403,9 @@ void fake_agent_free(struct fake_agent *a)
 	pthread_join(a->thread, NULL);
 	close(a->listener);
 	fake_agent_reset_all(a);
-	for (int i = 0; i < a->n_threads; i++)
-		pthread_join(a->conns[i], NULL);
+	for (int i = 0; i < FAKE_SESSIONS; i++)
+		if (a->conns[i].used)
+			pthread_join(a->conns[i].thread, NULL);
 	for (int i = 0; i < FAKE_FILES; i++)
 		free(a->files[i].data);
 	pthread_mutex_destroy(&a->lock);

@@ -93,7 +93,7 @@ struct fake_agent {
 	uint32_t last_open_flags;
 	bool saw_violation;
 	struct fake_session sessions[FAKE_SESSIONS];
-	int n_sessions, n_threads;
+	int n_sessions;
 	struct fake_lease leases[FAKE_REGIONS];
 	uint32_t next_key;
 	struct {
@@ -101,7 +101,10 @@ struct fake_agent {
 		uint8_t *data;
 		_Atomic uint64_t size; /* an old connection and its successor may both serve */
 	} files[FAKE_FILES];
-	pthread_t conns[FAKE_SESSIONS];
+	struct fake_thread {
+		pthread_t thread;
+		bool used, over; /* over: to be joined, its place is good for another */
+	} conns[FAKE_SESSIONS];
 };
 
 struct fake_agent *fake_agent_new(void);

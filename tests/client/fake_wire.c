@@ -422,6 +422,7 @@ void *fake_wire_thread(void *arg)
 	if (c->session >= 0 && a->sessions[c->session].fd == c->fd)
 		a->sessions[c->session].fd = -1;
 	close(c->fd);
+	c->thread->over = true;
 	pthread_mutex_unlock(&a->lock);
 	free(payload);
 	free(c);

@@ -9,6 +9,7 @@
 
 struct fake_conn {
 	struct fake_agent *agent;
+	struct fake_thread *thread;
 	int fd, session;
 	struct {
 		uint64_t id;
