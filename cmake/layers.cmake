@@ -8,7 +8,7 @@ set(ROS2_LAYERS
 	"proto: common"
 	"policy: common"
 	"dataplane: common policy/image.h"
-	"dataplane/client: common proto dataplane/wire.h"
+	"dataplane/client: common proto dataplane/wire.h dataplane/fabric/fabric.h dataplane/fabric/fabric_conn.h"
 	"controller: common proto policy"
 	"agent: common proto policy/image.h dataplane/dp.h"
 	"tools: common proto policy"
@@ -28,6 +28,6 @@ set(ROS2_FOREIGN
 	"liburing: dataplane/engines/file* dataplane/engines/uring* tests/sweep/*"
 	"yaml.h: policy/tree.c"
 	"jansson.h: tools/* tests/*"
-	"infiniband/: dataplane/*verbs*"
-	"rdma/: dataplane/*verbs*"
+	"infiniband/: dataplane/fabric/*verbs* tests/fabric/*verbs*"
+	"rdma/: dataplane/fabric/*verbs* tests/fabric/*verbs*"
 	"cmocka.h: tests/*")
