@@ -15,11 +15,17 @@
 
 #define TENANTS_MAX 65536
 
-/* Calls of one tenant: what it may have in flight, and how fast it may call. */
-struct service_tenant {
-	struct ros2_uid uid;
+/* What a tenant has in flight, and how fast it may call. */
+struct service_share {
 	uint32_t in_flight;
 	uint64_t tokens_ns; /* boottime at which the bucket would be empty */
+};
+
+/* Calls that keep or give up what a tenant has are counted apart: its own flood of all others
+ * leaves it its leases, and a way to close. */
+struct service_tenant {
+	struct ros2_uid uid;
+	struct service_share verbs, keeps;
 	UT_hash_handle hh;
 };
 
@@ -32,12 +38,13 @@ struct service {
 static const struct service_row rows[] = {
 	{&ros2_v1_tenant_open_session, service_open_session, .opens = true,
          .denied = "session.deny", .object_kind = "tenant"},
-	{&ros2_v1_tenant_close_session, service_close_session, .closes = true,
+	{&ros2_v1_tenant_close_session, service_close_session, .closes = true, .keeps = true,
          .denied = "session.deny", .object_kind = "session"},
 	{&ros2_v1_tenant_mount, service_mount, .denied = "session.deny",
          .object_kind = "namespace"},
 	{&ros2_v1_tenant_open, service_open, .denied = "file.deny", .object_kind = "file"},
-	{&ros2_v1_tenant_close, service_close_handle, .denied = "file.deny", .object_kind = "file"},
+	{&ros2_v1_tenant_close, service_close_handle, .keeps = true, .denied = "file.deny",
+         .object_kind = "file"},
 	{&ros2_v1_tenant_stat_handle, service_stat_handle, .denied = "file.deny",
          .object_kind = "file"},
 	{&ros2_v1_tenant_stat, service_stat, .denied = "file.deny", .object_kind = "file"},
@@ -50,10 +57,10 @@ static const struct service_row rows[] = {
 	{&ros2_v1_tenant_flush, service_flush, .denied = "file.deny", .object_kind = "file"},
 	{&ros2_v1_tenant_register_region, service_register, .denied = "region.deny",
          .object_kind = "region"},
-	{&ros2_v1_tenant_renew_region, service_renew, .denied = "region.deny",
+	{&ros2_v1_tenant_renew_region, service_renew, .keeps = true, .denied = "region.deny",
          .object_kind = "region"},
-	{&ros2_v1_tenant_deregister_region, service_deregister, .denied = "region.deny",
-         .object_kind = "region"},
+	{&ros2_v1_tenant_deregister_region, service_deregister, .keeps = true,
+         .denied = "region.deny", .object_kind = "region"},
 };
 
 /* Every request but OpenSession's begins with the session's uid. */
@@ -74,8 +81,8 @@ SAME_OFFSET(Ros2__V1__RegionRef);
 
 void op_free(struct service_op *op)
 {
-	if (op->account)
-		op->account->in_flight--;
+	if (op->share)
+		op->share->in_flight--;
 	free(op->path);
 	free(op->to);
 	free(op);
@@ -226,34 +233,53 @@ static struct service_tenant *account_of(struct service *sv, const struct ros2_u
 	return t;
 }
 
-/* A bucket of one second: full when its time is a second in the past. */
-static bool take_token(struct service_tenant *t, uint64_t now_ns)
+/* A bucket of one second: full when its time is a second in the past. 0, or how long until the next
+ * token. */
+static uint64_t take_token(struct service_share *share, uint32_t per_s, uint64_t now_ns)
 {
-	uint64_t floor_ns = now_ns > NS_PER_S ? now_ns - NS_PER_S : 0;
+	uint64_t floor_ns = now_ns > NS_PER_S ? now_ns - NS_PER_S : 0, then;
 
-	t->tokens_ns = MAX(t->tokens_ns, floor_ns);
-	if (t->tokens_ns >= now_ns)
-		return false;
-	t->tokens_ns += NS_PER_S / SERVICE_VERBS_PER_S;
-	return true;
+	then = MAX(share->tokens_ns, floor_ns) + NS_PER_S / per_s;
+	if (then > now_ns)
+		return then - now_ns;
+	share->tokens_ns = then;
+	return 0;
+}
+
+static int check_rate(struct service_op *op, struct service_share *share, struct ros2_err *err)
+{
+	uint32_t per_s = op->row->keeps ? SERVICE_KEEPS_PER_S : op->verbs_per_s;
+	uint64_t wait_ns = take_token(share, per_s, clock_boottime_ns());
+
+	if (!wait_ns || AGENT_SWITCH(no_verb_limit))
+		return 0;
+	if (op->row->keeps)
+		return ros2_err_named(err, ROS2_RATE,
+		                      "tenant %s renews and closes more than %u times a second",
+		                      op->tenant_name, per_s);
+	return ros2_err_named(err, ROS2_LIMIT,
+	                      "tenant %s: memory.controlVerbsPerSecond is %u: try again in %llu ms",
+	                      op->tenant_name, per_s,
+	                      (unsigned long long)(wait_ns / NS_PER_MS + 1));
 }
 
 static int check_account(struct service_op *op, struct ros2_err *err)
 {
 	struct service_tenant *t = account_of(op->a->service, &op->tenant);
+	struct service_share *share;
+	int r;
 
 	if (!t)
 		return ros2_err_named(err, ROS2_BUSY, "too many tenants");
-	if (t->in_flight >= SERVICE_CALLS_PER_TENANT)
+	share = op->row->keeps ? &t->keeps : &t->verbs;
+	r = check_rate(op, share, err);
+	if (r < 0)
+		return r;
+	if (share->in_flight >= SERVICE_CALLS_PER_TENANT)
 		return ros2_err_named(err, ROS2_BUSY, "tenant %s has %u calls in flight",
-		                      op->tenant_name, t->in_flight);
-	if (!take_token(t, clock_boottime_ns()))
-		return ros2_err_named(err, ROS2_RATE,
-		                      "tenant %s makes more than %u control calls a "
-		                      "second",
-		                      op->tenant_name, SERVICE_VERBS_PER_S);
-	op->account = t;
-	t->in_flight++;
+		                      op->tenant_name, share->in_flight);
+	op->share = share;
+	share->in_flight++;
 	return 0;
 }
 
@@ -269,6 +295,7 @@ static int check_tenant(struct service_op *op, struct ros2_err *err)
 		                      op->principal);
 	op->tenant = t.uid;
 	op->policy_version = t.version;
+	op->verbs_per_s = t.image.limits.control_verbs_per_s;
 	strcpy(op->tenant_name, t.name);
 	if (op->row->closes)
 		return 0;
@@ -303,6 +330,9 @@ static int authorise(struct service_op *op, const ProtobufCMessage *req, struct 
 	struct ros2_err tenant = ROS2_ERR_INIT;
 	int r = check_tenant(op, &tenant);
 
+	/* Before anything else: what is refused for another reason costs the agent as much. */
+	if (!ros2_uid_is_zero(&op->tenant) && check_account(op, err) < 0)
+		return err->code;
 	/* How its own session ended says more than that the tenant is gone: REVOKED, for one. */
 	if (!op->row->opens) {
 		int rs = check_session(op, req, err);
@@ -310,11 +340,9 @@ static int authorise(struct service_op *op, const ProtobufCMessage *req, struct 
 		if (rs < 0 && (err->status != ROS2_BAD_SESSION || r == 0))
 			return rs;
 	}
-	if (r < 0) {
+	if (r < 0)
 		*err = tenant;
-		return r;
-	}
-	return check_account(op, err);
+	return r;
 }
 
 static void on_call(struct rpc_call *call, const ProtobufCMessage *req, void *user)
@@ -366,8 +394,10 @@ int service_new(struct agent *a, struct service **ret, struct ros2_err *err)
 	agent_path(a, "tls.key", key);
 	agent_path(a, "tenant-bundle.pem", ca);
 	for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
-		handlers[i] =
-			(struct rpc_handler){.method = rows[i].method, .unary = on_call, .user = a};
+		handlers[i] = (struct rpc_handler){.method = rows[i].method,
+		                                   .unary = on_call,
+		                                   .user = a,
+		                                   .apart = rows[i].keeps};
 	r = rpc_server_new(&so, &s->server, err);
 	if (!r)
 		r = rpc_server_add(s->server, &ros2_v1_tenant_service, handlers, ARRAY_SIZE(rows),

@@ -14,7 +14,7 @@
 
 #define SERVICE_MESSAGE_MAX      (256u * 1024) /* bytes, either way */
 #define SERVICE_CALLS_PER_TENANT 256           /* in flight */
-#define SERVICE_VERBS_PER_S      5000          /* per tenant, a second's worth at once */
+#define SERVICE_KEEPS_PER_S      5000          /* per tenant: of what keeps or gives up */
 
 int service_new(struct agent *a, struct service **ret, struct ros2_err *err);
 int service_start(struct service *s, struct ros2_err *err);
@@ -34,10 +34,11 @@ struct service_op {
 	struct agent *a;
 	struct rpc_call *call;
 	const struct service_row *row;
-	struct service_tenant *account;
+	struct service_share *share;
 	struct ros2_uid tenant, session; /* session zero: OpenSession */
 	char tenant_name[ROS2_NAME_MAX + 1], principal[ROS2_SPIFFE_MAX + 1], peer[64];
 	uint64_t policy_version;
+	uint32_t verbs_per_s;
 	/* of the call */
 	char *path, *to; /* owned */
 	char ns[ROS2_NAME_MAX + 1];
@@ -52,6 +53,7 @@ struct service_row {
 	service_fn fn;
 	bool opens;         /* OpenSession: has no session yet */
 	bool closes;        /* may be called on a session that has ended */
+	bool keeps;         /* keeps or gives up what the tenant has: counted apart */
 	const char *denied; /* audit action of a refusal; NULL: not recorded */
 	const char *object_kind;
 };

@@ -18,6 +18,8 @@ static void fill_tenant(const struct state_object *o, struct state_tenant *ret)
 	ret->also = &o->next_image;
 	ret->image.limits.sessions_max =
 		MIN(ret->image.limits.sessions_max, ret->also->limits.sessions_max);
+	ret->image.limits.control_verbs_per_s =
+		MIN(ret->image.limits.control_verbs_per_s, ret->also->limits.control_verbs_per_s);
 	ret->image.limits.contact_limit_ms =
 		MIN(ret->image.limits.contact_limit_ms, ret->also->limits.contact_limit_ms);
 }

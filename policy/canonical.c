@@ -107,6 +107,7 @@ static void limits(FILE *f, const struct policy_limits *l)
 	number(f, l, LIMIT_REGION_SIZE_MIN, "      ");
 	number(f, l, LIMIT_REGION_SIZE_MAX, "      ");
 	number(f, l, LIMIT_ALIGNMENT, "    ");
+	number(f, l, LIMIT_CONTROL_VERBS, "    ");
 	fprintf(f, "    access: [%s]\n  rkeys:\n", access[l->region_access & POLICY_ACCESS_ALL]);
 	number(f, l, LIMIT_LEASE_TTL, "    ");
 	number(f, l, LIMIT_CONCURRENT, "    ");

@@ -35,11 +35,11 @@ static int image_begin(struct image *im, size_t fixed, size_t strings)
 	return im->p ? 0 : -ENOMEM;
 }
 
-static void put_header(struct image *im, const struct policy_doc *d, const struct ros2_uid *uid,
-                       uint64_t version)
+static void put_header(struct image *im, unsigned format, const struct policy_doc *d,
+                       const struct ros2_uid *uid, uint64_t version)
 {
 	memcpy(im->p + IMG_OFF_MAGIC, IMG_MAGIC, 8);
-	img_put(im->p + IMG_OFF_FORMAT, 2, POLICY_IMAGE_FORMAT);
+	img_put(im->p + IMG_OFF_FORMAT, 2, format);
 	img_put(im->p + IMG_OFF_KIND, 2, d->kind);
 	img_put(im->p + IMG_OFF_LEN, 4, im->len);
 	memcpy(im->p + IMG_OFF_UID, uid->b, ROS2_UID_LEN);
@@ -73,10 +73,20 @@ static size_t namespace_bytes(const struct policy_tenant_spec *t, size_t *ret_ru
 	return sum;
 }
 
-static void put_limits(struct image *im, const struct policy_limits *l)
+/* The oldest format that says everything: an older agent takes what it can enforce, and refuses the
+ * rest by name. */
+static unsigned format_of(const struct policy_limits *l)
 {
-	for (unsigned i = 0; i < LIMIT_COUNT; i++)
-		img_put(im->p + IMG_OFF_LIMITS + 8u * i, 8, limit_get(l, (enum limit_id)i));
+	for (unsigned i = IMG_LIMITS_1; i < LIMIT_COUNT; i++)
+		if (limit_get(l, (enum limit_id)i) != limit_fields[i].fallback)
+			return 2;
+	return 1;
+}
+
+static void put_limits(struct image *im, unsigned format, const struct policy_limits *l)
+{
+	for (unsigned i = 0; i < (format == 1 ? IMG_LIMITS_1 : LIMIT_COUNT); i++)
+		img_put(im->p + img_limit_off(i), 8, limit_get(l, (enum limit_id)i));
 	im->p[IMG_OFF_ACCESS] = (uint8_t)l->region_access;
 	im->p[IMG_OFF_ACTION] = (uint8_t)l->violations_action;
 	im->p[IMG_OFF_OFFLINE] = l->offline_restart;
@@ -125,6 +135,7 @@ static int put_tenant(struct image *im, const struct policy_doc *d, const struct
                       uint64_t version)
 {
 	const struct policy_tenant_spec *t = d->tenant;
+	unsigned format = format_of(&t->limits);
 	size_t rules, strings, fixed;
 	uint8_t *at;
 	int rc;
@@ -133,21 +144,21 @@ static int put_tenant(struct image *im, const struct policy_doc *d, const struct
 	          string_bytes(t->agents, t->n_agents) + namespace_bytes(t, &rules);
 	for (size_t i = 0; i < t->n_selector; i++)
 		strings += strlen(t->selector[i].key) + strlen(t->selector[i].value) + 2;
-	fixed = IMG_TENANT_LEN + t->n_principals * IMG_PRINCIPAL_LEN + t->n_agents * IMG_AGENT_LEN +
-	        t->n_selector * IMG_SELECTOR_LEN + t->n_namespaces * IMG_NAMESPACE_LEN +
-	        rules * IMG_RULE_LEN;
+	fixed = img_tenant_len(format) + t->n_principals * IMG_PRINCIPAL_LEN +
+	        t->n_agents * IMG_AGENT_LEN + t->n_selector * IMG_SELECTOR_LEN +
+	        t->n_namespaces * IMG_NAMESPACE_LEN + rules * IMG_RULE_LEN;
 	rc = image_begin(im, fixed, strings);
 	if (rc < 0)
 		return rc;
-	put_header(im, d, uid, version);
-	put_limits(im, &t->limits);
+	put_header(im, format, d, uid, version);
+	put_limits(im, format, &t->limits);
 	at = im->p + IMG_OFF_COUNTS;
 	img_put(at + 4 * IMG_COUNT_PRINCIPAL, 4, t->n_principals);
 	img_put(at + 4 * IMG_COUNT_AGENT, 4, t->n_agents);
 	img_put(at + 4 * IMG_COUNT_SELECTOR, 4, t->n_selector);
 	img_put(at + 4 * IMG_COUNT_NAMESPACE, 4, t->n_namespaces);
 	img_put(at + 4 * IMG_COUNT_RULE, 4, rules);
-	at = put_strings(im, im->p + IMG_TENANT_LEN, t->principals, t->n_principals);
+	at = put_strings(im, im->p + img_tenant_len(format), t->principals, t->n_principals);
 	at = put_strings(im, at, t->agents, t->n_agents);
 	for (size_t i = 0; i < t->n_selector; i++, at += IMG_SELECTOR_LEN) {
 		img_put(at, 4, put_string(im, t->selector[i].key));
@@ -165,7 +176,7 @@ static int put_engine(struct image *im, const struct policy_doc *d, const struct
 
 	if (rc < 0)
 		return rc;
-	put_header(im, d, uid, version);
+	put_header(im, 1, d, uid, version);
 	img_put(im->p + IMG_OFF_ENGINE_TYPE, 4, e->type);
 	img_put(im->p + IMG_OFF_ENGINE_NULL, 4, e->null_mode);
 	img_put(im->p + IMG_OFF_ENGINE_SIZE, 8, e->size_bytes);

@@ -16,9 +16,10 @@ _Static_assert(IMG_OFF_SHA256 + POLICY_DIGEST_LEN == IMG_OFF_UID,
                "the hash ends where the uid begins");
 _Static_assert(IMG_OFF_UID + ROS2_UID_LEN == IMG_OFF_VERSION,
                "the uid ends where the version begins");
-_Static_assert(IMG_TENANT_LEN == 80 + 8 * 16 + 4 + 20, "format 1 has 16 limits");
+_Static_assert(IMG_TENANT_LEN_1 == 80 + 8 * 16 + 4 + 20, "format 1 has 16 limits");
+_Static_assert(IMG_TENANT_LEN_2 == IMG_TENANT_LEN_1 + 8, "format 2 has one more");
 /* the largest tenant: so compiling what parses cannot run into the bound */
-_Static_assert(IMG_TENANT_LEN + ROS2_NAME_MAX + 1 +
+_Static_assert(IMG_TENANT_LEN_2 + ROS2_NAME_MAX + 1 +
                                POLICY_PRINCIPALS_MAX * (IMG_PRINCIPAL_LEN + ROS2_SPIFFE_MAX + 1) +
                                POLICY_AGENTS_MAX * (IMG_AGENT_LEN + ROS2_NAME_MAX + 1) +
                                POLICY_LABELS_MAX * (IMG_SELECTOR_LEN + 2 * (POLICY_LABEL_MAX + 1)) +
@@ -54,13 +55,15 @@ int policy_image_kind(const void *bytes, size_t len, enum policy_kind *ret, stru
 	if (memcmp(p, IMG_MAGIC, 8) != 0)
 		return BAD(err, "no magic: these bytes are no policy image");
 	format = img_get(p + IMG_OFF_FORMAT, 2);
-	if (format != POLICY_IMAGE_FORMAT)
+	if (format < 1 || format > POLICY_IMAGE_FORMAT)
 		return ros2_err_named(err, ROS2_VERSION,
-		                      "policy image: expected format %u, found %u",
+		                      "policy image: expected format 1 to %u, found %u",
 		                      POLICY_IMAGE_FORMAT, (unsigned)format);
 	kind = img_get(p + IMG_OFF_KIND, 2);
 	if (kind != POLICY_KIND_TENANT && kind != POLICY_KIND_ENGINE)
 		return BAD(err, "unknown kind %u", (unsigned)kind);
+	if (format > 1 && kind != POLICY_KIND_TENANT)
+		return BAD(err, "format %u is for tenants only", (unsigned)format);
 	*ret = (enum policy_kind)kind;
 	return 0;
 }
@@ -132,9 +135,9 @@ static const char *tenant_string(const struct policy_image_tenant *t, const uint
 static int lay_out(struct policy_image_tenant *t, struct ros2_err *err)
 {
 	const uint8_t *c = t->base + IMG_OFF_COUNTS;
-	size_t at = IMG_TENANT_LEN;
+	size_t at = img_tenant_len((unsigned)img_get(t->base + IMG_OFF_FORMAT, 2));
 
-	if (t->len < IMG_TENANT_LEN)
+	if (t->len < at)
 		return BAD(err, "too short for a tenant: %u bytes", t->len);
 	t->n_principals = img_u32(c + 4 * IMG_COUNT_PRINCIPAL);
 	t->n_agents = img_u32(c + 4 * IMG_COUNT_AGENT);
@@ -163,10 +166,12 @@ static int lay_out(struct policy_image_tenant *t, struct ros2_err *err)
 static int read_limits(struct policy_image_tenant *t, struct ros2_err *err)
 {
 	const uint8_t *p = t->base;
+	bool old = img_get(p + IMG_OFF_FORMAT, 2) == 1;
 	const char *fault;
 
 	for (unsigned i = 0; i < LIMIT_COUNT; i++) {
-		uint64_t v = img_get(p + IMG_OFF_LIMITS + 8u * i, 8);
+		uint64_t v = old && i >= IMG_LIMITS_1 ? limit_fields[i].fallback
+		                                      : img_get(p + img_limit_off(i), 8);
 
 		if (limit_fields[i].is_u32 && v > UINT32_MAX)
 			return BAD(err, "spec.%s is out of range", limit_fields[i].path);

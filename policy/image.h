@@ -20,7 +20,7 @@ extern "C" {
 #endif
 
 #define POLICY_IMAGE_MAX      (1024u * 1024u) /* longest image, bytes */
-#define POLICY_IMAGE_FORMAT   1u
+#define POLICY_IMAGE_FORMAT   2u              /* newest; 1 is read, and written where it says all */
 #define POLICY_DIGEST_LEN     32
 #define POLICY_PATH_MAX       4095 /* longest path asked about, bytes without NUL */
 #define POLICY_PATTERN_MAX    255  /* longest path pattern */
@@ -98,7 +98,8 @@ struct policy_limits {
 	/* sessions and QoS, at one agent */
 	uint32_t sessions_max;
 	struct policy_rate read, write;
-	uint64_t burst_ms; /* a bucket holds this much time of its rate */
+	uint64_t burst_ms;            /* a bucket holds this much time of its rate */
+	uint32_t control_verbs_per_s; /* calls of the Tenant service at one agent */
 };
 
 /* A verified tenant image. Copyable; borrows the bytes, which must stay and not change while it is

@@ -30,9 +30,10 @@
 #define IMG_OFF_STRINGS 76u /* u32, length of the strings section */
 #define IMG_HEADER_LEN  80u
 
-/* tenant: every limit as u64 in the order of enum limit_id, then */
+/* tenant: the limits of format 1 as u64 in the order of enum limit_id, then */
 #define IMG_OFF_LIMITS      IMG_HEADER_LEN
-#define IMG_OFF_ENUMS       (IMG_OFF_LIMITS + 8u * LIMIT_COUNT)
+#define IMG_LIMITS_1        ((unsigned)LIMIT_CONTROL_VERBS)
+#define IMG_OFF_ENUMS       (IMG_OFF_LIMITS + 8u * IMG_LIMITS_1)
 #define IMG_OFF_ACCESS      (IMG_OFF_ENUMS + 0u) /* u8 POLICY_ACCESS_* of regions */
 #define IMG_OFF_ACTION      (IMG_OFF_ENUMS + 1u) /* u8 enum policy_violation_action */
 #define IMG_OFF_OFFLINE     (IMG_OFF_ENUMS + 2u) /* u8, 0 */
@@ -44,7 +45,9 @@
 #define IMG_COUNT_NAMESPACE 3u
 #define IMG_COUNT_RULE      4u
 #define IMG_COUNTS          5u
-#define IMG_TENANT_LEN      (IMG_OFF_COUNTS + 4u * IMG_COUNTS)
+#define IMG_TENANT_LEN_1    (IMG_OFF_COUNTS + 4u * IMG_COUNTS)
+/* format 2 only: the other limits, as u64 */
+#define IMG_TENANT_LEN_2 (IMG_TENANT_LEN_1 + 8u * (LIMIT_COUNT - IMG_LIMITS_1))
 
 /* records */
 #define IMG_PRINCIPAL_LEN 4u /* u32 string */
@@ -68,6 +71,17 @@
 #define IMG_OFF_ENGINE_SIZE 88u /* u64 */
 #define IMG_OFF_ENGINE_ROOT 96u /* u32 string; four zero bytes follow */
 #define IMG_ENGINE_LEN      104u
+
+static inline unsigned img_tenant_len(unsigned format)
+{
+	return format == 1 ? IMG_TENANT_LEN_1 : IMG_TENANT_LEN_2;
+}
+
+static inline unsigned img_limit_off(unsigned id)
+{
+	return id < IMG_LIMITS_1 ? IMG_OFF_LIMITS + 8u * id
+	                         : IMG_TENANT_LEN_1 + 8u * (id - IMG_LIMITS_1);
+}
 
 static inline uint64_t img_get(const uint8_t *p, unsigned bytes)
 {

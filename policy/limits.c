@@ -40,6 +40,8 @@ const struct limit_field limit_fields[LIMIT_COUNT] = {
                                0},
 	[LIMIT_WRITE_OPS] = {"qos.write.iops", UNIT_OPS, OPT(write.ops_per_s), 1, 100000000, 0},
 	[LIMIT_BURST] = {"qos.burst", UNIT_DURATION, U64(burst_ms), 1, 10 * SEC, 100},
+	[LIMIT_CONTROL_VERBS] = {"memory.controlVerbsPerSecond", UNIT_OPS, U32(control_verbs_per_s),
+                                 1, 100000, 5000},
 };
 
 uint64_t limit_get(const struct policy_limits *l, enum limit_id id)

@@ -28,6 +28,7 @@ enum limit_id {
 	LIMIT_WRITE_BYTES,
 	LIMIT_WRITE_OPS,
 	LIMIT_BURST,
+	LIMIT_CONTROL_VERBS, /* from here on: format 2 */
 	LIMIT_COUNT,
 };
 

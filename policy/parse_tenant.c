@@ -291,7 +291,7 @@ static const struct field memory_fields[] = {
 	LIMIT("alignment", LIMIT_ALIGNMENT),
 	{"access", 0, parse_rw_list, LIMIT_OFF(region_access), NULL},
 	REFUSED("sources"),
-	REFUSED("controlVerbsPerSecond"),
+	LIMIT("controlVerbsPerSecond", LIMIT_CONTROL_VERBS),
 };
 
 static void parse_action(struct parser *p, const struct node *n, const struct field *f, void *out)

@@ -50,7 +50,7 @@ static void call_unref(struct rpc_call *c)
 	if (atomic_fetch_sub(&c->refs, 1) != 1)
 		return;
 	rpc_msg_free(&c->req);
-	rpc_server_ended(c->server, &c->server->call_quota, &c->peer, &c->link);
+	rpc_server_ended(c->server, rpc_server_quota(c->server, c->route), &c->peer, &c->link);
 	pthread_mutex_destroy(&c->lock);
 	free(c);
 }
@@ -370,7 +370,7 @@ void rpc_call_begin(struct rpc_server *s, const struct rpc_incoming *in)
 
 	if (!c) {
 		pthread_mutex_lock(&s->lock);
-		rpc_quota_give(&s->call_quota, &in->peer);
+		rpc_quota_give(rpc_server_quota(s, in->route), &in->peer);
 		pthread_mutex_unlock(&s->lock);
 		rpc_server_refuse(s, in->grpc, ROS2_BUSY, "out of memory: try again later");
 		return;

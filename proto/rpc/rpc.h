@@ -143,6 +143,9 @@ struct rpc_handler {
 	rpc_unary_fn unary;                  /* for RPC_UNARY */
 	const struct rpc_stream_ops *stream; /* for the others; borrowed, static */
 	void *user;                          /* borrowed: until rpc_server_free */
+	/* Unary: its calls in flight are counted apart from the others, within the same limits
+	 * again, so that a flood of the others leaves these their places. */
+	bool apart;
 };
 
 /* Checks the options and loads the certificates; does not listen. Loop thread or before the loop

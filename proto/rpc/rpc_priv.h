@@ -204,7 +204,7 @@ struct rpc_server {
 	pthread_cond_t idle;
 	/* guarded by lock */
 	struct list calls, streams;
-	struct rpc_quota call_quota, stream_quota;
+	struct rpc_quota call_quota, apart_quota, stream_quota;
 	size_t live_grpc; /* grpc_calls and accept slots not yet given back */
 	bool shutdown_begun, shutdown_done, stopped_posted;
 	loop_fn on_stopped;
@@ -221,6 +221,8 @@ struct rpc_incoming {
 	uint64_t deadline_ns;
 };
 
+/* Where calls of this route are counted. */
+struct rpc_quota *rpc_server_quota(struct rpc_server *s, const struct rpc_route *route);
 void rpc_server_ref(struct rpc_server *s);
 void rpc_server_unref(struct rpc_server *s);
 /* A grpc_call was taken or given back. */

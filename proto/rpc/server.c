@@ -209,6 +209,13 @@ static int check_version(struct rpc_server *s, const struct accept_slot *a,
 	                      RPC_PROTOCOL_VERSION, theirs);
 }
 
+struct rpc_quota *rpc_server_quota(struct rpc_server *s, const struct rpc_route *route)
+{
+	if (route->row.method->kind != RPC_UNARY)
+		return &s->stream_quota;
+	return route->row.apart ? &s->apart_quota : &s->call_quota;
+}
+
 /* Everything about a call that can be told before its first message. */
 static int admit(struct rpc_server *s, const struct accept_slot *a, struct rpc_incoming *in,
                  struct ros2_err *err)
@@ -237,9 +244,8 @@ static int admit(struct rpc_server *s, const struct accept_slot *a, struct rpc_i
 	unary = in->route->row.method->kind == RPC_UNARY;
 	pthread_mutex_lock(&s->lock);
 	what = "the server is stopping";
-	rc = s->shutdown_begun
-	             ? -ENOTCONN
-	             : rpc_quota_take(unary ? &s->call_quota : &s->stream_quota, &in->peer, &what);
+	rc = s->shutdown_begun ? -ENOTCONN
+	                       : rpc_quota_take(rpc_server_quota(s, in->route), &in->peer, &what);
 	if (rc == -EBUSY)
 		s->stats.refused_limit++;
 	else if (!rc)
@@ -329,6 +335,8 @@ static void set_limits(struct rpc_server *s, const struct rpc_limits *l)
 	r->request_deadline_ms = (uint32_t)or_default(l->request_deadline_ms, 10000);
 	s->call_quota.max_total = r->max_calls;
 	s->call_quota.max_per_peer = r->max_calls_per_peer;
+	s->apart_quota.max_total = r->max_calls;
+	s->apart_quota.max_per_peer = r->max_calls_per_peer;
 	s->stream_quota.max_total = r->max_streams;
 	s->stream_quota.max_per_peer = r->max_streams_per_peer;
 }
@@ -443,7 +451,7 @@ static grpc_server *make_server(struct rpc_server *s)
 		rpc_int_arg(GRPC_ARG_ALLOW_REUSEPORT, 0),
 		/* Our limits answer; gRPC's would let calls wait. */
 		rpc_int_arg(GRPC_ARG_MAX_CONCURRENT_STREAMS,
-	                    (int)MIN(l->max_calls + l->max_streams + 64, (size_t)100000)),
+	                    (int)MIN(2 * l->max_calls + l->max_streams + 64, (size_t)100000)),
 		/* Twice, so that a message somewhat too long gets our answer, not gRPC's. */
 		rpc_int_arg(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, (int)(2 * l->max_message_bytes)),
 		rpc_int_arg(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0),
@@ -585,7 +593,7 @@ void rpc_server_stats(const struct rpc_server *cs, struct rpc_server_stats *ret)
 
 	pthread_mutex_lock(&s->lock);
 	*ret = s->stats;
-	ret->calls_now = s->call_quota.total;
+	ret->calls_now = s->call_quota.total + s->apart_quota.total;
 	ret->streams_now = s->stream_quota.total;
 	pthread_mutex_unlock(&s->lock);
 	rpc_conns_stats(s->conns, &ret->connections_now, &ret->refused_connections);

@@ -73,7 +73,7 @@ void rpc_stream_begin(struct rpc_server *srv, const struct rpc_incoming *in)
 
 	if (!s) {
 		pthread_mutex_lock(&srv->lock);
-		rpc_quota_give(&srv->stream_quota, &in->peer);
+		rpc_quota_give(rpc_server_quota(srv, in->route), &in->peer);
 		pthread_mutex_unlock(&srv->lock);
 		rpc_server_refuse(srv, in->grpc, ROS2_BUSY, "out of memory: try again later");
 		return;

@@ -5,6 +5,7 @@
 #include "policy/policy.h"
 
 const char *fix_contact_limit = "60s";
+unsigned fix_verbs_per_s;
 
 void fixture_init(struct fixture *f)
 {
@@ -88,10 +89,11 @@ Ros2__V1__AgentObject *fix_tenant(struct fixture *f, const char *name, const cha
 	         "       {pattern: /**, access: rw}]}\n"
 	         "    - {name: readonly, engine: files, path: %s-ro, access: r}\n"
 	         "  memory: {registeredBytes: 1MiB, regions: 4, regionSize: {min: 4KiB, max: 1MiB},"
-	         " alignment: 4KiB}\n"
+	         " alignment: 4KiB, controlVerbsPerSecond: %u}\n"
 	         "  rkeys: {leaseTtl: 30s, concurrent: 4, violations: {limit: 20, action: kill}}\n"
 	         "  times: {grantLifetime: 1h, contactLimit: %s}\n  sessions: {max: 3}\n",
-	         name, principal, name, name, fix_contact_limit);
+	         name, principal, name, name, fix_verbs_per_s ? fix_verbs_per_s : 5000,
+	         fix_contact_limit);
 	compile(o, yaml);
 	return o;
 }

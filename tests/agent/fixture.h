@@ -18,7 +18,9 @@ struct fixture {
 	uint8_t boot_id[16];
 };
 
-extern const char *fix_contact_limit; /* of the tenants made from here on */
+/* Of the tenants made from here on; verbs: 0 = the default. */
+extern const char *fix_contact_limit;
+extern unsigned fix_verbs_per_s;
 
 void fixture_init(struct fixture *f);
 void fixture_fini(struct fixture *f);

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Negative control of whose session it is: service.c is compiled into this test with its switch,
- * and beta gets alpha's handle and closes alpha's session only when the switch is set.
+ * What the switches of service.c show, which is compiled into this test with them. Whose session it
+ * is: beta gets alpha's handle and closes alpha's session only when the check is off. How many
+ * calls: alpha gets what its document gives it within 5 %, and more only when the check is off.
  */
+#include "agent/service.h"
 #include "agent/test_switches.h"
+#include "common/clock.h"
 #include "common/log.h"
 #include "tests/agent/world.h"
 
@@ -53,9 +56,144 @@ static void control__tenant_of_the_session(void **state)
 	free(w);
 }
 
+/* ---- control verbs per second ---- */
+
+#define VERBS 200
+
+static enum ros2_status stat_as(struct rpc_channel *c, struct ros2_uid *s, char words[320])
+{
+	Ros2__V1__HandleRef req = ROS2__V1__HANDLE_REF__INIT;
+
+	req.session_uid = (ProtobufCBinaryData){16, s->b};
+	req.handle = 77;
+	return world_call(c, &ros2_v1_tenant_stat_handle, &req.base, NULL, words);
+}
+
+static enum ros2_status renew_as(struct rpc_channel *c, struct ros2_uid *s, uint32_t key)
+{
+	Ros2__V1__RegionRef req = ROS2__V1__REGION_REF__INIT;
+
+	req.session_uid = (ProtobufCBinaryData){16, s->b};
+	req.key = key;
+	return world_call(c, &ros2_v1_tenant_renew_region, &req.base, NULL, NULL);
+}
+
+static uint32_t register_as(struct rpc_channel *c, struct ros2_uid *s)
+{
+	Ros2__V1__RegisterRegionRequest req = ROS2__V1__REGISTER_REGION_REQUEST__INIT;
+	ProtobufCMessage *m = NULL;
+	uint32_t key;
+
+	req.session_uid = (ProtobufCBinaryData){16, s->b};
+	req.address = 0x1000;
+	req.length = 4096;
+	req.access = 3;
+	assert_int_equal(world_call(c, &ros2_v1_tenant_register_region, &req.base, &m, NULL),
+	                 ROS2_OK);
+	key = ((Ros2__V1__RegisterRegionReply *)m)->key;
+	protobuf_c_message_free_unpacked(m, NULL);
+	return key;
+}
+
+struct verbs {
+	struct world *w;
+	struct rpc_channel *a, *b;
+	struct ros2_uid sa, sb;
+	uint32_t key;
+};
+
+static void verbs_start(struct verbs *v)
+{
+	v->w = calloc(1, sizeof(*v->w));
+	fix_verbs_per_s = VERBS;
+	world_start(v->w);
+	world_agent_start(v->w);
+	world_populate(v->w);
+	fix_verbs_per_s = 0;
+	v->a = world_tenant(v->w, "alpha");
+	v->b = world_tenant(v->w, "beta");
+	assert_int_equal(world_open_session(v->a, &v->sa), ROS2_OK);
+	assert_int_equal(world_open_session(v->b, &v->sb), ROS2_OK);
+	v->key = register_as(v->a, &v->sa);
+}
+
+static void verbs_stop(struct verbs *v)
+{
+	rpc_channel_free(v->a);
+	rpc_channel_free(v->b);
+	world_stop(v->w);
+	free(v->w);
+}
+
+/* Alpha calls as fast as it is answered; beta now and then, and alpha renews: neither may notice.
+ * How many of alpha's calls were let through, @ret_s the time that took. */
+static unsigned flood(struct verbs *v, unsigned *ret_refused, double *ret_s)
+{
+	uint64_t from = clock_boottime_ns(), now = from;
+	unsigned passed = 0, refused = 0;
+	char words[320];
+
+	for (unsigned i = 1; now < from + 3 * NS_PER_S; i++, now = clock_boottime_ns()) {
+		enum ros2_status st = stat_as(v->a, &v->sa, words);
+
+		if (st == ROS2_LIMIT && !refused++)
+			assert_non_null(strstr(words, "memory.controlVerbsPerSecond is 200: try "
+			                              "again in "));
+		passed += st == ROS2_BAD_HANDLE;
+		assert_true(st == ROS2_LIMIT || st == ROS2_BAD_HANDLE);
+		if (i % 25)
+			continue;
+		assert_int_equal(stat_as(v->b, &v->sb, NULL), ROS2_BAD_HANDLE);
+		assert_int_equal(renew_as(v->a, &v->sa, v->key), ROS2_OK);
+	}
+	*ret_refused = refused;
+	*ret_s = (double)(now - from) / 1e9;
+	return passed;
+}
+
+static void tenant__calls_within_its_control_verbs_per_second(void **state)
+{
+	struct verbs v;
+	unsigned refused, passed;
+	double s;
+
+	verbs_start(&v);
+	/* Spend what the quiet time has saved up, then count. */
+	while (stat_as(v.a, &v.sa, NULL) != ROS2_LIMIT)
+		;
+	passed = flood(&v, &refused, &s);
+	if (passed < 0.95 * VERBS * s || passed > 1.05 * VERBS * s || !refused)
+		fail_msg("%u calls passed and %u were refused in %.2f s", passed, refused, s);
+	/* Its bucket is empty, and still it renews, closes and gives up. */
+	assert_int_equal(renew_as(v.a, &v.sa, v.key), ROS2_OK);
+	assert_int_equal(close_as(v.a, &v.sa), ROS2_OK);
+	assert_true(world_wait_action(v.w, "file.deny"));
+	verbs_stop(&v);
+}
+
+static void control__verbs_per_second(void **state)
+{
+	struct verbs v;
+	unsigned refused, passed;
+	double s;
+
+	verbs_start(&v);
+	agent_test_switches.no_verb_limit = true;
+	passed = flood(&v, &refused, &s);
+	agent_test_switches.no_verb_limit = false;
+	assert_int_equal(refused, 0);
+	if (passed < 1.5 * VERBS * s)
+		fail_msg("%u calls in %.2f s do not reach what is to be limited", passed, s);
+	verbs_stop(&v);
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(control__tenant_of_the_session)};
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(control__tenant_of_the_session),
+		cmocka_unit_test(tenant__calls_within_its_control_verbs_per_second),
+		cmocka_unit_test(control__verbs_per_second),
+	};
 
 	log_set_level_str("error");
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -219,6 +219,37 @@ static int open_changed(const uint8_t *p, size_t len, size_t at, unsigned bytes,
 	return rc;
 }
 
+/* Written only where format 1 does not say it, so that an older agent refuses just these. */
+static void policy_image__is_of_format_2_where_the_document_asks_for_it(void **state)
+{
+	static const char path[] = "tests/fuzz/corpus/policy_image/verbs-tenant.img";
+	struct policy_set *s = parse_good_file("tests/policy/good/verbs.yaml");
+	struct ros2_err err = ROS2_ERR_INIT;
+	struct policy_image_tenant t;
+	size_t len, kept_len;
+	AUTO_FREE uint8_t *p = compile_good(policy_set_find(s, POLICY_KIND_TENANT, "verbs"), &len);
+	AUTO_FREE void *kept = read_whole(path, &kept_len);
+
+	assert_int_equal(img_get(p + IMG_OFF_FORMAT, 2), 2);
+	assert_int_equal(policy_image_open_tenant(p, len, &t, NULL), 0);
+	assert_int_equal(t.limits.control_verbs_per_s, 250);
+	assert_int_equal(len, kept_len);
+	assert_memory_equal(p, kept, len);
+	assert_int_equal(open_changed(p, len, IMG_TENANT_LEN_1, 8, 0, &err), -EBADMSG);
+	assert_non_null(strstr(err.msg, "spec.memory.controlVerbsPerSecond"));
+	assert_int_equal(open_changed(p, len, IMG_OFF_KIND, 2, POLICY_KIND_ENGINE, &err), -EBADMSG);
+	assert_non_null(strstr(err.msg, "format 2 is for tenants only"));
+	policy_set_free(s);
+	/* the same with the default: format 1 says it */
+	s = good_set();
+	free(TAKE_PTR(p));
+	p = compile_good(full(s), &len);
+	assert_int_equal(img_get(p + IMG_OFF_FORMAT, 2), 1);
+	assert_int_equal(policy_image_open_tenant(p, len, &t, NULL), 0);
+	assert_int_equal(t.limits.control_verbs_per_s, 5000);
+	policy_set_free(s);
+}
+
 static void policy_image_verify__names_what_is_wrong(void **state)
 {
 	static const struct {
@@ -229,7 +260,9 @@ static void policy_image_verify__names_what_is_wrong(void **state)
 		const char *words;
 	} table[] = {
 		{IMG_OFF_MAGIC, 1, 'X', -EBADMSG, "no magic"},
-		{IMG_OFF_FORMAT, 2, 2, -EPROTONOSUPPORT, "expected format 1, found 2"},
+		{IMG_OFF_FORMAT, 2, 3, -EPROTONOSUPPORT, "expected format 1 to 2, found 3"},
+		{IMG_OFF_FORMAT, 2, 0, -EPROTONOSUPPORT, "expected format 1 to 2, found 0"},
+		{IMG_OFF_FORMAT, 2, 2, -EBADMSG, "do not make"},
 		{IMG_OFF_KIND, 2, 9, -EBADMSG, "unknown kind 9"},
 		{IMG_OFF_LEN, 4, 5, -EBADMSG, "it says 5 bytes"},
 		{IMG_OFF_NAME, 4, 1 << 30, -EBADMSG, "name is no name"},
@@ -245,7 +278,7 @@ static void policy_image_verify__names_what_is_wrong(void **state)
 		{IMG_OFF_LOSS, 1, 2, -EBADMSG, "spec.qos.onControllerLoss"},
 		{IMG_OFF_COUNTS, 4, UINT32_MAX, -EBADMSG, "beyond its bound"},
 		{IMG_OFF_COUNTS + 4 * IMG_COUNT_RULE, 4, 2, -EBADMSG, "do not make"},
-		{IMG_TENANT_LEN, 4, 0, -EBADMSG, "principal 0 is no SPIFFE ID"},
+		{IMG_TENANT_LEN_1, 4, 0, -EBADMSG, "principal 0 is no SPIFFE ID"},
 	};
 	struct policy_set *s = good_set();
 	struct ros2_err err;
@@ -285,6 +318,7 @@ int main(void)
 		cmocka_unit_test(policy_compile__puts_engines_into_images),
 		cmocka_unit_test(policy_compile__gives_the_same_bytes_for_the_same_policy),
 		cmocka_unit_test(policy_image__of_format_1_has_not_changed),
+		cmocka_unit_test(policy_image__is_of_format_2_where_the_document_asks_for_it),
 		cmocka_unit_test(
 			policy_image_verify__refuses_every_truncation_and_every_flipped_bit),
 		cmocka_unit_test(policy_image_verify__holds_against_a_writer_with_the_right_hash),
