@@ -262,14 +262,15 @@ int join_token_parse(const char *text, size_t len, const char *agent, struct joi
 			err, ROS2_CORRUPT,
 			"the CA in the token file does not match the hash in its first "
 			"line: one of them was changed");
-	if (pki_cert_info(text, len, &info, err) < 0 || strncmp(info.uri, "spiffe://", 9) != 0)
+	if (pki_cert_info(text, len, &info, err) < 0 || strncmp(info.uri, "spiffe://", 9) != 0 ||
+	    strcspn(info.uri + 9, "/") >= sizeof(t.trust_domain))
 		return ros2_err_named(err, ROS2_INVALID,
 		                      "the CA in the token file names no trust "
 		                      "domain");
 	strcpy(t.agent, agent);
 	strcpy(t.secret, secret);
-	snprintf(t.trust_domain, sizeof(t.trust_domain), "%s", info.uri + 9);
-	t.trust_domain[strcspn(t.trust_domain, "/")] = '\0';
+	memcpy(t.trust_domain, info.uri + 9,
+	       strcspn(info.uri + 9, "/")); /* ends: t began as zeros */
 	t.bundle_pem = strndup(text, len);
 	t.bundle_len = len;
 	if (!t.bundle_pem)

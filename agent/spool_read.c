@@ -90,11 +90,12 @@ static int load_one(struct spool *s, const char *name, struct spool_opened *info
 	if (!g)
 		return ros2_err_set(err, -ENOMEM, "no memory for a spool segment");
 	list_init(&g->link);
-	if (spool_name_parse(name, &g->serial, &g->incarnation) < 0) {
+	if (spool_name_parse(name, &g->serial, &g->incarnation) < 0 ||
+	    strlen(name) >= sizeof(g->name)) {
 		spool_segment_free(g);
 		return 0; /* not ours: left alone */
 	}
-	snprintf(g->name, sizeof(g->name), "%s", name);
+	strcpy(g->name, name);
 	r = segment_read(s, g, err);
 	if (r == -EFBIG) {
 		info->damaged++;

@@ -204,7 +204,7 @@ static void rpc_server__oversized_messages_are_refused(void **state)
 	                            .client_ca_path = fx_path("ca.crt"),
 	                            .limits = {.max_message_bytes = 10000}};
 	struct ros2_err err = ROS2_ERR_INIT;
-	Ros2__Test__EchoReply *reply;
+	Ros2__Test__EchoReply *reply = NULL;
 	struct rpc_channel *c;
 	struct fx f;
 
