@@ -53,8 +53,12 @@ enum engine_io_features {
 	ENGINE_IO_NO_URING = 1,
 	ENGINE_IO_NO_DEFER = 2,
 	ENGINE_IO_NO_DIRECT = 4,
-	ENGINE_IO_NO_FIXED = 8
+	ENGINE_IO_NO_FIXED = 8,
+	ENGINE_IO_NO_COOP = 16 /* with NO_DEFER: io_uring as Linux 5.15 has it */
 };
+/* Words with commas between, each "no-" and what to leave out: uring, deferred, cooperative,
+ * direct, fixed. Empty is nothing. INVALID names the word. */
+int engine_io_features_parse(const char *words, uint32_t *ret, struct ros2_err *err);
 
 enum engine_op { ENGINE_OP_READ = 1, ENGINE_OP_WRITE, ENGINE_OP_FLUSH };
 

@@ -7,6 +7,8 @@
 #include "dataplane/engines/file_priv.h"
 
 #include "common/fsx.h"
+#define LOG_COMPONENT "file"
+#include "common/log.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -136,9 +138,11 @@ static int file_reactor_new(struct engine *e, const struct engine_reactor_opts *
 		rc = file_uring_new(e, o, ret);
 	if (rc < 0)
 		rc = file_threads_new(o, ret);
-	return rc < 0 ? ros2_err_set(err, rc, "file engine: cannot start a reactor: %s",
-	                             strerror(-rc))
-	              : 0;
+	if (rc < 0)
+		return ros2_err_set(err, rc, "file engine: cannot start a reactor: %s",
+		                    strerror(-rc));
+	log_debug("a reactor does its file I/O by %s", file_reactor_kind(*ret));
+	return 0;
 }
 
 static void file_reactor_free(struct engine_reactor *r)

@@ -220,13 +220,17 @@ static uint32_t uring_poll(struct engine_reactor *r, uint32_t max)
 
 	if (!has_more(u) && io_uring_sq_ready(&u->ring) == 0) {
 		/* A wake-up may come after its completion was taken: it is cleared here, but not at
-		 * a system call per turn of a reactor that spins. */
-		if (u->idle++ % 16 == 0)
-			clear_event(r);
-		return 0;
+		 * a system call per turn of a reactor that spins. One that comes in between is seen
+		 * by the second look: its signal may be the one that was cleared. */
+		if (u->idle++ % 16 != 0)
+			return 0;
+		clear_event(r);
+		if (!has_more(u))
+			return 0;
+	} else {
+		clear_event(r);
 	}
 	u->idle = 0;
-	clear_event(r);
 	n = io_uring_peek_batch_cqe(&u->ring, cqes, MIN(max, ARRAY_SIZE(cqes)));
 	for (uint32_t i = 0; i < n; i++) {
 		ios[i] = io_uring_cqe_get_data(cqes[i]);
@@ -262,22 +266,24 @@ static const struct file_backend uring_backend = {uring_submit, uring_kick, urin
 static int make_ring(struct uring *u, const struct engine *e, uint32_t depth)
 {
 	static const struct {
-		uint32_t flags;
+		uint32_t flags, left_out_by;
 		const char *kind;
 	} ways[] = {
 		{IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN |
 	                 IORING_SETUP_TASKRUN_FLAG,
-	         "io_uring, deferred"},
-		{IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG, "io_uring, cooperative"},
-		{0, "io_uring, plain"},
+	         ENGINE_IO_NO_DEFER, "io_uring, deferred"},
+		{IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG, ENGINE_IO_NO_COOP,
+	         "io_uring, cooperative"},
+		{0, 0, "io_uring, plain"},
 	};
 	int rc = -EINVAL;
 
-	for (size_t i = e->io_features & ENGINE_IO_NO_DEFER ? 1 : 0;
-	     i < ARRAY_SIZE(ways) && rc == -EINVAL; i++) {
+	for (size_t i = 0; i < ARRAY_SIZE(ways) && rc == -EINVAL; i++) {
 		struct io_uring_params p = {.flags = ways[i].flags | IORING_SETUP_R_DISABLED |
 		                                     IORING_SETUP_CLAMP};
 
+		if (e->io_features & ways[i].left_out_by)
+			continue;
 		rc = io_uring_queue_init_params(depth, &u->ring, &p);
 		if (rc < 0)
 			continue;
