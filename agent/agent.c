@@ -183,7 +183,10 @@ static int open_parts(struct agent *a, struct ros2_err *err)
 	                      .listen_host = a->o.data_host,
 	                      .on_event = on_dp_event,
 	                      .arg = a};
-	struct state_opts so = {.on_tenant = on_tenant, .on_untold = on_untold, .arg = a};
+	struct state_opts so = {.io_features = a->o.io_features,
+	                        .on_tenant = on_tenant,
+	                        .on_untold = on_untold,
+	                        .arg = a};
 	/* A process that was killed may have left names that only the page cache knows: they stay,
 	 * before anybody is told what is here. */
 	int r = fsx_sync_dir(a->o.state_dir, err);

@@ -39,6 +39,7 @@ struct agent_opts {
 	const char *metrics_listen; /* NULL: none; common/metrics.h */
 	bool metrics_allow_remote;
 	uint32_t reactors;          /* 0 = all cores */
+	uint32_t io_features;       /* what the file engine is to do without: dp.h */
 	uint64_t spool_quota_bytes; /* 0 = default */
 	/* 0 = default; the snapshot is written anew beyond twice its content plus this */
 	uint64_t snapshot_slack_bytes;

@@ -8,6 +8,7 @@
 #include "common/fsx.h"
 #include "common/metrics.h"
 #include "common/util.h"
+#include "dataplane/dp.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
@@ -46,6 +47,10 @@ static const char usage[] =
 	"  --listen HOST:PORT      where tenants call (gRPC, mTLS); port 0: any free one\n"
 	"  --data-host HOST        where tenants' data connections come in (127.0.0.1)\n"
 	"  --reactors N            data plane threads (one per core)\n"
+	"  --io-features WORDS     what file engines do without, commas between: no-uring,\n"
+	"                          no-deferred, no-cooperative, no-fixed, no-direct. Without it "
+	"all\n"
+	"                          that the kernel has is used\n"
 	"  --spool-bytes N         most bytes of audit records waiting for the controller (64 "
 	"MiB)\n"
 	"  --metrics-listen H:P    serves /metrics for Prometheus there; not encrypted (off)\n"
@@ -75,6 +80,16 @@ static int parse_number(const char *flag, const char *s, uint64_t max, uint64_t 
 	return r;
 }
 
+static int set_io_features(struct program *p, const char *words)
+{
+	struct ros2_err err = ROS2_ERR_INIT;
+	int r = dp_io_features_parse(words, &p->o.io_features, &err);
+
+	if (r < 0)
+		fprintf(stderr, "ros2-agent: --io-features: %s\n", err.msg);
+	return r;
+}
+
 enum {
 	F_NAME = 256,
 	F_STATE,
@@ -84,6 +99,7 @@ enum {
 	F_LISTEN,
 	F_DATA,
 	F_REACTORS,
+	F_IO,
 	F_SPOOL,
 	F_METRICS,
 	F_METRICS_REMOTE,
@@ -124,6 +140,8 @@ static int set_flag(struct program *p, int flag, const char *v)
 			return -EINVAL;
 		p->o.reactors = (uint32_t)n;
 		return 0;
+	case F_IO:
+		return set_io_features(p, v);
 	case F_SPOOL:
 		if (parse_number("spool-bytes", v, 1ull << 40, &n) < 0)
 			return -EINVAL;
@@ -165,6 +183,7 @@ static int parse_flags(struct program *p, int argc, char **argv)
 		{"listen", required_argument, NULL, F_LISTEN},
 		{"data-host", required_argument, NULL, F_DATA},
 		{"reactors", required_argument, NULL, F_REACTORS},
+		{"io-features", required_argument, NULL, F_IO},
 		{"spool-bytes", required_argument, NULL, F_SPOOL},
 		{"metrics-listen", required_argument, NULL, F_METRICS},
 		{"metrics-allow-remote", no_argument, NULL, F_METRICS_REMOTE},

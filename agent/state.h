@@ -33,6 +33,7 @@ struct state_opts {
 	struct dp *dp;               /* borrowed */
 	const struct revlog *revlog; /* borrowed */
 	uint8_t boot_id[16];
+	uint32_t io_features; /* of dp_engine_config, for every engine */
 	/* The tenant's document changed, was withdrawn or revoked: sessions are to be looked at. */
 	void (*on_tenant)(void *arg, const struct ros2_uid *tenant);
 	/* state_next_untold has something. */

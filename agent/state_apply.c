@@ -25,7 +25,8 @@ static int apply_engine(struct state *s, struct state_object *o, struct ros2_err
 	                              .type = policy_engine_type_to_str(img.type),
 	                              .root = img.root,
 	                              .size_bytes = img.size_bytes,
-	                              .null_mode = img.null_mode};
+	                              .null_mode = img.null_mode,
+	                              .io_features = s->o.io_features};
 	return dp_engine_put(s->o.dp, &c, err);
 }
 

@@ -178,6 +178,11 @@ struct dp_engine *dp_engine_find(struct dp *dp, const char *name)
 	return NULL;
 }
 
+int dp_io_features_parse(const char *words, uint32_t *ret, struct ros2_err *err)
+{
+	return engine_io_features_parse(words, ret, err);
+}
+
 static bool same_config(const struct dp_engine *e, const struct dp_engine_config *c)
 {
 	return !strcmp(e->type, c->type) && !strcmp(e->root, c->root ? c->root : "") &&

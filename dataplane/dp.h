@@ -71,8 +71,11 @@ struct dp_engine_config {
 	const char *name, *type, *root;
 	uint64_t size_bytes;
 	bool null_mode;
-	uint32_t io_features;
+	uint32_t io_features; /* what the file engine is to do without: dp_io_features_parse */
 };
+/* Words with commas between: no-uring, no-deferred, no-cooperative, no-direct, no-fixed; empty is
+ * nothing. INVALID names the word. Any thread. */
+int dp_io_features_parse(const char *words, uint32_t *ret, struct ros2_err *err);
 /* Makes or replaces an engine. A changed configuration while namespaces are open: BUSY. Blocks
  * shortly (mkdir, open). */
 int dp_engine_put(struct dp *dp, const struct dp_engine_config *c, struct ros2_err *err);
