@@ -154,6 +154,66 @@ function(ros2_fuzz name)
 	set_tests_properties(${name} PROPERTIES LABELS "fuzz;unit" TIMEOUT 120)
 endfunction()
 
+# ros2_guest_test(NAME COMMAND word ... [TARGETS target ...] [TIME_LIMIT seconds] [TOPOLOGY rxe|rxe2|none] [MODULES m ...]
+#                 [MEMORY MiB] [MAY_PANIC] [SLOW]): a command that prints TAP, run in a guest (tests/guest) from the source tree.
+# TARGETS (programs of this build) are built in the preset `guest`, which is what runs there, first in PATH. Labels: rdma, and
+# with SLOW rdma-slow, which `tests/run --rdma-quick` leaves out. One guest at a time.
+function(ros2_guest_test name)
+	cmake_parse_arguments(G "MAY_PANIC;SLOW" "TIME_LIMIT;TOPOLOGY;MEMORY" "COMMAND;TARGETS;MODULES" ${ARGN})
+	set(options --tap)
+	if(NOT G_TIME_LIMIT)
+		set(G_TIME_LIMIT 120)
+	endif()
+	list(APPEND options --time-limit ${G_TIME_LIMIT})
+	if(G_TOPOLOGY)
+		list(APPEND options --topology ${G_TOPOLOGY})
+	endif()
+	if(G_MEMORY)
+		list(APPEND options --memory ${G_MEMORY})
+	endif()
+	if(G_MODULES)
+		list(JOIN G_MODULES "," modules)
+		list(APPEND options --modules ${modules})
+	endif()
+	if(G_MAY_PANIC)
+		list(APPEND options --may-panic)
+	endif()
+	add_test(NAME ${name} COMMAND ${CMAKE_SOURCE_DIR}/tests/guest/run ${options} -- ${G_COMMAND})
+	ros2_in_guest(${name} ${G_TIME_LIMIT} "${G_SLOW}" ${G_TARGETS})
+endfunction()
+
+# ros2_guest_script(NAME SCRIPT path [TARGETS target ...] [TIME_LIMIT seconds] [SLOW]): a script that prints TAP, runs here and
+# starts guests itself.
+function(ros2_guest_script name)
+	cmake_parse_arguments(G "SLOW" "SCRIPT;TIME_LIMIT" "TARGETS" ${ARGN})
+	add_test(NAME ${name} COMMAND ${CMAKE_SOURCE_DIR}/${G_SCRIPT})
+	ros2_in_guest(${name} ${G_TIME_LIMIT} "${G_SLOW}" ${G_TARGETS})
+endfunction()
+
+function(ros2_in_guest name limit slow)
+	math(EXPR timeout "${limit} + 60")
+	set(labels rdma)
+	if(slow)
+		list(APPEND labels rdma-slow)
+	endif()
+	set_tests_properties(${name} PROPERTIES LABELS "${labels}" TIMEOUT ${timeout} RUN_SERIAL TRUE
+		FIXTURES_REQUIRED guest_programs SKIP_RETURN_CODE 77 WORKING_DIRECTORY ${CMAKE_SOURCE_DIR}
+		ENVIRONMENT "CMOCKA_MESSAGE_OUTPUT=TAP;ROS2_BIN=${CMAKE_SOURCE_DIR}/build/guest/bin;ROS2_SRC=${CMAKE_SOURCE_DIR};ROS2_TESTBIN=${CMAKE_SOURCE_DIR}/build/guest/tests")
+	if(ARGN)
+		set_property(GLOBAL APPEND PROPERTY ROS2_GUEST_TARGETS ${ARGN})
+	endif()
+endfunction()
+
+# What `guest_programs` builds, when every directory has said what its guest tests need.
+function(ros2_guest_programs)
+	get_property(targets GLOBAL PROPERTY ROS2_GUEST_TARGETS)
+	add_custom_target(guest_programs)
+	if(targets)
+		list(REMOVE_DUPLICATES targets)
+		add_dependencies(guest_programs ${targets})
+	endif()
+endfunction()
+
 function(ros2_feature_summary)
 	message(STATUS "")
 	message(STATUS "ros2 ${PROJECT_VERSION}: ${CMAKE_BUILD_TYPE}, ${CMAKE_C_COMPILER_ID} ${CMAKE_C_COMPILER_VERSION}")
