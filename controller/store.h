@@ -15,12 +15,13 @@
 #include "common/err.h"
 #include "common/ids.h"
 #include "common/loop.h"
+#include "common/probe.h"
 #include "common/util.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#define STORE_SCHEMA_VERSION 1
+#define STORE_SCHEMA_VERSION 2
 #define STORE_BATCH_MAX      1024  /* transactions in one commit */
 #define STORE_QUEUE_MAX      16384 /* transactions that wait; more are answered BUSY */
 #define STORE_DETAILS_MAX    32    /* of one audit record */
@@ -115,6 +116,11 @@ struct store_token { /* only the hash of the secret is kept */
 	uint8_t used_spki[32];
 };
 
+struct store_probe { /* what an agent tried on one of its devices */
+	struct ros2_uid agent_uid;
+	const struct probe_subject *subject;
+};
+
 struct store_origin { /* how far an agent's forwarded records are in the log */
 	struct ros2_uid agent_uid, incarnation;
 	uint64_t seq;
@@ -161,6 +167,8 @@ enum store_mut_kind {
 	STORE_TOKEN_DELETE,      /* token: secret_sha256 */
 	STORE_ORIGIN_PUT,        /* origin */
 	STORE_ORIGIN_DELETE,     /* origin: agent_uid, incarnation */
+	STORE_PROBE_PUT,         /* probe */
+	STORE_PROBES_DELETE,     /* probe: agent_uid: all of it */
 };
 
 struct store_mut {
@@ -173,6 +181,7 @@ struct store_mut {
 		struct store_receipt receipt;
 		struct store_token token;
 		struct store_origin origin;
+		struct store_probe probe;
 	};
 };
 
@@ -260,6 +269,7 @@ struct store_loader {
 	int (*receipt)(void *arg, const struct store_receipt *r); /* of those, after them all */
 	int (*token)(void *arg, const struct store_token *t);
 	int (*origin)(void *arg, const struct store_origin *o);
+	int (*probe)(void *arg, const struct store_probe *p); /* after the objects */
 	/* Last: a revocation that is not in the database. */
 	int (*note)(void *arg, const void *p, size_t n, int slot);
 	void *arg;

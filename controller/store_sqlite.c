@@ -70,9 +70,21 @@ static const char schema_1[] =
 	" WITHOUT ROWID;"
 	"CREATE TABLE checkpoints(size INTEGER PRIMARY KEY, note TEXT NOT NULL);";
 
+/* docs/decisions/0018-probe.md */
+static const char schema_2[] =
+	"CREATE TABLE probes(agent_uid BLOB NOT NULL, subject TEXT NOT NULL, transport TEXT NOT "
+	"NULL,"
+	" device TEXT NOT NULL, firmware TEXT NOT NULL, kernel TEXT NOT NULL, tried INTEGER NOT "
+	"NULL,"
+	" revoke_p50 INTEGER NOT NULL, revoke_p99 INTEGER NOT NULL, key_bits INTEGER NOT NULL,"
+	" PRIMARY KEY(agent_uid, subject)) WITHOUT ROWID;"
+	"CREATE TABLE probe_findings(agent_uid BLOB NOT NULL, subject TEXT NOT NULL,"
+	" property INTEGER NOT NULL, result INTEGER NOT NULL, seen TEXT NOT NULL,"
+	" PRIMARY KEY(agent_uid, subject, property)) WITHOUT ROWID;";
+
 /* A schema of version i becomes version i + 1 by the i-th text: in order, each in its own
  * transaction. Index 0 makes a new database. */
-static const char *const migrations[STORE_SCHEMA_VERSION] = {schema_1};
+static const char *const migrations[STORE_SCHEMA_VERSION] = {schema_1, schema_2};
 
 static const char *const sql_of[ST_COUNT] = {
 #define X(name, sql) [ST_##name] = sql,
@@ -429,12 +441,34 @@ static int put_agent(struct backend *b, const struct store_agent *a, struct ros2
 	           a->isolated_since_unix_ns);
 }
 
+static int delete_probes(struct backend *b, const struct ros2_uid *agent, struct ros2_err *err)
+{
+	int r = run(b, err, ST_PROBES_OF_AGENT, "u", agent);
+
+	return r ? r : run(b, err, ST_FINDINGS_OF_AGENT, "u", agent);
+}
+
+static int put_probe(struct backend *b, const struct store_probe *p, struct ros2_err *err)
+{
+	const struct probe_subject *s = p->subject;
+	int r = run(b, err, ST_PROBE_PUT, "utttttiiii", &p->agent_uid, s->name, s->transport,
+	            s->device, s->firmware, s->kernel, s->tried_unix_ns, (uint64_t)s->revoke_p50_ns,
+	            (uint64_t)s->revoke_p99_ns, (uint64_t)s->key_bits);
+
+	for (unsigned i = 0; i < PROBE_PROPERTIES && !r; i++)
+		r = run(b, err, ST_FINDING_PUT, "utiit", &p->agent_uid, s->name, (uint64_t)i,
+		        (uint64_t)s->findings[i].result, s->findings[i].seen);
+	return r;
+}
+
 static int delete_agent(struct backend *b, const struct store_agent *a, struct ros2_err *err)
 {
 	int r = run(b, err, ST_AGENT_DELETE, "u", &a->uid);
 
 	if (!r)
 		r = run(b, err, ST_TOKENS_OF_AGENT, "u", &a->uid);
+	if (!r)
+		r = delete_probes(b, &a->uid, err);
 	return r ? r : run(b, err, ST_RECEIPTS_OF_AGENT, "u", &a->uid);
 }
 
@@ -509,6 +543,10 @@ static int sqlite_apply(void *backend, const struct store_mut *m, struct ros2_er
 	case STORE_ORIGIN_DELETE:
 		return run(b, err, ST_ORIGIN_DELETE, "uu", &m->origin.agent_uid,
 		           &m->origin.incarnation);
+	case STORE_PROBE_PUT:
+		return put_probe(b, &m->probe, err);
+	case STORE_PROBES_DELETE:
+		return delete_probes(b, &m->probe.agent_uid, err);
 	}
 	return ros2_err_set(err, -EINVAL, "mutation %d is not known", m->kind);
 }

@@ -33,6 +33,10 @@ struct sqlite3_stmt;
 	X(TOKENS_OF_AGENT, "DELETE FROM tokens WHERE agent_uid=?")                                 \
 	X(ORIGIN_PUT, "INSERT OR REPLACE INTO origins VALUES(?,?,?,?)")                            \
 	X(ORIGIN_DELETE, "DELETE FROM origins WHERE agent_uid=? AND incarnation=?")                \
+	X(PROBE_PUT, "INSERT OR REPLACE INTO probes VALUES(?,?,?,?,?,?,?,?,?,?)")                  \
+	X(FINDING_PUT, "INSERT OR REPLACE INTO probe_findings VALUES(?,?,?,?,?)")                  \
+	X(PROBES_OF_AGENT, "DELETE FROM probes WHERE agent_uid=?")                                 \
+	X(FINDINGS_OF_AGENT, "DELETE FROM probe_findings WHERE agent_uid=?")                       \
 	X(AUDIT_PUT, "INSERT INTO audit VALUES(?,?,?,?,?,?,?,?,?,?)")                              \
 	X(AUDIT_LAST, "SELECT seq, chain FROM audit ORDER BY seq DESC LIMIT 1")                    \
 	X(NOTE_LAST, "SELECT size FROM checkpoints ORDER BY size DESC LIMIT 1")                    \

@@ -7,6 +7,7 @@
 #include "controller/store_sqlite_priv.h"
 #include <errno.h>
 #include <sqlite3.h>
+#include <stdio.h>
 #include <string.h>
 
 #define SCAN_ROWS 5000 /* rows one page of an audit query looks at, at most */
@@ -170,6 +171,56 @@ static int row_origin(sqlite3_stmt *st, const struct store_loader *l)
 	return l->origin ? l->origin(l->arg, &o) : 0;
 }
 
+static void col_str(sqlite3_stmt *st, int i, char *out, size_t size)
+{
+	snprintf(out, size, "%s", col_text(st, i));
+}
+
+static int findings_of(sqlite3 *db, const struct ros2_uid *agent, struct probe_subject *s)
+{
+	sqlite3_stmt *st = NULL;
+	int rc = sqlite3_prepare_v2(db,
+	                            "SELECT property, result, seen FROM probe_findings"
+	                            " WHERE agent_uid=? AND subject=?",
+	                            -1, &st, NULL);
+
+	if (rc == SQLITE_OK)
+		rc = sqlite3_bind_blob(st, 1, agent->b, ROS2_UID_LEN, SQLITE_STATIC);
+	if (rc == SQLITE_OK)
+		rc = sqlite3_bind_text(st, 2, s->name, -1, SQLITE_STATIC);
+	while (rc == SQLITE_OK && (rc = sqlite3_step(st)) == SQLITE_ROW) {
+		uint64_t property = sqlite_col_int(st, 0), result = sqlite_col_int(st, 1);
+
+		rc = SQLITE_OK;
+		if (property >= PROBE_PROPERTIES || result > PROBE_NOT_SUPPORTED)
+			continue;
+		s->findings[property].result = (enum probe_result)result;
+		col_str(st, 2, s->findings[property].seen, sizeof(s->findings[property].seen));
+	}
+	sqlite3_finalize(st);
+	return rc == SQLITE_DONE ? 0 : -EIO;
+}
+
+static int row_probe(sqlite3_stmt *st, const struct store_loader *l)
+{
+	struct probe_subject s = {
+		.tried_unix_ns = sqlite_col_int(st, 6),
+		.revoke_p50_ns = (uint32_t)sqlite_col_int(st, 7),
+		.revoke_p99_ns = (uint32_t)sqlite_col_int(st, 8),
+		.key_bits = (uint32_t)sqlite_col_int(st, 9),
+	};
+	struct store_probe p = {.agent_uid = col_uid(st, 0), .subject = &s};
+	int r;
+
+	col_str(st, 1, s.name, sizeof(s.name));
+	col_str(st, 2, s.transport, sizeof(s.transport));
+	col_str(st, 3, s.device, sizeof(s.device));
+	col_str(st, 4, s.firmware, sizeof(s.firmware));
+	col_str(st, 5, s.kernel, sizeof(s.kernel));
+	r = findings_of(sqlite3_db_handle(st), &p.agent_uid, &s);
+	return r || !l->probe ? r : l->probe(l->arg, &p);
+}
+
 int sqlite_load(void *backend, const struct store_loader *l, struct ros2_err *err)
 {
 	static const struct {
@@ -189,6 +240,7 @@ int sqlite_load(void *backend, const struct store_loader *l, struct ros2_err *er
 	         row_receipt},
 		{"SELECT * FROM tokens", row_token},
 		{"SELECT * FROM origins ORDER BY updated", row_origin},
+		{"SELECT * FROM probes ORDER BY agent_uid, subject", row_probe},
 	};
 	struct backend *b = backend;
 	int r = 0;

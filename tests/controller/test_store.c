@@ -168,6 +168,24 @@ static void store__refuses_a_newer_schema_and_changes_nothing(void **state)
 	assert_int_equal(fixture_sql(f, "PRAGMA user_version"), 99);
 }
 
+/* docs/decisions/0018-probe.md */
+static void store__of_schema_1_is_brought_to_the_next_with_what_is_in_it(void **state)
+{
+	struct fixture *f = opened(state);
+	struct ros2_err err = ROS2_ERR_INIT;
+	struct ros2_uid u = ros2_uid_new(), t = ros2_uid_new();
+
+	assert_int_equal(fixture_commit(f, fixture_grant(&u, &t)), 0);
+	fixture_close(f);
+	fixture_sql(f, "DROP TABLE probes");
+	fixture_sql(f, "DROP TABLE probe_findings");
+	fixture_sql(f, "PRAGMA user_version=1");
+	assert_int_equal(fixture_open(f, &err), 0);
+	assert_int_equal(fixture_sql(f, "PRAGMA user_version"), STORE_SCHEMA_VERSION);
+	assert_int_equal(fixture_sql(f, "SELECT count(*) FROM probes"), 0);
+	assert_int_equal(fixture_sql(f, "SELECT count(*) FROM grants"), 1);
+}
+
 static void store__refuses_a_database_of_another_program(void **state)
 {
 	struct fixture *f = *state;
@@ -510,6 +528,7 @@ int main(void)
 		T(store__stores_every_kind_of_row),
 		T(store__ends_grants_of_a_tenant_and_of_an_agent),
 		T(store__refuses_a_newer_schema_and_changes_nothing),
+		T(store__of_schema_1_is_brought_to_the_next_with_what_is_in_it),
 		T(store__refuses_a_database_of_another_program),
 		T(store__refuses_a_file_that_is_not_a_database),
 		T(store__refuses_another_trust_domain),
