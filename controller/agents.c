@@ -46,6 +46,7 @@ void ctl_agent_free(struct ctl_agent *a)
 	outbox_forget(a);
 	ctl_rollout_free(a);
 	ctl_origins_free(a);
+	ctl_probes_free(a);
 	free(a);
 }
 

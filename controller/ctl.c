@@ -116,6 +116,11 @@ static int load_origin(void *arg, const struct store_origin *o)
 	return ctl_origin_load(((struct loading *)arg)->c, o);
 }
 
+static int load_probe(void *arg, const struct store_probe *p)
+{
+	return ctl_probe_load(((struct loading *)arg)->c, p);
+}
+
 static int load_note(void *arg, const void *p, size_t n, int slot)
 {
 	return ctl_note_load(((struct loading *)arg)->c, p, n, slot);
@@ -133,6 +138,7 @@ int ctl_new(struct loop *loop, const struct config *cfg, struct store *store, st
 	                              .receipt = load_receipt,
 	                              .token = load_token,
 	                              .origin = load_origin,
+	                              .probe = load_probe,
 	                              .note = load_note,
 	                              .arg = &l};
 	int r;

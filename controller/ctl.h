@@ -152,6 +152,10 @@ struct ctl_agent {
 	uint64_t spool_records;
 	struct ctl_condition conditions[CTL_CONDITIONS_MAX];
 	size_t n_conditions;
+	struct ctl_probes *probes; /* owned; stored. NULL: never reported */
+	struct ctl_probes
+		*probes_next; /* owned: reported, not stored yet; counts beside the other */
+	bool probes_busy, probes_again; /* a commit of probes_next is on its way; it is old */
 	/* rollout */
 	struct ctl_rollout *rollout; /* owned */
 	struct list unacked;         /* of struct ctl_rollout, by nonce */
@@ -229,7 +233,10 @@ struct ctl_object *ctl_find_uid(struct ctl *c, const struct ros2_uid *uid);
 struct ctl_agent *ctl_agent(struct ctl *c, const char *name); /* by name, or NULL */
 struct ctl_agent *ctl_agent_uid(struct ctl *c, const struct ros2_uid *uid);
 const char *ctl_kind_to_str(enum store_kind k); /* "tenant" */
+/* Named or selected there, and all that it requires was seen there. */
 bool ctl_placed(const struct ctl_object *tenant, const struct ctl_agent *a);
+/* Named or selected there, whatever it requires. */
+bool ctl_chosen(const struct ctl_object *tenant, const struct ctl_agent *a);
 
 struct ctl_expect {
 	enum store_kind kind;
@@ -338,6 +345,22 @@ void ctl_agent_contact(struct ctl_agent *a, const struct clock_stamp *stamp);
 void ctl_agent_conditions_begin(struct ctl_agent *a);
 void ctl_agent_condition(struct ctl_agent *a, const char *name, const char *reason,
                          uint64_t since_unix_ns);
+/* ---- controller/probes.c ---- */
+
+/* All that the agent has tried. At most PROBE_SUBJECTS_MAX, each name once. Ends grants and removes
+ * tenants that require more; places others when it is recorded. */
+void ctl_agent_probed(struct ctl_agent *a, const struct probe_subject *v, size_t n);
+/* Does one subject there enforce all of @required? */
+bool ctl_probes_meet(const struct ctl_agent *a, uint32_t required);
+/* Why not, in one line. */
+void ctl_probes_why_not(const struct ctl_agent *a, uint32_t required, char *out, size_t size);
+/* The latest report; borrowed. */
+const struct probe_subject *ctl_probes(const struct ctl_agent *a, size_t *ret_n);
+int ctl_probe_load(struct ctl *c, const struct store_probe *row);
+void ctl_probes_free(struct ctl_agent *a);
+
+/* ---- controller/agents.c ---- */
+
 /* Latest wall-clock time until which the agent may act on rights with this contact limit. */
 uint64_t ctl_contact_until(const struct ctl_agent *a, uint64_t limit_ms);
 /* The largest contact limit of the tenants placed there. */

@@ -532,6 +532,9 @@ static void on_message(struct rpc_stream *stream, const ProtobufCMessage *msg, v
 	case ROS2__V1__AGENT_MESSAGE__MSG_ACK:
 		ctl_rollout_acked(l->agent, m->ack->nonce);
 		break;
+	case ROS2__V1__AGENT_MESSAGE__MSG_PROBE:
+		link_on_probe(l, m->probe);
+		break;
 	case ROS2__V1__AGENT_MESSAGE__MSG_HELLO:
 		link_end(l, ROS2_PROTOCOL, "a second hello on one stream");
 		break;

@@ -24,4 +24,6 @@ struct link {
 void link_send(struct link *l, const Ros2__V1__ControllerMessage *m);
 /* What is sent between cork and its undoing leaves together; nests. */
 void link_cork(struct link *l, bool cork);
+/* link_probe.c */
+void link_on_probe(struct link *l, const Ros2__V1__ProbeReport *m);
 #endif

@@ -56,10 +56,15 @@ struct ctl_agent *ctl_agent_uid(struct ctl *c, const struct ros2_uid *uid)
 	return o ? o->agent : NULL;
 }
 
-bool ctl_placed(const struct ctl_object *tenant, const struct ctl_agent *a)
+bool ctl_chosen(const struct ctl_object *tenant, const struct ctl_agent *a)
 {
 	return policy_placed(&tenant->policy, a->obj->name, a->obj->doc->labels,
 	                     a->obj->doc->n_labels);
+}
+
+bool ctl_placed(const struct ctl_object *tenant, const struct ctl_agent *a)
+{
+	return ctl_chosen(tenant, a) && ctl_probes_meet(a, tenant->doc->tenant->require);
 }
 
 /* ---- one object in memory ---- */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What people see of the domain: objects, grants, outcomes, conditions, as messages. Reads only. */
 #include "controller/svc_show_priv.h"
+#include <stdio.h>
 #include <string.h>
 
 char *show_str(const char *s)
@@ -58,7 +59,50 @@ Ros2__V1__Condition *show_condition(const char *name, bool status, const char *r
 	return c;
 }
 
-static Ros2__V1__AgentInfo *show_agent(struct ctl_agent *a)
+static Ros2__V1__ProbeFinding *show_finding(enum probe_property p, const struct probe_finding *f)
+{
+	Ros2__V1__ProbeFinding *m = NEW(Ros2__V1__ProbeFinding, ros2__v1__probe_finding__init);
+
+	if (!m)
+		return NULL;
+	m->property = p;
+	m->result = f->result;
+	m->seen = show_str(f->seen);
+	return m;
+}
+
+static Ros2__V1__ProbeSubject *show_probe(const struct probe_subject *s)
+{
+	Ros2__V1__ProbeSubject *m = NEW(Ros2__V1__ProbeSubject, ros2__v1__probe_subject__init);
+
+	if (!m)
+		return NULL;
+	m->name = show_str(s->name);
+	m->transport = show_str(s->transport);
+	m->device = show_str(s->device);
+	m->firmware = show_str(s->firmware);
+	m->kernel = show_str(s->kernel);
+	m->tried_unix_ns = s->tried_unix_ns;
+	m->revoke_p50_ns = s->revoke_p50_ns;
+	m->revoke_p99_ns = s->revoke_p99_ns;
+	m->key_bits = s->key_bits;
+	for (unsigned i = 0; i < PROBE_PROPERTIES; i++)
+		SHOW_APPEND(m->findings, m->n_findings,
+		            show_finding((enum probe_property)i, &s->findings[i]));
+	return m;
+}
+
+static void show_probes(const struct ctl_agent *a, Ros2__V1__AgentInfo *i)
+{
+	const struct probe_subject *v;
+	size_t n;
+
+	v = ctl_probes(a, &n);
+	for (size_t k = 0; k < n; k++)
+		SHOW_APPEND(i->probes, i->n_probes, show_probe(&v[k]));
+}
+
+static Ros2__V1__AgentInfo *show_agent(struct ctl_agent *a, bool whole)
 {
 	Ros2__V1__AgentInfo *i = NEW(Ros2__V1__AgentInfo, ros2__v1__agent_info__init);
 	struct ctl_object *o, *tmp;
@@ -81,6 +125,8 @@ static Ros2__V1__AgentInfo *show_agent(struct ctl_agent *a)
 	i->spool_records = a->spool_records;
 	HASH_ITER (by_key, a->ctl->by_key, o, tmp)
 		i->tenants += o->kind == STORE_TENANT && ctl_placed(o, a);
+	if (whole)
+		show_probes(a, i);
 	return i;
 }
 
@@ -131,7 +177,35 @@ static void show_rollout(struct svc *s, const struct ctl_object *o, Ros2__V1__Ob
 	}
 }
 
-static void show_conditions(const struct ctl_object *o, Ros2__V1__ObjectInfo *i)
+/* Agents where it would be, were it not for what it requires: the first says why. */
+static void show_unmet(struct svc *s, const struct ctl_object *tenant, Ros2__V1__ObjectInfo *i)
+{
+	uint32_t required = tenant->doc->tenant->require;
+	struct ctl_object *o, *tmp;
+	char why[200] = "", all[320];
+	const char *first = "";
+	unsigned n = 0;
+
+	if (!required)
+		return;
+	HASH_ITER (by_key, s->ctl->by_key, o, tmp) {
+		if (!o->agent || !ctl_chosen(tenant, o->agent) ||
+		    ctl_probes_meet(o->agent, required))
+			continue;
+		if (!n++) {
+			first = o->name;
+			ctl_probes_why_not(o->agent, required, why, sizeof(why));
+		}
+	}
+	if (n == 1)
+		snprintf(all, sizeof(all), "not placed on %s: %s", first, why);
+	else
+		snprintf(all, sizeof(all), "not placed on %u agents; %s: %s", n, first, why);
+	SHOW_APPEND(i->conditions, i->n_conditions,
+	            show_condition("RequirementsUnmet", n > 0, n ? all : "", 0));
+}
+
+static void show_conditions(struct svc *s, const struct ctl_object *o, Ros2__V1__ObjectInfo *i)
 {
 	const struct ctl_agent *a = o->agent;
 
@@ -139,6 +213,7 @@ static void show_conditions(const struct ctl_object *o, Ros2__V1__ObjectInfo *i)
 		SHOW_APPEND(
 			i->conditions, i->n_conditions,
 			show_condition("Revoked", o->revoked, o->reason, o->state_since_unix_ns));
+		show_unmet(s, o, i);
 		return;
 	}
 	if (!a)
@@ -177,11 +252,11 @@ Ros2__V1__ObjectInfo *show_object(struct svc *s, const struct ctl_object *o, boo
 		i->yaml = show_bytes(o->doc->text, strlen(o->doc->text));
 		show_rollout(s, o, i);
 	}
-	show_conditions(o, i);
+	show_conditions(s, o, i);
 	if (o->kind == STORE_TENANT)
 		i->tenant = show_tenant(s, o);
 	if (o->agent)
-		i->agent = show_agent(o->agent);
+		i->agent = show_agent(o->agent, whole);
 	return i;
 }
 

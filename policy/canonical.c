@@ -5,6 +5,7 @@
  * nothing changed.
  */
 #include "policy/parse.h"
+#include "common/probe.h"
 #include "common/util.h"
 #include "policy/limits.h"
 #include <stdio.h>
@@ -56,6 +57,11 @@ static void placement(FILE *f, const struct policy_tenant_spec *t)
 		fputs("    selector: ", f);
 		labels(f, t->selector, t->n_selector);
 	}
+	if (t->require)
+		fputs("    require:\n", f);
+	for (unsigned i = 0; i < PROBE_PROPERTIES; i++)
+		if (t->require & 1u << i)
+			fprintf(f, "      - %s\n", probe_property_to_str((enum probe_property)i));
 }
 
 static void one_namespace(FILE *f, const struct policy_namespace_spec *ns)

@@ -4,6 +4,7 @@
  * that this version does not enforce say so and are refused.
  */
 #include "policy/parse.h"
+#include "common/probe.h"
 #include "common/util.h"
 #include "policy/limits.h"
 #include "policy/text.h"
@@ -102,12 +103,34 @@ static void parse_selector(struct parser *p, const struct node *n, const struct 
 	t->selector = parse_labels(p, n, &t->n_selector);
 }
 
+static void parse_property(struct parser *p, const struct node *n, const struct field *f, void *out)
+{
+	static const char *const words[] = {
+#define X(num, name, text, holds) text,
+		PROBE_PROPERTY_LIST(X)
+#undef X
+	};
+	enum probe_property property;
+
+	if (n->type == NODE_SCALAR && !probe_property_from_str(n->s, &property))
+		*(uint32_t *)out = 1u << property;
+	else
+		parse_expected_word(p, n, "a property that is probed (`ros2-agent probe`)", words,
+		                    ARRAY_SIZE(words));
+}
+
 static void parse_require(struct parser *p, const struct node *n, const struct field *f, void *out)
 {
-	if (n->type != NODE_LIST)
-		parse_expected(p, n, "a list");
-	else if (n->n)
-		parse_error(p, n, "not enforced by this version (an empty list is accepted)");
+	struct policy_tenant_spec *t = out;
+	size_t count;
+	const uint32_t *bits =
+		parse_list(p, n, 0, PROBE_PROPERTIES, sizeof(*bits), parse_property, &count);
+
+	for (size_t i = 0; bits && i < count; i++) {
+		if (t->require & bits[i])
+			parse_error(p, n, "expected each property once, found one twice");
+		t->require |= bits[i];
+	}
 }
 
 static const struct field placement_fields[] = {

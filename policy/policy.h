@@ -87,6 +87,7 @@ struct policy_tenant_spec {
 	size_t n_agents;
 	const struct policy_label *selector; /* placement.selector */
 	size_t n_selector;
+	uint32_t require; /* placement.require: a set of properties, common/probe.h */
 	const struct policy_namespace_spec *namespaces;
 	size_t n_namespaces;
 	struct policy_limits limits;

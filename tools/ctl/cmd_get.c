@@ -321,6 +321,7 @@ static void describe_text(int kind, const json_t *doc)
 	ctl_print_table(nouns[kind].columns, one);
 	section("Rollout", rollout_columns, json_object_get(object, "rollout"));
 	section("Conditions", condition_columns, json_object_get(object, "conditions"));
+	ctl_probes_print(object);
 	section("Grants", grant_columns, json_object_get(doc, "grants"));
 	section("Sessions", session_columns, json_object_get(doc, "sessions"));
 	if (yaml && *yaml)
@@ -348,6 +349,7 @@ static int run_describe(struct ctl *c, const struct ctl_args *a)
 		return r;
 	doc = ctl_json(msg, c->output != CTL_TABLE);
 	protobuf_c_message_free_unpacked(msg, NULL);
+	ctl_probes_name(json_object_get(doc, "object"));
 	if (c->output == CTL_TABLE) {
 		describe_text(kind, doc);
 		json_decref(doc);
@@ -367,7 +369,9 @@ const struct ctl_cmd ctl_cmd_describe = {
 	.summary = "everything about one tenant, engine, agent or grant",
 	.help = "Shows how far each version of the object has come at each agent (sent, received, "
 		"applied, failed), its\n"
-		"grants and sessions, and the document as it was applied.\n\n"
+		"grants and sessions, what an agent's devices were seen to enforce, and the "
+		"document as "
+		"it was applied.\n\n"
 		"  ros2ctl describe tenant/alpha",
 	.min_pos = 1,
 	.max_pos = 2,

@@ -134,5 +134,8 @@ struct ctl_column {
 void ctl_print_table(const struct ctl_column *columns, const json_t *items);
 /* JSON or YAML by c->output. Takes the reference. */
 void ctl_print_doc(const struct ctl *c, json_t *doc);
+/* probes.c: numbers become names, in place; and as tables. @object: of a Description. */
+void ctl_probes_name(json_t *object);
+void ctl_probes_print(json_t *object);
 void ctl_print_yaml(const json_t *doc, int indent);
 #endif

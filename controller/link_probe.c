@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* An agent's probe report as the domain has it: bounded, printable, unknown numbers left out. */
+#include "common/utf8.h"
+#include "controller/link_priv.h"
+#include <stdio.h>
+
+static void take_text(char *out, size_t size, const char *in)
+{
+	snprintf(out, size, "%s", in);
+	utf8_clean(out);
+}
+
+static void take_subject(const Ros2__V1__ProbeSubject *in, struct probe_subject *out)
+{
+	*out = (struct probe_subject){.tried_unix_ns = in->tried_unix_ns,
+	                              .revoke_p50_ns = in->revoke_p50_ns,
+	                              .revoke_p99_ns = in->revoke_p99_ns,
+	                              .key_bits = in->key_bits};
+	take_text(out->name, sizeof(out->name), in->name);
+	take_text(out->transport, sizeof(out->transport), in->transport);
+	take_text(out->device, sizeof(out->device), in->device);
+	take_text(out->firmware, sizeof(out->firmware), in->firmware);
+	take_text(out->kernel, sizeof(out->kernel), in->kernel);
+	for (size_t i = 0; i < in->n_findings; i++) {
+		const Ros2__V1__ProbeFinding *f = in->findings[i];
+		struct probe_finding *to;
+
+		if (f->property >= PROBE_PROPERTIES || f->result > PROBE_NOT_SUPPORTED)
+			continue;
+		to = &out->findings[f->property];
+		to->result = (enum probe_result)f->result;
+		take_text(to->seen, sizeof(to->seen), f->seen);
+	}
+}
+
+/* A name twice would make the report say two things at once: the first counts. */
+static bool named_before(const struct probe_subject *v, size_t n, const char *name)
+{
+	for (size_t i = 0; i < n; i++)
+		if (!strcmp(v[i].name, name))
+			return true;
+	return false;
+}
+
+void link_on_probe(struct link *l, const Ros2__V1__ProbeReport *m)
+{
+	struct probe_subject *v;
+	size_t n = 0;
+
+	if (m->n_subjects > PROBE_SUBJECTS_MAX) {
+		link_end(l, ROS2_TOO_LARGE, "a probe report with more than 16 subjects");
+		return;
+	}
+	v = calloc(PROBE_SUBJECTS_MAX, sizeof(*v));
+	if (!v) {
+		link_end(l, ROS2_BUSY, "out of memory");
+		return;
+	}
+	for (size_t i = 0; i < m->n_subjects; i++) {
+		take_subject(m->subjects[i], &v[n]);
+		if (v[n].name[0] && !named_before(v, n, v[n].name))
+			n++;
+	}
+	ctl_agent_probed(l->agent, v, n);
+	free(v);
+}
