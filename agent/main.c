@@ -27,6 +27,7 @@ struct program {
 	int ready_fd, lock_fd;
 	struct join_token token;
 
+	struct loop_post post;
 	struct enrol *enrol;
 	struct agent *agent;
 	int exit_code;
@@ -300,7 +301,7 @@ static void on_enrolled(void *arg, const struct ros2_err *why)
 		fail(p, &err);
 		return;
 	}
-	loop_post_urgent(p->loop, free_enrol, p); /* not from inside its callback */
+	loop_post_urgent(p->loop, &p->post, free_enrol, p); /* not from inside its callback */
 }
 
 static int begin_enrol(struct program *p, struct ros2_err *err)
@@ -387,7 +388,7 @@ static int run(struct program *p, struct ros2_err *err)
 	if (r < 0)
 		return ros2_err_set(err, r, "cannot make the event loop");
 	p->o.loop = p->loop;
-	loop_post_urgent(p->loop, begin, p);
+	loop_post_urgent(p->loop, &p->post, begin, p);
 	r = loop_run(p->loop);
 	return r < 0 ? ros2_err_set(err, r, "the event loop failed") : 0;
 }

@@ -42,7 +42,7 @@ static void *writer_main(void *arg)
 			w->tail = &w->head;
 		pthread_mutex_unlock(&w->lock);
 		j->work(j);
-		loop_post_urgent(w->loop, run_done, j);
+		loop_post_urgent(w->loop, &j->post, run_done, j);
 		pthread_mutex_lock(&w->lock);
 	}
 	pthread_mutex_unlock(&w->lock);

@@ -10,12 +10,13 @@
 
 struct writer;
 
-/* Embedded in the caller's object, which lives until done has run. */
+/* Embedded in the caller's object, which lives until done has begun; zeroed to begin. */
 struct writer_job {
 	void (*work)(struct writer_job *j); /* on the writer thread */
 	void (*done)(struct writer_job *j); /* on the loop, once */
 	struct writer_job *next;            /* the writer's */
 	struct writer *writer;              /* the writer's */
+	struct loop_post post;              /* the writer's */
 };
 
 int writer_new(struct loop *loop, const char *name, struct writer **ret);

@@ -98,7 +98,10 @@ endfunction()
 set(ROS2_SWEEP_uring io_uring_queue_init_params io_uring_register_eventfd io_uring_register_buffers
 	io_uring_get_probe_ring io_uring_submit io_uring_peek_batch_cqe syscall)
 set(ROS2_SWEEP_socket send sendmsg recv readv epoll_ctl)
-set(ROS2_SWEEP_alloc calloc strdup)
+set(ROS2_SWEEP_alloc malloc calloc realloc reallocarray aligned_alloc posix_memalign strdup strndup)
+set(ROS2_SWEEP_fd socket eventfd epoll_create1 timerfd_create accept accept4 connect poll epoll_wait
+	epoll_pwait2)
+set(ROS2_SWEEP_start pthread_create mmap)
 function(ros2_sweep name)
 	target_sources(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests/sweep/sweep.c)
 	foreach(kind ${ARGN})

@@ -4,7 +4,9 @@
  * were waiting when the turn reached them. Must never hold the lock while a callback runs.
  * Invariants: (1) heap[i]->heap_index == i for every armed timer; (2) the timerfd is armed for
  * heap[0] whenever the loop waits; (3) an entry of ready[] whose descriptor was deleted is NULL, so
- * no callback runs on a dead object; (4) after stopping is set only urgent posts enter the queue.
+ * no callback runs on a dead object; (4) after stopping is set only urgent posts enter the queue;
+ * (5) a post that waits or runs is no other's: a pooled one goes back to the pool when its batch is
+ * over, any other is not touched once its callback has begun.
  */
 #include "common/loop.h"
 #include "common/clock.h"
@@ -23,15 +25,16 @@
 
 #define POST_MAX_DEFAULT 65536
 #define READY_MAX        64
-
-struct post {
-	loop_fn fn;
-	void *arg;
-};
+#define POSTS_PER_CHUNK  64
 
 struct post_queue {
-	struct post *items; /* owned */
-	size_t n, cap;
+	struct loop_post *first, **end; /* borrowed, or of the pool */
+};
+
+/* Of loop_post, whose callers bring no memory. */
+struct post_chunk {
+	struct post_chunk *next;
+	struct loop_post posts[POSTS_PER_CHUNK];
 };
 
 struct loop {
@@ -46,12 +49,13 @@ struct loop {
 
 	/* guarded by lock */
 	struct post_queue waiting;
-	size_t n_bounded; /* of waiting: those that count against post_max */
+	size_t n_bounded;          /* of waiting: those that count against post_max */
+	struct post_chunk *chunks; /* owned */
+	struct loop_post *pool;    /* of chunks: free ones */
 	bool stopping;
 	bool asleep; /* in epoll_wait, or about to be: a post must write to event_fd */
 
 	/* owner thread */
-	struct post_queue batch;  /* empty between turns: its memory is used again */
 	struct loop_timer **heap; /* owned array of borrowed timers */
 	size_t n_timers, timers_cap;
 	uint64_t order, armed_ns, turn_ns;
@@ -291,6 +295,9 @@ static void wake_up(struct loop *l)
 {
 	uint64_t one = 1;
 
+	/* Not even made: loop_free of what loop_new could not finish. */
+	if (l->event_fd < 0)
+		return;
 	/* EAGAIN means the counter is full, so the loop will wake anyway. */
 	if (write(l->event_fd, &one, sizeof(one)) < 0)
 		assert(errno == EAGAIN || errno == EINTR);
@@ -305,56 +312,87 @@ static void on_wake(void *arg, uint32_t revents)
 		assert(errno == EAGAIN || errno == EINTR);
 }
 
-/* Lock held. */
-static int queue_push(struct post_queue *q, loop_fn fn, void *arg)
+static void queue_init(struct post_queue *q)
 {
-	if (q->n == q->cap) {
-		size_t cap = q->cap ? q->cap * 2 : 64;
-		struct post *more = reallocarray(q->items, cap, sizeof(*more));
-
-		if (!more)
-			return -ENOMEM;
-		q->items = more;
-		q->cap = cap;
-	}
-	q->items[q->n++] = (struct post){fn, arg};
-	return 0;
+	q->first = NULL;
+	q->end = &q->first;
 }
 
-int loop_post(struct loop *l, loop_fn fn, void *arg)
+/* Lock held. */
+static void queue_push(struct post_queue *q, struct loop_post *p, loop_fn fn, void *arg)
 {
-	bool wake;
-	int r;
+	p->next = NULL;
+	p->fn = fn;
+	p->arg = arg;
+	*q->end = p;
+	q->end = &p->next;
+}
+
+/* Lock held. One of the pool, or NULL without memory. */
+static struct loop_post *pool_take(struct loop *l)
+{
+	struct post_chunk *c;
+	struct loop_post *p;
+
+	if (!l->pool) {
+		c = calloc(1, sizeof(*c));
+		if (!c)
+			return NULL;
+		c->next = l->chunks;
+		l->chunks = c;
+		for (int i = 0; i < POSTS_PER_CHUNK; i++) {
+			c->posts[i].pooled = true;
+			c->posts[i].next = l->pool;
+			l->pool = &c->posts[i];
+		}
+	}
+	p = l->pool;
+	l->pool = p->next;
+	return p;
+}
+
+/* Bounded. @own: the caller's place, NULL for one of the pool. */
+static int post(struct loop *l, struct loop_post *own, loop_fn fn, void *arg)
+{
+	struct loop_post *p = own;
+	bool wake = false;
+	int r = 0;
 
 	pthread_mutex_lock(&l->lock);
 	if (l->stopping)
 		r = -ESHUTDOWN;
 	else if (l->n_bounded >= l->post_max)
 		r = -EBUSY;
-	else
-		r = queue_push(&l->waiting, fn, arg);
-	if (r == 0)
+	else if (!p && !(p = pool_take(l)))
+		r = -ENOMEM;
+	if (r == 0) {
+		queue_push(&l->waiting, p, fn, arg);
 		l->n_bounded++;
-	wake = r == 0 && l->asleep;
-	if (wake)
+		wake = l->asleep;
 		l->asleep = false;
+	}
 	pthread_mutex_unlock(&l->lock);
 	if (wake)
 		wake_up(l);
 	return r;
 }
 
-void loop_post_urgent(struct loop *l, loop_fn fn, void *arg)
+int loop_post(struct loop *l, loop_fn fn, void *arg)
 {
-	bool wake;
+	return post(l, NULL, fn, arg);
+}
 
-	pthread_mutex_lock(&l->lock);
-	/* A completion that is lost would leave admitted work hanging for ever; better to end
-	 * loudly. */
-	if (queue_push(&l->waiting, fn, arg) < 0) {
-		fprintf(stderr, "fatal: no memory for a completion on loop %s\n", l->name);
+void loop_post_urgent(struct loop *l, struct loop_post *p, loop_fn fn, void *arg)
+{
+	bool wake, twice = atomic_exchange(&p->queued, true);
+
+	/* The queue would lose what stands between: worse than an end that says why. */
+	if (twice) {
+		fprintf(stderr, "fatal: a completion was posted twice on loop %s\n", l->name);
 		abort();
 	}
+	pthread_mutex_lock(&l->lock);
+	queue_push(&l->waiting, p, fn, arg);
 	wake = l->asleep;
 	l->asleep = false;
 	pthread_mutex_unlock(&l->lock);
@@ -362,27 +400,54 @@ void loop_post_urgent(struct loop *l, loop_fn fn, void *arg)
 		wake_up(l);
 }
 
-/* Takes everything that waits and runs it in order. Returns how many ran. */
-static size_t run_posts(struct loop *l)
+static struct post_queue take_posts(struct loop *l)
 {
 	struct post_queue taken;
-	size_t n;
 
 	pthread_mutex_lock(&l->lock);
 	taken = l->waiting;
-	l->waiting = l->batch;
+	queue_init(&l->waiting);
 	l->n_bounded = 0;
 	l->asleep = false;
 	pthread_mutex_unlock(&l->lock);
-	for (size_t i = 0; i < taken.n; i++)
-		taken.items[i].fn(taken.items[i].arg);
-	n = taken.n;
-	taken.n = 0;
-	l->batch = taken;
+	return taken;
+}
+
+static void pool_give(struct loop *l, struct post_queue *done)
+{
+	if (!done->first)
+		return;
+	pthread_mutex_lock(&l->lock);
+	*done->end = l->pool;
+	l->pool = done->first;
+	pthread_mutex_unlock(&l->lock);
+}
+
+/* Takes everything that waits and runs it in order. Returns how many ran. */
+static size_t run_posts(struct loop *l)
+{
+	struct loop_post *next, *p = take_posts(l).first;
+	struct post_queue done;
+	size_t n = 0;
+
+	queue_init(&done);
+	for (; p; p = next, n++) {
+		loop_fn fn = p->fn;
+		void *arg = p->arg;
+
+		next = p->next;
+		if (p->pooled)
+			queue_push(&done, p, NULL, NULL);
+		else
+			atomic_store(&p->queued, false);
+		fn(arg);
+	}
+	pool_give(l, &done);
 	return n;
 }
 
 struct call {
+	struct loop_post post;
 	loop_fn fn;
 	void *arg;
 	pthread_mutex_t lock;
@@ -414,7 +479,7 @@ int loop_call(struct loop *l, loop_fn fn, void *arg)
 	}
 	pthread_mutex_init(&c.lock, NULL);
 	pthread_cond_init(&c.cond, NULL);
-	r = loop_post(l, run_call, &c);
+	r = post(l, &c.post, run_call, &c);
 	if (r == 0) {
 		pthread_mutex_lock(&c.lock);
 		while (!c.done)
@@ -458,6 +523,7 @@ int loop_new(const struct loop_opts *opts, struct loop **ret)
 	l->post_max = opts && opts->post_max ? opts->post_max : POST_MAX_DEFAULT;
 	l->epoll_fd = l->event_fd = l->timer_fd = -1;
 	pthread_mutex_init(&l->lock, NULL);
+	queue_init(&l->waiting);
 	own(l, self());
 	r = open_fds(l);
 	if (r < 0) {
@@ -496,9 +562,13 @@ void loop_free(struct loop *l)
 	util_close_cleanup(&l->event_fd);
 	util_close_cleanup(&l->epoll_fd);
 	pthread_mutex_destroy(&l->lock);
+	while (l->chunks) {
+		struct post_chunk *c = l->chunks;
+
+		l->chunks = c->next;
+		free(c);
+	}
 	free(l->heap);
-	free(l->waiting.items);
-	free(l->batch.items);
 	free(l);
 }
 
@@ -508,7 +578,7 @@ static int fall_asleep(struct loop *l)
 	bool asleep;
 
 	pthread_mutex_lock(&l->lock);
-	asleep = l->asleep = l->waiting.n == 0;
+	asleep = l->asleep = !l->waiting.first;
 	pthread_mutex_unlock(&l->lock);
 	return asleep ? -1 : 0;
 }

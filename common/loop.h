@@ -4,11 +4,12 @@
  * only loop_post(). epoll for descriptors, a heap for timers on CLOCK_BOOTTIME, an eventfd for
  * posts. Invariants: (1) callbacks run on the owner thread, one at a time; (2) posts run in order;
  * (3) the post queue is bounded, except loop_post_urgent, whose callers bound themselves
- * (completions of admitted work).
+ * (completions of admitted work) and bring the memory, so that a completion cannot be lost.
  */
 #ifndef ROS2_COMMON_LOOP_H
 #define ROS2_COMMON_LOOP_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -38,13 +39,24 @@ int loop_thread_join(struct loop *l);
 bool loop_is_owner(const struct loop *l);
 void loop_assert_owner(const struct loop *l);
 
-/* Any thread. 0, or -EBUSY when the queue is full, -ESHUTDOWN after loop_stop. */
+/* Any thread. 0, or -EBUSY when the queue is full, -ESHUTDOWN after loop_stop, -ENOMEM. */
 int loop_post(struct loop *l, loop_fn fn, void *arg);
-/* Any thread. As loop_post, without the bound and also accepted after loop_stop (run by loop_free).
- */
-void loop_post_urgent(struct loop *l, loop_fn fn, void *arg);
+/* A place in the queue, embedded in its owner; zeroed to begin. It is in the queue at most once:
+ * from the beginning of fn on it may be posted again, or go with its owner. */
+struct loop_post {
+	/* the loop's */
+	struct loop_post *next;
+	loop_fn fn;
+	void *arg;
+	_Atomic bool queued;
+	bool pooled;
+};
+/* Any thread; cannot fail. As loop_post, without the bound and also accepted after loop_stop (run
+ * by loop_free). */
+void loop_post_urgent(struct loop *l, struct loop_post *p, loop_fn fn, void *arg);
 /* Owner, or any other thread: runs fn on the owner and waits for it. Runs it at once on the owner.
- * Errors as loop_post: fn has not run then. The loop must be running, or about to. */
+ * -EBUSY and -ESHUTDOWN as loop_post: fn has not run then. The loop must be running, or about to.
+ */
 int loop_call(struct loop *l, loop_fn fn, void *arg);
 
 /* Timers: owner thread only; embedded in their owner; a zeroed struct is a stopped timer. */

@@ -287,7 +287,7 @@ static void post_results(struct store *s, struct list *txns)
 	if (!post)
 		return;
 	store_ref(s);
-	loop_post_urgent(s->o.loop, delivery, s);
+	loop_post_urgent(s->o.loop, &s->delivery_post, delivery, s);
 }
 
 /* ---- periodic work (store thread) ---- */

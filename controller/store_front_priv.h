@@ -53,6 +53,7 @@ struct store {
 	size_t n_queue, n_pending, last_batch;
 	bool hurry; /* something that takes rights away waits */
 	bool stop, delivery_posted;
+	struct loop_post delivery_post; /* delivery_posted says whether it waits */
 
 	/* guarded by compact_lock */
 	pthread_mutex_t compact_lock;

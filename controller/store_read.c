@@ -17,6 +17,7 @@ enum read_kind { READ_AUDIT, READ_GRANTS };
 
 struct read_job {
 	struct list link;
+	struct loop_post post;
 	struct store *store; /* a reference while posted */
 	enum read_kind kind;
 	int rc;
@@ -114,7 +115,7 @@ void *store_reader_thread(void *arg)
 		pthread_mutex_unlock(&s->read_lock);
 		run_job(s, j);
 		store_ref(s);
-		loop_post_urgent(s->o.loop, job_done, j);
+		loop_post_urgent(s->o.loop, &j->post, job_done, j);
 		pthread_mutex_lock(&s->read_lock);
 	}
 	pthread_mutex_unlock(&s->read_lock);

@@ -29,7 +29,7 @@ void dp_post(struct dp *dp, struct dp_post *p, void (*fn)(struct dp_post *p))
 	p->dp = dp;
 	p->fn = fn;
 	atomic_fetch_add(&dp->n_posts, 1);
-	loop_post_urgent(dp->loop, run_post, p);
+	loop_post_urgent(dp->loop, &p->post, run_post, p);
 }
 
 int dp_ops_reserve(struct dp *dp)

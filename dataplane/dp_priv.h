@@ -35,10 +35,11 @@ struct session; /* the reactor's half of a session: session_priv.h */
 
 /* Something that travels to the loop; embedded in its owner, which outlives the post. */
 struct dp_post {
+	struct loop_post post;
 	struct dp *dp;
 	void (*fn)(struct dp_post *p);
 };
-/* Any thread. */
+/* Any thread; cannot fail. Again only when @fn has begun. */
 void dp_post(struct dp *dp, struct dp_post *p, void (*fn)(struct dp_post *p));
 
 enum qos_kind { QOS_READ_BYTES, QOS_READ_OPS, QOS_WRITE_BYTES, QOS_WRITE_OPS, QOS_KINDS };

@@ -39,6 +39,8 @@ struct rpc_call {
 	bool handed_over; /* the handler has run */
 	loop_fn cancel_fn;
 	void *cancel_arg;
+	bool cancel_posted;
+	struct loop_post cancel_post;
 	/* the answer, while it is being sent */
 	grpc_byte_buffer *reply;
 	grpc_slice words;
@@ -218,9 +220,9 @@ static void got_request(struct rpc_tag *t, bool ok)
 		rc = loop_post(c->server->loop, dispatch, c);
 		if (rc) {
 			atomic_fetch_sub(&c->refs, 1);
-			rpc_call_fail(c, rc == -EBUSY ? ROS2_BUSY : ROS2_UNAVAILABLE,
-			              rc == -EBUSY ? "too much is waiting: try again later"
-			                           : "the server is stopping");
+			rpc_call_fail(c, rc == -ESHUTDOWN ? ROS2_UNAVAILABLE : ROS2_BUSY,
+			              rc == -ESHUTDOWN ? "the server is stopping"
+			                               : "too much is waiting: try again later");
 		}
 	}
 	batch_done(c);
@@ -244,6 +246,9 @@ static void cancel_posted(void *arg)
 {
 	struct rpc_call *c = arg;
 
+	pthread_mutex_lock(&c->lock);
+	c->cancel_posted = false;
+	pthread_mutex_unlock(&c->lock);
 	if (!c->server->gone)
 		run_cancel(c);
 	call_unref(c);
@@ -252,10 +257,11 @@ static void cancel_posted(void *arg)
 /* Under the lock. */
 static void post_cancel(struct rpc_call *c)
 {
-	if (!c->cancel_fn || c->answered)
+	if (!c->cancel_fn || c->answered || c->cancel_posted)
 		return;
 	atomic_fetch_add(&c->refs, 1);
-	loop_post_urgent(c->server->loop, cancel_posted, c);
+	c->cancel_posted = true;
+	loop_post_urgent(c->server->loop, &c->cancel_post, cancel_posted, c);
 }
 
 static void closed(struct rpc_tag *t, bool ok)

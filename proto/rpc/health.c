@@ -12,7 +12,8 @@
 struct health_entry {
 	struct list link; /* server->health; immutable after start */
 	struct rpc_server *server;
-	atomic_bool serving;
+	atomic_bool serving, posted;
+	struct loop_post post;
 	struct list watchers; /* loop thread */
 	char service[];
 };
@@ -143,8 +144,11 @@ static void tell_watchers(void *arg)
 {
 	struct health_entry *e = arg;
 	struct watcher *w;
-	bool now = e->serving;
+	bool now;
 
+	/* A change from here on is told by a post of its own. */
+	e->posted = false;
+	now = e->serving;
 	if (!e->server->gone)
 		list_for_each (&e->watchers, w, link) {
 			if (w->serving == now)
@@ -163,7 +167,9 @@ int rpc_server_set_health(struct rpc_server *s, const char *service, bool servin
 		return -ENOENT;
 	if (atomic_exchange(&e->serving, serving) == serving)
 		return 0;
+	if (atomic_exchange(&e->posted, true))
+		return 0;
 	rpc_server_ref(s);
-	loop_post_urgent(s->loop, tell_watchers, e);
+	loop_post_urgent(s->loop, &e->post, tell_watchers, e);
 	return 0;
 }

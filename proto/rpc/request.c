@@ -28,6 +28,7 @@ struct rpc_request {
 	struct rpc_msg reply;
 	struct ros2_err err;
 	bool delivered;
+	struct loop_post post; /* once */
 
 	/* guarded by channel->lock */
 	grpc_call *grpc;
@@ -104,7 +105,7 @@ static void completed(struct rpc_tag *t, bool ok)
 		deliver(r);
 		request_unref(r);
 	} else {
-		loop_post_urgent(c->loop, deliver_posted, r);
+		loop_post_urgent(c->loop, &r->post, deliver_posted, r);
 	}
 	rpc_channel_grpc_returned(c);
 	rpc_channel_unref(c);

@@ -207,6 +207,7 @@ struct rpc_server {
 	struct rpc_quota call_quota, apart_quota, stream_quota;
 	size_t live_grpc; /* grpc_calls and accept slots not yet given back */
 	bool shutdown_begun, shutdown_done, stopped_posted;
+	struct loop_post stopped_post; /* once */
 	loop_fn on_stopped;
 	void *on_stopped_arg;
 	struct rpc_server_stats stats;

@@ -89,7 +89,7 @@ static void check_stopped(struct rpc_server *s)
 		return;
 	s->stopped_posted = true;
 	rpc_server_ref(s);
-	loop_post_urgent(s->loop, run_on_stopped, s);
+	loop_post_urgent(s->loop, &s->stopped_post, run_on_stopped, s);
 }
 
 void rpc_server_ended(struct rpc_server *s, struct rpc_quota *q, const struct rpc_peer *peer,

@@ -75,11 +75,11 @@ bool rpc_stream_alive(const struct rpc_stream *s)
 	return s->server ? !s->server->gone : !s->channel->gone;
 }
 
-void rpc_stream_post(struct rpc_stream *s, loop_fn fn)
+void rpc_stream_post(struct rpc_stream *s, struct loop_post *p, loop_fn fn)
 {
 	rpc_stream_ref(s);
 	if (s->p.loop)
-		loop_post_urgent(s->p.loop, fn, s);
+		loop_post_urgent(s->p.loop, p, fn, s);
 	else
 		fn(s);
 }

@@ -38,7 +38,7 @@ static void init_done(struct rpc_tag *t, bool ok)
 	if (s->first)
 		grpc_byte_buffer_destroy(TAKE_PTR(s->first));
 	if (ok && rpc_metadata_version(&s->init_md, &version))
-		rpc_stream_post(s, accepted_posted);
+		rpc_stream_post(s, &s->open_post, accepted_posted);
 	else if (ok)
 		rpc_stream_read_next(s);
 	rpc_stream_batch_done(s);

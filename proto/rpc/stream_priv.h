@@ -50,6 +50,9 @@ struct rpc_stream {
 	bool opened;    /* on_open was called */
 	bool delivered; /* on_closed was called */
 
+	/* open: once; drain: while draining; writable: while writable_posted */
+	struct loop_post open_post, drain_post, writable_post;
+
 	pthread_mutex_t lock;
 	/* guarded by lock */
 	grpc_call *grpc; /* NULL once given back */
@@ -57,7 +60,7 @@ struct rpc_stream {
 	struct list queue; /* struct out_msg, to be sent */
 	size_t queued, queued_bytes;
 	struct out_msg *sending;
-	bool want_writable, want_low;
+	bool want_writable, want_low, writable_posted;
 	size_t low; /* want_low: told when so many wait */
 	unsigned corks;
 	bool more_to_tell; /* on_message runs and more messages wait: sends wait for the last */
@@ -85,8 +88,9 @@ struct rpc_stream *rpc_stream_alloc(const struct rpc_stream_params *p);
 bool rpc_stream_batch(struct rpc_stream *s, const grpc_op *ops, size_t n, struct rpc_tag *tag);
 /* At the end of every tag. */
 void rpc_stream_batch_done(struct rpc_stream *s);
-/* Runs @fn(stream) on the callback thread, with a reference. */
-void rpc_stream_post(struct rpc_stream *s, loop_fn fn);
+/* Runs @fn(stream) on the callback thread, with a reference; @p is one of the stream's, not posted
+ * now. */
+void rpc_stream_post(struct rpc_stream *s, struct loop_post *p, loop_fn fn);
 /* True while callbacks may run: the server or channel is not being freed. */
 bool rpc_stream_alive(const struct rpc_stream *s);
 /* Callback thread; at most once per stream. */

@@ -160,7 +160,7 @@ static void drain(void *arg)
 			return;
 		}
 	}
-	rpc_stream_post(s, drain);
+	rpc_stream_post(s, &s->drain_post, drain);
 	rpc_stream_put(s);
 }
 
@@ -168,7 +168,7 @@ static void drain_now(struct rpc_later *later)
 {
 	struct rpc_stream *s = container_of(later, struct rpc_stream, later);
 
-	rpc_stream_post(s, drain);
+	rpc_stream_post(s, &s->drain_post, drain);
 	rpc_stream_put(s);
 }
 
@@ -200,7 +200,7 @@ void rpc_stream_unhear(struct rpc_stream *s)
 	s->draining |= post;
 	pthread_mutex_unlock(&s->lock);
 	if (post)
-		rpc_stream_post(s, drain);
+		rpc_stream_post(s, &s->drain_post, drain);
 }
 
 void rpc_stream_resume(struct rpc_stream *s)
@@ -214,7 +214,7 @@ void rpc_stream_resume(struct rpc_stream *s)
 	s->draining |= post;
 	pthread_mutex_unlock(&s->lock);
 	if (post)
-		rpc_stream_post(s, drain);
+		rpc_stream_post(s, &s->drain_post, drain);
 }
 
 /* ---- reading (polling thread) ---- */

@@ -75,10 +75,13 @@ void rpc_stream_pump(struct rpc_stream *s)
 		start_close(s);
 }
 
-static void writable_posted(void *arg)
+static void tell_writable(void *arg)
 {
 	struct rpc_stream *s = arg;
 
+	pthread_mutex_lock(&s->lock);
+	s->writable_posted = false;
+	pthread_mutex_unlock(&s->lock);
 	if (rpc_stream_alive(s) && !s->delivered && s->p.ops->on_writable)
 		s->p.ops->on_writable(s, s->p.user);
 	rpc_stream_put(s);
@@ -114,10 +117,11 @@ void rpc_stream_written(struct rpc_tag *t, bool ok)
 		rpc_stream_pump(s);
 	else
 		rpc_stream_drop_queue(s);
-	tell = ok && !s->closing && told_now(s);
+	tell = ok && !s->closing && told_now(s) && !s->writable_posted;
+	s->writable_posted |= tell;
 	pthread_mutex_unlock(&s->lock);
 	if (tell)
-		rpc_stream_post(s, writable_posted);
+		rpc_stream_post(s, &s->writable_post, tell_writable);
 	rpc_stream_batch_done(s);
 }
 

@@ -90,7 +90,7 @@ void rpc_stream_begin(struct rpc_server *srv, const struct rpc_incoming *in)
 	pthread_mutex_unlock(&srv->lock);
 	first_batches(s);
 	if (row->method->kind == RPC_BIDI)
-		rpc_stream_post(s, open_posted);
+		rpc_stream_post(s, &s->open_post, open_posted);
 	else
 		rpc_stream_read_next(s);
 }

@@ -27,6 +27,7 @@ _Atomic unsigned fake_dp_draining;
 static unsigned n_sessions;
 
 struct answer {
+	struct loop_post post;
 	dp_done_fn done;
 	void *arg;
 	struct dp_result res;
@@ -53,7 +54,7 @@ static void answer(struct dp *dp, dp_done_fn done, void *arg, const struct dp_re
 		strcpy(a->res.words, "the test says so");
 		fake_dp_fail_call = ROS2_OK;
 	}
-	loop_post_urgent(dp->o.loop, run, a);
+	loop_post_urgent(dp->o.loop, &a->post, run, a);
 }
 
 static struct fake_session *find(struct dp *dp, const struct ros2_uid *uid)
@@ -343,6 +344,7 @@ uint32_t dp_lease_count(struct dp *dp)
 }
 
 struct posted_event {
+	struct loop_post post;
 	struct dp *dp;
 	struct dp_event ev;
 };
@@ -358,13 +360,13 @@ static void run_event(void *arg)
 
 void fake_dp_event(struct dp *dp, const struct dp_event *ev)
 {
-	struct posted_event *p = malloc(sizeof(*p));
+	struct posted_event *p = calloc(1, sizeof(*p));
 
 	p->dp = dp;
 	p->ev = *ev;
 	if (!p->ev.count)
 		p->ev.count = 1;
-	loop_post_urgent(dp->o.loop, run_event, p);
+	loop_post_urgent(dp->o.loop, &p->post, run_event, p);
 }
 
 void fake_dp_connect(struct dp *dp, const struct ros2_uid *session)

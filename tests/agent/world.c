@@ -346,7 +346,7 @@ void world_agent_stop(struct world *w)
 {
 	if (!w->agent)
 		return;
-	loop_post_urgent(w->loop, stop_agent, w);
+	loop_post_urgent(w->loop, &w->stop_post, stop_agent, w);
 	loop_thread_join(w->loop);
 	agent_free(w->agent);
 	w->agent = NULL;

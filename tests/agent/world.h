@@ -37,6 +37,7 @@ struct world {
 	char actions[16384]; /* "session.open session.deny " */
 	_Atomic uint8_t next_grant;
 	/* the agent */
+	struct loop_post stop_post;
 	struct loop *loop;
 	struct agent *agent;
 	bool ready;

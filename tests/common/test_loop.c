@@ -55,11 +55,13 @@ static void loop__runs_posts_in_order_and_then_stops(void **state)
 
 static void loop__bounds_posts_but_not_urgent_ones(void **state)
 {
+	struct loop_post urgent[20] = {0};
+
 	for (int i = 0; i < 8; i++)
 		assert_int_equal(loop_post(loop, note, num(i)), 0);
 	assert_int_equal(loop_post(loop, note, num(99)), -EBUSY);
 	for (int i = 8; i < 20; i++)
-		loop_post_urgent(loop, note, num(i));
+		loop_post_urgent(loop, &urgent[i], note, num(i));
 	assert_int_equal(loop_post(loop, note, num(99)), -EBUSY);
 	loop_stop(loop);
 	assert_int_equal(loop_run(loop), 0);
@@ -70,6 +72,7 @@ static void loop__bounds_posts_but_not_urgent_ones(void **state)
 
 static void loop__refuses_posts_after_stop_and_free_runs_urgent_ones(void **state)
 {
+	struct loop_post late = {0};
 	struct loop *l;
 
 	assert_int_equal(loop_new(NULL, &l), 0);
@@ -78,7 +81,7 @@ static void loop__refuses_posts_after_stop_and_free_runs_urgent_ones(void **stat
 	assert_int_equal(loop_post(l, note, num(99)), -ESHUTDOWN);
 	assert_int_equal(loop_run(l), 0);
 	assert_int_equal(n_order, 1);
-	loop_post_urgent(l, note, num(2));
+	loop_post_urgent(l, &late, note, num(2));
 	loop_free(l);
 	assert_int_equal(n_order, 2);
 	assert_int_equal(order[1], 2);

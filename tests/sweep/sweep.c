@@ -2,9 +2,11 @@
 /* See sweep.h. */
 #include "tests/sweep/sweep.h"
 
+#include <dirent.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <unistd.h>
 
 static _Atomic int armed; /* an enum sweep_kind, 0 = off */
 static _Atomic int error;
@@ -12,6 +14,7 @@ static _Atomic uint32_t fail_at, calls;
 static _Atomic uint32_t most;
 static const char *_Atomic thread;
 static _Atomic bool for_good, fired;
+static _Thread_local bool held;
 
 bool sweep_next(struct sweep *s)
 {
@@ -58,11 +61,42 @@ int sweep_hit(enum sweep_kind kind)
 {
 	uint32_t n;
 
-	if (armed != (int)kind || !is_meant())
+	if (armed != (int)kind || held || !is_meant())
 		return 0;
 	n = atomic_fetch_add(&calls, 1) + 1;
 	if (n < fail_at || (n > fail_at && (!for_good || (most && n - fail_at >= most))))
 		return 0;
 	fired = true;
 	return error;
+}
+
+void sweep_hold(void)
+{
+	held = true;
+}
+
+void sweep_release(void)
+{
+	held = false;
+}
+
+unsigned sweep_fds(void)
+{
+	DIR *d = opendir("/proc/self/fd");
+	unsigned n = 0;
+
+	if (!d)
+		return 0;
+	while (readdir(d))
+		n++;
+	closedir(d);
+	return n;
+}
+
+bool sweep_fds_back(unsigned before)
+{
+	for (int i = 0; i < 5000 && sweep_fds() > before; i++)
+		/* poll: descriptors of other threads have no event */
+		usleep(1000);
+	return sweep_fds() <= before;
 }

@@ -10,7 +10,8 @@
  *		(check rc, sweep_fired(), the invariants; work again must succeed)
  *	}
  *
- * One sweep at a time per process. Calls are counted in all threads, from sweep_next to sweep_off.
+ * One sweep at a time per process. Calls are counted in all threads, from sweep_next to sweep_off,
+ * but for what a thread does between sweep_hold and sweep_release: a test's own peer.
  */
 #ifndef ROS2_TESTS_SWEEP_SWEEP_H
 #define ROS2_TESTS_SWEEP_SWEEP_H
@@ -24,7 +25,14 @@ enum sweep_kind {
 	SWEEP_URING_RESULT, /* the result of a completion becomes -error */
 	SWEEP_SEND,         /* send, sendmsg */
 	SWEEP_RECV,         /* recv, readv */
-	SWEEP_ALLOC,        /* calloc, strdup */
+	SWEEP_ALLOC,        /* malloc, calloc, realloc, reallocarray, strdup, strndup, *_aligned */
+	SWEEP_FD,           /* socket, eventfd, epoll_create1, timerfd_create */
+	SWEEP_ACCEPT,       /* accept, accept4 */
+	SWEEP_CONNECT,
+	SWEEP_EPOLL_CTL, /* ADD and MOD */
+	SWEEP_WAIT,      /* epoll_wait, epoll_pwait2, poll */
+	SWEEP_THREAD,    /* pthread_create */
+	SWEEP_MMAP,
 };
 
 /* As error: the call moves one byte. */
@@ -47,6 +55,13 @@ bool sweep_next(struct sweep *s);
 void sweep_off(void);
 /* A call failed in this round. */
 bool sweep_fired(void);
+
+/* Descriptors this process has open. */
+unsigned sweep_fds(void);
+/* True when there are no more than @before, or soon: another thread may be closing some. */
+bool sweep_fds_back(unsigned before);
+void sweep_hold(void);
+void sweep_release(void);
 
 /* For the wrappers: the errno this call fails with, or 0. */
 int sweep_hit(enum sweep_kind kind);

@@ -34,11 +34,17 @@ static struct {
 
 int __wrap_epoll_ctl(int ep, int op, int fd, struct epoll_event *ev)
 {
+	int err;
+
 	if (fd >= 0 && fd < FDS_MAX) {
 		watched[fd].ep = ev ? ep : -1;
 		watched[fd].ev = ev ? *ev : (struct epoll_event){0};
 	}
-	return __real_epoll_ctl(ep, op, fd, ev);
+	err = op == EPOLL_CTL_DEL ? 0 : sweep_hit(SWEEP_EPOLL_CTL);
+	if (!err)
+		return __real_epoll_ctl(ep, op, fd, ev);
+	errno = err;
+	return -1;
 }
 
 static void arm_again(int fd)
