@@ -160,6 +160,9 @@ int client_new(struct control *control, uint32_t timeout_ms, struct ros2_client 
 	rc = pthread_create(&c->thread, NULL, renew_thread, c);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (rc) {
+		pthread_cond_destroy(&c->wake);
+		pthread_cond_destroy(&c->idle);
+		pthread_mutex_destroy(&c->lock);
 		control->free(control);
 		free(c);
 		return ros2_err_set(err, -rc, "cannot start a thread: %s", strerror(rc));

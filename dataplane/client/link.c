@@ -176,7 +176,29 @@ static int read_message(int fd, uint8_t opcode, void *payload, uint32_t len, uin
 	return read_exact(fd, payload, len, deadline_ns, err);
 }
 
-static int send_hello(int fd, const struct wire_hello *hello, struct ros2_err *err)
+static int send_exact(int fd, const void *p, size_t n, uint64_t deadline_ns, struct ros2_err *err)
+{
+	while (n) {
+		ssize_t sent = send(fd, p, n, MSG_NOSIGNAL);
+		int rc = 0;
+
+		if (sent >= 0) {
+			p = (const char *)p + sent;
+			n -= (size_t)sent;
+		} else if (errno == EAGAIN) {
+			rc = wait_for(fd, POLLOUT, deadline_ns, err);
+		} else if (errno != EINTR) {
+			rc = ros2_err_named(err, ROS2_CLOSED, "cannot send HELLO: %s",
+			                    strerror(errno));
+		}
+		if (rc)
+			return rc;
+	}
+	return 0;
+}
+
+static int send_hello(int fd, const struct wire_hello *hello, uint64_t deadline_ns,
+                      struct ros2_err *err)
 {
 	struct {
 		struct wire_header h;
@@ -184,10 +206,7 @@ static int send_hello(int fd, const struct wire_hello *hello, struct ros2_err *e
 	} msg = {.h = {.opcode = WIRE_HELLO, .payload_len = sizeof(*hello)}, .hello = *hello};
 
 	codec_seal(&msg.h);
-	/* The first bytes on a fresh connection: they fit the socket's buffer. */
-	if (send(fd, &msg, sizeof(msg), MSG_NOSIGNAL) != (ssize_t)sizeof(msg))
-		return ros2_err_named(err, ROS2_CLOSED, "cannot send HELLO: %s", strerror(errno));
-	return 0;
+	return send_exact(fd, &msg, sizeof(msg), deadline_ns, err);
 }
 
 static int check_welcome(const struct wire_welcome *w, struct ros2_err *err)
@@ -215,7 +234,7 @@ int link_shake_hands(struct ros2_session *s, int fd, uint64_t deadline_ns, struc
 	memcpy(hello.session_uid, s->granted.uid, sizeof(hello.session_uid));
 	crypto_random(hello.tenant_nonce, sizeof(hello.tenant_nonce));
 	codec_prove(&p, WIRE_LABEL_TENANT, hello.proof);
-	rc = send_hello(fd, &hello, err);
+	rc = send_hello(fd, &hello, deadline_ns, err);
 	if (rc)
 		return rc;
 	rc = read_message(fd, WIRE_WELCOME, ret, sizeof(*ret), deadline_ns, err);

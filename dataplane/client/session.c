@@ -36,9 +36,6 @@ bool status_is_final(enum ros2_status st)
 struct ros2_session *session_make(struct ros2_client *c, const struct ros2_session_opts *o)
 {
 	struct ros2_session *s = calloc(1, sizeof(*s));
-	struct list *lists[] = {&s->free, &s->prepared, &s->ready,         &s->sent,
-	                        &s->done, &s->mounts,   &s->done_internal, &s->link};
-
 	if (!s)
 		return NULL;
 	s->client = c;
@@ -46,8 +43,14 @@ struct ros2_session *session_make(struct ros2_client *c, const struct ros2_sessi
 	s->depth = o ? o->depth : 0;
 	s->reconnect_ms = o && o->reconnect_ms ? o->reconnect_ms : RECONNECT_MS;
 	s->backoff_ms = BACKOFF_FIRST_MS;
-	for (size_t i = 0; i < ARRAY_SIZE(lists); i++)
-		list_init(lists[i]);
+	list_init(&s->free);
+	list_init(&s->prepared);
+	list_init(&s->ready);
+	list_init(&s->sent);
+	list_init(&s->done);
+	list_init(&s->done_internal);
+	list_init(&s->mounts);
+	list_init(&s->link);
 	pthread_mutex_init(&s->lock, NULL);
 	return s;
 }
@@ -78,8 +81,11 @@ int ros2_session_open(struct ros2_client *c, const struct ros2_session_opts *o,
 	}
 	s->depth = s->depth ? MIN(s->depth, WIRE_CREDITS_MAX) : s->credits;
 	if (requests_init(s)) {
+		rc = ros2_err_set(err, -ENOMEM, "no memory for %u requests", s->depth);
+		/* It would count at the agent until the loss of its connection is seen. */
+		control_close_session(c->control, s->uid, WHY_MS, NULL);
 		session_unmake(s);
-		return ros2_err_set(err, -ENOMEM, "no memory for %u requests", s->depth);
+		return rc;
 	}
 	pthread_mutex_lock(&c->lock);
 	c->refs++;

@@ -80,10 +80,21 @@ static ProtobufCBinaryData copy_bytes(const void *p, size_t n)
 	return b;
 }
 
+/* A place of one that was closed; without one, that of the oldest. */
+static struct fake_session *free_session(struct fake_agent *a)
+{
+	int n = a->n_sessions++;
+
+	for (int i = 0; i < MIN(n, FAKE_SESSIONS); i++)
+		if (!a->sessions[i].live)
+			return &a->sessions[i];
+	return &a->sessions[n % FAKE_SESSIONS];
+}
+
 static ProtobufCMessage *open_session(struct fake_agent *a)
 {
 	Ros2__V1__OpenSessionReply *r = NEW(Ros2__V1__OpenSessionReply, open_session_reply);
-	struct fake_session *s = &a->sessions[a->n_sessions++ % FAKE_SESSIONS];
+	struct fake_session *s = free_session(a);
 	char address[64];
 
 	a->n_sessions_opened++;
@@ -337,7 +348,9 @@ static bool start_conn(struct fake_agent *a, int fd)
 
 	if (!c)
 		return false;
-	*c = (struct fake_conn){.agent = a, .thread = t, .fd = fd, .session = -1};
+	*c = (struct fake_conn){
+		.agent = a, .thread = t, .fd = fd, .session = -1, .left = a->greet_bytes};
+	a->greet_bytes = -1;
 	t->used = !pthread_create(&t->thread, NULL, fake_wire_thread, c);
 	if (!t->used)
 		free(c);
@@ -371,6 +384,7 @@ struct fake_agent *fake_agent_new(void)
 	a->max_io = 256 * 1024;
 	a->max_inline = WIRE_INLINE_MAX;
 	a->ttl_ms = 30000;
+	a->greet_bytes = -1;
 	a->chunk = 64 * 1024;
 	sin.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
 	a->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);

@@ -77,6 +77,8 @@ struct fake_agent {
 	enum evil evil;
 	bool byte_by_byte; /* sends every message one byte at a time */
 	bool wrong_proof, forget_sessions;
+	int greet_bytes;  /* the next greeting ends behind so many; -1 = whole */
+	bool greet_reset; /* ... with a reset */
 	bool rotate_keys; /* RenewRegion gives a new key */
 	bool hold;        /* takes requests and answers none */
 	bool hold_flush;

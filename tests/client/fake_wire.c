@@ -9,9 +9,24 @@
 #include <string.h>
 #include <sys/socket.h>
 
+/* Sends what is left to be sent, and vanishes. */
+static int cut(struct fake_conn *c, const void *p)
+{
+	struct linger l = {1, 0};
+
+	(void)send(c->fd, p, (size_t)c->left, MSG_NOSIGNAL);
+	if (c->agent->greet_reset)
+		setsockopt(c->fd, SOL_SOCKET, SO_LINGER, &l, sizeof(l));
+	return -1;
+}
+
 static int send_all(struct fake_conn *c, const void *p, size_t n)
 {
 	size_t step = c->agent->byte_by_byte ? 1 : n;
+
+	if (c->left >= 0 && (size_t)c->left < n)
+		return cut(c, p);
+	c->left -= c->left >= 0 ? (int)n : 0;
 
 	for (size_t at = 0; at < n;) {
 		ssize_t sent = send(c->fd, (const char *)p + at, MIN(step, n - at), MSG_NOSIGNAL);
@@ -107,6 +122,7 @@ static int greet(struct fake_conn *c)
 	a->sessions[c->session].proved = true;
 	a->sessions[c->session].fd = c->fd;
 	rc = welcome(c, &hello, &ch);
+	c->left = -1;
 	pthread_mutex_unlock(&a->lock);
 	return rc;
 }

@@ -11,6 +11,7 @@ struct fake_conn {
 	struct fake_agent *agent;
 	struct fake_thread *thread;
 	int fd, session;
+	int left; /* bytes it may still send; -1 = all */
 	struct {
 		uint64_t id;
 		uint64_t file, offset;
