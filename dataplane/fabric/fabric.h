@@ -220,7 +220,7 @@ enum fabric_op {
 	FABRIC_OP_READ,
 	FABRIC_OP_WRITE,
 	FABRIC_OP_BIND,
-	FABRIC_OP_INVALIDATE,
+	FABRIC_OP_INVALIDATE, /* in no completion: the receipt of the window tells its end */
 };
 const char *fabric_op_to_str(enum fabric_op op);
 
@@ -307,6 +307,7 @@ enum fabric_qp_state {
 	FABRIC_QP_READY,
 	FABRIC_QP_FAILED, /* in error: only flushes come; its windows have been deallocated */
 };
+#define FABRIC_QP_STATES 4
 const char *fabric_qp_state_to_str(enum fabric_qp_state s);
 bool fabric_qp_state_may_follow(enum fabric_qp_state from, enum fabric_qp_state to);
 
@@ -412,9 +413,10 @@ struct fabric_wr {
 	struct fabric_window *under; /* may be NULL: the window whose receipt must know about it */
 };
 /* Queue; nothing reaches the device before fabric_qp_flush, which hands on all of it, in order,
- * with one doorbell for the sends and one for the receives. A SEND or WRITE of at most inline_max
- * bytes is copied here and now; of anything else the memory must stay until its end. -EBUSY,
- * -ENOTCONN, -ERANGE (outside the region), -EINVAL, -EPERM (region of another PD), -EKEYREVOKED
+ * with one doorbell for the sends and one for the receives. The memory must stay as it is until the
+ * end of the work request; of a SEND or WRITE of at most inline_max bytes until it is flushed.
+ * -EBUSY, -ENOTCONN, -ERANGE (outside the region), -EINVAL, -EPERM (region of another PD),
+ * -EKEYREVOKED
  * (@under is not bound). Reactor; no allocation. */
 int fabric_send(struct fabric_qp *qp, const struct fabric_wr *wr);
 int fabric_read(struct fabric_qp *qp, const struct fabric_wr *wr);
@@ -473,8 +475,8 @@ int fabric_window_bind(struct fabric_qp *qp, const struct fabric_bind *b,
                        struct fabric_window **ret, uint32_t *ret_key);
 /* Starts the ladder; @fn runs exactly once, in this call or in flush, poll, tick, kill, failed or
  * free, and the window is not the caller's any more from this call on. The LOCAL_INV is queued and
- * leaves with the next flush; its limit is counted from @now_ns. -EALREADY when it is not bound
- * (any more): @fn does not run. Reactor. */
+ * leaves with the next flush; its limit is counted from @now_ns. @fn must not free the QP or its
+ * set. -EALREADY when it is not bound (any more): @fn does not run. Reactor. */
 int fabric_window_revoke(struct fabric_window *w, uint64_t now_ns, fabric_receipt_fn fn, void *arg);
 enum fabric_window_state fabric_window_state(const struct fabric_window *w);
 uint32_t fabric_window_key(const struct fabric_window *w);
