@@ -16,6 +16,7 @@
 #define DRR_QUANTUM  (128u * 1024)
 #define COST_MIN     4096u
 #define WRITE_FACTOR 2u /* a write costs the engine about twice a read */
+#define FIRST_KICK   2u
 #define DEFICIT_MAX  (WRITE_FACTOR * WIRE_IO_MAX + DRR_QUANTUM)
 
 enum verdict { ADMITTED, WAITS, NO_DEFICIT };
@@ -242,6 +243,9 @@ uint32_t admit_submit(struct reactor *r)
 		s->n_engine++;
 		r->n_engine++;
 		n++;
+		/* The device works on the first while the others are made ready. */
+		if (r->n_engine == FIRST_KICK)
+			reactor_engines_kick(r);
 	}
 	reactor_engines_kick(r);
 	return n;

@@ -103,6 +103,7 @@ struct reactor {
 	uint32_t n_device;   /* requests that devices hold */
 	bool accept_paused;  /* no descriptors: until the next tick */
 	uint32_t n_begun;    /* those, and the ready ones */
+	bool own_pace;       /* the engine that replied last works by itself, not in its poll */
 	bool starved;        /* since the last tick: a request waited, all slots were taken */
 	bool again;          /* something changed: do not sleep before another turn */
 	uint64_t now_ns;     /* read once per turn; never good enough to hand something on */
@@ -128,6 +129,13 @@ void reactor_engines_kick(struct reactor *r);
 uint32_t reactor_engines_poll(struct reactor *r);
 bool reactor_engines_must_poll(const struct reactor *r);
 void reactor_run_engine_drop(struct reactor *r, struct dp_op *op); /* op->engine */
+
+/* Requests went into an engine that works by itself, all of them came back, and nobody has asked
+ * for more. */
+static inline bool reactor_engine_idles(const struct reactor *r)
+{
+	return r->own_pace && r->n_engine == 0;
+}
 
 /* admit.c: deficit round robin over tenants; from queues to engines. */
 void admit_enqueue(struct request *req);

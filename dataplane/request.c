@@ -322,7 +322,7 @@ static void count_done(struct request *req, uint64_t bytes)
 	                          memory_order_relaxed);
 }
 
-static void count_copies(struct request *req)
+static void note_engine(struct request *req)
 {
 	struct rengine *e = &req->s->r->engines[req->file->mount->engine->slot];
 	uint64_t now = e->engine->ops->copied_bytes(e->er);
@@ -330,6 +330,7 @@ static void count_copies(struct request *req)
 	atomic_fetch_add_explicit(&req->s->stats.copied_bytes, now - e->copied_seen,
 	                          memory_order_relaxed);
 	e->copied_seen = now;
+	req->s->r->own_pace = e->event_fd >= 0;
 }
 
 void request_engine_done(struct engine_io *io, int64_t res)
@@ -341,7 +342,7 @@ void request_engine_done(struct engine_io *io, int64_t res)
 	s->n_engine--;
 	s->r->n_engine--;
 	s->last_engine_ns = s->r->now_ns;
-	count_copies(req);
+	note_engine(req);
 	if (s->state == SESSION_ENDED) {
 		release_late(req);
 		return;

@@ -15,9 +15,11 @@
 #include <stdbool.h>
 #include <sys/uio.h>
 
-#define TCP_INPUT      (64u * 1024)
-#define TCP_SMALL      64u
-#define TCP_IOV        384u
+#define TCP_INPUT (64u * 1024)
+#define TCP_SMALL 64u
+#define TCP_IOV   384u
+/* The first piece of what waits while the engine idles; each further one is twice as large. */
+#define TCP_SEND_FIRST 4096u
 #define TCP_SEND_BYTES (1024u * 1024) /* of one system call: rights are looked at before each */
 
 /* A queued message: a header, perhaps a payload, perhaps a second header (DATA + COMPLETE). */
@@ -46,6 +48,7 @@ struct tcp_conn {
 	uint32_t skip;             /* bytes of a refused payload to throw away */
 	struct list pulls;         /* requests whose PULL has been sent, oldest first */
 	struct list out;           /* tcp_out */
+	uint32_t piece;            /* bytes the next system call may begin with; see next_piece */
 	uint32_t sent;             /* bytes of the first of out that the kernel has */
 	uint64_t moved;            /* bytes sent, and payload received, so far */
 	struct list small_free;

@@ -193,7 +193,7 @@ static int gather(struct session *s, struct iovec iov[TCP_IOV], uint64_t now_ns)
 	int n = 0;
 
 	list_for_each (&c->out, m, link) {
-		if (n + 3 + (int)m->n_parts > (int)TCP_IOV || bytes >= TCP_SEND_BYTES)
+		if (n + 3 + (int)m->n_parts > (int)TCP_IOV || bytes >= c->piece)
 			break;
 		if (!prepare(s, m, n == 0 && c->sent > 0, now_ns))
 			return -1;
@@ -288,9 +288,33 @@ static bool send_some(struct session *s)
 	return true;
 }
 
+/* An engine that idles gets work only from tenants that have been answered: then the first replies
+ * leave at once, and input is looked at before the rest. */
+static bool next_piece(struct session *s)
+{
+	struct tcp_conn *c = tcp_of(s);
+	bool small = reactor_engine_idles(s->r);
+
+	if (!small)
+		c->piece = TCP_SEND_BYTES;
+	else if (c->piece == 0 || c->piece == TCP_SEND_BYTES)
+		c->piece = TCP_SEND_FIRST;
+	else
+		c->piece = MIN(2 * c->piece, TCP_SEND_BYTES / 2);
+	return small;
+}
+
 void tcp_flush(struct session *s)
 {
-	while (session_alive(s) && tcp_of(s)->writable && !list_empty(&tcp_of(s)->out))
-		if (!send_some(s))
-			break;
+	while (session_alive(s) && tcp_of(s)->writable && !list_empty(&tcp_of(s)->out)) {
+		bool small = next_piece(s);
+
+		if (!send_some(s) || !session_alive(s))
+			return;
+		if (small && !list_empty(&tcp_of(s)->out)) {
+			try_again(s);
+			return;
+		}
+	}
+	tcp_of(s)->piece = 0;
 }

@@ -210,13 +210,31 @@ static void clear_event(struct engine_reactor *r)
 		return; /* was not set */
 }
 
-static uint32_t uring_poll(struct engine_reactor *r, uint32_t max)
+/* Returns how many completions there were; *ended: operations that are over by them. */
+static uint32_t take_batch(struct uring *u, uint32_t max, uint32_t *ended)
 {
-	struct uring *u = uring_of(r);
 	struct io_uring_cqe *cqes[64];
 	struct engine_io *ios[64];
 	int32_t got[64];
-	uint32_t n, done = 0;
+	uint32_t n = io_uring_peek_batch_cqe(&u->ring, cqes, MIN(max, ARRAY_SIZE(cqes)));
+
+	for (uint32_t i = 0; i < n; i++) {
+		ios[i] = io_uring_cqe_get_data(cqes[i]);
+		got[i] = cqes[i]->res;
+	}
+	io_uring_cq_advance(&u->ring, n);
+	if (n > 0)
+		u->refused_ns = clock_boottime_ns(); /* memory comes back */
+	*ended = 0;
+	for (uint32_t i = 0; i < n; i++)
+		*ended += take_result(u, ios[i], got[i]);
+	return n;
+}
+
+static uint32_t uring_poll(struct engine_reactor *r, uint32_t max)
+{
+	struct uring *u = uring_of(r);
+	uint32_t n, ended, done = 0;
 
 	if (!has_more(u) && io_uring_sq_ready(&u->ring) == 0) {
 		/* A wake-up may come after its completion was taken: it is cleared here, but not at
@@ -231,16 +249,10 @@ static uint32_t uring_poll(struct engine_reactor *r, uint32_t max)
 		clear_event(r);
 	}
 	u->idle = 0;
-	n = io_uring_peek_batch_cqe(&u->ring, cqes, MIN(max, ARRAY_SIZE(cqes)));
-	for (uint32_t i = 0; i < n; i++) {
-		ios[i] = io_uring_cqe_get_data(cqes[i]);
-		got[i] = cqes[i]->res;
-	}
-	io_uring_cq_advance(&u->ring, n);
-	if (n > 0)
-		u->refused_ns = clock_boottime_ns(); /* memory comes back */
-	for (uint32_t i = 0; i < n; i++)
-		done += take_result(u, ios[i], got[i]);
+	do {
+		n = take_batch(u, max - done, &ended);
+		done += ended;
+	} while (n > 0 && done < max && has_more(u));
 	if (io_uring_sq_ready(&u->ring) > 0 && (u->enabled || u->refused))
 		uring_kick(r);
 	if (gave_up(u))
