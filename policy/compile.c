@@ -75,8 +75,12 @@ static size_t namespace_bytes(const struct policy_tenant_spec *t, size_t *ret_ru
 
 /* The oldest format that says everything: an older agent takes what it can enforce, and refuses the
  * rest by name. */
-static unsigned format_of(const struct policy_limits *l)
+static unsigned format_of(const struct policy_tenant_spec *t)
 {
+	const struct policy_limits *l = &t->limits;
+
+	if (t->require)
+		return 3;
 	for (unsigned i = IMG_LIMITS_1; i < LIMIT_COUNT; i++)
 		if (limit_get(l, (enum limit_id)i) != limit_fields[i].fallback)
 			return 2;
@@ -135,7 +139,7 @@ static int put_tenant(struct image *im, const struct policy_doc *d, const struct
                       uint64_t version)
 {
 	const struct policy_tenant_spec *t = d->tenant;
-	unsigned format = format_of(&t->limits);
+	unsigned format = format_of(t);
 	size_t rules, strings, fixed;
 	uint8_t *at;
 	int rc;
@@ -152,6 +156,8 @@ static int put_tenant(struct image *im, const struct policy_doc *d, const struct
 		return rc;
 	put_header(im, format, d, uid, version);
 	put_limits(im, format, &t->limits);
+	if (format >= 3)
+		img_put(im->p + IMG_OFF_REQUIRE, 8, t->require);
 	at = im->p + IMG_OFF_COUNTS;
 	img_put(at + 4 * IMG_COUNT_PRINCIPAL, 4, t->n_principals);
 	img_put(at + 4 * IMG_COUNT_AGENT, 4, t->n_agents);

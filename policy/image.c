@@ -6,6 +6,7 @@
  */
 #include "policy/image.h"
 #include "common/crypto.h"
+#include "common/probe.h"
 #include "common/util.h"
 #include "policy/image_layout.h"
 #include "policy/text.h"
@@ -18,8 +19,9 @@ _Static_assert(IMG_OFF_UID + ROS2_UID_LEN == IMG_OFF_VERSION,
                "the uid ends where the version begins");
 _Static_assert(IMG_TENANT_LEN_1 == 80 + 8 * 16 + 4 + 20, "format 1 has 16 limits");
 _Static_assert(IMG_TENANT_LEN_2 == IMG_TENANT_LEN_1 + 8, "format 2 has one more");
+_Static_assert(IMG_TENANT_LEN_3 == IMG_TENANT_LEN_2 + 8, "format 3 has the requirements");
 /* the largest tenant: so compiling what parses cannot run into the bound */
-_Static_assert(IMG_TENANT_LEN_2 + ROS2_NAME_MAX + 1 +
+_Static_assert(IMG_TENANT_LEN_3 + ROS2_NAME_MAX + 1 +
                                POLICY_PRINCIPALS_MAX * (IMG_PRINCIPAL_LEN + ROS2_SPIFFE_MAX + 1) +
                                POLICY_AGENTS_MAX * (IMG_AGENT_LEN + ROS2_NAME_MAX + 1) +
                                POLICY_LABELS_MAX * (IMG_SELECTOR_LEN + 2 * (POLICY_LABEL_MAX + 1)) +
@@ -163,6 +165,25 @@ static int lay_out(struct policy_image_tenant *t, struct ros2_err *err)
 	return check_strings(t->base, t->len, at, err);
 }
 
+/* A property that this version does not know cannot be looked for: the image is refused. */
+static int read_require(struct policy_image_tenant *t, struct ros2_err *err)
+{
+	uint64_t set;
+
+	if (img_get(t->base + IMG_OFF_FORMAT, 2) < 3)
+		return 0;
+	set = img_get(t->base + IMG_OFF_REQUIRE, 8);
+	if (!set)
+		return BAD(err, "format 3 without a requirement");
+	if (set & ~(uint64_t)PROBE_ALL)
+		return ros2_err_named(err, ROS2_VERSION,
+		                      "policy image: spec.placement.require has a property that "
+		                      "this version does not know (set %#llx)",
+		                      (unsigned long long)set);
+	t->require = (uint32_t)set;
+	return 0;
+}
+
 static int read_limits(struct policy_image_tenant *t, struct ros2_err *err)
 {
 	const uint8_t *p = t->base;
@@ -279,7 +300,8 @@ int policy_image_open_tenant(const void *p, size_t len, struct policy_image_tena
 		return BAD(err, "expected a Tenant, found an %s", policy_kind_to_str(kind));
 	t.len = (uint32_t)len;
 	if ((rc = lay_out(&t, err)) < 0 || (rc = read_limits(&t, err)) < 0 ||
-	    (rc = check_lists(&t, err)) < 0 || (rc = check_namespaces(&t, err)) < 0)
+	    (rc = read_require(&t, err)) < 0 || (rc = check_lists(&t, err)) < 0 ||
+	    (rc = check_namespaces(&t, err)) < 0)
 		return rc;
 	name = name_at(t.base + t.strings_off, t.strings_len, t.base + IMG_OFF_NAME);
 	if (!name)

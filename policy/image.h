@@ -20,7 +20,7 @@ extern "C" {
 #endif
 
 #define POLICY_IMAGE_MAX      (1024u * 1024u) /* longest image, bytes */
-#define POLICY_IMAGE_FORMAT   2u              /* newest; 1 is read, and written where it says all */
+#define POLICY_IMAGE_FORMAT   3u /* newest; older ones are read, and written where they say all */
 #define POLICY_DIGEST_LEN     32
 #define POLICY_PATH_MAX       4095 /* longest path asked about, bytes without NUL */
 #define POLICY_PATTERN_MAX    255  /* longest path pattern */
@@ -111,6 +111,7 @@ struct policy_image_tenant {
 	uint8_t digest[POLICY_DIGEST_LEN]; /* SHA-256 of the image, as an identity for audit and
 	                                      status */
 	struct policy_limits limits;
+	uint32_t require; /* placement.require: a set of properties, common/probe.h */
 	uint32_t n_principals, n_namespaces;
 	/* private */
 	const uint8_t *base; /* borrowed */

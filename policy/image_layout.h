@@ -46,8 +46,11 @@
 #define IMG_COUNT_RULE      4u
 #define IMG_COUNTS          5u
 #define IMG_TENANT_LEN_1    (IMG_OFF_COUNTS + 4u * IMG_COUNTS)
-/* format 2 only: the other limits, as u64 */
+/* from format 2 on: the other limits, as u64 */
 #define IMG_TENANT_LEN_2 (IMG_TENANT_LEN_1 + 8u * (LIMIT_COUNT - IMG_LIMITS_1))
+/* from format 3 on: what the placement requires */
+#define IMG_OFF_REQUIRE  IMG_TENANT_LEN_2 /* u64, a set of common/probe.h; not empty */
+#define IMG_TENANT_LEN_3 (IMG_OFF_REQUIRE + 8u)
 
 /* records */
 #define IMG_PRINCIPAL_LEN 4u /* u32 string */
@@ -74,7 +77,7 @@
 
 static inline unsigned img_tenant_len(unsigned format)
 {
-	return format == 1 ? IMG_TENANT_LEN_1 : IMG_TENANT_LEN_2;
+	return format == 1 ? IMG_TENANT_LEN_1 : format == 2 ? IMG_TENANT_LEN_2 : IMG_TENANT_LEN_3;
 }
 
 static inline unsigned img_limit_off(unsigned id)

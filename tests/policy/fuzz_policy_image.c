@@ -66,7 +66,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		return 0;
 	memcpy(copy, data, size);
 	memcpy(copy, IMG_MAGIC, 8);
-	img_put(copy + IMG_OFF_FORMAT, 2, copy[IMG_OFF_FORMAT] == 2 ? 2 : 1);
+	img_put(copy + IMG_OFF_FORMAT, 2, 1 + copy[IMG_OFF_FORMAT] % POLICY_IMAGE_FORMAT);
 	img_put(copy + IMG_OFF_LEN, 4, size);
 	image_hash(copy, size, copy + IMG_OFF_SHA256);
 	open_any(copy, size);

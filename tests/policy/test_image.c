@@ -2,6 +2,7 @@
 /* Images: that they say what the document says, always in the same bytes, and that damaged or
  * hostile bytes are refused. */
 #include "tests/policy/policy_testing.h"
+#include "common/probe.h"
 #include "policy/image_layout.h"
 
 static struct policy_set *good_set(void)
@@ -250,6 +251,31 @@ static void policy_image__is_of_format_2_where_the_document_asks_for_it(void **s
 	policy_set_free(s);
 }
 
+/* What an agent could not look for must not look like nothing. */
+static void policy_image__is_of_format_3_where_the_placement_requires_something(void **state)
+{
+	static const char path[] = "tests/fuzz/corpus/policy_image/require-tenant.img";
+	struct policy_set *s = parse_good_file("tests/policy/good/require.yaml");
+	struct ros2_err err = ROS2_ERR_INIT;
+	struct policy_image_tenant t;
+	size_t len, kept_len;
+	AUTO_FREE uint8_t *p = compile_good(policy_set_find(s, POLICY_KIND_TENANT, "picky"), &len);
+	AUTO_FREE void *kept = read_whole(path, &kept_len);
+
+	assert_int_equal(img_get(p + IMG_OFF_FORMAT, 2), 3);
+	assert_int_equal(policy_image_open_tenant(p, len, &t, NULL), 0);
+	assert_int_equal(t.require, 1u << PROBE_QP_BOUND_KEYS | 1u << PROBE_MR_RANGE);
+	assert_int_equal(t.limits.control_verbs_per_s, 5000);
+	assert_int_equal(len, kept_len);
+	assert_memory_equal(p, kept, len);
+	assert_int_equal(open_changed(p, len, IMG_OFF_REQUIRE, 8, 0, &err), -EBADMSG);
+	assert_non_null(strstr(err.msg, "without a requirement"));
+	assert_int_equal(open_changed(p, len, IMG_OFF_REQUIRE, 8, PROBE_ALL + 1ull, &err),
+	                 -EPROTONOSUPPORT);
+	assert_non_null(strstr(err.msg, "spec.placement.require"));
+	policy_set_free(s);
+}
+
 static void policy_image_verify__names_what_is_wrong(void **state)
 {
 	static const struct {
@@ -260,8 +286,8 @@ static void policy_image_verify__names_what_is_wrong(void **state)
 		const char *words;
 	} table[] = {
 		{IMG_OFF_MAGIC, 1, 'X', -EBADMSG, "no magic"},
-		{IMG_OFF_FORMAT, 2, 3, -EPROTONOSUPPORT, "expected format 1 to 2, found 3"},
-		{IMG_OFF_FORMAT, 2, 0, -EPROTONOSUPPORT, "expected format 1 to 2, found 0"},
+		{IMG_OFF_FORMAT, 2, POLICY_IMAGE_FORMAT + 1, -EPROTONOSUPPORT, "found 4"},
+		{IMG_OFF_FORMAT, 2, 0, -EPROTONOSUPPORT, "expected format 1 to 3, found 0"},
 		{IMG_OFF_FORMAT, 2, 2, -EBADMSG, "do not make"},
 		{IMG_OFF_KIND, 2, 9, -EBADMSG, "unknown kind 9"},
 		{IMG_OFF_LEN, 4, 5, -EBADMSG, "it says 5 bytes"},
@@ -319,6 +345,8 @@ int main(void)
 		cmocka_unit_test(policy_compile__gives_the_same_bytes_for_the_same_policy),
 		cmocka_unit_test(policy_image__of_format_1_has_not_changed),
 		cmocka_unit_test(policy_image__is_of_format_2_where_the_document_asks_for_it),
+		cmocka_unit_test(
+			policy_image__is_of_format_3_where_the_placement_requires_something),
 		cmocka_unit_test(
 			policy_image_verify__refuses_every_truncation_and_every_flipped_bit),
 		cmocka_unit_test(policy_image_verify__holds_against_a_writer_with_the_right_hash),
