@@ -213,6 +213,8 @@ static int open_parts(struct agent *a, struct ros2_err *err)
 		r = revoker_new(a, &a->revoker);
 	if (!r)
 		r = health_new(a, &a->health);
+	if (!r)
+		r = prober_new(a, &a->prober);
 	if (r < 0)
 		return ros2_err_set(err, r, "no memory for the agent");
 	r = persist_load(a, err);
@@ -267,6 +269,7 @@ int agent_start(struct agent *a, struct ros2_err *err)
 		return r;
 	a->serving = true;
 	loop_timer_in_ms(a->o.loop, &a->sweep, SWEEP_MS, on_sweep, a);
+	prober_start(a->prober);
 	if (a->uplink)
 		uplink_start(a->uplink);
 	agent_check_ready(a);
@@ -345,6 +348,7 @@ void agent_free(struct agent *a)
 	service_close(a->service);
 	grants_free(a->grants);
 	agent_audit_free(a->audit);
+	prober_stop(a->prober);
 	writer_free(a->revoke_writer);
 	writer_free(a->disk_writer);
 	/* The last callbacks of writers and data plane are posted: they find everything still here.
@@ -354,6 +358,7 @@ void agent_free(struct agent *a)
 	sessions_free(a->sessions);
 	revoker_free(a->revoker);
 	health_free(a->health);
+	prober_free(a->prober);
 	persist_free(a->persist);
 	spool_free(a->spool);
 	state_free(a->state);

@@ -10,6 +10,7 @@
 #include "agent/audit.h"
 #include "agent/contact.h"
 #include "agent/identity.h"
+#include "agent/prober.h"
 #include "agent/revocations.h"
 #include "agent/spool.h"
 #include "agent/state.h"
@@ -45,6 +46,7 @@ struct agent_opts {
 	uint64_t snapshot_slack_bytes;
 	/* 0 = default; of a revocation log below this nothing is left out */
 	uint64_t revlog_compact_bytes;
+	prober_fn probe;             /* NULL: nothing is tried, so nothing counts as seen */
 	void (*on_ready)(void *arg); /* tenants are served; once */
 	/* The process must end, at once and without a word to anybody: a failed fsync. */
 	void (*on_fatal)(void *arg, const struct ros2_err *err);
@@ -76,6 +78,7 @@ struct agent {
 	struct grants *grants;
 	struct revoker *revoker;
 	struct health *health;
+	struct prober *prober;
 	struct metrics *metrics; /* NULL without metrics_listen */
 	struct uplink *uplink;   /* NULL without a controller */
 	struct service *service;

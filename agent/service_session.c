@@ -165,6 +165,10 @@ void service_open_session(struct service_op *op, const ProtobufCMessage *msg)
 		op_fail(op, ROS2_DENIED, "%s", ros2_status_text(ROS2_DENIED));
 		return;
 	}
+	if (prober_allows(op->a->prober, "tcp", t.image.require, &err) < 0) {
+		op_fail_err(op, &err);
+		return;
+	}
 	p.max_of_tenant = t.image.limits.sessions_max;
 	if (spool_room(op->a->spool, &op->tenant, &err) < 0 ||
 	    agent_session_new(op->a->sessions, &p, &s, &err) < 0) {

@@ -126,6 +126,7 @@ static void go_live(struct uplink *u)
 	u->last_words[0] = '\0';
 	log_info("in contact with the controller, epoch %llu",
 	         (unsigned long long)u->a->epoch.counter);
+	prober_tell(u->a->prober);
 	grants_on_live(u->a->grants);
 }
 

@@ -6,6 +6,7 @@
 
 const char *fix_contact_limit = "60s";
 unsigned fix_verbs_per_s;
+const char *fix_require = "";
 
 void fixture_init(struct fixture *f)
 {
@@ -82,7 +83,8 @@ Ros2__V1__AgentObject *fix_tenant(struct fixture *f, const char *name, const cha
 
 	snprintf(yaml, sizeof(yaml),
 	         "apiVersion: ros2/v1\nkind: Tenant\nmetadata: {name: %s}\nspec:\n"
-	         "  principals:\n    - %s\n  placement: {agents: [dpu-0]}\n  namespaces:\n"
+	         "  principals:\n    - %s\n  placement: {agents: [dpu-0], require: [%s]}\n  "
+	         "namespaces:\n"
 	         "    - {name: data, engine: files, path: %s, access: rw,\n       paths: "
 	         "[{pattern: /secret/**, access: none}, {pattern: /ro/**, access: r},\n"
 	         "       {pattern: /deep/secret/**, access: none},\n"
@@ -92,8 +94,8 @@ Ros2__V1__AgentObject *fix_tenant(struct fixture *f, const char *name, const cha
 	         " alignment: 4KiB, controlVerbsPerSecond: %u}\n"
 	         "  rkeys: {leaseTtl: 30s, concurrent: 4, violations: {limit: 20, action: kill}}\n"
 	         "  times: {grantLifetime: 1h, contactLimit: %s}\n  sessions: {max: 3}\n",
-	         name, principal, name, name, fix_verbs_per_s ? fix_verbs_per_s : 5000,
-	         fix_contact_limit);
+	         name, principal, strcmp(name, "alpha") ? "" : fix_require, name, name,
+	         fix_verbs_per_s ? fix_verbs_per_s : 5000, fix_contact_limit);
 	compile(o, yaml);
 	return o;
 }

@@ -21,6 +21,8 @@ struct fixture {
 /* Of the tenants made from here on; verbs: 0 = the default. */
 extern const char *fix_contact_limit;
 extern unsigned fix_verbs_per_s;
+extern const char
+	*fix_require; /* what alpha's placement requires: "mr-range, qp-reuse"; "" = nothing */
 
 void fixture_init(struct fixture *f);
 void fixture_fini(struct fixture *f);

@@ -190,6 +190,17 @@ static void on_audit(struct world *w, const Ros2__V1__AuditBatch *a)
 	say(w, &m);
 }
 
+static void on_probe(struct world *w, const Ros2__V1__ProbeReport *r)
+{
+	uint32_t enforced = 0;
+
+	for (size_t i = 0; r->n_subjects && i < r->subjects[0]->n_findings; i++)
+		if (r->subjects[0]->findings[i]->result == PROBE_ENFORCED)
+			enforced |= 1u << r->subjects[0]->findings[i]->property;
+	w->probe_enforced = enforced;
+	heard(w, &w->probes);
+}
+
 static void on_message(struct rpc_stream *s, const ProtobufCMessage *msg, void *user)
 {
 	const Ros2__V1__AgentMessage *m = (const Ros2__V1__AgentMessage *)msg;
@@ -207,6 +218,9 @@ static void on_message(struct rpc_stream *s, const ProtobufCMessage *msg, void *
 		break;
 	case ROS2__V1__AGENT_MESSAGE__MSG_GRANT_REQUEST:
 		on_grant_request(w, m->grant_request);
+		break;
+	case ROS2__V1__AGENT_MESSAGE__MSG_PROBE:
+		on_probe(w, m->probe);
 		break;
 	case ROS2__V1__AGENT_MESSAGE__MSG_RECEIPT:
 		w->last_durable = m->receipt->durable;
@@ -312,6 +326,7 @@ void world_agent_start(struct world *w)
 	                       .listen = "127.0.0.1:0",
 	                       .data_host = "127.0.0.1",
 	                       .state_dir = state,
+	                       .probe = w->probe,
 	                       .on_ready = on_ready,
 	                       .on_fatal = on_fatal,
 	                       .arg = w};

@@ -36,8 +36,11 @@ struct world {
 	uint32_t last_sessions, last_draining;
 	char actions[16384]; /* "session.open session.deny " */
 	_Atomic uint8_t next_grant;
+	_Atomic unsigned probes;
+	_Atomic uint32_t probe_enforced; /* of the first subject of the last report */
 	/* the agent */
 	struct loop_post stop_post;
+	prober_fn probe; /* before world_agent_start */
 	struct loop *loop;
 	struct agent *agent;
 	bool ready;

@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* See prober.h. */
+#include "agent/prober.h"
+#include "agent/uplink_priv.h"
+#include "agent/writer.h"
+#include "common/util.h"
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LOG_COMPONENT "probe"
+#include "common/log.h"
+
+struct prober {
+	struct agent *a;
+	struct writer *thread; /* owned */
+	/* the job's while busy, then the loop's */
+	struct writer_job job;
+	int rc;
+	struct ros2_err err;
+	size_t n;
+	struct probe_subject v[PROBE_SUBJECTS_MAX];
+	bool busy, known; /* loop */
+};
+
+static void try_all(struct writer_job *j)
+{
+	struct prober *p = container_of(j, struct prober, job);
+
+	p->rc = p->a->o.probe(p->v, &p->n, &p->err);
+}
+
+static void log_subject(const struct probe_subject *s)
+{
+	char lacks[256] = "";
+	size_t len = 0;
+
+	for (unsigned i = 0; i < PROBE_PROPERTIES && len < sizeof(lacks); i++)
+		if (s->findings[i].result == PROBE_NOT_ENFORCED)
+			len += (size_t)snprintf(lacks + len, sizeof(lacks) - len, "%s%s",
+			                        len ? ", " : "",
+			                        probe_property_to_str((enum probe_property)i));
+	log_info("%s (%s, %s): %d properties enforced; NOT enforced: %s", s->name, s->transport,
+	         s->device, __builtin_popcount(probe_enforced(s)), len ? lacks : "none");
+}
+
+static void tried(struct writer_job *j)
+{
+	struct prober *p = container_of(j, struct prober, job);
+
+	p->busy = false;
+	if (p->rc < 0 || p->n > PROBE_SUBJECTS_MAX) {
+		log_error("nothing is known of this agent's devices: %s: tenants that require "
+		          "something of them are not served",
+		          p->err.msg);
+		p->n = 0;
+	}
+	for (size_t i = 0; i < p->n; i++)
+		log_subject(&p->v[i]);
+	p->known = true;
+	prober_tell(p);
+}
+
+int prober_new(struct agent *a, struct prober **ret)
+{
+	struct prober *p = calloc(1, sizeof(*p));
+	int r;
+
+	if (!p)
+		return -ENOMEM;
+	p->a = a;
+	p->job.work = try_all;
+	p->job.done = tried;
+	r = a->o.probe ? writer_new(a->o.loop, "probe", &p->thread) : 0;
+	if (r < 0) {
+		free(p);
+		return r;
+	}
+	*ret = p;
+	return 0;
+}
+
+void prober_start(struct prober *p)
+{
+	if (!p->thread) {
+		p->known = true;
+		return;
+	}
+	p->busy = true;
+	writer_submit(p->thread, &p->job);
+}
+
+void prober_stop(struct prober *p)
+{
+	if (p)
+		writer_free(TAKE_PTR(p->thread));
+}
+
+void prober_free(struct prober *p)
+{
+	prober_stop(p);
+	free(p);
+}
+
+/* ---- the report ---- */
+
+struct message {
+	Ros2__V1__ProbeFinding f[PROBE_SUBJECTS_MAX][PROBE_PROPERTIES],
+		*fp[PROBE_SUBJECTS_MAX][PROBE_PROPERTIES];
+	Ros2__V1__ProbeSubject s[PROBE_SUBJECTS_MAX], *sp[PROBE_SUBJECTS_MAX];
+};
+
+static char *borrowed(const char *s)
+{
+	return (char *)(uintptr_t)s;
+}
+
+static void fill_subject(const struct probe_subject *s, struct message *m, size_t i)
+{
+	Ros2__V1__ProbeSubject *out = m->sp[i] = &m->s[i];
+
+	ros2__v1__probe_subject__init(out);
+	out->name = borrowed(s->name);
+	out->transport = borrowed(s->transport);
+	out->device = borrowed(s->device);
+	out->firmware = borrowed(s->firmware);
+	out->kernel = borrowed(s->kernel);
+	out->tried_unix_ns = s->tried_unix_ns;
+	out->revoke_p50_ns = s->revoke_p50_ns;
+	out->revoke_p99_ns = s->revoke_p99_ns;
+	out->key_bits = s->key_bits;
+	for (unsigned k = 0; k < PROBE_PROPERTIES; k++) {
+		Ros2__V1__ProbeFinding *f = m->fp[i][k] = &m->f[i][k];
+
+		ros2__v1__probe_finding__init(f);
+		f->property = k;
+		f->result = s->findings[k].result;
+		f->seen = borrowed(s->findings[k].seen);
+	}
+	out->n_findings = PROBE_PROPERTIES;
+	out->findings = m->fp[i];
+}
+
+void prober_tell(struct prober *p)
+{
+	Ros2__V1__AgentMessage out = ROS2__V1__AGENT_MESSAGE__INIT;
+	Ros2__V1__ProbeReport r = ROS2__V1__PROBE_REPORT__INIT;
+	AUTO_FREE struct message *m = NULL;
+
+	/* An agent that tried nothing says nothing: it counts as never seen. */
+	if (!p->known || !p->a->o.probe || !p->a->uplink)
+		return;
+	m = malloc(sizeof(*m));
+	if (!m) {
+		log_error("no memory to tell the controller: it is told on the next stream");
+		return;
+	}
+	for (size_t i = 0; i < p->n; i++)
+		fill_subject(&p->v[i], m, i);
+	r.n_subjects = p->n;
+	r.subjects = m->sp;
+	out.msg_case = ROS2__V1__AGENT_MESSAGE__MSG_PROBE;
+	out.probe = &r;
+	uplink_send(p->a->uplink, &out);
+}
+
+/* ---- asked ---- */
+
+int prober_allows(const struct prober *p, const char *transport, uint32_t required,
+                  struct ros2_err *err)
+{
+	enum probe_property missing = (enum probe_property)__builtin_ffs((int)required) - 1;
+	enum probe_result result = PROBE_NOT_TRIED;
+
+	if (!required)
+		return 0;
+	if (!p->known)
+		return ros2_err_named(err, ROS2_BUSY,
+		                      "the tenant's placement.require is being looked at: try "
+		                      "again in a moment");
+	for (size_t i = 0; i < p->n; i++) {
+		if (strcmp(p->v[i].transport, transport) != 0)
+			continue;
+		if (!probe_missing(&p->v[i], required, &missing))
+			return 0;
+		result = p->v[i].findings[missing].result;
+	}
+	return ros2_err_named(
+		err, ROS2_DENIED, "placement.require: %s over transport %s of this agent: %s",
+		probe_property_to_str(missing), transport, probe_result_to_str(result));
+}

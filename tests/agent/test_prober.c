@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * placement.require at the agent: what was not seen here gives no session, whatever the controller
+ * sends. Beta, which requires nothing, is the control. What is tried is the test's.
+ */
+#include "common/log.h"
+#include "tests/agent/world.h"
+#include <errno.h>
+#include <semaphore.h>
+#include <stdio.h>
+
+static sem_t go;                 /* the probe waits for it */
+static enum probe_result answer; /* for mr-range; the others are enforced */
+static const char *transport;
+static int fails;
+
+static int scripted(struct probe_subject out[PROBE_SUBJECTS_MAX], size_t *ret_n,
+                    struct ros2_err *err)
+{
+	sem_wait(&go);
+	if (fails)
+		return ros2_err_set(err, fails, "the device is on fire");
+	memset(out, 0, sizeof(*out));
+	snprintf(out->name, sizeof(out->name), "dev0");
+	snprintf(out->transport, sizeof(out->transport), "%s", transport);
+	for (unsigned i = 0; i < PROBE_PROPERTIES; i++)
+		out->findings[i].result = PROBE_ENFORCED;
+	out->findings[PROBE_MR_RANGE].result = answer;
+	*ret_n = 1;
+	return 0;
+}
+
+struct party {
+	struct world *w;
+	struct rpc_channel *alpha, *beta;
+};
+
+static void start(struct party *p, enum probe_result mr_range, const char *of, int rc)
+{
+	sem_init(&go, 0, 0);
+	answer = mr_range;
+	transport = of;
+	fails = rc;
+	p->w = calloc(1, sizeof(*p->w));
+	fix_require = "mr-range, qp-reuse";
+	world_start(p->w);
+	p->w->probe = scripted;
+	world_agent_start(p->w);
+	world_populate(p->w);
+	fix_require = "";
+	p->alpha = world_tenant(p->w, "alpha");
+	p->beta = world_tenant(p->w, "beta");
+}
+
+static void stop(struct party *p)
+{
+	rpc_channel_free(p->alpha);
+	rpc_channel_free(p->beta);
+	world_stop(p->w);
+	free(p->w);
+	sem_destroy(&go);
+}
+
+static enum ros2_status open_as(struct rpc_channel *c, char words[320])
+{
+	Ros2__V1__OpenSessionRequest req = ROS2__V1__OPEN_SESSION_REQUEST__INIT;
+
+	req.protocol = RPC_PROTOCOL_VERSION;
+	req.transport = ROS2__V1__TRANSPORT__TRANSPORT_TCP;
+	return world_call(c, &ros2_v1_tenant_open_session, &req.base, NULL, words);
+}
+
+static void prober__gives_sessions_when_it_has_seen_what_is_required(void **state)
+{
+	struct party p;
+	char words[320];
+
+	(void)state;
+	start(&p, PROBE_ENFORCED, "tcp", 0);
+	assert_int_equal(open_as(p.alpha, words), ROS2_BUSY);
+	assert_non_null(strstr(words, "placement.require"));
+	assert_int_equal(open_as(p.beta, words), ROS2_OK);
+	assert_int_equal(p.w->probes, 0);
+	sem_post(&go);
+	world_wait(p.w, &p.w->probes, 1);
+	assert_int_equal(p.w->probe_enforced, PROBE_ALL);
+	assert_int_equal(open_as(p.alpha, words), ROS2_OK);
+	stop(&p);
+}
+
+static void refused(enum probe_result mr_range, const char *of, int rc, const char *expected)
+{
+	struct party p;
+	char words[320];
+
+	start(&p, mr_range, of, rc);
+	sem_post(&go);
+	world_wait(p.w, &p.w->probes, 1);
+	assert_int_equal(open_as(p.alpha, words), ROS2_DENIED);
+	if (!strstr(words, expected))
+		fail_msg("expected \"%s\" in \"%s\"", expected, words);
+	assert_int_equal(open_as(p.beta, words), ROS2_OK);
+	assert_true(world_wait_action(p.w, "session.deny"));
+	stop(&p);
+}
+
+static void prober__gives_none_where_it_saw_that_it_is_not_enforced(void **state)
+{
+	(void)state;
+	refused(PROBE_NOT_ENFORCED, "tcp", 0,
+	        "mr-range over transport tcp of this agent: NOT enforced");
+	refused(PROBE_NOT_SUPPORTED, "tcp", 0, "not supported");
+}
+
+static void prober__of_another_transport_says_nothing_of_this_one(void **state)
+{
+	(void)state;
+	refused(PROBE_ENFORCED, "verbs", 0, "over transport tcp of this agent: not tried");
+}
+
+static void prober__that_failed_has_seen_nothing(void **state)
+{
+	(void)state;
+	refused(PROBE_ENFORCED, "tcp", -EIO, "not tried");
+}
+
+static void prober__tells_every_stream(void **state)
+{
+	struct party p;
+
+	(void)state;
+	start(&p, PROBE_ENFORCED, "tcp", 0);
+	sem_post(&go);
+	world_wait(p.w, &p.w->probes, 1);
+	world_controller_stop(p.w);
+	world_controller_start(p.w);
+	world_wait(p.w, &p.w->probes, 2);
+	stop(&p);
+}
+
+static void prober__is_waited_for_at_the_end(void **state)
+{
+	struct party p;
+
+	(void)state;
+	start(&p, PROBE_ENFORCED, "tcp", 0);
+	sem_post(&go); /* it may or may not have begun */
+	stop(&p);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(prober__gives_sessions_when_it_has_seen_what_is_required),
+		cmocka_unit_test(prober__gives_none_where_it_saw_that_it_is_not_enforced),
+		cmocka_unit_test(prober__of_another_transport_says_nothing_of_this_one),
+		cmocka_unit_test(prober__that_failed_has_seen_nothing),
+		cmocka_unit_test(prober__tells_every_stream),
+		cmocka_unit_test(prober__is_waited_for_at_the_end),
+	};
+
+	log_set_level_str("error");
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
