@@ -10,6 +10,7 @@
 #include "agent/uplink_priv.h"
 #include "common/clock.h"
 #include "dataplane/dp.h"
+#include <stdio.h>
 
 static void identity(struct agent *a, struct metrics_page *p)
 {
@@ -55,6 +56,24 @@ static void objects(struct agent *a, struct metrics_page *p)
 	metrics_family(p, "ros2_agent_tombstones", METRICS_GAUGE,
 	               "Revocations that the log remembers.");
 	metrics_u64(p, "ros2_agent_tombstones", revlog_count(a->revlog), NULL);
+}
+
+static void slots(struct agent *a, struct metrics_page *p)
+{
+	struct dp_slots s;
+	char reactor[12];
+
+	metrics_family(p, "ros2_agent_slots_taken", METRICS_GAUGE,
+	               "Buffers of a reactor that hold a request's payload.");
+	for (uint32_t i = 0; dp_slots(a->dp, i, &s); i++) {
+		snprintf(reactor, sizeof(reactor), "%u", i);
+		metrics_u64(p, "ros2_agent_slots_taken", s.taken, "reactor", reactor, NULL);
+	}
+	metrics_family(p, "ros2_agent_slots", METRICS_GAUGE, "Buffers of a reactor.");
+	for (uint32_t i = 0; dp_slots(a->dp, i, &s); i++) {
+		snprintf(reactor, sizeof(reactor), "%u", i);
+		metrics_u64(p, "ros2_agent_slots", s.total, "reactor", reactor, NULL);
+	}
 }
 
 static void disk(struct agent *a, struct metrics_page *p)
@@ -130,6 +149,7 @@ static void render(void *arg, struct metrics_page *p)
 
 	identity(a, p);
 	objects(a, p);
+	slots(a, p);
 	disk(a, p);
 	tenants(a, p);
 }

@@ -474,3 +474,12 @@ uint32_t dp_lease_count(struct dp *dp)
 		n += atomic_load_explicit(&dp->reactors[i]->n_leases, memory_order_relaxed);
 	return n;
 }
+
+bool dp_slots(struct dp *dp, uint32_t i, struct dp_slots *ret)
+{
+	if (i >= dp->n_reactors)
+		return false;
+	*ret = (struct dp_slots){slots_taken(dp->reactors[i]->slots),
+	                         slots_total(dp->reactors[i]->slots)};
+	return true;
+}

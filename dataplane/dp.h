@@ -212,4 +212,12 @@ struct dp_lease_info {
 int dp_leases(struct dp *dp, const struct ros2_uid *tenant, uint32_t max,
               void (*fn)(void *arg, const struct dp_lease_info *info), void *arg);
 uint32_t dp_lease_count(struct dp *dp);
+
+/* Buffers of a reactor: taken while a request's payload is in one; all free when nothing is in
+ * flight and nothing is inside an engine. */
+struct dp_slots {
+	uint32_t taken, total;
+};
+/* False: there is no reactor @i (they count from 0). */
+bool dp_slots(struct dp *dp, uint32_t i, struct dp_slots *ret);
 #endif

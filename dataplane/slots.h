@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The slots of one reactor: one mapping, cut into three sizes, registered with every engine as one
- * buffer. Only the reactor's thread touches it; nothing is allocated after slots_new. A slot is
- * handed out only within the caps of its user (a session, a tenant), so that no session can empty
- * the pool.
+ * buffer. Only the reactor's thread touches it (others may count); nothing is allocated after
+ * slots_new. A slot is handed out only within the caps of its user (a session, a tenant), so that
+ * no session can empty the pool.
  */
 #ifndef ROS2_DATAPLANE_SLOTS_H
 #define ROS2_DATAPLANE_SLOTS_H
@@ -40,5 +40,7 @@ bool slots_take(struct slots *s, uint32_t len, struct slot_use *session, struct 
                 struct slot *ret);
 void slots_give(struct slots *s, struct slot *slot, struct slot_use *session,
                 struct slot_use *tenant);
+/* Any thread: how many are handed out, of how many. */
 uint32_t slots_taken(const struct slots *s);
+uint32_t slots_total(const struct slots *s);
 #endif

@@ -188,8 +188,9 @@ static void accept_events(struct reactor *r, uint32_t events)
 {
 	struct epoll_event ev = {.events = events, .data.ptr = &r->listen_source};
 
-	(void)epoll_ctl(r->epoll_fd, EPOLL_CTL_MOD, r->listen_fd, &ev);
-	r->accept_paused = !events;
+	/* One that failed is made again: at the next tick, or when the listener is ready again. */
+	if (epoll_ctl(r->epoll_fd, EPOLL_CTL_MOD, r->listen_fd, &ev) == 0)
+		r->accept_paused = !events;
 }
 
 void tcp_accept_again(struct reactor *r)

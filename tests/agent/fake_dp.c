@@ -343,6 +343,11 @@ uint32_t dp_lease_count(struct dp *dp)
 	return 0;
 }
 
+bool dp_slots(struct dp *dp, uint32_t i, struct dp_slots *ret)
+{
+	return false;
+}
+
 struct posted_event {
 	struct loop_post post;
 	struct dp *dp;

@@ -236,6 +236,24 @@ uint32_t fx_lease_count(struct fx *fx)
 	return c.n;
 }
 
+uint32_t fx_slots(struct fx *fx)
+{
+	struct dp_slots s;
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; dp_slots(fx->dp, i, &s); i++)
+		n += s.taken;
+	return n;
+}
+
+void fx_no_slots(struct fx *fx)
+{
+	for (int i = 0; i < 5000 && fx_slots(fx); i++)
+		/* poll: counters of the reactors */
+		usleep(1000);
+	assert_int_equal(fx_slots(fx), 0);
+}
+
 /* ---- asynchronous calls ---- */
 
 struct call {

@@ -84,6 +84,10 @@ uint32_t fx_leases(struct fx *fx, const struct ros2_uid *tenant, struct dp_lease
                    uint32_t max);
 struct dp_session_stats fx_stats(struct fx *fx, const struct ros2_uid *session);
 uint32_t fx_lease_count(struct fx *fx);
+/* Taken, of all reactors. */
+uint32_t fx_slots(struct fx *fx);
+/* Waits up to 5 s until no slot is taken. */
+void fx_no_slots(struct fx *fx);
 
 /* ---- raw client ---- */
 struct raw {

@@ -65,6 +65,8 @@ static void close_session(struct fx *fx, struct raw *c)
 
 static void sweep_sockets(struct fx *fx, struct sweep s, bool passes)
 {
+	unsigned fds = 0;
+
 	s.thread = "reactor";
 	s.most = 40;
 	for (size_t i = 0; i < BIG; i++)
@@ -74,6 +76,7 @@ static void sweep_sockets(struct fx *fx, struct sweep s, bool passes)
 		struct raw c;
 
 		ready(fx, &c);
+		fds = fds ? fds : sweep_fds() - 2; /* without this connection's ends */
 		if (!sweep_next(&s)) {
 			close_session(fx, &c);
 			break;
@@ -91,7 +94,9 @@ static void sweep_sockets(struct fx *fx, struct sweep s, bool passes)
 		}
 		assert_int_equal(some_work(&c), ROS2_OK);
 		nothing_in_flight(fx, &c);
+		fx_no_slots(fx);
 		close_session(fx, &c);
+		assert_true(sweep_fds_back(fds));
 	}
 	assert_true(s.points >= 4);
 }

@@ -106,7 +106,8 @@ process_kill() { # NAME
 fds() { find "/proc/$(process "$1")/fd" -mindepth 1 2>/dev/null | wc -l; }
 rss_kb() { awk '/^VmRSS/ {print $2}' "/proc/$(process "$1")/status"; }
 
-# Everyone at rest: nothing in use, and no more descriptors than at the first rest.
+# Everyone at rest: nothing in use, no slot taken, and no more descriptors than at the first rest.
+slots_free() { [ "$(metric "$1" 'ros2_agent_slots_taken{reactor="0"}')" = 0 ]; }
 fds_back() { [ "$(fds "$1")" -le $((${fd_base[$1]} + fd_slack)) ]; }
 rest() { # WORDS
 	local name line=
@@ -122,6 +123,9 @@ rest() { # WORDS
 		await $fd_wait fds_back $name || fail "$name holds $(fds $name) descriptors, it was ${fd_base[$name]} at first"
 		[ "$(rss_kb $name)" -le $((${rss_base[$name]} * 3 / 2 + 65536)) ] || fail "$name grew from ${rss_base[$name]} to $(rss_kb $name) kB"
 		line+=" $name $(fds $name) fds $(rss_kb $name) kB,"
+	done
+	for name in dpu-0 dpu-1; do
+		await $fd_wait slots_free $name || fail "$name holds $(metric $name 'ros2_agent_slots_taken{reactor="0"}') slots"
 	done
 	[ "$(stat -c %s "$dir/controller/ros2.db-wal")" -le $((48 << 20)) ] || fail "the write-ahead log has $(stat -c %s "$dir/controller/ros2.db-wal") bytes"
 	echo "# at rest ($1):$line $summary"

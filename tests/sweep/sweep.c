@@ -48,6 +48,11 @@ bool sweep_fired(void)
 	return fired;
 }
 
+uint32_t sweep_calls(void)
+{
+	return calls;
+}
+
 static bool is_meant(void)
 {
 	const char *want = thread;

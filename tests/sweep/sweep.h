@@ -55,6 +55,8 @@ bool sweep_next(struct sweep *s);
 void sweep_off(void);
 /* A call failed in this round. */
 bool sweep_fired(void);
+/* Calls of the kind so far in this round. */
+uint32_t sweep_calls(void);
 
 /* Descriptors this process has open. */
 unsigned sweep_fds(void);

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Swept faults of a data plane's start: memory, mappings (the slots), descriptors, epoll, threads.
+ * A start that fails says why and leaves nothing behind, neither thread nor descriptor nor memory;
+ * the next one works, and so does a tenant there.
+ */
+#include "tests/dataplane/fixture.h"
+#include "tests/sweep/sweep.h"
+#include <dirent.h>
+#include <errno.h>
+
+/* One that has ended may still be seen for a moment after it was joined. */
+static unsigned threads(void)
+{
+	DIR *d = opendir("/proc/self/task");
+	unsigned n = 0;
+
+	while (d && readdir(d))
+		n++;
+	if (d)
+		closedir(d);
+	return n;
+}
+
+static void no_more_threads(unsigned before)
+{
+	for (int i = 0; i < 5000 && threads() > before; i++)
+		/* poll: an ended thread's last moment has no event */
+		usleep(1000);
+	assert_int_equal(threads(), before);
+}
+
+struct start {
+	struct loop *loop;
+	int rc;
+	struct ros2_err err;
+};
+
+/* Made, given an engine, freed. */
+static void start(void *arg)
+{
+	struct start *s = arg;
+	struct dp_opts o = {.loop = s->loop,
+	                    .reactors = 2,
+	                    .listen_host = "127.0.0.1",
+	                    .slot_bytes_total = 16u << 20,
+	                    .control_workers = 2};
+	struct dp_engine_config mem = {.name = "ram", .type = "mem", .size_bytes = 1u << 20};
+	struct dp *dp = NULL;
+
+	s->err = (struct ros2_err)ROS2_ERR_INIT;
+	s->rc = dp_new(&o, &dp, &s->err);
+	if (s->rc) {
+		assert_null(dp);
+		return;
+	}
+	s->rc = dp_engine_put(dp, &mem, &s->err);
+	dp_free(dp);
+}
+
+static void sweep_start(enum sweep_kind kind, int error, uint32_t points)
+{
+	struct sweep s = {.kind = kind, .error = error, .thread = "test"};
+	const struct loop_opts lo = {.name = "test"};
+	unsigned fds, n_threads;
+	struct start st = {0};
+	void *state;
+
+	assert_int_equal(loop_new(&lo, &st.loop), 0);
+	assert_int_equal(loop_thread_start(st.loop), 0);
+	loop_call(st.loop, start, &st);
+	assert_int_equal(st.rc, 0);
+	fds = sweep_fds();
+	n_threads = threads();
+	while (sweep_next(&s)) {
+		assert_int_equal(loop_call(st.loop, start, &st), 0);
+		sweep_off();
+		assert_int_equal(st.rc != 0, sweep_fired());
+		if (st.rc) {
+			assert_int_equal(st.rc, -error);
+			assert_int_equal(st.err.code, st.rc);
+			assert_true(st.err.status != ROS2_OK && st.err.msg[0]);
+		}
+		no_more_threads(n_threads);
+		assert_true(sweep_fds_back(fds));
+		assert_int_equal(loop_call(st.loop, start, &st), 0);
+		assert_int_equal(st.rc, 0);
+	}
+	loop_stop(st.loop);
+	loop_thread_join(st.loop);
+	loop_free(st.loop);
+	assert_true(s.points >= points);
+	/* And a tenant works. */
+	assert_int_equal(fx_setup(&state), 0);
+	{
+		struct raw c;
+		uint8_t byte = 7;
+
+		raw_ready(state, &c);
+		assert_int_equal(raw_write(&c, 0, &byte, 1, true), ROS2_OK);
+		raw_close(&c);
+	}
+	fx_teardown(&state);
+}
+
+#define SWEEP(name, k, e, n)                                                                       \
+	static void name(void **state)                                                             \
+	{                                                                                          \
+		sweep_start(k, e, n);                                                              \
+	}
+SWEEP(start__without_memory_says_so, SWEEP_ALLOC, ENOMEM, 40)
+SWEEP(start__without_memory_for_slots_says_so, SWEEP_MMAP, ENOMEM, 4)
+SWEEP(start__without_descriptors_says_so, SWEEP_FD, EMFILE, 12)
+SWEEP(start__without_room_in_epoll_says_so, SWEEP_EPOLL_CTL, ENOSPC, 8)
+SWEEP(start__without_threads_says_so, SWEEP_THREAD, EAGAIN, 8)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(start__without_memory_says_so),
+		cmocka_unit_test(start__without_memory_for_slots_says_so),
+		cmocka_unit_test(start__without_descriptors_says_so),
+		cmocka_unit_test(start__without_room_in_epoll_says_so),
+		cmocka_unit_test(start__without_threads_says_so),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
