@@ -38,6 +38,8 @@ void link_send(struct link *l, const Ros2__V1__ControllerMessage *m)
 	if (!r)
 		return;
 	l->ending = true;
+	if (r == -ESHUTDOWN) /* it has ended, and on_closed is on its way */
+		return;
 	log_warn("agent %s does not read: its stream is ended (%d)", l->name, r);
 	rpc_stream_abort(l->stream, ROS2_BUSY, "the agent does not read what it is sent");
 }
