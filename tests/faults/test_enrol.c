@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Enrolment cut at its two messages: a lost answer is asked for again with the same key and token,
+ * and is the same agent; another key gets nothing out of a used token, whatever was lost.
+ */
+#include "tests/faults/pair.h"
+#include "common/fsx.h"
+#include "common/pki.h"
+#include "common/util.h"
+
+#define WAIT_MS  8000
+#define FOR_GOOD 3
+
+static unsigned number; /* of directories */
+
+struct round {
+	const struct cut *cut;
+	struct enrolling *e;
+};
+
+static bool has_cut(struct pair *p, void *arg)
+{
+	const struct round *r = arg;
+
+	return cut_fired() >= (r->cut->for_good ? FOR_GOOD : 1) || pair_enrol_is_done(r->e);
+}
+
+static bool is_done(struct pair *p, void *arg)
+{
+	return pair_enrol_is_done(((struct round *)arg)->e);
+}
+
+static void new_dir(struct pair *p, char dir[300])
+{
+	snprintf(dir, 300, "%s-%u", p->dir, number++);
+}
+
+/* What is in the directory is whole and is the agent the controller knows, by this key. */
+static void check_identity(struct pair *p, const char *dir, const char *where)
+{
+	Ros2__V1__GetReply *r = sf_get(p->f, ROS2__V1__OBJECT_KIND__OBJECT_KIND_AGENT, "dpu-0");
+	struct ros2_err err = ROS2_ERR_INIT;
+	struct identity id;
+	uint64_t renew_in_s;
+
+	if (identity_load(dir, "dpu-0", &id, &err) < 0 ||
+	    identity_check_certificate(dir, "dpu-0", &renew_in_s, &err) < 0)
+		fail_msg("%s: %s", where, err.msg);
+	assert_true(r->object->agent->enrolled);
+	assert_memory_equal(id.agent_uid.b, r->object->uid.data, ROS2_UID_LEN);
+	ros2__v1__get_reply__free_unpacked(r, NULL);
+}
+
+static int enrol(struct pair *p, const char *dir, const struct join_token *t, struct ros2_err *err)
+{
+	struct round r = {.e = pair_enrol_begin(p, dir, t)};
+
+	assert_true(pair_until(p, is_done, &r, WAIT_MS));
+	return pair_enrol_end(r.e, err);
+}
+
+static void one(struct pair *p, struct cut *cut)
+{
+	struct round r = {.cut = cut};
+	struct ros2_err err = ROS2_ERR_INIT;
+	struct join_token t;
+	char where[160], dir[300], other[300];
+	struct identity id;
+
+	snprintf(where, sizeof(where), "%s %u, %s, %s", cut->name, cut->at,
+	         cut->when == CUT_BEFORE ? "before it leaves" : "when it has arrived",
+	         cut->for_good ? "for good" : "once");
+	new_dir(p, dir);
+	new_dir(p, other);
+	pair_token(p, "dpu-0", &t);
+	r.e = pair_enrol_begin(p, dir, &t);
+	if (!pair_until(p, has_cut, &r, WAIT_MS))
+		fail_msg("%s: neither cut nor done", where);
+	/* Enrolled is enrolled as a whole, or not at all. */
+	if (cut->for_good && cut_fired() >= FOR_GOOD)
+		assert_int_equal(identity_load(dir, "dpu-0", &id, NULL), -ENOENT);
+	cut_off();
+	if (!pair_until(p, is_done, &r, WAIT_MS))
+		fail_msg("%s: not done after it was mended", where);
+	if (pair_enrol_end(r.e, &err))
+		fail_msg("%s: %s", where, err.msg);
+	check_identity(p, dir, where);
+	/* Again with the same key: the same agent. With another: no. */
+	assert_int_equal(enrol(p, dir, &t, &err), 0);
+	check_identity(p, dir, where);
+	assert_int_not_equal(enrol(p, other, &t, &err), 0);
+	assert_int_equal(err.status, ROS2_UNAUTHENTICATED);
+	assert_int_equal(identity_load(other, "dpu-0", &id, NULL), -ENOENT);
+	check_identity(p, dir, where);
+	join_token_fini(&t);
+}
+
+static void enrol__cut_at_each_message(void **state)
+{
+	static const struct cut points[] = {
+		{.name = "EnrolRequest", .when = CUT_BEFORE},
+		{.name = "EnrolRequest", .when = CUT_AFTER},
+		{.name = "EnrolReply", .when = CUT_BEFORE},
+	};
+	struct pair *p = *state;
+
+	for (size_t i = 0; i < 2 * ARRAY_SIZE(points); i++) {
+		struct cut c = points[i / 2];
+		unsigned before = cut_points();
+
+		c.for_good = i % 2;
+		while (cut_next(&c, 2))
+			one(p, &c);
+		assert_true(cut_points() > before);
+	}
+	pair_check(p, "enrolment");
+	pair_verify_log(p);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(enrol__cut_at_each_message, pair_setup,
+	                                        pair_teardown),
+	};
+
+	return cmocka_run_group_tests(tests, sf_group_setup, sf_group_teardown);
+}
