@@ -222,7 +222,7 @@ void pair_agent_stop(struct pair *p)
 {
 	if (!p->agent)
 		return;
-	loop_post_urgent(p->loop, stop_agent, p);
+	loop_post_urgent(p->loop, &p->stop_post, stop_agent, p);
 	loop_thread_join(p->loop);
 	agent_free(p->agent);
 	p->agent = NULL;

@@ -21,6 +21,7 @@ struct pair {
 	char dir[256];                /* the agent's state */
 	struct identity id;
 	struct loop *loop; /* the agent's */
+	struct loop_post stop_post;
 	struct agent *agent;
 	struct rpc_channel *admin;  /* cut */
 	struct rpc_channel *tenant; /* alpha's trainer; cut */
