@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A server-stream for programs without a loop: the callbacks of a stream run on the polling thread,
- * keep one message and hold the stream until it is taken.
+ * A server-stream for programs without a loop: the callbacks of a stream run on the polling thread
+ * and keep what came, at most RPC_AHEAD_MAX messages and RPC_AHEAD_BYTES (or one larger message);
+ * then they hold the stream until a quarter is left, so that two threads change places once for
+ * many messages.
  */
 #include "proto/rpc/rpc_priv.h"
 #include <errno.h>
@@ -12,20 +14,57 @@ struct rpc_reader {
 	pthread_mutex_t lock;
 	pthread_cond_t cond;
 	/* guarded by lock */
-	ProtobufCMessage *msg;
-	bool ended;
+	struct {
+		ProtobufCMessage *msg; /* owned */
+		size_t bytes;
+	} ring[RPC_AHEAD_MAX];
+	uint32_t first, n;
+	size_t bytes; /* of all of them, as they were on the wire */
+	bool held, ended;
 	struct ros2_err why;
 };
 
 static void on_message(struct rpc_stream *s, const ProtobufCMessage *msg, void *user)
 {
+	size_t bytes = protobuf_c_message_get_packed_size(msg);
 	struct rpc_reader *r = user;
+	uint32_t at;
 
-	rpc_stream_hold(s);
 	pthread_mutex_lock(&r->lock);
-	r->msg = (ProtobufCMessage *)msg;
-	pthread_cond_broadcast(&r->cond);
+	at = (r->first + r->n++) % RPC_AHEAD_MAX;
+	r->ring[at].msg = (ProtobufCMessage *)msg;
+	r->ring[at].bytes = bytes;
+	r->bytes += bytes;
+	if (r->n == RPC_AHEAD_MAX || r->bytes >= RPC_AHEAD_BYTES) {
+		r->held = true;
+		rpc_stream_hold(s);
+	}
+	if (r->n == 1)
+		pthread_cond_broadcast(&r->cond);
 	pthread_mutex_unlock(&r->lock);
+}
+
+/* Under the lock; there is one. *ret_resume: the stream has to be resumed. */
+static ProtobufCMessage *take(struct rpc_reader *r, bool *ret_resume)
+{
+	ProtobufCMessage *msg = r->ring[r->first].msg;
+
+	r->bytes -= r->ring[r->first].bytes;
+	r->first = (r->first + 1) % RPC_AHEAD_MAX;
+	r->n--;
+	*ret_resume =
+		r->held && r->n <= RPC_AHEAD_MAX / 4 && (r->n == 0 || r->bytes < RPC_AHEAD_BYTES);
+	r->held = r->held && !*ret_resume;
+	return msg;
+}
+
+/* Under the lock. */
+static void drop_all(struct rpc_reader *r)
+{
+	bool resume;
+
+	while (r->n)
+		protobuf_c_message_free_unpacked(take(r, &resume), NULL);
 }
 
 static void on_closed(struct rpc_stream *s, const struct ros2_err *why, void *user)
@@ -51,7 +90,7 @@ int rpc_reader_open(struct rpc_channel *c, const struct rpc_method *m, const Pro
 		.user = r,
 		.client = true,
 		.keep_messages = true,
-		.ahead_max = 1,
+		.ahead_max = RPC_AHEAD_MAX,
 		.queue_max = 1,
 		.queue_bytes = c->max_message_bytes,
 		.max_message_bytes = c->max_message_bytes,
@@ -96,29 +135,30 @@ static bool wait_for_news(struct rpc_reader *r, uint32_t wait_ms)
 		until.tv_sec++;
 		until.tv_nsec -= 1000000000;
 	}
-	while (!r->msg && !r->ended && rc != ETIMEDOUT)
+	while (!r->n && !r->ended && rc != ETIMEDOUT)
 		rc = wait_ms == UINT32_MAX ? pthread_cond_wait(&r->cond, &r->lock)
 		                           : pthread_cond_timedwait(&r->cond, &r->lock, &until);
-	return r->msg || r->ended;
+	return r->n || r->ended;
 }
 
 int rpc_reader_next(struct rpc_reader *r, uint32_t wait_ms, ProtobufCMessage **ret_msg,
                     struct ros2_err *err)
 {
+	bool resume = false;
 	int rc = 0;
 
 	pthread_mutex_lock(&r->lock);
 	if (!wait_for_news(r, wait_ms)) {
 		rc = -EAGAIN;
-	} else if (r->msg) {
-		*ret_msg = TAKE_PTR(r->msg);
+	} else if (r->n) {
+		*ret_msg = take(r, &resume);
 	} else {
 		rc = r->why.code ? r->why.code : -ENODATA;
 		if (r->why.code && err)
 			*err = r->why;
 	}
 	pthread_mutex_unlock(&r->lock);
-	if (!rc)
+	if (resume)
 		rpc_stream_resume(r->stream);
 	return rc;
 }
@@ -126,6 +166,9 @@ int rpc_reader_next(struct rpc_reader *r, uint32_t wait_ms, ProtobufCMessage **r
 void rpc_reader_cancel(struct rpc_reader *r)
 {
 	rpc_stream_abort(r->stream, ROS2_CANCELLED, "cancelled by the reader");
+	pthread_mutex_lock(&r->lock);
+	drop_all(r);
+	pthread_mutex_unlock(&r->lock);
 }
 
 void rpc_reader_close(struct rpc_reader *r)
@@ -138,8 +181,7 @@ void rpc_reader_close(struct rpc_reader *r)
 		pthread_cond_wait(&r->cond, &r->lock);
 	pthread_mutex_unlock(&r->lock);
 	rpc_stream_unref(r->stream);
-	if (r->msg)
-		protobuf_c_message_free_unpacked(r->msg, NULL);
+	drop_all(r);
 	pthread_cond_destroy(&r->cond);
 	pthread_mutex_destroy(&r->lock);
 	free(r);

@@ -125,15 +125,40 @@ static void rpc_stream__server_stream_is_read_by_a_blocking_reader(void **state)
 
 	fx_start(&f, NULL);
 	c = fx_channel(&f, NULL);
-	req.number = 50;
+	req.number = 200; /* more than a reader keeps */
 	assert_int_equal(rpc_reader_open(c, &ros2_test_echo_count, &req.base, 5000, &r, &err), 0);
-	for (uint32_t i = 0; i < 50; i++) {
+	for (uint32_t i = 0; i < 200; i++) {
 		if (rpc_reader_next(r, 5000, &m, &err))
 			fail_msg("%s", err.msg);
 		assert_int_equal(ros2_test_echo_count_out(m)->number, i);
 		protobuf_c_message_free_unpacked(m, NULL);
 	}
 	assert_int_equal(rpc_reader_next(r, 5000, &m, &err), -ENODATA);
+	rpc_reader_close(r);
+	rpc_channel_free(c);
+	fx_stop(&f);
+}
+
+static void rpc_stream__a_cancelled_reader_hands_on_nothing_it_has_kept(void **state)
+{
+	Ros2__Test__EchoRequest req = ROS2__TEST__ECHO_REQUEST__INIT;
+	struct ros2_err err = ROS2_ERR_INIT;
+	struct rpc_reader *r = NULL;
+	ProtobufCMessage *m;
+	struct rpc_channel *c;
+	struct fx f;
+
+	fx_start(&f, NULL);
+	c = fx_channel(&f, NULL);
+	req.number = 200;
+	assert_int_equal(rpc_reader_open(c, &ros2_test_echo_count, &req.base, 5000, &r, &err), 0);
+	for (uint32_t i = 0; i < 3; i++) {
+		assert_int_equal(rpc_reader_next(r, 5000, &m, &err), 0);
+		protobuf_c_message_free_unpacked(m, NULL);
+	}
+	rpc_reader_cancel(r);
+	assert_true(rpc_reader_next(r, 5000, &m, &err) < 0);
+	assert_int_equal(err.status, ROS2_CANCELLED);
 	rpc_reader_close(r);
 	rpc_channel_free(c);
 	fx_stop(&f);
@@ -651,6 +676,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(rpc_stream__bidi_echoes_in_order_and_ends_well),
 		cmocka_unit_test(rpc_stream__server_stream_is_read_by_a_blocking_reader),
+		cmocka_unit_test(rpc_stream__a_cancelled_reader_hands_on_nothing_it_has_kept),
 		cmocka_unit_test(rpc_stream__a_refused_or_failed_stream_tells_its_name),
 		cmocka_unit_test(rpc_stream__a_reader_that_stops_fills_a_bounded_queue),
 		cmocka_unit_test(rpc_stream__abort_ends_a_stream_whose_peer_does_not_read),
