@@ -74,18 +74,29 @@ int audit_append(struct audit_head *head, struct audit_tenant_head *tenant,
 	return 0;
 }
 
+int audit_replay_leaf(struct audit_head *head, const void *bytes, size_t len,
+                      const uint8_t chain[SHA256_LEN], uint8_t ret_leaf[SHA256_LEN],
+                      struct ros2_err *err)
+{
+	uint8_t next[SHA256_LEN];
+
+	merkle_leaf(bytes, len, ret_leaf);
+	audit_chain_next(head->chain, ret_leaf, next);
+	if (memcmp(next, chain, SHA256_LEN))
+		return ros2_err_set(err, -EBADMSG, "record %llu does not fit the hash chain",
+		                    (unsigned long long)head->seq + 1);
+	head->seq++;
+	memcpy(head->chain, next, SHA256_LEN);
+	merkle_acc_append(&head->tree, ret_leaf);
+	return 0;
+}
+
 int audit_replay(struct audit_head *head, const void *bytes, size_t len,
                  const uint8_t chain[SHA256_LEN], struct ros2_err *err)
 {
-	uint8_t leaf[SHA256_LEN], expect[SHA256_LEN];
+	uint8_t leaf[SHA256_LEN];
 
-	merkle_leaf(bytes, len, leaf);
-	audit_chain_next(head->chain, leaf, expect);
-	if (memcmp(expect, chain, SHA256_LEN))
-		return ros2_err_set(err, -EBADMSG, "record %llu does not fit the hash chain",
-		                    (unsigned long long)head->seq + 1);
-	head_advance(head, leaf);
-	return 0;
+	return audit_replay_leaf(head, bytes, len, chain, leaf, err);
 }
 
 int audit_record_parse(const void *bytes, size_t len, Ros2__V1__AuditRecord **ret,

@@ -127,7 +127,7 @@ static int check_record(struct audit_verifier *v, uint64_t seq, const void *byte
 		return ros2_err_set(err, -EBADMSG,
 		                    "expected record %" PRIu64 ", found record %" PRIu64,
 		                    v->head.seq + 1, seq);
-	r = audit_replay(&v->head, bytes, len, chain, err);
+	r = audit_replay_leaf(&v->head, bytes, len, chain, leaf, err);
 	if (r < 0)
 		return r;
 	r = audit_record_parse(bytes, len, &rec, err);
@@ -135,7 +135,6 @@ static int check_record(struct audit_verifier *v, uint64_t seq, const void *byte
 		ros2_err_prefix(err, "record %" PRIu64, seq);
 		return r;
 	}
-	merkle_leaf(bytes, len, leaf);
 	if (rec->format != AUDIT_FORMAT)
 		r = ros2_err_set(err, -EBADMSG,
 		                 "record %" PRIu64 ": expected format %d, found %" PRIu32, seq,
