@@ -13,7 +13,6 @@
 #define QUERY_LIMIT_DEFAULT 1000
 #define STREAM_LOW          64 /* messages queued: below this the next page is read */
 #define PAGE_RECORDS        90 /* each may bring a checkpoint: with STREAM_LOW below the queue's 256 */
-#define SEND_PAUSE_MS       20
 
 struct reader {
 	struct svc *s;
@@ -21,7 +20,8 @@ struct reader {
 	struct store_audit_query q;
 	bool raw, closed, end;
 	uint64_t left;           /* records that may still be sent (query) */
-	struct loop_timer timer; /* pause while the reader is slow */
+	bool reading;            /* a page is on its way */
+	struct loop_timer timer; /* the next page, after what else is due */
 	unsigned refs;
 };
 
@@ -80,11 +80,14 @@ static void on_page(void *arg, const struct store_audit_page *p)
 	struct reader *r = arg;
 	int rc = p->rc;
 
+	r->reading = false;
+	rpc_stream_cork(r->stream);
 	for (size_t i = 0; !r->closed && !rc && i < p->n && r->left; i++, r->left--) {
 		rc = send_record(r, &p->rows[i]);
 		if (!rc && r->raw && p->rows[i].note)
 			rc = send_note(r, &p->rows[i]);
 	}
+	rpc_stream_uncork(r->stream);
 	if (r->closed || p->rc < 0 || rc < 0) {
 		if (!r->closed)
 			reader_fail(r, p->rc < 0 ? p->rc : -EBUSY);
@@ -109,16 +112,14 @@ static void read_more(void *arg)
 	struct reader *r = arg;
 	int rc;
 
-	if (r->closed)
+	if (r->closed || r->reading || r->end || rpc_stream_wait_low(r->stream, STREAM_LOW))
 		return;
-	if (rpc_stream_queued(r->stream) > STREAM_LOW) {
-		loop_timer_in_ms(r->s->ctl->loop, &r->timer, SEND_PAUSE_MS, read_more, r);
-		return;
-	}
 	r->q.limit = (uint32_t)MIN(r->left, (uint64_t)PAGE_RECORDS);
 	r->refs++;
+	r->reading = true;
 	rc = store_read_audit(r->s->ctl->store, &r->q, on_page, r);
 	if (rc < 0) {
+		r->reading = false;
 		r->refs--;
 		reader_fail(r, rc);
 	}
@@ -191,6 +192,14 @@ static void raw_open(struct rpc_stream *stream, const ProtobufCMessage *req, voi
 	read_more(r);
 }
 
+static void on_writable(struct rpc_stream *stream, void *user)
+{
+	struct reader *r = rpc_stream_data(stream);
+
+	if (r)
+		read_more(r);
+}
+
 static void on_closed(struct rpc_stream *stream, const struct ros2_err *why, void *user)
 {
 	struct reader *r = rpc_stream_data(stream);
@@ -202,8 +211,10 @@ static void on_closed(struct rpc_stream *stream, const struct ros2_err *why, voi
 	reader_unref(r);
 }
 
-const struct rpc_stream_ops svc_audit_query_ops = {.on_open = query_open, .on_closed = on_closed};
-const struct rpc_stream_ops svc_audit_raw_ops = {.on_open = raw_open, .on_closed = on_closed};
+const struct rpc_stream_ops svc_audit_query_ops = {
+	.on_open = query_open, .on_writable = on_writable, .on_closed = on_closed};
+const struct rpc_stream_ops svc_audit_raw_ops = {
+	.on_open = raw_open, .on_writable = on_writable, .on_closed = on_closed};
 
 int svc_add_audit(struct svc *s, struct rpc_server *server, struct ros2_err *err)
 {
