@@ -22,14 +22,12 @@ static uint32_t online_cores(void)
 
 static int start_threads(struct dp *dp, struct ros2_err *err)
 {
-	uint32_t want =
-		dp->opts.reactors ? dp->opts.reactors : MIN(online_cores(), DP_REACTORS_MAX);
 	int rc = workers_new(dp, dp->opts.control_workers ? dp->opts.control_workers : 2,
 	                     &dp->workers);
 
 	if (rc < 0)
 		return ros2_err_set(err, rc, "control workers: %s", strerror(-rc));
-	for (uint32_t i = 0; i < want; i++) {
+	for (uint32_t i = 0; i < dp->opts.reactors; i++) {
 		rc = reactor_new(dp, i, &dp->reactors[i], err);
 		if (rc < 0)
 			return rc;
@@ -60,6 +58,8 @@ int dp_new(const struct dp_opts *o, struct dp **ret, struct ros2_err *err)
 		return ros2_err_set(err, -ENOMEM, "data plane: no memory");
 	dp->loop = o->loop;
 	dp->opts = *o;
+	if (!dp->opts.reactors)
+		dp->opts.reactors = MIN(online_cores(), DP_REACTORS_MAX);
 	list_init(&dp->tenants);
 	list_init(&dp->grants);
 	list_init(&dp->sessions);

@@ -24,6 +24,61 @@ static void mount_free(struct dp_mount_obj *m)
 	free(m);
 }
 
+static void file_free(struct dp_file *f)
+{
+	list_del(&f->link);
+	dp_mount_unref(f->dp, f->mount);
+	free(f);
+}
+
+/* ---- closing without memory ---- */
+
+/* A file or mount that is not closed yet keeps its engine's part: dp_free closes what is left. */
+static void work_unclosed(struct dp_op *op)
+{
+	struct dp_file *f = op->file_chain;
+	struct dp_mount_obj *m = op->mount_chain;
+
+	for (; f; f = f->next_unclosed)
+		f->mount->engine->ops->close(TAKE_PTR(f->file));
+	for (; m; m = m->next_unclosed)
+		m->engine->ops->ns_close(TAKE_PTR(m->ns));
+}
+
+static void close_unclosed(struct dp *dp);
+
+static void unclosed_closed(struct dp_op *op)
+{
+	struct dp_file *f = op->file_chain, *f_next;
+	struct dp_mount_obj *m = op->mount_chain, *m_next;
+	struct dp *dp = op->dp;
+
+	dp_op_finish(op);
+	dp->unclosed.busy = false;
+	for (; f; f = f_next) {
+		f_next = f->next_unclosed;
+		file_free(f);
+	}
+	for (; m; m = m_next) {
+		m_next = m->next_unclosed;
+		mount_free(m);
+	}
+	close_unclosed(dp);
+}
+
+static void close_unclosed(struct dp *dp)
+{
+	struct dp_op *op = &dp->unclosed.op;
+
+	if (dp->unclosed.busy || (!dp->unclosed.files && !dp->unclosed.mounts))
+		return;
+	dp->unclosed.busy = true;
+	dp_op_begin(op, dp, NULL, NULL);
+	op->file_chain = TAKE_PTR(dp->unclosed.files);
+	op->mount_chain = TAKE_PTR(dp->unclosed.mounts);
+	dp_op_to_worker(op, NULL, work_unclosed, unclosed_closed);
+}
+
 static void work_ns_close(struct dp_op *op)
 {
 	op->engine->ops->ns_close(op->ns);
@@ -47,7 +102,13 @@ void dp_mount_unref(struct dp *dp, struct dp_mount_obj *m)
 		mount_free(m);
 		return;
 	}
-	op = dp_op_new(dp, NULL, m);
+	op = dp_op_try(dp, NULL, m);
+	if (!op) {
+		m->next_unclosed = dp->unclosed.mounts;
+		dp->unclosed.mounts = m;
+		close_unclosed(dp);
+		return;
+	}
 	op->engine = m->engine;
 	op->ns = TAKE_PTR(m->ns);
 	dp_op_to_worker(op, NULL, work_ns_close, mount_closed);
@@ -163,13 +224,6 @@ void dp_file_ref(struct dp_file *f)
 	atomic_fetch_add_explicit(&f->refs, 1, memory_order_relaxed);
 }
 
-static void file_free(struct dp_file *f)
-{
-	list_del(&f->link);
-	dp_mount_unref(f->dp, f->mount);
-	free(f);
-}
-
 static void work_file_close(struct dp_op *op)
 {
 	op->engine->ops->close(op->efile);
@@ -192,7 +246,13 @@ static void on_last_unref(struct dp_post *p)
 		file_free(f);
 		return;
 	}
-	op = dp_op_new(f->dp, NULL, f);
+	op = dp_op_try(f->dp, NULL, f);
+	if (!op) {
+		f->next_unclosed = f->dp->unclosed.files;
+		f->dp->unclosed.files = f;
+		close_unclosed(f->dp);
+		return;
+	}
 	op->engine = f->mount->engine;
 	op->efile = TAKE_PTR(f->file);
 	dp_op_to_worker(op, NULL, work_file_close, file_closed);

@@ -71,17 +71,38 @@ static struct dp_op *take_spare(struct dp *dp)
 	return op;
 }
 
-struct dp_op *dp_op_new(struct dp *dp, dp_done_fn done, void *arg)
+static void begin(struct dp_op *op, struct dp *dp, dp_done_fn done, void *arg)
 {
-	struct dp_op *op = calloc(1, sizeof(*op));
-
-	if (!op)
-		op = take_spare(dp);
 	op->dp = dp;
 	op->done = done;
 	op->arg = arg;
 	list_init(&op->job);
 	list_add_tail(&dp->ops, &op->link);
+}
+
+struct dp_op *dp_op_try(struct dp *dp, dp_done_fn done, void *arg)
+{
+	struct dp_op *op = calloc(1, sizeof(*op));
+
+	if (op)
+		begin(op, dp, done, arg);
+	return op;
+}
+
+void dp_op_begin(struct dp_op *op, struct dp *dp, dp_done_fn done, void *arg)
+{
+	*op = (struct dp_op){.lent = true};
+	begin(op, dp, done, arg);
+}
+
+struct dp_op *dp_op_new(struct dp *dp, dp_done_fn done, void *arg)
+{
+	struct dp_op *op = dp_op_try(dp, done, arg);
+
+	if (op)
+		return op;
+	op = take_spare(dp);
+	begin(op, dp, done, arg);
 	return op;
 }
 
@@ -126,6 +147,8 @@ void dp_op_free(struct dp_op *op)
 	free(op->to);
 	free(op->entries);
 	free(op->infos);
+	if (op->lent)
+		return;
 	if (dp->freed || dp->n_spare_ops == DP_OPS_SPARE) {
 		free(op);
 		return;
@@ -137,23 +160,28 @@ void dp_op_free(struct dp_op *op)
 
 void dp_op_finish(struct dp_op *op)
 {
+	struct dp_mount_obj *mount = op->mount;
+	struct dp_tenant *tenant = op->tenant;
+	struct dp_session *ds = op->ds;
+	struct dp_file *file = op->file;
 	struct dp *dp = op->dp;
 
 	if (op->done)
 		op->done(op->arg, &op->res);
-	if (op->tenant) {
-		op->tenant->n_control--;
-		dp_tenant_release(dp, op->tenant);
-	}
-	if (op->file)
-		dp_file_unref(op->file);
-	if (op->mount)
-		dp_mount_unref(dp, op->mount);
-	if (op->ds) {
-		op->ds->n_ops--;
-		dp_session_release(op->ds);
-	}
+	/* First: it may be a part of what goes below. */
 	dp_op_free(op);
+	if (tenant) {
+		tenant->n_control--;
+		dp_tenant_release(dp, tenant);
+	}
+	if (file)
+		dp_file_unref(file);
+	if (mount)
+		dp_mount_unref(dp, mount);
+	if (ds) {
+		ds->n_ops--;
+		dp_session_release(ds);
+	}
 	/* A call inside an engine is part of what a revocation waits for. */
 	if (!list_empty(&dp->revokes))
 		dp_revokes_check(dp);

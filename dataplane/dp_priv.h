@@ -98,6 +98,7 @@ struct dp_mount_obj {
 	struct engine_ns *ns;     /* owned */
 	uint32_t access, refs;    /* loop */
 	struct list link;         /* dp.mounts */
+	struct dp_mount_obj *next_unclosed;
 };
 
 /* An open object. References: the loop's table, the reactor's table, every request and call under
@@ -110,28 +111,10 @@ struct dp_file {
 	_Atomic uint32_t refs;
 	struct dp_post post; /* of the last unref */
 	struct list link;    /* dp.files */
+	struct dp_file *next_unclosed;
 };
 void dp_file_ref(struct dp_file *f);
 void dp_file_unref(struct dp_file *f); /* any thread */
-
-struct dp_session {
-	struct ros2_uid uid;
-	struct dp *dp;
-	struct dp_tenant *tenant;
-	struct dp_grant_obj *grant;
-	struct reactor *reactor;
-	struct session *s; /* owned; the reactor's until it is gone */
-	uint64_t seq, cert_deadline_ns;
-	bool ended, gone;
-	uint32_t n_ops; /* operations under way that name it */
-	uint32_t n_mounts;
-	struct dp_mount_obj *mounts[DP_MOUNTS_MAX]; /* referenced */
-	struct {
-		uint64_t handle;      /* 0 = free */
-		struct dp_file *file; /* referenced */
-	} handles[DP_HANDLES_MAX];
-	struct list link; /* dp.sessions */
-};
 
 enum op_stage { OP_LOOP, OP_REACTOR, OP_QUEUED, OP_WORKER };
 
@@ -146,6 +129,7 @@ struct dp_op {
 	enum op_stage stage;
 	bool cancelled;
 	bool spare;       /* of memory set aside: may deny or withdraw, nothing else */
+	bool lent;        /* a part of another object: not freed by itself */
 	struct list link; /* dp.ops */
 	/* reactor */
 	struct dp_op *next;
@@ -161,6 +145,8 @@ struct dp_op {
 	struct dp_file *file;       /* referenced */
 	struct engine_ns *ns;
 	struct engine_file *efile;
+	struct dp_file *file_chain; /* by next_unclosed */
+	struct dp_mount_obj *mount_chain;
 	char *path, *to; /* owned */
 	uint32_t flags, mode, max, key;
 	int path_op;
@@ -178,6 +164,26 @@ struct dp_op {
 	struct session *of_session;
 	enum ros2_status why;
 	uint64_t received_ns;
+};
+
+struct dp_session {
+	struct ros2_uid uid;
+	struct dp *dp;
+	struct dp_tenant *tenant;
+	struct dp_grant_obj *grant;
+	struct reactor *reactor;
+	struct session *s; /* owned; the reactor's until it is gone */
+	uint64_t seq, cert_deadline_ns;
+	bool ended, gone, closing;
+	struct dp_op close_op; /* lent to the call that closes it, while closing */
+	uint32_t n_ops;        /* operations under way that name it */
+	uint32_t n_mounts;
+	struct dp_mount_obj *mounts[DP_MOUNTS_MAX]; /* referenced */
+	struct {
+		uint64_t handle;      /* 0 = free */
+		struct dp_file *file; /* referenced */
+	} handles[DP_HANDLES_MAX];
+	struct list link; /* dp.sessions */
 };
 
 struct workers;
@@ -198,6 +204,14 @@ struct dp {
 	struct list tenants, grants, sessions, mounts, files, ops, revokes, listings;
 	struct list spare_ops, spare_revokes; /* owned: set aside, see dp_op_new */
 	uint32_t n_spare_ops, n_spare_revokes;
+	struct {
+		/* what an engine has to close, while there is no memory for an operation of
+		 * its own: one operation takes all of it, again and again */
+		struct dp_file *files;
+		struct dp_mount_obj *mounts;
+		bool busy;
+		struct dp_op op;
+	} unclosed;
 	struct dp_tenant *by_index[LEASE_TENANTS_MAX];
 	struct dp_engine *engines[DP_ENGINES_MAX];
 	uint64_t next_grant, next_seq, next_handle;
@@ -215,6 +229,10 @@ struct dp {
 int dp_ops_reserve(struct dp *dp);
 void dp_ops_unreserve(struct dp *dp);
 struct dp_op *dp_op_new(struct dp *dp, dp_done_fn done, void *arg);
+/* The same, but NULL without memory. */
+struct dp_op *dp_op_try(struct dp *dp, dp_done_fn done, void *arg);
+/* The same for one embedded in another object, which outlives it: not under way already. */
+void dp_op_begin(struct dp_op *op, struct dp *dp, dp_done_fn done, void *arg);
 /* Sets the result and posts the end: for failures before anything was started. */
 void dp_op_fail(struct dp_op *op, enum ros2_status s, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));

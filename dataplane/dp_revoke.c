@@ -11,6 +11,7 @@
 #include "dataplane/session_priv.h"
 
 #include <errno.h>
+#include <string.h>
 
 struct revoke {
 	struct dp *dp;
@@ -22,8 +23,14 @@ struct revoke {
 	uint32_t parts;
 	bool told;
 	struct dp_result res;
-	struct list link; /* dp.revokes */
+	struct list link;    /* dp.revokes */
+	struct dp_op part[]; /* one for each reactor */
 };
+
+static size_t revoke_size(const struct dp *dp)
+{
+	return sizeof(struct revoke) + dp->opts.reactors * sizeof(struct dp_op);
+}
 
 static bool meant(const struct revoke *v, const struct dp_session *ds)
 {
@@ -60,7 +67,7 @@ static uint32_t sessions_left(const struct revoke *v)
 int dp_revokes_reserve(struct dp *dp)
 {
 	while (dp->n_spare_revokes < DP_REVOKES_SPARE) {
-		struct revoke *v = calloc(1, sizeof(*v));
+		struct revoke *v = calloc(1, revoke_size(dp));
 
 		if (!v)
 			return -ENOMEM;
@@ -70,14 +77,20 @@ int dp_revokes_reserve(struct dp *dp)
 	return 0;
 }
 
-void dp_revokes_unreserve(struct dp *dp)
+static void free_all(struct list *revokes)
 {
-	while (!list_empty(&dp->spare_revokes)) {
-		struct revoke *v = list_first(&dp->spare_revokes, struct revoke, link);
+	while (!list_empty(revokes)) {
+		struct revoke *v = list_first(revokes, struct revoke, link);
 
 		list_del(&v->link);
 		free(v);
 	}
+}
+
+void dp_revokes_unreserve(struct dp *dp)
+{
+	free_all(&dp->revokes);
+	free_all(&dp->spare_revokes);
 	dp->n_spare_revokes = 0;
 }
 
@@ -85,7 +98,7 @@ void dp_revokes_unreserve(struct dp *dp)
  * cannot be carried out must not look like one that was. */
 static struct revoke *revoke_new(struct dp *dp)
 {
-	struct revoke *v = calloc(1, sizeof(*v));
+	struct revoke *v = calloc(1, revoke_size(dp));
 
 	if (v)
 		return v;
@@ -106,7 +119,7 @@ static void revoke_free(struct revoke *v)
 		free(v);
 		return;
 	}
-	*v = (struct revoke){0};
+	memset(v, 0, revoke_size(dp));
 	list_add_tail(&dp->spare_revokes, &v->link);
 	dp->n_spare_revokes++;
 }
@@ -145,15 +158,16 @@ static void listing_end(struct listing *l)
 
 void dp_revokes_free(struct dp *dp)
 {
+	struct revoke *v;
+
 	while (!list_empty(&dp->listings))
 		listing_end(list_first(&dp->listings, struct listing, link));
-	while (!list_empty(&dp->revokes)) {
-		struct revoke *v = list_first(&dp->revokes, struct revoke, link);
+	/* Their parts may be under way: the memory goes with the last post. */
+	list_for_each (&dp->revokes, v, link) {
 		struct dp_result res = {.status = ROS2_CANCELLED};
 
 		if (v->done)
 			v->done(v->arg, &res);
-		revoke_free(v);
 	}
 }
 
@@ -238,8 +252,9 @@ static void end_sessions(struct revoke *v)
 
 static void send_part(struct revoke *v, struct reactor *r, const struct dp_op *like)
 {
-	struct dp_op *op = dp_op_new(v->dp, NULL, NULL);
+	struct dp_op *op = &v->part[v->parts];
 
+	dp_op_begin(op, v->dp, NULL, NULL);
 	op->revoke = v;
 	op->scope = v->scope;
 	op->why = like->why;

@@ -198,10 +198,17 @@ void dp_session_release(struct dp_session *ds)
 void dp_session_close(struct dp *dp, const struct ros2_uid *session, enum ros2_status why,
                       dp_done_fn done, void *arg)
 {
-	struct dp_op *op = dp_op_new(dp, done, arg);
 	struct dp_session *ds = dp_session_find(dp, session);
+	struct dp_op *op;
 
 	loop_assert_owner(dp->loop);
+	if (ds && !ds->ended && !ds->closing) {
+		ds->closing = true;
+		op = &ds->close_op;
+		dp_op_begin(op, dp, done, arg);
+	} else {
+		op = dp_op_new(dp, done, arg);
+	}
 	if (!ds || ds->ended) {
 		dp_op_fail(op, ds ? ROS2_CLOSED : ROS2_BAD_SESSION, "no such session is open");
 		return;

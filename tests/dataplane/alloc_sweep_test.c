@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Swept allocations of the data plane's control operations. Without memory what would widen rights
- * is refused with LIMIT; deregistration and every revocation are carried out all the same; then
- * everything works again and nothing is left behind.
+ * Swept allocations of the data plane's control operations, over both engines. Without memory what
+ * would widen rights is refused by name; deregistration and every revocation are carried out all
+ * the same, however much they have to close; then everything works again and nothing is left.
  */
 #include "tests/dataplane/fixture.h"
 #include "tests/sweep/sweep.h"
@@ -23,6 +23,48 @@ static void revoked(struct fx *fx, enum dp_scope scope, const struct ros2_uid *u
 	assert_int_equal(r.first.revoke.draining, 0);
 }
 
+/* Each is done or refused; what one left undone, the next does not find. */
+static void use_names(struct fx *fx, struct fx_args *a)
+{
+	static const struct {
+		enum dp_path_op op;
+		const char *path, *to;
+	} calls[] = {{DP_MKDIR, "d", NULL},  {DP_STAT, "d", NULL},  {DP_RENAME, "d", "e"},
+	             {DP_UNLINK, "d", NULL}, {DP_RMDIR, "e", NULL}, {DP_RMDIR, "d", NULL}};
+
+	for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
+		struct dp_result res;
+
+		a->path_op = calls[i].op;
+		a->path = calls[i].path;
+		a->to = calls[i].to;
+		res = fx_do(fx, FX_PATH, a);
+		if (res.status != ROS2_NOT_FOUND && res.status != ROS2_IS_DIR &&
+		    res.status != ROS2_EXISTS)
+			allowed(&res);
+	}
+	a->path = "";
+	a->a = 0;
+	{
+		struct dp_result res = fx_do(fx, FX_READDIR, a);
+
+		allowed(&res);
+	}
+}
+
+static void use_file(struct fx *fx, struct fx_args a, uint64_t handle)
+{
+	static const enum fx_kind kinds[] = {FX_FSTAT, FX_TRUNCATE, FX_FLUSH, FX_CLOSE};
+
+	a.a = handle;
+	a.b = 8192;
+	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+		struct dp_result res = fx_do(fx, kinds[i], &a);
+
+		allowed(&res);
+	}
+}
+
 /* Goes as far as it is let. */
 static void open_all(struct fx *fx, struct fx_args *a)
 {
@@ -37,10 +79,13 @@ static void open_all(struct fx *fx, struct fx_args *a)
 	allowed(&res);
 	if (res.status == ROS2_OK) {
 		a->mount = res.mount.mount;
+		use_names(fx, a);
 		a->path = "file";
 		a->flags = ENGINE_READ | ENGINE_WRITE | ENGINE_CREATE;
 		res = fx_do(fx, FX_OPEN, a);
 		allowed(&res);
+		if (res.status == ROS2_OK)
+			use_file(fx, *a, res.open.handle);
 	}
 	a->a = FX_BASE;
 	a->b = 1 << 20;
@@ -49,6 +94,10 @@ static void open_all(struct fx *fx, struct fx_args *a)
 	allowed(&res);
 	if (res.status == ROS2_OK) {
 		a->key = res.region.key;
+		res = fx_do(fx, FX_RENEW, a);
+		allowed(&res);
+		if (res.status == ROS2_OK)
+			a->key = res.region.key;
 		res = fx_do(fx, FX_DEREGISTER, a);
 		assert_int_equal(res.status, ROS2_OK);
 	}
@@ -91,12 +140,120 @@ static void data_plane__without_memory_refuses_and_still_revokes(void **state)
 	assert_true(s.points >= 20);
 }
 
+/* ---- much to close ---- */
+
+#define FILES 200
+
+static void many_files(struct fx *fx, struct fx_args *a)
+{
+	struct dp_result res;
+
+	*a = (struct fx_args){.session = ros2_uid_new(),
+	                      .tenant = fx->tenant,
+	                      .grant = fx->grant,
+	                      .a = UINT64_MAX,
+	                      .to = "ram",
+	                      .path = "ns",
+	                      .flags = 3};
+	assert_int_equal(fx_do(fx, FX_OPEN_SESSION, a).status, ROS2_OK);
+	res = fx_do(fx, FX_MOUNT, a);
+	assert_int_equal(res.status, ROS2_OK);
+	a->mount = res.mount.mount;
+	a->path = "file";
+	a->flags = ENGINE_READ | ENGINE_WRITE | ENGINE_CREATE;
+	for (int i = 0; i < FILES; i++)
+		assert_int_equal(fx_do(fx, FX_OPEN, a).status, ROS2_OK);
+}
+
+/* More files and mounts than operations are set aside: 256. */
+static void revocation__without_memory_closes_all_that_is_open(void **state)
+{
+	struct sweep s = {.kind = SWEEP_ALLOC, .error = ENOMEM, .persistent = true};
+	struct fx *fx = *state;
+	unsigned fds = sweep_fds();
+	struct fx_args a, b, c;
+	bool has_fds;
+
+	many_files(fx, &a);
+	many_files(fx, &b);
+	many_files(fx, &c);
+	has_fds = sweep_fds() > fds + FILES;
+	assert_int_equal(has_fds, fx_engine_root != NULL);
+	assert_true(sweep_next(&s));
+	assert_int_equal(fx_do(fx, FX_CLOSE_SESSION, &a).status, ROS2_OK);
+	revoked(fx, DP_SCOPE_TENANT, &fx->tenant);
+	/* While there is still none. The engine keeps a few of its own. */
+	assert_true(sweep_fds_back(fds + 20));
+	assert_true(sweep_fired());
+	sweep_off();
+	assert_int_equal(fx_do(fx, FX_OPEN_SESSION, &b).status, ROS2_REVOKED);
+}
+
+/* The same, and the data plane ends at once: what is not closed yet is closed by its end. */
+static void end__without_memory_closes_all_that_is_open(void **state)
+{
+	struct sweep s = {.kind = SWEEP_ALLOC, .error = ENOMEM, .persistent = true};
+	struct fx *fx = *state;
+	struct fx_args a, b;
+
+	many_files(fx, &a);
+	many_files(fx, &b);
+	assert_true(sweep_next(&s));
+	revoked(fx, DP_SCOPE_ALL, NULL);
+	/* The teardown frees it, with the fault. */
+}
+
+static int ram_setup(void **state)
+{
+	fx_engine_type = "mem";
+	fx_engine_root = NULL;
+	return fx_setup(state);
+}
+
+static void *dir;
+
+static int file_setup(void **state)
+{
+	if (testing_dir_setup(&dir))
+		return -1;
+	fx_engine_type = "file";
+	fx_engine_root = dir;
+	return fx_setup(state);
+}
+
+static int file_teardown(void **state)
+{
+	int rc = fx_teardown(state);
+
+	sweep_off();
+	return testing_dir_teardown(&dir) || rc;
+}
+
+static int ram_teardown(void **state)
+{
+	int rc = fx_teardown(state);
+
+	sweep_off();
+	return rc;
+}
+
+#define RAM(fn)                                                                                    \
+	{                                                                                          \
+		"ram " #fn, fn, ram_setup, ram_teardown, NULL                                      \
+	}
+#define FILE_(fn)                                                                                  \
+	{                                                                                          \
+		"file " #fn, fn, file_setup, file_teardown, NULL                                   \
+	}
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(
-			data_plane__without_memory_refuses_and_still_revokes, fx_setup,
-			fx_teardown),
+		RAM(data_plane__without_memory_refuses_and_still_revokes),
+		RAM(revocation__without_memory_closes_all_that_is_open),
+		RAM(end__without_memory_closes_all_that_is_open),
+		FILE_(data_plane__without_memory_refuses_and_still_revokes),
+		FILE_(revocation__without_memory_closes_all_that_is_open),
+		FILE_(end__without_memory_closes_all_that_is_open),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -10,7 +10,6 @@
 #include "tests/sweep/sweep.h"
 #include <errno.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 
@@ -19,13 +18,6 @@
 #define HELLO (WIRE_HEADER_LEN + sizeof(struct wire_hello))
 
 static uint8_t out[BIG], in[BIG];
-
-static void no_delay(const struct raw *c)
-{
-	int one = 1;
-
-	setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-}
 
 static enum ros2_status some_work(struct raw *c)
 {
@@ -57,7 +49,6 @@ static bool shake_hands(struct raw *c)
 	struct wire_hello hello;
 	struct wire_header h;
 
-	no_delay(c);
 	if (!raw_recv(c, &h, nonce, sizeof(nonce)))
 		return false;
 	assert_int_equal(h.opcode, WIRE_CHALLENGE);
@@ -119,7 +110,6 @@ static unsigned begin(struct fx *fx, struct raw *neighbour)
 	for (size_t i = 0; i < BIG; i++)
 		out[i] = (uint8_t)(i * 7 + (i >> 8));
 	raw_ready(fx, neighbour);
-	no_delay(neighbour);
 	works(neighbour);
 	return sweep_fds();
 }

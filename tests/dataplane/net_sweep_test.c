@@ -8,8 +8,6 @@
 #include "tests/dataplane/fixture.h"
 #include "tests/sweep/sweep.h"
 #include <errno.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 
 #define SMALL 4096u
 #define BIG   65536u
@@ -44,15 +42,6 @@ static void nothing_in_flight(struct fx *fx, const struct raw *c)
 		assert_true(clock_boottime_ns() < until);
 }
 
-static void ready(struct fx *fx, struct raw *c)
-{
-	int one = 1;
-
-	raw_ready(fx, c);
-	/* A header and its payload are two sends: the second waits for no acknowledgement. */
-	setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-}
-
 static void close_session(struct fx *fx, struct raw *c)
 {
 	struct fx_args a = {.session = c->session};
@@ -75,7 +64,7 @@ static void sweep_sockets(struct fx *fx, struct sweep s, bool passes)
 		enum ros2_status st;
 		struct raw c;
 
-		ready(fx, &c);
+		raw_ready(fx, &c);
 		fds = fds ? fds : sweep_fds() - 2; /* without this connection's ends */
 		if (!sweep_next(&s)) {
 			close_session(fx, &c);
@@ -90,7 +79,7 @@ static void sweep_sockets(struct fx *fx, struct sweep s, bool passes)
 		if (st != ROS2_OK) {
 			close_session(fx, &c);
 			assert_int_equal(fx_lease_count(fx), 0);
-			ready(fx, &c);
+			raw_ready(fx, &c);
 		}
 		assert_int_equal(some_work(&c), ROS2_OK);
 		nothing_in_flight(fx, &c);
