@@ -181,6 +181,8 @@ static int open_parts(struct agent *a, struct ros2_err *err)
 	struct dp_opts dpo = {.loop = a->o.loop,
 	                      .reactors = a->o.reactors,
 	                      .listen_host = a->o.data_host,
+	                      .unproved = a->o.unproved_connections,
+	                      .unproved_per_address = a->o.unproved_connections_per_address,
 	                      .on_event = on_dp_event,
 	                      .arg = a};
 	struct state_opts so = {.io_features = a->o.io_features,

@@ -39,8 +39,12 @@ struct agent_opts {
 	const char *data_host;      /* where the data plane listens */
 	const char *metrics_listen; /* NULL: none; common/metrics.h */
 	bool metrics_allow_remote;
-	uint32_t reactors;          /* 0 = all cores */
-	uint32_t io_features;       /* what the file engine is to do without: dp.h */
+	uint32_t reactors;    /* 0 = all cores */
+	uint32_t io_features; /* what the file engine is to do without: dp.h */
+	/* Caps at accept, 0 = default: of the tenants' listener; of connections of the data port
+	 * that have proved nothing, per reactor. */
+	uint32_t tenant_connections, tenant_connections_per_address;
+	uint32_t unproved_connections, unproved_connections_per_address;
 	uint64_t spool_quota_bytes; /* 0 = default */
 	/* 0 = default; the snapshot is written anew beyond twice its content plus this */
 	uint64_t snapshot_slack_bytes;

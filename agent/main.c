@@ -52,6 +52,10 @@ static const char usage[] =
 	"                          no-deferred, no-cooperative, no-fixed, no-direct. Without it "
 	"all\n"
 	"                          that the kernel has is used\n"
+	"  --tenant-connections ALL[,EACH]  most connections of tenants, and of one address "
+	"(1024,256)\n"
+	"  --unproved-connections ALL[,EACH]  most data connections of a reactor that have proved\n"
+	"                          nothing yet, and of one address (64,64)\n"
 	"  --spool-bytes N         most bytes of audit records waiting for the controller (64 "
 	"MiB)\n"
 	"  --metrics-listen H:P    serves /metrics for Prometheus there; not encrypted (off)\n"
@@ -91,6 +95,17 @@ static int set_io_features(struct program *p, const char *words)
 	return r;
 }
 
+static int parse_caps(const char *flag, const char *s, uint32_t max, uint32_t *all, uint32_t *each)
+{
+	int r = args_caps(s, max, all, each);
+
+	if (r < 0)
+		fprintf(stderr,
+		        "ros2-agent: --%s: expected ALL or ALL,EACH from 1 to %u, found \"%s\"\n",
+		        flag, max, s);
+	return r;
+}
+
 enum {
 	F_NAME = 256,
 	F_STATE,
@@ -101,6 +116,8 @@ enum {
 	F_DATA,
 	F_REACTORS,
 	F_IO,
+	F_CONNECTIONS,
+	F_UNPROVED,
 	F_SPOOL,
 	F_METRICS,
 	F_METRICS_REMOTE,
@@ -143,6 +160,13 @@ static int set_flag(struct program *p, int flag, const char *v)
 		return 0;
 	case F_IO:
 		return set_io_features(p, v);
+	case F_CONNECTIONS:
+		return parse_caps("tenant-connections", v, 65536, &p->o.tenant_connections,
+		                  &p->o.tenant_connections_per_address);
+	case F_UNPROVED:
+		return parse_caps("unproved-connections", v, DP_UNPROVED_MAX,
+		                  &p->o.unproved_connections,
+		                  &p->o.unproved_connections_per_address);
 	case F_SPOOL:
 		if (parse_number("spool-bytes", v, 1ull << 40, &n) < 0)
 			return -EINVAL;
@@ -185,6 +209,8 @@ static int parse_flags(struct program *p, int argc, char **argv)
 		{"data-host", required_argument, NULL, F_DATA},
 		{"reactors", required_argument, NULL, F_REACTORS},
 		{"io-features", required_argument, NULL, F_IO},
+		{"tenant-connections", required_argument, NULL, F_CONNECTIONS},
+		{"unproved-connections", required_argument, NULL, F_UNPROVED},
 		{"spool-bytes", required_argument, NULL, F_SPOOL},
 		{"metrics-listen", required_argument, NULL, F_METRICS},
 		{"metrics-allow-remote", no_argument, NULL, F_METRICS_REMOTE},

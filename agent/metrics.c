@@ -6,6 +6,7 @@
  */
 #include "common/metrics.h"
 #include "agent/health.h"
+#include "agent/service.h"
 #include "agent/sessions.h"
 #include "agent/uplink_priv.h"
 #include "common/clock.h"
@@ -102,6 +103,31 @@ static void disk(struct agent *a, struct metrics_page *p)
 		            health_kind_to_str((enum health_kind)k), NULL);
 }
 
+static void refused(struct agent *a, struct metrics_page *p)
+{
+	struct rpc_server_stats st;
+
+	service_stats(a->service, &st);
+	const struct {
+		const char *why;
+		uint64_t n;
+	} rows[] = {
+		{rpc_refused_to_str(RPC_REFUSED_CONNECTIONS), st.refused_connections},
+		{rpc_refused_to_str(RPC_REFUSED_CONNECTIONS_PER_SOURCE),
+	         st.refused_connections_per_source},
+		{rpc_refused_to_str(RPC_REFUSED_HANDSHAKE), st.refused_handshakes},
+		{rpc_refused_to_str(RPC_REFUSED_IDENTITY), st.refused_identity},
+		{rpc_refused_to_str(RPC_REFUSED_LIMIT), st.refused_limit},
+		{"invalid", st.refused_invalid + st.refused_version + st.refused_unknown_method},
+	};
+
+	metrics_family(p, "ros2_agent_rpc_refused_total", METRICS_COUNTER,
+	               "Calls and connections of tenants refused before they reached a handler.");
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
+		metrics_u64(p, "ros2_agent_rpc_refused_total", rows[i].n, "reason", rows[i].why,
+		            NULL);
+}
+
 static void each(struct metrics_page *p, struct sessions *t, const char *name, const char *help,
                  size_t read_at, size_t write_at)
 {
@@ -152,6 +178,7 @@ static void render(void *arg, struct metrics_page *p)
 	slots(a, p);
 	disk(a, p);
 	tenants(a, p);
+	refused(a, p);
 }
 
 int agent_metrics_start(struct agent *a, struct ros2_err *err)

@@ -77,6 +77,14 @@ SAME_OFFSET(Ros2__V1__TruncateRequest);
 SAME_OFFSET(Ros2__V1__RegisterRegionRequest);
 SAME_OFFSET(Ros2__V1__RegionRef);
 
+const struct service_row *service_row_of(const struct rpc_method *method)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
+		if (rows[i].method == method)
+			return &rows[i];
+	return NULL;
+}
+
 /* ---- the op ---- */
 
 void op_free(struct service_op *op)
@@ -125,10 +133,16 @@ struct agent_audit_event op_event(const struct service_op *op, const char *actio
 	return ev;
 }
 
-/* Refusals of a right; not a missing file or a busy engine. */
-static bool is_refusal(enum ros2_status st)
+/* Refusals of a right, and what nobody sends who means no harm; not a missing file or a busy
+ * engine. */
+static bool is_refusal(const struct service_op *op, enum ros2_status st)
 {
 	switch (st) {
+	case ROS2_INVALID:
+	case ROS2_TOO_LARGE:
+		return !AGENT_SWITCH(no_refusal_records);
+	case ROS2_NOT_FOUND:
+		return op->foreign && !AGENT_SWITCH(no_refusal_records);
 	case ROS2_UNAUTHENTICATED:
 	case ROS2_DENIED:
 	case ROS2_BAD_SESSION:
@@ -170,7 +184,7 @@ static void record_refusal(const struct service_op *op, const struct ros2_err *e
 
 void op_fail_err(struct service_op *op, const struct ros2_err *err)
 {
-	if (op->row->denied && is_refusal(err->status))
+	if (op->row->denied && is_refusal(op, err->status))
 		record_refusal(op, err);
 	rpc_call_fail(op->call, err->status ? err->status : ROS2_INTERNAL, "%s", err->msg);
 	op_free(op);
@@ -358,9 +372,7 @@ static void on_call(struct rpc_call *call, const ProtobufCMessage *req, void *us
 	}
 	op->a = a;
 	op->call = call;
-	for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
-		if (rows[i].method == rpc_call_method(call))
-			op->row = &rows[i];
+	op->row = service_row_of(rpc_call_method(call));
 	snprintf(op->principal, sizeof(op->principal), "%s", peer->spiffe_id);
 	snprintf(op->peer, sizeof(op->peer), "%s", peer->address);
 	if (a->stopping)
@@ -376,13 +388,19 @@ static void on_call(struct rpc_call *call, const ProtobufCMessage *req, void *us
 int service_new(struct agent *a, struct service **ret, struct ros2_err *err)
 {
 	char cert[PATH_MAX], key[PATH_MAX], ca[PATH_MAX];
-	struct rpc_server_opts so = {.name = "tenants",
-	                             .loop = a->o.loop,
-	                             .listen = a->o.listen,
-	                             .cert_path = cert,
-	                             .key_path = key,
-	                             .client_ca_path = ca,
-	                             .limits = {.max_message_bytes = SERVICE_MESSAGE_MAX}};
+	struct rpc_server_opts so = {
+		.name = "tenants",
+		.loop = a->o.loop,
+		.listen = a->o.listen,
+		.cert_path = cert,
+		.key_path = key,
+		.client_ca_path = ca,
+		.limits = {.max_message_bytes = SERVICE_MESSAGE_MAX,
+	                   .max_connections = a->o.tenant_connections,
+	                   .max_connections_per_source = a->o.tenant_connections_per_address,
+	                   .connections_name = "--tenant-connections"},
+		.on_refused = service_on_refused,
+		.refused_arg = a};
 	struct rpc_handler handlers[ARRAY_SIZE(rows)];
 	struct service *s = calloc(1, sizeof(*s));
 	int r;
@@ -426,6 +444,13 @@ void service_set_health(struct service *s, const char *name, bool serving)
 {
 	if (s && s->server)
 		(void)rpc_server_set_health(s->server, name, serving);
+}
+
+void service_stats(const struct service *s, struct rpc_server_stats *ret)
+{
+	*ret = (struct rpc_server_stats){0};
+	if (s && s->server)
+		rpc_server_stats(s->server, ret);
 }
 
 uint16_t service_port(const struct service *s)

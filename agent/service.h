@@ -25,6 +25,7 @@ void service_free(struct service *s);
 /* Of grpc.health.v1. NULL @s is fine. */
 void service_set_health(struct service *s, const char *name, bool serving);
 uint16_t service_port(const struct service *s);
+void service_stats(const struct service *s, struct rpc_server_stats *ret);
 
 /* ---- for the files of the service ---- */
 
@@ -41,6 +42,7 @@ struct service_op {
 	uint32_t verbs_per_s;
 	/* of the call */
 	char *path, *to; /* owned */
+	bool foreign;    /* names a mount that is none of its session's: refused, not missing */
 	char ns[ROS2_NAME_MAX + 1];
 	uint32_t mount, flags, access, key;
 	uint64_t handle, address, length, size;
@@ -57,6 +59,11 @@ struct service_row {
 	const char *denied; /* audit action of a refusal; NULL: not recorded */
 	const char *object_kind;
 };
+
+/* NULL: no method of the Tenant service. */
+const struct service_row *service_row_of(const struct rpc_method *method);
+/* service_refused.c; @arg: the agent */
+void service_on_refused(void *arg, const struct rpc_refusal *r);
 
 void op_reply(struct service_op *op, const ProtobufCMessage *reply);
 /* Answers and, for what is a refusal, records it. */

@@ -48,6 +48,7 @@ int op_check_path(struct service_op *op, uint32_t mount, const char *path, uint3
 		}
 	}
 	op->mount = mount;
+	op->foreign = !m;
 	if (!m)
 		ros2_err_named(&err, ROS2_NOT_FOUND, "no mount %u in this session", mount);
 	else if (agent_path_check(path, root_ok, &err) == 0)

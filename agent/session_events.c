@@ -50,17 +50,18 @@ static void hello_refused(struct sessions *t, const struct dp_event *ev)
 {
 	struct agent_session *s = agent_session_find(t, &ev->session);
 	bool named = !ros2_uid_is_zero(&ev->session);
-	char uid[ROS2_UID_STR_LEN];
+	const char *words = strstr(ev->words, ": "); /* "PEER: WORDS" */
+	char uid[ROS2_UID_STR_LEN], peer[64];
 	struct agent_audit_event rec = {
 		.action = "hello.refused",
 		.actor = "anonymous", /* no session was proved, so it is nobody's */
-		.peer = ev->words,
+		.peer = peer,
 		.object_kind = named ? "session" : "agent",
 		.object_name = named ? NULL : t->a->o.identity.name,
 		.object_id = named ? uid : "",
 		.result = AGENT_AUDIT_DENIED,
 		.status = ev->status,
-		.reason = ros2_status_text(ev->status),
+		.reason = words ? words + 2 : ros2_status_text(ev->status),
 		.tenant = s ? s->tenant_name : NULL,
 		.count = ev->count > 1 ? ev->count : 0,
 		.first_unix_ns = ev->first_unix_ns,
@@ -69,6 +70,7 @@ static void hello_refused(struct sessions *t, const struct dp_event *ev)
 
 	if (s)
 		rec.tenant_uid = s->tenant;
+	snprintf(peer, sizeof(peer), "%.*s", words ? (int)(words - ev->words) : 63, ev->words);
 	ros2_uid_to_str(&ev->session, uid);
 	agent_audit_denied(t->a->audit, &rec);
 }

@@ -12,9 +12,10 @@
 
 #ifdef ROS2_AGENT_TEST_SWITCHES
 struct agent_test_switches {
-	_Atomic bool no_session_owner;  /* who knows the uid of a session has it */
-	_Atomic bool no_verb_limit;     /* controlVerbsPerSecond is counted, not enforced */
-	_Atomic bool receipt_unwritten; /* a receipt does not wait for the disk */
+	_Atomic bool no_session_owner;   /* who knows the uid of a session has it */
+	_Atomic bool no_refusal_records; /* what is malformed is refused, but not recorded */
+	_Atomic bool no_verb_limit;      /* controlVerbsPerSecond is counted, not enforced */
+	_Atomic bool receipt_unwritten;  /* a receipt does not wait for the disk */
 };
 extern struct agent_test_switches agent_test_switches; /* set before a call comes */
 #define AGENT_SWITCH(name) (agent_test_switches.name)

@@ -47,3 +47,28 @@ int args_duration_ms(const char *s, uint64_t *ret)
 
 	return args_with_unit(s, units, ARRAY_SIZE(units), ret);
 }
+
+int args_caps(const char *s, uint32_t max, uint32_t *all, uint32_t *each)
+{
+	const char *comma = strchrnul(s, ',');
+	uint64_t a, e = *each;
+	char first[24];
+	int r;
+
+	if ((size_t)(comma - s) >= sizeof(first))
+		return -EINVAL;
+	memcpy(first, s, (size_t)(comma - s));
+	first[comma - s] = '\0';
+	r = args_u64(first, max, &a);
+	if (!r && *comma)
+		r = args_u64(comma + 1, max, &e);
+	else if (!r)
+		e = e ? MIN(a, e) : 0;
+	if (r < 0)
+		return r;
+	if (!a || (*comma && !e) || e > a)
+		return -ERANGE;
+	*all = (uint32_t)a;
+	*each = (uint32_t)e;
+	return 0;
+}

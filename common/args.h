@@ -25,6 +25,11 @@ int args_u64(const char *s, uint64_t max, uint64_t *ret);
 /* "500ms", "30s", "5m", "24h", "7d". */
 int args_duration_ms(const char *s, uint64_t *ret);
 
+/* "ALL" or "ALL,EACH": two caps from 1 to @max, the second not above the first. Without EACH it
+ * becomes the smaller of ALL and what it was (0 stays 0). -EINVAL, -ERANGE; then both are as they
+ * were. */
+int args_caps(const char *s, uint32_t max, uint32_t *all, uint32_t *each);
+
 #ifdef __cplusplus
 }
 #endif

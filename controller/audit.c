@@ -141,9 +141,10 @@ static void deny_write(struct ctl *c, const struct ctl_deny *d, uint64_t count)
 		log_warn("a refusal could not be recorded: %s on %s", d->action, d->object);
 }
 
-void ctl_audit_denied(struct ctl *c, const char *key, const struct ctl_caller *who,
-                      const char *action, const struct ctl_object *tenant, const char *object_kind,
-                      const char *object, enum ros2_status status, const char *reason)
+void ctl_audit_denied_n(struct ctl *c, const char *key, const struct ctl_caller *who,
+                        const char *action, const struct ctl_object *tenant,
+                        const char *object_kind, const char *object, enum ros2_status status,
+                        const char *reason, uint64_t n)
 {
 	struct ctl_deny *d = deny_get(c, key);
 
@@ -162,14 +163,22 @@ void ctl_audit_denied(struct ctl *c, const char *key, const struct ctl_caller *w
 		tenant = NULL;
 	snprintf(d->tenant, sizeof(d->tenant), "%s", tenant ? tenant->name : "");
 	d->tenant_uid = tenant ? tenant->uid : (struct ros2_uid){{0}};
+	if (!d->swallowed)
+		d->first_unix_ns = d->last_unix_ns;
 	d->total++;
 	if (d->total <= DENY_FIRST || d->this_second < DENY_PER_S) {
 		d->this_second += d->total > DENY_FIRST;
-		deny_write(c, d, 1);
+		deny_write(c, d, n);
 		return;
 	}
-	if (!d->swallowed++)
-		d->first_unix_ns = d->last_unix_ns;
+	d->swallowed += n;
+}
+
+void ctl_audit_denied(struct ctl *c, const char *key, const struct ctl_caller *who,
+                      const char *action, const struct ctl_object *tenant, const char *object_kind,
+                      const char *object, enum ros2_status status, const char *reason)
+{
+	ctl_audit_denied_n(c, key, who, action, tenant, object_kind, object, status, reason, 1);
 }
 
 static void deny_tick(void *arg)

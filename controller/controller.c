@@ -24,6 +24,7 @@ struct controller {
 	struct store *store;
 	struct ctl *ctl;
 	struct svc svc;
+	struct svc_listener listeners[3];
 	struct rpc_server *admin, *agents, *enrol;
 	struct loop_timer health;
 	struct controller_metrics page;
@@ -55,9 +56,11 @@ static int open_store(struct controller *c, const struct controller_opts *o, str
 	return store_start(c->store, err);
 }
 
-static int serve(struct controller *c, const char *flag, struct rpc_server_opts *so,
-                 struct rpc_server **ret,
-                 int (*const *adds)(struct svc *, struct rpc_server *, struct ros2_err *),
+typedef int (*add_fn)(struct svc *, struct rpc_server *, struct ros2_err *);
+
+/* A listener of ours: what is the same for all, and the caps that flags give. */
+static int serve(struct controller *c, struct svc_listener *l, struct rpc_server_opts *so,
+                 const struct controller_caps *caps, const add_fn *adds, struct rpc_server **ret,
                  struct ros2_err *err)
 {
 	int r;
@@ -65,6 +68,12 @@ static int serve(struct controller *c, const char *flag, struct rpc_server_opts 
 	so->loop = c->loop;
 	so->cert_path = c->cfg.tls_crt;
 	so->key_path = c->cfg.tls_key;
+	so->on_refused = svc_on_refused;
+	so->refused_arg = l;
+	if (caps->connections)
+		so->limits.max_connections = caps->connections;
+	if (caps->per_address)
+		so->limits.max_connections_per_source = caps->per_address;
 	r = rpc_server_new(so, ret, err);
 	for (; !r && *adds; adds++)
 		r = (*adds)(&c->svc, *ret, err);
@@ -73,11 +82,9 @@ static int serve(struct controller *c, const char *flag, struct rpc_server_opts 
 	if (!r)
 		r = rpc_server_start(*ret, err);
 	if (r < 0)
-		ros2_err_prefix(err, "%s %s", flag, so->listen);
+		ros2_err_prefix(err, "%s %s", l->flag, so->listen);
 	return r;
 }
-
-typedef int (*add_fn)(struct svc *, struct rpc_server *, struct ros2_err *);
 
 static int listen_all(struct controller *c, const struct controller_opts *o, struct ros2_err *err)
 {
@@ -86,7 +93,8 @@ static int listen_all(struct controller *c, const struct controller_opts *o, str
 	static const add_fn enrol_adds[] = {svc_add_enrol, NULL};
 	struct rpc_server_opts admin = {.name = "rpc-admin",
 	                                .listen = o->admin_listen,
-	                                .client_ca_path = c->cfg.admin_bundle};
+	                                .client_ca_path = c->cfg.admin_bundle,
+	                                .limits = {.connections_name = "--admin-connections"}};
 	struct rpc_server_opts agents = {.name = "rpc-agents",
 	                                 .listen = o->agent_listen,
 	                                 .client_ca_path = c->cfg.infra_bundle,
@@ -94,20 +102,27 @@ static int listen_all(struct controller *c, const struct controller_opts *o, str
 	                                            .max_streams_per_peer = 4,
 	                                            .max_connections = 8192,
 	                                            .max_connections_per_source = 4096,
+	                                            .connections_name = "--agent-connections",
 	                                            .stream_queue_max = 8192}};
 	struct rpc_server_opts enrol = {.name = "rpc-enrol",
 	                                .listen = o->enrol_listen,
 	                                .chain_append_path = c->cfg.infra_bundle,
 	                                .limits = {.max_connections = 256,
 	                                           .max_connections_per_source = 64,
+	                                           .connections_name = "--enrol-connections",
 	                                           .max_calls = 64,
 	                                           .max_message_bytes = 256 * 1024}};
-	int r = serve(c, "--admin-listen", &admin, &c->admin, admin_adds, err);
+	int r;
 
+	c->listeners[0] = (struct svc_listener){&c->svc, "admin", "--admin-listen"};
+	c->listeners[1] = (struct svc_listener){&c->svc, "agents", "--agent-listen"};
+	c->listeners[2] = (struct svc_listener){&c->svc, "enrol", "--enrol-listen"};
+	r = serve(c, &c->listeners[0], &admin, &o->admin_caps, admin_adds, &c->admin, err);
 	if (!r)
-		r = serve(c, "--agent-listen", &agents, &c->agents, agent_adds, err);
+		r = serve(c, &c->listeners[1], &agents, &o->agent_caps, agent_adds, &c->agents,
+		          err);
 	if (!r)
-		r = serve(c, "--enrol-listen", &enrol, &c->enrol, enrol_adds, err);
+		r = serve(c, &c->listeners[2], &enrol, &o->enrol_caps, enrol_adds, &c->enrol, err);
 	return r;
 }
 

@@ -20,8 +20,12 @@ struct controller_opts {
 	const char *metrics_listen;                             /* NULL: none; common/metrics.h */
 	bool metrics_allow_remote;
 	uint64_t agent_cert_ttl_s; /* 0 = 24 h */
-	struct loop *loop;         /* borrowed: until controller_free */
-	uint64_t store_max_pages;  /* 0 = no bound; for tests */
+	/* Caps at accept, of each listener; 0 = default. */
+	struct controller_caps {
+		uint32_t connections, per_address;
+	} admin_caps, agent_caps, enrol_caps;
+	struct loop *loop;        /* borrowed: until controller_free */
+	uint64_t store_max_pages; /* 0 = no bound; for tests */
 };
 
 struct controller;

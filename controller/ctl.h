@@ -310,6 +310,11 @@ struct ctl_caller ctl_agent_caller(const struct ctl_agent *a);
 void ctl_audit_denied(struct ctl *c, const char *key, const struct ctl_caller *who,
                       const char *action, const struct ctl_object *tenant, const char *object_kind,
                       const char *object, enum ros2_status status, const char *reason);
+/* @n of them, of which these are the fields of the last. */
+void ctl_audit_denied_n(struct ctl *c, const char *key, const struct ctl_caller *who,
+                        const char *action, const struct ctl_object *tenant,
+                        const char *object_kind, const char *object, enum ros2_status status,
+                        const char *reason, uint64_t n);
 void ctl_denials_start(struct ctl *c);
 void ctl_denials_free(struct ctl *c);
 

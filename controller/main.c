@@ -30,6 +30,9 @@ static const char help[] =
 	"  --enrol-listen H:P    agents that have a join token only (TLS)          "
 	"[127.0.0.1:4435]\n"
 	"                        port 0 takes a free one; see --ready-fd\n"
+	"  --admin-connections ALL[,EACH]  most connections there, and of one address  [1024,256]\n"
+	"  --agent-connections ALL[,EACH]                                          [8192,4096]\n"
+	"  --enrol-connections ALL[,EACH]                                          [256,64]\n"
 	"  --agent-cert-ttl T    life of agents' certificates: 90s, 10m, 24h, 7d   [24h]\n"
 	"  --metrics-listen H:P  /metrics for Prometheus, not encrypted            [off]\n"
 	"  --metrics-allow-remote  --metrics-listen may be another address than loopback\n"
@@ -60,6 +63,9 @@ static const struct option longs[] = {
 	{"admin-listen", required_argument, NULL, 'a'},
 	{"agent-listen", required_argument, NULL, 'g'},
 	{"enrol-listen", required_argument, NULL, 'e'},
+	{"admin-connections", required_argument, NULL, 'A'},
+	{"agent-connections", required_argument, NULL, 'G'},
+	{"enrol-connections", required_argument, NULL, 'E'},
 	{"agent-cert-ttl", required_argument, NULL, 't'},
 	{"metrics-listen", required_argument, NULL, 'm'},
 	{"metrics-allow-remote", no_argument, NULL, 'M'},
@@ -94,6 +100,15 @@ static int parse_fd(const char *s)
 	return args_u64(s, 65535, &n) == 0 ? (int)n : -1;
 }
 
+static int parse_caps(const char *s, struct controller_caps *ret)
+{
+	return args_caps(s, 65536, &ret->connections, &ret->per_address) == 0
+	               ? -1
+	               : usage("connections: expected ALL or ALL,EACH from 1 to 65536, found "
+	                       "\"%s\"",
+	                       s);
+}
+
 /* -1: go on; otherwise the exit code. */
 static int take_flag(int c, struct flags *f)
 {
@@ -113,6 +128,12 @@ static int take_flag(int c, struct flags *f)
 	case 'e':
 		f->o.enrol_listen = optarg;
 		return -1;
+	case 'A':
+		return parse_caps(optarg, &f->o.admin_caps);
+	case 'G':
+		return parse_caps(optarg, &f->o.agent_caps);
+	case 'E':
+		return parse_caps(optarg, &f->o.enrol_caps);
 	case 't':
 		f->o.agent_cert_ttl_s = parse_ttl(optarg);
 		return f->o.agent_cert_ttl_s >= 10

@@ -109,6 +109,27 @@ static void agents(struct ctl *c, struct metrics_page *p)
 	}
 }
 
+static void calls_of(struct metrics_page *p, const char *listener,
+                     const struct rpc_server_stats *st)
+{
+	const struct {
+		const char *why;
+		uint64_t n;
+	} rows[] = {
+		{rpc_refused_to_str(RPC_REFUSED_CONNECTIONS), st->refused_connections},
+		{rpc_refused_to_str(RPC_REFUSED_CONNECTIONS_PER_SOURCE),
+	         st->refused_connections_per_source},
+		{rpc_refused_to_str(RPC_REFUSED_HANDSHAKE), st->refused_handshakes},
+		{rpc_refused_to_str(RPC_REFUSED_IDENTITY), st->refused_identity},
+		{rpc_refused_to_str(RPC_REFUSED_LIMIT), st->refused_limit},
+		{"invalid", st->refused_invalid + st->refused_version + st->refused_unknown_method},
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
+		metrics_u64(p, "ros2_controller_rpc_refused_total", rows[i].n, "listener", listener,
+		            "reason", rows[i].why, NULL);
+}
+
 static void calls(const struct controller_metrics *m, struct metrics_page *p)
 {
 	static const char *const names[] = {"admin", "agents", "enrol"};
@@ -120,14 +141,7 @@ static void calls(const struct controller_metrics *m, struct metrics_page *p)
 		struct rpc_server_stats st;
 
 		rpc_server_stats(servers[i], &st);
-		metrics_u64(p, "ros2_controller_rpc_refused_total",
-		            st.refused_limit + st.refused_connections, "listener", names[i],
-		            "reason", "limit", NULL);
-		metrics_u64(p, "ros2_controller_rpc_refused_total", st.refused_identity, "listener",
-		            names[i], "reason", "identity", NULL);
-		metrics_u64(p, "ros2_controller_rpc_refused_total",
-		            st.refused_invalid + st.refused_version + st.refused_unknown_method,
-		            "listener", names[i], "reason", "invalid", NULL);
+		calls_of(p, names[i], &st);
 	}
 }
 

@@ -20,6 +20,14 @@ struct svc {
 	uint64_t next_report;
 };
 
+/* A listener, for what it refuses by itself. */
+struct svc_listener {
+	struct svc *svc;
+	const char *name, *flag; /* "admin", "agents", "enrol"; what sets its address */
+};
+/* svc_refused.c; @arg: a struct svc_listener */
+void svc_on_refused(void *arg, const struct rpc_refusal *r);
+
 /* Rows for rpc_server_add; @user is a struct svc. */
 extern const struct rpc_stream_ops svc_link_ops, svc_audit_query_ops, svc_audit_raw_ops;
 int svc_add_admin(struct svc *s, struct rpc_server *server, struct ros2_err *err);

@@ -51,12 +51,17 @@ struct dp_event {
 	char words[200];
 };
 
+#define DP_UNPROVED_MAX 4096u
+
 struct dp_opts {
 	struct loop *loop;         /* borrowed: until dp_free; results and events are posted here */
 	uint32_t reactors;         /* 0 = online cores, at most 64 */
 	const char *listen_host;   /* "127.0.0.1"; each reactor takes its own port */
 	uint32_t slot_bytes_total; /* per reactor; 0 = 64 MiB */
 	uint32_t control_workers;  /* 0 = 2 */
+	/* Connections of a reactor that have not proved anything, in all and of one address; 0 =
+	 * 64 and as many as in all. At most DP_UNPROVED_MAX. */
+	uint32_t unproved, unproved_per_address;
 	bool busy_poll;
 	void (*on_event)(void *arg, const struct dp_event *ev); /* on the loop */
 	void *arg;

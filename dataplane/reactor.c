@@ -159,7 +159,8 @@ static const struct timespec *wait_time(const struct reactor *r, struct timespec
 {
 	uint64_t now = clock_boottime_ns(), at = UINT64_MAX, ns;
 
-	if (r->n_attached || r->n_preauth || r->refused.pending.count || r->accept_paused)
+	if (r->n_attached || r->n_preauth || r->refused[REFUSED_HELLO].pending.count ||
+	    r->refused[REFUSED_CAP].pending.count || r->accept_paused)
 		at = r->tick_at_ns;
 	at = MIN(at, r->wait_at_ns);
 	if (r->dp->opts.busy_poll || r->again || has_inbox(r) || reactor_engines_must_poll(r))
@@ -254,9 +255,21 @@ static void init_lists(struct reactor *r)
 	list_init(&r->input);
 	list_init(&r->output);
 	list_init(&r->gone);
-	for (uint32_t i = 0; i < PREAUTH_MAX; i++)
-		r->preauth[i].fd = -1;
 	r->wait_at_ns = UINT64_MAX;
+}
+
+static int make_preauth(struct reactor *r, struct ros2_err *err)
+{
+	const struct dp_opts *o = &r->dp->opts;
+
+	r->preauth_max = MIN(o->unproved ? o->unproved : PREAUTH_DEFAULT, DP_UNPROVED_MAX);
+	r->preauth_per_address = o->unproved_per_address ? o->unproved_per_address : r->preauth_max;
+	r->preauth = calloc(r->preauth_max, sizeof(*r->preauth));
+	if (!r->preauth)
+		return ros2_err_set(err, -ENOMEM, "no memory for a reactor");
+	for (uint32_t i = 0; i < r->preauth_max; i++)
+		r->preauth[i].fd = -1;
+	return 0;
 }
 
 static int start_thread(struct reactor *r, struct ros2_err *err)
@@ -283,6 +296,8 @@ int reactor_new(struct dp *dp, uint32_t index, struct reactor **ret, struct ros2
 	r->epoll_fd = r->wake_fd = r->listen_fd = -1;
 	init_lists(r);
 	rc = make_memory(r, err);
+	if (rc == 0)
+		rc = make_preauth(r, err);
 	if (rc == 0)
 		rc = open_fds(r, err);
 	if (rc == 0)
@@ -312,6 +327,7 @@ void reactor_free(struct reactor *r)
 	lease_table_free(r->leases);
 	slots_free(r->slots);
 	free(r->tenants);
+	free(r->preauth);
 	util_close_cleanup(&r->listen_fd);
 	util_close_cleanup(&r->wake_fd);
 	util_close_cleanup(&r->epoll_fd);

@@ -25,8 +25,8 @@
 	((struct share){REACTOR_LEASES, REACTOR_LEASES / 2, 4, 4 * LEASE_TENANTS_MAX})
 #define REACTOR_SESSION_SHARE                                                                      \
 	((struct share){DP_SESSIONS_MAX, DP_SESSIONS_MAX / 2, 1, DP_SESSIONS_MAX / 4})
-#define PREAUTH_MAX   64u
-#define PREAUTH_BYTES (WIRE_HEADER_LEN + sizeof(struct wire_hello))
+#define PREAUTH_DEFAULT 64u
+#define PREAUTH_BYTES   (WIRE_HEADER_LEN + sizeof(struct wire_hello))
 
 /* A connection that has not proved anything yet. */
 struct preauth {
@@ -63,7 +63,9 @@ struct rengine {
 	uint64_t copied_seen;
 };
 
-/* Refused HELLOs, folded until the loop has taken the last report. */
+/* Refused connections, folded until the loop has taken the last report: by a cap or the time they
+ * had, and for what their HELLO was. */
+enum { REFUSED_HELLO, REFUSED_CAP, REFUSED_KINDS };
 struct refused {
 	struct dp_post post;
 	_Atomic bool posted;
@@ -110,8 +112,9 @@ struct reactor {
 	uint64_t wait_at_ns; /* when the first waiting request gets its tokens; UINT64_MAX = none */
 	uint64_t tick_at_ns;
 	uint32_t n_preauth;
-	struct preauth preauth[PREAUTH_MAX];
-	struct refused refused;
+	struct preauth *preauth; /* owned; preauth_max of them */
+	uint32_t preauth_max, preauth_per_address;
+	struct refused refused[REFUSED_KINDS];
 };
 
 /* Loop. The reactor's thread runs when it returns 0. */

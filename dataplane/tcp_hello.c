@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Connections that have not proved anything: accept, CHALLENGE, HELLO, WELCOME. At most PREAUTH_MAX
- * per reactor, each with one header and one HELLO of buffer and WIRE_HELLO_MS to live. One more
- * takes the oldest place of the address that has most of them, the newcomer's own among equals. So
+ * Connections that have not proved anything: accept, CHALLENGE, HELLO, WELCOME. Two
+ * caps per reactor, in all and of one address (--unproved-connections), each with one header and
+ * one HELLO of buffer and WIRE_HELLO_MS to live. One more of an address that has its share takes
+ * that address's oldest place; one more in all the oldest of the address that has most of them, the
+ * newcomer's own among equals. Who loses its place hears which cap it was, if its socket takes the
+ * words at once. So
  * a flood from one address costs no other that has fewer, and one with a quarter of the places
  * loses some only when four addresses or more share them all; nor can idle connections keep a
  * tenant of their own address out that is quick. A
@@ -85,9 +88,9 @@ static void preauth_count(struct reactor *r, const struct preauth_peer *from)
 {
 	uint32_t n = 0;
 
-	for (uint32_t i = 0; i < PREAUTH_MAX; i++)
+	for (uint32_t i = 0; i < r->preauth_max; i++)
 		n += same_address(&r->preauth[i], from);
-	for (uint32_t i = 0; i < PREAUTH_MAX; i++)
+	for (uint32_t i = 0; i < r->preauth_max; i++)
 		if (same_address(&r->preauth[i], from))
 			r->preauth[i].of_address = n;
 }
@@ -113,7 +116,7 @@ static struct preauth *preauth_victim(struct reactor *r, const struct preauth_pe
 {
 	struct preauth *victim = &r->preauth[0];
 
-	for (uint32_t i = 1; i < PREAUTH_MAX; i++) {
+	for (uint32_t i = 1; i < r->preauth_max; i++) {
 		struct preauth *p = &r->preauth[i];
 		bool own = same_address(p, from), own_victim = same_address(victim, from);
 
@@ -127,18 +130,6 @@ static struct preauth *preauth_victim(struct reactor *r, const struct preauth_pe
 			victim = p;
 		}
 	}
-	return victim;
-}
-
-static struct preauth *preauth_place(struct reactor *r, const struct preauth_peer *from)
-{
-	struct preauth *victim;
-
-	for (uint32_t i = 0; i < PREAUTH_MAX; i++)
-		if (r->preauth[i].fd < 0)
-			return &r->preauth[i];
-	victim = preauth_victim(r, from);
-	preauth_close(r, victim);
 	return victim;
 }
 
@@ -162,6 +153,97 @@ static bool send_now(int fd, struct wire_header *h, const void *payload, uint32_
 	wire_seal(h);
 	/* A fresh socket has room for this; one that has not is not worth waiting for. */
 	return sendmsg(fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)(WIRE_HEADER_LEN + len);
+}
+
+static void report_refused(struct dp_post *post)
+{
+	struct refused *f = container_of(post, struct refused, post);
+	const struct dp *dp = post->dp;
+
+	if (dp->opts.on_event)
+		dp->opts.on_event(dp->opts.arg, &f->out);
+	atomic_store_explicit(&f->posted, false, memory_order_release);
+}
+
+static void post_refused_kind(struct reactor *r, struct refused *f)
+{
+	if (!f->pending.count || atomic_load_explicit(&f->posted, memory_order_acquire))
+		return;
+	f->out = f->pending;
+	f->pending.count = 0;
+	atomic_store_explicit(&f->posted, true, memory_order_relaxed);
+	dp_post(r->dp, &f->post, report_refused);
+}
+
+static void post_refused(struct reactor *r)
+{
+	for (int i = 0; i < REFUSED_KINDS; i++)
+		post_refused_kind(r, &r->refused[i]);
+}
+
+static void refuse(struct reactor *r, struct preauth *p, enum ros2_status st, const char *words,
+                   const struct session *of)
+{
+	struct wire_header h = {.opcode = WIRE_NAK, .status = (uint16_t)st};
+	bool cap = st == ROS2_LIMIT || st == ROS2_TIMEOUT;
+	struct dp_event *ev = &r->refused[cap ? REFUSED_CAP : REFUSED_HELLO].pending;
+	uint64_t count = ev->count, first = ev->first_unix_ns;
+
+	*ev = (struct dp_event){.type = DP_EVENT_HELLO_REFUSED, .status = st, .count = count + 1};
+	ev->last_unix_ns = clock_unix_ns();
+	ev->first_unix_ns = count ? first : ev->last_unix_ns;
+	if (of) {
+		ev->session = of->uid;
+		ev->tenant = of->tenant->uid;
+		ev->grant = of->grant->uid;
+	}
+	snprintf(ev->words, sizeof(ev->words), "%s: %s", p->peer, words);
+	post_refused(r);
+	(void)send_now(p->fd, &h, words, (uint32_t)strlen(words));
+	preauth_close(r, p);
+}
+
+/* The oldest of an address that has all it may have; NULL: it has not. */
+static struct preauth *preauth_own_oldest(struct reactor *r, const struct preauth_peer *from)
+{
+	struct preauth *oldest = NULL;
+
+	for (uint32_t i = 0; i < r->preauth_max; i++) {
+		struct preauth *p = &r->preauth[i];
+
+		if (!same_address(p, from))
+			continue;
+		if (p->of_address < r->preauth_per_address)
+			return NULL;
+		if (!oldest || p->since_ns < oldest->since_ns)
+			oldest = p;
+	}
+	return oldest;
+}
+
+static struct preauth *preauth_place(struct reactor *r, const struct preauth_peer *from)
+{
+	struct preauth *victim = preauth_own_oldest(r, from);
+	char words[128];
+
+	if (victim) {
+		snprintf(words, sizeof(words),
+		         "--unproved-connections: an address has at most %u that have proved "
+		         "nothing here",
+		         r->preauth_per_address);
+		refuse(r, victim, ROS2_LIMIT, words, NULL);
+		return victim;
+	}
+	for (uint32_t i = 0; i < r->preauth_max; i++)
+		if (r->preauth[i].fd < 0)
+			return &r->preauth[i];
+	victim = preauth_victim(r, from);
+	snprintf(words, sizeof(words),
+	         "--unproved-connections: there are %u that have proved nothing here, and of this "
+	         "address most",
+	         r->preauth_max);
+	refuse(r, victim, ROS2_LIMIT, words, NULL);
+	return victim;
 }
 
 static void preauth_start(struct reactor *r, int fd, const struct preauth_peer *from,
@@ -220,49 +302,6 @@ void tcp_accept(struct reactor *r)
 		from = address_of(&addr);
 		preauth_start(r, fd, &from, peer);
 	}
-}
-
-static void report_refused(struct dp_post *post)
-{
-	struct refused *f = container_of(post, struct refused, post);
-	const struct dp *dp = post->dp;
-
-	if (dp->opts.on_event)
-		dp->opts.on_event(dp->opts.arg, &f->out);
-	atomic_store_explicit(&f->posted, false, memory_order_release);
-}
-
-static void post_refused(struct reactor *r)
-{
-	struct refused *f = &r->refused;
-
-	if (!f->pending.count || atomic_load_explicit(&f->posted, memory_order_acquire))
-		return;
-	f->out = f->pending;
-	f->pending.count = 0;
-	atomic_store_explicit(&f->posted, true, memory_order_relaxed);
-	dp_post(r->dp, &f->post, report_refused);
-}
-
-static void refuse(struct reactor *r, struct preauth *p, enum ros2_status st, const char *words,
-                   const struct session *of)
-{
-	struct wire_header h = {.opcode = WIRE_NAK, .status = (uint16_t)st};
-	struct dp_event *ev = &r->refused.pending;
-	uint64_t count = ev->count, first = ev->first_unix_ns;
-
-	*ev = (struct dp_event){.type = DP_EVENT_HELLO_REFUSED, .status = st, .count = count + 1};
-	ev->last_unix_ns = clock_unix_ns();
-	ev->first_unix_ns = count ? first : ev->last_unix_ns;
-	if (of) {
-		ev->session = of->uid;
-		ev->tenant = of->tenant->uid;
-		ev->grant = of->grant->uid;
-	}
-	snprintf(ev->words, sizeof(ev->words), "%s: %s", p->peer, words);
-	post_refused(r);
-	(void)send_now(p->fd, &h, words, (uint32_t)strlen(words));
-	preauth_close(r, p);
 }
 
 static void proof_of(const struct session *s, const char *label, size_t label_len,
@@ -361,15 +400,16 @@ void tcp_preauth_expire(struct reactor *r)
 {
 	uint64_t now_ns = clock_boottime_ns();
 
-	for (uint32_t i = 0; i < PREAUTH_MAX && r->n_preauth; i++)
+	for (uint32_t i = 0; i < r->preauth_max && r->n_preauth; i++)
 		if (r->preauth[i].fd >= 0 &&
 		    now_ns - r->preauth[i].since_ns > WIRE_HELLO_MS * NS_PER_MS)
-			preauth_close(r, &r->preauth[i]);
+			refuse(r, &r->preauth[i], ROS2_TIMEOUT,
+			       "no HELLO came within the time for it", NULL);
 	post_refused(r);
 }
 
 void tcp_preauth_close_all(struct reactor *r)
 {
-	for (uint32_t i = 0; i < PREAUTH_MAX; i++)
+	for (uint32_t i = 0; i < r->preauth_max; i++)
 		preauth_close(r, &r->preauth[i]);
 }

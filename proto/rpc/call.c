@@ -213,7 +213,8 @@ static void got_request(struct rpc_tag *t, bool ok)
 		grpc_byte_buffer_destroy(c->bytes);
 	c->bytes = NULL;
 	if (rc) {
-		rpc_server_count(c->server, &c->server->stats.refused_invalid);
+		rpc_server_refused(c->server, RPC_REFUSED_MESSAGE, &c->peer, c->route->row.method,
+		                   &err);
 		rpc_call_fail_err(c, &err);
 	} else {
 		atomic_fetch_add(&c->refs, 1);

@@ -78,7 +78,8 @@ struct rpc_stream;
 /* All zero = the default in brackets. Calls and streams beyond a limit are answered BUSY
  * (RESOURCE_EXHAUSTED). */
 struct rpc_limits {
-	size_t max_connections;            /* [1024] further connections are closed at accept */
+	const char *connections_name; /* what sets the next two, for words; static; may be NULL */
+	size_t max_connections;       /* [1024] further connections are closed at accept */
 	size_t max_connections_per_source; /* [256] per source address */
 	size_t max_calls;                  /* [1024] unary calls in flight */
 	size_t max_calls_per_peer;   /* [max_calls / 4] per SPIFFE ID, or address when there is none
@@ -92,6 +93,35 @@ struct rpc_limits {
 	uint32_t call_deadline_ms;   /* [30000] a unary call longer than this is ended: TIMEOUT */
 	uint32_t request_deadline_ms; /* [10000] the request must have arrived by then */
 };
+
+/* Why something did not become a call. */
+enum rpc_refused {
+	RPC_REFUSED_CONNECTIONS,            /* max_connections: closed at accept */
+	RPC_REFUSED_CONNECTIONS_PER_SOURCE, /* max_connections_per_source: closed at accept */
+	/* A connection that ended without a call: no certificate, one that this listener does not
+	 * accept or that has expired, another error of TLS, or who connected gave it up. Which of
+	 * these, gRPC does not say. */
+	RPC_REFUSED_HANDSHAKE,
+	RPC_REFUSED_IDENTITY, /* a verified certificate that names nobody, or has expired since */
+	RPC_REFUSED_METHOD,
+	RPC_REFUSED_VERSION,
+	RPC_REFUSED_MESSAGE, /* NUL, not UTF-8, too long, too deep, not decodable */
+	RPC_REFUSED_LIMIT,   /* calls or streams in flight */
+	RPC_REFUSED_KINDS
+};
+/* "max-connections", "handshake", ...: for logs, metrics and records. */
+const char *rpc_refused_to_str(enum rpc_refused why);
+
+struct rpc_refusal {
+	enum rpc_refused why;
+	enum ros2_status status;                 /* as it was answered, or would have been */
+	const struct rpc_method *method;         /* NULL when it is not known */
+	const char *spiffe_id, *address, *words; /* "" when not known; valid during the callback */
+	/* More than one when they came faster than they can be told: the fields are the last
+	 * one's, and spiffe_id is "". */
+	uint64_t count, first_unix_ns, last_unix_ns;
+};
+typedef void (*rpc_refused_fn)(void *arg, const struct rpc_refusal *r);
 
 struct rpc_server_opts {
 	const char *name;   /* copied; for logs and the thread's name */
@@ -107,6 +137,10 @@ struct rpc_server_opts {
 	 * know its hash. */
 	const char *chain_append_path;
 	struct rpc_limits limits;
+	/* May be NULL. Loop thread, within about a second of what it tells; bounded: at most 64
+	 * each 100 ms, and nothing is left uncounted. */
+	rpc_refused_fn on_refused;
+	void *refused_arg; /* borrowed: until rpc_server_free */
 };
 
 /* The handler of a unary call. Loop thread. It, or code it hands @call to, calls rpc_call_reply or
@@ -182,10 +216,12 @@ void rpc_server_free(struct rpc_server *s);
 struct rpc_server_stats {
 	uint64_t calls_total, streams_total; /* admitted */
 	uint64_t calls_now, streams_now, connections_now;
-	uint64_t refused_limit;       /* calls and streams beyond a limit */
-	uint64_t refused_connections; /* closed at accept */
-	uint64_t refused_identity;    /* no or bad SPIFFE ID, expired certificate */
-	uint64_t refused_invalid;     /* undecodable messages */
+	uint64_t refused_limit;                  /* calls and streams beyond a limit */
+	uint64_t refused_connections;            /* closed at accept: max_connections */
+	uint64_t refused_connections_per_source; /* max_connections_per_source */
+	uint64_t refused_handshakes;             /* connections that ended without a call */
+	uint64_t refused_identity;               /* no or bad SPIFFE ID, expired certificate */
+	uint64_t refused_invalid;                /* undecodable messages */
 	uint64_t refused_version, refused_unknown_method;
 };
 /* Any thread. */

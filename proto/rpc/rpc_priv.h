@@ -147,13 +147,32 @@ void rpc_tls_client_unref(struct rpc_tls_client *t);
  */
 void rpc_tls_client_explain(struct rpc_tls_client *t, struct ros2_err *err);
 
+/* ---- refusals.c: what is refused here, for who records it ---- */
+
+struct rpc_refusals;
+struct rpc_refusals *rpc_refusals_new(void);
+struct rpc_refusals *rpc_refusals_ref(struct rpc_refusals *f);
+void rpc_refusals_unref(struct rpc_refusals *f);
+/* Any thread, under any lock. @r is copied; its count and times are set here. */
+void rpc_refusals_add(struct rpc_refusals *f, const struct rpc_refusal *r);
+/* Polling thread. True: there are some, and rpc_refusals_tell must run once. */
+bool rpc_refusals_take(struct rpc_refusals *f);
+/* Loop thread. @fn NULL: they are dropped. */
+void rpc_refusals_tell(struct rpc_refusals *f, rpc_refused_fn fn, void *arg);
+
 /* ---- conns.c: limits on connections, applied as they are accepted ---- */
 
 struct rpc_conns;
-struct rpc_conns *rpc_conns_new(size_t max, size_t max_per_source);
+/* The caps of @lim; @refusals is referenced. */
+struct rpc_conns *rpc_conns_new(const struct rpc_limits *lim, struct rpc_refusals *refusals);
 void rpc_conns_unref(struct rpc_conns *c);
 grpc_arg rpc_conns_arg(struct rpc_conns *c);
-void rpc_conns_stats(struct rpc_conns *c, uint64_t *ret_now, uint64_t *ret_refused);
+/* The connection from @address ("127.0.0.1:4711") has made a call. Any thread. */
+void rpc_conns_called(struct rpc_conns *c, const char *address);
+/* Finds those that ended without one. Any thread. */
+void rpc_conns_sweep(struct rpc_conns *c);
+/* Fills in what is about connections. */
+void rpc_conns_stats(struct rpc_conns *c, struct rpc_server_stats *ret);
 
 /* ---- quota.c: how much one peer uses ---- */
 
@@ -187,11 +206,15 @@ struct rpc_server {
 	uint16_t port;
 	struct rpc_tls_server *tls;
 	struct rpc_conns *conns;
+	struct rpc_refusals *refusals;
+	rpc_refused_fn on_refused;
+	void *refused_arg;
 	grpc_server *grpc;
 	struct rpc_poller poller;
 
 	/* polling thread */
 	struct rpc_peer_cache *peers;
+	uint64_t swept_ns;
 
 	/* loop thread */
 	bool stopping;
@@ -233,6 +256,9 @@ void rpc_server_grpc_returned(struct rpc_server *s);
 void rpc_server_ended(struct rpc_server *s, struct rpc_quota *q, const struct rpc_peer *peer,
                       struct list *link);
 void rpc_server_count(struct rpc_server *s, uint64_t *counter);
+/* The same for what a peer is answered, which is told to who records it. @method may be NULL. */
+void rpc_server_refused(struct rpc_server *s, enum rpc_refused why, const struct rpc_peer *peer,
+                        const struct rpc_method *method, const struct ros2_err *err);
 /* Ends @grpc with a named error; takes it over. Polling thread. */
 void rpc_server_refuse(struct rpc_server *s, grpc_call *grpc, enum ros2_status status,
                        const char *words);

@@ -43,6 +43,7 @@ void rpc_server_unref(struct rpc_server *s)
 	rpc_tls_server_free(s->tls);
 	if (s->conns)
 		rpc_conns_unref(s->conns);
+	rpc_refusals_unref(s->refusals);
 	rpc_peer_cache_free(s->peers);
 	free(s->routes);
 	pthread_cond_destroy(&s->idle);
@@ -70,6 +71,26 @@ void rpc_server_count(struct rpc_server *s, uint64_t *counter)
 	pthread_mutex_lock(&s->lock);
 	++*counter;
 	pthread_mutex_unlock(&s->lock);
+}
+
+void rpc_server_refused(struct rpc_server *s, enum rpc_refused why, const struct rpc_peer *peer,
+                        const struct rpc_method *method, const struct ros2_err *err)
+{
+	uint64_t *const counters[RPC_REFUSED_KINDS] = {
+		[RPC_REFUSED_IDENTITY] = &s->stats.refused_identity,
+		[RPC_REFUSED_METHOD] = &s->stats.refused_unknown_method,
+		[RPC_REFUSED_VERSION] = &s->stats.refused_version,
+		[RPC_REFUSED_MESSAGE] = &s->stats.refused_invalid,
+		[RPC_REFUSED_LIMIT] = &s->stats.refused_limit,
+	};
+
+	rpc_server_count(s, counters[why]);
+	rpc_refusals_add(s->refusals, &(struct rpc_refusal){.why = why,
+	                                                    .status = err->status,
+	                                                    .method = method,
+	                                                    .spiffe_id = peer->spiffe_id,
+	                                                    .address = peer->address,
+	                                                    .words = err->msg});
 }
 
 static void run_on_stopped(void *arg)
@@ -192,8 +213,8 @@ bool rpc_metadata_version(const grpc_metadata_array *md, uint32_t *ret)
 	return false;
 }
 
-static int check_version(struct rpc_server *s, const struct accept_slot *a,
-                         const struct rpc_route *route, struct ros2_err *err)
+static int check_version(const struct accept_slot *a, const struct rpc_route *route,
+                         struct ros2_err *err)
 {
 	char theirs[32] = "none";
 	uint32_t v = 0;
@@ -203,10 +224,9 @@ static int check_version(struct rpc_server *s, const struct accept_slot *a,
 		return 0;
 	if (told)
 		snprintf(theirs, sizeof(theirs), "%u", v);
-	rpc_server_count(s, &s->stats.refused_version);
-	return ros2_err_named(err, ROS2_VERSION,
-	                      "this server speaks ros2-protocol %d, the client says %s",
-	                      RPC_PROTOCOL_VERSION, theirs);
+	ros2_err_named(err, ROS2_VERSION, "this server speaks ros2-protocol %d, the client says %s",
+	               RPC_PROTOCOL_VERSION, theirs);
+	return err->code;
 }
 
 struct rpc_quota *rpc_server_quota(struct rpc_server *s, const struct rpc_route *route)
@@ -216,42 +236,45 @@ struct rpc_quota *rpc_server_quota(struct rpc_server *s, const struct rpc_route 
 	return route->row.apart ? &s->apart_quota : &s->call_quota;
 }
 
-/* Everything about a call that can be told before its first message. */
-static int admit(struct rpc_server *s, const struct accept_slot *a, struct rpc_incoming *in,
-                 struct ros2_err *err)
+static int check_quota(struct rpc_server *s, const struct rpc_incoming *in, struct ros2_err *err)
 {
-	const char *what;
-	bool unary;
+	bool unary = in->route->row.method->kind == RPC_UNARY;
+	const char *what = "the server is stopping";
 	int rc;
 
-	rc = rpc_peer_of(s->peers, a->call, &in->peer, err);
-	if (rc || (s->wants_client_cert && !in->peer.authenticated)) {
-		rpc_server_count(s, &s->stats.refused_identity);
-		return rc ? rc
-		          : ros2_err_named(err, ROS2_UNAUTHENTICATED,
-		                           "a client certificate is required");
-	}
-	in->route = find_route(s, a->details.method);
-	if (!in->route) {
-		rpc_server_count(s, &s->stats.refused_unknown_method);
-		return ros2_err_named(err, ROS2_UNSUPPORTED, "no method %.*s is served here",
-		                      (int)MIN(GRPC_SLICE_LENGTH(a->details.method), 128),
-		                      (const char *)GRPC_SLICE_START_PTR(a->details.method));
-	}
-	rc = check_version(s, a, in->route, err);
-	if (rc)
-		return rc;
-	unary = in->route->row.method->kind == RPC_UNARY;
 	pthread_mutex_lock(&s->lock);
-	what = "the server is stopping";
 	rc = s->shutdown_begun ? -ENOTCONN
 	                       : rpc_quota_take(rpc_server_quota(s, in->route), &in->peer, &what);
-	if (rc == -EBUSY)
-		s->stats.refused_limit++;
-	else if (!rc)
+	if (!rc)
 		++*(unary ? &s->stats.calls_total : &s->stats.streams_total);
 	pthread_mutex_unlock(&s->lock);
 	return rc ? ros2_err_set(err, rc, "%s", what) : 0;
+}
+
+/* Everything about a call that can be told before its first message. @why is of a refusal. */
+static int admit(struct rpc_server *s, const struct accept_slot *a, struct rpc_incoming *in,
+                 enum rpc_refused *why, struct ros2_err *err)
+{
+	int rc = rpc_peer_of(s->peers, a->call, &in->peer, err);
+
+	rpc_conns_called(s->conns, in->peer.address);
+	*why = RPC_REFUSED_IDENTITY;
+	if (!rc && s->wants_client_cert && !in->peer.authenticated)
+		rc = ros2_err_named(err, ROS2_UNAUTHENTICATED, "a client certificate is required");
+	if (rc)
+		return rc;
+	*why = RPC_REFUSED_METHOD;
+	in->route = find_route(s, a->details.method);
+	if (!in->route)
+		return ros2_err_named(err, ROS2_UNSUPPORTED, "no method %.*s is served here",
+		                      (int)MIN(GRPC_SLICE_LENGTH(a->details.method), 128),
+		                      (const char *)GRPC_SLICE_START_PTR(a->details.method));
+	*why = RPC_REFUSED_VERSION;
+	rc = check_version(a, in->route, err);
+	if (rc)
+		return rc;
+	*why = RPC_REFUSED_LIMIT;
+	return check_quota(s, in, err);
 }
 
 static void accept_next(struct rpc_server *s, struct accept_slot *a);
@@ -262,6 +285,7 @@ static void accepted(struct rpc_tag *t, bool ok)
 	struct rpc_incoming in = {.grpc = a->call};
 	struct ros2_err err = ROS2_ERR_INIT;
 	struct rpc_server *s = a->s;
+	enum rpc_refused why;
 
 	if (!ok) {
 		grpc_call_details_destroy(&a->details);
@@ -273,9 +297,12 @@ static void accepted(struct rpc_tag *t, bool ok)
 	/* Re-armed before anything else, so that core never has calls without a taker. */
 	accept_next(s, a);
 	in.deadline_ns = rpc_deadline_ns(now.details.deadline);
-	if (admit(s, &now, &in, &err))
+	if (admit(s, &now, &in, &why, &err)) {
+		if (err.code != -ENOTCONN) /* our own end is no refusal of anybody */
+			rpc_server_refused(s, why, &in.peer, in.route ? in.route->row.method : NULL,
+			                   &err);
 		rpc_server_refuse(s, now.call, err.status, err.msg);
-	else if (in.route->row.method->kind == RPC_UNARY)
+	} else if (in.route->row.method->kind == RPC_UNARY)
 		rpc_call_begin(s, &in);
 	else
 		rpc_stream_begin(s, &in);
@@ -299,10 +326,32 @@ static void accept_next(struct rpc_server *s, struct accept_slot *a)
 		log_error("grpc_server_request_call: %s", grpc_call_error_to_string(e));
 }
 
+static void tell_refusals(void *arg)
+{
+	struct rpc_server *s = arg;
+
+	rpc_refusals_tell(s->refusals, s->gone ? NULL : s->on_refused, s->refused_arg);
+	rpc_server_unref(s);
+}
+
+static void post_refusals(struct rpc_server *s)
+{
+	if (!rpc_refusals_take(s->refusals))
+		return;
+	rpc_server_ref(s);
+	loop_post_urgent(s->loop, tell_refusals, s);
+}
+
 static void tick(void *arg)
 {
 	struct rpc_server *s = arg;
 	uint64_t now = clock_boottime_ns();
+
+	if (now - s->swept_ns >= NS_PER_S) {
+		s->swept_ns = now;
+		rpc_conns_sweep(s->conns);
+	}
+	post_refusals(s);
 
 	pthread_mutex_lock(&s->lock);
 	rpc_call_sweep(s, now);
@@ -375,7 +424,11 @@ int rpc_server_new(const struct rpc_server_opts *o, struct rpc_server **ret, str
 	s->wants_client_cert = o->client_ca_path;
 	set_limits(s, &o->limits);
 	s->peers = rpc_peer_cache_new();
-	s->conns = rpc_conns_new(s->lim.max_connections, s->lim.max_connections_per_source);
+	s->on_refused = o->on_refused;
+	s->refused_arg = o->refused_arg;
+	s->refusals = rpc_refusals_new();
+	if (s->refusals)
+		s->conns = rpc_conns_new(&s->lim, s->refusals);
 	if (!s->peers || !s->conns)
 		rc = ros2_err_set(err, -ENOMEM, "no memory");
 	if (!rc)
@@ -596,5 +649,5 @@ void rpc_server_stats(const struct rpc_server *cs, struct rpc_server_stats *ret)
 	ret->calls_now = s->call_quota.total + s->apart_quota.total;
 	ret->streams_now = s->stream_quota.total;
 	pthread_mutex_unlock(&s->lock);
-	rpc_conns_stats(s->conns, &ret->connections_now, &ret->refused_connections);
+	rpc_conns_stats(s->conns, ret);
 }

@@ -222,7 +222,7 @@ void rpc_stream_resume(struct rpc_stream *s)
 static void bad_message(struct rpc_stream *s, const struct ros2_err *err)
 {
 	if (s->server)
-		rpc_server_count(s->server, &s->server->stats.refused_invalid);
+		rpc_server_refused(s->server, RPC_REFUSED_MESSAGE, &s->peer, s->p.method, err);
 	rpc_stream_end(s, true, err->status, err->msg);
 }
 

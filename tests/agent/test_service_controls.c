@@ -187,12 +187,61 @@ static void control__verbs_per_second(void **state)
 	verbs_stop(&v);
 }
 
+/* ---- records of what is malformed ---- */
+
+static void open_badly(struct rpc_channel *c, struct ros2_uid *s)
+{
+	Ros2__V1__RegisterRegionRequest req = ROS2__V1__REGISTER_REGION_REQUEST__INIT;
+	Ros2__V1__PathRequest path = ROS2__V1__PATH_REQUEST__INIT;
+	Ros2__V1__OpenRequest open = ROS2__V1__OPEN_REQUEST__INIT;
+
+	open.session_uid = path.session_uid = req.session_uid = (ProtobufCBinaryData){16, s->b};
+	open.mount = 1; /* none: a number of somebody else's, maybe */
+	open.path = (char *)"x";
+	open.flags = 1;
+	assert_int_equal(world_call(c, &ros2_v1_tenant_open, &open.base, NULL, NULL),
+	                 ROS2_NOT_FOUND);
+	/* The RPC layer refuses this before the service sees it. */
+	path.path = (char *)"a\xff";
+	assert_int_equal(world_call(c, &ros2_v1_tenant_stat, &path.base, NULL, NULL), ROS2_INVALID);
+	req.address = UINT64_MAX - 4095;
+	req.length = 8192;
+	req.access = 4;
+	assert_int_equal(world_call(c, &ros2_v1_tenant_register_region, &req.base, NULL, NULL),
+	                 ROS2_INVALID);
+}
+
+static void refusal__of_what_is_malformed_is_recorded(void **state)
+{
+	struct verbs v;
+
+	(void)state;
+	/* Control: with the recording off the calls are refused the same, and nothing is said. */
+	for (int on = 0; on < 2; on++) {
+		verbs_start(&v);
+		agent_test_switches.no_refusal_records = !on;
+		open_badly(v.a, &v.sa);
+		if (on) {
+			assert_true(world_wait_action(v.w, "file.deny"));
+			assert_true(world_wait_action(v.w, "region.deny"));
+		}
+		/* time: what the RPC layer refused is told within a second */
+		usleep(1200 * 1000);
+		assert_int_equal(close_as(v.a, &v.sa), ROS2_OK);
+		assert_true(world_wait_action(v.w, "session.close"));
+		if (!on)
+			assert_null(strstr(v.w->actions, ".deny"));
+		verbs_stop(&v);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(control__tenant_of_the_session),
 		cmocka_unit_test(tenant__calls_within_its_control_verbs_per_second),
 		cmocka_unit_test(control__verbs_per_second),
+		cmocka_unit_test(refusal__of_what_is_malformed_is_recorded),
 	};
 
 	log_set_level_str("error");

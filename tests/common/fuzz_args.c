@@ -8,6 +8,7 @@
 #include "tests/fuzz/fuzz.h"
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 static const struct args_unit units[] = {
 	{"", 1}, {"k", 1024}, {"KiB", 1024}, {"G", 1ull << 30}, {"max", UINT64_MAX}};
@@ -55,6 +56,19 @@ static void plain(const char *s)
 		must(bounded == mark && v > 4096);
 }
 
+static void caps(const char *s)
+{
+	uint32_t all = 7, each = 64;
+
+	if (args_caps(s, 4096, &all, &each) < 0)
+		must(all == 7 && each == 64);
+	else
+		must(all && each && each <= all && all <= 4096);
+	all = each = 0;
+	if (args_caps(s, 4096, &all, &each) == 0)
+		must(all && each <= all && !each == !strchr(s, ','));
+}
+
 static void duration(const char *s)
 {
 	uint64_t ms;
@@ -69,6 +83,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	with_unit(s);
 	plain(s);
+	caps(s);
 	duration(s);
 	free(s);
 	return 0;

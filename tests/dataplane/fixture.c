@@ -72,6 +72,8 @@ uint32_t fx_count_events(struct fx *fx, enum dp_event_type type, int status)
 	return n;
 }
 
+uint32_t fx_unproved_per_address;
+
 static void make_dp(void *arg)
 {
 	struct fx *fx = arg;
@@ -80,6 +82,7 @@ static void make_dp(void *arg)
 	                    .listen_host = "127.0.0.1",
 	                    .slot_bytes_total = 16u << 20,
 	                    .control_workers = 2,
+	                    .unproved_per_address = fx_unproved_per_address,
 	                    .on_event = on_event,
 	                    .arg = fx};
 	struct dp_engine_config mem = {.name = "ram",

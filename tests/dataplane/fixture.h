@@ -32,6 +32,8 @@ struct fx {
 };
 
 /* Engine type of the fixture's "ram"; "mem" unless a test says otherwise. */
+/* 0: the default; set before the data plane is made. */
+extern uint32_t fx_unproved_per_address;
 extern const char *fx_engine_type, *fx_engine_root;
 /* ENGINE_IO_* that the engine does without. */
 extern uint32_t fx_io_features;

@@ -99,6 +99,7 @@ static void hello__is_not_awaited_longer_than_ten_seconds(void **state)
 	/* time: the ten seconds a HELLO may take */
 	usleep(10300 * 1000);
 	fx_event(fx, DP_EVENT_SESSION_ENDED, ROS2_TIMEOUT);
+	fx_event(fx, DP_EVENT_HELLO_REFUSED, ROS2_TIMEOUT);
 	/* The idle connection is gone too, and a new one finds no session. */
 	raw_expect_end(&t.c);
 	raw_close(&t.c);
@@ -114,6 +115,47 @@ static void preauth__a_flood_of_idle_connections_keeps_nobody_out(void **state)
 		idle[i] = raw_connect_port(c.port);
 	raw_connect(&c);
 	for (int i = 0; i < 150; i++)
+		close(idle[i]);
+	raw_close(&c);
+}
+
+/* What an idle connection hears: its challenge, then (@status not 0) why it must go. */
+static void expect_farewell(int fd, enum ros2_status status, const char *words)
+{
+	struct wire_header h;
+	char said[WIRE_WORDS_MAX + 1] = "";
+
+	assert_int_equal(recv(fd, &h, sizeof(h), MSG_WAITALL), sizeof(h));
+	assert_int_equal(h.opcode, WIRE_CHALLENGE);
+	assert_int_equal(recv(fd, buf, h.payload_len, MSG_WAITALL), h.payload_len);
+	assert_int_equal(recv(fd, &h, sizeof(h), MSG_WAITALL), sizeof(h));
+	assert_int_equal(h.opcode, WIRE_NAK);
+	assert_int_equal(h.status, status);
+	assert_int_equal(recv(fd, said, h.payload_len, MSG_WAITALL), h.payload_len);
+	if (!strstr(said, words))
+		fail_msg("expected \"%s\", found \"%s\"", words, said);
+}
+
+static void preauth__who_loses_its_place_hears_which_cap_it_was(void **state)
+{
+	struct fx *fx = *state;
+	struct dp_event ev;
+	struct raw c;
+	int idle[65];
+
+	raw_open(fx, &c);
+	for (int i = 0; i < 64; i++)
+		idle[i] = raw_connect_port(c.port);
+	/* Control: as many as there may be, and nobody was refused. */
+	assert_int_equal(recv(idle[63], buf, WIRE_HEADER_LEN, MSG_WAITALL), WIRE_HEADER_LEN);
+	assert_int_equal(fx_count_events(fx, DP_EVENT_HELLO_REFUSED, -1), 0);
+	idle[64] = raw_connect_port(c.port);
+	expect_farewell(idle[0], ROS2_LIMIT, "--unproved-connections: an address has at most 64");
+	ev = fx_event(fx, DP_EVENT_HELLO_REFUSED, ROS2_LIMIT);
+	assert_non_null(strstr(ev.words, "127.0.0.1:"));
+	assert_non_null(strstr(ev.words, ": --unproved-connections: "));
+	assert_int_equal(ev.count, 1);
+	for (int i = 0; i < 65; i++)
 		close(idle[i]);
 	raw_close(&c);
 }
@@ -155,6 +197,37 @@ static void preauth__a_flood_from_one_address_costs_no_other_its_slow_hello(void
 	assert_int_equal(h.opcode, WIRE_WELCOME);
 	for (int i = 0; i < 200; i++)
 		close(flood[i]);
+	raw_close(&c);
+}
+
+static int setup_two_per_address(void **state)
+{
+	int r;
+
+	fx_unproved_per_address = 2;
+	r = fx_setup(state);
+	fx_unproved_per_address = 0;
+	return r;
+}
+
+/* Of one address only as many as it may have, while there is room for all others. */
+static void preauth__an_address_has_its_own_cap(void **state)
+{
+	struct fx *fx = *state;
+	struct raw c;
+	int own[3], other;
+
+	raw_open(fx, &c);
+	other = connect_from(INADDR_LOOPBACK + 1, c.port);
+	for (int i = 0; i < 3; i++)
+		own[i] = raw_connect_port(c.port);
+	expect_farewell(own[0], ROS2_LIMIT, "--unproved-connections: an address has at most 2");
+	assert_int_equal(recv(other, buf, WIRE_HEADER_LEN + WIRE_NONCE_LEN, MSG_WAITALL),
+	                 WIRE_HEADER_LEN + WIRE_NONCE_LEN);
+	assert_true(recv(other, buf, 1, MSG_DONTWAIT) < 0);
+	for (int i = 0; i < 3; i++)
+		close(own[i]);
+	close(other);
 	raw_close(&c);
 }
 
@@ -566,6 +639,9 @@ int main(void)
 		FX_TEST(hello__is_not_awaited_longer_than_ten_seconds),
 		FX_TEST(preauth__a_flood_of_idle_connections_keeps_nobody_out),
 		FX_TEST(preauth__a_flood_from_one_address_costs_no_other_its_slow_hello),
+		FX_TEST(preauth__who_loses_its_place_hears_which_cap_it_was),
+		cmocka_unit_test_setup_teardown(preauth__an_address_has_its_own_cap,
+	                                        setup_two_per_address, fx_teardown),
 		FX_TEST(preauth__garbage_is_refused_at_once),
 		FX_TEST(request__with_a_foreign_key_is_refused),
 		FX_TEST(request__with_a_stale_key_is_refused),

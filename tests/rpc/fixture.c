@@ -226,6 +226,17 @@ static const struct rpc_stream_ops stream_ops = {
 
 /* ---- starting and stopping ---- */
 
+static void on_refused(void *arg, const struct rpc_refusal *r)
+{
+	struct fx *f = arg;
+
+	f->last_refusal = *r;
+	snprintf(f->refused_who, sizeof(f->refused_who), "%s", r->spiffe_id);
+	snprintf(f->refused_from, sizeof(f->refused_from), "%s", r->address);
+	snprintf(f->refused_words, sizeof(f->refused_words), "%s", r->words);
+	f->refused[r->why] += (int)r->count;
+}
+
 void fx_start(struct fx *f, const struct rpc_server_opts *from)
 {
 	const struct rpc_handler rows[] = {
@@ -247,6 +258,8 @@ void fx_start(struct fx *f, const struct rpc_server_opts *from)
 	assert_int_equal(loop_new(&lo, &f->loop), 0);
 	assert_int_equal(loop_thread_start(f->loop), 0);
 	o.loop = f->loop;
+	o.on_refused = on_refused;
+	o.refused_arg = f;
 	if (rpc_server_new(&o, &f->server, &err) ||
 	    rpc_server_add(f->server, &ros2_test_echo_service, rows, 3, &err) ||
 	    rpc_server_start(f->server, &err))

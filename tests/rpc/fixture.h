@@ -41,6 +41,10 @@ struct fx {
 	atomic_bool hold; /* the next message holds its stream */
 	atomic_int stopped;
 	atomic_int threads; /* that have yet to answer */
+	/* what the server told of what it refused, by kind; the last one is loop thread */
+	atomic_int refused[RPC_REFUSED_KINDS];
+	struct rpc_refusal last_refusal;
+	char refused_who[ROS2_SPIFFE_MAX + 1], refused_from[64], refused_words[192];
 };
 
 /* A running server; @o and its limits may be NULL for defaults. */

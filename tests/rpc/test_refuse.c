@@ -347,7 +347,13 @@ static void rpc_server__connections_beyond_the_limit_are_closed(void **state)
 	}
 	rpc_server_stats(f.server, &st);
 	assert_int_equal(st.connections_now, 2);
-	assert_true(st.refused_connections >= 1);
+	assert_true(st.refused_connections_per_source >= 1);
+	assert_int_equal(st.refused_connections, 0);
+	fx_wait(&f.refused[RPC_REFUSED_CONNECTIONS_PER_SOURCE], 1);
+	assert_string_equal(f.refused_words, "max-connections-per-address: the listener has its 2 "
+	                                     "connections from this address");
+	assert_int_equal(f.last_refusal.status, ROS2_LIMIT);
+	assert_non_null(strstr(f.refused_from, "127.0.0.1:"));
 	rpc_channel_free(c[0]);
 	/* time: the server hears of the closed socket by itself */
 	usleep(100000);
@@ -356,6 +362,61 @@ static void rpc_server__connections_beyond_the_limit_are_closed(void **state)
 		fail_msg("%s", err.msg);
 	rpc_channel_free(c[1]);
 	rpc_channel_free(c[2]);
+	fx_stop(&f);
+}
+
+/* Who is refused before a handler is told, by whom and for what; who is served is not. */
+static void rpc_server__tells_what_it_refused(void **state)
+{
+	static const char nul[] = {0x0a, 3, 'a', 0, 'b'};
+	struct ros2_err err = ROS2_ERR_INIT;
+	struct rpc_channel *c;
+	struct raw r;
+	struct fx f;
+
+	fx_start(&f, NULL);
+	c = fx_channel(&f, NULL);
+	assert_int_equal(fx_say(c, "x", "x", &err), 0);
+	expect_invalid(&f, nul, sizeof(nul));
+	fx_wait(&f.refused[RPC_REFUSED_MESSAGE], 1);
+	assert_int_equal(f.last_refusal.status, ROS2_INVALID);
+	assert_ptr_equal(f.last_refusal.method, &ros2_test_echo_say);
+	assert_string_equal(f.refused_who, CLIENT_ID);
+	assert_non_null(strstr(f.refused_from, "127.0.0.1:"));
+	r = raw_to(&f, "/ros2.test.Echo/Nothing");
+	raw_call(&r);
+	fx_wait(&f.refused[RPC_REFUSED_METHOD], 1);
+	assert_null(f.last_refusal.method);
+	r = raw_to(&f, "/ros2.test.Echo/Say");
+	r.version = "9";
+	raw_call(&r);
+	fx_wait(&f.refused[RPC_REFUSED_VERSION], 1);
+	rpc_channel_free(c);
+	/* time: two looks at the connections that are gone */
+	sleep(2);
+	for (int i = 0; i < RPC_REFUSED_KINDS; i++)
+		assert_int_equal(f.refused[i], i == RPC_REFUSED_MESSAGE ||
+		                                       i == RPC_REFUSED_METHOD ||
+		                                       i == RPC_REFUSED_VERSION);
+	fx_stop(&f);
+}
+
+/* More than can be told one by one is told as a number, and none is left out. */
+static void rpc_server__counts_every_refusal_of_a_flood(void **state)
+{
+	static const char nul[] = {0x0a, 3, 'a', 0, 'b'};
+	struct raw r;
+	struct fx f;
+
+	fx_start(&f, NULL);
+	for (int i = 0; i < 100; i++) {
+		r = raw_to(&f, "/ros2.test.Echo/Say");
+		r.bytes = nul;
+		r.n = sizeof(nul);
+		raw_call(&r);
+	}
+	fx_wait(&f.refused[RPC_REFUSED_MESSAGE], 100);
+	assert_int_equal(f.refused[RPC_REFUSED_MESSAGE], 100);
 	fx_stop(&f);
 }
 
@@ -370,6 +431,8 @@ int main(void)
 		cmocka_unit_test(rpc_server__calls_beyond_the_limit_are_answered_busy_at_once),
 		cmocka_unit_test(rpc_server__streams_beyond_the_limit_are_answered_busy_at_once),
 		cmocka_unit_test(rpc_server__connections_beyond_the_limit_are_closed),
+		cmocka_unit_test(rpc_server__tells_what_it_refused),
+		cmocka_unit_test(rpc_server__counts_every_refusal_of_a_flood),
 	};
 
 	return cmocka_run_group_tests(tests, fx_group_setup, fx_group_teardown);

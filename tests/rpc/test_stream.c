@@ -462,6 +462,7 @@ static void rpc_stream__freeing_the_server_ends_streams_before_it_returns(void *
 	c = fx_channel(&f, f.loop);
 	open_on(&f, &seen, c, &ros2_test_echo_chat, NULL);
 	fx_wait(&seen.opened, 1);
+	fx_wait(&f.opened, 1); /* the headers leave before the handler runs */
 	fx_free_server(&f);
 	assert_int_equal(f.closed, 1);
 	fx_wait(&seen.closed, 1);

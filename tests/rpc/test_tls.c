@@ -4,10 +4,12 @@
 #include "common/fsx.h"
 #include "common/pki.h"
 #include "tests/rpc/fixture.h"
+#include <arpa/inet.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 static void copy(const char *from, const char *to)
@@ -63,6 +65,59 @@ static void rpc_tls__missing_and_foreign_client_certificates_are_refused(void **
 	assert_int_not_equal(say_once(&f, (struct rpc_channel_opts){0}, &err), 0);
 	assert_int_not_equal(say_once(&f, as("foreign"), &err), 0);
 	assert_int_equal(f.handled, 1);
+	fx_stop(&f);
+}
+
+static void connect_and_say(struct fx *f, const char *bytes)
+{
+	struct sockaddr_in a = {.sin_family = AF_INET,
+	                        .sin_port = htons(rpc_server_port(f->server)),
+	                        .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	assert_int_equal(connect(fd, (struct sockaddr *)&a, sizeof(a)), 0);
+	assert_int_equal(write(fd, bytes, strlen(bytes)), (ssize_t)strlen(bytes));
+	shutdown(fd, SHUT_WR);
+	while (read(fd, (char[64]){0}, 64) > 0)
+		;
+	close(fd);
+}
+
+/* TLS says nothing to us: who came and made no call is told, with the address, and counted. */
+static void rpc_tls__who_is_refused_by_the_handshake_is_told(void **state)
+{
+	struct ros2_err err = ROS2_ERR_INIT;
+	struct rpc_server_stats st;
+	struct fx f;
+	int told;
+
+	fx_start(&f, NULL);
+	fx_issue("ca", "past", CLIENT_ID, 1);
+	assert_int_equal(say_once(&f, as("client"), &err), 0);
+	assert_int_not_equal(say_once(&f, (struct rpc_channel_opts){0}, &err), 0);
+	fx_wait(&f.refused[RPC_REFUSED_HANDSHAKE], 1);
+	assert_int_equal(f.last_refusal.status, ROS2_UNAUTHENTICATED);
+	assert_string_equal(f.refused_who, "");
+	assert_non_null(strstr(f.refused_from, "127.0.0.1:"));
+	told = f.refused[RPC_REFUSED_HANDSHAKE];
+	assert_int_not_equal(say_once(&f, as("foreign"), &err), 0);
+	fx_wait(&f.refused[RPC_REFUSED_HANDSHAKE], told + 1);
+	told = f.refused[RPC_REFUSED_HANDSHAKE];
+	/* time: the certificate lives one second */
+	sleep(2);
+	assert_int_not_equal(say_once(&f, as("past"), &err), 0);
+	fx_wait(&f.refused[RPC_REFUSED_HANDSHAKE], told + 1);
+	told = f.refused[RPC_REFUSED_HANDSHAKE];
+	connect_and_say(&f, "GET / HTTP/1.0\r\n\r\n");
+	fx_wait(&f.refused[RPC_REFUSED_HANDSHAKE], told + 1);
+	told = f.refused[RPC_REFUSED_HANDSHAKE];
+	/* Control: who is let in is not told, also when the connection ends. */
+	assert_int_equal(say_once(&f, as("client"), &err), 0);
+	/* time: two looks at the connections that are gone */
+	sleep(2);
+	assert_int_equal(f.refused[RPC_REFUSED_HANDSHAKE], told);
+	rpc_server_stats(f.server, &st);
+	assert_int_equal(st.refused_handshakes, told);
 	fx_stop(&f);
 }
 
@@ -320,6 +375,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(rpc_tls__missing_and_foreign_client_certificates_are_refused),
+		cmocka_unit_test(rpc_tls__who_is_refused_by_the_handshake_is_told),
 		cmocka_unit_test(rpc_tls__a_certificate_must_name_exactly_one_spiffe_id),
 		cmocka_unit_test(rpc_tls__an_expired_certificate_ends_an_open_connection),
 		cmocka_unit_test(rpc_tls__the_server_must_have_the_expected_spiffe_id),

@@ -57,6 +57,7 @@ int raw_connect(struct raw *r, const struct raw_args *a, struct ros2_err *err)
 		.key_path = from_env(a, "tls_key", "ROS2_KEY"),
 		.server_id = server,
 		.server_id_is_prefix = true,
+		.any_domain = true, /* it is the agent that is to refuse */
 	};
 	AUTO_FREE void *pem = NULL;
 	struct pki_cert_info info;
@@ -69,8 +70,10 @@ int raw_connect(struct raw *r, const struct raw_args *a, struct ros2_err *err)
 		return rc;
 	if (!ros2_spiffe_valid(info.uri, &domain, NULL))
 		return ros2_err_set(err, -EINVAL, "%s has no SPIFFE ID", cert);
-	snprintf(server, sizeof(server), "%.*s/%s/", (int)(9 + domain), info.uri,
-	         raw_arg(a, "server", "agent"));
+	snprintf(server, sizeof(server), "%s", from_env(a, "server_id", "ROS2_SERVER_ID"));
+	if (!*server)
+		snprintf(server, sizeof(server), "%.*s/%s/", (int)(9 + domain), info.uri,
+		         raw_arg(a, "server", "agent"));
 	r->timeout_ms = (uint32_t)raw_arg_u64(a, "timeout_ms", 10000);
 	return rpc_channel_new(&co, &r->channel, err);
 }
