@@ -181,6 +181,16 @@ void ctl_audit_denied(struct ctl *c, const char *key, const struct ctl_caller *w
 	ctl_audit_denied_n(c, key, who, action, tenant, object_kind, object, status, reason, 1);
 }
 
+void ctl_agent_claim(struct ctl_agent *a, const char *words)
+{
+	struct ctl_caller who = ctl_agent_caller(a);
+	char key[80];
+
+	snprintf(key, sizeof(key), "claim/%.63s", a->obj->name);
+	ctl_audit_denied(a->ctl, key, &who, "agent.claim", NULL, "agent", a->obj->name, ROS2_DENIED,
+	                 words);
+}
+
 static void deny_tick(void *arg)
 {
 	struct ctl *c = arg;
@@ -429,6 +439,11 @@ static void add_forwarded(struct store_txn *t, struct ctl_agent *a,
 		ctl_audit_tenant(t, d, tenant);
 	else if (s->tenant && *s->tenant)
 		store_draft_detail(t, d, "claimed_tenant", s->tenant);
+	if (f->claimed_agent_uid && *f->claimed_agent_uid &&
+	    strcmp(f->claimed_agent_uid, d->origin_agent_uid) != 0) {
+		store_draft_detail(t, d, "claimed_agent_uid", f->claimed_agent_uid);
+		ctl_agent_claim(a, "a record that names another agent as its origin");
+	}
 }
 
 /* Adds what follows @last to @t, gaps as records of their own; the last of it. */

@@ -315,12 +315,16 @@ void ctl_audit_denied_n(struct ctl *c, const char *key, const struct ctl_caller 
                         const char *action, const struct ctl_object *tenant,
                         const char *object_kind, const char *object, enum ros2_status status,
                         const char *reason, uint64_t n);
+/* An agent said something about what is another's: it has no effect, and is recorded, bounded. */
+void ctl_agent_claim(struct ctl_agent *a, const char *words);
 void ctl_denials_start(struct ctl *c);
 void ctl_denials_free(struct ctl *c);
 
 struct ctl_forward { /* one record of an agent */
 	uint64_t seq;
 	struct store_draft draft; /* strings: the caller's, copied */
+	/* Whose the record says it is: no more than a claim; "" or the agent's own as a rule. */
+	const char *claimed_agent_uid;
 };
 /* Appends what is new of @v to the log, in order: nothing of an incarnation is stored behind what
  * was not. When it is durable the agent is told (link_audit_ack); when it could not be stored the

@@ -325,9 +325,16 @@ static void take_have(struct ctl_agent *a, const Ros2__V1__AgentHello *h)
 	ctl_rollout_free(a);
 	list_init(&a->unacked);
 	for (size_t i = 0; i < h->n_have; i++) {
+		const struct ctl_grant *g;
 		struct ros2_uid u;
 
-		if (ros2_uid_from_bytes(h->have[i]->uid.data, h->have[i]->uid.len, &u) == 0)
+		if (ros2_uid_from_bytes(h->have[i]->uid.data, h->have[i]->uid.len, &u) < 0)
+			continue;
+		/* A tenant may have moved while the agent was away; a grant never does. */
+		g = ctl_grant_find(a->ctl, &u);
+		if (g && g->agent != a)
+			ctl_agent_claim(a, "it says that it holds a grant of another agent");
+		else
 			ctl_rollout_have(a, (enum store_kind)h->have[i]->kind, &u,
 			                 h->have[i]->version);
 	}
@@ -461,6 +468,7 @@ static void take_draft(const Ros2__V1__AuditDraft *in, struct ctl_forward *f)
 	d->policy_version = r->policy_version;
 	d->tenant = r->tenant;
 	ros2_uid_from_str(r->tenant_uid, &d->tenant_uid);
+	f->claimed_agent_uid = r->origin ? r->origin->agent_uid : "";
 	d->origin_time_unix_ns = r->origin ? r->origin->time_unix_ns : r->time_unix_ns;
 	if (r->aggregate) {
 		d->count = r->aggregate->count;

@@ -23,9 +23,10 @@ struct report_op {
 	report_fn fn;
 	void *arg;
 	struct report_result res;
-	struct report_row *rows;  /* owned: res.rows */
-	struct ros2_uid *waiting; /* owned: agents that have not said `last` */
-	size_t n_waiting;
+	struct report_row *rows; /* owned: res.rows */
+	/* owned: first the agents that have not said `last`, then the others that were asked */
+	struct ros2_uid *waiting;
+	size_t n_waiting, n_asked;
 	struct loop_timer timer;
 	UT_hash_handle hh;
 };
@@ -103,6 +104,7 @@ static void ask_agent(struct report_op *op, const struct report_ask *ask, struct
 	m.msg_case = ROS2__V1__CONTROLLER_MESSAGE__MSG_REPORT_REQUEST;
 	m.report_request = &q;
 	op->waiting[op->n_waiting++] = a->obj->uid;
+	op->n_asked = op->n_waiting;
 	link_send(a->link, &m);
 }
 
@@ -283,15 +285,16 @@ static bool answered(struct report_op *op, const struct ctl_agent *a)
 		if (!ros2_uid_eq(&op->waiting[i], &a->obj->uid))
 			continue;
 		op->waiting[i] = op->waiting[--op->n_waiting];
+		op->waiting[op->n_waiting] = a->obj->uid;
 		return true;
 	}
 	return false;
 }
 
-static bool is_waiting(const struct report_op *op, const struct ctl_agent *a)
+static bool is_one(const struct ros2_uid *v, size_t n, const struct ctl_agent *a)
 {
-	for (size_t i = 0; i < op->n_waiting; i++)
-		if (ros2_uid_eq(&op->waiting[i], &a->obj->uid))
+	for (size_t i = 0; i < n; i++)
+		if (ros2_uid_eq(&v[i], &a->obj->uid))
 			return true;
 	return false;
 }
@@ -302,7 +305,10 @@ void report_in(struct svc *s, struct ctl_agent *a, const Ros2__V1__Report *r)
 	struct ros2_uid key;
 
 	HASH_FIND(hh, s->reports, &r->request_id, sizeof(r->request_id), op);
-	if (!op || !is_waiting(op, a))
+	/* An answer may be late; that it answers who was not asked is no accident. */
+	if (op && !is_one(op->waiting, op->n_asked, a))
+		ctl_agent_claim(a, "a report that it was not asked for");
+	if (!op || !is_one(op->waiting, op->n_waiting, a))
 		return;
 	for (size_t i = 0; !op->leases && i < r->n_sessions; i++)
 		if (!ros2_uid_from_bytes(r->sessions[i]->session_uid.data,
