@@ -215,6 +215,7 @@ struct rpc_server {
 	/* polling thread */
 	struct rpc_peer_cache *peers;
 	uint64_t swept_ns;
+	struct loop_post refusals_post; /* one at a time: rpc_refusals_take */
 
 	/* loop thread */
 	bool stopping;

@@ -339,7 +339,7 @@ static void post_refusals(struct rpc_server *s)
 	if (!rpc_refusals_take(s->refusals))
 		return;
 	rpc_server_ref(s);
-	loop_post_urgent(s->loop, tell_refusals, s);
+	loop_post_urgent(s->loop, &s->refusals_post, tell_refusals, s);
 }
 
 static void tick(void *arg)
