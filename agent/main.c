@@ -4,6 +4,7 @@
  * the agent until SIGTERM. Exit codes: 0 ok, 1 failed, 2 usage.
  */
 #include "agent/agent.h"
+#include "agent/probe_command.h"
 #include "common/args.h"
 #include "common/fsx.h"
 #include "common/metrics.h"
@@ -37,6 +38,7 @@ struct program {
 static const char usage[] =
 	"usage: ros2-agent --name NAME --state-dir DIR --controller HOST:PORT --listen HOST:PORT\n"
 	"                  [options]\n"
+	"       ros2-agent probe [--device NAME] [-o table|json]    what devices here enforce\n"
 	"\n"
 	"  --name NAME             of the Agent document this agent is\n"
 	"  --state-dir DIR         identity, snapshot, revocations, audit spool; made when "
@@ -423,8 +425,11 @@ int main(int argc, char **argv)
 {
 	struct program p = {.ready_fd = -1, .lock_fd = -1, .o = {.data_host = "127.0.0.1"}};
 	struct ros2_err err = ROS2_ERR_INIT;
-	int code = parse_flags(&p, argc, argv);
+	int code;
 
+	if (argc > 1 && !strcmp(argv[1], "probe"))
+		return agent_probe_command(argc - 1, argv + 1);
+	code = parse_flags(&p, argc, argv);
 	if (code >= 0)
 		return code;
 	p.o.on_ready = on_ready;

@@ -115,6 +115,17 @@ struct vp_case {
 	struct vp_pair other; /* B to B */
 	struct probe_subject *s;
 };
+/* Transfers of 16 x 4 MiB that are cut by a revoke, or not (the control), and what came after it
+ * had returned. 0 or -errno. */
+enum vp_how { VP_BY_INVALIDATE, VP_BY_DEALLOC, VP_NOT_AT_ALL };
+struct vp_flights {
+	uint32_t cut;       /* tries that had not ended by themselves */
+	uint32_t with_late; /* tries with late bytes */
+	uint32_t most_late; /* bytes, of one try */
+	uint64_t late_bytes;
+};
+int vp_flights(struct vp_case *c, enum vp_how how, unsigned tries, struct vp_flights *ret);
+
 typedef void (*vp_case_fn)(struct vp_case *c, struct probe_finding *f);
 
 /* Window 0 of the own pair over [offset, +length) of A's slot. True when it is bound and, if it

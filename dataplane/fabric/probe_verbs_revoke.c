@@ -16,7 +16,8 @@
 
 #define FLIGHT_BYTES  (4u << 20)
 #define FLIGHT_WRITES 16u
-#define FLIGHT_TRIES  6u
+#define FLIGHT_TRIES  3u    /* by each of the two ways */
+#define PACKET_BYTES  1024u /* the path MTU of the rig's queue pairs */
 #define TIMED_REVOKES 200u
 #define PAINT         0x5a
 
@@ -89,22 +90,20 @@ static uint32_t count_late(const struct flight *fl)
 	return n;
 }
 
-enum how { BY_INVALIDATE, BY_DEALLOC, NOT_AT_ALL /* the control */ };
-
-static int end_window(struct vp_pair *p, enum how how)
+static int end_window(struct vp_pair *p, enum vp_how how)
 {
 	int r;
 
-	if (how == NOT_AT_ALL)
+	if (how == VP_NOT_AT_ALL)
 		return 0;
-	r = how == BY_DEALLOC ? vp_dealloc(p, 0) : vp_invalidate(p, 0);
+	r = how == VP_BY_DEALLOC ? vp_dealloc(p, 0) : vp_invalidate(p, 0);
 	/* The first access that the revoke refused has ended the queue pair, so that the end of the
 	 * LOCAL_INV itself was flushed: unknown, and the ladder's next step decides. */
 	return r == IBV_WC_WR_FLUSH_ERR ? vp_dealloc(p, 0) : r;
 }
 
 /* One try. 1: it counts (something was still in flight), 0: all had arrived before, or -errno. */
-static int one_flight(struct vp_case *c, const struct flight *fl, enum how how, uint32_t *late)
+static int one_flight(struct vp_case *c, const struct flight *fl, enum vp_how how, uint32_t *late)
 {
 	struct vp_pair *p = &c->own;
 	bool cut = false;
@@ -170,34 +169,58 @@ static int time_revokes(struct vp_case *c)
 	return 0;
 }
 
+int vp_flights(struct vp_case *c, enum vp_how how, unsigned tries, struct vp_flights *ret)
+{
+	struct flight fl;
+	int r = flight_open(&c->a, &fl);
+
+	*ret = (struct vp_flights){0};
+	for (unsigned i = 0; i < tries && r >= 0; i++) {
+		uint32_t late = 0;
+
+		r = one_flight(c, &fl, how, &late);
+		ret->cut += r == 1;
+		ret->with_late += late > 0;
+		ret->late_bytes += late;
+		ret->most_late = MAX(ret->most_late, late);
+	}
+	vp_pair_close(&c->own);
+	flight_close(&fl);
+	return MIN(r, 0);
+}
+
 void vp_case_revoke_complete(struct vp_case *c, struct probe_finding *f)
 {
-	uint32_t late = 0, control = 0, counted = 0;
-	struct flight fl;
+	struct vp_flights control, inv, dealloc;
+	uint32_t cut, late, most;
 	int r;
 
 	if (!vp_leased(c, f, 0, 4096, IBV_ACCESS_REMOTE_WRITE))
 		return;
-	r = flight_open(&c->a, &fl);
+	r = vp_flights(c, VP_NOT_AT_ALL, 1, &control);
 	if (!r)
-		r = one_flight(c, &fl, NOT_AT_ALL, &control);
-	for (unsigned i = 0; i < FLIGHT_TRIES && r >= 0; i++) {
-		r = one_flight(c, &fl, i & 1 ? BY_DEALLOC : BY_INVALIDATE, &late);
-		counted += r == 1;
-	}
-	vp_pair_close(&c->own);
-	flight_close(&fl);
-	if (r >= 0)
+		r = vp_flights(c, VP_BY_INVALIDATE, FLIGHT_TRIES, &inv);
+	if (!r)
+		r = vp_flights(c, VP_BY_DEALLOC, FLIGHT_TRIES, &dealloc);
+	if (!r)
 		r = time_revokes(c);
+	if (r) {
+		vp_found(f, PROBE_NOT_TRIED, "transfers or revokes failed: %s", vp_end_str(r));
+		return;
+	}
+	cut = inv.cut + dealloc.cut;
+	late = inv.with_late + dealloc.with_late;
+	most = MAX(inv.most_late, dealloc.most_late);
 	if (late)
-		vp_found(f, PROBE_NOT_ENFORCED, "%u bytes landed after %u revokes returned", late,
-		         FLIGHT_TRIES);
-	else if (r < 0 || !counted || !control)
-		vp_found(f, PROBE_NOT_TRIED, "%u of %u transfers were cut, %u bytes without: %s",
-		         counted, FLIGHT_TRIES, control, vp_end_str(r));
+		vp_found(f, PROBE_NOT_ENFORCED,
+		         "%u of %u revokes: bytes landed after it returned, at most %u%s", late,
+		         cut, most, most <= PACKET_BYTES ? ", of one packet being copied" : "");
+	else if (!cut || !control.late_bytes)
+		vp_found(f, PROBE_NOT_TRIED, "%u transfers were cut; %u bytes without a revoke",
+		         cut, (uint32_t)control.late_bytes);
 	else
 		vp_found(
 			f, PROBE_ENFORCED,
 			"0 bytes landed after the revoke returned, %u x %u MiB in flight, %u times",
-			FLIGHT_WRITES, FLIGHT_BYTES >> 20, counted);
+			FLIGHT_WRITES, FLIGHT_BYTES >> 20, cut);
 }
