@@ -193,6 +193,7 @@ int rpc_request_start(struct rpc_channel *c, const struct rpc_method *m,
 	if (rc)
 		return ros2_err_set(err, rc, "%s: %s", m->name,
 		                    rc == -EMSGSIZE ? "the request is longer than a message may be"
+		                    : rc == -ENOMEM ? "no memory for a call"
 		                                    : "the request is of another type");
 	r = make(c, m, on_poller, fn, arg);
 	rc = r ? enlist(c, r, timeout_ms) : -ENOMEM;
@@ -200,8 +201,9 @@ int rpc_request_start(struct rpc_channel *c, const struct rpc_method *m,
 		grpc_byte_buffer_destroy(out);
 		free(r);
 		return ros2_err_set(err, rc, "%s: %s", m->name,
-		                    rc == -EBUSY ? "too many calls in flight on this channel"
-		                                 : "the channel is closed");
+		                    rc == -EBUSY    ? "too many calls in flight on this channel"
+		                    : rc == -ENOMEM ? "no memory for a call"
+		                                    : "the channel is closed");
 	}
 	r->out = out;
 	if (ret)

@@ -4,7 +4,9 @@
 #include "proto/ros2/v1/tenant.rpc.h"
 #include "tests/client/rig.h"
 #include "tests/rpc/fixture.h"
+#include "tests/sweep/sweep.h"
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -186,6 +188,64 @@ static void over_grpc__who_is_no_agent_is_not_believed(void **state)
 	ros2_disconnect(c);
 }
 
+/* One short life of a client; the first error, or 0. */
+static int short_life(const struct net *n, struct ros2_err *err)
+{
+	const struct ros2_session_opts so = {.depth = 4, .reconnect_ms = 1000};
+	struct ros2_client_opts o = opts_for(n);
+	struct ros2_client *c;
+	struct ros2_session *s;
+	struct ros2_mount *m;
+	struct ros2_file *f;
+	struct ros2_stat st;
+	char data[100];
+	int rc = ros2_connect(&o, &c, err);
+
+	if (rc)
+		return rc;
+	rc = ros2_session_open(c, &so, &s, err);
+	if (!rc) {
+		rc = ros2_mount(s, "data", &m, err);
+		if (!rc)
+			rc = ros2_open(m, "f", ROS2_O_RDWR, 0, &f, err);
+		if (!rc)
+			rc = ros2_fstat(f, &st, err);
+		if (!rc)
+			rc = (int)ros2_pread(f, data, sizeof(data), 0, err);
+		ros2_session_close(s);
+	}
+	ros2_disconnect(c);
+	return rc;
+}
+
+/* What the caller's own thread asks for, from the certificate files to the last call. */
+static void over_grpc__without_memory_says_so_wherever_it_fails(void **state)
+{
+	struct sweep s = {.kind = SWEEP_ALLOC, .error = ENOMEM, .thread = "sweeper"};
+	struct net *n = *state;
+	char was[16];
+
+	loop_call(n->loop, start, n);
+	pthread_getname_np(pthread_self(), was, sizeof(was));
+	pthread_setname_np(pthread_self(), "sweeper");
+	while (sweep_next(&s)) {
+		struct ros2_err err = ROS2_ERR_INIT;
+		int rc = short_life(n, &err);
+
+		sweep_off();
+		if (rc < 0) {
+			assert_true(sweep_fired());
+			assert_int_equal(rc, -ENOMEM);
+			assert_int_equal(err.status, ROS2_LIMIT);
+			assert_non_null(strstr(err.msg, "memory"));
+		}
+		if (s.at % 8 == 1)
+			assert_int_equal(short_life(n, &err), 100);
+	}
+	pthread_setname_np(pthread_self(), was);
+	assert_true(s.points >= 20);
+}
+
 static void options__missing_or_wrong_files_are_named(void **state)
 {
 	struct net *n = *state;
@@ -217,6 +277,7 @@ int main(void)
 		T(over_grpc__revocation_is_named),
 		T(over_grpc__an_agent_process_that_restarts_is_found_again),
 		T(over_grpc__who_is_no_agent_is_not_believed),
+		T(over_grpc__without_memory_says_so_wherever_it_fails),
 		T(options__missing_or_wrong_files_are_named),
 	};
 
