@@ -20,10 +20,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define CALL_MS     5000
-#define SESSIONS    4
-#define SOCKETS_MAX 600
-#define TINY_BATCH  16
+#define CALL_MS       5000
+#define SESSIONS      4
+#define SOCKETS_MAX   600
+#define TINY_BATCH    16
+#define UNPACED_DEPTH 100 /* requests of a session; credits are 128 */
 
 struct flood {
 	struct raw raw;
@@ -281,6 +282,25 @@ static void unread(struct flood *f)
 				request(f, i, WIRE_READ, WIRE_IO_MAX, f->key[i]);
 }
 
+/* All the credits of all its sessions, all the time: what comes back is asked for again at once. */
+static void unpaced(struct flood *f)
+{
+	uint32_t length = (uint32_t)raw_arg_u64(f->args, "length", 16384);
+
+	for (size_t i = 1; i < SESSIONS; i++)
+		f->n_sessions += session(f, i);
+	for (size_t i = 0; i < f->n_sessions; i++)
+		for (int k = 0; k < UNPACED_DEPTH; k++)
+			request(f, i, WIRE_READ, length, f->key[i]);
+	while (clock_monotonic_ns() < f->end_ns) {
+		for (size_t i = 0; i < f->n_sessions && f->fd[i] >= 0; i++) {
+			drain(f, i);
+			request(f, i, WIRE_READ, length, f->key[i]);
+			f->done++;
+		}
+	}
+}
+
 static void halfopen(struct flood *f)
 {
 	while (turn(f)) {
@@ -303,14 +323,9 @@ static const struct {
 	uint64_t rate;
 	void (*run)(struct flood *f);
 } floods[] = {
-	{"handshakes", 15, handshakes},
-	{"hellos", 200, hellos},
-	{"opens", 100, opens},
-	{"regions", 200, regions},
-	{"tiny", 250, tiny},
-	{"violations", 300, violations},
-	{"unread", 100, unread},
-	{"halfopen", 100, halfopen},
+	{"handshakes", 15, handshakes}, {"hellos", 200, hellos}, {"opens", 100, opens},
+	{"regions", 200, regions},      {"tiny", 250, tiny},     {"violations", 300, violations},
+	{"unread", 100, unread},        {"unpaced", 1, unpaced}, {"halfopen", 100, halfopen},
 };
 
 int main(int argc, char **argv)
@@ -326,7 +341,7 @@ int main(int argc, char **argv)
 	if (i == ARRAY_SIZE(floods)) {
 		fprintf(stderr,
 		        "usage: hostile-flood handshakes|hellos|opens|regions|tiny|violations|"
-		        "unread|halfopen [rate=PER-SECOND] [seconds=N] (and ROS2_*)\n");
+		        "unread|unpaced|halfopen [rate=PER-SECOND] [seconds=N] (and ROS2_*)\n");
 		return 2;
 	}
 	f.answers = json_object();
