@@ -384,7 +384,7 @@ int loop_post(struct loop *l, loop_fn fn, void *arg)
 
 void loop_post_urgent(struct loop *l, struct loop_post *p, loop_fn fn, void *arg)
 {
-	bool wake, twice = atomic_exchange(&p->queued, true);
+	bool wake, twice = __atomic_exchange_n(&p->queued, true, __ATOMIC_SEQ_CST);
 
 	/* The queue would lose what stands between: worse than an end that says why. */
 	if (twice) {
@@ -439,7 +439,7 @@ static size_t run_posts(struct loop *l)
 		if (p->pooled)
 			queue_push(&done, p, NULL, NULL);
 		else
-			atomic_store(&p->queued, false);
+			__atomic_store_n(&p->queued, false, __ATOMIC_SEQ_CST);
 		fn(arg);
 	}
 	pool_give(l, &done);

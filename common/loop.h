@@ -48,7 +48,7 @@ struct loop_post {
 	struct loop_post *next;
 	loop_fn fn;
 	void *arg;
-	_Atomic bool queued;
+	bool queued; /* by __atomic_* only: C++ has no _Atomic */
 	bool pooled;
 };
 /* Any thread; cannot fail. As loop_post, without the bound and also accepted after loop_stop (run
