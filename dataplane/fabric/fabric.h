@@ -83,6 +83,9 @@ struct fabric_dev_attr {
 	/* RDMA READs in flight of one QP: as target, as initiator */
 	uint32_t max_reads_in, max_reads_out;
 	uint64_t max_region_bytes;
+	/* the kernel plays the device: receipts wait until it cannot be copying any more (grace.c)
+	 */
+	bool software;
 	bool window_2b;   /* what it claims: type 2B windows and LOCAL_INV */
 	uint32_t n_ports; /* at most FABRIC_PORTS_MAX are told */
 	struct fabric_port ports[FABRIC_PORTS_MAX]; /* as they were when it was opened */
@@ -444,8 +447,9 @@ int fabric_qp_flush(struct fabric_qp *qp, uint64_t now_ns);
  * pool only after both. The ladder: 1. no new work; 2. LOCAL_INV on the bound QP, exactly once; 3.
  * if the QP is unusable or the completion late: dealloc; 4. if that is refused: the QP to error,
  * and the window stays SET_ASIDE until it can be deallocated. The receipt runs at the first of
- * these that took effect. A GONE window gets a successor only when its LOCAL_INV has ended, so that
- * a late one hits nothing.
+ * these that took effect; on a software device when it cannot be copying any more, either (grace.c:
+ * soft-RoCE lets the packet land that it has in hand). A GONE window gets a successor only when its
+ * LOCAL_INV has ended, so that a late one hits nothing.
  */
 enum fabric_window_state {
 	FABRIC_WINDOW_FREE,
@@ -475,8 +479,9 @@ int fabric_window_bind(struct fabric_qp *qp, const struct fabric_bind *b,
                        struct fabric_window **ret, uint32_t *ret_key);
 /* Starts the ladder; @fn runs exactly once, in this call or in flush, poll, tick, kill, failed or
  * free, and the window is not the caller's any more from this call on. The LOCAL_INV is queued and
- * leaves with the next flush; its limit is counted from @now_ns. @fn must not free the QP or its
- * set. -EALREADY when it is not bound (any more): @fn does not run. Reactor. */
+ * leaves with the next flush; its limit is counted from @now_ns. @fn may be NULL (a key is
+ * rotated: nobody needs to know); it must not poll, and must not free the QP or its set. -EALREADY
+ * when it is not bound (any more): @fn does not run. Reactor. */
 int fabric_window_revoke(struct fabric_window *w, uint64_t now_ns, fabric_receipt_fn fn, void *arg);
 enum fabric_window_state fabric_window_state(const struct fabric_window *w);
 uint32_t fabric_window_key(const struct fabric_window *w);

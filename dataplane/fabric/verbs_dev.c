@@ -126,6 +126,8 @@ static int attr_query(struct fabric_dev *d, struct ros2_err *err)
 	t->max_reads_in = count(a.max_qp_rd_atom);
 	t->max_reads_out = count(a.max_qp_init_rd_atom);
 	t->max_region_bytes = a.max_mr_size;
+	/* soft-RoCE, soft-iWARP */
+	t->software = a.vendor_id == 0xffffff || a.vendor_id == 0x626d74;
 	t->window_2b = (a.device_cap_flags & need) == need;
 	t->n_ports = MIN(a.phys_port_cnt, FABRIC_PORTS_MAX);
 	for (uint32_t i = 0; i < t->n_ports; i++) {
@@ -192,6 +194,8 @@ int fabric_dev_open(const char *name, struct fabric_dev **ret, struct ros2_err *
 	r = open_context(d, name, err);
 	if (r == 0)
 		r = attr_query(d, err);
+	if (r == 0 && d->attr.software && grace_new(&d->grace) < 0)
+		r = ros2_err_set(err, -ENOMEM, "no memory for a thread");
 	if (r == 0) {
 		flags = fcntl(d->context->async_fd, F_GETFL);
 		if (flags < 0 || fcntl(d->context->async_fd, F_SETFL, flags | O_NONBLOCK) < 0)
@@ -211,6 +215,7 @@ int fabric_dev_close(struct fabric_dev *d)
 		return 0;
 	if (d->n_pds || d->n_channels)
 		return -EBUSY;
+	grace_free(d->grace);
 	if (d->context)
 		ibv_close_device(d->context);
 	free(d);

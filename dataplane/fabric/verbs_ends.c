@@ -133,6 +133,7 @@ static void note_send(struct fabric_qp *qp, const struct ibv_wc *wc, uint32_t nu
 	for (uint32_t k = qp->s.known; k != number; k++)
 		end_send(qp, k, qp->saw_error ? FABRIC_END_FLUSHED : FABRIC_END_OK, 0);
 	end_send(qp, number, end, wc->status);
+	qp->saw_error |= end != FABRIC_END_OK;
 }
 
 static void note_recv(struct fabric_qp *qp, const struct ibv_wc *wc, uint32_t number)
@@ -169,10 +170,8 @@ void qp_note(struct fabric_qp *qp, const struct ibv_wc *wc)
 		note_recv(qp, wc, number);
 	else
 		note_send(qp, wc, number);
-	if (wc->status != IBV_WC_SUCCESS) {
-		qp->saw_error = true;
+	if (wc->status != IBV_WC_SUCCESS)
 		qp_fail(qp);
-	}
 	advance(qp);
 }
 

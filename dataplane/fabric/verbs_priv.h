@@ -18,6 +18,7 @@
 
 #include "dataplane/fabric/fabric.h"
 #include "dataplane/fabric/fabric_conn.h"
+#include "dataplane/fabric/grace_priv.h"
 #include "common/util.h"
 #include <infiniband/verbs.h>
 #include <rdma/rdma_cma.h>
@@ -33,6 +34,7 @@ struct fabric_dev {
 	/* immutable after open */
 	struct fabric_dev_attr attr;
 	struct ibv_context *context; /* owned */
+	struct fabric_grace *grace;  /* owned; NULL: the device does what it says */
 	/* any thread */
 	_Atomic uint32_t n_pds, n_channels;
 	_Atomic bool removed;
@@ -121,7 +123,9 @@ struct fabric_window {
 	uint32_t inv_seq;     /* of inv_pending */
 	fabric_receipt_fn fn; /* NULL: no receipt is due */
 	void *arg;
-	struct list waiting; /* of set.binding or set.invalidating */
+	struct list waiting;  /* of set.binding or set.invalidating */
+	struct list settling; /* of set.settling: its receipt waits for grace */
+	uint64_t grace;
 };
 
 struct fabric_qp {
@@ -137,7 +141,7 @@ struct fabric_qp {
 	enum fabric_qp_state state;
 	bool zombie;     /* freed by the caller, kept by the device */
 	bool in_error;   /* the device accepted the move to error */
-	bool saw_error;  /* a completion without success has been seen */
+	bool saw_error;  /* a send has ended without success; flushed receives say nothing */
 	bool bind_open;  /* a quiet bind is queued, and nothing signalled behind it */
 	uint32_t silent; /* work requests since the last signalled one */
 	/* send side */
@@ -170,7 +174,7 @@ struct fabric_set {
 	struct fabric_qp **qps;   /* owned array; entries owned */
 	uint32_t *qp_generations; /* owned */
 	uint32_t n_qps;
-	struct list all, reports, binding, invalidating, zombies;
+	struct list all, reports, binding, invalidating, settling, zombies;
 	struct slot_class slots[FABRIC_SLOT_CLASSES];
 	uint8_t *slot_mem; /* owned: mmap */
 	size_t slot_bytes;
@@ -241,6 +245,8 @@ void window_invalidated(struct fabric_window *w, bool ok);
 void window_foreign(struct fabric_qp *qp, uint32_t key);
 void window_late(struct fabric_window *w);
 void window_settle(struct fabric_window *w);
+void windows_grace(struct fabric_set *s); /* receipts whose time has come */
+void windows_over(struct fabric_qp *qp);  /* it is destroyed: nothing is under way */
 
 /* What the context of an rdma_cm_id points to. */
 struct cm_node {

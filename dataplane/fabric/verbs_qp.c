@@ -530,6 +530,7 @@ int qp_destroy(struct fabric_qp *qp)
 	if (qp->qp && ibv_destroy_qp(qp->qp) != 0 && !s->pd->dev->removed)
 		return -EBUSY;
 	qp->qp = NULL;
+	windows_over(qp);
 	/* Some devices leave its completions in the queue: they must be out before its room is
 	 * given away. */
 	(void)set_pull(s, s->c.cq_depth, &r);

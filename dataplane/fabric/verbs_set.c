@@ -12,6 +12,7 @@
 
 #define WC_BATCH       32u
 #define EVENTS_AT_ONCE 64u
+#define GRACE_LOOK_NS  1000000ull
 #define INDEX_BITS     10
 
 _Static_assert(FABRIC_QPS_MAX == 1u << INDEX_BITS,
@@ -146,6 +147,7 @@ int fabric_set_new(struct fabric_pd *pd, struct fabric_channel *c, const struct 
 	list_init(&s->reports);
 	list_init(&s->binding);
 	list_init(&s->invalidating);
+	list_init(&s->settling);
 	list_init(&s->zombies);
 	list_init(&s->event);
 	pd->sets++;
@@ -250,6 +252,7 @@ int fabric_set_poll(struct fabric_set *s, struct fabric_completion *out, uint32_
 		pulled = set_pull(s, max - n, &r);
 		n += report(s, out + n, max - n);
 	}
+	windows_grace(s);
 	return n == 0 && r < 0 ? r : (int)n;
 }
 
@@ -279,6 +282,9 @@ uint64_t fabric_set_tick(struct fabric_set *s, uint64_t now_ns)
 		if (qp->n_gone)
 			windows_refill(qp);
 	(void)zombies_end(s);
+	windows_grace(s);
+	if (!list_empty(&s->settling))
+		a = MIN(a, now_ns + GRACE_LOOK_NS);
 	return MIN(a, b);
 }
 

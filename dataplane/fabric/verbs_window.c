@@ -73,6 +73,7 @@ int windows_make(struct fabric_qp *qp, struct ros2_err *err)
 		w->qp = qp;
 		w->key = w->mw->rkey;
 		list_init(&w->waiting);
+		list_init(&w->settling);
 		qp->n_windows = i + 1;
 		window_settle(w);
 	}
@@ -84,7 +85,7 @@ void window_settle(struct fabric_window *w)
 {
 	struct fabric_qp *qp = w->qp;
 
-	if (w->state != FABRIC_WINDOW_FREE || w->held || w->fn || w->inv_pending ||
+	if (w->state != FABRIC_WINDOW_FREE || w->held || w->fn || w->grace || w->inv_pending ||
 	    w->bind_pending || w->n_under || w->pooled)
 		return;
 	w->pooled = true;
@@ -201,16 +202,6 @@ static void give_receipt(struct fabric_window *w)
 	fn(w->arg, &r);
 }
 
-static void died(struct fabric_window *w, enum fabric_receipt_how how)
-{
-	if (!w->dead) {
-		w->dead = true;
-		w->how = how;
-		w->dead_ns = clock_boottime_ns();
-	}
-	give_receipt(w);
-}
-
 static void let_go(struct fabric_window *w)
 {
 	struct fabric_region *r = w->region;
@@ -218,6 +209,61 @@ static void let_go(struct fabric_window *w)
 	w->region = NULL;
 	if (r)
 		region_unbind(r);
+}
+
+/* Nothing of it is under way in the device, either. The device may still know a window that is
+ * SET_ASIDE. */
+static void end_now(struct fabric_window *w)
+{
+	if (w->state != FABRIC_WINDOW_SET_ASIDE)
+		let_go(w);
+	give_receipt(w);
+	window_settle(w);
+}
+
+/* The device says that it serves nothing under it any more. */
+static void died(struct fabric_window *w, enum fabric_receipt_how how)
+{
+	struct fabric_set *s = w->qp->set;
+
+	if (!w->dead) {
+		w->dead = true;
+		w->how = how;
+		w->dead_ns = clock_boottime_ns();
+	}
+	if (!s->pd->dev->grace || !w->fn) {
+		end_now(w);
+	} else if (!w->grace) {
+		w->grace = grace_ask(s->pd->dev->grace);
+		list_add_tail(&s->settling, &w->settling);
+	}
+}
+
+static void grace_over(struct fabric_window *w)
+{
+	list_del(&w->settling);
+	w->grace = 0;
+	w->dead_ns = clock_boottime_ns();
+	end_now(w);
+}
+
+/* In the order of asking. */
+void windows_grace(struct fabric_set *s)
+{
+	while (!list_empty(&s->settling)) {
+		struct fabric_window *w = list_first(&s->settling, struct fabric_window, settling);
+
+		if (!grace_reached(s->pd->dev->grace, w->grace))
+			return;
+		grace_over(w);
+	}
+}
+
+void windows_over(struct fabric_qp *qp)
+{
+	for (uint32_t i = 0; i < qp->n_windows; i++)
+		if (!list_empty(&qp->windows[i].settling))
+			grace_over(&qp->windows[i]);
 }
 
 void window_bound(struct fabric_window *w, bool ok)
@@ -237,7 +283,6 @@ void window_invalidated(struct fabric_window *w, bool ok)
 	w->inv_pending = false;
 	if (w->state == FABRIC_WINDOW_INVALIDATING && ok) {
 		move(w, FABRIC_WINDOW_FREE);
-		let_go(w);
 		died(w, FABRIC_BY_INVALIDATE);
 	}
 	window_settle(w);
@@ -260,7 +305,7 @@ void window_foreign(struct fabric_qp *qp, uint32_t key)
 	for (uint32_t i = 0; i < qp->n_windows; i++) {
 		struct fabric_window *w = &qp->windows[i];
 
-		if (w->key != key || !w->region || is_without(w->state))
+		if (w->key != key || !(is_live(w->state) || is_waiting(w->state)))
 			continue;
 		qp->set->c.foreign_invalidates++;
 		if (w->state == FABRIC_WINDOW_BINDING) {
@@ -269,7 +314,6 @@ void window_foreign(struct fabric_qp *qp, uint32_t key)
 		}
 		withdraw(w);
 		move(w, FABRIC_WINDOW_FREE);
-		let_go(w);
 		died(w, FABRIC_BY_INVALIDATE);
 		window_settle(w);
 		return;
@@ -295,7 +339,6 @@ static bool give_up(struct fabric_window *w)
 	}
 	w->qp->set->c.fallback_deallocs++;
 	move(w, FABRIC_WINDOW_GONE);
-	let_go(w);
 	died(w, FABRIC_BY_DEALLOC);
 	return true;
 }
@@ -331,7 +374,7 @@ static void refill(struct fabric_window *w)
 {
 	struct fabric_qp *qp = w->qp;
 
-	if (w->held || w->fn || w->inv_pending || w->bind_pending || w->n_under ||
+	if (w->held || w->fn || w->grace || w->inv_pending || w->bind_pending || w->n_under ||
 	    qp->state == FABRIC_QP_FAILED)
 		return;
 	w->mw = ibv_alloc_mw(qp->set->pd->pd, IBV_MW_TYPE_2);
@@ -346,7 +389,6 @@ static bool try_again(struct fabric_window *w)
 	if (!dealloc(w))
 		return false;
 	move(w, FABRIC_WINDOW_GONE);
-	let_go(w);
 	died(w, FABRIC_BY_DEALLOC);
 	return true;
 }
@@ -395,6 +437,13 @@ static void invalidate(struct fabric_window *w, uint64_t now_ns)
 	wait_until(w, &qp->set->invalidating, clock_add_ns(now_ns, qp->set->o.invalidate_limit_ns));
 }
 
+/* By its peer, or with its queue pair; what is SET_ASIDE and not dead must wait. */
+static void ended_before(struct fabric_window *w)
+{
+	if (w->dead)
+		died(w, w->how);
+}
+
 int fabric_window_revoke(struct fabric_window *w, uint64_t now_ns, fabric_receipt_fn fn, void *arg)
 {
 	if (!w->held)
@@ -405,7 +454,7 @@ int fabric_window_revoke(struct fabric_window *w, uint64_t now_ns, fabric_receip
 	if (w->state == FABRIC_WINDOW_BINDING || w->state == FABRIC_WINDOW_BOUND)
 		invalidate(w, now_ns);
 	else
-		give_receipt(w); /* ended before: by its peer, or with its queue pair */
+		ended_before(w);
 	window_settle(w);
 	return 0;
 }

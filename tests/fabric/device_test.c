@@ -9,8 +9,18 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
 
-#define TRIES 1000
+#ifdef WITHOUT_GRACE
+#define LANDS 1
+#else
+#define LANDS 0
+#endif
+
+/* Of revokes while bytes move; tests/fabric/CMakeLists.txt has 1,000 of them in a guest of their
+ * own. */
+static uint32_t tries = 100;
 
 static int setup(void **state)
 {
@@ -136,8 +146,7 @@ static void fabric_verbs__old_keys_are_refused_after_kill_and_reconnect(void **s
 	win = world_bind(w, &ours, FABRIC_READ, &key);
 	base = fabric_window_base(win);
 	assert_int_equal(fabric_qp_kill(w->qp[OURS], &r), 0);
-	assert_int_equal(fabric_window_revoke(win, clock_boottime_ns(), on_receipt, &got), 0);
-	assert_int_equal(got.n, 1);
+	take_back(w, win, &got);
 	assert_int_equal(got.last.how, FABRIC_BY_DEALLOC);
 	fabric_set_counters(w->set[OURS], &c);
 	assert_int_equal(c.invalidates, 0);
@@ -183,76 +192,162 @@ static void fabric_verbs__kill_drains_what_was_in_flight(void **state)
 	assert_int_equal(fabric_qp_outstanding(w->qp[PEER]), 0);
 }
 
-/* One try: four writes of 256 KiB under way, the window revoked at a random moment. Returns the
- * bytes that changed after the receipt. */
-static uint64_t revoke_in_flight(struct world *w, struct fabric_slot *ours,
-                                 struct fabric_slot *theirs, uint8_t *shadow, uint32_t try,
-                                 uint32_t *ret_cut)
-{
-	const uint32_t part_bytes = 256 << 10;
-	struct receipts got = {0};
-	struct fabric_completion c;
-	struct fabric_window *win;
-	uint64_t changed = 0, until;
-	uint32_t key;
+/* The peer of one try, on a thread of its own: soft-RoCE moves bytes inside the call that posts. */
+struct flight {
+	struct world *w;
+	struct fabric_slot *from;
+	uint64_t to;
+	uint32_t key, cut;
+	_Atomic bool started;
+};
 
-	memset(ours->mem, 0, ours->size_bytes);
-	memset(theirs->mem, (int)(try % 255 + 1), theirs->size_bytes);
-	win = world_bind(w, ours, FABRIC_WRITE, &key);
-	for (uint32_t i = 0; i < 4; i++) {
+#define FLIGHT_PARTS 4u
+
+static void *fly(void *arg)
+{
+	struct flight *f = arg;
+	uint32_t bytes = f->from->size_bytes / FLIGHT_PARTS;
+	uint64_t until = clock_monotonic_ns() + 10 * NS_PER_S;
+	struct fabric_completion c;
+
+	for (uint32_t i = 0; i < FLIGHT_PARTS; i++) {
 		struct fabric_part part = {
-			.region = theirs->region, .offset = i * part_bytes, .length = part_bytes};
+			.region = f->from->region, .offset = i * bytes, .length = bytes};
 		struct fabric_wr wr = {.parts = &part,
 		                       .n_parts = 1,
-		                       .remote_key = key,
-		                       .remote_address = fabric_window_base(win) + i * part_bytes};
+		                       .remote_key = f->key,
+		                       .remote_address = f->to + i * bytes};
 
-		assert_int_equal(fabric_write(w->qp[PEER], &wr), 0);
+		if (fabric_write(f->w->qp[PEER], &wr) < 0)
+			return NULL;
 	}
-	assert_int_equal(fabric_qp_flush(w->qp[PEER], clock_boottime_ns()), 0);
-	/* a moment that moves through the transfer */
-	until = clock_monotonic_ns() + (uint64_t)(try * 7919 % 8000) * 1000;
-	while (clock_monotonic_ns() < until)
-		;
-	take_back(w, win, &got);
-	memcpy(shadow, ours->mem, ours->size_bytes);
-	until = clock_monotonic_ns() + 10 * NS_PER_S;
-	while (fabric_qp_outstanding(w->qp[PEER]) && clock_monotonic_ns() < until)
-		if (world_poll(w, PEER, &c) && c.end != FABRIC_END_OK)
-			(*ret_cut)++;
-	assert_int_equal(fabric_qp_outstanding(w->qp[PEER]), 0);
-	for (uint32_t i = 0; i < ours->size_bytes; i++)
-		changed += shadow[i] != ours->mem[i];
-	return changed;
+	f->started = true;
+	(void)fabric_qp_flush(f->w->qp[PEER], clock_boottime_ns());
+	while (fabric_qp_outstanding(f->w->qp[PEER]) && clock_monotonic_ns() < until)
+		if (fabric_set_poll(f->w->set[PEER], &c, 1) == 1 && c.end != FABRIC_END_OK)
+			f->cut++;
+	return f;
 }
 
-static void fabric_verbs__no_byte_lands_after_the_receipt_in_1000_revokes(void **state)
+/* What has arrived when the receipt runs: the writes fill the slot from its beginning, so the first
+ * zero says it, and is found in a microsecond. */
+struct frontier {
+	struct receipts got;
+	const volatile uint8_t *mem;
+	uint32_t size, arrived;
+};
+
+static void on_frontier(void *arg, const struct fabric_receipt *r)
+{
+	struct frontier *f = arg;
+	uint32_t low = 0, high = f->size;
+
+	while (low < high) {
+		uint32_t middle = low + (high - low) / 2;
+
+		if (f->mem[middle])
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	f->arrived = low;
+	f->got.n++;
+	f->got.last = *r;
+}
+
+static uint32_t count_bytes(const struct fabric_slot *s)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < s->size_bytes; i++)
+		n += s->mem[i] != 0;
+	return n;
+}
+
+/* 128 KiB of writes under way, the window revoked @delay_ns after they began. How many bytes
+ * arrived after the receipt. */
+static uint32_t revoke_in_flight(struct world *w, struct fabric_slot *ours,
+                                 struct fabric_slot *theirs, uint64_t delay_ns, uint32_t *ret_cut)
+{
+	struct flight f = {.w = w, .from = theirs};
+	struct frontier at = {.mem = ours->mem, .size = ours->size_bytes};
+	struct fabric_window *win;
+	uint64_t now, until;
+	pthread_t thread;
+	void *flown;
+
+	memset(ours->mem, 0, ours->size_bytes);
+	win = world_bind(w, ours, FABRIC_WRITE, &f.key);
+	f.to = fabric_window_base(win);
+	assert_int_equal(pthread_create(&thread, NULL, fly, &f), 0);
+	while (!f.started)
+		;
+	until = clock_monotonic_ns() + delay_ns;
+	while (clock_monotonic_ns() < until)
+		;
+	now = clock_boottime_ns();
+	assert_int_equal(fabric_window_revoke(win, now, on_frontier, &at), 0);
+	(void)fabric_qp_flush(w->qp[OURS], now);
+	until = now + 5 * NS_PER_S;
+	while (at.got.n == 0 && now < until) {
+		poll_side(w, OURS);
+		now = clock_boottime_ns();
+		(void)fabric_set_tick(w->set[OURS], now);
+	}
+	assert_int_equal(pthread_join(thread, &flown), 0);
+	assert_non_null(flown);
+	assert_int_equal(at.got.n, 1);
+	assert_int_equal(fabric_qp_outstanding(w->qp[PEER]), 0);
+	*ret_cut += f.cut > 0;
+	return count_bytes(ours) - at.arrived;
+}
+
+/* How long it takes when nobody revokes. */
+static uint64_t whole_flight(struct world *w, struct fabric_slot *ours, struct fabric_slot *theirs)
+{
+	struct flight f = {.w = w, .from = theirs};
+	struct receipts got = {0};
+	struct fabric_window *win = world_bind(w, ours, FABRIC_WRITE, &f.key);
+	uint64_t start = clock_monotonic_ns();
+
+	f.to = fabric_window_base(win);
+	assert_non_null(fly(&f));
+	assert_int_equal(f.cut, 0);
+	start = clock_monotonic_ns() - start;
+	take_back(w, win, &got);
+	return start;
+}
+
+static void fabric_verbs__no_byte_lands_after_the_receipt(void **state)
 {
 	struct world *w = *state;
-	struct fabric_slot ours = world_slot(w, OURS, 1 << 20),
-			   theirs = world_slot(w, PEER, 1 << 20);
-	uint8_t *shadow = malloc(ours.size_bytes);
-	uint64_t landed = 0;
-	uint32_t cut = 0;
+	struct fabric_slot ours = world_slot(w, OURS, 128 << 10);
+	struct fabric_slot theirs = world_slot(w, PEER, 128 << 10);
 	struct fabric_counters c;
+	uint64_t landed = 0, whole;
+	uint32_t cut = 0;
 
-	for (uint32_t i = 0; i < TRIES; i++) {
-		landed += revoke_in_flight(w, &ours, &theirs, shadow, i, &cut);
+	memset(theirs.mem, 0xa5, theirs.size_bytes);
+	whole = whole_flight(w, &ours, &theirs);
+	for (uint32_t i = 0; i < tries; i++) {
+		/* a moment that moves through the transfer; 617 and 1000 have no common factor */
+		landed += revoke_in_flight(w, &ours, &theirs, whole * (i * 617ull % tries) / tries,
+		                           &cut);
 		poll_side(w, OURS);
 		if (fabric_qp_state(w->qp[PEER]) == FABRIC_QP_FAILED ||
 		    fabric_qp_state(w->qp[OURS]) == FABRIC_QP_FAILED)
 			world_rejoin(w);
 	}
 	fabric_set_counters(w->set[OURS], &c);
-	print_message("# %u revokes with 1 MiB of writes under way: %u of them cut a transfer, "
-	              "%llu bytes landed after "
-	              "the receipt; %llu LOCAL_INV, %llu deallocs\n",
-	              TRIES, cut, (unsigned long long)landed, (unsigned long long)c.invalidates,
-	              (unsigned long long)c.fallback_deallocs);
-	assert_int_equal(landed, 0);
+	print_message(
+		"# %u revokes with 128 KiB of writes under way (%llu us emulated): %u of them "
+		"cut it, "
+		"%llu bytes landed after the receipt; %llu LOCAL_INV, %llu deallocs\n",
+		tries, (unsigned long long)whole / 1000, cut, (unsigned long long)landed,
+		(unsigned long long)c.invalidates, (unsigned long long)c.fallback_deallocs);
+	assert_int_equal(landed > 0, LANDS);
 	/* else the test proved nothing */
-	assert_true(cut > TRIES / 10);
-	free(shadow);
+	assert_true(cut > tries / 10);
 }
 
 enum rotation { BARE, SEND_ONLY, ROTATED, ROTATIONS };
@@ -265,7 +360,6 @@ static uint64_t rounds(struct world *w, enum rotation kind, struct fabric_slot *
 	struct fabric_part in = {.region = theirs->region, .length = 512};
 	struct fabric_bind b = {.region = ours->region, .length = 4096, .access = FABRIC_READ};
 	uint64_t start = clock_monotonic_ns(), last = 0;
-	struct receipts got = {0};
 	uint32_t key;
 
 	b.flags = kind == ROTATED ? FABRIC_QUIET : 0;
@@ -280,7 +374,7 @@ static uint64_t rounds(struct world *w, enum rotation kind, struct fabric_slot *
 			assert_int_equal(fabric_qp_flush(w->qp[PEER], now), 0);
 		}
 		if (kind != SEND_ONLY) {
-			assert_int_equal(fabric_window_revoke(*win, now, on_receipt, &got), 0);
+			assert_int_equal(fabric_window_revoke(*win, now, NULL, NULL), 0);
 			assert_int_equal(fabric_window_bind(w->qp[OURS], &b, win, &key), 0);
 		}
 		if (kind != BARE)
@@ -298,20 +392,13 @@ static uint64_t rounds(struct world *w, enum rotation kind, struct fabric_slot *
 	return clock_monotonic_ns() - start;
 }
 
-static int by_value(const void *a, const void *b)
-{
-	const double *x = a, *y = b;
-
-	return (*x > *y) - (*x < *y);
-}
-
 static void fabric_verbs__rotation_adds_no_doorbell_and_little_time(void **state)
 {
-	enum { REPEATS = 15, N = 100 };
+	enum { REPEATS = 400, N = 4 };
 	struct world *w = *state;
 	struct fabric_slot ours = world_slot(w, OURS, 5000), theirs = world_slot(w, PEER, 5000);
 	struct fabric_counters a, b;
-	double ratio[REPEATS];
+	double ratio, best[ROTATIONS];
 	struct fabric_window *win;
 	uint32_t key;
 
@@ -324,18 +411,20 @@ static void fabric_verbs__rotation_adds_no_doorbell_and_little_time(void **state
 	              (unsigned long long)(b.posted - a.posted));
 	assert_int_equal(b.doorbells - a.doorbells, N);
 	assert_int_equal(b.posted - a.posted, 3 * N);
-	for (int i = 0; i < REPEATS; i++) {
-		double bare = (double)rounds(w, BARE, &ours, &theirs, &win, N);
-		double plain = (double)rounds(w, SEND_ONLY, &ours, &theirs, &win, N);
-		double rotated = (double)rounds(w, ROTATED, &ours, &theirs, &win, N);
+	for (int i = 0; i < REPEATS; i++)
+		for (int k = 0; k < ROTATIONS; k++) {
+			double t = (double)rounds(w, (enum rotation)k, &ours, &theirs, &win, N);
 
-		ratio[i] = (rotated - plain) / bare;
-	}
-	qsort(ratio, REPEATS, sizeof(ratio[0]), by_value);
-	print_message("# what rotation adds to a send, against a bare INVALIDATE + BIND: median "
-	              "%.2f (%.2f..%.2f)\n",
-	              ratio[REPEATS / 2], ratio[REPEATS / 4], ratio[REPEATS * 3 / 4]);
-	assert_true(ratio[REPEATS / 2] <= 1.5);
+			/* the quickest is the one that nothing else on the machine disturbed */
+			best[k] = i == 0 || t < best[k] ? t : best[k];
+		}
+	ratio = (best[ROTATED] - best[SEND_ONLY]) / best[BARE];
+	print_message("# us for %d, best of %d: bare INVALIDATE + BIND %.0f, SEND %.0f, all three "
+	              "in one doorbell "
+	              "%.0f: rotation adds %.2f of the bare time\n",
+	              N, REPEATS, best[BARE] / 1000, best[SEND_ONLY] / 1000, best[ROTATED] / 1000,
+	              ratio);
+	assert_true(ratio <= 1.5);
 }
 
 static void fabric_verbs__an_idle_set_is_woken_through_the_channel(void **state)
@@ -548,7 +637,7 @@ static void fabric_verbs__port_down_and_up_are_heard(void **state)
 
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
-int main(void)
+int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		T(fabric_verbs__tells_the_device),
@@ -564,7 +653,7 @@ int main(void)
 		T(fabric_verbs__connections_are_made_with_private_data_and_move_bytes),
 		T(fabric_verbs__the_end_of_a_connection_reaches_the_other_side),
 		T(fabric_verbs__nobody_listens_is_a_rejection),
-		T(fabric_verbs__no_byte_lands_after_the_receipt_in_1000_revokes),
+		T(fabric_verbs__no_byte_lands_after_the_receipt),
 		T(fabric_verbs__port_down_and_up_are_heard),
 	};
 	char names[1][FABRIC_NAME_MAX];
@@ -575,5 +664,9 @@ int main(void)
 			"1..0 # SKIP no RDMA device: run it in the guest (tests/guest/run)\n");
 		return 77;
 	}
+	if (argc > 1)
+		tries = (uint32_t)atoi(argv[1]);
+	if (argc > 2)
+		cmocka_set_test_filter(argv[2]);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
