@@ -13,24 +13,42 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define STUB_CALLS(X)                                                                              \
-	X(get_device_list)                                                                         \
-	X(open_device)                                                                             \
-	X(query_device)                                                                            \
-	X(query_port)                                                                              \
-	X(alloc_pd)                                                                                \
-	X(dealloc_pd)                                                                              \
-	X(reg_mr)                                                                                  \
-	X(reg_dmabuf_mr)                                                                           \
-	X(dereg_mr)                                                                                \
-	X(alloc_mw)                                                                                \
-	X(dealloc_mw)                                                                              \
-	X(create_comp_channel)                                                                     \
-	X(create_cq)                                                                               \
-	X(destroy_cq) X(create_qp) X(modify_qp) X(query_qp) X(destroy_qp) X(post_send)             \
-		X(post_recv) X(poll_cq) X(req_notify_cq) X(create_event_channel) X(create_id)      \
-			X(bind_addr) X(listen) X(resolve_addr) X(resolve_route) X(connect)         \
-				X(accept) X(establish) X(reject) X(init_qp_attr)
+/* clang-format off */
+#define STUB_CALLS(X) \
+	X(get_device_list) \
+	X(open_device) \
+	X(query_device) \
+	X(query_port) \
+	X(alloc_pd) \
+	X(dealloc_pd) \
+	X(reg_mr) \
+	X(reg_dmabuf_mr) \
+	X(dereg_mr) \
+	X(alloc_mw) \
+	X(dealloc_mw) \
+	X(create_comp_channel) \
+	X(create_cq) \
+	X(destroy_cq) \
+	X(create_qp) \
+	X(modify_qp) \
+	X(query_qp) \
+	X(destroy_qp) \
+	X(post_send) \
+	X(post_recv) \
+	X(poll_cq) \
+	X(req_notify_cq) \
+	X(create_event_channel) \
+	X(create_id) \
+	X(bind_addr) \
+	X(listen) \
+	X(resolve_addr) \
+	X(resolve_route) \
+	X(connect) \
+	X(accept) \
+	X(establish) \
+	X(reject) \
+	X(init_qp_attr)
+/* clang-format on */
 
 enum stub_call {
 #define X(name) STUB_##name,
