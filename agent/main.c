@@ -10,6 +10,7 @@
 #include "common/metrics.h"
 #include "common/util.h"
 #include "dataplane/dp.h"
+#include "dataplane/dp_probe.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
@@ -421,9 +422,16 @@ static int run(struct program *p, struct ros2_err *err)
 	return r < 0 ? ros2_err_set(err, r, "the event loop failed") : 0;
 }
 
+static int probe_all(struct probe_subject out[PROBE_SUBJECTS_MAX], size_t *ret_n,
+                     struct ros2_err *err)
+{
+	return dp_probe(NULL, out, ret_n, err);
+}
+
 int main(int argc, char **argv)
 {
-	struct program p = {.ready_fd = -1, .lock_fd = -1, .o = {.data_host = "127.0.0.1"}};
+	struct program p = {
+		.ready_fd = -1, .lock_fd = -1, .o = {.data_host = "127.0.0.1", .probe = probe_all}};
 	struct ros2_err err = ROS2_ERR_INIT;
 	int code;
 
