@@ -29,8 +29,10 @@ static int mem_create(const struct engine_config *c, struct engine **ret, struct
 	/* Names take memory too: about 5 KiB each, so at most about the capacity again; 16 Mi ends
 	 * it for huge engines. */
 	e->max_nodes = (uint32_t)MIN(MAX(c->size_bytes / 5120, (uint64_t)8192), (uint64_t)16 << 20);
-	e->root = mem_node_new(e, ENGINE_DIRECTORY, 0700, &rc);
+	rc = mem_names_init(&e->names, e->max_nodes);
+	e->root = rc ? NULL : mem_node_new(e, ENGINE_DIRECTORY, 0700, &rc);
 	if (!e->root) {
+		mem_names_fini(&e->names);
 		mem_pool_fini(&e->pool);
 		free(e);
 		return ros2_err_set(err, rc, "mem engine: no memory for the root");
@@ -41,15 +43,11 @@ static int mem_create(const struct engine_config *c, struct engine **ret, struct
 
 static void mem_destroy(struct engine *e)
 {
-	struct mem_node *n;
-
 	if (!e)
 		return;
-	/* The hashes first: each hangs on its children, which go in no particular order. */
-	list_for_each (&e->nodes, n, all)
-		HASH_CLEAR(hh, n->children);
 	while (!list_empty(&e->nodes))
 		mem_node_destroy(e, list_first(&e->nodes, struct mem_node, all));
+	mem_names_fini(&e->names);
 	mem_pool_fini(&e->pool);
 	pthread_mutex_destroy(&e->lock);
 	pthread_mutex_destroy(&e->reactors_lock);
@@ -308,7 +306,7 @@ static int remove_name(struct engine_ns *ns, const char *path, enum engine_file_
 		rc = type == ENGINE_DIRECTORY
 		             ? ros2_err_set(err, -ENOTDIR, "\"%s\" is not a directory", path)
 		             : ros2_err_set(err, -EISDIR, "\"%s\" is a directory", path);
-	else if (n && n->children)
+	else if (n && n->n_children)
 		rc = ros2_err_set(err, -ENOTEMPTY, "\"%s\" is not empty", path);
 	else if (n) {
 		mem_dir_remove(n);
@@ -342,7 +340,7 @@ static int rename_check(const struct mem_node *n, const struct mem_node *over,
 		return ros2_err_set(err, -EISDIR, "rename: the target is a directory");
 	if (over->type != ENGINE_DIRECTORY && n->type == ENGINE_DIRECTORY)
 		return ros2_err_set(err, -ENOTDIR, "rename: the target is not a directory");
-	if (over->children)
+	if (over->n_children)
 		return ros2_err_set(err, -ENOTEMPTY, "rename: the target directory is not empty");
 	return 0;
 }

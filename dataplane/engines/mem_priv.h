@@ -25,7 +25,6 @@
 #include "dataplane/engines/names.h"
 #include <pthread.h>
 #include <stdatomic.h>
-#include <uthash.h>
 
 #define MEM_CHUNK_SHIFT 16
 #define MEM_CHUNK       ((size_t)1 << MEM_CHUNK_SHIFT)
@@ -82,16 +81,25 @@ struct mem_dir_slot {
 	struct mem_node *node; /* NULL = was removed */
 };
 
+/* All names of an engine by directory and name: chains whose heads are made with the engine, so
+ * that a name that moves, or comes back, needs no memory. */
+struct mem_names {
+	struct mem_node **bucket; /* owned: array of borrowed nodes */
+	uint32_t mask;
+	uint64_t seed[2]; /* so that nobody can choose names of one chain */
+};
+
 struct mem_node {
 	/* guarded by engine.lock */
 	char name[NAMES_NAME_MAX + 1];
 	struct mem_node *parent; /* NULL = root or removed */
 	uint64_t cookie;         /* in the parent */
 	uint32_t refs;           /* one for the parent's entry, one per open file or namespace */
-	UT_hash_handle hh;       /* in parent->children */
-	struct list all;         /* in engine.nodes */
-	/* directory: children by name, and in the order of their cookies for readdir */
-	struct mem_node *children;
+	struct mem_names *names; /* borrowed: the engine's */
+	struct mem_node *next_name;
+	struct list all; /* in engine.nodes */
+	/* directory: how many, and in the order of their cookies for readdir */
+	uint32_t n_children;
 	struct mem_dir_slot *slots; /* owned */
 	uint32_t n_slots, cap_slots, dead_slots;
 	uint64_t last_cookie;
@@ -107,6 +115,7 @@ struct engine {
 	struct mem_node *root;
 	struct list nodes;
 	uint32_t n_nodes, max_nodes;
+	struct mem_names names;
 	struct mem_pool pool;
 	bool null_mode;
 	pthread_mutex_t reactors_lock;
@@ -125,9 +134,12 @@ struct engine_file {
 };
 
 /* ---- mem_tree.c: all with engine.lock held ---- */
+/* For so many nodes. -ENOMEM. */
+int mem_names_init(struct mem_names *m, uint32_t max_nodes);
+void mem_names_fini(struct mem_names *m);
 struct mem_node *mem_node_new(struct engine *e, enum engine_file_type type, uint32_t mode, int *rc);
 void mem_node_unref(struct engine *e, struct mem_node *n);
-/* Frees whatever its references say; its children's hash must be gone: for the engine's end. */
+/* Frees whatever its references say: for the engine's end. */
 void mem_node_destroy(struct engine *e, struct mem_node *n);
 /* NULL and *rc = -ENOENT or -ENOTDIR with words. */
 struct mem_node *mem_lookup(struct mem_node *from, const char *path, size_t len, int *rc,

@@ -1,14 +1,64 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The mem engine's names: directories with a hash by name and a list in cookie order. Everything
+ * The mem engine's names: one hash of all by directory and name, and of each directory a list in
+ * cookie order. Everything
  * here runs with engine.lock held. A cookie is given once per directory and never again, so paging
  * is stable while names come and go.
  */
 #include "dataplane/engines/mem_priv.h"
 
 #include "common/clock.h"
+#include "common/crypto.h"
 #include <errno.h>
 #include <string.h>
+
+#define NAMES_MIN 1024u
+#define NAMES_MAX (1u << 20)
+
+int mem_names_init(struct mem_names *m, uint32_t max_nodes)
+{
+	uint32_t n = NAMES_MIN;
+
+	while (n < max_nodes && n < NAMES_MAX)
+		n *= 2;
+	m->bucket = calloc(n, sizeof(*m->bucket));
+	if (!m->bucket)
+		return -ENOMEM;
+	m->mask = n - 1;
+	crypto_random(m->seed, sizeof(m->seed));
+	return 0;
+}
+
+void mem_names_fini(struct mem_names *m)
+{
+	free(m->bucket);
+	m->bucket = NULL;
+}
+
+/* Both halves of a 128-bit product: every bit of each reaches all. */
+static uint64_t mix(uint64_t a, uint64_t b)
+{
+	unsigned __int128 product = (unsigned __int128)a * b;
+
+	return (uint64_t)product ^ (uint64_t)(product >> 64);
+}
+
+static struct mem_node **chain(const struct mem_node *dir, const char *name, size_t len)
+{
+	const struct mem_names *m = dir->names;
+	uint64_t h = mix((uintptr_t)dir ^ m->seed[0], len ^ m->seed[1]);
+
+	while (len) {
+		uint64_t part = 0;
+		size_t n = MIN(len, sizeof(part));
+
+		memcpy(&part, name, n);
+		h = mix(h ^ part ^ m->seed[0], m->seed[1] | 1);
+		name += n;
+		len -= n;
+	}
+	return &m->bucket[h & m->mask];
+}
 
 struct mem_node *mem_node_new(struct engine *e, enum engine_file_type type, uint32_t mode, int *rc)
 {
@@ -26,6 +76,7 @@ struct mem_node *mem_node_new(struct engine *e, enum engine_file_type type, uint
 		*rc = -ENOMEM;
 		return NULL;
 	}
+	n->names = &e->names;
 	n->type = type;
 	n->mode = mode & 0777;
 	n->refs = 1;
@@ -54,9 +105,10 @@ void mem_node_unref(struct engine *e, struct mem_node *n)
 
 struct mem_node *mem_child(struct mem_node *dir, const char *name, size_t len)
 {
-	struct mem_node *c;
+	struct mem_node *c = *chain(dir, name, len);
 
-	HASH_FIND(hh, dir->children, name, len, c);
+	while (c && (c->parent != dir || memcmp(c->name, name, len) || c->name[len]))
+		c = c->next_name;
 	return c;
 }
 
@@ -109,6 +161,7 @@ static uint32_t slot_after(const struct mem_node *dir, uint64_t cookie)
 int mem_dir_add(struct mem_node *dir, struct mem_node *child, const char *name)
 {
 	size_t len = strlen(name);
+	struct mem_node **head = chain(dir, name, len);
 
 	if (dir->n_slots == dir->cap_slots) {
 		uint32_t cap = dir->cap_slots ? dir->cap_slots * 2 : 8;
@@ -127,7 +180,9 @@ int mem_dir_add(struct mem_node *dir, struct mem_node *child, const char *name)
 	child->parent = dir;
 	child->cookie = ++dir->last_cookie;
 	dir->slots[dir->n_slots++] = (struct mem_dir_slot){child->cookie, child};
-	HASH_ADD_KEYPTR(hh, dir->children, child->name, len, child);
+	child->next_name = *head;
+	*head = child;
+	dir->n_children++;
 	dir->dir_mtime_unix_ns = clock_unix_ns();
 	return 0;
 }
@@ -135,8 +190,12 @@ int mem_dir_add(struct mem_node *dir, struct mem_node *child, const char *name)
 void mem_dir_remove(struct mem_node *child)
 {
 	struct mem_node *dir = child->parent;
+	struct mem_node **at = chain(dir, child->name, strlen(child->name));
 
-	HASH_DEL(dir->children, child);
+	while (*at != child)
+		at = &(*at)->next_name;
+	*at = child->next_name;
+	dir->n_children--;
 	dir->slots[slot_after(dir, child->cookie - 1)].node = NULL;
 	if (++dir->dead_slots > 16 && dir->dead_slots > dir->n_slots / 2)
 		compact(dir);

@@ -29,8 +29,17 @@ static void use_names(struct fx *fx, struct fx_args *a)
 	static const struct {
 		enum dp_path_op op;
 		const char *path, *to;
-	} calls[] = {{DP_MKDIR, "d", NULL},  {DP_STAT, "d", NULL},  {DP_RENAME, "d", "e"},
-	             {DP_UNLINK, "d", NULL}, {DP_RMDIR, "e", NULL}, {DP_RMDIR, "d", NULL}};
+	} calls[] = {{DP_MKDIR, "d", NULL},
+	             {DP_STAT, "d", NULL},
+	             /* the first name of a directory, and the last that moves out of one */
+	             {DP_MKDIR, "d/x", NULL},
+	             {DP_MKDIR, "e", NULL},
+	             {DP_RENAME, "d/x", "e/x"},
+	             {DP_UNLINK, "d", NULL},
+	             {DP_RMDIR, "d/x", NULL},
+	             {DP_RMDIR, "e/x", NULL},
+	             {DP_RMDIR, "d", NULL},
+	             {DP_RMDIR, "e", NULL}};
 
 	for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
 		struct dp_result res;
@@ -40,7 +49,8 @@ static void use_names(struct fx *fx, struct fx_args *a)
 		a->to = calls[i].to;
 		res = fx_do(fx, FX_PATH, a);
 		if (res.status != ROS2_NOT_FOUND && res.status != ROS2_IS_DIR &&
-		    res.status != ROS2_EXISTS)
+		    res.status != ROS2_EXISTS && res.status != ROS2_NOT_EMPTY &&
+		    res.status != ROS2_NO_SPACE)
 			allowed(&res);
 	}
 	a->path = "";
