@@ -44,11 +44,25 @@ function(ros2_library name)
 	target_link_libraries(${name} PUBLIC ros2_flags ${L_PUBLIC} PRIVATE ${L_PRIVATE})
 endfunction()
 
+# In a cross build: emulated/DIR/NAME starts it under the emulator, for scripts that start it by name.
+function(ros2_emulated name dir)
+	if(CMAKE_CROSSCOMPILING AND CMAKE_CROSSCOMPILING_EMULATOR)
+		file(GENERATE OUTPUT ${CMAKE_BINARY_DIR}/emulated/${dir}/${name}
+			CONTENT "#!/bin/sh\nexec ${CMAKE_CROSSCOMPILING_EMULATOR} -0 ${name} $<TARGET_FILE:${name}> \"$@\"\n"
+			FILE_PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
+	endif()
+endfunction()
+set(ROS2_RUN_FROM ${CMAKE_BINARY_DIR})
+if(CMAKE_CROSSCOMPILING)
+	set(ROS2_RUN_FROM ${CMAKE_BINARY_DIR}/emulated)
+endif()
+
 # ros2_program(NAME SOURCES main.c LIBS lib ...): lands in build/<preset>/bin
 function(ros2_program name)
 	cmake_parse_arguments(P "NO_INSTALL" "" "SOURCES;LIBS" ${ARGN})
 	add_executable(${name} ${P_SOURCES})
 	target_link_libraries(${name} PRIVATE ros2_flags ${P_LIBS})
+	ros2_emulated(${name} bin)
 	if(NOT P_NO_INSTALL)
 		install(TARGETS ${name} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 	endif()
@@ -129,7 +143,7 @@ function(ros2_script_test name)
 	add_test(NAME ${name} COMMAND ${CMAKE_SOURCE_DIR}/${T_SCRIPT})
 	set_tests_properties(${name} PROPERTIES LABELS "${T_LABELS}" TIMEOUT ${T_TIMEOUT}
 		SKIP_RETURN_CODE 77
-		ENVIRONMENT "${ROS2_SANITIZER_ENV};ROS2_BIN=${CMAKE_BINARY_DIR}/bin;ROS2_SRC=${CMAKE_SOURCE_DIR};ROS2_TESTBIN=${CMAKE_BINARY_DIR}/tests;ROS2_TIME_SCALE=${ROS2_TIME_SCALE}"
+		ENVIRONMENT "${ROS2_SANITIZER_ENV};ROS2_BIN=${ROS2_RUN_FROM}/bin;ROS2_SRC=${CMAKE_SOURCE_DIR};ROS2_TESTBIN=${ROS2_RUN_FROM}/tests;ROS2_TIME_SCALE=${ROS2_TIME_SCALE}"
 		WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
 	ros2_serial(${name} ${T_LABELS})
 endfunction()

@@ -173,11 +173,29 @@ static const struct timespec *wait_time(const struct reactor *r, struct timespec
 	return ts;
 }
 
+static int wait_events(struct reactor *r, struct epoll_event *events)
+{
+	struct timespec ts;
+	const struct timespec *until = wait_time(r, &ts);
+	int n, ms = -1;
+
+	if (!r->no_pwait2) {
+		n = epoll_pwait2(r->epoll_fd, events, EVENTS_MAX, until, NULL);
+		if (n >= 0 || errno != ENOSYS)
+			return n;
+		r->no_pwait2 = true;
+	}
+	if (until)
+		ms = (int)MIN((uint64_t)until->tv_sec * 1000 +
+		                      ((uint64_t)until->tv_nsec + 999999) / 1000000,
+		              (uint64_t)60000);
+	return epoll_wait(r->epoll_fd, events, EVENTS_MAX, ms);
+}
+
 static void turn(struct reactor *r)
 {
 	struct epoll_event events[EVENTS_MAX];
-	struct timespec ts;
-	int n = epoll_pwait2(r->epoll_fd, events, EVENTS_MAX, wait_time(r, &ts), NULL);
+	int n = wait_events(r, events);
 
 	r->again = false;
 	r->now_ns = clock_boottime_ns();

@@ -81,6 +81,7 @@ struct reactor {
 	int epoll_fd, wake_fd, listen_fd;
 	struct source wake_source, listen_source;
 	/* any thread */
+	bool no_pwait2; /* before Linux 5.11: waits are whole milliseconds, rounded up */
 	_Atomic(struct dp_op *) inbox; /* newest first */
 	_Atomic uint32_t n_leases;
 	_Atomic bool stop;

@@ -329,10 +329,15 @@ static int file_teardown(void **state)
 
 #define FX_TEST(f) cmocka_unit_test_setup_teardown(f, fx_setup, fx_teardown)
 
-#define FILE_TEST(f) cmocka_unit_test_setup_teardown(f, file_setup, file_teardown)
+#define FILE_TEST(f)                                                                               \
+	{                                                                                          \
+#f, files ? f : testing_no_openat2, files ? file_setup : NULL,                     \
+			files ? file_teardown : NULL, NULL                                         \
+	}
 
 int main(void)
 {
+	bool files = testing_has_openat2();
 	const struct CMUnitTest mem[] = {
 		FX_TEST(dp_write__in_capsule_is_read_back_equal),
 		FX_TEST(dp_write__is_pulled_when_it_is_large),

@@ -210,22 +210,25 @@ static int file_teardown(void **state)
 	return rc | nftw(root, testing_remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
+#define FILE_TEST(f, setup)                                                                        \
+	{                                                                                          \
+#f, files ? f : testing_no_openat2, files ? setup : NULL,                          \
+			files ? file_teardown : NULL, NULL                                         \
+	}
+
 int main(void)
 {
+	bool files = testing_has_openat2();
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(counter__sees_a_reactor_thread_that_allocates_and_locks),
-		cmocka_unit_test_setup_teardown(
-			counter__sees_the_locks_of_the_file_engines_thread_mode, threads_setup,
-			file_teardown),
+		FILE_TEST(counter__sees_the_locks_of_the_file_engines_thread_mode, threads_setup),
 		cmocka_unit_test_setup_teardown(
 			steady_state__of_the_mem_engine_copies_only_what_it_stores, fx_setup,
 			fx_teardown),
-		cmocka_unit_test_setup_teardown(
-			steady_state__of_the_file_engine_allocates_locks_and_copies_nothing,
-			file_setup, file_teardown),
-		cmocka_unit_test_setup_teardown(
-			steady_state__of_inline_writes_into_files_copies_each_byte_once_at_most,
-			file_setup, file_teardown),
+		FILE_TEST(steady_state__of_the_file_engine_allocates_locks_and_copies_nothing,
+	                  file_setup),
+		FILE_TEST(steady_state__of_inline_writes_into_files_copies_each_byte_once_at_most,
+	                  file_setup),
 		cmocka_unit_test_setup_teardown(
 			steady_state__of_inline_writes_into_memory_copies_each_byte_twice_at_most,
 			fx_setup, fx_teardown),

@@ -8,10 +8,7 @@
 
 #include "dataplane/engine.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
+#include "tests/testing.h"
 
 #define FIXTURE_DEPTH   64
 #define FIXTURE_BUF     ((size_t)1 << 20)
@@ -37,6 +34,9 @@ struct fixture {
 /* cmocka setup and teardown; *state is the variant before and the fixture after. */
 int fixture_setup(void **state);
 int fixture_teardown(void **state);
+
+/* Begins main of a program about the file engine: ends it as skipped where there is no openat2. */
+void fixture_need_openat2(void);
 
 struct engine_file *fx_open(struct fixture *fx, const char *path, uint32_t flags);
 /* Waits for the result. */

@@ -65,7 +65,18 @@ static void add(const struct variant *v, const struct scenario *s, size_t n)
 
 int main(void)
 {
+	bool files = testing_has_openat2();
+
 	for (size_t v = 0; v < ARRAY_SIZE(variants); v++) {
+		if (!files && variants[v].base) {
+			snprintf(titles[n_tests], sizeof(titles[0]),
+			         "%s: no openat2 here (Linux before 5.6, or qemu-user)",
+			         variants[v].name);
+			tests[n_tests] = (struct CMUnitTest){titles[n_tests], testing_no_openat2,
+			                                     NULL, NULL, NULL};
+			n_tests++;
+			continue;
+		}
 		add(&variants[v], data_scenarios, ARRAY_SIZE(data_scenarios));
 		if (variants[v].io_features == 0) /* how bytes move makes no difference to names */
 			add(&variants[v], names_scenarios, ARRAY_SIZE(names_scenarios));

@@ -54,5 +54,6 @@ int main(void)
 	         teardown, (void *)&file_variant},
 	};
 
+	fixture_need_openat2();
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -269,5 +269,6 @@ int main(void)
 		BOTH(file_engine__says_when_the_file_system_is_full),
 	};
 
+	fixture_need_openat2();
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

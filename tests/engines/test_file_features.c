@@ -186,5 +186,6 @@ int main(void)
 		V(2, file_engine__never_sleeps_on_a_completion_that_came_during_a_poll),
 	};
 
+	fixture_need_openat2();
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

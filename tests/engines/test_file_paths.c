@@ -283,5 +283,6 @@ int main(void)
 		T(file_engine__does_not_cross_a_mount_point),
 	};
 
+	fixture_need_openat2();
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -252,5 +252,6 @@ int main(void)
 		BOTH(file_engine__makes_a_reactor_whatever_set_up_call_fails),
 	};
 
+	fixture_need_openat2();
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
