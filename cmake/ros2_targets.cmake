@@ -17,6 +17,33 @@ if(ROS2_TESTS)
 	pkg_check_modules(CMOCKA REQUIRED IMPORTED_TARGET cmocka)
 endif()
 
+# For systems whose own libraries have other versions (preset static). What has no archive in Debian stays as it is and is named
+# in the feature summary; so do libc, and libibverbs, whose drivers are plugins of the system's.
+function(ros2_link_statically module)
+	set(link)
+	foreach(lib ${${module}_STATIC_LIBRARIES} ${ARGN})
+		if(NOT lib MATCHES "^(c|m|dl|rt|pthread)$")
+			execute_process(COMMAND ${CMAKE_C_COMPILER} -print-file-name=lib${lib}.a
+				OUTPUT_VARIABLE archive OUTPUT_STRIP_TRAILING_WHITESPACE)
+			if(IS_ABSOLUTE "${archive}")
+				list(APPEND link ${archive})
+			else()
+				set_property(GLOBAL APPEND PROPERTY ROS2_NOT_STATIC ${lib})
+				list(APPEND link ${lib})
+			endif()
+		endif()
+	endforeach()
+	set_property(TARGET PkgConfig::${module} PROPERTY INTERFACE_LINK_LIBRARIES ${link} ${CMAKE_DL_LIBS} m)
+	set_property(TARGET PkgConfig::${module} PROPERTY INTERFACE_LINK_OPTIONS -static-libgcc)
+endfunction()
+if(ROS2_STATIC_LIBS)
+	foreach(module OPENSSL PROTOBUFC SQLITE YAML JANSSON URING)
+		ros2_link_statically(${module})
+	endforeach()
+	ros2_link_statically(GRPC stdc++)
+	set_property(GLOBAL APPEND PROPERTY ROS2_NOT_STATIC isal microhttpd)
+endif()
+
 add_library(ros2_flags INTERFACE)
 target_include_directories(ros2_flags INTERFACE ${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR})
 target_compile_definitions(ros2_flags INTERFACE _GNU_SOURCE ROS2_VERSION_STRING="${PROJECT_VERSION}")
@@ -57,20 +84,29 @@ if(CMAKE_CROSSCOMPILING)
 	set(ROS2_RUN_FROM ${CMAKE_BINARY_DIR}/emulated)
 endif()
 
-# ros2_program(NAME SOURCES main.c LIBS lib ...): lands in build/<preset>/bin
+# ros2_program(NAME SOURCES main.c LIBS lib ... [PACKAGE component]): lands in build/<preset>/bin; the component is a Debian
+# package (ros2_deb.cmake).
 function(ros2_program name)
-	cmake_parse_arguments(P "NO_INSTALL" "" "SOURCES;LIBS" ${ARGN})
+	cmake_parse_arguments(P "NO_INSTALL" "PACKAGE" "SOURCES;LIBS" ${ARGN})
 	add_executable(${name} ${P_SOURCES})
 	target_link_libraries(${name} PRIVATE ros2_flags ${P_LIBS})
+	if(ROS2_STATIC_LIBS)
+		target_sources(${name} PRIVATE $<TARGET_OBJECTS:ros2_arc4random>)
+	endif()
 	ros2_emulated(${name} bin)
 	if(NOT P_NO_INSTALL)
-		install(TARGETS ${name} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+		install(TARGETS ${name} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT ${P_PACKAGE})
 	endif()
 endfunction()
 
+# Emulated, these have deadlines that a neighbour would make too short.
+if(CMAKE_CROSSCOMPILING)
+	set(ROS2_SERIAL_EMULATED test_rpc_stream test_rpc_tls controller_store_crash agent_service)
+endif()
+
 # Tests of real processes are alone on the machine: their deadlines are real.
 function(ros2_serial name)
-	if("integration" IN_LIST ARGN OR "slow" IN_LIST ARGN)
+	if("integration" IN_LIST ARGN OR "slow" IN_LIST ARGN OR name IN_LIST ROS2_SERIAL_EMULATED)
 		set_tests_properties(${name} PROPERTIES RUN_SERIAL TRUE)
 	endif()
 endfunction()
@@ -105,6 +141,9 @@ function(ros2_test name)
 	set_tests_properties(${name} PROPERTIES LABELS "${T_LABELS}" TIMEOUT ${T_TIMEOUT}
 		SKIP_RETURN_CODE 77 ENVIRONMENT "CMOCKA_MESSAGE_OUTPUT=TAP;${ROS2_SANITIZER_ENV}"
 		WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+	if(CMAKE_CROSSCOMPILING)
+		set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT ROS2_EMULATED=1)
+	endif()
 	ros2_serial(${name} ${T_LABELS})
 endfunction()
 
@@ -143,7 +182,7 @@ function(ros2_script_test name)
 	add_test(NAME ${name} COMMAND ${CMAKE_SOURCE_DIR}/${T_SCRIPT})
 	set_tests_properties(${name} PROPERTIES LABELS "${T_LABELS}" TIMEOUT ${T_TIMEOUT}
 		SKIP_RETURN_CODE 77
-		ENVIRONMENT "${ROS2_SANITIZER_ENV};ROS2_BIN=${ROS2_RUN_FROM}/bin;ROS2_SRC=${CMAKE_SOURCE_DIR};ROS2_TESTBIN=${ROS2_RUN_FROM}/tests;ROS2_TIME_SCALE=${ROS2_TIME_SCALE}"
+		ENVIRONMENT "${ROS2_SANITIZER_ENV};ROS2_BIN=${ROS2_RUN_FROM}/bin;ROS2_SRC=${CMAKE_SOURCE_DIR};ROS2_TESTBIN=${ROS2_RUN_FROM}/tests;ROS2_BUILD=${CMAKE_BINARY_DIR};ROS2_TIME_SCALE=${ROS2_TIME_SCALE}"
 		WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
 	ros2_serial(${name} ${T_LABELS})
 endfunction()
@@ -237,6 +276,12 @@ function(ros2_feature_summary)
 	message(STATUS "  sanitizers   ${ROS2_SANITIZE}")
 	message(STATUS "  tests        ${ROS2_TESTS} (fuzz targets: ${ROS2_FUZZ})")
 	message(STATUS "  grpc core    ${GRPC_grpc_VERSION}")
+	if(ROS2_STATIC_LIBS)
+		get_property(not_static GLOBAL PROPERTY ROS2_NOT_STATIC)
+		list(REMOVE_DUPLICATES not_static)
+		list(JOIN not_static " " not_static)
+		message(STATUS "  libraries    static, but: ${not_static}")
+	endif()
 	message(STATUS "  transports   tcp (shm, verbs: not in this version)")
 	message(STATUS "  engines      mem, file (io_uring ${URING_VERSION})")
 	message(STATUS "")

@@ -4,7 +4,7 @@
 #
 # An entry that ended badly without a failing line of its own (a crash, a timeout, a leak report) is one failure more;
 # so is one that ended well but printed fewer lines than it planned, or none. cmocka 1.1.5 prints a skipped test as
-# `not ok N # SKIP name`, so a SKIP is looked for first.
+# `not ok N # SKIP name`, so a SKIP is looked for first. Of an entry that was repeated (ctest --repeat) the last time counts.
 
 # "  3/10 Test  #3: common_ids ......   Passed    0.01 sec"
 FILENAME == CONSOLE {
@@ -14,13 +14,20 @@ FILENAME == CONSOLE {
 		sub(/ +$/, "", name)
 		rest = substr($0, RSTART + RLENGTH)
 		sub(/^\.+/, "", rest)
+		if (!(name in ended))
+			order[++entries] = name
 		ended[name] = rest
-		order[++entries] = name
 	}
 	next
 }
 
-/^[0-9]+\/[0-9]+ Test: / { entry = $3; printing = 0; next }
+/^[0-9]+\/[0-9]+ Test: / {
+	entry = $3
+	printing = 0
+	output[entry] = skip_lines[entry] = ""
+	planned[entry] = lines[entry] = skips[entry] = fails[entry] = 0
+	next
+}
 /^Output:$/ && !printing { getline; printing = 1; next }
 /^<end of output>$/ { printing = 0; next }
 !printing { next }
@@ -29,13 +36,9 @@ FILENAME == CONSOLE {
 /^(not )?ok( |$)/ {
 	lines[entry]++
 	if ($0 ~ /# *[Ss][Kk][Ii][Pp]/) {
-		skipped++
 		skips[entry]++
-		print entry ": " $0 >SKIPPED
-	} else if ($0 ~ /^ok/) {
-		passed++
-	} else {
-		failed++
+		skip_lines[entry] = skip_lines[entry] entry ": " $0 "\n"
+	} else if ($0 !~ /^ok/) {
 		fails[entry]++
 	}
 }
@@ -49,6 +52,11 @@ END {
 		name = order[i]
 		how = ended[name]
 		good = how ~ /Passed/
+		skipped += skips[name]
+		failed += fails[name]
+		passed += lines[name] - skips[name] - fails[name]
+		if (skips[name])
+			printf "%s", skip_lines[name] >SKIPPED
 		if (how ~ /Skipped/) {
 			if (!skips[name]) {
 				skipped++

