@@ -30,7 +30,8 @@
 #define PENDING_MAX    4096 /* transactions that wait for space */
 #define PRUNE_EVERY_NS (60 * NS_PER_S)
 #define ENDED_KEEP_NS  (24 * 3600 * NS_PER_S)
-#define WAL_SOFT_BYTES (4u << 20)
+/* Small: while this is moved, the disk has little time for a commit. */
+#define WAL_SOFT_BYTES (1u << 20)
 #define WAL_HARD_BYTES (16u << 20)
 
 /* ---- ending ---- */

@@ -23,6 +23,7 @@
 #define BUSY_MS          10000
 #define COMPACT_BUSY_MS  20
 #define WAL_SIZE_LIMIT   (64 << 20)
+#define RESTART_PAGES    64 /* few enough to be moved while commits wait */
 #define AUDIT_COLUMN_MAX 256
 
 static const char schema_1[] =
@@ -661,14 +662,28 @@ static int sqlite_prune(void *backend, uint64_t before_unix_ns, struct ros2_err 
 
 /* ---- compaction thread ---- */
 
-/* RESTART holds the lock that commits need, and waits with it for readers: so most is moved before,
- * by PASSIVE, which holds up nobody, and readers are waited for a moment only. */
+static int move_passive(struct backend *b, int *log, int *done)
+{
+	*log = *done = 0;
+	return sqlite3_wal_checkpoint_v2(b->compactor, NULL, SQLITE_CHECKPOINT_PASSIVE, log, done);
+}
+
+/* RESTART holds the lock that commits need, and waits with it for readers: so nearly all is moved
+ * before, by PASSIVE, which holds up nobody, and again by PASSIVE what was committed meanwhile, as
+ * long as that becomes less; readers are waited for a moment only. */
 static int sqlite_compact(void *backend, bool hard)
 {
 	struct backend *b = backend;
-	int log = 0, done = 0, rc;
+	int64_t left, before = INT64_MAX;
+	int log, done, rc;
 
-	rc = sqlite3_wal_checkpoint_v2(b->compactor, NULL, SQLITE_CHECKPOINT_PASSIVE, &log, &done);
+	rc = move_passive(b, &log, &done);
+	left = (int64_t)atomic_load(&b->wal_pages) - done;
+	while (rc == SQLITE_OK && hard && done == log && left > RESTART_PAGES && left < before) {
+		before = left;
+		rc = move_passive(b, &log, &done);
+		left = (int64_t)atomic_load(&b->wal_pages) - done;
+	}
 	if (rc == SQLITE_OK && hard)
 		rc = sqlite3_wal_checkpoint_v2(b->compactor, NULL, SQLITE_CHECKPOINT_RESTART, &log,
 		                               &done);
