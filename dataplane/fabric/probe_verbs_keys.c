@@ -75,7 +75,11 @@ void vp_case_pd_isolation(struct vp_case *c, struct probe_finding *f)
 	    !c->v->windows)
 		return;
 	vp_pair_close(&c->other);
-	if (vp_pair_open(c->v, &c->b, &c->b, NULL, &c->other) || !vp_leased(c, f, 0, 4096, BOTH))
+	if (vp_pair_open(c->v, &c->b, &c->b, NULL, &c->other)) {
+		vp_found(f, PROBE_NOT_TRIED, "no more queue pairs");
+		return;
+	}
+	if (!vp_leased(c, f, 0, 4096, BOTH))
 		return;
 	vp_mark(&c->other);
 	r = vp_write(&c->other, at(c->a.slot), 64, c->own.windows[0].key);
@@ -216,10 +220,12 @@ void vp_case_rebound_key(struct vp_case *c, struct probe_finding *f)
 		return;
 	old = c->own.windows[0].key;
 	r = vp_invalidate(&c->own, 0);
-	if (r || !vp_leased(c, f, 0, 4096, BOTH)) {
-		vp_found(f, PROBE_NOT_TRIED, "not bound again: %s", vp_end_str(r));
+	if (r) {
+		vp_found(f, PROBE_NOT_TRIED, "LOCAL_INV failed: %s", vp_end_str(r));
 		return;
 	}
+	if (!vp_leased(c, f, 0, 4096, BOTH))
+		return;
 	r = vp_write(&c->own, at(c->a.slot), 64, old);
 	refused(f, r, vp_landed(&c->own, c->a.slot, 64), "old key of a window bound again");
 }
