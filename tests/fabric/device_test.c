@@ -621,7 +621,7 @@ static void hear(struct world *w, struct heard *h, const uint32_t *what)
 
 	while (*what == 0 && poll(&p, 1, 5000) == 1)
 		(void)fabric_dev_events(w->dev, on_event, h);
-	assert_int_equal(*what, 1);
+	assert_true(*what > 0);
 }
 
 static void fabric_verbs__port_down_and_up_are_heard(void **state)

@@ -44,7 +44,7 @@ void stub_reset(void)
 	st.n_devices = 1;
 	st.alive = st.any_after = st.failures = st.held = st.end_op = 0;
 	st.violation = NULL;
-	st.any_armed = st.any_for_good = st.lose = st.no_windows = st.sticks = false;
+	st.any_armed = st.any_for_good = st.lose = st.no_windows = st.sticks = st.software = false;
 	st.port_active = true;
 	st.order[0] = 0;
 	st.show_access = -1;
@@ -67,7 +67,7 @@ struct ibv_device **ibv_get_device_list(int *num_devices)
 
 	if (stub_fault(STUB_get_device_list))
 		return NULL;
-	list = calloc(st.n_devices + 1, sizeof(struct ibv_device *));
+	list = stub_zalloc(st.n_devices + 1, sizeof(struct ibv_device *));
 	for (uint32_t i = 0; i < st.n_devices; i++)
 		list[i] = &st.devices[i];
 	*num_devices = (int)st.n_devices;
@@ -112,7 +112,7 @@ int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *a)
 	*a = (struct ibv_device_attr){.fw_ver = "stub 1.2",
 	                              .node_guid = htobe64(0x1122334455667788),
 	                              .max_mr_size = 1ull << 40,
-	                              .vendor_id = 0x15b3,
+	                              .vendor_id = st.software ? 0xffffff : 0x15b3,
 	                              .vendor_part_id = 42,
 	                              .hw_ver = 3,
 	                              .max_qp = QPS,
@@ -167,7 +167,7 @@ struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
 
 	if (stub_fault(STUB_alloc_pd))
 		return NULL;
-	pd = calloc(1, sizeof(*pd));
+	pd = stub_zalloc(1, sizeof(*pd));
 	pd->context = context;
 	stub_born(1);
 	return pd;
@@ -260,7 +260,7 @@ struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *context)
 
 	if (stub_fault(STUB_create_comp_channel))
 		return NULL;
-	c = calloc(1, sizeof(*c));
+	c = stub_zalloc(1, sizeof(*c));
 	c->channel.context = context;
 	c->channel.fd = eventfd(0, EFD_NONBLOCK);
 	stub_born(1);
@@ -285,7 +285,7 @@ struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *cq_cont
 
 	if (stub_fault(STUB_create_cq))
 		return NULL;
-	cq = calloc(1, sizeof(*cq));
+	cq = stub_zalloc(1, sizeof(*cq));
 	cq->cq = (struct ibv_cq){
 		.context = context, .channel = channel, .cq_context = cq_context, .cqe = cqe};
 	stub_born(1);
@@ -346,8 +346,8 @@ struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *a)
 	                  .max_inline = a->cap.max_inline_data,
 	                  .sq_max = a->cap.max_send_wr,
 	                  .rq_max = a->cap.max_recv_wr};
-	qp->sq = calloc(QUEUE, sizeof(*qp->sq));
-	qp->rq = calloc(QUEUE, sizeof(*qp->rq));
+	qp->sq = stub_zalloc(QUEUE, sizeof(*qp->sq));
+	qp->rq = stub_zalloc(QUEUE, sizeof(*qp->rq));
 	qp->qp = (struct ibv_qp){.context = pd->context,
 	                         .qp_context = a->qp_context,
 	                         .pd = pd,

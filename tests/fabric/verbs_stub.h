@@ -120,6 +120,7 @@ void stub_spurious_completion(uint32_t qpn, uint64_t wr_id);
 void stub_show_access(int flags);
 void stub_access_sticks(bool on); /* modify_qp of the flags alone is accepted, and forgotten */
 void stub_windows(bool claimed);
+void stub_software(bool on); /* it says that it is soft-RoCE */
 void stub_inline_limit(uint32_t bytes);
 int stub_qp_access(uint32_t qpn);
 bool stub_qp_in_error(uint32_t qpn);

@@ -55,7 +55,7 @@ void stub_cm_reset(void)
 static struct event *post(struct id *to, enum rdma_cm_event_type type, int status)
 {
 	struct cm_channel *c = container_of(to->id.channel, struct cm_channel, channel);
-	struct event *e = calloc(1, sizeof(*e));
+	struct event *e = stub_zalloc(1, sizeof(*e));
 	uint64_t one = 1;
 
 	e->e.id = &to->id;

@@ -13,6 +13,22 @@ pthread_mutex_t *stub_lock(void)
 	return &st.lock;
 }
 
+/* Of tests/sweep, where a test has it. */
+extern void sweep_hold(void) __attribute__((weak));
+extern void sweep_release(void) __attribute__((weak));
+
+void *stub_zalloc(size_t n, size_t size)
+{
+	void *p;
+
+	if (sweep_hold)
+		sweep_hold();
+	p = malloc(n * size);
+	if (sweep_release)
+		sweep_release();
+	return memset(p, 0, n * size);
+}
+
 void stub_blame(const char *words)
 {
 	if (!st.violation)
@@ -256,6 +272,11 @@ void stub_access_sticks(bool on)
 void stub_windows(bool claimed)
 {
 	st.no_windows = !claimed;
+}
+
+void stub_software(bool on)
+{
+	st.software = on;
 }
 
 void stub_inline_limit(uint32_t bytes)

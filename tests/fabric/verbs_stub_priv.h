@@ -93,7 +93,7 @@ struct stub_state {
 	char order[4096];
 	uint32_t held, end_op;
 	int end_status;
-	bool lose, port_active, no_windows, sticks;
+	bool lose, port_active, no_windows, sticks, software;
 	int show_access;
 	uint32_t inline_limit;
 	struct qp qps[QPS];
@@ -105,6 +105,8 @@ struct stub_state {
 };
 extern struct stub_state st;
 
+/* Never fails: a test may sweep the allocations of its user. */
+void *stub_zalloc(size_t n, size_t size);
 pthread_mutex_t *stub_lock(void);
 static inline void stub_unlock(pthread_mutex_t **m)
 {

@@ -121,7 +121,7 @@ static enum ibv_wc_status do_send(struct qp *qp, const struct swr *w, struct qp 
 
 	if (n > total(r->sge, r->n_sge))
 		return IBV_WC_REM_INV_REQ_ERR;
-	flat = malloc(n + 1);
+	flat = stub_zalloc(1, n + 1);
 	move(w->sge, w->n_sge, flat, n, true);
 	move(r->sge, r->n_sge, flat, n, false);
 	free(flat);

@@ -491,6 +491,68 @@ static void fabric_window__ends_in_order_windows_queue_pair_regions_domain(void 
 	l->w.pd[OURS] = NULL;
 }
 
+static int software_setup(void **state)
+{
+	struct ladder *l = calloc(1, sizeof(*l));
+
+	stub_reset();
+	stub_software(true);
+	world_open(&l->w);
+	l->slot = world_slot(&l->w, OURS, 1000);
+	l->win = world_bind(&l->w, &l->slot, FABRIC_READ | FABRIC_WRITE, &l->key);
+	*state = l;
+	return 0;
+}
+
+static void wait_for_receipt(struct ladder *l)
+{
+	uint64_t until = after(5000);
+
+	while (l->got.n == 0 && clock_boottime_ns() < until)
+		poll_all(l);
+	assert_int_equal(l->got.n, 1);
+}
+
+static void fabric_window__on_a_software_device_the_receipt_waits_for_the_last_packet(void **state)
+{
+	struct ladder *l = *state;
+	uint64_t dead;
+
+	take_back(l);
+	fabric_set_poll(l->w.set[OURS], NULL, 0);
+	dead = clock_boottime_ns();
+	/* not reused, and not even free, before the receipt */
+	assert_int_equal(fabric_qp_windows_free(l->w.qp[OURS]), 7);
+	assert_false(fabric_slot_give(l->w.set[OURS], &l->slot));
+	wait_for_receipt(l);
+	assert_int_equal(l->got.last.how, FABRIC_BY_INVALIDATE);
+	assert_true(l->got.last.invalidated_ns >= dead);
+	assert_int_equal(fabric_qp_windows_free(l->w.qp[OURS]), 8);
+	assert_int_equal(counters(l).slots_quarantined, 4); /* the fixture's */
+}
+
+static void fabric_window__on_a_software_device_rotation_does_not_wait(void **state)
+{
+	struct ladder *l = *state;
+
+	assert_int_equal(fabric_window_revoke(l->win, after(0), NULL, NULL), 0);
+	assert_int_equal(fabric_qp_flush(l->w.qp[OURS], after(0)), 0);
+	poll_all(l);
+	assert_int_equal(fabric_qp_windows_free(l->w.qp[OURS]), 8);
+}
+
+static void fabric_window__receipts_that_wait_run_when_the_queue_pair_is_freed(void **state)
+{
+	struct ladder *l = *state;
+
+	take_back(l);
+	fabric_set_poll(l->w.set[OURS], NULL, 0);
+	fabric_qp_free(l->w.qp[OURS]);
+	l->w.qp[OURS] = NULL;
+	assert_int_equal(l->got.n, 1);
+}
+
+#define S(name) cmocka_unit_test_setup_teardown(name, software_setup, teardown)
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -514,6 +576,9 @@ int main(void)
 		T(fabric_window__work_under_it_keeps_it_from_being_used_again),
 		T(fabric_window__is_checked_before_it_is_bound),
 		T(fabric_window__rotation_costs_no_doorbell_of_its_own),
+		S(fabric_window__on_a_software_device_the_receipt_waits_for_the_last_packet),
+		S(fabric_window__on_a_software_device_rotation_does_not_wait),
+		S(fabric_window__receipts_that_wait_run_when_the_queue_pair_is_freed),
 		T(fabric_window__ends_in_order_windows_queue_pair_regions_domain),
 	};
 
