@@ -54,11 +54,19 @@ int file_path_reopen(int fd, int flags)
 	return ret < 0 ? -errno : ret;
 }
 
+/* Says nothing about what this system can do. */
+static bool passes_by(int rc)
+{
+	return rc == -EMFILE || rc == -ENFILE || rc == -ENOMEM;
+}
+
 int file_path_probe(int root_fd, struct ros2_err *err)
 {
 	AUTO_CLOSE int path_fd = file_path_open(root_fd, "", O_PATH | O_DIRECTORY, 0);
 	AUTO_CLOSE int fd = -1;
 
+	if (passes_by(path_fd))
+		return ros2_err_set(err, path_fd, "file engine: root: %s", strerror(-path_fd));
 	if (path_fd < 0)
 		return ros2_err_set(err, -EOPNOTSUPP,
 		                    "file engine: openat2 does not work here (%s): Linux 5.6 or "
@@ -66,6 +74,8 @@ int file_path_probe(int root_fd, struct ros2_err *err)
 		                    "and a sandbox must allow it",
 		                    strerror(-path_fd));
 	fd = file_path_reopen(path_fd, O_RDONLY | O_DIRECTORY);
+	if (passes_by(fd))
+		return ros2_err_set(err, fd, "file engine: root: %s", strerror(-fd));
 	if (fd < 0)
 		return ros2_err_set(err, -EOPNOTSUPP,
 		                    "file engine: cannot reopen a descriptor through /proc/self/fd "

@@ -26,6 +26,7 @@ enum sweep_kind {
 	SWEEP_SEND,         /* send, sendmsg */
 	SWEEP_RECV,         /* recv, readv */
 	SWEEP_ALLOC,        /* malloc, calloc, realloc, reallocarray, strdup, strndup, *_aligned */
+	SWEEP_OPEN,         /* openat2 */
 	SWEEP_FD,           /* socket, eventfd, epoll_create1, timerfd_create */
 	SWEEP_ACCEPT,       /* accept, accept4 */
 	SWEEP_CONNECT,

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* io_uring in a sweep: setting a ring up, submitting, and the results of completions. */
+/* io_uring in a sweep: setting a ring up, submitting, and the results of completions; openat2,
+ * which has no wrapper of its own either. */
 #include "tests/sweep/sweep.h"
 
 #include <errno.h>
@@ -51,10 +52,12 @@ struct io_uring_probe *__wrap_io_uring_get_probe_ring(struct io_uring *r)
 	return sweep_hit(SWEEP_URING_SETUP) ? NULL : __real_io_uring_get_probe_ring(r);
 }
 
-/* How the engine enables its ring. */
+/* How the engine enables its ring, and opens everything below its root. */
 long __wrap_syscall(long nr, long a, long b, long c, long d, long e, long f)
 {
-	int err = nr == SYS_io_uring_register ? sweep_hit(SWEEP_URING_SETUP) : 0;
+	int err = nr == SYS_io_uring_register ? sweep_hit(SWEEP_URING_SETUP)
+	          : nr == SYS_openat2         ? sweep_hit(SWEEP_OPEN)
+	                                      : 0;
 
 	if (!err)
 		return __real_syscall(nr, a, b, c, d, e, f);
