@@ -195,7 +195,7 @@ int requests_init(struct ros2_session *s);
 /* A free slot or NULL; the caller fills it and calls request_prepare. */
 struct request *request_get(struct ros2_session *s, bool internal);
 void request_prepare(struct ros2_session *s, struct request *r);
-void request_set_ready(struct ros2_session *s, struct request *r);
+void request_set_ready(struct ros2_session *s, struct request *r, uint64_t now_ns);
 /* Moves READY requests to the send queue while there are credits. */
 void requests_dispatch(struct ros2_session *s);
 void request_done(struct ros2_session *s, struct request *r, enum ros2_status status,

@@ -5,6 +5,7 @@
  * with several pieces in flight; other memory goes through one registered buffer, a piece at a
  * time: the only place in the library that copies payload.
  */
+#include "common/clock.h"
 #include "dataplane/client/internal_priv.h"
 #include <errno.h>
 #include <limits.h>
@@ -39,7 +40,7 @@ static struct request *begin_piece(struct plain *p)
 	r->tag = p->begun;
 	p->begun += r->len;
 	request_prepare(s, r);
-	request_set_ready(s, r);
+	request_set_ready(s, r, clock_monotonic_ns());
 	return r;
 }
 

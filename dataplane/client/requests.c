@@ -75,10 +75,19 @@ void request_prepare(struct ros2_session *s, struct request *r)
 	move_to(r, &s->prepared, REQ_PREPARED);
 }
 
-void request_set_ready(struct ros2_session *s, struct request *r)
+void request_set_ready(struct ros2_session *s, struct request *r, uint64_t now_ns)
 {
-	r->ready_ns = clock_monotonic_ns();
+	r->ready_ns = now_ns;
 	move_to(r, &s->ready, REQ_READY);
+}
+
+/* Most have none: printing nothing costs as much as the rest of a small read's end. */
+static void set_words(struct request *r, const char *words)
+{
+	if (words && *words)
+		snprintf(r->words, sizeof(r->words), "%s", words);
+	else
+		r->words[0] = '\0';
 }
 
 void request_done(struct ros2_session *s, struct request *r, enum ros2_status status,
@@ -91,7 +100,7 @@ void request_done(struct ros2_session *s, struct request *r, enum ros2_status st
 	r->status = status;
 	r->result = result;
 	if (words != r->words)
-		snprintf(r->words, sizeof(r->words), "%s", words ? words : "");
+		set_words(r, words);
 	move_to(r, r->internal ? &s->done_internal : &s->done, REQ_DONE);
 }
 
@@ -257,7 +266,7 @@ static void answer(struct ros2_session *s, struct request *r, enum ros2_status s
 {
 	bool lease = status == ROS2_LEASE_EXPIRED || status == ROS2_BAD_KEY;
 
-	snprintf(r->words, sizeof(r->words), "%s", words);
+	set_words(r, words);
 	r->answered = true;
 	r->result = result;
 	r->status = status;

@@ -99,12 +99,13 @@ int ros2_prep_flush(struct ros2_file *f, uint64_t tag, struct ros2_err *err)
 
 int ros2_submit(struct ros2_session *s, struct ros2_err *err)
 {
+	uint64_t now = clock_monotonic_ns();
 	int n = 0;
 
 	if (s->state == LINK_DEAD)
 		return dead(s, err);
 	while (!list_empty(&s->prepared)) {
-		request_set_ready(s, list_first(&s->prepared, struct request, link));
+		request_set_ready(s, list_first(&s->prepared, struct request, link), now);
 		n++;
 	}
 	/* While the agent is away they wait, and leave from ros2_wait or ros2_peek. Should the

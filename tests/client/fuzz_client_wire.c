@@ -35,7 +35,7 @@ static void begin(struct ros2_session *s, enum request_kind kind, uint32_t at, u
 	r->buf = memory + at;
 	r->len = len;
 	request_prepare(s, r);
-	request_set_ready(s, r);
+	request_set_ready(s, r, 1);
 }
 
 static void send_all(struct ros2_session *s)
