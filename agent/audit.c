@@ -5,13 +5,13 @@
  * share one entry per kind.
  */
 #include "agent/audit.h"
+#include "common/hash.h"
 #include "common/clock.h"
 #include "common/util.h"
 #include "proto/ros2/v1/audit.pb-c.h"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <uthash.h>
 
 #define KINDS_MAX 4096
 
@@ -239,6 +239,10 @@ static struct bound_entry *bound_get(struct agent_audit *a, const struct agent_a
 		return NULL;
 	e->key = key;
 	HASH_ADD(hh, a->bounds, key, sizeof(e->key), e);
+	if (!HASH_TOOK(hh, e)) {
+		free(e);
+		return NULL;
+	}
 	return e;
 }
 

@@ -8,6 +8,7 @@
  */
 #include "agent/revocations.h"
 #include "agent/bytes.h"
+#include "common/hash.h"
 #include "common/clock.h"
 #include "common/fsx.h"
 #include "common/util.h"
@@ -17,7 +18,6 @@
 #include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <uthash.h>
 
 #define FRAME_MAGIC_1    0x4b4f5652u /* "RVOK" */
 #define FRAME_MAGIC      0x324b5652u /* "RVK2" */
@@ -181,6 +181,10 @@ int revlog_add(struct revlog *l, const struct tombstone *t, struct ros2_err *err
 			return ros2_err_set(err, -ENOMEM, "no memory for a tombstone");
 		o->key = key.key;
 		HASH_ADD(hh, l->objects, key, sizeof(o->key), o);
+		if (!HASH_TOOK(hh, o)) {
+			free(o);
+			return ros2_err_set(err, -ENOMEM, "no memory for a tombstone");
+		}
 	}
 	o->version = MAX(o->version, t->version);
 	o->revocation = t->revocation;
@@ -194,6 +198,10 @@ int revlog_add(struct revlog *l, const struct tombstone *t, struct ros2_err *err
 		return ros2_err_set(err, -ENOMEM, "no memory for a tombstone");
 	r->uid = t->revocation;
 	HASH_ADD(hh, l->received, uid, sizeof(r->uid), r);
+	if (!HASH_TOOK(hh, r)) {
+		free(r);
+		return ros2_err_set(err, -ENOMEM, "no memory for a tombstone");
+	}
 	return 0;
 }
 
@@ -292,6 +300,8 @@ static int forget_over(struct revlog *l, const struct clock_stamp *now)
 			continue;
 		HASH_DEL(l->received, r);
 		HASH_ADD(hh, kept, uid, sizeof(r->uid), r);
+		if (!HASH_TOOK(hh, r))
+			free(r); /* it would be written once more */
 	}
 	HASH_ITER (hh, l->received, r, rtmp) {
 		HASH_DEL(l->received, r);

@@ -244,6 +244,10 @@ static struct service_tenant *account_of(struct service *sv, const struct ros2_u
 		return NULL;
 	t->uid = *tenant;
 	HASH_ADD(hh, sv->accounts, uid, sizeof(t->uid), t);
+	if (!HASH_TOOK(hh, t)) {
+		free(t);
+		return NULL;
+	}
 	return t;
 }
 

@@ -219,6 +219,10 @@ static struct sessions_account *account_of(struct sessions *t, const struct agen
 	if (uid != &others)
 		strcpy(c->name, s->tenant_name);
 	HASH_ADD(hh, t->accounts, tenant, sizeof(c->tenant), c);
+	if (!HASH_TOOK(hh, c)) {
+		free(c);
+		return NULL;
+	}
 	return c;
 }
 

@@ -133,6 +133,10 @@ int agent_session_new(struct sessions *t, const struct agent_session_params *p,
 	snprintf(s->principal, sizeof(s->principal), "%s", p->principal);
 	snprintf(s->peer, sizeof(s->peer), "%s", p->peer);
 	HASH_ADD(hh, t->all, uid, sizeof(s->uid), s);
+	if (!HASH_TOOK(hh, s)) {
+		free(s);
+		return ros2_err_set(err, -ENOMEM, "no memory for a session");
+	}
 	t->n_live++;
 	*ret = s;
 	return 0;
@@ -301,6 +305,11 @@ int agent_session_add_handle(struct agent_session *s, uint64_t handle, uint32_t 
 	h->mount = mount;
 	h->access = access;
 	HASH_ADD(hh, s->handles, handle, sizeof(h->handle), h);
+	if (!HASH_TOOK(hh, h)) {
+		free(h->path);
+		free(h);
+		return ros2_err_set(err, -ENOMEM, "no memory for a handle");
+	}
 	return 0;
 }
 

@@ -10,9 +10,9 @@
 #define ROS2_AGENT_SESSIONS_H
 
 #include "agent/agent.h"
+#include "common/hash.h"
 #include "common/util.h"
 #include "dataplane/dp.h"
-#include <uthash.h>
 
 #define SESSION_MOUNTS_MAX      64
 #define SESSION_HANDLES_MAX     4096

@@ -55,6 +55,10 @@ static struct spool_account *account_get(struct spool *s, const struct ros2_uid 
 	list_init(&a->waiting);
 	list_init(&a->turn);
 	HASH_ADD(hh, s->accounts, tenant, sizeof(a->tenant), a);
+	if (!HASH_TOOK(hh, a)) {
+		free(a);
+		return NULL;
+	}
 	return a;
 }
 

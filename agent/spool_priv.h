@@ -6,9 +6,9 @@
 
 #include "agent/bytes.h"
 #include "agent/spool.h"
+#include "common/hash.h"
 #include "common/util.h"
 #include <limits.h>
-#include <uthash.h>
 
 #define SPOOL_FRAME_MAGIC      0x46445541u /* "AUDF" */
 #define SPOOL_FRAME_HEADER_LEN 24u

@@ -128,8 +128,12 @@ static struct state_object *make(struct state *s, const struct agent_object *obj
 	list_init(&o->pending);
 	list_init(&o->unsaved);
 	list_init(&o->idle);
-	list_add_tail(&s->kinds[obj->kind], &o->of_kind);
 	HASH_ADD(hh, s->objects, key, sizeof(o->key), o);
+	if (!HASH_TOOK(hh, o)) {
+		free(o);
+		return NULL;
+	}
+	list_add_tail(&s->kinds[obj->kind], &o->of_kind);
 	return o;
 }
 

@@ -93,6 +93,10 @@ void state_dp_withdrawn(struct state *s, const struct ros2_uid *tenant)
 			return; /* putting it again fails REVOKED: denied, not revived */
 		n->tenant = n->dp = *tenant;
 		HASH_ADD(hh, s->dp_names, tenant, sizeof(n->tenant), n);
+		if (!HASH_TOOK(hh, n)) {
+			free(n);
+			return; /* likewise */
+		}
 	}
 	n->withdrawn = true;
 }
@@ -236,6 +240,10 @@ static struct state_owner *owner_of(struct state *s, const struct agent_grant_bo
 	w->key_len = len;
 	memcpy(w->key, key, len);
 	HASH_ADD_KEYPTR(hh, s->owners, w->key, len, w);
+	if (!HASH_TOOK(hh, w)) {
+		free(w);
+		return NULL;
+	}
 	return w;
 }
 
@@ -329,6 +337,8 @@ void state_index_principals(struct state *s)
 				continue; /* unknown principals are denied */
 			*p = (struct state_principal){.name = name, .tenant = o, .tenants = 1};
 			HASH_ADD_KEYPTR(hh, s->principals, p->name, strlen(p->name), p);
+			if (!HASH_TOOK(hh, p))
+				free(p); /* likewise */
 		}
 	}
 }

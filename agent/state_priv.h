@@ -5,8 +5,8 @@
 #define ROS2_AGENT_STATE_PRIV_H
 
 #include "agent/state.h"
+#include "common/hash.h"
 #include "common/util.h"
-#include <uthash.h>
 
 struct state_key {
 	uint32_t kind;

@@ -113,6 +113,10 @@ static struct ctl_deny *deny_get(struct ctl *c, const char *key)
 		return NULL;
 	strcpy(d->key, k);
 	HASH_ADD_STR(c->denials, key, d);
+	if (!HASH_TOOK(hh, d)) {
+		free(d);
+		return NULL;
+	}
 	return d;
 }
 
@@ -276,6 +280,10 @@ static struct ctl_origin *origin_new(struct ctl_agent *a, const struct ros2_uid 
 	o->incarnation = *incarnation;
 	list_init(&o->waiting);
 	HASH_ADD(hh, a->origins, incarnation.b, ROS2_UID_LEN, o);
+	if (!HASH_TOOK(hh, o)) {
+		free(o);
+		return NULL;
+	}
 	return o;
 }
 

@@ -11,11 +11,11 @@
 #ifndef ROS2_CONTROLLER_CTL_H
 #define ROS2_CONTROLLER_CTL_H
 
+#include "common/hash.h"
 #include "common/clock.h"
 #include "controller/config.h"
 #include "controller/store.h"
 #include "policy/policy.h"
-#include <uthash.h>
 
 #define CTL_BEAT_MS         1000
 #define CTL_CONTACT_LOST_MS 5000 /* no beat for that long: recorded once */

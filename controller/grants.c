@@ -49,7 +49,20 @@ static struct ctl_slot *slot_get(struct ctl *c, const struct ros2_uid *tenant,
 		return NULL;
 	s->key = key.key;
 	HASH_ADD(hh, c->slots, key, sizeof(s->key), s);
+	if (!HASH_TOOK(hh, s)) {
+		free(s);
+		return NULL;
+	}
 	return s;
+}
+
+/* Without grants it goes. */
+static void slot_put(struct ctl *c, struct ctl_slot *s)
+{
+	if (!s || s->n)
+		return;
+	HASH_DEL(c->slots, s);
+	free(s);
 }
 
 /* ---- memory ---- */
@@ -70,14 +83,17 @@ static struct ctl_grant *grant_new(struct ctl_object *tenant, struct ctl_agent *
 
 	if (!g)
 		return NULL;
+	g->uid = *uid;
 	g->principal = strdup(principal);
 	g->slot = slot_get(c, &tenant->uid, &a->obj->uid, true);
-	if (!g->principal || !g->slot) {
+	if (g->principal && g->slot)
+		HASH_ADD(hh, c->grants, uid.b, ROS2_UID_LEN, g);
+	if (!HASH_TOOK(hh, g)) {
+		slot_put(c, g->slot);
 		free(g->principal);
 		free(g);
 		return NULL;
 	}
-	g->uid = *uid;
 	g->ctl = c;
 	g->tenant = tenant;
 	g->agent = a;
@@ -86,7 +102,6 @@ static struct ctl_grant *grant_new(struct ctl_object *tenant, struct ctl_agent *
 	a->n_grants++;
 	list_add_tail(&a->grants, &g->of_agent);
 	list_add_tail(&tenant->grants, &g->of_tenant);
-	HASH_ADD(hh, c->grants, uid.b, ROS2_UID_LEN, g);
 	return g;
 }
 
@@ -106,10 +121,8 @@ void ctl_grant_kill(struct ctl_grant *g)
 	HASH_DEL(c->grants, g);
 	g->tenant->n_grants--;
 	g->agent->n_grants--;
-	if (--g->slot->n == 0) {
-		HASH_DEL(c->slots, g->slot);
-		free(g->slot);
-	}
+	g->slot->n--;
+	slot_put(c, g->slot);
 	ctl_rollout_drop(g->agent, STORE_GRANT, &g->uid);
 	g->tenant = NULL;
 	g->agent = NULL;

@@ -5,13 +5,13 @@
  * put into a draft is cut to bounds first, so a record always fits.
  */
 #include "controller/ledger.h"
+#include "common/hash.h"
 #include "common/clock.h"
 #include "common/utf8.h"
 #include "proto/audit/audit.h"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <uthash.h>
 
 #define TENANTS_CACHED 8192
 #define TEXT_MAX       512 /* bytes of one string of a record */
@@ -176,6 +176,10 @@ static int find_tenant(struct ledger *l, const struct ros2_uid *uid, struct tena
 		t->now.seq = h.seq;
 		memcpy(t->now.prev, h.prev, SHA256_LEN);
 		HASH_ADD(hh, l->tenants, uid.b, ROS2_UID_LEN, t);
+		if (!HASH_TOOK(hh, t)) {
+			free(t);
+			return ros2_err_set(err, -ENOMEM, "out of memory");
+		}
 	}
 	if (!t->moved) {
 		t->marked = t->now;

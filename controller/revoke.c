@@ -37,7 +37,8 @@ static void rev_free(struct ctl *c, struct ctl_revocation *r)
 {
 	struct ctl_owed *o, *tmp;
 
-	HASH_DEL(c->revocations, r);
+	if (HASH_TOOK(hh, r))
+		HASH_DEL(c->revocations, r);
 	list_for_each_safe (&r->owed, o, tmp, link)
 		free(o);
 	if (r->waiter)
@@ -466,6 +467,10 @@ static struct ctl_revocation *rev_new(struct ctl *c, const struct ctl_revoke *v,
 	if (v->isolate)
 		r->waiter->close_agent = v->object->uid;
 	HASH_ADD(hh, c->revocations, uid.b, ROS2_UID_LEN, r);
+	if (!HASH_TOOK(hh, r)) {
+		rev_free(c, r);
+		return NULL;
+	}
 	return r;
 }
 
@@ -614,6 +619,10 @@ int ctl_revocation_load(struct ctl *c, const struct store_revocation *row)
 		snprintf(r->tenant, sizeof(r->tenant), "%s", o->name);
 	}
 	HASH_ADD(hh, c->revocations, uid.b, ROS2_UID_LEN, r);
+	if (!HASH_TOOK(hh, r)) {
+		rev_free(c, r);
+		return -ENOMEM;
+	}
 	return 0;
 }
 
@@ -634,6 +643,10 @@ int ctl_note_load(struct ctl *c, const void *note, size_t n, int slot)
 	r->committed_ns = c->started_ns;
 	r->sent = r->record_pending = true;
 	HASH_ADD(hh, c->revocations, uid.b, ROS2_UID_LEN, r);
+	if (!HASH_TOOK(hh, r)) {
+		rev_free(c, r);
+		return -ENOMEM;
+	}
 	/* Its version was given out, although no row has it. */
 	c->revision = MAX(c->revision, r->version);
 	if ((v.kind == STORE_TENANT && v.object && v.object->kind == STORE_TENANT &&

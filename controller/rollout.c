@@ -39,6 +39,10 @@ struct ctl_rollout *ctl_rollout_get(struct ctl_agent *a, enum store_kind kind,
 	list_init(&r->unacked);
 	list_init(&r->waiting);
 	HASH_ADD(hh, a->rollout, key, sizeof(r->key), r);
+	if (!HASH_TOOK(hh, r)) {
+		free(r);
+		return NULL;
+	}
 	return r;
 }
 

@@ -4,13 +4,13 @@
  * and checks each checkpoint's signature and root against what it has hashed itself. It trusts
  * nothing it is fed. After the first error it accepts nothing more.
  */
+#include "common/hash.h"
 #include "common/util.h"
 #include "proto/audit/audit_priv.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <uthash.h>
 
 struct tenant_history {
 	char uid[ROS2_UID_STR_LEN];
@@ -74,6 +74,10 @@ static struct tenant_history *tenant_of(struct audit_verifier *v, const char *ui
 		return NULL;
 	snprintf(t->uid, sizeof(t->uid), "%s", uid);
 	HASH_ADD_STR(v->tenants, uid, t);
+	if (!HASH_TOOK(hh, t)) {
+		free(t);
+		return NULL;
+	}
 	return t;
 }
 

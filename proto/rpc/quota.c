@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How many calls or streams each peer has open, so that one peer cannot take every slot. Bound:
  * max_total entries. */
+#include "common/hash.h"
 #include "proto/rpc/rpc_priv.h"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <uthash.h>
 
 struct quota_entry {
 	char key[ROS2_SPIFFE_MAX + 1];
@@ -44,6 +44,10 @@ int rpc_quota_take(struct rpc_quota *q, const struct rpc_peer *peer, const char 
 			return -EBUSY;
 		memcpy(e->key, key, sizeof(key));
 		HASH_ADD_STR(q->entries, key, e);
+		if (!HASH_TOOK(hh, e)) {
+			free(e);
+			return -EBUSY;
+		}
 	}
 	e->n++;
 	q->total++;

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * uthash, as it is used here: an element for which there is no memory in the table's index is not
+ * in the table (uthash by itself ends the process). So every HASH_ADD is followed by a look.
+ */
+#ifndef ROS2_COMMON_HASH_H
+#define ROS2_COMMON_HASH_H
+
+#define HASH_NONFATAL_OOM 1
+#include <uthash.h>
+
+/* After HASH_ADD and its like: the element is in the table. */
+#define HASH_TOOK(hh, element) ((element)->hh.tbl != NULL)
+
+/* HASH_ADD that finds no memory only for the first element of a table: otherwise the buckets stay
+ * as many as they are, and fuller. */
+#define HASH_ADD_TIGHT(hh, head, field, len, add)                                                  \
+	do {                                                                                       \
+		HASH_ADD(hh, head, field, len, add);                                               \
+		if (!HASH_TOOK(hh, add) && (head)) {                                               \
+			unsigned int was_ = (head)->hh.tbl->noexpand;                              \
+                                                                                                   \
+			(head)->hh.tbl->noexpand = 1;                                              \
+			HASH_ADD(hh, head, field, len, add);                                       \
+			(head)->hh.tbl->noexpand = was_;                                           \
+		}                                                                                  \
+	} while (0)
+#endif
