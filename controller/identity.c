@@ -47,6 +47,10 @@ int ctl_token_load(struct ctl *c, const struct store_token *row)
 	t->used = row->used;
 	memcpy(t->used_spki, row->used_spki, sizeof(t->used_spki));
 	HASH_ADD(hh, c->tokens, hash, sizeof(t->hash), t);
+	if (!HASH_TOOK(hh, t)) {
+		free(t);
+		return -ENOMEM;
+	}
 	return 0;
 }
 
@@ -103,11 +107,14 @@ struct token_op {
 static void token_done(void *arg, const struct store_result *r)
 {
 	struct token_op *op = arg;
+	struct ros2_err err = r->err;
 
-	if (!r->rc)
-		ctl_token_load(op->c, &op->row);
+	if (!r->rc && ctl_token_load(op->c, &op->row) < 0)
+		ros2_err_named(&err, ROS2_BUSY,
+		               "out of memory: this token is not known before the next start, "
+		               "create another one");
 	ctl_gate_leave(op->c);
-	op->fn(op->arg, &r->err, op->text, op->row.expires_unix_s);
+	op->fn(op->arg, &err, err.code ? "" : op->text, op->row.expires_unix_s);
 	crypto_wipe(op->text, sizeof(op->text));
 	free(op);
 }
@@ -347,14 +354,15 @@ void ctl_enrol(struct ctl *c, const struct ctl_caller *who, const char *agent, c
 	struct ctl_enrolled none = {0};
 	uint8_t spki[32];
 	bool denied = true;
-	int r = op ? pki_csr_spki(csr, csr_len, spki, &err) : -ENOMEM;
+	int r = op ? pki_csr_spki(csr, csr_len, spki, &err)
+	           : ros2_err_set(&err, -ENOMEM, "out of memory");
 
 	if (!r)
 		r = *secret ? check_token(c, a, secret, spki, op->token_hash, &err)
 		            : check_rejoin(a, spki, &err);
 	if (!r && (a->isolated || a->deleting))
 		r = ros2_err_named(&err, ROS2_REVOKED, "agent %s is isolated", agent);
-	denied = r < 0;
+	denied = r < 0 && r != -ENOMEM;
 	if (!r) {
 		*op = (struct cert_op){.c = c, .a = a, .by_token = *secret, .fn = fn, .arg = arg};
 		check_token(c, a, secret, spki, op->token_hash, NULL);

@@ -8,6 +8,10 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
+
+#define LOG_COMPONENT "controller"
+#include "common/log.h"
 
 #define OBJECTS_MAX 20000
 
@@ -69,34 +73,26 @@ bool ctl_placed(const struct ctl_object *tenant, const struct ctl_agent *a)
 
 /* ---- one object in memory ---- */
 
-static int set_image(struct ctl_object *o, const void *image, size_t len, struct ros2_err *err)
+/* Takes @image when it returns 0; an image that opens does so without memory. */
+static int take_image(struct ctl_object *o, void *image, size_t len, struct ros2_err *err)
 {
 	struct policy_image_tenant policy = {0};
-	void *copy = NULL;
-	int r;
+	int r = 0;
 
-	if (len) {
-		copy = malloc(len);
-		if (!copy)
-			return ros2_err_set(err, -ENOMEM, "out of memory");
-		memcpy(copy, image, len);
-	}
-	if (o->kind == STORE_TENANT) {
-		r = policy_image_open_tenant(copy, len, &policy, err);
-		if (r < 0) {
-			free(copy);
-			return r;
-		}
-	}
+	if (o->kind == STORE_TENANT)
+		r = policy_image_open_tenant(image, len, &policy, err);
+	if (r < 0)
+		return r;
 	free(o->image);
-	o->image = copy;
+	o->image = image;
 	o->image_len = len;
 	o->policy = policy;
 	return 0;
 }
 
-static struct ctl_object *object_new(struct ctl *c, enum store_kind kind, const char *name,
-                                     const struct ros2_uid *uid)
+/* Nobody finds it before object_link. */
+static struct ctl_object *object_make(struct ctl *c, enum store_kind kind, const char *name,
+                                      const struct ros2_uid *uid)
 {
 	struct ctl_object *o = calloc(1, sizeof(*o));
 
@@ -114,30 +110,34 @@ static struct ctl_object *object_new(struct ctl *c, enum store_kind kind, const 
 			return NULL;
 		}
 	}
-	HASH_ADD(by_key, c->by_key, key, strlen(o->key), o);
-	HASH_ADD(by_uid, c->by_uid, uid.b, ROS2_UID_LEN, o);
 	return o;
+}
+
+/* -ENOMEM only for the first object of all. */
+static int object_link(struct ctl *c, struct ctl_object *o)
+{
+	HASH_ADD_TIGHT(by_key, c->by_key, key, strlen(o->key), o);
+	if (HASH_TOOK(by_key, o))
+		HASH_ADD_TIGHT(by_uid, c->by_uid, uid.b, ROS2_UID_LEN, o);
+	return HASH_TOOK(by_uid, o) ? 0 : -ENOMEM;
 }
 
 void ctl_object_free(struct ctl *c, struct ctl_object *o)
 {
-	HASH_DELETE(by_key, c->by_key, o);
-	HASH_DELETE(by_uid, c->by_uid, o);
+	if (HASH_TOOK(by_key, o))
+		HASH_DELETE(by_key, c->by_key, o);
+	if (HASH_TOOK(by_uid, o))
+		HASH_DELETE(by_uid, c->by_uid, o);
 	ctl_agent_free(o->agent);
 	policy_doc_unref(o->doc);
 	free(o->image);
 	free(o);
 }
 
-static int take_doc(struct ctl *c, struct ctl_object *o, const struct policy_doc *d)
+static void take_doc(struct ctl_object *o, const struct policy_doc *d)
 {
-	int r = policy_set_put(c->docs, d);
-
-	if (r < 0)
-		return r;
 	policy_doc_unref(o->doc);
 	o->doc = policy_doc_ref(d);
-	return 0;
 }
 
 int ctl_object_load(struct ctl *c, const struct store_object *row, struct ros2_err *err)
@@ -149,6 +149,7 @@ int ctl_object_load(struct ctl *c, const struct store_object *row, struct ros2_e
 	struct policy_diags diags = POLICY_DIAGS_INIT;
 	struct policy_set *set = NULL;
 	struct ctl_object *o;
+	void *image = NULL;
 	int r = policy_parse(&src, 1, &set, &diags);
 
 	if (r < 0) {
@@ -161,15 +162,28 @@ int ctl_object_load(struct ctl *c, const struct store_object *row, struct ros2_e
 		return -EBADMSG;
 	}
 	policy_diags_fini(&diags);
-	o = object_new(c, row->kind, row->name, &row->uid);
-	r = o && policy_set_count(set) == 1 ? 0 : -ENOMEM;
+	o = object_make(c, row->kind, row->name, &row->uid);
+	if (row->image_len)
+		image = malloc(row->image_len);
+	r = o && policy_set_count(set) == 1 && (image || !row->image_len) ? 0 : -ENOMEM;
 	if (!r)
-		r = take_doc(c, o, policy_set_at(set, 0));
-	if (!r)
-		r = set_image(o, row->image, row->image_len, err);
-	policy_set_free(set);
+		r = policy_set_put(c->docs, policy_set_at(set, 0));
+	if (!r) {
+		take_doc(o, policy_set_at(set, 0));
+		if (image)
+			memcpy(image, row->image, row->image_len);
+		r = take_image(o, image, row->image_len, err);
+	}
 	if (r < 0)
+		free(image);
+	else
+		r = object_link(c, o);
+	policy_set_free(set);
+	if (r < 0) {
+		if (o)
+			ctl_object_free(c, o);
 		return r;
+	}
 	o->version = row->version;
 	o->created_unix_ns = row->created_unix_ns;
 	o->updated_unix_ns = row->updated_unix_ns;
@@ -207,10 +221,14 @@ void ctl_object_row(struct store_txn *t, const struct ctl_object *o, struct stor
 struct apply {
 	struct ctl *c;
 	struct policy_set *set; /* owned: what was applied */
+	struct policy_set *all; /* owned: all documents, as they are then */
 	struct policy_diags diags;
 	struct ctl_applied *v; /* owned, one per document of the set */
 	void **images;         /* owned, likewise */
 	size_t *image_lens;
+	/* Owned, likewise: what is created. All memory is there before the commit: after it what
+	 * is committed has to be in force. */
+	struct ctl_object **made;
 	size_t n, n_changed;
 	uint64_t now_unix_ns;
 	ctl_apply_fn fn;
@@ -228,10 +246,15 @@ static void apply_end(struct apply *a, const struct ros2_err *err, bool applied)
 	a->fn(a->arg, err ? err : &none, &res);
 	for (size_t i = 0; a->images && i < a->n; i++)
 		free(a->images[i]);
+	for (size_t i = 0; a->made && i < a->n; i++)
+		if (a->made[i])
+			ctl_object_free(c, a->made[i]);
+	free(a->made);
 	free(a->images);
 	free(a->image_lens);
 	free(a->v);
 	policy_set_free(a->set);
+	policy_set_free(a->all);
 	policy_diags_fini(&a->diags);
 	free(a);
 }
@@ -274,17 +297,13 @@ static int check_may(struct apply *a, uint32_t may, struct ros2_err *err)
 /* The set as it would be. 0, -EINVAL (in diags), -ENOMEM. */
 static int check_whole(struct apply *a)
 {
-	struct policy_set *all = NULL;
-	int r = policy_set_new(&all);
+	int r = policy_set_new(&a->all);
 
 	for (size_t i = 0; !r && i < policy_set_count(a->c->docs); i++)
-		r = policy_set_put(all, policy_set_at(a->c->docs, i));
+		r = policy_set_put(a->all, policy_set_at(a->c->docs, i));
 	for (size_t i = 0; !r && i < a->n; i++)
-		r = policy_set_put(all, policy_set_at(a->set, i));
-	if (!r)
-		r = policy_check(all, &a->diags);
-	policy_set_free(all);
-	return r;
+		r = policy_set_put(a->all, policy_set_at(a->set, i));
+	return r ? r : policy_check(a->all, &a->diags);
 }
 
 static int plan(struct apply *a, struct ros2_err *err)
@@ -293,8 +312,9 @@ static int plan(struct apply *a, struct ros2_err *err)
 
 	a->v = calloc(a->n + 1, sizeof(*a->v));
 	a->images = calloc(a->n + 1, sizeof(*a->images));
+	a->made = calloc(a->n + 1, sizeof(*a->made));
 	a->image_lens = calloc(a->n + 1, sizeof(*a->image_lens));
-	if (!a->v || !a->images || !a->image_lens)
+	if (!a->v || !a->images || !a->made || !a->image_lens)
 		return ros2_err_set(err, -ENOMEM, "out of memory");
 	for (size_t i = 0; i < a->n; i++) {
 		const struct policy_doc *d = policy_set_at(a->set, i);
@@ -325,9 +345,13 @@ static int compile(struct apply *a, size_t i, struct ros2_err *err)
 	const struct policy_doc *d = policy_set_at(a->set, i);
 	struct ctl_applied *p = &a->v[i];
 
-	if (p->action == CTL_CREATED)
-		p->uid = ros2_uid_new();
 	p->version = ++a->c->revision;
+	if (p->action == CTL_CREATED) {
+		p->uid = ros2_uid_new();
+		a->made[i] = object_make(a->c, p->kind, p->name, &p->uid);
+		if (!a->made[i])
+			return ros2_err_set(err, -ENOMEM, "out of memory");
+	}
 	if (d->kind == POLICY_KIND_AGENT)
 		return 0;
 	return policy_compile_doc(d, &p->uid, p->version, &a->images[i], &a->image_lens[i], err);
@@ -378,24 +402,30 @@ static void apply_audit(struct apply *a, struct store_txn *t, const struct ctl_c
 	store_draft_detail(t, r, "source", store_txn_fmt(t, "%.400s:%d", d->file, d->line));
 }
 
-static int apply_memory(struct apply *a, size_t i, struct ros2_err *err)
+static void apply_memory(struct apply *a, size_t i)
 {
 	const struct ctl_applied *p = &a->v[i];
 	struct ctl_object *o = ctl_find(a->c, p->kind, p->name);
-	int r;
+	struct ros2_err err = ROS2_ERR_INIT;
+	int r = 0;
 
 	if (!o) {
-		o = object_new(a->c, p->kind, p->name, &p->uid);
-		if (!o)
-			return ros2_err_set(err, -ENOMEM, "out of memory");
+		o = TAKE_PTR(a->made[i]);
 		o->created_unix_ns = a->now_unix_ns;
+		r = object_link(a->c, o);
 	}
-	r = take_doc(a->c, o, policy_set_at(a->set, i));
-	if (!r)
-		r = set_image(o, a->images[i], a->image_lens[i], err);
+	take_doc(o, policy_set_at(a->set, i));
 	o->version = p->version;
 	o->updated_unix_ns = a->now_unix_ns;
-	return r;
+	if (!r)
+		r = take_image(o, a->images[i], a->image_lens[i], &err);
+	if (r < 0) {
+		/* The first object of all, or an image of ours that does not open. */
+		log_error("%s %s is committed and cannot be put in force: %s: ending, start again",
+		          ctl_kind_to_str(p->kind), p->name, err.msg);
+		_exit(1);
+	}
+	a->images[i] = NULL;
 }
 
 /* Grants that the policy in force no longer allows end; agents are told what changed. */
@@ -424,19 +454,18 @@ static void follow(struct apply *a)
 static void apply_committed(void *arg, const struct store_result *r)
 {
 	struct apply *a = arg;
-	struct ros2_err err = ROS2_ERR_INIT;
-	int rc = r->rc;
 
-	if (rc < 0) {
-		err = r->err;
-		apply_end(a, &err, false);
+	if (r->rc < 0) {
+		apply_end(a, &r->err, false);
 		return;
 	}
-	for (size_t i = 0; i < a->n && !rc; i++)
+	for (size_t i = 0; i < a->n; i++)
 		if (a->v[i].action != CTL_UNCHANGED)
-			rc = apply_memory(a, i, &err);
+			apply_memory(a, i);
+	policy_set_free(a->c->docs);
+	a->c->docs = TAKE_PTR(a->all);
 	follow(a);
-	apply_end(a, rc < 0 ? &err : NULL, rc == 0);
+	apply_end(a, NULL, true);
 }
 
 static void apply_commit(struct apply *a, const struct ctl_caller *who)
@@ -624,8 +653,9 @@ static void reinstated(void *arg, const struct store_result *r)
 	int rc = r->rc;
 
 	if (!rc)
-		rc = set_image(x->o, x->image, x->image_len, &err);
+		rc = take_image(x->o, x->image, x->image_len, &err);
 	if (!rc) {
+		x->image = NULL;
 		x->o->revoked = false;
 		x->o->version = x->version;
 		x->o->state_since_unix_ns = clock_unix_ns();

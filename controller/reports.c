@@ -6,7 +6,7 @@
  * first `limit` rows in order, whatever arrives when.
  */
 #include "controller/link_priv.h"
-#include "controller/svc_priv.h"
+#include "controller/svc_show_priv.h"
 #include <errno.h>
 #include <string.h>
 
@@ -184,6 +184,10 @@ int report_collect(struct svc *s, struct report_ask *ask, report_fn fn, void *ar
 	op->fn = fn;
 	op->arg = arg;
 	HASH_ADD(hh, s->reports, id, sizeof(op->id), op);
+	if (!HASH_TOOK(hh, op)) {
+		op_free(op);
+		return -ENOMEM;
+	}
 	HASH_ITER (by_key, s->ctl->by_key, o, tmp)
 		if (concerns(ask, o->agent))
 			v[n++] = o->agent;
@@ -208,15 +212,17 @@ static void *copy_message(const ProtobufCMessage *m)
 	return copy;
 }
 
-static void set_name(char **field, const char *name)
+/* Who said so, whatever it says. */
+static bool set_name(char **field, const char *name)
 {
 	char *copy = strdup(name);
 
 	if (!copy)
-		return;
+		return false;
 	if (*field && *field != protobuf_c_empty_string)
 		free(*field);
 	*field = copy;
+	return true;
 }
 
 static int compare(const char *agent_a, const struct ros2_uid *a, const char *agent_b,
@@ -264,16 +270,19 @@ static void add_row(struct report_op *op, struct ctl_agent *a, const ProtobufCMe
 	if (compare(a->obj->name, key, op->after.name, &op->after.key) <= 0)
 		return;
 	copy = copy_message(in);
-	row = copy ? place(op, a->obj->name, key) : NULL;
-	if (!row) {
+	if (!copy || !set_name(op->leases ? &((Ros2__V1__LeaseInfo *)copy)->agent
+	                                  : &((Ros2__V1__SessionInfo *)copy)->agent,
+	                       a->obj->name)) {
+		show_lose();
 		if (copy)
 			protobuf_c_message_free_unpacked(copy, NULL);
 		return;
 	}
-	if (op->leases)
-		set_name(&((Ros2__V1__LeaseInfo *)copy)->agent, a->obj->name);
-	else
-		set_name(&((Ros2__V1__SessionInfo *)copy)->agent, a->obj->name);
+	row = place(op, a->obj->name, key);
+	if (!row) {
+		protobuf_c_message_free_unpacked(copy, NULL);
+		return;
+	}
 	strcpy(row->agent, a->obj->name);
 	row->agent_uid = a->obj->uid;
 	row->message = copy;

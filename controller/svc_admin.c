@@ -80,6 +80,7 @@ struct op {
 	size_t n_agents;
 	Ros2__V1__RevokeOutcome **outcomes; /* delete: of the revocation before */
 	size_t n_outcomes;
+	uint64_t lost; /* show_lost, before the outcomes */
 };
 
 static void op_free(struct op *op)
@@ -200,8 +201,13 @@ static void reply_apply(struct op *op, const struct ctl_apply_result *r)
 
 	m.results = calloc(r->n + 1, sizeof(*m.results));
 	m.diagnostics = calloc(nd + 1, sizeof(*m.diagnostics));
+	m.applied = r->applied;
 	if (!res || !dia || !m.results || !m.diagnostics) {
-		rpc_call_fail(op->call, ROS2_BUSY, "out of memory");
+		/* What is in force is not answered with an error: the rows are left out. */
+		if (r->applied)
+			rpc_call_reply(op->call, &m.base);
+		else
+			rpc_call_fail(op->call, ROS2_BUSY, "out of memory");
 	} else {
 		for (size_t i = 0; i < r->n; i++) {
 			ros2__v1__apply_result__init(&res[i]);
@@ -222,7 +228,6 @@ static void reply_apply(struct op *op, const struct ctl_apply_result *r)
 			dia[i].message = r->diags->v[i].msg;
 			m.diagnostics[m.n_diagnostics++] = &dia[i];
 		}
-		m.applied = r->applied;
 		rpc_call_reply(op->call, &m.base);
 	}
 	free(m.results);
@@ -293,6 +298,16 @@ static void on_apply(struct rpc_call *call, const ProtobufCMessage *msg, void *u
 
 /* ---- Revoke ---- */
 
+/* An agent that is left out would look as if it owed nothing. */
+static void reply_outcomes(struct op *op, const ProtobufCMessage *m)
+{
+	if (show_lost() == op->lost)
+		rpc_call_reply(op->call, m);
+	else
+		rpc_call_fail(op->call, ROS2_BUSY,
+		              "it is in force; out of memory for what the agents said: ask again");
+}
+
 static void revoked(void *arg, const struct ros2_err *err, const struct ctl_revoke_result *r)
 {
 	struct op *op = arg;
@@ -304,12 +319,13 @@ static void revoked(void *arg, const struct ros2_err *err, const struct ctl_revo
 	}
 	m.revocation_uid.data = (uint8_t *)r->rev->uid.b;
 	m.revocation_uid.len = ROS2_UID_LEN;
+	op->lost = show_lost();
 	op->n_outcomes = show_outcomes(r->rev, &op->outcomes);
 	m.outcomes = op->outcomes;
 	m.n_outcomes = op->n_outcomes;
 	m.command_to_reply_ns = clock_boottime_ns() - op->started_ns;
 	m.record_pending = r->rev->record_pending;
-	rpc_call_reply(op->call, &m.base);
+	reply_outcomes(op, &m.base);
 	op_free(op);
 }
 
@@ -439,6 +455,7 @@ static void delete_revoked(void *arg, const struct ros2_err *err, const struct c
 		op_fail(op, err);
 		return;
 	}
+	op->lost = show_lost();
 	op->n_outcomes = show_outcomes(r->rev, &op->outcomes);
 	op_enter(op, go_delete_row);
 }
@@ -597,9 +614,10 @@ static void isolated(void *arg, const struct ros2_err *err, const struct ctl_rev
 		op_fail(op, err);
 		return;
 	}
+	op->lost = show_lost();
 	op->n_outcomes = show_outcomes(r->rev, &op->outcomes);
 	m.outcome = op->n_outcomes ? op->outcomes[0] : NULL;
-	rpc_call_reply(op->call, &m.base);
+	reply_outcomes(op, &m.base);
 	op_free(op);
 }
 

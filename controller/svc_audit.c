@@ -38,8 +38,12 @@ static void reader_unref(struct reader *r)
 
 static void reader_fail(struct reader *r, int rc)
 {
-	rpc_stream_close(r->stream, rc == -EBUSY ? ROS2_BUSY : ROS2_IO,
-	                 rc == -EBUSY ? "too many readers: try again" : "reading the log failed");
+	bool later = rc == -EBUSY || rc == -ENOMEM;
+
+	rpc_stream_close(r->stream, later ? ROS2_BUSY : ROS2_IO, "%s",
+	                 rc == -EBUSY    ? "too many readers: try again"
+	                 : rc == -ENOMEM ? "out of memory: try again"
+	                                 : "reading the log failed");
 }
 
 static ProtobufCBinaryData bytes(const void *p, size_t n)

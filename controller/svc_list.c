@@ -27,6 +27,7 @@ struct list_op {
 	struct page_list list;
 	struct page_pos after;
 	char asked_to[ROS2_NAME_MAX + 1];
+	uint64_t lost;              /* show_lost, before */
 	Ros2__V1__ListReply *reply; /* owned */
 };
 
@@ -39,7 +40,8 @@ static void list_free(struct list_op *op)
 
 static void list_reply(struct list_op *op)
 {
-	rpc_call_reply(op->call, &op->reply->base);
+	if (show_is_whole(op->call, op->lost))
+		rpc_call_reply(op->call, &op->reply->base);
 	list_free(op);
 }
 
@@ -219,7 +221,8 @@ static void list_reported(void *arg, const struct report_result *r)
 	if (at.name[0])
 		page_token(&op->list, &at, token);
 	m.next_page_token = token;
-	rpc_call_reply(op->call, &m.base);
+	if (show_is_whole(op->call, op->lost))
+		rpc_call_reply(op->call, &m.base);
 	list_free(op);
 }
 
@@ -281,6 +284,7 @@ void svc_on_list(struct rpc_call *call, const ProtobufCMessage *msg, void *user)
 	ros2__v1__list_reply__init(op->reply);
 	op->s = user;
 	op->call = call;
+	op->lost = show_lost();
 	op->list.kind = (enum store_kind)q->kind;
 	op->list.all = q->all;
 	op->limit = q->page_size ? MIN(q->page_size, (uint32_t)LIMIT_MAX) : LIMIT_DEFAULT;
@@ -305,12 +309,14 @@ struct get_op {
 	struct svc *s;
 	struct rpc_call *call;
 	char name[ROS2_UID_STR_LEN];
+	uint64_t lost;             /* show_lost, before */
 	Ros2__V1__GetReply *reply; /* owned */
 };
 
 static void get_reply(struct get_op *op)
 {
-	rpc_call_reply(op->call, &op->reply->base);
+	if (show_is_whole(op->call, op->lost))
+		rpc_call_reply(op->call, &op->reply->base);
 	ros2__v1__get_reply__free_unpacked(op->reply, NULL);
 	free(op);
 }
@@ -324,7 +330,18 @@ static void get_reported(void *arg, const struct report_result *r)
 	for (size_t i = 0; v && i < r->n; i++)
 		v[m.n_sessions++] = (Ros2__V1__SessionInfo *)r->rows[i].message;
 	m.sessions = v;
-	rpc_call_reply(op->call, &m.base);
+	if (!v)
+		rpc_call_fail(op->call, ROS2_BUSY, "out of memory");
+	else if (show_is_whole(op->call, op->lost))
+		rpc_call_reply(op->call, &m.base);
+	ros2__v1__get_reply__free_unpacked(op->reply, NULL);
+	free(op);
+}
+
+static void get_fail(struct get_op *op, enum ros2_status st, const char *what, const char *name)
+{
+	rpc_call_fail(op->call, st, st == ROS2_NOT_FOUND ? "%s \"%s\" does not exist" : "%s \"%s\"",
+	              what, name);
 	ros2__v1__get_reply__free_unpacked(op->reply, NULL);
 	free(op);
 }
@@ -333,6 +350,7 @@ static void get_object(struct get_op *op, const struct ctl_object *o)
 {
 	struct report_ask ask = {.limit = LIMIT_DEFAULT};
 	struct ctl_grant *g, *tmp;
+	int r;
 
 	op->reply->object = show_object(op->s, o, true);
 	if (o->kind == STORE_ENGINE) {
@@ -347,7 +365,10 @@ static void get_object(struct get_op *op, const struct ctl_object *o)
 		ask.tenant = o;
 	else
 		ask.agent = o->agent;
-	if (report_collect(op->s, &ask, get_reported, op) < 0)
+	r = report_collect(op->s, &ask, get_reported, op);
+	if (r == -ENOMEM)
+		get_fail(op, ROS2_BUSY, "out of memory for", o->name);
+	else if (r < 0)
 		get_reply(op);
 }
 
@@ -362,16 +383,10 @@ static void got_stored_grant(void *arg, int rc, const struct store_grant *g, siz
 		return;
 	}
 	if (rc < 0)
-		rpc_call_fail(op->call, ROS2_IO, "reading grants failed");
+		rpc_call_fail(op->call, rc == -ENOMEM ? ROS2_BUSY : ROS2_IO,
+		              "reading grants failed");
 	else
 		rpc_call_fail(op->call, ROS2_NOT_FOUND, "grant %s does not exist", op->name);
-	ros2__v1__get_reply__free_unpacked(op->reply, NULL);
-	free(op);
-}
-
-static void get_fail(struct get_op *op, enum ros2_status st, const char *what, const char *name)
-{
-	rpc_call_fail(op->call, st, "%s \"%s\" does not exist", what, name);
 	ros2__v1__get_reply__free_unpacked(op->reply, NULL);
 	free(op);
 }
@@ -391,7 +406,7 @@ static void get_grant(struct get_op *op, const char *name)
 		op->reply->grant = show_grant(g);
 		get_reply(op);
 	} else if (store_read_grants(op->s->ctl->store, &q, got_stored_grant, op) < 0) {
-		get_fail(op, ROS2_BUSY, "grant", name);
+		get_fail(op, ROS2_BUSY, "too many readers, try again: grant", name);
 	}
 }
 
@@ -420,6 +435,7 @@ void svc_on_get(struct rpc_call *call, const ProtobufCMessage *msg, void *user)
 	ros2__v1__get_reply__init(op->reply);
 	op->s = s;
 	op->call = call;
+	op->lost = show_lost();
 	if (q->ref->kind == (int)STORE_GRANT) {
 		get_grant(op, q->ref->name);
 		return;
@@ -441,6 +457,7 @@ void svc_on_status(struct rpc_call *call, const ProtobufCMessage *msg, void *use
 	Ros2__V1__Epoch e = ROS2__V1__EPOCH__INIT;
 	struct store_stats st;
 	struct ctl_caller who;
+	uint64_t before = show_lost();
 
 	if (!svc_may(s, call, 1u << 0, &who))
 		return;
@@ -466,7 +483,8 @@ void svc_on_status(struct rpc_call *call, const ProtobufCMessage *msg, void *use
 		show_condition("RecordsPending", st.record_pending != 0,
 	                       st.record_pending ? "revocations wait for space to be recorded" : "",
 	                       0));
-	rpc_call_reply(call, &m.base);
+	if (show_is_whole(call, before))
+		rpc_call_reply(call, &m.base);
 	for (size_t i = 0; i < m.n_conditions; i++)
 		ros2__v1__condition__free_unpacked(m.conditions[i], NULL);
 	free(m.conditions);

@@ -4,10 +4,31 @@
 #include <stdio.h>
 #include <string.h>
 
+static uint64_t lost; /* loop thread */
+
+uint64_t show_lost(void)
+{
+	return lost;
+}
+
+void show_lose(void)
+{
+	lost++;
+}
+
+bool show_is_whole(struct rpc_call *call, uint64_t lost_before)
+{
+	if (lost == lost_before)
+		return true;
+	rpc_call_fail(call, ROS2_BUSY, "out of memory for the answer: ask again");
+	return false;
+}
+
 char *show_str(const char *s)
 {
 	char *copy = s && *s ? strdup(s) : NULL;
 
+	lost += !copy && s && *s;
 	return copy ? copy : (char *)protobuf_c_empty_string;
 }
 
@@ -17,6 +38,7 @@ ProtobufCBinaryData show_bytes(const void *p, size_t n)
 
 	if (n)
 		b.data = malloc(n);
+	lost += n && !b.data;
 	if (b.data) {
 		memcpy(b.data, p, n);
 		b.len = n;
@@ -29,6 +51,7 @@ void show_append(void ***list, size_t *n, ProtobufCMessage *item)
 	void **more = item ? reallocarray(*list, *n + 1, sizeof(*more)) : NULL;
 
 	if (!more) {
+		lost++;
 		if (item)
 			protobuf_c_message_free_unpacked(item, NULL);
 		return;
@@ -40,6 +63,7 @@ void show_append(void ***list, size_t *n, ProtobufCMessage *item)
 #define NEW(type, init)                                                                            \
 	({                                                                                         \
 		type *m_ = malloc(sizeof(*m_));                                                    \
+		lost += !m_;                                                                       \
 		if (m_)                                                                            \
 			init(m_);                                                                  \
 		m_;                                                                                \
@@ -141,15 +165,19 @@ static Ros2__V1__TenantInfo *show_tenant(struct svc *s, const struct ctl_object 
 	i->grants = t->n_grants;
 	i->contact_limit_ms = t->policy.limits.contact_limit_ms;
 	HASH_ITER (by_key, s->ctl->by_key, o, tmp) {
-		char **more;
+		char **more, *name;
 
 		if (!o->agent || !ctl_placed(t, o->agent))
 			continue;
 		more = reallocarray(i->agents, i->n_agents + 1, sizeof(*more));
-		if (!more)
+		if (more)
+			i->agents = more;
+		name = more ? strdup(o->name) : NULL;
+		if (!name) {
+			lost++;
 			break;
-		i->agents = more;
-		i->agents[i->n_agents++] = show_str(o->name);
+		}
+		i->agents[i->n_agents++] = name;
 	}
 	return i;
 }

@@ -18,4 +18,9 @@ Ros2__V1__Condition *show_condition(const char *name, bool status, const char *r
 void show_append(void ***list, size_t *n, ProtobufCMessage *item);
 char *show_str(const char *s); /* heap copy; protobuf-c's empty string for "" */
 ProtobufCBinaryData show_bytes(const void *p, size_t n);
+/* Loop thread. Grows with each piece for which there was no memory: an answer that lacks one must
+ * not be given as if it were whole. False: the call was failed, BUSY. */
+uint64_t show_lost(void);
+void show_lose(void);
+bool show_is_whole(struct rpc_call *call, uint64_t lost_before);
 #endif
