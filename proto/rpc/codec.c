@@ -260,6 +260,7 @@ struct arena_chunk {
 struct rpc_arena {
 	struct arena_chunk *chunks;
 	size_t chunk_size;
+	bool no_memory;
 };
 
 static void *arena_alloc(void *data, size_t n)
@@ -272,8 +273,10 @@ static void *arena_alloc(void *data, size_t n)
 	if (!c || c->size - c->used < n) {
 		size = MAX(a->chunk_size, n);
 		c = malloc(sizeof(*c) + size);
-		if (!c)
+		if (!c) {
+			a->no_memory = true;
 			return NULL;
+		}
 		*c = (struct arena_chunk){.next = a->chunks, .size = size};
 		a->chunks = c;
 	}
@@ -320,7 +323,9 @@ static int decode_arena(const ProtobufCMessageDescriptor *d, const void *p, size
 	if (!rc) {
 		ret->msg = protobuf_c_message_unpack(d, &alloc, n, p);
 		if (!ret->msg)
-			rc = ros2_err_set(err, -EBADMSG, "%s: does not decode", d->name);
+			rc = a->no_memory
+			             ? ros2_err_named(err, ROS2_BUSY, "no memory for a message")
+			             : ros2_err_set(err, -EBADMSG, "%s: does not decode", d->name);
 	}
 	if (rc)
 		arena_drop(a);
