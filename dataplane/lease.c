@@ -338,6 +338,24 @@ enum ros2_status lease_renew(struct lease_table *t, uint32_t key, uint64_t conn,
 	return ROS2_OK;
 }
 
+enum ros2_status lease_set_window(struct lease_table *t, const struct lease_window *w,
+                                  uint64_t conn, uint64_t now_ns)
+{
+	struct entry *e = find(t, w->key, conn);
+	enum ros2_status s = e ? standing(&e->lease, now_ns) : ROS2_BAD_KEY;
+
+	if (s != ROS2_OK)
+		return s;
+	if (w->generation != e->lease.generation || w->base != e->lease.base ||
+	    w->length != e->lease.length)
+		return ROS2_OUT_OF_RANGE;
+	if (e->lease.holds)
+		return ROS2_BUSY;
+	e->lease.window_key = w->window_key;
+	e->lease.has_window = true;
+	return ROS2_OK;
+}
+
 enum ros2_status lease_end(struct lease_table *t, uint32_t key, uint64_t conn, enum ros2_status why)
 {
 	struct entry *e = find(t, key, conn);

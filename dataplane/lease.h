@@ -44,6 +44,8 @@ struct lease {
 	uint32_t holds;      /* transfers handed on and not yet back */
 	uint8_t access;
 	uint8_t state;
+	bool has_window;             /* verbs: the tenant has told the key of its window, */
+	uint32_t window_key;         /* the device's */
 	enum ros2_status end_status; /* why it ended: LEASE_EXPIRED, REVOKED, ... */
 };
 
@@ -85,6 +87,16 @@ enum ros2_status lease_look(struct lease_table *t, uint32_t key, uint64_t conn, 
  * lease_check. */
 enum ros2_status lease_renew(struct lease_table *t, uint32_t key, uint64_t conn, uint64_t now_ns,
                              uint64_t deadline_ns, const struct lease **ret);
+/* The tenant bound a window over exactly the lease's memory for this connection. OK, or as
+ * lease_look; OUT_OF_RANGE: not its generation, base and length; BUSY: transfers under it are in
+ * flight, whose key must not change. */
+struct lease_window {
+	uint32_t key, generation;
+	uint64_t base, length;
+	uint32_t window_key;
+};
+enum ros2_status lease_set_window(struct lease_table *t, const struct lease_window *w,
+                                  uint64_t conn, uint64_t now_ns);
 /* Ends one lease of this connection. BAD_KEY if it is not one. */
 enum ros2_status lease_end(struct lease_table *t, uint32_t key, uint64_t conn,
                            enum ros2_status why);

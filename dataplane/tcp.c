@@ -187,7 +187,9 @@ static bool on_message(struct session *s, const struct wire_header *h)
 		session_maybe_closed(s);
 		return true;
 	default:
-		session_end(s, ROS2_PROTOCOL, "a second HELLO");
+		session_end(s, ROS2_PROTOCOL,
+		            h->opcode == WIRE_WINDOW ? "WINDOW: windows are of verbs, this is tcp"
+		                                     : "a second HELLO");
 		return true;
 	}
 }

@@ -20,6 +20,14 @@
  *   both              BYE        no more requests; the peer drains and closes
  *   both              PING/PONG  request id echoed
  *
+ * Over verbs (RC through librdmacm; docs/decisions/0020) every message is one SEND of header and payload, and payload of READ and
+ * of long WRITEs travels by RDMA that the agent posts; there is no CHALLENGE, DATA or PULL:
+ *   tenant -> agent   private data of the connection request: wire_verbs_ask; of the answer: wire_verbs_answer, or of the
+ *                     rejection: wire_verbs_refusal. Then HELLO, answered by WELCOME, as above.
+ *   tenant -> agent   WINDOW     key, generation, address as registered, offset: its length; handle: the rkey of the window that
+ *                                the tenant bound over exactly that memory for this queue pair. Before requests under the key.
+ *   agent  -> tenant  for READ: an RDMA WRITE into the window, then COMPLETE; for a WRITE that is not inline: an RDMA READ
+ *
  * Rules: (1) a request id is chosen by the tenant and must not be in flight already; (2) at most `credits` requests are in
  * flight; one more is a violation; (3) a receiver checks magic, version, header CRC, reserved bits and payload_len before
  * anything else, and a failure there ends the connection; (4) every DATA the tenant receives is checked against its own
@@ -57,6 +65,7 @@ enum wire_opcode {
 	WIRE_READ = 16,
 	WIRE_WRITE = 17,
 	WIRE_FLUSH = 18,
+	WIRE_WINDOW = 19,
 	WIRE_DATA = 32,
 	WIRE_PULL = 33,
 	WIRE_COMPLETE = 34,
@@ -127,6 +136,41 @@ struct wire_welcome {
 };
 WIRE_ASSERT(sizeof(struct wire_welcome) == 48, "welcome");
 
+/* ---- verbs: private data of the connection manager, at most 56 bytes ---- */
+
+#define WIRE_VERBS_VERSION    1
+#define WIRE_VERBS_INLINE_MAX 4096u
+#define WIRE_VERBS_NONCE_LEN  16
+#define WIRE_VERBS_MAC_LEN    16
+
+/* proof = the first 16 bytes of HMAC-SHA256(secret, "ros2-wire-1 verbs\0" || session_uid ||
+ * tenant_nonce || number of the asking queue pair, 4 bytes): who has no session gets no memory and
+ * no queue pair, and a copy of this is of no use on another queue pair. */
+struct wire_verbs_ask {
+	uint8_t version;
+	uint8_t reserved[3];
+	uint8_t session_uid[16];
+	uint8_t tenant_nonce[WIRE_VERBS_NONCE_LEN];
+	uint8_t proof[WIRE_VERBS_MAC_LEN];
+};
+WIRE_ASSERT(sizeof(struct wire_verbs_ask) == 52, "ask");
+
+/* The nonce of HELLO's and WELCOME's proofs. */
+struct wire_verbs_answer {
+	uint8_t version;
+	uint8_t reserved[3];
+	uint8_t agent_nonce[WIRE_NONCE_LEN];
+};
+WIRE_ASSERT(sizeof(struct wire_verbs_answer) == 36, "answer");
+
+struct wire_verbs_refusal {
+	uint8_t version;
+	uint8_t reserved;
+	uint16_t status; /* common/status.h */
+};
+WIRE_ASSERT(sizeof(struct wire_verbs_refusal) == 4, "refusal");
+
+#define WIRE_LABEL_VERBS  "ros2-wire-1 verbs"
 #define WIRE_LABEL_TENANT "ros2-wire-1 tenant"
 #define WIRE_LABEL_AGENT  "ros2-wire-1 agent"
 #endif

@@ -29,6 +29,7 @@ static const struct message messages[] = {
 	[WIRE_READ] = {"READ", FROM_TENANT, 0, 0, 0, false},
 	[WIRE_WRITE] = {"WRITE", FROM_TENANT, WIRE_F_INLINE, 0, WIRE_INLINE_MAX, true},
 	[WIRE_FLUSH] = {"FLUSH", FROM_TENANT, 0, 0, 0, false},
+	[WIRE_WINDOW] = {"WINDOW", FROM_TENANT, 0, 0, 0, false},
 	[WIRE_DATA] = {"DATA", FROM_TENANT | FROM_AGENT, WIRE_F_LAST, 0, WIRE_IO_MAX, true},
 	[WIRE_PULL] = {"PULL", FROM_AGENT, 0, 0, 0, false},
 	[WIRE_COMPLETE] = {"COMPLETE", FROM_AGENT, 0, 0, 0, false},

@@ -29,6 +29,8 @@ const char *codec_opcode_to_str(uint8_t opcode)
 		return "WRITE";
 	case WIRE_FLUSH:
 		return "FLUSH";
+	case WIRE_WINDOW:
+		return "WINDOW";
 	case WIRE_DATA:
 		return "DATA";
 	case WIRE_PULL:
