@@ -101,6 +101,8 @@ const char *fabric_conn_device(const struct fabric_conn *c);
 /* Addresses of both ends, as far as known (AF_UNSPEC else). */
 const struct sockaddr *fabric_conn_local(const struct fabric_conn *c);
 const struct sockaddr *fabric_conn_peer(const struct fabric_conn *c);
+/* The number of the peer's queue pair, as its request or its answer says; 0 before. */
+uint32_t fabric_conn_peer_qpn(const struct fabric_conn *c);
 struct fabric_qp *fabric_conn_qp(const struct fabric_conn *c); /* NULL = none */
 
 struct fabric_conn_private {

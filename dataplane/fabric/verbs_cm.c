@@ -146,6 +146,7 @@ static void on_request(struct fabric_cm *cm, const struct cm_event *e, event_fn 
 		return;
 	}
 	c->reads_offered = e->reads_offered;
+	c->peer_qpn = e->qpn;
 	c->deadline_ns = clock_add_ns(clock_boottime_ns(), cm->o.resolve_limit_ns);
 	conn_know_device(c);
 	tell(c, FABRIC_CONN_EVENT_REQUEST, 0, "asked for a connection", e, fn, arg);
@@ -175,6 +176,7 @@ static void on_response(struct fabric_conn *c, const struct cm_event *e, event_f
 
 	if (c->state != FABRIC_CONN_ASKED)
 		return;
+	c->peer_qpn = e->qpn;
 	r = conn_answered(c, e);
 	if (r < 0)
 		tell_end(c, r, "our queue pair could not be connected", fn, arg);
@@ -269,6 +271,7 @@ static struct cm_event copy(const struct rdma_cm_event *in)
 	case RDMA_CM_EVENT_ESTABLISHED:
 	case RDMA_CM_EVENT_REJECTED:
 		e.reads_offered = in->param.conn.initiator_depth;
+		e.qpn = in->param.conn.qp_num;
 		if (in->param.conn.private_data && in->param.conn.private_data_len) {
 			e.data_len = in->param.conn.private_data_len;
 			memcpy(e.data, in->param.conn.private_data, e.data_len);

@@ -118,6 +118,11 @@ const struct sockaddr *fabric_conn_peer(const struct fabric_conn *c)
 	return &c->id->route.addr.dst_addr;
 }
 
+uint32_t fabric_conn_peer_qpn(const struct fabric_conn *c)
+{
+	return c->peer_qpn;
+}
+
 struct fabric_qp *fabric_conn_qp(const struct fabric_conn *c)
 {
 	return c->qp;

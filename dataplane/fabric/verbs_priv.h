@@ -275,6 +275,7 @@ struct fabric_conn {
 	enum fabric_conn_state state;
 	uint64_t cookie, deadline_ns;
 	uint8_t reads_offered; /* READs that the peer lets us have in flight */
+	uint32_t peer_qpn;
 	char device[FABRIC_NAME_MAX];
 	struct list link;
 };
@@ -284,6 +285,7 @@ struct cm_event {
 	enum rdma_cm_event_type type;
 	struct rdma_cm_id *id, *listen_id;
 	int status;
+	uint32_t qpn;
 	uint8_t data[256], data_len, reads_offered;
 };
 
