@@ -37,6 +37,8 @@ struct agent_opts {
 	                      or NULL */
 	const char *listen;         /* host:port of the tenants' gRPC service */
 	const char *data_host;      /* where the data plane listens */
+	const char *rdma_device;    /* NULL: no sessions over verbs */
+	const char *rdma_host;      /* its address; not NULL with a device */
 	const char *metrics_listen; /* NULL: none; common/metrics.h */
 	bool metrics_allow_remote;
 	uint32_t reactors;    /* 0 = all cores */

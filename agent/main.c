@@ -50,6 +50,8 @@ static const char usage[] =
 	"  --token-file FILE       join token from `ros2ctl agent token create`; needed once\n"
 	"  --listen HOST:PORT      where tenants call (gRPC, mTLS); port 0: any free one\n"
 	"  --data-host HOST        where tenants' data connections come in (127.0.0.1)\n"
+	"  --rdma-device NAME      also offers sessions over verbs, on this device (none)\n"
+	"  --rdma-host HOST        the address of that device, numeric; with --rdma-device\n"
 	"  --reactors N            data plane threads (one per core)\n"
 	"  --io-features WORDS     what file engines do without, commas between: no-uring,\n"
 	"                          no-deferred, no-cooperative, no-fixed, no-direct. Without it "
@@ -122,6 +124,8 @@ enum {
 	F_CONNECTIONS,
 	F_UNPROVED,
 	F_SPOOL,
+	F_RDMA_DEVICE,
+	F_RDMA_HOST,
 	F_METRICS,
 	F_METRICS_REMOTE,
 	F_READY,
@@ -155,6 +159,12 @@ static int set_flag(struct program *p, int flag, const char *v)
 		return 0;
 	case F_DATA:
 		p->o.data_host = v;
+		return 0;
+	case F_RDMA_DEVICE:
+		p->o.rdma_device = v;
+		return 0;
+	case F_RDMA_HOST:
+		p->o.rdma_host = v;
 		return 0;
 	case F_REACTORS:
 		if (parse_number("reactors", v, 64, &n) < 0)
@@ -210,6 +220,8 @@ static int parse_flags(struct program *p, int argc, char **argv)
 		{"token-file", required_argument, NULL, F_TOKEN},
 		{"listen", required_argument, NULL, F_LISTEN},
 		{"data-host", required_argument, NULL, F_DATA},
+		{"rdma-device", required_argument, NULL, F_RDMA_DEVICE},
+		{"rdma-host", required_argument, NULL, F_RDMA_HOST},
 		{"reactors", required_argument, NULL, F_REACTORS},
 		{"io-features", required_argument, NULL, F_IO},
 		{"tenant-connections", required_argument, NULL, F_CONNECTIONS},
@@ -250,6 +262,8 @@ static int parse_flags(struct program *p, int argc, char **argv)
 	if (!p->o.listen || !strrchr(p->o.listen, ':'))
 		return bad_usage("--listen: expected HOST:PORT, found \"%s\"",
 		                 p->o.listen ? p->o.listen : "");
+	if (!p->o.rdma_device != !p->o.rdma_host)
+		return bad_usage("%s", "--rdma-device and --rdma-host are given together");
 	return -1;
 }
 

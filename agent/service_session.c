@@ -51,6 +51,8 @@ static void fill_reply(const struct service_op *op, const struct agent_session *
 	r->region_size_max = l->region_size_max;
 	r->region_alignment = l->region_alignment;
 	r->tenant = (char *)(uintptr_t)s->tenant_name;
+	r->transport = s->verbs ? ROS2__V1__TRANSPORT__TRANSPORT_VERBS
+	                        : ROS2__V1__TRANSPORT__TRANSPORT_TCP;
 }
 
 /* The record is on disk, or could not be: the reply, or the undo. */
@@ -61,6 +63,7 @@ static void on_recorded(void *arg, const struct ros2_err *err)
 	struct state_tenant t;
 	struct agent_session *s;
 	char address[300];
+	const char *host;
 
 	if (err) {
 		give_up(op, err);
@@ -76,8 +79,9 @@ static void on_recorded(void *arg, const struct ros2_err *err)
 		give_up(op, &gone);
 		return;
 	}
-	snprintf(address, sizeof(address), strchr(op->a->o.data_host, ':') ? "[%s]:%u" : "%s:%u",
-	         op->a->o.data_host, op->res.session.port);
+	host = s->verbs ? op->a->o.rdma_host : op->a->o.data_host;
+	snprintf(address, sizeof(address), strchr(host, ':') ? "[%s]:%u" : "%s:%u", host,
+	         op->res.session.port);
 	fill_reply(op, s, &t.image.limits, address, &r);
 	agent_session_opened(s);
 	if (rpc_call_reply(op->call, &r.base) < 0)
@@ -108,7 +112,7 @@ static void on_dp_open(void *arg, const struct dp_result *res)
 	ev.object_kind = "session";
 	ev.object_id = tenant_session;
 	ev.details[0] = (struct agent_audit_detail){"grant", grant};
-	ev.details[1] = (struct agent_audit_detail){"transport", "tcp"};
+	ev.details[1] = (struct agent_audit_detail){"transport", s->verbs ? "verbs" : "tcp"};
 	ev.n_details = 2;
 	if (agent_audit_durable(op->a->audit, &ev, on_recorded, op, &err) < 0)
 		give_up(op, &err);
@@ -136,7 +140,24 @@ static void on_grant(void *arg, const struct ros2_uid *grant, const struct ros2_
 	p.tenant = state_dp_uid(state, &op->tenant);
 	p.grant = *grant;
 	p.cert_deadline_ns = op->length;
+	p.transport = s->verbs ? DP_TRANSPORT_VERBS : DP_TRANSPORT_TCP;
 	dp_session_open(op->a->dp, &p, on_dp_open, op);
+}
+
+/* False: the call is answered. */
+static bool transport_is_offered(struct service_op *op, Ros2__V1__Transport t)
+{
+	if (t == ROS2__V1__TRANSPORT__TRANSPORT_TCP || t == ROS2__V1__TRANSPORT__TRANSPORT_ANY)
+		return true;
+	if (t != ROS2__V1__TRANSPORT__TRANSPORT_VERBS)
+		op_fail(op, ROS2_UNSUPPORTED, "transport %d: this version offers tcp and verbs",
+		        (int)t);
+	else if (!op->a->o.rdma_device)
+		op_fail(op, ROS2_UNSUPPORTED,
+		        "transport verbs: this agent has no RDMA device (--rdma-device)");
+	else
+		return true;
+	return false;
 }
 
 void service_open_session(struct service_op *op, const ProtobufCMessage *msg)
@@ -156,11 +177,8 @@ void service_open_session(struct service_op *op, const ProtobufCMessage *msg)
 		        req->protocol, RPC_PROTOCOL_VERSION);
 		return;
 	}
-	if (req->transport != ROS2__V1__TRANSPORT__TRANSPORT_TCP) {
-		op_fail(op, ROS2_UNSUPPORTED, "transport %d: this version offers tcp",
-		        (int)req->transport);
+	if (!transport_is_offered(op, req->transport))
 		return;
-	}
 	if (state_tenant_get(op->a->state, &op->tenant, &t) < 0) {
 		op_fail(op, ROS2_DENIED, "%s", ros2_status_text(ROS2_DENIED));
 		return;
@@ -175,6 +193,7 @@ void service_open_session(struct service_op *op, const ProtobufCMessage *msg)
 		op_fail_err(op, &err);
 		return;
 	}
+	s->verbs = req->transport != ROS2__V1__TRANSPORT__TRANSPORT_TCP && op->a->o.rdma_device;
 	op->session = s->uid;
 	op->length = cert_deadline(rpc_call_peer(op->call));
 	grants_take(op->a->grants, &op->tenant, op->principal, op->peer, on_grant, op);

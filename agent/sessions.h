@@ -46,7 +46,7 @@ struct agent_session {
 	enum agent_session_state state;
 	enum ros2_status end; /* why; from CLOSING on */
 	char tenant_name[ROS2_NAME_MAX + 1], principal[ROS2_SPIFFE_MAX + 1], peer[64];
-	bool has_grant, in_dp, connected, told;
+	bool has_grant, in_dp, connected, told, verbs;
 	uint32_t grant_access;
 	uint64_t policy_version, opened_unix_ns, ended_ns;
 	struct agent_session_mount mounts[SESSION_MOUNTS_MAX];

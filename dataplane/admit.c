@@ -103,14 +103,14 @@ static enum verdict try_one(struct request *req)
 		return WAITS;
 	if (s->rt->deficit < cost)
 		return NO_DEFICIT;
-	if (needs_slot && !slots_may_take(s->pool, req->length, &s->slots, &s->rt->slots)) {
-		r->starved |= slots_used_up(s->pool, req->length);
+	if (needs_slot && !slots_may_take(s->pool, req->length, &s->slots, s->tenant_slots)) {
+		slots_missed(s->pool, req->length);
 		return WAITS;
 	}
 	if (!take_tokens(req))
 		return WAITS;
 	if (needs_slot)
-		slots_take(s->pool, req->length, &s->slots, &s->rt->slots, &req->slot);
+		slots_take(s->pool, req->length, &s->slots, s->tenant_slots, &req->slot);
 	s->rt->deficit -= cost;
 	go(req);
 	return ADMITTED;
@@ -207,7 +207,7 @@ static int submit(struct reactor *r, struct request *req)
 	req->io.offset = req->op == REQUEST_FLUSH ? 0 : req->offset;
 	req->io.len = req->length;
 	req->io.buf = req->slot.mem;
-	req->io.buf_index = req->slot.mem ? 0 : -1;
+	req->io.buf_index = req->slot.mem ? slots_buf_index(req->s->pool) : -1;
 	req->io.done = request_engine_done;
 	req->io.may_lend = req->op == REQUEST_READ && req->s->transport->takes_parts;
 	re->kick = true;

@@ -9,6 +9,7 @@
 #include "dataplane/reactor_priv.h"
 #include "dataplane/session_priv.h"
 #include "dataplane/test_switches.h"
+#include "dataplane/verbs.h"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -71,6 +72,8 @@ int dp_new(const struct dp_opts *o, struct dp **ret, struct ros2_err *err)
 	list_init(&dp->spare_ops);
 	list_init(&dp->spare_revokes);
 	rc = reserve(dp, err);
+	if (rc == 0 && dp->opts.rdma_device)
+		rc = verbs_device_open(dp, err);
 	if (rc == 0)
 		rc = start_threads(dp, err);
 	if (rc < 0) {
@@ -119,6 +122,18 @@ static void close_engines(struct dp *dp)
 	}
 }
 
+/* The reactors have let go of everything. */
+static void close_device(struct dp *dp)
+{
+	struct dp_tenant *t;
+
+	for (uint32_t i = 0; i < dp->n_reactors; i++)
+		verbs_free(dp->reactors[i]);
+	list_for_each (&dp->tenants, t, link)
+		verbs_tenant_pd_free(dp, t);
+	verbs_device_close(dp);
+}
+
 /* Frees every member of a list whose element begins at @offset before its link. */
 static void free_all(struct list *head, size_t offset)
 {
@@ -161,6 +176,7 @@ void dp_free(struct dp *dp)
 		reactor_stop(dp->reactors[i]);
 	dp_revokes_free(dp);
 	cancel_ops(dp);
+	close_device(dp);
 	close_engines(dp);
 	dp->freed = true;
 	if (atomic_load(&dp->n_posts) == 0)
@@ -382,6 +398,7 @@ void dp_tenant_release(struct dp *dp, struct dp_tenant *t)
 	if (!t->dead || t->n_sessions || t->n_control)
 		return;
 	dp->by_index[t->index] = NULL;
+	verbs_tenant_pd_free(dp, t);
 	list_del(&t->link);
 	free(t);
 }

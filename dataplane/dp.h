@@ -58,6 +58,8 @@ struct dp_opts {
 	uint32_t reactors;         /* 0 = online cores, at most 64 */
 	const char *listen_host;   /* "127.0.0.1"; each reactor takes its own port */
 	uint32_t slot_bytes_total; /* per reactor; 0 = 64 MiB */
+	const char *rdma_device;   /* NULL = no transport over verbs */
+	const char *rdma_host;     /* its address; each reactor takes its own port */
 	uint32_t control_workers;  /* 0 = 2 */
 	/* Connections of a reactor that have not proved anything, in all and of one address; 0 =
 	 * 64 and as many as in all. At most DP_UNPROVED_MAX. */
@@ -164,9 +166,11 @@ struct dp_result {
 /* Always called exactly once, on the loop, never from inside the call that started it. */
 typedef void (*dp_done_fn)(void *arg, const struct dp_result *res);
 
+enum dp_transport { DP_TRANSPORT_TCP, DP_TRANSPORT_VERBS };
 struct dp_session_params {
 	struct ros2_uid session, tenant, grant;
-	uint64_t cert_deadline_ns; /* boottime at which the caller's certificate ends */
+	uint64_t cert_deadline_ns;   /* boottime at which the caller's certificate ends */
+	enum dp_transport transport; /* VERBS without a device: UNSUPPORTED */
 };
 void dp_session_open(struct dp *dp, const struct dp_session_params *p, dp_done_fn done, void *arg);
 void dp_session_close(struct dp *dp, const struct ros2_uid *session, enum ros2_status why,

@@ -30,6 +30,8 @@
 #define DP_READDIR_MAX        1024u
 #define DP_PATH_MAX           4096u
 
+struct fabric_dev;
+struct fabric_pd;
 struct reactor;
 struct session; /* the reactor's half of a session: session_priv.h */
 
@@ -57,6 +59,7 @@ struct dp_tenant {
 	_Atomic uint32_t regions; /* live at this agent */
 	_Atomic uint64_t registered_bytes;
 	struct qos_bucket qos[QOS_KINDS];
+	struct fabric_pd *pd; /* owned by the loop; set before its first session over verbs */
 	/* loop */
 	struct dp_tenant_limits limits;
 	bool dead;
@@ -195,11 +198,14 @@ struct dp {
 	uint32_t n_reactors;
 	struct reactor *reactors[DP_REACTORS_MAX]; /* owned */
 	struct workers *workers;                   /* owned */
+	struct fabric_dev *rdma;                   /* owned; NULL = no transport over verbs */
+	uint32_t rdma_qps;                         /* connections of a tenant at a reactor */
 	/* any thread */
 	_Atomic uint64_t contact_ns; /* latest stamp */
 	_Atomic uint32_t n_posts;
 	/* loop */
-	bool freed;
+	bool freed, rdma_watched, rdma_gone;
+	struct loop_fd rdma_fd;
 	struct uidmap uids; /* tenants, grants, sessions, and tombstones of all three */
 	struct list tenants, grants, sessions, mounts, files, ops, revokes, listings;
 	struct list spare_ops, spare_revokes; /* owned: set aside, see dp_op_new */

@@ -8,6 +8,7 @@
 #include "common/clock.h"
 #include "dataplane/reactor_priv.h"
 #include "dataplane/session_priv.h"
+#include "dataplane/verbs.h"
 #include <inttypes.h>
 
 struct dp_session *dp_session_find(struct dp *dp, const struct ros2_uid *uid)
@@ -86,7 +87,8 @@ static struct dp_session *new_session(struct dp *dp, const struct dp_session_par
 	ds->reactor = r;
 	ds->seq = ++dp->next_seq;
 	ds->cert_deadline_ns = p->cert_deadline_ns;
-	ds->s = session_new(ds, &transport_tcp);
+	ds->s = session_new(ds,
+	                    p->transport == DP_TRANSPORT_VERBS ? &transport_verbs : &transport_tcp);
 	if (!ds->s || uidmap_put(&dp->uids, &ds->uid, UID_SESSION, ds) < 0) {
 		free(ds->s);
 		free(ds);
@@ -98,6 +100,22 @@ static struct dp_session *new_session(struct dp *dp, const struct dp_session_par
 	r->of_tenant[t->index]++;
 	list_add_tail(&dp->sessions, &ds->link);
 	return ds;
+}
+
+/* False: the operation has failed. */
+static bool device_for(struct dp *dp, struct dp_tenant *t, struct dp_op *op)
+{
+	struct ros2_err err = ROS2_ERR_INIT;
+	int rc;
+
+	if (!dp->rdma) {
+		dp_op_fail(op, ROS2_UNSUPPORTED, "this agent has no RDMA device: it offers tcp");
+		return false;
+	}
+	rc = verbs_tenant_pd(dp, t, &err);
+	if (rc < 0)
+		dp_op_fail(op, err.status ? err.status : ROS2_LIMIT, "%s", err.msg);
+	return rc == 0;
 }
 
 void dp_session_open(struct dp *dp, const struct dp_session_params *p, dp_done_fn done, void *arg)
@@ -120,6 +138,8 @@ void dp_session_open(struct dp *dp, const struct dp_session_params *p, dp_done_f
 		           t->limits.sessions_max);
 		return;
 	}
+	if (p->transport == DP_TRANSPORT_VERBS && !device_for(dp, t, op))
+		return;
 	r = least_loaded(dp, t);
 	if (!r) {
 		dp_op_fail(op, ROS2_LIMIT,

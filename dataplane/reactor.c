@@ -7,6 +7,7 @@
 #include "dataplane/reactor_priv.h"
 #include "common/clock.h"
 #include "dataplane/tcp_priv.h"
+#include "dataplane/verbs.h"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -71,6 +72,9 @@ static void on_event(struct reactor *r, const struct epoll_event *ev)
 	case SOURCE_SESSION:
 		tcp_event(container_of(src, struct tcp_conn, source), ev->events);
 		break;
+	case SOURCE_VERBS:
+		verbs_event(r, src);
+		break;
 	case SOURCE_ENGINE:
 		container_of(src, struct rengine, source)->readable = true;
 		break;
@@ -111,6 +115,7 @@ static void work(struct reactor *r)
 {
 	uint32_t done = 1;
 
+	verbs_poll(r);
 	each_of(&r->input, offsetof(struct session, link_input), receive);
 	for (int i = 0; i < ROUNDS && done; i++) {
 		done = admit_run(r);
@@ -129,10 +134,11 @@ static void tick(struct reactor *r)
 	for (uint32_t i = 0; i < DP_SESSIONS_MAX; i++)
 		if (r->sessions[i])
 			session_tick(r->sessions[i], r->now_ns);
-	r->starved = false;
+	slots_unstarve(r->slots);
 	lease_sweep(r->leases, r->now_ns, SWEEP_BUDGET);
 	tcp_preauth_expire(r);
 	tcp_accept_again(r);
+	verbs_tick(r);
 }
 
 /* The last thing of a turn: no pointer to these is left here. */
@@ -145,6 +151,8 @@ static void bury(struct reactor *r)
 		r->sessions[s->index] = NULL;
 		r->n_attached--;
 		s->rt->n_sessions--;
+		if (s->transport->gone)
+			s->transport->gone(s);
 		dp_post(s->dp, &s->gone_post, session_on_gone);
 	}
 }
@@ -163,7 +171,8 @@ static const struct timespec *wait_time(const struct reactor *r, struct timespec
 	    r->refused[REFUSED_CAP].pending.count || r->accept_paused)
 		at = r->tick_at_ns;
 	at = MIN(at, r->wait_at_ns);
-	if (r->dp->opts.busy_poll || r->again || has_inbox(r) || reactor_engines_must_poll(r))
+	if (r->dp->opts.busy_poll || r->again || has_inbox(r) || reactor_engines_must_poll(r) ||
+	    verbs_must_poll(r))
 		at = 0;
 	if (at == UINT64_MAX)
 		return NULL;
@@ -227,11 +236,12 @@ static void *reactor_main(void *arg)
 	if (r->listen_fd >= 0)
 		(void)epoll_ctl(r->epoll_fd, EPOLL_CTL_DEL, r->listen_fd, NULL);
 	end_all(r);
-	while (r->n_engine || r->n_device) {
+	while (r->n_engine || r->n_device || verbs_busy(r)) {
 		turn(r);
 		end_all(r);
 	}
 	bury(r);
+	verbs_stop(r);
 	for (uint32_t i = 0; i < DP_ENGINES_MAX; i++)
 		reactor_engine_drop(r, i);
 	return NULL;
@@ -240,6 +250,7 @@ static void *reactor_main(void *arg)
 static int open_fds(struct reactor *r, struct ros2_err *err)
 {
 	struct epoll_event ev = {.events = EPOLLIN, .data.ptr = &r->wake_source};
+	int rc;
 
 	r->wake_source.kind = SOURCE_WAKE;
 	r->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
@@ -248,7 +259,8 @@ static int open_fds(struct reactor *r, struct ros2_err *err)
 	    epoll_ctl(r->epoll_fd, EPOLL_CTL_ADD, r->wake_fd, &ev) < 0)
 		return ros2_err_set(err, -errno, "reactor %u: no descriptors: %s", r->index,
 		                    strerror(errno));
-	return tcp_listen(r, r->dp->opts.listen_host, err);
+	rc = tcp_listen(r, r->dp->opts.listen_host, err);
+	return rc == 0 && r->dp->rdma ? verbs_new(r, r->dp->opts.rdma_host, err) : rc;
 }
 
 static int make_memory(struct reactor *r, struct ros2_err *err)
@@ -342,6 +354,7 @@ void reactor_free(struct reactor *r)
 {
 	if (!r)
 		return;
+	verbs_free(r);
 	lease_table_free(r->leases);
 	slots_free(r->slots);
 	free(r->tenants);

@@ -107,7 +107,6 @@ struct reactor {
 	bool accept_paused;  /* no descriptors: until the next tick */
 	uint32_t n_begun;    /* those, and the ready ones */
 	bool own_pace;       /* the engine that replied last works by itself, not in its poll */
-	bool starved;        /* since the last tick: a request waited, all slots were taken */
 	bool again;          /* something changed: do not sleep before another turn */
 	uint64_t now_ns;     /* read once per turn; never good enough to hand something on */
 	uint64_t wait_at_ns; /* when the first waiting request gets its tokens; UINT64_MAX = none */
@@ -115,6 +114,7 @@ struct reactor {
 	uint32_t n_preauth;
 	struct preauth *preauth; /* owned; preauth_max of them */
 	uint32_t preauth_max, preauth_per_address;
+	struct verbs *verbs; /* owned; NULL = no device */
 	struct refused refused[REFUSED_KINDS];
 };
 
@@ -154,4 +154,7 @@ void tcp_accept_again(struct reactor *r);
 void tcp_preauth_receive(struct reactor *r, struct preauth *p);
 void tcp_preauth_expire(struct reactor *r);
 void tcp_preauth_close_all(struct reactor *r);
+/* Counts and tells a refusal of any transport; @of NULL: of no session that is known. */
+void hello_refused(struct reactor *r, const struct session *of, enum ros2_status st,
+                   const char *peer, const char *words);
 #endif

@@ -34,7 +34,7 @@ static bool id_in_flight(const struct session *s, uint64_t id)
 	if (!s->n_requests)
 		return false;
 	for (uint32_t i = 0; i < DP_CREDITS; i++)
-		same += s->ids[i] == id && s->requests[i].state != REQUEST_FREE;
+		same += s->ids[i] == id && s->requests[i].state > REQUEST_POSTED;
 	return same > 0;
 }
 
@@ -56,7 +56,7 @@ static bool check_shape(struct session *s, const struct request_in *in)
 
 	if (s->state != SESSION_OPEN)
 		session_violation(s, in->id, ROS2_PROTOCOL, "a request after BYE");
-	else if (s->n_requests >= DP_CREDITS)
+	else if (s->n_requests - s->n_posted >= DP_CREDITS)
 		session_violation(s, in->id, ROS2_LIMIT, "more than %u requests in flight",
 		                  DP_CREDITS);
 	else if (id_in_flight(s, in->id))
@@ -99,6 +99,10 @@ static bool check_lease(struct session *s, const struct request_in *in, uint64_t
 		return true;
 	st = lease_check(s->r->leases, in->key, s->conn, lease_access(in->op), in->address,
 	                 in->length, now_ns, &l);
+	if (st == ROS2_OK && s->transport->needs_window && !in->has_payload && !l->has_window) {
+		session_violation(s, in->id, ROS2_BAD_KEY, "no window was told for this key");
+		return false;
+	}
 	if (st == ROS2_OK)
 		return true;
 	if (st == ROS2_LEASE_EXPIRED || st == ROS2_REVOKED)
@@ -140,9 +144,12 @@ enum request_verdict request_begin(struct session *s, const struct request_in *i
 	if (!check_shape(s, in) || !check_handle(s, in, &f) ||
 	    !check_lease(s, in, clock_boottime_ns()))
 		return REQUEST_REFUSED;
+	/* The tenant has the answers of those that are posted; we have not heard of it yet. */
+	if (list_empty(&s->free))
+		return REQUEST_WAIT;
 	if (in->has_payload && in->length &&
-	    !slots_take(s->pool, in->length, &s->slots, &s->rt->slots, &slot)) {
-		s->r->starved |= slots_used_up(s->pool, in->length);
+	    !slots_take(s->pool, in->length, &s->slots, s->tenant_slots, &slot)) {
+		slots_missed(s->pool, in->length);
 		return REQUEST_WAIT;
 	}
 	req = list_first(&s->free, struct request, link);
@@ -234,12 +241,13 @@ void request_release(struct request *req)
 	struct session *s = req->s;
 
 	s->transport->forget(s, req);
+	s->n_posted -= req->state == REQUEST_POSTED;
 	count_out(req);
 	list_del(&req->link);
 	if (req->io.n_parts)
 		req->file->mount->engine->ops->unlend(&req->io);
 	if (req->slot.mem)
-		slots_give(s->pool, &req->slot, &s->slots, &s->rt->slots);
+		slots_give(s->pool, &req->slot, &s->slots, s->tenant_slots);
 	if (req->lease)
 		lease_unhold(s->r->leases, TAKE_PTR(req->lease));
 	dp_file_unref(TAKE_PTR(req->file));
@@ -275,6 +283,10 @@ void request_handed_on(struct request *req)
 void request_to_device(struct request *req)
 {
 	assert(!req->on_device && (req->state == REQUEST_PULLING || req->state == REQUEST_REPLY));
+	if (req->state == REQUEST_REPLY) {
+		req->state = REQUEST_POSTED;
+		req->s->n_posted++;
+	}
 	req->on_device = true;
 	req->s->n_device++;
 	req->s->r->n_device++;

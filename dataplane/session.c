@@ -71,6 +71,7 @@ void session_attach(struct reactor *r, struct session *s)
 	s->conn = ++r->next_generation << 16 | i;
 	s->rt = &r->tenants[s->tenant->index];
 	s->pool = r->slots;
+	s->tenant_slots = &s->rt->slots;
 	rtenant_enter(s->rt, s->tenant);
 	s->hello_deadline_ns = clock_add_ns(clock_boottime_ns(), WIRE_HELLO_MS * NS_PER_MS);
 	crypto_random(s->secret, sizeof(s->secret));
@@ -118,7 +119,6 @@ static void drop_handles(struct session *s)
 
 void session_end(struct session *s, enum ros2_status why, const char *words)
 {
-	bool was_alive = session_alive(s);
 	/* After BYE with everything answered the last replies may still arrive; in every other case
 	 * they must not. */
 	bool orderly = s->state == SESSION_CLOSING && why == ROS2_CLOSED && s->n_requests == 0 &&
@@ -132,8 +132,7 @@ void session_end(struct session *s, enum ros2_status why, const char *words)
 	crypto_wipe(s->secret, sizeof(s->secret));
 	s->leases_ended = lease_end_conn(s->r->leases, s->conn,
 	                                 why == ROS2_REVOKED ? ROS2_REVOKED : ROS2_CLOSED);
-	if (was_alive)
-		s->transport->close(s, !orderly);
+	s->transport->close(s, !orderly);
 	list_del(&s->link_input);
 	list_del(&s->link_output);
 	session_release_requests(s);
@@ -190,7 +189,7 @@ static bool stalls_others(struct session *s, uint64_t now_ns)
 		s->stall_moved = moved;
 		s->stall_since_ns = now_ns;
 	}
-	return s->r->starved && now_ns - s->stall_since_ns >= SESSION_STALL_NS;
+	return slots_starved(s->pool) && now_ns - s->stall_since_ns >= SESSION_STALL_NS;
 }
 
 void session_tick(struct session *s, uint64_t now_ns)

@@ -7,6 +7,7 @@
 #include "common/clock.h"
 #include "dataplane/reactor_priv.h"
 #include "dataplane/session_priv.h"
+#include "dataplane/verbs.h"
 #include <inttypes.h>
 #include <string.h>
 
@@ -26,13 +27,14 @@ static bool usable(struct dp_op *op)
 void session_run_attach(struct reactor *r, struct dp_op *op)
 {
 	struct session *s = op->ds->s;
+	bool over_verbs = s->transport == &transport_verbs;
 
 	session_attach(r, s);
 	memcpy(op->res.session.secret, s->secret, DP_SECRET_LEN);
-	op->res.session.port = r->port;
+	op->res.session.port = over_verbs ? verbs_port(r) : r->port;
 	op->res.session.credits = DP_CREDITS;
 	op->res.session.max_io = WIRE_IO_MAX;
-	op->res.session.max_inline = WIRE_INLINE_MAX;
+	op->res.session.max_inline = over_verbs ? WIRE_VERBS_INLINE_MAX : WIRE_INLINE_MAX;
 	dp_op_back(op);
 }
 

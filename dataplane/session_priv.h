@@ -23,6 +23,7 @@
 
 enum request_state {
 	REQUEST_FREE,
+	REQUEST_POSTED,  /* answered as far as the tenant knows; the device still has the slot */
 	REQUEST_PAYLOAD, /* the payload that came with it is arriving */
 	REQUEST_QUEUED,  /* waits for tokens, a slot or its turn */
 	REQUEST_PULLING, /* the tenant was, or is about to be, asked for the payload */
@@ -41,7 +42,7 @@ struct request {
 	enum request_op op;
 	enum ros2_status status;
 	bool has_payload, shaped, begun; /* begun: counted in n_begun */
-	bool on_device;                  /* in state PULLING or REPLY: posted work names its slot */
+	bool on_device;                  /* PULLING or POSTED: posted work names its slot */
 	uint32_t length, key, generation;
 	uint32_t bytes; /* done */
 	uint32_t got;   /* of the payload */
@@ -92,11 +93,12 @@ struct session {
 	uint8_t secret[WIRE_SECRET_LEN];
 	uint64_t hello_deadline_ns, last_send_ns, last_engine_ns;
 	uint32_t leases_ended; /* by the end of the session */
-	uint32_t n_requests, n_engine, n_device;
+	uint32_t n_requests, n_engine, n_device, n_posted;
 	struct list free, queue[2]; /* queue: reads; writes and flushes */
 	struct list link_active, link_gone, link_input, link_output;
 	struct slots *pool; /* borrowed: where its slots come from */
-	struct slot_use slots;
+	struct slot_use slots,
+		*tenant_slots; /* of the pool: its own, and its tenant's (borrowed) */
 	uint64_t stall_since_ns, stall_moved; /* transport->moved() then */
 	struct {
 		uint64_t handle;      /* 0 = free */

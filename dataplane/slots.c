@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Slots: three free stacks of indexes over one mapping. A quarter of the memory is 16 KiB slots, a
- * quarter 128 KiB, half 1 MiB. The last given back is the next taken: it is the one in the cache.
+ * Slots: three free stacks of indexes. Of a pool's own mapping a quarter is 16 KiB slots, a quarter
+ * 128 KiB, half 1 MiB. The last given back is the next taken: it is the one in the cache.
  */
 #include "dataplane/slots.h"
 #include "common/util.h"
 #include <assert.h>
 #include <errno.h>
 #include <stdatomic.h>
+#include <string.h>
 #include <sys/mman.h>
 
 static const uint32_t class_size[SLOT_CLASSES] = {16u * 1024, 128u * 1024, 1024u * 1024};
@@ -16,25 +17,27 @@ static const uint32_t class_quarters[SLOT_CLASSES] = {1, 1, 2};
 struct size_class {
 	uint32_t *free; /* owned: stack of free indexes */
 	uint32_t n, n_free;
-	uint8_t *base; /* borrowed: of slots.mem */
+	uint8_t **mem; /* owned: where each is */
 };
 
 struct slots {
-	uint8_t *mem; /* owned: mmap */
+	uint8_t *mem; /* owned: mmap; NULL = the slots are others' memory */
 	uint32_t bytes;
+	uint32_t session_part, tenant_part; /* at most 1 / so much of a size */
+	bool starved;
 	struct size_class c[SLOT_CLASSES];
 	_Atomic uint32_t taken; /* written by the owner only */
 };
 
-static int class_init(struct size_class *c, uint8_t *base, uint32_t bytes, uint32_t size)
+static int class_init(struct size_class *c, uint32_t n)
 {
-	c->n = c->n_free = bytes / size;
-	c->base = base;
-	c->free = calloc(c->n, sizeof(*c->free));
-	if (!c->free)
+	c->n = c->n_free = n;
+	c->free = calloc(MAX(n, 1), sizeof(*c->free));
+	c->mem = calloc(MAX(n, 1), sizeof(*c->mem));
+	if (!c->free || !c->mem)
 		return -ENOMEM;
-	for (uint32_t i = 0; i < c->n; i++)
-		c->free[i] = c->n - 1 - i;
+	for (uint32_t i = 0; i < n; i++)
+		c->free[i] = n - 1 - i;
 	return 0;
 }
 
@@ -46,6 +49,8 @@ int slots_new(uint32_t bytes, struct slots **ret)
 
 	if (!s)
 		return -ENOMEM;
+	s->session_part = 4;
+	s->tenant_part = 2;
 	s->bytes = MAX(bytes, SLOTS_MIN_BYTES) & ~(SLOTS_MIN_BYTES - 1);
 	s->mem = mmap(NULL, s->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (s->mem == MAP_FAILED) {
@@ -56,7 +61,9 @@ int slots_new(uint32_t bytes, struct slots **ret)
 	for (int i = 0; i < SLOT_CLASSES && r == 0; i++) {
 		uint32_t part = s->bytes / 4 * class_quarters[i];
 
-		r = class_init(&s->c[i], base, part, class_size[i]);
+		r = class_init(&s->c[i], part / class_size[i]);
+		for (uint32_t j = 0; r == 0 && j < s->c[i].n; j++)
+			s->c[i].mem[j] = base + (size_t)j * class_size[i];
 		base += part;
 	}
 	if (r < 0) {
@@ -67,14 +74,50 @@ int slots_new(uint32_t bytes, struct slots **ret)
 	return 0;
 }
 
+int slots_new_over(const struct slot *pieces, uint32_t n, struct slots **ret)
+{
+	struct slots *s = calloc(1, sizeof(*s));
+	uint32_t counts[SLOT_CLASSES] = {0};
+	int r = s ? 0 : -ENOMEM;
+
+	for (uint32_t i = 0; i < n; i++)
+		counts[pieces[i].size_class]++;
+	for (int i = 0; i < SLOT_CLASSES && r == 0; i++)
+		r = class_init(&s->c[i], counts[i]);
+	if (r < 0) {
+		slots_free(s);
+		return r;
+	}
+	s->session_part = 2;
+	s->tenant_part = 1;
+	memset(counts, 0, sizeof(counts));
+	for (uint32_t i = 0; i < n; i++)
+		s->c[pieces[i].size_class].mem[counts[pieces[i].size_class]++] = pieces[i].mem;
+	*ret = s;
+	return 0;
+}
+
 void slots_free(struct slots *s)
 {
 	if (!s)
 		return;
-	munmap(s->mem, s->bytes);
-	for (int i = 0; i < SLOT_CLASSES; i++)
+	if (s->mem)
+		munmap(s->mem, s->bytes);
+	for (int i = 0; i < SLOT_CLASSES; i++) {
 		free(s->c[i].free);
+		free(s->c[i].mem);
+	}
 	free(s);
+}
+
+uint32_t slots_class_bytes(uint32_t size_class)
+{
+	return class_size[size_class];
+}
+
+int slots_buf_index(const struct slots *s)
+{
+	return s->mem ? 0 : -1;
 }
 
 struct iovec slots_memory(const struct slots *s)
@@ -92,19 +135,31 @@ static uint32_t class_of(uint32_t len)
 	return i;
 }
 
-/* A session gets at most a quarter of a size and a tenant half of it, but always one. */
+/* Of the reactor's own pool a session gets at most a quarter of a size and a tenant half of it, but
+ * always one. */
 bool slots_may_take(const struct slots *s, uint32_t len, const struct slot_use *session,
                     const struct slot_use *tenant)
 {
 	uint32_t i = class_of(len);
 	const struct size_class *c = &s->c[i];
 
-	return c->n_free && session->n[i] < MAX(c->n / 4, 1) && tenant->n[i] < MAX(c->n / 2, 1);
+	return c->n_free && session->n[i] < MAX(c->n / s->session_part, 1) &&
+	       tenant->n[i] < MAX(c->n / s->tenant_part, 1);
 }
 
-bool slots_used_up(const struct slots *s, uint32_t len)
+void slots_missed(struct slots *s, uint32_t len)
 {
-	return s->c[class_of(len)].n_free == 0;
+	s->starved |= s->c[class_of(len)].n_free == 0;
+}
+
+bool slots_starved(const struct slots *s)
+{
+	return s->starved;
+}
+
+void slots_unstarve(struct slots *s)
+{
+	s->starved = false;
 }
 
 /* One writer: a load and a store, no locked instruction. */
@@ -125,7 +180,7 @@ bool slots_take(struct slots *s, uint32_t len, struct slot_use *session, struct 
 		return false;
 	ret->size_class = i;
 	ret->index = c->free[--c->n_free];
-	ret->mem = c->base + (size_t)ret->index * class_size[i];
+	ret->mem = c->mem[ret->index];
 	session->n[i]++;
 	tenant->n[i]++;
 	count(s, 1);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The slots of one reactor: one mapping, cut into three sizes, registered with every engine as one
- * buffer. Only the reactor's thread touches it (others may count); nothing is allocated after
- * slots_new. A slot is handed out only within the caps of its user (a session, a tenant), so that
- * no session can empty the pool.
+ * A pool of slots of one reactor, in three sizes. Its own memory is one mapping, registered with
+ * every engine as one buffer, for all tenants; or it hands out memory that a transport made for one
+ * tenant. Only the reactor's thread touches it (others may count); nothing is allocated after it
+ * was made. A slot is handed out only within the caps of its user (a session, a tenant), so that no
+ * session can empty the pool.
  */
 #ifndef ROS2_DATAPLANE_SLOTS_H
 #define ROS2_DATAPLANE_SLOTS_H
@@ -30,12 +31,24 @@ struct slots;
 /* @bytes is rounded down to MiB and at least SLOTS_MIN_BYTES. 0, -ENOMEM. */
 int slots_new(uint32_t bytes, struct slots **ret);
 void slots_free(struct slots *s);
+/* The mapping; nothing for a pool of others' memory. */
 struct iovec slots_memory(const struct slots *s);
+
+/* A pool of one tenant's own slots: memory of exactly the sizes, in any order, borrowed until
+ * slots_free. The index of a slot is its place among those of its size in @pieces. A session gets
+ * at most half of a size, but always one. 0, -ENOMEM. */
+int slots_new_over(const struct slot *pieces, uint32_t n, struct slots **ret);
+uint32_t slots_class_bytes(uint32_t size_class);
+/* What engine_io.buf_index is for its slots. */
+int slots_buf_index(const struct slots *s);
 /* A slot of at least @len bytes (1..1 MiB). False: none left, or over a cap. */
 bool slots_may_take(const struct slots *s, uint32_t len, const struct slot_use *session,
                     const struct slot_use *tenant);
-/* None of this size is left for anybody. */
-bool slots_used_up(const struct slots *s, uint32_t len);
+/* A request of @len bytes did not get one: the pool is starved, if none of that size is left for
+ * anybody, until slots_unstarve. */
+void slots_missed(struct slots *s, uint32_t len);
+bool slots_starved(const struct slots *s);
+void slots_unstarve(struct slots *s);
 bool slots_take(struct slots *s, uint32_t len, struct slot_use *session, struct slot_use *tenant,
                 struct slot *ret);
 void slots_give(struct slots *s, struct slot *slot, struct slot_use *session,

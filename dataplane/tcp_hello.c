@@ -181,10 +181,9 @@ static void post_refused(struct reactor *r)
 		post_refused_kind(r, &r->refused[i]);
 }
 
-static void refuse(struct reactor *r, struct preauth *p, enum ros2_status st, const char *words,
-                   const struct session *of)
+void hello_refused(struct reactor *r, const struct session *of, enum ros2_status st,
+                   const char *peer, const char *words)
 {
-	struct wire_header h = {.opcode = WIRE_NAK, .status = (uint16_t)st};
 	bool cap = st == ROS2_LIMIT || st == ROS2_TIMEOUT;
 	struct dp_event *ev = &r->refused[cap ? REFUSED_CAP : REFUSED_HELLO].pending;
 	uint64_t count = ev->count, first = ev->first_unix_ns;
@@ -197,8 +196,16 @@ static void refuse(struct reactor *r, struct preauth *p, enum ros2_status st, co
 		ev->tenant = of->tenant->uid;
 		ev->grant = of->grant->uid;
 	}
-	snprintf(ev->words, sizeof(ev->words), "%s: %s", p->peer, words);
+	snprintf(ev->words, sizeof(ev->words), "%s: %s", peer, words);
 	post_refused(r);
+}
+
+static void refuse(struct reactor *r, struct preauth *p, enum ros2_status st, const char *words,
+                   const struct session *of)
+{
+	struct wire_header h = {.opcode = WIRE_NAK, .status = (uint16_t)st};
+
+	hello_refused(r, of, st, p->peer, words);
 	(void)send_now(p->fd, &h, words, (uint32_t)strlen(words));
 	preauth_close(r, p);
 }
@@ -321,7 +328,8 @@ static struct session *waiting_session(struct reactor *r, const uint8_t uid[16])
 	for (uint32_t i = 0; i < DP_SESSIONS_MAX; i++) {
 		struct session *s = r->sessions[i];
 
-		if (s && s->state == SESSION_WAITING && !memcmp(s->uid.b, uid, 16))
+		if (s && s->state == SESSION_WAITING && s->transport == &transport_tcp &&
+		    !memcmp(s->uid.b, uid, 16))
 			return s;
 	}
 	return NULL;

@@ -38,7 +38,7 @@ enum request_verdict {
 	REQUEST_TAKEN,   /* *ret is set; with has_payload: fill request_buffer(), then
 	                    request_payload_arrived() */
 	REQUEST_REFUSED, /* answered; its payload must be skipped; the session may have ended */
-	REQUEST_WAIT, /* no slot now: ask again when the reactor turns; nothing else of this session
+	REQUEST_WAIT, /* no room now: ask again when the reactor turns; nothing else of this session
 	                 may overtake it */
 };
 enum request_verdict request_begin(struct session *s, const struct request_in *in,
@@ -59,6 +59,8 @@ struct transport_ops {
 	const char *name;
 	/* It can send payload from memory that is not a slot: engines may lend theirs. */
 	bool takes_parts;
+	/* Payload moves by the tenant's windows: a lease without one is good for nothing. */
+	bool needs_window;
 	/* Its own part of a session, session.channel: so many bytes, zeroed, that live as long as
 	 * the session. init, on the loop, makes them ready and gives every request its request.out.
 	 */
@@ -90,6 +92,8 @@ struct transport_ops {
 	/* After close: a device still holds something of the session besides requests. NULL: never.
 	 * When it no longer does, the transport calls session_maybe_gone. */
 	bool (*busy)(const struct session *s);
+	/* The last call for a session: frees what it has of the device. NULL: nothing. */
+	void (*gone)(struct session *s);
 };
-extern const struct transport_ops transport_tcp;
+extern const struct transport_ops transport_tcp, transport_verbs;
 #endif

@@ -66,6 +66,7 @@ static int session_of(const Ros2__V1__OpenSessionReply *p, struct control_sessio
 		.region_size_min = p->region_size_min,
 		.region_size_max = p->region_size_max,
 		.region_alignment = p->region_alignment,
+		.verbs = p->transport == ROS2__V1__TRANSPORT__TRANSPORT_VERBS,
 	};
 	memcpy(ret->uid, p->session_uid.data, 16);
 	memcpy(ret->secret, p->secret.data, WIRE_SECRET_LEN);
@@ -76,19 +77,29 @@ static int session_of(const Ros2__V1__OpenSessionReply *p, struct control_sessio
 	return 0;
 }
 
-int control_open_session(struct control *c, struct control_session *ret, struct ros2_err *err)
+int control_open_session(struct control *c, enum ros2_transport transport,
+                         struct control_session *ret, struct ros2_err *err)
 {
+	static const Ros2__V1__Transport names[] = {
+		[ROS2_TRANSPORT_AUTO] = ROS2__V1__TRANSPORT__TRANSPORT_ANY,
+		[ROS2_TRANSPORT_TCP] = ROS2__V1__TRANSPORT__TRANSPORT_TCP,
+		[ROS2_TRANSPORT_VERBS] = ROS2__V1__TRANSPORT__TRANSPORT_VERBS,
+	};
 	Ros2__V1__OpenSessionRequest req = ROS2__V1__OPEN_SESSION_REQUEST__INIT;
 	ProtobufCMessage *reply = NULL;
 	int rc;
 
 	req.protocol = WIRE_VERSION;
-	req.transport = ROS2__V1__TRANSPORT__TRANSPORT_TCP;
+	req.transport = names[transport];
 	req.software = (char *)"libros2 " ROS2_VERSION_STRING;
 	rc = call(c, &ros2_v1_tenant_open_session, &req.base, 0, &reply, err);
 	if (rc)
 		return rc;
 	rc = session_of(ros2_v1_tenant_open_session_out(reply), ret, err);
+	if (!rc && transport != ROS2_TRANSPORT_AUTO &&
+	    ret->verbs != (transport == ROS2_TRANSPORT_VERBS))
+		rc = ros2_err_named(err, ROS2_PROTOCOL,
+		                    "the agent opened a session over another transport than asked");
 	protobuf_c_message_free_unpacked(reply, NULL);
 	return rc;
 }

@@ -29,8 +29,10 @@ struct control_session {
 	char data_address[256], tenant[64];
 	uint32_t credits, max_io, max_inline, lease_ttl_ms, regions_max;
 	uint64_t region_bytes_max, region_size_min, region_size_max, region_alignment;
+	bool verbs; /* data_address is one of RDMA */
 };
-int control_open_session(struct control *c, struct control_session *ret, struct ros2_err *err);
+int control_open_session(struct control *c, enum ros2_transport transport,
+                         struct control_session *ret, struct ros2_err *err);
 int control_close_session(struct control *c, const uint8_t uid[16], uint32_t timeout_ms,
                           struct ros2_err *err);
 int control_mount(struct control *c, const uint8_t uid[16], const char *name, uint32_t *ret_mount,

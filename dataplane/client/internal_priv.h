@@ -47,6 +47,10 @@
 #define RENEW_MIN_MS      10u
 #define REGISTER_PAUSE_MS 100 /* after a registration that failed for want of the agent */
 
+struct fabric_region;
+struct fabric_window;
+struct verbs_link;
+
 struct ros2_client {
 	/* immutable after init */
 	struct control *control; /* owned */
@@ -72,6 +76,12 @@ struct ros2_region {
 	void *mapping;  /* owned: of ros2_buf_alloc; NULL for the caller's memory */
 	size_t mapping_len;
 	bool is_bounce;
+	/* over verbs */
+	struct fabric_region *fabric; /* owned: its registration with the device; NULL = not yet */
+	struct fabric_window *window; /* bound over it on this connection; NULL = none */
+	uint32_t window_lease, window_generation; /* the lease that the window was told for */
+	uint32_t n_sent;                          /* requests with the agent that name it */
+	uint32_t revoking;                        /* windows of it whose receipt is due */
 	/* guarded by session->lock */
 	uint32_t key, generation, ttl_ms;
 	uint64_t renew_at_ns, deadline_ns; /* boottime; counted from before the call was sent */
@@ -136,8 +146,12 @@ struct ros2_session {
 
 	/* session thread */
 	enum link_state state;
-	struct ros2_err why; /* DEAD: for good; DOWN: what the last attempt met */
-	int fd;              /* owned; -1 unless UP */
+	struct ros2_err why;           /* DEAD: for good; DOWN: what the last attempt met */
+	int fd;                        /* owned; -1 unless UP over tcp */
+	struct verbs_link *verbs;      /* owned; NULL until one was tried */
+	bool over_verbs;               /* what this connection is */
+	bool no_verbs;                 /* AUTO found that it does not work here */
+	enum ros2_transport transport; /* what the program wants */
 	struct rx rx;
 	struct tx tx;
 	char words[WIRE_WORDS_MAX + 1];
@@ -180,6 +194,11 @@ int link_open(struct ros2_session *s, uint32_t timeout_ms, struct ros2_err *err)
 int link_split_address(const char *address, char host[256], char port[8], struct ros2_err *err);
 int link_shake_hands(struct ros2_session *s, int fd, uint64_t deadline_ns, struct wire_welcome *ret,
                      struct ros2_err *err);
+/* What a WELCOME offers is within the protocol's bounds: the connection is this. Else PROTOCOL. */
+int link_take_welcome(struct ros2_session *s, const struct wire_welcome *w, struct ros2_err *err);
+/* The connection ends; the send queue stays as it was. */
+void link_cut(struct ros2_session *s);
+/* And the send queue is dropped. */
 void link_close(struct ros2_session *s);
 /* Sends what waits and takes what came, without blocking. *ret_moved: something happened. An error
  * means that the connection is of no use any more. */
@@ -201,7 +220,8 @@ void requests_dispatch(struct ros2_session *s);
 void request_done(struct ros2_session *s, struct request *r, enum ros2_status status,
                   int64_t result, const char *words);
 void request_put(struct ros2_session *s, struct request *r);
-/* An entry of the send queue has left. */
+/* An entry of the send queue was handed on, and has left. */
+void requests_entry_begun(struct ros2_session *s, int slot);
 void requests_entry_sent(void *arg, int slot);
 /* The connection is gone and its send queue dropped. */
 void requests_link_lost(struct ros2_session *s);

@@ -9,6 +9,7 @@
 #include "dataplane/client/codec.h"
 #include "dataplane/client/internal_priv.h"
 #include "dataplane/client/test_switches.h"
+#include "dataplane/client/verbs.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <netdb.h>
@@ -248,23 +249,15 @@ int link_shake_hands(struct ros2_session *s, int fd, uint64_t deadline_ns, struc
 	return check_welcome(ret, err);
 }
 
-int link_open(struct ros2_session *s, uint32_t timeout_ms, struct ros2_err *err)
+int link_take_welcome(struct ros2_session *s, const struct wire_welcome *w, struct ros2_err *err)
 {
-	uint64_t deadline = clock_add_ns(clock_monotonic_ns(), timeout_ms * NS_PER_MS);
-	struct wire_welcome w;
-	AUTO_CLOSE int fd = -1;
-	int rc = connect_to(s->granted.data_address, deadline, &fd, err);
+	int rc = check_welcome(w, err);
 
-	if (!rc)
-		rc = link_shake_hands(s, fd, deadline, &w, err);
-	/* It was good for this one proof. */
-	crypto_wipe(s->granted.secret, sizeof(s->granted.secret));
 	if (rc)
 		return rc;
-	s->fd = TAKE_FD(fd);
-	s->credits = w.credits;
-	s->max_io = w.max_io;
-	s->max_inline = w.max_inline;
+	s->credits = w->credits;
+	s->max_io = w->max_io;
+	s->max_inline = w->max_inline;
 	s->peer_said_bye = false;
 	s->nak = (struct ros2_err)ROS2_ERR_INIT;
 	s->silent_ns = s->pinged_ns = 0;
@@ -273,11 +266,44 @@ int link_open(struct ros2_session *s, uint32_t timeout_ms, struct ros2_err *err)
 	return 0;
 }
 
-void link_close(struct ros2_session *s)
+static int open_tcp(struct ros2_session *s, uint32_t timeout_ms, struct ros2_err *err)
+{
+	uint64_t deadline = clock_add_ns(clock_monotonic_ns(), timeout_ms * NS_PER_MS);
+	struct wire_welcome w;
+	AUTO_CLOSE int fd = -1;
+	int rc = connect_to(s->granted.data_address, deadline, &fd, err);
+
+	if (!rc)
+		rc = link_shake_hands(s, fd, deadline, &w, err);
+	if (!rc)
+		rc = link_take_welcome(s, &w, err);
+	if (!rc)
+		s->fd = TAKE_FD(fd);
+	return rc;
+}
+
+int link_open(struct ros2_session *s, uint32_t timeout_ms, struct ros2_err *err)
+{
+	int rc;
+
+	s->over_verbs = s->granted.verbs;
+	rc = s->over_verbs ? verbs_link_open(s, timeout_ms, err) : open_tcp(s, timeout_ms, err);
+	/* It was good for this one proof. */
+	crypto_wipe(s->granted.secret, sizeof(s->granted.secret));
+	return rc;
+}
+
+void link_cut(struct ros2_session *s)
 {
 	if (s->fd >= 0)
 		close(s->fd);
 	s->fd = -1;
+	verbs_link_cut(s);
+}
+
+void link_close(struct ros2_session *s)
+{
+	link_cut(s);
 	tx_drop(&s->tx);
 }
 
@@ -405,14 +431,16 @@ static int check_silence(struct ros2_session *s, struct ros2_err *err)
 
 int link_progress(struct ros2_session *s, bool *ret_moved, struct ros2_err *err)
 {
-	int rc = send_waiting(s, ret_moved, err);
+	int rc = s->over_verbs ? verbs_link_progress(s, ret_moved, err)
+	                       : send_waiting(s, ret_moved, err);
 
-	if (!rc)
+	if (!rc && !s->over_verbs)
 		rc = receive(s, ret_moved, err);
 	if (!rc)
 		rc = check_silence(s, err);
 	if (!rc && s->tx.count)
-		rc = send_waiting(s, ret_moved, err);
+		rc = s->over_verbs ? verbs_link_progress(s, ret_moved, err)
+		                   : send_waiting(s, ret_moved, err);
 	if (!rc && s->peer_said_bye && !s->n_sent)
 		rc = broke(s, 0, err);
 	return rc;
@@ -422,13 +450,17 @@ int link_listen(struct ros2_session *s, struct ros2_err *err)
 {
 	bool moved = false;
 
-	return receive(s, &moved, err);
+	return s->over_verbs ? verbs_link_listen(s, err) : receive(s, &moved, err);
 }
 
 void link_poll(struct ros2_session *s, int timeout_ms)
 {
 	struct pollfd p = {.fd = s->fd};
 
+	if (s->over_verbs) {
+		verbs_link_poll(s, timeout_ms);
+		return;
+	}
 	if (can_read(s))
 		p.events |= POLLIN;
 	if (s->tx.count)

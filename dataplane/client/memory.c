@@ -5,10 +5,12 @@
  * and made anew here when that came too late.
  *
  * End of a region: 1. no new request finds it. 2. requests that use it end, or the connection is
- * cut so that nothing can land any more. 3. the agent is told. 4. the memory is the caller's again.
+ * cut so that nothing can land any more. 3. over verbs its window is invalidated and the device
+ * forgets the memory. 4. the agent is told. 5. the memory is the caller's again.
  */
 #include "common/clock.h"
 #include "dataplane/client/internal_priv.h"
+#include "dataplane/client/verbs.h"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -217,6 +219,7 @@ void ros2_region_deregister(struct ros2_region *r)
 	s = r->session;
 	ros2_err_named(&why, ROS2_CANCELLED, "a region was deregistered while requests used it");
 	session_drain(s, r, NULL, &why);
+	verbs_region_end(s, r);
 	table_remove(s, r);
 	if (region_key(s, r, &key, &generation) && s->state == LINK_UP)
 		control_deregister(s->client->control, s->uid, key, WHY_MS, NULL);

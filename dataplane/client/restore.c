@@ -7,6 +7,7 @@
 #include "common/crypto.h"
 #include "common/util.h"
 #include "dataplane/client/internal_priv.h"
+#include "dataplane/client/verbs.h"
 #include <string.h>
 
 static void adopt(struct ros2_session *s, const struct control_session *granted)
@@ -76,10 +77,10 @@ static int restore(struct ros2_session *s, struct ros2_err *err)
 	return 0;
 }
 
-int session_open_and_restore(struct ros2_session *s, struct ros2_err *err)
+static int open_once(struct ros2_session *s, enum ros2_transport transport, struct ros2_err *err)
 {
 	struct control_session granted;
-	int rc = control_open_session(s->client->control, &granted, err);
+	int rc = control_open_session(s->client->control, transport, &granted, err);
 
 	if (rc)
 		return rc;
@@ -95,4 +96,36 @@ int session_open_and_restore(struct ros2_session *s, struct ros2_err *err)
 	}
 	s->state = LINK_UP;
 	return 0;
+}
+
+/* AUTO asks for verbs only where it can be had here, and not again after it did not work. */
+static enum ros2_transport wanted(const struct ros2_session *s)
+{
+	if (s->transport != ROS2_TRANSPORT_AUTO)
+		return s->transport;
+	return !s->no_verbs && verbs_available() ? ROS2_TRANSPORT_AUTO : ROS2_TRANSPORT_TCP;
+}
+
+int session_open_and_restore(struct ros2_session *s, struct ros2_err *err)
+{
+	enum ros2_transport transport = wanted(s);
+	struct ros2_err own = ROS2_ERR_INIT;
+	int rc;
+
+	if (transport == ROS2_TRANSPORT_VERBS && !verbs_available())
+		return ros2_err_named(err, ROS2_UNSUPPORTED,
+		                      "this machine has no RDMA device: a session over verbs was "
+		                      "asked for");
+	rc = open_once(s, transport, &own);
+	/* An agent before verbs does not know the word; and a device may be there that leads
+	 * nowhere. */
+	if (rc && transport == ROS2_TRANSPORT_AUTO &&
+	    (own.status == ROS2_UNSUPPORTED || (s->over_verbs && !status_is_final(own.status)))) {
+		s->no_verbs = true;
+		own = (struct ros2_err)ROS2_ERR_INIT;
+		rc = open_once(s, ROS2_TRANSPORT_TCP, &own);
+	}
+	if (rc && err)
+		*err = own;
+	return rc;
 }

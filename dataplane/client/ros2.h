@@ -76,10 +76,15 @@ void ros2_disconnect(struct ros2_client *c);
 /* "0.1.0" */
 const char *ros2_client_version(void);
 
+/* How payload travels. AUTO: verbs where the agent and this machine have a device for it, else tcp.
+ */
+enum ros2_transport { ROS2_TRANSPORT_AUTO, ROS2_TRANSPORT_TCP, ROS2_TRANSPORT_VERBS };
+
 struct ros2_session_opts {
-	uint32_t depth;        /* requests in flight; 0 = what the agent offers */
-	uint32_t reconnect_ms; /* how long a request may wait for a lost agent; 0 = 30000;
-	                          UINT32_MAX = do not reconnect */
+	uint32_t depth;                /* requests in flight; 0 = what the agent offers */
+	uint32_t reconnect_ms;         /* how long a request may wait for a lost agent; 0 = 30000;
+	                                  UINT32_MAX = do not reconnect */
+	enum ros2_transport transport; /* VERBS: UNSUPPORTED if either side has no RDMA device */
 };
 int ros2_session_open(struct ros2_client *c, const struct ros2_session_opts *o,
                       struct ros2_session **ret, struct ros2_err *err);
@@ -95,7 +100,8 @@ struct ros2_session_info {
 	/* The tenant's policy; 0 = not limited. region_bytes_max: of all regions together. */
 	uint32_t regions_max, lease_ttl_ms;
 	uint64_t region_size_min, region_size_max, region_alignment, region_bytes_max;
-	uint32_t reconnects; /* since ros2_session_open */
+	uint32_t reconnects;           /* since ros2_session_open */
+	enum ros2_transport transport; /* of the connection: TCP or VERBS */
 };
 void ros2_session_info(const struct ros2_session *s, struct ros2_session_info *ret);
 

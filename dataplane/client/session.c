@@ -12,6 +12,7 @@
 #include "common/clock.h"
 #include "common/crypto.h"
 #include "dataplane/client/internal_priv.h"
+#include "dataplane/client/verbs.h"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -41,6 +42,7 @@ struct ros2_session *session_make(struct ros2_client *c, const struct ros2_sessi
 	s->client = c;
 	s->fd = -1;
 	s->depth = o ? o->depth : 0;
+	s->transport = o ? o->transport : ROS2_TRANSPORT_AUTO;
 	s->reconnect_ms = o && o->reconnect_ms ? o->reconnect_ms : RECONNECT_MS;
 	s->backoff_ms = BACKOFF_FIRST_MS;
 	list_init(&s->free);
@@ -59,6 +61,7 @@ void session_unmake(struct ros2_session *s)
 {
 	link_close(s);
 	tx_free(&s->tx);
+	verbs_link_free(s);
 	regions_free(s);
 	free(s->requests);
 	pthread_mutex_destroy(&s->lock);
@@ -142,6 +145,7 @@ void ros2_session_info(const struct ros2_session *s, struct ros2_session_info *r
 		.region_alignment = s->granted.region_alignment,
 		.region_bytes_max = s->granted.region_bytes_max,
 		.reconnects = s->reconnects,
+		.transport = s->over_verbs ? ROS2_TRANSPORT_VERBS : ROS2_TRANSPORT_TCP,
 	};
 	snprintf(ret->tenant, sizeof(ret->tenant), "%s", s->granted.tenant);
 	memcpy(ret->session_uid, s->granted.uid, sizeof(ret->session_uid));
@@ -205,9 +209,7 @@ void session_lost(struct ros2_session *s, const struct ros2_err *how)
 	             how->code == -EFAULT;
 	struct ros2_err why = ROS2_ERR_INIT;
 
-	if (s->fd >= 0)
-		close(s->fd);
-	s->fd = -1;
+	link_cut(s);
 	s->state = LINK_DOWN;
 	s->why = *how;
 	/* A peer that broke the protocol gets no second chance to write into this memory. */

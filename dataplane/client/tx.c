@@ -82,6 +82,17 @@ void tx_advance(struct tx *t, size_t n, void (*sent)(void *arg, int slot), void 
 	t->sent_of_first = n;
 }
 
+const struct tx_entry *tx_peek(const struct tx *t)
+{
+	return t->count ? at(t, 0) : NULL;
+}
+
+void tx_pop(struct tx *t)
+{
+	t->first++;
+	t->count--;
+}
+
 bool tx_first_begun(const struct tx *t, int *ret_slot)
 {
 	if (!t->count || !t->sent_of_first)

@@ -37,6 +37,10 @@ void tx_push(struct tx *t, const struct wire_header *head, const void *payload, 
 int tx_iov(const struct tx *t, struct iovec iov[TX_IOV_MAX]);
 /* @n bytes were sent. Calls @sent for every entry that has left whole. */
 void tx_advance(struct tx *t, size_t n, void (*sent)(void *arg, int slot), void *arg);
+/* The first that waits, whole and sealed, or NULL; and away with it: for a transport that takes one
+ * message at a time. */
+const struct tx_entry *tx_peek(const struct tx *t);
+void tx_pop(struct tx *t);
 /* True when a byte of an entry of this request has left. Only the first entry can be half sent. */
 bool tx_first_begun(const struct tx *t, int *ret_slot);
 /* Forgets everything. */

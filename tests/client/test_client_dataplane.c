@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * libros2 against the real data plane in one process: the control calls go straight to dp.h instead
- * of over gRPC, the data over its TCP transport. What is on the wire is what both sides mean.
+ * of over gRPC, the data over the transport that ROS2_TEST_TRANSPORT names. What is on the wire is
+ * what both sides mean.
  */
 #include "dataplane/client/internal_priv.h"
 #include "proto/ros2/v1/tenant.pb-c.h"
@@ -51,12 +52,15 @@ static struct dp_result open_session(struct fx *fx, ProtobufCMessage **ret)
 	                    .a = UINT64_MAX};
 	struct dp_result res = fx_do(fx, FX_OPEN_SESSION, &a);
 	Ros2__V1__OpenSessionReply *r;
-	char address[32];
+	char address[64];
 
 	if (res.status)
 		return res;
 	r = NEW(Ros2__V1__OpenSessionReply, open_session_reply);
-	snprintf(address, sizeof(address), "127.0.0.1:%u", res.session.port);
+	snprintf(address, sizeof(address), "%s:%u", fx_rdma_host ? fx_rdma_host : "127.0.0.1",
+	         res.session.port);
+	r->transport = fx_transport == DP_TRANSPORT_VERBS ? ROS2__V1__TRANSPORT__TRANSPORT_VERBS
+	                                                  : ROS2__V1__TRANSPORT__TRANSPORT_TCP;
 	r->session_uid = copy_bytes(a.session.b, 16);
 	r->secret = copy_bytes(res.session.secret, 32);
 	r->data_address = strdup(address);
@@ -204,6 +208,7 @@ struct user {
 static void user_open(struct fx *fx, struct user *u)
 {
 	struct control_dp *c = calloc(1, sizeof(*c));
+	struct ros2_session_info info;
 	void *buf = NULL;
 
 	*u = (struct user){0};
@@ -215,6 +220,9 @@ static void user_open(struct fx *fx, struct user *u)
 	ok(u, ros2_open(u->mount, "file", ROS2_O_RDWR | ROS2_O_CREAT, 0644, &u->file, &u->err));
 	ok(u, ros2_buf_alloc(u->session, 4u << 20, &buf, &u->err));
 	u->buf = buf;
+	ros2_session_info(u->session, &info);
+	assert_int_equal(info.transport, fx_transport == DP_TRANSPORT_VERBS ? ROS2_TRANSPORT_VERBS
+	                                                                    : ROS2_TRANSPORT_TCP);
 }
 
 static void user_close(struct user *u)
@@ -314,6 +322,8 @@ static void real_data_plane__revocation_is_named_within_half_a_second(void **sta
 	user_open(fx, &u);
 	ok(&u, ros2_pwrite(u.file, u.buf, 1u << 20, 0, &u.err));
 	fx_revoke(fx, DP_SCOPE_TENANT, &fx->tenant, &revoked);
+	if (revoked.first.revoke.draining)
+		fx_wait_calls(fx, &revoked, 2);
 	began = clock_monotonic_ns();
 	ok(&u, ros2_prep_read(u.file, u.buf, 4096, 0, 1, &u.err));
 	ok(&u, ros2_prep_write(u.file, u.buf, 4096, 0, 2, &u.err));
@@ -341,5 +351,6 @@ int main(void)
 		T(real_data_plane__revocation_is_named_within_half_a_second),
 	};
 
+	fx_from_env();
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

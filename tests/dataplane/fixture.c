@@ -3,10 +3,29 @@
 #include "tests/dataplane/fixture.h"
 #include <errno.h>
 #include <semaphore.h>
+#include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 const char *fx_engine_type = "mem", *fx_engine_root;
 uint32_t fx_io_features;
+enum dp_transport fx_transport;
+const char *fx_rdma_device, *fx_rdma_host;
+
+void fx_from_env(void)
+{
+	const char *transport = getenv("ROS2_TEST_TRANSPORT");
+
+	if (!transport || strcmp(transport, "verbs"))
+		return;
+	fx_transport = DP_TRANSPORT_VERBS;
+	fx_rdma_device = getenv("ROS2_TEST_RDMA_DEVICE");
+	fx_rdma_host = getenv("ROS2_TEST_RDMA_HOST");
+	if (!fx_rdma_device)
+		fx_rdma_device = "mem0"; /* tests/verbs/fabric_mem.h */
+	if (!fx_rdma_host)
+		fx_rdma_host = "127.0.0.1";
+}
 
 static void on_event(void *arg, const struct dp_event *ev)
 {
@@ -83,6 +102,8 @@ static void make_dp(void *arg)
 	                    .slot_bytes_total = 16u << 20,
 	                    .control_workers = 2,
 	                    .unproved_per_address = fx_unproved_per_address,
+	                    .rdma_device = fx_rdma_device,
+	                    .rdma_host = fx_rdma_host,
 	                    .on_event = on_event,
 	                    .arg = fx};
 	struct dp_engine_config mem = {.name = "ram",
@@ -280,7 +301,7 @@ static void call_start(void *arg)
 	struct call *c = arg;
 	const struct fx_args *a = c->a;
 	struct dp *dp = c->fx->dp;
-	struct dp_session_params p = {a->session, a->tenant, a->grant, a->a};
+	struct dp_session_params p = {a->session, a->tenant, a->grant, a->a, fx_transport};
 
 	switch (c->kind) {
 	case FX_OPEN_SESSION:

@@ -35,6 +35,11 @@ struct fx {
 /* 0: the default; set before the data plane is made. */
 extern uint32_t fx_unproved_per_address;
 extern const char *fx_engine_type, *fx_engine_root;
+/* What sessions are opened over, and the device of the data plane: from ROS2_TEST_TRANSPORT (tcp,
+ * verbs), ROS2_TEST_RDMA_DEVICE and ROS2_TEST_RDMA_HOST, when fx_from_env was called; else tcp. */
+extern enum dp_transport fx_transport;
+extern const char *fx_rdma_device, *fx_rdma_host;
+void fx_from_env(void);
 /* ENGINE_IO_* that the engine does without. */
 extern uint32_t fx_io_features;
 /* Generous limits; tests narrow them with fx_limits. */

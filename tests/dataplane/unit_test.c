@@ -48,7 +48,8 @@ static void wire_parse__accepts_only_what_a_tenant_may_send(void **state)
 {
 	for (unsigned op = 0; op < 256; op++) {
 		bool may = op == WIRE_READ || op == WIRE_WRITE || op == WIRE_FLUSH ||
-		           op == WIRE_PING || op == WIRE_PONG || op == WIRE_BYE;
+		           op == WIRE_WINDOW || op == WIRE_PING || op == WIRE_PONG ||
+		           op == WIRE_BYE;
 		struct wire_header h = sealed((enum wire_opcode)op);
 
 		assert_int_equal(parse(&h) == ROS2_OK, may);
@@ -175,6 +176,41 @@ static void qos__without_a_rate_never_waits_and_does_not_overflow(void **state)
 
 /* ---- slots ---- */
 
+static void slots__of_a_tenants_own_memory_are_where_they_were_said_to_be(void **state)
+{
+	struct slot pieces[] = {{(uint8_t *)0x10000, 0, 0},
+	                        {(uint8_t *)0x20000, 2, 0},
+	                        {(uint8_t *)0x30000, 0, 0},
+	                        {(uint8_t *)0x40000, 0, 0},
+	                        {(uint8_t *)0x50000, 0, 0}};
+	struct slot_use session = {0}, other = {0}, tenant = {0};
+	struct slot a, b, c;
+	struct slots *s;
+
+	assert_int_equal(slots_new_over(pieces, ARRAY_SIZE(pieces), &s), 0);
+	assert_int_equal(slots_buf_index(s), -1);
+	assert_null(slots_memory(s).iov_base);
+	assert_true(slots_take(s, 16384, &session, &tenant, &a));
+	assert_true(slots_take(s, 1, &session, &tenant, &b));
+	assert_ptr_equal(a.mem, pieces[0].mem);
+	assert_ptr_equal(b.mem, pieces[2].mem);
+	assert_int_equal(b.index, 1);
+	/* half of a size for one session, all of it for the tenant */
+	assert_false(slots_take(s, 1, &session, &tenant, &c));
+	slots_missed(s, 1);
+	assert_false(slots_starved(s));
+	assert_true(slots_take(s, 1, &other, &tenant, &c));
+	assert_false(slots_take(s, 20000, &other, &tenant, &c)); /* none of that size */
+	slots_missed(s, 20000);
+	assert_true(slots_starved(s));
+	slots_unstarve(s);
+	assert_false(slots_starved(s));
+	slots_give(s, &b, &session, &tenant);
+	assert_true(slots_take(s, 1, &session, &tenant, &b));
+	assert_ptr_equal(b.mem, pieces[2].mem);
+	slots_free(s);
+}
+
 static void slots__of_a_session_and_a_tenant_are_capped(void **state)
 {
 	struct slot_use session = {{0}}, other = {{0}}, tenant = {{0}}, neighbour = {{0}};
@@ -276,6 +312,7 @@ int main(void)
 		cmocka_unit_test(qos__tells_when_to_try_again),
 		cmocka_unit_test(qos__without_a_rate_never_waits_and_does_not_overflow),
 		cmocka_unit_test(slots__of_a_session_and_a_tenant_are_capped),
+		cmocka_unit_test(slots__of_a_tenants_own_memory_are_where_they_were_said_to_be),
 		cmocka_unit_test(share__keeps_each_tenants_first_entries_whatever_others_hold),
 		cmocka_unit_test(uidmap__never_forgets_what_was_withdrawn),
 	};

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A data connection over verbs, and the windows through which the agent reaches registered memory.
+ * Everything here is of the session's thread.
+ *
+ * A region's memory: registered once with the device (no remote access), and on each connection one
+ * type-2B window bound over it, exactly as long as its lease: bound before the first request under
+ * a key, told to the agent by WINDOW, invalidated once when the lease ends on this side's clock,
+ * when the region is deregistered, or with the connection. Only then is the memory the caller's
+ * again.
+ */
+#ifndef ROS2_CLIENT_VERBS_H
+#define ROS2_CLIENT_VERBS_H
+
+#include "common/err.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+struct request;
+struct ros2_region;
+struct ros2_session;
+
+/* A device of this machine can be used. */
+bool verbs_available(void);
+/* link.h's functions, for a session over verbs. */
+int verbs_link_open(struct ros2_session *s, uint32_t timeout_ms, struct ros2_err *err);
+void verbs_link_cut(struct ros2_session *s);
+int verbs_link_progress(struct ros2_session *s, bool *ret_moved, struct ros2_err *err);
+int verbs_link_listen(struct ros2_session *s, struct ros2_err *err);
+void verbs_link_poll(struct ros2_session *s, int timeout_ms);
+/* Everything but the regions' own memory; with the session. */
+void verbs_link_free(struct ros2_session *s);
+
+enum verbs_window { VERBS_WINDOW_READY, VERBS_WINDOW_WAIT, VERBS_WINDOW_FAILED };
+/* @r may be sent under its key: its memory is known to the device, and if the agent has to reach
+ * it, the window is bound and told (what is queued from here on comes after it). */
+enum verbs_window verbs_window_ready(struct ros2_session *s, const struct request *r,
+                                     struct ros2_err *err);
+/* No request uses @r: nobody reaches its memory any more when this returns, and the device has
+ * forgotten it. */
+void verbs_region_end(struct ros2_session *s, struct ros2_region *r);
+#endif

@@ -1,0 +1,378 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A reactor's part of the verbs transport: listener, completion channel, and for each tenant that
+ * has connections here its set: one completion queue, its slots. A set that has work is polled
+ * every turn until it is empty, then armed. Must never let one tenant's set hold up another's: a
+ * turn takes a bounded number of ends from each.
+ */
+#include "dataplane/verbs.h"
+#include "common/clock.h"
+#include "dataplane/verbs_priv.h"
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netdb.h>
+#include <string.h>
+#include <sys/epoll.h>
+
+static int watch(struct reactor *r, int fd, struct source *src)
+{
+	struct epoll_event ev = {.events = EPOLLIN, .data.ptr = src};
+
+	src->kind = SOURCE_VERBS;
+	return epoll_ctl(r->epoll_fd, EPOLL_CTL_ADD, fd, &ev) < 0 ? -errno : 0;
+}
+
+static int listen_on(struct verbs *v, const char *host, struct ros2_err *err)
+{
+	struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST}, *ai;
+	int rc = getaddrinfo(host, "0", &hints, &ai);
+
+	if (rc)
+		return ros2_err_set(err, -EINVAL,
+		                    "RDMA address: expected a numeric host, found '%s': %s", host,
+		                    gai_strerror(rc));
+	rc = fabric_listen(v->cm, ai->ai_addr, 128, &v->listener, err);
+	freeaddrinfo(ai);
+	if (rc == 0)
+		v->port = fabric_listener_port(v->listener);
+	return rc;
+}
+
+int verbs_new(struct reactor *r, const char *host, struct ros2_err *err)
+{
+	struct verbs *v = calloc(1, sizeof(*v));
+	int rc;
+
+	if (!v)
+		return ros2_err_set(err, -ENOMEM, "reactor %u: no memory for verbs", r->index);
+	r->verbs = v;
+	v->r = r;
+	list_init(&v->sets);
+	list_init(&v->active);
+	for (uint32_t i = 0; i < LEASE_TENANTS_MAX; i++) {
+		list_init(&v->tenants[i].link);
+		list_init(&v->tenants[i].active);
+	}
+	rc = fabric_channel_new(r->dp->rdma, &v->channel, err);
+	if (rc == 0)
+		rc = fabric_cm_new(&(struct fabric_cm_opts){0}, &v->cm, err);
+	if (rc == 0)
+		rc = listen_on(v, host, err);
+	if (rc < 0)
+		return rc;
+	rc = watch(r, fabric_channel_fd(v->channel), &v->channel_source);
+	if (rc == 0)
+		rc = watch(r, fabric_cm_fd(v->cm), &v->cm_source);
+	return rc < 0 ? ros2_err_set(err, rc, "reactor %u: cannot watch the RDMA device: %s",
+	                             r->index, strerror(-rc))
+	              : 0;
+}
+
+static void bury_sets(struct verbs *v)
+{
+	for (uint32_t i = 0; i < ARRAY_SIZE(v->dying); i++)
+		if (v->dying[i] && fabric_set_free(v->dying[i]) == 0)
+			v->dying[i] = NULL;
+}
+
+void verbs_stop(struct reactor *r)
+{
+	if (!r->verbs)
+		return;
+	fabric_listener_free(TAKE_PTR(r->verbs->listener));
+	bury_sets(r->verbs);
+}
+
+void verbs_free(struct reactor *r)
+{
+	struct verbs *v = r->verbs;
+
+	if (!v)
+		return;
+	fabric_listener_free(v->listener);
+	fabric_cm_free(v->cm);
+	fabric_channel_free(v->channel);
+	free(TAKE_PTR(r->verbs));
+}
+
+uint16_t verbs_port(const struct reactor *r)
+{
+	return r->verbs ? r->verbs->port : 0;
+}
+
+/* ---- a tenant here ---- */
+
+static void free_tables(struct verbs_tenant *t)
+{
+	slots_free(TAKE_PTR(t->pool));
+	for (int i = 0; i < SLOT_CLASSES; i++)
+		free(TAKE_PTR(t->region_of[i]));
+	free(TAKE_PTR(t->slots));
+	t->n_slots = 0;
+}
+
+/* Takes every slot of the set: from here on the pool counts them. */
+static int take_slots(struct verbs_tenant *t, const uint32_t counts[SLOT_CLASSES])
+{
+	uint32_t total = counts[0] + counts[1] + counts[2];
+	struct slot *pieces = calloc(total, sizeof(*pieces));
+	int rc = 0;
+
+	t->slots = calloc(total, sizeof(*t->slots));
+	for (uint32_t i = 0; pieces && t->slots && i < SLOT_CLASSES && rc == 0; i++) {
+		t->region_of[i] = calloc(counts[i], sizeof(struct fabric_region *));
+		rc = t->region_of[i] ? 0 : -ENOMEM;
+		for (uint32_t j = 0; j < counts[i] && rc == 0; j++) {
+			struct fabric_slot *fs = &t->slots[t->n_slots];
+
+			if (!fabric_slot_take(t->set, slots_class_bytes(i), fs) ||
+			    fs->size_class != i) {
+				rc = -ENOSPC;
+				break;
+			}
+			pieces[t->n_slots++] = (struct slot){.mem = fs->mem, .size_class = i};
+			t->region_of[i][j] = fs->region;
+		}
+	}
+	if (!pieces || !t->slots)
+		rc = -ENOMEM;
+	if (rc == 0)
+		rc = slots_new_over(pieces, total, &t->pool);
+	free(pieces);
+	return rc;
+}
+
+/* The device may keep something of a set: it is tried again with the ticks. */
+static void end_set(struct verbs *v, struct fabric_set *set)
+{
+	if (fabric_set_free(set) == 0)
+		return;
+	for (uint32_t i = 0; i < ARRAY_SIZE(v->dying); i++) {
+		if (v->dying[i])
+			continue;
+		v->dying[i] = set;
+		return;
+	}
+}
+
+static void tenant_end(struct verbs *v, struct verbs_tenant *t)
+{
+	list_del(&t->link);
+	list_del(&t->active);
+	for (uint32_t i = 0; i < t->n_slots; i++)
+		fabric_slot_give(t->set, &t->slots[i]);
+	free_tables(t);
+	end_set(v, TAKE_PTR(t->set));
+}
+
+static int tenant_make(struct verbs *v, struct session *s, struct verbs_tenant *t,
+                       struct ros2_err *err)
+{
+	struct fabric_set_opts o = {.cookie = (uint64_t)v->r->index << 32 | s->tenant->index,
+	                            .cq_depth =
+	                                    v->r->dp->rdma_qps * (VERBS_SEND_DEPTH + VERBS_RECVS),
+	                            .qps_max = v->r->dp->rdma_qps,
+	                            .slots = VERBS_SLOTS};
+	int rc;
+
+	/* A device that keeps so much of what was given up gets no more to keep. */
+	if (v->dying[ARRAY_SIZE(v->dying) - 1])
+		return ros2_err_set(err, -ENOSPC, "the RDMA device does not give up old memory");
+	rc = fabric_set_new(s->tenant->pd, v->channel, &o, &t->set, err);
+	if (rc < 0)
+		return rc;
+	t->use = (struct slot_use){0};
+	t->failed = false;
+	list_add_tail(&v->sets, &t->link);
+	rc = take_slots(t, o.slots);
+	if (rc < 0) {
+		tenant_end(v, t);
+		return ros2_err_set(err, rc, "no memory for a tenant's slots");
+	}
+	verbs_activate(v, t); /* the first poll arms it */
+	return 0;
+}
+
+struct verbs_tenant *verbs_tenant_enter(struct verbs *v, struct session *s, struct ros2_err *err)
+{
+	struct verbs_tenant *t = &v->tenants[s->tenant->index];
+
+	if (!t->set && tenant_make(v, s, t, err) < 0)
+		return NULL;
+	if (t->failed) {
+		ros2_err_set(err, -EIO,
+		             "the tenant's completion queue has failed: it is made anew "
+		             "when its last connection has gone");
+		return NULL;
+	}
+	t->n_conns++;
+	return t;
+}
+
+void verbs_tenant_leave(struct verbs *v, struct verbs_tenant *t)
+{
+	if (--t->n_conns == 0)
+		tenant_end(v, t);
+}
+
+/* ---- completions ---- */
+
+void verbs_activate(struct verbs *v, struct verbs_tenant *t)
+{
+	if (list_empty(&t->active))
+		list_add_tail(&v->active, &t->active);
+}
+
+static struct verbs_tenant *tenant_of(struct verbs *v, const struct fabric_set *set)
+{
+	return &v->tenants[(uint32_t)fabric_set_cookie(set)];
+}
+
+static void set_has_work(void *arg, struct fabric_set *set)
+{
+	struct verbs *v = arg;
+
+	verbs_activate(v, tenant_of(v, set));
+}
+
+void verbs_event(struct reactor *r, const struct source *src)
+{
+	struct verbs *v = r->verbs;
+
+	if (src == &v->channel_source)
+		fabric_channel_events(v->channel, set_has_work, v);
+	else
+		fabric_cm_events(v->cm, verbs_conn_event, v);
+}
+
+/* All its connections end, and what they had posted with them. */
+static void tenant_failed(struct verbs *v, struct verbs_tenant *t)
+{
+	t->failed = true;
+	fabric_set_failed(t->set);
+	for (uint32_t i = 0; i < DP_SESSIONS_MAX; i++) {
+		struct session *s = v->r->sessions[i];
+
+		if (s && s->transport == &transport_verbs && verbs_of(s)->t == t)
+			session_end(s, ROS2_INTERNAL, "the RDMA device failed");
+	}
+}
+
+static uint32_t take_ends(struct verbs *v, struct verbs_tenant *t)
+{
+	struct fabric_completion ends[VERBS_POLL];
+	int n = fabric_set_poll(t->set, ends, VERBS_POLL);
+
+	if (n < 0) {
+		list_del(&t->active);
+		if (!t->failed)
+			tenant_failed(v, t);
+		return 0;
+	}
+	/* Nothing is freed before the end of the turn: a queue pair leads to its session. */
+	for (int i = 0; i < n; i++)
+		verbs_completed((struct session *)(uintptr_t)fabric_qp_cookie(ends[i].qp),
+		                &ends[i]);
+	return (uint32_t)n;
+}
+
+/* Empty: armed, and looked at once more, because what came in between gives no event. */
+static uint32_t poll_one(struct verbs *v, struct verbs_tenant *t)
+{
+	uint32_t n = take_ends(v, t);
+
+	if (n || t->failed)
+		return n;
+	list_del(&t->active);
+	if (fabric_set_arm(t->set) < 0) {
+		tenant_failed(v, t);
+		return 0;
+	}
+	n = take_ends(v, t);
+	if (n)
+		verbs_activate(v, t);
+	return n;
+}
+
+uint32_t verbs_poll(struct reactor *r)
+{
+	struct verbs *v = r->verbs;
+	struct verbs_tenant *t, *next;
+	uint32_t n = 0;
+
+	if (!v)
+		return 0;
+	list_for_each_safe (&v->active, t, next, active)
+		n += poll_one(v, t);
+	return n;
+}
+
+bool verbs_must_poll(const struct reactor *r)
+{
+	return r->verbs && !list_empty(&r->verbs->active);
+}
+
+/* ---- time, and the end ---- */
+
+/* What the device never flushed: with the queue pair destroyed it cannot touch it any more. */
+static void give_up_flushing(struct session *s)
+{
+	struct verbs_conn *c = verbs_of(s);
+
+	fabric_conn_free(TAKE_PTR(c->conn));
+	fabric_qp_free(TAKE_PTR(c->qp));
+	for (uint32_t i = 0; i < DP_CREDITS; i++)
+		if (s->requests[i].on_device)
+			request_from_device(&s->requests[i]);
+	session_maybe_gone(s);
+}
+
+void verbs_tick(struct reactor *r)
+{
+	struct verbs *v = r->verbs;
+	struct verbs_tenant *t;
+
+	if (!v)
+		return;
+	fabric_cm_tick(v->cm, r->now_ns, verbs_conn_event, v);
+	list_for_each (&v->sets, t, link) {
+		slots_unstarve(t->pool);
+		fabric_set_tick(t->set, r->now_ns);
+	}
+	for (uint32_t i = 0; i < DP_SESSIONS_MAX; i++) {
+		struct session *s = r->sessions[i];
+
+		if (s && s->transport == &transport_verbs && s->state == SESSION_ENDED &&
+		    verbs_of(s)->qp && r->now_ns - verbs_of(s)->ended_ns > VERBS_FLUSH_NS)
+			give_up_flushing(s);
+	}
+	bury_sets(v);
+}
+
+bool verbs_busy(const struct reactor *r)
+{
+	for (uint32_t i = 0; r->verbs && i < DP_SESSIONS_MAX; i++)
+		if (r->sessions[i] && r->sessions[i]->transport == &transport_verbs &&
+		    verbs_of(r->sessions[i])->qp)
+			return true;
+	return false;
+}
+
+void verbs_run_failed(struct reactor *r, struct dp_op *op)
+{
+	struct verbs *v = r->verbs;
+	struct verbs_tenant *t;
+	struct fabric_qp *qp;
+
+	list_for_each (&v->sets, t, link) {
+		if (!op->handle && fabric_set_cookie(t->set) != op->a)
+			continue;
+		qp = op->b ? fabric_qp_find(t->set, op->b) : NULL;
+		if (qp)
+			session_end((struct session *)(uintptr_t)fabric_qp_cookie(qp),
+			            ROS2_INTERNAL, "the RDMA device gave up on the connection");
+		else if (!op->b && !t->failed)
+			tenant_failed(v, t);
+	}
+	dp_op_back(op);
+}

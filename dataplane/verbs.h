@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The verbs transport as the reactor and the loop see it. Every function accepts a reactor without
+ * a device (reactor.verbs NULL) and does nothing then.
+ */
+#ifndef ROS2_DATAPLANE_VERBS_H
+#define ROS2_DATAPLANE_VERBS_H
+
+#include "common/err.h"
+#include "dataplane/source.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+struct dp;
+struct dp_op;
+struct dp_tenant;
+struct reactor;
+struct session;
+
+/* Loop, before the reactor's thread runs. -ENODEV, -EADDRNOTAVAIL, -EOPNOTSUPP, -ENOMEM. */
+int verbs_new(struct reactor *r, const char *host, struct ros2_err *err);
+/* The reactor's thread, last: no session is left. */
+void verbs_stop(struct reactor *r);
+/* Loop, after the thread has ended. */
+void verbs_free(struct reactor *r);
+uint16_t verbs_port(const struct reactor *r);
+/* Reactor */
+void verbs_event(struct reactor *r, const struct source *src);
+/* Takes ends of work requests; returns how many. */
+uint32_t verbs_poll(struct reactor *r);
+void verbs_tick(struct reactor *r);
+/* Some queue is not empty yet: a turn must follow at once. */
+bool verbs_must_poll(const struct reactor *r);
+/* A connection still has a queue pair at the device. */
+bool verbs_busy(const struct reactor *r);
+/* What the device said about a set or a queue pair; op->a: tenant index, op->b: queue pair, 0 = the
+ * set; op->handle: the device is gone. */
+void verbs_run_failed(struct reactor *r, struct dp_op *op);
+
+/* verbs_device.c, loop: the device, and each tenant's protection domain on it. */
+int verbs_device_open(struct dp *dp, struct ros2_err *err);
+void verbs_device_close(struct dp *dp);
+/* Made with the tenant's first session over verbs. */
+int verbs_tenant_pd(struct dp *dp, struct dp_tenant *t, struct ros2_err *err);
+void verbs_tenant_pd_free(struct dp *dp, struct dp_tenant *t);
+#endif

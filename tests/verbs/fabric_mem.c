@@ -1,0 +1,558 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Devices, domains, regions, channels, sets, slots and windows of fabric_mem. */
+#include "tests/verbs/fabric_mem_priv.h"
+#include "common/clock.h"
+#include "common/crypto.h"
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+pthread_mutex_t mem_lock = PTHREAD_MUTEX_INITIALIZER;
+struct fabric_mem_counts mem_now;
+static bool absent;
+
+void fabric_mem_counts(struct fabric_mem_counts *ret)
+{
+	pthread_mutex_lock(&mem_lock);
+	*ret = mem_now;
+	pthread_mutex_unlock(&mem_lock);
+}
+
+void fabric_mem_absent(bool is)
+{
+	absent = is;
+}
+
+static void count(uint32_t *n, int by)
+{
+	pthread_mutex_lock(&mem_lock);
+	*n += (uint32_t)by;
+	pthread_mutex_unlock(&mem_lock);
+}
+
+/* ---- names ---- */
+
+const char *fabric_op_to_str(enum fabric_op op)
+{
+	static const char *const names[] = {"send", "recv", "read", "write", "bind", "invalidate"};
+
+	return names[op];
+}
+
+const char *fabric_end_to_str(enum fabric_end e)
+{
+	static const char *const names[] = {
+		"ok",           "flushed",   "local",      "remote access",
+		"remote other", "no answer", "no receive", "device"};
+
+	return names[e];
+}
+
+/* ---- device and domain ---- */
+
+int fabric_list(char (*names)[FABRIC_NAME_MAX], uint32_t max, uint32_t *ret_n, struct ros2_err *err)
+{
+	*ret_n = absent || !max ? 0 : 1;
+	if (*ret_n)
+		snprintf(names[0], FABRIC_NAME_MAX, "%s", FABRIC_MEM_DEVICE);
+	return 0;
+}
+
+int fabric_dev_open(const char *name, struct fabric_dev **ret, struct ros2_err *err)
+{
+	struct fabric_dev *d;
+
+	if (absent || strcmp(name, FABRIC_MEM_DEVICE))
+		return ros2_err_set(err, -ENODEV, "no RDMA device '%s': there is %s", name,
+		                    absent ? "none" : FABRIC_MEM_DEVICE);
+	d = calloc(1, sizeof(*d));
+	snprintf(d->attr.name, sizeof(d->attr.name), "%s", name);
+	d->attr.max_cq_depth = 65536;
+	d->attr.max_qp_depth = 16384;
+	d->attr.max_windows = 65536;
+	d->attr.max_reads_in = d->attr.max_reads_out = 16;
+	d->attr.window_2b = true;
+	d->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	count(&mem_now.devices, 1);
+	*ret = d;
+	return 0;
+}
+
+int fabric_dev_close(struct fabric_dev *d)
+{
+	if (d && d->users)
+		return -EBUSY;
+	if (d) {
+		close(d->event_fd);
+		count(&mem_now.devices, -1);
+	}
+	free(d);
+	return 0;
+}
+
+const struct fabric_dev_attr *fabric_dev_attr(const struct fabric_dev *d)
+{
+	return &d->attr;
+}
+
+int fabric_dev_event_fd(const struct fabric_dev *d)
+{
+	return d->event_fd;
+}
+
+uint32_t fabric_dev_events(struct fabric_dev *d,
+                           void (*fn)(void *arg, const struct fabric_event *e), void *arg)
+{
+	return 0;
+}
+
+int fabric_pd_new(struct fabric_dev *d, const struct fabric_pd_opts *o, struct fabric_pd **ret,
+                  struct ros2_err *err)
+{
+	struct fabric_pd *pd = calloc(1, sizeof(*pd));
+
+	if (!o->pinned_bytes_max || !o->regions_max || !o->windows_max || !o->qps_max) {
+		free(pd);
+		return ros2_err_set(err, -EINVAL, "a cap of a protection domain is zero");
+	}
+	pd->dev = d;
+	pd->opts = *o;
+	d->users++;
+	count(&mem_now.pds, 1);
+	*ret = pd;
+	return 0;
+}
+
+int fabric_pd_free(struct fabric_pd *pd)
+{
+	if (!pd)
+		return 0;
+	if (pd->use.regions || pd->use.sets)
+		return -EBUSY;
+	pd->dev->users--;
+	count(&mem_now.pds, -1);
+	free(pd);
+	return 0;
+}
+
+/* ---- regions ---- */
+
+static int region_new(struct fabric_pd *pd, const struct fabric_region_opts *o,
+                      struct fabric_region **ret, struct ros2_err *err)
+{
+	struct fabric_region *r;
+
+	if (!o->length || !o->addr || o->dmabuf)
+		return ros2_err_set(err, -EINVAL, "no memory to register");
+	if (pd->use.regions >= pd->opts.regions_max ||
+	    pd->use.pinned_bytes + o->length > pd->opts.pinned_bytes_max)
+		return ros2_err_set(err, -EDQUOT,
+		                    "the protection domain's cap: %u regions of %u, "
+		                    "%llu bytes and %llu more of %llu",
+		                    pd->use.regions, pd->opts.regions_max,
+		                    (unsigned long long)pd->use.pinned_bytes,
+		                    (unsigned long long)o->length,
+		                    (unsigned long long)pd->opts.pinned_bytes_max);
+	r = calloc(1, sizeof(*r));
+	*r = (struct fabric_region){pd, o->addr, o->length, o->bindable};
+	pd->use.regions++;
+	pd->use.pinned_bytes += o->length;
+	mem_now.regions++;
+	*ret = r;
+	return 0;
+}
+
+int fabric_region_new(struct fabric_pd *pd, const struct fabric_region_opts *o,
+                      struct fabric_region **ret, struct ros2_err *err)
+{
+	int rc;
+
+	pthread_mutex_lock(&mem_lock);
+	rc = region_new(pd, o, ret, err);
+	pthread_mutex_unlock(&mem_lock);
+	return rc;
+}
+
+static int region_free(struct fabric_region *r)
+{
+	if (r->users)
+		return -EBUSY;
+	r->pd->use.regions--;
+	r->pd->use.pinned_bytes -= r->length;
+	mem_now.regions--;
+	free(r);
+	return 0;
+}
+
+int fabric_region_free(struct fabric_region *r)
+{
+	int rc = 0;
+
+	pthread_mutex_lock(&mem_lock);
+	if (r)
+		rc = region_free(r);
+	pthread_mutex_unlock(&mem_lock);
+	return rc;
+}
+
+/* ---- channel ---- */
+
+int fabric_channel_new(struct fabric_dev *d, struct fabric_channel **ret, struct ros2_err *err)
+{
+	struct fabric_channel *c = calloc(1, sizeof(*c));
+
+	c->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	c->dev = d;
+	d->users++;
+	list_init(&c->sets);
+	*ret = c;
+	return 0;
+}
+
+void fabric_channel_free(struct fabric_channel *c)
+{
+	if (!c)
+		return;
+	c->dev->users--;
+	close(c->fd);
+	free(c);
+}
+
+int fabric_channel_fd(const struct fabric_channel *c)
+{
+	return c->fd;
+}
+
+uint32_t fabric_channel_events(struct fabric_channel *c,
+                               void (*fn)(void *arg, struct fabric_set *s), void *arg)
+{
+	uint64_t n;
+	uint32_t told = 0;
+
+	if (read(c->fd, &n, sizeof(n)) < 0)
+		return 0;
+	for (;;) {
+		struct fabric_set *s = NULL;
+
+		pthread_mutex_lock(&mem_lock);
+		if (!list_empty(&c->sets)) {
+			s = list_first(&c->sets, struct fabric_set, ready);
+			list_del(&s->ready);
+		}
+		pthread_mutex_unlock(&mem_lock);
+		if (!s)
+			return told;
+		fn(arg, s);
+		told++;
+	}
+}
+
+/* ---- set ---- */
+
+static int make_slots(struct fabric_set *s, struct ros2_err *err)
+{
+	static const uint32_t sizes[] = {16u << 10, 128u << 10, 1u << 20};
+	uint32_t total = s->opts.slots[0] + s->opts.slots[1] + s->opts.slots[2];
+
+	s->slots = calloc(total + 1, sizeof(*s->slots));
+	s->taken = calloc(total + 1, sizeof(*s->taken));
+	for (uint32_t c = 0; c < FABRIC_SLOT_CLASSES; c++)
+		for (uint32_t i = 0; i < s->opts.slots[c]; i++) {
+			struct fabric_slot *slot = &s->slots[s->n_slots];
+			struct fabric_region_opts o = {
+				.addr = malloc(sizes[c]), .length = sizes[c], .bindable = true};
+			int rc = region_new(s->pd, &o, &slot->region, err);
+
+			if (rc < 0) {
+				free(o.addr);
+				return rc;
+			}
+			slot->mem = o.addr;
+			slot->size_class = c;
+			slot->size_bytes = sizes[c];
+			slot->index = s->n_slots++;
+		}
+	return 0;
+}
+
+static void set_drop(struct fabric_set *s)
+{
+	for (uint32_t i = 0; i < s->n_slots; i++) {
+		region_free(s->slots[i].region);
+		free(s->slots[i].mem);
+	}
+	while (!list_empty(&s->ends)) {
+		struct mem_end *e = list_first(&s->ends, struct mem_end, link);
+
+		list_del(&e->link);
+		free(e);
+	}
+	list_del(&s->ready);
+	s->pd->use.sets--;
+	mem_now.sets--;
+	free(s->slots);
+	free(s->taken);
+	free(s);
+}
+
+int fabric_set_new(struct fabric_pd *pd, struct fabric_channel *c, const struct fabric_set_opts *o,
+                   struct fabric_set **ret, struct ros2_err *err)
+{
+	struct fabric_set *s = calloc(1, sizeof(*s));
+	int rc;
+
+	pthread_mutex_lock(&mem_lock);
+	s->pd = pd;
+	s->channel = c;
+	s->opts = *o;
+	list_init(&s->ends);
+	list_init(&s->ready);
+	list_init(&s->qps);
+	pd->use.sets++;
+	mem_now.sets++;
+	rc = make_slots(s, err);
+	if (rc < 0)
+		set_drop(s);
+	else
+		*ret = s;
+	pthread_mutex_unlock(&mem_lock);
+	return rc;
+}
+
+int fabric_set_free(struct fabric_set *s)
+{
+	if (!s)
+		return 0;
+	while (!list_empty(&s->qps))
+		fabric_qp_free(list_first(&s->qps, struct fabric_qp, link));
+	pthread_mutex_lock(&mem_lock);
+	set_drop(s);
+	pthread_mutex_unlock(&mem_lock);
+	return 0;
+}
+
+uint64_t fabric_set_cookie(const struct fabric_set *s)
+{
+	return s->opts.cookie;
+}
+
+static void notify(struct fabric_set *s)
+{
+	uint64_t one = 1;
+
+	s->armed = false;
+	if (list_empty(&s->ready))
+		list_add_tail(&s->channel->sets, &s->ready);
+	if (write(s->channel->fd, &one, sizeof(one)) < 0)
+		abort();
+}
+
+void mem_tell(struct fabric_set *s, const struct fabric_completion *c,
+              struct fabric_window *receipt)
+{
+	struct mem_end *e = calloc(1, sizeof(*e));
+
+	if (c)
+		e->c = *c;
+	e->receipt = receipt;
+	list_add_tail(&s->ends, &e->link);
+	if (s->armed)
+		notify(s);
+}
+
+static struct mem_end *take_end(struct fabric_set *s)
+{
+	struct mem_end *e = NULL;
+
+	pthread_mutex_lock(&mem_lock);
+	if (!list_empty(&s->ends)) {
+		e = list_first(&s->ends, struct mem_end, link);
+		list_del(&e->link);
+	}
+	pthread_mutex_unlock(&mem_lock);
+	return e;
+}
+
+static void run_receipt(struct fabric_window *w, enum fabric_receipt_how how)
+{
+	struct fabric_receipt r = {.last_posted_ns = w->last_posted_ns,
+	                           .invalidated_ns = clock_boottime_ns(),
+	                           .how = how};
+	fabric_receipt_fn fn = w->fn;
+
+	w->fn = NULL;
+	if (fn)
+		fn(w->arg, &r);
+}
+
+int fabric_set_poll(struct fabric_set *s, struct fabric_completion *out, uint32_t max)
+{
+	uint32_t n = 0;
+
+	while (n < max) {
+		struct mem_end *e = take_end(s);
+
+		if (!e)
+			break;
+		if (e->receipt)
+			run_receipt(e->receipt, FABRIC_BY_INVALIDATE);
+		else
+			out[n++] = e->c;
+		free(e);
+	}
+	return (int)n;
+}
+
+int fabric_set_arm(struct fabric_set *s)
+{
+	pthread_mutex_lock(&mem_lock);
+	s->armed = true;
+	pthread_mutex_unlock(&mem_lock);
+	return 0;
+}
+
+uint64_t fabric_set_tick(struct fabric_set *s, uint64_t now_ns)
+{
+	return UINT64_MAX;
+}
+
+void fabric_set_failed(struct fabric_set *s)
+{
+	struct fabric_qp *qp;
+
+	pthread_mutex_lock(&mem_lock);
+	list_for_each (&s->qps, qp, link)
+		mem_qp_fail(qp);
+	pthread_mutex_unlock(&mem_lock);
+}
+
+bool fabric_slot_take(struct fabric_set *s, uint32_t len, struct fabric_slot *ret)
+{
+	for (uint32_t i = 0; i < s->n_slots; i++) {
+		if (s->taken[i] || s->slots[i].size_bytes < len)
+			continue;
+		s->taken[i] = true;
+		*ret = s->slots[i];
+		return true;
+	}
+	return false;
+}
+
+bool fabric_slot_give(struct fabric_set *s, struct fabric_slot *slot)
+{
+	s->taken[slot->index] = false;
+	return true;
+}
+
+/* ---- windows ---- */
+
+static struct fabric_window *free_window(struct fabric_qp *qp)
+{
+	for (uint32_t i = 0; i < qp->opts.windows; i++)
+		if (qp->windows[i].state == FABRIC_WINDOW_FREE && !qp->windows[i].fn)
+			return &qp->windows[i];
+	return NULL;
+}
+
+static int queue_internal(struct fabric_qp *qp, enum fabric_op op, struct fabric_window *w,
+                          uint64_t cookie, uint32_t flags)
+{
+	struct mem_wr *wr = calloc(1, sizeof(*wr));
+
+	*wr = (struct mem_wr){.qp = qp,
+	                      .op = op,
+	                      .window = w,
+	                      .cookie = cookie,
+	                      .flags = flags,
+	                      .internal = op == FABRIC_OP_INVALIDATE};
+	qp->outstanding++;
+	list_add_tail(&qp->queued, &wr->link);
+	return 0;
+}
+
+static int bind_window(struct fabric_qp *qp, const struct fabric_bind *b,
+                       struct fabric_window **ret, uint32_t *ret_key)
+{
+	struct fabric_window *w = free_window(qp);
+
+	if (qp->state != FABRIC_QP_READY)
+		return -ENOTCONN;
+	if (!w)
+		return -EBUSY;
+	if (b->region->pd != qp->set->pd || !b->region->bindable)
+		return -EPERM;
+	if (!b->length || b->offset > b->region->length ||
+	    b->length > b->region->length - b->offset)
+		return -ERANGE;
+	if (!b->access || b->access & ~qp->opts.remote_access)
+		return -EINVAL;
+	*w = (struct fabric_window){.qp = qp,
+	                            .state = FABRIC_WINDOW_BINDING,
+	                            .region = b->region,
+	                            .offset = b->offset,
+	                            .length = b->length,
+	                            .access = b->access,
+	                            .key = w->key ? w->key : crypto_random_u32()};
+	w->key = (w->key & ~0xffu) | ((w->key + 1 + crypto_random_u32() % 200) & 0xff);
+	b->region->users++;
+	*ret = w;
+	*ret_key = w->key;
+	return queue_internal(qp, FABRIC_OP_BIND, w, b->cookie, b->flags);
+}
+
+int fabric_window_bind(struct fabric_qp *qp, const struct fabric_bind *b,
+                       struct fabric_window **ret, uint32_t *ret_key)
+{
+	int rc;
+
+	pthread_mutex_lock(&mem_lock);
+	rc = bind_window(qp, b, ret, ret_key);
+	pthread_mutex_unlock(&mem_lock);
+	return rc;
+}
+
+int fabric_window_revoke(struct fabric_window *w, uint64_t now_ns, fabric_receipt_fn fn, void *arg)
+{
+	bool at_once;
+
+	pthread_mutex_lock(&mem_lock);
+	if (w->state == FABRIC_WINDOW_INVALIDATING || w->state == FABRIC_WINDOW_FREE) {
+		pthread_mutex_unlock(&mem_lock);
+		return -EALREADY;
+	}
+	at_once = w->state == FABRIC_WINDOW_GONE;
+	w->fn = fn;
+	w->arg = arg;
+	if (!at_once) {
+		w->state = FABRIC_WINDOW_INVALIDATING;
+		queue_internal(w->qp, FABRIC_OP_INVALIDATE, w, 0, FABRIC_QUIET);
+	}
+	pthread_mutex_unlock(&mem_lock);
+	if (at_once) {
+		run_receipt(w, FABRIC_BY_DEALLOC);
+		w->state = FABRIC_WINDOW_FREE;
+	}
+	return 0;
+}
+
+enum fabric_window_state fabric_window_state(const struct fabric_window *w)
+{
+	return w->state;
+}
+
+uint32_t fabric_window_key(const struct fabric_window *w)
+{
+	return w->key;
+}
+
+uint32_t fabric_qp_windows_free(const struct fabric_qp *qp)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < qp->opts.windows; i++)
+		n += qp->windows[i].state == FABRIC_WINDOW_FREE;
+	return n;
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * dataplane/fabric without a device: both faces implemented in the memory of one process, so that
+ * the agent's and the library's end of the verbs transport run against each other under the
+ * sanitizers. It checks what a device checks: protection domain, key, queue pair, range, access,
+ * receives; and more strictly: a SEND that finds no receive fails at once, payload is copied byte
+ * by byte by code that ASan watches. Linked instead of ros2_fabric. What it is told to hold it
+ * moves later, so that a test has transfers in flight.
+ */
+#ifndef ROS2_TESTS_VERBS_FABRIC_MEM_H
+#define ROS2_TESTS_VERBS_FABRIC_MEM_H
+
+#include "dataplane/fabric/fabric.h"
+#include "dataplane/fabric/fabric_conn.h"
+
+#define FABRIC_MEM_DEVICE "mem0"
+
+struct fabric_mem_counts {
+	/* transfers carried out, and refused by the peer's end */
+	uint64_t reads, writes, sends, refused, no_receive;
+	uint64_t binds, invalidates; /* carried out */
+	uint64_t flushed;
+	uint32_t devices, pds, sets, qps, regions, windows, conns, listeners; /* there are now */
+};
+void fabric_mem_counts(struct fabric_mem_counts *ret);
+/* No device in this machine. */
+void fabric_mem_absent(bool absent);
+/* READs and WRITEs wait, and flushes of them, until it is taken back. */
+void fabric_mem_hold(bool hold);
+uint32_t fabric_mem_held(void); /* that wait now */
+/* Every private data that asks for a connection from here on goes through @fn first; NULL: none. */
+void fabric_mem_tamper(void (*fn)(void *arg, uint8_t *data, uint32_t len, uint32_t *qpn),
+                       void *arg);
+#endif

@@ -1,0 +1,485 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Queue pairs of fabric_mem. What is handed on is carried out at once, by whoever hands it on, in
+ * order; with fabric_mem_hold transfers wait, and all that is behind them.
+ */
+#include "tests/verbs/fabric_mem_priv.h"
+#include "common/crypto.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct list all_qps = {&all_qps, &all_qps};
+static uint64_t next_id;
+static uint32_t next_number = 100;
+static bool holding;
+
+struct fabric_qp *mem_qp_find(uint32_t number)
+{
+	struct fabric_qp *qp;
+
+	list_for_each (&all_qps, qp, all)
+		if (number && qp->number == number)
+			return qp;
+	return NULL;
+}
+
+struct fabric_qp *mem_qp_new(struct fabric_set *s, const struct fabric_qp_opts *o)
+{
+	struct fabric_qp *qp = calloc(1, sizeof(*qp));
+
+	qp->set = s;
+	qp->opts = *o;
+	qp->id = ++next_id;
+	qp->number = ++next_number;
+	qp->state = FABRIC_QP_MADE;
+	list_init(&qp->queued);
+	list_init(&qp->receives);
+	list_init(&qp->held);
+	qp->windows = calloc(o->windows + 1, sizeof(*qp->windows));
+	mem_now.windows += o->windows;
+	mem_now.qps++;
+	list_add_tail(&s->qps, &qp->link);
+	list_add_tail(&all_qps, &qp->all);
+	return qp;
+}
+
+/* ---- ends ---- */
+
+static void end_wr(struct mem_wr *wr, enum fabric_end end, uint32_t bytes)
+{
+	struct fabric_completion c = {.cookie = wr->cookie,
+	                              .qp = wr->qp,
+	                              .op = wr->op,
+	                              .end = end,
+	                              .bytes = bytes,
+	                              .device_status = end};
+
+	list_del(&wr->link);
+	for (uint32_t i = 0; i < wr->n_parts; i++)
+		wr->parts[i].region->users--;
+	if (wr->op != FABRIC_OP_RECV)
+		wr->qp->outstanding--;
+	mem_now.flushed += end == FABRIC_END_FLUSHED;
+	if (!wr->internal && (end != FABRIC_END_OK || !(wr->flags & FABRIC_QUIET)))
+		mem_tell(wr->qp->set, &c, NULL);
+	free(wr);
+}
+
+static void window_gone(struct fabric_window *w)
+{
+	if (w->state != FABRIC_WINDOW_BINDING && w->state != FABRIC_WINDOW_BOUND &&
+	    w->state != FABRIC_WINDOW_INVALIDATING)
+		return;
+	w->region->users--;
+	if (w->state == FABRIC_WINDOW_INVALIDATING) {
+		w->state = FABRIC_WINDOW_FREE;
+		mem_tell(w->qp->set, NULL, w);
+	} else {
+		w->state = FABRIC_WINDOW_GONE;
+	}
+}
+
+static void flush_list(struct list *l)
+{
+	while (!list_empty(l))
+		end_wr(list_first(l, struct mem_wr, link), FABRIC_END_FLUSHED, 0);
+}
+
+void mem_qp_fail(struct fabric_qp *qp)
+{
+	if (qp->state == FABRIC_QP_FAILED && !holding && list_empty(&qp->held))
+		return;
+	qp->state = FABRIC_QP_FAILED;
+	for (uint32_t i = 0; i < qp->opts.windows; i++)
+		window_gone(&qp->windows[i]);
+	/* A device that is still at a transfer flushes it when it comes to it. */
+	if (!holding) {
+		flush_list(&qp->held);
+		flush_list(&qp->queued);
+	}
+	flush_list(&qp->receives);
+}
+
+/* ---- carrying out ---- */
+
+static bool window_allows(const struct fabric_qp *peer, const struct mem_wr *wr, uint64_t bytes)
+{
+	uint8_t need = wr->op == FABRIC_OP_READ ? FABRIC_READ : FABRIC_WRITE;
+
+	for (uint32_t i = 0; i < peer->opts.windows; i++) {
+		const struct fabric_window *w = &peer->windows[i];
+		uint64_t base;
+
+		if (w->state != FABRIC_WINDOW_BOUND || w->key != wr->remote_key)
+			continue;
+		base = (uintptr_t)w->region->mem + w->offset;
+		return (w->access & need) && wr->remote_address >= base && bytes <= w->length &&
+		       wr->remote_address - base <= w->length - bytes;
+	}
+	return false;
+}
+
+static uint64_t length_of(const struct mem_wr *wr)
+{
+	uint64_t n = 0;
+
+	for (uint32_t i = 0; i < wr->n_parts; i++)
+		n += wr->parts[i].length;
+	return n;
+}
+
+/* Both are told that it failed, as a responder that answers NAK goes to error, too. */
+static void fail_both(struct mem_wr *wr, struct fabric_qp *peer, enum fabric_end end)
+{
+	struct fabric_qp *qp = wr->qp;
+
+	end_wr(wr, end, 0);
+	mem_qp_fail(qp);
+	if (peer && end == FABRIC_END_REMOTE_ACCESS)
+		mem_qp_fail(peer);
+}
+
+static bool do_transfer(struct mem_wr *wr, struct fabric_qp *peer)
+{
+	uint64_t bytes = length_of(wr);
+	uint8_t *at = (uint8_t *)(uintptr_t)wr->remote_address;
+
+	if (!window_allows(peer, wr, bytes)) {
+		mem_now.refused++;
+		fail_both(wr, peer, FABRIC_END_REMOTE_ACCESS);
+		return false;
+	}
+	for (uint32_t i = 0; i < wr->n_parts; i++) {
+		uint8_t *mine = wr->parts[i].region->mem + wr->parts[i].offset;
+
+		if (wr->op == FABRIC_OP_READ)
+			memcpy(mine, at, wr->parts[i].length);
+		else
+			memcpy(at, mine, wr->parts[i].length);
+		at += wr->parts[i].length;
+	}
+	(*(wr->op == FABRIC_OP_READ ? &mem_now.reads : &mem_now.writes))++;
+	end_wr(wr, FABRIC_END_OK, (uint32_t)bytes);
+	return true;
+}
+
+static bool do_send(struct mem_wr *wr, struct fabric_qp *peer)
+{
+	uint64_t bytes = length_of(wr), at = 0;
+	struct mem_wr *recv;
+	uint8_t *to;
+
+	if (list_empty(&peer->receives)) {
+		mem_now.no_receive++;
+		fail_both(wr, NULL, FABRIC_END_NO_RECEIVE);
+		return false;
+	}
+	recv = list_first(&peer->receives, struct mem_wr, link);
+	if (bytes > length_of(recv)) {
+		fail_both(wr, NULL, FABRIC_END_REMOTE_OTHER);
+		return false;
+	}
+	to = recv->parts[0].region->mem + recv->parts[0].offset;
+	for (uint32_t i = 0; i < wr->n_parts; at += wr->parts[i++].length)
+		memcpy(to + at, wr->parts[i].region->mem + wr->parts[i].offset,
+		       wr->parts[i].length);
+	mem_now.sends++;
+	peer->n_recvs--;
+	end_wr(recv, FABRIC_END_OK, (uint32_t)bytes);
+	end_wr(wr, FABRIC_END_OK, (uint32_t)bytes);
+	return true;
+}
+
+static void do_window(struct mem_wr *wr)
+{
+	struct fabric_window *w = wr->window;
+
+	if (wr->op == FABRIC_OP_BIND) {
+		/* Revoked before it was handed on: the LOCAL_INV is behind it. */
+		if (w->state == FABRIC_WINDOW_BINDING)
+			w->state = FABRIC_WINDOW_BOUND;
+		mem_now.binds++;
+	} else if (w->state == FABRIC_WINDOW_INVALIDATING) {
+		w->state = FABRIC_WINDOW_FREE;
+		w->region->users--;
+		mem_now.invalidates++;
+		mem_tell(wr->qp->set, NULL, w);
+	}
+	end_wr(wr, FABRIC_END_OK, 0);
+}
+
+/* False: nothing behind it may be carried out now. */
+static bool carry_out(struct mem_wr *wr)
+{
+	struct fabric_qp *peer = mem_qp_find(wr->qp->peer);
+	bool transfer = wr->op == FABRIC_OP_READ || wr->op == FABRIC_OP_WRITE;
+
+	if (wr->op == FABRIC_OP_BIND || wr->op == FABRIC_OP_INVALIDATE) {
+		do_window(wr);
+		return true;
+	}
+	if (!peer || peer->state == FABRIC_QP_FAILED) {
+		fail_both(wr, NULL, FABRIC_END_NO_ANSWER);
+		return false;
+	}
+	return transfer ? do_transfer(wr, peer) : do_send(wr, peer);
+}
+
+static void run_held(struct fabric_qp *qp)
+{
+	while (!list_empty(&qp->held) && qp->state == FABRIC_QP_READY) {
+		struct mem_wr *wr = list_first(&qp->held, struct mem_wr, link);
+
+		if (holding && (wr->op == FABRIC_OP_READ || wr->op == FABRIC_OP_WRITE))
+			return;
+		if (!carry_out(wr))
+			return;
+	}
+}
+
+void fabric_mem_hold(bool hold)
+{
+	struct fabric_qp *qp;
+
+	pthread_mutex_lock(&mem_lock);
+	holding = hold;
+	list_for_each (&all_qps, qp, all) {
+		if (hold)
+			continue;
+		if (qp->state == FABRIC_QP_FAILED)
+			mem_qp_fail(qp);
+		else
+			run_held(qp);
+	}
+	pthread_mutex_unlock(&mem_lock);
+}
+
+uint32_t fabric_mem_held(void)
+{
+	struct fabric_qp *qp;
+	struct mem_wr *wr;
+	uint32_t n = 0;
+
+	pthread_mutex_lock(&mem_lock);
+	list_for_each (&all_qps, qp, all)
+		list_for_each (&qp->held, wr, link)
+			n += wr->op == FABRIC_OP_READ || wr->op == FABRIC_OP_WRITE;
+	pthread_mutex_unlock(&mem_lock);
+	return n;
+}
+
+/* ---- posting ---- */
+
+static int check(struct fabric_qp *qp, enum fabric_op op, const struct fabric_wr *wr)
+{
+	if (qp->state == FABRIC_QP_FAILED || (op != FABRIC_OP_RECV && qp->state != FABRIC_QP_READY))
+		return -ENOTCONN;
+	if (op == FABRIC_OP_RECV ? qp->n_recvs >= qp->opts.recv_depth
+	                         : qp->outstanding >= qp->opts.send_depth)
+		return -EBUSY;
+	if (wr->n_parts > MAX(op == FABRIC_OP_RECV ? qp->opts.recv_parts : qp->opts.send_parts, 1))
+		return -EINVAL;
+	for (uint32_t i = 0; i < wr->n_parts; i++) {
+		const struct fabric_part *p = &wr->parts[i];
+
+		if (p->region->pd != qp->set->pd)
+			return -EPERM;
+		if (p->offset > p->region->length || p->length > p->region->length - p->offset)
+			return -ERANGE;
+	}
+	return 0;
+}
+
+static int post(struct fabric_qp *qp, enum fabric_op op, const struct fabric_wr *wr)
+{
+	struct mem_wr *m;
+	int rc;
+
+	pthread_mutex_lock(&mem_lock);
+	rc = check(qp, op, wr);
+	if (rc == 0) {
+		m = calloc(1, sizeof(*m));
+		*m = (struct mem_wr){.qp = qp,
+		                     .op = op,
+		                     .cookie = wr->cookie,
+		                     .remote_address = wr->remote_address,
+		                     .flags = wr->flags,
+		                     .remote_key = wr->remote_key,
+		                     .n_parts = wr->n_parts};
+		for (uint32_t i = 0; i < wr->n_parts; i++) {
+			m->parts[i] = wr->parts[i];
+			m->parts[i].region->users++;
+		}
+		if (op == FABRIC_OP_RECV)
+			qp->n_recvs++;
+		else
+			qp->outstanding++;
+		list_add_tail(op == FABRIC_OP_RECV ? &qp->receives : &qp->queued, &m->link);
+	}
+	pthread_mutex_unlock(&mem_lock);
+	return rc;
+}
+
+int fabric_send(struct fabric_qp *qp, const struct fabric_wr *wr)
+{
+	return post(qp, FABRIC_OP_SEND, wr);
+}
+
+int fabric_read(struct fabric_qp *qp, const struct fabric_wr *wr)
+{
+	return post(qp, FABRIC_OP_READ, wr);
+}
+
+int fabric_write(struct fabric_qp *qp, const struct fabric_wr *wr)
+{
+	return post(qp, FABRIC_OP_WRITE, wr);
+}
+
+int fabric_recv(struct fabric_qp *qp, const struct fabric_wr *wr)
+{
+	return post(qp, FABRIC_OP_RECV, wr);
+}
+
+int fabric_qp_flush(struct fabric_qp *qp, uint64_t now_ns)
+{
+	int rc = 0;
+
+	pthread_mutex_lock(&mem_lock);
+	if (qp->state == FABRIC_QP_FAILED)
+		rc = -ENOTCONN;
+	while (rc == 0 && !list_empty(&qp->queued)) {
+		struct mem_wr *wr = list_first(&qp->queued, struct mem_wr, link);
+
+		list_del(&wr->link);
+		list_add_tail(&qp->held, &wr->link);
+	}
+	if (rc == 0)
+		run_held(qp);
+	pthread_mutex_unlock(&mem_lock);
+	return rc;
+}
+
+/* ---- the rest of a queue pair ---- */
+
+uint64_t fabric_qp_id(const struct fabric_qp *qp)
+{
+	return qp->id;
+}
+
+uint64_t fabric_qp_cookie(const struct fabric_qp *qp)
+{
+	return qp->opts.cookie;
+}
+
+enum fabric_qp_state fabric_qp_state(const struct fabric_qp *qp)
+{
+	return qp->state;
+}
+
+uint32_t fabric_qp_number(const struct fabric_qp *qp)
+{
+	return qp->number;
+}
+
+uint32_t fabric_qp_inline_max(const struct fabric_qp *qp)
+{
+	return qp->opts.inline_bytes;
+}
+
+struct fabric_qp *fabric_qp_find(struct fabric_set *s, uint64_t id)
+{
+	struct fabric_qp *qp;
+
+	list_for_each (&s->qps, qp, link)
+		if (qp->id == id)
+			return qp;
+	return NULL;
+}
+
+uint32_t fabric_qp_send_room(const struct fabric_qp *qp)
+{
+	uint32_t n;
+
+	pthread_mutex_lock(&mem_lock);
+	n = qp->opts.send_depth - MIN(qp->outstanding, qp->opts.send_depth);
+	pthread_mutex_unlock(&mem_lock);
+	return n;
+}
+
+uint32_t fabric_qp_outstanding(const struct fabric_qp *qp)
+{
+	uint32_t n;
+
+	pthread_mutex_lock(&mem_lock);
+	n = qp->outstanding;
+	pthread_mutex_unlock(&mem_lock);
+	return n;
+}
+
+int fabric_qp_kill(struct fabric_qp *qp, struct fabric_receipt *ret)
+{
+	pthread_mutex_lock(&mem_lock);
+	/* What was not handed on is dropped at once. */
+	flush_list(&qp->queued);
+	mem_qp_fail(qp);
+	pthread_mutex_unlock(&mem_lock);
+	return 0;
+}
+
+void fabric_qp_failed(struct fabric_qp *qp)
+{
+	fabric_qp_kill(qp, NULL);
+}
+
+static void drop_ends(struct fabric_qp *qp)
+{
+	struct mem_end *e, *next;
+
+	list_for_each_safe (&qp->set->ends, e, next, link) {
+		if (e->receipt ? e->receipt->qp != qp : e->c.qp != qp)
+			continue;
+		list_del(&e->link);
+		free(e);
+	}
+}
+
+static void drop_list(struct list *l)
+{
+	while (!list_empty(l)) {
+		struct mem_wr *wr = list_first(l, struct mem_wr, link);
+
+		list_del(&wr->link);
+		for (uint32_t i = 0; i < wr->n_parts; i++)
+			wr->parts[i].region->users--;
+		free(wr);
+	}
+}
+
+uint32_t fabric_qp_free(struct fabric_qp *qp)
+{
+	struct fabric_receipt r = {.how = FABRIC_BY_QP_ERROR};
+	uint32_t n;
+
+	if (!qp)
+		return 0;
+	pthread_mutex_lock(&mem_lock);
+	n = qp->outstanding;
+	for (uint32_t i = 0; i < qp->opts.windows; i++)
+		window_gone(&qp->windows[i]);
+	drop_list(&qp->queued);
+	drop_list(&qp->held);
+	drop_list(&qp->receives);
+	drop_ends(qp);
+	list_del(&qp->link);
+	list_del(&qp->all);
+	mem_now.qps--;
+	mem_now.windows -= qp->opts.windows;
+	pthread_mutex_unlock(&mem_lock);
+	for (uint32_t i = 0; i < qp->opts.windows; i++)
+		if (qp->windows[i].fn)
+			qp->windows[i].fn(qp->windows[i].arg, &r);
+	free(qp->windows);
+	free(qp);
+	return n;
+}
