@@ -134,38 +134,45 @@ enum {
 	F_HELP
 };
 
-static int set_flag(struct program *p, int flag, const char *v)
+/* Those that are taken as they are; NULL: not one of them. */
+static const char **word_of(struct program *p, int flag)
 {
-	uint64_t n;
-
 	switch (flag) {
 	case F_NAME:
-		p->name = v;
-		return 0;
+		return &p->name;
 	case F_STATE:
-		p->o.state_dir = v;
-		return 0;
+		return &p->o.state_dir;
 	case F_CONTROLLER:
-		p->o.controller = v;
-		return 0;
+		return &p->o.controller;
 	case F_ENROL:
-		p->o.enrol = v;
-		return 0;
+		return &p->o.enrol;
 	case F_TOKEN:
-		p->token_file = v;
-		return 0;
+		return &p->token_file;
 	case F_LISTEN:
-		p->o.listen = v;
-		return 0;
+		return &p->o.listen;
 	case F_DATA:
-		p->o.data_host = v;
-		return 0;
+		return &p->o.data_host;
 	case F_RDMA_DEVICE:
-		p->o.rdma_device = v;
-		return 0;
+		return &p->o.rdma_device;
 	case F_RDMA_HOST:
-		p->o.rdma_host = v;
+		return &p->o.rdma_host;
+	case F_METRICS:
+		return &p->o.metrics_listen;
+	default:
+		return NULL;
+	}
+}
+
+static int set_flag(struct program *p, int flag, const char *v)
+{
+	const char **word = word_of(p, flag);
+	uint64_t n;
+
+	if (word) {
+		*word = v;
 		return 0;
+	}
+	switch (flag) {
 	case F_REACTORS:
 		if (parse_number("reactors", v, 64, &n) < 0)
 			return -EINVAL;
@@ -184,9 +191,6 @@ static int set_flag(struct program *p, int flag, const char *v)
 		if (parse_number("spool-bytes", v, 1ull << 40, &n) < 0)
 			return -EINVAL;
 		p->o.spool_quota_bytes = n;
-		return 0;
-	case F_METRICS:
-		p->o.metrics_listen = v;
 		return 0;
 	case F_METRICS_REMOTE:
 		p->o.metrics_allow_remote = true;
