@@ -193,7 +193,7 @@ void fabric_channel_free(struct fabric_channel *c);
 int fabric_channel_fd(const struct fabric_channel *c);
 struct fabric_set;
 /* Takes the events that are there; @fn runs once for each set that has work, and may poll it, but
- * not free it. Returns how many sets. */
+ * free no set. Returns how many sets. */
 uint32_t fabric_channel_events(struct fabric_channel *c,
                                void (*fn)(void *arg, struct fabric_set *s), void *arg);
 
@@ -479,9 +479,10 @@ int fabric_window_bind(struct fabric_qp *qp, const struct fabric_bind *b,
                        struct fabric_window **ret, uint32_t *ret_key);
 /* Starts the ladder; @fn runs exactly once, in this call or in flush, poll, tick, kill, failed or
  * free, and the window is not the caller's any more from this call on. The LOCAL_INV is queued and
- * leaves with the next flush; its limit is counted from @now_ns. @fn may be NULL (a key is
- * rotated: nobody needs to know); it must not poll, and must not free the QP or its set. -EALREADY
- * when it is not bound (any more): @fn does not run. Reactor. */
+ * leaves with the next flush, at the latest in tick after invalidate_limit_ns from @now_ns; from
+ * then it has invalidate_limit_ns. @fn may be NULL (a key is rotated: nobody needs to know); it
+ * must not poll, and must not free the QP or its set. -EALREADY when it is not bound (any more):
+ * @fn does not run. Reactor. */
 int fabric_window_revoke(struct fabric_window *w, uint64_t now_ns, fabric_receipt_fn fn, void *arg);
 enum fabric_window_state fabric_window_state(const struct fabric_window *w);
 uint32_t fabric_window_key(const struct fabric_window *w);

@@ -239,12 +239,11 @@ static struct ibv_send_wr *link_sends(struct fabric_qp *qp, uint64_t now_ns,
 		else
 			first = wr;
 		last = wr;
-		if (e->op == FABRIC_OP_INVALIDATE)
+		if (!e->window)
 			continue;
-		if (e->window)
+		if (e->op != FABRIC_OP_INVALIDATE)
 			e->window->last_posted_ns = now_ns;
-		if (e->op == FABRIC_OP_BIND)
-			window_leaves(e->window, now_ns);
+		window_leaves(e->window, e->op, now_ns);
 	}
 	*ret_last = last;
 	return first;

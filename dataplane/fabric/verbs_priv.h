@@ -239,11 +239,11 @@ int windows_make(struct fabric_qp *qp, struct ros2_err *err);
 int windows_unmake(struct fabric_qp *qp);  /* 0, or -EBUSY */
 void windows_fail(struct fabric_qp *qp);   /* its QP is unusable */
 void windows_refill(struct fabric_qp *qp); /* successors, and another try of what was refused */
-void window_leaves(struct fabric_window *w, uint64_t now_ns);
+void window_leaves(struct fabric_window *w, uint8_t op, uint64_t now_ns);
 void window_bound(struct fabric_window *w, bool ok);
 void window_invalidated(struct fabric_window *w, bool ok);
 void window_foreign(struct fabric_qp *qp, uint32_t key);
-void window_late(struct fabric_window *w);
+void window_late(struct fabric_window *w, uint64_t now_ns);
 void window_settle(struct fabric_window *w);
 void windows_grace(struct fabric_set *s); /* receipts whose time has come */
 void windows_over(struct fabric_qp *qp);  /* it is destroyed: nothing is under way */

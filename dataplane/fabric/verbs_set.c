@@ -268,7 +268,7 @@ static uint64_t late(struct fabric_set *s, struct list *waiting, uint64_t now_ns
 
 		if (w->deadline_ns > now_ns)
 			return w->deadline_ns;
-		window_late(w); /* takes it, and maybe others, off the list */
+		window_late(w, now_ns); /* takes it, and maybe others, off the list */
 	}
 	return UINT64_MAX;
 }

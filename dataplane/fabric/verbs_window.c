@@ -177,12 +177,15 @@ int fabric_window_bind(struct fabric_qp *qp, const struct fabric_bind *b,
 	return 0;
 }
 
-/* Its bind is being handed on: from now on it must end in time. */
-void window_leaves(struct fabric_window *w, uint64_t now_ns)
+/* Its bind or its LOCAL_INV is being handed on: from now on it must end in time. */
+void window_leaves(struct fabric_window *w, uint8_t op, uint64_t now_ns)
 {
-	if (w->state == FABRIC_WINDOW_BINDING)
-		wait_until(w, &w->qp->set->binding,
-		           clock_add_ns(now_ns, w->qp->set->o.bind_limit_ns));
+	struct fabric_set *s = w->qp->set;
+
+	if (op == FABRIC_OP_BIND && w->state == FABRIC_WINDOW_BINDING)
+		wait_until(w, &s->binding, clock_add_ns(now_ns, s->o.bind_limit_ns));
+	if (op == FABRIC_OP_INVALIDATE && w->state == FABRIC_WINDOW_INVALIDATING)
+		wait_until(w, &s->invalidating, clock_add_ns(now_ns, s->o.invalidate_limit_ns));
 }
 
 static void give_receipt(struct fabric_window *w)
@@ -288,13 +291,21 @@ void window_invalidated(struct fabric_window *w, bool ok)
 	window_settle(w);
 }
 
-/* Its LOCAL_INV is queued, and must not leave any more: the window is free already. */
+/* Its LOCAL_INV is queued, and has not been handed on. */
+static bool is_queued(const struct fabric_window *w)
+{
+	const struct ring *s = &w->qp->s;
+
+	return w->inv_pending && w->inv_seq - s->posted < s->tail - s->posted;
+}
+
+/* It must not leave any more: the window is free already. */
 static void withdraw(struct fabric_window *w)
 {
 	struct fabric_qp *qp = w->qp;
 	struct send_entry *e = &qp->sent[w->inv_seq & qp->s.mask];
 
-	if (!w->inv_pending || w->inv_seq - qp->s.posted >= qp->s.tail - qp->s.posted)
+	if (!is_queued(w))
 		return;
 	e->skip = e->ended = true;
 	w->inv_pending = false;
@@ -357,12 +368,17 @@ void windows_fail(struct fabric_qp *qp)
 	}
 }
 
-/* Its bind or its LOCAL_INV has not ended in time. */
-void window_late(struct fabric_window *w)
+/* Its bind or its LOCAL_INV has not ended in time. One that nobody has flushed leaves now, and gets
+ * its time: a revocation must not depend on whether its caller has more to send. */
+void window_late(struct fabric_window *w, uint64_t now_ns)
 {
 	struct fabric_qp *qp = w->qp;
 
 	qp->set->c.late++;
+	if (is_queued(w) && fabric_qp_flush(qp, now_ns) == 0)
+		return;
+	if (!is_waiting(w->state))
+		return; /* the flush failed the queue pair, and that ended it */
 	if (w->state == FABRIC_WINDOW_INVALIDATING && give_up(w))
 		return;
 	if (w->state == FABRIC_WINDOW_SET_ASIDE)

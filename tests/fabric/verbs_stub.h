@@ -100,6 +100,8 @@ void stub_order_clear(void);
 /* Work requests of these kinds, and all behind them, wait until stub_release. */
 void stub_hold(uint32_t ops);
 void stub_release(void);
+/* What waits ends well, and moves nothing. */
+void stub_end_held(void);
 /* The next work request of this kind ends with @status; the queue pair fails unless it is STUB_OK.
  */
 void stub_end_next(enum stub_op op, int status);

@@ -174,6 +174,24 @@ void stub_release(void)
 	stub_run_all();
 }
 
+void stub_end_held(void)
+{
+	STUB_LOCK;
+
+	st.held = 0;
+	for (int i = 0; i < QPS; i++) {
+		struct qp *qp = &st.qps[i];
+
+		while (qp->used && qp->sq_head != qp->sq_tail) {
+			const struct swr *w = &qp->sq[qp->sq_head++ % QUEUE];
+
+			if (w->flags & IBV_SEND_SIGNALED)
+				stub_push(qp->qp.send_cq, (struct ibv_wc){.wr_id = w->wr_id,
+				                                          .qp_num = qp->qp.qp_num});
+		}
+	}
+}
+
 void stub_end_next(enum stub_op op, int status)
 {
 	STUB_LOCK;

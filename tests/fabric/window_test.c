@@ -209,6 +209,29 @@ static void fabric_window__a_late_local_inv_is_followed_by_dealloc(void **state)
 	assert_int_equal(l->got.n, 1);
 }
 
+static void fabric_window__a_local_inv_that_nobody_flushes_leaves_in_time(void **state)
+{
+	struct ladder *l = *state;
+	struct fabric_slot slot = world_slot(&l->w, OURS, 100);
+	struct fabric_bind b = {.region = slot.region, .length = 64, .access = FABRIC_READ};
+	struct receipts other = {0};
+	struct fabric_window *win;
+	uint32_t key;
+
+	/* also with a bind before it that has not left either */
+	assert_int_equal(fabric_window_bind(l->w.qp[OURS], &b, &win, &key), 0);
+	assert_int_equal(fabric_window_revoke(win, after(0), on_receipt, &other), 0);
+	assert_int_equal(fabric_window_revoke(l->win, after(0), on_receipt, &l->got), 0);
+	assert_int_equal(counters(l).invalidates, 0);
+	assert_true(fabric_set_tick(l->w.set[OURS], after(150)) > after(200));
+	assert_int_equal(counters(l).invalidates, 2);
+	poll_all(l);
+	assert_int_equal(other.n, 1);
+	assert_int_equal(l->got.n, 1);
+	assert_int_equal(l->got.last.how, FABRIC_BY_INVALIDATE);
+	assert_int_equal(fabric_qp_state(l->w.qp[OURS]), FABRIC_QP_READY);
+}
+
 static void fabric_window__a_flushed_local_inv_is_followed_by_dealloc(void **state)
 {
 	struct ladder *l = *state;
@@ -564,6 +587,7 @@ int main(void)
 		T(fabric_window__keys_differ_each_time_and_are_not_guessable),
 		T(fabric_window__a_bind_that_is_not_over_yet_can_be_revoked),
 		T(fabric_window__a_late_local_inv_is_followed_by_dealloc),
+		T(fabric_window__a_local_inv_that_nobody_flushes_leaves_in_time),
 		T(fabric_window__a_flushed_local_inv_is_followed_by_dealloc),
 		T(fabric_window__on_a_failed_queue_pair_is_deallocated_and_never_invalidated),
 		T(fabric_window__a_refused_dealloc_takes_the_queue_pair_to_error),
