@@ -127,6 +127,11 @@ skip_all() {
 	exit 77
 }
 
+# Under ThreadSanitizer everything takes several times as long, and its shadow counts as memory of the process: bounds of time and
+# growth are wider there by this factor. What they mean is judged in the other builds.
+tsan_factor=1
+ldd "$(command -v ros2-agent)" 2>/dev/null | grep -q libtsan && tsan_factor=6
+
 # What a sanitizer has to say of any process of the test goes into files of $dir, where tap_end looks.
 for v in ASAN_OPTIONS UBSAN_OPTIONS TSAN_OPTIONS; do
 	export "$v=${!v:+${!v}:}log_path=$dir/sanitizer"

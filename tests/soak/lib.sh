@@ -121,7 +121,7 @@ rest() { # WORDS
 		fd_base[$name]=${fd_base[$name]:-$(fds $name)}
 		rss_base[$name]=${rss_base[$name]:-$(rss_kb $name)}
 		await $fd_wait fds_back $name || fail "$name holds $(fds $name) descriptors, it was ${fd_base[$name]} at first"
-		[ "$(rss_kb $name)" -le $((${rss_base[$name]} * 3 / 2 + 65536)) ] || fail "$name grew from ${rss_base[$name]} to $(rss_kb $name) kB"
+		[ "$(rss_kb $name)" -le $((${rss_base[$name]} * 3 / 2 + 65536 * tsan_factor)) ] || fail "$name grew from ${rss_base[$name]} to $(rss_kb $name) kB"
 		line+=" $name $(fds $name) fds $(rss_kb $name) kB,"
 	done
 	for name in dpu-0 dpu-1; do
