@@ -9,6 +9,7 @@
  * its shape here is that of gRPC 1.10 to 1.60 (src/core/lib/iomgr/socket_mutator.h), and a test
  * fails if it stops counting.
  */
+#include "common/hash.h"
 #include "proto/rpc/rpc_priv.h"
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -17,7 +18,6 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <uthash.h>
 
 enum fd_usage { FD_CLIENT_CONNECTION, FD_SERVER_LISTENER, FD_SERVER_CONNECTION };
 
@@ -203,6 +203,10 @@ static bool admit(struct rpc_conns *c, int fd)
 		return false;
 	}
 	HASH_ADD_STR(c->by_address, address, new);
+	if (!HASH_TOOK(hh, new)) { /* not counted is not taken */
+		free(new);
+		return false;
+	}
 	return true;
 }
 
