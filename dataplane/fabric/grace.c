@@ -34,6 +34,7 @@ static void wait_one(void)
 	struct timespec t = {.tv_nsec = INSTEAD_NS};
 
 	if (syscall(__NR_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0) != 0)
+		/* poll: no event tells when a softirq of another CPU is over */
 		while (nanosleep(&t, &t) != 0 && errno == EINTR)
 			;
 }
