@@ -26,6 +26,7 @@ struct vp {
 	union ibv_gid gid;
 	uint32_t psn; /* of the last queue pair */
 	bool windows, remote_invalidate;
+	bool software; /* rxe, siw: as verbs_dev.c tells them */
 };
 
 /* The memory: guard, slot, guard, source. */
@@ -116,7 +117,8 @@ struct vp_case {
 	struct probe_subject *s;
 };
 /* Transfers of 16 x 4 MiB that are cut by a revoke, or not (the control), and what came after it
- * had returned. 0 or -errno. */
+ * had returned. With @grace the revoke returns when the kernel can have nothing under way any more,
+ * as the receipts of software devices do (grace.c). 0 or -errno. */
 enum vp_how { VP_BY_INVALIDATE, VP_BY_DEALLOC, VP_NOT_AT_ALL };
 struct vp_flights {
 	uint32_t cut;       /* tries that had not ended by themselves */
@@ -124,7 +126,8 @@ struct vp_flights {
 	uint32_t most_late; /* bytes, of one try */
 	uint64_t late_bytes;
 };
-int vp_flights(struct vp_case *c, enum vp_how how, unsigned tries, struct vp_flights *ret);
+int vp_flights(struct vp_case *c, enum vp_how how, bool grace, unsigned tries,
+               struct vp_flights *ret);
 
 typedef void (*vp_case_fn)(struct vp_case *c, struct probe_finding *f);
 

@@ -87,6 +87,7 @@ int vp_open(struct vp *v, const char *name, struct ros2_err *err)
 	crypto_random(&v->psn, sizeof(v->psn));
 	v->windows = v->attr.device_cap_flags &
 	             (IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B);
+	v->software = v->attr.vendor_id == 0xffffff || v->attr.vendor_id == 0x626d74;
 	v->remote_invalidate = v->attr.device_cap_flags & IBV_DEVICE_MEM_MGT_EXTENSIONS;
 	return 0;
 }

@@ -183,19 +183,23 @@ static void not_supported(struct vp_case *c)
 }
 
 /* Writes are checked, then copied, packet by packet: what was checked before the revoke may be
- * copied after it returned, when the processor that copies is held up. Never more than one packet.
- */
+ * copied after it returned, when the processor that copies is held up. Never more than one packet,
+ * and nothing after a grace period of the kernel. */
 static void revoke_race(struct vp_case *c)
 {
-	static const char *const how[] = {"local_inv", "dealloc_mw"};
+	static const char *const how[] = {"local_inv", "dealloc_mw", "local_inv_and_grace",
+	                                  "dealloc_mw_and_grace"};
 	char name[64];
 
-	for (int i = 0; i < 2; i++) {
+	for (int i = 0; i < 4; i++) {
+		const uint32_t most = i < 2 ? 1024 : 0;
 		struct vp_flights fl;
-		int r = vp_flights(c, i ? VP_BY_DEALLOC : VP_BY_INVALIDATE, race_tries, &fl);
+		int r = vp_flights(c, i & 1 ? VP_BY_DEALLOC : VP_BY_INVALIDATE, i >= 2, race_tries,
+		                   &fl);
 
-		snprintf(name, sizeof(name), "%s_leaves_one_packet_at_most", how[i]);
-		row(!r && fl.cut && fl.most_late <= 1024, name,
+		snprintf(name, sizeof(name), "%s_leaves_%s", how[i],
+		         most ? "one_packet_at_most" : "nothing");
+		row(!r && fl.cut && fl.most_late <= most, name,
 		    "%u revokes in flight, %u with late bytes, at most %u; %s", fl.cut,
 		    fl.with_late, fl.most_late, vp_end_str(r));
 	}
