@@ -167,8 +167,8 @@ void prober_tell(struct prober *p)
 
 /* ---- asked ---- */
 
-int prober_allows(const struct prober *p, const char *transport, uint32_t required,
-                  struct ros2_err *err)
+int prober_allows(const struct prober *p, const char *transport, const char *name,
+                  uint32_t required, struct ros2_err *err)
 {
 	enum probe_property missing = (enum probe_property)__builtin_ffs((int)required) - 1;
 	enum probe_result result = PROBE_NOT_TRIED;
@@ -180,7 +180,7 @@ int prober_allows(const struct prober *p, const char *transport, uint32_t requir
 		                      "the tenant's placement.require is being looked at: try "
 		                      "again in a moment");
 	for (size_t i = 0; i < p->n; i++) {
-		if (strcmp(p->v[i].transport, transport) != 0)
+		if (strcmp(p->v[i].transport, transport) != 0 || strcmp(p->v[i].name, name) != 0)
 			continue;
 		if (!probe_missing(&p->v[i], required, &missing))
 			return 0;

@@ -29,8 +29,8 @@ void prober_free(struct prober *p);
 
 /* Sends the report, if there is one: after each Welcome, and when it is there. */
 void prober_tell(struct prober *p);
-/* Does a subject of @transport enforce all of @required? 0; -EBUSY while it is being tried; -EACCES
- * with the property that was not seen. */
-int prober_allows(const struct prober *p, const char *transport, uint32_t required,
-                  struct ros2_err *err);
+/* Does the subject @name of @transport enforce all of @required? 0; -EBUSY while it is being tried;
+ * -EACCES with the property that was not seen. */
+int prober_allows(const struct prober *p, const char *transport, const char *name,
+                  uint32_t required, struct ros2_err *err);
 #endif

@@ -160,6 +160,25 @@ static bool transport_is_offered(struct service_op *op, Ros2__V1__Transport t)
 	return false;
 }
 
+/* What the session is over: each transport is judged by what was seen of it, verbs by what was seen
+ * of the very device that sessions use. ANY takes tcp where only that is good enough. */
+static int choose_transport(struct service_op *op, Ros2__V1__Transport t, uint32_t require,
+                            bool *ret_verbs, struct ros2_err *err)
+{
+	const char *device = op->a->o.rdma_device;
+	int rc;
+
+	*ret_verbs = false;
+	if (device && t != ROS2__V1__TRANSPORT__TRANSPORT_TCP) {
+		rc = prober_allows(op->a->prober, "verbs", device, require, err);
+		*ret_verbs = rc == 0;
+		if (rc == 0 || t == ROS2__V1__TRANSPORT__TRANSPORT_VERBS ||
+		    err->status == ROS2_BUSY)
+			return rc;
+	}
+	return prober_allows(op->a->prober, "tcp", "tcp", require, err);
+}
+
 void service_open_session(struct service_op *op, const ProtobufCMessage *msg)
 {
 	const Ros2__V1__OpenSessionRequest *req = ros2_v1_tenant_open_session_in(msg);
@@ -171,6 +190,7 @@ void service_open_session(struct service_op *op, const ProtobufCMessage *msg)
 	                                 .peer = op->peer,
 	                                 .policy_version = op->policy_version};
 	struct agent_session *s;
+	bool verbs;
 
 	if (req->protocol != RPC_PROTOCOL_VERSION) {
 		op_fail(op, ROS2_VERSION, "the client speaks protocol %u, this agent %u",
@@ -183,7 +203,7 @@ void service_open_session(struct service_op *op, const ProtobufCMessage *msg)
 		op_fail(op, ROS2_DENIED, "%s", ros2_status_text(ROS2_DENIED));
 		return;
 	}
-	if (prober_allows(op->a->prober, "tcp", t.image.require, &err) < 0) {
+	if (choose_transport(op, req->transport, t.image.require, &verbs, &err) < 0) {
 		op_fail_err(op, &err);
 		return;
 	}
@@ -193,7 +213,7 @@ void service_open_session(struct service_op *op, const ProtobufCMessage *msg)
 		op_fail_err(op, &err);
 		return;
 	}
-	s->verbs = req->transport != ROS2__V1__TRANSPORT__TRANSPORT_TCP && op->a->o.rdma_device;
+	s->verbs = verbs;
 	op->session = s->uid;
 	op->length = cert_deadline(rpc_call_peer(op->call));
 	grants_take(op->a->grants, &op->tenant, op->principal, op->peer, on_grant, op);

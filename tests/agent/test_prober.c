@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <semaphore.h>
 #include <stdio.h>
+#include <string.h>
 
 static sem_t go;                 /* the probe waits for it */
 static enum probe_result answer; /* for mr-range; the others are enforced */
@@ -21,7 +22,7 @@ static int scripted(struct probe_subject out[PROBE_SUBJECTS_MAX], size_t *ret_n,
 	if (fails)
 		return ros2_err_set(err, fails, "the device is on fire");
 	memset(out, 0, sizeof(*out));
-	snprintf(out->name, sizeof(out->name), "dev0");
+	snprintf(out->name, sizeof(out->name), "%s", strcmp(transport, "tcp") ? "dev0" : "tcp");
 	snprintf(out->transport, sizeof(out->transport), "%s", transport);
 	for (unsigned i = 0; i < PROBE_PROPERTIES; i++)
 		out->findings[i].result = PROBE_ENFORCED;
