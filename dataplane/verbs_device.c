@@ -87,11 +87,11 @@ int verbs_tenant_pd(struct dp *dp, struct dp_tenant *t, struct ros2_err *err)
 	uint64_t per_reactor = (uint64_t)dp->rdma_qps * VERBS_MEMORY;
 	struct fabric_pd_opts o = {.windows_max = 1};
 
-	if (t->pd)
-		return 0;
 	if (dp->rdma_gone)
 		return ros2_err_named(err, ROS2_UNAVAILABLE, "the RDMA device %s was removed",
 		                      dp->opts.rdma_device);
+	if (t->pd)
+		return 0;
 	for (uint32_t i = 0; i < SLOT_CLASSES; i++) {
 		per_reactor += (uint64_t)slots[i] * slots_class_bytes(i);
 		o.regions_max += slots[i];
