@@ -10,6 +10,9 @@
 #include "tests/dataplane/fixture.h"
 #include <errno.h>
 #include <poll.h>
+#ifdef ROS2_TEST_FABRIC_MEM
+#include "tests/verbs/fabric_mem.h"
+#endif
 
 /* ---- control calls over dp.h ---- */
 
@@ -341,6 +344,32 @@ static void real_data_plane__revocation_is_named_within_half_a_second(void **sta
 	user_close(&u);
 }
 
+#ifdef ROS2_TEST_FABRIC_MEM
+/* Only there can be seen what the device was asked for. */
+static void over_verbs__each_window_ends_once_and_with_its_region(void **state)
+{
+	struct fabric_mem_counts before, bound, after;
+	struct fx *fx = *state;
+	struct user u;
+
+	user_open(fx, &u);
+	fabric_mem_counts(&before);
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(ros2_pwrite(u.file, u.buf, 50000, 0, &u.err), 50000);
+	fabric_mem_counts(&bound);
+	assert_int_equal(bound.binds, before.binds + 1);
+	assert_int_equal(bound.invalidates, before.invalidates);
+	assert_int_equal(bound.regions, before.regions + 1);
+	ros2_buf_free(u.session, u.buf);
+	fabric_mem_counts(&after);
+	assert_int_equal(after.invalidates, before.invalidates + 1);
+	assert_int_equal(after.regions, before.regions);
+	assert_int_equal(after.refused, before.refused);
+	assert_int_equal(fx->violations, 0);
+	user_close(&u);
+}
+#endif
+
 #define T(f) cmocka_unit_test_setup_teardown(f, fx_setup, fx_teardown)
 int main(void)
 {
@@ -349,6 +378,9 @@ int main(void)
 		T(real_data_plane__a_deep_mixed_ring_is_right),
 		T(real_data_plane__leases_are_renewed_under_work),
 		T(real_data_plane__revocation_is_named_within_half_a_second),
+#ifdef ROS2_TEST_FABRIC_MEM
+		T(over_verbs__each_window_ends_once_and_with_its_region),
+#endif
 	};
 
 	fx_from_env();
