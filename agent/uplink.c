@@ -380,6 +380,12 @@ void uplink_reopen(struct uplink *u)
 	loop_timer_in_ms(u->a->o.loop, &u->reopen, 0, reopen_now, u);
 }
 
+void uplink_abort(struct uplink *u, enum ros2_status status, const char *words)
+{
+	if (has_stream(u))
+		rpc_stream_abort(u->stream, status, "%s", words);
+}
+
 struct rpc_channel *uplink_channel(const struct uplink *u)
 {
 	return u->channel;
