@@ -116,8 +116,9 @@ void persist_free(struct persist *p);
 /* Reads the snapshot and the contact file into @a. */
 int persist_load(struct agent *a, struct ros2_err *err);
 /* What the state holds now is to be durable; @fn (may be NULL) runs when it is. @arg is malloc'd or
- * NULL: @fn frees it, or the end of the agent does when that comes first. */
-void persist_request(struct persist *p, loop_fn fn, void *arg);
+ * NULL: @fn frees it, or the end of the agent does when that comes first. -ENOMEM: it will be
+ * durable, but @fn does not run and @arg stays the caller's. Never fails without @fn. */
+int persist_request(struct persist *p, loop_fn fn, void *arg);
 /* Of the newest snapshot that is durable. */
 uint64_t persist_sequence(const struct persist *p);
 /* Contact moved: its file follows, at most every few seconds; @now: at once. */

@@ -140,7 +140,8 @@ void grants_take(struct grants *g, const struct ros2_uid *tenant, const char *pr
 		return;
 	}
 	w = calloc(1, sizeof(*w));
-	if (!w) {
+	if (!w || loop_timer_in_ms(g->a->o.loop, &w->timer, GRANT_WAIT_MS, on_timeout, w) < 0) {
+		free(w);
 		ros2_err_set(&err, -ENOMEM, "no memory");
 		fn(arg, NULL, &err);
 		return;
@@ -154,7 +155,6 @@ void grants_take(struct grants *g, const struct ros2_uid *tenant, const char *pr
 	snprintf(w->peer, sizeof(w->peer), "%s", peer);
 	list_add_tail(&g->waiting, &w->link);
 	g->n++;
-	loop_timer_in_ms(g->a->o.loop, &w->timer, GRANT_WAIT_MS, on_timeout, w);
 	send_request(w); /* or when the stream is there again */
 }
 
@@ -208,7 +208,12 @@ void grants_on_reply(struct grants *g, const Ros2__V1__GrantReply *m)
 		return;
 	}
 	if (err.code) {
+		bool no_memory = err.code == -ENOMEM;
+
 		end_wait(found, NULL, &err);
+		/* It counts there: the next stream brings it. */
+		if (no_memory)
+			uplink_abort(g->a->uplink, ROS2_BUSY, "no memory for a grant");
 		return;
 	}
 	state_grant_use(g->a->state, &uid, 1);

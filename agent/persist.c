@@ -256,25 +256,18 @@ static void start(struct persist *p)
 	writer_submit(p->a->disk_writer, &p->job);
 }
 
-void persist_request(struct persist *p, loop_fn fn, void *arg)
+int persist_request(struct persist *p, loop_fn fn, void *arg)
 {
-	struct waiter *w;
+	struct waiter *w = fn ? calloc(1, sizeof(*w)) : NULL;
 
 	p->wanted = true;
-	if (fn) {
-		w = calloc(1, sizeof(*w));
-		if (!w) {
-			struct ros2_err err = ROS2_ERR_INIT;
-
-			ros2_err_set(&err, -ENOMEM, "no memory");
-			agent_fatal(p->a, &err);
-			return;
-		}
+	if (w) {
 		w->fn = fn;
 		w->arg = arg;
 		list_add_tail(&p->waiting, &w->link);
 	}
 	start(p);
+	return fn && !w ? -ENOMEM : 0;
 }
 
 uint64_t persist_sequence(const struct persist *p)

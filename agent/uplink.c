@@ -74,6 +74,8 @@ int uplink_send(struct uplink *u, const Ros2__V1__AgentMessage *m)
 	r = rpc_stream_send(u->stream, &m->base);
 	if (r == -EAGAIN)
 		rpc_stream_abort(u->stream, ROS2_BUSY, "the controller does not read");
+	else if (r == -ENOMEM)
+		rpc_stream_abort(u->stream, ROS2_BUSY, "no memory for a message");
 	return r;
 }
 
@@ -172,8 +174,10 @@ static int store_epoch(struct uplink *u, struct ros2_err *err)
 	if (!g)
 		return ros2_err_set(err, -ENOMEM, "no memory");
 	*g = (struct greeting){u, u->generation};
-	persist_request(u->a->persist, epoch_durable, g);
-	return 0;
+	if (persist_request(u->a->persist, epoch_durable, g) == 0)
+		return 0;
+	free(g);
+	return ros2_err_set(err, -ENOMEM, "no memory");
 }
 
 static void take_bundle(struct agent *a, const char *file, const ProtobufCBinaryData *pem)

@@ -55,6 +55,29 @@ static void add_have(void *arg, const struct state_have *h)
 	l->ptrs[l->n++] = o;
 }
 
+/* All that is here. Without the list the controller would not know what to take away from here. */
+static bool list_have(struct agent *a, struct have_list *l)
+{
+	struct state_counts c;
+
+	state_counts(a->state, &c);
+	l->max = (size_t)c.tenants + c.engines + c.grants;
+	l->v = calloc(l->max + 1, sizeof(*l->v));
+	l->ptrs = calloc(l->max + 1, sizeof(Ros2__V1__HaveObject *));
+	l->uids = calloc(l->max + 1, sizeof(*l->uids));
+	if (!l->v || !l->ptrs || !l->uids)
+		return false;
+	state_each_have(a->state, add_have, l);
+	return true;
+}
+
+static void free_have(struct have_list *l)
+{
+	free(l->v);
+	free(l->ptrs);
+	free(l->uids);
+}
+
 static void stamp_of(struct agent *a, struct clock_stamp *s, Ros2__V1__Stamp *m)
 {
 	*s = contact_stamp(&a->contact, clock_boottime_ns());
@@ -69,18 +92,13 @@ void uplink_send_hello(struct agent *a, struct rpc_stream *s)
 	Ros2__V1__AgentHello h = ROS2__V1__AGENT_HELLO__INIT;
 	Ros2__V1__Stamp stamp;
 	Ros2__V1__Epoch epoch = ROS2__V1__EPOCH__INIT;
-	struct state_counts c;
 	struct clock_stamp now;
 	struct have_list l = {0};
 	char address[300];
+	int r = -ENOMEM;
 
-	state_counts(a->state, &c);
-	l.max = (size_t)c.tenants + c.engines + c.grants;
-	l.v = calloc(l.max + 1, sizeof(*l.v));
-	l.ptrs = calloc(l.max + 1, sizeof(Ros2__V1__HaveObject *));
-	l.uids = calloc(l.max + 1, sizeof(*l.uids));
-	if (l.v && l.ptrs && l.uids)
-		state_each_have(a->state, add_have, &l); /* else: everything is sent anew */
+	if (!list_have(a, &l))
+		goto out;
 	h.protocol = RPC_PROTOCOL_VERSION;
 	h.software = (char *)"ros2-agent " ROS2_VERSION_STRING;
 	h.agent_uid = bytes(a->o.identity.agent_uid.b, 16);
@@ -100,12 +118,14 @@ void uplink_send_hello(struct agent *a, struct rpc_stream *s)
 	h.audit_next_seq = spool_next_seq(a->spool);
 	m.msg_case = ROS2__V1__AGENT_MESSAGE__MSG_HELLO;
 	m.hello = &h;
-	if (rpc_stream_send(s, &m.base) < 0)
+	r = rpc_stream_send(s, &m.base);
+out:
+	if (r == -ENOMEM)
+		rpc_stream_abort(s, ROS2_BUSY, "no memory for a hello");
+	else if (r < 0)
 		rpc_stream_abort(s, ROS2_TOO_LARGE, "the hello with %zu objects was not taken",
 		                 l.n);
-	free(l.v);
-	free(l.ptrs);
-	free(l.uids);
+	free_have(&l);
 }
 
 /* The conditions that hold. */
@@ -188,6 +208,7 @@ bool uplink_send_audit(struct agent *a)
 	Ros2__V1__AuditDraft drafts[AUDIT_PER_BATCH], *ptrs[AUDIT_PER_BATCH];
 	Ros2__V1__AgentMessage m = ROS2__V1__AGENT_MESSAGE__INIT;
 	Ros2__V1__AuditBatch batch = ROS2__V1__AUDIT_BATCH__INIT;
+	bool sent;
 
 	if (!spool_next(a->spool, AUDIT_PER_BATCH, AUDIT_BYTES, &b))
 		return false;
@@ -207,10 +228,10 @@ bool uplink_send_audit(struct agent *a)
 	batch.drafts = ptrs;
 	m.msg_case = ROS2__V1__AGENT_MESSAGE__MSG_AUDIT;
 	m.audit = &batch;
-	uplink_send(a->uplink, &m);
+	sent = uplink_send(a->uplink, &m) == 0;
 	for (size_t i = 0; i < batch.n_drafts; i++)
 		ros2__v1__audit_record__free_unpacked(drafts[i].record, NULL);
-	return true;
+	return sent;
 }
 
 /* ---- down ---- */
@@ -324,9 +345,26 @@ static void delta_durable(void *arg)
 	uplink_pump(a->uplink);
 }
 
+/* -ENOMEM: it has to come again. What is refused for what it is, the controller is told. */
+static int take_upsert(struct agent *a, const Ros2__V1__SealedObject *s)
+{
+	struct ros2_err err = ROS2_ERR_INIT;
+	struct agent_object *o;
+	int r = uplink_open_sealed(a, s, &o, &err);
+
+	if (!r)
+		r = state_receive(a->state, o, &err);
+	if (r == -ENOMEM)
+		return r;
+	if (r < 0)
+		tell_refused(a, s, &err);
+	return 0;
+}
+
 void uplink_on_delta(struct agent *a, const Ros2__V1__Delta *m)
 {
 	struct delta_wait *d = calloc(1, sizeof(*d));
+	bool whole = d;
 
 	for (size_t i = 0; i < m->n_removals; i++) {
 		const Ros2__V1__HaveObject *h = m->removals[i];
@@ -335,19 +373,20 @@ void uplink_on_delta(struct agent *a, const Ros2__V1__Delta *m)
 		if (!ros2_uid_from_bytes(h->uid.data, h->uid.len, &uid))
 			state_remove(a->state, (enum obj_kind)h->kind, &uid, h->version);
 	}
-	for (size_t i = 0; i < m->n_upserts; i++) {
-		struct ros2_err err = ROS2_ERR_INIT;
-		struct agent_object *o;
-
-		if (uplink_open_sealed(a, m->upserts[i], &o, &err) < 0 ||
-		    state_receive(a->state, o, &err) < 0)
-			tell_refused(a, m->upserts[i], &err);
-	}
-	if (!d) {
-		/* Obeyed, but not acknowledged: sent again after the next connect. */
+	for (size_t i = 0; i < m->n_upserts; i++)
+		whole &= take_upsert(a, m->upserts[i]) == 0;
+	if (whole) {
+		*d = (struct delta_wait){a, m->nonce, uplink_generation(a->uplink),
+		                         m->initial_done};
+		whole = persist_request(a->persist, delta_durable, d) == 0;
+	} else {
 		persist_request(a->persist, NULL, NULL);
-		return;
 	}
-	*d = (struct delta_wait){a, m->nonce, uplink_generation(a->uplink), m->initial_done};
-	persist_request(a->persist, delta_durable, d);
+	if (whole)
+		return;
+	/* What there was memory for is obeyed; nothing is acknowledged, and all of it comes again.
+	 */
+	free(d);
+	log_error("no memory for what the controller sent: it has to send it again");
+	uplink_abort(a->uplink, ROS2_BUSY, "no memory for a delta");
 }

@@ -22,9 +22,8 @@ void uplink_start(struct uplink *u);
 void uplink_free(struct uplink *u);          /* NULL is fine */
 bool uplink_is_live(const struct uplink *u); /* false for NULL */
 
-/* -ENOTCONN before a Welcome. A queue that is full ends the stream: the resume repeats what
- * matters.
- */
+/* -ENOTCONN before a Welcome. A queue that is full, or no memory, ends the stream: the resume
+ * repeats what matters. */
 int uplink_send(struct uplink *u, const Ros2__V1__AgentMessage *m);
 /* States or audit drafts wait to be told. NULL is fine. */
 void uplink_pump(struct uplink *u);
