@@ -430,6 +430,8 @@ void state_sweep(struct state *s, uint64_t now_ns)
 			forget(s, o, false);
 	}
 	retry_failed(s, now_ns);
+	if (s->index_again)
+		state_index_principals(s);
 }
 
 /* ---- life ---- */

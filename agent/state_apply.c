@@ -211,6 +211,9 @@ static int apply_tenant(struct state *s, struct state_object *o, struct ros2_err
 		limits_of(&img.limits, &l);
 		state_dp_uid_live(s, &n->uid, &uid);
 		r = dp_tenant_put(s->o.dp, &uid, n->name, &l, err);
+		/* Withdrawn when there was no memory to note it: the retry takes a new uid. */
+		if (r < 0 && err->status == ROS2_REVOKED)
+			state_dp_withdrawn(s, &n->uid);
 		if (r < 0)
 			return r;
 	}
@@ -312,34 +315,65 @@ static int apply_grant(struct state *s, struct state_object *o, uint64_t now_ns,
 	return r;
 }
 
+static struct state_principal *add_principal(struct state *s, const char *name)
+{
+	struct state_principal *p = calloc(1, sizeof(*p));
+
+	if (!p)
+		return NULL;
+	p->name = name;
+	HASH_ADD_KEYPTR(hh, s->principals, p->name, strlen(p->name), p);
+	if (HASH_TOOK(hh, p))
+		return p;
+	free(p);
+	return NULL;
+}
+
+static void index_tenant(struct state *s, struct state_object *o)
+{
+	struct state_principal *p;
+
+	for (uint32_t i = 0; i < o->image.n_principals; i++) {
+		const char *name = policy_principal_at(&o->image, i);
+
+		HASH_FIND_STR(s->principals, name, p);
+		/* After one that found no place no other is new: it might be the same name. */
+		if (!p && !s->index_again) {
+			p = add_principal(s, name);
+			s->index_again = !p;
+		}
+		if (!p)
+			continue; /* unknown principals are denied; state_sweep tries again */
+		if (!p->tenants) {
+			p->name = name; /* the same text in the image that stays */
+			p->hh.key = name;
+			p->tenant = o;
+			p->tenants = 1;
+		} else if (p->tenant != o) {
+			p->tenants++;
+		}
+	}
+}
+
+/* Who was in the index and still belongs there needs no memory. Runs while the images that the old
+ * names are in are still there. */
 void state_index_principals(struct state *s)
 {
 	struct state_principal *p, *tmp;
 	struct state_object *o;
 
+	s->index_again = false;
+	for (p = s->principals; p; p = p->hh.next)
+		p->tenants = 0;
+	list_for_each (&s->kinds[OBJ_TENANT], o, of_kind) {
+		if (o->cur)
+			index_tenant(s, o);
+	}
 	HASH_ITER (hh, s->principals, p, tmp) {
+		if (p->tenants)
+			continue;
 		HASH_DEL(s->principals, p);
 		free(p);
-	}
-	list_for_each (&s->kinds[OBJ_TENANT], o, of_kind) {
-		if (!o->cur)
-			continue;
-		for (uint32_t i = 0; i < o->image.n_principals; i++) {
-			const char *name = policy_principal_at(&o->image, i);
-
-			HASH_FIND_STR(s->principals, name, p);
-			if (p && p->tenant != o)
-				p->tenants++;
-			if (p)
-				continue;
-			p = calloc(1, sizeof(*p));
-			if (!p)
-				continue; /* unknown principals are denied */
-			*p = (struct state_principal){.name = name, .tenant = o, .tenants = 1};
-			HASH_ADD_KEYPTR(hh, s->principals, p->name, strlen(p->name), p);
-			if (!HASH_TOOK(hh, p))
-				free(p); /* likewise */
-		}
 	}
 }
 

@@ -77,6 +77,7 @@ struct state {
 	bool saving_all;
 	bool save_all;       /* a removal could not be noted: only all of it tells */
 	bool recheck_grants; /* a tenant's change may have ended some */
+	bool index_again;    /* a principal is not in the index for want of memory */
 	uint64_t bytes;      /* of the newest version of each object, as stored */
 	uint64_t store_number;
 	struct list untold;

@@ -4,6 +4,7 @@
 #include "agent/paths.h"
 #include "tests/agent/fake_dp.h"
 #include "tests/agent/fixture.h"
+#include "tests/sweep/sweep.h"
 #include <errno.h>
 
 struct env {
@@ -316,6 +317,52 @@ static void state__takes_a_stored_tenant_under_a_tombstone_as_revoked(void **sta
 	assert_int_equal(fake_dp_log.tenant_puts, 0);
 }
 
+static void state__finds_principals_whose_index_had_no_memory(void **state)
+{
+	const char *gamma = "spiffe://ros2.test/tenant/gamma/server";
+	struct sweep sw = {.kind = SWEEP_ALLOC, .error = ENOMEM};
+	struct env *e = *state;
+	struct ros2_uid uid = fix_uid(4);
+	struct state_tenant t;
+	uint64_t v = 1, number;
+
+	assert_int_equal(receive(e, fix_tenant(&e->f, "alpha", FIX_ALPHA, 2, 1)), 1);
+	assert_int_equal(receive(e, fix_tenant(&e->f, "beta", FIX_BETA, 3, 1)), 1);
+	store(e, 10);
+	while (sweep_next(&sw)) {
+		sweep_hold();
+		assert_int_equal(receive(e, fix_tenant(&e->f, "gamma", gamma, 4, ++v)), 1);
+		number = state_store_begin(e->s);
+		sweep_release();
+		state_stored(e->s, number, 10);
+		sweep_off();
+		assert_int_equal(state_tenant_of(e->s, FIX_ALPHA, &t), 0);
+		assert_int_equal(state_tenant_of(e->s, FIX_BETA, &t), 0);
+		state_sweep(e->s, 10);
+		assert_int_equal(state_tenant_of(e->s, gamma, &t), 0);
+		state_remove(e->s, OBJ_TENANT, &uid, v);
+		assert_int_equal(state_tenant_of(e->s, gamma, &t), -ENOENT);
+	}
+	assert_true(sw.points > 0);
+}
+
+/* Withdrawn without memory to note it. */
+static void state__takes_a_new_uid_when_the_old_one_is_dead_in_the_data_plane(void **state)
+{
+	struct env *e = *state;
+	struct ros2_uid uid = fix_uid(2), dp;
+	struct state_tenant t;
+
+	fake_dp_fail_put = ROS2_REVOKED;
+	assert_int_equal(receive(e, fix_tenant(&e->f, "alpha", FIX_ALPHA, 2, 1)), 1);
+	store(e, 10);
+	assert_int_equal(state_tenant_of(e->s, FIX_ALPHA, &t), -ENOENT);
+	state_sweep(e->s, 10);
+	assert_int_equal(state_tenant_of(e->s, FIX_ALPHA, &t), 0);
+	dp = state_dp_uid(e->s, &uid);
+	assert_false(ros2_uid_eq(&dp, &uid));
+}
+
 static void state__gives_grants_time_only_from_this_boot(void **state)
 {
 	struct env *e = *state;
@@ -407,6 +454,8 @@ int main(void)
 		T(state__tries_again_what_the_data_plane_refused),
 		T(state__never_revives_what_a_tombstone_covers),
 		T(state__takes_a_stored_tenant_under_a_tombstone_as_revoked),
+		T(state__finds_principals_whose_index_had_no_memory),
+		T(state__takes_a_new_uid_when_the_old_one_is_dead_in_the_data_plane),
 		T(state__gives_grants_time_only_from_this_boot),
 		cmocka_unit_test(paths__only_normal_ones_pass),
 	};
