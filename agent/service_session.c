@@ -83,7 +83,12 @@ static void on_recorded(void *arg, const struct ros2_err *err)
 	snprintf(address, sizeof(address), strchr(host, ':') ? "[%s]:%u" : "%s:%u", host,
 	         op->res.session.port);
 	fill_reply(op, s, &t.image.limits, address, &r);
-	agent_session_opened(s);
+	if (agent_session_opened(s) < 0) {
+		agent_session_end(s, ROS2_BUSY);
+		crypto_wipe(&op->res, sizeof(op->res));
+		op_fail(op, ROS2_BUSY, "no memory");
+		return;
+	}
 	if (rpc_call_reply(op->call, &r.base) < 0)
 		agent_session_end(s, ROS2_CANCELLED); /* nobody has the secret */
 	crypto_wipe(&op->res, sizeof(op->res));

@@ -15,6 +15,11 @@ const char *agent_session_state_to_str(enum agent_session_state s)
 	return (size_t)s < ARRAY_SIZE(names) ? names[s] : "?";
 }
 
+struct session_closing {
+	struct sessions *t;
+	struct ros2_uid uid;
+};
+
 int sessions_new(struct agent *a, struct sessions **ret)
 {
 	struct sessions *t = calloc(1, sizeof(*t));
@@ -51,6 +56,7 @@ static void forget(struct agent_session *s)
 		t->n_live--;
 	}
 	HASH_DEL(t->all, s);
+	free(s->closing);
 	free(s);
 }
 
@@ -121,8 +127,12 @@ int agent_session_new(struct sessions *t, const struct agent_session_params *p,
 		return r;
 	bound_ended(t, &p->tenant);
 	s = calloc(1, sizeof(*s));
-	if (!s)
+	if (s)
+		s->closing = calloc(1, sizeof(*s->closing));
+	if (!s || !s->closing) {
+		free(s);
 		return ros2_err_set(err, -ENOMEM, "no memory for a session");
+	}
 	s->sessions = t;
 	s->uid = ros2_uid_new();
 	s->tenant = p->tenant;
@@ -134,6 +144,7 @@ int agent_session_new(struct sessions *t, const struct agent_session_params *p,
 	snprintf(s->peer, sizeof(s->peer), "%s", p->peer);
 	HASH_ADD(hh, t->all, uid, sizeof(s->uid), s);
 	if (!HASH_TOOK(hh, s)) {
+		free(s->closing);
 		free(s);
 		return ros2_err_set(err, -ENOMEM, "no memory for a session");
 	}
@@ -155,13 +166,14 @@ static void connect_late(void *arg)
 	agent_session_end(arg, ROS2_TIMEOUT);
 }
 
-void agent_session_opened(struct agent_session *s)
+int agent_session_opened(struct agent_session *s)
 {
 	s->state = SESSION_LIVE;
 	s->told = true;
-	if (!s->connected)
-		loop_timer_in_ms(s->sessions->a->o.loop, &s->connect, SESSION_CONNECT_MS,
-		                 connect_late, s);
+	if (s->connected)
+		return 0;
+	return loop_timer_in_ms(s->sessions->a->o.loop, &s->connect, SESSION_CONNECT_MS,
+	                        connect_late, s);
 }
 
 /* ---- the end ---- */
@@ -225,14 +237,9 @@ static void ended(struct agent_session *s, const struct dp_session_stats *st)
 	list_add_tail(&t->ended, &s->ended);
 }
 
-struct closing {
-	struct sessions *t;
-	struct ros2_uid uid;
-};
-
 static void on_closed(void *arg, const struct dp_result *res)
 {
-	struct closing *c = arg;
+	struct session_closing *c = arg;
 	struct agent_session *s = agent_session_find(c->t, &c->uid);
 	struct dp_session_stats none = {0};
 
@@ -245,7 +252,7 @@ static void on_closed(void *arg, const struct dp_result *res)
 void agent_session_end(struct agent_session *s, enum ros2_status why)
 {
 	struct dp_session_stats none = {0};
-	struct closing *c;
+	struct session_closing *c;
 
 	if (s->state == SESSION_ENDED || s->state == SESSION_CLOSING)
 		return;
@@ -255,13 +262,8 @@ void agent_session_end(struct agent_session *s, enum ros2_status why)
 		return;
 	}
 	s->state = SESSION_CLOSING;
-	c = malloc(sizeof(*c));
-	if (!c) {
-		dp_session_close(s->sessions->a->dp, &s->uid, why, sessions_ignore, NULL);
-		ended(s, &none);
-		return;
-	}
-	*c = (struct closing){s->sessions, s->uid};
+	c = TAKE_PTR(s->closing);
+	*c = (struct session_closing){s->sessions, s->uid};
 	dp_session_close(s->sessions->a->dp, &s->uid, why, on_closed, c);
 }
 

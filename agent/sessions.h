@@ -56,6 +56,8 @@ struct agent_session {
 	uint64_t usage_unix_ns;               /* of that record; 0: none yet */
 	struct dp_session_stats seen;         /* as told last: what ends uncounted is not lost */
 	struct loop_timer connect;
+	struct session_closing
+		*closing;  /* owned: what its end takes, so that this needs no memory */
 	struct list ended; /* ENDED: in order of ending */
 	UT_hash_handle hh;
 };
@@ -83,8 +85,9 @@ int agent_session_new(struct sessions *t, const struct agent_session_params *p,
                       struct agent_session **ret, struct ros2_err *err);
 /* Any session of this uid, ended ones too; borrowed: until the loop's next turn. */
 struct agent_session *agent_session_find(struct sessions *t, const struct ros2_uid *uid);
-/* Recorded and given to the tenant: the data connection must come within SESSION_CONNECT_MS. */
-void agent_session_opened(struct agent_session *s);
+/* Recorded and given to the tenant: the data connection must come within SESSION_CONNECT_MS.
+ * -ENOMEM: nothing watches that, so it has to end. */
+int agent_session_opened(struct agent_session *s);
 /* Ends it at agent and data plane; harmless when it has ended. One that was never LIVE leaves no
  * trace. */
 void agent_session_end(struct agent_session *s, enum ros2_status why);
