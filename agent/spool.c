@@ -235,7 +235,11 @@ static void flush_good(struct spool *s)
 
 	if (!g->records)
 		g->first_seq = s->next_seq;
-	buf_put(&g->data, f->frames.p, f->frames.n);
+	/* Kept until it is sent; without memory for that it is read from the file then. */
+	if (g->data.n == g->size)
+		buf_put(&g->data, f->frames.p, f->frames.n);
+	if (g->data.failed)
+		buf_fini(&g->data);
 	g->size += f->frames.n;
 	s->disk_bytes += f->frames.n;
 	s->waiting_bytes -= f->frames.n;

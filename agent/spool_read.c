@@ -173,7 +173,13 @@ static bool cursor_ready(struct spool *s)
 	}
 	if (!s->at)
 		return false;
-	return s->at->data.n || segment_read(s, s->at, NULL) == 0;
+	if (s->at->data.n)
+		return true;
+	if (segment_read(s, s->at, NULL) < 0)
+		return false;
+	/* What is being appended is not part of it yet. */
+	s->at->data.n = MIN(s->at->data.n, s->at->size);
+	return true;
 }
 
 uint32_t spool_next(struct spool *s, uint32_t max_records, uint32_t max_bytes,
