@@ -12,6 +12,12 @@
 #define LOG_COMPONENT "probe"
 #include "common/log.h"
 
+struct message {
+	Ros2__V1__ProbeFinding f[PROBE_SUBJECTS_MAX][PROBE_PROPERTIES],
+		*fp[PROBE_SUBJECTS_MAX][PROBE_PROPERTIES];
+	Ros2__V1__ProbeSubject s[PROBE_SUBJECTS_MAX], *sp[PROBE_SUBJECTS_MAX];
+};
+
 struct prober {
 	struct agent *a;
 	struct writer *thread; /* owned */
@@ -21,6 +27,7 @@ struct prober {
 	struct ros2_err err;
 	size_t n;
 	struct probe_subject v[PROBE_SUBJECTS_MAX];
+	struct message m; /* the report, while it is sent: telling needs no memory */
 	bool busy, known; /* loop */
 };
 
@@ -105,12 +112,6 @@ void prober_free(struct prober *p)
 
 /* ---- the report ---- */
 
-struct message {
-	Ros2__V1__ProbeFinding f[PROBE_SUBJECTS_MAX][PROBE_PROPERTIES],
-		*fp[PROBE_SUBJECTS_MAX][PROBE_PROPERTIES];
-	Ros2__V1__ProbeSubject s[PROBE_SUBJECTS_MAX], *sp[PROBE_SUBJECTS_MAX];
-};
-
 static char *borrowed(const char *s)
 {
 	return (char *)(uintptr_t)s;
@@ -146,16 +147,11 @@ void prober_tell(struct prober *p)
 {
 	Ros2__V1__AgentMessage out = ROS2__V1__AGENT_MESSAGE__INIT;
 	Ros2__V1__ProbeReport r = ROS2__V1__PROBE_REPORT__INIT;
-	AUTO_FREE struct message *m = NULL;
+	struct message *m = &p->m;
 
 	/* An agent that tried nothing says nothing: it counts as never seen. */
 	if (!p->known || !p->a->o.probe || !p->a->uplink)
 		return;
-	m = malloc(sizeof(*m));
-	if (!m) {
-		log_error("no memory to tell the controller: it is told on the next stream");
-		return;
-	}
 	for (size_t i = 0; i < p->n; i++)
 		fill_subject(&p->v[i], m, i);
 	r.n_subjects = p->n;

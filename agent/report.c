@@ -70,7 +70,8 @@ static bool session_asked(const struct agent_session *s, const Ros2__V1__ReportR
 	return after->len != 16 || memcmp(s->uid.b, after->data, 16) > 0;
 }
 
-static void report_sessions(struct agent *a, const Ros2__V1__ReportRequest *m, uint32_t max)
+/* False: nothing was told. */
+static bool report_sessions(struct agent *a, const Ros2__V1__ReportRequest *m, uint32_t max)
 {
 	static Ros2__V1__SessionInfo v[PIECE], *ptrs[PIECE];
 	Ros2__V1__Report r = ROS2__V1__REPORT__INIT;
@@ -79,7 +80,7 @@ static void report_sessions(struct agent *a, const Ros2__V1__ReportRequest *m, u
 	size_t n = 0;
 
 	if (!all)
-		return; /* the controller's time runs out and it says so */
+		return false;
 	for (const struct agent_session *s = first; s; s = s->hh.next)
 		if (session_asked(s, m))
 			all[n++] = s;
@@ -97,6 +98,7 @@ static void report_sessions(struct agent *a, const Ros2__V1__ReportRequest *m, u
 	r.last = !m->leases;
 	r.more = n > max;
 	send_piece(a, &r);
+	return true;
 }
 
 static void lease_info(const struct report *rep, const struct dp_lease_info *l,
@@ -180,8 +182,9 @@ void report_on_request(struct agent *a, const Ros2__V1__ReportRequest *m)
 	bool one = !ros2_uid_from_bytes(m->tenant_uid.data, m->tenant_uid.len, &tenant);
 	struct report *rep;
 
-	if (m->sessions)
-		report_sessions(a, m, max);
+	/* Half an answer would look like a whole one: the controller's time runs out instead. */
+	if (m->sessions && !report_sessions(a, m, max))
+		return;
 	if (!m->leases) {
 		if (!m->sessions) {
 			Ros2__V1__Report r = ROS2__V1__REPORT__INIT;
