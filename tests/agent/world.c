@@ -151,7 +151,7 @@ static void on_grant_request(struct world *w, const Ros2__V1__GrantRequest *r)
 
 		memcpy(w->f.boot_id, r->stamp->boot_id.data, 16);
 		g = fix_grant(&w->f, w->next_grant++, r->tenant_uid.data[0], r->principal, 1,
-		              r->stamp->boottime_ns, w->grant_lifetime_ms, 1);
+		              r->stamp->boottime_ns, w->grant_lifetime_ms, w->grant_policy);
 		fix_seal(&w->f, &g, 1, &b);
 		rep.grant = ros2__v1__sealed_object__unpack(NULL, b.n, b.p);
 	}
@@ -167,6 +167,14 @@ static void on_grant_request(struct world *w, const Ros2__V1__GrantRequest *r)
 	heard(w, &w->grant_requests);
 }
 
+static void append(char *to, size_t size, const char *word)
+{
+	if (*word && strlen(to) + strlen(word) + 2 < size) {
+		strcat(to, word);
+		strcat(to, " ");
+	}
+}
+
 static void on_audit(struct world *w, const Ros2__V1__AuditBatch *a)
 {
 	Ros2__V1__ControllerMessage m = ROS2__V1__CONTROLLER_MESSAGE__INIT;
@@ -174,12 +182,11 @@ static void on_audit(struct world *w, const Ros2__V1__AuditBatch *a)
 
 	pthread_mutex_lock(&w->lock);
 	for (size_t i = 0; i < a->n_drafts; i++) {
-		const char *action = a->drafts[i]->record->action;
+		const Ros2__V1__AuditRecord *r = a->drafts[i]->record;
 
-		if (strlen(w->actions) + strlen(action) + 2 < sizeof(w->actions)) {
-			strcat(w->actions, action);
-			strcat(w->actions, " ");
-		}
+		append(w->actions, sizeof(w->actions), r->action);
+		append(w->subjects, sizeof(w->subjects), r->object_name);
+		append(w->subjects, sizeof(w->subjects), r->object_uid);
 		ack.seq = a->drafts[i]->seq;
 	}
 	pthread_cond_broadcast(&w->cond);
@@ -199,6 +206,13 @@ static void on_probe(struct world *w, const Ros2__V1__ProbeReport *r)
 			enforced |= 1u << r->subjects[0]->findings[i]->property;
 	w->probe_enforced = enforced;
 	heard(w, &w->probes);
+}
+
+static void on_report(struct world *w, const Ros2__V1__Report *r)
+{
+	w->report_sessions += (unsigned)r->n_sessions;
+	if (r->last)
+		heard(w, &w->reports);
 }
 
 static void on_message(struct rpc_stream *s, const ProtobufCMessage *msg, void *user)
@@ -221,6 +235,9 @@ static void on_message(struct rpc_stream *s, const ProtobufCMessage *msg, void *
 		break;
 	case ROS2__V1__AGENT_MESSAGE__MSG_PROBE:
 		on_probe(w, m->probe);
+		break;
+	case ROS2__V1__AGENT_MESSAGE__MSG_REPORT:
+		on_report(w, m->report);
 		break;
 	case ROS2__V1__AGENT_MESSAGE__MSG_RECEIPT:
 		w->last_durable = m->receipt->durable;
@@ -246,6 +263,7 @@ static void on_open(struct rpc_stream *s, const ProtobufCMessage *req, void *use
 	pthread_mutex_lock(&w->lock);
 	rpc_stream_unref(w->link);
 	w->link = rpc_stream_ref(s);
+	pthread_cond_broadcast(&w->cond);
 	pthread_mutex_unlock(&w->lock);
 }
 
@@ -379,6 +397,7 @@ void world_start(struct world *w)
 	fixture_init(&w->f);
 	w->next_grant = 10;
 	w->grant_lifetime_ms = 600000;
+	w->grant_policy = 1;
 	assert_int_equal(testing_dir_setup((void **)&w->dir), 0);
 	make_ca(w->dir, "infra");
 	make_ca(w->dir, "tenant");
@@ -474,11 +493,12 @@ void world_populate(struct world *w)
 	world_wait(w, &w->acks, 1);
 }
 
-void world_revoke(struct world *w, enum obj_kind kind, uint8_t seed, uint64_t version)
+void world_revoke_as(struct world *w, enum obj_kind kind, uint8_t seed, uint64_t version,
+                     const struct ros2_uid *revocation)
 {
 	Ros2__V1__ControllerMessage m = ROS2__V1__CONTROLLER_MESSAGE__INIT;
 	Ros2__V1__Revoke r = ROS2__V1__REVOKE__INIT;
-	struct ros2_uid uid = fix_uid(seed), rev = fix_uid((uint8_t)(seed + 100));
+	struct ros2_uid uid = fix_uid(seed), rev = *revocation;
 
 	r.revocation_uid = (ProtobufCBinaryData){16, rev.b};
 	r.uid = (ProtobufCBinaryData){16, uid.b};
@@ -488,6 +508,57 @@ void world_revoke(struct world *w, enum obj_kind kind, uint8_t seed, uint64_t ve
 	m.msg_case = ROS2__V1__CONTROLLER_MESSAGE__MSG_REVOKE;
 	m.revoke = &r;
 	say(w, &m);
+}
+
+void world_revoke(struct world *w, enum obj_kind kind, uint8_t seed, uint64_t version)
+{
+	struct ros2_uid rev = fix_uid((uint8_t)(seed + 100));
+
+	world_revoke_as(w, kind, seed, version, &rev);
+}
+
+void world_remove(struct world *w, enum obj_kind kind, uint8_t seed, uint64_t version)
+{
+	Ros2__V1__ControllerMessage m = ROS2__V1__CONTROLLER_MESSAGE__INIT;
+	Ros2__V1__HaveObject h = ROS2__V1__HAVE_OBJECT__INIT, *removals = &h;
+	Ros2__V1__Delta d = ROS2__V1__DELTA__INIT;
+	struct ros2_uid uid = fix_uid(seed);
+
+	h.kind = (Ros2__V1__ObjectKind)kind;
+	h.uid = (ProtobufCBinaryData){16, uid.b};
+	h.version = version;
+	d.n_removals = 1;
+	d.removals = &removals;
+	m.msg_case = ROS2__V1__CONTROLLER_MESSAGE__MSG_DELTA;
+	m.delta = &d;
+	say(w, &m);
+}
+
+void world_ask_report(struct world *w)
+{
+	Ros2__V1__ControllerMessage m = ROS2__V1__CONTROLLER_MESSAGE__INIT;
+	Ros2__V1__ReportRequest r = ROS2__V1__REPORT_REQUEST__INIT;
+
+	w->report_sessions = 0;
+	r.request_id = 1;
+	r.sessions = true;
+	r.leases = true;
+	m.msg_case = ROS2__V1__CONTROLLER_MESSAGE__MSG_REPORT_REQUEST;
+	m.report_request = &r;
+	say(w, &m);
+}
+
+void world_cut(struct world *w)
+{
+	struct rpc_stream *s = NULL;
+
+	pthread_mutex_lock(&w->lock);
+	if (w->link)
+		s = rpc_stream_ref(w->link);
+	pthread_mutex_unlock(&w->lock);
+	if (s)
+		rpc_stream_abort(s, ROS2_UNAVAILABLE, "the test says so");
+	rpc_stream_unref(s);
 }
 
 struct rpc_channel *world_tenant(struct world *w, const char *name)

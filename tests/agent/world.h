@@ -24,6 +24,7 @@ struct world {
 	_Atomic bool silent;           /* beats are not answered */
 	_Atomic uint32_t grant_status; /* of grant requests; 0 = granted */
 	_Atomic uint32_t grant_lifetime_ms;
+	_Atomic uint64_t grant_policy;     /* the version of the document it comes from */
 	_Atomic bool hold_grants;          /* the answer is kept until world_answer_grant */
 	Ros2__V1__ControllerMessage *held; /* owned; the controller's loop */
 	struct rpc_stream *link;           /* referenced */
@@ -31,13 +32,15 @@ struct world {
 	pthread_cond_t cond;
 	/* written under lock: what was heard */
 	_Atomic unsigned hellos, beats, receipts, acks, applied, failed, grant_requests, closed;
-	size_t last_have;
-	bool last_durable;
+	_Atomic size_t last_have;
+	_Atomic bool last_durable;
 	uint32_t last_sessions, last_draining;
 	char actions[16384]; /* "session.open session.deny " */
 	_Atomic uint8_t next_grant;
-	_Atomic unsigned probes;
-	_Atomic uint32_t probe_enforced; /* of the first subject of the last report */
+	char subjects[65536]; /* of the same records: names and ids of their objects */
+	_Atomic unsigned probes, reports;
+	_Atomic unsigned report_sessions; /* of the report that is coming, or came last */
+	_Atomic uint32_t probe_enforced;  /* of the first subject of the last report */
 	/* the agent */
 	struct loop_post stop_post;
 	prober_fn probe; /* before world_agent_start */
@@ -58,6 +61,15 @@ void world_send(struct world *w, Ros2__V1__AgentObject **objs, size_t n, bool in
 /* The engine and both tenants, then waits until all are applied. */
 void world_populate(struct world *w);
 void world_revoke(struct world *w, enum obj_kind kind, uint8_t seed, uint64_t version);
+/* With a name of its own: what is revoked twice has two. */
+void world_revoke_as(struct world *w, enum obj_kind kind, uint8_t seed, uint64_t version,
+                     const struct ros2_uid *revocation);
+/* A delta with one removal. */
+void world_remove(struct world *w, enum obj_kind kind, uint8_t seed, uint64_t version);
+/* Asks for all sessions and leases. */
+void world_ask_report(struct world *w);
+/* Ends the stream, if there is one. */
+void world_cut(struct world *w);
 /* Sends the answer that was held back. */
 void world_answer_grant(struct world *w);
 /* Waits up to 8 s until *counter >= n. */
