@@ -288,7 +288,8 @@ void revoker_on_revoke(struct agent *a, const Ros2__V1__Revoke *m)
 		dp_revoke(a->dp, scope_of(t.kind), &target, received_ns, ROS2_REVOKED, ignore,
 		          NULL);
 		log_error("revocation: no memory or too many at once");
-		/* It is sent again on the next stream; those that wait for the disk are not news. */
+		/* It is sent again on the next stream; those that wait for the disk are not news.
+		 */
 		if (a->revoker->n < PENDING_MAX)
 			uplink_abort(a->uplink, ROS2_BUSY, "no memory for a revocation");
 		free(v);
