@@ -6,6 +6,7 @@
 #include "common/fsx.h"
 #include "tests/agent/fixture.h"
 #include "tests/agent/step_writer.h"
+#include "tests/sweep/sweep.h"
 #include <dirent.h>
 #include <errno.h>
 
@@ -328,6 +329,39 @@ static void spool__ends_the_process_when_fsync_fails(void **state)
 	close_spool(e);
 }
 
+static void spool__sends_what_found_no_memory_after_it_was_written(void **state)
+{
+	struct sweep s = {.kind = SWEEP_ALLOC, .error = ENOMEM};
+	struct env *e = *state;
+	struct spool_opened info;
+	struct spool_batch b;
+	uint8_t incarnation = 1;
+	char text[1000];
+
+	memset(text, 'x', sizeof(text) - 1);
+	text[sizeof(text) - 1] = '\0';
+	while (sweep_next(&s)) {
+		unsigned sent = 0;
+
+		sweep_hold();
+		open_spool(e, 0, incarnation++, &info);
+		e->durable = 0;
+		assert_int_equal(put(e, SPOOL_WIDEN, 1, "first"), 0);
+		step_writer_run(e->writer);
+		sweep_release();
+		for (int i = 0; i < 8; i++)
+			put(e, SPOOL_WIDEN, 1, text);
+		step_writer_run(e->writer);
+		sweep_off();
+		while (spool_next(e->spool, 100, 100000, &b) > 0)
+			sent += ros2_uid_eq(&b.incarnation, &e->incarnation) ? b.n : 0;
+		if (sent != e->durable)
+			fail_msg("%u are durable, %u were sent", e->durable, sent);
+		close_spool(e);
+	}
+	assert_true(s.points > 3);
+}
+
 static void spool__sends_what_is_readable_of_a_damaged_segment(void **state)
 {
 	struct env *e = *state;
@@ -484,6 +518,7 @@ int main(void)
 		T(spool__deletes_segments_when_all_of_them_is_acknowledged),
 		T(spool__fails_widening_and_keeps_the_rest_when_the_disk_is_full),
 		T(spool__ends_the_process_when_fsync_fails),
+		T(spool__sends_what_found_no_memory_after_it_was_written),
 		T(spool__sends_what_is_readable_of_a_damaged_segment),
 		cmocka_unit_test(audit__records_the_first_hundred_then_ten_a_second_then_counts),
 		T(audit__bounds_each_tenant_and_kind_by_itself),
