@@ -29,6 +29,7 @@ static int real_open(const char *path, int flags, mode_t mode)
 static const struct fsx_ops real_ops = {
 	.open = real_open,
 	.write = write,
+	.pwrite = pwrite,
 	.fsync = fsync,
 	.rename = rename,
 	.link = link,
@@ -95,6 +96,36 @@ int fsx_write_all(int fd, const void *p, size_t n)
 		at += k;
 		n -= (size_t)k;
 	}
+	return 0;
+}
+
+int fsx_pwrite_all(int fd, const void *p, size_t n, off_t off)
+{
+	const char *at = p;
+
+	while (n) {
+		ssize_t k = fsx_io->pwrite(fd, at, n, off);
+
+		if (k < 0 && errno == EINTR)
+			continue;
+		if (k < 0)
+			return -errno;
+		if (k == 0)
+			return -EIO;
+		at += k;
+		off += k;
+		n -= (size_t)k;
+	}
+	return 0;
+}
+
+int fsx_open(const char *path, int flags, mode_t mode, int *ret_fd, struct ros2_err *err)
+{
+	int fd = fsx_io->open(path, flags | O_CLOEXEC, mode);
+
+	if (fd < 0)
+		return fail(err, "open", path);
+	*ret_fd = fd;
 	return 0;
 }
 

@@ -18,6 +18,7 @@
 struct fsx_ops {
 	int (*open)(const char *path, int flags, mode_t mode);
 	ssize_t (*write)(int fd, const void *p, size_t n);
+	ssize_t (*pwrite)(int fd, const void *p, size_t n, off_t off);
 	int (*fsync)(int fd);
 	int (*rename)(const char *from, const char *to);
 	int (*link)(const char *from, const char *to);
@@ -44,6 +45,9 @@ int fsx_mkdirs(const char *path, mode_t mode, struct ros2_err *err);
 int fsx_sync_dir(const char *path, struct ros2_err *err);
 /* write(2) until all is written or an error. */
 int fsx_write_all(int fd, const void *p, size_t n);
+int fsx_pwrite_all(int fd, const void *p, size_t n, off_t off);
+/* open(2), close-on-exec, with words. */
+int fsx_open(const char *path, int flags, mode_t mode, int *ret_fd, struct ros2_err *err);
 /* Opens DIR/LOCK, takes flock(LOCK_EX|LOCK_NB) and sweeps temporary files; -EBUSY with words naming
  * the holder's pid. The lock lives as long as the descriptor. */
 int fsx_lock_dir(const char *dir, int *ret_fd, struct ros2_err *err);

@@ -461,7 +461,8 @@ void ctl_revocations_resend(struct ctl_agent *a);
 int ctl_revocation_load(struct ctl *c, const struct store_revocation *r);
 int ctl_receipt_load(struct ctl *c, const struct store_receipt *r);
 /* A revocation that another process carried out and could not record: it is carried out here, and
- * recorded once ctl_revocations_start has run. After everything else was loaded. */
+ * recorded once ctl_revocations_start has run. After everything else was loaded. 1: it was there
+ * already, and its slot is free. */
 int ctl_note_load(struct ctl *c, const void *note, size_t n, int slot);
 void ctl_revocations_start(struct ctl *c);
 void ctl_revocations_free(struct ctl *c);

@@ -628,11 +628,16 @@ int ctl_revocation_load(struct ctl *c, const struct store_revocation *row)
 
 int ctl_note_load(struct ctl *c, const void *note, size_t n, int slot)
 {
-	struct ctl_revocation *r = revoke_note_unpack(c, note, n);
+	struct ctl_revocation *r = revoke_note_unpack(c, note, n), *same;
 	struct ctl_revoke v = {0};
 
 	if (!r)
 		return n ? 0 : -EINVAL;
+	HASH_FIND(hh, c->revocations, r->uid.b, ROS2_UID_LEN, same);
+	if (same) { /* a write that failed had arrived all the same, and another place was taken */
+		rev_free(c, r);
+		return 1;
+	}
 	v.kind = r->kind;
 	v.isolate = r->unrecorded.isolate;
 	v.object = ctl_find_uid(c, &r->target_uid);

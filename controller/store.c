@@ -268,13 +268,18 @@ static void delivery(void *arg)
 static void post_results(struct store *s, struct list *txns)
 {
 	struct store_txn *t, *tmp;
+	unsigned in_memory;
 	bool post;
 
 	pthread_mutex_lock(&s->lock);
 	list_for_each (txns, t, link)
 		s->n_pending += keep_pending(s, t);
 	pthread_mutex_unlock(&s->lock);
-	store_journal_keep(s, txns);
+	in_memory = store_journal_keep(s, txns);
+	if (in_memory)
+		log_error("%u revocations are effective, but in memory only: the journal does not "
+		          "take them",
+		          in_memory);
 	store_journal_done(s, txns);
 	pthread_mutex_lock(&s->lock);
 	list_for_each_safe (txns, t, tmp, link) {
@@ -303,12 +308,34 @@ static void give_slot_back(struct store *s, struct store_txn *t)
 	list_del(&t->link);
 }
 
+/* Its place stays taken when it must be tried once more. */
+static void retry_one(struct store *s, struct store_txn *t, struct list *still)
+{
+	if (!atomic_load(&s->dead))
+		commit_alone(s, t);
+	if (atomic_load(&s->dead) || may_succeed_later(t->result.rc)) {
+		t->result.record_pending = true;
+		list_add_tail(still, &t->link);
+		return;
+	}
+	give_slot_back(s, t);
+	pthread_mutex_lock(&s->lock);
+	s->n_pending--;
+	pthread_mutex_unlock(&s->lock);
+	if (t->result.rc < 0)
+		log_error("what waited for space cannot be recorded: %s", t->result.err.msg);
+	else
+		log_info("a revocation that waited for space is recorded now");
+	store_txn_free(t);
+}
+
 static void retry_pending(struct store *s)
 {
-	struct list again;
+	struct list again, still;
 	struct store_txn *t, *tmp;
 
 	list_init(&again);
+	list_init(&still);
 	pthread_mutex_lock(&s->lock);
 	list_for_each_safe (&s->pending, t, tmp, link) {
 		list_del(&t->link);
@@ -317,21 +344,16 @@ static void retry_pending(struct store *s)
 	pthread_mutex_unlock(&s->lock);
 	list_for_each_safe (&again, t, tmp, link) {
 		list_del(&t->link);
-		commit_alone(s, t);
-		give_slot_back(s, t);
-		pthread_mutex_lock(&s->lock);
-		if (may_succeed_later(t->result.rc)) {
-			list_add_tail(&s->pending, &t->link);
-			t = NULL;
-		} else {
-			s->n_pending--;
-		}
-		pthread_mutex_unlock(&s->lock);
-		if (!t)
-			continue;
-		log_info("a revocation that waited for space is recorded now");
-		store_txn_free(t);
+		retry_one(s, t, &still);
 	}
+	if (!atomic_load(&s->dead))
+		store_journal_keep(s, &still);
+	pthread_mutex_lock(&s->lock);
+	list_for_each_safe (&still, t, tmp, link) {
+		list_del(&t->link);
+		list_add_tail(&s->pending, &t->link);
+	}
+	pthread_mutex_unlock(&s->lock);
 	if (s->reserve_used && !s->n_pending && (s->reserve_lent || !atomic_load(&s->full)))
 		store_reserve_make(s);
 }
@@ -339,8 +361,11 @@ static void retry_pending(struct store *s)
 static int in_commit(struct store *s, int (*fn)(struct store *s, struct ros2_err *err),
                      struct ros2_err *err)
 {
-	int r = s->ops->begin(s->backend, err);
+	int r;
 
+	if (atomic_load(&s->dead))
+		return -EIO;
+	r = s->ops->begin(s->backend, err);
 	if (!r)
 		r = fn(s, err);
 	if (!r)
@@ -565,9 +590,10 @@ static int open_parts(struct store *s, struct ros2_err *err)
 		return r;
 	s->audit_records = last;
 	s->checkpoint_size = noted;
-	store_journal_open(s);
-	store_reserve_make(s);
-	return 0;
+	r = store_journal_open(s, err);
+	if (!r)
+		store_reserve_make(s);
+	return r;
 }
 
 static void init_locks(struct store *s)
@@ -662,6 +688,10 @@ static int load_note(void *arg, const void *p, size_t n, unsigned slot)
 		store_journal_drop(x->s, slot);
 	if (r == -ENOENT)
 		r = x->l->note ? x->l->note(x->l->arg, p, n, (int)slot) : 0;
+	if (r > 0) {
+		store_journal_drop(x->s, slot);
+		r = 0;
+	}
 	return r;
 }
 
@@ -670,7 +700,7 @@ int store_load(struct store *s, const struct store_loader *l, struct ros2_err *e
 	struct note_load x = {s, l, err};
 	int r = s->ops->load(s->backend, l, err);
 
-	return r ? r : store_journal_load(s, load_note, &x);
+	return r ? r : store_journal_load(s, load_note, &x, err);
 }
 
 void store_set_on_batch(struct store *s, loop_fn fn, void *arg)

@@ -270,7 +270,7 @@ struct store_loader {
 	int (*token)(void *arg, const struct store_token *t);
 	int (*origin)(void *arg, const struct store_origin *o);
 	int (*probe)(void *arg, const struct store_probe *p); /* after the objects */
-	/* Last: a revocation that is not in the database. */
+	/* Last: a revocation that is not in the database. 1: its slot is not needed. */
 	int (*note)(void *arg, const void *p, size_t n, int slot);
 	void *arg;
 };

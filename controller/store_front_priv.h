@@ -44,6 +44,7 @@ struct store {
 	struct { /* store_journal.c */
 		int fd;
 		bool used[STORE_JOURNAL_SLOTS];
+		unsigned next; /* where the search for a free one begins */
 	} journal;
 
 	/* guarded by lock */
@@ -87,12 +88,15 @@ int store_first_commit(struct store *s, struct ros2_err *err);
 
 /* store_journal.c: revocations that the database had no room for. Store thread, or before it runs.
  */
-void store_journal_open(struct store *s);
+/* Of a file that is there: -EACCES, -EIO, ... with words. Without one it makes one, or none. */
+int store_journal_open(struct store *s, struct ros2_err *err);
 void store_journal_close(struct store *s);
 int store_journal_load(struct store *s,
-                       int (*fn)(void *arg, const void *p, size_t n, unsigned slot), void *arg);
-/* Notes of those of @txns that wait for space; synced when it returns. */
-void store_journal_keep(struct store *s, struct list *txns);
+                       int (*fn)(void *arg, const void *p, size_t n, unsigned slot), void *arg,
+                       struct ros2_err *err);
+/* Notes of those of @txns that wait for space and have none; synced when it returns. How many are
+ * in memory only. */
+unsigned store_journal_keep(struct store *s, struct list *txns);
 /* Gives back the slots of those that are committed. */
 void store_journal_done(struct store *s, struct list *txns);
 void store_journal_drop(struct store *s, unsigned slot);

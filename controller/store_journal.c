@@ -6,7 +6,9 @@
  * what is found at start was not recorded. Store thread, and store_open before that runs. Layout:
  * docs/decisions/0014-revocation-journal.md. Invariants: (1) a slot is whole or does not count
  * (CRC32C); (2) a failed write or sync loses no more than the memory of it: the revocation is
- * effective and is tried again, and the log says that it is in memory only.
+ * effective, the log says that it is in memory only, and its slot is written anew, whole, with the
+ * next try of its commit; (3) what a start reads is synced before it is read; (4) a journal that
+ * cannot be read is no empty one: the start fails.
  */
 #include "controller/store_front_priv.h"
 #include "common/crypto.h"
@@ -74,21 +76,39 @@ static int make_file(const char *path, const char *dir)
 	return r;
 }
 
-void store_journal_open(struct store *s)
+/* There was none: nothing that was answered is lost without it. */
+static void journal_begin(struct store *s, const char *path)
 {
+	struct ros2_err err = ROS2_ERR_INIT;
+	int r = make_file(path, s->dir);
+
+	if (r < 0)
+		ros2_err_set(&err, r, "make %s: %s", path, strerrordesc_np(-r));
+	else
+		r = fsx_open(path, O_RDWR, 0600, &s->journal.fd, &err);
+	if (r < 0)
+		log_error("%s: a revocation that finds no space is kept in memory only", err.msg);
+}
+
+int store_journal_open(struct store *s, struct ros2_err *err)
+{
+	struct ros2_err why = ROS2_ERR_INIT;
 	char path[4160];
-	int r = 0;
+	int r;
 
 	snprintf(path, sizeof(path), "%s/revocations", s->dir);
-	s->journal.fd = fsx_io->open(path, O_RDWR | O_CLOEXEC, 0600);
-	if (s->journal.fd < 0 && errno == ENOENT) {
-		r = make_file(path, s->dir);
-		if (!r)
-			s->journal.fd = fsx_io->open(path, O_RDWR | O_CLOEXEC, 0600);
+	r = fsx_open(path, O_RDWR, 0600, &s->journal.fd, &why);
+	if (r == -ENOENT) {
+		journal_begin(s, path);
+		return 0;
 	}
-	if (s->journal.fd < 0)
-		log_error("%s: %s: a revocation that finds no space is kept in memory only", path,
-		          strerror(r < 0 ? -r : errno));
+	if (r < 0 && err)
+		*err = why;
+	/* A killed process may have written without a sync: agents hear of it from here on. */
+	if (!r && fsx_io->fsync(s->journal.fd) < 0)
+		r = ros2_err_set(err, -EIO, "fsync %s: %s: what it holds may be lost", path,
+		                 strerrordesc_np(errno));
+	return r ? r : fsx_sync_dir(s->dir, err);
 }
 
 void store_journal_close(struct store *s)
@@ -99,9 +119,7 @@ void store_journal_close(struct store *s)
 
 static int write_slot(struct store *s, unsigned slot, const uint8_t b[SLOT_LEN])
 {
-	ssize_t n = pwrite(s->journal.fd, b, SLOT_LEN, (off_t)slot * SLOT_LEN);
-
-	return n == SLOT_LEN ? 0 : (n < 0 ? -errno : -EIO);
+	return fsx_pwrite_all(s->journal.fd, b, SLOT_LEN, (off_t)slot * SLOT_LEN);
 }
 
 static int sync_slots(struct store *s)
@@ -112,15 +130,20 @@ static int sync_slots(struct store *s)
 /* ---- at start ---- */
 
 int store_journal_load(struct store *s,
-                       int (*fn)(void *arg, const void *p, size_t n, unsigned slot), void *arg)
+                       int (*fn)(void *arg, const void *p, size_t n, unsigned slot), void *arg,
+                       struct ros2_err *err)
 {
 	uint8_t b[SLOT_LEN];
 	int r = 0;
 
 	for (unsigned i = 0; s->journal.fd >= 0 && i < STORE_JOURNAL_SLOTS && !r; i++) {
+		ssize_t n = pread(s->journal.fd, b, SLOT_LEN, (off_t)i * SLOT_LEN);
 		uint32_t len;
 
-		if (pread(s->journal.fd, b, SLOT_LEN, (off_t)i * SLOT_LEN) != SLOT_LEN)
+		if (n < 0)
+			return ros2_err_set(err, -errno, "read slot %u of %s/revocations: %s", i,
+			                    s->dir, strerrordesc_np(errno));
+		if (n != SLOT_LEN)
 			continue; /* a short file: what is missing holds nothing */
 		len = get32(b + 8);
 		if (memcmp(b, magic, sizeof(magic)) != 0)
@@ -141,46 +164,58 @@ int store_journal_load(struct store *s,
 
 /* ---- taking and giving back ---- */
 
-static void journal_put(struct store *s, struct store_txn *t)
+/* Beginning behind the last one that could not be written. */
+static int free_slot(const struct store *s)
 {
-	uint8_t b[SLOT_LEN] = {0};
-	unsigned i = 0;
-	int r;
+	for (unsigned n = 0; n < STORE_JOURNAL_SLOTS; n++) {
+		unsigned i = (s->journal.next + n) % STORE_JOURNAL_SLOTS;
 
-	while (i < STORE_JOURNAL_SLOTS && s->journal.used[i])
-		i++;
-	if (s->journal.fd < 0 || i == STORE_JOURNAL_SLOTS)
-		return;
+		if (!s->journal.used[i])
+			return (int)i;
+	}
+	return -1;
+}
+
+static bool journal_put(struct store *s, struct store_txn *t)
+{
+	int slot = t->slot >= 0 ? t->slot : free_slot(s);
+	uint8_t b[SLOT_LEN] = {0};
+
+	if (s->journal.fd < 0 || slot < 0)
+		return false;
 	memcpy(b, magic, sizeof(magic));
 	put32(b + 8, (uint32_t)t->note_len);
 	put32(b + 12, crypto_crc32c(t->note, t->note_len));
 	memcpy(b + HEAD_LEN, t->note, t->note_len);
-	r = write_slot(s, i, b);
-	if (!r) {
-		s->journal.used[i] = true;
-		t->slot = (int)i;
+	if (write_slot(s, (unsigned)slot, b) < 0) {
+		s->journal.next = (unsigned)slot + 1;
+		return false;
 	}
+	s->journal.used[slot] = true;
+	t->slot = slot;
+	return true;
 }
 
-void store_journal_keep(struct store *s, struct list *txns)
+/* After a failed sync nobody knows what the disk has of these slots: they are not synced again as
+ * they are, but written anew. */
+unsigned store_journal_keep(struct store *s, struct list *txns)
 {
 	struct store_txn *t;
-	unsigned n = 0;
-	int r = 0;
+	unsigned due = 0, put = 0;
 
 	list_for_each (txns, t, link) {
-		if (!t->result.record_pending || !t->note || t->slot >= 0)
+		t->in_slot = false;
+		if (!t->result.record_pending || !t->note || t->noted)
 			continue;
-		journal_put(s, t);
-		n += t->slot >= 0;
-		if (t->slot < 0)
-			log_error("a revocation is effective, but in memory only: the journal "
-			          "does not take it");
+		due++;
+		t->in_slot = journal_put(s, t);
+		put += t->in_slot;
 	}
-	if (n)
-		r = sync_slots(s);
-	if (r < 0)
-		log_error("the journal of revocations cannot be synced: %s", strerror(-r));
+	if (!put || sync_slots(s) < 0)
+		return due;
+	list_for_each (txns, t, link)
+		t->noted |= t->in_slot;
+	return due - put;
 }
 
 void store_journal_done(struct store *s, struct list *txns)

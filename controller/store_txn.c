@@ -189,6 +189,7 @@ void store_txn_set_note(struct store_txn *t, const void *p, size_t n, int slot)
 	t->note = store_txn_mem(t, p, n);
 	t->note_len = n;
 	t->slot = slot;
+	t->noted = slot >= 0;
 }
 
 void store_txn_set_revision(struct store_txn *t, uint64_t revision)

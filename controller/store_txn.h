@@ -19,7 +19,8 @@ struct store_txn {
 	bool shrinks, no_memory;
 	const void *note; /* in chunks; NULL: none */
 	size_t note_len;
-	int slot; /* of the journal; -1: none */
+	int slot;            /* of the journal; -1: none */
+	bool in_slot, noted; /* written there; written and synced */
 	store_done_fn done;
 	void *arg;
 	struct store_result result;

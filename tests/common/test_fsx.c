@@ -37,6 +37,10 @@ static ssize_t f_write(int fd, const void *p, size_t n)
 	/* Short writes all the way: at most 7 bytes a call. */
 	return faulty("write") ? -1 : real->write(fd, p, MIN(n, 7));
 }
+static ssize_t f_pwrite(int fd, const void *p, size_t n, off_t off)
+{
+	return faulty("pwrite") ? -1 : real->pwrite(fd, p, MIN(n, 7), off);
+}
 static int f_fsync(int fd)
 {
 	return faulty("fsync") ? -1 : real->fsync(fd);
@@ -64,6 +68,7 @@ static int f_ftruncate(int fd, off_t len)
 static const struct fsx_ops faulty_ops = {
 	.open = f_open,
 	.write = f_write,
+	.pwrite = f_pwrite,
 	.fsync = f_fsync,
 	.rename = f_rename,
 	.link = f_link,

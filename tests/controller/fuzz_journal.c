@@ -58,7 +58,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	put32(file + SLOT + 12, crypto_crc32c(data, t.n));
 	memcpy(file + SLOT + HEAD_LEN, data, t.n);
 	must(pwrite(s.journal.fd, file, sizeof(file), 0) == sizeof(file));
-	must(store_journal_load(&s, tell, &t) == 0);
+	must(store_journal_load(&s, tell, &t, NULL) == 0);
 	must(t.whole == (t.n >= ROS2_UID_LEN && t.n <= STORE_NOTE_MAX));
 	must(s.journal.used[1] == t.whole);
 	return 0;
