@@ -13,6 +13,8 @@
 static struct disk_fsx_opts opts;
 static const struct fsx_ops *real;
 static unsigned skipped;
+static uint64_t path_calls, fault_calls;
+static unsigned faults;
 static struct {
 	int inode;
 	char path[512];
@@ -24,11 +26,57 @@ static bool power(void)
 	return disk_call(opts.disk);
 }
 
+static bool is_path(const char *want, const char *path)
+{
+	size_t n = strlen(path);
+
+	if (!want)
+		return false;
+	if (*want != '=')
+		return strstr(path, want) != NULL;
+	return n >= strlen(want + 1) && !strcmp(path + n - strlen(want + 1), want + 1);
+}
+
+static bool fault(const char *path)
+{
+	uint64_t n;
+
+	if (!opts.fault_errno || (opts.fault_path && !is_path(opts.fault_path, path)))
+		return false;
+	n = fault_calls++;
+	if (n != opts.fault_call && !(opts.fault_for_good && n > opts.fault_call))
+		return false;
+	faults++;
+	errno = opts.fault_errno;
+	return true;
+}
+
+static bool power_of(int fd)
+{
+	if (is_path(opts.cut_path, open_files[fd].path) && ++path_calls > opts.cut_call)
+		disk_arm(opts.disk, 0);
+	return power();
+}
+
+/* The write at which the power goes arrives by half: *n, and *ret_last is set. False: not at all.
+ */
+static bool power_for(int fd, size_t *n, bool *ret_last)
+{
+	*ret_last = false;
+	if (power_of(fd))
+		return true;
+	*n /= 2;
+	*ret_last = disk_calls(opts.disk) == disk_cut_at(opts.disk) + 1;
+	return *ret_last && *n;
+}
+
 static int d_open(const char *path, int flags, mode_t mode)
 {
 	bool create = (flags & O_CREAT) && access(path, F_OK) < 0;
 	int fd;
 
+	if (fault(path))
+		return -1;
 	errno = EIO;
 	if (create ? !power() : disk_is_off(opts.disk))
 		return -1;
@@ -45,48 +93,67 @@ static int d_open(const char *path, int flags, mode_t mode)
 	return fd;
 }
 
-static ssize_t d_write(int fd, const void *p, size_t n)
+/* @at: SIZE_MAX where write(2) would put it. */
+static ssize_t put(int fd, const void *p, size_t n, uint64_t at)
 {
-	bool last = false;
+	bool append = at == SIZE_MAX;
 	struct stat st;
-	off_t at;
 	ssize_t k;
 
-	if (!power()) {
-		last = disk_calls(opts.disk) == disk_cut_at(opts.disk) + 1;
-		n /= 2;
-		if (!last || !n)
-			return -1;
-	}
-	if (fstat(fd, &st) < 0)
+	if (append && fstat(fd, &st) < 0)
 		return -1;
-	at = fcntl(fd, F_GETFL) & O_APPEND ? st.st_size : lseek(fd, 0, SEEK_CUR);
-	k = real->write(fd, p, n);
+	if (append)
+		at = (uint64_t)(fcntl(fd, F_GETFL) & O_APPEND ? st.st_size
+		                                              : lseek(fd, 0, SEEK_CUR));
+	k = append ? real->write(fd, p, n) : real->pwrite(fd, p, n, (off_t)at);
 	if (k > 0)
-		disk_write(opts.disk, open_files[fd].inode, (uint64_t)at, p, (size_t)k);
+		disk_write(opts.disk, open_files[fd].inode, at, p, (size_t)k);
+	return k;
+}
+
+static ssize_t put_some(int fd, const void *p, size_t n, uint64_t at)
+{
+	bool last;
+	ssize_t k;
+
+	if (fault(open_files[fd].path)) {
+		if (opts.fault_errno == ENOSPC && !disk_is_off(opts.disk))
+			put(fd, p, n / 2, at);
+		errno = opts.fault_errno;
+		return -1;
+	}
+	if (opts.short_writes)
+		n = n / 3 + 1;
+	if (!power_for(fd, &n, &last))
+		return -1;
+	k = put(fd, p, n, at);
 	errno = EIO;
 	return last ? -1 : k;
 }
 
-static bool is_left_out(const char *path)
+static ssize_t d_write(int fd, const void *p, size_t n)
 {
-	const char *s = opts.no_fsync;
-	size_t n = strlen(path);
+	return put_some(fd, p, n, SIZE_MAX);
+}
 
-	if (!s)
-		return false;
-	if (*s != '=')
-		return strstr(path, s) != NULL;
-	return n >= strlen(s + 1) && !strcmp(path + n - strlen(s + 1), s + 1);
+static ssize_t d_pwrite(int fd, const void *p, size_t n, off_t at)
+{
+	return put_some(fd, p, n, (uint64_t)at);
 }
 
 static int d_fsync(int fd)
 {
 	struct stat st;
 
-	if (!power())
+	if (fault(open_files[fd].path)) {
+		if (open_files[fd].inode >= 0)
+			disk_forget(opts.disk, open_files[fd].inode);
+		errno = opts.fault_errno;
 		return -1;
-	if (is_left_out(open_files[fd].path)) {
+	}
+	if (!power_of(fd))
+		return -1;
+	if (is_path(opts.no_fsync, open_files[fd].path)) {
 		skipped++;
 		return 0;
 	}
@@ -101,6 +168,8 @@ static int d_rename(const char *from, const char *to)
 {
 	int r;
 
+	if (fault(from))
+		return -1;
 	if (!power())
 		return -1;
 	disk_lookup(opts.disk, from); /* known before it is gone */
@@ -114,6 +183,8 @@ static int d_link(const char *from, const char *to)
 {
 	int r;
 
+	if (fault(from))
+		return -1;
 	if (!power())
 		return -1;
 	r = real->link(from, to);
@@ -130,6 +201,8 @@ static int d_mkdir(const char *path, mode_t mode)
 		errno = EEXIST;
 		return -1;
 	}
+	if (fault(path))
+		return -1;
 	if (!power())
 		return -1;
 	r = real->mkdir(path, mode);
@@ -142,6 +215,8 @@ static int d_unlink(const char *path)
 {
 	int r;
 
+	if (fault(path))
+		return -1;
 	if (!power())
 		return -1;
 	disk_lookup(opts.disk, path);
@@ -155,6 +230,8 @@ static int d_ftruncate(int fd, off_t len)
 {
 	int r;
 
+	if (fault(open_files[fd].path))
+		return -1;
 	if (!power())
 		return -1;
 	r = real->ftruncate(fd, len);
@@ -166,6 +243,7 @@ static int d_ftruncate(int fd, off_t len)
 static const struct fsx_ops disk_ops = {
 	.open = d_open,
 	.write = d_write,
+	.pwrite = d_pwrite,
 	.fsync = d_fsync,
 	.rename = d_rename,
 	.link = d_link,
@@ -180,6 +258,8 @@ void disk_fsx_use(const struct disk_fsx_opts *o)
 		real = fsx_io;
 	opts = *o;
 	skipped = 0;
+	path_calls = fault_calls = 0;
+	faults = 0;
 	fsx_io = &disk_ops;
 }
 
@@ -192,4 +272,14 @@ void disk_fsx_end(void)
 unsigned disk_fsx_skipped(void)
 {
 	return skipped;
+}
+
+unsigned disk_fsx_faults(void)
+{
+	return faults;
+}
+
+uint64_t disk_fsx_path_calls(void)
+{
+	return path_calls;
 }

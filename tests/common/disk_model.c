@@ -365,6 +365,13 @@ void disk_sync(struct disk *d, int inode)
 	pthread_mutex_unlock(&d->lock);
 }
 
+void disk_forget(struct disk *d, int inode)
+{
+	pthread_mutex_lock(&d->lock);
+	drop_changes(&d->inodes[inode]);
+	pthread_mutex_unlock(&d->lock);
+}
+
 void disk_mkdir(struct disk *d, const char *path)
 {
 	pthread_mutex_lock(&d->lock);

@@ -42,6 +42,8 @@ int disk_create(struct disk *d, const char *path);
 void disk_write(struct disk *d, int inode, uint64_t off, const void *p, size_t n);
 void disk_truncate(struct disk *d, int inode, uint64_t len);
 void disk_sync(struct disk *d, int inode);
+/* A sync that failed: what it should have kept never will be, whatever is synced later. */
+void disk_forget(struct disk *d, int inode);
 void disk_mkdir(struct disk *d, const char *path);
 void disk_rename(struct disk *d, const char *from, const char *to);
 void disk_link(struct disk *d, const char *from, const char *to);

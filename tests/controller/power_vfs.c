@@ -21,6 +21,7 @@ struct power_file {
 static struct power_vfs_opts opts;
 static sqlite3_vfs *unix_vfs, power_vfs;
 static _Atomic uint64_t syncs;
+static _Atomic bool is_full;
 
 static struct power_file *of(sqlite3_file *f)
 {
@@ -43,6 +44,8 @@ static int p_write(sqlite3_file *f, const void *p, int n, sqlite3_int64 off)
 {
 	int rc;
 
+	if (of(f)->inode >= 0 && !disk_is_off(opts.disk) && atomic_load(&is_full))
+		return SQLITE_FULL;
 	if (of(f)->inode >= 0 && !disk_call(opts.disk))
 		return SQLITE_IOERR_WRITE;
 	rc = of(f)->real->pMethods->xWrite(of(f)->real, p, n, off);
@@ -241,6 +244,11 @@ void power_vfs_use(const struct power_vfs_opts *o)
 	power_vfs.xDelete = p_delete;
 	power_vfs.xAccess = p_access;
 	sqlite3_vfs_register(&power_vfs, 1);
+}
+
+void power_vfs_full(bool full)
+{
+	atomic_store(&is_full, full);
 }
 
 uint64_t power_vfs_syncs(void)

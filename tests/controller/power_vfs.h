@@ -18,4 +18,6 @@ struct power_vfs_opts {
 /* Becomes the default VFS; a second call replaces the options. Nobody has a database open. */
 void power_vfs_use(const struct power_vfs_opts *o);
 uint64_t power_vfs_syncs(void); /* since power_vfs_use */
+/* From now on no write finds space, or each does; any thread. */
+void power_vfs_full(bool full);
 #endif
