@@ -243,9 +243,12 @@ uint32_t admit_submit(struct reactor *r)
 		s->n_engine++;
 		r->n_engine++;
 		n++;
-		/* The device works on the first while the others are made ready. */
-		if (r->n_engine == FIRST_KICK)
-			reactor_engines_kick(r);
+		if (r->n_engine != FIRST_KICK)
+			continue;
+		/* The device works on the first while the others are made ready. A process that was
+		 * stopped in this system call gives the others nothing by the time before it. */
+		reactor_engines_kick(r);
+		now_ns = clock_boottime_ns();
 	}
 	reactor_engines_kick(r);
 	return n;
