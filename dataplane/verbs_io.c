@@ -47,7 +47,7 @@ static void put_message(struct verbs_conn *c, struct verbs_out *m, struct wire_h
 
 	wire_seal(&h);
 	memcpy(at, &h, sizeof(h));
-	if (h.payload_len)
+	if (payload)
 		memcpy(at + WIRE_HEADER_LEN, payload, h.payload_len);
 	m->len = WIRE_HEADER_LEN + h.payload_len;
 }
