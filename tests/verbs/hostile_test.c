@@ -182,7 +182,7 @@ static void send_message(struct peer *p, struct wire_header h, const void *paylo
 
 	wire_seal(&h);
 	memcpy(at, &h, sizeof(h));
-	if (h.payload_len)
+	if (payload)
 		memcpy(at + sizeof(h), payload, h.payload_len);
 	send_bytes(p, (uint32_t)sizeof(h) + h.payload_len);
 }
