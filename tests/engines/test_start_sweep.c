@@ -120,5 +120,6 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {V(0), V(1), V(2)};
 
+	fixture_need_openat2();
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
