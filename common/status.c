@@ -58,6 +58,7 @@ enum ros2_status ros2_status_from_errno(int code)
 	case EILSEQ:
 		return ROS2_BAD_PATH;
 	case ENOMEM:
+		return ROS2_BUSY; /* ours, and it passes: no limit of the caller's */
 	case EMFILE:
 	case ENFILE:
 	case EFBIG:

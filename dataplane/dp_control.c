@@ -125,7 +125,7 @@ static char *copy_path(struct dp_op *op, const char *path)
 	}
 	copy = strdup(path);
 	if (!copy)
-		dp_op_fail(op, ROS2_LIMIT, "the agent has no memory");
+		dp_op_fail(op, ROS2_BUSY, "the agent has no memory");
 	return copy;
 }
 
@@ -191,7 +191,7 @@ void dp_mount(struct dp *dp, const struct ros2_uid *session, const char *engine,
 		return;
 	op->mount = new_mount(dp, op->engine, access & (ENGINE_READ | ENGINE_WRITE));
 	if (!op->mount) {
-		dp_op_fail(op, ROS2_LIMIT, "the agent has no memory");
+		dp_op_fail(op, ROS2_BUSY, "the agent has no memory");
 		return;
 	}
 	dp_op_to_worker(op, op->ds->tenant, work_mount, back_mount);
@@ -377,7 +377,7 @@ void dp_open(struct dp *dp, const struct ros2_uid *session, uint32_t mount, cons
 	op->file = new_file(dp, op->mount, flags);
 	if (!op->file) {
 		unreserve(op);
-		dp_op_fail(op, ROS2_LIMIT, "the agent has no memory");
+		dp_op_fail(op, ROS2_BUSY, "the agent has no memory");
 		return;
 	}
 	dp_op_to_worker(op, op->ds->tenant, work_open, back_open);
@@ -571,7 +571,7 @@ static void work_readdir(struct dp_op *op)
 
 	op->entries = calloc(op->max, sizeof(*op->entries));
 	if (!found || !op->entries) {
-		dp_op_set(op, ROS2_LIMIT, "the agent has no memory");
+		dp_op_set(op, ROS2_BUSY, "the agent has no memory");
 		return;
 	}
 	rc = op->engine->ops->readdir(op->mount->ns, op->path, op->a, found, op->max, &n, &next,

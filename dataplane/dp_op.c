@@ -239,7 +239,7 @@ struct dp_op *dp_op_of_session(struct dp *dp, const struct ros2_uid *session, dp
 
 	if (!op || !op->spare)
 		return op;
-	dp_op_fail(op, ROS2_LIMIT, "the agent has no memory");
+	dp_op_fail(op, ROS2_BUSY, "the agent has no memory");
 	return NULL;
 }
 

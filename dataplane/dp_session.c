@@ -127,7 +127,7 @@ void dp_session_open(struct dp *dp, const struct dp_session_params *p, dp_done_f
 
 	loop_assert_owner(dp->loop);
 	if (op->spare) {
-		dp_op_fail(op, ROS2_LIMIT, "the agent has no memory for a session");
+		dp_op_fail(op, ROS2_BUSY, "the agent has no memory for a session");
 		return;
 	}
 	t = check_parties(dp, p, op, &g);
@@ -151,7 +151,7 @@ void dp_session_open(struct dp *dp, const struct dp_session_params *p, dp_done_f
 	}
 	op->ds = new_session(dp, p, t, g, r);
 	if (!op->ds) {
-		dp_op_fail(op, ROS2_LIMIT, "the agent has no memory for a session");
+		dp_op_fail(op, ROS2_BUSY, "the agent has no memory for a session");
 		return;
 	}
 	op->ds->n_ops++;

@@ -574,7 +574,7 @@ static int report(struct t *t, struct ros2_err *err)
 static bool may_be_answered(enum ros2_status s)
 {
 	return s == ROS2_BUSY || s == ROS2_CLOSED || s == ROS2_UNAVAILABLE ||
-	       s == ROS2_NOT_DURABLE || s == ROS2_CANCELLED || s == ROS2_LIMIT;
+	       s == ROS2_NOT_DURABLE || s == ROS2_CANCELLED;
 }
 
 static const struct {

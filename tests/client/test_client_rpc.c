@@ -236,7 +236,7 @@ static void over_grpc__without_memory_says_so_wherever_it_fails(void **state)
 		if (rc < 0) {
 			assert_true(sweep_fired());
 			assert_int_equal(rc, -ENOMEM);
-			assert_int_equal(err.status, ROS2_LIMIT);
+			assert_int_equal(err.status, ROS2_BUSY);
 			assert_non_null(strstr(err.msg, "memory"));
 		}
 		if (s.at % 8 == 1)

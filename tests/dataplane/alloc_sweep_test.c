@@ -10,7 +10,7 @@
 
 static void allowed(const struct dp_result *res)
 {
-	if (res->status != ROS2_OK && res->status != ROS2_LIMIT && res->status != ROS2_BAD_SESSION)
+	if (res->status != ROS2_OK && res->status != ROS2_BUSY && res->status != ROS2_BAD_SESSION)
 		fail_msg("%s: %s", ros2_status_to_str(res->status), res->words);
 }
 
