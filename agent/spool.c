@@ -164,7 +164,8 @@ static void undo_write(struct spool *s, struct spool_flush *f)
 	if (f->create) {
 		close(s->fd);
 		s->fd = -1;
-		fsx_io->unlink(f->path);
+		/* Its records go into another file under the same numbers. */
+		f->fatal = fsx_io->unlink(f->path) < 0;
 	} else if (fsx_io->ftruncate(s->fd, (off_t)f->offset) < 0) {
 		f->fatal = true;
 	}
