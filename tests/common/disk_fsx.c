@@ -51,6 +51,12 @@ static bool fault(const char *path)
 	return true;
 }
 
+/* Of calls that need no space. */
+static bool fault_but_space(const char *path)
+{
+	return opts.fault_errno != ENOSPC && fault(path);
+}
+
 static bool power_of(int fd)
 {
 	if (is_path(opts.cut_path, open_files[fd].path) && ++path_calls > opts.cut_call)
@@ -75,7 +81,7 @@ static int d_open(const char *path, int flags, mode_t mode)
 	bool create = (flags & O_CREAT) && access(path, F_OK) < 0;
 	int fd;
 
-	if (fault(path))
+	if (create ? fault(path) : fault_but_space(path))
 		return -1;
 	errno = EIO;
 	if (create ? !power() : disk_is_off(opts.disk))
@@ -145,7 +151,7 @@ static int d_fsync(int fd)
 {
 	struct stat st;
 
-	if (fault(open_files[fd].path)) {
+	if (fault_but_space(open_files[fd].path)) {
 		if (open_files[fd].inode >= 0)
 			disk_forget(opts.disk, open_files[fd].inode);
 		errno = opts.fault_errno;
@@ -215,7 +221,7 @@ static int d_unlink(const char *path)
 {
 	int r;
 
-	if (fault(path))
+	if (fault_but_space(path))
 		return -1;
 	if (!power())
 		return -1;
@@ -230,7 +236,7 @@ static int d_ftruncate(int fd, off_t len)
 {
 	int r;
 
-	if (fault(open_files[fd].path))
+	if (fault_but_space(open_files[fd].path))
 		return -1;
 	if (!power())
 		return -1;

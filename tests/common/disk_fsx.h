@@ -19,7 +19,8 @@ struct disk_fsx_opts {
 	uint64_t cut_call;
 	/* The call that follows on @fault_call others of such a path (NULL: of any) fails with
 	 * @fault_errno, and with @fault_for_good each after it. Half of a write that fails for
-	 * space arrives; what a failed fsync should have kept is never kept. 0: none fails. */
+	 * space arrives, and calls that need none work; what a failed fsync should have kept is
+	 * never kept. 0: none fails. */
 	int fault_errno;
 	const char *fault_path;
 	uint64_t fault_call;
