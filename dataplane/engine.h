@@ -14,6 +14,7 @@
 #include <stdint.h>
 #include <sys/uio.h>
 
+struct nvmf_config; /* dataplane/nvmf/config.h */
 struct engine;      /* one Engine document at one agent */
 struct engine_ns;   /* one namespace root */
 struct engine_file; /* one open object; reference-counted by the data plane: closed only at zero in
@@ -47,6 +48,10 @@ struct engine_config {
 	uint64_t size_bytes;  /* mem: capacity */
 	bool null_mode;       /* mem: reads give what is there, writes are dropped (benchmarks) */
 	uint32_t io_features; /* file: ENGINE_IO_* to leave out, for tests of the fallbacks */
+	/* nvmf: what the document says, and the directory its secrets are in; NULL = none is there.
+	 * Both borrowed during create. */
+	const struct nvmf_config *nvmf;
+	const char *secrets_dir;
 };
 
 enum engine_io_features {
