@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* See prober.h. */
 #include "agent/prober.h"
+#include "agent/sessions.h"
 #include "agent/uplink_priv.h"
 #include "agent/writer.h"
 #include "common/util.h"
@@ -25,17 +26,20 @@ struct prober {
 	struct writer_job job;
 	int rc;
 	struct ros2_err err;
+	size_t n_tried;
+	struct probe_subject tried[PROBE_SUBJECTS_MAX];
+	/* loop */
 	size_t n;
 	struct probe_subject v[PROBE_SUBJECTS_MAX];
 	struct message m; /* the report, while it is sent: telling needs no memory */
-	bool busy, known; /* loop */
+	bool busy, known;
 };
 
 static void try_all(struct writer_job *j)
 {
 	struct prober *p = container_of(j, struct prober, job);
 
-	p->rc = p->a->o.probe(p->v, &p->n, &p->err);
+	p->rc = p->a->o.probe(p->tried, &p->n_tried, &p->err);
 }
 
 static void log_subject(const struct probe_subject *s)
@@ -52,20 +56,24 @@ static void log_subject(const struct probe_subject *s)
 	         s->device, __builtin_popcount(probe_enforced(s)), len ? lacks : "none");
 }
 
-static void tried(struct writer_job *j)
+static void on_tried(struct writer_job *j)
 {
 	struct prober *p = container_of(j, struct prober, job);
 
 	p->busy = false;
-	if (p->rc < 0 || p->n > PROBE_SUBJECTS_MAX) {
+	if (p->rc < 0 || p->n_tried > PROBE_SUBJECTS_MAX) {
 		log_error("nothing is known of this agent's devices: %s: tenants that require "
 		          "something of them are not served",
 		          p->err.msg);
-		p->n = 0;
+		p->n_tried = 0;
 	}
+	p->n = p->n_tried;
+	memcpy(p->v, p->tried, sizeof(p->v));
 	for (size_t i = 0; i < p->n; i++)
 		log_subject(&p->v[i]);
 	p->known = true;
+	if (p->a->sessions && !p->a->ended)
+		sessions_on_probe(p->a->sessions);
 	prober_tell(p);
 }
 
@@ -78,7 +86,7 @@ int prober_new(struct agent *a, struct prober **ret)
 		return -ENOMEM;
 	p->a = a;
 	p->job.work = try_all;
-	p->job.done = tried;
+	p->job.done = on_tried;
 	r = a->o.probe ? writer_new(a->o.loop, "probe", &p->thread) : 0;
 	if (r < 0) {
 		free(p);
@@ -94,7 +102,11 @@ void prober_start(struct prober *p)
 		p->known = true;
 		return;
 	}
+	if (p->busy)
+		return;
 	p->busy = true;
+	p->err = (struct ros2_err)ROS2_ERR_INIT;
+	p->n_tried = 0;
 	writer_submit(p->thread, &p->job);
 }
 

@@ -20,7 +20,8 @@ typedef int (*prober_fn)(struct probe_subject out[PROBE_SUBJECTS_MAX], size_t *r
                          struct ros2_err *err);
 
 int prober_new(struct agent *a, struct prober **ret);
-/* Begins; with a->o.probe NULL there is nothing to try. */
+/* Tries all, and again when called again: the old answers count until the new ones are there, and
+ * sessions that these do not allow end then. With a->o.probe NULL there is nothing to try. */
 void prober_start(struct prober *p);
 /* Waits for what is being tried. The loop still runs its last callback, so memory goes with
  * prober_free. */

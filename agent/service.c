@@ -210,7 +210,7 @@ struct agent_session *op_session(struct service_op *op)
 		return s;
 	if (s && s->state >= SESSION_CLOSING)
 		op_fail(op, s->end ? s->end : ROS2_CLOSED, "the session has ended: %s",
-		        ros2_status_text(s->end ? s->end : ROS2_CLOSED));
+		        agent_session_end_words(s));
 	else if (op->row->opens)
 		op_fail(op, ROS2_CLOSED, "the session was ended while it was being opened");
 	else
@@ -340,7 +340,7 @@ static int check_session(struct service_op *op, const ProtobufCMessage *req, str
 	if (s->state == SESSION_LIVE || op->row->closes)
 		return 0;
 	return ros2_err_named(err, s->end ? s->end : ROS2_CLOSED, "the session has ended: %s",
-	                      ros2_status_text(s->end ? s->end : ROS2_CLOSED));
+	                      agent_session_end_words(s));
 }
 
 static int authorise(struct service_op *op, const ProtobufCMessage *req, struct ros2_err *err)

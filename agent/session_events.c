@@ -4,7 +4,9 @@
  * A document that takes a right away that a session uses (its principal, a mounted namespace, an
  * open object) ends that session: the data plane checks handles, not paths.
  */
+#include "agent/prober.h"
 #include "agent/sessions_priv.h"
+#include "agent/test_switches.h"
 #include "common/clock.h"
 #include <stdio.h>
 #include <string.h>
@@ -142,6 +144,26 @@ static bool handles_hold(struct agent_session *s, const struct state_tenant *t)
 	return true;
 }
 
+static int transport_allowed(const struct agent_session *s, uint32_t require, struct ros2_err *err)
+{
+	const struct agent *a = s->sessions->a;
+
+	return s->verbs ? prober_allows(a->prober, "verbs", a->o.rdma_device, require, err)
+	                : prober_allows(a->prober, "tcp", "tcp", require, err);
+}
+
+/* False: it is ending. */
+static bool transport_holds(struct agent_session *s, const struct state_tenant *t)
+{
+	struct ros2_err err = ROS2_ERR_INIT;
+
+	if (AGENT_SWITCH(no_transport_check) || transport_allowed(s, t->image.require, &err) == 0)
+		return true;
+	snprintf(s->end_words, sizeof(s->end_words), "%.199s", err.msg);
+	agent_session_end(s, ROS2_REVOKED);
+	return false;
+}
+
 void sessions_on_tenant(struct sessions *t, const struct ros2_uid *uid)
 {
 	struct agent_session *s, *tmp;
@@ -156,8 +178,20 @@ void sessions_on_tenant(struct sessions *t, const struct ros2_uid *uid)
 			agent_session_end(s, ROS2_REVOKED);
 			continue;
 		}
-		s->policy_version = tenant.version;
+		if (transport_holds(s, &tenant))
+			s->policy_version = tenant.version;
 	}
+}
+
+void sessions_on_probe(struct sessions *t)
+{
+	struct agent_session *s, *tmp;
+	struct state_tenant tenant;
+
+	HASH_ITER (hh, t->all, s, tmp)
+		if (s->state < SESSION_CLOSING &&
+		    state_tenant_get(t->a->state, &s->tenant, &tenant) == 0)
+			transport_holds(s, &tenant);
 }
 
 /* ---- usage ---- */

@@ -178,6 +178,11 @@ int agent_session_opened(struct agent_session *s)
 
 /* ---- the end ---- */
 
+const char *agent_session_end_words(const struct agent_session *s)
+{
+	return s->end_words[0] ? s->end_words : ros2_status_text(s->end ? s->end : ROS2_CLOSED);
+}
+
 static void record_close(struct agent_session *s, const struct dp_session_stats *st)
 {
 	char uid[ROS2_UID_STR_LEN], grant[ROS2_UID_STR_LEN], n[5][24];
@@ -189,7 +194,7 @@ static void record_close(struct agent_session *s, const struct dp_session_stats 
 		.object_id = uid,
 		.result = AGENT_AUDIT_OK,
 		.status = s->end,
-		.reason = ros2_status_text(s->end),
+		.reason = agent_session_end_words(s),
 		.tenant = s->tenant_name,
 		.tenant_uid = s->tenant,
 		.policy_version = s->policy_version,

@@ -45,6 +45,7 @@ struct agent_session {
 	struct sessions *sessions;
 	enum agent_session_state state;
 	enum ros2_status end; /* why; from CLOSING on */
+	char end_words[200];  /* what took its right away, if there is more to say */
 	char tenant_name[ROS2_NAME_MAX + 1], principal[ROS2_SPIFFE_MAX + 1], peer[64];
 	bool has_grant, in_dp, connected, told, verbs;
 	uint32_t grant_access;
@@ -91,6 +92,8 @@ int agent_session_opened(struct agent_session *s);
 /* Ends it at agent and data plane; harmless when it has ended. One that was never LIVE leaves no
  * trace. */
 void agent_session_end(struct agent_session *s, enum ros2_status why);
+/* Why it ended, for people; borrowed. */
+const char *agent_session_end_words(const struct agent_session *s);
 
 /* @access of an open object, path and mount, for re-checks and the record. */
 int agent_session_add_handle(struct agent_session *s, uint64_t handle, uint32_t mount,
@@ -103,8 +106,11 @@ struct agent_session_mount *agent_session_mount(struct agent_session *s, uint32_
 
 void sessions_on_dp_event(struct sessions *t, const struct dp_event *ev);
 void sessions_on_revoke(struct sessions *t, const struct tombstone *ts);
-/* The tenant's document changed: principals, namespaces and open objects are looked at again. */
+/* The tenant's document changed: principals, namespaces, open objects and what placement.require
+ * says of the transport are looked at again. */
 void sessions_on_tenant(struct sessions *t, const struct ros2_uid *tenant);
+/* Devices were tried again: do they still hold what the sessions' tenants require? */
+void sessions_on_probe(struct sessions *t);
 void sessions_end_all(struct sessions *t, enum ros2_status why);
 /* Usage records, forgetting of ended ones. Every ten seconds. */
 void sessions_tick(struct sessions *t);

@@ -93,7 +93,8 @@ struct state_tenant {
 	bool revoked;
 	struct policy_image_tenant image; /* borrowed: until the tenant changes */
 	/* A newer document that is not durable yet: only what both allow is allowed. NULL: none.
-	 * Borrowed likewise. image.limits has the lower ones of sessions and contact already. */
+	 * Borrowed likewise. image.limits has the lower ones of sessions and contact already,
+	 * image.require what either requires. */
 	const struct policy_image_tenant *also;
 };
 /* The one tenant with this principal. -ENOENT: none; -EEXIST: more than one, so nobody is right. */

@@ -16,6 +16,7 @@ static void fill_tenant(const struct state_object *o, struct state_tenant *ret)
 	if (!o->narrowed)
 		return;
 	ret->also = &o->next_image;
+	ret->image.require |= ret->also->require;
 	ret->image.limits.sessions_max =
 		MIN(ret->image.limits.sessions_max, ret->also->limits.sessions_max);
 	ret->image.limits.control_verbs_per_s =

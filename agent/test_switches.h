@@ -16,6 +16,8 @@ struct agent_test_switches {
 	_Atomic bool no_refusal_records; /* what is malformed is refused, but not recorded */
 	_Atomic bool no_verb_limit;      /* controlVerbsPerSecond is counted, not enforced */
 	_Atomic bool receipt_unwritten;  /* a receipt does not wait for the disk */
+	_Atomic bool
+		no_transport_check; /* open sessions keep a transport that is not good enough */
 };
 extern struct agent_test_switches agent_test_switches; /* set before a call comes */
 #define AGENT_SWITCH(name) (agent_test_switches.name)

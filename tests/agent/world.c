@@ -185,6 +185,7 @@ static void on_audit(struct world *w, const Ros2__V1__AuditBatch *a)
 		const Ros2__V1__AuditRecord *r = a->drafts[i]->record;
 
 		append(w->actions, sizeof(w->actions), r->action);
+		append(w->reasons, sizeof(w->reasons), r->reason);
 		append(w->subjects, sizeof(w->subjects), r->object_name);
 		append(w->subjects, sizeof(w->subjects), r->object_uid);
 		ack.seq = a->drafts[i]->seq;
@@ -345,6 +346,8 @@ void world_agent_start(struct world *w)
 	                       .data_host = "127.0.0.1",
 	                       .state_dir = state,
 	                       .probe = w->probe,
+	                       .rdma_device = w->rdma_device,
+	                       .rdma_host = w->rdma_device ? "127.0.0.1" : NULL,
 	                       .on_ready = on_ready,
 	                       .on_fatal = on_fatal,
 	                       .arg = w};

@@ -38,12 +38,14 @@ struct world {
 	char actions[16384]; /* "session.open session.deny " */
 	_Atomic uint8_t next_grant;
 	char subjects[65536]; /* of the same records: names and ids of their objects */
+	char reasons[65536];
 	_Atomic unsigned probes, reports;
 	_Atomic unsigned report_sessions; /* of the report that is coming, or came last */
 	_Atomic uint32_t probe_enforced;  /* of the first subject of the last report */
 	/* the agent */
 	struct loop_post stop_post;
-	prober_fn probe; /* before world_agent_start */
+	prober_fn probe;         /* before world_agent_start */
+	const char *rdma_device; /* likewise */
 	struct loop *loop;
 	struct agent *agent;
 	bool ready;
