@@ -149,6 +149,8 @@ int fabric_pd_new(struct fabric_dev *d, const struct fabric_pd_opts *o, struct f
  * accepted. */
 int fabric_pd_free(struct fabric_pd *pd);
 
+struct fabric_dev *fabric_pd_dev(const struct fabric_pd *pd); /* any thread */
+
 struct fabric_pd_use {
 	uint64_t pinned_bytes;
 	uint32_t regions, windows, qps, sets;
@@ -186,6 +188,7 @@ void *fabric_region_mem(const struct fabric_region *r); /* NULL of a dma-buf */
 /* ---- channel: reactor x device ---- */
 
 struct fabric_channel;
+/* Any thread; what is made belongs to one. -ENOMEM, -ENOSPC. */
 int fabric_channel_new(struct fabric_dev *d, struct fabric_channel **ret, struct ros2_err *err);
 /* After its sets. NULL is accepted. */
 void fabric_channel_free(struct fabric_channel *c);

@@ -73,6 +73,11 @@ int fabric_pd_free(struct fabric_pd *pd)
 	return 0;
 }
 
+struct fabric_dev *fabric_pd_dev(const struct fabric_pd *pd)
+{
+	return pd->dev;
+}
+
 void fabric_pd_use(const struct fabric_pd *pd, struct fabric_pd_use *ret)
 {
 	*ret = (struct fabric_pd_use){

@@ -138,6 +138,11 @@ int fabric_pd_free(struct fabric_pd *pd)
 	return 0;
 }
 
+struct fabric_dev *fabric_pd_dev(const struct fabric_pd *pd)
+{
+	return pd->dev;
+}
+
 /* ---- regions ---- */
 
 static int region_new(struct fabric_pd *pd, const struct fabric_region_opts *o,
