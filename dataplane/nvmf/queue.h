@@ -11,10 +11,11 @@
  * poll, tick, kill or free, and only when the target cannot reach the request's memory any more: of
  * TCP that is so when the connection is ended or the answer is here, of RDMA when the key was
  * invalidated and the device said so, or the queue pair is gone; (2) a key names exactly the bytes
- * of one request, for exactly the access it needs, on this queue pair; (3) an answer that names no
- * command in flight, or one answered already, is a fault; (4) a fault ends the queue, with words;
- * (5) after open nothing allocates and nothing blocks; (6) everything is of one thread, the one
- * that polls.
+ * of one request, for exactly the access it needs, on this queue pair (standing keys, where the
+ * policy allows them: the request's whole region, until the queue ends); (3) an answer that names
+ * no command in flight, or one answered already, is a fault; (4) a fault ends the queue, with
+ * words; (5) after open nothing allocates and nothing blocks; (6) everything is of one thread, the
+ * one that polls.
  *
  * Sources: NVM Express Base 2.0, 3.3 and 6; NVMe/TCP Transport 1.0; NVMe/RDMA Transport 1.0.
  */
@@ -30,8 +31,8 @@
 #include <stdint.h>
 #include <sys/socket.h>
 
+struct fabric_pd;
 struct fabric_region;
-struct fabric_set;
 struct nvmf_queue;
 
 enum nvmf_dir {
@@ -78,7 +79,12 @@ struct nvmf_queue_opts {
 	uint32_t transfer_max;           /* bytes of one command */
 	bool header_digest, data_digest; /* tcp */
 	bool keys_per_command;           /* rdma */
-	struct fabric_set *set;          /* rdma: the tenant's; borrowed, outlives the queue */
+	/* rdma: the probe saw that a peer's SEND with invalidate is safe here, so the target may be
+	 * asked for it; per command only */
+	bool remote_invalidate;
+	/* rdma: the tenant's domain; borrowed, outlives the queue, which makes its own completion
+	 * queue in it: a target's faults end there */
+	struct fabric_pd *pd;
 	/* The queue watches its descriptors in the caller's epoll set under this word, and takes
 	 * them out in free. Readable: call poll. */
 	int epoll_fd;
@@ -93,6 +99,7 @@ struct nvmf_queue_counters {
 	uint64_t copied_bytes;        /* by this process */
 	uint64_t calls;               /* system calls, or doorbells, that handed commands on */
 	uint64_t keys_bound, keys_revoked;
+	uint64_t revoke_calls; /* doorbells that handed on nothing but ends of keys */
 };
 
 struct nvmf_queue_ops {
