@@ -132,7 +132,8 @@ static char *copy_path(struct dp_op *op, const char *path)
 static void work_mount(struct dp_op *op)
 {
 	struct ros2_err err = ROS2_ERR_INIT;
-	int rc = op->engine->ops->ns_open(op->engine->engine, op->path, &op->mount->ns, &err);
+	const struct engine_who who = {op->ds->tenant->uid, op->ds->tenant->name};
+	int rc = op->engine->ops->ns_open(op->engine->engine, &who, op->path, &op->mount->ns, &err);
 
 	if (rc < 0)
 		dp_op_set_err(op, rc, &err);

@@ -9,6 +9,7 @@
 #define ROS2_DATAPLANE_ENGINE_H
 
 #include "common/err.h"
+#include "common/ids.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -20,6 +21,12 @@ struct engine_ns;   /* one namespace root */
 struct engine_file; /* one open object; reference-counted by the data plane: closed only at zero in
                        flight */
 struct engine_reactor; /* one engine x one reactor: its ring, its registered buffers */
+
+/* For whom a namespace is opened: a target that knows its users by name is told this one's. */
+struct engine_who {
+	struct ros2_uid uid;
+	const char *name; /* borrowed: during the call */
+};
 
 enum engine_open_flags {
 	ENGINE_READ = 1,
@@ -109,9 +116,9 @@ struct engine_ops {
 	void (*destroy)(struct engine *e);
 
 	/* Control: any thread but a reactor; may block; may run concurrently. */
-	/* Makes the directory when it is missing. */
-	int (*ns_open)(struct engine *e, const char *path, struct engine_ns **ret,
-	               struct ros2_err *err);
+	/* Makes the directory when it is missing (not where an engine has volumes). */
+	int (*ns_open)(struct engine *e, const struct engine_who *who, const char *path,
+	               struct engine_ns **ret, struct ros2_err *err);
 	void (*ns_close)(struct engine_ns *ns);
 	int (*open)(struct engine_ns *ns, const char *path, uint32_t flags, uint32_t mode,
 	            struct engine_file **ret, struct engine_attr *attr, struct ros2_err *err);

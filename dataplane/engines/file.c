@@ -86,8 +86,8 @@ static int enter_or_make(int dir, const char *name, struct ros2_err *err)
 	return fd < 0 ? file_path_words(err, fd, "namespace path:", name) : fd;
 }
 
-static int file_ns_open(struct engine *e, const char *path, struct engine_ns **ret,
-                        struct ros2_err *err)
+static int file_ns_open(struct engine *e, const struct engine_who *who, const char *path,
+                        struct engine_ns **ret, struct ros2_err *err)
 {
 	char name[NAMES_NAME_MAX + 1];
 	struct names_part part;

@@ -96,8 +96,8 @@ static struct mem_node *walk_or_make(struct engine *e, const char *path, int *rc
 	return at;
 }
 
-static int mem_ns_open(struct engine *e, const char *path, struct engine_ns **ret,
-                       struct ros2_err *err)
+static int mem_ns_open(struct engine *e, const struct engine_who *who, const char *path,
+                       struct engine_ns **ret, struct ros2_err *err)
 {
 	struct engine_ns *ns;
 	int rc = 0;

@@ -26,6 +26,8 @@ static void make_buffers(struct fixture *fx)
 	}
 }
 
+const struct engine_who fixture_who = {{{1}}, "tenant-a"};
+
 int fixture_setup(void **state)
 {
 	struct fixture *fx = calloc(1, sizeof(*fx));
@@ -46,7 +48,7 @@ int fixture_setup(void **state)
 	make_buffers(fx);
 	o.buffers = fx->buffers;
 	if (fx->ops->create(&c, &fx->e, &err) < 0 ||
-	    fx->ops->ns_open(fx->e, "/t/a", &fx->ns, &err) < 0 ||
+	    fx->ops->ns_open(fx->e, &fixture_who, "/t/a", &fx->ns, &err) < 0 ||
 	    fx->ops->reactor_new(fx->e, &o, &fx->r, &err) < 0)
 		fail_msg("%s", err.msg);
 	*state = fx;

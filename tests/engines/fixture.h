@@ -31,6 +31,9 @@ struct fixture {
 	char root[256]; /* file: the directory */
 };
 
+/* Whose namespaces they are. */
+extern const struct engine_who fixture_who;
+
 /* cmocka setup and teardown; *state is the variant before and the fixture after. */
 int fixture_setup(void **state);
 int fixture_teardown(void **state);

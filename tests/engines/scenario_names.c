@@ -239,7 +239,7 @@ void engine__keeps_namespaces_apart(void **state)
 	struct engine_ns *a = fx->ns, *b = NULL, *bad = NULL;
 
 	touch(fx, "f");
-	assert_int_equal(fx->ops->ns_open(fx->e, "t/b", &b, &err), 0);
+	assert_int_equal(fx->ops->ns_open(fx->e, &fixture_who, "t/b", &b, &err), 0);
 	fx->ns = b;
 	expect_open(fx, "f", ENGINE_READ, -ENOENT);
 	touch(fx, "f");
@@ -247,9 +247,9 @@ void engine__keeps_namespaces_apart(void **state)
 	fx->ns = a;
 	expect_open(fx, "f", ENGINE_READ, 0);
 	fx->ops->ns_close(b);
-	assert_int_equal(fx->ops->ns_open(fx->e, "t/a/f", &bad, &err), -ENOTDIR);
-	assert_int_equal(fx->ops->ns_open(fx->e, "t/../a", &bad, &err), -ELIBBAD);
-	assert_int_equal(fx->ops->ns_open(fx->e, "//t", &bad, &err), -ELIBBAD);
+	assert_int_equal(fx->ops->ns_open(fx->e, &fixture_who, "t/a/f", &bad, &err), -ENOTDIR);
+	assert_int_equal(fx->ops->ns_open(fx->e, &fixture_who, "t/../a", &bad, &err), -ELIBBAD);
+	assert_int_equal(fx->ops->ns_open(fx->e, &fixture_who, "//t", &bad, &err), -ELIBBAD);
 }
 
 void engine__reports_types_and_sizes(void **state)

@@ -100,7 +100,7 @@ static void file_engine__says_when_the_file_system_is_full(void **state)
 	}
 	c.root = at;
 	assert_int_equal(fx->ops->create(&c, &fx->e, &err), 0);
-	assert_int_equal(fx->ops->ns_open(fx->e, "", &fx->ns, &err), 0);
+	assert_int_equal(fx->ops->ns_open(fx->e, &fixture_who, "", &fx->ns, &err), 0);
 	f = fx_open(fx, "f", ENGINE_READ | ENGINE_WRITE | ENGINE_CREATE);
 	for (int i = 0; i < 40 && res >= 0; i++)
 		res = fx_io(fx, f, ENGINE_OP_WRITE, (uint64_t)i * 65536, big, 65536);

@@ -231,14 +231,14 @@ static void file_engine__does_not_cross_a_mount_point(void **state)
 	}
 	/* descriptors opened before still see the old mounts */
 	assert_int_equal(p.fx->ops->create(&c, &e, &err), 0);
-	assert_int_equal(p.fx->ops->ns_open(e, "t/a", &ns, &err), 0);
+	assert_int_equal(p.fx->ops->ns_open(e, &fixture_who, "t/a", &ns, &err), 0);
 	p.fx->ops->ns_close(p.fx->ns);
 	p.fx->ops->destroy(p.fx->e);
 	p.fx->e = e;
 	p.fx->ns = ns;
 	expect_refused(&p, "m/secret", -ELIBBAD);
 	assert_int_equal(p.fx->ops->stat(p.fx->ns, "m", &a, &err), -ELIBBAD);
-	assert_int_equal(p.fx->ops->ns_open(p.fx->e, "t/a/m", &ns, &err), -ELIBBAD);
+	assert_int_equal(p.fx->ops->ns_open(p.fx->e, &fixture_who, "t/a/m", &ns, &err), -ELIBBAD);
 	assert_true(p.fx->ops->rmdir(p.fx->ns, "m", &err) < 0);
 	assert_int_equal(umount(in(&p, "m")), 0);
 	expect_secret_untouched(&p);

@@ -18,7 +18,7 @@ static void mem_setup(struct fixture *fx, uint64_t size_bytes, bool null_mode)
 
 	*fx = (struct fixture){.ops = engine_ops_find("mem")};
 	assert_int_equal(fx->ops->create(&c, &fx->e, NULL), 0);
-	assert_int_equal(fx->ops->ns_open(fx->e, "", &fx->ns, NULL), 0);
+	assert_int_equal(fx->ops->ns_open(fx->e, &fixture_who, "", &fx->ns, NULL), 0);
 	assert_int_equal(fx->ops->reactor_new(fx->e, &o, &fx->r, NULL), 0);
 }
 
@@ -286,7 +286,7 @@ static void mem_engine__outlives_a_namespace_directory_that_was_removed(void **s
 	struct engine_file *f = NULL;
 
 	mem_setup(&fx, 1 << 20, false);
-	assert_int_equal(fx.ops->ns_open(fx.e, "sub", &sub, NULL), 0);
+	assert_int_equal(fx.ops->ns_open(fx.e, &fixture_who, "sub", &sub, NULL), 0);
 	assert_int_equal(fx.ops->rmdir(fx.ns, "sub", NULL), 0);
 	assert_int_equal(fx.ops->open(sub, "f", ENGINE_WRITE | ENGINE_CREATE, 0600, &f, NULL, NULL),
 	                 -ENOENT);

@@ -73,7 +73,7 @@ static void live(struct fixture *fx)
 
 	if (!went(fx->ops->create(&c, &e, &err), &err))
 		return;
-	if (went(fx->ops->ns_open(e, "/new/ns", &ns, &err), &err)) {
+	if (went(fx->ops->ns_open(e, &fixture_who, "/new/ns", &ns, &err), &err)) {
 		if (went(fx->ops->open(ns, "f", ENGINE_READ | ENGINE_WRITE | ENGINE_CREATE, 0600,
 		                       &f, NULL, &err),
 		         &err)) {
