@@ -180,6 +180,7 @@ static int open_parts(struct agent *a, struct ros2_err *err)
 {
 	struct dp_opts dpo = {.loop = a->o.loop,
 	                      .reactors = a->o.reactors,
+	                      .poll_us = a->o.poll_us,
 	                      .listen_host = a->o.data_host,
 	                      .unproved = a->o.unproved_connections,
 	                      .unproved_per_address = a->o.unproved_connections_per_address,

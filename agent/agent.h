@@ -42,6 +42,7 @@ struct agent_opts {
 	const char *metrics_listen; /* NULL: none; common/metrics.h */
 	bool metrics_allow_remote;
 	uint32_t reactors;    /* 0 = all cores */
+	uint32_t poll_us;     /* dp_opts.poll_us */
 	uint32_t io_features; /* what the file engine is to do without: dp.h */
 	/* Caps at accept, 0 = default: of the tenants' listener; of connections of the data port
 	 * that have proved nothing, per reactor. */

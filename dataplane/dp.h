@@ -52,6 +52,7 @@ struct dp_event {
 };
 
 #define DP_UNPROVED_MAX 4096u
+#define DP_POLL_US_MAX  1000000u
 
 struct dp_opts {
 	struct loop *loop;         /* borrowed: until dp_free; results and events are posted here */
@@ -64,7 +65,10 @@ struct dp_opts {
 	/* Connections of a reactor that have not proved anything, in all and of one address; 0 =
 	 * 64 and as many as in all. At most DP_UNPROVED_MAX. */
 	uint32_t unproved, unproved_per_address;
-	bool busy_poll;
+	/* A reactor that has nothing to do looks again for so long before it sleeps: a wake-up of a
+	 * core that sleeps costs tens of microseconds. 0 = sleeps at once; at most DP_POLL_US_MAX.
+	 */
+	uint32_t poll_us;
 	void (*on_event)(void *arg, const struct dp_event *ev); /* on the loop */
 	void *arg;
 };

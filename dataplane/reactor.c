@@ -171,7 +171,7 @@ static const struct timespec *wait_time(const struct reactor *r, struct timespec
 	    r->refused[REFUSED_CAP].pending.count || r->accept_paused)
 		at = r->tick_at_ns;
 	at = MIN(at, r->wait_at_ns);
-	if (r->dp->opts.busy_poll || r->again || has_inbox(r) || reactor_engines_must_poll(r) ||
+	if (now < r->awake_until_ns || r->again || has_inbox(r) || reactor_engines_must_poll(r) ||
 	    verbs_must_poll(r))
 		at = 0;
 	if (at == UINT64_MAX)
@@ -212,6 +212,8 @@ static void turn(struct reactor *r)
 	for (int i = 0; i < n; i++)
 		on_event(r, &events[i]);
 	work(r);
+	if (n > 0 || r->again)
+		r->awake_until_ns = r->now_ns + r->dp->opts.poll_us * NS_PER_US;
 	tick(r);
 	bury(r);
 }

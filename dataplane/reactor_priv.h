@@ -97,18 +97,19 @@ struct reactor {
 	uint64_t next_generation;
 	struct rtenant *tenants; /* owned: LEASE_TENANTS_MAX of them */
 	struct rengine engines[DP_ENGINES_MAX];
-	struct list active;  /* rtenants with waiting requests */
-	struct list ready;   /* requests to be given to their engine */
-	struct list input;   /* sessions that may have something to read */
-	struct list output;  /* sessions that have something to send */
-	struct list gone;    /* sessions without any request, ended */
-	uint32_t n_engine;   /* ios inside engines */
-	uint32_t n_device;   /* requests that devices hold */
-	bool accept_paused;  /* no descriptors: until the next tick */
-	uint32_t n_begun;    /* those, and the ready ones */
-	bool own_pace;       /* the engine that replied last works by itself, not in its poll */
-	bool again;          /* something changed: do not sleep before another turn */
-	uint64_t now_ns;     /* read once per turn; never good enough to hand something on */
+	struct list active;      /* rtenants with waiting requests */
+	struct list ready;       /* requests to be given to their engine */
+	struct list input;       /* sessions that may have something to read */
+	struct list output;      /* sessions that have something to send */
+	struct list gone;        /* sessions without any request, ended */
+	uint32_t n_engine;       /* ios inside engines */
+	uint32_t n_device;       /* requests that devices hold */
+	bool accept_paused;      /* no descriptors: until the next tick */
+	uint32_t n_begun;        /* those, and the ready ones */
+	bool own_pace;           /* the engine that replied last works by itself, not in its poll */
+	bool again;              /* something changed: do not sleep before another turn */
+	uint64_t now_ns;         /* read once per turn; never good enough to hand something on */
+	uint64_t awake_until_ns; /* dp_opts.poll_us after something came or was done */
 	uint64_t wait_at_ns; /* when the first waiting request gets its tokens; UINT64_MAX = none */
 	uint64_t tick_at_ns;
 	uint32_t n_preauth;

@@ -32,6 +32,7 @@
 #define REGIONS_MAX      4096u
 #define LEASE_RETRIES    6u /* counts refusals and registrations */
 #define RECONNECT_MS     30000u
+#define POLL_US_MAX      1000000u
 #define CONTROL_MS       10000u
 #define CONNECT_MS       5000u
 #define WHY_MS           2000u
@@ -157,7 +158,7 @@ struct ros2_session {
 	char words[WIRE_WORDS_MAX + 1];
 	struct ros2_err nak; /* the last NAK without a request: why a reset may follow */
 	bool peer_said_bye;
-	uint32_t credits, max_io, max_inline, depth, reconnect_ms, backoff_ms;
+	uint32_t credits, max_io, max_inline, depth, reconnect_ms, backoff_ms, poll_us;
 	uint64_t up_since_ns, next_try_ns, register_after_ns, looked_ns; /* monotonic */
 	uint64_t silent_ns, pinged_ns; /* nothing heard for so long; and when PING was sent */
 	struct request *requests;      /* owned; depth + INTERNAL_SLOTS */

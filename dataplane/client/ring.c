@@ -153,14 +153,15 @@ int ros2_wait(struct ros2_session *s, struct ros2_completion *out, uint32_t min,
 	uint64_t until = timeout_ms < 0 ? UINT64_MAX
 	                                : clock_add_ns(clock_monotonic_ns(),
 	                                               (uint64_t)timeout_ms * NS_PER_MS);
+	uint64_t awake_until = s->poll_us ? clock_monotonic_ns() + s->poll_us * NS_PER_US : 0;
 	uint32_t n = reap(s, out, max);
 
 	min = MIN(min, max);
 	while (n < min && is_waiting(s)) {
-		uint64_t now = timeout_ms < 0 ? 0 : clock_monotonic_ns();
+		uint64_t now = timeout_ms < 0 && !s->poll_us ? 0 : clock_monotonic_ns();
 		uint64_t left = now >= until ? 0 : (until - now + NS_PER_MS - 1) / NS_PER_MS;
 
-		session_step(s, (int)MIN(left, (uint64_t)INT_MAX), NULL);
+		session_step(s, now < awake_until ? 0 : (int)MIN(left, (uint64_t)INT_MAX), NULL);
 		n += reap(s, out + n, max - n);
 		if (!left)
 			break;

@@ -85,6 +85,9 @@ struct ros2_session_opts {
 	uint32_t reconnect_ms;         /* how long a request may wait for a lost agent; 0 = 30000;
 	                                  UINT32_MAX = do not reconnect */
 	enum ros2_transport transport; /* VERBS: UNSUPPORTED if either side has no RDMA device */
+	uint32_t
+		poll_us; /* ros2_wait looks again for so long before it sleeps: takes a core, and
+	                    saves the time that waking one takes. 0 = sleeps at once; at most 1 s */
 };
 int ros2_session_open(struct ros2_client *c, const struct ros2_session_opts *o,
                       struct ros2_session **ret, struct ros2_err *err);

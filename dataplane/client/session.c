@@ -44,6 +44,7 @@ struct ros2_session *session_make(struct ros2_client *c, const struct ros2_sessi
 	s->depth = o ? o->depth : 0;
 	s->transport = o ? o->transport : ROS2_TRANSPORT_AUTO;
 	s->reconnect_ms = o && o->reconnect_ms ? o->reconnect_ms : RECONNECT_MS;
+	s->poll_us = o ? MIN(o->poll_us, POLL_US_MAX) : 0;
 	s->backoff_ms = BACKOFF_FIRST_MS;
 	list_init(&s->free);
 	list_init(&s->prepared);

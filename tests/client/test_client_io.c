@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* libros2 against an agent that behaves: ring, plain I/O, memory, files, renewal. */
+#include "common/clock.h"
 #include "tests/client/rig.h"
 #include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
+#include <time.h>
 
 static void ring__reads_and_writes_every_size_class(void **state)
 {
@@ -44,6 +46,14 @@ static void ring__works_when_every_message_comes_byte_by_byte(void **state)
 	assert_memory_equal(r->buf, back, 20000);
 }
 
+static uint64_t thread_cpu_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
+	return (uint64_t)ts.tv_sec * NS_PER_S + (uint64_t)ts.tv_nsec;
+}
+
 static void ring__keeps_depth_requests_in_flight_and_refuses_more(void **state)
 {
 	struct ros2_session_opts o = {.depth = 8};
@@ -66,6 +76,30 @@ static void ring__keeps_depth_requests_in_flight_and_refuses_more(void **state)
 	}
 	assert_int_equal(seen, 0xff);
 	assert_int_equal(ros2_wait(r->session, c, 1, 8, -1, &r->err), 0);
+}
+
+/* Looking before sleeping changes when an answer is seen, and nothing else. */
+static void wait__that_looks_first_keeps_its_time_limit_and_then_sleeps(void **state)
+{
+	struct ros2_session_opts o = {.poll_us = 5000};
+	struct rig *r = *state;
+	struct ros2_completion c;
+	uint64_t before, cpu;
+
+	rig_open(r, &o);
+	assert_int_equal(rig_read(r, r->buf, 4096, 0).status, ROS2_OK);
+	WITH_AGENT(r->agent, r->agent->register_status = ROS2_UNAVAILABLE);
+	region_set_stale(r->session, region_find(r->session, r->buf, 1));
+	rig_ok(r, ros2_prep_read(r->file, r->buf, 4096, 0, 1, &r->err));
+	rig_ok(r, ros2_submit(r->session, &r->err));
+	before = clock_monotonic_ns();
+	cpu = thread_cpu_ns();
+	assert_int_equal(ros2_wait(r->session, &c, 1, 1, 400, &r->err), 0);
+	assert_true(clock_monotonic_ns() - before >= 400 * NS_PER_MS);
+	assert_true(thread_cpu_ns() - cpu < 200 * NS_PER_MS);
+	WITH_AGENT(r->agent, r->agent->register_status = ROS2_OK);
+	assert_int_equal(ros2_wait(r->session, &c, 1, 1, 20000, &r->err), 1);
+	assert_int_equal(c.status, ROS2_OK);
 }
 
 static void ring__mixed_load_with_more_requests_than_credits_is_right(void **state)
@@ -299,6 +333,7 @@ int main(void)
 		T(ring__reads_and_writes_every_size_class),
 		T(ring__works_when_every_message_comes_byte_by_byte),
 		T(ring__keeps_depth_requests_in_flight_and_refuses_more),
+		T(wait__that_looks_first_keeps_its_time_limit_and_then_sleeps),
 		T(ring__mixed_load_with_more_requests_than_credits_is_right),
 		T(ring__refuses_memory_that_is_not_registered),
 		T(regions__may_not_overlap_and_keep_their_access),

@@ -91,7 +91,7 @@ uint32_t fx_count_events(struct fx *fx, enum dp_event_type type, int status)
 	return n;
 }
 
-uint32_t fx_unproved_per_address;
+uint32_t fx_unproved_per_address, fx_poll_us;
 
 static void make_dp(void *arg)
 {
@@ -102,6 +102,7 @@ static void make_dp(void *arg)
 	                    .slot_bytes_total = 16u << 20,
 	                    .control_workers = 2,
 	                    .unproved_per_address = fx_unproved_per_address,
+	                    .poll_us = fx_poll_us,
 	                    .rdma_device = fx_rdma_device,
 	                    .rdma_host = fx_rdma_host,
 	                    .on_event = on_event,

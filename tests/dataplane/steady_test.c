@@ -8,6 +8,7 @@
 #include "tests/dataplane/fixture.h"
 #include "tests/bench/steady/count_calls.h"
 #include <semaphore.h>
+#include <time.h>
 
 #define BIG     (1u << 20)
 #define DEPTH   32u
@@ -142,7 +143,44 @@ static void steady_state__of_inline_writes_into_memory_copies_each_byte_twice_at
 	assert_true(s.copied <= 2 * s.written);
 }
 
+static uint64_t cpu_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &ts);
+	return (uint64_t)ts.tv_sec * NS_PER_S + (uint64_t)ts.tv_nsec;
+}
+
+/* CPU time of this process in a second in which nobody asks for anything. */
+static uint64_t idle_cpu_ns(struct fx *fx)
+{
+	uint64_t before;
+	struct raw c;
+
+	raw_ready(fx, &c);
+	assert_int_equal(raw_write(&c, 0, buf, BIG, false), ROS2_OK);
+	read_many(&c, 4096);
+	before = cpu_ns();
+	/* time: that nothing is done is seen over a time only */
+	usleep(1000000);
+	before = cpu_ns() - before;
+	read_many(&c, 4096);
+	raw_close(&c);
+	return before;
+}
+
+/* Ticks, which come every 20 ms, do not keep it awake. */
+static void reactor__that_looks_before_it_sleeps_does_sleep(void **state)
+{
+	assert_true(idle_cpu_ns(*state) < 300 * NS_PER_MS);
+}
+
 /* ---- negative controls ---- */
+static void cpu_time__shows_a_reactor_that_looks_all_the_time(void **state)
+{
+	assert_true(idle_cpu_ns(*state) > 300 * NS_PER_MS);
+}
+
 static void *allocates_and_locks(void *arg)
 {
 	pthread_mutex_t m = PTHREAD_MUTEX_INITIALIZER;
@@ -199,6 +237,24 @@ static int threads_setup(void **state)
 	return file_setup(state);
 }
 
+static int poll_setup(void **state)
+{
+	fx_poll_us = 1000;
+	return fx_setup(state);
+}
+
+static int poll_all_setup(void **state)
+{
+	fx_poll_us = DP_POLL_US_MAX;
+	return fx_setup(state);
+}
+
+static int poll_teardown(void **state)
+{
+	fx_poll_us = 0;
+	return fx_teardown(state);
+}
+
 static int file_teardown(void **state)
 {
 	int rc = fx_teardown(state);
@@ -232,6 +288,10 @@ int main(void)
 		cmocka_unit_test_setup_teardown(
 			steady_state__of_inline_writes_into_memory_copies_each_byte_twice_at_most,
 			fx_setup, fx_teardown),
+		cmocka_unit_test_setup_teardown(reactor__that_looks_before_it_sleeps_does_sleep,
+	                                        poll_setup, poll_teardown),
+		cmocka_unit_test_setup_teardown(cpu_time__shows_a_reactor_that_looks_all_the_time,
+	                                        poll_all_setup, poll_teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -20,7 +20,7 @@ struct bench_opts {
 	struct ros2_client_opts client;
 	const char *ns, *file, *manifest;
 	uint64_t size, bytes, time_ms, warmup_ms;
-	uint32_t bs, depth, jobs, mix, reconnect_ms;
+	uint32_t bs, depth, jobs, mix, reconnect_ms, poll_us;
 	uint64_t seed;
 	enum bench_rw rw;
 	bool random, verify, json, quiet, no_layout, no_flush;

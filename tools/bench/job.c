@@ -70,7 +70,8 @@ static int make_buffers(struct job *j, uint32_t depth, struct ros2_err *err)
 static int set_up(struct job *j, struct ros2_err *err)
 {
 	const struct bench_opts *o = j->load->o;
-	struct ros2_session_opts so = {.depth = o->depth, .reconnect_ms = o->reconnect_ms};
+	struct ros2_session_opts so = {
+		.depth = o->depth, .reconnect_ms = o->reconnect_ms, .poll_us = o->poll_us};
 	uint32_t flags = o->rw == RW_READ && !j->load->layout ? ROS2_O_RDONLY : ROS2_O_RDWR;
 	int rc;
 

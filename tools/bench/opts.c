@@ -37,6 +37,7 @@ static const char usage_load[] =
 	"  --bs SIZE      bytes per request                              [4k]\n"
 	"  --depth N      requests in flight per job                     [32]\n"
 	"  --jobs N       threads, each with a session of its own        [1]\n"
+	"  --poll-us N    look for answers for N microseconds before sleeping; takes a core [0]\n"
 	"  --time T       how long to measure: 500ms, 10s, 2m            [10s]\n"
 	"                 SIGINT or SIGTERM ends it early, with the report\n"
 	"  --bytes SIZE   instead of --time: how much to move, all jobs together\n"
@@ -159,6 +160,7 @@ enum opt_kind {
 	X("depth", 'd', OPT_COUNT, depth)                                                          \
 	X("jobs", 'j', OPT_COUNT, jobs)                                                            \
 	X("mix", 'M', OPT_COUNT, mix)                                                              \
+	X("poll-us", 'P', OPT_COUNT, poll_us)                                                      \
 	X("time", 't', OPT_TIME, time_ms)                                                          \
 	X("warmup", 'w', OPT_TIME, warmup_ms)                                                      \
 	X("reconnect", 'R', OPT_TIME32, reconnect_ms)                                              \
@@ -244,9 +246,10 @@ static int check(struct bench_opts *o)
 		return EXIT_USAGE;
 	}
 	if (!o->bs || !o->depth || !o->jobs || o->depth > 1024 || o->jobs > 256 || o->mix > 100 ||
-	    o->size < o->bs) {
+	    o->poll_us > 1000000 || o->size < o->bs) {
 		fprintf(stderr, "ros2-bench: expected --bs, --depth (to 1024) and --jobs (to 256) "
-		                "from 1, --mix 0 to 100, --size at least --bs\n");
+		                "from 1, --mix 0 to 100, --poll-us to 1000000, --size at least "
+		                "--bs\n");
 		return EXIT_USAGE;
 	}
 	if (!o->reconnect_ms)
