@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The queue over NVMe/TCP: what its three files share. tcp_queue.c has its life and its commands,
+ * tcp_queue_send.c PDUs to the target, tcp_queue_recv.c PDUs from it.
+ *
+ *   command:  FREE --submit--> FRESH --kick--> QUEUED --whole capsule handed on--> SENT --> FREE
+ *
+ * A command is in one list at most: `fresh` (submitted, not kicked), or `out` (it has a PDU to
+ * send: its capsule while QUEUED, H2CData while SENT). Bounds: `depth` commands, one PDU being sent
+ * and one R2T for each; input TCP_QUEUE_INPUT bytes.
+ */
+#ifndef ROS2_DATAPLANE_NVMF_TCP_QUEUE_PRIV_H
+#define ROS2_DATAPLANE_NVMF_TCP_QUEUE_PRIV_H
+
+#include "dataplane/nvmf/pdu.h"
+#include "dataplane/nvmf/queue.h"
+
+#define TCP_QUEUE_INPUT (64u * 1024)
+/* While a command of more than this reads, only a few headers are received behind its payload. */
+#define TCP_QUEUE_SMALL 16384u
+#define TCP_QUEUE_LEAN  128u
+
+enum tcp_cmd_state { TCP_CMD_FREE, TCP_CMD_FRESH, TCP_CMD_QUEUED, TCP_CMD_SENT };
+
+struct tcp_cmd {
+	struct list link; /* fresh or out; empty: in neither */
+	struct nvmf_req *req;
+	/* Index in the low bits, above it a generation: another one each time it is used. */
+	uint16_t cid;
+	uint8_t state;
+	bool handed_on;  /* a byte of its capsule, or more, is with the kernel */
+	bool in_capsule; /* its data is */
+	/* from the target */
+	bool last; /* LAST_PDU has come */
+	uint32_t got;
+	/* to the target, without in_capsule */
+	uint32_t asked; /* by R2Ts so far */
+	uint32_t todo;  /* of that: not in a PDU yet */
+	uint16_t tag;   /* of the R2T */
+	/* The PDU that it sends: head, data of req->buf, digest. */
+	bool digest_made;
+	uint32_t head_len, data_at, data_len, digest_len;
+	uint8_t digest[NVME_TCP_DIGEST_LEN];
+	uint8_t head[PDU_SEND_MAX];
+};
+
+struct tcp_queue { /* what struct nvmf_queue is here */
+	enum nvmf_queue_state state;
+	int fd; /* -1 = none */
+	int epoll_fd;
+	uint64_t epoll_word;
+	uint32_t interest; /* epoll events */
+	bool polling;      /* in poll: a done that polls finds nothing */
+	/* from the options */
+	uint16_t qid;
+	uint32_t depth, in_capsule_max, transfer_max;
+	bool header_digest, data_digest;
+	uint64_t connect_deadline_ns;
+	/* commands */
+	struct tcp_cmd *cmds; /* owned: depth of them */
+	uint16_t *free;       /* owned: a stack of indices */
+	uint32_t n_free, n_large;
+	uint32_t index_mask;
+	bool no_sq_flow;   /* Connect asked for it: SQHD then means nothing */
+	struct list timed; /* nvmf_req.link, by deadline; those without a time limit are not in */
+	struct list fresh; /* tcp_cmd */
+	uint32_t n_unstamped; /* at the end of fresh: without a deadline so far */
+	uint32_t n_done;
+	/* sending */
+	struct list out; /* tcp_cmd */
+	size_t sent;     /* bytes of the first of out's PDU that the kernel has */
+	bool blocked;    /* the socket has no room */
+	struct pdu_params to_target;
+	uint32_t h2c_max;
+	uint32_t ic_sent, ic_len;
+	uint8_t ic[PDU_SEND_MAX];
+	/* receiving */
+	struct pdu_params from_target;
+	uint32_t in_at, in_end;
+	bool first;               /* nothing has come: ICResp is due */
+	struct tcp_cmd *rx;       /* its payload, or the digest of it, comes next */
+	uint32_t rx_begin, rx_at; /* in its buffer: where this PDU's payload began, and is */
+	uint32_t rx_left;
+	uint8_t rx_digest_len;
+	bool rx_success;
+	struct nvmf_queue_counters counters;
+	char fault[320];
+	uint8_t in[TCP_QUEUE_INPUT];
+};
+
+static inline struct tcp_queue *tcp_queue_of(const struct nvmf_queue *q)
+{
+	return (struct tcp_queue *)q;
+}
+static inline bool tcp_queue_reads(const struct tcp_cmd *c)
+{
+	return c->req->dir == NVMF_FROM_TARGET;
+}
+
+/*
+ * Ends the connection and gives everything back. With @term and the header @bad it is at (NULL:
+ * nothing to show) the target is told why, if the socket takes that at once: this is said for its
+ * log, nothing depends on it. Words: printf. Nothing happens to a queue that failed before.
+ */
+void tcp_queue_fail(struct tcp_queue *q, const struct pdu_fault *term, const uint8_t *bad,
+                    size_t bad_len, const char *fmt, ...) __attribute__((format(printf, 5, 6)));
+/* The answer is here. Forgets the command, then runs done. */
+void tcp_queue_answered(struct tcp_queue *q, struct tcp_cmd *c, const struct nvme_cqe *cqe);
+/* The system calls for more room or for input; a queue that cannot be watched fails. */
+void tcp_queue_watch(struct tcp_queue *q, uint32_t events);
+
+/* tcp_queue_send.c */
+/* ICReq, or the rest of it. False: not all is sent, perhaps because the connection is not there. */
+bool tcp_queue_send_ic(struct tcp_queue *q);
+void tcp_queue_make_capsule(struct tcp_queue *q, struct tcp_cmd *c);
+/* @c was asked for todo bytes, up to asked: its next H2CData PDU joins out. */
+void tcp_queue_make_h2c(struct tcp_queue *q, struct tcp_cmd *c);
+/* As much of out as the socket takes. May fail the queue. */
+void tcp_queue_flush(struct tcp_queue *q);
+void tcp_queue_send_term(struct tcp_queue *q, const struct pdu_fault *f, const uint8_t *bad,
+                         size_t bad_len);
+
+/* tcp_queue_recv.c */
+/* Takes what one system call gives; done may run. False: there is no more now, or the queue failed.
+ */
+bool tcp_queue_receive(struct tcp_queue *q);
+#endif
