@@ -6,6 +6,7 @@
  */
 #include "common/util.h"
 #include "policy/image_layout.h"
+#include "policy/nvmf.h"
 #include "policy/policy.h"
 #include <errno.h>
 
@@ -174,19 +175,60 @@ static int put_tenant(struct image *im, const struct policy_doc *d, const struct
 	return 0;
 }
 
+static size_t nvmf_bytes(const struct policy_nvmf *n)
+{
+	size_t sum = strlen(n->address) + strlen(n->subsystem) + strlen(n->host_nqn) +
+	             strlen(n->secret) + strlen(n->target_secret) + 5;
+
+	for (uint32_t i = 0; i < n->n_volumes; i++)
+		sum += strlen(n->volumes[i].name) + 1;
+	return sum;
+}
+
+static void put_nvmf(struct image *im, const struct policy_nvmf *n)
+{
+	uint8_t *at = im->p + IMG_NVMF_LEN;
+
+	im->p[IMG_OFF_NVMF_TRANSPORT] = (uint8_t)n->transport;
+	im->p[IMG_OFF_NVMF_HDGST] = n->header_digest;
+	im->p[IMG_OFF_NVMF_DDGST] = n->data_digest;
+	im->p[IMG_OFF_NVMF_KEYS] = n->keys_per_command;
+	for (unsigned i = 0; i < NVMF_NUMBERS; i++)
+		img_put(im->p + IMG_OFF_NVMF_NUMBERS + 8 * i, 8,
+		        nvmf_number_get(n, (enum nvmf_number_id)i));
+	img_put(im->p + IMG_OFF_NVMF_ADDRESS, 4, put_string(im, n->address));
+	img_put(im->p + IMG_OFF_NVMF_SUBSYSTEM, 4, put_string(im, n->subsystem));
+	img_put(im->p + IMG_OFF_NVMF_HOST, 4, put_string(im, n->host_nqn));
+	img_put(im->p + IMG_OFF_NVMF_SECRET, 4, put_string(im, n->secret));
+	img_put(im->p + IMG_OFF_NVMF_TARGET, 4, put_string(im, n->target_secret));
+	img_put(im->p + IMG_OFF_NVMF_VOLUMES, 4, n->n_volumes);
+	for (uint32_t i = 0; i < n->n_volumes; i++, at += IMG_VOLUME_LEN) {
+		img_put(at + IMG_VOLUME_NAME, 4, put_string(im, n->volumes[i].name));
+		img_put(at + IMG_VOLUME_NSID, 4, n->volumes[i].nsid);
+		img_put(at + IMG_VOLUME_OFFSET, 8, n->volumes[i].offset);
+		img_put(at + IMG_VOLUME_SIZE, 8, n->volumes[i].size);
+	}
+}
+
 static int put_engine(struct image *im, const struct policy_doc *d, const struct ros2_uid *uid,
                       uint64_t version)
 {
 	const struct policy_engine_spec *e = d->engine;
-	int rc = image_begin(im, IMG_ENGINE_LEN, strlen(d->name) + strlen(e->root) + 2);
+	const struct policy_nvmf *n = e->nvmf;
+	size_t fixed = n ? IMG_NVMF_LEN + n->n_volumes * IMG_VOLUME_LEN : IMG_ENGINE_LEN;
+	size_t strings = strlen(d->name) + strlen(e->root) + 2 + (n ? nvmf_bytes(n) : 0);
+	int rc = image_begin(im, fixed, strings);
 
 	if (rc < 0)
 		return rc;
-	put_header(im, 1, d, uid, version);
+	/* the oldest format that says it */
+	put_header(im, n ? 4 : 1, d, uid, version);
 	img_put(im->p + IMG_OFF_ENGINE_TYPE, 4, e->type);
 	img_put(im->p + IMG_OFF_ENGINE_NULL, 4, e->null_mode);
 	img_put(im->p + IMG_OFF_ENGINE_SIZE, 8, e->size_bytes);
 	img_put(im->p + IMG_OFF_ENGINE_ROOT, 4, put_string(im, e->root));
+	if (n)
+		put_nvmf(im, n);
 	return 0;
 }
 

@@ -9,6 +9,7 @@
 #include "common/probe.h"
 #include "common/util.h"
 #include "policy/image_layout.h"
+#include "policy/nvmf.h"
 #include "policy/text.h"
 #include <errno.h>
 
@@ -32,6 +33,10 @@ _Static_assert(IMG_TENANT_LEN_3 + ROS2_NAME_MAX + 1 +
                        POLICY_IMAGE_MAX,
                "every tenant fits");
 _Static_assert(IMG_OFF_ENGINE_ROOT + 8 == IMG_ENGINE_LEN, "the engine body ends with its root");
+_Static_assert(IMG_NVMF_NUMBERS == NVMF_NUMBERS &&
+                       IMG_OFF_NVMF_NUMBERS + 8 * IMG_NVMF_NUMBERS == IMG_OFF_NVMF_ADDRESS,
+               "the addresses follow the numbers");
+_Static_assert(IMG_OFF_NVMF_VOLUMES + 8 == IMG_NVMF_LEN, "the volumes follow their count");
 
 void image_hash(const uint8_t *p, size_t len, uint8_t out[POLICY_DIGEST_LEN])
 {
@@ -64,7 +69,9 @@ int policy_image_kind(const void *bytes, size_t len, enum policy_kind *ret, stru
 	kind = img_get(p + IMG_OFF_KIND, 2);
 	if (kind != POLICY_KIND_TENANT && kind != POLICY_KIND_ENGINE)
 		return BAD(err, "unknown kind %u", (unsigned)kind);
-	if (format > 1 && kind != POLICY_KIND_TENANT)
+	if (format == 4 && kind != POLICY_KIND_ENGINE)
+		return BAD(err, "format 4 is for engines only");
+	if (format > 1 && format < 4 && kind != POLICY_KIND_TENANT)
 		return BAD(err, "format %u is for tenants only", (unsigned)format);
 	*ret = (enum policy_kind)kind;
 	return 0;
@@ -316,38 +323,137 @@ int policy_image_open_tenant(const void *p, size_t len, struct policy_image_tena
 
 /* ---- engine ---- */
 
-static int read_engine(const uint8_t *p, uint32_t strings_len, struct policy_image_engine *e,
+/* What of an engine's image has which place. */
+struct engine_bytes {
+	const uint8_t *p, *strings;
+	size_t fixed; /* what stands before the strings */
+	uint32_t strings_len;
+};
+
+/* Counts are bounded before they are multiplied. */
+static int lay_out_engine(const uint8_t *p, size_t len, struct engine_bytes *ret,
+                          struct ros2_err *err)
+{
+	size_t fixed = IMG_ENGINE_LEN;
+	int rc;
+
+	if (img_get(p + IMG_OFF_FORMAT, 2) >= 4) {
+		uint32_t n;
+
+		if (len < IMG_NVMF_LEN)
+			return BAD(err, "too short for an nvmf engine: %zu bytes", len);
+		n = img_u32(p + IMG_OFF_NVMF_VOLUMES);
+		if (n > POLICY_VOLUMES_MAX || img_u32(p + IMG_OFF_NVMF_VOLUMES + 4))
+			return BAD(err, "a count is beyond its bound");
+		fixed = IMG_NVMF_LEN + n * IMG_VOLUME_LEN;
+	}
+	rc = check_strings(p, len, fixed, err);
+	if (rc < 0)
+		return rc;
+	*ret = (struct engine_bytes){p, p + fixed, fixed, img_u32(p + IMG_OFF_STRINGS)};
+	return 0;
+}
+
+static bool copy_string(const struct engine_bytes *b, const uint8_t *ref, size_t max, char *out)
+{
+	const char *s = string_at(b->strings, b->strings_len, ref, max);
+
+	if (s)
+		memcpy(out, s, strlen(s) + 1);
+	return s;
+}
+
+static int read_volumes(const struct engine_bytes *b, struct policy_nvmf *n, struct ros2_err *err)
+{
+	const uint8_t *at = b->p + IMG_NVMF_LEN;
+
+	n->n_volumes = img_u32(b->p + IMG_OFF_NVMF_VOLUMES);
+	for (uint32_t i = 0; i < n->n_volumes; i++, at += IMG_VOLUME_LEN) {
+		struct policy_volume *v = &n->volumes[i];
+
+		if (!copy_string(b, at + IMG_VOLUME_NAME, POLICY_VOLUME_NAME_MAX, v->name))
+			return BAD(err, "volume %u has no name", i);
+		v->nsid = img_u32(at + IMG_VOLUME_NSID);
+		v->offset = img_get(at + IMG_VOLUME_OFFSET, 8);
+		v->size = img_get(at + IMG_VOLUME_SIZE, 8);
+	}
+	return 0;
+}
+
+static int read_nvmf(const struct engine_bytes *b, struct policy_nvmf *n, struct ros2_err *err)
+{
+	const uint8_t *p = b->p;
+	const char *fault;
+
+	if (p[IMG_OFF_NVMF_HDGST] > 1 || p[IMG_OFF_NVMF_DDGST] > 1 || p[IMG_OFF_NVMF_KEYS] > 1)
+		return BAD(err, "the engine's flags are bad");
+	n->transport = (enum policy_transport)p[IMG_OFF_NVMF_TRANSPORT];
+	n->header_digest = p[IMG_OFF_NVMF_HDGST];
+	n->data_digest = p[IMG_OFF_NVMF_DDGST];
+	n->keys_per_command = p[IMG_OFF_NVMF_KEYS];
+	for (unsigned i = 0; i < NVMF_NUMBERS; i++) {
+		uint64_t v = img_get(p + IMG_OFF_NVMF_NUMBERS + 8 * i, 8);
+
+		if (nvmf_numbers[i].is_u32 && v > UINT32_MAX)
+			return BAD(err, "spec.%s is out of range", nvmf_numbers[i].key);
+		nvmf_number_set(n, (enum nvmf_number_id)i, v);
+	}
+	if (!copy_string(b, p + IMG_OFF_NVMF_ADDRESS, POLICY_ADDRESS_MAX, n->address) ||
+	    !copy_string(b, p + IMG_OFF_NVMF_SUBSYSTEM, POLICY_NQN_MAX, n->subsystem) ||
+	    !copy_string(b, p + IMG_OFF_NVMF_HOST, POLICY_NQN_MAX, n->host_nqn) ||
+	    !copy_string(b, p + IMG_OFF_NVMF_SECRET, POLICY_SECRET_NAME_MAX, n->secret) ||
+	    !copy_string(b, p + IMG_OFF_NVMF_TARGET, POLICY_SECRET_NAME_MAX, n->target_secret))
+		return BAD(err, "an engine has a bad string");
+	if (read_volumes(b, n, err) < 0)
+		return -EBADMSG;
+	fault = nvmf_fault(n);
+	return fault ? BAD(err, "spec.%s is out of range", fault) : 0;
+}
+
+static int check_type(const struct policy_image_engine *e, bool is_nvmf, struct ros2_err *err)
+{
+	bool sized = e->size_bytes >= ENGINE_MEM_SIZE_MIN && e->size_bytes <= ENGINE_MEM_SIZE_MAX;
+
+	if (is_nvmf != (e->type == POLICY_ENGINE_NVMF))
+		return BAD(err, "bad type of an engine");
+	if (e->type == POLICY_ENGINE_FILE) {
+		if (text_root_fault(e->root) || e->size_bytes || e->null_mode)
+			return BAD(err, "bad root, size or mode of a file engine");
+	} else if (e->type == POLICY_ENGINE_NVMF) {
+		if (e->root[0] || e->size_bytes || e->null_mode)
+			return BAD(err, "root, size or mode of an nvmf engine");
+	} else if (e->type != POLICY_ENGINE_MEM || e->root[0] || !sized) {
+		return BAD(err, "bad type, root or size of an engine");
+	}
+	return 0;
+}
+
+static int read_engine(const struct engine_bytes *b, struct policy_image_engine *e,
                        struct ros2_err *err)
 {
-	const uint8_t *strings = p + IMG_ENGINE_LEN;
-	const char *name = name_at(strings, strings_len, p + IMG_OFF_NAME);
-	const char *root =
-		string_at(strings, strings_len, p + IMG_OFF_ENGINE_ROOT, POLICY_ROOT_MAX);
+	const uint8_t *p = b->p;
+	const char *name = name_at(b->strings, b->strings_len, p + IMG_OFF_NAME);
+	bool is_nvmf = img_get(p + IMG_OFF_FORMAT, 2) >= 4;
 	uint32_t null_mode = img_u32(p + IMG_OFF_ENGINE_NULL);
+	int rc;
 
-	if (!name || !root)
+	if (!name || !copy_string(b, p + IMG_OFF_ENGINE_ROOT, POLICY_ROOT_MAX, e->root))
 		return BAD(err, "the engine's name or root is bad");
+	memcpy(e->name, name, strlen(name) + 1);
 	e->type = (enum policy_engine_type)img_u32(p + IMG_OFF_ENGINE_TYPE);
 	e->size_bytes = img_get(p + IMG_OFF_ENGINE_SIZE, 8);
 	if (null_mode > 1 || img_u32(p + IMG_OFF_ENGINE_ROOT + 4))
 		return BAD(err, "the engine's flags are bad");
 	e->null_mode = null_mode;
-	if (e->type == POLICY_ENGINE_FILE) {
-		if (text_root_fault(root) || e->size_bytes || null_mode)
-			return BAD(err, "bad root, size or mode of a file engine");
-	} else if (e->type != POLICY_ENGINE_MEM || root[0] || e->size_bytes < ENGINE_MEM_SIZE_MIN ||
-	           e->size_bytes > ENGINE_MEM_SIZE_MAX) {
-		return BAD(err, "bad type, root or size of an engine");
-	}
-	memcpy(e->name, name, strlen(name) + 1);
-	memcpy(e->root, root, strlen(root) + 1);
-	return 0;
+	rc = check_type(e, is_nvmf, err);
+	return rc < 0 || !is_nvmf ? rc : read_nvmf(b, &e->nvmf, err);
 }
 
 int policy_image_open_engine(const void *bytes, size_t len, struct policy_image_engine *ret,
                              struct ros2_err *err)
 {
 	struct policy_image_engine e = {0};
+	struct engine_bytes b;
 	const uint8_t *p = bytes;
 	enum policy_kind kind;
 	int rc = check_header(p, len, &kind, err);
@@ -356,9 +462,9 @@ int policy_image_open_engine(const void *bytes, size_t len, struct policy_image_
 		return rc;
 	if (kind != POLICY_KIND_ENGINE)
 		return BAD(err, "expected an Engine, found a %s", policy_kind_to_str(kind));
-	rc = check_strings(p, len, IMG_ENGINE_LEN, err);
+	rc = lay_out_engine(p, len, &b, err);
 	if (!rc)
-		rc = read_engine(p, img_u32(p + IMG_OFF_STRINGS), &e, err);
+		rc = read_engine(&b, &e, err);
 	if (rc < 0)
 		return rc;
 	memcpy(e.uid.b, p + IMG_OFF_UID, ROS2_UID_LEN);

@@ -20,7 +20,7 @@ extern "C" {
 #endif
 
 #define POLICY_IMAGE_MAX      (1024u * 1024u) /* longest image, bytes */
-#define POLICY_IMAGE_FORMAT   3u /* newest; older ones are read, and written where they say all */
+#define POLICY_IMAGE_FORMAT   4u /* newest; older ones are read, and written where they say all */
 #define POLICY_DIGEST_LEN     32
 #define POLICY_PATH_MAX       4095 /* longest path asked about, bytes without NUL */
 #define POLICY_PATTERN_MAX    255  /* longest path pattern */
@@ -33,6 +33,14 @@ extern "C" {
 #define POLICY_LABELS_MAX 32
 #define POLICY_LABEL_MAX  63  /* longest label key or value */
 #define POLICY_AGENTS_MAX 256 /* agents named in a placement */
+/* engines of type nvmf */
+#define POLICY_NQN_MAX         223 /* bytes: NVMe Base 2.0, 4.5 */
+#define POLICY_ADDRESS_MAX     63
+#define POLICY_SECRET_NAME_MAX 127
+#define POLICY_VOLUMES_MAX     64
+#define POLICY_VOLUME_NAME_MAX 127
+/* In a host NQN and in the name of a secret: stands for the tenant's name. */
+#define POLICY_TENANT_MARK "{tenant}"
 
 /* Access bits, the same for namespaces, path rules and memory regions. For a region they have the
  * verbs' sense: READ = the agent may read from tenant memory (a tenant's write needs it), WRITE =
@@ -53,8 +61,15 @@ const char *policy_kind_to_str(enum policy_kind k); /* "Tenant"; "?" when unknow
 enum policy_engine_type {
 	POLICY_ENGINE_FILE = 1,
 	POLICY_ENGINE_MEM = 2,
+	POLICY_ENGINE_NVMF = 3,
 };
 const char *policy_engine_type_to_str(enum policy_engine_type t); /* "file" */
+
+enum policy_transport {
+	POLICY_TRANSPORT_TCP = 1,
+	POLICY_TRANSPORT_RDMA = 2,
+};
+const char *policy_transport_to_str(enum policy_transport t); /* "tcp" */
 
 enum policy_violation_action {
 	POLICY_VIOLATION_KILL = 1, /* past the limit the session is ended */
@@ -120,6 +135,32 @@ struct policy_image_tenant {
 		strings_len;
 };
 
+/* [offset, +size) of a namespace of the subsystem, in bytes, multiples of 512. */
+struct policy_volume {
+	char name[POLICY_VOLUME_NAME_MAX + 1]; /* relative path; no other volume's is in it */
+	uint32_t nsid;                         /* 1 to 0xfffffffe */
+	uint64_t offset;
+	uint64_t size; /* 0 = the whole namespace, with offset 0 only */
+};
+
+/* What an engine of type nvmf says: checked, as plain values. Volumes do not overlap. */
+struct policy_nvmf {
+	enum policy_transport transport;
+	char address[POLICY_ADDRESS_MAX + 1]; /* IPv4 or IPv6, in the form of inet_ntop */
+	uint32_t port;
+	char subsystem[POLICY_NQN_MAX + 1];
+	char host_nqn[POLICY_NQN_MAX + 1];              /* with the mark, once */
+	char secret[POLICY_SECRET_NAME_MAX + 1];        /* "" = none; may have the mark */
+	char target_secret[POLICY_SECRET_NAME_MAX + 1]; /* "" = none; may have the mark */
+	bool header_digest, data_digest;                /* tcp */
+	bool keys_per_command;                          /* rdma; false = standing */
+	uint32_t queue_depth;
+	uint64_t keep_alive_ms, command_timeout_ms;
+	uint64_t quiesce_ms; /* 0 = not said */
+	uint32_t n_volumes;  /* at least 1 */
+	struct policy_volume volumes[POLICY_VOLUMES_MAX];
+};
+
 /* A verified engine image: everything is copied out, nothing is borrowed. */
 struct policy_image_engine {
 	struct ros2_uid uid;
@@ -130,6 +171,7 @@ struct policy_image_engine {
 	char root[POLICY_ROOT_MAX + 1]; /* file: absolute, normalised; else "" */
 	uint64_t size_bytes;            /* mem: capacity; else 0 */
 	bool null_mode;                 /* mem: writes are discarded, reads give zeros */
+	struct policy_nvmf nvmf;        /* nvmf; else zero */
 };
 
 /* What an image is, before opening it. -EBADMSG when it is too short or has no magic;

@@ -6,7 +6,7 @@
  * are checked.
  *
  *   header | tenant: limits, counts, principals, agents, selector, namespaces, rules | strings
- *          | engine: type, flags, size, root                                         | strings
+ *          | engine: type, flags, size, root; nvmf: its values, volumes             | strings
  */
 #ifndef ROS2_POLICY_IMAGE_LAYOUT_H
 #define ROS2_POLICY_IMAGE_LAYOUT_H
@@ -74,6 +74,25 @@
 #define IMG_OFF_ENGINE_SIZE 88u /* u64 */
 #define IMG_OFF_ENGINE_ROOT 96u /* u32 string; four zero bytes follow */
 #define IMG_ENGINE_LEN      104u
+/* from format 4 on, which is for engines of type nvmf only (null 0, size 0, root ""): */
+#define IMG_OFF_NVMF_TRANSPORT 104u /* u8 enum policy_transport */
+#define IMG_OFF_NVMF_HDGST     105u /* u8 0 or 1 */
+#define IMG_OFF_NVMF_DDGST     106u /* u8 0 or 1 */
+#define IMG_OFF_NVMF_KEYS      107u /* u8 1 = per command */
+#define IMG_OFF_NVMF_NUMBERS   108u /* u64 each, in the order of nvmf_numbers */
+#define IMG_NVMF_NUMBERS       5u
+#define IMG_OFF_NVMF_ADDRESS   148u /* u32 string */
+#define IMG_OFF_NVMF_SUBSYSTEM 152u /* u32 string */
+#define IMG_OFF_NVMF_HOST      156u /* u32 string */
+#define IMG_OFF_NVMF_SECRET    160u /* u32 string */
+#define IMG_OFF_NVMF_TARGET    164u /* u32 string */
+#define IMG_OFF_NVMF_VOLUMES   168u /* u32, 1 to POLICY_VOLUMES_MAX; four zero bytes follow */
+#define IMG_NVMF_LEN           176u
+#define IMG_VOLUME_LEN         24u
+#define IMG_VOLUME_NAME        0u  /* u32 string */
+#define IMG_VOLUME_NSID        4u  /* u32 */
+#define IMG_VOLUME_OFFSET      8u  /* u64 */
+#define IMG_VOLUME_SIZE        16u /* u64 */
 
 static inline unsigned img_tenant_len(unsigned format)
 {

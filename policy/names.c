@@ -25,7 +25,14 @@ const char *policy_kind_to_str(enum policy_kind k)
 
 const char *policy_engine_type_to_str(enum policy_engine_type t)
 {
-	static const char *const names[] = {NULL, "file", "mem"};
+	static const char *const names[] = {NULL, "file", "mem", "nvmf"};
+
+	return NAME_OF(names, t);
+}
+
+const char *policy_transport_to_str(enum policy_transport t)
+{
+	static const char *const names[] = {NULL, "tcp", "rdma"};
 
 	return NAME_OF(names, t);
 }

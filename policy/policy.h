@@ -93,11 +93,17 @@ struct policy_tenant_spec {
 	struct policy_limits limits;
 };
 
+struct policy_place {
+	int line, col;
+};
+
 struct policy_engine_spec {
 	enum policy_engine_type type;
-	const char *root;    /* file; else "" */
-	uint64_t size_bytes; /* mem */
-	bool null_mode;      /* mem */
+	const char *root;                      /* file; else "" */
+	uint64_t size_bytes;                   /* mem */
+	bool null_mode;                        /* mem */
+	const struct policy_nvmf *nvmf;        /* nvmf; else NULL */
+	const struct policy_place *volumes_at; /* where each of its volumes stands */
 };
 
 /* One document, immutable. Everything in it is borrowed from it. */
@@ -156,7 +162,8 @@ int policy_parse(const struct policy_source *sources, size_t n, struct policy_se
 
 /* Across documents: engines that namespaces name exist; two namespaces on one engine whose paths
  * overlap both say `shared: true`; a principal belongs to one tenant; two file engines have
- * disjoint roots. Agents named in a placement that do not exist are warnings. 0, -EINVAL (new
+ * disjoint roots; volumes of two nvmf engines do not overlap. Agents named in a placement that do
+ * not exist, and namespaces on an nvmf engine without a volume, are warnings. 0, -EINVAL (new
  * errors in @diags) or -ENOMEM. */
 int policy_check(const struct policy_set *s, struct policy_diags *diags);
 

@@ -4,6 +4,7 @@
  * right, so that the fuzzer gets behind the hash. What opens is asked everything.
  */
 #include "policy/image_layout.h"
+#include "policy/nvmf.h"
 #include <stdlib.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -36,6 +37,24 @@ static void ask_tenant(const struct policy_image_tenant *t)
 	policy_placed(t, "dpu-0", labels, 1);
 }
 
+/* What the header promises of volumes: no byte of a namespace belongs to two of them. */
+static void ask_engine(const struct policy_image_engine *e)
+{
+	const struct policy_nvmf *n = &e->nvmf;
+
+	if ((e->type == POLICY_ENGINE_NVMF) != (n->n_volumes > 0))
+		abort();
+	for (uint32_t i = 0; i < n->n_volumes; i++) {
+		const struct policy_volume *v = &n->volumes[i];
+
+		if (!v->name[0] || v->size > UINT64_MAX - v->offset || (v->offset && !v->size))
+			abort();
+		for (uint32_t j = 0; j < i; j++)
+			if (nvmf_volumes_overlap(v, &n->volumes[j]))
+				abort();
+	}
+}
+
 static void open_any(const uint8_t *p, size_t n)
 {
 	struct policy_image_tenant t;
@@ -48,8 +67,10 @@ static void open_any(const uint8_t *p, size_t n)
 		ask_tenant(&t);
 		opened++;
 	}
-	if (policy_image_open_engine(p, n, &e, &err) == 0)
+	if (policy_image_open_engine(p, n, &e, &err) == 0) {
+		ask_engine(&e);
 		opened++;
+	}
 	if (opened != good)
 		abort();
 }

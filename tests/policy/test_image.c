@@ -286,9 +286,10 @@ static void policy_image_verify__names_what_is_wrong(void **state)
 		const char *words;
 	} table[] = {
 		{IMG_OFF_MAGIC, 1, 'X', -EBADMSG, "no magic"},
-		{IMG_OFF_FORMAT, 2, POLICY_IMAGE_FORMAT + 1, -EPROTONOSUPPORT, "found 4"},
-		{IMG_OFF_FORMAT, 2, 0, -EPROTONOSUPPORT, "expected format 1 to 3, found 0"},
+		{IMG_OFF_FORMAT, 2, POLICY_IMAGE_FORMAT + 1, -EPROTONOSUPPORT, "found 5"},
+		{IMG_OFF_FORMAT, 2, 0, -EPROTONOSUPPORT, "expected format 1 to 4, found 0"},
 		{IMG_OFF_FORMAT, 2, 2, -EBADMSG, "do not make"},
+		{IMG_OFF_FORMAT, 2, 4, -EBADMSG, "format 4 is for engines only"},
 		{IMG_OFF_KIND, 2, 9, -EBADMSG, "unknown kind 9"},
 		{IMG_OFF_LEN, 4, 5, -EBADMSG, "it says 5 bytes"},
 		{IMG_OFF_NAME, 4, 1 << 30, -EBADMSG, "name is no name"},
