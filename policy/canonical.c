@@ -8,6 +8,7 @@
 #include "common/probe.h"
 #include "common/util.h"
 #include "policy/limits.h"
+#include "policy/nvmf.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -144,19 +145,67 @@ static void tenant(FILE *f, const struct policy_tenant_spec *t)
 	limits(f, &t->limits);
 }
 
+static void quoted_line(FILE *f, const char *key, const char *value)
+{
+	fprintf(f, "  %s: ", key);
+	quoted(f, value);
+	fputc('\n', f);
+}
+
+static void volume(FILE *f, const struct policy_volume *v)
+{
+	char s[UNIT_STR_LEN];
+
+	fputs("    - name: ", f);
+	quoted(f, v->name);
+	fprintf(f, "\n      nsid: %u\n", v->nsid);
+	if (!v->size)
+		return;
+	fprintf(f, "      offset: %s\n", unit_format(UNIT_BYTES, v->offset, s));
+	fprintf(f, "      size: %s\n", unit_format(UNIT_BYTES, v->size, s));
+}
+
+static void nvmf(FILE *f, const struct policy_nvmf *n)
+{
+	char s[UNIT_STR_LEN];
+
+	fprintf(f, "  transport: %s\n", policy_transport_to_str(n->transport));
+	quoted_line(f, "address", n->address);
+	quoted_line(f, "subsystem", n->subsystem);
+	quoted_line(f, "hostNqn", n->host_nqn);
+	if (n->secret[0])
+		quoted_line(f, "secretRef", n->secret);
+	if (n->target_secret[0])
+		quoted_line(f, "targetSecretRef", n->target_secret);
+	if (n->transport == POLICY_TRANSPORT_TCP)
+		fprintf(f, "  digests:\n    header: %s\n    data: %s\n",
+		        n->header_digest ? "true" : "false", n->data_digest ? "true" : "false");
+	else
+		fprintf(f, "  keys: %s\n", n->keys_per_command ? "perCommand" : "standing");
+	for (int i = 0; i < NVMF_NUMBERS; i++) {
+		uint64_t v = nvmf_number_get(n, (enum nvmf_number_id)i);
+
+		if (v)
+			fprintf(f, "  %s: %s\n", nvmf_numbers[i].key,
+			        unit_format(nvmf_numbers[i].unit, v, s));
+	}
+	fputs("  volumes:\n", f);
+	for (uint32_t i = 0; i < n->n_volumes; i++)
+		volume(f, &n->volumes[i]);
+}
+
 static void engine(FILE *f, const struct policy_engine_spec *e)
 {
 	char s[UNIT_STR_LEN];
 
 	fprintf(f, "spec:\n  type: %s\n", policy_engine_type_to_str(e->type));
-	if (e->type == POLICY_ENGINE_FILE) {
-		fputs("  root: ", f);
-		quoted(f, e->root);
-		fputc('\n', f);
-	} else {
+	if (e->type == POLICY_ENGINE_FILE)
+		quoted_line(f, "root", e->root);
+	else if (e->type == POLICY_ENGINE_MEM)
 		fprintf(f, "  size: %s\n  \"null\": %s\n",
 		        unit_format(UNIT_BYTES, e->size_bytes, s), e->null_mode ? "true" : "false");
-	}
+	else
+		nvmf(f, e->nvmf);
 }
 
 static void document(FILE *f, const struct policy_doc *d)

@@ -6,6 +6,7 @@
  */
 #include "common/util.h"
 #include "policy/diags.h"
+#include "policy/nvmf.h"
 #include "policy/text.h"
 #include <errno.h>
 #include <string.h>
@@ -166,15 +167,28 @@ static void check_placement(const struct policy_set *s, const struct policy_doc 
 		          t->name);
 }
 
+static void check_engine(const struct policy_set *s, const struct policy_doc *t,
+                         const struct policy_namespace_spec *ns, struct policy_diags *d)
+{
+	const struct policy_doc *e = policy_set_find(s, POLICY_KIND_ENGINE, ns->engine);
+	struct diag_at at = {t->file, ns->line, ns->col};
+
+	if (!e)
+		missing(s, d, POLICY_ERROR, at, POLICY_KIND_ENGINE, ns->engine);
+	else if (e->engine->nvmf && !nvmf_has_volume_below(e->engine->nvmf, ns->path))
+		diags_add(d, POLICY_WARNING, at,
+		          "namespace `%s` of tenant `%s` has no volume: engine `%s` has none below "
+		          "`%.80s`",
+		          ns->name, t->name, ns->engine, ns->path);
+}
+
 static void check_tenant(const struct policy_set *s, const struct policy_doc *t,
                          struct claims *claims, struct policy_diags *d)
 {
 	for (size_t i = 0; i < t->tenant->n_namespaces; i++) {
 		const struct policy_namespace_spec *ns = &t->tenant->namespaces[i];
 
-		if (!policy_set_find(s, POLICY_KIND_ENGINE, ns->engine))
-			missing(s, d, POLICY_ERROR, (struct diag_at){t->file, ns->line, ns->col},
-			        POLICY_KIND_ENGINE, ns->engine);
+		check_engine(s, t, ns, d);
 		claims->v[claims->n++] = (struct claim){
 			.group = ns->engine,
 			.path = ns->path,
@@ -274,7 +288,8 @@ int policy_check(const struct policy_set *s, struct policy_diags *diags)
 			check_tenant(s, policy_set_at(s, i), &claims, diags);
 	find_clashes(&claims, diags, namespace_clash);
 	free(claims.v);
-	if (check_principals(s, principals, diags) < 0 || check_roots(s, diags) < 0)
+	if (check_principals(s, principals, diags) < 0 || check_roots(s, diags) < 0 ||
+	    nvmf_check_set(s, diags) < 0)
 		return -ENOMEM;
 	diags_sort(diags, true);
 	return diags->errors == errors ? 0 : -EINVAL;

@@ -103,7 +103,7 @@ static void unknown_key(struct parser *p, const struct node *c, const struct fie
 {
 	struct node at = {.line = c->key_line, .col = c->key_col, .s = "", .type = NODE_MAP};
 	const char *keys[FIELDS_MAX], *meant;
-	char q[DIAG_QUOTE_MAX], all[160] = "";
+	char q[DIAG_QUOTE_MAX], all[256] = "";
 	size_t n = 0, len = 0;
 
 	for (size_t i = 0; i < t->n && n < FIELDS_MAX; i++) {
@@ -205,27 +205,37 @@ void parse_section(struct parser *p, const struct node *n, const struct field *f
 	parse_fields(p, n, f->arg, out);
 }
 
+bool parse_quantity(struct parser *p, const struct node *n, enum unit_kind unit, uint64_t min,
+                    uint64_t max, uint64_t *ret)
+{
+	char low[UNIT_STR_LEN], high[UNIT_STR_LEN], q[DIAG_QUOTE_MAX];
+	const char *s, *why;
+	uint64_t v;
+
+	unit_parse(unit, "", &v, &why); /* for the words that say what is expected */
+	s = parse_text(p, n, why);
+	if (!s)
+		return false;
+	if (unit_parse(unit, s, &v, &why) < 0) {
+		parse_expected(p, n, why);
+		return false;
+	}
+	if (v < min || v > max) {
+		parse_error(p, n, "expected %s to %s, found %s", unit_format(unit, min, low),
+		            unit_format(unit, max, high), diag_quote(s, q));
+		return false;
+	}
+	*ret = v;
+	return true;
+}
+
 void parse_limit(struct parser *p, const struct node *n, const struct field *f, void *out)
 {
 	const struct limit_field *l = f->arg;
-	const char *s, *why;
-	char min[UNIT_STR_LEN], max[UNIT_STR_LEN], q[DIAG_QUOTE_MAX];
 	uint64_t v;
 
-	unit_parse(l->unit, "", &v, &why); /* for the words that say what is expected */
-	s = parse_text(p, n, why);
-	if (!s)
-		return;
-	if (unit_parse(l->unit, s, &v, &why) < 0) {
-		parse_expected(p, n, why);
-		return;
-	}
-	if (v < l->min || v > l->max) {
-		parse_error(p, n, "expected %s to %s, found %s", unit_format(l->unit, l->min, min),
-		            unit_format(l->unit, l->max, max), diag_quote(s, q));
-		return;
-	}
-	limit_set(out, (enum limit_id)(l - limit_fields), v);
+	if (parse_quantity(p, n, l->unit, l->min, l->max, &v))
+		limit_set(out, (enum limit_id)(l - limit_fields), v);
 }
 
 void parse_name(struct parser *p, const struct node *n, const struct field *f, void *out)
@@ -313,6 +323,19 @@ void parse_only_word(struct parser *p, const struct node *n, const struct field 
 		return;
 	}
 	parse_expected_word(p, n, words[0], words, count);
+}
+
+void parse_word(struct parser *p, const struct node *n, const struct field *f, void *out)
+{
+	const struct word_list *l = f->arg;
+
+	for (size_t i = 0; n->type == NODE_SCALAR && i < l->n; i++) {
+		if (!strcmp(n->s, l->words[i])) {
+			*(unsigned *)out = (unsigned)i + 1;
+			return;
+		}
+	}
+	parse_expected_word(p, n, l->expected, l->words, l->n);
 }
 
 static int label_compare(const void *a, const void *b)

@@ -9,6 +9,7 @@
 #include "policy/arena.h"
 #include "policy/diags.h"
 #include "policy/tree.h"
+#include "policy/units.h"
 
 #define API_VERSION "ros2/v1"
 
@@ -72,13 +73,32 @@ parse_fn parse_name;      /* const char *: an RFC 1123 label */
 parse_fn parse_bool;      /* bool */
 parse_fn parse_access;    /* uint32_t: r, w, rw */
 parse_fn parse_rw_list;   /* uint32_t: [read, write] */
+parse_fn parse_word;      /* unsigned: its place, from 1, in arg: struct word_list */
 parse_fn parse_only_word; /* arg: the one word that is enforced; others of the schema are not */
+/* Words of a choice; they stand for 1, 2, ... */
+struct word_list {
+	const char *expected; /* "tcp or rdma" */
+	const char *const *words;
+	size_t n;
+};
+/* A quantity within bounds into *ret; false when it is none (reported). */
+bool parse_quantity(struct parser *p, const struct node *n, enum unit_kind unit, uint64_t min,
+                    uint64_t max, uint64_t *ret);
 /* Labels, sorted by key. NULL with *ret_n 0 when there are none or they are wrong (reported). */
 const struct policy_label *parse_labels(struct parser *p, const struct node *n, size_t *ret_n);
 
 /* Specs; @n is the spec node. Never NULL except without memory; faults are reported. */
 const struct policy_tenant_spec *parse_tenant(struct parser *p, const struct node *n);
 const struct policy_engine_spec *parse_engine(struct parser *p, const struct node *n);
+/* An engine of type nvmf: its keys below spec are read into the draft, which begins with _init;
+ * _finish, when all are read, says how they fit each other. */
+struct nvmf_draft {
+	struct policy_nvmf v;
+	const struct policy_place *volumes_at;
+};
+extern const struct field_table nvmf_fields;
+void nvmf_draft_init(struct nvmf_draft *d);
+void nvmf_draft_finish(struct parser *p, const struct node *n, struct nvmf_draft *d);
 void parse_agent(struct parser *p, const struct node *n); /* nothing in it is enforced yet */
 
 /* The canonical text of a finished document, in @a; NULL without memory. */

@@ -4,22 +4,34 @@
 #include "common/util.h"
 #include "policy/limits.h"
 #include "policy/text.h"
+#include <assert.h>
 #include <string.h>
+
+/* 0 when the type is missing, unknown or not enforced. */
+static enum policy_engine_type type_of(const struct node *n)
+{
+	static const enum policy_engine_type types[] = {POLICY_ENGINE_FILE, POLICY_ENGINE_MEM,
+	                                                POLICY_ENGINE_NVMF};
+	const struct node *type = node_get(n, "type");
+
+	for (size_t i = 0; type && type->type == NODE_SCALAR && i < ARRAY_SIZE(types); i++)
+		if (!strcmp(type->s, policy_engine_type_to_str(types[i])))
+			return types[i];
+	return (enum policy_engine_type)0;
+}
+
+/* The values of one engine while they are read. */
+struct draft {
+	enum policy_engine_type type;
+	void *base; /* what the fields of its owner are for */
+};
 
 static void parse_type(struct parser *p, const struct node *n, const struct field *f, void *out)
 {
 	static const char *const words[] = {"file", "mem", "nvmf", "dfs"};
-	struct policy_engine_spec *e = out;
-	const char *s = n->type == NODE_SCALAR ? n->s : "";
 
-	if (!strcmp(s, "file"))
-		e->type = POLICY_ENGINE_FILE;
-	else if (!strcmp(s, "mem"))
-		e->type = POLICY_ENGINE_MEM;
-	else if (!strcmp(s, "nvmf") || !strcmp(s, "dfs"))
-		parse_error(p, n, "`%s` is not enforced by this version, only file and mem are", s);
-	else
-		parse_expected_word(p, n, "file or mem", words, ARRAY_SIZE(words));
+	if (!((const struct draft *)out)->type)
+		parse_expected_word(p, n, "file, mem or nvmf", words, ARRAY_SIZE(words));
 }
 
 static void parse_root(struct parser *p, const struct node *n, const struct field *f, void *out)
@@ -38,73 +50,112 @@ static void parse_root(struct parser *p, const struct node *n, const struct fiel
 
 static void parse_size(struct parser *p, const struct node *n, const struct field *f, void *out)
 {
-	struct policy_engine_spec *e = out;
-	char q[DIAG_QUOTE_MAX];
-	const char *why, *s;
-	uint64_t v;
-
-	unit_parse(UNIT_BYTES, "", &v, &why);
-	s = parse_text(p, n, why);
-	if (!s)
-		return;
-	if (unit_parse(UNIT_BYTES, s, &v, &why) < 0)
-		parse_expected(p, n, why);
-	else if (v < ENGINE_MEM_SIZE_MIN || v > ENGINE_MEM_SIZE_MAX)
-		parse_error(p, n, "expected 1MiB to 16TiB, found %s", diag_quote(s, q));
-	else
-		e->size_bytes = v;
+	parse_quantity(p, n, UNIT_BYTES, ENGINE_MEM_SIZE_MIN, ENGINE_MEM_SIZE_MAX,
+	               &((struct policy_engine_spec *)out)->size_bytes);
 }
 
-static const struct field engine_fields[] = {
-	{"type", FIELD_REQUIRED, parse_type, 0, NULL},
-	{"root", 0, parse_root, 0, NULL},
-	{"size", 0, parse_size, 0, NULL},
+static const struct field root_field[] = {{"root", FIELD_REQUIRED, parse_root, 0, NULL}};
+static const struct field mem_fields[] = {
+	{"size", FIELD_REQUIRED, parse_size, 0, NULL},
 	{"null", 0, parse_bool, offsetof(struct policy_engine_spec, null_mode), NULL},
 };
 
-/* A key that belongs to the other type. */
-static void refuse_foreign(struct parser *p, const struct node *n, const char *key,
-                           const char *owner)
-{
-	const struct node *c = node_get(n, key);
-	struct node at = {.type = NODE_MAP};
+/* Whose key it is. */
+static const struct owner {
+	enum policy_engine_type type;
+	const struct field_table *fields;
+} owners[] = {
+	{POLICY_ENGINE_FILE, &(const struct field_table){root_field, ARRAY_SIZE(root_field)}},
+	{POLICY_ENGINE_MEM, &(const struct field_table){mem_fields, ARRAY_SIZE(mem_fields)}},
+	{POLICY_ENGINE_NVMF, &nvmf_fields},
+};
+#define KEYS_MAX 24
 
-	if (!c)
+static void parse_own(struct parser *p, const struct node *n, const struct field *f, void *out)
+{
+	const struct field *own = f->arg;
+
+	own->parse(p, n, own, (char *)((const struct draft *)out)->base + own->offset);
+}
+
+/* Nothing more is said of an engine whose type is not known. */
+static void parse_foreign(struct parser *p, const struct node *n, const struct field *f, void *out)
+{
+	const struct node at = {.type = NODE_MAP, .line = n->key_line, .col = n->key_col};
+	const struct owner *o = f->arg;
+
+	if (((const struct draft *)out)->type)
+		parse_error(p, &at, "belongs to engines of type %s",
+		            policy_engine_type_to_str(o->type));
+}
+
+/* The keys of all types, so that a key in the wrong place is named as that. */
+static void parse_keys(struct parser *p, const struct node *n, struct draft *d)
+{
+	struct field all[KEYS_MAX] = {{"type", FIELD_REQUIRED, parse_type, 0, NULL}};
+	struct field_table t = {all, 1};
+
+	for (size_t i = 0; i < ARRAY_SIZE(owners); i++) {
+		const struct owner *o = &owners[i];
+
+		for (size_t j = 0; j < o->fields->n; j++) {
+			const struct field *f = &o->fields->v[j];
+
+			assert(t.n < KEYS_MAX);
+			all[t.n++] = o->type == d->type
+			                     ? (struct field){f->key, 0, parse_own, 0, f}
+			                     : (struct field){f->key, 0, parse_foreign, 0, o};
+		}
+	}
+	if (!parse_fields(p, n, &t, d))
 		return;
-	at.line = c->key_line;
-	at.col = c->key_col;
-	parse_error(p, &at, "`%s` belongs to engines of type %s", key, owner);
+	for (size_t i = 0; i < ARRAY_SIZE(owners); i++)
+		for (size_t j = 0; owners[i].type == d->type && j < owners[i].fields->n; j++) {
+			const struct field *f = &owners[i].fields->v[j];
+
+			if (f->flags & FIELD_REQUIRED && !node_get(n, f->key))
+				parse_error(p, n, "missing key `%s` of an engine of type %s",
+				            f->key, policy_engine_type_to_str(d->type));
+		}
+}
+
+/* One clear error is enough for an engine this version does not have. */
+static bool refuse_dfs(struct parser *p, const struct node *n)
+{
+	const struct node *type = node_get(n, "type");
+	size_t saved;
+
+	if (!type || type->type != NODE_SCALAR || strcmp(type->s, "dfs") != 0)
+		return false;
+	saved = path_push(p, ".type");
+	parse_error(p, type, "`dfs` is not enforced by this version, only file, mem and nvmf are");
+	path_pop(p, saved);
+	return true;
 }
 
 const struct policy_engine_spec *parse_engine(struct parser *p, const struct node *n)
 {
 	struct policy_engine_spec *e = arena_alloc(p->arena, sizeof(*e));
-	const struct node *type = node_get(n, "type");
+	struct draft d = {.type = type_of(n), .base = e};
+	struct nvmf_draft *nvmf;
 
 	if (!e)
 		return NULL;
 	e->root = "";
-	/* the keys of an engine this version does not have are not looked at: one clear error is
-	 * enough */
-	if (type && type->type == NODE_SCALAR &&
-	    (!strcmp(type->s, "nvmf") || !strcmp(type->s, "dfs"))) {
-		size_t saved = path_push(p, ".type");
-
-		parse_type(p, type, NULL, e);
-		path_pop(p, saved);
+	e->type = d.type;
+	if (refuse_dfs(p, n))
 		return e;
-	}
-	if (!parse_fields(p, n, FIELD_TABLE(engine_fields), e))
-		return e;
-	if (e->type == POLICY_ENGINE_FILE) {
-		refuse_foreign(p, n, "size", "mem");
-		refuse_foreign(p, n, "null", "mem");
-		if (!node_get(n, "root"))
-			parse_error(p, n, "missing key `root` of an engine of type file");
-	} else if (e->type == POLICY_ENGINE_MEM) {
-		refuse_foreign(p, n, "root", "file");
-		if (!node_get(n, "size"))
-			parse_error(p, n, "missing key `size` of an engine of type mem");
+	if (d.type == POLICY_ENGINE_NVMF) {
+		d.base = nvmf = arena_alloc(p->arena, sizeof(*nvmf));
+		if (!nvmf)
+			return NULL;
+		nvmf_draft_init(nvmf);
+		parse_keys(p, n, &d);
+		nvmf_draft_finish(p, n, nvmf);
+		e->nvmf = &nvmf->v;
+		e->volumes_at = nvmf->volumes_at;
+	} else {
+		parse_keys(p, n, &d);
 	}
 	return e;
 }

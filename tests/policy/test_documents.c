@@ -7,6 +7,7 @@
 #include "tests/policy/policy_testing.h"
 #include "common/utf8.h"
 #include "policy/limits.h"
+#include "policy/nvmf.h"
 #include <dirent.h>
 
 #define EXPECT "# expect: "
@@ -247,6 +248,18 @@ static void examples__are_good_together_once_the_root_is_filled_in(void **state)
 	policy_diags_fini(&d);
 }
 
+static void examples__of_nvmf_are_good(void **state)
+{
+	struct policy_set *s = parse_good_file("examples/nvmf.yaml");
+	struct policy_diags d = POLICY_DIAGS_INIT;
+
+	assert_int_equal(policy_check(s, &d), 0);
+	assert_int_equal(d.n, 0);
+	assert_non_null(policy_set_find(s, POLICY_KIND_ENGINE, "flash")->engine->nvmf);
+	policy_set_free(s);
+	policy_diags_fini(&d);
+}
+
 static void defaults__are_those_of_the_documentation(void **state)
 {
 	struct policy_set *s = parse_good("t", TENANT_HEAD "  namespaces: []\n",
@@ -285,6 +298,16 @@ static void documentation__tells_every_number_as_it_is(void **state)
 
 		snprintf(row, sizeof(row), "| `spec.%s` | %s | %s to %s | ", f->path,
 		         f->fallback ? unit_format(f->unit, f->fallback, fallback) : "unlimited",
+		         unit_format(f->unit, f->min, min), unit_format(f->unit, f->max, max));
+		if (!strstr(docs, row))
+			fail_msg("docs/policy.md has no row `%s`", row);
+	}
+	for (int i = 0; i < NVMF_NUMBERS; i++) {
+		const struct nvmf_number *f = &nvmf_numbers[i];
+		char min[UNIT_STR_LEN], max[UNIT_STR_LEN], fallback[UNIT_STR_LEN], row[256];
+
+		snprintf(row, sizeof(row), "| `spec.%s` | %s, %s to %s | ", f->key,
+		         f->fallback ? unit_format(f->unit, f->fallback, fallback) : "not said",
 		         unit_format(f->unit, f->min, min), unit_format(f->unit, f->max, max));
 		if (!strstr(docs, row))
 			fail_msg("docs/policy.md has no row `%s`", row);
@@ -503,6 +526,40 @@ static void policy_check__is_quick_on_many_namespaces(void **state)
 	free(text);
 }
 
+/* 64 volumes each on 200 engines of one subsystem. */
+static void policy_check__is_quick_on_many_volumes(void **state)
+{
+	struct policy_diags d = POLICY_DIAGS_INIT;
+	struct policy_set *all;
+	char *text = malloc(65536);
+
+	assert_int_equal(policy_set_new(&all), 0);
+	for (int i = 0; i < 200; i++) {
+		size_t n = (size_t)sprintf(
+			text,
+			"apiVersion: ros2/v1\nkind: Engine\nmetadata: {name: e%d}\nspec:\n"
+			"  type: nvmf\n  transport: tcp\n  address: 192.0.2.%d\n"
+			"  subsystem: nqn.2014-08.org.example:s\n"
+			"  hostNqn: nqn.2014-08.org.example:{tenant}\n  volumes:\n",
+			i, i + 1);
+		struct policy_set *one;
+
+		for (int j = 0; j < 64; j++)
+			n += (size_t)sprintf(text + n,
+			                     "    - {name: v%d, nsid: %d, offset: %dMiB, "
+			                     "size: 1MiB}\n",
+			                     j, 1 + j % 3, 64 * i + j);
+		one = parse_good("e", text, n);
+		assert_int_equal(policy_set_put(all, policy_set_at(one, 0)), 0);
+		policy_set_free(one);
+	}
+	assert_int_equal(policy_check(all, &d), 0);
+	assert_int_equal(d.n, 0);
+	policy_set_free(all);
+	policy_diags_fini(&d);
+	free(text);
+}
+
 /* A hundred warnings about others must not hide the one error of what is applied. */
 static void policy_check__keeps_errors_before_warnings(void **state)
 {
@@ -599,7 +656,7 @@ static void policy_check__tells_the_longest_clash_to_its_end(void **state)
 
 /* ---- memory ---- */
 
-static int everything_once(const char *text, size_t len)
+static int everything_once(const char *text, size_t len, enum policy_kind kind, const char *name)
 {
 	struct policy_source src = {"t", text, len, 0};
 	static const struct ros2_uid uid = {.b = {1}};
@@ -613,20 +670,20 @@ static int everything_once(const char *text, size_t len)
 	if (!rc)
 		rc = policy_check(s, &d);
 	if (!rc)
-		rc = policy_compile_tenant(s, "full", &uid, 1, &image, &image_len, NULL);
-	if (!rc)
-		rc = policy_explain(policy_set_find(s, POLICY_KIND_TENANT, "full"), "data", "/a", 1,
-		                    &e);
+		rc = policy_compile_doc(policy_set_find(s, kind, name), &uid, 1, &image, &image_len,
+		                        NULL);
+	if (!rc && kind == POLICY_KIND_TENANT)
+		rc = policy_explain(policy_set_find(s, kind, name), "data", "/a", 1, &e);
 	free(image);
 	policy_set_free(s);
 	policy_diags_fini(&d);
 	return rc;
 }
 
-static void policy__survives_every_failing_allocation(void **state)
+static void sweep(const char *path, enum policy_kind kind, const char *name)
 {
 	size_t len;
-	char *text = read_text("tests/policy/good/everything.yaml", &len);
+	char *text = read_text(path, &len);
 
 	for (int persistent = 0; persistent < 2; persistent++) {
 		for (unsigned long n = 0;; n++) {
@@ -636,7 +693,7 @@ static void policy__survives_every_failing_allocation(void **state)
 			fault.persistent = persistent;
 			fault.left = n;
 			fault.failed = 0;
-			rc = everything_once(text, len);
+			rc = everything_once(text, len, kind, name);
 			fault.on = false;
 			if (!fault.failed) {
 				assert_int_equal(rc, 0);
@@ -649,12 +706,19 @@ static void policy__survives_every_failing_allocation(void **state)
 	free(text);
 }
 
+static void policy__survives_every_failing_allocation(void **state)
+{
+	sweep("tests/policy/good/everything.yaml", POLICY_KIND_TENANT, "full");
+	sweep("tests/policy/good/nvmf.yaml", POLICY_KIND_ENGINE, "flash");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(policy_parse__names_every_fault_of_every_bad_document),
 		cmocka_unit_test(policy_parse__accepts_the_good_documents_and_their_canonical_text),
 		cmocka_unit_test(examples__are_good_together_once_the_root_is_filled_in),
+		cmocka_unit_test(examples__of_nvmf_are_good),
 		cmocka_unit_test(defaults__are_those_of_the_documentation),
 		cmocka_unit_test(documentation__tells_every_number_as_it_is),
 		cmocka_unit_test(policy_parse__keeps_a_hundred_diagnostics_and_counts_the_rest),
@@ -664,6 +728,7 @@ int main(void)
 		cmocka_unit_test(policy_set__puts_replaces_finds_and_removes),
 		cmocka_unit_test(policy_check__finds_what_a_removed_engine_leaves_behind),
 		cmocka_unit_test(policy_check__is_quick_on_many_namespaces),
+		cmocka_unit_test(policy_check__is_quick_on_many_volumes),
 		cmocka_unit_test(policy_check__keeps_errors_before_warnings),
 		cmocka_unit_test(
 			policy_diags__are_printable_whatever_the_document_and_its_name_are),

@@ -4,6 +4,7 @@
 #include "tests/policy/policy_testing.h"
 #include "common/probe.h"
 #include "policy/image_layout.h"
+#include "policy/nvmf.h"
 
 static struct policy_set *good_set(void)
 {
@@ -338,6 +339,181 @@ static void policy_image_verify__names_what_is_wrong(void **state)
 	policy_set_free(s);
 }
 
+static struct policy_set *nvmf_set(void)
+{
+	return parse_good_file("tests/policy/good/nvmf.yaml");
+}
+
+static uint8_t *flash_image(const struct policy_set *s, size_t *ret_len)
+{
+	return compile_good(policy_set_find(s, POLICY_KIND_ENGINE, "flash"), ret_len);
+}
+
+static void policy_compile__puts_all_of_an_nvmf_engine_into_its_image(void **state)
+{
+	struct policy_set *s = nvmf_set();
+	struct policy_image_engine e;
+	const struct policy_nvmf *n = &e.nvmf;
+	size_t len;
+	AUTO_FREE uint8_t *p = flash_image(s, &len), *q = NULL;
+
+	assert_int_equal(policy_image_open_engine(p, len, &e, NULL), 0);
+	assert_int_equal(e.type, POLICY_ENGINE_NVMF);
+	assert_string_equal(e.name, "flash");
+	assert_string_equal(e.root, "");
+	assert_int_equal(n->transport, POLICY_TRANSPORT_RDMA);
+	assert_string_equal(n->address, "192.0.2.10");
+	assert_int_equal(n->port, 4421);
+	assert_string_equal(n->subsystem, "nqn.2014-08.org.example:storage:1");
+	assert_string_equal(n->host_nqn, "nqn.2014-08.org.example:ros2:{tenant}");
+	assert_string_equal(n->secret, "nvme-{tenant}");
+	assert_string_equal(n->target_secret, "nvme-target");
+	assert_false(n->header_digest || n->data_digest || n->keys_per_command);
+	assert_int_equal(n->queue_depth, 64);
+	assert_int_equal(n->keep_alive_ms, 10000);
+	assert_int_equal(n->command_timeout_ms, 60000);
+	assert_int_equal(n->quiesce_ms, 45000);
+	assert_int_equal(n->n_volumes, 4);
+	assert_string_equal(n->volumes[0].name, "team-a/vol0");
+	assert_int_equal(n->volumes[0].size, 0);
+	assert_int_equal(n->volumes[2].offset, 10ull << 30);
+	assert_int_equal(n->volumes[2].size, 512);
+	assert_int_equal(n->volumes[3].nsid, 0xfffffffe);
+	assert_int_equal(n->volumes[3].size, 3ull << 39);
+	/* what the document leaves out */
+	q = compile_good(policy_set_find(s, POLICY_KIND_ENGINE, "small"), &len);
+	assert_int_equal(policy_image_open_engine(q, len, &e, NULL), 0);
+	assert_int_equal(n->transport, POLICY_TRANSPORT_TCP);
+	assert_string_equal(n->address, "2001:db8::1");
+	assert_int_equal(n->port, 4420);
+	assert_string_equal(n->secret, "");
+	assert_true(n->header_digest);
+	assert_false(n->data_digest || n->keys_per_command);
+	assert_int_equal(n->queue_depth, 128);
+	assert_int_equal(n->keep_alive_ms, 5000);
+	assert_int_equal(n->command_timeout_ms, 30000);
+	assert_int_equal(n->quiesce_ms, 0);
+	policy_set_free(s);
+}
+
+static void policy_image__is_of_format_4_for_nvmf_engines_only(void **state)
+{
+	static const char path[] = "tests/fuzz/corpus/policy_image/flash-nvmf.img";
+	static const struct ros2_uid uid = {.b = {9}};
+	struct policy_set *s = nvmf_set();
+	struct ros2_err err = ROS2_ERR_INIT;
+	size_t len, kept_len;
+	AUTO_FREE uint8_t *p = flash_image(s, &len);
+	AUTO_FREE void *kept = read_whole(path, &kept_len), *file = NULL;
+
+	assert_int_equal(img_get(p + IMG_OFF_FORMAT, 2), 4);
+	assert_int_equal(len, kept_len);
+	assert_memory_equal(p, kept, len);
+	assert_int_equal(open_changed(p, len, IMG_OFF_FORMAT, 2, 1, &err), -EBADMSG);
+	assert_int_equal(open_changed(p, len, IMG_OFF_FORMAT, 2, 3, &err), -EBADMSG);
+	assert_non_null(strstr(err.msg, "format 3 is for tenants only"));
+	policy_set_free(s);
+	/* an agent of before reads what it read */
+	s = good_set();
+	assert_int_equal(policy_compile_engine(s, "files", &uid, 7, &file, &len, &err), 0);
+	assert_int_equal(img_get((uint8_t *)file + IMG_OFF_FORMAT, 2), 1);
+	policy_set_free(s);
+}
+
+static void policy_image_verify__names_what_is_wrong_in_an_nvmf_engine(void **state)
+{
+	const unsigned volume = IMG_NVMF_LEN, second = volume + IMG_VOLUME_LEN,
+		       third = second + IMG_VOLUME_LEN, numbers = IMG_OFF_NVMF_NUMBERS;
+	const struct {
+		size_t at;
+		unsigned bytes;
+		uint64_t v;
+		const char *words;
+	} table[] = {
+		{IMG_OFF_ENGINE_TYPE, 4, POLICY_ENGINE_MEM, "bad type"},
+		{IMG_OFF_ENGINE_TYPE, 4, 9, "bad type"},
+		{IMG_OFF_ENGINE_NULL, 4, 1, "root, size or mode"},
+		{IMG_OFF_ENGINE_SIZE, 8, 1 << 20, "root, size or mode"},
+		{IMG_OFF_ENGINE_ROOT, 4, 0, "root, size or mode"},
+		{IMG_OFF_NVMF_TRANSPORT, 1, 3, "spec.transport"},
+		{IMG_OFF_NVMF_TRANSPORT, 1, 0, "spec.transport"},
+		{IMG_OFF_NVMF_HDGST, 1, 1, "spec.digests"},
+		{IMG_OFF_NVMF_HDGST, 1, 2, "flags"},
+		{IMG_OFF_NVMF_DDGST, 1, 1, "spec.digests"},
+		{IMG_OFF_NVMF_KEYS, 1, 2, "flags"},
+		{numbers, 8, 0, "spec.port"},
+		{numbers, 8, 65536, "spec.port"},
+		{numbers, 8, 1ull << 32 | 1, "spec.port"},
+		{numbers + 8, 8, 1025, "spec.queueDepth"},
+		{numbers + 16, 8, 999, "spec.keepAlive"},
+		{numbers + 24, 8, 0, "spec.commandTimeout"},
+		{numbers + 32, 8, 1, "spec.quiesce"},
+		{IMG_OFF_NVMF_ADDRESS, 4, 0, "spec.address"},
+		{IMG_OFF_NVMF_ADDRESS, 4, UINT32_MAX, "bad string"},
+		{IMG_OFF_NVMF_SUBSYSTEM, 4, 0, "spec.subsystem"},
+		{IMG_OFF_NVMF_HOST, 4, 0, "spec.hostNqn"},
+		{IMG_OFF_NVMF_VOLUMES, 4, POLICY_VOLUMES_MAX + 1, "beyond its bound"},
+		{IMG_OFF_NVMF_VOLUMES, 4, UINT32_MAX, "beyond its bound"},
+		{IMG_OFF_NVMF_VOLUMES, 4, 3, "do not make"},
+		{IMG_OFF_NVMF_VOLUMES + 4, 4, 1, "beyond its bound"},
+		{volume + IMG_VOLUME_NAME, 4, UINT32_MAX, "volume 0 has no name"},
+		{volume + IMG_VOLUME_NSID, 4, 0, "spec.volumes"},
+		{volume + IMG_VOLUME_NSID, 4, UINT32_MAX, "spec.volumes"},
+		{volume + IMG_VOLUME_NSID, 4, 2, "spec.volumes"},
+		{volume + IMG_VOLUME_OFFSET, 8, 512, "spec.volumes"},
+		{volume + IMG_VOLUME_SIZE, 8, 1, "spec.volumes"},
+		{second + IMG_VOLUME_SIZE, 8, (10ull << 30) + 512, "spec.volumes"},
+		{third + IMG_VOLUME_OFFSET, 8, UINT64_MAX - 511, "spec.volumes"},
+		{third + IMG_VOLUME_SIZE, 8, UINT64_MAX - 511, "spec.volumes"},
+	};
+	struct policy_set *s = nvmf_set();
+	size_t len;
+	AUTO_FREE uint8_t *p = flash_image(s, &len);
+
+	for (size_t i = 0; i < ARRAY_SIZE(table); i++) {
+		struct ros2_err err = ROS2_ERR_INIT;
+
+		if (open_changed(p, len, table[i].at, table[i].bytes, table[i].v, &err) !=
+		            -EBADMSG ||
+		    !strstr(err.msg, table[i].words))
+			fail_msg("row %zu: expected `%s`, found `%s`", i, table[i].words, err.msg);
+	}
+	assert_int_equal(open_changed(p, len, IMG_OFF_NVMF_TARGET, 4,
+	                              img_u32(p + IMG_OFF_NVMF_SECRET), NULL),
+	                 -EBADMSG);
+	policy_set_free(s);
+}
+
+/* Any four bytes of it, with the right hash: what opens holds every promise of its header. */
+static void policy_image__of_an_nvmf_engine_keeps_its_promises_whatever_was_written(void **state)
+{
+	static const uint32_t values[] = {0, 1, 2, 0x7f, 0xff, 0xffff, 0x7fffffff, 0xffffffff};
+	struct policy_set *s = nvmf_set();
+	unsigned opened = 0, tried = 0;
+	size_t len;
+	AUTO_FREE uint8_t *p = flash_image(s, &len), *copy = malloc(len);
+	struct policy_image_engine e;
+
+	for (size_t at = 0; at + 4 <= len; at++) {
+		if (at + 3 >= IMG_OFF_SHA256 && at < IMG_OFF_UID)
+			continue;
+		for (size_t i = 0; i < ARRAY_SIZE(values); i++, tried++) {
+			memcpy(copy, p, len);
+			img_put(copy + at, 4, values[i]);
+			image_hash(copy, len, copy + IMG_OFF_SHA256);
+			if (policy_image_open_engine(copy, len, &e, NULL) < 0)
+				continue;
+			opened++;
+			assert_true(!e.nvmf.n_volumes == (e.type != POLICY_ENGINE_NVMF));
+			assert_null(e.type == POLICY_ENGINE_NVMF ? nvmf_fault(&e.nvmf) : NULL);
+		}
+	}
+	assert_true(opened > 0 && opened < tried);
+	for (size_t n = 0; n < len; n++)
+		assert_true(verify_copy(p, n) < 0);
+	policy_set_free(s);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -352,6 +528,11 @@ int main(void)
 			policy_image_verify__refuses_every_truncation_and_every_flipped_bit),
 		cmocka_unit_test(policy_image_verify__holds_against_a_writer_with_the_right_hash),
 		cmocka_unit_test(policy_image_verify__names_what_is_wrong),
+		cmocka_unit_test(policy_compile__puts_all_of_an_nvmf_engine_into_its_image),
+		cmocka_unit_test(policy_image__is_of_format_4_for_nvmf_engines_only),
+		cmocka_unit_test(policy_image_verify__names_what_is_wrong_in_an_nvmf_engine),
+		cmocka_unit_test(
+			policy_image__of_an_nvmf_engine_keeps_its_promises_whatever_was_written),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
