@@ -28,6 +28,6 @@ set(ROS2_FOREIGN
 	"liburing: dataplane/engines/file* dataplane/engines/uring* tests/sweep/*"
 	"yaml.h: policy/tree.c"
 	"jansson.h: tools/* tests/*"
-	"infiniband/: dataplane/fabric/*verbs* tests/fabric/*verbs* tests/guest/*"
+	"infiniband/: dataplane/fabric/*verbs* tests/attack/verbs* tests/fabric/*verbs* tests/guest/*"
 	"rdma/: dataplane/fabric/*verbs* tests/fabric/*verbs*"
 	"cmocka.h: tests/*")
