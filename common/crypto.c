@@ -308,11 +308,16 @@ bool crypto_verify(const uint8_t pub[ED25519_PUB_LEN], const void *p, size_t n,
 
 uint32_t crypto_crc32c(const void *p, size_t n)
 {
+	return crypto_crc32c_more(0, p, n);
+}
+
+uint32_t crypto_crc32c_more(uint32_t crc, const void *p, size_t n)
+{
 	/* ISA-L reads only, but its prototype lacks const; it takes lengths as int and inverts
 	 * neither end. */
 	unsigned char *at = (unsigned char *)p;
-	uint32_t crc = 0xffffffff;
 
+	crc = ~crc;
 	while (n) {
 		int k = (int)MIN(n, (size_t)(1 << 30));
 

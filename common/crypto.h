@@ -55,6 +55,8 @@ bool crypto_verify(const uint8_t pub[ED25519_PUB_LEN], const void *p, size_t n,
 
 /* CRC32C (Castagnoli), as in RFC 3720 B.4: crc32c("123456789") == 0xe3069283. */
 uint32_t crypto_crc32c(const void *p, size_t n);
+/* Of bytes that come in pieces: @crc is that of all before, 0 at the beginning. */
+uint32_t crypto_crc32c_more(uint32_t crc, const void *p, size_t n);
 
 /* Base64 (RFC 4648 section 4) and lower-case hex. @out is always terminated. */
 size_t crypto_base64_len(size_t n); /* with the NUL */

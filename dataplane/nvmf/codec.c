@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Names of what travels. See codec.h for the contracts, spec.h for the layout.
+ * Names of what travels, and the text in it. Contracts: codec.h; layout: spec.h.
  */
 #include "dataplane/nvmf/codec.h"
+#include "common/utf8.h"
 #include "common/util.h"
+#include <errno.h>
+#include <string.h>
 
 struct name {
 	uint16_t code;
@@ -80,4 +83,33 @@ const char *nvme_rdma_status_text(uint16_t sts)
 	};
 
 	return find(names, ARRAY_SIZE(names), sts, "unknown reason");
+}
+
+bool nvme_nqn_valid(const char *nqn)
+{
+	return strncmp(nqn, "nqn.", 4) == 0 && nqn[4] &&
+	       strnlen(nqn, NVMF_NQN_MAX + 1) <= NVMF_NQN_MAX && utf8_text_printable(nqn);
+}
+
+int nvme_text_parse(const char *field, size_t len, const char *what, char *ret, size_t ret_size,
+                    struct ros2_err *err)
+{
+	char text[NVME_NQN_FIELD + 1], shown[NVME_NQN_FIELD];
+	size_t n = strnlen(field, MIN(len, NVME_NQN_FIELD));
+
+	while (n && field[n - 1] == ' ')
+		n--;
+	memcpy(text, field, n);
+	text[n] = '\0';
+	if (n >= ret_size)
+		return ros2_err_set(err, -EPROTO,
+		                    "target sent a %s of %zu bytes: expected at most %zu", what, n,
+		                    ret_size - 1);
+	if (!utf8_text_printable(text)) {
+		utf8_escape(text, shown, sizeof(shown));
+		return ros2_err_set(err, -EPROTO, "target sent %s \"%s\": expected printable UTF-8",
+		                    what, shown);
+	}
+	memcpy(ret, text, n + 1);
+	return 0;
 }

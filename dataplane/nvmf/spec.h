@@ -295,6 +295,8 @@ enum nvme_property {
 #define NVME_CAP_CSS_IOCS    0x40u /* one or more I/O command sets */
 #define NVME_CAP_CSS_NO_IO   0x80u
 #define NVME_CC_EN           1u
+#define NVME_CC_CSS_IOCS     (6u << 4) /* all supported I/O command sets */
+#define NVME_CC_MPS(n)       ((uint32_t)(n) << 7)
 #define NVME_CC_SHN_NORMAL   (1u << 14)
 #define NVME_CC_SHN_MASK     (3u << 14)
 #define NVME_CC_IOSQES       (6u << 16) /* 64 bytes */
@@ -432,7 +434,9 @@ struct nvme_identify_ns { /* NVM 4.1.5.1 (CNS 00h) */
 	uint64_t nsze, ncap, nuse;
 	uint8_t nsfeat, nlbaf, flbas, mc, dpc, dps, nmic, rescap;
 	uint8_t fpi, dlfeat;
-	uint8_t reserved34[70];
+	uint8_t reserved34[48];
+	uint8_t nulbaf;
+	uint8_t reserved83[21];
 	uint8_t nguid[16];
 	uint8_t eui64[8];
 	struct nvme_lbaf lbaf[NVME_LBAF_COUNT];
@@ -444,6 +448,7 @@ NVME_AT(struct nvme_identify_ns, flbas, 26);
 NVME_AT(struct nvme_identify_ns, dps, 29);
 NVME_AT(struct nvme_identify_ns, nmic, 30);
 NVME_AT(struct nvme_identify_ns, dlfeat, 33);
+NVME_AT(struct nvme_identify_ns, nulbaf, 82);
 NVME_AT(struct nvme_identify_ns, nguid, 104);
 NVME_AT(struct nvme_identify_ns, eui64, 120);
 NVME_AT(struct nvme_identify_ns, lbaf, 128);
