@@ -209,6 +209,7 @@ static int submit(struct reactor *r, struct request *req)
 	req->io.buf = req->slot.mem;
 	req->io.buf_index = req->slot.mem ? slots_buf_index(req->s->pool) : -1;
 	req->io.done = request_engine_done;
+	req->io.until_ns = request_until(req);
 	req->io.may_lend = req->op == REQUEST_READ && req->s->transport->takes_parts;
 	re->kick = true;
 	return e->ops->submit(re->er, &req->io);

@@ -276,6 +276,9 @@ void dp_freed(struct dp *dp); /* the last post is through */
 enum ros2_status dp_rights_now(const struct dp *dp, const struct dp_tenant *t,
                                const struct dp_grant_obj *g, uint64_t cert_deadline_ns,
                                uint64_t now_ns);
+/* Until when that is OK if nothing changes; 0 when it is not. */
+uint64_t dp_rights_until(const struct dp *dp, const struct dp_tenant *t,
+                         const struct dp_grant_obj *g, uint64_t cert_deadline_ns);
 
 /* dp_session.c */
 struct dp_session *dp_session_find(struct dp *dp, const struct ros2_uid *uid);

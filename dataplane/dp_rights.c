@@ -21,6 +21,19 @@ static bool contact_held(const struct dp *dp, const struct dp_tenant *t, uint64_
 	return stamp && now_ns < clock_add_ns(stamp, limit);
 }
 
+uint64_t dp_rights_until(const struct dp *dp, const struct dp_tenant *t,
+                         const struct dp_grant_obj *g, uint64_t cert_deadline_ns)
+{
+	uint64_t stamp = atomic_load_explicit(&dp->contact_ns, memory_order_relaxed);
+	uint64_t limit = atomic_load_explicit(&t->contact_limit_ns, memory_order_relaxed);
+	uint64_t until =
+		MIN(cert_deadline_ns, atomic_load_explicit(&g->deadline_ns, memory_order_relaxed));
+
+	if (DP_SWITCH(no_contact_check))
+		return until;
+	return MIN(until, stamp ? clock_add_ns(stamp, limit) : 0);
+}
+
 enum ros2_status dp_rights_now(const struct dp *dp, const struct dp_tenant *t,
                                const struct dp_grant_obj *g, uint64_t cert_deadline_ns,
                                uint64_t now_ns)

@@ -10,6 +10,7 @@
 
 #include "common/err.h"
 #include "common/ids.h"
+#include <errno.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -77,6 +78,9 @@ enum engine_op { ENGINE_OP_READ = 1, ENGINE_OP_WRITE, ENGINE_OP_FLUSH };
 /* The most parts a lent read has: 1 MiB that begins inside a chunk of 64 KiB. */
 #define ENGINE_PARTS_MAX 17
 
+/* The result of what came too late: nothing of it was done. */
+#define ENGINE_LATE (-ETIME)
+
 /* Embedded in the data plane's request. The engine owns it from submit to done. */
 struct engine_io {
 	struct engine_file *file; /* borrowed: until done */
@@ -85,6 +89,11 @@ struct engine_io {
 	uint32_t len;
 	void *buf;     /* a slot, or part of one */
 	int buf_index; /* index in engine_reactor_opts.buffers, -1 when not one of them */
+	/* CLOCK_BOOTTIME from which on it may not be handed on any more; 0 = no such time. The
+	 * engine reads the clock right before a call that hands on, once for all that goes with it,
+	 * also before a later call for the same io; what is late ends with ENGINE_LATE, but a write
+	 * of which a part is done with -EREMOTEIO. */
+	uint64_t until_ns;
 	/* @res: bytes done (short only at end of file) or negative errno. Called from poll on the
 	 * reactor's thread. -EREMOTEIO for a write whose outcome is unknown. */
 	void (*done)(struct engine_io *io, int64_t res);

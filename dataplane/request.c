@@ -236,6 +236,15 @@ enum ros2_status request_may_hand_on(struct request *req, uint64_t now_ns)
 	return now_ns < l->deadline_ns ? ROS2_OK : ROS2_LEASE_EXPIRED;
 }
 
+uint64_t request_until(const struct request *req)
+{
+	uint64_t until = session_rights_until(req->s);
+
+	if (!req->lease || DP_SWITCH(no_deadline_recheck) || DP_SWITCH(no_last_look))
+		return until;
+	return MIN(until, req->lease->deadline_ns);
+}
+
 void request_release(struct request *req)
 {
 	struct session *s = req->s;
@@ -353,6 +362,12 @@ void request_engine_done(struct engine_io *io, int64_t res)
 	assert(req->state == REQUEST_ENGINE);
 	s->n_engine--;
 	s->r->n_engine--;
+	/* Nothing was done of it: it is looked at again, and may have been renewed meanwhile. */
+	if (res == ENGINE_LATE && s->state != SESSION_ENDED) {
+		req->state = REQUEST_READY;
+		list_add_tail(&s->r->ready, &req->link);
+		return;
+	}
 	s->last_engine_ns = s->r->now_ns;
 	note_engine(req);
 	if (s->state == SESSION_ENDED) {

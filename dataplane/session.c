@@ -95,6 +95,13 @@ enum ros2_status session_rights(const struct session *s, uint64_t now_ns)
 	return dp_rights_now(s->dp, s->tenant, s->grant, s->cert_deadline_ns, now_ns);
 }
 
+uint64_t session_rights_until(const struct session *s)
+{
+	if (DP_SWITCH(no_deadline_recheck) || DP_SWITCH(no_last_look))
+		return UINT64_MAX;
+	return MAX(dp_rights_until(s->dp, s->tenant, s->grant, s->cert_deadline_ns), (uint64_t)1);
+}
+
 void session_want_input(struct session *s)
 {
 	if (list_empty(&s->link_input))

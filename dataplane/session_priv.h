@@ -126,6 +126,9 @@ struct session *session_new(struct dp_session *ds, const struct transport_ops *t
 void session_attach(struct reactor *r, struct session *s);
 void session_connected(struct session *s, const char *peer);
 enum ros2_status session_rights(const struct session *s, uint64_t now_ns);
+/* From when on they do not stand if nothing changes; at least 1. Between the look and the call that
+ * hands on, the process may be stopped: whoever hands on reads the clock again then. */
+uint64_t session_rights_until(const struct session *s);
 /* Harmless when it has ended already. */
 void session_end(struct session *s, enum ros2_status why, const char *words);
 /* Nothing in flight and the tenant said BYE: ends it in order. */
@@ -173,6 +176,8 @@ void request_release(struct request *req);
 void request_ready(struct request *req); /* it is the engine's turn */
 void request_reply(struct request *req, enum ros2_status status);
 void request_engine_done(struct engine_io *io, int64_t res);
+/* As session_rights_until, with the lease that @req holds. */
+uint64_t request_until(const struct request *req);
 /* Checks the lease now and holds it. */
 enum ros2_status request_hold_lease(struct request *req, uint64_t now_ns);
 static inline bool request_moves_bytes(const struct request *req)

@@ -139,7 +139,8 @@ static void seal_pull(struct request *req)
 
 /* Looks at the right behind one message. Replaces one that has not begun to leave; false when the
  * session had to end, because half of it is out already. */
-static bool prepare(struct session *s, struct tcp_out *m, bool begun, uint64_t now_ns)
+static bool prepare(struct session *s, struct tcp_out *m, bool begun, uint64_t now_ns,
+                    uint64_t *until_ns)
 {
 	struct request *req = m->req;
 	enum ros2_status st;
@@ -148,6 +149,7 @@ static bool prepare(struct session *s, struct tcp_out *m, bool begun, uint64_t n
 		return true;
 	st = request_may_hand_on(req, now_ns);
 	if (st == ROS2_OK) {
+		*until_ns = MIN(*until_ns, request_until(req));
 		if (req->state == REQUEST_PULLING && !begun)
 			seal_pull(req);
 		return true;
@@ -184,8 +186,9 @@ static void add_parts(struct iovec *iov, int *n, const struct tcp_out *m, uint32
 		add_iov(iov, n, m->parts[i].iov_base, m->parts[i].iov_len, skip);
 }
 
-/* Returns the number of parts, or -1 when the session has ended. */
-static int gather(struct session *s, struct iovec iov[TCP_IOV], uint64_t now_ns)
+/* Returns the number of parts, or -1 when the session has ended. *until_ns becomes the time from
+ * which on they may not be handed on, if that is before. */
+static int gather(struct session *s, struct iovec iov[TCP_IOV], uint64_t now_ns, uint64_t *until_ns)
 {
 	struct tcp_conn *c = tcp_of(s);
 	uint32_t skip = c->sent, bytes = 0;
@@ -195,7 +198,7 @@ static int gather(struct session *s, struct iovec iov[TCP_IOV], uint64_t now_ns)
 	list_for_each (&c->out, m, link) {
 		if (n + 3 + (int)m->n_parts > (int)TCP_IOV || bytes >= c->piece)
 			break;
-		if (!prepare(s, m, n == 0 && c->sent > 0, now_ns))
+		if (!prepare(s, m, n == 0 && c->sent > 0, now_ns, until_ns))
 			return -1;
 		add_iov(iov, &n, &m->first, WIRE_HEADER_LEN, &skip);
 		if (m->n_parts)
@@ -254,22 +257,35 @@ static void try_again(struct session *s)
 	s->r->again = true;
 }
 
+/* What may be handed on right now: the clock is read before the look and after it, until no right
+ * ended in between. -1: the session has ended. */
+static int gather_now(struct session *s, struct iovec iov[TCP_IOV])
+{
+	uint64_t until_ns, now_ns = clock_boottime_ns();
+	int n;
+
+	do {
+		enum ros2_status rights =
+			DP_SWITCH(no_deadline_recheck) ? ROS2_OK : session_rights(s, now_ns);
+
+		if (rights != ROS2_OK) {
+			session_end(s, rights, NULL);
+			return -1;
+		}
+		until_ns = session_rights_until(s);
+		n = gather(s, iov, now_ns, &until_ns);
+	} while (n >= 0 && (now_ns = clock_boottime_ns()) >= until_ns);
+	return n;
+}
+
 /* False: no more now. */
 static bool send_some(struct session *s)
 {
 	struct iovec iov[TCP_IOV];
 	struct msghdr msg = {.msg_iov = iov};
-	uint64_t now_ns = clock_boottime_ns();
-	enum ros2_status rights =
-		DP_SWITCH(no_deadline_recheck) ? ROS2_OK : session_rights(s, now_ns);
-	int parts;
+	int parts = gather_now(s, iov);
 	ssize_t n;
 
-	if (rights != ROS2_OK) {
-		session_end(s, rights, NULL);
-		return false;
-	}
-	parts = gather(s, iov, now_ns);
 	if (parts < 0)
 		return false;
 	msg.msg_iovlen = (size_t)parts;

@@ -17,6 +17,7 @@ struct dp_test_switches {
 	bool no_handle_check;     /* the index of a handle is enough */
 	bool no_deadline_recheck; /* rights are looked at when a request arrives, not when it is
 	                             handed on, nor by the timer */
+	bool no_last_look;        /* nor between the look at them and the system call behind it */
 	bool no_contact_check;    /* losing the controller ends nothing */
 	bool no_key_owner;        /* a key is good on every connection */
 	bool no_key_generation;   /* the index of a key is enough, whatever its random bits */

@@ -8,8 +8,9 @@
  * below.
  *
  * Rules: (1) a transport asks request_may_hand_on with a clock read for the purpose right before it
- * hands payload, or an invitation to send payload, to the kernel or a device; (2) after reset()
- * nothing more of the session is handed on, and what was queued is dropped; (3) a transport
+ * hands payload, or an invitation to send payload, to the kernel or a device, and reads the clock
+ * once more as the last thing before the call: at request_until it hands nothing on; (2) after
+ * reset() nothing more of the session is handed on, and what was queued is dropped; (3) a transport
  * allocates nothing after attach; (4) a request between request_to_device and request_from_device
  * is a device's, with its slot and its lease, whatever happens to its session meanwhile.
  */

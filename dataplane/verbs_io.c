@@ -160,7 +160,7 @@ static int post_reply(struct request *req)
 	return rc;
 }
 
-static int post_one(struct session *s, struct verbs_out *m, uint64_t now_ns)
+static int post_one(struct session *s, struct verbs_out *m, uint64_t now_ns, uint64_t *until_ns)
 {
 	struct request *req = m->req;
 	enum ros2_status st = ROS2_OK;
@@ -169,6 +169,8 @@ static int post_one(struct session *s, struct verbs_out *m, uint64_t now_ns)
 		return post_message(verbs_of(s), m, VERBS_SHORT, m->place);
 	if (req->state == REQUEST_PULLING || (req->op == REQUEST_READ && req->bytes))
 		st = may_move(req, now_ns);
+	if (st == ROS2_OK)
+		*until_ns = MIN(*until_ns, request_until(req));
 	if (st == ROS2_OK && req->state == REQUEST_PULLING)
 		return post_pull(req);
 	if (st != ROS2_OK) {
@@ -179,11 +181,26 @@ static int post_one(struct session *s, struct verbs_out *m, uint64_t now_ns)
 	return post_reply(req);
 }
 
+/* A right ended between the look at it and the doorbell, which needs a process that was stopped:
+ * what is queued at the queue pair cannot be taken back singly, so the connection ends. */
+static int ring(struct session *s, uint64_t until_ns)
+{
+	uint64_t now_ns = clock_boottime_ns();
+	enum ros2_status st;
+
+	if (now_ns < until_ns)
+		return fabric_qp_flush(verbs_of(s)->qp, now_ns);
+	st = session_rights(s, now_ns);
+	session_end(s, st == ROS2_OK ? ROS2_LEASE_EXPIRED : st,
+	            "a right ended before the device was told of what was prepared");
+	return 0;
+}
+
 /* One doorbell. False: no more now. */
 static bool post_batch(struct session *s)
 {
 	struct verbs_conn *c = verbs_of(s);
-	uint64_t now_ns = clock_boottime_ns();
+	uint64_t until_ns = session_rights_until(s), now_ns = clock_boottime_ns();
 	enum ros2_status rights =
 		DP_SWITCH(no_deadline_recheck) ? ROS2_OK : session_rights(s, now_ns);
 	int rc = 0;
@@ -198,10 +215,12 @@ static bool post_batch(struct session *s)
 		if (fabric_qp_send_room(c->qp) < 2)
 			break;
 		list_del(&m->link);
-		rc = post_one(s, m, now_ns);
+		rc = post_one(s, m, now_ns, &until_ns);
 	}
 	if (rc == 0)
-		rc = fabric_qp_flush(c->qp, now_ns);
+		rc = ring(s, until_ns);
+	if (!session_alive(s))
+		return false;
 	s->last_send_ns = clock_boottime_ns();
 	if (rc < 0)
 		session_end(s, rc == -ENOTCONN ? ROS2_CLOSED : ROS2_INTERNAL,

@@ -168,6 +168,16 @@ void file_io_next(struct engine_io *io, int64_t got, struct file_step *s, int64_
 	rw_step(io, s);
 }
 
+bool file_io_is_late(const struct engine_io *io, uint64_t now_ns)
+{
+	return io->until_ns && now_ns >= io->until_ns;
+}
+
+int64_t file_io_late(const struct engine_io *io)
+{
+	return io->op == ENGINE_OP_WRITE && io->priv[0] > 0 ? -EREMOTEIO : ENGINE_LATE;
+}
+
 int64_t file_io_call(const struct file_step *s)
 {
 	ssize_t got = -1;

@@ -95,6 +95,9 @@ struct file_step {
 void file_io_begin(struct engine_io *io, struct file_step *ret, int64_t *res);
 /* The step before gave @got (bytes or negative errno): the next one, or FILE_CALL_NONE and *res. */
 void file_io_next(struct engine_io *io, int64_t got, struct file_step *ret, int64_t *res);
+/* Its time has passed at @now_ns: nothing more of it may be handed on, and its result is this. */
+bool file_io_is_late(const struct engine_io *io, uint64_t now_ns);
+int64_t file_io_late(const struct engine_io *io);
 /* Makes the call, here and now. */
 int64_t file_io_call(const struct file_step *s);
 

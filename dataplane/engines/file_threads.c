@@ -6,6 +6,7 @@
  */
 #include "dataplane/engines/file_priv.h"
 
+#include "common/clock.h"
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -65,11 +66,24 @@ static void wake(struct engine_reactor *r)
 		return;
 }
 
+/* A call is a system call here, so each has its own look at the clock. */
+static int64_t carry_out(struct engine_io *io)
+{
+	struct file_step step;
+	int64_t res = 0;
+
+	for (file_io_begin(io, &step, &res); step.call != FILE_CALL_NONE;) {
+		if (io->until_ns && file_io_is_late(io, clock_boottime_ns()))
+			return file_io_late(io);
+		file_io_next(io, file_io_call(&step), &step, &res);
+	}
+	return res;
+}
+
 static void *work(void *arg)
 {
 	struct threads *t = arg;
 	struct engine_io *io;
-	struct file_step step;
 	int64_t res;
 	bool first;
 
@@ -80,9 +94,7 @@ static void *work(void *arg)
 		if (!io)
 			break;
 		pthread_mutex_unlock(&t->lock);
-		res = 0;
-		for (file_io_begin(io, &step, &res); step.call != FILE_CALL_NONE;)
-			file_io_next(io, file_io_call(&step), &step, &res);
+		res = carry_out(io);
 		pthread_mutex_lock(&t->lock);
 		io->priv[3] = (uint64_t)res;
 		first = t->done.first == NULL;

@@ -29,6 +29,10 @@ struct uring {
 	uint32_t idle;       /* polls in a row that found nothing */
 	int refused;         /* what the kernel last said to what waits in the ring; 0 = took it */
 	uint64_t refused_ns; /* since then it took and completed nothing */
+	uint64_t last_ns;    /* nothing in the ring is late before or at this time */
+	struct {
+		struct engine_io *first, *last; /* through priv[2]: was late, ends in poll */
+	} late;
 	char kind[48];
 };
 
@@ -71,6 +75,7 @@ static void prepare(struct uring *u, struct engine_io *io, const struct file_ste
 	io->priv[2] = s->call;
 	io->priv[3] = (uint64_t)res;
 	io_uring_sqe_set_data(sqe, io);
+	u->last_ns = MIN(u->last_ns, io->until_ns - 1); /* 0, no limit, is far away then */
 }
 
 static int uring_submit(struct engine_reactor *r, struct engine_io *io)
@@ -110,20 +115,80 @@ static int hand_over(struct uring *u)
 	return io_uring_submit(&u->ring);
 }
 
+static void put_late(struct uring *u, struct engine_io *io)
+{
+	io->priv[2] = 0;
+	io->priv[3] = (uint64_t)file_io_late(io);
+	if (u->late.first)
+		u->late.last->priv[2] = (uint64_t)(uintptr_t)io;
+	else
+		u->late.first = io;
+	u->late.last = io;
+}
+
+/* Takes what is late out of the ring, where the kernel has not seen it (without SQPOLL it looks
+ * there only inside io_uring_enter); the others close up. */
+static void take_late(struct uring *u, uint64_t now_ns)
+{
+	struct io_uring_sq *sq = &u->ring.sq;
+	uint32_t head = *sq->khead, to = head;
+
+	u->last_ns = UINT64_MAX;
+	for (uint32_t at = head; at != sq->sqe_tail; at++) {
+		struct io_uring_sqe *sqe = &sq->sqes[at & sq->ring_mask];
+		struct engine_io *io = (struct engine_io *)(uintptr_t)sqe->user_data;
+
+		if (io->priv[2] != FILE_CALL_NONE && file_io_is_late(io, now_ns)) {
+			put_late(u, io);
+			continue;
+		}
+		u->last_ns = MIN(u->last_ns, io->until_ns - 1);
+		sq->sqes[to++ & sq->ring_mask] = *sqe;
+	}
+	sq->sqe_head = *sq->ktail = head;
+	sq->sqe_tail = to;
+	if (u->late.first)
+		wake(&u->base);
+}
+
+static uint32_t end_late(struct uring *u)
+{
+	struct engine_io *io = u->late.first;
+	uint32_t done = 0;
+
+	u->late.first = NULL; /* done may submit, and kick */
+	for (struct engine_io *next; io; io = next, done++) {
+		next = (struct engine_io *)(uintptr_t)io->priv[2];
+		u->base.in_flight--;
+		io->done(io, (int64_t)io->priv[3]);
+	}
+	return done;
+}
+
 static int uring_kick(struct engine_reactor *r)
 {
 	struct uring *u = uring_of(r);
 	uint32_t before = io_uring_sq_ready(&u->ring), left;
+	uint64_t now_ns;
 	int rc;
 
 	if (before == 0)
 		return 0;
+	/* The last thing before the system call. */
+	while ((now_ns = clock_boottime_ns()) > u->last_ns)
+		take_late(u, now_ns);
+	if (io_uring_sq_ready(&u->ring) == 0) {
+		u->refused = 0;
+		return 0;
+	}
 	rc = hand_over(u);
 	left = io_uring_sq_ready(&u->ring);
 	if (left == 0 || left < before)
 		u->refused = 0;
-	if (left == 0)
+	if (left == 0) {
+		u->last_ns = UINT64_MAX;
 		return 0;
+	}
 	/* What the kernel had no room for stays in the ring; poll offers it again, or answers it.
 	 */
 	if (u->refused == 0)
@@ -236,7 +301,7 @@ static uint32_t uring_poll(struct engine_reactor *r, uint32_t max)
 	struct uring *u = uring_of(r);
 	uint32_t n, ended, done = 0;
 
-	if (!has_more(u) && io_uring_sq_ready(&u->ring) == 0) {
+	if (!has_more(u) && io_uring_sq_ready(&u->ring) == 0 && !u->late.first) {
 		/* A wake-up may come after its completion was taken: it is cleared here, but not at
 		 * a system call per turn of a reactor that spins. One that comes in between is seen
 		 * by the second look: its signal may be the one that was cleared. */
@@ -257,6 +322,7 @@ static uint32_t uring_poll(struct engine_reactor *r, uint32_t max)
 		uring_kick(r);
 	if (gave_up(u))
 		done += take_back(u);
+	done += end_late(u);
 	if (has_more(u))
 		wake(r);
 	else if (r->in_flight == 0)
@@ -335,6 +401,7 @@ int file_uring_new(const struct engine *e, const struct engine_reactor_opts *o,
 		free(u);
 		return rc;
 	}
+	u->last_ns = UINT64_MAX;
 	u->base = (struct engine_reactor){.backend = &uring_backend, .depth = o->depth};
 	u->base.event_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 	rc = u->base.event_fd < 0 ? -errno : io_uring_register_eventfd(&u->ring, u->base.event_fd);

@@ -7,10 +7,13 @@
  */
 #include "dataplane/engines/mem_priv.h"
 
+#include "common/clock.h"
 #include <errno.h>
 #include <sched.h>
 #include <string.h>
 #include <time.h>
+
+#define LOOK_BYTES 16384u
 
 struct engine_reactor {
 	/* any thread */
@@ -20,7 +23,8 @@ struct engine_reactor {
 	struct engine_io **queue; /* owned: ring of @depth */
 	uint32_t depth, head, count;
 	uint64_t copied_bytes;
-	uint64_t now_unix_ns; /* read once per poll */
+	uint64_t now_unix_ns;       /* read once per poll */
+	uint64_t now_ns, looked_at; /* the clock, and copied_bytes when it was read */
 	/* guarded by engine.reactors_lock */
 	struct list link;
 };
@@ -236,6 +240,16 @@ static int64_t carry_out(struct engine_reactor *r, struct engine_io *io)
 	return -EINVAL;
 }
 
+/* To copy is to hand on: between two looks at the clock no more than LOOK_BYTES are copied. */
+static bool is_late(struct engine_reactor *r, const struct engine_io *io)
+{
+	if (r->copied_bytes - r->looked_at >= LOOK_BYTES) {
+		r->now_ns = clock_boottime_ns();
+		r->looked_at = r->copied_bytes;
+	}
+	return io->until_ns && r->now_ns >= io->until_ns;
+}
+
 static struct engine_io *take(struct engine_reactor *r)
 {
 	struct engine_io *io = r->queue[r->head];
@@ -254,6 +268,8 @@ uint32_t mem_poll(struct engine_reactor *r, uint32_t max)
 		return 0;
 	clock_gettime(CLOCK_REALTIME_COARSE, &ts);
 	r->now_unix_ns = (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+	r->now_ns = clock_boottime_ns();
+	r->looked_at = r->copied_bytes;
 	for (; n > 0 && done < max; n--) {
 		struct engine_io *io = take(r);
 		int64_t res;
@@ -266,7 +282,7 @@ uint32_t mem_poll(struct engine_reactor *r, uint32_t max)
 			mem_submit(r, io); /* there is room: it has just left */
 			continue;
 		}
-		res = carry_out(r, io);
+		res = is_late(r, io) ? ENGINE_LATE : carry_out(r, io);
 		atomic_fetch_add(&r->turn, 1);
 		io->done(io, res); /* outside the turn: it may submit more, or take long */
 		done++;

@@ -6,6 +6,8 @@
  */
 #include "tests/verbs/fabric_mem.h"
 #include "common/crypto.h"
+#include "dataplane/session_priv.h"
+#include "dataplane/test_switches.h"
 #include "dataplane/wire_codec.h"
 #include "tests/dataplane/fixture.h"
 #include <arpa/inet.h>
@@ -607,6 +609,65 @@ static void revoke__ends_what_a_device_never_gives_back_with_its_queue_pair(void
 	peer_close(&p);
 }
 
+/* ---- an agent that was stopped between its look at the rights and the doorbell ---- */
+
+static _Atomic uint64_t jumped_ns, jump_in_look_ns; /* the next time, once */
+
+uint64_t __real_clock_boottime_ns(void);
+uint64_t __wrap_clock_boottime_ns(void);
+uint64_t __wrap_clock_boottime_ns(void)
+{
+	return __real_clock_boottime_ns() + jumped_ns;
+}
+
+enum ros2_status __real_request_may_hand_on(struct request *req, uint64_t now_ns);
+enum ros2_status __wrap_request_may_hand_on(struct request *req, uint64_t now_ns);
+enum ros2_status __wrap_request_may_hand_on(struct request *req, uint64_t now_ns)
+{
+	enum ros2_status st = __real_request_may_hand_on(req, now_ns);
+
+	if (st == ROS2_OK)
+		jumped_ns += atomic_exchange(&jump_in_look_ns, 0);
+	return st;
+}
+
+/* A read, and the agent stopped for 40 s in the middle of it: the lease is good for 30. Returns
+ * whether a byte of it came. */
+static bool read_and_stop(struct fx *fx, struct wire_header *ret)
+{
+	struct peer p;
+	bool came;
+
+	peer_ready(fx, &p);
+	works(&p);
+	memset(p.target, 0, 4096);
+	jump_in_look_ns = 40 * NS_PER_S;
+	*ret = ask_for(&p, request(&p, WIRE_READ, 0, 4096));
+	assert_int_equal(jump_in_look_ns, 0);
+	came = p.target[0] || p.target[4095];
+	peer_close(&p);
+	return came;
+}
+
+static void payload__of_an_agent_stopped_past_the_lease_is_not_moved(void **state)
+{
+	struct wire_header h;
+
+	assert_false(read_and_stop(*state, &h));
+	assert_int_equal(h.opcode, 0);
+	fx_event(*state, DP_EVENT_SESSION_ENDED, ROS2_LEASE_EXPIRED);
+}
+
+static void control__without_the_last_look_it_is_moved(void **state)
+{
+	struct wire_header h;
+
+	dp_test_switches.no_last_look = true;
+	assert_true(read_and_stop(*state, &h));
+	dp_test_switches.no_last_look = false;
+	assert_int_equal(h.opcode, WIRE_COMPLETE);
+}
+
 static int setup(void **state)
 {
 	fx_transport = DP_TRANSPORT_VERBS;
@@ -644,6 +705,8 @@ int main(void)
 		T(id__may_be_used_again_as_soon_as_it_is_answered),
 		T(revoke__counts_posted_transfers_and_nothing_is_posted_after_it),
 		T(revoke__ends_what_a_device_never_gives_back_with_its_queue_pair),
+		T(payload__of_an_agent_stopped_past_the_lease_is_not_moved),
+		T(control__without_the_last_look_it_is_moved),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
