@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# tcp-4k-d32, tcp-4k-d128, tcp-1m, file-4k: reads through one agent reactor on one connection, checks, leases and buckets on,
+# tcp-4k-d32, tcp-4k-d128, tcp-1m, file-4k, file-4k-d128: reads through one agent reactor on one connection, checks, leases and buckets on,
 # beside the raw loop, fio's nbd engine on `nbdkit memory`, and fio's io_uring on the same file.
 # shellcheck shell=bash
 mem_mib=64 file_mib=512
@@ -57,6 +57,9 @@ nbd_up() {
 	fio --name=fill --ioengine=nbd --uri="$nbd" --rw=write --bs=1M --size="${mem_mib}M" --output="$dir/fill.json" >/dev/null
 }
 nbd_read() { fio_read --ioengine=nbd --uri="$nbd" --iodepth="$1" --size="${mem_mib}M"; } # DEPTH
+fio_file() { # DEPTH: the file that ours reads
+	fio_read --ioengine=io_uring --direct=1 --filename="$tcp/data/files/bench" --iodepth="$1" --size="${file_mib}M"
+}
 mib() { jq -c '.value = .bytes_per_s / 1048576'; }
 
 group_tcp() {
@@ -73,9 +76,13 @@ group_tcp() {
 		sample tcp-4k-d32 nbd $rep "$(nbd_read 32)"
 		sample file-4k raw $rep "$one"
 		sample file-4k ros2 $rep "$(ours files randread 4096 32 $file_mib "$seconds" --no-layout)" "$(ours_words)"
-		sample file-4k fio $rep "$(fio_read --ioengine=io_uring --direct=1 --filename="$tcp/data/files/bench" --iodepth=32 --size="${file_mib}M")"
+		sample file-4k fio $rep "$(fio_file 32)"
 		sample tcp-4k-d128 ros2 $rep "$(ours ram randread 4096 128 $mem_mib "$seconds" --no-layout)" "$(ours_words)"
-		sample tcp-4k-d128 raw $rep "$(raw 4096 128)"
+		one=$(raw 4096 128)
+		sample tcp-4k-d128 raw $rep "$one"
+		sample file-4k-d128 raw $rep "$one"
+		sample file-4k-d128 ros2 $rep "$(ours files randread 4096 128 $file_mib "$seconds" --no-layout)" "$(ours_words)"
+		sample file-4k-d128 fio $rep "$(fio_file 128)"
 		sample tcp-4k-d128 nbd $rep "$(nbd_read 128)"
 		sample tcp-1m ros2 $rep "$(ours ram randread 1048576 8 $mem_mib "$seconds" --no-layout | mib)" "$(ours_words)"
 		sample tcp-1m raw $rep "$(raw 1048576 8 | mib)"
