@@ -37,6 +37,7 @@ struct agent_opts {
 	                      or NULL */
 	const char *listen;         /* host:port of the tenants' gRPC service */
 	const char *data_host;      /* where the data plane listens */
+	const char *secrets_dir;    /* of engines; agent_secrets_check was well; NULL: none */
 	const char *rdma_device;    /* NULL: no sessions over verbs */
 	const char *rdma_host;      /* its address; not NULL with a device */
 	const char *metrics_listen; /* NULL: none; common/metrics.h */

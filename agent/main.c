@@ -5,6 +5,7 @@
  */
 #include "agent/agent.h"
 #include "agent/probe_command.h"
+#include "agent/secrets.h"
 #include "common/args.h"
 #include "common/fsx.h"
 #include "common/metrics.h"
@@ -50,6 +51,9 @@ static const char usage[] =
 	"  --token-file FILE       join token from `ros2ctl agent token create`; needed once\n"
 	"  --listen HOST:PORT      where tenants call (gRPC, mTLS); port 0: any free one\n"
 	"  --data-host HOST        where tenants' data connections come in (127.0.0.1)\n"
+	"  --secrets-dir DIR       files that Engine documents name (secretRef); nobody but this "
+	"agent\n"
+	"                          and root may come in (none: such engines fail)\n"
 	"  --rdma-device NAME      also offers sessions over verbs, on this device (none)\n"
 	"  --rdma-host HOST        the address of that device, numeric; with --rdma-device\n"
 	"  --reactors N            data plane threads (one per core)\n"
@@ -121,6 +125,7 @@ enum {
 	F_TOKEN,
 	F_LISTEN,
 	F_DATA,
+	F_SECRETS,
 	F_REACTORS,
 	F_POLL,
 	F_IO,
@@ -155,6 +160,8 @@ static const char **word_of(struct program *p, int flag)
 		return &p->o.listen;
 	case F_DATA:
 		return &p->o.data_host;
+	case F_SECRETS:
+		return &p->o.secrets_dir;
 	case F_RDMA_DEVICE:
 		return &p->o.rdma_device;
 	case F_RDMA_HOST:
@@ -232,6 +239,7 @@ static int parse_flags(struct program *p, int argc, char **argv)
 		{"token-file", required_argument, NULL, F_TOKEN},
 		{"listen", required_argument, NULL, F_LISTEN},
 		{"data-host", required_argument, NULL, F_DATA},
+		{"secrets-dir", required_argument, NULL, F_SECRETS},
 		{"rdma-device", required_argument, NULL, F_RDMA_DEVICE},
 		{"rdma-host", required_argument, NULL, F_RDMA_HOST},
 		{"reactors", required_argument, NULL, F_REACTORS},
@@ -432,8 +440,11 @@ static void on_term(void *arg)
 
 static int run(struct program *p, struct ros2_err *err)
 {
-	int r = fsx_mkdirs(p->o.state_dir, 0700, err);
+	int r = p->o.secrets_dir ? agent_secrets_check(p->o.secrets_dir, err) : 0;
 
+	if (r < 0)
+		return ros2_err_prefix(err, "--secrets-dir"), r;
+	r = fsx_mkdirs(p->o.state_dir, 0700, err);
 	if (!r)
 		r = fsx_lock_dir(p->o.state_dir, &p->lock_fd, err);
 	if (r < 0)

@@ -10,11 +10,50 @@
 #include <errno.h>
 #include <stdio.h>
 
+_Static_assert(POLICY_NQN_MAX == NVMF_NQN_MAX && POLICY_ADDRESS_MAX == NVMF_ADDRESS_MAX &&
+                       POLICY_SECRET_NAME_MAX == NVMF_SECRET_NAME_MAX &&
+                       POLICY_VOLUME_NAME_MAX == NVMF_VOLUME_NAME_MAX &&
+                       POLICY_VOLUMES_MAX == NVMF_VOLUMES_MAX,
+               "what a document may say has room in the data plane");
+_Static_assert((int)POLICY_TRANSPORT_TCP == (int)NVMF_TCP &&
+                       (int)POLICY_TRANSPORT_RDMA == (int)NVMF_RDMA,
+               "one numbering of transports");
+
+static void nvmf_of(const struct policy_nvmf *p, struct nvmf_config *c)
+{
+	*c = (struct nvmf_config){
+		.transport = (enum nvmf_transport)p->transport,
+		.port = (uint16_t)p->port,
+		.header_digest = p->header_digest,
+		.data_digest = p->data_digest,
+		.keys_per_command = p->keys_per_command,
+		.queue_depth = p->queue_depth,
+		.keep_alive_ms = p->keep_alive_ms,
+		.command_timeout_ms = p->command_timeout_ms,
+		.quiesce_ms = p->quiesce_ms,
+		.n_volumes = p->n_volumes,
+	};
+	strcpy(c->address, p->address);
+	strcpy(c->subsystem, p->subsystem);
+	strcpy(c->host_nqn, p->host_nqn);
+	strcpy(c->secret, p->secret);
+	strcpy(c->target_secret, p->target_secret);
+	for (uint32_t i = 0; i < p->n_volumes; i++) {
+		const struct policy_volume *v = &p->volumes[i];
+
+		c->volumes[i].nsid = v->nsid;
+		c->volumes[i].offset = v->offset;
+		c->volumes[i].size = v->size;
+		strcpy(c->volumes[i].name, v->name);
+	}
+}
+
 static int apply_engine(struct state *s, struct state_object *o, struct ros2_err *err)
 {
 	const struct agent_object *n = o->next;
 	struct policy_image_engine img;
 	struct dp_engine_config c;
+	struct nvmf_config nvmf;
 	int r = policy_image_open_engine(n->image, n->image_len, &img, err);
 
 	if (r < 0)
@@ -27,6 +66,10 @@ static int apply_engine(struct state *s, struct state_object *o, struct ros2_err
 	                              .size_bytes = img.size_bytes,
 	                              .null_mode = img.null_mode,
 	                              .io_features = s->o.io_features};
+	if (img.type == POLICY_ENGINE_NVMF) {
+		nvmf_of(&img.nvmf, &nvmf);
+		c.nvmf = &nvmf;
+	}
 	return dp_engine_put(s->o.dp, &c, err);
 }
 

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The data plane as a whole: made, freed; engines, tenants, grants, contact. Loop only, but
- * dp_contact. Invariants: (1) a UID that was withdrawn stays in the map as a tombstone; (2) a
- * tenant's index is used again only after its last session is gone; (3) an engine is destroyed only
- * when no mount uses it and every reactor has let go.
+ * The data plane as a whole: made, freed; tenants, grants, contact. Loop only, but dp_contact.
+ * Invariants: (1) a UID that was withdrawn stays in the map as a tombstone; (2) a tenant's index is
+ * used again only after its last session is gone.
  */
 #include "common/clock.h"
 #include "dataplane/reactor_priv.h"
@@ -117,8 +116,7 @@ static void close_engines(struct dp *dp)
 		if (!dp->engines[i])
 			continue;
 		dp->engines[i]->ops->destroy(dp->engines[i]->engine);
-		free(dp->engines[i]);
-		dp->engines[i] = NULL;
+		dp_engine_free(TAKE_PTR(dp->engines[i]));
 	}
 }
 
@@ -181,138 +179,6 @@ void dp_free(struct dp *dp)
 	dp->freed = true;
 	if (atomic_load(&dp->n_posts) == 0)
 		dp_freed(dp);
-}
-
-/* ---- engines ---- */
-
-struct dp_engine *dp_engine_find(struct dp *dp, const char *name)
-{
-	for (uint32_t i = 0; i < DP_ENGINES_MAX; i++)
-		if (dp->engines[i] && !dp->engines[i]->removed &&
-		    !strcmp(dp->engines[i]->name, name))
-			return dp->engines[i];
-	return NULL;
-}
-
-int dp_io_features_parse(const char *words, uint32_t *ret, struct ros2_err *err)
-{
-	return engine_io_features_parse(words, ret, err);
-}
-
-static bool same_config(const struct dp_engine *e, const struct dp_engine_config *c)
-{
-	return !strcmp(e->type, c->type) && !strcmp(e->root, c->root ? c->root : "") &&
-	       e->size_bytes == c->size_bytes && e->null_mode == c->null_mode &&
-	       e->io_features == c->io_features;
-}
-
-static int create_engine(struct dp *dp, struct dp_engine *e, const struct dp_engine_config *c,
-                         struct ros2_err *err)
-{
-	struct engine_config ec = {.name = c->name,
-	                           .root = c->root,
-	                           .size_bytes = c->size_bytes,
-	                           .null_mode = c->null_mode,
-	                           .io_features = c->io_features};
-
-	e->dp = dp;
-	snprintf(e->name, sizeof(e->name), "%s", c->name);
-	snprintf(e->type, sizeof(e->type), "%s", c->type);
-	snprintf(e->root, sizeof(e->root), "%s", c->root ? c->root : "");
-	e->size_bytes = c->size_bytes;
-	e->null_mode = c->null_mode;
-	e->io_features = c->io_features;
-	return e->ops->create(&ec, &e->engine, err);
-}
-
-static int add_engine(struct dp *dp, const struct engine_ops *ops, const struct dp_engine_config *c,
-                      struct ros2_err *err)
-{
-	struct dp_engine *e;
-	uint32_t slot = 0;
-	int rc;
-
-	while (slot < DP_ENGINES_MAX && dp->engines[slot])
-		slot++;
-	if (slot == DP_ENGINES_MAX)
-		return ros2_err_named(err, ROS2_LIMIT, "engines of an agent: the limit is %u",
-		                      DP_ENGINES_MAX);
-	e = calloc(1, sizeof(*e));
-	if (!e)
-		return ros2_err_set(err, -ENOMEM, "no memory for an engine");
-	e->ops = ops;
-	e->slot = slot;
-	rc = create_engine(dp, e, c, err);
-	if (rc < 0) {
-		free(e);
-		return rc;
-	}
-	dp->engines[slot] = e;
-	return 0;
-}
-
-static const struct engine_ops *find_type(const char *type)
-{
-#ifdef ROS2_TEST_SWITCHES
-	if (dp_test_switches.extra_engine && !strcmp(dp_test_switches.extra_engine->type, type))
-		return dp_test_switches.extra_engine;
-#endif
-	return engine_ops_find(type);
-}
-
-int dp_engine_put(struct dp *dp, const struct dp_engine_config *c, struct ros2_err *err)
-{
-	const struct engine_ops *ops = find_type(c->type);
-	struct dp_engine *e = dp_engine_find(dp, c->name);
-	int rc;
-
-	loop_assert_owner(dp->loop);
-	if (!ops)
-		return ros2_err_named(err, ROS2_UNSUPPORTED, "engine '%s': no type '%s' here",
-		                      c->name, c->type);
-	if (strlen(c->name) > ROS2_NAME_MAX || (c->root && strlen(c->root) >= sizeof(e->root)))
-		return ros2_err_set(err, -EINVAL, "engine: the name or root is too long");
-	if (e && same_config(e, c))
-		return 0;
-	if (e) {
-		rc = dp_engine_remove(dp, c->name, err);
-		if (rc < 0)
-			return rc;
-	}
-	return add_engine(dp, ops, c, err);
-}
-
-static void engine_dropped(struct dp_op *op)
-{
-	struct dp_engine *e = op->engine;
-
-	dp_op_finish(op);
-	if (--e->n_dropping)
-		return;
-	e->ops->destroy(e->engine);
-	e->dp->engines[e->slot] = NULL;
-	free(e);
-}
-
-int dp_engine_remove(struct dp *dp, const char *name, struct ros2_err *err)
-{
-	struct dp_engine *e = dp_engine_find(dp, name);
-
-	loop_assert_owner(dp->loop);
-	if (!e)
-		return ros2_err_named(err, ROS2_NOT_FOUND, "no engine '%s'", name);
-	if (e->n_users)
-		return ros2_err_named(err, ROS2_BUSY, "engine '%s': %u namespaces are open", name,
-		                      e->n_users);
-	e->removed = true;
-	e->n_dropping = dp->n_reactors;
-	for (uint32_t i = 0; i < dp->n_reactors; i++) {
-		struct dp_op *op = dp_op_new(dp, NULL, NULL);
-
-		op->engine = e;
-		dp_op_to_reactor(op, dp->reactors[i], reactor_run_engine_drop, engine_dropped);
-	}
-	return 0;
 }
 
 /* ---- tenants and grants ---- */

@@ -15,6 +15,7 @@
 #include "common/err.h"
 #include "common/ids.h"
 #include "common/loop.h"
+#include "dataplane/nvmf/config.h"
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -69,6 +70,8 @@ struct dp_opts {
 	 * core that sleeps costs tens of microseconds. 0 = sleeps at once; at most DP_POLL_US_MAX.
 	 */
 	uint32_t poll_us;
+	const char *secrets_dir; /* borrowed: until dp_free; where engines find secrets by name,
+	                            NULL = there are none */
 	void (*on_event)(void *arg, const struct dp_event *ev); /* on the loop */
 	void *arg;
 };
@@ -83,12 +86,14 @@ struct dp_engine_config {
 	uint64_t size_bytes;
 	bool null_mode;
 	uint32_t io_features; /* what the file engine is to do without: dp_io_features_parse */
+	const struct nvmf_config *nvmf; /* nvmf: borrowed during the call; else NULL */
 };
 /* Words with commas between: no-uring, no-deferred, no-cooperative, no-direct, no-fixed; empty is
  * nothing. INVALID names the word. Any thread. */
 int dp_io_features_parse(const char *words, uint32_t *ret, struct ros2_err *err);
-/* Makes or replaces an engine. A changed configuration while namespaces are open: BUSY. Blocks
- * shortly (mkdir, open). */
+/* Makes or replaces an engine. UNSUPPORTED: there is no engine of this type here, or it needs
+ * secrets and there is no directory of them. A changed configuration while namespaces are open:
+ * BUSY. Blocks shortly (mkdir, open). */
 int dp_engine_put(struct dp *dp, const struct dp_engine_config *c, struct ros2_err *err);
 int dp_engine_remove(struct dp *dp, const char *name, struct ros2_err *err);
 

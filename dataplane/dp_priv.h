@@ -92,8 +92,9 @@ struct dp_engine {
 	uint64_t size_bytes;
 	bool null_mode, removed;
 	uint32_t io_features;
-	uint32_t n_users;    /* mounts, and calls under way */
-	uint32_t n_dropping; /* reactors that still have it */
+	struct nvmf_config *nvmf; /* owned; NULL = of another type */
+	uint32_t n_users;         /* mounts, and calls under way */
+	uint32_t n_dropping;      /* reactors that still have it */
 };
 
 struct dp_mount_obj {
@@ -267,7 +268,6 @@ struct dp_op *dp_op_of_session_shrinking(struct dp *dp, const struct ros2_uid *s
 
 /* dp.c */
 struct dp_tenant *dp_tenant_find(struct dp *dp, const struct ros2_uid *uid);
-struct dp_engine *dp_engine_find(struct dp *dp, const char *name);
 void dp_mount_ref(struct dp_mount_obj *m);
 void dp_mount_unref(struct dp *dp, struct dp_mount_obj *m);
 void dp_freed(struct dp *dp); /* the last post is through */
@@ -279,6 +279,10 @@ enum ros2_status dp_rights_now(const struct dp *dp, const struct dp_tenant *t,
 /* Until when that is OK if nothing changes; 0 when it is not. */
 uint64_t dp_rights_until(const struct dp *dp, const struct dp_tenant *t,
                          const struct dp_grant_obj *g, uint64_t cert_deadline_ns);
+
+/* dp_engine.c */
+struct dp_engine *dp_engine_find(struct dp *dp, const char *name);
+void dp_engine_free(struct dp_engine *e); /* its engine is destroyed; takes NULL */
 
 /* dp_session.c */
 struct dp_session *dp_session_find(struct dp *dp, const struct ros2_uid *uid);

@@ -112,6 +112,8 @@ static int put(struct ros2_err *err)
 int dp_engine_put(struct dp *dp, const struct dp_engine_config *c, struct ros2_err *err)
 {
 	fake_dp_log.engine_puts++;
+	if (c->nvmf)
+		fake_dp_log.nvmf = *c->nvmf;
 	return put(err);
 }
 

@@ -16,6 +16,7 @@ struct fake_dp_log {
 	struct ros2_uid last_uid;
 	_Atomic uint64_t contact_ns;
 	char last_path[256];
+	struct nvmf_config nvmf; /* of the last engine that had one */
 };
 extern struct fake_dp_log fake_dp_log;
 /* The next engine_put / tenant_put / grant_put fails with this; ROS2_OK: none. */

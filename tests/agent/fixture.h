@@ -34,6 +34,9 @@ Ros2__V1__AgentObject *fix_tenant(struct fixture *f, const char *name, const cha
                                   uint8_t seed, uint64_t version);
 Ros2__V1__AgentObject *fix_engine(struct fixture *f, const char *name, uint8_t seed,
                                   uint64_t version);
+/* One of type nvmf, with a volume for each of alpha and beta. */
+Ros2__V1__AgentObject *fix_nvmf(struct fixture *f, const char *name, uint8_t seed,
+                                uint64_t version);
 Ros2__V1__AgentObject *fix_grant(struct fixture *f, uint8_t seed, uint8_t tenant_seed,
                                  const char *principal, uint64_t version, uint64_t from_ns,
                                  uint64_t lifetime_ms, uint64_t policy_version);

@@ -131,6 +131,55 @@ static void state__applies_engines_then_tenants_then_grants(void **state)
 	assert_int_equal(fake_dp_log.grant_puts, 1);
 }
 
+static void state__hands_all_of_an_nvmf_engine_to_the_data_plane(void **state)
+{
+	const struct nvmf_config *c = &fake_dp_log.nvmf;
+	struct env *e = *state;
+	struct state_counts n;
+
+	assert_int_equal(receive(e, fix_nvmf(&e->f, "flash", 1, 1)), 1);
+	store(e, 10);
+	state_counts(e->s, &n);
+	assert_int_equal(n.failed, 0);
+	assert_int_equal(fake_dp_log.engine_puts, 1);
+	assert_int_equal(c->transport, NVMF_TCP);
+	assert_string_equal(c->address, "2001:db8::1");
+	assert_int_equal(c->port, 4421);
+	assert_string_equal(c->subsystem, "nqn.2014-08.org.example:storage:1");
+	assert_string_equal(c->host_nqn, "nqn.2014-08.org.example:" NVMF_TENANT_MARK);
+	assert_string_equal(c->secret, "nvme-" NVMF_TENANT_MARK);
+	assert_string_equal(c->target_secret, "nvme-target");
+	assert_false(c->header_digest);
+	assert_true(c->data_digest);
+	assert_false(c->keys_per_command);
+	assert_int_equal(c->queue_depth, 64);
+	assert_int_equal(c->keep_alive_ms, 7000);
+	assert_int_equal(c->command_timeout_ms, 8000);
+	assert_int_equal(c->quiesce_ms, 9000);
+	assert_int_equal(c->n_volumes, 2);
+	assert_string_equal(c->volumes[0].name, "alpha/vol0");
+	assert_int_equal(c->volumes[0].nsid, 1);
+	assert_int_equal(c->volumes[0].size, 0);
+	assert_string_equal(c->volumes[1].name, "beta/vol0");
+	assert_int_equal(c->volumes[1].nsid, 2);
+	assert_int_equal(c->volumes[1].offset, 1 << 20);
+	assert_int_equal(c->volumes[1].size, 1 << 30);
+}
+
+/* An agent whose data plane has no such engine, or no secrets for it: FAILED, and says why. */
+static void state__tells_why_an_engine_is_not_to_be_had_here(void **state)
+{
+	struct env *e = *state;
+	struct state_report r;
+
+	fake_dp_fail_put = ROS2_UNSUPPORTED;
+	assert_int_equal(receive(e, fix_nvmf(&e->f, "flash", 1, 1)), 1);
+	store(e, 10);
+	assert_true(state_next_untold(e->s, &r));
+	assert_false(r.applied);
+	assert_string_equal(r.reason, "UNSUPPORTED: the test says so");
+}
+
 static void state__tells_of_what_could_not_be_stored_and_of_it_being_applied_later(void **state)
 {
 	struct env *e = *state;
@@ -446,6 +495,8 @@ int main(void)
 		cmocka_unit_test(state__has_only_the_legal_moves),
 		T(state__applies_nothing_before_it_is_stored),
 		T(state__applies_engines_then_tenants_then_grants),
+		T(state__hands_all_of_an_nvmf_engine_to_the_data_plane),
+		T(state__tells_why_an_engine_is_not_to_be_had_here),
 		T(state__tells_of_what_could_not_be_stored_and_of_it_being_applied_later),
 		T(state__withdraws_a_tenant_at_once_when_its_document_says_revoked),
 		T(state__ignores_old_versions_and_keeps_the_newer),

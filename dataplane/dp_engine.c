@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Engines of the data plane: made, replaced, removed. Loop only. Invariant: an engine is destroyed
+ * only when no mount uses it and every reactor has let go.
+ */
+#include "dataplane/reactor_priv.h"
+#include "dataplane/test_switches.h"
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+struct dp_engine *dp_engine_find(struct dp *dp, const char *name)
+{
+	for (uint32_t i = 0; i < DP_ENGINES_MAX; i++)
+		if (dp->engines[i] && !dp->engines[i]->removed &&
+		    !strcmp(dp->engines[i]->name, name))
+			return dp->engines[i];
+	return NULL;
+}
+
+int dp_io_features_parse(const char *words, uint32_t *ret, struct ros2_err *err)
+{
+	return engine_io_features_parse(words, ret, err);
+}
+
+static bool same_volumes(const struct nvmf_config *a, const struct nvmf_config *b)
+{
+	if (a->n_volumes != b->n_volumes)
+		return false;
+	for (uint32_t i = 0; i < a->n_volumes; i++) {
+		const struct nvmf_volume *v = &a->volumes[i], *w = &b->volumes[i];
+
+		if (strcmp(v->name, w->name) != 0 || v->nsid != w->nsid || v->offset != w->offset ||
+		    v->size != w->size)
+			return false;
+	}
+	return true;
+}
+
+/* Either may be NULL: not an engine of type nvmf. */
+static bool same_nvmf(const struct nvmf_config *a, const struct nvmf_config *b)
+{
+	if (!a || !b)
+		return a == b;
+	return a->transport == b->transport && !strcmp(a->address, b->address) &&
+	       a->port == b->port && !strcmp(a->subsystem, b->subsystem) &&
+	       !strcmp(a->host_nqn, b->host_nqn) && !strcmp(a->secret, b->secret) &&
+	       !strcmp(a->target_secret, b->target_secret) &&
+	       a->header_digest == b->header_digest && a->data_digest == b->data_digest &&
+	       a->keys_per_command == b->keys_per_command && a->queue_depth == b->queue_depth &&
+	       a->keep_alive_ms == b->keep_alive_ms &&
+	       a->command_timeout_ms == b->command_timeout_ms && a->quiesce_ms == b->quiesce_ms &&
+	       same_volumes(a, b);
+}
+
+static bool same_config(const struct dp_engine *e, const struct dp_engine_config *c)
+{
+	return !strcmp(e->type, c->type) && !strcmp(e->root, c->root ? c->root : "") &&
+	       e->size_bytes == c->size_bytes && e->null_mode == c->null_mode &&
+	       e->io_features == c->io_features && same_nvmf(e->nvmf, c->nvmf);
+}
+
+void dp_engine_free(struct dp_engine *e)
+{
+	if (!e)
+		return;
+	free(e->nvmf);
+	free(e);
+}
+
+static int create_engine(struct dp *dp, struct dp_engine *e, const struct dp_engine_config *c,
+                         struct ros2_err *err)
+{
+	struct engine_config ec = {.name = c->name,
+	                           .root = c->root,
+	                           .size_bytes = c->size_bytes,
+	                           .null_mode = c->null_mode,
+	                           .io_features = c->io_features,
+	                           .nvmf = c->nvmf,
+	                           .secrets_dir = dp->opts.secrets_dir};
+
+	e->dp = dp;
+	snprintf(e->name, sizeof(e->name), "%s", c->name);
+	snprintf(e->type, sizeof(e->type), "%s", c->type);
+	snprintf(e->root, sizeof(e->root), "%s", c->root ? c->root : "");
+	e->size_bytes = c->size_bytes;
+	e->null_mode = c->null_mode;
+	e->io_features = c->io_features;
+	if (c->nvmf) {
+		e->nvmf = malloc(sizeof(*e->nvmf));
+		if (!e->nvmf)
+			return ros2_err_set(err, -ENOMEM, "no memory for an engine");
+		*e->nvmf = *c->nvmf;
+	}
+	return e->ops->create(&ec, &e->engine, err);
+}
+
+static int add_engine(struct dp *dp, const struct engine_ops *ops, const struct dp_engine_config *c,
+                      struct ros2_err *err)
+{
+	struct dp_engine *e;
+	uint32_t slot = 0;
+	int rc;
+
+	while (slot < DP_ENGINES_MAX && dp->engines[slot])
+		slot++;
+	if (slot == DP_ENGINES_MAX)
+		return ros2_err_named(err, ROS2_LIMIT, "engines of an agent: the limit is %u",
+		                      DP_ENGINES_MAX);
+	e = calloc(1, sizeof(*e));
+	if (!e)
+		return ros2_err_set(err, -ENOMEM, "no memory for an engine");
+	e->ops = ops;
+	e->slot = slot;
+	rc = create_engine(dp, e, c, err);
+	if (rc < 0) {
+		dp_engine_free(e);
+		return rc;
+	}
+	dp->engines[slot] = e;
+	return 0;
+}
+
+static const struct engine_ops *find_type(const char *type)
+{
+#ifdef ROS2_TEST_SWITCHES
+	if (dp_test_switches.extra_engine && !strcmp(dp_test_switches.extra_engine->type, type))
+		return dp_test_switches.extra_engine;
+#endif
+	return engine_ops_find(type);
+}
+
+int dp_engine_put(struct dp *dp, const struct dp_engine_config *c, struct ros2_err *err)
+{
+	const struct engine_ops *ops = find_type(c->type);
+	struct dp_engine *e = dp_engine_find(dp, c->name);
+	int rc;
+
+	loop_assert_owner(dp->loop);
+	if (!ops)
+		return ros2_err_named(err, ROS2_UNSUPPORTED, "engine '%s': no type '%s' here",
+		                      c->name, c->type);
+	if (strlen(c->name) > ROS2_NAME_MAX || (c->root && strlen(c->root) >= sizeof(e->root)))
+		return ros2_err_set(err, -EINVAL, "engine: the name or root is too long");
+	if (c->nvmf && c->nvmf->secret[0] && !dp->opts.secrets_dir)
+		return ros2_err_named(err, ROS2_UNSUPPORTED,
+		                      "engine '%s' needs secrets (secretRef), and this agent has "
+		                      "no directory of secrets (--secrets-dir)",
+		                      c->name);
+	if (e && same_config(e, c))
+		return 0;
+	if (e) {
+		rc = dp_engine_remove(dp, c->name, err);
+		if (rc < 0)
+			return rc;
+	}
+	return add_engine(dp, ops, c, err);
+}
+
+static void engine_dropped(struct dp_op *op)
+{
+	struct dp_engine *e = op->engine;
+
+	dp_op_finish(op);
+	if (--e->n_dropping)
+		return;
+	e->ops->destroy(e->engine);
+	e->dp->engines[e->slot] = NULL;
+	dp_engine_free(e);
+}
+
+int dp_engine_remove(struct dp *dp, const char *name, struct ros2_err *err)
+{
+	struct dp_engine *e = dp_engine_find(dp, name);
+
+	loop_assert_owner(dp->loop);
+	if (!e)
+		return ros2_err_named(err, ROS2_NOT_FOUND, "no engine '%s'", name);
+	if (e->n_users)
+		return ros2_err_named(err, ROS2_BUSY, "engine '%s': %u namespaces are open", name,
+		                      e->n_users);
+	e->removed = true;
+	e->n_dropping = dp->n_reactors;
+	for (uint32_t i = 0; i < dp->n_reactors; i++) {
+		struct dp_op *op = dp_op_new(dp, NULL, NULL);
+
+		op->engine = e;
+		dp_op_to_reactor(op, dp->reactors[i], reactor_run_engine_drop, engine_dropped);
+	}
+	return 0;
+}

@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What an engine is made of: that a configuration reaches it whole, with the directory of secrets;
+ * that the same one again makes nothing, and each other one a new engine; what is refused, and by
+ * which words.
+ */
+#include "tests/dataplane/fixture.h"
+#include "dataplane/test_switches.h"
+#include <errno.h>
+#include <string.h>
+
+/* The mem engine under the name of nvmf, which writes down what it was made of. */
+static struct engine_ops spy_ops;
+static struct nvmf_config seen;
+static char seen_secrets[64];
+static unsigned made;
+
+static int spy_create(const struct engine_config *c, struct engine **ret, struct ros2_err *err)
+{
+	struct engine_config mem = {.name = c->name, .size_bytes = 1u << 20};
+
+	made++;
+	memset(&seen, 0, sizeof(seen));
+	if (c->nvmf)
+		seen = *c->nvmf;
+	snprintf(seen_secrets, sizeof(seen_secrets), "%s", c->secrets_dir ? c->secrets_dir : "");
+	return engine_mem_ops.create(&mem, ret, err);
+}
+
+static int setup(void **state)
+{
+	spy_ops = engine_mem_ops;
+	spy_ops.type = "nvmf";
+	spy_ops.create = spy_create;
+	dp_test_switches = (struct dp_test_switches){.extra_engine = &spy_ops};
+	fx_engine_type = "nvmf";
+	fx_secrets_dir = "/etc/ros2/agent/secrets";
+	made = 0;
+	return fx_setup(state);
+}
+
+static int setup_without_secrets(void **state)
+{
+	int r = setup(state);
+
+	fx_secrets_dir = NULL;
+	if (r < 0 || fx_teardown(state) < 0)
+		return -1;
+	made = 0;
+	return fx_setup(state);
+}
+
+static int teardown(void **state)
+{
+	int r = fx_teardown(state);
+
+	dp_test_switches = (struct dp_test_switches){0};
+	fx_engine_type = "mem";
+	fx_secrets_dir = NULL;
+	return r;
+}
+
+struct put {
+	struct fx *fx;
+	struct dp_engine_config c;
+	struct ros2_err err;
+	int r;
+};
+
+static void run_put(void *arg)
+{
+	struct put *p = arg;
+
+	p->r = dp_engine_put(p->fx->dp, &p->c, &p->err);
+}
+
+static struct put put(struct fx *fx, const char *name, const struct nvmf_config *n)
+{
+	struct put p = {
+		.fx = fx, .c = {.name = name, .type = "nvmf", .nvmf = n}, .err = ROS2_ERR_INIT};
+
+	loop_call(fx->loop, run_put, &p);
+	return p;
+}
+
+static void config(struct nvmf_config *c)
+{
+	*c = (struct nvmf_config){
+		.transport = NVMF_TCP,
+		.address = "192.0.2.10",
+		.port = 4420,
+		.subsystem = "nqn.2014-08.org.example:storage:1",
+		.host_nqn = "nqn.2014-08.org.example:{tenant}",
+		.secret = "nvme-{tenant}",
+		.target_secret = "nvme-target",
+		.header_digest = true,
+		.queue_depth = 128,
+		.keep_alive_ms = 5000,
+		.command_timeout_ms = 30000,
+		.n_volumes = 2,
+		.volumes = {{"a/vol0", 1, 0, 0}, {"b/vol0", 2, 1 << 20, 1 << 20}},
+	};
+}
+
+static void engine__is_given_its_whole_configuration_and_the_secrets(void **state)
+{
+	struct fx *fx = *state;
+	struct nvmf_config c;
+
+	config(&c);
+	assert_int_equal(put(fx, "flash", &c).r, 0);
+	assert_int_equal(made, 2); /* the fixture's, and this one */
+	assert_string_equal(seen_secrets, "/etc/ros2/agent/secrets");
+	assert_string_equal(seen.subsystem, c.subsystem);
+	assert_string_equal(seen.target_secret, "nvme-target");
+	assert_true(seen.header_digest && !seen.data_digest);
+	assert_int_equal(seen.n_volumes, 2);
+	assert_string_equal(seen.volumes[1].name, "b/vol0");
+	assert_int_equal(seen.volumes[1].offset, 1 << 20);
+}
+
+/* Every field by itself: one that was not compared would leave an old engine in force. */
+static void engine__is_made_anew_when_any_field_changed_and_only_then(void **state)
+{
+	struct fx *fx = *state;
+	struct nvmf_config c;
+	unsigned n = 1;
+
+	config(&c);
+	assert_int_equal(put(fx, "flash", &c).r, 0);
+	assert_int_equal(made, ++n);
+	assert_int_equal(put(fx, "flash", &c).r, 0);
+	assert_int_equal(made, n);
+#define CHANGE(field, v)                                                                           \
+	do {                                                                                       \
+		c.field = v;                                                                       \
+		assert_int_equal(put(fx, "flash", &c).r, 0);                                       \
+		assert_int_equal(made, ++n);                                                       \
+		assert_int_equal(put(fx, "flash", &c).r, 0);                                       \
+		assert_int_equal(made, n);                                                         \
+	} while (0)
+	CHANGE(transport, NVMF_RDMA);
+	CHANGE(address[8], '3');
+	CHANGE(port, 4421);
+	CHANGE(subsystem[4], '3');
+	CHANGE(host_nqn[4], '3');
+	CHANGE(secret[0], 'm');
+	CHANGE(target_secret[0], 'm');
+	CHANGE(header_digest, false);
+	CHANGE(data_digest, true);
+	CHANGE(keys_per_command, true);
+	CHANGE(queue_depth, 64);
+	CHANGE(keep_alive_ms, 6000);
+	CHANGE(command_timeout_ms, 6000);
+	CHANGE(quiesce_ms, 6000);
+	CHANGE(volumes[1].name[0], 'c');
+	CHANGE(volumes[1].nsid, 3);
+	CHANGE(volumes[1].offset, 0);
+	CHANGE(volumes[1].size, 512);
+	CHANGE(n_volumes, 1);
+#undef CHANGE
+	assert_int_equal(put(fx, "flash", NULL).r, 0);
+	assert_int_equal(made, ++n);
+}
+
+static void engine__is_not_replaced_while_a_namespace_is_open(void **state)
+{
+	struct fx *fx = *state;
+	struct raw a;
+	struct nvmf_config c;
+	struct put p;
+
+	raw_ready(fx, &a); /* mounts `ram`, which is of this type here */
+	config(&c);
+	p = put(fx, "ram", &c);
+	assert_int_equal(p.r, -EBUSY);
+	assert_non_null(strstr(p.err.msg, "namespaces are open"));
+	assert_int_equal(made, 1);
+	raw_close(&a);
+}
+
+static void engine__that_needs_secrets_says_that_there_are_none(void **state)
+{
+	struct fx *fx = *state;
+	struct nvmf_config c;
+	struct put p;
+
+	config(&c);
+	p = put(fx, "flash", &c);
+	assert_int_equal(p.r, -EOPNOTSUPP);
+	assert_string_equal(p.err.msg,
+	                    "engine 'flash' needs secrets (secretRef), and this agent has no "
+	                    "directory of secrets (--secrets-dir)");
+	c.secret[0] = c.target_secret[0] = '\0';
+	assert_int_equal(put(fx, "flash", &c).r, 0);
+	assert_string_equal(seen_secrets, "");
+}
+
+static void engine__of_a_type_that_is_not_here_is_refused_by_name(void **state)
+{
+	struct fx *fx = *state;
+	struct put p = {.fx = fx, .c = {.name = "x", .type = "dfs"}, .err = ROS2_ERR_INIT};
+
+	loop_call(fx->loop, run_put, &p);
+	assert_int_equal(p.r, -EOPNOTSUPP);
+	assert_string_equal(p.err.msg, "engine 'x': no type 'dfs' here");
+}
+
+#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		T(engine__is_given_its_whole_configuration_and_the_secrets),
+		T(engine__is_made_anew_when_any_field_changed_and_only_then),
+		T(engine__is_not_replaced_while_a_namespace_is_open),
+		cmocka_unit_test_setup_teardown(engine__that_needs_secrets_says_that_there_are_none,
+	                                        setup_without_secrets, teardown),
+		T(engine__of_a_type_that_is_not_here_is_refused_by_name),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
