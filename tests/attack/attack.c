@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Runs the attacks of one family, or one by name, and prints TAP with what was seen, then the
+ * Runs the attacks of families, or single ones by name, and prints TAP with what was seen, then the
  * table. attack.h says when an attack counts as what. For the guest (tests/guest/run), from the
  * source tree: a defect of the device must be in docs/rdma.md.
  *
- *   attack-verbs all|keys|ends|floods|packets [NAME]
+ *   attack-verbs FAMILY|ATTACK ...   families: keys ends floods packets
  */
 #include "tests/attack/attack.h"
 #include "dataplane/fabric/probe.h"
@@ -116,7 +116,17 @@ static const struct {
 	{"keys", attacks_keys, &n_attacks_keys},
 	{"ends", attacks_ends, &n_attacks_ends},
 	{"floods", attacks_floods, &n_attacks_floods},
+	{"packets", attacks_packets, &n_attacks_packets},
 };
+
+/* Is it one of those named, or of a family that is? */
+static bool wanted(char **names, const char *family, const struct attack *a)
+{
+	for (; *names; names++)
+		if (!strcmp(*names, family) || !strcmp(*names, a->name))
+			return true;
+	return false;
+}
 
 int main(int argc, char **argv)
 {
@@ -128,9 +138,7 @@ int main(int argc, char **argv)
 		for (unsigned i = 0; i < *families[f].n && n < ARRAY_SIZE(done); i++) {
 			const struct attack *a = &families[f].attacks[i];
 
-			if (strcmp(argv[1], families[f].name) && strcmp(argv[1], "all"))
-				continue;
-			if (argc > 2 && strcmp(argv[2], a->name))
+			if (!wanted(argv + 1, families[f].name, a))
 				continue;
 			done[n].a = a;
 			done[n++].result = judge(a);
@@ -142,6 +150,7 @@ int main(int argc, char **argv)
 		       done[i].a->defence, result_str[done[i].result]);
 	}
 	if (!n)
-		fprintf(stderr, "usage: attack-verbs all|keys|ends|floods [NAME]\n");
+		fprintf(stderr, "usage: attack-verbs FAMILY|ATTACK ...   families: keys ends "
+		                "floods packets\n");
 	return n && good ? 0 : n ? 1 : 2;
 }

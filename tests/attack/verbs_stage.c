@@ -81,7 +81,7 @@ static int fab_join(struct stage *s, enum who w, enum who next)
 	struct fabric_qp_opts o = qp_opts(s);
 	struct raw_addr there;
 	struct fabric_qp_addr at = {.mtu_bytes = 1024}, here;
-	struct raw_join j = {.rnr_timer = s->o.rnr_timer};
+	struct raw_join j = {.rnr_timer = s->o.rnr_timer, .access = s->o.open_peers ? RAW_ALL : 0};
 	int r = fabric_qp_new(s->set[w], &o, &s->qp[w], &s->err);
 
 	if (r)
@@ -200,7 +200,7 @@ static int bare_join(struct stage *s, enum who w, enum who next)
 	r = raw_end_join(&s->agent[w], &j);
 	for (uint32_t i = 0; i < (s->o.shared_srq ? 0 : s->o.recvs) && !r; i++)
 		r = raw_recv(&s->agent[w]);
-	j = (struct raw_join){.rnr_timer = s->o.rnr_timer};
+	j = (struct raw_join){.rnr_timer = s->o.rnr_timer, .access = s->o.open_peers ? RAW_ALL : 0};
 	raw_end_addr(&s->agent[w], &j.peer);
 	return r ? r : raw_end_join(&s->peer[next], &j);
 }

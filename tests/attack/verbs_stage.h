@@ -20,6 +20,7 @@ struct stage_opts {
 	uint32_t recvs;  /* that the agent posts on each connection */
 	uint32_t shared_cq;   /* without defence: one completion queue of this depth */
 	uint32_t shared_srq;  /* without defence: one receive queue with so many receives */
+	bool open_peers;      /* the tenants' ends take remote operations */
 	bool psn_known;       /* without defence: sequence numbers that begin at 0 */
 	uint8_t rnr_timer;    /* of the tenants' ends */
 	bool no_peer_recvs;   /* B's end posts none */
