@@ -90,6 +90,60 @@ static void apply__survives_a_restart(void **state)
 	ros2__v1__get_reply__free_unpacked(g, NULL);
 }
 
+#define NVMF_DOC(name, address, volumes)                                                           \
+	"apiVersion: ros2/v1\nkind: Engine\nmetadata: {name: " name "}\nspec:\n"                   \
+	"  type: nvmf # kept as written\n  transport: tcp\n  address: " address "\n"               \
+	"  subsystem: nqn.2014-08.org.example:storage:1\n"                                         \
+	"  hostNqn: nqn.2014-08.org.example:{tenant}\n  secretRef: nvme-{tenant}\n"                \
+	"  volumes: [" volumes "]\n"
+
+static void expect_refused(struct sf *f, const char *yaml, const char *words)
+{
+	Ros2__V1__ApplyReply *r = sf_apply_text(f, yaml, false);
+
+	assert_false(r->applied);
+	assert_true(r->n_diagnostics > 0);
+	if (!strstr(r->diagnostics[0]->message, words))
+		fail_msg("expected `%s`, found `%s`", words, r->diagnostics[0]->message);
+	ros2__v1__apply_reply__free_unpacked(r, NULL);
+}
+
+/* What is stored counts: a volume of yesterday's engine is not given away by today's. */
+static void apply__gives_no_volume_of_a_stored_nvmf_engine_away(void **state)
+{
+	static const char flash[] = NVMF_DOC("flash", "192.0.2.10", "{name: alpha/vol0, nsid: 1}");
+	struct sf *f = *state;
+	Ros2__V1__ApplyReply *r = sf_apply_text(f, flash, true);
+	Ros2__V1__GetReply *g;
+
+	assert_int_equal(r->results[0]->action, ROS2__V1__APPLY_ACTION__APPLY_ACTION_CREATED);
+	ros2__v1__apply_reply__free_unpacked(r, NULL);
+	sf_apply(f, flash);
+	g = sf_get(f, ROS2__V1__OBJECT_KIND__OBJECT_KIND_ENGINE, "flash");
+	assert_int_equal(g->object->yaml.len, strlen(flash));
+	assert_memory_equal(g->object->yaml.data, flash, strlen(flash));
+	ros2__v1__get_reply__free_unpacked(g, NULL);
+	sf_stop(f);
+	sf_start(f);
+	/* the same policy in other words */
+	r = sf_apply_text(
+		f,
+		NVMF_DOC("flash", "'192.0.2.10'",
+	                 "{nsid: 1, name: 'alpha/vol0'}") "  port: 4420\n  keepAlive: 5000ms\n",
+		false);
+	assert_int_equal(r->results[0]->action, ROS2__V1__APPLY_ACTION__APPLY_ACTION_UNCHANGED);
+	ros2__v1__apply_reply__free_unpacked(r, NULL);
+	expect_refused(
+		f,
+		NVMF_DOC("other", "192.0.2.11",
+	                 "{name: beta/vol0, nsid: 1, offset: 1GiB, size: 1GiB}"),
+		"volume `beta/vol0` of engine `other` overlaps volume `alpha/vol0` of engine "
+		"`flash`");
+	expect_refused(f, NVMF_DOC("flash", "192.0.2.10", "{name: a, nsid: 1}, {name: a, nsid: 2}"),
+	               "spec.volumes[1]: volume `a` is already defined");
+	sf_apply(f, NVMF_DOC("other", "192.0.2.11", "{name: beta/vol0, nsid: 2}"));
+}
+
 static void delete__refuses_what_is_needed_and_forgets_names(void **state)
 {
 	struct sf *f = *state;
@@ -396,6 +450,7 @@ int main(void)
 		T(apply__dry_run_plans_and_a_second_apply_is_unchanged),
 		T(apply__compares_and_swaps),
 		T(apply__survives_a_restart),
+		T(apply__gives_no_volume_of_a_stored_nvmf_engine_away),
 		T(delete__refuses_what_is_needed_and_forgets_names),
 		T(roles__are_kept_and_refusals_recorded),
 		T(roles__refusals_are_recorded_within_bounds),
