@@ -223,7 +223,7 @@ void rig_read(struct rig *r, void *buf, size_t n)
 	uint8_t *at = buf;
 
 	while (n > 0) {
-		ssize_t got = recv(r->peer, at, n, MSG_DONTWAIT);
+		ssize_t got = recvfrom(r->peer, at, n, MSG_DONTWAIT, NULL, NULL);
 
 		assert_true(clock_boottime_ns() < until);
 		if (got < 0) {
@@ -288,7 +288,7 @@ void rig_send(struct rig *r, const void *bytes, size_t n, size_t piece)
 
 	while (n > 0 && r->ops->state(r->q) != NVMF_QUEUE_FAILED) {
 		size_t now = piece && piece < n ? piece : n;
-		ssize_t sent = send(r->peer, at, now, MSG_DONTWAIT | MSG_NOSIGNAL);
+		ssize_t sent = sendto(r->peer, at, now, MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0);
 
 		assert_true(clock_boottime_ns() < until);
 		if (sent > 0) {
@@ -326,10 +326,15 @@ void rig_put_r2t(struct rig *r, struct rig_bytes *to, uint16_t cid, uint16_t tag
 	to->n += pdu_build_r2t(to->b + to->n, cid, tag, offset, len, &r->from_peer);
 }
 
-void rig_pattern(void *buf, size_t n, uint8_t seed)
+void rig_pattern_at(void *buf, size_t offset, size_t n, uint8_t seed)
 {
 	for (size_t i = 0; i < n; i++)
-		((uint8_t *)buf)[i] = (uint8_t)(i * 7 + (i >> 8) + seed);
+		((uint8_t *)buf)[i] = (uint8_t)((offset + i) * 7 + ((offset + i) >> 8) + seed);
+}
+
+void rig_pattern(void *buf, size_t n, uint8_t seed)
+{
+	rig_pattern_at(buf, 0, n, seed);
 }
 
 /* What the queue still sent before it ended the connection: a TermReq at most, at its end. */
