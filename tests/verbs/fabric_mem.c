@@ -203,6 +203,21 @@ int fabric_region_free(struct fabric_region *r)
 	return rc;
 }
 
+uint64_t fabric_region_base(const struct fabric_region *r)
+{
+	return (uintptr_t)r->mem;
+}
+
+uint64_t fabric_region_length(const struct fabric_region *r)
+{
+	return r->length;
+}
+
+void *fabric_region_mem(const struct fabric_region *r)
+{
+	return r->mem;
+}
+
 /* ---- channel ---- */
 
 int fabric_channel_new(struct fabric_dev *d, struct fabric_channel **ret, struct ros2_err *err)
@@ -457,7 +472,8 @@ bool fabric_slot_give(struct fabric_set *s, struct fabric_slot *slot)
 static struct fabric_window *free_window(struct fabric_qp *qp)
 {
 	for (uint32_t i = 0; i < qp->opts.windows; i++)
-		if (qp->windows[i].state == FABRIC_WINDOW_FREE && !qp->windows[i].fn)
+		if (qp->windows[i].state == FABRIC_WINDOW_FREE && !qp->windows[i].fn &&
+		    !qp->windows[i].held)
 			return &qp->windows[i];
 	return NULL;
 }
@@ -500,6 +516,7 @@ static int bind_window(struct fabric_qp *qp, const struct fabric_bind *b,
 	                            .offset = b->offset,
 	                            .length = b->length,
 	                            .access = b->access,
+	                            .held = true,
 	                            .key = w->key ? w->key : crypto_random_u32()};
 	w->key = (w->key & ~0xffu) | ((w->key + 1 + crypto_random_u32() % 200) & 0xff);
 	b->region->users++;
@@ -524,11 +541,12 @@ int fabric_window_revoke(struct fabric_window *w, uint64_t now_ns, fabric_receip
 	bool at_once;
 
 	pthread_mutex_lock(&mem_lock);
-	if (w->state == FABRIC_WINDOW_INVALIDATING || w->state == FABRIC_WINDOW_FREE) {
+	if (!w->held) {
 		pthread_mutex_unlock(&mem_lock);
 		return -EALREADY;
 	}
-	at_once = w->state == FABRIC_WINDOW_GONE;
+	w->held = false;
+	at_once = w->state == FABRIC_WINDOW_GONE || w->state == FABRIC_WINDOW_FREE;
 	w->fn = fn;
 	w->arg = arg;
 	if (!at_once) {
@@ -546,6 +564,11 @@ int fabric_window_revoke(struct fabric_window *w, uint64_t now_ns, fabric_receip
 enum fabric_window_state fabric_window_state(const struct fabric_window *w)
 {
 	return w->state;
+}
+
+uint64_t fabric_window_base(const struct fabric_window *w)
+{
+	return (uintptr_t)w->region->mem + w->offset;
 }
 
 uint32_t fabric_window_key(const struct fabric_window *w)

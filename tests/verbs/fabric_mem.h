@@ -19,7 +19,7 @@ struct fabric_mem_counts {
 	/* transfers carried out, and refused by the peer's end */
 	uint64_t reads, writes, sends, refused, no_receive;
 	uint64_t binds, invalidates; /* carried out */
-	uint64_t flushed;
+	uint64_t flushed, doorbells; /* doorbells: flushes that handed something on to be sent */
 	uint32_t devices, pds, sets, qps, regions, windows, conns, listeners; /* there are now */
 };
 void fabric_mem_counts(struct fabric_mem_counts *ret);
@@ -28,6 +28,12 @@ void fabric_mem_absent(bool absent);
 /* READs and WRITEs wait, and flushes of them, until it is taken back. */
 void fabric_mem_hold(bool hold);
 uint32_t fabric_mem_held(void); /* that wait now */
+/* LOCAL_INVs wait, and all that is behind them. */
+void fabric_mem_hold_invalidates(bool hold);
+/* Some window is bound under it, and its queue pair has not failed. */
+bool fabric_mem_key_lives(uint32_t key);
+/* The device gives up on a queue pair. */
+void fabric_mem_break(struct fabric_qp *qp);
 /* Every private data that asks for a connection from here on goes through @fn first; NULL: none. */
 void fabric_mem_tamper(void (*fn)(void *arg, uint8_t *data, uint32_t len, uint32_t *qpn),
                        void *arg);

@@ -41,7 +41,8 @@ struct mem_wr {
 	uint32_t flags, remote_key, n_parts;
 	struct fabric_part parts[FABRIC_SGE_MAX];
 	struct fabric_window *window;
-	bool internal; /* a LOCAL_INV: its end is a receipt, no completion */
+	bool internal;        /* a LOCAL_INV: its end is a receipt, no completion */
+	uint32_t invalidated; /* RECV: the key that the message invalidated */
 };
 
 struct mem_end {
@@ -69,6 +70,7 @@ struct fabric_window {
 	uint64_t offset, length;
 	uint8_t access;
 	uint32_t key;
+	bool held; /* by its caller: bind to revoke */
 	fabric_receipt_fn fn;
 	void *arg;
 	uint64_t last_posted_ns;

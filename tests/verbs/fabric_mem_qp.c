@@ -12,7 +12,7 @@
 static struct list all_qps = {&all_qps, &all_qps};
 static uint64_t next_id;
 static uint32_t next_number = 100;
-static bool holding;
+static bool holding, holding_invalidates;
 
 struct fabric_qp *mem_qp_find(uint32_t number)
 {
@@ -53,7 +53,9 @@ static void end_wr(struct mem_wr *wr, enum fabric_end end, uint32_t bytes)
 	                              .op = wr->op,
 	                              .end = end,
 	                              .bytes = bytes,
-	                              .device_status = end};
+	                              .device_status = end,
+	                              .invalidated = wr->invalidated != 0,
+	                              .key = wr->invalidated};
 
 	list_del(&wr->link);
 	for (uint32_t i = 0; i < wr->n_parts; i++)
@@ -164,6 +166,20 @@ static bool do_transfer(struct mem_wr *wr, struct fabric_qp *peer)
 	return true;
 }
 
+static bool invalidate_by_peer(struct fabric_qp *peer, uint32_t key)
+{
+	for (uint32_t i = 0; i < peer->opts.windows; i++) {
+		struct fabric_window *w = &peer->windows[i];
+
+		if (w->state != FABRIC_WINDOW_BOUND || w->key != key)
+			continue;
+		w->state = FABRIC_WINDOW_FREE;
+		w->region->users--;
+		return true;
+	}
+	return false;
+}
+
 static bool do_send(struct mem_wr *wr, struct fabric_qp *peer)
 {
 	uint64_t bytes = length_of(wr), at = 0;
@@ -184,6 +200,13 @@ static bool do_send(struct mem_wr *wr, struct fabric_qp *peer)
 	for (uint32_t i = 0; i < wr->n_parts; at += wr->parts[i++].length)
 		memcpy(to + at, wr->parts[i].region->mem + wr->parts[i].offset,
 		       wr->parts[i].length);
+	if (wr->flags & FABRIC_REMOTE_INVALIDATE) {
+		if (!invalidate_by_peer(peer, wr->remote_key)) {
+			fail_both(wr, peer, FABRIC_END_REMOTE_ACCESS);
+			return false;
+		}
+		recv->invalidated = wr->remote_key;
+	}
 	mem_now.sends++;
 	peer->n_recvs--;
 	end_wr(recv, FABRIC_END_OK, (uint32_t)bytes);
@@ -233,6 +256,8 @@ static void run_held(struct fabric_qp *qp)
 
 		if (holding && (wr->op == FABRIC_OP_READ || wr->op == FABRIC_OP_WRITE))
 			return;
+		if (holding_invalidates && wr->op == FABRIC_OP_INVALIDATE)
+			return;
 		if (!carry_out(wr))
 			return;
 	}
@@ -252,6 +277,41 @@ void fabric_mem_hold(bool hold)
 		else
 			run_held(qp);
 	}
+	pthread_mutex_unlock(&mem_lock);
+}
+
+void fabric_mem_hold_invalidates(bool hold)
+{
+	struct fabric_qp *qp;
+
+	pthread_mutex_lock(&mem_lock);
+	holding_invalidates = hold;
+	list_for_each (&all_qps, qp, all)
+		if (!hold && qp->state == FABRIC_QP_READY)
+			run_held(qp);
+	pthread_mutex_unlock(&mem_lock);
+}
+
+bool fabric_mem_key_lives(uint32_t key)
+{
+	struct fabric_qp *qp;
+	bool lives = false;
+
+	pthread_mutex_lock(&mem_lock);
+	list_for_each (&all_qps, qp, all)
+		for (uint32_t i = 0; i < qp->opts.windows; i++)
+			lives |= qp->windows[i].key == key &&
+			         (qp->windows[i].state == FABRIC_WINDOW_BOUND ||
+			          qp->windows[i].state == FABRIC_WINDOW_BINDING ||
+			          qp->windows[i].state == FABRIC_WINDOW_INVALIDATING);
+	pthread_mutex_unlock(&mem_lock);
+	return lives;
+}
+
+void fabric_mem_break(struct fabric_qp *qp)
+{
+	pthread_mutex_lock(&mem_lock);
+	mem_qp_fail(qp);
 	pthread_mutex_unlock(&mem_lock);
 }
 
@@ -348,6 +408,7 @@ int fabric_qp_flush(struct fabric_qp *qp, uint64_t now_ns)
 	pthread_mutex_lock(&mem_lock);
 	if (qp->state == FABRIC_QP_FAILED)
 		rc = -ENOTCONN;
+	mem_now.doorbells += rc == 0 && !list_empty(&qp->queued);
 	while (rc == 0 && !list_empty(&qp->queued)) {
 		struct mem_wr *wr = list_first(&qp->queued, struct mem_wr, link);
 

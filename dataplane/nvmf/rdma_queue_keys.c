@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Which window a command's key is. Its own: over exactly its bytes, for exactly its direction, from
+ * its BIND to the receipt of its LOCAL_INV. Or a standing one, of its region and direction, that
+ * later commands use again. Must never give out a key whose end has begun, nor one for the other
+ * direction.
+ */
+#include "dataplane/nvmf/rdma_queue_priv.h"
+#include <assert.h>
+#include <errno.h>
+
+/* A command that sends data lets the target read, and the other way round. */
+static uint8_t access_of(enum nvmf_dir dir)
+{
+	return dir == NVMF_TO_TARGET ? FABRIC_READ : FABRIC_WRITE;
+}
+
+static int bind_over(struct rdma_queue *q, struct fabric_region *r, uint64_t offset, uint64_t len,
+                     uint8_t access, uint32_t which, struct fabric_window **ret, uint32_t *ret_key)
+{
+	struct fabric_bind b = {.cookie = rdma_cookie(RDMA_BIND, which),
+	                        .region = r,
+	                        .offset = offset,
+	                        .length = len,
+	                        .access = access,
+	                        .flags = FABRIC_QUIET};
+	int rc = fabric_window_bind(q->qp, &b, ret, ret_key);
+
+	if (rc == 0)
+		q->c.keys_bound++;
+	return rc == 0 || rc == -ENOTCONN ? rc : rc == -EBUSY ? -EAGAIN : -EINVAL;
+}
+
+/* ---- of one command ---- */
+
+static void own_dead(void *arg, const struct fabric_receipt *r)
+{
+	struct rdma_cmd *cmd = arg;
+
+	cmd->q->n_receipts--;
+	cmd->q->c.keys_revoked++;
+	cmd->window = NULL;
+	cmd->ending = false;
+	rdma_settle(cmd);
+}
+
+static int own_key(struct rdma_cmd *cmd, struct fabric_region *r, uint64_t offset, uint32_t len,
+                   uint64_t *ret_addr, uint32_t *ret_key)
+{
+	struct rdma_queue *q = cmd->q;
+	int rc = bind_over(q, r, offset, len, access_of(cmd->req->dir), cmd->index, &cmd->window,
+	                   ret_key);
+
+	if (rc == 0) {
+		*ret_addr = fabric_window_base(cmd->window);
+		cmd->key = *ret_key;
+	}
+	return rc;
+}
+
+static void own_end(struct rdma_cmd *cmd)
+{
+	struct rdma_queue *q = cmd->q;
+
+	if (cmd->ending)
+		return;
+	cmd->ending = true;
+	q->n_receipts++;
+	q->ends_queued = true;
+	/* The receipt may run inside. */
+	if (fabric_window_revoke(cmd->window, q->now_ns, own_dead, cmd) < 0)
+		own_dead(cmd, NULL);
+}
+
+/* ---- standing ---- */
+
+static struct list *bucket_of(struct rdma_queue *q, const struct fabric_region *r)
+{
+	uint64_t h = (uint64_t)(uintptr_t)r * 0x9e3779b97f4a7c15ull;
+
+	return &q->buckets[h >> 58 & (RDMA_BUCKETS - 1)];
+}
+
+static void standing_dead(void *arg, const struct fabric_receipt *r)
+{
+	struct rdma_key *k = arg;
+
+	k->q->n_receipts--;
+	k->q->c.keys_revoked++;
+	k->window = NULL;
+	k->ending = false;
+	k->q->keys_live--;
+	list_del(&k->lru);
+	list_add_tail(&k->q->key_free, &k->lru);
+	/* Commands of a queue that has failed wait for all of them. */
+	for (uint32_t i = 0; k->q->keys_live == 0 && i < k->q->depth; i++)
+		rdma_settle(&k->q->cmds[i]);
+}
+
+static void standing_end(struct rdma_key *k)
+{
+	struct rdma_queue *q = k->q;
+
+	if (!k->window || k->ending)
+		return;
+	k->ending = true;
+	list_del(&k->bucket);
+	list_del(&k->lru);
+	q->n_receipts++;
+	q->ends_queued = true;
+	if (fabric_window_revoke(k->window, q->now_ns, standing_dead, k) < 0)
+		standing_dead(k, NULL);
+}
+
+static struct rdma_key *standing_find(struct rdma_queue *q, const struct fabric_region *r,
+                                      uint8_t access)
+{
+	struct list *bucket = bucket_of(q, r);
+	struct rdma_key *k;
+
+	list_for_each (bucket, k, bucket)
+		if (k->region == r && k->access == access)
+			return k;
+	return NULL;
+}
+
+/* A free place. When few are left the key that nobody has used for longest begins to end, so that
+ * the next one need not wait for it. */
+static struct rdma_key *standing_place(struct rdma_queue *q)
+{
+	if (q->keys_live >= q->n_keys - RDMA_SPARE && !list_empty(&q->key_lru))
+		standing_end(list_first(&q->key_lru, struct rdma_key, lru));
+	return list_empty(&q->key_free) ? NULL : list_first(&q->key_free, struct rdma_key, lru);
+}
+
+static int standing_new(struct rdma_queue *q, struct fabric_region *r, uint8_t access,
+                        struct rdma_key **ret)
+{
+	struct rdma_key *k = standing_place(q);
+	int rc;
+
+	if (!k)
+		return -EAGAIN;
+	rc = bind_over(q, r, 0, fabric_region_length(r), access, (uint32_t)(k - q->keys),
+	               &k->window, &k->key);
+	if (rc < 0)
+		return rc;
+	q->keys_live++;
+	k->region = r;
+	k->access = access;
+	k->base = fabric_window_base(k->window);
+	list_del(&k->lru);
+	list_add_tail(bucket_of(q, r), &k->bucket);
+	*ret = k;
+	return 0;
+}
+
+static int standing_key(struct rdma_cmd *cmd, struct fabric_region *r, uint64_t offset,
+                        uint64_t *ret_addr, uint32_t *ret_key)
+{
+	struct rdma_queue *q = cmd->q;
+	uint8_t access = access_of(cmd->req->dir);
+	struct rdma_key *k = standing_find(q, r, access);
+	int rc = k ? 0 : standing_new(q, r, access, &k);
+
+	if (rc < 0)
+		return rc;
+	list_del(&k->lru);
+	k->users++;
+	cmd->standing = k;
+	*ret_addr = k->base + offset;
+	*ret_key = k->key;
+	return 0;
+}
+
+/* ---- both ---- */
+
+int rdma_key_for(struct rdma_cmd *cmd, struct fabric_region *r, uint64_t offset, uint32_t len,
+                 bool own, uint64_t *ret_addr, uint32_t *ret_key)
+{
+	return own || cmd->q->per_command ? own_key(cmd, r, offset, len, ret_addr, ret_key)
+	                                  : standing_key(cmd, r, offset, ret_addr, ret_key);
+}
+
+void rdma_key_drop(struct rdma_cmd *cmd)
+{
+	struct rdma_key *k = TAKE_PTR(cmd->standing);
+
+	if (cmd->window)
+		own_end(cmd);
+	if (k && --k->users == 0 && !k->ending && k->window)
+		list_add_tail(&cmd->q->key_lru, &k->lru);
+}
+
+void rdma_keys_end(struct rdma_queue *q)
+{
+	for (uint32_t i = 0; i < q->depth; i++)
+		if (q->cmds[i].window)
+			own_end(&q->cmds[i]);
+	for (uint32_t i = 0; i < q->n_keys; i++)
+		standing_end(&q->keys[i]);
+}

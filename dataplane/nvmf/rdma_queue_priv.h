@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The insides of the queue over NVMe/RDMA (rdma_queue*.c). Each queue has its own completion queue,
+ * channel and connection manager in the tenant's domain: what a target does to them ends with this
+ * queue, and nobody else has to take its completions out.
+ *
+ *   command:  FREE --submit--> QUEUED --kick--> OUT --answer, key dead--> READY --done--> FREE
+ *                                 \--the queue fails, key dead------------>/
+ *
+ * A key of one command: BIND and SEND leave by one doorbell; the answer starts its LOCAL_INV; the
+ * request comes back only with the receipt. A standing key is bound over a whole region for one
+ * direction when a command first needs it, and stays until the queue ends or its place is needed.
+ *
+ * End of a queue: 1. FAILED, nothing is handed on; 2. the queue pair goes to error and its windows
+ * are deallocated: no key is good any more; 3. the connection ends, so that the target knows; 4.
+ * each command comes back with its receipt; 5. what the device has not given up in FLUSH_NS is
+ * taken by destroying the queue pair; 6. free: queue pair, completion queue, memory.
+ */
+#ifndef ROS2_DATAPLANE_NVMF_RDMA_QUEUE_PRIV_H
+#define ROS2_DATAPLANE_NVMF_RDMA_QUEUE_PRIV_H
+
+#include "dataplane/fabric/fabric.h"
+#include "dataplane/fabric/fabric_conn.h"
+#include "dataplane/nvmf/queue.h"
+
+#define RDMA_OWN_SLOTS 8u /* admin data without a region */
+#define RDMA_OWN_BYTES 4096u
+#define RDMA_READS_IN  16u /* of the target, in flight */
+#define RDMA_ADMIN_MAX 31u /* an admin queue has 32 entries: what targets accept */
+#define RDMA_DEPTH_MAX 1024u
+#define RDMA_STANDING  192u /* keys at least: a reactor's slots of a tenant, each way */
+#define RDMA_SPARE     32u  /* windows that are on their way back */
+/* The device's events name sets by cookies that lead to a reactor; a queue sees its own end. */
+#define NVMF_RDMA_SET_COOKIE UINT64_MAX
+#define RDMA_BUCKETS         64u
+#define RDMA_BATCH           32u
+#define RDMA_FLUSH_NS        2000000000ull
+#define RDMA_GRACE_NS        1000000ull
+#define RDMA_CAPSULE         sizeof(struct nvme_sqe)
+#define RDMA_ANSWER          sizeof(struct nvme_cqe)
+
+struct rdma_queue;
+
+enum rdma_cmd_state { RDMA_CMD_FREE, RDMA_CMD_QUEUED, RDMA_CMD_OUT, RDMA_CMD_READY };
+
+/* A standing key. */
+struct rdma_key {
+	struct rdma_queue *q;
+	struct list bucket, lru;      /* lru: nobody uses it */
+	struct fabric_region *region; /* borrowed: bound, so it cannot go */
+	struct fabric_window *window; /* NULL = place is free */
+	uint64_t base;
+	uint32_t key, users;
+	uint8_t access;
+	bool ending;
+};
+
+struct rdma_cmd {
+	struct rdma_queue *q;
+	struct list link;             /* of q->free, queued, out, ready */
+	struct nvmf_req *req;         /* borrowed: from submit to done */
+	struct fabric_window *window; /* its own key; NULL when it is dead */
+	struct rdma_key *standing;
+	uint8_t *own; /* slot of the queue */
+	uint32_t own_index, key;
+	uint16_t index, generation, cid;
+	enum rdma_cmd_state state;
+	bool ending;     /* its window's receipt is due */
+	bool invalidate; /* the target was asked to */
+	bool wait_sent;  /* the SEND reads memory of the request, or its place must come back */
+	bool sent, answered, was_out;
+	struct nvme_cqe cqe;
+};
+
+/* What a struct nvmf_queue of nvmf_rdma_queue_ops is. */
+struct rdma_queue {
+	/* immutable after open */
+	uint16_t qid, cntlid;
+	uint32_t depth, in_capsule_max, transfer_max, n_keys, n_own, n_windows;
+	uint32_t index_bits; /* of a command id; the others are its generation */
+	bool per_command, remote_invalidate;
+	int epoll_fd, timer_fd;
+	struct fabric_pd *pd;
+	/* the device's */
+	struct fabric_channel *channel; /* owned */
+	struct fabric_set *set;         /* owned */
+	struct fabric_cm *cm;           /* owned */
+	struct fabric_conn *conn;       /* owned; NULL = ended */
+	struct fabric_qp *qp;           /* owned; NULL = none */
+	struct fabric_region *region;   /* owned: of mem, not bindable */
+	uint8_t *mem;                   /* owned: capsules, answers, slots of our own */
+	size_t mem_bytes;
+	struct fabric_region *own_regions[RDMA_OWN_SLOTS]; /* owned */
+	uint32_t own_free;                                 /* bits */
+	/* state */
+	enum nvmf_queue_state state;
+	char fault[320];
+	const char
+		*broken; /* the queue pair has failed: told when all answers were taken; static */
+	uint64_t now_ns, connect_deadline_ns, failed_ns;
+	uint32_t limit;                    /* commands at once */
+	uint32_t n_busy;                   /* requests that are the queue's */
+	uint32_t n_receipts;               /* that are due */
+	uint32_t keys_live;                /* standing */
+	uint32_t n_ends;                   /* of work requests, ever */
+	bool receives_queued, ends_queued; /* ends: LOCAL_INVs */
+	bool armed, timer_armed, running;
+	struct rdma_cmd *cmds; /* owned */
+	struct rdma_key *keys; /* owned */
+	struct list free, queued, out, ready;
+	struct list key_free, key_lru, buckets[RDMA_BUCKETS];
+	struct nvmf_queue_counters c;
+	struct list buried;
+};
+
+enum rdma_cookie { RDMA_RECV = 1, RDMA_SEND, RDMA_BIND };
+static inline uint64_t rdma_cookie(enum rdma_cookie kind, uint32_t which)
+{
+	return (uint64_t)kind << 32 | which;
+}
+
+/* rdma_queue.c. Ends the queue, with words; must not be called from a receipt. */
+void rdma_fail(struct rdma_queue *q, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* It is READY as soon as nothing reaches its memory. */
+void rdma_settle(struct rdma_cmd *cmd);
+/* Takes all ends there are; does not judge those of the queue pair. */
+void rdma_collect(struct rdma_queue *q);
+
+/* rdma_queue_conn.c */
+int rdma_connect_begin(struct rdma_queue *q, const struct sockaddr *peer, struct ros2_err *err);
+void rdma_cm_events(struct rdma_queue *q);
+void rdma_cm_tick(struct rdma_queue *q);
+int rdma_post_receive(struct rdma_queue *q, struct fabric_qp *qp, uint32_t index);
+
+/* rdma_queue_cmd.c */
+int rdma_submit(struct rdma_queue *q, struct nvmf_req *req);
+int rdma_hand_on(struct rdma_queue *q);
+void rdma_ended(struct rdma_queue *q, const struct fabric_completion *e);
+void rdma_release(struct rdma_cmd *cmd);
+
+/* rdma_queue_keys.c. 0, -EAGAIN, -EINVAL, -ENOTCONN; *ret_addr and *ret_key for the descriptor. */
+int rdma_key_for(struct rdma_cmd *cmd, struct fabric_region *r, uint64_t offset, uint32_t len,
+                 bool own, uint64_t *ret_addr, uint32_t *ret_key);
+/* The command needs it no longer; of its own key the end begins. */
+void rdma_key_drop(struct rdma_cmd *cmd);
+void rdma_keys_end(struct rdma_queue *q); /* all; the queue pair has failed */
+
+static inline uint8_t *rdma_capsule(const struct rdma_queue *q, uint32_t index)
+{
+	return q->mem + (size_t)index * RDMA_CAPSULE;
+}
+static inline uint64_t rdma_answer_at(const struct rdma_queue *q, uint32_t index)
+{
+	return (uint64_t)q->depth * RDMA_CAPSULE + (uint64_t)index * RDMA_ANSWER;
+}
+#endif
