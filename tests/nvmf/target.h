@@ -97,9 +97,9 @@ int target_refuse(struct target *t, bool on);
 void target_freeze(struct target *t, bool on);
 /*
  * Each I/O command takes effect and is answered only after this time. With @orphans a write whose
- * connection ends meanwhile still takes effect at its time, unless its controller was disabled
- * (CC.EN = 0): CSTS.RDY goes to 0 only when none is left. This is what makes the outcome of a
- * write unknown.
+ * connection ends meanwhile still takes effect at its time; when its controller is disabled (CC.EN
+ * = 0) CSTS.RDY goes to 0 only after the last of them. This is what makes the outcome of a write
+ * unknown. Without, such a write is lost.
  */
 void target_delay(struct target *t, uint32_t ms, bool orphans);
 /* Sends this asynchronous event (dword 0 of its completion) to each controller that waits for
@@ -136,11 +136,13 @@ void target_violations(struct target *t, char *buf, size_t size);
 /* Where and how often one fault is let loose. Zeroed, with a fault, it fits always. */
 struct target_rule {
 	enum target_fault fault;
-	int qid;        /* of the queue + 1; 0 = any */
-	int opcode;     /* of the command + 1; 0 = any */
-	uint32_t skip;  /* that many chances are let go first */
-	uint32_t times; /* 0 = for ever */
-	uint64_t arg;   /* target_faults.h says what of */
+	char host_nqn[224]; /* "" = any; else from Connect on */
+	int qid;            /* of the queue + 1; 0 = any */
+	int opcode;         /* of the command + 1; 0 = any */
+	int pdu;            /* type of the PDU + 1, of faults of PDUs; 0 = any */
+	uint32_t skip;      /* that many chances are let go first */
+	uint32_t times;     /* 0 = for ever */
+	uint64_t arg;       /* target_faults.h says what of */
 };
 /* 0 or -ENOSPC (64 rules). */
 int target_fault_on(struct target *t, const struct target_rule *r);
