@@ -41,7 +41,8 @@ uint16_t target_io_check(struct subsys *s, const uint8_t *sqe, const struct tcmd
 	if (n->read_only && sqe[0] != IO_READ)
 		return ST_PROTECTED;
 	if (sqe[0] == IO_DSM)
-		return cmd->len == (sqe[40] + 1u) * 16 ? ST_OK : ST_SGL_LENGTH;
+		return cmd->len >= (sqe[40] + 1u) * 16 ? ST_OK
+		                                       : ST_SGL_LENGTH; /* Linux sends 4096 */
 	if (sqe[51] & 0x3c) /* PRINFO: there is no metadata */
 		return ST_FIELD;
 	if (sqe[0] != IO_ZEROES && cmd->len != nlb * n->block_size)
