@@ -1,246 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * libros2 against the real data plane in one process: the control calls go straight to dp.h instead
- * of over gRPC, the data over the transport that ROS2_TEST_TRANSPORT names. What is on the wire is
- * what both sides mean.
+ * One suite of scenarios for every transport: libros2 against the real data plane in one process
+ * (direct.h). What is on the wire is what both sides mean.
  */
-#include "dataplane/client/internal_priv.h"
-#include "proto/ros2/v1/tenant.pb-c.h"
-#include "proto/ros2/v1/tenant.rpc.h"
-#include "tests/dataplane/fixture.h"
+#include "tests/client/direct.h"
 #include <errno.h>
 #include <poll.h>
+#include <stdlib.h>
 #ifdef ROS2_TEST_FABRIC_MEM
 #include "tests/verbs/fabric_mem.h"
 #endif
-
-/* ---- control calls over dp.h ---- */
-
-struct control_dp {
-	struct control base;
-	struct fx *fx;
-};
-
-static struct ros2_uid uid_of(const ProtobufCMessage *req)
-{
-	struct ros2_uid u = {0};
-	ProtobufCBinaryData b = ((const Ros2__V1__SessionRef *)req)->session_uid;
-
-	ros2_uid_from_bytes(b.data, b.len, &u);
-	return u;
-}
-
-static void *take(size_t size, const ProtobufCMessageDescriptor *d)
-{
-	void *m = calloc(1, size);
-
-	protobuf_c_message_init(d, m);
-	return m;
-}
-#define NEW(type, lower) ((type *)take(sizeof(type), &ros2__v1__##lower##__descriptor))
-
-static ProtobufCBinaryData copy_bytes(const void *p, size_t n)
-{
-	ProtobufCBinaryData b = {n, malloc(n)};
-
-	memcpy(b.data, p, n);
-	return b;
-}
-
-static struct dp_result open_session(struct fx *fx, ProtobufCMessage **ret)
-{
-	struct fx_args a = {.session = ros2_uid_new(),
-	                    .tenant = fx->tenant,
-	                    .grant = fx->grant,
-	                    .a = UINT64_MAX};
-	struct dp_result res = fx_do(fx, FX_OPEN_SESSION, &a);
-	Ros2__V1__OpenSessionReply *r;
-	char address[64];
-
-	if (res.status)
-		return res;
-	r = NEW(Ros2__V1__OpenSessionReply, open_session_reply);
-	snprintf(address, sizeof(address), "%s:%u", fx_rdma_host ? fx_rdma_host : "127.0.0.1",
-	         res.session.port);
-	r->transport = fx_transport == DP_TRANSPORT_VERBS ? ROS2__V1__TRANSPORT__TRANSPORT_VERBS
-	                                                  : ROS2__V1__TRANSPORT__TRANSPORT_TCP;
-	r->session_uid = copy_bytes(a.session.b, 16);
-	r->secret = copy_bytes(res.session.secret, 32);
-	r->data_address = strdup(address);
-	r->credits = res.session.credits;
-	r->max_io = res.session.max_io;
-	r->max_inline = res.session.max_inline;
-	r->lease_ttl_ms = (uint32_t)fx->limits.lease_ttl_ms;
-	r->region_size_min = fx->limits.region_size_min;
-	r->region_size_max = fx->limits.region_size_max;
-	r->region_alignment = fx->limits.region_alignment;
-	*ret = &r->base;
-	return res;
-}
-
-static ProtobufCMessage *stat_reply(const struct dp_result *res)
-{
-	Ros2__V1__StatReply *r = NEW(Ros2__V1__StatReply, stat_reply);
-
-	r->type = res->attr.type;
-	r->size = res->attr.size;
-	return &r->base;
-}
-
-static ProtobufCMessage *lease_reply(const struct rpc_method *m, const struct dp_result *res)
-{
-	Ros2__V1__RegisterRegionReply *g;
-	Ros2__V1__RenewRegionReply *n;
-
-	if (m == &ros2_v1_tenant_renew_region) {
-		n = NEW(Ros2__V1__RenewRegionReply, renew_region_reply);
-		n->key = res->region.key;
-		n->generation = res->region.generation;
-		n->ttl_ms = res->region.ttl_ms;
-		return &n->base;
-	}
-	g = NEW(Ros2__V1__RegisterRegionReply, register_region_reply);
-	g->key = res->region.key;
-	g->generation = res->region.generation;
-	g->ttl_ms = res->region.ttl_ms;
-	return &g->base;
-}
-
-static struct dp_result call_dp(struct fx *fx, const struct rpc_method *m,
-                                const ProtobufCMessage *req, ProtobufCMessage **ret)
-{
-	struct fx_args a = {.session = uid_of(req), .to = "ram", .path = "ns", .flags = 3};
-	struct dp_result res;
-
-	if (m == &ros2_v1_tenant_open_session)
-		return open_session(fx, ret);
-	if (m == &ros2_v1_tenant_close_session)
-		return fx_do(fx, FX_CLOSE_SESSION, &a);
-	if (m == &ros2_v1_tenant_mount) {
-		Ros2__V1__MountReply *r = NEW(Ros2__V1__MountReply, mount_reply);
-
-		res = fx_do(fx, FX_MOUNT, &a);
-		r->mount = res.mount.mount;
-		*ret = &r->base;
-		return res;
-	}
-	if (m == &ros2_v1_tenant_open) {
-		const Ros2__V1__OpenRequest *q = ros2_v1_tenant_open_in(req);
-		Ros2__V1__OpenReply *r = NEW(Ros2__V1__OpenReply, open_reply);
-
-		a.mount = q->mount;
-		a.path = q->path;
-		a.flags = q->flags;
-		res = fx_do(fx, FX_OPEN, &a);
-		r->handle = res.open.handle;
-		*ret = &r->base;
-		return res;
-	}
-	if (m == &ros2_v1_tenant_close || m == &ros2_v1_tenant_stat_handle) {
-		a.a = ((const Ros2__V1__HandleRef *)req)->handle;
-		res = fx_do(fx, m == &ros2_v1_tenant_close ? FX_CLOSE : FX_FSTAT, &a);
-		if (m == &ros2_v1_tenant_stat_handle)
-			*ret = stat_reply(&res);
-		return res;
-	}
-	if (m == &ros2_v1_tenant_register_region) {
-		const Ros2__V1__RegisterRegionRequest *q = ros2_v1_tenant_register_region_in(req);
-
-		a.a = q->address;
-		a.b = q->length;
-		a.flags = q->access;
-		res = fx_do(fx, FX_REGISTER, &a);
-		*ret = lease_reply(m, &res);
-		return res;
-	}
-	if (m == &ros2_v1_tenant_renew_region || m == &ros2_v1_tenant_deregister_region) {
-		bool renew = m == &ros2_v1_tenant_renew_region;
-
-		a.key = ((const Ros2__V1__RegionRef *)req)->key;
-		res = fx_do(fx, renew ? FX_RENEW : FX_DEREGISTER, &a);
-		if (renew)
-			*ret = lease_reply(m, &res);
-		return res;
-	}
-	return (struct dp_result){.status = ROS2_UNSUPPORTED};
-}
-
-static int control_dp_call(struct control *c, const struct rpc_method *m,
-                           const ProtobufCMessage *req, uint32_t timeout_ms, ProtobufCMessage **ret,
-                           struct ros2_err *err)
-{
-	struct fx *fx = container_of(c, struct control_dp, base)->fx;
-	ProtobufCMessage *reply = NULL;
-	struct dp_result res = call_dp(fx, m, req, &reply);
-
-	if (res.status) {
-		if (reply)
-			protobuf_c_message_free_unpacked(reply, NULL);
-		return ros2_err_named(err, res.status, "%s", res.words);
-	}
-	*ret = reply ? reply : &NEW(Ros2__V1__Empty, empty)->base;
-	return 0;
-}
-
-static int always_ready(struct control *c, uint32_t timeout_ms, struct ros2_err *err)
-{
-	return 0;
-}
-
-static void control_dp_free(struct control *c)
-{
-	free(container_of(c, struct control_dp, base));
-}
-
-/* ---- a client on the fixture ---- */
-
-struct user {
-	struct ros2_client *client;
-	struct ros2_session *session;
-	struct ros2_mount *mount;
-	struct ros2_file *file;
-	uint8_t *buf;
-	struct ros2_err err;
-};
-#define ok(u, call)                                                                                \
-	do {                                                                                       \
-		if ((call) < 0)                                                                    \
-			fail_msg("%s: %s", #call, (u)->err.msg);                                   \
-	} while (0)
-
-static void user_open(struct fx *fx, struct user *u)
-{
-	struct control_dp *c = calloc(1, sizeof(*c));
-	struct ros2_session_info info;
-	void *buf = NULL;
-
-	*u = (struct user){0};
-	c->base = (struct control){control_dp_call, always_ready, control_dp_free, 0};
-	c->fx = fx;
-	ok(u, client_new(&c->base, 5000, &u->client, &u->err));
-	ok(u, ros2_session_open(u->client, NULL, &u->session, &u->err));
-	ok(u, ros2_mount(u->session, "data", &u->mount, &u->err));
-	ok(u, ros2_open(u->mount, "file", ROS2_O_RDWR | ROS2_O_CREAT, 0644, &u->file, &u->err));
-	ok(u, ros2_buf_alloc(u->session, 4u << 20, &buf, &u->err));
-	u->buf = buf;
-	ros2_session_info(u->session, &info);
-	assert_int_equal(info.transport, fx_transport == DP_TRANSPORT_VERBS ? ROS2_TRANSPORT_VERBS
-	                                                                    : ROS2_TRANSPORT_TCP);
-}
-
-static void user_close(struct user *u)
-{
-	ros2_session_close(u->session);
-	ros2_disconnect(u->client);
-}
-
-static void fill(uint8_t *p, size_t n, uint32_t seed)
-{
-	for (size_t i = 0; i < n; i++) {
-		seed = seed * 1664525u + 1013904223u;
-		p[i] = (uint8_t)(seed >> 24);
-	}
-}
 
 static void real_data_plane__every_size_comes_back(void **state)
 {
@@ -252,7 +21,7 @@ static void real_data_plane__every_size_comes_back(void **state)
 	for (size_t i = 0; i < ARRAY_SIZE(sizes); i++) {
 		uint8_t *back = u.buf + (2u << 20);
 
-		fill(u.buf, sizes[i], (uint32_t)i);
+		user_fill(u.buf, sizes[i], (uint32_t)i);
 		assert_int_equal(ros2_pwrite(u.file, u.buf, sizes[i], i * 7, &u.err), sizes[i]);
 		memset(back, 0, sizes[i]);
 		assert_int_equal(ros2_pread(u.file, back, sizes[i], i * 7, &u.err), sizes[i]);
@@ -273,7 +42,7 @@ static void real_data_plane__a_deep_mixed_ring_is_right(void **state)
 
 	user_open(fx, &u);
 	depth = MIN(u.session->depth, 64u) & ~1u;
-	fill(u.buf, 2u << 20, 5);
+	user_fill(u.buf, 2u << 20, 5);
 	assert_int_equal(ros2_pwrite(u.file, u.buf, 2u << 20, 0, &u.err), 2u << 20);
 	memset(u.buf + (2u << 20), 0, 2u << 20);
 	for (uint32_t i = 0; i < depth / 2; i++) {
@@ -344,6 +113,269 @@ static void real_data_plane__revocation_is_named_within_half_a_second(void **sta
 	user_close(&u);
 }
 
+/* Reads end right whatever happens to the connection; a write ends right or as unknown. */
+static void real_data_plane__a_session_lost_under_work_is_made_again(void **state)
+{
+	enum { OPS = 16, SIZE = 20000, HALF = USER_BUF / 2 };
+	struct ros2_completion c[OPS];
+	struct fx *fx = *state;
+	uint32_t lost = 0;
+	struct user u;
+
+	user_open(fx, &u);
+	user_fill(u.buf, HALF, 3);
+	assert_int_equal(ros2_pwrite(u.file, u.buf, HALF, 0, &u.err), HALF);
+	for (uint32_t round = 0; round < 6; round++) {
+		memset(u.buf + HALF, 0, OPS * SIZE);
+		for (uint32_t i = 0; i < OPS; i++)
+			ok(&u, i % 4 ? ros2_prep_read(u.file, u.buf + HALF + i * SIZE, SIZE,
+			                              i * SIZE, i, &u.err)
+			             : ros2_prep_write(u.file, u.buf + i * SIZE, SIZE, i * SIZE, i,
+			                               &u.err));
+		assert_int_equal(ros2_submit(u.session, &u.err), OPS);
+		if (round % 2 == 0) {
+			user_lose_session(&u);
+			lost++;
+		}
+		for (uint32_t n = 0; n < OPS;) {
+			int got = ros2_wait(u.session, c, 1, OPS, 20000, &u.err);
+
+			assert_true(got > 0);
+			for (int i = 0; i < got; i++)
+				if (c[i].status != ROS2_OK) {
+					assert_int_equal(c[i].tag % 4, 0);
+					assert_int_equal(c[i].status, ROS2_OUTCOME_UNKNOWN);
+				}
+			n += (uint32_t)got;
+		}
+		for (uint32_t i = 0; i < OPS; i++)
+			if (i % 4)
+				assert_memory_equal(u.buf + i * SIZE, u.buf + HALF + i * SIZE,
+				                    SIZE);
+	}
+	assert_true(u.session->reconnects >= 1 && u.session->reconnects <= lost);
+	assert_int_equal(ros2_pread(u.file, u.buf + HALF, HALF, 0, &u.err), HALF);
+	assert_memory_equal(u.buf, u.buf + HALF, HALF);
+	assert_int_equal(fx->violations, 0);
+	user_close(&u);
+}
+
+static void real_data_plane__leases_that_cannot_be_renewed_are_made_anew(void **state)
+{
+	struct fx *fx = *state;
+	struct user u;
+	uint32_t first;
+
+	fx->limits.lease_ttl_ms = 150;
+	fx_limits(fx);
+	user_open(fx, &u);
+	atomic_store(&u.control->refuse_renewals, true);
+	first = atomic_load(&u.control->registered);
+	for (int i = 0; i < 20; i++) {
+		/* time: leases end by it */
+		poll(NULL, 0, 25);
+		assert_int_equal(ros2_pwrite(u.file, u.buf, 50000, 0, &u.err), 50000);
+		assert_int_equal(ros2_pread(u.file, u.buf, 50000, 0, &u.err), 50000);
+	}
+	assert_true(atomic_load(&u.control->registered) > first);
+	assert_int_equal(fx->violations, 0);
+	user_close(&u);
+}
+
+/* Reads until one fails: how, by name. */
+static enum ros2_status read_until_refused(struct user *u)
+{
+	uint64_t until = clock_monotonic_ns() + 20 * NS_PER_S;
+
+	while (clock_monotonic_ns() < until) {
+		u->err = (struct ros2_err)ROS2_ERR_INIT;
+		if (ros2_pread(u->file, u->buf, 50000, 0, &u->err) < 0)
+			return u->err.status;
+	}
+	return ROS2_OK;
+}
+
+static void real_data_plane__a_grant_that_ends_is_named(void **state)
+{
+	struct fx *fx = *state;
+	struct user u;
+
+	user_open(fx, &u);
+	assert_int_equal(ros2_pwrite(u.file, u.buf, 50000, 0, &u.err), 50000);
+	assert_int_equal(
+		fx_grant(fx, &fx->grant, &fx->tenant, clock_boottime_ns() + 200 * NS_PER_MS), 0);
+	assert_int_equal(read_until_refused(&u), ROS2_GRANT_EXPIRED);
+	assert_true(ros2_pread(u.file, u.buf, 1, 0, &u.err) < 0);
+	assert_int_equal(fx_lease_count(fx), 0);
+	user_close(&u);
+}
+
+static void real_data_plane__lost_contact_is_named_and_what_comes_after_it_works(void **state)
+{
+	struct fx *fx = *state;
+	struct user u;
+
+	user_open(fx, &u);
+	user_fill(u.buf, 50000, 9);
+	assert_int_equal(ros2_pwrite(u.file, u.buf, 50000, 0, &u.err), 50000);
+	fx->limits.contact_limit_ms = 300;
+	fx_limits(fx);
+	assert_int_equal(read_until_refused(&u), ROS2_CONTACT_LOST);
+	fx->limits.contact_limit_ms = 60000;
+	fx_limits(fx);
+	fx_contact(fx, clock_boottime_ns());
+	assert_int_equal(ros2_pread(u.file, u.buf + 100000, 50000, 0, &u.err), 50000);
+	assert_memory_equal(u.buf, u.buf + 100000, 50000);
+	user_close(&u);
+}
+
+/* Only what it may not take less than is asked: a machine may be slow. */
+static void real_data_plane__rates_hold(void **state)
+{
+	struct fx *fx = *state;
+	uint64_t began;
+	struct user u;
+
+	fx->limits.read_iops = 100;
+	fx->limits.write_bytes_per_s = 1u << 20;
+	fx_limits(fx);
+	user_open(fx, &u);
+	assert_int_equal(ros2_pwrite(u.file, u.buf, 65536, 0, &u.err), 65536);
+	began = clock_monotonic_ns();
+	for (int i = 0; i < 40; i++)
+		assert_int_equal(ros2_pread(u.file, u.buf, 512, 0, &u.err), 512);
+	assert_true(clock_monotonic_ns() - began > 300 * NS_PER_MS);
+	began = clock_monotonic_ns();
+	for (int i = 0; i < 8; i++)
+		assert_int_equal(ros2_pwrite(u.file, u.buf, 65536, 0, &u.err), 65536);
+	assert_true(clock_monotonic_ns() - began > 300 * NS_PER_MS);
+	user_close(&u);
+}
+
+/* Blocks of one file in any order and size, at most one request a block at a time: what is read is
+ * what was written last. */
+enum { WALK_BLOCKS = 48, WALK_BLOCK = 40000, WALK_STEPS = 1500 };
+struct walk {
+	struct user *u;
+	uint32_t random, generation[WALK_BLOCKS], busy_len[WALK_BLOCKS];
+	bool writing[WALK_BLOCKS];
+	uint8_t *expected; /* WALK_BLOCK bytes */
+};
+
+static uint32_t draw(struct walk *w, uint32_t below)
+{
+	w->random = w->random * 1664525u + 1013904223u;
+	return (w->random >> 8) % below;
+}
+
+static void walk_begin(struct walk *w, uint32_t b)
+{
+	struct user *u = w->u;
+	uint8_t *at = u->buf + b * WALK_BLOCK;
+
+	w->writing[b] = !w->generation[b] || draw(w, 3) == 0;
+	w->busy_len[b] = w->writing[b] ? WALK_BLOCK : 1 + draw(w, WALK_BLOCK);
+	if (w->writing[b]) {
+		user_fill(at, WALK_BLOCK, b * 1000 + ++w->generation[b]);
+		ok(u,
+		   ros2_prep_write(u->file, at, WALK_BLOCK, (uint64_t)b * WALK_BLOCK, b, &u->err));
+		return;
+	}
+	memset(at, 0, WALK_BLOCK);
+	ok(u, ros2_prep_read(u->file, at, w->busy_len[b], (uint64_t)b * WALK_BLOCK, b, &u->err));
+}
+
+static void walk_end(struct walk *w, const struct ros2_completion *c)
+{
+	uint32_t b = (uint32_t)c->tag, len = w->busy_len[b];
+
+	assert_int_equal(c->status, ROS2_OK);
+	assert_int_equal(c->result, len);
+	w->busy_len[b] = 0;
+	if (w->writing[b])
+		return;
+	user_fill(w->expected, WALK_BLOCK, b * 1000 + w->generation[b]);
+	assert_memory_equal(w->u->buf + b * WALK_BLOCK, w->expected, len);
+}
+
+static void real_data_plane__a_random_walk_reads_what_was_written(void **state)
+{
+	uint32_t steps = getenv("ROS2_TEST_RDMA_DEVICE") ? WALK_STEPS / 5 : WALK_STEPS, begun = 0;
+	struct ros2_completion c[WALK_BLOCKS];
+	struct fx *fx = *state;
+	struct user u;
+	struct walk w = {.u = &u, .random = 7, .expected = malloc(WALK_BLOCK)};
+
+	user_open(fx, &u);
+	for (uint32_t ended = 0; ended < steps;) {
+		int got;
+
+		for (uint32_t i = 0; i < WALK_BLOCKS / 2 && begun < steps; i++) {
+			uint32_t b = draw(&w, WALK_BLOCKS);
+
+			if (w.busy_len[b] || begun - ended >= u.session->depth)
+				continue;
+			walk_begin(&w, b);
+			begun++;
+		}
+		assert_true(ros2_submit(u.session, &u.err) >= 0);
+		got = ros2_wait(u.session, c, 1, WALK_BLOCKS, 20000, &u.err);
+		assert_true(got > 0);
+		for (int i = 0; i < got; i++)
+			walk_end(&w, &c[i]);
+		ended += (uint32_t)got;
+	}
+	assert_int_equal(fx->violations, 0);
+	assert_int_equal(u.session->reconnects, 0);
+	user_close(&u);
+	free(w.expected);
+}
+
+static void real_data_plane__memory_freed_under_work_ends_its_requests_first(void **state)
+{
+	struct ros2_completion c[8];
+	struct fx *fx = *state;
+	uint32_t leases;
+	struct user u;
+
+	user_open(fx, &u);
+	assert_int_equal(ros2_pwrite(u.file, u.buf, 1u << 20, 0, &u.err), 1u << 20);
+	leases = fx_lease_count(fx);
+	for (uint32_t i = 0; i < 8; i++)
+		ok(&u, ros2_prep_read(u.file, u.buf + i * 65536, 65536, i * 65536, i, &u.err));
+	ok(&u, ros2_submit(u.session, &u.err));
+	ros2_buf_free(u.session, u.buf);
+	assert_int_equal(fx_lease_count(fx), leases - 1);
+	assert_int_equal(ros2_wait(u.session, c, 8, 8, 5000, &u.err), 8);
+	for (int i = 0; i < 8; i++)
+		assert_true(c[i].status == ROS2_OK || c[i].status == ROS2_CANCELLED);
+	assert_int_equal(fx->violations, 0);
+	user_close(&u);
+}
+
+/* A device that leads nowhere costs a program nothing but the attempt. */
+static void real_data_plane__auto_takes_tcp_where_verbs_lead_nowhere(void **state)
+{
+	struct ros2_session_opts only = {.transport = ROS2_TRANSPORT_VERBS};
+	struct ros2_session_info info;
+	struct ros2_session *none = NULL;
+	struct fx *fx = *state;
+	struct user u;
+
+	user_open(fx, &u);
+	atomic_store(&u.control->verbs_nowhere, true);
+	user_lose_session(&u);
+	assert_int_equal(ros2_pwrite(u.file, u.buf, 50000, 0, &u.err), 50000);
+	ros2_session_info(u.session, &info);
+	assert_int_equal(info.transport, ROS2_TRANSPORT_TCP);
+	assert_int_equal(info.reconnects, 1);
+	/* Who wants verbs and nothing else hears so. */
+	assert_true(ros2_session_open(u.client, &only, &none, &u.err) < 0);
+	assert_int_equal(u.err.status,
+	                 fx_transport == DP_TRANSPORT_VERBS ? ROS2_UNAVAILABLE : ROS2_UNSUPPORTED);
+	user_close(&u);
+}
+
 #ifdef ROS2_TEST_FABRIC_MEM
 /* Only there can be seen what the device was asked for. */
 static void over_verbs__each_window_ends_once_and_with_its_region(void **state)
@@ -378,6 +410,14 @@ int main(void)
 		T(real_data_plane__a_deep_mixed_ring_is_right),
 		T(real_data_plane__leases_are_renewed_under_work),
 		T(real_data_plane__revocation_is_named_within_half_a_second),
+		T(real_data_plane__a_session_lost_under_work_is_made_again),
+		T(real_data_plane__leases_that_cannot_be_renewed_are_made_anew),
+		T(real_data_plane__a_grant_that_ends_is_named),
+		T(real_data_plane__lost_contact_is_named_and_what_comes_after_it_works),
+		T(real_data_plane__rates_hold),
+		T(real_data_plane__a_random_walk_reads_what_was_written),
+		T(real_data_plane__memory_freed_under_work_ends_its_requests_first),
+		T(real_data_plane__auto_takes_tcp_where_verbs_lead_nowhere),
 #ifdef ROS2_TEST_FABRIC_MEM
 		T(over_verbs__each_window_ends_once_and_with_its_region),
 #endif
