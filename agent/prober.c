@@ -198,3 +198,23 @@ int prober_allows(const struct prober *p, const char *transport, const char *nam
 		err, ROS2_DENIED, "placement.require: %s over transport %s of this agent: %s",
 		probe_property_to_str(missing), transport, probe_result_to_str(result));
 }
+
+int prober_allows_engine(const struct prober *p, const char *engine, uint32_t required,
+                         struct ros2_err *err)
+{
+	const char *device = p->a->o.rdma_device;
+	int rc;
+
+	if (!required || state_engine_transport(p->a->state, engine) != POLICY_TRANSPORT_RDMA)
+		return 0;
+	if (!device)
+		return ros2_err_named(err, ROS2_DENIED,
+		                      "placement.require: engine %s is reached over RDMA, and this "
+		                      "agent has no device of which anything was seen "
+		                      "(--rdma-device)",
+		                      engine);
+	rc = prober_allows(p, "verbs", device, required, err);
+	if (rc < 0)
+		ros2_err_prefix(err, "engine %s", engine);
+	return rc;
+}

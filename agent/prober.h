@@ -34,4 +34,8 @@ void prober_tell(struct prober *p);
  * -EACCES with the property that was not seen. */
 int prober_allows(const struct prober *p, const char *transport, const char *name,
                   uint32_t required, struct ros2_err *err);
+/* The same of what lies between this agent and an engine: the device that a namespace of a tenant
+ * would go over. Engines that are here, or reached over TCP, are always allowed. */
+int prober_allows_engine(const struct prober *p, const char *engine, uint32_t required,
+                         struct ros2_err *err);
 #endif

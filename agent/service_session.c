@@ -270,6 +270,7 @@ void service_mount(struct service_op *op, const ProtobufCMessage *msg)
 {
 	const Ros2__V1__MountRequest *req = ros2_v1_tenant_mount_in(msg);
 	struct agent_session *s = agent_session_find(op->a->sessions, &op->session);
+	struct ros2_err err = ROS2_ERR_INIT;
 	struct policy_namespace ns;
 	struct state_tenant t;
 
@@ -286,6 +287,10 @@ void service_mount(struct service_op *op, const ProtobufCMessage *msg)
 	}
 	if (s->n_mounts == SESSION_MOUNTS_MAX) {
 		op_fail(op, ROS2_LIMIT, "more than %u mounts", SESSION_MOUNTS_MAX);
+		return;
+	}
+	if (prober_allows_engine(op->a->prober, ns.engine, t.image.require, &err) < 0) {
+		op_fail_err(op, &err);
 		return;
 	}
 	dp_mount(op->a->dp, &op->session, ns.engine, ns.path, ns.access, on_mounted, op);

@@ -121,6 +121,10 @@ int state_grant_idle(const struct state *s, const struct ros2_uid *tenant, const
                      uint64_t now_ns, struct ros2_uid *ret);
 void state_grant_use(struct state *s, const struct ros2_uid *uid, int delta);
 
+/* How the engine of this name is reached that is in force here: 0 = it is local, or there is none.
+ */
+enum policy_transport state_engine_transport(const struct state *s, const char *name);
+
 void state_each_have(const struct state *s, void (*fn)(void *arg, const struct state_have *h),
                      void *arg);
 /* Grants with sessions; @skip of them first. */

@@ -70,7 +70,10 @@ static int apply_engine(struct state *s, struct state_object *o, struct ros2_err
 		nvmf_of(&img.nvmf, &nvmf);
 		c.nvmf = &nvmf;
 	}
-	return dp_engine_put(s->o.dp, &c, err);
+	r = dp_engine_put(s->o.dp, &c, err);
+	if (!r)
+		o->transport = img.nvmf.transport;
+	return r;
 }
 
 static void limits_of(const struct policy_limits *p, struct dp_tenant_limits *l)

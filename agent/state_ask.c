@@ -179,6 +179,16 @@ size_t state_grants_in_use(const struct state *s, size_t skip, struct ros2_uid *
 	return n;
 }
 
+enum policy_transport state_engine_transport(const struct state *s, const char *name)
+{
+	const struct state_object *o;
+
+	list_for_each (&s->kinds[OBJ_ENGINE], o, of_kind)
+		if (o->cur && o->transport && !strcmp(o->cur->name, name))
+			return o->transport;
+	return (enum policy_transport)0;
+}
+
 bool state_next_untold(struct state *s, struct state_report *ret)
 {
 	const struct state_object *o;

@@ -40,6 +40,8 @@ struct state_object {
 	struct list untold;        /* on state.untold while the controller is to be told */
 	char reason[200];
 	struct policy_image_tenant image; /* tenants: of cur */
+	/* engines: how the one in force is reached; 0 = it is here */
+	enum policy_transport transport;
 	/* Tenants: what the document in next no longer allows has ended already. */
 	bool narrowed;
 	struct policy_image_tenant next_image; /* of next, while narrowed */

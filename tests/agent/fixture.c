@@ -114,6 +114,8 @@ Ros2__V1__AgentObject *fix_engine(struct fixture *f, const char *name, uint8_t s
 	return o;
 }
 
+const char *fix_nvmf_transport = "tcp\n  digests: {header: false, data: true}";
+
 Ros2__V1__AgentObject *fix_nvmf(struct fixture *f, const char *name, uint8_t seed, uint64_t version)
 {
 	Ros2__V1__AgentObject *o = object(f, OBJ_ENGINE, name, seed, version);
@@ -121,15 +123,15 @@ Ros2__V1__AgentObject *fix_nvmf(struct fixture *f, const char *name, uint8_t see
 
 	snprintf(yaml, sizeof(yaml),
 	         "apiVersion: ros2/v1\nkind: Engine\nmetadata: {name: %s}\nspec:\n"
-	         "  type: nvmf\n  transport: tcp\n  address: 2001:db8::1\n  port: 4421\n"
+	         "  type: nvmf\n  transport: %s\n  address: 2001:db8::1\n  port: 4421\n"
 	         "  subsystem: nqn.2014-08.org.example:storage:1\n"
 	         "  hostNqn: nqn.2014-08.org.example:{tenant}\n"
 	         "  secretRef: nvme-{tenant}\n  targetSecretRef: nvme-target\n"
-	         "  digests: {header: false, data: true}\n  queueDepth: 64\n  keepAlive: 7s\n"
+	         "  queueDepth: 64\n  keepAlive: 7s\n"
 	         "  commandTimeout: 8s\n  quiesce: 9s\n  volumes:\n"
 	         "    - {name: alpha/vol0, nsid: 1}\n"
 	         "    - {name: beta/vol0, nsid: 2, offset: 1MiB, size: 1GiB}\n",
-	         name);
+	         name, fix_nvmf_transport);
 	compile(o, yaml);
 	return o;
 }

@@ -34,7 +34,9 @@ Ros2__V1__AgentObject *fix_tenant(struct fixture *f, const char *name, const cha
                                   uint8_t seed, uint64_t version);
 Ros2__V1__AgentObject *fix_engine(struct fixture *f, const char *name, uint8_t seed,
                                   uint64_t version);
-/* One of type nvmf, with a volume for each of alpha and beta. */
+/* One of type nvmf, with a volume for each of alpha and beta. The transport, and lines of its own.
+ */
+extern const char *fix_nvmf_transport;
 Ros2__V1__AgentObject *fix_nvmf(struct fixture *f, const char *name, uint8_t seed,
                                 uint64_t version);
 Ros2__V1__AgentObject *fix_grant(struct fixture *f, uint8_t seed, uint8_t tenant_seed,

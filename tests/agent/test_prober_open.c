@@ -180,6 +180,70 @@ static void probe__that_answers_differently_ends_what_rested_on_it(void **state)
 	stop(&p);
 }
 
+/* The engine of both tenants' namespaces is reached over RDMA; the session itself is over tcp,
+ * which holds all that is required. */
+static void start_with_rdma_engine(struct party *p, bool holds)
+{
+	const char *tcp = fix_nvmf_transport;
+	Ros2__V1__AgentObject *objs[3];
+
+	device_holds = holds;
+	p->w = calloc(1, sizeof(*p->w));
+	world_start(p->w);
+	p->w->probe = scripted;
+	p->w->rdma_device = "dev0";
+	world_agent_start(p->w);
+	world_wait(p->w, &p->w->beats, 1);
+	fix_nvmf_transport = "rdma";
+	objs[0] = fix_nvmf(&p->w->f, "files", 1, 1);
+	fix_nvmf_transport = tcp;
+	fix_require = "mr-range";
+	objs[1] = fix_tenant(&p->w->f, "alpha", FIX_ALPHA, WORLD_ALPHA_SEED, 1);
+	objs[2] = fix_tenant(&p->w->f, "beta", FIX_BETA, WORLD_BETA_SEED, 1);
+	fix_require = "";
+	world_send(p->w, objs, 3, true);
+	world_wait(p->w, &p->w->applied, 3);
+	world_wait(p->w, &p->w->probes, 1);
+	p->alpha = world_tenant(p->w, "alpha");
+	p->beta = world_tenant(p->w, "beta");
+	p->tcp = open_over(p->alpha, ROS2__V1__TRANSPORT__TRANSPORT_TCP);
+	p->betas = open_over(p->beta, ROS2__V1__TRANSPORT__TRANSPORT_TCP);
+}
+
+static void engine__over_a_device_that_does_not_hold_what_is_required_is_not_mounted(void **state)
+{
+	struct party p;
+	char words[320];
+
+	(void)state;
+	start_with_rdma_engine(&p, false);
+	assert_int_equal(state_of(p.alpha, &p.tcp, words), ROS2_DENIED);
+	if (!strstr(words, "engine files: placement.require: mr-range over transport verbs of "
+	                   "this agent: NOT enforced"))
+		fail_msg("the tenant hears \"%s\"", words);
+	assert_int_equal(fake_dp_log.mounts, 0);
+	/* beta requires nothing */
+	assert_int_equal(state_of(p.beta, &p.betas, NULL), ROS2_OK);
+	stop(&p);
+}
+
+static void engine__whose_device_holds_no_longer_what_is_required_ends_the_session(void **state)
+{
+	struct party p;
+	char words[320];
+
+	(void)state;
+	start_with_rdma_engine(&p, true);
+	assert_int_equal(state_of(p.alpha, &p.tcp, NULL), ROS2_OK);
+	assert_int_equal(state_of(p.beta, &p.betas, NULL), ROS2_OK);
+	another_try(&p, false);
+	assert_int_equal(state_of(p.alpha, &p.tcp, words), ROS2_REVOKED);
+	if (!strstr(words, "engine files: placement.require: mr-range"))
+		fail_msg("the tenant hears \"%s\"", words);
+	assert_int_equal(state_of(p.beta, &p.betas, NULL), ROS2_OK);
+	stop(&p);
+}
+
 static void control__without_the_check_all_go_on(void **state)
 {
 	struct party p;
@@ -200,6 +264,10 @@ int main(void)
 		cmocka_unit_test(document__that_gains_a_requirement_ends_what_does_not_meet_it),
 		cmocka_unit_test(document__whose_requirement_the_device_meets_ends_nothing),
 		cmocka_unit_test(probe__that_answers_differently_ends_what_rested_on_it),
+		cmocka_unit_test(
+			engine__over_a_device_that_does_not_hold_what_is_required_is_not_mounted),
+		cmocka_unit_test(
+			engine__whose_device_holds_no_longer_what_is_required_ends_the_session),
 		cmocka_unit_test(control__without_the_check_all_go_on),
 	};
 
