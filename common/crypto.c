@@ -328,6 +328,11 @@ uint32_t crypto_crc32c_more(uint32_t crc, const void *p, size_t n)
 	return ~crc;
 }
 
+uint32_t crypto_crc32(const void *p, size_t n)
+{
+	return crc32_gzip_refl(0, p, n);
+}
+
 static const char b64[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 size_t crypto_base64_len(size_t n)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The cryptography the project uses, over OpenSSL; no other file includes an OpenSSL header except
- * common/pki.c. Secrets are wiped when freed; comparisons of secrets take constant time.
+ * common/crypto_dh.c and common/pki.c. Secrets are wiped when freed; comparisons of secrets take
+ * constant time.
  */
 #ifndef ROS2_COMMON_CRYPTO_H
 #define ROS2_COMMON_CRYPTO_H
@@ -57,6 +58,8 @@ bool crypto_verify(const uint8_t pub[ED25519_PUB_LEN], const void *p, size_t n,
 uint32_t crypto_crc32c(const void *p, size_t n);
 /* Of bytes that come in pieces: @crc is that of all before, 0 at the beginning. */
 uint32_t crypto_crc32c_more(uint32_t crc, const void *p, size_t n);
+/* CRC-32 (IEEE 802.3, as in zlib): crypto_crc32("123456789") == 0xcbf43926. */
+uint32_t crypto_crc32(const void *p, size_t n);
 
 /* Base64 (RFC 4648 section 4) and lower-case hex. @out is always terminated. */
 size_t crypto_base64_len(size_t n); /* with the NUL */

@@ -607,6 +607,98 @@ enum nvme_tcp_fes {                          /* TCP 3.6.2.4: fatal error status 
 	            NVME_TCP_FES_UNSUPPORTED = 6, /* FEI: byte offset of the field */
 };
 
+/* ---- in-band authentication, DH-HMAC-CHAP: Base 8.13 ---- */
+
+enum nvme_auth_type { NVME_AUTH_COMMON = 0, NVME_AUTH_DHCHAP = 1 };
+enum nvme_auth_id { /* of which type: Base 8.13.4 (common), 8.13.5 (DH-HMAC-CHAP) */
+	            NVME_AUTH_NEGOTIATE = 0x00, /* common */
+	            NVME_AUTH_CHALLENGE = 0x01,
+	            NVME_AUTH_REPLY = 0x02,
+	            NVME_AUTH_SUCCESS1 = 0x03,
+	            NVME_AUTH_SUCCESS2 = 0x04,
+	            NVME_AUTH_FAILURE2 = 0xf0, /* common; from the host */
+	            NVME_AUTH_FAILURE1 = 0xf1, /* common; from the target */
+};
+enum nvme_auth_hash {
+	NVME_AUTH_SHA256 = 1,
+	NVME_AUTH_SHA384 = 2,
+	NVME_AUTH_SHA512 = 3,
+};
+enum nvme_auth_group { /* RFC 7919 */
+	               NVME_AUTH_DH_NULL = 0,
+	               NVME_AUTH_DH_2048 = 1,
+	               NVME_AUTH_DH_3072 = 2,
+	               NVME_AUTH_DH_4096 = 3,
+	               NVME_AUTH_DH_6144 = 4,
+	               NVME_AUTH_DH_8192 = 5,
+};
+enum nvme_auth_reason { /* reason code is always 1; these are its explanations */
+	                NVME_AUTH_WHY_FAILED = 1,
+	                NVME_AUTH_WHY_PROTOCOL = 2,
+	                NVME_AUTH_WHY_CHANNEL = 3,
+	                NVME_AUTH_WHY_HASH = 4,
+	                NVME_AUTH_WHY_GROUP = 5,
+	                NVME_AUTH_WHY_PAYLOAD = 6,
+	                NVME_AUTH_WHY_MESSAGE = 7,
+};
+struct nvme_auth_head { /* what every message begins with */
+	uint8_t type, id;
+	uint16_t reserved2;
+	uint16_t tid;
+} NVME_PACKED;
+NVME_SIZE(struct nvme_auth_head, 6);
+struct nvme_auth_negotiate { /* Base 8.13.4.1, with one protocol descriptor */
+	struct nvme_auth_head head;
+	uint8_t sc_c; /* secure channel concatenation: 0 = none */
+	uint8_t napd;
+	uint8_t authid; /* 1 = DH-HMAC-CHAP */
+	uint8_t reserved9;
+	uint8_t halen, dhlen;
+	uint8_t hashes[30];
+	uint8_t groups[30];
+} NVME_PACKED;
+NVME_SIZE(struct nvme_auth_negotiate, 72);
+NVME_AT(struct nvme_auth_negotiate, groups, 42);
+struct nvme_auth_failure { /* Base 8.13.4.2 */
+	struct nvme_auth_head head;
+	uint8_t reason, why;
+} NVME_PACKED;
+NVME_SIZE(struct nvme_auth_failure, 8);
+struct nvme_auth_challenge { /* Base 8.13.5; then CVAL (hl bytes) and DHV (dhvlen bytes) */
+	struct nvme_auth_head head;
+	uint8_t hl;
+	uint8_t reserved7;
+	uint8_t hash, group;
+	uint16_t dhvlen;
+	uint32_t seqnum;
+} NVME_PACKED;
+NVME_SIZE(struct nvme_auth_challenge, 16);
+NVME_AT(struct nvme_auth_challenge, dhvlen, 10);
+struct nvme_auth_reply { /* then RVAL (hl), CVAL (hl), DHV (dhvlen) */
+	struct nvme_auth_head head;
+	uint8_t hl;
+	uint8_t reserved7;
+	uint8_t cvalid;
+	uint8_t reserved9;
+	uint16_t dhvlen;
+	uint32_t seqnum;
+} NVME_PACKED;
+NVME_SIZE(struct nvme_auth_reply, 16);
+NVME_AT(struct nvme_auth_reply, cvalid, 8);
+struct nvme_auth_success1 { /* with rvalid then RVAL (hl) */
+	struct nvme_auth_head head;
+	uint8_t hl;
+	uint8_t reserved7;
+	uint8_t rvalid;
+	uint8_t reserved9[7];
+} NVME_PACKED;
+NVME_SIZE(struct nvme_auth_success1, 16);
+struct nvme_auth_success2 {
+	struct nvme_auth_head head;
+	uint8_t reserved6[10];
+} NVME_PACKED;
+NVME_SIZE(struct nvme_auth_success2, 16);
+
 /* ---- NVMe/RDMA: private data of the connection, RDMA 3.2 ---- */
 
 struct nvme_rdma_request {

@@ -50,6 +50,20 @@ static void hmac__equals_rfc_4231(void **state)
 	assert_hex(out, 32, "b613679a0814d9ec772f95d778c35fc5ff1697c493715653c6c712144292c5ad");
 }
 
+static void crc32__equals_the_check_value_of_ieee_802_3(void **state)
+{
+	assert_true(crypto_crc32("123456789", 9) == 0xcbf43926);
+	assert_true(crypto_crc32("", 0) == 0);
+}
+
+static void crc32c__in_pieces_equals_the_whole(void **state)
+{
+	uint32_t crc = crypto_crc32c_more(0, "1234", 4);
+
+	assert_true(crypto_crc32c_more(crc, "56789", 5) == 0xe3069283);
+	assert_true(crypto_crc32c_more(0, "", 0) == 0);
+}
+
 static void crc32c__equals_rfc_3720(void **state)
 {
 	uint8_t buf[32];
@@ -313,6 +327,8 @@ int main(void)
 		cmocka_unit_test(sha256__equals_fips_180),
 		cmocka_unit_test(hmac__equals_rfc_4231),
 		cmocka_unit_test(crc32c__equals_rfc_3720),
+		cmocka_unit_test(crc32c__in_pieces_equals_the_whole),
+		cmocka_unit_test(crc32__equals_the_check_value_of_ieee_802_3),
 		in_dir(ed25519__equals_rfc_8032),
 		cmocka_unit_test(ed25519__refuses_changed_bytes),
 		in_dir(sign_key__is_saved_for_its_owner_only_and_read_back),
