@@ -275,7 +275,7 @@ static int check_rate(struct service_op *op, struct service_share *share, struct
 		return ros2_err_named(err, ROS2_RATE,
 		                      "tenant %s renews and closes more than %u times a second",
 		                      op->tenant_name, per_s);
-	return ros2_err_named(err, ROS2_LIMIT,
+	return ros2_err_named(err, ROS2_RATE,
 	                      "tenant %s: memory.controlVerbsPerSecond is %u: try again in %llu ms",
 	                      op->tenant_name, per_s,
 	                      (unsigned long long)(wait_ns / NS_PER_MS + 1));

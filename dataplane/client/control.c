@@ -2,29 +2,68 @@
 /* The control calls of a tenant as messages. What the agent answers is checked before it is used.
  */
 #include "dataplane/client/control.h"
+#include "common/clock.h"
+#include "common/crypto.h"
 #include "common/utf8.h"
 #include "common/util.h"
+#include "dataplane/client/test_switches.h"
 #include "dataplane/wire.h"
 #include "proto/ros2/v1/tenant.pb-c.h"
 #include "proto/ros2/v1/tenant.rpc.h"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
+
+#define TIMEOUT_MS     10000u
+#define PAUSE_FIRST_MS 4u
+#define PAUSE_MAX_MS   200u
 
 #define UID(u)                                                                                     \
 	{                                                                                          \
 		16, (uint8_t *)(u)                                                                 \
 	}
 
+/* Over the tenant's rate of calls the agent does nothing: a call that has the usual time waits, and
+ * is made again while some of it is left. Others (closing, renewing, asking why) are short. */
+static int call_paced(struct control *c, const struct rpc_method *m, const ProtobufCMessage *req,
+                      ProtobufCMessage **ret, struct ros2_err *err)
+{
+	uint32_t usual_ms = c->timeout_ms ? c->timeout_ms : TIMEOUT_MS, pause_ms = PAUSE_FIRST_MS;
+	uint64_t now = clock_monotonic_ns(), until = clock_add_ns(now, usual_ms * NS_PER_MS);
+
+	for (;;) {
+		uint64_t left_ms = (until - now) / NS_PER_MS, wait_ms;
+		int rc;
+
+		*err = (struct ros2_err)ROS2_ERR_INIT;
+		rc = c->call(c, m, req, (uint32_t)MAX(left_ms, (uint64_t)1), ret, err);
+		if (!rc || err->status != ROS2_RATE || CLIENT_SWITCH(no_pacing))
+			return rc;
+		wait_ms = pause_ms / 2 + crypto_random_u32() % (pause_ms / 2 + 1);
+		if (clock_monotonic_ns() + wait_ms * NS_PER_MS >= until)
+			return rc;
+		/* time: the agent's bucket fills by it */
+		usleep((useconds_t)(wait_ms * 1000));
+		pause_ms = MIN(pause_ms * 2, PAUSE_MAX_MS);
+		now = clock_monotonic_ns();
+		if (now >= until)
+			return rc;
+	}
+}
+
 static int call(struct control *c, const struct rpc_method *m, const ProtobufCMessage *req,
                 uint32_t timeout_ms, ProtobufCMessage **ret, struct ros2_err *err)
 {
+	struct ros2_err own = ROS2_ERR_INIT;
 	ProtobufCMessage *reply = NULL;
-	int rc = c->call(c, m, req, timeout_ms ? timeout_ms : c->timeout_ms, &reply, err);
+	int rc = timeout_ms ? c->call(c, m, req, timeout_ms, &reply, &own)
+	                    : call_paced(c, m, req, &reply, &own);
 
 	if (rc) {
+		utf8_clean(own.msg);
 		if (err)
-			utf8_clean(err->msg);
+			*err = own;
 		return rc;
 	}
 	if (!reply || reply->descriptor != m->output) {

@@ -14,6 +14,7 @@
 struct client_test_switches {
 	bool no_piece_check; /* key, generation and range of DATA and PULL */
 	bool no_agent_proof; /* whoever answers is the agent */
+	bool no_pacing;      /* a call over the tenant's rate fails at once */
 	bool replay_writes;  /* a write in doubt is sent again */
 };
 extern struct client_test_switches client_test_switches; /* set before a session is opened */

@@ -136,11 +136,11 @@ static unsigned flood(struct verbs *v, unsigned *ret_refused, double *ret_s)
 	for (unsigned i = 1; now < from + 3 * NS_PER_S; i++, now = clock_boottime_ns()) {
 		enum ros2_status st = stat_as(v->a, &v->sa, words);
 
-		if (st == ROS2_LIMIT && !refused++)
+		if (st == ROS2_RATE && !refused++)
 			assert_non_null(strstr(words, "memory.controlVerbsPerSecond is 200: try "
 			                              "again in "));
 		passed += st == ROS2_BAD_HANDLE;
-		assert_true(st == ROS2_LIMIT || st == ROS2_BAD_HANDLE);
+		assert_true(st == ROS2_RATE || st == ROS2_BAD_HANDLE);
 		if (i % 25)
 			continue;
 		assert_int_equal(stat_as(v->b, &v->sb, NULL), ROS2_BAD_HANDLE);
@@ -159,7 +159,7 @@ static void tenant__calls_within_its_control_verbs_per_second(void **state)
 
 	verbs_start(&v);
 	/* Spend what the quiet time has saved up, then count. */
-	while (stat_as(v.a, &v.sa, NULL) != ROS2_LIMIT)
+	while (stat_as(v.a, &v.sa, NULL) != ROS2_RATE)
 		;
 	passed = flood(&v, &refused, &s);
 	if (passed < 0.95 * VERBS * s || passed > 1.05 * VERBS * s || !refused)

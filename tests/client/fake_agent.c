@@ -2,6 +2,7 @@
 /* The control half of the fake agent, its life and its files; the wire half is in fake_wire.c. */
 #include "tests/client/fake_agent.h"
 #include "common/crypto.h"
+#include "common/clock.h"
 #include "common/util.h"
 #include "proto/ros2/v1/tenant.pb-c.h"
 #include "proto/ros2/v1/tenant.rpc.h"
@@ -216,12 +217,31 @@ static ProtobufCMessage *list_files(struct fake_agent *a)
 	return &r->base;
 }
 
+/* A bucket of ten calls; those that keep or give up are not counted. */
+static bool over_the_rate(struct fake_agent *a, const struct rpc_method *m)
+{
+	uint64_t now = clock_monotonic_ns(), each = a->verbs_per_s ? NS_PER_S / a->verbs_per_s : 0;
+
+	if (!each || m == &ros2_v1_tenant_close || m == &ros2_v1_tenant_close_session ||
+	    m == &ros2_v1_tenant_renew_region || m == &ros2_v1_tenant_deregister_region)
+		return false;
+	if (MAX(a->verbs_ns, now - 10 * each) + each > now) {
+		a->n_over_rate++;
+		return true;
+	}
+	a->verbs_ns = MAX(a->verbs_ns, now - 10 * each) + each;
+	return false;
+}
+
 /* Every request but OpenSession begins with the session's uid. */
 static ProtobufCMessage *dispatch(struct fake_agent *a, const struct rpc_method *m,
                                   const ProtobufCMessage *req, enum ros2_status *st)
 {
 	int session;
 
+	*st = over_the_rate(a, m) ? ROS2_RATE : ROS2_OK;
+	if (*st)
+		return NULL;
 	if (m == &ros2_v1_tenant_open_session) {
 		*st = a->open_status;
 		return *st ? NULL : open_session(a);

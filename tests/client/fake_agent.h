@@ -87,11 +87,14 @@ struct fake_agent {
 	int pull_then_expire; /* ... after a PULL was answered */
 	int nak_next;         /* status of a NAK for the next request */
 	int drop_after;       /* closes the connection instead of the n-th answer; 0 = never */
+	uint32_t verbs_per_s; /* 0: as many calls as come */
+	uint64_t verbs_ns;
 	enum ros2_status register_status, renew_status; /* refuse with */
 	int drop_in_data; /* closes in the middle of the n-th DATA; 0 = never */
 	enum ros2_status open_status, session_status, hello_nak; /* refuse with */
 	/* what happened */
-	unsigned n_sessions_opened, n_opens, n_registers, n_renewals, n_reads, n_writes, n_flushes;
+	unsigned n_over_rate, n_sessions_opened, n_opens, n_registers, n_renewals, n_reads,
+		n_writes, n_flushes;
 	uint32_t last_open_flags;
 	bool saw_violation;
 	struct fake_session sessions[FAKE_SESSIONS];

@@ -77,6 +77,24 @@ static void without_the_doubt__a_write_is_replayed(void **state)
 	assert_int_equal(r->agent->n_writes, 2);
 }
 
+static void without_pacing__files_beyond_the_rate_are_lost(void **state)
+{
+	struct ros2_file *files[80];
+	struct rig *r = *state;
+	int lost = 0;
+
+	client_test_switches.no_pacing = true;
+	rig_open(r, NULL);
+	for (int i = 0; i < 80; i++)
+		rig_ok(r, ros2_open(r->mount, "f", ROS2_O_RDONLY, 0, &files[i], &r->err));
+	WITH_AGENT(r->agent, r->agent->verbs_per_s = 200);
+	fake_agent_reset_all(r->agent);
+	(void)rig_read(r, r->buf, 4096, 0);
+	for (int i = 0; i < 80; i++)
+		lost += files[i]->broken.status == ROS2_RATE;
+	assert_true(lost > 0);
+}
+
 #define T(f) cmocka_unit_test_setup_teardown(f, controls_setup, rig_teardown)
 int main(void)
 {
@@ -85,6 +103,7 @@ int main(void)
 		T(without_the_piece_check__a_wrong_key_writes),
 		T(without_the_proof__an_impostor_is_believed),
 		T(without_the_doubt__a_write_is_replayed),
+		T(without_pacing__files_beyond_the_rate_are_lost),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

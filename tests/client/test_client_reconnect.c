@@ -62,6 +62,41 @@ static void lost_connection__a_flush_after_unflushed_writes_says_so_once(void **
 	assert_int_equal(ros2_flush(r->file, &r->err), 0);
 }
 
+/* More files than calls may come at once: all of them are there again. */
+static void lost_connection__files_beyond_the_rate_of_calls_are_all_had_again(void **state)
+{
+	struct ros2_file *files[80];
+	struct rig *r = *state;
+
+	rig_open(r, NULL);
+	for (int i = 0; i < 80; i++)
+		rig_ok(r, ros2_open(r->mount, "f", ROS2_O_RDONLY, 0, &files[i], &r->err));
+	WITH_AGENT(r->agent, r->agent->verbs_per_s = 200);
+	fake_agent_reset_all(r->agent);
+	assert_int_equal(rig_read(r, r->buf, 4096, 0).result, 4096);
+	assert_true(r->agent->n_over_rate > 0);
+	for (int i = 0; i < 80; i++)
+		if (ros2_pread(files[i], r->buf, 4096, 0, &r->err) != 4096)
+			fail_msg("file %d: %s", i, r->err.msg);
+}
+
+/* No call of the program fails for the rate while its time lasts, and then with that name. */
+static void calls__beyond_the_rate_wait_for_it(void **state)
+{
+	struct rig *r = *state;
+	struct ros2_stat st;
+
+	rig_open(r, NULL);
+	WITH_AGENT(r->agent, r->agent->verbs_per_s = 100);
+	for (int i = 0; i < 40; i++)
+		rig_ok(r, ros2_stat(r->mount, "f", &st, &r->err));
+	assert_true(r->agent->n_over_rate > 0);
+	r->client->control->timeout_ms = 50;
+	WITH_AGENT(r->agent, r->agent->verbs_per_s = 1; r->agent->verbs_ns = UINT64_MAX / 2);
+	assert_int_equal(ros2_stat(r->mount, "f", &st, &r->err), -EAGAIN);
+	assert_int_equal(r->err.status, ROS2_RATE);
+}
+
 static void lost_connection__many_reads_in_flight_all_come_back(void **state)
 {
 	struct ros2_completion c[32];
@@ -213,6 +248,8 @@ int main(void)
 		T(lost_connection__in_the_middle_of_data_is_no_half_read),
 		T(lost_connection__writes_on_the_way_are_in_doubt_and_not_replayed),
 		T(lost_connection__a_flush_after_unflushed_writes_says_so_once),
+		T(lost_connection__files_beyond_the_rate_of_calls_are_all_had_again),
+		T(calls__beyond_the_rate_wait_for_it),
 		T(lost_connection__many_reads_in_flight_all_come_back),
 		T(revocation__ends_everything_in_flight_and_later_by_name),
 		T(violations__said_before_the_reset_are_the_reason),
