@@ -176,6 +176,7 @@ static void commit_batch(struct store *s, struct list *txns)
 	struct ros2_err err = ROS2_ERR_INIT;
 	struct store_txn *t, *tmp;
 	struct list alone;
+	bool waits = false; /* one that takes rights away */
 	int r = commit_list(s, txns, &err);
 
 	if (!r) {
@@ -195,10 +196,34 @@ static void commit_batch(struct store *s, struct list *txns)
 		list_del(&t->link);
 		if (atomic_load(&s->dead))
 			t->result.rc = -EIO;
+		else if (waits && !t->shrinks)
+			store_refuse_waiting(t);
 		else
 			commit_alone(s, t);
+		waits |= t->shrinks && may_succeed_later(t->result.rc);
 		list_add_tail(txns, &t->link);
 	}
+}
+
+static void retry_pending(struct store *s, bool all);
+
+static bool anything_waits(struct store *s)
+{
+	bool waits;
+
+	pthread_mutex_lock(&s->lock);
+	waits = s->n_pending > 0;
+	pthread_mutex_unlock(&s->lock);
+	return waits;
+}
+
+/* What gives rights is never committed before what took some away earlier: a revocation's rows that
+ * came after the reinstatement's would undo it, and the log would tell it the wrong way round. */
+static void refuse_before_pending(struct store *s, struct list *txns, struct list *ret_refused)
+{
+	if (store_reserve_may_refuse(txns) && anything_waits(s))
+		retry_pending(s, false);
+	store_reserve_refuse(s, txns, anything_waits(s), ret_refused);
 }
 
 static void run_batch(struct store *s, struct list *txns)
@@ -207,7 +232,7 @@ static void run_batch(struct store *s, struct list *txns)
 	struct list refused;
 
 	list_init(&refused);
-	store_reserve_refuse(s, txns, &refused);
+	refuse_before_pending(s, txns, &refused);
 	if (!list_empty(txns))
 		commit_batch(s, txns);
 	list_for_each_safe (&refused, t, tmp, link) {
@@ -329,7 +354,9 @@ static void retry_one(struct store *s, struct store_txn *t, struct list *still)
 	store_txn_free(t);
 }
 
-static void retry_pending(struct store *s)
+/* All, so that the small ones get what space there is; or up to the first that fails, because more
+ * than the time of one is not to be spent. */
+static void retry_pending(struct store *s, bool all)
 {
 	struct list again, still;
 	struct store_txn *t, *tmp;
@@ -344,7 +371,10 @@ static void retry_pending(struct store *s)
 	pthread_mutex_unlock(&s->lock);
 	list_for_each_safe (&again, t, tmp, link) {
 		list_del(&t->link);
-		retry_one(s, t, &still);
+		if (all || list_empty(&still))
+			retry_one(s, t, &still);
+		else
+			list_add_tail(&still, &t->link);
 	}
 	if (!atomic_load(&s->dead))
 		store_journal_keep(s, &still);
@@ -400,7 +430,7 @@ static void tick(struct store *s, uint64_t now)
 
 	s->tick_ns = now;
 	if (s->n_pending || s->reserve_used)
-		retry_pending(s);
+		retry_pending(s, true);
 	if (s->o.audit_key && ledger_seq(s->ledger) > s->checkpoint_size &&
 	    !in_commit(s, do_checkpoint, &err))
 		s->checkpoint_size = ledger_seq(s->ledger);
@@ -774,7 +804,7 @@ void store_close(struct store *s)
 	if (s->running) {
 		deliver(s);
 		if (!atomic_load(&s->dead))
-			retry_pending(s);
+			retry_pending(s, true);
 		if (s->n_pending)
 			log_error("%zu records of what was taken away wait for space: "
 			          "revocations among them are in the journal",

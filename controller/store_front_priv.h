@@ -80,8 +80,12 @@ void *store_reader_thread(void *arg);
 void store_reserve_free(struct store *s);
 /* Also at open. Says when there is space again. */
 void store_reserve_make(struct store *s);
-/* Moves what does not shrink rights from @txns to @ret_refused, while the reserve is lent. */
-void store_reserve_refuse(struct store *s, struct list *txns, struct list *ret_refused);
+/* Moves what does not shrink rights from @txns to @ret_refused, while the reserve is lent or
+ * something that does @waits to be recorded. */
+void store_reserve_refuse(struct store *s, struct list *txns, bool waits, struct list *ret_refused);
+/* There is such a one. */
+bool store_reserve_may_refuse(const struct list *txns);
+void store_refuse_waiting(struct store_txn *t);
 
 /* store_epoch.c: the trust domain is checked, the epoch goes up durably. */
 int store_first_commit(struct store *s, struct ros2_err *err);

@@ -2,7 +2,8 @@
 /*
  * The reserve: a file that takes space while there is some, and is removed on a full disk so that
  * what shrinks rights can be recorded (rule 10). From then on its space is for nothing else, until
- * there is a reserve again. Store thread, and store_open before that runs.
+ * there is a reserve again. And what gives rights does not overtake what waits to be recorded.
+ * Store thread, and store_open before that runs.
  */
 #include "controller/store_front_priv.h"
 #include "common/fsx.h"
@@ -48,15 +49,36 @@ void store_reserve_make(struct store *s)
 	atomic_store(&s->full, false);
 }
 
-void store_reserve_refuse(struct store *s, struct list *txns, struct list *ret_refused)
+void store_refuse_waiting(struct store_txn *t)
+{
+	t->result.rc = ros2_err_set(&t->result.err, -EBUSY,
+	                            "what was taken away before is not recorded yet: try again in "
+	                            "a moment");
+}
+
+bool store_reserve_may_refuse(const struct list *txns)
+{
+	const struct store_txn *t;
+
+	list_for_each (txns, t, link)
+		if (!t->shrinks)
+			return true;
+	return false;
+}
+
+void store_reserve_refuse(struct store *s, struct list *txns, bool waits, struct list *ret_refused)
 {
 	struct store_txn *t, *tmp;
 
 	list_for_each_safe (txns, t, tmp, link) {
-		if (t->shrinks || !s->reserve_lent)
+		if (t->shrinks || !(s->reserve_lent || waits))
 			continue;
-		t->result.rc = ros2_err_set(&t->result.err, -ENOSPC,
-		                            "the disk is full: what is left is for revocations");
+		if (s->reserve_lent)
+			t->result.rc =
+				ros2_err_set(&t->result.err, -ENOSPC,
+			                     "the disk is full: what is left is for revocations");
+		else
+			store_refuse_waiting(t);
 		list_del(&t->link);
 		list_add_tail(ret_refused, &t->link);
 	}

@@ -6,6 +6,7 @@
 #include "proto/audit/audit.h"
 #include <errno.h>
 #include <poll.h>
+#include <sqlite3.h>
 #include <sys/stat.h>
 #include <stdio.h>
 #include <string.h>
@@ -340,6 +341,68 @@ static void store__keeps_revocations_that_find_no_space_and_records_them_later(v
 	assert_true(fixture_sql(f, "SELECT count(*) FROM grants") >= w.pending);
 }
 
+int __real_sqlite3_busy_timeout(sqlite3 *db, int ms);
+int __wrap_sqlite3_busy_timeout(sqlite3 *db, int ms);
+int __wrap_sqlite3_busy_timeout(sqlite3 *db, int ms)
+{
+	return __real_sqlite3_busy_timeout(db, ms < 20 ? ms : 20);
+}
+
+/* alpha's row, as revoked at version 6 or reinstated at 7. */
+static struct store_txn *alpha_row(const struct ros2_uid *u, bool revoked)
+{
+	struct store_txn *t = store_txn_new();
+
+	store_txn_add(t, STORE_OBJECT_PUT)->object =
+		(struct store_object){.kind = STORE_TENANT,
+	                              .name = "alpha",
+	                              .uid = *u,
+	                              .version = revoked ? 6 : 7,
+	                              .doc = "kind: Tenant\n",
+	                              .image = store_txn_mem(t, "IMAGE", 5),
+	                              .image_len = 5,
+	                              .revoked = revoked};
+	if (revoked)
+		store_txn_set_shrinks(t);
+	return t;
+}
+
+/* A lock of another process on the file: the revocation is effective and waits. What gives the
+ * right back is refused as long as it does, and comes behind it when the lock is gone. */
+static void store__gives_nothing_back_before_what_was_taken_away_is_recorded(void **state)
+{
+	struct fixture *f = opened(state);
+	struct ros2_uid u = ros2_uid_new();
+	struct wait w = {0};
+	char path[128];
+	sqlite3 *db;
+
+	fixture_path(f, "ros2.db", path);
+	assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+	assert_int_equal(sqlite3_exec(db, "BEGIN IMMEDIATE", NULL, NULL, NULL), SQLITE_OK);
+	fixture_submit(f, &w, alpha_row(&u, true));
+	fixture_wait(f, &w);
+	assert_int_equal(w.last.rc, -EBUSY);
+	assert_true(w.last.record_pending);
+	assert_int_equal(fixture_commit(f, alpha_row(&u, false)), -EBUSY);
+	assert_int_equal(sqlite3_exec(db, "ROLLBACK", NULL, NULL, NULL), SQLITE_OK);
+	sqlite3_close(db);
+	assert_int_equal(fixture_commit(f, alpha_row(&u, false)), 0);
+	/* Whoever comes first, the last word is the reinstatement's: also a second later, when the
+	 * revocation would have been tried again. */
+	for (int i = 0; i < 200; i++) {
+		struct store_stats st;
+
+		store_stats(f->store, &st);
+		if (!st.record_pending)
+			break;
+		/* poll: a counter of the store's thread */
+		usleep(20000);
+	}
+	assert_int_equal(fixture_sql(f, "SELECT version FROM objects"), 7);
+	assert_int_equal(fixture_sql(f, "SELECT revoked FROM objects"), 0);
+}
+
 struct page {
 	uint64_t seqs[STORE_PAGE_MAX], next;
 	size_t n;
@@ -536,6 +599,7 @@ int main(void)
 		T(store__refuses_a_log_that_was_cut),
 		T(store__says_no_space_and_applies_nothing_of_it),
 		T(store__keeps_revocations_that_find_no_space_and_records_them_later),
+		T(store__gives_nothing_back_before_what_was_taken_away_is_recorded),
 		T(store__answers_queries_in_pages),
 		T(store__cuts_what_a_peer_can_make_too_long),
 		T(store__records_are_utf8_whatever_they_were_made_of),
