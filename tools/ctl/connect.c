@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The way to the controller: the context directory, one channel with mTLS, blocking calls. */
+#include "common/clock.h"
 #include "common/fsx.h"
+#include "common/pki.h"
 #include "common/util.h"
 #include "tools/ctl/ctl.h"
 #include <errno.h>
@@ -84,6 +86,26 @@ int ctl_connect(struct ctl *c)
 		return ctl_fail(CTL_UNREACHABLE, "cannot reach the controller at %s: %s", o.target,
 		                err.msg);
 	return CTL_OK;
+}
+
+bool ctl_certificate_ended(const struct ctl *c)
+{
+	AUTO_FREE char *path = c->context ? ctl_path(c->context, "tls.crt") : NULL;
+	struct pki_cert_info info;
+	AUTO_FREE void *pem = NULL;
+	char when[32];
+	size_t len;
+
+	if (!path || fsx_read_file(path, PKI_PEM_MAX, &pem, &len, NULL) < 0 ||
+	    pki_cert_info(pem, len, &info, NULL) < 0 ||
+	    info.not_after_unix_s > (int64_t)(clock_unix_ns() / NS_PER_S))
+		return false;
+	clock_format_unix_ns((uint64_t)MAX(info.not_after_unix_s, (int64_t)0) * NS_PER_S, when);
+	ctl_fail(CTL_UNREACHABLE,
+	         "this context's certificate ended at %s: whoever has the trust domain makes a new "
+	         "one for its key with `ros2ctl admin cert --dir TRUST-DOMAIN --id %s --out %s`",
+	         when, info.uri, c->context);
+	return true;
 }
 
 int ctl_call_wait(struct ctl *c, const struct rpc_method *m, const ProtobufCMessage *req,

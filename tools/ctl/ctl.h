@@ -50,8 +50,8 @@ struct ctl_cmd {
 
 extern const struct ctl_cmd ctl_cmd_init, ctl_cmd_apply, ctl_cmd_get, ctl_cmd_describe,
 	ctl_cmd_delete, ctl_cmd_revoke, ctl_cmd_agent_token, ctl_cmd_agent_isolate,
-	ctl_cmd_tenant_cert, ctl_cmd_tenant_reinstate, ctl_cmd_audit_query, ctl_cmd_audit_verify,
-	ctl_cmd_audit_export, ctl_cmd_status, ctl_cmd_version;
+	ctl_cmd_tenant_cert, ctl_cmd_admin_cert, ctl_cmd_tenant_reinstate, ctl_cmd_audit_query,
+	ctl_cmd_audit_verify, ctl_cmd_audit_export, ctl_cmd_status, ctl_cmd_version;
 
 /* ---- one run of the program ---- */
 struct ctl {
@@ -65,11 +65,13 @@ struct ctl {
 /* "ros2ctl: words" on stderr; returns @code. */
 int ctl_fail(int code, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Prints @err as "ros2ctl: NAME: words" and returns CTL_UNREACHABLE for a peer that was not
- * reached, else CTL_FAILED. */
+ * reached, or not as one that both sides believe, else CTL_FAILED. */
 int ctl_fail_err(const struct ros2_err *err);
 
 /* Connects on first use. CTL_OK, or an exit code after printing. */
 int ctl_connect(struct ctl *c);
+/* Is the certificate of the context over? Then says so on stderr, and what to do. */
+bool ctl_certificate_ended(const struct ctl *c);
 /* One unary call; *ret: protobuf_c_message_free_unpacked. CTL_OK, or an exit code after printing.
  */
 int ctl_call(struct ctl *c, const struct rpc_method *m, const ProtobufCMessage *req,

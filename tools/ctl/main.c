@@ -12,13 +12,21 @@
 #include <string.h>
 
 static const struct ctl_cmd *const commands[] = {
-	&ctl_cmd_init,         &ctl_cmd_apply,
-	&ctl_cmd_get,          &ctl_cmd_describe,
-	&ctl_cmd_delete,       &ctl_cmd_revoke,
-	&ctl_cmd_agent_token,  &ctl_cmd_agent_isolate,
-	&ctl_cmd_tenant_cert,  &ctl_cmd_tenant_reinstate,
-	&ctl_cmd_audit_query,  &ctl_cmd_audit_verify,
-	&ctl_cmd_audit_export, &ctl_cmd_status,
+	&ctl_cmd_init,
+	&ctl_cmd_apply,
+	&ctl_cmd_get,
+	&ctl_cmd_describe,
+	&ctl_cmd_delete,
+	&ctl_cmd_revoke,
+	&ctl_cmd_agent_token,
+	&ctl_cmd_agent_isolate,
+	&ctl_cmd_tenant_cert,
+	&ctl_cmd_admin_cert,
+	&ctl_cmd_tenant_reinstate,
+	&ctl_cmd_audit_query,
+	&ctl_cmd_audit_verify,
+	&ctl_cmd_audit_export,
+	&ctl_cmd_status,
 	&ctl_cmd_version,
 };
 
@@ -34,7 +42,7 @@ static const char global_help[] =
 	"  -h, --help              help for the words before it\n"
 	"\n"
 	"Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 the controller cannot be "
-	"reached.\n";
+	"reached,\nor does not believe this certificate.\n";
 
 int ctl_fail(int code, const char *fmt, ...)
 {
@@ -51,7 +59,8 @@ int ctl_fail(int code, const char *fmt, ...)
 
 int ctl_fail_err(const struct ros2_err *err)
 {
-	bool away = err->status == ROS2_UNAVAILABLE || err->status == ROS2_TIMEOUT;
+	bool away = err->status == ROS2_UNAVAILABLE || err->status == ROS2_TIMEOUT ||
+	            err->status == ROS2_UNAUTHENTICATED;
 
 	return ctl_fail(away ? CTL_UNREACHABLE : CTL_FAILED, "%s: %s",
 	                ros2_status_to_str(err->status), err->msg);
@@ -159,6 +168,8 @@ int main(int argc, char **argv)
 		a.pos += w.n_found;
 		a.n_pos -= w.n_found;
 		r = cmd->run(&c, &a);
+		if (r == CTL_UNREACHABLE)
+			ctl_certificate_ended(&c);
 	}
 	rpc_channel_free(c.channel);
 	/* A write that failed in the middle leaves nothing to flush, but its mark. */
