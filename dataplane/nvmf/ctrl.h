@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One controller of one tenant at one target, never shared by tenants, and the thread that runs the
+ * admin queues of all controllers of an engine. I/O queues are not here: reactors open them
+ * (lane.h) while a controller is LIVE and end them when it is not.
+ *
+ *   CONNECTING --enabled, identified--> LIVE --fault, reset asked for--> LOST
+ *       |  ^                              \                               | no I/O queue is left
+ *       |  |                               \--last use ends--> SHUTDOWN   v
+ *       |  +---time to wait is over--- BACKOFF <--CSTS.RDY=0, or not-- QUIESCING
+ *       +--fault--> BACKOFF                             SHUTDOWN --CC.SHN done, or not--> gone
+ *
+ * Invariants: (1) between LOST and the next LIVE no command is handed to the target on an I/O
+ * queue: CONNECTING is left only when every I/O queue of the generation before has ended; (2) a
+ * write of generation g that was handed on and not answered is over only when nvmf_ctrl_quiet(c) >=
+ * g: the target confirmed it (CC.EN = 0, then CSTS.RDY = 0), or the time is over after which it
+ * cannot be carrying out anything of it; until then a write that overlaps it waits (fence); (3)
+ * what reactors read here is atomic, or is written only while no reactor has a queue; (4) one
+ * target that is lost takes no time from another: every wait of the admin thread is a deadline.
+ *
+ * Sources: NVM Express Base 2.0, 3.5 (initialisation), 3.6 (shutdown), 3.9 (keep alive), 6.
+ */
+#ifndef ROS2_DATAPLANE_NVMF_CTRL_H
+#define ROS2_DATAPLANE_NVMF_CTRL_H
+
+#include "common/err.h"
+#include "dataplane/engine.h"
+#include "dataplane/nvmf/config.h"
+#include "dataplane/nvmf/queue.h"
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct nvmf_admin; /* the admin thread of one engine, and its controllers */
+struct nvmf_ctrl;
+
+#define NVMF_CTRLS_MAX  256u /* of one engine: tenants that have it mounted */
+#define NVMF_QUEUES_MAX 64u  /* I/O queues of one controller: one for each reactor */
+#define NVMF_FENCES_MAX 256u /* unanswered writes told one by one; with more, every write waits */
+
+enum nvmf_ctrl_state {
+	NVMF_CTRL_CONNECTING,
+	NVMF_CTRL_LIVE,
+	NVMF_CTRL_LOST,
+	NVMF_CTRL_QUIESCING,
+	NVMF_CTRL_BACKOFF,
+	NVMF_CTRL_SHUTDOWN,
+};
+const char *nvmf_ctrl_state_to_str(enum nvmf_ctrl_state s);
+
+struct nvmf_admin_opts {
+	const struct nvmf_config *config;        /* borrowed: during the call; copied */
+	const struct nvmf_queue_ops *queue;      /* static */
+	const char *engine;                      /* its name, for words; copied */
+	const char *secrets_dir;                 /* NULL = none; copied */
+	uint32_t backoff_min_ms, backoff_max_ms; /* 0 = 100 and 10000 */
+};
+/* Starts the thread. -EINVAL: an address, name or number that config.h does not allow; -ENOMEM. */
+int nvmf_admin_new(const struct nvmf_admin_opts *o, struct nvmf_admin **ret, struct ros2_err *err);
+/* No controller is in use, no port is left. Those shutting down get up to half a second. */
+void nvmf_admin_free(struct nvmf_admin *a);
+const struct nvmf_config *nvmf_admin_config(const struct nvmf_admin *a);
+
+/* ---- control threads; may block ---- */
+
+/*
+ * The controller of this tenant, made on first use. Waits until it was LIVE once, an attempt to
+ * connect failed, or @wait_ms are over: -ENOTCONN with the words of the last fault, and nothing is
+ * held. One that was LIVE before is given out at once, whatever its state is now. A tenant whose
+ * last attempt failed is told so without a new one for the time to wait. -EDQUOT: NVMF_CTRLS_MAX.
+ */
+int nvmf_ctrl_get(struct nvmf_admin *a, const struct engine_who *who, uint64_t wait_ms,
+                  struct nvmf_ctrl **ret, struct ros2_err *err);
+void nvmf_ctrl_ref(struct nvmf_ctrl *c);
+/* Does not wait. The last one begins the shutdown. NULL is accepted. */
+void nvmf_ctrl_put(struct nvmf_ctrl *c);
+
+/* What is known of a namespace of the configuration. */
+struct nvmf_geometry {
+	uint64_t blocks;     /* 0: there is none of that id, or it cannot be used */
+	uint8_t block_shift; /* 9..16 */
+	bool unusable;       /* it is there, but its format is not for us */
+};
+/* Any thread. @volume: index in config.volumes. */
+struct nvmf_geometry nvmf_ctrl_geometry(const struct nvmf_ctrl *c, uint32_t volume);
+
+struct nvmf_ctrl_health {
+	struct ros2_uid tenant;
+	char name[ROS2_NAME_MAX + 1];
+	enum nvmf_ctrl_state state;
+	uint64_t since_ns;       /* boottime: when it became, or ceased to be, LIVE */
+	uint64_t lives;          /* times it became LIVE */
+	uint64_t unknown_writes; /* ended with unknown outcome */
+	uint64_t retries;        /* commands handed on again */
+	uint64_t expired;        /* requests given up while the target was lost */
+	char words[200];         /* of the last fault; "" */
+};
+/* Any thread: @fn for each controller, under a lock that control threads take. */
+void nvmf_admin_health(struct nvmf_admin *a,
+                       void (*fn)(void *arg, const struct nvmf_ctrl_health *h), void *arg);
+
+/* ---- reactors ---- */
+
+/* A reactor's place to be woken at: whenever a controller's state, or what is quiet, changed. */
+struct nvmf_port {
+	int wake_fd; /* eventfd, of the reactor's engine part */
+	struct list link;
+};
+void nvmf_port_add(struct nvmf_admin *a, struct nvmf_port *p);
+void nvmf_port_remove(struct nvmf_admin *a, struct nvmf_port *p);
+
+struct nvmf_view {
+	enum nvmf_ctrl_state state;
+	uint32_t generation; /* of the LIVE that is, or was last; 0 = never */
+};
+struct nvmf_view nvmf_ctrl_view(const struct nvmf_ctrl *c);
+uint32_t nvmf_ctrl_index(const struct nvmf_ctrl *c); /* below NVMF_CTRLS_MAX, while it is used */
+struct nvmf_admin *nvmf_ctrl_admin(const struct nvmf_ctrl *c);
+
+/* What an I/O queue needs. Valid from nvmf_lane_begin to nvmf_lane_end. */
+struct nvmf_live {
+	uint16_t cntlid;
+	uint32_t depth;        /* commands in flight */
+	uint32_t transfer_max; /* bytes of a command, a multiple of 4096 */
+	uint32_t in_capsule_max;
+	bool has_write_cache;
+};
+/* A reactor uses the controller: until nvmf_lane_drop the memory stays. Only while it is
+ * referenced. */
+void nvmf_lane_hold(struct nvmf_ctrl *c);
+void nvmf_lane_drop(struct nvmf_ctrl *c);
+/* Takes a queue identifier of the generation that is LIVE. -ENOTCONN: it is not; -EDQUOT: the
+ * target gives fewer queues than there are reactors. */
+int nvmf_lane_begin(struct nvmf_ctrl *c, uint32_t generation, struct nvmf_live *ret,
+                    uint16_t *ret_qid);
+/* The queue has ended, everything in it came back, fences are told. */
+void nvmf_lane_end(struct nvmf_ctrl *c, uint16_t qid);
+/* Fills what Fabrics Connect of an I/O queue takes. */
+void nvmf_lane_connect_data(const struct nvmf_ctrl *c, struct nvme_connect_data *ret);
+/* The controller of this generation must end: a write is unanswered, or it refuses a queue. */
+void nvmf_ctrl_reset(struct nvmf_ctrl *c, uint32_t generation, const char *why);
+void nvmf_ctrl_peer(const struct nvmf_ctrl *c, const struct sockaddr **ret);
+
+/* A write that was handed on in @generation and not answered. Before nvmf_lane_end. */
+void nvmf_fence_add(struct nvmf_ctrl *c, uint32_t generation, uint32_t nsid, uint64_t offset,
+                    uint64_t len);
+/* Must a write of these bytes of the namespace wait? Within nvmf_lane_begin and _end. */
+bool nvmf_fence_hits(const struct nvmf_ctrl *c, uint32_t nsid, uint64_t offset, uint64_t len);
+/* The last generation of which nothing can happen at the target any more. */
+uint32_t nvmf_ctrl_quiet(const struct nvmf_ctrl *c);
+
+enum nvmf_count { NVMF_COUNT_UNKNOWN, NVMF_COUNT_RETRY, NVMF_COUNT_EXPIRED, NVMF_COUNTS };
+void nvmf_ctrl_count(struct nvmf_ctrl *c, enum nvmf_count what);
+#endif
