@@ -120,7 +120,7 @@ struct engine_reactor_opts {
  * -EISDIR, -ENOTEMPTY, -EMEDIUMTYPE (not a regular file), -ELIBBAD (a path that leaves the root,
  * crosses a mount or a magic link), -ENOSPC, -EIO. */
 struct engine_ops {
-	const char *type; /* "file", "mem" */
+	const char *type; /* "file", "mem", "nvmf" */
 	int (*create)(const struct engine_config *c, struct engine **ret, struct ros2_err *err);
 	void (*destroy)(struct engine *e);
 
@@ -170,6 +170,7 @@ struct engine_ops {
 
 extern const struct engine_ops engine_mem_ops;
 extern const struct engine_ops engine_file_ops;
+extern const struct engine_ops engine_nvmf_ops;
 /* NULL for an unknown type. */
 const struct engine_ops *engine_ops_find(const char *type);
 #endif

@@ -8,7 +8,8 @@
 
 const struct engine_ops *engine_ops_find(const char *type)
 {
-	static const struct engine_ops *const all[] = {&engine_mem_ops, &engine_file_ops};
+	static const struct engine_ops *const all[] = {&engine_mem_ops, &engine_file_ops,
+	                                               &engine_nvmf_ops};
 
 	for (size_t i = 0; type && i < ARRAY_SIZE(all); i++)
 		if (strcmp(all[i]->type, type) == 0)

@@ -84,6 +84,9 @@ struct nvmf_geometry {
 /* Any thread. @volume: index in config.volumes. */
 struct nvmf_geometry nvmf_ctrl_geometry(const struct nvmf_ctrl *c, uint32_t volume);
 
+/* Any thread: must a flush be sent, or is what the target acknowledged durable? */
+bool nvmf_ctrl_write_cache(const struct nvmf_ctrl *c);
+
 struct nvmf_ctrl_health {
 	struct ros2_uid tenant;
 	char name[ROS2_NAME_MAX + 1];
@@ -123,7 +126,6 @@ struct nvmf_live {
 	uint32_t depth;        /* commands in flight */
 	uint32_t transfer_max; /* bytes of a command, a multiple of 4096 */
 	uint32_t in_capsule_max;
-	bool has_write_cache;
 };
 /* A reactor uses the controller: until nvmf_lane_drop the memory stays. Only while it is
  * referenced. */
@@ -135,11 +137,11 @@ int nvmf_lane_begin(struct nvmf_ctrl *c, uint32_t generation, struct nvmf_live *
                     uint16_t *ret_qid);
 /* The queue has ended, everything in it came back, fences are told. */
 void nvmf_lane_end(struct nvmf_ctrl *c, uint16_t qid);
-/* Fills what Fabrics Connect of an I/O queue takes. */
-void nvmf_lane_connect_data(const struct nvmf_ctrl *c, struct nvme_connect_data *ret);
+/* What Fabrics Connect of an I/O queue tells. */
+int nvmf_lane_connect_data(const struct nvmf_ctrl *c, struct nvme_connect_data *ret);
 /* The controller of this generation must end: a write is unanswered, or it refuses a queue. */
 void nvmf_ctrl_reset(struct nvmf_ctrl *c, uint32_t generation, const char *why);
-void nvmf_ctrl_peer(const struct nvmf_ctrl *c, const struct sockaddr **ret);
+const struct sockaddr *nvmf_ctrl_peer(const struct nvmf_ctrl *c);
 
 /* A write that was handed on in @generation and not answered. Before nvmf_lane_end. */
 void nvmf_fence_add(struct nvmf_ctrl *c, uint32_t generation, uint32_t nsid, uint64_t offset,

@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the files of the nvmf engine share: engine.c (life, open objects), engine_names.c (volumes
+ * as a tree of names), engine_reactor.c (the data path's face), lane.c (the I/O queue of one
+ * controller at one reactor), lane_io.c (requests as commands). Must not be included outside
+ * dataplane/nvmf and its tests.
+ *
+ *   DOWN --begin, connect--> CONNECTING --transport ready--> JOINING --Fabrics Connect--> READY
+ *     ^                          \_____________\___________________fault, controller lost__/
+ *     \--the queue is freed, all came back-- ENDING <-------------/
+ *
+ * Everything of a reactor, its lanes and requests is of that reactor's thread. Invariants: (1) a
+ * request is in exactly one list: waiting (bytes not yet in a command), begun, unknown, done; (2)
+ * it is over only with no command left; (3) a command that was handed on and not answered is handed
+ * on again only if it does not change the medium; (4) a write of unknown outcome ends when the
+ * controller it was handed to is quiet.
+ */
+#ifndef ROS2_DATAPLANE_NVMF_ENGINE_PRIV_H
+#define ROS2_DATAPLANE_NVMF_ENGINE_PRIV_H
+
+#include "dataplane/engine.h"
+#include "dataplane/nvmf/codec.h"
+#include "dataplane/nvmf/ctrl.h"
+
+#define NVMF_OPEN_WAIT_MS  5000u
+#define NVMF_TICK_MS       50u
+#define NVMF_TRIES_MAX     5u /* of one command */
+#define NVMF_RETRY_MS      100u
+#define NVMF_DEADLINES     3u /* a request's time, in command time-outs */
+#define NVMF_REFUSALS_MAX  3u /* of an I/O queue, before the controller is reset */
+#define NVMF_LANE_POLL_MAX 256u
+
+struct engine {
+	struct nvmf_admin *admin; /* owned */
+	const struct nvmf_queue_ops *queue;
+};
+
+struct engine_ns {
+	struct nvmf_ctrl *ctrl; /* referenced */
+	struct engine *engine;
+	const struct engine_ops *ops;
+	char prefix[NVMF_VOLUME_NAME_MAX + 1]; /* "" = all volumes */
+};
+
+struct engine_file {
+	struct nvmf_ctrl *ctrl; /* referenced */
+	struct engine *engine;
+	uint32_t volume, flags, nsid;
+	uint64_t base, size; /* bytes; size 0 = to the end of the namespace */
+	uint8_t block_shift; /* as it was opened */
+};
+/* The volume's extent in a namespace as it is now: bytes. -ENOENT: no namespace; -EOPNOTSUPP: of no
+ * use; -ERANGE: the extent is not within it; -ESTALE: its block size changed since it was opened.
+ */
+int nvmf_file_size(const struct engine_file *f, uint64_t *ret, struct ros2_err *err);
+
+/* One engine_io inside. */
+struct nvmf_nio {
+	struct engine_io *io;
+	struct nvmf_lane *lane;
+	uint64_t offset; /* bytes, in the namespace */
+	uint32_t len;
+	uint32_t at;     /* bytes given to commands; flush: 1 when it is */
+	uint32_t n_cmds; /* given and not done */
+	uint64_t deadline_ns;
+	uint32_t generation; /* of the last unanswered write */
+	bool partly, unknown;
+	int64_t res; /* negative: it failed */
+	struct list link;
+};
+
+struct nvmf_cmd {
+	struct nvmf_req req;
+	struct nvmf_nio *nio; /* NULL = free */
+	uint32_t at, len, tries;
+	uint64_t not_before_ns;
+	struct list link; /* free or again */
+};
+
+enum nvmf_lane_state { LANE_DOWN, LANE_CONNECTING, LANE_JOINING, LANE_READY, LANE_ENDING };
+
+struct nvmf_lane {
+	struct nvmf_ctrl *ctrl; /* held by nvmf_lane_hold */
+	struct engine_reactor *er;
+	const struct nvmf_queue_ops *ops;
+	enum nvmf_lane_state state;
+	uint32_t generation;  /* of the queue that is, or was last */
+	bool dead;            /* of this generation no other queue is opened */
+	struct nvmf_queue *q; /* owned */
+	uint16_t qid;
+	struct nvmf_live live;
+	struct nvmf_req join;
+	uint32_t failures, n_unknown; /* n_unknown: of the queue that ends */
+	uint64_t open_at_ns;
+	bool hot, kick, given_up;
+	uint32_t n_ios;
+	struct nvmf_cmd *cmds; /* owned */
+	struct list free, again;
+	struct list waiting, begun, unknown; /* nios */
+	struct list link, link_hot;
+	char fault[120];
+	struct nvme_connect_data connect_data;
+};
+
+struct engine_reactor {
+	struct engine *engine;
+	struct nvmf_port port;
+	int epoll_fd, timer_fd;
+	bool timer_on;
+	uint32_t depth, n_used;
+	struct nvmf_nio *nios; /* owned: depth of them */
+	struct list free, done;
+	struct list lanes, hot;
+	struct nvmf_lane *by_index[NVMF_CTRLS_MAX]; /* owned */
+	uint64_t copied_bytes;                      /* by queues that are gone */
+};
+
+/* engine.c: with queues of another make, for tests. */
+int nvmf_engine_create(const struct engine_config *c, const struct nvmf_queue_ops *queue,
+                       struct engine **ret, struct ros2_err *err);
+
+/* engine_names.c */
+int nvmf_ns_open(struct engine *e, const struct engine_who *who, const char *path,
+                 struct engine_ns **ret, struct ros2_err *err);
+int nvmf_readdir(struct engine_ns *ns, const char *path, uint64_t cookie, struct engine_dirent *out,
+                 uint32_t max, uint32_t *ret_n, uint64_t *next, struct ros2_err *err);
+/* The volume of that name; -ENOENT, -EISDIR: names below it are volumes. */
+int nvmf_volume_find(const struct engine_ns *ns, const char *path, uint32_t *ret,
+                     struct ros2_err *err);
+
+/* engine_reactor.c */
+int nvmf_reactor_new(struct engine *e, const struct engine_reactor_opts *o,
+                     struct engine_reactor **ret, struct ros2_err *err);
+void nvmf_reactor_free(struct engine_reactor *r);
+int nvmf_event_fd(struct engine_reactor *r);
+int nvmf_submit(struct engine_reactor *r, struct engine_io *io);
+int nvmf_kick(struct engine_reactor *r);
+uint32_t nvmf_poll(struct engine_reactor *r, uint32_t max);
+uint32_t nvmf_in_flight(const struct engine_reactor *r);
+uint64_t nvmf_copied_bytes(const struct engine_reactor *r);
+/* Over: its done runs in this poll or the next. */
+void nvmf_nio_over(struct engine_reactor *r, struct nvmf_nio *nio, int64_t res);
+
+/* lane.c */
+/* NULL: no memory. */
+struct nvmf_lane *nvmf_lane_of(struct engine_reactor *r, struct nvmf_ctrl *c, int *rc);
+void nvmf_lane_free(struct nvmf_lane *l);
+void nvmf_lane_look(struct nvmf_lane *l, uint64_t now_ns); /* the controller changed. May free it */
+void nvmf_lane_event(struct nvmf_lane *l, uint64_t now_ns);
+void nvmf_lane_tick(struct nvmf_lane *l, uint64_t now_ns);
+void nvmf_lane_heat(struct nvmf_lane *l); /* it has something to hand on */
+void nvmf_lane_open(struct nvmf_lane *l, uint64_t now_ns);
+
+/* lane_io.c */
+void nvmf_lane_pump(struct nvmf_lane *l, uint64_t now_ns);
+void nvmf_lane_fail_all(struct nvmf_lane *l, int rc); /* of what no command has */
+void nvmf_lane_expire(struct nvmf_lane *l, uint64_t now_ns);
+void nvmf_lane_quiet(struct nvmf_lane *l); /* ends writes whose controller is quiet */
+#endif

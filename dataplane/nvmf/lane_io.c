@@ -1,0 +1,367 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Requests as commands: split at what the target takes, handed on, put together again. What was not
+ * handed on is handed on later; what was handed on without an answer is handed on again if it
+ * changes nothing, and else waits until the controller it went to is quiet, and ends as unknown.
+ */
+#include "common/clock.h"
+#include "dataplane/nvmf/engine_priv.h"
+#include <errno.h>
+
+static bool changes(const struct nvmf_nio *nio)
+{
+	return nio->io->op == ENGINE_OP_WRITE;
+}
+
+static bool failed(const struct nvmf_nio *nio)
+{
+	return nio->unknown || nio->res < 0;
+}
+
+static bool all_given(const struct nvmf_nio *nio)
+{
+	return nio->io->op == ENGINE_OP_FLUSH ? nio->at > 0 : nio->at == nio->len;
+}
+
+static void cmd_free(struct nvmf_lane *l, struct nvmf_cmd *cmd)
+{
+	cmd->nio->n_cmds--;
+	cmd->nio = NULL;
+	list_del(&cmd->link);
+	list_add_tail(&l->free, &cmd->link);
+}
+
+/* Takes back the commands of @nio that are not with the queue. */
+static void forget_again(struct nvmf_lane *l, struct nvmf_nio *nio)
+{
+	struct nvmf_cmd *cmd, *tmp;
+
+	list_for_each_safe (&l->again, cmd, tmp, link)
+		if (cmd->nio == nio)
+			cmd_free(l, cmd);
+}
+
+static void end_unknown(struct nvmf_lane *l, struct nvmf_nio *nio)
+{
+	nvmf_ctrl_count(l->ctrl, NVMF_COUNT_UNKNOWN);
+	nvmf_nio_over(l->er, nio, -EREMOTEIO);
+}
+
+/* Is it over? */
+static void judge(struct nvmf_lane *l, struct nvmf_nio *nio)
+{
+	if (failed(nio))
+		forget_again(l, nio);
+	if (nio->n_cmds || (!failed(nio) && !all_given(nio)))
+		return;
+	if (!nio->unknown) {
+		/* A write of which a part is done is neither done nor not done. */
+		if (nio->res == -ENOTCONN && nio->partly)
+			nio->res = -EREMOTEIO;
+		nvmf_nio_over(l->er, nio, nio->res < 0 ? nio->res : (int64_t)nio->len);
+	} else if (nvmf_ctrl_quiet(l->ctrl) >= nio->generation) {
+		end_unknown(l, nio);
+	} else {
+		list_del(&nio->link);
+		list_add_tail(&l->unknown, &nio->link);
+	}
+}
+
+void nvmf_lane_quiet(struct nvmf_lane *l)
+{
+	uint32_t quiet = nvmf_ctrl_quiet(l->ctrl);
+	struct nvmf_nio *nio, *tmp;
+
+	list_for_each_safe (&l->unknown, nio, tmp, link)
+		if (nio->generation <= quiet)
+			end_unknown(l, nio);
+}
+
+/* ---- answers ---- */
+
+static int error_of(uint16_t status)
+{
+	switch (NVME_STATUS_CODE(status)) {
+	case NVME_SC_INVALID_NAMESPACE:
+		return -ENOENT;
+	case NVME_SC_LBA_RANGE:
+		return -ERANGE;
+	case NVME_SC_CAPACITY:
+		return -ENOSPC;
+	case NVME_SC_WRITE_PROTECTED:
+	case NVME_SC_OPERATION_DENIED:
+	case NVME_SC_ACCESS_DENIED:
+		return -EACCES;
+	case NVME_SC_RESERVATION:
+	case NVME_SC_FORMATTING:
+	case NVME_SC_SANITIZE_IN_PROGRESS:
+		return -EBUSY;
+	default:
+		return -EIO;
+	}
+}
+
+/* The target has ended the command, and says that another try may go better. */
+static bool worth_another(uint16_t status)
+{
+	uint16_t code = NVME_STATUS_CODE(status);
+
+	if (status & NVME_STATUS_DNR)
+		return false;
+	return code == NVME_SC_NS_NOT_READY || code == NVME_SC_INTERRUPTED ||
+	       code == NVME_SC_TRANSPORT_ERROR || code == NVME_SC_MEDIA_NOT_READY ||
+	       code == NVME_SC_ABORT_REQUESTED || code == NVME_SC_ABORT_SQ_DELETED ||
+	       code >> 8 == 3;
+}
+
+/* False: too often. */
+static bool try_again(struct nvmf_lane *l, struct nvmf_cmd *cmd, uint64_t wait_ns)
+{
+	if (++cmd->tries >= NVMF_TRIES_MAX)
+		return false;
+	cmd->not_before_ns = wait_ns ? clock_boottime_ns() + wait_ns : 0;
+	list_add_tail(&l->again, &cmd->link);
+	nvmf_ctrl_count(l->ctrl, NVMF_COUNT_RETRY);
+	return true;
+}
+
+static void answered(struct nvmf_lane *l, struct nvmf_cmd *cmd, const struct nvme_cqe *cqe)
+{
+	struct nvmf_nio *nio = cmd->nio;
+	uint16_t status = cqe->status >> 1;
+
+	if (NVME_STATUS_CODE(status) == NVME_SC_SUCCESS) {
+		nio->partly = changes(nio);
+	} else if (worth_another(status) && try_again(l, cmd, NVMF_RETRY_MS * NS_PER_MS)) {
+		return;
+	} else if (nio->res == 0) {
+		nio->res = error_of(status);
+	}
+	cmd_free(l, cmd);
+}
+
+static void unanswered(struct nvmf_lane *l, struct nvmf_cmd *cmd)
+{
+	struct nvmf_nio *nio = cmd->nio;
+
+	if (changes(nio)) {
+		nio->unknown = true;
+		nio->generation = l->generation;
+		l->n_unknown++;
+		nvmf_fence_add(l->ctrl, l->generation, nio->io->file->nsid, nio->offset + cmd->at,
+		               cmd->len);
+	} else if (try_again(l, cmd, 0)) {
+		return;
+	} else if (nio->res == 0) {
+		nio->res = -ETIMEDOUT;
+	}
+	cmd_free(l, cmd);
+}
+
+static void on_done(struct nvmf_req *req, int rc, const struct nvme_cqe *cqe)
+{
+	struct nvmf_cmd *cmd = container_of(req, struct nvmf_cmd, req);
+	struct nvmf_nio *nio = cmd->nio;
+	struct nvmf_lane *l = nio->lane;
+
+	if (rc == 0)
+		answered(l, cmd, cqe);
+	else if (rc == -ECANCELED)
+		list_add_tail(&l->again, &cmd->link);
+	else
+		unanswered(l, cmd);
+	judge(l, nio);
+}
+
+/* ---- commands ---- */
+
+static void build(struct nvmf_lane *l, struct nvmf_cmd *cmd)
+{
+	const struct nvmf_config *k = nvmf_admin_config(l->er->engine->admin);
+	const struct nvmf_nio *nio = cmd->nio;
+	const struct engine_file *f = nio->io->file;
+	uint64_t lba = (nio->offset + cmd->at) >> f->block_shift;
+	uint32_t blocks = cmd->len >> f->block_shift;
+
+	cmd->req = (struct nvmf_req){.done = on_done,
+	                             .dir = NVMF_NO_DATA,
+	                             .timeout_ns = k->command_timeout_ms * NS_PER_MS};
+	if (nio->io->op == ENGINE_OP_FLUSH) {
+		nvme_cmd_flush(&cmd->req.sqe, f->nsid);
+		return;
+	}
+	cmd->req.buf = (uint8_t *)nio->io->buf + cmd->at;
+	cmd->req.len = cmd->len;
+	cmd->req.dir = changes(nio) ? NVMF_TO_TARGET : NVMF_FROM_TARGET;
+	if (changes(nio))
+		nvme_cmd_write(&cmd->req.sqe, f->nsid, lba, blocks, false);
+	else
+		nvme_cmd_read(&cmd->req.sqe, f->nsid, lba, blocks);
+}
+
+static bool fenced(struct nvmf_lane *l, const struct nvmf_cmd *cmd)
+{
+	const struct nvmf_nio *nio = cmd->nio;
+
+	return changes(nio) &&
+	       nvmf_fence_hits(l->ctrl, nio->io->file->nsid, nio->offset + cmd->at, cmd->len);
+}
+
+/* The volume may have become another one since the request came in: nothing is named that is not
+ * in it now. */
+static int still_there(const struct nvmf_nio *nio)
+{
+	const struct engine_file *f = nio->io->file;
+	uint64_t size;
+	int rc = nvmf_file_size(f, &size, NULL);
+
+	return rc == 0 && nio->offset - f->base + nio->len > size ? -ERANGE : rc;
+}
+
+/* 0 = the queue has it; 1 = it waits for a fence or its time; -EAGAIN, -ENOTCONN: no more now. It
+ * is in again then. */
+static int hand_on(struct nvmf_lane *l, struct nvmf_cmd *cmd, uint64_t now_ns)
+{
+	int rc = now_ns < cmd->not_before_ns || fenced(l, cmd) ? 1 : 0;
+
+	list_del(&cmd->link);
+	if (rc == 0) {
+		build(l, cmd);
+		rc = l->ops->submit(l->q, &cmd->req);
+	}
+	if (rc == 0)
+		l->kick = true;
+	else if (rc == 1)
+		list_add_tail(&l->again, &cmd->link);
+	else if (rc == -EAGAIN || rc == -ENOTCONN)
+		list_add_head(&l->again, &cmd->link);
+	return rc;
+}
+
+/* What the queue refuses for good ends its request. */
+static int hand_on_or_end(struct nvmf_lane *l, struct nvmf_cmd *cmd, uint64_t now_ns)
+{
+	struct nvmf_nio *nio = cmd->nio;
+	int rc = still_there(nio);
+
+	if (rc == 0)
+		rc = hand_on(l, cmd, now_ns);
+	if (rc >= 0 || rc == -EAGAIN || rc == -ENOTCONN)
+		return rc;
+	nio->res = rc;
+	cmd_free(l, cmd);
+	judge(l, nio);
+	return 1;
+}
+
+/* Commands that came back go first. False: the queue takes no more. */
+static bool pump_again(struct nvmf_lane *l, uint64_t now_ns)
+{
+	uint32_t n = 0;
+	struct nvmf_cmd *cmd;
+
+	list_for_each (&l->again, cmd, link)
+		n++;
+	/* Each about once: those that must wait go to the end. */
+	for (; n && !list_empty(&l->again); n--)
+		if (hand_on_or_end(l, list_first(&l->again, struct nvmf_cmd, link), now_ns) < 0)
+			return false;
+	return true;
+}
+
+static struct nvmf_cmd *next_cmd(struct nvmf_lane *l, struct nvmf_nio *nio)
+{
+	uint32_t unit = ~((1u << nio->io->file->block_shift) - 1);
+	struct nvmf_cmd *cmd = list_first(&l->free, struct nvmf_cmd, link);
+
+	cmd->nio = nio;
+	cmd->at = nio->at;
+	cmd->tries = 0;
+	cmd->not_before_ns = 0;
+	cmd->len = MIN(nio->len - nio->at, l->live.transfer_max & unit);
+	nio->at += nio->io->op == ENGINE_OP_FLUSH ? 1 : cmd->len;
+	nio->n_cmds++;
+	return cmd;
+}
+
+/* False: no more now. */
+static bool begin(struct nvmf_lane *l, struct nvmf_nio *nio, uint64_t now_ns)
+{
+	while (!all_given(nio) && !failed(nio)) {
+		struct nvmf_cmd *cmd;
+
+		if (list_empty(&l->free))
+			return false;
+		cmd = next_cmd(l, nio);
+		if (all_given(nio)) {
+			list_del(&nio->link);
+			list_add_tail(&l->begun, &nio->link);
+		}
+		if (hand_on_or_end(l, cmd, now_ns) < 0)
+			return false;
+	}
+	return true;
+}
+
+static void pump_waiting(struct nvmf_lane *l, uint64_t now_ns)
+{
+	struct nvmf_nio *nio, *tmp;
+
+	list_for_each_safe (&l->waiting, nio, tmp, link) {
+		/* Here, and not as commands, which others need meanwhile. */
+		if (changes(nio) &&
+		    nvmf_fence_hits(l->ctrl, nio->io->file->nsid, nio->offset, nio->len))
+			continue;
+		if (!begin(l, nio, now_ns))
+			return;
+	}
+}
+
+void nvmf_lane_pump(struct nvmf_lane *l, uint64_t now_ns)
+{
+	if (l->state != LANE_READY)
+		return;
+	if (pump_again(l, now_ns))
+		pump_waiting(l, now_ns);
+	if (l->kick) {
+		l->kick = false;
+		/* What is wrong with it is seen at the next look. */
+		(void)l->ops->kick(l->q, now_ns);
+	}
+}
+
+/* ---- giving up ---- */
+
+static void give_up(struct nvmf_lane *l, struct nvmf_nio *nio, int rc)
+{
+	if (nio->res == 0)
+		nio->res = rc;
+	judge(l, nio);
+}
+
+void nvmf_lane_fail_all(struct nvmf_lane *l, int rc)
+{
+	struct nvmf_nio *nio, *tmp;
+
+	list_for_each_safe (&l->waiting, nio, tmp, link)
+		give_up(l, nio, rc);
+}
+
+static void expire_list(struct nvmf_lane *l, struct list *of, uint64_t now_ns)
+{
+	struct nvmf_nio *nio, *tmp;
+
+	list_for_each_safe (of, nio, tmp, link) {
+		if (now_ns < nio->deadline_ns || failed(nio))
+			continue;
+		l->given_up |= l->state != LANE_READY;
+		nvmf_ctrl_count(l->ctrl, NVMF_COUNT_EXPIRED);
+		give_up(l, nio, -ENOTCONN);
+	}
+}
+
+void nvmf_lane_expire(struct nvmf_lane *l, uint64_t now_ns)
+{
+	expire_list(l, &l->waiting, now_ns);
+	expire_list(l, &l->begun, now_ns);
+}
