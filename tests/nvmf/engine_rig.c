@@ -22,7 +22,7 @@ static void volume(struct nvmf_volume *v, const char *name, uint32_t nsid, uint6
 
 void rig_init(struct rig *g)
 {
-	*g = (struct rig){.ops = &engine_nvmf_ops};
+	*g = (struct rig){.ops = &engine_nvmf_ops, .queue = &fake_queue_ops};
 	g->config = (struct nvmf_config){.transport = NVMF_TCP,
 	                                 .address = "127.0.0.1",
 	                                 .port = 4420,
@@ -50,7 +50,7 @@ void rig_start(struct rig *g)
 
 	g->buf = malloc(RIG_BUF);
 	assert_non_null(g->buf);
-	if (nvmf_engine_create(&c, &fake_queue_ops, &g->e, &err) < 0 ||
+	if (nvmf_engine_create(&c, g->queue, &g->e, &err) < 0 ||
 	    g->ops->ns_open(g->e, &rig_who, "t/a", &g->ns, &err) < 0 ||
 	    g->ops->reactor_new(g->e, &o, &g->r, &err) < 0 ||
 	    g->ops->open(g->ns, "all", rw, 0, &g->all, NULL, &err) < 0 ||

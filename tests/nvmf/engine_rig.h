@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An nvmf engine over fake queues, with one tenant's volumes open, driven by the test's thread. */
+/* An nvmf engine, over fake queues unless told, with one tenant's volumes open, driven by the
+ * test's thread. */
 #ifndef ROS2_TESTS_NVMF_ENGINE_RIG_H
 #define ROS2_TESTS_NVMF_ENGINE_RIG_H
 
@@ -11,6 +12,7 @@
 
 struct rig {
 	struct nvmf_config config;
+	const struct nvmf_queue_ops *queue; /* the fake's, unless changed before rig_start */
 	const struct engine_ops *ops;
 	struct engine *e;
 	struct engine_ns *ns;
