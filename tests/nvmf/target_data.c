@@ -66,6 +66,7 @@ static bool lie_about_place(struct conn *c, const struct tcmd *cmd)
 static bool lie_about_order(struct conn *c, const struct tcmd *cmd)
 {
 	uint32_t len = cmd->len, half = MAX(len / 2 & ~3u, MIN(len, 4));
+	uint64_t arg;
 
 	if (target_lies(c, cmd, -1, FAULT_DATA_ORDER, NULL)) {
 		data_range(c, cmd, half, len, 0);
@@ -93,8 +94,10 @@ static bool lie_about_order(struct conn *c, const struct tcmd *cmd)
 	}
 	if (target_lies(c, cmd, -1, FAULT_DATA_ZERO, NULL))
 		target_data_one(c, cmd, cmd->cid, 0, NULL, 0, 0);
-	if (target_lies(c, cmd, -1, FAULT_DATA_WRONG_ID, NULL)) {
-		target_data_one(c, cmd, target_free_cid(c, cmd->cid), 0, cmd->data, len, F_LAST);
+	if (target_lies(c, cmd, -1, FAULT_DATA_WRONG_ID, &arg)) {
+		target_data_one(c, cmd,
+		                arg ? cmd->cid ^ (uint16_t)arg : target_free_cid(c, cmd->cid), 0,
+		                cmd->data, len, F_LAST);
 		return true;
 	}
 	return false;
@@ -144,7 +147,8 @@ static bool lie_about_r2t(struct conn *c, const struct tcmd *cmd, uint16_t ttag,
 	uint64_t arg;
 
 	if (target_lies(c, cmd, -1, FAULT_R2T_BEYOND, &arg)) {
-		target_r2t_one(c, cmd, cmd->cid, ttag, off, len + (arg ? (uint32_t)arg : 512));
+		target_r2t_one(c, cmd, cmd->cid, ttag, off,
+		               cmd->len - off + (arg ? (uint32_t)arg : 512));
 		return true;
 	}
 	if (target_lies(c, cmd, -1, FAULT_R2T_OVERFLOW, NULL)) {

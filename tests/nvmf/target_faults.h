@@ -19,7 +19,8 @@
 	X(DATA_BEYOND, "data-beyond", "sends data at arg (0 = the end) after the buffer's begin")  \
 	X(DATA_OVERFLOW, "data-overflow", "offset and length of the data overflow 32 bits")        \
 	X(DATA_FOR_WRITE, "data-for-write", "sends C2HData for a command that takes none")         \
-	X(DATA_WRONG_ID, "data-wrong-id", "sends C2HData for a command id that is free")           \
+	X(DATA_WRONG_ID, "data-wrong-id",                                                          \
+	  "sends C2HData for another command id; arg: xor, 0 = to one that is free")               \
 	X(DATA_ORDER, "data-order", "sends the second half of the data first")                     \
 	X(DATA_TWICE, "data-twice", "sends the same data twice")                                   \
 	X(DATA_ZERO, "data-zero", "sends a C2HData PDU without data")                              \
