@@ -19,14 +19,19 @@ int __real_loop_timer_in_ms(struct loop *l, struct loop_timer *t, uint64_t ms, l
 int __wrap_loop_timer_in_ms(struct loop *l, struct loop_timer *t, uint64_t ms, loop_fn fn,
                             void *arg);
 
+_Atomic uint32_t pair_longest_ms;
+
 int __wrap_loop_timer_in_ms(struct loop *l, struct loop_timer *t, uint64_t ms, loop_fn fn,
                             void *arg)
 {
 	char name[16];
 
-	if (ms >= SHORTEN_FROM_MS && ms <= SHORTEN_TO_MS &&
-	    !pthread_getname_np(pthread_self(), name, sizeof(name)) && !strcmp(name, "agent"))
-		ms /= 10;
+	if (!pthread_getname_np(pthread_self(), name, sizeof(name)) && !strcmp(name, "agent")) {
+		if (ms >= SHORTEN_FROM_MS && ms <= SHORTEN_TO_MS)
+			ms /= 10;
+		if (pair_longest_ms)
+			ms = MIN(ms, (uint64_t)pair_longest_ms);
+	}
 	return __real_loop_timer_in_ms(l, t, ms, fn, arg);
 }
 

@@ -14,6 +14,9 @@
 
 #define PAIR_TRAINER "spiffe://" TD "/tenant/alpha/trainer"
 
+/* No timer of the agent takes longer; 0: as long as it is, but for the waits between attempts. */
+extern _Atomic uint32_t pair_longest_ms;
+
 struct pair {
 	struct sf *f; /* the controller; its admin channel is not cut */
 	struct relay *relay;

@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The renewal of an agent's certificate, and the report of its sessions, cut at each message. Of a
+ * renewal: what is on disk is a certificate of the controller for the agent's key at every moment,
+ * the link comes back with it, and once mended there is a new one. Of a report: whoever asks is
+ * told all sessions, or that the agent's are missing, in time; never a part as if it were all.
+ */
+#include "tests/controller/service_audit.h"
+#include "tests/agent/fake_dp.h"
+#include "tests/faults/pair.h"
+#include "common/fsx.h"
+#include "common/pki.h"
+#include "common/util.h"
+#include <string.h>
+
+#define SETTLE_MS 8000
+#define FOR_GOOD  3
+#define SESSIONS  5
+
+/* ---- renewal ---- */
+
+static _Atomic bool due; /* as if half of the certificate's life were over */
+
+int __real_identity_check_certificate(const char *dir, const char *name, uint64_t *ret_renew_in_s,
+                                      struct ros2_err *err);
+int __wrap_identity_check_certificate(const char *dir, const char *name, uint64_t *ret_renew_in_s,
+                                      struct ros2_err *err);
+int __wrap_identity_check_certificate(const char *dir, const char *name, uint64_t *ret_renew_in_s,
+                                      struct ros2_err *err)
+{
+	int rc = __real_identity_check_certificate(dir, name, ret_renew_in_s, err);
+
+	if (rc == 0 && due)
+		*ret_renew_in_s = 0;
+	return rc;
+}
+
+/* Of the certificate on disk; fails when that is none of the agent's. */
+static void serial_of(struct pair *p, char out[65])
+{
+	struct ros2_err err = ROS2_ERR_INIT;
+	struct pki_cert_info info;
+	AUTO_FREE void *pem = NULL;
+	uint64_t in_s;
+	char path[320];
+	size_t n;
+
+	snprintf(path, sizeof(path), "%s/tls.crt", p->dir);
+	if (__real_identity_check_certificate(p->dir, "dpu-0", &in_s, &err) < 0 ||
+	    fsx_read_file(path, PKI_PEM_MAX, &pem, &n, &err) < 0 ||
+	    pki_cert_info(pem, n, &info, &err) < 0)
+		fail_msg("the certificate on disk: %s", err.msg);
+	strcpy(out, info.serial);
+}
+
+struct round {
+	const struct cut *cut;
+	char serial[65]; /* before it */
+};
+
+static bool is_new(struct pair *p, void *arg)
+{
+	const struct round *r = arg;
+	char now[65];
+
+	serial_of(p, now);
+	return strcmp(now, r->serial) != 0;
+}
+
+static bool has_cut(struct pair *p, void *arg)
+{
+	const struct round *r = arg;
+
+	return cut_fired() >= (r->cut->for_good ? FOR_GOOD : 1);
+}
+
+static bool cut_or_new(struct pair *p, void *arg)
+{
+	return has_cut(p, arg) || is_new(p, arg);
+}
+
+static bool is_quiet(struct pair *p, void *arg)
+{
+	return pair_is_quiet(p);
+}
+
+static void renew_once(struct pair *p, struct cut *cut)
+{
+	struct round r = {.cut = cut};
+	char where[160];
+
+	snprintf(where, sizeof(where), "%s %u, %s, %s", cut->name, cut->at,
+	         cut->when == CUT_BEFORE ? "before it leaves" : "when it has arrived",
+	         cut->for_good ? "for good" : "once");
+	serial_of(p, r.serial);
+	due = true;
+	if (!pair_until(p, cut_or_new, &r, SETTLE_MS))
+		fail_msg("%s: neither cut nor renewed", where);
+	/* What was not heard was not taken. */
+	if (cut->for_good && cut->at == 1 && is_new(p, &r))
+		fail_msg("%s: renewed all the same", where);
+	cut_off();
+	if (!pair_until(p, is_new, &r, SETTLE_MS))
+		fail_msg("%s: not renewed after it was mended", where);
+	due = false;
+	if (!pair_until(p, is_quiet, NULL, SETTLE_MS))
+		fail_msg("%s: the link does not come back", where);
+	pair_check(p, where);
+}
+
+static void renew__cut_at_each_message(void **state)
+{
+	static const struct cut points[] = {
+		{.name = "RenewRequest", .when = CUT_BEFORE},
+		{.name = "RenewRequest", .when = CUT_AFTER},
+		{.name = "EnrolReply", .when = CUT_BEFORE},
+	};
+	struct pair *p = *state;
+
+	pair_longest_ms = 100;
+	for (size_t i = 0; i < 2 * ARRAY_SIZE(points); i++) {
+		struct cut c = points[i / 2];
+		unsigned before = cut_points();
+
+		c.for_good = i % 2;
+		while (cut_next(&c, 2))
+			renew_once(p, &c);
+		if (cut_points() == before)
+			fail_msg("%s never came", c.name);
+	}
+	assert_true(sf_audit_count_action(p->f, "agent.renew", NULL) >= 2 * ARRAY_SIZE(points));
+	pair_verify_log(p);
+	pair_longest_ms = 0;
+}
+
+/* ---- report ---- */
+
+/* Whole, or the agent is named as one whose sessions are missing. */
+static bool whole(struct pair *p, const char *where)
+{
+	Ros2__V1__ListRequest q = ROS2__V1__LIST_REQUEST__INIT;
+	Ros2__V1__ListReply *r = NULL;
+	struct ros2_err err = ROS2_ERR_INIT;
+	bool is;
+
+	q.kind = ROS2__V1__OBJECT_KIND__OBJECT_KIND_SESSION;
+	q.page_size = 100;
+	if (ros2_v1_admin_list_sync(p->f->admin, &q, 5000, &r, &err))
+		fail_msg("%s: %s", where, err.msg);
+	is = r->n_unreachable_agents == 0 ||
+	     (r->n_unreachable_agents == 1 && strcmp(r->unreachable_agents[0], "dpu-1") == 0);
+	if (is ? r->n_sessions != SESSIONS : r->n_sessions && r->n_sessions != SESSIONS)
+		pair_wrong(p, "%zu sessions, and %zu agents missing", r->n_sessions,
+		           r->n_unreachable_agents);
+	ros2__v1__list_reply__free_unpacked(r, NULL);
+	return is;
+}
+
+static bool is_whole(struct pair *p, void *arg)
+{
+	return pair_is_quiet(p) && whole(p, arg);
+}
+
+static void report_once(struct pair *p, struct cut *cut)
+{
+	char where[160];
+	int lost = 0;
+
+	snprintf(where, sizeof(where), "%s %u, %s, %s", cut->name, cut->at,
+	         cut->when == CUT_BEFORE ? "before it leaves" : "when it has arrived",
+	         cut->for_good ? "for good" : "once");
+	for (int i = 0; i < (cut->for_good ? 20 : 1) && cut_fired() < FOR_GOOD; i++)
+		lost += !whole(p, where);
+	/* Of a report that has arrived nothing is missing. */
+	if (cut_fired() && cut->when == CUT_BEFORE && !lost)
+		fail_msg("%s: nobody was named", where);
+	cut_off();
+	if (!pair_until(p, is_whole, where, SETTLE_MS))
+		fail_msg("%s: not whole after it was mended", where);
+	pair_check(p, where);
+}
+
+/* So that its time to connect does not run out. */
+struct connecting {
+	struct pair *p;
+	struct ros2_uid session;
+};
+
+static void connect_on_loop(void *arg)
+{
+	struct connecting *c = arg;
+
+	fake_dp_connect(c->p->agent->dp, &c->session);
+}
+
+static void report__cut_at_each_message(void **state)
+{
+	static const char *const names[] = {"ControllerMessage.report_request",
+	                                    "AgentMessage.report"};
+	struct pair *p = *state;
+	struct ros2_err err = ROS2_ERR_INIT;
+
+	for (int i = 0; i < SESSIONS; i++) {
+		struct connecting c = {p};
+
+		assert_int_equal(pair_open(p->tenant, &c.session, &err), ROS2_OK);
+		pair_on_agent(p, connect_on_loop, &c);
+	}
+	assert_true(pair_until(p, is_quiet, NULL, SETTLE_MS));
+	for (int kind = 0; kind < 8; kind++) {
+		struct cut c = {.name = names[kind / 4],
+		                .when = kind & 1 ? CUT_AFTER : CUT_BEFORE,
+		                .for_good = kind & 2};
+		unsigned before = cut_points();
+
+		while (cut_next(&c, 1))
+			report_once(p, &c);
+		if (cut_points() == before)
+			fail_msg("%s never came", c.name);
+	}
+	/* No question is left: there are places for 64. */
+	for (int i = 0; i < 70; i++)
+		assert_true(whole(p, "afterwards"));
+}
+
+#define T(f) cmocka_unit_test_setup_teardown(f, pair_setup_running, pair_teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		T(renew__cut_at_each_message),
+		T(report__cut_at_each_message),
+	};
+
+	return cmocka_run_group_tests(tests, sf_group_setup, sf_group_teardown);
+}
