@@ -132,7 +132,12 @@ static void check(void *arg)
 		return;
 	if (identity_check_certificate(r->a->o.state_dir, r->a->o.identity.name, &in_s, &err) < 0) {
 		log_error("%s", err.msg);
-		rejoin(r);
+		/* Only one that has ended is past renewing; what cannot be read now may be later.
+		 */
+		if (err.status == ROS2_UNAUTHENTICATED)
+			rejoin(r);
+		else
+			again_in_ms(r, RETRY_MS);
 		return;
 	}
 	if (in_s) {

@@ -155,6 +155,7 @@ set(ROS2_SWEEP_alloc malloc calloc realloc reallocarray aligned_alloc posix_mema
 set(ROS2_SWEEP_fd socket eventfd epoll_create1 timerfd_create accept accept4 connect poll epoll_wait
 	epoll_pwait2)
 set(ROS2_SWEEP_start pthread_create mmap)
+set(ROS2_SWEEP_read read pread)
 function(ros2_sweep name)
 	target_sources(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests/sweep/sweep.c)
 	foreach(kind ${ARGN})

@@ -11,6 +11,7 @@
 #include "common/fsx.h"
 #include "common/pki.h"
 #include "common/util.h"
+#include <errno.h>
 #include <string.h>
 
 #define SETTLE_MS 8000
@@ -19,7 +20,9 @@
 
 /* ---- renewal ---- */
 
-static _Atomic bool due; /* as if half of the certificate's life were over */
+static _Atomic bool due;        /* as if half of the certificate's life were over */
+static _Atomic bool unreadable; /* as if the disk gave an error */
+static _Atomic unsigned n_unreadable;
 
 int __real_identity_check_certificate(const char *dir, const char *name, uint64_t *ret_renew_in_s,
                                       struct ros2_err *err);
@@ -30,6 +33,10 @@ int __wrap_identity_check_certificate(const char *dir, const char *name, uint64_
 {
 	int rc = __real_identity_check_certificate(dir, name, ret_renew_in_s, err);
 
+	if (unreadable) {
+		n_unreadable++;
+		return ros2_err_set(err, -EIO, "read tls.crt: the disk does not give it");
+	}
 	if (rc == 0 && due)
 		*ret_renew_in_s = 0;
 	return rc;
@@ -133,6 +140,36 @@ static void renew__cut_at_each_message(void **state)
 	pair_longest_ms = 0;
 }
 
+static bool looked_thrice(struct pair *p, void *arg)
+{
+	return n_unreadable >= 3;
+}
+
+/* A certificate that cannot be read has not ended: nobody is asked for another that way, and it is
+ * renewed when it can be read again. */
+static void renew__of_a_certificate_that_cannot_be_read_waits(void **state)
+{
+	struct cut c = {.name = "EnrolRequest", .when = CUT_BEFORE, .for_good = true};
+	struct pair *p = *state;
+	struct round r = {.cut = &c};
+
+	pair_longest_ms = 100;
+	serial_of(p, r.serial);
+	assert_true(cut_next(&c, 1));
+	unreadable = true;
+	assert_true(pair_until(p, looked_thrice, NULL, SETTLE_MS));
+	assert_int_equal(cut_fired(), 0);
+	unreadable = false;
+	due = true;
+	assert_true(pair_until(p, is_new, &r, SETTLE_MS));
+	due = false;
+	assert_int_equal(cut_fired(), 0);
+	cut_off();
+	assert_true(pair_until(p, is_quiet, NULL, SETTLE_MS));
+	pair_check(p, "afterwards");
+	pair_longest_ms = 0;
+}
+
 /* ---- report ---- */
 
 /* Whole, or the agent is named as one whose sessions are missing. */
@@ -229,6 +266,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		T(renew__cut_at_each_message),
+		T(renew__of_a_certificate_that_cannot_be_read_waits),
 		T(report__cut_at_each_message),
 	};
 

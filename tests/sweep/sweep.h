@@ -34,6 +34,7 @@ enum sweep_kind {
 	SWEEP_WAIT,      /* epoll_wait, epoll_pwait2, poll */
 	SWEEP_THREAD,    /* pthread_create */
 	SWEEP_MMAP,
+	SWEEP_READ, /* read, pread of regular files */
 };
 
 /* As error: the call moves one byte. */

@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Each call that an enrolment and a renewal make of the disk fails, once and for good: what was
+ * said to be done is whole, an enrolment is whole or not there, a renewal leaves a certificate that
+ * fits the key, no temporary file stays, and the same again works, also when the power goes right
+ * after it.
+ */
+#include "agent/identity.h"
+#include "common/pki.h"
+#include "tests/common/disk_fsx.h"
+#include "tests/sweep/sweep.h"
+#include "tests/testing.h"
+#include <dirent.h>
+#include <errno.h>
+#include <sys/stat.h>
+
+static char *parent, dir[512], ca_dir[512];
+static void *ca_pem;
+static size_t ca_len;
+static struct disk *disk;
+
+static void ca_paths(char key[600], char crt[600])
+{
+	snprintf(key, 600, "%s/ca.key", ca_dir);
+	snprintf(crt, 600, "%s/ca.crt", ca_dir);
+}
+
+static int group_setup(void **state)
+{
+	char key[600], crt[600];
+	struct pki_ca_opts o = {.common_name = "ca",
+	                        .trust_domain = "ros2.test",
+	                        .key_path = key,
+	                        .cert_path = crt,
+	                        .lifetime_s = 3600};
+	int r;
+
+	if (access("/dev/shm", W_OK) == 0)
+		setenv("TMPDIR", "/dev/shm", 0);
+	if (testing_dir_setup((void **)&parent) < 0)
+		return -1;
+	snprintf(ca_dir, sizeof(ca_dir), "%s/ca", parent);
+	snprintf(dir, sizeof(dir), "%s/state", parent);
+	mkdir(ca_dir, 0700);
+	ca_paths(key, crt);
+	r = pki_key_create(key, NULL);
+	if (!r)
+		r = pki_ca_create(&o, NULL);
+	return r ? r : fsx_read_file(crt, 65536, &ca_pem, &ca_len, NULL);
+}
+
+static int group_teardown(void **state)
+{
+	free(ca_pem);
+	return testing_dir_teardown((void **)&parent);
+}
+
+/* What the controller does: no part of the disk that is watched. */
+static char *issue(void)
+{
+	static const char uri[] = "spiffe://ros2.test/agent/dpu-0";
+	char key[600], crt[600], own[600], *csr = NULL, *pem = NULL;
+	struct pki_issue_opts o = {
+		.uri = uri, .issuer_cert_path = crt, .issuer_key_path = key, .lifetime_s = 600};
+
+	ca_paths(key, crt);
+	snprintf(own, sizeof(own), "%s/tls.key", dir);
+	if (pki_csr_create(own, uri, &csr, NULL) == 0) {
+		o.csr_pem = csr;
+		o.csr_len = strlen(csr);
+		pki_issue(&o, &pem, NULL);
+	}
+	free(csr);
+	return pem;
+}
+
+static int enrol(void)
+{
+	static const uint8_t snapshot_key[ED25519_PUB_LEN] = {7};
+	struct identity_files f = {.name = "dpu-0",
+	                           .trust_domain = "ros2.test",
+	                           .agent_uid = {{9}},
+	                           .infra_pem = ca_pem,
+	                           .infra_len = ca_len,
+	                           .tenant_pem = ca_pem,
+	                           .tenant_len = ca_len,
+	                           .snapshot_key = snapshot_key,
+	                           .snapshot_key_len = sizeof(snapshot_key)};
+	char key[600], *pem;
+	int r;
+
+	snprintf(key, sizeof(key), "%s/tls.key", dir);
+	r = pki_key_create(key, NULL);
+	if (r < 0 && r != -EEXIST) /* as enrol.c takes it */
+		return r;
+	pem = issue();
+	if (!pem)
+		return -EIO;
+	f.cert_pem = pem;
+	f.cert_len = strlen(pem);
+	r = identity_store(dir, &f, NULL);
+	free(pem);
+	return r;
+}
+
+static int renew(void)
+{
+	char *pem = issue();
+	int r = pem ? identity_store_certificate(dir, "dpu-0", "ros2.test", pem, strlen(pem), NULL)
+	            : -EIO;
+
+	free(pem);
+	return r;
+}
+
+static bool bundle_is_whole(const char *name)
+{
+	char path[600];
+	void *p = NULL;
+	size_t n = 0;
+	bool ok;
+
+	snprintf(path, sizeof(path), "%s/%s", dir, name);
+	ok = fsx_read_file(path, 65536, &p, &n, NULL) == 0 && n == ca_len && !memcmp(p, ca_pem, n);
+	free(p);
+	return ok;
+}
+
+/* NULL or what is wrong. */
+static const char *check(bool enrolled)
+{
+	struct ros2_err err = ROS2_ERR_INIT;
+	struct identity id;
+	int r = identity_load(dir, "dpu-0", &id, &err);
+
+	if (r == -ENOENT)
+		return enrolled ? "an enrolment that was done is not there" : NULL;
+	if (r < 0)
+		return "the identity is damaged";
+	return bundle_is_whole("infra-bundle.pem") && bundle_is_whole("tenant-bundle.pem")
+	               ? NULL
+	               : "a bundle is damaged";
+}
+
+static bool has_leftovers(void)
+{
+	DIR *d = opendir(dir);
+	struct dirent *e;
+	bool found = false;
+
+	while ((e = readdir(d)))
+		found |= strstr(e->d_name, ".tmp-") != NULL;
+	closedir(d);
+	return found;
+}
+
+static void begin(struct disk_fsx_opts *o)
+{
+	mkdir(dir, 0700);
+	disk = disk_new(dir);
+	o->disk = disk;
+	disk_arm(disk, UINT64_MAX);
+}
+
+static void end(void)
+{
+	disk_fsx_end();
+	disk_free(disk);
+	nftw(dir, testing_remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+/* The disk is in order: the same again works and stays. Leaves what cannot be removed. */
+static const char *again(int (*what)(void))
+{
+	const char *bad;
+
+	disk_fsx_use(&(struct disk_fsx_opts){.disk = disk});
+	if (fsx_sweep_tmp(dir, NULL) < 0)
+		return "what was left cannot be removed";
+	if (what())
+		return "the same again fails";
+	if (has_leftovers())
+		return "a temporary file stays";
+	disk_restore(disk, DISK_LOSE_UNSYNCED, 1);
+	bad = check(true);
+	return bad;
+}
+
+/* One round: call @at of @what fails. *ret_hit: it came to that. */
+static const char *one(bool renewing, struct disk_fsx_opts *o, bool *ret_hit)
+{
+	const char *bad = NULL;
+	bool done;
+
+	begin(o);
+	if (renewing) {
+		disk_fsx_use(&(struct disk_fsx_opts){.disk = disk});
+		assert_int_equal(enrol(), 0);
+	}
+	disk_fsx_use(o);
+	done = (renewing ? renew() : enrol()) == 0;
+	*ret_hit = disk_fsx_faults() > 0;
+	disk_fsx_use(&(struct disk_fsx_opts){.disk = disk});
+	bad = check(renewing || done);
+	if (!bad)
+		bad = again(renewing ? renew : enrol);
+	end();
+	return bad;
+}
+
+static void identity__holds_when_any_call_of_the_disk_fails(void **state)
+{
+	static const int errors[] = {EIO, ENOSPC, EACCES};
+
+	for (int kind = 0; kind < 12; kind++) {
+		bool renewing = kind & 1, hit = true;
+		uint64_t at = 0;
+
+		for (; hit; at++) {
+			struct disk_fsx_opts o = {.fault_errno = errors[kind / 4],
+			                          .fault_call = at,
+			                          .fault_for_good = kind & 2};
+			const char *bad = one(renewing, &o, &hit);
+
+			if (bad)
+				fail_msg("%s, errno %d, call %llu %s: %s",
+				         renewing ? "renewal" : "enrolment", o.fault_errno,
+				         (unsigned long long)at,
+				         o.fault_for_good ? "and all after it" : "once", bad);
+		}
+		assert_true(at > (renewing ? 3 : 15));
+	}
+}
+
+/* A read that fails is told as that: nobody is sent to enrol again for it. */
+static void identity__that_cannot_be_read_is_not_called_damaged(void **state)
+{
+	struct sweep s = {.kind = SWEEP_READ, .error = EIO};
+	struct disk_fsx_opts o = {0};
+
+	begin(&o);
+	assert_int_equal(enrol(), 0);
+	while (sweep_next(&s)) {
+		struct ros2_err err = ROS2_ERR_INIT;
+		uint64_t in_s = 0;
+		struct identity id;
+		int r = identity_load(dir, "dpu-0", &id, &err);
+
+		if (!r)
+			r = identity_check_certificate(dir, "dpu-0", &in_s, &err);
+		if (!r)
+			r = renew();
+		sweep_off();
+		if (sweep_fired()) {
+			assert_int_equal(r, -EIO);
+			assert_int_not_equal(err.status, ROS2_CORRUPT);
+			assert_int_not_equal(err.status, ROS2_UNAUTHENTICATED);
+		}
+		assert_null(check(true));
+		assert_int_equal(renew(), 0);
+	}
+	assert_true(s.points >= 10);
+	end();
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(identity__holds_when_any_call_of_the_disk_fails),
+		cmocka_unit_test(identity__that_cannot_be_read_is_not_called_damaged),
+	};
+
+	return cmocka_run_group_tests(tests, group_setup, group_teardown);
+}
