@@ -202,20 +202,32 @@ static void control_dp_free(struct control *c)
 
 /* ---- a client on the fixture ---- */
 
-void user_open_as(struct fx *fx, struct user *u, const struct ros2_session_opts *o)
+int user_try(struct fx *fx, struct user *u, const struct ros2_session_opts *o)
 {
 	struct control_dp *c = calloc(1, sizeof(*c));
 	void *buf = NULL;
+	int rc;
 
 	*u = (struct user){.control = c};
 	c->base = (struct control){control_dp_call, always_ready, control_dp_free, 0};
 	c->fx = fx;
-	ok(u, client_new(&c->base, 5000, &u->client, &u->err));
-	ok(u, ros2_session_open(u->client, o, &u->session, &u->err));
-	ok(u, ros2_mount(u->session, "data", &u->mount, &u->err));
-	ok(u, ros2_open(u->mount, "file", ROS2_O_RDWR | ROS2_O_CREAT, 0644, &u->file, &u->err));
-	ok(u, ros2_buf_alloc(u->session, USER_BUF, &buf, &u->err));
+	rc = client_new(&c->base, 5000, &u->client, &u->err);
+	if (!rc)
+		rc = ros2_session_open(u->client, o, &u->session, &u->err);
+	if (!rc)
+		rc = ros2_mount(u->session, "data", &u->mount, &u->err);
+	if (!rc)
+		rc = ros2_open(u->mount, "file", ROS2_O_RDWR | ROS2_O_CREAT, 0644, &u->file,
+		               &u->err);
+	if (!rc)
+		rc = ros2_buf_alloc(u->session, USER_BUF, &buf, &u->err);
 	u->buf = buf;
+	return rc;
+}
+
+void user_open_as(struct fx *fx, struct user *u, const struct ros2_session_opts *o)
+{
+	ok(u, user_try(fx, u, o));
 }
 
 void user_open(struct fx *fx, struct user *u)

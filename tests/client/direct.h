@@ -38,7 +38,9 @@ struct user {
 
 /* A session over the transport under test, with "file" of "ns" open. */
 void user_open(struct fx *fx, struct user *u);
-/* The same, as @o says, and without a look at its transport. */
+/* As @o says, over whatever transport. Negative and words in u->err; close it all the same. */
+int user_try(struct fx *fx, struct user *u, const struct ros2_session_opts *o);
+/* The same, and it must go well. */
 void user_open_as(struct fx *fx, struct user *u, const struct ros2_session_opts *o);
 void user_close(struct user *u);
 void user_fill(uint8_t *p, size_t n, uint32_t seed);

@@ -4,6 +4,7 @@
 #include "common/clock.h"
 #include "common/crypto.h"
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,6 +25,42 @@ void fabric_mem_counts(struct fabric_mem_counts *ret)
 void fabric_mem_absent(bool is)
 {
 	absent = is;
+}
+
+/* ---- faults ---- */
+
+static struct {
+	_Atomic uint32_t nth, asked;
+	enum fabric_mem_whose whose;
+	bool for_good;
+	pthread_t thread;
+} fault;
+
+void fabric_mem_fail(enum fabric_mem_whose whose, uint32_t nth, bool for_good)
+{
+	atomic_store(&fault.nth, 0);
+	fault.whose = whose;
+	fault.for_good = for_good;
+	fault.thread = pthread_self();
+	if (nth)
+		atomic_store(&fault.asked, 0);
+	atomic_store(&fault.nth, nth);
+}
+
+uint32_t fabric_mem_asked(void)
+{
+	return atomic_load(&fault.asked);
+}
+
+bool mem_faulty(void)
+{
+	uint32_t nth = atomic_load(&fault.nth), n;
+
+	if (!nth ||
+	    !pthread_equal(fault.thread, pthread_self()) != (fault.whose == FABRIC_MEM_OTHERS))
+		return false;
+	n = atomic_fetch_add(&fault.asked, 1) + 1;
+	return fault.for_good ? n >= nth : n == nth;
 }
 
 static void count(uint32_t *n, int by)
@@ -68,6 +105,8 @@ int fabric_dev_open(const char *name, struct fabric_dev **ret, struct ros2_err *
 	if (absent || strcmp(name, FABRIC_MEM_DEVICE))
 		return ros2_err_set(err, -ENODEV, "no RDMA device '%s': there is %s", name,
 		                    absent ? "none" : FABRIC_MEM_DEVICE);
+	if (mem_faulty())
+		return ros2_err_set(err, -EIO, "the device does not answer");
 	d = calloc(1, sizeof(*d));
 	snprintf(d->attr.name, sizeof(d->attr.name), "%s", name);
 	d->attr.max_cq_depth = 65536;
@@ -112,8 +151,11 @@ uint32_t fabric_dev_events(struct fabric_dev *d,
 int fabric_pd_new(struct fabric_dev *d, const struct fabric_pd_opts *o, struct fabric_pd **ret,
                   struct ros2_err *err)
 {
-	struct fabric_pd *pd = calloc(1, sizeof(*pd));
+	struct fabric_pd *pd;
 
+	if (mem_faulty())
+		return ros2_err_set(err, -ENOSPC, "the device has no more domains");
+	pd = calloc(1, sizeof(*pd));
 	if (!o->pinned_bytes_max || !o->regions_max || !o->windows_max || !o->qps_max) {
 		free(pd);
 		return ros2_err_set(err, -EINVAL, "a cap of a protection domain is zero");
@@ -175,6 +217,8 @@ int fabric_region_new(struct fabric_pd *pd, const struct fabric_region_opts *o,
 {
 	int rc;
 
+	if (mem_faulty())
+		return ros2_err_set(err, -ENOMEM, "the device has no memory for a region");
 	pthread_mutex_lock(&mem_lock);
 	rc = region_new(pd, o, ret, err);
 	pthread_mutex_unlock(&mem_lock);
@@ -222,8 +266,11 @@ void *fabric_region_mem(const struct fabric_region *r)
 
 int fabric_channel_new(struct fabric_dev *d, struct fabric_channel **ret, struct ros2_err *err)
 {
-	struct fabric_channel *c = calloc(1, sizeof(*c));
+	struct fabric_channel *c;
 
+	if (mem_faulty())
+		return ros2_err_set(err, -ENOMEM, "no memory for a channel");
+	c = calloc(1, sizeof(*c));
 	c->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	c->dev = d;
 	d->users++;
@@ -321,9 +368,12 @@ static void set_drop(struct fabric_set *s)
 int fabric_set_new(struct fabric_pd *pd, struct fabric_channel *c, const struct fabric_set_opts *o,
                    struct fabric_set **ret, struct ros2_err *err)
 {
-	struct fabric_set *s = calloc(1, sizeof(*s));
+	struct fabric_set *s;
 	int rc;
 
+	if (mem_faulty())
+		return ros2_err_set(err, -ENOSPC, "the device has no more completion queues");
+	s = calloc(1, sizeof(*s));
 	pthread_mutex_lock(&mem_lock);
 	s->pd = pd;
 	s->channel = c;
@@ -412,6 +462,10 @@ int fabric_set_poll(struct fabric_set *s, struct fabric_completion *out, uint32_
 {
 	uint32_t n = 0;
 
+	if (mem_faulty()) {
+		fabric_set_failed(s);
+		return -ENODEV;
+	}
 	while (n < max) {
 		struct mem_end *e = take_end(s);
 
@@ -428,6 +482,10 @@ int fabric_set_poll(struct fabric_set *s, struct fabric_completion *out, uint32_
 
 int fabric_set_arm(struct fabric_set *s)
 {
+	if (mem_faulty()) {
+		fabric_set_failed(s);
+		return -ENODEV;
+	}
 	pthread_mutex_lock(&mem_lock);
 	s->armed = true;
 	pthread_mutex_unlock(&mem_lock);
@@ -530,6 +588,8 @@ int fabric_window_bind(struct fabric_qp *qp, const struct fabric_bind *b,
 {
 	int rc;
 
+	if (mem_faulty())
+		return -EBUSY;
 	pthread_mutex_lock(&mem_lock);
 	rc = bind_window(qp, b, ret, ret_key);
 	pthread_mutex_unlock(&mem_lock);

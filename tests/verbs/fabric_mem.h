@@ -32,6 +32,13 @@ uint32_t fabric_mem_held(void); /* that wait now */
 void fabric_mem_hold_invalidates(bool hold);
 /* Some window is bound under it, and its queue pair has not failed. */
 bool fabric_mem_key_lives(uint32_t key);
+/*
+ * Of the calls that can fail, the @nth (from 1) that the calling thread, or any other, makes from
+ * now on fails as fabric.h says it may; with @for_good all behind it, too. 0: none any more.
+ */
+enum fabric_mem_whose { FABRIC_MEM_MINE, FABRIC_MEM_OTHERS };
+void fabric_mem_fail(enum fabric_mem_whose whose, uint32_t nth, bool for_good);
+uint32_t fabric_mem_asked(void); /* such calls since then */
 /* The device gives up on a queue pair. */
 void fabric_mem_break(struct fabric_qp *qp);
 /* Every private data that asks for a connection from here on goes through @fn first; NULL: none. */

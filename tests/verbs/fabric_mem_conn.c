@@ -72,8 +72,11 @@ static void tell(struct fabric_conn *c, enum fabric_conn_event_kind kind, int co
 
 int fabric_cm_new(const struct fabric_cm_opts *o, struct fabric_cm **ret, struct ros2_err *err)
 {
-	struct fabric_cm *cm = calloc(1, sizeof(*cm));
+	struct fabric_cm *cm;
 
+	if (mem_faulty())
+		return ros2_err_set(err, -ENOMEM, "no memory for a connection manager");
+	cm = calloc(1, sizeof(*cm));
 	cm->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	list_init(&cm->events);
 	list_init(&cm->conns);
@@ -175,6 +178,8 @@ int fabric_connect(struct fabric_cm *cm, const struct sockaddr *src, const struc
 {
 	struct fabric_conn *c;
 
+	if (mem_faulty())
+		return ros2_err_set(err, -ENODEV, "no device leads there");
 	pthread_mutex_lock(&mem_lock);
 	c = conn_new(cm, FABRIC_CONN_RESOLVED);
 	c->cookie = cookie;
@@ -241,10 +246,13 @@ int fabric_conn_ask(struct fabric_conn *c, struct fabric_set *s, const struct fa
 	const struct sockaddr_in *to = &c->remote;
 	struct fabric_listener *l, *found = NULL;
 	uint8_t data[FABRIC_PRIVATE_MAX] = {0};
-	int rc = prepare(c, s, o, err);
+	int rc = mem_faulty() ? -ENOSPC : prepare(c, s, o, err);
 
-	if (rc < 0)
+	if (rc < 0) {
+		c->state = FABRIC_CONN_ENDED;
+		fabric_qp_free(TAKE_PTR(c->qp));
 		return ros2_err_set(err, rc, "the connection was not prepared");
+	}
 	pthread_mutex_lock(&mem_lock);
 	list_for_each (&listeners, l, link)
 		if (l->port == ntohs(to->sin_port))
@@ -290,7 +298,7 @@ int fabric_conn_accept(struct fabric_conn *c, struct fabric_set *s,
                        const struct fabric_conn_opts *o, struct fabric_qp **ret,
                        struct ros2_err *err)
 {
-	int rc = prepare(c, s, o, err);
+	int rc = mem_faulty() ? -ENOSPC : prepare(c, s, o, err);
 
 	pthread_mutex_lock(&mem_lock);
 	if (rc < 0 || !c->peer) {

@@ -88,6 +88,9 @@ struct fabric_qp {
 	struct fabric_window *windows;
 };
 
+/* Is it this call's turn to fail? Any thread. */
+bool mem_faulty(void);
+
 extern pthread_mutex_t mem_lock;
 extern struct fabric_mem_counts mem_now;
 

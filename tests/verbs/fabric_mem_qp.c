@@ -357,6 +357,8 @@ static int post(struct fabric_qp *qp, enum fabric_op op, const struct fabric_wr 
 	int rc;
 
 	pthread_mutex_lock(&mem_lock);
+	if (mem_faulty())
+		mem_qp_fail(qp);
 	rc = check(qp, op, wr);
 	if (rc == 0) {
 		m = calloc(1, sizeof(*m));
@@ -406,8 +408,12 @@ int fabric_qp_flush(struct fabric_qp *qp, uint64_t now_ns)
 	int rc = 0;
 
 	pthread_mutex_lock(&mem_lock);
-	if (qp->state == FABRIC_QP_FAILED)
+	if (qp->state == FABRIC_QP_FAILED) {
 		rc = -ENOTCONN;
+	} else if (mem_faulty()) {
+		mem_qp_fail(qp);
+		rc = -EIO;
+	}
 	mem_now.doorbells += rc == 0 && !list_empty(&qp->queued);
 	while (rc == 0 && !list_empty(&qp->queued)) {
 		struct mem_wr *wr = list_first(&qp->queued, struct mem_wr, link);

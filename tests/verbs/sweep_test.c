@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Every call of the device fails, once and then for good, at the agent's end and at the library's:
+ * the program goes on (over verbs again, or over tcp), or hears a named error; nothing is left at
+ * the device; and when it works again, so does a new session over it.
+ */
+#include "tests/client/direct.h"
+#include "tests/verbs/fabric_mem.h"
+
+#define LARGE 50000u
+#define SMALL 1000u
+
+/* Of sessions: their tenant's domain stays. */
+static uint32_t things(void)
+{
+	struct fabric_mem_counts now;
+
+	fabric_mem_counts(&now);
+	return now.qps + now.conns + now.windows + now.regions + now.sets;
+}
+
+/* What the agent has of a session goes when its reactor gets to it. */
+static void nothing_is_left(void)
+{
+	uint64_t until = clock_monotonic_ns() + 10 * NS_PER_S;
+
+	while (things() && clock_monotonic_ns() < until)
+		/* poll: counters of the device */
+		usleep(500);
+	assert_int_equal(things(), 0);
+}
+
+static void named(const struct ros2_err *err)
+{
+	assert_true(err->status != ROS2_OK && err->status != ROS2_INTERNAL);
+	assert_true(err->msg[0]);
+}
+
+/* A write that is answered, or whose outcome is unknown, is made again until it is answered. */
+static bool writes(struct user *u, uint32_t len, uint64_t at)
+{
+	for (int i = 0; i < 4; i++) {
+		u->err = (struct ros2_err)ROS2_ERR_INIT;
+		if (ros2_pwrite(u->file, u->buf, len, at, &u->err) == len)
+			return true;
+		named(&u->err);
+	}
+	return false;
+}
+
+static bool reads(struct user *u, uint32_t len, uint64_t at)
+{
+	uint8_t *back = u->buf + USER_BUF / 2;
+
+	for (int i = 0; i < 4; i++) {
+		u->err = (struct ros2_err)ROS2_ERR_INIT;
+		memset(back, 0, len);
+		if (ros2_pread(u->file, back, len, at, &u->err) == len) {
+			assert_memory_equal(u->buf, back, len);
+			return true;
+		}
+		named(&u->err);
+	}
+	return false;
+}
+
+/* True: everything a program wants was done, whatever failed. *@felt: the session was made again,
+ * or is over tcp. */
+static bool works(struct fx *fx, bool *felt)
+{
+	struct ros2_session_opts o = {.reconnect_ms = 700};
+	struct user u;
+	struct ros2_session_info info;
+	bool done;
+
+	if (user_try(fx, &u, &o) < 0) {
+		named(&u.err);
+		user_close(&u);
+		return false;
+	}
+	user_fill(u.buf, LARGE, 11);
+	done = writes(&u, LARGE, 0) && writes(&u, SMALL, 1u << 20) && reads(&u, LARGE, 0) &&
+	       reads(&u, SMALL, 1u << 20);
+	ros2_session_info(u.session, &info);
+	*felt = info.reconnects || info.transport == ROS2_TRANSPORT_TCP;
+	user_close(&u);
+	return done;
+}
+
+static void works_over_verbs(struct fx *fx)
+{
+	struct user u;
+
+	user_open(fx, &u);
+	user_fill(u.buf, LARGE, 12);
+	assert_true(writes(&u, LARGE, 0) && reads(&u, LARGE, 0));
+	user_close(&u);
+}
+
+static void sweep(struct fx *fx, enum fabric_mem_whose whose, bool for_good)
+{
+	uint32_t calls, refused = 0, n_felt = 0, runs = 0;
+	bool felt;
+
+	works_over_verbs(fx);
+	fabric_mem_fail(whose, UINT32_MAX, false);
+	assert_true(works(fx, &felt));
+	assert_false(felt);
+	calls = fabric_mem_asked();
+	fabric_mem_fail(whose, 0, false);
+	assert_true(calls > 10);
+	/* For good: each from the first on, then more sparsely, as they are the same again and
+	 * again. */
+	for (uint32_t n = 1; n <= calls; n += for_good && n > 40 ? 7 : 1) {
+		fabric_mem_fail(whose, n, for_good);
+		if (!works(fx, &felt))
+			refused++;
+		else
+			n_felt += felt;
+		runs++;
+		fabric_mem_fail(whose, 0, false);
+		nothing_is_left();
+	}
+	/* tcp is there: a device that fails is no reason to have no storage. */
+	assert_int_equal(refused, 0);
+	/* Nearly every fault is one for somebody: the sweep swept. */
+	assert_true(n_felt * 2 > runs);
+	works_over_verbs(fx);
+	nothing_is_left();
+}
+
+static void agent__goes_on_when_a_call_of_its_device_fails_once(void **state)
+{
+	sweep(*state, FABRIC_MEM_OTHERS, false);
+}
+
+static void agent__goes_on_when_its_device_fails_for_good(void **state)
+{
+	sweep(*state, FABRIC_MEM_OTHERS, true);
+}
+
+static void library__goes_on_when_a_call_of_its_device_fails_once(void **state)
+{
+	sweep(*state, FABRIC_MEM_MINE, false);
+}
+
+static void library__goes_on_when_its_device_fails_for_good(void **state)
+{
+	sweep(*state, FABRIC_MEM_MINE, true);
+}
+
+#define T(f) cmocka_unit_test_setup_teardown(f, fx_setup, fx_teardown)
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		T(agent__goes_on_when_a_call_of_its_device_fails_once),
+		T(agent__goes_on_when_its_device_fails_for_good),
+		T(library__goes_on_when_a_call_of_its_device_fails_once),
+		T(library__goes_on_when_its_device_fails_for_good),
+	};
+
+	fx_from_env();
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
