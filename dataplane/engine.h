@@ -161,6 +161,11 @@ struct engine_ops {
 	/* Calls done for up to @max finished ios; returns how many. */
 	uint32_t (*poll)(struct engine_reactor *r, uint32_t max);
 	uint32_t (*in_flight)(const struct engine_reactor *r);
+	/* Nobody wants the result of this io any more, and its right has ended: what was not handed
+	 * to the storage yet is not handed on, and comes back with -ECANCELED by the next poll;
+	 * what was comes back when it does. Harmless for an io that is over. Never calls done
+	 * itself. NULL when nothing ever waits in the engine. */
+	void (*withdraw)(struct engine_reactor *r, struct engine_io *io);
 	/* Gives back what a read lent (n_parts > 0); the io's file is still open. NULL when the
 	 * engine never lends. */
 	void (*unlend)(struct engine_io *io);

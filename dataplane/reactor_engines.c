@@ -56,6 +56,14 @@ void reactor_engine_drop(struct reactor *r, uint32_t slot)
 	re->er = NULL;
 }
 
+void reactor_engine_withdraw(struct reactor *r, const struct dp_engine *e, struct engine_io *io)
+{
+	if (!e->ops->withdraw)
+		return;
+	e->ops->withdraw(r->engines[e->slot].er, io);
+	r->again = true;
+}
+
 void reactor_run_engine_drop(struct reactor *r, struct dp_op *op)
 {
 	reactor_engine_drop(r, op->engine->slot);

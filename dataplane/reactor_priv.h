@@ -135,6 +135,9 @@ uint32_t reactor_engines_poll(struct reactor *r);
 bool reactor_engines_must_poll(const struct reactor *r);
 void reactor_run_engine_drop(struct reactor *r, struct dp_op *op); /* op->engine */
 
+/* @io is inside @e: what of it waits there for its storage comes back soon. */
+void reactor_engine_withdraw(struct reactor *r, const struct dp_engine *e, struct engine_io *io);
+
 /* Requests went into an engine that works by itself, all of them came back, and nobody has asked
  * for more. */
 static inline bool reactor_engine_idles(const struct reactor *r)

@@ -155,7 +155,9 @@ void session_release_requests(struct session *s)
 	for (uint32_t i = 0; i < DP_CREDITS; i++) {
 		struct request *req = &s->requests[i];
 
-		if (req->state != REQUEST_FREE && req->state != REQUEST_ENGINE && !req->on_device)
+		if (req->state == REQUEST_ENGINE)
+			reactor_engine_withdraw(s->r, req->file->mount->engine, &req->io);
+		else if (req->state != REQUEST_FREE && !req->on_device)
 			request_release(req);
 	}
 	admit_forget(s);

@@ -312,5 +312,6 @@ const struct engine_ops engine_nvmf_ops = {
 	.kick = nvmf_kick,
 	.poll = nvmf_poll,
 	.in_flight = nvmf_in_flight,
+	.withdraw = nvmf_withdraw,
 	.copied_bytes = nvmf_copied_bytes,
 };

@@ -64,7 +64,7 @@ struct nvmf_nio {
 	uint32_t n_cmds; /* given and not done */
 	uint64_t deadline_ns;
 	uint32_t generation; /* of the last unanswered write */
-	bool partly, unknown;
+	bool partly, unknown, over;
 	int64_t res; /* negative: it failed */
 	struct list link;
 };
@@ -136,6 +136,7 @@ int nvmf_event_fd(struct engine_reactor *r);
 int nvmf_submit(struct engine_reactor *r, struct engine_io *io);
 int nvmf_kick(struct engine_reactor *r);
 uint32_t nvmf_poll(struct engine_reactor *r, uint32_t max);
+void nvmf_withdraw(struct engine_reactor *r, struct engine_io *io);
 uint32_t nvmf_in_flight(const struct engine_reactor *r);
 uint64_t nvmf_copied_bytes(const struct engine_reactor *r);
 /* Over: its done runs in this poll or the next. */
@@ -154,6 +155,7 @@ void nvmf_lane_open(struct nvmf_lane *l, uint64_t now_ns);
 /* lane_io.c */
 void nvmf_lane_pump(struct nvmf_lane *l, uint64_t now_ns);
 void nvmf_lane_fail_all(struct nvmf_lane *l, int rc); /* of what no command has */
+void nvmf_lane_withdraw(struct nvmf_lane *l, struct nvmf_nio *nio);
 void nvmf_lane_expire(struct nvmf_lane *l, uint64_t now_ns);
 void nvmf_lane_quiet(struct nvmf_lane *l); /* ends writes whose controller is quiet */
 #endif

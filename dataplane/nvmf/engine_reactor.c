@@ -204,6 +204,7 @@ int nvmf_submit(struct engine_reactor *r, struct engine_io *io)
 	r->n_used++;
 	*nio = (struct nvmf_nio){.io = io, .offset = io->file->base + io->offset, .len = len};
 	list_init(&nio->link);
+	io->priv[0] = (uintptr_t)nio;
 	if (rc < 0)
 		nvmf_nio_over(r, nio, rc);
 	else if (io->op == ENGINE_OP_FLUSH ? !nvmf_ctrl_write_cache(io->file->ctrl) : len == 0)
@@ -236,8 +237,17 @@ int nvmf_kick(struct engine_reactor *r)
 void nvmf_nio_over(struct engine_reactor *r, struct nvmf_nio *nio, int64_t res)
 {
 	nio->res = res;
+	nio->over = true;
 	list_del(&nio->link);
 	list_add_tail(&r->done, &nio->link);
+}
+
+void nvmf_withdraw(struct engine_reactor *r, struct engine_io *io)
+{
+	struct nvmf_nio *nio = (struct nvmf_nio *)(uintptr_t)io->priv[0];
+
+	if (!nio->over)
+		nvmf_lane_withdraw(nio->lane, nio);
 }
 
 static uint32_t give_back(struct engine_reactor *r, uint32_t max)

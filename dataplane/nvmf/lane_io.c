@@ -339,6 +339,14 @@ static void give_up(struct nvmf_lane *l, struct nvmf_nio *nio, int rc)
 	judge(l, nio);
 }
 
+/* A write of unknown outcome stays: it may still happen, and whoever waits for the end of what was
+ * begun must know. */
+void nvmf_lane_withdraw(struct nvmf_lane *l, struct nvmf_nio *nio)
+{
+	if (!nio->unknown)
+		give_up(l, nio, -ECANCELED);
+}
+
 void nvmf_lane_fail_all(struct nvmf_lane *l, int rc)
 {
 	struct nvmf_nio *nio, *tmp;

@@ -148,9 +148,15 @@ void rig_turns_ms(struct rig *g, uint64_t ms)
 		rig_turn(g, 5);
 }
 
+void rig_nap(void)
+{
+	(void)poll(NULL, 0, 10);
+}
+
 static void take_health(void *arg, const struct nvmf_ctrl_health *h)
 {
-	*(struct nvmf_ctrl_health *)arg = *h;
+	if (ros2_uid_eq(&h->tenant, &rig_who.uid))
+		*(struct nvmf_ctrl_health *)arg = *h;
 }
 
 struct nvmf_ctrl_health rig_health(struct rig *g)

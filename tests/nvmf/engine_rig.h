@@ -47,6 +47,8 @@ int64_t rig_io(struct rig *g, struct engine_file *f, enum engine_op op, uint64_t
                uint32_t len, void *buf);
 /* Turns for this long, whatever comes. */
 void rig_turns_ms(struct rig *g, uint64_t ms);
+/* A moment, where there is nothing to wait for. */
+void rig_nap(void);
 /* What the tenant's controller is like. */
 struct nvmf_ctrl_health rig_health(struct rig *g);
 /* Turns until the controller is in this state; fails after 10 s. */

@@ -1,0 +1,390 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The controller and the engine when things go wrong, over fake queues: every admin command that
+ * fails or is not answered, queues that die, writes of unknown outcome and what waits for them,
+ * targets that stay away.
+ */
+#include "common/clock.h"
+#include "tests/nvmf/engine_rig.h"
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+#include <cmocka.h>
+
+/* ---- connecting ---- */
+
+#define PROP(op, at) .opcode = NVME_FABRICS + 1, .fctype = (op) + 1, .offset = (at) + 1
+static const struct fake_rule admin_commands[] = {
+	{.qid = 1, .opcode = NVME_FABRICS + 1, .fctype = NVME_FC_CONNECT + 1},
+	{.qid = 1, PROP(NVME_FC_PROPERTY_GET, NVME_PROP_CAP)},
+	{.qid = 1, PROP(NVME_FC_PROPERTY_SET, NVME_PROP_CC)},
+	{.qid = 1, PROP(NVME_FC_PROPERTY_GET, NVME_PROP_CSTS)},
+	{.qid = 1, .opcode = NVME_ADMIN_IDENTIFY + 1},
+	{.qid = 1, .opcode = NVME_ADMIN_SET_FEATURES + 1},
+	{.qid = 1, .opcode = NVME_ADMIN_IDENTIFY + 1, .skip = 1},
+};
+
+static void expect_no_start(struct rig *g, const char *what)
+{
+	struct engine_config c = {.name = "store", .nvmf = &g->config};
+	struct ros2_err err = ROS2_ERR_INIT;
+
+	if (nvmf_engine_create(&c, &fake_queue_ops, &g->e, &err) < 0)
+		fail_msg("%s", err.msg);
+	assert_int_equal(g->ops->ns_open(g->e, &rig_who, "t/a", &g->ns, &err), -ENOTCONN);
+	assert_int_equal(err.status, ROS2_UNAVAILABLE);
+	if (!err.msg[0])
+		fail_msg("%s: no words", what);
+	/* The next who asks hears the same, at once. */
+	assert_int_equal(g->ops->ns_open(g->e, &rig_who, "t/a", &g->ns, &err), -ENOTCONN);
+}
+
+static void start_after_all(struct rig *g)
+{
+	struct ros2_err err = ROS2_ERR_INIT;
+	int rc = -ENOTCONN;
+
+	for (int i = 0; i < 200 && rc < 0; i++) {
+		rc = g->ops->ns_open(g->e, &rig_who, "t/a", &g->ns, &err);
+		if (rc < 0)
+			rig_nap();
+	}
+	if (rc < 0)
+		fail_msg("%s", err.msg);
+	g->ops->ns_close(g->ns);
+	g->ops->destroy(g->e);
+	assert_int_equal(fake_stats().open, 0);
+}
+
+static void nvmf_ctrl__names_each_admin_command_that_goes_wrong(void **state)
+{
+	static const enum fake_action how[] = {FAKE_STATUS, FAKE_HANG, FAKE_DIE, FAKE_LOSE};
+	struct rig g;
+
+	for (size_t i = 0; i < ARRAY_SIZE(admin_commands); i++) {
+		for (size_t k = 0; k < ARRAY_SIZE(how); k++) {
+			struct fake_rule r = admin_commands[i];
+
+			rig_init(&g);
+			g.config.command_timeout_ms = 60;
+			r.action = how[k];
+			r.arg = NVME_SC_INTERNAL | NVME_STATUS_DNR;
+			fake_rule(&r);
+			expect_no_start(&g, "an admin command");
+			assert_true(fake_hits() > 0);
+			fake_rules_off();
+			start_after_all(&g);
+		}
+	}
+}
+
+static void nvmf_ctrl__does_not_believe_zeroes(void **state)
+{
+	static const struct fake_rule lies[] = {
+		{.qid = 1, .opcode = NVME_ADMIN_IDENTIFY + 1, .action = FAKE_ZERO},
+		{.qid = 1, PROP(NVME_FC_PROPERTY_GET, NVME_PROP_CAP), .action = FAKE_VALUE},
+		{.qid = 1,
+	         .opcode = NVME_FABRICS + 1,
+	         .fctype = NVME_FC_CONNECT + 1,
+	         .action = FAKE_VALUE,
+	         .arg = 0xffff},
+		{.qid = 1,
+	         PROP(NVME_FC_PROPERTY_GET, NVME_PROP_CSTS),
+	         .action = FAKE_VALUE,
+	         .arg = NVME_CSTS_CFS},
+		{.qid = 1, PROP(NVME_FC_PROPERTY_GET, NVME_PROP_CSTS), .action = FAKE_VALUE},
+	};
+	struct rig g;
+
+	for (size_t i = 0; i < ARRAY_SIZE(lies); i++) {
+		rig_init(&g);
+		fake_rule(&lies[i]);
+		expect_no_start(&g, "a lie");
+		fake_rules_off();
+		start_after_all(&g);
+	}
+}
+
+static void nvmf_ctrl__a_target_that_is_not_there_is_named_and_tried_again(void **state)
+{
+	struct rig g;
+
+	rig_init(&g);
+	fake_refuse(true);
+	expect_no_start(&g, "refused");
+	fake_refuse(false);
+	start_after_all(&g);
+}
+
+/* ---- losses ---- */
+
+static void nvmf_ctrl__is_lost_when_keep_alive_fails(void **state)
+{
+	static const enum fake_action how[] = {FAKE_STATUS, FAKE_HANG, FAKE_DIE};
+	struct rig g;
+
+	for (size_t k = 0; k < ARRAY_SIZE(how); k++) {
+		rig_init(&g);
+		g.config.keep_alive_ms = 100;
+		rig_start(&g);
+		fake_rule(&(struct fake_rule){.qid = 1,
+		                              .opcode = NVME_ADMIN_KEEP_ALIVE + 1,
+		                              .times = 1,
+		                              .action = how[k],
+		                              .arg = NVME_SC_INTERNAL});
+		while (rig_health(&g).lives < 2)
+			rig_turn(&g, 5);
+		assert_int_equal(rig_io(&g, g.all, ENGINE_OP_WRITE, 0, 512, g.buf), 512);
+		rig_stop(&g);
+	}
+}
+
+static void nvmf_recovery__reads_and_flushes_are_made_again(void **state)
+{
+	static const enum engine_op ops[] = {ENGINE_OP_READ, ENGINE_OP_FLUSH};
+	static const uint8_t codes[] = {NVME_IO_READ, NVME_IO_FLUSH};
+	struct rig g;
+
+	for (int i = 0; i < 2; i++) {
+		uint32_t len = i ? 0 : 65536;
+
+		rig_init(&g);
+		fake_write_cache(true);
+		rig_start(&g);
+		memset(fake_media(1), 5, FAKE_NS_BYTES);
+		fake_rule(&(struct fake_rule){
+			.qid = FAKE_IO, .opcode = codes[i] + 1, .times = 2, .action = FAKE_DIE});
+		assert_int_equal(rig_io(&g, g.all, ops[i], 0, len, g.buf), len);
+		if (!i)
+			assert_int_equal(g.buf[65535], 5);
+		assert_true(rig_health(&g).retries > 0);
+		/* The I/O queue was opened again within the same controller. */
+		assert_int_equal(rig_health(&g).lives, 1);
+		rig_stop(&g);
+	}
+}
+
+static void nvmf_recovery__a_read_that_never_goes_well_ends(void **state)
+{
+	struct rig *g = *state;
+
+	fake_rule(&(struct fake_rule){
+		.qid = FAKE_IO, .opcode = NVME_IO_READ + 1, .action = FAKE_DIE});
+	assert_int_equal(rig_io(g, g->all, ENGINE_OP_READ, 0, 512, g->buf), -ETIMEDOUT);
+	assert_int_equal(fake_hits(), NVMF_TRIES_MAX);
+}
+
+static void nvmf_recovery__a_write_that_was_not_handed_on_is(void **state)
+{
+	struct rig *g = *state;
+
+	fake_rule(&(struct fake_rule){
+		.qid = FAKE_IO, .opcode = NVME_IO_WRITE + 1, .times = 2, .action = FAKE_LOSE});
+	memset(g->buf, 9, 65536);
+	assert_int_equal(rig_io(g, g->all, ENGINE_OP_WRITE, 0, 65536, g->buf), 65536);
+	assert_int_equal(fake_media(1)[65535], 9);
+	assert_int_equal(rig_health(g).unknown_writes, 0);
+	assert_int_equal(rig_health(g).lives, 1);
+}
+
+static void
+nvmf_recovery__an_unanswered_write_resets_the_controller_and_is_not_made_again(void **state)
+{
+	static const enum fake_action how[] = {FAKE_DIE, FAKE_HANG};
+	struct rig g;
+
+	for (int i = 0; i < 2; i++) {
+		rig_init(&g);
+		rig_start(&g);
+		fake_rule(&(struct fake_rule){
+			.qid = FAKE_IO, .opcode = NVME_IO_WRITE + 1, .times = 1, .action = how[i]});
+		assert_int_equal(rig_io(&g, g.all, ENGINE_OP_WRITE, 0, 512, g.buf), -EREMOTEIO);
+		assert_int_equal(ros2_status_from_errno(-EREMOTEIO), ROS2_OUTCOME_UNKNOWN);
+		rig_until(&g, NVMF_CTRL_LIVE);
+		assert_int_equal(fake_stats().writes, 0);
+		assert_int_equal(fake_stats().disables, 1);
+		assert_int_equal(rig_health(&g).lives, 2);
+		assert_int_equal(rig_health(&g).unknown_writes, 1);
+		assert_int_equal(rig_io(&g, g.all, ENGINE_OP_WRITE, 0, 512, g.buf), 512);
+		rig_stop(&g);
+	}
+}
+
+/* The whole target goes with a write in it: admin queue, too, so only time tells when it is quiet.
+ */
+static void lose_with_write(struct rig *g, struct rig_io *w)
+{
+	assert_int_equal(rig_io(g, g->all, ENGINE_OP_READ, 0, 512, g->buf), 512);
+	fake_rule(&(struct fake_rule){
+		.qid = FAKE_IO, .opcode = NVME_IO_WRITE + 1, .times = 1, .action = FAKE_HANG});
+	memset(g->buf, 1, 4096);
+	rig_submit(g, w, g->all, ENGINE_OP_WRITE, 4096, 4096, g->buf);
+	rig_turn(g, 20);
+	fake_cut();
+	while (rig_health(g).lives < 2)
+		rig_turn(g, 5);
+}
+
+static void nvmf_recovery__what_overlaps_an_unknown_write_waits_and_the_rest_goes_on(void **state)
+{
+	struct rig_io w, over, beside, read, small;
+	uint8_t two[8192], back[512];
+	struct rig *g = *state;
+
+	lose_with_write(g, &w);
+	memset(two, 2, sizeof(two));
+	rig_submit(g, &over, g->all, ENGINE_OP_WRITE, 0, 4096 + 512, two);
+	rig_submit(g, &small, g->all, ENGINE_OP_WRITE, 8192 - 512, 512, two);
+	rig_submit(g, &beside, g->all, ENGINE_OP_WRITE, 8192, 4096, two);
+	rig_submit(g, &read, g->all, ENGINE_OP_READ, 4096, 512, back);
+	assert_int_equal(rig_wait(g, &beside), 4096);
+	assert_int_equal(rig_wait(g, &read), 512);
+	assert_false(w.done || over.done || small.done);
+	/* The old write happens now, as late as it can. */
+	fake_orphans();
+	assert_int_equal(rig_wait(g, &w), -EREMOTEIO);
+	assert_int_equal(rig_wait(g, &over), 4096 + 512);
+	assert_int_equal(rig_wait(g, &small), 512);
+	assert_true(w.order < over.order && w.order < small.order);
+	assert_int_equal(fake_media(1)[4096], 2);
+	assert_int_equal(fake_media(1)[4096 + 512], 1);
+	assert_int_equal(fake_media(1)[8192 - 1], 2);
+}
+
+/* As the test before, with a fence that is not there: then the old write comes last. */
+static void nvmf_recovery__without_the_time_to_quiesce_the_old_write_comes_last(void **state)
+{
+	struct rig_io w, over;
+	uint8_t two[4096];
+	struct rig g;
+
+	rig_init(&g);
+	g.config.quiesce_ms = 1;
+	rig_start(&g);
+	lose_with_write(&g, &w);
+	memset(two, 2, sizeof(two));
+	rig_submit(&g, &over, g.all, ENGINE_OP_WRITE, 4096, 4096, two);
+	assert_int_equal(rig_wait(&g, &over), 4096);
+	fake_orphans();
+	assert_int_equal(fake_media(1)[4096], 1);
+	assert_int_equal(rig_wait(&g, &w), -EREMOTEIO);
+	rig_stop(&g);
+}
+
+static void nvmf_recovery__a_target_that_stays_away_is_given_up_by_name(void **state)
+{
+	struct rig_io w, r, later;
+	struct rig *g = *state;
+	uint64_t at;
+
+	fake_refuse(true);
+	fake_cut();
+	rig_submit(g, &w, g->all, ENGINE_OP_WRITE, 0, 512, g->buf);
+	rig_submit(g, &r, g->all, ENGINE_OP_READ, 0, 512, g->buf);
+	assert_int_equal(rig_wait(g, &w), -ENOTCONN);
+	assert_int_equal(rig_wait(g, &r), -ENOTCONN);
+	assert_int_equal(rig_health(g).expired, 2);
+	/* From then on nobody waits that long. */
+	at = clock_monotonic_ns();
+	rig_submit(g, &later, g->all, ENGINE_OP_READ, 0, 512, g->buf);
+	assert_int_equal(rig_wait(g, &later), -ENOTCONN);
+	assert_true(clock_monotonic_ns() - at < 300 * NS_PER_MS);
+	fake_refuse(false);
+	rig_until(g, NVMF_CTRL_LIVE);
+	while (rig_io(g, g->all, ENGINE_OP_READ, 0, 512, g->buf) != 512)
+		assert_true(clock_monotonic_ns() - at < 10 * NS_PER_S);
+}
+
+static void nvmf_recovery__what_waits_can_be_withdrawn_and_what_is_unknown_not(void **state)
+{
+	struct rig *g = *state;
+	struct rig_io w, waits;
+	uint64_t at;
+
+	lose_with_write(g, &w);
+	fake_refuse(true);
+	fake_cut();
+	rig_submit(g, &waits, g->all, ENGINE_OP_WRITE, 4096, 512, g->buf);
+	at = clock_monotonic_ns();
+	g->ops->withdraw(g->r, &waits.io);
+	g->ops->withdraw(g->r, &w.io);
+	assert_int_equal(rig_wait(g, &waits), -ECANCELED);
+	assert_true(clock_monotonic_ns() - at < 150 * NS_PER_MS);
+	assert_false(w.done);
+	assert_int_equal(g->ops->in_flight(g->r), 1);
+	assert_int_equal(rig_wait(g, &w), -EREMOTEIO);
+	fake_refuse(false);
+}
+
+static void nvmf_recovery__a_target_with_too_few_queues_is_named(void **state)
+{
+	struct engine_reactor_opts o = {.depth = 4};
+	struct engine_reactor *first;
+	struct rig g;
+
+	rig_init(&g);
+	fake_give_queues(1);
+	rig_start(&g);
+	assert_int_equal(rig_io(&g, g.all, ENGINE_OP_READ, 0, 512, g.buf), 512);
+	first = g.r;
+	assert_int_equal(g.ops->reactor_new(g.e, &o, &g.r, NULL), 0);
+	assert_int_equal(rig_io(&g, g.all, ENGINE_OP_READ, 0, 512, g.buf), -EDQUOT);
+	g.ops->reactor_free(first);
+	assert_int_equal(rig_io(&g, g.all, ENGINE_OP_READ, 0, 512, g.buf), 512);
+	rig_stop(&g);
+}
+
+static void nvmf_recovery__one_tenants_loss_is_not_anothers(void **state)
+{
+	const struct engine_who who = {{{8}}, "tenant-b"};
+	struct rig *g = *state;
+	struct engine_file *f;
+	struct engine_ns *ns;
+	struct rig_io stuck;
+	uint64_t at;
+
+	assert_int_equal(g->ops->ns_open(g->e, &who, "t/b", &ns, NULL), 0);
+	assert_int_equal(g->ops->open(ns, "other", ENGINE_READ | ENGINE_WRITE, 0, &f, NULL, NULL),
+	                 0);
+	assert_ptr_not_equal(f->ctrl, g->all->ctrl);
+	assert_int_equal(rig_io(g, g->all, ENGINE_OP_READ, 0, 512, g->buf), 512);
+	assert_int_equal(rig_io(g, f, ENGINE_OP_READ, 0, 512, g->buf), 512);
+	fake_rule(&(struct fake_rule){
+		.qid = FAKE_IO, .opcode = NVME_IO_WRITE + 1, .times = 1, .action = FAKE_HANG});
+	rig_submit(g, &stuck, g->all, ENGINE_OP_WRITE, 0, 512, g->buf);
+	rig_turn(g, 5);
+	at = clock_monotonic_ns();
+	for (int i = 0; i < 50; i++)
+		assert_int_equal(rig_io(g, f, ENGINE_OP_WRITE, 512 * i, 512, g->buf), 512);
+	assert_true(clock_monotonic_ns() - at < 300 * NS_PER_MS);
+	assert_int_equal(rig_wait(g, &stuck), -EREMOTEIO);
+	g->ops->close(f);
+	g->ops->ns_close(ns);
+}
+
+#define RIG_TEST(f) cmocka_unit_test_setup_teardown(f, rig_setup, rig_teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(nvmf_ctrl__names_each_admin_command_that_goes_wrong),
+		cmocka_unit_test(nvmf_ctrl__does_not_believe_zeroes),
+		cmocka_unit_test(nvmf_ctrl__a_target_that_is_not_there_is_named_and_tried_again),
+		cmocka_unit_test(nvmf_ctrl__is_lost_when_keep_alive_fails),
+		cmocka_unit_test(nvmf_recovery__reads_and_flushes_are_made_again),
+		RIG_TEST(nvmf_recovery__a_read_that_never_goes_well_ends),
+		RIG_TEST(nvmf_recovery__a_write_that_was_not_handed_on_is),
+		cmocka_unit_test(
+			nvmf_recovery__an_unanswered_write_resets_the_controller_and_is_not_made_again),
+		RIG_TEST(nvmf_recovery__what_overlaps_an_unknown_write_waits_and_the_rest_goes_on),
+		cmocka_unit_test(
+			nvmf_recovery__without_the_time_to_quiesce_the_old_write_comes_last),
+		RIG_TEST(nvmf_recovery__a_target_that_stays_away_is_given_up_by_name),
+		RIG_TEST(nvmf_recovery__what_waits_can_be_withdrawn_and_what_is_unknown_not),
+		cmocka_unit_test(nvmf_recovery__a_target_with_too_few_queues_is_named),
+		RIG_TEST(nvmf_recovery__one_tenants_loss_is_not_anothers),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
