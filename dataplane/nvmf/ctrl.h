@@ -34,9 +34,10 @@
 struct nvmf_admin; /* the admin thread of one engine, and its controllers */
 struct nvmf_ctrl;
 
-#define NVMF_CTRLS_MAX  256u /* of one engine: tenants that have it mounted */
-#define NVMF_QUEUES_MAX 64u  /* I/O queues of one controller: one for each reactor */
-#define NVMF_FENCES_MAX 256u /* unanswered writes told one by one; with more, every write waits */
+#define NVMF_CTRLS_MAX   256u /* of one engine: tenants that have it mounted */
+#define NVMF_QUEUES_MAX  64u  /* I/O queues of one controller: one for each reactor */
+#define NVMF_FAULT_WORDS 200u
+#define NVMF_FENCES_MAX  256u /* unanswered writes told one by one; with more, every write waits */
 
 enum nvmf_ctrl_state {
 	NVMF_CTRL_CONNECTING,
@@ -91,12 +92,12 @@ struct nvmf_ctrl_health {
 	struct ros2_uid tenant;
 	char name[ROS2_NAME_MAX + 1];
 	enum nvmf_ctrl_state state;
-	uint64_t since_ns;       /* boottime: when it became, or ceased to be, LIVE */
-	uint64_t lives;          /* times it became LIVE */
-	uint64_t unknown_writes; /* ended with unknown outcome */
-	uint64_t retries;        /* commands handed on again */
-	uint64_t expired;        /* requests given up while the target was lost */
-	char words[200];         /* of the last fault; "" */
+	uint64_t since_ns;            /* boottime: when it became, or ceased to be, LIVE */
+	uint64_t lives;               /* times it became LIVE */
+	uint64_t unknown_writes;      /* ended with unknown outcome */
+	uint64_t retries;             /* commands handed on again */
+	uint64_t expired;             /* requests given up while the target was lost */
+	char words[NVMF_FAULT_WORDS]; /* of the last fault; "" */
 };
 /* Any thread: @fn for each controller, under a lock that control threads take. */
 void nvmf_admin_health(struct nvmf_admin *a,

@@ -83,14 +83,14 @@ struct nvmf_ctrl {
 	uint32_t queues_given;
 	/* admin.lock */
 	uint32_t refs, attempts; /* attempts: to connect, that failed */
-	char words[200];
-	char reset_words[100];
+	char words[NVMF_FAULT_WORDS];
+	char reset_words[NVMF_FAULT_WORDS];
 	/* admin thread */
 	enum nvmf_ctrl_state state;
 	uint32_t generation;
 	struct nvmf_queue *q; /* owned */
 	bool readable, kick, fault;
-	char fault_words[200];
+	char fault_words[NVMF_FAULT_WORDS];
 	uint64_t state_until_ns, wake_at_ns; /* deadline of the state; when to run again */
 	uint64_t down_at_ns;
 	uint32_t failures; /* attempts since the last LIVE */

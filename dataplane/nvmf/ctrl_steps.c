@@ -174,6 +174,12 @@ static int got_identify(struct nvmf_ctrl *c, const struct nvme_cqe *cqe, struct 
 	l->depth = MIN(k->queue_depth, c->cap.entries_max - 1);
 	if (c->id.max_commands)
 		l->depth = MIN(l->depth, c->id.max_commands);
+	if (l->depth < 2)
+		return ros2_err_set(
+			err, -EPROTO,
+			"target sent MQES and MAXCMD: expected room for 2 commands in a "
+			"queue, found %u",
+			l->depth);
 	l->transfer_max = (uint32_t)MIN(c->id.max_transfer, (uint64_t)1 << 20) & ~4095u;
 	l->in_capsule_max = c->id.in_capsule_offset ? 0 : c->id.in_capsule_bytes;
 	atomic_store(&c->write_cache, c->id.volatile_write_cache);

@@ -98,7 +98,7 @@ struct nvmf_lane {
 	struct list free, again;
 	struct list waiting, begun, unknown; /* nios */
 	struct list link, link_hot;
-	char fault[120];
+	char fault[NVMF_FAULT_WORDS];
 	struct nvme_connect_data connect_data;
 };
 

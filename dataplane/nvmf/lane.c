@@ -81,13 +81,16 @@ static void end_queue(struct nvmf_lane *l, const char *why, uint64_t now_ns)
 
 	if (l->state == LANE_DOWN || l->state == LANE_ENDING)
 		return;
-	snprintf(l->fault, sizeof(l->fault), "I/O queue %u: %s", l->qid, why);
+	snprintf(l->fault, sizeof(l->fault), "I/O queue %u: %.180s", l->qid, why);
 	l->state = LANE_ENDING;
 	l->ops->kill(l->q, why);
 	l->failures = joined ? 0 : l->failures + 1;
 	l->open_at_ns = now_ns + NVMF_RETRY_MS * NS_PER_MS;
-	if (l->failures < NVMF_REFUSALS_MAX)
+	/* A target that lied is named, and begins anew with all of its queues. */
+	if (l->failures < NVMF_REFUSALS_MAX && !nvmf_queue_lied(why)) {
+		log_warn("controller %u: %s; it is opened again", l->live.cntlid, l->fault);
 		return;
+	}
 	l->failures = 0;
 	l->dead = true;
 	nvmf_ctrl_reset(l->ctrl, l->generation, l->fault);
@@ -228,9 +231,9 @@ static void look_at_queue(struct nvmf_lane *l, uint64_t now_ns)
 	if (!l->q)
 		return;
 	if (l->ops->state(l->q) == NVMF_QUEUE_FAILED) {
-		char why[100];
+		char why[NVMF_FAULT_WORDS];
 
-		snprintf(why, sizeof(why), "%.99s", l->ops->fault(l->q));
+		snprintf(why, sizeof(why), "%s", l->ops->fault(l->q));
 		end_queue(l, why, now_ns);
 	} else if (l->state == LANE_CONNECTING && l->ops->state(l->q) == NVMF_QUEUE_READY) {
 		join(l, now_ns);

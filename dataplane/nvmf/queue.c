@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What queues of every transport share: names. See queue.h. */
 #include "dataplane/nvmf/queue.h"
+#include <string.h>
 
 const char *nvmf_queue_state_to_str(enum nvmf_queue_state s)
 {
@@ -13,4 +14,11 @@ const char *nvmf_queue_state_to_str(enum nvmf_queue_state s)
 		return "failed";
 	}
 	return "unknown";
+}
+
+bool nvmf_queue_lied(const char *fault)
+{
+	static const char lie[] = "target sent ", term[] = "target sent C2HTermReq and ends";
+
+	return !strncmp(fault, lie, sizeof(lie) - 1) && strncmp(fault, term, sizeof(term) - 1);
 }

@@ -110,7 +110,8 @@ struct nvmf_queue_ops {
 	/* Kills it first. NULL is accepted. */
 	void (*free)(struct nvmf_queue *q);
 	enum nvmf_queue_state (*state)(const struct nvmf_queue *q);
-	/* Why it failed: what was expected, what was found. "" before. Valid until free. */
+	/* Why it failed: what was expected, what was found. "" before. Valid until free. Of a
+	 * target that went against the specification the words begin with "target sent". */
 	const char *(*fault)(const struct nvmf_queue *q);
 	/* 0 = the queue's; -EAGAIN: depth, or no key free: after some done; -ENOTCONN: not READY;
 	 * -EINVAL: length, direction, memory. Hands nothing on by itself. */
@@ -128,6 +129,10 @@ struct nvmf_queue_ops {
 	uint32_t (*in_flight)(const struct nvmf_queue *q);
 	void (*counters)(const struct nvmf_queue *q, struct nvmf_queue_counters *ret);
 };
+
+/* Do these words of a queue's fault say that the target lied, not that it or the way to it ended?
+ */
+bool nvmf_queue_lied(const char *fault);
 
 extern const struct nvmf_queue_ops nvmf_tcp_queue_ops;
 extern const struct nvmf_queue_ops nvmf_rdma_queue_ops;
