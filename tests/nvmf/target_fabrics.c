@@ -53,7 +53,9 @@ void target_keep_alive(struct ctrl *k)
 	uint64_t unit = k->subsys->o.keep_alive_unit * 100ull, ms = k->kato_ms;
 
 	ms = (ms + unit - 1) / unit * unit;
-	k->expires_ns = ms ? k->t->now_ns + ms * NS_PER_MS : 0;
+	/* Only a controller that is enabled and ready has a timer: Base 2.0, 3.9.1. */
+	k->expires_ns =
+		ms && (k->csts & (RDY | SHST_MASK)) == RDY ? k->t->now_ns + ms * NS_PER_MS : 0;
 }
 
 static bool has_waiting(const struct ctrl *k)
@@ -87,11 +89,13 @@ void target_ctrl_tick(struct ctrl *k)
 		k->ready_at_ns = 0;
 		if (!k->admin || !target_lies(k->admin, NULL, -1, FAULT_CSTS_NEVER, NULL))
 			k->csts |= RDY;
+		target_keep_alive(k);
 	}
 	if (k->stopped_at_ns && now >= k->stopped_at_ns && !has_waiting(k)) {
 		k->stopped_at_ns = 0;
 		if (!k->admin || !target_lies(k->admin, NULL, -1, FAULT_CSTS_STUCK, NULL))
 			k->csts &= ~(uint32_t)(RDY | SHST_MASK);
+		target_keep_alive(k);
 	}
 	if (k->expires_ns && now >= k->expires_ns) {
 		k->t->stats.expired++;
@@ -133,8 +137,8 @@ static bool property(struct conn *c, uint32_t offset, bool wide, uint64_t *ret)
 	uint64_t arg;
 
 	if (offset == PROP_CAP && wide) {
-		/* MQES, CQR, TO 10 s, CSS: NVM */
-		*ret = (k->t->o.queue_depth - 1) | 1u << 16 | 20u << 24 | 1ull << 37;
+		/* MQES, CQR, TO 1 s, CSS: NVM */
+		*ret = (k->t->o.queue_depth - 1) | 1u << 16 | 2u << 24 | 1ull << 37;
 		if (target_lies(c, NULL, -1, FAULT_CAP_VALUE, &arg))
 			*ret = arg;
 	} else if (offset == PROP_VS && !wide) {

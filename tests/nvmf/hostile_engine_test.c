@@ -1,0 +1,338 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The nvmf engine and a target that lies: in setting up a controller, and under load. Each lie is a
+ * row: the controller is refused or dropped by name, nothing is left of it, a tenant of an honest
+ * target goes on meanwhile with each byte right, and the same tenant at the same target works as
+ * soon as it is honest. No request is ever lost, answered twice, or answered with wrong bytes.
+ */
+#include "tests/nvmf/vol.h"
+#include "tests/testing.h"
+
+#include "common/clock.h"
+
+struct lie {
+	struct target_rule rule;
+	const char *words; /* what is said of it; NULL: the controller stays */
+	int rc;            /* with NULL: of the scenario */
+};
+
+struct rig {
+	struct target *liar, *honest;
+	struct vol bystander;
+};
+
+static int setup(void **state)
+{
+	static struct rig r;
+
+	r.liar = vol_target();
+	r.honest = vol_target();
+	vol_init(&r.bystander, r.honest, "bystander");
+	*state = &r;
+	return vol_open(&r.bystander) || vol_scenario(&r.bystander);
+}
+
+static int teardown(void **state)
+{
+	struct rig *r = *state;
+
+	vol_close(&r->bystander);
+	target_free(r->liar);
+	target_free(r->honest);
+	return 0;
+}
+
+static void passes(struct vol *v, struct target *t, const char *after)
+{
+	int rc = vol_scenario(v);
+	char words[256];
+
+	target_violations(t, words, sizeof(words));
+	if (rc || words[0])
+		fail_msg("%s: honest target: %d, %s %s", after, rc, vol_health(v).words, words);
+}
+
+static void begin(struct vol *v, struct rig *r)
+{
+	vol_init(v, r->liar, "tenant-a");
+	v->config.command_timeout_ms = 300;
+	v->config.quiesce_ms = 200;
+}
+
+static bool shows(void)
+{
+	return getenv("ROS2_SHOW_FAULTS") != NULL;
+}
+
+/* Nothing is left of it: neither here nor there. */
+static void nothing_left(struct rig *r, unsigned fds, const char *name)
+{
+	struct target_stats s = {0};
+
+	for (int i = 0; i < 2000; i++) {
+		target_stats(r->liar, &s);
+		if (!s.open && !s.controllers && vol_fds() <= fds)
+			return;
+		usleep(1000); /* poll: the end of connections, seen by the target's thread */
+	}
+	fail_msg("%s: %u connections and %u controllers are left, %u descriptors of %u", name,
+	         s.open, s.controllers, vol_fds(), fds);
+}
+
+/* At the opening; then without the lie. */
+static void one_of_setup(struct rig *r, const struct lie *l)
+{
+	const char *name = target_fault_to_str(l->rule.fault);
+	uint64_t hits = target_fault_hits(r->liar, l->rule.fault);
+	unsigned fds = vol_fds();
+	struct vol v;
+	int rc;
+
+	begin(&v, r);
+	assert_int_equal(target_fault_on(r->liar, &l->rule), 0);
+	rc = vol_open(&v);
+	if (!rc)
+		rc = vol_scenario(&v);
+	if (!v.words[0])
+		snprintf(v.words, sizeof(v.words), "%s", vol_health(&v).words);
+	vol_close(&v);
+	target_faults_off(r->liar);
+	if (shows())
+		printf("# %s %llx: %d %s\n", name, (unsigned long long)l->rule.arg, rc, v.words);
+	if (target_fault_hits(r->liar, l->rule.fault) == hits)
+		fail_msg("%s: was never let loose", name);
+	if (l->words && (!rc || rc == -EILSEQ || rc == -ETIME || !strstr(v.words, l->words)))
+		fail_msg("%s: expected \"%s\", found %d: \"%s\"", name, l->words, rc, v.words);
+	if (!l->words && rc != l->rc)
+		fail_msg("%s: expected %d and no fault, found %d: \"%s\"", name, l->rc, rc,
+		         v.words);
+	nothing_left(r, fds, name);
+}
+
+static void of_setup(struct rig *r, const struct lie *l, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		struct vol v;
+
+		one_of_setup(r, &l[i]);
+		passes(&r->bystander, r->honest, target_fault_to_str(l[i].rule.fault));
+		/* Control: it was the lie. */
+		begin(&v, r);
+		if (vol_open(&v))
+			fail_msg("the target is honest again: %s", v.words);
+		passes(&v, r->liar, "honest again");
+		vol_close(&v);
+	}
+}
+
+/* Under load: the first answers may be errors, never wrong; then it comes back by itself. */
+static void one_under_load(struct rig *r, const struct lie *l)
+{
+	const char *name = target_fault_to_str(l->rule.fault);
+	uint64_t hits = target_fault_hits(r->liar, l->rule.fault), lives;
+	unsigned fds = vol_fds();
+	struct nvmf_ctrl_health h;
+	struct vol v;
+	int rc;
+
+	begin(&v, r);
+	if (vol_open(&v))
+		fail_msg("%s: %s", name, v.words);
+	passes(&v, r->liar, "before");
+	lives = vol_health(&v).lives;
+	assert_int_equal(target_fault_on(r->liar, &l->rule), 0);
+	rc = vol_scenario(&v);
+	for (uint64_t end = clock_monotonic_ns() + 3 * NS_PER_S;
+	     (target_fault_hits(r->liar, l->rule.fault) == hits ||
+	      (l->words && vol_health(&v).lives == lives)) &&
+	     clock_monotonic_ns() < end;)
+		vol_turn(&v, 5);
+	target_faults_off(r->liar);
+	h = vol_health(&v);
+	if (shows())
+		printf("# %s %llx: %d %lu %s\n", name, (unsigned long long)l->rule.arg, rc,
+		       h.lives - lives, h.words);
+	if (target_fault_hits(r->liar, l->rule.fault) == hits)
+		fail_msg("%s: was never let loose", name);
+	if (rc == -EILSEQ || rc == -ETIME)
+		fail_msg("%s: %d", name, rc);
+	if (l->words && !strstr(h.words, l->words))
+		fail_msg("%s: expected \"%s\", found %d: \"%s\"", name, l->words, rc, h.words);
+	if (!l->words && (rc != l->rc || h.lives != lives))
+		fail_msg("%s: expected that it is borne, found %d: \"%s\"", name, rc, h.words);
+	passes(&r->bystander, r->honest, name);
+	if (!vol_until(&v, NVMF_CTRL_LIVE, 8000))
+		fail_msg("%s: does not come back: %s", name, vol_health(&v).words);
+	passes(&v, r->honest, name);
+	vol_close(&v);
+	nothing_left(r, fds, name);
+}
+
+static void under_load(struct rig *r, const struct lie *l, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		one_under_load(r, &l[i]);
+}
+
+#define IO .qid = 1 + 1
+#define BORNE(result, f, ...)                                                                      \
+	{                                                                                          \
+		.rule = {.fault = FAULT_##f, ##__VA_ARGS__}, .rc = result                          \
+	}
+#define SAYS(said, f, ...)                                                                         \
+	{                                                                                          \
+		.rule = {.fault = FAULT_##f, ##__VA_ARGS__}, .words = said                         \
+	}
+enum { OP_WRITE = 1 + 1, OP_READ = 2 + 1, OP_FLUSH = 0 + 1, OP_KEEP_ALIVE = 0x18 + 1 };
+
+static void nvmf_hostile_engine__a_controller_that_cannot_be(void **state)
+{
+	static const struct lie rows[] = {
+		SAYS("ICReq", IC_NEVER),
+		SAYS("target sent", IC_GARBAGE),
+		SAYS("Connect", CONNECT_NEVER),
+		SAYS("refuses host", CONNECT_STATUS, .arg = 0x4184),
+		SAYS("refuses", CONNECT_STATUS, .arg = 0x4182),
+		SAYS("refuses", CONNECT_STATUS, .arg = 0x7fff),
+		SAYS("target sent", CONNECT_RESULT, .arg = 0xffff),
+		SAYS("authentication", CONNECT_RESULT, .arg = 0x20001),
+		SAYS("target sent", CONNECT_CNTLID),
+		SAYS("ready", CSTS_NEVER),
+		SAYS("fatal", CSTS_CFS),
+		SAYS("CAP", CAP_VALUE, .arg = 0),
+		/* Pages of 128 MiB, which the target then refuses. */
+		SAYS("fatal", CAP_VALUE, .arg = UINT64_MAX),
+		SAYS("CAP", CAP_VALUE, .arg = 0x20140100ffull << 16),
+		SAYS("controller id", ID_CNTLID),
+		/* No limit is what it says, and then it has one. */
+		BORNE(-EIO, ID_MDTS, .arg = 0),
+		BORNE(-EIO, ID_MDTS, .arg = 255),
+		BORNE(0, ID_MDTS, .arg = 1),
+		SAYS("IOCCSZ", ID_IOCCSZ, .arg = 0),
+		SAYS("IOCCSZ", ID_IOCCSZ, .arg = 3),
+		SAYS("IOCCSZ", ID_IOCCSZ, .arg = UINT32_MAX),
+		SAYS("IORCSZ", ID_IORCSZ, .arg = 0),
+		/* Then nothing goes in a capsule. */
+		BORNE(0, ID_ICDOFF, .arg = 0xffff),
+		SAYS("SGL", ID_SGLS, .arg = 0),
+		SAYS("SQES", ID_SQES, .arg = 0),
+		BORNE(0, ID_KAS, .arg = 0),
+		BORNE(0, ID_NN, .arg = 0),
+		SAYS("NN", ID_NN, .arg = UINT32_MAX),
+		SAYS("MAXCMD", ID_MAXCMD, .arg = 1),
+		SAYS("I/O controller", ID_CNTRLTYPE, .arg = 2),
+		SAYS("controller type 255", ID_CNTRLTYPE, .arg = 0xff),
+		SAYS("subsystem NQN of 256 bytes", ID_SUBNQN),
+		SAYS("target sent", ID_GARBAGE),
+		BORNE(0, QUEUES, .arg = UINT32_MAX),
+		SAYS("Identify", DATA_SHORT, .opcode = 6 + 1),
+		SAYS("Identify", CQE_NEVER, .opcode = 6 + 1),
+		SAYS("refuses", CQE_WRONG_STATUS, .opcode = 6 + 1, .arg = 0x4006),
+	};
+
+	of_setup(*state, rows, ARRAY_SIZE(rows));
+}
+
+static void nvmf_hostile_engine__a_namespace_that_cannot_be(void **state)
+{
+	static const struct lie rows[] = {
+		SAYS("namespace", NS_NSZE, .arg = 0),
+		SAYS("blocks of 512 bytes: expected", NS_NSZE, .arg = 1ull << 63),
+		SAYS("blocks of 512 bytes: expected", NS_NSZE, .arg = UINT64_MAX),
+		SAYS("NCAP", NS_NCAP, .arg = UINT64_MAX),
+		SAYS("expected 2^9 or more", NS_LBADS, .arg = 0),
+		SAYS("expected 2^9 or more", NS_LBADS, .arg = 8),
+		SAYS("block size that is not supported", NS_LBADS, .arg = 31),
+		SAYS("block size that is not supported", NS_LBADS, .arg = 255),
+		SAYS("namespace", NS_MS, .arg = 8),
+		SAYS("LBA format 15", NS_FLBAS, .arg = 0x0f),
+		SAYS("LBA format 0 of 256", NS_NLBAF, .arg = 255),
+		SAYS("target sent", ID_GARBAGE, .skip = 1),
+	};
+
+	of_setup(*state, rows, ARRAY_SIZE(rows));
+}
+
+static void nvmf_hostile_engine__queues_that_lie_under_load(void **state)
+{
+	static const struct lie rows[] = {
+		SAYS("id of a command", CQE_WRONG_ID, IO, .times = 1),
+		SAYS("id of a command", CQE_TWICE, IO, .times = 1),
+		SAYS("no answer to Write", CQE_NEVER, IO, .times = 1, .opcode = OP_WRITE),
+		/* No lie: the queue is opened again, and the read is made again. */
+		BORNE(0, CQE_NEVER, IO, .times = 1, .opcode = OP_READ),
+		SAYS("C2HData", DATA_LONG, IO, .times = 1),
+		SAYS("C2HData", DATA_BEYOND, IO, .times = 1),
+		SAYS("C2HData", DATA_FOR_WRITE, IO, .times = 1),
+		SAYS("success", DATA_SHORT, IO, .times = 1),
+		SAYS("success", DATA_NONE, IO, .times = 1),
+		SAYS("success", DATA_LATE, IO, .times = 1),
+		SAYS("R2T", R2T_BEYOND, IO, .times = 1),
+		SAYS("R2T", R2T_TWICE, IO, .times = 1),
+		SAYS("R2T", R2T_FOR_READ, IO, .times = 1),
+		SAYS("no answer to Write", R2T_NEVER, IO, .times = 1),
+		SAYS("PLEN", PDU_PLEN_HUGE, IO, .times = 1),
+		SAYS("target sent", PDU_GARBAGE, IO, .times = 1),
+		SAYS("closed", PDU_CLOSE, IO, .times = 1),
+		SAYS("C2HTermReq", PDU_TERM, IO, .times = 1),
+		SAYS("no answer to", PDU_SLOW, IO, .times = 1),
+		BORNE(0, ABORT_LATE, IO, .times = 1, .opcode = OP_READ),
+		SAYS("Keep Alive", CQE_NEVER, .times = 1, .opcode = OP_KEEP_ALIVE),
+		SAYS("Keep Alive", CQE_WRONG_STATUS, .times = 1, .opcode = OP_KEEP_ALIVE,
+	             .arg = 0x4002),
+		SAYS("id of a command", CQE_WRONG_ID, .times = 1, .opcode = OP_KEEP_ALIVE),
+	};
+
+	under_load(*state, rows, ARRAY_SIZE(rows));
+}
+
+/* Events that never end, or that nobody can read, cost the liar's tenant at most its controller. */
+static void nvmf_hostile_engine__events_that_never_end(void **state)
+{
+	static const struct target_rule rules[] = {
+		{.fault = FAULT_AEN_FLOOD},
+		{.fault = FAULT_AEN_VALUE, .arg = 0x00ff07ff},
+		{.fault = FAULT_AEN_VALUE, .arg = 0x00010000},
+	};
+	struct rig *r = *state;
+
+	for (unsigned i = 0; i < ARRAY_SIZE(rules); i++) {
+		struct target_stats before, after;
+		unsigned fds = vol_fds();
+		struct vol v;
+		int rc;
+
+		begin(&v, r);
+		assert_int_equal(target_fault_on(r->liar, &rules[i]), 0);
+		assert_int_equal(vol_open(&v), 0);
+		target_stats(r->liar, &before);
+		for (uint64_t end = clock_monotonic_ns() + NS_PER_S; clock_monotonic_ns() < end;)
+			vol_turn(&v, 20);
+		rc = vol_scenario(&v);
+		target_stats(r->liar, &after);
+		if (shows())
+			printf("# %s %llx: %d, %lu admin commands, %s\n",
+			       target_fault_to_str(rules[i].fault),
+			       (unsigned long long)rules[i].arg, rc, after.admin - before.admin,
+			       vol_health(&v).words);
+		assert_true(after.admin - before.admin < 2000);
+		passes(&r->bystander, r->honest, "events");
+		target_faults_off(r->liar);
+		vol_close(&v);
+		nothing_left(r, fds, "events");
+	}
+}
+
+#define T(name) cmocka_unit_test_setup_teardown(nvmf_hostile_engine__##name, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		T(a_controller_that_cannot_be),
+		T(a_namespace_that_cannot_be),
+		T(queues_that_lie_under_load),
+		T(events_that_never_end),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
