@@ -21,6 +21,7 @@ struct peer_opts {
 	bool header_digest, data_digest; /* what ICReq must ask for */
 	bool success;                    /* reads end without a response capsule */
 	bool reverse;                    /* answers those of one turn in reverse order */
+	bool any_data;                   /* sends what is there, compares nothing: for measuring */
 	uint8_t cpda;
 	uint32_t maxh2c, c2h_max, r2t_max; /* bytes; 0 = all in one */
 };
@@ -43,4 +44,9 @@ struct peer {
 void peer_init(struct peer *p, const struct peer_opts *o, int fd);
 /* Takes and answers what is there. False when nothing could be moved; ended: the connection is. */
 bool peer_turn(struct peer *p);
+
+/* Bytes that look different at each place. */
+void rig_pattern(void *buf, size_t n, uint8_t seed);
+/* The part of it that begins at @offset. */
+void rig_pattern_at(void *buf, size_t offset, size_t n, uint8_t seed);
 #endif

@@ -4,7 +4,6 @@
  * then again and again. What passes changes nothing; what does not ends the queue with words; each
  * request comes back once either way, nothing is left behind, and the next queue works.
  */
-#include "tests/nvmf/tcp_peer.h"
 #include "tests/nvmf/tcp_rig.h"
 #include "common/clock.h"
 #include "common/util.h"

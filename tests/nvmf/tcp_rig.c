@@ -326,17 +326,6 @@ void rig_put_r2t(struct rig *r, struct rig_bytes *to, uint16_t cid, uint16_t tag
 	to->n += pdu_build_r2t(to->b + to->n, cid, tag, offset, len, &r->from_peer);
 }
 
-void rig_pattern_at(void *buf, size_t offset, size_t n, uint8_t seed)
-{
-	for (size_t i = 0; i < n; i++)
-		((uint8_t *)buf)[i] = (uint8_t)((offset + i) * 7 + ((offset + i) >> 8) + seed);
-}
-
-void rig_pattern(void *buf, size_t n, uint8_t seed)
-{
-	rig_pattern_at(buf, 0, n, seed);
-}
-
 /* What the queue still sent before it ended the connection: a TermReq at most, at its end. */
 static uint16_t read_to_the_end(struct rig *r)
 {

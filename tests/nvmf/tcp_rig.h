@@ -9,6 +9,7 @@
 
 #include "dataplane/nvmf/pdu.h"
 #include "dataplane/nvmf/queue.h"
+#include "tests/nvmf/tcp_peer.h"
 #include "tests/testing.h"
 
 #define RIG_REQS   1024u
@@ -90,11 +91,6 @@ void rig_put_data(struct rig *r, struct rig_bytes *to, uint16_t cid, uint32_t of
                   const void *data, uint32_t len, uint8_t flags);
 void rig_put_r2t(struct rig *r, struct rig_bytes *to, uint16_t cid, uint16_t tag, uint32_t offset,
                  uint32_t len);
-/* Bytes that look different at each place. */
-void rig_pattern(void *buf, size_t n, uint8_t seed);
-/* The part of it that begins at @offset. */
-void rig_pattern_at(void *buf, size_t offset, size_t n, uint8_t seed);
-
 /* It failed, every request came back, as unknown, and the connection was reset; the words hold
  * @words. *ret_fes (may be NULL): of the H2CTermReq it sent before, 0 = none. */
 void rig_expect_fault(struct rig *r, const char *words, uint16_t *ret_fes);
