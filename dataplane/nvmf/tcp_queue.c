@@ -51,8 +51,7 @@ static void release(struct tcp_queue *q, struct tcp_cmd *c)
 
 	list_del(&c->link);
 	list_del(&c->req->link);
-	if (tcp_queue_reads(c) && c->req->len > TCP_QUEUE_SMALL)
-		q->n_large--;
+	list_del(&c->reading);
 	c->state = TCP_CMD_FREE;
 	c->req = NULL;
 	c->cid = (uint16_t)(c->cid + step);
@@ -79,6 +78,9 @@ void tcp_queue_answered(struct tcp_queue *q, struct tcp_cmd *c, const struct nvm
 {
 	struct nvmf_req *req = c->req;
 
+	/* From done on its buffer is someone else's. */
+	if (c->n_places)
+		tcp_queue_misplaced(q);
 	release(q, c);
 	q->counters.answered++;
 	req->done(req, 0, cqe);
@@ -99,6 +101,7 @@ void tcp_queue_fail(struct tcp_queue *q, const struct pdu_fault *term, const uin
 	q->state = NVMF_QUEUE_FAILED;
 	disconnect(q);
 	q->rx = NULL;
+	q->n_places = 0;
 	for (uint32_t i = 0; i < q->depth; i++)
 		if (q->cmds[i].state != TCP_CMD_FREE)
 			give_back(q, &q->cmds[i]);
@@ -150,6 +153,7 @@ static struct tcp_queue *queue_new(const struct nvmf_queue_opts *o)
 	list_init(&q->timed);
 	list_init(&q->fresh);
 	list_init(&q->out);
+	list_init(&q->reading);
 	q->cmds = calloc(o->depth, sizeof(*q->cmds));
 	q->free = calloc(o->depth, sizeof(*q->free));
 	if (!q->cmds || !q->free) {
@@ -165,6 +169,7 @@ static struct tcp_queue *queue_new(const struct nvmf_queue_opts *o)
 	for (uint32_t i = 0; i < o->depth; i++) {
 		q->cmds[i].cid = (uint16_t)i;
 		list_init(&q->cmds[i].link);
+		list_init(&q->cmds[i].reading);
 		q->free[i] = (uint16_t)(o->depth - 1 - i);
 	}
 	return q;
@@ -183,6 +188,8 @@ static void fill(struct tcp_queue *q, const struct nvmf_queue_opts *o)
 	q->connect_deadline_ns = clock_add_ns(o->now_ns, o->connect_timeout_ns);
 	q->first = true;
 	/* HPDA 0: data may begin at any multiple of 4. */
+	q->answers_follow = true;
+	q->data_max = o->transfer_max;
 	q->from_target = (struct pdu_params){.align = 4, .data_max = o->transfer_max};
 	q->ic_len = (uint32_t)pdu_build_icreq(q->ic, 4, 1, o->header_digest, o->data_digest);
 }
@@ -293,8 +300,7 @@ static int tcp_submit(struct nvmf_queue *nq, struct nvmf_req *req)
 	c->handed_on = c->last = false;
 	c->in_capsule = fits_capsule(q, req);
 	c->got = c->asked = c->todo = 0;
-	if (tcp_queue_reads(c) && req->len > TCP_QUEUE_SMALL)
-		q->n_large++;
+	c->n_places = 0;
 	list_init(&req->link);
 	list_add_tail(&q->fresh, &c->link);
 	q->n_unstamped++;

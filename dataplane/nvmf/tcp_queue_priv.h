@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The queue over NVMe/TCP: what its three files share. tcp_queue.c has its life and its commands,
- * tcp_queue_send.c PDUs to the target, tcp_queue_recv.c PDUs from it.
+ * The queue over NVMe/TCP: what its files share. tcp_queue.c has its life and its commands,
+ * tcp_queue_send.c PDUs to the target, tcp_queue_recv.c PDUs from it, tcp_queue_place.c where their
+ * bytes go.
  *
  *   command:  FREE --submit--> FRESH --kick--> QUEUED --whole capsule handed on--> SENT --> FREE
  *
@@ -14,11 +15,13 @@
 
 #include "dataplane/nvmf/pdu.h"
 #include "dataplane/nvmf/queue.h"
+#include <sys/uio.h>
 
-#define TCP_QUEUE_INPUT (64u * 1024)
-/* While a command of more than this reads, only a few headers are received behind its payload. */
-#define TCP_QUEUE_SMALL 16384u
-#define TCP_QUEUE_LEAN  128u
+#define TCP_QUEUE_INPUT (128u * 1024)
+/* Payloads that one system call puts in place, and the parts that takes: a header before each, and
+ * what comes behind the last. */
+#define TCP_QUEUE_AHEAD 31u
+#define TCP_QUEUE_IOV   (2 * TCP_QUEUE_AHEAD + 1)
 
 enum tcp_cmd_state { TCP_CMD_FREE, TCP_CMD_FRESH, TCP_CMD_QUEUED, TCP_CMD_SENT };
 
@@ -31,7 +34,9 @@ struct tcp_cmd {
 	bool handed_on;  /* a byte of its capsule, or more, is with the kernel */
 	bool in_capsule; /* its data is */
 	/* from the target */
-	bool last; /* LAST_PDU has come */
+	struct list reading; /* of a read that was sent: in the queue's list */
+	uint8_t n_places;    /* in the queue's places */
+	bool last;           /* LAST_PDU has come */
 	uint32_t got;
 	/* to the target, without in_capsule */
 	uint32_t asked; /* by R2Ts so far */
@@ -42,6 +47,13 @@ struct tcp_cmd {
 	uint32_t head_len, data_at, data_len, digest_len;
 	uint8_t digest[NVME_TCP_DIGEST_LEN];
 	uint8_t head[PDU_SEND_MAX];
+};
+
+/* Bytes of the stream that lie in a buffer: they come after in[pos - 1] and before in[pos]. */
+struct tcp_place {
+	struct tcp_cmd *cmd;
+	uint32_t at, len; /* of its buffer */
+	uint32_t pos;
 };
 
 struct tcp_queue { /* what struct nvmf_queue is here */
@@ -59,7 +71,7 @@ struct tcp_queue { /* what struct nvmf_queue is here */
 	/* commands */
 	struct tcp_cmd *cmds; /* owned: depth of them */
 	uint16_t *free;       /* owned: a stack of indices */
-	uint32_t n_free, n_large;
+	uint32_t n_free;
 	uint32_t index_mask;
 	bool no_sq_flow;   /* Connect asked for it: SQHD then means nothing */
 	struct list timed; /* nvmf_req.link, by deadline; those without a time limit are not in */
@@ -83,6 +95,14 @@ struct tcp_queue { /* what struct nvmf_queue is here */
 	uint32_t rx_left;
 	uint8_t rx_digest_len;
 	bool rx_success;
+	/* where the next payloads are awaited: tcp_queue_place.c */
+	struct list reading;    /* tcp_cmd: reads in the order in which they were sent */
+	uint32_t in_order;      /* how many payloads came in that order, up to now */
+	bool answers_follow;    /* the last read ended with a response capsule of its own */
+	uint32_t data_head_len; /* of the last C2HData: bytes before its payload */
+	uint32_t data_max;      /* payload of the last C2HData that was not its command's last */
+	uint32_t place_at, n_places; /* of places: those that are not taken yet */
+	struct tcp_place places[TCP_QUEUE_AHEAD];
 	struct nvmf_queue_counters counters;
 	char fault[320];
 	uint8_t in[TCP_QUEUE_INPUT];
@@ -119,6 +139,18 @@ void tcp_queue_make_h2c(struct tcp_queue *q, struct tcp_cmd *c);
 void tcp_queue_flush(struct tcp_queue *q);
 void tcp_queue_send_term(struct tcp_queue *q, const struct pdu_fault *f, const uint8_t *bad,
                          size_t bad_len);
+
+/* tcp_queue_place.c */
+/* Where the next bytes go; returns the parts. */
+int tcp_queue_place(struct tcp_queue *q, struct iovec iov[TCP_QUEUE_IOV]);
+/* @n bytes went there. */
+void tcp_queue_placed(struct tcp_queue *q, const struct iovec *iov, int parts, size_t n);
+/* The bytes in all places go where they belong in the stream: into the input buffer. */
+void tcp_queue_misplaced(struct tcp_queue *q);
+/* A C2HData PDU with @n bytes for @c, and the end of a read: what to expect of the next. */
+void tcp_queue_learn_data(struct tcp_queue *q, const struct tcp_cmd *c, uint32_t n, bool last,
+                          uint32_t head_len);
+void tcp_queue_learn_end(struct tcp_queue *q, bool answer);
 
 /* tcp_queue_recv.c */
 /* Takes what one system call gives; done may run. False: there is no more now, or the queue failed.

@@ -1,11 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * PDUs from the target: bounded before they are read, looked at once, checked against the command
- * they name. Payload goes straight into req->buf; what one system call brings behind it, headers
- * and more, goes into the input buffer. A payload that comes there is copied into req->buf once,
- * which copied_bytes counts: for small reads that is cheaper than a system call for each. While any
- * large read is in flight only TCP_QUEUE_LEAN bytes are received into the buffer at a time, so that
- * next to nothing of a large payload is copied.
+ * they name. Where the bytes go, and what is copied, is tcp_queue_place.c's.
  *
  * Every byte here is hostile. A PDU that is not exactly what the commands in flight allow ends the
  * queue, with words and a TermReq.
@@ -14,7 +10,6 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/uio.h>
 
 /* Offsets of fields, for TermReq. */
 #define AT_CCCID 8u
@@ -108,6 +103,8 @@ static void on_response(struct tcp_queue *q, const struct pdu *p)
 	if (!c || !moved_all(q, p, c, is_success(&cqe)))
 		return;
 	q->in_at += p->head.header_bytes + p->head.pad;
+	if (tcp_queue_reads(c))
+		tcp_queue_learn_end(q, true);
 	tcp_queue_answered(q, c, &cqe);
 }
 
@@ -189,6 +186,8 @@ static void on_data(struct tcp_queue *q, const struct pdu *p)
 
 	if (!c || !data_is_sound(q, p, c))
 		return;
+	tcp_queue_learn_data(q, c, p->data.length, p->data.last,
+	                     p->head.header_bytes + p->head.pad);
 	c->last = p->data.last;
 	q->rx = c;
 	q->rx_begin = q->rx_at = c->got;
@@ -216,8 +215,10 @@ static void data_ends(struct tcp_queue *q)
 		q->in_at += q->rx_digest_len;
 	}
 	q->rx = NULL;
-	if (q->rx_success)
-		tcp_queue_answered(q, c, &cqe);
+	if (!q->rx_success)
+		return;
+	tcp_queue_learn_end(q, false);
+	tcp_queue_answered(q, c, &cqe);
 }
 
 static void data_came(struct tcp_queue *q, uint32_t n)
@@ -230,9 +231,9 @@ static void data_came(struct tcp_queue *q, uint32_t n)
 		data_ends(q);
 }
 
-static void copy_data(struct tcp_queue *q)
+static void copy_data(struct tcp_queue *q, uint32_t have)
 {
-	uint32_t n = MIN(q->in_end - q->in_at, q->rx_left);
+	uint32_t n = MIN(have, q->rx_left);
 
 	memcpy((uint8_t *)q->rx->req->buf + q->rx_at, q->in + q->in_at, n);
 	q->in_at += n;
@@ -293,12 +294,11 @@ static void on_pdu(struct tcp_queue *q, const struct pdu *p)
 	}
 }
 
-/* False: the buffer does not hold all of the next header. */
-static bool take_header(struct tcp_queue *q)
+/* False: @have bytes are not all of the next header. */
+static bool take_header(struct tcp_queue *q, uint32_t have)
 {
 	struct ros2_err err = ROS2_ERR_INIT;
 	const uint8_t *at = q->in + q->in_at;
-	uint32_t have = q->in_end - q->in_at;
 	struct pdu_fault fault;
 	struct pdu_head head;
 	struct pdu p;
@@ -319,36 +319,60 @@ static bool take_header(struct tcp_queue *q)
 	return true;
 }
 
-/* All that the buffer holds and that is whole. */
-static void take_buffered(struct tcp_queue *q)
+/* Something of the next @have bytes of the buffer; false: they are not whole. */
+static bool take_some(struct tcp_queue *q, uint32_t have)
 {
-	while (q->state != NVMF_QUEUE_FAILED && q->in_at < q->in_end) {
-		if (!q->rx) {
-			if (!take_header(q))
-				return;
-		} else if (q->rx_left) {
-			copy_data(q);
-		} else {
-			if (q->in_end - q->in_at < q->rx_digest_len)
-				return;
-			data_ends(q);
-		}
-	}
+	if (!q->rx)
+		return take_header(q, have);
+	if (q->rx_left && q->rx->n_places) /* a copy would overwrite what lies there */
+		tcp_queue_misplaced(q);
+	else if (q->rx_left)
+		copy_data(q, have);
+	else if (have < q->rx_digest_len)
+		return false;
+	else
+		data_ends(q);
+	return true;
 }
 
-/* Where the next bytes go: the rest of a payload, then the buffer. */
-static int place(struct tcp_queue *q, struct iovec iov[2])
+/* The bytes of a place are next in the stream: they lie right if they are what it was for. */
+static void take_place(struct tcp_queue *q)
 {
-	uint32_t have = q->in_end - q->in_at;
-	int n = 0;
+	struct tcp_place *p = &q->places[q->place_at];
+	uint32_t n = MIN(p->len, q->rx_left);
 
-	memmove(q->in, q->in + q->in_at, have);
-	q->in_at = 0;
-	q->in_end = have;
-	if (q->rx && q->rx_left)
-		iov[n++] = (struct iovec){(uint8_t *)q->rx->req->buf + q->rx_at, q->rx_left};
-	iov[n++] = (struct iovec){q->in + have, q->n_large ? TCP_QUEUE_LEAN : sizeof(q->in) - have};
-	return n;
+	if (q->rx != p->cmd || q->rx_at != p->at || n == 0) {
+		tcp_queue_misplaced(q);
+		return;
+	}
+	p->at += n;
+	p->len -= n;
+	if (p->len == 0) {
+		p->cmd->n_places--;
+		q->place_at++;
+		q->n_places--;
+	}
+	data_came(q, n);
+}
+
+/* All that has come and that is whole. */
+static void take_all(struct tcp_queue *q)
+{
+	while (q->state != NVMF_QUEUE_FAILED) {
+		uint32_t end = q->n_places ? q->places[q->place_at].pos : q->in_end;
+
+		if (q->in_at < end) {
+			if (take_some(q, end - q->in_at))
+				continue;
+			if (!q->n_places)
+				return;
+			tcp_queue_misplaced(q);
+		} else if (q->n_places) {
+			take_place(q);
+		} else {
+			return;
+		}
+	}
 }
 
 static void lost(struct tcp_queue *q, ssize_t n, int rc)
@@ -366,33 +390,26 @@ static void lost(struct tcp_queue *q, ssize_t n, int rc)
 
 bool tcp_queue_receive(struct tcp_queue *q)
 {
-	struct iovec iov[2];
+	struct iovec iov[TCP_QUEUE_IOV];
 	size_t want = 0;
 	ssize_t n;
 	int parts;
 
 	if (q->state == NVMF_QUEUE_FAILED)
 		return false;
-	parts = place(q, iov);
+	parts = tcp_queue_place(q, iov);
 	for (int i = 0; i < parts; i++)
 		want += iov[i].iov_len;
 	n = parts == 1 ? recv(q->fd, iov[0].iov_base, iov[0].iov_len, MSG_DONTWAIT)
 	               : readv(q->fd, iov, parts);
-	if (n < 0 && (errno == EAGAIN || errno == EINTR))
-		return false;
 	if (n <= 0) {
-		lost(q, n, errno);
+		q->n_places = 0;
+		if (n == 0 || (errno != EAGAIN && errno != EINTR))
+			lost(q, n, errno);
 		return false;
 	}
-	if (parts == 2) {
-		uint32_t data = (uint32_t)MIN((size_t)n, iov[0].iov_len);
-
-		q->in_end += (uint32_t)n - data;
-		data_came(q, data);
-	} else {
-		q->in_end += (uint32_t)n;
-	}
-	take_buffered(q);
+	tcp_queue_placed(q, iov, parts, (size_t)n);
+	take_all(q);
 	/* A short read: it is empty, and the descriptor tells when it is not. */
 	return q->state != NVMF_QUEUE_FAILED && (size_t)n == want;
 }

@@ -9,7 +9,6 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/uio.h>
 
 #define IOV          192u
 #define IOV_PER_PDU  3u
@@ -105,6 +104,8 @@ static uint32_t data_in(const struct tcp_cmd *c, size_t n)
 static void pdu_sent(struct tcp_queue *q, struct tcp_cmd *c)
 {
 	list_del(&c->link);
+	if (c->state == TCP_CMD_QUEUED && tcp_queue_reads(c))
+		list_add_tail(&q->reading, &c->reading);
 	c->state = TCP_CMD_SENT;
 	if (c->todo)
 		tcp_queue_make_h2c(q, c);

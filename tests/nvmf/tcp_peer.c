@@ -18,13 +18,27 @@ void peer_init(struct peer *p, const struct peer_opts *o, int fd)
 	p->tx = (struct pdu_params){.align = 4, .data_max = 1u << 20};
 }
 
+/* True once in @n times, with chaos. */
+static bool now_and_then(struct peer *p, uint32_t n)
+{
+	if (!p->o.chaos)
+		return false;
+	p->o.chaos = p->o.chaos * 1664525 + 1013904223;
+	return (p->o.chaos >> 8) % n == 0;
+}
+
 /* ---- answers ---- */
+
+static void put_resp_with(struct peer *p, uint16_t cid, uint16_t status)
+{
+	struct nvme_cqe cqe = {.cid = cid, .status = (uint16_t)(status << 1)};
+
+	p->out_n += pdu_build_capsule_resp(p->out + p->out_n, &cqe, &p->tx);
+}
 
 static void put_resp(struct peer *p, uint16_t cid)
 {
-	struct nvme_cqe cqe = {.cid = cid};
-
-	p->out_n += pdu_build_capsule_resp(p->out + p->out_n, &cqe, &p->tx);
+	put_resp_with(p, cid, NVME_SC_SUCCESS);
 }
 
 static void put_r2t(struct peer *p, uint16_t cid)
@@ -42,11 +56,18 @@ static void put_data(struct peer *p, const struct nvme_sqe *sqe)
 
 	while (at < len) {
 		uint32_t n = MIN(len - at, p->o.c2h_max);
-		bool last = at + n == len;
+		bool last, success = p->o.success && !now_and_then(p, 8);
 		uint8_t *to;
 
+		if (now_and_then(p, 12)) {
+			put_resp_with(p, sqe->cid, NVME_SC_INTERNAL);
+			return;
+		}
+		if (now_and_then(p, 6))
+			n = MAX(n / 3, 1u);
+		last = at + n == len;
 		p->out_n += pdu_build_c2h_data(p->out + p->out_n, sqe->cid, at, n, last,
-		                               last && p->o.success, &p->tx);
+		                               last && success, &p->tx);
 		to = p->out + p->out_n;
 		if (!p->o.any_data)
 			rig_pattern_at(to, at, n, (uint8_t)sqe->cdw10);
@@ -56,9 +77,10 @@ static void put_data(struct peer *p, const struct nvme_sqe *sqe)
 			p->out_n += NVME_TCP_DIGEST_LEN;
 		}
 		at += n;
+		if (last && success)
+			return;
 	}
-	if (!p->o.success)
-		put_resp(p, sqe->cid);
+	put_resp(p, sqe->cid);
 }
 
 static void check_written(struct peer *p, uint32_t seed, uint32_t at, const uint8_t *data,
@@ -78,7 +100,8 @@ static void on_command(struct peer *p, const struct pdu *pdu, const uint8_t *dat
 	uint16_t cid = sqe->cid;
 
 	p->commands++;
-	if (sqe->opcode == NVME_IO_READ && p->o.reverse && p->n_held < ARRAY_SIZE(p->held)) {
+	if (sqe->opcode == NVME_IO_READ && p->n_held < ARRAY_SIZE(p->held) &&
+	    (p->o.reverse || now_and_then(p, 40))) {
 		p->held[p->n_held++] = *sqe;
 	} else if (sqe->opcode == NVME_IO_READ) {
 		put_data(p, sqe);
@@ -155,12 +178,14 @@ wrong:
 
 static bool flush(struct peer *p)
 {
+	size_t len = p->out_n - p->out_at;
 	ssize_t n;
 
 	if (p->out_at == p->out_n)
 		return false;
-	n = sendto(p->fd, p->out + p->out_at, p->out_n - p->out_at, MSG_DONTWAIT | MSG_NOSIGNAL,
-	           NULL, 0);
+	if (p->o.piece)
+		len = MIN(len, p->o.piece);
+	n = sendto(p->fd, p->out + p->out_at, len, MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0);
 	if (n < 0 && errno != EAGAIN)
 		p->ended = true;
 	if (n > 0)

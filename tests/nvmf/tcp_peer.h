@@ -2,8 +2,8 @@
 /*
  * A small honest peer for the queue over NVMe/TCP: no controller, only PDUs. A READ is answered
  * with rig_pattern(seed = its command dword 10), a WRITE is compared with it, everything else is
- * success. It acts only in peer_turn and never blocks, so it can live in the test's thread or in
- * one of its own. It uses no call that tests/sweep fails.
+ * success (with chaos: some are NVME_SC_INTERNAL). It acts only in peer_turn and never blocks, so
+ * it can live in the test's thread or in one of its own. It uses no call that tests/sweep fails.
  */
 #ifndef ROS2_TESTS_NVMF_TCP_PEER_H
 #define ROS2_TESTS_NVMF_TCP_PEER_H
@@ -21,7 +21,10 @@ struct peer_opts {
 	bool header_digest, data_digest; /* what ICReq must ask for */
 	bool success;                    /* reads end without a response capsule */
 	bool reverse;                    /* answers those of one turn in reverse order */
-	bool any_data;                   /* sends what is there, compares nothing: for measuring */
+	uint32_t chaos; /* seed: PDUs of any size, another order now and then, some errors; 0 = off
+	                 */
+	bool any_data;  /* sends what is there, compares nothing: for measuring */
+	uint32_t piece; /* sends at most so many bytes in a turn; 0 = all */
 	uint8_t cpda;
 	uint32_t maxh2c, c2h_max, r2t_max; /* bytes; 0 = all in one */
 };

@@ -13,7 +13,7 @@
 
 /* ---- the queue's side ---- */
 
-static void on_done(struct nvmf_req *req, int rc, const struct nvme_cqe *cqe)
+void rig_on_done(struct nvmf_req *req, int rc, const struct nvme_cqe *cqe)
 {
 	struct rig_req *rr = (struct rig_req *)req;
 
@@ -143,6 +143,8 @@ void rig_ready(struct rig *r)
 
 void rig_close(struct rig *r)
 {
+	if (r->q)
+		r->ops->counters(r->q, &r->counted);
 	r->ops->free(TAKE_PTR(r->q));
 	if (r->peer >= 0)
 		close(TAKE_FD(r->peer));
@@ -198,12 +200,12 @@ int rig_submit(struct rig *r, uint32_t i, enum nvmf_dir dir, void *buf, uint32_t
 	if (r->opcode)
 		rr->req.sqe.opcode = r->opcode;
 	rr->req.sqe.nsid = 1;
-	rr->req.sqe.cdw10 = i;
+	rr->req.sqe.cdw10 = r->cdw10 ? r->cdw10 : i;
 	rr->req.dir = dir;
 	rr->req.buf = buf;
 	rr->req.len = len;
 	rr->req.timeout_ns = 2 * NS_PER_S;
-	rr->req.done = on_done;
+	rr->req.done = r->on_done ? r->on_done : rig_on_done;
 	rc = r->ops->submit(r->q, &rr->req);
 	if (rc < 0)
 		rr->rig = NULL;

@@ -36,6 +36,10 @@ struct rig {
 	uint8_t opcode; /* instead of one that fits the direction; 0 = none */
 	uint32_t maxh2c;
 	uint32_t n_done; /* of all requests */
+	uint32_t cdw10;  /* of requests; 0 = their number */
+	/* instead of rig_on_done, which it calls; NULL = that */
+	void (*on_done)(struct nvmf_req *req, int rc, const struct nvme_cqe *cqe);
+	struct nvmf_queue_counters counted; /* of the last queue, when it was closed */
 	struct pdu_params from_peer, to_peer;
 	struct rig_req reqs[RIG_REQS];
 };
@@ -68,6 +72,7 @@ void rig_until_done(struct rig *r, uint32_t n_done);
 /* Request @i; submitted, not kicked. Returns what submit does. */
 int rig_submit(struct rig *r, uint32_t i, enum nvmf_dir dir, void *buf, uint32_t len);
 void rig_kick(struct rig *r);
+void rig_on_done(struct nvmf_req *req, int rc, const struct nvme_cqe *cqe);
 
 /* What the queue sends. */
 void rig_read(struct rig *r, void *buf, size_t n);
