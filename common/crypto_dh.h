@@ -21,8 +21,8 @@ void crypto_hmac(enum crypto_hash h, const void *key, size_t key_len,
 #define CRYPTO_DH_MAX 1024 /* bytes of a public value of the largest group */
 /* Our half of an exchange: a private value and its public one. */
 struct crypto_dh;
-/* @bits: 2048, 3072, 4096, 6144 or 8192 (else -EINVAL): a fresh private value. Takes some
- * milliseconds in the larger groups. -ENOMEM, -EIO. */
+/* @bits: 2048, 3072, 4096, 6144 or 8192 (else -EINVAL): a fresh private value. Takes up to
+ * 10 ms in the largest group. -ENOMEM, -EIO. */
 int crypto_dh_new(unsigned bits, struct crypto_dh **ret, struct ros2_err *err);
 void crypto_dh_free(struct crypto_dh *d); /* NULL is accepted */
 size_t crypto_dh_len(const struct crypto_dh *d);

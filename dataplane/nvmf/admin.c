@@ -60,6 +60,7 @@ static struct nvmf_ctrl *ctrl_at(struct nvmf_admin *a, uint32_t i)
 static void ctrl_free(struct nvmf_ctrl *c)
 {
 	nvmf_ctrl_drop_queue(c);
+	nvmf_secrets_wipe(&c->secrets);
 	pthread_mutex_destroy(&c->fence_lock);
 	free(c);
 }
@@ -164,6 +165,7 @@ static void admin_free(struct nvmf_admin *a)
 	util_close_cleanup(&a->wake_fd);
 	pthread_mutex_destroy(&a->lock);
 	pthread_cond_destroy(&a->changed);
+	free(a->secrets_dir);
 	free(a);
 }
 
@@ -196,7 +198,10 @@ int nvmf_admin_new(const struct nvmf_admin_opts *o, struct nvmf_admin **ret, str
 	if (!a)
 		return ros2_err_set(err, -ENOMEM, "nvmf engine: no memory");
 	init(a, o);
-	rc = parse_peer(a, err);
+	a->secrets_dir = o->secrets_dir ? strdup(o->secrets_dir) : NULL;
+	rc = o->secrets_dir && !a->secrets_dir
+	             ? ros2_err_set(err, -ENOMEM, "nvmf engine: no memory")
+	             : parse_peer(a, err);
 	if (rc == 0) {
 		rc = open_fds(a);
 		if (rc == 0)

@@ -47,6 +47,7 @@ void nvmf_ctrl_drop_queue(struct nvmf_ctrl *c)
 	c->program = NULL;
 	if (c->q)
 		c->admin->queue->free(TAKE_PTR(c->q));
+	nvmf_login_end(&c->login);
 	c->readable = c->kick = c->busy = c->alive_busy = c->event_busy = false;
 }
 

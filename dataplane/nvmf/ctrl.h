@@ -31,6 +31,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct nvmf_login;
 struct nvmf_admin; /* the admin thread of one engine, and its controllers */
 struct nvmf_ctrl;
 
@@ -140,6 +141,9 @@ int nvmf_lane_begin(struct nvmf_ctrl *c, uint32_t generation, struct nvmf_live *
 void nvmf_lane_end(struct nvmf_ctrl *c, uint16_t qid);
 /* What Fabrics Connect of an I/O queue tells. */
 int nvmf_lane_connect_data(const struct nvmf_ctrl *c, struct nvme_connect_data *ret);
+/* Begins to prove the I/O queue, with what the admin queue proved itself with. -EKEYREJECTED: that
+ * one had not to. */
+int nvmf_lane_login(const struct nvmf_ctrl *c, struct nvmf_login *l, struct ros2_err *err);
 /* The controller of this generation must end: a write is unanswered, or it refuses a queue. */
 void nvmf_ctrl_reset(struct nvmf_ctrl *c, uint32_t generation, const char *why);
 const struct sockaddr *nvmf_ctrl_peer(const struct nvmf_ctrl *c);

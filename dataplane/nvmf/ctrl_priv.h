@@ -13,6 +13,7 @@
 
 #include "dataplane/nvmf/codec.h"
 #include "dataplane/nvmf/ctrl.h"
+#include "dataplane/nvmf/login.h"
 #include <netinet/in.h>
 #include <pthread.h>
 
@@ -81,6 +82,7 @@ struct nvmf_ctrl {
 	/* written by the admin thread while n_queues is 0 and it is not LIVE */
 	struct nvmf_live live;
 	uint32_t queues_given;
+	struct nvmf_secrets secrets; /* with which the admin queue proved itself */
 	/* admin.lock */
 	uint32_t refs, attempts; /* attempts: to connect, that failed */
 	char words[NVMF_FAULT_WORDS];
@@ -107,6 +109,7 @@ struct nvmf_ctrl {
 	struct nvme_cap cap;
 	struct nvme_controller id;
 	uint16_t cntlid;
+	struct nvmf_login login;
 	struct nvmf_loss losses[NVMF_LOSSES_MAX]; /* oldest first */
 	uint32_t n_losses;
 	_Alignas(4096) uint8_t data[NVME_IDENTIFY_LEN];
@@ -117,6 +120,7 @@ struct nvmf_admin {
 	struct nvmf_config config;
 	const struct nvmf_queue_ops *queue;
 	char engine[ROS2_NAME_MAX + 1];
+	char *secrets_dir; /* owned; NULL = none */
 	union {
 		struct sockaddr sa;
 		struct sockaddr_in in;

@@ -41,6 +41,17 @@ static int fill_connect(struct nvmf_ctrl *c, struct ros2_err *err)
 	                              k->subsystem, c->host_nqn);
 }
 
+/* The files are read each time, so that a new secret counts from the next connection on. */
+static int begin_login(struct nvmf_ctrl *c, struct ros2_err *err)
+{
+	const struct nvmf_admin *a = c->admin;
+	int rc = nvmf_secrets_load(&a->config, a->secrets_dir, c->name, &c->secrets, err);
+
+	if (rc < 0)
+		return rc;
+	return nvmf_login_begin(&c->login, &c->secrets, c->host_nqn, a->config.subsystem, err);
+}
+
 static int got_connect(struct nvmf_ctrl *c, const struct nvme_cqe *cqe, struct ros2_err *err)
 {
 	struct nvme_connected got;
@@ -55,14 +66,26 @@ static int got_connect(struct nvmf_ctrl *c, const struct nvme_cqe *cqe, struct r
 	rc = nvme_connect_parse(cqe, &got, err);
 	if (rc < 0)
 		return rc;
+	c->cntlid = got.cntlid;
+	nvmf_secrets_wipe(&c->secrets);
 	if (got.authentication)
-		return ros2_err_set(err, -EKEYREJECTED,
-		                    "the target asks for authentication, which is not set up");
+		return begin_login(c, err);
 	if (c->admin->config.target_secret[0])
 		return ros2_err_set(err, -EKEYREJECTED,
 		                    "the target does not prove its secret, which is asked for");
-	c->cntlid = got.cntlid;
 	return 0;
+}
+
+static int fill_login(struct nvmf_ctrl *c, struct ros2_err *err)
+{
+	return c->login.auth ? nvmf_login_fill(&c->login, &c->req, err) : 1;
+}
+
+static int got_login(struct nvmf_ctrl *c, const struct nvme_cqe *cqe, struct ros2_err *err)
+{
+	int rc = nvmf_login_got(&c->login, cqe, err);
+
+	return rc < 0 ? rc : STEP_AGAIN;
 }
 
 static int fill_cap(struct nvmf_ctrl *c, struct ros2_err *err)
@@ -314,6 +337,7 @@ static int got_shut(struct nvmf_ctrl *c, const struct nvme_cqe *cqe, struct ros2
 }
 
 static const struct nvmf_step connect_ = {"Connect", fill_connect, got_connect},
+			      login = {"Authentication", fill_login, got_login},
 			      cap = {"CAP", fill_cap, got_cap},
 			      enable = {"CC.EN = 1", fill_enable, got_cc},
 			      ready = {"CSTS.RDY = 1", fill_csts, got_ready},
@@ -327,8 +351,8 @@ static const struct nvmf_step connect_ = {"Connect", fill_connect, got_connect},
 			      shut = {"CC.SHN", fill_shutdown, got_cc},
 			      shut_done = {"CSTS.SHST", fill_csts, got_shut};
 
-const struct nvmf_step *const nvmf_program_setup[] = {
-	&connect_, &cap, &enable, &ready, &identify, &queues, &events, &names, NULL};
+const struct nvmf_step *const nvmf_program_setup[] = {&connect_, &login,  &cap,    &enable, &ready,
+                                                      &identify, &queues, &events, &names,  NULL};
 const struct nvmf_step *const nvmf_program_rescan[] = {&changed, &names, NULL};
 const struct nvmf_step *const nvmf_program_disable[] = {&disable, &stopped, NULL};
 const struct nvmf_step *const nvmf_program_shutdown[] = {&shut, &shut_done, NULL};

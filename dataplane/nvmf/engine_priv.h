@@ -21,6 +21,7 @@
 #include "dataplane/engine.h"
 #include "dataplane/nvmf/codec.h"
 #include "dataplane/nvmf/ctrl.h"
+#include "dataplane/nvmf/login.h"
 
 #define NVMF_OPEN_WAIT_MS  5000u
 #define NVMF_TICK_MS       50u
@@ -100,6 +101,7 @@ struct nvmf_lane {
 	struct list link, link_hot;
 	char fault[NVMF_FAULT_WORDS];
 	struct nvme_connect_data connect_data;
+	struct nvmf_login login; /* while JOINING, where the target asks for it */
 };
 
 struct engine_reactor {

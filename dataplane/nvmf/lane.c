@@ -66,6 +66,7 @@ static void drop_queue(struct nvmf_lane *l)
 	l->ops->counters(l->q, &c);
 	l->er->copied_bytes += c.copied_bytes;
 	l->ops->free(TAKE_PTR(l->q));
+	nvmf_login_end(&l->login);
 	if (l->n_unknown) {
 		l->dead = true;
 		nvmf_ctrl_reset(l->ctrl, l->generation, l->fault);
@@ -173,6 +174,51 @@ void nvmf_lane_open(struct nvmf_lane *l, uint64_t now_ns)
 	log_debug("I/O queue: %s", err.msg);
 }
 
+static void ready(struct nvmf_lane *l)
+{
+	nvmf_login_end(&l->login);
+	l->state = LANE_READY;
+	l->given_up = false;
+	nvmf_lane_heat(l);
+}
+
+static void on_message(struct nvmf_req *req, int rc, const struct nvme_cqe *cqe);
+
+/* The next message of the authentication. */
+static void authenticate(struct nvmf_lane *l)
+{
+	uint64_t now_ns = clock_boottime_ns(), timeout_ns = l->join.timeout_ns;
+	struct ros2_err err = ROS2_ERR_INIT;
+	int rc;
+
+	l->join = (struct nvmf_req){.timeout_ns = timeout_ns, .done = on_message};
+	rc = nvmf_login_fill(&l->login, &l->join, &err);
+	if (rc == 1) {
+		ready(l);
+		return;
+	}
+	if (rc == 0)
+		rc = l->ops->submit(l->q, &l->join);
+	if (rc == 0)
+		rc = l->ops->kick(l->q, now_ns);
+	if (rc < 0)
+		end_queue(l, err.msg[0] ? err.msg : "Authentication was not handed on", now_ns);
+}
+
+static void on_message(struct nvmf_req *req, int rc, const struct nvme_cqe *cqe)
+{
+	struct nvmf_lane *l = container_of(req, struct nvmf_lane, join);
+	struct ros2_err err = ROS2_ERR_INIT;
+
+	if (l->state != LANE_JOINING || rc < 0)
+		return; /* the queue is dead, which is seen after */
+	rc = nvmf_login_got(&l->login, cqe, &err);
+	if (rc < 0)
+		end_queue(l, err.msg, clock_boottime_ns());
+	else
+		authenticate(l);
+}
+
 static void on_joined(struct nvmf_req *req, int rc, const struct nvme_cqe *cqe)
 {
 	struct nvmf_lane *l = container_of(req, struct nvmf_lane, join);
@@ -193,14 +239,13 @@ static void on_joined(struct nvmf_req *req, int rc, const struct nvme_cqe *cqe)
 		                  "target sent Connect: expected controller %u, found %u",
 		                  l->live.cntlid, got.cntlid);
 	if (rc == 0 && got.authentication)
-		rc = ros2_err_set(&err, -EKEYREJECTED, "the target asks for authentication");
-	if (rc < 0) {
+		rc = nvmf_lane_login(l->ctrl, &l->login, &err);
+	if (rc < 0)
 		end_queue(l, err.msg, clock_boottime_ns());
-		return;
-	}
-	l->state = LANE_READY;
-	l->given_up = false;
-	nvmf_lane_heat(l);
+	else if (got.authentication)
+		authenticate(l);
+	else
+		ready(l);
 }
 
 static void join(struct nvmf_lane *l, uint64_t now_ns)

@@ -7,6 +7,7 @@
 #include "tests/nvmf/auth_target.h"
 #include "tests/nvmf/auth_vectors.h"
 #include "tests/nvmf/hex.h"
+#include <openssl/bn.h>
 #include <sys/stat.h>
 
 #define HOST_SECRET "DHHC-1:01:" VECTOR_BASE64 ":"
@@ -158,6 +159,32 @@ static void auth__computes_what_the_vectors_say(void **state)
 		auth_response(&p, out);
 		assert_bytes(out, crypto_hash_len(h), vectors[id - 1].of_target);
 	}
+}
+
+/* Ours with the value that the script made of its own y: (g^y)^x = (g^x)^y, with its prime. */
+static void auth__the_smallest_group_is_that_of_rfc_7919(void **state)
+{
+	uint8_t bytes[256], ours[256], secret[256], expected[256];
+	BIGNUM *p = NULL, *y, *r = BN_new(), *pub;
+	BN_CTX *ctx = BN_CTX_new();
+	struct crypto_dh *d;
+
+	assert_true(BN_hex2bn(&p, vector_p) == 512);
+	y = BN_bin2bn((const uint8_t *)"target own valuetarget own valuetarget own value"
+	                               "target own value",
+	              64, NULL);
+	assert_int_equal(crypto_dh_new(2048, &d, &err), 0);
+	assert_int_equal(crypto_dh_public(d, ours, &err), 0);
+	pub = BN_bin2bn(ours, 256, NULL);
+	assert_int_equal(BN_mod_exp(r, pub, y, p, ctx), 1);
+	assert_int_equal(BN_bn2binpad(r, expected, 256), 256);
+	hex_bytes(vector_g_y, bytes, sizeof(bytes));
+	assert_int_equal(crypto_dh_secret(d, bytes, secret, &err), 0);
+	assert_memory_equal(secret, expected, 256);
+	crypto_dh_free(d);
+	assert_int_equal(crypto_dh_new(1024, &d, &err), -EINVAL);
+	BN_free(pub), BN_free(r), BN_free(y), BN_free(p);
+	BN_CTX_free(ctx);
 }
 
 struct exchange {
@@ -442,6 +469,7 @@ int main(void)
 			nvme_auth_secret__is_loaded_from_a_file_that_is_the_owners_alone,
 			testing_dir_setup, testing_dir_teardown),
 		cmocka_unit_test(auth__computes_what_the_vectors_say),
+		cmocka_unit_test(auth__the_smallest_group_is_that_of_rfc_7919),
 		cmocka_unit_test(auth__each_hash_and_group_proves_the_host_and_the_target),
 		cmocka_unit_test(auth__one_way_ends_with_success1),
 		cmocka_unit_test(auth__a_host_with_a_wrong_secret_is_refused),

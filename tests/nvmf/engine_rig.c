@@ -43,7 +43,8 @@ void rig_init(struct rig *g)
 
 void rig_start(struct rig *g)
 {
-	struct engine_config c = {.name = "store", .nvmf = &g->config};
+	struct engine_config c = {
+		.name = "store", .nvmf = &g->config, .secrets_dir = g->secrets_dir};
 	struct engine_reactor_opts o = {.depth = RIG_DEPTH};
 	struct ros2_err err = ROS2_ERR_INIT;
 	uint32_t rw = ENGINE_READ | ENGINE_WRITE;

@@ -12,6 +12,7 @@
 
 struct rig {
 	struct nvmf_config config;
+	const char *secrets_dir;            /* NULL unless set before rig_start */
 	const struct nvmf_queue_ops *queue; /* the fake's, unless changed before rig_start */
 	const struct engine_ops *ops;
 	struct engine *e;

@@ -78,6 +78,10 @@ int target_add_subsystem(struct target *t, const struct target_subsys_opts *o);
  * its controllers. */
 int target_allow(struct target *t, const char *nqn, const char *host_nqn);
 int target_disallow(struct target *t, const char *nqn, const char *host_nqn);
+/* From now on hosts of this subsystem must authenticate themselves on each queue, with this hash
+ * (1..3) and group (0..5): auth_target.h. @own_secret NULL: it does not prove itself. */
+int target_authenticate(struct target *t, const char *nqn, const char *host_secret,
+                        const char *own_secret, uint8_t hash, uint8_t group);
 int target_add_ns(struct target *t, const char *nqn, const struct target_ns_opts *o);
 int target_remove_ns(struct target *t, const char *nqn, uint32_t nsid);
 int target_resize_ns(struct target *t, const char *nqn, uint32_t nsid, uint64_t blocks);

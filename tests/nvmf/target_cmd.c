@@ -134,6 +134,8 @@ static void io_run(struct conn *c, struct tcmd *cmd)
 
 static void run(struct conn *c, struct tcmd *cmd)
 {
+	if (target_auth_holds(c, cmd))
+		return;
 	if (cmd->sqe[0] == OP_FABRICS)
 		target_fabrics_run(c, cmd);
 	else if (!c->ctrl)

@@ -101,6 +101,7 @@ void target_conn_free(struct conn *c)
 	for (unsigned i = 0; i <= TARGET_DEPTH_MAX; i++)
 		free(c->cmds[i].data);
 	list_del(&c->link);
+	target_auth_end(c);
 	free(c->cmds);
 	free(c->rx);
 	free(c->tx);

@@ -14,7 +14,13 @@
 #include <string.h>
 
 enum { PROP_CAP = 0x00, PROP_VS = 0x08, PROP_CC = 0x14, PROP_CSTS = 0x1c };
-enum { FC_PROPERTY_SET = 0x00, FC_CONNECT = 0x01, FC_PROPERTY_GET = 0x04 };
+enum {
+	FC_PROPERTY_SET = 0x00,
+	FC_CONNECT = 0x01,
+	FC_PROPERTY_GET = 0x04,
+	FC_AUTH_SEND = 0x05,
+	FC_AUTH_RECEIVE = 0x06,
+};
 enum { RDY = 1, CFS = 2, SHST_MASK = 0xc, SHST_DONE = 8 };
 
 struct ctrl *target_ctrl_find(struct target *t, uint16_t cntlid)
@@ -279,7 +285,7 @@ static void connect_run(struct conn *c, struct tcmd *cmd)
 		c->sqsize = le16(cmd->sqe + 44);
 		c->sqhd = 1;
 		c->no_flow = cmd->sqe[46] & 4;
-		result = c->ctrl->cntlid;
+		result = c->ctrl->cntlid | (uint64_t)target_auth_begin(c) << 17;
 		if (target_lies(c, cmd, -1, FAULT_CONNECT_CNTLID, &arg))
 			result ^= arg ? arg & 0xffff : 1;
 	}
@@ -302,6 +308,10 @@ void target_fabrics_run(struct conn *c, struct tcmd *cmd)
 	case FC_PROPERTY_SET:
 	case FC_PROPERTY_GET:
 		property_run(c, cmd);
+		return;
+	case FC_AUTH_SEND:
+	case FC_AUTH_RECEIVE:
+		target_auth_run(c, cmd);
 		return;
 	default:
 		target_cqe_send(c, cmd, ST_OPCODE, 0);

@@ -68,6 +68,8 @@ struct subsys {
 	bool discovery, listed; /* listed: only these hosts */
 	char hosts[TARGET_HOSTS][224];
 	unsigned n_hosts;
+	char host_secret[128], own_secret[128]; /* host_secret "": no authentication */
+	uint8_t auth_hash, auth_group;
 	struct ns ns[TARGET_NAMESPACES];
 };
 
@@ -106,7 +108,8 @@ struct conn {
 	uint16_t qid, sqsize, sqhd;
 	struct tcmd *cmds; /* owned: TARGET_DEPTH_MAX + 1 */
 	unsigned in_flight, waiting;
-	uint8_t *rx; /* owned: RX_MAX */
+	struct auth_target *auth; /* owned; from Connect on, where it is asked for */
+	uint8_t *rx;              /* owned: RX_MAX */
 	size_t rx_len;
 	uint8_t *tx; /* owned */
 	size_t tx_len, tx_at, tx_cap;
@@ -270,6 +273,12 @@ void target_ctrl_tick(struct ctrl *k);
 uint64_t target_ctrl_next(const struct ctrl *k);
 struct ctrl *target_ctrl_find(struct target *t, uint16_t cntlid);
 void target_keep_alive(struct ctrl *k);
+
+/* target_auth.c */
+bool target_auth_begin(struct conn *c); /* after Connect: whether it is asked for */
+void target_auth_end(struct conn *c);
+bool target_auth_holds(struct conn *c, struct tcmd *cmd); /* it was refused: not proved yet */
+void target_auth_run(struct conn *c, struct tcmd *cmd);
 
 /* target_admin.c, target_identify.c */
 void target_admin_run(struct conn *c, struct tcmd *cmd);
