@@ -76,6 +76,12 @@ void store_ref(struct store *s);
 void store_unref(void *s);
 void *store_reader_thread(void *arg);
 
+/* store.c: the threads, from store_start to store_close. */
+void *store_thread(void *arg);
+void *store_compaction_thread(void *arg);
+/* After they were joined: what is left is delivered, and what waits for space tried once more. */
+void store_settle(struct store *s);
+
 /* store_reserve.c: the space that is kept for what shrinks rights. Store thread. */
 void store_reserve_free(struct store *s);
 /* Also at open. Says when there is space again. */

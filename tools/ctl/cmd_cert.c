@@ -182,7 +182,7 @@ const struct ctl_cmd ctl_cmd_admin_cert = {
 		"OUT already is\n"
 		"used again, so OUT may be the context whose certificate has ended.\n\n"
 		"  ros2ctl admin cert --dir ./td --id spiffe://ros2.test/admin/root --out "
-                "./td/admin",
+		"./td/admin",
 	.opts = cert_opts,
 	.run = run_admin,
 };
