@@ -84,10 +84,18 @@ static int wait_ms(struct target *t)
 	return next <= now ? 0 : (int)MIN((next - now) / NS_PER_MS + 1, 60000ull);
 }
 
+static void tick_ctrls(struct target *t)
+{
+	struct ctrl *k, *next;
+
+	t->now_ns = clock_monotonic_ns();
+	list_for_each_safe (&t->ctrls, k, next, link)
+		target_ctrl_tick(k);
+}
+
 static void turn(struct target *t)
 {
 	struct conn *c, *next_conn;
-	struct ctrl *k, *next_ctrl;
 
 	t->now_ns = clock_monotonic_ns();
 	list_for_each (&t->conns, c, link) {
@@ -97,8 +105,7 @@ static void turn(struct target *t)
 			target_conn_flush(c);
 	}
 	target_orphans_due(t);
-	list_for_each_safe (&t->ctrls, k, next_ctrl, link)
-		target_ctrl_tick(k);
+	tick_ctrls(t);
 	list_for_each_safe (&t->conns, c, next_conn, link)
 		if (c->dead)
 			target_conn_free(c);
@@ -136,7 +143,8 @@ static void *run(void *arg)
 			drained = 0;
 		if (t->frozen)
 			continue;
-		t->now_ns = clock_monotonic_ns();
+		/* First what is over: a machine that hung does nothing that is too late. */
+		tick_ctrls(t);
 		for (int i = 0; i < n; i++) {
 			if (ev[i].data.ptr == &t->listen_fd)
 				target_accept(t);
