@@ -93,6 +93,17 @@ static int do_disallow(struct line *l)
 	return target_disallow(l->t, l->words[1], l->words[2]);
 }
 
+static int do_authenticate(struct line *l)
+{
+	uint64_t hash = word_number(l, 4), group = word_number(l, 5);
+
+	if (!hash || hash > 3 || group > 5)
+		return -EINVAL;
+	return target_authenticate(l->t, l->words[1], l->words[2],
+	                           strcmp(l->words[3], "-") ? l->words[3] : NULL, (uint8_t)hash,
+	                           (uint8_t)group);
+}
+
 static int do_fault(struct line *l)
 {
 	struct target_rule r = {
@@ -257,6 +268,8 @@ static const struct {
 	{"resize", 4, do_resize, "NQN NSID BLOCKS"},
 	{"allow", 3, do_allow, "NQN HOST_NQN: from then on only those that were allowed"},
 	{"disallow", 3, do_disallow, "NQN HOST_NQN"},
+	{"authenticate", 6, do_authenticate,
+         "NQN HOST_SECRET OWN_SECRET|- HASH GROUP: hosts must prove themselves from now on"},
 	{"fault", 2, do_fault, "NAME [qid=] [opcode=] [pdu=] [skip=] [times=] [arg=]"},
 	{"faults-off", 1, do_faults_off, ""},
 	{"hits", 2, do_hits, "NAME: how often that fault was let loose"},
