@@ -149,7 +149,8 @@ static int connect_queue(struct host *h, const struct host_opts *o, struct nvmf_
 
 	if (rc)
 		return rc;
-	nvme_cmd_connect(&sqe, qid, (qid ? HOST_DEPTH : 4) + 1, 0, qid ? 0 : 30000);
+	nvme_cmd_connect(&sqe, qid, (qid ? HOST_DEPTH : 4) + 1, qid ? o->cattr : 0,
+	                 qid ? 0 : 30000);
 	rc = command(h, q, &sqe, NVMF_TO_TARGET, &data, sizeof(data), &cqe);
 	if (!rc && !qid)
 		h->cntlid = le16toh((uint16_t)cqe.dw0);

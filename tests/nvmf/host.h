@@ -42,6 +42,7 @@ struct host_opts {
 	const char *nqn, *host_nqn;
 	bool digests;
 	uint64_t timeout_ms; /* of a command: 2000 */
+	uint8_t cattr;       /* of the Connect of the I/O queue */
 };
 
 /* Connects both queues. 0, or -EPROTO, -ENOTCONN ... and host.words. */
