@@ -4,6 +4,7 @@
  * the agent until SIGTERM. Exit codes: 0 ok, 1 failed, 2 usage.
  */
 #include "agent/agent.h"
+#include "agent/discover_command.h"
 #include "agent/probe_command.h"
 #include "agent/secrets.h"
 #include "common/args.h"
@@ -41,6 +42,7 @@ static const char usage[] =
 	"usage: ros2-agent --name NAME --state-dir DIR --controller HOST:PORT --listen HOST:PORT\n"
 	"                  [options]\n"
 	"       ros2-agent probe [--device NAME] [-o table|json]    what devices here enforce\n"
+	"       ros2-agent discover --address A [--port P]          what an NVMe-oF target offers\n"
 	"\n"
 	"  --name NAME             of the Agent document this agent is\n"
 	"  --state-dir DIR         identity, snapshot, revocations, audit spool; made when "
@@ -475,6 +477,8 @@ int main(int argc, char **argv)
 
 	if (argc > 1 && !strcmp(argv[1], "probe"))
 		return agent_probe_command(argc - 1, argv + 1);
+	if (argc > 1 && !strcmp(argv[1], "discover"))
+		return agent_discover_command(argc - 1, argv + 1);
 	code = parse_flags(&p, argc, argv);
 	if (code >= 0)
 		return code;

@@ -10,7 +10,7 @@ set(ROS2_LAYERS
 	"dataplane: common policy/image.h"
 	"dataplane/client: common proto dataplane/wire.h dataplane/fabric/fabric.h dataplane/fabric/fabric_conn.h"
 	"controller: common proto policy"
-	"agent: common proto policy/image.h dataplane/dp.h dataplane/dp_probe.h"
+	"agent: common proto policy/image.h dataplane/dp.h dataplane/dp_probe.h dataplane/dp_discover.h"
 	"tools: common proto policy"
 	"tools/bench: common proto policy dataplane/client tools"
 	"examples: dataplane/client/ros2.h"
