@@ -17,7 +17,7 @@ static const char usage[] =
 	"                           [-o table|json]\n"
 	"\n"
 	"Asks a discovery controller of NVMe over Fabrics for its log: subsystems and where they "
-        "are,\n"
+	"are,\n"
 	"as an Engine document of type nvmf names them. What is shown is what the target says.\n"
 	"\n"
 	"  --address A       IPv4 or IPv6, numeric\n"
