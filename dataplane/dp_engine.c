@@ -53,6 +53,54 @@ static bool same_nvmf(const struct nvmf_config *a, const struct nvmf_config *b)
 	       same_volumes(a, b);
 }
 
+static bool share_a_block(const struct nvmf_volume *v, const struct nvmf_volume *w)
+{
+	uint64_t v_end = v->size ? v->offset + v->size : UINT64_MAX;
+	uint64_t w_end = w->size ? w->offset + w->size : UINT64_MAX;
+
+	return v->nsid == w->nsid && v->offset < w_end && w->offset < v_end;
+}
+
+/* The volume of @b that shares a block with one of @a, or NULL. A subsystem is one thing, whatever
+ * its addresses are. */
+static const struct nvmf_volume *taken(const struct nvmf_config *a, const struct nvmf_config *b)
+{
+	if (strcmp(a->subsystem, b->subsystem) != 0)
+		return NULL;
+	for (uint32_t i = 0; i < a->n_volumes; i++)
+		for (uint32_t j = 0; j < b->n_volumes; j++)
+			if (share_a_block(&a->volumes[i], &b->volumes[j]))
+				return &b->volumes[j];
+	return NULL;
+}
+
+/* Documents give no block twice, but the older one of another engine may still be in force here and
+ * have what a newer one gives away. While somebody has that engine mounted nobody else gets it;
+ * when nobody has, it goes, until its own newer document comes. */
+static int take_over(struct dp *dp, const struct dp_engine_config *c, struct ros2_err *err)
+{
+	for (uint32_t i = 0; i < DP_ENGINES_MAX; i++) {
+		const struct dp_engine *e = dp->engines[i];
+		const struct nvmf_volume *v;
+		int rc;
+
+		if (!e || e->removed || !e->nvmf || !strcmp(e->name, c->name))
+			continue;
+		v = taken(c->nvmf, e->nvmf);
+		if (!v)
+			continue;
+		if (e->n_users)
+			return ros2_err_named(err, ROS2_BUSY,
+			                      "engine '%s': volume %.64s is still one of engine "
+			                      "'%s', of which %u namespaces are open",
+			                      c->name, v->name, e->name, e->n_users);
+		rc = dp_engine_remove(dp, e->name, err);
+		if (rc < 0)
+			return rc;
+	}
+	return 0;
+}
+
 static bool same_config(const struct dp_engine *e, const struct dp_engine_config *c)
 {
 	return !strcmp(e->type, c->type) && !strcmp(e->root, c->root ? c->root : "") &&
@@ -149,6 +197,9 @@ int dp_engine_put(struct dp *dp, const struct dp_engine_config *c, struct ros2_e
 		                      c->name);
 	if (e && same_config(e, c))
 		return 0;
+	rc = c->nvmf ? take_over(dp, c, err) : 0;
+	if (rc < 0)
+		return rc;
 	if (e) {
 		rc = dp_engine_remove(dp, c->name, err);
 		if (rc < 0)

@@ -179,6 +179,59 @@ static void engine__is_not_replaced_while_a_namespace_is_open(void **state)
 	raw_close(&a);
 }
 
+/* A document gives a volume from one engine to another: not while the old engine is mounted, and
+ * not to both. */
+static void engine__gets_no_block_that_another_still_has(void **state)
+{
+	struct fx *fx = *state;
+	struct raw a;
+	struct nvmf_config old, c;
+	struct put p;
+
+	config(&old);
+	assert_int_equal(put(fx, "ram", &old).r, 0);
+	raw_ready(fx, &a); /* mounts `ram` */
+	config(&c);
+	strcpy(c.address, "192.0.2.11");
+	strcpy(c.volumes[0].name, "c/vol0");
+	strcpy(c.volumes[1].name, "d/vol0");
+	c.volumes[0].nsid = 3;
+	p = put(fx, "other", &c); /* d/vol0 is b/vol0 */
+	assert_int_equal(p.r, -EBUSY);
+	assert_string_equal(p.err.msg,
+	                    "engine 'other': volume b/vol0 is still one of engine 'ram', "
+	                    "of which 1 namespaces are open");
+	c.volumes[1].offset = 2 << 20; /* behind it */
+	assert_int_equal(put(fx, "other", &c).r, 0);
+	c.volumes[1].offset = (2 << 20) - 512;
+	assert_int_equal(put(fx, "other", &c).r, -EBUSY);
+	strcpy(c.subsystem, "nqn.2014-08.org.example:storage:2");
+	assert_int_equal(put(fx, "other", &c).r, 0);
+	raw_close(&a);
+}
+
+/* Two documents that change places, in either order. */
+static void engine__gives_its_volumes_up_when_nobody_has_it_mounted(void **state)
+{
+	struct fx *fx = *state;
+	struct nvmf_config one, two;
+	unsigned n;
+
+	config(&one);
+	config(&two);
+	one.n_volumes = two.n_volumes = 1;
+	two.volumes[0].nsid = 9;
+	assert_int_equal(put(fx, "one", &one).r, 0);
+	assert_int_equal(put(fx, "two", &two).r, 0);
+	n = made;
+	assert_int_equal(put(fx, "one", &two).r, 0); /* `two` goes */
+	assert_int_equal(put(fx, "two", &one).r, 0);
+	assert_int_equal(made, n + 2);
+	assert_int_equal(put(fx, "one", &two).r, 0);
+	assert_int_equal(put(fx, "two", &one).r, 0);
+	assert_int_equal(made, n + 2); /* both are in force */
+}
+
 static void engine__that_needs_secrets_says_that_there_are_none(void **state)
 {
 	struct fx *fx = *state;
@@ -213,6 +266,8 @@ int main(void)
 		T(engine__is_given_its_whole_configuration_and_the_secrets),
 		T(engine__is_made_anew_when_any_field_changed_and_only_then),
 		T(engine__is_not_replaced_while_a_namespace_is_open),
+		T(engine__gets_no_block_that_another_still_has),
+		T(engine__gives_its_volumes_up_when_nobody_has_it_mounted),
 		cmocka_unit_test_setup_teardown(engine__that_needs_secrets_says_that_there_are_none,
 	                                        setup_without_secrets, teardown),
 		T(engine__of_a_type_that_is_not_here_is_refused_by_name),
