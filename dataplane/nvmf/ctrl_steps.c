@@ -140,7 +140,7 @@ static int got_csts(const struct nvme_cqe *cqe, uint32_t *ret, struct ros2_err *
 
 static int got_ready(struct nvmf_ctrl *c, const struct nvme_cqe *cqe, struct ros2_err *err)
 {
-	uint32_t csts;
+	uint32_t csts = 0;
 	int rc = got_csts(cqe, &csts, err);
 
 	if (rc < 0)
@@ -312,7 +312,7 @@ static int fill_disable(struct nvmf_ctrl *c, struct ros2_err *err)
 
 static int got_stopped(struct nvmf_ctrl *c, const struct nvme_cqe *cqe, struct ros2_err *err)
 {
-	uint32_t csts;
+	uint32_t csts = 0;
 	int rc = got_csts(cqe, &csts, err);
 
 	if (rc < 0)
@@ -328,7 +328,7 @@ static int fill_shutdown(struct nvmf_ctrl *c, struct ros2_err *err)
 
 static int got_shut(struct nvmf_ctrl *c, const struct nvme_cqe *cqe, struct ros2_err *err)
 {
-	uint32_t csts;
+	uint32_t csts = 0;
 	int rc = got_csts(cqe, &csts, err);
 
 	if (rc < 0)

@@ -126,8 +126,8 @@ static int directory_of(const struct engine_ns *ns, const char *path,
 		return ros2_err_set(err, -ENOTDIR, "\"%.128s\" is not a directory", path);
 	if (rc != -EISDIR)
 		return rc;
-	full_path(ns, path, out); /* it was found */
-	return 0;
+	/* It was found, so its name is not too long. */
+	return full_path(ns, path, out) ? 0 : -ENAMETOOLONG;
 }
 
 int nvmf_readdir(struct engine_ns *ns, const char *path, uint64_t cookie, struct engine_dirent *out,

@@ -220,7 +220,7 @@ static int begin_connect(struct tcp_queue *q, const struct sockaddr *peer, sockl
 static int tcp_open(const struct nvmf_queue_opts *o, struct nvmf_queue **ret, struct ros2_err *err)
 {
 	struct tcp_queue *q;
-	socklen_t len;
+	socklen_t len = 0;
 	int rc = check(o, &len, err);
 
 	if (rc < 0)
