@@ -150,23 +150,37 @@ void storm_open(struct storm *s)
 		fail_msg("%s", s->v.words);
 }
 
-void storm_check(struct storm *s, struct target *t)
+void storm_check_by(struct storm *s, int (*medium)(void *arg, uint64_t at, void *buf, size_t len),
+                    void *arg)
 {
-	const struct nvmf_config *c = &s->v.config;
-
 	for (unsigned slot = 0; slot < STORM_SLOTS; slot++) {
 		uint32_t len = len_of(slot);
 		uint64_t at = (uint64_t)slot * STORM_STRIDE;
 
-		assert_int_equal(
-			target_media_read(t, c->subsystem, c->volumes[0].nsid, at, s->v.buf, len),
-			0);
+		assert_int_equal(medium(arg, at, s->v.buf, len), 0);
 		see(s, slot, s->v.buf, "the medium");
 		memset(s->v.buf, 0, len);
 		if (vol_io(&s->v, ENGINE_OP_READ, at, s->v.buf, len) != len)
 			fail_msg("the last reading of slot %u: %s", slot, vol_health(&s->v).words);
 		see(s, slot, s->v.buf, "the last reading");
 	}
+}
+
+struct medium {
+	struct target *t;
+	const struct nvmf_config *c;
+};
+
+static int of_target(void *arg, uint64_t at, void *buf, size_t len)
+{
+	const struct medium *m = arg;
+
+	return target_media_read(m->t, m->c->subsystem, m->c->volumes[0].nsid, at, buf, len);
+}
+
+void storm_check(struct storm *s, struct target *t)
+{
+	storm_check_by(s, of_target, &(struct medium){t, &s->v.config});
 }
 
 void storm_close(struct storm *s)

@@ -47,5 +47,8 @@ void storm_run(struct storm *s, unsigned n, unsigned ms, void (*event)(void *arg
                void *arg);
 /* Each slot, by the volume and by the medium itself. */
 void storm_check(struct storm *s, struct target *t);
+/* The same, with another way to read the medium: 0 or negative errno. */
+void storm_check_by(struct storm *s, int (*medium)(void *arg, uint64_t at, void *buf, size_t len),
+                    void *arg);
 void storm_close(struct storm *s);
 #endif

@@ -27,7 +27,7 @@ void vol_init(struct vol *v, struct target *t, const char *tenant)
 	log_set_level(LOG_LEVEL_ERROR);
 	*v = (struct vol){.config = {.transport = NVMF_TCP,
 	                             .address = "127.0.0.1",
-	                             .port = target_port(t),
+	                             .port = t ? target_port(t) : 0,
 	                             .subsystem = VOL_NQN,
 	                             .host_nqn = "nqn.2026-11.test:host:" NVMF_TENANT_MARK,
 	                             .queue_depth = 16,

@@ -39,7 +39,7 @@ struct vol {
 /* A target with VOL_NQN and its namespace 1 of VOL_BYTES, 512 bytes a block; R2Ts and C2HData in
  * pieces. Fails the test. */
 struct target *vol_target(void);
-/* What a document would say; the caller changes it before vol_open. */
+/* What a document would say; the caller changes it before vol_open. @t NULL: it sets the port. */
 void vol_init(struct vol *v, struct target *t, const char *tenant);
 /* 0, or what engine or target said, in words, too. Whatever it returns vol_close is due. */
 int vol_open(struct vol *v);
