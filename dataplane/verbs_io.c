@@ -287,6 +287,19 @@ static void received(struct session *s, uint32_t buffer, uint32_t bytes)
 	session_want_input(s);
 }
 
+/* Nobody has lent this peer a key, so it named another's. A device that holds to the specification
+ * refuses the message; from one that does not we hear who it was only here. */
+static void foreign_invalidate(struct session *s)
+{
+	static const char words[] =
+		"a message that invalidates a key at the agent's device, where it has none";
+
+	if (!session_alive(s))
+		return;
+	session_violation(s, 0, ROS2_BAD_KEY, "%s", words);
+	session_end(s, ROS2_PROTOCOL, words);
+}
+
 static void reply_left(struct request *req)
 {
 	verbs_of(req->s)->moved += req->bytes + WIRE_HEADER_LEN;
@@ -312,7 +325,9 @@ void verbs_completed(struct session *s, const struct fabric_completion *e)
 		connection_failed(s, e); /* harmless when it has ended */
 	switch ((enum verbs_kind)(e->cookie >> 32)) {
 	case VERBS_RECV:
-		if (e->end == FABRIC_END_OK && s->state != SESSION_ENDED)
+		if (e->end == FABRIC_END_OK && e->invalidated)
+			foreign_invalidate(s);
+		else if (e->end == FABRIC_END_OK && s->state != SESSION_ENDED)
 			received(s, index, e->bytes);
 		break;
 	case VERBS_SHORT:

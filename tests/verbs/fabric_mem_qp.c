@@ -57,6 +57,10 @@ static void end_wr(struct mem_wr *wr, enum fabric_end end, uint32_t bytes)
 	                              .invalidated = wr->invalidated != 0,
 	                              .key = wr->invalidated};
 
+	if (wr->op == FABRIC_OP_RECV && wr->invalidates) {
+		c.invalidated = true;
+		c.key = wr->invalidates;
+	}
 	list_del(&wr->link);
 	for (uint32_t i = 0; i < wr->n_parts; i++)
 		wr->parts[i].region->users--;
@@ -209,6 +213,9 @@ static bool do_send(struct mem_wr *wr, struct fabric_qp *peer)
 	}
 	mem_now.sends++;
 	peer->n_recvs--;
+	/* told, and that is all: as a device does that lets nobody have another's window */
+	if (wr->flags & FABRIC_REMOTE_INVALIDATE)
+		recv->invalidates = wr->remote_key;
 	end_wr(recv, FABRIC_END_OK, (uint32_t)bytes);
 	end_wr(wr, FABRIC_END_OK, (uint32_t)bytes);
 	return true;

@@ -235,6 +235,31 @@ static void message__that_is_not_as_long_as_it_says_ends_the_connection(void **s
 	}
 }
 
+static void message__that_invalidates_a_key_is_a_violation_and_ends_the_session(void **state)
+{
+	struct fabric_part part = {.offset = PEER_MEMORY / 2, .length = WIRE_HEADER_LEN};
+	struct fabric_wr wr = {
+		.parts = &part, .n_parts = 1, .flags = FABRIC_QUIET | FABRIC_REMOTE_INVALIDATE};
+	struct wire_header ping = {.opcode = WIRE_PING};
+	struct fx *fx = *state;
+	struct peer a, p;
+
+	peer_ready(fx, &a);
+	peer_ready(fx, &p);
+	part.region = p.buffers;
+	wr.remote_key = a.window_key;
+	wire_seal(&ping);
+	memcpy(p.mem + PEER_MEMORY / 2, &ping, sizeof(ping));
+	assert_int_equal(fabric_send(p.qp, &wr), 0);
+	(void)fabric_qp_flush(p.qp, 0);
+	assert_int_equal(peer_recv(&p).opcode, 0);
+	fx_event(fx, DP_EVENT_VIOLATION, ROS2_BAD_KEY);
+	fx_event(fx, DP_EVENT_SESSION_ENDED, ROS2_PROTOCOL);
+	works(&a);
+	peer_close(&p);
+	peer_close(&a);
+}
+
 static void peer__without_receives_for_its_answers_is_ended(void **state)
 {
 	struct fx *fx = *state;
@@ -413,6 +438,7 @@ int main(void)
 		T(window__of_another_tenant_is_of_no_use),
 		T(window__that_has_gone_ends_the_session_by_name),
 		T(message__that_is_not_as_long_as_it_says_ends_the_connection),
+		T(message__that_invalidates_a_key_is_a_violation_and_ends_the_session),
 		T(peer__without_receives_for_its_answers_is_ended),
 		T(id__may_be_used_again_as_soon_as_it_is_answered),
 		T(revoke__counts_posted_transfers_and_nothing_is_posted_after_it),
