@@ -29,5 +29,5 @@ set(ROS2_FOREIGN
 	"yaml.h: policy/tree.c"
 	"jansson.h: tools/* tests/*"
 	"infiniband/: dataplane/fabric/*verbs* tests/attack/verbs* tests/fabric/*verbs* tests/guest/*"
-	"rdma/: dataplane/fabric/*verbs* tests/fabric/*verbs*"
+	"rdma/: dataplane/fabric/*verbs* tests/attack/verbs* tests/fabric/*verbs*"
 	"cmocka.h: tests/*")

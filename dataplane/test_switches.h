@@ -21,6 +21,7 @@ struct dp_test_switches {
 	bool no_contact_check;    /* losing the controller ends nothing */
 	bool no_key_owner;        /* a key is good on every connection */
 	bool no_key_generation;   /* the index of a key is enough, whatever its random bits */
+	bool no_proof;            /* a connection needs to know no secret */
 	bool no_access_check;     /* any lease allows reading and writing */
 	bool no_range_check;      /* a lease is for all of memory */
 	bool no_beneath;          /* paths of the file engine go where their names lead */

@@ -1,0 +1,418 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The attacks of agent.h. Alpha is the victim, and must be served before and after. */
+#include "tests/attack/agent.h"
+#include "tests/attack/packets.h"
+#include "common/crypto.h"
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define WAIT_MS   10000
+#define BLOCK     65536u
+#define STRANGERS 25u
+#define MANY      24u /* sessions */
+#define ALLOWED   4u  /* by beta's policy */
+
+/* A tenant with a session, its file, its region and its window. */
+struct end {
+	struct site *site;
+	enum tenant who;
+	struct peer_session s;
+	struct peer *p;
+	uint32_t window;
+	uint64_t next_id;
+};
+
+void attack_seen(struct attack_try *t, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(t->seen, sizeof(t->seen), fmt, ap);
+	va_end(ap);
+}
+
+static int cannot(struct attack_try *t, const char *what, int r)
+{
+	attack_seen(t, "%s: %s", what, strerror(-r));
+	return r;
+}
+
+static int session_of(struct site *site, enum tenant who, struct end *e)
+{
+	*e = (struct end){.site = site, .who = who};
+	return site->session(site, who, &e->s);
+}
+
+/* The rest, when the session is there. */
+static int settle_in(struct end *e)
+{
+	struct wire_header h = {.opcode = WIRE_WINDOW, .offset = PEER_TARGET};
+	int r = e->site->prepare(e->site, e->who, &e->s, (uintptr_t)peer_target(e->p));
+
+	if (!r)
+		r = peer_bind(e->p, &e->window);
+	h.key = e->s.key;
+	h.generation = e->s.generation;
+	h.address = (uintptr_t)peer_target(e->p);
+	h.handle = e->window;
+	return r ? r : peer_send(e->p, &h, NULL);
+}
+
+static int come(struct site *site, enum tenant who, struct end *e)
+{
+	int r = session_of(site, who, e);
+
+	if (!r)
+		r = peer_open(&e->p, e->s.data);
+	if (!r)
+		r = peer_join(e->p, &e->s);
+	return r ? r : settle_in(e);
+}
+
+static void leave(struct end *e)
+{
+	peer_close(e->p);
+	if (e->site && e->s.data[0])
+		(void)e->site->close(e->site, e->who, &e->s);
+	e->p = NULL;
+}
+
+/* Asks, and waits for the answer to it. */
+static int ask(struct end *e, struct wire_header h, struct wire_header *ret)
+{
+	int r;
+
+	h.request_id = ++e->next_id;
+	r = peer_send(e->p, &h, NULL);
+	while (!r) {
+		r = peer_receive(e->p, ret, WAIT_MS);
+		if (!r && ret->request_id == h.request_id)
+			break;
+	}
+	return r;
+}
+
+static struct wire_header request(const struct end *e, enum wire_opcode op)
+{
+	return (struct wire_header){.opcode = op,
+	                            .handle = e->s.handle,
+	                            .address = (uintptr_t)peer_target(e->p),
+	                            .length = BLOCK,
+	                            .key = e->s.key,
+	                            .generation = e->s.generation};
+}
+
+/* Writes a block, reads it back, finds the same. */
+static bool works(struct end *e)
+{
+	uint8_t *mem = peer_target(e->p), fill = (uint8_t)(e->next_id * 37 + 1);
+	struct wire_header got;
+
+	memset(mem, fill, BLOCK);
+	if (ask(e, request(e, WIRE_WRITE), &got) || got.opcode != WIRE_COMPLETE || got.status)
+		return false;
+	memset(mem, 0, BLOCK);
+	if (ask(e, request(e, WIRE_READ), &got) || got.opcode != WIRE_COMPLETE || got.status)
+		return false;
+	for (uint32_t i = 0; i < BLOCK; i++)
+		if (mem[i] != fill)
+			return false;
+	return true;
+}
+
+/* Connects by what it has; 0, or how it was refused. */
+static int connect_as(struct end *e, const struct wire_verbs_ask *by, enum ros2_status *st)
+{
+	int r = peer_open(&e->p, e->s.data);
+
+	return r ? r : peer_connect(e->p, by, sizeof(*by), st);
+}
+
+/* ---- HELLO ---- */
+
+/* A copy of alpha's request, on a queue pair of the thief's, who does not know the secret. */
+static int replays(const struct end *alpha, const struct wire_verbs_ask *copy, enum ros2_status *st)
+{
+	struct end thief = {.s = alpha->s};
+	int r;
+
+	memset(thief.s.secret, 0, sizeof(thief.s.secret));
+	r = connect_as(&thief, copy, st);
+	if (!r)
+		r = peer_hello(thief.p, &thief.s);
+	peer_close(thief.p);
+	return r;
+}
+
+static int hello_replayed(struct site *site, struct attack_try *t)
+{
+	enum ros2_status before = ROS2_OK, after = ROS2_OK, st;
+	struct wire_verbs_ask copy;
+	struct end alpha;
+	int r = session_of(site, ALPHA, &alpha), first, second = -1;
+
+	if (!r)
+		r = peer_open(&alpha.p, alpha.s.data);
+	if (r) {
+		cannot(t, "a session of alpha's", r);
+		leave(&alpha);
+		return r;
+	}
+	peer_prove(alpha.p, &alpha.s, &copy);
+	first = replays(&alpha, &copy, &before);
+	t->worked = first == 0;
+	if (first) {
+		/* the copied request was good, where it belongs */
+		r = peer_connect(alpha.p, &copy, sizeof(copy), &st);
+		if (!r)
+			r = peer_hello(alpha.p, &alpha.s);
+		if (!r)
+			r = settle_in(&alpha);
+		second = replays(&alpha, &copy, &after);
+		t->worked = second == 0;
+		t->neighbour_harmed = !r && !works(&alpha);
+	}
+	attack_seen(t, "a copy of alpha's proof before its use: %s, after it: %s",
+	            first ? ros2_status_to_str(before) : "WELCOME",
+	            second == -1  ? "not tried"
+	            : second == 0 ? "WELCOME"
+	                          : ros2_status_to_str(after));
+	leave(&alpha);
+	return first ? r : 0;
+}
+
+/* The thief has the secret itself. Within ten seconds, before its owner came: that is the control,
+ * and what docs/threat-model.md says of it. */
+static int secret_stolen(struct site *site, struct attack_try *t)
+{
+	enum ros2_status st = ROS2_OK;
+	struct wire_verbs_ask by;
+	struct end alpha, thief;
+	int r = t->defended ? come(site, ALPHA, &alpha) : session_of(site, ALPHA, &alpha);
+
+	if (r) {
+		cannot(t, "alpha", r);
+		leave(&alpha);
+		return r;
+	}
+	thief = (struct end){.s = alpha.s};
+	r = peer_open(&thief.p, thief.s.data);
+	if (!r) {
+		peer_prove(thief.p, &thief.s, &by);
+		r = peer_connect(thief.p, &by, sizeof(by), &st);
+	}
+	if (!r)
+		r = peer_hello(thief.p, &thief.s);
+	t->worked = r == 0;
+	attack_seen(t, "alpha's secret, %s its use: %s", t->defended ? "after" : "before",
+	            r ? ros2_status_to_str(st) : "WELCOME");
+	t->neighbour_harmed = t->defended && !works(&alpha);
+	peer_close(thief.p);
+	leave(&alpha);
+	return 0;
+}
+
+static int strangers(struct site *site, struct attack_try *t)
+{
+	struct wire_verbs_ask by = {.version = WIRE_VERBS_VERSION};
+	enum ros2_status st = ROS2_OK;
+	struct end alpha, stranger;
+	uint32_t n = 0;
+	int r = session_of(site, ALPHA, &alpha);
+
+	if (r) {
+		cannot(t, "a session of alpha's", r);
+		return r;
+	}
+	for (; n < STRANGERS && !t->worked; n++) {
+		stranger = (struct end){.s = alpha.s};
+		memcpy(by.session_uid, alpha.s.uid, sizeof(by.session_uid));
+		crypto_random(by.proof, sizeof(by.proof));
+		t->worked = connect_as(&stranger, &by, &st) == 0;
+		peer_close(stranger.p);
+	}
+	attack_seen(t, "%u requests with a waiting session's name and a proof that is none: %s", n,
+	            t->worked ? "a queue pair at the agent" : ros2_status_to_str(st));
+	if (!t->worked) {
+		r = peer_open(&alpha.p, alpha.s.data);
+		if (!r)
+			r = peer_join(alpha.p, &alpha.s);
+		if (!r)
+			r = settle_in(&alpha);
+		t->neighbour_harmed = r || !works(&alpha);
+	}
+	leave(&alpha);
+	return 0;
+}
+
+/* ---- messages ---- */
+
+static const char *answer_str(const struct wire_header *h)
+{
+	return h->opcode ? ros2_status_to_str((enum ros2_status)h->status) : "no answer";
+}
+
+/* Beta's messages in beta's session, with alpha's numbers in them. */
+static int others_numbers(struct site *site, struct attack_try *t)
+{
+	struct end alpha = {0}, beta = {0};
+	struct wire_header h, got[4] = {0};
+	int r = come(site, ALPHA, &alpha), over = 0;
+
+	if (!r)
+		r = works(&alpha) ? come(site, BETA, &beta) : -EIO;
+	if (!r)
+		r = works(&beta) ? 0 : -EIO;
+	for (int i = 0; i < 4 && !r && !over; i++) {
+		h = request(&beta, i == 1 ? WIRE_WRITE : WIRE_READ);
+		h.key = i == 3 ? beta.s.key : alpha.s.key;
+		h.generation = i == 3 ? beta.s.generation : alpha.s.generation;
+		h.address = (uintptr_t)peer_target(i == 3 ? beta.p : alpha.p);
+		h.handle = i == 3 ? alpha.s.handle : beta.s.handle;
+		if (i == 2)
+			h = (struct wire_header){.opcode = WIRE_WINDOW,
+			                         .key = alpha.s.key,
+			                         .generation = alpha.s.generation,
+			                         .address = (uintptr_t)peer_target(alpha.p),
+			                         .offset = PEER_TARGET,
+			                         .handle = beta.window};
+		over = ask(&beta, h, &got[i]);
+		t->worked = t->worked || over || got[i].opcode != WIRE_NAK;
+	}
+	if (!r) {
+		attack_seen(t,
+		            "with alpha's numbers, READ into its key: %s, WRITE from it: %s, a "
+		            "WINDOW for it: %s, its handle: %s%s",
+		            answer_str(&got[0]), answer_str(&got[1]), answer_str(&got[2]),
+		            answer_str(&got[3]), over ? " (it went as far as the device)" : "");
+		t->neighbour_harmed = !t->worked && !works(&alpha);
+	} else {
+		cannot(t, "alpha and beta", r);
+	}
+	leave(&beta);
+	leave(&alpha);
+	return r;
+}
+
+/* Beta's message names alpha's window, and the device obeys; this one does not even tell the agent
+ * (tests/verbs/hostile_test.c has one that does). Alpha must come back. */
+static int invalidated(struct site *site, struct attack_try *t)
+{
+	struct end alpha = {0}, beta = {0};
+	int r = come(site, ALPHA, &alpha);
+
+	if (!r)
+		r = works(&alpha) ? come(site, BETA, &beta) : -EIO;
+	if (!r)
+		r = works(&beta) ? 0 : -EIO;
+	if (!r)
+		r = peer_invalidate(beta.p, alpha.window);
+	if (r) {
+		cannot(t, "alpha and beta", r);
+	} else {
+		t->worked = !works(&alpha);
+		leave(&alpha);
+		t->neighbour_harmed = come(site, ALPHA, &alpha) || !works(&alpha);
+		attack_seen(t, "beta's SEND names alpha's window: alpha's key %s; alpha %s",
+		            t->worked ? "is dead" : "lives",
+		            t->neighbour_harmed ? "is NOT served" : "has reconnected");
+	}
+	leave(&beta);
+	leave(&alpha);
+	return r;
+}
+
+/* ---- what a tenant may have ---- */
+
+static int sessions(struct site *site, struct attack_try *t)
+{
+	struct end alpha = {0}, *beta = calloc(MANY, sizeof(*beta));
+	uint32_t n = 0;
+	int r = beta ? come(site, ALPHA, &alpha) : -ENOMEM, b = 0;
+
+	if (!r)
+		r = works(&alpha) ? 0 : -EIO;
+	for (; n < MANY && !r && !b; n += b == 0) {
+		b = come(site, BETA, &beta[n]);
+		if (!works(&alpha))
+			t->neighbour_harmed = true;
+	}
+	if (r) {
+		cannot(t, "alpha", r);
+	} else {
+		t->worked = n > ALLOWED;
+		attack_seen(t, "beta has %u connections, the next: %s; alpha works after each", n,
+		            b ? strerror(-b) : "not tried");
+	}
+	for (uint32_t i = 0; beta && i < MANY; i++)
+		leave(&beta[i]);
+	free(beta);
+	leave(&alpha);
+	return r;
+}
+
+/* ---- packets ---- */
+
+/* Alpha's queue pair at the agent, ended by somebody on the wire. */
+static int killed(struct site *site, struct attack_try *t)
+{
+	struct end alpha = {0}, beta = {0};
+	struct forged f = {.addr = 4096, .key = 0x1234, .length = 256};
+	int r = come(site, ALPHA, &alpha), fd = -1;
+	bool dead;
+
+	if (!r)
+		r = works(&alpha) ? come(site, BETA, &beta) : -EIO;
+	if (!r)
+		r = fd = packets_socket("peer0");
+	if (r >= 0) {
+		peer_numbers(alpha.p, &f.qpn, &f.psn, &f.src);
+		f.dst = f.src;
+		r = packets_write(fd, &f);
+	}
+	if (r) {
+		cannot(t, "alpha, beta and a packet", r);
+	} else {
+		t->worked = !works(&beta); /* meanwhile the packet arrives */
+		dead = !works(&alpha);
+		leave(&alpha);
+		t->neighbour_harmed = come(site, ALPHA, &alpha) || !works(&alpha);
+		attack_seen(t,
+		            "one packet to queue pair %u at the agent, alpha's: it %s; beta %s; "
+		            "alpha %s",
+		            f.qpn, dead ? "is ended" : "lives",
+		            t->worked ? "is cut off" : "is served",
+		            t->neighbour_harmed ? "is NOT served" : "has reconnected");
+		r = dead ? 0 : -EIO; /* else nothing is shown */
+	}
+	if (fd >= 0)
+		close(fd);
+	leave(&beta);
+	leave(&alpha);
+	return r;
+}
+
+const struct agent_attack agent_attacks[] = {
+	{"hello_replayed", "replay of a HELLO", "ReDMArk (USENIX Security 2021)",
+         "proof bound to the queue pair, then over both nonces", hello_replayed, false, "no_proof"},
+	{"session_secret_stolen", "theft of a HELLO's secret", "-",
+         "single use, 10 s, given over mTLS only", secret_stolen, true},
+	{"strangers", "queue pairs for strangers", "ReDMArk (USENIX Security 2021)",
+         "no queue pair and no memory before the proof", strangers, false, "no_proof"},
+	{"forged_control_messages", "forged control messages", "NeVerMore (CCS 2022)",
+         "keys and handles belong to one connection", others_numbers, false, "no_key_owner"},
+	{"connection_exhaustion", "connection exhaustion",
+         "ReDMArk (USENIX Security 2021), Husky (NSDI 2023)",
+         "sessions and connections capped per tenant", sessions, false, "sessions"},
+	{"foreign_invalidate_at_the_agent", "foreign remote invalidate of a session's window",
+         "IBA vol. 1, 10.6.7.2", "placement.require; the victim reconnects", invalidated, false,
+         NULL, true},
+	{"queue_pair_killed_at_the_agent", "queue pair of a session killed by a forged packet",
+         "ReDMArk (USENIX Security 2021), NeVerMore (CCS 2022)",
+         "a connection of its own for each session; reconnect", killed},
+};
+const unsigned n_agent_attacks = ARRAY_SIZE(agent_attacks);

@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* verbs_peer.h, with librdmacm in its blocking mode. */
+#include "tests/attack/verbs_peer.h"
+#include "common/crypto.h"
+#include "common/util.h"
+#include "dataplane/wire_codec.h"
+#include <errno.h>
+#include <infiniband/verbs.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <rdma/rdma_cma.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define RECVS      64u
+#define RECV_BYTES 1024u
+#define SEND_AT    (RECVS * RECV_BYTES)
+#define TARGET_AT  (2 * SEND_AT)
+#define MEMORY     (TARGET_AT + PEER_TARGET)
+#define WAIT_MS    10000
+
+enum wr { WR_RECV, WR_SEND = 1000, WR_BIND };
+
+struct peer {
+	struct rdma_cm_id *id;
+	struct ibv_pd *pd;
+	struct ibv_comp_channel *channel;
+	struct ibv_cq *cq;
+	struct ibv_mr *mr;
+	struct ibv_mw *mw;
+	uint8_t *mem;
+	uint8_t agent_nonce[WIRE_NONCE_LEN];
+};
+
+static int resolve(struct peer *p, const char *data)
+{
+	struct rdma_addrinfo hints = {.ai_port_space = RDMA_PS_TCP}, *to;
+	const char *colon = strrchr(data, ':');
+	char host[80];
+	int r;
+
+	if (!colon)
+		return -EINVAL;
+	snprintf(host, sizeof(host), "%.*s", (int)(colon - data), data);
+	if (rdma_getaddrinfo(host, colon + 1, &hints, &to))
+		return -errno;
+	r = rdma_create_id(NULL, &p->id, NULL, RDMA_PS_TCP) ? -errno : 0;
+	if (!r && rdma_resolve_addr(p->id, NULL, to->ai_dst_addr, 2000))
+		r = -errno;
+	if (!r && rdma_resolve_route(p->id, 2000))
+		r = -errno;
+	rdma_freeaddrinfo(to);
+	return r;
+}
+
+static int post_recv(struct peer *p, uint64_t i)
+{
+	struct ibv_sge sge = {(uintptr_t)p->mem + i * RECV_BYTES, RECV_BYTES, p->mr->lkey};
+	struct ibv_recv_wr wr = {.wr_id = WR_RECV + i, .sg_list = &sge, .num_sge = 1}, *bad;
+
+	return -ibv_post_recv(p->id->qp, &wr, &bad);
+}
+
+static int make(struct peer *p)
+{
+	struct ibv_qp_init_attr a = {.qp_type = IBV_QPT_RC,
+	                             .sq_sig_all = 1,
+	                             .cap = {.max_send_wr = 64,
+	                                     .max_recv_wr = RECVS,
+	                                     .max_send_sge = 1,
+	                                     .max_recv_sge = 1}};
+	int r = 0;
+
+	p->pd = ibv_alloc_pd(p->id->verbs);
+	p->mem = aligned_alloc(4096, MEMORY);
+	if (!p->pd || !p->mem)
+		return -ENOMEM;
+	memset(p->mem, 0, MEMORY);
+	p->mr = ibv_reg_mr(p->pd, p->mem, MEMORY, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
+	p->channel = ibv_create_comp_channel(p->id->verbs);
+	if (!p->mr || !p->channel)
+		return -ENOMEM;
+	p->cq = ibv_create_cq(p->id->verbs, 256, NULL, p->channel, 0);
+	if (!p->cq)
+		return -ENOMEM;
+	a.send_cq = a.recv_cq = p->cq;
+	if (rdma_create_qp(p->id, p->pd, &a))
+		return -errno;
+	for (uint64_t i = 0; i < RECVS && !r; i++)
+		r = post_recv(p, i);
+	return r;
+}
+
+int peer_open(struct peer **ret, const char *data)
+{
+	struct peer *p = calloc(1, sizeof(*p));
+	int r = p ? resolve(p, data) : -ENOMEM;
+
+	if (!r)
+		r = make(p);
+	if (r) {
+		peer_close(p);
+		return r;
+	}
+	*ret = p;
+	return 0;
+}
+
+void peer_close(struct peer *p)
+{
+	if (!p)
+		return;
+	/* no rdma_disconnect: after a refusal it would wait for an event that does not come; the
+	 * end of the id says it, too */
+	if (p->mw)
+		ibv_dealloc_mw(p->mw);
+	if (p->id && p->id->qp)
+		rdma_destroy_qp(p->id);
+	if (p->cq)
+		ibv_destroy_cq(p->cq);
+	if (p->channel)
+		ibv_destroy_comp_channel(p->channel);
+	if (p->mr)
+		ibv_dereg_mr(p->mr);
+	if (p->pd)
+		ibv_dealloc_pd(p->pd);
+	if (p->id)
+		rdma_destroy_id(p->id);
+	free(p->mem);
+	free(p);
+}
+
+void peer_prove(const struct peer *p, const struct peer_session *s, struct wire_verbs_ask *ret)
+{
+	uint32_t qpn = p->id->qp->qp_num;
+	struct crypto_span parts[] = {{WIRE_LABEL_VERBS, sizeof(WIRE_LABEL_VERBS)},
+	                              {ret->session_uid, sizeof(ret->session_uid)},
+	                              {ret->tenant_nonce, sizeof(ret->tenant_nonce)},
+	                              {&qpn, sizeof(qpn)}};
+	uint8_t mac[SHA256_LEN];
+
+	*ret = (struct wire_verbs_ask){.version = WIRE_VERBS_VERSION};
+	memcpy(ret->session_uid, s->uid, sizeof(ret->session_uid));
+	crypto_random(ret->tenant_nonce, sizeof(ret->tenant_nonce));
+	crypto_hmac_sha256v(s->secret, sizeof(s->secret), parts, ARRAY_SIZE(parts), mac);
+	memcpy(ret->proof, mac, sizeof(ret->proof));
+}
+
+int peer_connect(struct peer *p, const void *request, uint32_t len, enum ros2_status *ret_refusal)
+{
+	struct rdma_conn_param c = {.private_data = request,
+	                            .private_data_len = (uint8_t)len,
+	                            .responder_resources = 16,
+	                            .initiator_depth = 0,
+	                            .retry_count = 7,
+	                            .rnr_retry_count = 3};
+	struct ibv_qp_attr a = {.qp_access_flags = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ |
+	                                           IBV_ACCESS_REMOTE_WRITE};
+	const struct rdma_conn_param *got;
+	int r = rdma_connect(p->id, &c) ? -errno : 0;
+
+	*ret_refusal = ROS2_OK;
+	got = p->id->event ? &p->id->event->param.conn : NULL;
+	if (r && got && got->private_data_len >= sizeof(struct wire_verbs_refusal)) {
+		struct wire_verbs_refusal no;
+
+		memcpy(&no, got->private_data, sizeof(no));
+		*ret_refusal = (enum ros2_status)no.status;
+	}
+	if (r)
+		return r;
+	if (!got || got->private_data_len < sizeof(struct wire_verbs_answer))
+		return -EPROTO;
+	memcpy(p->agent_nonce,
+	       (const uint8_t *)got->private_data + offsetof(struct wire_verbs_answer, agent_nonce),
+	       sizeof(p->agent_nonce));
+	return -ibv_modify_qp(p->id->qp, &a, IBV_QP_ACCESS_FLAGS);
+}
+
+/* The next end; 1 = there is one. */
+static int next_end(struct peer *p, struct ibv_wc *wc, int timeout_ms)
+{
+	struct pollfd pfd = {.fd = p->channel->fd, .events = POLLIN};
+	int n = ibv_poll_cq(p->cq, 1, wc);
+
+	while (n == 0) {
+		struct ibv_cq *cq;
+		void *ctx;
+
+		if (ibv_req_notify_cq(p->cq, 0))
+			return -EIO;
+		n = ibv_poll_cq(p->cq, 1, wc);
+		if (n)
+			break;
+		if (poll(&pfd, 1, timeout_ms) <= 0)
+			return -ETIMEDOUT;
+		if (ibv_get_cq_event(p->channel, &cq, &ctx))
+			return -EIO;
+		ibv_ack_cq_events(cq, 1);
+		n = ibv_poll_cq(p->cq, 1, wc);
+	}
+	return n;
+}
+
+int peer_receive(struct peer *p, struct wire_header *h, int timeout_ms)
+{
+	struct ibv_wc wc;
+	int r;
+
+	for (;;) {
+		r = next_end(p, &wc, timeout_ms);
+		if (r < 0)
+			return r;
+		if (wc.status != IBV_WC_SUCCESS)
+			return -ECONNRESET;
+		if (wc.wr_id < RECVS)
+			break;
+	}
+	memcpy(h, p->mem + wc.wr_id * RECV_BYTES, sizeof(*h));
+	return post_recv(p, wc.wr_id);
+}
+
+static int send_bytes(struct peer *p, uint32_t len, uint32_t invalidate)
+{
+	struct ibv_sge sge = {(uintptr_t)p->mem + SEND_AT, len, p->mr->lkey};
+	struct ibv_send_wr wr = {.wr_id = WR_SEND,
+	                         .opcode = invalidate ? IBV_WR_SEND_WITH_INV : IBV_WR_SEND,
+	                         .sg_list = &sge,
+	                         .num_sge = 1,
+	                         .invalidate_rkey = invalidate},
+			   *bad;
+
+	return -ibv_post_send(p->id->qp, &wr, &bad);
+}
+
+int peer_send(struct peer *p, struct wire_header *h, const void *payload)
+{
+	uint8_t *at = p->mem + SEND_AT;
+
+	wire_seal(h);
+	memcpy(at, h, sizeof(*h));
+	if (payload)
+		memcpy(at + sizeof(*h), payload, h->payload_len);
+	return send_bytes(p, (uint32_t)sizeof(*h) + (payload ? h->payload_len : 0), 0);
+}
+
+int peer_hello(struct peer *p, const struct peer_session *s)
+{
+	struct wire_header h = {.opcode = WIRE_HELLO, .payload_len = sizeof(struct wire_hello)};
+	struct wire_hello hello = {0};
+	struct crypto_span parts[] = {{WIRE_LABEL_TENANT, sizeof(WIRE_LABEL_TENANT)},
+	                              {hello.session_uid, sizeof(hello.session_uid)},
+	                              {p->agent_nonce, WIRE_NONCE_LEN},
+	                              {hello.tenant_nonce, WIRE_NONCE_LEN}};
+	int r;
+
+	memcpy(hello.session_uid, s->uid, sizeof(hello.session_uid));
+	crypto_random(hello.tenant_nonce, sizeof(hello.tenant_nonce));
+	crypto_hmac_sha256v(s->secret, sizeof(s->secret), parts, ARRAY_SIZE(parts), hello.proof);
+	r = peer_send(p, &h, &hello);
+	if (!r)
+		r = peer_receive(p, &h, WAIT_MS);
+	return r ? r : h.opcode == WIRE_WELCOME ? 0 : -EPROTO;
+}
+
+int peer_join(struct peer *p, const struct peer_session *s)
+{
+	struct wire_verbs_ask ask;
+	enum ros2_status st;
+	int r;
+
+	peer_prove(p, s, &ask);
+	r = peer_connect(p, &ask, sizeof(ask), &st);
+	return r ? r : peer_hello(p, s);
+}
+
+uint8_t *peer_target(struct peer *p)
+{
+	return p->mem + TARGET_AT;
+}
+
+int peer_bind(struct peer *p, uint32_t *ret_key)
+{
+	struct ibv_send_wr wr = {.wr_id = WR_BIND, .opcode = IBV_WR_BIND_MW}, *bad;
+
+	p->mw = ibv_alloc_mw(p->pd, IBV_MW_TYPE_2);
+	if (!p->mw)
+		return -errno;
+	wr.bind_mw.mw = p->mw;
+	wr.bind_mw.rkey = ibv_inc_rkey(p->mw->rkey);
+	wr.bind_mw.bind_info = (struct ibv_mw_bind_info){
+		.mr = p->mr,
+		.addr = (uintptr_t)peer_target(p),
+		.length = PEER_TARGET,
+		.mw_access_flags = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE};
+	*ret_key = wr.bind_mw.rkey;
+	/* The key leaves by a SEND behind it: no need to wait for its end. */
+	return -ibv_post_send(p->id->qp, &wr, &bad);
+}
+
+int peer_invalidate(struct peer *p, uint32_t key)
+{
+	struct wire_header h = {.opcode = WIRE_PING};
+
+	wire_seal(&h);
+	memcpy(p->mem + SEND_AT, &h, sizeof(h));
+	return send_bytes(p, sizeof(h), key);
+}
+
+void peer_numbers(struct peer *p, uint32_t *ret_qpn, uint32_t *ret_psn, uint32_t *ret_ip)
+{
+	const struct sockaddr_in *here = (const struct sockaddr_in *)rdma_get_local_addr(p->id);
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr a = {0};
+
+	(void)ibv_query_qp(p->id->qp, &a, IBV_QP_SQ_PSN | IBV_QP_DEST_QPN, &init);
+	*ret_qpn = a.dest_qp_num;
+	*ret_psn = a.sq_psn;
+	*ret_ip = here->sin_addr.s_addr;
+}

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A tenant's end of a connection to an agent, by librdmacm and raw verbs: says and posts what it
+ * likes. Neither libros2 nor the fabric is behind it.
+ */
+#ifndef ROS2_TESTS_ATTACK_VERBS_PEER_H
+#define ROS2_TESTS_ATTACK_VERBS_PEER_H
+
+#include "common/status.h"
+#include "dataplane/wire.h"
+#include <stdint.h>
+
+#define PEER_TARGET (1u << 20) /* bytes that it registers with the agent */
+
+/* What OpenSession gave, and what was made in the session. */
+struct peer_session {
+	uint8_t uid[16], secret[WIRE_SECRET_LEN];
+	char data[80]; /* HOST:PORT */
+	uint64_t handle;
+	uint32_t key, generation;
+};
+
+struct peer;
+
+/* A queue pair on the device that leads to @data; not connected. 0 or -errno. */
+int peer_open(struct peer **ret, const char *data);
+void peer_close(struct peer *p); /* NULL is accepted */
+/* The proof for this end's queue pair. */
+void peer_prove(const struct peer *p, const struct peer_session *s, struct wire_verbs_ask *ret);
+/* 0: the agent took the connection. -ECONNREFUSED: *ret_refusal says what it answered, or -errno.
+ */
+int peer_connect(struct peer *p, const void *request, uint32_t len, enum ros2_status *ret_refusal);
+/* HELLO; 0 when WELCOME came. -ECONNRESET: the connection ended instead. */
+int peer_hello(struct peer *p, const struct peer_session *s);
+/* All of it: the agent has taken the session over this end. */
+int peer_join(struct peer *p, const struct peer_session *s);
+int peer_send(struct peer *p, struct wire_header *h, const void *payload);
+/* The next message. -ECONNRESET, -ETIMEDOUT. */
+int peer_receive(struct peer *p, struct wire_header *h, int timeout_ms);
+uint8_t *peer_target(struct peer *p);
+/* A window of type 2B over the target, for reading and writing. */
+int peer_bind(struct peer *p, uint32_t *ret_key);
+/* A message that also invalidates @key at the agent's device; whether it was taken there. */
+int peer_invalidate(struct peer *p, uint32_t key);
+/* As an eavesdropper knows them: the agent's queue pair, the number of the next packet to it, the
+ * address of both (this machine's, network order). */
+void peer_numbers(struct peer *p, uint32_t *ret_qpn, uint32_t *ret_psn, uint32_t *ret_ip);
+#endif
