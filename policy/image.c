@@ -453,7 +453,7 @@ int policy_image_open_engine(const void *bytes, size_t len, struct policy_image_
                              struct ros2_err *err)
 {
 	struct policy_image_engine e = {0};
-	struct engine_bytes b;
+	struct engine_bytes b = {0};
 	const uint8_t *p = bytes;
 	enum policy_kind kind;
 	int rc = check_header(p, len, &kind, err);
