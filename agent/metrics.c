@@ -169,6 +169,50 @@ static void tenants(struct agent *a, struct metrics_page *p)
 		            (double)c->now.shaped_ns / 1e9, "tenant", c->name, NULL);
 }
 
+struct target_rows {
+	struct metrics_page *p;
+	const char *name;
+	size_t at; /* of the number, 64 bits; SIZE_MAX: live */
+};
+
+static void target_row(void *arg, const struct dp_engine_health *h)
+{
+	const struct target_rows *r = arg;
+	uint64_t n = h->live;
+
+	if (r->at != SIZE_MAX)
+		n = *(const uint64_t *)((const char *)h + r->at);
+	metrics_u64(r->p, r->name, n, "engine", h->engine, "tenant", h->tenant, NULL);
+}
+
+static void targets(struct agent *a, struct metrics_page *p)
+{
+	static const struct {
+		const char *name, *help;
+		size_t at;
+	} rows[] = {
+		{"ros2_agent_target_live",
+	         "1 while a tenant's requests reach the target of an engine.", SIZE_MAX},
+		{"ros2_agent_target_connects_total",
+	         "Times a tenant's controller at a target became live, since its first mount.",
+	         offsetof(struct dp_engine_health, connects)},
+		{"ros2_agent_target_unknown_writes_total",
+	         "Writes of a tenant that ended OUTCOME_UNKNOWN.",
+	         offsetof(struct dp_engine_health, unknown_writes)},
+		{"ros2_agent_target_retries_total", "Commands that were handed to a target again.",
+	         offsetof(struct dp_engine_health, retries)},
+		{"ros2_agent_target_given_up_total", "Requests that waited for a target in vain.",
+	         offsetof(struct dp_engine_health, given_up)},
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		struct target_rows r = {p, rows[i].name, rows[i].at};
+
+		metrics_family(p, rows[i].name, i ? METRICS_COUNTER : METRICS_GAUGE, rows[i].help);
+		dp_engines_health(a->dp, target_row, &r);
+	}
+}
+
 static void render(void *arg, struct metrics_page *p)
 {
 	struct agent *a = arg;
@@ -178,6 +222,7 @@ static void render(void *arg, struct metrics_page *p)
 	slots(a, p);
 	disk(a, p);
 	tenants(a, p);
+	targets(a, p);
 	refused(a, p);
 }
 

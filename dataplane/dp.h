@@ -97,6 +97,17 @@ int dp_io_features_parse(const char *words, uint32_t *ret, struct ros2_err *err)
 int dp_engine_put(struct dp *dp, const struct dp_engine_config *c, struct ros2_err *err);
 int dp_engine_remove(struct dp *dp, const char *name, struct ros2_err *err);
 
+/* How an engine's way to its storage is, for one tenant: engine.h has the meaning of each. */
+struct dp_engine_health {
+	const char *engine, *tenant, *state, *words; /* borrowed: during the callback */
+	bool live;
+	uint64_t since_ns, connects, unknown_writes, retries, given_up;
+};
+/* Loop: @fn for each engine whose storage is elsewhere, and each tenant that uses it. It must not
+ * call the data plane. */
+void dp_engines_health(struct dp *dp, void (*fn)(void *arg, const struct dp_engine_health *h),
+                       void *arg);
+
 /* The limits of one tenant at this agent, from its policy image. */
 struct dp_tenant_limits {
 	uint64_t registered_bytes, region_size_min, region_size_max, region_alignment;

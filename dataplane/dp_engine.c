@@ -240,3 +240,41 @@ int dp_engine_remove(struct dp *dp, const char *name, struct ros2_err *err)
 	}
 	return 0;
 }
+
+struct health_call {
+	const char *engine;
+	void (*fn)(void *arg, const struct dp_engine_health *h);
+	void *arg;
+};
+
+static void tell_health(void *arg, const struct engine_health *h)
+{
+	struct health_call *c = arg;
+	const struct dp_engine_health out = {.engine = c->engine,
+	                                     .tenant = h->name,
+	                                     .state = h->state,
+	                                     .words = h->words,
+	                                     .live = h->live,
+	                                     .since_ns = h->since_ns,
+	                                     .connects = h->connects,
+	                                     .unknown_writes = h->unknown_writes,
+	                                     .retries = h->retries,
+	                                     .given_up = h->given_up};
+
+	c->fn(c->arg, &out);
+}
+
+void dp_engines_health(struct dp *dp, void (*fn)(void *arg, const struct dp_engine_health *h),
+                       void *arg)
+{
+	loop_assert_owner(dp->loop);
+	for (uint32_t i = 0; i < DP_ENGINES_MAX; i++) {
+		const struct dp_engine *e = dp->engines[i];
+		struct health_call c = {.fn = fn, .arg = arg};
+
+		if (!e || e->removed || !e->ops->health)
+			continue;
+		c.engine = e->name;
+		e->ops->health(e->engine, tell_health, &c);
+	}
+}

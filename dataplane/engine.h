@@ -108,6 +108,18 @@ struct engine_io {
 	uint32_t lent[ENGINE_PARTS_MAX]; /* the engine's own, until unlend */
 };
 
+/* How an engine's way to its storage is, for one tenant. */
+struct engine_health {
+	struct ros2_uid tenant;
+	const char *name;  /* of the tenant; borrowed: during the callback */
+	const char *state; /* literal */
+	bool live;         /* requests are handed on now */
+	uint64_t since_ns; /* boottime: when it became so, or ceased to be */
+	uint64_t connects; /* times it became live, since its first mount */
+	uint64_t unknown_writes, retries, given_up;
+	const char *words; /* of the last fault; "" */
+};
+
 struct engine_reactor_opts {
 	uint32_t depth;              /* most operations in flight */
 	const struct iovec *buffers; /* memory the data plane will use again and again (slots);
@@ -145,6 +157,11 @@ struct engine_ops {
 	int (*rename)(struct engine_ns *ns, const char *from, const char *to, struct ros2_err *err);
 	int (*truncate)(struct engine_file *f, uint64_t size, struct ros2_err *err);
 	int (*fsync)(struct engine_file *f, struct ros2_err *err);
+
+	/* Any thread, does not block: @fn for each tenant that uses the engine. NULL: its storage
+	 * is always there. */
+	void (*health)(struct engine *e, void (*fn)(void *arg, const struct engine_health *h),
+	               void *arg);
 
 	/* Data: the reactor's thread only. */
 	int (*reactor_new)(struct engine *e, const struct engine_reactor_opts *o,

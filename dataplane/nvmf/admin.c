@@ -20,6 +20,9 @@
 #define WAKE_WORD  UINT64_MAX
 #define EVENTS_MAX 64
 #define FREE_MS    500u
+/* One that nobody got tries on for this long, and whoever asks meanwhile is answered at once: a
+ * target that does not answer keeps no control thread. */
+#define LINGER_MS 15000u
 
 /* ---- the thread ---- */
 
@@ -240,6 +243,8 @@ void nvmf_admin_free(struct nvmf_admin *a)
 	if (!a)
 		return;
 	until = monotonic_in_ms(FREE_MS);
+	atomic_store(&a->ending, true);
+	nvmf_admin_wake(a);
 	pthread_mutex_lock(&a->lock);
 	while (any_ctrl(a) && pthread_cond_timedwait(&a->changed, &a->lock, &until) == 0)
 		;
@@ -309,7 +314,8 @@ static int ctrl_new(struct nvmf_admin *a, const struct engine_who *who, struct n
 	name_namespaces(c, &a->config);
 	c->state = NVMF_CTRL_CONNECTING;
 	c->state_until_ns = UINT64_MAX;
-	atomic_store(&c->since_ns, clock_boottime_ns());
+	c->begun_ns = clock_boottime_ns();
+	atomic_store(&c->since_ns, c->begun_ns);
 	*ret = c;
 	return 0;
 }
@@ -350,31 +356,38 @@ static int find_or_add(struct nvmf_admin *a, const struct engine_who *who, struc
 	return 0;
 }
 
+/* Under the lock: until it was LIVE once, an attempt failed, or @wait_ms since it was made are
+ * over: not since this call, or many calls would wait one after the other. */
+static void await_first(struct nvmf_ctrl *c, uint64_t wait_ms)
+{
+	uint64_t age_ms = (clock_boottime_ns() - c->begun_ns) / NS_PER_MS;
+	struct timespec until = monotonic_in_ms(age_ms < wait_ms ? wait_ms - age_ms : 0);
+
+	while (!atomic_load(&c->lives) && !c->attempts &&
+	       pthread_cond_timedwait(&c->admin->changed, &c->admin->lock, &until) == 0)
+		;
+}
+
 int nvmf_ctrl_get(struct nvmf_admin *a, const struct engine_who *who, uint64_t wait_ms,
                   struct nvmf_ctrl **ret, struct ros2_err *err)
 {
-	struct timespec until = monotonic_in_ms(wait_ms);
 	struct nvmf_ctrl *c = NULL;
-	int rc, over = 0;
+	int rc;
 
 	pthread_mutex_lock(&a->lock);
 	rc = find_or_add(a, who, &c, err);
-	if (rc < 0) {
-		pthread_mutex_unlock(&a->lock);
-		return rc;
-	}
-	nvmf_admin_wake(a);
-	while (!atomic_load(&c->lives) && !c->attempts && !over)
-		over = pthread_cond_timedwait(&a->changed, &a->lock, &until);
-	if (!atomic_load(&c->lives)) {
-		rc = ros2_err_set(err, -ENOTCONN, "%s",
-		                  c->attempts ? c->words : "the target does not answer");
-		c->refs--;
+	if (rc == 0) {
+		nvmf_admin_wake(a);
+		await_first(c, wait_ms);
+		if (!atomic_load(&c->lives)) {
+			rc = ros2_err_set(err, -ENOTCONN, "%s",
+			                  c->attempts ? c->words : "the target does not answer");
+			c->refs--;
+			c->linger_ns = clock_boottime_ns() + LINGER_MS * NS_PER_MS;
+		}
 	}
 	pthread_mutex_unlock(&a->lock);
-	if (rc < 0)
-		nvmf_admin_wake(a);
-	else
+	if (rc == 0)
 		*ret = c;
 	return rc;
 }
@@ -395,6 +408,7 @@ void nvmf_ctrl_put(struct nvmf_ctrl *c)
 	a = c->admin;
 	pthread_mutex_lock(&a->lock);
 	c->refs--;
+	c->linger_ns = 0;
 	/* Within the lock: at zero the thread may take it away as soon as it is let go. */
 	nvmf_admin_wake(a);
 	pthread_mutex_unlock(&a->lock);

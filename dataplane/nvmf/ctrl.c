@@ -94,12 +94,14 @@ static void back_off(struct nvmf_ctrl *c, uint64_t now_ns)
 }
 
 /* Nobody uses it, and from now on nobody can find it. */
-static bool unused(struct nvmf_ctrl *c)
+static bool unused(struct nvmf_ctrl *c, uint64_t now_ns)
 {
 	bool yes;
 
 	pthread_mutex_lock(&c->admin->lock);
-	yes = c->refs == 0;
+	yes = c->refs == 0 && (now_ns >= c->linger_ns || atomic_load(&c->admin->ending));
+	if (c->refs == 0 && !yes)
+		c->wake_at_ns = MIN(c->wake_at_ns, c->linger_ns);
 	if (yes)
 		c->state = NVMF_CTRL_SHUTDOWN;
 	if (yes)
@@ -110,7 +112,7 @@ static bool unused(struct nvmf_ctrl *c)
 
 static bool shutting(struct nvmf_ctrl *c, uint64_t now_ns)
 {
-	if (!unused(c))
+	if (!unused(c, now_ns))
 		return false;
 	enter(c, NVMF_CTRL_SHUTDOWN);
 	c->state_until_ns = now_ns + NVMF_SHUTDOWN_MS * NS_PER_MS;
@@ -260,13 +262,7 @@ static void run_quiescing(struct nvmf_ctrl *c, uint64_t now_ns)
 
 static void run_backoff(struct nvmf_ctrl *c, uint64_t now_ns)
 {
-	if (now_ns < c->state_until_ns) {
-		/* One that was never LIVE is kept, so that the next who asks hears the words. */
-		if (atomic_load(&c->lives))
-			(void)shutting(c, now_ns);
-		return;
-	}
-	if (!shutting(c, now_ns))
+	if (!shutting(c, now_ns) && now_ns >= c->state_until_ns)
 		enter(c, NVMF_CTRL_CONNECTING);
 }
 

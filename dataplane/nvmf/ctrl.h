@@ -67,9 +67,10 @@ const struct nvmf_config *nvmf_admin_config(const struct nvmf_admin *a);
 
 /*
  * The controller of this tenant, made on first use. Waits until it was LIVE once, an attempt to
- * connect failed, or @wait_ms are over: -ENOTCONN with the words of the last fault, and nothing is
- * held. One that was LIVE before is given out at once, whatever its state is now. A tenant whose
- * last attempt failed is told so without a new one for the time to wait. -EDQUOT: NVMF_CTRLS_MAX.
+ * connect failed, or @wait_ms since it was made are over: then -ENOTCONN with the words of the last
+ * fault, and nothing is held; it tries on for some seconds, in which whoever asks is answered at
+ * once. One that was LIVE before is given out at once, whatever its state is now. -EDQUOT:
+ * NVMF_CTRLS_MAX.
  */
 int nvmf_ctrl_get(struct nvmf_admin *a, const struct engine_who *who, uint64_t wait_ms,
                   struct nvmf_ctrl **ret, struct ros2_err *err);

@@ -85,6 +85,8 @@ struct nvmf_ctrl {
 	struct nvmf_secrets secrets; /* with which the admin queue proved itself */
 	/* admin.lock */
 	uint32_t refs, attempts; /* attempts: to connect, that failed */
+	uint64_t begun_ns;       /* when it was made */
+	uint64_t linger_ns;      /* without a reference it is kept until then */
 	char words[NVMF_FAULT_WORDS];
 	char reset_words[NVMF_FAULT_WORDS];
 	/* admin thread */
@@ -129,7 +131,7 @@ struct nvmf_admin {
 	uint64_t backoff_min_ns, backoff_max_ns;
 	int epoll_fd, wake_fd;
 	pthread_t thread;
-	_Atomic bool stop;
+	_Atomic bool stop, ending; /* ending: nothing lingers */
 	pthread_mutex_t lock;
 	pthread_cond_t changed; /* CLOCK_MONOTONIC */
 	/* lock; entries are made by control threads and removed by the admin thread */

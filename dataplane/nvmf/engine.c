@@ -247,6 +247,36 @@ static int nvmf_truncate(struct engine_file *f, uint64_t size, struct ros2_err *
 	                    "a volume has the size the target gives it: it cannot be truncated");
 }
 
+struct health_call {
+	void (*fn)(void *arg, const struct engine_health *h);
+	void *arg;
+};
+
+static void tell_health(void *arg, const struct nvmf_ctrl_health *h)
+{
+	const struct health_call *c = arg;
+	const struct engine_health out = {.tenant = h->tenant,
+	                                  .name = h->name,
+	                                  .state = nvmf_ctrl_state_to_str(h->state),
+	                                  .live = h->state == NVMF_CTRL_LIVE,
+	                                  .since_ns = h->since_ns,
+	                                  .connects = h->lives,
+	                                  .unknown_writes = h->unknown_writes,
+	                                  .retries = h->retries,
+	                                  .given_up = h->expired,
+	                                  .words = h->words};
+
+	c->fn(c->arg, &out);
+}
+
+static void nvmf_health(struct engine *e, void (*fn)(void *arg, const struct engine_health *h),
+                        void *arg)
+{
+	struct health_call c = {fn, arg};
+
+	nvmf_admin_health(e->admin, tell_health, &c);
+}
+
 /* ---- flush ---- */
 
 struct flush {
@@ -305,6 +335,7 @@ const struct engine_ops engine_nvmf_ops = {
 	.rename = nvmf_rename,
 	.truncate = nvmf_truncate,
 	.fsync = nvmf_fsync,
+	.health = nvmf_health,
 	.reactor_new = nvmf_reactor_new,
 	.reactor_free = nvmf_reactor_free,
 	.event_fd = nvmf_event_fd,

@@ -240,6 +240,9 @@ static void on_joined(struct nvmf_req *req, int rc, const struct nvme_cqe *cqe)
 		                  l->live.cntlid, got.cntlid);
 	if (rc == 0 && got.authentication)
 		rc = nvmf_lane_login(l->ctrl, &l->login, &err);
+	else if (rc == 0 && nvmf_admin_config(l->er->engine->admin)->target_secret[0])
+		rc = ros2_err_set(&err, -EKEYREJECTED,
+		                  "the target does not prove its secret, which is asked for");
 	if (rc < 0)
 		end_queue(l, err.msg, clock_boottime_ns());
 	else if (got.authentication)

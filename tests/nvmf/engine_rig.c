@@ -41,18 +41,26 @@ void rig_init(struct rig *g)
 	fake_reset();
 }
 
-void rig_start(struct rig *g)
+void rig_start_engine(struct rig *g)
 {
 	struct engine_config c = {
 		.name = "store", .nvmf = &g->config, .secrets_dir = g->secrets_dir};
+	struct ros2_err err = ROS2_ERR_INIT;
+
+	if (nvmf_engine_create(&c, g->queue, &g->e, &err) < 0)
+		fail_msg("%s", err.msg);
+}
+
+void rig_start(struct rig *g)
+{
 	struct engine_reactor_opts o = {.depth = RIG_DEPTH};
 	struct ros2_err err = ROS2_ERR_INIT;
 	uint32_t rw = ENGINE_READ | ENGINE_WRITE;
 
 	g->buf = malloc(RIG_BUF);
 	assert_non_null(g->buf);
-	if (nvmf_engine_create(&c, g->queue, &g->e, &err) < 0 ||
-	    g->ops->ns_open(g->e, &rig_who, "t/a", &g->ns, &err) < 0 ||
+	rig_start_engine(g);
+	if (g->ops->ns_open(g->e, &rig_who, "t/a", &g->ns, &err) < 0 ||
 	    g->ops->reactor_new(g->e, &o, &g->r, &err) < 0 ||
 	    g->ops->open(g->ns, "all", rw, 0, &g->all, NULL, &err) < 0 ||
 	    g->ops->open(g->ns, "part", rw, 0, &g->part, NULL, &err) < 0)

@@ -33,7 +33,8 @@ struct rig_io {
 extern const struct engine_who rig_who;
 /* The target and its configuration, and nothing begun. */
 void rig_init(struct rig *g);
-void rig_start(struct rig *g); /* engine and namespace, volumes open, reactor */
+void rig_start_engine(struct rig *g); /* the engine alone */
+void rig_start(struct rig *g);        /* engine and namespace, volumes open, reactor */
 void rig_stop(struct rig *g);
 int rig_setup(void **state);    /* cmocka: init and start */
 int rig_teardown(void **state); /* and that nothing is left */

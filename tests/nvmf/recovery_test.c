@@ -27,11 +27,9 @@ static const struct fake_rule admin_commands[] = {
 
 static void expect_no_start(struct rig *g, const char *what)
 {
-	struct engine_config c = {.name = "store", .nvmf = &g->config};
 	struct ros2_err err = ROS2_ERR_INIT;
 
-	if (nvmf_engine_create(&c, &fake_queue_ops, &g->e, &err) < 0)
-		fail_msg("%s", err.msg);
+	rig_start_engine(g);
 	assert_int_equal(g->ops->ns_open(g->e, &rig_who, "t/a", &g->ns, &err), -ENOTCONN);
 	assert_int_equal(err.status, ROS2_UNAVAILABLE);
 	if (!err.msg[0])
@@ -115,6 +113,52 @@ static void nvmf_ctrl__a_target_that_is_not_there_is_named_and_tried_again(void 
 	expect_no_start(&g, "refused");
 	fake_refuse(false);
 	start_after_all(&g);
+}
+
+static void nvmf_ctrl__whoever_asks_for_a_silent_target_waits_once(void **state)
+{
+	struct ros2_err err = ROS2_ERR_INIT;
+	struct nvmf_ctrl *c;
+	uint64_t at;
+	struct rig g;
+
+	rig_init(&g);
+	g.config.command_timeout_ms = 60000;
+	fake_rule(&(struct fake_rule){.qid = 1, .action = FAKE_HANG});
+	rig_start_engine(&g);
+	at = clock_monotonic_ns();
+	assert_int_equal(nvmf_ctrl_get(g.e->admin, &rig_who, 300, &c, &err), -ENOTCONN);
+	assert_true(clock_monotonic_ns() - at >= 250 * NS_PER_MS);
+	at = clock_monotonic_ns();
+	for (int i = 0; i < 5; i++)
+		assert_int_equal(nvmf_ctrl_get(g.e->admin, &rig_who, 300, &c, &err), -ENOTCONN);
+	assert_true(clock_monotonic_ns() - at < 200 * NS_PER_MS);
+	g.ops->destroy(g.e);
+	assert_int_equal(fake_stats().open, 0);
+}
+
+static void take_one(void *arg, const struct engine_health *h)
+{
+	assert_string_equal(h->name, "tenant-a");
+	*(struct engine_health *)arg = *h;
+}
+
+static void nvmf_engine__says_how_its_targets_are(void **state)
+{
+	struct engine_health h = {0};
+	struct rig *g = *state;
+
+	g->ops->health(g->e, take_one, &h);
+	assert_true(h.live);
+	assert_int_equal(h.connects, 1);
+	fake_refuse(true);
+	fake_cut();
+	for (int i = 0; i < 1000 && h.live; i++) {
+		rig_turn(g, 5);
+		g->ops->health(g->e, take_one, &h);
+	}
+	assert_false(h.live);
+	fake_refuse(false);
 }
 
 /* ---- losses ---- */
@@ -371,6 +415,8 @@ int main(void)
 		cmocka_unit_test(nvmf_ctrl__names_each_admin_command_that_goes_wrong),
 		cmocka_unit_test(nvmf_ctrl__does_not_believe_zeroes),
 		cmocka_unit_test(nvmf_ctrl__a_target_that_is_not_there_is_named_and_tried_again),
+		cmocka_unit_test(nvmf_ctrl__whoever_asks_for_a_silent_target_waits_once),
+		RIG_TEST(nvmf_engine__says_how_its_targets_are),
 		cmocka_unit_test(nvmf_ctrl__is_lost_when_keep_alive_fails),
 		cmocka_unit_test(nvmf_recovery__reads_and_flushes_are_made_again),
 		RIG_TEST(nvmf_recovery__a_read_that_never_goes_well_ends),
