@@ -357,6 +357,11 @@ uint32_t dp_lease_count(struct dp *dp)
 	return 0;
 }
 
+void dp_engines_health(struct dp *dp, void (*fn)(void *arg, const struct dp_engine_health *h),
+                       void *arg)
+{
+}
+
 bool dp_slots(struct dp *dp, uint32_t i, struct dp_slots *ret)
 {
 	return false;
