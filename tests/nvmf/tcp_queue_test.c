@@ -448,6 +448,34 @@ static void connect__to_nobody_fails(void **state)
 	assert_non_null(strstr(r->ops->fault(r->q), "cannot be reached"));
 }
 
+/* The listener's queue is full, so that SYNs are dropped: what a machine that is gone looks like.
+ */
+static void connect__that_nobody_takes_has_a_time_limit(void **state)
+{
+	struct rig *r = *state;
+	struct ros2_err err = ROS2_ERR_INIT;
+	struct sockaddr_in a;
+	socklen_t len = sizeof(a);
+	int fds[8];
+
+	assert_int_equal(getsockname(r->listener, (void *)&a, &len), 0);
+	assert_int_equal(listen(r->listener, 0), 0);
+	for (size_t i = 0; i < ARRAY_SIZE(fds); i++) {
+		fds[i] = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+		(void)connect(fds[i], (void *)&a, sizeof(a));
+	}
+	assert_int_equal(rig_open(r, &err), 0);
+	assert_int_equal(r->ops->poll(r->q, 64, r->now_ns), 0);
+	assert_false(rig_turn(r, 20));
+	assert_int_equal(r->ops->state(r->q), NVMF_QUEUE_CONNECTING);
+	r->now_ns += 5 * NS_PER_S;
+	assert_true(r->ops->tick(r->q, r->now_ns) == UINT64_MAX);
+	assert_int_equal(r->ops->state(r->q), NVMF_QUEUE_FAILED);
+	assert_string_equal(r->ops->fault(r->q), "the target did not take the connection in time");
+	for (size_t i = 0; i < ARRAY_SIZE(fds); i++)
+		close(fds[i]);
+}
+
 static void connect__has_a_time_limit(void **state)
 {
 	struct rig *r = *state;
@@ -707,6 +735,7 @@ int main(void)
 		T(submit__refuses_what_is_not_sound),
 		T(open__refuses_options_that_are_not_sound),
 		T(connect__to_nobody_fails),
+		T(connect__that_nobody_takes_has_a_time_limit),
 		T(connect__has_a_time_limit),
 		T(icresp__byte_by_byte_makes_it_ready),
 		T(command__overdue_ends_the_queue),
