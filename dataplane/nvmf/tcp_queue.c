@@ -51,7 +51,8 @@ static void release(struct tcp_queue *q, struct tcp_cmd *c)
 
 	list_del(&c->link);
 	list_del(&c->req->link);
-	list_del(&c->reading);
+	list_del(&c->order);
+	q->n_unordered -= c->unordered;
 	c->state = TCP_CMD_FREE;
 	c->req = NULL;
 	c->cid = (uint16_t)(c->cid + step);
@@ -153,7 +154,7 @@ static struct tcp_queue *queue_new(const struct nvmf_queue_opts *o)
 	list_init(&q->timed);
 	list_init(&q->fresh);
 	list_init(&q->out);
-	list_init(&q->reading);
+	list_init(&q->order);
 	q->cmds = calloc(o->depth, sizeof(*q->cmds));
 	q->free = calloc(o->depth, sizeof(*q->free));
 	if (!q->cmds || !q->free) {
@@ -169,7 +170,7 @@ static struct tcp_queue *queue_new(const struct nvmf_queue_opts *o)
 	for (uint32_t i = 0; i < o->depth; i++) {
 		q->cmds[i].cid = (uint16_t)i;
 		list_init(&q->cmds[i].link);
-		list_init(&q->cmds[i].reading);
+		list_init(&q->cmds[i].order);
 		q->free[i] = (uint16_t)(o->depth - 1 - i);
 	}
 	return q;
@@ -297,7 +298,7 @@ static int tcp_submit(struct nvmf_queue *nq, struct nvmf_req *req)
 	c = &q->cmds[q->free[--q->n_free]];
 	c->req = req;
 	c->state = TCP_CMD_FRESH;
-	c->handed_on = c->last = false;
+	c->handed_on = c->last = c->unordered = false;
 	c->in_capsule = fits_capsule(q, req);
 	c->got = c->asked = c->todo = 0;
 	c->n_places = 0;

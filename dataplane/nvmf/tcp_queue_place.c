@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Where the bytes of a target go. Headers go into the input buffer, payload into req->buf, and one
- * system call should do both for many commands. So the queue expects: targets answer most reads in
- * the order in which they got them, and how they cut them into PDUs is seen from the last ones. The
- * parts of a readv are then header, payload of the first read, header, payload of the second ...
+ * system call should do both for many commands. So the queue expects: targets answer most commands
+ * in the order in which they got them, and how they cut data into PDUs is seen from the last ones.
+ * The parts of a readv are then header, payload of the first read, header, payload of the second
+ * ... Nothing is expected while writes are in flight whose data the target has to ask for.
  *
  * Nothing rests on that being right. What lies in a place is taken for that payload only when the
  * header before it says exactly so (tcp_queue_recv.c); else everything from there on is put back
@@ -30,22 +31,31 @@
 
 static struct tcp_cmd *next_of(const struct tcp_queue *q, const struct list *at)
 {
-	return at->next == &q->reading ? NULL : list_entry(at->next, struct tcp_cmd, reading);
+	return at->next == &q->order ? NULL : list_entry(at->next, struct tcp_cmd, order);
 }
 
-static bool has_all(const struct tcp_cmd *c)
+/* All that is to come for it is a response capsule. */
+static bool needs_answer_only(const struct tcp_cmd *c)
 {
-	return c->got == c->req->len;
+	return !tcp_queue_reads(c) || c->got == c->req->len;
+}
+
+void tcp_queue_expect(struct tcp_queue *q, struct tcp_cmd *c)
+{
+	if (!c->req->timeout_ns) /* an event request */
+		return;
+	if (c->req->dir == NVMF_TO_TARGET && !c->in_capsule) {
+		c->unordered = true;
+		q->n_unordered++;
+	} else {
+		list_add_tail(&q->order, &c->order);
+	}
 }
 
 void tcp_queue_learn_data(struct tcp_queue *q, const struct tcp_cmd *c, uint32_t n, bool last,
                           uint32_t head_len)
 {
-	const struct tcp_cmd *first = next_of(q, &q->reading);
-
-	if (first && has_all(first)) /* its answer is under way */
-		first = next_of(q, &first->reading);
-	q->in_order = c != first ? 0 : MIN(q->in_order + 1, 4 * TCP_QUEUE_AHEAD);
+	q->in_order = c != next_of(q, &q->order) ? 0 : MIN(q->in_order + 1, 4 * TCP_QUEUE_AHEAD);
 	q->data_head_len = head_len;
 	if (!last)
 		q->data_max = n;
@@ -53,9 +63,12 @@ void tcp_queue_learn_data(struct tcp_queue *q, const struct tcp_cmd *c, uint32_t
 		q->data_max = q->transfer_max;
 }
 
-void tcp_queue_learn_end(struct tcp_queue *q, bool answer)
+void tcp_queue_learn_end(struct tcp_queue *q, const struct tcp_cmd *c, bool answer)
 {
-	q->answers_follow = answer;
+	if (c != next_of(q, &q->order) && !c->unordered)
+		q->in_order = 0;
+	if (tcp_queue_reads(c))
+		q->answers_follow = answer;
 }
 
 static uint32_t digest_len(const struct tcp_queue *q)
@@ -99,8 +112,11 @@ static void add_place(struct plan *p, struct tcp_cmd *c, uint32_t at, uint32_t l
 	p->iov[p->parts++] = (struct iovec){(uint8_t *)c->req->buf + at, len};
 }
 
+/* @c, or the first after it that has payload to come. */
 static void go_on_with(struct plan *p, struct tcp_cmd *c)
 {
+	for (; c && needs_answer_only(c); c = next_of(p->q, &c->order))
+		p->pos += resp_len(p->q);
 	p->next = c;
 	p->got = c ? c->got : 0;
 }
@@ -112,7 +128,7 @@ static void pdu_ends(struct plan *p, bool answer)
 	if (p->got < p->next->req->len)
 		return;
 	p->pos += answer ? resp_len(p->q) : 0;
-	go_on_with(p, next_of(p->q, &p->next->reading));
+	go_on_with(p, next_of(p->q, &p->next->order));
 }
 
 /* From where the stream is now to where the next header of a payload would begin. */
@@ -128,11 +144,7 @@ static void begin(struct plan *p)
 		pdu_ends(p, !q->rx_success);
 		return;
 	}
-	go_on_with(p, next_of(q, &q->reading));
-	if (p->next && has_all(p->next)) {
-		p->pos += resp_len(q);
-		go_on_with(p, next_of(q, &p->next->reading));
-	}
+	go_on_with(p, next_of(q, &q->order));
 }
 
 /* As many payloads as earlier order promises. */
@@ -143,7 +155,7 @@ static void look_ahead(struct plan *p, uint32_t most)
 	while (p->next && most-- && q->n_places < TCP_QUEUE_AHEAD) {
 		uint32_t len = MIN(p->next->req->len - p->got, q->data_max);
 
-		if (p->pos + q->data_head_len <= p->in || has_all(p->next) ||
+		if (p->pos + q->data_head_len <= p->in ||
 		    p->pos + p->bytes + len > TCP_QUEUE_INPUT / 2)
 			return;
 		p->pos += q->data_head_len;
@@ -154,13 +166,13 @@ static void look_ahead(struct plan *p, uint32_t most)
 	}
 }
 
-/* Which of those that have not all may come next is not known. */
+/* Which of them comes next is not known. */
 static bool has_large(const struct tcp_queue *q)
 {
-	const struct tcp_cmd *c = next_of(q, &q->reading);
+	const struct tcp_cmd *c = next_of(q, &q->order);
 
-	if (c && has_all(c))
-		c = next_of(q, &c->reading);
+	while (c && needs_answer_only(c))
+		c = next_of(q, &c->order);
 	return c && c->req->len > LARGE;
 }
 
@@ -187,8 +199,9 @@ int tcp_queue_place(struct tcp_queue *q, struct iovec iov[TCP_QUEUE_IOV])
 	q->in_end = have;
 	q->place_at = q->n_places = 0;
 	begin(&p);
-	look_ahead(&p, q->in_order / 4);
-	add_rest(&p, q->in_order >= 4);
+	if (!q->n_unordered)
+		look_ahead(&p, q->in_order / 4);
+	add_rest(&p, !q->n_unordered && q->in_order >= 4);
 	return p.parts;
 }
 

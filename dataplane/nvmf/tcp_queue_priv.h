@@ -34,9 +34,10 @@ struct tcp_cmd {
 	bool handed_on;  /* a byte of its capsule, or more, is with the kernel */
 	bool in_capsule; /* its data is */
 	/* from the target */
-	struct list reading; /* of a read that was sent: in the queue's list */
-	uint8_t n_places;    /* in the queue's places */
-	bool last;           /* LAST_PDU has come */
+	struct list order; /* the queue's */
+	bool unordered;    /* sent, and not in it although its answer is due */
+	uint8_t n_places;  /* in the queue's places */
+	bool last;         /* LAST_PDU has come */
 	uint32_t got;
 	/* to the target, without in_capsule */
 	uint32_t asked; /* by R2Ts so far */
@@ -96,7 +97,10 @@ struct tcp_queue { /* what struct nvmf_queue is here */
 	uint8_t rx_digest_len;
 	bool rx_success;
 	/* where the next payloads are awaited: tcp_queue_place.c */
-	struct list reading;    /* tcp_cmd: reads in the order in which they were sent */
+	/* tcp_cmd in the order in which they were sent: all but those that are given by R2T, and
+	 * those that may never be answered */
+	struct list order;
+	uint32_t n_unordered;   /* sent, by R2T */
 	uint32_t in_order;      /* how many payloads came in that order, up to now */
 	bool answers_follow;    /* the last read ended with a response capsule of its own */
 	uint32_t data_head_len; /* of the last C2HData: bytes before its payload */
@@ -147,10 +151,12 @@ int tcp_queue_place(struct tcp_queue *q, struct iovec iov[TCP_QUEUE_IOV]);
 void tcp_queue_placed(struct tcp_queue *q, const struct iovec *iov, int parts, size_t n);
 /* The bytes in all places go where they belong in the stream: into the input buffer. */
 void tcp_queue_misplaced(struct tcp_queue *q);
-/* A C2HData PDU with @n bytes for @c, and the end of a read: what to expect of the next. */
+/* The whole capsule of @c is sent. */
+void tcp_queue_expect(struct tcp_queue *q, struct tcp_cmd *c);
+/* A C2HData PDU with @n bytes for @c, and the end of @c: what to expect of the next. */
 void tcp_queue_learn_data(struct tcp_queue *q, const struct tcp_cmd *c, uint32_t n, bool last,
                           uint32_t head_len);
-void tcp_queue_learn_end(struct tcp_queue *q, bool answer);
+void tcp_queue_learn_end(struct tcp_queue *q, const struct tcp_cmd *c, bool answer);
 
 /* tcp_queue_recv.c */
 /* Takes what one system call gives; done may run. False: there is no more now, or the queue failed.

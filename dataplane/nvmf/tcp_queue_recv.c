@@ -103,8 +103,7 @@ static void on_response(struct tcp_queue *q, const struct pdu *p)
 	if (!c || !moved_all(q, p, c, is_success(&cqe)))
 		return;
 	q->in_at += p->head.header_bytes + p->head.pad;
-	if (tcp_queue_reads(c))
-		tcp_queue_learn_end(q, true);
+	tcp_queue_learn_end(q, c, true);
 	tcp_queue_answered(q, c, &cqe);
 }
 
@@ -217,7 +216,7 @@ static void data_ends(struct tcp_queue *q)
 	q->rx = NULL;
 	if (!q->rx_success)
 		return;
-	tcp_queue_learn_end(q, false);
+	tcp_queue_learn_end(q, c, false);
 	tcp_queue_answered(q, c, &cqe);
 }
 

@@ -104,8 +104,8 @@ static uint32_t data_in(const struct tcp_cmd *c, size_t n)
 static void pdu_sent(struct tcp_queue *q, struct tcp_cmd *c)
 {
 	list_del(&c->link);
-	if (c->state == TCP_CMD_QUEUED && tcp_queue_reads(c))
-		list_add_tail(&q->reading, &c->reading);
+	if (c->state == TCP_CMD_QUEUED)
+		tcp_queue_expect(q, c);
 	c->state = TCP_CMD_SENT;
 	if (c->todo)
 		tcp_queue_make_h2c(q, c);

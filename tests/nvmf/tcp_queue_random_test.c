@@ -199,20 +199,35 @@ static void mix__in_pieces_that_end_anywhere_is_right(void **st)
 	sizes = 0;
 }
 
+static void few_copies(struct rig *r, struct peer_opts o, uint32_t reads_of_10)
+{
+	run(r, o, reads_of_10, 1000);
+	if (reads_of_10 == 10)
+		assert_int_equal(r->counted.bytes_in, 1000ull * sizes);
+	if (r->counted.copied_bytes > r->counted.bytes_in / 20)
+		fail_msg("%u: %llu of %llu bytes were copied", sizes,
+		         (unsigned long long)r->counted.copied_bytes,
+		         (unsigned long long)r->counted.bytes_in);
+}
+
 static void reads__in_order_are_not_copied_whatever_their_size(void **st)
 {
 	static const uint32_t all[] = {512, 4096, 16384, 65536};
-	struct rig *r = *st;
 
 	for (uint32_t i = 0; i < 2 * ARRAY_SIZE(all); i++) {
 		sizes = all[i / 2];
-		r->counted = (struct nvmf_queue_counters){0};
-		run(r, (struct peer_opts){.success = i & 1}, 10, 1000);
-		assert_int_equal(r->counted.bytes_in, 1000ull * sizes);
-		if (r->counted.copied_bytes > r->counted.bytes_in / 20)
-			fail_msg("%u: %llu of %llu bytes were copied", sizes,
-			         (unsigned long long)r->counted.copied_bytes,
-			         (unsigned long long)r->counted.bytes_in);
+		few_copies(*st, (struct peer_opts){.success = i & 1}, 10);
+	}
+	sizes = 0;
+}
+
+static void reads__in_order_among_writes_are_not_copied(void **st)
+{
+	static const uint32_t all[] = {512, 4096, 8192};
+
+	for (uint32_t i = 0; i < 2 * ARRAY_SIZE(all); i++) {
+		sizes = all[i / 2];
+		few_copies(*st, (struct peer_opts){.success = i & 1, .data_digest = i & 2}, 7);
 	}
 	sizes = 0;
 }
@@ -226,6 +241,7 @@ int main(void)
 		T(mix__of_one_size_with_some_chaos_is_right),
 		T(mix__in_pieces_that_end_anywhere_is_right),
 		T(reads__in_order_are_not_copied_whatever_their_size),
+		T(reads__in_order_among_writes_are_not_copied),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
