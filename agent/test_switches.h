@@ -17,7 +17,7 @@ struct agent_test_switches {
 	_Atomic bool no_verb_limit;      /* controlVerbsPerSecond is counted, not enforced */
 	_Atomic bool receipt_unwritten;  /* a receipt does not wait for the disk */
 	_Atomic bool
-		no_transport_check; /* open sessions keep a transport that is not good enough */
+		no_transport_check; /* transports and engines that are not good enough are used */
 };
 extern struct agent_test_switches agent_test_switches; /* set before a call comes */
 #define AGENT_SWITCH(name) (agent_test_switches.name)

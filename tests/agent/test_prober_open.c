@@ -2,7 +2,8 @@
 /*
  * Sessions that are open when placement.require comes to bind them: a document gains it, or what
  * was tried answers differently. Those over a transport that does not hold it end, the others go
- * on, and with the check switched off (session_events.c is compiled into this test) all go on.
+ * on, and with the check switched off (session_events.c and service_session.c are compiled
+ * into this test) all go on. Likewise the way between the agent and an engine, at Mount and after.
  */
 #include "agent/prober.h"
 #include "agent/test_switches.h"
@@ -254,6 +255,11 @@ static void control__without_the_check_all_go_on(void **state)
 	new_document(&p, "mr-range");
 	another_try(&p, false);
 	all_go_on(&p);
+	stop(&p);
+	start_with_rdma_engine(&p, false);
+	assert_int_equal(state_of(p.alpha, &p.tcp, NULL), ROS2_OK);
+	another_try(&p, false);
+	assert_int_equal(state_of(p.alpha, &p.tcp, NULL), ROS2_OK);
 	stop(&p);
 	agent_test_switches.no_transport_check = false;
 }
