@@ -305,7 +305,8 @@ int workers_new(struct dp *dp, uint32_t n, struct workers **ret);
 void workers_stop(struct workers *w);
 void workers_free(struct workers *w);
 void workers_put(struct workers *w, struct dp_op *op);
-/* Takes back what has not begun and whose session has ended; their results are CANCELLED. */
+/* Takes back what has not begun and whose session has ended; their results are CLOSED, as if they
+ * had come a moment later. */
 void workers_cancel(struct workers *w);
 /* Of calls that match: how many are inside an engine. */
 uint32_t workers_running(struct workers *w, bool (*match)(const struct dp_op *op, void *arg),

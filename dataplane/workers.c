@@ -136,7 +136,8 @@ void workers_put(struct workers *w, struct dp_op *op)
 }
 
 /* Lock held. */
-static void give_back(struct workers *w, bool (*match)(const struct dp_op *op))
+static void give_back(struct workers *w, bool (*match)(const struct dp_op *op),
+                      enum ros2_status why)
 {
 	struct dp_op *op, *tmp;
 
@@ -145,7 +146,7 @@ static void give_back(struct workers *w, bool (*match)(const struct dp_op *op))
 			continue;
 		list_del(&op->job);
 		op->cancelled = true;
-		dp_op_set(op, ROS2_CANCELLED, "withdrawn before it began");
+		dp_op_set(op, why, "withdrawn before it began");
 		dp_op_back(op);
 	}
 }
@@ -158,7 +159,7 @@ static bool of_ended_session(const struct dp_op *op)
 void workers_cancel(struct workers *w)
 {
 	pthread_mutex_lock(&w->lock);
-	give_back(w, of_ended_session);
+	give_back(w, of_ended_session, ROS2_CLOSED);
 	pthread_mutex_unlock(&w->lock);
 }
 
@@ -183,7 +184,7 @@ void workers_stop(struct workers *w)
 {
 	pthread_mutex_lock(&w->lock);
 	w->stop = true;
-	give_back(w, any);
+	give_back(w, any, ROS2_CANCELLED);
 	pthread_cond_broadcast(&w->cond);
 	pthread_mutex_unlock(&w->lock);
 	for (uint32_t i = 0; i < w->n; i++)

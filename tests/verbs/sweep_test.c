@@ -44,6 +44,7 @@ static bool writes(struct user *u, uint32_t len, uint64_t at)
 		if (ros2_pwrite(u->file, u->buf, len, at, &u->err) == len)
 			return true;
 		named(&u->err);
+		fprintf(stderr, "# a write ended with %s\n", u->err.msg);
 	}
 	return false;
 }
@@ -74,6 +75,7 @@ static bool works(struct fx *fx, bool *felt)
 	bool done;
 
 	if (user_try(fx, &u, &o) < 0) {
+		fprintf(stderr, "# a session ended with %s\n", u.err.msg);
 		named(&u.err);
 		user_close(&u);
 		return false;
@@ -113,8 +115,10 @@ static void sweep(struct fx *fx, enum fabric_mem_whose whose, bool for_good)
 	 * again. */
 	for (uint32_t n = 1; n <= calls; n += for_good && n > 40 ? 7 : 1) {
 		fabric_mem_fail(whose, n, for_good);
-		if (!works(fx, &felt))
+		if (!works(fx, &felt)) {
+			fprintf(stderr, "# the program gave up after fault %u\n", n);
 			refused++;
+		}
 		else
 			n_felt += felt;
 		runs++;
