@@ -301,6 +301,7 @@ static void nvmf_storm__two_tenants_on_one_subsystem_are_apart(void **state)
 	storm_init(&s[0], r.t, "tenant-a");
 	storm_init(&s[1], r.t, "tenant-b");
 	s[1].v.config.volumes[0].nsid = 2;
+	s[1].v.config.keep_alive_ms = s[1].v.config.command_timeout_ms = 5000;
 	s[1].seed = 1u << 20;
 	storm_open(&s[0]);
 	storm_open(&s[1]);
@@ -330,6 +331,7 @@ static void nvmf_storm__losing_one_target_costs_tenants_of_another_nothing(void 
 
 	storm_init(&s[0], r.t, "tenant-a");
 	storm_init(&s[1], other, "tenant-b");
+	s[1].v.config.keep_alive_ms = s[1].v.config.command_timeout_ms = 5000;
 	storm_open(&s[0]);
 	storm_open(&s[1]);
 	storm_run(s, 2, 3000, end_and_begin, &r);
@@ -365,5 +367,9 @@ int main(void)
 		cmocka_unit_test(nvmf_storm__losing_one_target_costs_tenants_of_another_nothing),
 	};
 
+	if (getenv("ROS2_EMULATED")) {
+		puts("1..0 # SKIP emulated, commands take longer than they are given here");
+		return 77;
+	}
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -42,7 +42,8 @@ static int listen_start(struct target *t)
 		close(fd);
 		return rc;
 	}
-	t->port = ntohs(a.sin_port);
+	if (!t->port) /* once, before there is another thread */
+		t->port = ntohs(a.sin_port);
 	t->listen_fd = fd;
 	return 0;
 }
