@@ -30,6 +30,9 @@ void fabric_mem_hold(bool hold);
 uint32_t fabric_mem_held(void); /* that wait now */
 /* LOCAL_INVs wait, and all that is behind them. */
 void fabric_mem_hold_invalidates(bool hold);
+/* A message may name any key to invalidate, and is told: a device that does not look whose it is.
+ */
+void fabric_mem_obey_all(bool obey);
 /* Some window is bound under it, and its queue pair has not failed. */
 bool fabric_mem_key_lives(uint32_t key);
 /*

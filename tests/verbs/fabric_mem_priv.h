@@ -39,7 +39,6 @@ struct mem_wr {
 	enum fabric_op op;
 	uint64_t cookie, remote_address;
 	uint32_t flags, remote_key, n_parts;
-	uint32_t invalidates; /* of a receive: what its message named */
 	struct fabric_part parts[FABRIC_SGE_MAX];
 	struct fabric_window *window;
 	bool internal;        /* a LOCAL_INV: its end is a receipt, no completion */

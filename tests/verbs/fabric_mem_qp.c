@@ -12,7 +12,7 @@
 static struct list all_qps = {&all_qps, &all_qps};
 static uint64_t next_id;
 static uint32_t next_number = 100;
-static bool holding, holding_invalidates;
+static bool holding, holding_invalidates, obeys_all;
 
 struct fabric_qp *mem_qp_find(uint32_t number)
 {
@@ -57,10 +57,6 @@ static void end_wr(struct mem_wr *wr, enum fabric_end end, uint32_t bytes)
 	                              .invalidated = wr->invalidated != 0,
 	                              .key = wr->invalidated};
 
-	if (wr->op == FABRIC_OP_RECV && wr->invalidates) {
-		c.invalidated = true;
-		c.key = wr->invalidates;
-	}
 	list_del(&wr->link);
 	for (uint32_t i = 0; i < wr->n_parts; i++)
 		wr->parts[i].region->users--;
@@ -172,6 +168,8 @@ static bool do_transfer(struct mem_wr *wr, struct fabric_qp *peer)
 
 static bool invalidate_by_peer(struct fabric_qp *peer, uint32_t key)
 {
+	if (obeys_all)
+		return true;
 	for (uint32_t i = 0; i < peer->opts.windows; i++) {
 		struct fabric_window *w = &peer->windows[i];
 
@@ -213,9 +211,6 @@ static bool do_send(struct mem_wr *wr, struct fabric_qp *peer)
 	}
 	mem_now.sends++;
 	peer->n_recvs--;
-	/* told, and that is all: as a device does that lets nobody have another's window */
-	if (wr->flags & FABRIC_REMOTE_INVALIDATE)
-		recv->invalidates = wr->remote_key;
 	end_wr(recv, FABRIC_END_OK, (uint32_t)bytes);
 	end_wr(wr, FABRIC_END_OK, (uint32_t)bytes);
 	return true;
@@ -284,6 +279,13 @@ void fabric_mem_hold(bool hold)
 		else
 			run_held(qp);
 	}
+	pthread_mutex_unlock(&mem_lock);
+}
+
+void fabric_mem_obey_all(bool obey)
+{
+	pthread_mutex_lock(&mem_lock);
+	obeys_all = obey;
 	pthread_mutex_unlock(&mem_lock);
 }
 

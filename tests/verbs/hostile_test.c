@@ -250,8 +250,10 @@ static void message__that_invalidates_a_key_is_a_violation_and_ends_the_session(
 	wr.remote_key = a.window_key;
 	wire_seal(&ping);
 	memcpy(p.mem + PEER_MEMORY / 2, &ping, sizeof(ping));
+	fabric_mem_obey_all(true);
 	assert_int_equal(fabric_send(p.qp, &wr), 0);
 	(void)fabric_qp_flush(p.qp, 0);
+	fabric_mem_obey_all(false);
 	assert_int_equal(peer_recv(&p).opcode, 0);
 	fx_event(fx, DP_EVENT_VIOLATION, ROS2_BAD_KEY);
 	fx_event(fx, DP_EVENT_SESSION_ENDED, ROS2_PROTOCOL);
