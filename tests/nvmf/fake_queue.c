@@ -402,6 +402,7 @@ static int fq_open(const struct nvmf_queue_opts *o, struct nvmf_queue **ret, str
 	list_init(&q->handed);
 	list_init(&q->answers);
 	if (q->fd < 0 || epoll_ctl(q->epoll_fd, EPOLL_CTL_ADD, q->fd, &ev) < 0) {
+		util_close_cleanup(&q->fd);
 		free(q);
 		return ros2_err_set(err, -EMFILE, "no descriptors");
 	}
