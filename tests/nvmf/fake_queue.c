@@ -20,7 +20,7 @@ struct nvmf_queue {
 	int fd, epoll_fd;
 	struct list queued, handed, answers; /* reqs; handed: the target has it */
 	struct list link;
-	bool die;
+	_Atomic bool die;
 	struct nvmf_queue_counters counters;
 };
 
@@ -359,7 +359,8 @@ static bool execute(struct nvmf_queue *q, struct nvmf_req *req, struct nvme_cqe 
 
 	memset(cqe, 0, sizeof(*cqe));
 	if (r && (r->action == FAKE_HANG || r->action == FAKE_DIE)) {
-		q->die |= r->action == FAKE_DIE;
+		if (r->action == FAKE_DIE)
+			q->die = true;
 		return false;
 	}
 	if (q->qid == 0 && req->sqe.opcode == NVME_ADMIN_ASYNC_EVENT && !r) {
