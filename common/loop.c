@@ -2,8 +2,8 @@
 /*
  * The control-plane event loop. A turn is: wait in epoll, descriptors, due timers, the posts that
  * were waiting when the turn reached them. Must never hold the lock while a callback runs.
- * Invariants: (1) heap[i]->heap_index == i for every armed timer; (2) the timerfd is armed for
- * heap[0] whenever the loop waits; (3) an entry of ready[] whose descriptor was deleted is NULL, so
+ * Invariants: (1) no armed timer is earlier than `first`; (2) the timerfd is armed for it
+ * whenever the loop waits; (3) an entry of ready[] whose descriptor was deleted is NULL, so
  * no callback runs on a dead object; (4) after stopping is set only urgent posts enter the queue;
  * (5) a post that waits or runs is no other's: a pooled one goes back to the pool when its batch is
  * over, any other is not touched once its callback has begun.
@@ -56,8 +56,7 @@ struct loop {
 	bool asleep; /* in epoll_wait, or about to be: a post must write to event_fd */
 
 	/* owner thread */
-	struct loop_timer **heap; /* owned array of borrowed timers */
-	size_t n_timers, timers_cap;
+	struct loop_timer *first; /* borrowed: the root of the heap of timers */
 	uint64_t order, armed_ns, turn_ns;
 	struct epoll_event ready[READY_MAX];
 	int n_ready;
@@ -100,68 +99,89 @@ static bool earlier(const struct loop_timer *a, const struct loop_timer *b)
 	return a->order < b->order;
 }
 
-static void heap_put(struct loop *l, size_t i, struct loop_timer *t)
+/* A pairing heap (Fredman, Sedgewick, Sleator, Tarjan 1986) of timers that carry its links: arming
+ * takes no memory, so it cannot fail. The later of two roots becomes the first child of the
+ * earlier. */
+static struct loop_timer *meld(struct loop_timer *a, struct loop_timer *b)
 {
-	l->heap[i] = t;
-	t->heap_index = i;
+	if (!a || !b)
+		return a ? a : b;
+	if (earlier(b, a)) {
+		struct loop_timer *t = a;
+
+		a = b;
+		b = t;
+	}
+	b->next = a->child;
+	b->prev = a;
+	if (b->next)
+		b->next->prev = b;
+	a->child = b;
+	return a;
 }
 
-/* Moves @t, which belongs at or near @i, to where the heap is ordered again. */
-static void heap_settle(struct loop *l, size_t i, struct loop_timer *t)
+/* One root of a row of siblings: in pairs from the left, then all from the right. */
+static struct loop_timer *meld_row(struct loop_timer *t)
 {
-	while (i > 0 && earlier(t, l->heap[(i - 1) / 2])) {
-		heap_put(l, i, l->heap[(i - 1) / 2]);
-		i = (i - 1) / 2;
-	}
-	for (;;) {
-		size_t child = 2 * i + 1;
+	struct loop_timer *pairs = NULL, *root = NULL;
 
-		if (child >= l->n_timers)
-			break;
-		if (child + 1 < l->n_timers && earlier(l->heap[child + 1], l->heap[child]))
-			child++;
-		if (!earlier(l->heap[child], t))
-			break;
-		heap_put(l, i, l->heap[child]);
-		i = child;
+	while (t) {
+		struct loop_timer *a = t, *b = t->next;
+
+		t = b ? b->next : NULL;
+		a->next = a->prev = NULL;
+		if (b)
+			b->next = b->prev = NULL;
+		a = meld(a, b);
+		a->next = pairs;
+		pairs = a;
 	}
-	heap_put(l, i, t);
+	while (pairs) {
+		t = pairs;
+		pairs = t->next;
+		t->next = NULL;
+		root = meld(root, t);
+	}
+	return root;
 }
 
-static int heap_reserve(struct loop *l)
+static void heap_add(struct loop *l, struct loop_timer *t)
 {
-	struct loop_timer **more;
-	size_t cap = l->timers_cap ? l->timers_cap * 2 : 32;
+	t->child = t->next = t->prev = NULL;
+	l->first = meld(l->first, t);
+}
 
-	if (l->n_timers < l->timers_cap)
-		return 0;
-	more = reallocarray(l->heap, cap, sizeof(*more));
-	if (!more)
-		return -ENOMEM;
-	l->heap = more;
-	l->timers_cap = cap;
-	return 0;
+static void heap_remove(struct loop *l, struct loop_timer *t)
+{
+	struct loop_timer *below = meld_row(t->child);
+
+	if (t == l->first) {
+		l->first = below;
+		return;
+	}
+	if (t->prev->child == t)
+		t->prev->child = t->next;
+	else
+		t->prev->next = t->next;
+	if (t->next)
+		t->next->prev = t->prev;
+	l->first = meld(l->first, below);
 }
 
 int loop_timer_at(struct loop *l, struct loop_timer *t, uint64_t deadline_ns, loop_fn fn, void *arg)
 {
 	loop_assert_owner(l);
 	assert(!t->loop || t->loop == l);
-	if (!t->loop) {
-		int r = heap_reserve(l);
-
-		if (r < 0)
-			return r;
-		t->loop = l;
-		t->heap_index = l->n_timers++;
-	}
+	if (t->loop)
+		heap_remove(l, t);
+	t->loop = l;
 	/* A past deadline counts as "this turn": a timer that always re-arms in the past cannot
 	 * starve others. */
 	t->deadline_ns = MAX(deadline_ns, MAX(l->turn_ns, 1)); /* 0 would disarm the timerfd */
 	t->order = ++l->order;
 	t->fn = fn;
 	t->arg = arg;
-	heap_settle(l, t->heap_index, t);
+	heap_add(l, t);
 	return 0;
 }
 
@@ -177,14 +197,11 @@ int loop_timer_in_ms(struct loop *l, struct loop_timer *t, uint64_t ms, loop_fn 
 void loop_timer_stop(struct loop_timer *t)
 {
 	struct loop *l = t->loop;
-	struct loop_timer *last;
 
 	if (!l)
 		return;
 	loop_assert_owner(l);
-	last = l->heap[--l->n_timers];
-	if (last != t)
-		heap_settle(l, t->heap_index, last);
+	heap_remove(l, t);
 	t->loop = NULL;
 }
 
@@ -193,9 +210,8 @@ static void run_timers(struct loop *l)
 {
 	uint64_t last_order = l->order;
 
-	while (l->n_timers && l->heap[0]->deadline_ns <= l->turn_ns &&
-	       l->heap[0]->order <= last_order) {
-		struct loop_timer *t = l->heap[0];
+	while (l->first && l->first->deadline_ns <= l->turn_ns && l->first->order <= last_order) {
+		struct loop_timer *t = l->first;
 
 		loop_timer_stop(t);
 		t->fn(t->arg);
@@ -204,7 +220,7 @@ static void run_timers(struct loop *l)
 
 static int arm_alarm(struct loop *l)
 {
-	uint64_t ns = l->n_timers ? l->heap[0]->deadline_ns : 0;
+	uint64_t ns = l->first ? l->first->deadline_ns : 0;
 	/* it_value 0 disarms; a deadline beyond what time_t holds is as good as never. */
 	uint64_t s = MIN(ns / NS_PER_S, (uint64_t)INT64_MAX / NS_PER_S);
 	struct itimerspec when = {
@@ -552,8 +568,8 @@ void loop_free(struct loop *l)
 	loop_stop(l);
 	while (run_posts(l))
 		;
-	while (l->n_timers)
-		loop_timer_stop(l->heap[l->n_timers - 1]);
+	while (l->first)
+		loop_timer_stop(l->first);
 	if (l->signals.loop) {
 		loop_fd_del(&l->signals);
 		close(l->signals.fd);
@@ -568,7 +584,6 @@ void loop_free(struct loop *l)
 		l->chunks = c->next;
 		free(c);
 	}
-	free(l->heap);
 	free(l);
 }
 

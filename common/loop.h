@@ -66,9 +66,11 @@ struct loop_timer {
 	loop_fn fn;
 	void *arg;
 	struct loop *loop; /* NULL when stopped */
-	size_t heap_index;
+	struct loop_timer *child, *next,
+		*prev; /* the loop's: prev is the parent of a first child */
 };
-/* (Re)arms: fires once at @deadline_ns (boottime); one in the past fires on the next turn. */
+/* (Re)arms: fires once at @deadline_ns (boottime); one in the past fires on the next turn. Always
+ * 0: it needs no memory. */
 int loop_timer_at(struct loop *l, struct loop_timer *t, uint64_t deadline_ns, loop_fn fn,
                   void *arg);
 int loop_timer_in_ms(struct loop *l, struct loop_timer *t, uint64_t ms, loop_fn fn, void *arg);

@@ -35,6 +35,19 @@ static void stop(void *arg)
 	loop_stop(loop);
 }
 
+static struct loop_timer last_fired;
+static int n_fired;
+
+static void check_order(void *arg)
+{
+	const struct loop_timer *t = arg;
+
+	assert_true(t->deadline_ns > last_fired.deadline_ns ||
+	            (t->deadline_ns == last_fired.deadline_ns && t->order > last_fired.order));
+	last_fired = *t;
+	n_fired++;
+}
+
 static void *num(int n)
 {
 	return (void *)(intptr_t)n;
@@ -150,6 +163,36 @@ static void timers__can_be_stopped_and_rearmed_anywhere_in_the_heap(void **state
 	}
 	for (int i = 0; i < 16; i++)
 		assert_null(t[i].loop);
+}
+
+/* Armed, armed again and stopped at random: what is left fires by deadline, then by order. */
+static void timers__fire_in_order_after_whatever_was_done_to_them(void **state)
+{
+	static struct loop_timer t[1000];
+	struct loop_timer end = {0};
+	uint64_t now = clock_boottime_ns(), seed = 1;
+	int left = 0;
+
+	memset(t, 0, sizeof(t));
+	for (int i = 0; i < 20000; i++) {
+		struct loop_timer *one;
+
+		seed = seed * 6364136223846793005u + 1442695040888963407u;
+		one = &t[(seed >> 33) % ARRAY_SIZE(t)];
+		if ((seed >> 60) % 4 == 0)
+			loop_timer_stop(one);
+		else
+			loop_timer_at(loop, one, now + (seed >> 40) % 50 * NS_PER_MS, check_order,
+			              one);
+	}
+	for (size_t i = 0; i < ARRAY_SIZE(t); i++)
+		left += t[i].loop != NULL;
+	last_fired = (struct loop_timer){0};
+	n_fired = 0;
+	loop_timer_in_ms(loop, &end, 100, stop, NULL);
+	assert_int_equal(loop_run(loop), 0);
+	assert_int_equal(n_fired, left);
+	assert_true(left > 500);
 }
 
 static struct loop_timer rearming;
@@ -385,6 +428,7 @@ int main(void)
 		on_loop(loop__free_without_run_runs_what_was_posted),
 		on_loop(timers__fire_in_the_order_of_their_deadlines),
 		on_loop(timers__can_be_stopped_and_rearmed_anywhere_in_the_heap),
+		on_loop(timers__fire_in_order_after_whatever_was_done_to_them),
 		on_loop(timers__one_that_rearms_in_the_past_starves_nobody),
 		on_loop(timers__far_deadlines_neither_wrap_nor_fire),
 		on_loop(fds__deleting_another_ready_one_silences_it),
