@@ -33,12 +33,16 @@ void store_reserve_make(struct store *s)
 	int fd = open(s->reserve_path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
 	int r;
 
-	if (fd < 0)
-		return;
-	r = posix_fallocate(fd, 0, (off_t)s->reserve_bytes);
-	close(fd);
+	r = fd < 0 ? errno : posix_fallocate(fd, 0, (off_t)s->reserve_bytes);
+	if (fd >= 0)
+		close(fd);
 	if (r) {
-		unlink(s->reserve_path);
+		if (fd >= 0)
+			fsx_io->unlink(s->reserve_path);
+		/* There is none: tried again each second. */
+		if (!s->reserve_used)
+			log_warn("no reserve for revocations can be made at %s: %s",
+			         s->reserve_path, strerror(r));
 		s->reserve_used = true;
 		return;
 	}

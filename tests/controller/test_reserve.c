@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The calls behind the reserve fail, once and for good: without a reserve the store works and says
+ * so, makes one as soon as it can, and what takes rights away is carried out and recorded whatever
+ * the reserve does.
+ */
+#include "common/fsx.h"
+#include "tests/controller/store_fixture.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- faults ---- */
+
+enum call { OPEN, FALLOCATE, UNLINK };
+static _Atomic int failing[3]; /* so many calls fail; -1: all */
+static _Atomic unsigned failed;
+
+static bool fails(enum call c)
+{
+	if (!failing[c])
+		return false;
+	if (failing[c] > 0)
+		failing[c]--;
+	failed++;
+	return true;
+}
+
+int __real_open(const char *path, int flags, ...);
+int __wrap_open(const char *path, int flags, ...);
+int __wrap_open(const char *path, int flags, ...)
+{
+	mode_t mode = 0;
+	va_list ap;
+
+	va_start(ap, flags);
+	if (flags & O_CREAT)
+		mode = va_arg(ap, mode_t);
+	va_end(ap);
+	if (strstr(path, "/reserve") && fails(OPEN)) {
+		errno = EIO;
+		return -1;
+	}
+	return __real_open(path, flags, mode);
+}
+
+int __real_posix_fallocate(int fd, off_t at, off_t len);
+int __wrap_posix_fallocate(int fd, off_t at, off_t len);
+int __wrap_posix_fallocate(int fd, off_t at, off_t len)
+{
+	return fails(FALLOCATE) ? ENOSPC : __real_posix_fallocate(fd, at, len);
+}
+
+static int faulty_unlink(const char *path)
+{
+	if (strstr(path, "/reserve") && fails(UNLINK)) {
+		errno = EIO;
+		return -1;
+	}
+	return unlink(path);
+}
+
+static const struct fsx_ops *real_io;
+static struct fsx_ops faulty_io;
+
+static int setup(void **state)
+{
+	struct fixture *f = malloc(sizeof(*f));
+
+	fixture_init(f);
+	real_io = fsx_io;
+	faulty_io = *fsx_io;
+	faulty_io.unlink = faulty_unlink;
+	fsx_io = &faulty_io;
+	memset((void *)failing, 0, sizeof(failing));
+	failed = 0;
+	*state = f;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	fixture_fini(*state);
+	fsx_io = real_io;
+	free(*state);
+	return 0;
+}
+
+/* ---- tests ---- */
+
+static bool reserve_is_there(const struct fixture *f)
+{
+	char path[128];
+
+	fixture_path(f, "reserve", path);
+	return access(path, F_OK) == 0;
+}
+
+static bool until_reserve(struct fixture *f, bool there)
+{
+	struct store_stats st;
+
+	for (int i = 0; i < 250; i++) {
+		store_stats(f->store, &st);
+		if (st.reserve_used == !there && reserve_is_there(f) == there)
+			return true;
+		/* poll: the store's thread */
+		usleep(20000);
+	}
+	return false;
+}
+
+static int commit_one(struct fixture *f)
+{
+	struct ros2_uid u = ros2_uid_new(), tenant = {{5}};
+
+	return fixture_commit(f, fixture_grant(&u, &tenant));
+}
+
+static void open_fixture(struct fixture *f)
+{
+	struct ros2_err err = ROS2_ERR_INIT;
+
+	if (fixture_open(f, &err))
+		fail_msg("%s", err.msg);
+}
+
+static void reserve__that_cannot_be_made_is_made_when_it_can(void **state)
+{
+	struct fixture *f = *state;
+
+	for (int c = OPEN; c <= FALLOCATE; c++) {
+		char path[128];
+
+		for (int for_good = 0; for_good < 2; for_good++) {
+			failed = 0;
+			failing[c] = for_good ? -1 : 1;
+			open_fixture(f);
+			assert_true(failed > 0);
+			assert_int_equal(commit_one(f), 0);
+			if (for_good)
+				assert_true(until_reserve(f, false));
+			failing[c] = 0;
+			assert_true(until_reserve(f, true));
+			assert_int_equal(commit_one(f), 0);
+			fixture_close(f);
+			fixture_path(f, "reserve", path);
+			unlink(path);
+		}
+	}
+}
+
+static void fill_up(struct fixture *f)
+{
+	struct ros2_uid tenant = {{5}};
+	struct wait w = {0};
+
+	for (int i = 0; i < 2000; i++) {
+		struct ros2_uid u = ros2_uid_new();
+
+		fixture_submit(f, &w, fixture_grant(&u, &tenant));
+	}
+	fixture_wait(f, &w);
+	assert_true(w.failed > 0);
+}
+
+static void reserve__that_cannot_be_given_up_does_not_hinder_what_takes_away(void **state)
+{
+	struct ros2_uid tenant = {{6}}, u;
+	struct fixture *f = *state;
+	struct store_stats st;
+	struct wait w = {0};
+
+	for (int for_good = 0; for_good < 2; for_good++) {
+		fixture_close(f);
+		f->opts.max_pages = 120;
+		open_fixture(f);
+		fill_up(f);
+		failed = 0;
+		failing[UNLINK] = for_good ? -1 : 1;
+		w = (struct wait){0};
+		for (int i = 0; i < 50; i++) {
+			struct store_txn *t;
+
+			u = ros2_uid_new();
+			t = fixture_grant(&u, &tenant);
+			store_txn_set_shrinks(t);
+			fixture_submit(f, &w, t);
+		}
+		fixture_wait(f, &w);
+		assert_true(failed > 0);
+		assert_int_equal(w.pending, w.failed); /* each is recorded, or kept */
+		assert_int_equal(commit_one(f), -ENOSPC);
+		failing[UNLINK] = 0;
+		fixture_sql(f, "DELETE FROM grants");
+		for (int i = 0; i < 250; i++) {
+			store_stats(f->store, &st);
+			if (!st.record_pending && !st.full)
+				break;
+			/* poll: the store's thread */
+			usleep(20000);
+		}
+		assert_int_equal(st.record_pending, 0);
+		assert_true(until_reserve(f, true));
+		assert_int_equal(commit_one(f), 0);
+		fixture_sql(f, "DELETE FROM grants");
+	}
+}
+
+int main(void)
+{
+#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+	const struct CMUnitTest tests[] = {
+		T(reserve__that_cannot_be_made_is_made_when_it_can),
+		T(reserve__that_cannot_be_given_up_does_not_hinder_what_takes_away),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
