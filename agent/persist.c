@@ -334,6 +334,7 @@ void persist_contact(struct persist *p, bool now)
 struct loading {
 	struct agent *a;
 	uint32_t refused;
+	bool no_memory;
 };
 
 static void saw_seal(struct agent *a, uint64_t counter, uint64_t batch)
@@ -348,9 +349,13 @@ static void on_object(void *arg, struct agent_object *o)
 {
 	struct loading *l = arg;
 	struct ros2_err err = ROS2_ERR_INIT;
+	int r;
 
 	saw_seal(l->a, o->epoch.counter, o->batch);
-	if (state_receive(l->a->state, o, &err) < 0) {
+	r = state_receive(l->a->state, o, &err);
+
+	l->no_memory |= r == -ENOMEM;
+	if (r < 0) {
 		l->refused++;
 		log_info("snapshot: %s", err.msg);
 	}
@@ -455,6 +460,9 @@ int persist_load(struct agent *a, struct ros2_err *err)
 		on_drop(&l, &why);
 		return 0;
 	}
+	/* Not started is better than with an older version, which may allow more. */
+	if (info.no_memory || l.no_memory)
+		return ros2_err_set(err, -ENOMEM, "%s: no memory for what is in it", path);
 	a->snapshot_sequence = a->persist->sequence_on_disk = info.header.sequence;
 	saw_seal(a, info.header.last_counter, info.header.last_batch);
 	if (info.header.epoch.counter > a->epoch.counter)

@@ -266,6 +266,11 @@ static void take_object(const uint8_t *p, uint32_t len, bool whole, struct agent
 		               obj_kind_to_str(o->kind), o->name,
 		               (unsigned long long)o->epoch.counter,
 		               (unsigned long long)info->header.epoch.counter);
+	if (why.code == -ENOMEM) {
+		agent_object_free(o);
+		info->no_memory = true;
+		return;
+	}
 	if (why.code) {
 		agent_object_free(o);
 		drop(rd, info, &why);

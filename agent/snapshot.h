@@ -51,6 +51,7 @@ struct snapshot_reader {
 struct snapshot_info {
 	struct snapshot_header header; /* of the last batch that is whole */
 	uint32_t loaded, dropped;
+	bool no_memory;  /* for one of the objects, which is not there: an older one may be */
 	bool appendable; /* format 2, and it ends with a whole batch */
 };
 /* @min_sequence: of the newest snapshot known to have been written; an older file was rolled back.

@@ -406,8 +406,8 @@ int uplink_new(struct agent *a, struct uplink **ret, struct ros2_err *err)
 	u->backoff_ms = BACKOFF_MIN_MS;
 	u->beat_ms = 1000;
 	r = open_channel(a, &u->channel, err);
-	if (!r)
-		r = renewal_new(a, &u->renewal);
+	if (!r && renewal_new(a, &u->renewal) < 0)
+		r = ros2_err_set(err, -ENOMEM, "no memory for the uplink");
 	if (r < 0) {
 		uplink_free(u);
 		return r;

@@ -84,7 +84,7 @@ unsigned fake_dp_sessions(void)
 
 int dp_new(const struct dp_opts *o, struct dp **ret, struct ros2_err *err)
 {
-	struct dp *dp = calloc(1, sizeof(*dp));
+	struct dp *dp = own(sizeof(*dp));
 
 	dp->o = *o;
 	*ret = dp;

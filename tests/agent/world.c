@@ -338,7 +338,7 @@ static void on_fatal(void *arg, const struct ros2_err *err)
 	((struct world *)arg)->fatal = *err;
 }
 
-void world_agent_start(struct world *w)
+int world_agent_try(struct world *w, struct ros2_err *err)
 {
 	static char state[4200];
 	struct agent_opts o = {.controller = w->ctl_address,
@@ -351,19 +351,40 @@ void world_agent_start(struct world *w)
 	                       .on_ready = on_ready,
 	                       .on_fatal = on_fatal,
 	                       .arg = w};
-	struct ros2_err err = ROS2_ERR_INIT;
+	int r;
 
 	testing_path(state, w->dir, "state");
 	strcpy(o.identity.name, "dpu-0");
 	strcpy(o.identity.trust_domain, "ros2.test");
 	o.identity.agent_uid = w->f.trust.agent_uid;
 	memcpy(o.identity.snapshot_pub, w->f.trust.snapshot_pub, ED25519_PUB_LEN);
-	assert_int_equal(loop_new(&(struct loop_opts){.name = "agent"}, &w->loop), 0);
+	r = loop_new(&(struct loop_opts){.name = "agent"}, &w->loop);
+	if (r < 0)
+		return ros2_err_set(err, r, "no loop");
 	o.loop = w->loop;
 	w->ready = false;
-	if (agent_new(&o, &w->agent, &err) < 0 || agent_start(w->agent, &err) < 0)
+	w->agent = NULL;
+	r = agent_new(&o, &w->agent, err);
+	if (r < 0)
+		return r;
+	r = agent_start(w->agent, err);
+	if (!r)
+		r = loop_thread_start(w->loop);
+	if (r < 0) {
+		if (!err->msg[0])
+			ros2_err_set(err, r, "no thread");
+		agent_free(w->agent);
+		w->agent = NULL;
+	}
+	return r;
+}
+
+void world_agent_start(struct world *w)
+{
+	struct ros2_err err = ROS2_ERR_INIT;
+
+	if (world_agent_try(w, &err) < 0)
 		fail_msg("%s", err.msg);
-	assert_int_equal(loop_thread_start(w->loop), 0);
 }
 
 static void stopped(void *arg)

@@ -55,6 +55,8 @@ struct world {
 void world_start(struct world *w); /* trust domain, controller; no agent yet */
 void world_stop(struct world *w);
 void world_agent_start(struct world *w);
+/* The same; a negative errno with words, and nothing is left of it. */
+int world_agent_try(struct world *w, struct ros2_err *err);
 void world_agent_stop(struct world *w);
 void world_controller_start(struct world *w);
 void world_controller_stop(struct world *w);
