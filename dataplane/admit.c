@@ -10,6 +10,7 @@
 #include "common/clock.h"
 #include "dataplane/reactor_priv.h"
 #include "dataplane/session_priv.h"
+#include "dataplane/verbs.h"
 #include "dataplane/test_switches.h"
 #include <errno.h>
 
@@ -96,6 +97,7 @@ static enum verdict try_one(struct request *req)
 {
 	struct session *s = req->s;
 	struct reactor *r = s->r;
+	struct slot_source *from = req->from;
 	uint64_t cost = cost_of(req);
 	bool needs_slot = request_moves_bytes(req) && !req->slot.mem;
 
@@ -103,14 +105,14 @@ static enum verdict try_one(struct request *req)
 		return WAITS;
 	if (s->rt->deficit < cost)
 		return NO_DEFICIT;
-	if (needs_slot && !slots_may_take(s->pool, req->length, &s->slots, s->tenant_slots)) {
-		slots_missed(s->pool, req->length);
+	if (needs_slot && !slots_may_take(from->pool, req->length, &from->use, from->tenant)) {
+		slots_missed(from->pool, req->length);
 		return WAITS;
 	}
 	if (!take_tokens(req))
 		return WAITS;
 	if (needs_slot)
-		slots_take(s->pool, req->length, &s->slots, s->tenant_slots, &req->slot);
+		slots_take(from->pool, req->length, &from->use, from->tenant, &req->slot);
 	s->rt->deficit -= cost;
 	go(req);
 	return ADMITTED;
@@ -207,7 +209,8 @@ static int submit(struct reactor *r, struct request *req)
 	req->io.offset = req->op == REQUEST_FLUSH ? 0 : req->offset;
 	req->io.len = req->length;
 	req->io.buf = req->slot.mem;
-	req->io.buf_index = req->slot.mem ? slots_buf_index(req->s->pool) : -1;
+	req->io.buf_index = req->slot.mem ? slots_buf_index(req->from->pool) : -1;
+	req->io.region = e->lends && req->slot.mem ? verbs_lent_region(req->s, &req->slot) : NULL;
 	req->io.done = request_engine_done;
 	req->io.until_ns = request_until(req);
 	req->io.may_lend = req->op == REQUEST_READ && req->s->transport->takes_parts;

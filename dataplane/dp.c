@@ -60,6 +60,7 @@ int dp_new(const struct dp_opts *o, struct dp **ret, struct ros2_err *err)
 	dp->opts = *o;
 	if (!dp->opts.reactors)
 		dp->opts.reactors = MIN(online_cores(), DP_REACTORS_MAX);
+	list_init(&dp->kept_pds);
 	list_init(&dp->tenants);
 	list_init(&dp->grants);
 	list_init(&dp->sessions);
@@ -127,8 +128,11 @@ static void close_device(struct dp *dp)
 
 	for (uint32_t i = 0; i < dp->n_reactors; i++)
 		verbs_free(dp->reactors[i]);
+	/* Engines may still be ending connections of theirs. */
+	close_engines(dp);
 	list_for_each (&dp->tenants, t, link)
 		verbs_tenant_pd_free(dp, t);
+	verbs_kept_free(dp);
 	verbs_device_close(dp);
 }
 
@@ -175,7 +179,6 @@ void dp_free(struct dp *dp)
 	dp_revokes_free(dp);
 	cancel_ops(dp);
 	close_device(dp);
-	close_engines(dp);
 	dp->freed = true;
 	if (atomic_load(&dp->n_posts) == 0)
 		dp_freed(dp);

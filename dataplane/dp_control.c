@@ -132,7 +132,8 @@ static char *copy_path(struct dp_op *op, const char *path)
 static void work_mount(struct dp_op *op)
 {
 	struct ros2_err err = ROS2_ERR_INIT;
-	const struct engine_who who = {op->ds->tenant->uid, op->ds->tenant->name};
+	struct dp_tenant *t = op->ds->tenant;
+	const struct engine_who who = {t->uid, t->name, op->engine->lends ? t->pd : NULL};
 	int rc = op->engine->ops->ns_open(op->engine->engine, &who, op->path, &op->mount->ns, &err);
 
 	if (rc < 0)
@@ -187,6 +188,10 @@ void dp_mount(struct dp *dp, const struct ros2_uid *session, const char *engine,
 		dp_op_fail(op, ROS2_NOT_FOUND, "no engine '%.63s' at this agent", engine);
 		return;
 	}
+	if (op->engine->lends && !dp_device_for(dp, op->ds->tenant, op))
+		return;
+	if (op->engine->lends)
+		op->ds->tenant->pd_used = true;
 	op->path = copy_path(op, path);
 	if (!op->path)
 		return;

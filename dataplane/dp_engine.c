@@ -139,6 +139,7 @@ static int create_engine(struct dp *dp, struct dp_engine *e, const struct dp_eng
 		if (!e->nvmf)
 			return ros2_err_set(err, -ENOMEM, "no memory for an engine");
 		*e->nvmf = *c->nvmf;
+		e->lends = c->nvmf->transport == NVMF_RDMA;
 	}
 	return e->ops->create(&ec, &e->engine, err);
 }

@@ -60,6 +60,7 @@ struct dp_tenant {
 	_Atomic uint64_t registered_bytes;
 	struct qos_bucket qos[QOS_KINDS];
 	struct fabric_pd *pd; /* owned by the loop; set before its first session over verbs */
+	_Atomic bool pd_used; /* an engine has been told of it */
 	/* loop */
 	struct dp_tenant_limits limits;
 	bool dead;
@@ -87,6 +88,7 @@ struct dp_engine {
 	struct engine *engine; /* owned */
 	uint32_t slot;         /* index in dp.engines and in every reactor's table */
 	struct dp *dp;
+	bool lends; /* it lends slots to its target, so they must be the tenant's */
 	/* loop */
 	char name[ROS2_NAME_MAX + 1], type[16], root[1024];
 	uint64_t size_bytes;
@@ -206,6 +208,7 @@ struct dp {
 	_Atomic uint32_t n_posts;
 	/* loop */
 	bool freed, rdma_watched, rdma_gone;
+	struct list kept_pds; /* of tenants that have gone, while engines may use them */
 	struct loop_fd rdma_fd;
 	struct uidmap uids; /* tenants, grants, sessions, and tombstones of all three */
 	struct list tenants, grants, sessions, mounts, files, ops, revokes, listings;
@@ -249,6 +252,9 @@ void dp_op_set_err(struct dp_op *op, int code, const struct ros2_err *err);
 /* The end: calls done, lets go of everything, frees. */
 void dp_op_finish(struct dp_op *op);
 void dp_op_free(struct dp_op *op);
+/* The tenant's protection domain, for a session over verbs or an engine that lends. False: the
+ * operation has failed. Loop. */
+bool dp_device_for(struct dp *dp, struct dp_tenant *t, struct dp_op *op);
 void dp_op_to_reactor(struct dp_op *op, struct reactor *r,
                       void (*run)(struct reactor *r, struct dp_op *op),
                       void (*back)(struct dp_op *op));

@@ -103,7 +103,7 @@ static struct dp_session *new_session(struct dp *dp, const struct dp_session_par
 }
 
 /* False: the operation has failed. */
-static bool device_for(struct dp *dp, struct dp_tenant *t, struct dp_op *op)
+bool dp_device_for(struct dp *dp, struct dp_tenant *t, struct dp_op *op)
 {
 	struct ros2_err err = ROS2_ERR_INIT;
 	int rc;
@@ -138,7 +138,7 @@ void dp_session_open(struct dp *dp, const struct dp_session_params *p, dp_done_f
 		           t->limits.sessions_max);
 		return;
 	}
-	if (p->transport == DP_TRANSPORT_VERBS && !device_for(dp, t, op))
+	if (p->transport == DP_TRANSPORT_VERBS && !dp_device_for(dp, t, op))
 		return;
 	r = least_loaded(dp, t);
 	if (!r) {

@@ -16,6 +16,8 @@
 #include <stdint.h>
 #include <sys/uio.h>
 
+struct fabric_pd;
+struct fabric_region;
 struct nvmf_config; /* dataplane/nvmf/config.h */
 struct engine;      /* one Engine document at one agent */
 struct engine_ns;   /* one namespace root */
@@ -27,6 +29,9 @@ struct engine_reactor; /* one engine x one reactor: its ring, its registered buf
 struct engine_who {
 	struct ros2_uid uid;
 	const char *name; /* borrowed: during the call */
+	/* Where its memory is that an engine over RDMA may lend to a target; NULL = none. Outlives
+	 * the engine. */
+	struct fabric_pd *pd;
 };
 
 enum engine_open_flags {
@@ -89,6 +94,8 @@ struct engine_io {
 	uint32_t len;
 	void *buf;     /* a slot, or part of one */
 	int buf_index; /* index in engine_reactor_opts.buffers, -1 when not one of them */
+	/* what buf lies in, of an engine that needs regions; else NULL */
+	struct fabric_region *region;
 	/* CLOCK_BOOTTIME from which on it may not be handed on any more; 0 = no such time. The
 	 * engine reads the clock right before a call that hands on, once for all that goes with it,
 	 * also before a later call for the same io; what is late ends with ENGINE_LATE, but a write
@@ -186,6 +193,9 @@ struct engine_ops {
 	/* Gives back what a read lent (n_parts > 0); the io's file is still open. NULL when the
 	 * engine never lends. */
 	void (*unlend)(struct engine_io *io);
+	/* Regions of ios that are over will go: keys over them end. They can be freed as soon as
+	 * the device has said so. NULL when the engine keeps none. */
+	void (*forget_regions)(struct engine_reactor *r);
 	/* Payload bytes copied by this process (not by the kernel) so far. */
 	uint64_t (*copied_bytes)(const struct engine_reactor *r);
 };

@@ -151,6 +151,7 @@ static void bury(struct reactor *r)
 		r->sessions[s->index] = NULL;
 		r->n_attached--;
 		s->rt->n_sessions--;
+		verbs_unlend(s);
 		if (s->transport->gone)
 			s->transport->gone(s);
 		dp_post(s->dp, &s->gone_post, session_on_gone);
@@ -243,9 +244,10 @@ static void *reactor_main(void *arg)
 		end_all(r);
 	}
 	bury(r);
-	verbs_stop(r);
+	/* First engines, which may keep keys over memory of the others. */
 	for (uint32_t i = 0; i < DP_ENGINES_MAX; i++)
 		reactor_engine_drop(r, i);
+	verbs_stop(r);
 	return NULL;
 }
 

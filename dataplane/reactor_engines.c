@@ -64,6 +64,16 @@ void reactor_engine_withdraw(struct reactor *r, const struct dp_engine *e, struc
 	r->again = true;
 }
 
+void reactor_engines_forget(struct reactor *r)
+{
+	for (uint32_t i = 0; i < DP_ENGINES_MAX; i++) {
+		const struct rengine *re = &r->engines[i];
+
+		if (re->engine && re->engine->ops->forget_regions)
+			re->engine->ops->forget_regions(re->er);
+	}
+}
+
 void reactor_run_engine_drop(struct reactor *r, struct dp_op *op)
 {
 	reactor_engine_drop(r, op->engine->slot);

@@ -133,6 +133,8 @@ void reactor_engine_drop(struct reactor *r, uint32_t slot);
 void reactor_engines_kick(struct reactor *r);
 uint32_t reactor_engines_poll(struct reactor *r);
 bool reactor_engines_must_poll(const struct reactor *r);
+/* Slots of a tenant will go: no engine keeps a key over them. */
+void reactor_engines_forget(struct reactor *r);
 void reactor_run_engine_drop(struct reactor *r, struct dp_op *op); /* op->engine */
 
 /* @io is inside @e: what of it waits there for its storage comes back soon. */

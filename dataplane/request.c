@@ -138,6 +138,7 @@ enum request_verdict request_begin(struct session *s, const struct request_in *i
                                    struct request **ret)
 {
 	struct slot slot = {0};
+	struct slot_source *from;
 	struct request *req;
 	struct dp_file *f;
 
@@ -147,15 +148,17 @@ enum request_verdict request_begin(struct session *s, const struct request_in *i
 	/* The tenant has the answers of those that are posted; we have not heard of it yet. */
 	if (list_empty(&s->free))
 		return REQUEST_WAIT;
+	from = session_slots_for(s, f);
 	if (in->has_payload && in->length &&
-	    !slots_take(s->pool, in->length, &s->slots, s->tenant_slots, &slot)) {
-		slots_missed(s->pool, in->length);
+	    !slots_take(from->pool, in->length, &from->use, from->tenant, &slot)) {
+		slots_missed(from->pool, in->length);
 		return REQUEST_WAIT;
 	}
 	req = list_first(&s->free, struct request, link);
 	list_del(&req->link);
 	fill(req, in, f);
 	req->slot = slot;
+	req->from = from;
 	s->ids[req - s->requests] = in->id;
 	s->n_requests++;
 	atomic_store_explicit(&s->stats.in_flight, s->n_requests, memory_order_relaxed);
@@ -256,7 +259,7 @@ void request_release(struct request *req)
 	if (req->io.n_parts)
 		req->file->mount->engine->ops->unlend(&req->io);
 	if (req->slot.mem)
-		slots_give(s->pool, &req->slot, &s->slots, s->tenant_slots);
+		slots_give(req->from->pool, &req->slot, &req->from->use, req->from->tenant);
 	if (req->lease)
 		lease_unhold(s->r->leases, TAKE_PTR(req->lease));
 	dp_file_unref(TAKE_PTR(req->file));

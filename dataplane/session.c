@@ -70,8 +70,7 @@ void session_attach(struct reactor *r, struct session *s)
 	s->index = i;
 	s->conn = ++r->next_generation << 16 | i;
 	s->rt = &r->tenants[s->tenant->index];
-	s->pool = r->slots;
-	s->tenant_slots = &s->rt->slots;
+	s->own = (struct slot_source){.pool = r->slots, .tenant = &s->rt->slots};
 	rtenant_enter(s->rt, s->tenant);
 	s->hello_deadline_ns = clock_add_ns(clock_boottime_ns(), WIRE_HELLO_MS * NS_PER_MS);
 	crypto_random(s->secret, sizeof(s->secret));
@@ -185,7 +184,7 @@ static bool waits_for_peer(const struct session *s)
 	uint32_t n = 0;
 
 	for (int i = 0; i < SLOT_CLASSES; i++)
-		n += s->slots.n[i];
+		n += s->own.use.n[i] + s->lent.use.n[i];
 	return n && session_alive(s) && s->transport->waits_for_peer(s);
 }
 
@@ -198,7 +197,8 @@ static bool stalls_others(struct session *s, uint64_t now_ns)
 		s->stall_moved = moved;
 		s->stall_since_ns = now_ns;
 	}
-	return slots_starved(s->pool) && now_ns - s->stall_since_ns >= SESSION_STALL_NS;
+	return (slots_starved(s->own.pool) || (s->lent.pool && slots_starved(s->lent.pool))) &&
+	       now_ns - s->stall_since_ns >= SESSION_STALL_NS;
 }
 
 void session_tick(struct session *s, uint64_t now_ns)

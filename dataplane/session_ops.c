@@ -54,6 +54,8 @@ void session_run_handle_add(struct reactor *r, struct dp_op *op)
 	if (!usable(op))
 		return;
 	rc = reactor_engine_use(r, op->file->mount->engine, &err);
+	if (rc == 0 && op->file->mount->engine->lends)
+		rc = verbs_lend(s, &err);
 	if (rc < 0) {
 		dp_op_set_err(op, rc, &err);
 	} else {

@@ -32,11 +32,15 @@ enum request_state {
 	REQUEST_REPLY,   /* the reply is queued */
 };
 
+struct slot_source;
+struct verbs_tenant;
+
 struct request {
 	struct engine_io io;
 	struct session *s;
-	struct dp_file *file; /* referenced */
-	struct lease *lease;  /* held; NULL = not now */
+	struct dp_file *file;     /* referenced */
+	struct slot_source *from; /* borrowed: whose its slot is */
+	struct lease *lease;      /* held; NULL = not now */
 	struct slot slot;
 	enum request_state state;
 	enum request_op op;
@@ -65,6 +69,13 @@ struct violations {
 	enum ros2_status status;
 	uint64_t count, first_unix_ns, last_unix_ns;
 	char words[200];
+};
+
+/* A pool, and what of it is out. */
+struct slot_source {
+	struct slots *pool;      /* borrowed; NULL = none */
+	struct slot_use use;     /* the session's */
+	struct slot_use *tenant; /* borrowed: its tenant's */
 };
 
 struct session {
@@ -96,9 +107,9 @@ struct session {
 	uint32_t n_requests, n_engine, n_device, n_posted;
 	struct list free, queue[2]; /* queue: reads; writes and flushes */
 	struct list link_active, link_gone, link_input, link_output;
-	struct slots *pool; /* borrowed: where its slots come from */
-	struct slot_use slots,
-		*tenant_slots; /* of the pool: its own, and its tenant's (borrowed) */
+	struct slot_source own;      /* where its slots come from */
+	struct slot_source lent;     /* for engines that lend memory to a target, unless own can */
+	struct verbs_tenant *lender; /* borrowed: counted there; whose lent is; NULL = nobody's */
 	uint64_t stall_since_ns, stall_moved; /* transport->moved() then */
 	struct {
 		uint64_t handle;      /* 0 = free */
@@ -118,6 +129,13 @@ struct session {
 static inline bool session_alive(const struct session *s)
 {
 	return s->state == SESSION_OPEN || s->state == SESSION_CLOSING;
+}
+
+/* Where the slots of requests on @f come from: an engine that lends its memory needs the tenant's.
+ */
+static inline struct slot_source *session_slots_for(struct session *s, const struct dp_file *f)
+{
+	return f->mount->engine->lends && s->lent.pool ? &s->lent : &s->own;
 }
 
 /* Loop: the memory; NULL when there is none. */

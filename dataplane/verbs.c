@@ -159,6 +159,7 @@ static void tenant_end(struct verbs *v, struct verbs_tenant *t)
 {
 	list_del(&t->link);
 	list_del(&t->active);
+	reactor_engines_forget(v->r);
 	for (uint32_t i = 0; i < t->n_slots; i++)
 		fabric_slot_give(t->set, &t->slots[i]);
 	free_tables(t);
@@ -213,6 +214,39 @@ void verbs_tenant_leave(struct verbs *v, struct verbs_tenant *t)
 {
 	if (--t->n_conns == 0)
 		tenant_end(v, t);
+}
+
+/* ---- memory that engines lend ---- */
+
+int verbs_lend(struct session *s, struct ros2_err *err)
+{
+	struct verbs_tenant *t;
+
+	if (s->transport == &transport_verbs || s->lender)
+		return 0;
+	if (!s->r->verbs || !s->tenant->pd)
+		return ros2_err_set(err, -EOPNOTSUPP, "this agent has no RDMA device");
+	t = verbs_tenant_enter(s->r->verbs, s, err);
+	if (!t)
+		return err && err->code ? err->code : -ENOMEM;
+	s->lender = t;
+	s->lent = (struct slot_source){.pool = t->pool, .tenant = &t->use};
+	return 0;
+}
+
+void verbs_unlend(struct session *s)
+{
+	if (!s->lender)
+		return;
+	s->lent = (struct slot_source){0};
+	verbs_tenant_leave(s->r->verbs, TAKE_PTR(s->lender));
+}
+
+struct fabric_region *verbs_lent_region(const struct session *s, const struct slot *slot)
+{
+	const struct verbs_tenant *t = s->lender ? s->lender : verbs_of(s)->t;
+
+	return t->region_of[slot->size_class][slot->index];
 }
 
 /* ---- completions ---- */

@@ -16,6 +16,8 @@ struct dp_op;
 struct dp_tenant;
 struct reactor;
 struct session;
+struct slot;
+struct fabric_region;
 
 /* Loop, before the reactor's thread runs. -ENODEV, -EADDRNOTAVAIL, -EOPNOTSUPP, -ENOMEM. */
 int verbs_new(struct reactor *r, const char *host, struct ros2_err *err);
@@ -33,6 +35,12 @@ void verbs_tick(struct reactor *r);
 bool verbs_must_poll(const struct reactor *r);
 /* A connection still has a queue pair at the device. */
 bool verbs_busy(const struct reactor *r);
+/* The session gets slots of its tenant's memory here, for engines that lend it; it has them until
+ * verbs_unlend. -EOPNOTSUPP: no device; -ENOMEM, -ENOSPC, -EIO. */
+int verbs_lend(struct session *s, struct ros2_err *err);
+void verbs_unlend(struct session *s); /* the last thing of a session */
+/* The region of a slot of the tenant's memory. */
+struct fabric_region *verbs_lent_region(const struct session *s, const struct slot *slot);
 /* What the device said about a set or a queue pair; op->a: tenant index, op->b: queue pair, 0 = the
  * set; op->handle: the device is gone. */
 void verbs_run_failed(struct reactor *r, struct dp_op *op);
@@ -40,7 +48,9 @@ void verbs_run_failed(struct reactor *r, struct dp_op *op);
 /* verbs_device.c, loop: the device, and each tenant's protection domain on it. */
 int verbs_device_open(struct dp *dp, struct ros2_err *err);
 void verbs_device_close(struct dp *dp);
-/* Made with the tenant's first session over verbs. */
+/* Made with the tenant's first session over verbs, or namespace of an engine that lends. */
 int verbs_tenant_pd(struct dp *dp, struct dp_tenant *t, struct ros2_err *err);
 void verbs_tenant_pd_free(struct dp *dp, struct dp_tenant *t);
+/* Engines are gone: what was kept for them goes. */
+void verbs_kept_free(struct dp *dp);
 #endif

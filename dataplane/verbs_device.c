@@ -3,6 +3,7 @@
  * The loop's part of the verbs transport: the device, a protection domain for each tenant that uses
  * it, and what the device reports by itself, which is carried to the reactors it concerns.
  */
+#include "dataplane/nvmf/queue.h"
 #include "dataplane/verbs.h"
 #include "dataplane/verbs_priv.h"
 #include <errno.h>
@@ -81,30 +82,84 @@ void verbs_device_close(struct dp *dp)
 		dp->rdma = NULL;
 }
 
+/* A domain that an engine was told of lives as long as engines do: its controller of the tenant may
+ * end after the tenant, and one that comes back finds it. */
+struct kept_pd {
+	struct ros2_uid tenant;
+	struct fabric_pd *pd;
+	struct list link;
+};
+
+static bool take_kept(struct dp *dp, struct dp_tenant *t)
+{
+	struct kept_pd *k;
+
+	list_for_each (&dp->kept_pds, k, link) {
+		if (!ros2_uid_eq(&k->tenant, &t->uid))
+			continue;
+		t->pd = k->pd;
+		t->pd_used = true;
+		list_del(&k->link);
+		free(k);
+		return true;
+	}
+	return false;
+}
+
+static void keep(struct dp *dp, struct dp_tenant *t)
+{
+	struct kept_pd *k = calloc(1, sizeof(*k));
+
+	/* Without memory it goes with the process. */
+	if (!k)
+		return;
+	k->tenant = t->uid;
+	k->pd = TAKE_PTR(t->pd);
+	list_add_tail(&dp->kept_pds, &k->link);
+}
+
+void verbs_kept_free(struct dp *dp)
+{
+	while (!list_empty(&dp->kept_pds)) {
+		struct kept_pd *k = list_first(&dp->kept_pds, struct kept_pd, link);
+
+		list_del(&k->link);
+		(void)fabric_pd_free(k->pd);
+		free(k);
+	}
+}
+
 int verbs_tenant_pd(struct dp *dp, struct dp_tenant *t, struct ros2_err *err)
 {
 	const uint32_t slots[SLOT_CLASSES] = VERBS_SLOTS;
 	uint64_t per_reactor = (uint64_t)dp->rdma_qps * VERBS_MEMORY;
-	struct fabric_pd_opts o = {.windows_max = 1};
+	/* I/O queues of engines that lend, one for each reactor; and their admin queues. */
+	uint32_t queues = DP_ENGINES_MAX * (dp->n_reactors + 2);
+	struct fabric_pd_opts o = {.windows_max = queues * NVMF_RDMA_WINDOWS_MAX};
 
 	if (dp->rdma_gone)
 		return ros2_err_named(err, ROS2_UNAVAILABLE, "the RDMA device %s was removed",
 		                      dp->opts.rdma_device);
-	if (t->pd)
+	if (t->pd || take_kept(dp, t))
 		return 0;
 	for (uint32_t i = 0; i < SLOT_CLASSES; i++) {
 		per_reactor += (uint64_t)slots[i] * slots_class_bytes(i);
 		o.regions_max += slots[i];
 	}
-	o.regions_max = (o.regions_max + dp->rdma_qps) * dp->n_reactors;
-	o.pinned_bytes_max = per_reactor * dp->n_reactors;
-	o.qps_max = dp->rdma_qps * dp->n_reactors;
+	/* Twice the slots: those of a set that is dying are still there when the next is made. */
+	o.regions_max = (2 * o.regions_max + dp->rdma_qps) * dp->n_reactors +
+	                queues * NVMF_RDMA_REGIONS_MAX;
+	o.pinned_bytes_max =
+		2 * per_reactor * dp->n_reactors + (uint64_t)queues * NVMF_RDMA_PINNED_MAX;
+	o.qps_max = dp->rdma_qps * dp->n_reactors + queues;
 	return fabric_pd_new(dp->rdma, &o, &t->pd, err);
 }
 
 void verbs_tenant_pd_free(struct dp *dp, struct dp_tenant *t)
 {
 	/* BUSY: a set of it is still dying at a reactor; then it goes with the process. */
-	if (t->pd)
+	if (t->pd && t->pd_used)
+		keep(dp, t);
+	else if (t->pd)
 		(void)fabric_pd_free(TAKE_PTR(t->pd));
 }

@@ -237,8 +237,7 @@ void verbs_hello(struct session *s, const uint8_t *bytes, uint32_t len)
 		return;
 	}
 	proof_of(s, WIRE_LABEL_AGENT, sizeof(WIRE_LABEL_AGENT), &hello, w.proof);
-	s->pool = c->t->pool;
-	s->tenant_slots = &c->t->use;
+	s->own = (struct slot_source){.pool = c->t->pool, .tenant = &c->t->use};
 	session_connected(s, c->peer);
 	verbs_queue_small(s, &h, &w, sizeof(w));
 }

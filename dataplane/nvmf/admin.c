@@ -303,6 +303,7 @@ static int ctrl_new(struct nvmf_admin *a, const struct engine_who *who, struct n
 	pthread_mutex_init(&c->fence_lock, NULL);
 	c->admin = a;
 	c->tenant = who->uid;
+	c->pd = who->pd;
 	snprintf(c->name, sizeof(c->name), "%s", who->name);
 	if (host_nqn(&a->config, who->name, c->host_nqn, err) < 0) {
 		ctrl_free(c);

@@ -132,6 +132,7 @@ static void open_queue(struct nvmf_ctrl *c, uint64_t now_ns)
 	                            .header_digest = k->header_digest,
 	                            .data_digest = k->data_digest,
 	                            .keys_per_command = k->keys_per_command,
+	                            .pd = c->pd,
 	                            .epoll_fd = c->admin->epoll_fd,
 	                            .epoll_word = c->index,
 	                            .connect_timeout_ns = k->command_timeout_ms * NS_PER_MS,

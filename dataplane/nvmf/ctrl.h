@@ -148,6 +148,7 @@ int nvmf_lane_login(const struct nvmf_ctrl *c, struct nvmf_login *l, struct ros2
 /* The controller of this generation must end: a write is unanswered, or it refuses a queue. */
 void nvmf_ctrl_reset(struct nvmf_ctrl *c, uint32_t generation, const char *why);
 const struct sockaddr *nvmf_ctrl_peer(const struct nvmf_ctrl *c);
+struct fabric_pd *nvmf_ctrl_pd(const struct nvmf_ctrl *c); /* NULL: over no RDMA device */
 
 /* A write that was handed on in @generation and not answered. Before nvmf_lane_end. */
 void nvmf_fence_add(struct nvmf_ctrl *c, uint32_t generation, uint32_t nsid, uint64_t offset,

@@ -121,6 +121,11 @@ const struct sockaddr *nvmf_ctrl_peer(const struct nvmf_ctrl *c)
 	return &c->admin->peer.sa;
 }
 
+struct fabric_pd *nvmf_ctrl_pd(const struct nvmf_ctrl *c)
+{
+	return c->pd;
+}
+
 void nvmf_ctrl_reset(struct nvmf_ctrl *c, uint32_t generation, const char *why)
 {
 	pthread_mutex_lock(&c->admin->lock);

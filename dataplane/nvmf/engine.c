@@ -41,9 +41,12 @@ int nvmf_engine_create(const struct engine_config *c, const struct nvmf_queue_op
 
 static int nvmf_create(const struct engine_config *c, struct engine **ret, struct ros2_err *err)
 {
-	if (!c->nvmf || c->nvmf->transport != NVMF_TCP)
-		return ros2_err_set(err, -EOPNOTSUPP, "nvmf engine: transport: expected tcp");
-	return nvmf_engine_create(c, &nvmf_tcp_queue_ops, ret, err);
+	if (!c->nvmf || (c->nvmf->transport != NVMF_TCP && c->nvmf->transport != NVMF_RDMA))
+		return ros2_err_set(err, -EOPNOTSUPP,
+		                    "nvmf engine: transport: expected tcp or rdma");
+	return nvmf_engine_create(
+		c, c->nvmf->transport == NVMF_RDMA ? &nvmf_rdma_queue_ops : &nvmf_tcp_queue_ops,
+		ret, err);
 }
 
 static void nvmf_destroy(struct engine *e)
@@ -344,5 +347,6 @@ const struct engine_ops engine_nvmf_ops = {
 	.poll = nvmf_poll,
 	.in_flight = nvmf_in_flight,
 	.withdraw = nvmf_withdraw,
+	.forget_regions = nvmf_forget_regions,
 	.copied_bytes = nvmf_copied_bytes,
 };

@@ -140,6 +140,7 @@ int nvmf_kick(struct engine_reactor *r);
 uint32_t nvmf_poll(struct engine_reactor *r, uint32_t max);
 void nvmf_withdraw(struct engine_reactor *r, struct engine_io *io);
 uint32_t nvmf_in_flight(const struct engine_reactor *r);
+void nvmf_forget_regions(struct engine_reactor *r);
 uint64_t nvmf_copied_bytes(const struct engine_reactor *r);
 /* Over: its done runs in this poll or the next. */
 void nvmf_nio_over(struct engine_reactor *r, struct nvmf_nio *nio, int64_t res);

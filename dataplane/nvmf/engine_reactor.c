@@ -98,6 +98,15 @@ uint32_t nvmf_in_flight(const struct engine_reactor *r)
 	return r->n_used;
 }
 
+void nvmf_forget_regions(struct engine_reactor *r)
+{
+	struct nvmf_lane *l;
+
+	list_for_each (&r->lanes, l, link)
+		if (l->q && l->ops->forget_regions)
+			l->ops->forget_regions(l->q, clock_boottime_ns());
+}
+
 uint64_t nvmf_copied_bytes(const struct engine_reactor *r)
 {
 	uint64_t n = r->copied_bytes;

@@ -126,6 +126,9 @@ struct nvmf_queue_ops {
 	/* Ends the connection now; everything in it comes back, in this call or, when a device has
 	 * to confirm first, in later polls and ticks. @why: words, static or copied. */
 	void (*kill)(struct nvmf_queue *q, const char *why);
+	/* Standing keys that no command uses begin to end: their regions will go. NULL: there are
+	 * none. */
+	void (*forget_regions)(struct nvmf_queue *q, uint64_t now_ns);
 	uint32_t (*in_flight)(const struct nvmf_queue *q);
 	void (*counters)(const struct nvmf_queue *q, struct nvmf_queue_counters *ret);
 };
@@ -133,6 +136,11 @@ struct nvmf_queue_ops {
 /* Do these words of a queue's fault say that the target lied, not that it or the way to it ended?
  */
 bool nvmf_queue_lied(const char *fault);
+
+/* What one queue over RDMA may take of the tenant's domain. */
+#define NVMF_RDMA_REGIONS_MAX 9u
+#define NVMF_RDMA_PINNED_MAX  (256u * 1024)
+#define NVMF_RDMA_WINDOWS_MAX 1096u
 
 extern const struct nvmf_queue_ops nvmf_tcp_queue_ops;
 extern const struct nvmf_queue_ops nvmf_rdma_queue_ops;

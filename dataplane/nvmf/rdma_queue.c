@@ -119,6 +119,13 @@ static void take_ends(struct rdma_queue *q);
 
 /* ---- make ---- */
 
+_Static_assert(NVMF_RDMA_REGIONS_MAX == 1 + RDMA_OWN_SLOTS, "as make_memory registers");
+_Static_assert(NVMF_RDMA_WINDOWS_MAX >= RDMA_DEPTH_MAX + 2 * RDMA_SPARE + RDMA_OWN_SLOTS,
+               "as make counts");
+_Static_assert(NVMF_RDMA_PINNED_MAX >= (RDMA_DEPTH_MAX + 1) * (RDMA_CAPSULE + RDMA_ANSWER) +
+                                               RDMA_OWN_SLOTS * RDMA_OWN_BYTES,
+               "as make_memory pins");
+
 static int check(const struct nvmf_queue_opts *o, struct ros2_err *err)
 {
 	uint32_t max = o->qid ? RDMA_DEPTH_MAX : RDMA_ADMIN_MAX;
@@ -411,6 +418,18 @@ static uint32_t rdma_poll(struct nvmf_queue *nq, uint32_t max, uint64_t now_ns)
 	return n;
 }
 
+static void rdma_forget(struct nvmf_queue *nq, uint64_t now_ns)
+{
+	struct rdma_queue *q = of(nq);
+
+	q->now_ns = now_ns;
+	if (q->state != NVMF_QUEUE_READY)
+		return;
+	rdma_keys_forget(q);
+	(void)rdma_hand_on(q);
+	set_alarm(q);
+}
+
 static int rdma_kick(struct nvmf_queue *nq, uint64_t now_ns)
 {
 	struct rdma_queue *q = of(nq);
@@ -512,6 +531,7 @@ const struct nvmf_queue_ops nvmf_rdma_queue_ops = {
 	.poll = rdma_poll,
 	.tick = rdma_tick,
 	.kill = rdma_kill,
+	.forget_regions = rdma_forget,
 	.in_flight = rdma_in_flight,
 	.counters = rdma_counters,
 };

@@ -200,3 +200,9 @@ void rdma_keys_end(struct rdma_queue *q)
 	for (uint32_t i = 0; i < q->n_keys; i++)
 		standing_end(&q->keys[i]);
 }
+
+void rdma_keys_forget(struct rdma_queue *q)
+{
+	while (!list_empty(&q->key_lru))
+		standing_end(list_first(&q->key_lru, struct rdma_key, lru));
+}

@@ -143,7 +143,8 @@ int rdma_key_for(struct rdma_cmd *cmd, struct fabric_region *r, uint64_t offset,
                  bool own, uint64_t *ret_addr, uint32_t *ret_key);
 /* The command needs it no longer; of its own key the end begins. */
 void rdma_key_drop(struct rdma_cmd *cmd);
-void rdma_keys_end(struct rdma_queue *q); /* all; the queue pair has failed */
+void rdma_keys_end(struct rdma_queue *q);    /* all; the queue pair has failed */
+void rdma_keys_forget(struct rdma_queue *q); /* those that no command uses */
 
 static inline uint8_t *rdma_capsule(const struct rdma_queue *q, uint32_t index)
 {
