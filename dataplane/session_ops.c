@@ -335,6 +335,8 @@ void session_run_revoke(struct reactor *r, struct dp_op *op)
 		op->res.revoke.last_engine_ns =
 			latest(op->res.revoke.last_engine_ns, s->last_engine_ns, op->received_ns);
 	}
+	/* No target keeps a key from before it. */
+	reactor_engines_forget(r);
 	dp_op_back(op);
 }
 

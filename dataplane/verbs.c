@@ -265,8 +265,11 @@ static struct verbs_tenant *tenant_of(struct verbs *v, const struct fabric_set *
 static void set_has_work(void *arg, struct fabric_set *set)
 {
 	struct verbs *v = arg;
+	struct verbs_tenant *t = tenant_of(v, set);
 
-	verbs_activate(v, tenant_of(v, set));
+	/* One that the device would not give up yet has nobody any more. */
+	if (t->set == set)
+		verbs_activate(v, t);
 }
 
 void verbs_event(struct reactor *r, const struct source *src)

@@ -126,8 +126,8 @@ struct nvmf_queue_ops {
 	/* Ends the connection now; everything in it comes back, in this call or, when a device has
 	 * to confirm first, in later polls and ticks. @why: words, static or copied. */
 	void (*kill)(struct nvmf_queue *q, const char *why);
-	/* Standing keys that no command uses begin to end: their regions will go. NULL: there are
-	 * none. */
+	/* Standing keys end, each as soon as no command uses it; nobody finds them any more. NULL:
+	 * there are none. */
 	void (*forget_regions)(struct nvmf_queue *q, uint64_t now_ns);
 	uint32_t (*in_flight)(const struct nvmf_queue *q);
 	void (*counters)(const struct nvmf_queue *q, struct nvmf_queue_counters *ret);

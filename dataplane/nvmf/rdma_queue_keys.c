@@ -88,7 +88,7 @@ static void standing_dead(void *arg, const struct fabric_receipt *r)
 	k->q->n_receipts--;
 	k->q->c.keys_revoked++;
 	k->window = NULL;
-	k->ending = false;
+	k->ending = k->doomed = false;
 	k->q->keys_live--;
 	list_del(&k->lru);
 	list_add_tail(&k->q->key_free, &k->lru);
@@ -188,7 +188,11 @@ void rdma_key_drop(struct rdma_cmd *cmd)
 
 	if (cmd->window)
 		own_end(cmd);
-	if (k && --k->users == 0 && !k->ending && k->window)
+	if (!k || --k->users || k->ending || !k->window)
+		return;
+	if (k->doomed)
+		standing_end(k);
+	else
 		list_add_tail(&cmd->q->key_lru, &k->lru);
 }
 
@@ -203,6 +207,15 @@ void rdma_keys_end(struct rdma_queue *q)
 
 void rdma_keys_forget(struct rdma_queue *q)
 {
-	while (!list_empty(&q->key_lru))
-		standing_end(list_first(&q->key_lru, struct rdma_key, lru));
+	for (uint32_t i = 0; i < q->n_keys; i++) {
+		struct rdma_key *k = &q->keys[i];
+
+		if (!k->window || k->ending)
+			continue;
+		/* Found by no other command, and ended with the last that has it. */
+		list_del(&k->bucket);
+		k->doomed = true;
+		if (!k->users)
+			standing_end(k);
+	}
 }

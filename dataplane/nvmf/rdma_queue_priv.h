@@ -52,7 +52,7 @@ struct rdma_key {
 	uint64_t base;
 	uint32_t key, users;
 	uint8_t access;
-	bool ending;
+	bool ending, doomed; /* doomed: ends with its last user */
 };
 
 struct rdma_cmd {
@@ -144,7 +144,7 @@ int rdma_key_for(struct rdma_cmd *cmd, struct fabric_region *r, uint64_t offset,
 /* The command needs it no longer; of its own key the end begins. */
 void rdma_key_drop(struct rdma_cmd *cmd);
 void rdma_keys_end(struct rdma_queue *q);    /* all; the queue pair has failed */
-void rdma_keys_forget(struct rdma_queue *q); /* those that no command uses */
+void rdma_keys_forget(struct rdma_queue *q); /* each as soon as no command uses it */
 
 static inline uint8_t *rdma_capsule(const struct rdma_queue *q, uint32_t index)
 {

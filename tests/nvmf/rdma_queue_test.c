@@ -431,6 +431,31 @@ static void rdma_queue__a_standing_key_serves_one_slot_one_way_until_the_end(voi
 	assert_int_equal(host_counters(h).keys_revoked, 3);
 }
 
+static void rdma_queue__forgotten_keys_end_each_with_its_last_command(void **state)
+{
+	struct host *h = *state;
+	struct host_req r = host_io(h, NVME_IO_READ, 1, 4096, 8192);
+	uint32_t idle, used;
+	struct rdma_peer_cmd *cmd;
+
+	h->o.keys_per_command = false;
+	host_connect(h);
+	idle = standing_io(h, NVME_IO_READ, 2);
+	used = standing_io(h, NVME_IO_READ, 1);
+	host_submit_ok(h, &r);
+	cmd = host_taken(h);
+	assert_int_equal(cmd->sgl.key, used);
+	h->ops->forget_regions(h->q, h->now_ns);
+	assert_false(fabric_mem_key_lives(idle));
+	assert_true(fabric_mem_key_lives(used));
+	rdma_peer_serve(&h->peer, cmd, true);
+	host_turns(h, 3);
+	assert_int_equal(r.rc, 0);
+	assert_false(fabric_mem_key_lives(used));
+	assert_int_equal(host_counters(h).keys_revoked, 2);
+	assert_int_not_equal(standing_io(h, NVME_IO_READ, 1), used);
+}
+
 static void rdma_queue__a_standing_key_makes_room_for_another(void **state)
 {
 	struct host *h = *state;
@@ -480,6 +505,7 @@ int main(void)
 		T(done_may_submit_and_everything_comes_back_once),
 		T(keeps_to_what_the_target_has_receives_for),
 		T(a_standing_key_serves_one_slot_one_way_until_the_end),
+		T(forgotten_keys_end_each_with_its_last_command),
 		T(a_standing_key_makes_room_for_another),
 	};
 
