@@ -49,7 +49,8 @@ struct nvmf_config {
 	uint64_t command_timeout_ms;
 	/* After the loss of a controller whose end the target has not confirmed: how long until it
 	 * cannot be carrying out old commands any more. 0 = keep alive time-out + what the target
-	 * tells as its command quiesce time (at least 10 s). */
+	 * tells as its command quiesce time (at least 10 s). When it is not 0 it is waited for also
+	 * where the target has confirmed the end. */
 	uint64_t quiesce_ms;
 	uint32_t n_volumes;
 	struct nvmf_volume volumes[NVMF_VOLUMES_MAX];

@@ -255,7 +255,9 @@ static void run_quiescing(struct nvmf_ctrl *c, uint64_t now_ns)
 		nvmf_steps_run(c, now_ns);
 	if (!c->fault && now_ns < c->state_until_ns && *c->program)
 		return;
-	if (c->fault || *c->program)
+	/* A time that the document says holds even against the target's word: some say CSTS.RDY = 0
+	 * while old writes are still under way (Linux nvmet). */
+	if (c->fault || *c->program || c->admin->config.quiesce_ms)
 		quiet_at += quiesce_ns(c);
 	nvmf_losses_add(c, quiet_at);
 	back_off(c, now_ns);

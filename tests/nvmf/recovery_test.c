@@ -316,6 +316,46 @@ static void nvmf_recovery__without_the_time_to_quiesce_the_old_write_comes_last(
 	rig_stop(&g);
 }
 
+/* A write hangs, the controller is disabled and says that it is; then the old write happens after
+ * all. What the medium shows at last: 1, the old one, or 2, the later. */
+static uint8_t late_though_disabled(uint64_t quiesce_ms)
+{
+	struct rig_io w, over;
+	uint8_t two[4096], last;
+	struct rig g;
+
+	rig_init(&g);
+	g.config.quiesce_ms = quiesce_ms;
+	rig_start(&g);
+	fake_rule(&(struct fake_rule){
+		.qid = FAKE_IO, .opcode = NVME_IO_WRITE + 1, .times = 1, .action = FAKE_HANG});
+	memset(g.buf, 1, 4096);
+	rig_submit(&g, &w, g.all, ENGINE_OP_WRITE, 4096, 4096, g.buf);
+	while (rig_health(&g).lives < 2)
+		rig_turn(&g, 5);
+	assert_int_equal(fake_stats().disables, 1);
+	memset(two, 2, sizeof(two));
+	rig_submit(&g, &over, g.all, ENGINE_OP_WRITE, 4096, 4096, two);
+	if (!quiesce_ms)
+		assert_int_equal(rig_wait(&g, &over), 4096);
+	fake_orphans();
+	assert_int_equal(rig_wait(&g, &over), 4096);
+	assert_int_equal(rig_wait(&g, &w), -EREMOTEIO);
+	last = fake_media(1)[4096];
+	rig_stop(&g);
+	return last;
+}
+
+static void nvmf_recovery__a_time_to_quiesce_holds_against_the_targets_word(void **state)
+{
+	assert_int_equal(late_though_disabled(600), 2);
+}
+
+static void nvmf_recovery__without_one_the_target_is_believed(void **state)
+{
+	assert_int_equal(late_though_disabled(0), 1);
+}
+
 static void nvmf_recovery__a_target_that_stays_away_is_given_up_by_name(void **state)
 {
 	struct rig_io w, r, later;
@@ -426,6 +466,8 @@ int main(void)
 		RIG_TEST(nvmf_recovery__what_overlaps_an_unknown_write_waits_and_the_rest_goes_on),
 		cmocka_unit_test(
 			nvmf_recovery__without_the_time_to_quiesce_the_old_write_comes_last),
+		cmocka_unit_test(nvmf_recovery__a_time_to_quiesce_holds_against_the_targets_word),
+		cmocka_unit_test(nvmf_recovery__without_one_the_target_is_believed),
 		RIG_TEST(nvmf_recovery__a_target_that_stays_away_is_given_up_by_name),
 		RIG_TEST(nvmf_recovery__what_waits_can_be_withdrawn_and_what_is_unknown_not),
 		cmocka_unit_test(nvmf_recovery__a_target_with_too_few_queues_is_named),
