@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The engine at Linux nvmet-tcp, in the guest: guest_engine makes the target and says where it is. The
- * same load as at our own target, compared with the block devices themselves; the kernel's own
+ * The engine at Linux nvmet-tcp, in the guest: guest_engine makes the target and says where it is.
+ * The same load as at our own target, compared with the block devices themselves; the kernel's own
  * initiator beside us sees the same bytes. null_blk, brd and a loop file; removed, resized, shut
  * out and restored under load.
  */

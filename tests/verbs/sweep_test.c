@@ -118,8 +118,7 @@ static void sweep(struct fx *fx, enum fabric_mem_whose whose, bool for_good)
 		if (!works(fx, &felt)) {
 			fprintf(stderr, "# the program gave up after fault %u\n", n);
 			refused++;
-		}
-		else
+		} else
 			n_felt += felt;
 		runs++;
 		fabric_mem_fail(whose, 0, false);
