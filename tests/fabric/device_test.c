@@ -18,6 +18,7 @@
 #define LANDS 0
 #endif
 #define CONTROL_ROUNDS 8
+#define CUT_ROUNDS     10
 
 /* Of revokes while bytes move; tests/fabric/CMakeLists.txt has 1,000 of them in a guest of their
  * own. */
@@ -303,7 +304,6 @@ static uint32_t revoke_in_flight(struct world *w, struct fabric_slot *ours,
 	return count_bytes(ours) - at.arrived;
 }
 
-/* How long it takes when nobody revokes. */
 static uint64_t whole_flight(struct world *w, struct fabric_slot *ours, struct fabric_slot *theirs)
 {
 	struct flight f = {.w = w, .from = theirs};
@@ -319,6 +319,21 @@ static uint64_t whole_flight(struct world *w, struct fabric_slot *ours, struct f
 	return start;
 }
 
+/* How long it takes when nobody revokes: the shortest of a few, since on a busy machine a single
+ * one may take many times as long, and most revokes that are timed by it come too late. */
+static uint64_t shortest_flight(struct world *w, struct fabric_slot *ours,
+                                struct fabric_slot *theirs)
+{
+	uint64_t best = UINT64_MAX;
+
+	for (int i = 0; i < 8; i++) {
+		uint64_t ns = whole_flight(w, ours, theirs);
+
+		best = ns < best ? ns : best;
+	}
+	return best;
+}
+
 static void fabric_verbs__no_byte_lands_after_the_receipt(void **state)
 {
 	struct world *w = *state;
@@ -326,12 +341,15 @@ static void fabric_verbs__no_byte_lands_after_the_receipt(void **state)
 	struct fabric_slot theirs = world_slot(w, PEER, 128 << 10);
 	struct fabric_counters c;
 	uint64_t landed = 0, whole;
-	uint32_t cut = 0, n = 0;
+	uint32_t cut = 0, n = 0, enough = tries / 10;
 
 	memset(theirs.mem, 0xa5, theirs.size_bytes);
-	whole = whole_flight(w, &ours, &theirs);
-	/* What the control waits for is rare on an idle machine. */
-	for (uint32_t i = 0; i < tries || (LANDS && !landed && i < CONTROL_ROUNDS * tries); i++) {
+	whole = shortest_flight(w, &ours, &theirs);
+	/* What the control waits for is rare on an idle machine, and a revoke that cuts a transfer
+	 * is on a busy one. */
+	for (uint32_t i = 0; i < tries || (cut <= enough && i < CUT_ROUNDS * tries) ||
+	                     (LANDS && !landed && i < CONTROL_ROUNDS * tries);
+	     i++) {
 		/* a moment that moves through the transfer; 617 and 1000 have no common factor */
 		landed += revoke_in_flight(w, &ours, &theirs, whole * (i * 617ull % tries) / tries,
 		                           &cut);
@@ -349,7 +367,7 @@ static void fabric_verbs__no_byte_lands_after_the_receipt(void **state)
 		n, (unsigned long long)whole / 1000, cut, (unsigned long long)landed,
 		(unsigned long long)c.invalidates, (unsigned long long)c.fallback_deallocs);
 	/* else the test proved nothing */
-	assert_true(cut > n / 10);
+	assert_true(cut > enough);
 	if (LANDS && !landed) {
 		print_message("# without the wait nothing landed either, in %u tries: no control\n",
 		              n);
