@@ -32,7 +32,7 @@ static bool full_path(const struct engine_ns *ns, const char *path,
 
 static int look_up(const struct nvmf_config *k, const char *full, uint32_t *ret)
 {
-	bool directory = full[0] == '\0';
+	bool directory = full[0] == '\0', beneath = false;
 
 	for (uint32_t i = 0; i < k->n_volumes; i++) {
 		if (strcmp(k->volumes[i].name, full) == 0) {
@@ -40,8 +40,9 @@ static int look_up(const struct nvmf_config *k, const char *full, uint32_t *ret)
 			return 0;
 		}
 		directory |= below(k->volumes[i].name, full) != NULL;
+		beneath |= below(full, k->volumes[i].name) != NULL;
 	}
-	return directory ? -EISDIR : -ENOENT;
+	return directory ? -EISDIR : beneath ? -ENOTDIR : -ENOENT;
 }
 
 int nvmf_volume_find(const struct engine_ns *ns, const char *path, uint32_t *ret,
@@ -56,6 +57,8 @@ int nvmf_volume_find(const struct engine_ns *ns, const char *path, uint32_t *ret
 		ros2_err_set(err, rc, "no volume \"%.128s\"", path);
 	else if (rc == -EISDIR)
 		ros2_err_set(err, rc, "\"%.128s\" is a directory", path);
+	else if (rc == -ENOTDIR)
+		ros2_err_set(err, rc, "\"%.128s\" is below a volume", path);
 	return rc;
 }
 
@@ -74,11 +77,12 @@ int nvmf_ns_open(struct engine *e, const struct engine_who *who, const char *pat
 	rc = strlen(path) > NVMF_VOLUME_NAME_MAX
 	             ? -ENOENT
 	             : look_up(nvmf_admin_config(e->admin), path, &volume);
-	if (rc == 0)
-		return ros2_err_set(err, -ENOTDIR,
-		                    "namespace path: \"%s\" is a volume, expected what stands "
-		                    "before volumes' names",
-		                    path);
+	if (rc == 0 || rc == -ENOTDIR)
+		return ros2_err_set(
+			err, -ENOTDIR,
+			"namespace path: \"%s\" is a volume, or below one: expected what stands "
+			"before volumes' names",
+			path);
 	if (rc == -ENOENT)
 		return ros2_err_set(err, rc, "namespace path: no volume below \"%.128s\"", path);
 	ns = calloc(1, sizeof(*ns));

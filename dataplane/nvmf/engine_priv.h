@@ -13,7 +13,8 @@
  * request is in exactly one list: waiting (bytes not yet in a command), begun, unknown, done; (2)
  * it is over only with no command left; (3) a command that was handed on and not answered is handed
  * on again only if it does not change the medium; (4) a write of unknown outcome ends when the
- * controller it was handed to is quiet.
+ * controller it was handed to is quiet; (5) nothing is handed on, or handed on again, from the io's
+ * until_ns on: the clock is read once for all that one kick hands on.
  */
 #ifndef ROS2_DATAPLANE_NVMF_ENGINE_PRIV_H
 #define ROS2_DATAPLANE_NVMF_ENGINE_PRIV_H
@@ -126,7 +127,8 @@ int nvmf_ns_open(struct engine *e, const struct engine_who *who, const char *pat
                  struct engine_ns **ret, struct ros2_err *err);
 int nvmf_readdir(struct engine_ns *ns, const char *path, uint64_t cookie, struct engine_dirent *out,
                  uint32_t max, uint32_t *ret_n, uint64_t *next, struct ros2_err *err);
-/* The volume of that name; -ENOENT, -EISDIR: names below it are volumes. */
+/* The volume of that name; -ENOENT, -EISDIR: names below it are volumes, -ENOTDIR: it is below one.
+ */
 int nvmf_volume_find(const struct engine_ns *ns, const char *path, uint32_t *ret,
                      struct ros2_err *err);
 

@@ -315,6 +315,6 @@ uint32_t nvmf_poll(struct engine_reactor *r, uint32_t max)
 	uint64_t now = clock_boottime_ns();
 
 	take_events(r, now);
-	run_hot(r, now);
+	nvmf_kick(r);
 	return give_back(r, max);
 }

@@ -3,6 +3,7 @@
  * Requests as commands: split at what the target takes, handed on, put together again. What was not
  * handed on is handed on later; what was handed on without an answer is handed on again if it
  * changes nothing, and else waits until the controller it went to is quiet, and ends as unknown.
+ * Whatever comes too late to be handed on ends its request.
  */
 #include "common/clock.h"
 #include "dataplane/nvmf/engine_priv.h"
@@ -56,7 +57,7 @@ static void judge(struct nvmf_lane *l, struct nvmf_nio *nio)
 		return;
 	if (!nio->unknown) {
 		/* A write of which a part is done is neither done nor not done. */
-		if (nio->res == -ENOTCONN && nio->partly)
+		if ((nio->res == -ENOTCONN || nio->res == ENGINE_LATE) && nio->partly)
 			nio->res = -EREMOTEIO;
 		nvmf_nio_over(l->er, nio, nio->res < 0 ? nio->res : (int64_t)nio->len);
 	} else if (nvmf_ctrl_quiet(l->ctrl) >= nio->generation) {
@@ -185,7 +186,8 @@ static void build(struct nvmf_lane *l, struct nvmf_cmd *cmd)
 
 	cmd->req = (struct nvmf_req){.done = on_done,
 	                             .dir = NVMF_NO_DATA,
-	                             .timeout_ns = k->command_timeout_ms * NS_PER_MS};
+	                             .timeout_ns = k->command_timeout_ms * NS_PER_MS,
+	                             .until_ns = nio->io->until_ns};
 	if (nio->io->op == ENGINE_OP_FLUSH) {
 		nvme_cmd_flush(&cmd->req.sqe, f->nsid);
 		return;
@@ -198,6 +200,11 @@ static void build(struct nvmf_lane *l, struct nvmf_cmd *cmd)
 		nvme_cmd_write(&cmd->req.sqe, f->nsid, lba, blocks, false);
 	else
 		nvme_cmd_read(&cmd->req.sqe, f->nsid, lba, blocks);
+}
+
+static bool is_late(const struct nvmf_nio *nio, uint64_t now_ns)
+{
+	return nio->io->until_ns && now_ns >= nio->io->until_ns;
 }
 
 static bool fenced(struct nvmf_lane *l, const struct nvmf_cmd *cmd)
@@ -243,13 +250,14 @@ static int hand_on(struct nvmf_lane *l, struct nvmf_cmd *cmd, uint64_t now_ns)
 static int hand_on_or_end(struct nvmf_lane *l, struct nvmf_cmd *cmd, uint64_t now_ns)
 {
 	struct nvmf_nio *nio = cmd->nio;
-	int rc = still_there(nio);
+	int rc = is_late(nio, now_ns) ? ENGINE_LATE : still_there(nio);
 
 	if (rc == 0)
 		rc = hand_on(l, cmd, now_ns);
 	if (rc >= 0 || rc == -EAGAIN || rc == -ENOTCONN)
 		return rc;
-	nio->res = rc;
+	if (nio->res == 0)
+		nio->res = rc;
 	cmd_free(l, cmd);
 	judge(l, nio);
 	return 1;
@@ -304,11 +312,22 @@ static bool begin(struct nvmf_lane *l, struct nvmf_nio *nio, uint64_t now_ns)
 	return true;
 }
 
+static void give_up(struct nvmf_lane *l, struct nvmf_nio *nio, int rc)
+{
+	if (nio->res == 0)
+		nio->res = rc;
+	judge(l, nio);
+}
+
 static void pump_waiting(struct nvmf_lane *l, uint64_t now_ns)
 {
 	struct nvmf_nio *nio, *tmp;
 
 	list_for_each_safe (&l->waiting, nio, tmp, link) {
+		if (nio->at == 0 && is_late(nio, now_ns)) {
+			give_up(l, nio, ENGINE_LATE);
+			continue;
+		}
 		/* Here, and not as commands, which others need meanwhile. */
 		if (changes(nio) &&
 		    nvmf_fence_hits(l->ctrl, nio->io->file->nsid, nio->offset, nio->len))
@@ -333,13 +352,6 @@ void nvmf_lane_pump(struct nvmf_lane *l, uint64_t now_ns)
 
 /* ---- giving up ---- */
 
-static void give_up(struct nvmf_lane *l, struct nvmf_nio *nio, int rc)
-{
-	if (nio->res == 0)
-		nio->res = rc;
-	judge(l, nio);
-}
-
 /* A write of unknown outcome stays: it may still happen, and whoever waits for the end of what was
  * begun must know. */
 void nvmf_lane_withdraw(struct nvmf_lane *l, struct nvmf_nio *nio)
@@ -361,6 +373,10 @@ static void expire_list(struct nvmf_lane *l, struct list *of, uint64_t now_ns)
 	struct nvmf_nio *nio, *tmp;
 
 	list_for_each_safe (of, nio, tmp, link) {
+		if (nio->at == 0 && is_late(nio, now_ns)) {
+			give_up(l, nio, ENGINE_LATE);
+			continue;
+		}
 		if (now_ns < nio->deadline_ns || failed(nio))
 			continue;
 		l->given_up |= l->state != LANE_READY;

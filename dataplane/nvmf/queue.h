@@ -53,11 +53,16 @@ struct nvmf_req {
 	                                 is used and copied, admin commands of at most 4 KiB only */
 	/* By the queue's clock, from submit; 0 = none (asynchronous event requests). */
 	uint64_t timeout_ns;
+	/* CLOCK_BOOTTIME from which on it is not handed on any more: it comes back with -ECANCELED
+	 * if it waits in the queue until then. 0 = no such time. Data that the target asks for of
+	 * a command that was handed on in time still goes. */
+	uint64_t until_ns;
 	/*
 	 * @rc 0: the target answered, @cqe (valid in the call) says what. FROM_TARGET with success
 	 * moved exactly @len bytes, or as many as the answer allows; else it is a fault.
-	 * -ECANCELED: never handed on, so surely not carried out. -EREMOTEIO: handed on and no
-	 * answer: the outcome is unknown. May submit; must not free the queue.
+	 * -ECANCELED: never handed on, so surely not carried out (of one that is late also in
+	 * kick). -EREMOTEIO: handed on and no answer: the outcome is unknown. May submit; must not
+	 * free the queue.
 	 */
 	void (*done)(struct nvmf_req *req, int rc, const struct nvme_cqe *cqe);
 	/* the queue's own, while it owns the request */

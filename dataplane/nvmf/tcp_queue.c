@@ -62,7 +62,7 @@ static void release(struct tcp_queue *q, struct tcp_cmd *c)
 	q->n_done++;
 }
 
-static void give_back(struct tcp_queue *q, struct tcp_cmd *c)
+void tcp_queue_give_back(struct tcp_queue *q, struct tcp_cmd *c)
 {
 	struct nvmf_req *req = c->req;
 	bool handed_on = c->handed_on;
@@ -105,7 +105,7 @@ void tcp_queue_fail(struct tcp_queue *q, const struct pdu_fault *term, const uin
 	q->n_places = 0;
 	for (uint32_t i = 0; i < q->depth; i++)
 		if (q->cmds[i].state != TCP_CMD_FREE)
-			give_back(q, &q->cmds[i]);
+			tcp_queue_give_back(q, &q->cmds[i]);
 }
 
 static void tcp_kill(struct nvmf_queue *nq, const char *why)
@@ -188,6 +188,7 @@ static void fill(struct tcp_queue *q, const struct nvmf_queue_opts *o)
 	q->data_digest = o->data_digest;
 	q->connect_deadline_ns = clock_add_ns(o->now_ns, o->connect_timeout_ns);
 	q->first = true;
+	q->last_ns = UINT64_MAX;
 	/* HPDA 0: data may begin at any multiple of 4. */
 	q->answers_follow = true;
 	q->data_max = o->transfer_max;
@@ -347,6 +348,7 @@ static int tcp_kick(struct nvmf_queue *nq, uint64_t now_ns)
 		c->state = TCP_CMD_QUEUED;
 		tcp_queue_make_capsule(q, c);
 		list_add_tail(&q->out, &c->link);
+		q->last_ns = MIN(q->last_ns, c->req->until_ns - 1); /* 0, no limit, is far away */
 	}
 	/* Without room the socket says when there is some. */
 	if (!q->blocked)

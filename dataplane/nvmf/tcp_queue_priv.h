@@ -80,9 +80,10 @@ struct tcp_queue { /* what struct nvmf_queue is here */
 	uint32_t n_unstamped; /* at the end of fresh: without a deadline so far */
 	uint32_t n_done;
 	/* sending */
-	struct list out; /* tcp_cmd */
-	size_t sent;     /* bytes of the first of out's PDU that the kernel has */
-	bool blocked;    /* the socket has no room */
+	struct list out;  /* tcp_cmd */
+	size_t sent;      /* bytes of the first of out's PDU that the kernel has */
+	bool blocked;     /* the socket has no room */
+	uint64_t last_ns; /* of the capsules in out: before the first until_ns; UINT64_MAX = none */
 	struct pdu_params to_target;
 	uint32_t h2c_max;
 	uint32_t ic_sent, ic_len;
@@ -128,6 +129,8 @@ static inline bool tcp_queue_reads(const struct tcp_cmd *c)
  */
 void tcp_queue_fail(struct tcp_queue *q, const struct pdu_fault *term, const uint8_t *bad,
                     size_t bad_len, const char *fmt, ...) __attribute__((format(printf, 5, 6)));
+/* Forgets a command that is not in the target's hands, then runs done. */
+void tcp_queue_give_back(struct tcp_queue *q, struct tcp_cmd *c);
 /* The answer is here. Forgets the command, then runs done. */
 void tcp_queue_answered(struct tcp_queue *q, struct tcp_cmd *c, const struct nvme_cqe *cqe);
 /* The system calls for more room or for input; a queue that cannot be watched fails. */

@@ -5,6 +5,7 @@
  * tcp_queue.c for what was decided.
  */
 #include "dataplane/nvmf/tcp_queue_priv.h"
+#include "common/clock.h"
 #include "dataplane/nvmf/codec.h"
 #include <errno.h>
 #include <string.h>
@@ -150,12 +151,39 @@ static bool send_some(struct tcp_queue *q)
 	return !q->blocked;
 }
 
+/* Capsules of which nothing was sent, and whose time is over, go back. */
+static void drop_late(struct tcp_queue *q)
+{
+	uint64_t now_ns;
+	struct tcp_cmd *c, *tmp;
+
+	if (q->last_ns == UINT64_MAX)
+		return;
+	now_ns = clock_boottime_ns();
+	if (now_ns <= q->last_ns)
+		return;
+	q->last_ns = UINT64_MAX;
+	list_for_each_safe (&q->out, c, tmp, link) {
+		uint64_t until_ns = c->req->until_ns;
+
+		if (c->state != TCP_CMD_QUEUED || c->handed_on || !until_ns)
+			continue;
+		if (now_ns >= until_ns)
+			tcp_queue_give_back(q, c);
+		else
+			q->last_ns = MIN(q->last_ns, until_ns - 1);
+	}
+}
+
 void tcp_queue_flush(struct tcp_queue *q)
 {
 	q->blocked = false;
+	drop_late(q);
 	while (!list_empty(&q->out))
 		if (!send_some(q))
 			break;
+	if (list_empty(&q->out))
+		q->last_ns = UINT64_MAX;
 	tcp_queue_watch(q, q->blocked ? EPOLLIN | EPOLLOUT : EPOLLIN);
 }
 

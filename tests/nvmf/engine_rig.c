@@ -106,8 +106,8 @@ static void on_done(struct engine_io *io, int64_t res)
 	i->order = ++ends;
 }
 
-void rig_submit(struct rig *g, struct rig_io *i, struct engine_file *f, enum engine_op op,
-                uint64_t offset, uint32_t len, void *buf)
+void rig_submit_until(struct rig *g, struct rig_io *i, struct engine_file *f, enum engine_op op,
+                      uint64_t offset, uint32_t len, void *buf, uint64_t until_ns)
 {
 	*i = (struct rig_io){.io = {.file = f,
 	                            .op = op,
@@ -115,9 +115,16 @@ void rig_submit(struct rig *g, struct rig_io *i, struct engine_file *f, enum eng
 	                            .len = len,
 	                            .buf = buf,
 	                            .buf_index = -1,
+	                            .until_ns = until_ns,
 	                            .done = on_done}};
 	assert_int_equal(g->ops->submit(g->r, &i->io), 0);
 	g->ops->kick(g->r);
+}
+
+void rig_submit(struct rig *g, struct rig_io *i, struct engine_file *f, enum engine_op op,
+                uint64_t offset, uint32_t len, void *buf)
+{
+	rig_submit_until(g, i, f, op, offset, len, buf, 0);
 }
 
 void rig_turn(struct rig *g, int ms)

@@ -41,6 +41,9 @@ int rig_teardown(void **state); /* and that nothing is left */
 
 void rig_submit(struct rig *g, struct rig_io *i, struct engine_file *f, enum engine_op op,
                 uint64_t offset, uint32_t len, void *buf);
+/* The same with the io's until_ns. */
+void rig_submit_until(struct rig *g, struct rig_io *i, struct engine_file *f, enum engine_op op,
+                      uint64_t offset, uint32_t len, void *buf, uint64_t until_ns);
 /* Turns the reactor once, waiting up to @ms for something to happen. */
 void rig_turn(struct rig *g, int ms);
 /* Turns until it is done; fails after 10 s. */

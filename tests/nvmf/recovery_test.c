@@ -401,6 +401,52 @@ static void nvmf_recovery__what_waits_can_be_withdrawn_and_what_is_unknown_not(v
 	fake_refuse(false);
 }
 
+/* A write that waits for its target, or for another try, when its right ends. @part: of some of it
+ * is known that it is done. */
+static void late(struct rig *g, bool part, uint64_t within_ms, int64_t expected)
+{
+	uint8_t before[FAKE_BLOCK];
+	struct rig_io w;
+
+	memset(before, 7, sizeof(before));
+	memset(fake_media(1), 7, FAKE_NS_BYTES);
+	memset(g->buf, 9, RIG_BUF);
+	if (part) {
+		fake_rule(&(struct fake_rule){.qid = FAKE_IO,
+		                              .opcode = NVME_IO_WRITE + 1,
+		                              .skip = 1,
+		                              .action = FAKE_STATUS,
+		                              .arg = NVME_SC_NS_NOT_READY});
+	} else {
+		fake_refuse(true);
+		fake_cut();
+		while (rig_health(g).state == NVMF_CTRL_LIVE)
+			rig_turn(g, 5);
+	}
+	rig_submit_until(g, &w, g->all, ENGINE_OP_WRITE, 0, 65536, g->buf,
+	                 clock_boottime_ns() + within_ms * NS_PER_MS);
+	if (expected == 65536)
+		fake_refuse(false);
+	assert_int_equal(rig_wait(g, &w), expected);
+	fake_refuse(false);
+	fake_rules_off();
+	if (expected != 65536)
+		assert_memory_equal(fake_media(1) + 65536 - FAKE_BLOCK, before, FAKE_BLOCK);
+}
+
+static void nvmf_recovery__nothing_is_handed_on_when_its_right_has_ended(void **state)
+{
+	struct rig *g = *state;
+
+	late(g, false, 20, ENGINE_LATE);
+	rig_until(g, NVMF_CTRL_LIVE);
+	late(g, true, 50, -EREMOTEIO);
+	late(g, true, 0, ENGINE_LATE);
+	/* the control: there is time */
+	late(g, false, 5000, 65536);
+	assert_int_equal(rig_health(g).unknown_writes, 0);
+}
+
 static void nvmf_recovery__a_target_with_too_few_queues_is_named(void **state)
 {
 	struct engine_reactor_opts o = {.depth = 4};
@@ -470,6 +516,7 @@ int main(void)
 		cmocka_unit_test(nvmf_recovery__without_one_the_target_is_believed),
 		RIG_TEST(nvmf_recovery__a_target_that_stays_away_is_given_up_by_name),
 		RIG_TEST(nvmf_recovery__what_waits_can_be_withdrawn_and_what_is_unknown_not),
+		RIG_TEST(nvmf_recovery__nothing_is_handed_on_when_its_right_has_ended),
 		cmocka_unit_test(nvmf_recovery__a_target_with_too_few_queues_is_named),
 		RIG_TEST(nvmf_recovery__one_tenants_loss_is_not_anothers),
 	};
