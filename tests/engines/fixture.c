@@ -16,14 +16,13 @@ static int remove_one(const char *path, const struct stat *st, int type, struct 
 	return remove(path);
 }
 
-static void make_buffers(struct fixture *fx)
+static void make_memory(struct fixture *fx)
 {
-	for (int i = 0; i < FIXTURE_BUFFERS; i++) {
-		fx->buffers[i].iov_len = FIXTURE_BUF;
-		fx->buffers[i].iov_base = mmap(NULL, FIXTURE_BUF, PROT_READ | PROT_WRITE,
-		                               MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-		assert_ptr_not_equal(fx->buffers[i].iov_base, MAP_FAILED);
-	}
+	fx->memory = mmap(NULL, FIXTURE_MEMORY, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+	                  -1, 0);
+	assert_ptr_not_equal(fx->memory, MAP_FAILED);
+	for (int i = 0; i < FIXTURE_BUFFERS; i++)
+		fx->buffers[i] = (struct iovec){fx_memory(fx, FIXTURE_BUF), FIXTURE_BUF};
 }
 
 const struct engine_who fixture_who = {{{1}}, "tenant-a"};
@@ -37,6 +36,8 @@ int fixture_setup(void **state)
 
 	assert_non_null(fx);
 	fx->v = *state;
+	fx->who = &fixture_who;
+	fx->unit = 1;
 	fx->ops = engine_ops_find(fx->v->type);
 	assert_non_null(fx->ops);
 	if (fx->v->base) {
@@ -45,10 +46,12 @@ int fixture_setup(void **state)
 		c.root = fx->root;
 	}
 	c.io_features = fx->v->io_features;
-	make_buffers(fx);
+	make_memory(fx);
+	if (fx->v->volumes)
+		fx->v->volumes->begin(fx, &c);
 	o.buffers = fx->buffers;
 	if (fx->ops->create(&c, &fx->e, &err) < 0 ||
-	    fx->ops->ns_open(fx->e, &fixture_who, "/t/a", &fx->ns, &err) < 0 ||
+	    fx->ops->ns_open(fx->e, fx->who, "/t/a", &fx->ns, &err) < 0 ||
 	    fx->ops->reactor_new(fx->e, &o, &fx->r, &err) < 0)
 		fail_msg("%s", err.msg);
 	*state = fx;
@@ -63,8 +66,9 @@ int fixture_teardown(void **state)
 	fx->ops->reactor_free(fx->r);
 	fx->ops->ns_close(fx->ns);
 	fx->ops->destroy(fx->e);
-	for (int i = 0; i < FIXTURE_BUFFERS; i++)
-		munmap(fx->buffers[i].iov_base, FIXTURE_BUF);
+	if (fx->v->volumes)
+		fx->v->volumes->end(fx);
+	munmap(fx->memory, FIXTURE_MEMORY);
 	if (fx->root[0])
 		nftw(fx->root, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 	free(fx);
@@ -79,11 +83,39 @@ void fixture_need_openat2(void)
 	exit(77);
 }
 
+void fx_skip(const char *why)
+{
+	printf("# skipped: %s\n", why);
+	skip();
+}
+
+uint64_t fx_down(const struct fixture *fx, uint64_t n)
+{
+	return n / fx->unit * fx->unit;
+}
+
+uint64_t fx_up(const struct fixture *fx, uint64_t n)
+{
+	return fx_down(fx, n + fx->unit - 1);
+}
+
+uint8_t *fx_memory(struct fixture *fx, size_t len)
+{
+	uint8_t *p = fx->memory + fx->memory_used;
+
+	len = (len + 4095) & ~(size_t)4095;
+	assert_true(len <= FIXTURE_MEMORY - fx->memory_used);
+	fx->memory_used += len;
+	return p;
+}
+
 struct engine_file *fx_open(struct fixture *fx, const char *path, uint32_t flags)
 {
 	struct ros2_err err = ROS2_ERR_INIT;
 	struct engine_file *f = NULL;
 
+	if (fx->v && fx->v->volumes)
+		flags &= ~(uint32_t)(ENGINE_CREATE | ENGINE_TRUNCATE);
 	if (fx->ops->open(fx->ns, path, flags, 0600, &f, NULL, &err) < 0)
 		fail_msg("open %s: %s", path, err.msg);
 	return f;
@@ -124,31 +156,52 @@ static int64_t run(struct fixture *fx, struct waited *w)
 	return w->res;
 }
 
-int64_t fx_io(struct fixture *fx, struct engine_file *f, enum engine_op op, uint64_t offset,
-              void *buf, uint32_t len)
+struct engine_io fx_prepare(const struct fixture *fx, struct engine_file *f, enum engine_op op,
+                            uint64_t offset, void *buf, uint32_t len)
 {
-	struct waited w = {.io = {.file = f,
+	return (struct engine_io){.file = f,
 	                          .op = op,
 	                          .offset = offset,
 	                          .buf = buf,
 	                          .len = len,
 	                          .buf_index = -1,
-	                          .done = waited_done}};
+	                          .region = fx->region};
+}
 
-	return run(fx, &w);
+static void look(struct fixture *fx, const struct engine_io *io, int64_t res)
+{
+	uint8_t *found;
+
+	if (fx->looks_away || !fx->v || !fx->v->volumes || !fx->v->volumes->look ||
+	    io->op != ENGINE_OP_WRITE || res <= 0)
+		return;
+	found = malloc((size_t)res);
+	assert_non_null(found);
+	fx->v->volumes->look(fx, io->offset, found, (size_t)res);
+	assert_memory_equal(found, io->buf, (size_t)res);
+	free(found);
+}
+
+int64_t fx_io(struct fixture *fx, struct engine_file *f, enum engine_op op, uint64_t offset,
+              void *buf, uint32_t len)
+{
+	struct waited w = {.io = fx_prepare(fx, f, op, offset, buf, len)};
+	int64_t res;
+
+	w.io.done = waited_done;
+	res = run(fx, &w);
+	look(fx, &w.io, res);
+	return res;
 }
 
 int64_t fx_io_slot(struct fixture *fx, struct engine_file *f, enum engine_op op, uint64_t offset,
                    int slot, size_t at, uint32_t len)
 {
-	struct waited w = {.io = {.file = f,
-	                          .op = op,
-	                          .offset = offset,
-	                          .buf = (uint8_t *)fx->buffers[slot].iov_base + at,
-	                          .len = len,
-	                          .buf_index = slot,
-	                          .done = waited_done}};
+	uint8_t *buf = (uint8_t *)fx->buffers[slot].iov_base + at;
+	struct waited w = {.io = fx_prepare(fx, f, op, offset, buf, len)};
 
+	w.io.done = waited_done;
+	w.io.buf_index = slot;
 	return run(fx, &w);
 }
 

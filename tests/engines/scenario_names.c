@@ -131,10 +131,11 @@ void engine__renames_files_and_directories(void **state)
 void engine__keeps_an_open_file_alive_after_unlink_and_rename(void **state)
 {
 	struct fixture *fx = *state;
-	struct engine_file *f = fx_open(fx, "f", ENGINE_READ | ENGINE_WRITE | ENGINE_CREATE);
 	struct ros2_err err = ROS2_ERR_INIT;
 	uint8_t in[5000], out[5000];
+	struct engine_file *f;
 
+	f = fx_open(fx, "f", ENGINE_READ | ENGINE_WRITE | ENGINE_CREATE);
 	fx_pattern(in, 0, sizeof(in), 1);
 	assert_int_equal(fx_io(fx, f, ENGINE_OP_WRITE, 0, in, sizeof(in)), sizeof(in));
 	assert_int_equal(fx->ops->rename(fx->ns, "f", "g", &err), 0);
@@ -256,10 +257,11 @@ void engine__reports_types_and_sizes(void **state)
 {
 	struct fixture *fx = *state;
 	struct ros2_err err = ROS2_ERR_INIT;
-	struct engine_file *f = fx_open(fx, "f", ENGINE_READ | ENGINE_WRITE | ENGINE_CREATE);
+	struct engine_file *f;
 	struct engine_attr a;
 	char byte = 'x';
 
+	f = fx_open(fx, "f", ENGINE_READ | ENGINE_WRITE | ENGINE_CREATE);
 	assert_int_equal(fx_io(fx, f, ENGINE_OP_WRITE, 99999, &byte, 1), 1);
 	assert_int_equal(fx->ops->fstat(f, &a, &err), 0);
 	assert_int_equal(a.type, ENGINE_REGULAR);
