@@ -85,6 +85,7 @@ static void destroy_qp(struct rdma_queue *q)
 void rdma_fail(struct rdma_queue *q, const char *fmt, ...)
 {
 	va_list ap;
+	bool killed;
 
 	if (q->state == NVMF_QUEUE_FAILED)
 		return;
@@ -93,10 +94,13 @@ void rdma_fail(struct rdma_queue *q, const char *fmt, ...)
 	va_start(ap, fmt);
 	(void)vsnprintf(q->fault, sizeof(q->fault), fmt, ap);
 	va_end(ap);
-	if (q->qp && fabric_qp_kill(q->qp, NULL) < 0)
-		destroy_qp(q);
+	killed = !q->qp || fabric_qp_kill(q->qp, NULL) == 0;
+	/* Also of one that the device does not take to error: its destruction gives the receipts,
+	 * and after it no window may be named. */
 	if (q->qp)
 		rdma_keys_end(q);
+	if (!killed)
+		destroy_qp(q);
 	fabric_conn_free(TAKE_PTR(q->conn));
 	for (uint32_t i = 0; i < q->depth; i++)
 		rdma_settle(&q->cmds[i]);

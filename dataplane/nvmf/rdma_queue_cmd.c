@@ -173,6 +173,7 @@ int rdma_submit(struct rdma_queue *q, struct nvmf_req *req)
 int rdma_hand_on(struct rdma_queue *q)
 {
 	bool commands = !list_empty(&q->queued);
+	int rc;
 
 	if (q->state != NVMF_QUEUE_READY)
 		return -ENOTCONN;
@@ -192,9 +193,12 @@ int rdma_hand_on(struct rdma_queue *q)
 	q->c.calls += commands;
 	q->c.revoke_calls += !commands && q->ends_queued;
 	q->ends_queued = q->receives_queued = false;
-	if (fabric_qp_flush(q->qp, q->now_ns) == 0)
+	rc = fabric_qp_flush(q->qp, q->now_ns);
+	if (rc == 0)
 		return 0;
-	rdma_fail(q, "the RDMA device refused to send");
+	rdma_fail(q, "%s",
+	          rc == -ENOTCONN ? "the queue pair has failed"
+	                          : "the RDMA device refused to send");
 	return -ENOTCONN;
 }
 
@@ -336,8 +340,8 @@ static const char *words_of(const struct fabric_completion *e)
 		               ? "target sent an answer that is too long: expected 16 bytes"
 		               : "the RDMA device refused a work request";
 	case FABRIC_END_FLUSHED:
-		return "the queue pair went to error: the target used a key that was not good, or "
-		       "ended the connection";
+		return "the queue pair went to error: the target used a key that was not good or "
+		       "ended the connection, or the RDMA device failed";
 	case FABRIC_END_REMOTE_ACCESS:
 	case FABRIC_END_REMOTE_OTHER:
 		return "the target refused a message";

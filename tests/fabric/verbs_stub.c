@@ -44,7 +44,8 @@ void stub_reset(void)
 	st.n_devices = 1;
 	st.alive = st.any_after = st.failures = st.held = st.end_op = 0;
 	st.violation = NULL;
-	st.any_armed = st.any_for_good = st.lose = st.no_windows = st.sticks = st.software = false;
+	st.any_armed = st.any_for_good = st.paused = st.lose = st.no_windows = st.sticks =
+		st.software = false;
 	st.port_active = true;
 	st.order[0] = 0;
 	st.show_access = -1;

@@ -90,6 +90,8 @@ const char *stub_violation(void);
 void stub_fail(enum stub_call c, uint32_t nth, int code, bool for_good);
 /* The same over all kinds but those that only destroy, poll or arm. */
 void stub_fail_any(uint32_t nth, bool for_good);
+/* Calls meanwhile fail by no order and are not counted: those of a test's own peer. */
+void stub_pause(bool on);
 uint32_t stub_failures(void); /* ordered ones that happened */
 uint64_t stub_count(enum stub_call c);
 /* Names of dealloc_mw, destroy_qp, dereg_mr, destroy_cq, dealloc_pd in the order they were done;
@@ -115,6 +117,9 @@ void stub_event_qp(uint32_t qpn);
 void stub_event_cq_of(uint32_t qpn);
 void stub_event_other(void);
 void stub_port(bool active);
+/* Some window is bound under it, and its queue pair answers; how many there are of these. */
+bool stub_key_lives(uint32_t key);
+uint32_t stub_keys_live(void);
 /* The peer of @qpn sends a message that invalidates @key. */
 void stub_foreign_invalidate(uint32_t qpn, uint32_t key);
 void stub_spurious_completion(uint32_t qpn, uint64_t wr_id);

@@ -23,10 +23,10 @@ void *stub_zalloc(size_t n, size_t size)
 
 	if (sweep_hold)
 		sweep_hold();
-	p = malloc(n * size);
+	p = calloc(n, size);
 	if (sweep_release)
 		sweep_release();
-	return memset(p, 0, n * size);
+	return p;
 }
 
 void stub_blame(const char *words)
@@ -61,6 +61,8 @@ int stub_fault(enum stub_call c)
 {
 	int code = 0;
 
+	if (st.paused)
+		return 0;
 	st.calls[c].count++;
 	if (st.any_armed && !only_ends(c)) {
 		if (st.any_after <= 1)
@@ -145,6 +147,13 @@ void stub_fail_any(uint32_t nth, bool for_good)
 	st.any_after = nth;
 	st.any_for_good = for_good;
 	st.failures = 0;
+}
+
+void stub_pause(bool on)
+{
+	STUB_LOCK;
+
+	st.paused = on;
 }
 
 uint32_t stub_failures(void)
@@ -248,6 +257,29 @@ void stub_event_other(void)
 	STUB_LOCK;
 
 	stub_push_event((struct ibv_async_event){.event_type = IBV_EVENT_GID_CHANGE});
+}
+
+static bool lives(const struct mw *w)
+{
+	return w->used && w->bound && (w->qp->state == IBV_QPS_RTR || w->qp->state == IBV_QPS_RTS);
+}
+
+bool stub_key_lives(uint32_t key)
+{
+	STUB_LOCK;
+	const struct mw *w = stub_window_of(key);
+
+	return w && lives(w);
+}
+
+uint32_t stub_keys_live(void)
+{
+	STUB_LOCK;
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < st.next_window; i++)
+		n += lives(&st.windows[i]);
+	return n;
 }
 
 void stub_foreign_invalidate(uint32_t qpn, uint32_t key)

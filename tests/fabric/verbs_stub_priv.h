@@ -89,7 +89,7 @@ struct stub_state {
 		uint64_t count;
 	} calls[STUB_N_CALLS];
 	uint32_t any_after, failures;
-	bool any_armed, any_for_good;
+	bool any_armed, any_for_good, paused;
 	char order[4096];
 	uint32_t held, end_op;
 	int end_status;
@@ -123,6 +123,7 @@ struct ibv_context *stub_context(uint32_t device);
 void stub_cm_reset(void);
 void stub_order_add(const char *name);
 /* NULL = none. */
+struct mw *stub_window_of(uint32_t key); /* that is bound under it */
 struct qp *stub_qp_of(uint32_t qpn);
 
 /* verbs_stub_queue.c */

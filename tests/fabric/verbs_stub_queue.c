@@ -101,7 +101,7 @@ static void move(const struct ibv_sge *sge, int n, uint8_t *flat, uint64_t limit
 	}
 }
 
-static struct mw *window_of(uint32_t key)
+struct mw *stub_window_of(uint32_t key)
 {
 	for (uint32_t i = 0; i < st.next_window; i++)
 		if (st.windows[i].used && st.windows[i].bound && st.windows[i].key == key)
@@ -126,7 +126,7 @@ static enum ibv_wc_status do_send(struct qp *qp, const struct swr *w, struct qp 
 	move(r->sge, r->n_sge, flat, n, false);
 	free(flat);
 	if (w->opcode == IBV_WR_SEND_WITH_INV) {
-		struct mw *mw = window_of(w->key);
+		struct mw *mw = stub_window_of(w->key);
 
 		if (!mw || mw->qp != peer)
 			return IBV_WC_REM_ACCESS_ERR;
@@ -145,7 +145,7 @@ static enum ibv_wc_status do_rdma(struct qp *qp, const struct swr *w, struct qp 
 	bool is_read = w->opcode == IBV_WR_RDMA_READ;
 	unsigned int need = is_read ? IBV_ACCESS_REMOTE_READ : IBV_ACCESS_REMOTE_WRITE;
 	uint64_t n = total(w->sge, w->n_sge);
-	const struct mw *mw = window_of(w->key);
+	const struct mw *mw = stub_window_of(w->key);
 
 	if (!(peer->access & need))
 		return IBV_WC_REM_ACCESS_ERR;
@@ -189,7 +189,7 @@ static enum ibv_wc_status do_bind(struct qp *qp, const struct swr *w)
 
 static enum ibv_wc_status do_invalidate(struct qp *qp, const struct swr *w)
 {
-	struct mw *mw = window_of(w->key);
+	struct mw *mw = stub_window_of(w->key);
 
 	if (!mw || mw->qp != qp) {
 		stub_blame("LOCAL_INV of a window that is not bound to this queue pair");

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/nvmf/rdma_host.h"
 #include "common/clock.h"
-#include "tests/verbs/fabric_mem.h"
 #include <arpa/inet.h>
 #include <sys/epoll.h>
 
@@ -12,7 +11,7 @@ void host_open(struct host *h)
 	struct fabric_pd_opts caps = {64u << 20, 512, 2048, 8};
 
 	*h = (struct host){.ops = &nvmf_rdma_queue_ops, .now_ns = 1000 * NS_PER_S};
-	assert_int_equal(fabric_dev_open(FABRIC_MEM_DEVICE, &h->dev, &h->err), 0);
+	assert_int_equal(fabric_dev_open(host_device.name, &h->dev, &h->err), 0);
 	assert_int_equal(fabric_pd_new(h->dev, &caps, &h->pd, &h->err), 0);
 	rdma_peer_open(&h->peer, h->dev, "127.0.0.1");
 	h->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
@@ -39,8 +38,6 @@ void host_open(struct host *h)
 
 void host_close(struct host *h)
 {
-	struct fabric_mem_counts c;
-
 	h->ops->free(h->q);
 	rdma_peer_close(&h->peer);
 	for (uint32_t i = 0; i < HOST_SLOTS; i++) {
@@ -50,10 +47,7 @@ void host_close(struct host *h)
 	assert_int_equal(fabric_pd_free(h->pd), 0);
 	assert_int_equal(fabric_dev_close(h->dev), 0);
 	close(h->epoll_fd);
-	fabric_mem_counts(&c);
-	assert_int_equal(c.devices + c.pds + c.sets + c.qps + c.regions + c.windows + c.conns +
-	                         c.listeners,
-	                 0);
+	assert_int_equal(host_device.left(), 0);
 }
 
 void host_turn(struct host *h)
@@ -103,7 +97,7 @@ static void on_done(struct nvmf_req *req, int rc, const struct nvme_cqe *cqe)
 	r->rc = rc;
 	r->status = cqe ? cqe->status >> 1 : 0;
 	if (r->dead_key)
-		assert_false(fabric_mem_key_lives(r->dead_key));
+		assert_false(host_device.key_lives(r->dead_key));
 	if (r->then)
 		r->then(r);
 }
@@ -159,8 +153,7 @@ int host_setup(void **state)
 
 int host_teardown(void **state)
 {
-	fabric_mem_hold(false);
-	fabric_mem_hold_invalidates(false);
+	host_device.calm();
 	host_close(*state);
 	free(*state);
 	return 0;

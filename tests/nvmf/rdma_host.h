@@ -14,6 +14,16 @@
 #define HOST_SLOTS      8u
 #define HOST_COMMAND_NS 1000000000ull
 
+/* The device that a test is linked with, and what it tells of itself: rdma_host_mem.c,
+ * rdma_host_stub.c. */
+struct host_device {
+	const char *name;
+	bool (*key_lives)(uint32_t key);
+	uint32_t (*left)(void); /* objects that there are */
+	void (*calm)(void);     /* nothing is held or fails any more */
+};
+extern const struct host_device host_device;
+
 struct host_slot {
 	uint8_t *mem;
 	struct fabric_region *region;
