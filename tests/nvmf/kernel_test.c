@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The engine at Linux nvmet-tcp, in the guest: guest_engine makes the target and says where it is.
+ * The engine at Linux nvmet, over TCP or RDMA, in the guest: guest_engine makes the target and says
+ * where it is.
  * The same load as at our own target, compared with the block devices themselves; the kernel's own
  * initiator beside us sees the same bytes. null_blk, brd and a loop file; removed, resized, shut
  * out and restored under load.
@@ -19,7 +20,7 @@
 
 /* Namespaces 1, 2, 3: the disks behind them, and what the kernel's initiator calls them. */
 static const char *disks[4], *peers[4];
-static const char *loop_file;
+static const char *loop_file, *address, *device; /* device: NULL = over TCP */
 
 static void put(const char *path, const char *text)
 {
@@ -61,11 +62,20 @@ static void prepare(struct storm *s, const char *nqn, const char *tenant, uint32
 {
 	storm_init(s, NULL, tenant);
 	s->v.config.port = (uint16_t)atoi(getenv("NVMET_PORT"));
+	snprintf(s->v.config.address, sizeof(s->v.config.address), "%s", address);
 	snprintf(s->v.config.subsystem, sizeof(s->v.config.subsystem), "%s", nqn);
 	s->v.config.volumes[0].nsid = nsid;
 	s->v.config.keep_alive_ms = 5000;
 	s->v.config.command_timeout_ms = 5000;
 	s->v.config.quiesce_ms = 500;
+	s->v.device = device;
+	if (!device)
+		return;
+	s->v.config.transport = NVMF_RDMA;
+	s->v.config.keys_per_command = true;
+	/* soft-RoCE in emulation */
+	s->v.config.keep_alive_ms = 10000;
+	s->v.config.command_timeout_ms = 15000;
 }
 
 /* What a disk holds from before is not ours: zeros again. */
@@ -133,17 +143,20 @@ static void nvmf_kernel__loop_file(void **state)
 
 static void nvmf_kernel__digests(void **state)
 {
+	if (device)
+		skip(); /* of TCP only */
 	one_disk(1, true);
 }
 
 /* What the kernel writes is what we read, and the other way round. */
 static void nvmf_kernel__its_own_initiator_sees_the_same_bytes(void **state)
 {
-	static uint8_t back[VOL_IO];
 	struct storm s;
+	uint8_t *back;
 
 	prepare(&s, NQN, "tenant-a", 1);
 	storm_open(&s);
+	back = s.v.buf + VOL_IO;
 	for (uint32_t i = 1; i < 20; i++) {
 		uint32_t len = i % 2 ? 4096 : VOL_IO;
 		uint64_t at = (uint64_t)i * VOL_IO;
@@ -163,35 +176,57 @@ static void nvmf_kernel__its_own_initiator_sees_the_same_bytes(void **state)
 	storm_close(&s);
 }
 
+struct outage {
+	unsigned step;
+	const struct storm *beside; /* at another target; NULL = none */
+	uint64_t had, meanwhile;    /* of it: done before the target went, while it was away */
+};
+
 static void remove_and_restore(void *arg, unsigned at_ms)
 {
-	unsigned *step = arg;
+	struct outage *o = arg;
+	uint64_t good = o->beside ? o->beside->good : 0;
 
-	if (at_ms < *step * 2500 + 1500)
+	if (at_ms < o->step * 2500 + 1500)
 		return;
-	if (*step % 2)
+	if (o->step % 2)
 		assert_int_equal(symlink(SUBSYS, LINK), 0);
 	else
 		assert_int_equal(unlink(LINK), 0);
-	++*step;
+	if (o->step++ % 2)
+		o->meanwhile += good - o->had;
+	o->had = good;
 }
 
-static void nvmf_kernel__a_target_that_is_removed_and_restored_under_load(void **state)
+static void removed_under_load(bool keys_per_command)
 {
-	unsigned step = 0;
+	struct outage o = {0};
 	struct storm s;
 
 	wipe(disks[1]);
 	prepare(&s, NQN, "tenant-a", 1);
+	s.v.config.keys_per_command = keys_per_command;
 	storm_open(&s);
-	storm_run(&s, 1, 6500, remove_and_restore, &step);
-	while (step % 2)
-		remove_and_restore(&step, UINT32_MAX);
+	storm_run(&s, 1, 6500, remove_and_restore, &o);
+	while (o.step % 2)
+		remove_and_restore(&o, UINT32_MAX);
 	comes_back(&s);
 	storm_check_by(&s, read_disk, (void *)disks[1]);
 	expect_clean(&s, "removed and restored");
 	assert_true(vol_health(&s.v).lives > 1);
 	storm_close(&s);
+}
+
+static void nvmf_kernel__a_target_that_is_removed_and_restored_under_load(void **state)
+{
+	removed_under_load(true);
+}
+
+static void nvmf_kernel__the_same_with_standing_keys(void **state)
+{
+	if (!device)
+		skip(); /* TCP has no keys */
+	removed_under_load(false);
 }
 
 static void allow_a(bool on)
@@ -280,7 +315,7 @@ static void nvmf_kernel__a_file_that_grows_and_shrinks_under_load(void **state)
 static void nvmf_kernel__tenants_beside_each_other(void **state)
 {
 	static struct storm s[3];
-	unsigned step = 0;
+	struct outage o = {.beside = &s[2]};
 
 	for (unsigned i = 1; i < 4; i++)
 		wipe(disks[i]);
@@ -291,9 +326,9 @@ static void nvmf_kernel__tenants_beside_each_other(void **state)
 		s[i].seed = (i + 1) << 16;
 		storm_open(&s[i]);
 	}
-	storm_run(s, 3, 6500, remove_and_restore, &step);
-	while (step % 2)
-		remove_and_restore(&step, UINT32_MAX);
+	storm_run(s, 3, 6500, remove_and_restore, &o);
+	while (o.step % 2)
+		remove_and_restore(&o, UINT32_MAX);
 	for (unsigned i = 0; i < 3; i++) {
 		comes_back(&s[i]);
 		storm_check_by(&s[i], read_disk, (void *)disks[i + 1]);
@@ -302,6 +337,7 @@ static void nvmf_kernel__tenants_beside_each_other(void **state)
 	assert_true(vol_health(&s[0].v).lives > 1);
 	assert_int_equal(vol_health(&s[2].v).lives, 1);
 	assert_int_equal(s[2].unknown + s[2].refused, 0);
+	assert_true(o.meanwhile > 20);
 	for (unsigned i = 0; i < 3; i++)
 		storm_close(&s[i]);
 }
@@ -318,6 +354,7 @@ int main(void)
 		cmocka_unit_test(nvmf_kernel__a_namespace_that_is_taken_away_under_load),
 		cmocka_unit_test(nvmf_kernel__a_file_that_grows_and_shrinks_under_load),
 		cmocka_unit_test(nvmf_kernel__a_target_that_is_removed_and_restored_under_load),
+		cmocka_unit_test(nvmf_kernel__the_same_with_standing_keys),
 		cmocka_unit_test(nvmf_kernel__tenants_beside_each_other),
 	};
 
@@ -330,7 +367,9 @@ int main(void)
 		peers[i] = getenv(name);
 	}
 	loop_file = getenv("NVMET_FILE");
-	if (!getenv("NVMET_PORT") || !disks[3] || !peers[3] || !loop_file) {
+	address = getenv("NVMET_ADDRESS");
+	device = getenv("NVMET_DEVICE");
+	if (!getenv("NVMET_PORT") || !address || !disks[3] || !peers[3] || !loop_file) {
 		puts("1..0 # SKIP runs in the guest only (tests/nvmf/guest_engine)");
 		return 77;
 	}

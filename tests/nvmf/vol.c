@@ -41,17 +41,57 @@ void vol_init(struct vol *v, struct target *t, const char *tenant)
 	v->who.name = tenant;
 }
 
+/* The device, a domain for the tenant, and its memory in it. */
+static int open_memory(struct vol *v, struct ros2_err *err)
+{
+	struct fabric_pd_opts caps = {.pinned_bytes_max = 64u << 20,
+	                              .regions_max = VOL_IOS + 4 * NVMF_RDMA_REGIONS_MAX,
+	                              .windows_max = 4 * NVMF_RDMA_WINDOWS_MAX,
+	                              .qps_max = 8};
+	int rc;
+
+	v->buf = aligned_alloc(4096, (size_t)VOL_IOS * VOL_IO);
+	assert_non_null(v->buf);
+	if (v->config.transport != NVMF_RDMA)
+		return 0;
+	rc = fabric_dev_open(v->device, &v->dev, err);
+	if (rc == 0)
+		rc = fabric_pd_new(v->dev, &caps, &v->who.pd, err);
+	for (unsigned i = 0; i < VOL_IOS && rc == 0; i++) {
+		struct fabric_region_opts o = {
+			.addr = v->buf + (size_t)i * VOL_IO, .length = VOL_IO, .bindable = true};
+
+		rc = fabric_region_new(v->who.pd, &o, &v->regions[i], err);
+	}
+	return rc;
+}
+
+static void close_memory(struct vol *v)
+{
+	for (unsigned i = 0; i < VOL_IOS; i++) {
+		assert_int_equal(fabric_region_free(v->regions[i]), 0);
+		v->regions[i] = NULL;
+	}
+	assert_int_equal(fabric_pd_free(v->who.pd), 0);
+	assert_int_equal(fabric_dev_close(v->dev), 0);
+	v->who.pd = NULL;
+	v->dev = NULL;
+	free(v->buf);
+	v->buf = NULL;
+}
+
 int vol_open(struct vol *v)
 {
 	struct engine_config c = {.name = "store", .nvmf = &v->config};
 	struct engine_reactor_opts o = {.depth = VOL_IOS};
 	const struct engine_ops *ops = &engine_nvmf_ops;
+	bool rdma = v->config.transport == NVMF_RDMA;
 	struct ros2_err err = ROS2_ERR_INIT;
-	int rc;
+	int rc = open_memory(v, &err);
 
-	v->buf = malloc((size_t)VOL_IOS * VOL_IO);
-	assert_non_null(v->buf);
-	rc = nvmf_engine_create(&c, &nvmf_tcp_queue_ops, &v->e, &err);
+	if (!rc)
+		rc = nvmf_engine_create(&c, rdma ? &nvmf_rdma_queue_ops : &nvmf_tcp_queue_ops,
+		                        &v->e, &err);
 	if (!rc)
 		rc = ops->ns_open(v->e, &v->who, "v", &v->ns, &err);
 	if (!rc)
@@ -75,12 +115,11 @@ void vol_close(struct vol *v)
 		ops->reactor_free(v->r);
 	if (v->e)
 		ops->destroy(v->e);
-	free(v->buf);
+	close_memory(v);
 	v->f = NULL;
 	v->ns = NULL;
 	v->r = NULL;
 	v->e = NULL;
-	v->buf = NULL;
 }
 
 static void on_done(struct engine_io *io, int64_t res)
@@ -105,12 +144,15 @@ void vol_turn(struct vol *v, int ms)
 void vol_submit(struct vol *v, struct vol_io *i, enum engine_op op, uint64_t offset, void *buf,
                 uint32_t len)
 {
+	struct fabric_region *region = buf ? v->regions[((uint8_t *)buf - v->buf) / VOL_IO] : NULL;
+
 	*i = (struct vol_io){.io = {.file = v->f,
 	                            .op = op,
 	                            .offset = offset,
 	                            .len = len,
 	                            .buf = buf,
 	                            .buf_index = -1,
+	                            .region = region,
 	                            .done = on_done},
 	                     .seed = i->seed,
 	                     .began_ns = clock_monotonic_ns()};

@@ -7,6 +7,7 @@
 #ifndef ROS2_TESTS_NVMF_VOL_H
 #define ROS2_TESTS_NVMF_VOL_H
 
+#include "dataplane/fabric/fabric.h"
 #include "dataplane/nvmf/engine_priv.h"
 #include "tests/nvmf/target.h"
 
@@ -32,6 +33,10 @@ struct vol {
 	struct engine_file *f;
 	struct vol_io ios[VOL_IOS];
 	uint8_t *buf; /* owned: VOL_IOS times VOL_IO */
+	/* Over RDMA: config.transport says so, and @device is set. */
+	const char *device;
+	struct fabric_dev *dev;
+	struct fabric_region *regions[VOL_IOS]; /* one for each VOL_IO of buf */
 	uint32_t seed;
 	char words[400]; /* of what failed last */
 };
