@@ -5,7 +5,9 @@
  * list (or is pulled first), and admit_submit gives the ready list to the engines under a clock
  * read for the purpose. Invariants: (1) a session with a waiting request is in its tenant's list,
  * and that tenant in the reactor's; (2) requests of one session and direction are admitted in their
- * order; (3) what waits for tokens holds no slot, except a payload that came with its request.
+ * order, but those whose storage is away stand back; (3) what waits for tokens, or beyond a share
+ * for storage that is away, holds no slot, except a payload that came with its request, and no
+ * place in the reactor.
  */
 #include "common/clock.h"
 #include "dataplane/reactor_priv.h"
@@ -20,23 +22,33 @@
 #define FIRST_KICK   2u
 #define DEFICIT_MAX  (WRITE_FACTOR * WIRE_IO_MAX + DRR_QUANTUM)
 
-enum verdict { ADMITTED, WAITS, NO_DEFICIT };
+enum verdict { ADMITTED, WAITS, NO_DEFICIT, AWAY };
 
 static int direction_of(const struct request *req)
 {
 	return req->op == REQUEST_READ ? 0 : 1;
 }
 
-void admit_enqueue(struct request *req)
+static void activate(struct session *s)
 {
-	struct session *s = req->s;
-
-	req->state = REQUEST_QUEUED;
-	list_add_tail(&s->queue[direction_of(req)], &req->link);
 	if (list_empty(&s->link_active))
 		list_add_tail(&s->rt->active, &s->link_active);
 	if (list_empty(&s->rt->link))
 		list_add_tail(&s->r->active, &s->rt->link);
+}
+
+void admit_enqueue(struct request *req)
+{
+	req->state = REQUEST_QUEUED;
+	list_add_tail(&req->s->queue[direction_of(req)], &req->link);
+	activate(req->s);
+}
+
+void admit_again(struct request *req)
+{
+	req->state = REQUEST_QUEUED;
+	list_add_head(&req->s->queue[direction_of(req)], &req->link);
+	activate(req->s);
 }
 
 void admit_forget(struct session *s)
@@ -93,6 +105,29 @@ static void go(struct request *req)
 	}
 }
 
+/* May it wait inside its engine, whose storage is away? */
+static bool may_wait(const struct request *req, bool needs_slot)
+{
+	const struct session *s = req->s;
+	uint32_t held = s->rt->begun_at[req->file->mount->engine->slot];
+
+	return share_allows(&REACTOR_AWAY_SHARE, held, s->r->n_parked + s->r->n_sent_away) &&
+	       (!needs_slot || slots_may_wait(req->from->pool, req->length, req->from->tenant));
+}
+
+/* A place inside the engines. */
+static enum verdict place_for(const struct request *req, bool away, bool needs_slot)
+{
+	const struct reactor *r = req->s->r;
+
+	if (away)
+		return may_wait(req, needs_slot) ? ADMITTED : AWAY;
+	return share_allows(&REACTOR_ENGINE_SHARE, req->s->rt->n_begun,
+	                    r->n_begun - MIN(r->n_parked, r->n_begun))
+	               ? ADMITTED
+	               : WAITS;
+}
+
 static enum verdict try_one(struct request *req)
 {
 	struct session *s = req->s;
@@ -100,22 +135,31 @@ static enum verdict try_one(struct request *req)
 	struct slot_source *from = req->from;
 	uint64_t cost = cost_of(req);
 	bool needs_slot = request_moves_bytes(req) && !req->slot.mem;
+	bool away = request_away(s, req->file);
+	enum verdict v = place_for(req, away, needs_slot);
 
-	if (r->n_begun >= REACTOR_ENGINE_DEPTH || s->rt->n_begun >= REACTOR_ENGINE_TENANT)
-		return WAITS;
+	if (v != ADMITTED)
+		return v;
 	if (s->rt->deficit < cost)
 		return NO_DEFICIT;
 	if (needs_slot && !slots_may_take(from->pool, req->length, &from->use, from->tenant)) {
 		slots_missed(from->pool, req->length);
 		return WAITS;
 	}
-	if (!take_tokens(req))
+	if (!req->paid && !take_tokens(req))
 		return WAITS;
 	if (needs_slot)
 		slots_take(from->pool, req->length, &from->use, from->tenant, &req->slot);
 	s->rt->deficit -= cost;
+	r->n_sent_away += away;
 	go(req);
 	return ADMITTED;
+}
+
+static void stand_last(struct list *queue, struct request *req)
+{
+	list_del(&req->link);
+	list_add_tail(queue, &req->link);
 }
 
 static uint32_t serve_session(struct session *s, bool *more)
@@ -124,10 +168,16 @@ static uint32_t serve_session(struct session *s, bool *more)
 
 	for (int d = 0; d < 2; d++) {
 		enum verdict v = ADMITTED;
+		/* Of one engine only: what holds for the first holds for all. */
+		uint32_t look = s->engines & (s->engines - 1) ? s->n_requests : 0;
 
-		while (v == ADMITTED && !list_empty(&s->queue[d])) {
-			v = try_one(list_first(&s->queue[d], struct request, link));
+		while ((v == ADMITTED || (v == AWAY && look--)) && !list_empty(&s->queue[d])) {
+			struct request *req = list_first(&s->queue[d], struct request, link);
+
+			v = try_one(req);
 			n += v == ADMITTED;
+			if (v == AWAY && look)
+				stand_last(&s->queue[d], req);
 		}
 		*more |= v == NO_DEFICIT;
 	}
@@ -162,6 +212,9 @@ uint32_t admit_run(struct reactor *r)
 	bool more;
 
 	r->wait_at_ns = UINT64_MAX;
+	if (list_empty(&r->active))
+		return 0;
+	reactor_engines_look(r);
 	do {
 		struct rtenant *rt, *tmp;
 
@@ -212,6 +265,8 @@ static int submit(struct reactor *r, struct request *req)
 	req->io.buf_index = req->slot.mem ? slots_buf_index(req->from->pool) : -1;
 	req->io.region = e->lends && req->slot.mem ? verbs_lent_region(req->s, &req->slot) : NULL;
 	req->io.done = request_engine_done;
+	req->io.unneeded = request_engine_unneeded;
+	req->io.may_return = !DP_SWITCH(no_lost_share);
 	req->io.until_ns = request_until(req);
 	req->io.may_lend = req->op == REQUEST_READ && req->s->transport->takes_parts;
 	re->kick = true;

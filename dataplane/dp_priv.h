@@ -20,7 +20,7 @@
 #include <stdatomic.h>
 
 #define DP_REACTORS_MAX       64u
-#define DP_ENGINES_MAX        32u
+#define DP_ENGINES_MAX        32u  /* bits of session.engines */
 #define DP_SESSIONS_MAX       256u /* per reactor */
 #define DP_MOUNTS_MAX         64u  /* per session */
 #define DP_HANDLES_MAX        256u /* per session; the low bits of a handle */

@@ -85,6 +85,9 @@ enum engine_op { ENGINE_OP_READ = 1, ENGINE_OP_WRITE, ENGINE_OP_FLUSH };
 
 /* The result of what came too late: nothing of it was done. */
 #define ENGINE_LATE (-ETIME)
+/* The result of what would have waited for storage that is away, beyond the first few: nothing of
+ * it was done, or it changes nothing. It may be submitted again, as the same io. */
+#define ENGINE_AWAY (-EHOSTDOWN)
 
 /* Embedded in the data plane's request. The engine owns it from submit to done. */
 struct engine_io {
@@ -105,6 +108,13 @@ struct engine_io {
 	 * reactor's thread. -EREMOTEIO for a write whose outcome is unknown. */
 	void (*done)(struct engine_io *io, int64_t res);
 	uint64_t priv[4]; /* the engine's own, while it owns the io */
+	bool may_return;  /* ENGINE_AWAY is understood */
+	/* Until when it waits for storage that is away: 0 at the first submit, then the engine's,
+	 * and kept until the next one after ENGINE_AWAY. */
+	uint64_t wait_until_ns;
+	/* The engine owns the io still, and will not touch @buf any more. NULL: nobody asks. As
+	 * done. */
+	void (*unneeded)(struct engine_io *io);
 	/* A read whose bytes lie in the engine's memory need not be copied: where @may_lend is set
 	 * the engine may answer with @n_parts pieces of its own instead of filling @buf, together
 	 * as long as the result. They stay readable until unlend, whatever happens to the file;
@@ -129,6 +139,7 @@ struct engine_health {
 
 struct engine_reactor_opts {
 	uint32_t depth;              /* most operations in flight */
+	uint32_t tenant_depth;       /* of those of one tenant; 0 = depth */
 	const struct iovec *buffers; /* memory the data plane will use again and again (slots);
 	                                borrowed: until reactor_free */
 	uint32_t n_buffers;
@@ -170,6 +181,10 @@ struct engine_ops {
 	void (*health)(struct engine *e, void (*fn)(void *arg, const struct engine_health *h),
 	               void *arg);
 
+	/* Any thread, does not block long: might a control call of this tenant wait for storage
+	 * that does not answer now, or never did? NULL: never. */
+	bool (*lost)(struct engine *e, const struct ros2_uid *tenant);
+
 	/* Data: the reactor's thread only. */
 	int (*reactor_new)(struct engine *e, const struct engine_reactor_opts *o,
 	                   struct engine_reactor **ret, struct ros2_err *err);
@@ -178,13 +193,20 @@ struct engine_ops {
 	 * call poll then too, whatever in_flight says. -1 when poll must be called each turn while
 	 * in_flight > 0. */
 	int (*event_fd)(struct engine_reactor *r);
-	/* 0 = owned by the engine until done; -EAGAIN = full (depth). Never calls done itself. */
+	/* 0 = owned by the engine until done; -EAGAIN = full (depth); -ENOMEM. Never calls done
+	 * itself. */
 	int (*submit)(struct engine_reactor *r, struct engine_io *io);
 	/* Hands what was submitted to the kernel or device: at most one system call. */
 	int (*kick)(struct engine_reactor *r);
 	/* Calls done for up to @max finished ios; returns how many. */
 	uint32_t (*poll)(struct engine_reactor *r, uint32_t max);
 	uint32_t (*in_flight)(const struct engine_reactor *r);
+	/* Would an io of this file wait in the engine now, because its storage does not answer?
+	 * NULL: never. */
+	bool (*away)(const struct engine_reactor *r, const struct engine_file *f);
+	/* How many ios are in flight whose storage is away. They take no place of others:
+	 * tenant_depth of each tenant fit, whatever depth is. NULL: none ever. */
+	uint32_t (*parked)(const struct engine_reactor *r);
 	/* Nobody wants the result of this io any more, and its right has ended: what was not handed
 	 * to the storage yet is not handed on, and comes back with -ECANCELED by the next poll;
 	 * what was comes back when it does. Harmless for an io that is over. Never calls done

@@ -2,6 +2,7 @@
 /* Engines at one reactor: made on first use, kicked once per turn, polled while something is in
  * flight, dropped when empty. */
 #include "dataplane/reactor_priv.h"
+#include "dataplane/test_switches.h"
 #include <errno.h>
 #include <sys/epoll.h>
 
@@ -22,8 +23,10 @@ int reactor_engine_use(struct reactor *r, struct dp_engine *e, struct ros2_err *
 {
 	struct rengine *re = &r->engines[e->slot];
 	struct iovec memory = slots_memory(r->slots);
-	struct engine_reactor_opts o = {
-		.depth = REACTOR_ENGINE_DEPTH, .buffers = &memory, .n_buffers = 1};
+	struct engine_reactor_opts o = {.depth = REACTOR_ENGINE_DEPTH,
+	                                .tenant_depth = REACTOR_ENGINE_TENANT,
+	                                .buffers = &memory,
+	                                .n_buffers = 1};
 	int rc;
 
 	if (re->engine == e)
@@ -71,6 +74,17 @@ void reactor_engines_forget(struct reactor *r)
 
 		if (re->engine && re->engine->ops->forget_regions)
 			re->engine->ops->forget_regions(re->er);
+	}
+}
+
+void reactor_engines_look(struct reactor *r)
+{
+	r->n_parked = r->n_sent_away = 0;
+	for (uint32_t i = 0; i < DP_ENGINES_MAX; i++) {
+		const struct rengine *re = &r->engines[i];
+
+		if (re->engine && re->engine->ops->parked && !DP_SWITCH(no_lost_share))
+			r->n_parked += re->engine->ops->parked(re->er);
 	}
 }
 

@@ -17,8 +17,15 @@
 #define REACTOR_ENGINE_DEPTH 512u /* ios in one engine; bounds what is in flight in a reactor */
 /* A tenant's part of that: flushes need no slot, so slots do not bound them. */
 #define REACTOR_ENGINE_TENANT (REACTOR_ENGINE_DEPTH / 2)
-#define REACTOR_TICK_NS       (20 * NS_PER_MS)
-#define REACTOR_LEASES        16384u
+#define REACTOR_ENGINE_SHARE                                                                       \
+	((struct share){REACTOR_ENGINE_DEPTH, REACTOR_ENGINE_TENANT, 16, REACTOR_ENGINE_DEPTH / 4})
+/* Requests whose storage is away do not count there. Of one tenant so many are given to one such
+ * engine, to be the first when it comes back, and to be answered when it does not; and to all of
+ * them together half of a reactor's depth. The others wait in their sessions. */
+#define REACTOR_AWAY_SHARE                                                                         \
+	((struct share){REACTOR_ENGINE_DEPTH / 2, 16, 1, REACTOR_ENGINE_DEPTH / 4})
+#define REACTOR_TICK_NS (20 * NS_PER_MS)
+#define REACTOR_LEASES  16384u
 /* A tenant's parts of a reactor (share.h): every tenant there can be gets its first keys, and 64 of
  * them a session, whatever the others hold. */
 #define REACTOR_LEASE_SHARE                                                                        \
@@ -51,7 +58,8 @@ struct rtenant {
 	struct list link;   /* reactor.active */
 	struct qos_local tokens[QOS_KINDS];
 	struct slot_use slots;
-	uint32_t n_begun; /* requests that are ready, or inside an engine */
+	uint32_t n_begun;                  /* requests that are ready, or inside an engine */
+	uint16_t begun_at[DP_ENGINES_MAX]; /* of them, by engine */
 };
 
 struct rengine {
@@ -106,6 +114,8 @@ struct reactor {
 	uint32_t n_device;       /* requests that devices hold */
 	bool accept_paused;      /* no descriptors: until the next tick */
 	uint32_t n_begun;        /* those, and the ready ones */
+	uint32_t n_parked;       /* of them, as last seen: inside engines whose storage is away */
+	uint32_t n_sent_away;    /* to such engines, since then */
 	bool own_pace;           /* the engine that replied last works by itself, not in its poll */
 	bool again;              /* something changed: do not sleep before another turn */
 	uint64_t now_ns;         /* read once per turn; never good enough to hand something on */
@@ -133,6 +143,8 @@ void reactor_engine_drop(struct reactor *r, uint32_t slot);
 void reactor_engines_kick(struct reactor *r);
 uint32_t reactor_engines_poll(struct reactor *r);
 bool reactor_engines_must_poll(const struct reactor *r);
+/* Counts what waits for storage that is away. */
+void reactor_engines_look(struct reactor *r);
 /* Slots of a tenant will go: no engine keeps a key over them. */
 void reactor_engines_forget(struct reactor *r);
 void reactor_run_engine_drop(struct reactor *r, struct dp_op *op); /* op->engine */
@@ -149,6 +161,8 @@ static inline bool reactor_engine_idles(const struct reactor *r)
 
 /* admit.c: deficit round robin over tenants; from queues to engines. */
 void admit_enqueue(struct request *req);
+/* The same for one that was admitted before: it is the next. */
+void admit_again(struct request *req);
 void admit_forget(struct session *s); /* it has no waiting requests any more */
 uint32_t admit_run(struct reactor *r);
 uint32_t admit_submit(struct reactor *r);

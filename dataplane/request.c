@@ -115,15 +115,36 @@ static bool check_lease(struct session *s, const struct request_in *in, uint64_t
 	return false;
 }
 
+bool request_away(const struct session *s, const struct dp_file *f)
+{
+	const struct dp_engine *e = f->mount->engine;
+
+	return e->ops->away && !DP_SWITCH(no_lost_share) &&
+	       e->ops->away(s->r->engines[e->slot].er, f->file);
+}
+
+static bool check_buffer(struct session *s, const struct request_in *in, const struct dp_file *f,
+                         const struct slot_source *from)
+{
+	if (slots_may_wait(from->pool, in->length, from->tenant) || !request_away(s, f))
+		return true;
+	s->transport->refuse(s, in->id, ROS2_BUSY,
+	                     "the engine's storage does not answer, and the buffers for what "
+	                     "waits for such storage are used up");
+	return false;
+}
+
 static void fill(struct request *req, const struct request_in *in, struct dp_file *f)
 {
 	dp_file_ref(f);
 	req->file = f;
+	req->s->engines |= 1u << f->mount->engine->slot;
 	req->lease = NULL;
 	req->op = in->op;
 	req->status = ROS2_OK;
 	req->has_payload = in->has_payload && in->length;
-	req->shaped = false;
+	req->shaped = req->paid = false;
+	req->io.wait_until_ns = 0;
 	req->length = in->op == REQUEST_FLUSH ? 0 : in->length;
 	req->key = in->key;
 	req->bytes = req->got = 0;
@@ -149,6 +170,8 @@ enum request_verdict request_begin(struct session *s, const struct request_in *i
 	if (list_empty(&s->free))
 		return REQUEST_WAIT;
 	from = session_slots_for(s, f);
+	if (in->has_payload && in->length && !check_buffer(s, in, f, from))
+		return REQUEST_REFUSED;
 	if (in->has_payload && in->length &&
 	    !slots_take(from->pool, in->length, &from->use, from->tenant, &slot)) {
 		slots_missed(from->pool, in->length);
@@ -193,6 +216,7 @@ void request_ready(struct request *req)
 	req->state = REQUEST_READY;
 	req->begun = true;
 	s->rt->n_begun++;
+	s->rt->begun_at[req->file->mount->engine->slot]++;
 	s->r->n_begun++;
 	list_add_tail(&s->r->ready, &req->link);
 }
@@ -203,6 +227,7 @@ static void count_out(struct request *req)
 		return;
 	req->begun = false;
 	req->s->rt->n_begun--;
+	req->s->rt->begun_at[req->file->mount->engine->slot]--;
 	req->s->r->n_begun--;
 }
 
@@ -248,6 +273,12 @@ uint64_t request_until(const struct request *req)
 	return MIN(until, req->lease->deadline_ns);
 }
 
+static void give_slot(struct request *req)
+{
+	if (req->slot.mem)
+		slots_give(req->from->pool, &req->slot, &req->from->use, req->from->tenant);
+}
+
 void request_release(struct request *req)
 {
 	struct session *s = req->s;
@@ -258,8 +289,7 @@ void request_release(struct request *req)
 	list_del(&req->link);
 	if (req->io.n_parts)
 		req->file->mount->engine->ops->unlend(&req->io);
-	if (req->slot.mem)
-		slots_give(req->from->pool, &req->slot, &req->from->use, req->from->tenant);
+	give_slot(req);
 	if (req->lease)
 		lease_unhold(s->r->leases, TAKE_PTR(req->lease));
 	dp_file_unref(TAKE_PTR(req->file));
@@ -357,6 +387,25 @@ static void note_engine(struct request *req)
 	req->s->r->own_pace = e->event_fd >= 0;
 }
 
+void request_engine_unneeded(struct engine_io *io)
+{
+	give_slot(container_of(io, struct request, io));
+}
+
+/* Its storage is away: it waits in its session again, and of what is shared it keeps only a payload
+ * that has arrived. */
+static void stand_back(struct request *req)
+{
+	count_out(req);
+	if (req->lease)
+		lease_unhold(req->s->r->leases, TAKE_PTR(req->lease));
+	if (req->op == REQUEST_READ)
+		give_slot(req);
+	req->has_payload = req->slot.mem != NULL;
+	req->paid = true;
+	admit_again(req);
+}
+
 void request_engine_done(struct engine_io *io, int64_t res)
 {
 	struct request *req = container_of(io, struct request, io);
@@ -369,6 +418,10 @@ void request_engine_done(struct engine_io *io, int64_t res)
 	if (res == ENGINE_LATE && s->state != SESSION_ENDED) {
 		req->state = REQUEST_READY;
 		list_add_tail(&s->r->ready, &req->link);
+		return;
+	}
+	if (res == ENGINE_AWAY && s->state != SESSION_ENDED) {
+		stand_back(req);
 		return;
 	}
 	s->last_engine_ns = s->r->now_ns;

@@ -46,6 +46,7 @@ struct request {
 	enum request_op op;
 	enum ros2_status status;
 	bool has_payload, shaped, begun; /* begun: counted in n_begun */
+	bool paid;                       /* its tokens are taken */
 	bool on_device;                  /* PULLING or POSTED: posted work names its slot */
 	uint32_t length, key, generation;
 	uint32_t bytes; /* done */
@@ -105,6 +106,7 @@ struct session {
 	uint64_t hello_deadline_ns, last_send_ns, last_engine_ns;
 	uint32_t leases_ended; /* by the end of the session */
 	uint32_t n_requests, n_engine, n_device, n_posted;
+	uint32_t engines;           /* bit n: it had requests for the engine in slot n */
 	struct list free, queue[2]; /* queue: reads; writes and flushes */
 	struct list link_active, link_gone, link_input, link_output;
 	struct slot_source own;      /* where its slots come from */
@@ -194,6 +196,9 @@ void request_release(struct request *req);
 void request_ready(struct request *req); /* it is the engine's turn */
 void request_reply(struct request *req, enum ros2_status status);
 void request_engine_done(struct engine_io *io, int64_t res);
+void request_engine_unneeded(struct engine_io *io);
+/* Would a request on @f wait in its engine, because the storage does not answer? */
+bool request_away(const struct session *s, const struct dp_file *f);
 /* As session_rights_until, with the lease that @req holds. */
 uint64_t request_until(const struct request *req);
 /* Checks the lease now and holds it. */

@@ -4,6 +4,7 @@
  * 128 KiB, half 1 MiB. The last given back is the next taken: it is the one in the cache.
  */
 #include "dataplane/slots.h"
+#include "dataplane/share.h"
 #include "common/util.h"
 #include <assert.h>
 #include <errno.h>
@@ -135,21 +136,46 @@ static uint32_t class_of(uint32_t len)
 	return i;
 }
 
+/* The first few of a tenant, which the last quarter is kept for. */
+static uint32_t first_of(const struct size_class *c)
+{
+	return MAX(c->n / 64, 1u);
+}
+
+static uint32_t kept_of(const struct slots *s, const struct size_class *c)
+{
+	return s->mem ? c->n / 4 : 0;
+}
+
 /* Of the reactor's own pool a session gets at most a quarter of a size and a tenant half of it, but
- * always one. */
+ * always one; and its first ones whatever the others hold, as long as not too many come. */
 bool slots_may_take(const struct slots *s, uint32_t len, const struct slot_use *session,
                     const struct slot_use *tenant)
 {
 	uint32_t i = class_of(len);
 	const struct size_class *c = &s->c[i];
+	const struct share share = {.total = c->n,
+	                            .most = MAX(c->n / s->tenant_part, 1u),
+	                            .sure = first_of(c),
+	                            .kept = kept_of(s, c)};
 
-	return c->n_free && session->n[i] < MAX(c->n / s->session_part, 1) &&
-	       tenant->n[i] < MAX(c->n / s->tenant_part, 1);
+	return session->n[i] < MAX(c->n / s->session_part, 1u) &&
+	       share_allows(&share, tenant->n[i], c->n - c->n_free);
+}
+
+bool slots_may_wait(const struct slots *s, uint32_t len, const struct slot_use *tenant)
+{
+	uint32_t i = class_of(len);
+	const struct size_class *c = &s->c[i];
+
+	return !s->mem || tenant->n[i] < first_of(c) || c->n_free > c->n / 2;
 }
 
 void slots_missed(struct slots *s, uint32_t len)
 {
-	s->starved |= s->c[class_of(len)].n_free == 0;
+	const struct size_class *c = &s->c[class_of(len)];
+
+	s->starved |= c->n_free <= kept_of(s, c);
 }
 
 bool slots_starved(const struct slots *s)

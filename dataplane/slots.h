@@ -44,8 +44,11 @@ int slots_buf_index(const struct slots *s);
 /* A slot of at least @len bytes (1..1 MiB). False: none left, or over a cap. */
 bool slots_may_take(const struct slots *s, uint32_t len, const struct slot_use *session,
                     const struct slot_use *tenant);
-/* A request of @len bytes did not get one: the pool is starved, if none of that size is left for
- * anybody, until slots_unstarve. */
+/* May one more of a tenant lie with a request whose storage is away? All of those together keep at
+ * most half of a size from the others, but for the first few of each tenant. */
+bool slots_may_wait(const struct slots *s, uint32_t len, const struct slot_use *tenant);
+/* A request of @len bytes did not get one: the pool is starved, if none of that size is left but
+ * what is kept for first ones, until slots_unstarve. */
 void slots_missed(struct slots *s, uint32_t len);
 bool slots_starved(const struct slots *s);
 void slots_unstarve(struct slots *s);

@@ -2,10 +2,12 @@
 /*
  * Control workers: threads that may block in an engine. First come, first served, but one tenant
  * has at most half of them (and at least one) at work, so a tenant whose directory is slow delays
- * others only when there is a single worker.
+ * others only when there is a single worker. Nor do calls that may wait for storage that does not
+ * answer have more than half of them together, however many tenants make them.
  */
 #include "common/clock.h"
 #include "dataplane/dp_priv.h"
+#include "dataplane/test_switches.h"
 #include <errno.h>
 #include <pthread.h>
 
@@ -19,7 +21,7 @@ struct worker {
 struct workers {
 	/* immutable after init */
 	struct dp *dp;
-	uint32_t n, per_tenant;
+	uint32_t n, per_tenant, for_lost;
 	struct worker threads[WORKERS_MAX];
 	pthread_mutex_t lock;
 	pthread_cond_t cond;
@@ -39,13 +41,36 @@ static uint32_t running_of(const struct workers *w, const struct dp_tenant *t)
 	return n;
 }
 
+/* What is looked at stays while the call is under way. */
+static bool is_lost(const struct dp_op *op)
+{
+	const struct dp_mount_obj *m = op->mount ? op->mount : op->file ? op->file->mount : NULL;
+	const struct dp_engine *e = m ? m->engine : op->engine;
+
+	return e && op->tenant && e->ops->lost && !DP_SWITCH(no_lost_share) &&
+	       e->ops->lost(e->engine, &op->tenant->uid);
+}
+
+/* Lock held. */
+static uint32_t running_lost(const struct workers *w)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < w->n; i++)
+		n += w->running[i] && is_lost(w->running[i]);
+	return n;
+}
+
 /* Lock held. The first whose tenant has a worker left. */
 static struct dp_op *pick(struct workers *w)
 {
+	uint32_t lost = list_empty(&w->queue) ? 0 : running_lost(w);
 	struct dp_op *op;
 
 	list_for_each (&w->queue, op, job) {
 		if (op->tenant && running_of(w, op->tenant) >= w->per_tenant)
+			continue;
+		if (lost >= w->for_lost && is_lost(op))
 			continue;
 		list_del(&op->job);
 		return op;
@@ -106,7 +131,7 @@ int workers_new(struct dp *dp, uint32_t n, struct workers **ret)
 	pthread_mutex_init(&w->lock, NULL);
 	pthread_cond_init(&w->cond, NULL);
 	n = MIN(n, WORKERS_MAX);
-	w->per_tenant = MAX(n / 2, 1u);
+	w->per_tenant = w->for_lost = MAX(n / 2, 1u);
 	for (uint32_t i = 0; i < n; i++) {
 		int rc;
 

@@ -415,6 +415,31 @@ void nvmf_ctrl_put(struct nvmf_ctrl *c)
 	pthread_mutex_unlock(&a->lock);
 }
 
+static bool any_live(const struct nvmf_admin *a)
+{
+	for (uint32_t i = 0; i < NVMF_CTRLS_MAX; i++)
+		if (a->ctrls[i] && nvmf_ctrl_view(a->ctrls[i]).state == NVMF_CTRL_LIVE)
+			return true;
+	return false;
+}
+
+bool nvmf_admin_lost(struct nvmf_admin *a, const struct ros2_uid *tenant)
+{
+	const struct nvmf_ctrl *c;
+	bool lost;
+
+	pthread_mutex_lock(&a->lock);
+	c = find(a, tenant);
+	if (!c)
+		lost = !any_live(a);
+	else if (!atomic_load(&c->lives) && c->attempts)
+		lost = false; /* whoever asks is answered at once */
+	else
+		lost = nvmf_ctrl_view(c).state != NVMF_CTRL_LIVE;
+	pthread_mutex_unlock(&a->lock);
+	return lost;
+}
+
 void nvmf_admin_health(struct nvmf_admin *a,
                        void (*fn)(void *arg, const struct nvmf_ctrl_health *h), void *arg)
 {

@@ -105,6 +105,9 @@ struct nvmf_ctrl_health {
 void nvmf_admin_health(struct nvmf_admin *a,
                        void (*fn)(void *arg, const struct nvmf_ctrl_health *h), void *arg);
 
+/* Any thread: might a control call of this tenant wait for the target, as far as is known? */
+bool nvmf_admin_lost(struct nvmf_admin *a, const struct ros2_uid *tenant);
+
 /* ---- reactors ---- */
 
 /* A reactor's place to be woken at: whenever a controller's state, or what is quiet, changed. */

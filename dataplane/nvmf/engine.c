@@ -280,6 +280,11 @@ static void nvmf_health(struct engine *e, void (*fn)(void *arg, const struct eng
 	nvmf_admin_health(e->admin, tell_health, &c);
 }
 
+static bool nvmf_lost(struct engine *e, const struct ros2_uid *tenant)
+{
+	return nvmf_admin_lost(e->admin, tenant);
+}
+
 /* ---- flush ---- */
 
 struct flush {
@@ -339,6 +344,7 @@ const struct engine_ops engine_nvmf_ops = {
 	.truncate = nvmf_truncate,
 	.fsync = nvmf_fsync,
 	.health = nvmf_health,
+	.lost = nvmf_lost,
 	.reactor_new = nvmf_reactor_new,
 	.reactor_free = nvmf_reactor_free,
 	.event_fd = nvmf_event_fd,
@@ -346,6 +352,8 @@ const struct engine_ops engine_nvmf_ops = {
 	.kick = nvmf_kick,
 	.poll = nvmf_poll,
 	.in_flight = nvmf_in_flight,
+	.away = nvmf_away,
+	.parked = nvmf_parked,
 	.withdraw = nvmf_withdraw,
 	.forget_regions = nvmf_forget_regions,
 	.copied_bytes = nvmf_copied_bytes,

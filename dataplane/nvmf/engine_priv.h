@@ -31,6 +31,8 @@
 #define NVMF_DEADLINES     3u /* a request's time, in command time-outs */
 #define NVMF_REFUSALS_MAX  3u /* of an I/O queue, before the controller is reset */
 #define NVMF_LANE_POLL_MAX 256u
+#define NVMF_WAITERS_MAX   16u /* of a lane that is not ready; the others are given back */
+#define NVMF_STALL_TICKS   6u  /* without an answer to what is in flight: the target is away */
 
 struct engine {
 	struct nvmf_admin *admin; /* owned */
@@ -96,6 +98,10 @@ struct nvmf_lane {
 	uint64_t open_at_ns;
 	bool hot, kick, given_up;
 	uint32_t n_ios;
+	uint64_t waits_since_ns; /* while it is not READY and has requests */
+	uint32_t still;          /* ticks in which nothing of what is in flight was answered */
+	struct nvmf_nio *nios;   /* owned: places of this tenant alone */
+	struct list free_nios;
 	struct nvmf_cmd *cmds; /* owned */
 	struct list free, again;
 	struct list waiting, begun, unknown; /* nios */
@@ -110,9 +116,8 @@ struct engine_reactor {
 	struct nvmf_port port;
 	int epoll_fd, timer_fd;
 	bool timer_on;
-	uint32_t depth, n_used;
-	struct nvmf_nio *nios; /* owned: depth of them */
-	struct list free, done;
+	uint32_t tenant_depth, n_used;
+	struct list done;
 	struct list lanes, hot;
 	struct nvmf_lane *by_index[NVMF_CTRLS_MAX]; /* owned */
 	uint64_t copied_bytes;                      /* by queues that are gone */
@@ -142,6 +147,8 @@ int nvmf_kick(struct engine_reactor *r);
 uint32_t nvmf_poll(struct engine_reactor *r, uint32_t max);
 void nvmf_withdraw(struct engine_reactor *r, struct engine_io *io);
 uint32_t nvmf_in_flight(const struct engine_reactor *r);
+bool nvmf_away(const struct engine_reactor *r, const struct engine_file *f);
+uint32_t nvmf_parked(const struct engine_reactor *r);
 void nvmf_forget_regions(struct engine_reactor *r);
 uint64_t nvmf_copied_bytes(const struct engine_reactor *r);
 /* Over: its done runs in this poll or the next. */
@@ -156,11 +163,16 @@ void nvmf_lane_event(struct nvmf_lane *l, uint64_t now_ns);
 void nvmf_lane_tick(struct nvmf_lane *l, uint64_t now_ns);
 void nvmf_lane_heat(struct nvmf_lane *l); /* it has something to hand on */
 void nvmf_lane_open(struct nvmf_lane *l, uint64_t now_ns);
+/* Requests in it wait for the target, now. */
+uint64_t nvmf_lane_patience_ns(const struct nvmf_lane *l); /* of a request */
+bool nvmf_lane_waits(const struct nvmf_lane *l);
 
 /* lane_io.c */
 void nvmf_lane_pump(struct nvmf_lane *l, uint64_t now_ns);
 void nvmf_lane_fail_all(struct nvmf_lane *l, int rc); /* of what no command has */
 void nvmf_lane_withdraw(struct nvmf_lane *l, struct nvmf_nio *nio);
 void nvmf_lane_expire(struct nvmf_lane *l, uint64_t now_ns);
+/* The queue is gone: of what would wait only the oldest stay. */
+void nvmf_lane_give_back(struct nvmf_lane *l);
 void nvmf_lane_quiet(struct nvmf_lane *l); /* ends writes whose controller is quiet */
 #endif

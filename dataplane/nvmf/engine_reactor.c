@@ -2,8 +2,8 @@
 /*
  * The nvmf engine at one reactor: requests are checked against the volume and the namespace as it
  * is now, given to the lane of their controller, and come back through one list, in poll. Queues,
- * the admin thread and a timer wake the reactor through one epoll descriptor. A lane that waits for
- * its target keeps nothing from the others but its requests' places.
+ * the admin thread and a timer wake the reactor through one epoll descriptor. Places for requests
+ * are each lane's own, so a lane that waits for its target keeps nothing from the others.
  */
 #include "common/clock.h"
 #include "dataplane/nvmf/engine_priv.h"
@@ -40,7 +40,6 @@ static void reactor_release(struct engine_reactor *r)
 	util_close_cleanup(&r->epoll_fd);
 	util_close_cleanup(&r->port.wake_fd);
 	util_close_cleanup(&r->timer_fd);
-	free(r->nios);
 	free(r);
 }
 
@@ -57,20 +56,16 @@ int nvmf_reactor_new(struct engine *e, const struct engine_reactor_opts *o,
 	if (!r)
 		return ros2_err_set(err, -ENOMEM, "nvmf engine: no memory for a reactor");
 	r->epoll_fd = r->port.wake_fd = r->timer_fd = -1;
-	r->nios = calloc(o->depth, sizeof(*r->nios));
-	rc = r->nios ? open_fds(r) : -ENOMEM;
+	rc = open_fds(r);
 	if (rc < 0) {
 		reactor_release(r);
 		return ros2_err_set(err, rc, "nvmf engine: no memory or descriptors for a reactor");
 	}
 	r->engine = e;
-	r->depth = o->depth;
-	list_init(&r->free);
+	r->tenant_depth = o->tenant_depth ? o->tenant_depth : o->depth;
 	list_init(&r->done);
 	list_init(&r->lanes);
 	list_init(&r->hot);
-	for (uint32_t i = 0; i < o->depth; i++)
-		list_add_tail(&r->free, &r->nios[i].link);
 	nvmf_port_add(e->admin, &r->port);
 	*ret = r;
 	return 0;
@@ -96,6 +91,24 @@ int nvmf_event_fd(struct engine_reactor *r)
 uint32_t nvmf_in_flight(const struct engine_reactor *r)
 {
 	return r->n_used;
+}
+
+bool nvmf_away(const struct engine_reactor *r, const struct engine_file *f)
+{
+	const struct nvmf_lane *l = r->by_index[nvmf_ctrl_index(f->ctrl)];
+
+	/* Given up: what is new is answered at once. */
+	return !l || (nvmf_lane_waits(l) && (l->state == LANE_READY || !l->given_up));
+}
+
+uint32_t nvmf_parked(const struct engine_reactor *r)
+{
+	const struct nvmf_lane *l;
+	uint32_t n = 0;
+
+	list_for_each (&r->lanes, l, link)
+		n += nvmf_lane_waits(l) ? l->n_ios : 0;
+	return n;
 }
 
 void nvmf_forget_regions(struct engine_reactor *r)
@@ -176,42 +189,43 @@ static void timer(struct engine_reactor *r, bool on)
 
 static void give_lane(struct engine_reactor *r, struct nvmf_nio *nio)
 {
-	int rc = 0;
-	struct nvmf_lane *l = nvmf_lane_of(r, nio->io->file->ctrl, &rc);
+	struct nvmf_lane *l = nio->lane;
 	uint64_t now;
 
-	if (!l) {
-		nvmf_nio_over(r, nio, rc);
-		return;
-	}
 	timer(r, true);
-	nio->lane = l;
-	l->n_ios++;
 	if (l->given_up && l->state != LANE_READY) {
 		nvmf_ctrl_count(l->ctrl, NVMF_COUNT_EXPIRED);
 		nvmf_nio_over(r, nio, -ENOTCONN);
 		return;
 	}
 	now = clock_boottime_ns();
-	nio->deadline_ns = now + NVMF_DEADLINES * NS_PER_MS *
-	                                 nvmf_admin_config(r->engine->admin)->command_timeout_ms;
+	if (!nio->io->wait_until_ns)
+		nio->io->wait_until_ns = now + nvmf_lane_patience_ns(l);
+	nio->deadline_ns = nio->io->wait_until_ns;
+	if (list_empty(&l->waiting) && list_empty(&l->begun) && list_empty(&l->unknown))
+		l->waits_since_ns = now;
 	list_add_tail(&l->waiting, &nio->link);
 	nvmf_lane_heat(l);
 }
 
 int nvmf_submit(struct engine_reactor *r, struct engine_io *io)
 {
+	int rc = 0;
+	struct nvmf_lane *l = nvmf_lane_of(r, io->file->ctrl, &rc);
 	struct nvmf_nio *nio;
 	uint32_t len;
-	int rc;
 
-	if (list_empty(&r->free))
+	if (!l)
+		return rc;
+	if (list_empty(&l->free_nios))
 		return -EAGAIN;
 	rc = judge(io, &len);
-	nio = list_first(&r->free, struct nvmf_nio, link);
+	nio = list_first(&l->free_nios, struct nvmf_nio, link);
 	list_del(&nio->link);
 	r->n_used++;
-	*nio = (struct nvmf_nio){.io = io, .offset = io->file->base + io->offset, .len = len};
+	l->n_ios++;
+	*nio = (struct nvmf_nio){
+		.io = io, .lane = l, .offset = io->file->base + io->offset, .len = len};
 	list_init(&nio->link);
 	io->priv[0] = (uintptr_t)nio;
 	if (rc < 0)
@@ -269,9 +283,8 @@ static uint32_t give_back(struct engine_reactor *r, uint32_t max)
 		int64_t res = nio->res;
 
 		list_del(&nio->link);
-		if (nio->lane)
-			nio->lane->n_ios--;
-		list_add_tail(&r->free, &nio->link);
+		nio->lane->n_ios--;
+		list_add_tail(&nio->lane->free_nios, &nio->link);
 		r->n_used--;
 		n++;
 		io->done(io, res);

@@ -19,15 +19,24 @@ void nvmf_lane_heat(struct nvmf_lane *l)
 		list_add_tail(&l->er->hot, &l->link_hot);
 }
 
+static void release(struct nvmf_lane *l)
+{
+	free(l->cmds);
+	free(l->nios);
+	free(l);
+}
+
 static struct nvmf_lane *lane_new(struct engine_reactor *r, struct nvmf_ctrl *c)
 {
 	uint32_t depth = nvmf_admin_config(r->engine->admin)->queue_depth;
 	struct nvmf_lane *l = calloc(1, sizeof(*l));
 
-	if (l)
-		l->cmds = calloc(depth, sizeof(*l->cmds));
-	if (!l || !l->cmds) {
-		free(l);
+	if (!l)
+		return NULL;
+	l->cmds = calloc(depth, sizeof(*l->cmds));
+	l->nios = calloc(r->tenant_depth, sizeof(*l->nios));
+	if (!l->cmds || !l->nios) {
+		release(l);
 		return NULL;
 	}
 	l->ctrl = c;
@@ -41,6 +50,9 @@ static struct nvmf_lane *lane_new(struct engine_reactor *r, struct nvmf_ctrl *c)
 	list_init(&l->link_hot);
 	for (uint32_t i = 0; i < depth; i++)
 		list_add_tail(&l->free, &l->cmds[i].link);
+	list_init(&l->free_nios);
+	for (uint32_t i = 0; i < r->tenant_depth; i++)
+		list_add_tail(&l->free_nios, &l->nios[i].link);
 	nvmf_lane_hold(c);
 	list_add_tail(&r->lanes, &l->link);
 	return l;
@@ -86,6 +98,8 @@ static void end_queue(struct nvmf_lane *l, const char *why, uint64_t now_ns)
 	l->state = LANE_ENDING;
 	l->ops->kill(l->q, why);
 	l->failures = joined ? 0 : l->failures + 1;
+	if (joined)
+		l->waits_since_ns = now_ns;
 	l->open_at_ns = now_ns + NVMF_RETRY_MS * NS_PER_MS;
 	/* A target that lied is named, and begins anew with all of its queues. */
 	if (l->failures < NVMF_REFUSALS_MAX && !nvmf_queue_lied(why)) {
@@ -103,6 +117,7 @@ static void settle(struct nvmf_lane *l)
 	if (l->state != LANE_ENDING || l->ops->in_flight(l->q))
 		return;
 	drop_queue(l);
+	nvmf_lane_give_back(l);
 	if (l->n_ios)
 		nvmf_lane_heat(l);
 }
@@ -117,8 +132,18 @@ void nvmf_lane_free(struct nvmf_lane *l)
 	list_del(&l->link);
 	list_del(&l->link_hot);
 	nvmf_lane_drop(l->ctrl);
-	free(l->cmds);
-	free(l);
+	release(l);
+}
+
+uint64_t nvmf_lane_patience_ns(const struct nvmf_lane *l)
+{
+	return NVMF_DEADLINES * NS_PER_MS *
+	       nvmf_admin_config(l->er->engine->admin)->command_timeout_ms;
+}
+
+bool nvmf_lane_waits(const struct nvmf_lane *l)
+{
+	return l->state != LANE_READY || l->still >= NVMF_STALL_TICKS;
 }
 
 /* ---- its beginning ---- */
@@ -180,6 +205,7 @@ static void ready(struct nvmf_lane *l)
 	nvmf_login_end(&l->login);
 	l->state = LANE_READY;
 	l->given_up = false;
+	l->still = 0;
 	nvmf_lane_heat(l);
 }
 
@@ -318,11 +344,15 @@ void nvmf_lane_look(struct nvmf_lane *l, uint64_t now_ns)
 void nvmf_lane_tick(struct nvmf_lane *l, uint64_t now_ns)
 {
 	if (l->q) {
+		l->still = l->ops->in_flight(l->q) ? l->still + 1 : 0;
 		l->ops->tick(l->q, now_ns);
 		look_at_queue(l, now_ns);
 	}
 	nvmf_lane_quiet(l);
 	nvmf_lane_expire(l, now_ns);
+	/* What was given back waits for this word. */
+	l->given_up |= l->n_ios && l->state != LANE_READY &&
+	               now_ns >= l->waits_since_ns + nvmf_lane_patience_ns(l);
 	if (nvmf_ctrl_view(l->ctrl).state == NVMF_CTRL_SHUTDOWN)
 		nvmf_lane_look(l, now_ns);
 	else if (l->n_ios)

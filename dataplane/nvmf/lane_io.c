@@ -65,6 +65,8 @@ static void judge(struct nvmf_lane *l, struct nvmf_nio *nio)
 	} else {
 		list_del(&nio->link);
 		list_add_tail(&l->unknown, &nio->link);
+		if (nio->io->unneeded)
+			nio->io->unneeded(nio->io);
 	}
 }
 
@@ -165,6 +167,7 @@ static void on_done(struct nvmf_req *req, int rc, const struct nvme_cqe *cqe)
 	struct nvmf_nio *nio = cmd->nio;
 	struct nvmf_lane *l = nio->lane;
 
+	l->still = 0;
 	if (rc == 0)
 		answered(l, cmd, cqe);
 	else if (rc == -ECANCELED)
@@ -341,6 +344,7 @@ void nvmf_lane_pump(struct nvmf_lane *l, uint64_t now_ns)
 {
 	if (l->state != LANE_READY)
 		return;
+	now_ns = clock_boottime_ns(); /* right before it is handed on */
 	if (pump_again(l, now_ns))
 		pump_waiting(l, now_ns);
 	if (l->kick) {
@@ -350,7 +354,51 @@ void nvmf_lane_pump(struct nvmf_lane *l, uint64_t now_ns)
 	}
 }
 
-/* ---- giving up ---- */
+/* ---- giving back, giving up ---- */
+
+/* No command of it is with a queue, and none changed anything. */
+static bool may_go_back(const struct nvmf_nio *nio)
+{
+	return nio->io->may_return && !failed(nio) && !nio->partly;
+}
+
+static uint32_t count(const struct list *of)
+{
+	const struct nvmf_nio *nio;
+	uint32_t n = 0;
+
+	list_for_each (of, nio, link)
+		n += may_go_back(nio);
+	return n;
+}
+
+/* The youngest first, and so to the front of where they come from. */
+static void go_back(struct nvmf_lane *l, struct list *of, uint32_t n)
+{
+	struct list *at = of->prev;
+
+	while (n && at != of) {
+		struct nvmf_nio *nio = container_of(at, struct nvmf_nio, link);
+
+		at = at->prev;
+		if (!may_go_back(nio))
+			continue;
+		forget_again(l, nio);
+		nvmf_nio_over(l->er, nio, ENGINE_AWAY);
+		n--;
+	}
+}
+
+void nvmf_lane_give_back(struct nvmf_lane *l)
+{
+	uint32_t waiting = count(&l->waiting), begun = count(&l->begun), n;
+
+	if (waiting + begun <= NVMF_WAITERS_MAX)
+		return;
+	n = waiting + begun - NVMF_WAITERS_MAX;
+	go_back(l, &l->waiting, MIN(n, waiting));
+	go_back(l, &l->begun, n - MIN(n, waiting));
+}
 
 /* A write of unknown outcome stays: it may still happen, and whoever waits for the end of what was
  * begun must know. */

@@ -106,8 +106,8 @@ static void on_done(struct engine_io *io, int64_t res)
 	i->order = ++ends;
 }
 
-void rig_submit_until(struct rig *g, struct rig_io *i, struct engine_file *f, enum engine_op op,
-                      uint64_t offset, uint32_t len, void *buf, uint64_t until_ns)
+void rig_blank(struct rig_io *i, struct engine_file *f, enum engine_op op, uint64_t offset,
+               uint32_t len, void *buf)
 {
 	*i = (struct rig_io){.io = {.file = f,
 	                            .op = op,
@@ -115,8 +115,26 @@ void rig_submit_until(struct rig *g, struct rig_io *i, struct engine_file *f, en
 	                            .len = len,
 	                            .buf = buf,
 	                            .buf_index = -1,
-	                            .until_ns = until_ns,
 	                            .done = on_done}};
+}
+
+int rig_try(struct rig *g, struct rig_io *i, struct engine_file *f, enum engine_op op,
+            uint64_t offset, uint32_t len, void *buf)
+{
+	int rc;
+
+	rig_blank(i, f, op, offset, len, buf);
+	rc = g->ops->submit(g->r, &i->io);
+	if (rc == 0)
+		g->ops->kick(g->r);
+	return rc;
+}
+
+void rig_submit_until(struct rig *g, struct rig_io *i, struct engine_file *f, enum engine_op op,
+                      uint64_t offset, uint32_t len, void *buf, uint64_t until_ns)
+{
+	rig_blank(i, f, op, offset, len, buf);
+	i->io.until_ns = until_ns;
 	assert_int_equal(g->ops->submit(g->r, &i->io), 0);
 	g->ops->kick(g->r);
 }

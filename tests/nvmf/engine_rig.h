@@ -39,6 +39,12 @@ void rig_stop(struct rig *g);
 int rig_setup(void **state);    /* cmocka: init and start */
 int rig_teardown(void **state); /* and that nothing is left */
 
+/* Not submitted. */
+void rig_blank(struct rig_io *i, struct engine_file *f, enum engine_op op, uint64_t offset,
+               uint32_t len, void *buf);
+/* 0, or that the engine did not take it. */
+int rig_try(struct rig *g, struct rig_io *i, struct engine_file *f, enum engine_op op,
+            uint64_t offset, uint32_t len, void *buf);
 void rig_submit(struct rig *g, struct rig_io *i, struct engine_file *f, enum engine_op op,
                 uint64_t offset, uint32_t len, void *buf);
 /* The same with the io's until_ns. */
