@@ -109,6 +109,8 @@ static void *admin_main(void *arg)
 			    read(a->wake_fd, &count, sizeof(count)) < 0)
 				break;
 		next = run_all(a, clock_boottime_ns());
+		if (nvmf_proofs_run(a))
+			next = 0;
 	}
 	return NULL;
 }
@@ -183,6 +185,7 @@ static void init(struct nvmf_admin *a, const struct nvmf_admin_opts *o)
 	a->backoff_max_ns = (o->backoff_max_ms ? o->backoff_max_ms : 10000) * NS_PER_MS;
 	a->epoll_fd = a->wake_fd = -1;
 	list_init(&a->ports);
+	list_init(&a->proofs);
 	pthread_mutex_init(&a->lock, NULL);
 	pthread_condattr_init(&attr);
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);

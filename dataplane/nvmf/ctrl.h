@@ -31,7 +31,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct nvmf_login;
+struct nvmf_proof;
 struct nvmf_admin; /* the admin thread of one engine, and its controllers */
 struct nvmf_ctrl;
 
@@ -145,9 +145,18 @@ int nvmf_lane_begin(struct nvmf_ctrl *c, uint32_t generation, struct nvmf_live *
 void nvmf_lane_end(struct nvmf_ctrl *c, uint16_t qid);
 /* What Fabrics Connect of an I/O queue tells. */
 int nvmf_lane_connect_data(const struct nvmf_ctrl *c, struct nvme_connect_data *ret);
-/* Begins to prove the I/O queue, with what the admin queue proved itself with. -EKEYREJECTED: that
- * one had not to. */
-int nvmf_lane_login(const struct nvmf_ctrl *c, struct nvmf_login *l, struct ros2_err *err);
+/* Begins to prove the I/O queue, with what the admin queue proved itself with; one step after the
+ * other, each computed by the admin thread. -EKEYREJECTED: that one had not to. Within
+ * nvmf_lane_begin and _end. */
+int nvmf_proof_new(const struct nvmf_ctrl *c, struct nvmf_proof **ret, struct ros2_err *err);
+/* Its request is done, whatever step it is in. NULL is accepted. */
+void nvmf_proof_drop(struct nvmf_proof *p);
+/* The next step, from the target's answer to the one before (NULL: the first). The reactor's port
+ * is woken when it is there. */
+void nvmf_proof_ask(struct nvmf_proof *p, const struct nvme_cqe *answer);
+/* -EINPROGRESS: not yet. 0: command, direction, buffer and length of the next message are in @ret;
+ * 1: there is none, both are who they say; -EKEYREJECTED, -EPROTO, -EIO: end the queue. */
+int nvmf_proof_take(struct nvmf_proof *p, struct nvmf_req *ret, struct ros2_err *err);
 /* The controller of this generation must end: a write is unanswered, or it refuses a queue. */
 void nvmf_ctrl_reset(struct nvmf_ctrl *c, uint32_t generation, const char *why);
 const struct sockaddr *nvmf_ctrl_peer(const struct nvmf_ctrl *c);

@@ -111,11 +111,6 @@ int nvmf_lane_connect_data(const struct nvmf_ctrl *c, struct nvme_connect_data *
 	                              c->host_nqn);
 }
 
-int nvmf_lane_login(const struct nvmf_ctrl *c, struct nvmf_login *l, struct ros2_err *err)
-{
-	return nvmf_login_begin(l, &c->secrets, c->host_nqn, c->admin->config.subsystem, err);
-}
-
 const struct sockaddr *nvmf_ctrl_peer(const struct nvmf_ctrl *c)
 {
 	return &c->admin->peer.sa;

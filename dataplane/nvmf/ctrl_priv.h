@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the files of the controller share: admin.c (thread, table, references), ctrl.c (states),
- * ctrl_steps.c (admin commands one after the other), ctrl_lane.c (what reactors call), fence.c.
+ * ctrl_steps.c (admin commands one after the other), ctrl_lane.c and proof.c (what reactors call),
+ * fence.c.
  * Must not be included outside dataplane/nvmf and its tests.
  *
  * Locks: admin.lock guards the table, references, words and ports; it is taken by control threads
@@ -138,11 +139,15 @@ struct nvmf_admin {
 	/* lock; entries are made by control threads and removed by the admin thread */
 	struct nvmf_ctrl *ctrls[NVMF_CTRLS_MAX];
 	struct list ports;
+	struct list proofs; /* that wait for the thread */
 };
 
 /* admin.c: any thread */
 void nvmf_admin_wake(struct nvmf_admin *a);
 void nvmf_admin_wake_ports(struct nvmf_admin *a);
+
+/* proof.c: admin thread. Computes a step of one; true: there are others. */
+bool nvmf_proofs_run(struct nvmf_admin *a);
 
 /* ctrl.c: admin thread */
 /* Lets pass what has come and what is due. False: it is gone, and may be freed. */

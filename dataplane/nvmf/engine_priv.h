@@ -22,7 +22,6 @@
 #include "dataplane/engine.h"
 #include "dataplane/nvmf/codec.h"
 #include "dataplane/nvmf/ctrl.h"
-#include "dataplane/nvmf/login.h"
 
 #define NVMF_OPEN_WAIT_MS  5000u
 #define NVMF_TICK_MS       50u
@@ -108,7 +107,7 @@ struct nvmf_lane {
 	struct list link, link_hot;
 	char fault[NVMF_FAULT_WORDS];
 	struct nvme_connect_data connect_data;
-	struct nvmf_login login; /* while JOINING, where the target asks for it */
+	struct nvmf_proof *proof; /* owned; while JOINING, where the target asks for it */
 };
 
 struct engine_reactor {

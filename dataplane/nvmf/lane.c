@@ -78,7 +78,7 @@ static void drop_queue(struct nvmf_lane *l)
 	l->ops->counters(l->q, &c);
 	l->er->copied_bytes += c.copied_bytes;
 	l->ops->free(TAKE_PTR(l->q));
-	nvmf_login_end(&l->login);
+	nvmf_proof_drop(TAKE_PTR(l->proof));
 	if (l->n_unknown) {
 		l->dead = true;
 		nvmf_ctrl_reset(l->ctrl, l->generation, l->fault);
@@ -202,7 +202,7 @@ void nvmf_lane_open(struct nvmf_lane *l, uint64_t now_ns)
 
 static void ready(struct nvmf_lane *l)
 {
-	nvmf_login_end(&l->login);
+	nvmf_proof_drop(TAKE_PTR(l->proof));
 	l->state = LANE_READY;
 	l->given_up = false;
 	l->still = 0;
@@ -211,19 +211,23 @@ static void ready(struct nvmf_lane *l)
 
 static void on_message(struct nvmf_req *req, int rc, const struct nvme_cqe *cqe);
 
-/* The next message of the authentication. */
-static void authenticate(struct nvmf_lane *l)
+/* The next message of the authentication, when it is computed. */
+static void authenticate(struct nvmf_lane *l, uint64_t now_ns)
 {
-	uint64_t now_ns = clock_boottime_ns(), timeout_ns = l->join.timeout_ns;
+	struct nvmf_req next = {.timeout_ns = l->join.timeout_ns, .done = on_message};
 	struct ros2_err err = ROS2_ERR_INIT;
 	int rc;
 
-	l->join = (struct nvmf_req){.timeout_ns = timeout_ns, .done = on_message};
-	rc = nvmf_login_fill(&l->login, &l->join, &err);
+	if (l->state != LANE_JOINING || !l->proof)
+		return;
+	rc = nvmf_proof_take(l->proof, &next, &err);
+	if (rc == -EINPROGRESS)
+		return;
 	if (rc == 1) {
 		ready(l);
 		return;
 	}
+	l->join = next;
 	if (rc == 0)
 		rc = l->ops->submit(l->q, &l->join);
 	if (rc == 0)
@@ -235,15 +239,10 @@ static void authenticate(struct nvmf_lane *l)
 static void on_message(struct nvmf_req *req, int rc, const struct nvme_cqe *cqe)
 {
 	struct nvmf_lane *l = container_of(req, struct nvmf_lane, join);
-	struct ros2_err err = ROS2_ERR_INIT;
 
-	if (l->state != LANE_JOINING || rc < 0)
-		return; /* the queue is dead, which is seen after */
-	rc = nvmf_login_got(&l->login, cqe, &err);
-	if (rc < 0)
-		end_queue(l, err.msg, clock_boottime_ns());
-	else
-		authenticate(l);
+	if (l->state == LANE_JOINING && rc == 0)
+		nvmf_proof_ask(l->proof, cqe);
+	/* Else the queue is dead, which is seen after. */
 }
 
 static void on_joined(struct nvmf_req *req, int rc, const struct nvme_cqe *cqe)
@@ -266,14 +265,14 @@ static void on_joined(struct nvmf_req *req, int rc, const struct nvme_cqe *cqe)
 		                  "target sent Connect: expected controller %u, found %u",
 		                  l->live.cntlid, got.cntlid);
 	if (rc == 0 && got.authentication)
-		rc = nvmf_lane_login(l->ctrl, &l->login, &err);
+		rc = nvmf_proof_new(l->ctrl, &l->proof, &err);
 	else if (rc == 0 && nvmf_admin_config(l->er->engine->admin)->target_secret[0])
 		rc = ros2_err_set(&err, -EKEYREJECTED,
 		                  "the target does not prove its secret, which is asked for");
 	if (rc < 0)
 		end_queue(l, err.msg, clock_boottime_ns());
 	else if (got.authentication)
-		authenticate(l);
+		nvmf_proof_ask(l->proof, NULL);
 	else
 		ready(l);
 }
@@ -334,6 +333,8 @@ void nvmf_lane_look(struct nvmf_lane *l, uint64_t now_ns)
 		end_queue(l, "the controller is lost", now_ns);
 		settle(l);
 	}
+	authenticate(l, now_ns);
+	settle(l);
 	nvmf_lane_quiet(l);
 	if (v.state == NVMF_CTRL_SHUTDOWN && !l->n_ios && !l->q)
 		nvmf_lane_free(l);

@@ -6,6 +6,7 @@
 #include "dataplane/nvmf/login.h"
 #include "common/crypto.h"
 #include "dataplane/nvmf/codec.h"
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -66,12 +67,24 @@ int nvmf_login_begin(struct nvmf_login *l, const struct nvmf_secrets *s, const c
 	return nvme_auth_new(&o, &l->auth, err);
 }
 
+void nvmf_login_not_here(struct nvmf_login *l)
+{
+	l->not_by = pthread_self();
+	l->elsewhere = true;
+}
+
+static void assert_here(const struct nvmf_login *l)
+{
+	assert(!l->elsewhere || !pthread_equal(l->not_by, pthread_self()));
+}
+
 int nvmf_login_fill(struct nvmf_login *l, struct nvmf_req *req, struct ros2_err *err)
 {
 	enum nvme_auth_step step = nvme_auth_step(l->auth);
 	size_t len = sizeof(l->msg);
 	int r;
 
+	assert_here(l);
 	if (step == NVME_AUTH_DONE)
 		return 1;
 	l->receives = step == NVME_AUTH_RECEIVE;
@@ -97,6 +110,7 @@ static int fail(struct nvmf_login *l, struct ros2_err *err)
 
 int nvmf_login_got(struct nvmf_login *l, const struct nvme_cqe *cqe, struct ros2_err *err)
 {
+	assert_here(l);
 	if (NVME_STATUS_CODE(cqe->status >> 1) != NVME_SC_SUCCESS) {
 		if (l->why.code)
 			return fail(l, err);

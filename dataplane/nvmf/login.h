@@ -10,6 +10,7 @@
 #include "dataplane/nvmf/auth.h"
 #include "dataplane/nvmf/config.h"
 #include "dataplane/nvmf/queue.h"
+#include <pthread.h>
 
 /* What a tenant's queues prove themselves with. */
 struct nvmf_secrets {
@@ -26,16 +27,20 @@ void nvmf_secrets_wipe(struct nvmf_secrets *s);
 struct nvmf_login {
 	struct nvme_auth *auth; /* owned */
 	bool receives;
+	pthread_t not_by; /* with @elsewhere: who must not compute */
+	bool elsewhere;
 	struct ros2_err why;                /* what went wrong, while the target is told */
 	uint8_t msg[NVME_AUTH_MESSAGE_MAX]; /* the request's until it is done */
 };
 /* -EKEYREJECTED: no secret of the host is known. Ends one that is going on. */
 int nvmf_login_begin(struct nvmf_login *l, const struct nvmf_secrets *s, const char *hostnqn,
                      const char *subnqn, struct ros2_err *err);
+/* Whoever calls this will not compute: fill and got are another thread's. */
+void nvmf_login_not_here(struct nvmf_login *l);
 /* The command, direction, buffer and length of the next message. 0; 1: there is none, both are who
  * they say; -EIO. Computes: milliseconds in the larger groups. */
 int nvmf_login_fill(struct nvmf_login *l, struct nvmf_req *req, struct ros2_err *err);
-/* The answer to it. 0: fill the next; -EKEYREJECTED, -EPROTO: end the queue. */
+/* The answer to it; computes, too. 0: fill the next; -EKEYREJECTED, -EPROTO: end the queue. */
 int nvmf_login_got(struct nvmf_login *l, const struct nvme_cqe *cqe, struct ros2_err *err);
 /* No request of it is under way. */
 void nvmf_login_end(struct nvmf_login *l);

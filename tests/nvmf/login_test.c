@@ -7,6 +7,10 @@
 #include "tests/nvmf/engine_rig.h"
 #include "tests/nvmf/target.h"
 #include "tests/testing.h"
+#include "common/crypto_dh.h"
+#include "dataplane/nvmf/login.h"
+#include <pthread.h>
+#include <stdatomic.h>
 
 #define NQN "nqn.2026-11.test:sub"
 /* The secret that the specification shows, and 64 bytes 00 01 02 ... */
@@ -14,6 +18,21 @@
 #define SECRET_B                                                                                   \
 	"DHHC-1:03:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8gISIjJCUmJygpKissLS4vMDEyMzQ1Njc4OT" \
 	"o7PD0+P4zODhA=:"
+
+/* Diffie-Hellman, by the thread that drives the reactor (which is the test's) and by others. */
+static pthread_t reactor;
+static _Atomic unsigned here, elsewhere;
+int __real_crypto_dh_secret(const struct crypto_dh *d, const uint8_t *peer, uint8_t *ret,
+                            struct ros2_err *err);
+int __wrap_crypto_dh_secret(const struct crypto_dh *d, const uint8_t *peer, uint8_t *ret,
+                            struct ros2_err *err);
+
+int __wrap_crypto_dh_secret(const struct crypto_dh *d, const uint8_t *peer, uint8_t *ret,
+                            struct ros2_err *err)
+{
+	atomic_fetch_add(pthread_equal(pthread_self(), reactor) ? &here : &elsewhere, 1);
+	return __real_crypto_dh_secret(d, peer, ret, err);
+}
 
 struct bed {
 	struct rig g;
@@ -106,6 +125,70 @@ static void nvmf_login__every_hash_and_group_lets_data_flow(void **state)
 		/* negotiate, challenge, reply, success1, success2 */
 		assert_int_equal(messages(&b, true), 5);
 		assert_int_equal(messages(&b, false), 5);
+		rig_stop(&b.g);
+		bed_free(&b);
+	}
+}
+
+/* The same steps by the thread itself: what the count would see. */
+static void prove_here(struct bed *b)
+{
+	struct nvmf_secrets s = {.has_host = true};
+	struct nvme_auth_challenge m = {
+		.head = {.type = NVME_AUTH_DHCHAP, .id = NVME_AUTH_CHALLENGE},
+		.hl = 32,
+		.hash = NVME_AUTH_SHA256,
+		.group = 1,
+		.dhvlen = 256,
+		.seqnum = 1};
+	struct nvme_cqe ok = {0};
+	struct nvmf_login l = {0};
+	struct nvmf_req req;
+
+	assert_int_equal(nvme_auth_secret_parse(SECRET_A, &s.host, NULL), 0);
+	assert_int_equal(nvmf_login_begin(&l, &s, "nqn.2026-11.test:h", NQN, NULL), 0);
+	assert_int_equal(nvmf_login_fill(&l, &req, NULL), 0);
+	memcpy(&m.head.tid, l.msg + offsetof(struct nvme_auth_head, tid), sizeof(m.head.tid));
+	assert_int_equal(nvmf_login_got(&l, &ok, NULL), 0);
+	assert_int_equal(nvmf_login_fill(&l, &req, NULL), 0);
+	memcpy(l.msg, &m, sizeof(m));
+	l.msg[sizeof(m) + 32 + 255] = 5;
+	assert_int_equal(nvmf_login_got(&l, &ok, NULL), 0);
+	nvmf_login_end(&l);
+}
+
+static void nvmf_login__no_reactor_computes(void **state)
+{
+	struct bed b;
+
+	reactor = pthread_self();
+	here = elsewhere = 0;
+	bed_init(&b, *state);
+	assert_int_equal(target_authenticate(b.t, NQN, SECRET_A, SECRET_B, 3, 5), 0);
+	rig_start(&b.g);
+	write_and_read(&b);
+	assert_int_equal(elsewhere, 2); /* the admin queue's, and the I/O queue's */
+	assert_int_equal(here, 0);
+	prove_here(&b);
+	assert_int_equal(here, 1);
+	rig_stop(&b.g);
+	bed_free(&b);
+}
+
+static void nvmf_login__a_queue_that_ends_in_the_middle_leaves_nothing(void **state)
+{
+	for (unsigned n = 0; n < 6; n++) {
+		struct rig_io io;
+		struct bed b;
+
+		bed_init(&b, *state);
+		assert_int_equal(target_authenticate(b.t, NQN, SECRET_A, SECRET_B, 3, 5), 0);
+		rig_start(&b.g);
+		rig_submit(&b.g, &io, b.g.all, ENGINE_OP_READ, 0, 512, b.g.buf);
+		while (messages(&b, false) < MIN(n, 5u))
+			rig_turn(&b.g, 1);
+		target_drop(b.t, -1);
+		assert_int_equal(rig_wait(&b.g, &io), 512);
 		rig_stop(&b.g);
 		bed_free(&b);
 	}
@@ -205,6 +288,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 #define T(name) cmocka_unit_test_setup_teardown(name, testing_dir_setup, testing_dir_teardown)
 		T(nvmf_login__every_hash_and_group_lets_data_flow),
+		T(nvmf_login__no_reactor_computes),
+		T(nvmf_login__a_queue_that_ends_in_the_middle_leaves_nothing),
 		T(nvmf_login__one_way_and_with_digests),
 		T(nvmf_login__a_wrong_or_missing_secret_is_told),
 		T(nvmf_login__a_new_secret_counts_from_the_next_connection),
