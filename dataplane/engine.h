@@ -78,7 +78,30 @@ enum engine_io_features {
  * direct, fixed. Empty is nothing. INVALID names the word. */
 int engine_io_features_parse(const char *words, uint32_t *ret, struct ros2_err *err);
 
-enum engine_op { ENGINE_OP_READ = 1, ENGINE_OP_WRITE, ENGINE_OP_FLUSH };
+/*
+ * ZERO: afterwards the bytes read as zeros. DISCARD: nobody needs them any more; afterwards each
+ * reads as it was, as 0, or (where a target says so) as 0xff. Both need ENGINE_WRITE, have no buf,
+ * take at most ENGINE_ZERO_MAX bytes, and make nothing longer: what lies beyond the end stays as it
+ * is, and the result is @len all the same. For fences and unknown outcomes they are writes.
+ * -EOPNOTSUPP: the storage cannot; nothing was done.
+ */
+enum engine_op {
+	ENGINE_OP_READ = 1,
+	ENGINE_OP_WRITE,
+	ENGINE_OP_FLUSH,
+	ENGINE_OP_ZERO,
+	ENGINE_OP_DISCARD,
+};
+/* A request's work is bounded: whoever wants more asks again, and is charged again. */
+#define ENGINE_ZERO_MAX (4u << 20)
+static inline bool engine_op_clears(enum engine_op op)
+{
+	return op == ENGINE_OP_ZERO || op == ENGINE_OP_DISCARD;
+}
+static inline bool engine_op_changes(enum engine_op op)
+{
+	return op == ENGINE_OP_WRITE || engine_op_clears(op);
+}
 
 /* The most parts a lent read has: 1 MiB that begins inside a chunk of 64 KiB. */
 #define ENGINE_PARTS_MAX 17
@@ -95,7 +118,7 @@ struct engine_io {
 	enum engine_op op;
 	uint64_t offset;
 	uint32_t len;
-	void *buf;     /* a slot, or part of one */
+	void *buf;     /* a slot, or part of one; NULL where nothing is moved */
 	int buf_index; /* index in engine_reactor_opts.buffers, -1 when not one of them */
 	/* what buf lies in, of an engine that needs regions; else NULL */
 	struct fabric_region *region;

@@ -5,8 +5,10 @@
  *
  * A read goes on until it is full or the file ends; a write goes on until it is whole or fails. A
  * flush is fdatasync, and the first flush of a handle also syncs the directory, so that what was
- * flushed can be found again under its name. io->priv: [0] bytes done, [1] calls made, [2] and [3]
- * belong to the backend.
+ * flushed can be found again under its name. What clears makes a hole, which all of ext4, xfs,
+ * btrfs and tmpfs can; there is no other way that cannot make a file longer or take space beyond
+ * its end. io->priv: [0] bytes done (of a hole: 1 = begun), [1] calls made, [2] and [3] belong to
+ * the backend.
  */
 #include "dataplane/engines/file_priv.h"
 
@@ -70,6 +72,39 @@ static int64_t read_error(int64_t got)
 	return got == -ENOMEM || got == -EBADF ? got : -EIO;
 }
 
+static void punch_step(struct engine_io *io, struct file_step *s)
+{
+	*s = (struct file_step){
+		.call = FILE_CALL_PUNCH, .fd = io->file->fd, .offset = io->offset, .len = io->len};
+	io->priv[1]++;
+}
+
+/* A hole is made piece by piece: only these say for certain that none was. */
+static int64_t punch_error(int64_t got)
+{
+	switch (got) {
+	case -EOPNOTSUPP:
+	case -EFBIG:
+	case -EBADF:
+	case -EINVAL:
+	case -EPERM:
+		return got;
+	default:
+		return -EREMOTEIO;
+	}
+}
+
+static void punch_next(struct engine_io *io, int64_t got, struct file_step *s, int64_t *res)
+{
+	if (got == -EINTR || got == -EAGAIN) {
+		io->priv[0] = 1;
+		if (io->priv[1] < CALLS_MAX)
+			return punch_step(io, s);
+		return end(s, res, -EREMOTEIO);
+	}
+	end(s, res, got < 0 ? punch_error(got) : io->len);
+}
+
 void file_io_begin(struct engine_io *io, struct file_step *s, int64_t *res)
 {
 	const struct engine_file *f = io->file;
@@ -91,6 +126,13 @@ void file_io_begin(struct engine_io *io, struct file_step *s, int64_t *res)
 		if (io->len == 0 || too_far)
 			return end(s, res, too_far ? -EFBIG : 0);
 		return rw_step(io, s);
+	case ENGINE_OP_ZERO:
+	case ENGINE_OP_DISCARD:
+		if (!(f->flags & ENGINE_WRITE))
+			return end(s, res, -EBADF);
+		if (io->len == 0 || io->len > ENGINE_ZERO_MAX || too_far)
+			return end(s, res, too_far ? -EFBIG : io->len ? -EINVAL : 0);
+		return punch_step(io, s);
 	case ENGINE_OP_FLUSH:
 		if (atomic_load(&f->sync_error))
 			return end(s, res, -EIO);
@@ -147,6 +189,8 @@ void file_io_next(struct engine_io *io, int64_t got, struct file_step *s, int64_
 {
 	if (io->op == ENGINE_OP_FLUSH)
 		return flush_next(io, got, s, res);
+	if (engine_op_clears(io->op))
+		return punch_next(io, got, s, res);
 	if (direct_refused(io, got)) {
 		io->priv[1] |= BUFFERED;
 		return rw_step(io, s);
@@ -175,7 +219,7 @@ bool file_io_is_late(const struct engine_io *io, uint64_t now_ns)
 
 int64_t file_io_late(const struct engine_io *io)
 {
-	return io->op == ENGINE_OP_WRITE && io->priv[0] > 0 ? -EREMOTEIO : ENGINE_LATE;
+	return engine_op_changes(io->op) && io->priv[0] > 0 ? -EREMOTEIO : ENGINE_LATE;
 }
 
 int64_t file_io_call(const struct file_step *s)
@@ -194,6 +238,9 @@ int64_t file_io_call(const struct file_step *s)
 		break;
 	case FILE_CALL_FSYNC:
 		got = fsync(s->fd);
+		break;
+	case FILE_CALL_PUNCH:
+		got = fallocate(s->fd, FILE_PUNCH_MODE, (off_t)s->offset, (off_t)s->len);
 		break;
 	case FILE_CALL_NONE:
 		return -EINVAL;

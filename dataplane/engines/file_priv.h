@@ -17,6 +17,7 @@
 #include "common/util.h"
 #include "dataplane/engine.h"
 #include "dataplane/engines/names.h"
+#include <fcntl.h>
 #include <stdatomic.h>
 
 struct engine {
@@ -77,12 +78,14 @@ int file_truncate(struct engine_file *f, uint64_t size, struct ros2_err *err);
 int file_fsync(struct engine_file *f, struct ros2_err *err);
 
 /* ---- file_io.c: one engine_io as a row of system calls, whoever makes them ---- */
+#define FILE_PUNCH_MODE (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE)
 enum file_call {
 	FILE_CALL_NONE,
 	FILE_CALL_READ,
 	FILE_CALL_WRITE,
 	FILE_CALL_FDATASYNC,
-	FILE_CALL_FSYNC
+	FILE_CALL_FSYNC,
+	FILE_CALL_PUNCH /* a hole: reads as zeros, and no file becomes longer */
 };
 struct file_step {
 	enum file_call call;

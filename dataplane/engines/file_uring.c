@@ -66,6 +66,10 @@ static void prepare(struct uring *u, struct engine_io *io, const struct file_ste
 		io_uring_prep_fsync(sqe, s->fd,
 		                    s->call == FILE_CALL_FDATASYNC ? IORING_FSYNC_DATASYNC : 0);
 		break;
+	case FILE_CALL_PUNCH:
+		io_uring_prep_fallocate(sqe, s->fd, FILE_PUNCH_MODE, (off_t)s->offset,
+		                        (off_t)s->len);
+		break;
 	case FILE_CALL_NONE:
 		/* finished before it began: a turn through the ring, so that done comes from poll
 		 * and the event wakes */
@@ -230,7 +234,7 @@ static int64_t refused_result(const struct uring *u, const struct engine_io *io)
 
 	if (io->priv[2] == FILE_CALL_NONE)
 		return (int64_t)io->priv[3];
-	if (io->op == ENGINE_OP_WRITE && io->priv[0] > 0)
+	if (engine_op_changes(io->op) && io->priv[0] > 0)
 		return -EREMOTEIO; /* a part is written */
 	return passing || u->refused == -ENOMEM ? -ENOMEM : -EIO;
 }

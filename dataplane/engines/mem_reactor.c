@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <sched.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 
 #define LOOK_BYTES 16384u
@@ -227,6 +228,42 @@ static int64_t do_write(struct engine_reactor *r, struct engine_io *io)
 	return io->len;
 }
 
+/* A whole chunk stays the file's and gives its RAM back; only truncate may take it out of the table
+ * (mem_priv.h, rule 3). Where the system refuses, and in parts of a chunk: zeros the slow way. */
+static void clear(const struct mem_pool *pool, uint32_t id, size_t in, size_t n)
+{
+	uint8_t *at = mem_pool_at(pool, id) + in;
+
+	if (n < MEM_CHUNK || madvise(at, n, MADV_DONTNEED) < 0)
+		memset(at, 0, n);
+}
+
+static int64_t do_clear(struct engine_reactor *r, struct engine_io *io)
+{
+	struct mem_data *d = io->file->node->data;
+	uint64_t size = atomic_load_explicit(&d->size, memory_order_acquire), at = io->offset;
+	uint64_t left = at < size ? MIN(size - at, io->len) : 0, end;
+
+	if (io->len > ENGINE_ZERO_MAX)
+		return -EINVAL;
+	if (__builtin_add_overflow(io->offset, (uint64_t)io->len, &end) || end > MEM_FILE_MAX)
+		return -EFBIG;
+	if (left == 0 || r->engine->null_mode)
+		return io->len;
+	while (left > 0) {
+		size_t in = at % MEM_CHUNK, n = MIN(left, MEM_CHUNK - in);
+		uint32_t id = chunk_of(r->engine, d, at);
+
+		if (id)
+			clear(&r->engine->pool, id, in, n);
+		at += n;
+		left -= n;
+	}
+	r->looked_at = r->copied_bytes - LOOK_BYTES; /* it took as long as a copy */
+	atomic_store_explicit(&d->mtime_unix_ns, r->now_unix_ns, memory_order_relaxed);
+	return io->len;
+}
+
 static int64_t carry_out(struct engine_reactor *r, struct engine_io *io)
 {
 	switch (io->op) {
@@ -234,6 +271,9 @@ static int64_t carry_out(struct engine_reactor *r, struct engine_io *io)
 		return io->file->flags & ENGINE_READ ? do_read(r, io) : -EBADF;
 	case ENGINE_OP_WRITE:
 		return io->file->flags & ENGINE_WRITE ? do_write(r, io) : -EBADF;
+	case ENGINE_OP_ZERO:
+	case ENGINE_OP_DISCARD:
+		return io->file->flags & ENGINE_WRITE ? do_clear(r, io) : -EBADF;
 	case ENGINE_OP_FLUSH:
 		return 0; /* RAM: nothing outlives the process, and no flush can change that */
 	}

@@ -123,6 +123,15 @@ int nvme_controller_parse(const void *data, uint16_t cntlid, const char *subnqn,
                           uint64_t page_size_min, struct nvme_controller *ret,
                           struct ros2_err *err);
 
+/* Limits of commands that clear blocks; UINT64_MAX: none was told. */
+struct nvme_clear_limits {
+	uint64_t zeroes_bytes;   /* of one Write Zeroes: WZSL */
+	uint64_t discard_blocks; /* of one range alone in its command: DMRSL, DMSL */
+};
+/* @data: NVME_IDENTIFY_LEN bytes of CNS 06h. Any bytes have a meaning. */
+void nvme_clear_limits_parse(const void *data, uint64_t page_size_min,
+                             struct nvme_clear_limits *ret);
+
 struct nvme_namespace {
 	uint64_t blocks;     /* NSZE: 1 or more, and blocks << block_shift <= INT64_MAX */
 	uint64_t capacity;   /* NCAP, blocks */

@@ -247,6 +247,16 @@ int nvme_controller_parse(const void *data, uint16_t cntlid, const char *subnqn,
 	return 0;
 }
 
+void nvme_clear_limits_parse(const void *data, uint64_t page_size_min,
+                             struct nvme_clear_limits *ret)
+{
+	struct nvme_identify_nvm id;
+
+	memcpy(&id, data, sizeof(id));
+	ret->zeroes_bytes = max_transfer(id.wzsl, page_size_min);
+	ret->discard_blocks = MIN(id.dmrsl ? id.dmrsl : UINT64_MAX, id.dmsl ? id.dmsl : UINT64_MAX);
+}
+
 static bool all_zero(const void *p, size_t n)
 {
 	const uint8_t *at = p;

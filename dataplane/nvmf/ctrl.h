@@ -132,6 +132,9 @@ struct nvmf_live {
 	uint32_t depth;        /* commands in flight */
 	uint32_t transfer_max; /* bytes of a command, a multiple of 4096 */
 	uint32_t in_capsule_max;
+	/* What one command may clear; 0: the target cannot. Commands name at least one block. */
+	uint64_t zeroes_max;         /* bytes */
+	uint64_t discard_blocks_max; /* in one range, alone */
 };
 /* A reactor uses the controller: until nvmf_lane_drop the memory stays. Only while it is
  * referenced. */

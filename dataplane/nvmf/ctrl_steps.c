@@ -205,7 +205,33 @@ static int got_identify(struct nvmf_ctrl *c, const struct nvme_cqe *cqe, struct 
 			l->depth);
 	l->transfer_max = (uint32_t)MIN(c->id.max_transfer, (uint64_t)1 << 20) & ~4095u;
 	l->in_capsule_max = c->id.in_capsule_offset ? 0 : c->id.in_capsule_bytes;
+	/* MDTS is not said to hold for it, but a target that tells no limit is not tempted. */
+	l->zeroes_max = c->id.has_write_zeroes ? l->transfer_max : 0;
+	l->discard_blocks_max = c->id.has_dsm ? UINT64_MAX : 0;
 	atomic_store(&c->write_cache, c->id.volatile_write_cache);
+	return 0;
+}
+
+static int fill_limits(struct nvmf_ctrl *c, struct ros2_err *err)
+{
+	if (!c->id.has_write_zeroes && !c->id.has_dsm)
+		return 1;
+	with_data(c, NVMF_FROM_TARGET, NVME_IDENTIFY_LEN);
+	nvme_cmd_identify(&c->req.sqe, NVME_CNS_COMMAND_SET, 0);
+	return 0;
+}
+
+/* Targets before 2.0 do not know it: they tell no limits. */
+static int got_limits(struct nvmf_ctrl *c, const struct nvme_cqe *cqe, struct ros2_err *err)
+{
+	struct nvme_clear_limits limits;
+
+	if (!ok(cqe))
+		return 0;
+	nvme_clear_limits_parse(c->data, c->cap.page_size_min, &limits);
+	if (c->id.has_write_zeroes && limits.zeroes_bytes != UINT64_MAX)
+		c->live.zeroes_max = limits.zeroes_bytes;
+	c->live.discard_blocks_max = MIN(c->live.discard_blocks_max, limits.discard_blocks);
 	return 0;
 }
 
@@ -345,14 +371,16 @@ static const struct nvmf_step connect_ = {"Connect", fill_connect, got_connect},
 			      queues = {"Set Features, queues", fill_queues, got_queues},
 			      events = {"Set Features, events", fill_events, got_events},
 			      names = {"Identify Namespace", fill_namespace, got_namespace},
+			      limits = {"Identify, command set", fill_limits, got_limits},
 			      changed = {"changed namespaces", fill_changed, got_changed},
 			      disable = {"CC.EN = 0", fill_disable, got_cc},
 			      stopped = {"CSTS.RDY = 0", fill_csts, got_stopped},
 			      shut = {"CC.SHN", fill_shutdown, got_cc},
 			      shut_done = {"CSTS.SHST", fill_csts, got_shut};
 
-const struct nvmf_step *const nvmf_program_setup[] = {&connect_, &login,  &cap,    &enable, &ready,
-                                                      &identify, &queues, &events, &names,  NULL};
+const struct nvmf_step *const nvmf_program_setup[] = {&connect_, &login,    &cap,    &enable,
+                                                      &ready,    &identify, &queues, &events,
+                                                      &names,    &limits,   NULL};
 const struct nvmf_step *const nvmf_program_rescan[] = {&changed, &names, NULL};
 const struct nvmf_step *const nvmf_program_disable[] = {&disable, &stopped, NULL};
 const struct nvmf_step *const nvmf_program_shutdown[] = {&shut, &shut_done, NULL};

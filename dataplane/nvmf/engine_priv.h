@@ -77,7 +77,8 @@ struct nvmf_cmd {
 	struct nvmf_nio *nio; /* NULL = free */
 	uint32_t at, len, tries;
 	uint64_t not_before_ns;
-	struct list link; /* free or again */
+	struct nvme_dsm_range range; /* of a deallocate: its data */
+	struct list link;            /* free or again */
 };
 
 enum nvmf_lane_state { LANE_DOWN, LANE_CONNECTING, LANE_JOINING, LANE_READY, LANE_ENDING };

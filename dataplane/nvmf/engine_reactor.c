@@ -152,7 +152,10 @@ static int judge_range(const struct engine_io *io, uint32_t *ret_len)
 		return 0;
 	if ((io->offset | io->len) & mask)
 		return -EINVAL;
-	if (__builtin_add_overflow(io->offset, (uint64_t)io->len, &end))
+	if (engine_op_clears(io->op) && io->len > ENGINE_ZERO_MAX)
+		return -EINVAL;
+	if (__builtin_add_overflow(io->offset, (uint64_t)io->len, &end) ||
+	    (engine_op_clears(io->op) && end > INT64_MAX))
 		return -ERANGE;
 	if (io->op == ENGINE_OP_WRITE && end > size)
 		return -ERANGE;
@@ -168,6 +171,8 @@ static int judge(const struct engine_io *io, uint32_t *ret_len)
 	case ENGINE_OP_READ:
 		return io->file->flags & ENGINE_READ ? judge_range(io, ret_len) : -EBADF;
 	case ENGINE_OP_WRITE:
+	case ENGINE_OP_ZERO:
+	case ENGINE_OP_DISCARD:
 		return io->file->flags & ENGINE_WRITE ? judge_range(io, ret_len) : -EBADF;
 	case ENGINE_OP_FLUSH:
 		return 0;
@@ -231,7 +236,7 @@ int nvmf_submit(struct engine_reactor *r, struct engine_io *io)
 	if (rc < 0)
 		nvmf_nio_over(r, nio, rc);
 	else if (io->op == ENGINE_OP_FLUSH ? !nvmf_ctrl_write_cache(io->file->ctrl) : len == 0)
-		nvmf_nio_over(r, nio, 0);
+		nvmf_nio_over(r, nio, engine_op_clears(io->op) ? io->len : 0);
 	else
 		give_lane(r, nio);
 	return 0;

@@ -11,7 +11,7 @@
 
 static bool changes(const struct nvmf_nio *nio)
 {
-	return nio->io->op == ENGINE_OP_WRITE;
+	return engine_op_changes(nio->io->op);
 }
 
 static bool failed(const struct nvmf_nio *nio)
@@ -48,6 +48,12 @@ static void end_unknown(struct nvmf_lane *l, struct nvmf_nio *nio)
 	nvmf_nio_over(l->er, nio, -EREMOTEIO);
 }
 
+/* A read is short where the volume ends; what clears is not. */
+static int64_t result_of(const struct nvmf_nio *nio)
+{
+	return engine_op_clears(nio->io->op) ? nio->io->len : nio->len;
+}
+
 /* Is it over? */
 static void judge(struct nvmf_lane *l, struct nvmf_nio *nio)
 {
@@ -57,9 +63,10 @@ static void judge(struct nvmf_lane *l, struct nvmf_nio *nio)
 		return;
 	if (!nio->unknown) {
 		/* A write of which a part is done is neither done nor not done. */
-		if ((nio->res == -ENOTCONN || nio->res == ENGINE_LATE) && nio->partly)
+		if (nio->partly &&
+		    (nio->res == -ENOTCONN || nio->res == ENGINE_LATE || nio->res == -EOPNOTSUPP))
 			nio->res = -EREMOTEIO;
-		nvmf_nio_over(l->er, nio, nio->res < 0 ? nio->res : (int64_t)nio->len);
+		nvmf_nio_over(l->er, nio, nio->res < 0 ? nio->res : result_of(nio));
 	} else if (nvmf_ctrl_quiet(l->ctrl) >= nio->generation) {
 		end_unknown(l, nio);
 	} else {
@@ -179,6 +186,15 @@ static void on_done(struct nvmf_req *req, int rc, const struct nvme_cqe *cqe)
 
 /* ---- commands ---- */
 
+static void deallocate(struct nvmf_cmd *cmd, uint64_t lba, uint32_t blocks)
+{
+	cmd->range = (struct nvme_dsm_range){.blocks = blocks, .slba = lba};
+	cmd->req.dir = NVMF_TO_TARGET;
+	cmd->req.buf = &cmd->range;
+	cmd->req.len = sizeof(cmd->range);
+	nvme_cmd_deallocate(&cmd->req.sqe, cmd->nio->io->file->nsid, 1);
+}
+
 static void build(struct nvmf_lane *l, struct nvmf_cmd *cmd)
 {
 	const struct nvmf_config *k = nvmf_admin_config(l->er->engine->admin);
@@ -195,6 +211,14 @@ static void build(struct nvmf_lane *l, struct nvmf_cmd *cmd)
 		nvme_cmd_flush(&cmd->req.sqe, f->nsid);
 		return;
 	}
+	if (nio->io->op == ENGINE_OP_ZERO) {
+		nvme_cmd_write_zeroes(&cmd->req.sqe, f->nsid, lba, blocks, false);
+		return;
+	}
+	if (nio->io->op == ENGINE_OP_DISCARD) {
+		deallocate(cmd, lba, blocks);
+		return;
+	}
 	cmd->req.buf = (uint8_t *)nio->io->buf + cmd->at;
 	cmd->req.len = cmd->len;
 	cmd->req.region = nio->io->region;
@@ -203,6 +227,19 @@ static void build(struct nvmf_lane *l, struct nvmf_cmd *cmd)
 		nvme_cmd_write(&cmd->req.sqe, f->nsid, lba, blocks, false);
 	else
 		nvme_cmd_read(&cmd->req.sqe, f->nsid, lba, blocks);
+}
+
+/* The most bytes of one command for it; 0: the target cannot do that. */
+static uint32_t cmd_max(const struct nvmf_lane *l, const struct nvmf_nio *nio)
+{
+	uint32_t shift = nio->io->file->block_shift;
+	uint64_t max = l->live.transfer_max;
+
+	if (nio->io->op == ENGINE_OP_ZERO)
+		max = MIN(l->live.zeroes_max, (uint64_t)NVME_RW_BLOCKS_MAX << shift);
+	else if (nio->io->op == ENGINE_OP_DISCARD)
+		max = MIN(l->live.discard_blocks_max, (uint64_t)ENGINE_ZERO_MAX) << shift;
+	return (uint32_t)MIN(max, (uint64_t)ENGINE_ZERO_MAX) & ~((1u << shift) - 1);
 }
 
 static bool is_late(const struct nvmf_nio *nio, uint64_t now_ns)
@@ -229,6 +266,15 @@ static int still_there(const struct nvmf_nio *nio)
 	return rc == 0 && nio->offset - f->base + nio->len > size ? -ERANGE : rc;
 }
 
+/* A controller that came back may have other limits. */
+static int still_possible(const struct nvmf_lane *l, const struct nvmf_cmd *cmd)
+{
+	const struct nvmf_nio *nio = cmd->nio;
+
+	return engine_op_clears(nio->io->op) && cmd->len > cmd_max(l, nio) ? -EOPNOTSUPP
+	                                                                   : still_there(nio);
+}
+
 /* 0 = the queue has it; 1 = it waits for a fence or its time; -EAGAIN, -ENOTCONN: no more now. It
  * is in again then. */
 static int hand_on(struct nvmf_lane *l, struct nvmf_cmd *cmd, uint64_t now_ns)
@@ -253,7 +299,7 @@ static int hand_on(struct nvmf_lane *l, struct nvmf_cmd *cmd, uint64_t now_ns)
 static int hand_on_or_end(struct nvmf_lane *l, struct nvmf_cmd *cmd, uint64_t now_ns)
 {
 	struct nvmf_nio *nio = cmd->nio;
-	int rc = is_late(nio, now_ns) ? ENGINE_LATE : still_there(nio);
+	int rc = is_late(nio, now_ns) ? ENGINE_LATE : still_possible(l, cmd);
 
 	if (rc == 0)
 		rc = hand_on(l, cmd, now_ns);
@@ -283,22 +329,32 @@ static bool pump_again(struct nvmf_lane *l, uint64_t now_ns)
 
 static struct nvmf_cmd *next_cmd(struct nvmf_lane *l, struct nvmf_nio *nio)
 {
-	uint32_t unit = ~((1u << nio->io->file->block_shift) - 1);
 	struct nvmf_cmd *cmd = list_first(&l->free, struct nvmf_cmd, link);
 
 	cmd->nio = nio;
 	cmd->at = nio->at;
 	cmd->tries = 0;
 	cmd->not_before_ns = 0;
-	cmd->len = MIN(nio->len - nio->at, l->live.transfer_max & unit);
+	cmd->len = MIN(nio->len - nio->at, cmd_max(l, nio));
 	nio->at += nio->io->op == ENGINE_OP_FLUSH ? 1 : cmd->len;
 	nio->n_cmds++;
 	return cmd;
 }
 
+static void give_up(struct nvmf_lane *l, struct nvmf_nio *nio, int rc)
+{
+	if (nio->res == 0)
+		nio->res = rc;
+	judge(l, nio);
+}
+
 /* False: no more now. */
 static bool begin(struct nvmf_lane *l, struct nvmf_nio *nio, uint64_t now_ns)
 {
+	if (nio->io->op != ENGINE_OP_FLUSH && cmd_max(l, nio) == 0) {
+		give_up(l, nio, -EOPNOTSUPP);
+		return true;
+	}
 	while (!all_given(nio) && !failed(nio)) {
 		struct nvmf_cmd *cmd;
 
@@ -313,13 +369,6 @@ static bool begin(struct nvmf_lane *l, struct nvmf_nio *nio, uint64_t now_ns)
 			return false;
 	}
 	return true;
-}
-
-static void give_up(struct nvmf_lane *l, struct nvmf_nio *nio, int rc)
-{
-	if (nio->res == 0)
-		nio->res = rc;
-	judge(l, nio);
 }
 
 static void pump_waiting(struct nvmf_lane *l, uint64_t now_ns)

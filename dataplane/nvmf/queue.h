@@ -50,7 +50,8 @@ struct nvmf_req {
 	void *buf;                    /* borrowed: until done */
 	uint32_t len;                 /* 0 with NVMF_NO_DATA; at most opts.transfer_max */
 	struct fabric_region *region; /* rdma: what buf lies in, or NULL: a slot of the queue's own
-	                                 is used and copied, admin commands of at most 4 KiB only */
+	                                 is used and copied, for admin and Fabrics commands and
+	                                 dataset management of at most 4 KiB only */
 	/* By the queue's clock, from submit; 0 = none (asynchronous event requests). */
 	uint64_t timeout_ns;
 	/* CLOCK_BOOTTIME from which on it is not handed on any more: it comes back with -ECANCELED

@@ -33,8 +33,9 @@ static int check(const struct rdma_queue *q, const struct nvmf_req *req)
 		return 0;
 	if (req->region)
 		return within(req->region, req->buf, req->len) ? 0 : -EINVAL;
-	/* Copied: only what controls the target. */
-	return req->len <= RDMA_OWN_BYTES && (q->qid == 0 || req->sqe.opcode == NVME_FABRICS)
+	/* Copied: only what controls the target, and the ranges of a deallocate. */
+	return req->len <= RDMA_OWN_BYTES && (q->qid == 0 || req->sqe.opcode == NVME_FABRICS ||
+	                                      req->sqe.opcode == NVME_IO_DSM)
 	               ? 0
 	               : -EINVAL;
 }

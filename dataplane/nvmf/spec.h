@@ -312,6 +312,7 @@ enum nvme_cns { /* Base 5.17 */
 	        NVME_CNS_NAMESPACE = 0x00,
 	        NVME_CNS_CONTROLLER = 0x01,
 	        NVME_CNS_ACTIVE_LIST = 0x02,
+	        NVME_CNS_COMMAND_SET = 0x06, /* controller, of the NVM command set: CSI 0 */
 };
 #define NVME_NS_LIST_MAX 1024u
 enum nvme_log { /* Base 5.16 */
@@ -414,6 +415,19 @@ enum nvme_cntrltype {
 	NVME_CNTRLTYPE_DISCOVERY = 2,
 	NVME_CNTRLTYPE_ADMIN = 3,
 };
+struct nvme_identify_nvm { /* NVM 4.1.5.2 (CNS 06h, CSI 0); 0 = no limit told */
+	uint8_t vsl;
+	uint8_t wzsl; /* write zeroes: 2^n pages of CAP.MPSMIN */
+	uint8_t wusl;
+	uint8_t dmrl;   /* dataset management: ranges of one command */
+	uint32_t dmrsl; /* blocks of one range */
+	uint64_t dmsl;  /* blocks of one command */
+	uint8_t reserved16[4080];
+} NVME_PACKED;
+NVME_SIZE(struct nvme_identify_nvm, 4096);
+NVME_AT(struct nvme_identify_nvm, wzsl, 1);
+NVME_AT(struct nvme_identify_nvm, dmrsl, 4);
+NVME_AT(struct nvme_identify_nvm, dmsl, 8);
 #define NVME_CTRATT_TBKAS (1u << 6) /* traffic based keep alive */
 #define NVME_ONCS_DSM     (1u << 2)
 #define NVME_ONCS_ZEROES  (1u << 3)

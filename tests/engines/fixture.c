@@ -2,6 +2,7 @@
 /* See fixture.h. */
 #include "tests/engines/fixture.h"
 
+#include "common/util.h"
 #include <errno.h>
 #include <ftw.h>
 #include <poll.h>
@@ -173,12 +174,19 @@ static void look(struct fixture *fx, const struct engine_io *io, int64_t res)
 	uint8_t *found;
 
 	if (fx->looks_away || !fx->v || !fx->v->volumes || !fx->v->volumes->look ||
-	    io->op != ENGINE_OP_WRITE || res <= 0)
+	    io->op == ENGINE_OP_READ || io->op == ENGINE_OP_DISCARD || res <= 0)
+		return;
+	if (io->op == ENGINE_OP_ZERO)
+		res = MIN(res, (int64_t)(FIXTURE_VOLUME - MIN(io->offset, FIXTURE_VOLUME)));
+	if (res == 0)
 		return;
 	found = malloc((size_t)res);
 	assert_non_null(found);
 	fx->v->volumes->look(fx, io->offset, found, (size_t)res);
-	assert_memory_equal(found, io->buf, (size_t)res);
+	if (io->op == ENGINE_OP_ZERO)
+		fx_expect_zeros(found, (size_t)res);
+	else
+		assert_memory_equal(found, io->buf, (size_t)res);
 	free(found);
 }
 

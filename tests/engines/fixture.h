@@ -115,7 +115,11 @@ void fx_expect_zeros(const uint8_t *buf, size_t len);
 	X(engine__several_reactors_write_one_file)                                                 \
 	X(engine__does_nothing_that_is_late)                                                       \
 	X(engine__gives_back_what_is_withdrawn)                                                    \
-	X(engine__closes_one_handle_while_another_has_requests)
+	X(engine__closes_one_handle_while_another_has_requests)                                    \
+	X(engine__clears_exactly_what_it_is_told)                                                  \
+	X(engine__clears_nothing_beyond_the_end)                                                   \
+	X(engine__refuses_to_clear_what_it_may_not)                                                \
+	X(engine__clears_in_flight_beside_writes)
 
 /* What needs a tree of names. */
 #define SCENARIOS_NAMES(X)                                                                         \

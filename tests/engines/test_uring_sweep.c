@@ -83,6 +83,8 @@ static bool named(enum engine_op op, int64_t res)
 	case ENGINE_OP_READ:
 		return res == LEN || res == -EIO || res == -ENOMEM;
 	case ENGINE_OP_WRITE:
+	case ENGINE_OP_ZERO:
+	case ENGINE_OP_DISCARD:
 		return res == LEN || res == -EIO || res == -ENOMEM || res == -EREMOTEIO;
 	case ENGINE_OP_FLUSH:
 		return res == 0 || res == -EIO || res == -ENOMEM;
@@ -93,7 +95,8 @@ static bool named(enum engine_op op, int64_t res)
 /* Writes, flush, reads; every result is one that the engine may give. Returns how many failed. */
 static int some_work(struct fixture *fx, struct engine_file *f, bool *ret_flush_failed)
 {
-	static const enum engine_op ops[] = {ENGINE_OP_WRITE, ENGINE_OP_FLUSH, ENGINE_OP_READ};
+	static const enum engine_op ops[] = {ENGINE_OP_WRITE, ENGINE_OP_FLUSH, ENGINE_OP_READ,
+	                                     ENGINE_OP_ZERO};
 	struct one o[BATCH];
 	int failed = 0;
 

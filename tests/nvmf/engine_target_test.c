@@ -167,9 +167,10 @@ static void nvmf_engine_tcp__an_io_queue_that_dies_alone_is_opened_again(void **
 	assert_int_equal(rig_health(&b->g).lives, 1);
 }
 
-/* A write hangs at the target, which loses all its connections and carries it out 700 ms later; a
- * second write to the same place comes meanwhile. What is on the medium in the end? */
-static uint8_t race(uint64_t quiesce_ms)
+/* A write, or what clears, hangs at the target, which loses all its connections and carries it out
+ * 700 ms later; a second write to the same place comes meanwhile. What is on the medium in the end?
+ */
+static uint8_t race(uint64_t quiesce_ms, enum engine_op op)
 {
 	static uint8_t first[4096], second[4096], seen[4096];
 	struct rig_io w, later;
@@ -183,8 +184,9 @@ static uint8_t race(uint64_t quiesce_ms)
 	memset(first, 1, sizeof(first));
 	memset(second, 2, sizeof(second));
 	assert_int_equal(rig_io(&b.g, b.g.all, ENGINE_OP_READ, 0, 512, seen), 512);
+	assert_int_equal(target_media_write(b.t, NQN, 1, 0, "x", 1), 0);
 	target_delay(b.t, 700, true);
-	rig_submit(&b.g, &w, b.g.all, ENGINE_OP_WRITE, 0, 4096, first);
+	rig_submit(&b.g, &w, b.g.all, op, 0, 4096, op == ENGINE_OP_WRITE ? first : NULL);
 	rig_turns_ms(&b.g, 100);
 	target_drop(b.t, -1);
 	target_delay(b.t, 0, true);
@@ -200,20 +202,24 @@ static uint8_t race(uint64_t quiesce_ms)
 	}
 	assert_int_equal(s.orphans, 1);
 	assert_int_equal(target_media_read(b.t, NQN, 1, 0, seen, sizeof(seen)), 0);
-	assert_int_equal(seen[0], 1);
+	assert_int_equal(seen[0], op == ENGINE_OP_WRITE ? 1 : 0);
 	bed_stop(&b);
 	return seen[2048];
 }
 
 static void nvmf_engine_tcp__no_late_write_overtakes_one_that_came_after_it(void **state)
 {
-	assert_int_equal(race(1200), 2);
+	assert_int_equal(race(1200, ENGINE_OP_WRITE), 2);
+	assert_int_equal(race(1200, ENGINE_OP_ZERO), 2);
+	assert_int_equal(race(1200, ENGINE_OP_DISCARD), 2);
 }
 
 /* The control: told that the target is quiet at once, which it is not, the later write is lost. */
 static void nvmf_engine_tcp__too_short_a_time_to_quiesce_loses_the_later_write(void **state)
 {
-	assert_int_equal(race(1), 1);
+	assert_int_equal(race(1, ENGINE_OP_WRITE), 1);
+	assert_int_equal(race(1, ENGINE_OP_ZERO), 0);
+	assert_int_equal(race(1, ENGINE_OP_DISCARD), 0);
 }
 
 static void nvmf_engine_tcp__follows_namespaces_that_change(void **state)

@@ -43,8 +43,11 @@ static void namespace(const uint8_t *p)
 {
 	struct ros2_err err = ROS2_ERR_INIT;
 	struct nvme_namespace n;
+	struct nvme_clear_limits limits;
 	int r = nvme_namespace_parse(p, &n, &err);
 
+	nvme_clear_limits_parse(p, 4096, &limits);
+	must(limits.zeroes_bytes >= 4096 && limits.discard_blocks > 0);
 	if (r < 0) {
 		must(r == -EPROTO || r == -ENOENT || r == -EOPNOTSUPP);
 		must_refuse(r, &err);

@@ -215,7 +215,8 @@ void rdma_peer_answer(struct rdma_peer *p, const struct rdma_peer_cmd *cmd, uint
 
 void rdma_peer_serve(struct rdma_peer *p, const struct rdma_peer_cmd *cmd, bool io)
 {
-	bool to_us = io ? cmd->sqe.opcode == NVME_IO_WRITE : cmd->sqe.opcode == NVME_FABRICS;
+	uint8_t op = cmd->sqe.opcode;
+	bool to_us = io ? op == NVME_IO_WRITE || op == NVME_IO_DSM : op == NVME_FABRICS;
 	uint8_t *payload = rdma_peer_payload(p);
 
 	if (cmd->sgl.type == NVME_SGL_DATA_OFFSET) {

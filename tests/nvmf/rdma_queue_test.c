@@ -283,6 +283,45 @@ static void rdma_queue__waits_for_a_slot_of_its_own_and_for_a_place(void **state
 	assert_int_equal(r[12].rc, -ECANCELED);
 }
 
+/* The ranges of a deallocate are the queue's to copy, one command at a time, under a key over just
+ * them; what moves data of the tenant's never is. */
+static void rdma_queue__copies_the_ranges_of_a_deallocate(void **state)
+{
+	struct nvme_dsm_range range = {.blocks = 8, .slba = 99};
+	struct host *h = *state;
+	struct host_req r[2], read;
+	struct rdma_peer_cmd *cmd;
+
+	host_connect(h);
+	for (int i = 0; i < 2; i++) {
+		r[i] = host_io(h, NVME_IO_DSM, 0, 0, 0);
+		r[i].req.dir = NVMF_TO_TARGET;
+		r[i].req.buf = &range;
+		r[i].req.len = sizeof(range);
+	}
+	host_submit_ok(h, &r[0]);
+	assert_int_equal(host_submit(h, &r[1]), -EAGAIN);
+	cmd = host_taken(h);
+	assert_int_equal(cmd->sqe.opcode, NVME_IO_DSM);
+	assert_int_equal(cmd->sgl.len, sizeof(range));
+	r[0].dead_key = cmd->sgl.key;
+	rdma_peer_serve(&h->peer, cmd, true);
+	assert_memory_equal(rdma_peer_payload(&h->peer), &range, sizeof(range));
+	host_turns(h, 2);
+	assert_int_equal(r[0].n_done, 1);
+	assert_int_equal(r[0].rc, 0);
+	host_submit_ok(h, &r[1]);
+	cmd = host_taken(h);
+	assert_int_not_equal(cmd->sgl.key, r[0].dead_key);
+	r[1].dead_key = cmd->sgl.key;
+	rdma_peer_serve(&h->peer, cmd, true);
+	host_turns(h, 2);
+	assert_int_equal(r[1].n_done, 1);
+	read = host_io(h, NVME_IO_READ, 0, 0, 512);
+	read.req.region = NULL;
+	assert_int_equal(host_submit(h, &read), -EINVAL);
+}
+
 static void rdma_queue__takes_no_memory_that_is_not_the_requests(void **state)
 {
 	struct host *h = *state;
@@ -500,6 +539,7 @@ int main(void)
 		T(copies_admin_data_through_slots_of_its_own),
 		T(an_answer_without_data_shows_nothing_old),
 		T(waits_for_a_slot_of_its_own_and_for_a_place),
+		T(copies_the_ranges_of_a_deallocate),
 		T(takes_no_memory_that_is_not_the_requests),
 		T(hands_on_a_batch_by_one_doorbell_and_ends_its_keys_by_another),
 		T(done_may_submit_and_everything_comes_back_once),

@@ -18,7 +18,7 @@ static const struct shape shapes[] = {
          .subsys = {.nqn = SUITE_NQN, .mdts = 4, .in_capsule = 8192, .write_cache = true},
          .block_size = 512},
 	{.target = {.success_flag = true, .maxh2cdata = 16384},
-         .subsys = {.nqn = SUITE_NQN},
+         .subsys = {.nqn = SUITE_NQN, .wzsl = 2, .dmrsl = 3},
          .block_size = 4096,
          .digests = true},
 };

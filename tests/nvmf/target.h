@@ -50,6 +50,9 @@ struct target_subsys_opts {
 	uint32_t io_queues;       /* most that a host gets: 8 */
 	uint32_t keep_alive_unit; /* KAS, in 100 ms: 1 */
 	uint32_t cqt_ms;          /* told as the command quiesce time: none */
+	bool no_clears;           /* neither write zeroes nor dataset management */
+	uint8_t wzsl;             /* most of a write zeroes, 2^n * 4096 bytes: 0 = no limit */
+	uint32_t dmrsl;           /* most blocks of a range to deallocate: 0 = no limit */
 };
 
 struct target_ns_opts {

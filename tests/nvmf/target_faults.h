@@ -100,6 +100,7 @@
 	X(ID_MAXCMD, "id-maxcmd", "MAXCMD is arg")                                                 \
 	X(ID_CNTRLTYPE, "id-cntrltype", "CNTRLTYPE is arg")                                        \
 	X(ID_SUBNQN, "id-subnqn", "SUBNQN is not terminated and not the one asked for")            \
+	X(ID_LIMITS, "id-limits", "the limits of the NVM command set are bytes of arg")            \
 	X(ID_GARBAGE, "id-garbage", "random bytes in place of the structure")                      \
 	X(NS_NSZE, "ns-nsze", "NSZE is arg")                                                       \
 	X(NS_NCAP, "ns-ncap", "NCAP is arg")                                                       \

@@ -48,9 +48,10 @@ static void ctrl_honest(const struct ctrl *k, uint8_t *p)
 	p[513] = 0x44;
 	put16(p + 514, (uint16_t)k->t->o.queue_depth);
 	put32(p + 516, s->discovery ? 0 : NSID_MAX);
-	put16(p + 520, s->discovery ? 0 : 0x0c); /* ONCS: dataset management, write zeroes */
-	p[525] = s->o.write_cache ? 7 : 6;       /* VWC; flush of all namespaces */
-	put32(p + 536, 0x00300001);              /* SGLS: no alignment, offsets, transport SGL */
+	/* ONCS: dataset management, write zeroes */
+	put16(p + 520, s->discovery || s->o.no_clears ? 0 : 0x0c);
+	p[525] = s->o.write_cache ? 7 : 6; /* VWC; flush of all namespaces */
+	put32(p + 536, 0x00300001);        /* SGLS: no alignment, offsets, transport SGL */
 	snprintf((char *)p + 768, 256, "%s", s->nqn);
 	put32(p + 1792, (64 + s->o.in_capsule) / 16);
 	put32(p + 1796, 1);
@@ -92,6 +93,19 @@ static void ctrl_lies(struct conn *c, const struct tcmd *cmd, uint8_t *p)
 		memset(p + 768, 'n', 256);
 	if (lie(c, cmd, FAULT_ID_GARBAGE, NULL))
 		crypto_random(p, 4096);
+}
+
+/* NVM 4.1.5.2 */
+static uint16_t command_set(struct conn *c, const struct tcmd *cmd)
+{
+	const struct subsys *s = c->ctrl->subsys;
+	uint64_t v;
+
+	cmd->data[1] = s->o.wzsl;
+	put32(cmd->data + 4, s->o.dmrsl);
+	if (lie(c, cmd, FAULT_ID_LIMITS, &v))
+		memset(cmd->data, (int)v, 4096);
+	return ST_OK;
 }
 
 static void ns_honest(const struct ns *n, uint8_t *p)
@@ -179,8 +193,9 @@ uint16_t target_identify(struct conn *c, struct tcmd *cmd)
 	case CNS_NS_DESC:
 		return n ? ns_descriptors(n, cmd->data) : ST_NAMESPACE;
 	case CNS_CSI_NS:
-	case CNS_CSI_CTRL:
 		return csi == 0 ? ST_OK : ST_FIELD;
+	case CNS_CSI_CTRL:
+		return csi == 0 ? command_set(c, cmd) : ST_FIELD;
 	default:
 		return ST_FIELD;
 	}

@@ -11,7 +11,15 @@ static uint16_t range_check(const struct ns *n, uint64_t slba, uint64_t nlb)
 	return slba > n->blocks || nlb > n->blocks - slba ? ST_RANGE : ST_OK;
 }
 
-static uint16_t dsm(const struct ns *n, const uint8_t *sqe, const uint8_t *data, bool run)
+/* Beyond what Identify told. */
+static bool too_much(const struct subsys *s, const struct ns *n, const uint8_t *sqe)
+{
+	return sqe[0] == IO_ZEROES && s->o.wzsl &&
+	       (le16(sqe + 48) + 1ull) * n->block_size > 4096ull << s->o.wzsl;
+}
+
+static uint16_t dsm(const struct subsys *s, const struct ns *n, const uint8_t *sqe,
+                    const uint8_t *data, bool run)
 {
 	uint32_t ranges = (uint32_t)sqe[40] + 1;
 
@@ -21,6 +29,8 @@ static uint16_t dsm(const struct ns *n, const uint8_t *sqe, const uint8_t *data,
 
 		if (range_check(n, slba, nlb))
 			return ST_RANGE;
+		if (s->o.dmrsl && nlb > s->o.dmrsl)
+			return ST_FIELD;
 		if (run && sqe[44] & 4) /* deallocate; DLFEAT says that zeros are read then */
 			memset(n->media + slba * n->block_size, 0, (size_t)nlb * n->block_size);
 	}
@@ -38,6 +48,10 @@ uint16_t target_io_check(struct subsys *s, const uint8_t *sqe, const struct tcmd
 		return ST_OPCODE;
 	if (!n)
 		return ST_NAMESPACE;
+	if (s->o.no_clears && (sqe[0] == IO_ZEROES || sqe[0] == IO_DSM))
+		return ST_OPCODE;
+	if (too_much(s, n, sqe))
+		return ST_FIELD;
 	if (n->read_only && sqe[0] != IO_READ)
 		return ST_PROTECTED;
 	if (sqe[0] == IO_DSM)
@@ -65,8 +79,8 @@ uint16_t target_io_run(struct target *t, struct subsys *s, const uint8_t *sqe, u
 	if (st || sqe[0] == IO_FLUSH)
 		return st;
 	if (sqe[0] == IO_DSM) {
-		st = dsm(n, sqe, data, false);
-		return st ? st : dsm(n, sqe, data, true);
+		st = dsm(s, n, sqe, data, false);
+		return st ? st : dsm(s, n, sqe, data, true);
 	}
 	at = n->media + slba * n->block_size;
 	if (sqe[0] == IO_READ) {
