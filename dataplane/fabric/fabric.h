@@ -275,6 +275,7 @@ struct fabric_counters {
 	/* work requests; completed = with success, quiet ones too */
 	uint64_t posted, completed, failed, flushed;
 	uint64_t doorbells;          /* calls that handed work requests to the device */
+	uint64_t cqes;               /* taken out of the CQ: what was not signalled has none */
 	uint64_t refused;            /* by the checks in software */
 	uint64_t binds, invalidates; /* handed on */
 	uint64_t binds_failed;
@@ -408,6 +409,11 @@ enum fabric_wr_flags {
 	FABRIC_SOLICITED = 4, /* SEND: wakes a peer that armed for solicited events */
 	/* SEND: also invalidates @remote_key at the peer; for the probe */
 	FABRIC_REMOTE_INVALIDATE = 8,
+	/* BIND, with FABRIC_QUIET: its end, and that of quiet work requests under its window, is
+	 * known with that of a later one, at the latest of its LOCAL_INV, and has no deadline
+	 * before. Nothing is signalled for their sake. For a caller who waits for an answer that
+	 * comes only after them, watches that time himself, and then revokes the window. */
+	FABRIC_UNTIMED = 16,
 };
 
 struct fabric_wr {
@@ -471,7 +477,8 @@ struct fabric_bind {
 	struct fabric_region *region; /* bindable, same PD */
 	uint64_t offset, length;      /* not zero */
 	uint8_t access; /* enum fabric_access, not zero, within the QP's remote_access */
-	uint32_t flags; /* FABRIC_QUIET: a failed bind still is reported, and fails the QP */
+	/* FABRIC_QUIET: a failed bind still is reported, and fails the QP; FABRIC_UNTIMED */
+	uint32_t flags;
 };
 /* Queues a bind of a window drawn from the QP's free pool, under a key that no window of this QP
  * had last. The key may leave at once by a SEND queued behind it on the same QP, by any other road

@@ -34,22 +34,27 @@ struct ibv_send_wr *queue_send(struct fabric_qp *qp, uint64_t cookie, uint8_t op
 	uint32_t at = qp->s.tail & qp->s.mask;
 	struct ibv_send_wr *wr = &qp->wrs[at];
 	bool ours = op == FABRIC_OP_INVALIDATE || op == OP_MARK;
-	/* Places come back with signalled ends only: at least two in each round of the ring. */
-	bool signal = !(flags & FABRIC_QUIET) || qp->silent + 1 >= MAX(qp->o.send_depth / 2, 1);
+	/* Places come back with signalled ends only: at least two in each round of the ring, not
+	 * counting those that surely come back with a LOCAL_INV. Of these the last one of a chain
+	 * will be signalled: its end is that of all before it. */
+	bool later = w && w->untimed && flags & FABRIC_QUIET;
+	bool full = !later && qp->silent + 1 >= MAX(qp->o.send_depth / 2, 1);
+	bool signal = full || !(flags & FABRIC_QUIET);
+	bool now = signal && op != FABRIC_OP_INVALIDATE;
 
 	assert(qp->s.tail - qp->s.done < qp->s.size);
 	qp->sent[at] = (struct send_entry){
 		.cookie = cookie, .window = w, .op = op, .quiet = flags & FABRIC_QUIET};
 	*wr = (struct ibv_send_wr){
 		.wr_id = wr_id(qp, false, qp->s.tail),
-		.send_flags = (signal ? IBV_SEND_SIGNALED : 0) |
+		.send_flags = (now ? IBV_SEND_SIGNALED : 0) |
 	                      (flags & FABRIC_FENCE ? IBV_SEND_FENCE : 0) |
 	                      (flags & FABRIC_SOLICITED ? IBV_SEND_SOLICITED : 0),
 	};
-	qp->silent = signal ? 0 : qp->silent + 1;
+	qp->silent = signal ? 0 : qp->silent + !later;
 	if (signal)
 		qp->bind_open = false;
-	else if (op == FABRIC_OP_BIND)
+	else if (op == FABRIC_OP_BIND && !(flags & FABRIC_UNTIMED))
 		qp->bind_open = true;
 	if (ours)
 		qp->n_inv++;
@@ -222,11 +227,12 @@ static int flush_recv(struct fabric_qp *qp)
 	return code;
 }
 
-/* Links what is queued, stamps the windows that it is about, and finds the last one. */
+/* Links what is queued, stamps the windows that it is about, signals the last LOCAL_INV, and finds
+ * the last work request. */
 static struct ibv_send_wr *link_sends(struct fabric_qp *qp, uint64_t now_ns,
                                       struct ibv_send_wr **ret_last)
 {
-	struct ibv_send_wr *first = NULL, *last = NULL;
+	struct ibv_send_wr *first = NULL, *last = NULL, *last_inv = NULL;
 
 	for (uint32_t k = qp->s.posted; k != qp->s.tail; k++) {
 		struct send_entry *e = &qp->sent[k & qp->s.mask];
@@ -241,10 +247,14 @@ static struct ibv_send_wr *link_sends(struct fabric_qp *qp, uint64_t now_ns,
 		last = wr;
 		if (!e->window)
 			continue;
-		if (e->op != FABRIC_OP_INVALIDATE)
+		if (e->op == FABRIC_OP_INVALIDATE)
+			last_inv = wr;
+		else
 			e->window->last_posted_ns = now_ns;
 		window_leaves(e->window, e->op, now_ns);
 	}
+	if (last_inv)
+		last_inv->send_flags |= IBV_SEND_SIGNALED;
 	*ret_last = last;
 	return first;
 }

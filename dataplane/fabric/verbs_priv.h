@@ -119,6 +119,7 @@ struct fabric_window {
 	bool dead;        /* dead_ns and how are known */
 	bool inv_pending; /* its LOCAL_INV has not ended */
 	bool bind_pending;
+	bool untimed; /* its bind has no deadline */
 	bool pooled;
 	uint32_t inv_seq;     /* of inv_pending */
 	fabric_receipt_fn fn; /* NULL: no receipt is due */
@@ -179,6 +180,10 @@ struct fabric_set {
 	uint8_t *slot_mem; /* owned: mmap */
 	size_t slot_bytes;
 	struct fabric_counters c;
+	/* The clock after the completions that are being taken out came out; 0 = none are, or it
+	 * was not read. */
+	uint64_t batch_ns;
+	bool taking; /* batch_ns may be used */
 	bool failed, has_event;
 	struct list event; /* for the time of fabric_channel_events */
 };
@@ -206,6 +211,9 @@ void slot_settle(struct slot_place *p); /* nothing names it any more */
 
 /* verbs_set.c */
 uint32_t set_pull(struct fabric_set *s, uint32_t max, int *ret);
+/* CLOCK_BOOTTIME, read once for all completions that came out of the CQ together: what they tell of
+ * was over before. */
+uint64_t set_now(struct fabric_set *s);
 uint64_t wr_id(const struct fabric_qp *qp, bool recv, uint32_t number);
 
 /* verbs_qp.c */

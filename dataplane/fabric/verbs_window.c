@@ -125,7 +125,7 @@ static int check_bind(const struct fabric_qp *qp, const struct fabric_bind *b)
 	if (qp->state != FABRIC_QP_READY)
 		return -ENOTCONN;
 	if (!b->region || !b->length || !b->access || b->access & ~(FABRIC_READ | FABRIC_WRITE) ||
-	    b->flags & ~FABRIC_QUIET || !b->region->bindable)
+	    b->flags & ~(FABRIC_QUIET | FABRIC_UNTIMED) || !b->region->bindable)
 		return -EINVAL;
 	if (b->region->pd != qp->set->pd || b->access & ~qp->o.remote_access)
 		return -EPERM;
@@ -160,6 +160,7 @@ int fabric_window_bind(struct fabric_qp *qp, const struct fabric_bind *b,
 	w->base = b->region->base + b->offset;
 	w->held = true;
 	w->bind_pending = true;
+	w->untimed = b->flags & FABRIC_UNTIMED;
 	atomic_fetch_add_explicit(&b->region->bound, 1, memory_order_relaxed);
 	move(w, FABRIC_WINDOW_BINDING);
 	wr = queue_send(qp, b->cookie, FABRIC_OP_BIND, b->flags, w);
@@ -182,7 +183,7 @@ void window_leaves(struct fabric_window *w, uint8_t op, uint64_t now_ns)
 {
 	struct fabric_set *s = w->qp->set;
 
-	if (op == FABRIC_OP_BIND && w->state == FABRIC_WINDOW_BINDING)
+	if (op == FABRIC_OP_BIND && w->state == FABRIC_WINDOW_BINDING && !w->untimed)
 		wait_until(w, &s->binding, clock_add_ns(now_ns, s->o.bind_limit_ns));
 	if (op == FABRIC_OP_INVALIDATE && w->state == FABRIC_WINDOW_INVALIDATING)
 		wait_until(w, &s->invalidating, clock_add_ns(now_ns, s->o.invalidate_limit_ns));
@@ -232,7 +233,8 @@ static void died(struct fabric_window *w, enum fabric_receipt_how how)
 	if (!w->dead) {
 		w->dead = true;
 		w->how = how;
-		w->dead_ns = clock_boottime_ns();
+		/* A completion tells of what was before it; all else is now. */
+		w->dead_ns = how == FABRIC_BY_INVALIDATE ? set_now(s) : clock_boottime_ns();
 	}
 	if (!s->pd->dev->grace || !w->fn) {
 		end_now(w);

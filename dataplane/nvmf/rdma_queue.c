@@ -404,13 +404,14 @@ static void take_events(struct rdma_queue *q)
 static uint32_t rdma_poll(struct nvmf_queue *nq, uint32_t max, uint64_t now_ns)
 {
 	struct rdma_queue *q = of(nq);
-	uint32_t ends = q->n_ends, n;
+	uint64_t before = q->n_ends + q->c.keys_revoked;
+	uint32_t n;
 
 	q->now_ns = now_ns;
 	take_events(q);
 	take_ends(q);
 	/* A look at the connection is a system call. */
-	if (q->state == NVMF_QUEUE_CONNECTING || q->n_ends == ends)
+	if (q->state == NVMF_QUEUE_CONNECTING || q->n_ends + q->c.keys_revoked == before)
 		rdma_cm_events(q);
 	n = run_ready(q, max);
 	(void)rdma_hand_on(q);

@@ -16,14 +16,15 @@ static uint8_t access_of(enum nvmf_dir dir)
 }
 
 static int bind_over(struct rdma_queue *q, struct fabric_region *r, uint64_t offset, uint64_t len,
-                     uint8_t access, uint32_t which, struct fabric_window **ret, uint32_t *ret_key)
+                     uint8_t access, uint32_t flags, uint32_t which, struct fabric_window **ret,
+                     uint32_t *ret_key)
 {
 	struct fabric_bind b = {.cookie = rdma_cookie(RDMA_BIND, which),
 	                        .region = r,
 	                        .offset = offset,
 	                        .length = len,
 	                        .access = access,
-	                        .flags = FABRIC_QUIET};
+	                        .flags = FABRIC_QUIET | flags};
 	int rc = fabric_window_bind(q->qp, &b, ret, ret_key);
 
 	if (rc == 0)
@@ -48,8 +49,12 @@ static int own_key(struct rdma_cmd *cmd, struct fabric_region *r, uint64_t offse
                    uint64_t *ret_addr, uint32_t *ret_key)
 {
 	struct rdma_queue *q = cmd->q;
-	int rc = bind_over(q, r, offset, len, access_of(cmd->req->dir), cmd->index, &cmd->window,
-	                   ret_key);
+	/* The command's deadline is the bind's, too: it would have no answer. Its end is known with
+	 * that of its LOCAL_INV, so nothing wakes us for it; a key that the target ends has none.
+	 */
+	uint32_t flags = q->remote_invalidate ? 0 : FABRIC_UNTIMED;
+	int rc = bind_over(q, r, offset, len, access_of(cmd->req->dir), flags, cmd->index,
+	                   &cmd->window, ret_key);
 
 	if (rc == 0) {
 		*ret_addr = fabric_window_base(cmd->window);
@@ -141,7 +146,7 @@ static int standing_new(struct rdma_queue *q, struct fabric_region *r, uint8_t a
 
 	if (!k)
 		return -EAGAIN;
-	rc = bind_over(q, r, 0, fabric_region_length(r), access, (uint32_t)(k - q->keys),
+	rc = bind_over(q, r, 0, fabric_region_length(r), access, 0, (uint32_t)(k - q->keys),
 	               &k->window, &k->key);
 	if (rc < 0)
 		return rc;

@@ -501,6 +501,91 @@ static void fabric_window__rotation_costs_no_doorbell_of_its_own(void **state)
 	assert_int_equal(l->got.n, 100);
 }
 
+static void bind_more(struct ladder *l, uint32_t flags, uint32_t n, struct fabric_window **ret)
+{
+	struct fabric_bind b = {.region = l->slot.region,
+	                        .length = 512,
+	                        .access = FABRIC_READ,
+	                        .flags = FABRIC_QUIET | flags};
+	uint32_t key;
+
+	for (uint32_t i = 0; i < n; i++)
+		assert_int_equal(fabric_window_bind(l->w.qp[OURS], &b, &ret[i], &key), 0);
+}
+
+static void fabric_window__many_ends_are_one_completion(void **state)
+{
+	struct ladder *l = *state;
+	struct fabric_window *more[6];
+	uint64_t cqes;
+
+	bind_more(l, 0, 6, more);
+	assert_int_equal(fabric_qp_flush(l->w.qp[OURS], after(0)), 0);
+	poll_all(l);
+	cqes = counters(l).cqes;
+	for (int i = 0; i < 6; i++)
+		assert_int_equal(fabric_window_revoke(more[i], after(0), on_receipt, &l->got), 0);
+	assert_int_equal(fabric_qp_flush(l->w.qp[OURS], after(0)), 0);
+	poll_all(l);
+	assert_int_equal(l->got.n, 6);
+	assert_int_equal(l->got.last.how, FABRIC_BY_INVALIDATE);
+	assert_int_equal(counters(l).cqes - cqes, 1);
+	assert_int_equal(fabric_qp_windows_free(l->w.qp[OURS]), 7);
+}
+
+/* One that another work request follows in the same chain is still told of by itself. */
+static void fabric_window__an_end_does_not_wait_for_what_is_behind_it(void **state)
+{
+	struct ladder *l = *state;
+	struct fabric_part part = {.region = l->slot.region, .length = 32};
+	struct fabric_wr send = {.parts = &part, .n_parts = 1};
+
+	stub_hold(STUB_SEND);
+	assert_int_equal(fabric_window_revoke(l->win, after(0), on_receipt, &l->got), 0);
+	assert_int_equal(fabric_send(l->w.qp[OURS], &send), 0);
+	assert_int_equal(fabric_qp_flush(l->w.qp[OURS], after(0)), 0);
+	poll_all(l);
+	assert_int_equal(l->got.n, 1);
+	stub_release();
+}
+
+/* A bind that is followed by an answer costs no completion; one that is not does. */
+static void fabric_window__an_untimed_bind_ends_with_its_invalidate(void **state)
+{
+	struct ladder *l = *state;
+	struct fabric_part part = {.region = l->slot.region, .length = 32},
+			   room = {.region = l->theirs.region, .length = 64};
+	struct fabric_wr send = {.parts = &part, .n_parts = 1, .flags = FABRIC_QUIET};
+	struct fabric_window *win[2];
+	uint64_t cqes = counters(l).cqes;
+
+	for (int i = 0; i < 40; i++) {
+		bind_more(l, FABRIC_UNTIMED, 1, win);
+		send.under = win[0];
+		assert_int_equal(fabric_recv(l->w.qp[PEER],
+		                             &(struct fabric_wr){.parts = &room, .n_parts = 1}),
+		                 0);
+		assert_int_equal(fabric_qp_flush(l->w.qp[PEER], after(0)), 0);
+		assert_int_equal(fabric_send(l->w.qp[OURS], &send), 0);
+		assert_int_equal(fabric_qp_flush(l->w.qp[OURS], after(0)), 0);
+		poll_all(l);
+		assert_int_equal(counters(l).cqes - cqes, (uint64_t)i);
+		/* it has no deadline */
+		(void)fabric_set_tick(l->w.set[OURS], after(3600 * 1000ull));
+		assert_int_equal(fabric_qp_state(l->w.qp[OURS]), FABRIC_QP_READY);
+		assert_int_equal(fabric_window_revoke(win[0], after(0), on_receipt, &l->got), 0);
+		assert_int_equal(fabric_qp_flush(l->w.qp[OURS], after(0)), 0);
+		poll_all(l);
+		(void)world_wait(&l->w, PEER, FABRIC_OP_RECV);
+		assert_int_equal(l->got.n, i + 1);
+	}
+	assert_int_equal(counters(l).late, 0);
+	bind_more(l, 0, 1, win);
+	assert_int_equal(fabric_qp_flush(l->w.qp[OURS], after(0)), 0);
+	poll_all(l);
+	assert_int_equal(counters(l).cqes - cqes, 41);
+}
+
 static void fabric_window__ends_in_order_windows_queue_pair_regions_domain(void **state)
 {
 	struct ladder *l = *state;
@@ -600,6 +685,9 @@ int main(void)
 		T(fabric_window__work_under_it_keeps_it_from_being_used_again),
 		T(fabric_window__is_checked_before_it_is_bound),
 		T(fabric_window__rotation_costs_no_doorbell_of_its_own),
+		T(fabric_window__many_ends_are_one_completion),
+		T(fabric_window__an_end_does_not_wait_for_what_is_behind_it),
+		T(fabric_window__an_untimed_bind_ends_with_its_invalidate),
 		S(fabric_window__on_a_software_device_the_receipt_waits_for_the_last_packet),
 		S(fabric_window__on_a_software_device_rotation_does_not_wait),
 		S(fabric_window__receipts_that_wait_run_when_the_queue_pair_is_freed),
