@@ -84,6 +84,17 @@ if(CMAKE_CROSSCOMPILING)
 	set(ROS2_RUN_FROM ${CMAKE_BINARY_DIR}/emulated)
 endif()
 
+# ros2_count_calls(NAME): what this test's reactor threads allocate and lock is counted (tests/bench/steady/count_calls.c among
+# its sources), in code that is linked statically.
+function(ros2_count_calls name)
+	target_compile_definitions(${name} PRIVATE COUNT_CALLS_WRAP)
+	foreach(f malloc calloc realloc reallocarray aligned_alloc posix_memalign free pthread_setname_np
+			pthread_mutex_lock pthread_mutex_trylock pthread_rwlock_rdlock pthread_rwlock_wrlock
+			pthread_spin_lock pthread_cond_wait pthread_cond_timedwait sem_wait)
+		target_link_options(${name} PRIVATE -Wl,--wrap=${f})
+	endforeach()
+endfunction()
+
 # ros2_program(NAME SOURCES main.c LIBS lib ... [PACKAGE component]): lands in build/<preset>/bin; the component is a Debian
 # package (ros2_deb.cmake).
 function(ros2_program name)

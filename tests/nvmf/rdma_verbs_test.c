@@ -323,64 +323,11 @@ static void load(bool per_command)
 		assert_true(fabric_slot_give(rig.set, &many.slot[i]));
 }
 
-#define BARE_WINDOWS 16u
-
-/* What any rotation costs here: bind and LOCAL_INV, a doorbell for each 16 of either. */
-static void bare(void)
-{
-	struct fabric_set_opts so = {.cq_depth = 512, .qps_max = 2, .slots = {1}};
-	struct fabric_qp_opts qo = {.send_depth = 64,
-	                            .recv_depth = 4,
-	                            .windows = 2 * BARE_WINDOWS,
-	                            .remote_access = FABRIC_READ,
-	                            .reads_in = 1,
-	                            .gid_index = 1};
-	struct fabric_window *w[BARE_WINDOWS];
-	struct fabric_completion end;
-	struct fabric_qp_addr at[2];
-	struct fabric_qp *qp[2];
-	struct fabric_slot slot;
-	struct fabric_set *set;
-	uint64_t began, took;
-	uint32_t key;
-
-	assert_int_equal(fabric_set_new(rig.pd, rig.channel, &so, &set, NULL), 0);
-	for (int i = 0; i < 2; i++) {
-		assert_int_equal(fabric_qp_new(set, &qo, &qp[i], NULL), 0);
-		fabric_qp_address(qp[i], &at[i]);
-	}
-	for (int i = 0; i < 2; i++)
-		assert_int_equal(fabric_qp_join(qp[i], &at[!i], NULL), 0);
-	assert_true(fabric_slot_take(set, 4096, &slot));
-	began = clock_monotonic_ns();
-	for (uint32_t n = 0; n < LOAD; n += BARE_WINDOWS) {
-		struct fabric_bind b = {.region = slot.region,
-		                        .length = 4096,
-		                        .access = FABRIC_READ,
-		                        .flags = FABRIC_QUIET};
-
-		for (uint32_t i = 0; i < BARE_WINDOWS; i++)
-			assert_int_equal(fabric_window_bind(qp[0], &b, &w[i], &key), 0);
-		assert_int_equal(fabric_qp_flush(qp[0], clock_boottime_ns()), 0);
-		for (uint32_t i = 0; i < BARE_WINDOWS; i++)
-			assert_int_equal(
-				fabric_window_revoke(w[i], clock_boottime_ns(), NULL, NULL), 0);
-		assert_int_equal(fabric_qp_flush(qp[0], clock_boottime_ns()), 0);
-		while (fabric_qp_windows_free(qp[0]) < 2 * BARE_WINDOWS)
-			assert_true(fabric_set_poll(set, &end, 1) >= 0);
-	}
-	took = clock_monotonic_ns() - began;
-	print_message("# bare: BIND and LOCAL_INV, %llu us each pair\n",
-	              (unsigned long long)(took / LOAD / 1000));
-	assert_true(fabric_slot_give(set, &slot));
-	assert_int_equal(fabric_set_free(set), 0);
-}
-
+/* What it costs is counted by rdma_cost.c. */
 static void nvmf_rdma__rotation_takes_one_doorbell_more_at_most(void **state)
 {
 	load(false);
 	load(true);
-	bare();
 }
 
 int main(int argc, char **argv)
