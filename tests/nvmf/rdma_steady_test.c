@@ -13,8 +13,8 @@
 struct count_calls *count_calls(void);
 
 #define DEPTH   16u
-#define WARM_UP 8u
-#define TURNS   64u
+#define WARM_UP 4u
+#define TURNS   16u
 
 static struct host_req reqs[DEPTH];
 
