@@ -77,6 +77,110 @@ static void rdma_queue__an_invalidation_it_did_not_ask_for_ends_it(void **state)
 	surprise(*state, false);
 }
 
+/* On a device that does not look whose a key is, so that the message arrives. */
+static void invalidate_again(struct host *h, bool for_another)
+{
+	struct host_req r[2] = {host_io(h, NVME_IO_READ, 0, 0, 8192),
+	                        host_io(h, NVME_IO_WRITE, 1, 0, 8192)};
+	struct rdma_peer_cmd cmd[2];
+	struct nvme_cqe cqe = {0};
+
+	h->o.remote_invalidate = true;
+	host_connect(h);
+	for (int i = 0; i < 2; i++) {
+		host_submit_ok(h, &r[i]);
+		cmd[i] = *host_taken(h);
+		r[i].dead_key = cmd[i].sgl.key;
+	}
+	cqe.cid = cmd[0].sqe.cid;
+	rdma_peer_send(&h->peer, &cqe, sizeof(cqe), cmd[0].sgl.key);
+	host_turns(h, 3);
+	assert_int_equal(r[0].rc, 0);
+	assert_int_equal(r[1].n_done, 0);
+	cqe.cid = cmd[for_another].sqe.cid;
+	fabric_mem_obey_all(true);
+	rdma_peer_send(&h->peer, &cqe, sizeof(cqe), cmd[0].sgl.key);
+	host_turns(h, 3);
+	fabric_mem_obey_all(false);
+	host_assert_failed(h, for_another ? "found another" : "expected a command in flight");
+	assert_int_equal(r[0].n_done, 1);
+	assert_int_equal(r[1].rc, -EREMOTEIO);
+	h->ops->free(TAKE_PTR(h->q));
+	rdma_peer_run(&h->peer);
+}
+
+static void rdma_queue__an_invalidation_that_comes_twice_ends_it(void **state)
+{
+	invalidate_again(*state, false);
+	invalidate_again(*state, true);
+}
+
+static void rdma_queue__an_invalidation_of_a_standing_key_ends_it(void **state)
+{
+	struct host *h = *state;
+	struct host_req r = host_io(h, NVME_IO_READ, 0, 0, 8192);
+	struct rdma_peer_cmd *cmd;
+	struct nvme_cqe cqe = {0};
+
+	h->o.keys_per_command = false;
+	h->o.remote_invalidate = true; /* only for keys of one command */
+	host_connect(h);
+	host_submit_ok(h, &r);
+	cmd = host_taken(h);
+	assert_int_equal(cmd->sgl.type, NVME_SGL_KEYED);
+	r.dead_key = cmd->sgl.key;
+	cqe.cid = cmd->sqe.cid;
+	rdma_peer_send(&h->peer, &cqe, sizeof(cqe), cmd->sgl.key);
+	host_turns(h, 3);
+	host_assert_failed(h, "expected none, it was not asked to");
+	assert_int_equal(r.rc, -EREMOTEIO);
+}
+
+/* ---- garbage while it connects ---- */
+
+static const struct garbage {
+	const char *words;
+	bool rejects;
+	uint32_t len;
+	uint8_t data[FABRIC_PRIVATE_MAX];
+} garbage[] = {
+	{"0 bytes of private data: expected 32", false, 0, {0}},
+	{"31 bytes of private data: expected 32", false, 31, {0}},
+	{"private data of format 1: expected 0", false, 32, {1}},
+	{"private data of format 65535: expected 0", false, 56, {0xff, 0xff, 0xff, 0xff}},
+	{"a receive queue of 0 entries", false, 32, {0}},
+	{"refused the connection", true, 0, {0}},
+	{"refused the connection", true, 3, {0, 0, 4}},
+	{"refused the connection", true, 4, {1, 0, 4, 0}},
+	{"refused the connection", true, 4, {0, 0, 0, 0}},
+	{"refused the connection", true, 4, {0, 0, 0xff, 0xff}},
+	{"refused the connection", true, 56, {0xff, 0xff, 0xff, 0xff, 0xff, 0xff}},
+};
+
+static void rdma_queue__garbage_of_an_accept_or_a_reject_ends_it_with_words(void **state)
+{
+	struct host *h = *state;
+
+	for (uint32_t i = 0; i < ARRAY_SIZE(garbage); i++) {
+		const struct garbage *g = &garbage[i];
+
+		h->peer.says = g->data;
+		h->peer.says_len = g->len;
+		h->peer.reject = g->rejects;
+		host_begin(h);
+		host_turns(h, 6);
+		host_assert_failed(h, g->words);
+		if (!g->rejects)
+			assert_true(nvmf_queue_lied(h->ops->fault(h->q)));
+		h->ops->free(TAKE_PTR(h->q));
+		rdma_peer_run(&h->peer);
+	}
+	/* the control: what it should say makes it work */
+	h->peer.says = NULL;
+	h->peer.reject = 0;
+	host_connect(h);
+}
+
 /* ---- a hostile target's answers ---- */
 
 struct lie {
@@ -292,14 +396,15 @@ static void rdma_queue__a_key_that_is_not_good_moves_nothing_and_ends_it(void **
 
 /* ---- time, and the end ---- */
 
-static void rdma_queue__a_command_too_late_kills_its_key_before_it_comes_back(void **state)
+static void too_late(struct host *h, bool per_command)
 {
-	struct host *h = *state;
 	struct host_req r = host_io(h, NVME_IO_READ, 0, 0, 8192),
 			patient = host_io(h, NVME_IO_READ, 1, 0, 8192);
 	struct rdma_peer_cmd *cmd, *other;
 
+	h->o.keys_per_command = per_command;
 	host_connect(h);
+	memset(h->slots[0].mem, 0, 8192);
 	patient.req.timeout_ns = 0;
 	host_submit_ok(h, &r);
 	host_submit_ok(h, &patient);
@@ -310,6 +415,11 @@ static void rdma_queue__a_command_too_late_kills_its_key_before_it_comes_back(vo
 	host_tick(h, HOST_COMMAND_NS - 1);
 	assert_int_equal(r.n_done, 0);
 	assert_int_equal(h->ops->tick(h->q, h->now_ns), h->now_ns + 1);
+	/* the control: until then the same write lands */
+	rdma_peer_payload(&h->peer)[0] = 0x77;
+	assert_int_equal(rdma_peer_write(&h->peer, cmd->sgl.addr, 1, cmd->sgl.key), FABRIC_END_OK);
+	assert_int_equal(h->slots[0].mem[0], 0x77);
+	h->slots[0].mem[0] = 0;
 	host_tick(h, 1);
 	host_assert_failed(h, "had no answer in 1000 ms");
 	assert_int_equal(r.rc, -EREMOTEIO);
@@ -318,6 +428,14 @@ static void rdma_queue__a_command_too_late_kills_its_key_before_it_comes_back(vo
 	                     FABRIC_END_OK);
 	for (uint32_t i = 0; i < 8192; i++)
 		assert_int_equal(h->slots[0].mem[i], 0);
+	h->ops->free(TAKE_PTR(h->q));
+	rdma_peer_run(&h->peer);
+}
+
+static void rdma_queue__a_command_too_late_kills_its_key_before_it_comes_back(void **state)
+{
+	too_late(*state, true);
+	too_late(*state, false);
 }
 
 static void rdma_queue__an_asynchronous_request_may_wait_for_ever(void **state)
@@ -468,6 +586,9 @@ int main(void)
 		T(a_target_may_answer_without_the_invalidation),
 		T(an_invalidation_of_another_key_ends_it),
 		T(an_invalidation_it_did_not_ask_for_ends_it),
+		T(an_invalidation_that_comes_twice_ends_it),
+		T(an_invalidation_of_a_standing_key_ends_it),
+		T(garbage_of_an_accept_or_a_reject_ends_it_with_words),
 		T(names_each_lie_of_a_target_and_ends),
 		T(a_key_that_is_not_good_moves_nothing_and_ends_it),
 		T(a_command_too_late_kills_its_key_before_it_comes_back),

@@ -84,6 +84,7 @@ static void asked(struct rdma_peer *p, const struct fabric_conn_event *e)
 {
 	struct nvme_rdma_accept yes = {0};
 	struct nvme_rdma_reject no = {.sts = p->reject};
+	struct fabric_conn_private garbage = {p->says, p->says_len};
 	struct fabric_conn_opts o = {
 		.qp = {.send_depth = SENDS, .recv_depth = PEER_DEPTH, .reads_out = 16},
 		.hello = {&yes, sizeof(yes)},
@@ -97,10 +98,14 @@ static void asked(struct rdma_peer *p, const struct fabric_conn_event *e)
 	if (p->silent)
 		return;
 	if (p->reject) {
-		fabric_conn_reject(e->conn, &(struct fabric_conn_private){&no, sizeof(no)});
+		fabric_conn_reject(e->conn,
+		                   p->says ? &garbage
+		                           : &(struct fabric_conn_private){&no, sizeof(no)});
 		return;
 	}
 	yes.crqsize = p->crqsize ? p->crqsize : p->hello.hsqsize + 1;
+	if (p->says)
+		o.hello = garbage;
 	/* a host that has gone meanwhile cannot be accepted */
 	(void)fabric_conn_accept(e->conn, p->set, &o, &p->qp, NULL);
 }

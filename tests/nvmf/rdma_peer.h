@@ -40,6 +40,9 @@ struct rdma_peer {
 	uint16_t reject;      /* enum nvme_rdma_status; 0 = accept */
 	uint16_t crqsize;     /* 0 = what was asked for */
 	uint32_t no_receives; /* posts none */
+	/* garbage: says this instead, whether it accepts or rejects */
+	const void *says;
+	uint32_t says_len;
 	struct nvme_rdma_request hello;
 	uint32_t n_requests;
 	/* what came, oldest first */

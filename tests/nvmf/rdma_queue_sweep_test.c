@@ -512,6 +512,38 @@ rdma_queue_sweep__a_port_that_is_down_does_not_end_it_but_a_silent_peer_does(voi
 	ended(b, "the target does not answer");
 }
 
+/* What keeps a late write of the target out is the end of the key, and the request waits for it. */
+static void rdma_queue_sweep__a_late_write_lands_until_the_key_ends(void **state)
+{
+	struct bed *b = busy(PER_COMMAND, true);
+	const struct rdma_peer_cmd *cmd = &b->h.peer.cmds[2];
+	struct host_req *r = &b->r[2];
+	uint8_t *mem = b->h.slots[2].mem;
+
+	assert_int_equal(cmd->sqe.cdw10, r->req.sqe.cdw10);
+	stub_hold(STUB_INV);
+	rdma_peer_answer(&b->h.peer, cmd, NVME_SC_ABORT_REQUESTED);
+	turn(b);
+	memset(rdma_peer_payload(&b->h.peer), 0x77, cmd->sgl.len);
+	assert_int_equal(rdma_peer_write(&b->h.peer, cmd->sgl.addr, cmd->sgl.len, cmd->sgl.key),
+	                 FABRIC_END_OK);
+	assert_int_equal(mem[cmd->sgl.len - 1], 0x77);
+	assert_int_equal(r->n_done, 0);
+	stub_release();
+	turn(b);
+	assert_int_equal(r->n_done, 1);
+	assert_int_equal(r->rc, 0);
+	assert_int_equal(r->status, NVME_SC_ABORT_REQUESTED);
+	memset(mem, 0, cmd->sgl.len);
+	assert_int_equal(rdma_peer_write(&b->h.peer, cmd->sgl.addr, cmd->sgl.len, cmd->sgl.key),
+	                 FABRIC_END_REMOTE_ACCESS);
+	for (uint32_t i = 0; i < cmd->sgl.len; i++)
+		assert_int_equal(mem[i], 0);
+	until_done(b);
+	end(b);
+	again(b);
+}
+
 static void rdma_queue_sweep__a_message_that_only_invalidates_ends_it(void **state)
 {
 	for (int keys = 0; keys < N_KEYS; keys++) {
@@ -539,6 +571,7 @@ int main(void)
 		T(a_completion_queue_that_overran_ends_it_in_time),
 		T(a_device_that_is_removed_ends_it),
 		T(a_port_that_is_down_does_not_end_it_but_a_silent_peer_does),
+		T(a_late_write_lands_until_the_key_ends),
 		T(a_message_that_only_invalidates_ends_it),
 	};
 
