@@ -4,7 +4,6 @@
 #include "common/clock.h"
 #include "common/crypto.h"
 #include <errno.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,8 +28,10 @@ void fabric_mem_absent(bool is)
 
 /* ---- faults ---- */
 
+/* Of fault, apart from mem_lock, which some of those who ask hold. */
+static pthread_mutex_t fault_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
-	_Atomic uint32_t nth, asked;
+	uint32_t nth, asked;
 	enum fabric_mem_whose whose;
 	bool for_good;
 	pthread_t thread;
@@ -38,29 +39,38 @@ static struct {
 
 void fabric_mem_fail(enum fabric_mem_whose whose, uint32_t nth, bool for_good)
 {
-	atomic_store(&fault.nth, 0);
+	pthread_mutex_lock(&fault_lock);
 	fault.whose = whose;
 	fault.for_good = for_good;
 	fault.thread = pthread_self();
 	if (nth)
-		atomic_store(&fault.asked, 0);
-	atomic_store(&fault.nth, nth);
+		fault.asked = 0;
+	fault.nth = nth;
+	pthread_mutex_unlock(&fault_lock);
 }
 
 uint32_t fabric_mem_asked(void)
 {
-	return atomic_load(&fault.asked);
+	uint32_t n;
+
+	pthread_mutex_lock(&fault_lock);
+	n = fault.asked;
+	pthread_mutex_unlock(&fault_lock);
+	return n;
 }
 
 bool mem_faulty(void)
 {
-	uint32_t nth = atomic_load(&fault.nth), n;
+	bool mine, faulty = false;
 
-	if (!nth ||
-	    !pthread_equal(fault.thread, pthread_self()) != (fault.whose == FABRIC_MEM_OTHERS))
-		return false;
-	n = atomic_fetch_add(&fault.asked, 1) + 1;
-	return fault.for_good ? n >= nth : n == nth;
+	pthread_mutex_lock(&fault_lock);
+	mine = pthread_equal(fault.thread, pthread_self());
+	if (fault.nth && mine == (fault.whose == FABRIC_MEM_MINE)) {
+		fault.asked++;
+		faulty = fault.for_good ? fault.asked >= fault.nth : fault.asked == fault.nth;
+	}
+	pthread_mutex_unlock(&fault_lock);
+	return faulty;
 }
 
 static void count(uint32_t *n, int by)
