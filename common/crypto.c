@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Hashes, signatures and random bytes over OpenSSL 3, and the encodings bytes travel in. Algorithms
- * are fetched once. A hash that OpenSSL cannot compute (no memory, a crippled provider) ends the
- * process: every caller's guarantee rests on it, and none has a meaningful way to go on.
+ * Signatures over OpenSSL 3, random bytes, and the encodings bytes travel in. A kernel that gives
+ * no random bytes ends the process: no key may be made without. It is asked without O_NONBLOCK and
+ * needs no memory for it.
  */
 #include "common/crypto.h"
 #include "common/fsx.h"
@@ -29,10 +29,6 @@ struct crypto_sign_key {
 	uint8_t pub[ED25519_PUB_LEN];
 };
 
-static pthread_once_t fetch_once = PTHREAD_ONCE_INIT;
-static EVP_MD *sha256;
-static EVP_MAC *hmac;
-
 /* gRPC's threads may use OpenSSL until the process is gone, so it must not be taken down at exit:
  * they would find freed tables, or leave states behind that nobody frees. This has to be said
  * before anything else is. */
@@ -45,14 +41,6 @@ __attribute__((noreturn)) static void die(const char *what)
 {
 	fprintf(stderr, "fatal: %s\n", what);
 	abort();
-}
-
-static void fetch(void)
-{
-	sha256 = EVP_MD_fetch(NULL, "SHA256", NULL);
-	hmac = EVP_MAC_fetch(NULL, "HMAC", NULL);
-	if (!sha256 || !hmac)
-		die("OpenSSL has no SHA-256 or no HMAC");
 }
 
 void crypto_random(void *p, size_t n)
@@ -94,83 +82,6 @@ bool crypto_equal(const void *a, const void *b, size_t n)
 void crypto_wipe(void *p, size_t n)
 {
 	OPENSSL_cleanse(p, n);
-}
-
-void crypto_sha256(const void *p, size_t n, uint8_t out[SHA256_LEN])
-{
-	struct crypto_span part = {p, n};
-
-	crypto_sha256v(&part, 1, out);
-}
-
-void crypto_sha256v(const struct crypto_span *parts, size_t n_parts, uint8_t out[SHA256_LEN])
-{
-	EVP_MD_CTX *ctx;
-	int ok;
-
-	pthread_once(&fetch_once, fetch);
-	ctx = EVP_MD_CTX_new();
-	ok = ctx && EVP_DigestInit_ex2(ctx, sha256, NULL) == 1;
-	for (size_t i = 0; i < n_parts && ok; i++)
-		ok = parts[i].n == 0 || EVP_DigestUpdate(ctx, parts[i].p, parts[i].n) == 1;
-	if (!ok || EVP_DigestFinal_ex(ctx, out, NULL) != 1)
-		die("SHA-256 failed");
-	EVP_MD_CTX_free(ctx);
-}
-
-struct crypto_sha256 {
-	EVP_MD_CTX *ctx; /* owned */
-};
-
-struct crypto_sha256 *crypto_sha256_new(void)
-{
-	struct crypto_sha256 *h = malloc(sizeof(*h));
-
-	pthread_once(&fetch_once, fetch);
-	if (h)
-		h->ctx = EVP_MD_CTX_new();
-	if (!h || !h->ctx || EVP_DigestInit_ex2(h->ctx, sha256, NULL) != 1)
-		die("SHA-256 failed");
-	return h;
-}
-
-void crypto_sha256_update(struct crypto_sha256 *h, const void *p, size_t n)
-{
-	if (n && EVP_DigestUpdate(h->ctx, p, n) != 1)
-		die("SHA-256 failed");
-}
-
-void crypto_sha256_end(struct crypto_sha256 *h, uint8_t out[SHA256_LEN])
-{
-	if (!h)
-		return;
-	if (out && EVP_DigestFinal_ex(h->ctx, out, NULL) != 1)
-		die("SHA-256 failed");
-	EVP_MD_CTX_free(h->ctx);
-	free(h);
-}
-
-void crypto_hmac_sha256v(const void *key, size_t key_len, const struct crypto_span *parts,
-                         size_t n_parts, uint8_t out[SHA256_LEN])
-{
-	char digest[] = "SHA256";
-	OSSL_PARAM params[] = {
-		OSSL_PARAM_construct_utf8_string(OSSL_MAC_PARAM_DIGEST, digest, 0),
-		OSSL_PARAM_construct_end(),
-	};
-	EVP_MAC_CTX *ctx;
-	size_t len = 0;
-	int ok;
-
-	pthread_once(&fetch_once, fetch);
-	ctx = EVP_MAC_CTX_new(hmac);
-	/* A NULL key would mean "keep the key of before"; an empty key is a key. */
-	ok = ctx && EVP_MAC_init(ctx, key_len ? key : (const void *)"", key_len, params) == 1;
-	for (size_t i = 0; i < n_parts && ok; i++)
-		ok = parts[i].n == 0 || EVP_MAC_update(ctx, parts[i].p, parts[i].n) == 1;
-	if (!ok || EVP_MAC_final(ctx, out, &len, SHA256_LEN) != 1 || len != SHA256_LEN)
-		die("HMAC-SHA-256 failed");
-	EVP_MAC_CTX_free(ctx);
 }
 
 static int ssl_fail(struct ros2_err *err, int code, const char *what)

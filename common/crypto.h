@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The cryptography the project uses, over OpenSSL; no other file includes an OpenSSL header except
- * common/crypto_dh.c and common/pki.c. Secrets are wiped when freed; comparisons of secrets take
- * constant time.
+ * common/crypto_dh.c, common/crypto_hash.c and common/pki.c. Secrets are wiped when freed;
+ * comparisons of secrets take constant time.
  */
 #ifndef ROS2_COMMON_CRYPTO_H
 #define ROS2_COMMON_CRYPTO_H
@@ -24,6 +24,7 @@ uint32_t crypto_random_u32(void);
 bool crypto_equal(const void *a, const void *b, size_t n);
 void crypto_wipe(void *p, size_t n);
 
+/* Hashes cannot fail and allocate nothing: common/crypto_hash.c. */
 void crypto_sha256(const void *p, size_t n, uint8_t out[SHA256_LEN]);
 struct crypto_span {
 	const void *p;
@@ -31,11 +32,12 @@ struct crypto_span {
 };
 /* Hash of the concatenation. */
 void crypto_sha256v(const struct crypto_span *parts, size_t n_parts, uint8_t out[SHA256_LEN]);
-/* Of bytes that come in pieces. Ends the process when there is no memory, as the others do. */
-struct crypto_sha256;
-struct crypto_sha256 *crypto_sha256_new(void);
+/* Of bytes that come in pieces. Nothing has to be freed. */
+struct crypto_sha256 {
+	_Alignas(8) uint8_t state[128];
+};
+void crypto_sha256_init(struct crypto_sha256 *h);
 void crypto_sha256_update(struct crypto_sha256 *h, const void *p, size_t n);
-/* Ends and frees @h (NULL is accepted); @out may be NULL. */
 void crypto_sha256_end(struct crypto_sha256 *h, uint8_t out[SHA256_LEN]);
 void crypto_hmac_sha256v(const void *key, size_t key_len, const struct crypto_span *parts,
                          size_t n_parts, uint8_t out[SHA256_LEN]);

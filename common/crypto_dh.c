@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Hashes, HMAC and finite-field Diffie-Hellman over OpenSSL 3, for authentication. As in crypto.c,
- * a hash that OpenSSL cannot compute ends the process.
- */
+/* Finite-field Diffie-Hellman over OpenSSL 3, for authentication. */
 #include "common/crypto_dh.h"
 #include "common/util.h"
 #include <errno.h>
@@ -20,12 +17,6 @@ struct crypto_dh {
 	unsigned bits;
 };
 
-__attribute__((noreturn)) static void die(const char *what)
-{
-	fprintf(stderr, "fatal: %s failed\n", what);
-	abort();
-}
-
 static int ssl_fail(struct ros2_err *err, int code, const char *what)
 {
 	char words[160];
@@ -33,51 +24,6 @@ static int ssl_fail(struct ros2_err *err, int code, const char *what)
 	ERR_error_string_n(ERR_peek_last_error(), words, sizeof(words));
 	ERR_clear_error();
 	return ros2_err_set(err, code, "%s: %s", what, words);
-}
-
-static const struct {
-	const char *name;
-	size_t len;
-} hashes[] = {
-	[CRYPTO_SHA256] = {"SHA256", 32},
-	[CRYPTO_SHA384] = {"SHA384", 48},
-	[CRYPTO_SHA512] = {"SHA512", 64},
-};
-
-size_t crypto_hash_len(enum crypto_hash h)
-{
-	return hashes[h].len;
-}
-
-void crypto_hash(enum crypto_hash h, const void *p, size_t n, uint8_t *out)
-{
-	size_t len = 0;
-
-	if (EVP_Q_digest(NULL, hashes[h].name, NULL, n ? p : "", n, out, &len) != 1 ||
-	    len != hashes[h].len)
-		die("a hash");
-}
-
-void crypto_hmac(enum crypto_hash h, const void *key, size_t key_len,
-                 const struct crypto_span *parts, size_t n_parts, uint8_t *out)
-{
-	OSSL_PARAM params[] = {
-		OSSL_PARAM_construct_utf8_string(OSSL_MAC_PARAM_DIGEST, (char *)hashes[h].name, 0),
-		OSSL_PARAM_construct_end(),
-	};
-	EVP_MAC *mac = EVP_MAC_fetch(NULL, "HMAC", NULL);
-	EVP_MAC_CTX *ctx = mac ? EVP_MAC_CTX_new(mac) : NULL;
-	size_t len = 0;
-	int ok;
-
-	/* A NULL key would mean "keep the key of before"; an empty key is a key. */
-	ok = ctx && EVP_MAC_init(ctx, key_len ? key : (const void *)"", key_len, params) == 1;
-	for (size_t i = 0; i < n_parts && ok; i++)
-		ok = parts[i].n == 0 || EVP_MAC_update(ctx, parts[i].p, parts[i].n) == 1;
-	if (!ok || EVP_MAC_final(ctx, out, &len, hashes[h].len) != 1 || len != hashes[h].len)
-		die("HMAC");
-	EVP_MAC_CTX_free(ctx);
-	EVP_MAC_free(mac);
 }
 
 static const char *group_name(unsigned bits)

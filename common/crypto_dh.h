@@ -12,7 +12,7 @@ enum crypto_hash { CRYPTO_SHA256, CRYPTO_SHA384, CRYPTO_SHA512 };
 #define CRYPTO_HASH_MAX 64
 
 size_t crypto_hash_len(enum crypto_hash h); /* 32, 48, 64 */
-/* @out: crypto_hash_len bytes. Both end the process when OpenSSL cannot compute them. */
+/* @out: crypto_hash_len bytes. Neither can fail; no allocation. */
 void crypto_hash(enum crypto_hash h, const void *p, size_t n, uint8_t *out);
 /* Of the concatenation. */
 void crypto_hmac(enum crypto_hash h, const void *key, size_t key_len,

@@ -223,17 +223,18 @@ static bool add_table(sqlite3 *db, const char *sql, struct crypto_sha256 *h)
 
 bool history_digest(const struct fixture *f, uint8_t out[SHA256_LEN], uint64_t *ret_seq)
 {
-	struct crypto_sha256 *h = crypto_sha256_new();
+	struct crypto_sha256 h;
 	char path[128];
 	sqlite3 *db = NULL;
 	bool ok;
 
+	crypto_sha256_init(&h);
 	fixture_path(f, "ros2.db", path);
 	ok = sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY, NULL) == SQLITE_OK;
 	for (size_t i = 0; i < ARRAY_SIZE(tables) && ok; i++)
-		ok = add_table(db, tables[i], h);
+		ok = add_table(db, tables[i], &h);
 	sqlite3_close(db);
-	crypto_sha256_end(h, out);
+	crypto_sha256_end(&h, out);
 	if (ok)
 		*ret_seq = (uint64_t)fixture_sql(f, "SELECT count(*) FROM audit");
 	return ok;

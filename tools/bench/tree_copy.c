@@ -191,26 +191,27 @@ static int get_pieces(struct worker *w, int fd, struct ros2_file *f, const char 
 static int sha256_of_local(const char *path, uint8_t *scratch, size_t n, uint8_t out[SHA256_LEN],
                            uint64_t *ret_size, struct ros2_err *err)
 {
-	struct crypto_sha256 *h;
+	struct crypto_sha256 h;
 	AUTO_CLOSE int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
 	ssize_t got = 0;
 
 	if (fd < 0)
 		return ros2_err_set(err, -errno, "%s: %s", path, strerror(errno));
-	h = crypto_sha256_new();
+	crypto_sha256_init(&h);
 	*ret_size = 0;
 	while ((got = read_full(fd, scratch, n)) > 0) {
-		crypto_sha256_update(h, scratch, (size_t)got);
+		crypto_sha256_update(&h, scratch, (size_t)got);
 		*ret_size += (uint64_t)got;
 	}
-	crypto_sha256_end(h, got < 0 ? NULL : out);
+	if (!got)
+		crypto_sha256_end(&h, out);
 	return got < 0 ? ros2_err_set(err, (int)got, "%s: %s", path, strerror((int)-got)) : 0;
 }
 
 static int put_file(struct worker *w, struct tree_file *t, const char *local, const char *remote,
                     struct ros2_err *err)
 {
-	struct crypto_sha256 *h;
+	struct crypto_sha256 h;
 	struct ros2_file *f;
 	AUTO_CLOSE int fd = open(local, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
 	int rc, closed;
@@ -220,9 +221,10 @@ static int put_file(struct worker *w, struct tree_file *t, const char *local, co
 	rc = ros2_open(w->mount, remote, ROS2_O_RDWR | ROS2_O_CREAT | ROS2_O_TRUNC, 0644, &f, err);
 	if (rc)
 		return rc;
-	h = crypto_sha256_new();
-	rc = put_pieces(w, fd, f, remote, h, &t->size, err);
-	crypto_sha256_end(h, rc ? NULL : t->sha256);
+	crypto_sha256_init(&h);
+	rc = put_pieces(w, fd, f, remote, &h, &t->size, err);
+	if (!rc)
+		crypto_sha256_end(&h, t->sha256);
 	if (!rc && !w->tree->o->no_flush)
 		rc = ros2_flush(f, err);
 	closed = ros2_close(f, rc ? NULL : err);
@@ -233,7 +235,7 @@ static int get_file(struct worker *w, struct tree_file *t, const char *local, co
                     struct ros2_err *err)
 {
 	bool verify = w->tree->op == TREE_VERIFY;
-	struct crypto_sha256 *h;
+	struct crypto_sha256 h;
 	struct ros2_file *f;
 	AUTO_CLOSE int fd = -1;
 	int rc = ros2_open(w->mount, remote, ROS2_O_RDONLY, 0, &f, err);
@@ -247,9 +249,10 @@ static int get_file(struct worker *w, struct tree_file *t, const char *local, co
 			return ros2_err_set(err, -errno, "%s: %s", local, strerror(errno));
 		}
 	}
-	h = crypto_sha256_new();
-	rc = get_pieces(w, fd, f, remote, h, &t->size, err);
-	crypto_sha256_end(h, rc ? NULL : t->sha256);
+	crypto_sha256_init(&h);
+	rc = get_pieces(w, fd, f, remote, &h, &t->size, err);
+	if (!rc)
+		crypto_sha256_end(&h, t->sha256);
 	ros2_close(f, NULL);
 	return rc;
 }
