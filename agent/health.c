@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Turns outcomes of writes, the free space and what waits into the four conditions. */
+/* Turns outcomes of writes, the free space and what waits into the five conditions. */
 #include "agent/health.h"
 #include "agent/service.h"
 #include "agent/uplink_priv.h"
@@ -40,7 +40,7 @@ const char *health_part_to_str(enum health_part p)
 const char *health_kind_to_str(enum health_kind k)
 {
 	static const char *const names[] = {"DiskFull", "StateReadOnly", "RecordsPending",
-	                                    "SpoolDropping"};
+	                                    "SpoolDropping", "Frozen"};
 
 	return (size_t)k < ARRAY_SIZE(names) ? names[k] : "?";
 }
@@ -94,6 +94,7 @@ static void look(struct health *h)
 	uint64_t now = clock_boottime_ns(), lost = agent_audit_lost(h->a->audit);
 	unsigned pending = revoker_unrecorded(h->a->revoker);
 	const char *full = failure(h, true, now), *other = failure(h, false, now);
+	const char *frozen = revoker_frozen(h->a->revoker);
 	char words[256];
 
 	if (h->free_bytes == UINT64_MAX)
@@ -112,6 +113,7 @@ static void look(struct health *h)
 	         (unsigned long long)lost);
 	set(h, HEALTH_SPOOL_DROPPING, h->lost_ns && now - h->lost_ns <= HEALTH_HOLD_MS * NS_PER_MS,
 	    words);
+	set(h, HEALTH_FROZEN, frozen != NULL, frozen ? frozen : "");
 }
 
 static void ask_work(struct writer_job *j)
@@ -137,6 +139,7 @@ static void on_tick(void *arg)
 	struct health *h = arg;
 	bool good = true;
 
+	revoker_thaw(h->a->revoker);
 	look(h);
 	for (size_t i = 0; i < HEALTH_KINDS; i++)
 		good &= !h->is[i].is;

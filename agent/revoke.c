@@ -5,6 +5,12 @@
  * `draining`, and a second receipt follows when it is zero. When the disk is full the revocation is
  * carried out all the same and the receipt says `durable: no`; the write is tried again and told by
  * another receipt.
+ *
+ * Without memory. The data plane cannot hold it: it freezes, and is asked again each second. There
+ * is none for the revocation itself: the stream ends, so that it is sent again. It thaws when
+ * nothing of the kind is left: nothing waits to be asked again, and a stream that began after the
+ * last one was lost has brought all that the controller owes (initial_done follows the
+ * revocations).
  */
 #include "agent/health.h"
 #include "agent/sessions.h"
@@ -34,7 +40,9 @@ struct revocation {
 	struct ros2_err write_err;
 	uint64_t durable_ns;
 	bool write_done, durable, stopped, drained, receipt_sent;
-	struct dp_result res; /* of the data plane's first answer */
+	bool refused;           /* the data plane could not hold it: asked again */
+	struct ros2_uid target; /* how the data plane knows it */
+	struct dp_result res;   /* of the data plane's first answer */
 	uint32_t draining;
 	struct loop_timer retry;
 };
@@ -50,8 +58,10 @@ struct revoker {
 		struct ros2_err err;
 	} fresh;
 	struct list pending;
-	unsigned n;
+	unsigned n, n_refused;
 	uint64_t total;
+	bool lost; /* one could not be held anywhere: it has to come again, on a later stream */
+	uint64_t lost_generation;
 };
 
 static uint64_t since(const struct revocation *v, uint64_t ns)
@@ -249,20 +259,48 @@ static bool is_superseded(const struct agent *a, const struct tombstone *t)
 	       !now.revoked && now.version > t->version;
 }
 
+static int ask_data_plane(struct revocation *v)
+{
+	return dp_revoke(v->a->dp, scope_of(v->t.kind), &v->target, v->received_ns, ROS2_REVOKED,
+	                 on_stopped, v);
+}
+
 static void stop_data_plane(struct revocation *v)
 {
 	struct agent *a = v->a;
 	struct tombstone *t = &v->t;
-	struct ros2_uid target = t->kind == OBJ_TENANT ? state_dp_uid(a->state, &t->uid) : t->uid;
 
 	if (is_superseded(a, t)) {
 		v->stopped = v->drained = true;
 		return;
 	}
-	dp_revoke(a->dp, scope_of(t->kind), &target, v->received_ns, ROS2_REVOKED, on_stopped, v);
+	if (ask_data_plane(v) < 0) {
+		v->refused = true;
+		a->revoker->n_refused++;
+		log_error("revocation: no memory in the data plane: it is frozen");
+	}
 	if (t->kind == OBJ_TENANT)
 		state_dp_withdrawn(a->state, &t->uid);
 	sessions_on_revoke(a->sessions, t);
+}
+
+/* Effective without a record of its own; no receipt, so it is sent again. */
+static void carry_out_unheld(struct agent *a, const struct tombstone *t,
+                             const struct ros2_uid *target, uint64_t received_ns)
+{
+	struct revoker *r = a->revoker;
+	bool lost = dp_revoke(a->dp, scope_of(t->kind), target, received_ns, ROS2_REVOKED, ignore,
+	                      NULL) < 0;
+
+	log_error("revocation: no memory or too many at once%s",
+	          lost ? ": the data plane is frozen" : "");
+	if (lost) {
+		r->lost = true;
+		r->lost_generation = uplink_generation(a->uplink);
+	}
+	/* It is sent again on the next stream; those that wait for the disk are not news. */
+	if (lost || r->n < PENDING_MAX)
+		uplink_abort(a->uplink, ROS2_BUSY, "no memory for a revocation");
 }
 
 void revoker_on_revoke(struct agent *a, const Ros2__V1__Revoke *m)
@@ -284,19 +322,12 @@ void revoker_on_revoke(struct agent *a, const Ros2__V1__Revoke *m)
 	known = revlog_has(a->revlog, &t.revocation);
 	v = a->revoker->n < PENDING_MAX ? calloc(1, sizeof(*v)) : NULL;
 	if (!v || (!known && revlog_add(a->revlog, &t, &err) < 0)) {
-		/* Effective without a record of its own; no receipt, so it is sent again. */
-		dp_revoke(a->dp, scope_of(t.kind), &target, received_ns, ROS2_REVOKED, ignore,
-		          NULL);
-		log_error("revocation: no memory or too many at once");
-		/* It is sent again on the next stream; those that wait for the disk are not news.
-		 */
-		if (a->revoker->n < PENDING_MAX)
-			uplink_abort(a->uplink, ROS2_BUSY, "no memory for a revocation");
 		free(v);
+		carry_out_unheld(a, &t, &target, received_ns);
 		return;
 	}
 	log_info("revoked: %s%s%s", obj_kind_to_str(t.kind), t.reason[0] ? ": " : "", t.reason);
-	*v = (struct revocation){.a = a, .t = t, .received_ns = received_ns};
+	*v = (struct revocation){.a = a, .t = t, .received_ns = received_ns, .target = target};
 	v->job.work = write_work;
 	v->job.done = write_done;
 	list_add_tail(&a->revoker->pending, &v->link);
@@ -315,6 +346,47 @@ void revoker_on_revoke(struct agent *a, const Ros2__V1__Revoke *m)
 	persist_request(a->persist, NULL, NULL);
 	progress(v);
 	leave_out(a->revoker);
+}
+
+/* ---- thawing ---- */
+
+void revoker_synced(struct revoker *r)
+{
+	if (r->lost && uplink_generation(r->a->uplink) != r->lost_generation)
+		r->lost = false;
+}
+
+/* False: there is still no memory. */
+static bool ask_again(struct revoker *r)
+{
+	struct revocation *v;
+
+	list_for_each (&r->pending, v, link) {
+		if (!v->refused)
+			continue;
+		if (ask_data_plane(v) < 0)
+			return false;
+		v->refused = false;
+		r->n_refused--;
+	}
+	return true;
+}
+
+void revoker_thaw(struct revoker *r)
+{
+	if (!dp_is_frozen(r->a->dp) || (r->n_refused && !ask_again(r)) || r->lost)
+		return;
+	if (dp_thaw(r->a->dp) == 0)
+		log_info("the data plane goes on: every revocation is held");
+}
+
+const char *revoker_frozen(const struct revoker *r)
+{
+	if (!dp_is_frozen(r->a->dp))
+		return NULL;
+	return r->lost ? "no memory to hold a revocation: no session is served until the "
+	                 "controller has sent it again"
+	               : "no memory to hold a revocation: no session is served until there is";
 }
 
 uint64_t revoker_total(const struct revoker *r)

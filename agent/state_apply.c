@@ -166,7 +166,10 @@ static void withdraw(struct state *s, const struct ros2_uid *tenant)
 
 	if (n && n->withdrawn)
 		return;
-	dp_revoke(s->o.dp, DP_SCOPE_TENANT, &dp, clock_boottime_ns(), ROS2_REVOKED, ignore, NULL);
+	/* Not held: what it names there is withdrawn all the same, and what it does not name comes
+	 * back by a newer message of the controller only. */
+	(void)dp_revoke(s->o.dp, DP_SCOPE_TENANT, &dp, clock_boottime_ns(), ROS2_REVOKED, ignore,
+	                NULL);
 	state_dp_withdrawn(s, tenant);
 }
 
@@ -478,9 +481,10 @@ void state_unapply(struct state *s, struct state_object *o)
 		break;
 	case OBJ_GRANT:
 		state_unindex_grant(s, o);
-		dp_revoke(s->o.dp, DP_SCOPE_GRANT, &cur->uid, clock_boottime_ns(),
-		          o->deadline_ns <= clock_boottime_ns() ? ROS2_GRANT_EXPIRED : ROS2_REVOKED,
-		          ignore, NULL);
+		(void)dp_revoke(s->o.dp, DP_SCOPE_GRANT, &cur->uid, clock_boottime_ns(),
+		                o->deadline_ns <= clock_boottime_ns() ? ROS2_GRANT_EXPIRED
+		                                                      : ROS2_REVOKED,
+		                ignore, NULL); /* likewise */
 		break;
 	default:
 		break;

@@ -366,6 +366,9 @@ void uplink_on_delta(struct agent *a, const Ros2__V1__Delta *m)
 	struct delta_wait *d = calloc(1, sizeof(*d));
 	bool whole = d;
 
+	if (m->initial_done)
+		revoker_synced(a->revoker);
+
 	for (size_t i = 0; i < m->n_removals; i++) {
 		const Ros2__V1__HaveObject *h = m->removals[i];
 		struct ros2_uid uid;

@@ -58,6 +58,13 @@ void revoker_on_revoke(struct agent *a, const Ros2__V1__Revoke *m);
 uint64_t revoker_total(const struct revoker *r);
 /* Carried out, but not on disk. */
 unsigned revoker_unrecorded(const struct revoker *r);
+/* Once a second: revokes again what the data plane could not hold, and lets it go on when nothing
+ * of that is left. */
+void revoker_thaw(struct revoker *r);
+/* The controller has sent all that it owes on this stream. */
+void revoker_synced(struct revoker *r);
+/* The data plane is frozen: why, for people; else NULL. */
+const char *revoker_frozen(const struct revoker *r);
 bool revoker_is_idle(const struct revoker *r);
 
 /* ---- report.c ---- */

@@ -159,6 +159,9 @@ void dp_freed(struct dp *dp)
 	free_all(&dp->tenants, offsetof(struct dp_tenant, link));
 	for (uint32_t i = 0; i < dp->n_reactors; i++)
 		reactor_free(dp->reactors[i]);
+	for (uint32_t i = 0; i < DP_ENGINES_MAX; i++)
+		free(dp->engine_drops[i]);
+	free(dp->rdma_lost);
 	dp_ops_unreserve(dp);
 	dp_revokes_unreserve(dp);
 	uidmap_fini(&dp->uids);
@@ -177,6 +180,7 @@ void dp_free(struct dp *dp)
 	for (uint32_t i = 0; i < dp->n_reactors; i++)
 		reactor_stop(dp->reactors[i]);
 	dp_revokes_free(dp);
+	dp_denied_cancel(dp);
 	cancel_ops(dp);
 	close_device(dp);
 	dp->freed = true;
@@ -253,8 +257,10 @@ int dp_tenant_put(struct dp *dp, const struct ros2_uid *tenant, const char *name
 		return ros2_err_named(err, ROS2_EXISTS, "tenant '%s': the uid names something else",
 		                      name);
 	if (!t) {
-		int rc = add_tenant(dp, tenant, name, &t, err);
+		int rc = dp_frozen_check(dp, err);
 
+		if (rc == 0)
+			rc = add_tenant(dp, tenant, name, &t, err);
 		if (rc < 0)
 			return rc;
 	}
@@ -285,14 +291,18 @@ int dp_tenant_remove(struct dp *dp, const struct ros2_uid *tenant, struct ros2_e
 	loop_assert_owner(dp->loop);
 	if (!dp_tenant_find(dp, tenant))
 		return ros2_err_named(err, ROS2_NOT_FOUND, "no such tenant");
-	dp_revoke(dp, DP_SCOPE_TENANT, tenant, clock_boottime_ns(), ROS2_REVOKED, NULL, NULL);
+	/* Its uid is known: it ends also when nothing of it can be held. */
+	(void)dp_revoke(dp, DP_SCOPE_TENANT, tenant, clock_boottime_ns(), ROS2_REVOKED, NULL, NULL);
 	return 0;
 }
 
 static int add_grant(struct dp *dp, const struct dp_grant *g, struct ros2_err *err)
 {
 	struct dp_grant_obj *o;
+	int rc = dp_frozen_check(dp, err);
 
+	if (rc < 0)
+		return rc;
 	if (!dp_tenant_find(dp, &g->tenant))
 		return ros2_err_named(err,
 		                      uidmap_get(&dp->uids, &g->tenant, NULL) == UID_DEAD
@@ -336,8 +346,8 @@ int dp_grant_put(struct dp *dp, const struct dp_grant *g, struct ros2_err *err)
 		return ros2_err_named(err, ROS2_CONFLICT, "the grant belongs to another tenant");
 	/* Its end has passed: sessions have ended by it, so it cannot be taken back. */
 	if (clock_boottime_ns() >= atomic_load(&o->deadline_ns)) {
-		dp_revoke(dp, DP_SCOPE_GRANT, &g->grant, clock_boottime_ns(), ROS2_GRANT_EXPIRED,
-		          NULL, NULL);
+		(void)dp_revoke(dp, DP_SCOPE_GRANT, &g->grant, clock_boottime_ns(),
+		                ROS2_GRANT_EXPIRED, NULL, NULL);
 		return ros2_err_named(err, ROS2_REVOKED, "this grant has ended");
 	}
 	atomic_store(&o->deadline_ns, g->deadline_ns);

@@ -28,7 +28,7 @@ enum dp_event_type {
 	DP_EVENT_VIOLATION,     /* the peer did what it may not: status, words, count since the last
 	                           event of this kind */
 	DP_EVENT_SESSION_ENDED, /* status: CLOSED, REVOKED, VIOLATIONS, GRANT_EXPIRED, CONTACT_LOST,
-	                           PROTOCOL, UNAUTHENTICATED, TIMEOUT */
+	                           PROTOCOL, UNAUTHENTICATED, TIMEOUT, BUSY (dp_revoke) */
 	DP_EVENT_CONNECTED,     /* HELLO proved; words = peer address */
 	DP_EVENT_HELLO_REFUSED, /* session_uid zero when unknown; words = peer address */
 };
@@ -226,10 +226,18 @@ void dp_region_deregister(struct dp *dp, const struct ros2_uid *session, uint32_
 
 /* Withdraws rights in the data plane. When the callback runs, no byte is handed on any more under
  * them, on any reactor. What an engine still holds is result.revoke.draining; the callback runs
- * again (status OK, draining 0) when that is zero. */
+ * again (status OK, draining 0) when that is zero.
+ * -ENOMEM: it could not be held, and @done is not called. The data plane is frozen instead: every
+ * session ends (BUSY), and no session, tenant or grant is taken that is not here already (BUSY,
+ * too) until dp_thaw. What the uid names here is withdrawn for good; a uid that names nothing here
+ * could not be remembered, so it has to be revoked again, and well, before dp_thaw is called. */
 enum dp_scope { DP_SCOPE_TENANT, DP_SCOPE_GRANT, DP_SCOPE_SESSION, DP_SCOPE_ALL };
-void dp_revoke(struct dp *dp, enum dp_scope scope, const struct ros2_uid *uid, uint64_t received_ns,
-               enum ros2_status why, dp_done_fn done, void *arg);
+int dp_revoke(struct dp *dp, enum dp_scope scope, const struct ros2_uid *uid, uint64_t received_ns,
+              enum ros2_status why, dp_done_fn done, void *arg);
+bool dp_is_frozen(const struct dp *dp);
+/* 0: sessions and rights are taken again. -EBUSY: the freeze has not reached every reactor;
+ * -ENOMEM: there is still no memory: ask again. */
+int dp_thaw(struct dp *dp);
 
 struct dp_lease_info {
 	uint64_t lease_id, length, expires_in_ms;

@@ -161,7 +161,11 @@ static int add_engine(struct dp *dp, const struct engine_ops *ops, const struct 
 		return ros2_err_set(err, -ENOMEM, "no memory for an engine");
 	e->ops = ops;
 	e->slot = slot;
-	rc = create_engine(dp, e, c, err);
+	/* What takes it away again needs no memory then. */
+	if (!dp->engine_drops[slot])
+		dp->engine_drops[slot] = calloc(dp->n_reactors, sizeof(struct dp_op));
+	rc = dp->engine_drops[slot] ? create_engine(dp, e, c, err)
+	                            : ros2_err_set(err, -ENOMEM, "no memory for an engine");
 	if (rc < 0) {
 		dp_engine_free(e);
 		return rc;
@@ -234,8 +238,9 @@ int dp_engine_remove(struct dp *dp, const char *name, struct ros2_err *err)
 	e->removed = true;
 	e->n_dropping = dp->n_reactors;
 	for (uint32_t i = 0; i < dp->n_reactors; i++) {
-		struct dp_op *op = dp_op_new(dp, NULL, NULL);
+		struct dp_op *op = &dp->engine_drops[e->slot][i];
 
+		dp_op_begin(op, dp, NULL, NULL);
 		op->engine = e;
 		dp_op_to_reactor(op, dp->reactors[i], reactor_run_engine_drop, engine_dropped);
 	}

@@ -56,14 +56,69 @@ void dp_ops_unreserve(struct dp *dp)
 	dp->n_spare_ops = 0;
 }
 
+/* ---- calls for which there is nothing at all ---- */
+
+static void deny_next(struct dp *dp)
+{
+	struct dp_result res = {.status = ROS2_BUSY};
+	struct dp_denied d = dp->denied.v[dp->denied.first];
+
+	dp->denied.first = (dp->denied.first + 1) % DP_DENIED;
+	dp->denied.n--;
+	snprintf(res.words, sizeof(res.words), "the agent has no memory");
+	d.done(d.arg, &res);
+}
+
+static void on_denied(struct dp_post *p)
+{
+	struct dp *dp = container_of(p, struct dp, denied.post);
+
+	/* Those that are denied by what is called from here are another turn's. */
+	dp->denied.posted = false;
+	for (uint32_t n = dp->denied.n; n && dp->denied.n; n--)
+		deny_next(dp);
+	if (dp->denied.n && !dp->denied.posted) {
+		dp->denied.posted = true;
+		dp_post(dp, &dp->denied.post, on_denied);
+	}
+}
+
+/* Its end is told later, as every other; when too many wait for that, the first is told now, which
+ * is a call of before and none that is under way. */
+static void deny(struct dp *dp, dp_done_fn done, void *arg)
+{
+	if (!done)
+		return;
+	if (dp->denied.n == DP_DENIED)
+		deny_next(dp);
+	dp->denied.v[(dp->denied.first + dp->denied.n) % DP_DENIED] = (struct dp_denied){done, arg};
+	dp->denied.n++;
+	if (dp->denied.posted)
+		return;
+	dp->denied.posted = true;
+	dp_post(dp, &dp->denied.post, on_denied);
+}
+
+void dp_denied_cancel(struct dp *dp)
+{
+	struct dp_result res = {.status = ROS2_CANCELLED};
+
+	while (dp->denied.n) {
+		struct dp_denied d = dp->denied.v[dp->denied.first];
+
+		dp->denied.first = (dp->denied.first + 1) % DP_DENIED;
+		dp->denied.n--;
+		d.done(d.arg, &res);
+	}
+}
+
+/* NULL: there is none. */
 static struct dp_op *take_spare(struct dp *dp)
 {
 	struct dp_op *op;
 
-	if (list_empty(&dp->spare_ops)) {
-		fprintf(stderr, "fatal: no memory for an operation of the data plane\n");
-		abort();
-	}
+	if (list_empty(&dp->spare_ops))
+		return NULL;
 	op = list_first(&dp->spare_ops, struct dp_op, link);
 	list_del(&op->link);
 	dp->n_spare_ops--;
@@ -102,7 +157,10 @@ struct dp_op *dp_op_new(struct dp *dp, dp_done_fn done, void *arg)
 	if (op)
 		return op;
 	op = take_spare(dp);
-	begin(op, dp, done, arg);
+	if (op)
+		begin(op, dp, done, arg);
+	else
+		deny(dp, done, arg);
 	return op;
 }
 
@@ -251,6 +309,8 @@ struct dp_op *dp_op_of_session_shrinking(struct dp *dp, const struct ros2_uid *s
 	enum ros2_status st;
 
 	loop_assert_owner(dp->loop);
+	if (!op)
+		return NULL;
 	if (!ds) {
 		st = uidmap_get(&dp->uids, session, NULL) == UID_DEAD ? ROS2_REVOKED
 		                                                      : ROS2_BAD_SESSION;

@@ -194,6 +194,13 @@ struct dp_session {
 
 struct workers;
 
+/* A call that there was no memory to begin, and its caller has not been told yet. */
+struct dp_denied {
+	dp_done_fn done;
+	void *arg;
+};
+#define DP_DENIED 256u
+
 struct dp {
 	/* immutable after init */
 	struct loop *loop;
@@ -224,7 +231,19 @@ struct dp {
 	} unclosed;
 	struct dp_tenant *by_index[LEASE_TENANTS_MAX];
 	struct dp_engine *engines[DP_ENGINES_MAX];
+	struct dp_op *engine_drops[DP_ENGINES_MAX]; /* owned: of a slot, one for each reactor */
+	struct dp_op *rdma_lost;                    /* owned: one for each reactor */
+	uint64_t lost_busy, lost_again;             /* a bit for each reactor */
 	uint64_t next_grant, next_seq, next_handle;
+	/* loop: a revocation that could not be held, see dp_revoke.c */
+	struct revoke *freeze; /* owned; set aside at the start */
+	bool frozen, freezing; /* nothing begins; its parts are under way */
+	struct {
+		struct dp_denied v[DP_DENIED]; /* a ring */
+		uint32_t first, n;
+		bool posted;
+		struct dp_post post;
+	} denied;
 };
 
 /* Set aside at the start and refilled by what ends: enough for denials and withdrawals under way
@@ -233,13 +252,12 @@ struct dp {
 #define DP_REVOKES_SPARE 64u
 #define DP_UIDS_SPARE    64u
 
-/* dp_op.c: loop only, but dp_op_back. Never NULL: without memory it is one of those set aside
- * (op->spare), and only when these are used up, too, the process ends, and with it every right: a
- * call whose end cannot be told would hang its caller for ever. */
+/* dp_op.c: loop only, but dp_op_back. Without memory it is one of those set aside (op->spare); NULL
+ * when these are used up, too: nothing is begun, and @done will hear BUSY. */
 int dp_ops_reserve(struct dp *dp);
 void dp_ops_unreserve(struct dp *dp);
 struct dp_op *dp_op_new(struct dp *dp, dp_done_fn done, void *arg);
-/* The same, but NULL without memory. */
+/* The same, but NULL without memory, and @done is not called. */
 struct dp_op *dp_op_try(struct dp *dp, dp_done_fn done, void *arg);
 /* The same for one embedded in another object, which outlives it: not under way already. */
 void dp_op_begin(struct dp_op *op, struct dp *dp, dp_done_fn done, void *arg);
@@ -252,6 +270,7 @@ void dp_op_set_err(struct dp_op *op, int code, const struct ros2_err *err);
 /* The end: calls done, lets go of everything, frees. */
 void dp_op_finish(struct dp_op *op);
 void dp_op_free(struct dp_op *op);
+void dp_denied_cancel(struct dp *dp); /* the callers of denied calls hear the end */
 /* The tenant's protection domain, for a session over verbs or an engine that lends. False: the
  * operation has failed. Loop. */
 bool dp_device_for(struct dp *dp, struct dp_tenant *t, struct dp_op *op);
@@ -302,6 +321,8 @@ void dp_grant_release(struct dp *dp, struct dp_grant_obj *g);
 /* dp_revoke.c */
 int dp_revokes_reserve(struct dp *dp);
 void dp_revokes_unreserve(struct dp *dp);
+/* FROZEN: fills @err. Nothing new begins while a revocation could not be held. */
+int dp_frozen_check(const struct dp *dp, struct ros2_err *err);
 void dp_revokes_check(struct dp *dp);
 void dp_revokes_free(struct dp *dp); /* and listings: their callers hear the end */
 

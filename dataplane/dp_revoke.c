@@ -5,10 +5,18 @@
  * taken back; 3. every reactor ends what it has and confirms;
  * 4. the caller is told, with what engines and workers still hold; 5. when that is zero, it is told
  * again.
+ *
+ * Without memory, and with all that was set aside in use, a revocation cannot be held: no receipt
+ * can be sent, or a uid that is not known yet cannot be remembered. Then the data plane freezes:
+ * all sessions end, as by a revocation of everything whose memory was set aside, and nothing new
+ * begins until dp_thaw, which wants what is set aside to be whole again. What is known stays
+ * withdrawn after that; what could not be remembered is the caller's to revoke again before it
+ * thaws.
  */
 #include "common/clock.h"
 #include "dataplane/reactor_priv.h"
 #include "dataplane/session_priv.h"
+#include "dataplane/test_switches.h"
 
 #include <errno.h>
 #include <string.h>
@@ -66,6 +74,10 @@ static uint32_t sessions_left(const struct revoke *v)
 
 int dp_revokes_reserve(struct dp *dp)
 {
+	if (!dp->freeze)
+		dp->freeze = calloc(1, revoke_size(dp));
+	if (!dp->freeze)
+		return -ENOMEM;
 	while (dp->n_spare_revokes < DP_REVOKES_SPARE) {
 		struct revoke *v = calloc(1, revoke_size(dp));
 
@@ -92,10 +104,10 @@ void dp_revokes_unreserve(struct dp *dp)
 	free_all(&dp->revokes);
 	free_all(&dp->spare_revokes);
 	dp->n_spare_revokes = 0;
+	free(TAKE_PTR(dp->freeze));
 }
 
-/* Without memory, and with all that was set aside in use, the process ends: a revocation that
- * cannot be carried out must not look like one that was. */
+/* NULL: without memory, and with all that was set aside in use. */
 static struct revoke *revoke_new(struct dp *dp)
 {
 	struct revoke *v = calloc(1, revoke_size(dp));
@@ -103,18 +115,15 @@ static struct revoke *revoke_new(struct dp *dp)
 	if (v)
 		return v;
 	if (list_empty(&dp->spare_revokes))
-		abort();
+		return NULL;
 	v = list_first(&dp->spare_revokes, struct revoke, link);
 	list_del(&v->link);
 	dp->n_spare_revokes--;
 	return v;
 }
 
-static void revoke_free(struct revoke *v)
+static void revoke_unused(struct dp *dp, struct revoke *v)
 {
-	struct dp *dp = v->dp;
-
-	list_del(&v->link);
 	if (dp->n_spare_revokes == DP_REVOKES_SPARE) {
 		free(v);
 		return;
@@ -122,6 +131,12 @@ static void revoke_free(struct revoke *v)
 	memset(v, 0, revoke_size(dp));
 	list_add_tail(&dp->spare_revokes, &v->link);
 	dp->n_spare_revokes++;
+}
+
+static void revoke_free(struct revoke *v)
+{
+	list_del(&v->link);
+	revoke_unused(v->dp, v);
 }
 
 void dp_revokes_check(struct dp *dp)
@@ -173,6 +188,10 @@ void dp_revokes_free(struct dp *dp)
 
 static void tell(struct revoke *v)
 {
+	if (v == v->dp->freeze) {
+		v->dp->freezing = false;
+		return;
+	}
 	v->res.revoke.draining += workers_running(v->dp->workers, op_meant, v);
 	v->told = true;
 	if (v->done)
@@ -218,7 +237,7 @@ static void kill_grants_of(struct dp *dp, const struct ros2_uid *tenant)
 
 /* Withdraws what the uid names, and the sessions under it. -ENOMEM: an unknown uid could not be
  * remembered. */
-static int kill_uids(struct revoke *v)
+static int kill_uids(const struct revoke *v)
 {
 	struct dp *dp = v->dp;
 	struct dp_tenant *t = dp_tenant_find(dp, &v->uid);
@@ -241,7 +260,7 @@ static int kill_uids(struct revoke *v)
 	return rc;
 }
 
-static void end_sessions(struct revoke *v)
+static void end_sessions(const struct revoke *v)
 {
 	struct dp_session *ds;
 
@@ -267,7 +286,7 @@ static void send_part(struct revoke *v, struct reactor *r, const struct dp_op *l
 }
 
 /* The objects reactors compare with; NULL matches none. */
-static void name_objects(struct revoke *v, struct dp_op *like)
+static void name_objects(const struct revoke *v, struct dp_op *like)
 {
 	struct dp_session *ds =
 		v->scope == DP_SCOPE_SESSION ? dp_session_find(v->dp, &v->uid) : NULL;
@@ -292,28 +311,80 @@ static void release_dead(struct dp *dp)
 		dp_tenant_release(dp, t);
 }
 
-void dp_revoke(struct dp *dp, enum dp_scope scope, const struct ros2_uid *uid, uint64_t received_ns,
-               enum ros2_status why, dp_done_fn done, void *arg)
+/* Everything ends, on memory that was set aside. Again while frozen: nothing has begun since. */
+static void freeze(struct dp *dp, uint64_t received_ns)
 {
-	struct dp_op like = {.why = why, .received_ns = received_ns};
-	struct revoke *v = revoke_new(dp);
+	struct dp_op like = {.why = ROS2_BUSY, .received_ns = received_ns};
+	struct revoke *v = dp->freeze;
+
+	if (dp->frozen)
+		return;
+	dp->frozen = dp->freezing = true;
+	*v = (struct revoke){.dp = dp, .scope = DP_SCOPE_ALL, .seq = dp->next_seq};
+	for (uint32_t i = 0; i < dp->n_reactors; i++)
+		send_part(v, dp->reactors[i], &like);
+	end_sessions(v);
+}
+
+bool dp_is_frozen(const struct dp *dp)
+{
+	return dp->frozen;
+}
+
+int dp_frozen_check(const struct dp *dp, struct ros2_err *err)
+{
+	if (!dp->frozen || DP_SWITCH(no_freeze))
+		return 0;
+	return ros2_err_named(err, ROS2_BUSY,
+	                      "the agent is frozen: it had no memory to hold a revocation");
+}
+
+int dp_thaw(struct dp *dp)
+{
+	int rc = 0;
 
 	loop_assert_owner(dp->loop);
-	v->dp = dp;
-	v->done = done;
-	v->arg = arg;
-	v->scope = scope;
-	v->seq = dp->next_seq;
-	if (uid)
-		v->uid = *uid;
+	if (!dp->frozen)
+		return 0;
+	if (dp->freezing)
+		return -EBUSY;
+	if (dp_ops_reserve(dp) < 0 || dp_revokes_reserve(dp) < 0)
+		rc = -ENOMEM;
+	if (rc == 0)
+		rc = uidmap_restore(&dp->uids);
+	if (rc == 0)
+		dp->frozen = false;
+	return rc;
+}
+
+int dp_revoke(struct dp *dp, enum dp_scope scope, const struct ros2_uid *uid, uint64_t received_ns,
+              enum ros2_status why, dp_done_fn done, void *arg)
+{
+	struct revoke *v = revoke_new(dp), is = {.dp = dp,
+	                                         .done = done,
+	                                         .arg = arg,
+	                                         .scope = scope,
+	                                         .uid = uid ? *uid : (struct ros2_uid){{0}},
+	                                         .seq = dp->next_seq};
+	struct dp_op like = {.why = why, .received_ns = received_ns};
+
+	loop_assert_owner(dp->loop);
+	name_objects(&is, &like);
+	if (kill_uids(&is) < 0 || !v) {
+		if (v)
+			revoke_unused(dp, v);
+		freeze(dp, received_ns);
+		end_sessions(&is);
+		release_dead(dp);
+		return -ENOMEM;
+	}
+	*v = is;
 	list_add_tail(&dp->revokes, &v->link);
-	name_objects(v, &like);
-	if (kill_uids(v) < 0)
-		abort(); /* as above: without a tombstone the uid could come back */
 	for (uint32_t i = 0; i < dp->n_reactors; i++)
 		send_part(v, dp->reactors[i], &like);
 	end_sessions(v);
 	release_dead(dp);
+	return 0;
 }
 
 /* ---- the list of leases ---- */
@@ -329,42 +400,53 @@ static void listing_back(struct dp_op *op)
 		listing_end(l);
 }
 
-/* @infos: room for REACTOR_LEASES; taken over. */
 static void listing_part(struct listing *l, struct reactor *r, struct dp_tenant *t,
-                         struct dp_lease_info *infos)
+                         struct dp_op *op)
 {
-	struct dp_op *op = dp_op_new(l->dp, NULL, l);
-
+	op->arg = l;
 	op->of_tenant = t;
 	op->max = MIN(l->left, REACTOR_LEASES);
-	op->infos = infos;
 	l->parts++;
 	dp_op_to_reactor(op, r, session_run_leases, listing_back);
+}
+
+/* NULL: without memory. */
+static struct dp_op *listing_op(struct dp *dp, uint32_t max)
+{
+	struct dp_op *op = dp_op_try(dp, NULL, NULL);
+
+	if (!op)
+		return NULL;
+	op->infos = calloc(MIN(max, REACTOR_LEASES) + 1, sizeof(*op->infos));
+	if (op->infos)
+		return op;
+	dp_op_free(op);
+	return NULL;
 }
 
 int dp_leases(struct dp *dp, const struct ros2_uid *tenant, uint32_t max,
               void (*fn)(void *arg, const struct dp_lease_info *info), void *arg)
 {
 	struct dp_tenant *t = tenant ? dp_tenant_find(dp, tenant) : NULL;
-	struct dp_lease_info *infos[DP_REACTORS_MAX] = {0};
+	struct dp_op *parts[DP_REACTORS_MAX] = {0};
 	struct listing *l = calloc(1, sizeof(*l));
 	bool ok = l != NULL;
 
 	loop_assert_owner(dp->loop);
 	/* All of it first: a list that lacks a reactor's leases must not look whole. */
 	for (uint32_t i = 0; ok && i < dp->n_reactors; i++) {
-		infos[i] = calloc(MIN(max, REACTOR_LEASES) + 1, sizeof(*infos[i]));
-		ok = infos[i] != NULL;
+		parts[i] = listing_op(dp, max);
+		ok = parts[i] != NULL;
 	}
 	if (!ok) {
-		for (uint32_t i = 0; i < dp->n_reactors; i++)
-			free(infos[i]);
+		for (uint32_t i = 0; i < dp->n_reactors && parts[i]; i++)
+			dp_op_free(parts[i]);
 		free(l);
 		return -ENOMEM;
 	}
 	*l = (struct listing){.dp = dp, .fn = fn, .arg = arg, .left = tenant && !t ? 0 : max};
 	list_add_tail(&dp->listings, &l->link);
 	for (uint32_t i = 0; i < dp->n_reactors; i++)
-		listing_part(l, dp->reactors[i], t, infos[i]);
+		listing_part(l, dp->reactors[i], t, parts[i]);
 	return 0;
 }

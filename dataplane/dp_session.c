@@ -46,12 +46,17 @@ static struct dp_tenant *check_parties(struct dp *dp, const struct dp_session_pa
 {
 	struct dp_tenant *t = dp_tenant_find(dp, &p->tenant);
 	struct dp_grant_obj *g = grant_find(dp, &p->grant);
+	struct ros2_err err = ROS2_ERR_INIT;
 	enum ros2_status st;
 
 	if (uidmap_get(&dp->uids, &p->tenant, NULL) == UID_DEAD ||
 	    uidmap_get(&dp->uids, &p->grant, NULL) == UID_DEAD ||
 	    uidmap_get(&dp->uids, &p->session, NULL) == UID_DEAD) {
 		dp_op_fail(op, ROS2_REVOKED, "the tenant, grant or session was revoked");
+		return NULL;
+	}
+	if (dp_frozen_check(dp, &err) < 0) {
+		dp_op_fail(op, err.status, "%s", err.msg);
 		return NULL;
 	}
 	if (!t || !g || !ros2_uid_eq(&g->tenant, &p->tenant)) {
@@ -126,6 +131,8 @@ void dp_session_open(struct dp *dp, const struct dp_session_params *p, dp_done_f
 	struct reactor *r;
 
 	loop_assert_owner(dp->loop);
+	if (!op)
+		return;
 	if (op->spare) {
 		dp_op_fail(op, ROS2_BUSY, "the agent has no memory for a session");
 		return;
@@ -228,6 +235,8 @@ void dp_session_close(struct dp *dp, const struct ros2_uid *session, enum ros2_s
 		dp_op_begin(op, dp, done, arg);
 	} else {
 		op = dp_op_new(dp, done, arg);
+		if (!op)
+			return;
 	}
 	if (!ds || ds->ended) {
 		dp_op_fail(op, ds ? ROS2_CLOSED : ROS2_BAD_SESSION, "no such session is open");

@@ -69,6 +69,14 @@ int uidmap_reserve(struct uidmap *m, uint32_t n)
 	return 0;
 }
 
+int uidmap_restore(struct uidmap *m)
+{
+	for (; m->spare_used; m->spare_used--)
+		if (uidmap_reserve(m, 1) < 0)
+			return -ENOMEM;
+	return 0;
+}
+
 static int put_tombstone(struct uidmap *m, const struct ros2_uid *uid)
 {
 	struct uid_node *n;

@@ -27,6 +27,8 @@ enum uid_kind uidmap_get(const struct uidmap *m, const struct ros2_uid *uid, voi
 int uidmap_put(struct uidmap *m, const struct ros2_uid *uid, enum uid_kind kind, void *obj);
 /* Sets memory for @n tombstones aside. 0, -ENOMEM. */
 int uidmap_reserve(struct uidmap *m, uint32_t n);
+/* What tombstones took of it is set aside again. 0, -ENOMEM. */
+int uidmap_restore(struct uidmap *m);
 /* Cannot fail for a UID that is in the map; -ENOMEM for one that is not, when what was set aside
  * is used up, too. */
 int uidmap_kill(struct uidmap *m, const struct ros2_uid *uid);

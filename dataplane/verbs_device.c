@@ -11,14 +11,51 @@
 #include <string.h>
 #include <sys/epoll.h>
 
-static void tell_reactor(struct dp *dp, struct reactor *r, const struct fabric_event *e)
-{
-	struct dp_op *op = dp_op_new(dp, NULL, NULL);
+static void tell_lost(struct dp *dp, uint32_t i);
 
+static void lost_told(struct dp_op *op)
+{
+	struct dp *dp = op->dp;
+	uint32_t i = (uint32_t)(op - dp->rdma_lost);
+	uint64_t bit = (uint64_t)1 << i;
+
+	dp_op_finish(op);
+	dp->lost_busy &= ~bit;
+	if (!(dp->lost_again & bit))
+		return;
+	dp->lost_again &= ~bit;
+	tell_lost(dp, i);
+}
+
+/* There is no memory to say which connection failed, so all of the reactor did: what goes on over
+ * one that has failed would hang. */
+static void tell_lost(struct dp *dp, uint32_t i)
+{
+	struct dp_op *op = &dp->rdma_lost[i];
+	uint64_t bit = (uint64_t)1 << i;
+
+	if (dp->lost_busy & bit) {
+		dp->lost_again |= bit;
+		return;
+	}
+	dp->lost_busy |= bit;
+	dp_op_begin(op, dp, NULL, NULL);
+	op->handle = 1;
+	dp_op_to_reactor(op, dp->reactors[i], verbs_run_failed, lost_told);
+}
+
+static void tell_reactor(struct dp *dp, uint32_t i, const struct fabric_event *e)
+{
+	struct dp_op *op = dp_op_try(dp, NULL, NULL);
+
+	if (!op) {
+		tell_lost(dp, i);
+		return;
+	}
 	op->a = e->set_cookie;
 	op->b = e->kind == FABRIC_EVENT_QP_FAILED ? e->qp_id : 0;
 	op->handle = e->kind == FABRIC_EVENT_DEVICE_REMOVED;
-	dp_op_to_reactor(op, r, verbs_run_failed, dp_op_finish);
+	dp_op_to_reactor(op, dp->reactors[i], verbs_run_failed, dp_op_finish);
 }
 
 static void on_device_event(void *arg, const struct fabric_event *e)
@@ -30,12 +67,12 @@ static void on_device_event(void *arg, const struct fabric_event *e)
 	case FABRIC_EVENT_DEVICE_REMOVED:
 		dp->rdma_gone = true;
 		for (uint32_t i = 0; i < dp->n_reactors; i++)
-			tell_reactor(dp, dp->reactors[i], e);
+			tell_reactor(dp, i, e);
 		break;
 	case FABRIC_EVENT_QP_FAILED:
 	case FABRIC_EVENT_CQ_FAILED:
 		if (reactor < dp->n_reactors)
-			tell_reactor(dp, dp->reactors[reactor], e);
+			tell_reactor(dp, reactor, e);
 		break;
 	default: /* a port that goes down shows itself in retries */
 		break;
@@ -57,6 +94,9 @@ int verbs_device_open(struct dp *dp, struct ros2_err *err)
 	if (rc < 0)
 		return rc;
 	a = fabric_dev_attr(dp->rdma);
+	dp->rdma_lost = calloc(dp->opts.reactors, sizeof(*dp->rdma_lost));
+	if (!dp->rdma_lost)
+		return ros2_err_set(err, -ENOMEM, "no memory for the RDMA device");
 	dp->rdma_qps = MIN(VERBS_QPS, a->max_cq_depth / (VERBS_SEND_DEPTH + VERBS_RECVS));
 	if (!dp->rdma_qps)
 		return ros2_err_set(err, -EOPNOTSUPP,

@@ -27,6 +27,7 @@ struct dp {
 struct fake_dp_log fake_dp_log;
 _Atomic enum ros2_status fake_dp_fail_put, fake_dp_fail_call;
 _Atomic unsigned fake_dp_draining;
+_Atomic bool fake_dp_no_memory, fake_dp_frozen;
 static _Atomic unsigned n_sessions;
 
 /* Of a kind that no sweep fails: the agent's memory is swept, not that of its double. */
@@ -93,6 +94,7 @@ int dp_new(const struct dp_opts *o, struct dp **ret, struct ros2_err *err)
 	fake_dp_fail_call = ROS2_OK;
 	n_sessions = 0;
 	fake_dp_draining = 0;
+	fake_dp_no_memory = fake_dp_frozen = false;
 	return 0;
 }
 
@@ -316,14 +318,30 @@ void dp_region_deregister(struct dp *dp, const struct ros2_uid *session, uint32_
 	answer(dp, done, arg, &res);
 }
 
-void dp_revoke(struct dp *dp, enum dp_scope scope, const struct ros2_uid *uid, uint64_t received_ns,
-               enum ros2_status why, dp_done_fn done, void *arg)
+bool dp_is_frozen(const struct dp *dp)
+{
+	return fake_dp_frozen;
+}
+
+int dp_thaw(struct dp *dp)
+{
+	fake_dp_log.thaws++;
+	fake_dp_frozen = false;
+	return 0;
+}
+
+int dp_revoke(struct dp *dp, enum dp_scope scope, const struct ros2_uid *uid, uint64_t received_ns,
+              enum ros2_status why, dp_done_fn done, void *arg)
 {
 	struct dp_result res = {.status = ROS2_OK};
 
 	fake_dp_log.revokes++;
 	fake_dp_log.last_scope = scope;
 	fake_dp_log.last_uid = *uid;
+	if (fake_dp_no_memory) {
+		fake_dp_frozen = true;
+		return -ENOMEM;
+	}
 	for (int i = 0; i < SESSIONS_MAX; i++) {
 		struct fake_session *s = &dp->s[i];
 		const struct ros2_uid *of = scope == DP_SCOPE_TENANT  ? &s->tenant
@@ -343,6 +361,7 @@ void dp_revoke(struct dp *dp, enum dp_scope scope, const struct ros2_uid *uid, u
 		res.revoke.draining = 0;
 		answer(dp, done, arg, &res);
 	}
+	return 0;
 }
 
 int dp_leases(struct dp *dp, const struct ros2_uid *tenant, uint32_t max,

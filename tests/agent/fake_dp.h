@@ -11,7 +11,7 @@
 struct fake_dp_log {
 	_Atomic unsigned engine_puts, engine_removes, tenant_puts, grant_puts, revokes, opens,
 		mounts, renames, regions;
-	_Atomic unsigned session_opens, session_closes;
+	_Atomic unsigned session_opens, session_closes, thaws;
 	_Atomic enum dp_scope last_scope;
 	struct ros2_uid last_uid;
 	_Atomic uint64_t contact_ns;
@@ -24,6 +24,8 @@ extern _Atomic enum ros2_status fake_dp_fail_put;
 /* The next asynchronous call answers this. */
 extern _Atomic enum ros2_status fake_dp_fail_call;
 extern _Atomic unsigned fake_dp_draining; /* of the next revoke: answered, then zero */
+/* Revocations cannot be held, and freeze; what they ended. */
+extern _Atomic bool fake_dp_no_memory, fake_dp_frozen;
 unsigned fake_dp_sessions(void);
 void fake_dp_event(struct dp *dp, const struct dp_event *ev);
 /* The data connection of the session was made. */

@@ -3,13 +3,19 @@
  * A revocation for which there is no memory: what it ends is ended, and the stream ends, too, so
  * that the controller sends it again; then it is recorded and answered.
  */
-#include "agent/revocations.h"
+#include "agent/agent.h"
+#include "agent/health.h"
 #include "common/log.h"
 #include "tests/agent/fake_dp.h"
 #include "tests/agent/world.h"
 #include <errno.h>
 
 static _Atomic int failing;
+
+struct told {
+	struct world *w;
+	bool is;
+};
 
 int __real_revlog_add(struct revlog *l, const struct tombstone *t, struct ros2_err *err);
 int __wrap_revlog_add(struct revlog *l, const struct tombstone *t, struct ros2_err *err);
@@ -50,10 +56,94 @@ static void revoke__without_memory_is_asked_for_again(void **state)
 	free(w);
 }
 
+static bool frozen_is_told(struct world *w)
+{
+	return health_condition(w->agent->health, HEALTH_FROZEN)->is;
+}
+
+static void look(void *arg)
+{
+	struct told *t = arg;
+
+	t->is = frozen_is_told(t->w);
+}
+
+static void wait_told(struct world *w, bool is)
+{
+	struct told t = {w, !is};
+
+	for (int i = 0; i < 8000 && t.is != is; i++) {
+		loop_call(w->loop, look, &t);
+		/* poll: the agent looks at its health once a second */
+		usleep(1000);
+	}
+	assert_int_equal(t.is, is);
+}
+
+/* The agent holds it, the data plane cannot: asked again until it can. */
+static void revoke__that_the_data_plane_cannot_hold_is_asked_again(void **state)
+{
+	struct world *w = calloc(1, sizeof(*w));
+
+	(void)state;
+	world_start(w);
+	world_agent_start(w);
+	world_populate(w);
+	fake_dp_no_memory = true;
+	world_revoke(w, OBJ_TENANT, WORLD_ALPHA_SEED, 1);
+	wait_told(w, true);
+	assert_int_equal(w->receipts, 0);
+	assert_int_equal(fake_dp_log.thaws, 0);
+	assert_int_equal(w->hellos, 1); /* the stream went on: nothing has to be sent again */
+	fake_dp_no_memory = false;
+	world_wait(w, &w->receipts, 1);
+	assert_true(w->last_durable);
+	wait_told(w, false);
+	assert_int_equal(fake_dp_log.thaws, 1);
+	world_stop(w);
+	free(w);
+}
+
+/* Nobody holds it: frozen until the controller has sent all it owes, on another stream. */
+static void revoke__that_is_lost_keeps_it_frozen_until_it_came_again(void **state)
+{
+	struct world *w = calloc(1, sizeof(*w));
+	Ros2__V1__AgentObject *objs[1];
+	unsigned beats;
+
+	(void)state;
+	world_start(w);
+	world_agent_start(w);
+	world_populate(w);
+	fake_dp_no_memory = true;
+	failing = 1;
+	world_revoke(w, OBJ_TENANT, WORLD_ALPHA_SEED, 1);
+	world_wait(w, &w->hellos, 2);
+	fake_dp_no_memory = false;
+	failing = 0;
+	/* The agent would thaw within a second: its health is looked at as often. */
+	wait_told(w, true);
+	beats = w->beats;
+	world_wait(w, &w->beats, beats + 30); /* of 100 ms */
+	assert_int_equal(fake_dp_log.thaws, 0);
+	world_revoke(w, OBJ_TENANT, WORLD_ALPHA_SEED, 1);
+	world_wait(w, &w->receipts, 1);
+	assert_true(w->last_durable);
+	objs[0] = fix_engine(&w->f, "files", 1, 1);
+	assert_int_equal(fake_dp_log.thaws, 0); /* there may be others behind it */
+	world_send(w, objs, 1, true);
+	wait_told(w, false);
+	assert_int_equal(fake_dp_log.thaws, 1);
+	world_stop(w);
+	free(w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(revoke__without_memory_is_asked_for_again),
+		cmocka_unit_test(revoke__that_the_data_plane_cannot_hold_is_asked_again),
+		cmocka_unit_test(revoke__that_is_lost_keeps_it_frozen_until_it_came_again),
 	};
 
 	log_set_level_str("error");
