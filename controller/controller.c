@@ -136,7 +136,7 @@ static void on_health(void *arg)
 	store_stats(c->store, &st);
 	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
 		(void)rpc_server_set_health(all[i], CONTROLLER_HEALTH_STORE,
-		                            !st.full && !st.record_pending);
+		                            !st.full && !st.record_pending && !st.journal_failed);
 	loop_timer_in_ms(c->loop, &c->health, HEALTH_MS, on_health, c);
 }
 

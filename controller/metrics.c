@@ -41,6 +41,8 @@ static void store(struct ctl *c, struct metrics_page *p)
 	metrics_u64(p, "ros2_controller_condition", st.full, "condition", "StoreFull", NULL);
 	metrics_u64(p, "ros2_controller_condition", st.record_pending != 0, "condition",
 	            "RecordsPending", NULL);
+	metrics_u64(p, "ros2_controller_condition", st.journal_failed, "condition", "JournalFailed",
+	            NULL);
 }
 
 static void rights(struct ctl *c, struct metrics_page *p)

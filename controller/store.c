@@ -426,6 +426,7 @@ static void tick(struct store *s, uint64_t now)
 	s->tick_ns = now;
 	if (s->n_pending || s->reserve_used)
 		retry_pending(s, true);
+	store_journal_tend(s);
 	if (s->o.audit_key && ledger_seq(s->ledger) > s->checkpoint_size &&
 	    !in_commit(s, do_checkpoint, &err))
 		s->checkpoint_size = ledger_seq(s->ledger);

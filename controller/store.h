@@ -296,6 +296,9 @@ struct store_stats {
 	bool full; /* the last widening transaction found no space */
 	uint64_t full_since_unix_ns;
 	bool reserve_used;
+	/* A write or sync of the journal of revocations failed, and it could not be written anew:
+	 * a revocation that finds no space is kept in memory only. */
+	bool journal_failed;
 };
 /* Any thread. */
 void store_stats(struct store *s, struct store_stats *ret);

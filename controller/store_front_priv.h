@@ -43,8 +43,11 @@ struct store {
 
 	struct { /* store_journal.c */
 		int fd;
+		uint8_t *image; /* owned: what the file should hold */
 		bool used[STORE_JOURNAL_SLOTS];
-		unsigned next; /* where the search for a free one begins */
+		/* A write or sync failed, and the image was not written anew since. Any thread may
+		 * read it. */
+		_Atomic bool suspect;
 	} journal;
 
 	/* guarded by lock */
@@ -101,6 +104,9 @@ int store_first_commit(struct store *s, struct ros2_err *err);
 /* Of a file that is there: -EACCES, -EIO, ... with words. Without one it makes one, or none. */
 int store_journal_open(struct store *s, struct ros2_err *err);
 void store_journal_close(struct store *s);
+void store_journal_fini(struct store *s);
+/* Once a second: writes a suspect file anew. */
+void store_journal_tend(struct store *s);
 int store_journal_load(struct store *s,
                        int (*fn)(void *arg, const void *p, size_t n, unsigned slot), void *arg,
                        struct ros2_err *err);

@@ -5,10 +5,11 @@
  * refuse it. A slot is taken before the revocation is answered and given back after its commit;
  * what is found at start was not recorded. Store thread, and store_open before that runs. Layout:
  * docs/decisions/0014-revocation-journal.md. Invariants: (1) a slot is whole or does not count
- * (CRC32C); (2) a failed write or sync loses no more than the memory of it: the revocation is
- * effective, the log says that it is in memory only, and its slot is written anew, whole, with the
- * next try of its commit; (3) what a start reads is synced before it is read; (4) a journal that
- * cannot be read is no empty one: the start fails.
+ * (CRC32C); (2) the image in memory is what the file should hold; after a failed write or sync the
+ * file is suspect, and nothing counts as synced until all of the image was written anew, to a file
+ * of its own or over the old one, and synced; (3) what a start found is written anew and synced
+ * before anybody hears of it: another process may have failed to sync it, and the page cache does
+ * not say; (4) a journal that cannot be read is no empty one: the start fails.
  */
 #include "controller/store_front_priv.h"
 #include "common/crypto.h"
@@ -16,14 +17,16 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #define LOG_COMPONENT "store"
 #include "common/log.h"
 
-#define SLOT_LEN 4096
-#define HEAD_LEN 16
+#define SLOT_LEN  4096
+#define HEAD_LEN  16
+#define IMAGE_LEN ((size_t)STORE_JOURNAL_SLOTS * SLOT_LEN)
 
 static const char magic[8] = "ROS2REV1";
 
@@ -42,69 +45,119 @@ static uint32_t get32(const uint8_t *p)
 
 /* ---- the file ---- */
 
-static int write_zeros(int fd)
+static void journal_path(const struct store *s, const char *suffix, char out[4200])
 {
-	uint8_t zeros[SLOT_LEN] = {0};
+	snprintf(out, 4200, "%s/revocations%s", s->dir, suffix);
+}
 
-	for (int i = 0; i < STORE_JOURNAL_SLOTS; i++) {
-		int r = fsx_write_all(fd, zeros, sizeof(zeros));
+static uint8_t *image_of(struct store *s, unsigned slot)
+{
+	return s->journal.image + (size_t)slot * SLOT_LEN;
+}
 
-		if (r < 0)
-			return r;
-	}
+/* The whole image, synced. */
+static int write_image(struct store *s, int fd)
+{
+	int r = fsx_pwrite_all(fd, s->journal.image, IMAGE_LEN, 0);
+
+	if (r < 0)
+		return r;
 	return fsx_io->fsync(fd) < 0 ? -errno : 0;
 }
 
-/* Made under another name: under its own it is of full length and on the disk. */
-static int make_file(const char *path, const char *dir)
+/* Made under another name: under its own it is of full length and on the disk. *ret_fd is the new
+ * file's from the rename on, also when the directory could not be synced. */
+static int make_file(struct store *s, int *ret_fd)
 {
-	char tmp[4200];
+	char path[4200], tmp[4200];
 	int fd, r;
 
-	snprintf(tmp, sizeof(tmp), "%s.new", path);
+	journal_path(s, "", path);
+	journal_path(s, ".new", tmp);
 	fd = fsx_io->open(tmp, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
 	if (fd < 0)
 		return -errno;
-	r = write_zeros(fd);
-	close(fd);
+	r = write_image(s, fd);
 	if (!r && fsx_io->rename(tmp, path) < 0)
 		r = -errno;
-	if (!r)
-		r = fsx_sync_dir(dir, NULL);
-	if (r < 0)
+	if (r < 0) {
+		close(fd);
 		fsx_io->unlink(tmp);
+		return r;
+	}
+	*ret_fd = fd;
+	return fsx_sync_dir(s->dir, NULL);
+}
+
+static int renew(struct store *s)
+{
+	int fd = -1, r = make_file(s, &fd);
+
+	if (fd >= 0) {
+		store_journal_close(s);
+		s->journal.fd = fd;
+	}
 	return r;
 }
 
-/* There was none: nothing that was answered is lost without it. */
-static void journal_begin(struct store *s, const char *path)
+static int write_over(struct store *s)
 {
-	struct ros2_err err = ROS2_ERR_INIT;
-	int r = make_file(path, s->dir);
+	int r = s->journal.fd >= 0 ? write_image(s, s->journal.fd) : -EBADF;
+
+	return r ? r : fsx_sync_dir(s->dir, NULL);
+}
+
+/* A new file first: it does not touch what the old one may have, nor its blocks. A full disk has no
+ * room for it. */
+static int mend(struct store *s)
+{
+	int r = renew(s);
 
 	if (r < 0)
-		ros2_err_set(&err, r, "make %s: %s", path, strerrordesc_np(-r));
-	else
-		r = fsx_open(path, O_RDWR, 0600, &s->journal.fd, &err);
+		r = write_over(s);
 	if (r < 0)
-		log_error("%s: a revocation that finds no space is kept in memory only", err.msg);
+		return r;
+	s->journal.suspect = false;
+	log_info("the journal of revocations was written anew");
+	return 0;
+}
+
+static void distrust(struct store *s, int r, const char *what)
+{
+	if (!s->journal.suspect)
+		log_error("%s the journal of revocations: %s: it is written anew, until then a "
+		          "revocation that finds no space is kept in memory only",
+		          what, strerrordesc_np(-r));
+	s->journal.suspect = true;
+}
+
+void store_journal_tend(struct store *s)
+{
+	if (s->journal.suspect)
+		(void)mend(s);
 }
 
 int store_journal_open(struct store *s, struct ros2_err *err)
 {
 	struct ros2_err why = ROS2_ERR_INIT;
-	char path[4160];
+	char path[4200];
 	int r;
 
-	snprintf(path, sizeof(path), "%s/revocations", s->dir);
+	s->journal.image = calloc(STORE_JOURNAL_SLOTS, SLOT_LEN);
+	if (!s->journal.image)
+		return ros2_err_set(err, -ENOMEM, "no memory for the journal of revocations");
+	journal_path(s, "", path);
 	r = fsx_open(path, O_RDWR, 0600, &s->journal.fd, &why);
 	if (r == -ENOENT) {
-		journal_begin(s, path);
+		/* There was none: nothing that was answered is lost without it. */
+		r = renew(s);
+		if (r < 0)
+			distrust(s, r, "make");
 		return 0;
 	}
 	if (r < 0 && err)
 		*err = why;
-	/* A killed process may have written without a sync: agents hear of it from here on. */
+	/* What a killed process wrote without a sync is the disk's from here on. */
 	if (!r && fsx_io->fsync(s->journal.fd) < 0)
 		r = ros2_err_set(err, -EIO, "fsync %s: %s: what it holds may be lost", path,
 		                 strerrordesc_np(errno));
@@ -117,87 +170,128 @@ void store_journal_close(struct store *s)
 		close(TAKE_FD(s->journal.fd));
 }
 
-static int write_slot(struct store *s, unsigned slot, const uint8_t b[SLOT_LEN])
+void store_journal_fini(struct store *s)
 {
-	return fsx_pwrite_all(s->journal.fd, b, SLOT_LEN, (off_t)slot * SLOT_LEN);
+	store_journal_close(s);
+	free(TAKE_PTR(s->journal.image));
 }
 
-static int sync_slots(struct store *s)
+static int write_slot(struct store *s, unsigned slot)
 {
-	return fsx_io->fsync(s->journal.fd) < 0 ? -errno : 0;
+	return fsx_pwrite_all(s->journal.fd, image_of(s, slot), SLOT_LEN, (off_t)slot * SLOT_LEN);
 }
 
 /* ---- at start ---- */
+
+/* 1: a slot is taken, 0: none is. */
+static int read_image(struct store *s, struct ros2_err *err)
+{
+	static const uint8_t none[SLOT_LEN];
+	int found = 0;
+
+	for (unsigned i = 0; i < STORE_JOURNAL_SLOTS; i++) {
+		uint8_t *b = image_of(s, i);
+		ssize_t n = pread(s->journal.fd, b, SLOT_LEN, (off_t)i * SLOT_LEN);
+		uint32_t len = get32(b + 8);
+
+		if (n < 0)
+			return ros2_err_set(err, -errno, "read slot %u of %s/revocations: %s", i,
+			                    s->dir, strerrordesc_np(errno));
+		/* A short file: what is missing holds nothing. */
+		s->journal.used[i] = n == SLOT_LEN && !memcmp(b, magic, sizeof(magic));
+		if (s->journal.used[i] && (len < ROS2_UID_LEN || len > STORE_NOTE_MAX ||
+		                           crypto_crc32c(b + HEAD_LEN, len) != get32(b + 12))) {
+			log_error("slot %u of the journal of revocations is torn: it was never "
+			          "answered",
+			          i);
+			s->journal.used[i] = false;
+		}
+		if (s->journal.used[i])
+			found = 1;
+		else
+			memcpy(b, none, SLOT_LEN);
+	}
+	return found;
+}
 
 int store_journal_load(struct store *s,
                        int (*fn)(void *arg, const void *p, size_t n, unsigned slot), void *arg,
                        struct ros2_err *err)
 {
-	uint8_t b[SLOT_LEN];
-	int r = 0;
+	int r = s->journal.fd >= 0 ? read_image(s, err) : 0;
 
-	for (unsigned i = 0; s->journal.fd >= 0 && i < STORE_JOURNAL_SLOTS && !r; i++) {
-		ssize_t n = pread(s->journal.fd, b, SLOT_LEN, (off_t)i * SLOT_LEN);
-		uint32_t len;
-
-		if (n < 0)
-			return ros2_err_set(err, -errno, "read slot %u of %s/revocations: %s", i,
-			                    s->dir, strerrordesc_np(errno));
-		if (n != SLOT_LEN)
-			continue; /* a short file: what is missing holds nothing */
-		len = get32(b + 8);
-		if (memcmp(b, magic, sizeof(magic)) != 0)
-			continue;
-		if (len < ROS2_UID_LEN || len > STORE_NOTE_MAX ||
-		    crypto_crc32c(b + HEAD_LEN, len) != get32(b + 12)) {
-			log_error("slot %u of the journal of revocations is torn: it was never "
-			          "answered",
-			          i);
-			continue;
-		}
-		s->journal.used[i] = true;
-		if (fn)
-			r = fn(arg, b + HEAD_LEN, len, i);
-	}
+	if (r < 0)
+		return r;
+	/* What is written over what is there is the same bytes: it cannot tear them. */
+	if (r > 0)
+		r = write_over(s);
+	if (r < 0)
+		r = renew(s);
+	if (r < 0)
+		return ros2_err_set(err, -EIO,
+		                    "write %s/revocations anew: %s: what it holds may be lost",
+		                    s->dir, strerrordesc_np(-r));
+	for (unsigned i = 0; fn && i < STORE_JOURNAL_SLOTS && !r; i++)
+		if (s->journal.used[i])
+			r = fn(arg, image_of(s, i) + HEAD_LEN, get32(image_of(s, i) + 8), i);
 	return r;
 }
 
 /* ---- taking and giving back ---- */
 
-/* Beginning behind the last one that could not be written. */
 static int free_slot(const struct store *s)
 {
-	for (unsigned n = 0; n < STORE_JOURNAL_SLOTS; n++) {
-		unsigned i = (s->journal.next + n) % STORE_JOURNAL_SLOTS;
-
+	for (int i = 0; i < STORE_JOURNAL_SLOTS; i++)
 		if (!s->journal.used[i])
-			return (int)i;
-	}
+			return i;
 	return -1;
 }
 
+/* In the image, and in the file unless that is suspect already. */
 static bool journal_put(struct store *s, struct store_txn *t)
 {
-	int slot = t->slot >= 0 ? t->slot : free_slot(s);
-	uint8_t b[SLOT_LEN] = {0};
+	int slot = t->slot >= 0 ? t->slot : free_slot(s), r;
+	uint8_t *b;
 
-	if (s->journal.fd < 0 || slot < 0)
+	if (slot < 0)
 		return false;
+	b = image_of(s, (unsigned)slot);
+	memset(b, 0, SLOT_LEN);
 	memcpy(b, magic, sizeof(magic));
 	put32(b + 8, (uint32_t)t->note_len);
 	put32(b + 12, crypto_crc32c(t->note, t->note_len));
 	memcpy(b + HEAD_LEN, t->note, t->note_len);
-	if (write_slot(s, (unsigned)slot, b) < 0) {
-		s->journal.next = (unsigned)slot + 1;
-		return false;
-	}
 	s->journal.used[slot] = true;
 	t->slot = slot;
+	if (s->journal.suspect)
+		return true;
+	r = write_slot(s, (unsigned)slot);
+	if (r < 0)
+		distrust(s, r, "write");
 	return true;
 }
 
-/* After a failed sync nobody knows what the disk has of these slots: they are not synced again as
- * they are, but written anew. */
+static void journal_clear(struct store *s, unsigned slot)
+{
+	int r;
+
+	memset(image_of(s, slot), 0, SLOT_LEN);
+	s->journal.used[slot] = false;
+	if (s->journal.suspect)
+		return;
+	r = write_slot(s, slot);
+	if (r < 0)
+		distrust(s, r, "write");
+}
+
+/* 0: the disk has what the image has. */
+static int settle_file(struct store *s)
+{
+	if (!s->journal.suspect && fsx_io->fsync(s->journal.fd) < 0)
+		distrust(s, -errno, "sync");
+	return s->journal.suspect ? mend(s) : 0;
+}
+
 unsigned store_journal_keep(struct store *s, struct list *txns)
 {
 	struct store_txn *t;
@@ -211,7 +305,7 @@ unsigned store_journal_keep(struct store *s, struct list *txns)
 		t->in_slot = journal_put(s, t);
 		put += t->in_slot;
 	}
-	if (!put || sync_slots(s) < 0)
+	if (!put || settle_file(s) < 0)
 		return due;
 	list_for_each (txns, t, link)
 		t->noted |= t->in_slot;
@@ -220,27 +314,23 @@ unsigned store_journal_keep(struct store *s, struct list *txns)
 
 void store_journal_done(struct store *s, struct list *txns)
 {
-	static const uint8_t none[SLOT_LEN];
 	struct store_txn *t;
 	unsigned n = 0;
 
 	list_for_each (txns, t, link) {
 		if (t->slot < 0 || t->result.rc < 0)
 			continue;
-		if (write_slot(s, (unsigned)t->slot, none) < 0)
-			continue; /* found again at start, and known there by its uid */
-		s->journal.used[t->slot] = false;
+		journal_clear(s, (unsigned)t->slot);
 		t->slot = -1;
 		n++;
 	}
-	if (n && sync_slots(s) < 0)
-		log_error("the journal of revocations cannot be synced");
+	/* Until it is through, a start finds it again, and knows it by its uid. */
+	if (n)
+		(void)settle_file(s);
 }
 
 void store_journal_drop(struct store *s, unsigned slot)
 {
-	static const uint8_t none[SLOT_LEN];
-
-	if (!write_slot(s, slot, none) && !sync_slots(s))
-		s->journal.used[slot] = false;
+	journal_clear(s, slot);
+	(void)settle_file(s);
 }

@@ -66,7 +66,7 @@ static void free_store(struct store *s)
 
 	list_for_each_safe (&s->pending, t, tmp, link)
 		store_txn_free(t);
-	store_journal_close(s);
+	store_journal_fini(s);
 	ledger_free(s->ledger);
 	if (s->backend)
 		s->ops->close(s->backend);

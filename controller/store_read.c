@@ -192,6 +192,7 @@ void store_stats(struct store *s, struct store_stats *ret)
 		.full = atomic_load(&s->full),
 		.full_since_unix_ns = s->full_since_unix_ns,
 		.reserve_used = s->reserve_used,
+		.journal_failed = s->journal.suspect,
 	};
 	pthread_mutex_unlock(&s->lock);
 }

@@ -483,6 +483,13 @@ void svc_on_status(struct rpc_call *call, const ProtobufCMessage *msg, void *use
 		show_condition("RecordsPending", st.record_pending != 0,
 	                       st.record_pending ? "revocations wait for space to be recorded" : "",
 	                       0));
+	SHOW_APPEND(m.conditions, m.n_conditions,
+	            show_condition("JournalFailed", st.journal_failed,
+	                           st.journal_failed
+	                                   ? "the journal of revocations cannot be written: a "
+	                                     "revocation that finds no space is in memory only"
+	                                   : "",
+	                           0));
 	if (show_is_whole(call, before))
 		rpc_call_reply(call, &m.base);
 	for (size_t i = 0; i < m.n_conditions; i++)

@@ -50,7 +50,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	log_set_level((enum log_level)(LOG_LEVEL_ERROR + 1)); /* it logs what it leaves out */
 	if (s.journal.fd < 0)
 		s.journal.fd = memfd_create("journal", MFD_CLOEXEC);
-	must(s.journal.fd >= 0);
+	if (!s.journal.image)
+		s.journal.image = calloc(STORE_JOURNAL_SLOTS, SLOT);
+	s.dir = (char *)"."; /* synced: the journal writes what it read anew */
+	must(s.journal.fd >= 0 && s.journal.image);
 	memset(s.journal.used, 0, sizeof(s.journal.used));
 	memcpy(file, data, MIN(size, (size_t)SLOT));
 	memcpy(file + SLOT, "ROS2REV1", 8);

@@ -369,43 +369,103 @@ static struct store_txn *alpha_row(const struct ros2_uid *u, bool revoked)
 	return t;
 }
 
-/* A lock of another process on the file: the revocation is effective and waits. What gives the
- * right back is refused as long as it does, and comes behind it when the lock is gone. */
-static void store__gives_nothing_back_before_what_was_taken_away_is_recorded(void **state)
+/* The control: nothing is looked at that waits. */
+static _Atomic bool any_order;
+
+bool __real_store_reserve_may_refuse(const struct list *txns);
+bool __wrap_store_reserve_may_refuse(const struct list *txns);
+bool __wrap_store_reserve_may_refuse(const struct list *txns)
 {
-	struct ros2_uid u = ros2_uid_new();
-	struct wait w = {0};
-	struct fixture *f;
-	char path[128];
-	sqlite3 *db;
+	return !any_order && __real_store_reserve_may_refuse(txns);
+}
 
-	impatient = true;
-	f = opened(state);
-	impatient = false;
-	fixture_path(f, "ros2.db", path);
-	assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
-	assert_int_equal(sqlite3_exec(db, "BEGIN IMMEDIATE", NULL, NULL, NULL), SQLITE_OK);
-	fixture_submit(f, &w, alpha_row(&u, true));
-	fixture_wait(f, &w);
-	assert_int_equal(w.last.rc, -EBUSY);
-	assert_true(w.last.record_pending);
-	assert_int_equal(fixture_commit(f, alpha_row(&u, false)), -EBUSY);
-	assert_int_equal(sqlite3_exec(db, "ROLLBACK", NULL, NULL, NULL), SQLITE_OK);
-	sqlite3_close(db);
-	assert_int_equal(fixture_commit(f, alpha_row(&u, false)), 0);
-	/* Whoever comes first, the last word is the reinstatement's: also a second later, when the
-	 * revocation would have been tried again. */
-	for (int i = 0; i < 200; i++) {
-		struct store_stats st;
+void __real_store_reserve_refuse(struct store *s, struct list *txns, bool pending,
+                                 struct list *ret_refused);
+void __wrap_store_reserve_refuse(struct store *s, struct list *txns, bool pending,
+                                 struct list *ret_refused);
+void __wrap_store_reserve_refuse(struct store *s, struct list *txns, bool pending,
+                                 struct list *ret_refused)
+{
+	__real_store_reserve_refuse(s, txns, pending && !any_order, ret_refused);
+}
 
+static void nothing_waits_any_more(struct fixture *f)
+{
+	struct store_stats st;
+
+	for (int i = 0; i < 500; i++) {
 		store_stats(f->store, &st);
 		if (!st.record_pending)
 			break;
 		/* poll: a counter of the store's thread */
 		usleep(20000);
 	}
+	assert_int_equal(st.record_pending, 0);
+}
+
+/* A revocation of alpha that waits for a lock on the file, and @db has that. */
+static sqlite3 *revoked_behind_a_lock(struct fixture *f, const struct ros2_uid *u)
+{
+	struct wait w = {0};
+	char path[128];
+	sqlite3 *db;
+
+	fixture_path(f, "ros2.db", path);
+	assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+	assert_int_equal(sqlite3_exec(db, "BEGIN IMMEDIATE", NULL, NULL, NULL), SQLITE_OK);
+	fixture_submit(f, &w, alpha_row(u, true));
+	fixture_wait(f, &w);
+	assert_int_equal(w.last.rc, -EBUSY);
+	assert_true(w.last.record_pending);
+	return db;
+}
+
+/* A lock of another process on the file: the revocation is effective and waits. What gives the
+ * right back is refused as long as it does, and comes behind it when the lock is gone. */
+static void store__gives_nothing_back_before_what_was_taken_away_is_recorded(void **state)
+{
+	struct ros2_uid u = ros2_uid_new();
+	struct fixture *f;
+	sqlite3 *db;
+
+	impatient = true;
+	f = opened(state);
+	impatient = false;
+	db = revoked_behind_a_lock(f, &u);
+	assert_int_equal(fixture_commit(f, alpha_row(&u, false)), -EBUSY);
+	assert_int_equal(sqlite3_exec(db, "ROLLBACK", NULL, NULL, NULL), SQLITE_OK);
+	sqlite3_close(db);
+	assert_int_equal(fixture_commit(f, alpha_row(&u, false)), 0);
+	/* Whoever comes first, the last word is the reinstatement's: also a second later, when the
+	 * revocation would have been tried again. */
+	nothing_waits_any_more(f);
 	assert_int_equal(fixture_sql(f, "SELECT version FROM objects"), 7);
 	assert_int_equal(fixture_sql(f, "SELECT revoked FROM objects"), 0);
+}
+
+/* The control: committed in the order in which they find the database free, the revocation undoes
+ * the reinstatement that was answered. A try may be in time before it: then another round. */
+static void control__without_the_order_a_revocation_undoes_the_reinstatement(void **state)
+{
+	struct ros2_uid u = ros2_uid_new();
+	bool undone = false;
+	struct fixture *f;
+
+	impatient = true;
+	f = opened(state);
+	impatient = false;
+	any_order = true;
+	for (int i = 0; i < 20 && !undone; i++) {
+		sqlite3 *db = revoked_behind_a_lock(f, &u);
+
+		assert_int_equal(sqlite3_exec(db, "ROLLBACK", NULL, NULL, NULL), SQLITE_OK);
+		sqlite3_close(db);
+		assert_int_equal(fixture_commit(f, alpha_row(&u, false)), 0);
+		nothing_waits_any_more(f);
+		undone = fixture_sql(f, "SELECT revoked FROM objects") == 1;
+	}
+	any_order = false;
+	assert_true(undone);
 }
 
 struct page {
@@ -605,6 +665,7 @@ int main(void)
 		T(store__says_no_space_and_applies_nothing_of_it),
 		T(store__keeps_revocations_that_find_no_space_and_records_them_later),
 		T(store__gives_nothing_back_before_what_was_taken_away_is_recorded),
+		T(control__without_the_order_a_revocation_undoes_the_reinstatement),
 		T(store__answers_queries_in_pages),
 		T(store__cuts_what_a_peer_can_make_too_long),
 		T(store__records_are_utf8_whatever_they_were_made_of),

@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Calls on the journal of revocations fail, once and for good, while the database has no room: no
+ * revocation is refused, what was answered is on the disk once the journal is good again, and until
+ * then it says so. A sync that failed has kept nothing, whatever is synced later (disk_fsx.h).
+ */
+#include "tests/controller/journal_rig.h"
+#include "tests/controller/power_vfs.h"
+#include "common/util.h"
+#include <errno.h>
+
+static bool was_cut;
+
+/* ---- calls that fail ---- */
+
+static const int errors[] = {EIO, ENOSPC, EINTR};
+
+/* The database has no room until the end, and the journal fails once: what was answered is in it by
+ * then, and the power goes. */
+static const char *fails_once(const struct disk_fsx_opts *o)
+{
+	rig_begin_run(o);
+	if (rig_start()) {
+		power_vfs_full(true);
+		rig_revoke_some(0, 2);
+		if (!rig_told[0].held || !rig_told[1].held)
+			return "a revocation was refused for a fault of the journal";
+		/* time: some tries of the commit, and of the journal beside each */
+		usleep(40000);
+		rig_die();
+	}
+	return NULL;
+}
+
+/* The journal fails for good: the revocations are in force, and in the database when it has room.
+ */
+static const char *fails_for_good(const struct disk_fsx_opts *o)
+{
+	rig_begin_run(o);
+	if (rig_start()) {
+		power_vfs_full(true);
+		rig_revoke_some(0, 2);
+		if (!rig_told[0].held || !rig_told[1].held)
+			return "a revocation was refused for a fault of the journal";
+		if (rig_check_force())
+			return "a revocation was not carried out";
+		power_vfs_full(false);
+		if (!rig_settle())
+			return "a revocation is not recorded although there is space";
+		rig_revoke_some(2, 1);
+		rig_die();
+	}
+	return NULL;
+}
+
+static const char *fault_at(const struct disk_fsx_opts *o, bool *ret_fired)
+{
+	const char *bad = o->fault_for_good ? fails_for_good(o) : fails_once(o);
+
+	*ret_fired = disk_fsx_faults() > 0;
+	power_vfs_full(false);
+	if (rig_store)
+		rig_die();
+	disk_restore(rig_disk, DISK_LOSE_UNSYNCED, SEED);
+	disk_fsx_use(&(struct disk_fsx_opts){.disk = rig_disk});
+	bad = bad ? bad : rig_check();
+	rig_end_run();
+	return bad;
+}
+
+static void sweep_faults(bool for_good)
+{
+	for (size_t e = 0; e < ARRAY_SIZE(errors); e++) {
+		struct disk_fsx_opts o = {.fault_errno = errors[e],
+		                          .fault_path = JOURNAL,
+		                          .fault_for_good = for_good};
+		bool fired = true;
+
+		/* EINTR for good is no answer of a disk. */
+		for (; fired && !(for_good && errors[e] == EINTR); o.fault_call++) {
+			const char *bad = fault_at(&o, &fired);
+
+			if (bad)
+				fail_msg("call %llu of the journal, %s: %s",
+				         (unsigned long long)o.fault_call, strerror(errors[e]),
+				         bad);
+			assert_true(fired || o.fault_call > 1);
+		}
+	}
+}
+
+static void journal__loses_nothing_that_was_answered_when_any_call_fails_once(void **state)
+{
+	sweep_faults(false);
+}
+
+static void journal__that_fails_for_good_stops_no_revocation(void **state)
+{
+	sweep_faults(true);
+}
+
+static void journal__that_cannot_be_made_is_made_by_the_next_start(void **state)
+{
+	/* Made under another name, written, synced, renamed; and again with each try. */
+	for (size_t i = 0; i < 4 * 2; i++) {
+		struct disk_fsx_opts o = {.fault_path = "/revocations.new",
+		                          .fault_errno = errors[i % 2],
+		                          .fault_call = i / 2,
+		                          .fault_for_good = true};
+		void *journal = rig_before[1].p;
+		const char *bad;
+		bool fired;
+
+		rig_before[1].p = NULL;
+		bad = fault_at(&o, &fired);
+		rig_before[1].p = journal;
+		if (bad)
+			fail_msg("call %llu of making it: %s", (unsigned long long)o.fault_call,
+			         bad);
+		assert_true(fired);
+	}
+}
+
+/* The sync of a slot fails, once or for good, and the new file, too, has no room or fails; the
+ * process is killed before it could mend it. The next one reads the slot out of the page cache and
+ * carries it out; then the power goes. */
+static const char *killed_after_failed_sync(bool rewrite)
+{
+	struct disk_fsx_opts o = {.fault_errno = EIO,
+	                          .fault_path = "/revocations",
+	                          .fault_call = 3, /* open and sync of the start, one write */
+	                          .fault_for_good = true};
+	const char *bad;
+	bool force[JOURNAL_TARGETS];
+
+	rig_begin_run(&o);
+	assert_true(rig_start());
+	power_vfs_full(true);
+	rig_revoke_some(0, 1);
+	assert_true(rig_told[0].held);
+	assert_true(disk_fsx_faults() > 0);
+	rig_die();
+	power_vfs_full(false);
+	disk_fsx_use(
+		&(struct disk_fsx_opts){.disk = rig_disk, .no_fsync = rewrite ? NULL : JOURNAL});
+	disk_arm(rig_disk, UINT64_MAX);
+	rig_full_from_start = true;
+	assert_true(rig_start());
+	rig_full_from_start = false;
+	loop_call(rig_loop, rig_look_at_force, force);
+	rig_told[0].held = force[0];
+	was_cut = force[0];
+	rig_die();
+	power_vfs_full(false);
+	disk_restore(rig_disk, DISK_LOSE_UNSYNCED, SEED);
+	disk_fsx_use(&(struct disk_fsx_opts){.disk = rig_disk});
+	bad = rig_check();
+	rig_end_run();
+	return bad;
+}
+
+static void journal__is_written_anew_by_a_start_after_a_failed_sync(void **state)
+{
+	assert_null(killed_after_failed_sync(true));
+	assert_true(was_cut); /* the second start carried it out */
+	/* The control: without that sync the same power cut loses it. */
+	assert_non_null(killed_after_failed_sync(false));
+}
+
+/* ---- suspect, and mended ---- */
+
+static void look_at_journal(void *arg)
+{
+	struct store_stats st;
+
+	store_stats(rig_store, &st);
+	*(bool *)arg = st.journal_failed;
+}
+
+static bool failed_becomes(bool want)
+{
+	bool is = !want;
+
+	for (int i = 0; i < 5000 && is != want; i++) {
+		loop_call(rig_loop, look_at_journal, &is);
+		/* poll: the store looks at its journal with each checkpoint */
+		usleep(is == want ? 0 : 1000);
+	}
+	return is == want;
+}
+
+/* The old file fails for good: a new one takes its place, and what was answered is in it. */
+static void journal__whose_file_fails_is_replaced_by_a_new_one(void **state)
+{
+	struct disk_fsx_opts o = {
+		.fault_errno = EIO, .fault_path = JOURNAL, .fault_call = 2, .fault_for_good = true};
+
+	rig_begin_run(&o);
+	assert_true(rig_start());
+	power_vfs_full(true);
+	rig_revoke_some(0, 2);
+	assert_true(disk_fsx_faults() > 0);
+	assert_true(failed_becomes(false));
+	assert_true(rig_told[0].held && rig_told[1].held);
+	rig_die();
+	power_vfs_full(false);
+	disk_restore(rig_disk, DISK_LOSE_UNSYNCED, SEED);
+	disk_fsx_use(&(struct disk_fsx_opts){.disk = rig_disk});
+	assert_null(rig_check());
+	rig_end_run();
+}
+
+/* Every file of that name fails for good: it is said, nothing widens rights, and when the disk is
+ * good again the journal has what was answered meanwhile. */
+static void journal__that_cannot_be_mended_is_told_and_mended_later(void **state)
+{
+	struct disk_fsx_opts o = {.fault_errno = EIO,
+	                          .fault_path = "/revocations",
+	                          .fault_call = 2,
+	                          .fault_for_good = true};
+
+	rig_begin_run(&o);
+	assert_true(rig_start());
+	power_vfs_full(true);
+	rig_revoke_some(0, 2);
+	assert_true(rig_told[0].held && rig_told[1].held);
+	assert_true(failed_becomes(true));
+	disk_fsx_use(&(struct disk_fsx_opts){.disk = rig_disk});
+	assert_true(failed_becomes(false));
+	rig_die();
+	power_vfs_full(false);
+	disk_restore(rig_disk, DISK_LOSE_UNSYNCED, SEED);
+	disk_fsx_use(&(struct disk_fsx_opts){.disk = rig_disk});
+	assert_null(rig_check());
+	rig_end_run();
+}
+
+static void journal__is_written_whole_by_short_writes(void **state)
+{
+	struct disk_fsx_opts o = {.short_writes = true};
+	bool fired;
+
+	assert_null(fault_at(&o, &fired));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(journal__loses_nothing_that_was_answered_when_any_call_fails_once),
+		cmocka_unit_test(journal__that_fails_for_good_stops_no_revocation),
+		cmocka_unit_test(journal__that_cannot_be_made_is_made_by_the_next_start),
+		cmocka_unit_test(journal__is_written_anew_by_a_start_after_a_failed_sync),
+		cmocka_unit_test(journal__whose_file_fails_is_replaced_by_a_new_one),
+		cmocka_unit_test(journal__that_cannot_be_mended_is_told_and_mended_later),
+		cmocka_unit_test(journal__is_written_whole_by_short_writes),
+	};
+
+	return cmocka_run_group_tests(tests, rig_setup, rig_teardown);
+}
