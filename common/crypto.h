@@ -34,7 +34,7 @@ struct crypto_span {
 void crypto_sha256v(const struct crypto_span *parts, size_t n_parts, uint8_t out[SHA256_LEN]);
 /* Of bytes that come in pieces. Nothing has to be freed. */
 struct crypto_sha256 {
-	_Alignas(8) uint8_t state[128];
+	uint64_t state[16];
 };
 void crypto_sha256_init(struct crypto_sha256 *h);
 void crypto_sha256_update(struct crypto_sha256 *h, const void *p, size_t n);
