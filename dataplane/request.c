@@ -155,6 +155,22 @@ static void fill(struct request *req, const struct request_in *in, struct dp_fil
 	req->begun_ns = req->s->r->now_ns;
 }
 
+struct request_in request_in_of(const struct wire_header *h)
+{
+	return (struct request_in){
+		.op = h->opcode == WIRE_READ    ? REQUEST_READ
+	              : h->opcode == WIRE_WRITE ? REQUEST_WRITE
+	                                        : REQUEST_FLUSH,
+		.has_payload = h->flags & WIRE_F_INLINE,
+		.id = h->request_id,
+		.handle = h->handle,
+		.offset = h->offset,
+		.address = h->address,
+		.length = h->length,
+		.key = h->key,
+	};
+}
+
 enum request_verdict request_begin(struct session *s, const struct request_in *in,
                                    struct request **ret)
 {

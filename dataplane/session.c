@@ -149,6 +149,14 @@ void session_end(struct session *s, enum ros2_status why, const char *words)
 	session_maybe_gone(s);
 }
 
+void session_end_bad_message(struct session *s, enum ros2_status what, const char *words)
+{
+	char all[160];
+
+	snprintf(all, sizeof(all), "%s: %s", ros2_status_to_str(what), words);
+	session_end(s, ROS2_PROTOCOL, all);
+}
+
 void session_release_requests(struct session *s)
 {
 	for (uint32_t i = 0; i < DP_CREDITS; i++) {

@@ -151,6 +151,8 @@ enum ros2_status session_rights(const struct session *s, uint64_t now_ns);
 uint64_t session_rights_until(const struct session *s);
 /* Harmless when it has ended already. */
 void session_end(struct session *s, enum ros2_status why, const char *words);
+/* After a message that does not parse: nothing behind it can be believed. */
+void session_end_bad_message(struct session *s, enum ros2_status what, const char *words);
 /* Nothing in flight and the tenant said BYE: ends it in order. */
 void session_maybe_closed(struct session *s);
 /* Requests that an engine or a device holds. */

@@ -13,7 +13,6 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -123,18 +122,7 @@ static void pong(struct session *s, const struct wire_header *h)
 
 static bool on_request(struct session *s, const struct wire_header *h)
 {
-	struct request_in in = {
-		.op = h->opcode == WIRE_READ    ? REQUEST_READ
-	              : h->opcode == WIRE_WRITE ? REQUEST_WRITE
-	                                        : REQUEST_FLUSH,
-		.has_payload = h->flags & WIRE_F_INLINE,
-		.id = h->request_id,
-		.handle = h->handle,
-		.offset = h->offset,
-		.address = h->address,
-		.length = h->length,
-		.key = h->key,
-	};
+	struct request_in in = request_in_of(h);
 	struct request *req;
 
 	switch (request_begin(s, &in, &req)) {
@@ -228,15 +216,13 @@ static bool take_header(struct session *s)
 	struct wire_header h;
 	const char *words;
 	enum ros2_status st;
-	char all[160];
 
 	/* A message may need a short answer: without room for one the peer has to read first. */
 	if (!tcp_has_room(s))
 		return false;
 	st = wire_parse_from_tenant(c->in + c->in_at, &h, &words);
 	if (st != ROS2_OK) {
-		snprintf(all, sizeof(all), "%s: %s", ros2_status_to_str(st), words);
-		session_end(s, ROS2_PROTOCOL, all);
+		session_end_bad_message(s, st, words);
 		return true;
 	}
 	if (!on_message(s, &h))

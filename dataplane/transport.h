@@ -24,6 +24,7 @@
 
 struct session;
 struct request;
+struct wire_header;
 
 enum request_op { REQUEST_READ, REQUEST_WRITE, REQUEST_FLUSH };
 
@@ -34,6 +35,9 @@ struct request_in {
 	uint64_t id, handle, offset, address;
 	uint32_t length, key;
 };
+
+/* Of READ, WRITE or FLUSH. */
+struct request_in request_in_of(const struct wire_header *h);
 
 enum request_verdict {
 	REQUEST_TAKEN,   /* *ret is set; with has_payload: fill request_buffer(), then

@@ -353,18 +353,7 @@ void verbs_completed(struct session *s, const struct fabric_completion *e)
 
 static bool on_request(struct session *s, const struct wire_header *h, const uint8_t *payload)
 {
-	struct request_in in = {
-		.op = h->opcode == WIRE_READ    ? REQUEST_READ
-	              : h->opcode == WIRE_WRITE ? REQUEST_WRITE
-	                                        : REQUEST_FLUSH,
-		.has_payload = h->flags & WIRE_F_INLINE,
-		.id = h->request_id,
-		.handle = h->handle,
-		.offset = h->offset,
-		.address = h->address,
-		.length = h->length,
-		.key = h->key,
-	};
+	struct request_in in = request_in_of(h);
 	struct request *req;
 	uint32_t len;
 
@@ -443,7 +432,6 @@ static bool take_one(struct session *s, uint32_t buffer, uint32_t bytes)
 	struct wire_header h;
 	const char *words;
 	enum ros2_status st = ROS2_PROTOCOL;
-	char all[160];
 
 	if (bytes < WIRE_HEADER_LEN)
 		words = "a message shorter than a header";
@@ -455,8 +443,7 @@ static bool take_one(struct session *s, uint32_t buffer, uint32_t bytes)
 	}
 	if (st == ROS2_OK)
 		return on_message(s, &h, mem + WIRE_HEADER_LEN);
-	snprintf(all, sizeof(all), "%s: %s", ros2_status_to_str(st), words);
-	session_end(s, ROS2_PROTOCOL, all);
+	session_end_bad_message(s, st, words);
 	return true;
 }
 
