@@ -105,6 +105,8 @@ void service_mkdir(struct service_op *op, const ProtobufCMessage *req);
 void service_unlink(struct service_op *op, const ProtobufCMessage *req);
 void service_rmdir(struct service_op *op, const ProtobufCMessage *req);
 void service_rename(struct service_op *op, const ProtobufCMessage *req);
+/* The end of a call that asked for attributes. */
+void service_on_stat(void *arg, const struct dp_result *res);
 void service_fill_stat(const struct dp_attr *attr, Ros2__V1__StatReply *ret);
 /* service_regions.c */
 void service_register(struct service_op *op, const ProtobufCMessage *req);

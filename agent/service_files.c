@@ -148,23 +148,12 @@ void service_close_handle(struct service_op *op, const ProtobufCMessage *msg)
 	dp_close(op->a->dp, &op->session, op->handle, on_plain, op);
 }
 
-static void on_fstat(void *arg, const struct dp_result *res)
-{
-	struct service_op *op = arg;
-	Ros2__V1__StatReply r = ROS2__V1__STAT_REPLY__INIT;
-
-	if (!op_result(op, res))
-		return;
-	service_fill_stat(&res->attr, &r);
-	op_reply(op, &r.base);
-}
-
 void service_stat_handle(struct service_op *op, const ProtobufCMessage *msg)
 {
 	const Ros2__V1__HandleRef *req = ros2_v1_tenant_stat_handle_in(msg);
 
 	if (find_handle(op, req->handle))
-		dp_fstat(op->a->dp, &op->session, op->handle, on_fstat, op);
+		dp_fstat(op->a->dp, &op->session, op->handle, service_on_stat, op);
 }
 
 void service_truncate(struct service_op *op, const ProtobufCMessage *msg)

@@ -75,7 +75,7 @@ void service_fill_stat(const struct dp_attr *a, Ros2__V1__StatReply *ret)
 
 /* ---- stat, readdir ---- */
 
-static void on_stat(void *arg, const struct dp_result *res)
+void service_on_stat(void *arg, const struct dp_result *res)
 {
 	struct service_op *op = arg;
 	Ros2__V1__StatReply r = ROS2__V1__STAT_REPLY__INIT;
@@ -91,7 +91,8 @@ void service_stat(struct service_op *op, const ProtobufCMessage *msg)
 	const Ros2__V1__PathRequest *req = ros2_v1_tenant_stat_in(msg);
 
 	if (op_check_path(op, req->mount, req->path, POLICY_ACCESS_READ, true) == 0)
-		dp_path(op->a->dp, &op->session, req->mount, DP_STAT, op->path, "", 0, on_stat, op);
+		dp_path(op->a->dp, &op->session, req->mount, DP_STAT, op->path, "", 0,
+		        service_on_stat, op);
 }
 
 static void on_readdir(void *arg, const struct dp_result *res)

@@ -198,7 +198,7 @@ int report_collect(struct svc *s, struct report_ask *ask, report_fn fn, void *ar
 
 /* ---- answers ---- */
 
-static void *copy_message(const ProtobufCMessage *m)
+ProtobufCMessage *svc_copy_message(const ProtobufCMessage *m)
 {
 	size_t n = protobuf_c_message_get_packed_size(m);
 	uint8_t *p = malloc(n ? n : 1);
@@ -269,7 +269,7 @@ static void add_row(struct report_op *op, struct ctl_agent *a, const ProtobufCMe
 
 	if (compare(a->obj->name, key, op->after.name, &op->after.key) <= 0)
 		return;
-	copy = copy_message(in);
+	copy = svc_copy_message(in);
 	if (!copy || !set_name(op->leases ? &((Ros2__V1__LeaseInfo *)copy)->agent
 	                                  : &((Ros2__V1__SessionInfo *)copy)->agent,
 	                       a->obj->name)) {

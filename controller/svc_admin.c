@@ -120,20 +120,6 @@ __attribute__((format(printf, 3, 4))) static void op_refuse(struct op *op, enum 
 		op_refuse(op, __VA_ARGS__);                                                        \
 	} while (0)
 
-static ProtobufCMessage *copy_of(const ProtobufCMessage *m)
-{
-	size_t n = protobuf_c_message_get_packed_size(m);
-	uint8_t *p = malloc(n ? n : 1);
-	ProtobufCMessage *copy = NULL;
-
-	if (p) {
-		protobuf_c_message_pack(m, p);
-		copy = protobuf_c_message_unpack(m->descriptor, NULL, n, p);
-	}
-	free(p);
-	return copy;
-}
-
 static struct op *op_new(struct svc *s, struct rpc_call *call, const ProtobufCMessage *req,
                          const struct ctl_caller *who)
 {
@@ -144,7 +130,7 @@ static struct op *op_new(struct svc *s, struct rpc_call *call, const ProtobufCMe
 		op->call = call;
 		op->who = *who;
 		op->started_ns = clock_boottime_ns();
-		op->req = copy_of(req);
+		op->req = svc_copy_message(req);
 	}
 	if (op && op->req)
 		return op;

@@ -44,6 +44,9 @@ uint32_t svc_authorise(struct svc *s, const struct rpc_peer *peer, const struct 
 bool svc_may(struct svc *s, struct rpc_call *call, uint32_t kind_bit, struct ctl_caller *who);
 void svc_denied(struct svc *s, const struct ctl_caller *who, const char *method, const char *why);
 
+/* NULL without memory; the caller frees it. */
+ProtobufCMessage *svc_copy_message(const ProtobufCMessage *m);
+
 /* ---- asking agents (reports.c) ---- */
 
 struct report_row {
