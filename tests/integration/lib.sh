@@ -255,9 +255,9 @@ load() {
 	local name=$1 tenant=$2
 	shift 2
 	start_as "$name" "$tenant" ros2-bench run --namespace data --file "$name" --rw randrw --verify --size 4MiB --bs 16k --depth 8 \
-		--time 120s --warmup 0s -o json -q "$@"
+		--time 600s --warmup 0s -o json -q "$@"
 	eval "pid_$name=$pid"
-	await 15 load_moves "$name" "$tenant" || { bad "the load $name runs" "it said: $(tail -n 3 "$dir/$name.out")"; return 1; }
+	await 60 load_moves "$name" "$tenant" || { bad "the load $name runs" "it said: $(tail -n 3 "$dir/$name.out")"; return 1; }
 }
 load_moves() { # NAME TENANT: the file changes
 	local file=$dir/data/$2/$1 before
@@ -271,7 +271,7 @@ load_pid() { local v=pid_$1; echo "${!v}"; }
 # load_end NAME: asks it to end; exit code of ros2-bench, its report in $dir/NAME.out.
 load_end() {
 	kill -TERM "$(load_pid "$1")" 2>/dev/null
-	ended "$(load_pid "$1")" 15
+	ended "$(load_pid "$1")" 60
 }
 # The report of a load: stdout is JSON, what follows it is an error in words.
 report() { jq -r "$2" < <(sed '/^ros2-bench:/d' "$dir/$1.out"); } # NAME FILTER
