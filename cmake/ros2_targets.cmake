@@ -164,7 +164,8 @@ set(ROS2_SWEEP_uring io_uring_queue_init_params io_uring_register_eventfd io_uri
 set(ROS2_SWEEP_socket send sendmsg recv readv epoll_ctl)
 set(ROS2_SWEEP_alloc malloc calloc realloc reallocarray aligned_alloc posix_memalign strdup strndup)
 set(ROS2_SWEEP_fd socket eventfd epoll_create1 timerfd_create accept accept4 connect poll epoll_wait
-	epoll_pwait2)
+	epoll_pwait2 bind listen getsockname)
+set(ROS2_SWEEP_disk write pwrite fsync rename)
 set(ROS2_SWEEP_start pthread_create mmap)
 set(ROS2_SWEEP_read read pread)
 function(ros2_sweep name)

@@ -34,7 +34,10 @@ enum sweep_kind {
 	SWEEP_WAIT,      /* epoll_wait, epoll_pwait2, poll */
 	SWEEP_THREAD,    /* pthread_create */
 	SWEEP_MMAP,
-	SWEEP_READ, /* read, pread of regular files */
+	SWEEP_READ,  /* read, pread of regular files */
+	SWEEP_WRITE, /* write, pwrite of regular files, rename */
+	SWEEP_SYNC,  /* fsync */
+	SWEEP_BIND,  /* bind, listen, getsockname */
 };
 
 /* As error: the call moves one byte. */

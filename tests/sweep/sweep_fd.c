@@ -36,6 +36,13 @@ int __real_epoll_pwait2(int ep, struct epoll_event *ev, int max, const struct ti
 int __wrap_epoll_pwait2(int ep, struct epoll_event *ev, int max, const struct timespec *ts,
                         const sigset_t *set);
 
+int __real_bind(int fd, const struct sockaddr *a, socklen_t len);
+int __wrap_bind(int fd, const struct sockaddr *a, socklen_t len);
+int __real_listen(int fd, int backlog);
+int __wrap_listen(int fd, int backlog);
+int __real_getsockname(int fd, struct sockaddr *a, socklen_t *len);
+int __wrap_getsockname(int fd, struct sockaddr *a, socklen_t *len);
+
 static int fails(enum sweep_kind kind)
 {
 	int err = sweep_hit(kind);
@@ -78,6 +85,21 @@ int __wrap_accept4(int fd, struct sockaddr *a, socklen_t *len, int flags)
 int __wrap_connect(int fd, const struct sockaddr *a, socklen_t len)
 {
 	return fails(SWEEP_CONNECT) ? -1 : __real_connect(fd, a, len);
+}
+
+int __wrap_bind(int fd, const struct sockaddr *a, socklen_t len)
+{
+	return fails(SWEEP_BIND) ? -1 : __real_bind(fd, a, len);
+}
+
+int __wrap_listen(int fd, int backlog)
+{
+	return fails(SWEEP_BIND) ? -1 : __real_listen(fd, backlog);
+}
+
+int __wrap_getsockname(int fd, struct sockaddr *a, socklen_t *len)
+{
+	return fails(SWEEP_BIND) ? -1 : __real_getsockname(fd, a, len);
 }
 
 int __wrap_poll(struct pollfd *p, nfds_t n, int timeout)
