@@ -133,6 +133,7 @@ static void close_device(struct dp *dp)
 	list_for_each (&dp->tenants, t, link)
 		verbs_tenant_pd_free(dp, t);
 	verbs_kept_free(dp);
+	loop_timer_stop(&dp->pds_timer);
 	verbs_device_close(dp);
 }
 

@@ -190,8 +190,6 @@ void dp_mount(struct dp *dp, const struct ros2_uid *session, const char *engine,
 	}
 	if (op->engine->lends && !dp_device_for(dp, op->ds->tenant, op))
 		return;
-	if (op->engine->lends)
-		op->ds->tenant->pd_used = true;
 	op->path = copy_path(op, path);
 	if (!op->path)
 		return;

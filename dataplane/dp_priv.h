@@ -60,7 +60,6 @@ struct dp_tenant {
 	_Atomic uint64_t registered_bytes;
 	struct qos_bucket qos[QOS_KINDS];
 	struct fabric_pd *pd; /* owned by the loop; set before its first session over verbs */
-	_Atomic bool pd_used; /* an engine has been told of it */
 	/* loop */
 	struct dp_tenant_limits limits;
 	bool dead;
@@ -215,7 +214,8 @@ struct dp {
 	_Atomic uint32_t n_posts;
 	/* loop */
 	bool freed, rdma_watched, rdma_gone;
-	struct list kept_pds; /* of tenants that have gone, while engines may use them */
+	struct list kept_pds; /* of tenants that have gone, while something uses them */
+	struct loop_timer pds_timer;
 	struct loop_fd rdma_fd;
 	struct uidmap uids; /* tenants, grants, sessions, and tombstones of all three */
 	struct list tenants, grants, sessions, mounts, files, ops, revokes, listings;

@@ -29,8 +29,8 @@ struct engine_reactor; /* one engine x one reactor: its ring, its registered buf
 struct engine_who {
 	struct ros2_uid uid;
 	const char *name; /* borrowed: during the call */
-	/* Where its memory is that an engine over RDMA may lend to a target; NULL = none. Outlives
-	 * the engine. */
+	/* Where its memory is that an engine over RDMA may lend to a target; NULL = none. Stays as
+	 * long as the engine uses it. */
 	struct fabric_pd *pd;
 };
 
@@ -207,6 +207,10 @@ struct engine_ops {
 	/* Any thread, does not block long: might a control call of this tenant wait for storage
 	 * that does not answer now, or never did? NULL: never. */
 	bool (*lost)(struct engine *e, const struct ros2_uid *tenant);
+
+	/* Any thread, does not block long: is anything left of this tenant's, so that its
+	 * engine_who.pd must stay? NULL: as long as the engine is there. */
+	bool (*uses)(struct engine *e, const struct ros2_uid *tenant);
 
 	/* Data: the reactor's thread only. */
 	int (*reactor_new)(struct engine *e, const struct engine_reactor_opts *o,

@@ -50,6 +50,7 @@ int verbs_device_open(struct dp *dp, struct ros2_err *err);
 void verbs_device_close(struct dp *dp);
 /* Made with the tenant's first session over verbs, or namespace of an engine that lends. */
 int verbs_tenant_pd(struct dp *dp, struct dp_tenant *t, struct ros2_err *err);
+/* The tenant ends: its domain goes when nothing uses it any more, unless it comes back before. */
 void verbs_tenant_pd_free(struct dp *dp, struct dp_tenant *t);
 /* Engines are gone: what was kept for them goes. */
 void verbs_kept_free(struct dp *dp);

@@ -122,8 +122,10 @@ void verbs_device_close(struct dp *dp)
 		dp->rdma = NULL;
 }
 
-/* A domain that an engine was told of lives as long as engines do: its controller of the tenant may
- * end after the tenant, and one that comes back finds it. */
+#define KEPT_LOOK_MS 500u
+
+/* A domain whose tenant has gone: a reactor's set of it may still be dying, and an engine's
+ * controller of the tenant may end later. */
 struct kept_pd {
 	struct ros2_uid tenant;
 	struct fabric_pd *pd;
@@ -138,7 +140,6 @@ static bool take_kept(struct dp *dp, struct dp_tenant *t)
 		if (!ros2_uid_eq(&k->tenant, &t->uid))
 			continue;
 		t->pd = k->pd;
-		t->pd_used = true;
 		list_del(&k->link);
 		free(k);
 		return true;
@@ -146,16 +147,43 @@ static bool take_kept(struct dp *dp, struct dp_tenant *t)
 	return false;
 }
 
-static void keep(struct dp *dp, struct dp_tenant *t)
+static bool engines_use(const struct dp *dp, const struct ros2_uid *tenant)
 {
-	struct kept_pd *k = calloc(1, sizeof(*k));
+	for (uint32_t i = 0; i < DP_ENGINES_MAX; i++) {
+		const struct dp_engine *e = dp->engines[i];
 
-	/* Without memory it goes with the process. */
+		if (e && e->lends && (!e->ops->uses || e->ops->uses(e->engine, tenant)))
+			return true;
+	}
+	return false;
+}
+
+static void free_unused(void *arg)
+{
+	struct dp *dp = arg;
+	struct kept_pd *k, *tmp;
+
+	list_for_each_safe (&dp->kept_pds, k, tmp, link) {
+		if (engines_use(dp, &k->tenant) || fabric_pd_free(k->pd) < 0)
+			continue;
+		list_del(&k->link);
+		free(k);
+	}
+	if (!list_empty(&dp->kept_pds))
+		loop_timer_in_ms(dp->loop, &dp->pds_timer, KEPT_LOOK_MS, free_unused, dp);
+}
+
+void verbs_tenant_pd_free(struct dp *dp, struct dp_tenant *t)
+{
+	struct kept_pd *k = t->pd ? calloc(1, sizeof(*k)) : NULL;
+
+	/* Without memory it stays with the tenant, and at last goes with the process. */
 	if (!k)
 		return;
 	k->tenant = t->uid;
 	k->pd = TAKE_PTR(t->pd);
 	list_add_tail(&dp->kept_pds, &k->link);
+	free_unused(dp);
 }
 
 void verbs_kept_free(struct dp *dp)
@@ -193,13 +221,4 @@ int verbs_tenant_pd(struct dp *dp, struct dp_tenant *t, struct ros2_err *err)
 		2 * per_reactor * dp->n_reactors + (uint64_t)queues * NVMF_RDMA_PINNED_MAX;
 	o.qps_max = dp->rdma_qps * dp->n_reactors + queues;
 	return fabric_pd_new(dp->rdma, &o, &t->pd, err);
-}
-
-void verbs_tenant_pd_free(struct dp *dp, struct dp_tenant *t)
-{
-	/* BUSY: a set of it is still dying at a reactor; then it goes with the process. */
-	if (t->pd && t->pd_used)
-		keep(dp, t);
-	else if (t->pd)
-		(void)fabric_pd_free(TAKE_PTR(t->pd));
 }

@@ -418,6 +418,17 @@ void nvmf_ctrl_put(struct nvmf_ctrl *c)
 	pthread_mutex_unlock(&a->lock);
 }
 
+bool nvmf_admin_uses(struct nvmf_admin *a, const struct ros2_uid *tenant)
+{
+	bool found = false;
+
+	pthread_mutex_lock(&a->lock);
+	for (uint32_t i = 0; i < NVMF_CTRLS_MAX; i++)
+		found |= a->ctrls[i] && ros2_uid_eq(&a->ctrls[i]->tenant, tenant);
+	pthread_mutex_unlock(&a->lock);
+	return found;
+}
+
 static bool any_live(const struct nvmf_admin *a)
 {
 	for (uint32_t i = 0; i < NVMF_CTRLS_MAX; i++)

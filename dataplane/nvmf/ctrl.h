@@ -108,6 +108,9 @@ void nvmf_admin_health(struct nvmf_admin *a,
 /* Any thread: might a control call of this tenant wait for the target, as far as is known? */
 bool nvmf_admin_lost(struct nvmf_admin *a, const struct ros2_uid *tenant);
 
+/* Any thread: is there a controller of this tenant, even one that is shutting down? */
+bool nvmf_admin_uses(struct nvmf_admin *a, const struct ros2_uid *tenant);
+
 /* ---- reactors ---- */
 
 /* A reactor's place to be woken at: whenever a controller's state, or what is quiet, changed. */

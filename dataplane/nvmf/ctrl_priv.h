@@ -63,7 +63,7 @@ struct nvmf_ctrl {
 	struct ros2_uid tenant;
 	char name[ROS2_NAME_MAX + 1];
 	char host_nqn[NVMF_NQN_MAX + 1];
-	struct fabric_pd *pd; /* borrowed: outlives the engine; NULL = none */
+	struct fabric_pd *pd; /* borrowed: stays as long as this does; NULL = none */
 	uint8_t host_id[16];
 	uint32_t n_ns;
 	uint32_t ns_of[NVMF_VOLUMES_MAX]; /* volume -> ns */

@@ -285,6 +285,11 @@ static bool nvmf_lost(struct engine *e, const struct ros2_uid *tenant)
 	return nvmf_admin_lost(e->admin, tenant);
 }
 
+static bool nvmf_uses(struct engine *e, const struct ros2_uid *tenant)
+{
+	return nvmf_admin_uses(e->admin, tenant);
+}
+
 /* ---- flush ---- */
 
 struct flush {
@@ -345,6 +350,7 @@ const struct engine_ops engine_nvmf_ops = {
 	.fsync = nvmf_fsync,
 	.health = nvmf_health,
 	.lost = nvmf_lost,
+	.uses = nvmf_uses,
 	.reactor_new = nvmf_reactor_new,
 	.reactor_free = nvmf_reactor_free,
 	.event_fd = nvmf_event_fd,

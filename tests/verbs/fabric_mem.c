@@ -239,8 +239,8 @@ static int region_free(struct fabric_region *r)
 {
 	if (r->users)
 		return -EBUSY;
-	r->pd->use.regions--;
 	r->pd->use.pinned_bytes -= r->length;
+	r->pd->use.regions--;
 	mem_now.regions--;
 	free(r);
 	return 0;

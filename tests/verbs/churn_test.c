@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Tenants that come, mount an engine that lends their memory to a target, and go: their protection
+ * domains go with the last use, which may be the engine's own, and not before.
+ */
+#include "dataplane/test_switches.h"
+#include "tests/dataplane/fixture.h"
+#include "tests/verbs/fabric_mem.h"
+#include <stdatomic.h>
+
+#define TENANTS 40u
+
+/* The mem engine, under the name of one that lends. */
+static struct engine_ops lender_ops;
+static _Atomic bool in_use;              /* a controller of somebody is still ending */
+static _Atomic(struct fabric_pd *) told; /* at the last mount */
+
+static int lender_create(const struct engine_config *c, struct engine **ret, struct ros2_err *err)
+{
+	struct engine_config mem = {.name = c->name, .size_bytes = 1u << 20};
+
+	return engine_mem_ops.create(&mem, ret, err);
+}
+
+static int lender_ns_open(struct engine *e, const struct engine_who *who, const char *path,
+                          struct engine_ns **ret, struct ros2_err *err)
+{
+	atomic_store(&told, who->pd);
+	return engine_mem_ops.ns_open(e, who, path, ret, err);
+}
+
+static bool lender_uses(struct engine *e, const struct ros2_uid *tenant)
+{
+	return atomic_load(&in_use);
+}
+
+static void put_engine(void *arg)
+{
+	static const struct nvmf_config k = {.transport = NVMF_RDMA,
+	                                     .subsystem = "nqn.2026-11.test:sub"};
+	struct dp_engine_config c = {.name = "far", .type = "lender", .nvmf = &k};
+	struct fx *fx = arg;
+	struct ros2_err err = ROS2_ERR_INIT;
+
+	if (dp_engine_put(fx->dp, &c, &err) < 0)
+		fail_msg("%s", err.msg);
+}
+
+static int setup(void **state)
+{
+	lender_ops = engine_mem_ops;
+	lender_ops.type = "lender";
+	lender_ops.create = lender_create;
+	lender_ops.ns_open = lender_ns_open;
+	lender_ops.uses = lender_uses;
+	dp_test_switches = (struct dp_test_switches){.extra_engine = &lender_ops};
+	atomic_store(&in_use, false);
+	fx_rdma_device = FABRIC_MEM_DEVICE;
+	fx_rdma_host = "127.0.0.1";
+	if (fx_setup(state) < 0)
+		return -1;
+	return loop_call(((struct fx *)*state)->loop, put_engine, *state);
+}
+
+static uint32_t domains(void)
+{
+	struct fabric_mem_counts c;
+
+	fabric_mem_counts(&c);
+	return c.pds;
+}
+
+static uint32_t domains_down_to(uint32_t n)
+{
+	for (int i = 0; i < 5000 && domains() > n; i++)
+		/* poll: a counter of the device */
+		usleep(1000);
+	return domains();
+}
+
+struct gone {
+	struct fx *fx;
+	struct ros2_uid uid;
+};
+
+static void remove_tenant(void *arg)
+{
+	struct gone *g = arg;
+
+	assert_int_equal(dp_tenant_remove(g->fx->dp, &g->uid, NULL), 0);
+}
+
+/* Mounts, and ends its session. */
+static void visit(struct fx *fx, const struct ros2_uid *tenant, const struct ros2_uid *grant)
+{
+	struct fx_args a = {.session = ros2_uid_new(),
+	                    .tenant = *tenant,
+	                    .grant = *grant,
+	                    .a = UINT64_MAX,
+	                    .to = "far",
+	                    .path = "ns",
+	                    .flags = 3};
+
+	assert_int_equal(fx_do(fx, FX_OPEN_SESSION, &a).status, ROS2_OK);
+	atomic_store(&told, NULL);
+	assert_int_equal(fx_do(fx, FX_MOUNT, &a).status, ROS2_OK);
+	assert_non_null(atomic_load(&told));
+	assert_int_equal(fx_do(fx, FX_CLOSE_SESSION, &a).status, ROS2_OK);
+}
+
+static void come_and_go(struct fx *fx)
+{
+	struct gone g = {.fx = fx, .uid = ros2_uid_new()};
+	struct ros2_uid grant = ros2_uid_new();
+
+	fx_tenant(fx, &g.uid);
+	assert_int_equal(fx_grant(fx, &grant, &g.uid, UINT64_MAX), 0);
+	visit(fx, &g.uid, &grant);
+	assert_int_equal(loop_call(fx->loop, remove_tenant, &g), 0);
+}
+
+static void domain__of_a_tenant_goes_with_its_last_use(void **state)
+{
+	struct fx *fx = *state;
+
+	for (uint32_t i = 0; i < TENANTS; i++) {
+		come_and_go(fx);
+		assert_int_equal(domains_down_to(0), 0);
+	}
+}
+
+static void domain__stays_while_an_engine_uses_it(void **state)
+{
+	struct fx *fx = *state;
+	struct fabric_pd *pd;
+
+	atomic_store(&in_use, true);
+	for (uint32_t i = 0; i < TENANTS / 2; i++)
+		come_and_go(fx);
+	assert_int_equal(domains(), TENANTS / 2);
+	/* One that stays has one, however often it comes. */
+	visit(fx, &fx->tenant, &fx->grant);
+	pd = atomic_load(&told);
+	visit(fx, &fx->tenant, &fx->grant);
+	assert_ptr_equal(atomic_load(&told), pd);
+	assert_int_equal(domains(), TENANTS / 2 + 1);
+	atomic_store(&in_use, false);
+	assert_int_equal(domains_down_to(1), 1);
+}
+
+int main(void)
+{
+#define T(name) cmocka_unit_test_setup_teardown(name, setup, fx_teardown)
+	const struct CMUnitTest tests[] = {
+		T(domain__of_a_tenant_goes_with_its_last_use),
+		T(domain__stays_while_an_engine_uses_it),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
