@@ -63,6 +63,7 @@ static struct nvmf_ctrl *ctrl_at(struct nvmf_admin *a, uint32_t i)
 static void ctrl_free(struct nvmf_ctrl *c)
 {
 	nvmf_ctrl_drop_queue(c);
+	nvmf_boxes_trim(c, true);
 	nvmf_secrets_wipe(&c->secrets);
 	pthread_mutex_destroy(&c->fence_lock);
 	free(c);
@@ -168,6 +169,7 @@ static void admin_free(struct nvmf_admin *a)
 {
 	util_close_cleanup(&a->epoll_fd);
 	util_close_cleanup(&a->wake_fd);
+	pthread_mutex_destroy(&a->boxes_lock);
 	pthread_mutex_destroy(&a->lock);
 	pthread_cond_destroy(&a->changed);
 	free(a->secrets_dir);
@@ -186,6 +188,8 @@ static void init(struct nvmf_admin *a, const struct nvmf_admin_opts *o)
 	a->epoll_fd = a->wake_fd = -1;
 	list_init(&a->ports);
 	list_init(&a->proofs);
+	list_init(&a->boxed);
+	pthread_mutex_init(&a->boxes_lock, NULL);
 	pthread_mutex_init(&a->lock, NULL);
 	pthread_condattr_init(&attr);
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
@@ -304,6 +308,7 @@ static int ctrl_new(struct nvmf_admin *a, const struct engine_who *who, struct n
 		return ros2_err_set(err, -ENOMEM, "nvmf engine: no memory for a controller");
 	memset(c, 0, sizeof(*c));
 	pthread_mutex_init(&c->fence_lock, NULL);
+	list_init(&c->link_boxes);
 	c->admin = a;
 	c->tenant = who->uid;
 	c->pd = who->pd;

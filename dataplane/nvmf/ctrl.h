@@ -14,9 +14,10 @@
  * queue: CONNECTING is left only when every I/O queue of the generation before has ended; (2) a
  * write of generation g that was handed on and not answered is over only when nvmf_ctrl_quiet(c) >=
  * g: the target confirmed it (CC.EN = 0, then CSTS.RDY = 0), or the time is over after which it
- * cannot be carrying out anything of it; until then a write that overlaps it waits (fence); (3)
- * what reactors read here is atomic, or is written only while no reactor has a queue; (4) one
- * target that is lost takes no time from another: every wait of the admin thread is a deadline.
+ * cannot be carrying out anything of it; until then a write that overlaps it waits, whoever's it is
+ * (fence); (3) what reactors read here is atomic, or is written only while no reactor has a queue;
+ * (4) one target that is lost takes no time from another: every wait of the admin thread is a
+ * deadline.
  *
  * Sources: NVM Express Base 2.0, 3.5 (initialisation), 3.6 (shutdown), 3.9 (keep alive), 6.
  */
@@ -168,10 +169,11 @@ void nvmf_ctrl_reset(struct nvmf_ctrl *c, uint32_t generation, const char *why);
 const struct sockaddr *nvmf_ctrl_peer(const struct nvmf_ctrl *c);
 struct fabric_pd *nvmf_ctrl_pd(const struct nvmf_ctrl *c); /* NULL: over no RDMA device */
 
-/* A write that was handed on in @generation and not answered. Before nvmf_lane_end. */
-void nvmf_fence_add(struct nvmf_ctrl *c, uint32_t generation, uint32_t nsid, uint64_t offset,
-                    uint64_t len);
-/* Must a write of these bytes of the namespace wait? Within nvmf_lane_begin and _end. */
+/* A write to @volume that was handed on in @generation and not answered. Before nvmf_lane_end. */
+void nvmf_fence_add(struct nvmf_ctrl *c, uint32_t generation, uint32_t volume, uint32_t nsid,
+                    uint64_t offset, uint64_t len);
+/* Must a write of these bytes of the namespace wait, for one of this tenant or of any other that
+ * has the engine? In doubt it must: asked again it is told. Within nvmf_lane_begin and _end. */
 bool nvmf_fence_hits(const struct nvmf_ctrl *c, uint32_t nsid, uint64_t offset, uint64_t len);
 /* The last generation of which nothing can happen at the target any more. */
 uint32_t nvmf_ctrl_quiet(const struct nvmf_ctrl *c);

@@ -51,6 +51,13 @@ struct nvmf_fence {
 	uint64_t offset, len;
 };
 
+/* Of one volume, what other tenants see of it: the bytes from its first unanswered write to its
+ * last, so that no more than the volume is ever held. @to 0: there is none. */
+struct nvmf_fence_box {
+	uint32_t generation, nsid;
+	uint64_t from, to;
+};
+
 struct nvmf_loss {
 	uint32_t generation;
 	uint64_t quiet_at_ns;
@@ -81,6 +88,10 @@ struct nvmf_ctrl {
 		fence_all; /* fence_all: generation of those that found no room */
 	struct nvmf_fence fences[NVMF_FENCES_MAX];
 	pthread_mutex_t fence_lock;
+	/* admin.boxes_lock */
+	struct nvmf_fence_box boxes[NVMF_VOLUMES_MAX];
+	uint32_t n_boxes;
+	struct list link_boxes; /* admin.boxed, while it has some */
 	/* written by the admin thread while n_queues is 0 and it is not LIVE */
 	struct nvmf_live live;
 	uint32_t queues_given;
@@ -135,7 +146,10 @@ struct nvmf_admin {
 	pthread_t thread;
 	_Atomic bool stop, ending; /* ending: nothing lingers */
 	pthread_mutex_t lock;
-	pthread_cond_t changed; /* CLOCK_MONOTONIC */
+	pthread_cond_t changed;     /* CLOCK_MONOTONIC */
+	_Atomic uint32_t n_boxes;   /* of all controllers */
+	pthread_mutex_t boxes_lock; /* reactors wait for it only when a queue has died */
+	struct list boxed;          /* boxes_lock: controllers */
 	/* lock; entries are made by control threads and removed by the admin thread */
 	struct nvmf_ctrl *ctrls[NVMF_CTRLS_MAX];
 	struct list ports;
@@ -170,4 +184,6 @@ void nvmf_losses_add(struct nvmf_ctrl *c, uint64_t quiet_at_ns);
 bool nvmf_losses_run(struct nvmf_ctrl *c, uint64_t now_ns);
 /* Forgets fences that are over; no reactor has a queue. */
 void nvmf_fences_trim(struct nvmf_ctrl *c);
+/* Forgets what other tenants see of them: what is quiet, or, with @all, everything. */
+void nvmf_boxes_trim(struct nvmf_ctrl *c, bool all);
 #endif

@@ -158,8 +158,8 @@ static void unanswered(struct nvmf_lane *l, struct nvmf_cmd *cmd)
 		nio->unknown = true;
 		nio->generation = l->generation;
 		l->n_unknown++;
-		nvmf_fence_add(l->ctrl, l->generation, nio->io->file->nsid, nio->offset + cmd->at,
-		               cmd->len);
+		nvmf_fence_add(l->ctrl, l->generation, nio->io->file->volume, nio->io->file->nsid,
+		               nio->offset + cmd->at, cmd->len);
 	} else if (try_again(l, cmd, 0)) {
 		return;
 	} else if (nio->res == 0) {

@@ -125,6 +125,125 @@ static void nvmf_lane__lets_go_of_the_buffer_of_a_write_of_unknown_outcome(void 
 	assert_int_equal(unneeded, 1);
 }
 
+/* ---- a volume that changes hands ---- */
+
+struct other {
+	struct engine_ns *ns;
+	struct engine_file *f, *part;
+};
+
+/* Another tenant gets what was the first one's directory, as when a document is changed. */
+static void other_open(struct rig *g, struct other *o)
+{
+	const struct engine_who who = {{{8}}, "tenant-b"};
+	uint32_t rw = ENGINE_READ | ENGINE_WRITE;
+
+	assert_int_equal(g->ops->ns_open(g->e, &who, "t/a", &o->ns, NULL), 0);
+	assert_int_equal(g->ops->open(o->ns, "all", rw, 0, &o->f, NULL, NULL), 0);
+	assert_int_equal(g->ops->open(o->ns, "part", rw, 0, &o->part, NULL, NULL), 0);
+	assert_ptr_not_equal(o->f->ctrl, g->all->ctrl);
+}
+
+static void other_close(struct rig *g, struct other *o)
+{
+	g->ops->close(o->f);
+	g->ops->close(o->part);
+	g->ops->ns_close(o->ns);
+}
+
+/* The first tenant's target goes with two of its writes in it, which happen late. */
+static void lose_with_writes(struct rig *g, struct rig_io w[2])
+{
+	assert_int_equal(rig_io(g, g->all, ENGINE_OP_READ, 0, 512, g->buf), 512);
+	fake_rule(&(struct fake_rule){
+		.qid = FAKE_IO, .opcode = NVME_IO_WRITE + 1, .times = 2, .action = FAKE_HANG});
+	memset(g->buf, 1, 4096);
+	rig_submit(g, &w[0], g->all, ENGINE_OP_WRITE, 4096, 4096, g->buf);
+	rig_submit(g, &w[1], g->all, ENGINE_OP_WRITE, 32768, 4096, g->buf);
+	rig_turn(g, 20);
+	fake_cut();
+	while (rig_health(g).lives < 2)
+		rig_turn(g, 5);
+}
+
+static void nvmf_fence__holds_for_who_gets_the_volume(void **state)
+{
+	struct rig_io w[2], over, between, beside, elsewhere;
+	uint8_t two[8192], back[512];
+	struct other o;
+	struct rig g;
+
+	rig_init(&g);
+	g.config.quiesce_ms = 1500; /* long enough to look around */
+	g.config.command_timeout_ms = 2000;
+	rig_start(&g);
+	lose_with_writes(&g, w);
+	other_open(&g, &o);
+	memset(two, 2, sizeof(two));
+	rig_submit(&g, &over, o.f, ENGINE_OP_WRITE, 0, 8192, two);
+	rig_submit(&g, &between, o.f, ENGINE_OP_WRITE, 16384, 512, two);
+	rig_submit(&g, &beside, o.f, ENGINE_OP_WRITE, 65536, 8192, two);
+	rig_submit(&g, &elsewhere, o.part, ENGINE_OP_WRITE, 0, 8192, two);
+	assert_int_equal(rig_wait(&g, &beside), 8192);
+	assert_int_equal(rig_wait(&g, &elsewhere), 8192);
+	assert_int_equal(rig_io(&g, o.f, ENGINE_OP_READ, 4096, 512, back), 512);
+	assert_false(w[0].done || w[1].done || over.done || between.done);
+	fake_orphans();
+	assert_int_equal(rig_wait(&g, &over), 8192);
+	assert_int_equal(rig_wait(&g, &between), 512);
+	assert_int_equal(rig_wait(&g, &w[0]), -EREMOTEIO);
+	assert_int_equal(rig_wait(&g, &w[1]), -EREMOTEIO);
+	for (uint32_t i = 0; i < 8192; i++)
+		assert_int_equal(fake_media(1)[i], 2);
+	assert_int_equal(fake_media(1)[32768], 1);
+	/* It is over, for both. */
+	assert_int_equal(rig_io(&g, o.f, ENGINE_OP_WRITE, 32768, 4096, two), 4096);
+	assert_int_equal(rig_io(&g, g.all, ENGINE_OP_WRITE, 4096, 4096, two), 4096);
+	other_close(&g, &o);
+	rig_stop(&g);
+}
+
+/* As before, with a time to quiesce that is not true: the old write comes last. */
+static void nvmf_fence__without_it_the_old_tenants_write_comes_last(void **state)
+{
+	struct rig_io w[2], over;
+	uint8_t two[8192];
+	struct other o;
+	struct rig g;
+
+	rig_init(&g);
+	g.config.quiesce_ms = 1;
+	rig_start(&g);
+	lose_with_writes(&g, w);
+	other_open(&g, &o);
+	memset(two, 2, sizeof(two));
+	rig_submit(&g, &over, o.f, ENGINE_OP_WRITE, 0, 8192, two);
+	assert_int_equal(rig_wait(&g, &over), 8192);
+	fake_orphans();
+	assert_int_equal(fake_media(1)[4096], 1);
+	assert_int_equal(rig_wait(&g, &w[0]), -EREMOTEIO);
+	assert_int_equal(rig_wait(&g, &w[1]), -EREMOTEIO);
+	other_close(&g, &o);
+	rig_stop(&g);
+}
+
+static void nvmf_engine__says_whose_memory_it_uses(void **state)
+{
+	const struct engine_who who = {{{8}}, "tenant-b"};
+	struct rig *g = *state;
+	struct engine_ns *ns;
+
+	assert_true(g->ops->uses(g->e, &rig_who.uid));
+	assert_false(g->ops->uses(g->e, &who.uid));
+	assert_true(g->ops->lost(g->e, &who.uid) == false); /* others' is live */
+	assert_int_equal(g->ops->ns_open(g->e, &who, "t/b", &ns, NULL), 0);
+	assert_true(g->ops->uses(g->e, &who.uid));
+	g->ops->ns_close(ns);
+	while (g->ops->uses(g->e, &who.uid))
+		rig_nap();
+	assert_int_equal(fake_stats().shutdowns, 1);
+}
+
 #define RIG_TEST(f) cmocka_unit_test_setup_teardown(f, rig_setup, rig_teardown)
 
 int main(void)
@@ -133,6 +252,9 @@ int main(void)
 		RIG_TEST(nvmf_lane__keeps_the_oldest_and_gives_the_others_back),
 		RIG_TEST(nvmf_lane__answers_what_was_given_back_when_it_has_given_up),
 		RIG_TEST(nvmf_lane__lets_go_of_the_buffer_of_a_write_of_unknown_outcome),
+		cmocka_unit_test(nvmf_fence__holds_for_who_gets_the_volume),
+		cmocka_unit_test(nvmf_fence__without_it_the_old_tenants_write_comes_last),
+		RIG_TEST(nvmf_engine__says_whose_memory_it_uses),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
