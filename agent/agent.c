@@ -185,6 +185,7 @@ static int open_parts(struct agent *a, struct ros2_err *err)
 	                      .unproved = a->o.unproved_connections,
 	                      .unproved_per_address = a->o.unproved_connections_per_address,
 	                      .secrets_dir = a->o.secrets_dir,
+	                      .state_dir = a->o.state_dir,
 	                      .rdma_device = a->o.rdma_device,
 	                      .rdma_host = a->o.rdma_host,
 	                      .on_event = on_dp_event,

@@ -71,7 +71,9 @@ int dp_new(const struct dp_opts *o, struct dp **ret, struct ros2_err *err)
 	list_init(&dp->listings);
 	list_init(&dp->spare_ops);
 	list_init(&dp->spare_revokes);
-	rc = reserve(dp, err);
+	rc = dp_unquiet_open(dp, err);
+	if (rc == 0)
+		rc = reserve(dp, err);
 	if (rc == 0 && dp->opts.rdma_device)
 		rc = verbs_device_open(dp, err);
 	if (rc == 0)
@@ -184,6 +186,7 @@ void dp_free(struct dp *dp)
 	dp_denied_cancel(dp);
 	cancel_ops(dp);
 	close_device(dp);
+	dp_unquiet_close(dp, true);
 	dp->freed = true;
 	if (atomic_load(&dp->n_posts) == 0)
 		dp_freed(dp);

@@ -72,6 +72,9 @@ struct dp_opts {
 	uint32_t poll_us;
 	const char *secrets_dir; /* borrowed: until dp_free; where engines find secrets by name,
 	                            NULL = there are none */
+	/* borrowed: until dp_free; where it is noted that targets may be at work for this process
+	 * (docs/decisions/0023-unquiet-targets.md). NULL: it is not. */
+	const char *state_dir;
 	void (*on_event)(void *arg, const struct dp_event *ev); /* on the loop */
 	void *arg;
 };

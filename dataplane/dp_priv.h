@@ -17,6 +17,7 @@
 #include "dataplane/lease.h"
 #include "dataplane/qos_priv.h"
 #include "dataplane/uidmap.h"
+#include <pthread.h>
 #include <stdatomic.h>
 
 #define DP_REACTORS_MAX       64u
@@ -211,6 +212,12 @@ struct dp {
 	uint32_t rdma_qps;                         /* connections of a tenant at a reactor */
 	/* any thread */
 	_Atomic uint64_t contact_ns; /* latest stamp */
+	struct {
+		char path[4096];   /* "" = it is not noted */
+		uint64_t since_ns; /* start of this process, when the one before was killed; or 0 */
+		pthread_mutex_t lock;
+		bool noted; /* lock */
+	} unquiet;
 	_Atomic uint32_t n_posts;
 	/* loop */
 	bool freed, rdma_watched, rdma_gone;
@@ -296,6 +303,13 @@ struct dp_tenant *dp_tenant_find(struct dp *dp, const struct ros2_uid *uid);
 void dp_mount_ref(struct dp_mount_obj *m);
 void dp_mount_unref(struct dp *dp, struct dp_mount_obj *m);
 void dp_freed(struct dp *dp); /* the last post is through */
+
+/* dp_unquiet.c. Loop; opts are set. */
+int dp_unquiet_open(struct dp *dp, struct ros2_err *err);
+/* Workers; blocks. Durable when it returns 0. */
+int dp_unquiet_note(struct dp *dp, struct ros2_err *err);
+/* Loop, once after open. @in_order: nothing of this process is left in an engine. */
+void dp_unquiet_close(struct dp *dp, bool in_order);
 
 /* dp_rights.c: any thread. OK, or why not: UNAUTHENTICATED, GRANT_EXPIRED, CONTACT_LOST. */
 enum ros2_status dp_rights_now(const struct dp *dp, const struct dp_tenant *t,

@@ -185,6 +185,7 @@ static void init(struct nvmf_admin *a, const struct nvmf_admin_opts *o)
 	snprintf(a->engine, sizeof(a->engine), "%s", o->engine);
 	a->backoff_min_ns = (o->backoff_min_ms ? o->backoff_min_ms : 100) * NS_PER_MS;
 	a->backoff_max_ns = (o->backoff_max_ms ? o->backoff_max_ms : 10000) * NS_PER_MS;
+	a->unquiet_since_ns = o->unquiet_since_ns;
 	a->epoll_fd = a->wake_fd = -1;
 	list_init(&a->ports);
 	list_init(&a->proofs);
@@ -321,6 +322,7 @@ static int ctrl_new(struct nvmf_admin *a, const struct engine_who *who, struct n
 	crypto_sha256(c->host_nqn, strlen(c->host_nqn), digest);
 	memcpy(c->host_id, digest, sizeof(c->host_id));
 	name_namespaces(c, &a->config);
+	atomic_store(&c->settled, a->unquiet_since_ns == 0);
 	c->state = NVMF_CTRL_CONNECTING;
 	c->state_until_ns = UINT64_MAX;
 	c->begun_ns = clock_boottime_ns();

@@ -323,6 +323,23 @@ static bool run_state(struct nvmf_ctrl *c, uint64_t now_ns)
 	return true;
 }
 
+/* Its own time to quiesce, from the start of this process on, is that of who was killed before: the
+ * target is the same one. */
+static void settle(struct nvmf_ctrl *c, uint64_t now_ns)
+{
+	uint64_t at;
+
+	if (atomic_load(&c->settled) || c->state != NVMF_CTRL_LIVE)
+		return;
+	at = c->admin->unquiet_since_ns + quiesce_ns(c);
+	if (now_ns < at) {
+		c->wake_at_ns = MIN(c->wake_at_ns, at);
+		return;
+	}
+	atomic_store(&c->settled, true);
+	nvmf_admin_wake_ports(c->admin);
+}
+
 bool nvmf_ctrl_run(struct nvmf_ctrl *c, uint64_t now_ns)
 {
 	enum nvmf_ctrl_state was;
@@ -340,6 +357,7 @@ bool nvmf_ctrl_run(struct nvmf_ctrl *c, uint64_t now_ns)
 	if (c->n_losses)
 		c->wake_at_ns = MIN(c->wake_at_ns, c->losses[0].quiet_at_ns);
 	c->wake_at_ns = MIN(c->wake_at_ns, c->state_until_ns);
+	settle(c, now_ns);
 	if (c->q && c->kick) {
 		c->kick = false;
 		if (c->admin->queue->kick(c->q, now_ns) < 0)

@@ -83,6 +83,7 @@ struct nvmf_ctrl {
 	_Atomic uint64_t counts[NVMF_COUNTS];
 	_Atomic uint64_t since_ns, lives;
 	_Atomic bool write_cache;
+	_Atomic bool settled; /* no killed process's controller writes any more */
 	struct nvmf_ns_state ns[NVMF_VOLUMES_MAX];
 	_Atomic uint32_t n_fences,
 		fence_all; /* fence_all: generation of those that found no room */
@@ -141,7 +142,7 @@ struct nvmf_admin {
 		struct sockaddr_in in;
 		struct sockaddr_in6 in6;
 	} peer;
-	uint64_t backoff_min_ns, backoff_max_ns;
+	uint64_t backoff_min_ns, backoff_max_ns, unquiet_since_ns;
 	int epoll_fd, wake_fd;
 	pthread_t thread;
 	_Atomic bool stop, ending; /* ending: nothing lingers */

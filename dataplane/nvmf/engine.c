@@ -20,7 +20,8 @@ int nvmf_engine_create(const struct engine_config *c, const struct nvmf_queue_op
 	struct nvmf_admin_opts o = {.config = c->nvmf,
 	                            .queue = queue,
 	                            .engine = c->name,
-	                            .secrets_dir = c->secrets_dir};
+	                            .secrets_dir = c->secrets_dir,
+	                            .unquiet_since_ns = c->unquiet_since_ns};
 	struct engine *e;
 	int rc;
 

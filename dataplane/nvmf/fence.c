@@ -115,7 +115,8 @@ static bool own_hit(const struct nvmf_ctrl *c, uint32_t nsid, uint64_t offset, u
 
 bool nvmf_fence_hits(const struct nvmf_ctrl *c, uint32_t nsid, uint64_t offset, uint64_t len)
 {
-	return own_hit(c, nsid, offset, len) || others_hit(c, nsid, offset, offset + len);
+	return !atomic_load(&c->settled) || own_hit(c, nsid, offset, len) ||
+	       others_hit(c, nsid, offset, offset + len);
 }
 
 void nvmf_fences_trim(struct nvmf_ctrl *c)

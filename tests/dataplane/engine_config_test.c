@@ -5,8 +5,10 @@
  * which words.
  */
 #include "tests/dataplane/fixture.h"
+#include "common/log.h"
 #include "dataplane/test_switches.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 
 /* The mem engine under the name of nvmf, which writes down what it was made of. */
@@ -14,12 +16,14 @@ static struct engine_ops spy_ops;
 static struct nvmf_config seen;
 static char seen_secrets[64];
 static unsigned made;
+static uint64_t seen_unquiet;
 
 static int spy_create(const struct engine_config *c, struct engine **ret, struct ros2_err *err)
 {
 	struct engine_config mem = {.name = c->name, .size_bytes = 1u << 20};
 
 	made++;
+	seen_unquiet = c->unquiet_since_ns;
 	memset(&seen, 0, sizeof(seen));
 	if (c->nvmf)
 		seen = *c->nvmf;
@@ -260,6 +264,81 @@ static void engine__of_a_type_that_is_not_here_is_refused_by_name(void **state)
 }
 
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+static enum ros2_status mount_flash(struct fx *fx)
+{
+	struct fx_args a = {.session = ros2_uid_new(),
+	                    .tenant = fx->tenant,
+	                    .grant = fx->grant,
+	                    .a = UINT64_MAX,
+	                    .to = "flash",
+	                    .path = "ns",
+	                    .flags = 3};
+
+	assert_int_equal(fx_do(fx, FX_OPEN_SESSION, &a).status, ROS2_OK);
+	return fx_do(fx, FX_MOUNT, &a).status;
+}
+
+/* One life of a data plane: mounts if told. Was it told that the one before was killed? */
+static bool one_life(const char *note, bool mounts)
+{
+	struct nvmf_config c;
+	void *state;
+	struct fx *fx;
+	bool told;
+
+	assert_int_equal(setup(&state), 0);
+	fx = state;
+	config(&c);
+	c.secret[0] = '\0';
+	assert_int_equal(put(fx, "flash", &c).r, 0);
+	told = seen_unquiet != 0;
+	if (mounts) {
+		assert_int_equal(mount_flash(fx), ROS2_OK);
+		assert_int_equal(access(note, F_OK), 0);
+	}
+	assert_int_equal(teardown(&state), 0);
+	return told;
+}
+
+static void process__that_was_killed_is_known_to_the_next(void **state)
+{
+	char note[4096];
+	int fd;
+
+	fx_state_dir = *state;
+	log_set_level(LOG_LEVEL_ERROR);
+	testing_path(note, *state, "unquiet-targets");
+	assert_false(one_life(note, false));
+	assert_int_equal(access(note, F_OK), -1);
+	assert_false(one_life(note, true));
+	/* It ended in order. */
+	assert_int_equal(access(note, F_OK), -1);
+	assert_false(one_life(note, true));
+	/* As one that was killed leaves it. */
+	fd = open(note, O_CREAT | O_WRONLY, 0600);
+	assert_true(fd >= 0);
+	close(fd);
+	assert_true(one_life(note, false));
+	/* What the killed one left may not be over, so that the next must know, too. */
+	assert_true(one_life(note, true));
+	assert_int_equal(access(note, F_OK), 0);
+	fx_state_dir = NULL;
+}
+
+static void mount__fails_when_it_cannot_be_noted(void **state)
+{
+	struct nvmf_config c;
+	void *fx;
+
+	fx_state_dir = "/nonexistent/ros2-state";
+	assert_int_equal(setup(&fx), 0);
+	config(&c);
+	assert_int_equal(put(fx, "flash", &c).r, 0);
+	assert_int_not_equal(mount_flash(fx), ROS2_OK);
+	assert_int_equal(teardown(&fx), 0);
+	fx_state_dir = NULL;
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -271,6 +350,9 @@ int main(void)
 		cmocka_unit_test_setup_teardown(engine__that_needs_secrets_says_that_there_are_none,
 	                                        setup_without_secrets, teardown),
 		T(engine__of_a_type_that_is_not_here_is_refused_by_name),
+		cmocka_unit_test_setup_teardown(process__that_was_killed_is_known_to_the_next,
+	                                        testing_dir_setup, testing_dir_teardown),
+		cmocka_unit_test(mount__fails_when_it_cannot_be_noted),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

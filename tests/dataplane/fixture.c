@@ -92,7 +92,7 @@ uint32_t fx_count_events(struct fx *fx, enum dp_event_type type, int status)
 }
 
 uint32_t fx_unproved_per_address, fx_poll_us;
-const char *fx_secrets_dir;
+const char *fx_secrets_dir, *fx_state_dir;
 
 static void make_dp(void *arg)
 {
@@ -105,6 +105,7 @@ static void make_dp(void *arg)
 	                    .unproved_per_address = fx_unproved_per_address,
 	                    .poll_us = fx_poll_us,
 	                    .secrets_dir = fx_secrets_dir,
+	                    .state_dir = fx_state_dir,
 	                    .rdma_device = fx_rdma_device,
 	                    .rdma_host = fx_rdma_host,
 	                    .on_event = on_event,

@@ -359,12 +359,59 @@ static void nvmf_hostile_engine__events_that_never_end(void **state)
 
 #define T(name) cmocka_unit_test_setup_teardown(nvmf_hostile_engine__##name, setup, teardown)
 
+/* A process is killed with a write at the target, which carries it out late; the next process
+ * writes to the same place. What the medium shows at last. */
+static uint8_t late_write_of_the_killed(struct rig *r, bool told)
+{
+	uint64_t until = clock_monotonic_ns() + 20 * NS_PER_S, orphans;
+	struct vol killed, next;
+	struct target_stats s;
+	uint8_t last;
+
+	begin(&killed, r);
+	killed.config.quiesce_ms = 100;
+	assert_int_equal(vol_open(&killed), 0);
+	memset(killed.buf, 1, 4096);
+	assert_int_equal(vol_io(&killed, ENGINE_OP_READ, 0, killed.buf + VOL_IO, 4096), 4096);
+	target_stats(r->liar, &s);
+	orphans = s.orphans;
+	target_delay(r->liar, 1200, true);
+	vol_submit(&killed, &killed.ios[0], ENGINE_OP_WRITE, 0, killed.buf, 4096);
+	for (s.waiting = 0; !s.waiting; target_stats(r->liar, &s))
+		vol_turn(&killed, 1);
+	target_delay(r->liar, 0, true);
+	target_drop(r->liar, -1);
+	begin(&next, r);
+	next.config.command_timeout_ms = next.config.quiesce_ms = 3000;
+	next.unquiet_since_ns = told ? clock_boottime_ns() : 0;
+	assert_int_equal(vol_open(&next), 0);
+	assert_int_equal(vol_io(&next, ENGINE_OP_READ, 0, next.buf, 512), 512);
+	memset(next.buf, 2, 4096);
+	assert_int_equal(vol_io(&next, ENGINE_OP_WRITE, 0, next.buf, 4096), 4096);
+	for (s.orphans = orphans; s.orphans == orphans; target_stats(r->liar, &s)) {
+		vol_turn(&next, 5);
+		assert_true(clock_monotonic_ns() < until);
+	}
+	assert_int_equal(target_media_read(r->liar, VOL_NQN, 1, 0, &last, 1), 0);
+	assert_int_equal(vol_wait(&killed, &killed.ios[0], 10000), -EREMOTEIO);
+	vol_close(&killed);
+	vol_close(&next);
+	return last;
+}
+
+static void nvmf_hostile_engine__a_write_of_a_process_that_was_killed(void **state)
+{
+	assert_int_equal(late_write_of_the_killed(*state, true), 2);
+	/* The control: who does not know of it loses what was acknowledged. */
+	assert_int_equal(late_write_of_the_killed(*state, false), 1);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		T(a_controller_that_cannot_be), T(a_namespace_that_cannot_be),
-		T(queues_that_lie_under_load),  T(connections_cut_in_setting_up),
-		T(events_that_never_end),
+		T(a_write_of_a_process_that_was_killed), T(a_controller_that_cannot_be),
+		T(a_namespace_that_cannot_be),           T(queues_that_lie_under_load),
+		T(connections_cut_in_setting_up),        T(events_that_never_end),
 	};
 
 	if (getenv("ROS2_EMULATED")) {

@@ -82,7 +82,8 @@ static void close_memory(struct vol *v)
 
 int vol_open(struct vol *v)
 {
-	struct engine_config c = {.name = "store", .nvmf = &v->config};
+	struct engine_config c = {
+		.name = "store", .nvmf = &v->config, .unquiet_since_ns = v->unquiet_since_ns};
 	struct engine_reactor_opts o = {.depth = VOL_IOS};
 	const struct engine_ops *ops = &engine_nvmf_ops;
 	bool rdma = v->config.transport == NVMF_RDMA;

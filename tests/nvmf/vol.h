@@ -27,6 +27,7 @@ struct vol_io {
 struct vol {
 	struct nvmf_config config;
 	struct engine_who who;
+	uint64_t unquiet_since_ns; /* engine_config's; set before vol_open */
 	struct engine *e;
 	struct engine_ns *ns;
 	struct engine_reactor *r;
