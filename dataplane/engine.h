@@ -65,8 +65,8 @@ struct engine_config {
 	 * Both borrowed during create. */
 	const struct nvmf_config *nvmf;
 	const char *secrets_dir;
-	/* nvmf: since when (boottime) controllers of a process that was killed may be at work at the
-	 * target, so that writes must wait; 0 = there are none. */
+	/* nvmf: since when (boottime) controllers of a process that was killed may be at work at
+	 * the target, so that writes must wait; 0 = there are none. */
 	uint64_t unquiet_since_ns;
 };
 
