@@ -96,7 +96,7 @@ void sessions_on_dp_event(struct sessions *t, const struct dp_event *ev)
 		break;
 	case DP_EVENT_SESSION_ENDED:
 		if (s)
-			sessions_ended_in_dp(s, ev->status, &ev->stats);
+			sessions_ended_in_dp(s, ev);
 		break;
 	}
 }

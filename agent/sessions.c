@@ -276,15 +276,17 @@ void sessions_ignore(void *arg, const struct dp_result *res)
 {
 }
 
-void sessions_ended_in_dp(struct agent_session *s, enum ros2_status why,
-                          const struct dp_session_stats *st)
+void sessions_ended_in_dp(struct agent_session *s, const struct dp_event *ev)
 {
 	if (s->state == SESSION_ENDED)
 		return;
-	if (s->state != SESSION_CLOSING)
-		s->end = why;
+	if (s->state != SESSION_CLOSING) {
+		s->end = ev->status;
+		if (!s->end_words[0])
+			snprintf(s->end_words, sizeof(s->end_words), "%s", ev->words);
+	}
 	s->state = SESSION_CLOSING;
-	ended(s, st);
+	ended(s, &ev->stats);
 }
 
 void sessions_end_all(struct sessions *t, enum ros2_status why)

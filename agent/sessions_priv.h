@@ -14,8 +14,8 @@ struct sessions {
 	uint32_t n_live, n_ended;
 };
 
-void sessions_ended_in_dp(struct agent_session *s, enum ros2_status why,
-                          const struct dp_session_stats *st);
+/* With its words, unless the agent ended it for a reason of its own. */
+void sessions_ended_in_dp(struct agent_session *s, const struct dp_event *ev);
 /* The statistics of a session that ends. */
 void sessions_account_end(struct agent_session *s, const struct dp_session_stats *st);
 void sessions_forget_old(struct sessions *t, uint64_t now_ns);

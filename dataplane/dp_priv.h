@@ -28,6 +28,7 @@
 #define DP_HANDLE_BITS        8
 #define DP_CREDITS            128u
 #define DP_CONTROL_PER_TENANT 16u
+#define DP_RDMA_SAID          64u
 #define DP_READDIR_MAX        1024u
 #define DP_PATH_MAX           4096u
 
@@ -224,6 +225,11 @@ struct dp {
 	struct list kept_pds; /* of tenants that have gone, while something uses them */
 	struct loop_timer pds_timer;
 	struct loop_fd rdma_fd;
+	struct {
+		uint64_t qp_id;    /* 0 = none */
+		const char *words; /* static */
+	} rdma_said[DP_RDMA_SAID]; /* the latest of what the device said of queue pairs */
+	uint32_t rdma_said_n;
 	struct uidmap uids; /* tenants, grants, sessions, and tombstones of all three */
 	struct list tenants, grants, sessions, mounts, files, ops, revokes, listings;
 	struct list spare_ops, spare_revokes; /* owned: set aside, see dp_op_new */

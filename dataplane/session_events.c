@@ -85,11 +85,15 @@ void session_on_ended(struct dp_post *p)
 {
 	struct session *s = container_of(p, struct session, ended_post);
 	struct dp_event ev = event_of(s, DP_EVENT_SESSION_ENDED, s->end_status);
+	size_t n;
 
 	/* Posts keep their order, so what was posted before has been told; this is the rest. */
 	emit_violations(s, s->violations);
 	session_stats(s, &ev.stats);
 	snprintf(ev.words, sizeof(ev.words), "%s", s->end_words);
+	n = strlen(ev.words);
+	if (s->transport->end_more)
+		s->transport->end_more(s, ev.words + n, sizeof(ev.words) - n);
 	dp_session_ended(s->ds);
 	emit(s->dp, &ev);
 }

@@ -97,6 +97,9 @@ struct transport_ops {
 	/* After close: a device still holds something of the session besides requests. NULL: never.
 	 * When it no longer does, the transport calls session_maybe_gone. */
 	bool (*busy)(const struct session *s);
+	/* Loop, when the end of a session is told: what else is known of why, in @max bytes behind
+	 * its words. NULL: never anything. */
+	void (*end_more)(const struct session *s, char *out, size_t max);
 	/* The last call for a session: frees what it has of the device. NULL: nothing. */
 	void (*gone)(struct session *s);
 };

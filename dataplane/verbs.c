@@ -395,6 +395,14 @@ bool verbs_busy(const struct reactor *r)
 	return false;
 }
 
+/* Its flushes may have been here first: the same end either way. */
+static void ended_by_device(struct session *s)
+{
+	if (s->state != SESSION_ENDED)
+		verbs_of(s)->by_device = true;
+	session_end(s, ROS2_CLOSED, verbs_ended_by_device);
+}
+
 void verbs_run_failed(struct reactor *r, struct dp_op *op)
 {
 	struct verbs *v = r->verbs;
@@ -406,8 +414,7 @@ void verbs_run_failed(struct reactor *r, struct dp_op *op)
 			continue;
 		qp = op->b ? fabric_qp_find(t->set, op->b) : NULL;
 		if (qp)
-			session_end((struct session *)(uintptr_t)fabric_qp_cookie(qp),
-			            ROS2_INTERNAL, "the RDMA device gave up on the connection");
+			ended_by_device((struct session *)(uintptr_t)fabric_qp_cookie(qp));
 		else if (!op->b && !t->failed)
 			tenant_failed(v, t);
 	}

@@ -48,6 +48,8 @@ void verbs_run_failed(struct reactor *r, struct dp_op *op);
 /* verbs_device.c, loop: the device, and each tenant's protection domain on it. */
 int verbs_device_open(struct dp *dp, struct ros2_err *err);
 void verbs_device_close(struct dp *dp);
+/* What the device reported of a queue pair (static words), among the latest; NULL = nothing. */
+const char *verbs_device_said(struct dp *dp, uint64_t qp_id);
 /* Made with the tenant's first session over verbs, or namespace of an engine that lends. */
 int verbs_tenant_pd(struct dp *dp, struct dp_tenant *t, struct ros2_err *err);
 /* The tenant ends: its domain goes when nothing uses it any more, unless it comes back before. */

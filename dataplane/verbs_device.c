@@ -58,11 +58,20 @@ static void tell_reactor(struct dp *dp, uint32_t i, const struct fabric_event *e
 	dp_op_to_reactor(op, dp->reactors[i], verbs_run_failed, dp_op_finish);
 }
 
+static void remember(struct dp *dp, const struct fabric_event *e)
+{
+	dp->rdma_said[dp->rdma_said_n].qp_id = e->qp_id;
+	dp->rdma_said[dp->rdma_said_n].words = e->words;
+	dp->rdma_said_n = (dp->rdma_said_n + 1) % DP_RDMA_SAID;
+}
+
 static void on_device_event(void *arg, const struct fabric_event *e)
 {
 	struct dp *dp = arg;
 	uint32_t reactor = (uint32_t)(e->set_cookie >> 32);
 
+	if (e->kind == FABRIC_EVENT_QP_FAILED)
+		remember(dp, e);
 	switch (e->kind) {
 	case FABRIC_EVENT_DEVICE_REMOVED:
 		dp->rdma_gone = true;
@@ -84,6 +93,17 @@ static void on_device_fd(void *arg, uint32_t revents)
 	struct dp *dp = arg;
 
 	(void)fabric_dev_events(dp->rdma, on_device_event, dp);
+}
+
+const char *verbs_device_said(struct dp *dp, uint64_t qp_id)
+{
+	/* It speaks before it flushes, but on another road: what is there is taken first. */
+	if (dp->rdma && dp->rdma_watched)
+		(void)fabric_dev_events(dp->rdma, on_device_event, dp);
+	for (uint32_t i = 0; i < DP_RDMA_SAID && qp_id; i++)
+		if (dp->rdma_said[i].qp_id == qp_id)
+			return dp->rdma_said[i].words;
+	return NULL;
 }
 
 int verbs_device_open(struct dp *dp, struct ros2_err *err)

@@ -135,7 +135,9 @@ static int take_in(struct verbs *v, struct session *s, struct fabric_conn *conn,
 		return rc;
 	crypto_random(c->agent_nonce, sizeof(c->agent_nonce));
 	memcpy(answer.agent_nonce, c->agent_nonce, sizeof(answer.agent_nonce));
-	return fabric_conn_accept(conn, c->t->set, &o, &c->qp, err);
+	rc = fabric_conn_accept(conn, c->t->set, &o, &c->qp, err);
+	c->qp_id = rc == 0 ? fabric_qp_id(c->qp) : 0;
+	return rc;
 }
 
 static void on_ask(struct verbs *v, const struct fabric_conn_event *e)

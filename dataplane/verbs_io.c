@@ -8,11 +8,16 @@
  */
 #include "common/clock.h"
 #include "dataplane/test_switches.h"
+#include "dataplane/verbs.h"
 #include "dataplane/verbs_priv.h"
 #include "dataplane/wire_codec.h"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+
+const char verbs_ended_by_device[] =
+	"the RDMA device ended the agent's queue pair, as it does after a request that it refuses: "
+	"the tenant's, or one forged in its name";
 
 static void verbs_init(struct session *s)
 {
@@ -242,17 +247,35 @@ static void verbs_flush(struct session *s)
 
 /* ---- ends of work requests ---- */
 
+/* A receive that failed: nobody checks who sent it but the device, so it is no violation. */
+static void message_failed(struct session *s, const struct fabric_completion *e)
+{
+	char words[200];
+
+	snprintf(words, sizeof(words),
+	         "a message or request to the agent's queue pair that it does not take (%s, status "
+	         "%u, vendor error %u): the tenant's, or forged in its name",
+	         fabric_end_to_str(e->end), e->device_status, e->vendor_err);
+	session_end(s, ROS2_PROTOCOL, words);
+}
+
 static void connection_failed(struct session *s, const struct fabric_completion *e)
 {
 	char words[200];
 
+	if (s->state != SESSION_ENDED)
+		verbs_of(s)->by_device = true;
+	if (e->op == FABRIC_OP_RECV && e->end != FABRIC_END_FLUSHED) {
+		message_failed(s, e);
+		return;
+	}
 	switch (e->end) {
 	case FABRIC_END_REMOTE_ACCESS:
 	case FABRIC_END_REMOTE_OTHER:
 		snprintf(words, sizeof(words),
-		         "the tenant's device refused %s (status %u): its window is gone, or not "
-		         "what was registered",
-		         fabric_op_to_str(e->op), e->device_status);
+		         "the tenant's device refused %s (status %u, vendor error %u): its window "
+		         "is gone, or not what was registered",
+		         fabric_op_to_str(e->op), e->device_status, e->vendor_err);
 		session_violation(s, 0, ROS2_BAD_KEY, "%s", words);
 		session_end(s, ROS2_PROTOCOL, words);
 		break;
@@ -263,11 +286,13 @@ static void connection_failed(struct session *s, const struct fabric_completion 
 		session_end(s, ROS2_CLOSED, "the tenant's device does not answer");
 		break;
 	case FABRIC_END_FLUSHED:
-		session_end(s, ROS2_CLOSED, "the connection was lost");
+		session_end(s, ROS2_CLOSED, verbs_ended_by_device);
 		break;
 	default:
-		snprintf(words, sizeof(words), "the RDMA device failed at %s: %s (status %u)",
-		         fabric_op_to_str(e->op), fabric_end_to_str(e->end), e->device_status);
+		snprintf(words, sizeof(words),
+		         "the RDMA device failed at %s: %s (status %u, vendor error %u)",
+		         fabric_op_to_str(e->op), fabric_end_to_str(e->end), e->device_status,
+		         e->vendor_err);
 		session_end(s, ROS2_INTERNAL, words);
 	}
 }
@@ -518,6 +543,16 @@ static bool verbs_still_busy(const struct session *s)
 	return c->qp && fabric_qp_outstanding(c->qp) > 0;
 }
 
+static void verbs_end_more(const struct session *s, char *out, size_t max)
+{
+	const struct verbs_conn *c = verbs_of(s);
+	const char *said = c->by_device ? verbs_device_said(s->dp, c->qp_id) : NULL;
+
+	if (c->by_device)
+		snprintf(out, max, "; the device %s%s", said ? "reports: " : "reports no event",
+		         said ? said : "");
+}
+
 const struct transport_ops transport_verbs = {
 	.name = "verbs",
 	.needs_window = true,
@@ -534,5 +569,6 @@ const struct transport_ops transport_verbs = {
 	.waits_for_peer = verbs_waits_for_peer,
 	.moved = verbs_moved,
 	.busy = verbs_still_busy,
+	.end_more = verbs_end_more,
 	.gone = verbs_conn_free,
 };

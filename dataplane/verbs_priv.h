@@ -68,6 +68,8 @@ struct verbs_conn {
 	uint8_t agent_nonce[WIRE_NONCE_LEN];
 	char peer[64];
 	uint64_t moved, ended_ns;
+	uint64_t qp_id;    /* of qp, when that has gone, too; 0 = there was none */
+	bool by_device;    /* the device ended the connection: it may have said why */
 	struct list out, small_free; /* verbs_out */
 	struct verbs_out outs[DP_CREDITS], small[VERBS_SMALL];
 	struct {
@@ -114,6 +116,7 @@ void verbs_conn_free(struct session *s);
 int verbs_post_receive(struct verbs_conn *c, struct fabric_qp *qp, uint32_t buffer);
 
 /* verbs_io.c */
+extern const char verbs_ended_by_device[]; /* and not a work request of ours */
 void verbs_completed(struct session *s, const struct fabric_completion *e);
 void verbs_queue_small(struct session *s, const struct wire_header *h, const void *payload,
                        uint32_t len);

@@ -353,8 +353,24 @@ int verbs_link_open(struct ros2_session *s, uint32_t timeout_ms, struct ros2_err
 
 /* ---- messages ---- */
 
+struct said {
+	uint64_t qp_id;
+	const char *words; /* static; NULL = nothing */
+};
+
+static void on_device(void *arg, const struct fabric_event *e)
+{
+	struct said *said = arg;
+
+	if (e->kind == FABRIC_EVENT_DEVICE_REMOVED ||
+	    (e->kind == FABRIC_EVENT_QP_FAILED && e->qp_id == said->qp_id))
+		said->words = e->words;
+}
+
 static int broke(struct ros2_session *s, const struct fabric_completion *e, struct ros2_err *err)
 {
+	struct said said = {.qp_id = fabric_qp_id(e->qp)};
+
 	/* The connection manager, or a NAK, may have said more. */
 	take_events(s->verbs);
 	if (s->nak.code) {
@@ -364,8 +380,13 @@ static int broke(struct ros2_session *s, const struct fabric_completion *e, stru
 	}
 	if (s->verbs->over)
 		return is_over(s->verbs, err);
-	return ros2_err_named(err, ROS2_CLOSED, "the RDMA connection to the agent failed at %s: %s",
-	                      fabric_op_to_str(e->op), fabric_end_to_str(e->end));
+	(void)fabric_dev_events(s->verbs->dev, on_device, &said);
+	return ros2_err_named(err, ROS2_CLOSED,
+	                      "the RDMA connection to the agent failed at %s: %s (status %u, vendor "
+	                      "error %u); the device %s%s",
+	                      fabric_op_to_str(e->op), fabric_end_to_str(e->end), e->device_status,
+	                      e->vendor_err, said.words ? "reports: " : "reports no event",
+	                      said.words ? said.words : "");
 }
 
 /* Anything but 0 ends the connection. */

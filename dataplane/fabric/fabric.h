@@ -252,6 +252,7 @@ struct fabric_completion {
 	enum fabric_end end;
 	uint32_t bytes;         /* RECV: received */
 	uint32_t device_status; /* ibv_wc_status, for records */
+	uint32_t vendor_err;    /* the device's own number for it, for records; 0 = it says none */
 	bool invalidated;       /* RECV of a SEND that also invalidated one of our windows: @key */
 	uint32_t key;
 };

@@ -132,6 +132,7 @@ static void note_send(struct fabric_qp *qp, const struct ibv_wc *wc, uint32_t nu
 	/* Not signalled and before the first error: ended well. After it nothing did. */
 	for (uint32_t k = qp->s.known; k != number; k++)
 		end_send(qp, k, qp->saw_error ? FABRIC_END_FLUSHED : FABRIC_END_OK, 0);
+	qp->sent[number & qp->s.mask].vendor_err = wc->vendor_err;
 	end_send(qp, number, end, wc->status);
 	qp->saw_error |= end != FABRIC_END_OK;
 }
@@ -154,6 +155,7 @@ static void note_recv(struct fabric_qp *qp, const struct ibv_wc *wc, uint32_t nu
 		if (qp->state == FABRIC_QP_JOINING)
 			qp_move(qp, FABRIC_QP_READY);
 	}
+	e->vendor_err = wc->vendor_err;
 	end_recv(qp, number, end, wc->status);
 }
 
@@ -209,6 +211,7 @@ uint32_t qp_report(struct fabric_qp *qp, struct fabric_completion *out, uint32_t
 			.op = (enum fabric_op)e->op,
 			.end = (enum fabric_end)e->end,
 			.device_status = e->status,
+			.vendor_err = e->end == FABRIC_END_OK ? 0 : e->vendor_err,
 		};
 	}
 	while (qp->r.done != qp->r.known && n < max) {
@@ -223,6 +226,7 @@ uint32_t qp_report(struct fabric_qp *qp, struct fabric_completion *out, uint32_t
 			.end = (enum fabric_end)e->end,
 			.bytes = e->bytes,
 			.device_status = e->status,
+			.vendor_err = e->end == FABRIC_END_OK ? 0 : e->vendor_err,
 			.invalidated = e->invalidated,
 			.key = e->key,
 		};

@@ -90,7 +90,7 @@ struct send_entry {
 	struct fabric_region *held[FABRIC_SGE_MAX];
 	uint8_t n_held, op, end;
 	bool quiet, ended, skip;
-	uint32_t status;
+	uint32_t status, vendor_err;
 };
 
 struct recv_entry {
@@ -98,7 +98,7 @@ struct recv_entry {
 	struct fabric_region *held[FABRIC_SGE_MAX];
 	uint8_t n_held, end;
 	bool ended, invalidated;
-	uint32_t status, bytes, key;
+	uint32_t status, vendor_err, bytes, key;
 };
 
 struct ring {

@@ -202,10 +202,14 @@ static void fabric_post__every_end_is_told_exactly_once_when_a_queue_pair_fails(
 		for (int i = 0; i < k; i++) {
 			if (c[i].op == FABRIC_OP_RECV) {
 				assert_int_equal(c[i].end, FABRIC_END_FLUSHED);
+				assert_int_equal(c[i].vendor_err, STUB_VENDOR_ERR);
 				receives++;
 				continue;
 			}
 			ends[c[i].cookie]++;
+			/* what was never handed on no device has a number for */
+			assert_int_equal(c[i].vendor_err,
+			                 c[i].cookie < 15 ? STUB_VENDOR_ERR : 0);
 			n++;
 			ok += c[i].end == FABRIC_END_OK;
 			assert_int_equal(c[i].end, c[i].cookie == 2 ? FABRIC_END_REMOTE_ACCESS

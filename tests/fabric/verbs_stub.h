@@ -76,6 +76,7 @@ enum {
 	STUB_RETRY = 12,
 	STUB_RNR = 13
 };
+#define STUB_VENDOR_ERR 0x5au /* of every completion, good ones too, as a device may leave it */
 
 /* Everything as new: one device `stub0` (or `n` of them), no faults. What is alive is forgotten. */
 void stub_reset(void);

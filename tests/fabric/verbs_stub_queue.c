@@ -42,6 +42,7 @@ static void end_send(struct qp *qp, const struct swr *w, enum ibv_wc_status stat
 	if (status != IBV_WC_SUCCESS || w->flags & IBV_SEND_SIGNALED)
 		stub_push(qp->qp.send_cq, (struct ibv_wc){.wr_id = w->wr_id,
 		                                          .status = status,
+		                                          .vendor_err = STUB_VENDOR_ERR,
 		                                          .qp_num = qp->qp.qp_num});
 }
 
@@ -53,6 +54,7 @@ static void flush(struct qp *qp)
 		stub_push(qp->qp.recv_cq,
 		          (struct ibv_wc){.wr_id = qp->rq[qp->rq_head++ % QUEUE].wr_id,
 		                          .status = IBV_WC_WR_FLUSH_ERR,
+		                          .vendor_err = STUB_VENDOR_ERR,
 		                          .qp_num = qp->qp.qp_num});
 }
 

@@ -155,7 +155,18 @@ int fabric_dev_event_fd(const struct fabric_dev *d)
 uint32_t fabric_dev_events(struct fabric_dev *d,
                            void (*fn)(void *arg, const struct fabric_event *e), void *arg)
 {
-	return 0;
+	struct fabric_event e;
+	uint64_t n;
+
+	pthread_mutex_lock(&mem_lock);
+	e = d->event;
+	d->event = (struct fabric_event){0};
+	(void)!read(d->event_fd, &n, sizeof(n));
+	pthread_mutex_unlock(&mem_lock);
+	if (!e.words)
+		return 0;
+	fn(arg, &e);
+	return 1;
 }
 
 int fabric_pd_new(struct fabric_dev *d, const struct fabric_pd_opts *o, struct fabric_pd **ret,

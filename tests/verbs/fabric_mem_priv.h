@@ -11,6 +11,7 @@ struct fabric_dev {
 	struct fabric_dev_attr attr;
 	int event_fd;
 	uint32_t users;
+	struct fabric_event event; /* words NULL: none */
 };
 
 struct fabric_pd {

@@ -324,6 +324,25 @@ void fabric_mem_break(struct fabric_qp *qp)
 	pthread_mutex_unlock(&mem_lock);
 }
 
+void fabric_mem_break_peer(struct fabric_qp *qp, const char *words)
+{
+	struct fabric_qp *peer;
+	struct fabric_dev *d;
+	uint64_t one = 1;
+
+	pthread_mutex_lock(&mem_lock);
+	peer = mem_qp_find(qp->peer);
+	d = peer->set->pd->dev;
+	d->event = (struct fabric_event){.kind = FABRIC_EVENT_QP_FAILED,
+	                                 .set_cookie = peer->set->opts.cookie,
+	                                 .qp_id = peer->id,
+	                                 .words = words};
+	mem_qp_fail(peer);
+	if (words)
+		(void)!write(d->event_fd, &one, sizeof(one));
+	pthread_mutex_unlock(&mem_lock);
+}
+
 uint32_t fabric_mem_held(void)
 {
 	struct fabric_qp *qp;

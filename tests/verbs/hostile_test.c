@@ -212,6 +212,30 @@ static void window__that_has_gone_ends_the_session_by_name(void **state)
 	peer_close(&p);
 }
 
+/* As after a forged packet: no work request of the agent's says why, the device perhaps does. */
+static void queue_pair__that_the_device_ended_is_told_with_its_reason(void **state)
+{
+	static const char *const said[] = {"local access violation work queue error", NULL};
+	struct fx *fx = *state;
+
+	for (uint32_t i = 0; i < ARRAY_SIZE(said); i++) {
+		struct dp_event ev;
+		struct peer p;
+
+		peer_ready(fx, &p);
+		works(&p);
+		pthread_mutex_lock(&fx->lock);
+		fx->n_events = 0;
+		pthread_mutex_unlock(&fx->lock);
+		fabric_mem_break_peer(p.qp, said[i]);
+		ev = fx_event(fx, DP_EVENT_SESSION_ENDED, ROS2_CLOSED);
+		assert_non_null(strstr(ev.words, "or one forged in its name"));
+		assert_non_null(strstr(ev.words, said[i] ? said[i] : "reports no event"));
+		assert_int_equal(fx_count_events(fx, DP_EVENT_VIOLATION, -1), 0);
+		peer_close(&p);
+	}
+}
+
 /* ---- messages ---- */
 
 static void message__that_is_not_as_long_as_it_says_ends_the_connection(void **state)
@@ -439,6 +463,7 @@ int main(void)
 		T(window__must_be_what_was_registered),
 		T(window__of_another_tenant_is_of_no_use),
 		T(window__that_has_gone_ends_the_session_by_name),
+		T(queue_pair__that_the_device_ended_is_told_with_its_reason),
 		T(message__that_is_not_as_long_as_it_says_ends_the_connection),
 		T(message__that_invalidates_a_key_is_a_violation_and_ends_the_session),
 		T(peer__without_receives_for_its_answers_is_ended),
