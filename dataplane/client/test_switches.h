@@ -16,6 +16,8 @@ struct client_test_switches {
 	bool no_agent_proof; /* whoever answers is the agent */
 	bool no_pacing;      /* a call over the tenant's rate fails at once */
 	bool replay_writes;  /* a write in doubt is sent again */
+	/* windows end by LOCAL_INV on soft-RoCE, too */
+	bool invalidates_windows;
 };
 extern struct client_test_switches client_test_switches; /* set before a session is opened */
 #define CLIENT_SWITCH(name) (client_test_switches.name)

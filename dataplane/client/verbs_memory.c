@@ -8,6 +8,7 @@
  * does; 5. the memory is the caller's.
  */
 #include "common/clock.h"
+#include "dataplane/client/test_switches.h"
 #include "dataplane/client/verbs_priv.h"
 #include <errno.h>
 #include <poll.h>
@@ -58,6 +59,8 @@ static int open_device(struct verbs_link *v, const char *name, struct ros2_err *
 		rc = fabric_channel_new(v->dev, &v->channel, err);
 	if (rc == 0) {
 		set.cq_depth = MIN(set.cq_depth, fabric_dev_attr(v->dev)->max_cq_depth);
+		set.end_by_dealloc =
+			fabric_dev_attr(v->dev)->software && !CLIENT_SWITCH(invalidates_windows);
 		rc = fabric_set_new(v->pd, v->channel, &set, &v->set, err);
 	}
 	return rc;

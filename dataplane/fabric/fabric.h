@@ -208,6 +208,10 @@ struct fabric_set_opts {
 	uint32_t qps_max;  /* 1..FABRIC_QPS_MAX */
 	uint32_t slots[FABRIC_SLOT_CLASSES];
 	uint64_t bind_limit_ns, invalidate_limit_ns; /* 0 = 1 s, 100 ms: see the ladder below */
+	/* A window that is bound ends by dealloc at once, a call of the kernel, instead of by
+	 * LOCAL_INV: for devices that let any peer invalidate it unseen and whose kernel stops at
+	 * the second invalidation (soft-RoCE). One that is BINDING still gets its LOCAL_INV. */
+	bool end_by_dealloc;
 };
 /* Reactor. Made on a tenant's first use here. -EINVAL, -EDQUOT, -ENOMEM, -ENOSPC; what was made is
  * undone. */
@@ -457,7 +461,7 @@ int fabric_qp_flush(struct fabric_qp *qp, uint64_t now_ns);
  * pool only after both. The ladder: 1. no new work; 2. LOCAL_INV on the bound QP, exactly once; 3.
  * if the QP is unusable or the completion late: dealloc; 4. if that is refused: the QP to error,
  * and the window stays SET_ASIDE until it can be deallocated. The receipt runs at the first of
- * these that took effect; on a software device when it cannot be copying any more, either (grace.c:
+ * these that took effect (with end_by_dealloc step 2 is left out); on a software device when it cannot be copying any more, either (grace.c:
  * soft-RoCE lets the packet land that it has in hand). A GONE window gets a successor only when its
  * LOCAL_INV has ended, so that a late one hits nothing.
  */

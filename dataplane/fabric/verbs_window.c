@@ -244,6 +244,8 @@ static void died(struct fabric_window *w, enum fabric_receipt_how how)
 	}
 }
 
+static void refill(struct fabric_window *w);
+
 static void grace_over(struct fabric_window *w)
 {
 	list_del(&w->settling);
@@ -261,6 +263,9 @@ void windows_grace(struct fabric_set *s)
 		if (!grace_reached(s->pd->dev->grace, w->grace))
 			return;
 		grace_over(w);
+		/* Who waits for a receipt may wait for a free window, too. */
+		if (w->state == FABRIC_WINDOW_GONE)
+			refill(w);
 	}
 }
 
@@ -455,6 +460,18 @@ static void invalidate(struct fabric_window *w, uint64_t now_ns)
 	wait_until(w, &qp->set->invalidating, clock_add_ns(now_ns, qp->set->o.invalidate_limit_ns));
 }
 
+static void end_by_dealloc(struct fabric_window *w)
+{
+	struct fabric_qp *qp = w->qp;
+
+	if (!give_up(w)) {
+		qp->set->c.fallback_errors++;
+		qp_fail(qp);
+	} else {
+		refill(w); /* unless its receipt waits */
+	}
+}
+
 /* By its peer, or with its queue pair; what is SET_ASIDE and not dead must wait. */
 static void ended_before(struct fabric_window *w)
 {
@@ -469,7 +486,9 @@ int fabric_window_revoke(struct fabric_window *w, uint64_t now_ns, fabric_receip
 	w->held = false;
 	w->fn = fn;
 	w->arg = arg;
-	if (w->state == FABRIC_WINDOW_BINDING || w->state == FABRIC_WINDOW_BOUND)
+	if (w->state == FABRIC_WINDOW_BOUND && w->qp->set->o.end_by_dealloc)
+		end_by_dealloc(w);
+	else if (w->state == FABRIC_WINDOW_BINDING || w->state == FABRIC_WINDOW_BOUND)
 		invalidate(w, now_ns);
 	else
 		ended_before(w);

@@ -6,6 +6,8 @@
 
 #define PATIENCE_NS (10 * NS_PER_S)
 
+bool world_end_by_dealloc;
+
 struct fabric_pd_opts world_caps(void)
 {
 	return (struct fabric_pd_opts){.pinned_bytes_max = 256u << 20,
@@ -16,7 +18,10 @@ struct fabric_pd_opts world_caps(void)
 
 struct fabric_set_opts world_set(void)
 {
-	return (struct fabric_set_opts){.cq_depth = 1024, .qps_max = 8, .slots = {16, 4, 4}};
+	return (struct fabric_set_opts){.cq_depth = 1024,
+	                                .qps_max = 8,
+	                                .slots = {16, 4, 4},
+	                                .end_by_dealloc = world_end_by_dealloc};
 }
 
 struct fabric_qp_opts world_qp(const struct world *w, int side)

@@ -660,7 +660,54 @@ static void fabric_window__receipts_that_wait_run_when_the_queue_pair_is_freed(v
 	assert_int_equal(l->got.n, 1);
 }
 
+static int dealloc_setup(void **state)
+{
+	int r;
+
+	world_end_by_dealloc = true;
+	r = software_setup(state);
+	world_end_by_dealloc = false;
+	return r;
+}
+
+/* No LOCAL_INV that could be the second one: a peer may have been first, unseen. */
+static void fabric_window__ends_by_dealloc_where_a_second_invalidation_is_fatal(void **state)
+{
+	struct ladder *l = *state;
+
+	l->theirs = world_slot(&l->w, PEER, 1000);
+	for (int i = 0; i < 10; i++) { /* more often than there are windows */
+		take_back(l);
+		assert_int_equal(l->got.n, 0); /* the last packet */
+		wait_for_receipt(l);
+		assert_int_equal(l->got.last.how, FABRIC_BY_DEALLOC);
+		assert_int_equal(fabric_qp_windows_free(l->w.qp[OURS]), 8);
+		l->got = (struct receipts){0};
+		l->win = world_bind(&l->w, &l->slot, FABRIC_READ | FABRIC_WRITE, &l->key);
+		l->base = fabric_window_base(l->win);
+	}
+	assert_int_equal(fabric_window_revoke(l->win, after(0), NULL, NULL), 0);
+	assert_int_equal(fabric_qp_windows_free(l->w.qp[OURS]), 8);
+	assert_int_equal(counters(l).invalidates, 0);
+	assert_int_equal(world_rdma(&l->w, FABRIC_OP_READ, &l->theirs, 8, l->base, l->key),
+	                 FABRIC_END_REMOTE_ACCESS);
+}
+
+static void fabric_window__whose_dealloc_is_refused_ends_with_its_queue_pair(void **state)
+{
+	struct ladder *l = *state;
+
+	stub_fail(STUB_dealloc_mw, 1, EBUSY, true);
+	take_back(l);
+	assert_int_equal(fabric_qp_state(l->w.qp[OURS]), FABRIC_QP_FAILED);
+	wait_for_receipt(l);
+	assert_int_equal(l->got.last.how, FABRIC_BY_QP_ERROR);
+	assert_int_equal(counters(l).invalidates, 0);
+	stub_fail(STUB_dealloc_mw, 0, 0, false);
+}
+
 #define S(name) cmocka_unit_test_setup_teardown(name, software_setup, teardown)
+#define D(name) cmocka_unit_test_setup_teardown(name, dealloc_setup, teardown)
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -690,6 +737,8 @@ int main(void)
 		T(fabric_window__an_untimed_bind_ends_with_its_invalidate),
 		S(fabric_window__on_a_software_device_the_receipt_waits_for_the_last_packet),
 		S(fabric_window__on_a_software_device_rotation_does_not_wait),
+		D(fabric_window__ends_by_dealloc_where_a_second_invalidation_is_fatal),
+		D(fabric_window__whose_dealloc_is_refused_ends_with_its_queue_pair),
 		S(fabric_window__receipts_that_wait_run_when_the_queue_pair_is_freed),
 		T(fabric_window__ends_in_order_windows_queue_pair_regions_domain),
 	};
