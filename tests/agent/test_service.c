@@ -111,6 +111,28 @@ static void tenant__opens_mounts_and_registers_and_all_is_recorded(void **state)
 	rpc_channel_free(c);
 }
 
+/* What the data plane says of it, as the device's words over verbs: in the last record, and to the
+ * tenant. */
+static void session__that_the_data_plane_ended_is_told_with_its_words(void **state)
+{
+	static const char words[] = "the device reports: local access violation";
+	struct world *w = *state;
+	struct rpc_channel *c = world_tenant(w, "alpha");
+	struct dp_event ev = {.type = DP_EVENT_SESSION_ENDED, .status = ROS2_CLOSED};
+	struct ros2_uid s;
+
+	assert_int_equal(world_open_session(c, &s), ROS2_OK);
+	ev.session = s;
+	snprintf(ev.words, sizeof(ev.words), "%s", words);
+	fake_dp_event(w->agent->dp, &ev);
+	assert_true(world_wait_action(w, "session.close"));
+	pthread_mutex_lock(&w->lock);
+	assert_non_null(strstr(w->reasons, words));
+	pthread_mutex_unlock(&w->lock);
+	assert_int_equal(stat_handle(c, &s, 1), ROS2_CLOSED);
+	rpc_channel_free(c);
+}
+
 static void tenant__paths_are_judged_by_the_policy(void **state)
 {
 	struct world *w = *state;
@@ -587,6 +609,7 @@ int main(void)
 
 	const struct CMUnitTest tests[] = {
 		T(tenant__opens_mounts_and_registers_and_all_is_recorded),
+		T(session__that_the_data_plane_ended_is_told_with_its_words),
 		T(tenant__paths_are_judged_by_the_policy),
 		T(rename__does_not_carry_a_hidden_directory_past_its_rule),
 		T(tenant__of_another_gets_nothing_with_known_ids),
