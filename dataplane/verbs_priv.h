@@ -68,8 +68,8 @@ struct verbs_conn {
 	uint8_t agent_nonce[WIRE_NONCE_LEN];
 	char peer[64];
 	uint64_t moved, ended_ns;
-	uint64_t qp_id;    /* of qp, when that has gone, too; 0 = there was none */
-	bool by_device;    /* the device ended the connection: it may have said why */
+	uint64_t qp_id;              /* of qp, when that has gone, too; 0 = there was none */
+	bool by_device;              /* the device ended the connection: it may have said why */
 	struct list out, small_free; /* verbs_out */
 	struct verbs_out outs[DP_CREDITS], small[VERBS_SMALL];
 	struct {

@@ -381,12 +381,12 @@ static int broke(struct ros2_session *s, const struct fabric_completion *e, stru
 	if (s->verbs->over)
 		return is_over(s->verbs, err);
 	(void)fabric_dev_events(s->verbs->dev, on_device, &said);
-	return ros2_err_named(err, ROS2_CLOSED,
-	                      "the RDMA connection to the agent failed at %s: %s (status %u, vendor "
-	                      "error %u); the device %s%s",
-	                      fabric_op_to_str(e->op), fabric_end_to_str(e->end), e->device_status,
-	                      e->vendor_err, said.words ? "reports: " : "reports no event",
-	                      said.words ? said.words : "");
+	return ros2_err_named(
+		err, ROS2_CLOSED,
+		"the RDMA connection to the agent failed at %s: %s (status %u, vendor "
+		"error %u); the device %s%s",
+		fabric_op_to_str(e->op), fabric_end_to_str(e->end), e->device_status, e->vendor_err,
+		said.words ? "reports: " : "reports no event", said.words ? said.words : "");
 }
 
 /* Anything but 0 ends the connection. */

@@ -461,9 +461,10 @@ int fabric_qp_flush(struct fabric_qp *qp, uint64_t now_ns);
  * pool only after both. The ladder: 1. no new work; 2. LOCAL_INV on the bound QP, exactly once; 3.
  * if the QP is unusable or the completion late: dealloc; 4. if that is refused: the QP to error,
  * and the window stays SET_ASIDE until it can be deallocated. The receipt runs at the first of
- * these that took effect (with end_by_dealloc step 2 is left out); on a software device when it cannot be copying any more, either (grace.c:
- * soft-RoCE lets the packet land that it has in hand). A GONE window gets a successor only when its
- * LOCAL_INV has ended, so that a late one hits nothing.
+ * these that took effect (with end_by_dealloc step 2 is left out); on a software device when it
+ * cannot be copying any more, either (grace.c: soft-RoCE lets the packet land that it has in hand).
+ * A GONE window gets a successor only when its LOCAL_INV has ended, so that a late one hits
+ * nothing.
  */
 enum fabric_window_state {
 	FABRIC_WINDOW_FREE,

@@ -208,8 +208,7 @@ static void fabric_post__every_end_is_told_exactly_once_when_a_queue_pair_fails(
 			}
 			ends[c[i].cookie]++;
 			/* what was never handed on no device has a number for */
-			assert_int_equal(c[i].vendor_err,
-			                 c[i].cookie < 15 ? STUB_VENDOR_ERR : 0);
+			assert_int_equal(c[i].vendor_err, c[i].cookie < 15 ? STUB_VENDOR_ERR : 0);
 			n++;
 			ok += c[i].end == FABRIC_END_OK;
 			assert_int_equal(c[i].end, c[i].cookie == 2 ? FABRIC_END_REMOTE_ACCESS

@@ -44,7 +44,8 @@ void fabric_mem_fail(enum fabric_mem_whose whose, uint32_t nth, bool for_good);
 uint32_t fabric_mem_asked(void); /* such calls since then */
 /* The device gives up on a queue pair. */
 void fabric_mem_break(struct fabric_qp *qp);
-/* ... on the one at the other end of @qp, and says why in an event (static words; NULL: in none). */
+/* ... on the one at the other end of @qp, and says why in an event (static words; NULL: in none).
+ */
 void fabric_mem_break_peer(struct fabric_qp *qp, const char *words);
 /* Every private data that asks for a connection from here on goes through @fn first; NULL: none. */
 void fabric_mem_tamper(void (*fn)(void *arg, uint8_t *data, uint32_t len, uint32_t *qpn),
