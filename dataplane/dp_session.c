@@ -8,6 +8,7 @@
 #include "common/clock.h"
 #include "dataplane/reactor_priv.h"
 #include "dataplane/session_priv.h"
+#include "dataplane/test_switches.h"
 #include "dataplane/verbs.h"
 #include <inttypes.h>
 
@@ -33,8 +34,12 @@ static struct reactor *least_loaded(struct dp *dp, const struct dp_tenant *t)
 	for (uint32_t i = 0; i < dp->n_reactors; i++) {
 		struct reactor *r = dp->reactors[i];
 
-		if (share_allows(&REACTOR_SESSION_SHARE, r->of_tenant[t->index], r->n_sessions) &&
-		    (!best || r->n_sessions < best->n_sessions))
+		bool room = DP_SWITCH(no_session_share)
+		                    ? r->n_sessions < DP_SESSIONS_MAX
+		                    : share_allows(&REACTOR_SESSION_SHARE, r->of_tenant[t->index],
+		                                   r->n_sessions);
+
+		if (room && (!best || r->n_sessions < best->n_sessions))
 			best = r;
 	}
 	return best;

@@ -77,7 +77,7 @@ static int close_session(struct site *site, enum tenant who, const struct peer_s
 	return 0;
 }
 
-/* Which check each control leaves out; "sessions": the cap of the tenant's policy. */
+/* Which check each control leaves out. */
 static bool turn_off(const char *what)
 {
 	dp_test_switches = (struct dp_test_switches){0};
@@ -86,9 +86,19 @@ static bool turn_off(const char *what)
 		dp_test_switches.no_proof = true;
 	else if (!strcmp(what, "no_key_owner"))
 		dp_test_switches.no_key_owner = true;
-	else if (strcmp(what, "sessions"))
+	else if (!strcmp(what, "no_session_caps"))
+		dp_test_switches.no_session_share = true;
+	else
 		return false;
 	return true;
+}
+
+/* What of it is the tenants' policy. */
+static void narrow(struct fx *fx, const char *what)
+{
+	if (!strcmp(what, "no_session_caps"))
+		fx->limits.sessions_max = UINT32_MAX;
+	fx_limits(fx);
 }
 
 static bool control(const struct agent_attack *a)
@@ -102,6 +112,7 @@ static bool control(const struct agent_attack *a)
 	if (!r) {
 		struct fx *fx = site.own = state;
 
+		narrow(fx, a->control);
 		tenants[ALPHA] = fx->tenant;
 		grants[ALPHA] = fx->grant;
 		tenants[BETA] = ros2_uid_new();

@@ -4,7 +4,7 @@
  * table. attack.h says when an attack counts as what. For the guest (tests/guest/run), from the
  * source tree: a defect of the device must be in docs/rdma.md.
  *
- *   attack-verbs FAMILY|ATTACK ...   families: keys ends floods packets
+ *   attack-verbs FAMILY|ATTACK ...    families: keys ends floods packets forged
  */
 #include "tests/attack/attack.h"
 #include "dataplane/fabric/probe.h"
@@ -117,6 +117,7 @@ static const struct {
 	{"ends", attacks_ends, &n_attacks_ends},
 	{"floods", attacks_floods, &n_attacks_floods},
 	{"packets", attacks_packets, &n_attacks_packets},
+	{"forged", attacks_forged, &n_attacks_forged},
 };
 
 /* Is it one of those named, or of a family that is? */
@@ -151,6 +152,6 @@ int main(int argc, char **argv)
 	}
 	if (!n)
 		fprintf(stderr, "usage: attack-verbs FAMILY|ATTACK ...   families: keys ends "
-		                "floods packets\n");
+		                "floods packets forged\n");
 	return n && good ? 0 : n ? 1 : 2;
 }

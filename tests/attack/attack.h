@@ -38,6 +38,8 @@ struct attack {
 void attack_seen(struct attack_try *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* The families. */
-extern const struct attack attacks_keys[], attacks_ends[], attacks_floods[], attacks_packets[];
-extern const unsigned n_attacks_keys, n_attacks_ends, n_attacks_floods, n_attacks_packets;
+extern const struct attack attacks_keys[], attacks_ends[], attacks_floods[], attacks_packets[],
+	attacks_forged[];
+extern const unsigned n_attacks_keys, n_attacks_ends, n_attacks_floods, n_attacks_packets,
+	n_attacks_forged;
 #endif

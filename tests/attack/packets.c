@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One packet: IPv4, UDP to 4791, BTH, RETH, payload, invariant CRC. */
+/* One packet: IPv4, UDP to 4791, BTH, RETH or AETH if the opcode has one, payload, invariant CRC.
+ */
 #include "tests/attack/packets.h"
 #include <arpa/inet.h>
 #include <endian.h>
@@ -14,10 +15,9 @@
 #include <unistd.h>
 
 #define ROCE_PORT      4791
-#define RC_WRITE_ONLY  0x0a
 #define LRH_MASKED_CRC 0xdebb20e3u /* CRC-32 of the eight bytes 0xff that stand for an LRH */
 #define FORGED_MAX     1024u
-#define HEADERS_MASKED (sizeof(struct iphdr) + sizeof(struct udphdr) + sizeof(struct bth))
+#define HEADERS        (sizeof(struct iphdr) + sizeof(struct udphdr) + sizeof(struct bth))
 
 struct bth {
 	uint8_t opcode, flags;
@@ -34,8 +34,7 @@ struct packet {
 	struct iphdr ip;
 	struct udphdr udp;
 	struct bth bth;
-	struct reth reth;
-	uint8_t payload[FORGED_MAX + 4];
+	uint8_t rest[sizeof(struct reth) + FORGED_MAX + 4];
 } __attribute__((packed));
 
 /* CRC-32 (IEEE 802.3, reflected), without its last complement. */
@@ -88,10 +87,32 @@ int packets_socket(const char *ns)
 	return r ? r : fd;
 }
 
-int packets_write(int fd, const struct forged *f)
+/* What follows the BTH, without the CRC; returns how many bytes. */
+static size_t put_rest(const struct forged *f, uint8_t *at)
 {
 	const uint32_t length = f->length > FORGED_MAX ? FORGED_MAX : f->length;
-	const size_t covered = sizeof(struct packet) - FORGED_MAX - 4 + length;
+	struct reth reth = {.va = htobe64(f->addr), .rkey = htonl(f->key), .length = htonl(length)};
+	uint32_t aeth = htonl((uint32_t)f->syndrome << 24);
+	size_t n = 0;
+
+	if (!f->kind || f->kind == FORGED_WRITE) {
+		memcpy(at, &reth, sizeof(reth));
+		n = sizeof(reth);
+	} else if (f->kind != FORGED_SEND) {
+		memcpy(at, &aeth, sizeof(aeth));
+		n = sizeof(aeth);
+	}
+	if (f->kind == FORGED_ACKNOWLEDGE)
+		return n;
+	if (f->payload)
+		memcpy(at + n, f->payload, length);
+	else
+		memset(at + n, 'x', length);
+	return n + length;
+}
+
+int packets_send(int fd, const struct forged *f)
+{
 	struct packet p = {
 		.ip = {.version = 4,
 	               .ihl = 5,
@@ -100,24 +121,22 @@ int packets_write(int fd, const struct forged *f)
 	               .ttl = 64,
 	               .protocol = IPPROTO_UDP,
 	               .saddr = f->src,
-	               .daddr = f->dst,
-	               .tot_len = htons((uint16_t)(covered + 4))},
-		.udp = {.source = htons(0xc000),
-	                .dest = htons(ROCE_PORT),
-	                .len = htons((uint16_t)(covered + 4 - sizeof(struct iphdr)))},
-		.bth = {.opcode = RC_WRITE_ONLY,
+	               .daddr = f->dst},
+		.udp = {.source = htons(0xc000), .dest = htons(ROCE_PORT)},
+		.bth = {.opcode = f->kind ? f->kind : FORGED_WRITE,
 	                .flags = 0x40, /* migrated; no padding: lengths here are multiples of 4 */
 	                .pkey = 0xffff,
 	                .qpn = htonl(f->qpn & 0xffffff),
 	                .psn = htonl((f->psn & 0xffffff) | 0x80000000)},
-		.reth = {.va = htobe64(f->addr), .rkey = htonl(f->key), .length = htonl(length)},
 	};
 	struct sockaddr_in to = {.sin_family = AF_INET, .sin_addr.s_addr = f->dst};
+	const size_t covered = HEADERS + put_rest(f, p.rest);
 	uint32_t crc;
 
-	memset(p.payload, 'x', length);
+	p.ip.tot_len = htons((uint16_t)(covered + 4));
+	p.udp.len = htons((uint16_t)(covered + 4 - sizeof(struct iphdr)));
 	crc = htole32(icrc(&p, covered));
-	memcpy(p.payload + length, &crc, sizeof(crc));
+	memcpy((uint8_t *)&p + covered, &crc, sizeof(crc));
 	if (sendto(fd, &p, covered + 4, 0, (struct sockaddr *)&to, sizeof(to)) < 0)
 		return -errno;
 	return 0;

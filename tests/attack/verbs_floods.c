@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <linux/capability.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -234,45 +235,119 @@ static int exhaustion(struct attack_try *t)
 	return r;
 }
 
-#define CHURN 2000u
+/* ---- one device for all ---- */
 
-/* Queue pairs and windows made and ended as fast as the device takes them; what of them may stand
- * at once is the tenant's own budget. Without one B gets all it asks for. */
+#define DEVICE_OBJECTS 300u /* more than the product lets one tenant have */
+#define CGROUP         "/run/attack-cgroup"
+
+/* What soft-RoCE has is a million of each; a NIC has thousands. So the kernel is told that this
+ * process, which is the agent, has so many objects of the device from here on: its rdma controller
+ * counts queue pairs, windows, regions and queues alike. */
+static int device_is_small(bool on)
+{
+	static const char small[] =
+		"mkdir -p " CGROUP " && mount -t cgroup2 none " CGROUP " && echo +rdma >" CGROUP
+		"/cgroup.subtree_control && mkdir " CGROUP "/agent";
+	char command[160];
+
+	if (on && system(small)) /* fixed words only */
+		return -EOPNOTSUPP;
+	if (on)
+		snprintf(command, sizeof(command),
+		         "echo rxe0 hca_object=%u >" CGROUP "/agent/rdma.max && "
+		         "echo %d >" CGROUP "/agent/cgroup.procs",
+		         DEVICE_OBJECTS, getpid());
+	else
+		snprintf(command, sizeof(command),
+		         "echo %d >" CGROUP "/cgroup.procs && echo $$ >" CGROUP
+		         "/cgroup.procs && rmdir " CGROUP "/agent && umount " CGROUP,
+		         getpid());
+	return system(command) ? -EOPNOTSUPP : 0;
+}
+
+/* What B gets of it: queue pairs with windows, or windows. */
+struct taken {
+	struct fabric_qp *qp[DEVICE_OBJECTS];
+	struct ibv_mw *mw[DEVICE_OBJECTS];
+	uint32_t n, windows;
+};
+
+static int take_objects(struct stage *s, struct taken *k)
+{
+	struct fabric_qp_opts q = {.send_depth = 1,
+	                           .recv_depth = 1,
+	                           .windows = 16,
+	                           .reads_in = 1,
+	                           .remote_access = FABRIC_READ};
+	int r = 0;
+
+	for (; k->n < DEVICE_OBJECTS && !r; k->n += r == 0) {
+		errno = 0;
+		if (s->defended)
+			r = fabric_qp_new(s->set[B], &q, &k->qp[k->n], &s->err);
+		else if (!(k->mw[k->n] = ibv_alloc_mw(s->agent[A].pd, IBV_MW_TYPE_2)))
+			r = -(errno ? errno : ENOMEM);
+		k->windows += r ? 0 : s->defended ? q.windows : 1;
+	}
+	return r;
+}
+
+static void give_objects(struct taken *k)
+{
+	for (uint32_t i = 0; i < k->n; i++) {
+		fabric_qp_free(k->qp[i]);
+		if (k->mw[i])
+			ibv_dealloc_mw(k->mw[i]);
+	}
+}
+
+/* A's next queue pair, as each agent makes it. */
+static int next_of_a(struct stage *s)
+{
+	struct fabric_qp_opts q = {.send_depth = 1, .recv_depth = 1};
+	struct fabric_qp *qp;
+	struct raw_end e;
+	struct raw_opts o = {.pd = s->agent[A].pd};
+	int r;
+
+	if (s->defended) {
+		r = fabric_qp_new(s->set[A], &q, &qp, &s->err);
+		if (!r)
+			fabric_qp_free(qp);
+		return r;
+	}
+	r = raw_end_open(&s->raw, &o, &e);
+	if (!r)
+		raw_end_close(&e);
+	return r;
+}
+
+/* Until nothing is given any more: with the tenant's own budget that is soon, without it is when
+ * the device has nothing left, and then A gets nothing, either. */
 static int objects(struct attack_try *t)
 {
 	static const struct stage_opts o;
-	struct ibv_mw *mw[CHURN] = {0};
-	struct fabric_qp_opts q = {.send_depth = 1, .recv_depth = 1, .windows = 16, .reads_in = 1};
-	struct fabric_qp *qp[CHURN] = {0};
-	struct fabric_pd_opts caps = stage_caps();
-	uint32_t n = 0, windows = 0;
+	static struct taken k;
+	struct stage_lease l;
 	struct stage s;
-	int r = begin(t, &s, &o), b = 0;
+	int r = begin(t, &s, &o), b, a;
 
-	q.remote_access = FABRIC_READ;
-	while (!r && !b && n < CHURN) {
-		if (s.defended) {
-			b = fabric_qp_new(s.set[B], &q, &qp[n], &s.err);
-			windows += b ? 0 : q.windows;
-		} else if (!(mw[n] = ibv_alloc_mw(s.agent[A].pd, IBV_MW_TYPE_2))) {
-			b = -errno;
-		} else {
-			windows++;
-		}
-		n += b == 0;
+	k = (struct taken){0};
+	if (!r) {
+		r = device_is_small(true);
+		if (r)
+			attack_seen(t, "this kernel has no rdma cgroup");
 	}
 	if (!r) {
-		struct stage_lease l;
-
-		t->worked = windows > caps.windows_max;
+		b = take_objects(&s, &k);
+		a = next_of_a(&s);
+		t->worked = a < 0;
 		t->neighbour_harmed = stage_lend(&s, A, 8192, true, &l) || !stage_serves(&s, &l);
-		attack_seen(t, "B holds %u windows more, then: %s", windows,
-		            b ? raw_end_str(b) : "the test ended it");
-	}
-	for (uint32_t i = 0; i < n; i++) {
-		fabric_qp_free(qp[i]);
-		if (mw[i])
-			ibv_dealloc_mw(mw[i]);
+		attack_seen(t, "B holds %u windows, then: %s; A's next queue pair: %s", k.windows,
+		            b ? raw_end_str(b) : "the test ended it",
+		            a ? raw_end_str(a) : "granted");
+		give_objects(&k);
+		r = device_is_small(false);
 	}
 	stage_close(&s);
 	return r;

@@ -8,59 +8,16 @@
  */
 #include "tests/attack/packets.h"
 #include "tests/attack/verbs_stage.h"
-#include "common/clock.h"
+#include "tests/attack/wire.h"
 #include "common/crypto.h"
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
-#define FORGED    256u
-#define GUESSES   1000u
-#define NAIVE     64u /* sequence numbers from 0, where careless stacks begin */
-#define SETTLE_MS 200
-
-static const char setup[] = "echo 1 >/proc/sys/net/ipv4/conf/all/accept_local && "
-			    "echo 0 >/proc/sys/net/ipv4/conf/all/rp_filter && "
-			    "echo 0 >/proc/sys/net/ipv4/conf/v0/rp_filter && "
-			    "echo 0 >/proc/sys/net/ipv4/conf/v1/rp_filter && "
-			    "ip -n peer1 route replace 10.77.0.1 via 10.77.1.1 && "
-			    "ip netns exec peer0 busybox ping -q -c1 -W2 10.77.0.1 >/dev/null && "
-			    "ip netns exec peer1 busybox ping -q -c1 -W2 10.77.0.1 >/dev/null";
-
-/* The rules of docs/rdma.md on the representor's side of peer0's function, in software. */
-static const char rule_on[] =
-	"tc qdisc add dev v0 ingress && "
-	"tc filter add dev v0 ingress protocol ip prio 1 flower src_ip 10.77.0.2 action pass && "
-	"tc filter add dev v0 ingress protocol arp prio 2 flower action pass && "
-	"tc filter add dev v0 ingress protocol all prio 9 flower action drop && "
-	"ip netns exec peer0 busybox ping -q -c1 -W2 10.77.0.1 >/dev/null";
-static const char rule_off[] = "tc qdisc del dev v0 ingress";
-
-static int run(const char *command)
-{
-	int r = system(command); /* fixed words only */
-
-	return r ? -EIO : 0;
-}
-
-/* Packets that the last rule dropped. */
-static unsigned dropped(void)
-{
-	FILE *f = popen("tc -j -s filter show dev v0 ingress | "
-	                "jq '[.[] | select(.pref == 9) | .options.actions[]?.stats.drops] | add'",
-	                "r");
-	unsigned n = 0;
-
-	if (!f)
-		return 0;
-	if (fscanf(f, "%u", &n) != 1)
-		n = 0;
-	pclose(f);
-	return n;
-}
+#define FORGED  256u
+#define GUESSES 1000u
+#define NAIVE   64u /* sequence numbers from 0, where careless stacks begin */
 
 static int cannot(struct attack_try *t, const struct stage *s, const char *what, int r)
 {
@@ -79,7 +36,7 @@ static int begin(struct attack_try *t, struct stage *s, const struct stage_opts 
 		r = -ENOTCONN;
 	if (r)
 		return cannot(t, s, "A is not served before the attack", r);
-	r = run(setup);
+	r = wire_open();
 	return r ? cannot(t, s, "the wires", r) : 0;
 }
 
@@ -98,14 +55,6 @@ static struct forged known(const struct stage *s, const struct stage_lease *l)
 	return f;
 }
 
-/* Whatever is on its way has arrived: memory sends no event. */
-static void settle(void)
-{
-	struct timespec pause = {.tv_nsec = SETTLE_MS * 1000000l};
-
-	nanosleep(&pause, NULL); /* poll: packets that do nothing show nothing */
-}
-
 static int injected(struct attack_try *t, const char *ns, bool rule)
 {
 	static const struct stage_opts o;
@@ -115,13 +64,13 @@ static int injected(struct attack_try *t, const char *ns, bool rule)
 	int r = begin(t, &s, &o, &l), fd = -1;
 
 	if (!r && rule)
-		r = run(rule_on);
+		r = wire_rule(true);
 	if (!r)
 		r = fd = packets_socket(ns);
 	if (r >= 0) {
 		f = known(&s, &l);
-		r = packets_write(fd, &f);
-		settle();
+		r = packets_send(fd, &f);
+		wire_settle();
 	}
 	if (!r) {
 		t->worked = stage_changed(&l);
@@ -131,13 +80,13 @@ static int injected(struct attack_try *t, const char *ns, bool rule)
 		            ns, stage_changed(&l), FORGED, rule ? ", the rule dropped " : "");
 		if (rule)
 			snprintf(t->seen + strlen(t->seen), sizeof(t->seen) - strlen(t->seen), "%u",
-			         dropped());
+			         wire_dropped());
 		t->neighbour_harmed = !t->worked && !stage_serves(&s, &l);
 	} else if (!t->seen[0]) {
 		cannot(t, &s, "a packet", r);
 	}
 	if (rule)
-		(void)run(rule_off);
+		(void)wire_rule(false);
 	if (fd >= 0)
 		close(fd);
 	stage_close(&s);
@@ -163,9 +112,9 @@ static int guess(struct forged f)
 		f.psn = i;
 		if (i >= NAIVE)
 			crypto_random(&f.psn, 3);
-		r = packets_write(fd, &f);
+		r = packets_send(fd, &f);
 	}
-	settle();
+	wire_settle();
 	if (fd >= 0)
 		close(fd);
 	return r;
@@ -235,8 +184,8 @@ static int killed(struct attack_try *t)
 	if (r >= 0) {
 		f = known(&s, &l);
 		f.key ^= 0x5a5a00;
-		r = packets_write(fd, &f);
-		settle();
+		r = packets_send(fd, &f);
+		wire_settle();
 	}
 	if (!r) {
 		a_dead = !stage_serves(&s, &l);

@@ -27,6 +27,7 @@ static struct fabric_qp_opts qp_opts(const struct stage *s)
 	struct fabric_qp_opts o = {.send_depth = 32,
 	                           .recv_depth = 32,
 	                           .windows = s->o.closed ? 0 : 4,
+	                           .reads_out = 4,
 	                           .gid_index = s->raw.gid_index};
 
 	if (!s->o.closed) {
@@ -351,5 +352,36 @@ int stage_send(struct stage *s, enum who who, int patience_ms)
 	if (!r)
 		r = fab_wait(s, who, FABRIC_OP_SEND, (uint64_t)patience_ms * NS_PER_MS, &c);
 	(void)fabric_slot_give(s->set[who], &slot);
+	return r ? r : (int)c.device_status;
+}
+
+int stage_post(struct stage *s, enum who who, uint64_t addr, uint32_t key, struct stage_posted *ret)
+{
+	struct fabric_part part = {.length = POSTED_BYTES};
+	struct fabric_wr wr = {
+		.parts = &part, .n_parts = 1, .remote_address = addr, .remote_key = key};
+	int r;
+
+	*ret = (struct stage_posted){.who = who, .read = key, .mem = s->agent[who].mem};
+	if (!s->defended)
+		return raw_post(&s->agent[who], key ? IBV_WR_RDMA_READ : IBV_WR_SEND, addr,
+		                POSTED_BYTES, key);
+	if (!fabric_slot_take(s->set[who], POSTED_BYTES, &ret->slot))
+		return -ENOMEM;
+	ret->mem = ret->slot.mem;
+	part.region = ret->slot.region;
+	r = key ? fabric_read(s->qp[who], &wr) : fabric_send(s->qp[who], &wr);
+	return r ? r : fabric_qp_flush(s->qp[who], clock_boottime_ns());
+}
+
+int stage_posted_end(struct stage *s, const struct stage_posted *p, int patience_ms)
+{
+	struct fabric_completion c = {0};
+	int r;
+
+	if (!s->defended)
+		return raw_wait_sent(s->agent[p->who].cq, patience_ms);
+	r = fab_wait(s, p->who, p->read ? FABRIC_OP_READ : FABRIC_OP_SEND,
+	             (uint64_t)patience_ms * NS_PER_MS, &c);
 	return r ? r : (int)c.device_status;
 }

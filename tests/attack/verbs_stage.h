@@ -75,6 +75,19 @@ uint32_t stage_changed(const struct stage_lease *l);
 uint32_t stage_takes(struct stage *s, enum who who);
 /* Does @l's owner still read through its lease, and does a message of his arrive? */
 bool stage_serves(struct stage *s, const struct stage_lease *l);
+/* Work of the agent's towards @who that is not waited for: a message, or, with a key, an RDMA READ
+ * of POSTED_BYTES. It stays until the stage closes. */
+#define POSTED_BYTES 64u
+struct stage_posted {
+	enum who who;
+	bool read;
+	uint8_t *mem; /* where the READ goes */
+	struct fabric_slot slot;
+};
+int stage_post(struct stage *s, enum who who, uint64_t addr, uint32_t key,
+               struct stage_posted *ret);
+/* How it ended: an ibv_wc_status, or -ETIMEDOUT after @patience_ms. */
+int stage_posted_end(struct stage *s, const struct stage_posted *p, int patience_ms);
 /* The agent sends a message to @who: an end, or -ETIMEDOUT after @patience_ms. */
 int stage_send(struct stage *s, enum who who, int patience_ms);
 #endif

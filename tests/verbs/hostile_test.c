@@ -212,6 +212,37 @@ static void window__that_has_gone_ends_the_session_by_name(void **state)
 	peer_close(&p);
 }
 
+/* Same key, same window, which it does not end either. */
+static void lease__used_on_after_its_end_moves_nothing(void **state)
+{
+	struct fabric_mem_counts before, after;
+	struct fx *fx = *state;
+	struct wire_header h;
+	struct peer p;
+	uint32_t n = 0;
+
+	fx->limits.lease_ttl_ms = 300;
+	fx_limits(fx);
+	peer_ready(fx, &p);
+	works(&p);
+	do {
+		h = ask_for(&p, peer_request(&p, n++ % 2 ? WIRE_WRITE : WIRE_READ, 0, 65536));
+		assert_int_equal(h.opcode, WIRE_COMPLETE);
+	} while (h.status == ROS2_OK);
+	fabric_mem_counts(&before);
+	for (int i = 0; i < 64; i++) {
+		assert_int_equal(h.opcode, WIRE_COMPLETE);
+		assert_int_equal(h.status, ROS2_LEASE_EXPIRED);
+		h = ask_for(&p, peer_request(&p, i % 2 ? WIRE_WRITE : WIRE_READ, 0, 65536));
+	}
+	fabric_mem_counts(&after);
+	assert_int_equal(after.reads + after.writes, before.reads + before.writes);
+	assert_true(n > 1);
+	assert_true(fabric_mem_key_lives(p.window_key));
+	assert_int_equal(fx_count_events(fx, DP_EVENT_VIOLATION, -1), 0);
+	peer_close(&p);
+}
+
 /* As after a forged packet: no work request of the agent's says why, the device perhaps does. */
 static void queue_pair__that_the_device_ended_is_told_with_its_reason(void **state)
 {
@@ -463,6 +494,7 @@ int main(void)
 		T(window__must_be_what_was_registered),
 		T(window__of_another_tenant_is_of_no_use),
 		T(window__that_has_gone_ends_the_session_by_name),
+		T(lease__used_on_after_its_end_moves_nothing),
 		T(queue_pair__that_the_device_ended_is_told_with_its_reason),
 		T(message__that_is_not_as_long_as_it_says_ends_the_connection),
 		T(message__that_invalidates_a_key_is_a_violation_and_ends_the_session),
