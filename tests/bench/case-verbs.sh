@@ -20,7 +20,7 @@ verbs_rotation() {
 		say "  rotation: left out: $(tail -n 1 "$out")"
 		return
 	fi
-	sed -n 's/^# \([^r]\)/\1/p' "$out" >&2 # the table of counts
+	sed -n '/^# round /!s/^# /bench:     /p' "$out" >&2 # the table of counts
 	while read -r v; do
 		sample rotation added $((++rep)) "$(value "$v")"
 	done < <(sed -n 's/^# round [0-9]*: added \([-0-9.]*\) of bare$/\1/p' "$out")
