@@ -41,12 +41,12 @@ static void on_event(void *arg, const struct dp_event *ev)
 	pthread_mutex_unlock(&fx->lock);
 }
 
-static struct timespec in_5_s(void)
+static struct timespec in_20_s(void)
 {
 	struct timespec ts;
 
 	clock_gettime(CLOCK_REALTIME, &ts);
-	ts.tv_sec += 5;
+	ts.tv_sec += 20;
 	return ts;
 }
 
@@ -61,7 +61,7 @@ static int find_event(struct fx *fx, enum dp_event_type type, int status)
 
 struct dp_event fx_event(struct fx *fx, enum dp_event_type type, int status)
 {
-	struct timespec until = in_5_s();
+	struct timespec until = in_20_s();
 	struct dp_event ev = {0};
 	int i, rc = 0;
 

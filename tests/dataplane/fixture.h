@@ -50,7 +50,8 @@ void fx_contact(struct fx *fx, uint64_t stamp_ns);
 int fx_grant(struct fx *fx, const struct ros2_uid *grant, const struct ros2_uid *tenant,
              uint64_t deadline_ns);
 void fx_tenant(struct fx *fx, const struct ros2_uid *tenant);
-/* Waits up to 5 s for an event of the type and, unless UNKNOWN (-1), the status. */
+/* Waits up to 20 s, more than any limit of the data plane, for an event of the type and, unless
+ * UNKNOWN (-1), the status. */
 struct dp_event fx_event(struct fx *fx, enum dp_event_type type, int status);
 uint32_t fx_count_events(struct fx *fx, enum dp_event_type type, int status);
 
