@@ -179,6 +179,9 @@ struct dp_result {
 		} region;
 		struct {
 			uint32_t sessions, leases, draining;
+			uint32_t windows; /* keys of storage targets to slots: ended, and confirmed
+			                     by the device */
+			uint64_t last_window_ns; /* boottime of the last of these; 0 = none */
 			uint64_t last_byte_ns;   /* boottime of the last byte handed to the kernel
 			                            under the right; 0 = none since receive */
 			uint64_t last_engine_ns; /* boottime of the last engine completion under it;
@@ -228,8 +231,9 @@ void dp_region_deregister(struct dp *dp, const struct ros2_uid *session, uint32_
                           dp_done_fn done, void *arg);
 
 /* Withdraws rights in the data plane. When the callback runs, no byte is handed on any more under
- * them, on any reactor. What an engine still holds is result.revoke.draining; the callback runs
- * again (status OK, draining 0) when that is zero.
+ * them, on any reactor, and the RDMA device serves no key that a storage target was given for it.
+ * What an engine still holds is result.revoke.draining; the callback runs again (status OK,
+ * draining 0) when that is zero.
  * -ENOMEM: it could not be held, and @done is not called. The data plane is frozen instead: every
  * session ends (BUSY), and no session, tenant or grant is taken that is not here already (BUSY,
  * too) until dp_thaw. What the uid names here is withdrawn for good; a uid that names nothing here

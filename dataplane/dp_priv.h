@@ -169,8 +169,9 @@ struct dp_op {
 	struct dp_tenant *of_tenant;
 	struct dp_grant_obj *of_grant;
 	struct session *of_session;
+	const struct fabric_pd *of_pd; /* compared only; NULL = nothing of it is lent */
 	enum ros2_status why;
-	uint64_t received_ns;
+	uint64_t received_ns, keys_ended_ns;
 };
 
 struct dp_session {

@@ -2,7 +2,7 @@
 /*
  * Withdrawal of rights, and the list of leases: calls that go to every reactor. A revocation: 1.
  * tombstones, so that nothing new begins under the uid; 2. control calls that have not begun are
- * taken back; 3. every reactor ends what it has and confirms;
+ * taken back; 3. every reactor ends what it has and confirms, when devices have (session_revoke.c);
  * 4. the caller is told, with what engines and workers still hold; 5. when that is zero, it is told
  * again.
  *
@@ -192,6 +192,9 @@ static void tell(struct revoke *v)
 		v->dp->freezing = false;
 		return;
 	}
+	/* Reactors counted before they waited for devices. */
+	if (!sessions_left(v))
+		v->res.revoke.draining = 0;
 	v->res.revoke.draining += workers_running(v->dp->workers, op_meant, v);
 	v->told = true;
 	if (v->done)
@@ -210,6 +213,9 @@ static void part_back(struct dp_op *op)
 	v->res.revoke.sessions += part->revoke.sessions;
 	v->res.revoke.leases += part->revoke.leases;
 	v->res.revoke.draining += part->revoke.draining;
+	v->res.revoke.windows += part->revoke.windows;
+	v->res.revoke.last_window_ns =
+		MAX(v->res.revoke.last_window_ns, part->revoke.last_window_ns);
 	v->res.revoke.last_byte_ns = MAX(v->res.revoke.last_byte_ns, part->revoke.last_byte_ns);
 	v->res.revoke.last_engine_ns =
 		MAX(v->res.revoke.last_engine_ns, part->revoke.last_engine_ns);
@@ -281,6 +287,7 @@ static void send_part(struct revoke *v, struct reactor *r, const struct dp_op *l
 	op->of_tenant = like->of_tenant;
 	op->of_grant = like->of_grant;
 	op->of_session = like->of_session;
+	op->of_pd = like->of_pd;
 	v->parts++;
 	dp_op_to_reactor(op, r, session_run_revoke, part_back);
 }
@@ -290,13 +297,17 @@ static void name_objects(const struct revoke *v, struct dp_op *like)
 {
 	struct dp_session *ds =
 		v->scope == DP_SCOPE_SESSION ? dp_session_find(v->dp, &v->uid) : NULL;
+	struct dp_tenant *t = ds ? ds->tenant : NULL;
 	void *obj = NULL;
 
 	like->of_session = ds ? ds->s : NULL;
 	if (v->scope == DP_SCOPE_TENANT)
-		like->of_tenant = dp_tenant_find(v->dp, &v->uid);
-	if (v->scope == DP_SCOPE_GRANT && uidmap_get(&v->dp->uids, &v->uid, &obj) == UID_GRANT)
+		like->of_tenant = t = dp_tenant_find(v->dp, &v->uid);
+	if (v->scope == DP_SCOPE_GRANT && uidmap_get(&v->dp->uids, &v->uid, &obj) == UID_GRANT) {
 		like->of_grant = obj;
+		t = dp_tenant_find(v->dp, &like->of_grant->tenant);
+	}
+	like->of_pd = t ? t->pd : NULL;
 }
 
 /* What no session holds any more goes at once. */

@@ -245,9 +245,21 @@ struct engine_ops {
 	/* Gives back what a read lent (n_parts > 0); the io's file is still open. NULL when the
 	 * engine never lends. */
 	void (*unlend)(struct engine_io *io);
-	/* Regions of ios that are over will go: keys over them end. They can be freed as soon as
-	 * the device has said so. NULL when the engine keeps none. */
-	void (*forget_regions)(struct engine_reactor *r);
+	/*
+	 * Of engines that give their storage keys to the memory of ios; NULL, all three, for others.
+	 * Keys over regions of @pd, NULL = any.
+	 */
+	/* Keys that no io needs now end, others with their last io; how many ended now. Their
+	 * regions can be freed as soon as the device has said so. Hands on what end_keys began. */
+	uint32_t (*forget_regions)(struct engine_reactor *r, const struct fabric_pd *pd);
+	/* The right of an io has ended: keys that the storage was given for it end now, answer or
+	 * not; how many. The io comes back as it does. Harmless for one that is over. */
+	uint32_t (*end_keys)(struct engine_reactor *r, struct engine_io *io);
+	/* Keys whose end began at @until_ns (CLOCK_BOOTTIME) or before and that the device has not
+	 * yet confirmed to be dead. *ret_last_ns: when it was confirmed of the last one that
+	 * end_keys or forget_regions ended; 0 = of none. */
+	uint32_t (*keys_ending)(const struct engine_reactor *r, const struct fabric_pd *pd,
+	                        uint64_t until_ns, uint64_t *ret_last_ns);
 	/* Payload bytes copied by this process (not by the kernel) so far. */
 	uint64_t (*copied_bytes)(const struct engine_reactor *r);
 };

@@ -213,6 +213,7 @@ static void turn(struct reactor *r)
 	for (int i = 0; i < n; i++)
 		on_event(r, &events[i]);
 	work(r);
+	session_revokes_check(r);
 	if (n > 0 || r->again)
 		r->awake_until_ns = r->now_ns + r->dp->opts.poll_us * NS_PER_US;
 	tick(r);
@@ -248,6 +249,7 @@ static void *reactor_main(void *arg)
 	for (uint32_t i = 0; i < DP_ENGINES_MAX; i++)
 		reactor_engine_drop(r, i);
 	verbs_stop(r);
+	session_revokes_drop(r);
 	return NULL;
 }
 

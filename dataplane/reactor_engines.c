@@ -67,14 +67,36 @@ void reactor_engine_withdraw(struct reactor *r, const struct dp_engine *e, struc
 	r->again = true;
 }
 
-void reactor_engines_forget(struct reactor *r)
+uint32_t reactor_engine_end_keys(struct reactor *r, const struct dp_engine *e, struct engine_io *io)
 {
+	return e->ops->end_keys ? e->ops->end_keys(r->engines[e->slot].er, io) : 0;
+}
+
+uint32_t reactor_engines_forget(struct reactor *r, const struct fabric_pd *pd)
+{
+	uint32_t n = 0;
+
 	for (uint32_t i = 0; i < DP_ENGINES_MAX; i++) {
 		const struct rengine *re = &r->engines[i];
 
 		if (re->engine && re->engine->ops->forget_regions)
-			re->engine->ops->forget_regions(re->er);
+			n += re->engine->ops->forget_regions(re->er, pd);
 	}
+	return n;
+}
+
+uint32_t reactor_engines_ending(const struct reactor *r, const struct fabric_pd *pd,
+                                uint64_t until_ns, uint64_t *ret_last_ns)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < DP_ENGINES_MAX; i++) {
+		const struct rengine *re = &r->engines[i];
+
+		if (re->engine && re->engine->ops->keys_ending)
+			n += re->engine->ops->keys_ending(re->er, pd, until_ns, ret_last_ns);
+	}
+	return n;
 }
 
 void reactor_engines_look(struct reactor *r)

@@ -110,6 +110,7 @@ struct reactor {
 	struct list input;       /* sessions that may have something to read */
 	struct list output;      /* sessions that have something to send */
 	struct list gone;        /* sessions without any request, ended */
+	struct dp_op *revokes;   /* by op.next: wait until devices have ended what they ended */
 	uint32_t n_engine;       /* ios inside engines */
 	uint32_t n_device;       /* requests that devices hold */
 	bool accept_paused;      /* no descriptors: until the next tick */
@@ -145,8 +146,12 @@ uint32_t reactor_engines_poll(struct reactor *r);
 bool reactor_engines_must_poll(const struct reactor *r);
 /* Counts what waits for storage that is away. */
 void reactor_engines_look(struct reactor *r);
-/* Slots of a tenant will go: no engine keeps a key over them. */
-void reactor_engines_forget(struct reactor *r);
+/* Keys of targets over a domain's memory (NULL = any): engine.h has the meaning of each. */
+uint32_t reactor_engines_forget(struct reactor *r, const struct fabric_pd *pd);
+uint32_t reactor_engine_end_keys(struct reactor *r, const struct dp_engine *e,
+                                 struct engine_io *io);
+uint32_t reactor_engines_ending(const struct reactor *r, const struct fabric_pd *pd,
+                                uint64_t until_ns, uint64_t *ret_last_ns);
 void reactor_run_engine_drop(struct reactor *r, struct dp_op *op); /* op->engine */
 
 /* @io is inside @e: what of it waits there for its storage comes back soon. */

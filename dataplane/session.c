@@ -10,6 +10,7 @@
 #include "common/crypto.h"
 #include "dataplane/reactor_priv.h"
 #include "dataplane/test_switches.h"
+#include "dataplane/verbs.h"
 #include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -123,6 +124,36 @@ static void drop_handles(struct session *s)
 	}
 }
 
+void session_end_keys(struct session *s)
+{
+	for (uint32_t i = 0; i < DP_CREDITS && !DP_SWITCH(no_key_end); i++) {
+		struct request *req = &s->requests[i];
+
+		if (req->state == REQUEST_ENGINE)
+			s->keys_ended += reactor_engine_end_keys(
+				s->r, req->file->mount->engine, &req->io);
+	}
+}
+
+/* And idle ones over the tenant's memory: whoever has a right yet gets new ones. All leave by one
+ * doorbell. */
+static void end_rights_keys(struct session *s)
+{
+	const struct fabric_pd *pd = verbs_lends_of(s);
+
+	session_end_keys(s);
+	if (pd && !DP_SWITCH(no_key_end))
+		s->keys_ended += reactor_engines_forget(s->r, pd);
+}
+
+/* Of the others the connection is lost, or the tenant is done with it: what is inside an engine may
+ * end as it does, with its own key, rather than cost the tenant's other sessions their queue. */
+static bool ends_right(enum ros2_status why)
+{
+	return why != ROS2_CLOSED && why != ROS2_PROTOCOL && why != ROS2_TIMEOUT &&
+	       why != ROS2_INTERNAL;
+}
+
 void session_end(struct session *s, enum ros2_status why, const char *words)
 {
 	/* After BYE with everything answered the last replies may still arrive; in every other case
@@ -142,6 +173,8 @@ void session_end(struct session *s, enum ros2_status why, const char *words)
 	list_del(&s->link_input);
 	list_del(&s->link_output);
 	session_release_requests(s);
+	if (ends_right(why))
+		end_rights_keys(s);
 	drop_handles(s);
 	atomic_store_explicit(&s->stats.connected, false, memory_order_relaxed);
 	atomic_store_explicit(&s->stats.in_flight, session_held(s), memory_order_relaxed);

@@ -295,50 +295,7 @@ void session_run_deregister(struct reactor *r, struct dp_op *op)
 	dp_op_back(op);
 }
 
-/* ---- revoke, list ---- */
-
-static bool in_scope(const struct session *s, const struct dp_op *op)
-{
-	switch (op->scope) {
-	case DP_SCOPE_ALL:
-		return true;
-	case DP_SCOPE_TENANT:
-		return s->tenant == op->of_tenant;
-	case DP_SCOPE_GRANT:
-		return s->grant == op->of_grant;
-	case DP_SCOPE_SESSION:
-		return s == op->of_session;
-	}
-	return false;
-}
-
-static uint64_t latest(uint64_t so_far, uint64_t at, uint64_t since)
-{
-	return at >= since ? MAX(so_far, at) : so_far;
-}
-
-void session_run_revoke(struct reactor *r, struct dp_op *op)
-{
-	for (uint32_t i = 0; i < DP_SESSIONS_MAX; i++) {
-		struct session *s = r->sessions[i];
-
-		if (!s || !in_scope(s, op))
-			continue;
-		if (s->state != SESSION_ENDED) {
-			session_end(s, op->why, NULL);
-			op->res.revoke.sessions++;
-			op->res.revoke.leases += s->leases_ended;
-		}
-		op->res.revoke.draining += session_held(s);
-		op->res.revoke.last_byte_ns =
-			latest(op->res.revoke.last_byte_ns, s->last_send_ns, op->received_ns);
-		op->res.revoke.last_engine_ns =
-			latest(op->res.revoke.last_engine_ns, s->last_engine_ns, op->received_ns);
-	}
-	/* No target keeps a key from before it. */
-	reactor_engines_forget(r);
-	dp_op_back(op);
-}
+/* ---- list ---- */
 
 struct collect {
 	struct reactor *r;

@@ -105,6 +105,7 @@ struct session {
 	uint8_t secret[WIRE_SECRET_LEN];
 	uint64_t hello_deadline_ns, last_send_ns, last_engine_ns;
 	uint32_t leases_ended; /* by the end of the session */
+	uint32_t keys_ended; /* of targets, with a right of the session */
 	uint32_t n_requests, n_engine, n_device, n_posted;
 	uint32_t engines;           /* bit n: it had requests for the engine in slot n */
 	struct list free, queue[2]; /* queue: reads; writes and flushes */
@@ -168,6 +169,8 @@ struct dp_file *session_file(const struct session *s, uint64_t handle);
 void session_violation(struct session *s, uint64_t request_id, enum ros2_status status,
                        const char *fmt, ...) __attribute__((format(printf, 4, 5)));
 void session_release_requests(struct session *s);
+/* A right has ended: the keys that targets were given for what it has inside engines end now. */
+void session_end_keys(struct session *s);
 void session_want_input(struct session *s);
 void session_want_output(struct session *s);
 void session_post_violations(struct session *s);
@@ -182,8 +185,14 @@ void session_run_handle_remove(struct reactor *r, struct dp_op *op);
 void session_run_register(struct reactor *r, struct dp_op *op);
 void session_run_renew(struct reactor *r, struct dp_op *op);
 void session_run_deregister(struct reactor *r, struct dp_op *op);
-void session_run_revoke(struct reactor *r, struct dp_op *op);
 void session_run_leases(struct reactor *r, struct dp_op *op);
+
+/* session_revoke.c */
+void session_run_revoke(struct reactor *r, struct dp_op *op);
+/* Answers those whose keys are dead by now. */
+void session_revokes_check(struct reactor *r);
+/* Engines and devices are gone from here: so are the keys. */
+void session_revokes_drop(struct reactor *r);
 
 /* session_events.c: on the loop */
 void session_on_ended(struct dp_post *p);

@@ -26,6 +26,8 @@ struct dp_test_switches {
 	bool no_range_check;      /* a lease is for all of memory */
 	bool no_freeze;           /* a revocation that could not be held stops nothing else */
 	bool no_session_share;    /* one tenant may have all sessions of a reactor */
+	bool no_key_end;          /* the end of a right ends no key of a storage target */
+	bool no_key_wait;         /* a revocation is answered before the device has ended them */
 	bool no_beneath;          /* paths of the file engine go where their names lead */
 	bool no_lost_share;       /* who waits for storage that is away may take what there is */
 	/* An engine type of the test's own, found before the real ones; NULL for none. */

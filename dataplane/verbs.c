@@ -159,7 +159,7 @@ static void tenant_end(struct verbs *v, struct verbs_tenant *t)
 {
 	list_del(&t->link);
 	list_del(&t->active);
-	reactor_engines_forget(v->r);
+	reactor_engines_forget(v->r, t->pd);
 	for (uint32_t i = 0; i < t->n_slots; i++)
 		fabric_slot_give(t->set, &t->slots[i]);
 	free_tables(t);
@@ -184,6 +184,7 @@ static int tenant_make(struct verbs *v, struct session *s, struct verbs_tenant *
 		return rc;
 	t->use = (struct slot_use){0};
 	t->failed = false;
+	t->pd = s->tenant->pd;
 	list_add_tail(&v->sets, &t->link);
 	rc = take_slots(t, o.slots);
 	if (rc < 0) {
@@ -240,6 +241,11 @@ void verbs_unlend(struct session *s)
 		return;
 	s->lent = (struct slot_source){0};
 	verbs_tenant_leave(s->r->verbs, TAKE_PTR(s->lender));
+}
+
+const struct fabric_pd *verbs_lends_of(const struct session *s)
+{
+	return s->lender || s->transport == &transport_verbs ? s->tenant->pd : NULL;
 }
 
 struct fabric_region *verbs_lent_region(const struct session *s, const struct slot *slot)

@@ -41,6 +41,8 @@ int verbs_lend(struct session *s, struct ros2_err *err);
 void verbs_unlend(struct session *s); /* the last thing of a session */
 /* The region of a slot of the tenant's memory. */
 struct fabric_region *verbs_lent_region(const struct session *s, const struct slot *slot);
+/* The domain whose slots engines lend for this session; NULL = none does. */
+const struct fabric_pd *verbs_lends_of(const struct session *s);
 /* What the device said about a set or a queue pair; op->a: tenant index, op->b: queue pair, 0 = the
  * set; op->handle: the device is gone. */
 void verbs_run_failed(struct reactor *r, struct dp_op *op);

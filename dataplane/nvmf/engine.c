@@ -363,5 +363,7 @@ const struct engine_ops engine_nvmf_ops = {
 	.parked = nvmf_parked,
 	.withdraw = nvmf_withdraw,
 	.forget_regions = nvmf_forget_regions,
+	.end_keys = nvmf_end_keys,
+	.keys_ending = nvmf_keys_ending,
 	.copied_bytes = nvmf_copied_bytes,
 };

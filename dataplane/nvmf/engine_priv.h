@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the files of the nvmf engine share: engine.c (life, open objects), engine_names.c (volumes
- * as a tree of names), engine_reactor.c (the data path's face), lane.c (the I/O queue of one
+ * as a tree of names), engine_reactor.c (the data path's face), engine_keys.c (what the target may
+ * reach, and its end), lane.c (the I/O queue of one
  * controller at one reactor), lane_io.c (requests as commands). Must not be included outside
  * dataplane/nvmf and its tests.
  *
@@ -95,7 +96,7 @@ struct nvmf_lane {
 	struct nvmf_live live;
 	struct nvmf_req join;
 	uint32_t failures, n_unknown; /* n_unknown: of the queue that ends */
-	uint64_t open_at_ns;
+	uint64_t open_at_ns, last_withdrawn_ns; /* of queues that are gone */
 	bool hot, kick, given_up;
 	uint32_t n_ios;
 	uint64_t waits_since_ns; /* while it is not READY and has requests */
@@ -149,10 +150,15 @@ void nvmf_withdraw(struct engine_reactor *r, struct engine_io *io);
 uint32_t nvmf_in_flight(const struct engine_reactor *r);
 bool nvmf_away(const struct engine_reactor *r, const struct engine_file *f);
 uint32_t nvmf_parked(const struct engine_reactor *r);
-void nvmf_forget_regions(struct engine_reactor *r);
 uint64_t nvmf_copied_bytes(const struct engine_reactor *r);
 /* Over: its done runs in this poll or the next. */
 void nvmf_nio_over(struct engine_reactor *r, struct nvmf_nio *nio, int64_t res);
+
+/* engine_keys.c */
+uint32_t nvmf_forget_regions(struct engine_reactor *r, const struct fabric_pd *pd);
+uint32_t nvmf_end_keys(struct engine_reactor *r, struct engine_io *io);
+uint32_t nvmf_keys_ending(const struct engine_reactor *r, const struct fabric_pd *pd,
+                          uint64_t until_ns, uint64_t *ret_last_ns);
 
 /* lane.c */
 /* NULL: no memory. */
@@ -171,6 +177,8 @@ bool nvmf_lane_waits(const struct nvmf_lane *l);
 void nvmf_lane_pump(struct nvmf_lane *l, uint64_t now_ns);
 void nvmf_lane_fail_all(struct nvmf_lane *l, int rc); /* of what no command has */
 void nvmf_lane_withdraw(struct nvmf_lane *l, struct nvmf_nio *nio);
+/* Keys of its commands that the queue has; how many ended. */
+uint32_t nvmf_lane_end_keys(struct nvmf_lane *l, const struct nvmf_nio *nio, uint64_t now_ns);
 void nvmf_lane_expire(struct nvmf_lane *l, uint64_t now_ns);
 /* The queue is gone: of what would wait only the oldest stay. */
 void nvmf_lane_give_back(struct nvmf_lane *l);

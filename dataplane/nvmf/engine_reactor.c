@@ -111,15 +111,6 @@ uint32_t nvmf_parked(const struct engine_reactor *r)
 	return n;
 }
 
-void nvmf_forget_regions(struct engine_reactor *r)
-{
-	struct nvmf_lane *l;
-
-	list_for_each (&r->lanes, l, link)
-		if (l->q && l->ops->forget_regions)
-			l->ops->forget_regions(l->q, clock_boottime_ns());
-}
-
 uint64_t nvmf_copied_bytes(const struct engine_reactor *r)
 {
 	uint64_t n = r->copied_bytes;

@@ -77,6 +77,7 @@ static void drop_queue(struct nvmf_lane *l)
 
 	l->ops->counters(l->q, &c);
 	l->er->copied_bytes += c.copied_bytes;
+	l->last_withdrawn_ns = MAX(l->last_withdrawn_ns, c.last_withdrawn_ns);
 	l->ops->free(TAKE_PTR(l->q));
 	nvmf_proof_drop(TAKE_PTR(l->proof));
 	if (l->n_unknown) {

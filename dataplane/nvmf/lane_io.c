@@ -457,6 +457,26 @@ void nvmf_lane_withdraw(struct nvmf_lane *l, struct nvmf_nio *nio)
 		give_up(l, nio, -ECANCELED);
 }
 
+uint32_t nvmf_lane_end_keys(struct nvmf_lane *l, const struct nvmf_nio *nio, uint64_t now_ns)
+{
+	uint32_t n = 0, left = nio->n_cmds;
+	uint32_t depth = nvmf_admin_config(l->er->engine->admin)->queue_depth;
+
+	if (!l->q || !l->ops->end_key)
+		return 0;
+	for (uint32_t i = 0; left && i < depth; i++) {
+		struct nvmf_cmd *cmd = &l->cmds[i];
+
+		if (cmd->nio != nio)
+			continue;
+		left--;
+		/* In no list: the queue's. */
+		if (list_empty(&cmd->link))
+			n += l->ops->end_key(l->q, &cmd->req, now_ns);
+	}
+	return n;
+}
+
 void nvmf_lane_fail_all(struct nvmf_lane *l, int rc)
 {
 	struct nvmf_nio *nio, *tmp;

@@ -106,6 +106,7 @@ struct nvmf_queue_counters {
 	uint64_t calls;               /* system calls, or doorbells, that handed commands on */
 	uint64_t keys_bound, keys_revoked;
 	uint64_t revoke_calls; /* doorbells that handed on nothing but ends of keys */
+	uint64_t last_withdrawn_ns; /* the device's end of the last key that a right's end ended */
 };
 
 struct nvmf_queue_ops {
@@ -132,9 +133,23 @@ struct nvmf_queue_ops {
 	/* Ends the connection now; everything in it comes back, in this call or, when a device has
 	 * to confirm first, in later polls and ticks. @why: words, static or copied. */
 	void (*kill)(struct nvmf_queue *q, const char *why);
-	/* Standing keys end, each as soon as no command uses it; nobody finds them any more. NULL:
-	 * there are none. */
-	void (*forget_regions)(struct nvmf_queue *q, uint64_t now_ns);
+	/*
+	 * What a right's end asks for. NULL, all four: there are no keys. keys_ending says when the
+	 * device has confirmed.
+	 */
+	/* Standing keys end, each as soon as no command uses it; nobody finds them any more. What
+	 * end_key has begun leaves with it. How many ended at once. */
+	uint32_t (*forget_regions)(struct nvmf_queue *q, uint64_t now_ns);
+	/* The key of this request, which is the queue's, ends now, not with the answer; the request
+	 * comes back when it is answered, or with the queue, which a target ends that still uses
+	 * the key. How many: 0 or 1. Leaves with the next kick, poll, tick or forget_regions. */
+	uint32_t (*end_key)(struct nvmf_queue *q, struct nvmf_req *req, uint64_t now_ns);
+	/* Keys whose end began at @until_ns or before, and which the device has not yet confirmed
+	 * to be dead. Looks at all of them: for callers who wait for a right's end. */
+	uint32_t (*keys_ending)(const struct nvmf_queue *q, uint64_t until_ns);
+	/* The same of queues that were freed, over memory of @pd (NULL = any): what the device
+	 * would not give up. Any thread. */
+	uint32_t (*keys_kept)(const struct fabric_pd *pd);
 	uint32_t (*in_flight)(const struct nvmf_queue *q);
 	void (*counters)(const struct nvmf_queue *q, struct nvmf_queue_counters *ret);
 };

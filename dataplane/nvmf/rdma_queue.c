@@ -8,6 +8,7 @@
 #include "common/clock.h"
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,6 +28,7 @@ static struct rdma_queue *of(const struct nvmf_queue *q)
  * lock does not hurt. */
 static pthread_mutex_t graves_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct list graves = {&graves, &graves};
+static _Atomic bool any_graves;
 
 /* True: nothing is left of it. */
 static bool bury(struct rdma_queue *q)
@@ -63,6 +65,7 @@ static void bury_all(struct rdma_queue *q)
 		if (!bury(it))
 			list_add_head(&graves, &it->buried);
 	}
+	atomic_store(&any_graves, !list_empty(&graves));
 	pthread_mutex_unlock(&graves_lock);
 }
 
@@ -423,16 +426,54 @@ static uint32_t rdma_poll(struct nvmf_queue *nq, uint32_t max, uint64_t now_ns)
 	return n;
 }
 
-static void rdma_forget(struct nvmf_queue *nq, uint64_t now_ns)
+static uint32_t rdma_forget(struct nvmf_queue *nq, uint64_t now_ns)
 {
 	struct rdma_queue *q = of(nq);
+	uint32_t n;
 
 	q->now_ns = now_ns;
 	if (q->state != NVMF_QUEUE_READY)
-		return;
-	rdma_keys_forget(q);
+		return 0; /* of a queue that has failed all are ending */
+	n = rdma_keys_forget(q);
 	(void)rdma_hand_on(q);
 	set_alarm(q);
+	return n;
+}
+
+static uint32_t rdma_end_key(struct nvmf_queue *nq, struct nvmf_req *req, uint64_t now_ns)
+{
+	struct rdma_cmd *cmd = (struct rdma_cmd *)(uintptr_t)req->priv[0];
+	struct rdma_queue *q = of(nq);
+
+	q->now_ns = now_ns;
+	if (q->state != NVMF_QUEUE_READY || cmd->req != req)
+		return 0;
+	/* A window must not be invalidated from both ends: some kernels stop. */
+	if (cmd->invalidate && !cmd->answered) {
+		rdma_fail(q, "a right ended under a key that the target was asked to invalidate");
+		return 1;
+	}
+	return rdma_key_withdraw(cmd);
+}
+
+static uint32_t rdma_ending(const struct nvmf_queue *q, uint64_t until_ns)
+{
+	return rdma_keys_ending(of(q), until_ns);
+}
+
+static uint32_t rdma_kept(const struct fabric_pd *pd)
+{
+	struct rdma_queue *q;
+	uint32_t n = 0;
+
+	if (!atomic_load(&any_graves))
+		return 0;
+	bury_all(NULL);
+	pthread_mutex_lock(&graves_lock);
+	list_for_each (&graves, q, buried)
+		n += !pd || q->pd == pd ? q->n_receipts : 0;
+	pthread_mutex_unlock(&graves_lock);
+	return n;
 }
 
 static int rdma_kick(struct nvmf_queue *nq, uint64_t now_ns)
@@ -537,6 +578,9 @@ const struct nvmf_queue_ops nvmf_rdma_queue_ops = {
 	.tick = rdma_tick,
 	.kill = rdma_kill,
 	.forget_regions = rdma_forget,
+	.end_key = rdma_end_key,
+	.keys_ending = rdma_ending,
+	.keys_kept = rdma_kept,
 	.in_flight = rdma_in_flight,
 	.counters = rdma_counters,
 };

@@ -164,6 +164,7 @@ int rdma_submit(struct rdma_queue *q, struct nvmf_req *req)
 	if (rc < 0)
 		return undo(cmd, rc == -EBUSY ? -EAGAIN : rc);
 	cmd->state = RDMA_CMD_QUEUED;
+	req->priv[0] = (uintptr_t)cmd;
 	list_del(&cmd->link);
 	list_add_tail(&q->queued, &cmd->link);
 	q->n_busy++;

@@ -34,14 +34,22 @@ static int bind_over(struct rdma_queue *q, struct fabric_region *r, uint64_t off
 
 /* ---- of one command ---- */
 
+/* @r NULL: there was nothing left to end. */
+static void note_dead(struct rdma_queue *q, bool withdrawn, const struct fabric_receipt *r)
+{
+	q->n_receipts--;
+	q->c.keys_revoked++;
+	if (withdrawn && r)
+		q->c.last_withdrawn_ns = MAX(q->c.last_withdrawn_ns, r->invalidated_ns);
+}
+
 static void own_dead(void *arg, const struct fabric_receipt *r)
 {
 	struct rdma_cmd *cmd = arg;
 
-	cmd->q->n_receipts--;
-	cmd->q->c.keys_revoked++;
+	note_dead(cmd->q, cmd->withdrawn, r);
 	cmd->window = NULL;
-	cmd->ending = false;
+	cmd->ending = cmd->withdrawn = false;
 	rdma_settle(cmd);
 }
 
@@ -70,6 +78,7 @@ static void own_end(struct rdma_cmd *cmd)
 	if (cmd->ending)
 		return;
 	cmd->ending = true;
+	cmd->ended_ns = q->now_ns;
 	q->n_receipts++;
 	q->ends_queued = true;
 	/* The receipt may run inside. */
@@ -90,13 +99,14 @@ static void standing_dead(void *arg, const struct fabric_receipt *r)
 {
 	struct rdma_key *k = arg;
 
-	k->q->n_receipts--;
-	k->q->c.keys_revoked++;
+	note_dead(k->q, k->withdrawn, r);
 	k->window = NULL;
-	k->ending = k->doomed = false;
+	k->ending = k->doomed = k->withdrawn = false;
 	k->q->keys_live--;
 	list_del(&k->lru);
-	list_add_tail(&k->q->key_free, &k->lru);
+	/* Commands that it ended under keep its place until they are over. */
+	if (!k->users)
+		list_add_tail(&k->q->key_free, &k->lru);
 	/* Commands of a queue that has failed wait for all of them. */
 	for (uint32_t i = 0; k->q->keys_live == 0 && i < k->q->depth; i++)
 		rdma_settle(&k->q->cmds[i]);
@@ -109,6 +119,7 @@ static void standing_end(struct rdma_key *k)
 	if (!k->window || k->ending)
 		return;
 	k->ending = true;
+	k->ended_ns = q->now_ns;
 	list_del(&k->bucket);
 	list_del(&k->lru);
 	q->n_receipts++;
@@ -193,9 +204,11 @@ void rdma_key_drop(struct rdma_cmd *cmd)
 
 	if (cmd->window)
 		own_end(cmd);
-	if (!k || --k->users || k->ending || !k->window)
+	if (!k || --k->users || k->ending)
 		return;
-	if (k->doomed)
+	if (!k->window)
+		list_add_tail(&cmd->q->key_free, &k->lru);
+	else if (k->doomed)
 		standing_end(k);
 	else
 		list_add_tail(&cmd->q->key_lru, &k->lru);
@@ -210,8 +223,10 @@ void rdma_keys_end(struct rdma_queue *q)
 		standing_end(&q->keys[i]);
 }
 
-void rdma_keys_forget(struct rdma_queue *q)
+uint32_t rdma_keys_forget(struct rdma_queue *q)
 {
+	uint32_t n = 0;
+
 	for (uint32_t i = 0; i < q->n_keys; i++) {
 		struct rdma_key *k = &q->keys[i];
 
@@ -220,7 +235,40 @@ void rdma_keys_forget(struct rdma_queue *q)
 		/* Found by no other command, and ended with the last that has it. */
 		list_del(&k->bucket);
 		k->doomed = true;
-		if (!k->users)
-			standing_end(k);
+		if (k->users)
+			continue;
+		k->withdrawn = true;
+		standing_end(k);
+		n++;
 	}
+	return n;
+}
+
+uint32_t rdma_key_withdraw(struct rdma_cmd *cmd)
+{
+	struct rdma_key *k = cmd->standing;
+
+	if (cmd->window && !cmd->ending) {
+		cmd->withdrawn = true;
+		own_end(cmd);
+		return 1;
+	}
+	if (!k || !k->window || k->ending)
+		return 0;
+	k->withdrawn = true;
+	standing_end(k);
+	return 1;
+}
+
+uint32_t rdma_keys_ending(const struct rdma_queue *q, uint64_t until_ns)
+{
+	uint32_t n = 0;
+
+	if (!q->n_receipts)
+		return 0;
+	for (uint32_t i = 0; i < q->depth; i++)
+		n += q->cmds[i].ending && q->cmds[i].ended_ns <= until_ns;
+	for (uint32_t i = 0; i < q->n_keys; i++)
+		n += q->keys[i].ending && q->keys[i].ended_ns <= until_ns;
+	return n;
 }

@@ -10,6 +10,9 @@
  * A key of one command: BIND and SEND leave by one doorbell; the answer starts its LOCAL_INV; the
  * request comes back only with the receipt. A standing key is bound over a whole region for one
  * direction when a command first needs it, and stays until the queue ends or its place is needed.
+ * When the right ends under a command (end_key), its key ends at once, answer or not: the command
+ * stays OUT until it is answered, and what the target does under the key meanwhile the device
+ * refuses, which ends the queue.
  *
  * End of a queue: 1. FAILED, nothing is handed on; 2. the queue pair goes to error and its windows
  * are deallocated: no key is good any more; 3. the connection ends, so that the target knows; 4.
@@ -50,9 +53,11 @@ struct rdma_key {
 	struct fabric_region *region; /* borrowed: bound, so it cannot go */
 	struct fabric_window *window; /* NULL = place is free */
 	uint64_t base;
+	uint64_t ended_ns; /* when its end began */
 	uint32_t key, users;
 	uint8_t access;
 	bool ending, doomed; /* doomed: ends with its last user */
+	bool withdrawn;      /* it ends because a right did */
 };
 
 struct rdma_cmd {
@@ -62,10 +67,12 @@ struct rdma_cmd {
 	struct fabric_window *window; /* its own key; NULL when it is dead */
 	struct rdma_key *standing;
 	uint8_t *own; /* slot of the queue */
+	uint64_t ended_ns; /* when the end of its window began */
 	uint32_t own_index, key;
 	uint16_t index, generation, cid;
 	enum rdma_cmd_state state;
 	bool ending;     /* its window's receipt is due */
+	bool withdrawn;  /* because a right ended */
 	bool invalidate; /* the target was asked to */
 	bool wait_sent;  /* the SEND reads memory of the request, or its place must come back */
 	bool sent, answered, was_out;
@@ -143,8 +150,13 @@ int rdma_key_for(struct rdma_cmd *cmd, struct fabric_region *r, uint64_t offset,
                  bool own, uint64_t *ret_addr, uint32_t *ret_key);
 /* The command needs it no longer; of its own key the end begins. */
 void rdma_key_drop(struct rdma_cmd *cmd);
-void rdma_keys_end(struct rdma_queue *q);    /* all; the queue pair has failed */
-void rdma_keys_forget(struct rdma_queue *q); /* each as soon as no command uses it */
+void rdma_keys_end(struct rdma_queue *q); /* all; the queue pair has failed */
+/* Each as soon as no command uses it; how many at once. */
+uint32_t rdma_keys_forget(struct rdma_queue *q);
+/* The right under the command has ended: so does its key, now. How many. */
+uint32_t rdma_key_withdraw(struct rdma_cmd *cmd);
+/* Keys whose end began by then, and whose receipts are due. */
+uint32_t rdma_keys_ending(const struct rdma_queue *q, uint64_t until_ns);
 
 static inline uint8_t *rdma_capsule(const struct rdma_queue *q, uint32_t index)
 {

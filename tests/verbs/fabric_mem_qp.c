@@ -113,7 +113,9 @@ static bool window_allows(const struct fabric_qp *peer, const struct mem_wr *wr,
 		const struct fabric_window *w = &peer->windows[i];
 		uint64_t base;
 
-		if (w->state != FABRIC_WINDOW_BOUND || w->key != wr->remote_key)
+		/* Good until its LOCAL_INV is carried out. */
+		if ((w->state != FABRIC_WINDOW_BOUND && w->state != FABRIC_WINDOW_INVALIDATING) ||
+		    w->key != wr->remote_key)
 			continue;
 		base = (uintptr_t)w->region->mem + w->offset;
 		return (w->access & need) && wr->remote_address >= base && bytes <= w->length &&
