@@ -169,7 +169,7 @@ static const struct timespec *wait_time(const struct reactor *r, struct timespec
 	uint64_t now = clock_boottime_ns(), at = UINT64_MAX, ns;
 
 	if (r->n_attached || r->n_preauth || r->refused[REFUSED_HELLO].pending.count ||
-	    r->refused[REFUSED_CAP].pending.count || r->accept_paused)
+	    r->refused[REFUSED_CAP].pending.count || r->accept_paused || r->revokes)
 		at = r->tick_at_ns;
 	at = MIN(at, r->wait_at_ns);
 	if (now < r->awake_until_ns || r->again || has_inbox(r) || reactor_engines_must_poll(r) ||

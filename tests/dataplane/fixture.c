@@ -410,12 +410,18 @@ void fx_wait_calls(struct fx *fx, struct fx_revoked *r, uint32_t calls)
 	assert_int_equal(seen, calls);
 }
 
-void fx_revoke(struct fx *fx, enum dp_scope scope, const struct ros2_uid *uid, struct fx_revoked *r)
+void fx_revoke_begin(struct fx *fx, enum dp_scope scope, const struct ros2_uid *uid,
+                     struct fx_revoked *r)
 {
 	struct revoke_call c = {fx, scope, uid, r};
 
 	memset(r, 0, sizeof(*r));
 	loop_call(fx->loop, revoke_start, &c);
+}
+
+void fx_revoke(struct fx *fx, enum dp_scope scope, const struct ros2_uid *uid, struct fx_revoked *r)
+{
+	fx_revoke_begin(fx, scope, uid, r);
 	while (!__atomic_load_n(&r->calls, __ATOMIC_ACQUIRE))
 		/* poll: a counter of the loop's thread */
 		usleep(50);

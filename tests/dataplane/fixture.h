@@ -87,6 +87,9 @@ struct fx_revoked {
 /* Returns after the first callback; the second fills r->last. */
 void fx_revoke(struct fx *fx, enum dp_scope scope, const struct ros2_uid *uid,
                struct fx_revoked *r);
+/* The same without waiting. */
+void fx_revoke_begin(struct fx *fx, enum dp_scope scope, const struct ros2_uid *uid,
+                     struct fx_revoked *r);
 void fx_wait_calls(struct fx *fx, struct fx_revoked *r, uint32_t calls);
 uint32_t fx_leases(struct fx *fx, const struct ros2_uid *tenant, struct dp_lease_info *out,
                    uint32_t max);

@@ -44,6 +44,37 @@ static void nvmf_engine__splits_at_what_the_target_takes(void **state)
 	assert_memory_equal(fake_media(1) + 512, g->buf, RIG_BUF);
 }
 
+static void nvmf_engine__ends_the_keys_of_one_request_and_of_no_other(void **state)
+{
+	struct rig *g = *state;
+	struct fake_rule hang = {.opcode = NVME_IO_READ + 1, .qid = FAKE_IO, .action = FAKE_HANG};
+	struct rig_io one, eight;
+	uint64_t last_ns = 0;
+
+	assert_int_equal(rig_io(g, g->all, ENGINE_OP_READ, 0, 512, g->buf), 512);
+	fake_rule(&hang);
+	rig_submit(g, &one, g->all, ENGINE_OP_READ, 0, 512, g->buf);
+	rig_submit(g, &eight, g->all, ENGINE_OP_READ, 0, RIG_BUF, g->buf);
+	while (fake_hits() < 9)
+		rig_turn(g, 5);
+	g->ops->withdraw(g->r, &eight.io);
+	assert_int_equal(g->ops->end_keys(g->r, &eight.io), 8);
+	assert_int_equal(fake_stats().keys_ended, 8);
+	assert_int_equal(g->ops->keys_ending(g->r, NULL, UINT64_MAX, &last_ns), 8);
+	/* Another tenant's memory: not this one's keys. */
+	assert_int_equal(g->ops->keys_ending(g->r, (struct fabric_pd *)(void *)g, UINT64_MAX,
+	                                     &last_ns),
+	                 0);
+	fake_rules_off();
+	fake_cut();
+	assert_int_equal(rig_wait(g, &one), 512);
+	assert_int_equal(rig_wait(g, &eight), -ECANCELED);
+	/* Its command has come back: there is nothing to end. */
+	rig_submit(g, &one, g->all, ENGINE_OP_READ, FAKE_NS_BYTES, 512, g->buf);
+	assert_int_equal(g->ops->end_keys(g->r, &one.io), 0);
+	assert_int_equal(rig_wait(g, &one), 0);
+}
+
 static void nvmf_engine__keeps_a_volume_within_its_extent(void **state)
 {
 	struct rig *g = *state;
@@ -276,6 +307,7 @@ int main(void)
 		RIG_TEST(nvmf_engine__tells_the_target_the_tenants_name),
 		RIG_TEST(nvmf_engine__writes_and_reads_what_it_wrote),
 		RIG_TEST(nvmf_engine__splits_at_what_the_target_takes),
+		RIG_TEST(nvmf_engine__ends_the_keys_of_one_request_and_of_no_other),
 		RIG_TEST(nvmf_engine__keeps_a_volume_within_its_extent),
 		RIG_TEST(nvmf_engine__reads_are_short_at_the_end_only),
 		RIG_TEST(nvmf_engine__refuses_what_is_not_in_blocks),

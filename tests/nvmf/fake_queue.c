@@ -551,6 +551,24 @@ static uint32_t fq_in_flight(const struct nvmf_queue *q)
 	return q->n;
 }
 
+static uint32_t fq_end_key(struct nvmf_queue *q, struct nvmf_req *req, uint64_t now_ns)
+{
+	const struct nvmf_req *it;
+
+	/* Only what is the queue's may be named. */
+	list_for_each (&q->handed, it, link)
+		if (it == req) {
+			LOCKED(fake.stats.keys_ended++);
+			return 1;
+		}
+	abort();
+}
+
+static uint32_t fq_keys_ending(const struct nvmf_queue *q, uint64_t until_ns)
+{
+	return fake_stats().keys_ended;
+}
+
 static void fq_counters(const struct nvmf_queue *q, struct nvmf_queue_counters *ret)
 {
 	*ret = q->counters;
@@ -566,5 +584,7 @@ const struct nvmf_queue_ops fake_queue_ops = {.name = "fake",
                                               .poll = fq_poll,
                                               .tick = fq_tick,
                                               .kill = fq_kill,
+                                              .end_key = fq_end_key,
+                                              .keys_ending = fq_keys_ending,
                                               .in_flight = fq_in_flight,
                                               .counters = fq_counters};

@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The end of a right and the keys that a storage target was given: they end with it, the answer of
+ * a revocation waits until the device has confirmed, and nobody else waits with it. The engine is
+ * one that holds its requests and pretends to have lent keys for them; tenants come over the device
+ * that is memory. The controls: without the end, and without the wait.
+ */
+#include "tests/verbs/peer.h"
+#include "dataplane/test_switches.h"
+#include "tests/dataplane/slow_engine.h"
+#include <stdatomic.h>
+
+#define LAST_NS 77ull /* before the beginning of each revocation */
+
+static _Atomic uint32_t n_ended, idle; /* by end_keys; what forget_regions finds */
+static _Atomic bool dead;
+static _Atomic(const struct fabric_pd *) victim; /* the first that something ended of */
+static _Atomic uint64_t last_ns;
+
+static uint32_t end_keys(struct engine_reactor *r, struct engine_io *io)
+{
+	atomic_fetch_add(&n_ended, 1);
+	return 1;
+}
+
+static uint32_t forget_regions(struct engine_reactor *r, const struct fabric_pd *pd)
+{
+	const struct fabric_pd *none = NULL;
+
+	/* That of a session is there before the first thing that ends. */
+	assert_non_null(pd);
+	atomic_compare_exchange_strong(&victim, &none, pd);
+	return atomic_load(&victim) == pd ? atomic_exchange(&idle, 0) : 0;
+}
+
+static uint32_t keys_ending(const struct engine_reactor *r, const struct fabric_pd *pd,
+                            uint64_t until_ns, uint64_t *ret_last_ns)
+{
+	if (atomic_load(&victim) != pd)
+		return 0;
+	*ret_last_ns = atomic_load(&last_ns);
+	return atomic_load(&dead) ? 0 : 3;
+}
+
+static int setup(void **state)
+{
+	slow_engine_init();
+	slow_engine_ops.end_keys = end_keys;
+	slow_engine_ops.forget_regions = forget_regions;
+	slow_engine_ops.keys_ending = keys_ending;
+	dp_test_switches = (struct dp_test_switches){.extra_engine = &slow_engine_ops};
+	fx_engine_type = "slow";
+	fx_transport = DP_TRANSPORT_VERBS;
+	fx_rdma_device = FABRIC_MEM_DEVICE;
+	fx_rdma_host = "127.0.0.1";
+	atomic_store(&n_ended, 0);
+	atomic_store(&idle, 5);
+	atomic_store(&dead, false);
+	atomic_store(&victim, NULL);
+	atomic_store(&last_ns, LAST_NS);
+	return fx_setup(state);
+}
+
+static int teardown(void **state)
+{
+	int rc;
+
+	slow_engine_shut(false);
+	rc = fx_teardown(state);
+	dp_test_switches = (struct dp_test_switches){0};
+	return rc;
+}
+
+/* A session of the tenant with two reads inside the engine. */
+static void hold_two(struct fx *fx, struct peer *p)
+{
+	peer_ready(fx, p);
+	slow_engine_shut(true);
+	for (int i = 0; i < 2; i++)
+		peer_send(p, peer_request(p, WIRE_READ, 0, 4096), NULL);
+	while (slow_engine_held() < 2)
+		/* poll: a counter of another thread */
+		usleep(1000);
+}
+
+static uint32_t calls(struct fx_revoked *r)
+{
+	return __atomic_load_n(&r->calls, __ATOMIC_ACQUIRE);
+}
+
+static void confirm(void)
+{
+	atomic_store(&last_ns, clock_boottime_ns());
+	atomic_store(&dead, true);
+}
+
+static void revoke__is_answered_when_the_device_has_ended_the_keys(void **state)
+{
+	struct fx *fx = *state;
+	struct fx_revoked r;
+	struct peer p;
+	uint64_t confirmed;
+
+	hold_two(fx, &p);
+	fx_revoke_begin(fx, DP_SCOPE_TENANT, &fx->tenant, &r);
+	fx_event(fx, DP_EVENT_SESSION_ENDED, ROS2_REVOKED);
+	/* time: long enough for what must not happen */
+	usleep(100 * 1000);
+	assert_int_equal(calls(&r), 0);
+	assert_int_equal(atomic_load(&n_ended), 2);
+	confirmed = clock_boottime_ns();
+	confirm();
+	fx_wait_calls(fx, &r, 1);
+	assert_int_equal(r.first.status, ROS2_OK);
+	assert_true(r.first_at_ns >= confirmed);
+	assert_int_equal(r.first.revoke.windows, 2 + 5);
+	assert_int_equal(r.first.revoke.last_window_ns, atomic_load(&last_ns));
+	assert_int_equal(r.first.revoke.draining, 2);
+	slow_engine_shut(false);
+	fx_wait_calls(fx, &r, 2);
+	assert_int_equal(r.last.revoke.draining, 0);
+	assert_int_equal(r.last.revoke.windows, 2 + 5);
+	peer_close(&p);
+}
+
+static void control__without_the_wait_it_is_answered_while_keys_live(void **state)
+{
+	struct fx *fx = *state;
+	struct fx_revoked r;
+	struct peer p;
+
+	dp_test_switches.no_key_wait = true;
+	hold_two(fx, &p);
+	fx_revoke(fx, DP_SCOPE_TENANT, &fx->tenant, &r);
+	assert_false(atomic_load(&dead));
+	assert_int_equal(r.first.revoke.windows, 2 + 5);
+	assert_int_equal(r.first.revoke.last_window_ns, 0); /* none since it was asked for */
+	slow_engine_shut(false);
+	fx_wait_calls(fx, &r, 2);
+	peer_close(&p);
+}
+
+static void control__without_the_end_no_key_is_touched(void **state)
+{
+	struct fx *fx = *state;
+	struct fx_revoked r;
+	struct peer p;
+
+	dp_test_switches.no_key_end = true;
+	hold_two(fx, &p);
+	fx_revoke(fx, DP_SCOPE_TENANT, &fx->tenant, &r);
+	assert_int_equal(atomic_load(&n_ended), 0);
+	assert_int_equal(r.first.revoke.windows, 0);
+	assert_int_equal(atomic_load(&idle), 5);
+	slow_engine_shut(false);
+	fx_wait_calls(fx, &r, 2);
+	peer_close(&p);
+}
+
+static void revoke__of_one_tenant_makes_no_other_wait(void **state)
+{
+	struct fx *fx = *state;
+	struct ros2_uid tenant = ros2_uid_new(), grant = ros2_uid_new();
+	struct fx_revoked r, of_other;
+	struct peer p, other;
+
+	hold_two(fx, &p);
+	fx_tenant(fx, &tenant);
+	assert_int_equal(fx_grant(fx, &grant, &tenant, UINT64_MAX), 0);
+	peer_connect(fx, &other, &tenant, &grant);
+	fx_revoke_begin(fx, DP_SCOPE_SESSION, &p.session, &r);
+	fx_event(fx, DP_EVENT_SESSION_ENDED, ROS2_REVOKED);
+	slow_engine_shut(false);
+	peer_lease(&other, PEER_MEMORY, 3);
+	peer_bind(&other);
+	peer_send(&other, peer_window(&other), NULL);
+	peer_send(&other, peer_request(&other, WIRE_READ, 0, 4096), NULL);
+	assert_int_equal(peer_recv(&other).status, ROS2_OK);
+	fx_revoke(fx, DP_SCOPE_TENANT, &tenant, &of_other);
+	assert_int_equal(of_other.first.revoke.sessions, 1);
+	assert_int_equal(of_other.first.revoke.windows, 0);
+	assert_int_equal(calls(&r), 0);
+	confirm();
+	fx_wait_calls(fx, &r, 1);
+	/* What the engine held came back while it waited. */
+	assert_int_equal(r.first.revoke.draining, 0);
+	assert_int_equal(r.first.revoke.windows, 2 + 5);
+	peer_close(&other);
+	peer_close(&p);
+}
+
+static void revoke__finds_what_a_lost_connection_left_in_the_engine(void **state)
+{
+	struct fx *fx = *state;
+	struct fx_revoked r;
+	struct peer p;
+
+	hold_two(fx, &p);
+	peer_close(&p);
+	fx_event(fx, DP_EVENT_SESSION_ENDED, ROS2_CLOSED);
+	/* The right stands: they end as they end. */
+	assert_int_equal(atomic_load(&n_ended), 0);
+	confirm();
+	fx_revoke(fx, DP_SCOPE_TENANT, &fx->tenant, &r);
+	assert_int_equal(atomic_load(&n_ended), 2);
+	assert_int_equal(r.first.revoke.sessions, 0);
+	assert_int_equal(r.first.revoke.windows, 2 + 5);
+	slow_engine_shut(false);
+	fx_wait_calls(fx, &r, 2);
+}
+
+static void expiry__of_a_grant_ends_its_keys(void **state)
+{
+	struct fx *fx = *state;
+	struct peer p;
+
+	hold_two(fx, &p);
+	/* Contact with the controller ends: all rights do. */
+	fx->limits.contact_limit_ms = 1;
+	fx_limits(fx);
+	fx_event(fx, DP_EVENT_SESSION_ENDED, ROS2_CONTACT_LOST);
+	assert_int_equal(atomic_load(&n_ended), 2);
+	assert_int_equal(atomic_load(&idle), 0);
+	slow_engine_shut(false);
+	peer_close(&p);
+}
+
+static void stop__does_not_wait_for_a_device_that_never_confirms(void **state)
+{
+	struct fx *fx = *state;
+	static struct fx_revoked r; /* answered when the data plane goes */
+	struct peer p;
+
+	hold_two(fx, &p);
+	fx_revoke_begin(fx, DP_SCOPE_TENANT, &fx->tenant, &r);
+	fx_event(fx, DP_EVENT_SESSION_ENDED, ROS2_REVOKED);
+	slow_engine_shut(false);
+	peer_close(&p);
+	assert_int_equal(calls(&r), 0);
+}
+
+#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		T(revoke__is_answered_when_the_device_has_ended_the_keys),
+		T(control__without_the_wait_it_is_answered_while_keys_live),
+		T(control__without_the_end_no_key_is_touched),
+		T(revoke__of_one_tenant_makes_no_other_wait),
+		T(revoke__finds_what_a_lost_connection_left_in_the_engine),
+		T(expiry__of_a_grant_ends_its_keys),
+		T(stop__does_not_wait_for_a_device_that_never_confirms),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
