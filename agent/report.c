@@ -114,8 +114,15 @@ static void lease_info(const struct report *rep, const struct dp_lease_info *l,
 	o->grant_uid = (ProtobufCBinaryData){16, (uint8_t *)(uintptr_t)l->grant.b};
 	o->length = l->length;
 	o->access = (char *)(uintptr_t)policy_access_to_str(l->access);
-	o->state = (char *)"live";
+	o->state = (char *)(l->ending ? "ending" : "live");
 	o->expires_in_ms = l->expires_in_ms;
+	o->kind = (char *)(uintptr_t)dp_lease_kind_to_str(l->kind);
+	o->engine = (char *)(uintptr_t)l->engine;
+	if (l->kind != DP_LEASE_REGION)
+		o->device = (char *)(uintptr_t)rep->a->o.rdma_device;
+	o->count = l->count;
+	o->since_unix_ns = l->since_unix_ns;
+	o->issued = l->issued;
 }
 
 static int by_lease(const void *a, const void *b)

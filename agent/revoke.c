@@ -78,9 +78,11 @@ static void send_receipt(struct revocation *v)
 	r.durable = v->durable || AGENT_SWITCH(receipt_unwritten);
 	r.sessions = v->res.revoke.sessions;
 	r.leases = v->res.revoke.leases;
+	r.windows = v->res.revoke.windows;
 	r.draining = v->draining;
 	r.receive_to_last_byte_ns = since(v, v->res.revoke.last_byte_ns);
 	r.receive_to_last_engine_ns = since(v, v->res.revoke.last_engine_ns);
+	r.receive_to_last_window_ns = since(v, v->res.revoke.last_window_ns);
 	r.receive_to_durable_ns = v->durable ? since(v, v->durable_ns) : 0;
 	m.msg_case = ROS2__V1__AGENT_MESSAGE__MSG_RECEIPT;
 	m.receipt = &r;

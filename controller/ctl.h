@@ -179,8 +179,8 @@ struct ctl_owed {         /* what one agent owes for one revocation */
 	struct ros2_uid agent_uid;
 	char agent[ROS2_NAME_MAX + 1];
 	enum ctl_receipt_state state;
-	uint32_t sessions, leases, draining;
-	uint64_t received_ns, last_byte_ns, last_engine_ns, durable_ns;
+	uint32_t sessions, leases, windows, draining;
+	uint64_t received_ns, last_byte_ns, last_engine_ns, last_window_ns, durable_ns;
 	uint64_t recorded_ns;   /* the last receipt that went into the log */
 	uint64_t until_unix_ns; /* latest end when the agent is not heard */
 };
@@ -452,8 +452,8 @@ void ctl_lift_isolation(struct ctl *c, const struct ctl_caller *who, struct ctl_
 struct ctl_receipt {
 	struct ros2_uid revocation_uid;
 	bool durable;
-	uint32_t sessions, leases, draining;
-	uint64_t last_byte_ns, last_engine_ns, durable_ns;
+	uint32_t sessions, leases, windows, draining;
+	uint64_t last_byte_ns, last_engine_ns, last_window_ns, durable_ns;
 };
 void ctl_receipt(struct ctl_agent *a, const struct ctl_receipt *r);
 /* The agent is back: sends what it owes. */

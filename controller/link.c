@@ -436,9 +436,11 @@ static void on_receipt(struct link *l, const Ros2__V1__Receipt *r)
 	struct ctl_receipt in = {.durable = r->durable,
 	                         .sessions = r->sessions,
 	                         .leases = r->leases,
+	                         .windows = r->windows,
 	                         .draining = r->draining,
 	                         .last_byte_ns = r->receive_to_last_byte_ns,
 	                         .last_engine_ns = r->receive_to_last_engine_ns,
+	                         .last_window_ns = r->receive_to_last_window_ns,
 	                         .durable_ns = r->receive_to_durable_ns};
 
 	if (!ros2_uid_from_bytes(r->revocation_uid.data, r->revocation_uid.len, &in.revocation_uid))

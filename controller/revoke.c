@@ -524,6 +524,7 @@ static void record_receipt(struct ctl_agent *a, const struct ctl_revocation *r,
 	store_draft_detail(t, d, "revocation", store_txn_uid(t, &r->uid));
 	store_draft_detail(t, d, "sessions", store_txn_fmt(t, "%u", o->sessions));
 	store_draft_detail(t, d, "leases", store_txn_fmt(t, "%u", o->leases));
+	store_draft_detail(t, d, "windows", store_txn_fmt(t, "%u", o->windows));
 	store_draft_detail(t, d, "draining", store_txn_fmt(t, "%u", o->draining));
 	store_draft_detail(
 		t, d, "commit_to_receipt_ns",
@@ -544,6 +545,8 @@ void ctl_receipt(struct ctl_agent *a, const struct ctl_receipt *in)
 	o->received_ns = clock_boottime_ns();
 	o->sessions = MAX(o->sessions, in->sessions);
 	o->leases = MAX(o->leases, in->leases);
+	o->windows = MAX(o->windows, in->windows);
+	o->last_window_ns = MAX(o->last_window_ns, in->last_window_ns);
 	o->draining = in->draining;
 	o->last_byte_ns = in->last_byte_ns;
 	o->last_engine_ns = in->last_engine_ns;

@@ -352,6 +352,8 @@ Ros2__V1__RevokeOutcome *show_outcome(const struct ctl_revocation *r, const stru
 	m->state = receipt_state(o->state);
 	m->sessions = o->sessions;
 	m->leases = o->leases;
+	m->windows = o->windows;
+	m->agent_receive_to_last_window_ns = o->last_window_ns;
 	m->draining = o->draining;
 	if (o->received_ns > r->committed_ns)
 		m->controller_to_receipt_ns = o->received_ns - r->committed_ns;

@@ -246,12 +246,32 @@ bool dp_is_frozen(const struct dp *dp);
  * -ENOMEM: there is still no memory: ask again. */
 int dp_thaw(struct dp *dp);
 
+enum dp_lease_kind {
+	DP_LEASE_REGION,      /* of a tenant's memory, to the agent */
+	DP_LEASE_PER_COMMAND, /* of slots, to a storage target: those of one queue and direction */
+	DP_LEASE_STANDING,    /* of a slot, to a storage target; of many: of one queue and direction */
+};
+/* As in documents. */
+static inline const char *dp_lease_kind_to_str(enum dp_lease_kind k)
+{
+	return k == DP_LEASE_PER_COMMAND ? "perCommand"
+	       : k == DP_LEASE_STANDING  ? "standing"
+	                                 : "region";
+}
 struct dp_lease_info {
 	uint64_t lease_id, length, expires_in_ms;
-	uint32_t access;
+	uint32_t access; /* of its holder */
+	/* To targets: of the session whose right lasts longest, of those that the slots serve. */
 	struct ros2_uid session, tenant, grant;
+	enum dp_lease_kind kind;
+	uint32_t count; /* keys now; PER_COMMAND: may be 0 */
+	uint64_t since_unix_ns; /* of the oldest; 0 = not known */
+	uint64_t issued;        /* PER_COMMAND: so far */
+	bool ending;            /* the device has not confirmed its end yet */
+	uint32_t engine_slot;   /* the data plane's own */
+	char engine[ROS2_NAME_MAX + 1]; /* "" of a region */
 };
-/* Up to @max live leases of @tenant (NULL = all); fn once per lease, then once with NULL, on the
+/* Up to @max live leases, of either side, of @tenant (NULL = all); fn once per lease, then once with NULL, on the
  * loop. -ENOMEM: nothing is begun and fn is not called. */
 int dp_leases(struct dp *dp, const struct ros2_uid *tenant, uint32_t max,
               void (*fn)(void *arg, const struct dp_lease_info *info), void *arg);

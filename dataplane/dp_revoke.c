@@ -19,6 +19,7 @@
 #include "dataplane/test_switches.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 struct revoke {
@@ -404,8 +405,14 @@ static void listing_back(struct dp_op *op)
 {
 	struct listing *l = op->arg;
 
-	for (uint32_t i = 0; i < op->n_infos && l->left; i++, l->left--)
-		l->fn(l->arg, &op->infos[i]);
+	for (uint32_t i = 0; i < op->n_infos && l->left; i++, l->left--) {
+		struct dp_lease_info *info = &op->infos[i];
+		const struct dp_engine *e = l->dp->engines[info->engine_slot];
+
+		if (info->kind != DP_LEASE_REGION && e)
+			snprintf(info->engine, sizeof(info->engine), "%s", e->name);
+		l->fn(l->arg, info);
+	}
 	dp_op_finish(op);
 	if (--l->parts == 0)
 		listing_end(l);
@@ -428,7 +435,7 @@ static struct dp_op *listing_op(struct dp *dp, uint32_t max)
 
 	if (!op)
 		return NULL;
-	op->infos = calloc(MIN(max, REACTOR_LEASES) + 1, sizeof(*op->infos));
+	op->infos = calloc((size_t)MIN(max, REACTOR_LEASES) + REACTOR_WINDOWS, sizeof(*op->infos));
 	if (op->infos)
 		return op;
 	dp_op_free(op);

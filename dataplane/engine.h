@@ -10,6 +10,7 @@
 
 #include "common/err.h"
 #include "common/ids.h"
+#include "dataplane/key_info.h"
 #include <errno.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -246,7 +247,7 @@ struct engine_ops {
 	 * engine never lends. */
 	void (*unlend)(struct engine_io *io);
 	/*
-	 * Of engines that give their storage keys to the memory of ios; NULL, all three, for others.
+	 * Of engines that give their storage keys to the memory of ios; NULL, all four, for others.
 	 * Keys over regions of @pd, NULL = any.
 	 */
 	/* Keys that no io needs now end, others with their last io; how many ended now. Their
@@ -260,6 +261,10 @@ struct engine_ops {
 	 * end_keys or forget_regions ended; 0 = of none. */
 	uint32_t (*keys_ending)(const struct engine_reactor *r, const struct fabric_pd *pd,
 	                        uint64_t until_ns, uint64_t *ret_last_ns);
+	/* The keys there are: standing ones each, or @folded one for all of a queue and direction;
+	 * keys of commands always so. @fn runs in the call. */
+	void (*keys)(const struct engine_reactor *r, const struct fabric_pd *pd, bool folded,
+	             key_info_fn fn, void *arg);
 	/* Payload bytes copied by this process (not by the kernel) so far. */
 	uint64_t (*copied_bytes)(const struct engine_reactor *r);
 };

@@ -26,6 +26,9 @@
 	((struct share){REACTOR_ENGINE_DEPTH / 2, 16, 1, REACTOR_ENGINE_DEPTH / 4})
 #define REACTOR_TICK_NS (20 * NS_PER_MS)
 #define REACTOR_LEASES  16384u
+/* Rows of keys of targets in a list; with more standing keys there is one row for each queue and
+ * direction: 2 x DP_ENGINES_MAX x 256 tenants of one target. */
+#define REACTOR_WINDOWS 16384u
 /* A tenant's parts of a reactor (share.h): every tenant there can be gets its first keys, and 64 of
  * them a session, whatever the others hold. */
 #define REACTOR_LEASE_SHARE                                                                        \

@@ -294,38 +294,3 @@ void session_run_deregister(struct reactor *r, struct dp_op *op)
 		dp_op_set(op, st, "%s", ros2_status_text(st));
 	dp_op_back(op);
 }
-
-/* ---- list ---- */
-
-struct collect {
-	struct reactor *r;
-	struct dp_op *op;
-	uint64_t now_ns;
-};
-
-static void collect_lease(void *arg, const struct lease *l)
-{
-	struct collect *c = arg;
-	const struct session *s = c->r->sessions[l->conn & 0xffff];
-	struct dp_lease_info *info = &c->op->infos[c->op->n_infos++];
-
-	*info = (struct dp_lease_info){
-		.lease_id = l->lease_id,
-		.length = l->length,
-		.expires_in_ms =
-			l->deadline_ns > c->now_ns ? (l->deadline_ns - c->now_ns) / NS_PER_MS : 0,
-		.access = l->access,
-		.session = s->uid,
-		.tenant = s->tenant->uid,
-		.grant = s->grant->uid,
-	};
-}
-
-void session_run_leases(struct reactor *r, struct dp_op *op)
-{
-	struct collect c = {r, op, clock_boottime_ns()};
-
-	lease_each(r->leases, op->of_tenant ? op->of_tenant->index : UINT32_MAX, op->max,
-	           collect_lease, &c);
-	dp_op_back(op);
-}

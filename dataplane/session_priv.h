@@ -185,6 +185,8 @@ void session_run_handle_remove(struct reactor *r, struct dp_op *op);
 void session_run_register(struct reactor *r, struct dp_op *op);
 void session_run_renew(struct reactor *r, struct dp_op *op);
 void session_run_deregister(struct reactor *r, struct dp_op *op);
+
+/* session_list.c */
 void session_run_leases(struct reactor *r, struct dp_op *op);
 
 /* session_revoke.c */

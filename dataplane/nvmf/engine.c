@@ -365,5 +365,6 @@ const struct engine_ops engine_nvmf_ops = {
 	.forget_regions = nvmf_forget_regions,
 	.end_keys = nvmf_end_keys,
 	.keys_ending = nvmf_keys_ending,
+	.keys = nvmf_keys,
 	.copied_bytes = nvmf_copied_bytes,
 };

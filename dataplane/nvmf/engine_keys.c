@@ -52,3 +52,13 @@ uint32_t nvmf_keys_ending(const struct engine_reactor *r, const struct fabric_pd
 	}
 	return n;
 }
+
+void nvmf_keys(const struct engine_reactor *r, const struct fabric_pd *pd, bool folded,
+               key_info_fn fn, void *arg)
+{
+	const struct nvmf_lane *l;
+
+	list_for_each (&r->lanes, l, link)
+		if (l->q && l->ops->keys && is_of(l, pd))
+			l->ops->keys(l->q, folded, fn, arg);
+}

@@ -122,6 +122,7 @@ struct engine_reactor {
 	struct list lanes, hot;
 	struct nvmf_lane *by_index[NVMF_CTRLS_MAX]; /* owned */
 	uint64_t copied_bytes;                      /* by queues that are gone */
+	uint64_t key_ids;                           /* given out so far */
 };
 
 /* engine.c: with queues of another make, for tests. */
@@ -159,6 +160,8 @@ uint32_t nvmf_forget_regions(struct engine_reactor *r, const struct fabric_pd *p
 uint32_t nvmf_end_keys(struct engine_reactor *r, struct engine_io *io);
 uint32_t nvmf_keys_ending(const struct engine_reactor *r, const struct fabric_pd *pd,
                           uint64_t until_ns, uint64_t *ret_last_ns);
+void nvmf_keys(const struct engine_reactor *r, const struct fabric_pd *pd, bool folded,
+               key_info_fn fn, void *arg);
 
 /* lane.c */
 /* NULL: no memory. */

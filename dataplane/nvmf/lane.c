@@ -162,6 +162,7 @@ static int open_queue(struct nvmf_lane *l, uint64_t now_ns, struct ros2_err *err
 	                            .data_digest = k->data_digest,
 	                            .keys_per_command = k->keys_per_command,
 	                            .pd = nvmf_ctrl_pd(l->ctrl),
+	                            .key_ids = &l->er->key_ids,
 	                            .epoll_fd = l->er->epoll_fd,
 	                            .epoll_word = nvmf_ctrl_index(l->ctrl),
 	                            .connect_timeout_ns = k->command_timeout_ms * NS_PER_MS,

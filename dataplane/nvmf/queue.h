@@ -24,6 +24,7 @@
 
 #include "common/err.h"
 #include "common/util.h"
+#include "dataplane/key_info.h"
 #include "dataplane/nvmf/config.h"
 #include "dataplane/nvmf/spec.h"
 #include <stdbool.h>
@@ -91,6 +92,9 @@ struct nvmf_queue_opts {
 	/* rdma: the tenant's domain; borrowed, outlives the queue, which makes its own completion
 	 * queue in it: a target's faults end there */
 	struct fabric_pd *pd;
+	/* rdma: numbers for key_info.id are drawn from it; borrowed, outlives the queue, of its
+	 * thread. NULL = none */
+	uint64_t *key_ids;
 	/* The queue watches its descriptors in the caller's epoll set under this word, and takes
 	 * them out in free. Readable: call poll. */
 	int epoll_fd;
@@ -134,7 +138,7 @@ struct nvmf_queue_ops {
 	 * to confirm first, in later polls and ticks. @why: words, static or copied. */
 	void (*kill)(struct nvmf_queue *q, const char *why);
 	/*
-	 * What a right's end asks for. NULL, all four: there are no keys. keys_ending says when the
+	 * What a right's end, or an operator, asks for. NULL, all five: there are no keys. keys_ending says when the
 	 * device has confirmed.
 	 */
 	/* Standing keys end, each as soon as no command uses it; nobody finds them any more. What
@@ -150,6 +154,9 @@ struct nvmf_queue_ops {
 	/* The same of queues that were freed, over memory of @pd (NULL = any): what the device
 	 * would not give up. Any thread. */
 	uint32_t (*keys_kept)(const struct fabric_pd *pd);
+	/* Runs @fn for each standing key to a slot, or, @folded, once for each direction; for keys of
+	 * commands once for each direction, once there was one. */
+	void (*keys)(const struct nvmf_queue *q, bool folded, key_info_fn fn, void *arg);
 	uint32_t (*in_flight)(const struct nvmf_queue *q);
 	void (*counters)(const struct nvmf_queue *q, struct nvmf_queue_counters *ret);
 };

@@ -249,6 +249,9 @@ static struct rdma_queue *make(const struct nvmf_queue_opts *o)
 	q->epoll_fd = o->epoll_fd;
 	q->timer_fd = -1;
 	q->pd = o->pd;
+	q->ids = o->key_ids;
+	for (uint32_t i = 0; q->ids && i < ARRAY_SIZE(q->row_ids); i++)
+		q->row_ids[i] = ++*q->ids;
 	q->now_ns = o->now_ns;
 	q->connect_deadline_ns = clock_add_ns(o->now_ns, o->connect_timeout_ns);
 	list_init(&q->free);
@@ -461,6 +464,11 @@ static uint32_t rdma_ending(const struct nvmf_queue *q, uint64_t until_ns)
 	return rdma_keys_ending(of(q), until_ns);
 }
 
+static void rdma_keys(const struct nvmf_queue *q, bool folded, key_info_fn fn, void *arg)
+{
+	rdma_keys_tell(of(q), folded, fn, arg);
+}
+
 static uint32_t rdma_kept(const struct fabric_pd *pd)
 {
 	struct rdma_queue *q;
@@ -581,6 +589,7 @@ const struct nvmf_queue_ops nvmf_rdma_queue_ops = {
 	.end_key = rdma_end_key,
 	.keys_ending = rdma_ending,
 	.keys_kept = rdma_kept,
+	.keys = rdma_keys,
 	.in_flight = rdma_in_flight,
 	.counters = rdma_counters,
 };

@@ -67,6 +67,8 @@ static int own_key(struct rdma_cmd *cmd, struct fabric_region *r, uint64_t offse
 	if (rc == 0) {
 		*ret_addr = fabric_window_base(cmd->window);
 		cmd->key = *ret_key;
+		cmd->bound_ns = q->now_ns;
+		q->issued[access_of(cmd->req->dir) - 1] += cmd->own == NULL;
 	}
 	return rc;
 }
@@ -162,6 +164,8 @@ static int standing_new(struct rdma_queue *q, struct fabric_region *r, uint8_t a
 	if (rc < 0)
 		return rc;
 	q->keys_live++;
+	k->id = q->ids ? ++*q->ids : 0;
+	k->bound_ns = q->now_ns;
 	k->region = r;
 	k->access = access;
 	k->base = fabric_window_base(k->window);
@@ -271,4 +275,49 @@ uint32_t rdma_keys_ending(const struct rdma_queue *q, uint64_t until_ns)
 	for (uint32_t i = 0; i < q->n_keys; i++)
 		n += q->keys[i].ending && q->keys[i].ended_ns <= until_ns;
 	return n;
+}
+
+/* ---- for whoever asks ---- */
+
+static void add(struct key_info *to, uint64_t bytes, uint64_t since_ns)
+{
+	to->count++;
+	to->bytes += bytes;
+	to->since_ns = to->since_ns ? MIN(to->since_ns, since_ns) : since_ns;
+}
+
+static void tell_standing(const struct rdma_key *k, key_info_fn fn, void *arg)
+{
+	struct key_info one = {.id = k->id, .access = k->access, .ending = k->ending};
+
+	add(&one, fabric_region_length(k->region), k->bound_ns);
+	fn(arg, &one);
+}
+
+void rdma_keys_tell(const struct rdma_queue *q, bool folded, key_info_fn fn, void *arg)
+{
+	struct key_info rows[2] = {{.access = FABRIC_READ}, {.access = FABRIC_WRITE}};
+
+	for (uint32_t i = 0; i < q->depth; i++) {
+		const struct rdma_cmd *cmd = &q->cmds[i];
+
+		/* What lies in the queue's own memory is no slot. */
+		if (cmd->window && cmd->req && !cmd->own)
+			add(&rows[access_of(cmd->req->dir) - 1], cmd->req->len, cmd->bound_ns);
+	}
+	for (uint32_t i = 0; i < q->n_keys; i++) {
+		const struct rdma_key *k = &q->keys[i];
+
+		if (k->window && folded)
+			add(&rows[k->access - 1], fabric_region_length(k->region), k->bound_ns);
+		else if (k->window)
+			tell_standing(k, fn, arg);
+	}
+	for (uint32_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		rows[i].id = q->row_ids[i];
+		rows[i].per_command = q->per_command;
+		rows[i].issued = q->issued[i];
+		if (rows[i].count || q->issued[i])
+			fn(arg, &rows[i]);
+	}
 }

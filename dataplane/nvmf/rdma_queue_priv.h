@@ -53,7 +53,7 @@ struct rdma_key {
 	struct fabric_region *region; /* borrowed: bound, so it cannot go */
 	struct fabric_window *window; /* NULL = place is free */
 	uint64_t base;
-	uint64_t ended_ns; /* when its end began */
+	uint64_t id, bound_ns, ended_ns; /* ended_ns: when its end began */
 	uint32_t key, users;
 	uint8_t access;
 	bool ending, doomed; /* doomed: ends with its last user */
@@ -67,7 +67,7 @@ struct rdma_cmd {
 	struct fabric_window *window; /* its own key; NULL when it is dead */
 	struct rdma_key *standing;
 	uint8_t *own; /* slot of the queue */
-	uint64_t ended_ns; /* when the end of its window began */
+	uint64_t bound_ns, ended_ns; /* of its window; ended_ns: when its end began */
 	uint32_t own_index, key;
 	uint16_t index, generation, cid;
 	enum rdma_cmd_state state;
@@ -117,6 +117,8 @@ struct rdma_queue {
 	struct list free, queued, out, ready;
 	struct list key_free, key_lru, buckets[RDMA_BUCKETS];
 	struct nvmf_queue_counters c;
+	uint64_t *ids;                  /* borrowed; NULL = nobody asks for keys */
+	uint64_t row_ids[2], issued[2]; /* keys of commands, by direction: access - 1 */
 	struct list buried;
 };
 
@@ -157,6 +159,8 @@ uint32_t rdma_keys_forget(struct rdma_queue *q);
 uint32_t rdma_key_withdraw(struct rdma_cmd *cmd);
 /* Keys whose end began by then, and whose receipts are due. */
 uint32_t rdma_keys_ending(const struct rdma_queue *q, uint64_t until_ns);
+/* As nvmf_queue_ops.keys. */
+void rdma_keys_tell(const struct rdma_queue *q, bool folded, key_info_fn fn, void *arg);
 
 static inline uint8_t *rdma_capsule(const struct rdma_queue *q, uint32_t index)
 {

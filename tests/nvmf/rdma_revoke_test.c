@@ -248,6 +248,98 @@ static void rdma_revoke__idle_keys_are_counted_and_those_in_use_end_with_their_c
 	assert_int_equal(r.status, NVME_SC_LBA_RANGE);
 }
 
+struct told {
+	struct key_info k[16];
+	uint32_t n;
+};
+
+static void on_key(void *arg, const struct key_info *k)
+{
+	struct told *t = arg;
+
+	assert_true(t->n < ARRAY_SIZE(t->k));
+	t->k[t->n++] = *k;
+}
+
+static struct told told(struct host *h, bool folded)
+{
+	struct told t = {0};
+
+	h->ops->keys(h->q, folded, on_key, &t);
+	return t;
+}
+
+static void rdma_revoke__keys_of_commands_are_told_by_direction(void **state)
+{
+	struct host *h = *state;
+	struct host_req r[3];
+	uint64_t ids = 40;
+	struct told t;
+
+	h->o.key_ids = &ids;
+	h->o.in_capsule_max = 0;
+	host_connect(h);
+	assert_int_equal(told(h, false).n, 0);
+	in_flight(h, &r[0], 1);
+	h->now_ns += 5;
+	rdma_peer_serve(&h->peer, in_flight(h, &r[1], 2), true);
+	r[2] = host_io(h, NVME_IO_WRITE, 3, 0, 512);
+	host_submit_ok(h, &r[2]);
+	rdma_peer_serve(&h->peer, host_taken(h), true);
+	t = told(h, false);
+	assert_int_equal(t.n, 2);
+	assert_int_equal(t.k[0].access, FABRIC_READ);
+	assert_int_equal(t.k[0].count, 1);
+	assert_int_equal(t.k[0].bytes, 512);
+	assert_int_equal(t.k[0].id, 41);
+	assert_int_equal(t.k[1].access, FABRIC_WRITE);
+	assert_int_equal(t.k[1].count, 2);
+	assert_int_equal(t.k[1].bytes, 2 * BYTES);
+	assert_int_equal(t.k[1].since_ns, h->now_ns - 5);
+	assert_true(t.k[0].per_command && t.k[1].per_command);
+	host_turns(h, 3);
+	t = told(h, true);
+	assert_int_equal(t.n, 2);
+	assert_int_equal(t.k[0].count, 0);
+	assert_int_equal(t.k[0].since_ns, 0);
+	assert_int_equal(t.k[0].issued, 1);
+	assert_int_equal(t.k[1].count, 1);
+	assert_int_equal(t.k[1].issued, 2);
+	h->ops->kill(h->q, "over");
+}
+
+static void rdma_revoke__standing_keys_are_told_one_by_one_until_they_are_dead(void **state)
+{
+	struct host *h = *state;
+	struct host_req r;
+	uint64_t ids = 0;
+	struct told t;
+
+	h->o.key_ids = &ids;
+	h->o.keys_per_command = false;
+	host_connect(h);
+	for (uint32_t i = 0; i < 3; i++) {
+		rdma_peer_serve(&h->peer, in_flight(h, &r, i), true);
+		host_turns(h, 3);
+	}
+	t = told(h, true);
+	assert_int_equal(t.n, 1);
+	assert_int_equal(t.k[0].count, 3);
+	assert_int_equal(t.k[0].bytes, 3 * HOST_SLOT);
+	fabric_mem_hold_invalidates(true);
+	assert_int_equal(h->ops->forget_regions(h->q, h->now_ns), 3);
+	t = told(h, false);
+	assert_int_equal(t.n, 3);
+	for (uint32_t i = 0; i < 3; i++) {
+		assert_true(t.k[i].ending && !t.k[i].per_command);
+		assert_int_equal(t.k[i].count, 1);
+		assert_true(t.k[i].id > 2 && t.k[i].id <= ids);
+	}
+	fabric_mem_hold_invalidates(false);
+	host_turns(h, 3);
+	assert_int_equal(told(h, false).n, 0);
+}
+
 static void rdma_revoke__never_invalidates_from_both_ends(void **state)
 {
 	struct host *h = *state;
@@ -333,6 +425,8 @@ int main(void)
 		T(a_target_that_was_done_ends_the_command_and_nothing_else),
 		T(waits_for_what_had_begun_to_end_and_not_for_later_ends),
 		T(idle_keys_are_counted_and_those_in_use_end_with_their_command),
+		T(keys_of_commands_are_told_by_direction),
+		T(standing_keys_are_told_one_by_one_until_they_are_dead),
 		T(never_invalidates_from_both_ends),
 		T(ends_keys_whatever_the_device_refuses),
 	};

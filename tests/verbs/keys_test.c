@@ -42,9 +42,38 @@ static uint32_t keys_ending(const struct engine_reactor *r, const struct fabric_
 	return atomic_load(&dead) ? 0 : 3;
 }
 
+static uint32_t n_standing = 3;
+
+/* One row of commands for each direction, and standing keys. */
+static void keys(const struct engine_reactor *r, const struct fabric_pd *pd, bool folded,
+                 key_info_fn fn, void *arg)
+{
+	struct key_info k = {.id = 1, .access = 1, .issued = 900, .per_command = true};
+
+	assert_non_null(pd);
+	fn(arg, &k);
+	k = (struct key_info){.id = 2, .access = 2, .issued = 800, .per_command = true};
+	k.count = 7;
+	k.bytes = 7 * 4096;
+	k.since_ns = clock_boottime_ns();
+	fn(arg, &k);
+	k = (struct key_info){.id = 3, .access = 2, .count = n_standing};
+	k.bytes = n_standing * 4096ull;
+	if (folded)
+		fn(arg, &k);
+	for (uint32_t i = 0; !folded && i < n_standing; i++) {
+		k.id = 3 + i;
+		k.count = 1;
+		k.bytes = 4096;
+		k.ending = i == 2;
+		fn(arg, &k);
+	}
+}
+
 static int setup(void **state)
 {
 	slow_engine_init();
+	slow_engine_ops.keys = keys;
 	slow_engine_ops.end_keys = end_keys;
 	slow_engine_ops.forget_regions = forget_regions;
 	slow_engine_ops.keys_ending = keys_ending;
@@ -225,6 +254,57 @@ static void expiry__of_a_grant_ends_its_keys(void **state)
 	peer_close(&p);
 }
 
+static int by_id(const void *a, const void *b)
+{
+	uint64_t x = ((const struct dp_lease_info *)a)->lease_id,
+		 y = ((const struct dp_lease_info *)b)->lease_id;
+
+	return (x > y) - (x < y);
+}
+
+static void list__shows_keys_of_targets_beside_those_of_tenants(void **state)
+{
+	struct dp_lease_info v[16];
+	struct ros2_uid stranger = ros2_uid_new();
+	struct fx *fx = *state;
+	struct peer p;
+
+	n_standing = 3;
+	peer_ready(fx, &p);
+	/* Its request makes the engine known to the reactor. */
+	peer_send(&p, peer_request(&p, WIRE_READ, 0, 4096), NULL);
+	assert_int_equal(peer_recv(&p).status, ROS2_OK);
+	assert_int_equal(fx_leases(fx, &fx->tenant, v, 16), 6);
+	qsort(v, 6, sizeof(*v), by_id);
+	assert_int_equal(v[0].kind, DP_LEASE_REGION);
+	assert_int_equal(v[0].count, 1);
+	assert_string_equal(v[0].engine, "");
+	for (int i = 1; i < 6; i++) {
+		assert_int_equal(v[i].kind, i < 3 ? DP_LEASE_PER_COMMAND : DP_LEASE_STANDING);
+		assert_true(v[i].lease_id > v[i - 1].lease_id);
+		assert_string_equal(v[i].engine, "ram");
+		assert_true(ros2_uid_eq(&v[i].tenant, &fx->tenant));
+		assert_true(ros2_uid_eq(&v[i].grant, &fx->grant));
+		assert_true(ros2_uid_eq(&v[i].session, &p.session));
+		assert_int_equal(v[i].ending, i == 5);
+		assert_int_equal(v[i].count, i == 1 ? 0 : i == 2 ? 7 : 1);
+		assert_true((v[i].since_unix_ns != 0) == (i == 2));
+	}
+	assert_int_equal(v[1].issued, 900);
+	assert_int_equal(v[2].length, 7 * 4096);
+	assert_true(clock_unix_ns() - v[2].since_unix_ns < 60 * NS_PER_S);
+	assert_int_equal(fx_leases(fx, NULL, v, 4), 4);
+	fx_tenant(fx, &stranger);
+	assert_int_equal(fx_leases(fx, &stranger, v, 16), 0);
+	/* More than are told one by one. */
+	n_standing = 17000;
+	assert_int_equal(fx_leases(fx, NULL, v, 16), 4);
+	qsort(v, 4, sizeof(*v), by_id);
+	assert_int_equal(v[3].kind, DP_LEASE_STANDING);
+	assert_int_equal(v[3].count, 17000);
+	peer_close(&p);
+}
+
 static void stop__does_not_wait_for_a_device_that_never_confirms(void **state)
 {
 	struct fx *fx = *state;
@@ -249,6 +329,7 @@ int main(void)
 		T(revoke__of_one_tenant_makes_no_other_wait),
 		T(revoke__finds_what_a_lost_connection_left_in_the_engine),
 		T(expiry__of_a_grant_ends_its_keys),
+		T(list__shows_keys_of_targets_beside_those_of_tenants),
 		T(stop__does_not_wait_for_a_device_that_never_confirms),
 	};
 

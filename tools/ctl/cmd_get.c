@@ -72,9 +72,15 @@ static const struct ctl_column lease_columns[] = {
 	{"LEASE", "leaseId", CTL_NUMBER},
 	{"TENANT", "tenant", CTL_TEXT},
 	{"AGENT", "agent", CTL_TEXT},
+	{"KIND", "kind", CTL_TEXT},
+	{"ENGINE", "engine", CTL_TEXT},
+	{"DEVICE", "device", CTL_TEXT},
+	{"KEYS", "count", CTL_NUMBER},
+	{"ISSUED", "issued", CTL_NUMBER},
 	{"LENGTH", "length", CTL_BYTES},
 	{"ACCESS", "access", CTL_TEXT},
 	{"STATE", "state", CTL_TEXT},
+	{"AGE", "sinceUnixNs", CTL_AGE_UNIX_NS},
 	{"EXPIRES-IN", "expiresInMs", CTL_MS},
 	{"GRANT", "grantUid", CTL_TEXT},
 	{0},
@@ -257,6 +263,11 @@ const struct ctl_cmd ctl_cmd_get = {
 	.summary = "list tenants, engines, agents, grants, sessions or leases",
 	.help = "Sessions and leases live at the agents and are asked for there; an agent that "
 		"does not answer is named.\n"
+		"Leases of KIND `region` are of tenants' memory; `standing` and `perCommand` are "
+		"keys that a storage target\n"
+		"holds to the agent's slots (engines over RDMA). Those of commands are one row for "
+		"each queue and direction:\n"
+		"KEYS live at this instant, ISSUED so far. ACCESS is what the holder may do.\n"
 		"REVOKE-BOUND is the worst time until a revocation holds at an agent that cannot "
 		"be reached.\n\n"
 		"  ros2ctl get tenants\n"

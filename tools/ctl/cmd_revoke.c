@@ -16,10 +16,12 @@ static const struct ctl_column outcome_columns[] = {
 	{"STATE", "state", CTL_TEXT},
 	{"SESSIONS", "sessions", CTL_NUMBER},
 	{"LEASES", "leases", CTL_NUMBER},
+	{"WINDOWS", "windows", CTL_NUMBER},
 	{"DRAINING", "draining", CTL_NUMBER},
 	{"COMMAND->RECEIPT", "controllerToReceiptNs", CTL_NS},
 	{"->LAST-BYTE", "agentReceiveToLastByteNs", CTL_NS},
 	{"->LAST-ENGINE", "agentReceiveToLastEngineNs", CTL_NS},
+	{"->LAST-WINDOW", "agentReceiveToLastWindowNs", CTL_NS},
 	{"->DURABLE", "agentReceiveToDurableNs", CTL_NS},
 	{"HELD-UNTIL", "unconfirmedUntilUnixNs", CTL_TIME_UNIX_NS},
 	{0},
@@ -110,8 +112,10 @@ const struct ctl_cmd ctl_cmd_revoke = {
 	.summary = "withdraw the rights of a tenant, grant, session or agent, in the data plane",
 	.help = "A receipt (state `confirmed`) says: after it no byte is handed to kernel, device "
 		"or engine under that\n"
-		"right. `draining` counts what is still inside an engine. A revoked tenant gets "
-		"nothing new until\n"
+		"right, and every key that a storage target was given for it is dead in the RDMA "
+		"device (WINDOWS).\n"
+		"`draining` counts what is still inside an engine. A revoked tenant gets nothing "
+		"new until\n"
 		"`ros2ctl tenant reinstate`. Times: COMMAND->RECEIPT is the controller's clock; "
 		"the others are the\n"
 		"agent's, from the arrival of the revocation.\n\n"
