@@ -249,7 +249,7 @@ int dp_thaw(struct dp *dp);
 enum dp_lease_kind {
 	DP_LEASE_REGION,      /* of a tenant's memory, to the agent */
 	DP_LEASE_PER_COMMAND, /* of slots, to a storage target: those of one queue and direction */
-	DP_LEASE_STANDING,    /* of a slot, to a storage target; of many: of one queue and direction */
+	DP_LEASE_STANDING, /* of a slot, to a storage target; of many: of one queue and direction */
 };
 /* As in documents. */
 static inline const char *dp_lease_kind_to_str(enum dp_lease_kind k)
@@ -264,15 +264,15 @@ struct dp_lease_info {
 	/* To targets: of the session whose right lasts longest, of those that the slots serve. */
 	struct ros2_uid session, tenant, grant;
 	enum dp_lease_kind kind;
-	uint32_t count; /* keys now; PER_COMMAND: may be 0 */
-	uint64_t since_unix_ns; /* of the oldest; 0 = not known */
-	uint64_t issued;        /* PER_COMMAND: so far */
-	bool ending;            /* the device has not confirmed its end yet */
-	uint32_t engine_slot;   /* the data plane's own */
+	uint32_t count;                 /* keys now; PER_COMMAND: may be 0 */
+	uint64_t since_unix_ns;         /* of the oldest; 0 = not known */
+	uint64_t issued;                /* PER_COMMAND: so far */
+	bool ending;                    /* the device has not confirmed its end yet */
+	uint32_t engine_slot;           /* the data plane's own */
 	char engine[ROS2_NAME_MAX + 1]; /* "" of a region */
 };
-/* Up to @max live leases, of either side, of @tenant (NULL = all); fn once per lease, then once with NULL, on the
- * loop. -ENOMEM: nothing is begun and fn is not called. */
+/* Up to @max live leases, of either side, of @tenant (NULL = all); fn once per lease, then once
+ * with NULL, on the loop. -ENOMEM: nothing is begun and fn is not called. */
 int dp_leases(struct dp *dp, const struct ros2_uid *tenant, uint32_t max,
               void (*fn)(void *arg, const struct dp_lease_info *info), void *arg);
 uint32_t dp_lease_count(struct dp *dp);

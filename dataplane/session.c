@@ -130,8 +130,8 @@ void session_end_keys(struct session *s)
 		struct request *req = &s->requests[i];
 
 		if (req->state == REQUEST_ENGINE)
-			s->keys_ended += reactor_engine_end_keys(
-				s->r, req->file->mount->engine, &req->io);
+			s->keys_ended +=
+				reactor_engine_end_keys(s->r, req->file->mount->engine, &req->io);
 	}
 }
 

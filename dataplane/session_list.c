@@ -89,8 +89,7 @@ static void collect_key(void *arg, const struct key_info *k)
 		return;
 	c->op->infos[c->op->n_infos++] = (struct dp_lease_info){
 		.lease_id = (uint64_t)(c->r->index + 1) << 48 | WINDOW_IDS |
-	                    (uint64_t)c->engine << ENGINE_AT |
-	                    (k->id & ((1ull << ENGINE_AT) - 1)),
+	                    (uint64_t)c->engine << ENGINE_AT | (k->id & ((1ull << ENGINE_AT) - 1)),
 		.length = k->bytes,
 		.expires_in_ms = ms_until(c, rights_until(s)),
 		.access = (k->access & FABRIC_READ ? LEASE_READ : 0) |

@@ -105,7 +105,7 @@ struct session {
 	uint8_t secret[WIRE_SECRET_LEN];
 	uint64_t hello_deadline_ns, last_send_ns, last_engine_ns;
 	uint32_t leases_ended; /* by the end of the session */
-	uint32_t keys_ended; /* of targets, with a right of the session */
+	uint32_t keys_ended;   /* of targets, with a right of the session */
 	uint32_t n_requests, n_engine, n_device, n_posted;
 	uint32_t engines;           /* bit n: it had requests for the engine in slot n */
 	struct list free, queue[2]; /* queue: reads; writes and flushes */

@@ -47,9 +47,9 @@ struct verbs_out {
 
 /* A tenant at a reactor; made with its first connection. */
 struct verbs_tenant {
-	struct fabric_set *set; /* owned; NULL = not here */
+	struct fabric_set *set;     /* owned; NULL = not here */
 	const struct fabric_pd *pd; /* borrowed: outlives the set */
-	struct slots *pool;     /* owned: over all slots of the set */
+	struct slots *pool;         /* owned: over all slots of the set */
 	struct slot_use use;
 	struct fabric_slot *slots;                      /* owned: taken from the set */
 	struct fabric_region **region_of[SLOT_CLASSES]; /* owned: by slot.index */

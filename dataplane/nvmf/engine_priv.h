@@ -95,7 +95,7 @@ struct nvmf_lane {
 	uint16_t qid;
 	struct nvmf_live live;
 	struct nvmf_req join;
-	uint32_t failures, n_unknown; /* n_unknown: of the queue that ends */
+	uint32_t failures, n_unknown;           /* n_unknown: of the queue that ends */
 	uint64_t open_at_ns, last_withdrawn_ns; /* of queues that are gone */
 	bool hot, kick, given_up;
 	uint32_t n_ios;

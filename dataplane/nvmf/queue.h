@@ -109,7 +109,7 @@ struct nvmf_queue_counters {
 	uint64_t copied_bytes;        /* by this process */
 	uint64_t calls;               /* system calls, or doorbells, that handed commands on */
 	uint64_t keys_bound, keys_revoked;
-	uint64_t revoke_calls; /* doorbells that handed on nothing but ends of keys */
+	uint64_t revoke_calls;      /* doorbells that handed on nothing but ends of keys */
 	uint64_t last_withdrawn_ns; /* the device's end of the last key that a right's end ended */
 };
 
@@ -138,8 +138,8 @@ struct nvmf_queue_ops {
 	 * to confirm first, in later polls and ticks. @why: words, static or copied. */
 	void (*kill)(struct nvmf_queue *q, const char *why);
 	/*
-	 * What a right's end, or an operator, asks for. NULL, all five: there are no keys. keys_ending says when the
-	 * device has confirmed.
+	 * What a right's end, or an operator, asks for. NULL, all five: there are no keys.
+	 * keys_ending says when the device has confirmed.
 	 */
 	/* Standing keys end, each as soon as no command uses it; nobody finds them any more. What
 	 * end_key has begun leaves with it. How many ended at once. */
@@ -154,8 +154,8 @@ struct nvmf_queue_ops {
 	/* The same of queues that were freed, over memory of @pd (NULL = any): what the device
 	 * would not give up. Any thread. */
 	uint32_t (*keys_kept)(const struct fabric_pd *pd);
-	/* Runs @fn for each standing key to a slot, or, @folded, once for each direction; for keys of
-	 * commands once for each direction, once there was one. */
+	/* Runs @fn for each standing key to a slot, or, @folded, once for each direction; for keys
+	 * of commands once for each direction, once there was one. */
 	void (*keys)(const struct nvmf_queue *q, bool folded, key_info_fn fn, void *arg);
 	uint32_t (*in_flight)(const struct nvmf_queue *q);
 	void (*counters)(const struct nvmf_queue *q, struct nvmf_queue_counters *ret);

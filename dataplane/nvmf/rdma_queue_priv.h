@@ -66,7 +66,7 @@ struct rdma_cmd {
 	struct nvmf_req *req;         /* borrowed: from submit to done */
 	struct fabric_window *window; /* its own key; NULL when it is dead */
 	struct rdma_key *standing;
-	uint8_t *own; /* slot of the queue */
+	uint8_t *own;                /* slot of the queue */
 	uint64_t bound_ns, ended_ns; /* of its window; ended_ns: when its end began */
 	uint32_t own_index, key;
 	uint16_t index, generation, cid;

@@ -62,9 +62,8 @@ static void nvmf_engine__ends_the_keys_of_one_request_and_of_no_other(void **sta
 	assert_int_equal(fake_stats().keys_ended, 8);
 	assert_int_equal(g->ops->keys_ending(g->r, NULL, UINT64_MAX, &last_ns), 8);
 	/* Another tenant's memory: not this one's keys. */
-	assert_int_equal(g->ops->keys_ending(g->r, (struct fabric_pd *)(void *)g, UINT64_MAX,
-	                                     &last_ns),
-	                 0);
+	assert_int_equal(
+		g->ops->keys_ending(g->r, (struct fabric_pd *)(void *)g, UINT64_MAX, &last_ns), 0);
 	fake_rules_off();
 	fake_cut();
 	assert_int_equal(rig_wait(g, &one), 512);
