@@ -443,6 +443,84 @@ static void rdma_queue_sweep__ends_of_keys_that_come_late_change_nothing(void **
 	again(b);
 }
 
+/* The right of all that is under way ends; returns how many keys that were. */
+static uint32_t rights_end(struct bed *b, uint64_t *ret_until_ns)
+{
+	struct host *h = &b->h;
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < N; i++)
+		n += b->r[i].n_done ? 0 : h->ops->end_key(h->q, &b->r[i].req, h->now_ns);
+	n += h->ops->forget_regions(h->q, h->now_ns);
+	*ret_until_ns = h->now_ns;
+	return n;
+}
+
+/* Until the device has confirmed; true: the queue goes on. */
+static bool confirmed(struct bed *b, uint64_t until_ns)
+{
+	struct host *h = &b->h;
+
+	for (uint32_t i = 0; h->ops->keys_ending(h->q, until_ns); i++) {
+		assert_true(i < TURNS);
+		turn(b);
+	}
+	assert_int_equal(stub_keys_live(), 0);
+	turn(b); /* in which the queue hears of its queue pair's end */
+	return ready(b);
+}
+
+static void rdma_queue_sweep__keys_of_ended_rights_die_whatever_fails(void **state)
+{
+	static const enum stub_call calls[] = {STUB_post_send, STUB_poll_cq, STUB_req_notify_cq,
+	                                       STUB_modify_qp, STUB_dealloc_mw};
+	uint32_t lost = 0;
+
+	for (uint32_t i = 0; i < 2 * 2 * ARRAY_SIZE(calls); i++) {
+		uint32_t fired = 1;
+
+		for (uint32_t n = 1; fired; n++) {
+			struct bed *b = busy(i & 1 ? STANDING : PER_COMMAND, true);
+			uint64_t until_ns;
+
+			stub_fail(calls[i / 4], n, EIO, i & 2);
+			assert_true(rights_end(b, &until_ns) > 0);
+			lost += !confirmed(b, until_ns);
+			fired = stub_failures();
+			end(b);
+			again(b);
+			assert_true(n < 200);
+		}
+	}
+	assert_true(lost > 0);
+}
+
+/* The whole ladder: LOCAL_INV that does not end, a window that is not given up, then the queue pair
+ * in error. */
+static void rdma_queue_sweep__keys_of_ended_rights_climb_the_ladder(void **state)
+{
+	for (uint32_t i = 0; i < 4; i++) {
+		struct bed *b = busy(i & 1 ? STANDING : PER_COMMAND, true);
+		uint64_t until_ns, began_ns;
+
+		stub_hold(STUB_INV);
+		if (i & 2)
+			stub_fail(STUB_dealloc_mw, 1, EBUSY, true);
+		assert_true(rights_end(b, &until_ns) > 0);
+		began_ns = b->h.now_ns;
+		assert_true(b->h.ops->keys_ending(b->h.q, until_ns) > 0);
+		assert_true(stub_keys_live() > 0);
+		assert_int_equal(confirmed(b, until_ns), !(i & 2));
+		assert_true(b->h.now_ns - began_ns >= 100 * NS_PER_MS);
+		assert_true(b->h.now_ns - began_ns < 3 * NS_PER_S);
+		stub_end_held();
+		stub_fail(STUB_dealloc_mw, 0, 0, false);
+		turn(b);
+		end(b);
+		again(b);
+	}
+}
+
 static void rdma_queue_sweep__a_bind_that_fails_ends_it(void **state)
 {
 	for (int keys = 0; keys < N_KEYS; keys++) {
@@ -567,6 +645,8 @@ int main(void)
 		T(does_not_open_without_a_timer),
 		T(does_not_open_unwatched),
 		T(ends_of_keys_that_come_late_change_nothing),
+		T(keys_of_ended_rights_die_whatever_fails),
+		T(keys_of_ended_rights_climb_the_ladder),
 		T(a_bind_that_fails_ends_it),
 		T(a_completion_queue_that_overran_ends_it_in_time),
 		T(a_device_that_is_removed_ends_it),
