@@ -181,7 +181,8 @@ struct dp_result {
 			uint32_t sessions, leases, draining;
 			uint32_t windows; /* keys of storage targets to slots: ended, and confirmed
 			                     by the device */
-			uint64_t last_window_ns; /* boottime of the last of these; 0 = none */
+			uint64_t last_window_ns; /* boottime of the last of these, or when they
+			                            were seen to be dead; 0 = none */
 			uint64_t last_byte_ns;   /* boottime of the last byte handed to the kernel
 			                            under the right; 0 = none since receive */
 			uint64_t last_engine_ns; /* boottime of the last engine completion under it;

@@ -60,8 +60,12 @@ static bool keys_dead(const struct reactor *r, struct dp_op *op)
 	if (reactor_engines_ending(r, op->of_pd, op->keys_ended_ns, &last_ns) &&
 	    !DP_SWITCH(no_key_wait))
 		return false;
-	if (op->res.revoke.windows)
-		op->res.revoke.last_window_ns = latest(0, last_ns, op->received_ns);
+	if (!op->res.revoke.windows)
+		return true;
+	/* A queue that went meanwhile took its times along: not later than now. */
+	op->res.revoke.last_window_ns = latest(0, last_ns, op->received_ns);
+	if (!op->res.revoke.last_window_ns)
+		op->res.revoke.last_window_ns = clock_boottime_ns();
 	return true;
 }
 
