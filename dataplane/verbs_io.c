@@ -169,12 +169,15 @@ static int post_one(struct session *s, struct verbs_out *m, uint64_t now_ns, uin
 {
 	struct request *req = m->req;
 	enum ros2_status st = ROS2_OK;
+	bool moves;
 
 	if (!req)
 		return post_message(verbs_of(s), m, VERBS_SHORT, m->place);
-	if (req->state == REQUEST_PULLING || (req->op == REQUEST_READ && req->bytes))
+	moves = req->state == REQUEST_PULLING || (req->op == REQUEST_READ && req->bytes);
+	if (moves)
 		st = may_move(req, now_ns);
-	if (st == ROS2_OK)
+	/* The answer to a WRITE that is done may come after the end of its lease. */
+	if (moves && st == ROS2_OK)
 		*until_ns = MIN(*until_ns, request_until(req));
 	if (st == ROS2_OK && req->state == REQUEST_PULLING)
 		return post_pull(req);

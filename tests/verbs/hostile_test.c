@@ -9,6 +9,7 @@
 #include "dataplane/session_priv.h"
 #include "dataplane/test_switches.h"
 #include "dataplane/wire_codec.h"
+#include "tests/dataplane/slow_engine.h"
 #include <arpa/inet.h>
 #include <poll.h>
 
@@ -462,6 +463,33 @@ static void control__without_the_last_look_it_is_moved(void **state)
 	assert_int_equal(h.opcode, WIRE_COMPLETE);
 }
 
+/* The lease ends while the engine has the write: its answer moves none of the tenant's memory, and
+ * ends nothing. */
+static void lease__that_ends_inside_the_engine_ends_no_session(void **state)
+{
+	struct fx *fx = *state;
+	struct wire_header h;
+	struct peer p;
+
+	fx->limits.lease_ttl_ms = 2000;
+	fx_limits(fx);
+	peer_ready(fx, &p);
+	slow_engine_shut(true);
+	peer_send(&p, peer_request(&p, WIRE_WRITE, 0, 65536), NULL);
+	while (slow_engine_held() < 1)
+		/* poll: a counter of another thread */
+		usleep(1000);
+	jumped_ns += 3 * NS_PER_S;
+	slow_engine_shut(false);
+	h = peer_recv(&p);
+	assert_int_equal(h.opcode, WIRE_COMPLETE);
+	h = ask_for(&p, peer_request(&p, WIRE_READ, 0, 65536));
+	assert_int_equal(h.opcode, WIRE_COMPLETE);
+	assert_int_equal(h.status, ROS2_LEASE_EXPIRED);
+	assert_int_equal(fx_count_events(fx, DP_EVENT_SESSION_ENDED, -1), 0);
+	peer_close(&p);
+}
+
 static int setup(void **state)
 {
 	fx_transport = DP_TRANSPORT_VERBS;
@@ -483,6 +511,26 @@ static int teardown(void **state)
 	return rc;
 }
 
+static int slow_setup(void **state)
+{
+	slow_engine_init();
+	dp_test_switches.extra_engine = &slow_engine_ops;
+	fx_engine_type = "slow";
+	return setup(state);
+}
+
+static int slow_teardown(void **state)
+{
+	int rc;
+
+	slow_engine_shut(false);
+	rc = teardown(state);
+	dp_test_switches.extra_engine = NULL;
+	fx_engine_type = "mem";
+	return rc;
+}
+
+#define S(f) cmocka_unit_test_setup_teardown(f, slow_setup, slow_teardown)
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 int main(void)
 {
@@ -495,6 +543,7 @@ int main(void)
 		T(window__of_another_tenant_is_of_no_use),
 		T(window__that_has_gone_ends_the_session_by_name),
 		T(lease__used_on_after_its_end_moves_nothing),
+		S(lease__that_ends_inside_the_engine_ends_no_session),
 		T(queue_pair__that_the_device_ended_is_told_with_its_reason),
 		T(message__that_is_not_as_long_as_it_says_ends_the_connection),
 		T(message__that_invalidates_a_key_is_a_violation_and_ends_the_session),
