@@ -1,14 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Tenants that come, mount an engine that lends their memory to a target, and go: their protection
- * domains go with the last use, which may be the engine's own, and not before.
+ * domains go with the last use, which may be the engine's own, and not before. Sessions that come,
+ * move bytes and go leave nothing at the device, and not one byte allocated.
  */
 #include "dataplane/test_switches.h"
 #include "tests/dataplane/fixture.h"
-#include "tests/verbs/fabric_mem.h"
+#include "tests/verbs/peer.h"
 #include <stdatomic.h>
 
-#define TENANTS 40u
+#define TENANTS  40u
+#define SESSIONS 30
+
+/* The sanitizers' count; no other allocator says exactly what is allocated. */
+size_t __sanitizer_get_current_allocated_bytes(void) __attribute__((weak));
 
 /* The mem engine, under the name of one that lends. */
 static struct engine_ops lender_ops;
@@ -148,12 +153,99 @@ static void domain__stays_while_an_engine_uses_it(void **state)
 	assert_int_equal(domains_down_to(1), 1);
 }
 
+static void work_and_go(struct fx *fx, bool takes_its_leave)
+{
+	struct peer p;
+
+	peer_ready(fx, &p);
+	for (int i = 0; i < 4; i++) {
+		peer_send(&p, peer_request(&p, i % 2 ? WIRE_READ : WIRE_WRITE, 0, 65536), NULL);
+		/* Else it goes with requests under way. */
+		if (takes_its_leave)
+			assert_int_equal(peer_recv(&p).status, ROS2_OK);
+	}
+	peer_close(&p);
+}
+
+static void many_sessions(struct fx *fx)
+{
+	for (int i = 0; i < SESSIONS; i++)
+		work_and_go(fx, i % 2 == 0);
+}
+
+/* What is allocated when the last session has been freed: at most @limit, or what it is after 20 s.
+ */
+static size_t allocated_down_to(size_t limit)
+{
+	size_t n = __sanitizer_get_current_allocated_bytes();
+
+	for (int i = 0; i < 20000 && n > limit; i++) {
+		/* poll: a counter of the allocator */
+		usleep(1000);
+		n = __sanitizer_get_current_allocated_bytes();
+	}
+	return n;
+}
+
+/* The same for a tenth of a second. */
+static size_t settled(void)
+{
+	size_t was, n = __sanitizer_get_current_allocated_bytes();
+
+	do {
+		was = n;
+		/* poll: a counter of the allocator */
+		usleep(100 * 1000);
+		n = __sanitizer_get_current_allocated_bytes();
+	} while (n != was);
+	return n;
+}
+
+static void sessions__that_come_and_go_leave_nothing_allocated(void **state)
+{
+	struct fabric_mem_counts c;
+	struct fx *fx = *state;
+	size_t limit;
+	void *kept;
+
+	if (!__sanitizer_get_current_allocated_bytes) {
+		print_message("# only the sanitizers count what is allocated\n");
+		skip();
+	}
+	/* What is made once. */
+	many_sessions(fx);
+	limit = settled() + 4096;
+	for (int i = 0; i < 4; i++) {
+		many_sessions(fx);
+		assert_in_range(allocated_down_to(limit), 1, limit);
+	}
+	fabric_mem_counts(&c);
+	assert_int_equal(c.sets + c.qps + c.regions + c.windows + c.conns, 0);
+	/* The control: what is kept is seen. */
+	kept = malloc(8192);
+	assert_non_null(kept);
+	memset(kept, 1, 8192);
+	many_sessions(fx);
+	assert_true(allocated_down_to(limit + 8192) > limit);
+	free(kept);
+}
+
+static int verbs_setup(void **state)
+{
+	fx_transport = DP_TRANSPORT_VERBS;
+	fx_rdma_device = FABRIC_MEM_DEVICE;
+	fx_rdma_host = "127.0.0.1";
+	return fx_setup(state);
+}
+
 int main(void)
 {
+#define V(name) cmocka_unit_test_setup_teardown(name, verbs_setup, fx_teardown)
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, fx_teardown)
 	const struct CMUnitTest tests[] = {
 		T(domain__of_a_tenant_goes_with_its_last_use),
 		T(domain__stays_while_an_engine_uses_it),
+		V(sessions__that_come_and_go_leave_nothing_allocated),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
