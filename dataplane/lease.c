@@ -206,7 +206,7 @@ enum ros2_status lease_issue(struct lease_table *t, const struct lease_params *p
 		.lease_id = (uint64_t)(t->reactor + 1) << 48 | ++t->next_id,
 		.base = p->base,
 		.length = p->length,
-		.deadline_ns = p->deadline_ns,
+		.deadline_ns = DP_SWITCH(no_expiry) ? UINT64_MAX : p->deadline_ns,
 		.grant = p->grant,
 		.tenant = p->tenant,
 		.pd = p->pd,

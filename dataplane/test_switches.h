@@ -25,6 +25,7 @@ struct dp_test_switches {
 	bool no_access_check;     /* any lease allows reading and writing */
 	bool no_range_check;      /* a lease is for all of memory */
 	bool no_freeze;           /* a revocation that could not be held stops nothing else */
+	bool no_expiry;           /* a lease ends when its session does */
 	bool no_session_share;    /* one tenant may have all sessions of a reactor */
 	bool no_key_end;          /* the end of a right ends no key of a storage target */
 	bool no_key_wait;         /* a revocation is answered before the device has ended them */

@@ -2,6 +2,7 @@
 /* The attacks of agent.h. Alpha is the victim, and must be served before and after. */
 #include "tests/attack/agent.h"
 #include "tests/attack/packets.h"
+#include "common/clock.h"
 #include "common/crypto.h"
 #include <errno.h>
 #include <stdarg.h>
@@ -10,12 +11,15 @@
 #include <string.h>
 #include <unistd.h>
 
-#define WAIT_MS   10000
-#define BLOCK     65536u
-#define STRANGERS 25u
-#define MANY      24u /* sessions */
-#define ALLOWED   4u  /* by beta's policy */
-#define TAKE_ALL  8192u
+#define WAIT_MS    10000
+#define BLOCK      65536u
+#define STRANGERS  25u
+#define MANY       24u /* sessions */
+#define ALLOWED    4u  /* by beta's policy */
+#define TAKE_ALL   8192u
+#define AFTER      64u
+#define TTL_MAX_MS 15000u
+#define MARK       0xee
 
 /* A tenant with a session, its file, its region and its window. */
 struct end {
@@ -373,6 +377,68 @@ static int sessions(struct site *site, struct attack_try *t)
 	return r;
 }
 
+/* ---- time ---- */
+
+/* Requests of both kinds under the key, until @until; how many were carried out, and of the others
+ * the last answer. */
+static uint32_t goes_on(struct end *e, uint64_t until_ns, uint32_t at_least,
+                        struct wire_header *ret)
+{
+	struct wire_header got = {0};
+	uint32_t n = 0, done = 0;
+	int r;
+
+	for (; n < at_least || clock_boottime_ns() < until_ns; n++) {
+		struct wire_header h = request(e, n % 2 ? WIRE_WRITE : WIRE_READ);
+
+		r = ask(e, h, &got);
+		if (r) {
+			printf("# no answer to request %u: %s\n", n, strerror(-r));
+			break;
+		}
+		if (got.opcode == WIRE_COMPLETE && !got.status)
+			done++;
+		else
+			*ret = got;
+	}
+	return done;
+}
+
+/* Beta's lease ends, and beta goes on: same key, same window, which it does not end either. */
+static int expired(struct site *site, struct attack_try *t)
+{
+	struct end beta = {0};
+	struct wire_header last = {0};
+	uint32_t before, after, changed = 0;
+	uint64_t over_ns;
+	int r = come(site, BETA, &beta);
+
+	if (!r)
+		r = works(&beta) && beta.s.ttl_ms <= TTL_MAX_MS ? 0 : -EIO;
+	if (r) {
+		cannot(t, "beta, with a lease of a few seconds", r);
+		leave(&beta);
+		return r;
+	}
+	/* the agent's answer came after the lease began, so it is over by then */
+	over_ns = clock_boottime_ns() + beta.s.ttl_ms * NS_PER_MS;
+	before = goes_on(&beta, over_ns, 1, &last);
+	memset(peer_target(beta.p), MARK, PEER_TARGET);
+	after = goes_on(&beta, 0, AFTER, &last);
+	for (uint32_t i = 0; i < PEER_TARGET; i++)
+		changed += peer_target(beta.p)[i] != MARK;
+	t->worked = after || changed;
+	attack_seen(t,
+	            "%u transfers within the lease of %u ms; after it %u of %u are carried out, "
+	            "%u bytes land%s%s",
+	            before, beta.s.ttl_ms, after, AFTER, changed,
+	            after ? "" : ", the others: ", after ? "" : answer_str(&last));
+	if (!before || (t->defended && !t->worked && last.status != ROS2_LEASE_EXPIRED))
+		r = -EPROTO; /* not what is to be shown */
+	leave(&beta);
+	return r;
+}
+
 /* ---- packets ---- */
 
 /* Alpha's queue pair at the agent, ended by somebody on the wire. */
@@ -426,6 +492,8 @@ const struct agent_attack agent_attacks[] = {
 	{"connection_exhaustion", "connection exhaustion",
          "ReDMArk (USENIX Security 2021), Husky (NSDI 2023)",
          "sessions and connections capped per tenant", sessions, false, "no_session_caps"},
+	{"lease_used_after_its_expiry", "lease used on after its expiry", "IBA vol. 1, 10.6.7.2",
+         "the agent begins nothing under a lease whose time is over", expired, false, "no_expiry"},
 	{"foreign_invalidate_at_the_agent", "foreign remote invalidate of a session's window",
          "IBA vol. 1, 10.6.7.2", "placement.require; the victim reconnects", invalidated, false,
          NULL, true},

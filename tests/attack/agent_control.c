@@ -17,6 +17,7 @@ static uint16_t port; /* of the reactor */
 static bool pin;
 
 #define REACTOR_TRIES 8
+#define SHORT_TTL_MS  1000u
 
 /* With @pin sessions of one reactor, as a real agent with one has them: keys are looked up there.
  * Those of the other wait until they expire, so that it does not seem free. */
@@ -65,6 +66,8 @@ static int prepare(struct site *site, enum tenant who, struct peer_session *s, u
 		return -EIO;
 	s->key = res.region.key;
 	s->generation = res.region.generation;
+	/* without expiry the answer has no end; what the policy says is over then */
+	s->ttl_ms = dp_test_switches.no_expiry ? SHORT_TTL_MS : res.region.ttl_ms;
 	return 0;
 }
 
@@ -86,6 +89,8 @@ static bool turn_off(const char *what)
 		dp_test_switches.no_proof = true;
 	else if (!strcmp(what, "no_key_owner"))
 		dp_test_switches.no_key_owner = true;
+	else if (!strcmp(what, "no_expiry"))
+		dp_test_switches.no_expiry = true;
 	else if (!strcmp(what, "no_session_caps"))
 		dp_test_switches.no_session_share = true;
 	else
@@ -98,6 +103,8 @@ static void narrow(struct fx *fx, const char *what)
 {
 	if (!strcmp(what, "no_session_caps"))
 		fx->limits.sessions_max = UINT32_MAX;
+	if (!strcmp(what, "no_expiry"))
+		fx->limits.lease_ttl_ms = SHORT_TTL_MS;
 	fx_limits(fx);
 }
 

@@ -116,6 +116,7 @@ static int prepare(struct site *site, enum tenant who, struct peer_session *s, u
 	if (!r) {
 		s->key = (uint32_t)number(j, "key");
 		s->generation = (uint32_t)number(j, "generation");
+		s->ttl_ms = (uint32_t)number(j, "ttlMs");
 		json_decref(j);
 	}
 	return r;

@@ -18,6 +18,7 @@ struct peer_session {
 	char data[80]; /* HOST:PORT */
 	uint64_t handle;
 	uint32_t key, generation;
+	uint32_t ttl_ms; /* of the key's lease */
 };
 
 struct peer;
