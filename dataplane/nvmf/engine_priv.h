@@ -99,7 +99,7 @@ struct nvmf_lane {
 	uint64_t open_at_ns, last_withdrawn_ns; /* of queues that are gone */
 	bool hot, kick, given_up;
 	uint32_t n_ios;
-	uint64_t waits_since_ns; /* while it is not READY and has requests */
+	uint64_t waits_since_ns; /* while it is not READY and holds requests */
 	uint32_t still;          /* ticks in which nothing of what is in flight was answered */
 	struct nvmf_nio *nios;   /* owned: places of this tenant alone */
 	struct list free_nios;
@@ -175,6 +175,8 @@ void nvmf_lane_open(struct nvmf_lane *l, uint64_t now_ns);
 /* Requests in it wait for the target, now. */
 uint64_t nvmf_lane_patience_ns(const struct nvmf_lane *l); /* of a request */
 bool nvmf_lane_waits(const struct nvmf_lane *l);
+/* It has requests that are not over; n_ios counts those that wait for the poll, too. */
+bool nvmf_lane_holds(const struct nvmf_lane *l);
 
 /* lane_io.c */
 void nvmf_lane_pump(struct nvmf_lane *l, uint64_t now_ns);

@@ -198,7 +198,7 @@ static void give_lane(struct engine_reactor *r, struct nvmf_nio *nio)
 	if (!nio->io->wait_until_ns)
 		nio->io->wait_until_ns = now + nvmf_lane_patience_ns(l);
 	nio->deadline_ns = nio->io->wait_until_ns;
-	if (list_empty(&l->waiting) && list_empty(&l->begun) && list_empty(&l->unknown))
+	if (!nvmf_lane_holds(l))
 		l->waits_since_ns = now;
 	list_add_tail(&l->waiting, &nio->link);
 	nvmf_lane_heat(l);

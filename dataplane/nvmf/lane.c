@@ -147,6 +147,11 @@ bool nvmf_lane_waits(const struct nvmf_lane *l)
 	return l->state != LANE_READY || l->still >= NVMF_STALL_TICKS;
 }
 
+bool nvmf_lane_holds(const struct nvmf_lane *l)
+{
+	return !list_empty(&l->waiting) || !list_empty(&l->begun) || !list_empty(&l->unknown);
+}
+
 /* ---- its beginning ---- */
 
 static int open_queue(struct nvmf_lane *l, uint64_t now_ns, struct ros2_err *err)
@@ -354,7 +359,7 @@ void nvmf_lane_tick(struct nvmf_lane *l, uint64_t now_ns)
 	nvmf_lane_quiet(l);
 	nvmf_lane_expire(l, now_ns);
 	/* What was given back waits for this word. */
-	l->given_up |= l->n_ios && l->state != LANE_READY &&
+	l->given_up |= nvmf_lane_holds(l) && l->state != LANE_READY &&
 	               now_ns >= l->waits_since_ns + nvmf_lane_patience_ns(l);
 	if (nvmf_ctrl_view(l->ctrl).state == NVMF_CTRL_SHUTDOWN)
 		nvmf_lane_look(l, now_ns);
