@@ -80,6 +80,24 @@ static void nvmf_lane__keeps_the_oldest_and_gives_the_others_back(void **state)
 	assert_false(g->ops->away(g->r, g->all));
 }
 
+/* A tick while a request that was refused at once waits for its poll, and the queue is not open
+ * yet: it is not one that has waited in vain. */
+static void nvmf_lane__is_not_given_up_for_what_was_refused_at_once(void **state)
+{
+	static struct rig_io refused;
+	struct rig *g = *state;
+	struct nvmf_lane *l;
+
+	submit(g, &refused, ENGINE_OP_WRITE, (uint64_t)1 << 50);
+	assert_false(refused.done);
+	l = list_first(&g->r->lanes, struct nvmf_lane, link);
+	assert_int_not_equal(l->state, LANE_READY);
+	nvmf_lane_tick(l, clock_boottime_ns());
+	assert_int_equal(rig_io(g, g->all, ENGINE_OP_READ, 0, 512, g->buf), 512);
+	assert_true(refused.done);
+	assert_int_equal(refused.res, -ERANGE);
+}
+
 static void nvmf_lane__answers_what_was_given_back_when_it_has_given_up(void **state)
 {
 	static struct rig_io ios[MANY];
@@ -250,6 +268,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		RIG_TEST(nvmf_lane__keeps_the_oldest_and_gives_the_others_back),
+		RIG_TEST(nvmf_lane__is_not_given_up_for_what_was_refused_at_once),
 		RIG_TEST(nvmf_lane__answers_what_was_given_back_when_it_has_given_up),
 		RIG_TEST(nvmf_lane__lets_go_of_the_buffer_of_a_write_of_unknown_outcome),
 		cmocka_unit_test(nvmf_fence__holds_for_who_gets_the_volume),
