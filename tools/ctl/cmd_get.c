@@ -254,6 +254,9 @@ static int run_get(struct ctl *c, const struct ctl_args *a)
 	else if (r == CTL_OK)
 		ctl_print_doc(c, ctl_json_list(n->list_kind, json_incref(items)));
 	json_decref(items);
+	/* Who looks at the agents looks for trouble: not all of it is theirs. */
+	if (r == CTL_OK && kind == (int)ROS2__V1__OBJECT_KIND__OBJECT_KIND_AGENT)
+		r = ctl_warn_controller(c);
 	return r;
 }
 
@@ -269,7 +272,9 @@ const struct ctl_cmd ctl_cmd_get = {
 		"each queue and direction:\n"
 		"KEYS live at this instant, ISSUED so far. ACCESS is what the holder may do.\n"
 		"REVOKE-BOUND is the worst time until a revocation holds at an agent that cannot "
-		"be reached.\n\n"
+		"be reached.\n"
+		"With agents, what is wrong with the controller itself is told on stderr, as by "
+		"`ros2ctl status`.\n\n"
 		"  ros2ctl get tenants\n"
 		"  ros2ctl get grants --tenant alpha -o json\n"
 		"  ros2ctl get agents dpu-0 -o yaml\n"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `ros2ctl status` and `ros2ctl version`. */
+#include "common/utf8.h"
 #include "proto/ros2/v1/admin.rpc.h"
 #include "tools/ctl/ctl.h"
 #include <stdio.h>
@@ -56,6 +57,30 @@ static int run_status(struct ctl *c, const struct ctl_args *a)
 		json_decref(items);
 	} else {
 		ctl_print_doc(c, ctl_json_kind("Status", ctl_json(msg, true)));
+	}
+	protobuf_c_message_free_unpacked(msg, NULL);
+	return CTL_OK;
+}
+
+int ctl_warn_controller(struct ctl *c)
+{
+	Ros2__V1__StatusRequest req = ROS2__V1__STATUS_REQUEST__INIT;
+	ProtobufCMessage *msg = NULL;
+	const Ros2__V1__StatusReply *reply;
+	int r = ctl_call(c, &ros2_v1_admin_status, &req.base, &msg);
+
+	if (r != CTL_OK)
+		return r;
+	reply = ros2_v1_admin_status_out(msg);
+	for (size_t i = 0; i < reply->n_conditions; i++) {
+		const Ros2__V1__Condition *k = reply->conditions[i];
+		char name[256], why[1024];
+
+		if (!k->status)
+			continue;
+		utf8_escape(k->name, name, sizeof(name));
+		utf8_escape(k->reason, why, sizeof(why));
+		fprintf(stderr, "ros2ctl: the controller itself: %s: %s\n", name, why);
 	}
 	protobuf_c_message_free_unpacked(msg, NULL);
 	return CTL_OK;

@@ -79,6 +79,9 @@ int ctl_call(struct ctl *c, const struct rpc_method *m, const ProtobufCMessage *
 /* As ctl_call with a longer wait. */
 int ctl_call_wait(struct ctl *c, const struct rpc_method *m, const ProtobufCMessage *req,
                   uint32_t timeout_ms, ProtobufCMessage **ret);
+/* cmd_status.c: what is wrong with the controller itself, a line each on stderr, for who asks about
+ * something else. CTL_OK, or an exit code after printing. */
+int ctl_warn_controller(struct ctl *c);
 /* "DIR/NAME", malloc'd; the process ends without memory. */
 char *ctl_path(const char *dir, const char *name);
 
