@@ -134,7 +134,7 @@ static void work_mount(struct dp_op *op)
 	struct ros2_err err = ROS2_ERR_INIT;
 	struct dp_tenant *t = op->ds->tenant;
 	const struct engine_who who = {t->uid, t->name, op->engine->lends ? t->pd : NULL};
-	int rc = op->engine->nvmf ? dp_unquiet_note(op->dp, &err) : 0;
+	int rc = op->engine->nvmf ? dp_unquiet_note(op->dp, op->engine->nvmf, &err) : 0;
 
 	if (rc == 0)
 		rc = op->engine->ops->ns_open(op->engine->engine, &who, op->path, &op->mount->ns,

@@ -125,9 +125,10 @@ static int create_engine(struct dp *dp, struct dp_engine *e, const struct dp_eng
 	                           .null_mode = c->null_mode,
 	                           .io_features = c->io_features,
 	                           .nvmf = c->nvmf,
-	                           .secrets_dir = dp->opts.secrets_dir,
-	                           .unquiet_since_ns = dp->unquiet.since_ns};
+	                           .secrets_dir = dp->opts.secrets_dir};
 
+	if (c->nvmf)
+		dp_unquiet_tell(dp, c->nvmf, &ec);
 	e->dp = dp;
 	snprintf(e->name, sizeof(e->name), "%s", c->name);
 	snprintf(e->type, sizeof(e->type), "%s", c->type);

@@ -17,6 +17,7 @@
 #include "dataplane/lease.h"
 #include "dataplane/qos_priv.h"
 #include "dataplane/uidmap.h"
+#include "dataplane/unquiet.h"
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -217,8 +218,10 @@ struct dp {
 	struct {
 		char path[4096];   /* "" = it is not noted */
 		uint64_t since_ns; /* start of this process, when the one before was killed; or 0 */
+		struct unquiet_table killed; /* what that one knew */
 		pthread_mutex_t lock;
-		bool noted; /* lock */
+		struct unquiet_table own; /* lock: what this process mounted */
+		bool there, noted;        /* lock: the file is; own is in it */
 	} unquiet;
 	_Atomic uint32_t n_posts;
 	/* loop */
@@ -313,8 +316,10 @@ void dp_freed(struct dp *dp); /* the last post is through */
 
 /* dp_unquiet.c. Loop; opts are set. */
 int dp_unquiet_open(struct dp *dp, struct ros2_err *err);
+/* What an engine of this document must know of an earlier process. Loop. */
+void dp_unquiet_tell(const struct dp *dp, const struct nvmf_config *c, struct engine_config *ret);
 /* Workers; blocks. Durable when it returns 0. */
-int dp_unquiet_note(struct dp *dp, struct ros2_err *err);
+int dp_unquiet_note(struct dp *dp, const struct nvmf_config *c, struct ros2_err *err);
 /* Loop, once after open. @in_order: nothing of this process is left in an engine. */
 void dp_unquiet_close(struct dp *dp, bool in_order);
 

@@ -67,8 +67,10 @@ struct engine_config {
 	const struct nvmf_config *nvmf;
 	const char *secrets_dir;
 	/* nvmf: since when (boottime) controllers of a process that was killed may be at work at
-	 * the target, so that writes must wait; 0 = there are none. */
-	uint64_t unquiet_since_ns;
+	 * the target, so that writes must wait; 0 = there are none. And how long these are, by what
+	 * that process knew, where it is longer than by what the document says now: 0 = it is not.
+	 */
+	uint64_t unquiet_since_ns, unquiet_keep_alive_ms, unquiet_quiesce_ms;
 };
 
 enum engine_io_features {

@@ -186,6 +186,8 @@ static void init(struct nvmf_admin *a, const struct nvmf_admin_opts *o)
 	a->backoff_min_ns = (o->backoff_min_ms ? o->backoff_min_ms : 100) * NS_PER_MS;
 	a->backoff_max_ns = (o->backoff_max_ms ? o->backoff_max_ms : 10000) * NS_PER_MS;
 	a->unquiet_since_ns = o->unquiet_since_ns;
+	a->unquiet_keep_alive_ms = o->unquiet_keep_alive_ms;
+	a->unquiet_quiesce_ms = o->unquiet_quiesce_ms;
 	a->epoll_fd = a->wake_fd = -1;
 	list_init(&a->ports);
 	list_init(&a->proofs);

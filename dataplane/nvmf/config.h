@@ -15,7 +15,8 @@
 #define NVMF_SECRET_NAME_MAX 127
 #define NVMF_VOLUMES_MAX     64
 #define NVMF_VOLUME_NAME_MAX 127
-#define NVMF_PORT            4420 /* I/O controllers, IANA */
+#define NVMF_CQT_MAX_MS      65535 /* a target tells it in 16 bits */
+#define NVMF_PORT            4420  /* I/O controllers, IANA */
 #define NVMF_DISCOVERY_PORT  8009
 /* In a host NQN and in the name of a secret: replaced by the tenant's name. */
 #define NVMF_TENANT_MARK "{tenant}"

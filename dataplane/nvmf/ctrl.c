@@ -217,17 +217,30 @@ static bool admin_works(const struct nvmf_ctrl *c)
 	return c->q && c->admin->queue->state(c->q) == NVMF_QUEUE_READY;
 }
 
+/* Where traffic counts as a keep alive, the target looks only once in each interval, so the end may
+ * come one interval later (Base 3.9.4). */
+static uint64_t unasked_ms(const struct nvmf_ctrl *c, uint64_t keep_alive_ms)
+{
+	return keep_alive_ms * (c->id.traffic_keeps_alive ? 2 : 1) +
+	       MAX(c->id.command_quiesce_ms, CQT_MIN_MS);
+}
+
 static uint64_t quiesce_ns(const struct nvmf_ctrl *c)
 {
 	const struct nvmf_config *k = &c->admin->config;
-	uint64_t ms = k->quiesce_ms;
 
-	/* Where traffic counts as a keep alive, the target looks only once in each interval, so the
-	 * end may come one interval later (Base 3.9.4). */
-	if (!ms)
-		ms = k->keep_alive_ms * (c->id.traffic_keeps_alive ? 2 : 1) +
-		     MAX(c->id.command_quiesce_ms, CQT_MIN_MS);
-	return ms * NS_PER_MS;
+	return (k->quiesce_ms ? k->quiesce_ms : unasked_ms(c, k->keep_alive_ms)) * NS_PER_MS;
+}
+
+/* Of who was killed before: what its documents said may be longer than what is said now. */
+static uint64_t killed_ns(const struct nvmf_ctrl *c)
+{
+	const struct nvmf_admin *a = c->admin;
+	uint64_t ms = a->unquiet_quiesce_ms;
+
+	if (a->unquiet_keep_alive_ms)
+		ms = MAX(ms, unasked_ms(c, a->unquiet_keep_alive_ms));
+	return MAX(ms * NS_PER_MS, quiesce_ns(c));
 }
 
 static void run_lost(struct nvmf_ctrl *c, uint64_t now_ns)
@@ -323,15 +336,14 @@ static bool run_state(struct nvmf_ctrl *c, uint64_t now_ns)
 	return true;
 }
 
-/* Its own time to quiesce, from the start of this process on, is that of who was killed before: the
- * target is the same one. */
+/* From the start of this process on: when who was killed before died is not known. */
 static void settle(struct nvmf_ctrl *c, uint64_t now_ns)
 {
 	uint64_t at;
 
 	if (atomic_load(&c->settled) || c->state != NVMF_CTRL_LIVE)
 		return;
-	at = c->admin->unquiet_since_ns + quiesce_ns(c);
+	at = c->admin->unquiet_since_ns + killed_ns(c);
 	if (now_ns < at) {
 		c->wake_at_ns = MIN(c->wake_at_ns, at);
 		return;

@@ -57,7 +57,8 @@ struct nvmf_admin_opts {
 	const char *engine;                      /* its name, for words; copied */
 	const char *secrets_dir;                 /* NULL = none; copied */
 	uint32_t backoff_min_ms, backoff_max_ms; /* 0 = 100 and 10000 */
-	uint64_t unquiet_since_ns;               /* engine_config's */
+	/* engine_config's */
+	uint64_t unquiet_since_ns, unquiet_keep_alive_ms, unquiet_quiesce_ms;
 };
 /* Starts the thread. -EINVAL: an address, name or number that config.h does not allow; -ENOMEM. */
 int nvmf_admin_new(const struct nvmf_admin_opts *o, struct nvmf_admin **ret, struct ros2_err *err);

@@ -142,7 +142,8 @@ struct nvmf_admin {
 		struct sockaddr_in in;
 		struct sockaddr_in6 in6;
 	} peer;
-	uint64_t backoff_min_ns, backoff_max_ns, unquiet_since_ns;
+	uint64_t backoff_min_ns, backoff_max_ns;
+	uint64_t unquiet_since_ns, unquiet_keep_alive_ms, unquiet_quiesce_ms;
 	int epoll_fd, wake_fd;
 	pthread_t thread;
 	_Atomic bool stop, ending; /* ending: nothing lingers */

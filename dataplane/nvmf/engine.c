@@ -21,7 +21,9 @@ int nvmf_engine_create(const struct engine_config *c, const struct nvmf_queue_op
 	                            .queue = queue,
 	                            .engine = c->name,
 	                            .secrets_dir = c->secrets_dir,
-	                            .unquiet_since_ns = c->unquiet_since_ns};
+	                            .unquiet_since_ns = c->unquiet_since_ns,
+	                            .unquiet_keep_alive_ms = c->unquiet_keep_alive_ms,
+	                            .unquiet_quiesce_ms = c->unquiet_quiesce_ms};
 	struct engine *e;
 	int rc;
 

@@ -16,14 +16,22 @@ static struct engine_ops spy_ops;
 static struct nvmf_config seen;
 static char seen_secrets[64];
 static unsigned made;
-static uint64_t seen_unquiet;
+static struct engine_config seen_unquiet;
+static uint64_t later_ns; /* the clock is ahead by that */
+
+uint64_t __real_clock_boottime_ns(void);
+uint64_t __wrap_clock_boottime_ns(void);
+uint64_t __wrap_clock_boottime_ns(void)
+{
+	return __real_clock_boottime_ns() + later_ns;
+}
 
 static int spy_create(const struct engine_config *c, struct engine **ret, struct ros2_err *err)
 {
 	struct engine_config mem = {.name = c->name, .size_bytes = 1u << 20};
 
 	made++;
-	seen_unquiet = c->unquiet_since_ns;
+	seen_unquiet = *c;
 	memset(&seen, 0, sizeof(seen));
 	if (c->nvmf)
 		seen = *c->nvmf;
@@ -278,50 +286,166 @@ static enum ros2_status mount_flash(struct fx *fx)
 	return fx_do(fx, FX_MOUNT, &a).status;
 }
 
-/* One life of a data plane: mounts if told. Was it told that the one before was killed? */
-static bool one_life(const char *note, bool mounts)
+struct note {
+	const char *dir;
+	ssize_t len; /* negative: there is none */
+	char text[4096];
+};
+
+static void note_take(struct note *n)
+{
+	char path[4096];
+	int fd AUTO_CLOSE = -1;
+
+	testing_path(path, n->dir, "unquiet-targets");
+	fd = open(path, O_RDONLY);
+	n->len = fd < 0 ? -1 : read(fd, n->text, sizeof(n->text));
+}
+
+/* As a process that is killed leaves it. */
+static void note_put(const struct note *n)
+{
+	char path[4096];
+	int fd AUTO_CLOSE = -1;
+
+	testing_path(path, n->dir, "unquiet-targets");
+	fd = open(path, O_CREAT | O_WRONLY | O_TRUNC, 0600);
+	assert_true(fd >= 0);
+	if (n->len > 0)
+		assert_int_equal(write(fd, n->text, (size_t)n->len), n->len);
+}
+
+static bool note_there(const struct note *n)
+{
+	char path[4096];
+
+	testing_path(path, n->dir, "unquiet-targets");
+	return access(path, F_OK) == 0;
+}
+
+/* One life of a data plane, which mounts if told: a document with these times, and what its engine
+ * was told of the process before. @note: NULL, or where a copy of the note goes, as a process that
+ * is killed now leaves it. */
+static struct engine_config one_life(uint64_t keep_alive_ms, uint64_t quiesce_ms, bool mounts,
+                                     struct note *note)
 {
 	struct nvmf_config c;
 	void *state;
 	struct fx *fx;
-	bool told;
 
 	assert_int_equal(setup(&state), 0);
 	fx = state;
 	config(&c);
 	c.secret[0] = '\0';
+	c.keep_alive_ms = keep_alive_ms;
+	c.quiesce_ms = quiesce_ms;
 	assert_int_equal(put(fx, "flash", &c).r, 0);
-	told = seen_unquiet != 0;
-	if (mounts) {
+	if (mounts)
 		assert_int_equal(mount_flash(fx), ROS2_OK);
-		assert_int_equal(access(note, F_OK), 0);
-	}
+	if (note)
+		note_take(note);
 	assert_int_equal(teardown(&state), 0);
-	return told;
+	return seen_unquiet;
 }
 
 static void process__that_was_killed_is_known_to_the_next(void **state)
 {
-	char note[4096];
-	int fd;
+	struct note note = {.dir = *state}, none = {.dir = *state};
 
 	fx_state_dir = *state;
 	log_set_level(LOG_LEVEL_ERROR);
-	testing_path(note, *state, "unquiet-targets");
-	assert_false(one_life(note, false));
-	assert_int_equal(access(note, F_OK), -1);
-	assert_false(one_life(note, true));
+	assert_int_equal(one_life(5000, 0, false, &none).unquiet_since_ns, 0);
+	assert_int_equal(none.len, -1);
+	assert_int_equal(one_life(5000, 0, true, &note).unquiet_since_ns, 0);
+	assert_true(note.len > 0);
 	/* It ended in order. */
-	assert_int_equal(access(note, F_OK), -1);
-	assert_false(one_life(note, true));
-	/* As one that was killed leaves it. */
-	fd = open(note, O_CREAT | O_WRONLY, 0600);
-	assert_true(fd >= 0);
-	close(fd);
-	assert_true(one_life(note, false));
+	assert_false(note_there(&note));
+	assert_int_equal(one_life(5000, 0, true, NULL).unquiet_since_ns, 0);
+	note_put(&note);
+	assert_int_not_equal(one_life(5000, 0, false, NULL).unquiet_since_ns, 0);
 	/* What the killed one left may not be over, so that the next must know, too. */
-	assert_true(one_life(note, true));
-	assert_int_equal(access(note, F_OK), 0);
+	assert_int_not_equal(one_life(5000, 0, true, NULL).unquiet_since_ns, 0);
+	assert_true(note_there(&note));
+	/* As agents before 0025 leave it. */
+	note_put(&none);
+	assert_int_not_equal(one_life(5000, 0, false, NULL).unquiet_since_ns, 0);
+	assert_int_equal(seen_unquiet.unquiet_quiesce_ms, 0);
+	fx_state_dir = NULL;
+}
+
+static void process__that_was_killed_is_waited_for_as_its_own_document_said(void **state)
+{
+	struct note note = {.dir = *state};
+
+	fx_state_dir = *state;
+	log_set_level(LOG_LEVEL_ERROR);
+	one_life(5000, 900000, true, &note);
+	note_put(&note);
+	/* A shorter one came while it was dead. */
+	assert_int_equal(one_life(1000, 2000, true, &note).unquiet_quiesce_ms, 900000);
+	assert_int_equal(seen_unquiet.unquiet_keep_alive_ms, 0);
+	/* And this process is killed, too, before that is over. */
+	note_put(&note);
+	assert_int_equal(one_life(7000, 0, true, &note).unquiet_quiesce_ms, 900000);
+	note_put(&note);
+	assert_int_equal(one_life(1000, 0, false, NULL).unquiet_quiesce_ms, 900000);
+	assert_int_equal(seen_unquiet.unquiet_keep_alive_ms, 7000);
+	fx_state_dir = NULL;
+}
+
+/* A process after a killed one ends in order, so much later: is the note still there? */
+static bool stays_after(const struct note *note, uint64_t ms, uint64_t quiesce_ms)
+{
+	struct note now = *note;
+	struct nvmf_config c;
+	void *state;
+
+	note_put(&now);
+	later_ns = 0;
+	assert_int_equal(setup(&state), 0);
+	config(&c);
+	c.secret[0] = '\0';
+	c.quiesce_ms = quiesce_ms;
+	assert_int_equal(put(state, "flash", &c).r, 0);
+	assert_int_equal(mount_flash(state), ROS2_OK);
+	later_ns = ms * NS_PER_MS;
+	assert_int_equal(teardown(&state), 0);
+	later_ns = 0;
+	return note_there(&now);
+}
+
+static void note__stays_until_the_longest_time_of_a_document_is_over(void **state)
+{
+	struct note long_one = {.dir = *state}, short_one = {.dir = *state};
+
+	fx_state_dir = *state;
+	log_set_level(LOG_LEVEL_ERROR);
+	one_life(5000, 900000, true, &long_one);
+	one_life(5000, 1000, true, &short_one);
+	/* 300 s, which were all that was known before 0025. */
+	assert_true(stays_after(&long_one, 310000, 1000));
+	assert_true(stays_after(&long_one, 890000, 1000));
+	assert_false(stays_after(&long_one, 910000, 1000));
+	assert_true(stays_after(&short_one, 290000, 1000));
+	assert_false(stays_after(&short_one, 310000, 1000));
+	/* Somebody has found out since that it takes longer. */
+	assert_true(stays_after(&short_one, 310000, 900000));
+	fx_state_dir = NULL;
+}
+
+static void note__that_cannot_be_read_counts_for_every_target(void **state)
+{
+	static const char *const bad[] = {"ros2 unquiet targets 2\n", "x",
+	                                  "ros2 unquiet targets 1\n1000 2000"};
+	struct note note = {.dir = *state};
+
+	fx_state_dir = *state;
+	log_set_level(LOG_LEVEL_ERROR);
+	for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+		note.len = snprintf(note.text, sizeof(note.text), "%s", bad[i]);
+		note_put(&note);
+		assert_int_equal(one_life(1000, 1000, false, NULL).unquiet_quiesce_ms, 300000);
+	}
 	fx_state_dir = NULL;
 }
 
@@ -351,6 +475,14 @@ int main(void)
 	                                        setup_without_secrets, teardown),
 		T(engine__of_a_type_that_is_not_here_is_refused_by_name),
 		cmocka_unit_test_setup_teardown(process__that_was_killed_is_known_to_the_next,
+	                                        testing_dir_setup, testing_dir_teardown),
+		cmocka_unit_test_setup_teardown(
+			process__that_was_killed_is_waited_for_as_its_own_document_said,
+			testing_dir_setup, testing_dir_teardown),
+		cmocka_unit_test_setup_teardown(
+			note__stays_until_the_longest_time_of_a_document_is_over, testing_dir_setup,
+			testing_dir_teardown),
+		cmocka_unit_test_setup_teardown(note__that_cannot_be_read_counts_for_every_target,
 	                                        testing_dir_setup, testing_dir_teardown),
 		cmocka_unit_test(mount__fails_when_it_cannot_be_noted),
 	};
