@@ -362,6 +362,21 @@ void target_delay(struct target *t, uint32_t ms, bool orphans)
 	pthread_mutex_unlock(&t->lock);
 }
 
+void target_release(struct target *t)
+{
+	struct orphan *o;
+	struct conn *c;
+
+	pthread_mutex_lock(&t->lock);
+	list_for_each (&t->conns, c, link)
+		for (unsigned i = 0; i <= TARGET_DEPTH_MAX && c->waiting; i++)
+			c->cmds[i].due_ns = 0;
+	list_for_each (&t->orphans, o, link)
+		o->due_ns = 0;
+	target_wake(t);
+	pthread_mutex_unlock(&t->lock);
+}
+
 unsigned target_event(struct target *t, uint32_t dword0)
 {
 	struct ctrl *k;

@@ -109,6 +109,8 @@ void target_freeze(struct target *t, bool on);
  * unknown. Without, such a write is lost.
  */
 void target_delay(struct target *t, uint32_t ms, bool orphans);
+/* All that waits for its time takes effect now, what has lost its connection, too. */
+void target_release(struct target *t);
 /* Sends this asynchronous event (dword 0 of its completion) to each controller that waits for
  * one. Returns to how many. */
 unsigned target_event(struct target *t, uint32_t dword0);

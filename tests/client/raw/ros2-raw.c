@@ -25,7 +25,8 @@ static const char usage[] =
 	"  ros2-raw wire [session_uid=H secret=H data=HOST:PORT] MESSAGE [field=value ...] ...\n"
 	"        HELLO by hand, then messages: READ, WRITE, FLUSH, PULL, BYE ... with request_id,\n"
 	"        handle, offset, address, length, key, generation, flags, payload=BYTES (sent),\n"
-	"        payload_len=N (claimed), crc=bad, magic=N; GARBAGE length=N; WAIT length=MS.\n"
+	"        fill=N (each of them), payload_len=N (claimed), crc=bad, magic=N, wait_ms=N;\n"
+	"        GARBAGE length=N; WAIT length=MS.\n"
 	"        Without session_uid it opens a session first. skip_hello=1: none is sent.\n"
 	"  ros2-raw hold namespace=NS path=P [seconds=N]\n"
 	"        the victim: a session with a file and a region; prints session_uid, handle, key,\n"
@@ -218,7 +219,7 @@ static int send_message(int fd, const char *name, const struct raw_args *f)
 
 	if (!bytes)
 		return -ENOMEM;
-	memset(bytes, FILL, payload);
+	memset(bytes, (int)raw_arg_u64(f, "fill", FILL), payload);
 	if (!strcmp(name, "GARBAGE")) {
 		crypto_random(&h, sizeof(h));
 		return raw_send(fd, &h, NULL);
