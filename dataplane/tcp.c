@@ -174,10 +174,11 @@ static bool on_message(struct session *s, const struct wire_header *h)
 		s->state = SESSION_CLOSING;
 		session_maybe_closed(s);
 		return true;
+	case WIRE_WINDOW:
+		session_end(s, ROS2_PROTOCOL, "WINDOW: windows are of verbs, this is tcp");
+		return true;
 	default:
-		session_end(s, ROS2_PROTOCOL,
-		            h->opcode == WIRE_WINDOW ? "WINDOW: windows are of verbs, this is tcp"
-		                                     : "a second HELLO");
+		session_end(s, ROS2_PROTOCOL, "a second HELLO");
 		return true;
 	}
 }

@@ -6,7 +6,7 @@
  * here and checked against them; a change needs a new version and a page in docs/decisions/.
  *
  *   agent  -> tenant  CHALLENGE  payload wire_challenge: at once after accept
- *   tenant -> agent   HELLO      payload wire_hello: within 10 s of OpenSession
+ *   tenant -> agent   HELLO      payload wire_hello: within 10 s of OpenSession; length: the wire_features that the tenant knows
  *   agent  -> tenant  WELCOME    payload wire_welcome; or NAK and close
  *   tenant -> agent   READ       handle, offset, length, key, address; key: where the agent writes
  *   agent  -> tenant  DATA       key, address, generation, offset (within the request), payload; then COMPLETE
@@ -15,6 +15,8 @@
  *   agent  -> tenant  PULL       request id, key, address, generation, offset, length: answered, in the order asked, by
  *   tenant -> agent   DATA       the same fields, payload of exactly length bytes
  *   tenant -> agent   FLUSH      handle: data written before is durable when it completes (fdatasync)
+ *   tenant -> agent   ZERO       handle, offset, length: these bytes of the file read as zeros when it completes
+ *   tenant -> agent   DISCARD    handle, offset, length: nobody needs these bytes any more
  *   agent  -> tenant  COMPLETE   request id, status, length = bytes done; gives one credit back
  *   agent  -> tenant  NAK        request id, status: a violation; counted; payload: words (UTF-8, <= 256 bytes)
  *   both              BYE        no more requests; the peer drains and closes
@@ -31,7 +33,9 @@
  * Rules: (1) a request id is chosen by the tenant and must not be in flight already; (2) at most `credits` requests are in
  * flight; one more is a violation; (3) a receiver checks magic, version, header CRC, reserved bits and payload_len before
  * anything else, and a failure there ends the connection; (4) every DATA the tenant receives is checked against its own
- * region table before a byte lands; (5) a key is valid only on the connection it was issued for.
+ * region table before a byte lands; (5) a key is valid only on the connection it was issued for; (6) what belongs to a
+ * wire_feature is sent only after a WELCOME that has it: the tenant says in HELLO what it knows, the agent answers with what
+ * both know, and a bit that is not known is ignored (docs/decisions/0024).
  */
 /* clang-format on */
 #ifndef ROS2_DATAPLANE_WIRE_H
@@ -53,7 +57,7 @@
 #define WIRE_MAC_LEN     32
 #define WIRE_SECRET_LEN  32
 #define WIRE_INLINE_MAX  (16u * 1024)
-#define WIRE_IO_MAX      (1024u * 1024) /* length of one READ or WRITE */
+#define WIRE_IO_MAX      (1024u * 1024) /* length of one READ, WRITE, ZERO or DISCARD */
 #define WIRE_WORDS_MAX   256u
 #define WIRE_CREDITS_MAX 1024u
 #define WIRE_HELLO_MS    10000u
@@ -66,6 +70,8 @@ enum wire_opcode {
 	WIRE_WRITE = 17,
 	WIRE_FLUSH = 18,
 	WIRE_WINDOW = 19,
+	WIRE_ZERO = 20,
+	WIRE_DISCARD = 21,
 	WIRE_DATA = 32,
 	WIRE_PULL = 33,
 	WIRE_COMPLETE = 34,
@@ -82,6 +88,11 @@ enum wire_flag {
 	WIRE_F_TLS = 1u << 9,         /* reserved, must be 0 in version 1 */
 };
 #define WIRE_F_KNOWN (WIRE_F_INLINE | WIRE_F_LAST)
+
+enum wire_feature {
+	WIRE_FEATURE_CLEAR = 1u << 0, /* ZERO and DISCARD */
+};
+#define WIRE_FEATURES_KNOWN WIRE_FEATURE_CLEAR
 
 struct wire_header {
 	uint32_t magic;
@@ -132,9 +143,10 @@ struct wire_welcome {
 	uint32_t credits;
 	uint32_t max_io;
 	uint32_t max_inline;
-	uint32_t reserved;
+	uint32_t features; /* of those that HELLO named: what this connection may use */
 };
 WIRE_ASSERT(sizeof(struct wire_welcome) == 48, "welcome");
+WIRE_ASSERT(offsetof(struct wire_welcome, features) == 44, "features");
 
 /* ---- verbs: private data of the connection manager, at most 56 bytes ---- */
 

@@ -30,6 +30,8 @@ static const struct message messages[] = {
 	[WIRE_WRITE] = {"WRITE", FROM_TENANT, WIRE_F_INLINE, 0, WIRE_INLINE_MAX, true},
 	[WIRE_FLUSH] = {"FLUSH", FROM_TENANT, 0, 0, 0, false},
 	[WIRE_WINDOW] = {"WINDOW", FROM_TENANT, 0, 0, 0, false},
+	[WIRE_ZERO] = {"ZERO", FROM_TENANT, 0, 0, 0, false},
+	[WIRE_DISCARD] = {"DISCARD", FROM_TENANT, 0, 0, 0, false},
 	[WIRE_DATA] = {"DATA", FROM_TENANT | FROM_AGENT, WIRE_F_LAST, 0, WIRE_IO_MAX, true},
 	[WIRE_PULL] = {"PULL", FROM_AGENT, 0, 0, 0, false},
 	[WIRE_COMPLETE] = {"COMPLETE", FROM_AGENT, 0, 0, 0, false},
@@ -94,6 +96,10 @@ static enum ros2_status parse(const uint8_t bytes[WIRE_HEADER_LEN], enum sender 
 		return say(ROS2_PROTOCOL, "not an opcode this side may receive", ret_words);
 	if (h.flags & ~m->flags)
 		return say(ROS2_PROTOCOL, "a flag this message may not have", ret_words);
+	/* They move no bytes: memory that they name would be memory that nothing is checked of. */
+	if ((h.opcode == WIRE_ZERO || h.opcode == WIRE_DISCARD) &&
+	    (h.key || h.address || h.generation))
+		return say(ROS2_PROTOCOL, "ZERO or DISCARD that names memory", ret_words);
 	s = check_payload(&h, m, ret_words);
 	if (s == ROS2_OK)
 		*ret = h;

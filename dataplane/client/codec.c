@@ -31,6 +31,10 @@ const char *codec_opcode_to_str(uint8_t opcode)
 		return "FLUSH";
 	case WIRE_WINDOW:
 		return "WINDOW";
+	case WIRE_ZERO:
+		return "ZERO";
+	case WIRE_DISCARD:
+		return "DISCARD";
 	case WIRE_DATA:
 		return "DATA";
 	case WIRE_PULL:

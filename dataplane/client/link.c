@@ -213,7 +213,7 @@ static int send_hello(int fd, const struct wire_hello *hello, uint64_t deadline_
 static int check_welcome(const struct wire_welcome *w, struct ros2_err *err)
 {
 	if (!w->credits || w->credits > WIRE_CREDITS_MAX || !w->max_io || w->max_io > WIRE_IO_MAX ||
-	    w->max_inline > WIRE_INLINE_MAX || w->reserved)
+	    w->max_inline > WIRE_INLINE_MAX || w->features)
 		return ros2_err_named(err, ROS2_PROTOCOL,
 		                      "WELCOME offers %u credits, %u bytes per request, %u inline",
 		                      w->credits, w->max_io, w->max_inline);

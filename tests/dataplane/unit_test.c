@@ -48,8 +48,8 @@ static void wire_parse__accepts_only_what_a_tenant_may_send(void **state)
 {
 	for (unsigned op = 0; op < 256; op++) {
 		bool may = op == WIRE_READ || op == WIRE_WRITE || op == WIRE_FLUSH ||
-		           op == WIRE_WINDOW || op == WIRE_PING || op == WIRE_PONG ||
-		           op == WIRE_BYE;
+		           op == WIRE_WINDOW || op == WIRE_ZERO || op == WIRE_DISCARD ||
+		           op == WIRE_PING || op == WIRE_PONG || op == WIRE_BYE;
 		struct wire_header h = sealed((enum wire_opcode)op);
 
 		assert_int_equal(parse(&h) == ROS2_OK, may);
@@ -81,6 +81,37 @@ static void wire_parse__bounds_every_payload(void **state)
 	                 ROS2_TOO_LARGE);
 	assert_int_equal(with_payload(WIRE_HELLO, 0, 0, 80), ROS2_OK);
 	assert_int_equal(with_payload(WIRE_HELLO, 0, 0, 79), ROS2_TOO_LARGE);
+}
+
+static void wire_parse__takes_no_memory_and_no_payload_with_what_clears(void **state)
+{
+	static const enum wire_opcode ops[] = {WIRE_ZERO, WIRE_DISCARD};
+
+	for (size_t i = 0; i < ARRAY_SIZE(ops); i++) {
+		struct wire_header h[5];
+
+		for (size_t k = 0; k < ARRAY_SIZE(h); k++)
+			h[k] = sealed(ops[i]);
+		h[1].key = 1;
+		h[2].address = 1ull << 63;
+		h[3].generation = 1;
+		h[4].flags = WIRE_F_INLINE;
+		for (size_t k = 0; k < ARRAY_SIZE(h); k++) {
+			wire_seal(&h[k]);
+			assert_int_equal(parse(&h[k]), k ? ROS2_PROTOCOL : ROS2_OK);
+		}
+		assert_int_equal(with_payload(ops[i], 0, 4096, 4096), ROS2_TOO_LARGE);
+		/* What a tenant says to an agent an agent does not say to a tenant. */
+		assert_int_equal(wire_parse_from_agent((const uint8_t *)h, &(struct wire_header){0},
+		                                       &(const char *){NULL}),
+		                 ROS2_PROTOCOL);
+	}
+}
+
+/* What HELLO says it knows is no payload: any bits are a good header. */
+static void wire_parse__takes_features_that_nobody_knows(void **state)
+{
+	assert_int_equal(with_payload(WIRE_HELLO, 0, UINT32_MAX, 80), ROS2_OK);
 }
 
 /* ---- buckets ---- */
@@ -307,6 +338,8 @@ int main(void)
 			wire_parse__accepts_a_sealed_header_and_nothing_with_one_bit_changed),
 		cmocka_unit_test(wire_parse__accepts_only_what_a_tenant_may_send),
 		cmocka_unit_test(wire_parse__bounds_every_payload),
+		cmocka_unit_test(wire_parse__takes_no_memory_and_no_payload_with_what_clears),
+		cmocka_unit_test(wire_parse__takes_features_that_nobody_knows),
 		cmocka_unit_test(qos__keeps_the_rate_within_two_percent_over_ten_seconds),
 		cmocka_unit_test(qos__gives_at_most_the_burst_after_a_pause),
 		cmocka_unit_test(qos__tells_when_to_try_again),

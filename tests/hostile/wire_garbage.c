@@ -39,6 +39,9 @@ static const uint8_t opcodes[] = {
 	WIRE_READ,
 	WIRE_WRITE,
 	WIRE_FLUSH,
+	WIRE_WINDOW,
+	WIRE_ZERO,
+	WIRE_DISCARD,
 	WIRE_DATA,
 	WIRE_PULL,
 	WIRE_COMPLETE,
@@ -49,7 +52,7 @@ static const uint8_t opcodes[] = {
 	0,
 	4,
 	15,
-	19,
+	22,
 	51,
 	128,
 	255,
@@ -158,8 +161,10 @@ static struct wire_header good(const struct wire *w, uint8_t opcode)
 	                        .key = w->h->b.key,
 	                        .generation = w->h->b.generation};
 
+	if (opcode == WIRE_FLUSH || opcode == WIRE_ZERO || opcode == WIRE_DISCARD)
+		h.address = h.key = h.generation = 0;
 	if (opcode == WIRE_FLUSH)
-		h.address = h.length = h.key = h.generation = 0;
+		h.length = 0;
 	raw_seal(&h);
 	return h;
 }
