@@ -129,7 +129,7 @@ static void refused(struct agent *a, struct metrics_page *p)
 }
 
 static void each(struct metrics_page *p, struct sessions *t, const char *name, const char *help,
-                 size_t read_at, size_t write_at)
+                 size_t read_at, size_t write_at, size_t clear_at)
 {
 	const struct sessions_account *c;
 
@@ -141,6 +141,8 @@ static void each(struct metrics_page *p, struct sessions *t, const char *name, c
 		            "direction", "read", NULL);
 		metrics_u64(p, name, *(const uint64_t *)(at + write_at), "tenant", c->name,
 		            "direction", "write", NULL);
+		metrics_u64(p, name, *(const uint64_t *)(at + clear_at), "tenant", c->name,
+		            "direction", "clear", NULL);
 	}
 }
 
@@ -150,13 +152,15 @@ static void tenants(struct agent *a, struct metrics_page *p)
 
 	sessions_account_now(a->sessions);
 	each(p, a->sessions, "ros2_agent_tenant_bytes_total",
-	     "Payload moved for a tenant since the start.",
+	     "Payload moved for a tenant since the start, and bytes cleared, which move none.",
 	     offsetof(struct dp_session_stats, read_bytes),
-	     offsetof(struct dp_session_stats, write_bytes));
+	     offsetof(struct dp_session_stats, write_bytes),
+	     offsetof(struct dp_session_stats, cleared_bytes));
 	each(p, a->sessions, "ros2_agent_tenant_operations_total",
-	     "Reads and writes done for a tenant since the start.",
+	     "Reads, writes and clears done for a tenant since the start.",
 	     offsetof(struct dp_session_stats, read_ops),
-	     offsetof(struct dp_session_stats, write_ops));
+	     offsetof(struct dp_session_stats, write_ops),
+	     offsetof(struct dp_session_stats, clear_ops));
 	metrics_family(p, "ros2_agent_tenant_violations_total", METRICS_COUNTER,
 	               "What a tenant's sessions did that they may not, since the start.");
 	for (c = sessions_accounts(a->sessions); c; c = c->hh.next)

@@ -48,6 +48,7 @@ static void session_info(struct agent *a, const struct agent_session *s, Ros2__V
 	o->handles = HASH_COUNT(s->handles);
 	o->read_bytes = st.read_bytes;
 	o->write_bytes = st.write_bytes;
+	o->cleared_bytes = st.cleared_bytes;
 	o->violations = st.violations;
 	o->copied_bytes = st.copied_bytes;
 }

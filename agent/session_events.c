@@ -201,7 +201,7 @@ void sessions_on_probe(struct sessions *t)
 
 static void record_usage(struct agent_session *s, const struct dp_session_stats *st)
 {
-	char uid[ROS2_UID_STR_LEN], n[4][24];
+	char uid[ROS2_UID_STR_LEN], n[6][24];
 	struct agent_audit_event ev = {
 		.action = "session.usage",
 		.actor = s->principal,
@@ -216,8 +216,10 @@ static void record_usage(struct agent_session *s, const struct dp_session_stats 
 		.details = {{"read_bytes", n[0]},
 	                    {"write_bytes", n[1]},
 	                    {"read_ops", n[2]},
-	                    {"write_ops", n[3]}},
-		.n_details = 4,
+	                    {"write_ops", n[3]},
+	                    {"cleared_bytes", n[4]},
+	                    {"clear_ops", n[5]}},
+		.n_details = 6,
 	};
 	const struct dp_session_stats *was = &s->usage;
 
@@ -226,7 +228,10 @@ static void record_usage(struct agent_session *s, const struct dp_session_stats 
 	snprintf(n[1], 24, "%llu", (unsigned long long)(st->write_bytes - was->write_bytes));
 	snprintf(n[2], 24, "%llu", (unsigned long long)(st->read_ops - was->read_ops));
 	snprintf(n[3], 24, "%llu", (unsigned long long)(st->write_ops - was->write_ops));
-	ev.count = st->read_ops - was->read_ops + st->write_ops - was->write_ops;
+	snprintf(n[4], 24, "%llu", (unsigned long long)(st->cleared_bytes - was->cleared_bytes));
+	snprintf(n[5], 24, "%llu", (unsigned long long)(st->clear_ops - was->clear_ops));
+	ev.count = st->read_ops - was->read_ops + st->write_ops - was->write_ops + st->clear_ops -
+	           was->clear_ops;
 	ev.last_unix_ns = clock_unix_ns();
 	ev.first_unix_ns = s->usage_unix_ns ? s->usage_unix_ns : s->opened_unix_ns;
 	agent_audit_note(s->sessions->a->audit, &ev);
@@ -269,6 +274,8 @@ static void most(struct dp_session_stats *to, const struct dp_session_stats *st)
 	to->write_bytes = MAX(to->write_bytes, st->write_bytes);
 	to->read_ops = MAX(to->read_ops, st->read_ops);
 	to->write_ops = MAX(to->write_ops, st->write_ops);
+	to->cleared_bytes = MAX(to->cleared_bytes, st->cleared_bytes);
+	to->clear_ops = MAX(to->clear_ops, st->clear_ops);
 	to->violations = MAX(to->violations, st->violations);
 	to->shaped_ns = MAX(to->shaped_ns, st->shaped_ns);
 }
@@ -279,6 +286,8 @@ static void add(struct dp_session_stats *to, const struct dp_session_stats *st)
 	to->write_bytes += st->write_bytes;
 	to->read_ops += st->read_ops;
 	to->write_ops += st->write_ops;
+	to->cleared_bytes += st->cleared_bytes;
+	to->clear_ops += st->clear_ops;
 	to->violations += st->violations;
 	to->shaped_ns += st->shaped_ns;
 }
@@ -326,7 +335,8 @@ void sessions_tick(struct sessions *t)
 
 		if (s->state != SESSION_LIVE || dp_session_stats(t->a->dp, &s->uid, &st) < 0)
 			continue;
-		if (st.read_ops != s->usage.read_ops || st.write_ops != s->usage.write_ops)
+		if (st.read_ops != s->usage.read_ops || st.write_ops != s->usage.write_ops ||
+		    st.clear_ops != s->usage.clear_ops)
 			record_usage(s, &st);
 	}
 	sessions_forget_old(t, clock_boottime_ns());

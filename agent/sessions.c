@@ -185,7 +185,7 @@ const char *agent_session_end_words(const struct agent_session *s)
 
 static void record_close(struct agent_session *s, const struct dp_session_stats *st)
 {
-	char uid[ROS2_UID_STR_LEN], grant[ROS2_UID_STR_LEN], n[5][24];
+	char uid[ROS2_UID_STR_LEN], grant[ROS2_UID_STR_LEN], n[7][24];
 	struct agent_audit_event ev = {
 		.action = "session.close",
 		.actor = s->principal,
@@ -203,8 +203,10 @@ static void record_close(struct agent_session *s, const struct dp_session_stats 
 	                    {"write_bytes", n[1]},
 	                    {"read_ops", n[2]},
 	                    {"write_ops", n[3]},
-	                    {"violations", n[4]}},
-		.n_details = 6,
+	                    {"violations", n[4]},
+	                    {"cleared_bytes", n[5]},
+	                    {"clear_ops", n[6]}},
+		.n_details = 8,
 	};
 
 	ros2_uid_to_str(&s->uid, uid);
@@ -214,6 +216,8 @@ static void record_close(struct agent_session *s, const struct dp_session_stats 
 	snprintf(n[2], 24, "%llu", (unsigned long long)st->read_ops);
 	snprintf(n[3], 24, "%llu", (unsigned long long)st->write_ops);
 	snprintf(n[4], 24, "%llu", (unsigned long long)st->violations);
+	snprintf(n[5], 24, "%llu", (unsigned long long)st->cleared_bytes);
+	snprintf(n[6], 24, "%llu", (unsigned long long)st->clear_ops);
 	agent_audit_note(s->sessions->a->audit, &ev);
 }
 

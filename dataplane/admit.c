@@ -21,6 +21,7 @@
 #define WRITE_FACTOR 2u /* a write costs the engine about twice a read */
 #define FIRST_KICK   2u
 #define DEFICIT_MAX  (WRITE_FACTOR * WIRE_IO_MAX + DRR_QUANTUM)
+_Static_assert(WIRE_IO_MAX <= ENGINE_ZERO_MAX, "an engine clears what a tenant may ask for");
 
 enum verdict { ADMITTED, WAITS, NO_DEFICIT, AWAY };
 
@@ -67,7 +68,8 @@ static uint64_t cost_of(const struct request *req)
 	return req->op == REQUEST_READ ? cost : cost * WRITE_FACTOR;
 }
 
-/* Both buckets of the direction, or neither. */
+/* Both buckets of the direction, or neither. What clears pays its whole length as a write does: a
+ * target may have to write as much, for 64 bytes of the tenant's (docs/decisions/0024). */
 static bool take_tokens(struct request *req)
 {
 	struct session *s = req->s;
@@ -119,7 +121,10 @@ static bool may_wait(const struct request *req, bool needs_slot)
 static enum verdict place_for(const struct request *req, bool away, bool needs_slot)
 {
 	const struct reactor *r = req->s->r;
+	uint32_t clearing = req->s->rt->clearing_at[req->file->mount->engine->slot];
 
+	if (request_op_clears(req->op) && clearing + req->length > REACTOR_CLEARING_MAX)
+		return away ? AWAY : WAITS;
 	if (away)
 		return may_wait(req, needs_slot) ? ADMITTED : AWAY;
 	return share_allows(&REACTOR_ENGINE_SHARE, req->s->rt->n_begun,
@@ -253,7 +258,9 @@ static int submit(struct reactor *r, struct request *req)
 {
 	static const enum engine_op ops[] = {[REQUEST_READ] = ENGINE_OP_READ,
 	                                     [REQUEST_WRITE] = ENGINE_OP_WRITE,
-	                                     [REQUEST_FLUSH] = ENGINE_OP_FLUSH};
+	                                     [REQUEST_FLUSH] = ENGINE_OP_FLUSH,
+	                                     [REQUEST_ZERO] = ENGINE_OP_ZERO,
+	                                     [REQUEST_DISCARD] = ENGINE_OP_DISCARD};
 	struct dp_engine *e = req->file->mount->engine;
 	struct rengine *re = &r->engines[e->slot];
 

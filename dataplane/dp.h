@@ -35,8 +35,9 @@ enum dp_event_type {
 
 struct dp_session_stats {
 	uint64_t read_bytes, write_bytes, read_ops, write_ops, violations;
-	uint64_t copied_bytes; /* payload copied by this process */
-	uint64_t shaped_ns;    /* time requests waited for tokens */
+	uint64_t cleared_bytes, clear_ops; /* made zeros or given up */
+	uint64_t copied_bytes;             /* payload copied by this process */
+	uint64_t shaped_ns;                /* time requests waited for tokens */
 	uint32_t regions, handles, in_flight;
 	bool connected;
 };

@@ -24,8 +24,11 @@
  * them together half of a reactor's depth. The others wait in their sessions. */
 #define REACTOR_AWAY_SHARE                                                                         \
 	((struct share){REACTOR_ENGINE_DEPTH / 2, 16, 1, REACTOR_ENGINE_DEPTH / 4})
-#define REACTOR_TICK_NS (20 * NS_PER_MS)
-#define REACTOR_LEASES  16384u
+/* Bytes that one tenant has one engine clear at once. Slots bound what is written at once; this
+ * needs none, and a target may have to write as much. */
+#define REACTOR_CLEARING_MAX (16u * WIRE_IO_MAX)
+#define REACTOR_TICK_NS      (20 * NS_PER_MS)
+#define REACTOR_LEASES       16384u
 /* Rows of keys of targets in a list; with more standing keys there is one row for each queue and
  * direction: 2 x DP_ENGINES_MAX x 256 tenants of one target. */
 #define REACTOR_WINDOWS 16384u
@@ -61,8 +64,9 @@ struct rtenant {
 	struct list link;   /* reactor.active */
 	struct qos_local tokens[QOS_KINDS];
 	struct slot_use slots;
-	uint32_t n_begun;                  /* requests that are ready, or inside an engine */
-	uint16_t begun_at[DP_ENGINES_MAX]; /* of them, by engine */
+	uint32_t n_begun;                     /* requests that are ready, or inside an engine */
+	uint16_t begun_at[DP_ENGINES_MAX];    /* of them, by engine */
+	uint32_t clearing_at[DP_ENGINES_MAX]; /* bytes that those of them name that clear */
 };
 
 struct rengine {

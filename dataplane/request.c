@@ -40,7 +40,7 @@ static bool id_in_flight(const struct session *s, uint64_t id)
 
 static uint32_t access_needed(enum request_op op)
 {
-	return op == REQUEST_READ ? ENGINE_READ : op == REQUEST_WRITE ? ENGINE_WRITE : 0;
+	return op == REQUEST_READ ? ENGINE_READ : op == REQUEST_FLUSH ? 0 : ENGINE_WRITE;
 }
 
 /* What the agent does to tenant memory: a READ writes into it. */
@@ -62,6 +62,10 @@ static bool check_shape(struct session *s, const struct request_in *in)
 	else if (id_in_flight(s, in->id))
 		session_violation(s, in->id, ROS2_INVALID,
 		                  "request id %" PRIu64 " is in flight already", in->id);
+	else if (request_op_clears(in->op) && !(s->features & WIRE_FEATURE_CLEAR))
+		session_violation(s, in->id, ROS2_UNSUPPORTED,
+		                  "%s, which is not among the features of WELCOME",
+		                  in->op == REQUEST_ZERO ? "ZERO" : "DISCARD");
 	else if (in->op != REQUEST_FLUSH && in->length > WIRE_IO_MAX)
 		session_violation(s, in->id, ROS2_TOO_LARGE, "length %u is more than %u",
 		                  in->length, WIRE_IO_MAX);
@@ -81,7 +85,7 @@ static bool check_handle(struct session *s, const struct request_in *in, struct 
 		session_violation(s, in->id, ROS2_BAD_HANDLE, "no such handle in this session");
 		return false;
 	}
-	if (need & ~f->access) {
+	if (need & ~f->access && !DP_SWITCH(no_open_check)) {
 		session_violation(s, in->id, ROS2_ACCESS, "the handle is not open for %s",
 		                  in->op == REQUEST_READ ? "reading" : "writing");
 		return false;
@@ -95,7 +99,9 @@ static bool check_lease(struct session *s, const struct request_in *in, uint64_t
 	struct lease *l;
 	enum ros2_status st;
 
-	if (in->op == REQUEST_FLUSH || in->length == 0 || DP_SWITCH(no_lease_check))
+	/* What names no memory needs none; the rights of the session count all the same. */
+	if (in->op == REQUEST_FLUSH || request_op_clears(in->op) || in->length == 0 ||
+	    DP_SWITCH(no_lease_check))
 		return true;
 	st = lease_check(s->r->leases, in->key, s->conn, lease_access(in->op), in->address,
 	                 in->length, now_ns, &l);
@@ -157,10 +163,15 @@ static void fill(struct request *req, const struct request_in *in, struct dp_fil
 
 struct request_in request_in_of(const struct wire_header *h)
 {
+	static const uint8_t ops[] = {[WIRE_READ] = REQUEST_READ,
+	                              [WIRE_WRITE] = REQUEST_WRITE,
+	                              [WIRE_FLUSH] = REQUEST_FLUSH,
+	                              [WIRE_ZERO] = REQUEST_ZERO,
+	                              [WIRE_DISCARD] = REQUEST_DISCARD};
+
+	assert(h->opcode < ARRAY_SIZE(ops));
 	return (struct request_in){
-		.op = h->opcode == WIRE_READ    ? REQUEST_READ
-	              : h->opcode == WIRE_WRITE ? REQUEST_WRITE
-	                                        : REQUEST_FLUSH,
+		.op = (enum request_op)ops[h->opcode],
 		.has_payload = h->flags & WIRE_F_INLINE,
 		.id = h->request_id,
 		.handle = h->handle,
@@ -227,23 +238,29 @@ void request_payload_arrived(struct request *req)
 
 void request_ready(struct request *req)
 {
+	uint32_t engine = req->file->mount->engine->slot;
 	struct session *s = req->s;
 
 	req->state = REQUEST_READY;
 	req->begun = true;
 	s->rt->n_begun++;
-	s->rt->begun_at[req->file->mount->engine->slot]++;
+	s->rt->begun_at[engine]++;
+	s->rt->clearing_at[engine] += request_op_clears(req->op) ? req->length : 0;
 	s->r->n_begun++;
 	list_add_tail(&s->r->ready, &req->link);
 }
 
 static void count_out(struct request *req)
 {
+	uint32_t engine;
+
 	if (!req->begun)
 		return;
+	engine = req->file->mount->engine->slot;
 	req->begun = false;
 	req->s->rt->n_begun--;
-	req->s->rt->begun_at[req->file->mount->engine->slot]--;
+	req->s->rt->begun_at[engine]--;
+	req->s->rt->clearing_at[engine] -= request_op_clears(req->op) ? req->length : 0;
 	req->s->r->n_begun--;
 }
 
@@ -381,15 +398,19 @@ static enum ros2_status status_of(int64_t res)
 	return s == ROS2_INTERNAL || s == ROS2_OK ? ROS2_IO : s;
 }
 
-static void count_done(struct request *req, uint64_t bytes)
+static void count_done(struct request *req, uint64_t n)
 {
 	struct session *s = req->s;
-	bool read = req->op == REQUEST_READ;
+	bool read = req->op == REQUEST_READ, clear = request_op_clears(req->op);
+	_Atomic uint64_t *bytes = read    ? &s->stats.read_bytes
+	                          : clear ? &s->stats.cleared_bytes
+	                                  : &s->stats.write_bytes;
+	_Atomic uint64_t *ops = read    ? &s->stats.read_ops
+	                        : clear ? &s->stats.clear_ops
+	                                : &s->stats.write_ops;
 
-	atomic_fetch_add_explicit(read ? &s->stats.read_bytes : &s->stats.write_bytes, bytes,
-	                          memory_order_relaxed);
-	atomic_fetch_add_explicit(read ? &s->stats.read_ops : &s->stats.write_ops, 1,
-	                          memory_order_relaxed);
+	atomic_fetch_add_explicit(bytes, n, memory_order_relaxed);
+	atomic_fetch_add_explicit(ops, 1, memory_order_relaxed);
 }
 
 static void note_engine(struct request *req)

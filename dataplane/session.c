@@ -80,14 +80,16 @@ void session_attach(struct reactor *r, struct session *s)
 	r->n_attached++;
 }
 
-void session_connected(struct session *s, const char *peer)
+uint32_t session_connected(struct session *s, const char *peer, uint32_t features)
 {
 	crypto_wipe(s->secret, sizeof(s->secret));
 	s->state = SESSION_OPEN;
+	s->features = features & WIRE_FEATURES_KNOWN;
 	s->stall_since_ns = clock_boottime_ns();
 	atomic_store_explicit(&s->stats.connected, true, memory_order_relaxed);
 	snprintf(s->peer, sizeof(s->peer), "%s", peer);
 	dp_post(s->dp, &s->connected_post, session_on_connected);
+	return s->features;
 }
 
 enum ros2_status session_rights(const struct session *s, uint64_t now_ns)

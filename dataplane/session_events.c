@@ -37,6 +37,9 @@ void session_stats(const struct session *s, struct dp_session_stats *ret)
 		.write_bytes = atomic_load_explicit(&c->stats.write_bytes, memory_order_relaxed),
 		.read_ops = atomic_load_explicit(&c->stats.read_ops, memory_order_relaxed),
 		.write_ops = atomic_load_explicit(&c->stats.write_ops, memory_order_relaxed),
+		.cleared_bytes =
+			atomic_load_explicit(&c->stats.cleared_bytes, memory_order_relaxed),
+		.clear_ops = atomic_load_explicit(&c->stats.clear_ops, memory_order_relaxed),
 		.violations = atomic_load_explicit(&c->stats.violations, memory_order_relaxed),
 		.copied_bytes = atomic_load_explicit(&c->stats.copied_bytes, memory_order_relaxed),
 		.shaped_ns = atomic_load_explicit(&c->stats.shaped_ns, memory_order_relaxed),

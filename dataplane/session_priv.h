@@ -94,8 +94,8 @@ struct session {
 	uint64_t conn, cert_deadline_ns;
 	/* any thread: counters, relaxed */
 	struct {
-		_Atomic uint64_t read_bytes, write_bytes, read_ops, write_ops, violations,
-			copied_bytes, shaped_ns;
+		_Atomic uint64_t read_bytes, write_bytes, cleared_bytes, read_ops, write_ops,
+			clear_ops, violations, copied_bytes, shaped_ns;
 		_Atomic uint32_t regions, handles, in_flight;
 		_Atomic bool connected;
 	} stats;
@@ -107,8 +107,9 @@ struct session {
 	uint32_t leases_ended; /* by the end of the session */
 	uint32_t keys_ended;   /* of targets, with a right of the session */
 	uint32_t n_requests, n_engine, n_device, n_posted;
+	uint32_t features;          /* enum wire_feature, of both sides */
 	uint32_t engines;           /* bit n: it had requests for the engine in slot n */
-	struct list free, queue[2]; /* queue: reads; writes and flushes */
+	struct list free, queue[2]; /* queue: reads; what changes bytes, and flushes */
 	struct list link_active, link_gone, link_input, link_output;
 	struct slot_source own;      /* where its slots come from */
 	struct slot_source lent;     /* for engines that lend memory to a target, unless own can */
@@ -145,7 +146,8 @@ static inline struct slot_source *session_slots_for(struct session *s, const str
 struct session *session_new(struct dp_session *ds, const struct transport_ops *transport);
 /* Reactor */
 void session_attach(struct reactor *r, struct session *s);
-void session_connected(struct session *s, const char *peer);
+/* @features: what HELLO says that the tenant knows. Returns what both know, for WELCOME. */
+uint32_t session_connected(struct session *s, const char *peer, uint32_t features);
 enum ros2_status session_rights(const struct session *s, uint64_t now_ns);
 /* From when on they do not stand if nothing changes; at least 1. Between the look and the call that
  * hands on, the process may be stopped: whoever hands on reads the clock again then. */
@@ -218,6 +220,6 @@ uint64_t request_until(const struct request *req);
 enum ros2_status request_hold_lease(struct request *req, uint64_t now_ns);
 static inline bool request_moves_bytes(const struct request *req)
 {
-	return req->op != REQUEST_FLUSH && req->length > 0;
+	return (req->op == REQUEST_READ || req->op == REQUEST_WRITE) && req->length > 0;
 }
 #endif

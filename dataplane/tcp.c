@@ -161,6 +161,8 @@ static bool on_message(struct session *s, const struct wire_header *h)
 	case WIRE_READ:
 	case WIRE_WRITE:
 	case WIRE_FLUSH:
+	case WIRE_ZERO:
+	case WIRE_DISCARD:
 		return on_request(s, h);
 	case WIRE_DATA:
 		on_data(s, h);

@@ -336,14 +336,14 @@ static struct session *waiting_session(struct reactor *r, const uint8_t uid[16])
 }
 
 static void welcome(struct reactor *r, struct preauth *p, struct session *s,
-                    const struct wire_hello *hello)
+                    const struct wire_hello *hello, uint32_t features)
 {
 	struct wire_welcome w = {
 		.credits = DP_CREDITS, .max_io = WIRE_IO_MAX, .max_inline = WIRE_INLINE_MAX};
 	int fd = preauth_leave(r, p);
 
 	proof_of(s, WIRE_LABEL_AGENT, sizeof(WIRE_LABEL_AGENT), hello, p->nonce, w.proof);
-	session_connected(s, p->peer);
+	w.features = session_connected(s, p->peer, features);
 	if (tcp_start(s, fd, &w) < 0) {
 		close(fd);
 		session_end(s, ROS2_INTERNAL, "the connection could not be watched");
@@ -374,7 +374,7 @@ static void on_hello(struct reactor *r, struct preauth *p)
 		refuse(r, p, ROS2_UNAUTHENTICATED, "no session waits for this proof", s);
 		return;
 	}
-	welcome(r, p, s, &hello);
+	welcome(r, p, s, &hello, h.length);
 }
 
 void tcp_preauth_receive(struct reactor *r, struct preauth *p)

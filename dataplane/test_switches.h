@@ -23,6 +23,7 @@ struct dp_test_switches {
 	bool no_key_generation;   /* the index of a key is enough, whatever its random bits */
 	bool no_proof;            /* a connection needs to know no secret */
 	bool no_access_check;     /* any lease allows reading and writing */
+	bool no_open_check;       /* any handle is open for reading and writing */
 	bool no_range_check;      /* a lease is for all of memory */
 	bool no_freeze;           /* a revocation that could not be held stops nothing else */
 	bool no_expiry;           /* a lease ends when its session does */

@@ -26,7 +26,13 @@ struct session;
 struct request;
 struct wire_header;
 
-enum request_op { REQUEST_READ, REQUEST_WRITE, REQUEST_FLUSH };
+enum request_op { REQUEST_READ, REQUEST_WRITE, REQUEST_FLUSH, REQUEST_ZERO, REQUEST_DISCARD };
+
+/* It changes bytes and brings none. */
+static inline bool request_op_clears(enum request_op op)
+{
+	return op == REQUEST_ZERO || op == REQUEST_DISCARD;
+}
 
 /* What a peer asks for; every number is hostile. */
 struct request_in {
@@ -36,7 +42,7 @@ struct request_in {
 	uint32_t length, key;
 };
 
-/* Of READ, WRITE or FLUSH. */
+/* Of READ, WRITE, FLUSH, ZERO or DISCARD. */
 struct request_in request_in_of(const struct wire_header *h);
 
 enum request_verdict {

@@ -207,7 +207,7 @@ static void proof_of(const struct session *s, const char *label, size_t label_le
 }
 
 static bool hello_is_good(struct session *s, const uint8_t *bytes, uint32_t len,
-                          struct wire_hello *ret)
+                          struct wire_hello *ret, uint32_t *ret_features)
 {
 	uint64_t now_ns = clock_boottime_ns();
 	uint8_t want[WIRE_MAC_LEN];
@@ -218,6 +218,7 @@ static bool hello_is_good(struct session *s, const uint8_t *bytes, uint32_t len,
 	    wire_parse_from_tenant(bytes, &h, &words) != ROS2_OK || h.opcode != WIRE_HELLO)
 		return false;
 	memcpy(ret, bytes + WIRE_HEADER_LEN, sizeof(*ret));
+	*ret_features = h.length;
 	proof_of(s, WIRE_LABEL_TENANT, sizeof(WIRE_LABEL_TENANT), ret, want);
 	return (DP_SWITCH(no_proof) || crypto_equal(want, ret->proof, sizeof(want))) &&
 	       !memcmp(ret->session_uid, s->uid.b, sizeof(ret->session_uid)) &&
@@ -231,8 +232,9 @@ void verbs_hello(struct session *s, const uint8_t *bytes, uint32_t len)
 		.credits = DP_CREDITS, .max_io = WIRE_IO_MAX, .max_inline = WIRE_VERBS_INLINE_MAX};
 	struct verbs_conn *c = verbs_of(s);
 	struct wire_hello hello;
+	uint32_t features;
 
-	if (!hello_is_good(s, bytes, len, &hello)) {
+	if (!hello_is_good(s, bytes, len, &hello, &features)) {
 		hello_refused(s->r, s, ROS2_UNAUTHENTICATED, c->peer,
 		              "the first message over verbs is no HELLO with this session's proof");
 		session_end(s, ROS2_UNAUTHENTICATED, "a connection of it proved nothing");
@@ -240,6 +242,6 @@ void verbs_hello(struct session *s, const uint8_t *bytes, uint32_t len)
 	}
 	proof_of(s, WIRE_LABEL_AGENT, sizeof(WIRE_LABEL_AGENT), &hello, w.proof);
 	s->own = (struct slot_source){.pool = c->t->pool, .tenant = &c->t->use};
-	session_connected(s, c->peer);
+	w.features = session_connected(s, c->peer, features);
 	verbs_queue_small(s, &h, &w, sizeof(w));
 }

@@ -433,6 +433,8 @@ static bool on_message(struct session *s, const struct wire_header *h, const uin
 	case WIRE_READ:
 	case WIRE_WRITE:
 	case WIRE_FLUSH:
+	case WIRE_ZERO:
+	case WIRE_DISCARD:
 		return on_request(s, h, payload);
 	case WIRE_WINDOW:
 		on_window(s, h);

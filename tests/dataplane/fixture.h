@@ -112,6 +112,8 @@ struct raw {
 	uint64_t next_id;
 };
 
+/* What HELLO says that the client knows; 0 = as the first release. */
+extern uint32_t raw_features;
 /* A session with the fixture's tenant and grant, not connected. */
 void raw_open(struct fx *fx, struct raw *c);
 void raw_open_as(struct fx *fx, struct raw *c, const struct ros2_uid *tenant,
@@ -144,6 +146,10 @@ enum ros2_status raw_read(struct raw *c, uint64_t offset, void *buf, uint32_t le
 enum ros2_status raw_write(struct raw *c, uint64_t offset, const void *buf, uint32_t len,
                            bool in_capsule);
 enum ros2_status raw_flush(struct raw *c);
+/* ZERO or DISCARD to its end: OK only when all of it is done. */
+enum ros2_status raw_clear(struct raw *c, enum wire_opcode op, uint64_t offset, uint32_t len);
+struct wire_header raw_clear_header(struct raw *c, enum wire_opcode op, uint64_t offset,
+                                    uint32_t len);
 /* Sends a header, expects a NAK with this status. */
 void raw_expect_nak(struct raw *c, struct wire_header *h, enum ros2_status want);
 void raw_expect_end(struct raw *c);

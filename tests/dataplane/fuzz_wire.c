@@ -50,6 +50,7 @@ static struct fx *fixture(void)
 
 	if (shared)
 		return shared;
+	raw_features = WIRE_FEATURE_CLEAR;
 	if (fx_setup(&shared))
 		abort();
 	fx = shared;

@@ -8,6 +8,8 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+uint32_t raw_features;
+
 void raw_open_as(struct fx *fx, struct raw *c, const struct ros2_uid *tenant,
                  const struct ros2_uid *grant, uint64_t cert_deadline_ns)
 {
@@ -98,10 +100,11 @@ void raw_connect(struct raw *c)
 	assert_true(raw_recv(c, &h, nonce, sizeof(nonce)));
 	assert_int_equal(h.opcode, WIRE_CHALLENGE);
 	raw_hello(c, nonce, &hello);
-	h = (struct wire_header){.opcode = WIRE_HELLO};
+	h = (struct wire_header){.opcode = WIRE_HELLO, .length = raw_features};
 	raw_send(c, &h, &hello, sizeof(hello));
 	assert_true(raw_recv(c, &h, &w, sizeof(w)));
 	assert_int_equal(h.opcode, WIRE_WELCOME);
+	assert_int_equal(w.features, raw_features & WIRE_FEATURE_CLEAR);
 	proof(c, "ros2-wire-1 agent", 18, &hello, nonce, want);
 	assert_memory_equal(w.proof, want, sizeof(want));
 }
@@ -286,6 +289,29 @@ enum ros2_status raw_flush(struct raw *c)
 
 	raw_send(c, &h, NULL, 0);
 	return raw_recv(c, &in, words, sizeof(words)) ? in.status : ROS2_CLOSED;
+}
+
+enum ros2_status raw_clear(struct raw *c, enum wire_opcode op, uint64_t offset, uint32_t len)
+{
+	struct wire_header h = raw_clear_header(c, op, offset, len), in;
+	uint8_t words[WIRE_WORDS_MAX];
+
+	raw_send(c, &h, NULL, 0);
+	if (!raw_recv(c, &in, words, sizeof(words)))
+		return ROS2_CLOSED;
+	assert_int_equal(in.request_id, h.request_id);
+	assert_int_equal(in.opcode == WIRE_COMPLETE ? in.length : 0,
+	                 in.status == ROS2_OK ? len : 0);
+	return in.status;
+}
+
+struct wire_header raw_clear_header(struct raw *c, enum wire_opcode op, uint64_t offset,
+                                    uint32_t len)
+{
+	struct wire_header h = raw_header(c, op, offset, 0, len);
+
+	h.key = 0;
+	return h;
 }
 
 void raw_expect_nak(struct raw *c, struct wire_header *h, enum ros2_status want)

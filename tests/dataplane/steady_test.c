@@ -66,6 +66,16 @@ static void load_inline(struct raw *c, uint32_t turns)
 		assert_int_equal(raw_write(c, 0, buf, WIRE_INLINE_MAX, true), ROS2_OK);
 }
 
+/* What clears, both ways and in both sizes. */
+static void load_clear(struct raw *c, uint32_t turns)
+{
+	for (uint32_t i = 0; i < turns; i++) {
+		assert_int_equal(raw_clear(c, WIRE_ZERO, (uint64_t)i * SMALL % BIG, SMALL),
+		                 ROS2_OK);
+		assert_int_equal(raw_clear(c, WIRE_DISCARD, 0, BIG), ROS2_OK);
+	}
+}
+
 struct seen {
 	uint64_t alloc, lock, copied, ops, written;
 };
@@ -78,7 +88,7 @@ static struct seen look(struct fx *fx, struct raw *c)
 	                     .lock = atomic_load(&count_calls()->lock),
 	                     .copied = st.copied_bytes,
 	                     .written = st.write_bytes,
-	                     .ops = st.read_ops + st.write_ops};
+	                     .ops = st.read_ops + st.write_ops + st.clear_ops};
 }
 
 static struct seen steady(struct fx *fx, void (*load)(struct raw *c, uint32_t turns))
@@ -115,6 +125,16 @@ static void steady_state__of_the_file_engine_allocates_locks_and_copies_nothing(
 	struct seen s = steady(*state, load_pulled);
 
 	assert_true(s.ops > TURNS * DEPTH);
+	assert_int_equal(s.alloc, 0);
+	assert_int_equal(s.lock, 0);
+	assert_int_equal(s.copied, 0);
+}
+
+static void steady_state__of_what_clears_allocates_locks_and_copies_nothing(void **state)
+{
+	struct seen s = steady(*state, load_clear);
+
+	assert_int_equal(s.ops, 2 * TURNS);
 	assert_int_equal(s.alloc, 0);
 	assert_int_equal(s.lock, 0);
 	assert_int_equal(s.copied, 0);
@@ -288,6 +308,11 @@ int main(void)
 			fx_teardown),
 		FILE_TEST(steady_state__of_the_file_engine_allocates_locks_and_copies_nothing,
 	                  file_setup),
+		cmocka_unit_test_setup_teardown(
+			steady_state__of_what_clears_allocates_locks_and_copies_nothing, fx_setup,
+			fx_teardown),
+		FILE_TEST(steady_state__of_what_clears_allocates_locks_and_copies_nothing,
+	                  file_setup),
 		FILE_TEST(steady_state__of_inline_writes_into_files_copies_each_byte_once_at_most,
 	                  file_setup),
 		cmocka_unit_test_setup_teardown(
@@ -299,5 +324,6 @@ int main(void)
 	                                        poll_all_setup, poll_teardown),
 	};
 
+	raw_features = WIRE_FEATURE_CLEAR;
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

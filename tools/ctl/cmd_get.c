@@ -63,6 +63,7 @@ static const struct ctl_column session_columns[] = {
 	{"HANDLES", "handles", CTL_NUMBER},
 	{"READ", "readBytes", CTL_BYTES},
 	{"WRITTEN", "writeBytes", CTL_BYTES},
+	{"CLEARED", "clearedBytes", CTL_BYTES},
 	{"COPIED", "copiedBytes", CTL_BYTES},
 	{"VIOLATIONS", "violations", CTL_NUMBER},
 	{"AGE", "openedUnixNs", CTL_AGE_UNIX_NS},

@@ -172,8 +172,9 @@ static void prove(const struct raw_session *s, const uint8_t *agent_nonce, struc
 
 int raw_hello(int fd, const struct raw_session *s, enum ros2_status *ret_status, char words[257])
 {
-	struct wire_header h,
-		out = {.opcode = WIRE_HELLO, .payload_len = sizeof(struct wire_hello)};
+	struct wire_header h, out = {.opcode = WIRE_HELLO,
+	                             .length = WIRE_FEATURES_KNOWN,
+	                             .payload_len = sizeof(struct wire_hello)};
 	AUTO_FREE uint8_t *payload = malloc(WIRE_IO_MAX);
 	struct wire_hello hello;
 	int rc = raw_receive(fd, &h, payload, 5000);
