@@ -8,6 +8,7 @@
 #include <poll.h>
 #include <stdlib.h>
 #ifdef ROS2_TEST_FABRIC_MEM
+#include "dataplane/client/verbs_priv.h"
 #include "tests/verbs/fabric_mem.h"
 #endif
 
@@ -415,6 +416,74 @@ static void over_verbs__each_window_ends_once_and_with_its_region(void **state)
 	assert_int_equal(fx->violations, 0);
 	user_close(&u);
 }
+
+/* The next write hears why; a program that lets the library reconnect writes on. */
+static void break_and_hear(struct fx *fx, const struct fabric_mem_failure *how,
+                           struct ros2_err *ret)
+{
+	const struct ros2_session_opts o = {.transport = ROS2_TRANSPORT_VERBS,
+	                                    .reconnect_ms = UINT32_MAX};
+	struct user u;
+
+	user_open_as(fx, &u, &o);
+	assert_int_equal(ros2_pwrite(u.file, u.buf, 50000, 0, &u.err), 50000);
+	fabric_mem_break_as(u.session->verbs->qp, how);
+	*ret = (struct ros2_err)ROS2_ERR_INIT;
+	assert_true(ros2_pwrite(u.file, u.buf, 50000, 0, ret) < 0);
+	user_close(&u);
+}
+
+static void over_verbs__why_a_device_ended_the_connection_is_said(void **state)
+{
+	static const struct {
+		struct fabric_mem_failure how;
+		const char *numbers, *event;
+	} rows[] = {
+		{{FABRIC_END_LOCAL, 1, 0x54, "local access violation work queue error", false},
+	         "(status 1, vendor error 84)",
+	         "reports: local access violation work queue error"},
+		{{FABRIC_END_FLUSHED, 5, 249, NULL, false},
+	         "(status 5, vendor error 249)",
+	         "reports no event"},
+		{{FABRIC_END_DEVICE, 21, 0, "somebody else's", true},
+	         "(status 21, vendor error 0)",
+	         "reports no event"},
+	};
+	char words[160];
+
+	for (uint32_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		struct ros2_err err;
+
+		break_and_hear(*state, &rows[i].how, &err);
+		assert_int_equal(err.status, ROS2_CLOSED);
+		snprintf(words, sizeof(words), "failed at %s: %s %s; the device %s",
+		         fabric_op_to_str(FABRIC_OP_RECV), fabric_end_to_str(rows[i].how.end),
+		         rows[i].numbers, rows[i].event);
+		if (!strstr(err.msg, words))
+			fail_msg("row %u: %s", i, err.msg);
+	}
+}
+
+static void over_verbs__a_connection_that_a_device_ended_is_made_again(void **state)
+{
+	static const struct fabric_mem_failure how = {
+		FABRIC_END_FLUSHED, 5, 249, "local access violation work queue error", false};
+	struct ros2_session_info info;
+	struct user u;
+
+	user_open(*state, &u);
+	for (uint32_t i = 1; i <= 3; i++) {
+		user_fill(u.buf, 100000, i);
+		assert_int_equal(ros2_pwrite(u.file, u.buf, 50000, 0, &u.err), 50000);
+		fabric_mem_break_as(u.session->verbs->qp, &how);
+		assert_int_equal(ros2_pread(u.file, u.buf + 50000, 50000, 0, &u.err), 50000);
+		assert_memory_equal(u.buf, u.buf + 50000, 50000);
+		ros2_session_info(u.session, &info);
+		assert_int_equal(info.reconnects, i);
+		assert_int_equal(info.transport, ROS2_TRANSPORT_VERBS);
+	}
+	user_close(&u);
+}
 #endif
 
 #define T(f) cmocka_unit_test_setup_teardown(f, fx_setup, fx_teardown)
@@ -435,6 +504,8 @@ int main(void)
 		T(real_data_plane__auto_takes_tcp_where_verbs_lead_nowhere),
 #ifdef ROS2_TEST_FABRIC_MEM
 		T(over_verbs__each_window_ends_once_and_with_its_region),
+		T(over_verbs__why_a_device_ended_the_connection_is_said),
+		T(over_verbs__a_connection_that_a_device_ended_is_made_again),
 #endif
 	};
 

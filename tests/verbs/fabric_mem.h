@@ -44,6 +44,15 @@ void fabric_mem_fail(enum fabric_mem_whose whose, uint32_t nth, bool for_good);
 uint32_t fabric_mem_asked(void); /* such calls since then */
 /* The device gives up on a queue pair. */
 void fabric_mem_break(struct fabric_qp *qp);
+/* ... as the queue pair's oldest receive (or, FLUSHED, all of them) then ends; @words in an event,
+ * if any (static), and of this queue pair or, @of_another, of one that the caller does not have. */
+struct fabric_mem_failure {
+	enum fabric_end end;
+	uint32_t status, vendor_err;
+	const char *words;
+	bool of_another;
+};
+void fabric_mem_break_as(struct fabric_qp *qp, const struct fabric_mem_failure *how);
 /* ... on the one at the other end of @qp, and says why in an event (static words; NULL: in none).
  */
 void fabric_mem_break_peer(struct fabric_qp *qp, const char *words);

@@ -87,6 +87,7 @@ struct fabric_qp {
 	enum fabric_qp_state state;
 	struct list queued, receives, held; /* mem_wr */
 	struct fabric_window *windows;
+	const struct fabric_mem_failure *failure; /* borrowed: while it is being broken */
 };
 
 /* Is it this call's turn to fail? Any thread. */

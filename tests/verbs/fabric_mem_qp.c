@@ -48,12 +48,15 @@ struct fabric_qp *mem_qp_new(struct fabric_set *s, const struct fabric_qp_opts *
 
 static void end_wr(struct mem_wr *wr, enum fabric_end end, uint32_t bytes)
 {
+	const struct fabric_mem_failure *f = wr->qp->failure;
+	bool as_told = f && f->end == end;
 	struct fabric_completion c = {.cookie = wr->cookie,
 	                              .qp = wr->qp,
 	                              .op = wr->op,
 	                              .end = end,
 	                              .bytes = bytes,
-	                              .device_status = end,
+	                              .device_status = as_told ? f->status : end,
+	                              .vendor_err = as_told ? f->vendor_err : 0,
 	                              .invalidated = wr->invalidated != 0,
 	                              .key = wr->invalidated};
 
@@ -326,22 +329,40 @@ void fabric_mem_break(struct fabric_qp *qp)
 	pthread_mutex_unlock(&mem_lock);
 }
 
+/* Locked. */
+static void say(const struct fabric_qp *qp, uint64_t id, const char *words)
+{
+	struct fabric_dev *d = qp->set->pd->dev;
+	uint64_t one = 1;
+
+	d->event = (struct fabric_event){.kind = FABRIC_EVENT_QP_FAILED,
+	                                 .set_cookie = qp->set->opts.cookie,
+	                                 .qp_id = id,
+	                                 .words = words};
+	if (words)
+		(void)!write(d->event_fd, &one, sizeof(one));
+}
+
 void fabric_mem_break_peer(struct fabric_qp *qp, const char *words)
 {
 	struct fabric_qp *peer;
-	struct fabric_dev *d;
-	uint64_t one = 1;
 
 	pthread_mutex_lock(&mem_lock);
 	peer = mem_qp_find(qp->peer);
-	d = peer->set->pd->dev;
-	d->event = (struct fabric_event){.kind = FABRIC_EVENT_QP_FAILED,
-	                                 .set_cookie = peer->set->opts.cookie,
-	                                 .qp_id = peer->id,
-	                                 .words = words};
 	mem_qp_fail(peer);
-	if (words)
-		(void)!write(d->event_fd, &one, sizeof(one));
+	say(peer, peer->id, words);
+	pthread_mutex_unlock(&mem_lock);
+}
+
+void fabric_mem_break_as(struct fabric_qp *qp, const struct fabric_mem_failure *how)
+{
+	pthread_mutex_lock(&mem_lock);
+	qp->failure = how;
+	if (how->end != FABRIC_END_FLUSHED && !list_empty(&qp->receives))
+		end_wr(list_first(&qp->receives, struct mem_wr, link), how->end, 0);
+	mem_qp_fail(qp);
+	qp->failure = NULL;
+	say(qp, qp->id + how->of_another, how->words);
 	pthread_mutex_unlock(&mem_lock);
 }
 
