@@ -224,11 +224,11 @@ function(ros2_fuzz name)
 endfunction()
 
 # ros2_guest_test(NAME COMMAND word ... [TARGETS target ...] [TIME_LIMIT seconds] [TOPOLOGY rxe|rxe2|none] [MODULES m ...]
-#                 [MEMORY MiB] [MAY_PANIC] [SLOW]): a command that prints TAP, run in a guest (tests/guest) from the source tree.
+#                 [MEMORY MiB] [ICOUNT] [MAY_PANIC] [SLOW]): a command that prints TAP, run in a guest (tests/guest) from the source tree.
 # TARGETS (programs of this build) are built in the preset `guest`, which is what runs there, first in PATH. Labels: rdma, and
 # with SLOW rdma-slow, which `tests/run --rdma-quick` leaves out. One guest at a time.
 function(ros2_guest_test name)
-	cmake_parse_arguments(G "MAY_PANIC;SLOW" "TIME_LIMIT;TOPOLOGY;MEMORY" "COMMAND;TARGETS;MODULES" ${ARGN})
+	cmake_parse_arguments(G "ICOUNT;MAY_PANIC;SLOW" "TIME_LIMIT;TOPOLOGY;MEMORY" "COMMAND;TARGETS;MODULES" ${ARGN})
 	set(options --tap)
 	if(NOT G_TIME_LIMIT)
 		set(G_TIME_LIMIT 120)
@@ -243,6 +243,9 @@ function(ros2_guest_test name)
 	if(G_MODULES)
 		list(JOIN G_MODULES "," modules)
 		list(APPEND options --modules ${modules})
+	endif()
+	if(G_ICOUNT)
+		list(APPEND options --icount)
 	endif()
 	if(G_MAY_PANIC)
 		list(APPEND options --may-panic)
