@@ -386,7 +386,8 @@ void verbs_tick(struct reactor *r)
 		struct session *s = r->sessions[i];
 
 		if (s && s->transport == &transport_verbs && s->state == SESSION_ENDED &&
-		    verbs_of(s)->qp && r->now_ns - verbs_of(s)->ended_ns > VERBS_FLUSH_NS)
+		    verbs_of(s)->qp &&
+		    r->now_ns > clock_add_ns(verbs_of(s)->ended_ns, VERBS_FLUSH_NS))
 			give_up_flushing(s);
 	}
 	bury_sets(v);
