@@ -53,8 +53,9 @@ struct dp_event {
 	char words[200];
 };
 
-#define DP_UNPROVED_MAX 4096u
-#define DP_POLL_US_MAX  1000000u
+#define DP_UNPROVED_MAX   4096u
+#define DP_POLL_US_MAX    1000000u
+#define DP_RDMA_KEEP_NONE UINT32_MAX /* of rdma_keep_ms: it does not */
 
 struct dp_opts {
 	struct loop *loop;         /* borrowed: until dp_free; results and events are posted here */
@@ -63,7 +64,10 @@ struct dp_opts {
 	uint32_t slot_bytes_total; /* per reactor; 0 = 64 MiB */
 	const char *rdma_device;   /* NULL = no transport over verbs */
 	const char *rdma_host;     /* its address; each reactor takes its own port */
-	uint32_t control_workers;  /* 0 = 2 */
+	/* How long a reactor keeps a tenant's registered slots after its last connection there; 0 =
+	 * 10000. */
+	uint32_t rdma_keep_ms;
+	uint32_t control_workers; /* 0 = 2 */
 	/* Connections of a reactor that have not proved anything, in all and of one address; 0 =
 	 * 64 and as many as in all. At most DP_UNPROVED_MAX. */
 	uint32_t unproved, unproved_per_address;

@@ -228,6 +228,7 @@ struct dp {
 	bool freed, rdma_watched, rdma_gone;
 	struct list kept_pds; /* of tenants that have gone, while something uses them */
 	struct loop_timer pds_timer;
+	uint32_t pds_look_ms;
 	struct loop_fd rdma_fd;
 	struct {
 		uint64_t qp_id;    /* 0 = none */

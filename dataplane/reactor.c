@@ -7,6 +7,7 @@
 #include "dataplane/reactor_priv.h"
 #include "common/clock.h"
 #include "dataplane/tcp_priv.h"
+#include "dataplane/test_switches.h"
 #include "dataplane/verbs.h"
 #include <errno.h>
 #include <stdio.h>
@@ -16,6 +17,7 @@
 
 #define EVENTS_MAX   128
 #define ROUNDS       8
+#define BURIALS      4u
 #define SWEEP_BUDGET 2048u
 
 void reactor_send(struct reactor *r, struct dp_op *op)
@@ -141,10 +143,13 @@ static void tick(struct reactor *r)
 	verbs_tick(r);
 }
 
-/* The last thing of a turn: no pointer to these is left here. */
+/* The last thing of a turn: no pointer to these is left here. Over verbs each is a queue pair that
+ * the device has to take apart, so of many some wait for the next turn. */
 static void bury(struct reactor *r)
 {
-	while (!list_empty(&r->gone)) {
+	uint32_t most = DP_SWITCH(no_turn_bounds) ? DP_SESSIONS_MAX : BURIALS;
+
+	for (uint32_t n = 0; n < most && !list_empty(&r->gone); n++) {
 		struct session *s = list_first(&r->gone, struct session, link_gone);
 
 		list_del(&s->link_gone);
@@ -156,6 +161,7 @@ static void bury(struct reactor *r)
 			s->transport->gone(s);
 		dp_post(s->dp, &s->gone_post, session_on_gone);
 	}
+	r->again |= !list_empty(&r->gone);
 }
 
 static bool has_inbox(const struct reactor *r)
@@ -169,7 +175,8 @@ static const struct timespec *wait_time(const struct reactor *r, struct timespec
 	uint64_t now = clock_boottime_ns(), at = UINT64_MAX, ns;
 
 	if (r->n_attached || r->n_preauth || r->refused[REFUSED_HELLO].pending.count ||
-	    r->refused[REFUSED_CAP].pending.count || r->accept_paused || r->revokes)
+	    r->refused[REFUSED_CAP].pending.count || r->accept_paused || r->revokes ||
+	    verbs_keeps(r))
 		at = r->tick_at_ns;
 	at = MIN(at, r->wait_at_ns);
 	if (now < r->awake_until_ns || r->again || has_inbox(r) || reactor_engines_must_poll(r) ||
@@ -244,7 +251,8 @@ static void *reactor_main(void *arg)
 		turn(r);
 		end_all(r);
 	}
-	bury(r);
+	while (!list_empty(&r->gone))
+		bury(r);
 	/* First engines, which may keep keys over memory of the others. */
 	for (uint32_t i = 0; i < DP_ENGINES_MAX; i++)
 		reactor_engine_drop(r, i);

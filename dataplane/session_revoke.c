@@ -10,6 +10,7 @@
 #include "dataplane/reactor_priv.h"
 #include "dataplane/session_priv.h"
 #include "dataplane/test_switches.h"
+#include "dataplane/verbs.h"
 
 static bool in_scope(const struct session *s, const struct dp_op *op)
 {
@@ -78,6 +79,8 @@ void session_run_revoke(struct reactor *r, struct dp_op *op)
 	 * that ends with its command. */
 	if ((op->of_pd || op->scope == DP_SCOPE_ALL) && !DP_SWITCH(no_key_end))
 		op->res.revoke.windows += reactor_engines_forget(r, op->of_pd);
+	if (op->scope == DP_SCOPE_ALL || (op->scope == DP_SCOPE_TENANT && op->of_pd))
+		verbs_forget_pd(r, op->of_pd);
 	op->keys_ended_ns = clock_boottime_ns();
 	if (keys_dead(r, op)) {
 		dp_op_back(op);

@@ -7,6 +7,7 @@
  */
 #include "dataplane/verbs.h"
 #include "common/clock.h"
+#include "dataplane/test_switches.h"
 #include "dataplane/verbs_priv.h"
 #include <arpa/inet.h>
 #include <errno.h>
@@ -40,13 +41,18 @@ static int listen_on(struct verbs *v, const char *host, struct ros2_err *err)
 
 int verbs_new(struct reactor *r, const char *host, struct ros2_err *err)
 {
+	const struct fabric_cm_opts bounded = {.events_at_once = VERBS_CONN_EVENTS},
+				    unbounded = {.events_at_once = UINT32_MAX};
 	struct verbs *v = calloc(1, sizeof(*v));
+	uint32_t kept_ms = r->dp->opts.rdma_keep_ms;
 	int rc;
 
 	if (!v)
 		return ros2_err_set(err, -ENOMEM, "reactor %u: no memory for verbs", r->index);
 	r->verbs = v;
 	v->r = r;
+	v->kept_ns =
+		kept_ms == DP_RDMA_KEEP_NONE ? 0 : (kept_ms ? kept_ms : VERBS_KEPT_MS) * NS_PER_MS;
 	list_init(&v->sets);
 	list_init(&v->active);
 	for (uint32_t i = 0; i < LEASE_TENANTS_MAX; i++) {
@@ -55,7 +61,7 @@ int verbs_new(struct reactor *r, const char *host, struct ros2_err *err)
 	}
 	rc = fabric_channel_new(r->dp->rdma, &v->channel, err);
 	if (rc == 0)
-		rc = fabric_cm_new(&(struct fabric_cm_opts){0}, &v->cm, err);
+		rc = fabric_cm_new(DP_SWITCH(no_turn_bounds) ? &unbounded : &bounded, &v->cm, err);
 	if (rc == 0)
 		rc = listen_on(v, host, err);
 	if (rc < 0)
@@ -73,14 +79,6 @@ static void bury_sets(struct verbs *v)
 	for (uint32_t i = 0; i < ARRAY_SIZE(v->dying); i++)
 		if (v->dying[i] && fabric_set_free(v->dying[i]) == 0)
 			v->dying[i] = NULL;
-}
-
-void verbs_stop(struct reactor *r)
-{
-	if (!r->verbs)
-		return;
-	fabric_listener_free(TAKE_PTR(r->verbs->listener));
-	bury_sets(r->verbs);
 }
 
 void verbs_free(struct reactor *r)
@@ -166,6 +164,13 @@ static void tenant_end(struct verbs *v, struct verbs_tenant *t)
 	end_set(v, TAKE_PTR(t->set));
 }
 
+/* One without a connection. */
+static void idle_end(struct verbs *v, struct verbs_tenant *t)
+{
+	v->n_idle--;
+	tenant_end(v, t);
+}
+
 static int tenant_make(struct verbs *v, struct session *s, struct verbs_tenant *t,
                        struct ros2_err *err)
 {
@@ -183,7 +188,7 @@ static int tenant_make(struct verbs *v, struct session *s, struct verbs_tenant *
 	if (rc < 0)
 		return rc;
 	t->use = (struct slot_use){0};
-	t->failed = false;
+	t->failed = t->withdrawn = false;
 	t->pd = s->tenant->pd;
 	list_add_tail(&v->sets, &t->link);
 	rc = take_slots(t, o.slots);
@@ -198,7 +203,13 @@ static int tenant_make(struct verbs *v, struct session *s, struct verbs_tenant *
 struct verbs_tenant *verbs_tenant_enter(struct verbs *v, struct session *s, struct ros2_err *err)
 {
 	struct verbs_tenant *t = &v->tenants[s->tenant->index];
+	bool idle = t->set && !t->n_conns;
 
+	/* What was kept may be of the last tenant that had the index. */
+	if (idle && (t->failed || t->pd != s->tenant->pd)) {
+		idle_end(v, t);
+		idle = false;
+	}
 	if (!t->set && tenant_make(v, s, t, err) < 0)
 		return NULL;
 	if (t->failed) {
@@ -207,14 +218,53 @@ struct verbs_tenant *verbs_tenant_enter(struct verbs *v, struct session *s, stru
 		             "when its last connection has gone");
 		return NULL;
 	}
+	v->n_idle -= idle;
 	t->n_conns++;
 	return t;
 }
 
 void verbs_tenant_leave(struct verbs *v, struct verbs_tenant *t)
 {
-	if (--t->n_conns == 0)
-		tenant_end(v, t);
+	if (--t->n_conns)
+		return;
+	v->n_idle++;
+	if (!v->kept_ns) {
+		idle_end(v, t);
+		return;
+	}
+	/* Memory is kept, keys to it are not. */
+	reactor_engines_forget(v->r, t->pd);
+	t->idle_ns = clock_boottime_ns();
+}
+
+bool verbs_keeps(const struct reactor *r)
+{
+	return r->verbs && r->verbs->n_idle;
+}
+
+void verbs_forget_pd(struct reactor *r, const struct fabric_pd *pd)
+{
+	struct verbs_tenant *t;
+
+	if (!r->verbs)
+		return;
+	list_for_each (&r->verbs->sets, t, link)
+		if (!pd || t->pd == pd)
+			t->withdrawn = true;
+}
+
+void verbs_stop(struct reactor *r)
+{
+	struct verbs *v = r->verbs;
+	struct verbs_tenant *t, *next;
+
+	if (!v)
+		return;
+	fabric_listener_free(TAKE_PTR(v->listener));
+	list_for_each_safe (&v->sets, t, next, link)
+		if (!t->n_conns)
+			idle_end(v, t);
+	bury_sets(v);
 }
 
 /* ---- memory that engines lend ---- */
@@ -345,8 +395,12 @@ uint32_t verbs_poll(struct reactor *r)
 
 	if (!v)
 		return 0;
-	list_for_each_safe (&v->active, t, next, active)
-		n += poll_one(v, t);
+	list_for_each_safe (&v->active, t, next, active) {
+		uint32_t got = poll_one(v, t);
+
+		for (n += got; got && DP_SWITCH(no_turn_bounds); n += got)
+			got = take_ends(v, t);
+	}
 	return n;
 }
 
@@ -370,10 +424,16 @@ static void give_up_flushing(struct session *s)
 	session_maybe_gone(s);
 }
 
+static bool is_over(const struct verbs *v, const struct verbs_tenant *t)
+{
+	return !t->n_conns &&
+	       (t->failed || t->withdrawn || v->r->now_ns >= clock_add_ns(t->idle_ns, v->kept_ns));
+}
+
 void verbs_tick(struct reactor *r)
 {
 	struct verbs *v = r->verbs;
-	struct verbs_tenant *t;
+	struct verbs_tenant *t, *over = NULL;
 
 	if (!v)
 		return;
@@ -381,7 +441,12 @@ void verbs_tick(struct reactor *r)
 	list_for_each (&v->sets, t, link) {
 		slots_unstarve(t->pool);
 		fabric_set_tick(t->set, r->now_ns);
+		if (is_over(v, t))
+			over = t;
 	}
+	/* One at a time: it takes some hundred calls of the device. */
+	if (over)
+		idle_end(v, over);
 	for (uint32_t i = 0; i < DP_SESSIONS_MAX; i++) {
 		struct session *s = r->sessions[i];
 

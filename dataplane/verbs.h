@@ -17,6 +17,7 @@ struct dp_tenant;
 struct reactor;
 struct session;
 struct slot;
+struct fabric_pd;
 struct fabric_region;
 
 /* Loop, before the reactor's thread runs. -ENODEV, -EADDRNOTAVAIL, -EOPNOTSUPP, -ENOMEM. */
@@ -33,6 +34,11 @@ uint32_t verbs_poll(struct reactor *r);
 void verbs_tick(struct reactor *r);
 /* Some queue is not empty yet: a turn must follow at once. */
 bool verbs_must_poll(const struct reactor *r);
+/* Something is kept for a time: ticks are needed. */
+bool verbs_keeps(const struct reactor *r);
+/* A tenant's rights end (NULL: everybody's): nothing of its domain is kept for connections to come.
+ */
+void verbs_forget_pd(struct reactor *r, const struct fabric_pd *pd);
 /* A connection still has a queue pair at the device. */
 bool verbs_busy(const struct reactor *r);
 /* The session gets slots of its tenant's memory here, for engines that lend it; it has them until

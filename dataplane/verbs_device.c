@@ -142,7 +142,8 @@ void verbs_device_close(struct dp *dp)
 		dp->rdma = NULL;
 }
 
-#define KEPT_LOOK_MS 500u
+#define KEPT_LOOK_MS     10u /* and twice as long after each look */
+#define KEPT_LOOK_MAX_MS 500u
 
 /* A domain whose tenant has gone: a reactor's set of it may still be dying, and an engine's
  * controller of the tenant may end later. */
@@ -189,8 +190,10 @@ static void free_unused(void *arg)
 		list_del(&k->link);
 		free(k);
 	}
-	if (!list_empty(&dp->kept_pds))
-		loop_timer_in_ms(dp->loop, &dp->pds_timer, KEPT_LOOK_MS, free_unused, dp);
+	if (list_empty(&dp->kept_pds))
+		return;
+	loop_timer_in_ms(dp->loop, &dp->pds_timer, dp->pds_look_ms, free_unused, dp);
+	dp->pds_look_ms = MIN(2 * dp->pds_look_ms, KEPT_LOOK_MAX_MS);
 }
 
 void verbs_tenant_pd_free(struct dp *dp, struct dp_tenant *t)
@@ -203,6 +206,7 @@ void verbs_tenant_pd_free(struct dp *dp, struct dp_tenant *t)
 	k->tenant = t->uid;
 	k->pd = TAKE_PTR(t->pd);
 	list_add_tail(&dp->kept_pds, &k->link);
+	dp->pds_look_ms = KEPT_LOOK_MS;
 	free_unused(dp);
 }
 

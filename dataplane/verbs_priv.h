@@ -8,8 +8,9 @@
  * End of a connection: 1. nothing more is posted; 2. the queue pair goes to error, which drops what
  * was queued and flushes what was posted; 3. every flush gives its request back; 4. when none is
  * left, or VERBS_FLUSH_NS have passed, the queue pair is destroyed, and then its memory is
- * freed; 5. with the tenant's last connection at this reactor its slots and its completion queue
- * go.
+ * freed; 5. its slots and its completion queue go VERBS_KEPT_MS after the tenant's last connection
+ * at this reactor, or with it when the tenant is withdrawn: making them is by far the dearest part
+ * of a connection, and whoever comes and goes must not make the reactor do it each time.
  */
 #ifndef ROS2_DATAPLANE_VERBS_PRIV_H
 #define ROS2_DATAPLANE_VERBS_PRIV_H
@@ -37,6 +38,9 @@
 		64, 16, 8                                                                          \
 	} /* of a tenant at a reactor: 11 MiB */
 #define VERBS_FLUSH_NS (2 * NS_PER_S)
+#define VERBS_KEPT_MS  10000u
+/* Of a turn: each is some ten system calls at most, and makes or ends one queue pair. */
+#define VERBS_CONN_EVENTS 4u
 
 struct verbs_out {
 	struct list link;
@@ -54,7 +58,9 @@ struct verbs_tenant {
 	struct fabric_slot *slots;                      /* owned: taken from the set */
 	struct fabric_region **region_of[SLOT_CLASSES]; /* owned: by slot.index */
 	uint32_t n_slots, n_conns;
+	uint64_t idle_ns;   /* n_conns is 0 since then */
 	bool failed;        /* the device gave up on its completion queue */
+	bool withdrawn;     /* the tenant is: nothing is kept longer than a tick */
 	struct list link;   /* verbs.sets */
 	struct list active; /* verbs.active: to be polled */
 };
@@ -89,6 +95,8 @@ struct verbs {
 	struct source channel_source, cm_source;
 	struct verbs_tenant tenants[LEASE_TENANTS_MAX]; /* by the tenant's index */
 	struct list sets, active;
+	uint32_t n_idle;                     /* of sets: kept without a connection */
+	uint64_t kept_ns;                    /* so long */
 	struct fabric_set *dying[VERBS_QPS]; /* the device kept something: tried again */
 };
 

@@ -33,6 +33,7 @@ struct fabric_cm_opts {
 	/* requests of peers that have not been answered; beyond it they are rejected; 0 = 256 */
 	uint32_t conns_max;
 	uint64_t resolve_limit_ns; /* 0 = 2 s */
+	uint32_t events_at_once;   /* that fabric_cm_events takes; 0 = 64 */
 };
 /* -EOPNOTSUPP when this machine has no connection manager (kernel module rdma_ucm), -ENOMEM. */
 int fabric_cm_new(const struct fabric_cm_opts *o, struct fabric_cm **ret, struct ros2_err *err);
@@ -82,7 +83,8 @@ struct fabric_conn_event {
 	int code;            /* negative errno of REJECTED, ENDED */
 	const char *words;   /* static */
 };
-/* Takes what there is, at most 64 events, and says how many; @fn may free the event's connection.
+/* Takes what there is, at most events_at_once, and says how many: with more there the descriptor
+ * stays readable. @fn may free the event's connection.
  * After a QP's connection has ended, the QP has failed. */
 uint32_t fabric_cm_events(struct fabric_cm *cm,
                           void (*fn)(void *arg, const struct fabric_conn_event *e), void *arg);

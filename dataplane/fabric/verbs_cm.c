@@ -27,6 +27,7 @@ int fabric_cm_new(const struct fabric_cm_opts *o, struct fabric_cm **ret, struct
 	cm->o = *o;
 	cm->o.conns_max = o->conns_max ? o->conns_max : REQUESTS_MAX;
 	cm->o.resolve_limit_ns = o->resolve_limit_ns ? o->resolve_limit_ns : RESOLVE_LIMIT_NS;
+	cm->o.events_at_once = o->events_at_once ? o->events_at_once : EVENTS_AT_ONCE;
 	list_init(&cm->conns);
 	list_init(&cm->listeners);
 	errno = 0;
@@ -289,7 +290,7 @@ uint32_t fabric_cm_events(struct fabric_cm *cm, event_fn fn, void *arg)
 	struct cm_event e;
 	uint32_t n = 0;
 
-	while (n < EVENTS_AT_ONCE && rdma_get_cm_event(cm->channel, &in) == 0) {
+	while (n < cm->o.events_at_once && rdma_get_cm_event(cm->channel, &in) == 0) {
 		e = copy(in);
 		(void)rdma_ack_cm_event(in);
 		n++;

@@ -11,6 +11,7 @@ const char *fx_engine_type = "mem", *fx_engine_root;
 uint32_t fx_io_features;
 enum dp_transport fx_transport;
 const char *fx_rdma_device, *fx_rdma_host;
+uint32_t fx_rdma_keep_ms;
 
 void fx_from_env(void)
 {
@@ -108,6 +109,7 @@ static void make_dp(void *arg)
 	                    .state_dir = fx_state_dir,
 	                    .rdma_device = fx_rdma_device,
 	                    .rdma_host = fx_rdma_host,
+	                    .rdma_keep_ms = fx_rdma_keep_ms,
 	                    .on_event = on_event,
 	                    .arg = fx};
 	struct dp_engine_config mem = {.name = "ram",

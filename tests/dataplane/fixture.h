@@ -39,6 +39,7 @@ extern const char *fx_engine_type, *fx_engine_root, *fx_secrets_dir, *fx_state_d
  * verbs), ROS2_TEST_RDMA_DEVICE and ROS2_TEST_RDMA_HOST, when fx_from_env was called; else tcp. */
 extern enum dp_transport fx_transport;
 extern const char *fx_rdma_device, *fx_rdma_host;
+extern uint32_t fx_rdma_keep_ms; /* dp_opts.rdma_keep_ms */
 void fx_from_env(void);
 /* ENGINE_IO_* that the engine does without. */
 extern uint32_t fx_io_features;

@@ -230,8 +230,10 @@ static void sessions__that_come_and_go_leave_nothing_allocated(void **state)
 	free(kept);
 }
 
+/* Else what is allocated were that of sessions and what is kept for others. */
 static int verbs_setup(void **state)
 {
+	fx_rdma_keep_ms = DP_RDMA_KEEP_NONE;
 	fx_transport = DP_TRANSPORT_VERBS;
 	fx_rdma_device = FABRIC_MEM_DEVICE;
 	fx_rdma_host = "127.0.0.1";

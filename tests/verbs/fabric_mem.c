@@ -229,6 +229,7 @@ static int region_new(struct fabric_pd *pd, const struct fabric_region_opts *o,
 	pd->use.regions++;
 	pd->use.pinned_bytes += o->length;
 	mem_now.regions++;
+	mem_now.regions_made++;
 	*ret = r;
 	return 0;
 }
@@ -404,6 +405,7 @@ int fabric_set_new(struct fabric_pd *pd, struct fabric_channel *c, const struct 
 	list_init(&s->qps);
 	pd->use.sets++;
 	mem_now.sets++;
+	mem_now.sets_made++;
 	rc = make_slots(s, err);
 	if (rc < 0)
 		set_drop(s);

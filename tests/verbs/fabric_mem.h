@@ -18,7 +18,8 @@
 struct fabric_mem_counts {
 	/* transfers carried out, and refused by the peer's end */
 	uint64_t reads, writes, sends, refused, no_receive;
-	uint64_t binds, invalidates; /* carried out */
+	uint64_t binds, invalidates;                 /* carried out */
+	uint64_t sets_made, regions_made, qps_freed; /* ever */
 	uint64_t flushed, doorbells; /* doorbells: flushes that handed something on to be sent */
 	uint32_t devices, pds, sets, qps, regions, windows, conns, listeners; /* there are now */
 };

@@ -18,6 +18,7 @@ struct mem_event {
 
 struct fabric_cm {
 	int fd;
+	uint32_t events_at_once;
 	struct list events, conns;
 };
 
@@ -78,6 +79,7 @@ int fabric_cm_new(const struct fabric_cm_opts *o, struct fabric_cm **ret, struct
 		return ros2_err_set(err, -ENOMEM, "no memory for a connection manager");
 	cm = calloc(1, sizeof(*cm));
 	cm->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	cm->events_at_once = o->events_at_once ? o->events_at_once : 64;
 	list_init(&cm->events);
 	list_init(&cm->conns);
 	*ret = cm;
@@ -147,11 +149,11 @@ uint32_t fabric_cm_events(struct fabric_cm *cm,
                           void (*fn)(void *arg, const struct fabric_conn_event *e), void *arg)
 {
 	uint32_t n = 0;
-	uint64_t count;
+	uint64_t count, one = 1;
 
 	if (read(cm->fd, &count, sizeof(count)) < 0)
 		return 0;
-	for (;;) {
+	while (n < cm->events_at_once) {
 		struct mem_event *m = NULL;
 
 		pthread_mutex_lock(&mem_lock);
@@ -166,6 +168,10 @@ uint32_t fabric_cm_events(struct fabric_cm *cm,
 		free(m);
 		n++;
 	}
+	/* There may be more. */
+	if (write(cm->fd, &one, sizeof(one)) < 0)
+		abort();
+	return n;
 }
 
 void fabric_cm_tick(struct fabric_cm *cm, uint64_t now_ns,

@@ -592,6 +592,7 @@ uint32_t fabric_qp_free(struct fabric_qp *qp)
 	list_del(&qp->link);
 	list_del(&qp->all);
 	mem_now.qps--;
+	mem_now.qps_freed++;
 	mem_now.windows -= qp->opts.windows;
 	pthread_mutex_unlock(&mem_lock);
 	for (uint32_t i = 0; i < qp->opts.windows; i++)

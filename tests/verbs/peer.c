@@ -104,7 +104,7 @@ static int prepare(void *arg, struct fabric_qp *qp)
 	return 0;
 }
 
-void peer_ask(struct peer *p)
+void peer_ask_begin(struct peer *p)
 {
 	struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(p->port)};
 	struct fabric_conn_opts o = {.qp = {.send_depth = 256,
@@ -116,18 +116,30 @@ void peer_ask(struct peer *p)
 	                             .hello = {&ask, sizeof(ask)},
 	                             .prepare = prepare,
 	                             .arg = p};
-	uint64_t until = clock_monotonic_ns() + 5 * NS_PER_S;
 
 	to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
 	if (!p->n_recvs)
 		p->n_recvs = PEER_RECVS;
 	assert_int_equal(fabric_connect(p->cm, NULL, (struct sockaddr *)&to, 0, &p->conn, NULL), 0);
 	assert_int_equal(fabric_conn_ask(p->conn, p->set, &o, &p->qp, NULL), 0);
+}
+
+bool peer_is_told(struct peer *p)
+{
+	fabric_cm_events(p->cm, on_conn, p);
+	return p->established || p->over;
+}
+
+void peer_ask(struct peer *p)
+{
+	uint64_t until = clock_monotonic_ns() + 5 * NS_PER_S;
+
+	peer_ask_begin(p);
 	while (!p->established && !p->over && clock_monotonic_ns() < until) {
 		struct pollfd fd = {fabric_cm_fd(p->cm), POLLIN, 0};
 
 		poll(&fd, 1, 100);
-		fabric_cm_events(p->cm, on_conn, p);
+		(void)peer_is_told(p);
 	}
 	assert_true(p->established || p->over);
 }

@@ -42,6 +42,9 @@ void peer_session(struct peer *p, const struct ros2_uid *tenant, const struct ro
 void peer_close(struct peer *p);
 /* Until it stands or is refused. */
 void peer_ask(struct peer *p);
+/* The same in two: asks; and, without waiting, whether it stands or is refused by now. */
+void peer_ask_begin(struct peer *p);
+bool peer_is_told(struct peer *p);
 /* What lies in the second half of mem, as one SEND. */
 void peer_send_bytes(struct peer *p, uint32_t len);
 /* Seals @h. */
