@@ -12,7 +12,8 @@
  * Invariants: (1) SENT requests <= credits of the connection; (2) a DONE request has no entry in
  * the send queue: its memory is the user's again; (3) DATA lands only inside the buffer of a SENT
  * read, in order, under the key and generation that were sent with it; (4) a WRITE of which a byte
- * was sent on a connection that is gone is never sent again.
+ * was sent on a connection that is gone is never sent again, nor a ZERO or DISCARD: carried out
+ * late, it would clear what was written since.
  */
 #ifndef ROS2_CLIENT_INTERNAL_H
 #define ROS2_CLIENT_INTERNAL_H
@@ -109,7 +110,15 @@ struct ros2_file {
 	struct ros2_err broken;                /* it could not be opened again; code 0 = fine */
 };
 
-enum request_kind { REQ_READ, REQ_WRITE, REQ_FLUSH };
+enum request_kind { REQ_READ, REQ_WRITE, REQ_FLUSH, REQ_ZERO, REQ_DISCARD };
+static inline bool request_kind_clears(enum request_kind k)
+{
+	return k == REQ_ZERO || k == REQ_DISCARD;
+}
+static inline bool request_kind_changes(enum request_kind k)
+{
+	return k == REQ_WRITE || request_kind_clears(k);
+}
 enum request_state { REQ_FREE, REQ_PREPARED, REQ_READY, REQ_SENT, REQ_DONE };
 
 struct request {
@@ -122,7 +131,7 @@ struct request {
 	bool again;                 /* answered LEASE_EXPIRED before it was begun */
 	bool is_inline;             /* WRITE: the payload went with the header */
 	struct ros2_file *file;     /* borrowed: ros2_close refuses while in use */
-	struct ros2_region *region; /* borrowed: deregister waits; NULL for flush */
+	struct ros2_region *region; /* borrowed: deregister waits; NULL where nothing is moved */
 	uint8_t *buf;
 	uint32_t len;
 	uint64_t offset, tag, id;
@@ -158,6 +167,7 @@ struct ros2_session {
 	char words[WIRE_WORDS_MAX + 1];
 	struct ros2_err nak; /* the last NAK without a request: why a reset may follow */
 	bool peer_said_bye;
+	uint32_t features; /* enum wire_feature, of this connection */
 	uint32_t credits, max_io, max_inline, depth, reconnect_ms, backoff_ms, poll_us;
 	uint64_t up_since_ns, next_try_ns, register_after_ns, looked_ns; /* monotonic */
 	uint64_t silent_ns, pinged_ns; /* nothing heard for so long; and when PING was sent */

@@ -204,7 +204,10 @@ static int send_hello(int fd, const struct wire_hello *hello, uint64_t deadline_
 	struct {
 		struct wire_header h;
 		struct wire_hello hello;
-	} msg = {.h = {.opcode = WIRE_HELLO, .payload_len = sizeof(*hello)}, .hello = *hello};
+	} msg = {.h = {.opcode = WIRE_HELLO,
+	               .length = WIRE_FEATURES_KNOWN,
+	               .payload_len = sizeof(*hello)},
+	         .hello = *hello};
 
 	codec_seal(&msg.h);
 	return send_exact(fd, &msg, sizeof(msg), deadline_ns, err);
@@ -213,10 +216,11 @@ static int send_hello(int fd, const struct wire_hello *hello, uint64_t deadline_
 static int check_welcome(const struct wire_welcome *w, struct ros2_err *err)
 {
 	if (!w->credits || w->credits > WIRE_CREDITS_MAX || !w->max_io || w->max_io > WIRE_IO_MAX ||
-	    w->max_inline > WIRE_INLINE_MAX || w->features)
+	    w->max_inline > WIRE_INLINE_MAX || w->features & ~WIRE_FEATURES_KNOWN)
 		return ros2_err_named(err, ROS2_PROTOCOL,
-		                      "WELCOME offers %u credits, %u bytes per request, %u inline",
-		                      w->credits, w->max_io, w->max_inline);
+		                      "WELCOME offers %u credits, %u bytes per request, %u "
+		                      "inline, features 0x%x",
+		                      w->credits, w->max_io, w->max_inline, w->features);
 	return 0;
 }
 
@@ -258,6 +262,7 @@ int link_take_welcome(struct ros2_session *s, const struct wire_welcome *w, stru
 	s->credits = w->credits;
 	s->max_io = w->max_io;
 	s->max_inline = w->max_inline;
+	s->features = w->features;
 	s->peer_said_bye = false;
 	s->nak = (struct ros2_err)ROS2_ERR_INIT;
 	s->silent_ns = s->pinged_ns = 0;

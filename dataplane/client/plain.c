@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pread, pwrite and flush for programs that want no ring. They use slots of the table that the ring
- * does not have, so that both can be used on one session. Registered memory is used where it lies,
- * with several pieces in flight; other memory goes through one registered buffer, a piece at a
- * time: the only place in the library that copies payload.
+ * pread, pwrite, zero, discard and flush for programs that want no ring. They use slots of the
+ * table that the ring does not have, so that both can be used on one session. Registered memory is
+ * used where it lies, with several pieces in flight; other memory goes through one registered
+ * buffer, a piece at a time: the only place in the library that copies payload.
  */
 #include "common/clock.h"
 #include "dataplane/client/internal_priv.h"
@@ -83,11 +83,11 @@ static void run(struct plain *p)
 	}
 }
 
-/* Bytes that are done from the start, or the error when there are none. A write error is never
- * hidden behind a count. */
+/* Bytes that are done from the start, or the error when there are none. An error of what changes
+ * bytes is never hidden behind a count. */
 static ssize_t result_of(const struct plain *p, struct ros2_err *err)
 {
-	if (p->err.code && (p->kind == REQ_WRITE || !p->done_to)) {
+	if (p->err.code && (p->kind != REQ_READ || !p->done_to)) {
 		if (err)
 			*err = p->err;
 		return p->err.code;
@@ -176,6 +176,29 @@ ssize_t ros2_pwrite(struct ros2_file *f, const void *buf, size_t len, uint64_t o
                     struct ros2_err *err)
 {
 	return plain_io(f, REQ_WRITE, (void *)buf, len, offset, err);
+}
+
+static int clear(struct ros2_file *f, enum request_kind kind, uint64_t len, uint64_t offset,
+                 struct ros2_err *err)
+{
+	/* No buffer, so none can be missing. */
+	int rc = check(f, f, len, offset, ROS2_O_WRONLY, err);
+	ssize_t got;
+
+	if (rc || !len)
+		return rc;
+	got = direct(f, kind, NULL, NULL, len, offset, err);
+	return got < 0 ? (int)got : 0;
+}
+
+int ros2_zero(struct ros2_file *f, uint64_t len, uint64_t offset, struct ros2_err *err)
+{
+	return clear(f, REQ_ZERO, len, offset, err);
+}
+
+int ros2_discard(struct ros2_file *f, uint64_t len, uint64_t offset, struct ros2_err *err)
+{
+	return clear(f, REQ_DISCARD, len, offset, err);
 }
 
 int ros2_flush(struct ros2_file *f, struct ros2_err *err)

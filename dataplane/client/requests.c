@@ -191,6 +191,9 @@ static bool may_be_sent(struct ros2_session *s, struct request *r)
 	else if (r->len > s->max_io)
 		request_done(s, r, ROS2_TOO_LARGE, ros2_status_to_errno(ROS2_TOO_LARGE),
 		             "after a reconnect the agent takes less in one request");
+	else if (request_kind_clears(r->kind) && !(s->features & WIRE_FEATURE_CLEAR))
+		request_done(s, r, ROS2_UNSUPPORTED, ros2_status_to_errno(ROS2_UNSUPPORTED),
+		             "this agent is of a release that knows neither zero nor discard");
 	else
 		return take_key(s, r) && (!s->over_verbs || take_window(s, r));
 	return false;
@@ -198,8 +201,11 @@ static bool may_be_sent(struct ros2_session *s, struct request *r)
 
 static void queue_request(struct ros2_session *s, struct request *r)
 {
-	static const uint8_t opcodes[] = {
-		[REQ_READ] = WIRE_READ, [REQ_WRITE] = WIRE_WRITE, [REQ_FLUSH] = WIRE_FLUSH};
+	static const uint8_t opcodes[] = {[REQ_READ] = WIRE_READ,
+	                                  [REQ_WRITE] = WIRE_WRITE,
+	                                  [REQ_FLUSH] = WIRE_FLUSH,
+	                                  [REQ_ZERO] = WIRE_ZERO,
+	                                  [REQ_DISCARD] = WIRE_DISCARD};
 	bool is_inline = r->kind == REQ_WRITE && r->len <= s->max_inline;
 	struct wire_header h = {
 		.opcode = opcodes[r->kind],
@@ -269,7 +275,7 @@ static void settle(struct ros2_session *s, struct request *r)
 		send_again(s, r);
 		return;
 	}
-	if (r->kind == REQ_WRITE && r->status == ROS2_OK)
+	if (request_kind_changes(r->kind) && r->status == ROS2_OK)
 		f->writes_acked++;
 	if (r->kind == REQ_FLUSH && r->status == ROS2_OK) {
 		f->writes_flushed = MAX(f->writes_flushed, r->covers);
@@ -432,6 +438,8 @@ static int on_complete(struct ros2_session *s, const struct wire_header *h, stru
 		return violation(err, h, "for more bytes than were asked for");
 	if (r->kind == REQ_READ && h->length != r->received && !s->over_verbs)
 		return violation(err, h, "for a read with another length than its DATA had");
+	if (request_kind_clears(r->kind) && h->length != r->len)
+		return violation(err, h, "for a part of what was to be cleared");
 	/* Over verbs its end of the SEND may come later than the answer. */
 	if (r->kind == REQ_WRITE && (h->length > r->pulled || (r->out_refs && !s->over_verbs)))
 		return violation(err, h, "for bytes of a write that it has not got yet");
@@ -524,7 +532,7 @@ const struct rx_ops requests_rx_ops = {.on_header = on_header, .on_message = on_
 /* Sent in part or whole, so it may have happened. What never left is not in doubt. */
 static bool is_in_doubt(const struct request *r, int begun_slot, int slot)
 {
-	return r->kind == REQ_WRITE && (r->on_wire || slot == begun_slot) &&
+	return request_kind_changes(r->kind) && (r->on_wire || slot == begun_slot) &&
 	       !CLIENT_SWITCH(replay_writes);
 }
 

@@ -80,6 +80,38 @@ int ros2_prep_write(struct ros2_file *f, const void *buf, uint32_t len, uint64_t
 	return prep_io(f, REQ_WRITE, (void *)buf, len, offset, tag, err);
 }
 
+static int prep_clear(struct ros2_file *f, enum request_kind kind, uint32_t len, uint64_t offset,
+                      uint64_t tag, struct ros2_err *err)
+{
+	int rc = check_io(f, len, offset, ROS2_O_WRONLY, err);
+	struct request *r;
+
+	if (rc)
+		return rc;
+	r = request_get(f->mount->session, false);
+	if (!r)
+		return -EAGAIN;
+	r->kind = kind;
+	r->file = f;
+	r->len = len;
+	r->offset = offset;
+	r->tag = tag;
+	request_prepare(f->mount->session, r);
+	return 0;
+}
+
+int ros2_prep_zero(struct ros2_file *f, uint32_t len, uint64_t offset, uint64_t tag,
+                   struct ros2_err *err)
+{
+	return prep_clear(f, REQ_ZERO, len, offset, tag, err);
+}
+
+int ros2_prep_discard(struct ros2_file *f, uint32_t len, uint64_t offset, uint64_t tag,
+                      struct ros2_err *err)
+{
+	return prep_clear(f, REQ_DISCARD, len, offset, tag, err);
+}
+
 int ros2_prep_flush(struct ros2_file *f, uint64_t tag, struct ros2_err *err)
 {
 	struct ros2_session *s = f->mount->session;

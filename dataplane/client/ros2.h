@@ -185,6 +185,23 @@ ssize_t ros2_pread(struct ros2_file *f, void *buf, size_t len, uint64_t offset,
 ssize_t ros2_pwrite(struct ros2_file *f, const void *buf, size_t len, uint64_t offset,
                     struct ros2_err *err);
 
+/*
+ * Bytes of a file that nobody has to send. @f open for writing; any length, also 0; split into
+ * max_io pieces; 0, or negative errno: then some of it may be done. Both need a flush to be
+ * durable, cost as much of the tenant's write rates as writing @len bytes would, and make no file
+ * longer: what lies behind its end stays as it is, and is no error. Without memory: no region, no
+ * lease.
+ * UNSUPPORTED: the storage cannot, or the agent is of a release without them; nothing was done.
+ * INVALID: the storage has blocks, and offset or @len are not whole ones (nvmf). OUTCOME_UNKNOWN
+ * as for a write. Source: docs/decisions/0024.
+ */
+/* Afterwards all of it reads as zeros. */
+int ros2_zero(struct ros2_file *f, uint64_t len, uint64_t offset, struct ros2_err *err);
+/* Nobody needs these bytes any more. Until they are written again each reads as it was before, as
+ * 0, or (an NVMe target may say so) as 0xff, and not necessarily twice the same; never as bytes of
+ * another tenant. Whoever needs zeros calls ros2_zero. */
+int ros2_discard(struct ros2_file *f, uint64_t len, uint64_t offset, struct ros2_err *err);
+
 /* ---- ring ---- */
 /* clang-format off */
 /*
@@ -208,6 +225,12 @@ int ros2_prep_read(struct ros2_file *f, void *buf, uint32_t len, uint64_t offset
                    struct ros2_err *err);
 int ros2_prep_write(struct ros2_file *f, const void *buf, uint32_t len, uint64_t offset,
                     uint64_t tag, struct ros2_err *err);
+/* As ros2_zero and ros2_discard; 1 <= len <= max_io; the result is @len or an error, told by the
+ * completion, UNSUPPORTED too. */
+int ros2_prep_zero(struct ros2_file *f, uint32_t len, uint64_t offset, uint64_t tag,
+                   struct ros2_err *err);
+int ros2_prep_discard(struct ros2_file *f, uint32_t len, uint64_t offset, uint64_t tag,
+                      struct ros2_err *err);
 int ros2_prep_flush(struct ros2_file *f, uint64_t tag, struct ros2_err *err);
 /* Hands all prepared requests to the agent in one go. Returns how many; negative errno when the
  * session had ended before. What goes wrong from here on is told by the completions. */

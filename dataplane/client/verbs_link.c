@@ -239,7 +239,8 @@ static int resolve(struct ros2_session *s, uint64_t deadline_ns, struct ros2_err
 static int send_hello(struct ros2_session *s, const struct wire_hello *hello, struct ros2_err *err)
 {
 	struct verbs_link *v = s->verbs;
-	struct wire_header h = {.opcode = WIRE_HELLO, .payload_len = sizeof(*hello)};
+	struct wire_header h = {
+		.opcode = WIRE_HELLO, .length = WIRE_FEATURES_KNOWN, .payload_len = sizeof(*hello)};
 	uint32_t place = v->send_free[--v->n_send_free];
 	struct fabric_part part = {v->region, send_at(v, place), sizeof(h) + sizeof(*hello)};
 	struct fabric_wr wr = {

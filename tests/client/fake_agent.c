@@ -406,6 +406,7 @@ struct fake_agent *fake_agent_new(void)
 	a->ttl_ms = 30000;
 	a->greet_bytes = -1;
 	a->chunk = 64 * 1024;
+	a->features = WIRE_FEATURE_CLEAR;
 	sin.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
 	a->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (bind(a->listener, (struct sockaddr *)&sin, sizeof(sin)) || listen(a->listener, 64))

@@ -34,6 +34,7 @@ enum evil {
 	EVIL_COMPLETE_TWICE,
 	EVIL_COMPLETE_UNKNOWN,
 	EVIL_COMPLETE_TOO_LONG,
+	EVIL_COMPLETE_SHORT, /* fewer bytes, and OK */
 	EVIL_COMPLETE_WITHOUT_DATA,
 	EVIL_COMPLETE_BEFORE_PULL,
 	EVIL_COMPLETE_PAYLOAD,
@@ -72,6 +73,7 @@ struct fake_agent {
 	bool stopping;
 	/* what it offers */
 	uint32_t credits, max_io, max_inline, ttl_ms, chunk;
+	uint32_t features; /* as WELCOME says them */
 	uint64_t region_size_min, region_size_max, region_alignment;
 	/* how it behaves */
 	enum evil evil;
@@ -94,7 +96,7 @@ struct fake_agent {
 	enum ros2_status open_status, session_status, hello_nak; /* refuse with */
 	/* what happened */
 	unsigned n_over_rate, n_sessions_opened, n_opens, n_registers, n_renewals, n_reads,
-		n_writes, n_flushes;
+		n_writes, n_flushes, n_clears;
 	uint32_t last_open_flags;
 	bool saw_violation;
 	struct fake_session sessions[FAKE_SESSIONS];

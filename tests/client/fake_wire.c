@@ -85,8 +85,10 @@ static int welcome(struct fake_conn *c, const struct wire_hello *hello,
 {
 	struct fake_agent *a = c->agent;
 	struct wire_header h = {.opcode = WIRE_WELCOME, .payload_len = sizeof(struct wire_welcome)};
-	struct wire_welcome w = {
-		.credits = a->credits, .max_io = a->max_io, .max_inline = a->max_inline};
+	struct wire_welcome w = {.credits = a->credits,
+	                         .max_io = a->max_io,
+	                         .max_inline = a->max_inline,
+	                         .features = a->features};
 	struct codec_proof p = {a->sessions[c->session].secret, hello->session_uid, ch->agent_nonce,
 	                        hello->tenant_nonce};
 	uint8_t proof[WIRE_MAC_LEN];
@@ -222,6 +224,21 @@ static int take_data(struct fake_conn *c, const struct wire_header *h, const uin
 	                c->writes[w].length);
 }
 
+static int serve_clear(struct fake_conn *c, const struct wire_header *q)
+{
+	struct fake_agent *a = c->agent;
+	uint64_t file = q->handle & 0xfff, size = a->files[file].size;
+
+	/* What an agent of the first release does with an opcode that it does not know. */
+	if (!(a->features & WIRE_FEATURE_CLEAR) || q->key || q->address || q->generation) {
+		a->saw_violation = true;
+		return -1;
+	}
+	if (q->offset < size)
+		memset(a->files[file].data + q->offset, 0, MIN(q->length, size - q->offset));
+	return complete(c, q->request_id, ROS2_OK, q->length);
+}
+
 /* ---- breaking the protocol ---- */
 
 static uint8_t junk[FAKE_FILE_MAX];
@@ -280,6 +297,8 @@ static int evil_complete(struct fake_conn *c, const struct wire_header *q, enum 
 	case EVIL_COMPLETE_TOO_LONG:
 		return send_message(c, h, junk) ||
 		       complete(c, q->request_id, ROS2_OK, q->length + 1);
+	case EVIL_COMPLETE_SHORT:
+		return complete(c, q->request_id, ROS2_OK, q->length - 1);
 	case EVIL_COMPLETE_WITHOUT_DATA:
 	case EVIL_COMPLETE_BEFORE_PULL:
 		return complete(c, q->request_id, ROS2_OK, q->length);
@@ -373,6 +392,7 @@ static struct orders orders_for(struct fake_agent *a, const struct wire_header *
 	a->n_reads += h->opcode == WIRE_READ;
 	a->n_writes += h->opcode == WIRE_WRITE;
 	a->n_flushes += h->opcode == WIRE_FLUSH;
+	a->n_clears += h->opcode == WIRE_ZERO || h->opcode == WIRE_DISCARD;
 	o.hold = a->hold || (a->hold_flush && h->opcode == WIRE_FLUSH);
 	o.drop = count_down(&a->drop_after) == 1 || a->drop_always;
 	if (h->opcode == WIRE_READ)
@@ -412,6 +432,8 @@ static int serve(struct fake_conn *c, const struct wire_header *h, const uint8_t
 		return serve_read(c, h, o.drop_in_data);
 	if (h->opcode == WIRE_WRITE)
 		return serve_write(c, h, payload, o.pull_then_expire);
+	if (h->opcode == WIRE_ZERO || h->opcode == WIRE_DISCARD)
+		return serve_clear(c, h);
 	return complete(c, h->request_id, ROS2_OK, 0);
 }
 

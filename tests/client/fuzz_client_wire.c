@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What an agent sends, against a session with a read, a large write and a flush in flight. The
- * first byte of the input says how: 0 raw bytes; else each header gets magic, version and CRC, and
- * its address is counted from the region, so that the checks behind the CRC are reached. Whatever
- * comes, only the buffer of the read may change, and every request ends exactly once.
+ * What an agent sends, against a session with a read, a large write, a flush and a zero in flight.
+ * The first byte of the input says how: 0 raw bytes; else each header gets magic, version and CRC,
+ * and its address is counted from the region, so that the checks behind the CRC are reached.
+ * Whatever comes, only the buffer of the read may change, and every request ends exactly once.
  */
 #include "common/clock.h"
 #include "dataplane/client/codec.h"
@@ -31,8 +31,8 @@ static void begin(struct ros2_session *s, enum request_kind kind, uint32_t at, u
 
 	r->kind = kind;
 	r->file = &file;
-	r->region = kind == REQ_FLUSH ? NULL : s->regions[0];
-	r->buf = memory + at;
+	r->region = kind == REQ_READ || kind == REQ_WRITE ? s->regions[0] : NULL;
+	r->buf = r->region ? memory + at : NULL;
 	r->len = len;
 	request_prepare(s, r);
 	request_set_ready(s, r, 1);
@@ -63,6 +63,7 @@ static struct ros2_session *set_up(struct ros2_client *c)
 	s->credits = 8;
 	s->max_io = 1u << 20;
 	s->max_inline = WIRE_INLINE_MAX;
+	s->features = WIRE_FEATURES_KNOWN;
 	s->state = LINK_UP;
 	if (requests_init(s))
 		abort();
@@ -81,6 +82,7 @@ static struct ros2_session *set_up(struct ros2_client *c)
 	begin(s, REQ_READ, READ_AT, READ_LEN);
 	begin(s, REQ_WRITE, WRITE_AT, WRITE_LEN);
 	begin(s, REQ_FLUSH, 0, 0);
+	begin(s, REQ_ZERO, 0, READ_LEN);
 	requests_dispatch(s);
 	send_all(s);
 	rx_reset(&s->rx, &requests_rx_ops, s);
@@ -154,7 +156,7 @@ static void check(struct ros2_session *s)
 		request_put(s, list_first(&s->done, struct request, link));
 		done++;
 	}
-	if (done != 3 || s->n_sent || s->n_reads_sent || file.users || s->regions[0]->users)
+	if (done != 4 || s->n_sent || s->n_reads_sent || file.users || s->regions[0]->users)
 		abort();
 }
 

@@ -75,6 +75,9 @@ static void without_the_doubt__a_write_is_replayed(void **state)
 	WITH_AGENT(r->agent, r->agent->drop_after = 1);
 	assert_int_equal(rig_write(r, r->buf, 4096, 0).status, ROS2_OK);
 	assert_int_equal(r->agent->n_writes, 2);
+	WITH_AGENT(r->agent, r->agent->drop_after = 1);
+	rig_ok(r, ros2_zero(r->file, 4096, 0, &r->err));
+	assert_int_equal(r->agent->n_clears, 2);
 }
 
 static void without_pacing__files_beyond_the_rate_are_lost(void **state)

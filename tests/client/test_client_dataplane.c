@@ -198,6 +198,67 @@ static void real_data_plane__leases_that_cannot_be_renewed_are_made_anew(void **
 	user_close(&u);
 }
 
+static void expect_bytes(const uint8_t *p, size_t n, uint8_t byte)
+{
+	assert_true(p[0] == byte && !memcmp(p, p + 1, n - 1));
+}
+
+/* Zeros come back, and of what was given up the old bytes or zeros. */
+static void real_data_plane__what_was_cleared_comes_back_as_promised(void **state)
+{
+	static const uint32_t lens[] = {4096, 65536, WIRE_IO_MAX};
+	enum { LEN = 3u << 19 };
+	struct ros2_completion c[3];
+	struct fx *fx = *state;
+	struct user u;
+
+	user_open(fx, &u);
+	memset(u.buf, 0x55, LEN);
+	assert_int_equal(ros2_pwrite(u.file, u.buf, LEN, 0, &u.err), LEN);
+	ok(&u, ros2_zero(u.file, LEN - 1001, 1000, &u.err)); /* two pieces */
+	assert_int_equal(ros2_pread(u.file, u.buf, LEN, 0, &u.err), LEN);
+	expect_bytes(u.buf, 1000, 0x55);
+	expect_bytes(u.buf + 1000, LEN - 1001, 0);
+	assert_int_equal(u.buf[LEN - 1], 0x55);
+	memset(u.buf, 0x66, LEN);
+	assert_int_equal(ros2_pwrite(u.file, u.buf, LEN, 0, &u.err), LEN);
+	ok(&u, ros2_prep_zero(u.file, lens[0], 0, 0, &u.err));
+	ok(&u, ros2_prep_discard(u.file, lens[1], 8192, 1, &u.err));
+	ok(&u, ros2_prep_zero(u.file, lens[2], 1ull << 37, 2, &u.err));
+	assert_int_equal(ros2_submit(u.session, &u.err), 3);
+	assert_int_equal(ros2_wait(u.session, c, 3, 3, 20000, &u.err), 3);
+	for (int i = 0; i < 3; i++) {
+		assert_int_equal(c[i].status, ROS2_OK);
+		assert_int_equal(c[i].result, lens[c[i].tag]);
+	}
+	assert_int_equal(ros2_pread(u.file, u.buf, LEN, 0, &u.err), LEN);
+	expect_bytes(u.buf, 4096, 0);
+	expect_bytes(u.buf + 4096, 4096, 0x66);
+	for (uint32_t i = 8192; i < 8192 + 65536; i++)
+		assert_true(u.buf[i] == 0 || u.buf[i] == 0x66);
+	expect_bytes(u.buf + 8192 + 65536, LEN - 8192 - 65536, 0x66);
+	assert_int_equal(ros2_flush(u.file, &u.err), 0);
+	assert_int_equal(fx->violations, 0);
+	user_close(&u);
+}
+
+static void real_data_plane__nothing_is_cleared_after_a_revocation(void **state)
+{
+	struct fx_revoked revoked = {0};
+	struct fx *fx = *state;
+	struct user u;
+
+	user_open(fx, &u);
+	ok(&u, ros2_zero(u.file, 4096, 0, &u.err));
+	fx_revoke(fx, DP_SCOPE_TENANT, &fx->tenant, &revoked);
+	if (revoked.first.revoke.draining)
+		fx_wait_calls(fx, &revoked, 2);
+	assert_int_equal(ros2_zero(u.file, 4096, 0, &u.err), -EKEYREVOKED);
+	assert_int_equal(ros2_discard(u.file, 4096, 0, &u.err), -EKEYREVOKED);
+	assert_int_equal(u.err.status, ROS2_REVOKED);
+	user_close(&u);
+}
+
 /* Reads until one fails: how, by name. */
 static enum ros2_status read_until_refused(struct user *u)
 {
@@ -497,6 +558,8 @@ int main(void)
 		T(real_data_plane__a_session_lost_under_work_is_made_again),
 		T(real_data_plane__leases_that_cannot_be_renewed_are_made_anew),
 		T(real_data_plane__a_grant_that_ends_is_named),
+		T(real_data_plane__what_was_cleared_comes_back_as_promised),
+		T(real_data_plane__nothing_is_cleared_after_a_revocation),
 		T(real_data_plane__lost_contact_is_named_and_what_comes_after_it_works),
 		T(real_data_plane__rates_hold),
 		T(real_data_plane__a_random_walk_reads_what_was_written),

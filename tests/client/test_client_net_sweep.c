@@ -36,6 +36,7 @@ static void works(struct rig *r)
 	memset(r->buf, 0, LEN);
 	assert_int_equal(rig_read(r, r->buf, LEN, 0).result, LEN);
 	assert_memory_equal(r->buf, want, LEN);
+	rig_ok(r, ros2_zero(r->file, LEN, LEN, &r->err));
 }
 
 static void sweep_passing(struct rig *r, enum sweep_kind kind, int error)
@@ -49,6 +50,7 @@ static void sweep_passing(struct rig *r, enum sweep_kind kind, int error)
 		memcpy(r->buf, want, LEN);
 		w = rig_write(r, r->buf, LEN, 0);
 		g = rig_read(r, r->buf, LEN, 0);
+		rig_ok(r, ros2_zero(r->file, LEN, LEN, &r->err));
 		sweep_off();
 		assert_int_equal(w.result, LEN);
 		assert_int_equal(g.result, LEN);
@@ -75,16 +77,20 @@ static void sweep_losses(struct rig *r, enum sweep_kind kind, int error)
 	begin(r);
 	while (sweep_next(&s)) {
 		uint64_t began = clock_monotonic_ns();
-		unsigned before, after;
+		unsigned before, after, clears, cleared;
 		struct ros2_completion w, g;
+		int z;
 
-		WITH_AGENT(r->agent, before = r->agent->n_writes);
+		WITH_AGENT(r->agent, before = r->agent->n_writes; clears = r->agent->n_clears);
 		/* As after a connection that lived long: a round does not pay for the one before.
 		 */
 		r->session->backoff_ms = BACKOFF_FIRST_MS;
 		memcpy(r->buf, want, LEN);
 		w = rig_write(r, r->buf, LEN, 0);
 		in_doubt_or_done(&w);
+		z = ros2_zero(r->file, LEN, LEN, &r->err);
+		if (z)
+			assert_true(r->err.status == ROS2_OUTCOME_UNKNOWN && sweep_fired());
 		memset(r->buf, 0, LEN);
 		g = rig_read(r, r->buf, LEN, 0);
 		sweep_off();
@@ -94,8 +100,9 @@ static void sweep_losses(struct rig *r, enum sweep_kind kind, int error)
 		assert_true(clock_monotonic_ns() - began < ROUND_S * NS_PER_S);
 		works(r);
 		/* Never made twice: this one, and the one of works(). */
-		WITH_AGENT(r->agent, after = r->agent->n_writes);
+		WITH_AGENT(r->agent, after = r->agent->n_writes; cleared = r->agent->n_clears);
 		assert_true(after - before <= 2);
+		assert_true(cleared - clears <= 2);
 	}
 	pthread_setname_np(pthread_self(), was);
 	assert_true(s.points >= 4);

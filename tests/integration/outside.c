@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A tenant's program as somebody outside this tree would write it: includes nothing but <ros2.h>
  * and the C library. Writes and reads back blocks through plain pwrite and pread, compares them,
- * prints what it did, and keeps its session until its input ends, so that a test can look at the
- * session meanwhile. outside NAMESPACE FILE BLOCK-BYTES WRITES READS */
+ * makes the last one zeros, reads that, too, gives the first one up, prints what it did, and keeps
+ * its session until its input ends, so that a test can look at the session meanwhile. outside
+ * NAMESPACE FILE BLOCK-BYTES WRITES READS */
 #include <ros2.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,6 +49,26 @@ static int work(struct ros2_file *f, size_t bs, unsigned long writes, unsigned l
 	return rc;
 }
 
+static int clear(struct ros2_file *f, size_t bs, unsigned long last)
+{
+	unsigned char *got = malloc(bs);
+	int rc = got ? 0 : 1;
+
+	if (!rc && ros2_zero(f, bs, last * bs, &err))
+		rc = fail("zero");
+	if (!rc && ros2_pread(f, got, bs, last * bs, &err) != (int64_t)bs)
+		rc = fail("read of zeros");
+	for (size_t i = 0; i < bs && !rc; i++)
+		if (got[i]) {
+			fprintf(stderr, "outside: byte %zu is %u and not zero\n", i, got[i]);
+			rc = 1;
+		}
+	if (!rc && ros2_discard(f, bs, 0, &err))
+		rc = fail("discard");
+	free(got);
+	return rc;
+}
+
 static int run(struct ros2_session *s, char **argv)
 {
 	size_t bs = strtoul(argv[3], NULL, 10);
@@ -59,10 +80,13 @@ static int run(struct ros2_session *s, char **argv)
 		return fail("mount");
 	if (ros2_open(m, argv[2], ROS2_O_RDWR | ROS2_O_CREAT | ROS2_O_TRUNC, 0644, &f, &err))
 		return fail("open");
-	if (work(f, bs, writes, reads))
+	if (work(f, bs, writes, reads) || clear(f, bs, writes - 1))
 		return 1;
-	printf("{\"write_bytes\":%lu,\"write_ops\":%lu,\"read_bytes\":%lu,\"read_ops\":%lu}\n",
-	       (unsigned long)bs * writes, writes, (unsigned long)bs * reads, reads);
+	reads++;
+	printf("{\"write_bytes\":%lu,\"write_ops\":%lu,\"read_bytes\":%lu,\"read_ops\":%lu,"
+	       "\"cleared_bytes\":%lu,\"clear_ops\":2}\n",
+	       (unsigned long)bs * writes, writes, (unsigned long)bs * reads, reads,
+	       (unsigned long)bs * 2);
 	fflush(stdout);
 	while (getchar() != EOF)
 		;
