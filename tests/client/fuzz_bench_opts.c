@@ -16,7 +16,7 @@ static void check(const struct bench_opts *o, int argc)
 	     o->client.ca_path);
 	must(o->bs && o->depth && o->depth <= 1024 && o->jobs && o->jobs <= 256);
 	must(o->mix <= 100 && o->size >= o->bs && o->reconnect_ms);
-	must(o->rw >= RW_READ && o->rw <= RW_BOTH);
+	must((o->rw >= RW_READ && o->rw <= RW_BOTH) || o->rw == RW_ZERO || o->rw == RW_TRIM);
 	must(o->n_args >= 0 && o->n_args < argc);
 }
 

@@ -88,6 +88,35 @@ static void pattern__tells_stale_misplaced_and_broken_apart(void **state)
 	assert_int_equal(pattern_check(b, sizeof(b), 7, 40960, 3, &err), -EBADMSG);
 }
 
+static void pattern__knows_zeros_and_what_may_be_left_of_trimmed_blocks(void **state)
+{
+	struct ros2_err err = {0};
+	uint8_t b[5000] = {0};
+
+	assert_int_equal(pattern_check_zeros(b, sizeof(b), 40960, &err), 0);
+	assert_int_equal(pattern_check_trimmed(b, sizeof(b), 7, 40960, 3, &err), 0);
+	b[4321] = 1;
+	assert_int_equal(pattern_check_zeros(b, sizeof(b), 40960, &err), -EBADMSG);
+	assert_non_null(strstr(err.msg, "offset 45281: 0x01"));
+	memset(b, 0xff, sizeof(b));
+	assert_int_equal(pattern_check_trimmed(b, sizeof(b), 7, 40960, 3, &err), 0);
+	assert_int_equal(pattern_check_zeros(b, sizeof(b), 40960, &err), -EBADMSG);
+	/* As it was, and a part of it as zeros: each byte for itself. */
+	pattern_fill(b, sizeof(b), 7, 40960, 3);
+	memset(b + 700, 0, 1300);
+	assert_int_equal(pattern_check_trimmed(b, sizeof(b), 7, 40960, 3, &err), 0);
+	/* Not what was there before that, nor another's. */
+	assert_int_equal(pattern_check_trimmed(b, sizeof(b), 7, 40960, 2, &err), -EBADMSG);
+	assert_int_equal(pattern_check_trimmed(b, sizeof(b), 8, 40960, 3, &err), -EBADMSG);
+	assert_int_equal(pattern_check_trimmed(b, sizeof(b), 7, 0, 3, &err), -EBADMSG);
+	/* Nor what was in the buffer. */
+	pattern_spoil(b, sizeof(b));
+	assert_int_equal(pattern_check_trimmed(b, sizeof(b), 7, 40960, 3, &err), -EBADMSG);
+	memset(b, 0, sizeof(b));
+	pattern_spoil(b, sizeof(b));
+	assert_int_equal(pattern_check_zeros(b, sizeof(b), 40960, &err), -EBADMSG);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -95,6 +124,7 @@ int main(void)
 		cmocka_unit_test(hist__percentiles_are_those_of_fio),
 		cmocka_unit_test(pattern__what_was_in_the_buffer_does_not_pass_for_what_was_read),
 		cmocka_unit_test(pattern__tells_stale_misplaced_and_broken_apart),
+		cmocka_unit_test(pattern__knows_zeros_and_what_may_be_left_of_trimmed_blocks),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -14,7 +14,7 @@
 #include <stdio.h>
 
 enum bench_exit { EXIT_GOOD = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_CORRUPT = 3 };
-enum bench_rw { RW_READ = 1, RW_WRITE = 2, RW_BOTH = 3 };
+enum bench_rw { RW_READ = 1, RW_WRITE = 2, RW_BOTH = 3, RW_ZERO = 4, RW_TRIM = 8 };
 
 struct bench_opts {
 	struct ros2_client_opts client;
@@ -51,6 +51,11 @@ void pattern_fill(void *p, size_t n, uint64_t seed, uint64_t offset, uint32_t ge
 /* 0, or -EBADMSG with words. */
 int pattern_check(const void *p, size_t n, uint64_t seed, uint64_t offset, uint32_t generation,
                   struct ros2_err *err);
+/* What was made zeros; what was given up: each byte may also be what it was, or 0xff. As
+ * pattern_check. */
+int pattern_check_zeros(const void *p, size_t n, uint64_t offset, struct ros2_err *err);
+int pattern_check_trimmed(const void *p, size_t n, uint64_t seed, uint64_t offset,
+                          uint32_t generation, struct ros2_err *err);
 /* Before a read: what is there already must not pass for what was read. */
 void pattern_spoil(void *p, size_t n);
 

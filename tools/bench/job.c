@@ -12,6 +12,10 @@
 #include <string.h>
 
 #define REAP_MAX 64
+/* Of generations with --rw zero: the block is zeros. With --rw trim: it was given up, and held the
+ * generation beside the bit. What both wrote before is no more than there are blocks. */
+#define ZEROED   UINT32_MAX
+#define TRIMMED  (1u << 31)
 #define DRAIN_MS 10000u /* after the measurement, for an agent that says nothing */
 
 void job_init(struct job *j, struct load *l, uint32_t index)
@@ -123,7 +127,24 @@ static uint64_t pick_block(struct job *j)
 	return b;
 }
 
-static int start(struct job *j, bool is_read, uint64_t block, struct ros2_err *err)
+static int prep(struct job *j, const struct slot *s, uint64_t offset, uint32_t index,
+                struct ros2_err *err)
+{
+	uint32_t bs = j->load->o->bs;
+
+	switch (s->op) {
+	case RW_READ:
+		return ros2_prep_read(j->file, s->buf, bs, offset, index, err);
+	case RW_ZERO:
+		return ros2_prep_zero(j->file, bs, offset, index, err);
+	case RW_TRIM:
+		return ros2_prep_discard(j->file, bs, offset, index, err);
+	default:
+		return ros2_prep_write(j->file, s->buf, bs, offset, index, err);
+	}
+}
+
+static int start(struct job *j, enum bench_rw op, uint64_t block, struct ros2_err *err)
 {
 	const struct bench_opts *o = j->load->o;
 	uint32_t index = j->free_slots[j->n_free - 1];
@@ -132,15 +153,14 @@ static int start(struct job *j, bool is_read, uint64_t block, struct ros2_err *e
 	int rc;
 
 	s->block = block;
-	s->is_read = is_read;
+	s->op = op;
 	s->generation = ++j->last_generation;
-	if (!is_read && (o->verify || !j->load->go))
+	if (op == RW_WRITE && (o->verify || !j->load->go))
 		pattern_fill(s->buf, o->bs, j->load->pattern, offset, s->generation);
-	if (is_read && o->verify)
+	if (op == RW_READ && o->verify)
 		pattern_spoil(s->buf, o->bs);
 	s->began_ns = clock_monotonic_ns();
-	rc = is_read ? ros2_prep_read(j->file, s->buf, o->bs, offset, index, err)
-	             : ros2_prep_write(j->file, s->buf, o->bs, offset, index, err);
+	rc = prep(j, s, offset, index, err);
 	if (rc)
 		return rc;
 	j->n_free--;
@@ -151,16 +171,29 @@ static int start(struct job *j, bool is_read, uint64_t block, struct ros2_err *e
 
 static void check_read(struct job *j, const struct slot *s)
 {
-	const struct bench_opts *o = j->load->o;
+	uint64_t offset = (j->first_block + s->block) * j->load->o->bs, seed = j->load->pattern;
+	uint32_t bs = j->load->o->bs, is = j->generations ? j->generations[s->block] : 0;
+	enum bench_rw rw = j->load->o->rw;
 	struct ros2_err err = ROS2_ERR_INIT;
+	int rc;
 
-	if (!j->generations || !j->generations[s->block])
+	if (!is)
 		return;
-	if (pattern_check(s->buf, o->bs, j->load->pattern, (j->first_block + s->block) * o->bs,
-	                  j->generations[s->block], &err))
+	if (rw == RW_ZERO && is == ZEROED)
+		rc = pattern_check_zeros(s->buf, bs, offset, &err);
+	else if (rw == RW_TRIM && is & TRIMMED)
+		rc = pattern_check_trimmed(s->buf, bs, seed, offset, is & ~TRIMMED, &err);
+	else
+		rc = pattern_check(s->buf, bs, seed, offset, is, &err);
+	if (rc)
 		fail(j, &err);
 	else
 		j->verified++;
+}
+
+static const char *op_name(enum bench_rw op)
+{
+	return op == RW_READ ? "read" : op == RW_ZERO ? "zero" : op == RW_TRIM ? "trim" : "write";
 }
 
 static void end_failed(struct job *j, struct slot *s, const struct ros2_completion *c)
@@ -168,7 +201,7 @@ static void end_failed(struct job *j, struct slot *s, const struct ros2_completi
 	struct ros2_err err = ROS2_ERR_INIT;
 	struct ros2_completion none;
 
-	if (c->status == ROS2_OUTCOME_UNKNOWN && !s->is_read) {
+	if (c->status == ROS2_OUTCOME_UNKNOWN && s->op != RW_READ) {
 		j->unknown++;
 		/* The next write makes it known again, with a generation never used before. */
 		if (j->generations)
@@ -178,12 +211,23 @@ static void end_failed(struct job *j, struct slot *s, const struct ros2_completi
 	/* The words are with the session when it has ended. */
 	if (ros2_peek(j->session, &none, 0, &err) >= 0 || err.status != c->status) {
 		err = (struct ros2_err)ROS2_ERR_INIT;
-		ros2_err_named(&err, c->status, "%s of block %llu: %s",
-		               s->is_read ? "read" : "write",
+		ros2_err_named(&err, c->status, "%s of block %llu: %s", op_name(s->op),
 		               (unsigned long long)(j->first_block + s->block),
 		               ros2_status_text(c->status));
 	}
 	fail(j, &err);
+}
+
+static void note_change(struct job *j, const struct slot *s)
+{
+	uint32_t *is = &j->generations[s->block];
+
+	if (s->op == RW_WRITE)
+		*is = s->generation;
+	else if (s->op == RW_ZERO)
+		*is = ZEROED;
+	else if (*is)
+		*is |= TRIMMED;
 }
 
 static void finish(struct job *j, const struct ros2_completion *c, uint64_t now)
@@ -201,19 +245,21 @@ static void finish(struct job *j, const struct ros2_completion *c, uint64_t now)
 	}
 	if (c->result != (int64_t)o->bs) {
 		ros2_err_named(&err, ROS2_IO, "%s of block %llu: %lld bytes instead of %u",
-		               s->is_read ? "read" : "write",
-		               (unsigned long long)(j->first_block + s->block),
+		               op_name(s->op), (unsigned long long)(j->first_block + s->block),
 		               (long long)c->result, o->bs);
 		fail(j, &err);
 		return;
 	}
-	if (s->is_read)
+	if (s->op == RW_READ)
 		check_read(j, s);
 	else if (j->generations)
-		j->generations[s->block] = s->generation;
+		note_change(j, s);
 	atomic_fetch_add_explicit(&j->moved, o->bs, memory_order_relaxed);
 	if (j->counting && atomic_load_explicit(&j->load->measuring, memory_order_relaxed))
-		hist_add(s->is_read ? &j->read : &j->write, now - s->began_ns);
+		hist_add(s->op == RW_READ    ? &j->read
+		         : s->op == RW_WRITE ? &j->write
+		                             : &j->clear,
+		         now - s->began_ns);
 }
 
 /* Sends what is prepared and takes at least one completion. */
@@ -282,7 +328,7 @@ static void lay_out(struct job *j)
 	struct ros2_err err = ROS2_ERR_INIT;
 
 	for (uint64_t b = 0; b < j->n_blocks && !j->err.code && !atomic_load(&j->load->stop);) {
-		while (j->n_free && b < j->n_blocks && !start(j, false, b, &err))
+		while (j->n_free && b < j->n_blocks && !start(j, RW_WRITE, b, &err))
 			b++;
 		if (err.code)
 			fail(j, &err);
@@ -292,7 +338,7 @@ static void lay_out(struct job *j)
 	flush(j);
 }
 
-/* Only written so far: --verify reads every block whose content is known. */
+/* Only written or cleared so far: --verify reads every block whose content is known. */
 static void read_back(struct job *j)
 {
 	struct ros2_err err = ROS2_ERR_INIT;
@@ -300,7 +346,7 @@ static void read_back(struct job *j)
 	for (uint64_t b = 0; b < j->n_blocks && !j->err.code;) {
 		for (; j->n_free && b < j->n_blocks && !err.code; b++)
 			if (j->generations[b])
-				start(j, true, b, &err);
+				start(j, RW_READ, b, &err);
 		if (err.code)
 			fail(j, &err);
 		if (j->n_free < j->load->o->depth)
@@ -318,6 +364,15 @@ static bool may_start(struct job *j)
 	return !l->o->bytes || atomic_fetch_sub(&l->bytes_left, l->o->bs) > 0;
 }
 
+static enum bench_rw next_op(struct job *j)
+{
+	const struct bench_opts *o = j->load->o;
+
+	if (o->rw != RW_BOTH)
+		return o->rw;
+	return draw(j) % 100 < o->mix ? RW_READ : RW_WRITE;
+}
+
 static void work(struct job *j)
 {
 	const struct bench_opts *o = j->load->o;
@@ -326,10 +381,7 @@ static void work(struct job *j)
 
 	while (more && !j->err.code) {
 		while (j->n_free && (more = may_start(j))) {
-			bool is_read =
-				o->rw == RW_READ || (o->rw == RW_BOTH && draw(j) % 100 < o->mix);
-
-			if (start(j, is_read, pick_block(j), &err)) {
+			if (start(j, next_op(j), pick_block(j), &err)) {
 				fail(j, &err);
 				break;
 			}
@@ -340,7 +392,7 @@ static void work(struct job *j)
 		more = more && !atomic_load_explicit(&j->load->stop, memory_order_relaxed);
 	}
 	drain(j);
-	if (o->rw & RW_WRITE)
+	if (o->rw != RW_READ)
 		flush(j);
 }
 
@@ -363,7 +415,7 @@ void *job_main(void *arg)
 		work(j);
 	j->counting = false;
 	atomic_fetch_add(&l->n_finished, 1);
-	if (!j->err.code && l->o->verify && l->o->rw == RW_WRITE)
+	if (!j->err.code && l->o->verify && !(l->o->rw & RW_READ))
 		read_back(j);
 	tear_down(j);
 	return NULL;

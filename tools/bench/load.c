@@ -59,7 +59,7 @@ static int prepare(const struct bench_opts *o, struct ros2_client *c, bool *ret_
 	if (!rc) {
 		bool is_short = st.size < o->size / o->bs * o->bs;
 
-		*ret_layout = o->rw & RW_READ && (o->verify || is_short);
+		*ret_layout = o->rw != RW_WRITE && (o->verify || is_short);
 		if (*ret_layout && o->no_layout)
 			rc = ros2_err_set(
 				err, -EINVAL,
@@ -132,7 +132,7 @@ static void measure(struct load *l)
 }
 
 struct totals {
-	struct hist read, write;
+	struct hist read, write, clear;
 	uint64_t verified, unknown, reconnects, flush_ns;
 	struct ros2_err err;
 };
@@ -144,6 +144,7 @@ static void add_up(const struct load *l, struct totals *t)
 
 		hist_merge(&t->read, &j->read);
 		hist_merge(&t->write, &j->write);
+		hist_merge(&t->clear, &j->clear);
 		t->verified += j->verified;
 		t->unknown += j->unknown;
 		t->reconnects += j->reconnects;
@@ -165,14 +166,14 @@ static json_t *side_json(const struct hist *h, uint32_t bs, double seconds)
 static void print_json(const struct bench_opts *o, const struct totals *t, double seconds)
 {
 	json_t *j = json_pack(
-		"{s:i, s:s, s:o, s:o, s:i, s:i, s:i, s:f, s:o, s:o, s:I, s:I, s:I, s:I, s:o}",
+		"{s:i, s:s, s:o, s:o, s:i, s:i, s:i, s:f, s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:o}",
 		"version", 1, "command", "run", "namespace", report_text_json(o->ns), "file",
 		report_text_json(o->file), "bs", (int)o->bs, "depth", (int)o->depth, "jobs",
 		(int)o->jobs, "seconds", seconds, "read", side_json(&t->read, o->bs, seconds),
-		"write", side_json(&t->write, o->bs, seconds), "verified_blocks",
-		(json_int_t)t->verified, "outcome_unknown", (json_int_t)t->unknown, "reconnects",
-		(json_int_t)t->reconnects, "flush_ns", (json_int_t)t->flush_ns, "error",
-		report_error_json(&t->err));
+		"write", side_json(&t->write, o->bs, seconds), "clear",
+		side_json(&t->clear, o->bs, seconds), "verified_blocks", (json_int_t)t->verified,
+		"outcome_unknown", (json_int_t)t->unknown, "reconnects", (json_int_t)t->reconnects,
+		"flush_ns", (json_int_t)t->flush_ns, "error", report_error_json(&t->err));
 
 	report_print_json(j);
 }
@@ -181,13 +182,15 @@ static void print_table(const struct bench_opts *o, const struct totals *t, doub
 {
 	report_latency_table("read", &t->read, t->read.count, t->read.count * o->bs, seconds);
 	report_latency_table("write", &t->write, t->write.count, t->write.count * o->bs, seconds);
+	report_latency_table(o->rw == RW_TRIM ? "trim" : "zero", &t->clear, t->clear.count,
+	                     t->clear.count * o->bs, seconds);
 	if (o->verify)
 		printf("verified: %" PRIu64 " blocks\n", t->verified);
 	if (t->unknown)
 		printf("outcome unknown: %" PRIu64 " writes\n", t->unknown);
 	if (t->reconnects)
 		printf("reconnects: %" PRIu64 "\n", t->reconnects);
-	if (o->rw & RW_WRITE)
+	if (o->rw != RW_READ)
 		printf("flush: %.1f ms\n", (double)t->flush_ns / 1e6);
 }
 

@@ -11,7 +11,7 @@ struct slot {
 	uint8_t *buf;             /* borrowed: of the session */
 	uint64_t began_ns, block; /* block: index in the job's slice */
 	uint32_t generation;      /* of a write */
-	bool is_read;
+	enum bench_rw op;         /* one of READ, WRITE, ZERO, TRIM */
 };
 
 struct load;
@@ -26,11 +26,11 @@ struct job {
 	struct slot *slots;           /* owned */
 	uint32_t *free_slots, n_free; /* owned */
 	uint64_t first_block, n_blocks, next;
-	uint32_t *generations; /* owned; per block, 0 = not known; --verify only */
+	uint32_t *generations; /* owned; per block, 0 = not known, else see job.c; --verify only */
 	uint8_t *busy;         /* owned; --verify only */
 	uint64_t rng;
 	uint32_t last_generation; /* never given to two writes */
-	struct hist read, write;
+	struct hist read, write, clear;
 	uint64_t verified, unknown, reconnects, flush_ns;
 	bool counting;       /* what ends now belongs to the measurement */
 	struct ros2_err err; /* the first */

@@ -31,7 +31,8 @@ static const char usage_load[] =
 	"domain]\n"
 	"\n"
 	"Load:\n"
-	"  --rw KIND      read, write, randread, randwrite, rw, randrw   [randread]\n"
+	"  --rw KIND      read, write, rw, zero, trim, or randread, randwrite ... [randread]\n"
+	"                 zero and trim send no payload: bytes made zeros, bytes given up\n"
 	"  --mix N        of rw and randrw: N percent are reads          [50]\n"
 	"  --size SIZE    of the file; made when it is shorter           [256MiB]\n"
 	"  --bs SIZE      bytes per request                              [4k]\n"
@@ -45,7 +46,9 @@ static const char usage_load[] =
 	"  --verify       every block carries offset, generation and a number of this run; reads "
 	"are\n"
 	"                 checked, and blocks that are stale, misplaced or broken are told apart;\n"
-	"                 write and randwrite read their blocks back after the measurement\n"
+	"                 what only writes, zeroes or trims reads its blocks back after the\n"
+	"                 measurement: zeros must be zeros, of trimmed ones each byte may\n"
+	"                 be what it was, 0 or 0xff\n"
 	"  --seed N       of the random order                            [1]\n"
 	"  --no-layout    never write the file first, fail if it is too short\n"
 	"\n"
@@ -114,6 +117,8 @@ static int parse_rw(const char *s, struct bench_opts *o)
 		{"read", RW_READ, false},      {"write", RW_WRITE, false},
 		{"rw", RW_BOTH, false},        {"randread", RW_READ, true},
 		{"randwrite", RW_WRITE, true}, {"randrw", RW_BOTH, true},
+		{"zero", RW_ZERO, false},      {"randzero", RW_ZERO, true},
+		{"trim", RW_TRIM, false},      {"randtrim", RW_TRIM, true},
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
@@ -123,7 +128,7 @@ static int parse_rw(const char *s, struct bench_opts *o)
 		o->random = kinds[i].random;
 		return 0;
 	}
-	return bad("rw", s, "read, write, randread, randwrite, rw or randrw");
+	return bad("rw", s, "read, write, rw, zero or trim, or one of them after rand");
 }
 
 static int parse_output(const char *s, struct bench_opts *o)

@@ -51,6 +51,38 @@ void pattern_fill(void *p, size_t n, uint64_t seed, uint64_t offset, uint32_t ge
 	}
 }
 
+int pattern_check_zeros(const void *p, size_t n, uint64_t offset, struct ros2_err *err)
+{
+	const uint8_t *at = p;
+
+	for (size_t i = 0; i < n; i++)
+		if (at[i])
+			return ros2_err_named(err, ROS2_CORRUPT,
+			                      "at offset %llu: 0x%02x where zeros were asked for",
+			                      (unsigned long long)(offset + i), at[i]);
+	return 0;
+}
+
+int pattern_check_trimmed(const void *p, size_t n, uint64_t seed, uint64_t offset,
+                          uint32_t generation, struct ros2_err *err)
+{
+	const uint8_t *at = p;
+	uint8_t sector[SECTOR];
+
+	for (size_t i = 0; i < n; i++) {
+		struct label l = {PATTERN_MAGIC, generation, offset + i, seed};
+
+		if (i % SECTOR == 0)
+			make_sector(sector, &l);
+		if (at[i] && at[i] != 0xff && at[i] != sector[i % SECTOR])
+			return ros2_err_named(err, ROS2_CORRUPT,
+			                      "at offset %llu: 0x%02x, which is not what was "
+			                      "given up there, nor 0 or 0xff",
+			                      (unsigned long long)(offset + i), at[i]);
+	}
+	return 0;
+}
+
 void pattern_spoil(void *p, size_t n)
 {
 	for (size_t at = 0; at < n; at += SECTOR)
