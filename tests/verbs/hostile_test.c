@@ -490,6 +490,57 @@ static void lease__that_ends_inside_the_engine_ends_no_session(void **state)
 	peer_close(&p);
 }
 
+static struct wire_header clear_request(struct peer *p, enum wire_opcode op, uint64_t offset,
+                                        uint32_t length)
+{
+	struct wire_header h = peer_request(p, op, offset, length);
+
+	h.key = h.generation = 0;
+	h.address = 0;
+	return h;
+}
+
+static void clear__is_refused_over_verbs_as_over_tcp(void **state)
+{
+	struct ros2_uid beta = ros2_uid_new(), grant = ros2_uid_new();
+	struct fx *fx = *state;
+	struct wire_header h;
+	struct peer a, b;
+
+	fx_tenant(fx, &beta);
+	assert_int_equal(fx_grant(fx, &grant, &beta, UINT64_MAX), 0);
+	peer_ready(fx, &a);
+	works(&a);
+	peer_connect(fx, &b, &beta, &grant);
+	h = clear_request(&b, WIRE_ZERO, 0, 4096);
+	h.handle = a.handle;
+	expect_nak(&b, h, ROS2_BAD_HANDLE);
+	expect_nak(&b, clear_request(&b, WIRE_DISCARD, UINT64_MAX - 4095, 4096), ROS2_OUT_OF_RANGE);
+	expect_nak(&b, clear_request(&b, WIRE_ZERO, 0, WIRE_IO_MAX + 1), ROS2_TOO_LARGE);
+	peer_close(&b);
+	/* One that did not ask for it. */
+	peer_features = 0;
+	peer_connect(fx, &b, &beta, &grant);
+	peer_features = WIRE_FEATURE_CLEAR;
+	expect_nak(&b, clear_request(&b, WIRE_ZERO, 0, 4096), ROS2_UNSUPPORTED);
+	peer_close(&b);
+	/* No window is needed; what is named all the same ends the session. */
+	peer_connect(fx, &b, &fx->tenant, &fx->grant);
+	h = ask_for(&b, clear_request(&b, WIRE_ZERO, 0, 50000));
+	assert_int_equal(h.opcode, WIRE_COMPLETE);
+	assert_int_equal(h.status, ROS2_OK);
+	assert_int_equal(h.length, 50000);
+	h = ask_for(&a, peer_request(&a, WIRE_READ, 0, 100000));
+	assert_int_equal(h.status, ROS2_OK);
+	for (int i = 0; i < 100000; i++)
+		assert_int_equal(a.target[i], i < 50000 ? 0 : 0x5a);
+	h = peer_request(&b, WIRE_ZERO, 0, 4096);
+	assert_int_equal(ask_for(&b, h).opcode, 0);
+	fx_event(fx, DP_EVENT_SESSION_ENDED, ROS2_PROTOCOL);
+	peer_close(&b);
+	peer_close(&a);
+}
+
 static int setup(void **state)
 {
 	fx_transport = DP_TRANSPORT_VERBS;
@@ -537,6 +588,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(ask__without_the_sessions_proof_gets_no_memory_and_no_queue_pair),
 		T(ask__is_good_for_one_connection),
+		T(clear__is_refused_over_verbs_as_over_tcp),
 		T(first_message__that_is_no_proof_ends_the_session),
 		T(request__under_a_key_without_a_window_is_a_violation),
 		T(window__must_be_what_was_registered),

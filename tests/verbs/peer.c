@@ -188,9 +188,13 @@ struct wire_header peer_recv(struct peer *p)
 	return h;
 }
 
+uint32_t peer_features = WIRE_FEATURE_CLEAR;
+
 void peer_hello(struct peer *p)
 {
-	struct wire_header h = {.opcode = WIRE_HELLO, .payload_len = sizeof(struct wire_hello)};
+	struct wire_header h = {.opcode = WIRE_HELLO,
+	                        .length = peer_features,
+	                        .payload_len = sizeof(struct wire_hello)};
 	struct wire_hello hello = {0};
 	struct crypto_span parts[] = {{WIRE_LABEL_TENANT, sizeof(WIRE_LABEL_TENANT)},
 	                              {hello.session_uid, 16},

@@ -51,6 +51,8 @@ void peer_send_bytes(struct peer *p, uint32_t len);
 void peer_send(struct peer *p, struct wire_header h, const void *payload);
 /* The next message; opcode 0: the connection ended instead. */
 struct wire_header peer_recv(struct peer *p);
+/* What HELLO says that the peer knows: WIRE_FEATURE_CLEAR unless a test says otherwise. */
+extern uint32_t peer_features;
 /* The right one. */
 void peer_hello(struct peer *p);
 uint32_t peer_lease(struct peer *p, uint64_t length, uint32_t access);
