@@ -113,9 +113,11 @@ static void on_stopped(void *arg, const struct dp_result *res)
 	if (!v->stopped)
 		v->res = *res;
 	else
-		/* The later answer: times of what drained meanwhile. */
+		/* The later answer: times of what drained and of keys that ended meanwhile. */
 		v->res.revoke.last_engine_ns =
 			MAX(v->res.revoke.last_engine_ns, res->revoke.last_engine_ns);
+	v->res.revoke.last_window_ns =
+		MAX(v->res.revoke.last_window_ns, res->revoke.last_window_ns);
 	v->stopped = true;
 	v->draining = res->revoke.draining;
 	v->drained = !res->revoke.draining;

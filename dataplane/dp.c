@@ -276,8 +276,10 @@ void dp_tenant_release(struct dp *dp, struct dp_tenant *t)
 {
 	if (!t->dead || t->n_sessions || t->n_control)
 		return;
+	/* Without memory it goes with the next one that does. */
+	if (verbs_tenant_pd_free(dp, t) < 0)
+		return;
 	dp->by_index[t->index] = NULL;
-	verbs_tenant_pd_free(dp, t);
 	list_del(&t->link);
 	free(t);
 }

@@ -239,11 +239,14 @@ void dp_region_deregister(struct dp *dp, const struct ros2_uid *session, uint32_
 /* Withdraws rights in the data plane. When the callback runs, no byte is handed on any more under
  * them, on any reactor, and the RDMA device serves no key that a storage target was given for it.
  * What an engine still holds is result.revoke.draining; the callback runs again (status OK,
- * draining 0) when that is zero.
- * -ENOMEM: it could not be held, and @done is not called. The data plane is frozen instead: every
- * session ends (BUSY), and no session, tenant or grant is taken that is not here already (BUSY,
- * too) until dp_thaw. What the uid names here is withdrawn for good; a uid that names nothing here
- * could not be remembered, so it has to be revoked again, and well, before dp_thaw is called. */
+ * draining 0) when that is zero. With DP_SCOPE_ALL it runs before the devices have confirmed, if
+ * one takes longer than DP_REVOKE_PARTIAL_MS: the keys it may still serve are then among
+ * `draining`, and it runs again when all have. -ENOMEM: it could not be held, and @done is not
+ * called. The data plane is frozen instead: every session ends (BUSY), and no session, tenant or
+ * grant is taken that is not here already (BUSY, too) until dp_thaw. What the uid names here is
+ * withdrawn for good; a uid that names nothing here could not be remembered, so it has to be
+ * revoked again, and well, before dp_thaw is called. */
+#define DP_REVOKE_PARTIAL_MS 1000u
 enum dp_scope { DP_SCOPE_TENANT, DP_SCOPE_GRANT, DP_SCOPE_SESSION, DP_SCOPE_ALL };
 int dp_revoke(struct dp *dp, enum dp_scope scope, const struct ros2_uid *uid, uint64_t received_ns,
               enum ros2_status why, dp_done_fn done, void *arg);

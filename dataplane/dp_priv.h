@@ -173,6 +173,7 @@ struct dp_op {
 	const struct fabric_pd *of_pd; /* compared only; NULL = nothing of it is lent */
 	enum ros2_status why;
 	uint64_t received_ns, keys_ended_ns;
+	uint32_t keys_alive; /* when the reactor answered */
 };
 
 struct dp_session {

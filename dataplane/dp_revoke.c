@@ -4,7 +4,14 @@
  * tombstones, so that nothing new begins under the uid; 2. control calls that have not begun are
  * taken back; 3. every reactor ends what it has and confirms, when devices have (session_revoke.c);
  * 4. the caller is told, with what engines and workers still hold; 5. when that is zero, it is told
- * again.
+ * again. A revocation of everything is many tenants': one whose device does not confirm must not
+ * keep out the word that all the others have ended. So reactors answer it twice, when they have
+ * ended what they have and when devices have confirmed; where that takes longer than
+ * DP_REVOKE_PARTIAL_MS, the caller is told between the two, with the keys counted as draining.
+ *
+ * Asked again, a revocation is no better off than the first: objects that are withdrawn are found
+ * as long as something of them is left, and a tombstone knows whose it was, so that it waits for
+ * the keys of that tenant, too.
  *
  * Without memory, and with all that was set aside in use, a revocation cannot be held: no receipt
  * can be sent, or a uid that is not known yet cannot be remembered. Then the data plane freezes:
@@ -17,6 +24,7 @@
 #include "dataplane/reactor_priv.h"
 #include "dataplane/session_priv.h"
 #include "dataplane/test_switches.h"
+#include "dataplane/verbs.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -28,8 +36,12 @@ struct revoke {
 	void *arg;
 	enum dp_scope scope;
 	struct ros2_uid uid;
-	uint64_t seq; /* sessions opened later are not meant */
-	uint32_t parts;
+	struct ros2_uid tenant; /* zero: not known here, or all of them */
+	uint64_t seq;           /* sessions opened later are not meant */
+	uint32_t parts;         /* reactors that have not ended what is meant */
+	uint32_t waits;         /* ... that have, and wait for devices; keys_alive is of these */
+	uint32_t keys_alive;
+	struct loop_timer partial;
 	bool told;
 	struct dp_result res;
 	struct list link;    /* dp.revokes */
@@ -182,9 +194,22 @@ void dp_revokes_free(struct dp *dp)
 	list_for_each (&dp->revokes, v, link) {
 		struct dp_result res = {.status = ROS2_CANCELLED};
 
+		loop_timer_stop(&v->partial);
 		if (v->done)
 			v->done(v->arg, &res);
 	}
+}
+
+static void tell_partial(void *arg)
+{
+	struct revoke *v = arg;
+	struct dp_result res = v->res;
+
+	if (!sessions_left(v))
+		res.revoke.draining = 0;
+	res.revoke.draining += workers_running(v->dp->workers, op_meant, v) + v->keys_alive;
+	if (v->done)
+		v->done(v->arg, &res);
 }
 
 static void tell(struct revoke *v)
@@ -193,6 +218,7 @@ static void tell(struct revoke *v)
 		v->dp->freezing = false;
 		return;
 	}
+	loop_timer_stop(&v->partial);
 	/* Reactors counted before they waited for devices. */
 	if (!sessions_left(v))
 		v->res.revoke.draining = 0;
@@ -204,6 +230,30 @@ static void tell(struct revoke *v)
 		revoke_free(v);
 	else
 		dp_revokes_check(v->dp);
+}
+
+static void keys_back(struct dp_op *op)
+{
+	struct revoke *v = op->revoke;
+
+	v->res.revoke.last_window_ns =
+		MAX(v->res.revoke.last_window_ns, op->res.revoke.last_window_ns);
+	v->waits--;
+	v->keys_alive -= op->keys_alive;
+	dp_op_finish(op);
+	if (!v->parts && !v->waits)
+		tell(v);
+}
+
+/* What a freeze ended is not waited for: who asks again for what was refused waits for its own. */
+static bool waits_for_device(struct revoke *v, struct dp_op *op)
+{
+	if (!op->keys_alive || v->scope != DP_SCOPE_ALL || v == v->dp->freeze)
+		return false;
+	v->waits++;
+	v->keys_alive += op->keys_alive;
+	dp_op_to_reactor(op, v->dp->reactors[op - v->part], session_run_keys, keys_back);
+	return true;
 }
 
 static void part_back(struct dp_op *op)
@@ -220,16 +270,23 @@ static void part_back(struct dp_op *op)
 	v->res.revoke.last_byte_ns = MAX(v->res.revoke.last_byte_ns, part->revoke.last_byte_ns);
 	v->res.revoke.last_engine_ns =
 		MAX(v->res.revoke.last_engine_ns, part->revoke.last_engine_ns);
-	dp_op_finish(op);
-	if (--v->parts == 0)
+	if (!waits_for_device(v, op))
+		dp_op_finish(op);
+	if (--v->parts)
+		return;
+	if (!v->waits)
 		tell(v);
+	else if (loop_timer_in_ms(v->dp->loop, &v->partial, DP_REVOKE_PARTIAL_MS, tell_partial, v) <
+	         0)
+		tell_partial(v);
 }
 
 /* ---- tombstones ---- */
 
 static void kill_grant(struct dp *dp, struct dp_grant_obj *g)
 {
-	(void)uidmap_kill(&dp->uids, &g->uid); /* it is in the map: cannot fail */
+	/* It is in the map: cannot fail. */
+	(void)uidmap_kill(&dp->uids, &g->uid, &g->tenant);
 	g->dead = true;
 }
 
@@ -255,7 +312,8 @@ static int kill_uids(const struct revoke *v)
 	if (v->scope == DP_SCOPE_TENANT || v->scope == DP_SCOPE_ALL)
 		kill_grants_of(dp, v->scope == DP_SCOPE_ALL ? NULL : &v->uid);
 	if (v->scope != DP_SCOPE_ALL)
-		rc = uidmap_kill(&dp->uids, &v->uid);
+		rc = uidmap_kill(&dp->uids, &v->uid,
+		                 ros2_uid_is_zero(&v->tenant) ? NULL : &v->tenant);
 	if (v->scope == DP_SCOPE_TENANT && t)
 		t->dead = true;
 	list_for_each (&dp->grants, g, link)
@@ -263,7 +321,7 @@ static int kill_uids(const struct revoke *v)
 			g->dead = true;
 	list_for_each (&dp->sessions, ds, link)
 		if (meant(v, ds))
-			(void)uidmap_kill(&dp->uids, &ds->uid);
+			(void)uidmap_kill(&dp->uids, &ds->uid, &ds->tenant->uid);
 	return rc;
 }
 
@@ -293,22 +351,64 @@ static void send_part(struct revoke *v, struct reactor *r, const struct dp_op *l
 	dp_op_to_reactor(op, r, session_run_revoke, part_back);
 }
 
-/* The objects reactors compare with; NULL matches none. */
-static void name_objects(const struct revoke *v, struct dp_op *like)
+/* Withdrawn ones, too, as long as something of them is left. */
+static struct dp_tenant *tenant_left(struct dp *dp, const struct ros2_uid *uid)
 {
-	struct dp_session *ds =
-		v->scope == DP_SCOPE_SESSION ? dp_session_find(v->dp, &v->uid) : NULL;
-	struct dp_tenant *t = ds ? ds->tenant : NULL;
-	void *obj = NULL;
+	struct dp_tenant *t;
+
+	list_for_each (&dp->tenants, t, link)
+		if (ros2_uid_eq(&t->uid, uid))
+			return t;
+	return NULL;
+}
+
+static struct dp_grant_obj *grant_left(struct dp *dp, const struct ros2_uid *uid)
+{
+	struct dp_grant_obj *g;
+
+	list_for_each (&dp->grants, g, link)
+		if (ros2_uid_eq(&g->uid, uid))
+			return g;
+	return NULL;
+}
+
+static struct dp_session *session_left(struct dp *dp, const struct ros2_uid *uid)
+{
+	struct dp_session *ds;
+
+	list_for_each (&dp->sessions, ds, link)
+		if (ros2_uid_eq(&ds->uid, uid))
+			return ds;
+	return NULL;
+}
+
+static const struct fabric_pd *pd_left(struct dp *dp, const struct ros2_uid *tenant)
+{
+	const struct dp_tenant *t = tenant_left(dp, tenant);
+
+	return t && t->pd ? t->pd : verbs_kept_pd(dp, tenant);
+}
+
+/* The objects reactors compare with; NULL matches none. */
+static void name_objects(struct revoke *v, struct dp_op *like)
+{
+	struct dp *dp = v->dp;
+	struct dp_session *ds = v->scope == DP_SCOPE_SESSION ? session_left(dp, &v->uid) : NULL;
 
 	like->of_session = ds ? ds->s : NULL;
 	if (v->scope == DP_SCOPE_TENANT)
-		like->of_tenant = t = dp_tenant_find(v->dp, &v->uid);
-	if (v->scope == DP_SCOPE_GRANT && uidmap_get(&v->dp->uids, &v->uid, &obj) == UID_GRANT) {
-		like->of_grant = obj;
-		t = dp_tenant_find(v->dp, &like->of_grant->tenant);
-	}
-	like->of_pd = t ? t->pd : NULL;
+		like->of_tenant = tenant_left(dp, &v->uid);
+	if (v->scope == DP_SCOPE_GRANT)
+		like->of_grant = grant_left(dp, &v->uid);
+	if (v->scope == DP_SCOPE_TENANT)
+		v->tenant = v->uid;
+	else if (ds)
+		v->tenant = ds->tenant->uid;
+	else if (like->of_grant)
+		v->tenant = like->of_grant->tenant;
+	else
+		(void)uidmap_tenant_of(&dp->uids, &v->uid, &v->tenant);
+	like->of_pd = ros2_uid_is_zero(&v->tenant) ? NULL : pd_left(dp, &v->tenant);
 }
 
 /* What no session holds any more goes at once. */
@@ -445,7 +545,7 @@ static struct dp_op *listing_op(struct dp *dp, uint32_t max)
 int dp_leases(struct dp *dp, const struct ros2_uid *tenant, uint32_t max,
               void (*fn)(void *arg, const struct dp_lease_info *info), void *arg)
 {
-	struct dp_tenant *t = tenant ? dp_tenant_find(dp, tenant) : NULL;
+	struct dp_tenant *t = tenant ? tenant_left(dp, tenant) : NULL;
 	struct dp_op *parts[DP_REACTORS_MAX] = {0};
 	struct listing *l = calloc(1, sizeof(*l));
 	bool ok = l != NULL;

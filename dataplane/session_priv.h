@@ -193,6 +193,8 @@ void session_run_leases(struct reactor *r, struct dp_op *op);
 
 /* session_revoke.c */
 void session_run_revoke(struct reactor *r, struct dp_op *op);
+/* After it: back when the keys that it ended are dead. */
+void session_run_keys(struct reactor *r, struct dp_op *op);
 /* Answers those whose keys are dead by now. */
 void session_revokes_check(struct reactor *r);
 /* Engines and devices are gone from here: so are the keys. */

@@ -51,23 +51,30 @@ static void end_one(struct session *s, struct dp_op *op)
 		latest(op->res.revoke.last_engine_ns, s->last_engine_ns, op->received_ns);
 }
 
-/* False: the device may honour one of them yet. */
-static bool keys_dead(const struct reactor *r, struct dp_op *op)
+/* How many of them the device may honour yet. */
+static uint32_t keys_alive(const struct reactor *r, struct dp_op *op)
 {
 	uint64_t last_ns = 0;
+	uint32_t n;
 
 	if (!op->of_pd && op->scope != DP_SCOPE_ALL)
-		return true; /* nothing of the tenant was ever lent */
-	if (reactor_engines_ending(r, op->of_pd, op->keys_ended_ns, &last_ns) &&
-	    !DP_SWITCH(no_key_wait))
-		return false;
+		return 0; /* nothing of the tenant was ever lent, or nothing is any more */
+	n = reactor_engines_ending(r, op->of_pd, op->keys_ended_ns, &last_ns);
+	if (n && !DP_SWITCH(no_key_wait))
+		return n;
 	if (!op->res.revoke.windows)
-		return true;
+		return 0;
 	/* A queue that went meanwhile took its times along: not later than now. */
 	op->res.revoke.last_window_ns = latest(0, last_ns, op->received_ns);
 	if (!op->res.revoke.last_window_ns)
 		op->res.revoke.last_window_ns = clock_boottime_ns();
-	return true;
+	return 0;
+}
+
+static void wait_for_devices(struct reactor *r, struct dp_op *op)
+{
+	op->next = r->revokes;
+	r->revokes = op;
 }
 
 void session_run_revoke(struct reactor *r, struct dp_op *op)
@@ -82,12 +89,20 @@ void session_run_revoke(struct reactor *r, struct dp_op *op)
 	if (op->scope == DP_SCOPE_ALL || (op->scope == DP_SCOPE_TENANT && op->of_pd))
 		verbs_forget_pd(r, op->of_pd);
 	op->keys_ended_ns = clock_boottime_ns();
-	if (keys_dead(r, op)) {
+	op->keys_alive = keys_alive(r, op);
+	/* Of everything: what has ended is told before what is waited for, see dp_revoke.c. */
+	if (!op->keys_alive || op->scope == DP_SCOPE_ALL)
 		dp_op_back(op);
-		return;
-	}
-	op->next = r->revokes;
-	r->revokes = op;
+	else
+		wait_for_devices(r, op);
+}
+
+void session_run_keys(struct reactor *r, struct dp_op *op)
+{
+	if (keys_alive(r, op))
+		wait_for_devices(r, op);
+	else
+		dp_op_back(op);
 }
 
 static void answer(struct reactor *r, bool all)
@@ -99,12 +114,10 @@ static void answer(struct reactor *r, bool all)
 		struct dp_op *op = waiting;
 
 		waiting = op->next;
-		if (all || keys_dead(r, op)) {
+		if (all || !keys_alive(r, op))
 			dp_op_back(op);
-			continue;
-		}
-		op->next = r->revokes;
-		r->revokes = op;
+		else
+			wait_for_devices(r, op);
 	}
 }
 

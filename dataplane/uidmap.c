@@ -11,7 +11,8 @@ struct uid_node {
 	struct uid_node *next; /* owned */
 	struct ros2_uid uid;
 	enum uid_kind kind;
-	void *obj; /* borrowed: NULL for a tombstone */
+	void *obj;              /* borrowed: NULL for a tombstone */
+	struct ros2_uid tenant; /* of a tombstone; zero: not known */
 };
 
 static uint32_t bucket_of(const struct ros2_uid *uid)
@@ -96,7 +97,7 @@ static int put_tombstone(struct uidmap *m, const struct ros2_uid *uid)
 	return 0;
 }
 
-int uidmap_kill(struct uidmap *m, const struct ros2_uid *uid)
+int uidmap_kill(struct uidmap *m, const struct ros2_uid *uid, const struct ros2_uid *tenant)
 {
 	struct uid_node *n = *place(m, uid);
 
@@ -104,7 +105,19 @@ int uidmap_kill(struct uidmap *m, const struct ros2_uid *uid)
 		return put_tombstone(m, uid);
 	n->kind = UID_DEAD;
 	n->obj = NULL;
+	if (tenant)
+		n->tenant = *tenant;
 	return 0;
+}
+
+bool uidmap_tenant_of(const struct uidmap *m, const struct ros2_uid *uid, struct ros2_uid *ret)
+{
+	const struct uid_node *n = *place(m, uid);
+
+	if (!n || n->kind != UID_DEAD || ros2_uid_is_zero(&n->tenant))
+		return false;
+	*ret = n->tenant;
+	return true;
 }
 
 void uidmap_remove(struct uidmap *m, const struct ros2_uid *uid)

@@ -9,6 +9,7 @@
 #define ROS2_DATAPLANE_UIDMAP_H
 
 #include "common/ids.h"
+#include <stdbool.h>
 
 #define UIDMAP_BUCKETS 4096u
 
@@ -30,8 +31,10 @@ int uidmap_reserve(struct uidmap *m, uint32_t n);
 /* What tombstones took of it is set aside again. 0, -ENOMEM. */
 int uidmap_restore(struct uidmap *m);
 /* Cannot fail for a UID that is in the map; -ENOMEM for one that is not, when what was set aside
- * is used up, too. */
-int uidmap_kill(struct uidmap *m, const struct ros2_uid *uid);
+ * is used up, too. @tenant: whose it was, kept with the tombstone; NULL: not known here. */
+int uidmap_kill(struct uidmap *m, const struct ros2_uid *uid, const struct ros2_uid *tenant);
+/* Of a tombstone: false when it is none, or nobody knew whose it was. */
+bool uidmap_tenant_of(const struct uidmap *m, const struct ros2_uid *uid, struct ros2_uid *ret);
 /* Forgets a UID that is not a tombstone. */
 void uidmap_remove(struct uidmap *m, const struct ros2_uid *uid);
 void uidmap_fini(struct uidmap *m);

@@ -19,6 +19,7 @@ struct session;
 struct slot;
 struct fabric_pd;
 struct fabric_region;
+struct ros2_uid;
 
 /* Loop, before the reactor's thread runs. -ENODEV, -EADDRNOTAVAIL, -EOPNOTSUPP, -ENOMEM. */
 int verbs_new(struct reactor *r, const char *host, struct ros2_err *err);
@@ -60,8 +61,11 @@ void verbs_device_close(struct dp *dp);
 const char *verbs_device_said(struct dp *dp, uint64_t qp_id);
 /* Made with the tenant's first session over verbs, or namespace of an engine that lends. */
 int verbs_tenant_pd(struct dp *dp, struct dp_tenant *t, struct ros2_err *err);
-/* The tenant ends: its domain goes when nothing uses it any more, unless it comes back before. */
-void verbs_tenant_pd_free(struct dp *dp, struct dp_tenant *t);
+/* The tenant ends: its domain goes when nothing uses it any more, unless it comes back before.
+ * -ENOMEM: nobody could remember it, the tenant has to stay. */
+int verbs_tenant_pd_free(struct dp *dp, struct dp_tenant *t);
+/* Of a tenant that has gone, as long as something uses it; NULL: nothing does. To compare with. */
+const struct fabric_pd *verbs_kept_pd(const struct dp *dp, const struct ros2_uid *tenant);
 /* Engines are gone: what was kept for them goes. */
 void verbs_kept_free(struct dp *dp);
 #endif

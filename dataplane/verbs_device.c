@@ -196,18 +196,32 @@ static void free_unused(void *arg)
 	dp->pds_look_ms = MIN(2 * dp->pds_look_ms, KEPT_LOOK_MAX_MS);
 }
 
-void verbs_tenant_pd_free(struct dp *dp, struct dp_tenant *t)
+int verbs_tenant_pd_free(struct dp *dp, struct dp_tenant *t)
 {
-	struct kept_pd *k = t->pd ? calloc(1, sizeof(*k)) : NULL;
+	struct kept_pd *k;
 
-	/* Without memory it stays with the tenant, and at last goes with the process. */
+	if (!t->pd)
+		return 0;
+	/* Forgotten, it would answer a later revocation of the tenant as if nothing were lent. */
+	k = calloc(1, sizeof(*k));
 	if (!k)
-		return;
+		return -ENOMEM;
 	k->tenant = t->uid;
 	k->pd = TAKE_PTR(t->pd);
 	list_add_tail(&dp->kept_pds, &k->link);
 	dp->pds_look_ms = KEPT_LOOK_MS;
 	free_unused(dp);
+	return 0;
+}
+
+const struct fabric_pd *verbs_kept_pd(const struct dp *dp, const struct ros2_uid *tenant)
+{
+	const struct kept_pd *k;
+
+	list_for_each (&dp->kept_pds, k, link)
+		if (ros2_uid_eq(&k->tenant, tenant))
+			return k->pd;
+	return NULL;
 }
 
 void verbs_kept_free(struct dp *dp)

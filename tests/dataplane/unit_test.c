@@ -274,7 +274,7 @@ static void slots__of_a_session_and_a_tenant_are_capped(void **state)
 static void uidmap__never_forgets_what_was_withdrawn(void **state)
 {
 	struct uidmap *m = calloc(1, sizeof(*m));
-	struct ros2_uid a = ros2_uid_new(), b = a;
+	struct ros2_uid a = ros2_uid_new(), b = a, of;
 	int x;
 	void *obj;
 
@@ -283,7 +283,12 @@ static void uidmap__never_forgets_what_was_withdrawn(void **state)
 	assert_int_equal(uidmap_put(m, &b, UID_TENANT, m), 0);
 	assert_int_equal(uidmap_get(m, &a, &obj), UID_GRANT);
 	assert_ptr_equal(obj, &x);
-	assert_int_equal(uidmap_kill(m, &a), 0);
+	assert_false(uidmap_tenant_of(m, &a, &of));
+	assert_int_equal(uidmap_kill(m, &a, NULL), 0);
+	assert_false(uidmap_tenant_of(m, &a, &of));
+	assert_int_equal(uidmap_kill(m, &a, &b), 0);
+	assert_int_equal(uidmap_kill(m, &a, NULL), 0);
+	assert_true(uidmap_tenant_of(m, &a, &of) && ros2_uid_eq(&of, &b));
 	uidmap_remove(m, &a);
 	assert_int_equal(uidmap_get(m, &a, &obj), UID_DEAD);
 	assert_null(obj);

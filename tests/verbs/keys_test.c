@@ -8,6 +8,8 @@
 #include "tests/verbs/peer.h"
 #include "dataplane/test_switches.h"
 #include "tests/dataplane/slow_engine.h"
+#include "tests/sweep/sweep.h"
+#include <errno.h>
 #include <stdatomic.h>
 
 #define LAST_NS 77ull /* before the beginning of each revocation */
@@ -15,6 +17,7 @@
 static _Atomic uint32_t n_ended, idle; /* by end_keys; what forget_regions finds */
 static _Atomic bool dead;
 static _Atomic(const struct fabric_pd *) victim; /* the first that something ended of */
+static _Atomic(const struct fabric_pd *) listed; /* the last whose keys were asked for */
 static _Atomic uint64_t last_ns;
 
 static uint32_t end_keys(struct engine_reactor *r, struct engine_io *io)
@@ -27,8 +30,8 @@ static uint32_t forget_regions(struct engine_reactor *r, const struct fabric_pd 
 {
 	const struct fabric_pd *none = NULL;
 
-	/* That of a session is there before the first thing that ends. */
-	assert_non_null(pd);
+	if (!pd) /* of everybody */
+		return atomic_exchange(&idle, 0);
 	atomic_compare_exchange_strong(&victim, &none, pd);
 	return atomic_load(&victim) == pd ? atomic_exchange(&idle, 0) : 0;
 }
@@ -36,7 +39,7 @@ static uint32_t forget_regions(struct engine_reactor *r, const struct fabric_pd 
 static uint32_t keys_ending(const struct engine_reactor *r, const struct fabric_pd *pd,
                             uint64_t until_ns, uint64_t *ret_last_ns)
 {
-	if (atomic_load(&victim) != pd)
+	if (pd && atomic_load(&victim) != pd)
 		return 0;
 	*ret_last_ns = atomic_load(&last_ns);
 	return atomic_load(&dead) ? 0 : 3;
@@ -51,6 +54,7 @@ static void keys(const struct engine_reactor *r, const struct fabric_pd *pd, boo
 	struct key_info k = {.id = 1, .access = 1, .issued = 900, .per_command = true};
 
 	assert_non_null(pd);
+	atomic_store(&listed, pd);
 	fn(arg, &k);
 	k = (struct key_info){.id = 2, .access = 2, .issued = 800, .per_command = true};
 	k.count = 7;
@@ -222,6 +226,256 @@ static void revoke__of_one_tenant_makes_no_other_wait(void **state)
 	peer_close(&p);
 }
 
+/* A device that has not confirmed holds on to the domain, too. */
+static struct fabric_region *hold_domain(struct fx *fx)
+{
+	static uint8_t mem[4096] __attribute__((aligned(4096)));
+	struct fabric_region_opts o = {.addr = mem, .length = sizeof(mem)};
+	struct fabric_region *r = NULL;
+	struct dp_lease_info v[16];
+
+	assert_true(fx_leases(fx, &fx->tenant, v, 16) > 0);
+	assert_int_equal(fabric_region_new((struct fabric_pd *)atomic_load(&listed), &o, &r, NULL),
+	                 0);
+	return r;
+}
+
+/* Until the agent has nothing left of its one session: what answered for it is gone. */
+static void wait_forgotten(struct fx *fx)
+{
+	struct fabric_mem_counts c = {.qps = 2};
+
+	for (int i = 0; i < 5000 && c.qps > 1; i++) {
+		fabric_mem_counts(&c);
+		/* poll: a counter of other threads */
+		usleep(1000);
+	}
+	assert_int_equal(c.qps, 1); /* the peer's own */
+	(void)fx_lease_count(fx);   /* one turn of the loop */
+}
+
+/* The second one's receipt is as good as the first's. */
+static void ask_again(struct fx *fx, enum dp_scope scope, const struct ros2_uid *uid,
+                      enum dp_scope again, const struct ros2_uid *uid_again)
+{
+	static struct fx_revoked first, second; /* answered late, or when the data plane goes */
+	struct fabric_region *held;
+	struct peer p;
+
+	first = second = (struct fx_revoked){0};
+	hold_two(fx, &p);
+	held = hold_domain(fx);
+	atomic_store(&victim, atomic_load(&listed));
+	if (!uid)
+		uid = &p.session;
+	if (!uid_again)
+		uid_again = &p.session;
+	fx_revoke_begin(fx, scope, uid, &first);
+	fx_event(fx, DP_EVENT_SESSION_ENDED, ROS2_REVOKED);
+	slow_engine_shut(false);
+	wait_forgotten(fx);
+	fx_revoke_begin(fx, again, uid_again, &second);
+	/* time: long enough for what must not happen */
+	usleep(100 * 1000);
+	assert_int_equal(calls(&second), 0);
+	confirm();
+	fx_wait_calls(fx, &second, 1);
+	fx_wait_calls(fx, &first, 1);
+	assert_int_equal(second.first.revoke.draining, 0);
+	fabric_region_free(held);
+	peer_close(&p);
+}
+
+static void revoke__of_a_tenant_asked_again_waits_for_the_device_too(void **state)
+{
+	struct fx *fx = *state;
+
+	ask_again(fx, DP_SCOPE_TENANT, &fx->tenant, DP_SCOPE_TENANT, &fx->tenant);
+}
+
+static void revoke__of_a_grant_asked_again_waits_for_the_device_too(void **state)
+{
+	struct fx *fx = *state;
+
+	ask_again(fx, DP_SCOPE_GRANT, &fx->grant, DP_SCOPE_GRANT, &fx->grant);
+}
+
+static void revoke__of_a_session_asked_again_waits_for_the_device_too(void **state)
+{
+	ask_again(*state, DP_SCOPE_SESSION, NULL, DP_SCOPE_SESSION, NULL);
+}
+
+static void revoke__of_a_grant_after_its_tenant_waits_for_the_device_too(void **state)
+{
+	struct fx *fx = *state;
+
+	ask_again(fx, DP_SCOPE_TENANT, &fx->tenant, DP_SCOPE_GRANT, &fx->grant);
+}
+
+static void revoke__of_a_grant_after_everything_waits_for_the_device_too(void **state)
+{
+	struct fx *fx = *state;
+
+	ask_again(fx, DP_SCOPE_ALL, &fx->tenant, DP_SCOPE_GRANT, &fx->grant);
+}
+
+static void revoke__asked_again_counts_what_the_engine_still_holds(void **state)
+{
+	struct fx *fx = *state;
+	struct fx_revoked first, second;
+	struct peer p;
+
+	confirm();
+	hold_two(fx, &p);
+	fx_revoke(fx, DP_SCOPE_TENANT, &fx->tenant, &first);
+	assert_int_equal(first.first.revoke.draining, 2);
+	fx_revoke(fx, DP_SCOPE_TENANT, &fx->tenant, &second);
+	assert_int_equal(second.first.revoke.draining, 2);
+	slow_engine_shut(false);
+	fx_wait_calls(fx, &first, 2);
+	fx_wait_calls(fx, &second, 2);
+	assert_int_equal(second.last.revoke.draining, 0);
+	peer_close(&p);
+}
+
+static void revoke__of_everything_is_told_draining_while_one_device_does_not_confirm(void **state)
+{
+	struct fx *fx = *state;
+	struct ros2_uid tenant = ros2_uid_new(), grant = ros2_uid_new();
+	struct fx_revoked all, of_other;
+	struct peer p, other;
+	uint64_t confirmed;
+
+	hold_two(fx, &p);
+	fabric_region_free(hold_domain(fx));
+	atomic_store(&victim, atomic_load(&listed));
+	fx_tenant(fx, &tenant);
+	assert_int_equal(fx_grant(fx, &grant, &tenant, UINT64_MAX), 0);
+	peer_connect(fx, &other, &tenant, &grant);
+	fx_revoke(fx, DP_SCOPE_ALL, NULL, &all);
+	/* Everybody's sessions have ended; two requests and three keys at least have not. */
+	assert_false(atomic_load(&dead));
+	assert_int_equal(all.first.status, ROS2_OK);
+	assert_int_equal(all.first.revoke.sessions, 2);
+	assert_int_equal(all.first.revoke.windows, 2 + 5);
+	assert_true(all.first.revoke.draining >= 2 + 3);
+	assert_int_equal(all.first.revoke.last_window_ns, 0);
+	/* While it waits, another tenant's own receipt does not. */
+	fx_revoke(fx, DP_SCOPE_TENANT, &tenant, &of_other);
+	assert_int_equal(of_other.first.revoke.draining, 0);
+	confirmed = clock_boottime_ns();
+	confirm();
+	fx_wait_calls(fx, &all, 2);
+	assert_true(all.last_at_ns >= confirmed);
+	assert_int_equal(all.last.revoke.draining, 2);
+	assert_int_equal(all.last.revoke.windows, 2 + 5);
+	assert_int_equal(all.last.revoke.last_window_ns, atomic_load(&last_ns));
+	slow_engine_shut(false);
+	fx_wait_calls(fx, &all, 3);
+	assert_int_equal(all.last.revoke.draining, 0);
+	peer_close(&other);
+	peer_close(&p);
+}
+
+static void revoke__of_everything_is_told_once_where_devices_confirm(void **state)
+{
+	struct fx *fx = *state;
+	struct fx_revoked all;
+	struct peer p;
+
+	hold_two(fx, &p);
+	confirm();
+	fx_revoke(fx, DP_SCOPE_ALL, NULL, &all);
+	assert_int_equal(all.first.revoke.draining, 2);
+	slow_engine_shut(false);
+	fx_wait_calls(fx, &all, 2);
+	assert_int_equal(all.last.revoke.draining, 0);
+	peer_close(&p);
+}
+
+static void stop__does_not_wait_for_what_everybody_waits_for(void **state)
+{
+	struct fx *fx = *state;
+	static struct fx_revoked r; /* answered when the data plane goes */
+	struct peer p;
+
+	hold_two(fx, &p);
+	fx_revoke(fx, DP_SCOPE_ALL, NULL, &r);
+	assert_true(r.first.revoke.draining >= 3);
+	slow_engine_shut(false);
+	peer_close(&p);
+}
+
+#define MANY 400 /* more than is set aside for revocations */
+
+struct freeze {
+	struct fx *fx;
+	int r; /* of the last: the tenant's */
+	int thaw;
+	bool frozen;
+};
+
+static void ignore(void *arg, const struct dp_result *res)
+{
+}
+
+static void revoke_many(void *arg)
+{
+	struct freeze *f = arg;
+
+	for (int i = 0; i < MANY; i++) {
+		struct ros2_uid uid = ros2_uid_new();
+
+		(void)dp_revoke(f->fx->dp, DP_SCOPE_GRANT, &uid, clock_boottime_ns(), ROS2_REVOKED,
+		                ignore, NULL);
+	}
+	f->r = dp_revoke(f->fx->dp, DP_SCOPE_TENANT, &f->fx->tenant, clock_boottime_ns(),
+	                 ROS2_REVOKED, ignore, NULL);
+}
+
+static void ask_thaw(void *arg)
+{
+	struct freeze *f = arg;
+
+	f->frozen = dp_is_frozen(f->fx->dp);
+	f->thaw = dp_thaw(f->fx->dp);
+}
+
+/* Everybody is frozen; that lasts until there is memory, not until one tenant's device confirms.
+ * That tenant's revocation, asked again, waits for it. */
+static void freeze__ends_without_a_device_that_does_not_confirm(void **state)
+{
+	struct sweep s = {
+		.kind = SWEEP_ALLOC, .error = ENOMEM, .persistent = true, .thread = "test"};
+	struct freeze f = {.fx = *state, .thaw = -EBUSY};
+	static struct fx_revoked again;
+	struct fabric_region *held;
+	struct peer p;
+
+	hold_two(f.fx, &p);
+	held = hold_domain(f.fx);
+	atomic_store(&victim, atomic_load(&listed));
+	assert_true(sweep_next(&s));
+	loop_call(f.fx->loop, revoke_many, &f);
+	sweep_off();
+	assert_int_equal(f.r, -ENOMEM);
+	slow_engine_shut(false);
+	wait_forgotten(f.fx);
+	fx_revoke_begin(f.fx, DP_SCOPE_TENANT, &f.fx->tenant, &again);
+	for (int i = 0; i < 5000 && f.thaw == -EBUSY; i++) {
+		loop_call(f.fx->loop, ask_thaw, &f);
+		/* poll: dp_thaw says BUSY until every reactor has ended what it had */
+		usleep(1000);
+	}
+	assert_true(f.frozen);
+	assert_int_equal(f.thaw, 0);
+	assert_int_equal(calls(&again), 0);
+	confirm();
+	fx_wait_calls(f.fx, &again, 1);
+	fabric_region_free(held);
+	peer_close(&p);
+}
+
 static void revoke__finds_what_a_lost_connection_left_in_the_engine(void **state)
 {
 	struct fx *fx = *state;
@@ -335,6 +589,16 @@ int main(void)
 		T(expiry__of_a_grant_ends_its_keys),
 		T(list__shows_keys_of_targets_beside_those_of_tenants),
 		T(stop__does_not_wait_for_a_device_that_never_confirms),
+		T(revoke__of_a_tenant_asked_again_waits_for_the_device_too),
+		T(revoke__of_a_grant_asked_again_waits_for_the_device_too),
+		T(revoke__of_a_session_asked_again_waits_for_the_device_too),
+		T(revoke__of_a_grant_after_its_tenant_waits_for_the_device_too),
+		T(revoke__of_a_grant_after_everything_waits_for_the_device_too),
+		T(revoke__asked_again_counts_what_the_engine_still_holds),
+		T(revoke__of_everything_is_told_draining_while_one_device_does_not_confirm),
+		T(revoke__of_everything_is_told_once_where_devices_confirm),
+		T(stop__does_not_wait_for_what_everybody_waits_for),
+		T(freeze__ends_without_a_device_that_does_not_confirm),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
