@@ -102,7 +102,7 @@ static void turn(struct target *t)
 	list_for_each (&t->conns, c, link) {
 		if (!c->dead && c->waiting)
 			target_cmds_due(c);
-		if (!c->dead)
+		if (!c->dead && !c->aside)
 			target_conn_flush(c);
 	}
 	target_orphans_due(t);
@@ -149,6 +149,8 @@ static void *run(void *arg)
 		for (int i = 0; i < n; i++) {
 			if (ev[i].data.ptr == &t->listen_fd)
 				target_accept(t);
+			else if (ev[i].data.ptr == &t->side_fd)
+				t->side->turn(t);
 			else if (ev[i].data.ptr && !((struct conn *)ev[i].data.ptr)->dead)
 				target_conn_event(ev[i].data.ptr, ev[i].events);
 		}

@@ -13,6 +13,7 @@ enum {
 	OP_FABRICS = 0x7f,
 	SGL_IN_CAPSULE = 0x01,
 	SGL_TRANSPORT = 0x5a,
+	SGL_KEYED = 0x40,
 	TO_TARGET = 1,
 	FROM_TARGET = 2
 };
@@ -90,16 +91,16 @@ static void note(struct conn *c, const struct tcmd *cmd)
 /* What the SGL says of the data: ST_OK, and cmd->len, cmd->data of what came in the capsule. */
 static uint16_t data_prepare(struct conn *c, struct tcmd *cmd, const uint8_t *data, uint32_t len)
 {
-	uint32_t want = le32(cmd->sqe + 32);
-	uint64_t at = le64(cmd->sqe + 24);
 	uint8_t type = cmd->sqe[39];
+	uint32_t want = le32(cmd->sqe + 32) & (type == SGL_KEYED ? 0xffffffu : ~0u);
+	uint64_t at = le64(cmd->sqe + 24);
 
 	if (type == SGL_IN_CAPSULE) {
 		if (direction(cmd->sqe) != TO_TARGET || at > len || want > len - at || !want)
 			return ST_SGL_LENGTH;
 		cmd->capsule = true;
 		data += at;
-	} else if (type != SGL_TRANSPORT) {
+	} else if (type != (c->aside ? SGL_KEYED : SGL_TRANSPORT)) {
 		return ST_SGL_TYPE;
 	} else if (len) {
 		return ST_FIELD;
@@ -163,6 +164,12 @@ static void complete(struct conn *c, struct tcmd *cmd)
 	} else {
 		run(c, cmd);
 	}
+}
+
+void target_cmd_taken(struct conn *c, struct tcmd *cmd)
+{
+	cmd->got = cmd->len;
+	complete(c, cmd);
 }
 
 static void lie_at_start(struct conn *c, const struct tcmd *cmd)
@@ -231,8 +238,11 @@ void target_cmd_in(struct conn *c, const uint8_t *sqe, const uint8_t *data, uint
 		target_cqe_send(c, cmd, st, 0);
 		return;
 	}
-	lie_at_start(c, cmd);
-	if (direction(sqe) == TO_TARGET && !cmd->capsule && cmd->len)
+	if (!c->aside)
+		lie_at_start(c, cmd);
+	if (direction(sqe) == TO_TARGET && !cmd->capsule && cmd->len && c->aside)
+		c->t->side->take(c, cmd);
+	else if (direction(sqe) == TO_TARGET && !cmd->capsule && cmd->len)
 		target_r2ts_send(c, cmd);
 	else
 		complete(c, cmd);

@@ -62,6 +62,27 @@ no_conn:
 	close(fd);
 }
 
+struct conn *target_conn_aside(struct target *t, void *side)
+{
+	struct conn *c = calloc(1, sizeof(*c));
+
+	if (!c)
+		return NULL;
+	c->cmds = calloc(TARGET_DEPTH_MAX + 1, sizeof(*c->cmds));
+	if (!c->cmds) {
+		free(c);
+		return NULL;
+	}
+	c->t = t;
+	c->fd = -1;
+	c->side = side;
+	c->aside = true;
+	c->state = CONN_CONNECT;
+	list_add_tail(&t->conns, &c->link);
+	t->stats.connections++;
+	return c;
+}
+
 void target_accept(struct target *t)
 {
 	for (;;) {
@@ -83,9 +104,12 @@ void target_conn_end(struct conn *c, bool reset)
 	if (c->dead)
 		return;
 	c->dead = true;
-	if (reset)
+	if (c->aside)
+		c->t->side->end(c);
+	if (reset && c->fd >= 0)
 		setsockopt(c->fd, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
-	close(c->fd);
+	if (c->fd >= 0)
+		close(c->fd);
 	target_cmds_orphan(c);
 	c->ctrl = NULL;
 	/* The association ends with its admin queue: NVMe Base 2.0, 3.3.2. */

@@ -108,6 +108,11 @@ void target_data_answer(struct conn *c, struct tcmd *cmd, uint64_t result)
 	/* No answer of its own where the last PDU can say so: NVMe/TCP 1.0, 3.6.2.7. */
 	bool success = c->t->o.success_flag && c->no_flow && !result;
 
+	if (c->aside) {
+		c->t->side->give(c, cmd, result);
+		target_cmd_free(c, cmd);
+		return;
+	}
 	if (target_lies(c, cmd, -1, FAULT_DATA_LATE, NULL)) {
 		struct tcmd late = *cmd;
 

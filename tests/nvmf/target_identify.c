@@ -51,7 +51,8 @@ static void ctrl_honest(const struct ctrl *k, uint8_t *p)
 	/* ONCS: dataset management, write zeroes */
 	put16(p + 520, s->discovery || s->o.no_clears ? 0 : 0x0c);
 	p[525] = s->o.write_cache ? 7 : 6; /* VWC; flush of all namespaces */
-	put32(p + 536, 0x00300001);        /* SGLS: no alignment, offsets, transport SGL */
+	/* SGLS: no alignment, offsets; transport SGL, or keyed */
+	put32(p + 536, k->admin->aside ? 0x00100005 : 0x00300001);
 	snprintf((char *)p + 768, 256, "%s", s->nqn);
 	put32(p + 1792, (64 + s->o.in_capsule) / 16);
 	put32(p + 1796, 1);

@@ -208,6 +208,10 @@ void target_term_send(struct conn *c, uint16_t fes, uint32_t fei, const uint8_t 
 {
 	if (c->dead || c->state == CONN_ENDING)
 		return;
+	if (c->aside) {
+		target_conn_end(c, true);
+		return;
+	}
 	term_put(c, fes, fei, pdu, len);
 	ending(c, false);
 }
@@ -225,6 +229,11 @@ static void cqe_one(struct conn *c, const struct tcmd *cmd, uint16_t cid, uint16
 {
 	struct pdu d = {.type = PDU_RESP, .hlen = 24};
 
+	if (c->aside) {
+		if (!c->dead)
+			c->t->side->answer(c, cid, status, result);
+		return;
+	}
 	put64(d.head, result);
 	put16(d.head + 8, c->no_flow ? 0xffff : c->sqhd);
 	put16(d.head + 12, cid);

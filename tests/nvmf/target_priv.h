@@ -93,6 +93,20 @@ struct tcmd {
 	uint64_t due_ns;
 };
 
+struct conn;
+
+/* A transport besides TCP. Its connections are in target.conns, too, with a @side of its own; what
+ * it is asked to do with one that is dead it does not do. */
+struct target_side {
+	void (*turn)(struct target *t); /* its descriptor is readable */
+	void (*answer)(struct conn *c, uint16_t cid, uint16_t status, uint64_t result);
+	/* The data of a command that succeeded, and then its answer. */
+	void (*give)(struct conn *c, const struct tcmd *cmd, uint64_t result);
+	/* Takes the data of a command: target_cmd_taken when they are there. */
+	void (*take)(struct conn *c, struct tcmd *cmd);
+	void (*end)(struct conn *c);
+};
+
 enum conn_state { CONN_IC, CONN_CONNECT, CONN_LIVE, CONN_ENDING /* sends what is left */ };
 
 struct conn {
@@ -101,6 +115,8 @@ struct conn {
 	int fd;
 	enum conn_state state;
 	bool dead, lied, reset;
+	bool aside; /* not over TCP */
+	void *side; /* owned, of its transport; NULL when it has ended */
 	bool hdgst, ddgst, no_flow;
 	uint8_t hpda;
 	uint32_t maxr2t;   /* in flight for one command, from 1 */
@@ -173,6 +189,10 @@ struct target {
 	uint64_t logged;
 	char violation[256];
 	uint64_t now_ns;
+	/* a transport besides TCP: set before its first connection */
+	const struct target_side *side; /* NULL = none */
+	void *side_arg;
+	int side_fd;
 };
 
 static inline uint16_t le16(const uint8_t *p)
@@ -216,6 +236,8 @@ bool target_lies(struct conn *c, const struct tcmd *cmd, int pdu, enum target_fa
 
 /* target_conn.c */
 void target_accept(struct target *t);
+/* A connection of another transport, which waits for Connect. NULL: no memory. */
+struct conn *target_conn_aside(struct target *t, void *side);
 void target_conn_event(struct conn *c, uint32_t revents);
 void target_conn_end(struct conn *c, bool reset);
 void target_conn_free(struct conn *c);
@@ -253,6 +275,8 @@ void target_cmd_in(struct conn *c, const uint8_t *sqe, const uint8_t *data, uint
 /* The data of an R2T: true when it was what was asked for. */
 bool target_cmd_data_in(struct conn *c, const uint8_t *head, const uint8_t *data, uint32_t len,
                         bool last, bool digest_ok);
+/* Its data, of another transport, are there. */
+void target_cmd_taken(struct conn *c, struct tcmd *cmd);
 void target_cmd_free(struct conn *c, struct tcmd *cmd);
 struct tcmd *target_cmd_find(struct conn *c, uint16_t cid);
 /* Carries out what waited and is due. */
