@@ -147,6 +147,8 @@ static enum verdict try_one(struct request *req)
 		return v;
 	if (s->rt->deficit < cost)
 		return NO_DEFICIT;
+	if (needs_slot && request_crowds(s, req->file, from, req->length))
+		return AWAY;
 	if (needs_slot && !slots_may_take(from->pool, req->length, &from->use, from->tenant)) {
 		slots_missed(from->pool, req->length);
 		return WAITS;
@@ -154,7 +156,7 @@ static enum verdict try_one(struct request *req)
 	if (!req->paid && !take_tokens(req))
 		return WAITS;
 	if (needs_slot)
-		slots_take(from->pool, req->length, &from->use, from->tenant, &req->slot);
+		(void)request_take_slot(s, req->file, from, req->length, &req->slot);
 	s->rt->deficit -= cost;
 	r->n_sent_away += away;
 	go(req);

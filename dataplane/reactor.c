@@ -137,6 +137,7 @@ static void tick(struct reactor *r)
 		if (r->sessions[i])
 			session_tick(r->sessions[i], r->now_ns);
 	slots_unstarve(r->slots);
+	r->crowded = 0;
 	lease_sweep(r->leases, r->now_ns, SWEEP_BUDGET);
 	tcp_preauth_expire(r);
 	tcp_accept_again(r);

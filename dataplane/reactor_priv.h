@@ -76,6 +76,7 @@ struct rengine {
 	int event_fd;
 	bool kick, readable;
 	uint64_t copied_seen;
+	struct slot_use slots; /* of the reactor's own pool: of requests for it, of all tenants */
 };
 
 /* Refused connections, folded until the loop has taken the last report: by a cap or the time they
@@ -112,6 +113,8 @@ struct reactor {
 	uint64_t next_generation;
 	struct rtenant *tenants; /* owned: LEASE_TENANTS_MAX of them */
 	struct rengine engines[DP_ENGINES_MAX];
+	uint32_t n_engines;      /* that are here */
+	uint32_t crowded;        /* bits: of which somebody has missed a slot since the last tick */
 	struct list active;      /* rtenants with waiting requests */
 	struct list ready;       /* requests to be given to their engine */
 	struct list input;       /* sessions that may have something to read */

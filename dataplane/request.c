@@ -129,6 +129,29 @@ bool request_away(const struct session *s, const struct dp_file *f)
 	       e->ops->away(s->r->engines[e->slot].er, f->file);
 }
 
+bool request_crowds(struct session *s, const struct dp_file *f, const struct slot_source *from,
+                    uint32_t len)
+{
+	uint32_t at = f->mount->engine->slot;
+	struct reactor *r = s->r;
+
+	if (r->n_engines < 2 || DP_SWITCH(no_lost_share) ||
+	    slots_may_crowd(from->pool, len, from->tenant, &r->engines[at].slots))
+		return false;
+	r->crowded |= 1u << at;
+	return true;
+}
+
+bool request_take_slot(struct session *s, const struct dp_file *f, struct slot_source *from,
+                       uint32_t len, struct slot *ret)
+{
+	if (!slots_take(from->pool, len, &from->use, from->tenant, ret))
+		return false;
+	if (from == &s->own)
+		s->r->engines[f->mount->engine->slot].slots.n[ret->size_class]++;
+	return true;
+}
+
 static bool check_buffer(struct session *s, const struct request_in *in, const struct dp_file *f,
                          const struct slot_source *from)
 {
@@ -199,8 +222,9 @@ enum request_verdict request_begin(struct session *s, const struct request_in *i
 	from = session_slots_for(s, f);
 	if (in->has_payload && in->length && !check_buffer(s, in, f, from))
 		return REQUEST_REFUSED;
-	if (in->has_payload && in->length &&
-	    !slots_take(from->pool, in->length, &from->use, from->tenant, &slot)) {
+	if (in->has_payload && in->length && request_crowds(s, f, from, in->length))
+		return REQUEST_WAIT;
+	if (in->has_payload && in->length && !request_take_slot(s, f, from, in->length, &slot)) {
 		slots_missed(from->pool, in->length);
 		return REQUEST_WAIT;
 	}
@@ -308,8 +332,13 @@ uint64_t request_until(const struct request *req)
 
 static void give_slot(struct request *req)
 {
-	if (req->slot.mem)
-		slots_give(req->from->pool, &req->slot, &req->from->use, req->from->tenant);
+	struct session *s = req->s;
+
+	if (!req->slot.mem)
+		return;
+	if (req->from == &s->own)
+		s->r->engines[req->file->mount->engine->slot].slots.n[req->slot.size_class]--;
+	slots_give(req->from->pool, &req->slot, &req->from->use, req->from->tenant);
 }
 
 void request_release(struct request *req)

@@ -240,7 +240,8 @@ static bool stalls_others(struct session *s, uint64_t now_ns)
 		s->stall_moved = moved;
 		s->stall_since_ns = now_ns;
 	}
-	return (slots_starved(s->own.pool) || (s->lent.pool && slots_starved(s->lent.pool))) &&
+	return (slots_starved(s->own.pool) || (s->lent.pool && slots_starved(s->lent.pool)) ||
+	        (s->r->crowded & s->engines)) &&
 	       now_ns - s->stall_since_ns >= SESSION_STALL_NS;
 }
 

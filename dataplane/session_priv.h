@@ -216,6 +216,12 @@ void request_engine_done(struct engine_io *io, int64_t res);
 void request_engine_unneeded(struct engine_io *io);
 /* Would a request on @f wait in its engine, because the storage does not answer? */
 bool request_away(const struct session *s, const struct dp_file *f);
+/* Requests for that storage hold what they may together, where there is other storage. */
+bool request_crowds(struct session *s, const struct dp_file *f, const struct slot_source *from,
+                    uint32_t len);
+/* False: none, or over a cap. */
+bool request_take_slot(struct session *s, const struct dp_file *f, struct slot_source *from,
+                       uint32_t len, struct slot *ret);
 /* As session_rights_until, with the lease that @req holds. */
 uint64_t request_until(const struct request *req);
 /* Checks the lease now and holds it. */

@@ -171,6 +171,15 @@ bool slots_may_wait(const struct slots *s, uint32_t len, const struct slot_use *
 	return !s->mem || tenant->n[i] < first_of(c) || c->n_free > c->n / 2;
 }
 
+bool slots_may_crowd(const struct slots *s, uint32_t len, const struct slot_use *tenant,
+                     const struct slot_use *storage)
+{
+	uint32_t i = class_of(len);
+	const struct size_class *c = &s->c[i];
+
+	return !s->mem || tenant->n[i] < first_of(c) || storage->n[i] < c->n / 2;
+}
+
 void slots_missed(struct slots *s, uint32_t len)
 {
 	const struct size_class *c = &s->c[class_of(len)];

@@ -47,6 +47,11 @@ bool slots_may_take(const struct slots *s, uint32_t len, const struct slot_use *
 /* May one more of a tenant lie with a request whose storage is away? All of those together keep at
  * most half of a size from the others, but for the first few of each tenant. */
 bool slots_may_wait(const struct slots *s, uint32_t len, const struct slot_use *tenant);
+/* May requests for one storage, of all tenants, take one more, where there is other storage, too?
+ * They hold at most half of a size, but for the first few of each tenant: it may be that nobody
+ * knows yet that it does not answer. Of others' memory: always. */
+bool slots_may_crowd(const struct slots *s, uint32_t len, const struct slot_use *tenant,
+                     const struct slot_use *storage);
 /* A request of @len bytes did not get one: the pool is starved, if none of that size is left but
  * what is kept for first ones, until slots_unstarve. */
 void slots_missed(struct slots *s, uint32_t len);

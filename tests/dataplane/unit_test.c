@@ -269,6 +269,37 @@ static void slots__of_a_session_and_a_tenant_are_capped(void **state)
 	slots_free(s);
 }
 
+static void slots__of_one_storage_leave_half_to_another(void **state)
+{
+	struct slot_use session = {{0}}, a = {{0}}, b = {{0}}, storage = {{0}};
+	struct slot pieces[] = {{(uint8_t *)0x10000, 0, 0}}, taken[256];
+	struct slots *s, *own;
+	uint32_t n = 0;
+
+	/* 256 of 16 KiB: 128 of a tenant, and the first 4 of another. */
+	assert_int_equal(slots_new(16u << 20, &s), 0);
+	while (n < 256 && slots_may_crowd(s, 1, &a, &storage)) {
+		session = (struct slot_use){{0}};
+		assert_true(slots_take(s, 1, &session, &a, &taken[n++]));
+		storage.n[0]++;
+	}
+	assert_int_equal(n, 128);
+	for (; n < 132; n++, storage.n[0]++) {
+		assert_true(slots_may_crowd(s, 1, &b, &storage));
+		assert_true(slots_take(s, 1, &session, &b, &taken[n]));
+	}
+	assert_false(slots_may_crowd(s, 1, &b, &storage));
+	storage = (struct slot_use){{0}};
+	assert_true(slots_may_crowd(s, 1, &b, &storage));
+	slots_free(s);
+	/* A tenant's own are nobody else's. */
+	storage.n[0] = 1000;
+	a.n[0] = 1000;
+	assert_int_equal(slots_new_over(pieces, ARRAY_SIZE(pieces), &own), 0);
+	assert_true(slots_may_crowd(own, 1, &a, &storage));
+	slots_free(own);
+}
+
 /* ---- uids ---- */
 
 static void uidmap__never_forgets_what_was_withdrawn(void **state)
@@ -350,6 +381,7 @@ int main(void)
 		cmocka_unit_test(qos__tells_when_to_try_again),
 		cmocka_unit_test(qos__without_a_rate_never_waits_and_does_not_overflow),
 		cmocka_unit_test(slots__of_a_session_and_a_tenant_are_capped),
+		cmocka_unit_test(slots__of_one_storage_leave_half_to_another),
 		cmocka_unit_test(slots__of_a_tenants_own_memory_are_where_they_were_said_to_be),
 		cmocka_unit_test(share__keeps_each_tenants_first_entries_whatever_others_hold),
 		cmocka_unit_test(uidmap__never_forgets_what_was_withdrawn),
