@@ -221,13 +221,19 @@ static int fill_limits(struct nvmf_ctrl *c, struct ros2_err *err)
 	return 0;
 }
 
-/* Targets before 2.0 do not know it: they tell no limits. */
+/* Targets before 2.0 do not know it: they tell no limits. But one that failed to tell them this
+ * time is asked again, like in everything else. */
 static int got_limits(struct nvmf_ctrl *c, const struct nvme_cqe *cqe, struct ros2_err *err)
 {
+	uint16_t status = cqe->status >> 1;
 	struct nvme_clear_limits limits;
 
 	if (!ok(cqe))
-		return 0;
+		return status & NVME_STATUS_DNR ||
+		                       NVME_STATUS_CODE(status) == NVME_SC_INVALID_FIELD ||
+		                       NVME_STATUS_CODE(status) == NVME_SC_INVALID_OPCODE
+		               ? 0
+		               : refused("Identify, command set", cqe, err);
 	nvme_clear_limits_parse(c->data, c->cap.page_size_min, &limits);
 	if (c->id.has_write_zeroes && limits.zeroes_bytes != UINT64_MAX)
 		c->live.zeroes_max = limits.zeroes_bytes;
