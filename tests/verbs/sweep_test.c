@@ -65,6 +65,19 @@ static bool reads(struct user *u, uint32_t len, uint64_t at)
 	return false;
 }
 
+/* Until it is answered; then zeros come back. */
+static bool zeroes(struct user *u, uint32_t len, uint64_t at)
+{
+	memset(u->buf, 0, len);
+	for (int i = 0; i < 4; i++) {
+		u->err = (struct ros2_err)ROS2_ERR_INIT;
+		if (!ros2_zero(u->file, len, at, &u->err))
+			return reads(u, len, at);
+		named(&u->err);
+	}
+	return false;
+}
+
 /* True: everything a program wants was done, whatever failed. *@felt: the session was made again,
  * or is over tcp. */
 static bool works(struct fx *fx, bool *felt)
@@ -82,7 +95,7 @@ static bool works(struct fx *fx, bool *felt)
 	}
 	user_fill(u.buf, LARGE, 11);
 	done = writes(&u, LARGE, 0) && writes(&u, SMALL, 1u << 20) && reads(&u, LARGE, 0) &&
-	       reads(&u, SMALL, 1u << 20);
+	       reads(&u, SMALL, 1u << 20) && zeroes(&u, SMALL, 1u << 20);
 	ros2_session_info(u.session, &info);
 	*felt = info.reconnects || info.transport == ROS2_TRANSPORT_TCP;
 	user_close(&u);
