@@ -3,7 +3,7 @@
 /*
  * The TCP data transport between a tenant's library and the agent, version 1: the one place that tells its layout.
  * Little-endian. Every message is a 64-byte header followed by payload_len bytes. docs/wire.md is generated from the names
- * here and checked against them; a change needs a new version and a page in docs/decisions/.
+ * here and checked against them; a change needs a new version, or a feature, and a page in docs/decisions/.
  *
  *   agent  -> tenant  CHALLENGE  payload wire_challenge: at once after accept
  *   tenant -> agent   HELLO      payload wire_hello: within 10 s of OpenSession; length: the wire_features that the tenant knows
