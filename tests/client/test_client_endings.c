@@ -97,7 +97,7 @@ static void agent_that_drops_every_connection__is_given_up_and_not_stormed(void 
 	WITH_AGENT(r->agent, r->agent->drop_always = true);
 	began = clock_monotonic_ns();
 	assert_int_equal(ros2_pread(r->file, r->buf, 4096, 0, &r->err), -ENOTCONN);
-	assert_true(clock_monotonic_ns() - began < 5 * NS_PER_S);
+	assert_true(clock_monotonic_ns() - began < 20 * NS_PER_S);
 	/* 20, 40, 80 ... ms apart. */
 	assert_in_range(r->agent->n_sessions_opened, 2, 12);
 	WITH_AGENT(r->agent, r->agent->drop_always = false);

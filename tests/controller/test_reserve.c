@@ -103,7 +103,7 @@ static bool until_reserve(struct fixture *f, bool there)
 {
 	struct store_stats st;
 
-	for (int i = 0; i < 250; i++) {
+	for (int i = 0; i < 3000; i++) {
 		store_stats(f->store, &st);
 		if (st.reserve_used == !there && reserve_is_there(f) == there)
 			return true;
@@ -196,7 +196,7 @@ static void reserve__that_cannot_be_given_up_does_not_hinder_what_takes_away(voi
 		assert_int_equal(commit_one(f), -ENOSPC);
 		failing[UNLINK] = 0;
 		fixture_sql(f, "DELETE FROM grants");
-		for (int i = 0; i < 250; i++) {
+		for (int i = 0; i < 3000; i++) {
 			store_stats(f->store, &st);
 			if (!st.record_pending && !st.full)
 				break;

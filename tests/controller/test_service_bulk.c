@@ -48,8 +48,9 @@ static bool counts(struct fake *a, const Ros2__V1__ControllerMessage *m)
 	seen.grants += grants_in(m->delta);
 	seen.done |= m->delta->initial_done != 0;
 	if (seen.slow)
-		/* time: it is the slow reader */
-		usleep(3000);
+		/* time: it is the slow reader; all would take it 20 s, so that a controller on a slow
+		 * disk, too, has time to overtake */
+		usleep(25000);
 	return !m->delta->initial_done;
 }
 
@@ -129,18 +130,18 @@ static void sync__lets_answers_and_revocations_go_ahead(void **state)
 
 	seen.slow = true;
 	fake_connect(&agent, NULL, 0);
-	for (int i = 0; i < 2000 && !seen.grants; i++)
+	for (int i = 0; i < 12000 && !seen.grants; i++)
 		/* poll: a counter of the stream's thread */
 		usleep(5000);
 	fake_ask_grant(&agent, 7, &beta, "spiffe://" TD "/tenant/beta/trainer");
-	for (int i = 0; i < 2000 && !seen.replies; i++)
+	for (int i = 0; i < 12000 && !seen.replies; i++)
 		/* poll: a counter of the stream's thread */
 		usleep(5000);
 	assert_int_equal(seen.replies, 1);
 	/* What is left of alpha's grants is not sent once they are revoked. */
 	assert_int_equal(sf_revoke(f, KIND(TENANT), "alpha", 1, &r, NULL), 0);
 	ros2__v1__revoke_reply__free_unpacked(r, NULL);
-	for (int i = 0; i < 2000 && !seen.done; i++)
+	for (int i = 0; i < 12000 && !seen.done; i++)
 		/* poll: a flag of the stream's thread */
 		usleep(5000);
 	n = seen.grants;

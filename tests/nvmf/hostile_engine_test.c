@@ -145,7 +145,7 @@ static void one_under_load(struct rig *r, const struct lie *l)
 	lives = vol_health(&v).lives;
 	assert_int_equal(target_fault_on(r->liar, &l->rule), 0);
 	rc = vol_scenario(&v);
-	for (uint64_t end = clock_monotonic_ns() + 5 * NS_PER_S;
+	for (uint64_t end = clock_monotonic_ns() + 20 * NS_PER_S;
 	     (target_fault_hits(r->liar, l->rule.fault) == hits ||
 	      (l->words && vol_health(&v).lives == lives)) &&
 	     clock_monotonic_ns() < end;)
