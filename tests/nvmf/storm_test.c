@@ -28,7 +28,7 @@ static void expect_clean(struct storm *s, struct target *t, const char *name)
 	if (s->wrong || s->other || words[0])
 		fail_msg("%s: %u wrong: %s; %lu other errors (%d); %s", name, s->wrong, s->words,
 		         s->other, s->last_error, words);
-	assert_true(s->good > 50);
+	assert_true(s->good > 10);
 }
 
 static void let_late_ones_come(struct storm *s, unsigned n, struct target *t)
@@ -182,13 +182,18 @@ static void nvmf_storm__a_namespace_that_grows_and_shrinks(void **state)
 static void leave_late_writes(void *arg, unsigned at_ms)
 {
 	static const unsigned when[] = {50, 150, 200};
+	struct target_stats st;
 	struct rig *r = arg;
 
 	if (r->step == ARRAY_SIZE(when) || at_ms < when[r->step])
 		return;
+	target_stats(r->t, &st);
 	if (r->step == 0) {
 		target_delay(r->t, 2000, true);
 	} else if (r->step == 1) {
+		/* On a slow machine nothing may have come yet. */
+		if (st.waiting < 4 && at_ms < 1500)
+			return;
 		target_stop(r->t);
 		target_delay(r->t, 0, true);
 	} else {
