@@ -349,7 +349,7 @@ static void nvmf_storm__losing_one_target_costs_tenants_of_another_nothing(void 
 	assert_true(vol_health(&s[0].v).lives > 1);
 	assert_int_equal(vol_health(&s[1].v).lives, 1);
 	assert_int_equal(s[1].unknown + s[1].refused, 0);
-	assert_true(s[1].slowest_ns < NS_PER_S);
+	assert_true(s[1].slowest_ns < 3 * NS_PER_S);
 	storm_close(&s[0]);
 	storm_close(&s[1]);
 	target_free(r.t);
