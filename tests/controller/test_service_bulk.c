@@ -48,8 +48,7 @@ static bool counts(struct fake *a, const Ros2__V1__ControllerMessage *m)
 	seen.grants += grants_in(m->delta);
 	seen.done |= m->delta->initial_done != 0;
 	if (seen.slow)
-		/* time: it is the slow reader; all would take it 20 s, so that a controller on a slow
-		 * disk, too, has time to overtake */
+		/* time: it is the slow reader, 20 s for all: a slow controller overtakes, too */
 		usleep(25000);
 	return !m->delta->initial_done;
 }
