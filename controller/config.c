@@ -165,6 +165,33 @@ static int load_certs(struct config *c, struct ros2_err *err)
 	return r;
 }
 
+int config_reload_bundles(struct config *c, struct ros2_err *err)
+{
+	struct config new = *c;
+	bool same;
+	int r;
+
+	new.infra_pem = new.tenant_pem = NULL;
+	r = load_certs(&new, err);
+	if (r < 0) {
+		free(new.infra_pem);
+		free(new.tenant_pem);
+		return r;
+	}
+	same = new.infra_len == c->infra_len &&new.tenant_len == c->tenant_len &&
+	       !memcmp(new.infra_pem, c->infra_pem, c->infra_len) &&
+	       !memcmp(new.tenant_pem, c->tenant_pem, c->tenant_len);
+	free(c->infra_pem);
+	free(c->tenant_pem);
+	c->infra_pem = new.infra_pem;
+	c->infra_len = new.infra_len;
+	c->tenant_pem = new.tenant_pem;
+	c->tenant_len = new.tenant_len;
+	c->cert_not_after_unix_s = new.cert_not_after_unix_s;
+	memcpy(c->infra_hash, new.infra_hash, sizeof(c->infra_hash));
+	return !same;
+}
+
 /* ---- keys ---- */
 
 static int load_keys(struct config *c, struct ros2_err *err)

@@ -5,6 +5,7 @@
  * streams close, the store commits what was submitted, the domain goes.
  */
 #include "controller/controller.h"
+#include "common/clock.h"
 #include "common/metrics.h"
 #include "controller/metrics_priv.h"
 #include "controller/svc_priv.h"
@@ -236,12 +237,31 @@ void controller_free(struct controller *c)
 	free(c);
 }
 
+static void reload_failed(struct controller *c, const char *what, const struct ros2_err *err)
+{
+	log_error("SIGHUP: %s stay as they were: %s", what, err->msg);
+	if (!c->cfg.reload_failed[0])
+		snprintf(c->cfg.reload_failed, sizeof(c->cfg.reload_failed),
+		         "%s stay as they were: %.200s", what, err->msg);
+}
+
 void controller_reload(struct controller *c)
 {
-	struct ros2_err err = ROS2_ERR_INIT;
+	struct ros2_err err = ROS2_ERR_INIT, of_bundles = ROS2_ERR_INIT;
+	int r;
 
+	c->cfg.reload_failed[0] = '\0';
 	if (config_reload_roles(&c->cfg, &err) < 0)
-		log_error("SIGHUP: the roles stay as they were: %s", err.msg);
+		reload_failed(c, "the roles", &err);
 	else
 		log_info("SIGHUP: %zu roles read", c->cfg.n_roles);
+	r = config_reload_bundles(&c->cfg, &of_bundles);
+	if (r < 0)
+		reload_failed(c, "the trust bundles", &of_bundles);
+	else
+		log_info("SIGHUP: trust bundles read%s", r ? ": agents get the new ones" : "");
+	c->cfg.reload_failed_unix_ns = c->cfg.reload_failed[0] ? clock_unix_ns() : 0;
+	/* An agent takes them when it connects; its sessions do not notice. */
+	if (r > 0)
+		svc_renew_links(&c->svc);
 }

@@ -630,6 +630,14 @@ void svc_close_links(struct svc *s)
 		link_end(l, ROS2_UNAVAILABLE, "the controller is stopping");
 }
 
+void svc_renew_links(struct svc *s)
+{
+	struct link *l;
+
+	list_for_each (&s->links, l, all)
+		link_end(l, ROS2_UNAVAILABLE, "the trust bundles have changed: connect again");
+}
+
 /* ---- renewal and enrolment ---- */
 
 struct enrol_call {

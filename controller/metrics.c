@@ -43,6 +43,8 @@ static void store(struct ctl *c, struct metrics_page *p)
 	            "RecordsPending", NULL);
 	metrics_u64(p, "ros2_controller_condition", st.journal_failed, "condition", "JournalFailed",
 	            NULL);
+	metrics_u64(p, "ros2_controller_condition", c->cfg->reload_failed[0] != '\0', "condition",
+	            "ReloadFailed", NULL);
 }
 
 static void rights(struct ctl *c, struct metrics_page *p)

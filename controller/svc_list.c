@@ -490,6 +490,9 @@ void svc_on_status(struct rpc_call *call, const ProtobufCMessage *msg, void *use
 	                                     "revocation that finds no space is in memory only"
 	                                   : "",
 	                           0));
+	SHOW_APPEND(m.conditions, m.n_conditions,
+	            show_condition("ReloadFailed", s->cfg->reload_failed[0] != '\0',
+	                           s->cfg->reload_failed, s->cfg->reload_failed_unix_ns));
 	if (show_is_whole(call, before))
 		rpc_call_reply(call, &m.base);
 	for (size_t i = 0; i < m.n_conditions; i++)

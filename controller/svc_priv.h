@@ -35,6 +35,8 @@ int svc_add_audit(struct svc *s, struct rpc_server *server, struct ros2_err *err
 int svc_add_link(struct svc *s, struct rpc_server *server, struct ros2_err *err);
 int svc_add_enrol(struct svc *s, struct rpc_server *server, struct ros2_err *err);
 void svc_close_links(struct svc *s);
+/* Streams end; agents connect again, and are welcomed with what is in force now. */
+void svc_renew_links(struct svc *s);
 
 /* Who is calling on the admin listener. @ret is filled either way; 0 = not allowed, and the refusal
  * is on its way to the audit log; otherwise the kinds (ctl_authz). */
