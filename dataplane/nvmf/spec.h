@@ -528,12 +528,12 @@ enum nvme_subtype {
 };
 #define NVME_TREQ_SECURE_MASK       3u /* 1 required, 2 not required */
 #define NVME_TREQ_NO_SQ_FLOW        4u
-#define NVME_TSAS_TCP_SECTYPE_NONE  0 /* TCP 3.1: byte 0 of TSAS */
+#define NVME_TSAS_TCP_SECTYPE_NONE  0 /* TCP 3.6, figure 17: byte 0 of TSAS */
 #define NVME_TSAS_TCP_SECTYPE_TLS13 2
 
-/* ---- NVMe/TCP PDUs: TCP 3.6 ---- */
+/* ---- NVMe/TCP PDUs: TCP 3.6.2 ---- */
 
-enum nvme_tcp_type { /* TCP 3.6.1 */
+enum nvme_tcp_type { /* TCP 3.3, figure 10 */
 	             NVME_TCP_ICREQ = 0x00,
 	             NVME_TCP_ICRESP = 0x01,
 	             NVME_TCP_H2C_TERM = 0x02,
@@ -559,7 +559,7 @@ enum nvme_tcp_flag {
 /* TCP 3.3.1: what the admin queue's command capsule may carry beside the SQE. */
 #define NVME_TCP_ADMIN_INLINE_MAX 8192u
 
-struct nvme_tcp_ch { /* TCP 3.6.1: common header */
+struct nvme_tcp_ch { /* TCP 3.6.2.1: common header */
 	uint8_t type, flags;
 	uint8_t hlen; /* of the header, without digest */
 	uint8_t pdo;  /* where data begins, from the start of the PDU; 0 = none */

@@ -17,7 +17,7 @@
 #define NQN      "nqn.2026-11.test:lost"
 #define LOST     6 /* tenants at the target that is lost, each with a session on each reactor */
 #define SESSIONS (2 * LOST)
-#define PUSHED   128u /* requests of each such session: all that its credits let it */
+#define PUSHED   120u /* requests of each such session: nearly all that its credits let it */
 #define DEPTH    32u
 #define TURNS    6u
 #define IO       4096u
@@ -79,6 +79,7 @@ struct run {
 };
 
 static uint8_t buf[65536];
+static uint64_t quiesce_ms; /* of documents; 0 = not said */
 
 static struct target *target_begin(bool rdma)
 {
@@ -107,6 +108,7 @@ struct put {
 	const char *name;
 	struct nvmf_config c;
 	int rc;
+	struct ros2_err err;
 };
 
 static void do_put(void *arg)
@@ -114,33 +116,39 @@ static void do_put(void *arg)
 	struct put *p = arg;
 	struct dp_engine_config c = {.name = p->name, .type = "nvmf", .nvmf = &p->c};
 
-	p->rc = dp_engine_put(p->fx->dp, &c, NULL);
+	p->rc = dp_engine_put(p->fx->dp, &c, &p->err);
 }
 
-/* A document in which nothing times out: what happens here happens because it is told to. */
-static void engine_put(struct run *t, const char *name, struct target *at)
+/* A document in which nothing times out: what happens here happens because it is told to. One NQN,
+ * as two targets that know nothing of each other may have: other blocks. */
+static struct put engine_try(struct run *t, const char *name, struct target *at, uint64_t offset)
 {
 	struct put p = {.fx = t->fx,
 	                .name = name,
+	                .err = ROS2_ERR_INIT,
 	                .c = {.transport = t->rdma ? NVMF_RDMA : NVMF_TCP,
 	                      .address = "127.0.0.1",
 	                      .port = t->rdma ? target_rdma_port(at) : target_port(at),
+	                      .subsystem = NQN,
 	                      .host_nqn = "nqn.2026-11.test:host:" NVMF_TENANT_MARK,
 	                      .queue_depth = 64,
 	                      .keep_alive_ms = HOUR_MS,
 	                      .command_timeout_ms = HOUR_MS,
+	                      .quiesce_ms = quiesce_ms,
 	                      .keys_per_command = true,
 	                      .n_volumes = 1,
-	                      .volumes = {{"v/all", 1, 0, 0}}}};
+	                      .volumes = {{"v/all", 1, offset, 2u << 20}}}};
 
-	/* One NQN, as two targets that know nothing of each other may have: other blocks. */
-	snprintf(p.c.subsystem, sizeof(p.c.subsystem), NQN);
-	if (!strcmp(name, "far"))
-		p.c.volumes[0] = (struct nvmf_volume){"v/all", 1, 2u << 20, 2u << 20};
-	else
-		p.c.volumes[0] = (struct nvmf_volume){"v/all", 1, 0, 2u << 20};
 	loop_call(t->fx->loop, do_put, &p);
-	assert_int_equal(p.rc, 0);
+	return p;
+}
+
+static void engine_put(struct run *t, const char *name, struct target *at, uint64_t offset)
+{
+	struct put p = engine_try(t, name, at, offset);
+
+	if (p.rc < 0)
+		fail_msg("%s", p.err.msg);
 }
 
 static void ready(struct run *t, struct raw *c, const struct ros2_uid *tenant,
@@ -199,8 +207,8 @@ static void begin(struct run *t, bool rdma)
 	*t = (struct run){.rdma = rdma, .near = target_begin(rdma), .far = target_begin(rdma)};
 	assert_int_equal(fx_setup(&state), 0);
 	t->fx = state;
-	engine_put(t, "near", t->near);
-	engine_put(t, "far", t->far);
+	engine_put(t, "near", t->near, 0);
+	engine_put(t, "far", t->far, 2u << 20);
 	ready(t, &t->healthy, &t->fx->tenant, &t->fx->grant, "near");
 	for (int i = 0; i < SESSIONS; i++) {
 		if (i % 2 == 0) {
@@ -357,6 +365,127 @@ static void over_rdma__a_target_that_hangs(void **state)
 	lost_target__takes_no_turn_of_a_tenant_at_another(true, true);
 }
 
+static void write_one(struct raw *c)
+{
+	struct wire_header h = raw_header(c, WIRE_WRITE, 0, FX_BASE, IO);
+
+	h.flags = WIRE_F_INLINE;
+	raw_send(c, &h, buf, IO);
+}
+
+/* Writes that come with their data, of a tenant that has its first buffers, while the buffers for
+ * what waits for a target that hangs are used up: how many of all answers are BUSY. */
+static uint32_t busy_writes(struct run *t)
+{
+	struct wire_header h;
+	uint32_t busy = 0;
+
+	lose(t, true);
+	push(t);
+	grown(parked, NULL, SESSIONS);
+	(void)settled(parked, NULL);
+	for (int i = 0; i < SESSIONS; i++)
+		write_one(&t->lost[i]);
+	/* Without the shares there is no answer before it has come back. */
+	if (!dp_test_switches.no_lost_share) {
+		for (int i = 0; i < SESSIONS; i++) {
+			assert_true(raw_recv(&t->lost[i], &h, buf, sizeof(buf)));
+			assert_int_equal(h.opcode, WIRE_NAK);
+			assert_int_equal(h.status, ROS2_BUSY);
+			busy++;
+		}
+		/* It costs nobody at another target anything. */
+		assert_int_equal(raw_write(&t->healthy, 0, buf, IO, true), ROS2_OK);
+	}
+	come_back(t, true);
+	for (int i = 0; i < SESSIONS; i++)
+		for (unsigned n = 0; n < PUSHED + (dp_test_switches.no_lost_share ? 1 : 0); n++)
+			answer_one(&t->lost[i]);
+	/* And is nothing that stays. */
+	for (int i = 0; i < SESSIONS; i++)
+		assert_int_equal(raw_write(&t->lost[i], 0, buf, IO, true), ROS2_OK);
+	return busy;
+}
+
+static void writes_for_a_target_that_hangs__answer_busy_when_its_buffers_are_used_up(void **state)
+{
+	struct run t;
+
+	begin(&t, false);
+	assert_int_equal(busy_writes(&t), SESSIONS);
+	end(&t);
+}
+
+static void closed(void *arg, const struct dp_result *res)
+{
+}
+
+/* Does not wait for what is still inside an engine. */
+static void do_close(void *arg)
+{
+	struct run *t = arg;
+
+	for (int i = 0; i < SESSIONS; i++)
+		dp_session_close(t->fx->dp, &t->lost[i].session, ROS2_CLOSED, closed, NULL);
+}
+
+/* All sessions at the far target end, perhaps with a write that it has not answered and never will.
+ * How long after that does another document get its blocks? */
+static uint64_t blocks_go_over_ns(struct run *t, bool outstanding)
+{
+	uint64_t begun;
+	struct put p;
+
+	if (outstanding) {
+		target_delay(t->far, HOUR_MS, true);
+		write_one(&t->lost[0]);
+		assert_int_equal(grown(waiting, t->far, 1), 1);
+	}
+	begun = clock_boottime_ns();
+	target_stop(t->far);
+	loop_call(t->fx->loop, do_close, t);
+	for (int i = 0; i < 1000; i++) {
+		p = engine_try(t, "third", t->far, 2u << 20);
+		if (p.rc == 0)
+			break;
+		assert_int_equal(p.err.status, ROS2_BUSY);
+		/* poll: until the sessions have ended, and what they began */
+		usleep(20000);
+	}
+	assert_int_equal(p.rc, 0);
+	return clock_boottime_ns() - begun;
+}
+
+/* A write of unknown outcome may come late: until it cannot any more its blocks are in no other
+ * document, whose controllers know nothing of it. Without one it is the end of the sessions alone
+ * that is waited for. */
+static void document__gets_no_blocks_of_another_with_a_write_of_unknown_outcome(void **state)
+{
+	struct run t;
+	uint64_t with;
+
+	quiesce_ms = 2000;
+	begin(&t, false);
+	with = blocks_go_over_ns(&t, true);
+	end(&t);
+	begin(&t, false);
+	(void)blocks_go_over_ns(&t, false);
+	end(&t);
+	quiesce_ms = 0;
+	assert_true(with >= 2000 * NS_PER_MS);
+}
+
+/* The control: they wait, and what they are in front of with them. */
+static void without_the_shares__they_wait(void **state)
+{
+	struct run t;
+
+	dp_test_switches.no_lost_share = true;
+	begin(&t, false);
+	assert_int_equal(busy_writes(&t), 0);
+	end(&t);
+}
+
 /* The control. */
 static void without_the_shares__they_take_its_turns(void **state)
 {
@@ -385,6 +514,11 @@ int main(void)
 		cmocka_unit_test(over_rdma__a_target_that_is_gone),
 		cmocka_unit_test(over_rdma__a_target_that_hangs),
 		cmocka_unit_test(without_the_shares__they_take_its_turns),
+		cmocka_unit_test(
+			writes_for_a_target_that_hangs__answer_busy_when_its_buffers_are_used_up),
+		cmocka_unit_test(without_the_shares__they_wait),
+		cmocka_unit_test(
+			document__gets_no_blocks_of_another_with_a_write_of_unknown_outcome),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
