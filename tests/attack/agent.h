@@ -31,6 +31,7 @@ struct agent_attack {
 	 * have the control */
 	const char *control;
 	bool defect; /* of this device: the script shows the rest */
+	bool flood;  /* tried by tests/attack/floods */
 };
 extern const struct agent_attack agent_attacks[];
 extern const unsigned n_agent_attacks;

@@ -20,6 +20,11 @@
 #define AFTER      64u
 #define TTL_MAX_MS 15000u
 #define MARK       0xee
+#define COMES      5u /* beta's connections, one after another */
+#define FEW        8u /* registrations of one connection, at most */
+#define DEPTH      32u
+#define ASKED      32u   /* of alpha, beside messages without pause */
+#define STARVED    1024u /* of beta's answers between two of alpha's */
 
 /* A tenant with a session, its file, its region and its window. */
 struct end {
@@ -377,6 +382,199 @@ static int sessions(struct site *site, struct attack_try *t)
 	return r;
 }
 
+/* ---- floods: how long each part takes here says nothing, so they are counted ---- */
+
+static int stranger(const struct end *of)
+{
+	struct wire_verbs_ask by = {.version = WIRE_VERBS_VERSION};
+	enum ros2_status st = ROS2_OK;
+	struct end e = {.s = of->s};
+	int r;
+
+	crypto_random(by.session_uid, sizeof(by.session_uid));
+	r = connect_as(&e, &by, &st);
+	peer_close(e.p);
+	return r ? 0 : -EPROTO;
+}
+
+static int by_number(const void *a, const void *b)
+{
+	const uint32_t *x = a, *y = b;
+
+	return *x < *y ? -1 : *x > *y;
+}
+
+/* Beta comes, is let in, goes, and comes again; between them somebody who proves nothing. What each
+ * costs is what the agent registers at the device meanwhile. */
+static int churn(struct site *site, struct attack_try *t)
+{
+	struct end alpha = {0}, beta;
+	uint32_t cost[COMES], last = 0, n = 0;
+	int r = come(site, ALPHA, &alpha);
+
+	if (!r)
+		r = works(&alpha) ? 0 : -EIO;
+	for (; n <= COMES && !r; n++) {
+		r = come(site, BETA, &beta);
+		if (!r && n)
+			cost[n - 1] = peer_registration(beta.p) - last - 1;
+		if (!r)
+			last = peer_registration(beta.p);
+		leave(&beta);
+		if (!r)
+			r = stranger(&alpha);
+		last += r == 0; /* the stranger's own */
+		t->neighbour_harmed |= !works(&alpha);
+	}
+	leave(&alpha);
+	if (r)
+		return cannot(t, "alpha, and beta again and again", r);
+	qsort(cost, COMES, sizeof(cost[0]), by_number);
+	t->worked = cost[COMES / 2] > FEW;
+	attack_seen(t,
+	            "beta came %u times: the agent registers %u times at the device for each "
+	            "(median; %u..%u); alpha %s",
+	            n, cost[COMES / 2], cost[0], cost[COMES - 1],
+	            t->neighbour_harmed ? "is NOT served" : "is served between all of them");
+	return 0;
+}
+
+/* Beta asks, and has no receive for an answer. */
+static int deaf(struct site *site, struct attack_try *t)
+{
+	struct end alpha = {0}, beta = {0};
+	struct wire_header ping = {.opcode = WIRE_PING};
+	uint32_t served = 0, sent = 0;
+	int r = come(site, ALPHA, &alpha);
+
+	if (!r)
+		r = works(&alpha) ? session_of(site, BETA, &beta) : -EIO;
+	if (!r)
+		r = peer_open_with(&beta.p, beta.s.data, 1);
+	if (!r)
+		r = peer_join(beta.p, &beta.s);
+	for (; sent < DEPTH && !r; sent++)
+		r = peer_send(beta.p, &ping, NULL);
+	if (r) {
+		cannot(t, "alpha, and beta with one receive", r);
+	} else {
+		uint64_t until = clock_boottime_ns() + 4 * WAIT_MS * NS_PER_MS;
+
+		do {
+			t->neighbour_harmed |= !works(&alpha);
+			served += 2;
+		} while (!t->neighbour_harmed && clock_boottime_ns() < until &&
+		         !peer_is_ended(beta.p, 0));
+		t->worked = !peer_is_ended(beta.p, 0);
+		attack_seen(
+			t, "beta asked %u times and takes no answer: it %s; alpha %s (%u requests)",
+			sent, t->worked ? "has a connection still" : "was ended",
+			t->neighbour_harmed ? "is NOT served" : "was served meanwhile", served);
+	}
+	leave(&beta);
+	leave(&alpha);
+	return r;
+}
+
+/* RDMA without bytes, which no byte counter sees, and messages without any. */
+static int empty(struct site *site, struct attack_try *t)
+{
+	struct end alpha = {0}, beta = {0};
+	uint32_t n = 0, done = 0, ended = 0;
+	int r = come(site, ALPHA, &alpha);
+
+	if (!r)
+		r = works(&alpha) ? 0 : -EIO;
+	for (; n < 3 && !r; n++) {
+		r = come(site, BETA, &beta);
+		if (!r && n < 2)
+			done += peer_empty(beta.p, n == 1) == 0;
+		else if (!r)
+			r = peer_noise(beta.p, 0);
+		if (!r && n == 2)
+			ended = peer_is_ended(beta.p, WAIT_MS);
+		leave(&beta);
+		t->neighbour_harmed |= !works(&alpha);
+	}
+	leave(&alpha);
+	if (r)
+		return cannot(t, "alpha and beta", r);
+	t->worked = done || !ended;
+	attack_seen(t,
+	            "an empty READ and an empty WRITE: %u carried out; an empty message: its "
+	            "connection %s; alpha %s",
+	            done, ended ? "is ended" : "goes on",
+	            t->neighbour_harmed ? "is NOT served" : "is served");
+	return 0;
+}
+
+/* What has come for beta is answered by as much again; how much it was. */
+static uint32_t refill(struct end *beta, int *ret)
+{
+	struct wire_header got, ping = {.opcode = WIRE_PING};
+	uint32_t n = 0;
+
+	while (!*ret && n < DEPTH && !peer_receive(beta->p, &got, 0)) {
+		*ret = peer_send(beta->p, &ping, NULL);
+		n++;
+	}
+	return n;
+}
+
+/* A READ of alpha's beside them; how many answers beta had until it was answered. */
+static uint32_t read_beside(struct end *alpha, struct end *beta, int *ret)
+{
+	uint64_t until = clock_boottime_ns() + WAIT_MS * NS_PER_MS;
+	struct wire_header h = request(alpha, WIRE_READ);
+	uint32_t n = 0;
+	int r;
+
+	h.request_id = ++alpha->next_id;
+	*ret = peer_send(alpha->p, &h, NULL);
+	do {
+		n += refill(beta, ret);
+		r = peer_receive(alpha->p, &h, 0);
+	} while (!*ret && r == -ETIMEDOUT && clock_boottime_ns() < until);
+	if (!*ret && (r || h.opcode != WIRE_COMPLETE || h.status))
+		*ret = -EIO;
+	return n;
+}
+
+static int messages(struct site *site, struct attack_try *t)
+{
+	struct end alpha = {0}, beta = {0};
+	struct wire_header ping = {.opcode = WIRE_PING};
+	uint32_t total = 0, most = 0, n = 0;
+	int r = come(site, ALPHA, &alpha), a = 0;
+
+	if (!r)
+		r = works(&alpha) ? come(site, BETA, &beta) : -EIO;
+	for (uint32_t i = 0; i < DEPTH && !r; i++)
+		r = peer_send(beta.p, &ping, NULL);
+	for (; n < ASKED && !r && !a; n++) {
+		uint32_t between = read_beside(&alpha, &beta, &a);
+
+		total += between;
+		most = MAX(most, between);
+	}
+	if (!r)
+		r = peer_noise(beta.p, WIRE_HEADER_LEN);
+	if (r) {
+		cannot(t, "alpha and beta", r);
+	} else {
+		t->neighbour_harmed = a || !works(&alpha);
+		t->worked = most > STARVED || !peer_is_ended(beta.p, WAIT_MS);
+		attack_seen(t,
+		            "beside %u answers to beta's messages alpha has %u to its requests, at "
+		            "most %u between two; then noise: beta %s; alpha %s",
+		            total, n, most, t->worked ? "goes on" : "is ended",
+		            t->neighbour_harmed ? "is NOT served" : "is served");
+	}
+	leave(&beta);
+	leave(&alpha);
+	return r;
+}
+
 /* ---- time ---- */
 
 /* Requests of both kinds under the key, until @until; how many were carried out, and of the others
@@ -492,6 +690,17 @@ const struct agent_attack agent_attacks[] = {
 	{"connection_exhaustion", "connection exhaustion",
          "ReDMArk (USENIX Security 2021), Husky (NSDI 2023)",
          "sessions and connections capped per tenant", sessions, false, "no_session_caps"},
+	{"connection_churn", "connections made and ended without pause, at a real agent",
+         "ReDMArk (USENIX Security 2021), Husky (NSDI 2023)",
+         "a tenant's slots outlive its connection; bounded work in a turn", churn, false,
+         "no_kept_slots", .flood = true},
+	{"rnr_flood_at_the_agent", "RNR flood, at a real agent", "Husky (NSDI 2023), exceptions",
+         "3 RNR retries, then the tenant's own queue pair ends", deaf, .flood = true},
+	{"zero_byte_flood_at_the_agent", "zero-byte flood, at a real agent", "IBA vol. 1, C9-88",
+         "tenant-facing queue pairs take no remote operation; an empty message ends its connection",
+         empty, .flood = true},
+	{"message_flood", "messages without pause, and noise, at a real agent", "Husky (NSDI 2023)",
+         "bounded work for each tenant in a turn", messages, .flood = true},
 	{"lease_used_after_its_expiry", "lease used on after its expiry", "IBA vol. 1, 10.6.7.2",
          "the agent begins nothing under a lease whose time is over", expired, false, "no_expiry"},
 	{"foreign_invalidate_at_the_agent", "foreign remote invalidate of a session's window",

@@ -85,6 +85,7 @@ static bool turn_off(const char *what)
 {
 	dp_test_switches = (struct dp_test_switches){0};
 	pin = !strcmp(what, "no_key_owner");
+	fx_rdma_keep_ms = !strcmp(what, "no_kept_slots") ? DP_RDMA_KEEP_NONE : 0;
 	if (!strcmp(what, "no_proof"))
 		dp_test_switches.no_proof = true;
 	else if (!strcmp(what, "no_key_owner"))
@@ -94,7 +95,7 @@ static bool turn_off(const char *what)
 	else if (!strcmp(what, "no_session_caps"))
 		dp_test_switches.no_session_share = true;
 	else
-		return false;
+		return fx_rdma_keep_ms == DP_RDMA_KEEP_NONE;
 	return true;
 }
 

@@ -20,7 +20,7 @@
 #define MEMORY     (TARGET_AT + PEER_TARGET)
 #define WAIT_MS    10000
 
-enum wr { WR_RECV, WR_SEND = 1000, WR_BIND };
+enum wr { WR_RECV, WR_SEND = 1000, WR_BIND, WR_EMPTY };
 
 struct peer {
 	struct rdma_cm_id *id;
@@ -31,6 +31,7 @@ struct peer {
 	struct ibv_mw *mw;
 	uint8_t *mem;
 	uint8_t agent_nonce[WIRE_NONCE_LEN];
+	uint32_t recvs; /* posted in the beginning; fewer than RECVS: never again */
 };
 
 static int resolve(struct peer *p, const char *data)
@@ -87,24 +88,31 @@ static int make(struct peer *p)
 	a.send_cq = a.recv_cq = p->cq;
 	if (rdma_create_qp(p->id, p->pd, &a))
 		return -errno;
-	for (uint64_t i = 0; i < RECVS && !r; i++)
+	for (uint64_t i = 0; i < p->recvs && !r; i++)
 		r = post_recv(p, i);
 	return r;
 }
 
-int peer_open(struct peer **ret, const char *data)
+int peer_open_with(struct peer **ret, const char *data, uint32_t recvs)
 {
 	struct peer *p = calloc(1, sizeof(*p));
 	int r = p ? resolve(p, data) : -ENOMEM;
 
-	if (!r)
+	if (!r) {
+		p->recvs = MIN(recvs, RECVS);
 		r = make(p);
+	}
 	if (r) {
 		peer_close(p);
 		return r;
 	}
 	*ret = p;
 	return 0;
+}
+
+int peer_open(struct peer **ret, const char *data)
+{
+	return peer_open_with(ret, data, RECVS);
 }
 
 void peer_close(struct peer *p)
@@ -218,7 +226,46 @@ int peer_receive(struct peer *p, struct wire_header *h, int timeout_ms)
 			break;
 	}
 	memcpy(h, p->mem + wc.wr_id * RECV_BYTES, sizeof(*h));
-	return post_recv(p, wc.wr_id);
+	return p->recvs == RECVS ? post_recv(p, wc.wr_id) : 0;
+}
+
+uint32_t peer_registration(const struct peer *p)
+{
+	return p->mr->lkey >> 8;
+}
+
+bool peer_is_ended(struct peer *p, int timeout_ms)
+{
+	struct pollfd pfd = {.fd = p->id->channel->fd, .events = POLLIN};
+
+	return poll(&pfd, 1, timeout_ms) == 1;
+}
+
+int peer_empty(struct peer *p, bool write)
+{
+	struct ibv_send_wr wr = {.wr_id = WR_EMPTY,
+	                         .opcode = write ? IBV_WR_RDMA_WRITE : IBV_WR_RDMA_READ},
+			   *bad;
+	struct ibv_wc wc;
+	int r = -ibv_post_send(p->id->qp, &wr, &bad);
+
+	do
+		r = r < 0 ? r : next_end(p, &wc, WAIT_MS);
+	while (r > 0 && wc.status == IBV_WC_SUCCESS && wc.wr_id != WR_EMPTY);
+	return r < 0 ? r : wc.status == IBV_WC_SUCCESS ? 0 : -ECONNRESET;
+}
+
+int peer_noise(struct peer *p, uint32_t len)
+{
+	struct ibv_sge sge = {(uintptr_t)p->mem + SEND_AT, len, p->mr->lkey};
+	struct ibv_send_wr wr = {.wr_id = WR_SEND,
+	                         .opcode = IBV_WR_SEND,
+	                         .sg_list = &sge,
+	                         .num_sge = len ? 1 : 0},
+			   *bad;
+
+	crypto_random(p->mem + SEND_AT, len);
+	return -ibv_post_send(p->id->qp, &wr, &bad);
 }
 
 static int send_bytes(struct peer *p, uint32_t len, uint32_t invalidate)

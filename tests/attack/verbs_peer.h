@@ -8,6 +8,7 @@
 
 #include "common/status.h"
 #include "dataplane/wire.h"
+#include <stdbool.h>
 #include <stdint.h>
 
 #define PEER_TARGET (1u << 20) /* bytes that it registers with the agent */
@@ -25,6 +26,8 @@ struct peer;
 
 /* A queue pair on the device that leads to @data; not connected. 0 or -errno. */
 int peer_open(struct peer **ret, const char *data);
+/* The same with @recvs receives: fewer than 64 are not posted again. */
+int peer_open_with(struct peer **ret, const char *data, uint32_t recvs);
 void peer_close(struct peer *p); /* NULL is accepted */
 /* The proof for this end's queue pair. */
 void peer_prove(const struct peer *p, const struct peer_session *s, struct wire_verbs_ask *ret);
@@ -38,6 +41,14 @@ int peer_join(struct peer *p, const struct peer_session *s);
 int peer_send(struct peer *p, struct wire_header *h, const void *payload);
 /* The next message. -ECONNRESET, -ETIMEDOUT. */
 int peer_receive(struct peer *p, struct wire_header *h, int timeout_ms);
+/* RDMA of no bytes to the agent's queue pair, and its end: 0 when it was carried out. */
+int peer_empty(struct peer *p, bool write);
+/* A message of @len bytes that mean nothing. */
+int peer_noise(struct peer *p, uint32_t len);
+/* Has the other end ended the connection? */
+bool peer_is_ended(struct peer *p, int timeout_ms);
+/* The number of this end's registration at the device; soft-RoCE counts those of everybody up. */
+uint32_t peer_registration(const struct peer *p);
 uint8_t *peer_target(struct peer *p);
 /* A window of type 2B over the target, for reading and writing. */
 int peer_bind(struct peer *p, uint32_t *ret_key);
