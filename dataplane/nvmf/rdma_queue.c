@@ -343,13 +343,14 @@ void rdma_collect(struct rdma_queue *q)
 }
 
 /* The end of the queue pair counts after the answers that came before it, and what the connection
- * says about it has better words. */
+ * says about it has better words, but for a lie that was seen. */
 static void take_ends(struct rdma_queue *q)
 {
 	rdma_collect(q);
 	if (!q->broken)
 		return;
-	rdma_cm_events(q);
+	if (!nvmf_queue_lied(q->broken))
+		rdma_cm_events(q);
 	rdma_fail(q, "%s", q->broken);
 }
 

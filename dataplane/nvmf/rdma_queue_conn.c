@@ -99,7 +99,10 @@ static void on_event(void *arg, const struct fabric_conn_event *e)
 	default:
 		/* What was answered before it ended counts. */
 		rdma_collect(q);
-		rdma_fail(q, "the connection ended: %s", e->words);
+		if (q->broken && nvmf_queue_lied(q->broken))
+			rdma_fail(q, "%s", q->broken);
+		else
+			rdma_fail(q, "the connection ended: %s", e->words);
 	}
 }
 
