@@ -56,6 +56,19 @@ static void log_subject(const struct probe_subject *s)
 	         s->device, __builtin_popcount(probe_enforced(s)), len ? lacks : "none");
 }
 
+/* A device of which nothing was seen is told that. */
+static void tell_device(struct prober *p)
+{
+	const char *device = p->a->o.rdma_device;
+	uint32_t enforced = 0;
+
+	for (size_t i = 0; i < p->n && device; i++)
+		if (!strcmp(p->v[i].transport, "verbs") && !strcmp(p->v[i].name, device))
+			enforced = probe_enforced(&p->v[i]);
+	if (device && p->a->dp)
+		dp_rdma_seen(p->a->dp, enforced);
+}
+
 static void on_tried(struct writer_job *j)
 {
 	struct prober *p = container_of(j, struct prober, job);
@@ -72,6 +85,8 @@ static void on_tried(struct writer_job *j)
 	for (size_t i = 0; i < p->n; i++)
 		log_subject(&p->v[i]);
 	p->known = true;
+	if (!p->a->ended)
+		tell_device(p);
 	if (p->a->sessions && !p->a->ended)
 		sessions_on_probe(p->a->sessions);
 	prober_tell(p);

@@ -286,6 +286,11 @@ int dp_leases(struct dp *dp, const struct ros2_uid *tenant, uint32_t max,
               void (*fn)(void *arg, const struct dp_lease_info *info), void *arg);
 uint32_t dp_lease_count(struct dp *dp);
 
+/* What was seen by trying the RDMA device (common/probe.h: probe_enforced), once or again; nothing
+ * before. Storage targets are asked to invalidate keys of commands that are over by queues that are
+ * opened afterwards, where foreign-invalidate is among it. Any thread. */
+void dp_rdma_seen(struct dp *dp, uint32_t enforced);
+
 /* Buffers of a reactor: taken while a request's payload is in one; all free when nothing is in
  * flight and nothing is inside an engine. */
 struct dp_slots {

@@ -3,6 +3,7 @@
  * The loop's part of the verbs transport: the device, a protection domain for each tenant that uses
  * it, and what the device reports by itself, which is carried to the reactors it concerns.
  */
+#include "common/probe.h"
 #include "dataplane/nvmf/queue.h"
 #include "dataplane/verbs.h"
 #include "dataplane/verbs_priv.h"
@@ -129,6 +130,13 @@ int verbs_device_open(struct dp *dp, struct ros2_err *err)
 		return ros2_err_set(err, rc, "cannot watch the RDMA device: %s", strerror(-rc));
 	dp->rdma_watched = true;
 	return 0;
+}
+
+void dp_rdma_seen(struct dp *dp, uint32_t enforced)
+{
+	if (dp->rdma)
+		fabric_dev_set_peer_invalidates(dp->rdma,
+		                                enforced & 1u << PROBE_FOREIGN_INVALIDATE);
 }
 
 void verbs_device_close(struct dp *dp)

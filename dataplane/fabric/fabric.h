@@ -104,6 +104,11 @@ int fabric_dev_open(const char *name, struct fabric_dev **ret, struct ros2_err *
 int fabric_dev_close(struct fabric_dev *d);
 /* Immutable; any thread. */
 const struct fabric_dev_attr *fabric_dev_attr(const struct fabric_dev *d);
+/* Whether a peer's SEND invalidates keys of its own queue pair and no others, as was seen by trying
+ * (common/probe.h: foreign-invalidate), so that a peer may be asked to. False until it is told, and
+ * always on a software device, whose kernel may stop at it. Any thread. */
+void fabric_dev_set_peer_invalidates(struct fabric_dev *d, bool seen_safe);
+bool fabric_dev_peer_invalidates(const struct fabric_dev *d);
 /* Asks the device how the port is now. -EINVAL, -EIO. Owner. */
 int fabric_dev_port(struct fabric_dev *d, uint32_t number, struct fabric_port *ret,
                     struct ros2_err *err);
@@ -412,7 +417,7 @@ enum fabric_wr_flags {
 	FABRIC_QUIET = 1,
 	FABRIC_FENCE = 2,     /* after all earlier READs of the QP */
 	FABRIC_SOLICITED = 4, /* SEND: wakes a peer that armed for solicited events */
-	/* SEND: also invalidates @remote_key at the peer; for the probe */
+	/* SEND: also invalidates @remote_key at the peer; for tests */
 	FABRIC_REMOTE_INVALIDATE = 8,
 	/* BIND, with FABRIC_QUIET: its end, and that of quiet work requests under its window, is
 	 * known with that of a later one, at the latest of its LOCAL_INV, and has no deadline

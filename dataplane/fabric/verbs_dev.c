@@ -227,6 +227,16 @@ const struct fabric_dev_attr *fabric_dev_attr(const struct fabric_dev *d)
 	return &d->attr;
 }
 
+void fabric_dev_set_peer_invalidates(struct fabric_dev *d, bool seen_safe)
+{
+	atomic_store(&d->peer_invalidates, seen_safe && !d->attr.software);
+}
+
+bool fabric_dev_peer_invalidates(const struct fabric_dev *d)
+{
+	return atomic_load(&d->peer_invalidates);
+}
+
 int fabric_dev_event_fd(const struct fabric_dev *d)
 {
 	return d->context->async_fd;

@@ -37,7 +37,7 @@ struct fabric_dev {
 	struct fabric_grace *grace;  /* owned; NULL: the device does what it says */
 	/* any thread */
 	_Atomic uint32_t n_pds, n_channels;
-	_Atomic bool removed;
+	_Atomic bool removed, peer_invalidates;
 };
 
 struct fabric_pd {

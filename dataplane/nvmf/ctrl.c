@@ -132,6 +132,7 @@ static void open_queue(struct nvmf_ctrl *c, uint64_t now_ns)
 	                            .header_digest = k->header_digest,
 	                            .data_digest = k->data_digest,
 	                            .keys_per_command = k->keys_per_command,
+	                            .remote_invalidate = nvmf_peer_invalidates(c->pd),
 	                            .pd = c->pd,
 	                            .epoll_fd = c->admin->epoll_fd,
 	                            .epoll_word = c->index,

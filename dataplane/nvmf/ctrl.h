@@ -170,6 +170,8 @@ int nvmf_proof_take(struct nvmf_proof *p, struct nvmf_req *ret, struct ros2_err 
 void nvmf_ctrl_reset(struct nvmf_ctrl *c, uint32_t generation, const char *why);
 const struct sockaddr *nvmf_ctrl_peer(const struct nvmf_ctrl *c);
 struct fabric_pd *nvmf_ctrl_pd(const struct nvmf_ctrl *c); /* NULL: over no RDMA device */
+/* May targets be asked to invalidate keys of commands that are over? @pd may be NULL. */
+bool nvmf_peer_invalidates(const struct fabric_pd *pd);
 
 /* A write to @volume that was handed on in @generation and not answered. Before nvmf_lane_end. */
 void nvmf_fence_add(struct nvmf_ctrl *c, uint32_t generation, uint32_t volume, uint32_t nsid,

@@ -4,6 +4,7 @@
  * reactor counts itself and then looks at the state, the admin thread sets the state and then looks
  * at the count, both sequentially consistent, so that one of the two sees the other.
  */
+#include "dataplane/fabric/fabric.h"
 #include "dataplane/nvmf/ctrl_priv.h"
 #include <errno.h>
 #include <stdio.h>
@@ -119,6 +120,11 @@ const struct sockaddr *nvmf_ctrl_peer(const struct nvmf_ctrl *c)
 struct fabric_pd *nvmf_ctrl_pd(const struct nvmf_ctrl *c)
 {
 	return c->pd;
+}
+
+bool nvmf_peer_invalidates(const struct fabric_pd *pd)
+{
+	return pd && fabric_dev_peer_invalidates(fabric_pd_dev(pd));
 }
 
 void nvmf_ctrl_reset(struct nvmf_ctrl *c, uint32_t generation, const char *why)

@@ -166,6 +166,8 @@ static int open_queue(struct nvmf_lane *l, uint64_t now_ns, struct ros2_err *err
 	                            .header_digest = k->header_digest,
 	                            .data_digest = k->data_digest,
 	                            .keys_per_command = k->keys_per_command,
+	                            .remote_invalidate =
+	                                    nvmf_peer_invalidates(nvmf_ctrl_pd(l->ctrl)),
 	                            .pd = nvmf_ctrl_pd(l->ctrl),
 	                            .key_ids = &l->er->key_ids,
 	                            .epoll_fd = l->er->epoll_fd,

@@ -381,6 +381,12 @@ void dp_engines_health(struct dp *dp, void (*fn)(void *arg, const struct dp_engi
 {
 }
 
+void dp_rdma_seen(struct dp *dp, uint32_t enforced)
+{
+	fake_dp_log.rdma_seen = enforced;
+	fake_dp_log.rdma_told++;
+}
+
 bool dp_slots(struct dp *dp, uint32_t i, struct dp_slots *ret)
 {
 	return false;

@@ -17,6 +17,8 @@ struct fake_dp_log {
 	_Atomic uint64_t contact_ns;
 	char last_path[256];
 	struct nvmf_config nvmf; /* of the last engine that had one */
+	_Atomic unsigned rdma_told;
+	_Atomic uint32_t rdma_seen; /* as it was told last */
 };
 extern struct fake_dp_log fake_dp_log;
 /* The next engine_put / tenant_put / grant_put fails with this; ROS2_OK: none. */

@@ -14,6 +14,7 @@ static sem_t go;                 /* the probe waits for it */
 static enum probe_result answer; /* for mr-range; the others are enforced */
 static const char *transport;
 static int fails;
+static const char *device_of_agent;
 
 static int scripted(struct probe_subject out[PROBE_SUBJECTS_MAX], size_t *ret_n,
                     struct ros2_err *err)
@@ -46,6 +47,7 @@ static void start(struct party *p, enum probe_result mr_range, const char *of, i
 	fix_require = "mr-range, qp-reuse";
 	world_start(p->w);
 	p->w->probe = scripted;
+	p->w->rdma_device = device_of_agent;
 	world_agent_start(p->w);
 	world_populate(p->w);
 	fix_require = "";
@@ -139,6 +141,32 @@ static void prober__tells_every_stream(void **state)
 	stop(&p);
 }
 
+/* What the data plane is told of its device; "dev0" is it where @of is verbs. */
+static uint32_t told(const char *of, const char *device, int rc)
+{
+	struct party p;
+
+	device_of_agent = device;
+	start(&p, PROBE_ENFORCED, of, rc);
+	device_of_agent = NULL;
+	fake_dp_log.rdma_seen = 0xdead;
+	sem_post(&go);
+	world_wait(p.w, &p.w->probes, 1);
+	stop(&p);
+	assert_int_equal(fake_dp_log.rdma_told, device != NULL);
+	return fake_dp_log.rdma_seen;
+}
+
+static void prober__tells_the_data_plane_what_was_seen_of_its_device(void **state)
+{
+	(void)state;
+	assert_int_equal(told("verbs", "dev0", 0), PROBE_ALL);
+	assert_int_equal(told("verbs", "dev1", 0), 0);
+	assert_int_equal(told("tcp", "dev0", 0), 0);
+	assert_int_equal(told("verbs", "dev0", -EIO), 0);
+	assert_int_equal(told("verbs", NULL, 0), 0xdead);
+}
+
 static void prober__is_waited_for_at_the_end(void **state)
 {
 	struct party p;
@@ -157,6 +185,7 @@ int main(void)
 		cmocka_unit_test(prober__of_another_transport_says_nothing_of_this_one),
 		cmocka_unit_test(prober__that_failed_has_seen_nothing),
 		cmocka_unit_test(prober__tells_every_stream),
+		cmocka_unit_test(prober__tells_the_data_plane_what_was_seen_of_its_device),
 		cmocka_unit_test(prober__is_waited_for_at_the_end),
 	};
 

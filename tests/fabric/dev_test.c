@@ -101,6 +101,24 @@ static void fabric_dev__tells_its_attributes_and_ports(void **state)
 	assert_int_equal(fabric_dev_close(w->dev), -EBUSY);
 }
 
+/* What a probe saw is believed of a device, and never of the kernel's. */
+static void fabric_dev__peers_invalidate_where_that_was_seen_to_be_safe(void **state)
+{
+	for (int software = 0; software < 2; software++) {
+		struct fabric_dev *d;
+
+		stub_software(software);
+		assert_int_equal(fabric_dev_open("stub0", &d, NULL), 0);
+		assert_false(fabric_dev_peer_invalidates(d));
+		fabric_dev_set_peer_invalidates(d, true);
+		assert_int_equal(fabric_dev_peer_invalidates(d), !software);
+		fabric_dev_set_peer_invalidates(d, false);
+		assert_false(fabric_dev_peer_invalidates(d));
+		assert_int_equal(fabric_dev_close(d), 0);
+	}
+	stub_software(false);
+}
+
 struct heard {
 	struct fabric_event e[8];
 	uint32_t n;
@@ -361,6 +379,7 @@ int main(void)
 		E(fabric_dev__no_device_and_no_kernel_support_are_no_error),
 		E(fabric_dev__an_unknown_name_says_which_there_are),
 		T(fabric_dev__tells_its_attributes_and_ports),
+		E(fabric_dev__peers_invalidate_where_that_was_seen_to_be_safe),
 		T(fabric_dev__every_event_names_what_it_is_about),
 		T(fabric_dev__a_removed_device_can_be_taken_down),
 		T(fabric_pd__caps_hold_and_come_back),

@@ -10,6 +10,7 @@
 struct fabric_dev {
 	struct fabric_dev_attr attr;
 	int event_fd;
+	_Atomic bool peer_invalidates;
 	uint32_t users;
 	struct fabric_event event; /* words NULL: none */
 };

@@ -6,6 +6,7 @@
  * that is memory. The controls: without the end, and without the wait.
  */
 #include "tests/verbs/peer.h"
+#include "common/probe.h"
 #include "dataplane/test_switches.h"
 #include "tests/dataplane/slow_engine.h"
 #include "tests/sweep/sweep.h"
@@ -577,6 +578,28 @@ static void stop__does_not_wait_for_a_device_that_never_confirms(void **state)
 	assert_int_equal(calls(&r), 0);
 }
 
+static int told; /* of the device: 1 safe, 0 not */
+
+void __wrap_fabric_dev_set_peer_invalidates(struct fabric_dev *d, bool seen_safe);
+void __wrap_fabric_dev_set_peer_invalidates(struct fabric_dev *d, bool seen_safe)
+{
+	assert_string_equal(fabric_dev_attr(d)->name, FABRIC_MEM_DEVICE);
+	told = seen_safe;
+}
+
+static void device__is_told_what_the_probe_saw_of_invalidations(void **state)
+{
+	struct fx *fx = *state;
+
+	told = -1;
+	dp_rdma_seen(fx->dp, PROBE_ALL & ~(1u << PROBE_FOREIGN_INVALIDATE));
+	assert_int_equal(told, 0);
+	dp_rdma_seen(fx->dp, 1u << PROBE_FOREIGN_INVALIDATE);
+	assert_int_equal(told, 1);
+	dp_rdma_seen(fx->dp, 0);
+	assert_int_equal(told, 0);
+}
+
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 int main(void)
 {
@@ -599,6 +622,7 @@ int main(void)
 		T(revoke__of_everything_is_told_once_where_devices_confirm),
 		T(stop__does_not_wait_for_what_everybody_waits_for),
 		T(freeze__ends_without_a_device_that_does_not_confirm),
+		T(device__is_told_what_the_probe_saw_of_invalidations),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
