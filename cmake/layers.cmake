@@ -28,6 +28,6 @@ set(ROS2_FOREIGN
 	"liburing: dataplane/engines/file* dataplane/engines/uring* tests/sweep/*"
 	"yaml.h: policy/tree.c"
 	"jansson.h: tools/* tests/*"
-	"infiniband/: dataplane/fabric/*verbs* tests/attack/verbs* tests/fabric/*verbs* tests/guest/*"
-	"rdma/: dataplane/fabric/*verbs* tests/attack/verbs* tests/fabric/*verbs*"
+	"infiniband/: dataplane/fabric/*verbs* tests/attack/verbs* tests/fabric/*verbs* tests/guest/* tests/nvmf/target_verbs*"
+	"rdma/: dataplane/fabric/*verbs* tests/attack/verbs* tests/fabric/*verbs* tests/nvmf/target_verbs*"
 	"cmocka.h: tests/*")

@@ -28,6 +28,8 @@ static int listen_start(struct target *t)
 	socklen_t len = sizeof(a);
 	int fd, one = 1;
 
+	if (t->o.carrier)
+		return t->o.carrier->listen(t);
 	if (inet_pton(AF_INET, t->o.address, &a.sin_addr) != 1)
 		return -EINVAL;
 	fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -50,7 +52,9 @@ static int listen_start(struct target *t)
 
 static void listen_stop(struct target *t)
 {
-	if (t->listen_fd >= 0)
+	if (t->o.carrier)
+		t->o.carrier->unlisten(t);
+	else if (t->listen_fd >= 0)
 		close(TAKE_FD(t->listen_fd));
 }
 
@@ -151,6 +155,8 @@ static void *run(void *arg)
 				target_accept(t);
 			else if (ev[i].data.ptr == &t->side_fd)
 				t->side->turn(t);
+			else if (ev[i].data.ptr == &t->carried_fd)
+				t->o.carrier->event(t);
 			else if (ev[i].data.ptr && !((struct conn *)ev[i].data.ptr)->dead)
 				target_conn_event(ev[i].data.ptr, ev[i].events);
 		}
@@ -171,6 +177,8 @@ static void defaults(struct target_opts *o)
 static void release(struct target *t)
 {
 	listen_stop(t);
+	if (t->o.carrier)
+		t->o.carrier->close(t);
 	if (t->wake_fd >= 0)
 		close(t->wake_fd);
 	if (t->epoll_fd >= 0)
@@ -219,7 +227,7 @@ int target_new(const struct target_opts *o, struct target **ret)
 	t = calloc(1, sizeof(*t));
 	if (!t)
 		return -ENOMEM;
-	t->epoll_fd = t->wake_fd = t->listen_fd = -1;
+	t->epoll_fd = t->wake_fd = t->listen_fd = t->carried_fd = -1;
 	t->o = *o;
 	t->port = o->port;
 	t->next_cntlid = 1;
@@ -303,7 +311,7 @@ static int listen_as_told(struct target *t)
 
 	if (t->stopped || t->refusing)
 		listen_stop(t);
-	else if (t->listen_fd < 0)
+	else if (t->o.carrier || t->listen_fd < 0)
 		rc = listen_start(t);
 	target_wake(t);
 	return rc;

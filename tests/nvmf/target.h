@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * An NVMe/TCP target of our own for tests: subsystems with namespaces in memory, several
- * controllers and connections, one thread. Honest, it keeps to the specifications and notes what an
- * initiator does against them (target_violations); each fault of target_faults.h, switched on by a
- * rule, makes it lie in exactly one way. It shares no code with dataplane/nvmf, so that a mistake
- * is not made on both sides.
+ * An NVMe target of our own for tests, over TCP or (target_verbs.h) RDMA: subsystems with
+ * namespaces in memory, several controllers and connections, one thread. Honest, it keeps to the
+ * specifications and notes what an initiator does against them (target_violations); each fault of
+ * target_faults.h, switched on by a rule, makes it lie in exactly one way. It shares no code with
+ * dataplane/nvmf, so that a mistake is not made on both sides.
  *
  * Every function may be called from any thread, and acts at once: the target's own thread holds the
  * same lock while it handles what has come.
@@ -26,16 +26,18 @@
 #define TARGET_DEPTH_MAX     1024 /* entries of a queue */
 
 struct target;
+struct target_carrier;
 
 /* Zero or NULL gives what the comment says. */
 struct target_opts {
-	const char *address;  /* 127.0.0.1 */
-	uint16_t port;        /* a free one; kept over stop and start */
-	uint32_t queue_depth; /* most entries of a queue, CAP.MQES + 1: 128 */
-	uint32_t maxh2cdata;  /* most bytes of an H2CData PDU: 131072 */
-	uint8_t cpda;         /* alignment that a host's PDUs must have, (n + 1) * 4 bytes: 0 */
-	uint32_t r2t_bytes;   /* most bytes of one R2T: all that is wanted */
-	uint32_t c2h_bytes;   /* most bytes of one C2HData PDU: 131072 */
+	const char *address;                  /* 127.0.0.1 */
+	uint16_t port;                        /* a free one; kept over stop and start */
+	const struct target_carrier *carrier; /* TCP; else target_verbs.h */
+	uint32_t queue_depth;                 /* most entries of a queue, CAP.MQES + 1: 128 */
+	uint32_t maxh2cdata;                  /* most bytes of an H2CData PDU: 131072 */
+	uint8_t cpda;       /* alignment that a host's PDUs must have, (n + 1) * 4 bytes: 0 */
+	uint32_t r2t_bytes; /* most bytes of one R2T: all that is wanted */
+	uint32_t c2h_bytes; /* most bytes of one C2HData PDU: 131072 */
 	bool no_header_digest, no_data_digest; /* a host that asks does not get it */
 	bool success_flag; /* reads end in the C2HData PDU where the host wants no flow control */
 	uint32_t ready_ms; /* from CC.EN = 1 to CSTS.RDY = 1 */
@@ -111,6 +113,8 @@ void target_freeze(struct target *t, bool on);
 void target_delay(struct target *t, uint32_t ms, bool orphans);
 /* All that waits for its time takes effect now, what has lost its connection, too. */
 void target_release(struct target *t);
+/* Carries out and answers each command that FAULT_ABORT_LATE holds: how many. */
+unsigned target_let_go(struct target *t);
 /* Sends this asynchronous event (dword 0 of its completion) to each controller that waits for
  * one. Returns to how many. */
 unsigned target_event(struct target *t, uint32_t dword0);
@@ -123,6 +127,7 @@ struct target_stats {
 	uint64_t orphans; /* writes that took effect after their connection had ended */
 	uint64_t keep_alives, expired; /* controllers that ended for want of a keep alive */
 	uint64_t violations;           /* of the specifications, by hosts */
+	uint64_t keyed, to_invalidate; /* over RDMA: with a key, so far; to be invalidated by us */
 	uint32_t open, controllers,
 		waiting; /* now: connections, controllers, commands with delay */
 };

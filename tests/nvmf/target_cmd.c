@@ -14,6 +14,7 @@ enum {
 	SGL_IN_CAPSULE = 0x01,
 	SGL_TRANSPORT = 0x5a,
 	SGL_KEYED = 0x40,
+	SGL_KEYED_INVALIDATE = 0x4f,
 	TO_TARGET = 1,
 	FROM_TARGET = 2
 };
@@ -88,13 +89,42 @@ static void note(struct conn *c, const struct tcmd *cmd)
 		t->stats.admin++;
 }
 
+/* A keyed SGL: Base 2.0, 4.1.2.1. */
+static void key_in(struct conn *c, struct tcmd *cmd)
+{
+	struct target *t = c->t;
+
+	cmd->addr = le64(cmd->sqe + 24);
+	cmd->key = le32(cmd->sqe + 35);
+	if (!c->ctrl || !c->qid || cmd->sqe[0] == OP_FABRICS)
+		return;
+	t->seen[t->n_seen % SEEN_KEYS] = (struct seen_key){.opcode = cmd->sqe[0],
+	                                                   .addr = cmd->addr,
+	                                                   .key = cmd->key,
+	                                                   .len = le32(cmd->sqe + 32) & 0xffffff};
+	memcpy(t->seen[t->n_seen++ % SEEN_KEYS].host_nqn, c->ctrl->host_nqn,
+	       sizeof(c->ctrl->host_nqn));
+}
+
 /* What the SGL says of the data: ST_OK, and cmd->len, cmd->data of what came in the capsule. */
 static uint16_t data_prepare(struct conn *c, struct tcmd *cmd, const uint8_t *data, uint32_t len)
 {
 	uint8_t type = cmd->sqe[39];
 	uint32_t want = le32(cmd->sqe + 32) & (type == SGL_KEYED ? 0xffffffu : ~0u);
 	uint64_t at = le64(cmd->sqe + 24);
+	struct target *t = c->t;
 
+	if (c->carried && type != SGL_IN_CAPSULE) {
+		if (type != SGL_KEYED && type != SGL_KEYED_INVALIDATE)
+			return ST_SGL_TYPE;
+		cmd->invalidate = type == SGL_KEYED_INVALIDATE;
+		type = SGL_TRANSPORT;
+		want &= 0xffffff;
+		if (want)
+			key_in(c, cmd);
+		t->stats.keyed += want != 0;
+		t->stats.to_invalidate += cmd->invalidate;
+	}
 	if (type == SGL_IN_CAPSULE) {
 		if (direction(cmd->sqe) != TO_TARGET || at > len || want > len - at || !want)
 			return ST_SGL_LENGTH;
@@ -187,7 +217,9 @@ static void lie_at_start(struct conn *c, const struct tcmd *cmd)
 
 static uint32_t capsule_max(const struct conn *c)
 {
-	return c->ctrl && c->qid ? c->ctrl->subsys->o.in_capsule : ADMIN_CAPSULE;
+	if (c->ctrl && c->qid)
+		return c->ctrl->subsys->o.in_capsule;
+	return c->carried ? 0 : ADMIN_CAPSULE;
 }
 
 /* What is wrong with a capsule as such, before it is known what it wants. */
@@ -287,6 +319,25 @@ void target_cmds_due(struct conn *c)
 		c->waiting--;
 		run(c, cmd);
 	}
+}
+
+unsigned target_let_go(struct target *t)
+{
+	struct conn *c;
+	unsigned n = 0;
+
+	pthread_mutex_lock(&t->lock);
+	list_for_each (&t->conns, c, link)
+		for (unsigned i = 0; i <= TARGET_DEPTH_MAX && !c->dead; i++) {
+			if (!c->cmds[i].used || !c->cmds[i].held)
+				continue;
+			c->cmds[i].held = false;
+			run(c, &c->cmds[i]);
+			n++;
+		}
+	target_wake(t);
+	pthread_mutex_unlock(&t->lock);
+	return n;
 }
 
 static void orphan(struct conn *c, struct tcmd *cmd)

@@ -35,31 +35,28 @@ void target_violates(struct conn *c, const char *fmt, ...)
 	va_end(ap);
 }
 
-static void conn_new(struct target *t, int fd)
+struct conn *target_conn_new(struct target *t, int fd)
 {
 	struct conn *c = calloc(1, sizeof(*c));
 	struct epoll_event ev = {.events = EPOLLIN, .data.ptr = c};
-	int one = 1;
 
 	if (!c)
-		goto no_conn;
+		return NULL;
 	c->rx = malloc(RX_MAX);
 	c->cmds = calloc(TARGET_DEPTH_MAX + 1, sizeof(*c->cmds));
 	if (!c->rx || !c->cmds || epoll_ctl(t->epoll_fd, EPOLL_CTL_ADD, fd, &ev) < 0)
 		goto no_memory;
-	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
 	c->t = t;
 	c->fd = fd;
 	c->events = EPOLLIN;
 	list_add_tail(&t->conns, &c->link);
 	t->stats.connections++;
-	return;
+	return c;
 no_memory:
 	free(c->rx);
 	free(c->cmds);
 	free(c);
-no_conn:
-	close(fd);
+	return NULL;
 }
 
 struct conn *target_conn_aside(struct target *t, void *side)
@@ -85,6 +82,8 @@ struct conn *target_conn_aside(struct target *t, void *side)
 
 void target_accept(struct target *t)
 {
+	int one = 1;
+
 	for (;;) {
 		int fd = t->listen_fd < 0
 		                 ? -1
@@ -92,7 +91,9 @@ void target_accept(struct target *t)
 
 		if (fd < 0)
 			return;
-		conn_new(t, fd);
+		setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+		if (!target_conn_new(t, fd))
+			close(fd);
 	}
 }
 
@@ -106,9 +107,11 @@ void target_conn_end(struct conn *c, bool reset)
 	c->dead = true;
 	if (c->aside)
 		c->t->side->end(c);
-	if (reset && c->fd >= 0)
+	if (c->carried)
+		c->t->o.carrier->end(c, reset);
+	if (reset && c->fd >= 0 && !c->carried)
 		setsockopt(c->fd, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
-	if (c->fd >= 0)
+	if (c->fd >= 0 && !c->carried)
 		close(c->fd);
 	target_cmds_orphan(c);
 	c->ctrl = NULL;
@@ -125,6 +128,8 @@ void target_conn_free(struct conn *c)
 	for (unsigned i = 0; i <= TARGET_DEPTH_MAX; i++)
 		free(c->cmds[i].data);
 	list_del(&c->link);
+	if (c->carried)
+		c->t->o.carrier->free(c);
 	target_auth_end(c);
 	free(c->cmds);
 	free(c->rx);
@@ -170,6 +175,8 @@ void target_conn_flush(struct conn *c)
 {
 	size_t most = SIZE_MAX;
 
+	if (c->carried)
+		return;
 	if (c->slow_ns) {
 		if (c->t->now_ns < c->slow_next_ns)
 			return;
@@ -348,8 +355,13 @@ static void parse(struct conn *c)
 
 void target_conn_event(struct conn *c, uint32_t revents)
 {
-	ssize_t n = recv(c->fd, c->rx + c->rx_len, RX_MAX - c->rx_len, MSG_DONTWAIT);
+	ssize_t n;
 
+	if (c->carried) {
+		c->t->o.carrier->conn_event(c);
+		return;
+	}
+	n = recv(c->fd, c->rx + c->rx_len, RX_MAX - c->rx_len, MSG_DONTWAIT);
 	if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) {
 		target_conn_end(c, false);
 		return;

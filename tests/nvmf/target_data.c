@@ -9,6 +9,10 @@ void target_data_one(struct conn *c, const struct tcmd *cmd, uint16_t cid, uint3
 {
 	struct pdu d = {.type = PDU_C2HDATA, .hlen = 24, .flags = flags, .data = data, .len = len};
 
+	if (c->carried) {
+		c->t->o.carrier->write(c, cmd, off, data, len);
+		return;
+	}
 	put16(d.head, cid);
 	put32(d.head + 4, off);
 	put32(d.head + 8, len);
@@ -138,6 +142,10 @@ void target_r2t_one(struct conn *c, const struct tcmd *cmd, uint16_t cid, uint16
 {
 	struct pdu d = {.type = PDU_R2T, .hlen = 24};
 
+	if (c->carried) {
+		c->t->o.carrier->read(c, cmd, ttag, off, len);
+		return;
+	}
 	put16(d.head, cid);
 	put16(d.head + 2, ttag);
 	put32(d.head + 4, off);

@@ -259,7 +259,7 @@ static uint16_t connect_check(struct conn *c, struct tcmd *cmd, uint64_t *result
 
 	if (c->state != CONN_CONNECT)
 		return ST_SEQUENCE;
-	if ((!cmd->capsule && !c->aside) || cmd->len != 1024)
+	if ((!cmd->capsule && !c->aside && !c->carried) || cmd->len != 1024)
 		return ST_SGL_LENGTH;
 	if (le16(cmd->sqe + 40))
 		return ST_CONNECT_FORMAT;

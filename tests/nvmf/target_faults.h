@@ -116,10 +116,20 @@
 	X(DISC_NUMREC, "disc-numrec", "the discovery log says that it has arg records")            \
 	X(DISC_GENCTR, "disc-genctr", "the discovery log's generation changes at each reading")
 
+/* Over RDMA only. A C2HData PDU is an RDMA WRITE there, an R2T an RDMA READ, ICResp the private
+ * data of the connection. */
+#define TARGET_FAULTS_RDMA(X)                                                                      \
+	X(CQE_SIZE, "cqe-size", "sends arg bytes (at most 64) in place of an answer's 16")         \
+	X(CQE_SQHD, "cqe-sqhd", "answers with the queue head arg")                                 \
+	X(CM_REJECT, "cm-reject", "refuses the connection with status arg; 0 = random bytes")      \
+	X(INV_UNASKED, "inv-unasked", "invalidates the command's key though nobody asked")         \
+	X(INV_WRONG, "inv-wrong", "invalidates the key of the command arg + 1 before it")          \
+	X(CM_NO_RECEIVE, "cm-no-receive", "accepts, and posts no receive for commands")
+
 #define TARGET_FAULTS(X)                                                                           \
 	TARGET_FAULTS_ANSWERS(X)                                                                   \
 	TARGET_FAULTS_R2T(X)                                                                       \
-	TARGET_FAULTS_PDU(X) TARGET_FAULTS_SETUP(X) TARGET_FAULTS_ADMIN(X)
+	TARGET_FAULTS_PDU(X) TARGET_FAULTS_SETUP(X) TARGET_FAULTS_ADMIN(X) TARGET_FAULTS_RDMA(X)
 
 enum target_fault {
 	FAULT_NONE,

@@ -52,7 +52,7 @@ static void ctrl_honest(const struct ctrl *k, uint8_t *p)
 	put16(p + 520, s->discovery || s->o.no_clears ? 0 : 0x0c);
 	p[525] = s->o.write_cache ? 7 : 6; /* VWC; flush of all namespaces */
 	/* SGLS: no alignment, offsets; transport SGL, or keyed */
-	put32(p + 536, k->admin->aside ? 0x00100005 : 0x00300001);
+	put32(p + 536, k->admin->aside || k->admin->carried ? 0x00100005 : 0x00300001);
 	snprintf((char *)p + 768, 256, "%s", s->nqn);
 	put32(p + 1792, (64 + s->o.in_capsule) / 16);
 	put32(p + 1796, 1);
@@ -225,9 +225,9 @@ static size_t log_discovery(struct conn *c, const struct tcmd *cmd, uint8_t *p)
 
 		if (!target_host_allowed(t->subsystems[i], c->ctrl->host_nqn))
 			continue;
-		e[0] = 3; /* TCP */
-		e[1] = 1; /* IPv4 */
-		e[2] = 2; /* NVM subsystem */
+		e[0] = t->o.carrier ? t->o.carrier->trtype : 3; /* TCP */
+		e[1] = 1;                                       /* IPv4 */
+		e[2] = 2;                                       /* NVM subsystem */
 		put16(e + 4, 1);
 		put16(e + 6, 0xffff); /* dynamic controllers */
 		put16(e + 8, 32);

@@ -208,7 +208,7 @@ void target_term_send(struct conn *c, uint16_t fes, uint32_t fei, const uint8_t 
 {
 	if (c->dead || c->state == CONN_ENDING)
 		return;
-	if (c->aside) {
+	if (c->aside || c->carried) {
 		target_conn_end(c, true);
 		return;
 	}
@@ -228,6 +228,7 @@ static void cqe_one(struct conn *c, const struct tcmd *cmd, uint16_t cid, uint16
                     uint64_t result)
 {
 	struct pdu d = {.type = PDU_RESP, .hlen = 24};
+	uint64_t arg;
 
 	if (c->aside) {
 		if (!c->dead)
@@ -238,7 +239,15 @@ static void cqe_one(struct conn *c, const struct tcmd *cmd, uint16_t cid, uint16
 	put16(d.head + 8, c->no_flow ? 0xffff : c->sqhd);
 	put16(d.head + 12, cid);
 	put16(d.head + 14, (uint16_t)(status << 1));
-	target_pdu_send(c, cmd, &d);
+	if (!c->carried) {
+		target_pdu_send(c, cmd, &d);
+		return;
+	}
+	if (target_lies(c, cmd, -1, FAULT_CQE_SQHD, &arg))
+		put16(d.head + 8, (uint16_t)arg);
+	if (!target_lies(c, cmd, -1, FAULT_CQE_SIZE, &arg))
+		arg = 16;
+	c->t->o.carrier->answer(c, d.head, (uint32_t)MIN(arg, 64), target_rdma_invalidates(c, cmd));
 }
 
 void target_cqe_send(struct conn *c, struct tcmd *cmd, uint16_t status, uint64_t result)

@@ -19,6 +19,7 @@
 #define ADMIN_CAPSULE 8192 /* in-capsule data of admin commands: NVMe/TCP 1.0, 3.6 */
 #define NSID_MAX      1024
 #define AERL          3 /* event requests a controller takes, less one */
+#define SEEN_KEYS     256u
 
 enum pdu_type {
 	PDU_ICREQ = 0x00,
@@ -89,6 +90,9 @@ struct tcmd {
 	uint8_t *data; /* owned; NULL with no data */
 	uint32_t len;
 	uint32_t asked, got; /* by R2T */
+	uint64_t addr;       /* of the host's memory, with its key: over RDMA */
+	uint32_t key;
+	bool invalidate; /* the answer is to invalidate it */
 	struct r2t r2ts[R2T_MAX];
 	uint64_t due_ns;
 };
@@ -131,6 +135,7 @@ struct conn {
 	size_t tx_len, tx_at, tx_cap;
 	uint64_t slow_ns, slow_next_ns;
 	uint32_t events; /* what epoll looks for */
+	void *carried;   /* the carrier's; NULL: TCP */
 };
 
 struct ctrl {
@@ -163,6 +168,36 @@ struct orphan {
 	uint32_t len;
 };
 
+/* A key that a host gave with an I/O command. */
+struct seen_key {
+	char host_nqn[224];
+	uint8_t opcode;
+	uint64_t addr;
+	uint32_t key, len;
+};
+
+/* What carries queues in place of TCP. Called with the lock. A connection begins with
+ * target_conn_new, in CONN_CONNECT. */
+struct target_carrier {
+	uint8_t trtype;                  /* of the discovery log: NVMe Base 2.0, 5.16.1.23 */
+	int (*listen)(struct target *t); /* at o.address and t->port, which it sets where it is 0 */
+	void (*unlisten)(struct target *t);
+	void (*close)(struct target *t); /* its connections have gone */
+	/* What target.carried_fd told, of the listener or of any connection. */
+	void (*event)(struct target *t);
+	void (*conn_event)(struct conn *c); /* of conn.fd */
+	void (*end)(struct conn *c, bool reset);
+	void (*free)(struct conn *c);
+	/* @invalidate: a key of the host's, 0 = none. */
+	void (*answer)(struct conn *c, const uint8_t *cqe, uint32_t len, uint32_t invalidate);
+	/* @data to the command's memory, from @off on. */
+	void (*write)(struct conn *c, const struct tcmd *cmd, uint32_t off, const void *data,
+	              uint32_t len);
+	/* The command's memory from @off on; target_cmd_data_in follows. */
+	void (*read)(struct conn *c, const struct tcmd *cmd, uint16_t ttag, uint32_t off,
+	             uint32_t len);
+};
+
 struct rule {
 	struct target_rule r;
 	uint64_t seen, hits;
@@ -193,6 +228,10 @@ struct target {
 	const struct target_side *side; /* NULL = none */
 	void *side_arg;
 	int side_fd;
+	void *carried; /* the carrier's */
+	int carried_fd;
+	struct seen_key seen[SEEN_KEYS];
+	unsigned n_seen;
 };
 
 static inline uint16_t le16(const uint8_t *p)
@@ -238,6 +277,8 @@ bool target_lies(struct conn *c, const struct tcmd *cmd, int pdu, enum target_fa
 void target_accept(struct target *t);
 /* A connection of another transport, which waits for Connect. NULL: no memory. */
 struct conn *target_conn_aside(struct target *t, void *side);
+/* @fd: TCP's; NULL: no memory. */
+struct conn *target_conn_new(struct target *t, int fd);
 void target_conn_event(struct conn *c, uint32_t revents);
 void target_conn_end(struct conn *c, bool reset);
 void target_conn_free(struct conn *c);
@@ -288,6 +329,25 @@ void target_orphans_due(struct target *t);
 uint16_t target_io_check(struct subsys *s, const uint8_t *sqe, const struct tcmd *cmd);
 uint16_t target_io_run(struct target *t, struct subsys *s, const uint8_t *sqe, uint8_t *data,
                        uint32_t len);
+
+/* target_keyed.c: private data of connections over RDMA, NVMe/RDMA 1.0, 3.2 */
+#define RDMA_HELLO   32u
+#define RDMA_REFUSAL 4u
+enum rdma_status {
+	RDMA_BAD_LENGTH = 1,
+	RDMA_BAD_FORMAT = 2,
+	RDMA_NO_RESOURCES = 6,
+	RDMA_BAD_IRD = 7
+};
+/* What a request comes to: 0 = accept it; else @words are what is said. @nobody has lied. */
+uint16_t target_rdma_judge(struct target *t, const uint8_t *asked, size_t len,
+                           uint8_t words[RDMA_REFUSAL]);
+/* It is to be left without an answer: a lie. */
+bool target_rdma_silent(struct target *t);
+/* The answer to a request that is accepted. */
+void target_rdma_hello(struct conn *c, const uint8_t *asked, uint8_t hello[RDMA_HELLO]);
+/* Which key an answer invalidates; 0 = none. */
+uint32_t target_rdma_invalidates(struct conn *c, const struct tcmd *cmd);
 
 /* target_fabrics.c */
 void target_fabrics_run(struct conn *c, struct tcmd *cmd);

@@ -55,6 +55,8 @@ static int open_memory(struct vol *v, struct ros2_err *err)
 	if (v->config.transport != NVMF_RDMA)
 		return 0;
 	rc = fabric_dev_open(v->device, &v->dev, err);
+	if (rc == 0 && v->peer_invalidates)
+		fabric_dev_set_peer_invalidates(v->dev, true);
 	if (rc == 0)
 		rc = fabric_pd_new(v->dev, &caps, &v->who.pd, err);
 	for (unsigned i = 0; i < VOL_IOS && rc == 0; i++) {

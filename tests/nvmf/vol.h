@@ -36,6 +36,7 @@ struct vol {
 	uint8_t *buf; /* owned: VOL_IOS times VOL_IO */
 	/* Over RDMA: config.transport says so, and @device is set. */
 	const char *device;
+	bool peer_invalidates; /* the device was seen to be safe for it */
 	struct fabric_dev *dev;
 	struct fabric_region *regions[VOL_IOS]; /* one for each VOL_IO of buf */
 	uint32_t seed;
