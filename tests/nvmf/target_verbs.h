@@ -37,8 +37,9 @@ struct target_strike {
 	uint32_t key_xor; /* turns bits of the key */
 };
 /* Waits for its end: an ibv_wc_status (0: it was carried out). -ENOENT: no such key, no such queue;
- * -ETIMEDOUT: no end in 10 s (@ended: 1 s, the device may try for ever); else what posting it said.
- * What a READ brought is in @got (at least of the strike's length), where it is not NULL. */
+ * -ETIMEDOUT: no end in 10 s (@ended: 1 s, the device may try for ever); -ESHUTDOWN: the queue pair
+ * had failed before, so nothing was tried; else what posting it said. What a READ brought is in
+ * @got (at least of the strike's length), where it is not NULL. */
 int target_verbs_strike(struct target *t, const struct target_strike *s, void *got);
 /* From now on the queue pair of an I/O queue whose host has left is kept as it was, the last one
  * that there is, until this is switched off. */

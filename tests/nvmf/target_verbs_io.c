@@ -254,7 +254,7 @@ int target_verbs_strike(struct target *t, const struct target_strike *s, void *g
 			sched_yield();
 		}
 		if (!r)
-			r = q->strike_end;
+			r = q->strike_end == IBV_WC_WR_FLUSH_ERR ? -ESHUTDOWN : q->strike_end;
 		if (!r && s->read && got)
 			memcpy(got, place_at(q, place), len);
 		if (r != -ETIMEDOUT)
