@@ -13,18 +13,34 @@
 #define TIMEOUT_MS 10000u
 
 static const char usage[] =
-	"usage: ros2-agent discover --address A [--port P] [--transport tcp] [--host-nqn NQN]\n"
-	"                           [-o table|json]\n"
+	"usage: ros2-agent discover --address A [--port P] [--transport tcp|rdma] [OPTIONS]\n"
 	"\n"
 	"Asks a discovery controller of NVMe over Fabrics for its log: subsystems and where they "
 	"are,\n"
 	"as an Engine document of type nvmf names them. What is shown is what the target says.\n"
 	"\n"
-	"  --address A       IPv4 or IPv6, numeric\n"
-	"  --port P          8009; many targets answer at 4420, too\n"
-	"  --transport T     tcp (the only one in this version)\n"
-	"  --host-nqn NQN    as this host: targets show what it may use (a random one)\n"
-	"  -o FORMAT         table, or json (apiVersion ros2/v1)\n"
+	"  --address A             IPv4 or IPv6, numeric\n"
+	"  --port P                8009, over rdma 4420; many targets answer at 4420 over both\n"
+	"  --transport T           tcp, or rdma (tcp)\n"
+	"  --rdma-device NAME      rdma: the device that reaches the target (the only one there "
+        "is)\n"
+	"  --host-nqn NQN          as this host: targets show what it may use (a random one)\n"
+	"  --header-digest         tcp: CRC32C over headers; a target that does not give it is "
+        "refused\n"
+	"  --data-digest           tcp: likewise over payload\n"
+	"  --secret FILE           proves this host by DH-HMAC-CHAP where the target asks for it: "
+        "one\n"
+	"                          line DHHC-1:hh:BASE64:, mode 0600, as `nvme gen-dhchap-key` "
+        "makes\n"
+	"  --target-secret FILE    the target must prove that it knows this one; with --secret\n"
+	"  -o FORMAT               table, or json (apiVersion ros2/v1; fields: docs/discover.md)\n"
+	"\n"
+	"examples:\n"
+	"  ros2-agent discover --address 192.0.2.7 --host-nqn nqn.2026-11.example:host:alpha\n"
+	"  ros2-agent discover --address 192.0.2.7 --transport rdma -o json | jq -r "
+	"'.entries[].subsystem'\n"
+	"  ros2-agent discover --address 192.0.2.7 --host-nqn NQN --secret "
+        "/etc/ros2/secrets/alpha\n"
 	"\n"
 	"exit codes: 0 shown, also when there is nothing; 1 failed; 2 usage\n";
 
@@ -62,9 +78,25 @@ static int set(struct flags *f, int flag, const char *v)
 		f->o.port = (uint16_t)n;
 		return -1;
 	case 't':
-		return strcmp(v, "tcp") == 0
+		f->o.rdma = strcmp(v, "rdma") == 0;
+		return f->o.rdma || strcmp(v, "tcp") == 0
 		               ? -1
-		               : bad_usage("--transport: expected tcp, found \"%s\"", v);
+		               : bad_usage("--transport: expected tcp or rdma, found \"%s\"", v);
+	case 'd':
+		f->o.device = v;
+		return -1;
+	case 'H':
+		f->o.header_digest = true;
+		return -1;
+	case 'D':
+		f->o.data_digest = true;
+		return -1;
+	case 's':
+		f->o.secret = v;
+		return -1;
+	case 'S':
+		f->o.target_secret = v;
+		return -1;
 	case 'o':
 		f->json = strcmp(v, "json") == 0;
 		return f->json || strcmp(v, "table") == 0
@@ -75,6 +107,26 @@ static int set(struct flags *f, int flag, const char *v)
 	}
 }
 
+/* What does not go together. */
+static int check(struct flags *f)
+{
+	if (f->o.rdma && (f->o.header_digest || f->o.data_digest))
+		return bad_usage("%s",
+		                 "--header-digest and --data-digest are for tcp: over rdma the "
+		                 "device checks what it carries");
+	if (!f->o.rdma && f->o.device)
+		return bad_usage("%s", "--rdma-device is for --transport rdma");
+	if (f->o.target_secret && !f->o.secret)
+		return bad_usage("%s",
+		                 "--target-secret needs --secret: a target proves itself only "
+		                 "to a host that does");
+	if (f->o.secret && !f->o.host_nqn)
+		return bad_usage("%s", "--secret needs --host-nqn: a secret is that of one host");
+	if (!f->o.port)
+		f->o.port = f->o.rdma ? NVMF_PORT : NVMF_DISCOVERY_PORT;
+	return -1;
+}
+
 static int parse(int argc, char **argv, struct flags *f)
 {
 	static const struct option options[] = {
@@ -82,6 +134,11 @@ static int parse(int argc, char **argv, struct flags *f)
 		{"port", required_argument, NULL, 'p'},
 		{"transport", required_argument, NULL, 't'},
 		{"host-nqn", required_argument, NULL, 'n'},
+		{"rdma-device", required_argument, NULL, 'd'},
+		{"header-digest", no_argument, NULL, 'H'},
+		{"data-digest", no_argument, NULL, 'D'},
+		{"secret", required_argument, NULL, 's'},
+		{"target-secret", required_argument, NULL, 'S'},
 		{"output", required_argument, NULL, 'o'},
 		{"help", no_argument, NULL, 'h'},
 		{0},
@@ -95,7 +152,7 @@ static int parse(int argc, char **argv, struct flags *f)
 	}
 	if (optind < argc)
 		return bad_usage("unexpected argument \"%s\"", argv[optind]);
-	return f->o.address ? -1 : bad_usage("%s", "--address is needed");
+	return f->o.address ? check(f) : bad_usage("%s", "--address is needed");
 }
 
 static void print_string(const char *key, const char *s, const char *end)
@@ -136,7 +193,7 @@ static void print_table(const struct nvme_discovered *e, size_t n)
 
 int agent_discover_command(int argc, char **argv)
 {
-	struct flags f = {.o = {.port = NVMF_DISCOVERY_PORT, .timeout_ms = TIMEOUT_MS}};
+	struct flags f = {.o = {.timeout_ms = TIMEOUT_MS}};
 	struct ros2_err err = ROS2_ERR_INIT;
 	const struct nvme_discovered *e;
 	struct nvme_discovery *d;

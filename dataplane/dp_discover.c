@@ -7,7 +7,9 @@
 #include "common/clock.h"
 #include "common/crypto.h"
 #include "common/util.h"
+#include "dataplane/fabric/fabric.h"
 #include "dataplane/nvmf/codec.h"
+#include "dataplane/nvmf/login.h"
 #include "dataplane/nvmf/queue.h"
 #include <arpa/inet.h>
 #include <errno.h>
@@ -38,6 +40,10 @@ struct asking {
 	int rc;
 	struct nvme_cqe cqe;
 	uint8_t data[NVME_IDENTIFY_LEN];
+	struct nvmf_secrets secrets;
+	struct nvmf_login login;
+	struct fabric_dev *dev; /* owned; rdma */
+	struct fabric_pd *pd;   /* owned */
 };
 
 static int fill_peer(struct asking *a, const struct dp_discover_opts *o, struct ros2_err *err)
@@ -96,17 +102,101 @@ static int turn(struct asking *a, uint64_t ms, struct ros2_err *err)
 	return 0;
 }
 
-static int open_queue(struct asking *a, struct ros2_err *err)
+/* ---- what it takes before ---- */
+
+/* @path: a file, by whatever road. */
+static int load_secret(const char *path, struct nvme_auth_secret *ret, struct ros2_err *err)
+{
+	const char *slash = strrchr(path, '/');
+	char dir[4096];
+
+	if (!slash)
+		return nvme_auth_secret_load(".", path, ret, err);
+	if ((size_t)(slash - path) + 2 > sizeof(dir))
+		return ros2_err_set(err, -ENAMETOOLONG, "secret: a path of %zu bytes",
+		                    strlen(path));
+	/* With its slash: that of / itself, too. */
+	memcpy(dir, path, (size_t)(slash - path) + 1);
+	dir[slash - path + 1] = '\0';
+	return nvme_auth_secret_load(dir, slash + 1, ret, err);
+}
+
+static int load_secrets(struct asking *a, const struct dp_discover_opts *o, struct ros2_err *err)
+{
+	int r = 0;
+
+	a->secrets.has_host = o->secret;
+	a->secrets.has_target = o->target_secret;
+	if (o->target_secret && !o->secret)
+		return ros2_err_set(err, -EINVAL,
+		                    "a target proves itself only to who does: expected a secret of "
+		                    "the host, too");
+	if (o->secret)
+		r = load_secret(o->secret, &a->secrets.host, err);
+	if (r == 0 && o->target_secret)
+		r = load_secret(o->target_secret, &a->secrets.target, err);
+	return r;
+}
+
+static int find_device(char (*names)[FABRIC_NAME_MAX], const char **ret, struct ros2_err *err)
+{
+	uint32_t n = 0;
+	int r = fabric_list(names, 2, &n, err);
+
+	if (r < 0)
+		return r;
+	if (n == 0)
+		return ros2_err_set(err, -ENODEV, "there is no RDMA device here");
+	if (n > 1)
+		return ros2_err_set(
+			err, -EINVAL,
+			"there are several RDMA devices (%s, %s ...): expected the name "
+			"of the one that reaches the target",
+			names[0], names[1]);
+	*ret = names[0];
+	return 0;
+}
+
+static int open_device(struct asking *a, const struct dp_discover_opts *o, struct ros2_err *err)
+{
+	const struct fabric_pd_opts caps = {.pinned_bytes_max = NVMF_RDMA_PINNED_MAX,
+	                                    .regions_max = NVMF_RDMA_REGIONS_MAX,
+	                                    .windows_max = NVMF_RDMA_WINDOWS_MAX,
+	                                    .qps_max = 1};
+	char names[2][FABRIC_NAME_MAX];
+	const char *name = o->device;
+	int r = name ? 0 : find_device(names, &name, err);
+
+	if (r == 0)
+		r = fabric_dev_open(name, &a->dev, err);
+	return r == 0 ? fabric_pd_new(a->dev, &caps, &a->pd, err) : r;
+}
+
+/* What a device keeps to the end the kernel takes back with the process. */
+static void close_device(struct asking *a)
+{
+	if (a->dev && fabric_pd_free(a->pd) == 0)
+		(void)fabric_dev_close(a->dev);
+}
+
+/* ---- one command after the other ---- */
+
+static int open_queue(struct asking *a, const struct dp_discover_opts *o, struct ros2_err *err)
 {
 	uint64_t now = clock_boottime_ns();
-	const struct nvmf_queue_opts o = {.peer = &a->peer.sa,
-	                                  .cntlid = NVME_CNTLID_DYNAMIC,
-	                                  .depth = DEPTH,
-	                                  .transfer_max = NVME_IDENTIFY_LEN,
-	                                  .epoll_fd = a->epoll_fd,
-	                                  .connect_timeout_ns = a->until_ns - now,
-	                                  .now_ns = now};
-	int r = a->ops->open(&o, &a->q, err);
+	const struct nvmf_queue_opts qo = {.peer = &a->peer.sa,
+	                                   .cntlid = NVME_CNTLID_DYNAMIC,
+	                                   .depth = DEPTH,
+	                                   .transfer_max = NVME_IDENTIFY_LEN,
+	                                   .header_digest = o->header_digest,
+	                                   .data_digest = o->data_digest,
+	                                   .keys_per_command = true,
+	                                   .pd = a->pd,
+	                                   .epoll_fd = a->epoll_fd,
+	                                   .connect_timeout_ns =
+	                                           a->until_ns - MIN(now, a->until_ns),
+	                                   .now_ns = now};
+	int r = a->ops->open(&qo, &a->q, err);
 
 	while (r == 0 && a->ops->state(a->q) == NVMF_QUEUE_CONNECTING)
 		r = turn(a, 1000, err);
@@ -125,30 +215,38 @@ static void on_done(struct nvmf_req *req, int rc, const struct nvme_cqe *cqe)
 		a->cqe = *cqe;
 }
 
-/* @sqe, with data of @len bytes in a->data. The answer's status is the caller's to judge. */
-static int ask(struct asking *a, const struct nvme_sqe *sqe, enum nvmf_dir dir, uint32_t len,
-               struct ros2_err *err)
+/* a->req, to its answer, whose status is the caller's to judge. */
+static int carry(struct asking *a, struct ros2_err *err)
 {
 	int r;
 
-	a->req = (struct nvmf_req){
-		.sqe = *sqe, .dir = dir, .buf = len ? a->data : NULL, .len = len, .done = on_done};
 	a->done = false;
-	if (dir == NVMF_FROM_TARGET)
-		memset(a->data, 0, sizeof(a->data));
+	a->req.done = on_done;
 	r = a->ops->submit(a->q, &a->req);
 	if (r == 0)
 		r = a->ops->kick(a->q, clock_boottime_ns());
 	if (r < 0)
-		return ros2_err_set(err, r, "%s was not handed on", nvme_sqe_name(sqe, false));
+		return ros2_err_set(err, r, "%s was not handed on",
+		                    nvme_sqe_name(&a->req.sqe, false));
 	while (r == 0 && !a->done)
 		r = turn(a, 1000, err);
 	if (r < 0)
 		return r;
 	if (a->rc < 0)
-		return ros2_err_set(err, -ENOTCONN, "%s: %s", nvme_sqe_name(sqe, false),
+		return ros2_err_set(err, -ENOTCONN, "%s: %s", nvme_sqe_name(&a->req.sqe, false),
 		                    a->ops->fault(a->q));
 	return 0;
+}
+
+/* @sqe, with data of @len bytes in a->data. */
+static int ask(struct asking *a, const struct nvme_sqe *sqe, enum nvmf_dir dir, uint32_t len,
+               struct ros2_err *err)
+{
+	a->req =
+		(struct nvmf_req){.sqe = *sqe, .dir = dir, .buf = len ? a->data : NULL, .len = len};
+	if (dir == NVMF_FROM_TARGET)
+		memset(a->data, 0, sizeof(a->data));
+	return carry(a, err);
 }
 
 static int refused(const struct asking *a, const char *what, struct ros2_err *err)
@@ -159,6 +257,27 @@ static int refused(const struct asking *a, const char *what, struct ros2_err *er
 		return 0;
 	return ros2_err_set(err, -EPROTO, "the target refuses %s: %s", what,
 	                    nvme_status_text(status));
+}
+
+static int log_in(struct asking *a, struct ros2_err *err)
+{
+	int r;
+
+	if (!a->secrets.has_host)
+		return ros2_err_set(err, -EKEYREJECTED,
+		                    "the discovery controller asks for authentication: expected a "
+		                    "secret of this host, found none");
+	r = nvmf_login_begin(&a->login, &a->secrets, a->host_nqn, NVME_DISCOVERY_NQN, err);
+	while (r == 0) {
+		a->req = (struct nvmf_req){0};
+		r = nvmf_login_fill(&a->login, &a->req, err);
+		if (r)
+			break;
+		r = carry(a, err);
+		if (r == 0)
+			r = nvmf_login_got(&a->login, &a->cqe, err);
+	}
+	return MIN(r, 0);
 }
 
 static int join(struct asking *a, struct ros2_err *err)
@@ -185,10 +304,10 @@ static int join(struct asking *a, struct ros2_err *err)
 		return r;
 	a->cntlid = got.cntlid;
 	if (got.authentication)
-		return ros2_err_set(
-			err, -EOPNOTSUPP,
-			"the discovery controller asks for authentication: expected one "
-			"that does not");
+		return log_in(a, err);
+	if (a->secrets.has_target)
+		return ros2_err_set(err, -EKEYREJECTED,
+		                    "the target does not prove its secret, which is asked for");
 	return 0;
 }
 
@@ -277,9 +396,13 @@ static int read_log(struct asking *a, struct nvme_discovery *d, struct ros2_err 
 	return r;
 }
 
-static int discover(struct asking *a, struct nvme_discovery *d, struct ros2_err *err)
+static int discover(struct asking *a, const struct dp_discover_opts *o, struct nvme_discovery *d,
+                    struct ros2_err *err)
 {
-	int r = open_queue(a, err);
+	int r = o->rdma ? open_device(a, o, err) : 0;
+
+	if (r == 0)
+		r = open_queue(a, o, err);
 
 	if (r == 0)
 		r = join(a, err);
@@ -302,19 +425,26 @@ int dp_discover(const struct dp_discover_opts *o, struct nvme_discovery **ret, s
 
 	if (!a)
 		return ros2_err_set(err, -ENOMEM, "discovery: no memory");
-	a->ops = &nvmf_tcp_queue_ops;
+	a->ops = o->rdma ? &nvmf_rdma_queue_ops : &nvmf_tcp_queue_ops;
 	a->until_ns = clock_boottime_ns() + o->timeout_ms * NS_PER_MS;
 	r = fill_peer(a, o, err);
 	if (r == 0)
 		r = name_host(a, o->host_nqn, err);
 	if (r == 0)
+		r = load_secrets(a, o, err);
+	if (r == 0)
 		r = nvme_discovery_new(&d, err);
-	if (r < 0)
+	if (r < 0) {
+		nvmf_secrets_wipe(&a->secrets);
 		return r;
+	}
 	a->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	r = a->epoll_fd < 0 ? ros2_err_set(err, -errno, "epoll: %s", strerror(errno))
-	                    : discover(a, d, err);
+	                    : discover(a, o, d, err);
 	a->ops->free(a->q);
+	close_device(a);
+	nvmf_login_end(&a->login);
+	nvmf_secrets_wipe(&a->secrets);
 	util_close_cleanup(&a->epoll_fd);
 	if (r < 0)
 		nvme_discovery_free(d);
