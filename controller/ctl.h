@@ -21,10 +21,13 @@
 #define CTL_CONTACT_LOST_MS 5000 /* no beat for that long: recorded once */
 #define CTL_REASON_MAX      255
 #define CTL_GRANTS_PER_SLOT 4 /* live grants per tenant and agent: sessions.max times this */
-#define CTL_WAIT_DEFAULT_MS 5000
-#define CTL_WAIT_MAX_MS     25000 /* below the RPC layer's deadline */
-#define CTL_GATE_MAX        1024
-#define CTL_ORIGINS_MAX     64 /* incarnations remembered per agent */
+/* Transactions of one tenant's grants that wait at the store, over all agents: a batch, which is
+ * what 16 agents let wait (64 each). */
+#define CTL_GRANTS_WAITING_MAX 1024
+#define CTL_WAIT_DEFAULT_MS    5000
+#define CTL_WAIT_MAX_MS        25000 /* below the RPC layer's deadline */
+#define CTL_GATE_MAX           1024
+#define CTL_ORIGINS_MAX        64 /* incarnations remembered per agent */
 
 struct ctl;
 struct link;
@@ -54,6 +57,7 @@ struct ctl_object { /* a tenant, engine or agent document in force */
 	char reason[CTL_REASON_MAX + 1];
 	unsigned n_grants;           /* tenants: live and being issued */
 	struct list grants;          /* likewise */
+	unsigned grants_waiting;     /* tenants: transactions at the store (grant_share.c) */
 	struct ctl_agent *agent;     /* agents: owned */
 	char key[ROS2_NAME_MAX + 3]; /* "1/alpha" */
 	UT_hash_handle by_key, by_uid;
@@ -214,6 +218,7 @@ struct ctl {
 	struct policy_set *docs;
 	struct ctl_grant *grants; /* owned */
 	struct ctl_slot *slots;   /* owned */
+	unsigned grants_waiting;  /* at the store: of all tenants, also of grants that are dead */
 	struct ctl_revocation *revocations;
 	struct ctl_token *tokens;
 	struct ctl_deny *denials;
@@ -416,6 +421,17 @@ void ctl_grants_kill_agent(struct ctl_agent *a);
 void ctl_grants_recheck(struct store_txn *t, struct ctl_object *tenant);
 void ctl_grants_free(struct ctl *c);
 size_t ctl_grants_live(const struct ctl *c);
+
+/* ---- controller/grant_share.c: no tenant fills the store's queue ---- */
+
+/* One more of this tenant may be submitted. If not: a new one is refused, renewals and ends come
+ * later. @ends: it ends a grant. */
+bool ctl_grant_may_wait(const struct ctl *c, const struct ctl_object *tenant, bool ends);
+/* A transaction that will call back with @g is submitted; it has called back, or was not taken. */
+void ctl_grant_waits(struct ctl_grant *g);
+void ctl_grant_waited(struct ctl_grant *g);
+/* @g is about to lose its tenant: what still waits of it is no longer the tenant's. */
+void ctl_grant_left(struct ctl_grant *g);
 
 /* ---- controller/revoke.c ---- */
 

@@ -20,6 +20,8 @@
 
 #define RETRY_NS      (1 * NS_PER_S)
 #define RETRY_FULL_NS (10 * NS_PER_S) /* the store took the record, and refused it */
+#define WORD_(x)      #x
+#define WORD(x)       WORD_(x)
 
 struct ctl_grant *ctl_grant_find(struct ctl *c, const struct ros2_uid *uid)
 {
@@ -121,6 +123,7 @@ void ctl_grant_kill(struct ctl_grant *g)
 	HASH_DEL(c->grants, g);
 	g->tenant->n_grants--;
 	g->agent->n_grants--;
+	ctl_grant_left(g);
 	g->slot->n--;
 	slot_put(c, g->slot);
 	ctl_rollout_drop(g->agent, STORE_GRANT, &g->uid);
@@ -238,7 +241,7 @@ static void ended(void *arg, const struct store_result *r)
 {
 	struct ctl_grant *g = arg;
 
-	g->in_flight--;
+	ctl_grant_waited(g);
 	g->ending = false;
 	if (g->phase == CTL_GRANT_DEAD) {
 		grant_unref(g);
@@ -256,19 +259,32 @@ static void ended(void *arg, const struct store_result *r)
  * is expired for everybody. */
 static int end_one(struct ctl_grant *g, enum store_grant_state s)
 {
-	struct store_txn *t = store_txn_new();
+	struct store_txn *t;
 	int r;
 
+	if (!ctl_grant_may_wait(g->ctl, g->tenant, true))
+		return -EBUSY;
+	t = store_txn_new();
 	end_row(t, g, s);
 	grant_record(t, g, &ctl_system, end_action(s));
-	g->in_flight++;
+	ctl_grant_waits(g);
 	g->ending = true;
 	r = store_submit(g->ctl->store, t, ended, g, NULL);
 	if (r < 0) {
-		g->in_flight--;
+		ctl_grant_waited(g);
 		g->ending = false;
 	}
 	return r;
+}
+
+/* Each at another moment of the second: thousands that found no place at once do not come back at
+ * once. */
+static void end_later(struct ctl_grant *g)
+{
+	uint64_t part = g->uid.b[ROS2_UID_LEN - 1] + 1u; /* random */
+
+	loop_timer_at(g->ctl->loop, &g->expiry, clock_boottime_ns() + RETRY_NS / 256 * part,
+	              on_expiry, g);
 }
 
 static void on_expiry(void *arg)
@@ -280,8 +296,7 @@ static void on_expiry(void *arg)
 	if (g->ending)
 		return;
 	if (g->renewing || end_one(g, s) < 0)
-		loop_timer_at(g->ctl->loop, &g->expiry, clock_boottime_ns() + RETRY_NS, on_expiry,
-		              g);
+		end_later(g);
 }
 
 static void arm(struct ctl_grant *g)
@@ -293,8 +308,10 @@ void ctl_grant_release(struct ctl_agent *a, const struct ros2_uid *uid)
 {
 	struct ctl_grant *g = ctl_grant_find(a->ctl, uid);
 
-	if (g && g->agent == a && g->phase == CTL_GRANT_LIVE && !g->ending)
-		end_one(g, STORE_GRANT_RELEASED);
+	/* The agent says it once: what finds no place now ends by the timer. */
+	if (g && g->agent == a && g->phase == CTL_GRANT_LIVE && !g->ending &&
+	    end_one(g, STORE_GRANT_RELEASED) < 0)
+		end_later(g);
 }
 
 static bool principal_allowed(const struct ctl_object *tenant, const char *principal)
@@ -351,6 +368,10 @@ static enum ros2_status check_ask(struct ctl_agent *a, const struct ctl_grant_as
 	s = slot_get(a->ctl, &tenant->uid, &a->obj->uid, false);
 	if (s && s->n >= tenant->policy.limits.sessions_max * CTL_GRANTS_PER_SLOT)
 		return ROS2_LIMIT;
+	*ret_words = "the tenant has its share of the controller's waiting grants (at most " WORD(
+		CTL_GRANTS_WAITING_MAX) "): try again in a moment";
+	if (!ctl_grant_may_wait(a->ctl, tenant, false))
+		return ROS2_BUSY;
 	return ROS2_OK;
 }
 
@@ -375,7 +396,7 @@ static void issued(void *arg, const struct store_result *r)
 	struct ctl_grant *g = arg;
 	struct ctl_agent *a = g->agent; /* NULL when DEAD */
 
-	g->in_flight--;
+	ctl_grant_waited(g);
 	if (g->phase == CTL_GRANT_DEAD) {
 		grant_unref(g); /* revoked meanwhile, and answered then */
 		return;
@@ -438,9 +459,9 @@ void ctl_grant_request(struct ctl_agent *a, const struct ctl_grant_ask *ask)
 	grant_row(t, g, &g->t);
 	d = grant_record(t, g, &who, "grant.issue");
 	store_draft_detail(t, d, "peer", ask->peer);
-	g->in_flight++;
+	ctl_grant_waits(g);
 	if (store_submit(c->store, t, issued, g, &err) < 0) {
-		g->in_flight--;
+		ctl_grant_waited(g);
 		link_grant_denied(a->link, ask->request_id, ROS2_BUSY, err.msg);
 		ctl_grant_kill(g);
 	}
@@ -452,7 +473,7 @@ static void renewed(void *arg, const struct store_result *r)
 {
 	struct ctl_grant *g = arg;
 
-	g->in_flight--;
+	ctl_grant_waited(g);
 	g->renewing = false;
 	if (g->phase == CTL_GRANT_DEAD) {
 		grant_unref(g);
@@ -474,18 +495,22 @@ static bool due(const struct ctl_grant *g, uint64_t now)
 	       g->t.expires_ns - now < life_ns(g->t.lifetime_ms) / 2;
 }
 
+/* What finds no place now is asked for again by the next beat. */
 static void renew(struct ctl_grant *g)
 {
-	struct store_txn *t = store_txn_new();
+	struct store_txn *t;
 
+	if (!ctl_grant_may_wait(g->ctl, g->tenant, false))
+		return;
+	t = store_txn_new();
 	set_terms(g, &g->next, &g->agent->stamp);
 	g->renewing = true;
 	grant_row(t, g, &g->next);
 	grant_record(t, g, &ctl_system, "grant.renew");
-	g->in_flight++;
+	ctl_grant_waits(g);
 	if (!store_submit(g->ctl->store, t, renewed, g, NULL))
 		return;
-	g->in_flight--;
+	ctl_grant_waited(g);
 	g->renewing = false;
 }
 
