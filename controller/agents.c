@@ -172,15 +172,33 @@ uint64_t ctl_contact_until(const struct ctl_agent *a, uint64_t limit_ms)
 	return end > now ? clock_add_ns(clock_unix_ns(), end - now) : clock_unix_ns();
 }
 
-uint64_t ctl_agent_contact_limit_ms(struct ctl_agent *a)
+void ctl_agents_sum(const struct ctl *c, struct ctl_agent_sum *v, size_t n)
 {
 	struct ctl_object *o, *tmp;
-	uint64_t limit = 0;
 
-	HASH_ITER (by_key, a->ctl->by_key, o, tmp)
-		if (o->kind == STORE_TENANT && ctl_placed(o, a))
-			limit = MAX(limit, o->policy.limits.contact_limit_ms);
-	return limit ? limit : DEFAULT_CONTACT_LIMIT_MS;
+	for (size_t i = 0; i < n; i++) {
+		v[i].tenants = 0;
+		v[i].contact_limit_ms = 0;
+	}
+	HASH_ITER (by_key, c->by_key, o, tmp)
+		for (size_t i = 0; o->kind == STORE_TENANT && i < n; i++) {
+			if (!ctl_placed(o, v[i].agent))
+				continue;
+			v[i].tenants++;
+			v[i].contact_limit_ms =
+				MAX(v[i].contact_limit_ms, o->policy.limits.contact_limit_ms);
+		}
+	for (size_t i = 0; i < n; i++)
+		if (!v[i].contact_limit_ms)
+			v[i].contact_limit_ms = DEFAULT_CONTACT_LIMIT_MS;
+}
+
+uint64_t ctl_agent_contact_limit_ms(const struct ctl_agent *a)
+{
+	struct ctl_agent_sum sum = {.agent = a};
+
+	ctl_agents_sum(a->ctl, &sum, 1);
+	return sum.contact_limit_ms;
 }
 
 /* ---- connection ---- */

@@ -377,8 +377,14 @@ void ctl_probes_free(struct ctl_agent *a);
 
 /* Latest wall-clock time until which the agent may act on rights with this contact limit. */
 uint64_t ctl_contact_until(const struct ctl_agent *a, uint64_t limit_ms);
-/* The largest contact limit of the tenants placed there. */
-uint64_t ctl_agent_contact_limit_ms(struct ctl_agent *a);
+struct ctl_agent_sum { /* of the tenants placed at one agent */
+	const struct ctl_agent *agent;
+	uint32_t tenants;
+	uint64_t contact_limit_ms; /* the largest */
+};
+/* Fills in @n of them, whose agents are set, in one pass over all objects. */
+void ctl_agents_sum(const struct ctl *c, struct ctl_agent_sum *v, size_t n);
+uint64_t ctl_agent_contact_limit_ms(const struct ctl_agent *a); /* of one */
 
 /* ---- controller/rollout.c ---- */
 

@@ -77,31 +77,49 @@ static bool object_wanted(struct list_op *op, const struct ctl_object *o)
 	return true;
 }
 
+/* One page. What agents have is summed for all of them at once: not a walk over all objects for
+ * each. -ENOMEM. */
+static int show_objects(struct list_op *op, struct ctl_object *const *v, size_t n)
+{
+	AUTO_FREE struct ctl_agent_sum *sums = calloc(n + 1, sizeof(*sums));
+
+	if (!sums)
+		return -ENOMEM;
+	if (op->list.kind == STORE_AGENT) {
+		for (size_t i = 0; i < n; i++)
+			sums[i].agent = v[i]->agent;
+		ctl_agents_sum(op->s->ctl, sums, n);
+	}
+	for (size_t i = 0; i < n; i++)
+		SHOW_APPEND(op->reply->objects, op->reply->n_objects,
+		            show_object(op->s, v[i], &sums[i], false));
+	return 0;
+}
+
 static void list_objects(struct list_op *op)
 {
 	struct ctl *c = op->s->ctl;
-	struct ctl_object **v = calloc(HASH_CNT(by_key, c->by_key) + 1, sizeof(*v)), *o, *tmp;
+	AUTO_FREE struct ctl_object **v = calloc(HASH_CNT(by_key, c->by_key) + 1, sizeof(*v));
+	struct ctl_object *o, *tmp;
 	size_t n = 0;
 
-	if (!v) {
+	if (v) {
+		HASH_ITER (by_key, c->by_key, o, tmp)
+			if (object_wanted(op, o))
+				v[n++] = o;
+		qsort(v, n, sizeof(*v), by_name);
+	}
+	if (!v || show_objects(op, v, MIN(n, (size_t)op->limit)) < 0) {
 		rpc_call_fail(op->call, ROS2_BUSY, "out of memory");
 		list_free(op);
 		return;
 	}
-	HASH_ITER (by_key, c->by_key, o, tmp)
-		if (object_wanted(op, o))
-			v[n++] = o;
-	qsort(v, n, sizeof(*v), by_name);
-	for (size_t i = 0; i < n && i < op->limit; i++)
-		SHOW_APPEND(op->reply->objects, op->reply->n_objects,
-		            show_object(op->s, v[i], false));
 	if (n > op->limit) {
 		struct page_pos at = {.ended = false};
 
 		strcpy(at.name, v[op->limit - 1]->name);
 		go_on_at(op, &at);
 	}
-	free(v);
 	list_reply(op);
 }
 
@@ -349,10 +367,13 @@ static void get_fail(struct get_op *op, enum ros2_status st, const char *what, c
 static void get_object(struct get_op *op, const struct ctl_object *o)
 {
 	struct report_ask ask = {.limit = LIMIT_DEFAULT};
+	struct ctl_agent_sum sum = {.agent = o->agent};
 	struct ctl_grant *g, *tmp;
 	int r;
 
-	op->reply->object = show_object(op->s, o, true);
+	if (o->agent)
+		ctl_agents_sum(op->s->ctl, &sum, 1);
+	op->reply->object = show_object(op->s, o, &sum, true);
 	if (o->kind == STORE_ENGINE) {
 		get_reply(op);
 		return;

@@ -126,10 +126,10 @@ static void show_probes(const struct ctl_agent *a, Ros2__V1__AgentInfo *i)
 		SHOW_APPEND(i->probes, i->n_probes, show_probe(&v[k]));
 }
 
-static Ros2__V1__AgentInfo *show_agent(struct ctl_agent *a, bool whole)
+static Ros2__V1__AgentInfo *show_agent(struct ctl_agent *a, const struct ctl_agent_sum *sum,
+                                       bool whole)
 {
 	Ros2__V1__AgentInfo *i = NEW(Ros2__V1__AgentInfo, ros2__v1__agent_info__init);
-	struct ctl_object *o, *tmp;
 
 	if (!i)
 		return NULL;
@@ -140,15 +140,14 @@ static Ros2__V1__AgentInfo *show_agent(struct ctl_agent *a, bool whole)
 		i->incarnation = show_bytes(a->incarnation.b, ROS2_UID_LEN);
 	i->last_beat_unix_ns = a->last_beat_unix_ns;
 	if (a->enrolled)
-		i->contact_until_unix_ns = ctl_contact_until(a, ctl_agent_contact_limit_ms(a));
+		i->contact_until_unix_ns = ctl_contact_until(a, sum->contact_limit_ms);
 	i->address = show_str(a->address);
 	i->version = show_str(a->software);
 	i->sessions = a->sessions;
 	i->leases = a->leases;
 	i->cert_not_after_unix_s = (uint64_t)a->cert_not_after_unix_s;
 	i->spool_records = a->spool_records;
-	HASH_ITER (by_key, a->ctl->by_key, o, tmp)
-		i->tenants += o->kind == STORE_TENANT && ctl_placed(o, a);
+	i->tenants = sum->tenants;
 	if (whole)
 		show_probes(a, i);
 	return i;
@@ -264,7 +263,8 @@ static void show_conditions(struct svc *s, const struct ctl_object *o, Ros2__V1_
 		                           a->conditions[k].since_unix_ns));
 }
 
-Ros2__V1__ObjectInfo *show_object(struct svc *s, const struct ctl_object *o, bool whole)
+Ros2__V1__ObjectInfo *show_object(struct svc *s, const struct ctl_object *o,
+                                  const struct ctl_agent_sum *sum, bool whole)
 {
 	Ros2__V1__ObjectInfo *i = NEW(Ros2__V1__ObjectInfo, ros2__v1__object_info__init);
 
@@ -284,7 +284,7 @@ Ros2__V1__ObjectInfo *show_object(struct svc *s, const struct ctl_object *o, boo
 	if (o->kind == STORE_TENANT)
 		i->tenant = show_tenant(s, o);
 	if (o->agent)
-		i->agent = show_agent(o->agent, whole);
+		i->agent = show_agent(o->agent, sum, whole);
 	return i;
 }
 

@@ -6,7 +6,9 @@
 
 #include "controller/svc_priv.h"
 
-Ros2__V1__ObjectInfo *show_object(struct svc *s, const struct ctl_object *o, bool whole);
+/* @sum: of an agent (ctl_agents_sum); not looked at for the others. */
+Ros2__V1__ObjectInfo *show_object(struct svc *s, const struct ctl_object *o,
+                                  const struct ctl_agent_sum *sum, bool whole);
 Ros2__V1__GrantInfo *show_grant(const struct ctl_grant *g);
 Ros2__V1__GrantInfo *show_stored_grant(struct svc *s, const struct store_grant *g);
 Ros2__V1__RevokeOutcome *show_outcome(const struct ctl_revocation *r, const struct ctl_owed *o);

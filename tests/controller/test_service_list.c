@@ -3,6 +3,8 @@
  * Lists in pages: nothing that stays is left out or shown twice, whatever comes and goes between
  * the pages and whatever agents answer; tokens of other lists are refused.
  */
+#include "controller/ctl.h"
+#include "controller/page.h"
 #include "tests/controller/service_fixture.h"
 #include "common/util.h"
 #include <stdio.h>
@@ -399,6 +401,88 @@ static void revoke__session_is_owed_by_every_agent_that_may_have_it(void **state
 	fake_free(&b);
 }
 
+/* ---- what a list of agents costs ---- */
+
+static _Atomic unsigned passes, placements;
+
+void __real_ctl_agents_sum(const struct ctl *c, struct ctl_agent_sum *v, size_t n);
+void __wrap_ctl_agents_sum(const struct ctl *c, struct ctl_agent_sum *v, size_t n);
+void __wrap_ctl_agents_sum(const struct ctl *c, struct ctl_agent_sum *v, size_t n)
+{
+	passes++;
+	__real_ctl_agents_sum(c, v, n);
+}
+
+bool __real_ctl_placed(const struct ctl_object *tenant, const struct ctl_agent *a);
+bool __wrap_ctl_placed(const struct ctl_object *tenant, const struct ctl_agent *a);
+bool __wrap_ctl_placed(const struct ctl_object *tenant, const struct ctl_agent *a)
+{
+	placements++;
+	return __real_ctl_placed(tenant, a);
+}
+
+/* A page of agents; what it says of dpu-0 and dpu-1 is added to what is there. */
+static void agents_page(struct sf *f, Ros2__V1__ListRequest *q, Ros2__V1__AgentInfo said[2])
+{
+	Ros2__V1__ListReply *r = page(f, q);
+	static char token[PAGE_TOKEN_MAX];
+
+	for (size_t i = 0; i < r->n_objects; i++) {
+		const Ros2__V1__ObjectInfo *o = r->objects[i];
+
+		if (!strncmp(o->name, "dpu-", 4))
+			said[o->name[4] - '0'] = *o->agent;
+		else
+			assert_int_equal(o->agent->tenants, 0);
+	}
+	assert_int_equal(r->n_objects, 11);
+	snprintf(token, sizeof(token), "%s", r->next_page_token);
+	q->page_token = token;
+	ros2__v1__list_reply__free_unpacked(r, NULL);
+}
+
+static void list__of_agents_looks_at_each_tenant_and_agent_once(void **state)
+{
+	struct sf *f = *state;
+	static struct fake a, b;
+	static struct rows ra, rb;
+	Ros2__V1__ListRequest q = ROS2__V1__LIST_REQUEST__INIT;
+	Ros2__V1__AgentInfo said[2] = {0};
+	char text[2048];
+	size_t n = 0;
+
+	memset(&ra, 0, sizeof(ra));
+	memset(&rb, 0, sizeof(rb));
+	documents(f);
+	sf_apply(f, sf_tenant("beta", "1h", "30m", "dpu-1"));
+	sf_apply(f, sf_tenant("gamma", "1h", "5m", "dpu-1"));
+	for (int i = 0; i < 20; i++)
+		n += (size_t)snprintf(text + n, sizeof(text) - n,
+		                      "---\napiVersion: ros2/v1\nkind: Agent\nmetadata: {name: "
+		                      "a-%d}\nspec: {}\n",
+		                      i);
+	sf_apply(f, text);
+	up(f, &a, "dpu-0", &ra);
+	up(f, &b, "dpu-1", &rb);
+	q.kind = KIND(AGENT);
+	q.page_size = 11;
+	passes = placements = 0;
+	agents_page(f, &q, said);
+	agents_page(f, &q, said);
+	assert_string_equal(q.page_token, "");
+	assert_int_equal(passes, 2); /* one for each page */
+	assert_int_equal(placements, 22 * 3);
+	assert_int_equal(said[0].tenants, 1);
+	assert_int_equal(said[1].tenants, 3);
+	/* 10m and 30m, the largest, since a hello that was a moment ago. */
+	assert_in_range(said[0].contact_until_unix_ns, clock_unix_ns() + 1 * 60 * NS_PER_S,
+	                clock_unix_ns() + 11 * 60 * NS_PER_S);
+	assert_in_range(said[1].contact_until_unix_ns, clock_unix_ns() + 21 * 60 * NS_PER_S,
+	                clock_unix_ns() + 31 * 60 * NS_PER_S);
+	fake_free(&a);
+	fake_free(&b);
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, sf_setup, sf_teardown)
@@ -408,6 +492,7 @@ int main(void)
 		T(list__an_agent_that_lies_holds_up_no_page),
 		T(list__refuses_tokens_of_other_lists),
 		T(list__grants_in_pages_live_then_ended),
+		T(list__of_agents_looks_at_each_tenant_and_agent_once),
 		T(revoke__session_is_owed_by_every_agent_that_may_have_it),
 	};
 
