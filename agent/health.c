@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Turns outcomes of writes, the free space and what waits into the five conditions. */
+/* Turns outcomes of writes, the free space, what waits and lost targets into the conditions. */
 #include "agent/health.h"
 #include "agent/service.h"
+#include "agent/targets.h"
 #include "agent/uplink_priv.h"
 #include "common/clock.h"
 #include "common/util.h"
@@ -39,8 +40,8 @@ const char *health_part_to_str(enum health_part p)
 
 const char *health_kind_to_str(enum health_kind k)
 {
-	static const char *const names[] = {"DiskFull", "StateReadOnly", "RecordsPending",
-	                                    "SpoolDropping", "Frozen"};
+	static const char *const names[] = {"DiskFull",      "StateReadOnly", "RecordsPending",
+	                                    "SpoolDropping", "Frozen",        "TargetLost"};
 
 	return (size_t)k < ARRAY_SIZE(names) ? names[k] : "?";
 }
@@ -114,6 +115,7 @@ static void look(struct health *h)
 	set(h, HEALTH_SPOOL_DROPPING, h->lost_ns && now - h->lost_ns <= HEALTH_HOLD_MS * NS_PER_MS,
 	    words);
 	set(h, HEALTH_FROZEN, frozen != NULL, frozen ? frozen : "");
+	set(h, HEALTH_TARGET_LOST, targets_lost(h->a->dp, words, sizeof(words)) > 0, words);
 }
 
 static void ask_work(struct writer_job *j)
@@ -142,7 +144,7 @@ static void on_tick(void *arg)
 	revoker_thaw(h->a->revoker);
 	look(h);
 	for (size_t i = 0; i < HEALTH_KINDS; i++)
-		good &= !h->is[i].is;
+		good &= !h->is[i].is || i == HEALTH_TARGET_LOST;
 	service_set_health(h->a->service, AGENT_HEALTH_DISK, good);
 	if (!h->asking && !h->a->ended) {
 		h->asking = true;

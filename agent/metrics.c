@@ -189,6 +189,15 @@ static void target_row(void *arg, const struct dp_engine_health *h)
 	metrics_u64(r->p, r->name, n, "engine", h->engine, "tenant", h->tenant, NULL);
 }
 
+static void lost_row(void *arg, const struct dp_engine_health *h)
+{
+	uint64_t now = clock_boottime_ns();
+
+	metrics_f64(arg, "ros2_agent_target_lost_seconds",
+	            h->lost && now > h->since_ns ? (double)(now - h->since_ns) / 1e9 : 0, "engine",
+	            h->engine, "tenant", h->tenant, NULL);
+}
+
 static void targets(struct agent *a, struct metrics_page *p)
 {
 	static const struct {
@@ -215,6 +224,10 @@ static void targets(struct agent *a, struct metrics_page *p)
 		metrics_family(p, rows[i].name, i ? METRICS_COUNTER : METRICS_GAUGE, rows[i].help);
 		dp_engines_health(a->dp, target_row, &r);
 	}
+	metrics_family(
+		p, "ros2_agent_target_lost_seconds", METRICS_GAUGE,
+		"For how long the target of an engine has been lost to a tenant; 0: it is not.");
+	dp_engines_health(a->dp, lost_row, p);
 }
 
 static void render(void *arg, struct metrics_page *p)

@@ -5,6 +5,7 @@
  */
 #include "agent/health.h"
 #include "agent/sessions.h"
+#include "agent/targets.h"
 #include "agent/uplink_priv.h"
 #include "common/clock.h"
 #include "common/util.h"
@@ -150,6 +151,26 @@ static size_t fill_conditions(const struct health *h, Ros2__V1__Condition *v,
 	return n;
 }
 
+/* Storage that is elsewhere: what is reached, and what is not. */
+static void fill_targets(struct agent *a, Ros2__V1__Beat *b)
+{
+	static struct target v[TARGETS_MAX];
+	static Ros2__V1__TargetInfo m[TARGETS_MAX], *ptrs[TARGETS_MAX];
+
+	b->n_targets = targets_list(a->dp, v, &b->targets_left_out);
+	b->targets = ptrs;
+	for (size_t i = 0; i < b->n_targets; i++) {
+		ros2__v1__target_info__init(&m[i]);
+		m[i].engine = v[i].engine;
+		m[i].tenant = v[i].tenant;
+		m[i].state = v[i].state;
+		m[i].lost = v[i].lost;
+		m[i].since_unix_ns = v[i].since_unix_ns;
+		m[i].reason = v[i].reason;
+		ptrs[i] = &m[i];
+	}
+}
+
 void uplink_send_beat(struct agent *a, size_t *skip)
 {
 	static struct ros2_uid uids[GRANTS_PER_BEAT];
@@ -173,6 +194,7 @@ void uplink_send_beat(struct agent *a, size_t *skip)
 	b.grants_in_use = in_use;
 	b.n_conditions = fill_conditions(a->health, conditions, ptrs);
 	b.conditions = ptrs;
+	fill_targets(a, &b);
 	m.msg_case = ROS2__V1__AGENT_MESSAGE__MSG_BEAT;
 	m.beat = &b;
 	uplink_send(a->uplink, &m);

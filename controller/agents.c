@@ -47,6 +47,7 @@ void ctl_agent_free(struct ctl_agent *a)
 	ctl_rollout_free(a);
 	ctl_origins_free(a);
 	ctl_probes_free(a);
+	free(a->targets);
 	free(a);
 }
 
@@ -133,8 +134,9 @@ void ctl_agent_contact(struct ctl_agent *a, const struct clock_stamp *stamp)
 
 /* ---- conditions ---- */
 
-const char *const ctl_agent_conditions[] = {"DiskFull",      "StateReadOnly", "RecordsPending",
-                                            "SpoolDropping", "Frozen",        NULL};
+const char *const ctl_agent_conditions[] = {
+	"DiskFull", "StateReadOnly", "RecordsPending", "SpoolDropping", "Frozen", "TargetLost",
+	NULL};
 
 void ctl_agent_conditions_begin(struct ctl_agent *a)
 {
@@ -161,6 +163,21 @@ void ctl_agent_condition(struct ctl_agent *a, const char *name, const char *reas
 	for (char *p = c->reason; *p; p++)
 		if ((unsigned char)*p < 0x20 || (unsigned char)*p >= 0x7f)
 			*p = '?';
+}
+
+struct ctl_target *ctl_agent_targets_begin(struct ctl_agent *a, size_t n, uint32_t left_out)
+{
+	uint32_t too_many = n > CTL_TARGETS_MAX ? (uint32_t)(n - CTL_TARGETS_MAX) : 0;
+
+	n -= too_many;
+	if (n != a->n_targets) {
+		free(a->targets);
+		a->targets = n ? calloc(n, sizeof(*a->targets)) : NULL;
+	}
+	a->n_targets = a->targets ? n : 0;
+	too_many += (uint32_t)(n - a->n_targets);
+	a->targets_left_out = left_out > UINT32_MAX - too_many ? UINT32_MAX : left_out + too_many;
+	return a->targets;
 }
 
 /* From the last echo sent, plus 0.1 % for the agent's clock. */
@@ -210,6 +227,7 @@ void ctl_agent_connected(struct ctl_agent *a, struct link *l)
 	a->link = l;
 	who = ctl_agent_caller(a);
 	ctl_agent_conditions_begin(a);
+	ctl_agent_targets_begin(a, 0, 0);
 	ctl_forward_begin(a);
 	a->ctl->agents_connected++;
 	log_info("agent %s connected from %s", a->obj->name, link_peer(l));

@@ -134,6 +134,15 @@ struct ctl_condition {
 #define CTL_CONDITIONS_MAX 8
 extern const char *const ctl_agent_conditions[]; /* names that are believed; NULL ends */
 
+/* An engine's way to storage that is elsewhere, for one tenant; likewise. */
+struct ctl_target {
+	char engine[ROS2_NAME_MAX + 1], tenant[ROS2_NAME_MAX + 1], state[16];
+	bool lost;
+	uint64_t since_unix_ns;
+	char reason[CTL_REASON_MAX + 1];
+};
+#define CTL_TARGETS_MAX 64
+
 struct ctl_agent {
 	struct ctl_object *obj; /* borrowed: the owner */
 	struct ctl *ctl;
@@ -156,6 +165,9 @@ struct ctl_agent {
 	uint64_t spool_records;
 	struct ctl_condition conditions[CTL_CONDITIONS_MAX];
 	size_t n_conditions;
+	struct ctl_target *targets; /* owned; NULL: none */
+	size_t n_targets;
+	uint32_t targets_left_out;
 	struct ctl_probes *probes; /* owned; stored. NULL: never reported */
 	struct ctl_probes
 		*probes_next; /* owned: reported, not stored yet; counts beside the other */
@@ -359,6 +371,9 @@ void ctl_agent_contact(struct ctl_agent *a, const struct clock_stamp *stamp);
 void ctl_agent_conditions_begin(struct ctl_agent *a);
 void ctl_agent_condition(struct ctl_agent *a, const char *name, const char *reason,
                          uint64_t since_unix_ns);
+/* The targets of one beat, in place of those of the last: room for @n, of which the caller fills
+ * each; at most CTL_TARGETS_MAX. NULL: @n is 0, or no memory, and all are left out. */
+struct ctl_target *ctl_agent_targets_begin(struct ctl_agent *a, size_t n, uint32_t left_out);
 /* ---- controller/probes.c ---- */
 
 /* All that the agent has tried. At most PROBE_SUBJECTS_MAX, each name once. Ends grants and removes

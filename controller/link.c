@@ -388,6 +388,7 @@ static void on_beat(struct link *l, const Ros2__V1__Beat *b)
 		if (b->conditions[i]->status)
 			ctl_agent_condition(a, b->conditions[i]->name, b->conditions[i]->reason,
 			                    b->conditions[i]->since_unix_ns);
+	link_take_targets(a, b);
 	fill_epoch(l->svc->ctl, &e);
 	fill_stamp(&stamp, &st);
 	c.epoch = &e;

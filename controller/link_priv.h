@@ -26,4 +26,5 @@ void link_send(struct link *l, const Ros2__V1__ControllerMessage *m);
 void link_cork(struct link *l, bool cork);
 /* link_probe.c */
 void link_on_probe(struct link *l, const Ros2__V1__ProbeReport *m);
+void link_take_targets(struct ctl_agent *a, const Ros2__V1__Beat *b);
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An agent's probe report as the domain has it: bounded, printable, unknown numbers left out. */
+/* An agent's probe report, and its targets, as the domain has them: bounded, printable, unknown
+ * numbers left out. */
 #include "common/utf8.h"
 #include "controller/link_priv.h"
 #include <stdio.h>
@@ -63,4 +64,20 @@ void link_on_probe(struct link *l, const Ros2__V1__ProbeReport *m)
 	}
 	ctl_agent_probed(l->agent, v, n);
 	free(v);
+}
+
+void link_take_targets(struct ctl_agent *a, const Ros2__V1__Beat *b)
+{
+	struct ctl_target *v = ctl_agent_targets_begin(a, b->n_targets, b->targets_left_out);
+
+	for (size_t i = 0; i < a->n_targets; i++) {
+		const Ros2__V1__TargetInfo *m = b->targets[i];
+
+		v[i].lost = m->lost;
+		v[i].since_unix_ns = m->since_unix_ns;
+		take_text(v[i].engine, sizeof(v[i].engine), m->engine);
+		take_text(v[i].tenant, sizeof(v[i].tenant), m->tenant);
+		take_text(v[i].state, sizeof(v[i].state), m->state);
+		take_text(v[i].reason, sizeof(v[i].reason), m->reason);
+	}
 }

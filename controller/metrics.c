@@ -101,7 +101,7 @@ static void agents(struct ctl *c, struct metrics_page *p)
 			            (double)(now - o->agent->last_contact_ns) / 1e9, "agent",
 			            o->name, NULL);
 	metrics_family(p, "ros2_controller_agent_condition", METRICS_GAUGE,
-	               "1 while a connected agent says so of its disk.");
+	               "1 while a connected agent says so of itself.");
 	n = 0;
 	HASH_ITER (by_key, c->by_key, o, tmp) {
 		if (!o->agent || !o->agent->enrolled || n++ >= AGENTS_MAX)

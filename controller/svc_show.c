@@ -126,6 +126,31 @@ static void show_probes(const struct ctl_agent *a, Ros2__V1__AgentInfo *i)
 		SHOW_APPEND(i->probes, i->n_probes, show_probe(&v[k]));
 }
 
+static Ros2__V1__TargetInfo *show_target(const struct ctl_target *t)
+{
+	Ros2__V1__TargetInfo *m = NEW(Ros2__V1__TargetInfo, ros2__v1__target_info__init);
+
+	if (!m)
+		return NULL;
+	m->engine = show_str(t->engine);
+	m->tenant = show_str(t->tenant);
+	m->state = show_str(t->state);
+	m->lost = t->lost;
+	m->since_unix_ns = t->since_unix_ns;
+	m->reason = show_str(t->reason);
+	return m;
+}
+
+/* As its conditions: of a time that is over when it is not connected. */
+static void show_targets(const struct ctl_agent *a, Ros2__V1__AgentInfo *i)
+{
+	if (!a->link)
+		return;
+	i->targets_left_out = a->targets_left_out;
+	for (size_t k = 0; k < a->n_targets; k++)
+		SHOW_APPEND(i->targets, i->n_targets, show_target(&a->targets[k]));
+}
+
 static Ros2__V1__AgentInfo *show_agent(struct ctl_agent *a, const struct ctl_agent_sum *sum,
                                        bool whole)
 {
@@ -148,8 +173,10 @@ static Ros2__V1__AgentInfo *show_agent(struct ctl_agent *a, const struct ctl_age
 	i->cert_not_after_unix_s = (uint64_t)a->cert_not_after_unix_s;
 	i->spool_records = a->spool_records;
 	i->tenants = sum->tenants;
-	if (whole)
+	if (whole) {
 		show_probes(a, i);
+		show_targets(a, i);
+	}
 	return i;
 }
 

@@ -108,7 +108,7 @@ int dp_engine_remove(struct dp *dp, const char *name, struct ros2_err *err);
 /* How an engine's way to its storage is, for one tenant: engine.h has the meaning of each. */
 struct dp_engine_health {
 	const char *engine, *tenant, *state, *words; /* borrowed: during the callback */
-	bool live;
+	bool live, lost;
 	uint64_t since_ns, connects, unknown_writes, retries, given_up;
 };
 /* Loop: @fn for each engine whose storage is elsewhere, and each tenant that uses it. It must not

@@ -263,6 +263,7 @@ static void tell_health(void *arg, const struct engine_health *h)
 	                                     .state = h->state,
 	                                     .words = h->words,
 	                                     .live = h->live,
+	                                     .lost = h->lost,
 	                                     .since_ns = h->since_ns,
 	                                     .connects = h->connects,
 	                                     .unknown_writes = h->unknown_writes,

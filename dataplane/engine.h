@@ -160,6 +160,8 @@ struct engine_health {
 	const char *name;  /* of the tenant; borrowed: during the callback */
 	const char *state; /* literal */
 	bool live;         /* requests are handed on now */
+	bool lost;         /* they are not, though it was live once, an attempt failed, or nothing
+	                      was answered for some seconds; not while it shuts down */
 	uint64_t since_ns; /* boottime: when it became so, or ceased to be */
 	uint64_t connects; /* times it became live, since its first mount */
 	uint64_t unknown_writes, retries, given_up;

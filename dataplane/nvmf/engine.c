@@ -5,6 +5,7 @@
  * are multiples of the namespace's block size. No byte outside a volume's extent is ever named in a
  * command.
  */
+#include "common/clock.h"
 #include "dataplane/engines/names.h"
 #include "dataplane/nvmf/engine_priv.h"
 #include <errno.h>
@@ -258,19 +259,31 @@ struct health_call {
 	void *arg;
 };
 
+/* One that was never reached is lost from when people are told so: an open waits that long. */
+static bool is_lost(const struct nvmf_ctrl_health *h)
+{
+	if (h->state == NVMF_CTRL_LIVE || h->state == NVMF_CTRL_SHUTDOWN)
+		return false;
+	return h->lives || h->words[0] ||
+	       clock_boottime_ns() >= h->since_ns + NVMF_OPEN_WAIT_MS * NS_PER_MS;
+}
+
 static void tell_health(void *arg, const struct nvmf_ctrl_health *h)
 {
 	const struct health_call *c = arg;
-	const struct engine_health out = {.tenant = h->tenant,
-	                                  .name = h->name,
-	                                  .state = nvmf_ctrl_state_to_str(h->state),
-	                                  .live = h->state == NVMF_CTRL_LIVE,
-	                                  .since_ns = h->since_ns,
-	                                  .connects = h->lives,
-	                                  .unknown_writes = h->unknown_writes,
-	                                  .retries = h->retries,
-	                                  .given_up = h->expired,
-	                                  .words = h->words};
+	bool lost = is_lost(h);
+	const struct engine_health out = {
+		.tenant = h->tenant,
+		.name = h->name,
+		.state = nvmf_ctrl_state_to_str(h->state),
+		.live = h->state == NVMF_CTRL_LIVE,
+		.lost = lost,
+		.since_ns = h->since_ns,
+		.connects = h->lives,
+		.unknown_writes = h->unknown_writes,
+		.retries = h->retries,
+		.given_up = h->expired,
+		.words = lost && !h->words[0] ? "the target does not answer" : h->words};
 
 	c->fn(c->arg, &out);
 }

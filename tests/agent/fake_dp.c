@@ -27,6 +27,7 @@ struct dp {
 struct fake_dp_log fake_dp_log;
 _Atomic enum ros2_status fake_dp_fail_put, fake_dp_fail_call;
 _Atomic unsigned fake_dp_draining;
+_Atomic fake_dp_health_fn fake_dp_health;
 _Atomic bool fake_dp_no_memory, fake_dp_frozen;
 static _Atomic unsigned n_sessions;
 
@@ -379,6 +380,10 @@ uint32_t dp_lease_count(struct dp *dp)
 void dp_engines_health(struct dp *dp, void (*fn)(void *arg, const struct dp_engine_health *h),
                        void *arg)
 {
+	fake_dp_health_fn says = fake_dp_health;
+
+	if (says)
+		says(fn, arg);
 }
 
 void dp_rdma_seen(struct dp *dp, uint32_t enforced)

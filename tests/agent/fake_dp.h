@@ -28,6 +28,10 @@ extern _Atomic enum ros2_status fake_dp_fail_call;
 extern _Atomic unsigned fake_dp_draining; /* of the next revoke: answered, then zero */
 /* Revocations cannot be held, and freeze; what they ended. */
 extern _Atomic bool fake_dp_no_memory, fake_dp_frozen;
+/* NULL, or tells how targets are: dp_engines_health. The agent's thread. */
+typedef void (*fake_dp_health_fn)(void (*fn)(void *arg, const struct dp_engine_health *h),
+                                  void *arg);
+extern _Atomic fake_dp_health_fn fake_dp_health;
 unsigned fake_dp_sessions(void);
 void fake_dp_event(struct dp *dp, const struct dp_event *ev);
 /* The data connection of the session was made. */

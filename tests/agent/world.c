@@ -111,6 +111,8 @@ static void on_beat(struct world *w, const Ros2__V1__Beat *b)
 	m.contact = &c;
 	if (!w->silent)
 		say(w, &m);
+	if (w->sees_beat)
+		w->sees_beat(b);
 	heard(w, &w->beats);
 }
 

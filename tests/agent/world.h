@@ -50,6 +50,9 @@ struct world {
 	struct agent *agent;
 	bool ready;
 	struct ros2_err fatal;
+	/* NULL, or sees each beat before it counts: on the controller's loop. Before
+	 * world_agent_start. */
+	void (*sees_beat)(const Ros2__V1__Beat *b);
 };
 
 void world_start(struct world *w); /* trust domain, controller; no agent yet */

@@ -5,6 +5,7 @@
  * targets that stay away.
  */
 #include "common/clock.h"
+#include "dataplane/nvmf/ctrl_priv.h"
 #include "tests/nvmf/engine_rig.h"
 #include <errno.h>
 #include <setjmp.h>
@@ -104,13 +105,23 @@ static void nvmf_ctrl__does_not_believe_zeroes(void **state)
 	}
 }
 
+static void take_one(void *arg, const struct engine_health *h)
+{
+	assert_string_equal(h->name, "tenant-a");
+	*(struct engine_health *)arg = *h;
+}
+
 static void nvmf_ctrl__a_target_that_is_not_there_is_named_and_tried_again(void **state)
 {
+	struct engine_health h = {0};
 	struct rig g;
 
 	rig_init(&g);
 	fake_refuse(true);
 	expect_no_start(&g, "refused");
+	g.ops->health(g.e, take_one, &h);
+	assert_true(h.lost && !h.live && h.words[0]);
+	assert_int_equal(h.connects, 0);
 	fake_refuse(false);
 	start_after_all(&g);
 }
@@ -118,6 +129,7 @@ static void nvmf_ctrl__a_target_that_is_not_there_is_named_and_tried_again(void 
 static void nvmf_ctrl__whoever_asks_for_a_silent_target_waits_once(void **state)
 {
 	struct ros2_err err = ROS2_ERR_INIT;
+	struct engine_health h = {0};
 	struct nvmf_ctrl *c;
 	uint64_t at;
 	struct rig g;
@@ -133,32 +145,49 @@ static void nvmf_ctrl__whoever_asks_for_a_silent_target_waits_once(void **state)
 	for (int i = 0; i < 5; i++)
 		assert_int_equal(nvmf_ctrl_get(g.e->admin, &rig_who, 300, &c, &err), -ENOTCONN);
 	assert_true(clock_monotonic_ns() - at < 200 * NS_PER_MS);
+	/* Nothing is lost that may answer in a moment. That it is after some seconds is said with
+	 * words, though no attempt has ended. */
+	g.ops->health(g.e, take_one, &h);
+	assert_true(!h.lost && !h.live && !h.words[0]);
+	for (uint32_t i = 0; i < NVMF_CTRLS_MAX; i++)
+		if (g.e->admin->ctrls[i])
+			atomic_fetch_sub(&g.e->admin->ctrls[i]->since_ns, 6 * NS_PER_S);
+	g.ops->health(g.e, take_one, &h);
+	assert_true(h.lost);
+	assert_string_equal(h.words, "the target does not answer");
 	g.ops->destroy(g.e);
 	assert_int_equal(fake_stats().open, 0);
-}
-
-static void take_one(void *arg, const struct engine_health *h)
-{
-	assert_string_equal(h->name, "tenant-a");
-	*(struct engine_health *)arg = *h;
 }
 
 static void nvmf_engine__says_how_its_targets_are(void **state)
 {
 	struct engine_health h = {0};
 	struct rig *g = *state;
+	uint64_t at;
 
 	g->ops->health(g->e, take_one, &h);
-	assert_true(h.live);
+	assert_true(h.live && !h.lost);
 	assert_int_equal(h.connects, 1);
+	at = h.since_ns;
 	fake_refuse(true);
 	fake_cut();
-	for (int i = 0; i < 1000 && h.live; i++) {
+	/* Its words follow its state. */
+	for (int i = 0; i < 1000 && !(h.lost && h.words[0]); i++) {
 		rig_turn(g, 5);
 		g->ops->health(g->e, take_one, &h);
 	}
-	assert_false(h.live);
+	assert_true(h.lost && !h.live && h.words[0]);
+	assert_true(h.since_ns > at);
+	at = h.since_ns;
+	/* The attempts that fail do not make it a loss of now. */
+	rig_until(g, NVMF_CTRL_BACKOFF);
+	g->ops->health(g->e, take_one, &h);
+	assert_true(h.lost && h.since_ns == at);
 	fake_refuse(false);
+	rig_until(g, NVMF_CTRL_LIVE);
+	g->ops->health(g->e, take_one, &h);
+	assert_true(h.live && !h.lost && h.since_ns > at);
+	assert_int_equal(h.connects, 2);
 }
 
 /* ---- losses ---- */

@@ -126,7 +126,7 @@ static void warn_unreachable(const Ros2__V1__ListReply *reply, const Ros2__V1__L
 			        reply->unreachable_agents[i]);
 }
 
-/* For the table: which of what an agent says of its disk holds, in one word each. */
+/* For the table: which of what an agent says of itself holds, in one word each. */
 static void add_trouble(json_t *object)
 {
 	json_t *conditions = json_object_get(object, "conditions"), *c;
@@ -302,12 +302,33 @@ static const struct ctl_column condition_columns[] = {
 	{0},
 };
 
+static const struct ctl_column target_columns[] = {
+	{"ENGINE", "engine", CTL_TEXT},
+	{"TENANT", "tenant", CTL_TEXT},
+	{"STATE", "state", CTL_TEXT},
+	{"LOST", "lost", CTL_YESNO},
+	{"SINCE", "sinceUnixNs", CTL_TIME_UNIX_NS},
+	{"REASON", "reason", CTL_TEXT},
+	{0},
+};
+
 static void section(const char *title, const struct ctl_column *columns, const json_t *items)
 {
 	if (!json_array_size(items))
 		return;
 	printf("\n%s:\n", title);
 	ctl_print_table(columns, items);
+}
+
+/* What an agent does not say of its targets is said, too. */
+static void print_targets(const json_t *object)
+{
+	const json_t *agent = json_object_get(object, "agent");
+	json_int_t left_out = json_integer_value(json_object_get(agent, "targetsLeftOut"));
+
+	section("Targets", target_columns, json_object_get(agent, "targets"));
+	if (left_out > 0)
+		printf("(and %lld more)\n", (long long)left_out);
 }
 
 /* As it was applied, line by line; what would drive the terminal is escaped. */
@@ -338,6 +359,7 @@ static void describe_text(int kind, const json_t *doc)
 	ctl_print_table(nouns[kind].columns, one);
 	section("Rollout", rollout_columns, json_object_get(object, "rollout"));
 	section("Conditions", condition_columns, json_object_get(object, "conditions"));
+	print_targets(object);
 	ctl_probes_print(object);
 	section("Grants", grant_columns, json_object_get(doc, "grants"));
 	section("Sessions", session_columns, json_object_get(doc, "sessions"));
@@ -386,9 +408,9 @@ const struct ctl_cmd ctl_cmd_describe = {
 	.summary = "everything about one tenant, engine, agent or grant",
 	.help = "Shows how far each version of the object has come at each agent (sent, received, "
 		"applied, failed), its\n"
-		"grants and sessions, what an agent's devices were seen to enforce, and the "
-		"document as "
-		"it was applied.\n\n"
+		"grants and sessions, what an agent's devices were seen to enforce, which targets\n"
+		"of its engines are lost, since when and why, and the document as it was "
+		"applied.\n\n"
 		"  ros2ctl describe tenant/alpha",
 	.min_pos = 1,
 	.max_pos = 2,
