@@ -309,6 +309,44 @@ static int records(struct world *w, struct ros2_err *err)
 	return 0;
 }
 
+/* Targets of a beat that find no place are told as left out: none is there in part. */
+static int targets(struct world *w, struct ros2_err *err)
+{
+	Ros2__V1__AgentMessage m = ROS2__V1__AGENT_MESSAGE__INIT;
+	Ros2__V1__TargetInfo t = ROS2__V1__TARGET_INFO__INIT, *ptrs[] = {&t, &t};
+	Ros2__V1__GetRequest q = ROS2__V1__GET_REQUEST__INIT;
+	Ros2__V1__ObjectRef ref = ROS2__V1__OBJECT_REF__INIT;
+	Ros2__V1__Beat b = ROS2__V1__BEAT__INIT;
+	Ros2__V1__GetReply *r = NULL;
+	Ros2__V1__Stamp st;
+	uint8_t boot[16];
+	int rc;
+
+	fake_stamp(&st, boot);
+	t.engine = t.tenant = t.state = t.reason = (char *)"flash";
+	b.stamp = &st;
+	b.targets = ptrs;
+	b.n_targets = 2;
+	m.msg_case = ROS2__V1__AGENT_MESSAGE__MSG_BEAT;
+	m.beat = &b;
+	fake_send(&w->a, &m);
+	if (!fake_next(&w->a, MSG(CONTACT), sweep_fired() ? 300 : 5000))
+		return lost(w, err);
+	ref.kind = KIND(AGENT);
+	ref.name = (char *)"dpu-0";
+	q.ref = &ref;
+	rc = ros2_v1_admin_get_sync(w->f->admin, &q, 8000, &r, err);
+	if (!r)
+		return rc;
+	if (r->object->agent->connected)
+		assert_int_equal(r->object->agent->n_targets + r->object->agent->targets_left_out,
+		                 b.n_targets);
+	for (size_t i = 0; i < r->object->agent->n_targets; i++)
+		assert_string_equal(r->object->agent->targets[i]->reason, "flash");
+	ros2__v1__get_reply__free_unpacked(r, NULL);
+	return rc;
+}
+
 /* ---- the sweep ---- */
 
 static bool may_be_answered(enum ros2_status s)
@@ -329,6 +367,7 @@ static const struct {
 	{"connect", connect_agent, NULL, NULL},
 	{"grant", grant, NULL, NULL},
 	{"records", records, NULL, NULL},
+	{"targets", targets, connect_agent, NULL},
 	{"revoke", revoke_alpha, NULL, reinstate},
 	{"reinstate", reinstate, revoke_alpha, NULL},
 };
