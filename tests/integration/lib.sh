@@ -276,7 +276,7 @@ load_end() {
 # The report of a load: stdout is JSON, what follows it is an error in words.
 report() { jq -r "$2" < <(sed '/^ros2-bench:/d' "$dir/$1.out"); } # NAME FILTER
 unharmed() { # NAME: ends well, verified something, lost nothing
-	load_end "$1" || { cat "$dir/$1.out"; return 1; }
+	load_end "$1" || { echo "exit $?"; cat "$dir/$1.out"; return 1; }
 	report "$1" 'if .error == null and .verified_blocks > 0 then "good" else . end' | tee "$dir/said" | grep -qx good ||
 		{ cat "$dir/said"; return 1; }
 }
