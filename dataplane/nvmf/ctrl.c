@@ -196,6 +196,17 @@ static void take_reset(struct nvmf_ctrl *c)
 	pthread_mutex_unlock(&c->admin->lock);
 }
 
+/* A target that lies each time it is reached is reached ever more seldom: the next wait begins
+ * where the one before began, doubled, until it was LIVE for as long as the longest wait is. */
+static void count_lie(struct nvmf_ctrl *c, uint64_t now_ns)
+{
+	if (now_ns - atomic_load(&c->since_ns) >= c->admin->backoff_max_ns)
+		c->lies = 0;
+	c->failures = c->lies;
+	if (nvmf_queue_lied(c->fault_words) && c->lies < BACKOFF_SHIFTS)
+		c->lies++;
+}
+
 static void run_live(struct nvmf_ctrl *c, uint64_t now_ns)
 {
 	if (!c->fault)
@@ -205,6 +216,7 @@ static void run_live(struct nvmf_ctrl *c, uint64_t now_ns)
 	if (c->fault) {
 		log_warn("engine %s, tenant %s: controller %u is lost: %s", c->admin->engine,
 		         c->name, c->cntlid, c->fault_words);
+		count_lie(c, now_ns);
 		atomic_store(&c->since_ns, now_ns);
 		enter(c, NVMF_CTRL_LOST);
 		tell(c, true);

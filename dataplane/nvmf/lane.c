@@ -2,8 +2,8 @@
 /*
  * The I/O queue of one controller at one reactor: opened when there is something to do and the
  * controller is LIVE, ended when it is not, or by a fault. A queue that died alone is opened again
- * within the same controller unless a write was in it without an answer: then the controller is
- * reset, because only its end makes sure of the write's.
+ * within the same controller unless a write was in it without an answer (then the controller is
+ * reset, because only its end makes sure of the write's), or the target lied.
  */
 #define LOG_COMPONENT "nvmf"
 #include "common/clock.h"

@@ -18,7 +18,7 @@ const char *nvmf_queue_state_to_str(enum nvmf_queue_state s)
 
 bool nvmf_queue_lied(const char *fault)
 {
-	static const char lie[] = "target sent ", term[] = "target sent C2HTermReq and ends";
-
-	return !strncmp(fault, lie, sizeof(lie) - 1) && strncmp(fault, term, sizeof(term) - 1);
+	return (strstr(fault, "target sent ") &&
+	        !strstr(fault, "target sent C2HTermReq and ends")) ||
+	       strstr(fault, "target used a key that was not good");
 }

@@ -122,7 +122,8 @@ struct nvmf_queue_ops {
 	void (*free)(struct nvmf_queue *q);
 	enum nvmf_queue_state (*state)(const struct nvmf_queue *q);
 	/* Why it failed: what was expected, what was found. "" before. Valid until free. Of a
-	 * target that went against the specification the words begin with "target sent". */
+	 * target that went against the specification the words begin with "target sent", or
+	 * "target used" where it was a key. */
 	const char *(*fault)(const struct nvmf_queue *q);
 	/* 0 = the queue's; -EAGAIN: depth, or no key free: after some done; -ENOTCONN: not READY;
 	 * -EINVAL: length, direction, memory. Hands nothing on by itself. */
@@ -161,8 +162,8 @@ struct nvmf_queue_ops {
 	void (*counters)(const struct nvmf_queue *q, struct nvmf_queue_counters *ret);
 };
 
-/* Do these words of a queue's fault say that the target lied, not that it or the way to it ended?
- */
+/* Do these words of a queue's fault, alone or in longer ones, say that the target lied, not that it
+ * or the way to it ended? */
 bool nvmf_queue_lied(const char *fault);
 
 /* What one queue over RDMA may take of the tenant's domain. */

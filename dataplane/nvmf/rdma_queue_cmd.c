@@ -152,7 +152,7 @@ int rdma_submit(struct rdma_queue *q, struct nvmf_req *req)
 		return -EAGAIN;
 	cmd = list_first(&q->free, struct rdma_cmd, link);
 	cmd->req = req;
-	cmd->invalidate = cmd->sent = cmd->answered = cmd->was_out = false;
+	cmd->invalidate = cmd->sent = cmd->answered = cmd->was_out = cmd->cut = false;
 	new_cid(cmd);
 	sqe = (struct nvme_sqe *)(void *)rdma_capsule(q, cmd->index);
 	*sqe = req->sqe;
@@ -330,7 +330,18 @@ static void capsule_sent(struct rdma_queue *q, const struct fabric_completion *e
 	rdma_settle(cmd);
 }
 
-static const char *words_of(const struct fabric_completion *e)
+/* A target that was honest may still be at a command whose right has ended. */
+static bool any_cut(const struct rdma_queue *q)
+{
+	const struct rdma_cmd *cmd;
+
+	list_for_each (&q->out, cmd, link)
+		if (cmd->cut && !cmd->answered)
+			return true;
+	return false;
+}
+
+static const char *words_of(const struct rdma_queue *q, const struct fabric_completion *e)
 {
 	switch (e->end) {
 	case FABRIC_END_NO_ANSWER:
@@ -342,8 +353,13 @@ static const char *words_of(const struct fabric_completion *e)
 		               ? "target sent an answer that is too long: expected 16 bytes"
 		               : "the RDMA device refused a work request";
 	case FABRIC_END_FLUSHED:
-		return "the queue pair went to error: the target used a key that was not good or "
-		       "ended the connection, or the RDMA device failed";
+		/* Before the connection ended, of which the queue pair learns from us only. */
+		if (q->conn_ended)
+			return "the queue pair went to error with its connection";
+		return any_cut(q) ? "the queue pair went to error: the target still used a key "
+		                    "that had ended with a right"
+		                  : "target used a key that was not good, or the RDMA device "
+		                    "failed: the queue pair went to error";
 	case FABRIC_END_REMOTE_ACCESS:
 	case FABRIC_END_REMOTE_OTHER:
 		return "the target refused a message";
@@ -356,7 +372,7 @@ void rdma_ended(struct rdma_queue *q, const struct fabric_completion *e)
 {
 	/* Answers that came before the end count: see take_ends. */
 	if (e->end != FABRIC_END_OK && (!q->broken || e->end != FABRIC_END_FLUSHED))
-		q->broken = words_of(e);
+		q->broken = words_of(q, e);
 	if (e->op == FABRIC_OP_SEND)
 		capsule_sent(q, e);
 	else if (e->op == FABRIC_OP_RECV && e->end == FABRIC_END_OK && q->state == NVMF_QUEUE_READY)

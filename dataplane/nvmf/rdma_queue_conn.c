@@ -98,6 +98,7 @@ static void on_event(void *arg, const struct fabric_conn_event *e)
 		break;
 	default:
 		/* What was answered before it ended counts. */
+		q->conn_ended = true;
 		rdma_collect(q);
 		if (q->broken && nvmf_queue_lied(q->broken))
 			rdma_fail(q, "%s", q->broken);

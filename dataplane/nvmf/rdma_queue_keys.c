@@ -253,13 +253,13 @@ uint32_t rdma_key_withdraw(struct rdma_cmd *cmd)
 	struct rdma_key *k = cmd->standing;
 
 	if (cmd->window && !cmd->ending) {
-		cmd->withdrawn = true;
+		cmd->withdrawn = cmd->cut = true;
 		own_end(cmd);
 		return 1;
 	}
 	if (!k || !k->window || k->ending)
 		return 0;
-	k->withdrawn = true;
+	k->withdrawn = cmd->cut = true;
 	standing_end(k);
 	return 1;
 }

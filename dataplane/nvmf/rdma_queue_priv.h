@@ -73,6 +73,7 @@ struct rdma_cmd {
 	enum rdma_cmd_state state;
 	bool ending;     /* its window's receipt is due */
 	bool withdrawn;  /* because a right ended */
+	bool cut;        /* so its key ended before the answer */
 	bool invalidate; /* the target was asked to */
 	bool wait_sent;  /* the SEND reads memory of the request, or its place must come back */
 	bool sent, answered, was_out;
@@ -111,6 +112,7 @@ struct rdma_queue {
 	uint32_t keys_live;                /* standing */
 	uint32_t n_ends;                   /* of work requests, ever */
 	bool receives_queued, ends_queued; /* ends: LOCAL_INVs */
+	bool conn_ended;                   /* so the queue pair fails, too */
 	bool armed, timer_armed, running;
 	struct rdma_cmd *cmds; /* owned */
 	struct rdma_key *keys; /* owned */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Strikes (target_verbs.h): a target uses a key in a way or at a time that it was not given for.
- * Nothing lands, the queue pair that was struck ends by name, and nobody else's. Each has its
- * control, in which the same strike lands: on the key's own queue pair while the command is in
- * flight; with standing keys; with keys whose end is left out.
+ * Nothing lands; the controller whose queue pair was struck ends by name, and nobody else's. Each
+ * has its control, in which the same strike lands: on the key's own queue pair while the command is
+ * in flight; with standing keys; with keys whose end is left out.
  */
 #include "tests/nvmf/rdma_liar_keys.h"
 #include "tests/nvmf/rdma_liar_rig.h"
@@ -51,12 +51,11 @@ static void strike_in_flight(struct vol *v, const struct row *row)
 	hold(v, row->op);
 	refused(&row->s, row->name);
 	liar_unharmed(v, -1, row->name);
+	liar_lost(v, &past, REFUSED, row->name);
 	if (row->op == ENGINE_OP_WRITE) {
-		liar_lost(v, &past, REFUSED, row->name);
 		assert_int_equal(liar_wait(v), -EREMOTEIO);
 		liar_unharmed(v, -1, row->name);
-	} else {
-		liar_reopened(v, &past, REFUSED, row->name);
+	} else { /* asked again of the next controller */
 		assert_int_equal(liar_wait(v), LIAR_LEN);
 		assert_true(vol_is_pattern(liar_slot(v, LIAR_SLOT), LIAR_LEN, 77));
 		liar_unharmed(v, LIAR_SLOT, row->name);
@@ -122,7 +121,7 @@ static void foreign(struct vol *a, struct vol *b, enum engine_op op)
 	liar_unharmed(a, -1, "another tenant's key");
 	liar_unharmed(b, -1, "another tenant's key");
 	liar_submit(a, ENGINE_OP_READ);
-	liar_reopened(a, &past, REFUSED, "another tenant's key");
+	liar_lost(a, &past, REFUSED, "another tenant's key");
 	assert_int_equal(liar_wait(a), LIAR_LEN);
 	/* Control: the key is good where it belongs, and B did not notice. */
 	s.on_host = LIAR_B;
@@ -179,7 +178,7 @@ void nvmf_rdma_liar__a_key_of_a_command_that_is_over(void **state)
 			fail_msg("late: expected that the device refuses it, found %d", r);
 		liar_unharmed(&v, -1, "late");
 		liar_submit(&v, ENGINE_OP_READ);
-		liar_reopened(&v, &past, REFUSED, "late");
+		liar_lost(&v, &past, REFUSED, "late");
 		assert_int_equal(liar_wait(&v), LIAR_LEN);
 		liar_unharmed(&v, LIAR_SLOT, "late");
 	}
@@ -249,7 +248,7 @@ void nvmf_rdma_liar__a_write_after_a_time_out(void **state)
 	refused(&anew, "after a time-out, by the new queue pair");
 	liar_unharmed(&v, -1, "after a time-out, by the new queue pair");
 	liar_submit(&v, ENGINE_OP_READ);
-	liar_reopened(&v, &past, REFUSED, "after a time-out");
+	liar_lost(&v, &past, REFUSED, "after a time-out");
 	assert_int_equal(liar_wait(&v), LIAR_LEN);
 	assert_true(vol_is_pattern(liar_slot(&v, LIAR_SLOT), LIAR_LEN, 77));
 	target_verbs_keep(liar.liar, false);

@@ -69,6 +69,7 @@ static void tenant_at(struct vol *v, struct target *t, const char *tenant, bool 
 	v->config.keep_alive_ms = 20000;
 	v->config.command_timeout_ms = 20000;
 	v->config.quiesce_ms = 100;
+	v->backoff_max_ms = 100;
 	v->device = liar.device;
 }
 

@@ -131,7 +131,7 @@ static void one_in_flight(struct vol *v, const struct lie *l)
 }
 
 #define READS        .op = ENGINE_OP_READ
-#define BAD_KEY_READ "key that was not good", READS, .queue_only = true
+#define BAD_KEY_READ "key that was not good", READS
 #define WRITES       .op = ENGINE_OP_WRITE
 enum { OP_WRITE = 1 + 1, OP_READ = 2 + 1 };
 

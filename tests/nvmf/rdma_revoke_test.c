@@ -80,7 +80,7 @@ static void rdma_revoke__a_late_write_reaches_nothing_after_the_confirmation(voi
 		assert_int_equal(late_write(h, cmd), FABRIC_END_REMOTE_ACCESS);
 		assert_false(landed(&r));
 		host_turns(h, 3);
-		host_assert_failed(h, "used a key that was not good");
+		host_assert_failed(h, "still used a key that had ended with a right");
 		assert_int_equal(r.n_done, 1);
 		assert_int_equal(r.rc, -EREMOTEIO);
 	}

@@ -121,21 +121,24 @@ static void carry_write(struct conn *c, const struct tcmd *cmd, uint32_t off, co
                         uint32_t len)
 {
 	struct fqueue *q = c->carried;
-	uint32_t place;
+	uint32_t place, key;
+	uint64_t addr;
 
 	if (c->dead || len > PLACE)
 		return;
 	place = place_take(q);
 	if (len)
 		memcpy(q->mem + PAYLOAD_AT + (size_t)place * PLACE, data, len);
-	move(c, PAYLOAD_OUT, place, cmd->addr + off, len, cmd->key);
+	target_rdma_reach(c, cmd, &addr, &key);
+	move(c, PAYLOAD_OUT, place, addr + off, len, key);
 }
 
 static void carry_read(struct conn *c, const struct tcmd *cmd, uint16_t ttag, uint32_t off,
                        uint32_t len)
 {
 	struct fqueue *q = c->carried;
-	uint32_t place;
+	uint32_t place, key;
+	uint64_t addr;
 
 	if (c->dead || len > PLACE)
 		return;
@@ -144,7 +147,8 @@ static void carry_read(struct conn *c, const struct tcmd *cmd, uint16_t ttag, ui
 	q->reads[place].ttag = ttag;
 	q->reads[place].off = off;
 	q->reads[place].len = len;
-	move(c, PAYLOAD_IN, place, cmd->addr + off, len, cmd->key);
+	target_rdma_reach(c, cmd, &addr, &key);
+	move(c, PAYLOAD_IN, place, addr + off, len, key);
 }
 
 static void capsule_came(struct conn *c, uint32_t i, uint32_t bytes)

@@ -124,6 +124,8 @@
 	X(CM_REJECT, "cm-reject", "refuses the connection with status arg; 0 = random bytes")      \
 	X(INV_UNASKED, "inv-unasked", "invalidates the command's key though nobody asked")         \
 	X(INV_WRONG, "inv-wrong", "invalidates the key of the command arg + 1 before it")          \
+	X(KEY_FOREIGN, "key-foreign", "moves data under the last key of another host")             \
+	X(KEY_OLD, "key-old", "moves data under the host's key of the command before it")          \
 	X(CM_NO_RECEIVE, "cm-no-receive", "accepts, and posts no receive for commands")
 
 #define TARGET_FAULTS(X)                                                                           \

@@ -56,6 +56,28 @@ void target_rdma_hello(struct conn *c, const uint8_t *asked, uint8_t hello[RDMA_
 	}
 }
 
+void target_rdma_reach(struct conn *c, const struct tcmd *cmd, uint64_t *ret_addr,
+                       uint32_t *ret_key)
+{
+	struct target *t = c->t;
+	bool foreign = target_lies(c, cmd, -1, FAULT_KEY_FOREIGN, NULL),
+	     old = !foreign && target_lies(c, cmd, -1, FAULT_KEY_OLD, NULL);
+
+	*ret_addr = cmd->addr;
+	*ret_key = cmd->key;
+	for (unsigned i = 1; (foreign || old) && i <= MIN(t->n_seen, SEEN_KEYS); i++) {
+		const struct seen_key *k = &t->seen[(t->n_seen - i) % SEEN_KEYS];
+
+		if (!strcmp(k->host_nqn, c->ctrl->host_nqn) == foreign || k->key == cmd->key)
+			continue;
+		*ret_addr = k->addr;
+		*ret_key = k->key;
+		return;
+	}
+	if (foreign || old)
+		*ret_key ^= 0x00ffff00; /* that nobody has */
+}
+
 uint32_t target_rdma_invalidates(struct conn *c, const struct tcmd *cmd)
 {
 	struct target *t = c->t;

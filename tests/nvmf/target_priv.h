@@ -348,6 +348,9 @@ bool target_rdma_silent(struct target *t);
 void target_rdma_hello(struct conn *c, const uint8_t *asked, uint8_t hello[RDMA_HELLO]);
 /* Which key an answer invalidates; 0 = none. */
 uint32_t target_rdma_invalidates(struct conn *c, const struct tcmd *cmd);
+/* Where, and under which key, the command's data is reached. */
+void target_rdma_reach(struct conn *c, const struct tcmd *cmd, uint64_t *ret_addr,
+                       uint32_t *ret_key);
 
 /* target_fabrics.c */
 void target_fabrics_run(struct conn *c, struct tcmd *cmd);

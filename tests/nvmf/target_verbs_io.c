@@ -94,30 +94,34 @@ void verbs_write(struct conn *c, const struct tcmd *cmd, uint32_t off, const voi
                  uint32_t len)
 {
 	struct vqueue *q = c->carried;
-	uint32_t place;
+	uint32_t place, key;
+	uint64_t addr;
 
 	if (c->dead || len > PLACE)
 		return;
 	place = place_take(q);
+	target_rdma_reach(c, cmd, &addr, &key);
 	if (len)
 		memcpy(place_at(q, place), data, len);
-	if (access_memory(q, PAYLOAD_OUT, place, false, cmd->addr + off, len, cmd->key))
+	if (access_memory(q, PAYLOAD_OUT, place, false, addr + off, len, key))
 		target_conn_end(c, true);
 }
 
 void verbs_read(struct conn *c, const struct tcmd *cmd, uint16_t ttag, uint32_t off, uint32_t len)
 {
 	struct vqueue *q = c->carried;
-	uint32_t place;
+	uint32_t place, key;
+	uint64_t addr;
 
 	if (c->dead || len > PLACE)
 		return;
 	place = place_take(q);
+	target_rdma_reach(c, cmd, &addr, &key);
 	q->reads[place].cid = cmd->cid;
 	q->reads[place].ttag = ttag;
 	q->reads[place].off = off;
 	q->reads[place].len = len;
-	if (access_memory(q, PAYLOAD_IN, place, true, cmd->addr + off, len, cmd->key))
+	if (access_memory(q, PAYLOAD_IN, place, true, addr + off, len, key))
 		target_conn_end(c, true);
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The engine at a target of our own: see vol.h. */
 #include "tests/nvmf/vol.h"
+#include "dataplane/nvmf/ctrl_priv.h"
 #include "tests/testing.h"
 
 #include "common/clock.h"
@@ -95,6 +96,9 @@ int vol_open(struct vol *v)
 	if (!rc)
 		rc = nvmf_engine_create(&c, rdma ? &nvmf_rdma_queue_ops : &nvmf_tcp_queue_ops,
 		                        &v->e, &err);
+	/* Nothing has been made of it yet. */
+	if (!rc && v->backoff_max_ms)
+		v->e->admin->backoff_max_ns = v->backoff_max_ms * NS_PER_MS;
 	if (!rc)
 		rc = ops->ns_open(v->e, &v->who, "v", &v->ns, &err);
 	if (!rc)

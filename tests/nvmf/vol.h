@@ -28,6 +28,7 @@ struct vol {
 	struct nvmf_config config;
 	struct engine_who who;
 	uint64_t unquiet_since_ns; /* engine_config's; set before vol_open */
+	uint32_t backoff_max_ms;   /* 0 = as always: for many lies at one tenant's controller */
 	struct engine *e;
 	struct engine_ns *ns;
 	struct engine_reactor *r;

@@ -145,6 +145,18 @@ static struct fabric_conn *conn_new(struct fabric_cm *cm, enum fabric_conn_state
 	return c;
 }
 
+/* A queue pair learns of the end of its connection from whoever takes the event, as with
+ * librdmacm. */
+static void fail_ended(const struct fabric_conn_event *e)
+{
+	struct fabric_conn *c = e->conn;
+
+	if (e->kind != FABRIC_CONN_EVENT_ENDED && e->kind != FABRIC_CONN_EVENT_REJECTED)
+		return;
+	if (c->qp && mem_qp_find(c->qpn) == c->qp)
+		mem_qp_fail(c->qp);
+}
+
 uint32_t fabric_cm_events(struct fabric_cm *cm,
                           void (*fn)(void *arg, const struct fabric_conn_event *e), void *arg)
 {
@@ -160,6 +172,7 @@ uint32_t fabric_cm_events(struct fabric_cm *cm,
 		if (!list_empty(&cm->events)) {
 			m = list_first(&cm->events, struct mem_event, link);
 			list_del(&m->link);
+			fail_ended(&m->e);
 		}
 		pthread_mutex_unlock(&mem_lock);
 		if (!m)
@@ -295,8 +308,6 @@ static void end_peer(struct fabric_conn *c, enum fabric_conn_event_kind kind, in
 		return;
 	p->peer = NULL;
 	p->state = FABRIC_CONN_ENDED;
-	if (p->qp && mem_qp_find(p->qpn) == p->qp)
-		mem_qp_fail(p->qp);
 	tell(p, kind, code, words, data, len);
 }
 

@@ -93,6 +93,7 @@ static bool look(struct peer *p, bool *ret_welcome)
 		*ret_welcome |= h->opcode == WIRE_WELCOME;
 		receive_again(p, (uint32_t)c.cookie);
 	}
+	(void)peer_is_told(p); /* of the end, of which its queue pair learns by that */
 	return fabric_qp_state(p->qp) == FABRIC_QP_READY;
 }
 

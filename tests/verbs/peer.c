@@ -173,6 +173,7 @@ struct wire_header peer_recv(struct peer *p)
 		struct fabric_completion c;
 
 		if (fabric_set_poll(p->set, &c, 1) == 0) {
+			(void)peer_is_told(p); /* of the end, too */
 			poll(NULL, 0, 1);
 			continue;
 		}
