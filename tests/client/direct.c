@@ -4,6 +4,8 @@
 #include "proto/ros2/v1/tenant.pb-c.h"
 #include "proto/ros2/v1/tenant.rpc.h"
 
+uint16_t (*direct_on_path)(uint16_t port);
+
 /* ---- control calls over dp.h ---- */
 
 static struct ros2_uid uid_of(const ProtobufCMessage *req)
@@ -63,6 +65,8 @@ static struct dp_result open_session(struct control_dp *c, const ProtobufCMessag
 	if (res.status)
 		return res;
 	r = NEW(Ros2__V1__OpenSessionReply, open_session_reply);
+	if (direct_on_path && !verbs)
+		res.session.port = direct_on_path(res.session.port);
 	snprintf(address, sizeof(address), "%s:%u",
 	         verbs && fx_rdma_host ? fx_rdma_host : "127.0.0.1",
 	         verbs && atomic_load(&c->verbs_nowhere) ? 1 : res.session.port);

@@ -19,6 +19,10 @@ struct control_dp {
 	_Atomic uint32_t registered;  /* leases given */
 };
 
+/* Somebody on the path of sessions over TCP: given the agent's port, the one that the program is
+ * told. NULL = nobody. */
+extern uint16_t (*direct_on_path)(uint16_t port);
+
 struct user {
 	struct control_dp *control; /* the client's */
 	struct ros2_client *client;
