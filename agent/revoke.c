@@ -13,6 +13,7 @@
  * revocations).
  */
 #include "agent/health.h"
+#include "agent/pending_priv.h"
 #include "agent/sessions.h"
 #include "agent/test_switches.h"
 #include "agent/uplink_priv.h"
@@ -28,6 +29,7 @@
 
 #define PENDING_MAX 4096
 #define RETRY_MS    1000
+#define LOOK_MS     1000
 
 /* One revocation on its way. Freed when the data plane has drained and the disk has it. */
 struct revocation {
@@ -40,11 +42,15 @@ struct revocation {
 	struct ros2_err write_err;
 	uint64_t durable_ns;
 	bool write_done, durable, stopped, drained, receipt_sent;
+	bool keys;              /* some are pending */
 	bool refused;           /* the data plane could not hold it: asked again */
 	struct ros2_uid target; /* how the data plane knows it */
 	struct dp_result res;   /* of the data plane's first answer */
 	uint32_t draining;
 	struct loop_timer retry;
+	/* Of a whole agent, while a device has not confirmed: asked for before each receipt. */
+	struct pending *pending; /* owned */
+	struct loop_timer look;
 };
 
 struct revoker {
@@ -84,11 +90,23 @@ static void send_receipt(struct revocation *v)
 	r.receive_to_last_engine_ns = since(v, v->res.revoke.last_engine_ns);
 	r.receive_to_last_window_ns = since(v, v->res.revoke.last_window_ns);
 	r.receive_to_durable_ns = v->durable ? since(v, v->durable_ns) : 0;
+	pending_put(v->pending, &r);
+	if (v->keys && !r.n_pending)
+		r.pending_left_out = 1; /* nobody could be asked whose: somebody's */
 	m.msg_case = ROS2__V1__AGENT_MESSAGE__MSG_RECEIPT;
 	m.receipt = &r;
 	v->receipt_sent = true;
 	/* Without a stream: the controller sends the revocation again until it has a receipt. */
 	uplink_send(v->a->uplink, &m);
+}
+
+static void revocation_free(struct revocation *v)
+{
+	list_del(&v->link);
+	loop_timer_stop(&v->retry);
+	loop_timer_stop(&v->look);
+	pending_free(v->pending);
+	free(v);
 }
 
 /* Both have answered, or one of them has news. */
@@ -101,9 +119,44 @@ static void progress(struct revocation *v)
 	send_receipt(v);
 	if (!v->drained || !v->durable)
 		return;
-	list_del(&v->link);
 	r->n--;
-	free(v);
+	revocation_free(v);
+}
+
+/* ---- whose keys are pending ---- */
+
+static void look(void *arg);
+
+static void look_later(struct revocation *v)
+{
+	if (!v->a->ended)
+		loop_timer_in_ms(v->a->o.loop, &v->look, LOOK_MS, look, v);
+}
+
+static void on_pending(void *arg, bool changed)
+{
+	struct revocation *v = arg;
+
+	look_later(v);
+	/* An empty list is no news: the data plane's last answer is on its way. */
+	if (!v->receipt_sent || (changed && pending_any(v->pending)))
+		progress(v);
+}
+
+/* False: there is no memory to ask, or an answer is awaited still. */
+static bool ask_pending(struct revocation *v)
+{
+	if (!v->pending)
+		v->pending = pending_new(v->a, clock_boottime_ns(), on_pending, v);
+	return v->pending && pending_ask(v->pending) == 0;
+}
+
+static void look(void *arg)
+{
+	struct revocation *v = arg;
+
+	if (!ask_pending(v))
+		look_later(v);
 }
 
 static void on_stopped(void *arg, const struct dp_result *res)
@@ -121,6 +174,15 @@ static void on_stopped(void *arg, const struct dp_result *res)
 	v->stopped = true;
 	v->draining = res->revoke.draining;
 	v->drained = !res->revoke.draining;
+	v->keys = res->revoke.keys != 0;
+	if (v->keys) {
+		if (ask_pending(v))
+			return; /* the receipt leaves with the list */
+		look_later(v);
+	} else {
+		loop_timer_stop(&v->look);
+		pending_free(TAKE_PTR(v->pending));
+	}
 	progress(v);
 }
 
@@ -434,9 +496,7 @@ void revoker_free(struct revoker *r)
 	while (!list_empty(&r->pending)) {
 		struct revocation *v = list_first(&r->pending, struct revocation, link);
 
-		list_del(&v->link);
-		loop_timer_stop(&v->retry);
-		free(v);
+		revocation_free(v);
 	}
 	free(r->fresh.p);
 	free(r);

@@ -190,6 +190,14 @@ struct ctl_agent {
 
 enum ctl_receipt_state { CTL_OWED, CTL_DRAINING, CTL_CONFIRMED };
 
+#define CTL_PENDING_MAX 64 /* tenants in one receipt; what comes more is counted */
+
+struct ctl_pending { /* keys that the agent's device has not ended */
+	struct ros2_uid tenant_uid;
+	uint32_t keys;
+	char device[64]; /* printable */
+};
+
 struct ctl_owed {         /* what one agent owes for one revocation */
 	struct list link; /* of ctl_revocation.owed */
 	struct ros2_uid agent_uid;
@@ -197,6 +205,8 @@ struct ctl_owed {         /* what one agent owes for one revocation */
 	enum ctl_receipt_state state;
 	uint32_t sessions, leases, windows, draining;
 	uint64_t received_ns, last_byte_ns, last_engine_ns, last_window_ns, durable_ns;
+	struct ctl_pending *pending; /* owned */
+	uint32_t n_pending, pending_left_out;
 	uint64_t recorded_ns;   /* the last receipt that went into the log */
 	uint64_t until_unix_ns; /* latest end when the agent is not heard */
 };
@@ -491,8 +501,10 @@ struct ctl_receipt {
 	bool durable;
 	uint32_t sessions, leases, windows, draining;
 	uint64_t last_byte_ns, last_engine_ns, last_window_ns, durable_ns;
+	struct ctl_pending *pending; /* owned; ctl_receipt may take it */
+	uint32_t n_pending, pending_left_out;
 };
-void ctl_receipt(struct ctl_agent *a, const struct ctl_receipt *r);
+void ctl_receipt(struct ctl_agent *a, struct ctl_receipt *r);
 /* The agent is back: sends what it owes. */
 void ctl_revocations_resend(struct ctl_agent *a);
 int ctl_revocation_load(struct ctl *c, const struct store_revocation *r);

@@ -444,8 +444,10 @@ static void on_receipt(struct link *l, const Ros2__V1__Receipt *r)
 	                         .last_window_ns = r->receive_to_last_window_ns,
 	                         .durable_ns = r->receive_to_durable_ns};
 
+	link_take_pending(r, &in);
 	if (!ros2_uid_from_bytes(r->revocation_uid.data, r->revocation_uid.len, &in.revocation_uid))
 		ctl_receipt(l->agent, &in);
+	free(in.pending);
 }
 
 static void take_draft(const Ros2__V1__AuditDraft *in, struct ctl_forward *f)

@@ -27,4 +27,6 @@ void link_cork(struct link *l, bool cork);
 /* link_probe.c */
 void link_on_probe(struct link *l, const Ros2__V1__ProbeReport *m);
 void link_take_targets(struct ctl_agent *a, const Ros2__V1__Beat *b);
+/* in->pending is the caller's to free. */
+void link_take_pending(const Ros2__V1__Receipt *r, struct ctl_receipt *in);
 #endif

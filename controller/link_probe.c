@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An agent's probe report, and its targets, as the domain has them: bounded, printable, unknown
- * numbers left out. */
+/* An agent's probe report, its targets, and its pending keys, as the domain has them: bounded,
+ * printable, unknown numbers left out. */
 #include "common/utf8.h"
 #include "controller/link_priv.h"
 #include <stdio.h>
@@ -80,4 +80,25 @@ void link_take_targets(struct ctl_agent *a, const Ros2__V1__Beat *b)
 		take_text(v[i].state, sizeof(v[i].state), m->state);
 		take_text(v[i].reason, sizeof(v[i].reason), m->reason);
 	}
+}
+
+/* What is no uid names nobody, and without memory the list is counted only. */
+void link_take_pending(const Ros2__V1__Receipt *r, struct ctl_receipt *in)
+{
+	size_t n = MIN(r->n_pending, (size_t)CTL_PENDING_MAX);
+	uint64_t left_out = (uint64_t)r->pending_left_out + r->n_pending;
+
+	if (n)
+		in->pending = calloc(n, sizeof(*in->pending));
+	for (size_t i = 0; i < n && in->pending; i++) {
+		const Ros2__V1__PendingKeys *m = r->pending[i];
+		struct ctl_pending *p = &in->pending[in->n_pending];
+
+		if (ros2_uid_from_bytes(m->tenant_uid.data, m->tenant_uid.len, &p->tenant_uid) < 0)
+			continue;
+		p->keys = m->keys;
+		take_text(p->device, sizeof(p->device), m->device);
+		in->n_pending++;
+	}
+	in->pending_left_out = (uint32_t)MIN(left_out - in->n_pending, (uint64_t)UINT32_MAX);
 }

@@ -33,6 +33,13 @@ struct ctl_waiter {
 	struct loop_timer timer;
 };
 
+static void owed_free(struct ctl_owed *o)
+{
+	list_del(&o->link);
+	free(o->pending);
+	free(o);
+}
+
 static void rev_free(struct ctl *c, struct ctl_revocation *r)
 {
 	struct ctl_owed *o, *tmp;
@@ -40,7 +47,7 @@ static void rev_free(struct ctl *c, struct ctl_revocation *r)
 	if (HASH_TOOK(hh, r))
 		HASH_DEL(c->revocations, r);
 	list_for_each_safe (&r->owed, o, tmp, link)
-		free(o);
+		owed_free(o);
 	if (r->waiter)
 		loop_timer_stop(&r->waiter->timer);
 	loop_timer_stop(&r->unrecorded.again);
@@ -532,7 +539,7 @@ static void record_receipt(struct ctl_agent *a, const struct ctl_revocation *r,
 	store_submit(a->ctl->store, t, NULL, NULL, NULL);
 }
 
-void ctl_receipt(struct ctl_agent *a, const struct ctl_receipt *in)
+void ctl_receipt(struct ctl_agent *a, struct ctl_receipt *in)
 {
 	struct ctl *c = a->ctl;
 	struct ctl_revocation *r;
@@ -548,12 +555,18 @@ void ctl_receipt(struct ctl_agent *a, const struct ctl_receipt *in)
 	o->windows = MAX(o->windows, in->windows);
 	o->last_window_ns = MAX(o->last_window_ns, in->last_window_ns);
 	o->draining = in->draining;
+	free(o->pending);
+	o->pending = TAKE_PTR(in->pending);
+	o->n_pending = in->n_pending;
+	o->pending_left_out = in->pending_left_out;
 	o->last_byte_ns = in->last_byte_ns;
 	o->last_engine_ns = in->last_engine_ns;
 	o->durable_ns = in->durable_ns;
 	/* Not durable at the agent: the right is dead there, but a restart might bring it back. It
 	 * is asked again at the next connection. */
-	o->state = in->durable && !in->draining ? CTL_CONFIRMED : CTL_DRAINING;
+	o->state = in->durable && !in->draining && !in->n_pending && !in->pending_left_out
+	                   ? CTL_CONFIRMED
+	                   : CTL_DRAINING;
 	/* The first and the last are recorded; between them an agent that never gets done takes at
 	 * most one record a second of the reserve that revocations rest on. */
 	if (!o->recorded_ns || o->state == CTL_CONFIRMED ||
@@ -588,10 +601,8 @@ void ctl_revocations_forget(struct ctl *c, const struct ros2_uid *agent_uid)
 	HASH_ITER (hh, c->revocations, r, tmp) {
 		struct ctl_owed *o = owed_find(r, agent_uid);
 
-		if (o) {
-			list_del(&o->link);
-			free(o);
-		}
+		if (o)
+			owed_free(o);
 		if (is_over(r))
 			rev_free(c, r);
 	}

@@ -306,7 +306,7 @@ static void revoked(void *arg, const struct ros2_err *err, const struct ctl_revo
 	m.revocation_uid.data = (uint8_t *)r->rev->uid.b;
 	m.revocation_uid.len = ROS2_UID_LEN;
 	op->lost = show_lost();
-	op->n_outcomes = show_outcomes(r->rev, &op->outcomes);
+	op->n_outcomes = show_outcomes(op->s->ctl, r->rev, &op->outcomes);
 	m.outcomes = op->outcomes;
 	m.n_outcomes = op->n_outcomes;
 	m.command_to_reply_ns = clock_boottime_ns() - op->started_ns;
@@ -442,7 +442,7 @@ static void delete_revoked(void *arg, const struct ros2_err *err, const struct c
 		return;
 	}
 	op->lost = show_lost();
-	op->n_outcomes = show_outcomes(r->rev, &op->outcomes);
+	op->n_outcomes = show_outcomes(op->s->ctl, r->rev, &op->outcomes);
 	op_enter(op, go_delete_row);
 }
 
@@ -601,7 +601,7 @@ static void isolated(void *arg, const struct ros2_err *err, const struct ctl_rev
 		return;
 	}
 	op->lost = show_lost();
-	op->n_outcomes = show_outcomes(r->rev, &op->outcomes);
+	op->n_outcomes = show_outcomes(op->s->ctl, r->rev, &op->outcomes);
 	m.outcome = op->n_outcomes ? op->outcomes[0] : NULL;
 	reply_outcomes(op, &m.base);
 	op_free(op);

@@ -369,7 +369,22 @@ static Ros2__V1__ReceiptState receipt_state(enum ctl_receipt_state s)
 	                         : ROS2__V1__RECEIPT_STATE__RECEIPT_STATE_UNCONFIRMED;
 }
 
-Ros2__V1__RevokeOutcome *show_outcome(const struct ctl_revocation *r, const struct ctl_owed *o)
+static Ros2__V1__PendingKeys *show_pending(struct ctl *c, const struct ctl_pending *p)
+{
+	Ros2__V1__PendingKeys *m = NEW(Ros2__V1__PendingKeys, ros2__v1__pending_keys__init);
+	const struct ctl_object *o = ctl_find_uid(c, &p->tenant_uid);
+
+	if (!m)
+		return NULL;
+	m->tenant_uid = show_bytes(p->tenant_uid.b, ROS2_UID_LEN);
+	m->tenant = show_str(o && o->kind == STORE_TENANT ? o->name : "");
+	m->keys = p->keys;
+	m->device = show_str(p->device);
+	return m;
+}
+
+static Ros2__V1__RevokeOutcome *show_outcome(struct ctl *c, const struct ctl_revocation *r,
+                                             const struct ctl_owed *o)
 {
 	Ros2__V1__RevokeOutcome *m = NEW(Ros2__V1__RevokeOutcome, ros2__v1__revoke_outcome__init);
 
@@ -389,16 +404,19 @@ Ros2__V1__RevokeOutcome *show_outcome(const struct ctl_revocation *r, const stru
 	m->agent_receive_to_durable_ns = o->durable_ns;
 	if (o->state == CTL_OWED)
 		m->unconfirmed_until_unix_ns = o->until_unix_ns;
+	for (uint32_t i = 0; i < o->n_pending; i++)
+		SHOW_APPEND(m->pending, m->n_pending, show_pending(c, &o->pending[i]));
+	m->pending_left_out = o->pending_left_out;
 	return m;
 }
 
-size_t show_outcomes(const struct ctl_revocation *r, Ros2__V1__RevokeOutcome ***ret)
+size_t show_outcomes(struct ctl *c, const struct ctl_revocation *r, Ros2__V1__RevokeOutcome ***ret)
 {
 	const struct ctl_owed *o;
 	size_t n = 0;
 
 	*ret = NULL;
 	list_for_each (&r->owed, o, link)
-		SHOW_APPEND(*ret, n, show_outcome(r, o));
+		SHOW_APPEND(*ret, n, show_outcome(c, r, o));
 	return n;
 }

@@ -11,8 +11,7 @@ Ros2__V1__ObjectInfo *show_object(struct svc *s, const struct ctl_object *o,
                                   const struct ctl_agent_sum *sum, bool whole);
 Ros2__V1__GrantInfo *show_grant(const struct ctl_grant *g);
 Ros2__V1__GrantInfo *show_stored_grant(struct svc *s, const struct store_grant *g);
-Ros2__V1__RevokeOutcome *show_outcome(const struct ctl_revocation *r, const struct ctl_owed *o);
-size_t show_outcomes(const struct ctl_revocation *r, Ros2__V1__RevokeOutcome ***ret);
+size_t show_outcomes(struct ctl *c, const struct ctl_revocation *r, Ros2__V1__RevokeOutcome ***ret);
 Ros2__V1__Condition *show_condition(const char *name, bool status, const char *reason,
                                     uint64_t since_unix_ns);
 /* Appends to a repeated field; frees @item (a message) without memory. */

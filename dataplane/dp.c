@@ -69,6 +69,7 @@ int dp_new(const struct dp_opts *o, struct dp **ret, struct ros2_err *err)
 	list_init(&dp->ops);
 	list_init(&dp->revokes);
 	list_init(&dp->listings);
+	list_init(&dp->keys_listings);
 	list_init(&dp->spare_ops);
 	list_init(&dp->spare_revokes);
 	rc = dp_unquiet_open(dp, err);
@@ -183,6 +184,7 @@ void dp_free(struct dp *dp)
 	for (uint32_t i = 0; i < dp->n_reactors; i++)
 		reactor_stop(dp->reactors[i]);
 	dp_revokes_free(dp);
+	dp_keys_free(dp);
 	dp_denied_cancel(dp);
 	cancel_ops(dp);
 	close_device(dp);

@@ -184,6 +184,7 @@ struct dp_result {
 		} region;
 		struct {
 			uint32_t sessions, leases, draining;
+			uint32_t keys;    /* of draining: keys, see dp_revoke */
 			uint32_t windows; /* keys of storage targets to slots: ended, and confirmed
 			                     by the device */
 			uint64_t last_window_ns; /* boottime of the last of these, or when they
@@ -250,6 +251,12 @@ void dp_region_deregister(struct dp *dp, const struct ros2_uid *session, uint32_
 enum dp_scope { DP_SCOPE_TENANT, DP_SCOPE_GRANT, DP_SCOPE_SESSION, DP_SCOPE_ALL };
 int dp_revoke(struct dp *dp, enum dp_scope scope, const struct ros2_uid *uid, uint64_t received_ns,
               enum ros2_status why, dp_done_fn done, void *arg);
+/* Keys of storage targets that were ended by @until_ns (boottime) and that the RDMA device may
+ * serve yet: fn for each tenant that has some, with how many (a tenant that was withdrawn and is
+ * back may come twice), then once with NULL; on the loop. -ENOMEM: nothing is begun, fn is not
+ * called. */
+typedef void (*dp_keys_fn)(void *arg, const struct ros2_uid *tenant, uint32_t keys);
+int dp_keys_pending(struct dp *dp, uint64_t until_ns, dp_keys_fn fn, void *arg);
 bool dp_is_frozen(const struct dp *dp);
 /* 0: sessions and rights are taken again. -EBUSY: the freeze has not reached every reactor;
  * -ENOMEM: there is still no memory: ask again. */

@@ -205,6 +205,7 @@ void dp_op_free(struct dp_op *op)
 	free(op->to);
 	free(op->entries);
 	free(op->infos);
+	free(op->keys_of);
 	if (op->lent)
 		return;
 	if (dp->freed || dp->n_spare_ops == DP_OPS_SPARE) {

@@ -124,6 +124,13 @@ struct dp_file {
 void dp_file_ref(struct dp_file *f);
 void dp_file_unref(struct dp_file *f); /* any thread */
 
+/* Keys of a tenant that its device has not ended. */
+struct dp_keys_of {
+	struct ros2_uid tenant;
+	const struct fabric_pd *pd; /* compared only */
+	uint32_t keys;
+};
+
 enum op_stage { OP_LOOP, OP_REACTOR, OP_QUEUED, OP_WORKER };
 
 /* One asynchronous call. Made on the loop, carried to a reactor or a worker, finished on the loop.
@@ -173,7 +180,9 @@ struct dp_op {
 	const struct fabric_pd *of_pd; /* compared only; NULL = nothing of it is lent */
 	enum ros2_status why;
 	uint64_t received_ns, keys_ended_ns;
-	uint32_t keys_alive; /* when the reactor answered */
+	uint32_t keys_alive;        /* when the reactor answered */
+	struct dp_keys_of *keys_of; /* owned */
+	uint32_t n_keys_of;
 };
 
 struct dp_session {
@@ -237,7 +246,7 @@ struct dp {
 	} rdma_said[DP_RDMA_SAID]; /* the latest of what the device said of queue pairs */
 	uint32_t rdma_said_n;
 	struct uidmap uids; /* tenants, grants, sessions, and tombstones of all three */
-	struct list tenants, grants, sessions, mounts, files, ops, revokes, listings;
+	struct list tenants, grants, sessions, mounts, files, ops, revokes, listings, keys_listings;
 	struct list spare_ops, spare_revokes; /* owned: set aside, see dp_op_new */
 	uint32_t n_spare_ops, n_spare_revokes;
 	struct {
@@ -353,6 +362,9 @@ void dp_revokes_unreserve(struct dp *dp);
 int dp_frozen_check(const struct dp *dp, struct ros2_err *err);
 void dp_revokes_check(struct dp *dp);
 void dp_revokes_free(struct dp *dp); /* and listings: their callers hear the end */
+
+/* dp_keys.c */
+void dp_keys_free(struct dp *dp); /* who asked hears the end */
 
 /* workers.c */
 int workers_new(struct dp *dp, uint32_t n, struct workers **ret);

@@ -207,6 +207,7 @@ static void tell_partial(void *arg)
 
 	if (!sessions_left(v))
 		res.revoke.draining = 0;
+	res.revoke.keys = v->keys_alive;
 	res.revoke.draining += workers_running(v->dp->workers, op_meant, v) + v->keys_alive;
 	if (v->done)
 		v->done(v->arg, &res);

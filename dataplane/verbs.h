@@ -13,6 +13,7 @@
 
 struct dp;
 struct dp_op;
+struct dp_keys_of;
 struct dp_tenant;
 struct reactor;
 struct session;
@@ -66,6 +67,8 @@ int verbs_tenant_pd(struct dp *dp, struct dp_tenant *t, struct ros2_err *err);
 int verbs_tenant_pd_free(struct dp *dp, struct dp_tenant *t);
 /* Of a tenant that has gone, as long as something uses it; NULL: nothing does. To compare with. */
 const struct fabric_pd *verbs_kept_pd(const struct dp *dp, const struct ros2_uid *tenant);
+/* All of those, into @v; how many. NULL: only counted. */
+uint32_t verbs_kept_pds(const struct dp *dp, struct dp_keys_of *v);
 /* Engines are gone: what was kept for them goes. */
 void verbs_kept_free(struct dp *dp);
 #endif

@@ -232,6 +232,19 @@ const struct fabric_pd *verbs_kept_pd(const struct dp *dp, const struct ros2_uid
 	return NULL;
 }
 
+uint32_t verbs_kept_pds(const struct dp *dp, struct dp_keys_of *v)
+{
+	const struct kept_pd *k;
+	uint32_t n = 0;
+
+	list_for_each (&dp->kept_pds, k, link) {
+		if (v)
+			v[n] = (struct dp_keys_of){.tenant = k->tenant, .pd = k->pd};
+		n++;
+	}
+	return n;
+}
+
 void verbs_kept_free(struct dp *dp)
 {
 	while (!list_empty(&dp->kept_pds)) {

@@ -6,7 +6,6 @@
 #include "common/pki.h"
 #include "common/util.h"
 #include "proto/audit/audit.h"
-#include "tests/agent/fake_dp.h"
 #include <time.h>
 
 /* ---- waits between attempts ---- */
@@ -20,6 +19,7 @@ int __wrap_loop_timer_in_ms(struct loop *l, struct loop_timer *t, uint64_t ms, l
                             void *arg);
 
 _Atomic uint32_t pair_longest_ms;
+void (*pair_agent_opts)(struct agent_opts *o);
 
 int __wrap_loop_timer_in_ms(struct loop *l, struct loop_timer *t, uint64_t ms, loop_fn fn,
                             void *arg)
@@ -204,6 +204,8 @@ void pair_agent_start(struct pair *p)
 
 	assert_int_equal(loop_new(&(struct loop_opts){.name = "agent"}, &p->loop), 0);
 	o.loop = p->loop;
+	if (pair_agent_opts)
+		pair_agent_opts(&o);
 	p->ready = false;
 	if (agent_new(&o, &p->agent, &err) < 0 || agent_start(p->agent, &err) < 0)
 		fail_msg("%s", err.msg);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A real controller and a real agent, each on its loop's thread, with a relay between them and a
- * tenant that calls through it too. The agent's data plane is fake_dp, and its waits between
+ * tenant that calls through it too. The agent's data plane is fake_dp, unless the test links the
+ * real one, and its waits between
  * attempts are a tenth of what they are.
  */
 #ifndef ROS2_TESTS_FAULTS_PAIR_H
@@ -16,6 +17,8 @@
 
 /* No timer of the agent takes longer; 0: as long as it is, but for the waits between attempts. */
 extern _Atomic uint32_t pair_longest_ms;
+/* NULL, or changes what the agent is started with. */
+extern void (*pair_agent_opts)(struct agent_opts *o);
 
 struct pair {
 	struct sf *f; /* the controller; its admin channel is not cut */

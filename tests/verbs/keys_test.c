@@ -378,6 +378,95 @@ static void revoke__of_everything_is_told_draining_while_one_device_does_not_con
 	peer_close(&p);
 }
 
+struct asked {
+	struct fx *fx;
+	int rc;
+	_Atomic bool done;
+	uint32_t n, keys;
+	struct ros2_uid tenant;
+};
+
+static void on_keys(void *arg, const struct ros2_uid *tenant, uint32_t keys)
+{
+	struct asked *q = arg;
+
+	if (!tenant) {
+		q->done = true;
+		return;
+	}
+	q->n++;
+	q->keys += keys;
+	q->tenant = *tenant;
+}
+
+static void ask_pending(void *arg)
+{
+	struct asked *q = arg;
+
+	q->rc = dp_keys_pending(q->fx->dp, clock_boottime_ns(), on_keys, q);
+}
+
+static struct asked ask(struct fx *fx)
+{
+	struct asked q = {.fx = fx};
+
+	loop_call(fx->loop, ask_pending, &q);
+	for (int i = 0; i < 20000 && q.rc == 0 && !q.done; i++)
+		/* poll: a flag of the loop */
+		usleep(1000);
+	assert_int_equal(q.done, q.rc == 0);
+	return q;
+}
+
+/* Also of a tenant that has gone, and without memory nobody is told half of it. */
+static void keys_pending__are_told_of_whose_they_are(void **state)
+{
+	struct sweep s = {.kind = SWEEP_ALLOC, .error = ENOMEM, .thread = "test"};
+	struct fx *fx = *state;
+	struct ros2_uid tenant = ros2_uid_new(), grant = ros2_uid_new();
+	struct fabric_region *held;
+	struct fx_revoked all, of_tenant;
+	struct peer p, other;
+	uint32_t refused = 0;
+	struct asked q;
+
+	hold_two(fx, &p);
+	held = hold_domain(fx);
+	atomic_store(&victim, atomic_load(&listed));
+	fx_tenant(fx, &tenant);
+	assert_int_equal(fx_grant(fx, &grant, &tenant, UINT64_MAX), 0);
+	peer_connect(fx, &other, &tenant, &grant);
+	fx_revoke(fx, DP_SCOPE_ALL, NULL, &all);
+	assert_true(all.first.revoke.keys >= 3); /* of each reactor that has the engine */
+	while (sweep_next(&s)) {
+		q = ask(fx);
+		sweep_off();
+		assert_true(q.rc == 0 || (q.rc == -ENOMEM && sweep_fired()));
+		assert_int_equal(q.n, q.rc == 0);
+		refused += q.rc < 0;
+		if (q.rc < 0)
+			continue;
+		assert_int_equal(q.keys, all.first.revoke.keys);
+		assert_true(ros2_uid_eq(&q.tenant, &fx->tenant));
+	}
+	assert_true(refused >= 3); /* the list, an operation, what it brings: once; then for good */
+	slow_engine_shut(false);
+	peer_close(&other);
+	fx_revoke_begin(fx, DP_SCOPE_TENANT, &fx->tenant, &of_tenant);
+	wait_forgotten(fx);
+	q = ask(fx);
+	assert_int_equal(q.n, 1);
+	assert_true(ros2_uid_eq(&q.tenant, &fx->tenant));
+	confirm();
+	fx_wait_calls(fx, &of_tenant, 1);
+	fx_wait_calls(fx, &all, 2);
+	assert_int_equal(all.last.revoke.keys, 0);
+	q = ask(fx);
+	assert_int_equal(q.n, 0);
+	fabric_region_free(held);
+	peer_close(&p);
+}
+
 static void revoke__of_everything_is_told_once_where_devices_confirm(void **state)
 {
 	struct fx *fx = *state;
@@ -619,6 +708,7 @@ int main(void)
 		T(revoke__of_a_grant_after_everything_waits_for_the_device_too),
 		T(revoke__asked_again_counts_what_the_engine_still_holds),
 		T(revoke__of_everything_is_told_draining_while_one_device_does_not_confirm),
+		T(keys_pending__are_told_of_whose_they_are),
 		T(revoke__of_everything_is_told_once_where_devices_confirm),
 		T(stop__does_not_wait_for_what_everybody_waits_for),
 		T(freeze__ends_without_a_device_that_does_not_confirm),

@@ -27,6 +27,14 @@ static const struct ctl_column outcome_columns[] = {
 	{0},
 };
 
+static const struct ctl_column pending_columns[] = {
+	{"AGENT", "agent", CTL_TEXT},
+	{"TENANT", "tenant", CTL_TEXT},
+	{"KEYS-PENDING", "keys", CTL_NUMBER},
+	{"DEVICE", "device", CTL_TEXT},
+	{0},
+};
+
 static int unconfirmed(Ros2__V1__RevokeOutcome **v, size_t n)
 {
 	int count = 0;
@@ -36,11 +44,58 @@ static int unconfirmed(Ros2__V1__RevokeOutcome **v, size_t n)
 	return count;
 }
 
-/* Prints outcomes; the exit code says whether every agent gave its receipt. */
+/* Whose keys an agent's device has not ended: a table of its own, under the other. */
+static void show_pending(Ros2__V1__RevokeOutcome **v, size_t n)
+{
+	json_t *items = json_array();
+
+	for (size_t i = 0; i < n; i++)
+		for (size_t j = 0; j < v[i]->n_pending; j++) {
+			json_t *row = ctl_json(&v[i]->pending[j]->base, false);
+
+			json_object_set_new(row, "agent", json_string(v[i]->agent));
+			/* It may be deleted: by its uid then. */
+			if (!v[i]->pending[j]->tenant[0])
+				json_object_set(row, "tenant", json_object_get(row, "tenantUid"));
+			json_array_append_new(items, row);
+		}
+	if (json_array_size(items)) {
+		putchar('\n');
+		ctl_print_table(pending_columns, items);
+	}
+	json_decref(items);
+}
+
+/* How many agents have some; what to do is said for each. */
+static int warn_pending(Ros2__V1__RevokeOutcome **v, size_t n)
+{
+	int agents = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		const Ros2__V1__RevokeOutcome *o = v[i];
+		size_t tenants = o->n_pending + o->pending_left_out;
+
+		if (!tenants)
+			continue;
+		agents++;
+		fprintf(stderr,
+		        "ros2ctl: agent/%s: its RDMA device has not ended keys of %zu tenant%s"
+		        "%s: their storage targets may still reach those tenants' buffers at this "
+		        "agent, no new work begins. Ask again with `ros2ctl revoke agent/%s`; if "
+		        "they stay, end ros2-agent there: the kernel takes the keys back "
+		        "(docs/operations.md)\n",
+		        o->agent, tenants, tenants > 1 ? "s" : "",
+		        o->pending_left_out ? " (not all are listed)" : "", o->agent);
+	}
+	return agents;
+}
+
+/* Prints outcomes; the exit code says whether every agent gave its receipt, and whether no key is
+ * pending. */
 static int show(struct ctl *c, const char *kind, const ProtobufCMessage *msg,
                 Ros2__V1__RevokeOutcome **v, size_t n)
 {
-	int missing = unconfirmed(v, n);
+	int missing = unconfirmed(v, n), pending;
 
 	if (c->output == CTL_TABLE) {
 		json_t *items = json_array();
@@ -52,15 +107,23 @@ static int show(struct ctl *c, const char *kind, const ProtobufCMessage *msg,
 		else
 			puts("No agent held a right under it.");
 		json_decref(items);
+		show_pending(v, n);
 	} else if (c->output != CTL_NAME) {
 		ctl_print_doc(c, ctl_json_kind(kind, ctl_json(msg, true)));
 	}
+	fflush(stdout);
+	pending = warn_pending(v, n);
 	if (missing)
 		return ctl_fail(CTL_FAILED,
 		                "%d agent%s gave no receipt yet: the rights there end at "
 		                "HELD-UNTIL at the latest, and the "
 		                "revocation is sent again when the agent returns",
 		                missing, missing > 1 ? "s" : "");
+	if (pending)
+		return ctl_fail(CTL_FAILED,
+		                "keys are pending at %d agent%s: what they give has "
+		                "not ended for sure",
+		                pending, pending > 1 ? "s" : "");
 	return CTL_OK;
 }
 
@@ -114,7 +177,9 @@ const struct ctl_cmd ctl_cmd_revoke = {
 		"or engine under that\n"
 		"right, and every key that a storage target was given for it is dead in the RDMA "
 		"device (WINDOWS).\n"
-		"`draining` counts what is still inside an engine. A revoked tenant gets nothing "
+		"`draining` counts what is still inside an engine, and, of a whole agent, keys "
+		"that its device has not ended:\n"
+		"a second table says whose (KEYS-PENDING). A revoked tenant gets nothing "
 		"new until\n"
 		"`ros2ctl tenant reinstate`. Times: COMMAND->RECEIPT is the controller's clock; "
 		"the others are the\n"
