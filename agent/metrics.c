@@ -117,6 +117,7 @@ static void refused(struct agent *a, struct metrics_page *p)
 	         st.refused_connections_per_source},
 		{rpc_refused_to_str(RPC_REFUSED_HANDSHAKE), st.refused_handshakes},
 		{rpc_refused_to_str(RPC_REFUSED_IDENTITY), st.refused_identity},
+		{rpc_refused_to_str(RPC_REFUSED_TRUST), st.refused_trust},
 		{rpc_refused_to_str(RPC_REFUSED_LIMIT), st.refused_limit},
 		{"invalid", st.refused_invalid + st.refused_version + st.refused_unknown_method},
 	};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The cryptography the project uses, over OpenSSL; no other file includes an OpenSSL header except
- * common/crypto_dh.c, common/crypto_hash.c and common/pki.c. Secrets are wiped when freed;
+ * common/crypto_dh.c, common/crypto_hash.c and common/pki*.c. Secrets are wiped when freed;
  * comparisons of secrets take constant time.
  */
 #ifndef ROS2_COMMON_CRYPTO_H

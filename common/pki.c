@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reads and verifies certificates. Everything a peer sends (requests, chains) is bounded before it
- * is parsed, and its key type is checked before its signature is. Making certificates is in
- * pki_issue.c.
+ * Reads certificates and requests. Everything a peer sends (requests, chains) is bounded before it
+ * is parsed, and its key type is checked before its signature is. Verifying chains is in
+ * pki_trust.c, making certificates in pki_issue.c.
  */
 #include "common/pki_priv.h"
 #include "common/crypto.h"
@@ -49,9 +49,8 @@ static BIO *pem_bio(const char *pem, size_t len)
 {
 	return len <= PKI_PEM_MAX ? BIO_new_mem_buf(pem, (int)len) : NULL;
 }
-/* Every certificate of a text, at least one. Blocks of other kinds are passed over, broken ones
- * refused. */
-static int parse_certs(const char *pem, size_t len, STACK_OF(X509) **ret, struct ros2_err *err)
+
+int pki_parse_certs(const char *pem, size_t len, STACK_OF(X509) **ret, struct ros2_err *err)
 {
 	CLEANUP(pki_certs_cleanup) STACK_OF(X509) *certs = sk_X509_new_null();
 	CLEANUP(pki_bio_cleanup) BIO *bio = pem_bio(pem, len);
@@ -78,7 +77,7 @@ static int parse_certs(const char *pem, size_t len, STACK_OF(X509) **ret, struct
 static int parse_first_cert(const char *pem, size_t len, X509 **ret, struct ros2_err *err)
 {
 	CLEANUP(pki_certs_cleanup) STACK_OF(X509) *certs = NULL;
-	int r = parse_certs(pem, len, &certs, err);
+	int r = pki_parse_certs(pem, len, &certs, err);
 
 	if (r < 0)
 		return r;
@@ -182,7 +181,7 @@ int pki_hash_spki(X509_PUBKEY *key, uint8_t out[32], struct ros2_err *err)
 	return 0;
 }
 
-static int hash_cert(X509 *cert, uint8_t out[32], struct ros2_err *err)
+int pki_hash_cert(X509 *cert, uint8_t out[32], struct ros2_err *err)
 {
 	uint8_t *der = NULL;
 	int len = i2d_X509(cert, &der);
@@ -259,7 +258,7 @@ int pki_cert_info(const char *pem, size_t len, struct pki_cert_info *ret, struct
 	if (r == 0)
 		r = pki_hash_spki(X509_get_X509_PUBKEY(cert), info.spki_sha256, err);
 	if (r == 0)
-		r = hash_cert(cert, info.cert_sha256, err);
+		r = pki_hash_cert(cert, info.cert_sha256, err);
 	if (r < 0)
 		return r;
 	if (!unix_time(X509_get0_notBefore(cert), &info.not_before_unix_s) ||
@@ -277,88 +276,6 @@ int pki_csr_spki(const char *pem, size_t len, uint8_t out[32], struct ros2_err *
 	int r = pki_parse_csr(pem, len, &req, err);
 
 	return r < 0 ? r : pki_hash_spki(X509_REQ_get_X509_PUBKEY(req), out, err);
-}
-
-/* Every certificate of the bundle is an anchor, also an intermediate one, but only authorities
- * belong there. */
-static int make_store(STACK_OF(X509) *bundle, X509_STORE **ret, struct ros2_err *err)
-{
-	X509_STORE *store = X509_STORE_new();
-	int ok = store && X509_STORE_set_flags(store, X509_V_FLAG_PARTIAL_CHAIN) &&
-	         X509_STORE_set_purpose(store, X509_PURPOSE_SSL_CLIENT);
-	int r = ok ? 0 : pki_ssl_fail(err, "make a trust store");
-
-	for (int i = 0; i < sk_X509_num(bundle) && r == 0; i++) {
-		X509 *ca = sk_X509_value(bundle, i);
-
-		if (X509_check_ca(ca) != 1)
-			r = ros2_err_set(err, -EBADMSG,
-			                 "certificate %d of the bundle is not an authority", i + 1);
-		else if (!X509_STORE_add_cert(store, ca))
-			r = pki_ssl_fail(err, "add to a trust store");
-	}
-	if (r < 0)
-		X509_STORE_free(store);
-	else
-		*ret = store;
-	return r;
-}
-
-static int explain(X509_STORE_CTX *ctx, struct ros2_err *err)
-{
-	int code = X509_STORE_CTX_get_error(ctx), depth = X509_STORE_CTX_get_error_depth(ctx);
-	const char *words;
-
-	ERR_clear_error();
-	switch (code) {
-	case X509_V_ERR_CERT_HAS_EXPIRED:
-		words = "expired";
-		break;
-	case X509_V_ERR_CERT_NOT_YET_VALID:
-		words = "not yet valid";
-		break;
-	case X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT:
-	case X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT_LOCALLY:
-	case X509_V_ERR_UNABLE_TO_VERIFY_LEAF_SIGNATURE:
-	case X509_V_ERR_SELF_SIGNED_CERT_IN_CHAIN:
-	case X509_V_ERR_DEPTH_ZERO_SELF_SIGNED_CERT:
-		words = "unknown issuer";
-		break;
-	default:
-		words = X509_verify_cert_error_string(code);
-	}
-	return ros2_err_named(err, ROS2_UNAUTHENTICATED, "%s: %s",
-	                      depth ? "issuing certificate" : "certificate", words);
-}
-
-int pki_verify(const char *pem, size_t len, const char *bundle_pem, size_t bundle_len,
-               struct ros2_err *err)
-{
-	CLEANUP(pki_certs_cleanup) STACK_OF(X509) *bundle = NULL;
-	CLEANUP(pki_certs_cleanup) STACK_OF(X509) *chain = NULL;
-	X509_STORE *store = NULL;
-	X509_STORE_CTX *ctx;
-	X509 *leaf;
-	int r = parse_certs(pem, len, &chain, err);
-
-	if (r == 0)
-		r = parse_certs(bundle_pem, bundle_len, &bundle, err);
-	if (r == 0)
-		r = make_store(bundle, &store, err);
-	if (r < 0)
-		return r;
-	leaf = sk_X509_value(chain, 0);
-	ctx = X509_STORE_CTX_new();
-	if (!ctx || !X509_STORE_CTX_init(ctx, store, leaf, chain))
-		r = pki_ssl_fail(err, "begin to verify a certificate");
-	else if (X509_check_ca(leaf) != 0)
-		r = ros2_err_named(err, ROS2_UNAUTHENTICATED,
-		                   "certificate: an authority is not an identity");
-	else if (X509_verify_cert(ctx) != 1)
-		r = explain(ctx, err);
-	X509_STORE_CTX_free(ctx);
-	X509_STORE_free(store);
-	return r;
 }
 
 int pki_key_matches(const char *cert_pem, size_t cert_len, const char *key_pem, size_t key_len,
@@ -382,7 +299,7 @@ int pki_bundle_hash(const char *pem, size_t len, uint8_t out[32], struct ros2_er
 {
 	CLEANUP(pki_certs_cleanup) STACK_OF(X509) *certs = NULL;
 	struct crypto_span ders[CERTS_MAX];
-	int n, r = parse_certs(pem, len, &certs, err);
+	int n, r = pki_parse_certs(pem, len, &certs, err);
 
 	if (r < 0)
 		return r;

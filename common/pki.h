@@ -68,6 +68,23 @@ int pki_csr_spki(const char *pem, size_t len, uint8_t out[32], struct ros2_err *
  * when a text does not parse. Says nothing about the name: see pki_cert_info. */
 int pki_verify(const char *pem, size_t len, const char *bundle_pem, size_t bundle_len,
                struct ros2_err *err);
+/* A bundle, parsed once; counted, immutable. Fails as pki_verify does for a bundle. */
+struct pki_trust;
+int pki_trust_new(const char *bundle_pem, size_t len, struct pki_trust **ret, struct ros2_err *err);
+struct pki_trust *pki_trust_ref(struct pki_trust *t);
+void pki_trust_unref(struct pki_trust *t); /* NULL is accepted */
+/* pki_verify against it. */
+int pki_trust_verify(const struct pki_trust *t, const char *pem, size_t len, struct ros2_err *err);
+/* What @to has and @from has not, and the reverse: numbers, and the first few as SHA-256 of the
+ * certificate in hex, with commas. Either may be NULL: no authorities. Order does not count. */
+#define PKI_CHANGES_NAMED 4
+#define PKI_CHANGES_TEXT  (PKI_CHANGES_NAMED * 65 + 32)
+struct pki_trust_changes {
+	size_t authorities, added, removed; /* of @to; new in it; no longer in it */
+	char added_text[PKI_CHANGES_TEXT], removed_text[PKI_CHANGES_TEXT];
+};
+void pki_trust_changes(const struct pki_trust *from, const struct pki_trust *to,
+                       struct pki_trust_changes *ret);
 /* 0 when the private key belongs to the first certificate. */
 int pki_key_matches(const char *cert_pem, size_t cert_len, const char *key_pem, size_t key_len,
                     struct ros2_err *err);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What pki.c and pki_issue.c share. OpenSSL types must not leave these two files. */
+/* What pki.c, pki_issue.c and pki_trust.c share. OpenSSL types must not leave these files. */
 #ifndef ROS2_COMMON_PKI_PRIV_H
 #define ROS2_COMMON_PKI_PRIV_H
 
@@ -39,5 +39,9 @@ int pki_load_cert(const char *path, X509 **ret, struct ros2_err *err);
 int pki_load_key(const char *path, EVP_PKEY **ret, struct ros2_err *err);
 /* A request whose key is of our kind and whose sender holds that key. */
 int pki_parse_csr(const char *pem, size_t len, X509_REQ **ret, struct ros2_err *err);
+/* Every certificate of a text, at least one. Blocks of other kinds are passed over, broken ones
+ * refused. */
+int pki_parse_certs(const char *pem, size_t len, STACK_OF(X509) **ret, struct ros2_err *err);
+int pki_hash_cert(X509 *cert, uint8_t out[32], struct ros2_err *err);
 int pki_hash_spki(X509_PUBKEY *key, uint8_t out[32], struct ros2_err *err);
 #endif

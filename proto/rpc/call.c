@@ -414,6 +414,17 @@ const struct rpc_method *rpc_call_method(const struct rpc_call *c)
 	return c->route->row.method;
 }
 
+char *rpc_call_peer_chain(struct rpc_call *c)
+{
+	char *chain = NULL;
+
+	pthread_mutex_lock(&c->lock);
+	if (c->grpc)
+		chain = rpc_trust_chain(c->grpc);
+	pthread_mutex_unlock(&c->lock);
+	return chain;
+}
+
 uint64_t rpc_call_deadline_ns(const struct rpc_call *c)
 {
 	return c->deadline_ns;

@@ -238,6 +238,11 @@ int rpc_channel_wait_ready(struct rpc_channel *c, uint32_t timeout_ms, struct ro
 	                    why.code ? ": " : "", why.msg);
 }
 
+int rpc_channel_check_server(struct rpc_channel *c, struct ros2_err *err)
+{
+	return rpc_tls_client_check(c->tls, err);
+}
+
 void rpc_channel_reset_backoff(struct rpc_channel *c)
 {
 	grpc_channel_reset_connect_backoff(c->grpc);

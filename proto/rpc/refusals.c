@@ -41,6 +41,7 @@ const char *rpc_refused_to_str(enum rpc_refused why)
 		[RPC_REFUSED_CONNECTIONS_PER_SOURCE] = "max-connections-per-address",
 		[RPC_REFUSED_HANDSHAKE] = "handshake",
 		[RPC_REFUSED_IDENTITY] = "identity",
+		[RPC_REFUSED_TRUST] = "trust",
 		[RPC_REFUSED_METHOD] = "method",
 		[RPC_REFUSED_VERSION] = "version",
 		[RPC_REFUSED_MESSAGE] = "message",

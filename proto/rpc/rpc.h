@@ -64,7 +64,8 @@ struct rpc_peer {
 	char address[64];                    /* "127.0.0.1:4711", "[::1]:4711" */
 	int64_t cert_not_after_unix_s;
 	uint8_t cert_sha256[32];
-	uint8_t spki_sha256[32]; /* of the public key: survives renewal of the certificate */
+	uint8_t spki_sha256[32];   /* of the public key: survives renewal of the certificate */
+	uint64_t trust_generation; /* of the client CAs that its chain was judged by */
 };
 
 /* ---- server
@@ -103,6 +104,8 @@ enum rpc_refused {
 	 * these, gRPC does not say. */
 	RPC_REFUSED_HANDSHAKE,
 	RPC_REFUSED_IDENTITY, /* a verified certificate that names nobody, or has expired since */
+	/* Verified once, not any more: its CA is gone from the bundle (rpc_server_reload). */
+	RPC_REFUSED_TRUST,
 	RPC_REFUSED_METHOD,
 	RPC_REFUSED_VERSION,
 	RPC_REFUSED_MESSAGE, /* NUL, not UTF-8, too long, too deep, not decodable */
@@ -213,6 +216,16 @@ void rpc_server_stop(struct rpc_server *s, uint32_t grace_ms, loop_fn on_stopped
  * NULL is accepted. */
 void rpc_server_free(struct rpc_server *s);
 
+/* Reads certificate, key and client CAs again, now, and judges by these CAs everybody whose
+ * handshake is past: calls are refused from here on, and open streams end, UNAUTHENTICATED, within
+ * about a second and one more for each 640 streams. Calls in flight end as they would. New
+ * handshakes use changed files without it. 1: the client CAs are others than before; 0: they are
+ * the same; negative: nothing has changed, with words that name the file. Loop thread. */
+int rpc_server_reload(struct rpc_server *s, struct ros2_err *err);
+/* How often that was 1, from RPC_TRUST_FIRST; 0 without client_ca_path. Any thread. */
+#define RPC_TRUST_FIRST 1
+uint64_t rpc_server_trust_generation(const struct rpc_server *s);
+
 struct rpc_server_stats {
 	uint64_t calls_total, streams_total; /* admitted */
 	uint64_t calls_now, streams_now, connections_now;
@@ -221,7 +234,8 @@ struct rpc_server_stats {
 	uint64_t refused_connections_per_source; /* max_connections_per_source */
 	uint64_t refused_handshakes;             /* connections that ended without a call */
 	uint64_t refused_identity;               /* no or bad SPIFFE ID, expired certificate */
-	uint64_t refused_invalid;                /* undecodable messages */
+	uint64_t refused_trust;   /* calls and open streams of peers whose CA is gone */
+	uint64_t refused_invalid; /* undecodable messages */
 	uint64_t refused_version, refused_unknown_method;
 };
 /* Any thread. */
@@ -231,6 +245,9 @@ void rpc_server_stats(const struct rpc_server *s, struct rpc_server_stats *ret);
 /* Valid until the call was answered. Any thread. Never NULL. */
 const struct rpc_peer *rpc_call_peer(const struct rpc_call *c);
 const struct rpc_method *rpc_call_method(const struct rpc_call *c);
+/* The certificate of the peer and what it sent with it, PEM, malloc'd, for who keeps something for
+ * it that outlives the call. NULL: no certificate, nobody waits any more, or no memory. */
+char *rpc_call_peer_chain(struct rpc_call *c);
 /* Nanoseconds of CLOCK_BOOTTIME by which the client (or the server's limit) gives up. */
 uint64_t rpc_call_deadline_ns(const struct rpc_call *c);
 /* Loop thread, in the handler: @fn(@arg) runs once on the loop if the client cancels, its deadline
@@ -355,6 +372,10 @@ const char *rpc_channel_state_to_str(enum rpc_channel_state st);
 enum rpc_channel_state rpc_channel_state(struct rpc_channel *c, bool try_to_connect);
 /* Any thread but the loop's: waits until READY. -ETIMEDOUT; words say what the last attempt met. */
 int rpc_channel_wait_ready(struct rpc_channel *c, uint32_t timeout_ms, struct ros2_err *err);
+/* Any thread. After ca_path has changed: does the server of the last connection still verify to it?
+ * 0, also when there was no connection; UNAUTHENTICATED with words, also when the file cannot be
+ * read: nothing ends by it, the owner frees the channel and makes another. @err is not NULL. */
+int rpc_channel_check_server(struct rpc_channel *c, struct ros2_err *err);
 /* Any thread: the next attempt to connect starts now. */
 void rpc_channel_reset_backoff(struct rpc_channel *c);
 

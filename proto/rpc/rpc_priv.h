@@ -126,6 +126,14 @@ int rpc_tls_server_new(const char *cert, const char *key, const char *client_ca,
                        struct rpc_tls_server **ret, struct ros2_err *err);
 grpc_server_credentials *rpc_tls_server_creds(struct rpc_tls_server *t);
 void rpc_tls_server_free(struct rpc_tls_server *t);
+/* Reads the files now; the client CAs are what standing peers are judged by. 1: others than before;
+ * 0: the same; negative: nothing has changed. */
+int rpc_tls_server_reload(struct rpc_tls_server *t, struct ros2_err *err);
+/* RPC_TRUST_FIRST, and one more for each change; 0 without client CAs. Any thread, at no cost. */
+uint64_t rpc_tls_server_generation(const struct rpc_tls_server *t);
+/* The same, and what it counts: a reference, or NULL. */
+struct pki_trust;
+uint64_t rpc_tls_server_trust(struct rpc_tls_server *t, struct pki_trust **ret);
 
 /* What the last refused server was; for words when calls fail. */
 struct rpc_tls_client {
@@ -135,10 +143,12 @@ struct rpc_tls_client {
 	bool server_id_is_prefix;
 	bool pinned;              /* to ca_sha256 instead of a bundle */
 	char cert_path[PATH_MAX]; /* "": none */
+	char ca_path[PATH_MAX];   /* "": pinned */
 	uint8_t ca_sha256[32];
 	grpc_tls_certificate_verifier_external ext;
 	/* guarded by lock */
 	struct ros2_err last;
+	char *chain; /* owned; of the server that was believed last; NULL: none yet */
 };
 int rpc_tls_client_new(const struct rpc_channel_opts *o, struct rpc_tls_client **ret,
                        grpc_channel_credentials **ret_creds, struct ros2_err *err);
@@ -146,6 +156,8 @@ void rpc_tls_client_unref(struct rpc_tls_client *t);
 /* Makes UNAVAILABLE say why the server was refused, if it was, or that our certificate has ended.
  */
 void rpc_tls_client_explain(struct rpc_tls_client *t, struct ros2_err *err);
+/* Whether that server's chain verifies to the bundle as its file is now. */
+int rpc_tls_client_check(struct rpc_tls_client *t, struct ros2_err *err);
 
 /* ---- refusals.c: what is refused here, for who records it ---- */
 
@@ -169,6 +181,11 @@ void rpc_conns_unref(struct rpc_conns *c);
 grpc_arg rpc_conns_arg(struct rpc_conns *c);
 /* The connection from @address ("127.0.0.1:4711") has made a call. Any thread. */
 void rpc_conns_called(struct rpc_conns *c, const char *address);
+/* Connections that are accepted from now on shake hands under this generation of client CAs. */
+void rpc_conns_generation(struct rpc_conns *c, uint64_t generation);
+/* 1: accepted under @generation, or judged well by it; -1: judged ill; 0: to be judged. */
+int rpc_conns_trust(struct rpc_conns *c, const char *address, uint64_t generation);
+void rpc_conns_judged(struct rpc_conns *c, const char *address, uint64_t generation, bool well);
 /* Finds those that ended without one. Any thread. */
 void rpc_conns_sweep(struct rpc_conns *c);
 /* Fills in what is about connections. */
@@ -215,6 +232,7 @@ struct rpc_server {
 	/* polling thread */
 	struct rpc_peer_cache *peers;
 	uint64_t swept_ns;
+	uint64_t swept_generation;      /* of client CAs that every open stream was judged by */
 	struct loop_post refusals_post; /* one at a time: rpc_refusals_take */
 
 	/* loop thread */
@@ -276,6 +294,18 @@ void rpc_stream_begin(struct rpc_server *s, const struct rpc_incoming *in);
 void rpc_stream_sweep(struct rpc_server *s, uint64_t now_ns);
 /* Delivers on_closed now, for every stream in @list (guarded by @lock). */
 void rpc_stream_abandon_all(struct list *streams, pthread_mutex_t *lock);
+
+/* trust.c; polling thread */
+/* The peer's certificate and what it sent with it, malloc'd PEM; NULL: none, or no memory. */
+char *rpc_trust_chain(grpc_call *call);
+/* Whether a chain (taken over) verifies now; UNAUTHENTICATED with words, BUSY for NULL. Only where
+ * there are client CAs. */
+int rpc_trust_judge(struct rpc_server *s, char *chain, uint64_t *ret_generation,
+                    struct ros2_err *err);
+/* Whether the connection of a new call is still trusted; fills in peer->trust_generation. */
+int rpc_trust_admit(struct rpc_server *s, grpc_call *call, struct rpc_peer *peer,
+                    struct ros2_err *err);
+void rpc_trust_sweep(struct rpc_server *s);
 
 /* health.c */
 int rpc_health_add(struct rpc_server *s, struct ros2_err *err);

@@ -78,6 +78,7 @@ void rpc_server_refused(struct rpc_server *s, enum rpc_refused why, const struct
 {
 	uint64_t *const counters[RPC_REFUSED_KINDS] = {
 		[RPC_REFUSED_IDENTITY] = &s->stats.refused_identity,
+		[RPC_REFUSED_TRUST] = &s->stats.refused_trust,
 		[RPC_REFUSED_METHOD] = &s->stats.refused_unknown_method,
 		[RPC_REFUSED_VERSION] = &s->stats.refused_version,
 		[RPC_REFUSED_MESSAGE] = &s->stats.refused_invalid,
@@ -263,8 +264,12 @@ static int admit(struct rpc_server *s, const struct accept_slot *a, struct rpc_i
 		rc = ros2_err_named(err, ROS2_UNAUTHENTICATED, "a client certificate is required");
 	if (rc)
 		return rc;
+	in->route = find_route(s, a->details.method); /* named also in what comes first */
+	*why = RPC_REFUSED_TRUST;
+	rc = rpc_trust_admit(s, a->call, &in->peer, err);
+	if (rc)
+		return rc;
 	*why = RPC_REFUSED_METHOD;
-	in->route = find_route(s, a->details.method);
 	if (!in->route)
 		return ros2_err_named(err, ROS2_UNSUPPORTED, "no method %.*s is served here",
 		                      (int)MIN(GRPC_SLICE_LENGTH(a->details.method), 128),
@@ -351,6 +356,7 @@ static void tick(void *arg)
 		s->swept_ns = now;
 		rpc_conns_sweep(s->conns);
 	}
+	rpc_trust_sweep(s);
 	post_refusals(s);
 
 	pthread_mutex_lock(&s->lock);
@@ -436,6 +442,10 @@ int rpc_server_new(const struct rpc_server_opts *o, struct rpc_server **ret, str
 		                        o->chain_append_path, &s->tls, err);
 	if (!rc)
 		rc = rpc_health_add(s, err);
+	if (!rc) {
+		s->swept_generation = rpc_tls_server_generation(s->tls);
+		rpc_conns_generation(s->conns, s->swept_generation);
+	}
 	if (rc) {
 		ros2_err_prefix(err, "listener %s", o->name);
 		rpc_server_unref(s);

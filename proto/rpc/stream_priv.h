@@ -38,6 +38,7 @@ struct rpc_stream {
 	/* polling thread */
 	grpc_byte_buffer *bytes; /* of the read that is under way */
 	struct rpc_later later;  /* queued while a drain is due */
+	uint64_t judged;         /* server: by this generation of client CAs */
 	grpc_byte_buffer *first; /* client: the request of a server-stream, while it is sent */
 	/* written by gRPC before on_over or on_init */
 	int was_cancelled;

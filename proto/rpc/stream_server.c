@@ -80,6 +80,7 @@ void rpc_stream_begin(struct rpc_server *srv, const struct rpc_incoming *in)
 	}
 	s->server = srv;
 	s->peer = in->peer;
+	s->judged = in->peer.trust_generation;
 	s->grpc = in->grpc;
 	s->request_by_ns =
 		clock_add_ns(clock_boottime_ns(), srv->lim.request_deadline_ms * NS_PER_MS);

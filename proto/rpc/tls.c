@@ -3,7 +3,9 @@
  * Server side of TLS: certificate, key and client CAs come from files that may change at any time.
  * gRPC asks for them at every handshake; a changed set replaces the one in use only when it is
  * whole: everything parses and the key belongs to the certificate. So a half-written or torn set
- * never serves and never stops the server.
+ * never serves and never stops the server. By which CAs peers are judged whose handshake is past
+ * (trust.c) changes only when its owner says so: handshakes follow the file at once, and what
+ * stands is not ended by a file that somebody is still writing.
  */
 #define LOG_COMPONENT "rpc"
 #include "common/crypto.h"
@@ -26,12 +28,15 @@ struct file_sig {
 };
 
 struct rpc_tls_server {
-	char *path[N_FILES]; /* owned; NULL: not used */
+	char *path[N_FILES];         /* owned; NULL: not used */
+	_Atomic uint64_t generation; /* of trust; written under lock */
 	pthread_mutex_t lock;
 	/* guarded by lock */
 	char *pem[N_FILES];
 	struct file_sig sig[N_FILES];
-	bool served; /* gRPC has the present set */
+	bool served;             /* gRPC has the present set */
+	struct pki_trust *trust; /* owned; of standing peers; NULL without client CAs */
+	char *trust_pem;         /* owned; what it was made of */
 	struct log_limit log;
 };
 
@@ -58,6 +63,7 @@ static void free_pem(char *pem)
 
 static int check_set(struct rpc_tls_server *t, char *const pem[N_FILES], struct ros2_err *err)
 {
+	struct pki_trust *trust = NULL;
 	struct pki_cert_info info;
 	uint8_t hash[32];
 	int rc;
@@ -73,12 +79,16 @@ static int check_set(struct rpc_tls_server *t, char *const pem[N_FILES], struct 
 		ros2_err_prefix(err, "%s and %s", t->path[FILE_CERT], t->path[FILE_KEY]);
 		return rc;
 	}
-	for (int i = FILE_CLIENT_CA; i < N_FILES && !rc; i++) {
-		if (!pem[i])
-			continue;
-		rc = pki_bundle_hash(pem[i], strlen(pem[i]), hash, err);
+	if (pem[FILE_CLIENT_CA]) {
+		rc = pki_trust_new(pem[FILE_CLIENT_CA], strlen(pem[FILE_CLIENT_CA]), &trust, err);
+		pki_trust_unref(trust);
 		if (rc)
-			ros2_err_prefix(err, "%s", t->path[i]);
+			return ros2_err_prefix(err, "%s", t->path[FILE_CLIENT_CA]), rc;
+	}
+	if (pem[FILE_APPEND]) {
+		rc = pki_bundle_hash(pem[FILE_APPEND], strlen(pem[FILE_APPEND]), hash, err);
+		if (rc)
+			ros2_err_prefix(err, "%s", t->path[FILE_APPEND]);
 	}
 	return rc;
 }
@@ -169,6 +179,59 @@ static grpc_ssl_certificate_config_reload_status fetch(void *arg,
 	return rc;
 }
 
+/* Under the lock. Makes what handshakes use what standing peers are judged by. 1: it is another. */
+static int take_trust(struct rpc_tls_server *t, struct ros2_err *err)
+{
+	const char *pem = t->pem[FILE_CLIENT_CA];
+	struct pki_trust *trust;
+	char *copy;
+	int rc;
+
+	if (!pem || (t->trust_pem && !strcmp(pem, t->trust_pem)))
+		return 0;
+	copy = strdup(pem);
+	rc = copy ? pki_trust_new(pem, strlen(pem), &trust, err)
+	          : ros2_err_set(err, -ENOMEM, "no memory");
+	if (rc) {
+		free(copy);
+		return rc;
+	}
+	pki_trust_unref(t->trust);
+	free(t->trust_pem);
+	t->trust = trust;
+	t->trust_pem = copy;
+	t->generation++;
+	return 1;
+}
+
+int rpc_tls_server_reload(struct rpc_tls_server *t, struct ros2_err *err)
+{
+	int rc;
+
+	pthread_mutex_lock(&t->lock);
+	rc = load(t, err);
+	if (!rc)
+		rc = take_trust(t, err);
+	pthread_mutex_unlock(&t->lock);
+	return rc;
+}
+
+uint64_t rpc_tls_server_trust(struct rpc_tls_server *t, struct pki_trust **ret)
+{
+	uint64_t generation;
+
+	pthread_mutex_lock(&t->lock);
+	generation = t->generation;
+	*ret = t->trust ? pki_trust_ref(t->trust) : NULL;
+	pthread_mutex_unlock(&t->lock);
+	return generation;
+}
+
+uint64_t rpc_tls_server_generation(const struct rpc_tls_server *t)
+{
+	return t->generation;
+}
+
 int rpc_tls_server_new(const char *cert, const char *key, const char *client_ca, const char *append,
                        struct rpc_tls_server **ret, struct ros2_err *err)
 {
@@ -186,11 +249,14 @@ int rpc_tls_server_new(const char *cert, const char *key, const char *client_ca,
 	}
 	if (!rc)
 		rc = load(t, err);
-	if (rc)
+	if (!rc)
+		rc = take_trust(t, err);
+	if (rc < 0) {
 		rpc_tls_server_free(t);
-	else
-		*ret = t;
-	return rc;
+		return rc;
+	}
+	*ret = t;
+	return 0;
 }
 
 grpc_server_credentials *rpc_tls_server_creds(struct rpc_tls_server *t)
@@ -212,6 +278,8 @@ void rpc_tls_server_free(struct rpc_tls_server *t)
 		free(t->path[i]);
 		free_pem(t->pem[i]);
 	}
+	pki_trust_unref(t->trust);
+	free(t->trust_pem);
 	pthread_mutex_destroy(&t->lock);
 	free(t);
 }

@@ -67,13 +67,21 @@ static int verify(void *arg, grpc_tls_custom_verification_check_request *req,
 	struct rpc_tls_client *t = arg;
 	struct ros2_err err = ROS2_ERR_INIT;
 	int rc = check_name(t, req->peer_info.peer_cert, &err);
+	const char *full = req->peer_info.peer_cert_full_chain;
+	char *chain = NULL;
 
 	if (!rc && t->pinned)
-		rc = check_pin(t, req->peer_info.peer_cert_full_chain, &err);
+		rc = check_pin(t, full, &err);
+	if (!rc && !(chain = strdup(full ? full : req->peer_info.peer_cert)))
+		rc = ros2_err_named(&err, ROS2_BUSY, "no memory for the server's certificates");
 	*status = rc ? GRPC_STATUS_UNAUTHENTICATED : GRPC_STATUS_OK;
 	*details = rc ? gpr_strdup(err.msg) : NULL;
 	pthread_mutex_lock(&t->lock);
 	t->last = err;
+	if (chain) {
+		free(t->chain);
+		t->chain = chain;
+	}
 	pthread_mutex_unlock(&t->lock);
 	return 1;
 }
@@ -87,6 +95,7 @@ void rpc_tls_client_unref(struct rpc_tls_client *t)
 	if (!t || atomic_fetch_sub(&t->refs, 1) != 1)
 		return;
 	pthread_mutex_destroy(&t->lock);
+	free(t->chain);
 	free(t);
 }
 
@@ -127,6 +136,32 @@ void rpc_tls_client_explain(struct rpc_tls_client *t, struct ros2_err *err)
 		own_certificate_ended(t, &last);
 	if (last.code)
 		*err = last;
+}
+
+int rpc_tls_client_check(struct rpc_tls_client *t, struct ros2_err *err)
+{
+	struct ros2_err why = ROS2_ERR_INIT;
+	char *chain, *ca = NULL;
+	bool any;
+	size_t len;
+	int rc;
+
+	pthread_mutex_lock(&t->lock);
+	any = t->chain;
+	chain = any ? strdup(t->chain) : NULL;
+	pthread_mutex_unlock(&t->lock);
+	if (!any || t->pinned)
+		rc = 0;
+	else if (!chain)
+		rc = ros2_err_set(&why, -ENOMEM, "no memory");
+	else if (!(rc = fsx_read_file(t->ca_path, PKI_PEM_MAX, (void **)&ca, &len, &why)))
+		rc = pki_verify(chain, strlen(chain), ca, len, &why);
+	free(chain);
+	free(ca);
+	if (rc)
+		ros2_err_named(err, ROS2_UNAUTHENTICATED,
+		               "the server's certificate is not trusted any more: %s", why.msg);
+	return rc ? err->code : 0;
 }
 
 /* We, the servers we look for and the authority that signed for them are of one trust domain. */
@@ -231,6 +266,7 @@ int rpc_tls_client_new(const struct rpc_channel_opts *o, struct rpc_tls_client *
 	t->server_id_is_prefix = o->server_id_is_prefix;
 	t->pinned = o->ca_sha256;
 	snprintf(t->cert_path, sizeof(t->cert_path), "%s", o->cert_path ? o->cert_path : "");
+	snprintf(t->ca_path, sizeof(t->ca_path), "%s", o->ca_path ? o->ca_path : "");
 	if (o->ca_sha256)
 		memcpy(t->ca_sha256, o->ca_sha256, sizeof(t->ca_sha256));
 	*ret_creds = make_creds(t, o);

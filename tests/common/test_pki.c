@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Certificates: authorities, requests, issuing, verifying; and what must be refused. */
 #include "tests/testing.h"
+#include "common/crypto.h"
 #include "common/fsx.h"
 #include "common/pki.h"
 #include "common/util.h"
@@ -192,6 +193,55 @@ static void pki__a_leaf_in_a_bundle_is_refused(void **state)
 
 	assert_int_equal(pki_verify(leaf.text, leaf.len, leaf.text, leaf.len, &err), -EBADMSG);
 	assert_non_null(strstr(err.msg, "not an authority"));
+	free(leaf.text);
+}
+
+static struct pki_trust *trust_of(const struct pem *a, const struct pem *b)
+{
+	struct ros2_err err = ROS2_ERR_INIT;
+	struct pki_trust *t = NULL;
+	char text[16384];
+
+	snprintf(text, sizeof(text), "%s%s", a->text, b ? b->text : "");
+	if (pki_trust_new(text, strlen(text), &t, &err) < 0)
+		fail_msg("%s", err.msg);
+	return t;
+}
+
+static void pki__what_a_bundle_gains_and_loses_is_told(void **state)
+{
+	struct pki_trust *one = trust_of(&root, NULL), *two = trust_of(&other_root, &root);
+	struct pki_issue_opts o = opts();
+	struct pem leaf = issue(&o);
+	struct pki_trust_changes c;
+	struct pki_cert_info info;
+	char hex[65];
+
+	assert_int_equal(pki_cert_info(other_root.text, other_root.len, &info, NULL), 0);
+	crypto_hex(info.cert_sha256, 32, hex);
+	pki_trust_changes(one, two, &c);
+	assert_int_equal(c.authorities, 2);
+	assert_int_equal(c.added, 1);
+	assert_string_equal(c.added_text, hex);
+	assert_int_equal(c.removed, 0);
+	assert_string_equal(c.removed_text, "");
+	pki_trust_changes(two, one, &c);
+	assert_int_equal(c.authorities, 1);
+	assert_int_equal(c.added, 0);
+	assert_string_equal(c.removed_text, hex);
+	pki_trust_changes(NULL, two, &c);
+	assert_int_equal(c.added, 2);
+	assert_int_equal(strlen(c.added_text), 2 * 64 + 1);
+	pki_trust_changes(one, one, &c);
+	assert_int_equal(c.added + c.removed, 0);
+	/* It judges as pki_verify does. */
+	assert_int_equal(pki_trust_verify(one, leaf.text, leaf.len, NULL), 0);
+	pki_trust_unref(one);
+	one = trust_of(&other_root, NULL);
+	assert_true(pki_trust_verify(one, leaf.text, leaf.len, NULL) < 0);
+	pki_trust_unref(one);
+	pki_trust_unref(two);
+	pki_trust_unref(NULL);
 	free(leaf.text);
 }
 
@@ -494,6 +544,7 @@ int main(void)
 		cmocka_unit_test(pki__refuses_an_expired_certificate),
 		cmocka_unit_test(pki__refuses_an_authority_as_an_identity),
 		cmocka_unit_test(pki__a_leaf_in_a_bundle_is_refused),
+		cmocka_unit_test(pki__what_a_bundle_gains_and_loses_is_told),
 		cmocka_unit_test(pki__a_leaf_cannot_issue),
 		cmocka_unit_test(pki__an_intermediate_makes_no_further_authority_that_verifies),
 		cmocka_unit_test(pki__mismatched_keys_are_found),

@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Whom a bundle makes believable: chains are verified to its authorities. A bundle is parsed once
+ * and then only read, so that thousands of peers can be judged by it, on any thread.
+ */
+#include "common/crypto.h"
+#include "common/pki_priv.h"
+#include "common/util.h"
+#include <errno.h>
+#include <openssl/err.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+struct pki_trust {
+	atomic_int refs;
+	/* immutable */
+	X509_STORE *store; /* owned; it locks itself */
+	uint8_t (*ids)[SHA256_LEN];
+	size_t n;
+};
+
+/* Every certificate of the bundle is an anchor, also an intermediate one, but only authorities
+ * belong there. */
+static int make_store(STACK_OF(X509) *bundle, X509_STORE **ret, struct ros2_err *err)
+{
+	X509_STORE *store = X509_STORE_new();
+	int ok = store && X509_STORE_set_flags(store, X509_V_FLAG_PARTIAL_CHAIN) &&
+	         X509_STORE_set_purpose(store, X509_PURPOSE_SSL_CLIENT);
+	int r = ok ? 0 : pki_ssl_fail(err, "make a trust store");
+
+	for (int i = 0; i < sk_X509_num(bundle) && r == 0; i++) {
+		X509 *ca = sk_X509_value(bundle, i);
+
+		if (X509_check_ca(ca) != 1)
+			r = ros2_err_set(err, -EBADMSG,
+			                 "certificate %d of the bundle is not an authority", i + 1);
+		else if (!X509_STORE_add_cert(store, ca))
+			r = pki_ssl_fail(err, "add to a trust store");
+	}
+	if (r < 0)
+		X509_STORE_free(store);
+	else
+		*ret = store;
+	return r;
+}
+
+static int take_ids(struct pki_trust *t, STACK_OF(X509) *bundle, struct ros2_err *err)
+{
+	size_t n = (size_t)sk_X509_num(bundle);
+	int r = 0;
+
+	t->ids = calloc(n, sizeof(*t->ids));
+	if (!t->ids)
+		return ros2_err_set(err, -ENOMEM, "no memory for a trust store");
+	for (size_t i = 0; i < n && r == 0; i++)
+		r = pki_hash_cert(sk_X509_value(bundle, (int)i), t->ids[i], err);
+	t->n = n;
+	return r;
+}
+
+int pki_trust_new(const char *bundle_pem, size_t len, struct pki_trust **ret, struct ros2_err *err)
+{
+	CLEANUP(pki_certs_cleanup) STACK_OF(X509) *bundle = NULL;
+	struct pki_trust *t;
+	int r = pki_parse_certs(bundle_pem, len, &bundle, err);
+
+	if (r < 0)
+		return r;
+	t = calloc(1, sizeof(*t));
+	if (!t)
+		return ros2_err_set(err, -ENOMEM, "no memory for a trust store");
+	atomic_init(&t->refs, 1);
+	r = take_ids(t, bundle, err);
+	if (r == 0)
+		r = make_store(bundle, &t->store, err);
+	if (r < 0)
+		pki_trust_unref(t);
+	else
+		*ret = t;
+	return r;
+}
+
+struct pki_trust *pki_trust_ref(struct pki_trust *t)
+{
+	atomic_fetch_add(&t->refs, 1);
+	return t;
+}
+
+void pki_trust_unref(struct pki_trust *t)
+{
+	if (!t || atomic_fetch_sub(&t->refs, 1) != 1)
+		return;
+	X509_STORE_free(t->store);
+	free(t->ids);
+	free(t);
+}
+
+/* ---- verifying ---- */
+
+static int explain(X509_STORE_CTX *ctx, struct ros2_err *err)
+{
+	int code = X509_STORE_CTX_get_error(ctx), depth = X509_STORE_CTX_get_error_depth(ctx);
+	const char *words;
+
+	ERR_clear_error();
+	switch (code) {
+	case X509_V_ERR_CERT_HAS_EXPIRED:
+		words = "expired";
+		break;
+	case X509_V_ERR_CERT_NOT_YET_VALID:
+		words = "not yet valid";
+		break;
+	case X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT:
+	case X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT_LOCALLY:
+	case X509_V_ERR_UNABLE_TO_VERIFY_LEAF_SIGNATURE:
+	case X509_V_ERR_SELF_SIGNED_CERT_IN_CHAIN:
+	case X509_V_ERR_DEPTH_ZERO_SELF_SIGNED_CERT:
+		words = "unknown issuer";
+		break;
+	default:
+		words = X509_verify_cert_error_string(code);
+	}
+	return ros2_err_named(err, ROS2_UNAUTHENTICATED, "%s: %s",
+	                      depth ? "issuing certificate" : "certificate", words);
+}
+
+static int verify(STACK_OF(X509) *chain, const struct pki_trust *t, struct ros2_err *err)
+{
+	X509 *leaf = sk_X509_value(chain, 0);
+	X509_STORE_CTX *ctx = X509_STORE_CTX_new();
+	int r = 0;
+
+	if (!ctx || !X509_STORE_CTX_init(ctx, t->store, leaf, chain))
+		r = pki_ssl_fail(err, "begin to verify a certificate");
+	else if (X509_check_ca(leaf) != 0)
+		r = ros2_err_named(err, ROS2_UNAUTHENTICATED,
+		                   "certificate: an authority is not an identity");
+	else if (X509_verify_cert(ctx) != 1)
+		r = explain(ctx, err);
+	X509_STORE_CTX_free(ctx);
+	return r;
+}
+
+int pki_trust_verify(const struct pki_trust *t, const char *pem, size_t len, struct ros2_err *err)
+{
+	CLEANUP(pki_certs_cleanup) STACK_OF(X509) *chain = NULL;
+	int r = pki_parse_certs(pem, len, &chain, err);
+
+	return r < 0 ? r : verify(chain, t, err);
+}
+
+int pki_verify(const char *pem, size_t len, const char *bundle_pem, size_t bundle_len,
+               struct ros2_err *err)
+{
+	CLEANUP(pki_certs_cleanup) STACK_OF(X509) *chain = NULL;
+	struct pki_trust *t = NULL;
+	int r = pki_parse_certs(pem, len, &chain, err);
+
+	if (r == 0)
+		r = pki_trust_new(bundle_pem, bundle_len, &t, err);
+	if (r == 0)
+		r = verify(chain, t, err);
+	pki_trust_unref(t);
+	return r;
+}
+
+/* ---- what has changed ---- */
+
+static bool has(const struct pki_trust *t, const uint8_t id[SHA256_LEN])
+{
+	for (size_t i = 0; t && i < t->n; i++)
+		if (!memcmp(t->ids[i], id, SHA256_LEN))
+			return true;
+	return false;
+}
+
+/* Those of @a that @b has not: how many, and the first few by name. */
+static size_t only_in(const struct pki_trust *a, const struct pki_trust *b,
+                      char out[PKI_CHANGES_TEXT])
+{
+	size_t n = 0, o = 0;
+
+	out[0] = '\0';
+	for (size_t i = 0; a && i < a->n; i++) {
+		if (has(b, a->ids[i]))
+			continue;
+		if (n++ >= PKI_CHANGES_NAMED)
+			continue;
+		if (o)
+			out[o++] = ',';
+		crypto_hex(a->ids[i], SHA256_LEN, out + o);
+		o += 2 * SHA256_LEN;
+	}
+	if (n > PKI_CHANGES_NAMED)
+		snprintf(out + o, PKI_CHANGES_TEXT - o, " and %zu more", n - PKI_CHANGES_NAMED);
+	return n;
+}
+
+void pki_trust_changes(const struct pki_trust *from, const struct pki_trust *to,
+                       struct pki_trust_changes *ret)
+{
+	ret->authorities = to ? to->n : 0;
+	ret->added = only_in(to, from, ret->added_text);
+	ret->removed = only_in(from, to, ret->removed_text);
+}
