@@ -134,24 +134,49 @@ static int check_issuer(const struct config *c, struct ros2_err *err)
 	return r;
 }
 
+const char *config_bundle_to_str(enum config_bundle b)
+{
+	static const char *const names[CONFIG_BUNDLES] = {"infra-bundle", "tenant-bundle",
+	                                                  "admin-bundle"};
+
+	return (size_t)b < CONFIG_BUNDLES ? names[b] : "?";
+}
+
+static int load_bundle(struct config *c, enum config_bundle b, const char *path, char **ret,
+                       size_t *ret_len, struct ros2_err *err)
+{
+	int r = read_text(path, ret, ret_len, err);
+
+	if (r < 0)
+		return r;
+	r = pki_trust_new(*ret, *ret_len, &c->trust[b], err);
+	if (r < 0)
+		ros2_err_prefix(err, "%s", path);
+	return r;
+}
+
+static void free_bundles(struct config *c)
+{
+	free(c->infra_pem);
+	free(c->tenant_pem);
+	for (size_t i = 0; i < CONFIG_BUNDLES; i++)
+		pki_trust_unref(c->trust[i]);
+}
+
 static int load_certs(struct config *c, struct ros2_err *err)
 {
 	struct pem own = {0}, issuer = {0};
 	AUTO_FREE char *admin = NULL;
-	uint8_t hash[32];
 	size_t n;
-	int r = read_text(c->infra_bundle, &c->infra_pem, &c->infra_len, err);
+	int r = load_bundle(c, CONFIG_INFRA, c->infra_bundle, &c->infra_pem, &c->infra_len, err);
 
 	if (!r)
-		r = read_text(c->tenant_bundle, &c->tenant_pem, &c->tenant_len, err);
+		r = load_bundle(c, CONFIG_TENANT, c->tenant_bundle, &c->tenant_pem, &c->tenant_len,
+		                err);
 	if (!r)
-		r = read_text(c->admin_bundle, &admin, &n, err);
-	if (!r && (r = pki_bundle_hash(c->infra_pem, c->infra_len, c->infra_hash, err)) < 0)
-		ros2_err_prefix(err, "%s", c->infra_bundle);
-	if (!r && (r = pki_bundle_hash(c->tenant_pem, c->tenant_len, hash, err)) < 0)
-		ros2_err_prefix(err, "%s", c->tenant_bundle);
-	if (!r && (r = pki_bundle_hash(admin, n, hash, err)) < 0)
-		ros2_err_prefix(err, "%s", c->admin_bundle);
+		r = load_bundle(c, CONFIG_ADMIN, c->admin_bundle, &admin, &n, err);
+	if (!r)
+		r = pki_bundle_hash(c->infra_pem, c->infra_len, c->infra_hash, err);
 	if (!r)
 		r = check_pair(c->tls_crt, c->tls_key, &own, err);
 	if (!r)
@@ -165,24 +190,27 @@ static int load_certs(struct config *c, struct ros2_err *err)
 	return r;
 }
 
-int config_reload_bundles(struct config *c, struct ros2_err *err)
+int config_reload_bundles(struct config *c, struct pki_trust_changes ret[CONFIG_BUNDLES],
+                          struct ros2_err *err)
 {
 	struct config new = *c;
 	bool same;
 	int r;
 
 	new.infra_pem = new.tenant_pem = NULL;
+	memset(new.trust, 0, sizeof(new.trust));
 	r = load_certs(&new, err);
 	if (r < 0) {
-		free(new.infra_pem);
-		free(new.tenant_pem);
+		free_bundles(&new);
 		return r;
 	}
 	same = new.infra_len == c->infra_len &&new.tenant_len == c->tenant_len &&
 	       !memcmp(new.infra_pem, c->infra_pem, c->infra_len) &&
 	       !memcmp(new.tenant_pem, c->tenant_pem, c->tenant_len);
-	free(c->infra_pem);
-	free(c->tenant_pem);
+	for (size_t i = 0; i < CONFIG_BUNDLES; i++)
+		pki_trust_changes(c->trust[i], new.trust[i], &ret[i]);
+	free_bundles(c);
+	memcpy(c->trust, new.trust, sizeof(c->trust));
 	c->infra_pem = new.infra_pem;
 	c->infra_len = new.infra_len;
 	c->tenant_pem = new.tenant_pem;
@@ -290,8 +318,7 @@ void config_fini(struct config *c)
 	crypto_sign_key_free(c->audit_key);
 	crypto_sign_key_free(c->snapshot_key);
 	crypto_wipe(c->mac_key, sizeof(c->mac_key));
-	free(c->infra_pem);
-	free(c->tenant_pem);
+	free_bundles(c);
 	free(c->roles);
 	memset(c, 0, sizeof(*c));
 }

@@ -8,6 +8,7 @@
 #ifndef ROS2_CONTROLLER_CONFIG_H
 #define ROS2_CONTROLLER_CONFIG_H
 
+#include "common/pki.h"
 #include "common/crypto.h"
 #include "common/err.h"
 #include "common/ids.h"
@@ -19,6 +20,10 @@ struct config_role {
 	char spiffe[ROS2_SPIFFE_MAX + 1];
 	int role; /* enum ctl_role */
 };
+
+enum config_bundle { CONFIG_INFRA, CONFIG_TENANT, CONFIG_ADMIN };
+#define CONFIG_BUNDLES 3
+const char *config_bundle_to_str(enum config_bundle b); /* "infra-bundle", as the file */
 
 struct config {
 	char dir[2048], trust_domain[ROS2_SPIFFE_MAX + 1];
@@ -34,6 +39,7 @@ struct config {
 	char *infra_pem, *tenant_pem; /* owned */
 	size_t infra_len, tenant_len;
 	uint8_t infra_hash[32];
+	struct pki_trust *trust[CONFIG_BUNDLES]; /* references */
 	char reload_failed[256]; /* why the last SIGHUP left something as it was; "": it did not */
 	uint64_t reload_failed_unix_ns;
 	struct config_role *roles; /* owned */
@@ -46,8 +52,9 @@ void config_fini(struct config *c);
 /* Keeps the roles in use when the file is bad. */
 int config_reload_roles(struct config *c, struct ros2_err *err);
 /* Keeps the bundles in use unless certificates, keys and bundles are all as a start wants them. 1:
- * what agents are given has changed; 0: it has not. */
-int config_reload_bundles(struct config *c, struct ros2_err *err);
+ * what agents are given has changed; 0: it has not. @ret: the authorities that came and went. */
+int config_reload_bundles(struct config *c, struct pki_trust_changes ret[CONFIG_BUNDLES],
+                          struct ros2_err *err);
 /* The text of a roles file: "SPIFFE-ID ROLE" lines, '#' begins a comment. @ret is malloc'd, also
  * for no roles at all. -EINVAL, -EFBIG with words that begin "@path:LINE: "; no identity outside
  * @trust_domain passes. */

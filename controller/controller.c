@@ -237,31 +237,49 @@ void controller_free(struct controller *c)
 	free(c);
 }
 
-static void reload_failed(struct controller *c, const char *what, const struct ros2_err *err)
+static void reload_failed(struct controller *c, struct ctl_reload *r, const char *what,
+                          const struct ros2_err *err)
 {
 	log_error("SIGHUP: %s stay as they were: %s", what, err->msg);
-	if (!c->cfg.reload_failed[0])
-		snprintf(c->cfg.reload_failed, sizeof(c->cfg.reload_failed),
-		         "%s stay as they were: %.200s", what, err->msg);
+	if (r->failed)
+		return;
+	r->failed = err->status ? err->status : ROS2_INTERNAL;
+	snprintf(c->cfg.reload_failed, sizeof(c->cfg.reload_failed), "%s stay as they were: %.200s",
+	         what, err->msg);
+}
+
+/* Bundles, and who is connected by them. */
+static void reload_bundles(struct controller *c, struct ctl_reload *now)
+{
+	struct rpc_server *const judged[] = {c->admin, c->agents};
+	struct ros2_err err = ROS2_ERR_INIT;
+	int r = config_reload_bundles(&c->cfg, now->bundles, &err);
+
+	if (r < 0) {
+		reload_failed(c, now, "the trust bundles", &err);
+		return;
+	}
+	now->has_bundles = true;
+	log_info("SIGHUP: trust bundles read%s", r ? ": agents get the new ones" : "");
+	for (size_t i = 0; i < sizeof(judged) / sizeof(judged[0]); i++)
+		if (rpc_server_reload(judged[i], &err) < 0)
+			reload_failed(c, now, "the authorities of a listener", &err);
+	/* An agent takes them when it connects; its sessions do not notice. */
+	if (r > 0)
+		svc_renew_links(&c->svc);
 }
 
 void controller_reload(struct controller *c)
 {
-	struct ros2_err err = ROS2_ERR_INIT, of_bundles = ROS2_ERR_INIT;
-	int r;
+	struct ros2_err err = ROS2_ERR_INIT;
+	struct ctl_reload now = {0};
 
 	c->cfg.reload_failed[0] = '\0';
 	if (config_reload_roles(&c->cfg, &err) < 0)
-		reload_failed(c, "the roles", &err);
+		reload_failed(c, &now, "the roles", &err);
 	else
 		log_info("SIGHUP: %zu roles read", c->cfg.n_roles);
-	r = config_reload_bundles(&c->cfg, &of_bundles);
-	if (r < 0)
-		reload_failed(c, "the trust bundles", &of_bundles);
-	else
-		log_info("SIGHUP: trust bundles read%s", r ? ": agents get the new ones" : "");
-	c->cfg.reload_failed_unix_ns = c->cfg.reload_failed[0] ? clock_unix_ns() : 0;
-	/* An agent takes them when it connects; its sessions do not notice. */
-	if (r > 0)
-		svc_renew_links(&c->svc);
+	reload_bundles(c, &now);
+	c->cfg.reload_failed_unix_ns = now.failed ? clock_unix_ns() : 0;
+	ctl_audit_reload(c->ctl, &now);
 }

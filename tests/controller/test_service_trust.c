@@ -1,0 +1,373 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * SIGHUP with another bundle: whose authority is gone is refused on the connection it has, an agent
+ * comes back with its key, revocations hold meanwhile, and the log tells what came and went.
+ */
+#include "common/fsx.h"
+#include "common/pki.h"
+#include "common/util.h"
+#include "tests/controller/service_audit.h"
+#include <unistd.h>
+
+#define KIND(k)   ROS2__V1__OBJECT_KIND__OBJECT_KIND_##k
+#define MSG(k)    ROS2__V1__CONTROLLER_MESSAGE__MSG_##k
+#define RESULT(r) ROS2__V1__AUDIT_RESULT__AUDIT_RESULT_##r
+
+/* Negative control: nobody is judged again. */
+static _Atomic bool judge = true;
+struct grpc_call;
+int __real_rpc_trust_admit(void *s, struct grpc_call *call, struct rpc_peer *peer,
+                           struct ros2_err *err);
+int __wrap_rpc_trust_admit(void *s, struct grpc_call *call, struct rpc_peer *peer,
+                           struct ros2_err *err);
+int __wrap_rpc_trust_admit(void *s, struct grpc_call *call, struct rpc_peer *peer,
+                           struct ros2_err *err)
+{
+	return judge ? __real_rpc_trust_admit(s, call, peer, err) : 0;
+}
+
+/* ---- the configuration directory ---- */
+
+static const char *const kept[] = {
+	"infra-bundle.pem", "admin-bundle.pem", "tenant-bundle.pem", "issuer.crt",
+	"issuer.key",       "tls.crt",          "tls.key",           "roles"};
+
+static void copy(const char *from, const char *to)
+{
+	AUTO_FREE void *p = NULL;
+	size_t n;
+
+	assert_int_equal(fsx_read_file(from, 65536, &p, &n, NULL), 0);
+	assert_int_equal(fsx_write_atomic(to, p, n, 0600, NULL), 0);
+}
+
+/* controller/@file becomes @a and, unless it is NULL, @b. */
+static void put(const char *file, const char *a, const char *b)
+{
+	AUTO_FREE char *pa = NULL, *pb = NULL, *both = NULL;
+	size_t n;
+
+	assert_int_equal(fsx_read_file(a, 65536, (void **)&pa, &n, NULL), 0);
+	if (b)
+		assert_int_equal(fsx_read_file(b, 65536, (void **)&pb, &n, NULL), 0);
+	assert_true(asprintf(&both, "%s%s", pa, pb ? pb : "") > 0);
+	assert_int_equal(
+		fsx_write_atomic(sf_path("controller/%s", file), both, strlen(both), 0600, NULL),
+		0);
+}
+
+static void make_ca(const char *name, const char *issuer)
+{
+	struct pki_ca_opts o = {.common_name = name,
+	                        .trust_domain = TD,
+	                        .key_path = sf_path("%s.key", name),
+	                        .cert_path = sf_path("%s.crt", name),
+	                        .issuer_cert_path = issuer ? sf_path("%s.crt", issuer) : NULL,
+	                        .issuer_key_path = issuer ? sf_path("%s.key", issuer) : NULL,
+	                        .lifetime_s = 86400};
+
+	assert_int_equal(pki_key_create(o.key_path, NULL), 0);
+	assert_int_equal(pki_ca_create(&o, NULL), 0);
+}
+
+static int group_setup(void **state)
+{
+	if (sf_group_setup(state))
+		return -1;
+	make_ca("infra2", NULL);
+	make_ca("issuer2", "infra2");
+	make_ca("admin2", NULL);
+	sf_cert("infra2", "controller2", "controller/ctl-0");
+	sf_cert("admin2", "root2", "admin/root");
+	assert_int_equal(fsx_mkdirs(sf_path("first"), 0700, NULL), 0);
+	for (size_t i = 0; i < ARRAY_SIZE(kept); i++)
+		copy(sf_path("controller/%s", kept[i]), sf_path("first/%s", kept[i]));
+	return 0;
+}
+
+static int setup(void **state)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(kept); i++)
+		copy(sf_path("first/%s", kept[i]), sf_path("controller/%s", kept[i]));
+	return sf_setup(state);
+}
+
+static void reload_now(void *arg)
+{
+	controller_reload(arg);
+}
+
+static void reload(struct sf *f)
+{
+	loop_call(f->loop, reload_now, f->c);
+}
+
+/* ---- records ---- */
+
+/* The newest record of @action; the caller frees it. */
+static ProtobufCMessage *newest(struct sf *f, const char *action, Ros2__V1__AuditResult result,
+                                Ros2__V1__AuditRecord **ret)
+{
+	Ros2__V1__AuditQueryRequest q = ROS2__V1__AUDIT_QUERY_REQUEST__INIT;
+	const Ros2__V1__StoredRecord *row = NULL;
+	ProtobufCMessage *m, *last = NULL;
+	struct rpc_reader *r = NULL;
+
+	q.action = (char *)action;
+	q.result = result;
+	assert_int_equal(rpc_reader_open(f->admin, &ros2_v1_audit_query, &q.base, 5000, &r, NULL),
+	                 0);
+	while (!rpc_reader_next(r, 5000, &m, NULL)) {
+		if (last)
+			protobuf_c_message_free_unpacked(last, NULL);
+		last = m;
+	}
+	rpc_reader_close(r);
+	assert_non_null(last);
+	row = ros2_v1_audit_query_out(last)->record;
+	*ret = ros2__v1__audit_record__unpack(NULL, row->record.len, row->record.data);
+	assert_non_null(*ret);
+	return last;
+}
+
+static const char *detail(const Ros2__V1__AuditRecord *r, const char *key)
+{
+	for (size_t i = 0; i < r->n_details; i++)
+		if (!strcmp(r->details[i]->key, key))
+			return r->details[i]->value;
+	return "";
+}
+
+struct expected {
+	const char *infra, *infra_added, *infra_removed, *admin_removed; /* certificates or NULL */
+};
+
+static void same_id(const char *text, const char *cert)
+{
+	AUTO_FREE char *pem = NULL;
+	struct pki_cert_info info;
+	char hex[65] = "";
+	size_t n;
+
+	if (cert) {
+		assert_int_equal(fsx_read_file(sf_path("%s", cert), 65536, (void **)&pem, &n, NULL),
+		                 0);
+		assert_int_equal(pki_cert_info(pem, n, &info, NULL), 0);
+		crypto_hex(info.cert_sha256, 32, hex);
+	}
+	assert_string_equal(text, hex);
+}
+
+static void recorded(struct sf *f, unsigned n, const struct expected *e)
+{
+	Ros2__V1__AuditRecord *r;
+	ProtobufCMessage *m;
+
+	sf_audit_wait(f, "trust.reload", n);
+	m = newest(f, "trust.reload", RESULT(OK), &r);
+	assert_string_equal(r->actor, "system");
+	assert_string_equal(r->object_kind, "controller");
+	assert_string_equal(detail(r, "infra-bundle"), e->infra);
+	same_id(detail(r, "infra-bundle.added"), e->infra_added);
+	same_id(detail(r, "infra-bundle.removed"), e->infra_removed);
+	same_id(detail(r, "admin-bundle.removed"), e->admin_removed);
+	assert_string_equal(detail(r, "tenant-bundle"), "1 authorities");
+	assert_string_equal(detail(r, "roles"), "3");
+	ros2__v1__audit_record__free_unpacked(r, NULL);
+	protobuf_c_message_free_unpacked(m, NULL);
+}
+
+/* ---- administrators ---- */
+
+static enum ros2_status ask_status(struct rpc_channel *c, struct ros2_err *err)
+{
+	Ros2__V1__StatusRequest q = ROS2__V1__STATUS_REQUEST__INIT;
+	Ros2__V1__StatusReply *r = NULL;
+
+	memset(err, 0, sizeof(*err));
+	if (ros2_v1_admin_status_sync(c, &q, 5000, &r, err) == 0)
+		ros2__v1__status_reply__free_unpacked(r, NULL);
+	return err->status;
+}
+
+static void trust__an_administrator_whose_authority_is_gone_is_refused_where_it_is(void **state)
+{
+	struct sf *f = *state;
+	struct rpc_channel *second;
+	struct ros2_err err;
+
+	put("admin-bundle.pem", sf_path("admin.crt"), sf_path("admin2.crt"));
+	second = sf_channel(f, "root2", f->ports.admin, NULL);
+	assert_int_equal(ask_status(second, &err), ROS2_OK);
+	reload(f);
+	assert_int_equal(ask_status(second, &err), ROS2_OK);
+	put("admin-bundle.pem", sf_path("admin.crt"), NULL);
+	reload(f);
+	recorded(f, 2, &(struct expected){"1 authorities", NULL, NULL, "admin2.crt"});
+	judge = false;
+	assert_int_equal(ask_status(second, &err), ROS2_OK);
+	judge = true;
+	assert_int_equal(ask_status(second, &err), ROS2_UNAUTHENTICATED);
+	assert_non_null(strstr(err.msg, "not trusted any more"));
+	assert_int_equal(ask_status(f->admin, &err), ROS2_OK);
+	sf_audit_wait(f, "admin.denied", 1);
+	sf_audit_names(f, "admin.denied", RESULT(DENIED), "spiffe://" TD "/admin/root", "admin",
+	               "admin");
+	rpc_channel_free(second);
+}
+
+/* ---- agents ---- */
+
+static int renew_on(struct fake *a, struct ros2_err *err)
+{
+	Ros2__V1__RenewRequest q = ROS2__V1__RENEW_REQUEST__INIT;
+	Ros2__V1__EnrolReply *r = NULL;
+	AUTO_FREE char *csr = NULL;
+	int rc;
+
+	assert_int_equal(pki_csr_create(sf_path("%s/tls.key", a->dir), NULL, &csr, NULL), 0);
+	q.csr_pem = (ProtobufCBinaryData){strlen(csr), (uint8_t *)csr};
+	memset(err, 0, sizeof(*err));
+	rc = ros2_v1_agent_link_renew_sync(a->ch, &q, 5000, &r, err);
+	if (!rc)
+		ros2__v1__enrol_reply__free_unpacked(r, NULL);
+	return rc;
+}
+
+static void connect(struct fake *a)
+{
+	fake_connect(a, NULL, 0);
+	if (!fake_next(a, MSG(WELCOME), 5000))
+		fail_msg("no Welcome: %s", a->why.msg);
+	fake_wait_synced(a);
+}
+
+static void welcomed_with_two(struct fake *a)
+{
+	Ros2__V1__ControllerMessage *m;
+	struct pki_trust *t;
+	struct pki_trust_changes c;
+
+	fake_connect(a, NULL, 0);
+	m = fake_next(a, MSG(WELCOME), 5000);
+	assert_non_null(m);
+	assert_int_equal(pki_trust_new((char *)m->welcome->infra_bundle_pem.data,
+	                               m->welcome->infra_bundle_pem.len, &t, NULL),
+	                 0);
+	pki_trust_changes(NULL, t, &c);
+	assert_int_equal(c.authorities, 2);
+	pki_trust_unref(t);
+	fake_wait_synced(a);
+}
+
+static void revoke_unconfirmed(struct sf *f)
+{
+	Ros2__V1__RevokeReply *r = NULL;
+	struct ros2_err err = ROS2_ERR_INIT;
+	uint64_t now = clock_unix_ns();
+
+	if (sf_revoke(f, KIND(TENANT), "alpha", 100, &r, &err))
+		fail_msg("%s", err.msg);
+	assert_int_equal(r->n_outcomes, 1);
+	assert_int_equal(r->outcomes[0]->state, ROS2__V1__RECEIPT_STATE__RECEIPT_STATE_UNCONFIRMED);
+	assert_true(r->outcomes[0]->unconfirmed_until_unix_ns > now + 500 * NS_PER_S);
+	assert_true(r->outcomes[0]->unconfirmed_until_unix_ns < now + 610 * NS_PER_S);
+	ros2__v1__revoke_reply__free_unpacked(r, NULL);
+}
+
+static void trust__an_agent_whose_authority_is_gone_comes_back_with_its_key(void **state)
+{
+	struct sf *f = *state;
+	struct ros2_err err = ROS2_ERR_INIT;
+	struct fake a;
+
+	sf_apply(f, sf_engine);
+	sf_apply(f, sf_agent0);
+	sf_apply(f, sf_tenant("alpha", "1h", "10m", "dpu-0"));
+	fake_enrol(f, &a, "dpu-0");
+	connect(&a);
+	/* The new authority is added, and issues from now on. */
+	put("infra-bundle.pem", sf_path("infra.crt"), sf_path("infra2.crt"));
+	put("issuer.crt", sf_path("issuer2.crt"), NULL);
+	put("issuer.key", sf_path("issuer2.key"), NULL);
+	put("tls.crt", sf_path("controller2/tls.crt"), NULL);
+	put("tls.key", sf_path("controller2/tls.key"), NULL);
+	reload(f);
+	recorded(f, 1, &(struct expected){"2 authorities", "infra2.crt", NULL, NULL});
+	assert_true(fake_wait_closed(&a, 5000) < 0);
+	assert_int_equal(a.why.status, ROS2_UNAVAILABLE);
+	fake_disconnect(&a);
+	welcomed_with_two(&a);
+	/* The old one goes. */
+	put("infra-bundle.pem", sf_path("infra2.crt"), NULL);
+	reload(f);
+	recorded(f, 2, &(struct expected){"1 authorities", NULL, "infra.crt", NULL});
+	assert_true(fake_wait_closed(&a, 5000) < 0);
+	assert_true(renew_on(&a, &err) < 0);
+	assert_int_equal(err.status, ROS2_UNAUTHENTICATED);
+	assert_non_null(strstr(err.msg, "not trusted any more"));
+	sf_audit_wait(f, "agent.renew", 1);
+	sf_audit_names(f, "agent.renew", RESULT(DENIED), "spiffe://" TD "/agent/dpu-0", "agent",
+	               "agents");
+	/* What is revoked meanwhile ends by itself at the contact limit, and it is told so. */
+	revoke_unconfirmed(f);
+	/* The key is the same: no token. The certificate is of the new authority. */
+	fake_disconnect(&a);
+	if (fake_enrol_with(f, &a, "dpu-0", "", &err))
+		fail_msg("%s", err.msg);
+	fake_connect(&a, NULL, 0);
+	assert_non_null(fake_next(&a, MSG(WELCOME), 5000));
+	assert_non_null(fake_next(&a, MSG(REVOKE), 5000));
+	assert_int_equal(renew_on(&a, &err), 0);
+	fake_free(&a);
+}
+
+/* ---- what cannot be read ---- */
+
+static void failed(struct sf *f, const char *reason, const char *infra)
+{
+	Ros2__V1__AuditRecord *r;
+	ProtobufCMessage *m = newest(f, "trust.reload", RESULT(FAILED), &r);
+
+	if (!strstr(r->reason, reason))
+		fail_msg("%s", r->reason);
+	assert_string_not_equal(r->status, "OK");
+	assert_string_equal(detail(r, "infra-bundle"), infra);
+	ros2__v1__audit_record__free_unpacked(r, NULL);
+	protobuf_c_message_free_unpacked(m, NULL);
+}
+
+static void trust__a_reload_that_fails_is_recorded_and_changes_nothing(void **state)
+{
+	struct sf *f = *state;
+	struct ros2_err err;
+
+	put("admin-bundle.pem", sf_path("root/tls.crt"), NULL); /* no authority */
+	reload(f);
+	sf_audit_wait(f, "trust.reload", 1);
+	failed(f, "admin-bundle.pem: certificate 1 of the bundle is not an authority", "");
+	put("admin-bundle.pem", sf_path("admin.crt"), NULL);
+	put("tenant-bundle.pem", sf_path("controller/roles"), NULL);
+	reload(f);
+	sf_audit_wait(f, "trust.reload", 2);
+	failed(f, "tenant-bundle.pem", "");
+	put("tenant-bundle.pem", sf_path("tenant.crt"), NULL);
+	/* Each for itself: the bundles are good. */
+	put("roles", sf_path("admin.crt"), NULL);
+	reload(f);
+	sf_audit_wait(f, "trust.reload", 3);
+	failed(f, "the roles stay as they were", "1 authorities");
+	assert_int_equal(ask_status(f->admin, &err), ROS2_OK);
+}
+
+int main(void)
+{
+#define T(name) cmocka_unit_test_setup_teardown(name, setup, sf_teardown)
+	const struct CMUnitTest tests[] = {
+		T(trust__an_administrator_whose_authority_is_gone_is_refused_where_it_is),
+		T(trust__an_agent_whose_authority_is_gone_comes_back_with_its_key),
+		T(trust__a_reload_that_fails_is_recorded_and_changes_nothing),
+	};
+
+	return cmocka_run_group_tests(tests, group_setup, sf_group_teardown);
+}
