@@ -5,6 +5,7 @@
  * calls, end sessions, write what is to be written, then the parts in reverse.
  */
 #include "agent/agent.h"
+#include "agent/bundles.h"
 #include "agent/grants_priv.h"
 #include "agent/health.h"
 #include "agent/service.h"
@@ -221,6 +222,8 @@ static int open_parts(struct agent *a, struct ros2_err *err)
 	if (!r)
 		r = health_new(a, &a->health);
 	if (!r)
+		r = bundles_new(a, &a->bundles);
+	if (!r)
 		r = prober_new(a, &a->prober);
 	if (r < 0)
 		return ros2_err_set(err, r, "no memory for the agent");
@@ -364,6 +367,7 @@ void agent_free(struct agent *a)
 	service_free(a->service);
 	sessions_free(a->sessions);
 	revoker_free(a->revoker);
+	bundles_free(a->bundles);
 	health_free(a->health);
 	prober_free(a->prober);
 	persist_free(a->persist);

@@ -26,6 +26,7 @@ struct service;
 struct persist;
 struct revoker;
 struct health;
+struct bundles;
 struct metrics;
 
 struct agent_opts {
@@ -86,6 +87,7 @@ struct agent {
 	struct grants *grants;
 	struct revoker *revoker;
 	struct health *health;
+	struct bundles *bundles;
 	struct prober *prober;
 	struct metrics *metrics; /* NULL without metrics_listen */
 	struct uplink *uplink;   /* NULL without a controller */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Turns outcomes of writes, the free space, what waits and lost targets into the conditions. */
 #include "agent/health.h"
+#include "agent/bundles.h"
 #include "agent/service.h"
 #include "agent/targets.h"
 #include "agent/uplink_priv.h"
@@ -41,7 +42,8 @@ const char *health_part_to_str(enum health_part p)
 const char *health_kind_to_str(enum health_kind k)
 {
 	static const char *const names[] = {"DiskFull",      "StateReadOnly", "RecordsPending",
-	                                    "SpoolDropping", "Frozen",        "TargetLost"};
+	                                    "SpoolDropping", "Frozen",        "TargetLost",
+	                                    "ReloadFailed"};
 
 	return (size_t)k < ARRAY_SIZE(names) ? names[k] : "?";
 }
@@ -95,7 +97,7 @@ static void look(struct health *h)
 	uint64_t now = clock_boottime_ns(), lost = agent_audit_lost(h->a->audit);
 	unsigned pending = revoker_unrecorded(h->a->revoker);
 	const char *full = failure(h, true, now), *other = failure(h, false, now);
-	const char *frozen = revoker_frozen(h->a->revoker);
+	const char *frozen = revoker_frozen(h->a->revoker), *bundle;
 	char words[256];
 
 	if (h->free_bytes == UINT64_MAX)
@@ -116,6 +118,8 @@ static void look(struct health *h)
 	    words);
 	set(h, HEALTH_FROZEN, frozen != NULL, frozen ? frozen : "");
 	set(h, HEALTH_TARGET_LOST, targets_lost(h->a->dp, words, sizeof(words)) > 0, words);
+	bundle = bundles_failed(h->a->bundles);
+	set(h, HEALTH_RELOAD_FAILED, bundle != NULL, bundle ? bundle : "");
 }
 
 static void ask_work(struct writer_job *j)
@@ -144,7 +148,7 @@ static void on_tick(void *arg)
 	revoker_thaw(h->a->revoker);
 	look(h);
 	for (size_t i = 0; i < HEALTH_KINDS; i++)
-		good &= !h->is[i].is || i == HEALTH_TARGET_LOST;
+		good &= !h->is[i].is || i == HEALTH_TARGET_LOST || i == HEALTH_RELOAD_FAILED;
 	service_set_health(h->a->service, AGENT_HEALTH_DISK, good);
 	if (!h->asking && !h->a->ended) {
 		h->asking = true;

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What is wrong with this agent's disk (and, once, its memory), and with its way to storage that is
- * elsewhere, as people are told it: in beats (`ros2ctl get agents`), in metrics and, but for the
- * storage, in the answer of grpc.health.v1 for AGENT_HEALTH_DISK. Looked at once a second; a
- * failure counts for HEALTH_HOLD_MS, and everything that failed is tried again sooner than that.
- * Never stored, never recorded. Loop thread; statvfs is the disk writer's.
+ * elsewhere, and that a trust bundle is not in force, as people are told it: in beats (`ros2ctl get
+ * agents`), in metrics and, but for the last two, in the answer of grpc.health.v1 for
+ * AGENT_HEALTH_DISK. Looked at once a second; a failure counts for HEALTH_HOLD_MS, and everything
+ * that failed is tried again sooner than that. Never stored, never recorded. Loop thread; statvfs
+ * is the disk writer's.
  */
 #ifndef ROS2_AGENT_HEALTH_H
 #define ROS2_AGENT_HEALTH_H
@@ -26,8 +27,9 @@ enum health_kind {
 	HEALTH_SPOOL_DROPPING,  /* "SpoolDropping": audit records find no place */
 	HEALTH_FROZEN,          /* "Frozen": no memory to hold a revocation: dp_revoke */
 	HEALTH_TARGET_LOST,     /* "TargetLost": an engine does not reach its storage: targets.h */
+	HEALTH_RELOAD_FAILED,   /* "ReloadFailed": a bundle is not in force: bundles.h */
 };
-#define HEALTH_KINDS 6
+#define HEALTH_KINDS 7
 const char *health_kind_to_str(enum health_kind k);
 
 struct health_condition {

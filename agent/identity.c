@@ -175,18 +175,25 @@ int identity_store_certificate(const char *dir, const char *name, const char *tr
 int identity_store_bundle(const char *dir, const char *file, const void *pem, size_t len,
                           struct ros2_err *err)
 {
+	struct ros2_err why = ROS2_ERR_INIT;
+	struct pki_trust *trust = NULL;
 	AUTO_FREE void *old = NULL;
-	uint8_t hash[SHA256_LEN];
 	size_t old_len;
+	int r;
 
 	if (!len)
 		return 0;
-	if (len > PKI_PEM_MAX || pki_bundle_hash(pem, len, hash, NULL) < 0)
+	r = pki_trust_new(pem, len, &trust, &why);
+	pki_trust_unref(trust);
+	if (r == -EBADMSG)
 		return ros2_err_named(err, ROS2_CORRUPT,
-		                      "the controller sent a %s that does not parse", file);
+		                      "the controller sent a %s that is none: %s", file, why.msg);
+	if (r < 0)
+		return ros2_err_set(err, r, "%s: %s", file, why.msg);
 	if (!read_in(dir, file, &old, &old_len, NULL) && old_len == len && !memcmp(old, pem, len))
 		return 0;
-	return write_in(dir, file, pem, len, 0644, err);
+	r = write_in(dir, file, pem, len, 0644, err);
+	return r < 0 ? r : 1;
 }
 
 static int store_json(const char *dir, const struct identity_files *f, struct ros2_err *err)
@@ -218,10 +225,10 @@ int identity_store(const char *dir, const struct identity_files *f, struct ros2_
 	crypto_hex(f->snapshot_key, ED25519_PUB_LEN, hex);
 	strcat(hex, "\n");
 	r = identity_store_bundle(dir, "infra-bundle.pem", f->infra_pem, f->infra_len, err);
-	if (!r)
+	if (r >= 0)
 		r = identity_store_bundle(dir, "tenant-bundle.pem", f->tenant_pem, f->tenant_len,
 		                          err);
-	if (!r)
+	if (r >= 0)
 		r = write_in(dir, "snapshot.pub", hex, strlen(hex), 0644, err);
 	if (!r)
 		r = identity_store_certificate(dir, f->name, f->trust_domain, f->cert_pem,

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The certificate is renewed at half its life, for the same key, over the controller's mTLS; then
  * the connection is made anew, because a server ends what an expired certificate began. A renewal
- * that fails is tried again until the certificate ends; then the same key asks at the enrolment
- * listener, where the controller takes it for some days; then a person has to do something. */
+ * that fails is tried again until the certificate ends; then, or when a certificate is refused
+ * because its CA has left the bundle, the same key asks at the enrolment listener, where the
+ * controller takes it for some days; then a person has to do something. */
 #include "agent/uplink_priv.h"
+#include "agent/bundles.h"
+#include "common/clock.h"
 #include "common/pki.h"
 #include "common/util.h"
 #include <errno.h>
@@ -20,6 +23,8 @@ struct renewal {
 	struct agent *a;
 	bool busy;           /* in flight */
 	struct enrol *enrol; /* owned: asks with an ended certificate */
+	uint64_t refused_ns; /* when it was asked for because the present one was refused; 0: never
+	                      */
 	struct loop_timer timer;
 };
 
@@ -43,12 +48,10 @@ static void on_reply(void *arg, const ProtobufCMessage *reply, const struct ros2
 
 		if (identity_store_certificate(r->a->o.state_dir, id->name, id->trust_domain,
 		                               m->cert_pem.data, m->cert_pem.len, &err) == 0) {
-			(void)identity_store_bundle(r->a->o.state_dir, "infra-bundle.pem",
-			                            m->infra_bundle_pem.data,
-			                            m->infra_bundle_pem.len, NULL);
-			(void)identity_store_bundle(r->a->o.state_dir, "tenant-bundle.pem",
-			                            m->tenant_bundle_pem.data,
-			                            m->tenant_bundle_pem.len, NULL);
+			bundles_take(r->a->bundles, BUNDLE_INFRA, m->infra_bundle_pem.data,
+			             m->infra_bundle_pem.len);
+			bundles_take(r->a->bundles, BUNDLE_TENANT, m->tenant_bundle_pem.data,
+			             m->tenant_bundle_pem.len);
 			log_info("certificate renewed");
 			uplink_reopen(r->a->uplink);
 			again_in_ms(r, 1000);
@@ -122,6 +125,11 @@ static void rejoin(struct renewal *r)
 	again_in_ms(r, RETRY_MS);
 }
 
+static void rejoin_now(void *arg)
+{
+	rejoin(arg);
+}
+
 static void check(void *arg)
 {
 	struct renewal *r = arg;
@@ -148,6 +156,18 @@ static void check(void *arg)
 		log_warn("the certificate could not be renewed: %s", err.msg);
 		again_in_ms(r, RETRY_MS);
 	}
+}
+
+void renewal_refused(struct renewal *r)
+{
+	uint64_t now = clock_boottime_ns();
+
+	if (r->busy || !r->a->o.enrol || r->a->stopping ||
+	    (r->refused_ns && now - r->refused_ns < RETRY_MS * NS_PER_MS))
+		return;
+	r->refused_ns = now;
+	log_warn("the certificate is refused: a new one is asked for with the key there is");
+	loop_timer_in_ms(r->a->o.loop, &r->timer, 0, rejoin_now, r); /* not from inside it */
 }
 
 int renewal_new(struct agent *a, struct renewal **ret)

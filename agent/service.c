@@ -462,6 +462,16 @@ uint16_t service_port(const struct service *s)
 	return s && s->server ? rpc_server_port(s->server) : 0;
 }
 
+int service_reload(struct service *s, struct ros2_err *err)
+{
+	return rpc_server_reload(s->server, err);
+}
+
+uint64_t service_trust_generation(const struct service *s)
+{
+	return rpc_server_trust_generation(s->server);
+}
+
 void service_close(struct service *s)
 {
 	if (s)

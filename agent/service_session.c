@@ -214,8 +214,15 @@ void service_open_session(struct service_op *op, const ProtobufCMessage *msg)
 		return;
 	}
 	p.max_of_tenant = t.image.limits.sessions_max;
+	p.judged = rpc_call_peer(op->call)->trust_generation;
+	p.chain = rpc_call_peer_chain(op->call);
+	if (!p.chain) {
+		op_fail(op, ROS2_BUSY, "no memory for the certificate, or the caller is gone");
+		return;
+	}
 	if (spool_room(op->a->spool, &op->tenant, &err) < 0 ||
 	    agent_session_new(op->a->sessions, &p, &s, &err) < 0) {
+		free(p.chain);
 		op_fail_err(op, &err);
 		return;
 	}

@@ -186,6 +186,63 @@ void sessions_on_tenant(struct sessions *t, const struct ros2_uid *uid)
 	}
 }
 
+/* ---- whom the tenants' bundle names ---- */
+
+#define JUDGED_PER_TURN 32
+
+static void judge(struct sessions *t, struct agent_session *s)
+{
+	struct ros2_err err = ROS2_ERR_INIT;
+
+	s->judged = t->generation;
+	if (AGENT_SWITCH(no_session_trust) ||
+	    pki_trust_verify(t->trust, s->chain, strlen(s->chain), &err) == 0)
+		return;
+	snprintf(s->end_words, sizeof(s->end_words),
+	         "the client certificate is not trusted any more: %.140s", err.msg);
+	agent_session_end(s, ROS2_UNAUTHENTICATED);
+}
+
+/* True when there are more. */
+static bool judge_some(struct sessions *t)
+{
+	struct agent_session *s, *tmp;
+	unsigned n = 0;
+
+	HASH_ITER (hh, t->all, s, tmp) {
+		if (s->state >= SESSION_CLOSING || s->judged == t->generation)
+			continue;
+		if (n++ == JUDGED_PER_TURN)
+			return true;
+		judge(t, s);
+	}
+	return false;
+}
+
+static void on_judge(void *arg)
+{
+	struct sessions *t = arg;
+
+	if (judge_some(t))
+		sessions_judge_soon(t);
+}
+
+void sessions_judge_soon(struct sessions *t)
+{
+	if (t->trust && loop_timer_in_ms(t->a->o.loop, &t->judge, 0, on_judge, t) < 0)
+		while (judge_some(t)) /* no memory to come back to it */
+			;
+}
+
+void sessions_on_trust(struct sessions *t, struct pki_trust *trust, uint64_t generation)
+{
+	pki_trust_ref(trust);
+	pki_trust_unref(t->trust);
+	t->trust = trust;
+	t->generation = generation;
+	sessions_judge_soon(t);
+}
+
 void sessions_on_probe(struct sessions *t)
 {
 	struct agent_session *s, *tmp;

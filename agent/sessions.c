@@ -4,6 +4,7 @@
 #include "agent/sessions.h"
 #include "agent/sessions_priv.h"
 #include "common/clock.h"
+#include "proto/rpc/rpc.h"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -27,6 +28,7 @@ int sessions_new(struct agent *a, struct sessions **ret)
 	if (!t)
 		return -ENOMEM;
 	t->a = a;
+	t->generation = RPC_TRUST_FIRST;
 	list_init(&t->ended);
 	*ret = t;
 	return 0;
@@ -57,6 +59,7 @@ static void forget(struct agent_session *s)
 	}
 	HASH_DEL(t->all, s);
 	free(s->closing);
+	free(s->chain);
 	free(s);
 }
 
@@ -67,6 +70,8 @@ void sessions_free(struct sessions *t)
 
 	if (!t)
 		return;
+	loop_timer_stop(&t->judge);
+	pki_trust_unref(t->trust);
 	HASH_ITER (hh, t->all, s, tmp)
 		forget(s);
 	HASH_ITER (hh, t->accounts, c, ctmp) {
@@ -149,6 +154,10 @@ int agent_session_new(struct sessions *t, const struct agent_session_params *p,
 		return ros2_err_set(err, -ENOMEM, "no memory for a session");
 	}
 	t->n_live++;
+	s->chain = p->chain;
+	s->judged = p->judged;
+	if (s->judged != t->generation) /* the bundle changed while the call was on its way */
+		sessions_judge_soon(t);
 	*ret = s;
 	return 0;
 }
@@ -239,6 +248,7 @@ static void ended(struct agent_session *s, const struct dp_session_stats *st)
 	record_close(s, st);
 	sessions_account_end(s, st);
 	drop_contents(s);
+	free(TAKE_PTR(s->chain));
 	s->state = SESSION_ENDED;
 	s->ended_ns = clock_boottime_ns();
 	t->n_live--;

@@ -10,6 +10,7 @@
 #define ROS2_AGENT_SESSIONS_H
 
 #include "agent/agent.h"
+#include "common/pki.h"
 #include "common/hash.h"
 #include "common/util.h"
 #include "dataplane/dp.h"
@@ -47,6 +48,8 @@ struct agent_session {
 	enum ros2_status end; /* why; from CLOSING on */
 	char end_words[200];  /* what took its right away, if there is more to say */
 	char tenant_name[ROS2_NAME_MAX + 1], principal[ROS2_SPIFFE_MAX + 1], peer[64];
+	char *chain;     /* owned: the principal's certificate and what came with it, PEM */
+	uint64_t judged; /* the chain, by this generation of the tenants' bundle */
 	bool has_grant, in_dp, connected, told, verbs;
 	uint32_t grant_access;
 	uint64_t policy_version, opened_unix_ns, ended_ns;
@@ -80,6 +83,8 @@ struct agent_session_params {
 	const char *tenant_name, *principal, *peer;
 	uint64_t policy_version;
 	uint32_t max_of_tenant; /* of the policy */
+	char *chain;            /* malloc'd; the session's from success on */
+	uint64_t judged;        /* rpc_peer.trust_generation */
 };
 /* A session in OPENING. LIMIT (policy), BUSY (this connection's cap). */
 int agent_session_new(struct sessions *t, const struct agent_session_params *p,
@@ -109,6 +114,9 @@ void sessions_on_revoke(struct sessions *t, const struct tombstone *ts);
 /* The tenant's document changed: principals, namespaces, open objects and what placement.require
  * says of the transport are looked at again. */
 void sessions_on_tenant(struct sessions *t, const struct ros2_uid *tenant);
+/* The tenants' bundle is another, of this generation: sessions whose principal's chain does not
+ * verify to it end UNAUTHENTICATED. A few at each turn of the loop. @trust is referenced. */
+void sessions_on_trust(struct sessions *t, struct pki_trust *trust, uint64_t generation);
 /* Devices were tried again: do they still hold what the sessions' tenants require? */
 void sessions_on_probe(struct sessions *t);
 void sessions_end_all(struct sessions *t, enum ros2_status why);

@@ -12,12 +12,18 @@ struct sessions {
 	struct list ended;
 	struct sessions_account *accounts; /* owned */
 	uint32_t n_live, n_ended;
+	struct pki_trust
+		*trust; /* a reference; NULL: the tenants' bundle of the start, which TLS knows */
+	uint64_t generation; /* of it */
+	struct loop_timer judge;
 };
 
 /* With its words, unless the agent ended it for a reason of its own. */
 void sessions_ended_in_dp(struct agent_session *s, const struct dp_event *ev);
 /* The statistics of a session that ends. */
 void sessions_account_end(struct agent_session *s, const struct dp_session_stats *st);
+/* Soon: those that were not judged by the present bundle are. */
+void sessions_judge_soon(struct sessions *t);
 void sessions_forget_old(struct sessions *t, uint64_t now_ns);
 void sessions_ignore(void *arg, const struct dp_result *res);
 #endif

@@ -15,6 +15,7 @@ struct agent_test_switches {
 	_Atomic bool no_session_owner;   /* who knows the uid of a session has it */
 	_Atomic bool no_refusal_records; /* what is malformed is refused, but not recorded */
 	_Atomic bool no_verb_limit;      /* controlVerbsPerSecond is counted, not enforced */
+	_Atomic bool no_session_trust;   /* whose CA is gone from the bundle keeps his sessions */
 	_Atomic bool receipt_unwritten;  /* a receipt does not wait for the disk */
 	_Atomic bool
 		no_transport_check; /* transports and engines that are not good enough are used */

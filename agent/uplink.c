@@ -6,6 +6,7 @@
  * would widen at once (contact, grants) is not taken (docs/decisions/0011-epoch-on-a-full-disk.md).
  */
 #include "agent/uplink_priv.h"
+#include "agent/bundles.h"
 #include "agent/grants_priv.h"
 #include "common/clock.h"
 #include "common/util.h"
@@ -40,6 +41,7 @@ struct uplink {
 	char last_words[160];
 	struct loop_timer reopen;
 	bool freeing, reopening, pumping;
+	bool stale; /* the connection is of no use: another one before the next stream */
 };
 
 const char *uplink_state_to_str(enum uplink_state s)
@@ -180,14 +182,6 @@ static int store_epoch(struct uplink *u, struct ros2_err *err)
 	return ros2_err_set(err, -ENOMEM, "no memory");
 }
 
-static void take_bundle(struct agent *a, const char *file, const ProtobufCBinaryData *pem)
-{
-	struct ros2_err err = ROS2_ERR_INIT;
-
-	if (identity_store_bundle(a->o.state_dir, file, pem->data, pem->len, &err) < 0)
-		log_error("%s: %s", file, err.msg);
-}
-
 static int check_welcome(struct uplink *u, const Ros2__V1__Welcome *w, struct ros2_err *err)
 {
 	if (u->state != UPLINK_OPENING)
@@ -213,8 +207,10 @@ static void on_welcome(struct uplink *u, const Ros2__V1__Welcome *w)
 	u->beat_ms = w->beat_interval_ms ? w->beat_interval_ms : 1000;
 	u->beat_ms = MAX(MIN(u->beat_ms, (uint32_t)BEAT_MAX_MS), (uint32_t)BEAT_MIN_MS);
 	greeted(u);
-	take_bundle(u->a, "infra-bundle.pem", &w->infra_bundle_pem);
-	take_bundle(u->a, "tenant-bundle.pem", &w->tenant_bundle_pem);
+	bundles_take(u->a->bundles, BUNDLE_INFRA, w->infra_bundle_pem.data,
+	             w->infra_bundle_pem.len);
+	bundles_take(u->a->bundles, BUNDLE_TENANT, w->tenant_bundle_pem.data,
+	             w->tenant_bundle_pem.len);
 	spool_ack(u->a->spool, &u->a->incarnation, w->audit_acked_seq);
 	if (newer)
 		return;
@@ -303,8 +299,14 @@ static void on_closed(struct rpc_stream *s, const struct ros2_err *why, void *us
 	if (u->freeing)
 		return;
 	grants_on_lost(u->a->grants);
-	if (!u->reopening)
-		wait_again(u, why);
+	if (u->reopening)
+		return;
+	wait_again(u, why);
+	/* Who we are is not believed on this connection, and never will be. */
+	if (why->status == ROS2_UNAUTHENTICATED) {
+		u->stale = true;
+		renewal_refused(u->renewal);
+	}
 }
 
 static void give_up(void *arg)
@@ -312,32 +314,6 @@ static void give_up(void *arg)
 	struct uplink *u = arg;
 
 	rpc_stream_abort(u->stream, ROS2_TIMEOUT, "no Welcome within %d s", OPEN_TIMEOUT_MS / 1000);
-}
-
-static void connect_now(void *arg)
-{
-	static const struct rpc_stream_ops ops = {
-		.on_message = on_message, .on_writable = on_writable, .on_closed = on_closed};
-	struct uplink *u = arg;
-	struct rpc_stream_opts so = {.ops = &ops, .user = u, .queue_max = QUEUE_MAX};
-	struct ros2_err err = ROS2_ERR_INIT;
-	uint64_t renew_in_s;
-
-	if (identity_check_certificate(u->a->o.state_dir, u->a->o.identity.name, &renew_in_s,
-	                               &err) < 0) {
-		wait_again(u, &err);
-		return;
-	}
-	u->state = UPLINK_OPENING;
-	rpc_channel_reset_backoff(u->channel);
-	if (rpc_stream_open(u->channel, &ros2_v1_agent_link_link, NULL, &so, &u->stream, &err) <
-	    0) {
-		wait_again(u, &err);
-		return;
-	}
-	u->last_heard_ns = clock_boottime_ns();
-	loop_timer_in_ms(u->a->o.loop, &u->timer, OPEN_TIMEOUT_MS, give_up, u);
-	uplink_send_hello(u->a, u->stream);
 }
 
 static int open_channel(struct agent *a, struct rpc_channel **ret, struct ros2_err *err)
@@ -359,21 +335,62 @@ static int open_channel(struct agent *a, struct rpc_channel **ret, struct ros2_e
 	return rpc_channel_new(&co, ret, err);
 }
 
-static void reopen_now(void *arg)
+/* Not from inside a callback of the channel. */
+static int replace_channel(struct uplink *u, struct ros2_err *err)
 {
-	struct uplink *u = arg;
-	struct ros2_err err = ROS2_ERR_INIT;
 	struct rpc_channel *fresh = NULL;
+	int r = open_channel(u->a, &fresh, err);
 
-	if (open_channel(u->a, &fresh, &err) < 0) {
-		log_warn("new certificate: %s", err.msg);
-		loop_timer_in_ms(u->a->o.loop, &u->reopen, REOPEN_RETRY_MS, reopen_now, u);
-		return;
-	}
+	if (r < 0)
+		return r;
 	u->reopening = true;
 	rpc_channel_free(u->channel);
 	u->reopening = false;
 	u->channel = fresh;
+	u->stale = false;
+	return 0;
+}
+
+static void connect_now(void *arg)
+{
+	static const struct rpc_stream_ops ops = {
+		.on_message = on_message, .on_writable = on_writable, .on_closed = on_closed};
+	struct uplink *u = arg;
+	struct rpc_stream_opts so = {.ops = &ops, .user = u, .queue_max = QUEUE_MAX};
+	struct ros2_err err = ROS2_ERR_INIT;
+	uint64_t renew_in_s;
+
+	if (identity_check_certificate(u->a->o.state_dir, u->a->o.identity.name, &renew_in_s,
+	                               &err) < 0) {
+		wait_again(u, &err);
+		return;
+	}
+	if (u->stale && replace_channel(u, &err) < 0) {
+		wait_again(u, &err);
+		return;
+	}
+	u->state = UPLINK_OPENING;
+	rpc_channel_reset_backoff(u->channel);
+	if (rpc_stream_open(u->channel, &ros2_v1_agent_link_link, NULL, &so, &u->stream, &err) <
+	    0) {
+		wait_again(u, &err);
+		return;
+	}
+	u->last_heard_ns = clock_boottime_ns();
+	loop_timer_in_ms(u->a->o.loop, &u->timer, OPEN_TIMEOUT_MS, give_up, u);
+	uplink_send_hello(u->a, u->stream);
+}
+
+static void reopen_now(void *arg)
+{
+	struct uplink *u = arg;
+	struct ros2_err err = ROS2_ERR_INIT;
+
+	if (replace_channel(u, &err) < 0) {
+		log_warn("new certificate: %s", err.msg);
+		loop_timer_in_ms(u->a->o.loop, &u->reopen, REOPEN_RETRY_MS, reopen_now, u);
+		return;
+	}
 	u->state = UPLINK_WAITING;
 	loop_timer_in_ms(u->a->o.loop, &u->timer, 0, connect_now, u);
 }

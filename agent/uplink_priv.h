@@ -73,5 +73,8 @@ void report_on_request(struct agent *a, const Ros2__V1__ReportRequest *m);
 /* ---- renew.c: the certificate at half-life ---- */
 struct renewal;
 int renewal_new(struct agent *a, struct renewal **ret);
+/* The controller does not believe the certificate: another one is asked for, at the enrolment
+ * listener, at most every 30 s. */
+void renewal_refused(struct renewal *r);
 void renewal_free(struct renewal *r); /* after its channel: that runs the last callback */
 #endif

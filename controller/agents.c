@@ -135,8 +135,8 @@ void ctl_agent_contact(struct ctl_agent *a, const struct clock_stamp *stamp)
 /* ---- conditions ---- */
 
 const char *const ctl_agent_conditions[] = {
-	"DiskFull", "StateReadOnly", "RecordsPending", "SpoolDropping", "Frozen", "TargetLost",
-	NULL};
+	"DiskFull", "StateReadOnly", "RecordsPending", "SpoolDropping",
+	"Frozen",   "TargetLost",    "ReloadFailed",   NULL};
 
 void ctl_agent_conditions_begin(struct ctl_agent *a)
 {

@@ -7,7 +7,7 @@
 #include "common/pki.h"
 #include <time.h>
 
-static void make_ca(const char *dir, const char *name)
+void world_make_ca(const char *dir, const char *name)
 {
 	char key[4200], crt[4200];
 	struct pki_ca_opts o = {.common_name = name,
@@ -22,7 +22,7 @@ static void make_ca(const char *dir, const char *name)
 	assert_int_equal(pki_ca_create(&o, NULL), 0);
 }
 
-static void issue(const char *dir, const char *ca, const char *name, const char *uri)
+void world_issue(const char *dir, const char *ca, const char *name, const char *uri)
 {
 	char key[4200], crt[4200], ca_key[4200], ca_crt[4200], *csr, *pem;
 	struct pki_issue_opts o = {.uri = uri,
@@ -45,7 +45,7 @@ static void issue(const char *dir, const char *ca, const char *name, const char 
 	free(pem);
 }
 
-static void copy(const char *dir, const char *from, const char *to)
+void world_copy(const char *dir, const char *from, const char *to)
 {
 	char a[4200], b[4200];
 	void *p;
@@ -82,6 +82,18 @@ static void say(struct world *w, Ros2__V1__ControllerMessage *m)
 	}
 }
 
+/* The named file of the world's directory, as a message has it; the caller frees data. */
+static ProtobufCBinaryData bundle(struct world *w, const char *name)
+{
+	ProtobufCBinaryData b = {0};
+	char path[4200];
+
+	testing_path(path, w->dir, name ? name : "none");
+	if (name)
+		assert_int_equal(fsx_read_file(path, 1 << 20, (void **)&b.data, &b.len, NULL), 0);
+	return b;
+}
+
 static void on_hello(struct world *w, const Ros2__V1__AgentHello *h)
 {
 	Ros2__V1__ControllerMessage m = ROS2__V1__CONTROLLER_MESSAGE__INIT;
@@ -94,10 +106,14 @@ static void on_hello(struct world *w, const Ros2__V1__AgentHello *h)
 	wel.epoch = &e;
 	wel.beat_interval_ms = 100;
 	wel.stamp = h->stamp;
+	wel.infra_bundle_pem = bundle(w, w->infra_bundle);
+	wel.tenant_bundle_pem = bundle(w, w->tenant_bundle);
 	m.msg_case = ROS2__V1__CONTROLLER_MESSAGE__MSG_WELCOME;
 	m.welcome = &wel;
 	w->last_have = h->n_have;
 	say(w, &m);
+	free(wel.infra_bundle_pem.data);
+	free(wel.tenant_bundle_pem.data);
 	heard(w, &w->hellos);
 }
 
@@ -425,19 +441,19 @@ void world_start(struct world *w)
 	w->grant_lifetime_ms = 600000;
 	w->grant_policy = 1;
 	assert_int_equal(testing_dir_setup((void **)&w->dir), 0);
-	make_ca(w->dir, "infra");
-	make_ca(w->dir, "tenant");
-	issue(w->dir, "infra", "ctl", "spiffe://ros2.test/controller/ctl-0");
-	issue(w->dir, "infra", "agent", "spiffe://ros2.test/agent/dpu-0");
-	issue(w->dir, "tenant", "alpha", FIX_ALPHA);
-	issue(w->dir, "tenant", "beta", FIX_BETA);
-	issue(w->dir, "tenant", "other", "spiffe://ros2.test/tenant/nobody");
+	world_make_ca(w->dir, "infra");
+	world_make_ca(w->dir, "tenant");
+	world_issue(w->dir, "infra", "ctl", "spiffe://ros2.test/controller/ctl-0");
+	world_issue(w->dir, "infra", "agent", "spiffe://ros2.test/agent/dpu-0");
+	world_issue(w->dir, "tenant", "alpha", FIX_ALPHA);
+	world_issue(w->dir, "tenant", "beta", FIX_BETA);
+	world_issue(w->dir, "tenant", "other", "spiffe://ros2.test/tenant/nobody");
 	testing_path(state, w->dir, "state");
 	assert_int_equal(fsx_mkdirs(state, 0700, NULL), 0);
-	copy(w->dir, "agent.crt", "state/tls.crt");
-	copy(w->dir, "agent.key", "state/tls.key");
-	copy(w->dir, "infra.crt", "state/infra-bundle.pem");
-	copy(w->dir, "tenant.crt", "state/tenant-bundle.pem");
+	world_copy(w->dir, "agent.crt", "state/tls.crt");
+	world_copy(w->dir, "agent.key", "state/tls.key");
+	world_copy(w->dir, "infra.crt", "state/infra-bundle.pem");
+	world_copy(w->dir, "tenant.crt", "state/tenant-bundle.pem");
 	world_controller_start(w);
 }
 

@@ -27,7 +27,9 @@ struct world {
 	_Atomic uint64_t grant_policy;     /* the version of the document it comes from */
 	_Atomic bool hold_grants;          /* the answer is kept until world_answer_grant */
 	Ros2__V1__ControllerMessage *held; /* owned; the controller's loop */
-	struct rpc_stream *link;           /* referenced */
+	/* What Welcome brings: files of dir; NULL: nothing. */
+	const char *_Atomic infra_bundle, *_Atomic tenant_bundle;
+	struct rpc_stream *link; /* referenced */
 	pthread_mutex_t lock;
 	pthread_cond_t cond;
 	/* written under lock: what was heard */
@@ -55,6 +57,10 @@ struct world {
 	void (*sees_beat)(const Ros2__V1__Beat *b);
 };
 
+/* Of dir: NAME.crt and NAME.key; a file becomes another. */
+void world_make_ca(const char *dir, const char *name);
+void world_issue(const char *dir, const char *ca, const char *name, const char *uri);
+void world_copy(const char *dir, const char *from, const char *to);
 void world_start(struct world *w); /* trust domain, controller; no agent yet */
 void world_stop(struct world *w);
 void world_agent_start(struct world *w);

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The trust bundles that the controller gives: whom this agent believes. A new one is written to
+ * disk, where handshakes find it, and then everybody who is connected is judged by it: tenants'
+ * connections at their next call, their sessions within a moment, the controller's own connection
+ * at once. What cannot be put in force now is tried again each second, shows as ReloadFailed
+ * (health.h) and is recorded once. Loop thread.
+ */
+#ifndef ROS2_AGENT_BUNDLES_H
+#define ROS2_AGENT_BUNDLES_H
+
+#include "agent/agent.h"
+
+enum bundle { BUNDLE_INFRA, BUNDLE_TENANT };
+#define BUNDLE_KINDS 2
+
+/* What is on disk is in force: nobody is connected yet. */
+int bundles_new(struct agent *a, struct bundles **ret);
+void bundles_free(struct bundles *b); /* NULL is fine */
+/* What a Welcome or a renewal brought; nothing when @len is 0. Not from inside a call that needs
+ * the stream afterwards: it may be replaced on the loop's next turn. */
+void bundles_take(struct bundles *b, enum bundle which, const void *pem, size_t len);
+/* What is not in force, and why, for people; NULL: all is. */
+const char *bundles_failed(const struct bundles *b);
+#endif
