@@ -166,27 +166,35 @@ static int put_in_force(struct bundles *b, struct one *o, struct ros2_err *err)
 
 static void try_now(void *arg);
 
+static bool is_in_force(const struct one *o)
+{
+	uint8_t hash[SHA256_LEN];
+
+	crypto_sha256(o->given, o->given_len, hash);
+	return !memcmp(hash, o->in_force, sizeof(hash));
+}
+
 static void try_one(struct bundles *b, struct one *o)
 {
 	struct ros2_err err = ROS2_ERR_INIT;
+	bool is_none;
 	int r;
 
 	if (!o->given)
 		return;
+	/* Also when it is in force: on disk may be what came meanwhile. */
 	r = identity_store_bundle(b->a->o.state_dir, o->file, o->given, o->given_len, &err);
-	if (r >= 0)
+	is_none = r < 0 && err.status == ROS2_CORRUPT;
+	if (r >= 0 && !is_in_force(o))
 		r = put_in_force(b, o, &err);
-	if (r < 0) {
-		failed(b, o, &err);
-		/* What does not parse now never will. */
-		if (err.status != ROS2_CORRUPT) {
-			loop_timer_in_ms(b->a->o.loop, &b->retry, RETRY_MS, try_now, b);
-			return;
-		}
-	} else {
+	if (r >= 0)
 		o->failed[0] = '\0';
-	}
-	free(TAKE_PTR(o->given));
+	else
+		failed(b, o, &err);
+	if (r < 0 && !is_none)
+		loop_timer_in_ms(b->a->o.loop, &b->retry, RETRY_MS, try_now, b);
+	else
+		free(TAKE_PTR(o->given));
 }
 
 static void try_now(void *arg)
@@ -201,18 +209,10 @@ void bundles_take(struct bundles *b, enum bundle which, const void *pem, size_t 
 {
 	struct one *o = &b->v[which];
 	struct ros2_err err = ROS2_ERR_INIT;
-	uint8_t hash[SHA256_LEN];
 	char *copy;
 
 	if (!len)
 		return;
-	crypto_sha256(pem, len, hash);
-	if (!memcmp(hash, o->in_force, sizeof(hash))) {
-		/* As it is: something else that waited, or failed, is not wanted any more. */
-		free(TAKE_PTR(o->given));
-		o->failed[0] = '\0';
-		return;
-	}
 	copy = len <= PKI_PEM_MAX ? malloc(len) : NULL;
 	if (!copy) {
 		ros2_err_named(&err, len <= PKI_PEM_MAX ? ROS2_BUSY : ROS2_TOO_LARGE,
