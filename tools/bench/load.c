@@ -14,7 +14,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Asked to end early: the report is of what was measured until then. A second signal kills. */
+/* Asked to end early: the report is of what was measured until then, and an error when that is
+ * nothing. A second signal kills. */
 static volatile sig_atomic_t interrupted;
 
 static void on_signal(int signo)
@@ -107,8 +108,15 @@ static void measure(struct load *l)
 {
 	const struct bench_opts *o = l->o;
 
-	watch(l, "preparing", l->layout ? o->size : 0, 0, &l->n_ready);
 	catch_signals();
+	watch(l, "preparing", l->layout ? o->size : 0, 0, &l->n_ready);
+	if (interrupted) {
+		atomic_store(&l->stop, true);
+		atomic_store(&l->go, true);
+		ros2_err_named(&l->err, ROS2_CANCELLED,
+		               "asked to end while it prepared: nothing was measured");
+		return;
+	}
 	if (o->bytes) {
 		atomic_store(&l->bytes_left, (int64_t)MIN(o->bytes, (uint64_t)INT64_MAX));
 		l->began_ns = clock_monotonic_ns();
@@ -139,6 +147,7 @@ struct totals {
 
 static void add_up(const struct load *l, struct totals *t)
 {
+	t->err = l->err;
 	for (uint32_t i = 0; i < l->n_jobs; i++) {
 		const struct job *j = &l->jobs[i];
 

@@ -48,6 +48,7 @@ struct load {
 	 * answer. */
 	uint64_t pattern;
 	uint64_t began_ns, ended_ns;
+	struct ros2_err err; /* of the whole; what a job met comes after it */
 	/* any thread */
 	atomic_bool go, stop, measuring;
 	atomic_uint n_ready, n_finished;
