@@ -55,7 +55,20 @@ static void answered_rpc(struct flood *f, int rc, const struct ros2_err *err)
 	answered(f, rc ? ros2_status_to_str(err->status) : "OK", rc ? err->msg : NULL);
 }
 
-/* False when the time is over; else waits for the next one's turn. */
+/* SIGTERM ends a flood in order, as its time does. */
+static volatile sig_atomic_t told_to_end;
+
+static void on_signal(int signo)
+{
+	told_to_end = 1;
+}
+
+static bool is_over(const struct flood *f)
+{
+	return told_to_end || clock_monotonic_ns() >= f->end_ns;
+}
+
+/* False when it is over; else waits for the next one's turn. */
 static bool turn(struct flood *f)
 {
 	uint64_t at = f->start_ns + f->done * NS_PER_S / f->rate, now = clock_monotonic_ns();
@@ -64,7 +77,7 @@ static bool turn(struct flood *f)
 	if (at > now)
 		/* time: the flood's own pace */
 		usleep((useconds_t)((at - now) / 1000 + 1));
-	if (clock_monotonic_ns() >= f->end_ns)
+	if (is_over(f))
 		return false;
 	f->done++;
 	return true;
@@ -292,7 +305,7 @@ static void unpaced(struct flood *f)
 	for (size_t i = 0; i < f->n_sessions; i++)
 		for (int k = 0; k < UNPACED_DEPTH; k++)
 			request(f, i, WIRE_READ, length, f->key[i]);
-	while (clock_monotonic_ns() < f->end_ns) {
+	while (!is_over(f)) {
 		for (size_t i = 0; i < f->n_sessions && f->fd[i] >= 0; i++) {
 			drain(f, i);
 			request(f, i, WIRE_READ, length, f->key[i]);
@@ -336,6 +349,7 @@ int main(int argc, char **argv)
 	size_t i = 0;
 
 	signal(SIGPIPE, SIG_IGN);
+	signal(SIGTERM, on_signal);
 	while (i < ARRAY_SIZE(floods) && (argc < 2 || strcmp(argv[1], floods[i].name)))
 		i++;
 	if (i == ARRAY_SIZE(floods)) {
