@@ -9,6 +9,7 @@
 #include "common/log.h"
 #include "common/util.h"
 #include "tests/agent/world.h"
+#include "tests/await.h"
 #include "tests/sweep/sweep.h"
 #include <errno.h>
 #include <stdio.h>
@@ -74,7 +75,7 @@ static bool linked(struct t *t, const void *arg)
 
 static void remember(struct t *t)
 {
-	if (!until(t, linked, NULL, 8000))
+	if (!until(t, linked, NULL, AWAIT_MS))
 		fail_msg("no stream");
 	t->was.acks = t->w.acks;
 	t->was.applied = t->w.applied;
@@ -147,7 +148,7 @@ static int call(struct rpc_channel *c, const struct rpc_method *m, const Protobu
                 ProtobufCMessage **ret, struct ros2_err *err)
 {
 	ProtobufCMessage *r = NULL;
-	int rc = rpc_unary_sync(c, m, req, 8000, &r, err);
+	int rc = rpc_unary_sync(c, m, req, AWAIT_MS, &r, err);
 
 	if (ret && !rc)
 		*ret = r;
@@ -180,7 +181,7 @@ static int open_on(struct t *t, struct rpc_channel *c, struct ros2_uid *ret, str
 	fake_dp_connect(t->w.agent->dp, ret);
 	sweep_off();
 	ros2_uid_to_str(ret, uid);
-	if (!until(t, has_subject, uid, 8000))
+	if (!until(t, has_subject, uid, AWAIT_MS))
 		fail_msg("a session was opened whose record did not come");
 	return 0;
 }
@@ -228,7 +229,7 @@ static int open_file(struct t *t, uint64_t *ret, struct ros2_err *err)
 	*ret = ((Ros2__V1__OpenReply *)m)->handle;
 	protobuf_c_message_free_unpacked(m, NULL);
 	sweep_off();
-	if (!until(t, has_subject, path, 8000))
+	if (!until(t, has_subject, path, AWAIT_MS))
 		fail_msg("a file was opened whose record did not come");
 	return 0;
 }
@@ -242,10 +243,8 @@ static int open_session(struct t *t, struct ros2_err *err)
 
 	sweep_off();
 	/* Nobody has the secret: it is undone, at the latest when the loop comes to it. */
-	for (int i = 0; rc && i < 2000 && fake_dp_sessions() > before; i++)
-		usleep(1000); /* time: the data plane's double has no event for it */
 	if (rc)
-		assert_true(fake_dp_sessions() <= before);
+		assert_true(AWAIT(fake_dp_sessions() <= before));
 	return rc;
 }
 
@@ -314,7 +313,7 @@ static int on_path(struct t *t, const struct rpc_method *method, bool recorded,
 	q.path = path;
 	rc = call(t->alpha, method, &q.base, NULL, err);
 	sweep_off();
-	if (!rc && recorded && !until(t, has_subject_or_gap, path, 8000))
+	if (!rc && recorded && !until(t, has_subject_or_gap, path, AWAIT_MS))
 		fail_msg("a change left neither a record nor a gap");
 	return rc;
 }
@@ -347,7 +346,7 @@ static int rename_path(struct t *t, struct ros2_err *err)
 	q.to = (char *)"to";
 	rc = call(t->alpha, &ros2_v1_tenant_rename, &q.base, NULL, err);
 	sweep_off();
-	if (!rc && !until(t, has_subject_or_gap, from, 8000))
+	if (!rc && !until(t, has_subject_or_gap, from, AWAIT_MS))
 		fail_msg("a rename left neither a record nor a gap");
 	return rc;
 }
@@ -414,11 +413,11 @@ static int taken(struct t *t, unsigned n, struct ros2_err *err)
 	bool done = until(t, acked_or_closed, NULL, 300);
 
 	sweep_off();
-	if (!done && !until(t, acked_or_closed, NULL, 8000))
+	if (!done && !until(t, acked_or_closed, NULL, AWAIT_MS))
 		fail_msg("a delta was neither acknowledged nor did the stream end");
 	if (t->w.acks == t->was.acks)
 		return lost(err);
-	if (!until(t, applied, &n, 8000))
+	if (!until(t, applied, &n, AWAIT_MS))
 		fail_msg("a delta was acknowledged that is not in force");
 	return 0;
 }
@@ -487,7 +486,7 @@ static int end_right(struct t *t, enum obj_kind kind, uint8_t seed, uint64_t ver
 	world_revoke_as(&t->w, kind, seed, version, &t->revocation);
 	done = until(t, received_or_closed, NULL, 300);
 	sweep_off();
-	if (!done && !until(t, received_or_closed, NULL, 8000))
+	if (!done && !until(t, received_or_closed, NULL, AWAIT_MS))
 		fail_msg("a revocation had no durable receipt, nor did the stream end");
 	return t->w.receipts > t->was.receipts && t->w.last_durable ? 0 : lost(err);
 }
@@ -540,12 +539,12 @@ static int again(struct t *t, struct ros2_err *err)
 	world_cut(&t->w);
 	done = until(t, greeted, NULL, 200);
 	sweep_off();
-	if (!done && !until(t, greeted, NULL, 8000))
+	if (!done && !until(t, greeted, NULL, AWAIT_MS))
 		fail_msg("no new stream");
 	/* Two engines or one, two tenants, two grants: a hello without them would keep here what
 	 * was taken away meanwhile. */
 	assert_true(t->w.last_have >= 5);
-	if (!until(t, probed, NULL, 8000))
+	if (!until(t, probed, NULL, AWAIT_MS))
 		fail_msg("the new stream was not told what was probed");
 	return 0;
 }
@@ -559,7 +558,7 @@ static int report(struct t *t, struct ros2_err *err)
 	done = until(t, reported_or_closed, NULL, 200);
 	sweep_off();
 	if (!done && !sweep_fired())
-		done = until(t, reported_or_closed, NULL, 8000);
+		done = until(t, reported_or_closed, NULL, AWAIT_MS);
 	if (!done)
 		return ros2_err_named(err, ROS2_BUSY, "no report");
 	if (t->w.reports == t->was.reports)

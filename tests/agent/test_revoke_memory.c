@@ -8,6 +8,7 @@
 #include "common/log.h"
 #include "tests/agent/fake_dp.h"
 #include "tests/agent/world.h"
+#include "tests/await.h"
 #include <errno.h>
 
 static _Atomic int failing;
@@ -72,11 +73,8 @@ static void wait_told(struct world *w, bool is)
 {
 	struct told t = {w, !is};
 
-	for (int i = 0; i < 8000 && t.is != is; i++) {
-		loop_call(w->loop, look, &t);
-		/* poll: the agent looks at its health once a second */
-		usleep(1000);
-	}
+	/* It looks at its health once a second. */
+	AWAIT((loop_call(w->loop, look, &t), t.is == is));
 	assert_int_equal(t.is, is);
 }
 

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include "common/log.h"
 #include "common/util.h"
+#include "tests/await.h"
 
 static int setup(void **state)
 {
@@ -363,9 +364,7 @@ static void tenant__revoked_loses_its_sessions_with_a_receipt(void **state)
 	/* One that says draining and one that says drained; one is enough when the disk is slower.
 	 */
 	world_wait(w, &w->receipts, 1);
-	for (int i = 0; i < 200 && w->last_draining; i++)
-		/* poll: the last receipt of several */
-		usleep(10000);
+	AWAIT(!w->last_draining);
 	assert_true(w->last_durable);
 	assert_int_equal(w->last_draining, 0);
 	receipts = w->receipts;
@@ -596,9 +595,7 @@ static void tenant__is_denied_when_contact_is_lost(void **state)
 	assert_int_equal(world_open_session(c, &s), ROS2_CONTACT_LOST);
 	assert_int_equal(stat_handle(c, &s, 1), ROS2_CONTACT_LOST);
 	w->silent = false;
-	/* time: a few beats are answered again */
-	usleep(400 * 1000);
-	assert_int_equal(world_open_session(c, &s), ROS2_OK);
+	assert_true(AWAIT(world_open_session(c, &s) == ROS2_OK));
 	rpc_channel_free(c);
 }
 

@@ -11,6 +11,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "tests/agent/world.h"
+#include "tests/await.h"
 #include "tests/sweep/sweep.h"
 #include <errno.h>
 
@@ -44,15 +45,7 @@ static bool has_what_was_there(void)
  * is tried again by the agent's sweep, each 10 s. */
 static bool has_what_was_there_soon(void)
 {
-	uint64_t end = clock_monotonic_ns() + 20 * NS_PER_S;
-	bool whole = has_what_was_there();
-
-	while (!whole && clock_monotonic_ns() < end) {
-		/* poll: the agent does not tell us */
-		usleep(20000);
-		whole = has_what_was_there();
-	}
-	return whole;
+	return AWAIT(has_what_was_there());
 }
 
 static int setup(void **state)
@@ -194,7 +187,7 @@ static void sweep_stop(enum sweep_kind kind, int error, unsigned at_least)
 		more = sweep_next(&s);
 		world_agent_stop(&w);
 		sweep_off();
-		assert_true(clock_monotonic_ns() - began < 20 * NS_PER_S);
+		assert_true(clock_monotonic_ns() - began < AWAIT_NS);
 		if (w.fatal.code && kind != SWEEP_SYNC)
 			fail_msg("call %u: fatal: %s", s.at, w.fatal.msg);
 		if (!sweep_fds_back(fds))

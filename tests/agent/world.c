@@ -5,6 +5,7 @@
 #include "common/clock.h"
 #include "common/fsx.h"
 #include "common/pki.h"
+#include "tests/await.h"
 #include <time.h>
 
 void world_make_ca(const char *dir, const char *name)
@@ -474,7 +475,7 @@ void world_wait(struct world *w, const _Atomic unsigned *counter, unsigned n)
 	int r = 0;
 
 	clock_gettime(CLOCK_REALTIME, &end);
-	end.tv_sec += 8;
+	end.tv_sec += AWAIT_S;
 	pthread_mutex_lock(&w->lock);
 	while (*counter < n && !r)
 		r = pthread_cond_timedwait(&w->cond, &w->lock, &end);
@@ -489,7 +490,7 @@ bool world_wait_action(struct world *w, const char *action)
 	int r = 0;
 
 	clock_gettime(CLOCK_REALTIME, &end);
-	end.tv_sec += 8;
+	end.tv_sec += AWAIT_S;
 	pthread_mutex_lock(&w->lock);
 	while (!(found = strstr(w->actions, action)) && !r)
 		r = pthread_cond_timedwait(&w->cond, &w->lock, &end);

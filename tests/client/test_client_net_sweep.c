@@ -6,6 +6,7 @@
  * round may take is known: the pauses between the attempts that the fault makes fail.
  */
 #include "common/clock.h"
+#include "tests/await.h"
 #include "tests/client/rig.h"
 #include "tests/sweep/sweep.h"
 #include <errno.h>
@@ -14,8 +15,7 @@
 
 #define LEN 32768u
 /* Of attempts that fail one after the other: pauses of 20 to 160 ms, so 300 ms in all. */
-#define LOSSES  4
-#define ROUND_S 5
+#define LOSSES 4
 
 static uint8_t want[LEN];
 static char was[16];
@@ -97,7 +97,7 @@ static void sweep_losses(struct rig *r, enum sweep_kind kind, int error)
 		assert_int_equal(g.result, LEN);
 		if (!w.status)
 			assert_memory_equal(r->buf, want, LEN);
-		assert_true(clock_monotonic_ns() - began < ROUND_S * NS_PER_S);
+		assert_true(clock_monotonic_ns() - began < AWAIT_NS / 3);
 		works(r);
 		/* Never made twice: this one, and the one of works(). */
 		WITH_AGENT(r->agent, after = r->agent->n_writes; cleared = r->agent->n_clears);

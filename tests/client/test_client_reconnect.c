@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* libros2 when connections and agents are lost, and when rights are withdrawn. */
 #include "common/clock.h"
+#include "tests/await.h"
 #include "tests/client/rig.h"
 #include <errno.h>
 
@@ -140,7 +141,7 @@ static void revocation__ends_everything_in_flight_and_later_by_name(void **state
 	fake_agent_reset_all(r->agent);
 	while (n < 3)
 		n += ros2_wait(r->session, c + n, 1, 4 - (uint32_t)n, 5000, &r->err);
-	assert_true(clock_monotonic_ns() - began < 500 * NS_PER_MS);
+	assert_true(clock_monotonic_ns() - began < AWAIT_NS / 6);
 	for (int i = 0; i < 3; i++)
 		assert_int_equal(c[i].status, ROS2_REVOKED);
 	assert_int_equal(ros2_fstat(r->file, &st, &r->err), -EKEYREVOKED);
@@ -171,6 +172,7 @@ static void lost_agent__requests_fail_after_their_time_and_the_session_recovers(
 	assert_int_equal(c.status, ROS2_UNAVAILABLE);
 	assert_int_equal(c.result, -ENOTCONN);
 	WITH_AGENT(r->agent, r->agent->session_status = r->agent->open_status = ROS2_OK);
+	r->session->reconnect_ms = AWAIT_MS;
 	assert_int_equal(rig_read(r, r->buf, 4096, 0).result, 4096);
 }
 
@@ -184,7 +186,7 @@ static void lost_contact__is_told_at_once_and_the_session_recovers(void **state)
 	fake_agent_reset_all(r->agent);
 	assert_int_equal(rig_read(r, r->buf, 4096, 0).status, ROS2_CONTACT_LOST);
 	assert_int_equal(ros2_pread(r->file, r->buf, 10, 0, &r->err), -EHOSTDOWN);
-	assert_true(clock_monotonic_ns() - began < 3 * NS_PER_S);
+	assert_true(clock_monotonic_ns() - began < AWAIT_NS / 6);
 	WITH_AGENT(r->agent, r->agent->session_status = r->agent->open_status = ROS2_OK);
 	assert_int_equal(rig_read(r, r->buf, 4096, 0).result, 4096);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The rig of the journal's tests: see journal_rig.h. */
 #include "tests/controller/journal_rig.h"
+#include "tests/await.h"
 #include "tests/controller/power_vfs.h"
 #include "common/clock.h"
 #include "common/util.h"
@@ -112,16 +113,10 @@ static void look_what_waits(void *arg)
 /* Until the store has recorded what waited, or cannot any more. */
 bool rig_settle(void)
 {
-	for (int i = 0; i < 5000 && !is_dead(); i++) {
-		bool waits = false;
+	bool waits = true;
 
-		loop_call(rig_loop, look_what_waits, &waits);
-		if (!waits)
-			return true;
-		/* poll: counters of the store's thread */
-		usleep(1000);
-	}
-	return false;
+	AWAIT(is_dead() || (loop_call(rig_loop, look_what_waits, &waits), !waits));
+	return !waits;
 }
 
 /* ---- the history ---- */
@@ -165,9 +160,7 @@ void rig_revoke_some(unsigned first, unsigned n)
 		rig_told[i].asked = true;
 		loop_call(rig_loop, revoke_target, (void *)(uintptr_t)i);
 	}
-	for (int i = 0; i < 5000 && rig_answers < due; i++)
-		/* poll: a counter of the loop's thread */
-		usleep(1000);
+	AWAIT(rig_answers >= due);
 	assert_int_equal(rig_answers, due);
 }
 /* ---- a domain that was there before ---- */
@@ -260,9 +253,7 @@ int rig_setup(void **state)
 	rig_begin_run(&none);
 	assert_true(rig_start());
 	loop_call(rig_loop, apply, &ok);
-	for (int i = 0; i < 5000 && !atomic_load(&ok); i++)
-		/* poll: the answer to apply */
-		usleep(1000);
+	AWAIT(atomic_load(&ok));
 	assert_true(atomic_load(&ok));
 	loop_call(rig_loop, enrol, (char *)"dpu-0");
 	loop_call(rig_loop, enrol, (char *)"dpu-1");

@@ -2,6 +2,7 @@
 /* The Audit service as the service tests read it. */
 #include "tests/controller/service_audit.h"
 #include "proto/audit/audit.h"
+#include "tests/await.h"
 
 unsigned sf_audit_count(struct sf *f, const Ros2__V1__AuditQueryRequest *q)
 {
@@ -34,11 +35,7 @@ void sf_audit_wait(struct sf *f, const char *action, unsigned n)
 {
 	unsigned have = 0;
 
-	for (int i = 0; i < 200 && have < n; i++) {
-		have = sf_audit_count_action(f, action, "");
-		/* poll: records of another process's thread */
-		usleep(have < n ? 20000 : 0);
-	}
+	AWAIT((have = sf_audit_count_action(f, action, "")) >= n);
 	if (have != n)
 		fail_msg("%s: %u records, expected %u", action, have, n);
 }

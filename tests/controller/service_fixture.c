@@ -6,6 +6,7 @@
 #include "common/merkle.h"
 #include "common/pki.h"
 #include "common/util.h"
+#include "tests/await.h"
 #include <stdarg.h>
 #include <time.h>
 
@@ -543,7 +544,7 @@ void fake_wait_synced(struct fake *a)
 {
 	for (;;) {
 		Ros2__V1__ControllerMessage *m =
-			fake_next(a, ROS2__V1__CONTROLLER_MESSAGE__MSG_DELTA, 5000);
+			fake_next(a, ROS2__V1__CONTROLLER_MESSAGE__MSG_DELTA, AWAIT_MS);
 
 		if (!m)
 			fail_msg("agent %s was not synchronised: %s", a->name, a->why.msg);

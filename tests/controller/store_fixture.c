@@ -4,6 +4,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "proto/audit/audit.h"
+#include "tests/await.h"
 #include <dirent.h>
 #include <sqlite3.h>
 #include <stdio.h>
@@ -161,9 +162,7 @@ void fixture_submit(struct fixture *f, struct wait *w, struct store_txn *t)
 
 void fixture_wait(struct fixture *f, struct wait *w)
 {
-	for (int i = 0; i < 20000 && atomic_load(&w->done) < w->due; i++)
-		/* poll: a counter of the store's thread */
-		usleep(1000);
+	AWAIT(atomic_load(&w->done) >= w->due);
 	assert_int_equal(atomic_load(&w->done), w->due);
 }
 

@@ -7,6 +7,7 @@
  */
 #include "common/util.h"
 #include "proto/audit/audit.h"
+#include "tests/await.h"
 #include "tests/controller/service_audit.h"
 #include "tests/sweep/sweep.h"
 
@@ -68,7 +69,7 @@ static int apply(struct world *w, struct ros2_err *err)
 	file.text = (ProtobufCBinaryData){strlen(yaml), (uint8_t *)yaml};
 	q.files = &files;
 	q.n_files = 1;
-	rc = ros2_v1_admin_apply_sync(w->f->admin, &q, 8000, &r, err);
+	rc = ros2_v1_admin_apply_sync(w->f->admin, &q, AWAIT_MS, &r, err);
 	if (!rc && !r->applied)
 		rc = ros2_err_named(err, ROS2_BUSY, "%.200s",
 		                    r->n_diagnostics ? r->diagnostics[0]->message : "?");
@@ -97,7 +98,7 @@ static int get(struct world *w, struct ros2_err *err)
 	ref.kind = KIND(TENANT);
 	ref.name = (char *)"alpha";
 	q.ref = &ref;
-	rc = ros2_v1_admin_get_sync(w->f->admin, &q, 8000, &r, err);
+	rc = ros2_v1_admin_get_sync(w->f->admin, &q, AWAIT_MS, &r, err);
 	if (r)
 		ros2__v1__get_reply__free_unpacked(r, NULL);
 	return rc;
@@ -113,7 +114,7 @@ static int list(struct world *w, struct ros2_err *err)
 		Ros2__V1__ListReply *r = NULL;
 
 		q.kind = kinds[i];
-		rc = ros2_v1_admin_list_sync(w->f->admin, &q, 8000, &r, err);
+		rc = ros2_v1_admin_list_sync(w->f->admin, &q, AWAIT_MS, &r, err);
 		if (r)
 			ros2__v1__list_reply__free_unpacked(r, NULL);
 	}
@@ -158,7 +159,7 @@ static int token(struct world *w, struct ros2_err *err)
 
 	snprintf(name, sizeof(name), "a-%u", w->n);
 	q.agent = name;
-	rc = ros2_v1_admin_create_agent_token_sync(w->f->admin, &q, 8000, &r, err);
+	rc = ros2_v1_admin_create_agent_token_sync(w->f->admin, &q, AWAIT_MS, &r, err);
 	if (rc)
 		return rc;
 	assert_int_equal(sscanf(r->token, "ros2-join-v1 %*s %79s %*s", secret), 1);
@@ -277,7 +278,7 @@ static int reinstate(struct world *w, struct ros2_err *err)
 
 	q.tenant = (char *)"alpha";
 	q.reason = (char *)"test";
-	rc = ros2_v1_admin_reinstate_sync(w->f->admin, &q, 8000, &r, err);
+	rc = ros2_v1_admin_reinstate_sync(w->f->admin, &q, AWAIT_MS, &r, err);
 	if (r)
 		ros2__v1__reinstate_reply__free_unpacked(r, NULL);
 	return rc;
@@ -335,7 +336,7 @@ static int targets(struct world *w, struct ros2_err *err)
 	ref.kind = KIND(AGENT);
 	ref.name = (char *)"dpu-0";
 	q.ref = &ref;
-	rc = ros2_v1_admin_get_sync(w->f->admin, &q, 8000, &r, err);
+	rc = ros2_v1_admin_get_sync(w->f->admin, &q, AWAIT_MS, &r, err);
 	if (!r)
 		return rc;
 	if (r->object->agent->connected)

@@ -6,6 +6,7 @@
  */
 #include "common/util.h"
 #include "controller/store_txn.h"
+#include "tests/await.h"
 #include "tests/controller/service_audit.h"
 
 #define MSG(k) ROS2__V1__CONTROLLER_MESSAGE__MSG_##k
@@ -101,10 +102,7 @@ static void wait_kept(struct world *w, size_t n)
 {
 	size_t have = 0;
 
-	for (int i = 0; i < 1000 && have != n; i++) {
-		assert_int_equal(loop_call(w->f->loop, look, &have), 0);
-		usleep(have == n ? 0 : 5000); /* poll: another thread's queue */
-	}
+	AWAIT(loop_call(w->f->loop, look, &have) || have == n);
 	assert_int_equal(have, n);
 }
 
@@ -138,7 +136,7 @@ static void forward(struct world *w, const struct ros2_uid *incarnation, uint64_
 
 static Ros2__V1__ControllerMessage *want(struct world *w, Ros2__V1__ControllerMessage__MsgCase k)
 {
-	Ros2__V1__ControllerMessage *m = fake_next(&w->a, k, 5000);
+	Ros2__V1__ControllerMessage *m = fake_next(&w->a, k, AWAIT_MS);
 
 	if (!m)
 		fail_msg("message %d did not come (%s)", k, w->a.why.msg);

@@ -5,6 +5,7 @@
  * (no gRPC); the store's thread is held while the flood comes in.
  */
 #include "controller/ctl.h"
+#include "tests/await.h"
 #include "tests/controller/store_fixture.h"
 #include "common/clock.h"
 #include <pthread.h>
@@ -149,10 +150,7 @@ static void start(void *arg)
 
 static void until(_Atomic bool *flag)
 {
-	for (int i = 0; i < 60000 && !atomic_load(flag); i++)
-		/* poll: a flag of the loop's thread */
-		usleep(1000);
-	assert_true(atomic_load(flag));
+	assert_true(AWAIT(atomic_load(flag)));
 }
 
 static int setup(void **state)
@@ -229,12 +227,7 @@ static void settle(void)
 	bool idle = false;
 
 	set_hold(false);
-	for (int i = 0; i < 60000 && !idle; i++) {
-		loop_call(fix.loop, look, &idle);
-		/* poll: counters of the store's thread */
-		usleep(1000);
-	}
-	assert_true(idle);
+	assert_true(AWAIT((loop_call(fix.loop, look, &idle), idle)));
 }
 
 static void ask(struct ctl_agent *at, const struct ctl_object *tenant, uint64_t id)
@@ -399,11 +392,8 @@ static void share__of_ends_leaves_half_and_loses_none(void **state)
 	call(flood, 1); /* its own new one, too */
 	assert_int_equal(told_b.refused, 0);
 	settle();
-	for (unsigned i = 0; i < 60000 && left != 1; i++) {
-		loop_call(fix.loop, count, &left);
-		/* poll: the rest ends by timers within seconds */
-		usleep(1000);
-	}
+	/* The rest ends by timers within seconds. */
+	AWAIT((loop_call(fix.loop, count, &left), left == 1));
 	assert_int_equal(left, 1);
 	assert_in_range(neighbours_place(), n / 2 + 1, STORE_BATCH_MAX);
 	assert_int_equal(

@@ -5,6 +5,7 @@
  * then it says so. A sync that failed has kept nothing, whatever is synced later (disk_fsx.h).
  */
 #include "tests/controller/journal_rig.h"
+#include "tests/await.h"
 #include "tests/controller/power_vfs.h"
 #include "common/util.h"
 #include <errno.h>
@@ -181,12 +182,7 @@ static bool failed_becomes(bool want)
 {
 	bool is = !want;
 
-	for (int i = 0; i < 5000 && is != want; i++) {
-		loop_call(rig_loop, look_at_journal, &is);
-		/* poll: the store looks at its journal with each checkpoint */
-		usleep(is == want ? 0 : 1000);
-	}
-	return is == want;
+	return AWAIT((loop_call(rig_loop, look_at_journal, &is), is == want));
 }
 
 /* The old file fails for good: a new one takes its place, and what was answered is in it. */

@@ -5,6 +5,7 @@
  * the reserve does.
  */
 #include "common/fsx.h"
+#include "tests/await.h"
 #include "tests/controller/store_fixture.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -103,14 +104,8 @@ static bool until_reserve(struct fixture *f, bool there)
 {
 	struct store_stats st;
 
-	for (int i = 0; i < 3000; i++) {
-		store_stats(f->store, &st);
-		if (st.reserve_used == !there && reserve_is_there(f) == there)
-			return true;
-		/* poll: the store's thread */
-		usleep(20000);
-	}
-	return false;
+	return AWAIT((store_stats(f->store, &st),
+	              st.reserve_used == !there && reserve_is_there(f) == there));
 }
 
 static int commit_one(struct fixture *f)
@@ -196,13 +191,7 @@ static void reserve__that_cannot_be_given_up_does_not_hinder_what_takes_away(voi
 		assert_int_equal(commit_one(f), -ENOSPC);
 		failing[UNLINK] = 0;
 		fixture_sql(f, "DELETE FROM grants");
-		for (int i = 0; i < 3000; i++) {
-			store_stats(f->store, &st);
-			if (!st.record_pending && !st.full)
-				break;
-			/* poll: the store's thread */
-			usleep(20000);
-		}
+		AWAIT((store_stats(f->store, &st), !st.record_pending && !st.full));
 		assert_int_equal(st.record_pending, 0);
 		assert_true(until_reserve(f, true));
 		assert_int_equal(commit_one(f), 0);

@@ -5,6 +5,7 @@
  */
 #include "tests/controller/service_fixture.h"
 #include "common/util.h"
+#include "tests/await.h"
 #include <sqlite3.h>
 #include <stdio.h>
 
@@ -110,9 +111,7 @@ static void sync__of_many_grants_is_paced_by_the_reader(void **state)
 
 	world(state, &alpha, &beta);
 	fake_connect(&agent, NULL, 0);
-	for (int i = 0; i < 12000 && !seen.done && !agent.closed; i++)
-		/* poll: a flag of the stream's thread */
-		usleep(5000);
+	AWAIT(seen.done || agent.closed);
 	if (agent.closed)
 		fail_msg("the stream ended: %s", agent.why.msg);
 	assert_true(seen.done);
@@ -129,21 +128,15 @@ static void sync__lets_answers_and_revocations_go_ahead(void **state)
 
 	seen.slow = true;
 	fake_connect(&agent, NULL, 0);
-	for (int i = 0; i < 12000 && !seen.grants; i++)
-		/* poll: a counter of the stream's thread */
-		usleep(5000);
+	AWAIT(seen.grants);
 	fake_ask_grant(&agent, 7, &beta, "spiffe://" TD "/tenant/beta/trainer");
-	for (int i = 0; i < 12000 && !seen.replies; i++)
-		/* poll: a counter of the stream's thread */
-		usleep(5000);
+	AWAIT(seen.replies);
 	assert_int_equal(seen.replies, 1);
 	/* What is left of alpha's grants is not sent once they are revoked. */
 	assert_int_equal(sf_revoke(f, KIND(TENANT), "alpha", 1, &r, NULL), 0);
 	ros2__v1__revoke_reply__free_unpacked(r, NULL);
 	/* With nothing left, that may be said before the order, which waits for its commit. */
-	for (int i = 0; i < 12000 && !(seen.done && seen.revokes); i++)
-		/* poll: flags of the stream's thread */
-		usleep(5000);
+	AWAIT(seen.done && seen.revokes);
 	n = seen.grants;
 	assert_true(seen.done);
 	assert_int_equal(seen.revokes, 1);

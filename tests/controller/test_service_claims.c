@@ -5,6 +5,7 @@
  * each; the control is the same, said by the agent whose it is.
  */
 #include "tests/controller/service_audit.h"
+#include "tests/await.h"
 
 #define TRAINER "spiffe://" TD "/tenant/alpha/trainer"
 #define KIND(k) ROS2__V1__OBJECT_KIND__OBJECT_KIND_##k
@@ -18,7 +19,7 @@ struct two {
 
 static Ros2__V1__ControllerMessage *want(struct fake *a, Ros2__V1__ControllerMessage__MsgCase k)
 {
-	Ros2__V1__ControllerMessage *m = fake_next(a, k, 5000);
+	Ros2__V1__ControllerMessage *m = fake_next(a, k, AWAIT_MS);
 
 	if (!m)
 		fail_msg("agent %s was not sent message %d (%s)", a->name, k, a->why.msg);

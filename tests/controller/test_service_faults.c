@@ -4,6 +4,7 @@
  * recorded later, and what a process that ends in between leaves.
  */
 #include "controller/store.h"
+#include "tests/await.h"
 #include "tests/controller/service_fixture.h"
 #include "common/util.h"
 #include <limits.h>
@@ -104,7 +105,7 @@ static struct ros2_uid get_grant(uint64_t id)
 	struct ros2_uid uid;
 
 	fake_ask_grant(&agent, id, &alpha, TRAINER);
-	m = fake_next(&agent, MSG(GRANT_REPLY), 5000);
+	m = fake_next(&agent, MSG(GRANT_REPLY), AWAIT_MS);
 	assert_non_null(m);
 	assert_int_equal(m->grant_reply->status, 0);
 	o = fake_open(&agent, m->grant_reply->grant);
@@ -142,7 +143,7 @@ static unsigned records(struct sf *f, const char *action)
 
 static void until_recorded(struct sf *f, const char *action, unsigned n)
 {
-	uint64_t end = clock_boottime_ns() + 10 * NS_PER_S;
+	uint64_t end = clock_boottime_ns() + AWAIT_NS;
 
 	while (records(f, action) != n)
 		assert_true(clock_boottime_ns() < end);
@@ -160,7 +161,7 @@ static void revoke__is_recorded_later_when_the_commit_failed(void **state)
 	assert_int_equal(sf_revoke(f, KIND(TENANT), "alpha", 1, &r, NULL), 0);
 	assert_true(r->record_pending);
 	ros2__v1__revoke_reply__free_unpacked(r, NULL);
-	assert_non_null(fake_next(&agent, MSG(REVOKE), 5000));
+	assert_non_null(fake_next(&agent, MSG(REVOKE), AWAIT_MS));
 	assert_int_equal(grants_of(f), 0);
 	fault = NONE;
 	until_recorded(f, "tenant.revoke", 1);
@@ -168,31 +169,31 @@ static void revoke__is_recorded_later_when_the_commit_failed(void **state)
 	sf_stop(f);
 	sf_start(f);
 	fake_connect(&agent, NULL, 0);
-	assert_non_null(fake_next(&agent, MSG(REVOKE), 5000));
+	assert_non_null(fake_next(&agent, MSG(REVOKE), AWAIT_MS));
 	fake_free(&agent);
 }
 
 /* All its terms: an old stamp with a new lifetime would be a right that nobody recorded. */
 static void grant__keeps_the_terms_that_were_recorded(void **state)
 {
-	struct sf *f = world(state, "4s");
+	struct sf *f = world(state, "8s");
 	struct ros2_uid uid = get_grant(1);
 	Ros2__V1__ControllerMessage *m;
 	bool seen = false;
 
 	sf_apply(f, sf_tenant("alpha", "24h", "10m", "dpu-0"));
-	usleep(2200000); /* time: half its life, a renewal is due */
+	usleep(4200000); /* time: half its life, a renewal is due */
 	break_store(f, FAILED_LATER, 0);
 	fake_beat(&agent, &uid, 1);
-	assert_non_null(fake_next(&agent, MSG(CONTACT), 5000));
+	assert_non_null(fake_next(&agent, MSG(CONTACT), AWAIT_MS));
 	fake_disconnect(&agent);
 	fake_connect(&agent, NULL, 0);
-	while (!seen && (m = fake_next(&agent, MSG(DELTA), 5000)))
+	while (!seen && (m = fake_next(&agent, MSG(DELTA), AWAIT_MS)))
 		for (size_t i = 0; i < m->delta->n_upserts; i++) {
 			Ros2__V1__AgentObject *o = fake_open(&agent, m->delta->upserts[i]);
 
 			if (o->kind == KIND(GRANT)) {
-				assert_int_equal(o->grant->lifetime_ms, 4000);
+				assert_int_equal(o->grant->lifetime_ms, 8000);
 				seen = true;
 			}
 			ros2__v1__agent_object__free_unpacked(o, NULL);
@@ -268,7 +269,7 @@ static void enrol__with_another_key_ends_the_stream_of_the_old_one(void **state)
 
 	again = (struct fake){.f = f, .dir = "the-same-agent-elsewhere"};
 	assert_int_equal(fake_enrol_with(f, &again, "dpu-0", secret, &err), 0);
-	fake_wait_closed(&agent, 5000);
+	fake_wait_closed(&agent, AWAIT_MS);
 	assert_int_equal(agent.why.status, ROS2_UNAUTHENTICATED);
 	fake_free(&agent);
 }
@@ -400,9 +401,9 @@ static void revoke__on_a_full_disk_survives_a_kill(void **state)
 		assert_int_equal(grants_of(f), 0);
 		fake_disconnect(&agent);
 		fake_connect(&agent, NULL, 0);
-		assert_non_null(fake_next(&agent, MSG(REVOKE), 5000));
+		assert_non_null(fake_next(&agent, MSG(REVOKE), AWAIT_MS));
 		fake_ask_grant(&agent, 9, &alpha, TRAINER);
-		m = fake_next(&agent, MSG(GRANT_REPLY), 5000);
+		m = fake_next(&agent, MSG(GRANT_REPLY), AWAIT_MS);
 		assert_non_null(m);
 		assert_int_equal(m->grant_reply->status, ROS2_REVOKED);
 		sf_stop(f);
@@ -459,7 +460,7 @@ static void audit__forwarded_records_that_failed_are_sent_again(void **state)
 	fault = NONE;
 	fake_disconnect(&agent);
 	fake_connect(&agent, NULL, 0);
-	m = fake_next(&agent, MSG(WELCOME), 5000);
+	m = fake_next(&agent, MSG(WELCOME), AWAIT_MS);
 	assert_non_null(m);
 	acked = m->welcome->audit_acked_seq;
 	assert_int_equal(acked, 2);

@@ -4,6 +4,7 @@
  * revocation with receipts, isolation, epochs, forwarded records.
  */
 #include "controller/store.h"
+#include "tests/await.h"
 #include "tests/controller/service_audit.h"
 #include "common/util.h"
 
@@ -35,7 +36,7 @@ static void world(void **state, struct world *w, const char *lifetime, const cha
 
 static Ros2__V1__ControllerMessage *want(struct fake *a, Ros2__V1__ControllerMessage__MsgCase k)
 {
-	Ros2__V1__ControllerMessage *m = fake_next(a, k, 5000);
+	Ros2__V1__ControllerMessage *m = fake_next(a, k, AWAIT_MS);
 
 	if (!m)
 		fail_msg("agent %s was not sent message %d (%s)", a->name, k, a->why.msg);
@@ -183,20 +184,20 @@ static void link__refuses_another_epoch_lineage_and_uid(void **state)
 	e.counter = st->epoch->counter + 1;
 	w.a.epoch = &e;
 	fake_connect(&w.a, NULL, 0);
-	assert_int_not_equal(fake_wait_closed(&w.a, 5000), 0);
+	assert_int_not_equal(fake_wait_closed(&w.a, AWAIT_MS), 0);
 	assert_int_equal(w.a.why.status, ROS2_STALE_EPOCH);
 	fake_disconnect(&w.a);
 	e.counter = 1;
 	e.lineage.data[0] ^= 1;
 	fake_connect(&w.a, NULL, 0);
-	assert_int_not_equal(fake_wait_closed(&w.a, 5000), 0);
+	assert_int_not_equal(fake_wait_closed(&w.a, AWAIT_MS), 0);
 	assert_int_equal(w.a.why.status, ROS2_WRONG_DOMAIN);
 	fake_disconnect(&w.a);
 	w.a.epoch = NULL;
 	right = w.a.uid;
 	w.a.uid = ros2_uid_new();
 	fake_connect(&w.a, NULL, 0);
-	assert_int_not_equal(fake_wait_closed(&w.a, 5000), 0);
+	assert_int_not_equal(fake_wait_closed(&w.a, AWAIT_MS), 0);
 	assert_int_equal(w.a.why.status, ROS2_DENIED);
 	fake_disconnect(&w.a);
 	w.a.uid = right;
@@ -553,14 +554,14 @@ static void isolate__ends_the_stream_and_keeps_the_agent_out(void **state)
 	assert_int_equal(ros2_v1_admin_isolate_agent_sync(w.f->admin, &q, 9000, &r, &err), 0);
 	assert_int_equal(r->outcome->state, ROS2__V1__RECEIPT_STATE__RECEIPT_STATE_UNCONFIRMED);
 	ros2__v1__isolate_agent_reply__free_unpacked(r, NULL);
-	assert_int_not_equal(fake_wait_closed(&w.a, 5000), 0);
+	assert_int_not_equal(fake_wait_closed(&w.a, AWAIT_MS), 0);
 	assert_int_equal(w.a.why.status, ROS2_REVOKED);
 	assert_int_equal(grants_of(w.f, "alpha"), 0);
 	fake_disconnect(&w.a);
 	sf_stop(w.f);
 	sf_start(w.f);
 	fake_connect(&w.a, NULL, 0);
-	assert_int_not_equal(fake_wait_closed(&w.a, 5000), 0);
+	assert_int_not_equal(fake_wait_closed(&w.a, AWAIT_MS), 0);
 	fake_disconnect(&w.a);
 	q.lift = true;
 	assert_int_equal(ros2_v1_admin_isolate_agent_sync(w.f->admin, &q, 9000, &r, &err), 0);

@@ -5,6 +5,7 @@
  */
 #include "controller/ctl.h"
 #include "controller/page.h"
+#include "tests/await.h"
 #include "tests/controller/service_fixture.h"
 #include "common/util.h"
 #include <stdio.h>
@@ -108,7 +109,7 @@ static void has(struct fake *a, struct rows *rows, size_t n)
 	m.msg_case = ROS2__V1__AGENT_MESSAGE__MSG_BEAT;
 	m.beat = &b;
 	fake_send(a, &m);
-	assert_non_null(fake_next(a, MSG(CONTACT), 5000));
+	assert_non_null(fake_next(a, MSG(CONTACT), AWAIT_MS));
 }
 
 static void up(struct sf *f, struct fake *a, const char *name, struct rows *rows)
@@ -300,7 +301,7 @@ static void ask_grants(struct sf *f, struct fake *a, unsigned n)
 	ros2__v1__get_reply__free_unpacked(g, NULL);
 	for (unsigned i = 0; i < n; i++) {
 		fake_ask_grant(a, i + 1, &alpha, TRAINER);
-		assert_non_null(fake_next(a, MSG(GRANT_REPLY), 5000));
+		assert_non_null(fake_next(a, MSG(GRANT_REPLY), AWAIT_MS));
 	}
 }
 
@@ -396,7 +397,7 @@ static void revoke__session_is_owed_by_every_agent_that_may_have_it(void **state
 	assert_int_equal(r->n_outcomes, 2);
 	ros2__v1__revoke_reply__free_unpacked(r, NULL);
 	fake_connect(&b, NULL, 0);
-	assert_non_null(fake_next(&b, MSG(REVOKE), 5000));
+	assert_non_null(fake_next(&b, MSG(REVOKE), AWAIT_MS));
 	fake_free(&a);
 	fake_free(&b);
 }

@@ -5,6 +5,7 @@
  */
 #include "common/probe.h"
 #include "common/util.h"
+#include "tests/await.h"
 #include "tests/controller/service_audit.h"
 
 #define KIND(k) ROS2__V1__OBJECT_KIND__OBJECT_KIND_##k
@@ -125,7 +126,7 @@ static void wait_delta(struct world *w, const struct ros2_uid *uid, bool removed
 	Ros2__V1__ControllerMessage *m;
 
 	do {
-		m = fake_next(&w->a, MSG(DELTA), 5000);
+		m = fake_next(&w->a, MSG(DELTA), AWAIT_MS);
 		if (!m)
 			fail_msg("the agent was not told (%s)", w->a.why.msg);
 	} while (!names(m->delta, uid, removed, &w->a));
@@ -138,7 +139,7 @@ static uint32_t ask_grant(struct world *w, uint64_t id, const struct ros2_uid *t
 	Ros2__V1__ControllerMessage *m;
 
 	fake_ask_grant(&w->a, id, tenant, principal);
-	m = fake_next(&w->a, MSG(GRANT_REPLY), 5000);
+	m = fake_next(&w->a, MSG(GRANT_REPLY), AWAIT_MS);
 	assert_non_null(m);
 	return m->grant_reply->status;
 }
@@ -287,7 +288,7 @@ static void report__of_too_many_devices_ends_the_link(void **state)
 	p.r.subjects = many;
 	p.r.n_subjects = ARRAY_SIZE(many);
 	send_report(&w, &p);
-	fake_wait_closed(&w.a, 5000);
+	fake_wait_closed(&w.a, AWAIT_MS);
 	assert_int_equal(w.a.why.status, ROS2_TOO_LARGE);
 	assert_condition(&w, true, "has not reported");
 	fake_free(&w.a);

@@ -3,6 +3,7 @@
  * next beat does not say it. */
 #include "common/utf8.h"
 #include "common/util.h"
+#include "tests/await.h"
 #include "tests/controller/service_fixture.h"
 
 #define KIND(k) ROS2__V1__OBJECT_KIND__OBJECT_KIND_##k
@@ -54,7 +55,7 @@ static void send(struct fake *a, struct said *s)
 	m.msg_case = ROS2__V1__AGENT_MESSAGE__MSG_BEAT;
 	m.beat = &s->b;
 	fake_send(a, &m);
-	assert_non_null(fake_next(a, MSG(CONTACT), 5000));
+	assert_non_null(fake_next(a, MSG(CONTACT), AWAIT_MS));
 }
 
 /* Its stream outlives a test that fails. */

@@ -4,6 +4,7 @@
 #include "common/clock.h"
 #include "common/fsx.h"
 #include "proto/audit/audit.h"
+#include "tests/await.h"
 #include <errno.h>
 #include <poll.h>
 #include <sqlite3.h>
@@ -294,6 +295,13 @@ static void store__says_no_space_and_applies_nothing_of_it(void **state)
 	assert_int_equal(v.records, ok);
 }
 
+static void nothing_waits_any_more(struct fixture *f)
+{
+	struct store_stats st;
+
+	assert_true(AWAIT((store_stats(f->store, &st), !st.record_pending)));
+}
+
 static void store__keeps_revocations_that_find_no_space_and_records_them_later(void **state)
 {
 	struct fixture *f = *state;
@@ -330,14 +338,7 @@ static void store__keeps_revocations_that_find_no_space_and_records_them_later(v
 	assert_int_not_equal(access(path, F_OK), 0);
 	/* Space comes back: pages are freed inside the file. */
 	fixture_sql(f, "DELETE FROM grants");
-	for (int i = 0; i < 200; i++) {
-		store_stats(f->store, &st);
-		if (!st.record_pending)
-			break;
-		/* poll: a counter of the store's thread */
-		usleep(20000);
-	}
-	assert_int_equal(st.record_pending, 0);
+	nothing_waits_any_more(f);
 	assert_true(fixture_sql(f, "SELECT count(*) FROM grants") >= w.pending);
 }
 
@@ -387,20 +388,6 @@ void __wrap_store_reserve_refuse(struct store *s, struct list *txns, bool pendin
                                  struct list *ret_refused)
 {
 	__real_store_reserve_refuse(s, txns, pending && !any_order, ret_refused);
-}
-
-static void nothing_waits_any_more(struct fixture *f)
-{
-	struct store_stats st;
-
-	for (int i = 0; i < 500; i++) {
-		store_stats(f->store, &st);
-		if (!st.record_pending)
-			break;
-		/* poll: a counter of the store's thread */
-		usleep(20000);
-	}
-	assert_int_equal(st.record_pending, 0);
 }
 
 /* A revocation of alpha that waits for a lock on the file, and @db has that. */
@@ -491,10 +478,7 @@ static void ask(struct fixture *f, const struct store_audit_query *q, struct pag
 {
 	memset(out, 0, sizeof(*out));
 	assert_int_equal(store_read_audit(f->store, q, on_page, out), 0);
-	for (int i = 0; i < 5000 && !atomic_load(&out->ready); i++)
-		/* poll: a flag of the store's thread */
-		usleep(1000);
-	assert_true(out->ready);
+	assert_true(AWAIT(atomic_load(&out->ready)));
 }
 
 static void store__answers_queries_in_pages(void **state)
@@ -601,7 +585,6 @@ static void store__records_are_utf8_whatever_they_were_made_of(void **state)
 static void store__catches_up_with_grants_that_ended_long_ago(void **state)
 {
 	struct fixture *f = *state;
-	uint64_t end;
 
 	f->opts.checkpoint_ms = 20;
 	opened(state);
@@ -611,9 +594,7 @@ static void store__catches_up_with_grants_that_ended_long_ago(void **state)
 	            " INSERT INTO grants SELECT randomblob(16),zeroblob(16),zeroblob(16),'p',1,1,1,"
 	            "1,1,1,1,1,1,1,zeroblob(16),1,2 FROM n");
 	opened(state);
-	end = clock_boottime_ns() + 20 * NS_PER_S;
-	while (fixture_sql(f, "SELECT count(*) FROM grants") > 0)
-		assert_true(clock_boottime_ns() < end);
+	assert_true(AWAIT(fixture_sql(f, "SELECT count(*) FROM grants") == 0));
 }
 
 /* The size of a file of the data directory; 0 when there is none. */
@@ -642,9 +623,7 @@ static void store__moves_the_write_ahead_log_into_the_database(void **state)
 		fixture_wait(f, &w);
 		assert_int_equal(w.failed, 0);
 	}
-	for (int i = 0; i < 1000 && size_of(f, "ros2.db") < 4 << 20; i++)
-		poll(NULL, 0, 10);
-	assert_true(size_of(f, "ros2.db") >= 4 << 20);
+	assert_true(AWAIT(size_of(f, "ros2.db") >= 4 << 20));
 }
 
 int main(void)

@@ -5,6 +5,7 @@
  * the acknowledgement follows an fsync is shown by counting the syncs.)
  */
 #include "tests/controller/store_fixture.h"
+#include "tests/await.h"
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -65,9 +66,7 @@ static void store__loses_nothing_acknowledged_when_killed(void **state)
 		assert_true(pid >= 0);
 		if (pid == 0)
 			work_until_killed(&f);
-		for (int i = 0; i < 5000 && atomic_load(&shared->acknowledged) <= total; i++)
-			/* poll: a counter of another process */
-			usleep(1000);
+		AWAIT(atomic_load(&shared->acknowledged) > total);
 		/* time: killed at another moment each round */
 		usleep(1000 * (7 + 13 * (unsigned)round));
 		kill(pid, SIGKILL);

@@ -424,14 +424,6 @@ static void clear__beyond_what_a_file_or_a_request_may_have_is_refused(void **st
 
 /* ---- shares and rates ---- */
 
-static void wait_held(uint32_t n)
-{
-	for (int i = 0; i < 20000 && slow_engine_held() < n; i++)
-		/* poll: a counter of the engine's threads */
-		usleep(1000);
-	assert_int_equal(slow_engine_held(), n);
-}
-
 static void send_clears(struct raw *c, uint32_t n, uint32_t len)
 {
 	for (uint32_t i = 0; i < n; i++) {
@@ -468,13 +460,13 @@ static void clear__fills_no_engine_and_holds_up_neither_reads_nor_others(void **
 	raw_file(&b, "b");
 	slow_engine_shut(true);
 	send_clears(&a, 40, MIB);
-	wait_held(CLEARING);
+	slow_engine_wait_held(CLEARING);
 	ping(&a);
 	h = raw_header(&a, WIRE_READ, 0, FX_BASE, 4096);
 	raw_send(&a, &h, NULL, 0);
-	wait_held(CLEARING + 1);
+	slow_engine_wait_held(CLEARING + 1);
 	send_clears(&b, 3, MIB);
-	wait_held(CLEARING + 4);
+	slow_engine_wait_held(CLEARING + 4);
 	/* All of it comes to its end. */
 	slow_engine_shut(false);
 	for (uint32_t completes = 0; completes < 41;) {
@@ -567,7 +559,7 @@ static void revoke__ends_what_waits_and_counts_what_the_engine_clears(void **sta
 	slow_engine_shut(true);
 	/* Of the first MiB, and then of the second: those wait. */
 	send_clears(&c, CLEARING, MIB);
-	wait_held(CLEARING);
+	slow_engine_wait_held(CLEARING);
 	h = raw_clear_header(&c, WIRE_ZERO, MIB, MIB);
 	raw_send(&c, &h, NULL, 0);
 	ping(&c);
@@ -595,7 +587,7 @@ static void control__what_waits_for_its_share_is_carried_out_when_nothing_ends(v
 	filled(*state, &c);
 	slow_engine_shut(true);
 	send_clears(&c, CLEARING, MIB);
-	wait_held(CLEARING);
+	slow_engine_wait_held(CLEARING);
 	h = raw_clear_header(&c, WIRE_ZERO, MIB, MIB);
 	raw_send(&c, &h, NULL, 0);
 	ping(&c);

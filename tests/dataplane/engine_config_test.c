@@ -7,6 +7,7 @@
 #include "tests/dataplane/fixture.h"
 #include "common/log.h"
 #include "dataplane/test_switches.h"
+#include "tests/clock_ahead.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -17,14 +18,6 @@ static struct nvmf_config seen;
 static char seen_secrets[64];
 static unsigned made;
 static struct engine_config seen_unquiet;
-static uint64_t later_ns; /* the clock is ahead by that */
-
-uint64_t __real_clock_boottime_ns(void);
-uint64_t __wrap_clock_boottime_ns(void);
-uint64_t __wrap_clock_boottime_ns(void)
-{
-	return __real_clock_boottime_ns() + later_ns;
-}
 
 static int spy_create(const struct engine_config *c, struct engine **ret, struct ros2_err *err)
 {
@@ -401,16 +394,16 @@ static bool stays_after(const struct note *note, uint64_t ms, uint64_t quiesce_m
 	void *state;
 
 	note_put(&now);
-	later_ns = 0;
+	clock_ahead_ns = 0;
 	assert_int_equal(setup(&state), 0);
 	config(&c);
 	c.secret[0] = '\0';
 	c.quiesce_ms = quiesce_ms;
 	assert_int_equal(put(state, "flash", &c).r, 0);
 	assert_int_equal(mount_flash(state), ROS2_OK);
-	later_ns = ms * NS_PER_MS;
+	clock_ahead_ns = ms * NS_PER_MS;
 	assert_int_equal(teardown(&state), 0);
-	later_ns = 0;
+	clock_ahead_ns = 0;
 	return note_there(&now);
 }
 

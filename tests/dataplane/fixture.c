@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The data plane under test on its own loop thread, and blocking forms of its calls. */
 #include "tests/dataplane/fixture.h"
+#include "tests/await.h"
 #include <errno.h>
 #include <semaphore.h>
 #include <stdlib.h>
@@ -47,7 +48,7 @@ static struct timespec in_20_s(void)
 	struct timespec ts;
 
 	clock_gettime(CLOCK_REALTIME, &ts);
-	ts.tv_sec += 20;
+	ts.tv_sec += AWAIT_S;
 	return ts;
 }
 
@@ -279,9 +280,7 @@ uint32_t fx_slots(struct fx *fx)
 
 void fx_no_slots(struct fx *fx)
 {
-	for (int i = 0; i < 5000 && fx_slots(fx); i++)
-		/* poll: counters of the reactors */
-		usleep(1000);
+	AWAIT(!fx_slots(fx));
 	assert_int_equal(fx_slots(fx), 0);
 }
 
@@ -405,11 +404,7 @@ void fx_wait_calls(struct fx *fx, struct fx_revoked *r, uint32_t calls)
 {
 	uint32_t seen = 0, *pair[] = {&r->calls, &seen};
 
-	for (int i = 0; i < 5000 && seen < calls; i++) {
-		loop_call(fx->loop, look_calls, pair);
-		/* poll: a counter that the loop looks at for us */
-		usleep(seen < calls ? 1000 : 0);
-	}
+	AWAIT((loop_call(fx->loop, look_calls, pair), seen >= calls));
 	assert_int_equal(seen, calls);
 }
 

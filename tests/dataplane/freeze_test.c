@@ -5,6 +5,7 @@
  * plane goes on. The control: without the freeze a grant that was revoked is taken, and works.
  */
 #include "dataplane/test_switches.h"
+#include "tests/await.h"
 #include "tests/dataplane/fixture.h"
 #include "tests/sweep/sweep.h"
 #include <errno.h>
@@ -88,9 +89,7 @@ static uint32_t settle(struct batch *b)
 	for (uint32_t i = 0; i < b->n; i++) {
 		struct one *o = &b->v[i];
 
-		for (int k = 0; k < 5000 && !o->r && !o->calls; k++)
-			/* poll: a counter of the loop's thread */
-			usleep(1000);
+		AWAIT(o->r || o->calls);
 		assert_int_equal(o->calls, o->r == 0);
 		if (o->r == 0)
 			assert_int_equal(o->status, ROS2_OK);
@@ -120,13 +119,8 @@ static int thaw(struct fx *fx, bool *ret_was_frozen)
 {
 	struct asked a = {.fx = fx};
 
-	for (int k = 0; k < 5000; k++) {
-		loop_call(fx->loop, ask_thaw, &a);
-		if (a.r != -EBUSY)
-			break;
-		/* poll: dp_thaw says BUSY until then */
-		usleep(1000);
-	}
+	/* Until then dp_thaw says BUSY. */
+	AWAIT((loop_call(fx->loop, ask_thaw, &a), a.r != -EBUSY));
 	*ret_was_frozen = a.frozen;
 	return a.r;
 }

@@ -6,6 +6,7 @@
  * not its own while it lasts; no descriptor, slot or lease is left.
  */
 #include "common/crypto.h"
+#include "tests/await.h"
 #include "tests/dataplane/fixture.h"
 #include "tests/sweep/sweep.h"
 #include <errno.h>
@@ -173,9 +174,7 @@ SWEEP(proof__goes_on_after_interrupted_waits, SWEEP_WAIT, EINTR, PASSES)
 
 static void until_fired(void)
 {
-	for (int i = 0; i < 5000 && !sweep_fired(); i++)
-		/* poll: a counter of the reactor's thread */
-		usleep(1000);
+	AWAIT(sweep_fired());
 	assert_true(sweep_fired());
 }
 
@@ -241,7 +240,7 @@ ACCEPTS(accept__goes_on_after_an_interruption, EINTR, false)
 static int connect_without_descriptors(struct raw *c, const struct rlimit *all, int ret[HOLES])
 {
 	struct sockaddr_in sa = {.sin_family = AF_INET, .sin_port = htons(c->port)};
-	struct timeval limit = {.tv_sec = 10};
+	struct timeval limit = {.tv_sec = AWAIT_S};
 	struct rlimit few = *all;
 	int n = 0;
 

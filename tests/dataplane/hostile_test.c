@@ -5,10 +5,14 @@
  * switches, for an engine behind a gate.
  */
 #include "tests/dataplane/fixture.h"
+#include "dataplane/reactor_priv.h"
 #include "dataplane/test_switches.h"
+#include "tests/clock_ahead.h"
 #include "tests/dataplane/slow_engine.h"
 
 #define SESSIONS 8
+/* Of one tenant, in the engine, of both reactors: eight sessions ask for twice as many. */
+#define FLUSHES_HELD (2 * REACTOR_ENGINE_TENANT)
 
 static uint8_t buf[1u << 20];
 
@@ -39,25 +43,11 @@ static void neighbour(struct fx *fx, struct raw *c)
 	c->key = raw_register(c, FX_BASE, 1u << 20, 3);
 }
 
-static uint32_t settled_held(void)
-{
-	uint32_t was, now = slow_engine_held();
-
-	do {
-		was = now;
-		/* poll: until nothing more is taken */
-		usleep(200 * 1000);
-		now = slow_engine_held();
-	} while (now != was);
-	return now;
-}
-
 static void flushes__of_one_tenant_leave_room_in_the_engine_for_another(void **state)
 {
 	struct fx *fx = *state;
 	struct raw c[SESSIONS], d;
 	struct wire_header h;
-	uint32_t held;
 
 	slow_engine_shut(true);
 	for (int i = 0; i < SESSIONS; i++) {
@@ -69,14 +59,11 @@ static void flushes__of_one_tenant_leave_room_in_the_engine_for_another(void **s
 			raw_send(&c[i], &h, NULL, 0);
 		}
 	}
-	held = settled_held();
+	slow_engine_wait_held(FLUSHES_HELD);
 	neighbour(fx, &d);
 	h = raw_header(&d, WIRE_READ, 0, FX_BASE, 4096);
 	raw_send(&d, &h, NULL, 0);
-	for (int i = 0; i < 2000 && slow_engine_held() == held; i++)
-		/* poll: a counter of the engine's threads */
-		usleep(1000);
-	assert_int_equal(slow_engine_held(), held + 1);
+	slow_engine_wait_held(FLUSHES_HELD + 1);
 	slow_engine_shut(false);
 	assert_true(raw_recv(&d, &h, buf, sizeof(buf)));
 	for (int i = 0; i < SESSIONS; i++)
@@ -158,7 +145,7 @@ static void a_call_that_waited_past_the_end_of_its_rights__is_not_carried_out(vo
 	struct raw c, d;
 
 	dp_test_switches.no_deadline_recheck = true;
-	raw_open_as(fx, &c, &fx->tenant, &fx->grant, clock_boottime_ns() + 400 * NS_PER_MS);
+	raw_open_as(fx, &c, &fx->tenant, &fx->grant, clock_boottime_ns() + 100 * NS_PER_S);
 	raw_connect(&c);
 	raw_file(&c, "file");
 	slow_engine_shut(true);
@@ -169,11 +156,11 @@ static void a_call_that_waited_past_the_end_of_its_rights__is_not_carried_out(vo
 		                          .path_op = DP_MKDIR,
 		                          .path = i ? "second" : "first"};
 		pthread_create(&b[i].thread, NULL, make_dir, &b[i]);
-		/* time: the first is in the engine before the second */
-		usleep(50 * 1000);
+		slow_engine_wait_calls(1);
 	}
-	/* time: long enough for what must not happen */
-	usleep(500 * 1000);
+	/* time: the second waits behind the first, which nothing shows */
+	usleep(100 * 1000);
+	clock_ahead_ns += 100 * NS_PER_S;
 	slow_engine_shut(false);
 	for (int i = 0; i < 2; i++)
 		pthread_join(b[i].thread, NULL);

@@ -8,6 +8,7 @@
 #include "tests/dataplane/fixture.h"
 #include "dataplane/session_priv.h"
 #include "dataplane/test_switches.h"
+#include "tests/clock_ahead.h"
 #include <errno.h>
 #include <ftw.h>
 #include <string.h>
@@ -18,15 +19,7 @@
 
 /* ---- the clock ---- */
 
-static _Atomic uint64_t jumped_ns;
 static _Atomic uint64_t jump_in_submit_ns, jump_in_look_ns; /* the next time, once */
-
-uint64_t __real_clock_boottime_ns(void);
-uint64_t __wrap_clock_boottime_ns(void);
-uint64_t __wrap_clock_boottime_ns(void)
-{
-	return __real_clock_boottime_ns() + jumped_ns;
-}
 
 enum ros2_status __real_request_may_hand_on(struct request *req, uint64_t now_ns);
 enum ros2_status __wrap_request_may_hand_on(struct request *req, uint64_t now_ns);
@@ -35,7 +28,7 @@ enum ros2_status __wrap_request_may_hand_on(struct request *req, uint64_t now_ns
 	enum ros2_status st = __real_request_may_hand_on(req, now_ns);
 
 	if (st == ROS2_OK)
-		jumped_ns += atomic_exchange(&jump_in_look_ns, 0);
+		clock_ahead_ns += atomic_exchange(&jump_in_look_ns, 0);
 	return st;
 }
 
@@ -48,7 +41,7 @@ static int stopping_submit(struct engine_reactor *r, struct engine_io *io)
 {
 	int rc = submit(r, io);
 
-	jumped_ns += atomic_exchange(&jump_in_submit_ns, 0);
+	clock_ahead_ns += atomic_exchange(&jump_in_submit_ns, 0);
 	return rc;
 }
 

@@ -6,6 +6,7 @@
  * healthy tenant are done in a turn, alone and beside the others. No clock is in it.
  */
 #include "dataplane/test_switches.h"
+#include "tests/await.h"
 #include "tests/dataplane/fixture.h"
 #include <errno.h>
 #include <stdatomic.h>
@@ -298,9 +299,7 @@ static uint32_t settled(_Atomic uint32_t *of)
 
 static void grow(_Atomic uint32_t *of, uint32_t to)
 {
-	for (int i = 0; i < 5000 && atomic_load(of) < to; i++)
-		/* poll: a counter of the engine's threads */
-		usleep(1000);
+	AWAIT(atomic_load(of) >= to);
 }
 
 /* How many reads of the healthy tenant are done in TURNS turns, with DEPTH in flight. */

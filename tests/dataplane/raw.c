@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The raw client: one blocking socket, headers by hand. */
 #include "common/crypto.h"
+#include "tests/await.h"
 #include "tests/dataplane/fixture.h"
 #include <arpa/inet.h>
 #include <errno.h>
@@ -43,7 +44,7 @@ static bool connected(int fd)
 	if (errno != EINTR)
 		return false;
 	do {
-		n = poll(&p, 1, 10000);
+		n = poll(&p, 1, AWAIT_MS);
 	} while (n < 0 && errno == EINTR);
 	errno = ETIMEDOUT;
 	if (n > 0)
@@ -54,7 +55,7 @@ static bool connected(int fd)
 int raw_connect_port(uint16_t port)
 {
 	struct sockaddr_in sa = {.sin_family = AF_INET, .sin_port = htons(port)};
-	struct timeval limit = {.tv_sec = 10};
+	struct timeval limit = {.tv_sec = AWAIT_S};
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), one = 1;
 
 	sa.sin_addr.s_addr = htonl(INADDR_LOOPBACK);

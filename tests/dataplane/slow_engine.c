@@ -2,6 +2,8 @@
 /* Wraps engine_mem_ops: a reactor of it is a reactor of mem with a queue before it. */
 #include "tests/dataplane/slow_engine.h"
 #include "common/util.h"
+#include "tests/await.h"
+#include "tests/testing.h"
 #include <errno.h>
 #include <stdatomic.h>
 
@@ -9,7 +11,7 @@
 
 struct engine_ops slow_engine_ops;
 static _Atomic bool is_shut;
-static _Atomic uint32_t n_held;
+static _Atomic uint32_t n_held, n_calls;
 
 struct slow_reactor {
 	struct engine_reactor *mem; /* owned */
@@ -88,9 +90,11 @@ static uint64_t slow_copied(const struct engine_reactor *r)
 
 static int slow_mkdir(struct engine_ns *ns, const char *path, uint32_t mode, struct ros2_err *err)
 {
+	atomic_fetch_add(&n_calls, 1);
 	while (atomic_load(&is_shut))
 		/* poll: a switch that a test turns */
 		usleep(1000);
+	atomic_fetch_sub(&n_calls, 1);
 	return engine_mem_ops.mkdir(ns, path, mode, err);
 }
 
@@ -115,7 +119,18 @@ void slow_engine_shut(bool shut)
 	atomic_store(&is_shut, shut);
 }
 
-uint32_t slow_engine_held(void)
+static void wait_for(_Atomic uint32_t *n, uint32_t want)
 {
-	return atomic_load(&n_held);
+	AWAIT(atomic_load(n) >= want);
+	assert_int_equal(atomic_load(n), want);
+}
+
+void slow_engine_wait_held(uint32_t n)
+{
+	wait_for(&n_held, n);
+}
+
+void slow_engine_wait_calls(uint32_t n)
+{
+	wait_for(&n_calls, n);
 }

@@ -5,6 +5,7 @@
  * the next one works, and so does a tenant there.
  */
 #include "tests/dataplane/fixture.h"
+#include "tests/await.h"
 #include "tests/sweep/sweep.h"
 #include <dirent.h>
 #include <errno.h>
@@ -24,9 +25,7 @@ static unsigned threads(void)
 
 static void no_more_threads(unsigned before)
 {
-	for (int i = 0; i < 5000 && threads() > before; i++)
-		/* poll: an ended thread's last moment has no event */
-		usleep(1000);
+	AWAIT(threads() <= before);
 	assert_int_equal(threads(), before);
 }
 

@@ -8,6 +8,7 @@
 
 #include "common/util.h"
 #include "dataplane/engines/file_priv.h"
+#include "tests/await.h"
 #include "tests/sweep/sweep.h"
 #include <errno.h>
 #include <poll.h>
@@ -15,9 +16,8 @@
 #include <string.h>
 #include <time.h>
 
-#define BATCH  8
-#define LEN    4096u
-#define HANG_S 5
+#define BATCH 8
+#define LEN   4096u
 
 static const struct variant variants[] = {
 	{.name = "deferred", .type = "file", .base = "/var/tmp"},
@@ -53,7 +53,7 @@ static void batch(struct fixture *fx, struct engine_file *f, enum engine_op op, 
                   int n)
 {
 	struct pollfd p = {.fd = fx->ops->event_fd(fx->r), .events = POLLIN};
-	time_t until = time(NULL) + HANG_S;
+	time_t until = time(NULL) + AWAIT_S;
 
 	memset(o, 0, sizeof(*o) * (size_t)n);
 	for (int i = 0; i < n; i++) {

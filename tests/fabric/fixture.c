@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/fabric/fixture.h"
 #include "common/clock.h"
+#include "tests/await.h"
 #include <errno.h>
 #include <string.h>
-
-#define PATIENCE_NS (10 * NS_PER_S)
 
 bool world_end_by_dealloc;
 
@@ -160,7 +159,7 @@ void world_rejoin(struct world *w)
 
 struct fabric_completion world_wait(struct world *w, int side, enum fabric_op op)
 {
-	uint64_t until = clock_monotonic_ns() + PATIENCE_NS;
+	uint64_t until = clock_monotonic_ns() + AWAIT_NS;
 	struct fabric_completion c;
 
 	while (clock_monotonic_ns() < until) {

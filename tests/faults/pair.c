@@ -6,6 +6,7 @@
 #include "common/pki.h"
 #include "common/util.h"
 #include "proto/audit/audit.h"
+#include "tests/await.h"
 #include <time.h>
 
 /* ---- waits between attempts ---- */
@@ -60,19 +61,9 @@ void pair_check(struct pair *p, const char *where)
 		fail_msg("%s: %s", where, wrong);
 }
 
-bool pair_until(struct pair *p, bool (*is)(struct pair *p, void *arg), void *arg, int ms)
+bool pair_until(struct pair *p, bool (*is)(struct pair *p, void *arg), void *arg)
 {
-	struct timespec now, end;
-
-	clock_gettime(CLOCK_MONOTONIC, &end);
-	end.tv_sec += ms / 1000 + 1;
-	do {
-		if (is(p, arg))
-			return true;
-		usleep(4000); /* poll: what two other threads have come to */
-		clock_gettime(CLOCK_MONOTONIC, &now);
-	} while (now.tv_sec < end.tv_sec);
-	return is(p, arg);
+	return AWAIT(is(p, arg));
 }
 
 /* ---- enrolment ---- */
@@ -475,7 +466,7 @@ int pair_setup_running(void **state)
 	p = *state;
 	pair_token(p, "dpu-0", &t);
 	e = pair_enrol_begin(p, p->dir, &t);
-	pair_until(p, enrol_done, e, 8000);
+	pair_until(p, enrol_done, e);
 	if (pair_enrol_end(e, &err))
 		fail_msg("%s", err.msg);
 	join_token_fini(&t);
@@ -484,7 +475,7 @@ int pair_setup_running(void **state)
 	pair_agent_start(p);
 	snprintf(direct, sizeof(direct), "127.0.0.1:%u", agent_tenant_port(p->agent));
 	p->nobody = channel(p, "stranger", direct, "spiffe://" TD "/agent/");
-	assert_true(pair_until(p, in_force, NULL, 8000));
+	assert_true(pair_until(p, in_force, NULL));
 	return 0;
 }
 

@@ -56,8 +56,8 @@ void pair_agent_stop(struct pair *p);
 
 /* Runs on the agent's loop. */
 void pair_on_agent(struct pair *p, loop_fn fn, void *arg);
-/* Looks every few milliseconds until @is says so; false after @ms. */
-bool pair_until(struct pair *p, bool (*is)(struct pair *p, void *arg), void *arg, int ms);
+/* Looks each millisecond until @is says so (tests/await.h). */
+bool pair_until(struct pair *p, bool (*is)(struct pair *p, void *arg), void *arg);
 /* Notes what must not be. Any thread. */
 void pair_wrong(struct pair *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Fails the test when something was noted, or the agent had to end. */

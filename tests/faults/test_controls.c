@@ -81,7 +81,7 @@ static void expect_wrong(struct pair *p, const char *words)
 {
 	char wrong[sizeof(p->wrong)];
 
-	assert_true(pair_until(p, is_wrong, NULL, 3000));
+	assert_true(pair_until(p, is_wrong, NULL));
 	pthread_mutex_lock(&p->lock);
 	strcpy(wrong, p->wrong);
 	p->wrong[0] = '\0';
@@ -161,7 +161,7 @@ static int enrol(struct pair *p, const char *suffix, const struct join_token *t)
 
 	snprintf(dir, sizeof(dir), "%s-%s", p->dir, suffix);
 	e = pair_enrol_begin(p, dir, t);
-	assert_true(pair_until(p, is_done, e, 8000));
+	assert_true(pair_until(p, is_done, e));
 	return pair_enrol_end(e, &err);
 }
 

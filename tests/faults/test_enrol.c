@@ -8,7 +8,6 @@
 #include "common/pki.h"
 #include "common/util.h"
 
-#define WAIT_MS  8000
 #define FOR_GOOD 3
 
 static unsigned number; /* of directories */
@@ -55,7 +54,7 @@ static int enrol(struct pair *p, const char *dir, const struct join_token *t, st
 {
 	struct round r = {.e = pair_enrol_begin(p, dir, t)};
 
-	assert_true(pair_until(p, is_done, &r, WAIT_MS));
+	assert_true(pair_until(p, is_done, &r));
 	return pair_enrol_end(r.e, err);
 }
 
@@ -74,13 +73,13 @@ static void one(struct pair *p, struct cut *cut)
 	new_dir(p, other);
 	pair_token(p, "dpu-0", &t);
 	r.e = pair_enrol_begin(p, dir, &t);
-	if (!pair_until(p, has_cut, &r, WAIT_MS))
+	if (!pair_until(p, has_cut, &r))
 		fail_msg("%s: neither cut nor done", where);
 	/* Enrolled is enrolled as a whole, or not at all. */
 	if (cut->for_good && cut_fired() >= FOR_GOOD)
 		assert_int_equal(identity_load(dir, "dpu-0", &id, NULL), -ENOENT);
 	cut_off();
-	if (!pair_until(p, is_done, &r, WAIT_MS))
+	if (!pair_until(p, is_done, &r))
 		fail_msg("%s: not done after it was mended", where);
 	if (pair_enrol_end(r.e, &err))
 		fail_msg("%s: %s", where, err.msg);

@@ -9,8 +9,7 @@
 #include "tests/faults/witness.h"
 #include "common/util.h"
 
-#define SETTLE_MS 8000
-#define FOR_GOOD  3
+#define FOR_GOOD 3
 
 /* ---- a call on a thread of its own ---- */
 
@@ -136,7 +135,7 @@ static void one(struct pair *p, struct cut *cut)
 	         cut->when == CUT_BEFORE ? "before it leaves" : "when it has arrived",
 	         cut->for_good ? "for good" : "once");
 	assert_int_equal(pthread_create(&r.o.thread, NULL, open_main, &r.o), 0);
-	if (!pair_until(p, has_cut, &r, SETTLE_MS))
+	if (!pair_until(p, has_cut, &r))
 		fail_msg("%s: neither cut nor settled", where);
 	pair_check(p, where);
 	cut_off();
@@ -145,14 +144,14 @@ static void one(struct pair *p, struct cut *cut)
 		assert_int_equal(pair_mount(p->tenant, &r.o.session), ROS2_OK);
 	else if (!may_fail_so(r.o.status))
 		fail_msg("%s: %s: %s", where, ros2_status_to_str(r.o.status), r.o.err.msg);
-	if (!pair_until(p, is_settled, NULL, SETTLE_MS))
+	if (!pair_until(p, is_settled, NULL))
 		fail_msg("%s: the two do not agree after it was mended", where);
-	if (!pair_until(p, opens, &next, SETTLE_MS) || next.status != ROS2_OK)
+	if (!pair_until(p, opens, &next) || next.status != ROS2_OK)
 		fail_msg("%s, and again: %s", where, next.err.msg);
 	assert_int_equal(pair_mount(p->tenant, &next.session), ROS2_OK);
 	revoke_all(p);
 	assert_int_not_equal(pair_mount(p->tenant, &next.session), ROS2_OK);
-	if (!pair_until(p, is_settled, NULL, SETTLE_MS))
+	if (!pair_until(p, is_settled, NULL))
 		fail_msg("%s: the two do not agree after the end", where);
 	pair_check(p, where);
 }

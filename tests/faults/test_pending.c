@@ -16,8 +16,6 @@
 #include "tests/verbs/fabric_mem.h"
 #include <jansson.h>
 
-#define SETTLE_MS 20000
-
 /* ---- the engine: how many keys of a tenant's domain the device has not ended ---- */
 
 enum { A, B, TENANTS };
@@ -83,7 +81,7 @@ static bool has_heard(struct pair *p, void *arg)
 
 static void assert_heard(struct pair *p, const char *all)
 {
-	if (!pair_until(p, has_heard, (void *)all, SETTLE_MS))
+	if (!pair_until(p, has_heard, (void *)all))
 		fail_msg("expected receipts \"%s\", there were \"%s\"", all, heard);
 }
 
@@ -153,7 +151,7 @@ static const struct fabric_pd *domain_of(struct pair *p, const char *tenant)
 	ros2__v1__get_reply__free_unpacked(r, NULL);
 	atomic_store(&listed, NULL);
 	pair_on_agent(p, list_leases, &q);
-	assert_true(pair_until(p, is_listed, &q, SETTLE_MS));
+	assert_true(pair_until(p, is_listed, &q));
 	assert_non_null(atomic_load(&listed));
 	return atomic_load(&listed);
 }
@@ -232,7 +230,7 @@ static int setup(void **state)
 	make_context();
 	sf_apply(s.p->f, sf_tenant("beta", "1h", "10m", "dpu-0"));
 	sf_cert("tenant", "beta", "tenant/beta/trainer");
-	assert_true(pair_until(s.p, in_force, NULL, SETTLE_MS));
+	assert_true(pair_until(s.p, in_force, NULL));
 	user_open(&s, A, "trainer", "alpha");
 	user_open(&s, B, "beta", "beta");
 	assert_ptr_not_equal(atomic_load(&domain[A]), atomic_load(&domain[B]));

@@ -14,9 +14,8 @@
 #include <errno.h>
 #include <string.h>
 
-#define SETTLE_MS 8000
-#define FOR_GOOD  3
-#define SESSIONS  5
+#define FOR_GOOD 3
+#define SESSIONS 5
 
 /* ---- renewal ---- */
 
@@ -101,16 +100,16 @@ static void renew_once(struct pair *p, struct cut *cut)
 	         cut->for_good ? "for good" : "once");
 	serial_of(p, r.serial);
 	due = true;
-	if (!pair_until(p, cut_or_new, &r, SETTLE_MS))
+	if (!pair_until(p, cut_or_new, &r))
 		fail_msg("%s: neither cut nor renewed", where);
 	/* What was not heard was not taken. */
 	if (cut->for_good && cut->at == 1 && is_new(p, &r))
 		fail_msg("%s: renewed all the same", where);
 	cut_off();
-	if (!pair_until(p, is_new, &r, SETTLE_MS))
+	if (!pair_until(p, is_new, &r))
 		fail_msg("%s: not renewed after it was mended", where);
 	due = false;
-	if (!pair_until(p, is_quiet, NULL, SETTLE_MS))
+	if (!pair_until(p, is_quiet, NULL))
 		fail_msg("%s: the link does not come back", where);
 	pair_check(p, where);
 }
@@ -157,15 +156,15 @@ static void renew__of_a_certificate_that_cannot_be_read_waits(void **state)
 	serial_of(p, r.serial);
 	assert_true(cut_next(&c, 1));
 	unreadable = true;
-	assert_true(pair_until(p, looked_thrice, NULL, SETTLE_MS));
+	assert_true(pair_until(p, looked_thrice, NULL));
 	assert_int_equal(cut_fired(), 0);
 	unreadable = false;
 	due = true;
-	assert_true(pair_until(p, is_new, &r, SETTLE_MS));
+	assert_true(pair_until(p, is_new, &r));
 	due = false;
 	assert_int_equal(cut_fired(), 0);
 	cut_off();
-	assert_true(pair_until(p, is_quiet, NULL, SETTLE_MS));
+	assert_true(pair_until(p, is_quiet, NULL));
 	pair_check(p, "afterwards");
 	pair_longest_ms = 0;
 }
@@ -212,7 +211,7 @@ static void report_once(struct pair *p, struct cut *cut)
 	if (cut_fired() && cut->when == CUT_BEFORE && !lost)
 		fail_msg("%s: nobody was named", where);
 	cut_off();
-	if (!pair_until(p, is_whole, where, SETTLE_MS))
+	if (!pair_until(p, is_whole, where))
 		fail_msg("%s: not whole after it was mended", where);
 	pair_check(p, where);
 }
@@ -243,7 +242,7 @@ static void report__cut_at_each_message(void **state)
 		assert_int_equal(pair_open(p->tenant, &c.session, &err), ROS2_OK);
 		pair_on_agent(p, connect_on_loop, &c);
 	}
-	assert_true(pair_until(p, is_quiet, NULL, SETTLE_MS));
+	assert_true(pair_until(p, is_quiet, NULL));
 	for (int kind = 0; kind < 8; kind++) {
 		struct cut c = {.name = names[kind / 4],
 		                .when = kind & 1 ? CUT_AFTER : CUT_BEFORE,

@@ -7,12 +7,12 @@
  * tenant's revocation no other begins.
  */
 #include "tests/faults/pair.h"
+#include "tests/await.h"
 #include "tests/faults/witness.h"
 #include "common/util.h"
 
-#define SETTLE_MS 8000
-#define FOR_GOOD  3
-#define KIND(k)   ROS2__V1__OBJECT_KIND__OBJECT_KIND_##k
+#define FOR_GOOD 3
+#define KIND(k)  ROS2__V1__OBJECT_KIND__OBJECT_KIND_##k
 
 struct target {
 	Ros2__V1__ObjectKind kind;
@@ -114,7 +114,7 @@ static void begin(struct pair *p, Ros2__V1__ObjectKind kind, struct target *t)
 	struct opening o = {0};
 	Ros2__V1__GetReply *r;
 
-	assert_true(pair_until(p, opens, &o, SETTLE_MS));
+	assert_true(pair_until(p, opens, &o));
 	if (o.status != ROS2_OK)
 		fail_msg("%s", o.err.msg);
 	r = sf_get(p->f, KIND(TENANT), "alpha");
@@ -138,7 +138,7 @@ static void check_in_force(struct pair *p, const struct target *t, const char *w
 		fail_msg("%s: the session still works", where);
 	if (t->kind != KIND(TENANT))
 		return;
-	assert_true(pair_until(p, opens, &o, SETTLE_MS));
+	assert_true(pair_until(p, opens, &o));
 	if (o.status != ROS2_REVOKED)
 		fail_msg("%s: a session is answered %s", where, ros2_status_to_str(o.status));
 }
@@ -171,7 +171,7 @@ static void mend(struct pair *p, const struct target *t)
 			fail_msg("%s", err.msg);
 		ros2__v1__reinstate_reply__free_unpacked(rr, NULL);
 	}
-	assert_true(pair_until(p, is_over, NULL, SETTLE_MS));
+	assert_true(pair_until(p, is_over, NULL));
 	r = sf_get(p->f, KIND(TENANT), "alpha");
 	for (size_t i = 0; i < r->n_grants; i++) {
 		struct target g = {.kind = KIND(GRANT)};
@@ -184,7 +184,7 @@ static void mend(struct pair *p, const struct target *t)
 		assert_true(confirmed);
 	}
 	ros2__v1__get_reply__free_unpacked(r, NULL);
-	assert_true(pair_until(p, is_quiet, NULL, SETTLE_MS));
+	assert_true(pair_until(p, is_quiet, NULL));
 }
 
 /* The agent alone, from its disk: what it had to forget it has forgotten. */
@@ -196,7 +196,7 @@ static void start_alone(struct pair *p, const struct target *t, const char *wher
 	pair_agent_start(p);
 	check_in_force(p, t, where);
 	relay_target(p->relay, CUT_LINK, p->f->ports.agent);
-	if (!pair_until(p, is_quiet, NULL, SETTLE_MS))
+	if (!pair_until(p, is_quiet, NULL))
 		fail_msg("%s: no contact after the start", where);
 }
 
@@ -209,7 +209,7 @@ static int take_away_again(struct pair *p, const struct target *t, bool *ret_con
 
 	for (int i = 0; i < 5; i++) {
 		*err = (struct ros2_err)ROS2_ERR_INIT;
-		rc = rpc_channel_wait_ready(p->admin, SETTLE_MS, err);
+		rc = rpc_channel_wait_ready(p->admin, AWAIT_MS, err);
 		if (!rc)
 			rc = take_away(p, t, 5000, ret_confirmed, err);
 		if (!rc || !was_not_heard(err))
@@ -234,7 +234,7 @@ static void one(struct pair *p, struct cut *cut, Ros2__V1__ObjectKind kind, bool
 	         kind == KIND(TENANT) ? "tenant" : (kind == KIND(GRANT) ? "grant" : "session"));
 	cut_pause(false);
 	assert_int_equal(pthread_create(&r.v.thread, NULL, revoke_main, &r.v), 0);
-	if (!pair_until(p, has_cut, &r, SETTLE_MS))
+	if (!pair_until(p, has_cut, &r))
 		fail_msg("%s: neither cut nor quiet", where);
 	cut_off();
 	pthread_join(r.v.thread, NULL);
@@ -243,13 +243,13 @@ static void one(struct pair *p, struct cut *cut, Ros2__V1__ObjectKind kind, bool
 	if (r.v.rc && !was_not_heard(&r.v.err) && r.v.err.status != ROS2_NOT_FOUND)
 		fail_msg("%s: %s: %s", where, ros2_status_to_str(r.v.err.status), r.v.err.msg);
 	/* Again: the answer was lost, or is given twice. What is gone already is not found. */
-	if (!pair_until(p, is_quiet, NULL, SETTLE_MS))
+	if (!pair_until(p, is_quiet, NULL))
 		fail_msg("%s: not quiet after it was mended", where);
 	if (take_away_again(p, &t, &confirmed, &err) && err.status != ROS2_NOT_FOUND)
 		fail_msg("%s, and again: %s", where, err.msg);
 	check_in_force(p, &t, where);
 	relay_cut(p->relay, CUT_LINK);
-	if (!pair_until(p, is_quiet, NULL, SETTLE_MS))
+	if (!pair_until(p, is_quiet, NULL))
 		fail_msg("%s: not quiet after the link was made anew", where);
 	check_in_force(p, &t, where);
 	if (restart)

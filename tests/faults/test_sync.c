@@ -10,8 +10,7 @@
 #include "tests/agent/fake_dp.h"
 #include "common/log.h"
 
-#define SETTLE_MS 8000
-#define FOR_GOOD  3 /* cuts in a row */
+#define FOR_GOOD 3 /* cuts in a row */
 
 struct round {
 	const struct cut *cut;
@@ -79,11 +78,11 @@ static void one(struct pair *p, struct cut *cut, unsigned n)
 	relay_cut(p->relay, CUT_LINK);
 	be_refused(p);
 	pair_apply_alpha(p, lifetimes[n % 2], r.placed ? "dpu-0, dpu-1" : "dpu-1");
-	if (!pair_until(p, has_cut, &r, SETTLE_MS))
+	if (!pair_until(p, has_cut, &r))
 		fail_msg("%s: neither cut nor settled", where);
 	compare(p, where);
 	cut_off();
-	if (!pair_until(p, is_settled, &r, SETTLE_MS))
+	if (!pair_until(p, is_settled, &r))
 		fail_msg("%s: not settled after it was mended", where);
 	compare(p, where);
 }

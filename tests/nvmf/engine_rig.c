@@ -3,6 +3,7 @@
 #include "tests/nvmf/engine_rig.h"
 #include "common/clock.h"
 #include "common/log.h"
+#include "tests/await.h"
 #include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -156,7 +157,7 @@ void rig_turn(struct rig *g, int ms)
 
 int64_t rig_wait(struct rig *g, struct rig_io *i)
 {
-	uint64_t until = clock_monotonic_ns() + 10 * NS_PER_S;
+	uint64_t until = clock_monotonic_ns() + AWAIT_NS;
 
 	while (!i->done) {
 		rig_turn(g, 20);
@@ -203,7 +204,7 @@ struct nvmf_ctrl_health rig_health(struct rig *g)
 
 void rig_until(struct rig *g, enum nvmf_ctrl_state s)
 {
-	uint64_t until = clock_monotonic_ns() + 10 * NS_PER_S;
+	uint64_t until = clock_monotonic_ns() + AWAIT_NS;
 
 	while (rig_health(g).state != s) {
 		rig_turn(g, 5);

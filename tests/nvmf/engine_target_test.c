@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The nvmf engine over NVMe/TCP beside a target of our own: data on the medium, losses, changes. */
 #include "tests/nvmf/engine_rig.h"
+#include "tests/await.h"
 #include "tests/nvmf/target.h"
 #include <errno.h>
 #include <setjmp.h>
@@ -228,15 +229,11 @@ static void nvmf_engine_tcp__follows_namespaces_that_change(void **state)
 	struct engine_attr a = {0};
 
 	assert_int_equal(target_resize_ns(b->t, NQN, 1, 64), 0);
-	for (int i = 0; i < 500 && a.size != 32768; i++) {
-		rig_turn(&b->g, 5);
-		assert_int_equal(b->g.ops->fstat(b->g.all, &a, NULL), 0);
-	}
+	AWAIT((rig_turn(&b->g, 5), b->g.ops->fstat(b->g.all, &a, NULL) || a.size == 32768));
 	assert_int_equal(a.size, 32768);
 	assert_int_equal(rig_io(&b->g, b->g.all, ENGINE_OP_WRITE, 32768, 512, b->g.buf), -ERANGE);
 	assert_int_equal(target_remove_ns(b->t, NQN, 1), 0);
-	for (int i = 0; i < 500 && b->g.ops->fstat(b->g.all, &a, NULL) == 0; i++)
-		rig_turn(&b->g, 5);
+	AWAIT((rig_turn(&b->g, 5), b->g.ops->fstat(b->g.all, &a, NULL)));
 	assert_int_equal(rig_io(&b->g, b->g.all, ENGINE_OP_READ, 0, 512, b->g.buf), -ENOENT);
 	write_and_check(b, b->g.part, 2, 65536, 0, 4096);
 }

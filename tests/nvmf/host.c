@@ -4,14 +4,14 @@
 
 #include "common/clock.h"
 #include "dataplane/nvmf/codec.h"
+#include "tests/await.h"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
 
-#define GUARD   64u
-#define WAIT_NS (10 * NS_PER_S) /* of anything: then it is a stall */
-#define OPS     (&nvmf_tcp_queue_ops)
+#define GUARD 64u
+#define OPS   (&nvmf_tcp_queue_ops)
 
 static void done(struct nvmf_req *req, int rc, const struct nvme_cqe *cqe)
 {
@@ -69,7 +69,7 @@ static int submit(struct host *h, struct nvmf_queue *q, struct host_req *r,
 /* Until all of these came back. -ETIME: one never does, which is the queue's fault. */
 static int wait_all(struct host *h, struct host_req *r, unsigned n)
 {
-	uint64_t end = clock_boottime_ns() + WAIT_NS;
+	uint64_t end = clock_boottime_ns() + AWAIT_NS;
 
 	for (unsigned i = 0; i < n; i++)
 		while (!r[i].done)
@@ -118,7 +118,7 @@ static int queue_open(struct host *h, const struct host_opts *o, uint16_t qid,
 		.now_ns = clock_boottime_ns(),
 	};
 	struct ros2_err err = ROS2_ERR_INIT;
-	uint64_t end = clock_boottime_ns() + WAIT_NS;
+	uint64_t end = clock_boottime_ns() + AWAIT_NS;
 	int rc = OPS->open(&qo, ret, &err);
 
 	if (rc)

@@ -6,6 +6,7 @@
  * scenario at the same target passes as soon as it is honest.
  */
 #include "tests/nvmf/host.h"
+#include "tests/await.h"
 #include "tests/testing.h"
 
 #include "common/util.h"
@@ -138,8 +139,7 @@ static void one(struct rig *r, const struct lie *l, bool digests)
 		fail_msg("%s: expected \"%s\", found %d: \"%s\"", name, l->words, rc, words);
 	/* The liar's thread may still have to see the end of the connections. */
 	target_drop(r->liar, -1);
-	for (int i = 0; i < 1000 && open_fds() != fds; i++)
-		usleep(1000); /* poll: a descriptor's end */
+	AWAIT(open_fds() == fds);
 	assert_int_equal(open_fds(), fds);
 }
 

@@ -4,6 +4,7 @@
  * and the order of writes when a volume changes hands.
  */
 #include "common/clock.h"
+#include "tests/await.h"
 #include "tests/nvmf/engine_rig.h"
 #include <errno.h>
 #include <setjmp.h>
@@ -40,7 +41,7 @@ static uint32_t ended(const struct rig_io *ios, int64_t res)
 
 static void turn_until(struct rig *g, const struct rig_io *ios, int64_t res, uint32_t n)
 {
-	uint64_t until = clock_monotonic_ns() + 10 * NS_PER_S;
+	uint64_t until = clock_monotonic_ns() + AWAIT_NS;
 
 	while (ended(ios, res) < n) {
 		rig_turn(g, 5);

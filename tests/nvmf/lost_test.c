@@ -9,6 +9,7 @@
 #include "common/log.h"
 #include "dataplane/nvmf/engine_priv.h"
 #include "dataplane/test_switches.h"
+#include "tests/await.h"
 #include "tests/dataplane/fixture.h"
 #include "tests/nvmf/target_rdma.h"
 #include "tests/verbs/fabric_mem.h"
@@ -255,16 +256,12 @@ static uint32_t waiting(void *arg)
 	return s.waiting;
 }
 
-/* Until it is at least @least; a machine that is slow has 20 s for it. */
+/* Until it is at least @least. */
 static uint32_t grown(uint32_t (*of)(void *arg), void *arg, uint32_t least)
 {
-	uint32_t now = of(arg);
+	uint32_t now;
 
-	for (int i = 0; i < 20000 && now < least; i++) {
-		/* poll: a counter of other threads */
-		usleep(1000);
-		now = of(arg);
-	}
+	AWAIT((now = of(arg)) >= least);
 	return now;
 }
 
@@ -444,14 +441,8 @@ static uint64_t blocks_go_over_ns(struct run *t, bool outstanding)
 	begun = clock_boottime_ns();
 	target_stop(t->far);
 	loop_call(t->fx->loop, do_close, t);
-	for (int i = 0; i < 1000; i++) {
-		p = engine_try(t, "third", t->far, 2u << 20);
-		if (p.rc == 0)
-			break;
-		assert_int_equal(p.err.status, ROS2_BUSY);
-		/* poll: until the sessions have ended, and what they began */
-		usleep(20000);
-	}
+	/* Until the sessions have ended, and what they began. */
+	AWAIT((p = engine_try(t, "third", t->far, 2u << 20)).rc == 0 || p.err.status != ROS2_BUSY);
 	assert_int_equal(p.rc, 0);
 	return clock_boottime_ns() - begun;
 }

@@ -2,6 +2,7 @@
 #include "tests/nvmf/rdma_peer.h"
 #include "common/clock.h"
 #include "common/util.h"
+#include "tests/await.h"
 #include "tests/testing.h"
 #include <arpa/inet.h>
 
@@ -11,7 +12,6 @@
 #define MEMORY       (SENDS_AT + SENDS * 64u)
 #define COOKIE_RECV  0x100000000ull
 #define COOKIE_OTHER 1u
-#define END_LIMIT_NS (10 * NS_PER_S)
 
 uint8_t rdma_peer_pattern(uint32_t seed, uint32_t at)
 {
@@ -169,7 +169,7 @@ static enum fabric_end transfer(struct rdma_peer *p, bool write, uint64_t addr, 
 	                       .n_parts = 1,
 	                       .remote_address = addr,
 	                       .remote_key = key};
-	uint64_t until = clock_monotonic_ns() + END_LIMIT_NS;
+	uint64_t until = clock_monotonic_ns() + AWAIT_NS;
 	uint32_t before = p->ends;
 
 	if ((write ? fabric_write(p->qp, &wr) : fabric_read(p->qp, &wr)) < 0 ||

@@ -6,6 +6,7 @@
  */
 #include "common/clock.h"
 #include "dataplane/nvmf/ctrl_priv.h"
+#include "tests/await.h"
 #include "tests/nvmf/engine_rig.h"
 #include <errno.h>
 #include <setjmp.h>
@@ -142,9 +143,10 @@ static void nvmf_ctrl__whoever_asks_for_a_silent_target_waits_once(void **state)
 	assert_int_equal(nvmf_ctrl_get(g.e->admin, &rig_who, 300, &c, &err), -ENOTCONN);
 	assert_true(clock_monotonic_ns() - at >= 250 * NS_PER_MS);
 	at = clock_monotonic_ns();
-	for (int i = 0; i < 5; i++)
+	/* Each of them for itself would be 30 s. */
+	for (int i = 0; i < 100; i++)
 		assert_int_equal(nvmf_ctrl_get(g.e->admin, &rig_who, 300, &c, &err), -ENOTCONN);
-	assert_true(clock_monotonic_ns() - at < 200 * NS_PER_MS);
+	assert_true(clock_monotonic_ns() - at < 15 * NS_PER_S);
 	/* Nothing is lost that may answer in a moment. That it is after some seconds is said with
 	 * words, though no attempt has ended. */
 	g.ops->health(g.e, take_one, &h);
@@ -172,10 +174,7 @@ static void nvmf_engine__says_how_its_targets_are(void **state)
 	fake_refuse(true);
 	fake_cut();
 	/* Its words follow its state. */
-	for (int i = 0; i < 1000 && !(h.lost && h.words[0]); i++) {
-		rig_turn(g, 5);
-		g->ops->health(g->e, take_one, &h);
-	}
+	AWAIT((rig_turn(g, 5), g->ops->health(g->e, take_one, &h), h.lost && h.words[0]));
 	assert_true(h.lost && !h.live && h.words[0]);
 	assert_true(h.since_ns > at);
 	at = h.since_ns;
@@ -188,6 +187,20 @@ static void nvmf_engine__says_how_its_targets_are(void **state)
 	g->ops->health(g->e, take_one, &h);
 	assert_true(h.live && !h.lost && h.since_ns > at);
 	assert_int_equal(h.connects, 2);
+}
+
+/* For tests that look at something while something else waits for its time: a machine that is slow
+ * has two seconds for the look. */
+static int patient_setup(void **state)
+{
+	static struct rig g;
+
+	rig_init(&g);
+	g.config.command_timeout_ms = g.config.quiesce_ms = 2000;
+	g.config.keep_alive_ms = 20000;
+	rig_start(&g);
+	*state = &g;
+	return 0;
 }
 
 /* ---- losses ---- */
@@ -387,7 +400,7 @@ static void nvmf_recovery__without_one_the_target_is_believed(void **state)
 
 static void nvmf_recovery__a_target_that_stays_away_is_given_up_by_name(void **state)
 {
-	struct rig_io w, r, later;
+	struct rig_io w, r;
 	struct rig *g = *state;
 	uint64_t at;
 
@@ -398,32 +411,29 @@ static void nvmf_recovery__a_target_that_stays_away_is_given_up_by_name(void **s
 	assert_int_equal(rig_wait(g, &w), -ENOTCONN);
 	assert_int_equal(rig_wait(g, &r), -ENOTCONN);
 	assert_int_equal(rig_health(g).expired, 2);
-	/* From then on nobody waits that long. */
+	/* From then on nobody waits that long: as long as these two, a hundred would for 40 s. */
 	at = clock_monotonic_ns();
-	rig_submit(g, &later, g->all, ENGINE_OP_READ, 0, 512, g->buf);
-	assert_int_equal(rig_wait(g, &later), -ENOTCONN);
-	assert_true(clock_monotonic_ns() - at < 300 * NS_PER_MS);
+	for (int i = 0; i < 100; i++)
+		assert_int_equal(rig_io(g, g->all, ENGINE_OP_READ, 0, 512, g->buf), -ENOTCONN);
+	assert_true(clock_monotonic_ns() - at < 20 * NS_PER_S);
 	fake_refuse(false);
 	rig_until(g, NVMF_CTRL_LIVE);
-	while (rig_io(g, g->all, ENGINE_OP_READ, 0, 512, g->buf) != 512)
-		assert_true(clock_monotonic_ns() - at < 10 * NS_PER_S);
+	assert_true(AWAIT(rig_io(g, g->all, ENGINE_OP_READ, 0, 512, g->buf) == 512));
 }
 
 static void nvmf_recovery__what_waits_can_be_withdrawn_and_what_is_unknown_not(void **state)
 {
 	struct rig *g = *state;
 	struct rig_io w, waits;
-	uint64_t at;
 
 	lose_with_write(g, &w);
 	fake_refuse(true);
 	fake_cut();
 	rig_submit(g, &waits, g->all, ENGINE_OP_WRITE, 4096, 512, g->buf);
-	at = clock_monotonic_ns();
 	g->ops->withdraw(g->r, &waits.io);
 	g->ops->withdraw(g->r, &w.io);
 	assert_int_equal(rig_wait(g, &waits), -ECANCELED);
-	assert_true(clock_monotonic_ns() - at < 150 * NS_PER_MS);
+	/* That one waits until it is known what became of it. */
 	assert_false(w.done);
 	assert_int_equal(g->ops->in_flight(g->r), 1);
 	assert_int_equal(rig_wait(g, &w), -EREMOTEIO);
@@ -472,7 +482,7 @@ static void nvmf_recovery__nothing_is_handed_on_when_its_right_has_ended(void **
 	late(g, true, 50, -EREMOTEIO);
 	late(g, true, 0, ENGINE_LATE);
 	/* the control: there is time */
-	late(g, false, 5000, 65536);
+	late(g, false, 60000, 65536);
 	assert_int_equal(rig_health(g).unknown_writes, 0);
 }
 
@@ -501,7 +511,6 @@ static void nvmf_recovery__one_tenants_loss_is_not_anothers(void **state)
 	struct engine_file *f;
 	struct engine_ns *ns;
 	struct rig_io stuck;
-	uint64_t at;
 
 	assert_int_equal(g->ops->ns_open(g->e, &who, "t/b", &ns, NULL), 0);
 	assert_int_equal(g->ops->open(ns, "other", ENGINE_READ | ENGINE_WRITE, 0, &f, NULL, NULL),
@@ -513,16 +522,16 @@ static void nvmf_recovery__one_tenants_loss_is_not_anothers(void **state)
 		.qid = FAKE_IO, .opcode = NVME_IO_WRITE + 1, .times = 1, .action = FAKE_HANG});
 	rig_submit(g, &stuck, g->all, ENGINE_OP_WRITE, 0, 512, g->buf);
 	rig_turn(g, 5);
-	at = clock_monotonic_ns();
 	for (int i = 0; i < 50; i++)
 		assert_int_equal(rig_io(g, f, ENGINE_OP_WRITE, 512 * i, 512, g->buf), 512);
-	assert_true(clock_monotonic_ns() - at < 300 * NS_PER_MS);
+	assert_false(stuck.done);
 	assert_int_equal(rig_wait(g, &stuck), -EREMOTEIO);
 	g->ops->close(f);
 	g->ops->ns_close(ns);
 }
 
-#define RIG_TEST(f) cmocka_unit_test_setup_teardown(f, rig_setup, rig_teardown)
+#define RIG_TEST(f)     cmocka_unit_test_setup_teardown(f, rig_setup, rig_teardown)
+#define PATIENT_TEST(f) cmocka_unit_test_setup_teardown(f, patient_setup, rig_teardown)
 
 int main(void)
 {
@@ -538,16 +547,17 @@ int main(void)
 		RIG_TEST(nvmf_recovery__a_write_that_was_not_handed_on_is),
 		cmocka_unit_test(
 			nvmf_recovery__an_unanswered_write_resets_the_controller_and_is_not_made_again),
-		RIG_TEST(nvmf_recovery__what_overlaps_an_unknown_write_waits_and_the_rest_goes_on),
+		PATIENT_TEST(
+			nvmf_recovery__what_overlaps_an_unknown_write_waits_and_the_rest_goes_on),
 		cmocka_unit_test(
 			nvmf_recovery__without_the_time_to_quiesce_the_old_write_comes_last),
 		cmocka_unit_test(nvmf_recovery__a_time_to_quiesce_holds_against_the_targets_word),
 		cmocka_unit_test(nvmf_recovery__without_one_the_target_is_believed),
 		RIG_TEST(nvmf_recovery__a_target_that_stays_away_is_given_up_by_name),
-		RIG_TEST(nvmf_recovery__what_waits_can_be_withdrawn_and_what_is_unknown_not),
-		RIG_TEST(nvmf_recovery__nothing_is_handed_on_when_its_right_has_ended),
+		PATIENT_TEST(nvmf_recovery__what_waits_can_be_withdrawn_and_what_is_unknown_not),
+		PATIENT_TEST(nvmf_recovery__nothing_is_handed_on_when_its_right_has_ended),
 		cmocka_unit_test(nvmf_recovery__a_target_with_too_few_queues_is_named),
-		RIG_TEST(nvmf_recovery__one_tenants_loss_is_not_anothers),
+		PATIENT_TEST(nvmf_recovery__one_tenants_loss_is_not_anothers),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -4,6 +4,7 @@
  * answers, and that it notices a host that goes against them; the suites rely on both.
  */
 #include "tests/nvmf/target_priv.h"
+#include "tests/await.h"
 #include "tests/testing.h"
 
 #include <arpa/inet.h>
@@ -170,10 +171,7 @@ static void noted(struct wire *w, const char *expect)
 {
 	char words[256] = "";
 
-	for (int i = 0; i < 5000 && !words[0]; i++) {
-		target_violations(w->t, words, sizeof(words));
-		usleep(1000); /* poll: what the target's thread notes */
-	}
+	AWAIT((target_violations(w->t, words, sizeof(words)), words[0]));
 	if (!strstr(words, expect))
 		fail_msg("expected \"%s\", found \"%s\"", expect, words);
 }

@@ -6,6 +6,7 @@
 #include "tests/nvmf/tcp_rig.h"
 #include "common/clock.h"
 #include "common/util.h"
+#include "tests/await.h"
 #include "tests/sweep/sweep.h"
 
 #define DEPTH 32u
@@ -16,7 +17,7 @@ static struct peer peer;
 
 static void one_turn(struct rig *r, enum nvmf_dir dir, uint32_t len)
 {
-	uint64_t until = clock_boottime_ns() + 20 * NS_PER_S;
+	uint64_t until = clock_boottime_ns() + AWAIT_NS;
 
 	r->n_done = 0;
 	for (uint32_t i = 0; i < DEPTH; i++)

@@ -7,6 +7,7 @@
 #include "tests/nvmf/tcp_rig.h"
 #include "common/clock.h"
 #include "common/util.h"
+#include "tests/await.h"
 #include "tests/sweep/sweep.h"
 
 #define BIG  262144u
@@ -69,7 +70,7 @@ static bool do_work(struct rig *r)
 	                      .r2t_max = 100000,
 	                      .maxh2c = 65536,
 	                      .cpda = 3};
-	uint64_t until = clock_boottime_ns() + 20 * NS_PER_S;
+	uint64_t until = clock_boottime_ns() + AWAIT_NS;
 	struct ros2_err err = ROS2_ERR_INIT;
 
 	r->header_digest = r->data_digest = true;

@@ -3,13 +3,12 @@
 #include "tests/nvmf/tcp_rig.h"
 #include "common/clock.h"
 #include "common/util.h"
+#include "tests/await.h"
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
-
-#define LIMIT_NS (20 * NS_PER_S)
 
 /* ---- the queue's side ---- */
 
@@ -167,7 +166,7 @@ bool rig_turn(struct rig *r, int ms)
 
 void rig_until_state(struct rig *r, enum nvmf_queue_state want)
 {
-	uint64_t until = clock_boottime_ns() + LIMIT_NS;
+	uint64_t until = clock_boottime_ns() + AWAIT_NS;
 
 	while (r->ops->state(r->q) != want) {
 		assert_true(clock_boottime_ns() < until);
@@ -177,7 +176,7 @@ void rig_until_state(struct rig *r, enum nvmf_queue_state want)
 
 void rig_until_done(struct rig *r, uint32_t n_done)
 {
-	uint64_t until = clock_boottime_ns() + LIMIT_NS;
+	uint64_t until = clock_boottime_ns() + AWAIT_NS;
 
 	while (r->n_done < n_done) {
 		assert_true(clock_boottime_ns() < until);
@@ -221,7 +220,7 @@ void rig_kick(struct rig *r)
 
 void rig_read(struct rig *r, void *buf, size_t n)
 {
-	uint64_t until = clock_boottime_ns() + LIMIT_NS;
+	uint64_t until = clock_boottime_ns() + AWAIT_NS;
 	uint8_t *at = buf;
 
 	while (n > 0) {
@@ -285,7 +284,7 @@ uint16_t rig_read_cmd(struct rig *r, void *data, size_t max)
 
 void rig_send(struct rig *r, const void *bytes, size_t n, size_t piece)
 {
-	uint64_t until = clock_boottime_ns() + LIMIT_NS;
+	uint64_t until = clock_boottime_ns() + AWAIT_NS;
 	const uint8_t *at = bytes;
 
 	while (n > 0 && r->ops->state(r->q) != NVMF_QUEUE_FAILED) {

@@ -4,6 +4,7 @@
 #include "tests/rpc/fixture.h"
 #include "common/fsx.h"
 #include "common/pki.h"
+#include "tests/await.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -346,10 +347,6 @@ int fx_say(struct rpc_channel *c, const char *text, const char *expect, struct r
 
 void fx_wait(atomic_int *v, int n)
 {
-	struct timespec ms = {.tv_nsec = 1000000};
-
-	for (int i = 0; i < 5000 && *v < n; i++)
-		/* poll: a counter of another thread */
-		nanosleep(&ms, NULL);
+	AWAIT(*v >= n);
 	assert_true(*v >= n);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* See sweep.h. */
 #include "tests/sweep/sweep.h"
+#include "tests/await.h"
 
 #include <dirent.h>
 #include <pthread.h>
@@ -100,8 +101,6 @@ unsigned sweep_fds(void)
 
 bool sweep_fds_back(unsigned before)
 {
-	for (int i = 0; i < 5000 && sweep_fds() > before; i++)
-		/* poll: descriptors of other threads have no event */
-		usleep(1000);
+	AWAIT(sweep_fds() <= before);
 	return sweep_fds() <= before;
 }

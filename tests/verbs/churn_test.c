@@ -5,6 +5,7 @@
  * move bytes and go leave nothing at the device, and not one byte allocated.
  */
 #include "dataplane/test_switches.h"
+#include "tests/await.h"
 #include "tests/dataplane/fixture.h"
 #include "tests/verbs/peer.h"
 #include <stdatomic.h>
@@ -77,9 +78,7 @@ static uint32_t domains(void)
 
 static uint32_t domains_down_to(uint32_t n)
 {
-	for (int i = 0; i < 5000 && domains() > n; i++)
-		/* poll: a counter of the device */
-		usleep(1000);
+	AWAIT(domains() <= n);
 	return domains();
 }
 
@@ -173,17 +172,13 @@ static void many_sessions(struct fx *fx)
 		work_and_go(fx, i % 2 == 0);
 }
 
-/* What is allocated when the last session has been freed: at most @limit, or what it is after 20 s.
- */
+/* What is allocated when the last session has been freed: at most @limit, or what it is
+ * after a minute. */
 static size_t allocated_down_to(size_t limit)
 {
-	size_t n = __sanitizer_get_current_allocated_bytes();
+	size_t n;
 
-	for (int i = 0; i < 20000 && n > limit; i++) {
-		/* poll: a counter of the allocator */
-		usleep(1000);
-		n = __sanitizer_get_current_allocated_bytes();
-	}
+	AWAIT((n = __sanitizer_get_current_allocated_bytes()) <= limit);
 	return n;
 }
 

@@ -9,6 +9,7 @@
 #include "dataplane/session_priv.h"
 #include "dataplane/test_switches.h"
 #include "dataplane/wire_codec.h"
+#include "tests/clock_ahead.h"
 #include "tests/dataplane/slow_engine.h"
 #include <arpa/inet.h>
 #include <poll.h>
@@ -406,14 +407,7 @@ static void revoke__ends_what_a_device_never_gives_back_with_its_queue_pair(void
 
 /* ---- an agent that was stopped between its look at the rights and the doorbell ---- */
 
-static _Atomic uint64_t jumped_ns, jump_in_look_ns; /* the next time, once */
-
-uint64_t __real_clock_boottime_ns(void);
-uint64_t __wrap_clock_boottime_ns(void);
-uint64_t __wrap_clock_boottime_ns(void)
-{
-	return __real_clock_boottime_ns() + jumped_ns;
-}
+static _Atomic uint64_t jump_in_look_ns; /* the next time, once */
 
 enum ros2_status __real_request_may_hand_on(struct request *req, uint64_t now_ns);
 enum ros2_status __wrap_request_may_hand_on(struct request *req, uint64_t now_ns);
@@ -422,7 +416,7 @@ enum ros2_status __wrap_request_may_hand_on(struct request *req, uint64_t now_ns
 	enum ros2_status st = __real_request_may_hand_on(req, now_ns);
 
 	if (st == ROS2_OK)
-		jumped_ns += atomic_exchange(&jump_in_look_ns, 0);
+		clock_ahead_ns += atomic_exchange(&jump_in_look_ns, 0);
 	return st;
 }
 
@@ -471,15 +465,13 @@ static void lease__that_ends_inside_the_engine_ends_no_session(void **state)
 	struct wire_header h;
 	struct peer p;
 
-	fx->limits.lease_ttl_ms = 2000;
+	fx->limits.lease_ttl_ms = 100000;
 	fx_limits(fx);
 	peer_ready(fx, &p);
 	slow_engine_shut(true);
 	peer_send(&p, peer_request(&p, WIRE_WRITE, 0, 65536), NULL);
-	while (slow_engine_held() < 1)
-		/* poll: a counter of another thread */
-		usleep(1000);
-	jumped_ns += 3 * NS_PER_S;
+	slow_engine_wait_held(1);
+	clock_ahead_ns += 100 * NS_PER_S;
 	slow_engine_shut(false);
 	h = peer_recv(&p);
 	assert_int_equal(h.opcode, WIRE_COMPLETE);

@@ -8,6 +8,7 @@
 #include "tests/verbs/peer.h"
 #include "common/probe.h"
 #include "dataplane/test_switches.h"
+#include "tests/await.h"
 #include "tests/dataplane/slow_engine.h"
 #include "tests/sweep/sweep.h"
 #include <errno.h>
@@ -112,9 +113,7 @@ static void hold_two(struct fx *fx, struct peer *p)
 	slow_engine_shut(true);
 	for (int i = 0; i < 2; i++)
 		peer_send(p, peer_request(p, WIRE_READ, 0, 4096), NULL);
-	while (slow_engine_held() < 2)
-		/* poll: a counter of another thread */
-		usleep(1000);
+	slow_engine_wait_held(2);
 }
 
 static uint32_t calls(struct fx_revoked *r)
@@ -246,11 +245,7 @@ static void wait_forgotten(struct fx *fx)
 {
 	struct fabric_mem_counts c = {.qps = 2};
 
-	for (int i = 0; i < 5000 && c.qps > 1; i++) {
-		fabric_mem_counts(&c);
-		/* poll: a counter of other threads */
-		usleep(1000);
-	}
+	AWAIT((fabric_mem_counts(&c), c.qps <= 1));
 	assert_int_equal(c.qps, 1); /* the peer's own */
 	(void)fx_lease_count(fx);   /* one turn of the loop */
 }
@@ -552,11 +547,8 @@ static void freeze__ends_without_a_device_that_does_not_confirm(void **state)
 	slow_engine_shut(false);
 	wait_forgotten(f.fx);
 	fx_revoke_begin(f.fx, DP_SCOPE_TENANT, &f.fx->tenant, &again);
-	for (int i = 0; i < 5000 && f.thaw == -EBUSY; i++) {
-		loop_call(f.fx->loop, ask_thaw, &f);
-		/* poll: dp_thaw says BUSY until every reactor has ended what it had */
-		usleep(1000);
-	}
+	/* BUSY until every reactor has ended what it had. */
+	AWAIT((loop_call(f.fx->loop, ask_thaw, &f), f.thaw != -EBUSY));
 	assert_true(f.frozen);
 	assert_int_equal(f.thaw, 0);
 	assert_int_equal(calls(&again), 0);

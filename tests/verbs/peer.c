@@ -3,6 +3,7 @@
 #include "tests/verbs/peer.h"
 #include "common/crypto.h"
 #include "dataplane/wire_codec.h"
+#include "tests/await.h"
 #include <arpa/inet.h>
 #include <poll.h>
 
@@ -132,7 +133,7 @@ bool peer_is_told(struct peer *p)
 
 void peer_ask(struct peer *p)
 {
-	uint64_t until = clock_monotonic_ns() + 20 * NS_PER_S;
+	uint64_t until = clock_monotonic_ns() + AWAIT_NS;
 
 	peer_ask_begin(p);
 	while (!p->established && !p->over && clock_monotonic_ns() < until) {
@@ -166,7 +167,7 @@ void peer_send(struct peer *p, struct wire_header h, const void *payload)
 
 struct wire_header peer_recv(struct peer *p)
 {
-	uint64_t until = clock_monotonic_ns() + 20 * NS_PER_S;
+	uint64_t until = clock_monotonic_ns() + AWAIT_NS;
 	struct wire_header h = {0};
 
 	while (clock_monotonic_ns() < until) {
