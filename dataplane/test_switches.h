@@ -32,6 +32,7 @@ struct dp_test_switches {
 	bool no_key_wait;         /* a revocation is answered before the device has ended them */
 	bool no_beneath;          /* paths of the file engine go where their names lead */
 	bool no_lost_share;       /* who waits for storage that is away may take what there is */
+	bool refusals_count;      /* what a tenant's device refuses is a violation */
 	bool no_turn_bounds;      /* a turn does all there is to do for connections over verbs */
 	/* An engine type of the test's own, found before the real ones; NULL for none. */
 	const struct engine_ops *extra_engine;

@@ -262,6 +262,29 @@ static void message_failed(struct session *s, const struct fabric_completion *e)
 	session_end(s, ROS2_PROTOCOL, words);
 }
 
+/*
+ * A NAK names neither its sender nor a key: it may be forged, and where a device lets a peer
+ * invalidate what is not its own (foreign-invalidate), another tenant ended the window. So it is
+ * told what was refused and how, and this connection ends, but nothing is counted against the
+ * tenant that it did not provably do. Who does name bad windows has one try for each connection:
+ * a device carries out nothing behind what was refused.
+ */
+static void answered_no(struct session *s, const struct fabric_completion *e)
+{
+	bool moves = e->op == FABRIC_OP_READ || e->op == FABRIC_OP_WRITE;
+	bool key = moves && e->end == FABRIC_END_REMOTE_ACCESS;
+	char words[200];
+
+	snprintf(words, sizeof(words),
+	         "the tenant's device refused %s (status %u, vendor error %u): %sthe answer was "
+	         "forged in its name",
+	         fabric_op_to_str(e->op), e->device_status, e->vendor_err,
+	         key ? "its window is gone, or not what was registered, or " : "it failed, or ");
+	if (DP_SWITCH(refusals_count))
+		session_violation(s, 0, ROS2_BAD_KEY, "%s", words);
+	session_end(s, key ? ROS2_PROTOCOL : ROS2_CLOSED, words);
+}
+
 static void connection_failed(struct session *s, const struct fabric_completion *e)
 {
 	char words[200];
@@ -275,15 +298,12 @@ static void connection_failed(struct session *s, const struct fabric_completion 
 	switch (e->end) {
 	case FABRIC_END_REMOTE_ACCESS:
 	case FABRIC_END_REMOTE_OTHER:
-		snprintf(words, sizeof(words),
-		         "the tenant's device refused %s (status %u, vendor error %u): its window "
-		         "is gone, or not what was registered",
-		         fabric_op_to_str(e->op), e->device_status, e->vendor_err);
-		session_violation(s, 0, ROS2_BAD_KEY, "%s", words);
-		session_end(s, ROS2_PROTOCOL, words);
+		answered_no(s, e);
 		break;
 	case FABRIC_END_NO_RECEIVE:
-		session_end(s, ROS2_PROTOCOL, "the tenant posts no receives for its answers");
+		session_end(s, ROS2_PROTOCOL,
+		            "the tenant posts no receives for its answers, or somebody says so in "
+		            "its name");
 		break;
 	case FABRIC_END_NO_ANSWER:
 		session_end(s, ROS2_CLOSED, "the tenant's device does not answer");

@@ -57,6 +57,9 @@ void fabric_mem_break_as(struct fabric_qp *qp, const struct fabric_mem_failure *
 /* ... on the one at the other end of @qp, and says why in an event (static words; NULL: in none).
  */
 void fabric_mem_break_peer(struct fabric_qp *qp, const char *words);
+/* The next work request of that kind towards @qp ends so at who posted it, as by an answer that @qp
+ * did not send. */
+void fabric_mem_forge(struct fabric_qp *qp, enum fabric_op op, enum fabric_end end);
 /* Every private data that asks for a connection from here on goes through @fn first; NULL: none. */
 void fabric_mem_tamper(void (*fn)(void *arg, uint8_t *data, uint32_t len, uint32_t *qpn),
                        void *arg);

@@ -89,6 +89,9 @@ struct fabric_qp {
 	struct list queued, receives, held; /* mem_wr */
 	struct fabric_window *windows;
 	const struct fabric_mem_failure *failure; /* borrowed: while it is being broken */
+	/* fabric_mem_forge; FABRIC_END_OK: nothing */
+	enum fabric_end forged;
+	enum fabric_op forged_op;
 };
 
 /* Is it this call's turn to fail? Any thread. */

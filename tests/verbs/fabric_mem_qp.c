@@ -253,6 +253,13 @@ static bool carry_out(struct mem_wr *wr)
 		fail_both(wr, NULL, FABRIC_END_NO_ANSWER);
 		return false;
 	}
+	if (peer->forged != FABRIC_END_OK && peer->forged_op == wr->op) {
+		enum fabric_end end = peer->forged;
+
+		peer->forged = FABRIC_END_OK;
+		fail_both(wr, NULL, end);
+		return false;
+	}
 	return transfer ? do_transfer(wr, peer) : do_send(wr, peer);
 }
 
@@ -363,6 +370,14 @@ void fabric_mem_break_as(struct fabric_qp *qp, const struct fabric_mem_failure *
 	mem_qp_fail(qp);
 	qp->failure = NULL;
 	say(qp, qp->id + how->of_another, how->words);
+	pthread_mutex_unlock(&mem_lock);
+}
+
+void fabric_mem_forge(struct fabric_qp *qp, enum fabric_op op, enum fabric_end end)
+{
+	pthread_mutex_lock(&mem_lock);
+	qp->forged_op = op;
+	qp->forged = end;
 	pthread_mutex_unlock(&mem_lock);
 }
 

@@ -45,6 +45,18 @@ static void expect_nak(struct peer *p, struct wire_header h, enum ros2_status wa
 	fx_event(p->fx, DP_EVENT_VIOLATION, (int)want);
 }
 
+/* Told as what the device said, and as no more. */
+static void ended_by_refusal(struct fx *fx, const char *op, uint64_t violations)
+{
+	struct dp_event ev = fx_event(fx, DP_EVENT_SESSION_ENDED, ROS2_PROTOCOL);
+	char words[64];
+
+	snprintf(words, sizeof(words), "the tenant's device refused %s (", op);
+	assert_non_null(strstr(ev.words, words));
+	assert_non_null(strstr(ev.words, "its window is gone"));
+	assert_int_equal(ev.stats.violations, violations);
+}
+
 /* ---- before the proof ---- */
 
 static void ask__without_the_sessions_proof_gets_no_memory_and_no_queue_pair(void **state)
@@ -188,8 +200,7 @@ static void window__of_another_tenant_is_of_no_use(void **state)
 	peer_send(&b, peer_window(&b), NULL);
 	h = ask_for(&b, peer_request(&b, WIRE_WRITE, 0, 100000));
 	assert_int_equal(h.opcode, 0);
-	fx_event(fx, DP_EVENT_VIOLATION, ROS2_BAD_KEY);
-	fx_event(fx, DP_EVENT_SESSION_ENDED, ROS2_PROTOCOL);
+	ended_by_refusal(fx, "read", 3);
 	works(&a);
 	peer_close(&b);
 	peer_close(&a);
@@ -209,8 +220,164 @@ static void window__that_has_gone_ends_the_session_by_name(void **state)
 	assert_int_equal(fabric_window_revoke(p.window, 0, no_receipt, NULL), 0);
 	fabric_qp_flush(p.qp, 0);
 	assert_int_equal(ask_for(&p, peer_request(&p, WIRE_READ, 0, 100)).opcode, 0);
-	fx_event(fx, DP_EVENT_VIOLATION, ROS2_BAD_KEY);
-	fx_event(fx, DP_EVENT_SESSION_ENDED, ROS2_PROTOCOL);
+	ended_by_refusal(fx, "write", 0);
+	peer_close(&p);
+}
+
+/* ---- answers that nobody has sent, and those that a tenant's device sends ---- */
+
+static const struct forged {
+	uint32_t length;
+	enum wire_opcode ask; /* READ: the agent writes into the window; WRITE: it reads */
+	enum fabric_op op;
+	enum fabric_end end;
+	enum ros2_status why;
+} forgeries[] = {
+	{0, WIRE_PING, FABRIC_OP_SEND, FABRIC_END_REMOTE_ACCESS, ROS2_CLOSED},
+	{0, WIRE_PING, FABRIC_OP_SEND, FABRIC_END_REMOTE_OTHER, ROS2_CLOSED},
+	{0, WIRE_PING, FABRIC_OP_SEND, FABRIC_END_NO_ANSWER, ROS2_CLOSED},
+	{0, WIRE_PING, FABRIC_OP_SEND, FABRIC_END_NO_RECEIVE, ROS2_PROTOCOL},
+	{4096, WIRE_READ, FABRIC_OP_WRITE, FABRIC_END_REMOTE_ACCESS, ROS2_PROTOCOL},
+	{4096, WIRE_READ, FABRIC_OP_WRITE, FABRIC_END_REMOTE_OTHER, ROS2_CLOSED},
+	{4096, WIRE_READ, FABRIC_OP_WRITE, FABRIC_END_NO_ANSWER, ROS2_CLOSED},
+	{65536, WIRE_WRITE, FABRIC_OP_READ, FABRIC_END_REMOTE_ACCESS, ROS2_PROTOCOL},
+	{65536, WIRE_WRITE, FABRIC_OP_READ, FABRIC_END_REMOTE_OTHER, ROS2_CLOSED},
+	{65536, WIRE_WRITE, FABRIC_OP_READ, FABRIC_END_NO_ANSWER, ROS2_CLOSED},
+};
+
+static void forget_events(struct fx *fx)
+{
+	pthread_mutex_lock(&fx->lock);
+	fx->n_events = 0;
+	pthread_mutex_unlock(&fx->lock);
+}
+
+/* The policy ends a session at its first violation. */
+static void strict(struct fx *fx)
+{
+	fx->limits.violations_limit = 1;
+	fx->limits.violations_kill = true;
+	fx_limits(fx);
+}
+
+/* An answer to the agent in the name of a tenant that did nothing; how its session ended. */
+static struct dp_event forge_answer(struct fx *fx, const struct forged *f)
+{
+	struct wire_header h = {.opcode = WIRE_PING};
+	struct dp_event ev;
+	struct peer p;
+
+	peer_ready(fx, &p);
+	works(&p);
+	forget_events(fx);
+	fabric_mem_forge(p.qp, f->op, f->end);
+	if (f->length)
+		h = peer_request(&p, f->ask, 0, f->length);
+	assert_int_equal(ask_for(&p, h).opcode, 0);
+	ev = fx_event(fx, DP_EVENT_SESSION_ENDED, -1);
+	assert_non_null(strstr(ev.words, "reports no event"));
+	peer_close(&p);
+	return ev;
+}
+
+static void forged_answer__ends_its_connection_and_is_nobodys_violation(void **state)
+{
+	struct fx *fx = *state;
+	struct peer other;
+
+	strict(fx);
+	peer_ready(fx, &other); /* of the same tenant */
+	for (uint32_t i = 0; i < ARRAY_SIZE(forgeries); i++) {
+		const struct forged *f = &forgeries[i];
+		struct dp_event ev = forge_answer(fx, f);
+		bool no = f->end == FABRIC_END_REMOTE_ACCESS || f->end == FABRIC_END_REMOTE_OTHER;
+
+		assert_int_equal(ev.status, f->why);
+		assert_int_equal(ev.stats.violations, 0);
+		assert_true(!no || strstr(ev.words, fabric_op_to_str(f->op)));
+		assert_true(!no || strstr(ev.words, "forged in its name"));
+		works(&other);
+	}
+	assert_int_equal(fx->violations, 0);
+	peer_close(&other);
+}
+
+static void control__where_refusals_count_a_forger_has_the_tenant_punished(void **state)
+{
+	struct fx *fx = *state;
+
+	dp_test_switches.refusals_count = true;
+	strict(fx);
+	for (uint32_t i = 0; i < ARRAY_SIZE(forgeries); i++) {
+		enum fabric_end end = forgeries[i].end;
+		struct dp_event ev = forge_answer(fx, &forgeries[i]);
+
+		if (end != FABRIC_END_REMOTE_ACCESS && end != FABRIC_END_REMOTE_OTHER)
+			continue;
+		assert_int_equal(ev.status, ROS2_VIOLATIONS);
+		assert_int_equal(ev.stats.violations, 1);
+	}
+	dp_test_switches.refusals_count = false;
+	assert_true(fx->violations > 0);
+}
+
+/* What bounds a tenant whose windows are bad: its connection, at the first of them. */
+static void bad_windows__are_one_try_for_each_connection(void **state)
+{
+	struct fabric_mem_counts before, after;
+	struct fx *fx = *state;
+	struct peer good;
+
+	peer_ready(fx, &good);
+	for (uint32_t i = 0; i < 3; i++) {
+		struct peer p;
+
+		works(&good); /* there is something to read, too */
+		peer_connect(fx, &p, &fx->tenant, &fx->grant);
+		peer_lease(&p, PEER_MEMORY, 3);
+		p.window_key = 0x4711 + i;
+		peer_send(&p, peer_window(&p), NULL);
+		forget_events(fx);
+		fabric_mem_counts(&before);
+		fabric_mem_hold(true);
+		for (int n = 0; n < 16; n++)
+			peer_send(&p, peer_request(&p, n % 2 ? WIRE_WRITE : WIRE_READ, 0, 4096),
+			          NULL);
+		while (fabric_mem_held() < 16)
+			/* poll: the agent's device has all of them */
+			usleep(200);
+		fabric_mem_hold(false);
+		assert_int_equal(peer_recv(&p).opcode, 0);
+		fx_event(fx, DP_EVENT_SESSION_ENDED, ROS2_PROTOCOL);
+		fabric_mem_counts(&after);
+		assert_int_equal(after.refused, before.refused + 1);
+		assert_int_equal(after.reads + after.writes, before.reads + before.writes);
+		peer_close(&p);
+	}
+	assert_int_equal(fx->violations, 0);
+	works(&good);
+	peer_close(&good);
+}
+
+/* What a tenant says itself, over a connection that it proved, counts as before. */
+static void bad_keys__in_messages_are_violations_up_to_the_limit(void **state)
+{
+	struct fx *fx = *state;
+	struct wire_header h;
+	struct dp_event ev;
+	struct peer p;
+
+	fx->limits.violations_limit = 3;
+	fx->limits.violations_kill = true;
+	fx_limits(fx);
+	peer_ready(fx, &p);
+	h = peer_request(&p, WIRE_READ, 0, 4096);
+	h.key ^= 0x10000;
+	expect_nak(&p, h, ROS2_BAD_KEY);
+	expect_nak(&p, h, ROS2_BAD_KEY);
+	peer_send(&p, h, NULL);
+	ev = fx_event(fx, DP_EVENT_SESSION_ENDED, ROS2_VIOLATIONS);
+	assert_int_equal(ev.stats.violations, 3);
 	peer_close(&p);
 }
 
@@ -586,6 +753,10 @@ int main(void)
 		T(window__must_be_what_was_registered),
 		T(window__of_another_tenant_is_of_no_use),
 		T(window__that_has_gone_ends_the_session_by_name),
+		T(forged_answer__ends_its_connection_and_is_nobodys_violation),
+		T(control__where_refusals_count_a_forger_has_the_tenant_punished),
+		T(bad_windows__are_one_try_for_each_connection),
+		T(bad_keys__in_messages_are_violations_up_to_the_limit),
 		T(lease__used_on_after_its_end_moves_nothing),
 		S(lease__that_ends_inside_the_engine_ends_no_session),
 		T(queue_pair__that_the_device_ended_is_told_with_its_reason),
