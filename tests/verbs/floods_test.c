@@ -8,134 +8,14 @@
 #include "dataplane/test_switches.h"
 #include "dataplane/verbs_priv.h"
 #include "tests/verbs/peer.h"
-#include <stdatomic.h>
-#include <sys/epoll.h>
+#include "tests/verbs/turns.h"
 
-#define REACTORS 2u
 #define ASKS     24u
 #define CONNS    12u
 #define CHURNS   12u
 #define SLOTS    88u /* of a tenant at a reactor: VERBS_SLOTS */
 #define MOST     64u /* turns; more is never */
 #define READ_LEN 65536u
-
-/* ---- turns ---- */
-
-static struct {
-	pthread_mutex_t lock;
-	pthread_cond_t cond;
-	bool held;
-	uint32_t n_waiting;
-	bool may[REACTORS];
-} gate = {.lock = PTHREAD_MUTEX_INITIALIZER, .cond = PTHREAD_COND_INITIALIZER};
-
-/* Ends of work requests: the most that a turn took from one set. */
-static _Atomic uint32_t most_taken;
-
-/* Only reactors wait by epoll_pwait2: the others have no index. */
-static __thread int mine = -1;
-static __thread uint64_t turns; /* begun */
-static _Atomic int next_reactor;
-
-int __wrap_epoll_pwait2(int fd, struct epoll_event *ev, int max, const struct timespec *until,
-                        const sigset_t *mask);
-int __wrap_epoll_pwait2(int fd, struct epoll_event *ev, int max, const struct timespec *until,
-                        const sigset_t *mask)
-{
-	/* poll: one that sleeps is at its next turn soon, where it can be held */
-	int ms = until && !until->tv_sec && !until->tv_nsec ? 0 : 2;
-
-	if (mine < 0)
-		mine = atomic_fetch_add(&next_reactor, 1) % (int)REACTORS;
-	turns++;
-	pthread_mutex_lock(&gate.lock);
-	if (gate.held) {
-		gate.n_waiting++;
-		pthread_cond_broadcast(&gate.cond);
-		while (gate.held && !gate.may[mine])
-			pthread_cond_wait(&gate.cond, &gate.lock);
-		gate.may[mine] = false;
-		gate.n_waiting--;
-		ms = 0;
-	}
-	pthread_mutex_unlock(&gate.lock);
-	return epoll_wait(fd, ev, max, ms);
-}
-
-int __real_fabric_set_poll(struct fabric_set *s, struct fabric_completion *out, uint32_t max);
-int __wrap_fabric_set_poll(struct fabric_set *s, struct fabric_completion *out, uint32_t max);
-int __wrap_fabric_set_poll(struct fabric_set *s, struct fabric_completion *out, uint32_t max)
-{
-	static __thread struct fabric_set *last;
-	static __thread uint32_t run;
-	static __thread uint64_t in_turn;
-	int n = __real_fabric_set_poll(s, out, max);
-
-	if (mine < 0 || n <= 0)
-		return n;
-	run = last == s && in_turn == turns ? run + (uint32_t)n : (uint32_t)n;
-	last = s;
-	in_turn = turns;
-	if (run > most_taken)
-		most_taken = run;
-	return n;
-}
-
-static void nothing(void *arg)
-{
-}
-
-static void all_stand(struct fx *fx)
-{
-	pthread_mutex_lock(&gate.lock);
-	while (gate.n_waiting < REACTORS)
-		pthread_cond_wait(&gate.cond, &gate.lock);
-	pthread_mutex_unlock(&gate.lock);
-	assert_int_equal(loop_call(fx->loop, nothing, NULL), 0);
-}
-
-/* All reactors stand at the start of a turn, and the loop has heard what they had to say. */
-static void hold(struct fx *fx)
-{
-	pthread_mutex_lock(&gate.lock);
-	gate.held = true;
-	pthread_mutex_unlock(&gate.lock);
-	all_stand(fx);
-}
-
-static void go_on(void)
-{
-	pthread_mutex_lock(&gate.lock);
-	gate.held = false;
-	pthread_cond_broadcast(&gate.cond);
-	pthread_mutex_unlock(&gate.lock);
-}
-
-/* One turn of each. */
-static void step(struct fx *fx)
-{
-	pthread_mutex_lock(&gate.lock);
-	for (uint32_t i = 0; i < REACTORS; i++)
-		gate.may[i] = true;
-	pthread_cond_broadcast(&gate.cond);
-	for (uint32_t i = 0; i < REACTORS; i++)
-		while (gate.may[i])
-			pthread_cond_wait(&gate.cond, &gate.lock);
-	pthread_mutex_unlock(&gate.lock);
-	all_stand(fx);
-}
-
-/* ---- time, which stands still or leaps where a test says so ---- */
-
-static _Atomic uint64_t still_ns, later_ns;
-uint64_t __real_clock_boottime_ns(void);
-uint64_t __wrap_clock_boottime_ns(void);
-uint64_t __wrap_clock_boottime_ns(void)
-{
-	uint64_t ns = still_ns;
-
-	return ns ? ns : __real_clock_boottime_ns() + later_ns;
-}
 
 /* ---- tenants ---- */
 
@@ -197,7 +77,7 @@ static uint32_t turns_of_alpha(struct site *s)
 
 	peer_send(&s->alpha, peer_request(&s->alpha, WIRE_READ, 0, READ_LEN), NULL);
 	do {
-		step(s->fx);
+		turns_step(s->fx);
 		n++;
 	} while (!answers(&s->alpha) && n < MOST);
 	return n;
@@ -232,18 +112,18 @@ static uint32_t flood_of_asks(struct fx *fx, uint32_t *ret_alone, uint32_t *ret_
 	uint32_t first, more = 0;
 
 	site_open(fx, &s);
-	hold(fx);
+	turns_hold(fx);
 	*ret_alone = turns_of_alpha(&s);
 	strangers_ask(&s, b);
 	peer_send(&s.alpha, peer_request(&s.alpha, WIRE_READ, 0, READ_LEN), NULL);
-	step(fx);
+	turns_step(fx);
 	first = told(b, ASKS);
 	for (*ret_beside = 1; !answers(&s.alpha) && *ret_beside < MOST; ++*ret_beside)
-		step(fx);
+		turns_step(fx);
 	for (; told(b, ASKS) < ASKS && more < MOST; more++)
-		step(fx);
+		turns_step(fx);
 	assert_int_equal(told(b, ASKS), ASKS);
-	go_on();
+	turns_go_on();
 	for (uint32_t i = 0; i < ASKS; i++) {
 		assert_false(b[i].established);
 		assert_int_equal(b[i].refused, ROS2_UNAUTHENTICATED);
@@ -286,7 +166,7 @@ static uint64_t regions_of_churn(struct fx *fx)
 	uint64_t n;
 
 	site_open(fx, &s);
-	still_ns = clock_boottime_ns();
+	turns_still_ns = clock_boottime_ns();
 	n = regions_made();
 	for (uint32_t i = 0; i < CHURNS; i++) {
 		struct peer p;
@@ -302,7 +182,7 @@ static uint64_t regions_of_churn(struct fx *fx)
 		} while (c.qps > 2);
 	}
 	n = regions_made() - n;
-	still_ns = 0;
+	turns_still_ns = 0;
 	peer_close(&s.alpha);
 	return n;
 }
@@ -318,7 +198,7 @@ static void churn__does_not_make_a_tenants_slots_again_each_time(void **state)
 		fabric_mem_counts(&c);
 	} while (c.qps + c.conns);
 	assert_true(c.sets > 0);
-	later_ns += VERBS_KEPT_MS * NS_PER_MS;
+	turns_later_ns += VERBS_KEPT_MS * NS_PER_MS;
 	do {
 		/* poll: their time is over, they go with the next tick */
 		usleep(1000);
@@ -351,13 +231,13 @@ static uint32_t flood_of_messages(struct fx *fx, uint32_t *ret_alone, uint32_t *
 
 	site_open(fx, &s);
 	beta_connects(&s, &b);
-	hold(fx);
+	turns_hold(fx);
 	*ret_alone = turns_of_alpha(&s);
-	most_taken = 0;
+	turns_most_taken = 0;
 	fills_the_queue(&b);
 	*ret_beside = turns_of_alpha(&s);
-	most = most_taken;
-	go_on();
+	most = turns_most_taken;
+	turns_go_on();
 	peer_close(&b);
 	peer_close(&s.alpha);
 	return most;
@@ -412,27 +292,27 @@ static struct revoked revoke_in_flood(struct fx *fx)
 		peer_device(fx, &asks[i]);
 		session_at(&s, &asks[i], true, s.alpha.port);
 	}
-	hold(fx);
+	turns_hold(fx);
 	for (uint32_t i = 0; i < ARRAY_SIZE(asks); i++)
 		peer_ask_begin(&asks[i]);
 	fills_the_queue(&b[0]);
 	before = qps_freed();
-	later_ns += 100 * NS_PER_MS; /* the turn has its timers to run, too */
+	turns_later_ns += 100 * NS_PER_MS; /* the turn has its timers to run, too */
 	peer_send(&s.alpha, peer_request(&s.alpha, WIRE_READ, 0, READ_LEN), NULL);
 	fx_revoke_begin(fx, DP_SCOPE_TENANT, &s.beta, &r);
 	while (!__atomic_load_n(&r.calls, __ATOMIC_ACQUIRE) && got.turns < MOST) {
-		step(fx);
+		turns_step(fx);
 		got.turns++;
 		got.alpha += !got.alpha && answers(&s.alpha) ? got.turns : 0;
 	}
 	got.freed = qps_freed() - before;
 	for (uint32_t n = got.turns; !got.alpha && n < MOST; n++) {
-		step(fx);
+		turns_step(fx);
 		got.alpha = answers(&s.alpha) ? n + 1 : 0;
 	}
 	for (; qps_freed() - before < CONNS && got.until_freed < MOST; got.until_freed++)
-		step(fx);
-	go_on();
+		turns_step(fx);
+	turns_go_on();
 	for (uint32_t i = 0; i < ARRAY_SIZE(asks); i++) {
 		while (!peer_is_told(&asks[i]))
 			/* poll: the reactors go on by themselves */

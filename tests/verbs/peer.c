@@ -243,10 +243,16 @@ struct wire_header peer_window(const struct peer *p)
 void peer_connect(struct fx *fx, struct peer *p, const struct ros2_uid *tenant,
                   const struct ros2_uid *grant)
 {
-	struct fx_args a = {.to = "ram", .path = "ns", .flags = 3};
-
 	peer_device(fx, p);
 	peer_session(p, tenant, grant);
+	peer_enter(p);
+}
+
+void peer_enter(struct peer *p)
+{
+	struct fx_args a = {.to = "ram", .path = "ns", .flags = 3};
+	struct fx *fx = p->fx;
+
 	peer_ask(p);
 	assert_true(p->established);
 	peer_hello(p);
@@ -262,6 +268,11 @@ void peer_connect(struct fx *fx, struct peer *p, const struct ros2_uid *tenant,
 void peer_ready(struct fx *fx, struct peer *p)
 {
 	peer_connect(fx, p, &fx->tenant, &fx->grant);
+	peer_settle(p);
+}
+
+void peer_settle(struct peer *p)
+{
 	peer_lease(p, PEER_MEMORY, 3);
 	peer_bind(p);
 	peer_send(p, peer_window(p), NULL);

@@ -58,10 +58,14 @@ void peer_hello(struct peer *p);
 uint32_t peer_lease(struct peer *p, uint64_t length, uint32_t access);
 void peer_bind(struct peer *p);
 struct wire_header peer_window(const struct peer *p);
-/* A session that has proved itself, with "file" of "ns" open. */
+/* A session proves itself, and has "file" of "ns" open. */
+void peer_enter(struct peer *p);
+/* A region leased, and a window over all of it told. */
+void peer_settle(struct peer *p);
+/* Device, session and peer_enter. */
 void peer_connect(struct fx *fx, struct peer *p, const struct ros2_uid *tenant,
                   const struct ros2_uid *grant);
-/* ... and a region leased and a window over all of it told. */
+/* ... and peer_settle, for the fixture's tenant. */
 void peer_ready(struct fx *fx, struct peer *p);
 struct wire_header peer_request(struct peer *p, enum wire_opcode op, uint64_t offset,
                                 uint32_t length);
