@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Audit drafts of the controller's own decisions, the bounded recording of refusals, and the
- * records that agents hand up. What an agent says is its claim: it is recorded with its origin, and
- * it can only speak of tenants that are placed on it.
+ * Audit drafts of the controller's own decisions, and the bounded recording of refusals.
  */
 #include "controller/ctl.h"
 #include <errno.h>
@@ -12,14 +10,12 @@
 #define LOG_COMPONENT "controller"
 #include "common/log.h"
 
-#define DENY_FIRST       100  /* recorded one by one */
-#define DENY_PER_S       10   /* after that */
-#define DENY_KEYS_MAX    1024 /* of each class ("enrol/..."); the rest of a class shares one */
-#define DENY_KEY_LEN     64
-#define DENY_FORGET_NS   (3600 * NS_PER_S)
-#define DENY_TICK_MS     1000
-#define FORWARD_AGAIN_MS 5000 /* a store that is full is not asked all the time */
-#define ACK_BACKLOG_MAX  4096 /* records of one agent that wait for the store */
+#define DENY_FIRST     100  /* recorded one by one */
+#define DENY_PER_S     10   /* after that */
+#define DENY_KEYS_MAX  1024 /* of each class ("enrol/..."); the rest of a class shares one */
+#define DENY_KEY_LEN   64
+#define DENY_FORGET_NS (3600 * NS_PER_S)
+#define DENY_TICK_MS   1000
 
 const struct ctl_caller ctl_system = {.spiffe = "system"};
 
@@ -211,6 +207,7 @@ static void deny_tick(void *arg)
 			free(d);
 		}
 	}
+	ctl_forward_tick(c);
 	loop_timer_in_ms(c->loop, &c->deny_timer, DENY_TICK_MS, deny_tick, c);
 }
 
@@ -228,290 +225,4 @@ void ctl_denials_free(struct ctl *c)
 		HASH_DEL(c->denials, d);
 		free(d);
 	}
-}
-
-/* ---- records of agents ---- */
-
-static struct ctl_origin *origin_get(struct ctl_agent *a, const struct ros2_uid *incarnation)
-{
-	struct ctl_origin *o;
-
-	HASH_FIND(hh, a->origins, incarnation->b, ROS2_UID_LEN, o);
-	return o;
-}
-
-uint64_t ctl_origin_acked(struct ctl_agent *a, const struct ros2_uid *incarnation)
-{
-	struct ctl_origin *o = origin_get(a, incarnation);
-
-	return o ? o->acked : 0;
-}
-
-struct forward {
-	struct ctl *c;
-	struct ros2_uid agent_uid, incarnation;
-	uint64_t to;
-	struct store_txn *t; /* owned until the store has it */
-	struct list link;    /* of ctl_origin.waiting */
-};
-
-static void forward_free(struct forward *f)
-{
-	store_txn_free(f->t);
-	free(f);
-}
-
-static void waiting_free(struct ctl_origin *o)
-{
-	struct forward *f, *tmp;
-
-	list_for_each_safe (&o->waiting, f, tmp, link) {
-		list_del(&f->link);
-		forward_free(f);
-	}
-}
-
-static struct ctl_origin *origin_new(struct ctl_agent *a, const struct ros2_uid *incarnation)
-{
-	struct ctl_origin *o = calloc(1, sizeof(*o));
-
-	if (!o)
-		return NULL;
-	o->incarnation = *incarnation;
-	list_init(&o->waiting);
-	HASH_ADD(hh, a->origins, incarnation.b, ROS2_UID_LEN, o);
-	if (!HASH_TOOK(hh, o)) {
-		free(o);
-		return NULL;
-	}
-	return o;
-}
-
-int ctl_origin_load(struct ctl *c, const struct store_origin *row)
-{
-	struct ctl_agent *a = ctl_agent_uid(c, &row->agent_uid);
-	struct ctl_origin *o = a ? origin_new(a, &row->incarnation) : NULL;
-
-	if (!a)
-		return 0;
-	if (!o)
-		return -ENOMEM;
-	o->acked = o->queued = row->seq;
-	return 0;
-}
-
-void ctl_origins_free(struct ctl_agent *a)
-{
-	struct ctl_origin *o, *tmp;
-
-	loop_timer_stop(&a->forward_timer);
-	HASH_ITER (hh, a->origins, o, tmp) {
-		HASH_DEL(a->origins, o);
-		waiting_free(o);
-		free(o);
-	}
-}
-
-/* The oldest incarnation that has nothing on its way makes room. */
-static void origin_evict(struct ctl_agent *a, struct store_txn *t)
-{
-	struct ctl_origin *o, *tmp;
-
-	if (HASH_COUNT(a->origins) < CTL_ORIGINS_MAX)
-		return;
-	HASH_ITER (hh, a->origins, o, tmp) {
-		if (o->queued != o->acked)
-			continue;
-		store_txn_add(t, STORE_ORIGIN_DELETE)->origin = (struct store_origin){
-			.agent_uid = a->obj->uid, .incarnation = o->incarnation};
-		HASH_DEL(a->origins, o);
-		free(o);
-		return;
-	}
-}
-
-static void add_gap(struct store_txn *t, struct ctl_agent *a, const struct ros2_uid *incarnation,
-                    uint64_t from, uint64_t to)
-{
-	struct store_draft *d =
-		ctl_audit(t, &ctl_system, "audit.gap", STORE_AGENT, a->obj->name, &a->obj->uid);
-
-	d->result = STORE_AUDIT_FAILED;
-	d->reason = "records of this agent are missing";
-	store_draft_detail(t, d, "incarnation", store_txn_uid(t, incarnation));
-	store_draft_detail(t, d, "from_seq", store_txn_fmt(t, "%llu", (unsigned long long)from));
-	store_draft_detail(t, d, "to_seq", store_txn_fmt(t, "%llu", (unsigned long long)to));
-}
-
-static void end_link(void *arg)
-{
-	struct ctl_agent *a = arg;
-
-	if (a->link)
-		link_end(a->link, ROS2_BUSY,
-		         "records could not be stored: they are to be sent again");
-}
-
-/* The log stays without a hole: what waits behind the failed ones is the agent's again. */
-static void forward_fail(struct ctl_agent *a, const struct ros2_err *err)
-{
-	struct ctl_origin *o, *tmp;
-
-	HASH_ITER (hh, a->origins, o, tmp) {
-		waiting_free(o);
-		o->queued = o->at_store ? o->at_store : o->acked;
-	}
-	if (a->forward_failed || !a->link)
-		return;
-	a->forward_failed = true;
-	loop_timer_in_ms(a->ctl->loop, &a->forward_timer, FORWARD_AGAIN_MS, end_link, a);
-	log_warn("records of agent %s are not stored, it keeps them: %s", a->obj->name, err->msg);
-}
-
-void ctl_forward_begin(struct ctl_agent *a)
-{
-	a->forward_failed = false;
-	loop_timer_stop(&a->forward_timer);
-}
-
-static void forward_next(struct ctl_agent *a, struct ctl_origin *o);
-
-static void forwarded(void *arg, const struct store_result *r)
-{
-	struct forward *f = arg;
-	struct ctl_agent *a = ctl_agent_uid(f->c, &f->agent_uid);
-	struct ctl_origin *o = a ? origin_get(a, &f->incarnation) : NULL;
-
-	if (o) {
-		o->at_store = 0;
-		if (!r->rc)
-			o->acked = MAX(o->acked, f->to);
-		if (r->rc < 0)
-			forward_fail(a, &r->err);
-		else if (a->link)
-			link_audit_ack(a->link, &f->incarnation, o->acked);
-		forward_next(a, o);
-	}
-	free(f);
-}
-
-/* One at a time is at the store: the next is handed over when it is durable. */
-static void forward_next(struct ctl_agent *a, struct ctl_origin *o)
-{
-	struct ros2_err err = ROS2_ERR_INIT;
-	struct store_txn *t;
-	struct forward *f;
-
-	if (o->at_store || list_empty(&o->waiting))
-		return;
-	f = list_first(&o->waiting, struct forward, link);
-	list_del(&f->link);
-	t = TAKE_PTR(f->t);
-	o->at_store = f->to;
-	if (!store_submit(a->ctl->store, t, forwarded, f, &err))
-		return;
-	o->at_store = 0;
-	free(f);
-	forward_fail(a, &err);
-}
-
-static void add_forwarded(struct store_txn *t, struct ctl_agent *a,
-                          const struct ros2_uid *incarnation, const struct ctl_forward *f)
-{
-	const struct store_draft *s = &f->draft;
-	struct store_draft *d = store_txn_audit(t);
-	struct ctl_object *tenant =
-		ros2_uid_is_zero(&s->tenant_uid) ? NULL : ctl_find_uid(a->ctl, &s->tenant_uid);
-
-	*d = *s;
-	d->actor = store_txn_str(t, s->actor);
-	d->role = store_txn_str(t, s->role);
-	d->peer = store_txn_str(t, s->peer);
-	d->action = store_txn_str(t, s->action);
-	d->object_kind = store_txn_str(t, s->object_kind);
-	d->object_name = store_txn_str(t, s->object_name);
-	d->object_uid = store_txn_str(t, s->object_uid);
-	d->status = store_txn_str(t, s->status);
-	d->reason = store_txn_str(t, s->reason);
-	d->tenant = NULL;
-	d->tenant_uid = (struct ros2_uid){{0}};
-	d->has_origin = true;
-	d->origin_agent = store_txn_str(t, a->obj->name);
-	d->origin_agent_uid = store_txn_uid(t, &a->obj->uid);
-	d->origin_incarnation = store_txn_uid(t, incarnation);
-	d->origin_seq = f->seq;
-	d->n_details = 0;
-	for (size_t i = 0; i < s->n_details; i++)
-		store_draft_detail(t, d, s->details[i].key, s->details[i].value);
-	if (tenant && tenant->kind == STORE_TENANT && ctl_placed(tenant, a))
-		ctl_audit_tenant(t, d, tenant);
-	else if (s->tenant && *s->tenant)
-		store_draft_detail(t, d, "claimed_tenant", s->tenant);
-	if (f->claimed_agent_uid && *f->claimed_agent_uid &&
-	    strcmp(f->claimed_agent_uid, d->origin_agent_uid) != 0) {
-		store_draft_detail(t, d, "claimed_agent_uid", f->claimed_agent_uid);
-		ctl_agent_claim(a, "a record that names another agent as its origin");
-	}
-}
-
-/* Adds what follows @last to @t, gaps as records of their own; the last of it. */
-static uint64_t take_new(struct store_txn *t, struct ctl_agent *a,
-                         const struct ros2_uid *incarnation, uint64_t last,
-                         const struct ctl_forward *v, size_t n)
-{
-	for (size_t i = 0; i < n; i++) {
-		if (v[i].seq <= last)
-			continue; /* sent again: it is in the log, or on its way */
-		if (v[i].seq > last + 1)
-			add_gap(t, a, incarnation, last + 1, v[i].seq - 1);
-		add_forwarded(t, a, incarnation, &v[i]);
-		last = v[i].seq;
-	}
-	return last;
-}
-
-int ctl_forward(struct ctl *c, struct ctl_agent *a, const struct ros2_uid *incarnation,
-                const struct ctl_forward *v, size_t n, struct ros2_err *err)
-{
-	struct ctl_origin *o = origin_get(a, incarnation);
-	struct forward *f = calloc(1, sizeof(*f));
-
-	if (a->forward_failed) {
-		free(f);
-		return 0;
-	}
-	if (o && o->queued - o->acked > ACK_BACKLOG_MAX) {
-		free(f);
-		return ros2_err_named(err, ROS2_BUSY, "records wait for the store");
-	}
-	if (f)
-		*f = (struct forward){.c = c,
-		                      .agent_uid = a->obj->uid,
-		                      .incarnation = *incarnation,
-		                      .t = store_txn_new()};
-	if (f && !o) {
-		origin_evict(a, f->t);
-		o = origin_new(a, incarnation);
-	}
-	if (!f || !o) {
-		if (f)
-			forward_free(f);
-		return ros2_err_set(err, -ENOMEM, "out of memory");
-	}
-	f->to = take_new(f->t, a, incarnation, o->queued, v, n);
-	if (f->to == o->queued) {
-		forward_free(f);
-		if (a->link && o->queued == o->acked)
-			link_audit_ack(a->link, incarnation, o->acked);
-		return 0;
-	}
-	store_txn_add(f->t, STORE_ORIGIN_PUT)->origin =
-		(struct store_origin){.agent_uid = a->obj->uid,
-	                              .incarnation = *incarnation,
-	                              .seq = f->to,
-	                              .updated_unix_ns = clock_unix_ns()};
-	o->queued = f->to;
-	list_add_tail(&o->waiting, &f->link);
-	forward_next(a, o);
-	return 0;
 }

@@ -197,6 +197,7 @@ void ctl_free(struct ctl *c)
 	list_for_each_safe (&c->gate, w, wtmp, link)
 		free(w);
 	ctl_denials_free(c);
+	ctl_forward_shares_free(c);
 	ctl_revocations_free(c);
 	ctl_grants_free(c);
 	ctl_tokens_free(c);

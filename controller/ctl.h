@@ -244,6 +244,7 @@ struct ctl {
 	struct ctl_revocation *revocations;
 	struct ctl_token *tokens;
 	struct ctl_deny *denials;
+	struct ctl_forward_share *forward_shares; /* owned */
 	struct loop_timer deny_timer;
 	struct outbox *outbox;
 	struct list gate; /* of struct gate_wait */
@@ -355,6 +356,8 @@ void ctl_agent_claim(struct ctl_agent *a, const char *words);
 void ctl_denials_start(struct ctl *c);
 void ctl_denials_free(struct ctl *c);
 
+/* ---- controller/forward.c ---- */
+
 struct ctl_forward { /* one record of an agent */
 	uint64_t seq;
 	struct store_draft draft; /* strings: the caller's, copied */
@@ -364,7 +367,7 @@ struct ctl_forward { /* one record of an agent */
 /* Appends what is new of @v to the log, in order: nothing of an incarnation is stored behind what
  * was not. When it is durable the agent is told (link_audit_ack); when it could not be stored the
  * link ends after a while, and the agent sends it again. Records of tenants that are not placed at
- * the agent lose the tenant. */
+ * the agent lose the tenant. Refusals beyond their tenant's share are counted. */
 int ctl_forward(struct ctl *c, struct ctl_agent *a, const struct ros2_uid *incarnation,
                 const struct ctl_forward *v, size_t n, struct ros2_err *err);
 /* The agent has a new link: it sends what was not acknowledged. */
@@ -372,6 +375,9 @@ void ctl_forward_begin(struct ctl_agent *a);
 uint64_t ctl_origin_acked(struct ctl_agent *a, const struct ros2_uid *incarnation);
 int ctl_origin_load(struct ctl *c, const struct store_origin *o);
 void ctl_origins_free(struct ctl_agent *a);
+/* Each second: what was counted leaves for the store. */
+void ctl_forward_tick(struct ctl *c);
+void ctl_forward_shares_free(struct ctl *c);
 
 /* ---- controller/agents.c ---- */
 

@@ -201,6 +201,11 @@ struct store_txn;
  * function still returns something usable and store_submit says -ENOMEM. */
 struct store_txn *store_txn_new(void); /* NULL without memory: store_submit takes it: -ENOMEM */
 void store_txn_free(struct store_txn *t);
+/* @t takes over what is in @from, behind its own, and frees it. Only of mutations and drafts. */
+void store_txn_join(struct store_txn *t, struct store_txn *from);
+/* Memory was missing for something that belongs into it: it is refused as a whole. */
+void store_txn_spoil(struct store_txn *t);
+size_t store_txn_drafts(const struct store_txn *t);
 /* A zeroed mutation of @kind to fill in; a place of rest without memory. Valid until the next add.
  */
 struct store_mut *store_txn_add(struct store_txn *t, enum store_mut_kind kind);

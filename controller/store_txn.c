@@ -176,6 +176,55 @@ void store_draft_detail(struct store_txn *t, struct store_draft *d, const char *
 	d->n_details++;
 }
 
+static void join_drafts(struct store_txn *t, struct store_txn *from)
+{
+	size_t n = t->n_drafts + from->n_drafts;
+
+	if (n > t->drafts_cap) {
+		struct store_draft **more = reallocarray(t->drafts, n, sizeof(*more));
+
+		if (!more) {
+			t->no_memory = true;
+			return;
+		}
+		t->drafts = more;
+		t->drafts_cap = n;
+	}
+	if (from->n_drafts)
+		memcpy(t->drafts + t->n_drafts, from->drafts,
+		       from->n_drafts * sizeof(*from->drafts));
+	t->n_drafts = n;
+}
+
+void store_txn_join(struct store_txn *t, struct store_txn *from)
+{
+	struct chunk **last;
+
+	if (t)
+		t->no_memory |= !from || from->no_memory;
+	if (t && from) {
+		for (size_t i = 0; i < from->n_muts; i++)
+			*store_txn_add(t, from->muts[i].kind) = from->muts[i];
+		join_drafts(t, from);
+		/* What both point into; the one in use stays the first. */
+		for (last = &t->chunks; *last;)
+			last = &(*last)->next;
+		*last = TAKE_PTR(from->chunks);
+	}
+	store_txn_free(from);
+}
+
+void store_txn_spoil(struct store_txn *t)
+{
+	if (t)
+		t->no_memory = true;
+}
+
+size_t store_txn_drafts(const struct store_txn *t)
+{
+	return t ? t->n_drafts : 0;
+}
+
 void store_txn_set_shrinks(struct store_txn *t)
 {
 	if (t)
