@@ -210,6 +210,32 @@ void ctl_agents_sum(const struct ctl *c, struct ctl_agent_sum *v, size_t n)
 			v[i].contact_limit_ms = DEFAULT_CONTACT_LIMIT_MS;
 }
 
+int ctl_agents_list(const struct ctl *c, struct ctl_agents *ret)
+{
+	struct ctl_agents all = {.v = NULL};
+	struct ctl_object *o, *tmp;
+	size_t cap = 0;
+
+	HASH_ITER (by_key, c->by_key, o, tmp) {
+		if (!o->agent)
+			continue;
+		if (all.n == cap) {
+			struct ctl_agent **more;
+
+			cap = cap ? 2 * cap : 64;
+			more = reallocarray(all.v, cap, sizeof(*more));
+			if (!more) {
+				free(all.v);
+				return -ENOMEM;
+			}
+			all.v = more;
+		}
+		all.v[all.n++] = o->agent;
+	}
+	*ret = all;
+	return 0;
+}
+
 uint64_t ctl_agent_contact_limit_ms(const struct ctl_agent *a)
 {
 	struct ctl_agent_sum sum = {.agent = a};

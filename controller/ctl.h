@@ -424,6 +424,12 @@ struct ctl_agent_sum { /* of the tenants placed at one agent */
 /* Fills in @n of them, whose agents are set, in one pass over all objects. */
 void ctl_agents_sum(const struct ctl *c, struct ctl_agent_sum *v, size_t n);
 uint64_t ctl_agent_contact_limit_ms(const struct ctl_agent *a); /* of one */
+struct ctl_agents {
+	struct ctl_agent **v; /* owned; until the next turn of the loop they are all there */
+	size_t n;
+};
+/* All of them, in one pass over all objects. -ENOMEM. */
+int ctl_agents_list(const struct ctl *c, struct ctl_agents *ret);
 
 /* ---- controller/rollout.c ---- */
 

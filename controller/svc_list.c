@@ -77,13 +77,15 @@ static bool object_wanted(struct list_op *op, const struct ctl_object *o)
 	return true;
 }
 
-/* One page. What agents have is summed for all of them at once: not a walk over all objects for
- * each. -ENOMEM. */
+/* One page. What agents have is summed for all of them at once, and where tenants may be is listed
+ * once: not a walk over all objects for each. -ENOMEM. */
 static int show_objects(struct list_op *op, struct ctl_object *const *v, size_t n)
 {
 	AUTO_FREE struct ctl_agent_sum *sums = calloc(n + 1, sizeof(*sums));
 
-	if (!sums)
+	struct ctl_agents agents = {.v = NULL};
+
+	if (!sums || (op->list.kind == STORE_TENANT && ctl_agents_list(op->s->ctl, &agents) < 0))
 		return -ENOMEM;
 	if (op->list.kind == STORE_AGENT) {
 		for (size_t i = 0; i < n; i++)
@@ -92,7 +94,8 @@ static int show_objects(struct list_op *op, struct ctl_object *const *v, size_t 
 	}
 	for (size_t i = 0; i < n; i++)
 		SHOW_APPEND(op->reply->objects, op->reply->n_objects,
-		            show_object(op->s, v[i], &sums[i], false));
+		            show_object(op->s, v[i], &sums[i], &agents, false));
+	free(agents.v);
 	return 0;
 }
 
@@ -368,12 +371,18 @@ static void get_object(struct get_op *op, const struct ctl_object *o)
 {
 	struct report_ask ask = {.limit = LIMIT_DEFAULT};
 	struct ctl_agent_sum sum = {.agent = o->agent};
+	struct ctl_agents agents = {.v = NULL};
 	struct ctl_grant *g, *tmp;
 	int r;
 
+	if (o->kind == STORE_TENANT && ctl_agents_list(op->s->ctl, &agents) < 0) {
+		get_fail(op, ROS2_BUSY, "out of memory for", o->name);
+		return;
+	}
 	if (o->agent)
 		ctl_agents_sum(op->s->ctl, &sum, 1);
-	op->reply->object = show_object(op->s, o, &sum, true);
+	op->reply->object = show_object(op->s, o, &sum, &agents, true);
+	free(agents.v);
 	if (o->kind == STORE_ENGINE) {
 		get_reply(op);
 		return;

@@ -180,25 +180,25 @@ static Ros2__V1__AgentInfo *show_agent(struct ctl_agent *a, const struct ctl_age
 	return i;
 }
 
-static Ros2__V1__TenantInfo *show_tenant(struct svc *s, const struct ctl_object *t)
+static Ros2__V1__TenantInfo *show_tenant(const struct ctl_agents *agents,
+                                         const struct ctl_object *t)
 {
 	Ros2__V1__TenantInfo *i = NEW(Ros2__V1__TenantInfo, ros2__v1__tenant_info__init);
-	struct ctl_object *o, *tmp;
 
 	if (!i)
 		return NULL;
 	i->revoked = t->revoked;
 	i->grants = t->n_grants;
 	i->contact_limit_ms = t->policy.limits.contact_limit_ms;
-	HASH_ITER (by_key, s->ctl->by_key, o, tmp) {
+	for (size_t k = 0; k < agents->n; k++) {
 		char **more, *name;
 
-		if (!o->agent || !ctl_placed(t, o->agent))
+		if (!ctl_placed(t, agents->v[k]))
 			continue;
 		more = reallocarray(i->agents, i->n_agents + 1, sizeof(*more));
 		if (more)
 			i->agents = more;
-		name = more ? strdup(o->name) : NULL;
+		name = more ? strdup(agents->v[k]->obj->name) : NULL;
 		if (!name) {
 			lost++;
 			break;
@@ -232,23 +232,24 @@ static void show_rollout(struct svc *s, const struct ctl_object *o, Ros2__V1__Ob
 }
 
 /* Agents where it would be, were it not for what it requires: the first says why. */
-static void show_unmet(struct svc *s, const struct ctl_object *tenant, Ros2__V1__ObjectInfo *i)
+static void show_unmet(const struct ctl_agents *agents, const struct ctl_object *tenant,
+                       Ros2__V1__ObjectInfo *i)
 {
 	uint32_t required = tenant->doc->tenant->require;
-	struct ctl_object *o, *tmp;
 	char why[200] = "", all[320];
 	const char *first = "";
 	unsigned n = 0;
 
 	if (!required)
 		return;
-	HASH_ITER (by_key, s->ctl->by_key, o, tmp) {
-		if (!o->agent || !ctl_chosen(tenant, o->agent) ||
-		    ctl_probes_meet(o->agent, required))
+	for (size_t k = 0; k < agents->n; k++) {
+		struct ctl_agent *a = agents->v[k];
+
+		if (!ctl_chosen(tenant, a) || ctl_probes_meet(a, required))
 			continue;
 		if (!n++) {
-			first = o->name;
-			ctl_probes_why_not(o->agent, required, why, sizeof(why));
+			first = a->obj->name;
+			ctl_probes_why_not(a, required, why, sizeof(why));
 		}
 	}
 	if (n == 1)
@@ -259,7 +260,8 @@ static void show_unmet(struct svc *s, const struct ctl_object *tenant, Ros2__V1_
 	            show_condition("RequirementsUnmet", n > 0, n ? all : "", 0));
 }
 
-static void show_conditions(struct svc *s, const struct ctl_object *o, Ros2__V1__ObjectInfo *i)
+static void show_conditions(const struct ctl_agents *agents, const struct ctl_object *o,
+                            Ros2__V1__ObjectInfo *i)
 {
 	const struct ctl_agent *a = o->agent;
 
@@ -267,7 +269,7 @@ static void show_conditions(struct svc *s, const struct ctl_object *o, Ros2__V1_
 		SHOW_APPEND(
 			i->conditions, i->n_conditions,
 			show_condition("Revoked", o->revoked, o->reason, o->state_since_unix_ns));
-		show_unmet(s, o, i);
+		show_unmet(agents, o, i);
 		return;
 	}
 	if (!a)
@@ -291,7 +293,8 @@ static void show_conditions(struct svc *s, const struct ctl_object *o, Ros2__V1_
 }
 
 Ros2__V1__ObjectInfo *show_object(struct svc *s, const struct ctl_object *o,
-                                  const struct ctl_agent_sum *sum, bool whole)
+                                  const struct ctl_agent_sum *sum, const struct ctl_agents *agents,
+                                  bool whole)
 {
 	Ros2__V1__ObjectInfo *i = NEW(Ros2__V1__ObjectInfo, ros2__v1__object_info__init);
 
@@ -307,9 +310,9 @@ Ros2__V1__ObjectInfo *show_object(struct svc *s, const struct ctl_object *o,
 		i->yaml = show_bytes(o->doc->text, strlen(o->doc->text));
 		show_rollout(s, o, i);
 	}
-	show_conditions(s, o, i);
+	show_conditions(agents, o, i);
 	if (o->kind == STORE_TENANT)
-		i->tenant = show_tenant(s, o);
+		i->tenant = show_tenant(agents, o);
 	if (o->agent)
 		i->agent = show_agent(o->agent, sum, whole);
 	return i;

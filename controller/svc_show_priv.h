@@ -6,9 +6,11 @@
 
 #include "controller/svc_priv.h"
 
-/* @sum: of an agent (ctl_agents_sum); not looked at for the others. */
+/* @sum: of an agent (ctl_agents_sum); @agents: all of them, for a tenant (ctl_agents_list). Not
+ * looked at for the others. */
 Ros2__V1__ObjectInfo *show_object(struct svc *s, const struct ctl_object *o,
-                                  const struct ctl_agent_sum *sum, bool whole);
+                                  const struct ctl_agent_sum *sum, const struct ctl_agents *agents,
+                                  bool whole);
 Ros2__V1__GrantInfo *show_grant(const struct ctl_grant *g);
 Ros2__V1__GrantInfo *show_stored_grant(struct svc *s, const struct store_grant *g);
 size_t show_outcomes(struct ctl *c, const struct ctl_revocation *r, Ros2__V1__RevokeOutcome ***ret);

@@ -484,6 +484,94 @@ static void list__of_agents_looks_at_each_tenant_and_agent_once(void **state)
 	fake_free(&b);
 }
 
+/* ---- what a list of tenants costs ---- */
+
+int __real_ctl_agents_list(const struct ctl *c, struct ctl_agents *ret);
+int __wrap_ctl_agents_list(const struct ctl *c, struct ctl_agents *ret);
+int __wrap_ctl_agents_list(const struct ctl *c, struct ctl_agents *ret)
+{
+	passes++;
+	return __real_ctl_agents_list(c, ret);
+}
+
+static _Atomic unsigned choices;
+
+bool __real_ctl_chosen(const struct ctl_object *tenant, const struct ctl_agent *a);
+bool __wrap_ctl_chosen(const struct ctl_object *tenant, const struct ctl_agent *a);
+bool __wrap_ctl_chosen(const struct ctl_object *tenant, const struct ctl_agent *a)
+{
+	choices++;
+	return __real_ctl_chosen(tenant, a);
+}
+
+#define TENANTS 20
+
+/* What a page says of where its tenants are; @required: they want what nobody was seen to enforce.
+ */
+static void tenants_page(struct sf *f, Ros2__V1__ListRequest *q, bool required)
+{
+	Ros2__V1__ListReply *r = page(f, q);
+	static char token[PAGE_TOKEN_MAX];
+
+	assert_int_equal(r->n_objects, TENANTS / 2);
+	for (size_t i = 0; i < r->n_objects; i++) {
+		const Ros2__V1__ObjectInfo *o = r->objects[i];
+
+		assert_int_equal(o->tenant->n_agents, required ? 0 : 1);
+		if (!required)
+			assert_string_equal(o->tenant->agents[0], "dpu-1");
+		assert_int_equal(o->n_conditions, required ? 2 : 1);
+		if (required)
+			assert_string_equal(o->conditions[1]->name, "RequirementsUnmet");
+	}
+	snprintf(token, sizeof(token), "%s", r->next_page_token);
+	q->page_token = token;
+	ros2__v1__list_reply__free_unpacked(r, NULL);
+}
+
+static void apply_tenants(struct sf *f, const char *require)
+{
+	char text[8192];
+	size_t n = 0;
+
+	for (int i = 0; i < TENANTS; i++)
+		n += (size_t)snprintf(
+			text + n, sizeof(text) - n,
+			"---\napiVersion: ros2/v1\nkind: Tenant\nmetadata: {name: t-%d}\nspec:\n"
+			"  principals:\n    - spiffe://" TD "/tenant/t-%d/x\n"
+			"  placement: {agents: [dpu-1]%s}\n"
+			"  namespaces:\n    - {name: data, engine: ram, path: t-%d, access: rw}\n",
+			i, i, require, i);
+	sf_apply(f, text);
+}
+
+/* The control is that it costs something: without requirements nobody is chosen twice. */
+static void list__of_tenants_walks_over_all_objects_once(void **state)
+{
+	Ros2__V1__ListRequest q = ROS2__V1__LIST_REQUEST__INIT;
+	struct sf *f = *state;
+
+	sf_apply(f, sf_agent0);
+	sf_apply(f, sf_agent1);
+	sf_apply(f, sf_engine);
+	for (int required = 0; required < 2; required++) {
+		apply_tenants(f, required ? ", require: [foreign-invalidate]" : "");
+		q.kind = KIND(TENANT);
+		q.page_token = (char *)"";
+		q.page_size = TENANTS / 2;
+		passes = placements = choices = 0;
+		tenants_page(f, &q, required);
+		assert_int_equal(passes, 1);
+		/* Two agents; for each tenant each is looked at once, and once for what it wants.
+		 */
+		assert_int_equal(placements, TENANTS / 2 * 2);
+		assert_int_equal(choices, required ? TENANTS / 2 * 2 : 0);
+		tenants_page(f, &q, required);
+		assert_string_equal(q.page_token, "");
+		assert_int_equal(passes, 2); /* one for each page */
+	}
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, sf_setup, sf_teardown)
@@ -494,6 +582,7 @@ int main(void)
 		T(list__refuses_tokens_of_other_lists),
 		T(list__grants_in_pages_live_then_ended),
 		T(list__of_agents_looks_at_each_tenant_and_agent_once),
+		T(list__of_tenants_walks_over_all_objects_once),
 		T(revoke__session_is_owed_by_every_agent_that_may_have_it),
 	};
 
