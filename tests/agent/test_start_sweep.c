@@ -6,7 +6,7 @@
  * state as it was: the next start has what was there. The end: it ends, in time, with nothing left,
  * and the next start has what was there. Twice: over a data plane that moves nothing, and (REAL_DP)
  * over the real one, whose start and end belong to the agent's. io_uring: engines make their rings
- * when a file is opened, tests/engines has the sweep of that.
+ * when a file is opened: tests/engines has the sweep of that, and tests/dataplane with a tenant.
  */
 #include "common/clock.h"
 #include "common/log.h"
