@@ -558,6 +558,81 @@ static void freeze__ends_without_a_device_that_does_not_confirm(void **state)
 	peer_close(&p);
 }
 
+#define PEERS 4 /* at two reactors */
+
+static bool has_ended(struct fx *fx, const struct peer *p)
+{
+	bool is = false;
+
+	pthread_mutex_lock(&fx->lock);
+	for (uint32_t i = 0; i < fx->n_events; i++)
+		is |= fx->events[i].type == DP_EVENT_SESSION_ENDED &&
+		      ros2_uid_eq(&fx->events[i].session, &p->session);
+	pthread_mutex_unlock(&fx->lock);
+	return is;
+}
+
+static uint32_t how_many_ended(struct fx *fx, const struct peer p[PEERS])
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < PEERS; i++)
+		n += has_ended(fx, &p[i]);
+	return n;
+}
+
+/* The device gives up on the first one's queue pair, and says so: @want sessions end, and the
+ * others work. */
+static void end_by_event(struct fx *fx, bool no_memory, uint32_t want)
+{
+	struct sweep s = {
+		.kind = SWEEP_ALLOC, .error = ENOMEM, .persistent = true, .thread = "test"};
+	struct peer p[PEERS];
+
+	for (uint32_t i = 0; i < PEERS; i++)
+		peer_ready(fx, &p[i]);
+	if (no_memory)
+		assert_true(sweep_next(&s));
+	fabric_mem_break_peer(p[0].qp, "local access violation work queue error");
+	fx_event(fx, DP_EVENT_SESSION_ENDED, no_memory ? ROS2_INTERNAL : ROS2_CLOSED);
+	/* The first one's end comes by another road, and each one's is told by itself. */
+	for (uint32_t i = 0; i < 20000 && (!has_ended(fx, &p[0]) || how_many_ended(fx, p) < want);
+	     i++)
+		/* poll: events are told on another thread */
+		usleep(1000);
+	assert_true(has_ended(fx, &p[0]));
+	sweep_off();
+	for (uint32_t i = 0; i < PEERS; i++) {
+		if (has_ended(fx, &p[i]))
+			continue;
+		peer_send(&p[i], peer_request(&p[i], WIRE_READ, 0, 4096), NULL);
+		assert_int_equal(peer_recv(&p[i]).status, ROS2_OK);
+	}
+	assert_int_equal(how_many_ended(fx, p), want);
+	for (uint32_t i = 0; i < PEERS; i++)
+		peer_close(&p[i]);
+}
+
+/* Nobody can say to the reactor whose queue pair it was: all of that reactor's end, since what goes
+ * on over a failed one would hang; the other reactor's go on, and so does the next. The control:
+ * with memory it is the one alone. */
+static void event__without_memory_for_it_ends_all_that_it_may_be_about(void **state)
+{
+	struct fx *fx = *state;
+	struct peer p;
+
+	end_by_event(fx, true, PEERS / 2);
+	peer_ready(fx, &p);
+	peer_send(&p, peer_request(&p, WIRE_READ, 0, 4096), NULL);
+	assert_int_equal(peer_recv(&p).status, ROS2_OK);
+	peer_close(&p);
+}
+
+static void control__event_with_memory_ends_the_one_it_is_about(void **state)
+{
+	end_by_event(*state, false, 1);
+}
+
 static void revoke__finds_what_a_lost_connection_left_in_the_engine(void **state)
 {
 	struct fx *fx = *state;
@@ -689,6 +764,8 @@ int main(void)
 		T(control__without_the_wait_it_is_answered_while_keys_live),
 		T(control__without_the_end_no_key_is_touched),
 		T(revoke__of_one_tenant_makes_no_other_wait),
+		T(event__without_memory_for_it_ends_all_that_it_may_be_about),
+		T(control__event_with_memory_ends_the_one_it_is_about),
 		T(revoke__finds_what_a_lost_connection_left_in_the_engine),
 		T(expiry__of_a_grant_ends_its_keys),
 		T(list__shows_keys_of_targets_beside_those_of_tenants),
