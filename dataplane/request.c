@@ -129,14 +129,29 @@ bool request_away(const struct session *s, const struct dp_file *f)
 	       e->ops->away(s->r->engines[e->slot].er, f->file);
 }
 
+/* What is missing to the shares of the other engines. */
+static uint32_t due_to_others(const struct reactor *r, uint32_t but, uint32_t len, uint32_t share)
+{
+	uint32_t due = 0;
+
+	for (uint32_t i = 0; i < DP_ENGINES_MAX; i++)
+		if (i != but && r->engines[i].engine)
+			due += share - MIN(share, slots_used(&r->engines[i].slots, len));
+	return due;
+}
+
 bool request_crowds(struct session *s, const struct dp_file *f, const struct slot_source *from,
                     uint32_t len)
 {
 	uint32_t at = f->mount->engine->slot;
 	struct reactor *r = s->r;
+	uint32_t share;
 
-	if (r->n_engines < 2 || DP_SWITCH(no_lost_share) ||
-	    slots_may_crowd(from->pool, len, from->tenant, &r->engines[at].slots))
+	if (r->n_engines < 2 || DP_SWITCH(no_lost_share))
+		return false;
+	share = slots_storage_share(from->pool, len, r->n_engines);
+	if (slots_may_crowd(from->pool, len, from->tenant, &r->engines[at].slots, share,
+	                    due_to_others(r, at, len, share)))
 		return false;
 	r->crowded |= 1u << at;
 	return true;

@@ -171,13 +171,28 @@ bool slots_may_wait(const struct slots *s, uint32_t len, const struct slot_use *
 	return !s->mem || tenant->n[i] < first_of(c) || c->n_free > c->n / 2;
 }
 
+uint32_t slots_storage_share(const struct slots *s, uint32_t len, uint32_t storages)
+{
+	const struct size_class *c = &s->c[class_of(len)];
+
+	return s->mem ? MAX((c->n - kept_of(s, c)) / 2 / storages, 1u) : 0;
+}
+
+uint32_t slots_used(const struct slot_use *use, uint32_t len)
+{
+	return use->n[class_of(len)];
+}
+
 bool slots_may_crowd(const struct slots *s, uint32_t len, const struct slot_use *tenant,
-                     const struct slot_use *storage)
+                     const struct slot_use *storage, uint32_t share, uint32_t due)
 {
 	uint32_t i = class_of(len);
 	const struct size_class *c = &s->c[i];
 
-	return !s->mem || tenant->n[i] < first_of(c) || storage->n[i] < c->n / 2;
+	if (!s->mem || tenant->n[i] < first_of(c))
+		return true;
+	return storage->n[i] < c->n / 2 &&
+	       (storage->n[i] < share || c->n_free > kept_of(s, c) + due);
 }
 
 void slots_missed(struct slots *s, uint32_t len)

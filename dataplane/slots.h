@@ -47,11 +47,17 @@ bool slots_may_take(const struct slots *s, uint32_t len, const struct slot_use *
 /* May one more of a tenant lie with a request whose storage is away? All of those together keep at
  * most half of a size from the others, but for the first few of each tenant. */
 bool slots_may_wait(const struct slots *s, uint32_t len, const struct slot_use *tenant);
+/* What each of so many storages finds free whatever the others hold: its part of half of a size,
+ * without what is kept for first ones; at least one. Of others' memory: 0. */
+uint32_t slots_storage_share(const struct slots *s, uint32_t len, uint32_t storages);
+/* How many of a size are held of @use. */
+uint32_t slots_used(const struct slot_use *use, uint32_t len);
 /* May requests for one storage, of all tenants, take one more, where there is other storage, too?
- * They hold at most half of a size, but for the first few of each tenant: it may be that nobody
- * knows yet that it does not answer. Of others' memory: always. */
+ * But for the first few of each tenant they hold at most half of a size, and beyond their own share
+ * nothing of the @due that is missing to the shares of the others: it may be that nobody knows yet
+ * that it does not answer, and that it is not the only one. Of others' memory: always. */
 bool slots_may_crowd(const struct slots *s, uint32_t len, const struct slot_use *tenant,
-                     const struct slot_use *storage);
+                     const struct slot_use *storage, uint32_t share, uint32_t due);
 /* A request of @len bytes did not get one: the pool is starved, if none of that size is left but
  * what is kept for first ones, until slots_unstarve. */
 void slots_missed(struct slots *s, uint32_t len);

@@ -278,26 +278,60 @@ static void slots__of_one_storage_leave_half_to_another(void **state)
 
 	/* 256 of 16 KiB: 128 of a tenant, and the first 4 of another. */
 	assert_int_equal(slots_new(16u << 20, &s), 0);
-	while (n < 256 && slots_may_crowd(s, 1, &a, &storage)) {
+	while (n < 256 && slots_may_crowd(s, 1, &a, &storage, 0, 0)) {
 		session = (struct slot_use){{0}};
 		assert_true(slots_take(s, 1, &session, &a, &taken[n++]));
 		storage.n[0]++;
 	}
 	assert_int_equal(n, 128);
 	for (; n < 132; n++, storage.n[0]++) {
-		assert_true(slots_may_crowd(s, 1, &b, &storage));
+		assert_true(slots_may_crowd(s, 1, &b, &storage, 0, 0));
 		assert_true(slots_take(s, 1, &session, &b, &taken[n]));
 	}
-	assert_false(slots_may_crowd(s, 1, &b, &storage));
+	assert_false(slots_may_crowd(s, 1, &b, &storage, 0, 0));
 	storage = (struct slot_use){{0}};
-	assert_true(slots_may_crowd(s, 1, &b, &storage));
+	assert_true(slots_may_crowd(s, 1, &b, &storage, 0, 0));
 	slots_free(s);
 	/* A tenant's own are nobody else's. */
 	storage.n[0] = 1000;
 	a.n[0] = 1000;
 	assert_int_equal(slots_new_over(pieces, ARRAY_SIZE(pieces), &own), 0);
-	assert_true(slots_may_crowd(own, 1, &a, &storage));
+	assert_true(slots_may_crowd(own, 1, &a, &storage, 0, 5));
 	slots_free(own);
+}
+
+static void take_all(struct slots *s, struct slot_use *storage, uint32_t share, uint32_t due)
+{
+	struct slot_use session = {{0}}, tenant = {{0}};
+	struct slot taken;
+
+	tenant.n[0] = 8; /* the first few of it are long taken */
+	while (slots_may_crowd(s, 1, &tenant, storage, share, due)) {
+		session = (struct slot_use){{0}};
+		tenant = (struct slot_use){.n = {8}};
+		assert_true(slots_take(s, 1, &session, &tenant, &taken));
+		storage->n[0]++;
+	}
+}
+
+/* Whoever comes first, and however many do not answer: the last one has its share. */
+static void slots__of_several_storages_leave_each_its_share(void **state)
+{
+	struct slot_use storage[4] = {{{0}}};
+	struct slots *s;
+	uint32_t share;
+
+	/* 256 of 16 KiB, 64 of them for first ones. */
+	assert_int_equal(slots_new(16u << 20, &s), 0);
+	share = slots_storage_share(s, 1, 4);
+	assert_int_equal(share, 24);
+	for (uint32_t i = 0; i < 4; i++)
+		take_all(s, &storage[i], share, (3 - i) * share);
+	assert_int_equal(storage[0].n[0], 120);
+	for (uint32_t i = 1; i < 4; i++)
+		assert_int_equal(storage[i].n[0], share);
+	assert_int_equal(slots_taken(s), 192);
+	slots_free(s);
 }
 
 /* ---- uids ---- */
@@ -382,6 +416,7 @@ int main(void)
 		cmocka_unit_test(qos__without_a_rate_never_waits_and_does_not_overflow),
 		cmocka_unit_test(slots__of_a_session_and_a_tenant_are_capped),
 		cmocka_unit_test(slots__of_one_storage_leave_half_to_another),
+		cmocka_unit_test(slots__of_several_storages_leave_each_its_share),
 		cmocka_unit_test(slots__of_a_tenants_own_memory_are_where_they_were_said_to_be),
 		cmocka_unit_test(share__keeps_each_tenants_first_entries_whatever_others_hold),
 		cmocka_unit_test(uidmap__never_forgets_what_was_withdrawn),

@@ -18,28 +18,39 @@
 #define NQN      "nqn.2026-11.test:lost"
 #define LOST     6 /* tenants at the target that is lost, each with a session on each reactor */
 #define SESSIONS (2 * LOST)
+#define FARS     3u   /* targets that may be lost at once; each with a part of those tenants */
 #define PUSHED   120u /* requests of each such session: nearly all that its credits let it */
 #define DEPTH    32u
-#define TURNS    6u
-#define IO       4096u
-#define HOUR_MS  3600000u
+/* Of 128 buffers 96 are not kept for first ones: half of them, for all engines here. */
+#define SHARE   6u
+#define TURNS   6u
+#define IO      4096u
+#define HOUR_MS 3600000u
 
 /* ---- the engine, and what of it waits for the lost target ---- */
 
 static struct engine_ops spy_ops;
-static _Atomic(struct engine *) far;
+static _Atomic(struct engine *) fars[FARS];
 static struct {
 	_Atomic(const struct engine_reactor *) r;
 	_Atomic uint32_t parked;
-} seen[8];
+} seen[8 * FARS];
 
 static int spy_create(const struct engine_config *c, struct engine **ret, struct ros2_err *err)
 {
 	int rc = engine_nvmf_ops.create(c, ret, err);
 
-	if (rc == 0 && !strcmp(c->name, "far"))
-		atomic_store(&far, *ret);
+	if (rc == 0 && !strncmp(c->name, "far", 3))
+		atomic_store(&fars[c->name[3] - '0'], *ret);
 	return rc;
+}
+
+static bool is_far(struct engine *e)
+{
+	for (size_t i = 0; i < FARS; i++)
+		if (e == atomic_load(&fars[i]))
+			return true;
+	return false;
 }
 
 static uint32_t spy_poll(struct engine_reactor *r, uint32_t max)
@@ -47,7 +58,7 @@ static uint32_t spy_poll(struct engine_reactor *r, uint32_t max)
 	uint32_t n = engine_nvmf_ops.poll(r, max);
 	const struct engine_reactor *none;
 
-	if (r->engine != atomic_load(&far))
+	if (!is_far(r->engine))
 		return n;
 	for (size_t i = 0; i < ARRAY_SIZE(seen); i++) {
 		none = NULL;
@@ -73,10 +84,11 @@ static uint32_t parked(void *arg)
 
 struct run {
 	struct fx *fx;
-	struct target *near, *far;
+	struct target *near, *far[FARS];
+	unsigned n_far;
 	bool rdma;
 	struct raw healthy, lost[SESSIONS];
-	uint32_t in_flight; /* of the healthy one */
+	uint32_t in_flight, depth; /* of the healthy one */
 };
 
 static uint8_t buf[65536];
@@ -86,7 +98,7 @@ static struct target *target_begin(bool rdma)
 {
 	struct target_opts o = {.success_flag = true};
 	struct target_subsys_opts s = {.nqn = NQN, .mdts = 4, .in_capsule = 8192};
-	struct target_ns_opts n = {.nsid = 1, .block_size = 512, .blocks = 8192};
+	struct target_ns_opts n = {.nsid = 1, .block_size = 512, .blocks = (FARS + 1) * 4096};
 	struct target *t = NULL;
 
 	assert_int_equal(target_new(&o, &t), 0);
@@ -192,24 +204,30 @@ static void answer_one(struct raw *c)
 	assert_int_equal(h.status, ROS2_OK);
 }
 
-static void begin(struct run *t, bool rdma)
+/* The tenants of the lost targets are dealt out to @n of them. */
+static void begin_at(struct run *t, bool rdma, unsigned n)
 {
+	static const char *const names[FARS] = {"far0", "far1", "far2"};
 	struct ros2_uid tenant = {0}, grant = {0};
 	void *state;
 
 	log_set_level(LOG_LEVEL_ERROR);
 	memset(seen, 0, sizeof(seen));
+	memset(fars, 0, sizeof(fars));
 	spy_ops = engine_nvmf_ops;
 	spy_ops.create = spy_create;
 	spy_ops.poll = spy_poll;
 	dp_test_switches.extra_engine = &spy_ops;
 	fx_rdma_device = rdma ? FABRIC_MEM_DEVICE : NULL;
 	fx_rdma_host = rdma ? "127.0.0.1" : NULL;
-	*t = (struct run){.rdma = rdma, .near = target_begin(rdma), .far = target_begin(rdma)};
+	*t = (struct run){.rdma = rdma, .near = target_begin(rdma), .n_far = n, .depth = DEPTH};
+	for (unsigned i = 0; i < n; i++)
+		t->far[i] = target_begin(rdma);
 	assert_int_equal(fx_setup(&state), 0);
 	t->fx = state;
 	engine_put(t, "near", t->near, 0);
-	engine_put(t, "far", t->far, 2u << 20);
+	for (unsigned i = 0; i < n; i++)
+		engine_put(t, names[i], t->far[i], (i + 1ull) * (2u << 20));
 	ready(t, &t->healthy, &t->fx->tenant, &t->fx->grant, "near");
 	for (int i = 0; i < SESSIONS; i++) {
 		if (i % 2 == 0) {
@@ -218,11 +236,16 @@ static void begin(struct run *t, bool rdma)
 			fx_tenant(t->fx, &tenant);
 			assert_int_equal(fx_grant(t->fx, &grant, &tenant, UINT64_MAX), 0);
 		}
-		ready(t, &t->lost[i], &tenant, &grant, "far");
+		ready(t, &t->lost[i], &tenant, &grant, names[i / 2 % (int)n]);
 		/* Its queue is there. */
 		read_one(&t->lost[i]);
 		answer_one(&t->lost[i]);
 	}
+}
+
+static void begin(struct run *t, bool rdma)
+{
+	begin_at(t, rdma, 1);
 }
 
 static void end(struct run *t)
@@ -236,7 +259,8 @@ static void end(struct run *t)
 		raw_close(&t->lost[i]);
 	assert_int_equal(fx_teardown(&state), 0);
 	target_finish(t->near, t->rdma);
-	target_finish(t->far, t->rdma);
+	for (unsigned i = 0; i < t->n_far; i++)
+		target_finish(t->far[i], t->rdma);
 	dp_test_switches = (struct dp_test_switches){0};
 	fx_rdma_device = fx_rdma_host = NULL;
 }
@@ -290,7 +314,7 @@ static uint32_t done_in_turns(struct run *t, uint32_t expected)
 	for (uint32_t turn = 0; turn < TURNS; turn++) {
 		uint32_t n;
 
-		for (; t->in_flight < DEPTH; t->in_flight++)
+		for (; t->in_flight < t->depth; t->in_flight++)
 			read_one(&t->healthy);
 		n = expected ? grown(waiting, t->near, expected) : settled(waiting, t->near);
 		target_release(t->near);
@@ -303,18 +327,22 @@ static uint32_t done_in_turns(struct run *t, uint32_t expected)
 
 static void lose(struct run *t, bool hangs)
 {
-	if (hangs)
-		target_freeze(t->far, true);
-	else
-		target_stop(t->far);
+	for (unsigned i = 0; i < t->n_far; i++) {
+		if (hangs)
+			target_freeze(t->far[i], true);
+		else
+			target_stop(t->far[i]);
+	}
 }
 
 static void come_back(struct run *t, bool hangs)
 {
-	if (hangs)
-		target_freeze(t->far, false);
-	else
-		assert_int_equal(target_start(t->far), 0);
+	for (unsigned i = 0; i < t->n_far; i++) {
+		if (hangs)
+			target_freeze(t->far[i], false);
+		else
+			assert_int_equal(target_start(t->far[i]), 0);
+	}
 }
 
 static void lost_target__takes_no_turn_of_a_tenant_at_another(bool rdma, bool hangs)
@@ -336,6 +364,28 @@ static void lost_target__takes_no_turn_of_a_tenant_at_another(bool rdma, bool ha
 	assert_int_equal(done_in_turns(&t, DEPTH), alone);
 	come_back(&t, hangs);
 	/* Nothing was lost on the way. */
+	for (int i = 0; i < SESSIONS; i++)
+		for (unsigned n = 0; n < PUSHED; n++)
+			answer_one(&t.lost[i]);
+	end(&t);
+}
+
+/* Several at once: what each has by the time that it is known to hang stays with it. Together they
+ * leave a tenant of another its turns all the same. */
+static void over_tcp__several_targets_that_hang(void **state)
+{
+	uint32_t alone;
+	struct run t;
+
+	begin_at(&t, false, FARS);
+	t.depth = SHARE;
+	alone = done_in_turns(&t, SHARE);
+	lose(&t, true);
+	push(&t);
+	grown(parked, NULL, SESSIONS);
+	(void)settled(parked, NULL);
+	assert_int_equal(done_in_turns(&t, SHARE), alone);
+	come_back(&t, true);
 	for (int i = 0; i < SESSIONS; i++)
 		for (unsigned n = 0; n < PUSHED; n++)
 			answer_one(&t.lost[i]);
@@ -434,15 +484,16 @@ static uint64_t blocks_go_over_ns(struct run *t, bool outstanding)
 	struct put p;
 
 	if (outstanding) {
-		target_delay(t->far, HOUR_MS, true);
+		target_delay(t->far[0], HOUR_MS, true);
 		write_one(&t->lost[0]);
-		assert_int_equal(grown(waiting, t->far, 1), 1);
+		assert_int_equal(grown(waiting, t->far[0], 1), 1);
 	}
 	begun = clock_boottime_ns();
-	target_stop(t->far);
+	target_stop(t->far[0]);
 	loop_call(t->fx->loop, do_close, t);
 	/* Until the sessions have ended, and what they began. */
-	AWAIT((p = engine_try(t, "third", t->far, 2u << 20)).rc == 0 || p.err.status != ROS2_BUSY);
+	AWAIT((p = engine_try(t, "third", t->far[0], 2u << 20)).rc == 0 ||
+	      p.err.status != ROS2_BUSY);
 	assert_int_equal(p.rc, 0);
 	return clock_boottime_ns() - begun;
 }
@@ -502,6 +553,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(over_tcp__a_target_that_is_gone),
 		cmocka_unit_test(over_tcp__a_target_that_hangs),
+		cmocka_unit_test(over_tcp__several_targets_that_hang),
 		cmocka_unit_test(over_rdma__a_target_that_is_gone),
 		cmocka_unit_test(over_rdma__a_target_that_hangs),
 		cmocka_unit_test(without_the_shares__they_take_its_turns),
