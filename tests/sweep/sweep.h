@@ -10,6 +10,9 @@
  *		(check rc, sweep_fired(), the invariants; work again must succeed)
  *	}
  *
+ * With ROS2_SWEEP_STRIDE=N in the environment (emulated processors) only every Nth call after the
+ * 20th is tried.
+ *
  * One sweep at a time per process. Calls are counted in all threads, from sweep_next to sweep_off,
  * but for what a thread does between sweep_hold and sweep_release: a test's own peer.
  */
@@ -51,7 +54,7 @@ struct sweep {
 	/* filled by sweep_next */
 	bool persistent;
 	uint32_t at;     /* the call that fails, from 1 */
-	uint32_t points; /* rounds in which a call failed */
+	uint32_t points; /* calls up to the last that failed, both ways of failing */
 };
 
 /* Begins the next round and arms it; false after the last. */
