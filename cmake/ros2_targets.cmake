@@ -115,13 +115,6 @@ if(CMAKE_CROSSCOMPILING)
 	set(ROS2_SERIAL_EMULATED test_rpc_stream test_rpc_tls controller_store_crash agent_service)
 endif()
 
-# Tests of real processes are alone on the machine: their deadlines are real.
-function(ros2_serial name)
-	if("integration" IN_LIST ARGN OR "slow" IN_LIST ARGN OR name IN_LIST ROS2_SERIAL_EMULATED)
-		set_tests_properties(${name} PROPERTIES RUN_SERIAL TRUE)
-	endif()
-endfunction()
-
 # What the sanitizers must be told about libraries that are not ours; each line there says why.
 set(ROS2_SANITIZER_ENV
 	"LSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/lsan.supp:print_suppressions=0"
@@ -157,9 +150,12 @@ function(ros2_test name)
 		SKIP_RETURN_CODE 77 ENVIRONMENT "CMOCKA_MESSAGE_OUTPUT=TAP;${ROS2_SANITIZER_ENV}"
 		WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
 	if(CMAKE_CROSSCOMPILING)
-		set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT ROS2_EMULATED=1)
+		# of a long sweep of faults, some: the code is the same as on the machine where all are swept
+		set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT ROS2_EMULATED=1 ROS2_SWEEP_STRIDE=7)
 	endif()
-	ros2_serial(${name} ${T_LABELS})
+	if(name IN_LIST ROS2_SERIAL_EMULATED)
+		set_tests_properties(${name} PROPERTIES RUN_SERIAL TRUE)
+	endif()
 endfunction()
 
 # ros2_sweep(NAME kind ...): faults of these kinds of calls can be swept in the test (tests/sweep).
@@ -191,10 +187,10 @@ function(ros2_clock_ahead name)
 	target_link_options(${name} PRIVATE -Wl,--wrap=clock_boottime_ns)
 endfunction()
 
-# ros2_script_test(NAME SCRIPT path [LABELS integration] [TIMEOUT more seconds]): a script that prints TAP.
-# It gets ROS2_BIN (the binaries) and ROS2_SRC (the source tree).
+# ros2_script_test(NAME SCRIPT path [LABELS integration] [TIMEOUT more seconds] [ALONE]): a script that prints TAP.
+# It gets ROS2_BIN (the binaries) and ROS2_SRC (the source tree). ALONE on the machine is what measures time or rate.
 function(ros2_script_test name)
-	cmake_parse_arguments(T "" "TIMEOUT;SCRIPT" "LABELS" ${ARGN})
+	cmake_parse_arguments(T "ALONE" "TIMEOUT;SCRIPT" "LABELS" ${ARGN})
 	if(NOT T_LABELS)
 		set(T_LABELS integration)
 	endif()
@@ -207,7 +203,7 @@ function(ros2_script_test name)
 		SKIP_RETURN_CODE 77
 		ENVIRONMENT "${ROS2_SANITIZER_ENV};ROS2_BIN=${ROS2_RUN_FROM}/bin;ROS2_SRC=${CMAKE_SOURCE_DIR};ROS2_TESTBIN=${ROS2_RUN_FROM}/tests;ROS2_BUILD=${CMAKE_BINARY_DIR};ROS2_TIME_SCALE=${ROS2_TIME_SCALE}"
 		WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
-	ros2_serial(${name} ${T_LABELS})
+	set_tests_properties(${name} PROPERTIES RUN_SERIAL "${T_ALONE}")
 endfunction()
 
 # ros2_fuzz(NAME SOURCES f.c CORPUS dir LIBS lib ...): f.c defines LLVMFuzzerTestOneInput. With
@@ -234,11 +230,12 @@ function(ros2_fuzz name)
 endfunction()
 
 # ros2_guest_test(NAME COMMAND word ... [TARGETS target ...] [TIME_LIMIT seconds] [TOPOLOGY rxe|rxe2|none] [MODULES m ...]
-#                 [MEMORY MiB] [ICOUNT] [MAY_PANIC] [SLOW]): a command that prints TAP, run in a guest (tests/guest) from the source tree.
+#                 [MEMORY MiB] [CPUS 1|2] [ICOUNT] [MAY_PANIC] [SLOW]): a command that prints TAP, run in a guest (tests/guest) from the
+#                 source tree.
 # TARGETS (programs of this build) are built in the preset `guest`, which is what runs there, first in PATH. Labels: rdma, and
-# with SLOW rdma-slow, which `tests/run --rdma-quick` leaves out. One guest at a time.
+# with SLOW rdma-slow, which `tests/run --rdma-quick` leaves out. A guest takes as many lanes of ctest as it has processors.
 function(ros2_guest_test name)
-	cmake_parse_arguments(G "ICOUNT;MAY_PANIC;SLOW" "TIME_LIMIT;TOPOLOGY;MEMORY" "COMMAND;TARGETS;MODULES" ${ARGN})
+	cmake_parse_arguments(G "ICOUNT;MAY_PANIC;SLOW" "TIME_LIMIT;TOPOLOGY;MEMORY;CPUS" "COMMAND;TARGETS;MODULES" ${ARGN})
 	set(options --tap)
 	if(NOT G_TIME_LIMIT)
 		set(G_TIME_LIMIT 120)
@@ -255,6 +252,11 @@ function(ros2_guest_test name)
 		list(JOIN G_MODULES "," modules)
 		list(APPEND options --modules ${modules})
 	endif()
+	if(G_CPUS)
+		list(APPEND options --cpus ${G_CPUS})
+	else()
+		set(G_CPUS 1)
+	endif()
 	if(G_ICOUNT)
 		list(APPEND options --icount)
 	endif()
@@ -263,6 +265,7 @@ function(ros2_guest_test name)
 	endif()
 	add_test(NAME ${name} COMMAND ${CMAKE_SOURCE_DIR}/tests/guest/run ${options} -- ${G_COMMAND})
 	ros2_in_guest(${name} ${G_TIME_LIMIT} "${G_SLOW}" ${G_TARGETS})
+	set_tests_properties(${name} PROPERTIES PROCESSORS ${G_CPUS})
 endfunction()
 
 # ros2_guest_script(NAME SCRIPT path [TARGETS target ...] [TIME_LIMIT seconds] [SLOW]): a script that prints TAP, runs here and
@@ -280,7 +283,7 @@ function(ros2_in_guest name limit slow)
 	if(slow)
 		list(APPEND labels rdma-slow)
 	endif()
-	set_tests_properties(${name} PROPERTIES LABELS "${labels}" TIMEOUT ${timeout} RUN_SERIAL TRUE
+	set_tests_properties(${name} PROPERTIES LABELS "${labels}" TIMEOUT ${timeout}
 		FIXTURES_REQUIRED guest_programs SKIP_RETURN_CODE 77 WORKING_DIRECTORY ${CMAKE_SOURCE_DIR}
 		ENVIRONMENT "CMOCKA_MESSAGE_OUTPUT=TAP;ROS2_BIN=${CMAKE_SOURCE_DIR}/build/guest/bin;ROS2_SRC=${CMAKE_SOURCE_DIR};ROS2_TESTBIN=${CMAKE_SOURCE_DIR}/build/guest/tests")
 	if(ARGN)
