@@ -58,7 +58,7 @@ static void control__tenant_of_the_session(void **state)
 
 /* ---- control verbs per second ---- */
 
-#define VERBS 200
+#define VERBS 40
 
 static enum ros2_status stat_as(struct rpc_channel *c, struct ros2_uid *s, char words[320])
 {
@@ -102,6 +102,16 @@ struct verbs {
 	uint32_t key;
 };
 
+/* Without a connection it would end after 10 s, which is soon on a slow machine. */
+static struct ros2_uid connected_session(struct world *w, struct rpc_channel *c)
+{
+	struct dp_event ev = {.type = DP_EVENT_CONNECTED};
+
+	assert_int_equal(world_open_session(c, &ev.session), ROS2_OK);
+	fake_dp_event(w->agent->dp, &ev);
+	return ev.session;
+}
+
 static void verbs_start(struct verbs *v)
 {
 	v->w = calloc(1, sizeof(*v->w));
@@ -112,8 +122,8 @@ static void verbs_start(struct verbs *v)
 	fix_verbs_per_s = 0;
 	v->a = world_tenant(v->w, "alpha");
 	v->b = world_tenant(v->w, "beta");
-	assert_int_equal(world_open_session(v->a, &v->sa), ROS2_OK);
-	assert_int_equal(world_open_session(v->b, &v->sb), ROS2_OK);
+	v->sa = connected_session(v->w, v->a);
+	v->sb = connected_session(v->w, v->b);
 	v->key = register_as(v->a, &v->sa);
 }
 
@@ -137,10 +147,11 @@ static unsigned flood(struct verbs *v, unsigned *ret_refused, double *ret_s)
 		enum ros2_status st = stat_as(v->a, &v->sa, words);
 
 		if (st == ROS2_RATE && !refused++)
-			assert_non_null(strstr(words, "memory.controlVerbsPerSecond is 200: try "
+			assert_non_null(strstr(words, "memory.controlVerbsPerSecond is 40: try "
 			                              "again in "));
 		passed += st == ROS2_BAD_HANDLE;
-		assert_true(st == ROS2_RATE || st == ROS2_BAD_HANDLE);
+		if (st != ROS2_RATE && st != ROS2_BAD_HANDLE)
+			fail_msg("call %u: %s: %s", i, ros2_status_to_str(st), words);
 		if (i % 25)
 			continue;
 		assert_int_equal(stat_as(v->b, &v->sb, NULL), ROS2_BAD_HANDLE);
@@ -162,7 +173,8 @@ static void tenant__calls_within_its_control_verbs_per_second(void **state)
 	while (stat_as(v.a, &v.sa, NULL) != ROS2_RATE)
 		;
 	passed = flood(&v, &refused, &s);
-	if (passed < 0.95 * VERBS * s || passed > 1.05 * VERBS * s || !refused)
+	/* On a busy machine he may not get around to asking for all that he may have. */
+	if (passed < 0.7 * VERBS * s || passed > 1.05 * VERBS * s || !refused)
 		fail_msg("%u calls passed and %u were refused in %.2f s", passed, refused, s);
 	/* Its bucket is empty, and still it renews, closes and gives up. */
 	assert_int_equal(renew_as(v.a, &v.sa, v.key), ROS2_OK);
