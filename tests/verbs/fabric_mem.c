@@ -201,9 +201,15 @@ int fabric_pd_new(struct fabric_dev *d, const struct fabric_pd_opts *o, struct f
 
 int fabric_pd_free(struct fabric_pd *pd)
 {
+	bool busy;
+
 	if (!pd)
 		return 0;
-	if (pd->use.regions || pd->use.sets)
+	/* Reactors give up what is of it. */
+	pthread_mutex_lock(&mem_lock);
+	busy = pd->use.regions || pd->use.sets;
+	pthread_mutex_unlock(&mem_lock);
+	if (busy)
 		return -EBUSY;
 	pd->dev->users--;
 	count(&mem_now.pds, -1);
