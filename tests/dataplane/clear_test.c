@@ -5,8 +5,7 @@
  * Linked with the library that has the switches.
  */
 #include "tests/dataplane/fixture.h"
-#include "dataplane/test_switches.h"
-#include "tests/dataplane/slow_engine.h"
+#include "tests/dataplane/slow_fixture.h"
 #include <errno.h>
 
 #define MIB        (1u << 20)
@@ -47,55 +46,19 @@ static int open_all(struct engine_ns *ns, const char *path, uint32_t flags, uint
 
 static int setup(void **state)
 {
-	slow_engine_init();
+	slow_prepare();
 	slow_submit = slow_engine_ops.submit;
 	slow_engine_ops.submit = submit;
 	slow_engine_ops.open = open_all;
 	cannot = opens_all = false;
-	dp_test_switches = (struct dp_test_switches){.extra_engine = &slow_engine_ops};
-	fx_engine_type = "slow";
 	raw_features = WIRE_FEATURE_CLEAR;
 	return fx_setup(state);
 }
-
-static int teardown(void **state)
-{
-	int rc;
-
-	slow_engine_shut(false);
-	rc = fx_teardown(state);
-	dp_test_switches = (struct dp_test_switches){0};
-	fx_engine_type = "mem";
-	return rc;
-}
-
-static char root[4096];
 
 static int file_setup(void **state)
 {
-	void *dir;
-
-	if (testing_dir_setup(&dir))
-		return -1;
-	testing_path(root, dir, "root");
-	free(dir);
-	fx_engine_type = "file";
-	fx_engine_root = root;
 	raw_features = WIRE_FEATURE_CLEAR;
-	return fx_setup(state);
-}
-
-static int file_teardown(void **state)
-{
-	int rc = fx_teardown(state);
-	void *dir = strdup(root);
-
-	fx_engine_type = "mem";
-	fx_engine_root = NULL;
-	if (!dir)
-		return -1;
-	*strrchr(dir, '/') = '\0';
-	return testing_dir_teardown(&dir) || rc;
+	return fx_file_setup(state);
 }
 
 /* No two blocks of 4 KiB alike, and no byte zero. */
@@ -639,16 +602,11 @@ static void control__without_the_deadline_recheck_it_is_carried_out(void **state
 	assert_true(cleared_after_expiry(*state));
 }
 
-#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-#define F(f)                                                                                       \
-	{                                                                                          \
-#f, files ? f : testing_no_openat2, files ? file_setup : NULL,                     \
-			files ? file_teardown : NULL, NULL                                         \
-	}
+#define T(f) cmocka_unit_test_setup_teardown(f, setup, slow_teardown)
+#define F(f) FX_FILE_TEST(f, file_setup)
 
 int main(void)
 {
-	bool files = testing_has_openat2();
 	const struct CMUnitTest mem[] = {
 		T(clear__reaches_exactly_the_bytes_that_are_named),
 		T(clear__makes_no_file_longer_and_needs_no_region),

@@ -179,6 +179,36 @@ int fx_teardown(void **state)
 	return 0;
 }
 
+static void *file_dir; /* owned, of testing_dir_setup */
+
+int fx_file_setup(void **state)
+{
+	static char root[4096];
+
+	if (testing_dir_setup(&file_dir))
+		return -1;
+	testing_path(root, file_dir, "root");
+	fx_engine_type = "file";
+	fx_engine_root = root;
+	return fx_setup(state);
+}
+
+int fx_threads_setup(void **state)
+{
+	fx_io_features = ENGINE_IO_NO_URING;
+	return fx_file_setup(state);
+}
+
+int fx_file_teardown(void **state)
+{
+	int rc = fx_teardown(state);
+
+	fx_engine_type = "mem";
+	fx_engine_root = NULL;
+	fx_io_features = 0;
+	return testing_dir_teardown(&file_dir) || rc;
+}
+
 /* ---- short calls ---- */
 
 struct short_call {

@@ -46,6 +46,19 @@ extern uint32_t fx_io_features;
 /* Generous limits; tests narrow them with fx_limits. */
 int fx_setup(void **state);
 int fx_teardown(void **state);
+/* The same over the file engine, in a directory of its own, the second with threads instead of
+ * io_uring. */
+int fx_file_setup(void **state);
+int fx_threads_setup(void **state);
+int fx_file_teardown(void **state);
+#define FX_TEST(f) cmocka_unit_test_setup_teardown(f, fx_setup, fx_teardown)
+/* A test over files, with fx_file_setup or one that calls it; skipped where there is no openat2. */
+#define FX_FILE_TEST(f, setup)                                                                     \
+	{                                                                                          \
+#f, testing_has_openat2() ? f : testing_no_openat2,                                \
+			testing_has_openat2() ? setup : NULL,                                      \
+			testing_has_openat2() ? fx_file_teardown : NULL, NULL                      \
+	}
 void fx_limits(struct fx *fx);
 void fx_contact(struct fx *fx, uint64_t stamp_ns);
 int fx_grant(struct fx *fx, const struct ros2_uid *grant, const struct ros2_uid *tenant,

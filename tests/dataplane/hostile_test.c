@@ -6,29 +6,14 @@
  */
 #include "tests/dataplane/fixture.h"
 #include "dataplane/reactor_priv.h"
-#include "dataplane/test_switches.h"
 #include "tests/clock_ahead.h"
-#include "tests/dataplane/slow_engine.h"
+#include "tests/dataplane/slow_fixture.h"
 
 #define SESSIONS 8
 /* Of one tenant, in the engine, of both reactors: eight sessions ask for twice as many. */
 #define FLUSHES_HELD (2 * REACTOR_ENGINE_TENANT)
 
 static uint8_t buf[1u << 20];
-
-static int slow_setup(void **state)
-{
-	slow_engine_init();
-	dp_test_switches = (struct dp_test_switches){.extra_engine = &slow_engine_ops};
-	fx_engine_type = "slow";
-	return fx_setup(state);
-}
-
-static int slow_teardown(void **state)
-{
-	slow_engine_shut(false);
-	return fx_teardown(state);
-}
 
 /* A session of a tenant of its own. */
 static void neighbour(struct fx *fx, struct raw *c)
@@ -177,15 +162,9 @@ static void a_call_that_waited_past_the_end_of_its_rights__is_not_carried_out(vo
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(
-			flushes__of_one_tenant_leave_room_in_the_engine_for_another, slow_setup,
-			slow_teardown),
-		cmocka_unit_test_setup_teardown(
-			slots__are_not_kept_from_others_by_tenants_that_never_answer, slow_setup,
-			slow_teardown),
-		cmocka_unit_test_setup_teardown(
-			a_call_that_waited_past_the_end_of_its_rights__is_not_carried_out,
-			slow_setup, slow_teardown),
+		SLOW_TEST(flushes__of_one_tenant_leave_room_in_the_engine_for_another),
+		SLOW_TEST(slots__are_not_kept_from_others_by_tenants_that_never_answer),
+		SLOW_TEST(a_call_that_waited_past_the_end_of_its_rights__is_not_carried_out),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

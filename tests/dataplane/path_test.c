@@ -299,45 +299,8 @@ static void dp_write__pulled_into_the_file_engine_is_copied_by_nobody(void **sta
 	raw_close(&c);
 }
 
-static char root[4096];
-
-static int file_setup(void **state)
-{
-	void *dir;
-
-	if (testing_dir_setup(&dir))
-		return -1;
-	testing_path(root, dir, "root");
-	free(dir);
-	fx_engine_type = "file";
-	fx_engine_root = root;
-	return fx_setup(state);
-}
-
-static int file_teardown(void **state)
-{
-	int rc = fx_teardown(state);
-	void *dir = strdup(root);
-
-	fx_engine_type = "mem";
-	fx_engine_root = NULL;
-	if (!dir)
-		return -1;
-	*strrchr(dir, '/') = '\0';
-	return testing_dir_teardown(&dir) || rc;
-}
-
-#define FX_TEST(f) cmocka_unit_test_setup_teardown(f, fx_setup, fx_teardown)
-
-#define FILE_TEST(f)                                                                               \
-	{                                                                                          \
-#f, files ? f : testing_no_openat2, files ? file_setup : NULL,                     \
-			files ? file_teardown : NULL, NULL                                         \
-	}
-
 int main(void)
 {
-	bool files = testing_has_openat2();
 	const struct CMUnitTest mem[] = {
 		FX_TEST(dp_write__in_capsule_is_read_back_equal),
 		FX_TEST(dp_write__is_pulled_when_it_is_large),
@@ -352,17 +315,18 @@ int main(void)
 		FX_TEST(dp_free__ends_what_is_under_way),
 	};
 	const struct CMUnitTest file[] = {
-		FILE_TEST(dp_write__in_capsule_is_read_back_equal),
-		FILE_TEST(dp_write__is_pulled_when_it_is_large),
-		FILE_TEST(dp_read__is_short_only_at_the_end_of_the_file),
-		FILE_TEST(dp_request__of_zero_length_completes),
-		FILE_TEST(dp_session__many_requests_in_flight_all_complete),
-		FILE_TEST(dp_session__tells_stats_and_events),
-		FILE_TEST(dp_session__ends_in_order_on_bye),
-		FILE_TEST(dp_control__names_and_attributes_work),
-		FILE_TEST(dp_leases__lists_live_leases_with_their_owners),
-		FILE_TEST(dp_free__ends_what_is_under_way),
-		FILE_TEST(dp_write__pulled_into_the_file_engine_is_copied_by_nobody),
+		FX_FILE_TEST(dp_write__in_capsule_is_read_back_equal, fx_file_setup),
+		FX_FILE_TEST(dp_write__is_pulled_when_it_is_large, fx_file_setup),
+		FX_FILE_TEST(dp_read__is_short_only_at_the_end_of_the_file, fx_file_setup),
+		FX_FILE_TEST(dp_request__of_zero_length_completes, fx_file_setup),
+		FX_FILE_TEST(dp_session__many_requests_in_flight_all_complete, fx_file_setup),
+		FX_FILE_TEST(dp_session__tells_stats_and_events, fx_file_setup),
+		FX_FILE_TEST(dp_session__ends_in_order_on_bye, fx_file_setup),
+		FX_FILE_TEST(dp_control__names_and_attributes_work, fx_file_setup),
+		FX_FILE_TEST(dp_leases__lists_live_leases_with_their_owners, fx_file_setup),
+		FX_FILE_TEST(dp_free__ends_what_is_under_way, fx_file_setup),
+		FX_FILE_TEST(dp_write__pulled_into_the_file_engine_is_copied_by_nobody,
+	                     fx_file_setup),
 	};
 	int failed = cmocka_run_group_tests_name("mem engine", mem, NULL, NULL);
 

@@ -629,8 +629,6 @@ static void session__half_open_or_cut_in_the_middle_ends_cleanly(void **state)
 	assert_int_equal(fx_lease_count(fx), 0);
 }
 
-#define FX_TEST(f) cmocka_unit_test_setup_teardown(f, fx_setup, fx_teardown)
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {

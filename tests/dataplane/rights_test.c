@@ -5,34 +5,14 @@
  * library that has the switches.
  */
 #include "tests/dataplane/fixture.h"
-#include "dataplane/test_switches.h"
 #include "tests/await.h"
 #include "tests/clock_ahead.h"
-#include "tests/dataplane/slow_engine.h"
+#include "tests/dataplane/slow_fixture.h"
 #include <errno.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
 static uint8_t buf[1u << 20];
-
-static int slow_setup(void **state)
-{
-	slow_engine_init();
-	dp_test_switches = (struct dp_test_switches){.extra_engine = &slow_engine_ops};
-	fx_engine_type = "slow";
-	return fx_setup(state);
-}
-
-static int slow_teardown(void **state)
-{
-	int rc;
-
-	/* Opened first: the end waits for what the engine holds. */
-	slow_engine_shut(false);
-	rc = fx_teardown(state);
-	dp_test_switches = (struct dp_test_switches){0};
-	return rc;
-}
 
 /* ---- revocation ---- */
 
@@ -734,38 +714,37 @@ static void control__without_the_deadline_recheck_it_is_handed_on(void **state)
 	assert_true(payload_after_expiry(*state));
 }
 
-#define FX_TEST(f) cmocka_unit_test_setup_teardown(f, slow_setup, slow_teardown)
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		FX_TEST(lease__is_not_renewed_beyond_what_the_document_allows_by_now),
-		FX_TEST(revoke__of_a_session_hands_on_no_byte_after_its_receipt),
-		FX_TEST(revoke__of_a_tenant_hands_on_no_byte_and_its_uid_never_works_again),
-		FX_TEST(revoke__of_a_grant_leaves_other_grants_alone),
-		FX_TEST(revoke__of_everything_ends_all_sessions_on_all_reactors),
-		FX_TEST(revoke__of_something_unknown_still_leaves_a_tombstone),
-		FX_TEST(revoke__counts_what_an_engine_still_holds_and_tells_when_it_is_back),
-		FX_TEST(revoke__waits_for_control_calls_inside_an_engine),
-		FX_TEST(control__of_a_slow_tenant_does_not_block_another_and_is_bounded),
-		FX_TEST(session__ends_by_itself_when_its_grant_does),
-		FX_TEST(session__lives_on_when_its_grant_is_renewed_in_time),
-		FX_TEST(session__ends_by_itself_when_contact_is_lost),
-		FX_TEST(session__ends_by_itself_when_its_certificate_does),
-		FX_TEST(lease__that_expired_is_named_and_can_be_renewed_only_before),
-		FX_TEST(region__beyond_a_limit_is_refused_with_the_numbers),
-		FX_TEST(region__limits_count_all_sessions_of_a_tenant),
-		FX_TEST(session__limits_and_rights_are_checked_at_opening),
-		FX_TEST(mount__bounds_the_access_of_what_is_opened_under_it),
-		FX_TEST(rate__of_operations_is_not_exceeded),
-		FX_TEST(rate__of_bytes_holds_for_requests_larger_than_the_burst),
-		FX_TEST(rate__is_shared_by_sessions_on_several_reactors),
-		FX_TEST(tenants__on_one_reactor_do_not_starve_each_other),
-		FX_TEST(control__without_the_lease_check_a_foreign_key_works),
-		FX_TEST(control__without_the_handle_check_a_closed_handle_reaches_the_next_file),
-		FX_TEST(control__without_the_contact_check_a_session_outlives_contact),
-		FX_TEST(payload__that_an_engine_gives_back_after_the_end_of_the_grant_is_not_handed_on),
-		FX_TEST(control__without_the_deadline_recheck_it_is_handed_on),
+		SLOW_TEST(lease__is_not_renewed_beyond_what_the_document_allows_by_now),
+		SLOW_TEST(revoke__of_a_session_hands_on_no_byte_after_its_receipt),
+		SLOW_TEST(revoke__of_a_tenant_hands_on_no_byte_and_its_uid_never_works_again),
+		SLOW_TEST(revoke__of_a_grant_leaves_other_grants_alone),
+		SLOW_TEST(revoke__of_everything_ends_all_sessions_on_all_reactors),
+		SLOW_TEST(revoke__of_something_unknown_still_leaves_a_tombstone),
+		SLOW_TEST(revoke__counts_what_an_engine_still_holds_and_tells_when_it_is_back),
+		SLOW_TEST(revoke__waits_for_control_calls_inside_an_engine),
+		SLOW_TEST(control__of_a_slow_tenant_does_not_block_another_and_is_bounded),
+		SLOW_TEST(session__ends_by_itself_when_its_grant_does),
+		SLOW_TEST(session__lives_on_when_its_grant_is_renewed_in_time),
+		SLOW_TEST(session__ends_by_itself_when_contact_is_lost),
+		SLOW_TEST(session__ends_by_itself_when_its_certificate_does),
+		SLOW_TEST(lease__that_expired_is_named_and_can_be_renewed_only_before),
+		SLOW_TEST(region__beyond_a_limit_is_refused_with_the_numbers),
+		SLOW_TEST(region__limits_count_all_sessions_of_a_tenant),
+		SLOW_TEST(session__limits_and_rights_are_checked_at_opening),
+		SLOW_TEST(mount__bounds_the_access_of_what_is_opened_under_it),
+		SLOW_TEST(rate__of_operations_is_not_exceeded),
+		SLOW_TEST(rate__of_bytes_holds_for_requests_larger_than_the_burst),
+		SLOW_TEST(rate__is_shared_by_sessions_on_several_reactors),
+		SLOW_TEST(tenants__on_one_reactor_do_not_starve_each_other),
+		SLOW_TEST(control__without_the_lease_check_a_foreign_key_works),
+		SLOW_TEST(control__without_the_handle_check_a_closed_handle_reaches_the_next_file),
+		SLOW_TEST(control__without_the_contact_check_a_session_outlives_contact),
+		SLOW_TEST(
+			payload__that_an_engine_gives_back_after_the_end_of_the_grant_is_not_handed_on),
+		SLOW_TEST(control__without_the_deadline_recheck_it_is_handed_on),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

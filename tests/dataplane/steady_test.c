@@ -6,8 +6,7 @@
  * tests/bench/steady/count_calls.c, which stands between our code and the allocator and pthread.
  */
 #include "tests/dataplane/fixture.h"
-#include "tests/bench/steady/count_calls.h"
-#include <semaphore.h>
+#include "tests/dataplane/steady.h"
 #include <time.h>
 
 #define BIG     (1u << 20)
@@ -15,8 +14,6 @@
 #define REGION  (4u << 20)
 #define WARM_UP 4u
 #define TURNS   40u
-
-struct count_calls *count_calls(void);
 
 static uint8_t buf[BIG];
 
@@ -206,60 +203,9 @@ static void cpu_time__shows_a_reactor_that_looks_all_the_time(void **state)
 	assert_true(idle_cpu_ns(*state, 20 * IDLE_TURNS, 4 * IDLE_NS) >= 4 * IDLE_NS);
 }
 
-static void *allocates_and_locks(void *arg)
-{
-	pthread_mutex_t m = PTHREAD_MUTEX_INITIALIZER;
-	void *volatile p;
-
-	sem_wait(arg); /* until it has its name */
-	p = malloc(10);
-	free(p);
-	pthread_mutex_lock(&m);
-	pthread_mutex_unlock(&m);
-	return NULL;
-}
-
-static void counter__sees_a_reactor_thread_that_allocates_and_locks(void **state)
-{
-	struct count_calls *counts = count_calls();
-	uint64_t alloc = atomic_load(&counts->alloc), lock = atomic_load(&counts->lock);
-	pthread_t t;
-	sem_t go;
-
-	sem_init(&go, 0, 0);
-	assert_int_equal(pthread_create(&t, NULL, allocates_and_locks, &go), 0);
-	pthread_setname_np(t, "reactor9");
-	sem_post(&go);
-	pthread_join(t, NULL);
-	sem_destroy(&go);
-	assert_true(atomic_load(&counts->alloc) >= alloc + 2);
-	assert_true(atomic_load(&counts->lock) >= lock + 1);
-}
-
 static void counter__sees_the_locks_of_the_file_engines_thread_mode(void **state)
 {
 	assert_true(steady(*state, load_pulled).lock > 0);
-}
-
-static char root[4096];
-
-static int file_setup(void **state)
-{
-	void *dir;
-
-	if (testing_dir_setup(&dir))
-		return -1;
-	testing_path(root, dir, "root");
-	free(dir);
-	fx_engine_type = "file";
-	fx_engine_root = root;
-	return fx_setup(state);
-}
-
-static int threads_setup(void **state)
-{
-	fx_io_features = ENGINE_IO_NO_URING;
-	return file_setup(state);
 }
 
 static int poll_setup(void **state)
@@ -280,44 +226,22 @@ static int poll_teardown(void **state)
 	return fx_teardown(state);
 }
 
-static int file_teardown(void **state)
-{
-	int rc = fx_teardown(state);
-
-	*strrchr(root, '/') = '\0';
-	fx_engine_type = "mem";
-	fx_engine_root = NULL;
-	fx_io_features = 0;
-	return rc | nftw(root, testing_remove_one, 16, FTW_DEPTH | FTW_PHYS);
-}
-
-#define FILE_TEST(f, setup)                                                                        \
-	{                                                                                          \
-#f, files ? f : testing_no_openat2, files ? setup : NULL,                          \
-			files ? file_teardown : NULL, NULL                                         \
-	}
-
 int main(void)
 {
-	bool files = testing_has_openat2();
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(counter__sees_a_reactor_thread_that_allocates_and_locks),
-		FILE_TEST(counter__sees_the_locks_of_the_file_engines_thread_mode, threads_setup),
-		cmocka_unit_test_setup_teardown(
-			steady_state__of_the_mem_engine_copies_only_what_it_stores, fx_setup,
-			fx_teardown),
-		FILE_TEST(steady_state__of_the_file_engine_allocates_locks_and_copies_nothing,
-	                  file_setup),
-		cmocka_unit_test_setup_teardown(
-			steady_state__of_what_clears_allocates_locks_and_copies_nothing, fx_setup,
-			fx_teardown),
-		FILE_TEST(steady_state__of_what_clears_allocates_locks_and_copies_nothing,
-	                  file_setup),
-		FILE_TEST(steady_state__of_inline_writes_into_files_copies_each_byte_once_at_most,
-	                  file_setup),
-		cmocka_unit_test_setup_teardown(
-			steady_state__of_inline_writes_into_memory_copies_each_byte_twice_at_most,
-			fx_setup, fx_teardown),
+		cmocka_unit_test(steady_counter__sees_a_reactor_thread_that_allocates_and_locks),
+		FX_FILE_TEST(counter__sees_the_locks_of_the_file_engines_thread_mode,
+	                     fx_threads_setup),
+		FX_TEST(steady_state__of_the_mem_engine_copies_only_what_it_stores),
+		FX_FILE_TEST(steady_state__of_the_file_engine_allocates_locks_and_copies_nothing,
+	                     fx_file_setup),
+		FX_TEST(steady_state__of_what_clears_allocates_locks_and_copies_nothing),
+		FX_FILE_TEST(steady_state__of_what_clears_allocates_locks_and_copies_nothing,
+	                     fx_file_setup),
+		FX_FILE_TEST(
+			steady_state__of_inline_writes_into_files_copies_each_byte_once_at_most,
+			fx_file_setup),
+		FX_TEST(steady_state__of_inline_writes_into_memory_copies_each_byte_twice_at_most),
 		cmocka_unit_test_setup_teardown(reactor__that_looks_before_it_sleeps_does_sleep,
 	                                        poll_setup, poll_teardown),
 		cmocka_unit_test_setup_teardown(cpu_time__shows_a_reactor_that_looks_all_the_time,

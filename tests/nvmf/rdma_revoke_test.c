@@ -12,8 +12,6 @@
 
 #define BYTES 8192u
 
-static const bool kinds[] = {true, false}; /* keys per command, standing ones */
-
 /* A read that the target has, and has not served. */
 static struct rdma_peer_cmd *in_flight(struct host *h, struct host_req *r, uint32_t slot)
 {
@@ -60,137 +58,130 @@ static void again(struct host *h, bool per_command)
 	host_connect(h);
 }
 
+static int per_command_setup(void **state)
+{
+	int rc = host_setup(state);
+
+	again(*state, true);
+	return rc;
+}
+
+static int standing_setup(void **state)
+{
+	int rc = host_setup(state);
+
+	again(*state, false);
+	return rc;
+}
+
 static void rdma_revoke__a_late_write_reaches_nothing_after_the_confirmation(void **state)
 {
 	struct host *h = *state;
+	struct host_req r;
+	struct rdma_peer_cmd *cmd = in_flight(h, &r, 1);
 
-	for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
-		struct rdma_peer_cmd *cmd;
-		struct host_req r;
-
-		again(h, kinds[i]);
-		cmd = in_flight(h, &r, 1);
-		assert_int_equal(end_key(h, &r), 1);
-		host_turns(h, 2);
-		assert_int_equal(ending(h), 0);
-		assert_false(fabric_mem_key_lives(cmd->sgl.key));
-		assert_int_equal(host_counters(h).keys_revoked, 1);
-		assert_true(host_counters(h).last_withdrawn_ns != 0);
-		assert_int_equal(r.n_done, 0);
-		assert_int_equal(late_write(h, cmd), FABRIC_END_REMOTE_ACCESS);
-		assert_false(landed(&r));
-		host_turns(h, 3);
-		host_assert_failed(h, "still used a key that had ended with a right");
-		assert_int_equal(r.n_done, 1);
-		assert_int_equal(r.rc, -EREMOTEIO);
-	}
+	assert_int_equal(end_key(h, &r), 1);
+	host_turns(h, 2);
+	assert_int_equal(ending(h), 0);
+	assert_false(fabric_mem_key_lives(cmd->sgl.key));
+	assert_int_equal(host_counters(h).keys_revoked, 1);
+	assert_true(host_counters(h).last_withdrawn_ns != 0);
+	assert_int_equal(r.n_done, 0);
+	assert_int_equal(late_write(h, cmd), FABRIC_END_REMOTE_ACCESS);
+	assert_false(landed(&r));
+	host_turns(h, 3);
+	host_assert_failed(h, "still used a key that had ended with a right");
+	assert_int_equal(r.n_done, 1);
+	assert_int_equal(r.rc, -EREMOTEIO);
 }
 
 /* The control: nobody ends the key. */
 static void rdma_revoke__the_same_write_lands_when_no_key_is_ended(void **state)
 {
 	struct host *h = *state;
+	struct host_req r;
+	struct rdma_peer_cmd *cmd = in_flight(h, &r, 1);
 
-	for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
-		struct rdma_peer_cmd *cmd;
-		struct host_req r;
-
-		again(h, kinds[i]);
-		cmd = in_flight(h, &r, 1);
-		h->ops->forget_regions(h->q, h->now_ns); /* idle ones: none is */
-		host_turns(h, 2);
-		assert_true(fabric_mem_key_lives(cmd->sgl.key));
-		assert_int_equal(late_write(h, cmd), FABRIC_END_OK);
-		assert_true(landed(&r));
-		rdma_peer_answer(&h->peer, cmd, NVME_SC_SUCCESS);
-		host_turns(h, 3);
-		assert_int_equal(r.rc, 0);
-		assert_int_equal(host_counters(h).last_withdrawn_ns, 0);
-	}
+	h->ops->forget_regions(h->q, h->now_ns); /* idle ones: none is */
+	host_turns(h, 2);
+	assert_true(fabric_mem_key_lives(cmd->sgl.key));
+	assert_int_equal(late_write(h, cmd), FABRIC_END_OK);
+	assert_true(landed(&r));
+	rdma_peer_answer(&h->peer, cmd, NVME_SC_SUCCESS);
+	host_turns(h, 3);
+	assert_int_equal(r.rc, 0);
+	assert_int_equal(host_counters(h).last_withdrawn_ns, 0);
 }
 
 /* And nobody waits: until the device confirms the key is good. */
 static void rdma_revoke__is_not_over_before_the_device_says_so(void **state)
 {
 	struct host *h = *state;
+	struct host_req r;
+	struct rdma_peer_cmd *cmd = in_flight(h, &r, 1);
 
-	for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
-		struct rdma_peer_cmd *cmd;
-		struct host_req r;
-
-		again(h, kinds[i]);
-		cmd = in_flight(h, &r, 1);
-		fabric_mem_hold_invalidates(true);
-		assert_int_equal(end_key(h, &r), 1);
-		host_turns(h, 3);
-		assert_int_equal(ending(h), 1);
-		assert_int_equal(end_key(h, &r), 0); /* once */
-		assert_int_equal(late_write(h, cmd), FABRIC_END_OK);
-		assert_true(landed(&r));
-		fabric_mem_hold_invalidates(false);
-		host_turns(h, 3);
-		assert_int_equal(ending(h), 0);
-		memset(r.req.buf, 0x11, BYTES);
-		assert_int_equal(late_write(h, cmd), FABRIC_END_REMOTE_ACCESS);
-		assert_false(landed(&r));
-		host_turns(h, 3);
-		assert_int_equal(r.n_done, 1);
-	}
+	fabric_mem_hold_invalidates(true);
+	assert_int_equal(end_key(h, &r), 1);
+	host_turns(h, 3);
+	assert_int_equal(ending(h), 1);
+	assert_int_equal(end_key(h, &r), 0); /* once */
+	assert_int_equal(late_write(h, cmd), FABRIC_END_OK);
+	assert_true(landed(&r));
+	fabric_mem_hold_invalidates(false);
+	host_turns(h, 3);
+	assert_int_equal(ending(h), 0);
+	memset(r.req.buf, 0x11, BYTES);
+	assert_int_equal(late_write(h, cmd), FABRIC_END_REMOTE_ACCESS);
+	assert_false(landed(&r));
+	host_turns(h, 3);
+	assert_int_equal(r.n_done, 1);
 }
 
 /* A device that never says so: the end of the queue pair does, for all of them. */
 static void rdma_revoke__a_device_that_does_not_confirm_loses_the_queue_pair(void **state)
 {
 	struct host *h = *state;
+	struct host_req r;
+	struct rdma_peer_cmd *cmd = in_flight(h, &r, 1);
 
-	for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
-		struct rdma_peer_cmd *cmd;
-		struct host_req r;
-
-		again(h, kinds[i]);
-		cmd = in_flight(h, &r, 1);
-		fabric_mem_hold_invalidates(true);
-		assert_int_equal(end_key(h, &r), 1);
-		host_tick(h, HOST_COMMAND_NS - 1);
-		assert_int_equal(ending(h), 1);
-		host_tick(h, 1); /* its time is over, and so is the queue */
-		host_turn(h);
-		assert_int_equal(h->ops->state(h->q), NVMF_QUEUE_FAILED);
-		assert_int_equal(ending(h), 0);
-		assert_false(fabric_mem_key_lives(cmd->sgl.key));
-		assert_int_equal(r.rc, -EREMOTEIO);
-		fabric_mem_hold_invalidates(false);
-	}
+	fabric_mem_hold_invalidates(true);
+	assert_int_equal(end_key(h, &r), 1);
+	host_tick(h, HOST_COMMAND_NS - 1);
+	assert_int_equal(ending(h), 1);
+	host_tick(h, 1); /* its time is over, and so is the queue */
+	host_turn(h);
+	assert_int_equal(h->ops->state(h->q), NVMF_QUEUE_FAILED);
+	assert_int_equal(ending(h), 0);
+	assert_false(fabric_mem_key_lives(cmd->sgl.key));
+	assert_int_equal(r.rc, -EREMOTEIO);
+	fabric_mem_hold_invalidates(false);
 }
 
 static void rdma_revoke__a_target_that_was_done_ends_the_command_and_nothing_else(void **state)
 {
 	struct host *h = *state;
 
-	for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
-		again(h, kinds[i]);
-		/* More often than there are places for keys. */
-		for (uint32_t n = 0; n < 300; n++) {
-			struct host_req r, other;
-			struct rdma_peer_cmd *cmd = in_flight(h, &r, 1), *second;
+	/* More often than there are places for keys. */
+	for (uint32_t n = 0; n < 300; n++) {
+		struct host_req r, other;
+		struct rdma_peer_cmd *cmd = in_flight(h, &r, 1), *second;
 
-			second = in_flight(h, &other, 2);
-			assert_int_equal(late_write(h, cmd), FABRIC_END_OK);
-			assert_int_equal(end_key(h, &r), 1);
-			host_turns(h, 2);
-			assert_true(fabric_mem_key_lives(second->sgl.key));
-			rdma_peer_answer(&h->peer, cmd, NVME_SC_SUCCESS);
-			rdma_peer_serve(&h->peer, second, true);
-			host_turns(h, 3);
-			assert_int_equal(r.rc, 0);
-			assert_int_equal(other.rc, 0);
-			assert_int_equal(ending(h), 0);
-			assert_int_equal(h->ops->end_key(h->q, &r.req, h->now_ns), 0);
-		}
-		assert_int_equal(h->ops->state(h->q), NVMF_QUEUE_READY);
-		assert_int_equal(host_counters(h).keys_bound - host_counters(h).keys_revoked,
-		                 kinds[i] ? 0 : 1);
+		second = in_flight(h, &other, 2);
+		assert_int_equal(late_write(h, cmd), FABRIC_END_OK);
+		assert_int_equal(end_key(h, &r), 1);
+		host_turns(h, 2);
+		assert_true(fabric_mem_key_lives(second->sgl.key));
+		rdma_peer_answer(&h->peer, cmd, NVME_SC_SUCCESS);
+		rdma_peer_serve(&h->peer, second, true);
+		host_turns(h, 3);
+		assert_int_equal(r.rc, 0);
+		assert_int_equal(other.rc, 0);
+		assert_int_equal(ending(h), 0);
+		assert_int_equal(h->ops->end_key(h->q, &r.req, h->now_ns), 0);
 	}
+	assert_int_equal(h->ops->state(h->q), NVMF_QUEUE_READY);
+	assert_int_equal(host_counters(h).keys_bound - host_counters(h).keys_revoked,
+	                 h->o.keys_per_command ? 0 : 1);
 }
 
 static void rdma_revoke__waits_for_what_had_begun_to_end_and_not_for_later_ends(void **state)
@@ -414,15 +405,23 @@ static void rdma_revoke__ends_keys_whatever_the_device_refuses(void **state)
 }
 
 #define T(name) cmocka_unit_test_setup_teardown(rdma_revoke__##name, host_setup, host_teardown)
+/* Once with a key for each command, once with standing ones. */
+#define BOTH(name)                                                                                 \
+	{"rdma_revoke__" #name ", keys of commands", rdma_revoke__##name, per_command_setup,       \
+	 host_teardown, NULL},                                                                     \
+	{                                                                                          \
+		"rdma_revoke__" #name ", standing keys", rdma_revoke__##name, standing_setup,      \
+			host_teardown, NULL                                                        \
+	}
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		T(a_late_write_reaches_nothing_after_the_confirmation),
-		T(the_same_write_lands_when_no_key_is_ended),
-		T(is_not_over_before_the_device_says_so),
-		T(a_device_that_does_not_confirm_loses_the_queue_pair),
-		T(a_target_that_was_done_ends_the_command_and_nothing_else),
+		BOTH(a_late_write_reaches_nothing_after_the_confirmation),
+		BOTH(the_same_write_lands_when_no_key_is_ended),
+		BOTH(is_not_over_before_the_device_says_so),
+		BOTH(a_device_that_does_not_confirm_loses_the_queue_pair),
+		BOTH(a_target_that_was_done_ends_the_command_and_nothing_else),
 		T(waits_for_what_had_begun_to_end_and_not_for_later_ends),
 		T(idle_keys_are_counted_and_those_in_use_end_with_their_command),
 		T(keys_of_commands_are_told_by_direction),

@@ -9,7 +9,7 @@
 #include "common/probe.h"
 #include "dataplane/test_switches.h"
 #include "tests/await.h"
-#include "tests/dataplane/slow_engine.h"
+#include "tests/dataplane/slow_fixture.h"
 #include "tests/sweep/sweep.h"
 #include <errno.h>
 #include <stdatomic.h>
@@ -78,13 +78,11 @@ static void keys(const struct engine_reactor *r, const struct fabric_pd *pd, boo
 
 static int setup(void **state)
 {
-	slow_engine_init();
+	slow_prepare();
 	slow_engine_ops.keys = keys;
 	slow_engine_ops.end_keys = end_keys;
 	slow_engine_ops.forget_regions = forget_regions;
 	slow_engine_ops.keys_ending = keys_ending;
-	dp_test_switches = (struct dp_test_switches){.extra_engine = &slow_engine_ops};
-	fx_engine_type = "slow";
 	fx_transport = DP_TRANSPORT_VERBS;
 	fx_rdma_device = FABRIC_MEM_DEVICE;
 	fx_rdma_host = "127.0.0.1";
@@ -94,16 +92,6 @@ static int setup(void **state)
 	atomic_store(&victim, NULL);
 	atomic_store(&last_ns, LAST_NS);
 	return fx_setup(state);
-}
-
-static int teardown(void **state)
-{
-	int rc;
-
-	slow_engine_shut(false);
-	rc = fx_teardown(state);
-	dp_test_switches = (struct dp_test_switches){0};
-	return rc;
 }
 
 /* A session of the tenant with two reads inside the engine. */
@@ -756,7 +744,7 @@ static void device__is_told_what_the_probe_saw_of_invalidations(void **state)
 	assert_int_equal(told, 0);
 }
 
-#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+#define T(f) cmocka_unit_test_setup_teardown(f, setup, slow_teardown)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {

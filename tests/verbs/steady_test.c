@@ -8,10 +8,7 @@
  * either; in the guest over libibverbs and soft-RoCE with the real dataplane/fabric.
  */
 #include "tests/client/direct.h"
-#include "tests/bench/steady/count_calls.h"
-#include <semaphore.h>
-
-struct count_calls *count_calls(void);
+#include "tests/dataplane/steady.h"
 
 #define DEPTH   16u
 #define SMALL   4096u
@@ -135,36 +132,6 @@ static void steady_verbs__of_the_mem_engine_copies_what_it_stores_and_hands_out(
 
 /* ---- negative controls ---- */
 
-static void *allocates_and_locks(void *arg)
-{
-	pthread_mutex_t m = PTHREAD_MUTEX_INITIALIZER;
-	void *volatile p;
-
-	sem_wait(arg); /* until it has its name */
-	p = malloc(10);
-	free(p);
-	pthread_mutex_lock(&m);
-	pthread_mutex_unlock(&m);
-	return NULL;
-}
-
-static void counter__sees_a_reactor_thread_that_allocates_and_locks(void **state)
-{
-	struct count_calls *counts = count_calls();
-	uint64_t alloc = atomic_load(&counts->alloc), lock = atomic_load(&counts->lock);
-	pthread_t t;
-	sem_t go;
-
-	sem_init(&go, 0, 0);
-	assert_int_equal(pthread_create(&t, NULL, allocates_and_locks, &go), 0);
-	pthread_setname_np(t, "reactor9");
-	sem_post(&go);
-	pthread_join(t, NULL);
-	sem_destroy(&go);
-	assert_true(atomic_load(&counts->alloc) >= alloc + 2);
-	assert_true(atomic_load(&counts->lock) >= lock + 1);
-}
-
 /* Sessions and leases that come and go are no steady state. */
 static void come_and_go(struct user *u, uint32_t turns)
 {
@@ -188,8 +155,6 @@ static void counter__sees_the_locks_of_the_file_engines_thread_mode(void **state
 	assert_true(steady(*state, reads).lock > 0);
 }
 
-static char root[4096];
-
 static int mem_setup(void **state)
 {
 	fx_from_env();
@@ -198,51 +163,28 @@ static int mem_setup(void **state)
 
 static int file_setup(void **state)
 {
-	void *dir;
-
-	if (testing_dir_setup(&dir))
-		return -1;
-	testing_path(root, dir, "root");
-	free(dir);
-	fx_engine_type = "file";
-	fx_engine_root = root;
-	return mem_setup(state);
+	fx_from_env();
+	return fx_file_setup(state);
 }
 
 static int threads_setup(void **state)
 {
-	fx_io_features = ENGINE_IO_NO_URING;
-	return file_setup(state);
-}
-
-static int file_teardown(void **state)
-{
-	int rc = fx_teardown(state);
-
-	*strrchr(root, '/') = '\0';
-	fx_engine_type = "mem";
-	fx_engine_root = NULL;
-	fx_io_features = 0;
-	return rc | nftw(root, testing_remove_one, 16, FTW_DEPTH | FTW_PHYS);
+	fx_from_env();
+	return fx_threads_setup(state);
 }
 
 #define MEM_TEST(f) cmocka_unit_test_setup_teardown(f, mem_setup, fx_teardown)
-#define FILE_TEST(f, setup)                                                                        \
-	{                                                                                          \
-#f, files ? f : testing_no_openat2, files ? setup : NULL,                          \
-			files ? file_teardown : NULL, NULL                                         \
-	}
 
 int main(void)
 {
-	bool files = testing_has_openat2();
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(counter__sees_a_reactor_thread_that_allocates_and_locks),
+		cmocka_unit_test(steady_counter__sees_a_reactor_thread_that_allocates_and_locks),
 		MEM_TEST(counter__sees_sessions_that_come_and_go),
-		FILE_TEST(counter__sees_the_locks_of_the_file_engines_thread_mode, threads_setup),
-		FILE_TEST(steady_verbs__of_files_allocates_locks_and_copies_nothing, file_setup),
-		FILE_TEST(steady_verbs__of_writes_with_their_requests_into_files_copies_once,
-	                  file_setup),
+		FX_FILE_TEST(counter__sees_the_locks_of_the_file_engines_thread_mode,
+	                     threads_setup),
+		FX_FILE_TEST(steady_verbs__of_files_allocates_locks_and_copies_nothing, file_setup),
+		FX_FILE_TEST(steady_verbs__of_writes_with_their_requests_into_files_copies_once,
+	                     file_setup),
 		MEM_TEST(steady_verbs__of_the_mem_engine_copies_what_it_stores_and_hands_out),
 	};
 
