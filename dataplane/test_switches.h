@@ -33,6 +33,8 @@ struct dp_test_switches {
 	bool no_beneath;          /* paths of the file engine go where their names lead */
 	bool no_lost_share;       /* who waits for storage that is away may take what there is */
 	bool refusals_count;      /* what a tenant's device refuses is a violation */
+	bool no_rnr_limit;        /* a peer that takes no answers is waited for without end */
+	bool remote_operations;   /* tenants' queue pairs take RDMA */
 	bool no_turn_bounds;      /* a turn does all there is to do for connections over verbs */
 	/* An engine type of the test's own, found before the real ones; NULL for none. */
 	const struct engine_ops *extra_engine;

@@ -121,12 +121,17 @@ static int take_in(struct verbs *v, struct session *s, struct fabric_conn *conn,
 	                                    .send_depth = VERBS_SEND_DEPTH,
 	                                    .recv_depth = VERBS_RECVS,
 	                                    .inline_bytes = WIRE_HEADER_LEN,
-	                                    .reads_out = VERBS_READS_OUT},
+	                                    .reads_out = VERBS_READS_OUT,
+	                                    .rnr_forever = DP_SWITCH(no_rnr_limit)},
 	                             .hello = {&answer, sizeof(answer)},
 	                             .prepare = post_receives,
 	                             .arg = c};
 	int rc;
 
+	if (DP_SWITCH(remote_operations)) {
+		o.qp.remote_access = FABRIC_READ | FABRIC_WRITE;
+		o.qp.reads_in = VERBS_READS_OUT;
+	}
 	c->t = verbs_tenant_enter(v, s, err);
 	if (!c->t)
 		return -ENOSPC;

@@ -343,6 +343,7 @@ struct fabric_qp_opts {
 	 * not 0 */
 	uint8_t reads_in;
 	uint8_t reads_out; /* ours in flight; 0: no RDMA READ can be queued */
+	bool rnr_forever;  /* for tests: a peer without receives is waited for without end */
 	uint32_t port;     /* hand-made connections; 0 = 1 */
 	uint32_t gid_index;
 	uint64_t join_limit_ns; /* 0 = 5 s */

@@ -201,7 +201,7 @@ static struct rdma_conn_param param(const struct fabric_qp *qp,
 		.initiator_depth = qp->o.reads_out,
 		.flow_control = 1,
 		.retry_count = RETRIES,
-		.rnr_retry_count = RNR_RETRIES,
+		.rnr_retry_count = qp->o.rnr_forever ? RNR_FOREVER : RNR_RETRIES,
 		.qp_num = qp->qp->qp_num,
 	};
 }

@@ -26,6 +26,7 @@
 
 /* 7 would be for ever: a peer that posts no receive would hold our queue. */
 #define RNR_RETRIES 3
+#define RNR_FOREVER 7 /* as the specification has it */
 #define RETRIES     7
 
 #define OP_MARK 0xff /* an entry of our own: its flush says that a failed QP has nothing left */

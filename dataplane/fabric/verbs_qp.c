@@ -336,7 +336,7 @@ static int to_rts(struct fabric_qp *qp, struct ros2_err *err)
 		.qp_state = IBV_QPS_RTS,
 		.timeout = ACK_TIMEOUT,
 		.retry_cnt = RETRIES,
-		.rnr_retry = RNR_RETRIES,
+		.rnr_retry = qp->o.rnr_forever ? RNR_FOREVER : RNR_RETRIES,
 		.sq_psn = qp->psn,
 		.max_rd_atomic = qp->o.reads_out,
 	};
@@ -365,7 +365,7 @@ int qp_join_manager(struct fabric_qp *qp, struct rdma_cm_id *id, enum ibv_qp_sta
 		mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
 	} else {
 		a.max_rd_atomic = qp->o.reads_out;
-		a.rnr_retry = RNR_RETRIES;
+		a.rnr_retry = qp->o.rnr_forever ? RNR_FOREVER : RNR_RETRIES;
 		mask |= IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_RNR_RETRY;
 	}
 	return qp_modify(qp, &a, mask,

@@ -24,6 +24,7 @@
 #define FEW        8u /* registrations of one connection, at most */
 #define DEPTH      32u
 #define ASKED      32u   /* of alpha, beside messages without pause */
+#define OUTLASTED  256u  /* requests of alpha's, while beta takes no answer and stays */
 #define STARVED    1024u /* of beta's answers between two of alpha's */
 
 /* A tenant with a session, its file, its region and its window. */
@@ -464,7 +465,7 @@ static int deaf(struct site *site, struct attack_try *t)
 			t->neighbour_harmed |= !works(&alpha);
 			served += 2;
 		} while (!t->neighbour_harmed && clock_boottime_ns() < until &&
-		         !peer_is_ended(beta.p, 0));
+		         (t->defended || served < OUTLASTED) && !peer_is_ended(beta.p, 0));
 		t->worked = !peer_is_ended(beta.p, 0);
 		attack_seen(
 			t, "beta asked %u times and takes no answer: it %s; alpha %s (%u requests)",
@@ -695,10 +696,11 @@ const struct agent_attack agent_attacks[] = {
          "a tenant's slots outlive its connection; bounded work in a turn", churn, false,
          "no_kept_slots", .flood = true},
 	{"rnr_flood_at_the_agent", "RNR flood, at a real agent", "Husky (NSDI 2023), exceptions",
-         "3 RNR retries, then the tenant's own queue pair ends", deaf, .flood = true},
+         "3 RNR retries, then the tenant's own queue pair ends", deaf, false, "no_rnr_limit",
+         .flood = true},
 	{"zero_byte_flood_at_the_agent", "zero-byte flood, at a real agent", "IBA vol. 1, C9-88",
          "tenant-facing queue pairs take no remote operation; an empty message ends its connection",
-         empty, .flood = true},
+         empty, false, "remote_operations", .flood = true},
 	{"message_flood", "messages without pause, and noise, at a real agent", "Husky (NSDI 2023)",
          "bounded work for each tenant in a turn", messages, .flood = true},
 	{"lease_used_after_its_expiry", "lease used on after its expiry", "IBA vol. 1, 10.6.7.2",

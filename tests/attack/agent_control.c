@@ -94,6 +94,10 @@ static bool turn_off(const char *what)
 		dp_test_switches.no_expiry = true;
 	else if (!strcmp(what, "no_session_caps"))
 		dp_test_switches.no_session_share = true;
+	else if (!strcmp(what, "no_rnr_limit"))
+		dp_test_switches.no_rnr_limit = true;
+	else if (!strcmp(what, "remote_operations"))
+		dp_test_switches.remote_operations = true;
 	else
 		return fx_rdma_keep_ms == DP_RDMA_KEEP_NONE;
 	return true;
