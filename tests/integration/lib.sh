@@ -17,6 +17,22 @@ tap_failed=0
 jobs_started=()
 mounted=()
 
+# With -e, no input at all is a failure, too: jq 1.6 lets it pass, and a command that said nothing would be what was expected.
+jq() {
+	local said rc
+	case $1 in
+	--*) command jq "$@" ;;
+	-*e*)
+		said=$(command jq "$@")
+		rc=$?
+		[ -n "$said" ] || return $((rc ? rc : 4))
+		printf '%s\n' "$said"
+		return $rc
+		;;
+	*) command jq "$@" ;;
+	esac
+}
+
 # A process that a test started itself is named by pid and start time: a pid may be used again.
 start_time() { sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | cut -d' ' -f20; }
 
