@@ -78,14 +78,15 @@ struct world {
 	/* The log as read so far. */
 	uint64_t log_seq;
 	uint8_t log_chain[SHA256_LEN];
-	struct fact *recorded;      /* what admins did, as the log tells */
-	struct fact *expected;      /* what they were told; goes when it is found */
-	struct fact *tokens;        /* per agent: n acknowledged, seen recorded */
-	struct fact *sessions;      /* session.open: other = grant; n files, seen regions */
-	struct fact *issued;        /* grant.issue */
-	struct fact *origins;       /* agent/incarnation: n = last sequence */
-	struct fact *gaps;          /* agent/incarnation: n = records that a gap record names */
-	struct fact *grants;        /* as listed: n = 1 live, 2 ended; at_ns: revoked by us */
+	struct fact *recorded; /* what admins did, as the log tells */
+	struct fact *expected; /* what they were told; goes when it is found */
+	struct fact *tokens;   /* per agent: n acknowledged, seen recorded */
+	struct fact *sessions; /* session.open: other = grant; n files, seen regions */
+	struct fact *issued;   /* grant.issue */
+	struct fact *origins;  /* agent/incarnation: n = last sequence, seen = records */
+	struct fact *counted;  /* agent/incarnation: n = records in counts, seen = last of them */
+	struct fact *gaps;     /* agent/incarnation: n = records that a gap record names */
+	struct fact *grants;   /* as listed: n = 1 live, 2 ended; at_ns: revoked by us */
 	struct fact *dead_sessions; /* revoked by us: at_ns */
 	struct fact *old_uids;      /* of deleted objects */
 };

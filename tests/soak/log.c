@@ -31,28 +31,55 @@ static void note_admin(struct world *w, const Ros2__V1__AuditRecord *r)
 	fact_get(&w->recorded, key);
 }
 
-/* Records of one start of one agent follow each other; where they do not, audit.gap says so. */
-static void note_origin(struct world *w, const Ros2__V1__AuditRecord *r)
-{
-	struct fact *f;
-	char key[192];
-
-	snprintf(key, sizeof(key), "%.63s/%.32s", r->origin->agent, r->origin->incarnation);
-	f = fact_get(&w->origins, key);
-	if (r->origin->seq <= f->n)
-		world_fail(w, "record %" PRIu64 " repeats %s seq %" PRIu64, r->seq, key,
-		           r->origin->seq);
-	else
-		f->seen += r->origin->seq - f->n - 1;
-	f->n = MAX(f->n, r->origin->seq);
-}
-
 static const char *detail(const Ros2__V1__AuditRecord *r, const char *key)
 {
 	for (size_t i = 0; i < r->n_details; i++)
 		if (!strcmp(r->details[i]->key, key))
 			return r->details[i]->value;
 	return "";
+}
+
+/* AGENT INCARNATION FROM-TO: N, as docs/decisions/0030 has it: N records of that range are in a
+ * count. */
+static void note_counted(struct world *w, const Ros2__V1__AuditRecord *r, const char *words)
+{
+	char agent[64], incarnation[33], key[192];
+	uint64_t from, to, n;
+	struct fact *c;
+
+	if (sscanf(words, "%63s %32s %" SCNu64 "-%" SCNu64 ": %" SCNu64, agent, incarnation, &from,
+	           &to, &n) != 5 ||
+	    from > to || !n || n > to - from + 1) {
+		world_fail(w, "record %" PRIu64 " counts records '%s'", r->seq, words);
+		return;
+	}
+	snprintf(key, sizeof(key), "%s/%s", agent, incarnation);
+	(void)fact_get(&w->origins, key);
+	c = fact_get(&w->counted, key);
+	c->n += n;
+	c->seen = MAX(c->seen, to);
+}
+
+/* Records of one start of one agent follow each other; what is not there is in a count, or
+ * audit.gap says so. */
+static void note_origin(struct world *w, const Ros2__V1__AuditRecord *r)
+{
+	struct fact *f;
+	char key[192];
+
+	if (*detail(r, "records")) {
+		for (size_t i = 0; i < r->n_details; i++)
+			if (!strcmp(r->details[i]->key, "records"))
+				note_counted(w, r, r->details[i]->value);
+		return;
+	}
+	snprintf(key, sizeof(key), "%.63s/%.32s", r->origin->agent, r->origin->incarnation);
+	f = fact_get(&w->origins, key);
+	if (r->origin->seq <= f->n)
+		world_fail(w, "record %" PRIu64 " repeats %s seq %" PRIu64, r->seq, key,
+		           r->origin->seq);
+	f->seen++;
+	f->n = MAX(f->n, r->origin->seq);
 }
 
 static void note_gap(struct world *w, const Ros2__V1__AuditRecord *r)
@@ -192,19 +219,28 @@ static void session_end(struct world *w, const struct notes_session *s)
 		           uid, s->files, s->regions, f->n, f->seen);
 }
 
+static void origin_end(struct world *w, const struct fact *f)
+{
+	const struct fact *c = fact_find(w->counted, f->key), *g = fact_find(w->gaps, f->key);
+	uint64_t last = MAX(f->n, c ? c->seen : 0), there = f->seen + (c ? c->n : 0);
+
+	if (there > last)
+		world_fail(w, "%s: %" PRIu64 " records and counted ones up to seq %" PRIu64, f->key,
+		           there, last);
+	else if (last - there > (g ? g->n : 0))
+		world_fail(w, "%s: %" PRIu64 " records are missing, gaps tell of %" PRIu64, f->key,
+		           last - there, g ? g->n : 0);
+}
+
 void log_end(struct world *w)
 {
-	const struct fact *f, *g;
+	const struct fact *f;
 
 	for (int i = 0; i < w->n_notes; i++)
 		for (uint64_t s = 0; s < w->notes[i]->n_sessions; s++)
 			session_end(w, &w->notes[i]->session[s]);
-	for (f = w->origins; f; f = f->hh.next) {
-		g = fact_find(w->gaps, f->key);
-		if (f->seen > (g ? g->n : 0))
-			world_fail(w, "%s: %" PRIu64 " records are missing, gaps tell of %" PRIu64,
-			           f->key, f->seen, g ? g->n : 0);
-	}
+	for (f = w->origins; f; f = f->hh.next)
+		origin_end(w, f);
 	for (f = w->grants; f; f = f->hh.next)
 		if (!fact_find(w->issued, f->key))
 			world_fail(w, "grant %s was listed, and no record issued it", f->key);
