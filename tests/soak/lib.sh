@@ -117,6 +117,7 @@ rest() { # WORDS
 	ask settle
 	ask idle
 	files_whole all
+	"${before_counting:-true}"
 	for name in controller dpu-0 dpu-1; do
 		fd_base[$name]=${fd_base[$name]:-$(fds $name)}
 		rss_base[$name]=${rss_base[$name]:-$(rss_kb $name)}

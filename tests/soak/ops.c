@@ -332,8 +332,11 @@ void ops_take(struct world *w, struct object *o)
 {
 	if (!o->unsure && o->present && !o->revoked)
 		do_revoke(w, o);
-	if (!ops_confirm(w, o))
-		world_fail(w, "the revocation of %s is not confirmed", o->name);
+	/* Each try waits for receipts. */
+	for (int n = 0; n < 20; n++)
+		if (ops_confirm(w, o))
+			return;
+	world_fail(w, "the revocation of %s is not confirmed", o->name);
 }
 
 static void do_reinstate(struct world *w, struct object *o)
