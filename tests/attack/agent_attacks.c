@@ -326,6 +326,8 @@ static int invalidated(struct site *site, struct attack_try *t)
 		cannot(t, "alpha and beta", r);
 	} else {
 		t->worked = !works(&alpha);
+		/* The agent hears from alpha's device why, and only then of alpha's leaving. */
+		(void)(t->worked && peer_is_ended(alpha.p, WAIT_MS));
 		leave(&alpha);
 		t->neighbour_harmed = come(site, ALPHA, &alpha) || !works(&alpha);
 		attack_seen(t, "beta's SEND names alpha's window: alpha's key %s; alpha %s",
