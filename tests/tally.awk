@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Adds up the TAP of every ctest entry. Reads first ctest's console lines (how each entry ended), then its log (what each
-# printed). Writes DIR/failed.txt (names and output of what failed) and DIR/skipped.txt, and prints "PASSED FAILED SKIPPED".
+# printed). Writes FAILED (names and output of what failed), SKIPPED, and AGAIN (what passed only when it was repeated, with
+# what it printed before), and prints "PASSED FAILED SKIPPED".
 #
 # An entry that ended badly without a failing line of its own (a crash, a timeout, a leak report) is one failure more;
 # so is one that ended well but printed fewer lines than it planned, or none. cmocka 1.1.5 prints a skipped test as
@@ -23,6 +24,8 @@ FILENAME == CONSOLE {
 
 /^[0-9]+\/[0-9]+ Test: / {
 	entry = $3
+	if (entry in output)
+		before[entry] = before[entry] output[entry]
 	printing = 0
 	output[entry] = skip_lines[entry] = ""
 	planned[entry] = lines[entry] = skips[entry] = fails[entry] = 0
@@ -75,6 +78,8 @@ END {
 		} else if (lines[name] < planned[name]) {
 			failed++
 			complain(name, "planned " planned[name] " results, printed " lines[name])
+		} else if (name in before) {
+			printf "--- %s: before it passed\n%s", name, before[name] >AGAIN
 		}
 	}
 	print passed + 0, failed + 0, skipped + 0
