@@ -10,6 +10,7 @@
 #include "dataplane/test_switches.h"
 #include "dataplane/verbs_priv.h"
 #include <arpa/inet.h>
+#include <assert.h>
 #include <errno.h>
 #include <netdb.h>
 #include <string.h>
@@ -74,11 +75,37 @@ int verbs_new(struct reactor *r, const char *host, struct ros2_err *err)
 	              : 0;
 }
 
-static void bury_sets(struct verbs *v)
+/* Sets first: with them go queue pairs that hold on to memory. */
+static void bury(struct verbs *v)
 {
-	for (uint32_t i = 0; i < ARRAY_SIZE(v->dying); i++)
-		if (v->dying[i] && fabric_set_free(v->dying[i]) == 0)
-			v->dying[i] = NULL;
+	for (uint32_t i = v->n_dying; i-- > 0;)
+		if (fabric_set_free(v->dying[i]) == 0)
+			v->dying[i] = v->dying[--v->n_dying];
+	for (uint32_t i = v->n_held; i-- > 0;) {
+		if (fabric_region_free(v->held[i].region) < 0)
+			continue;
+		free(v->held[i].mem);
+		v->held[i] = v->held[--v->n_held];
+	}
+}
+
+static bool device_keeps(const struct verbs *v, struct ros2_err *err)
+{
+	if (v->n_dying < VERBS_QPS && v->n_held < VERBS_QPS)
+		return false;
+	ros2_err_set(err, -ENOSPC, "the RDMA device does not give up old memory");
+	return true;
+}
+
+void verbs_memory_free(struct verbs *v, struct fabric_region *region, uint8_t *mem)
+{
+	if (fabric_region_free(region) == 0) {
+		free(mem);
+		return;
+	}
+	assert(v->n_held < ARRAY_SIZE(v->held));
+	v->held[v->n_held].region = region;
+	v->held[v->n_held++].mem = mem;
 }
 
 void verbs_free(struct reactor *r)
@@ -89,7 +116,9 @@ void verbs_free(struct reactor *r)
 		return;
 	fabric_listener_free(v->listener);
 	fabric_cm_free(v->cm);
-	fabric_channel_free(v->channel);
+	/* What a device kept to the end the kernel takes back with the process. */
+	if (!v->n_dying)
+		fabric_channel_free(v->channel);
 	free(TAKE_PTR(r->verbs));
 }
 
@@ -145,12 +174,8 @@ static void end_set(struct verbs *v, struct fabric_set *set)
 {
 	if (fabric_set_free(set) == 0)
 		return;
-	for (uint32_t i = 0; i < ARRAY_SIZE(v->dying); i++) {
-		if (v->dying[i])
-			continue;
-		v->dying[i] = set;
-		return;
-	}
+	assert(v->n_dying < ARRAY_SIZE(v->dying));
+	v->dying[v->n_dying++] = set;
 }
 
 static void tenant_end(struct verbs *v, struct verbs_tenant *t)
@@ -175,15 +200,11 @@ static int tenant_make(struct verbs *v, struct session *s, struct verbs_tenant *
                        struct ros2_err *err)
 {
 	struct fabric_set_opts o = {.cookie = (uint64_t)v->r->index << 32 | s->tenant->index,
-	                            .cq_depth =
-	                                    v->r->dp->rdma_qps * (VERBS_SEND_DEPTH + VERBS_RECVS),
+	                            .cq_depth = v->r->dp->rdma_qps * verbs_cq_room(),
 	                            .qps_max = v->r->dp->rdma_qps,
 	                            .slots = VERBS_SLOTS};
 	int rc;
 
-	/* A device that keeps so much of what was given up gets no more to keep. */
-	if (v->dying[ARRAY_SIZE(v->dying) - 1])
-		return ros2_err_set(err, -ENOSPC, "the RDMA device does not give up old memory");
 	rc = fabric_set_new(s->tenant->pd, v->channel, &o, &t->set, err);
 	if (rc < 0)
 		return rc;
@@ -205,6 +226,9 @@ struct verbs_tenant *verbs_tenant_enter(struct verbs *v, struct session *s, stru
 	struct verbs_tenant *t = &v->tenants[s->tenant->index];
 	bool idle = t->set && !t->n_conns;
 
+	/* A device that keeps so much of what was given up gets no more to keep. */
+	if (device_keeps(v, err))
+		return NULL;
 	/* What was kept may be of the last tenant that had the index. */
 	if (idle && (t->failed || t->pd != s->tenant->pd)) {
 		idle_end(v, t);
@@ -239,7 +263,9 @@ void verbs_tenant_leave(struct verbs *v, struct verbs_tenant *t)
 
 bool verbs_keeps(const struct reactor *r)
 {
-	return r->verbs && r->verbs->n_idle;
+	const struct verbs *v = r->verbs;
+
+	return v && (v->n_idle || v->n_dying || v->n_held);
 }
 
 void verbs_forget_pd(struct reactor *r, const struct fabric_pd *pd)
@@ -264,7 +290,7 @@ void verbs_stop(struct reactor *r)
 	list_for_each_safe (&v->sets, t, next, link)
 		if (!t->n_conns)
 			idle_end(v, t);
-	bury_sets(v);
+	bury(v);
 }
 
 /* ---- memory that engines lend ---- */
@@ -455,7 +481,7 @@ void verbs_tick(struct reactor *r)
 		    r->now_ns > clock_add_ns(verbs_of(s)->ended_ns, VERBS_FLUSH_NS))
 			give_up_flushing(s);
 	}
-	bury_sets(v);
+	bury(v);
 }
 
 bool verbs_busy(const struct reactor *r)

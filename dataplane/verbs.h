@@ -36,7 +36,7 @@ uint32_t verbs_poll(struct reactor *r);
 void verbs_tick(struct reactor *r);
 /* Some queue is not empty yet: a turn must follow at once. */
 bool verbs_must_poll(const struct reactor *r);
-/* Something is kept for a time: ticks are needed. */
+/* Something is kept for a time, or tried again: ticks are needed. */
 bool verbs_keeps(const struct reactor *r);
 /* A tenant's rights end (NULL: everybody's): nothing of its domain is kept for connections to come.
  */

@@ -118,12 +118,12 @@ int verbs_device_open(struct dp *dp, struct ros2_err *err)
 	dp->rdma_lost = calloc(dp->opts.reactors, sizeof(*dp->rdma_lost));
 	if (!dp->rdma_lost)
 		return ros2_err_set(err, -ENOMEM, "no memory for the RDMA device");
-	dp->rdma_qps = MIN(VERBS_QPS, a->max_cq_depth / (VERBS_SEND_DEPTH + VERBS_RECVS));
+	dp->rdma_qps = MIN(VERBS_QPS, a->max_cq_depth / verbs_cq_room());
 	if (!dp->rdma_qps)
 		return ros2_err_set(err, -EOPNOTSUPP,
 		                    "RDMA device %s: completion queues of %u entries, a connection "
 		                    "needs %u",
-		                    a->name, a->max_cq_depth, VERBS_SEND_DEPTH + VERBS_RECVS);
+		                    a->name, a->max_cq_depth, verbs_cq_room());
 	rc = loop_fd_add(dp->loop, &dp->rdma_fd, fabric_dev_event_fd(dp->rdma), EPOLLIN,
 	                 on_device_fd, dp);
 	if (rc < 0)

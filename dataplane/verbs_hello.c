@@ -105,8 +105,7 @@ void verbs_conn_free(struct session *s)
 
 	fabric_conn_free(TAKE_PTR(c->conn));
 	fabric_qp_free(TAKE_PTR(c->qp));
-	fabric_region_free(TAKE_PTR(c->region));
-	free(TAKE_PTR(c->mem));
+	verbs_memory_free(s->r->verbs, TAKE_PTR(c->region), TAKE_PTR(c->mem));
 	if (c->t)
 		verbs_tenant_leave(s->r->verbs, TAKE_PTR(c->t));
 }

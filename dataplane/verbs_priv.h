@@ -8,9 +8,10 @@
  * End of a connection: 1. nothing more is posted; 2. the queue pair goes to error, which drops what
  * was queued and flushes what was posted; 3. every flush gives its request back; 4. when none is
  * left, or VERBS_FLUSH_NS have passed, the queue pair is destroyed, and then its memory is
- * freed; 5. its slots and its completion queue go VERBS_KEPT_MS after the tenant's last connection
- * at this reactor, or with it when the tenant is withdrawn: making them is by far the dearest part
- * of a connection, and whoever comes and goes must not make the reactor do it each time.
+ * freed, or kept until the device gives it up; 5. its slots and its completion queue go
+ * VERBS_KEPT_MS after the tenant's last connection at this reactor, or with it when the tenant is
+ * withdrawn: making them is by far the dearest part of a connection, and whoever comes and goes
+ * must not make the reactor do it each time.
  */
 #ifndef ROS2_DATAPLANE_VERBS_PRIV_H
 #define ROS2_DATAPLANE_VERBS_PRIV_H
@@ -95,9 +96,16 @@ struct verbs {
 	struct source channel_source, cm_source;
 	struct verbs_tenant tenants[LEASE_TENANTS_MAX]; /* by the tenant's index */
 	struct list sets, active;
-	uint32_t n_idle;                     /* of sets: kept without a connection */
-	uint64_t kept_ns;                    /* so long */
-	struct fabric_set *dying[VERBS_QPS]; /* the device kept something: tried again */
+	uint32_t n_idle;  /* of sets: kept without a connection */
+	uint64_t kept_ns; /* so long */
+	/* What the device does not give up is tried again with the ticks. From VERBS_QPS of either
+	 * on nobody gets more of it, so there is a place for all that was made before. */
+	struct fabric_set *dying[LEASE_TENANTS_MAX + VERBS_QPS]; /* owned */
+	struct {
+		struct fabric_region *region; /* owned */
+		uint8_t *mem;                 /* owned: the device may write into it still */
+	} held[DP_SESSIONS_MAX + VERBS_QPS];
+	uint32_t n_dying, n_held;
 };
 
 static inline struct verbs_conn *verbs_of(const struct session *s)
@@ -112,10 +120,20 @@ static inline uint64_t verbs_cookie(enum verbs_kind k, uint32_t index)
 	return (uint64_t)k << 32 | index;
 }
 
+/* Places of a connection in its tenant's completion queue. */
+static inline uint32_t verbs_cq_room(void)
+{
+	const struct fabric_qp_opts o = {.send_depth = VERBS_SEND_DEPTH, .recv_depth = VERBS_RECVS};
+
+	return fabric_qp_cq_room(&o);
+}
+
 /* verbs.c */
 struct verbs_tenant *verbs_tenant_enter(struct verbs *v, struct session *s, struct ros2_err *err);
 void verbs_tenant_leave(struct verbs *v, struct verbs_tenant *t);
 void verbs_activate(struct verbs *v, struct verbs_tenant *t);
+/* @mem is freed when the device does not know @region (NULL: it never did) any more. */
+void verbs_memory_free(struct verbs *v, struct fabric_region *region, uint8_t *mem);
 
 /* verbs_hello.c */
 void verbs_conn_event(void *arg, const struct fabric_conn_event *e); /* arg: struct verbs */

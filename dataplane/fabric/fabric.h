@@ -209,7 +209,7 @@ uint32_t fabric_channel_events(struct fabric_channel *c,
 
 struct fabric_set_opts {
 	uint64_t cookie;   /* the caller's name for it; comes back in events */
-	uint32_t cq_depth; /* room for the work requests of all its QPs; 1..device limit */
+	uint32_t cq_depth; /* sum of fabric_qp_cq_room of all its QPs; 1..device limit */
 	uint32_t qps_max;  /* 1..FABRIC_QPS_MAX */
 	uint32_t slots[FABRIC_SLOT_CLASSES];
 	uint64_t bind_limit_ns, invalidate_limit_ns; /* 0 = 1 s, 100 ms: see the ladder below */
@@ -348,6 +348,13 @@ struct fabric_qp_opts {
 	uint32_t gid_index;
 	uint64_t join_limit_ns; /* 0 = 5 s */
 };
+
+/* Places in the completion queue of its set that a queue pair reserves: for its sends, its
+ * receives, the LOCAL_INVs of its windows, and one of our own. */
+static inline uint32_t fabric_qp_cq_room(const struct fabric_qp_opts *o)
+{
+	return o->send_depth + o->recv_depth + o->windows + 1;
+}
 
 struct fabric_qp_addr {
 	uint8_t gid[FABRIC_GID_LEN];

@@ -87,7 +87,7 @@ static int check_opts(const struct fabric_dev_attr *a, const struct fabric_qp_op
 
 static int reserve(struct fabric_set *s, const struct fabric_qp_opts *o, struct ros2_err *err)
 {
-	uint32_t need = send_places(o) + o->recv_depth;
+	uint32_t need = fabric_qp_cq_room(o);
 
 	if (s->failed)
 		return ros2_err_set(err, -ENODEV, "the completion queue of the set has failed");
@@ -116,7 +116,7 @@ static int reserve(struct fabric_set *s, const struct fabric_qp_opts *o, struct 
 
 static void unreserve(struct fabric_set *s, const struct fabric_qp_opts *o)
 {
-	s->c.cq_reserved -= send_places(o) + o->recv_depth;
+	s->c.cq_reserved -= fabric_qp_cq_room(o);
 	s->n_qps--;
 	s->pd->qps--;
 	s->pd->windows -= o->windows;

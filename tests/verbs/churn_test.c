@@ -5,6 +5,7 @@
  * move bytes and go leave nothing at the device, and not one byte allocated.
  */
 #include "dataplane/test_switches.h"
+#include "dataplane/verbs_priv.h"
 #include "tests/await.h"
 #include "tests/dataplane/fixture.h"
 #include "tests/verbs/peer.h"
@@ -225,6 +226,75 @@ static void sessions__that_come_and_go_leave_nothing_allocated(void **state)
 	free(kept);
 }
 
+/* ---- what a device holds ---- */
+
+static uint32_t queue_pairs(void)
+{
+	struct fabric_mem_counts c;
+
+	fabric_mem_counts(&c);
+	return c.qps;
+}
+
+static void joins(struct fx *fx, struct peer *p, uint16_t port)
+{
+	peer_device(fx, p);
+	do
+		peer_session(p, &fx->tenant, &fx->grant);
+	while (port && p->port != port);
+	peer_ask(p);
+}
+
+static void tenant__has_the_connections_that_it_may_have_and_no_more(void **state)
+{
+	struct peer p[VERBS_QPS + 1];
+	struct fx *fx = *state;
+
+	fx->limits.sessions_max = UINT32_MAX;
+	fx_limits(fx);
+	for (uint32_t i = 0; i < ARRAY_SIZE(p); i++) {
+		joins(fx, &p[i], i ? p[0].port : 0);
+		assert_int_equal(p[i].established, i < VERBS_QPS);
+	}
+	assert_true(p[VERBS_QPS].over);
+	for (uint32_t i = 0; i < ARRAY_SIZE(p); i++)
+		peer_close(&p[i]);
+	AWAIT(!queue_pairs());
+}
+
+static void close_session(struct fx *fx, const struct peer *p)
+{
+	struct fx_args a = {.session = p->session};
+
+	assert_int_equal(fx_do(fx, FX_CLOSE_SESSION, &a).status, ROS2_OK);
+	fx_event(fx, DP_EVENT_SESSION_ENDED, -1);
+}
+
+/* Under the sanitizers: what the device writes at last is into memory that is still there. */
+static void memory__that_a_device_does_not_give_up_is_not_freed(void **state)
+{
+	struct peer p[VERBS_QPS], more;
+	struct fx *fx = *state;
+
+	fx->limits.sessions_max = UINT32_MAX;
+	fx_limits(fx);
+	for (uint32_t i = 0; i < VERBS_QPS; i++) {
+		joins(fx, &p[i], i ? p[0].port : 0);
+		assert_true(p[i].established);
+	}
+	fabric_mem_hang(true);
+	for (uint32_t i = 0; i < VERBS_QPS; i++)
+		close_session(fx, &p[i]);
+	fabric_mem_hang(false);
+	for (uint32_t i = 0; i < VERBS_QPS; i++)
+		peer_close(&p[i]);
+	AWAIT(!queue_pairs());
+	joins(fx, &more, 0);
+	assert_true(more.established);
+	peer_close(&more);
+	AWAIT(!queue_pairs());
+}
+
 /* Else what is allocated were that of sessions and what is kept for others. */
 static int verbs_setup(void **state)
 {
@@ -243,6 +313,8 @@ int main(void)
 		T(domain__of_a_tenant_goes_with_its_last_use),
 		T(domain__stays_while_an_engine_uses_it),
 		V(sessions__that_come_and_go_leave_nothing_allocated),
+		V(tenant__has_the_connections_that_it_may_have_and_no_more),
+		V(memory__that_a_device_does_not_give_up_is_not_freed),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -419,6 +419,7 @@ int fabric_set_new(struct fabric_pd *pd, struct fabric_channel *c, const struct 
 	list_init(&s->ends);
 	list_init(&s->ready);
 	list_init(&s->qps);
+	list_init(&s->zombies);
 	pd->use.sets++;
 	mem_now.sets++;
 	mem_now.sets_made++;
@@ -433,14 +434,18 @@ int fabric_set_new(struct fabric_pd *pd, struct fabric_channel *c, const struct 
 
 int fabric_set_free(struct fabric_set *s)
 {
+	bool over;
+
 	if (!s)
 		return 0;
 	while (!list_empty(&s->qps))
 		fabric_qp_free(list_first(&s->qps, struct fabric_qp, link));
 	pthread_mutex_lock(&mem_lock);
-	set_drop(s);
+	over = mem_zombies_end(s);
+	if (over)
+		set_drop(s);
 	pthread_mutex_unlock(&mem_lock);
-	return 0;
+	return over ? 0 : -EBUSY;
 }
 
 uint64_t fabric_set_cookie(const struct fabric_set *s)
@@ -533,6 +538,9 @@ int fabric_set_arm(struct fabric_set *s)
 
 uint64_t fabric_set_tick(struct fabric_set *s, uint64_t now_ns)
 {
+	pthread_mutex_lock(&mem_lock);
+	(void)mem_zombies_end(s);
+	pthread_mutex_unlock(&mem_lock);
 	return UINT64_MAX;
 }
 

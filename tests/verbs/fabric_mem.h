@@ -60,6 +60,9 @@ void fabric_mem_break_peer(struct fabric_qp *qp, const char *words);
 /* The next work request of that kind towards @qp ends so at who posted it, as by an answer that @qp
  * did not send. */
 void fabric_mem_forge(struct fabric_qp *qp, enum fabric_op op, enum fabric_end end);
+/* It neither flushes nor gives up queue pairs; taken back, what it had in hand is written into
+ * their receives, and with the next tick of their set they go. */
+void fabric_mem_hang(bool hang);
 /* Every private data that asks for a connection from here on goes through @fn first; NULL: none. */
 void fabric_mem_tamper(void (*fn)(void *arg, uint8_t *data, uint32_t len, uint32_t *qpn),
                        void *arg);

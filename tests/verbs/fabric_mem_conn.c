@@ -249,10 +249,27 @@ uint32_t fabric_conn_peer_qpn(const struct fabric_conn *c)
 	return c->peer_qpn;
 }
 
+/* Locked. */
+static bool has_room(const struct fabric_set *s, const struct fabric_qp_opts *o)
+{
+	uint32_t need = fabric_qp_cq_room(o), n = 0;
+	struct fabric_qp *qp;
+
+	list_for_each (&s->qps, qp, link) {
+		need += fabric_qp_cq_room(&qp->opts);
+		n++;
+	}
+	return n < s->opts.qps_max && need <= s->opts.cq_depth;
+}
+
 static int prepare(struct fabric_conn *c, struct fabric_set *s, const struct fabric_conn_opts *o,
                    struct ros2_err *err)
 {
 	pthread_mutex_lock(&mem_lock);
+	if (!has_room(s, &o->qp)) {
+		pthread_mutex_unlock(&mem_lock);
+		return -EBUSY;
+	}
 	c->qp = mem_qp_new(s, &o->qp);
 	c->qpn = c->qp->number;
 	pthread_mutex_unlock(&mem_lock);

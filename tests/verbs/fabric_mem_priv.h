@@ -58,7 +58,7 @@ struct fabric_set {
 	struct fabric_channel *channel;
 	struct fabric_set_opts opts;
 	struct list ends; /* mem_end */
-	struct list ready, qps;
+	struct list ready, qps, zombies;
 	bool armed;
 	uint32_t n_slots;
 	struct fabric_slot *slots;
@@ -86,6 +86,7 @@ struct fabric_qp {
 	uint64_t id;
 	uint32_t number, peer, outstanding, n_recvs;
 	enum fabric_qp_state state;
+	bool zombie; /* freed while the device hung: nobody is told of it any more */
 	struct list queued, receives, held; /* mem_wr */
 	struct fabric_window *windows;
 	const struct fabric_mem_failure *failure; /* borrowed: while it is being broken */
@@ -103,6 +104,8 @@ extern struct fabric_mem_counts mem_now;
 struct fabric_qp *mem_qp_find(uint32_t number); /* locked */
 /* Locked: to error; everything posted is flushed. */
 void mem_qp_fail(struct fabric_qp *qp);
+/* Locked: queue pairs that were freed while the device hung; false: it does still. */
+bool mem_zombies_end(struct fabric_set *s);
 struct fabric_qp *mem_qp_new(struct fabric_set *s, const struct fabric_qp_opts *o);
 void mem_tell(struct fabric_set *s, const struct fabric_completion *c,
               struct fabric_window *receipt);

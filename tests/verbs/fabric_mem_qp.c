@@ -12,7 +12,7 @@
 static struct list all_qps = {&all_qps, &all_qps};
 static uint64_t next_id;
 static uint32_t next_number = 100;
-static bool holding, holding_invalidates, obeys_all;
+static bool holding, holding_invalidates, obeys_all, hanging;
 
 struct fabric_qp *mem_qp_find(uint32_t number)
 {
@@ -93,11 +93,14 @@ static void flush_list(struct list *l)
 
 void mem_qp_fail(struct fabric_qp *qp)
 {
-	if (qp->state == FABRIC_QP_FAILED && !holding && list_empty(&qp->held))
+	if (qp->state == FABRIC_QP_FAILED && !holding && list_empty(&qp->held) &&
+	    list_empty(&qp->receives))
 		return;
 	qp->state = FABRIC_QP_FAILED;
 	for (uint32_t i = 0; i < qp->opts.windows; i++)
 		window_gone(&qp->windows[i]);
+	if (hanging)
+		return;
 	/* A device that is still at a transfer flushes it when it comes to it. */
 	if (!holding) {
 		flush_list(&qp->held);
@@ -290,6 +293,32 @@ void fabric_mem_hold(bool hold)
 			mem_qp_fail(qp);
 		else
 			run_held(qp);
+	}
+	pthread_mutex_unlock(&mem_lock);
+}
+
+/* What a device may do with memory that it was given until it gives it up. */
+static void write_in_hand(struct fabric_qp *qp)
+{
+	struct mem_wr *wr;
+
+	list_for_each (&qp->receives, wr, link)
+		for (uint32_t i = 0; i < wr->n_parts; i++)
+			wr->parts[i].region->mem[wr->parts[i].offset] = 0xdd;
+}
+
+void fabric_mem_hang(bool hang)
+{
+	struct fabric_qp *qp;
+
+	pthread_mutex_lock(&mem_lock);
+	hanging = hang;
+	list_for_each (&all_qps, qp, all) {
+		if (hang || qp->state != FABRIC_QP_FAILED)
+			continue;
+		write_in_hand(qp);
+		if (!qp->zombie)
+			mem_qp_fail(qp);
 	}
 	pthread_mutex_unlock(&mem_lock);
 }
@@ -589,17 +618,9 @@ static void drop_list(struct list *l)
 	}
 }
 
-uint32_t fabric_qp_free(struct fabric_qp *qp)
+/* Locked. */
+static void qp_drop(struct fabric_qp *qp)
 {
-	struct fabric_receipt r = {.how = FABRIC_BY_QP_ERROR};
-	uint32_t n;
-
-	if (!qp)
-		return 0;
-	pthread_mutex_lock(&mem_lock);
-	n = qp->outstanding;
-	for (uint32_t i = 0; i < qp->opts.windows; i++)
-		window_gone(&qp->windows[i]);
 	drop_list(&qp->queued);
 	drop_list(&qp->held);
 	drop_list(&qp->receives);
@@ -609,11 +630,52 @@ uint32_t fabric_qp_free(struct fabric_qp *qp)
 	mem_now.qps--;
 	mem_now.qps_freed++;
 	mem_now.windows -= qp->opts.windows;
+}
+
+static void qp_delete(struct fabric_qp *qp)
+{
+	free(qp->windows);
+	free(qp);
+}
+
+bool mem_zombies_end(struct fabric_set *s)
+{
+	while (!hanging && !list_empty(&s->zombies)) {
+		struct fabric_qp *qp = list_first(&s->zombies, struct fabric_qp, link);
+
+		qp_drop(qp);
+		qp_delete(qp);
+	}
+	return list_empty(&s->zombies);
+}
+
+uint32_t fabric_qp_free(struct fabric_qp *qp)
+{
+	struct fabric_receipt r = {.how = FABRIC_BY_QP_ERROR};
+	bool kept;
+	uint32_t n;
+
+	if (!qp)
+		return 0;
+	pthread_mutex_lock(&mem_lock);
+	n = qp->outstanding;
+	kept = hanging;
+	for (uint32_t i = 0; i < qp->opts.windows; i++)
+		window_gone(&qp->windows[i]);
+	if (kept) {
+		qp->zombie = true;
+		qp->state = FABRIC_QP_FAILED;
+		drop_ends(qp);
+		list_del(&qp->link);
+		list_add_tail(&qp->set->zombies, &qp->link);
+	} else {
+		qp_drop(qp);
+	}
 	pthread_mutex_unlock(&mem_lock);
 	for (uint32_t i = 0; i < qp->opts.windows; i++)
 		if (qp->windows[i].fn)
 			qp->windows[i].fn(qp->windows[i].arg, &r);
-	free(qp->windows);
-	free(qp);
+	if (!kept)
+		qp_delete(qp);
 	return n;
 }
