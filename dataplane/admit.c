@@ -98,7 +98,7 @@ static void go(struct request *req)
 
 	list_del(&req->link);
 	if (req->op != REQUEST_FLUSH && req->length == 0) {
-		request_reply(req, ROS2_OK);
+		request_reply_empty(req);
 	} else if (req->op == REQUEST_WRITE && !req->has_payload) {
 		req->state = REQUEST_PULLING;
 		s->transport->pull(s, req);

@@ -457,6 +457,12 @@ static void count_done(struct request *req, uint64_t n)
 	atomic_fetch_add_explicit(ops, 1, memory_order_relaxed);
 }
 
+void request_reply_empty(struct request *req)
+{
+	count_done(req, 0);
+	request_reply(req, ROS2_OK);
+}
+
 static void note_engine(struct request *req)
 {
 	struct rengine *e = &req->s->r->engines[req->file->mount->engine->slot];

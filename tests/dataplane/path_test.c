@@ -57,8 +57,9 @@ static void dp_read__is_short_only_at_the_end_of_the_file(void **state)
 	raw_close(&c);
 }
 
-static void dp_request__of_zero_length_completes(void **state)
+static void dp_request__of_zero_length_completes_and_is_counted(void **state)
 {
+	struct dp_session_stats st;
 	struct raw c;
 	uint32_t done = 1;
 
@@ -66,6 +67,11 @@ static void dp_request__of_zero_length_completes(void **state)
 	assert_int_equal(raw_read(&c, 0, in, 0, &done), ROS2_OK);
 	assert_int_equal(done, 0);
 	assert_int_equal(raw_write(&c, 0, out, 0, true), ROS2_OK);
+	/* As its rates count it: the audit log and the metrics have every operation. */
+	st = fx_stats(*state, &c.session);
+	assert_int_equal(st.read_ops, 1);
+	assert_int_equal(st.write_ops, 1);
+	assert_int_equal(st.read_bytes + st.write_bytes, 0);
 	raw_close(&c);
 }
 
@@ -305,7 +311,7 @@ int main(void)
 		FX_TEST(dp_write__in_capsule_is_read_back_equal),
 		FX_TEST(dp_write__is_pulled_when_it_is_large),
 		FX_TEST(dp_read__is_short_only_at_the_end_of_the_file),
-		FX_TEST(dp_request__of_zero_length_completes),
+		FX_TEST(dp_request__of_zero_length_completes_and_is_counted),
 		FX_TEST(dp_session__many_requests_in_flight_all_complete),
 		FX_TEST(dp_session__tells_stats_and_events),
 		FX_TEST(dp_session__ends_in_order_on_bye),
@@ -318,7 +324,7 @@ int main(void)
 		FX_FILE_TEST(dp_write__in_capsule_is_read_back_equal, fx_file_setup),
 		FX_FILE_TEST(dp_write__is_pulled_when_it_is_large, fx_file_setup),
 		FX_FILE_TEST(dp_read__is_short_only_at_the_end_of_the_file, fx_file_setup),
-		FX_FILE_TEST(dp_request__of_zero_length_completes, fx_file_setup),
+		FX_FILE_TEST(dp_request__of_zero_length_completes_and_is_counted, fx_file_setup),
 		FX_FILE_TEST(dp_session__many_requests_in_flight_all_complete, fx_file_setup),
 		FX_FILE_TEST(dp_session__tells_stats_and_events, fx_file_setup),
 		FX_FILE_TEST(dp_session__ends_in_order_on_bye, fx_file_setup),
