@@ -71,6 +71,7 @@ void service_fill_stat(const struct dp_attr *a, Ros2__V1__StatReply *ret)
 	ret->mtime_unix_ns = a->mtime_unix_ns;
 	ret->mode = a->mode;
 	ret->blocks_512 = a->blocks_512;
+	ret->block_size = a->block_size;
 }
 
 /* ---- stat, readdir ---- */

@@ -155,7 +155,7 @@ struct dp_dirent {
 struct dp_attr {
 	uint8_t type;
 	uint64_t size, mtime_unix_ns, blocks_512;
-	uint32_t mode;
+	uint32_t mode, block_size;
 };
 struct dp_result {
 	enum ros2_status status;

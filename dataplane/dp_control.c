@@ -441,7 +441,8 @@ static void tell_attr(struct dp_op *op, const struct engine_attr *a)
 	                                .size = a->size,
 	                                .mtime_unix_ns = a->mtime_unix_ns,
 	                                .blocks_512 = a->blocks_512,
-	                                .mode = a->mode};
+	                                .mode = a->mode,
+	                                .block_size = a->block_size};
 }
 
 static void work_fstat(struct dp_op *op)

@@ -49,6 +49,7 @@ struct engine_attr {
 	enum engine_file_type type;
 	uint64_t size, mtime_unix_ns, blocks_512;
 	uint32_t mode;
+	uint32_t block_size; /* of a file: what offsets and lengths are multiples of; 1 = any */
 };
 
 struct engine_dirent {

@@ -205,6 +205,7 @@ static void stat_of(const Ros2__V1__StatReply *p, struct ros2_stat *ret)
 		.mtime_unix_ns = p->mtime_unix_ns,
 		.blocks_512 = p->blocks_512,
 		.mode = p->mode,
+		.block_size = p->block_size,
 		.type = (uint8_t)p->type,
 	};
 }

@@ -134,6 +134,9 @@ struct ros2_stat {
 	uint64_t size, mtime_unix_ns, blocks_512;
 	uint32_t mode;
 	uint8_t type; /* 1 regular, 2 directory, 3 other */
+	/* What offsets and lengths of reads, writes, zeroes and discards must be multiples of
+	 * (INVALID otherwise); 1: any. 0: a directory, or an older agent, which does not say. */
+	uint32_t block_size;
 };
 int ros2_stat(struct ros2_mount *m, const char *path, struct ros2_stat *ret, struct ros2_err *err);
 int ros2_fstat(struct ros2_file *f, struct ros2_stat *ret, struct ros2_err *err);

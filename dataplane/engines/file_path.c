@@ -144,7 +144,10 @@ int file_attr_get(int fd, struct engine_attr *ret, uint32_t *ret_links, struct r
 	memset(ret, 0, sizeof(*ret));
 	ret->type = type_of(st.stx_mode);
 	ret->mode = st.stx_mode & 07777u;
-	ret->size = ret->type == ENGINE_REGULAR ? st.stx_size : 0;
+	if (ret->type == ENGINE_REGULAR) {
+		ret->size = st.stx_size;
+		ret->block_size = 1; /* what O_DIRECT wants is this engine's affair */
+	}
 	ret->blocks_512 = st.stx_blocks;
 	ret->mtime_unix_ns = (uint64_t)st.stx_mtime.tv_sec * 1000000000u + st.stx_mtime.tv_nsec;
 	if (ret_links)

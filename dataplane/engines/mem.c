@@ -140,6 +140,7 @@ static void fill_attr(const struct mem_node *n, struct engine_attr *a)
 	a->mtime_unix_ns = n->dir_mtime_unix_ns;
 	if (!n->data)
 		return;
+	a->block_size = 1;
 	a->size = atomic_load(&n->data->size);
 	a->mtime_unix_ns = atomic_load(&n->data->mtime_unix_ns);
 	a->blocks_512 = (uint64_t)atomic_load(&n->data->chunks) * (MEM_CHUNK / 512);

@@ -116,7 +116,8 @@ static int fill_attr(const struct engine_file *f, struct engine_attr *ret, struc
 	*ret = (struct engine_attr){.type = ENGINE_REGULAR,
 	                            .size = size,
 	                            .blocks_512 = size / 512,
-	                            .mode = VOLUME_MODE};
+	                            .mode = VOLUME_MODE,
+	                            .block_size = (uint32_t)1 << f->block_shift};
 	return 0;
 }
 

@@ -92,6 +92,7 @@ static ProtobufCMessage *stat_reply(const struct dp_result *res)
 
 	r->type = res->attr.type;
 	r->size = res->attr.size;
+	r->block_size = res->attr.block_size;
 	return &r->base;
 }
 

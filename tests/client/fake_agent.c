@@ -196,6 +196,7 @@ static ProtobufCMessage *stat_file(struct fake_agent *a, int file, enum ros2_sta
 	r = NEW(Ros2__V1__StatReply, stat_reply);
 	r->type = ROS2__V1__FILE_TYPE__FILE_TYPE_REGULAR;
 	r->size = a->files[file].size;
+	r->block_size = a->block_size;
 	return &r->base;
 }
 

@@ -72,7 +72,7 @@ struct fake_agent {
 	uint16_t port;
 	bool stopping;
 	/* what it offers */
-	uint32_t credits, max_io, max_inline, ttl_ms, chunk;
+	uint32_t credits, max_io, max_inline, ttl_ms, chunk, block_size;
 	uint32_t features; /* as WELCOME says them */
 	uint64_t region_size_min, region_size_max, region_alignment;
 	/* how it behaves */

@@ -217,6 +217,10 @@ static void files__are_listed_and_missing_ones_are_named(void **state)
 	assert_string_equal(e[0].name, "f");
 	rig_ok(r, ros2_fstat(r->file, &st, &r->err));
 	assert_int_equal(st.size, 1u << 20);
+	assert_int_equal(st.block_size, 0); /* an agent that does not say */
+	r->agent->block_size = 4096;
+	rig_ok(r, ros2_stat(r->mount, "f", &st, &r->err));
+	assert_int_equal(st.block_size, 4096);
 	assert_int_equal(ros2_open(r->mount, "none", ROS2_O_RDONLY, 0, &f, &r->err), -ENOENT);
 	assert_int_equal(r->err.status, ROS2_NOT_FOUND);
 	rig_ok(r, ros2_close(r->file, &r->err));

@@ -267,11 +267,13 @@ void engine__reports_types_and_sizes(void **state)
 	assert_int_equal(a.type, ENGINE_REGULAR);
 	assert_int_equal(a.size, 100000);
 	assert_int_equal(a.mode, 0600);
+	assert_int_equal(a.block_size, 1); /* one byte at 99999 was written */
 	assert_true(a.mtime_unix_ns > 1600000000000000000u);
 	assert_int_equal(fx->ops->stat(fx->ns, "f", &a, &err), 0);
 	assert_int_equal(a.size, 100000);
 	assert_int_equal(fx->ops->stat(fx->ns, "", &a, &err), 0);
 	assert_int_equal(a.type, ENGINE_DIRECTORY);
+	assert_int_equal(a.block_size, 0);
 	assert_int_equal(fx->ops->stat(fx->ns, "no", &a, &err), -ENOENT);
 	assert_int_equal(fx->ops->stat(fx->ns, "f/x", &a, &err), -ENOTDIR);
 	fx->ops->close(f);

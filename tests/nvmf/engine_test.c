@@ -83,6 +83,7 @@ static void nvmf_engine__keeps_a_volume_within_its_extent(void **state)
 	memset(g->buf, 1, RIG_BUF);
 	assert_int_equal(g->ops->fstat(g->part, &a, NULL), 0);
 	assert_int_equal(a.size, 131072);
+	assert_int_equal(a.block_size, 512);
 	assert_int_equal(rig_io(g, g->part, ENGINE_OP_WRITE, 131072 - 4096, 8192, g->buf), -ERANGE);
 	assert_int_equal(rig_io(g, g->part, ENGINE_OP_WRITE, UINT64_MAX - 511, 1024, g->buf),
 	                 -ERANGE);

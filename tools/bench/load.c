@@ -57,6 +57,10 @@ static int prepare(const struct bench_opts *o, struct ros2_client *c, bool *ret_
 		rc = ros2_open(m, o->file, flags, 0644, &f, err);
 	if (!rc)
 		rc = ros2_fstat(f, &st, err);
+	if (!rc && st.block_size && o->bs % st.block_size)
+		rc = ros2_err_set(err, -EINVAL,
+		                  "--bs %u: '%s' has blocks of %u bytes, expected a multiple",
+		                  o->bs, o->file, st.block_size);
 	if (!rc) {
 		bool is_short = st.size < o->size / o->bs * o->bs;
 
