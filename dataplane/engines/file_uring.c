@@ -41,6 +41,13 @@ static struct uring *uring_of(struct engine_reactor *r)
 	return container_of(r, struct uring, base);
 }
 
+/* Until when it is not late. What only turns in the ring hands nothing on, and never is. */
+static uint64_t in_time_until(const struct engine_io *io)
+{
+	/* 0, no limit, is far away then */
+	return io->priv[2] == FILE_CALL_NONE ? UINT64_MAX : io->until_ns - 1;
+}
+
 static void prepare(struct uring *u, struct engine_io *io, const struct file_step *s, int64_t res)
 {
 	struct io_uring_sqe *sqe = io_uring_get_sqe(&u->ring);
@@ -79,7 +86,7 @@ static void prepare(struct uring *u, struct engine_io *io, const struct file_ste
 	io->priv[2] = s->call;
 	io->priv[3] = (uint64_t)res;
 	io_uring_sqe_set_data(sqe, io);
-	u->last_ns = MIN(u->last_ns, io->until_ns - 1); /* 0, no limit, is far away then */
+	u->last_ns = MIN(u->last_ns, in_time_until(io));
 }
 
 static int uring_submit(struct engine_reactor *r, struct engine_io *io)
@@ -142,11 +149,11 @@ static void take_late(struct uring *u, uint64_t now_ns)
 		struct io_uring_sqe *sqe = &sq->sqes[at & sq->ring_mask];
 		struct engine_io *io = (struct engine_io *)(uintptr_t)sqe->user_data;
 
-		if (io->priv[2] != FILE_CALL_NONE && file_io_is_late(io, now_ns)) {
+		if (now_ns > in_time_until(io)) {
 			put_late(u, io);
 			continue;
 		}
-		u->last_ns = MIN(u->last_ns, io->until_ns - 1);
+		u->last_ns = MIN(u->last_ns, in_time_until(io));
 		sq->sqes[to++ & sq->ring_mask] = *sqe;
 	}
 	sq->sqe_head = *sq->ktail = head;

@@ -35,6 +35,7 @@ static const struct variant variants[] = {
 
 static _Atomic uint64_t jumped_ns;
 static _Atomic int reads_until_jump; /* 0: none */
+static _Atomic int reads_left;       /* 0: not counted */
 
 uint64_t __real_clock_boottime_ns(void);
 uint64_t __wrap_clock_boottime_ns(void);
@@ -42,6 +43,8 @@ uint64_t __wrap_clock_boottime_ns(void)
 {
 	if (reads_until_jump && --reads_until_jump == 0)
 		jumped_ns += 3600 * NS_PER_S;
+	if (reads_left && --reads_left == 0)
+		fail_msg("the clock is read without end");
 	return __real_clock_boottime_ns() + jumped_ns;
 }
 
@@ -198,6 +201,36 @@ static void engine__ends_a_batch_of_which_all_is_late(void **state)
 	fx->ops->close(f);
 }
 
+/* A handle whose flush has failed answers the next one without a call, so it is never late; what
+ * goes with it is late or done as ever. */
+static void file__answers_what_needs_no_call_however_late(void **state)
+{
+	struct fixture *fx = *state;
+	struct engine_file *f = prepared(fx), *lost = fx_open(fx, "f", ENGINE_WRITE);
+	struct one flushes[N], writes[N];
+
+	lost->sync_error = 1;
+	for (int stopped = 1; stopped >= 0; stopped--) {
+		submit(fx, lost, ENGINE_OP_FLUSH, flushes);
+		submit(fx, f, ENGINE_OP_WRITE, writes);
+		if (stopped)
+			jump();
+		reads_left = 1000;
+		assert_int_equal(fx->ops->kick(fx->r), 0);
+		finish(fx, flushes);
+		reads_left = 0;
+		for (int i = 0; i < N; i++) {
+			bool late = stopped && is_short(i);
+
+			assert_int_equal(flushes[i].res, -EIO);
+			assert_int_equal(writes[i].ends, 1);
+			assert_int_equal(writes[i].res, late ? ENGINE_LATE : (int64_t)LEN);
+		}
+	}
+	fx->ops->close(lost);
+	fx->ops->close(f);
+}
+
 /* ---- io_uring ---- */
 
 static void need_uring(struct fixture *fx)
@@ -289,6 +322,8 @@ int main(void)
 		ALL(engine__does_nothing_of_a_write_that_is_late),
 		ALL(engine__reads_and_flushes_nothing_that_is_late),
 		ALL(engine__ends_a_batch_of_which_all_is_late),
+		URING(file__answers_what_needs_no_call_however_late),
+		V(4, file__answers_what_needs_no_call_however_late),
 		URING(uring__offers_nothing_again_that_is_late),
 		URING(uring__continues_nothing_that_is_late),
 		cmocka_unit_test(write__of_which_a_part_is_done_ends_with_an_unknown_outcome),
