@@ -35,7 +35,7 @@ int reactor_engine_use(struct reactor *r, struct dp_engine *e, struct ros2_err *
 	if (rc < 0)
 		return rc;
 	re->engine = e;
-	r->n_engines++;
+	r->engines_here |= 1u << e->slot;
 	re->copied_seen = 0;
 	re->kick = re->readable = false;
 	rc = watch(r, re);
@@ -56,7 +56,7 @@ void reactor_engine_drop(struct reactor *r, uint32_t slot)
 	if (re->event_fd >= 0)
 		(void)epoll_ctl(r->epoll_fd, EPOLL_CTL_DEL, re->event_fd, NULL);
 	re->engine->ops->reactor_free(re->er);
-	r->n_engines--;
+	r->engines_here &= ~(1u << slot);
 	re->engine = NULL;
 	re->er = NULL;
 }

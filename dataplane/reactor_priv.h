@@ -113,7 +113,7 @@ struct reactor {
 	uint64_t next_generation;
 	struct rtenant *tenants; /* owned: LEASE_TENANTS_MAX of them */
 	struct rengine engines[DP_ENGINES_MAX];
-	uint32_t n_engines;      /* that are here */
+	uint32_t engines_here;   /* bits: which of them are */
 	uint32_t crowded;        /* bits: of which somebody has missed a slot since the last tick */
 	struct list active;      /* rtenants with waiting requests */
 	struct list ready;       /* requests to be given to their engine */

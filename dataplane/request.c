@@ -134,9 +134,11 @@ static uint32_t due_to_others(const struct reactor *r, uint32_t but, uint32_t le
 {
 	uint32_t due = 0;
 
-	for (uint32_t i = 0; i < DP_ENGINES_MAX; i++)
-		if (i != but && r->engines[i].engine)
-			due += share - MIN(share, slots_used(&r->engines[i].slots, len));
+	for (uint32_t left = r->engines_here & ~(1u << but); left; left &= left - 1) {
+		const struct rengine *e = &r->engines[__builtin_ctz(left)];
+
+		due += share - MIN(share, slots_used(&e->slots, len));
+	}
 	return due;
 }
 
@@ -145,11 +147,11 @@ bool request_crowds(struct session *s, const struct dp_file *f, const struct slo
 {
 	uint32_t at = f->mount->engine->slot;
 	struct reactor *r = s->r;
-	uint32_t share;
+	uint32_t n_engines = (uint32_t)__builtin_popcount(r->engines_here), share;
 
-	if (r->n_engines < 2 || DP_SWITCH(no_lost_share))
+	if (n_engines < 2 || DP_SWITCH(no_lost_share))
 		return false;
-	share = slots_storage_share(from->pool, len, r->n_engines);
+	share = slots_storage_share(from->pool, len, n_engines);
 	if (slots_may_crowd(from->pool, len, from->tenant, &r->engines[at].slots, share,
 	                    due_to_others(r, at, len, share)))
 		return false;
