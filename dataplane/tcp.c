@@ -9,6 +9,7 @@
 #include "dataplane/tcp_priv.h"
 #include "dataplane/reactor_priv.h"
 #include "dataplane/session_priv.h"
+#include "dataplane/test_switches.h"
 #include "dataplane/wire_codec.h"
 #include <errno.h>
 #include <netinet/in.h>
@@ -223,6 +224,10 @@ static bool take_header(struct session *s)
 	/* A message may need a short answer: without room for one the peer has to read first. */
 	if (!tcp_has_room(s))
 		return false;
+	if (!c->may_take) {
+		s->r->again = true;
+		return false;
+	}
 	st = wire_parse_from_tenant(c->in + c->in_at, &h, &words);
 	if (st != ROS2_OK) {
 		session_end_bad_message(s, st, words);
@@ -230,6 +235,7 @@ static bool take_header(struct session *s)
 	}
 	if (!on_message(s, &h))
 		return false;
+	c->may_take--;
 	c->in_at += WIRE_HEADER_LEN;
 	return true;
 }
@@ -311,6 +317,7 @@ static void tcp_receive(struct session *s)
 {
 	struct tcp_conn *c = tcp_of(s);
 
+	c->may_take = DP_SWITCH(no_turn_bounds) ? UINT32_MAX : TCP_MESSAGES;
 	for (int i = 0; i < READS_PER_TURN && session_alive(s); i++) {
 		if (!take_buffered(s)) {
 			session_want_input(s);

@@ -18,6 +18,10 @@
 #define TCP_INPUT (64u * 1024)
 #define TCP_SMALL 64u
 #define TCP_IOV   384u
+/* Messages that a turn takes of one connection: all the requests and payloads there can be. Some,
+ * such as PONG, cost their sender nothing, so that its other connections and its neighbours would
+ * wait for as many as it likes to send. */
+#define TCP_MESSAGES (2 * DP_CREDITS)
 /* The first piece of what waits while the engine idles; each further one is twice as large. */
 #define TCP_SEND_FIRST 4096u
 #define TCP_SEND_BYTES (1024u * 1024) /* of one system call: rights are looked at before each */
@@ -44,6 +48,7 @@ struct tcp_conn {
 	int fd; /* -1 = none */
 	bool readable, writable, peer_closed;
 	uint32_t in_at, in_end;    /* of in */
+	uint32_t may_take;         /* messages, in this turn */
 	struct request *receiving; /* its payload comes next */
 	uint32_t skip;             /* bytes of a refused payload to throw away */
 	struct list pulls;         /* requests whose PULL has been sent, oldest first */

@@ -35,7 +35,7 @@ struct dp_test_switches {
 	bool refusals_count;      /* what a tenant's device refuses is a violation */
 	bool no_rnr_limit;        /* a peer that takes no answers is waited for without end */
 	bool remote_operations;   /* tenants' queue pairs take RDMA */
-	bool no_turn_bounds;      /* a turn does all there is to do for connections over verbs */
+	bool no_turn_bounds;      /* a turn does all there is to do for connections */
 	/* An engine type of the test's own, found before the real ones; NULL for none. */
 	const struct engine_ops *extra_engine;
 };

@@ -7,6 +7,8 @@
 #include "tests/dataplane/fixture.h"
 #include "dataplane/reactor_priv.h"
 #include "tests/clock_ahead.h"
+#include "dataplane/tcp_priv.h"
+#include "dataplane/wire_codec.h"
 #include "tests/dataplane/slow_fixture.h"
 
 #define SESSIONS 8
@@ -106,6 +108,66 @@ static void slots__are_not_kept_from_others_by_tenants_that_never_answer(void **
 	raw_close(&idle);
 }
 
+/* ---- messages that cost nothing ---- */
+
+static _Thread_local uint32_t messages; /* that this reactor has taken since its last turn */
+static _Atomic uint32_t most_messages;
+
+enum ros2_status __real_wire_parse_from_tenant(const uint8_t bytes[WIRE_HEADER_LEN],
+                                               struct wire_header *ret, const char **ret_words);
+enum ros2_status __wrap_wire_parse_from_tenant(const uint8_t bytes[WIRE_HEADER_LEN],
+                                               struct wire_header *ret, const char **ret_words);
+enum ros2_status __wrap_wire_parse_from_tenant(const uint8_t bytes[WIRE_HEADER_LEN],
+                                               struct wire_header *ret, const char **ret_words)
+{
+	if (++messages > most_messages)
+		most_messages = messages;
+	return __real_wire_parse_from_tenant(bytes, ret, ret_words);
+}
+
+uint32_t __real_admit_run(struct reactor *r);
+uint32_t __wrap_admit_run(struct reactor *r);
+uint32_t __wrap_admit_run(struct reactor *r)
+{
+	messages = 0;
+	return __real_admit_run(r);
+}
+
+/* The most messages that a turn took of one connection, of a flood to which there is no answer. */
+static uint32_t flood_of_pongs(struct fx *fx)
+{
+	static struct wire_header pongs[TCP_INPUT / WIRE_HEADER_LEN];
+	struct wire_header h;
+	struct raw c;
+
+	raw_open(fx, &c);
+	raw_connect(&c);
+	most_messages = 0;
+	for (size_t i = 0; i < ARRAY_SIZE(pongs); i++) {
+		pongs[i] = (struct wire_header){.opcode = WIRE_PONG};
+		wire_seal(&pongs[i]);
+	}
+	for (int i = 0; i < 32; i++)
+		raw_send_bytes(&c, pongs, sizeof(pongs));
+	h = raw_header(&c, WIRE_PING, 0, 0, 0);
+	raw_send(&c, &h, NULL, 0);
+	assert_true(raw_recv(&c, &h, NULL, 0));
+	assert_int_equal(h.opcode, WIRE_PONG);
+	raw_close(&c);
+	return most_messages;
+}
+
+static void turn__takes_a_bounded_number_of_messages_of_a_connection(void **state)
+{
+	assert_in_range(flood_of_pongs(*state), 1, TCP_MESSAGES);
+}
+
+static void control__without_bounds_a_turn_takes_what_there_is(void **state)
+{
+	dp_test_switches.no_turn_bounds = true;
+	assert_true(flood_of_pongs(*state) > TCP_MESSAGES);
+}
+
 struct behind {
 	struct fx *fx;
 	struct fx_args a;
@@ -164,6 +226,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		SLOW_TEST(flushes__of_one_tenant_leave_room_in_the_engine_for_another),
 		SLOW_TEST(slots__are_not_kept_from_others_by_tenants_that_never_answer),
+		SLOW_TEST(turn__takes_a_bounded_number_of_messages_of_a_connection),
+		SLOW_TEST(control__without_bounds_a_turn_takes_what_there_is),
 		SLOW_TEST(a_call_that_waited_past_the_end_of_its_rights__is_not_carried_out),
 	};
 
