@@ -111,6 +111,7 @@ void dp_mount_unref(struct dp *dp, struct dp_mount_obj *m)
 	}
 	op->engine = m->engine;
 	op->ns = TAKE_PTR(m->ns);
+	op->closes_of = m->tenant;
 	dp_op_to_worker(op, NULL, work_ns_close, mount_closed);
 }
 
@@ -166,13 +167,15 @@ static void back_mount(struct dp_op *op)
 	dp_op_finish(op);
 }
 
-static struct dp_mount_obj *new_mount(struct dp *dp, struct dp_engine *e, uint32_t access)
+static struct dp_mount_obj *new_mount(struct dp *dp, struct dp_engine *e, const struct dp_tenant *t,
+                                      uint32_t access)
 {
 	struct dp_mount_obj *m = calloc(1, sizeof(*m));
 
 	if (!m)
 		return NULL;
 	m->engine = e;
+	m->tenant = t;
 	m->access = access;
 	m->refs = 1;
 	e->n_users++;
@@ -197,7 +200,8 @@ void dp_mount(struct dp *dp, const struct ros2_uid *session, const char *engine,
 	op->path = copy_path(op, path);
 	if (!op->path)
 		return;
-	op->mount = new_mount(dp, op->engine, access & (ENGINE_READ | ENGINE_WRITE));
+	op->mount =
+		new_mount(dp, op->engine, op->ds->tenant, access & (ENGINE_READ | ENGINE_WRITE));
 	if (!op->mount) {
 		dp_op_fail(op, ROS2_BUSY, "the agent has no memory");
 		return;
@@ -263,6 +267,7 @@ static void on_last_unref(struct dp_post *p)
 	}
 	op->engine = f->mount->engine;
 	op->efile = TAKE_PTR(f->file);
+	op->closes_of = f->mount->tenant;
 	dp_op_to_worker(op, NULL, work_file_close, file_closed);
 }
 

@@ -102,10 +102,11 @@ struct dp_engine {
 };
 
 struct dp_mount_obj {
-	struct dp_engine *engine; /* counted in n_users */
-	struct engine_ns *ns;     /* owned */
-	uint32_t access, refs;    /* loop */
-	struct list link;         /* dp.mounts */
+	struct dp_engine *engine;       /* counted in n_users */
+	struct engine_ns *ns;           /* owned */
+	uint32_t access, refs;          /* loop */
+	const struct dp_tenant *tenant; /* compared only: it may be gone */
+	struct list link;               /* dp.mounts */
 	struct dp_mount_obj *next_unclosed;
 };
 
@@ -153,7 +154,8 @@ struct dp_op {
 	void (*back)(struct dp_op *op);
 	/* worker */
 	void (*work)(struct dp_op *op);
-	struct dp_tenant *tenant; /* counted in n_control; NULL = the data plane's own */
+	struct dp_tenant *tenant;          /* counted in n_control; NULL = it closes something */
+	const struct dp_tenant *closes_of; /* compared only: whose that is; NULL = of several */
 	struct list job;
 	struct dp_engine *engine;
 	struct dp_mount_obj *mount; /* referenced */

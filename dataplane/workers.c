@@ -3,7 +3,10 @@
  * Control workers: threads that may block in an engine. First come, first served, but one tenant
  * has at most half of them (and at least one) at work, so a tenant whose directory is slow delays
  * others only when there is a single worker. Nor do calls that may wait for storage that does not
- * answer have more than half of them together, however many tenants make them.
+ * answer have more than half of them together, however many tenants make them. What is closed is
+ * its tenant's work, too (the last close of a large file that was unlinked frees it): nobody waits
+ * for it, and a session's end brings hundreds, so it has a queue of its own, and takes turns with
+ * the calls.
  */
 #include "common/clock.h"
 #include "dataplane/dp_priv.h"
@@ -26,19 +29,26 @@ struct workers {
 	pthread_mutex_t lock;
 	pthread_cond_t cond;
 	/* guarded by lock */
-	struct list queue;
+	struct list calls, closings;
+	bool closing_next;
 	struct dp_op *running[WORKERS_MAX]; /* borrowed: while at work */
 	bool stop;
 };
 
-/* Lock held. */
-static uint32_t running_of(const struct workers *w, const struct dp_tenant *t)
+/* Compared only. NULL: nobody's. */
+static const struct dp_tenant *whose(const struct dp_op *op)
+{
+	return op->tenant ? op->tenant : op->closes_of;
+}
+
+/* Lock held. Its tenant has as many at work as it may. */
+static bool at_its_limit(const struct workers *w, const struct dp_op *op)
 {
 	uint32_t n = 0;
 
-	for (uint32_t i = 0; i < w->n; i++)
-		n += w->running[i] && w->running[i]->tenant == t;
-	return n;
+	for (uint32_t i = 0; whose(op) && i < w->n; i++)
+		n += w->running[i] && whose(w->running[i]) == whose(op);
+	return n >= w->per_tenant;
 }
 
 /* What is looked at stays while the call is under way. */
@@ -62,20 +72,42 @@ static uint32_t running_lost(const struct workers *w)
 }
 
 /* Lock held. The first whose tenant has a worker left. */
-static struct dp_op *pick(struct workers *w)
+static struct dp_op *pick_call(struct workers *w)
 {
-	uint32_t lost = list_empty(&w->queue) ? 0 : running_lost(w);
+	uint32_t lost = list_empty(&w->calls) ? 0 : running_lost(w);
 	struct dp_op *op;
 
-	list_for_each (&w->queue, op, job) {
-		if (op->tenant && running_of(w, op->tenant) >= w->per_tenant)
+	list_for_each (&w->calls, op, job) {
+		if (at_its_limit(w, op))
 			continue;
 		if (lost >= w->for_lost && is_lost(op))
 			continue;
-		list_del(&op->job);
 		return op;
 	}
 	return NULL;
+}
+
+/* Lock held. Only the first is looked at: there may be very many of one tenant. */
+static struct dp_op *pick_closing(const struct workers *w)
+{
+	struct dp_op *op =
+		list_empty(&w->closings) ? NULL : list_first(&w->closings, struct dp_op, job);
+
+	return op && !at_its_limit(w, op) ? op : NULL;
+}
+
+/* Lock held. A call and a closing by turns, where there are both. */
+static struct dp_op *pick(struct workers *w)
+{
+	struct dp_op *closing = pick_closing(w);
+	struct dp_op *call = closing && w->closing_next ? NULL : pick_call(w);
+	struct dp_op *op = call ? call : closing;
+
+	if (!op)
+		return NULL;
+	w->closing_next = op == call;
+	list_del(&op->job);
+	return op;
 }
 
 /* It may have waited long, or the whole process was stopped: looked at right before it begins. */
@@ -127,7 +159,8 @@ int workers_new(struct dp *dp, uint32_t n, struct workers **ret)
 	if (!w)
 		return -ENOMEM;
 	w->dp = dp;
-	list_init(&w->queue);
+	list_init(&w->calls);
+	list_init(&w->closings);
 	pthread_mutex_init(&w->lock, NULL);
 	pthread_cond_init(&w->cond, NULL);
 	n = MIN(n, WORKERS_MAX);
@@ -155,18 +188,18 @@ void workers_put(struct workers *w, struct dp_op *op)
 {
 	pthread_mutex_lock(&w->lock);
 	op->stage = OP_QUEUED;
-	list_add_tail(&w->queue, &op->job);
+	list_add_tail(op->tenant ? &w->calls : &w->closings, &op->job);
 	pthread_cond_signal(&w->cond);
 	pthread_mutex_unlock(&w->lock);
 }
 
 /* Lock held. */
-static void give_back(struct workers *w, bool (*match)(const struct dp_op *op),
+static void give_back(struct list *queue, bool (*match)(const struct dp_op *op),
                       enum ros2_status why)
 {
 	struct dp_op *op, *tmp;
 
-	list_for_each_safe (&w->queue, op, tmp, job) {
+	list_for_each_safe (queue, op, tmp, job) {
 		if (!match(op))
 			continue;
 		list_del(&op->job);
@@ -184,7 +217,7 @@ static bool of_ended_session(const struct dp_op *op)
 void workers_cancel(struct workers *w)
 {
 	pthread_mutex_lock(&w->lock);
-	give_back(w, of_ended_session, ROS2_CLOSED);
+	give_back(&w->calls, of_ended_session, ROS2_CLOSED);
 	pthread_mutex_unlock(&w->lock);
 }
 
@@ -209,7 +242,8 @@ void workers_stop(struct workers *w)
 {
 	pthread_mutex_lock(&w->lock);
 	w->stop = true;
-	give_back(w, any, ROS2_CANCELLED);
+	give_back(&w->calls, any, ROS2_CANCELLED);
+	give_back(&w->closings, any, ROS2_CANCELLED);
 	pthread_cond_broadcast(&w->cond);
 	pthread_mutex_unlock(&w->lock);
 	for (uint32_t i = 0; i < w->n; i++)

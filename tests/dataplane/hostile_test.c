@@ -6,6 +6,7 @@
  */
 #include "tests/dataplane/fixture.h"
 #include "dataplane/reactor_priv.h"
+#include "tests/await.h"
 #include "tests/clock_ahead.h"
 #include "dataplane/tcp_priv.h"
 #include "dataplane/wire_codec.h"
@@ -173,14 +174,56 @@ struct behind {
 	struct fx_args a;
 	struct dp_result res;
 	pthread_t thread;
+	_Atomic bool is_over;
 };
 
-static void *make_dir(void *arg)
+static void *call_path(void *arg)
 {
 	struct behind *b = arg;
 
 	b->res = fx_do(b->fx, FX_PATH, &b->a);
+	b->is_over = true;
 	return NULL;
+}
+
+/* As where each frees a large file that was unlinked. Of two workers one is another tenant's, also
+ * when a call of the first waits to be made. */
+static void closes__of_one_tenant_leave_a_worker_to_another(void **state)
+{
+	static struct behind slow, other;
+	struct fx *fx = *state;
+	struct raw b, c, d;
+
+	raw_ready(fx, &b);
+	raw_open(fx, &c);
+	raw_connect(&c);
+	for (int i = 0; i < 4; i++)
+		raw_file(&c, "file");
+	neighbour(fx, &d);
+	slow_engine_shut(true);
+	slow_engine_shut_closes(true);
+	raw_close(&c);
+	fx_event(fx, DP_EVENT_SESSION_ENDED, -1);
+	slow_engine_wait_closes(1);
+	slow = (struct behind){.fx = fx, .a = {.session = b.session, .mount = 1}};
+	slow.a.path_op = DP_MKDIR;
+	slow.a.path = "slow";
+	pthread_create(&slow.thread, NULL, call_path, &slow);
+	other = (struct behind){.fx = fx, .a = {.session = d.session, .mount = 1}};
+	other.a.path_op = DP_STAT;
+	other.a.path = "file";
+	pthread_create(&other.thread, NULL, call_path, &other);
+	assert_true(AWAIT(other.is_over));
+	assert_int_equal(other.res.status, ROS2_OK);
+	slow_engine_wait_closes(1);
+	slow_engine_wait_calls(0);
+	slow_engine_shut(false);
+	slow_engine_shut_closes(false);
+	pthread_join(other.thread, NULL);
+	pthread_join(slow.thread, NULL);
+	assert_int_equal(slow.res.status, ROS2_OK);
+	raw_close(&b);
+	raw_close(&d);
 }
 
 /* The switch stands for a reactor that had no turn since: a process that was stopped. */
@@ -202,7 +245,7 @@ static void a_call_that_waited_past_the_end_of_its_rights__is_not_carried_out(vo
 		                          .mount = 1,
 		                          .path_op = DP_MKDIR,
 		                          .path = i ? "second" : "first"};
-		pthread_create(&b[i].thread, NULL, make_dir, &b[i]);
+		pthread_create(&b[i].thread, NULL, call_path, &b[i]);
 		slow_engine_wait_calls(1);
 	}
 	/* time: the second waits behind the first, which nothing shows */
@@ -228,6 +271,7 @@ int main(void)
 		SLOW_TEST(slots__are_not_kept_from_others_by_tenants_that_never_answer),
 		SLOW_TEST(turn__takes_a_bounded_number_of_messages_of_a_connection),
 		SLOW_TEST(control__without_bounds_a_turn_takes_what_there_is),
+		SLOW_TEST(closes__of_one_tenant_leave_a_worker_to_another),
 		SLOW_TEST(a_call_that_waited_past_the_end_of_its_rights__is_not_carried_out),
 	};
 

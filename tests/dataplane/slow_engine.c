@@ -10,8 +10,8 @@
 #define HELD_MAX 1024
 
 struct engine_ops slow_engine_ops;
-static _Atomic bool is_shut;
-static _Atomic uint32_t n_held, n_calls;
+static _Atomic bool is_shut, closes_shut;
+static _Atomic uint32_t n_held, n_calls, n_closes;
 
 struct slow_reactor {
 	struct engine_reactor *mem; /* owned */
@@ -98,6 +98,16 @@ static int slow_mkdir(struct engine_ns *ns, const char *path, uint32_t mode, str
 	return engine_mem_ops.mkdir(ns, path, mode, err);
 }
 
+static void slow_close(struct engine_file *f)
+{
+	atomic_fetch_add(&n_closes, 1);
+	while (atomic_load(&closes_shut))
+		/* poll: a switch that a test turns */
+		usleep(1000);
+	atomic_fetch_sub(&n_closes, 1);
+	engine_mem_ops.close(f);
+}
+
 void slow_engine_init(void)
 {
 	slow_engine_ops = engine_mem_ops;
@@ -111,7 +121,9 @@ void slow_engine_init(void)
 	slow_engine_ops.in_flight = slow_in_flight;
 	slow_engine_ops.copied_bytes = slow_copied;
 	slow_engine_ops.mkdir = slow_mkdir;
+	slow_engine_ops.close = slow_close;
 	atomic_store(&is_shut, false);
+	atomic_store(&closes_shut, false);
 }
 
 void slow_engine_shut(bool shut)
@@ -133,4 +145,14 @@ void slow_engine_wait_held(uint32_t n)
 void slow_engine_wait_calls(uint32_t n)
 {
 	wait_for(&n_calls, n);
+}
+
+void slow_engine_shut_closes(bool shut)
+{
+	atomic_store(&closes_shut, shut);
+}
+
+void slow_engine_wait_closes(uint32_t n)
+{
+	wait_for(&n_closes, n);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The mem engine behind a gate: while it is shut, ios and mkdir stay inside. For tests of what is
- * under way. */
+/* The mem engine behind a gate: while it is shut, ios and mkdir stay inside; behind another, what
+ * closes files. For tests of what is under way. */
 #ifndef ROS2_TESTS_DATAPLANE_SLOW_ENGINE_H
 #define ROS2_TESTS_DATAPLANE_SLOW_ENGINE_H
 
@@ -12,4 +12,6 @@ void slow_engine_shut(bool shut);
 /* Waits until so many ios, or calls of mkdir, are inside behind the gate: not more of them. */
 void slow_engine_wait_held(uint32_t n);
 void slow_engine_wait_calls(uint32_t n);
+void slow_engine_shut_closes(bool shut);
+void slow_engine_wait_closes(uint32_t n);
 #endif
