@@ -65,7 +65,8 @@ static struct mem_node *make_node(struct engine *e, struct mem_node *dir, const 
 		*rc = mem_dir_add(dir, n, name);
 		if (*rc == 0)
 			return n;
-		mem_node_unref(e, n);
+		/* Nothing was ever written. */
+		mem_data_free(e, mem_node_unref(e, n));
 	}
 	ros2_err_set(err, *rc, "cannot make \"%s\": the engine has no room for more names", name);
 	return NULL;
@@ -127,7 +128,7 @@ static void mem_ns_close(struct engine_ns *ns)
 	if (!ns)
 		return;
 	pthread_mutex_lock(&ns->engine->lock);
-	mem_node_unref(ns->engine, ns->root);
+	(void)mem_node_unref(ns->engine, ns->root); /* a directory: it has no bytes */
 	pthread_mutex_unlock(&ns->engine->lock);
 	free(ns);
 }
@@ -219,11 +220,14 @@ static int mem_open(struct engine_ns *ns, const char *path, uint32_t flags, uint
 
 static void mem_close(struct engine_file *f)
 {
+	struct mem_data *gone;
+
 	if (!f)
 		return;
 	pthread_mutex_lock(&f->engine->lock);
-	mem_node_unref(f->engine, f->node);
+	gone = mem_node_unref(f->engine, f->node);
 	pthread_mutex_unlock(&f->engine->lock);
+	mem_data_free(f->engine, gone);
 	free(f);
 }
 
@@ -293,6 +297,7 @@ static int remove_name(struct engine_ns *ns, const char *path, enum engine_file_
 {
 	int rc = names_check(path, false, err);
 	struct mem_node *dir, *n = NULL;
+	struct mem_data *gone = NULL;
 	const char *name;
 
 	if (rc < 0)
@@ -311,9 +316,10 @@ static int remove_name(struct engine_ns *ns, const char *path, enum engine_file_
 		rc = ros2_err_set(err, -ENOTEMPTY, "\"%s\" is not empty", path);
 	else if (n) {
 		mem_dir_remove(n);
-		mem_node_unref(ns->engine, n);
+		gone = mem_node_unref(ns->engine, n);
 	}
 	pthread_mutex_unlock(&ns->engine->lock);
+	mem_data_free(ns->engine, gone);
 	return rc;
 }
 
@@ -346,8 +352,9 @@ static int rename_check(const struct mem_node *n, const struct mem_node *over,
 	return 0;
 }
 
+/* *gone: the bytes of what was there, as mem_node_unref gives them. */
 static int move_node(struct engine *e, struct mem_node *n, struct mem_node *dir, const char *name,
-                     struct ros2_err *err)
+                     struct mem_data **gone, struct ros2_err *err)
 {
 	struct mem_node *over = mem_child(dir, name, strlen(name)), *was = n->parent;
 	char was_name[NAMES_NAME_MAX + 1];
@@ -369,7 +376,7 @@ static int move_node(struct engine *e, struct mem_node *n, struct mem_node *dir,
 			mem_dir_add(dir, over, name);
 		return ros2_err_set(err, rc, "rename: no room for the name");
 	}
-	mem_node_unref(e, over);
+	*gone = mem_node_unref(e, over);
 	return 0;
 }
 
@@ -377,6 +384,7 @@ static int mem_rename(struct engine_ns *ns, const char *from, const char *to, st
 {
 	const char *from_name, *to_name;
 	struct mem_node *dir, *to_dir, *n;
+	struct mem_data *gone = NULL;
 	int rc = names_check(from, false, err);
 
 	if (rc == 0)
@@ -388,10 +396,11 @@ static int mem_rename(struct engine_ns *ns, const char *from, const char *to, st
 	to_dir = dir ? parent_of(ns, to, &to_name, &rc, err) : NULL;
 	n = to_dir ? mem_child(dir, from_name, strlen(from_name)) : NULL;
 	if (n)
-		rc = move_node(ns->engine, n, to_dir, to_name, err);
+		rc = move_node(ns->engine, n, to_dir, to_name, &gone, err);
 	else if (to_dir)
 		rc = ros2_err_set(err, -ENOENT, "no \"%s\"", from);
 	pthread_mutex_unlock(&ns->engine->lock);
+	mem_data_free(ns->engine, gone);
 	return rc;
 }
 

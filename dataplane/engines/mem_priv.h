@@ -138,7 +138,9 @@ struct engine_file {
 int mem_names_init(struct mem_names *m, uint32_t max_nodes);
 void mem_names_fini(struct mem_names *m);
 struct mem_node *mem_node_new(struct engine *e, enum engine_file_type type, uint32_t mode, int *rc);
-void mem_node_unref(struct engine *e, struct mem_node *n);
+/* After the last one its bytes, if it has any, are the caller's, for mem_data_free when it has
+ * given the lock back: of a large file that takes as long as nobody else should wait for. */
+struct mem_data *mem_node_unref(struct engine *e, struct mem_node *n);
 /* Frees whatever its references say: for the engine's end. */
 void mem_node_destroy(struct engine *e, struct mem_node *n);
 /* NULL and *rc = -ENOENT or -ENOTDIR with words. */
@@ -154,6 +156,7 @@ void mem_dir_read(const struct mem_node *dir, uint64_t cookie, struct engine_dir
 
 /* ---- mem_data.c ---- */
 struct mem_data *mem_data_new(void);
+/* Takes NULL. Without engine.lock. */
 void mem_data_free(struct engine *e, struct mem_data *d);
 int mem_data_truncate(struct engine *e, struct mem_data *d, uint64_t size);
 /* Returns once each reactor of @e is outside poll, or in a later poll than at the call. */

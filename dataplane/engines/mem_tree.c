@@ -95,12 +95,17 @@ void mem_node_destroy(struct engine *e, struct mem_node *n)
 	free(n);
 }
 
-void mem_node_unref(struct engine *e, struct mem_node *n)
+struct mem_data *mem_node_unref(struct engine *e, struct mem_node *n)
 {
+	struct mem_data *data;
+
 	/* A directory leaves the tree only when empty, so a last reference never drags children
 	 * along. */
-	if (n && --n->refs == 0)
-		mem_node_destroy(e, n);
+	if (!n || --n->refs)
+		return NULL;
+	data = TAKE_PTR(n->data);
+	mem_node_destroy(e, n);
+	return data;
 }
 
 struct mem_node *mem_child(struct mem_node *dir, const char *name, size_t len)

@@ -29,6 +29,65 @@ static void mem_end(struct fixture *fx)
 	fx->ops->destroy(fx->e);
 }
 
+/* ---- who waits while chunks go back ---- */
+
+static struct engine *watched; /* NULL: none */
+static uint32_t given_back, given_back_under_the_lock;
+
+int __real_madvise(void *at, size_t len, int advice);
+int __wrap_madvise(void *at, size_t len, int advice);
+int __wrap_madvise(void *at, size_t len, int advice)
+{
+	if (watched) {
+		bool free_now = pthread_mutex_trylock(&watched->lock) == 0;
+
+		given_back++;
+		given_back_under_the_lock += !free_now;
+		if (free_now)
+			pthread_mutex_unlock(&watched->lock);
+	}
+	return __real_madvise(at, len, advice);
+}
+
+/* A file of 8 chunks that ends in one of the ways there are. */
+static void end_of_file(struct fixture *fx, int way)
+{
+	struct engine_file *f = fx_open(fx, "f", ENGINE_WRITE | ENGINE_CREATE);
+
+	assert_int_equal(fx_io(fx, f, ENGINE_OP_WRITE, 0, big, 8 * MEM_CHUNK), 8 * MEM_CHUNK);
+	if (way == 0) {
+		assert_int_equal(fx->ops->unlink(fx->ns, "f", NULL), 0);
+		fx->ops->close(f);
+		return;
+	}
+	fx->ops->close(f);
+	if (way == 1) {
+		assert_int_equal(fx->ops->unlink(fx->ns, "f", NULL), 0);
+		return;
+	}
+	fx->ops->close(fx_open(fx, "g", ENGINE_WRITE | ENGINE_CREATE));
+	assert_int_equal(fx->ops->rename(fx->ns, "g", "f", NULL), 0);
+	assert_int_equal(fx->ops->unlink(fx->ns, "f", NULL), 0);
+}
+
+/* Of all tenants' names: a large file takes long to free. */
+static void mem_engine__frees_a_file_without_the_lock_of_its_names(void **state)
+{
+	struct fixture fx;
+
+	(void)state;
+	for (int way = 0; way < 3; way++) {
+		mem_setup(&fx, 16 * MEM_CHUNK, false);
+		given_back = given_back_under_the_lock = 0;
+		watched = fx.e;
+		end_of_file(&fx, way);
+		watched = NULL;
+		assert_int_equal(given_back, 8);
+		assert_int_equal(given_back_under_the_lock, 0);
+		mem_end(&fx);
+	}
+}
+
 static void mem_engine__refuses_senseless_capacities(void **state)
 {
 	static const uint64_t sizes[] = {0, 65535, MEM_CAPACITY_MAX + 1, UINT64_MAX};
@@ -347,6 +406,7 @@ int main(void)
 		cmocka_unit_test(mem_engine__counts_what_it_copies),
 		cmocka_unit_test(mem_engine__lends_what_is_read_and_copies_nothing),
 		cmocka_unit_test(mem_engine__what_is_lent_shows_no_other_file_after_truncate),
+		cmocka_unit_test(mem_engine__frees_a_file_without_the_lock_of_its_names),
 		cmocka_unit_test(mem_engine__bounds_the_number_of_names),
 		cmocka_unit_test(mem_engine__outlives_a_namespace_directory_that_was_removed),
 		cmocka_unit_test(mem_pool__gives_a_chunk_to_one_at_a_time),
