@@ -2,7 +2,9 @@
 /*
  * The file engine's reactor where io_uring is forbidden: a few threads make the system calls.
  * Operations wait in a list of the reactor until kick, then in one shared list under a lock;
- * results come back in another and wake the event descriptor.
+ * results come back in another and wake the event descriptor. Flushes, which take long and of which
+ * one tenant may have hundreds here, have lists of their own, and half of the threads at most;
+ * where there is only one it takes of both by turns.
  */
 #include "dataplane/engines/file_priv.h"
 
@@ -22,13 +24,15 @@ struct ios {
 struct threads {
 	struct engine_reactor base;
 	/* reactor's thread */
-	struct ios unsent;
+	struct ios unsent, unsent_flushes;
 	/* guarded by lock */
 	pthread_mutex_t lock;
 	pthread_cond_t work;
-	struct ios todo, done;
-	bool stop;
+	struct ios todo, flushes, done;
+	uint32_t flushing;
+	bool flush_next, stop;
 	/* immutable after new */
+	uint32_t most_flushing;
 	pthread_t thread[THREADS_MAX];
 	uint32_t n_threads;
 };
@@ -57,6 +61,19 @@ static struct engine_io *pop(struct ios *q)
 	return io;
 }
 
+/* All of @from go behind @to. */
+static void append(struct ios *to, struct ios *from)
+{
+	if (!from->first)
+		return;
+	if (to->first)
+		to->last->priv[2] = (uint64_t)(uintptr_t)from->first;
+	else
+		to->first = from->first;
+	to->last = from->last;
+	from->first = NULL;
+}
+
 static void wake(struct engine_reactor *r)
 {
 	uint64_t one = 1;
@@ -80,27 +97,50 @@ static int64_t carry_out(struct engine_io *io)
 	return res;
 }
 
+/* The next to be carried out; NULL: none now. Under the lock. */
+static struct engine_io *take(struct threads *t)
+{
+	bool may_flush = t->flushes.first && t->flushing < t->most_flushing;
+	bool flush = may_flush && (t->flush_next || !t->todo.first);
+
+	t->flush_next = !flush;
+	t->flushing += flush;
+	return pop(flush ? &t->flushes : &t->todo);
+}
+
+/* Under the lock. */
+static void put_done(struct threads *t, struct engine_io *io, int64_t res)
+{
+	bool first = t->done.first == NULL;
+
+	io->priv[3] = (uint64_t)res;
+	push(&t->done, io);
+	if (first)
+		wake(&t->base);
+	if (io->op != ENGINE_OP_FLUSH)
+		return;
+	t->flushing--;
+	/* This thread may take something else. */
+	if (t->flushes.first)
+		pthread_cond_signal(&t->work);
+}
+
 static void *work(void *arg)
 {
 	struct threads *t = arg;
 	struct engine_io *io;
 	int64_t res;
-	bool first;
 
 	pthread_mutex_lock(&t->lock);
 	for (;;) {
-		while (!(io = pop(&t->todo)) && !t->stop)
+		while (!(io = take(t)) && !t->stop)
 			pthread_cond_wait(&t->work, &t->lock);
 		if (!io)
 			break;
 		pthread_mutex_unlock(&t->lock);
 		res = carry_out(io);
 		pthread_mutex_lock(&t->lock);
-		io->priv[3] = (uint64_t)res;
-		first = t->done.first == NULL;
-		push(&t->done, io);
-		if (first)
-			wake(&t->base);
+		put_done(t, io, res);
 	}
 	pthread_mutex_unlock(&t->lock);
 	return NULL;
@@ -108,9 +148,11 @@ static void *work(void *arg)
 
 static int threads_submit(struct engine_reactor *r, struct engine_io *io)
 {
+	struct threads *t = threads_of(r);
+
 	if (r->in_flight == r->depth)
 		return -EAGAIN;
-	push(&threads_of(r)->unsent, io);
+	push(io->op == ENGINE_OP_FLUSH ? &t->unsent_flushes : &t->unsent, io);
 	r->in_flight++;
 	return 0;
 }
@@ -119,17 +161,13 @@ static int threads_kick(struct engine_reactor *r)
 {
 	struct threads *t = threads_of(r);
 
-	if (!t->unsent.first)
+	if (!t->unsent.first && !t->unsent_flushes.first)
 		return 0;
 	pthread_mutex_lock(&t->lock);
-	if (t->todo.first)
-		t->todo.last->priv[2] = (uint64_t)(uintptr_t)t->unsent.first;
-	else
-		t->todo.first = t->unsent.first;
-	t->todo.last = t->unsent.last;
+	append(&t->todo, &t->unsent);
+	append(&t->flushes, &t->unsent_flushes);
 	pthread_cond_broadcast(&t->work);
 	pthread_mutex_unlock(&t->lock);
-	t->unsent.first = NULL;
 	return 0;
 }
 
@@ -210,6 +248,7 @@ int file_threads_new(const struct engine_reactor_opts *o, struct engine_reactor 
 	}
 	pthread_mutex_init(&t->lock, NULL);
 	pthread_cond_init(&t->work, NULL);
+	t->most_flushing = MAX(MIN(o->depth, THREADS_MAX) / 2, 1u);
 	rc = start_threads(t, MIN(o->depth, THREADS_MAX));
 	if (rc < 0) {
 		threads_free(&t->base);

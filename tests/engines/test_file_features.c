@@ -4,6 +4,7 @@
  * completion that comes in the middle of a poll. That every fallback moves bytes as it should is
  * scenario.c's.
  */
+#include "tests/await.h"
 #include "tests/engines/fixture.h"
 
 #include "common/util.h"
@@ -30,6 +31,9 @@ static const struct variant variants[] = {
          .base = "/var/tmp",
          .io_features = ENGINE_IO_NO_DIRECT | PLAIN},
 };
+
+static const struct variant threads = {
+	.name = "threads", .type = "file", .base = "/var/tmp", .io_features = ENGINE_IO_NO_URING};
 
 static const char *kind_with(uint32_t features, char out[64])
 {
@@ -176,6 +180,74 @@ static void file_engine__never_sleeps_on_a_completion_that_came_during_a_poll(vo
 	{                                                                                          \
 #fn, fn, fixture_setup, fixture_teardown, (void *)&variants[i]                     \
 	}
+/* ---- flushes that take long ---- */
+
+static _Atomic bool flushes_stand;
+static _Atomic int in_flushes;
+
+int __real_fdatasync(int fd);
+int __wrap_fdatasync(int fd);
+int __wrap_fdatasync(int fd)
+{
+	in_flushes++;
+	while (flushes_stand)
+		/* poll: a switch that a test turns */
+		usleep(1000);
+	in_flushes--;
+	return __real_fdatasync(fd);
+}
+
+struct counted {
+	struct engine_io io;
+	int *ended;
+};
+
+static void add_end(struct engine_io *io, int64_t res)
+{
+	assert_int_equal(res, io->len);
+	++*container_of(io, struct counted, io)->ended;
+}
+
+/* Looks until so many have ended; false after a while. */
+static bool polled(struct fixture *fx, const int *ended, int want)
+{
+	return AWAIT((fx->ops->poll(fx->r, 32), *ended >= want));
+}
+
+static void threads__flushes_leave_half_of_them_to_what_reads_and_writes(void **state)
+{
+	static struct counted flush[16], write[8];
+	struct fixture *fx = *state;
+	struct engine_file *f = fx_open(fx, "f", ENGINE_WRITE | ENGINE_CREATE);
+	uint8_t *buf = fx_memory(fx, 4096);
+	int flushed = 0, written = 0, standing;
+	bool went_on;
+
+	flushes_stand = true;
+	for (size_t i = 0; i < ARRAY_SIZE(flush); i++) {
+		flush[i] =
+			(struct counted){fx_prepare(fx, f, ENGINE_OP_FLUSH, 0, NULL, 0), &flushed};
+		flush[i].io.done = add_end;
+		assert_int_equal(fx->ops->submit(fx->r, &flush[i].io), 0);
+	}
+	assert_int_equal(fx->ops->kick(fx->r), 0);
+	assert_true(AWAIT(in_flushes >= 2));
+	for (size_t i = 0; i < ARRAY_SIZE(write); i++) {
+		write[i] = (struct counted){fx_prepare(fx, f, ENGINE_OP_WRITE, i * 4096, buf, 4096),
+		                            &written};
+		write[i].io.done = add_end;
+		assert_int_equal(fx->ops->submit(fx->r, &write[i].io), 0);
+	}
+	assert_int_equal(fx->ops->kick(fx->r), 0);
+	went_on = polled(fx, &written, ARRAY_SIZE(write));
+	standing = in_flushes;
+	flushes_stand = false;
+	assert_true(polled(fx, &flushed, ARRAY_SIZE(flush)));
+	assert_true(went_on);
+	assert_int_equal(standing, 2);
+	fx->ops->close(f);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -184,6 +256,9 @@ int main(void)
 		V(0, file_engine__never_sleeps_on_a_completion_that_came_during_a_poll),
 		V(1, file_engine__never_sleeps_on_a_completion_that_came_during_a_poll),
 		V(2, file_engine__never_sleeps_on_a_completion_that_came_during_a_poll),
+		{"threads__flushes_leave_half_of_them_to_what_reads_and_writes",
+	         threads__flushes_leave_half_of_them_to_what_reads_and_writes, fixture_setup,
+	         fixture_teardown, (void *)&threads},
 	};
 
 	fixture_need_openat2();
