@@ -30,18 +30,29 @@ static int no_password(char *buf, int size, int rwflag, void *arg)
 	return -1;
 }
 
+bool pki_no_memory(void)
+{
+	bool is = false;
+
+	for (unsigned long e = ERR_get_error(); e; e = ERR_get_error())
+		is |= ERR_GET_REASON(e) == ERR_R_MALLOC_FAILURE;
+	return is;
+}
+
 int pki_ssl_fail(struct ros2_err *err, const char *what)
 {
 	char words[160];
 
 	ERR_error_string_n(ERR_peek_last_error(), words, sizeof(words));
-	ERR_clear_error();
+	if (pki_no_memory())
+		return ros2_err_set(err, -ENOMEM, "%s: no memory", what);
 	return ros2_err_set(err, -EIO, "%s: %s", what, words);
 }
 
 static int bad_pem(struct ros2_err *err, const char *what)
 {
-	ERR_clear_error();
+	if (pki_no_memory())
+		return ros2_err_set(err, -ENOMEM, "no memory for %s", what);
 	return ros2_err_set(err, -EBADMSG, "expected %s in PEM, found something else", what);
 }
 
@@ -54,6 +65,7 @@ int pki_parse_certs(const char *pem, size_t len, STACK_OF(X509) **ret, struct ro
 {
 	CLEANUP(pki_certs_cleanup) STACK_OF(X509) *certs = sk_X509_new_null();
 	CLEANUP(pki_bio_cleanup) BIO *bio = pem_bio(pem, len);
+	unsigned long last;
 	X509 *cert;
 
 	if (len > PKI_PEM_MAX)
@@ -61,13 +73,18 @@ int pki_parse_certs(const char *pem, size_t len, STACK_OF(X509) **ret, struct ro
 		                    len, PKI_PEM_MAX);
 	if (!certs || !bio)
 		return ros2_err_set(err, -ENOMEM, "no memory for certificates");
+	ERR_clear_error();
 	while ((cert = PEM_read_bio_X509(bio, NULL, no_password, NULL))) {
-		if (sk_X509_num(certs) >= CERTS_MAX || !sk_X509_push(certs, cert)) {
-			X509_free(cert);
-			return ros2_err_set(err, -EBADMSG, "more than %d certificates", CERTS_MAX);
-		}
+		if (sk_X509_num(certs) < CERTS_MAX && sk_X509_push(certs, cert))
+			continue;
+		X509_free(cert);
+		if (sk_X509_num(certs) < CERTS_MAX)
+			return pki_ssl_fail(err, "certificates");
+		return ros2_err_set(err, -EBADMSG, "more than %d certificates", CERTS_MAX);
 	}
-	if (sk_X509_num(certs) == 0 || ERR_GET_REASON(ERR_peek_last_error()) != PEM_R_NO_START_LINE)
+	last = ERR_peek_last_error();
+	if (sk_X509_num(certs) == 0 || ERR_GET_LIB(last) != ERR_LIB_PEM ||
+	    ERR_GET_REASON(last) != PEM_R_NO_START_LINE)
 		return bad_pem(err, "a certificate");
 	ERR_clear_error();
 	*ret = TAKE_PTR(certs);

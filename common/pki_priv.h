@@ -32,7 +32,10 @@ static inline void pki_certs_cleanup(STACK_OF(X509) **p)
 {
 	sk_X509_pop_free(*p, X509_free);
 }
-/* -EIO with the words of the last OpenSSL error; empties the error queue. */
+/* Whether what OpenSSL just failed to do lacked memory, so that nothing is known of its input.
+ * Empties the error queue. */
+bool pki_no_memory(void);
+/* -ENOMEM, or -EIO with the words of the last OpenSSL error; empties the error queue. */
 int pki_ssl_fail(struct ros2_err *err, const char *what);
 /* The first certificate of a PEM file, or the unencrypted private key in one. */
 int pki_load_cert(const char *path, X509 **ret, struct ros2_err *err);

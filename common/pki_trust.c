@@ -20,6 +20,37 @@ struct pki_trust {
 	size_t n;
 };
 
+static bool key_decodes(X509 *ca)
+{
+	EVP_PKEY *key = NULL;
+	uint8_t *der = NULL;
+	int len = i2d_X509_PUBKEY(X509_get_X509_PUBKEY(ca), &der);
+	const uint8_t *at = der;
+
+	if (len > 0)
+		key = d2i_PUBKEY(NULL, &at, len);
+	OPENSSL_free(der);
+	EVP_PKEY_free(key);
+	return key;
+}
+
+/* What OpenSSL had no memory to read of a certificate stays unread, and it does not say so: who was
+ * signed by this authority would be refused for as long as the store lives. A key that still does
+ * not decode is of a kind it does not know: it verifies nobody. */
+static int check_authority(X509 *ca, int which, struct ros2_err *err)
+{
+	bool is = X509_check_ca(ca) == 1;
+
+	if (is && X509_get0_pubkey(ca))
+		return 0;
+	if (pki_no_memory() || (is && key_decodes(ca)))
+		return ros2_err_set(err, -ENOMEM, "no memory for a trust store");
+	ERR_clear_error();
+	return is ? 0
+	          : ros2_err_set(err, -EBADMSG, "certificate %d of the bundle is not an authority",
+	                         which);
+}
+
 /* Every certificate of the bundle is an anchor, also an intermediate one, but only authorities
  * belong there. */
 static int make_store(STACK_OF(X509) *bundle, X509_STORE **ret, struct ros2_err *err)
@@ -32,10 +63,8 @@ static int make_store(STACK_OF(X509) *bundle, X509_STORE **ret, struct ros2_err 
 	for (int i = 0; i < sk_X509_num(bundle) && r == 0; i++) {
 		X509 *ca = sk_X509_value(bundle, i);
 
-		if (X509_check_ca(ca) != 1)
-			r = ros2_err_set(err, -EBADMSG,
-			                 "certificate %d of the bundle is not an authority", i + 1);
-		else if (!X509_STORE_add_cert(store, ca))
+		r = check_authority(ca, i + 1, err);
+		if (r == 0 && !X509_STORE_add_cert(store, ca))
 			r = pki_ssl_fail(err, "add to a trust store");
 	}
 	if (r < 0)
@@ -59,7 +88,7 @@ static int take_ids(struct pki_trust *t, STACK_OF(X509) *bundle, struct ros2_err
 	return r;
 }
 
-int pki_trust_new(const char *bundle_pem, size_t len, struct pki_trust **ret, struct ros2_err *err)
+static int build(const char *bundle_pem, size_t len, struct pki_trust **ret, struct ros2_err *err)
 {
 	CLEANUP(pki_certs_cleanup) STACK_OF(X509) *bundle = NULL;
 	struct pki_trust *t;
@@ -79,6 +108,15 @@ int pki_trust_new(const char *bundle_pem, size_t len, struct pki_trust **ret, st
 	else
 		*ret = t;
 	return r;
+}
+
+/* A word against it is heard twice: OpenSSL also says so for a piece of memory that it did not get
+ * once, and does not always tell. A bundle that is called broken would be given up. */
+int pki_trust_new(const char *bundle_pem, size_t len, struct pki_trust **ret, struct ros2_err *err)
+{
+	int r = build(bundle_pem, len, ret, NULL);
+
+	return r < 0 ? build(bundle_pem, len, ret, err) : r;
 }
 
 struct pki_trust *pki_trust_ref(struct pki_trust *t)
@@ -103,7 +141,10 @@ static int explain(X509_STORE_CTX *ctx, struct ros2_err *err)
 	int code = X509_STORE_CTX_get_error(ctx), depth = X509_STORE_CTX_get_error_depth(ctx);
 	const char *words;
 
-	ERR_clear_error();
+	/* It began with "unspecified" and came to no word. */
+	if (pki_no_memory() || code == X509_V_ERR_OUT_OF_MEM || code == X509_V_ERR_UNSPECIFIED ||
+	    code == X509_V_OK)
+		return ros2_err_set(err, -ENOMEM, "no memory to verify a certificate");
 	switch (code) {
 	case X509_V_ERR_CERT_HAS_EXPIRED:
 		words = "expired";
@@ -142,12 +183,18 @@ static int verify(STACK_OF(X509) *chain, const struct pki_trust *t, struct ros2_
 	return r;
 }
 
-int pki_trust_verify(const struct pki_trust *t, const char *pem, size_t len, struct ros2_err *err)
+static int verify_text(const struct pki_trust *t, const char *pem, size_t len, struct ros2_err *err)
 {
 	CLEANUP(pki_certs_cleanup) STACK_OF(X509) *chain = NULL;
 	int r = pki_parse_certs(pem, len, &chain, err);
 
 	return r < 0 ? r : verify(chain, t, err);
+}
+
+/* Twice, as above: who is refused has lost his connection. */
+int pki_trust_verify(const struct pki_trust *t, const char *pem, size_t len, struct ros2_err *err)
+{
+	return verify_text(t, pem, len, NULL) ? verify_text(t, pem, len, err) : 0;
 }
 
 int pki_verify(const char *pem, size_t len, const char *bundle_pem, size_t bundle_len,
@@ -160,7 +207,7 @@ int pki_verify(const char *pem, size_t len, const char *bundle_pem, size_t bundl
 	if (r == 0)
 		r = pki_trust_new(bundle_pem, bundle_len, &t, err);
 	if (r == 0)
-		r = verify(chain, t, err);
+		r = pki_trust_verify(t, pem, len, err);
 	pki_trust_unref(t);
 	return r;
 }
