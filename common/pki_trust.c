@@ -74,6 +74,26 @@ static int make_store(STACK_OF(X509) *bundle, X509_STORE **ret, struct ros2_err 
 	return r;
 }
 
+/* TLS reads the same text for itself, and would also take blocks of kinds that are passed over
+ * here, or end at a zero byte. What is torn off within a line is not whole either. */
+static int check_text(const char *pem, size_t len, int certs, struct ros2_err *err)
+{
+	static const char begin[] = "-----BEGIN";
+	const char *at = pem, *end = pem + len;
+	int n = 0;
+
+	if (memchr(pem, '\0', len))
+		return ros2_err_set(err, -EBADMSG, "a zero byte in the bundle");
+	while ((at = memmem(at, (size_t)(end - at), begin, sizeof(begin) - 1))) {
+		at += sizeof(begin) - 1;
+		n++;
+	}
+	return n == certs
+	               ? 0
+	               : ros2_err_set(err, -EBADMSG,
+	                              "the bundle holds %d certificates, and %d blocks", certs, n);
+}
+
 static int take_ids(struct pki_trust *t, STACK_OF(X509) *bundle, struct ros2_err *err)
 {
 	size_t n = (size_t)sk_X509_num(bundle);
@@ -100,7 +120,9 @@ static int build(const char *bundle_pem, size_t len, struct pki_trust **ret, str
 	if (!t)
 		return ros2_err_set(err, -ENOMEM, "no memory for a trust store");
 	atomic_init(&t->refs, 1);
-	r = take_ids(t, bundle, err);
+	r = check_text(bundle_pem, len, sk_X509_num(bundle), err);
+	if (r == 0)
+		r = take_ids(t, bundle, err);
 	if (r == 0)
 		r = make_store(bundle, &t->store, err);
 	if (r < 0)

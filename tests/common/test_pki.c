@@ -196,6 +196,34 @@ static void pki__a_leaf_in_a_bundle_is_refused(void **state)
 	free(leaf.text);
 }
 
+/* TLS reads the same text for itself: what it would read otherwise than we do is no bundle. */
+static void pki__a_bundle_that_tls_could_read_otherwise_is_refused(void **state)
+{
+	AUTO_FREE char *trusted = NULL, *torn = NULL, *zero = NULL, *plain = NULL;
+	struct ros2_err err = ROS2_ERR_INIT;
+	struct pki_trust *t = NULL;
+	const char *at = strstr(other_root.text, "CERTIFICATE-----\n") + 17;
+	int len = (int)(strstr(at, "-----END") - at);
+
+	assert_true(asprintf(&plain, "# ours\n%s\n# theirs\n%s", root.text, other_root.text) > 0);
+	assert_int_equal(pki_trust_new(plain, strlen(plain), &t, &err), 0);
+	pki_trust_unref(t);
+	/* Of this kind TLS takes an anchor that is not in our count. */
+	assert_true(asprintf(&trusted,
+	                     "%s-----BEGIN TRUSTED CERTIFICATE-----\n%.*s"
+	                     "-----END TRUSTED CERTIFICATE-----\n",
+	                     root.text, len, at) > 0);
+	assert_int_equal(pki_trust_new(trusted, strlen(trusted), &t, &err), -EBADMSG);
+	assert_non_null(strstr(err.msg, "1 certificates, and 2 blocks"));
+	/* A second one whose first line is being written. */
+	assert_true(asprintf(&torn, "%s-----BEGIN CERTIFI", root.text) > 0);
+	assert_int_equal(pki_trust_new(torn, strlen(torn), &t, &err), -EBADMSG);
+	zero = strdup(plain);
+	zero[root.len + 8] = '\0';
+	assert_int_equal(pki_trust_new(zero, strlen(plain), &t, &err), -EBADMSG);
+	assert_non_null(strstr(err.msg, "zero byte"));
+}
+
 static struct pki_trust *trust_of(const struct pem *a, const struct pem *b)
 {
 	struct ros2_err err = ROS2_ERR_INIT;
@@ -544,6 +572,7 @@ int main(void)
 		cmocka_unit_test(pki__refuses_an_expired_certificate),
 		cmocka_unit_test(pki__refuses_an_authority_as_an_identity),
 		cmocka_unit_test(pki__a_leaf_in_a_bundle_is_refused),
+		cmocka_unit_test(pki__a_bundle_that_tls_could_read_otherwise_is_refused),
 		cmocka_unit_test(pki__what_a_bundle_gains_and_loses_is_told),
 		cmocka_unit_test(pki__a_leaf_cannot_issue),
 		cmocka_unit_test(pki__an_intermediate_makes_no_further_authority_that_verifies),
