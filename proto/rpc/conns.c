@@ -45,8 +45,9 @@ struct conn {
 	struct in6_addr source; /* IPv4 mapped */
 	char address[64];       /* as peers are named */
 	bool called;            /* or not to be told apart from one that has */
-	uint64_t judged;        /* by this generation of client CAs, TLS at first */
+	uint64_t judged;        /* by this generation of client CAs; 0: by TLS only */
 	bool distrusted;        /* how */
+	uint8_t cert[32];       /* who: a call of an earlier connection from here may still come */
 	UT_hash_handle hh;
 };
 
@@ -59,7 +60,6 @@ struct rpc_conns {
 	/* guarded by lock */
 	struct conn *by_address; /* owned; at most max */
 	uint64_t refused, refused_per_source, handshakes;
-	uint64_t generation; /* of client CAs, for who is accepted now */
 };
 
 /* 0: not a socket (any more). The descriptor may be closed, or be something else's by now, at any
@@ -190,7 +190,6 @@ static bool admit(struct rpc_conns *c, int fd)
 	new->fd = fd;
 	new->ino = inode_of(fd);
 	new->called = !name_of(fd, new->address);
-	new->judged = c->generation;
 	if (!source_of(fd, &new->source)) {
 		free(new);
 		return false;
@@ -316,36 +315,31 @@ void rpc_conns_called(struct rpc_conns *c, const char *address)
 	pthread_mutex_unlock(&c->lock);
 }
 
-void rpc_conns_generation(struct rpc_conns *c, uint64_t generation)
-{
-	pthread_mutex_lock(&c->lock);
-	c->generation = generation;
-	pthread_mutex_unlock(&c->lock);
-}
-
-int rpc_conns_trust(struct rpc_conns *c, const char *address, uint64_t generation)
+int rpc_conns_trust(struct rpc_conns *c, const char *address, const uint8_t cert[32],
+                    uint64_t generation)
 {
 	struct conn *k;
 	int word = 0;
 
 	pthread_mutex_lock(&c->lock);
 	HASH_FIND_STR(c->by_address, address, k);
-	if (k && k->judged == generation)
+	if (k && k->judged == generation && !memcmp(k->cert, cert, sizeof(k->cert)))
 		word = k->distrusted ? -1 : 1;
 	pthread_mutex_unlock(&c->lock);
 	return word;
 }
 
-void rpc_conns_judged(struct rpc_conns *c, const char *address, uint64_t generation, bool well)
+void rpc_conns_judged(struct rpc_conns *c, const char *address, const uint8_t cert[32],
+                      uint64_t generation, bool well)
 {
 	struct conn *k;
 
 	pthread_mutex_lock(&c->lock);
 	HASH_FIND_STR(c->by_address, address, k);
-	/* One of this generation is another connection, from the same port. */
-	if (k && k->judged != generation) {
+	if (k) {
 		k->judged = generation;
 		k->distrusted = !well;
+		memcpy(k->cert, cert, sizeof(k->cert));
 	}
 	pthread_mutex_unlock(&c->lock);
 }

@@ -374,7 +374,8 @@ enum rpc_channel_state rpc_channel_state(struct rpc_channel *c, bool try_to_conn
 int rpc_channel_wait_ready(struct rpc_channel *c, uint32_t timeout_ms, struct ros2_err *err);
 /* Any thread. After ca_path has changed: does the server of the last connection still verify to it?
  * 0, also when there was no connection; UNAUTHENTICATED with words, also when the file cannot be
- * read: nothing ends by it, the owner frees the channel and makes another. @err is not NULL. */
+ * read; BUSY without memory: nothing ends by it, the owner frees the channel and makes another.
+ * @err is not NULL. */
 int rpc_channel_check_server(struct rpc_channel *c, struct ros2_err *err);
 /* Any thread: the next attempt to connect starts now. */
 void rpc_channel_reset_backoff(struct rpc_channel *c);

@@ -131,9 +131,12 @@ void rpc_tls_server_free(struct rpc_tls_server *t);
 int rpc_tls_server_reload(struct rpc_tls_server *t, struct ros2_err *err);
 /* RPC_TRUST_FIRST, and one more for each change; 0 without client CAs. Any thread, at no cost. */
 uint64_t rpc_tls_server_generation(const struct rpc_tls_server *t);
-/* The same, and what it counts: a reference, or NULL. */
+/* The same, and references: to what it counts, and to what handshakes use if that is another. */
 struct pki_trust;
-uint64_t rpc_tls_server_trust(struct rpc_tls_server *t, struct pki_trust **ret);
+struct rpc_tls_trust {
+	struct pki_trust *in_force, *of_handshakes; /* or NULL */
+};
+uint64_t rpc_tls_server_trust(struct rpc_tls_server *t, struct rpc_tls_trust *ret);
 
 /* What the last refused server was; for words when calls fail. */
 struct rpc_tls_client {
@@ -181,11 +184,12 @@ void rpc_conns_unref(struct rpc_conns *c);
 grpc_arg rpc_conns_arg(struct rpc_conns *c);
 /* The connection from @address ("127.0.0.1:4711") has made a call. Any thread. */
 void rpc_conns_called(struct rpc_conns *c, const char *address);
-/* Connections that are accepted from now on shake hands under this generation of client CAs. */
-void rpc_conns_generation(struct rpc_conns *c, uint64_t generation);
-/* 1: accepted under @generation, or judged well by it; -1: judged ill; 0: to be judged. */
-int rpc_conns_trust(struct rpc_conns *c, const char *address, uint64_t generation);
-void rpc_conns_judged(struct rpc_conns *c, const char *address, uint64_t generation, bool well);
+/* How a call's certificate (its SHA-256) was judged on that connection, by this generation of
+ * client CAs: 1: well; -1: ill; 0: not yet. */
+int rpc_conns_trust(struct rpc_conns *c, const char *address, const uint8_t cert[32],
+                    uint64_t generation);
+void rpc_conns_judged(struct rpc_conns *c, const char *address, const uint8_t cert[32],
+                      uint64_t generation, bool well);
 /* Finds those that ended without one. Any thread. */
 void rpc_conns_sweep(struct rpc_conns *c);
 /* Fills in what is about connections. */

@@ -442,10 +442,8 @@ int rpc_server_new(const struct rpc_server_opts *o, struct rpc_server **ret, str
 		                        o->chain_append_path, &s->tls, err);
 	if (!rc)
 		rc = rpc_health_add(s, err);
-	if (!rc) {
+	if (!rc)
 		s->swept_generation = rpc_tls_server_generation(s->tls);
-		rpc_conns_generation(s->conns, s->swept_generation);
-	}
 	if (rc) {
 		ros2_err_prefix(err, "listener %s", o->name);
 		rpc_server_unref(s);

@@ -35,8 +35,9 @@ struct rpc_tls_server {
 	char *pem[N_FILES];
 	struct file_sig sig[N_FILES];
 	bool served;             /* gRPC has the present set */
-	struct pki_trust *trust; /* owned; of standing peers; NULL without client CAs */
-	char *trust_pem;         /* owned; what it was made of */
+	struct pki_trust *fresh; /* a reference; of pem; NULL without client CAs */
+	struct pki_trust *trust; /* a reference; of standing peers */
+	uint8_t fresh_hash[SHA256_LEN], trust_hash[SHA256_LEN]; /* of their texts */
 	struct log_limit log;
 };
 
@@ -61,9 +62,9 @@ static void free_pem(char *pem)
 	free(pem);
 }
 
-static int check_set(struct rpc_tls_server *t, char *const pem[N_FILES], struct ros2_err *err)
+static int check_set(struct rpc_tls_server *t, char *const pem[N_FILES],
+                     struct pki_trust **ret_trust, struct ros2_err *err)
 {
-	struct pki_trust *trust = NULL;
 	struct pki_cert_info info;
 	uint8_t hash[32];
 	int rc;
@@ -79,29 +80,29 @@ static int check_set(struct rpc_tls_server *t, char *const pem[N_FILES], struct 
 		ros2_err_prefix(err, "%s and %s", t->path[FILE_CERT], t->path[FILE_KEY]);
 		return rc;
 	}
-	if (pem[FILE_CLIENT_CA]) {
-		rc = pki_trust_new(pem[FILE_CLIENT_CA], strlen(pem[FILE_CLIENT_CA]), &trust, err);
-		pki_trust_unref(trust);
-		if (rc)
-			return ros2_err_prefix(err, "%s", t->path[FILE_CLIENT_CA]), rc;
-	}
 	if (pem[FILE_APPEND]) {
 		rc = pki_bundle_hash(pem[FILE_APPEND], strlen(pem[FILE_APPEND]), hash, err);
 		if (rc)
-			ros2_err_prefix(err, "%s", t->path[FILE_APPEND]);
+			return ros2_err_prefix(err, "%s", t->path[FILE_APPEND]), rc;
+	}
+	if (pem[FILE_CLIENT_CA]) {
+		rc = pki_trust_new(pem[FILE_CLIENT_CA], strlen(pem[FILE_CLIENT_CA]), ret_trust,
+		                   err);
+		if (rc)
+			ros2_err_prefix(err, "%s", t->path[FILE_CLIENT_CA]);
 	}
 	return rc;
 }
 
 /* The chain with the appended CA: gRPC takes one text. */
-static int join_chain(char *pem[N_FILES])
+static int join_chain(char *pem[N_FILES], struct ros2_err *err)
 {
 	char *both;
 
 	if (!pem[FILE_APPEND])
 		return 0;
 	if (asprintf(&both, "%s\n%s", pem[FILE_CERT], pem[FILE_APPEND]) < 0)
-		return -ENOMEM;
+		return ros2_err_set(err, -ENOMEM, "no memory for a chain");
 	free(pem[FILE_CERT]);
 	pem[FILE_CERT] = both;
 	return 0;
@@ -111,6 +112,7 @@ static int load(struct rpc_tls_server *t, struct ros2_err *err)
 {
 	char *pem[N_FILES] = {NULL};
 	struct file_sig sig[N_FILES];
+	struct pki_trust *trust = NULL;
 	size_t len;
 	int rc = 0;
 
@@ -122,9 +124,9 @@ static int load(struct rpc_tls_server *t, struct ros2_err *err)
 		rc = fsx_read_file(t->path[i], PKI_PEM_MAX, (void **)&pem[i], &len, err);
 	}
 	if (!rc)
-		rc = check_set(t, pem, err);
+		rc = join_chain(pem, err);
 	if (!rc)
-		rc = join_chain(pem);
+		rc = check_set(t, pem, &trust, err);
 	for (int i = 0; i < N_FILES; i++) {
 		if (rc) {
 			free_pem(pem[i]);
@@ -134,6 +136,11 @@ static int load(struct rpc_tls_server *t, struct ros2_err *err)
 		t->pem[i] = pem[i];
 	}
 	if (!rc) {
+		pki_trust_unref(t->fresh);
+		t->fresh = trust;
+		if (trust)
+			crypto_sha256(t->pem[FILE_CLIENT_CA], strlen(t->pem[FILE_CLIENT_CA]),
+			              t->fresh_hash);
 		memcpy(t->sig, sig, sizeof(sig));
 		t->served = false;
 	}
@@ -179,27 +186,15 @@ static grpc_ssl_certificate_config_reload_status fetch(void *arg,
 	return rc;
 }
 
-/* Under the lock. Makes what handshakes use what standing peers are judged by. 1: it is another. */
-static int take_trust(struct rpc_tls_server *t, struct ros2_err *err)
+/* Under the lock. Makes what handshakes use what standing peers are judged by; it needs nothing, so
+ * that a reload that read its files is in force. 1: it is another. */
+static int take_trust(struct rpc_tls_server *t)
 {
-	const char *pem = t->pem[FILE_CLIENT_CA];
-	struct pki_trust *trust;
-	char *copy;
-	int rc;
-
-	if (!pem || (t->trust_pem && !strcmp(pem, t->trust_pem)))
+	if (!t->fresh || (t->trust && !memcmp(t->fresh_hash, t->trust_hash, SHA256_LEN)))
 		return 0;
-	copy = strdup(pem);
-	rc = copy ? pki_trust_new(pem, strlen(pem), &trust, err)
-	          : ros2_err_set(err, -ENOMEM, "no memory");
-	if (rc) {
-		free(copy);
-		return rc;
-	}
 	pki_trust_unref(t->trust);
-	free(t->trust_pem);
-	t->trust = trust;
-	t->trust_pem = copy;
+	t->trust = pki_trust_ref(t->fresh);
+	memcpy(t->trust_hash, t->fresh_hash, SHA256_LEN);
 	t->generation++;
 	return 1;
 }
@@ -211,18 +206,21 @@ int rpc_tls_server_reload(struct rpc_tls_server *t, struct ros2_err *err)
 	pthread_mutex_lock(&t->lock);
 	rc = load(t, err);
 	if (!rc)
-		rc = take_trust(t, err);
+		rc = take_trust(t);
 	pthread_mutex_unlock(&t->lock);
 	return rc;
 }
 
-uint64_t rpc_tls_server_trust(struct rpc_tls_server *t, struct pki_trust **ret)
+uint64_t rpc_tls_server_trust(struct rpc_tls_server *t, struct rpc_tls_trust *ret)
 {
 	uint64_t generation;
+	bool same;
 
 	pthread_mutex_lock(&t->lock);
 	generation = t->generation;
-	*ret = t->trust ? pki_trust_ref(t->trust) : NULL;
+	same = !memcmp(t->fresh_hash, t->trust_hash, SHA256_LEN);
+	ret->in_force = t->trust ? pki_trust_ref(t->trust) : NULL;
+	ret->of_handshakes = t->trust && !same ? pki_trust_ref(t->fresh) : NULL;
 	pthread_mutex_unlock(&t->lock);
 	return generation;
 }
@@ -249,12 +247,11 @@ int rpc_tls_server_new(const char *cert, const char *key, const char *client_ca,
 	}
 	if (!rc)
 		rc = load(t, err);
-	if (!rc)
-		rc = take_trust(t, err);
 	if (rc < 0) {
 		rpc_tls_server_free(t);
 		return rc;
 	}
+	take_trust(t);
 	*ret = t;
 	return 0;
 }
@@ -279,7 +276,7 @@ void rpc_tls_server_free(struct rpc_tls_server *t)
 		free_pem(t->pem[i]);
 	}
 	pki_trust_unref(t->trust);
-	free(t->trust_pem);
+	pki_trust_unref(t->fresh);
 	pthread_mutex_destroy(&t->lock);
 	free(t);
 }

@@ -158,10 +158,12 @@ int rpc_tls_client_check(struct rpc_tls_client *t, struct ros2_err *err)
 		rc = pki_verify(chain, strlen(chain), ca, len, &why);
 	free(chain);
 	free(ca);
-	if (rc)
-		ros2_err_named(err, ROS2_UNAUTHENTICATED,
-		               "the server's certificate is not trusted any more: %s", why.msg);
-	return rc ? err->code : 0;
+	if (rc == -ENOMEM)
+		return ros2_err_named(err, ROS2_BUSY, "the server's certificate is not judged: %s",
+		                      why.msg);
+	return rc ? ros2_err_named(err, ROS2_UNAUTHENTICATED,
+	                           "the server's certificate is not trusted any more: %s", why.msg)
+	          : 0;
 }
 
 /* We, the servers we look for and the authority that signed for them are of one trust domain. */

@@ -1,11 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Peers whose handshake is past, when the client CAs change. TLS judged them by the CAs of then; a
- * connection can outlive those by days. Each change has a number (generation). A connection that
- * was accepted under an older one is judged again, once, when its next call comes; open streams are
- * judged by the polling thread, at most SWEEP_PER_TICK at each tick, so that thousands of them keep
- * nobody waiting. Whose chain does not verify is refused UNAUTHENTICATED, and told (refusals.c).
+ * connection can outlive those by days. Each change has a number (generation). After the first
+ * change each connection is judged once under each generation, when its next call comes; open
+ * streams are judged by the polling thread, at most SWEEP_PER_TICK at each tick, so that thousands
+ * of them keep nobody waiting. Whose chain does not verify is refused UNAUTHENTICATED, and told
+ * (refusals.c). Invariants: (1) that a connection is new proves nothing: gRPC goes on with the CAs
+ * of before, and says so to nobody, when it cannot use others; (2) a word is about an address and a
+ * certificate: a call may be looked at when its connection is gone and another has its port; (3)
+ * without memory there is no word: BUSY, and the next call asks again.
  */
+#include "common/crypto.h"
 #include "common/pki.h"
 #include "proto/rpc/stream_priv.h"
 #include <errno.h>
@@ -41,19 +46,51 @@ char *rpc_trust_chain(grpc_call *call)
 	return text;
 }
 
+/* False: there is none. */
+static bool cert_of(grpc_call *call, uint8_t ret[SHA256_LEN])
+{
+	grpc_auth_context *auth = grpc_call_auth_context(call);
+	const grpc_auth_property *leaf;
+
+	if (!auth)
+		return false;
+	leaf = property(auth, GRPC_X509_PEM_CERT_PROPERTY_NAME);
+	if (leaf)
+		crypto_sha256(leaf->value, leaf->value_length, ret);
+	grpc_auth_context_release(auth);
+	return leaf;
+}
+
+/* By what is in force, or by a newer file that handshakes follow already: who came by that one is
+ * not judged by the older one. */
+static int verify(const struct rpc_tls_trust *t, const char *chain, struct ros2_err *why)
+{
+	size_t len = strlen(chain);
+	int rc = pki_trust_verify(t->in_force, chain, len, why), other;
+
+	if (!rc || !t->of_handshakes)
+		return rc;
+	other = pki_trust_verify(t->of_handshakes, chain, len, NULL);
+	return other == -ENOMEM || !other ? other : rc;
+}
+
 int rpc_trust_judge(struct rpc_server *s, char *chain, uint64_t *ret_generation,
                     struct ros2_err *err)
 {
-	struct pki_trust *trust;
 	struct ros2_err why = ROS2_ERR_INIT;
+	struct rpc_tls_trust trust;
 	int rc;
 
 	if (!chain)
 		return ros2_err_named(err, ROS2_BUSY, "no memory for a chain: try again later");
 	*ret_generation = rpc_tls_server_trust(s->tls, &trust);
-	rc = pki_trust_verify(trust, chain, strlen(chain), &why);
-	pki_trust_unref(trust);
+	rc = verify(&trust, chain, &why);
+	pki_trust_unref(trust.in_force);
+	pki_trust_unref(trust.of_handshakes);
 	free(chain);
+	if (rc == -ENOMEM)
+		return ros2_err_named(err, ROS2_BUSY,
+		                      "no memory to judge a chain: try again later");
 	return rc ? ros2_err_named(err, ROS2_UNAUTHENTICATED,
 	                           "the client certificate is not trusted any more: %s", why.msg)
 	          : 0;
@@ -63,12 +100,15 @@ int rpc_trust_admit(struct rpc_server *s, grpc_call *call, struct rpc_peer *peer
                     struct ros2_err *err)
 {
 	uint64_t now = rpc_tls_server_generation(s->tls);
+	uint8_t cert[SHA256_LEN];
 	int rc;
 
 	peer->trust_generation = now;
 	if (now <= RPC_TRUST_FIRST)
 		return 0;
-	rc = rpc_conns_trust(s->conns, peer->address, now);
+	if (!cert_of(call, cert))
+		return ros2_err_named(err, ROS2_UNAUTHENTICATED, "no client certificate is known");
+	rc = rpc_conns_trust(s->conns, peer->address, cert, now);
 	if (rc > 0)
 		return 0;
 	if (rc < 0)
@@ -76,7 +116,7 @@ int rpc_trust_admit(struct rpc_server *s, grpc_call *call, struct rpc_peer *peer
 		                      "the client certificate is not trusted any more");
 	rc = rpc_trust_judge(s, rpc_trust_chain(call), &now, err);
 	if (!rc || err->status == ROS2_UNAUTHENTICATED)
-		rpc_conns_judged(s->conns, peer->address, now, !rc);
+		rpc_conns_judged(s->conns, peer->address, cert, now, !rc);
 	peer->trust_generation = now;
 	return rc;
 }
@@ -148,8 +188,6 @@ int rpc_server_reload(struct rpc_server *s, struct ros2_err *err)
 
 	if (rc < 0)
 		ros2_err_prefix(err, "listener %s", s->name);
-	/* Who is accepted from here on shakes hands under what was just read. */
-	rpc_conns_generation(s->conns, rpc_tls_server_generation(s->tls));
 	return rc;
 }
 

@@ -37,6 +37,42 @@ void __wrap_rpc_trust_sweep(void *s)
 		__real_rpc_trust_sweep(s);
 }
 
+/* ---- gRPC and the network, as they can be ---- */
+
+/* It could not use other CAs, and goes on with these. */
+static char *_Atomic stale_roots;
+struct grpc_config;
+struct grpc_config *__real_grpc_ssl_server_certificate_config_create(const char *roots,
+                                                                     const void *pairs, size_t n);
+struct grpc_config *__wrap_grpc_ssl_server_certificate_config_create(const char *roots,
+                                                                     const void *pairs, size_t n);
+struct grpc_config *__wrap_grpc_ssl_server_certificate_config_create(const char *roots,
+                                                                     const void *pairs, size_t n)
+{
+	const char *stale = stale_roots;
+
+	return __real_grpc_ssl_server_certificate_config_create(stale ? stale : roots, pairs, n);
+}
+
+/* All calls seem to come from here. */
+static char one_address[64];
+static atomic_bool same_address;
+int __real_rpc_peer_of(void *peers, struct grpc_call *call, struct rpc_peer *ret,
+                       struct ros2_err *err);
+int __wrap_rpc_peer_of(void *peers, struct grpc_call *call, struct rpc_peer *ret,
+                       struct ros2_err *err);
+int __wrap_rpc_peer_of(void *peers, struct grpc_call *call, struct rpc_peer *ret,
+                       struct ros2_err *err)
+{
+	int rc = __real_rpc_peer_of(peers, call, ret, err);
+
+	if (same_address && one_address[0])
+		snprintf(ret->address, sizeof(ret->address), "%s", one_address);
+	else if (same_address)
+		snprintf(one_address, sizeof(one_address), "%.63s", ret->address);
+	return rc;
+}
+
 /* ---- bundles ---- */
 
 static void make_ca(const char *name, const char *issuer)
@@ -281,6 +317,63 @@ static void trust__a_ca_that_was_added_needs_no_signal_for_new_connections(void 
 	fx_stop(&f);
 }
 
+/* That TLS let somebody in is no proof that it knows the new CAs. */
+static void trust__a_new_connection_under_cas_of_before_is_refused(void **state)
+{
+	struct ros2_err err = ROS2_ERR_INIT;
+	struct rpc_channel *first, *second;
+	AUTO_FREE char *old = NULL;
+	struct fx f;
+	size_t n;
+
+	start(&f);
+	assert_int_equal(fsx_read_file(fx_path("bundle.pem"), 65536, (void **)&old, &n, &err), 0);
+	stale_roots = old;
+	bundle("ca", NULL);
+	assert_int_equal(reload(&f), 1);
+	first = channel(&f, "client", NULL);
+	second = channel(&f, "second", NULL);
+	if (fx_say(first, "x", "x", &err))
+		fail_msg("%s", err.msg);
+	judge_calls = false; /* control: TLS lets him in */
+	if (fx_say(second, "x", "x", &err))
+		fail_msg("%s", err.msg);
+	judge_calls = true;
+	assert_true(fx_say(second, "x", "x", &err) < 0);
+	assert_int_equal(err.status, ROS2_UNAUTHENTICATED);
+	assert_non_null(strstr(err.msg, "not trusted any more"));
+	stale_roots = NULL;
+	rpc_channel_free(first);
+	rpc_channel_free(second);
+	fx_stop(&f);
+}
+
+/* A call of a connection that ended, when another has its port. */
+static void trust__a_call_is_not_judged_by_anothers_certificate(void **state)
+{
+	struct ros2_err err = ROS2_ERR_INIT;
+	struct rpc_channel *first, *second;
+	struct fx f;
+
+	start(&f);
+	first = channel(&f, "client", NULL);
+	second = channel(&f, "second", NULL);
+	assert_int_equal(fx_say(second, "x", "x", &err), 0);
+	bundle("ca", NULL);
+	assert_int_equal(reload(&f), 1);
+	same_address = true;
+	for (int i = 0; i < 3; i++) {
+		assert_int_equal(fx_say(first, "x", "x", &err), 0);
+		assert_true(fx_say(second, "x", "x", &err) < 0);
+		assert_int_equal(err.status, ROS2_UNAUTHENTICATED);
+	}
+	same_address = false;
+	one_address[0] = '\0';
+	rpc_channel_free(first);
+	rpc_channel_free(second);
+	fx_stop(&f);
+}
+
 /* ---- streams ---- */
 
 struct chat {
@@ -413,6 +506,8 @@ int main(void)
 		cmocka_unit_test(trust__the_intermediate_a_peer_sent_is_remembered),
 		cmocka_unit_test(trust__a_bundle_that_is_not_whole_changes_nothing),
 		cmocka_unit_test(trust__a_ca_that_was_added_needs_no_signal_for_new_connections),
+		cmocka_unit_test(trust__a_new_connection_under_cas_of_before_is_refused),
+		cmocka_unit_test(trust__a_call_is_not_judged_by_anothers_certificate),
 		cmocka_unit_test(trust__open_streams_of_a_ca_that_is_gone_end_and_others_do_not),
 		cmocka_unit_test(trust__a_channel_judges_its_server_by_the_bundle_of_now),
 	};
