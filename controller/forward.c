@@ -371,7 +371,7 @@ static bool fold(struct forward *f, const struct store_draft *d, uint64_t seq)
 /* ---- the tick: what was folded, of several incarnations in one transaction ---- */
 
 struct part { /* of one incarnation */
-	const char *agent, *incarnation;
+	const char *agent, *agent_uid, *incarnation;
 	uint64_t n, from, to;
 };
 
@@ -420,10 +420,13 @@ static void sum_add(struct sum *s, const struct folded *x)
 	s->d->count += x->count;
 	s->d->first_unix_ns = MIN(s->d->first_unix_ns, x->first_unix_ns);
 	s->d->last_unix_ns = MAX(s->d->last_unix_ns, x->last_unix_ns);
-	/* Batches of one incarnation come one after the other. */
-	if (!p || strcmp(p->incarnation, x->d->origin_incarnation) != 0) {
+	/* Batches of one incarnation come one after the other. Two agents may say the same one:
+	 * that is a lie, of which the other's records know nothing. */
+	if (!p || strcmp(p->incarnation, x->d->origin_incarnation) != 0 ||
+	    strcmp(p->agent_uid, x->d->origin_agent_uid) != 0) {
 		p = &s->v[s->n_parts++];
 		*p = (struct part){.agent = x->d->origin_agent,
+		                   .agent_uid = x->d->origin_agent_uid,
 		                   .incarnation = x->d->origin_incarnation,
 		                   .from = x->from};
 	}
