@@ -459,9 +459,11 @@ static void flight_add(struct flight *fl, struct forward *f)
 	/* It is refused: what it would point into is gone. */
 	if (!fl->lead->t)
 		return;
+	/* Each may be of a kind of its own, and a draft more. */
 	list_for_each (&f->folded, x, link) {
 		struct sum *s = sum_of(fl, x);
 
+		fl->n_drafts++;
 		if (s)
 			sum_add(s, x);
 	}
