@@ -68,9 +68,9 @@ int pki_csr_spki(const char *pem, size_t len, uint8_t out[32], struct ros2_err *
  * when a text does not parse. Says nothing about the name: see pki_cert_info. */
 int pki_verify(const char *pem, size_t len, const char *bundle_pem, size_t bundle_len,
                struct ros2_err *err);
-/* A bundle, parsed once; counted, immutable. -EBADMSG: it is none, or holds something that TLS, which
- * reads the same text for itself, could read otherwise: a block of another kind, a zero byte, a
- * certificate that is no authority. -ENOMEM (BUSY): nothing is known of it, try again. */
+/* A bundle, parsed once; counted, immutable. -EBADMSG: it is none, or holds something that TLS,
+ * which reads the same text for itself, could read otherwise: a block of another kind, a zero byte,
+ * a certificate that is no authority. -ENOMEM (BUSY): nothing is known of it, try again. */
 struct pki_trust;
 int pki_trust_new(const char *bundle_pem, size_t len, struct pki_trust **ret, struct ros2_err *err);
 struct pki_trust *pki_trust_ref(struct pki_trust *t);
