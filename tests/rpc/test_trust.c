@@ -368,10 +368,10 @@ static void trust__a_call_is_not_judged_by_anothers_certificate(void **state)
 		assert_int_equal(err.status, ROS2_UNAUTHENTICATED);
 	}
 	same_address = false;
-	one_address[0] = '\0';
 	rpc_channel_free(first);
 	rpc_channel_free(second);
 	fx_stop(&f);
+	one_address[0] = '\0'; /* the polling thread's until here */
 }
 
 /* ---- streams ---- */
