@@ -231,6 +231,12 @@ static bool waits_for_peer(const struct session *s)
 	return n && session_alive(s) && s->transport->waits_for_peer(s);
 }
 
+/* Others wait for the share of an engine that it has files of. */
+static bool in_a_crowd(const struct session *s)
+{
+	return s->r->crowded & s->engines && !DP_SWITCH(no_crowded_end);
+}
+
 /* A peer may be slow as long as nobody else needs its slots. */
 static bool stalls_others(struct session *s, uint64_t now_ns)
 {
@@ -241,7 +247,7 @@ static bool stalls_others(struct session *s, uint64_t now_ns)
 		s->stall_since_ns = now_ns;
 	}
 	return (slots_starved(s->own.pool) || (s->lent.pool && slots_starved(s->lent.pool)) ||
-	        (s->r->crowded & s->engines)) &&
+	        in_a_crowd(s)) &&
 	       now_ns - s->stall_since_ns >= SESSION_STALL_NS;
 }
 

@@ -32,6 +32,7 @@ struct dp_test_switches {
 	bool no_key_wait;         /* a revocation is answered before the device has ended them */
 	bool no_beneath;          /* paths of the file engine go where their names lead */
 	bool no_lost_share;       /* who waits for storage that is away may take what there is */
+	bool no_crowded_end;      /* who never answers keeps an engine's share from others */
 	bool refusals_count;      /* what a tenant's device refuses is a violation */
 	bool no_rnr_limit;        /* a peer that takes no answers is waited for without end */
 	bool remote_operations;   /* tenants' queue pairs take RDMA */

@@ -11,6 +11,7 @@
 #include "dataplane/tcp_priv.h"
 #include "dataplane/wire_codec.h"
 #include "tests/dataplane/slow_fixture.h"
+#include <poll.h>
 
 #define SESSIONS 8
 /* Of one tenant, in the engine, of both reactors: eight sessions ask for twice as many. */
@@ -169,6 +170,168 @@ static void control__without_bounds_a_turn_takes_what_there_is(void **state)
 	assert_true(flood_of_pongs(*state) > TCP_MESSAGES);
 }
 
+/* ---- the share of one engine, beside another ---- */
+
+#define PART   (128u * 1024)
+#define ALLOWS 8u /* of this size: a session, by a quarter of the pool */
+#define HELD   "the tenant held buffers that others waited for"
+
+static void put_near(void *arg)
+{
+	struct fx *fx = arg;
+	struct dp_engine_config c = {.name = "near", .type = "mem", .size_bytes = 64u << 20};
+
+	assert_int_equal(dp_engine_put(fx->dp, &c, NULL), 0);
+}
+
+static void file_at(struct raw *c, const char *engine)
+{
+	struct fx_args a = {.session = c->session, .to = engine, .path = "ns", .flags = 3};
+
+	a.mount = fx_do(c->fx, FX_MOUNT, &a).mount.mount;
+	a.path = "file";
+	a.flags = ENGINE_READ | ENGINE_WRITE | ENGINE_CREATE;
+	c->handle = fx_do(c->fx, FX_OPEN, &a).open.handle;
+	c->key = raw_register(c, FX_BASE, 4u << 20, 3);
+}
+
+/* A session at the reactor of @port, 0 for any: they go to either in turn. */
+static void session_at(struct fx *fx, struct raw *c, const struct ros2_uid *tenant,
+                       const struct ros2_uid *grant, uint16_t port)
+{
+	do {
+		raw_open_as(fx, c, tenant, grant, UINT64_MAX);
+	} while (port && c->port != port);
+}
+
+/* What it wrote is asked for, and comes. */
+static void answer(struct raw *c, unsigned n)
+{
+	struct wire_header h;
+
+	for (unsigned i = 0; i < n; i++) {
+		assert_true(raw_recv(c, &h, buf, sizeof(buf)));
+		assert_int_equal(h.opcode, WIRE_PULL);
+		h.opcode = WIRE_DATA;
+		raw_send(c, &h, buf, PART);
+	}
+	for (unsigned i = 0; i < n; i++) {
+		assert_true(raw_recv(c, &h, buf, sizeof(buf)));
+		assert_int_equal(h.opcode, WIRE_COMPLETE);
+		assert_int_equal(h.status, ROS2_OK);
+	}
+}
+
+static void write_part(struct raw *c, unsigned n)
+{
+	for (unsigned i = 0; i < n; i++) {
+		struct wire_header h = raw_header(c, WIRE_WRITE, 0, FX_BASE, PART);
+
+		raw_send(c, &h, NULL, 0);
+	}
+}
+
+static bool has_ended(struct fx *fx, const struct raw *c, const char *words)
+{
+	bool yes = false;
+
+	pthread_mutex_lock(&fx->lock);
+	for (uint32_t i = 0; i < fx->n_events; i++)
+		yes |= fx->events[i].type == DP_EVENT_SESSION_ENDED &&
+		       ros2_uid_eq(&fx->events[i].session, &c->session) &&
+		       fx->events[i].status == ROS2_TIMEOUT && strstr(fx->events[i].words, words);
+	pthread_mutex_unlock(&fx->lock);
+	return yes;
+}
+
+struct crowd {
+	struct fx *fx;
+	struct raw a[2], b[2], near;
+};
+
+/* At one reactor, with two engines: tenant A holds all that requests for the first one may hold
+ * together, and never answers; so does B's first session with the one buffer that B has all the
+ * same. B's second session asks for more. A third tenant, at the other engine, does not answer
+ * either. There are free buffers. */
+static void crowd_begin(struct crowd *t, struct fx *fx)
+{
+	struct ros2_uid tenant[2] = {ros2_uid_new(), ros2_uid_new()};
+	struct ros2_uid grant[2] = {ros2_uid_new(), ros2_uid_new()};
+	struct raw *all[] = {&t->a[0], &t->a[1], &t->b[0], &t->b[1], &t->near};
+	uint32_t asks[] = {ALLOWS, ALLOWS, 1, 0, 1}, slots = 0;
+
+	*t = (struct crowd){.fx = fx};
+	fx->limits.lease_ttl_ms = 600000; /* longer than what the clock is ahead */
+	fx_limits(fx);
+	loop_call(fx->loop, put_near, fx);
+	for (int i = 0; i < 2; i++) {
+		fx_tenant(fx, &tenant[i]);
+		assert_int_equal(fx_grant(fx, &grant[i], &tenant[i], UINT64_MAX), 0);
+	}
+	for (int i = 0; i < 5; i++) {
+		const struct ros2_uid *of = i < 2 ? &fx->tenant : &tenant[i / 4];
+		const struct ros2_uid *by = i < 2 ? &fx->grant : &grant[i / 4];
+
+		session_at(fx, all[i], of, by, t->a[0].port);
+		raw_connect(all[i]);
+		file_at(all[i], i < 4 ? "ram" : "near");
+	}
+	for (int i = 0; i < 5; i++) {
+		write_part(all[i], asks[i]);
+		slots += asks[i];
+		assert_true(AWAIT(fx_slots(fx) == slots));
+	}
+	write_part(&t->b[1], 1);
+}
+
+static void crowd_end(struct crowd *t)
+{
+	for (int i = 0; i < 2; i++) {
+		raw_close(&t->a[i]);
+		raw_close(&t->b[i]);
+	}
+	raw_close(&t->near);
+}
+
+static void share_of_an_engine__is_not_kept_from_others_by_tenants_that_never_answer(void **state)
+{
+	struct crowd t;
+
+	crowd_begin(&t, *state);
+	clock_ahead_ns += 100 * NS_PER_S;
+	answer(&t.b[1], 1);
+	for (int i = 0; i < 2; i++)
+		assert_true(AWAIT(has_ended(t.fx, &t.a[i], HELD)));
+	/* Nobody waits for what those of the other engine hold. */
+	answer(&t.near, 1);
+	crowd_end(&t);
+}
+
+/* The control. That the time is over is seen at a session that nobody connects to, which the timer
+ * of the same reactor ends after it has looked at the others. */
+static void without_the_end__the_share_of_an_engine_is_kept_from_others(void **state)
+{
+	struct pollfd p = {.events = POLLIN};
+	struct crowd t;
+	struct raw late;
+
+	dp_test_switches.no_crowded_end = true;
+	crowd_begin(&t, *state);
+	/* Behind what waits, and of another size. */
+	assert_int_equal(raw_read(&t.b[1], 0, buf, 4096, NULL), ROS2_OK);
+	session_at(t.fx, &late, &t.fx->tenant, &t.fx->grant, t.a[0].port);
+	clock_ahead_ns += 100 * NS_PER_S;
+	assert_true(AWAIT(has_ended(t.fx, &late, "no HELLO within 10 s")));
+	p.fd = t.b[1].fd;
+	assert_int_equal(poll(&p, 1, 0), 0);
+	for (int i = 0; i < 2; i++)
+		assert_false(has_ended(t.fx, &t.a[i], HELD));
+	answer(&t.a[0], ALLOWS);
+	answer(&t.b[1], 1);
+	answer(&t.near, 1);
+	crowd_end(&t);
+}
+
 struct behind {
 	struct fx *fx;
 	struct fx_args a;
@@ -272,6 +435,8 @@ int main(void)
 		SLOW_TEST(turn__takes_a_bounded_number_of_messages_of_a_connection),
 		SLOW_TEST(control__without_bounds_a_turn_takes_what_there_is),
 		SLOW_TEST(closes__of_one_tenant_leave_a_worker_to_another),
+		SLOW_TEST(share_of_an_engine__is_not_kept_from_others_by_tenants_that_never_answer),
+		SLOW_TEST(without_the_end__the_share_of_an_engine_is_kept_from_others),
 		SLOW_TEST(a_call_that_waited_past_the_end_of_its_rights__is_not_carried_out),
 	};
 
