@@ -65,14 +65,17 @@ void nvmf_lane_drop(struct nvmf_ctrl *c)
 	nvmf_admin_wake(a);
 }
 
+_Static_assert(NVMF_QUEUES_MAX <= 64, "one bit for each");
+
 static int take_qid(struct nvmf_ctrl *c, uint16_t *ret)
 {
 	uint64_t used = atomic_load(&c->qids);
 
 	for (;;) {
-		uint32_t i = (uint32_t)__builtin_ctzll(~used);
+		/* Of no bit there is no first one. */
+		uint32_t i = used == UINT64_MAX ? 64 : (uint32_t)__builtin_ctzll(~used);
 
-		if (used == UINT64_MAX || i >= c->queues_given)
+		if (i >= c->queues_given)
 			return -EDQUOT;
 		if (atomic_compare_exchange_weak(&c->qids, &used, used | (uint64_t)1 << i)) {
 			*ret = (uint16_t)(i + 1);

@@ -504,6 +504,29 @@ static void nvmf_recovery__a_target_with_too_few_queues_is_named(void **state)
 	rig_stop(&g);
 }
 
+/* As many as there are at all: one more has none, and nobody's. */
+static void nvmf_recovery__the_last_of_all_queues_is_given_once(void **state)
+{
+	struct engine_reactor_opts o = {.depth = 4};
+	struct engine_reactor *r[NVMF_QUEUES_MAX];
+	struct rig g;
+
+	rig_init(&g);
+	fake_give_queues(NVMF_QUEUES_MAX + 1);
+	rig_start(&g);
+	for (uint32_t i = 0; i < NVMF_QUEUES_MAX; i++) {
+		r[i] = g.r;
+		assert_int_equal(rig_io(&g, g.all, ENGINE_OP_READ, 0, 512, g.buf), 512);
+		assert_int_equal(g.ops->reactor_new(g.e, &o, &g.r, NULL), 0);
+	}
+	assert_int_equal(rig_io(&g, g.all, ENGINE_OP_READ, 0, 512, g.buf), -EDQUOT);
+	g.ops->reactor_free(r[0]);
+	assert_int_equal(rig_io(&g, g.all, ENGINE_OP_READ, 0, 512, g.buf), 512);
+	for (uint32_t i = 1; i < NVMF_QUEUES_MAX; i++)
+		g.ops->reactor_free(r[i]);
+	rig_stop(&g);
+}
+
 static void nvmf_recovery__one_tenants_loss_is_not_anothers(void **state)
 {
 	const struct engine_who who = {{{8}}, "tenant-b"};
@@ -557,6 +580,7 @@ int main(void)
 		PATIENT_TEST(nvmf_recovery__what_waits_can_be_withdrawn_and_what_is_unknown_not),
 		PATIENT_TEST(nvmf_recovery__nothing_is_handed_on_when_its_right_has_ended),
 		cmocka_unit_test(nvmf_recovery__a_target_with_too_few_queues_is_named),
+		cmocka_unit_test(nvmf_recovery__the_last_of_all_queues_is_given_once),
 		PATIENT_TEST(nvmf_recovery__one_tenants_loss_is_not_anothers),
 	};
 
