@@ -57,7 +57,7 @@ int ctl_agent_load(struct ctl *c, const struct store_agent *row)
 
 	if (!a)
 		return 0; /* its document is gone: nothing to remember */
-	a->enrolled = row->enrolled;
+	a->enrolled = a->from_store = row->enrolled;
 	a->isolated = row->isolated;
 	memcpy(a->spki, row->spki_sha256, sizeof(a->spki));
 	memcpy(a->prev_spki, row->prev_spki_sha256, sizeof(a->prev_spki));

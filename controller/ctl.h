@@ -160,6 +160,8 @@ struct ctl_agent {
 	uint64_t last_beat_unix_ns, last_contact_ns; /* contact: boottime of the last echo sent */
 	struct clock_stamp stamp;
 	bool has_stamp, contact_lost;
+	bool from_store, welcomed; /* enrolled before this process; has heard its epoch */
+	uint64_t hellos_ns;        /* link_hello.c: boottime at which its bucket would be empty */
 	struct loop_timer contact_timer;
 	uint32_t sessions, leases;
 	uint64_t spool_records;
@@ -382,6 +384,11 @@ void ctl_forward_shares_free(struct ctl *c);
 /* ---- controller/agents.c ---- */
 
 struct ctl_agent *ctl_agent_new(struct ctl *c, struct ctl_object *o);
+/* Isolated, or about to be deleted: nothing is given to it. */
+static inline bool ctl_agent_cut_off(const struct ctl_agent *a)
+{
+	return a->isolated || a->deleting;
+}
 void ctl_agent_free(struct ctl_agent *a);
 int ctl_agent_load(struct ctl *c, const struct store_agent *row);
 void ctl_agent_row(struct store_txn *t, const struct ctl_agent *a, struct store_agent *row);

@@ -129,21 +129,32 @@ void ctl_origins_free(struct ctl_agent *a)
 	}
 }
 
-/* The oldest incarnation that has nothing on its way makes room. */
+/* Taken from the agent and not durable yet, of all its incarnations: it may send any number. */
+static uint64_t backlog(const struct ctl_agent *a)
+{
+	const struct ctl_origin *o;
+	uint64_t n = 0;
+
+	/* Numbers are the agent's: each counts as one more than the bound at most. */
+	for (o = a->origins; o; o = o->hh.next)
+		n += MIN(o->queued - o->acked, (uint64_t)ACK_BACKLOG_MAX + 1);
+	return n;
+}
+
+/* The oldest incarnations that have nothing on their way make room. */
 static void origin_evict(struct ctl_agent *a, struct store_txn *t)
 {
 	struct ctl_origin *o, *tmp;
 
-	if (HASH_COUNT(a->origins) < CTL_ORIGINS_MAX)
-		return;
 	HASH_ITER (hh, a->origins, o, tmp) {
+		if (HASH_COUNT(a->origins) <= CTL_ORIGINS_MAX)
+			return;
 		if (o->queued != o->acked)
 			continue;
 		store_txn_add(t, STORE_ORIGIN_DELETE)->origin = (struct store_origin){
 			.agent_uid = a->obj->uid, .incarnation = o->incarnation};
 		HASH_DEL(a->origins, o);
 		free(o);
-		return;
 	}
 }
 
@@ -534,6 +545,12 @@ void ctl_forward_shares_free(struct ctl *c)
 
 /* ---- taking them ---- */
 
+/* As much of it as the log takes: what waits here is bounded in records, and so in memory. */
+static const char *cut(struct store_txn *t, const char *s)
+{
+	return store_txn_fmt(t, "%s", s ? s : "");
+}
+
 /* Into @d, with what it points to in @t. */
 static void copy_forwarded(struct store_txn *t, struct ctl_agent *a,
                            const struct ros2_uid *incarnation, const struct ctl_forward *f,
@@ -544,15 +561,15 @@ static void copy_forwarded(struct store_txn *t, struct ctl_agent *a,
 		ros2_uid_is_zero(&s->tenant_uid) ? NULL : ctl_find_uid(a->ctl, &s->tenant_uid);
 
 	*d = *s;
-	d->actor = store_txn_str(t, s->actor);
-	d->role = store_txn_str(t, s->role);
-	d->peer = store_txn_str(t, s->peer);
-	d->action = store_txn_str(t, s->action);
-	d->object_kind = store_txn_str(t, s->object_kind);
-	d->object_name = store_txn_str(t, s->object_name);
-	d->object_uid = store_txn_str(t, s->object_uid);
-	d->status = store_txn_str(t, s->status);
-	d->reason = store_txn_str(t, s->reason);
+	d->actor = cut(t, s->actor);
+	d->role = cut(t, s->role);
+	d->peer = cut(t, s->peer);
+	d->action = cut(t, s->action);
+	d->object_kind = cut(t, s->object_kind);
+	d->object_name = cut(t, s->object_name);
+	d->object_uid = cut(t, s->object_uid);
+	d->status = cut(t, s->status);
+	d->reason = cut(t, s->reason);
 	d->tenant = NULL;
 	d->tenant_uid = (struct ros2_uid){{0}};
 	d->has_origin = true;
@@ -562,14 +579,14 @@ static void copy_forwarded(struct store_txn *t, struct ctl_agent *a,
 	d->origin_seq = f->seq;
 	d->n_details = 0;
 	for (size_t i = 0; i < s->n_details; i++)
-		store_draft_detail(t, d, s->details[i].key, s->details[i].value);
+		store_draft_detail(t, d, cut(t, s->details[i].key), cut(t, s->details[i].value));
 	if (tenant && tenant->kind == STORE_TENANT && ctl_placed(tenant, a))
 		ctl_audit_tenant(t, d, tenant);
 	else if (s->tenant && *s->tenant)
-		store_draft_detail(t, d, "claimed_tenant", s->tenant);
+		store_draft_detail(t, d, "claimed_tenant", cut(t, s->tenant));
 	if (f->claimed_agent_uid && *f->claimed_agent_uid &&
 	    strcmp(f->claimed_agent_uid, d->origin_agent_uid) != 0) {
-		store_draft_detail(t, d, "claimed_agent_uid", f->claimed_agent_uid);
+		store_draft_detail(t, d, "claimed_agent_uid", cut(t, f->claimed_agent_uid));
 		ctl_agent_claim(a, "a record that names another agent as its origin");
 	}
 }
@@ -604,12 +621,13 @@ int ctl_forward(struct ctl *c, struct ctl_agent *a, const struct ros2_uid *incar
 {
 	struct ctl_origin *o = origin_get(a, incarnation);
 	struct forward *f = calloc(1, sizeof(*f));
+	uint64_t last = o ? o->queued : 0;
 
 	if (a->forward_failed) {
 		free(f);
 		return 0;
 	}
-	if (o && o->queued - o->acked > ACK_BACKLOG_MAX) {
+	if (backlog(a) > ACK_BACKLOG_MAX) {
 		free(f);
 		return ros2_err_named(err, ROS2_BUSY, "records wait for the store");
 	}
@@ -620,22 +638,20 @@ int ctl_forward(struct ctl *c, struct ctl_agent *a, const struct ros2_uid *incar
 		                      .t = store_txn_new()};
 		list_init(&f->folded);
 		list_init(&f->with);
+		f->to = take_new(f, a, last, v, n);
 	}
-	if (f && !o) {
-		origin_evict(a, f->t);
+	if (f && f->to == last) {
+		forward_free(f);
+		if (a->link && (!o || o->acked == last))
+			link_audit_ack(a->link, incarnation, last);
+		return 0;
+	}
+	if (f && !o)
 		o = origin_new(a, incarnation);
-	}
 	if (!f || !o) {
 		if (f)
 			forward_free(f);
 		return ros2_err_set(err, -ENOMEM, "out of memory");
-	}
-	f->to = take_new(f, a, o->queued, v, n);
-	if (f->to == o->queued) {
-		forward_free(f);
-		if (a->link && o->queued == o->acked)
-			link_audit_ack(a->link, incarnation, o->acked);
-		return 0;
 	}
 	store_txn_add(f->t, STORE_ORIGIN_PUT)->origin =
 		(struct store_origin){.agent_uid = a->obj->uid,
@@ -643,6 +659,7 @@ int ctl_forward(struct ctl *c, struct ctl_agent *a, const struct ros2_uid *incar
 	                              .seq = f->to,
 	                              .updated_unix_ns = clock_unix_ns()};
 	o->queued = f->to;
+	origin_evict(a, f->t);
 	list_add_tail(&o->waiting, &f->link);
 	forward_next(a, o);
 	return 0;

@@ -444,7 +444,8 @@ void ctl_grant_request(struct ctl_agent *a, const struct ctl_grant_ask *ask)
 		tenant = NULL;
 	status = check_ask(a, ask, tenant, &words);
 	if (status != ROS2_OK) {
-		deny(a, ask, tenant, status, words);
+		/* Of a tenant that is not placed there an agent adds nothing to its history. */
+		deny(a, ask, tenant && ctl_placed(tenant, a) ? tenant : NULL, status, words);
 		return;
 	}
 	g = grant_new(tenant, a, &uid, ask->principal);

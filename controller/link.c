@@ -16,7 +16,6 @@
 #define LOG_COMPONENT "link"
 #include "common/log.h"
 
-#define HAVE_MAX   200000
 #define IN_USE_MAX 4096
 #define DRAFTS_MAX 512
 #define PACE_LOW   4 /* messages in a stream's queue: more of a bulk waits for its reader */
@@ -230,61 +229,6 @@ static void refused(struct svc *s, const struct rpc_peer *p, const char *action,
 
 /* ---- hello ---- */
 
-static int take_stamp(const Ros2__V1__Stamp *in, struct clock_stamp *out)
-{
-	if (!in || in->boot_id.len != 16)
-		return -EINVAL;
-	memcpy(out->boot_id, in->boot_id.data, 16);
-	out->boottime_ns = in->boottime_ns;
-	return 0;
-}
-
-static int check_epoch(struct link *l, const Ros2__V1__Epoch *e, struct ros2_err *err)
-{
-	const struct store_epoch *ours = &l->svc->ctl->epoch;
-
-	if (!e || !e->counter)
-		return 0;
-	if (e->lineage.len != ROS2_UID_LEN ||
-	    memcmp(e->lineage.data, ours->lineage.b, ROS2_UID_LEN) != 0)
-		return ros2_err_named(
-			err, ROS2_WRONG_DOMAIN,
-			"this agent belongs to another controller's history (lineage): "
-			"point it to its own controller, or remove its state and enrol it");
-	if (e->counter <= ours->counter)
-		return 0;
-	log_error("agent %s has seen epoch %llu, this controller has %llu: this data directory is "
-	          "an old copy and another controller is newer; stop this one",
-	          l->name, (unsigned long long)e->counter, (unsigned long long)ours->counter);
-	return ros2_err_named(
-		err, ROS2_STALE_EPOCH,
-		"this controller (epoch %llu) has been superseded by one of epoch %llu",
-		(unsigned long long)ours->counter, (unsigned long long)e->counter);
-}
-
-static int check_hello(struct link *l, const struct ctl_agent *a, const Ros2__V1__AgentHello *h,
-                       struct ros2_err *err)
-{
-	struct clock_stamp stamp;
-
-	if (h->protocol != RPC_PROTOCOL_VERSION)
-		return ros2_err_named(err, ROS2_VERSION, "agent speaks protocol %u, controller %u",
-		                      h->protocol, RPC_PROTOCOL_VERSION);
-	if (h->agent_uid.len != ROS2_UID_LEN ||
-	    memcmp(h->agent_uid.data, a->obj->uid.b, ROS2_UID_LEN) != 0)
-		return ros2_err_named(
-			err, ROS2_DENIED,
-			"the agent's uid is not the one of agent \"%s\": it was created "
-			"again since; enrol with a new token",
-			l->name);
-	if (h->incarnation.len != ROS2_UID_LEN || take_stamp(h->stamp, &stamp) < 0)
-		return ros2_err_named(err, ROS2_INVALID, "hello without incarnation or stamp");
-	if (h->n_have > HAVE_MAX)
-		return ros2_err_named(err, ROS2_TOO_LARGE, "hello with %zu objects, at most %d",
-		                      h->n_have, HAVE_MAX);
-	return check_epoch(l, h->epoch, err);
-}
-
 static void send_welcome(struct link *l, struct ctl_agent *a)
 {
 	const struct config *cfg = l->svc->cfg;
@@ -346,19 +290,20 @@ static void on_hello(struct link *l, const Ros2__V1__AgentHello *h)
 	struct ctl_agent *a = identify(l->svc, rpc_stream_peer(l->stream), &err);
 	struct clock_stamp stamp;
 
-	if (!a || check_hello(l, a, h, &err) < 0) {
+	if (!a || link_check_hello(l, a, h, &err) < 0) {
 		refused(l->svc, rpc_stream_peer(l->stream), "agent.connect", &err);
 		link_end(l, err.status, err.msg);
 		return;
 	}
 	replace(a);
 	l->agent = a;
-	take_stamp(h->stamp, &stamp);
+	link_take_stamp(h->stamp, &stamp);
 	ros2_uid_from_bytes(h->incarnation.data, h->incarnation.len, &a->incarnation);
 	snprintf(a->address, sizeof(a->address), "%s", h->tenant_address);
 	snprintf(a->software, sizeof(a->software), "%s", h->software);
 	take_have(a, h);
 	a->link = l;
+	a->welcomed = true;
 	ctl_agent_contact(a, &stamp);
 	send_welcome(l, a);
 	ctl_agent_connected(a, l);
@@ -377,7 +322,7 @@ static void on_beat(struct link *l, const Ros2__V1__Beat *b)
 	Ros2__V1__Stamp st;
 	size_t n = 0;
 
-	if (take_stamp(b->stamp, &stamp) < 0 || a->isolated)
+	if (link_take_stamp(b->stamp, &stamp) < 0 || a->isolated)
 		return;
 	ctl_agent_contact(a, &stamp);
 	a->sessions = b->sessions;
@@ -418,7 +363,7 @@ static void on_grant_request(struct link *l, const Ros2__V1__GrantRequest *g)
 		.request_id = g->request_id, .principal = g->principal, .peer = g->peer};
 
 	if (ros2_uid_from_bytes(g->tenant_uid.data, g->tenant_uid.len, &ask.tenant_uid) < 0 ||
-	    take_stamp(g->stamp, &ask.stamp) < 0)
+	    link_take_stamp(g->stamp, &ask.stamp) < 0)
 		link_grant_denied(l, g->request_id, ROS2_INVALID, "tenant uid or stamp is missing");
 	else
 		ctl_grant_request(l->agent, &ask);

@@ -24,6 +24,10 @@ struct link {
 void link_send(struct link *l, const Ros2__V1__ControllerMessage *m);
 /* What is sent between cork and its undoing leaves together; nests. */
 void link_cork(struct link *l, bool cork);
+/* link_hello.c: 0, or why this hello of @a is not accepted */
+int link_check_hello(struct link *l, struct ctl_agent *a, const Ros2__V1__AgentHello *h,
+                     struct ros2_err *err);
+int link_take_stamp(const Ros2__V1__Stamp *in, struct clock_stamp *out);
 /* link_probe.c */
 void link_on_probe(struct link *l, const Ros2__V1__ProbeReport *m);
 void link_take_targets(struct ctl_agent *a, const Ros2__V1__Beat *b);

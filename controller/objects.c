@@ -580,8 +580,11 @@ int ctl_delete_check(struct ctl *c, const struct ctl_object *gone, struct ros2_e
 
 void ctl_delete_undo(struct ctl_object *o)
 {
-	if (o->agent)
-		o->agent->deleting = false;
+	if (!o->agent)
+		return;
+	o->agent->deleting = false;
+	ctl_rollout_sync(o->agent); /* what was held back meanwhile */
+	outbox_flush(o->agent->ctl);
 }
 
 static void deleted(void *arg, const struct store_result *r)

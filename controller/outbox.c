@@ -5,9 +5,9 @@
  * tree, its root signed once, and each object carries its own path (BatchSeal). Grants carry the
  * controller's MAC too. The only place where objects are serialised for agents. Invariants: (1) an
  * object is serialised as it is when it leaves, and only if it is still the version that was to be
- * sent: another one is on its way, or not durable; (2) answers to requests leave at once, the rest
- * at the pace at which the agent's stream takes it, an agent that reads nothing holds up nobody;
- * (3) what was withdrawn while it waited is not sent.
+ * sent: another one is on its way, or not durable, and never for an agent that is cut off; (2)
+ * answers to requests leave at once, the rest at the pace at which the agent's stream takes it, an
+ * agent that reads nothing holds up nobody; (3) what was withdrawn while it waited is not sent.
  */
 #include "controller/ctl.h"
 #include "controller/link_priv.h"
@@ -171,6 +171,10 @@ static int add_object(struct ctl_agent *a, struct ctl_rollout *r)
 
 	if (!o || o->version != r->sent)
 		return 0;
+	if (ctl_agent_cut_off(a)) {
+		r->sent = 0;
+		return 0;
+	}
 	m.kind = (Ros2__V1__ObjectKind)o->kind;
 	m.uid = bytes(o->uid.b, ROS2_UID_LEN);
 	m.name = (char *)o->name;

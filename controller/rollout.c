@@ -148,7 +148,8 @@ void ctl_rollout_sync(struct ctl_agent *a)
 	struct ctl_object *o, *tmp;
 	struct ctl_grant *g;
 
-	if (!a->link)
+	/* Cut off: its stream stands until the receipt, for what takes away only. */
+	if (!a->link || ctl_agent_cut_off(a))
 		return;
 	a->sync_mark++;
 	HASH_ITER (by_key, a->ctl->by_key, o, tmp)

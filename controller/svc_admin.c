@@ -337,7 +337,16 @@ static void go_revoke(void *arg)
 		ctl_revoke(op->s->ctl, &op->who, &v, revoked, op);
 }
 
-/* Where the session is; if no agent says so, every agent that did not answer may have it. */
+static void add_holder(struct op *op, const struct ros2_uid *agent)
+{
+	for (size_t i = 0; i < op->n_agents; i++)
+		if (ros2_uid_eq(&op->agents[i], agent))
+			return; /* it said so, and then nothing more */
+	op->agents[op->n_agents++] = *agent;
+}
+
+/* Where the session is. Who says so may lie, and everybody is asked by its uid: an agent that did
+ * not answer may have it, unless somebody says so and no grant lives there to have it under. */
 static void session_found(void *arg, const struct report_result *r)
 {
 	struct op *op = arg;
@@ -350,12 +359,12 @@ static void session_found(void *arg, const struct report_result *r)
 	}
 	for (size_t i = 0; i < r->n; i++)
 		if (ros2_uid_eq(&r->rows[i].key, &op->uid))
-			op->agents[op->n_agents++] = r->rows[i].agent_uid;
-	for (size_t i = 0, found = op->n_agents; i < r->n_unreachable && !found; i++) {
+			add_holder(op, &r->rows[i].agent_uid);
+	for (size_t i = 0, found = op->n_agents; i < r->n_unreachable; i++) {
 		struct ctl_agent *a = ctl_agent(op->s->ctl, r->unreachable[i]);
 
-		if (a)
-			op->agents[op->n_agents++] = a->obj->uid;
+		if (a && (!found || a->n_grants))
+			add_holder(op, &a->obj->uid);
 	}
 	if (!op->n_agents)
 		op_refuse(op, ROS2_NOT_FOUND, "no agent has a session %s", q->ref->name);
@@ -416,6 +425,13 @@ static void deleted(void *arg, const struct ros2_err *err)
 	op_free(op);
 }
 
+/* The gate was left for the receipts: what was taken away may have been given back since, and who
+ * has it now was told of no end. */
+static bool has_rights_again(const struct ctl_object *o)
+{
+	return (o->kind == STORE_TENANT && !o->revoked) || (o->agent && !o->agent->deleting);
+}
+
 static void go_delete_row(void *arg)
 {
 	struct op *op = arg;
@@ -424,6 +440,11 @@ static void go_delete_row(void *arg)
 
 	if (!o) {
 		op_refuse_in(op, ROS2_NOT_FOUND, "it was deleted by somebody else meanwhile");
+	} else if (has_rights_again(o)) {
+		op_refuse_in(op, ROS2_CONFLICT,
+		             "%s \"%s\" was given its rights back while it was being deleted: it "
+		             "stays as it is; delete it again",
+		             ctl_kind_to_str(o->kind), o->name);
 	} else if (ctl_delete_check(op->s->ctl, o, &err) < 0) {
 		ctl_delete_undo(o);
 		ctl_gate_leave(op->s->ctl);

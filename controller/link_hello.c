@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What an agent's hello must say to be accepted. The certificate was looked at before; here: the
+ * agent's uid, the controller it has seen last, and how often it says hello.
+ */
+#include "controller/link_priv.h"
+#include "controller/svc_priv.h"
+#include "proto/rpc/rpc.h"
+#include <errno.h>
+#include <string.h>
+
+#define LOG_COMPONENT "link"
+#include "common/log.h"
+
+#define HAVE_MAX 200000
+/* Each hello leaves two records in the log: as many as refusals do (audit.c). */
+#define HELLOS_FIRST 100
+#define HELLOS_PER_S 10
+
+int link_take_stamp(const Ros2__V1__Stamp *in, struct clock_stamp *out)
+{
+	if (!in || in->boot_id.len != 16)
+		return -EINVAL;
+	memcpy(out->boot_id, in->boot_id.data, 16);
+	out->boottime_ns = in->boottime_ns;
+	return 0;
+}
+
+/* A bucket of HELLOS_FIRST that fills HELLOS_PER_S a second. */
+static int check_rate(struct ctl_agent *a, struct ros2_err *err)
+{
+	uint64_t each = NS_PER_S / HELLOS_PER_S, now = clock_boottime_ns();
+	uint64_t full = now > HELLOS_FIRST * each ? now - HELLOS_FIRST * each : 0;
+	uint64_t then = MAX(a->hellos_ns, full) + each;
+
+	if (then > now)
+		return ros2_err_named(err, ROS2_BUSY,
+		                      "agent \"%s\" says hello more than %d times a second: is it "
+		                      "one process? Try again in a moment",
+		                      a->obj->name, HELLOS_PER_S);
+	a->hellos_ns = then;
+	return 0;
+}
+
+/* The number of this process, which has not told it: the data directory is there twice. */
+static int same_epoch(const struct link *l, struct ros2_err *err)
+{
+	unsigned long long n = l->svc->ctl->epoch.counter;
+
+	log_error("agent %s has seen epoch %llu, which is ours, from another controller: this data "
+	          "directory is a copy, or that one is; stop the older of the two",
+	          l->name, n);
+	return ros2_err_named(err, ROS2_STALE_EPOCH,
+	                      "epoch %llu is this controller's and was told by another one: one of "
+	                      "the two runs on a copy of the other's data directory",
+	                      n);
+}
+
+static int check_epoch(struct link *l, const struct ctl_agent *a, const Ros2__V1__Epoch *e,
+                       struct ros2_err *err)
+{
+	const struct store_epoch *ours = &l->svc->ctl->epoch;
+
+	if (!e || !e->counter)
+		return 0;
+	if (e->lineage.len != ROS2_UID_LEN ||
+	    memcmp(e->lineage.data, ours->lineage.b, ROS2_UID_LEN) != 0)
+		return ros2_err_named(
+			err, ROS2_WRONG_DOMAIN,
+			"this agent belongs to another controller's history (lineage): "
+			"point it to its own controller, or remove its state and enrol it");
+	/* Of an agent that was made since, another one of that name may have heard it. */
+	if (e->counter == ours->counter && a->from_store && !a->welcomed)
+		return same_epoch(l, err);
+	if (e->counter <= ours->counter)
+		return 0;
+	log_error("agent %s has seen epoch %llu, this controller has %llu: this data directory is "
+	          "an old copy and another controller is newer; stop this one",
+	          l->name, (unsigned long long)e->counter, (unsigned long long)ours->counter);
+	return ros2_err_named(
+		err, ROS2_STALE_EPOCH,
+		"this controller (epoch %llu) has been superseded by one of epoch %llu",
+		(unsigned long long)ours->counter, (unsigned long long)e->counter);
+}
+
+int link_check_hello(struct link *l, struct ctl_agent *a, const Ros2__V1__AgentHello *h,
+                     struct ros2_err *err)
+{
+	struct clock_stamp stamp;
+	int r = check_rate(a, err);
+
+	if (r < 0)
+		return r;
+	if (h->protocol != RPC_PROTOCOL_VERSION)
+		return ros2_err_named(err, ROS2_VERSION, "agent speaks protocol %u, controller %u",
+		                      h->protocol, RPC_PROTOCOL_VERSION);
+	if (h->agent_uid.len != ROS2_UID_LEN ||
+	    memcmp(h->agent_uid.data, a->obj->uid.b, ROS2_UID_LEN) != 0)
+		return ros2_err_named(
+			err, ROS2_DENIED,
+			"the agent's uid is not the one of agent \"%s\": it was created "
+			"again since; enrol with a new token",
+			l->name);
+	if (h->incarnation.len != ROS2_UID_LEN || link_take_stamp(h->stamp, &stamp) < 0)
+		return ros2_err_named(err, ROS2_INVALID, "hello without incarnation or stamp");
+	if (h->n_have > HAVE_MAX)
+		return ros2_err_named(err, ROS2_TOO_LARGE, "hello with %zu objects, at most %d",
+		                      h->n_have, HAVE_MAX);
+	return check_epoch(l, a, h->epoch, err);
+}
