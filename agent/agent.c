@@ -60,6 +60,14 @@ static void on_tenant(void *arg, const struct ros2_uid *tenant)
 		sessions_on_tenant(a->sessions, tenant);
 }
 
+static void on_engine_gone(void *arg, const char *engine)
+{
+	struct agent *a = arg;
+
+	if (a->sessions)
+		sessions_on_engine_gone(a->sessions, engine);
+}
+
 static void on_untold(void *arg)
 {
 	struct agent *a = arg;
@@ -193,6 +201,7 @@ static int open_parts(struct agent *a, struct ros2_err *err)
 	                      .arg = a};
 	struct state_opts so = {.io_features = a->o.io_features,
 	                        .on_tenant = on_tenant,
+	                        .on_engine_gone = on_engine_gone,
 	                        .on_untold = on_untold,
 	                        .arg = a};
 	/* A process that was killed may have left names that only the page cache knows: they stay,

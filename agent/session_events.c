@@ -186,6 +186,26 @@ void sessions_on_tenant(struct sessions *t, const struct ros2_uid *uid)
 	}
 }
 
+static bool has_mounted(const struct agent_session *s, const char *engine)
+{
+	for (uint32_t i = 0; i < s->n_mounts; i++)
+		if (!strcmp(s->mounts[i].engine, engine))
+			return true;
+	return false;
+}
+
+void sessions_on_engine_gone(struct sessions *t, const char *engine)
+{
+	struct agent_session *s, *tmp;
+
+	HASH_ITER (hh, t->all, s, tmp) {
+		if (s->state >= SESSION_CLOSING || !has_mounted(s, engine))
+			continue;
+		snprintf(s->end_words, sizeof(s->end_words), "engine %s was taken away", engine);
+		agent_session_end(s, ROS2_REVOKED);
+	}
+}
+
 /* ---- whom the tenants' bundle names ---- */
 
 #define JUDGED_PER_TURN 32

@@ -114,6 +114,7 @@ void sessions_on_revoke(struct sessions *t, const struct tombstone *ts);
 /* The tenant's document changed: principals, namespaces, open objects and what placement.require
  * says of the transport are looked at again. */
 void sessions_on_tenant(struct sessions *t, const struct ros2_uid *tenant);
+void sessions_on_engine_gone(struct sessions *t, const char *engine);
 /* The tenants' bundle is another, of this generation: sessions whose principal's chain does not
  * verify to it end UNAUTHENTICATED. A few at each turn of the loop. @trust is referenced. */
 void sessions_on_trust(struct sessions *t, struct pki_trust *trust, uint64_t generation);

@@ -429,6 +429,7 @@ void state_sweep(struct state *s, uint64_t now_ns)
 			/* Its time is over wherever it is read: the disk need not hear of it. */
 			forget(s, o, false);
 	}
+	state_leavers_again(s);
 	retry_failed(s, now_ns);
 	if (s->index_again)
 		state_index_principals(s);
@@ -450,6 +451,7 @@ int state_new(const struct state_opts *o, struct state **ret)
 	list_init(&s->saving);
 	list_init(&s->removals);
 	list_init(&s->removing);
+	list_init(&s->leavers);
 	for (size_t i = 0; i < ARRAY_SIZE(s->kinds); i++)
 		list_init(&s->kinds[i]);
 	*ret = s;
@@ -462,11 +464,14 @@ void state_free(struct state *s)
 	struct state_principal *p, *ptmp;
 	struct state_dp_name *n, *ntmp;
 	struct state_owner *w, *wtmp;
+	struct state_leaver *l, *ltmp;
 
 	if (!s)
 		return;
 	drop_removals(&s->removals);
 	drop_removals(&s->removing);
+	list_for_each_safe (&s->leavers, l, ltmp, link)
+		state_leaver_free(l);
 	HASH_ITER (hh, s->owners, w, wtmp) {
 		HASH_DEL(s->owners, w);
 		free(w);

@@ -36,6 +36,8 @@ struct state_opts {
 	uint32_t io_features; /* of dp_engine_config, for every engine */
 	/* The tenant's document changed, was withdrawn or revoked: sessions are to be looked at. */
 	void (*on_tenant)(void *arg, const struct ros2_uid *tenant);
+	/* NULL, or: it is out of force; who has it mounted has no right to it any more. */
+	void (*on_engine_gone)(void *arg, const char *engine);
 	/* state_next_untold has something. */
 	void (*on_untold)(void *arg);
 	void *arg;
@@ -121,6 +123,9 @@ int state_grant_idle(const struct state *s, const struct ros2_uid *tenant, const
                      uint64_t now_ns, struct ros2_uid *ret);
 void state_grant_use(struct state *s, const struct ros2_uid *uid, int delta);
 
+/* 0: the engine of this name is what its document here says. What the data plane has under the name
+ * may be another's that is still in use. UNAVAILABLE, with what is known. */
+int state_engine_in_force(const struct state *s, const char *name, struct ros2_err *err);
 /* How the engine of this name is reached that is in force here: 0 = it is local, or there is none.
  */
 enum policy_transport state_engine_transport(const struct state *s, const char *name);

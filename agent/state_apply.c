@@ -48,6 +48,53 @@ static void nvmf_of(const struct policy_nvmf *p, struct nvmf_config *c)
 	}
 }
 
+void state_leaver_free(struct state_leaver *l)
+{
+	list_del(&l->link);
+	free(l);
+}
+
+/* Without memory it stays in the data plane, where no mount reaches it (state_engine_in_force). */
+static void leave_later(struct state *s, const char *name)
+{
+	struct state_leaver *l = calloc(1, sizeof(*l));
+
+	if (!l)
+		return;
+	strcpy(l->name, name);
+	list_add_tail(&s->leavers, &l->link);
+}
+
+void state_leavers_again(struct state *s)
+{
+	struct state_leaver *l, *tmp;
+	struct ros2_err err = ROS2_ERR_INIT;
+
+	list_for_each_safe (&s->leavers, l, tmp, link)
+		if (dp_engine_remove(s->o.dp, l->name, &err) == 0 || err.status != ROS2_BUSY)
+			state_leaver_free(l);
+}
+
+/* The name is another's now. */
+static void stays(struct state *s, const char *name)
+{
+	struct state_leaver *l, *tmp;
+
+	list_for_each_safe (&s->leavers, l, tmp, link)
+		if (!strcmp(l->name, name))
+			state_leaver_free(l);
+}
+
+static void remove_engine(struct state *s, const char *name)
+{
+	struct ros2_err err = ROS2_ERR_INIT;
+
+	if (s->o.on_engine_gone)
+		s->o.on_engine_gone(s->o.arg, name);
+	if (dp_engine_remove(s->o.dp, name, &err) < 0 && err.status == ROS2_BUSY)
+		leave_later(s, name);
+}
+
 static int apply_engine(struct state *s, struct state_object *o, struct ros2_err *err)
 {
 	const struct agent_object *n = o->next;
@@ -71,9 +118,11 @@ static int apply_engine(struct state *s, struct state_object *o, struct ros2_err
 		c.nvmf = &nvmf;
 	}
 	r = dp_engine_put(s->o.dp, &c, err);
-	if (!r)
-		o->transport = img.nvmf.transport;
-	return r;
+	if (r < 0)
+		return r;
+	o->transport = img.nvmf.transport;
+	stays(s, img.name);
+	return 0;
 }
 
 static void limits_of(const struct policy_limits *p, struct dp_tenant_limits *l)
@@ -473,7 +522,7 @@ void state_unapply(struct state *s, struct state_object *o)
 		return;
 	switch (o->key.kind) {
 	case OBJ_ENGINE:
-		(void)dp_engine_remove(s->o.dp, cur->name, NULL);
+		remove_engine(s, cur->name);
 		break;
 	case OBJ_TENANT:
 		withdraw(s, &cur->uid);

@@ -179,6 +179,33 @@ size_t state_grants_in_use(const struct state *s, size_t skip, struct ros2_uid *
 	return n;
 }
 
+/* Of one whose newer document waits: does the name lead to the same storage by both? */
+static bool same_place(const struct state_object *o)
+{
+	struct policy_image_engine now, next;
+
+	return !o->next ||
+	       (policy_image_open_engine(o->cur->image, o->cur->image_len, &now, NULL) == 0 &&
+	        policy_image_open_engine(o->next->image, o->next->image_len, &next, NULL) == 0 &&
+	        now.type == next.type && !strcmp(now.root, next.root));
+}
+
+int state_engine_in_force(const struct state *s, const char *name, struct ros2_err *err)
+{
+	const struct state_object *o, *named = NULL;
+
+	list_for_each (&s->kinds[OBJ_ENGINE], o, of_kind) {
+		if (strcmp(state_newest(o)->name, name) != 0)
+			continue;
+		named = o;
+		if (o->cur && same_place(o))
+			return 0;
+	}
+	return ros2_err_named(err, ROS2_UNAVAILABLE, "engine %s is not in force at this agent%s%s",
+	                      name, named && named->reason[0] ? ": " : "",
+	                      named ? named->reason : "");
+}
+
 enum policy_transport state_engine_transport(const struct state *s, const char *name)
 {
 	const struct state_object *o;

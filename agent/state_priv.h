@@ -66,6 +66,12 @@ struct state_dp_name {
 	UT_hash_handle hh;
 };
 
+/* An engine that is not in force any more and could not be taken away: it was in use. */
+struct state_leaver {
+	struct list link;
+	char name[ROS2_NAME_MAX + 1];
+};
+
 struct state {
 	struct state_opts o;
 	struct state_object *objects;       /* owned */
@@ -76,6 +82,7 @@ struct state {
 	struct list pending;
 	struct list unsaved, saving;    /* state_object */
 	struct list removals, removing; /* state_removal, owned */
+	struct list leavers;            /* state_leaver, owned */
 	bool saving_all;
 	bool save_all;       /* a removal could not be noted: only all of it tells */
 	bool recheck_grants; /* a tenant's change may have ended some */
@@ -97,6 +104,9 @@ void state_tell(struct state *s, struct state_object *o);
 void state_apply(struct state *s, struct state_object *o, uint64_t now_ns);
 /* What o->next does not allow ends now; what it adds waits until it is durable. */
 void state_narrow(struct state *s, struct state_object *o);
+/* Tries again to take away the engines that were in use. */
+void state_leavers_again(struct state *s);
+void state_leaver_free(struct state_leaver *l);
 /* Takes o->cur out of force in the data plane. */
 void state_unapply(struct state *s, struct state_object *o);
 /* A uid the data plane takes: a new one after a withdrawal. */

@@ -28,7 +28,7 @@ struct fake_dp_log fake_dp_log;
 _Atomic enum ros2_status fake_dp_fail_put, fake_dp_fail_call;
 _Atomic unsigned fake_dp_draining;
 _Atomic fake_dp_health_fn fake_dp_health;
-_Atomic bool fake_dp_no_memory, fake_dp_frozen;
+_Atomic bool fake_dp_no_memory, fake_dp_frozen, fake_dp_engine_busy;
 static _Atomic unsigned n_sessions;
 
 /* Of a kind that no sweep fails: the agent's memory is swept, not that of its double. */
@@ -95,7 +95,7 @@ int dp_new(const struct dp_opts *o, struct dp **ret, struct ros2_err *err)
 	fake_dp_fail_call = ROS2_OK;
 	n_sessions = 0;
 	fake_dp_draining = 0;
-	fake_dp_no_memory = fake_dp_frozen = false;
+	fake_dp_no_memory = fake_dp_frozen = fake_dp_engine_busy = false;
 	return 0;
 }
 
@@ -123,7 +123,7 @@ int dp_engine_put(struct dp *dp, const struct dp_engine_config *c, struct ros2_e
 int dp_engine_remove(struct dp *dp, const char *name, struct ros2_err *err)
 {
 	fake_dp_log.engine_removes++;
-	return 0;
+	return fake_dp_engine_busy ? ros2_err_named(err, ROS2_BUSY, "the test says so") : 0;
 }
 
 int dp_tenant_put(struct dp *dp, const struct ros2_uid *tenant, const char *name,

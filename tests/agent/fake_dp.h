@@ -25,6 +25,8 @@ extern struct fake_dp_log fake_dp_log;
 extern _Atomic enum ros2_status fake_dp_fail_put;
 /* The next asynchronous call answers this. */
 extern _Atomic enum ros2_status fake_dp_fail_call;
+/* Engines are in use: they cannot be removed. */
+extern _Atomic bool fake_dp_engine_busy;
 extern _Atomic unsigned fake_dp_draining; /* of the next revoke: answered, then zero */
 /* Revocations cannot be held, and freeze; what they ended. */
 extern _Atomic bool fake_dp_no_memory, fake_dp_frozen;

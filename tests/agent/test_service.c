@@ -112,6 +112,36 @@ static void tenant__opens_mounts_and_registers_and_all_is_recorded(void **state)
 	rpc_channel_free(c);
 }
 
+/* The data plane still has it under its name, because a session that is ending used it. */
+static void mount__of_an_engine_that_was_taken_away_is_refused(void **state)
+{
+	struct world *w = *state;
+	struct rpc_channel *c = world_tenant(w, "alpha");
+	Ros2__V1__AgentObject *again = fix_engine(&w->f, "files", 9, 2);
+	unsigned acks = w->acks, mounts;
+	struct ros2_uid s, other;
+	uint32_t mnt;
+	uint64_t h;
+
+	assert_int_equal(world_open_session(c, &s), ROS2_OK);
+	assert_int_equal(mount(c, &s, "data", &mnt), ROS2_OK);
+	mounts = fake_dp_log.mounts;
+	fake_dp_engine_busy = true;
+	world_remove(w, OBJ_ENGINE, 1, 1);
+	world_wait(w, &w->acks, acks + 1);
+	/* Who had it mounted has no right to it any more; who comes does not get it. */
+	assert_int_equal(open_file(c, &s, mnt, "a", 1, &h), ROS2_REVOKED);
+	assert_int_equal(world_open_session(c, &other), ROS2_OK);
+	assert_int_equal(mount(c, &other, "data", &mnt), ROS2_UNAVAILABLE);
+	assert_int_equal(fake_dp_log.mounts, mounts);
+	/* The control: there is one of the name again. */
+	acks = w->acks;
+	world_send(w, &again, 1, false);
+	world_wait(w, &w->acks, acks + 1);
+	assert_int_equal(mount(c, &other, "data", &mnt), ROS2_OK);
+	rpc_channel_free(c);
+}
+
 /* What the data plane says of it, as the device's words over verbs: in the last record, and to the
  * tenant. */
 static void session__that_the_data_plane_ended_is_told_with_its_words(void **state)
@@ -606,6 +636,7 @@ int main(void)
 
 	const struct CMUnitTest tests[] = {
 		T(tenant__opens_mounts_and_registers_and_all_is_recorded),
+		T(mount__of_an_engine_that_was_taken_away_is_refused),
 		T(session__that_the_data_plane_ended_is_told_with_its_words),
 		T(tenant__paths_are_judged_by_the_policy),
 		T(rename__does_not_carry_a_hidden_directory_past_its_rule),

@@ -312,6 +312,75 @@ static void state__tries_again_what_the_data_plane_refused(void **state)
 	assert_true(state_next_untold(e->s, &rep));
 }
 
+/* In use when its document goes: the data plane keeps it, under a name that may be another's soon.
+ */
+static void state__takes_an_engine_away_when_nobody_uses_it_any_more(void **state)
+{
+	struct env *e = *state;
+	struct ros2_uid files = fix_uid(1);
+
+	receive(e, fix_engine(&e->f, "files", 1, 1));
+	store(e, 10);
+	assert_int_equal(state_engine_in_force(e->s, "files", NULL), 0);
+	fake_dp_engine_busy = true;
+	state_remove(e->s, OBJ_ENGINE, &files, 1);
+	assert_int_equal(fake_dp_log.engine_removes, 1);
+	assert_true(state_engine_in_force(e->s, "files", NULL) < 0);
+	state_sweep(e->s, 20);
+	assert_int_equal(fake_dp_log.engine_removes, 2);
+	fake_dp_engine_busy = false;
+	state_sweep(e->s, 30);
+	assert_int_equal(fake_dp_log.engine_removes, 3);
+	state_sweep(e->s, 40);
+	assert_int_equal(fake_dp_log.engine_removes, 3); /* the control: gone */
+}
+
+/* Created again under its name while the old one is in use: not the old one in its place, and what
+ * replaced the old one is not taken away for it. */
+static void state__does_not_take_an_old_engine_for_the_one_of_its_name(void **state)
+{
+	struct env *e = *state;
+	struct ros2_uid files = fix_uid(1);
+	struct ros2_err err = ROS2_ERR_INIT;
+
+	receive(e, fix_engine(&e->f, "files", 1, 1));
+	store(e, 10);
+	fake_dp_engine_busy = true;
+	state_remove(e->s, OBJ_ENGINE, &files, 1);
+	fake_dp_fail_put = ROS2_BUSY;
+	receive(e, fix_engine(&e->f, "files", 9, 2));
+	store(e, 20);
+	assert_true(state_engine_in_force(e->s, "files", &err) < 0);
+	assert_int_equal(err.status, ROS2_UNAVAILABLE);
+	assert_non_null(strstr(err.msg, "BUSY"));
+	fake_dp_engine_busy = false;
+	state_sweep(e->s, 30);
+	assert_int_equal(state_engine_in_force(e->s, "files", NULL), 0);
+	assert_int_equal(fake_dp_log.engine_removes, 2);
+	state_sweep(e->s, 40);
+	assert_int_equal(fake_dp_log.engine_removes, 2);
+}
+
+/* Its newer document waits: the older one serves only what both mean. */
+static void state__has_no_engine_in_force_that_leads_elsewhere(void **state)
+{
+	struct env *e = *state;
+
+	receive(e, fix_engine(&e->f, "files", 1, 1));
+	store(e, 10);
+	fake_dp_fail_put = ROS2_BUSY;
+	receive(e, fix_engine(&e->f, "files", 1, 2));
+	store(e, 20);
+	assert_int_equal(state_engine_in_force(e->s, "files", NULL), 0);
+	fake_dp_fail_put = ROS2_BUSY;
+	receive(e, fix_nvmf(&e->f, "files", 1, 3));
+	assert_true(state_engine_in_force(e->s, "files", NULL) < 0);
+	store(e, 30);
+	assert_true(state_engine_in_force(e->s, "files", NULL) < 0);
+	state_sweep(e->s, 40);
+	assert_int_equal(state_engine_in_force(e->s, "files", NULL), 0);
+}
+
 static void tombstone(struct env *e, enum obj_kind kind, uint8_t seed, uint64_t version)
 {
 	struct tombstone t = {.revocation = fix_uid((uint8_t)(seed + 50)),
@@ -497,6 +566,9 @@ int main(void)
 		T(state__applies_engines_then_tenants_then_grants),
 		T(state__hands_all_of_an_nvmf_engine_to_the_data_plane),
 		T(state__tells_why_an_engine_is_not_to_be_had_here),
+		T(state__takes_an_engine_away_when_nobody_uses_it_any_more),
+		T(state__does_not_take_an_old_engine_for_the_one_of_its_name),
+		T(state__has_no_engine_in_force_that_leads_elsewhere),
 		T(state__tells_of_what_could_not_be_stored_and_of_it_being_applied_later),
 		T(state__withdraws_a_tenant_at_once_when_its_document_says_revoked),
 		T(state__ignores_old_versions_and_keeps_the_newer),
