@@ -297,7 +297,7 @@ void service_mount(struct service_op *op, const ProtobufCMessage *msg)
 		op_fail(op, ROS2_LIMIT, "more than %u mounts", SESSION_MOUNTS_MAX);
 		return;
 	}
-	if (state_engine_in_force(op->a->state, ns.engine, &err) < 0) {
+	if (state_engine_in_force(op->a->state, ns.engine, ns.path, &err) < 0) {
 		op_fail_err(op, &err);
 		return;
 	}

@@ -123,9 +123,11 @@ int state_grant_idle(const struct state *s, const struct ros2_uid *tenant, const
                      uint64_t now_ns, struct ros2_uid *ret);
 void state_grant_use(struct state *s, const struct ros2_uid *uid, int delta);
 
-/* 0: the engine of this name is what its document here says. What the data plane has under the name
- * may be another's that is still in use. UNAVAILABLE, with what is known. */
-int state_engine_in_force(const struct state *s, const char *name, struct ros2_err *err);
+/* 0: what the data plane has under this name is, below this path, what the newest document here
+ * says; it may be another's, or an older one's, that is still in use. UNAVAILABLE, with what is
+ * known. */
+int state_engine_in_force(const struct state *s, const char *name, const char *path,
+                          struct ros2_err *err);
 /* How the engine of this name is reached that is in force here: 0 = it is local, or there is none.
  */
 enum policy_transport state_engine_transport(const struct state *s, const char *name);

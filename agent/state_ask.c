@@ -179,18 +179,51 @@ size_t state_grants_in_use(const struct state *s, size_t skip, struct ros2_uid *
 	return n;
 }
 
-/* Of one whose newer document waits: does the name lead to the same storage by both? */
-static bool same_place(const struct state_object *o)
+static bool is_within(const char *name, const char *path)
 {
-	struct policy_image_engine now, next;
+	size_t n = strlen(path);
 
-	return !o->next ||
-	       (policy_image_open_engine(o->cur->image, o->cur->image_len, &now, NULL) == 0 &&
-	        policy_image_open_engine(o->next->image, o->next->image_len, &next, NULL) == 0 &&
-	        now.type == next.type && !strcmp(now.root, next.root));
+	return !strncmp(name, path, n) && (!name[n] || name[n] == '/');
 }
 
-int state_engine_in_force(const struct state *s, const char *name, struct ros2_err *err)
+static bool has_volume(const struct policy_nvmf *n, const struct policy_volume *v)
+{
+	for (uint32_t i = 0; i < n->n_volumes; i++) {
+		const struct policy_volume *w = &n->volumes[i];
+
+		if (!strcmp(w->name, v->name))
+			return w->nsid == v->nsid && w->offset == v->offset && w->size == v->size;
+	}
+	return false;
+}
+
+/* What @path shows by the older one is what it shows by the newer one, or a part of it. */
+static bool same_volumes(const struct policy_nvmf *now, const struct policy_nvmf *next,
+                         const char *path)
+{
+	for (uint32_t i = 0; i < now->n_volumes; i++)
+		if (is_within(now->volumes[i].name, path) && !has_volume(next, &now->volumes[i]))
+			return false;
+	return !strcmp(now->subsystem, next->subsystem);
+}
+
+/* Of one whose newer document waits: does the path lead to the same storage by both? */
+static bool same_place(const struct state_object *o, const char *path)
+{
+	const struct agent_object *cur = o->cur, *newer = o->next;
+	struct policy_image_engine now, next;
+
+	if (!newer)
+		return true;
+	if (policy_image_open_engine(cur->image, cur->image_len, &now, NULL) < 0 ||
+	    policy_image_open_engine(newer->image, newer->image_len, &next, NULL) < 0 ||
+	    now.type != next.type || strcmp(now.root, next.root) != 0)
+		return false;
+	return now.type != POLICY_ENGINE_NVMF || same_volumes(&now.nvmf, &next.nvmf, path);
+}
+
+int state_engine_in_force(const struct state *s, const char *name, const char *path,
+                          struct ros2_err *err)
 {
 	const struct state_object *o, *named = NULL;
 
@@ -198,7 +231,7 @@ int state_engine_in_force(const struct state *s, const char *name, struct ros2_e
 		if (strcmp(state_newest(o)->name, name) != 0)
 			continue;
 		named = o;
-		if (o->cur && same_place(o))
+		if (o->cur && same_place(o, path))
 			return 0;
 	}
 	return ros2_err_named(err, ROS2_UNAVAILABLE, "engine %s is not in force at this agent%s%s",

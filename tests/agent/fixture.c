@@ -114,6 +114,7 @@ Ros2__V1__AgentObject *fix_engine(struct fixture *f, const char *name, uint8_t s
 	return o;
 }
 
+unsigned fix_nvmf_nsid = 1;
 const char *fix_nvmf_transport = "tcp\n  digests: {header: false, data: true}";
 
 Ros2__V1__AgentObject *fix_nvmf(struct fixture *f, const char *name, uint8_t seed, uint64_t version)
@@ -129,9 +130,9 @@ Ros2__V1__AgentObject *fix_nvmf(struct fixture *f, const char *name, uint8_t see
 	         "  secretRef: nvme-{tenant}\n  targetSecretRef: nvme-target\n"
 	         "  queueDepth: 64\n  keepAlive: 7s\n"
 	         "  commandTimeout: 8s\n  quiesce: 9s\n  volumes:\n"
-	         "    - {name: alpha/vol0, nsid: 1}\n"
+	         "    - {name: alpha/vol0, nsid: %u}\n"
 	         "    - {name: beta/vol0, nsid: 2, offset: 1MiB, size: 1GiB}\n",
-	         name, fix_nvmf_transport);
+	         name, fix_nvmf_transport, fix_nvmf_nsid);
 	compile(o, yaml);
 	return o;
 }

@@ -37,6 +37,7 @@ Ros2__V1__AgentObject *fix_engine(struct fixture *f, const char *name, uint8_t s
 /* One of type nvmf, with a volume for each of alpha and beta. The transport, and lines of its own.
  */
 extern const char *fix_nvmf_transport;
+extern unsigned fix_nvmf_nsid; /* of alpha's volume */
 Ros2__V1__AgentObject *fix_nvmf(struct fixture *f, const char *name, uint8_t seed,
                                 uint64_t version);
 Ros2__V1__AgentObject *fix_grant(struct fixture *f, uint8_t seed, uint8_t tenant_seed,

@@ -321,11 +321,11 @@ static void state__takes_an_engine_away_when_nobody_uses_it_any_more(void **stat
 
 	receive(e, fix_engine(&e->f, "files", 1, 1));
 	store(e, 10);
-	assert_int_equal(state_engine_in_force(e->s, "files", NULL), 0);
+	assert_int_equal(state_engine_in_force(e->s, "files", "alpha", NULL), 0);
 	fake_dp_engine_busy = true;
 	state_remove(e->s, OBJ_ENGINE, &files, 1);
 	assert_int_equal(fake_dp_log.engine_removes, 1);
-	assert_true(state_engine_in_force(e->s, "files", NULL) < 0);
+	assert_true(state_engine_in_force(e->s, "files", "alpha", NULL) < 0);
 	state_sweep(e->s, 20);
 	assert_int_equal(fake_dp_log.engine_removes, 2);
 	fake_dp_engine_busy = false;
@@ -350,12 +350,12 @@ static void state__does_not_take_an_old_engine_for_the_one_of_its_name(void **st
 	fake_dp_fail_put = ROS2_BUSY;
 	receive(e, fix_engine(&e->f, "files", 9, 2));
 	store(e, 20);
-	assert_true(state_engine_in_force(e->s, "files", &err) < 0);
+	assert_true(state_engine_in_force(e->s, "files", "alpha", &err) < 0);
 	assert_int_equal(err.status, ROS2_UNAVAILABLE);
 	assert_non_null(strstr(err.msg, "BUSY"));
 	fake_dp_engine_busy = false;
 	state_sweep(e->s, 30);
-	assert_int_equal(state_engine_in_force(e->s, "files", NULL), 0);
+	assert_int_equal(state_engine_in_force(e->s, "files", "alpha", NULL), 0);
 	assert_int_equal(fake_dp_log.engine_removes, 2);
 	state_sweep(e->s, 40);
 	assert_int_equal(fake_dp_log.engine_removes, 2);
@@ -371,14 +371,34 @@ static void state__has_no_engine_in_force_that_leads_elsewhere(void **state)
 	fake_dp_fail_put = ROS2_BUSY;
 	receive(e, fix_engine(&e->f, "files", 1, 2));
 	store(e, 20);
-	assert_int_equal(state_engine_in_force(e->s, "files", NULL), 0);
+	assert_int_equal(state_engine_in_force(e->s, "files", "alpha", NULL), 0);
 	fake_dp_fail_put = ROS2_BUSY;
 	receive(e, fix_nvmf(&e->f, "files", 1, 3));
-	assert_true(state_engine_in_force(e->s, "files", NULL) < 0);
+	assert_true(state_engine_in_force(e->s, "files", "alpha", NULL) < 0);
 	store(e, 30);
-	assert_true(state_engine_in_force(e->s, "files", NULL) < 0);
+	assert_true(state_engine_in_force(e->s, "files", "alpha", NULL) < 0);
 	state_sweep(e->s, 40);
-	assert_int_equal(state_engine_in_force(e->s, "files", NULL), 0);
+	assert_int_equal(state_engine_in_force(e->s, "files", "alpha", NULL), 0);
+}
+
+/* The volume of alpha becomes another one; beta's stays. */
+static void state__has_no_nvmf_volume_in_force_that_is_another_by_now(void **state)
+{
+	struct env *e = *state;
+
+	receive(e, fix_nvmf(&e->f, "flash", 1, 1));
+	store(e, 10);
+	fix_nvmf_nsid = 7;
+	receive(e, fix_nvmf(&e->f, "flash", 1, 2));
+	fix_nvmf_nsid = 1;
+	fake_dp_fail_put = ROS2_BUSY;
+	store(e, 20);
+	assert_true(state_engine_in_force(e->s, "flash", "alpha", NULL) < 0);
+	assert_true(state_engine_in_force(e->s, "flash", "alpha/vol0", NULL) < 0);
+	assert_int_equal(state_engine_in_force(e->s, "flash", "beta", NULL), 0);
+	assert_int_equal(state_engine_in_force(e->s, "flash", "alph", NULL), 0);
+	state_sweep(e->s, 30);
+	assert_int_equal(state_engine_in_force(e->s, "flash", "alpha", NULL), 0);
 }
 
 static void tombstone(struct env *e, enum obj_kind kind, uint8_t seed, uint64_t version)
@@ -569,6 +589,7 @@ int main(void)
 		T(state__takes_an_engine_away_when_nobody_uses_it_any_more),
 		T(state__does_not_take_an_old_engine_for_the_one_of_its_name),
 		T(state__has_no_engine_in_force_that_leads_elsewhere),
+		T(state__has_no_nvmf_volume_in_force_that_is_another_by_now),
 		T(state__tells_of_what_could_not_be_stored_and_of_it_being_applied_later),
 		T(state__withdraws_a_tenant_at_once_when_its_document_says_revoked),
 		T(state__ignores_old_versions_and_keeps_the_newer),
