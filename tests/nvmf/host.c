@@ -12,6 +12,9 @@
 
 #define GUARD 64u
 #define OPS   (&nvmf_tcp_queue_ops)
+/* One that waits beside others on a slow machine must not be taken for dead, and sends nothing. */
+#define KEEP_ALIVE_MS 3600000u
+#define TIMEOUT_MS    30000u
 
 static void done(struct nvmf_req *req, int rc, const struct nvme_cqe *cqe)
 {
@@ -150,7 +153,7 @@ static int connect_queue(struct host *h, const struct host_opts *o, struct nvmf_
 	if (rc)
 		return rc;
 	nvme_cmd_connect(&sqe, qid, (qid ? HOST_DEPTH : 4) + 1, qid ? o->cattr : 0,
-	                 qid ? 0 : 30000);
+	                 qid ? 0 : KEEP_ALIVE_MS);
 	rc = command(h, q, &sqe, NVMF_TO_TARGET, &data, sizeof(data), &cqe);
 	if (!rc && !qid)
 		h->cntlid = le16toh((uint16_t)cqe.dw0);
@@ -198,7 +201,7 @@ int host_open(struct host *h, const struct host_opts *o)
 {
 	int rc;
 
-	*h = (struct host){.timeout_ms = o->timeout_ms ? o->timeout_ms : 2000,
+	*h = (struct host){.timeout_ms = o->timeout_ms ? o->timeout_ms : TIMEOUT_MS,
 	                   .digests = o->digests,
 	                   .transfer_max = 4096};
 	h->epoll_fd = epoll_create1(EPOLL_CLOEXEC);

@@ -41,7 +41,7 @@ struct host_opts {
 	uint16_t port;
 	const char *nqn, *host_nqn;
 	bool digests;
-	uint64_t timeout_ms; /* of a command: 2000 */
+	uint64_t timeout_ms; /* of a command: 30000 */
 	uint8_t cattr;       /* of the Connect of the I/O queue */
 };
 
