@@ -30,6 +30,13 @@
  *                                the tenant bound over exactly that memory for this queue pair. Before requests under the key.
  *   agent  -> tenant  for READ: an RDMA WRITE into the window, then COMPLETE; for a WRITE that is not inline: an RDMA READ
  *
+ * Over shared memory (a stream socket of this machine; docs/decisions/0032) the connection begins as over TCP. Then
+ *   agent  -> tenant  MEMORY     after WELCOME, with one descriptor (SCM_RIGHTS): a memfd of offset bytes, laid out as below
+ *   tenant -> agent   MAPPED     it has mapped all of it. Then the agent seals it, and only then looks at it.
+ * From there on messages are in the two rings, a header in each entry (words of a NAK in the entries behind it), and a byte on the
+ * socket, of any value, only wakes the other side. Payload lies in the memory itself: address is an offset in it, nothing is inline
+ * (max_inline is 0), there is no DATA and no PULL, and a region is a part of what is behind WIRE_SHM_DATA_OFF.
+ *
  * Rules: (1) a request id is chosen by the tenant and must not be in flight already; (2) at most `credits` requests are in
  * flight; one more is a violation; (3) a receiver checks magic, version, header CRC, reserved bits and payload_len before
  * anything else, and a failure there ends the connection; (4) every DATA the tenant receives is checked against its own
@@ -72,10 +79,12 @@ enum wire_opcode {
 	WIRE_WINDOW = 19,
 	WIRE_ZERO = 20,
 	WIRE_DISCARD = 21,
+	WIRE_MAPPED = 22,
 	WIRE_DATA = 32,
 	WIRE_PULL = 33,
 	WIRE_COMPLETE = 34,
 	WIRE_NAK = 35,
+	WIRE_MEMORY = 36,
 	WIRE_PING = 48,
 	WIRE_PONG = 49,
 	WIRE_BYE = 50,
@@ -181,6 +190,44 @@ struct wire_verbs_refusal {
 	uint16_t status; /* common/status.h */
 };
 WIRE_ASSERT(sizeof(struct wire_verbs_refusal) == 4, "refusal");
+
+/* ---- shared memory: the memfd of a session ---- */
+
+#define WIRE_SHM_RING_ENTRIES 512u
+#define WIRE_SHM_TO_AGENT_OFF 4096u /* WIRE_SHM_RING_ENTRIES headers */
+#define WIRE_SHM_TO_TENANT_OFF                                                                     \
+	(WIRE_SHM_TO_AGENT_OFF + WIRE_SHM_RING_ENTRIES * WIRE_HEADER_LEN) /* as many */
+#define WIRE_SHM_DATA_OFF  (128u * 1024)
+#define WIRE_SHM_DATA_MIN  (2u * 1024 * 1024)
+#define WIRE_SHM_DATA_UNIT 65536u /* what is behind WIRE_SHM_DATA_OFF is a multiple of this */
+
+/* Counts of entries written and taken so far, modulo 2^32; entry n is at n % WIRE_SHM_RING_ENTRIES.
+ * Only the writer stores written, after the entry; only the reader stores taken. Each side keeps
+ * its own count to itself and believes of the other's only what can be: written - taken is at most
+ * WIRE_SHM_RING_ENTRIES, or the connection ends. */
+struct wire_shm_ring {
+	uint32_t written;
+	uint8_t pad1[60];
+	uint32_t taken;
+	uint8_t pad2[60];
+	/* Stored by the reader before it looks at written a last time and sleeps, until it is
+	 * awake: 1 = a byte on the socket is wanted. The writer looks at it after it has stored
+	 * written. */
+	uint32_t sleeps;
+	uint8_t pad3[60];
+};
+WIRE_ASSERT(sizeof(struct wire_shm_ring) == 192, "ring");
+WIRE_ASSERT(offsetof(struct wire_shm_ring, taken) == 64, "taken");
+WIRE_ASSERT(offsetof(struct wire_shm_ring, sleeps) == 128, "sleeps");
+
+/* At offset 0. */
+struct wire_shm_control {
+	struct wire_shm_ring to_agent, to_tenant;
+};
+WIRE_ASSERT(sizeof(struct wire_shm_control) <= WIRE_SHM_TO_AGENT_OFF, "control page");
+WIRE_ASSERT(offsetof(struct wire_shm_control, to_tenant) == 192, "to_tenant");
+WIRE_ASSERT(WIRE_SHM_TO_TENANT_OFF + WIRE_SHM_RING_ENTRIES * WIRE_HEADER_LEN <= WIRE_SHM_DATA_OFF,
+            "rings");
 
 #define WIRE_LABEL_VERBS  "ros2-wire-1 verbs"
 #define WIRE_LABEL_TENANT "ros2-wire-1 tenant"

@@ -48,8 +48,9 @@ static void wire_parse__accepts_only_what_a_tenant_may_send(void **state)
 {
 	for (unsigned op = 0; op < 256; op++) {
 		bool may = op == WIRE_READ || op == WIRE_WRITE || op == WIRE_FLUSH ||
-		           op == WIRE_WINDOW || op == WIRE_ZERO || op == WIRE_DISCARD ||
-		           op == WIRE_PING || op == WIRE_PONG || op == WIRE_BYE;
+		           op == WIRE_WINDOW || op == WIRE_MAPPED || op == WIRE_ZERO ||
+		           op == WIRE_DISCARD || op == WIRE_PING || op == WIRE_PONG ||
+		           op == WIRE_BYE;
 		struct wire_header h = sealed((enum wire_opcode)op);
 
 		assert_int_equal(parse(&h) == ROS2_OK, may);

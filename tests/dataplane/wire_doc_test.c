@@ -31,7 +31,8 @@ static const struct {
 	FIELD(wire_verbs_ask, proof),       FIELD(wire_verbs_answer, version),
 	FIELD(wire_verbs_answer, reserved), FIELD(wire_verbs_answer, agent_nonce),
 	FIELD(wire_verbs_refusal, version), FIELD(wire_verbs_refusal, reserved),
-	FIELD(wire_verbs_refusal, status),
+	FIELD(wire_verbs_refusal, status),  FIELD(wire_shm_ring, written),
+	FIELD(wire_shm_ring, taken),        FIELD(wire_shm_ring, sleeps),
 };
 
 static char header[65536], doc[65536];
@@ -81,7 +82,7 @@ static void wire_doc__knows_every_field_of_the_header_file(void **state)
 	for (const char *p = header; (p = strstr(p, "\tuint")); p++) {
 		char name[64];
 
-		if (sscanf(p, " %*[a-z0-9_] %63[a-z_]", name) != 1)
+		if (sscanf(p, " %*[a-z0-9_] %63[a-z_]", name) != 1 || !strcmp(name, "pad"))
 			continue;
 		found++;
 		for (size_t i = 0; i <= ARRAY_SIZE(fields); i++) {
@@ -112,7 +113,7 @@ static void wire_doc__has_every_opcode_and_flag_with_its_number(void **state)
 			fail_msg("docs/wire.md lacks the row '%s'", row);
 		found++;
 	}
-	assert_int_equal(found, 21);
+	assert_int_equal(found, 23);
 }
 
 int main(void)
