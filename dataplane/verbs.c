@@ -33,7 +33,7 @@ static int listen_on(struct verbs *v, const char *host, struct ros2_err *err)
 		return ros2_err_set(err, -EINVAL,
 		                    "RDMA address: expected a numeric host, found '%s': %s", host,
 		                    gai_strerror(rc));
-	rc = fabric_listen(v->cm, ai->ai_addr, 128, &v->listener, err);
+	rc = fabric_listen(v->cm, ai->ai_addr, VERBS_BACKLOG, &v->listener, err);
 	freeaddrinfo(ai);
 	if (rc == 0)
 		v->port = fabric_listener_port(v->listener);

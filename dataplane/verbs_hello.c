@@ -5,6 +5,13 @@
  * very queue pair that asks; what it lacks against replays (it cannot hold a nonce of ours) the
  * first message makes up for: HELLO with the proof over both nonces, answered by WELCOME. Nothing
  * else is taken before. A wrong one after the proof in the request ends the session.
+ *
+ * So there is no place that an unproved connection could take from another, and no cap of an
+ * address as over TCP (hello.c): a request is answered in the callback that brings it, and one
+ * that was proved is its session's, which has one, and its tenant's, which has few. What waits
+ * before that is the kernel's: VERBS_BACKLOG of a listener, in the order of their coming, from
+ * whatever address. An address is only known of what was taken from there, and then a refusal is
+ * all that is left to do, for which knowing the proof is wrong is the cheaper reason.
  */
 #include "common/clock.h"
 #include "common/crypto.h"
@@ -36,6 +43,8 @@ static void refuse(struct verbs *v, struct fabric_conn *conn, enum ros2_status s
 	struct fabric_conn_private why = {&data, sizeof(data)};
 	char peer[64];
 
+	if (DP_SWITCH(no_early_refusal))
+		return; /* the connection manager's time for it ends it */
 	peer_name(fabric_conn_peer(conn), peer);
 	hello_refused(v->r, of, st, peer, words);
 	/* An accept that failed has told the peer already. */

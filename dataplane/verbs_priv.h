@@ -42,6 +42,9 @@
 #define VERBS_KEPT_MS  10000u
 /* Of a turn: each is some ten system calls at most, and makes or ends one queue pair. */
 #define VERBS_CONN_EVENTS 4u
+/* Requests that the kernel keeps for a listener until a turn takes them; one more it drops, and who
+ * asked asks again. A turn takes VERBS_CONN_EVENTS: the last has waited 32 turns. */
+#define VERBS_BACKLOG 128u
 
 struct verbs_out {
 	struct list link;

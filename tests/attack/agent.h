@@ -32,7 +32,9 @@ struct agent_attack {
 	const char *control;
 	bool defect; /* of this device: the script shows the rest */
 	bool flood;  /* tried by tests/attack/floods */
+	bool alone;  /* by name only: nobody else may work there */
 };
+int agent_share_of_throughput(struct site *site, struct attack_try *t);
 extern const struct agent_attack agent_attacks[];
 extern const unsigned n_agent_attacks;
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The attacks of agent.h. Alpha is the victim, and must be served before and after. */
-#include "tests/attack/agent.h"
+#include "tests/attack/agent_end.h"
 #include "tests/attack/packets.h"
 #include "common/clock.h"
 #include "common/crypto.h"
@@ -11,8 +11,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#define WAIT_MS    10000
-#define BLOCK      65536u
 #define STRANGERS  25u
 #define MANY       24u /* sessions */
 #define ALLOWED    4u  /* by beta's policy */
@@ -27,16 +25,6 @@
 #define OUTLASTED  256u  /* requests of alpha's, while beta takes no answer and stays */
 #define STARVED    1024u /* of beta's answers between two of alpha's */
 
-/* A tenant with a session, its file, its region and its window. */
-struct end {
-	struct site *site;
-	enum tenant who;
-	struct peer_session s;
-	struct peer *p;
-	uint32_t window;
-	uint64_t next_id;
-};
-
 void attack_seen(struct attack_try *t, const char *fmt, ...)
 {
 	va_list ap;
@@ -50,89 +38,6 @@ static int cannot(struct attack_try *t, const char *what, int r)
 {
 	attack_seen(t, "%s: %s", what, strerror(-r));
 	return r;
-}
-
-static int session_of(struct site *site, enum tenant who, struct end *e)
-{
-	*e = (struct end){.site = site, .who = who};
-	return site->session(site, who, &e->s);
-}
-
-/* The rest, when the session is there. */
-static int settle_in(struct end *e)
-{
-	struct wire_header h = {.opcode = WIRE_WINDOW, .offset = PEER_TARGET};
-	int r = e->site->prepare(e->site, e->who, &e->s, (uintptr_t)peer_target(e->p));
-
-	if (!r)
-		r = peer_bind(e->p, &e->window);
-	h.key = e->s.key;
-	h.generation = e->s.generation;
-	h.address = (uintptr_t)peer_target(e->p);
-	h.handle = e->window;
-	return r ? r : peer_send(e->p, &h, NULL);
-}
-
-static int come(struct site *site, enum tenant who, struct end *e)
-{
-	int r = session_of(site, who, e);
-
-	if (!r)
-		r = peer_open(&e->p, e->s.data);
-	if (!r)
-		r = peer_join(e->p, &e->s);
-	return r ? r : settle_in(e);
-}
-
-static void leave(struct end *e)
-{
-	peer_close(e->p);
-	if (e->site && e->s.data[0])
-		(void)e->site->close(e->site, e->who, &e->s);
-	e->p = NULL;
-}
-
-/* Asks, and waits for the answer to it. */
-static int ask(struct end *e, struct wire_header h, struct wire_header *ret)
-{
-	int r;
-
-	h.request_id = ++e->next_id;
-	r = peer_send(e->p, &h, NULL);
-	while (!r) {
-		r = peer_receive(e->p, ret, WAIT_MS);
-		if (!r && ret->request_id == h.request_id)
-			break;
-	}
-	return r;
-}
-
-static struct wire_header request(const struct end *e, enum wire_opcode op)
-{
-	return (struct wire_header){.opcode = op,
-	                            .handle = e->s.handle,
-	                            .address = (uintptr_t)peer_target(e->p),
-	                            .length = BLOCK,
-	                            .key = e->s.key,
-	                            .generation = e->s.generation};
-}
-
-/* Writes a block, reads it back, finds the same. */
-static bool works(struct end *e)
-{
-	uint8_t *mem = peer_target(e->p), fill = (uint8_t)(e->next_id * 37 + 1);
-	struct wire_header got;
-
-	memset(mem, fill, BLOCK);
-	if (ask(e, request(e, WIRE_WRITE), &got) || got.opcode != WIRE_COMPLETE || got.status)
-		return false;
-	memset(mem, 0, BLOCK);
-	if (ask(e, request(e, WIRE_READ), &got) || got.opcode != WIRE_COMPLETE || got.status)
-		return false;
-	for (uint32_t i = 0; i < BLOCK; i++)
-		if (mem[i] != fill)
-			return false;
-	return true;
 }
 
 /* Connects by what it has; 0, or how it was refused. */
@@ -164,13 +69,13 @@ static int hello_replayed(struct site *site, struct attack_try *t)
 	enum ros2_status before = ROS2_OK, after = ROS2_OK, st;
 	struct wire_verbs_ask copy;
 	struct end alpha;
-	int r = session_of(site, ALPHA, &alpha), first, second = -1;
+	int r = end_session(site, ALPHA, &alpha), first, second = -1;
 
 	if (!r)
 		r = peer_open(&alpha.p, alpha.s.data);
 	if (r) {
 		cannot(t, "a session of alpha's", r);
-		leave(&alpha);
+		end_leave(&alpha);
 		return r;
 	}
 	peer_prove(alpha.p, &alpha.s, &copy);
@@ -182,17 +87,17 @@ static int hello_replayed(struct site *site, struct attack_try *t)
 		if (!r)
 			r = peer_hello(alpha.p, &alpha.s);
 		if (!r)
-			r = settle_in(&alpha);
+			r = end_settle(&alpha);
 		second = replays(&alpha, &copy, &after);
 		t->worked = second == 0;
-		t->neighbour_harmed = !r && !works(&alpha);
+		t->neighbour_harmed = !r && !end_works(&alpha);
 	}
 	attack_seen(t, "a copy of alpha's proof before its use: %s, after it: %s",
 	            first ? ros2_status_to_str(before) : "WELCOME",
 	            second == -1  ? "not tried"
 	            : second == 0 ? "WELCOME"
 	                          : ros2_status_to_str(after));
-	leave(&alpha);
+	end_leave(&alpha);
 	return first ? r : 0;
 }
 
@@ -203,11 +108,11 @@ static int secret_stolen(struct site *site, struct attack_try *t)
 	enum ros2_status st = ROS2_OK;
 	struct wire_verbs_ask by;
 	struct end alpha, thief;
-	int r = t->defended ? come(site, ALPHA, &alpha) : session_of(site, ALPHA, &alpha);
+	int r = t->defended ? end_come(site, ALPHA, &alpha) : end_session(site, ALPHA, &alpha);
 
 	if (r) {
 		cannot(t, "alpha", r);
-		leave(&alpha);
+		end_leave(&alpha);
 		return r;
 	}
 	thief = (struct end){.s = alpha.s};
@@ -221,9 +126,9 @@ static int secret_stolen(struct site *site, struct attack_try *t)
 	t->worked = r == 0;
 	attack_seen(t, "alpha's secret, %s its use: %s", t->defended ? "after" : "before",
 	            r ? ros2_status_to_str(st) : "WELCOME");
-	t->neighbour_harmed = t->defended && !works(&alpha);
+	t->neighbour_harmed = t->defended && !end_works(&alpha);
 	peer_close(thief.p);
-	leave(&alpha);
+	end_leave(&alpha);
 	return 0;
 }
 
@@ -233,7 +138,7 @@ static int strangers(struct site *site, struct attack_try *t)
 	enum ros2_status st = ROS2_OK;
 	struct end alpha, stranger;
 	uint32_t n = 0;
-	int r = session_of(site, ALPHA, &alpha);
+	int r = end_session(site, ALPHA, &alpha);
 
 	if (r) {
 		cannot(t, "a session of alpha's", r);
@@ -253,10 +158,10 @@ static int strangers(struct site *site, struct attack_try *t)
 		if (!r)
 			r = peer_join(alpha.p, &alpha.s);
 		if (!r)
-			r = settle_in(&alpha);
-		t->neighbour_harmed = r || !works(&alpha);
+			r = end_settle(&alpha);
+		t->neighbour_harmed = r || !end_works(&alpha);
 	}
-	leave(&alpha);
+	end_leave(&alpha);
 	return 0;
 }
 
@@ -272,14 +177,14 @@ static int others_numbers(struct site *site, struct attack_try *t)
 {
 	struct end alpha = {0}, beta = {0};
 	struct wire_header h, got[4] = {0};
-	int r = come(site, ALPHA, &alpha), over = 0;
+	int r = end_come(site, ALPHA, &alpha), over = 0;
 
 	if (!r)
-		r = works(&alpha) ? come(site, BETA, &beta) : -EIO;
+		r = end_works(&alpha) ? end_come(site, BETA, &beta) : -EIO;
 	if (!r)
-		r = works(&beta) ? 0 : -EIO;
+		r = end_works(&beta) ? 0 : -EIO;
 	for (int i = 0; i < 4 && !r && !over; i++) {
-		h = request(&beta, i == 1 ? WIRE_WRITE : WIRE_READ);
+		h = end_request(&beta, i == 1 ? WIRE_WRITE : WIRE_READ);
 		h.key = i == 3 ? beta.s.key : alpha.s.key;
 		h.generation = i == 3 ? beta.s.generation : alpha.s.generation;
 		h.address = (uintptr_t)peer_target(i == 3 ? beta.p : alpha.p);
@@ -291,7 +196,7 @@ static int others_numbers(struct site *site, struct attack_try *t)
 			                         .address = (uintptr_t)peer_target(alpha.p),
 			                         .offset = PEER_TARGET,
 			                         .handle = beta.window};
-		over = ask(&beta, h, &got[i]);
+		over = end_ask(&beta, h, &got[i]);
 		t->worked = t->worked || over || got[i].opcode != WIRE_NAK;
 	}
 	if (!r) {
@@ -300,12 +205,12 @@ static int others_numbers(struct site *site, struct attack_try *t)
 		            "WINDOW for it: %s, its handle: %s%s",
 		            answer_str(&got[0]), answer_str(&got[1]), answer_str(&got[2]),
 		            answer_str(&got[3]), over ? " (it went as far as the device)" : "");
-		t->neighbour_harmed = !t->worked && !works(&alpha);
+		t->neighbour_harmed = !t->worked && !end_works(&alpha);
 	} else {
 		cannot(t, "alpha and beta", r);
 	}
-	leave(&beta);
-	leave(&alpha);
+	end_leave(&beta);
+	end_leave(&alpha);
 	return r;
 }
 
@@ -314,28 +219,28 @@ static int others_numbers(struct site *site, struct attack_try *t)
 static int invalidated(struct site *site, struct attack_try *t)
 {
 	struct end alpha = {0}, beta = {0};
-	int r = come(site, ALPHA, &alpha);
+	int r = end_come(site, ALPHA, &alpha);
 
 	if (!r)
-		r = works(&alpha) ? come(site, BETA, &beta) : -EIO;
+		r = end_works(&alpha) ? end_come(site, BETA, &beta) : -EIO;
 	if (!r)
-		r = works(&beta) ? 0 : -EIO;
+		r = end_works(&beta) ? 0 : -EIO;
 	if (!r)
 		r = peer_invalidate(beta.p, alpha.window);
 	if (r) {
 		cannot(t, "alpha and beta", r);
 	} else {
-		t->worked = !works(&alpha);
+		t->worked = !end_works(&alpha);
 		/* The agent hears from alpha's device why, and only then of alpha's leaving. */
-		(void)(t->worked && peer_is_ended(alpha.p, WAIT_MS));
-		leave(&alpha);
-		t->neighbour_harmed = come(site, ALPHA, &alpha) || !works(&alpha);
+		(void)(t->worked && peer_is_ended(alpha.p, END_WAIT_MS));
+		end_leave(&alpha);
+		t->neighbour_harmed = end_come(site, ALPHA, &alpha) || !end_works(&alpha);
 		attack_seen(t, "beta's SEND names alpha's window: alpha's key %s; alpha %s",
 		            t->worked ? "is dead" : "lives",
 		            t->neighbour_harmed ? "is NOT served" : "has reconnected");
 	}
-	leave(&beta);
-	leave(&alpha);
+	end_leave(&beta);
+	end_leave(&alpha);
 	return r;
 }
 
@@ -357,20 +262,20 @@ static int sessions(struct site *site, struct attack_try *t)
 {
 	struct end alpha = {0}, more = {0}, *beta = calloc(MANY, sizeof(*beta));
 	uint32_t n = 0, rest = 0;
-	int r = beta ? come(site, ALPHA, &alpha) : -ENOMEM, b = 0, a;
+	int r = beta ? end_come(site, ALPHA, &alpha) : -ENOMEM, b = 0, a;
 
 	if (!r)
-		r = works(&alpha) ? 0 : -EIO;
+		r = end_works(&alpha) ? 0 : -EIO;
 	for (; n < MANY && !r && !b; n += b == 0) {
-		b = come(site, BETA, &beta[n]);
-		if (!works(&alpha))
+		b = end_come(site, BETA, &beta[n]);
+		if (!end_works(&alpha))
 			t->neighbour_harmed = true;
 	}
 	if (r) {
 		cannot(t, "alpha", r);
 	} else {
 		rest = t->defended ? 0 : take_all(site);
-		a = come(site, ALPHA, &more);
+		a = end_come(site, ALPHA, &more);
 		t->worked = a || (t->defended && n > ALLOWED);
 		attack_seen(t,
 		            "beta has %u connections, the next: %s; and %u sessions; alpha's "
@@ -378,10 +283,10 @@ static int sessions(struct site *site, struct attack_try *t)
 		            n, b ? strerror(-b) : "not tried", rest, a ? strerror(-a) : "works");
 	}
 	for (uint32_t i = 0; beta && i < MANY; i++)
-		leave(&beta[i]);
+		end_leave(&beta[i]);
 	free(beta);
-	leave(&more);
-	leave(&alpha);
+	end_leave(&more);
+	end_leave(&alpha);
 	return r;
 }
 
@@ -413,23 +318,23 @@ static int churn(struct site *site, struct attack_try *t)
 {
 	struct end alpha = {0}, beta;
 	uint32_t cost[COMES], last = 0, n = 0;
-	int r = come(site, ALPHA, &alpha);
+	int r = end_come(site, ALPHA, &alpha);
 
 	if (!r)
-		r = works(&alpha) ? 0 : -EIO;
+		r = end_works(&alpha) ? 0 : -EIO;
 	for (; n <= COMES && !r; n++) {
-		r = come(site, BETA, &beta);
+		r = end_come(site, BETA, &beta);
 		if (!r && n)
 			cost[n - 1] = peer_registration(beta.p) - last - 1;
 		if (!r)
 			last = peer_registration(beta.p);
-		leave(&beta);
+		end_leave(&beta);
 		if (!r)
 			r = stranger(&alpha);
 		last += r == 0; /* the stranger's own */
-		t->neighbour_harmed |= !works(&alpha);
+		t->neighbour_harmed |= !end_works(&alpha);
 	}
-	leave(&alpha);
+	end_leave(&alpha);
 	if (r)
 		return cannot(t, "alpha, and beta again and again", r);
 	qsort(cost, COMES, sizeof(cost[0]), by_number);
@@ -448,10 +353,10 @@ static int deaf(struct site *site, struct attack_try *t)
 	struct end alpha = {0}, beta = {0};
 	struct wire_header ping = {.opcode = WIRE_PING};
 	uint32_t served = 0, sent = 0;
-	int r = come(site, ALPHA, &alpha);
+	int r = end_come(site, ALPHA, &alpha);
 
 	if (!r)
-		r = works(&alpha) ? session_of(site, BETA, &beta) : -EIO;
+		r = end_works(&alpha) ? end_session(site, BETA, &beta) : -EIO;
 	if (!r)
 		r = peer_open_with(&beta.p, beta.s.data, 1);
 	if (!r)
@@ -461,10 +366,10 @@ static int deaf(struct site *site, struct attack_try *t)
 	if (r) {
 		cannot(t, "alpha, and beta with one receive", r);
 	} else {
-		uint64_t until = clock_boottime_ns() + 4 * WAIT_MS * NS_PER_MS;
+		uint64_t until = clock_boottime_ns() + 4 * END_WAIT_MS * NS_PER_MS;
 
 		do {
-			t->neighbour_harmed |= !works(&alpha);
+			t->neighbour_harmed |= !end_works(&alpha);
 			served += 2;
 		} while (!t->neighbour_harmed && clock_boottime_ns() < until &&
 		         (t->defended || served < OUTLASTED) && !peer_is_ended(beta.p, 0));
@@ -474,8 +379,8 @@ static int deaf(struct site *site, struct attack_try *t)
 			sent, t->worked ? "has a connection still" : "was ended",
 			t->neighbour_harmed ? "is NOT served" : "was served meanwhile", served);
 	}
-	leave(&beta);
-	leave(&alpha);
+	end_leave(&beta);
+	end_leave(&alpha);
 	return r;
 }
 
@@ -484,22 +389,22 @@ static int empty(struct site *site, struct attack_try *t)
 {
 	struct end alpha = {0}, beta = {0};
 	uint32_t n = 0, done = 0, ended = 0;
-	int r = come(site, ALPHA, &alpha);
+	int r = end_come(site, ALPHA, &alpha);
 
 	if (!r)
-		r = works(&alpha) ? 0 : -EIO;
+		r = end_works(&alpha) ? 0 : -EIO;
 	for (; n < 3 && !r; n++) {
-		r = come(site, BETA, &beta);
+		r = end_come(site, BETA, &beta);
 		if (!r && n < 2)
 			done += peer_empty(beta.p, n == 1) == 0;
 		else if (!r)
 			r = peer_noise(beta.p, 0);
 		if (!r && n == 2)
-			ended = peer_is_ended(beta.p, WAIT_MS);
-		leave(&beta);
-		t->neighbour_harmed |= !works(&alpha);
+			ended = peer_is_ended(beta.p, END_WAIT_MS);
+		end_leave(&beta);
+		t->neighbour_harmed |= !end_works(&alpha);
 	}
-	leave(&alpha);
+	end_leave(&alpha);
 	if (r)
 		return cannot(t, "alpha and beta", r);
 	t->worked = done || !ended;
@@ -527,8 +432,8 @@ static uint32_t refill(struct end *beta, int *ret)
 /* A READ of alpha's beside them; how many answers beta had until it was answered. */
 static uint32_t read_beside(struct end *alpha, struct end *beta, int *ret)
 {
-	uint64_t until = clock_boottime_ns() + WAIT_MS * NS_PER_MS;
-	struct wire_header h = request(alpha, WIRE_READ);
+	uint64_t until = clock_boottime_ns() + END_WAIT_MS * NS_PER_MS;
+	struct wire_header h = end_request(alpha, WIRE_READ);
 	uint32_t n = 0;
 	int r;
 
@@ -548,10 +453,10 @@ static int messages(struct site *site, struct attack_try *t)
 	struct end alpha = {0}, beta = {0};
 	struct wire_header ping = {.opcode = WIRE_PING};
 	uint32_t total = 0, most = 0, n = 0;
-	int r = come(site, ALPHA, &alpha), a = 0;
+	int r = end_come(site, ALPHA, &alpha), a = 0;
 
 	if (!r)
-		r = works(&alpha) ? come(site, BETA, &beta) : -EIO;
+		r = end_works(&alpha) ? end_come(site, BETA, &beta) : -EIO;
 	for (uint32_t i = 0; i < DEPTH && !r; i++)
 		r = peer_send(beta.p, &ping, NULL);
 	for (; n < ASKED && !r && !a; n++) {
@@ -565,16 +470,16 @@ static int messages(struct site *site, struct attack_try *t)
 	if (r) {
 		cannot(t, "alpha and beta", r);
 	} else {
-		t->neighbour_harmed = a || !works(&alpha);
-		t->worked = most > STARVED || !peer_is_ended(beta.p, WAIT_MS);
+		t->neighbour_harmed = a || !end_works(&alpha);
+		t->worked = most > STARVED || !peer_is_ended(beta.p, END_WAIT_MS);
 		attack_seen(t,
 		            "beside %u answers to beta's messages alpha has %u to its requests, at "
 		            "most %u between two; then noise: beta %s; alpha %s",
 		            total, n, most, t->worked ? "goes on" : "is ended",
 		            t->neighbour_harmed ? "is NOT served" : "is served");
 	}
-	leave(&beta);
-	leave(&alpha);
+	end_leave(&beta);
+	end_leave(&alpha);
 	return r;
 }
 
@@ -590,9 +495,9 @@ static uint32_t goes_on(struct end *e, uint64_t until_ns, uint32_t at_least,
 	int r;
 
 	for (; n < at_least || clock_boottime_ns() < until_ns; n++) {
-		struct wire_header h = request(e, n % 2 ? WIRE_WRITE : WIRE_READ);
+		struct wire_header h = end_request(e, n % 2 ? WIRE_WRITE : WIRE_READ);
 
-		r = ask(e, h, &got);
+		r = end_ask(e, h, &got);
 		if (r) {
 			printf("# no answer to request %u: %s\n", n, strerror(-r));
 			break;
@@ -612,13 +517,13 @@ static int expired(struct site *site, struct attack_try *t)
 	struct wire_header last = {0};
 	uint32_t before, after, changed = 0;
 	uint64_t over_ns;
-	int r = come(site, BETA, &beta);
+	int r = end_come(site, BETA, &beta);
 
 	if (!r)
-		r = works(&beta) && beta.s.ttl_ms <= TTL_MAX_MS ? 0 : -EIO;
+		r = end_works(&beta) && beta.s.ttl_ms <= TTL_MAX_MS ? 0 : -EIO;
 	if (r) {
 		cannot(t, "beta, with a lease of a few seconds", r);
-		leave(&beta);
+		end_leave(&beta);
 		return r;
 	}
 	/* the agent's answer came after the lease began, so it is over by then */
@@ -636,7 +541,7 @@ static int expired(struct site *site, struct attack_try *t)
 	            after ? "" : ", the others: ", after ? "" : answer_str(&last));
 	if (!before || (t->defended && !t->worked && last.status != ROS2_LEASE_EXPIRED))
 		r = -EPROTO; /* not what is to be shown */
-	leave(&beta);
+	end_leave(&beta);
 	return r;
 }
 
@@ -647,11 +552,11 @@ static int killed(struct site *site, struct attack_try *t)
 {
 	struct end alpha = {0}, beta = {0};
 	struct forged f = {.addr = 4096, .key = 0x1234, .length = 256};
-	int r = come(site, ALPHA, &alpha), fd = -1;
+	int r = end_come(site, ALPHA, &alpha), fd = -1;
 	bool dead;
 
 	if (!r)
-		r = works(&alpha) ? come(site, BETA, &beta) : -EIO;
+		r = end_works(&alpha) ? end_come(site, BETA, &beta) : -EIO;
 	if (!r)
 		r = fd = packets_socket("peer0");
 	if (r >= 0) {
@@ -662,10 +567,10 @@ static int killed(struct site *site, struct attack_try *t)
 	if (r) {
 		cannot(t, "alpha, beta and a packet", r);
 	} else {
-		t->worked = !works(&beta); /* meanwhile the packet arrives */
-		dead = !works(&alpha);
-		leave(&alpha);
-		t->neighbour_harmed = come(site, ALPHA, &alpha) || !works(&alpha);
+		t->worked = !end_works(&beta); /* meanwhile the packet arrives */
+		dead = !end_works(&alpha);
+		end_leave(&alpha);
+		t->neighbour_harmed = end_come(site, ALPHA, &alpha) || !end_works(&alpha);
 		attack_seen(t,
 		            "one packet to queue pair %u at the agent, alpha's: it %s; beta %s; "
 		            "alpha %s",
@@ -676,8 +581,8 @@ static int killed(struct site *site, struct attack_try *t)
 	}
 	if (fd >= 0)
 		close(fd);
-	leave(&beta);
-	leave(&alpha);
+	end_leave(&beta);
+	end_leave(&alpha);
 	return r;
 }
 
@@ -705,6 +610,10 @@ const struct agent_attack agent_attacks[] = {
          empty, false, "remote_operations", .flood = true},
 	{"message_flood", "messages without pause, and noise, at a real agent", "Husky (NSDI 2023)",
          "bounded work for each tenant in a turn", messages, .flood = true},
+	{"share_of_throughput",
+         "requests without bytes, over many connections, beside a neighbour at work",
+         "Husky (NSDI 2023)", "bounded work for each tenant in a turn", agent_share_of_throughput,
+         false, "no_turn_bounds", .flood = true, .alone = true},
 	{"lease_used_after_its_expiry", "lease used on after its expiry", "IBA vol. 1, 10.6.7.2",
          "the agent begins nothing under a lease whose time is over", expired, false, "no_expiry"},
 	{"foreign_invalidate_at_the_agent", "foreign remote invalidate of a session's window",

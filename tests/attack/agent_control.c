@@ -3,6 +3,8 @@
  * The negative controls of the attacks on an agent: the data plane in this process, on the same
  * device, with one check switched off for each (dataplane/test_switches.h). Each attack must work
  * here.
+ *
+ *   attack-agent-control [ATTACK]
  */
 #include "tests/attack/agent.h"
 #include "tests/dataplane/fixture.h"
@@ -84,7 +86,7 @@ static int close_session(struct site *site, enum tenant who, const struct peer_s
 static bool turn_off(const char *what)
 {
 	dp_test_switches = (struct dp_test_switches){0};
-	pin = !strcmp(what, "no_key_owner");
+	pin = !strcmp(what, "no_key_owner") || !strcmp(what, "no_turn_bounds");
 	fx_rdma_keep_ms = !strcmp(what, "no_kept_slots") ? DP_RDMA_KEEP_NONE : 0;
 	if (!strcmp(what, "no_proof"))
 		dp_test_switches.no_proof = true;
@@ -96,6 +98,8 @@ static bool turn_off(const char *what)
 		dp_test_switches.no_session_share = true;
 	else if (!strcmp(what, "no_rnr_limit"))
 		dp_test_switches.no_rnr_limit = true;
+	else if (!strcmp(what, "no_turn_bounds"))
+		dp_test_switches.no_turn_bounds = true;
 	else if (!strcmp(what, "remote_operations"))
 		dp_test_switches.remote_operations = true;
 	else
@@ -106,7 +110,7 @@ static bool turn_off(const char *what)
 /* What of it is the tenants' policy. */
 static void narrow(struct fx *fx, const char *what)
 {
-	if (!strcmp(what, "no_session_caps"))
+	if (!strcmp(what, "no_session_caps") || !strcmp(what, "no_turn_bounds"))
 		fx->limits.sessions_max = UINT32_MAX;
 	if (!strcmp(what, "no_expiry"))
 		fx->limits.lease_ttl_ms = SHORT_TTL_MS;
@@ -141,7 +145,7 @@ static bool control(const struct agent_attack *a)
 	return !r && t.worked;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
 	bool good = true;
 
@@ -149,7 +153,8 @@ int main(void)
 	fx_rdma_device = "rxe0";
 	fx_rdma_host = "10.77.0.1";
 	for (unsigned i = 0; i < n_agent_attacks; i++)
-		if (agent_attacks[i].control)
+		if (agent_attacks[i].control &&
+		    (argc < 2 || !strcmp(argv[1], agent_attacks[i].name)))
 			good = control(&agent_attacks[i]) && good;
 	printf("1..%u\n", lines);
 	return good ? 0 : 1;

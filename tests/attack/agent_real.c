@@ -21,11 +21,11 @@ static bool line(bool ok, const char *name, const char *what, const char *seen)
 	return ok;
 }
 
-/* Without a word all that are no floods. */
+/* Without a word all that are no floods; those that must be alone only by name. */
 static bool is_meant(const struct agent_attack *a, const char *word)
 {
 	if (!word || !strcmp(word, "floods"))
-		return a->flood == (word != NULL);
+		return a->flood == (word != NULL) && !a->alone;
 	return !strcmp(word, a->name);
 }
 

@@ -15,12 +15,13 @@
 
 #define RECVS      64u
 #define RECV_BYTES 1024u
+#define SEND_BYTES 1024u
 #define SEND_AT    (RECVS * RECV_BYTES)
-#define TARGET_AT  (2 * SEND_AT)
+#define TARGET_AT  (SEND_AT + PEER_SENDS * SEND_BYTES)
 #define MEMORY     (TARGET_AT + PEER_TARGET)
 #define WAIT_MS    10000
 
-enum wr { WR_RECV, WR_SEND = 1000, WR_BIND, WR_EMPTY };
+enum wr { WR_RECV, WR_SEND = 1000, WR_BIND = 2000, WR_EMPTY };
 
 struct peer {
 	struct rdma_cm_id *id;
@@ -31,8 +32,12 @@ struct peer {
 	struct ibv_mw *mw;
 	uint8_t *mem;
 	uint8_t agent_nonce[WIRE_NONCE_LEN];
-	uint32_t recvs; /* posted in the beginning; fewer than RECVS: never again */
+	uint32_t recvs;   /* posted in the beginning; fewer than RECVS: never again */
+	uint64_t sending; /* a bit for each place in the send memory: not ended yet */
+	/* receives that ended while a place was waited for, oldest first */
+	uint32_t came[RECVS], came_at, n_came;
 };
+_Static_assert(PEER_SENDS == 64, "a bit for each");
 
 static int resolve(struct peer *p, const char *data)
 {
@@ -67,7 +72,7 @@ static int make(struct peer *p)
 {
 	struct ibv_qp_init_attr a = {.qp_type = IBV_QPT_RC,
 	                             .sq_sig_all = 1,
-	                             .cap = {.max_send_wr = 64,
+	                             .cap = {.max_send_wr = PEER_SENDS + 8,
 	                                     .max_recv_wr = RECVS,
 	                                     .max_send_sge = 1,
 	                                     .max_recv_sge = 1}};
@@ -186,11 +191,21 @@ int peer_connect(struct peer *p, const void *request, uint32_t len, enum ros2_st
 	return -ibv_modify_qp(p->id->qp, &a, IBV_QP_ACCESS_FLAGS);
 }
 
+/* An end that is here; its place is free again. */
+static int poll_end(struct peer *p, struct ibv_wc *wc)
+{
+	int n = ibv_poll_cq(p->cq, 1, wc);
+
+	if (n == 1 && wc->wr_id >= WR_SEND && wc->wr_id < WR_SEND + PEER_SENDS)
+		p->sending &= ~(1ull << (wc->wr_id - WR_SEND));
+	return n;
+}
+
 /* The next end; 1 = there is one. */
 static int next_end(struct peer *p, struct ibv_wc *wc, int timeout_ms)
 {
 	struct pollfd pfd = {.fd = p->channel->fd, .events = POLLIN};
-	int n = ibv_poll_cq(p->cq, 1, wc);
+	int n = poll_end(p, wc);
 
 	while (n == 0) {
 		struct ibv_cq *cq;
@@ -198,7 +213,7 @@ static int next_end(struct peer *p, struct ibv_wc *wc, int timeout_ms)
 
 		if (ibv_req_notify_cq(p->cq, 0))
 			return -EIO;
-		n = ibv_poll_cq(p->cq, 1, wc);
+		n = poll_end(p, wc);
 		if (n)
 			break;
 		if (poll(&pfd, 1, timeout_ms) <= 0)
@@ -206,9 +221,24 @@ static int next_end(struct peer *p, struct ibv_wc *wc, int timeout_ms)
 		if (ibv_get_cq_event(p->channel, &cq, &ctx))
 			return -EIO;
 		ibv_ack_cq_events(cq, 1);
-		n = ibv_poll_cq(p->cq, 1, wc);
+		n = poll_end(p, wc);
 	}
 	return n;
+}
+
+static int take_message(struct peer *p, uint64_t buffer, struct wire_header *h)
+{
+	memcpy(h, p->mem + buffer * RECV_BYTES, sizeof(*h));
+	return p->recvs == RECVS ? post_recv(p, buffer) : 0;
+}
+
+static int take_one_that_came(struct peer *p, struct wire_header *h)
+{
+	uint32_t buffer = p->came[p->came_at];
+
+	p->came_at = (p->came_at + 1) % RECVS;
+	p->n_came--;
+	return take_message(p, buffer, h);
 }
 
 int peer_receive(struct peer *p, struct wire_header *h, int timeout_ms)
@@ -216,6 +246,8 @@ int peer_receive(struct peer *p, struct wire_header *h, int timeout_ms)
 	struct ibv_wc wc;
 	int r;
 
+	if (p->n_came)
+		return take_one_that_came(p, h);
 	for (;;) {
 		r = next_end(p, &wc, timeout_ms);
 		if (r < 0)
@@ -223,10 +255,42 @@ int peer_receive(struct peer *p, struct wire_header *h, int timeout_ms)
 		if (wc.status != IBV_WC_SUCCESS)
 			return -ECONNRESET;
 		if (wc.wr_id < RECVS)
-			break;
+			return take_message(p, wc.wr_id, h);
 	}
-	memcpy(h, p->mem + wc.wr_id * RECV_BYTES, sizeof(*h));
-	return p->recvs == RECVS ? post_recv(p, wc.wr_id) : 0;
+}
+
+int peer_look(struct peer *p, struct wire_header *h)
+{
+	struct ibv_wc wc;
+
+	if (p->n_came)
+		return take_one_that_came(p, h);
+	while (poll_end(p, &wc) == 1) {
+		if (wc.status != IBV_WC_SUCCESS)
+			return -ECONNRESET;
+		if (wc.wr_id < RECVS)
+			return take_message(p, wc.wr_id, h);
+	}
+	return -EAGAIN;
+}
+
+/* A place for a message; what is received meanwhile waits for whoever asks for it. */
+static int take_place(struct peer *p, uint32_t *ret)
+{
+	struct ibv_wc wc;
+	int r;
+
+	while (!~p->sending) {
+		r = next_end(p, &wc, WAIT_MS);
+		if (r < 0)
+			return r;
+		if (wc.status != IBV_WC_SUCCESS)
+			return -ECONNRESET;
+		if (wc.wr_id < RECVS)
+			p->came[(p->came_at + p->n_came++) % RECVS] = (uint32_t)wc.wr_id;
+	}
+	*ret = (uint32_t)__builtin_ctzll(~p->sending);
+	return 0;
 }
 
 uint32_t peer_registration(const struct peer *p)
@@ -255,41 +319,49 @@ int peer_empty(struct peer *p, bool write)
 	return r < 0 ? r : wc.status == IBV_WC_SUCCESS ? 0 : -ECONNRESET;
 }
 
-int peer_noise(struct peer *p, uint32_t len)
+static uint8_t *place_at(const struct peer *p, uint32_t place)
 {
-	struct ibv_sge sge = {(uintptr_t)p->mem + SEND_AT, len, p->mr->lkey};
-	struct ibv_send_wr wr = {.wr_id = WR_SEND,
-	                         .opcode = IBV_WR_SEND,
-	                         .sg_list = &sge,
-	                         .num_sge = len ? 1 : 0},
-			   *bad;
-
-	crypto_random(p->mem + SEND_AT, len);
-	return -ibv_post_send(p->id->qp, &wr, &bad);
+	return p->mem + SEND_AT + place * SEND_BYTES;
 }
 
-static int send_bytes(struct peer *p, uint32_t len, uint32_t invalidate)
+static int send_place(struct peer *p, uint32_t place, uint32_t len, uint32_t invalidate)
 {
-	struct ibv_sge sge = {(uintptr_t)p->mem + SEND_AT, len, p->mr->lkey};
-	struct ibv_send_wr wr = {.wr_id = WR_SEND,
+	struct ibv_sge sge = {(uintptr_t)place_at(p, place), len, p->mr->lkey};
+	struct ibv_send_wr wr = {.wr_id = WR_SEND + place,
 	                         .opcode = invalidate ? IBV_WR_SEND_WITH_INV : IBV_WR_SEND,
 	                         .sg_list = &sge,
-	                         .num_sge = 1,
+	                         .num_sge = len ? 1 : 0,
 	                         .invalidate_rkey = invalidate},
 			   *bad;
+	int r = -ibv_post_send(p->id->qp, &wr, &bad);
 
-	return -ibv_post_send(p->id->qp, &wr, &bad);
+	p->sending |= r ? 0 : 1ull << place;
+	return r;
+}
+
+int peer_noise(struct peer *p, uint32_t len)
+{
+	uint32_t place;
+	int r = take_place(p, &place);
+
+	if (r)
+		return r;
+	crypto_random(place_at(p, place), len);
+	return send_place(p, place, len, 0);
 }
 
 int peer_send(struct peer *p, struct wire_header *h, const void *payload)
 {
-	uint8_t *at = p->mem + SEND_AT;
+	uint32_t place;
+	int r = take_place(p, &place);
 
+	if (r)
+		return r;
 	wire_seal(h);
-	memcpy(at, h, sizeof(*h));
+	memcpy(place_at(p, place), h, sizeof(*h));
 	if (payload)
-		memcpy(at + sizeof(*h), payload, h->payload_len);
-	return send_bytes(p, (uint32_t)sizeof(*h) + (payload ? h->payload_len : 0), 0);
+		memcpy(place_at(p, place) + sizeof(*h), payload, h->payload_len);
+	return send_place(p, place, (uint32_t)sizeof(*h) + (payload ? h->payload_len : 0), 0);
 }
 
 int peer_hello(struct peer *p, const struct peer_session *s)
@@ -349,10 +421,14 @@ int peer_bind(struct peer *p, uint32_t *ret_key)
 int peer_invalidate(struct peer *p, uint32_t key)
 {
 	struct wire_header h = {.opcode = WIRE_PING};
+	uint32_t place;
+	int r = take_place(p, &place);
 
+	if (r)
+		return r;
 	wire_seal(&h);
-	memcpy(p->mem + SEND_AT, &h, sizeof(h));
-	return send_bytes(p, sizeof(h), key);
+	memcpy(place_at(p, place), &h, sizeof(h));
+	return send_place(p, place, sizeof(h), key);
 }
 
 void peer_numbers(struct peer *p, uint32_t *ret_qpn, uint32_t *ret_psn, uint32_t *ret_ip)

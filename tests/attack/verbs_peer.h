@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #define PEER_TARGET (1u << 20) /* bytes that it registers with the agent */
+#define PEER_SENDS  64u
 
 /* What OpenSession gave, and what was made in the session. */
 struct peer_session {
@@ -38,9 +39,13 @@ int peer_connect(struct peer *p, const void *request, uint32_t len, enum ros2_st
 int peer_hello(struct peer *p, const struct peer_session *s);
 /* All of it: the agent has taken the session over this end. */
 int peer_join(struct peer *p, const struct peer_session *s);
+/* Each message has a place of its own until its end has come: with PEER_SENDS under way it waits
+ * for one. */
 int peer_send(struct peer *p, struct wire_header *h, const void *payload);
 /* The next message. -ECONNRESET, -ETIMEDOUT. */
 int peer_receive(struct peer *p, struct wire_header *h, int timeout_ms);
+/* One that is here already, without a system call. -EAGAIN, -ECONNRESET. */
+int peer_look(struct peer *p, struct wire_header *h);
 /* RDMA of no bytes to the agent's queue pair, and its end: 0 when it was carried out. */
 int peer_empty(struct peer *p, bool write);
 /* A message of @len bytes that mean nothing. */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What rxe of Linux 6.1 does and does not enforce, asked row by row; TAP, one line a row with what
- * was seen. A row fails when the device answers otherwise than it is known to: then the kernel or
- * the library changed, and what rests on the row must be looked at again.
+ * What rxe of Linux 6.1, and its connection manager, does and does not enforce, asked row by row;
+ * TAP, one line a row with what was seen. A row fails when the device answers otherwise than it is
+ * known to: then the kernel or the library changed, and what rests on the row must be looked at
+ * again.
  *
  *   guest-facts            the rows that no product needs to try; the others: tests/guest/probe
  *   guest-facts revoke-race N   N revokes by each way during transfers
@@ -10,6 +11,7 @@
  */
 #include "common/util.h"
 #include "dataplane/fabric/probe_verbs_priv.h"
+#include "tests/guest/verbs_cm.h"
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -241,6 +243,19 @@ static void foreign_unbound(struct vp_case *c)
 	ibv_dealloc_mw(mw);
 }
 
+static void requests_beyond_the_backlog(void)
+{
+	struct cm_seen s = {0};
+	bool made = cm_requests("10.77.0.1", &s);
+
+	row(made && s.first == CM_BACKLOG && !s.early && s.later == CM_ASKERS - CM_BACKLOG &&
+	            s.refused == CM_ASKERS,
+	    "requests_beyond_the_backlog_are_dropped_and_come_again",
+	    "%d asked a listener of %d that did not look: %d were refused; it found %d, and then "
+	    "%d that asked again; %d heard that they are refused",
+	    s.asked, CM_BACKLOG, s.early, s.first, s.later, s.refused);
+}
+
 static void with_tenants(struct vp *v, void (*fn)(struct vp_case *c))
 {
 	struct vp_case c = {.v = v};
@@ -273,10 +288,11 @@ int main(int argc, char **argv)
 		printf("1..0 # SKIP %s\n", err.msg);
 		return 77;
 	}
-	if (argc == 1)
+	if (argc == 1) {
 		for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
 			with_tenants(&v, rows[i]);
-	else if (!strcmp(argv[1], "revoke-race")) {
+		requests_beyond_the_backlog();
+	} else if (!strcmp(argv[1], "revoke-race")) {
 		race_tries = argc > 2 ? (unsigned)atoi(argv[2]) : 100;
 		with_tenants(&v, revoke_race);
 	} else if (!strcmp(argv[1], "second-invalidate"))

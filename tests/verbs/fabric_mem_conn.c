@@ -18,7 +18,8 @@ struct mem_event {
 
 struct fabric_cm {
 	int fd;
-	uint32_t events_at_once;
+	uint32_t events_at_once, conns_max;
+	uint32_t n_requests; /* that were told, and are not answered */
 	struct list events, conns;
 };
 
@@ -32,6 +33,7 @@ struct fabric_conn {
 	struct list link; /* cm.conns */
 	struct fabric_cm *cm;
 	enum fabric_conn_state state;
+	bool waits; /* one of cm.n_requests */
 	uint64_t cookie;
 	struct fabric_qp *qp;
 	uint32_t qpn, peer_qpn;
@@ -80,6 +82,7 @@ int fabric_cm_new(const struct fabric_cm_opts *o, struct fabric_cm **ret, struct
 	cm = calloc(1, sizeof(*cm));
 	cm->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	cm->events_at_once = o->events_at_once ? o->events_at_once : 64;
+	cm->conns_max = o->conns_max ? o->conns_max : 256;
 	list_init(&cm->events);
 	list_init(&cm->conns);
 	*ret = cm;
@@ -157,6 +160,41 @@ static void fail_ended(const struct fabric_conn_event *e)
 		mem_qp_fail(c->qp);
 }
 
+static void end_peer(struct fabric_conn *c, enum fabric_conn_event_kind kind, int code,
+                     const char *words, const void *data, uint32_t len)
+{
+	struct fabric_conn *p = c->peer;
+
+	c->peer = NULL;
+	if (!p)
+		return;
+	p->peer = NULL;
+	p->state = FABRIC_CONN_ENDED;
+	tell(p, kind, code, words, data, len);
+}
+
+static void answered(struct fabric_conn *c)
+{
+	c->cm->n_requests -= c->waits;
+	c->waits = false;
+}
+
+/* A request beyond the bound is refused without a word. */
+static bool is_too_many(const struct fabric_conn_event *e)
+{
+	struct fabric_conn *c = e->conn;
+
+	if (e->kind != FABRIC_CONN_EVENT_REQUEST)
+		return false;
+	if (c->cm->n_requests == c->cm->conns_max) {
+		end_peer(c, FABRIC_CONN_EVENT_REJECTED, -ECONNREFUSED, "refused", NULL, 0);
+		return true;
+	}
+	c->waits = true;
+	c->cm->n_requests++;
+	return false;
+}
+
 uint32_t fabric_cm_events(struct fabric_cm *cm,
                           void (*fn)(void *arg, const struct fabric_conn_event *e), void *arg)
 {
@@ -167,17 +205,22 @@ uint32_t fabric_cm_events(struct fabric_cm *cm,
 		return 0;
 	while (n < cm->events_at_once) {
 		struct mem_event *m = NULL;
+		bool refused = false;
 
 		pthread_mutex_lock(&mem_lock);
 		if (!list_empty(&cm->events)) {
 			m = list_first(&cm->events, struct mem_event, link);
 			list_del(&m->link);
 			fail_ended(&m->e);
+			refused = is_too_many(&m->e);
 		}
 		pthread_mutex_unlock(&mem_lock);
 		if (!m)
 			return n;
-		fn(arg, &m->e);
+		if (refused)
+			fabric_conn_free(m->e.conn);
+		else
+			fn(arg, &m->e);
 		free(m);
 		n++;
 	}
@@ -315,19 +358,6 @@ int fabric_conn_ask(struct fabric_conn *c, struct fabric_set *s, const struct fa
 	return 0;
 }
 
-static void end_peer(struct fabric_conn *c, enum fabric_conn_event_kind kind, int code,
-                     const char *words, const void *data, uint32_t len)
-{
-	struct fabric_conn *p = c->peer;
-
-	c->peer = NULL;
-	if (!p)
-		return;
-	p->peer = NULL;
-	p->state = FABRIC_CONN_ENDED;
-	tell(p, kind, code, words, data, len);
-}
-
 int fabric_conn_accept(struct fabric_conn *c, struct fabric_set *s,
                        const struct fabric_conn_opts *o, struct fabric_qp **ret,
                        struct ros2_err *err)
@@ -335,6 +365,7 @@ int fabric_conn_accept(struct fabric_conn *c, struct fabric_set *s,
 	int rc = mem_faulty() ? -ENOSPC : prepare(c, s, o, err);
 
 	pthread_mutex_lock(&mem_lock);
+	answered(c);
 	if (rc < 0 || !c->peer) {
 		c->state = FABRIC_CONN_ENDED;
 		end_peer(c, FABRIC_CONN_EVENT_REJECTED, -ECONNREFUSED, "refused", NULL, 0);
@@ -358,6 +389,7 @@ int fabric_conn_accept(struct fabric_conn *c, struct fabric_set *s,
 void fabric_conn_reject(struct fabric_conn *c, const struct fabric_conn_private *why)
 {
 	pthread_mutex_lock(&mem_lock);
+	answered(c);
 	c->state = FABRIC_CONN_ENDED;
 	end_peer(c, FABRIC_CONN_EVENT_REJECTED, -ECONNREFUSED, "the peer refused", why->data,
 	         why->length);
@@ -371,6 +403,7 @@ void fabric_conn_free(struct fabric_conn *c)
 	if (!c)
 		return;
 	pthread_mutex_lock(&mem_lock);
+	answered(c);
 	end_peer(c, FABRIC_CONN_EVENT_ENDED, -ECONNRESET, "the peer disconnected", NULL, 0);
 	if (c->qp && mem_qp_find(c->qpn) == c->qp)
 		mem_qp_fail(c->qp);

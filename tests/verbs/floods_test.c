@@ -5,10 +5,13 @@
  * in a turn has a bound, so a neighbour's request takes as many turns beside it as alone, and a
  * revocation is answered in the turn that hears of it; each with its control, without the bound.
  */
+#include "common/crypto.h"
 #include "dataplane/test_switches.h"
 #include "dataplane/verbs_priv.h"
+#include "tests/await.h"
 #include "tests/verbs/peer.h"
 #include "tests/verbs/turns.h"
+#include <arpa/inet.h>
 
 #define ASKS     24u
 #define CONNS    12u
@@ -16,6 +19,7 @@
 #define SLOTS    88u /* of a tenant at a reactor: VERBS_SLOTS */
 #define MOST     64u /* turns; more is never */
 #define READ_LEN 65536u
+#define CROWD    300u /* more than a connection manager keeps unanswered */
 
 /* ---- tenants ---- */
 
@@ -146,6 +150,187 @@ static void control__without_bounds_a_turn_answers_all_of_them(void **state)
 	uint32_t alone, beside;
 
 	assert_int_equal(flood_of_asks(*state, &alone, &beside), ASKS);
+}
+
+/* Strangers of one address, each with a queue pair and nothing else; they stay. */
+struct crowd {
+	struct fabric_dev *dev;
+	struct fabric_pd *pd;
+	struct fabric_channel *channel;
+	struct fabric_set *set;
+	struct fabric_cm *cm;
+	struct fabric_conn *conn[CROWD];
+	struct fabric_qp *qp[CROWD];
+	uint32_t n, told, named; /* of told: refused with the name that is expected */
+};
+
+static void crowd_opens(struct crowd *c)
+{
+	const struct fabric_pd_opts pd = {1u << 20, 1, 1, CROWD};
+	const struct fabric_set_opts set = {.cq_depth = 16 * CROWD, .qps_max = CROWD};
+
+	*c = (struct crowd){0};
+	assert_int_equal(fabric_dev_open(FABRIC_MEM_DEVICE, &c->dev, NULL), 0);
+	assert_int_equal(fabric_pd_new(c->dev, &pd, &c->pd, NULL), 0);
+	assert_int_equal(fabric_channel_new(c->dev, &c->channel, NULL), 0);
+	assert_int_equal(fabric_set_new(c->pd, c->channel, &set, &c->set, NULL), 0);
+	assert_int_equal(fabric_cm_new(&(struct fabric_cm_opts){0}, &c->cm, NULL), 0);
+}
+
+static void crowd_leaves(struct crowd *c)
+{
+	for (uint32_t i = 0; i < c->n; i++) {
+		fabric_conn_free(c->conn[i]);
+		fabric_qp_free(c->qp[i]);
+	}
+	fabric_set_free(c->set);
+	fabric_channel_free(c->channel);
+	assert_int_equal(fabric_pd_free(c->pd), 0);
+	fabric_cm_free(c->cm);
+	assert_int_equal(fabric_dev_close(c->dev), 0);
+}
+
+static void crowd_asks(struct crowd *c, uint16_t port, uint32_t n)
+{
+	struct sockaddr_in to = {.sin_family = AF_INET,
+	                         .sin_port = htons(port),
+	                         .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	struct wire_verbs_ask ask = {.version = WIRE_VERBS_VERSION};
+	struct fabric_conn_opts o = {.qp = {.send_depth = 1, .recv_depth = 1},
+	                             .hello = {&ask, sizeof(ask)}};
+
+	for (; n; n--, c->n++) {
+		crypto_random(ask.session_uid, sizeof(ask.session_uid));
+		assert_int_equal(fabric_connect(c->cm, NULL, (struct sockaddr *)&to, 0,
+		                                &c->conn[c->n], NULL),
+		                 0);
+		assert_int_equal(fabric_conn_ask(c->conn[c->n], c->set, &o, &c->qp[c->n], NULL), 0);
+	}
+}
+
+static void crowd_is_told(void *arg, const struct fabric_conn_event *e)
+{
+	struct wire_verbs_refusal no;
+	struct crowd *c = arg;
+
+	assert_int_not_equal(e->kind, FABRIC_CONN_EVENT_ESTABLISHED);
+	if (e->kind != FABRIC_CONN_EVENT_REJECTED)
+		return;
+	c->told++;
+	if (e->data_len < sizeof(no))
+		return;
+	memcpy(&no, e->data, sizeof(no));
+	c->named += no.status == ROS2_UNAUTHENTICATED;
+}
+
+/* Until so many have been told, and what is on its way has come. */
+static void crowd_waits(struct crowd *c, uint32_t n)
+{
+	uint64_t until = clock_monotonic_ns() + AWAIT_NS;
+
+	while (c->told < n && clock_monotonic_ns() < until) {
+		/* poll: the reactor answers a few in each of its turns */
+		usleep(200);
+		(void)fabric_cm_events(c->cm, crowd_is_told, c);
+	}
+	assert_int_equal(c->told, n);
+}
+
+static struct fabric_mem_counts counts(void)
+{
+	struct fabric_mem_counts c;
+
+	fabric_mem_counts(&c);
+	return c;
+}
+
+static uint64_t refusals(struct fx *fx)
+{
+	uint64_t n;
+
+	pthread_mutex_lock(&fx->lock);
+	n = fx->refused;
+	pthread_mutex_unlock(&fx->lock);
+	return n;
+}
+
+/* All of its requests are refused by name, counted, and none has kept anything: who comes next from
+ * the same address is let in while the crowd is still there. */
+static void requests__that_prove_nothing_keep_no_place(void **state)
+{
+	struct fx *fx = *state;
+	struct fabric_mem_counts before, after;
+	struct crowd c;
+	struct peer b;
+	struct site s;
+
+	site_open(fx, &s);
+	crowd_opens(&c);
+	before = counts();
+	crowd_asks(&c, s.alpha.port, CROWD);
+	crowd_waits(&c, CROWD);
+	assert_int_equal(c.named, CROWD);
+	after = counts();
+	assert_int_equal(after.conns - before.conns, CROWD); /* their own ends */
+	assert_int_equal(after.qps - before.qps, CROWD);
+	assert_int_equal(after.regions_made, before.regions_made);
+	assert_int_equal(after.sets_made, before.sets_made);
+	beta_connects(&s, &b);
+	/* what was refused is reported behind it, many at a time */
+	assert_true(AWAIT(refusals(fx) >= CROWD));
+	assert_int_equal(refusals(fx), CROWD);
+	peer_close(&b);
+	crowd_leaves(&c);
+	peer_close(&s.alpha);
+}
+
+/* Left to wait, they have all places, and nobody else gets one. */
+static void control__requests_that_are_not_refused_at_once_take_all_places(void **state)
+{
+	struct fx *fx = *state;
+	struct crowd c;
+	struct peer b;
+	struct site s;
+
+	site_open(fx, &s);
+	crowd_opens(&c);
+	crowd_asks(&c, s.alpha.port, CROWD);
+	crowd_waits(&c, CROWD - 256);
+	assert_int_equal(c.named, 0);
+	peer_device(fx, &b);
+	session_at(&s, &b, true, s.alpha.port);
+	peer_ask(&b);
+	assert_false(b.established);
+	assert_int_equal(b.refused, ROS2_OK); /* without a name */
+	assert_int_equal(refusals(fx), 0);
+	peer_close(&b);
+	crowd_leaves(&c);
+	peer_close(&s.alpha);
+}
+
+/* As many as the kernel keeps for a listener are before it. */
+static void newcomer__behind_a_full_queue_is_let_in_when_it_was_emptied(void **state)
+{
+	struct crowd c;
+	struct peer b;
+	struct site s;
+	uint32_t n = 0;
+
+	site_open(*state, &s);
+	crowd_opens(&c);
+	peer_device(s.fx, &b);
+	session_at(&s, &b, true, s.alpha.port);
+	turns_hold(s.fx);
+	crowd_asks(&c, s.alpha.port, VERBS_BACKLOG);
+	peer_ask_begin(&b);
+	for (; !peer_is_told(&b) && n < MOST; n++)
+		turns_step(s.fx);
+	turns_go_on();
+	assert_true(b.established);
+	assert_int_equal(n, VERBS_BACKLOG / VERBS_CONN_EVENTS + 1);
+	peer_close(&b);
+	crowd_leaves(&c);
+	peer_close(&s.alpha);
 }
 
 /* ---- a tenant that comes and goes ---- */
@@ -360,6 +545,12 @@ static int unbounded(void **state)
 	return setup(state);
 }
 
+static int waits(void **state)
+{
+	dp_test_switches.no_early_refusal = true;
+	return setup(state);
+}
+
 static int not_kept(void **state)
 {
 	fx_rdma_keep_ms = DP_RDMA_KEEP_NONE;
@@ -387,6 +578,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(turn__answers_a_few_of_many_connection_requests),
 		C(control__without_bounds_a_turn_answers_all_of_them, unbounded),
+		T(requests__that_prove_nothing_keep_no_place),
+		C(control__requests_that_are_not_refused_at_once_take_all_places, waits),
+		T(newcomer__behind_a_full_queue_is_let_in_when_it_was_emptied),
 		T(churn__does_not_make_a_tenants_slots_again_each_time),
 		C(control__of_slots_that_are_not_kept, not_kept),
 		T(turn__takes_a_bounded_number_of_a_tenants_messages),
