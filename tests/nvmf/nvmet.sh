@@ -5,9 +5,13 @@
 nvmet=/sys/kernel/config/nvmet
 [ -d $nvmet ] || mount -t configfs configfs /sys/kernel/config
 
-null_disk() { # NAME MIB: prints its device
-	local d=/sys/kernel/config/nullb/$1
-	mkdir "$d" && echo "$2" >"$d/size" && echo 1 >"$d/memory_backed" && echo 512 >"$d/blocksize" && echo 1 >"$d/power" || return 1
+null_disk() { # NAME MIB [ATTRIBUTE=VALUE...]: prints its device
+	local d=/sys/kernel/config/nullb/$1 a
+	mkdir "$d" && echo "$2" >"$d/size" && echo 1 >"$d/memory_backed" && echo 512 >"$d/blocksize" || return 1
+	for a in "${@:3}"; do
+		echo "${a#*=}" >"$d/${a%%=*}" || return 1
+	done
+	echo 1 >"$d/power" || return 1
 	# named after its directory since 6.1, else after its index
 	[ -b "/dev/$1" ] && echo "/dev/$1" || echo "/dev/nullb$(cat "$d/index")"
 }
