@@ -197,6 +197,8 @@ static int open_parts(struct agent *a, struct ros2_err *err)
 	                      .state_dir = a->o.state_dir,
 	                      .rdma_device = a->o.rdma_device,
 	                      .rdma_host = a->o.rdma_host,
+	                      .shm_dir = a->o.shm_dir,
+	                      .shm_tenant_bytes = a->o.shm_tenant_bytes,
 	                      .on_event = on_dp_event,
 	                      .arg = a};
 	struct state_opts so = {.io_features = a->o.io_features,

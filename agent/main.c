@@ -58,6 +58,12 @@ static const char usage[] =
 	"                          and root may come in (none: such engines fail)\n"
 	"  --rdma-device NAME      also offers sessions over verbs, on this device (none)\n"
 	"  --rdma-host HOST        the address of that device, numeric; with --rdma-device\n"
+	"  --shm-dir DIR           also offers sessions over shared memory to tenants of this "
+	"machine,\n"
+	"                          by sockets in DIR that they may connect to (none)\n"
+	"  --shm-memory BYTES      most memory that all sessions of one tenant share with this "
+	"agent\n"
+	"                          together (268435456)\n"
 	"  --reactors N            data plane threads (one per core)\n"
 	"  --poll-us N             a reactor looks for work for N microseconds before it sleeps:\n"
 	"                          less latency for a core per reactor while it has work (0)\n"
@@ -67,8 +73,9 @@ static const char usage[] =
 	"                          that the kernel has is used\n"
 	"  --tenant-connections ALL[,EACH]  most connections of tenants, and of one address "
 	"(1024,256)\n"
-	"  --unproved-connections ALL[,EACH]  most data connections of a reactor that have proved\n"
-	"                          nothing yet, and of one address (64,64)\n"
+	"  --unproved-connections ALL[,EACH]  most data connections over TCP or shared memory\n"
+	"                          of a reactor that have proved nothing yet, and of one\n"
+	"                          address or user (64,64)\n"
 	"  --spool-bytes N         most bytes of audit records waiting for the controller (64 "
 	"MiB)\n"
 	"  --metrics-listen H:P    serves /metrics for Prometheus there; not encrypted (off)\n"
@@ -136,6 +143,8 @@ enum {
 	F_SPOOL,
 	F_RDMA_DEVICE,
 	F_RDMA_HOST,
+	F_SHM_DIR,
+	F_SHM_MEMORY,
 	F_METRICS,
 	F_METRICS_REMOTE,
 	F_READY,
@@ -168,6 +177,8 @@ static const char **word_of(struct program *p, int flag)
 		return &p->o.rdma_device;
 	case F_RDMA_HOST:
 		return &p->o.rdma_host;
+	case F_SHM_DIR:
+		return &p->o.shm_dir;
 	case F_METRICS:
 		return &p->o.metrics_listen;
 	default:
@@ -209,6 +220,11 @@ static int set_flag(struct program *p, int flag, const char *v)
 			return -EINVAL;
 		p->o.spool_quota_bytes = n;
 		return 0;
+	case F_SHM_MEMORY:
+		if (parse_number("shm-memory", v, 1ull << 40, &n) < 0)
+			return -EINVAL;
+		p->o.shm_tenant_bytes = n;
+		return 0;
 	case F_METRICS_REMOTE:
 		p->o.metrics_allow_remote = true;
 		return 0;
@@ -244,6 +260,8 @@ static int parse_flags(struct program *p, int argc, char **argv)
 		{"secrets-dir", required_argument, NULL, F_SECRETS},
 		{"rdma-device", required_argument, NULL, F_RDMA_DEVICE},
 		{"rdma-host", required_argument, NULL, F_RDMA_HOST},
+		{"shm-dir", required_argument, NULL, F_SHM_DIR},
+		{"shm-memory", required_argument, NULL, F_SHM_MEMORY},
 		{"reactors", required_argument, NULL, F_REACTORS},
 		{"poll-us", required_argument, NULL, F_POLL},
 		{"io-features", required_argument, NULL, F_IO},
@@ -287,6 +305,9 @@ static int parse_flags(struct program *p, int argc, char **argv)
 		                 p->o.listen ? p->o.listen : "");
 	if (!p->o.rdma_device != !p->o.rdma_host)
 		return bad_usage("%s", "--rdma-device and --rdma-host are given together");
+	if (p->o.shm_dir && p->o.shm_dir[0] != '/')
+		return bad_usage("--shm-dir: expected an absolute path, found \"%s\"",
+		                 p->o.shm_dir);
 	return -1;
 }
 
@@ -462,16 +483,11 @@ static int run(struct program *p, struct ros2_err *err)
 	return r < 0 ? ros2_err_set(err, r, "the event loop failed") : 0;
 }
 
-static int probe_all(struct probe_subject out[PROBE_SUBJECTS_MAX], size_t *ret_n,
-                     struct ros2_err *err)
-{
-	return dp_probe(NULL, out, ret_n, err);
-}
-
 int main(int argc, char **argv)
 {
-	struct program p = {
-		.ready_fd = -1, .lock_fd = -1, .o = {.data_host = "127.0.0.1", .probe = probe_all}};
+	struct program p = {.ready_fd = -1,
+	                    .lock_fd = -1,
+	                    .o = {.data_host = "127.0.0.1", .probe = dp_probe_offered}};
 	struct ros2_err err = ROS2_ERR_INIT;
 	int code;
 

@@ -39,7 +39,7 @@ static void try_all(struct writer_job *j)
 {
 	struct prober *p = container_of(j, struct prober, job);
 
-	p->rc = p->a->o.probe(p->tried, &p->n_tried, &p->err);
+	p->rc = p->a->o.probe(p->a->o.shm_dir != NULL, p->tried, &p->n_tried, &p->err);
 }
 
 static void log_subject(const struct probe_subject *s)
@@ -190,7 +190,7 @@ void prober_tell(struct prober *p)
 
 /* ---- asked ---- */
 
-int prober_allows(const struct prober *p, const char *transport, const char *name,
+static int allows(const struct prober *p, const char *transport, const char *name,
                   uint32_t required, struct ros2_err *err)
 {
 	enum probe_property missing = (enum probe_property)__builtin_ffs((int)required) - 1;
@@ -214,6 +214,14 @@ int prober_allows(const struct prober *p, const char *transport, const char *nam
 		probe_property_to_str(missing), transport, probe_result_to_str(result));
 }
 
+int prober_allows_transport(const struct prober *p, enum dp_transport t, uint32_t required,
+                            struct ros2_err *err)
+{
+	const char *name = dp_transport_to_str(t);
+
+	return allows(p, name, t == DP_TRANSPORT_VERBS ? p->a->o.rdma_device : name, required, err);
+}
+
 int prober_allows_engine(const struct prober *p, const char *engine, uint32_t required,
                          struct ros2_err *err)
 {
@@ -228,7 +236,7 @@ int prober_allows_engine(const struct prober *p, const char *engine, uint32_t re
 		                      "agent has no device of which anything was seen "
 		                      "(--rdma-device)",
 		                      engine);
-	rc = prober_allows(p, "verbs", device, required, err);
+	rc = allows(p, "verbs", device, required, err);
 	if (rc < 0)
 		ros2_err_prefix(err, "engine %s", engine);
 	return rc;

@@ -10,13 +10,14 @@
 
 #include "common/err.h"
 #include "common/probe.h"
+#include "dataplane/dp.h"
 
 struct agent;
 struct prober;
 
-/* Tries everything there is; on the prober's thread, bounded in time. 0 and *ret_n subjects, or an
- * error with words: nothing was seen then. */
-typedef int (*prober_fn)(struct probe_subject out[PROBE_SUBJECTS_MAX], size_t *ret_n,
+/* Tries everything there is, shm only when this agent offers it; on the prober's thread, bounded in
+ * time. 0 and *ret_n subjects, or an error with words: nothing was seen then. */
+typedef int (*prober_fn)(bool shm, struct probe_subject out[PROBE_SUBJECTS_MAX], size_t *ret_n,
                          struct ros2_err *err);
 
 int prober_new(struct agent *a, struct prober **ret);
@@ -30,10 +31,10 @@ void prober_free(struct prober *p);
 
 /* Sends the report, if there is one: after each Welcome, and when it is there. */
 void prober_tell(struct prober *p);
-/* Does the subject @name of @transport enforce all of @required? 0; -EBUSY while it is being tried;
+/* Does what a session over @t goes by enforce all of @required? 0; -EBUSY while it is being tried;
  * -EACCES with the property that was not seen. */
-int prober_allows(const struct prober *p, const char *transport, const char *name,
-                  uint32_t required, struct ros2_err *err);
+int prober_allows_transport(const struct prober *p, enum dp_transport t, uint32_t required,
+                            struct ros2_err *err);
 /* The same of what lies between this agent and an engine: the device that a namespace of a tenant
  * would go over. Engines that are here, or reached over TCP, are always allowed. */
 int prober_allows_engine(const struct prober *p, const char *engine, uint32_t required,

@@ -42,7 +42,7 @@ static void session_info(struct agent *a, const struct agent_session *s, Ros2__V
 	o->principal = (char *)(uintptr_t)s->principal;
 	o->agent = a->o.identity.name;
 	o->peer = (char *)(uintptr_t)s->peer;
-	o->transport = (char *)(s->verbs ? "verbs" : "tcp");
+	o->transport = (char *)(uintptr_t)dp_transport_to_str(s->transport);
 	o->opened_unix_ns = s->opened_unix_ns;
 	o->regions = st.regions;
 	o->handles = HASH_COUNT(s->handles);

@@ -37,6 +37,11 @@ static void fill_reply(const struct service_op *op, const struct agent_session *
                        const struct policy_limits *l, const char *address,
                        Ros2__V1__OpenSessionReply *r)
 {
+	static const Ros2__V1__Transport words[] = {
+		[DP_TRANSPORT_TCP] = ROS2__V1__TRANSPORT__TRANSPORT_TCP,
+		[DP_TRANSPORT_VERBS] = ROS2__V1__TRANSPORT__TRANSPORT_VERBS,
+		[DP_TRANSPORT_SHM] = ROS2__V1__TRANSPORT__TRANSPORT_SHM,
+	};
 	const struct dp_result *res = &op->res;
 
 	r->session_uid = (ProtobufCBinaryData){16, (uint8_t *)(uintptr_t)s->uid.b};
@@ -52,8 +57,21 @@ static void fill_reply(const struct service_op *op, const struct agent_session *
 	r->region_size_max = l->region_size_max;
 	r->region_alignment = l->region_alignment;
 	r->tenant = (char *)(uintptr_t)s->tenant_name;
-	r->transport = s->verbs ? ROS2__V1__TRANSPORT__TRANSPORT_VERBS
-	                        : ROS2__V1__TRANSPORT__TRANSPORT_TCP;
+	r->transport = words[s->transport];
+	r->shared_memory_bytes = res->session.shm_bytes;
+}
+
+static void data_address(const struct service_op *op, const struct agent_session *s, char *out,
+                         size_t max)
+{
+	const struct agent_opts *o = &op->a->o;
+	const char *host = s->transport == DP_TRANSPORT_VERBS ? o->rdma_host : o->data_host;
+
+	if (s->transport == DP_TRANSPORT_SHM)
+		snprintf(out, max, "unix:%s", op->res.session.shm_path);
+	else
+		snprintf(out, max, strchr(host, ':') ? "[%s]:%u" : "%s:%u", host,
+		         op->res.session.port);
 }
 
 /* The record is on disk, or could not be: the reply, or the undo. */
@@ -64,7 +82,6 @@ static void on_recorded(void *arg, const struct ros2_err *err)
 	struct state_tenant t;
 	struct agent_session *s;
 	char address[300];
-	const char *host;
 
 	if (err) {
 		give_up(op, err);
@@ -80,9 +97,7 @@ static void on_recorded(void *arg, const struct ros2_err *err)
 		give_up(op, &gone);
 		return;
 	}
-	host = s->verbs ? op->a->o.rdma_host : op->a->o.data_host;
-	snprintf(address, sizeof(address), strchr(host, ':') ? "[%s]:%u" : "%s:%u", host,
-	         op->res.session.port);
+	data_address(op, s, address, sizeof(address));
 	fill_reply(op, s, &t.image.limits, address, &r);
 	if (agent_session_opened(s) < 0) {
 		agent_session_end(s, ROS2_BUSY);
@@ -118,7 +133,7 @@ static void on_dp_open(void *arg, const struct dp_result *res)
 	ev.object_kind = "session";
 	ev.object_id = tenant_session;
 	ev.details[0] = (struct agent_audit_detail){"grant", grant};
-	ev.details[1] = (struct agent_audit_detail){"transport", s->verbs ? "verbs" : "tcp"};
+	ev.details[1] = (struct agent_audit_detail){"transport", dp_transport_to_str(s->transport)};
 	ev.n_details = 2;
 	if (agent_audit_durable(op->a->audit, &ev, on_recorded, op, &err) < 0)
 		give_up(op, &err);
@@ -146,7 +161,8 @@ static void on_grant(void *arg, const struct ros2_uid *grant, const struct ros2_
 	p.tenant = state_dp_uid(state, &op->tenant);
 	p.grant = *grant;
 	p.cert_deadline_ns = op->length;
-	p.transport = s->verbs ? DP_TRANSPORT_VERBS : DP_TRANSPORT_TCP;
+	p.transport = s->transport;
+	p.shm_bytes = op->size;
 	dp_session_open(op->a->dp, &p, on_dp_open, op);
 }
 
@@ -155,9 +171,14 @@ static bool transport_is_offered(struct service_op *op, Ros2__V1__Transport t)
 {
 	if (t == ROS2__V1__TRANSPORT__TRANSPORT_TCP || t == ROS2__V1__TRANSPORT__TRANSPORT_ANY)
 		return true;
-	if (t != ROS2__V1__TRANSPORT__TRANSPORT_VERBS)
-		op_fail(op, ROS2_UNSUPPORTED, "transport %d: this version offers tcp and verbs",
-		        (int)t);
+	if (t == ROS2__V1__TRANSPORT__TRANSPORT_SHM && op->a->o.shm_dir)
+		return true;
+	if (t == ROS2__V1__TRANSPORT__TRANSPORT_SHM)
+		op_fail(op, ROS2_UNSUPPORTED,
+		        "transport shm: this agent shares no memory (--shm-dir)");
+	else if (t != ROS2__V1__TRANSPORT__TRANSPORT_VERBS)
+		op_fail(op, ROS2_UNSUPPORTED,
+		        "transport %d: this version offers tcp, verbs and shm", (int)t);
 	else if (!op->a->o.rdma_device)
 		op_fail(op, ROS2_UNSUPPORTED,
 		        "transport verbs: this agent has no RDMA device (--rdma-device)");
@@ -169,20 +190,23 @@ static bool transport_is_offered(struct service_op *op, Ros2__V1__Transport t)
 /* What the session is over: each transport is judged by what was seen of it, verbs by what was seen
  * of the very device that sessions use. ANY takes tcp where only that is good enough. */
 static int choose_transport(struct service_op *op, Ros2__V1__Transport t, uint32_t require,
-                            bool *ret_verbs, struct ros2_err *err)
+                            enum dp_transport *ret, struct ros2_err *err)
 {
 	const char *device = op->a->o.rdma_device;
 	int rc;
 
-	*ret_verbs = false;
+	*ret = t == ROS2__V1__TRANSPORT__TRANSPORT_SHM ? DP_TRANSPORT_SHM : DP_TRANSPORT_TCP;
+	if (*ret == DP_TRANSPORT_SHM)
+		return prober_allows_transport(op->a->prober, *ret, require, err);
 	if (device && t != ROS2__V1__TRANSPORT__TRANSPORT_TCP) {
-		rc = prober_allows(op->a->prober, "verbs", device, require, err);
-		*ret_verbs = rc == 0;
+		rc = prober_allows_transport(op->a->prober, DP_TRANSPORT_VERBS, require, err);
+		if (rc == 0)
+			*ret = DP_TRANSPORT_VERBS;
 		if (rc == 0 || t == ROS2__V1__TRANSPORT__TRANSPORT_VERBS ||
 		    err->status == ROS2_BUSY)
 			return rc;
 	}
-	return prober_allows(op->a->prober, "tcp", "tcp", require, err);
+	return prober_allows_transport(op->a->prober, DP_TRANSPORT_TCP, require, err);
 }
 
 void service_open_session(struct service_op *op, const ProtobufCMessage *msg)
@@ -196,7 +220,7 @@ void service_open_session(struct service_op *op, const ProtobufCMessage *msg)
 	                                 .peer = op->peer,
 	                                 .policy_version = op->policy_version};
 	struct agent_session *s;
-	bool verbs;
+	enum dp_transport transport;
 
 	if (req->protocol != RPC_PROTOCOL_VERSION) {
 		op_fail(op, ROS2_VERSION, "the client speaks protocol %u, this agent %u",
@@ -209,7 +233,7 @@ void service_open_session(struct service_op *op, const ProtobufCMessage *msg)
 		op_fail(op, ROS2_DENIED, "%s", ros2_status_text(ROS2_DENIED));
 		return;
 	}
-	if (choose_transport(op, req->transport, t.image.require, &verbs, &err) < 0) {
+	if (choose_transport(op, req->transport, t.image.require, &transport, &err) < 0) {
 		op_fail_err(op, &err);
 		return;
 	}
@@ -226,7 +250,8 @@ void service_open_session(struct service_op *op, const ProtobufCMessage *msg)
 		op_fail_err(op, &err);
 		return;
 	}
-	s->verbs = verbs;
+	s->transport = transport;
+	op->size = req->shared_memory_bytes;
 	op->session = s->uid;
 	op->length = cert_deadline(rpc_call_peer(op->call));
 	grants_take(op->a->grants, &op->tenant, op->principal, op->peer, on_grant, op);

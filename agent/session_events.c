@@ -147,8 +147,7 @@ static bool handles_hold(struct agent_session *s, const struct state_tenant *t)
 static int transport_allowed(const struct agent_session *s, uint32_t require, struct ros2_err *err)
 {
 	const struct agent *a = s->sessions->a;
-	int rc = s->verbs ? prober_allows(a->prober, "verbs", a->o.rdma_device, require, err)
-	                  : prober_allows(a->prober, "tcp", "tcp", require, err);
+	int rc = prober_allows_transport(a->prober, s->transport, require, err);
 
 	for (uint32_t i = 0; i < s->n_mounts && !rc; i++)
 		rc = prober_allows_engine(a->prober, s->mounts[i].engine, require, err);

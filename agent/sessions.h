@@ -50,7 +50,8 @@ struct agent_session {
 	char tenant_name[ROS2_NAME_MAX + 1], principal[ROS2_SPIFFE_MAX + 1], peer[64];
 	char *chain;     /* owned: the principal's certificate and what came with it, PEM */
 	uint64_t judged; /* the chain, by this generation of the tenants' bundle */
-	bool has_grant, in_dp, connected, told, verbs;
+	bool has_grant, in_dp, connected, told;
+	enum dp_transport transport;
 	uint32_t grant_access;
 	uint64_t policy_version, opened_unix_ns, ended_ns;
 	struct agent_session_mount mounts[SESSION_MOUNTS_MAX];

@@ -29,5 +29,5 @@ set(ROS2_FOREIGN
 	"yaml.h: policy/tree.c"
 	"jansson.h: tools/* tests/*"
 	"infiniband/: dataplane/fabric/*verbs* tests/attack/verbs* tests/fabric/*verbs* tests/guest/* tests/nvmf/target_verbs*"
-	"rdma/: dataplane/fabric/*verbs* tests/attack/verbs* tests/fabric/*verbs* tests/nvmf/target_verbs*"
+	"rdma/: dataplane/fabric/*verbs* tests/attack/verbs* tests/fabric/*verbs* tests/guest/verbs* tests/nvmf/target_verbs*"
 	"cmocka.h: tests/*")

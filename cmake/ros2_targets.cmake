@@ -168,6 +168,7 @@ set(ROS2_SWEEP_fd socket eventfd epoll_create1 timerfd_create accept accept4 con
 set(ROS2_SWEEP_disk write pwrite fsync rename)
 set(ROS2_SWEEP_start pthread_create mmap)
 set(ROS2_SWEEP_read read pread)
+set(ROS2_SWEEP_memfd memfd_create ftruncate fallocate fcntl)
 function(ros2_sweep name)
 	target_sources(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests/sweep/sweep.c)
 	foreach(kind ${ARGN})

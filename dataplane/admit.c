@@ -120,14 +120,18 @@ static bool may_wait(const struct request *req, bool needs_slot)
 /* A place inside the engines. */
 static enum verdict place_for(const struct request *req, bool away, bool needs_slot)
 {
-	const struct reactor *r = req->s->r;
-	uint32_t clearing = req->s->rt->clearing_at[req->file->mount->engine->slot];
+	const struct session *s = req->s;
+	const struct reactor *r = s->r;
+	uint32_t clearing = s->rt->clearing_at[req->file->mount->engine->slot];
 
 	if (request_op_clears(req->op) && clearing + req->length > REACTOR_CLEARING_MAX)
 		return away ? AWAY : WAITS;
+	if (request_borrows(req) && s->rt->borrowed + req->length > REACTOR_BORROWED_MAX &&
+	    !DP_SWITCH(no_borrowed_bound))
+		return WAITS;
 	if (away)
 		return may_wait(req, needs_slot) ? ADMITTED : AWAY;
-	return share_allows(&REACTOR_ENGINE_SHARE, req->s->rt->n_begun,
+	return share_allows(&REACTOR_ENGINE_SHARE, s->rt->n_begun,
 	                    r->n_begun - MIN(r->n_parked, r->n_begun))
 	               ? ADMITTED
 	               : WAITS;
@@ -271,7 +275,8 @@ static int submit(struct reactor *r, struct request *req)
 	req->io.offset = req->op == REQUEST_FLUSH ? 0 : req->offset;
 	req->io.len = req->length;
 	req->io.buf = req->slot.mem;
-	req->io.buf_index = req->slot.mem ? slots_buf_index(req->from->pool) : -1;
+	req->io.buf_index =
+		req->slot.mem && !request_borrows(req) ? slots_buf_index(req->from->pool) : -1;
 	req->io.region = e->lends && req->slot.mem ? verbs_lent_region(req->s, &req->slot) : NULL;
 	req->io.done = request_engine_done;
 	req->io.unneeded = request_engine_unneeded;

@@ -68,8 +68,8 @@ struct dp_opts {
 	 * 10000. */
 	uint32_t rdma_keep_ms;
 	uint32_t control_workers; /* 0 = 2 */
-	/* Connections of a reactor that have not proved anything, in all and of one address; 0 =
-	 * 64 and as many as in all. At most DP_UNPROVED_MAX. */
+	/* TCP connections of a reactor that have not proved anything, in all and of one address; 0
+	 * = 64 and as many as in all. At most DP_UNPROVED_MAX. */
 	uint32_t unproved, unproved_per_address;
 	/* A reactor that has nothing to do looks again for so long before it sleeps: a wake-up of a
 	 * core that sleeps costs tens of microseconds. 0 = sleeps at once; at most DP_POLL_US_MAX.
@@ -80,6 +80,11 @@ struct dp_opts {
 	/* borrowed: until dp_free; where it is noted that targets may be at work for this process
 	 * (docs/decisions/0023-unquiet-targets.md). NULL: it is not. */
 	const char *state_dir;
+	/* borrowed: until dp_free; where the sockets of the shm transport are made, NULL = it is
+	 * not offered. And the bytes that all sessions of a tenant share with the agent together; 0
+	 * = 256 MiB. */
+	const char *shm_dir;
+	uint64_t shm_tenant_bytes;
 	void (*on_event)(void *arg, const struct dp_event *ev); /* on the loop */
 	void *arg;
 };
@@ -165,6 +170,8 @@ struct dp_result {
 			uint8_t secret[DP_SECRET_LEN];
 			uint16_t port;
 			uint32_t credits, max_io, max_inline;
+			const char *shm_path; /* borrowed: until dp_free; NULL = not over shm */
+			uint64_t shm_bytes;   /* of it: for payload */
 		} session;
 		struct {
 			uint32_t mount;
@@ -199,11 +206,16 @@ struct dp_result {
 /* Always called exactly once, on the loop, never from inside the call that started it. */
 typedef void (*dp_done_fn)(void *arg, const struct dp_result *res);
 
-enum dp_transport { DP_TRANSPORT_TCP, DP_TRANSPORT_VERBS };
+enum dp_transport { DP_TRANSPORT_TCP, DP_TRANSPORT_VERBS, DP_TRANSPORT_SHM };
+static inline const char *dp_transport_to_str(enum dp_transport t)
+{
+	return t == DP_TRANSPORT_SHM ? "shm" : t == DP_TRANSPORT_VERBS ? "verbs" : "tcp";
+}
 struct dp_session_params {
 	struct ros2_uid session, tenant, grant;
 	uint64_t cert_deadline_ns;   /* boottime at which the caller's certificate ends */
-	enum dp_transport transport; /* VERBS without a device: UNSUPPORTED */
+	enum dp_transport transport; /* VERBS without a device, SHM without shm_dir: UNSUPPORTED */
+	uint64_t shm_bytes;          /* SHM; 0 = 64 MiB, or less where the tenant may have less */
 };
 void dp_session_open(struct dp *dp, const struct dp_session_params *p, dp_done_fn done, void *arg);
 void dp_session_close(struct dp *dp, const struct ros2_uid *session, enum ros2_status why,

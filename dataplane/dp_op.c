@@ -206,6 +206,7 @@ void dp_op_free(struct dp_op *op)
 	free(op->entries);
 	free(op->infos);
 	free(op->keys_of);
+	dp_session_give_back(op);
 	if (op->lent)
 		return;
 	if (dp->freed || dp->n_spare_ops == DP_OPS_SPARE) {

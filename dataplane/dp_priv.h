@@ -37,6 +37,7 @@ struct fabric_dev;
 struct fabric_pd;
 struct reactor;
 struct session; /* the reactor's half of a session: session_priv.h */
+struct shm_memory;
 
 /* Something that travels to the loop; embedded in its owner, which outlives the post. */
 struct dp_post {
@@ -64,6 +65,7 @@ struct dp_tenant {
 	struct qos_bucket qos[QOS_KINDS];
 	struct fabric_pd *pd; /* owned by the loop; set before its first session over verbs */
 	/* loop */
+	uint64_t shm_bytes; /* that its sessions share with this process, or will */
 	struct dp_tenant_limits limits;
 	bool dead;
 	uint32_t n_sessions, n_control;
@@ -167,8 +169,10 @@ struct dp_op {
 	char *path, *to; /* owned */
 	uint32_t flags, mode, max, key;
 	int path_op;
-	struct dp_tenant_limits limits; /* renewal: in force when it was asked for */
-	uint64_t a, b;                  /* base and length, offset, size, cookie */
+	struct dp_tenant_limits limits;   /* renewal: in force when it was asked for */
+	struct dp_session_params session; /* to be opened */
+	struct shm_memory *shm;           /* owned: for it */
+	uint64_t a, b;                    /* base and length, offset, size, cookie */
 	uint64_t handle;
 	struct dp_dirent *entries; /* owned */
 	/* revoke, leases */
@@ -193,10 +197,12 @@ struct dp_session {
 	struct dp_tenant *tenant;
 	struct dp_grant_obj *grant;
 	struct reactor *reactor;
-	struct session *s; /* owned; the reactor's until it is gone */
+	struct session *s;      /* owned; the reactor's until it is gone */
+	struct shm_memory *shm; /* owned; NULL = not over shm */
 	uint64_t seq, cert_deadline_ns;
 	bool ended, gone, closing;
 	struct dp_op close_op; /* lent to the call that closes it, while closing */
+	struct dp_op seal_op;  /* over shm: lent once, when the tenant has mapped the memory */
 	uint32_t n_ops;        /* operations under way that name it */
 	uint32_t n_mounts;
 	struct dp_mount_obj *mounts[DP_MOUNTS_MAX]; /* referenced */
@@ -354,6 +360,7 @@ void dp_session_ended(struct dp_session *ds);   /* the reactor said so, or a rev
 void dp_session_gone(struct dp_session *ds);    /* no request of it is left anywhere */
 void dp_session_release(struct dp_session *ds); /* frees it when nothing names it any more */
 void dp_session_free(struct dp_session *ds);
+void dp_session_give_back(struct dp_op *op); /* memory of one that was not opened */
 void dp_tenant_release(struct dp *dp, struct dp_tenant *t);
 void dp_grant_release(struct dp *dp, struct dp_grant_obj *g);
 

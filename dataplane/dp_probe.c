@@ -3,15 +3,17 @@
 #include "common/util.h"
 #include "dataplane/dp_probe.h"
 #include "dataplane/fabric/probe.h"
-#include "dataplane/probe_tcp.h"
+#include "dataplane/probe_soft.h"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
+#define DEVICES_MAX (PROBE_SUBJECTS_MAX - 2) /* beside tcp and shm */
+
 static int no_such(const char *name, char (*devices)[PROBE_NAME_MAX + 1], size_t n,
                    struct ros2_err *err)
 {
-	char all[200] = "tcp";
+	char all[200] = "tcp, shm";
 	size_t len = strlen(all);
 
 	for (size_t i = 0; i < n && len < sizeof(all); i++)
@@ -24,46 +26,63 @@ static int one(const char *name, char (*devices)[PROBE_NAME_MAX + 1], size_t n,
 {
 	if (!strcmp(name, "tcp"))
 		return probe_tcp(out, err);
+	if (!strcmp(name, "shm"))
+		return probe_shm(out, err);
 	for (size_t i = 0; i < n; i++)
 		if (!strcmp(name, devices[i]))
 			return probe_verbs(name, out, err);
 	return no_such(name, devices, n, err);
 }
 
-/* Told all the same: a device that is there and cannot be tried is not one that is not there. */
-static void not_tried(const char *name, const char *why, struct probe_subject *s)
+/* Told all the same: what is there and cannot be tried is not what is not there. */
+static void not_tried(const char *name, const char *transport, const char *why,
+                      struct probe_subject *s)
 {
-	*s = (struct probe_subject){.transport = "verbs"};
+	*s = (struct probe_subject){0};
 	snprintf(s->name, sizeof(s->name), "%s", name);
+	snprintf(s->transport, sizeof(s->transport), "%s", transport);
 	for (unsigned p = 0; p < PROBE_PROPERTIES; p++)
 		snprintf(s->findings[p].seen, sizeof(s->findings[p].seen), "%.*s", PROBE_SEEN_MAX,
 		         why);
 }
 
+int dp_probe_offered(bool shm, struct probe_subject out[PROBE_SUBJECTS_MAX], size_t *ret_n,
+                     struct ros2_err *err)
+{
+	char devices[DEVICES_MAX][PROBE_NAME_MAX + 1];
+	struct ros2_err why = ROS2_ERR_INIT;
+	size_t n_devices = 0, n = 0;
+	int r = probe_verbs_list(devices, ARRAY_SIZE(devices), &n_devices, err);
+
+	if (!r)
+		r = probe_tcp(&out[n++], err);
+	if (r)
+		return r;
+	if (shm && probe_shm(&out[n], &why))
+		not_tried("shm", "shm", why.msg, &out[n]);
+	n += shm;
+	for (size_t i = 0; i < n_devices; i++, n++) {
+		why = (struct ros2_err)ROS2_ERR_INIT;
+		if (probe_verbs(devices[i], &out[n], &why))
+			not_tried(devices[i], "verbs", why.msg, &out[n]);
+	}
+	*ret_n = n;
+	return 0;
+}
+
 int dp_probe(const char *name, struct probe_subject out[PROBE_SUBJECTS_MAX], size_t *ret_n,
              struct ros2_err *err)
 {
-	char devices[PROBE_SUBJECTS_MAX - 1][PROBE_NAME_MAX + 1];
+	char devices[DEVICES_MAX][PROBE_NAME_MAX + 1];
 	size_t n = 0;
-	int r = probe_verbs_list(devices, ARRAY_SIZE(devices), &n, err);
+	int r;
 
-	if (r)
-		return r;
-	if (name) {
+	if (!name)
+		return dp_probe_offered(true, out, ret_n, err);
+	r = probe_verbs_list(devices, ARRAY_SIZE(devices), &n, err);
+	if (!r)
 		r = one(name, devices, n, &out[0], err);
-		if (!r)
-			*ret_n = 1;
-		return r;
-	}
-	r = probe_tcp(&out[0], err);
-	if (r)
-		return r;
-	for (size_t i = 0; i < n; i++) {
-		struct ros2_err why = ROS2_ERR_INIT;
-
-		if (probe_verbs(devices[i], &out[i + 1], &why))
-			not_tried(devices[i], why.msg, &out[i + 1]);
-	}
-	*ret_n = n + 1;
-	return 0;
+	if (!r)
+		*ret_n = 1;
+	return r;
 }

@@ -8,9 +8,19 @@
 #include "common/clock.h"
 #include "dataplane/reactor_priv.h"
 #include "dataplane/session_priv.h"
+#include "dataplane/shm_memory.h"
 #include "dataplane/test_switches.h"
 #include "dataplane/verbs.h"
 #include <inttypes.h>
+
+#define SHM_DEFAULT        (64ull << 20)
+#define SHM_TENANT_DEFAULT (256ull << 20)
+
+static const struct transport_ops *const transports[] = {
+	[DP_TRANSPORT_TCP] = &transport_tcp,
+	[DP_TRANSPORT_VERBS] = &transport_verbs,
+	[DP_TRANSPORT_SHM] = &transport_shm,
+};
 
 struct dp_session *dp_session_find(struct dp *dp, const struct ros2_uid *uid)
 {
@@ -82,10 +92,18 @@ static struct dp_tenant *check_parties(struct dp *dp, const struct dp_session_pa
 	return t;
 }
 
-static struct dp_session *new_session(struct dp *dp, const struct dp_session_params *p,
-                                      struct dp_tenant *t, struct dp_grant_obj *g,
-                                      struct reactor *r)
+static void shm_give_back(struct dp_tenant *t, struct shm_memory *m)
 {
+	if (!m)
+		return;
+	t->shm_bytes -= m->bytes;
+	shm_memory_free(m);
+}
+
+static struct dp_session *new_session(struct dp *dp, struct dp_op *op, struct dp_tenant *t,
+                                      struct dp_grant_obj *g, struct reactor *r)
+{
+	const struct dp_session_params *p = &op->session;
 	struct dp_session *ds = calloc(1, sizeof(*ds));
 
 	if (!ds)
@@ -97,13 +115,14 @@ static struct dp_session *new_session(struct dp *dp, const struct dp_session_par
 	ds->reactor = r;
 	ds->seq = ++dp->next_seq;
 	ds->cert_deadline_ns = p->cert_deadline_ns;
-	ds->s = session_new(ds,
-	                    p->transport == DP_TRANSPORT_VERBS ? &transport_verbs : &transport_tcp);
+	ds->shm = op->shm;
+	ds->s = session_new(ds, transports[p->transport]);
 	if (!ds->s || uidmap_put(&dp->uids, &ds->uid, UID_SESSION, ds) < 0) {
 		free(ds->s);
 		free(ds);
 		return NULL;
 	}
+	op->shm = NULL;
 	t->n_sessions++;
 	g->n_sessions++;
 	r->n_sessions++;
@@ -128,29 +147,28 @@ bool dp_device_for(struct dp *dp, struct dp_tenant *t, struct dp_op *op)
 	return rc == 0;
 }
 
-void dp_session_open(struct dp *dp, const struct dp_session_params *p, dp_done_fn done, void *arg)
+/* Whoever may open a session now. NULL: the operation has failed. */
+static struct dp_tenant *check_tenant(struct dp_op *op, struct dp_grant_obj **ret_grant)
 {
-	struct dp_op *op = dp_op_new(dp, done, arg);
+	struct dp_tenant *t = check_parties(op->dp, &op->session, op, ret_grant);
+
+	if (!t || t->n_sessions < t->limits.sessions_max)
+		return t;
+	dp_op_fail(op, ROS2_LIMIT, "sessions of the tenant: the limit is %u",
+	           t->limits.sessions_max);
+	return NULL;
+}
+
+static void place(struct dp_op *op)
+{
+	struct dp *dp = op->dp;
 	struct dp_grant_obj *g;
-	struct dp_tenant *t;
+	struct dp_tenant *t = check_tenant(op, &g);
 	struct reactor *r;
 
-	loop_assert_owner(dp->loop);
-	if (!op)
-		return;
-	if (op->spare) {
-		dp_op_fail(op, ROS2_BUSY, "the agent has no memory for a session");
-		return;
-	}
-	t = check_parties(dp, p, op, &g);
 	if (!t)
 		return;
-	if (t->n_sessions >= t->limits.sessions_max) {
-		dp_op_fail(op, ROS2_LIMIT, "sessions of the tenant: the limit is %u",
-		           t->limits.sessions_max);
-		return;
-	}
-	if (p->transport == DP_TRANSPORT_VERBS && !dp_device_for(dp, t, op))
+	if (op->session.transport == DP_TRANSPORT_VERBS && !dp_device_for(dp, t, op))
 		return;
 	r = least_loaded(dp, t);
 	if (!r) {
@@ -161,13 +179,94 @@ void dp_session_open(struct dp *dp, const struct dp_session_params *p, dp_done_f
 		           REACTOR_SESSION_SHARE.kept, t->n_sessions);
 		return;
 	}
-	op->ds = new_session(dp, p, t, g, r);
+	op->ds = new_session(dp, op, t, g, r);
 	if (!op->ds) {
 		dp_op_fail(op, ROS2_BUSY, "the agent has no memory for a session");
 		return;
 	}
 	op->ds->n_ops++;
 	dp_op_to_reactor(op, r, session_run_attach, dp_op_finish);
+}
+
+/* ---- over shm: first the memory, which takes its time, on a worker ---- */
+
+static void make_memory(struct dp_op *op)
+{
+	struct ros2_err err = ROS2_ERR_INIT;
+	int rc = shm_memory_new(op->a, &op->shm, &err);
+
+	if (rc < 0)
+		dp_op_set_err(op, rc, &err);
+}
+
+/* Meanwhile anything may have been withdrawn: who may open a session is looked at again. */
+static void memory_made(struct dp_op *op)
+{
+	struct dp_tenant *t = op->tenant;
+
+	/* What was set aside is what is there. */
+	if (t && !op->shm)
+		t->shm_bytes -= WIRE_SHM_DATA_OFF + op->a;
+	if (op->res.status != ROS2_OK)
+		dp_op_finish(op);
+	else
+		place(op);
+}
+
+static void begin_shm(struct dp_op *op)
+{
+	struct dp *dp = op->dp;
+	uint64_t limit = dp->opts.shm_tenant_bytes ? dp->opts.shm_tenant_bytes : SHM_TENANT_DEFAULT;
+	uint64_t want = op->session.shm_bytes, room;
+	struct dp_grant_obj *g;
+	struct dp_tenant *t;
+
+	if (!dp->opts.shm_dir) {
+		dp_op_fail(op, ROS2_UNSUPPORTED, "this agent shares no memory (--shm-dir)");
+		return;
+	}
+	t = check_tenant(op, &g);
+	if (!t)
+		return;
+	room = limit > t->shm_bytes + WIRE_SHM_DATA_OFF ? limit - t->shm_bytes - WIRE_SHM_DATA_OFF
+	                                                : 0;
+	room -= room % WIRE_SHM_DATA_UNIT;
+	op->a = want ? MAX(want, WIRE_SHM_DATA_MIN)
+	             : MAX(MIN(SHM_DEFAULT, room), WIRE_SHM_DATA_MIN);
+	if (op->a > room) {
+		dp_op_fail(op, ROS2_LIMIT,
+		           "shared memory of the tenant's sessions: the limit is %" PRIu64
+		           " (--shm-memory), %" PRIu64 " are taken, asked for %" PRIu64,
+		           limit, t->shm_bytes, op->a);
+		return;
+	}
+	op->a = (op->a + WIRE_SHM_DATA_UNIT - 1) / WIRE_SHM_DATA_UNIT * WIRE_SHM_DATA_UNIT;
+	dp_op_to_worker(op, t, make_memory, memory_made);
+	/* Or it has as many calls under way as it may, and this one is over. */
+	if (op->tenant)
+		t->shm_bytes += WIRE_SHM_DATA_OFF + op->a;
+}
+
+void dp_session_open(struct dp *dp, const struct dp_session_params *p, dp_done_fn done, void *arg)
+{
+	struct dp_op *op = dp_op_new(dp, done, arg);
+
+	loop_assert_owner(dp->loop);
+	if (!op)
+		return;
+	op->session = *p;
+	if (op->spare)
+		dp_op_fail(op, ROS2_BUSY, "the agent has no memory for a session");
+	else if (p->transport == DP_TRANSPORT_SHM)
+		begin_shm(op);
+	else
+		place(op);
+}
+
+/* A session that could not be placed leaves its memory with the operation. */
+void dp_session_give_back(struct dp_op *op)
+{
+	shm_give_back(op->tenant, TAKE_PTR(op->shm));
 }
 
 static void drop_loop_handles(struct dp_session *ds)
@@ -206,6 +305,7 @@ void dp_session_free(struct dp_session *ds)
 {
 	list_del(&ds->link);
 	free(ds->s);
+	shm_give_back(ds->tenant, ds->shm);
 	free(ds);
 }
 

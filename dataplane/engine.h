@@ -270,6 +270,9 @@ struct engine_ops {
 	 * keys of commands always so. @fn runs in the call. */
 	void (*keys)(const struct engine_reactor *r, const struct fabric_pd *pd, bool folded,
 	             key_info_fn fn, void *arg);
+	/* An io's buf may be memory that a tenant writes to meanwhile: nothing is computed over it,
+	 * and it need not lie in a region. */
+	bool takes_any_memory;
 	/* Payload bytes copied by this process (not by the kernel) so far. */
 	uint64_t (*copied_bytes)(const struct engine_reactor *r);
 };

@@ -6,6 +6,7 @@
  */
 #include "dataplane/reactor_priv.h"
 #include "common/clock.h"
+#include "dataplane/shm.h"
 #include "dataplane/tcp_priv.h"
 #include "dataplane/test_switches.h"
 #include "dataplane/verbs.h"
@@ -66,16 +67,19 @@ static void on_event(struct reactor *r, const struct epoll_event *ev)
 			return;
 		break;
 	case SOURCE_LISTENER:
-		tcp_accept(r);
+		hello_accept(r, container_of(src, struct listener, source));
 		break;
 	case SOURCE_PREAUTH:
-		tcp_preauth_receive(r, container_of(src, struct preauth, source));
+		hello_receive(r, container_of(src, struct preauth, source));
 		break;
 	case SOURCE_SESSION:
 		tcp_event(container_of(src, struct tcp_conn, source), ev->events);
 		break;
 	case SOURCE_VERBS:
 		verbs_event(r, src);
+		break;
+	case SOURCE_SHM:
+		shm_event(src, ev->events);
 		break;
 	case SOURCE_ENGINE:
 		container_of(src, struct rengine, source)->readable = true;
@@ -118,6 +122,7 @@ static void work(struct reactor *r)
 	uint32_t done = 1;
 
 	verbs_poll(r);
+	shm_poll(r);
 	each_of(&r->input, offsetof(struct session, link_input), receive);
 	for (int i = 0; i < ROUNDS && done; i++) {
 		done = admit_run(r);
@@ -139,8 +144,8 @@ static void tick(struct reactor *r)
 	slots_unstarve(r->slots);
 	r->crowded = 0;
 	lease_sweep(r->leases, r->now_ns, SWEEP_BUDGET);
-	tcp_preauth_expire(r);
-	tcp_accept_again(r);
+	hello_expire(r);
+	hello_accept_again(r);
 	verbs_tick(r);
 }
 
@@ -171,17 +176,17 @@ static bool has_inbox(const struct reactor *r)
 }
 
 /* NULL: no time limit. */
-static const struct timespec *wait_time(const struct reactor *r, struct timespec *ts)
+static const struct timespec *wait_time(struct reactor *r, struct timespec *ts)
 {
 	uint64_t now = clock_boottime_ns(), at = UINT64_MAX, ns;
 
 	if (r->n_attached || r->n_preauth || r->refused[REFUSED_HELLO].pending.count ||
-	    r->refused[REFUSED_CAP].pending.count || r->accept_paused || r->revokes ||
-	    verbs_keeps(r))
+	    r->refused[REFUSED_CAP].pending.count || r->tcp_listener.paused ||
+	    r->shm_listener.paused || r->revokes || verbs_keeps(r))
 		at = r->tick_at_ns;
 	at = MIN(at, r->wait_at_ns);
 	if (now < r->awake_until_ns || r->again || has_inbox(r) || reactor_engines_must_poll(r) ||
-	    verbs_must_poll(r))
+	    verbs_must_poll(r) || shm_must_poll(r))
 		at = 0;
 	if (at == UINT64_MAX)
 		return NULL;
@@ -230,7 +235,7 @@ static void turn(struct reactor *r)
 
 static void end_all(struct reactor *r)
 {
-	tcp_preauth_close_all(r);
+	hello_close_all(r);
 	for (uint32_t i = 0; i < DP_SESSIONS_MAX; i++)
 		if (r->sessions[i])
 			session_end(r->sessions[i], ROS2_CLOSED, "the agent is stopping");
@@ -245,8 +250,10 @@ static void *reactor_main(void *arg)
 	/* What was sent before the stop is still answered; then nothing is left but what engines
 	 * and devices hold. */
 	run_messages(r);
-	if (r->listen_fd >= 0)
-		(void)epoll_ctl(r->epoll_fd, EPOLL_CTL_DEL, r->listen_fd, NULL);
+	if (r->tcp_listener.fd >= 0)
+		(void)epoll_ctl(r->epoll_fd, EPOLL_CTL_DEL, r->tcp_listener.fd, NULL);
+	if (r->shm_listener.fd >= 0)
+		(void)epoll_ctl(r->epoll_fd, EPOLL_CTL_DEL, r->shm_listener.fd, NULL);
 	end_all(r);
 	while (r->n_engine || r->n_device || verbs_busy(r)) {
 		turn(r);
@@ -275,6 +282,8 @@ static int open_fds(struct reactor *r, struct ros2_err *err)
 		return ros2_err_set(err, -errno, "reactor %u: no descriptors: %s", r->index,
 		                    strerror(errno));
 	rc = tcp_listen(r, r->dp->opts.listen_host, err);
+	if (rc == 0)
+		rc = shm_listen(r, err);
 	return rc == 0 && r->dp->rdma ? verbs_new(r, r->dp->opts.rdma_host, err) : rc;
 }
 
@@ -300,6 +309,7 @@ static void init_lists(struct reactor *r)
 	list_init(&r->input);
 	list_init(&r->output);
 	list_init(&r->gone);
+	list_init(&r->shm);
 	r->wait_at_ns = UINT64_MAX;
 }
 
@@ -338,7 +348,7 @@ int reactor_new(struct dp *dp, uint32_t index, struct reactor **ret, struct ros2
 		return ros2_err_set(err, -ENOMEM, "no memory for a reactor");
 	r->dp = dp;
 	r->index = index;
-	r->epoll_fd = r->wake_fd = r->listen_fd = -1;
+	r->epoll_fd = r->wake_fd = r->tcp_listener.fd = r->shm_listener.fd = -1;
 	init_lists(r);
 	rc = make_memory(r, err);
 	if (rc == 0)
@@ -374,7 +384,8 @@ void reactor_free(struct reactor *r)
 	slots_free(r->slots);
 	free(r->tenants);
 	free(r->preauth);
-	util_close_cleanup(&r->listen_fd);
+	util_close_cleanup(&r->tcp_listener.fd);
+	shm_unlisten(r);
 	util_close_cleanup(&r->wake_fd);
 	util_close_cleanup(&r->epoll_fd);
 	free(r);

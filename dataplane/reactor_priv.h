@@ -27,6 +27,9 @@
 /* Bytes that one tenant has one engine clear at once. Slots bound what is written at once; this
  * needs none, and a target may have to write as much. */
 #define REACTOR_CLEARING_MAX (16u * WIRE_IO_MAX)
+/* Bytes that engines have at once of one tenant's own memory: of slots these are bounded by the
+ * pool. */
+#define REACTOR_BORROWED_MAX (16u * WIRE_IO_MAX)
 #define REACTOR_TICK_NS      (20 * NS_PER_MS)
 #define REACTOR_LEASES       16384u
 /* Rows of keys of targets in a list; with more standing keys there is one row for each queue and
@@ -45,6 +48,7 @@
 struct preauth {
 	struct source source;
 	int fd; /* -1 = free */
+	const struct transport_ops *transport;
 	uint64_t since_ns;
 	uint32_t have;
 	uint8_t bytes[PREAUTH_BYTES], nonce[WIRE_NONCE_LEN];
@@ -67,6 +71,7 @@ struct rtenant {
 	uint32_t n_begun;                     /* requests that are ready, or inside an engine */
 	uint16_t begun_at[DP_ENGINES_MAX];    /* of them, by engine */
 	uint32_t clearing_at[DP_ENGINES_MAX]; /* bytes that those of them name that clear */
+	uint64_t borrowed;                    /* and those that need no slot */
 };
 
 struct rengine {
@@ -94,8 +99,15 @@ struct reactor {
 	uint32_t index;
 	uint16_t port;
 	pthread_t thread;
-	int epoll_fd, wake_fd, listen_fd;
-	struct source wake_source, listen_source;
+	int epoll_fd, wake_fd;
+	struct source wake_source;
+	struct listener {
+		struct source source;
+		int fd; /* -1 = it offers none */
+		const struct transport_ops *transport;
+		bool paused; /* no descriptors: until the next tick */
+	} tcp_listener, shm_listener;
+	char shm_path[108]; /* "" = none */
 	/* any thread */
 	bool no_pwait2; /* before Linux 5.11: waits are whole milliseconds, rounded up */
 	_Atomic(struct dp_op *) inbox; /* newest first */
@@ -123,7 +135,6 @@ struct reactor {
 	struct dp_op *revokes;   /* by op.next: wait until devices have ended what they ended */
 	uint32_t n_engine;       /* ios inside engines */
 	uint32_t n_device;       /* requests that devices hold */
-	bool accept_paused;      /* no descriptors: until the next tick */
 	uint32_t n_begun;        /* those, and the ready ones */
 	uint32_t n_parked;       /* of them, as last seen: inside engines whose storage is away */
 	uint32_t n_sent_away;    /* to such engines, since then */
@@ -137,6 +148,7 @@ struct reactor {
 	struct preauth *preauth; /* owned; preauth_max of them */
 	uint32_t preauth_max, preauth_per_address;
 	struct verbs *verbs; /* owned; NULL = no device */
+	struct list shm;     /* shm_conn: connected */
 	struct refused refused[REFUSED_KINDS];
 };
 
@@ -182,13 +194,15 @@ void admit_forget(struct session *s); /* it has no waiting requests any more */
 uint32_t admit_run(struct reactor *r);
 uint32_t admit_submit(struct reactor *r);
 
-/* tcp_hello.c */
+/* hello.c */
 int tcp_listen(struct reactor *r, const char *host, struct ros2_err *err);
-void tcp_accept(struct reactor *r);
-void tcp_accept_again(struct reactor *r);
-void tcp_preauth_receive(struct reactor *r, struct preauth *p);
-void tcp_preauth_expire(struct reactor *r);
-void tcp_preauth_close_all(struct reactor *r);
+/* What is accepted at @l may begin a session over @t. */
+int hello_listens(struct reactor *r, struct listener *l, const struct transport_ops *t);
+void hello_accept(struct reactor *r, struct listener *l);
+void hello_accept_again(struct reactor *r);
+void hello_receive(struct reactor *r, struct preauth *p);
+void hello_expire(struct reactor *r);
+void hello_close_all(struct reactor *r);
 /* Counts and tells a refusal of any transport; @of NULL: of no session that is known. */
 void hello_refused(struct reactor *r, const struct session *of, enum ros2_status st,
                    const char *peer, const char *words);

@@ -180,6 +180,17 @@ static bool check_buffer(struct session *s, const struct request_in *in, const s
 	return false;
 }
 
+/* The tenant's own memory, for engines that take it as it is. */
+static void *borrowed_memory(const struct session *s, const struct request_in *in,
+                             const struct dp_file *f)
+{
+	bool moves = (in->op == REQUEST_READ || in->op == REQUEST_WRITE) && in->length;
+
+	if (!moves || !s->transport->memory || !f->mount->engine->ops->takes_any_memory)
+		return NULL;
+	return s->transport->memory(s, in->address, in->length);
+}
+
 static void fill(struct request *req, const struct request_in *in, struct dp_file *f)
 {
 	dp_file_ref(f);
@@ -199,6 +210,13 @@ static void fill(struct request *req, const struct request_in *in, struct dp_fil
 	req->address = in->address;
 	req->generation = 0;
 	req->begun_ns = req->s->r->now_ns;
+}
+
+/* The payload of a WRITE is where the engine takes it from. */
+static void borrow(struct request *req, void *mem)
+{
+	req->slot = (struct slot){.mem = mem, .size_class = SLOT_BORROWED};
+	req->has_payload = req->op == REQUEST_WRITE;
 }
 
 struct request_in request_in_of(const struct wire_header *h)
@@ -227,6 +245,7 @@ enum request_verdict request_begin(struct session *s, const struct request_in *i
 {
 	struct slot slot = {0};
 	struct slot_source *from;
+	void *borrowed;
 	struct request *req;
 	struct dp_file *f;
 
@@ -250,11 +269,14 @@ enum request_verdict request_begin(struct session *s, const struct request_in *i
 	fill(req, in, f);
 	req->slot = slot;
 	req->from = from;
+	borrowed = borrowed_memory(s, in, f);
+	if (borrowed)
+		borrow(req, borrowed);
 	s->ids[req - s->requests] = in->id;
 	s->n_requests++;
 	atomic_store_explicit(&s->stats.in_flight, s->n_requests, memory_order_relaxed);
 	*ret = req;
-	if (req->has_payload)
+	if (req->has_payload && !borrowed)
 		req->state = REQUEST_PAYLOAD;
 	else
 		admit_enqueue(req);
@@ -287,6 +309,7 @@ void request_ready(struct request *req)
 	s->rt->n_begun++;
 	s->rt->begun_at[engine]++;
 	s->rt->clearing_at[engine] += request_op_clears(req->op) ? req->length : 0;
+	s->rt->borrowed += request_borrows(req) ? req->length : 0;
 	s->r->n_begun++;
 	list_add_tail(&s->r->ready, &req->link);
 }
@@ -302,6 +325,7 @@ static void count_out(struct request *req)
 	req->s->rt->n_begun--;
 	req->s->rt->begun_at[engine]--;
 	req->s->rt->clearing_at[engine] -= request_op_clears(req->op) ? req->length : 0;
+	req->s->rt->borrowed -= request_borrows(req) ? req->length : 0;
 	req->s->r->n_begun--;
 }
 
@@ -351,6 +375,8 @@ static void give_slot(struct request *req)
 {
 	struct session *s = req->s;
 
+	if (request_borrows(req))
+		req->slot.mem = NULL;
 	if (!req->slot.mem)
 		return;
 	if (req->from == &s->own)
@@ -478,7 +504,10 @@ static void note_engine(struct request *req)
 
 void request_engine_unneeded(struct engine_io *io)
 {
-	give_slot(container_of(io, struct request, io));
+	struct request *req = container_of(io, struct request, io);
+
+	if (!request_borrows(req))
+		give_slot(req);
 }
 
 /* Its storage is away: it waits in its session again, and of what is shared it keeps only a payload

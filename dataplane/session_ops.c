@@ -7,6 +7,7 @@
 #include "common/clock.h"
 #include "dataplane/reactor_priv.h"
 #include "dataplane/session_priv.h"
+#include "dataplane/shm_memory.h"
 #include "dataplane/verbs.h"
 #include <inttypes.h>
 #include <string.h>
@@ -28,13 +29,20 @@ void session_run_attach(struct reactor *r, struct dp_op *op)
 {
 	struct session *s = op->ds->s;
 	bool over_verbs = s->transport == &transport_verbs;
+	bool over_shm = s->transport == &transport_shm;
 
 	session_attach(r, s);
 	memcpy(op->res.session.secret, s->secret, DP_SECRET_LEN);
 	op->res.session.port = over_verbs ? verbs_port(r) : r->port;
 	op->res.session.credits = DP_CREDITS;
 	op->res.session.max_io = WIRE_IO_MAX;
-	op->res.session.max_inline = over_verbs ? WIRE_VERBS_INLINE_MAX : WIRE_INLINE_MAX;
+	op->res.session.max_inline = over_shm     ? 0
+	                             : over_verbs ? WIRE_VERBS_INLINE_MAX
+	                                          : WIRE_INLINE_MAX;
+	if (over_shm) {
+		op->res.session.shm_path = r->shm_path;
+		op->res.session.shm_bytes = op->ds->shm->bytes - WIRE_SHM_DATA_OFF;
+	}
 	dp_op_back(op);
 }
 
@@ -192,6 +200,17 @@ static bool share_of_keys(struct reactor *r, const struct session *s, struct dp_
 	return false;
 }
 
+static bool is_there(const struct session *s, struct dp_op *op)
+{
+	if (!s->transport->has_region || s->transport->has_region(s, op->a, op->b))
+		return true;
+	dp_op_set(op, ROS2_OUT_OF_RANGE,
+	          "region: over %s it is a part of what the session shares with the agent, which "
+	          "is not all that is at 0x%" PRIx64 " with %" PRIu64 " bytes",
+	          s->transport->name, op->a, op->b);
+	return false;
+}
+
 void session_run_register(struct reactor *r, struct dp_op *op)
 {
 	struct session *s = op->ds->s;
@@ -202,7 +221,7 @@ void session_run_register(struct reactor *r, struct dp_op *op)
 
 	if (!usable(op) || !rights_stand(s, op, now_ns))
 		return;
-	if (!share_of_keys(r, s, op) || !take_limits(s, op)) {
+	if (!is_there(s, op) || !share_of_keys(r, s, op) || !take_limits(s, op)) {
 		dp_op_back(op);
 		return;
 	}

@@ -228,6 +228,11 @@ bool request_take_slot(struct session *s, const struct dp_file *f, struct slot_s
 uint64_t request_until(const struct request *req);
 /* Checks the lease now and holds it. */
 enum ros2_status request_hold_lease(struct request *req, uint64_t now_ns);
+/* Its payload is in memory that the tenant has, too, and in no slot. */
+static inline bool request_borrows(const struct request *req)
+{
+	return req->slot.mem && req->slot.size_class == SLOT_BORROWED;
+}
 static inline bool request_moves_bytes(const struct request *req)
 {
 	return (req->op == REQUEST_READ || req->op == REQUEST_WRITE) && req->length > 0;

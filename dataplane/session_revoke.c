@@ -34,6 +34,8 @@ static uint64_t latest(uint64_t so_far, uint64_t at, uint64_t since)
 
 static void end_one(struct session *s, struct dp_op *op)
 {
+	if (DP_SWITCH(no_session_end))
+		return;
 	if (s->state != SESSION_ENDED) {
 		session_end(s, op->why, NULL);
 		op->res.revoke.sessions++;

@@ -15,6 +15,7 @@
 
 #define SLOT_CLASSES    3
 #define SLOT_NONE       UINT32_MAX
+#define SLOT_BORROWED   (UINT32_MAX - 1) /* of slot.size_class: memory of no pool's */
 #define SLOTS_MIN_BYTES (4u * 1024 * 1024)
 
 /* How many of each size one user holds; zeroed to begin. */

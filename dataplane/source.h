@@ -10,7 +10,8 @@ enum source_kind {
 	SOURCE_PREAUTH,
 	SOURCE_SESSION,
 	SOURCE_ENGINE,
-	SOURCE_VERBS
+	SOURCE_VERBS,
+	SOURCE_SHM
 };
 struct source {
 	enum source_kind kind;

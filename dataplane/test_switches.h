@@ -19,6 +19,7 @@ struct dp_test_switches {
 	                             handed on, nor by the timer */
 	bool no_last_look;        /* nor between the look at them and the system call behind it */
 	bool no_contact_check;    /* losing the controller ends nothing */
+	bool no_early_refusal;    /* who asks over verbs and proves nothing is left to wait */
 	bool no_key_owner;        /* a key is good on every connection */
 	bool no_key_generation;   /* the index of a key is enough, whatever its random bits */
 	bool no_proof;            /* a connection needs to know no secret */
@@ -28,6 +29,7 @@ struct dp_test_switches {
 	bool no_freeze;           /* a revocation that could not be held stops nothing else */
 	bool no_expiry;           /* a lease ends when its session does */
 	bool no_session_share;    /* one tenant may have all sessions of a reactor */
+	bool no_session_end;      /* a revocation is answered, and no session ends */
 	bool no_key_end;          /* the end of a right ends no key of a storage target */
 	bool no_key_wait;         /* a revocation is answered before the device has ended them */
 	bool no_beneath;          /* paths of the file engine go where their names lead */
@@ -36,7 +38,9 @@ struct dp_test_switches {
 	bool refusals_count;      /* what a tenant's device refuses is a violation */
 	bool no_rnr_limit;        /* a peer that takes no answers is waited for without end */
 	bool remote_operations;   /* tenants' queue pairs take RDMA */
+	bool no_seal;             /* a tenant may do to memory over shm what it likes */
 	bool no_turn_bounds;      /* a turn does all there is to do for connections */
+	bool no_borrowed_bound;   /* engines have as much of a tenant's own memory as it asks */
 	/* An engine type of the test's own, found before the real ones; NULL for none. */
 	const struct engine_ops *extra_engine;
 };

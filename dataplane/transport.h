@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The face between the request pipeline and a transport: tcp now, shm and verbs later. The
+ * The face between the request pipeline and a transport: tcp, verbs or shm. The
  * transport knows how bytes travel and nothing of rights; the pipeline knows rights and nothing of
  * sockets. All of it runs on the session's reactor, but init.
  *
@@ -72,6 +72,11 @@ struct transport_ops {
 	bool takes_parts;
 	/* Payload moves by the tenant's windows: a lease without one is good for nothing. */
 	bool needs_window;
+	/* The tenant's memory as this process has it, for engines that take any: payload goes
+	 * through no slot then. NULL, or NULL returned: there is none. */
+	void *(*memory)(const struct session *s, uint64_t address, uint64_t len);
+	/* May it be leased? NULL: any may. */
+	bool (*has_region)(const struct session *s, uint64_t base, uint64_t len);
 	/* Its own part of a session, session.channel: so many bytes, zeroed, that live as long as
 	 * the session. init, on the loop, makes them ready and gives every request its request.out.
 	 */
@@ -109,5 +114,5 @@ struct transport_ops {
 	/* The last call for a session: frees what it has of the device. NULL: nothing. */
 	void (*gone)(struct session *s);
 };
-extern const struct transport_ops transport_tcp, transport_verbs;
+extern const struct transport_ops transport_tcp, transport_verbs, transport_shm;
 #endif

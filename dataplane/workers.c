@@ -188,7 +188,8 @@ void workers_put(struct workers *w, struct dp_op *op)
 {
 	pthread_mutex_lock(&w->lock);
 	op->stage = OP_QUEUED;
-	list_add_tail(op->tenant ? &w->calls : &w->closings, &op->job);
+	/* Of a session is what somebody waits for: not behind what another tenant has to close. */
+	list_add_tail(op->tenant || op->ds ? &w->calls : &w->closings, &op->job);
 	pthread_cond_signal(&w->cond);
 	pthread_mutex_unlock(&w->lock);
 }

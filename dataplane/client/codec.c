@@ -35,6 +35,8 @@ const char *codec_opcode_to_str(uint8_t opcode)
 		return "ZERO";
 	case WIRE_DISCARD:
 		return "DISCARD";
+	case WIRE_MAPPED:
+		return "MAPPED";
 	case WIRE_DATA:
 		return "DATA";
 	case WIRE_PULL:
@@ -43,6 +45,8 @@ const char *codec_opcode_to_str(uint8_t opcode)
 		return "COMPLETE";
 	case WIRE_NAK:
 		return "NAK";
+	case WIRE_MEMORY:
+		return "MEMORY";
 	case WIRE_PING:
 		return "PING";
 	case WIRE_PONG:

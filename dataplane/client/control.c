@@ -87,6 +87,19 @@ static int call_empty(struct control *c, const struct rpc_method *m, const Proto
 	return rc;
 }
 
+static enum ros2_transport transport_of(Ros2__V1__Transport t)
+{
+	switch (t) {
+	case ROS2__V1__TRANSPORT__TRANSPORT_VERBS:
+		return ROS2_TRANSPORT_VERBS;
+	case ROS2__V1__TRANSPORT__TRANSPORT_SHM:
+		return ROS2_TRANSPORT_SHM;
+	default:
+		/* Agents before verbs say nothing. */
+		return ROS2_TRANSPORT_TCP;
+	}
+}
+
 static int session_of(const Ros2__V1__OpenSessionReply *p, struct control_session *ret,
                       struct ros2_err *err)
 {
@@ -105,7 +118,7 @@ static int session_of(const Ros2__V1__OpenSessionReply *p, struct control_sessio
 		.region_size_min = p->region_size_min,
 		.region_size_max = p->region_size_max,
 		.region_alignment = p->region_alignment,
-		.verbs = p->transport == ROS2__V1__TRANSPORT__TRANSPORT_VERBS,
+		.transport = transport_of(p->transport),
 	};
 	memcpy(ret->uid, p->session_uid.data, 16);
 	memcpy(ret->secret, p->secret.data, WIRE_SECRET_LEN);
@@ -116,13 +129,14 @@ static int session_of(const Ros2__V1__OpenSessionReply *p, struct control_sessio
 	return 0;
 }
 
-int control_open_session(struct control *c, enum ros2_transport transport,
+int control_open_session(struct control *c, enum ros2_transport transport, uint64_t shm_bytes,
                          struct control_session *ret, struct ros2_err *err)
 {
 	static const Ros2__V1__Transport names[] = {
 		[ROS2_TRANSPORT_AUTO] = ROS2__V1__TRANSPORT__TRANSPORT_ANY,
 		[ROS2_TRANSPORT_TCP] = ROS2__V1__TRANSPORT__TRANSPORT_TCP,
 		[ROS2_TRANSPORT_VERBS] = ROS2__V1__TRANSPORT__TRANSPORT_VERBS,
+		[ROS2_TRANSPORT_SHM] = ROS2__V1__TRANSPORT__TRANSPORT_SHM,
 	};
 	Ros2__V1__OpenSessionRequest req = ROS2__V1__OPEN_SESSION_REQUEST__INIT;
 	ProtobufCMessage *reply = NULL;
@@ -130,13 +144,14 @@ int control_open_session(struct control *c, enum ros2_transport transport,
 
 	req.protocol = WIRE_VERSION;
 	req.transport = names[transport];
+	req.shared_memory_bytes = transport == ROS2_TRANSPORT_SHM ? shm_bytes : 0;
 	req.software = (char *)"libros2 " ROS2_VERSION_STRING;
 	rc = call(c, &ros2_v1_tenant_open_session, &req.base, 0, &reply, err);
 	if (rc)
 		return rc;
 	rc = session_of(ros2_v1_tenant_open_session_out(reply), ret, err);
-	if (!rc && transport != ROS2_TRANSPORT_AUTO &&
-	    ret->verbs != (transport == ROS2_TRANSPORT_VERBS))
+	if (!rc && (transport == ROS2_TRANSPORT_AUTO ? ret->transport == ROS2_TRANSPORT_SHM
+	                                             : ret->transport != transport))
 		rc = ros2_err_named(err, ROS2_PROTOCOL,
 		                    "the agent opened a session over another transport than asked");
 	protobuf_c_message_free_unpacked(reply, NULL);
@@ -336,7 +351,7 @@ static int check_lease(const struct control_lease *l, struct ros2_err *err)
 	return 0;
 }
 
-int control_register(struct control *c, const uint8_t uid[16], const void *addr, uint64_t len,
+int control_register(struct control *c, const uint8_t uid[16], uint64_t addr, uint64_t len,
                      uint32_t access, struct control_lease *ret, struct ros2_err *err)
 {
 	Ros2__V1__RegisterRegionRequest req = ROS2__V1__REGISTER_REGION_REQUEST__INIT;
@@ -346,7 +361,7 @@ int control_register(struct control *c, const uint8_t uid[16], const void *addr,
 	int rc;
 
 	req.session_uid = (ProtobufCBinaryData)UID(uid);
-	req.address = (uintptr_t)addr;
+	req.address = addr;
 	req.length = len;
 	req.access = access;
 	rc = call(c, &ros2_v1_tenant_register_region, &req.base, 0, &reply, err);

@@ -29,9 +29,10 @@ struct control_session {
 	char data_address[256], tenant[64];
 	uint32_t credits, max_io, max_inline, lease_ttl_ms, regions_max;
 	uint64_t region_bytes_max, region_size_min, region_size_max, region_alignment;
-	bool verbs; /* data_address is one of RDMA */
+	enum ros2_transport transport; /* TCP, VERBS or SHM: what data_address is of */
 };
-int control_open_session(struct control *c, enum ros2_transport transport,
+/* @shm_bytes: of SHM, or 0. */
+int control_open_session(struct control *c, enum ros2_transport transport, uint64_t shm_bytes,
                          struct control_session *ret, struct ros2_err *err);
 int control_close_session(struct control *c, const uint8_t uid[16], uint32_t timeout_ms,
                           struct ros2_err *err);
@@ -59,7 +60,8 @@ int control_readdir(struct control *c, const uint8_t uid[16], uint32_t mount, co
 struct control_lease {
 	uint32_t key, generation, ttl_ms;
 };
-int control_register(struct control *c, const uint8_t uid[16], const void *addr, uint64_t len,
+/* @addr: over shm an offset in the shared memory. */
+int control_register(struct control *c, const uint8_t uid[16], uint64_t addr, uint64_t len,
                      uint32_t access, struct control_lease *ret, struct ros2_err *err);
 int control_renew(struct control *c, const uint8_t uid[16], uint32_t key, uint32_t timeout_ms,
                   struct control_lease *ret, struct ros2_err *err);

@@ -34,6 +34,7 @@
 #define LEASE_RETRIES    6u /* counts refusals and registrations */
 #define RECONNECT_MS     30000u
 #define POLL_US_MAX      1000000u
+#define SHM_BYTES_MAX    ((uint64_t)1 << 40)
 #define CONTROL_MS       10000u
 #define CONNECT_MS       5000u
 #define WHY_MS           2000u
@@ -51,6 +52,8 @@
 
 struct fabric_region;
 struct fabric_window;
+struct shm_arena;
+struct shm_link;
 struct verbs_link;
 
 struct ros2_client {
@@ -77,7 +80,8 @@ struct ros2_region {
 	uint32_t users; /* requests that name it and are not DONE */
 	void *mapping;  /* owned: of ros2_buf_alloc; NULL for the caller's memory */
 	size_t mapping_len;
-	bool is_bounce;
+	bool is_stage;           /* over shm: see dataplane/client/shm.h; never the program's */
+	struct shm_arena *arena; /* a reference: what it lies in; NULL = in no shared memory */
 	/* over verbs */
 	struct fabric_region *fabric; /* owned: its registration with the device; NULL = not yet */
 	struct fabric_window *window; /* bound over it on this connection; NULL = none */
@@ -137,10 +141,12 @@ struct request {
 	uint64_t offset, tag, id;
 	uint64_t ready_ns; /* monotonic: when it began to wait for the agent */
 	uint64_t lost_ns;  /* monotonic: when it was lost with a connection first; 0 = never */
-	uint32_t key, generation; /* as sent */
-	uint32_t received;        /* READ: bytes landed, in order */
-	uint32_t pulled;          /* WRITE: bytes promised to PULLs */
-	uint32_t out_refs;        /* entries of the send queue that name it */
+	struct ros2_region *via;           /* whose key was sent: region, or the stage over shm */
+	uint32_t key, generation;          /* as sent */
+	uint32_t piece_first, piece_pages; /* over shm: pages of the stage; 0 = none */
+	uint32_t received;                 /* READ: bytes landed, in order */
+	uint32_t pulled;                   /* WRITE: bytes promised to PULLs */
+	uint32_t out_refs;                 /* entries of the send queue that name it */
 	uint32_t retries;
 	uint64_t covers; /* FLUSH: file->writes_acked when it was sent */
 	int64_t result;
@@ -150,18 +156,40 @@ struct request {
 
 enum link_state { LINK_DOWN, LINK_UP, LINK_DEAD };
 
+/* What a transport does; for the contracts see link_open and the others below. */
+struct link_ops {
+	int (*open)(struct ros2_session *s, uint32_t timeout_ms, struct ros2_err *err);
+	int (*progress)(struct ros2_session *s, bool *ret_moved, struct ros2_err *err);
+	/* What was queued since progress. */
+	int (*send)(struct ros2_session *s, bool *ret_moved, struct ros2_err *err);
+	int (*listen)(struct ros2_session *s, struct ros2_err *err);
+	void (*poll)(struct ros2_session *s, int timeout_ms);
+};
+
+/* Over TCP payload comes and goes as DATA; elsewhere the agent takes it from memory, and puts it
+ * there, by itself. */
+static inline bool link_has_data(enum ros2_transport over)
+{
+	return over == ROS2_TRANSPORT_TCP;
+}
+
 struct ros2_session {
 	struct ros2_client *client; /* borrowed: sessions are closed first */
 	struct list link;           /* client->sessions, guarded by client->lock */
 
 	/* session thread */
 	enum link_state state;
-	struct ros2_err why;           /* DEAD: for good; DOWN: what the last attempt met */
-	int fd;                        /* owned; -1 unless UP over tcp */
-	struct verbs_link *verbs;      /* owned; NULL until one was tried */
-	bool over_verbs;               /* what this connection is */
-	bool no_verbs;                 /* AUTO found that it does not work here */
-	enum ros2_transport transport; /* what the program wants */
+	struct ros2_err why;             /* DEAD: for good; DOWN: what the last attempt met */
+	int fd;                          /* owned; -1 unless UP over tcp or shm */
+	struct verbs_link *verbs;        /* owned; NULL until one was tried */
+	const struct link_ops *link_ops; /* of what this connection is */
+	enum ros2_transport over;        /* the same by its name: TCP, VERBS or SHM */
+	struct shm_link *shm;            /* owned; NULL until one was tried */
+	bool stage_is_full;              /* over shm: until a piece of it is put back */
+	uint64_t shm_bytes;              /* what the program wants */
+	uint64_t copied_bytes;           /* over shm, both ways */
+	bool no_verbs;                   /* AUTO found that it does not work here */
+	enum ros2_transport transport;   /* what the program wants */
 	struct rx rx;
 	struct tx tx;
 	char words[WIRE_WORDS_MAX + 1];
@@ -207,6 +235,15 @@ int link_shake_hands(struct ros2_session *s, int fd, uint64_t deadline_ns, struc
                      struct ros2_err *err);
 /* What a WELCOME offers is within the protocol's bounds: the connection is this. Else PROTOCOL. */
 int link_take_welcome(struct ros2_session *s, const struct wire_welcome *w, struct ros2_err *err);
+/* What connections over a socket begin with. Waits for @events: 0 or TIMEOUT. Sends all of @p. The
+ * error that a NAK with header @h tells, whose words are still to be read. */
+int link_wait(int fd, short events, uint64_t deadline_ns, struct ros2_err *err);
+int link_send_all(int fd, const void *p, size_t n, uint64_t deadline_ns, struct ros2_err *err);
+int link_refused(int fd, const struct wire_header *h, uint64_t deadline_ns, struct ros2_err *err);
+/* The error of a connection that the agent has ended: what its last NAK said, or @error (errno). */
+int link_broke(struct ros2_session *s, int error, struct ros2_err *err);
+/* PULLs and PINGs are answered through the send queue: without room there nothing is read. */
+bool link_can_read(const struct ros2_session *s);
 /* The connection ends; the send queue stays as it was. */
 void link_cut(struct ros2_session *s);
 /* And the send queue is dropped. */
@@ -277,6 +314,15 @@ int region_register(struct ros2_session *s, struct ros2_region *r, struct ros2_e
 /* Registered memory of the library's, made on first use. */
 int region_bounce(struct ros2_session *s, struct ros2_region **ret, struct ros2_err *err);
 void regions_free(struct ros2_session *s);
+/* The table only: no call to the agent. EXISTS, LIMIT, -ENOMEM. */
+int region_insert(struct ros2_session *s, struct ros2_region *r, struct ros2_err *err);
+void region_remove(struct ros2_session *s, struct ros2_region *r);
+/* With the memory that it owns. */
+void region_free(struct ros2_region *r);
+/* *len becomes what the policy wants a region of so many bytes to be, *ret_align what its address
+ * has to be a multiple of. */
+int region_shape(const struct ros2_session *s, size_t *len, size_t *ret_align,
+                 struct ros2_err *err);
 /* Key and generation to send; false when it has to be registered first. */
 bool region_key(struct ros2_session *s, struct ros2_region *r, uint32_t *ret_key,
                 uint32_t *ret_generation);

@@ -8,6 +8,7 @@
 #include "common/utf8.h"
 #include "dataplane/client/codec.h"
 #include "dataplane/client/internal_priv.h"
+#include "dataplane/client/shm.h"
 #include "dataplane/client/test_switches.h"
 #include "dataplane/client/verbs.h"
 #include <errno.h>
@@ -54,7 +55,7 @@ static int ms_left(uint64_t deadline_ns)
 	return now >= deadline_ns ? 0 : (int)((deadline_ns - now + NS_PER_MS - 1) / NS_PER_MS);
 }
 
-static int wait_for(int fd, short events, uint64_t deadline_ns, struct ros2_err *err)
+int link_wait(int fd, short events, uint64_t deadline_ns, struct ros2_err *err)
 {
 	struct pollfd p = {.fd = fd, .events = events};
 	int rc;
@@ -80,7 +81,7 @@ static int connect_one(const struct addrinfo *ai, uint64_t deadline_ns, int *ret
 	setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
 	if (connect(fd, ai->ai_addr, ai->ai_addrlen) < 0 && errno != EINPROGRESS)
 		return ros2_err_named(err, ROS2_UNAVAILABLE, "cannot connect: %s", strerror(errno));
-	rc = wait_for(fd, POLLOUT, deadline_ns, err);
+	rc = link_wait(fd, POLLOUT, deadline_ns, err);
 	if (rc)
 		return rc;
 	if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &failed, &len) < 0 || failed)
@@ -127,7 +128,7 @@ static int read_exact(int fd, void *p, size_t n, uint64_t deadline_ns, struct ro
 			                      "the agent closed the data connection before the "
 			                      "session was proved");
 		} else if (errno == EAGAIN) {
-			rc = wait_for(fd, POLLIN, deadline_ns, err);
+			rc = link_wait(fd, POLLIN, deadline_ns, err);
 			if (rc)
 				return rc;
 		} else if (errno != EINTR) {
@@ -138,7 +139,7 @@ static int read_exact(int fd, void *p, size_t n, uint64_t deadline_ns, struct ro
 	return 0;
 }
 
-static int refused(int fd, const struct wire_header *h, uint64_t deadline_ns, struct ros2_err *err)
+int link_refused(int fd, const struct wire_header *h, uint64_t deadline_ns, struct ros2_err *err)
 {
 	char words[WIRE_WORDS_MAX + 1] = "";
 	enum ros2_status st =
@@ -168,7 +169,7 @@ static int read_message(int fd, uint8_t opcode, void *payload, uint32_t len, uin
 	if (rc)
 		return rc;
 	if (h.opcode == WIRE_NAK)
-		return refused(fd, &h, deadline_ns, err);
+		return link_refused(fd, &h, deadline_ns, err);
 	if (h.opcode != opcode || h.payload_len != len)
 		return ros2_err_named(err, ROS2_PROTOCOL,
 		                      "expected %s with %u bytes, the agent sent %s with %u",
@@ -177,7 +178,7 @@ static int read_message(int fd, uint8_t opcode, void *payload, uint32_t len, uin
 	return read_exact(fd, payload, len, deadline_ns, err);
 }
 
-static int send_exact(int fd, const void *p, size_t n, uint64_t deadline_ns, struct ros2_err *err)
+int link_send_all(int fd, const void *p, size_t n, uint64_t deadline_ns, struct ros2_err *err)
 {
 	while (n) {
 		ssize_t sent = send(fd, p, n, MSG_NOSIGNAL);
@@ -187,9 +188,9 @@ static int send_exact(int fd, const void *p, size_t n, uint64_t deadline_ns, str
 			p = (const char *)p + sent;
 			n -= (size_t)sent;
 		} else if (errno == EAGAIN) {
-			rc = wait_for(fd, POLLOUT, deadline_ns, err);
+			rc = link_wait(fd, POLLOUT, deadline_ns, err);
 		} else if (errno != EINTR) {
-			rc = ros2_err_named(err, ROS2_CLOSED, "cannot send HELLO: %s",
+			rc = ros2_err_named(err, ROS2_CLOSED, "cannot send to the agent: %s",
 			                    strerror(errno));
 		}
 		if (rc)
@@ -210,7 +211,7 @@ static int send_hello(int fd, const struct wire_hello *hello, uint64_t deadline_
 	         .hello = *hello};
 
 	codec_seal(&msg.h);
-	return send_exact(fd, &msg, sizeof(msg), deadline_ns, err);
+	return link_send_all(fd, &msg, sizeof(msg), deadline_ns, err);
 }
 
 static int check_welcome(const struct wire_welcome *w, struct ros2_err *err)
@@ -271,6 +272,8 @@ int link_take_welcome(struct ros2_session *s, const struct wire_welcome *w, stru
 	return 0;
 }
 
+static const struct link_ops tcp_ops;
+
 static int open_tcp(struct ros2_session *s, uint32_t timeout_ms, struct ros2_err *err)
 {
 	uint64_t deadline = clock_add_ns(clock_monotonic_ns(), timeout_ms * NS_PER_MS);
@@ -287,12 +290,25 @@ static int open_tcp(struct ros2_session *s, uint32_t timeout_ms, struct ros2_err
 	return rc;
 }
 
+static const struct link_ops *ops_of(enum ros2_transport over)
+{
+	switch (over) {
+	case ROS2_TRANSPORT_VERBS:
+		return &verbs_link_ops;
+	case ROS2_TRANSPORT_SHM:
+		return &shm_link_ops;
+	default:
+		return &tcp_ops;
+	}
+}
+
 int link_open(struct ros2_session *s, uint32_t timeout_ms, struct ros2_err *err)
 {
 	int rc;
 
-	s->over_verbs = s->granted.verbs;
-	rc = s->over_verbs ? verbs_link_open(s, timeout_ms, err) : open_tcp(s, timeout_ms, err);
+	s->over = s->granted.transport;
+	s->link_ops = ops_of(s->over);
+	rc = s->link_ops->open(s, timeout_ms, err);
 	/* It was good for this one proof. */
 	crypto_wipe(s->granted.secret, sizeof(s->granted.secret));
 	return rc;
@@ -304,6 +320,7 @@ void link_cut(struct ros2_session *s)
 		close(s->fd);
 	s->fd = -1;
 	verbs_link_cut(s);
+	shm_link_cut(s);
 }
 
 void link_close(struct ros2_session *s)
@@ -314,7 +331,7 @@ void link_close(struct ros2_session *s)
 
 /* ---- moving bytes ---- */
 
-static int broke(struct ros2_session *s, int error, struct ros2_err *err)
+int link_broke(struct ros2_session *s, int error, struct ros2_err *err)
 {
 	if (s->nak.code) {
 		if (err)
@@ -334,8 +351,7 @@ static int unmapped(struct ros2_err *err)
 	                    "not with the access it was registered for");
 }
 
-/* PULLs and PINGs are answered through the send queue: without room there nothing is read. */
-static bool can_read(const struct ros2_session *s)
+bool link_can_read(const struct ros2_session *s)
 {
 	return s->tx.capacity - s->tx.count > RX_STAGE_MAX / WIRE_HEADER_LEN;
 }
@@ -358,10 +374,10 @@ static int send_waiting(struct ros2_session *s, bool *ret_moved, struct ros2_err
 		if (n < 0 && errno == EFAULT)
 			return unmapped(err);
 		/* What the agent said before it went is worth more than EPIPE: read first. */
-		if (n < 0 && (errno == EPIPE || errno == ECONNRESET) && can_read(s))
+		if (n < 0 && (errno == EPIPE || errno == ECONNRESET) && link_can_read(s))
 			return 0;
 		if (n < 0)
-			return broke(s, errno, err);
+			return link_broke(s, errno, err);
 		tx_advance(&s->tx, (size_t)n, requests_entry_sent, s);
 		*ret_moved = true;
 	}
@@ -378,7 +394,7 @@ static enum rx_expect expect(const struct ros2_session *s)
 
 static int receive(struct ros2_session *s, bool *ret_moved, struct ros2_err *err)
 {
-	for (int i = 0; i < READS_PER_ROUND && can_read(s); i++) {
+	for (int i = 0; i < READS_PER_ROUND && link_can_read(s); i++) {
 		enum rx_expect what = expect(s);
 		struct iovec iov[2];
 		int n_iov = rx_iov(&s->rx, what, iov);
@@ -393,7 +409,7 @@ static int receive(struct ros2_session *s, bool *ret_moved, struct ros2_err *err
 		if (n < 0 && errno == EFAULT)
 			return unmapped(err);
 		if (n <= 0)
-			return broke(s, n < 0 ? errno : 0, err);
+			return link_broke(s, n < 0 ? errno : 0, err);
 		*ret_moved = true;
 		s->silent_ns = s->pinged_ns = 0;
 		s->looked_ns = clock_monotonic_ns();
@@ -436,40 +452,59 @@ static int check_silence(struct ros2_session *s, struct ros2_err *err)
 
 int link_progress(struct ros2_session *s, bool *ret_moved, struct ros2_err *err)
 {
-	int rc = s->over_verbs ? verbs_link_progress(s, ret_moved, err)
-	                       : send_waiting(s, ret_moved, err);
+	int rc = s->link_ops->progress(s, ret_moved, err);
 
-	if (!rc && !s->over_verbs)
-		rc = receive(s, ret_moved, err);
 	if (!rc)
 		rc = check_silence(s, err);
 	if (!rc && s->tx.count)
-		rc = s->over_verbs ? verbs_link_progress(s, ret_moved, err)
-		                   : send_waiting(s, ret_moved, err);
+		rc = s->link_ops->send(s, ret_moved, err);
 	if (!rc && s->peer_said_bye && !s->n_sent)
-		rc = broke(s, 0, err);
+		rc = link_broke(s, 0, err);
 	return rc;
 }
 
 int link_listen(struct ros2_session *s, struct ros2_err *err)
 {
-	bool moved = false;
-
-	return s->over_verbs ? verbs_link_listen(s, err) : receive(s, &moved, err);
+	return s->link_ops->listen(s, err);
 }
 
 void link_poll(struct ros2_session *s, int timeout_ms)
 {
+	s->link_ops->poll(s, timeout_ms);
+}
+
+/* ---- over TCP ---- */
+
+static int progress_tcp(struct ros2_session *s, bool *ret_moved, struct ros2_err *err)
+{
+	int rc = send_waiting(s, ret_moved, err);
+
+	return rc ? rc : receive(s, ret_moved, err);
+}
+
+static int listen_tcp(struct ros2_session *s, struct ros2_err *err)
+{
+	bool moved = false;
+
+	return receive(s, &moved, err);
+}
+
+static void poll_tcp(struct ros2_session *s, int timeout_ms)
+{
 	struct pollfd p = {.fd = s->fd};
 
-	if (s->over_verbs) {
-		verbs_link_poll(s, timeout_ms);
-		return;
-	}
-	if (can_read(s))
+	if (link_can_read(s))
 		p.events |= POLLIN;
 	if (s->tx.count)
 		p.events |= POLLOUT;
 	/* An interrupted or failed poll only means that the caller looks again. */
 	(void)poll(&p, 1, timeout_ms);
 }
+
+static const struct link_ops tcp_ops = {
+	.open = open_tcp,
+	.progress = progress_tcp,
+	.send = send_waiting,
+	.listen = listen_tcp,
+	.poll = poll_tcp,
+};

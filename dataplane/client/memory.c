@@ -4,12 +4,16 @@
  * the agent's name for a region on this session only; it is renewed in the background (client.c)
  * and made anew here when that came too late.
  *
+ * Over shared memory a region that does not lie there needs no key: it is known here only, and the
+ * agent is not told of it (shm.h).
+ *
  * End of a region: 1. no new request finds it. 2. requests that use it end, or the connection is
  * cut so that nothing can land any more. 3. over verbs its window is invalidated and the device
  * forgets the memory. 4. the agent is told. 5. the memory is the caller's again.
  */
 #include "common/clock.h"
 #include "dataplane/client/internal_priv.h"
+#include "dataplane/client/shm.h"
 #include "dataplane/client/verbs.h"
 #include <errno.h>
 #include <stdio.h>
@@ -51,7 +55,7 @@ struct ros2_region *region_find(struct ros2_session *s, const void *addr, size_t
 	return r;
 }
 
-static int table_add(struct ros2_session *s, struct ros2_region *r, struct ros2_err *err)
+int region_insert(struct ros2_session *s, struct ros2_region *r, struct ros2_err *err)
 {
 	uint32_t at = lower_bound(s, r->addr);
 	struct ros2_region **grown;
@@ -74,7 +78,7 @@ static int table_add(struct ros2_session *s, struct ros2_region *r, struct ros2_
 	return grown ? 0 : ros2_err_set(err, -ENOMEM, "no memory for a region");
 }
 
-static void table_remove(struct ros2_session *s, struct ros2_region *r)
+void region_remove(struct ros2_session *s, struct ros2_region *r)
 {
 	uint32_t at = lower_bound(s, r->addr);
 
@@ -87,10 +91,11 @@ static void table_remove(struct ros2_session *s, struct ros2_region *r)
 	pthread_mutex_unlock(&s->lock);
 }
 
-static void region_free(struct ros2_region *r)
+void region_free(struct ros2_region *r)
 {
 	if (r->mapping)
 		munmap(r->mapping, r->mapping_len);
+	shm_arena_unref(r->arena);
 	free(r);
 }
 
@@ -134,12 +139,32 @@ void region_set_times(struct ros2_region *r, uint64_t asked_ns)
 	r->renew_at_ns = clock_add_ns(asked_ns, MAX(ttl / 3, RENEW_MIN_MS * NS_PER_MS));
 }
 
+/* The agent reaches it. */
+static bool has_lease(const struct ros2_session *s, const struct ros2_region *r)
+{
+	return s->over != ROS2_TRANSPORT_SHM || shm_region_is_shared(s, r);
+}
+
+static uint64_t base_of(const struct ros2_session *s, const struct ros2_region *r)
+{
+	return s->over == ROS2_TRANSPORT_SHM ? shm_region_base(r) : (uintptr_t)r->addr;
+}
+
 int region_register(struct ros2_session *s, struct ros2_region *r, struct ros2_err *err)
 {
 	struct control_lease l;
 	uint64_t asked = clock_boottime_ns();
-	int rc = control_register(s->client->control, s->uid, r->addr, r->len, r->access, &l, err);
+	int rc;
 
+	if (!has_lease(s, r)) {
+		pthread_mutex_lock(&s->lock);
+		r->key = r->generation = 0;
+		r->stale = true;
+		pthread_mutex_unlock(&s->lock);
+		return 0;
+	}
+	rc = control_register(s->client->control, s->uid, base_of(s, r), r->len, r->access, &l,
+	                      err);
 	if (rc)
 		return rc;
 	pthread_mutex_lock(&s->lock);
@@ -173,14 +198,14 @@ static int region_add(struct ros2_session *s, struct ros2_region *r, struct ros2
 	r->stale = true;
 	rc = session_need_up(s, err);
 	if (!rc)
-		rc = table_add(s, r, err);
+		rc = region_insert(s, r, err);
 	if (rc) {
 		region_free(r);
 		return rc;
 	}
 	rc = session_call(s, true, "register a region", register_call, r, err);
 	if (rc) {
-		table_remove(s, r);
+		region_remove(s, r);
 		region_free(r);
 		return rc;
 	}
@@ -220,7 +245,7 @@ void ros2_region_deregister(struct ros2_region *r)
 	ros2_err_named(&why, ROS2_CANCELLED, "a region was deregistered while requests used it");
 	session_drain(s, r, NULL, &why);
 	verbs_region_end(s, r);
-	table_remove(s, r);
+	region_remove(s, r);
 	if (region_key(s, r, &key, &generation) && s->state == LINK_UP)
 		control_deregister(s->client->control, s->uid, key, WHY_MS, NULL);
 	if (s->bounce == r)
@@ -228,15 +253,11 @@ void ros2_region_deregister(struct ros2_region *r)
 	region_free(r);
 }
 
-/* Memory aligned and sized as the policy wants it. */
-static int region_alloc(struct ros2_session *s, size_t size, struct ros2_region **ret,
-                        struct ros2_err *err)
+int region_shape(const struct ros2_session *s, size_t *len, size_t *ret_align, struct ros2_err *err)
 {
-	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	size_t page = (size_t)sysconf(_SC_PAGESIZE), size = *len;
 	const struct control_session *g = &s->granted;
 	size_t align = MAX(page, (size_t)g->region_alignment), unit = MAX(g->region_alignment, 1u);
-	struct ros2_region *r;
-	uint8_t *p;
 
 	if (!size || size > REGION_SIZE_MAX)
 		return ros2_err_set(err, -EINVAL, "cannot make a buffer of %zu bytes", size);
@@ -252,20 +273,51 @@ static int region_alloc(struct ros2_session *s, size_t size, struct ros2_region 
 	/* Whole pages, but not more than the policy allows: what is asked for may be the limit. */
 	if (!g->region_size_max || (size + align - 1) / align * align <= g->region_size_max)
 		unit = align;
-	size = (size + unit - 1) / unit * unit;
+	*len = (size + unit - 1) / unit * unit;
+	*ret_align = align;
+	return 0;
+}
+
+/* Memory of this program only. */
+static int map_region(struct ros2_region *r, size_t len, size_t align, struct ros2_err *err)
+{
+	uint8_t *p;
+
+	r->mapping_len = align > (size_t)sysconf(_SC_PAGESIZE) ? len + align : len;
+	p = mmap(NULL, r->mapping_len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (p == MAP_FAILED)
+		return ros2_err_set(err, -ENOMEM, "no memory for a buffer of %zu bytes", len);
+	r->mapping = p;
+	r->addr = (uint8_t *)(((uintptr_t)p + align - 1) / align * align);
+	r->len = len;
+	return 0;
+}
+
+/* Memory aligned and sized as the policy wants it; shared where there is such. */
+static int region_alloc(struct ros2_session *s, size_t size, struct ros2_region **ret,
+                        struct ros2_err *err)
+{
+	struct ros2_region *r;
+	size_t align;
+	int rc = region_shape(s, &size, &align, err);
+
+	/* Not of an arena that is gone already. */
+	if (!rc && s->over == ROS2_TRANSPORT_SHM)
+		rc = session_need_up(s, err);
+	if (rc)
+		return rc;
 	r = calloc(1, sizeof(*r));
 	if (!r)
 		return ros2_err_set(err, -ENOMEM, "no memory for a region");
-	r->mapping_len = align > page ? size + align : size;
-	p = mmap(NULL, r->mapping_len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (p == MAP_FAILED) {
-		free(r);
-		return ros2_err_set(err, -ENOMEM, "no memory for a buffer of %zu bytes", size);
-	}
-	r->mapping = p;
-	r->addr = (uint8_t *)(((uintptr_t)p + align - 1) / align * align);
-	r->len = size;
 	r->access = ROS2_REGION_READ | ROS2_REGION_WRITE;
+	if (shm_region_place(s, r, size, align))
+		memset(r->addr, 0, r->len);
+	else
+		rc = map_region(r, size, align, err);
+	if (rc) {
+		free(r);
+		return rc;
+	}
 	return region_add(s, r, ret, err);
 }
 
@@ -283,7 +335,7 @@ void ros2_buf_free(struct ros2_session *s, void *buf)
 {
 	struct ros2_region *r = buf ? region_find(s, buf, 1) : NULL;
 
-	if (r && r->mapping && r->addr == buf)
+	if (r && (r->mapping || r->arena) && !r->is_stage && r->addr == buf)
 		ros2_region_deregister(r);
 }
 

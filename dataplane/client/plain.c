@@ -3,10 +3,12 @@
  * pread, pwrite, zero, discard and flush for programs that want no ring. They use slots of the
  * table that the ring does not have, so that both can be used on one session. Registered memory is
  * used where it lies, with several pieces in flight; other memory goes through one registered
- * buffer, a piece at a time: the only place in the library that copies payload.
+ * buffer, a piece at a time. Over shared memory there is no such buffer: it goes through the stage
+ * (shm.h). These are the only places in the library that copy payload.
  */
 #include "common/clock.h"
 #include "dataplane/client/internal_priv.h"
+#include "dataplane/client/shm.h"
 #include <errno.h>
 #include <limits.h>
 #include <string.h>
@@ -112,6 +114,7 @@ static int check(const struct ros2_file *f, const void *buf, size_t len, uint64_
 static ssize_t direct(struct ros2_file *f, enum request_kind kind, struct ros2_region *region,
                       void *buf, size_t len, uint64_t offset, struct ros2_err *err)
 {
+	const struct ros2_session *s = f->mount->session;
 	struct plain p = {
 		.file = f,
 		.kind = kind,
@@ -119,9 +122,11 @@ static ssize_t direct(struct ros2_file *f, enum request_kind kind, struct ros2_r
 		.buf = buf,
 		.len = len,
 		.offset = offset,
-		.piece = f->mount->session->max_io,
+		.piece = s->max_io,
 	};
 
+	if (buf && s->over == ROS2_TRANSPORT_SHM && !(region && shm_region_is_shared(s, region)))
+		p.piece = MIN(s->max_io, MAX(shm_stage_len(s), 1u));
 	run(&p);
 	return result_of(&p, err);
 }
@@ -163,6 +168,9 @@ static ssize_t plain_io(struct ros2_file *f, enum request_kind kind, void *buf, 
 	region = region_find(f->mount->session, buf, len);
 	if (region && region->access & (read ? ROS2_REGION_WRITE : ROS2_REGION_READ))
 		return direct(f, kind, region, buf, len, offset, err);
+	/* This program's own memory: no region has to allow it. */
+	if (f->mount->session->over == ROS2_TRANSPORT_SHM)
+		return direct(f, kind, NULL, buf, len, offset, err);
 	return bounced(f, kind, buf, len, offset, err);
 }
 

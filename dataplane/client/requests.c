@@ -11,6 +11,7 @@
 #include "common/utf8.h"
 #include "dataplane/client/codec.h"
 #include "dataplane/client/internal_priv.h"
+#include "dataplane/client/shm.h"
 #include "dataplane/client/test_switches.h"
 #include "dataplane/client/verbs.h"
 #include <assert.h>
@@ -115,6 +116,10 @@ static bool is_small_read(const struct request *r)
 static void unsend(struct ros2_session *s, struct request *r)
 {
 	s->n_sent--;
+	if (s->over == ROS2_TRANSPORT_SHM && r->on_wire && !r->answered)
+		shm_request_lost(s, r);
+	if (r->piece_pages)
+		shm_piece_put(s, r);
 	if (r->region)
 		r->region->n_sent--;
 	if (r->kind == REQ_READ)
@@ -144,13 +149,13 @@ static bool take_key(struct ros2_session *s, struct request *r)
 {
 	struct ros2_err err = ROS2_ERR_INIT;
 
-	if (!r->region || region_key(s, r->region, &r->key, &r->generation))
+	if (!r->via || region_key(s, r->via, &r->key, &r->generation))
 		return true;
 	/* A lease that has ended before it can be used must not keep us here for ever. */
 	if (r->retries >= LEASE_RETRIES)
 		ros2_err_named(&err, ROS2_LEASE_EXPIRED, "leases end sooner than they can be used");
-	else if (!region_register(s, r->region, &err) && ++r->retries)
-		return region_key(s, r->region, &r->key, &r->generation);
+	else if (!region_register(s, r->via, &err) && ++r->retries)
+		return region_key(s, r->via, &r->key, &r->generation);
 	if (may_wait(s, r, &err))
 		return false;
 	if (err.status == ROS2_BAD_SESSION || err.status == ROS2_CLOSED)
@@ -160,6 +165,20 @@ static bool take_key(struct ros2_session *s, struct request *r)
 	else
 		request_done(s, r, err.status, err.code, err.msg);
 	return false;
+}
+
+/* Through which region the agent reaches the payload. False: the request ended. */
+static bool choose_region(struct ros2_session *s, struct request *r)
+{
+	struct ros2_err err = ROS2_ERR_INIT;
+
+	r->via = r->region;
+	if (s->over != ROS2_TRANSPORT_SHM || !r->buf)
+		return true;
+	r->via = shm_region_for(s, r, &err);
+	if (!r->via)
+		request_done(s, r, err.status, err.code, err.msg);
+	return r->via;
 }
 
 /* Over verbs the agent reaches memory through a window. False: the request ended, or has to wait.
@@ -181,6 +200,18 @@ static bool take_window(struct ros2_session *s, struct request *r)
 	return false;
 }
 
+static bool take_memory(struct ros2_session *s, struct request *r)
+{
+	switch (s->over) {
+	case ROS2_TRANSPORT_VERBS:
+		return take_window(s, r);
+	case ROS2_TRANSPORT_SHM:
+		return shm_piece_take(s, r);
+	default:
+		return true;
+	}
+}
+
 /* What a request must meet now, on this connection. */
 static bool may_be_sent(struct ros2_session *s, struct request *r)
 {
@@ -195,7 +226,7 @@ static bool may_be_sent(struct ros2_session *s, struct request *r)
 		request_done(s, r, ROS2_UNSUPPORTED, ros2_status_to_errno(ROS2_UNSUPPORTED),
 		             "this agent is of a release that knows neither zero nor discard");
 	else
-		return take_key(s, r) && (!s->over_verbs || take_window(s, r));
+		return choose_region(s, r) && take_key(s, r) && take_memory(s, r);
 	return false;
 }
 
@@ -212,7 +243,7 @@ static void queue_request(struct ros2_session *s, struct request *r)
 		.flags = is_inline ? WIRE_F_INLINE : 0,
 		.handle = r->file->handle,
 		.offset = r->offset,
-		.address = (uintptr_t)r->buf,
+		.address = s->over == ROS2_TRANSPORT_SHM ? shm_address_of(s, r) : (uintptr_t)r->buf,
 		.length = r->len,
 		.key = r->key,
 		.generation = r->generation,
@@ -227,8 +258,8 @@ static void queue_request(struct ros2_session *s, struct request *r)
 	r->out_refs = 1;
 	r->is_inline = is_inline;
 	r->covers = r->file->writes_acked;
-	/* Over verbs the agent takes it when it likes. */
-	if (is_inline || (s->over_verbs && r->kind == REQ_WRITE))
+	/* Where there is no DATA the agent takes it when it likes. */
+	if (is_inline || (!link_has_data(s->over) && r->kind == REQ_WRITE))
 		r->pulled = r->len;
 	tx_push(&s->tx, &h, r->buf, slot_of(s, r));
 	s->n_sent++;
@@ -247,7 +278,7 @@ void requests_dispatch(struct ros2_session *s)
 		return;
 	s->register_after_ns = 0;
 	while (s->state == LINK_UP && !s->peer_said_bye && !list_empty(&s->ready) &&
-	       !s->register_after_ns && s->n_sent < s->credits &&
+	       !s->register_after_ns && !s->stage_is_full && s->n_sent < s->credits &&
 	       s->tx.capacity - s->tx.count > s->tx.capacity / 2) {
 		struct request *r = list_first(&s->ready, struct request, link);
 
@@ -262,7 +293,7 @@ void requests_dispatch(struct ros2_session *s)
 static void send_again(struct ros2_session *s, struct request *r)
 {
 	r->again = false;
-	region_set_stale(s, r->region);
+	region_set_stale(s, r->via);
 	move_to(r, &s->ready, REQ_READY);
 }
 
@@ -302,10 +333,11 @@ static void answer(struct ros2_session *s, struct request *r, enum ros2_status s
 	r->answered = true;
 	r->result = result;
 	r->status = status;
-	if (lease && r->region) {
-		/* Over verbs we do not see a PULL, but an agent says this only of what no engine
+	if (lease && r->via) {
+		/* Elsewhere we do not see a PULL, but an agent says this only of what no engine
 		 * has got (docs/decisions/0020). */
-		bool begun = r->kind == REQ_WRITE && r->pulled && !r->is_inline && !s->over_verbs;
+		bool begun = r->kind == REQ_WRITE && r->pulled && !r->is_inline &&
+		             link_has_data(s->over);
 
 		r->again = !begun && r->retries++ < LEASE_RETRIES;
 		if (begun) {
@@ -341,7 +373,8 @@ static int violation(struct ros2_err *err, const struct wire_header *h, const ch
 	                      codec_opcode_to_str(h->opcode), what);
 }
 
-/* The request a message names: in flight, not yet answered. */
+/* The request a message names: in flight, not yet answered. Over shared memory also not still in
+ * our send queue: what is said of it then is no answer. */
 static struct request *find(struct ros2_session *s, const struct wire_header *h)
 {
 	uint64_t slot = h->request_id & ((1u << SLOT_BITS) - 1);
@@ -350,6 +383,8 @@ static struct request *find(struct ros2_session *s, const struct wire_header *h)
 	if (slot >= s->n_requests)
 		return NULL;
 	r = &s->requests[slot];
+	if (s->over == ROS2_TRANSPORT_SHM && r->out_refs)
+		return NULL;
 	return r->state == REQ_SENT && r->id == h->request_id && !r->answered ? r : NULL;
 }
 
@@ -436,13 +471,16 @@ static int on_complete(struct ros2_session *s, const struct wire_header *h, stru
 	}
 	if (h->length > r->len)
 		return violation(err, h, "for more bytes than were asked for");
-	if (r->kind == REQ_READ && h->length != r->received && !s->over_verbs)
+	if (r->kind == REQ_READ && h->length != r->received && link_has_data(s->over))
 		return violation(err, h, "for a read with another length than its DATA had");
 	if (request_kind_clears(r->kind) && h->length != r->len)
 		return violation(err, h, "for a part of what was to be cleared");
 	/* Over verbs its end of the SEND may come later than the answer. */
-	if (r->kind == REQ_WRITE && (h->length > r->pulled || (r->out_refs && !s->over_verbs)))
+	if (r->kind == REQ_WRITE &&
+	    (h->length > r->pulled || (r->out_refs && s->over != ROS2_TRANSPORT_VERBS)))
 		return violation(err, h, "for bytes of a write that it has not got yet");
+	if (r->kind == REQ_READ && r->piece_pages)
+		shm_piece_read(s, r, h->length);
 	answer(s, r, ROS2_OK, h->length, "");
 	return 0;
 }
@@ -480,8 +518,8 @@ static int on_header(void *arg, const struct wire_header *h, void **ret_dst, str
 {
 	struct ros2_session *s = arg;
 
-	if (s->over_verbs && (h->opcode == WIRE_DATA || h->opcode == WIRE_PULL))
-		return violation(err, h, "over verbs");
+	if (!link_has_data(s->over) && (h->opcode == WIRE_DATA || h->opcode == WIRE_PULL))
+		return violation(err, h, "over a transport that has none");
 	if (h->opcode == WIRE_DATA)
 		return on_data(s, h, ret_dst, err);
 	if (h->opcode == WIRE_NAK) {

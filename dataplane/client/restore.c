@@ -71,6 +71,8 @@ static int restore(struct ros2_session *s, struct ros2_err *err)
 	}
 	for (uint32_t i = 0; i < s->n_regions; i++) {
 		/* One that fails for its own reasons stays stale; its next use names the error. */
+		if (s->regions[i]->is_stage)
+			continue; /* its first use does it */
 		if (!region_register(s, s->regions[i], &own) || !stops_restore(own.status))
 			continue;
 		if (err)
@@ -83,7 +85,7 @@ static int restore(struct ros2_session *s, struct ros2_err *err)
 static int open_once(struct ros2_session *s, enum ros2_transport transport, struct ros2_err *err)
 {
 	struct control_session granted;
-	int rc = control_open_session(s->client->control, transport, &granted, err);
+	int rc = control_open_session(s->client->control, transport, s->shm_bytes, &granted, err);
 
 	if (rc)
 		return rc;
@@ -123,7 +125,8 @@ int session_open_and_restore(struct ros2_session *s, struct ros2_err *err)
 	/* An agent before verbs does not know the word; and a device may be there that leads
 	 * nowhere. */
 	if (rc && transport == ROS2_TRANSPORT_AUTO &&
-	    (own.status == ROS2_UNSUPPORTED || (s->over_verbs && !status_is_final(own.status)))) {
+	    (own.status == ROS2_UNSUPPORTED ||
+	     (s->over == ROS2_TRANSPORT_VERBS && !status_is_final(own.status)))) {
 		s->no_verbs = true;
 		own = (struct ros2_err)ROS2_ERR_INIT;
 		rc = open_once(s, ROS2_TRANSPORT_TCP, &own);

@@ -77,17 +77,29 @@ void ros2_disconnect(struct ros2_client *c);
 const char *ros2_client_version(void);
 
 /* How payload travels. AUTO: verbs where the agent and this machine have a device for it, else tcp.
- */
-enum ros2_transport { ROS2_TRANSPORT_AUTO, ROS2_TRANSPORT_TCP, ROS2_TRANSPORT_VERBS };
+ * SHM: through memory shared with an agent on this machine; see ros2_session_opts.shm_bytes. */
+enum ros2_transport {
+	ROS2_TRANSPORT_AUTO,
+	ROS2_TRANSPORT_TCP,
+	ROS2_TRANSPORT_VERBS,
+	ROS2_TRANSPORT_SHM,
+};
 
 struct ros2_session_opts {
 	uint32_t depth;                /* requests in flight; 0 = what the agent offers */
 	uint32_t reconnect_ms;         /* how long a request may wait for a lost agent; 0 = 30000;
 	                                  UINT32_MAX = do not reconnect */
-	enum ros2_transport transport; /* VERBS: UNSUPPORTED if either side has no RDMA device */
+	enum ros2_transport transport; /* VERBS: UNSUPPORTED if either side has no RDMA device; SHM:
+	                                  if the agent does not offer it */
 	uint32_t
 		poll_us; /* ros2_wait looks again for so long before it sleeps: takes a core, and
 	                    saves the time that waking one takes. 0 = sleeps at once; at most 1 s */
+	/* SHM: bytes shared with the agent, rounded up to 64 KiB; 0 = what the agent gives by
+	 * itself. A part of it is the library's, for memory that is not shared: its payload is
+	 * copied once, by this program. The rest is what ros2_buf_alloc gives, and nothing of that
+	 * is copied; when it is used up ros2_buf_alloc gives memory that is not shared. So does
+	 * a reconnect: what was allocated before it keeps its bytes and is copied from then on. */
+	uint64_t shm_bytes;
 };
 int ros2_session_open(struct ros2_client *c, const struct ros2_session_opts *o,
                       struct ros2_session **ret, struct ros2_err *err);
@@ -104,7 +116,8 @@ struct ros2_session_info {
 	uint32_t regions_max, lease_ttl_ms;
 	uint64_t region_size_min, region_size_max, region_alignment, region_bytes_max;
 	uint32_t reconnects;           /* since ros2_session_open */
-	enum ros2_transport transport; /* of the connection: TCP or VERBS */
+	enum ros2_transport transport; /* of the connection: TCP, VERBS or SHM */
+	uint64_t copied_bytes;         /* SHM: payload that this library has copied so far */
 };
 void ros2_session_info(const struct ros2_session *s, struct ros2_session_info *ret);
 

@@ -12,6 +12,7 @@
 #include "common/clock.h"
 #include "common/crypto.h"
 #include "dataplane/client/internal_priv.h"
+#include "dataplane/client/shm.h"
 #include "dataplane/client/verbs.h"
 #include <errno.h>
 #include <stdio.h>
@@ -43,7 +44,12 @@ struct ros2_session *session_make(struct ros2_client *c, const struct ros2_sessi
 	s->fd = -1;
 	s->depth = o ? o->depth : 0;
 	s->transport = o ? o->transport : ROS2_TRANSPORT_AUTO;
+	s->over = ROS2_TRANSPORT_TCP;
 	s->reconnect_ms = o && o->reconnect_ms ? o->reconnect_ms : RECONNECT_MS;
+	/* Beyond this the agent says no, whatever it is. */
+	s->shm_bytes = o ? MIN(o->shm_bytes, SHM_BYTES_MAX) : 0;
+	s->shm_bytes =
+		(s->shm_bytes + WIRE_SHM_DATA_UNIT - 1) / WIRE_SHM_DATA_UNIT * WIRE_SHM_DATA_UNIT;
 	s->poll_us = o ? MIN(o->poll_us, POLL_US_MAX) : 0;
 	s->backoff_ms = BACKOFF_FIRST_MS;
 	list_init(&s->free);
@@ -63,6 +69,7 @@ void session_unmake(struct ros2_session *s)
 	link_close(s);
 	tx_free(&s->tx);
 	verbs_link_free(s);
+	shm_link_free(s);
 	regions_free(s);
 	free(s->requests);
 	pthread_mutex_destroy(&s->lock);
@@ -146,7 +153,8 @@ void ros2_session_info(const struct ros2_session *s, struct ros2_session_info *r
 		.region_alignment = s->granted.region_alignment,
 		.region_bytes_max = s->granted.region_bytes_max,
 		.reconnects = s->reconnects,
-		.transport = s->over_verbs ? ROS2_TRANSPORT_VERBS : ROS2_TRANSPORT_TCP,
+		.transport = s->over,
+		.copied_bytes = s->copied_bytes,
 	};
 	snprintf(ret->tenant, sizeof(ret->tenant), "%s", s->granted.tenant);
 	memcpy(ret->session_uid, s->granted.uid, sizeof(ret->session_uid));

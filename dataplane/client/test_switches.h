@@ -12,10 +12,12 @@
 
 #ifdef ROS2_CLIENT_TEST_SWITCHES
 struct client_test_switches {
-	bool no_piece_check; /* key, generation and range of DATA and PULL */
-	bool no_agent_proof; /* whoever answers is the agent */
-	bool no_pacing;      /* a call over the tenant's rate fails at once */
-	bool replay_writes;  /* a write in doubt is sent again */
+	bool no_piece_check;     /* key, generation and range of DATA and PULL */
+	bool no_seal_check;      /* of memory that the agent shares */
+	bool keeps_shared_pages; /* of what was with an agent that is lost */
+	bool no_agent_proof;     /* whoever answers is the agent */
+	bool no_pacing;          /* a call over the tenant's rate fails at once */
+	bool replay_writes;      /* a write in doubt is sent again */
 	/* windows end by LOCAL_INV on soft-RoCE, too */
 	bool invalidates_windows;
 };

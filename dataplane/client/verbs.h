@@ -16,18 +16,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct link_ops;
 struct request;
 struct ros2_region;
 struct ros2_session;
 
 /* A device of this machine can be used. */
 bool verbs_available(void);
-/* link.h's functions, for a session over verbs. */
-int verbs_link_open(struct ros2_session *s, uint32_t timeout_ms, struct ros2_err *err);
+extern const struct link_ops verbs_link_ops;
 void verbs_link_cut(struct ros2_session *s);
-int verbs_link_progress(struct ros2_session *s, bool *ret_moved, struct ros2_err *err);
-int verbs_link_listen(struct ros2_session *s, struct ros2_err *err);
-void verbs_link_poll(struct ros2_session *s, int timeout_ms);
 /* Everything but the regions' own memory; with the session. */
 void verbs_link_free(struct ros2_session *s);
 

@@ -190,6 +190,8 @@ static int is_over(const struct verbs_link *v, struct ros2_err *err)
 	return v->why.code;
 }
 
+static void verbs_poll(struct ros2_session *s, int timeout_ms);
+
 /* Until @flag, the end, or the deadline. */
 static int wait_for(struct ros2_session *s, const bool *flag, uint64_t deadline_ns,
                     struct ros2_err *err)
@@ -212,7 +214,7 @@ static int wait_for(struct ros2_session *s, const bool *flag, uint64_t deadline_
 		if (now >= deadline_ns)
 			return ros2_err_named(err, ROS2_TIMEOUT,
 			                      "the agent did not answer over RDMA in time");
-		verbs_link_poll(s, (int)MIN((deadline_ns - now) / NS_PER_MS + 1, 500));
+		verbs_poll(s, (int)MIN((deadline_ns - now) / NS_PER_MS + 1, 500));
 	}
 }
 
@@ -319,7 +321,7 @@ static int shake_hands(struct ros2_session *s, uint64_t deadline_ns, struct wire
 	return rc;
 }
 
-int verbs_link_open(struct ros2_session *s, uint32_t timeout_ms, struct ros2_err *err)
+static int verbs_open(struct ros2_session *s, uint32_t timeout_ms, struct ros2_err *err)
 {
 	uint64_t deadline = clock_add_ns(clock_monotonic_ns(), timeout_ms * NS_PER_MS);
 	struct wire_welcome w;
@@ -536,7 +538,7 @@ static int send_waiting(struct ros2_session *s, bool *ret_moved, struct ros2_err
 	return rc < 0 ? rc : ros2_err_named(err, ROS2_CLOSED, "the RDMA connection has ended");
 }
 
-int verbs_link_progress(struct ros2_session *s, bool *ret_moved, struct ros2_err *err)
+static int verbs_progress(struct ros2_session *s, bool *ret_moved, struct ros2_err *err)
 {
 	int rc;
 
@@ -551,7 +553,7 @@ int verbs_link_progress(struct ros2_session *s, bool *ret_moved, struct ros2_err
 	return rc;
 }
 
-int verbs_link_listen(struct ros2_session *s, struct ros2_err *err)
+static int verbs_listen(struct ros2_session *s, struct ros2_err *err)
 {
 	bool moved = false;
 	int rc;
@@ -565,7 +567,7 @@ static void no_set(void *arg, struct fabric_set *set)
 {
 }
 
-void verbs_link_poll(struct ros2_session *s, int timeout_ms)
+static void verbs_poll(struct ros2_session *s, int timeout_ms)
 {
 	struct verbs_link *v = s->verbs;
 	struct ros2_err err = ROS2_ERR_INIT;
@@ -589,3 +591,11 @@ void verbs_link_poll(struct ros2_session *s, int timeout_ms)
 	if (v->channel)
 		fabric_channel_events(v->channel, no_set, NULL);
 }
+
+const struct link_ops verbs_link_ops = {
+	.open = verbs_open,
+	.progress = verbs_progress,
+	.send = verbs_progress,
+	.listen = verbs_listen,
+	.poll = verbs_poll,
+};

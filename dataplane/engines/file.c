@@ -183,6 +183,7 @@ static uint64_t file_copied_bytes(const struct engine_reactor *r)
 
 const struct engine_ops engine_file_ops = {
 	.type = "file",
+	.takes_any_memory = true,
 	.create = file_create,
 	.destroy = file_destroy,
 	.ns_open = file_ns_open,

@@ -423,6 +423,7 @@ static int mem_fsync(struct engine_file *f, struct ros2_err *err)
 
 const struct engine_ops engine_mem_ops = {
 	.type = "mem",
+	.takes_any_memory = true,
 	.create = mem_create,
 	.destroy = mem_destroy,
 	.ns_open = mem_ns_open,

@@ -155,6 +155,8 @@ void dp_session_open(struct dp *dp, const struct dp_session_params *p, dp_done_f
 		.session = {.port = 7000, .credits = 64, .max_io = 1 << 20, .max_inline = 16384}};
 
 	fake_dp_log.session_opens++;
+	if (p->transport == DP_TRANSPORT_SHM)
+		res.session.shm_path = "/nobody/listens/here";
 	for (int i = 0; i < SESSIONS_MAX && !fake_dp_fail_call; i++)
 		if (!dp->s[i].live) {
 			dp->s[i] = (struct fake_session){.live = true,

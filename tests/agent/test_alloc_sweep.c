@@ -668,7 +668,7 @@ static unsigned sweep_one(struct t *t, size_t i, const char *thread)
 	return s.points;
 }
 
-static int all_enforced(struct probe_subject out[PROBE_SUBJECTS_MAX], size_t *ret_n,
+static int all_enforced(bool shm, struct probe_subject out[PROBE_SUBJECTS_MAX], size_t *ret_n,
                         struct ros2_err *err)
 {
 	memset(out, 0, sizeof(*out));

@@ -15,20 +15,33 @@ static enum probe_result answer; /* for mr-range; the others are enforced */
 static const char *transport;
 static int fails;
 static const char *device_of_agent;
+static const char *shm_dir_of_agent;
+static enum probe_result answer_of_shm; /* for mr-range, likewise */
+static bool shm_was_tried;
 
-static int scripted(struct probe_subject out[PROBE_SUBJECTS_MAX], size_t *ret_n,
+/* All hold but mr-range, which is @mr_range. */
+static void fill(struct probe_subject *s, const char *name, const char *of,
+                 enum probe_result mr_range)
+{
+	memset(s, 0, sizeof(*s));
+	snprintf(s->name, sizeof(s->name), "%s", name);
+	snprintf(s->transport, sizeof(s->transport), "%s", of);
+	for (unsigned i = 0; i < PROBE_PROPERTIES; i++)
+		s->findings[i].result = PROBE_ENFORCED;
+	s->findings[PROBE_MR_RANGE].result = mr_range;
+}
+
+static int scripted(bool shm, struct probe_subject out[PROBE_SUBJECTS_MAX], size_t *ret_n,
                     struct ros2_err *err)
 {
 	sem_wait(&go);
 	if (fails)
 		return ros2_err_set(err, fails, "the device is on fire");
-	memset(out, 0, sizeof(*out));
-	snprintf(out->name, sizeof(out->name), "%s", strcmp(transport, "tcp") ? "dev0" : "tcp");
-	snprintf(out->transport, sizeof(out->transport), "%s", transport);
-	for (unsigned i = 0; i < PROBE_PROPERTIES; i++)
-		out->findings[i].result = PROBE_ENFORCED;
-	out->findings[PROBE_MR_RANGE].result = answer;
-	*ret_n = 1;
+	fill(&out[0], strcmp(transport, "tcp") ? "dev0" : "tcp", transport, answer);
+	if (shm)
+		fill(&out[1], "shm", "shm", answer_of_shm);
+	shm_was_tried = shm;
+	*ret_n = 1 + shm;
 	return 0;
 }
 
@@ -48,6 +61,7 @@ static void start(struct party *p, enum probe_result mr_range, const char *of, i
 	world_start(p->w);
 	p->w->probe = scripted;
 	p->w->rdma_device = device_of_agent;
+	p->w->shm_dir = shm_dir_of_agent;
 	world_agent_start(p->w);
 	world_populate(p->w);
 	fix_require = "";
@@ -64,13 +78,18 @@ static void stop(struct party *p)
 	sem_destroy(&go);
 }
 
-static enum ros2_status open_as(struct rpc_channel *c, char words[320])
+static enum ros2_status open_over(struct rpc_channel *c, Ros2__V1__Transport t, char words[320])
 {
 	Ros2__V1__OpenSessionRequest req = ROS2__V1__OPEN_SESSION_REQUEST__INIT;
 
 	req.protocol = RPC_PROTOCOL_VERSION;
-	req.transport = ROS2__V1__TRANSPORT__TRANSPORT_TCP;
+	req.transport = t;
 	return world_call(c, &ros2_v1_tenant_open_session, &req.base, NULL, words);
+}
+
+static enum ros2_status open_as(struct rpc_channel *c, char words[320])
+{
+	return open_over(c, ROS2__V1__TRANSPORT__TRANSPORT_TCP, words);
 }
 
 static void prober__gives_sessions_when_it_has_seen_what_is_required(void **state)
@@ -119,6 +138,40 @@ static void prober__of_another_transport_says_nothing_of_this_one(void **state)
 {
 	(void)state;
 	refused(PROBE_ENFORCED, "verbs", 0, "over transport tcp of this agent: not tried");
+}
+
+/* What a tenant that requires mr-range hears over shm; over tcp it is served. */
+static enum ros2_status over_shm(const char *dir, enum probe_result of_shm, char words[320])
+{
+	char of_tcp[320];
+	enum ros2_status st;
+	struct party p;
+
+	shm_dir_of_agent = dir;
+	answer_of_shm = of_shm;
+	start(&p, PROBE_ENFORCED, "tcp", 0);
+	shm_dir_of_agent = NULL;
+	sem_post(&go);
+	world_wait(p.w, &p.w->probes, 1);
+	assert_int_equal(shm_was_tried, dir != NULL);
+	assert_int_equal(p.w->probe_subjects, dir ? 2 : 1);
+	st = open_over(p.alpha, ROS2__V1__TRANSPORT__TRANSPORT_SHM, words);
+	assert_int_equal(open_as(p.alpha, of_tcp), ROS2_OK);
+	stop(&p);
+	return st;
+}
+
+static void prober__tries_shm_where_it_is_offered(void **state)
+{
+	char words[320];
+
+	(void)state;
+	assert_int_equal(over_shm("/nobody/listens", PROBE_ENFORCED, words), ROS2_OK);
+	assert_int_equal(over_shm("/nobody/listens", PROBE_NOT_ENFORCED, words), ROS2_DENIED);
+	assert_non_null(strstr(words, "mr-range over transport shm of this agent: NOT enforced"));
+	assert_int_equal(over_shm("/nobody/listens", PROBE_NOT_TRIED, words), ROS2_DENIED);
+	assert_non_null(strstr(words, "not tried"));
+	assert_int_equal(over_shm(NULL, PROBE_ENFORCED, words), ROS2_UNSUPPORTED);
 }
 
 static void prober__that_failed_has_seen_nothing(void **state)
@@ -183,6 +236,7 @@ int main(void)
 		cmocka_unit_test(prober__gives_sessions_when_it_has_seen_what_is_required),
 		cmocka_unit_test(prober__gives_none_where_it_saw_that_it_is_not_enforced),
 		cmocka_unit_test(prober__of_another_transport_says_nothing_of_this_one),
+		cmocka_unit_test(prober__tries_shm_where_it_is_offered),
 		cmocka_unit_test(prober__that_failed_has_seen_nothing),
 		cmocka_unit_test(prober__tells_every_stream),
 		cmocka_unit_test(prober__tells_the_data_plane_what_was_seen_of_its_device),

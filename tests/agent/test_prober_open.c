@@ -28,7 +28,7 @@ static void fill(struct probe_subject *s, const char *name, const char *transpor
 		s->findings[PROBE_MR_RANGE].result = PROBE_NOT_ENFORCED;
 }
 
-static int scripted(struct probe_subject out[PROBE_SUBJECTS_MAX], size_t *ret_n,
+static int scripted(bool shm, struct probe_subject out[PROBE_SUBJECTS_MAX], size_t *ret_n,
                     struct ros2_err *err)
 {
 	(void)err;

@@ -225,6 +225,7 @@ static void on_probe(struct world *w, const Ros2__V1__ProbeReport *r)
 		if (r->subjects[0]->findings[i]->result == PROBE_ENFORCED)
 			enforced |= 1u << r->subjects[0]->findings[i]->property;
 	w->probe_enforced = enforced;
+	w->probe_subjects = (unsigned)r->n_subjects;
 	heard(w, &w->probes);
 }
 
@@ -366,6 +367,7 @@ int world_agent_try(struct world *w, struct ros2_err *err)
 	                       .state_dir = state,
 	                       .probe = w->probe,
 	                       .rdma_device = w->rdma_device,
+	                       .shm_dir = w->shm_dir,
 	                       .rdma_host = w->rdma_device ? "127.0.0.1" : NULL,
 	                       .on_ready = on_ready,
 	                       .on_fatal = on_fatal,

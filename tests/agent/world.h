@@ -44,10 +44,12 @@ struct world {
 	_Atomic unsigned probes, reports;
 	_Atomic unsigned report_sessions; /* of the report that is coming, or came last */
 	_Atomic uint32_t probe_enforced;  /* of the first subject of the last report */
+	_Atomic unsigned probe_subjects;  /* of the last report */
 	/* the agent */
 	struct loop_post stop_post;
 	prober_fn probe;         /* before world_agent_start */
 	const char *rdma_device; /* likewise */
+	const char *shm_dir;     /* likewise */
 	struct loop *loop;
 	struct agent *agent;
 	bool ready;

@@ -51,27 +51,39 @@ static struct dp_result open_session(struct control_dp *c, const ProtobufCMessag
                                      ProtobufCMessage **ret)
 {
 	const Ros2__V1__OpenSessionRequest *q = ros2_v1_tenant_open_session_in(req);
+	static const Ros2__V1__Transport words[] = {
+		[DP_TRANSPORT_TCP] = ROS2__V1__TRANSPORT__TRANSPORT_TCP,
+		[DP_TRANSPORT_VERBS] = ROS2__V1__TRANSPORT__TRANSPORT_VERBS,
+		[DP_TRANSPORT_SHM] = ROS2__V1__TRANSPORT__TRANSPORT_SHM,
+	};
 	bool verbs = fx_transport == DP_TRANSPORT_VERBS &&
 	             q->transport != ROS2__V1__TRANSPORT__TRANSPORT_TCP;
+	bool shm = q->transport == ROS2__V1__TRANSPORT__TRANSPORT_SHM;
+	enum dp_transport over = shm     ? DP_TRANSPORT_SHM
+	                         : verbs ? DP_TRANSPORT_VERBS
+	                                 : DP_TRANSPORT_TCP;
 	struct fx *fx = c->fx;
 	struct fx_args a = {.session = ros2_uid_new(),
 	                    .tenant = fx->tenant,
 	                    .grant = fx->grant,
-	                    .a = UINT64_MAX};
-	struct dp_result res = open_over(fx, verbs ? DP_TRANSPORT_VERBS : DP_TRANSPORT_TCP, &a);
+	                    .a = UINT64_MAX,
+	                    .shm_bytes = q->shared_memory_bytes};
+	struct dp_result res = open_over(fx, over, &a);
 	Ros2__V1__OpenSessionReply *r;
-	char address[64];
+	char address[128];
 
 	if (res.status)
 		return res;
 	r = NEW(Ros2__V1__OpenSessionReply, open_session_reply);
-	if (direct_on_path && !verbs)
+	if (direct_on_path && over == DP_TRANSPORT_TCP)
 		res.session.port = direct_on_path(res.session.port);
 	snprintf(address, sizeof(address), "%s:%u",
 	         verbs && fx_rdma_host ? fx_rdma_host : "127.0.0.1",
 	         verbs && atomic_load(&c->verbs_nowhere) ? 1 : res.session.port);
-	r->transport =
-		verbs ? ROS2__V1__TRANSPORT__TRANSPORT_VERBS : ROS2__V1__TRANSPORT__TRANSPORT_TCP;
+	if (shm)
+		snprintf(address, sizeof(address), "unix:%s", res.session.shm_path);
+	r->transport = words[over];
+	r->shared_memory_bytes = res.session.shm_bytes;
 	r->session_uid = copy_bytes(a.session.b, 16);
 	r->secret = copy_bytes(res.session.secret, 32);
 	r->data_address = strdup(address);
@@ -237,12 +249,18 @@ void user_open_as(struct fx *fx, struct user *u, const struct ros2_session_opts 
 
 void user_open(struct fx *fx, struct user *u)
 {
+	static const enum ros2_transport want[] = {
+		[DP_TRANSPORT_TCP] = ROS2_TRANSPORT_TCP,
+		[DP_TRANSPORT_VERBS] = ROS2_TRANSPORT_VERBS,
+		[DP_TRANSPORT_SHM] = ROS2_TRANSPORT_SHM,
+	};
+	bool shm = fx_transport == DP_TRANSPORT_SHM;
+	const struct ros2_session_opts over_shm = {.transport = ROS2_TRANSPORT_SHM};
 	struct ros2_session_info info;
 
-	user_open_as(fx, u, NULL);
+	user_open_as(fx, u, shm ? &over_shm : NULL);
 	ros2_session_info(u->session, &info);
-	assert_int_equal(info.transport, fx_transport == DP_TRANSPORT_VERBS ? ROS2_TRANSPORT_VERBS
-	                                                                    : ROS2_TRANSPORT_TCP);
+	assert_int_equal(info.transport, want[fx_transport]);
 }
 
 void user_close(struct user *u)

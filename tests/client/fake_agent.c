@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 
 /* ---- files ---- */
 
@@ -92,11 +93,12 @@ static struct fake_session *free_session(struct fake_agent *a)
 	return &a->sessions[n % FAKE_SESSIONS];
 }
 
-static ProtobufCMessage *open_session(struct fake_agent *a)
+static ProtobufCMessage *open_session(struct fake_agent *a, const Ros2__V1__OpenSessionRequest *q)
 {
+	bool shm = q->transport == ROS2__V1__TRANSPORT__TRANSPORT_SHM;
 	Ros2__V1__OpenSessionReply *r = NEW(Ros2__V1__OpenSessionReply, open_session_reply);
 	struct fake_session *s = free_session(a);
-	char address[64];
+	char address[128];
 
 	a->n_sessions_opened++;
 	crypto_random(s->uid, sizeof(s->uid));
@@ -105,7 +107,16 @@ static ProtobufCMessage *open_session(struct fake_agent *a)
 	s->proved = false;
 	s->fd = -1;
 	s->handle_base = 0x1000u * (uint64_t)a->n_sessions;
-	snprintf(address, sizeof(address), "127.0.0.1:%u", a->port);
+	if (shm)
+		snprintf(address, sizeof(address), "unix:%s", a->shm_path);
+	else
+		snprintf(address, sizeof(address), "127.0.0.1:%u", a->port);
+	if (shm) {
+		r->transport = q->transport;
+		a->last_shm_bytes = q->shared_memory_bytes;
+		s->shm_bytes = q->shared_memory_bytes ? q->shared_memory_bytes : a->shm_bytes;
+		r->shared_memory_bytes = s->shm_bytes;
+	}
 	r->session_uid = copy_bytes(s->uid, 16);
 	r->secret = copy_bytes(s->secret, 32);
 	r->data_address = strdup(address);
@@ -245,7 +256,7 @@ static ProtobufCMessage *dispatch(struct fake_agent *a, const struct rpc_method 
 		return NULL;
 	if (m == &ros2_v1_tenant_open_session) {
 		*st = a->open_status;
-		return *st ? NULL : open_session(a);
+		return *st ? NULL : open_session(a, ros2_v1_tenant_open_session_in(req));
 	}
 	session = find_session(a, ((const Ros2__V1__SessionRef *)req)->session_uid);
 	*st = a->session_status ? a->session_status : session < 0 ? ROS2_BAD_SESSION : ROS2_OK;
@@ -362,15 +373,19 @@ static struct fake_thread *free_thread(struct fake_agent *a)
 	return NULL;
 }
 
-static bool start_conn(struct fake_agent *a, int fd)
+static bool start_conn(struct fake_agent *a, int fd, bool shm)
 {
 	struct fake_thread *t = a->stopping ? NULL : free_thread(a);
 	struct fake_conn *c = t ? calloc(1, sizeof(*c)) : NULL;
 
 	if (!c)
 		return false;
-	*c = (struct fake_conn){
-		.agent = a, .thread = t, .fd = fd, .session = -1, .left = a->greet_bytes};
+	*c = (struct fake_conn){.agent = a,
+	                        .thread = t,
+	                        .fd = fd,
+	                        .session = -1,
+	                        .left = a->greet_bytes,
+	                        .shm = {.wanted = shm}};
 	a->greet_bytes = -1;
 	t->used = !pthread_create(&t->thread, NULL, fake_wire_thread, c);
 	if (!t->used)
@@ -378,20 +393,70 @@ static bool start_conn(struct fake_agent *a, int fd)
 	return t->used;
 }
 
-static void *accept_thread(void *arg)
+static void accept_all(struct fake_agent *a, int listener, bool shm)
 {
-	struct fake_agent *a = arg;
 	int one = 1;
 
 	for (;;) {
-		int fd = accept(a->listener, NULL, NULL);
+		int fd = accept(listener, NULL, NULL);
 
 		if (fd < 0)
-			return NULL;
+			return;
 		/* A message is two sends: the second waits for no acknowledgement. */
 		setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-		WITH_AGENT(a, if (!start_conn(a, fd)) close(fd));
+		WITH_AGENT(a, if (!start_conn(a, fd, shm)) close(fd));
 	}
+}
+
+static void *accept_thread(void *arg)
+{
+	struct fake_agent *a = arg;
+
+	accept_all(a, a->listener, false);
+	return NULL;
+}
+
+static void *shm_accept_thread(void *arg)
+{
+	struct fake_agent *a = arg;
+
+	accept_all(a, a->shm_listener, true);
+	return NULL;
+}
+
+unsigned fake_agent_count(struct fake_agent *a, const unsigned *n)
+{
+	unsigned count;
+
+	WITH_AGENT(a, count = *n);
+	return count;
+}
+
+void fake_agent_offer_shm(struct fake_agent *a)
+{
+	struct sockaddr_un sun = {.sun_family = AF_UNIX};
+
+	snprintf(a->shm_dir, sizeof(a->shm_dir), "/tmp/ros2-fake-XXXXXX");
+	if (!mkdtemp(a->shm_dir))
+		abort();
+	snprintf(a->shm_path, sizeof(a->shm_path), "%s/shm", a->shm_dir);
+	snprintf(sun.sun_path, sizeof(sun.sun_path), "%s", a->shm_path);
+	a->shm_listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (bind(a->shm_listener, (struct sockaddr *)&sun, sizeof(sun)) ||
+	    listen(a->shm_listener, 64))
+		abort();
+	pthread_create(&a->shm_thread, NULL, shm_accept_thread, a);
+}
+
+static void stop_shm(struct fake_agent *a)
+{
+	if (a->shm_listener < 0)
+		return;
+	shutdown(a->shm_listener, SHUT_RDWR);
+	pthread_join(a->shm_thread, NULL);
+	close(a->shm_listener);
+	unlink(a->shm_path);
+	rmdir(a->shm_dir);
 }
 
 struct fake_agent *fake_agent_new(void)
@@ -407,6 +472,8 @@ struct fake_agent *fake_agent_new(void)
 	a->ttl_ms = 30000;
 	a->greet_bytes = -1;
 	a->chunk = 64 * 1024;
+	a->shm_bytes = 4u << 20;
+	a->shm_listener = -1;
 	a->features = WIRE_FEATURE_CLEAR;
 	sin.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
 	a->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -438,6 +505,7 @@ void fake_agent_free(struct fake_agent *a)
 	shutdown(a->listener, SHUT_RDWR);
 	pthread_join(a->thread, NULL);
 	close(a->listener);
+	stop_shm(a);
 	fake_agent_reset_all(a);
 	for (int i = 0; i < FAKE_SESSIONS; i++)
 		if (a->conns[i].used)

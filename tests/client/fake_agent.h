@@ -48,7 +48,32 @@ enum evil {
 	EVIL_TENANT_OPCODE,
 	EVIL_NAK_LONG_WORDS,
 	EVIL_NAK_OK,
+	/* over shared memory */
+	EVIL_SHM_WRITTEN_AHEAD,  /* more messages than the ring has entries */
+	EVIL_SHM_WRITTEN_BEHIND, /* fewer than there were */
+	EVIL_SHM_TAKEN_AHEAD,    /* more than the program has put there */
+	EVIL_SHM_COMPLETE_LONG,
+	EVIL_SHM_WORDS_MISSING, /* a NAK without the entries of its words */
+	EVIL_SHM_MEMORY_AGAIN,
 	EVIL_LAST,
+};
+
+/* What is wrong with MEMORY. */
+enum shm_offer {
+	SHM_OFFER_GOOD,
+	SHM_OFFER_NO_DESCRIPTOR,
+	SHM_OFFER_TWO_DESCRIPTORS,
+	SHM_OFFER_MANY_DESCRIPTORS,
+	SHM_OFFER_OTHER_SIZE, /* says another than it has */
+	SHM_OFFER_SMALL,
+	SHM_OFFER_ODD,
+	SHM_OFFER_HUGE,
+	SHM_OFFER_UNSEALED,
+	SHM_OFFER_NO_MEMFD, /* a descriptor of something else */
+	SHM_OFFER_OTHER_MESSAGE,
+	SHM_OFFER_NAK,
+	SHM_OFFER_CLOSE,
+	SHM_OFFER_LAST,
 };
 
 struct fake_lease {
@@ -62,7 +87,7 @@ struct fake_session {
 	uint8_t uid[16], secret[32];
 	bool live, proved;
 	int fd;
-	uint64_t handle_base;
+	uint64_t handle_base, shm_bytes;
 };
 
 struct fake_agent {
@@ -70,13 +95,24 @@ struct fake_agent {
 	pthread_t thread;
 	int listener;
 	uint16_t port;
+	/* over shared memory, after fake_agent_offer_shm */
+	pthread_t shm_thread;
+	int shm_listener;
+	char shm_dir[64], shm_path[96];
 	bool stopping;
 	/* what it offers */
 	uint32_t credits, max_io, max_inline, ttl_ms, chunk, block_size;
 	uint32_t features; /* as WELCOME says them */
 	uint64_t region_size_min, region_size_max, region_alignment;
+	uint64_t shm_bytes; /* where the program names none */
 	/* how it behaves */
 	enum evil evil;
+	enum shm_offer shm_offer;
+	/* Over shared memory: what was held when the connection was lost lands when late_now is
+	 * set; it is counted then. */
+	bool late, late_now;
+	unsigned n_late;
+	bool hold_ring;    /* takes nothing out of the ring */
 	bool byte_by_byte; /* sends every message one byte at a time */
 	bool wrong_proof, forget_sessions;
 	int greet_bytes;  /* the next greeting ends behind so many; -1 = whole */
@@ -96,8 +132,9 @@ struct fake_agent {
 	enum ros2_status open_status, session_status, hello_nak; /* refuse with */
 	/* what happened */
 	unsigned n_over_rate, n_sessions_opened, n_opens, n_registers, n_renewals, n_reads,
-		n_writes, n_flushes, n_clears;
+		n_writes, n_flushes, n_clears, n_pings;
 	uint32_t last_open_flags;
+	uint64_t last_shm_bytes;
 	bool saw_violation;
 	struct fake_session sessions[FAKE_SESSIONS];
 	int n_sessions;
@@ -117,6 +154,10 @@ struct fake_agent {
 struct fake_agent *fake_agent_new(void);
 void fake_agent_free(struct fake_agent *a);
 void fake_agent_serve(struct rpc_call *c, const ProtobufCMessage *req, void *user);
+/* @n is a count of @a's. */
+unsigned fake_agent_count(struct fake_agent *a, const unsigned *n);
+/* From now on sessions over shared memory can be had. */
+void fake_agent_offer_shm(struct fake_agent *a);
 struct control *fake_control_new(struct fake_agent *a);
 /* Resets every data connection, as a revocation does. */
 void fake_agent_reset_all(struct fake_agent *a);

@@ -46,6 +46,8 @@ static int recv_all(struct fake_conn *c, void *p, size_t n)
 static int send_message(struct fake_conn *c, struct wire_header h, const void *payload)
 {
 	codec_seal(&h);
+	if (c->shm.mem)
+		return fake_shm_send(c, &h, payload);
 	return send_all(c, &h, sizeof(h)) || send_all(c, payload, h.payload_len) ? -1 : 0;
 }
 
@@ -152,6 +154,14 @@ static int serve_read(struct fake_conn *c, const struct wire_header *q, int drop
 	uint64_t size = a->files[file].size;
 	uint32_t n = q->offset >= size ? 0 : (uint32_t)MIN(q->length, size - q->offset);
 
+	if (c->shm.mem) {
+		uint8_t *to = fake_shm_payload(c, q, ROS2_REGION_WRITE);
+
+		if (!to)
+			return -1;
+		memcpy(to, a->files[file].data + q->offset, n);
+		return complete(c, q->request_id, ROS2_OK, n);
+	}
 	for (uint32_t at = 0; at < n; at += a->chunk) {
 		struct wire_header h = data_for(q, at, MIN(a->chunk, n - at));
 
@@ -176,7 +186,12 @@ static int serve_write(struct fake_conn *c, const struct wire_header *q, const u
 	uint64_t file = q->handle & 0xfff;
 	int w = 0;
 
-	if (q->flags & WIRE_F_INLINE) {
+	if (c->shm.mem) {
+		payload = fake_shm_payload(c, q, ROS2_REGION_READ);
+		if (!payload)
+			return -1;
+	}
+	if (q->flags & WIRE_F_INLINE || c->shm.mem) {
 		memcpy(a->files[file].data + q->offset, payload, q->length);
 		a->files[file].size = MAX(a->files[file].size, q->offset + q->length);
 		return complete(c, q->request_id, ROS2_OK, q->length);
@@ -370,6 +385,8 @@ static int be_evil(struct fake_conn *c, const struct wire_header *q, enum evil e
 		return evil_complete(c, q, evil);
 	if (evil <= EVIL_PULL_FOR_READ)
 		return evil_pull(c, q, evil);
+	if (evil >= EVIL_SHM_WRITTEN_AHEAD)
+		return fake_shm_evil(c, q, evil);
 	return evil_header(c, q, evil);
 }
 
@@ -413,13 +430,16 @@ static int serve(struct fake_conn *c, const struct wire_header *h, const uint8_t
 	if (h->opcode == WIRE_PING) {
 		struct wire_header pong = {.opcode = WIRE_PONG, .request_id = h->request_id};
 
+		WITH_AGENT(a, a->n_pings++);
 		return send_message(c, pong, NULL);
 	}
 	if (h->opcode == WIRE_DATA)
 		return take_data(c, h, payload);
 	WITH_AGENT(a, o = orders_for(a, h));
-	if (o.hold)
+	if (o.hold) {
+		c->held = *h;
 		return 0;
+	}
 	if (o.drop)
 		return -1;
 	if (o.evil)
@@ -445,8 +465,10 @@ void *fake_wire_thread(void *arg)
 	struct wire_header h;
 	int rc = greet(c);
 
+	if (!rc && c->shm.wanted)
+		rc = fake_shm_share(c);
 	while (!rc) {
-		rc = recv_all(c, &h, sizeof(h));
+		rc = c->shm.mem ? fake_shm_recv(c, &h) : recv_all(c, &h, sizeof(h));
 		if (!rc && (codec_check(&h, NULL) || h.payload_len > WIRE_IO_MAX)) {
 			a->saw_violation = true;
 			rc = -1;
@@ -456,12 +478,15 @@ void *fake_wire_thread(void *arg)
 		if (!rc)
 			rc = serve(c, &h, payload);
 	}
+	if (c->shm.mem && c->held.length)
+		fake_shm_late(c);
 	pthread_mutex_lock(&a->lock);
 	if (c->session >= 0 && a->sessions[c->session].fd == c->fd)
 		a->sessions[c->session].fd = -1;
 	close(c->fd);
 	c->thread->over = true;
 	pthread_mutex_unlock(&a->lock);
+	fake_shm_end(c);
 	free(payload);
 	free(c);
 	return NULL;

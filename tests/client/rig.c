@@ -40,12 +40,19 @@ int rig_teardown(void **state)
 	return 0;
 }
 
+void rig_meet(struct rig *r)
+{
+	WITH_AGENT(r->agent, (void)0);
+}
+
 static struct ros2_completion finish(struct rig *r)
 {
 	struct ros2_completion c = {0};
 
+	rig_meet(r);
 	rig_ok(r, ros2_submit(r->session, &r->err));
 	assert_int_equal(ros2_wait(r->session, &c, 1, 1, 20000, &r->err), 1);
+	rig_meet(r);
 	return c;
 }
 

@@ -30,6 +30,9 @@ int rig_teardown(void **state);
 void rig_open(struct rig *r, const struct ros2_session_opts *o);
 /* One request through the ring, until it is complete. */
 struct ros2_completion rig_read(struct rig *r, void *buf, uint32_t len, uint64_t offset);
+/* What the agent did is seen from here on, and what was done here by it: where nothing else orders
+ * the two that TSan knows of. */
+void rig_meet(struct rig *r);
 struct ros2_completion rig_write(struct rig *r, const void *buf, uint32_t len, uint64_t offset);
 void rig_pattern(uint8_t *p, size_t n, uint32_t seed);
 #define rig_ok(r, call)                                                                            \

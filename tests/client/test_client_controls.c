@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Negative controls: with a check switched off, the attack that the other tests refuse works. */
 #include "dataplane/client/test_switches.h"
+#include "tests/await.h"
 #include "tests/client/rig.h"
 
 #define GUARD 0x5a
@@ -98,6 +99,40 @@ static void without_pacing__files_beyond_the_rate_are_lost(void **state)
 	assert_true(lost > 0);
 }
 
+static const struct ros2_session_opts over_shm = {.transport = ROS2_TRANSPORT_SHM};
+
+static void without_the_seals__memory_that_may_become_shorter_is_mapped(void **state)
+{
+	struct rig *r = *state;
+
+	client_test_switches.no_seal_check = true;
+	fake_agent_offer_shm(r->agent);
+	r->agent->shm_offer = SHM_OFFER_UNSEALED;
+	rig_open(r, &over_shm);
+	assert_non_null(r->session->shm);
+}
+
+static void with_the_shared_pages__a_lost_agent_reaches_the_programs_memory(void **state)
+{
+	struct ros2_completion c;
+	struct rig *r = *state;
+
+	client_test_switches.keeps_shared_pages = true;
+	fake_agent_offer_shm(r->agent);
+	rig_open(r, &over_shm);
+	WITH_AGENT(r->agent, r->agent->hold = r->agent->late = true);
+	rig_ok(r, ros2_prep_read(r->file, r->buf, LEN, 0, 1, &r->err));
+	rig_ok(r, ros2_submit(r->session, &r->err));
+	assert_true(AWAIT(fake_agent_count(r->agent, &r->agent->n_reads) == 1));
+	WITH_AGENT(r->agent, r->agent->hold = false);
+	fake_agent_reset_all(r->agent);
+	assert_int_equal(ros2_wait(r->session, &c, 1, 1, AWAIT_MS, &r->err), 1);
+	memset(r->buf, GUARD, LEN);
+	WITH_AGENT(r->agent, r->agent->late_now = true);
+	assert_true(AWAIT(fake_agent_count(r->agent, &r->agent->n_late) == 1));
+	assert_int_not_equal(r->buf[0], GUARD);
+}
+
 #define T(f) cmocka_unit_test_setup_teardown(f, controls_setup, rig_teardown)
 int main(void)
 {
@@ -107,6 +142,8 @@ int main(void)
 		T(without_the_proof__an_impostor_is_believed),
 		T(without_the_doubt__a_write_is_replayed),
 		T(without_pacing__files_beyond_the_rate_are_lost),
+		T(without_the_seals__memory_that_may_become_shorter_is_mapped),
+		T(with_the_shared_pages__a_lost_agent_reaches_the_programs_memory),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

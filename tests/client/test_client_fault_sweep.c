@@ -18,6 +18,24 @@
 /* CHALLENGE and WELCOME: what an agent says before the first answer. */
 #define GREETING (2 * WIRE_HEADER_LEN + sizeof(struct wire_challenge) + sizeof(struct wire_welcome))
 
+/* Of the test that runs: over tcp, or over shared memory. */
+static struct ros2_session_opts opts;
+
+static int over_tcp(void **state)
+{
+	opts.transport = ROS2_TRANSPORT_TCP;
+	return rig_setup(state);
+}
+
+static int over_shm(void **state)
+{
+	int rc = rig_setup(state);
+
+	opts.transport = ROS2_TRANSPORT_SHM;
+	fake_agent_offer_shm(((struct rig *)*state)->agent);
+	return rc;
+}
+
 /* ---- the session beside it ---- */
 
 static void neighbour_works(struct rig *r)
@@ -46,7 +64,7 @@ static char was[16];
 
 static void begin(struct rig *r)
 {
-	rig_open(r, NULL);
+	rig_open(r, &opts);
 	pthread_getname_np(pthread_self(), was, sizeof(was));
 	pthread_setname_np(pthread_self(), "sweeper");
 }
@@ -54,7 +72,7 @@ static void begin(struct rig *r)
 static int open_and_close(struct rig *r, struct ros2_err *err)
 {
 	struct ros2_session *s;
-	int rc = ros2_session_open(r->client, NULL, &s, err);
+	int rc = ros2_session_open(r->client, &opts, &s, err);
 
 	if (!rc)
 		ros2_session_close(s);
@@ -106,6 +124,7 @@ OPENING(opening__goes_on_after_eintr_of_a_wait, SWEEP_WAIT, EINTR, true)
 OPENING(opening__says_so_when_a_wait_finds_no_memory, SWEEP_WAIT, ENOMEM, false)
 OPENING(opening__says_so_without_descriptors, SWEEP_FD, EMFILE, false)
 OPENING(opening__says_so_when_the_agent_refuses, SWEEP_CONNECT, ECONNREFUSED, false)
+OPENING(opening__goes_on_when_the_agent_takes_no_connection_yet, SWEEP_CONNECT, EAGAIN, true)
 OPENING(opening__says_so_without_ports, SWEEP_CONNECT, EADDRNOTAVAIL, false)
 
 /* ---- an agent that vanishes ---- */
@@ -115,7 +134,7 @@ static void vanish(struct rig *r, bool reset)
 	unsigned fds;
 	int n = 0, rc;
 
-	rig_open(r, NULL);
+	rig_open(r, &opts);
 	fds = sweep_fds();
 	do {
 		struct ros2_err err = ROS2_ERR_INIT;
@@ -152,7 +171,7 @@ static void reconnect__goes_on_wherever_the_agent_vanishes(void **state)
 	uint8_t *file = fake_agent_file(((struct rig *)*state)->agent, "f", 1u << 20);
 	struct rig *r = *state;
 
-	rig_open(r, NULL);
+	rig_open(r, &opts);
 	rig_pattern(file, LEN, 3);
 	for (size_t i = 0; i < 2 * ARRAY_SIZE(at); i++) {
 		unsigned opened, before;
@@ -275,7 +294,7 @@ static void live(struct life *l)
 
 	if (!went(l, client_new(held_new(l->r->agent), 2000, &c, &err), &err))
 		return;
-	if (went(l, ros2_session_open(c, NULL, &s, &err), &err)) {
+	if (went(l, ros2_session_open(c, &opts, &s, &err), &err)) {
 		if (went(l, ros2_mount(s, "data", &m, &err), &err) &&
 		    went(l, ros2_open(m, "g", ROS2_O_RDWR | ROS2_O_CREAT, 0644, &f, &err), &err))
 			use_file(l, s, m, f);
@@ -326,7 +345,8 @@ static void library__without_memory_says_so_wherever_it_fails(void **state)
 
 static void library__without_mappings_says_so(void **state)
 {
-	sweep_life(*state, SWEEP_MMAP, ENOMEM, 4);
+	/* Over shared memory, of the whole: buffers are parts of it. */
+	sweep_life(*state, SWEEP_MMAP, ENOMEM, opts.transport == ROS2_TRANSPORT_SHM ? 2 : 4);
 }
 
 static void library__without_a_thread_says_so(void **state)
@@ -334,7 +354,8 @@ static void library__without_a_thread_says_so(void **state)
 	sweep_life(*state, SWEEP_THREAD, EAGAIN, 2);
 }
 
-#define T(fn) cmocka_unit_test_setup_teardown(fn, rig_setup, rig_teardown)
+#define T(fn) cmocka_unit_test_setup_teardown(fn, over_tcp, rig_teardown)
+#define S(fn) cmocka_unit_test_setup_teardown(fn, over_shm, rig_teardown)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -357,6 +378,23 @@ int main(void)
 		T(library__without_memory_says_so_wherever_it_fails),
 		T(library__without_mappings_says_so),
 		T(library__without_a_thread_says_so),
+		S(opening__goes_on_after_eagain_of_a_send),
+		S(opening__goes_on_after_eintr_of_a_send),
+		S(opening__goes_on_after_sends_of_one_byte),
+		S(opening__says_so_when_a_send_is_reset),
+		S(opening__goes_on_after_eagain_of_a_receive),
+		S(opening__goes_on_after_eintr_of_a_receive),
+		S(opening__goes_on_after_receives_of_one_byte),
+		S(opening__says_so_when_a_receive_is_reset),
+		S(opening__goes_on_after_eintr_of_a_wait),
+		S(opening__says_so_when_a_wait_finds_no_memory),
+		S(opening__says_so_without_descriptors),
+		S(opening__says_so_when_the_agent_refuses),
+		S(opening__goes_on_when_the_agent_takes_no_connection_yet),
+		S(opening__says_so_wherever_the_agent_hangs_up),
+		S(reconnect__goes_on_wherever_the_agent_vanishes),
+		S(library__without_memory_says_so_wherever_it_fails),
+		S(library__without_mappings_says_so),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -13,11 +13,17 @@ uint32_t fx_io_features;
 enum dp_transport fx_transport;
 const char *fx_rdma_device, *fx_rdma_host;
 uint32_t fx_rdma_keep_ms;
+bool fx_shm;
+uint64_t fx_shm_tenant_bytes;
 
 void fx_from_env(void)
 {
 	const char *transport = getenv("ROS2_TEST_TRANSPORT");
 
+	if (transport && !strcmp(transport, "shm")) {
+		fx_transport = DP_TRANSPORT_SHM;
+		fx_shm = true;
+	}
 	if (!transport || strcmp(transport, "verbs"))
 		return;
 	fx_transport = DP_TRANSPORT_VERBS;
@@ -36,6 +42,8 @@ static void on_event(void *arg, const struct dp_event *ev)
 	pthread_mutex_lock(&fx->lock);
 	if (ev->type == DP_EVENT_VIOLATION)
 		fx->violations += ev->count;
+	if (ev->type == DP_EVENT_HELLO_REFUSED)
+		fx->refused += ev->count;
 	/* The other half is kept for what is not a violation. */
 	if (fx->n_events < (ev->type == DP_EVENT_VIOLATION ? FX_EVENTS / 2 : FX_EVENTS))
 		fx->events[fx->n_events++] = *ev;
@@ -93,6 +101,39 @@ uint32_t fx_count_events(struct fx *fx, enum dp_event_type type, int status)
 	return n;
 }
 
+void fx_forget_events(struct fx *fx)
+{
+	pthread_mutex_lock(&fx->lock);
+	fx->n_events = 0;
+	pthread_mutex_unlock(&fx->lock);
+}
+
+static int find_end(struct fx *fx, const struct ros2_uid *session)
+{
+	for (uint32_t i = 0; i < fx->n_events; i++)
+		if (fx->events[i].type == DP_EVENT_SESSION_ENDED &&
+		    ros2_uid_eq(&fx->events[i].session, session))
+			return (int)i;
+	return -1;
+}
+
+struct dp_event fx_ended(struct fx *fx, const struct ros2_uid *session)
+{
+	struct timespec until = in_20_s();
+	struct dp_event ev = {0};
+	int i, rc = 0;
+
+	pthread_mutex_lock(&fx->lock);
+	while ((i = find_end(fx, session)) < 0 && rc == 0)
+		rc = pthread_cond_timedwait(&fx->cond, &fx->lock, &until);
+	if (i >= 0)
+		ev = fx->events[i];
+	pthread_mutex_unlock(&fx->lock);
+	if (i < 0)
+		fail_msg("the session does not end");
+	return ev;
+}
+
 uint32_t fx_unproved_per_address, fx_poll_us;
 const char *fx_secrets_dir, *fx_state_dir;
 
@@ -111,6 +152,8 @@ static void make_dp(void *arg)
 	                    .rdma_device = fx_rdma_device,
 	                    .rdma_host = fx_rdma_host,
 	                    .rdma_keep_ms = fx_rdma_keep_ms,
+	                    .shm_dir = fx->base ? fx->shm_dir : NULL,
+	                    .shm_tenant_bytes = fx_shm_tenant_bytes,
 	                    .on_event = on_event,
 	                    .arg = fx};
 	struct dp_engine_config mem = {.name = "ram",
@@ -140,6 +183,11 @@ int fx_setup(void **state)
 
 	if (!fx || loop_new(&lo, &fx->loop) < 0 || loop_thread_start(fx->loop) < 0)
 		return -1;
+	if (fx_shm) {
+		if (testing_dir_setup(&fx->base))
+			return -1;
+		testing_path(fx->shm_dir, fx->base, "shm");
+	}
 	pthread_mutex_init(&fx->lock, NULL);
 	pthread_cond_init(&fx->cond, NULL);
 	loop_call(fx->loop, make_dp, fx);
@@ -168,6 +216,7 @@ int fx_setup(void **state)
 int fx_teardown(void **state)
 {
 	struct fx *fx = *state;
+	int rc = 0;
 
 	loop_call(fx->loop, free_dp, fx);
 	loop_stop(fx->loop);
@@ -175,8 +224,13 @@ int fx_teardown(void **state)
 	loop_free(fx->loop);
 	pthread_mutex_destroy(&fx->lock);
 	pthread_cond_destroy(&fx->cond);
+	/* Nothing of its own is left there: rmdir takes only what is empty. */
+	if (fx->base)
+		rc = rmdir(fx->shm_dir);
+	if (fx->base)
+		rc |= testing_dir_teardown(&fx->base);
 	free(fx);
-	return 0;
+	return rc;
 }
 
 static void *file_dir; /* owned, of testing_dir_setup */
@@ -337,7 +391,8 @@ static void call_start(void *arg)
 	struct call *c = arg;
 	const struct fx_args *a = c->a;
 	struct dp *dp = c->fx->dp;
-	struct dp_session_params p = {a->session, a->tenant, a->grant, a->a, fx_transport};
+	struct dp_session_params p = {a->session, a->tenant,    a->grant,
+	                              a->a,       fx_transport, a->shm_bytes};
 
 	switch (c->kind) {
 	case FX_OPEN_SESSION:

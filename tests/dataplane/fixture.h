@@ -28,7 +28,10 @@ struct fx {
 	pthread_cond_t cond;
 	uint32_t n_events;   /* guarded by lock, as events */
 	uint64_t violations; /* guarded by lock: sum of counts told */
+	uint64_t refused;    /* the same of refused HELLOs and connection requests */
 	struct dp_event events[FX_EVENTS];
+	void *base;        /* owned; NULL = not over shm */
+	char shm_dir[256]; /* below it, made by the data plane */
 };
 
 /* Engine type of the fixture's "ram"; "mem" unless a test says otherwise. */
@@ -36,11 +39,15 @@ struct fx {
 extern uint32_t fx_unproved_per_address, fx_poll_us;
 extern const char *fx_engine_type, *fx_engine_root, *fx_secrets_dir, *fx_state_dir;
 /* What sessions are opened over, and the device of the data plane: from ROS2_TEST_TRANSPORT (tcp,
- * verbs), ROS2_TEST_RDMA_DEVICE and ROS2_TEST_RDMA_HOST, when fx_from_env was called; else tcp. */
+ * verbs, shm), ROS2_TEST_RDMA_DEVICE and ROS2_TEST_RDMA_HOST, when fx_from_env was called; else
+ * tcp. */
 extern enum dp_transport fx_transport;
 extern const char *fx_rdma_device, *fx_rdma_host;
 extern uint32_t fx_rdma_keep_ms; /* dp_opts.rdma_keep_ms */
 void fx_from_env(void);
+/* The data plane offers the shm transport, with dp_opts.shm_tenant_bytes. */
+extern bool fx_shm;
+extern uint64_t fx_shm_tenant_bytes;
 /* ENGINE_IO_* that the engine does without. */
 extern uint32_t fx_io_features;
 /* Generous limits; tests narrow them with fx_limits. */
@@ -68,6 +75,10 @@ void fx_tenant(struct fx *fx, const struct ros2_uid *tenant);
  * UNKNOWN (-1), the status. */
 struct dp_event fx_event(struct fx *fx, enum dp_event_type type, int status);
 uint32_t fx_count_events(struct fx *fx, enum dp_event_type type, int status);
+/* There is room for FX_EVENTS again. */
+void fx_forget_events(struct fx *fx);
+/* As fx_event, for the end of this session. */
+struct dp_event fx_ended(struct fx *fx, const struct ros2_uid *session);
 
 enum fx_kind {
 	FX_OPEN_SESSION,
@@ -87,6 +98,7 @@ enum fx_kind {
 struct fx_args {
 	struct ros2_uid session, tenant, grant;
 	uint64_t a, b;
+	uint64_t shm_bytes;
 	uint32_t mount, flags, key;
 	const char *path, *to;
 	enum dp_path_op path_op;

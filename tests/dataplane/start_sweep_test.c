@@ -29,8 +29,22 @@ static void no_more_threads(unsigned before)
 	assert_int_equal(threads(), before);
 }
 
+/* No socket is left in it. */
+static bool is_empty(const char *dir)
+{
+	DIR *d = opendir(dir);
+	unsigned n = 0;
+
+	while (d && readdir(d))
+		n++;
+	if (d)
+		closedir(d);
+	return n == 2;
+}
+
 struct start {
 	struct loop *loop;
+	const char *shm_dir;
 	int rc;
 	struct ros2_err err;
 };
@@ -43,6 +57,7 @@ static void start(void *arg)
 	                    .reactors = 2,
 	                    .listen_host = "127.0.0.1",
 	                    .slot_bytes_total = 16u << 20,
+	                    .shm_dir = s->shm_dir,
 	                    .control_workers = 2};
 	struct dp_engine_config mem = {.name = "ram", .type = "mem", .size_bytes = 1u << 20};
 	struct dp *dp = NULL;
@@ -63,8 +78,10 @@ static void sweep_start(enum sweep_kind kind, int error, uint32_t points)
 	const struct loop_opts lo = {.name = "test"};
 	unsigned fds, n_threads;
 	struct start st = {0};
-	void *state;
+	void *state, *dir;
 
+	assert_int_equal(testing_dir_setup(&dir), 0);
+	st.shm_dir = dir;
 	assert_int_equal(loop_new(&lo, &st.loop), 0);
 	assert_int_equal(loop_thread_start(st.loop), 0);
 	loop_call(st.loop, start, &st);
@@ -81,6 +98,7 @@ static void sweep_start(enum sweep_kind kind, int error, uint32_t points)
 			assert_true(st.err.status != ROS2_OK && st.err.msg[0]);
 		}
 		no_more_threads(n_threads);
+		assert_true(AWAIT(is_empty(dir)));
 		assert_true(sweep_fds_back(fds));
 		assert_int_equal(loop_call(st.loop, start, &st), 0);
 		assert_int_equal(st.rc, 0);
@@ -88,6 +106,7 @@ static void sweep_start(enum sweep_kind kind, int error, uint32_t points)
 	loop_stop(st.loop);
 	loop_thread_join(st.loop);
 	loop_free(st.loop);
+	assert_int_equal(testing_dir_teardown(&dir), 0);
 	assert_true(s.points >= points);
 	/* And a tenant works. */
 	assert_int_equal(fx_setup(&state), 0);

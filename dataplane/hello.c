@@ -1,22 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Connections that have not proved anything: accept, CHALLENGE, HELLO, WELCOME. Two
- * caps per reactor, in all and of one address (--unproved-connections), each with one header and
- * one HELLO of buffer and WIRE_HELLO_MS to live. One more of an address that has its share takes
- * that address's oldest place; one more in all the oldest of the address that has most of them, the
- * newcomer's own among equals. Who loses its place hears which cap it was, if its socket takes the
- * words at once. So
- * a flood from one address costs no other that has fewer, and one with a quarter of the places
- * loses some only when four addresses or more share them all; nor can idle connections keep a
- * tenant of their own address out that is quick. A
- * refusal says the same whatever was wrong; the session's secret stays good until its own time is
- * over, so a stranger who knows the session's id cannot use it up.
+ * Connections that have not proved anything, over tcp or to the socket of the shm transport:
+ * accept, CHALLENGE, HELLO, WELCOME. Two caps per reactor, in all and of one address (there: of one
+ * user) (--unproved-connections), each with one header and one HELLO of buffer and WIRE_HELLO_MS to
+ * live. One more of an address that has its share takes that address's oldest place; one more in
+ * all the oldest of the address that has most of them, the newcomer's own among equals. Who loses
+ * its place hears which cap it was, if its socket takes the words at once. So a flood from one
+ * address costs no other that has fewer, and one with a quarter of the places loses some only when
+ * four addresses or more share them all; nor can idle connections keep a tenant of their own
+ * address out that is quick. A refusal says the same whatever was wrong; the session's secret stays
+ * good until its own time is over, so a stranger who knows the session's id cannot use it up.
  */
 #include "common/clock.h"
 #include "common/crypto.h"
 #include "dataplane/reactor_priv.h"
 #include "dataplane/session_priv.h"
+#include "dataplane/shm.h"
 #include "dataplane/tcp_priv.h"
+#include "dataplane/test_switches.h"
 #include "dataplane/wire_codec.h"
 #include <arpa/inet.h>
 #include <errno.h>
@@ -41,29 +42,48 @@ static int bind_listen(int fd, const struct addrinfo *ai, uint16_t *ret_port)
 	return 0;
 }
 
+int hello_listens(struct reactor *r, struct listener *l, const struct transport_ops *t)
+{
+	struct epoll_event ev = {.events = EPOLLIN, .data.ptr = &l->source};
+
+	l->source.kind = SOURCE_LISTENER;
+	l->transport = t;
+	return epoll_ctl(r->epoll_fd, EPOLL_CTL_ADD, l->fd, &ev) < 0 ? -errno : 0;
+}
+
 int tcp_listen(struct reactor *r, const char *host, struct ros2_err *err)
 {
 	struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
 	                         .ai_flags = AI_PASSIVE | AI_NUMERICHOST},
 			*ai;
-	struct epoll_event ev = {.events = EPOLLIN, .data.ptr = &r->listen_source};
+	struct listener *l = &r->tcp_listener;
 	int rc = getaddrinfo(host, "0", &hints, &ai);
 
 	if (rc)
 		return ros2_err_set(err, -EINVAL,
 		                    "data address: expected a numeric host, found '%s': %s", host,
 		                    gai_strerror(rc));
-	r->listen_source.kind = SOURCE_LISTENER;
-	r->listen_fd = socket(ai->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-	rc = r->listen_fd < 0 ? -errno : bind_listen(r->listen_fd, ai, &r->port);
+	l->fd = socket(ai->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	rc = l->fd < 0 ? -errno : bind_listen(l->fd, ai, &r->port);
 	freeaddrinfo(ai);
-	if (rc == 0 && epoll_ctl(r->epoll_fd, EPOLL_CTL_ADD, r->listen_fd, &ev) < 0)
-		rc = -errno;
+	if (rc == 0)
+		rc = hello_listens(r, l, &transport_tcp);
 	return rc < 0 ? ros2_err_set(err, rc, "cannot listen on %s: %s", host, strerror(-rc)) : 0;
 }
 
-static struct preauth_peer address_of(const struct sockaddr_storage *a)
+/* On the other end of a socket of this machine; nobody can say another. */
+static struct ucred user_of(int fd)
 {
+	struct ucred who = {.uid = (uid_t)-1};
+	socklen_t len = sizeof(who);
+
+	(void)getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &len);
+	return who;
+}
+
+static struct preauth_peer address_of(int fd, const struct sockaddr_storage *a)
+{
+	struct ucred who;
 	const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)a;
 	struct preauth_peer p = {.family = AF_INET};
 
@@ -71,6 +91,10 @@ static struct preauth_peer address_of(const struct sockaddr_storage *a)
 		memcpy(p.address, &((const struct sockaddr_in *)a)->sin_addr, 4);
 	} else if (a->ss_family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&v6->sin6_addr)) {
 		memcpy(p.address, v6->sin6_addr.s6_addr + 12, 4);
+	} else if (a->ss_family == AF_UNIX) {
+		who = user_of(fd);
+		p.family = AF_UNIX;
+		memcpy(p.address, &who.uid, sizeof(who.uid));
 	} else if (a->ss_family == AF_INET6) {
 		p.family = AF_INET6;
 		memcpy(p.address, v6->sin6_addr.s6_addr, 8);
@@ -133,12 +157,16 @@ static struct preauth *preauth_victim(struct reactor *r, const struct preauth_pe
 	return victim;
 }
 
-static void peer_name(const struct sockaddr_storage *a, socklen_t len, char out[64])
+static void peer_name(int fd, const struct sockaddr_storage *a, socklen_t len, char out[64])
 {
 	char host[48], port[8];
+	struct ucred who;
 
-	if (getnameinfo((const struct sockaddr *)a, len, host, sizeof(host), port, sizeof(port),
-	                NI_NUMERICHOST | NI_NUMERICSERV))
+	if (a->ss_family == AF_UNIX) {
+		who = user_of(fd);
+		snprintf(out, 64, "uid %u, pid %d", who.uid, who.pid);
+	} else if (getnameinfo((const struct sockaddr *)a, len, host, sizeof(host), port,
+	                       sizeof(port), NI_NUMERICHOST | NI_NUMERICSERV))
 		snprintf(out, 64, "unknown");
 	else
 		snprintf(out, 64, strchr(host, ':') ? "[%s]:%s" : "%s:%s", host, port);
@@ -253,8 +281,8 @@ static struct preauth *preauth_place(struct reactor *r, const struct preauth_pee
 	return victim;
 }
 
-static void preauth_start(struct reactor *r, int fd, const struct preauth_peer *from,
-                          const char *peer)
+static void preauth_start(struct reactor *r, const struct listener *l, int fd,
+                          const struct preauth_peer *from, const char *peer)
 {
 	struct wire_header h = {.opcode = WIRE_CHALLENGE};
 	struct preauth *p = preauth_place(r, from);
@@ -262,6 +290,7 @@ static void preauth_start(struct reactor *r, int fd, const struct preauth_peer *
 
 	*p = (struct preauth){.source = {SOURCE_PREAUTH},
 	                      .fd = fd,
+	                      .transport = l->transport,
 	                      .since_ns = clock_boottime_ns(),
 	                      .from = *from};
 	snprintf(p->peer, sizeof(p->peer), "%s", peer);
@@ -273,41 +302,43 @@ static void preauth_start(struct reactor *r, int fd, const struct preauth_peer *
 		preauth_close(r, p);
 }
 
-static void accept_events(struct reactor *r, uint32_t events)
+static void accept_events(struct reactor *r, struct listener *l, uint32_t events)
 {
-	struct epoll_event ev = {.events = events, .data.ptr = &r->listen_source};
+	struct epoll_event ev = {.events = events, .data.ptr = &l->source};
 
 	/* One that failed is made again: at the next tick, or when the listener is ready again. */
-	if (epoll_ctl(r->epoll_fd, EPOLL_CTL_MOD, r->listen_fd, &ev) == 0)
-		r->accept_paused = !events;
+	if (epoll_ctl(r->epoll_fd, EPOLL_CTL_MOD, l->fd, &ev) == 0)
+		l->paused = !events;
 }
 
-void tcp_accept_again(struct reactor *r)
+void hello_accept_again(struct reactor *r)
 {
-	if (r->accept_paused)
-		accept_events(r, EPOLLIN);
+	if (r->tcp_listener.paused)
+		accept_events(r, &r->tcp_listener, EPOLLIN);
+	if (r->shm_listener.paused)
+		accept_events(r, &r->shm_listener, EPOLLIN);
 }
 
-void tcp_accept(struct reactor *r)
+void hello_accept(struct reactor *r, struct listener *l)
 {
 	for (int i = 0; i < ACCEPTS_PER_TURN; i++) {
 		struct sockaddr_storage addr;
 		socklen_t len = sizeof(addr);
 		struct preauth_peer from;
 		char peer[64];
-		int fd = accept4(r->listen_fd, (struct sockaddr *)&addr, &len,
+		int fd = accept4(l->fd, (struct sockaddr *)&addr, &len,
 		                 SOCK_NONBLOCK | SOCK_CLOEXEC);
 
 		/* Without descriptors or memory the listener would stay readable: not to spin, it
 		 * rests until the next tick. */
 		if (fd < 0 &&
 		    (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM))
-			accept_events(r, 0);
+			accept_events(r, l, 0);
 		if (fd < 0)
 			return;
-		peer_name(&addr, len, peer);
-		from = address_of(&addr);
-		preauth_start(r, fd, &from, peer);
+		peer_name(fd, &addr, len, peer);
+		from = address_of(fd, &addr);
+		preauth_start(r, l, fd, &from, peer);
 	}
 }
 
@@ -323,12 +354,13 @@ static void proof_of(const struct session *s, const char *label, size_t label_le
 	crypto_hmac_sha256v(s->secret, sizeof(s->secret), parts, ARRAY_SIZE(parts), out);
 }
 
-static struct session *waiting_session(struct reactor *r, const uint8_t uid[16])
+static struct session *waiting_session(struct reactor *r, const struct transport_ops *t,
+                                       const uint8_t uid[16])
 {
 	for (uint32_t i = 0; i < DP_SESSIONS_MAX; i++) {
 		struct session *s = r->sessions[i];
 
-		if (s && s->state == SESSION_WAITING && s->transport == &transport_tcp &&
+		if (s && s->state == SESSION_WAITING && s->transport == t &&
 		    !memcmp(s->uid.b, uid, 16))
 			return s;
 	}
@@ -340,13 +372,17 @@ static void welcome(struct reactor *r, struct preauth *p, struct session *s,
 {
 	struct wire_welcome w = {
 		.credits = DP_CREDITS, .max_io = WIRE_IO_MAX, .max_inline = WIRE_INLINE_MAX};
-	int fd = preauth_leave(r, p);
+	bool over_shm = p->transport == &transport_shm;
+	int fd = preauth_leave(r, p), rc;
 
 	proof_of(s, WIRE_LABEL_AGENT, sizeof(WIRE_LABEL_AGENT), hello, p->nonce, w.proof);
 	w.features = session_connected(s, p->peer, features);
-	if (tcp_start(s, fd, &w) < 0) {
+	if (over_shm)
+		w.max_inline = 0;
+	rc = over_shm ? shm_start(s, fd, &w) : tcp_start(s, fd, &w);
+	if (rc < 0) {
 		close(fd);
-		session_end(s, ROS2_INTERNAL, "the connection could not be watched");
+		session_end(s, ROS2_INTERNAL, "the connection ended before it began");
 	}
 }
 
@@ -366,18 +402,18 @@ static void on_hello(struct reactor *r, struct preauth *p)
 		return;
 	}
 	memcpy(&hello, p->bytes + WIRE_HEADER_LEN, sizeof(hello));
-	s = waiting_session(r, hello.session_uid);
+	s = waiting_session(r, p->transport, hello.session_uid);
 	if (s)
 		proof_of(s, WIRE_LABEL_TENANT, sizeof(WIRE_LABEL_TENANT), &hello, p->nonce, want);
 	if (!s || now_ns >= s->hello_deadline_ns || session_rights(s, now_ns) != ROS2_OK ||
-	    !crypto_equal(want, hello.proof, sizeof(want))) {
+	    !(DP_SWITCH(no_proof) || crypto_equal(want, hello.proof, sizeof(want)))) {
 		refuse(r, p, ROS2_UNAUTHENTICATED, "no session waits for this proof", s);
 		return;
 	}
 	welcome(r, p, s, &hello, h.length);
 }
 
-void tcp_preauth_receive(struct reactor *r, struct preauth *p)
+void hello_receive(struct reactor *r, struct preauth *p)
 {
 	struct wire_header h;
 	const char *words;
@@ -404,7 +440,7 @@ void tcp_preauth_receive(struct reactor *r, struct preauth *p)
 	}
 }
 
-void tcp_preauth_expire(struct reactor *r)
+void hello_expire(struct reactor *r)
 {
 	uint64_t now_ns = clock_boottime_ns();
 
@@ -416,7 +452,7 @@ void tcp_preauth_expire(struct reactor *r)
 	post_refused(r);
 }
 
-void tcp_preauth_close_all(struct reactor *r)
+void hello_close_all(struct reactor *r)
 {
 	for (uint32_t i = 0; i < r->preauth_max; i++)
 		preauth_close(r, &r->preauth[i]);

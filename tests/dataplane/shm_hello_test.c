@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Connections to the sockets of the shm transport that have proved nothing, or another thing than
+ * they should: their caps, of a user and in all, their time, and HELLO.
+ */
+#include "tests/await.h"
+#include "tests/clock_ahead.h"
+#include "tests/dataplane/shm_raw.h"
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+/* ---- connections that have proved nothing ---- */
+
+static int socket_of(struct fx *fx, uint32_t reactor)
+{
+	char path[320];
+
+	snprintf(path, sizeof(path), "%s/reactor%u.sock", fx->shm_dir, reactor);
+	return rs_connect_path(path);
+}
+
+static void expect_challenge(int fd)
+{
+	uint8_t challenge[WIRE_HEADER_LEN + WIRE_NONCE_LEN];
+
+	assert_int_equal(recv(fd, challenge, sizeof(challenge), MSG_WAITALL), sizeof(challenge));
+}
+
+static void expect_farewell(int fd, enum ros2_status status, const char *words)
+{
+	struct raw c = {.fd = fd};
+	char said[WIRE_WORDS_MAX + 1] = "";
+	struct wire_header h;
+
+	expect_challenge(fd);
+	assert_true(raw_recv(&c, &h, said, WIRE_WORDS_MAX));
+	assert_int_equal(h.opcode, WIRE_NAK);
+	assert_int_equal(h.status, status);
+	if (!strstr(said, words))
+		fail_msg("expected \"%s\", found \"%s\"", words, said);
+	raw_expect_end(&c);
+}
+
+static int setup_two_per_user(void **state)
+{
+	int rc;
+
+	fx_unproved_per_address = 2;
+	rc = fx_setup(state);
+	fx_unproved_per_address = 0;
+	return rc;
+}
+
+/* As another user, if we may be one: a thread's own id, as the kernel has it. */
+static void be_user(uid_t uid)
+{
+	syscall(SYS_setresuid, -1, uid, -1);
+}
+
+static void unproved__of_a_user_have_their_own_cap(void **state)
+{
+	struct fx *fx = *state;
+	struct dp_event ev;
+	int own[3], other = -1;
+	char who[32];
+	struct shm_raw t;
+
+	rs_open_session(fx, &t);
+	if (geteuid() == 0) {
+		assert_int_equal(chmod(fx->base, 0755), 0);
+		be_user(4242);
+		other = socket_of(fx, 0);
+		be_user(0);
+	} else {
+		print_message("# not root: without a second user\n");
+	}
+	for (int i = 0; i < 3; i++)
+		own[i] = socket_of(fx, 0);
+	expect_farewell(own[0], ROS2_LIMIT, "--unproved-connections");
+	ev = fx_event(fx, DP_EVENT_HELLO_REFUSED, ROS2_LIMIT);
+	snprintf(who, sizeof(who), "uid %u, pid %d", geteuid(), getpid());
+	assert_non_null(strstr(ev.words, who));
+	if (other >= 0) {
+		uint8_t byte;
+
+		expect_challenge(other);
+		assert_true(recv(other, &byte, 1, MSG_DONTWAIT) < 0);
+		close(other);
+	}
+	for (int i = 0; i < 3; i++)
+		close(own[i]);
+	rs_connect(&t);
+	rs_ping(&t);
+	rs_end(&t);
+}
+
+static void unproved__share_a_cap_in_all(void **state)
+{
+	struct fx *fx = *state;
+	struct shm_raw t;
+	int idle[65];
+
+	rs_open_session(fx, &t);
+	for (int i = 0; i < 65; i++)
+		idle[i] = socket_of(fx, 0);
+	expect_farewell(idle[0], ROS2_LIMIT, "--unproved-connections");
+	for (int i = 1; i < 65; i++)
+		expect_challenge(idle[i]);
+	/* Who is quick is not kept out. */
+	rs_connect(&t);
+	rs_ping(&t);
+	for (int i = 0; i < 65; i++)
+		close(idle[i]);
+	rs_end(&t);
+}
+
+static void unproved__have_ten_seconds(void **state)
+{
+	struct fx *fx = *state;
+	int fd = socket_of(fx, 1);
+	uint8_t challenge[WIRE_HEADER_LEN + WIRE_NONCE_LEN];
+
+	assert_int_equal(recv(fd, challenge, sizeof(challenge), MSG_PEEK | MSG_WAITALL),
+	                 sizeof(challenge));
+	clock_ahead_ns += 11 * NS_PER_S;
+	expect_farewell(fd, ROS2_TIMEOUT, "no HELLO");
+	fx_event(fx, DP_EVENT_HELLO_REFUSED, ROS2_TIMEOUT);
+	close(fd);
+}
+
+/* What comes after the CHALLENGE on @fd, when the one who knows @c's secret says HELLO there. */
+static void expect_unauthenticated(struct raw *c, int fd, uint8_t spoil)
+{
+	uint8_t nonce[WIRE_NONCE_LEN];
+	char words[WIRE_WORDS_MAX];
+	struct wire_hello hello;
+	struct wire_header h;
+
+	c->fd = fd;
+	assert_true(raw_recv(c, &h, nonce, sizeof(nonce)));
+	raw_hello(c, nonce, &hello);
+	hello.proof[31] ^= spoil;
+	h = (struct wire_header){.opcode = WIRE_HELLO};
+	raw_send(c, &h, &hello, sizeof(hello));
+	assert_true(raw_recv(c, &h, words, sizeof(words)));
+	assert_int_equal(h.opcode, WIRE_NAK);
+	assert_int_equal(h.status, ROS2_UNAUTHENTICATED);
+	raw_expect_end(c);
+	raw_close(c);
+}
+
+static void hello__with_a_wrong_proof_is_refused_and_does_not_use_the_secret_up(void **state)
+{
+	struct fx *fx = *state;
+	struct shm_raw t;
+
+	rs_open_session(fx, &t);
+	expect_unauthenticated(&t.c, rs_connect_path(t.path), 1);
+	fx_event(fx, DP_EVENT_HELLO_REFUSED, ROS2_UNAUTHENTICATED);
+	rs_connect(&t);
+	rs_ping(&t);
+	/* But one that was welcome does. */
+	{
+		struct raw again = t.c;
+
+		expect_unauthenticated(&again, rs_connect_path(t.path), 0);
+	}
+	rs_ping(&t);
+	rs_end(&t);
+}
+
+static void hello__of_a_session_over_another_transport_is_refused(void **state)
+{
+	struct fx *fx = *state;
+	struct raw c[2];
+	struct shm_raw t;
+
+	rs_open_session(fx, &t);
+	for (uint32_t i = 0; i < 2; i++)
+		raw_open(fx, &c[i]);
+	/* One at each reactor. */
+	assert_int_not_equal(c[0].port, c[1].port);
+	for (uint32_t i = 0; i < 2; i++) {
+		expect_unauthenticated(&t.c, raw_connect_port(c[i].port), 0);
+		expect_unauthenticated(&c[i], socket_of(fx, 0), 0);
+		expect_unauthenticated(&c[i], socket_of(fx, 1), 0);
+	}
+	for (uint32_t i = 0; i < 2; i++) {
+		raw_connect(&c[i]);
+		raw_close(&c[i]);
+	}
+	rs_connect(&t);
+	rs_ping(&t);
+	rs_end(&t);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(unproved__of_a_user_have_their_own_cap,
+	                                        setup_two_per_user, fx_teardown),
+		FX_TEST(unproved__share_a_cap_in_all),
+		FX_TEST(unproved__have_ten_seconds),
+		FX_TEST(hello__with_a_wrong_proof_is_refused_and_does_not_use_the_secret_up),
+		FX_TEST(hello__of_a_session_over_another_transport_is_refused),
+	};
+
+	fx_shm = true;
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
