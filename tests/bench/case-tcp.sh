@@ -14,7 +14,7 @@ tcp_cluster() {
 		. "$tcp/env" # another group may have had a cluster of its own meanwhile
 		return
 	fi
-	cluster_up "$tcp"
+	ROS2_AGENT_FLAGS="--shm-dir $tcp/sock" cluster_up "$tcp"
 	printf 'apiVersion: ros2/v1\nkind: Engine\nmetadata: {name: ram}\nspec: {type: mem, size: %dMiB}\n---\n' $((mem_mib * 4)) >"$tcp/engines.yaml"
 	printf 'apiVersion: ros2/v1\nkind: Engine\nmetadata: {name: files}\nspec: {type: file, root: %s}\n' "$tcp/data" >>"$tcp/engines.yaml"
 	ros2ctl apply -f "$tcp/engines.yaml" >/dev/null

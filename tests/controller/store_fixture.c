@@ -192,10 +192,16 @@ int64_t fixture_sql(const struct fixture *f, const char *sql)
 	sqlite3 *db = look(f);
 	sqlite3_stmt *st = NULL;
 	int64_t v = -1;
+	int rc;
 
+	/* The store may be writing, or trying to. */
+	sqlite3_busy_timeout(db, AWAIT_MS);
 	assert_int_equal(sqlite3_prepare_v2(db, sql, -1, &st, NULL), SQLITE_OK);
-	if (sqlite3_step(st) == SQLITE_ROW)
+	rc = sqlite3_step(st);
+	if (rc == SQLITE_ROW)
 		v = sqlite3_column_int64(st, 0);
+	else if (rc != SQLITE_DONE)
+		fail_msg("%s: %s", sql, sqlite3_errmsg(db));
 	sqlite3_finalize(st);
 	sqlite3_close(db);
 	return v;

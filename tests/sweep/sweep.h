@@ -41,6 +41,7 @@ enum sweep_kind {
 	SWEEP_WRITE, /* write, pwrite of regular files, rename */
 	SWEEP_SYNC,  /* fsync */
 	SWEEP_BIND,  /* bind, listen, getsockname */
+	SWEEP_MEMFD, /* memfd_create, ftruncate, fallocate, fcntl of seals */
 };
 
 /* As error: the call moves one byte. */

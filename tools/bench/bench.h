@@ -23,6 +23,8 @@ struct bench_opts {
 	uint32_t bs, depth, jobs, mix, reconnect_ms, poll_us;
 	uint64_t seed;
 	enum bench_rw rw;
+	enum ros2_transport transport;
+	uint64_t shm_bytes;
 	bool random, verify, json, quiet, no_layout, no_flush;
 	char **args; /* what is left: directories */
 	int n_args;
@@ -30,6 +32,8 @@ struct bench_opts {
 
 /* opts.c: 0, or an enum bench_exit to end with (after words on stderr), or -1: help was shown. */
 int opts_parse(int argc, char **argv, struct bench_opts *ret);
+/* What sessions are opened with. */
+struct ros2_session_opts opts_session(const struct bench_opts *o, uint32_t depth);
 void opts_usage(const char *command);
 
 /* hist.c: latencies in ns, log-linear, 1/64 resolution. One writer. */

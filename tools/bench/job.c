@@ -74,8 +74,7 @@ static int make_buffers(struct job *j, uint32_t depth, struct ros2_err *err)
 static int set_up(struct job *j, struct ros2_err *err)
 {
 	const struct bench_opts *o = j->load->o;
-	struct ros2_session_opts so = {
-		.depth = o->depth, .reconnect_ms = o->reconnect_ms, .poll_us = o->poll_us};
+	struct ros2_session_opts so = opts_session(o, o->depth);
 	uint32_t flags = o->rw == RW_READ && !j->load->layout ? ROS2_O_RDONLY : ROS2_O_RDWR;
 	int rc;
 
@@ -106,6 +105,7 @@ static void tear_down(struct job *j)
 	if (j->session) {
 		ros2_session_info(j->session, &info);
 		j->reconnects = info.reconnects;
+		j->copied = info.copied_bytes;
 	}
 	ros2_session_close(j->session);
 	free(j->slots);

@@ -37,7 +37,7 @@ static int prepare(const struct bench_opts *o, struct ros2_client *c, bool *ret_
 {
 	uint32_t flags =
 		o->no_layout && o->rw == RW_READ ? ROS2_O_RDONLY : ROS2_O_RDWR | ROS2_O_CREAT;
-	struct ros2_session_opts so = {.reconnect_ms = o->reconnect_ms};
+	struct ros2_session_opts so = opts_session(o, 0);
 	struct ros2_session *s = NULL;
 	struct ros2_session_info info;
 	struct ros2_mount *m;
@@ -145,7 +145,7 @@ static void measure(struct load *l)
 
 struct totals {
 	struct hist read, write, clear;
-	uint64_t verified, unknown, reconnects, flush_ns;
+	uint64_t verified, unknown, reconnects, copied, flush_ns;
 	struct ros2_err err;
 };
 
@@ -161,6 +161,7 @@ static void add_up(const struct load *l, struct totals *t)
 		t->verified += j->verified;
 		t->unknown += j->unknown;
 		t->reconnects += j->reconnects;
+		t->copied += j->copied;
 		t->flush_ns = MAX(t->flush_ns, j->flush_ns);
 		/* What came back wrong matters more than any other failure. */
 		if (j->err.code && (!t->err.code || j->err.status == ROS2_CORRUPT))
@@ -179,14 +180,16 @@ static json_t *side_json(const struct hist *h, uint32_t bs, double seconds)
 static void print_json(const struct bench_opts *o, const struct totals *t, double seconds)
 {
 	json_t *j = json_pack(
-		"{s:i, s:s, s:o, s:o, s:i, s:i, s:i, s:f, s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:o}",
+		"{s:i, s:s, s:o, s:o, s:i, s:i, s:i, s:f, s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:I, "
+		"s:o}",
 		"version", 1, "command", "run", "namespace", report_text_json(o->ns), "file",
 		report_text_json(o->file), "bs", (int)o->bs, "depth", (int)o->depth, "jobs",
 		(int)o->jobs, "seconds", seconds, "read", side_json(&t->read, o->bs, seconds),
 		"write", side_json(&t->write, o->bs, seconds), "clear",
 		side_json(&t->clear, o->bs, seconds), "verified_blocks", (json_int_t)t->verified,
 		"outcome_unknown", (json_int_t)t->unknown, "reconnects", (json_int_t)t->reconnects,
-		"flush_ns", (json_int_t)t->flush_ns, "error", report_error_json(&t->err));
+		"copied_bytes", (json_int_t)t->copied, "flush_ns", (json_int_t)t->flush_ns, "error",
+		report_error_json(&t->err));
 
 	report_print_json(j);
 }
@@ -203,6 +206,9 @@ static void print_table(const struct bench_opts *o, const struct totals *t, doub
 		printf("outcome unknown: %" PRIu64 " writes\n", t->unknown);
 	if (t->reconnects)
 		printf("reconnects: %" PRIu64 "\n", t->reconnects);
+	if (t->copied)
+		printf("copied by libros2: %" PRIu64 " bytes (not shared: see --shm-bytes)\n",
+		       t->copied);
 	if (o->rw != RW_READ)
 		printf("flush: %.1f ms\n", (double)t->flush_ns / 1e6);
 }

@@ -31,7 +31,7 @@ struct job {
 	uint64_t rng;
 	uint32_t last_generation; /* never given to two writes */
 	struct hist read, write, clear;
-	uint64_t verified, unknown, reconnects, flush_ns;
+	uint64_t verified, unknown, reconnects, copied, flush_ns;
 	bool counting;       /* what ends now belongs to the measurement */
 	struct ros2_err err; /* the first */
 	/* any thread */

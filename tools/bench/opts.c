@@ -55,6 +55,9 @@ static const char usage_load[] =
 	"All commands:\n"
 	"  --reconnect T    how long a request may wait for a lost agent; 0 = do not reconnect "
 	"[30s]\n"
+	"  --transport KIND auto, tcp, verbs, or shm: memory shared with an agent on this machine "
+	"[auto]\n"
+	"  --shm-bytes SIZE per session over shm; 0 = what the agent gives [0]\n"
 	"  --timeout T      per control call                             [10s]\n"
 	"  --manifest FILE  put, get, verify-tree: write `SHA-256  path` lines there\n"
 	"  --no-flush       put: do not wait until each file is durable\n"
@@ -131,6 +134,31 @@ static int parse_rw(const char *s, struct bench_opts *o)
 	return bad("rw", s, "read, write, rw, zero or trim, or one of them after rand");
 }
 
+static int parse_transport(const char *s, struct bench_opts *o)
+{
+	static const char *const names[] = {[ROS2_TRANSPORT_AUTO] = "auto",
+	                                    [ROS2_TRANSPORT_TCP] = "tcp",
+	                                    [ROS2_TRANSPORT_VERBS] = "verbs",
+	                                    [ROS2_TRANSPORT_SHM] = "shm"};
+
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+		if (strcmp(s, names[i]))
+			continue;
+		o->transport = (enum ros2_transport)i;
+		return 0;
+	}
+	return bad("transport", s, "auto, tcp, verbs or shm");
+}
+
+struct ros2_session_opts opts_session(const struct bench_opts *o, uint32_t depth)
+{
+	return (struct ros2_session_opts){.depth = depth,
+	                                  .reconnect_ms = o->reconnect_ms,
+	                                  .transport = o->transport,
+	                                  .poll_us = o->poll_us,
+	                                  .shm_bytes = o->shm_bytes};
+}
+
 static int parse_output(const char *s, struct bench_opts *o)
 {
 	o->json = !strcmp(s, "json");
@@ -147,6 +175,7 @@ enum opt_kind {
 	OPT_U64,
 	OPT_FLAG,
 	OPT_RW,
+	OPT_TRANSPORT,
 	OPT_OUTPUT
 };
 
@@ -171,6 +200,8 @@ enum opt_kind {
 	X("reconnect", 'R', OPT_TIME32, reconnect_ms)                                              \
 	X("timeout", 'T', OPT_TIME32, client.timeout_ms)                                           \
 	X("seed", 'S', OPT_U64, seed)                                                              \
+	X("shm-bytes", 'H', OPT_SIZE, shm_bytes)                                                   \
+	X("transport", 'X', OPT_TRANSPORT, transport)                                              \
 	X("rw", 'r', OPT_RW, rw)                                                                   \
 	X("output", 'o', OPT_OUTPUT, json)                                                         \
 	X("verify", 'v', OPT_FLAG, verify)                                                         \
@@ -216,6 +247,8 @@ static int take(const struct opt_row *row, const char *s, struct bench_opts *o)
 		return 0;
 	case OPT_RW:
 		return parse_rw(s, o);
+	case OPT_TRANSPORT:
+		return parse_transport(s, o);
 	case OPT_OUTPUT:
 		return parse_output(s, o);
 	case OPT_SIZE:

@@ -68,7 +68,7 @@ static int make_dirs(struct tree *t, struct ros2_mount *m, struct ros2_err *err)
 
 static int prepare(struct tree *t, struct ros2_err *err)
 {
-	struct ros2_session_opts so = {.reconnect_ms = t->o->reconnect_ms};
+	struct ros2_session_opts so = opts_session(t->o, 0);
 	struct ros2_session *s = NULL;
 	struct ros2_mount *m;
 	int rc = t->op == TREE_GET ? 0 : tree_list_local(t, err);

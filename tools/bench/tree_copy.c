@@ -281,7 +281,7 @@ static int verify_file(struct worker *w, struct tree_file *t, const char *local,
 
 static int set_up(struct worker *w, struct ros2_err *err)
 {
-	struct ros2_session_opts so = {.depth = PIECES, .reconnect_ms = w->tree->o->reconnect_ms};
+	struct ros2_session_opts so = opts_session(w->tree->o, PIECES);
 	int rc = ros2_session_open(w->tree->client, &so, &w->session, err);
 	struct ros2_session_info info;
 	uint64_t total;
