@@ -215,23 +215,30 @@ struct many {
 	struct nvmf_req req[MANY];
 	struct fabric_slot slot[MANY];
 	uint32_t n_done, n_unknown, n_answered;
+	bool ending;
 };
 static struct many many;
 
+/* Asked again until the end: then there is always something under way, on a machine of any speed. */
 static void one_of_many(struct nvmf_req *req, int rc, const struct nvme_cqe *cqe)
 {
-	many.n_done++;
 	many.n_unknown += rc == -EREMOTEIO;
 	many.n_answered += rc == 0;
+	if (rc == 0 && !many.ending) {
+		assert_int_equal(ops.submit(rig.io[0], req), 0);
+		return;
+	}
+	many.n_done++;
 	/* no byte after its return: looked at later */
 	memset(req->buf, 0x5a, req->len);
 }
 
 static void nvmf_rdma__no_byte_moves_after_a_request_is_back(void **state)
 {
-	uint32_t all = 0;
+	uint32_t cut = 0, answered = 0;
 
 	for (uint32_t round = 0; round < 20; round++) {
+		struct timespec pause = {.tv_nsec = round % 10 * 300000};
 		uint32_t never = 0;
 
 		rig_up(&rig, 1, round % 2);
@@ -244,11 +251,15 @@ static void nvmf_rdma__no_byte_moves_after_a_request_is_back(void **state)
 		}
 		assert_int_equal(ops.kick(rig.io[0], clock_boottime_ns()), 0);
 		(void)rig_wait(&rig, &never, round * 3);
+		many.ending = true;
+		/* time: what has just been asked is at another stage in each round */
+		nanosleep(&pause, NULL);
 		ops.kill(rig.io[0], "the tenant was revoked");
 		for (uint32_t i = 0; i < 500 && many.n_done < MANY; i++)
 			(void)rig_wait(&rig, &never, 10);
 		assert_int_equal(many.n_done, MANY);
-		all += many.n_unknown;
+		cut += many.n_unknown;
+		answered += many.n_answered;
 		(void)rig_wait(&rig, &never, 50);
 		for (uint32_t i = 0; i < MANY; i++) {
 			const uint8_t *m = many.slot[i].mem;
@@ -262,8 +273,8 @@ static void nvmf_rdma__no_byte_moves_after_a_request_is_back(void **state)
 		for (uint32_t i = 0; i < MANY; i++)
 			assert_true(fabric_slot_give(rig.set, &many.slot[i]));
 	}
-	print_message("# %u of %u commands were cut\n", all, 20 * MANY);
-	assert_true(all > MANY);
+	print_message("# %u commands were cut, %u answered\n", cut, answered);
+	assert_true(cut > MANY && answered > 0);
 }
 
 /* ---- what rotation costs ---- */
