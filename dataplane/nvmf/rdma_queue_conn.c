@@ -9,6 +9,9 @@
 #include "dataplane/nvmf/codec.h"
 #include <errno.h>
 
+/* By our clock or by that of the connection manager, whichever is first. */
+#define NO_ANSWER "the target did not answer a request to connect in time"
+
 int rdma_post_receive(struct rdma_queue *q, struct fabric_qp *qp, uint32_t index)
 {
 	struct fabric_part part = {
@@ -102,6 +105,8 @@ static void on_event(void *arg, const struct fabric_conn_event *e)
 		rdma_collect(q);
 		if (q->broken && nvmf_queue_lied(q->broken))
 			rdma_fail(q, "%s", q->broken);
+		else if (q->state == NVMF_QUEUE_CONNECTING && e->code == -ETIMEDOUT)
+			rdma_fail(q, NO_ANSWER);
 		else
 			rdma_fail(q, "the connection ended: %s", e->words);
 	}
@@ -118,7 +123,7 @@ void rdma_cm_tick(struct rdma_queue *q)
 	rdma_cm_events(q);
 	fabric_cm_tick(q->cm, q->now_ns, on_event, q);
 	if (q->state == NVMF_QUEUE_CONNECTING && q->now_ns >= q->connect_deadline_ns)
-		rdma_fail(q, "the target did not answer a request to connect in time");
+		rdma_fail(q, NO_ANSWER);
 }
 
 int rdma_connect_begin(struct rdma_queue *q, const struct sockaddr *peer, struct ros2_err *err)
