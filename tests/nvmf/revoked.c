@@ -18,7 +18,7 @@
 #define LATE_MS      2000u
 #define BEGIN_MS     60000u
 #define STAMPS       64u  /* what is written before: 1 .. STAMPS */
-#define MARK_OFFERED 0xa5 /* and the next, in turns */
+#define MARK_OFFERED 0xa5 /* .. and STAMPS - 1 more, in turns: two looks at the disk see others */
 #define MARK_GIVEN   0x5a
 
 struct conn {
@@ -96,7 +96,8 @@ static int ask(struct conn *c, uint64_t id)
 
 	if (c->writes)
 		memset(peer_target(c->p),
-		       c->r->late ? MARK_OFFERED + (int)(id % 2) : 1 + (int)(id % STAMPS), LENGTH);
+		       c->r->late ? MARK_OFFERED + (int)(id % STAMPS) : 1 + (int)(id % STAMPS),
+		       LENGTH);
 	else if (!c->r->late)
 		memset(peer_target(c->p), MARK_GIVEN, LENGTH);
 	return peer_send(c->p, &h, NULL);
@@ -265,7 +266,7 @@ int revoked_look(struct revoked *r, struct revoked_result *ret)
 	r->is.landed = came(r);
 	r->is.changed = changed(r);
 	for (size_t i = 0; i < REVOKED_VOLUME; i++)
-		r->is.marks += r->after[i] == MARK_OFFERED || r->after[i] == MARK_OFFERED + 1;
+		r->is.marks += r->after[i] >= MARK_OFFERED && r->after[i] < MARK_OFFERED + STAMPS;
 	*ret = r->is;
 	return rc;
 }
