@@ -7,6 +7,7 @@
 #include "tests/nvmf/rdma_verbs_rig.h"
 #include "common/clock.h"
 #include "common/util.h"
+#include <time.h>
 
 static struct rig rig;
 #define ops nvmf_rdma_queue_ops
@@ -219,7 +220,8 @@ struct many {
 };
 static struct many many;
 
-/* Asked again until the end: then there is always something under way, on a machine of any speed. */
+/* Asked again until the end: then there is always something under way, on a machine of any speed.
+ */
 static void one_of_many(struct nvmf_req *req, int rc, const struct nvme_cqe *cqe)
 {
 	many.n_unknown += rc == -EREMOTEIO;
