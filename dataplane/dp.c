@@ -6,6 +6,7 @@
  */
 #include "common/clock.h"
 #include "dataplane/reactor_priv.h"
+#include "dataplane/shm_socket.h"
 #include "dataplane/session_priv.h"
 #include "dataplane/test_switches.h"
 #include "dataplane/verbs.h"
@@ -27,6 +28,11 @@ static int start_threads(struct dp *dp, struct ros2_err *err)
 
 	if (rc < 0)
 		return ros2_err_set(err, rc, "control workers: %s", strerror(-rc));
+	if (dp->opts.shm_dir) {
+		rc = shm_closer_new(&dp->shm_closer, err);
+		if (rc < 0)
+			return rc;
+	}
 	for (uint32_t i = 0; i < dp->opts.reactors; i++) {
 		rc = reactor_new(dp, i, &dp->reactors[i], err);
 		if (rc < 0)
@@ -163,6 +169,7 @@ void dp_freed(struct dp *dp)
 	free_all(&dp->tenants, offsetof(struct dp_tenant, link));
 	for (uint32_t i = 0; i < dp->n_reactors; i++)
 		reactor_free(dp->reactors[i]);
+	shm_closer_free(dp->shm_closer);
 	for (uint32_t i = 0; i < DP_ENGINES_MAX; i++)
 		free(dp->engine_drops[i]);
 	free(dp->rdma_lost);

@@ -37,6 +37,7 @@ struct fabric_dev;
 struct fabric_pd;
 struct reactor;
 struct session; /* the reactor's half of a session: session_priv.h */
+struct shm_closer;
 struct shm_memory;
 
 /* Something that travels to the loop; embedded in its owner, which outlives the post. */
@@ -229,6 +230,7 @@ struct dp {
 	uint32_t n_reactors;
 	struct reactor *reactors[DP_REACTORS_MAX]; /* owned */
 	struct workers *workers;                   /* owned */
+	struct shm_closer *shm_closer;             /* owned; NULL = no transport over shm */
 	struct fabric_dev *rdma;                   /* owned; NULL = no transport over verbs */
 	uint32_t rdma_qps;                         /* connections of a tenant at a reactor */
 	/* any thread */

@@ -16,6 +16,7 @@
 #include "dataplane/reactor_priv.h"
 #include "dataplane/session_priv.h"
 #include "dataplane/shm.h"
+#include "dataplane/shm_socket.h"
 #include "dataplane/tcp_priv.h"
 #include "dataplane/test_switches.h"
 #include "dataplane/wire_codec.h"
@@ -129,10 +130,18 @@ static int preauth_leave(struct reactor *r, struct preauth *p)
 	return fd;
 }
 
+static void close_socket(struct reactor *r, const struct transport_ops *t, int fd)
+{
+	if (t == &transport_shm)
+		shm_socket_close(r->dp->shm_closer, r->epoll_fd, fd);
+	else
+		close(fd);
+}
+
 static void preauth_close(struct reactor *r, struct preauth *p)
 {
 	if (p->fd >= 0)
-		close(preauth_leave(r, p));
+		close_socket(r, p->transport, preauth_leave(r, p));
 }
 
 /* All are taken: whose goes? */
@@ -336,6 +345,8 @@ void hello_accept(struct reactor *r, struct listener *l)
 			accept_events(r, l, 0);
 		if (fd < 0)
 			return;
+		if (l->transport == &transport_shm)
+			shm_socket_accepted(fd);
 		peer_name(fd, &addr, len, peer);
 		from = address_of(fd, &addr);
 		preauth_start(r, l, fd, &from, peer);
@@ -381,7 +392,7 @@ static void welcome(struct reactor *r, struct preauth *p, struct session *s,
 		w.max_inline = 0;
 	rc = over_shm ? shm_start(s, fd, &w) : tcp_start(s, fd, &w);
 	if (rc < 0) {
-		close(fd);
+		close_socket(r, s->transport, fd);
 		session_end(s, ROS2_INTERNAL, "the connection ended before it began");
 	}
 }
@@ -413,6 +424,15 @@ static void on_hello(struct reactor *r, struct preauth *p)
 	welcome(r, p, s, &hello, h.length);
 }
 
+static ssize_t receive(struct preauth *p)
+{
+	void *to = p->bytes + p->have;
+	size_t len = sizeof(p->bytes) - p->have;
+
+	return p->transport == &transport_shm ? shm_socket_recv(p->fd, to, len)
+	                                      : recv(p->fd, to, len, MSG_DONTWAIT);
+}
+
 void hello_receive(struct reactor *r, struct preauth *p)
 {
 	struct wire_header h;
@@ -422,9 +442,13 @@ void hello_receive(struct reactor *r, struct preauth *p)
 
 	if (p->fd < 0)
 		return;
-	n = recv(p->fd, p->bytes + p->have, sizeof(p->bytes) - p->have, MSG_DONTWAIT);
+	n = receive(p);
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
+	if (n < 0 && errno == EPERM && p->transport == &transport_shm) {
+		refuse(r, p, ROS2_PROTOCOL, "open files came, and nobody takes any here", NULL);
+		return;
+	}
 	if (n <= 0) {
 		preauth_close(r, p);
 		return;

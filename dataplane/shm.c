@@ -10,6 +10,7 @@
 #include "common/clock.h"
 #include "dataplane/reactor_priv.h"
 #include "dataplane/shm_priv.h"
+#include "dataplane/shm_socket.h"
 #include "dataplane/test_switches.h"
 #include "dataplane/wire_codec.h"
 #include <errno.h>
@@ -116,7 +117,7 @@ static void shm_close(struct session *s, bool discard)
 
 	list_del(&c->link);
 	if (c->fd >= 0)
-		close(TAKE_FD(c->fd));
+		shm_socket_close(s->dp->shm_closer, s->r->epoll_fd, TAKE_FD(c->fd));
 }
 
 static bool shm_idle(const struct session *s)
@@ -299,8 +300,7 @@ static void on_mapped(struct session *s)
 	}
 }
 
-/* Before MAPPED a message, afterwards bytes that only wake, and with them go descriptors, if the
- * tenant sends any. */
+/* Before MAPPED a message, afterwards bytes that only wake. */
 static ssize_t take_bytes(struct session *s)
 {
 	struct shm_conn *c = shm_of(s);
@@ -308,8 +308,8 @@ static ssize_t take_bytes(struct session *s)
 	ssize_t n;
 
 	if (c->mapped)
-		return recv(c->fd, wakes, sizeof(wakes), MSG_DONTWAIT);
-	n = recv(c->fd, c->first + c->got, sizeof(c->first) - c->got, MSG_DONTWAIT);
+		return shm_socket_recv(c->fd, wakes, sizeof(wakes));
+	n = shm_socket_recv(c->fd, c->first + c->got, sizeof(c->first) - c->got);
 	if (n <= 0)
 		return n;
 	c->got += (uint32_t)n;
@@ -331,6 +331,10 @@ void shm_event(struct source *src, uint32_t events)
 	n = take_bytes(s);
 	if (n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR)))
 		return;
+	if (n < 0 && errno == EPERM) {
+		session_end(s, ROS2_PROTOCOL, "open files came, and nobody takes any here");
+		return;
+	}
 	/* What it has said before it went, such as BYE. */
 	shm_receive(s);
 	if (session_alive(s))

@@ -2,6 +2,7 @@
 /* Where tenants of this machine connect: one socket for each reactor, in dp_opts.shm_dir. */
 #include "dataplane/reactor_priv.h"
 #include "dataplane/shm.h"
+#include "dataplane/shm_socket.h"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -43,6 +44,7 @@ static int bind_listen(int fd, const struct sockaddr_un *at)
 	}
 	if (rc < 0)
 		return -errno;
+	shm_socket_listens(fd);
 	/* Who may do what is proved by HELLO, not by who may open a file. */
 	if (chmod(at->sun_path, 0666) < 0 || listen(fd, 128) < 0) {
 		rc = -errno;
@@ -86,5 +88,5 @@ void shm_unlisten(struct reactor *r)
 	if (r->shm_path[0])
 		unlink(r->shm_path);
 	r->shm_path[0] = '\0';
-	util_close_cleanup(&r->shm_listener.fd);
+	shm_socket_close_listener(r->dp->shm_closer, TAKE_FD(r->shm_listener.fd));
 }

@@ -39,8 +39,10 @@ struct dp_test_switches {
 	bool no_rnr_limit;        /* a peer that takes no answers is waited for without end */
 	bool remote_operations;   /* tenants' queue pairs take RDMA */
 	bool no_seal;             /* a tenant may do to memory over shm what it likes */
-	bool no_turn_bounds;      /* a turn does all there is to do for connections */
-	bool no_borrowed_bound;   /* engines have as much of a tenant's own memory as it asks */
+	bool passes_descriptors; /* sockets over shm can be sent open files, as before Linux 6.16 */
+	bool no_descriptor_look; /* and they are taken as they come */
+	bool no_turn_bounds;     /* a turn does all there is to do for connections */
+	bool no_borrowed_bound;  /* engines have as much of a tenant's own memory as it asks */
 	/* An engine type of the test's own, found before the real ones; NULL for none. */
 	const struct engine_ops *extra_engine;
 };
