@@ -80,7 +80,10 @@ struct ros2_region {
 	uint32_t users; /* requests that name it and are not DONE */
 	void *mapping;  /* owned: of ros2_buf_alloc; NULL for the caller's memory */
 	size_t mapping_len;
-	bool is_stage;           /* over shm: see dataplane/client/shm.h; never the program's */
+	bool is_stage;  /* over shm: see dataplane/client/shm.h; never the program's */
+	bool is_device; /* of a device: nobody here may look into it; verbs only */
+	int dmabuf_fd;  /* owned, if is_device */
+	uint64_t dmabuf_offset;
 	struct shm_arena *arena; /* a reference: what it lies in; NULL = in no shared memory */
 	/* over verbs */
 	struct fabric_region *fabric; /* owned: its registration with the device; NULL = not yet */
@@ -309,6 +312,8 @@ int session_open_and_restore(struct ros2_session *s, struct ros2_err *err);
 /* memory.c */
 /* The region that holds all of [addr, addr+len), or NULL. */
 struct ros2_region *region_find(struct ros2_session *s, const void *addr, size_t len);
+/* Some of it is memory of a device, which the library must not touch. */
+bool region_is_device(const struct ros2_session *s, const void *addr, size_t len);
 /* A new key from the agent for memory the table knows already. */
 int region_register(struct ros2_session *s, struct ros2_region *r, struct ros2_err *err);
 /* Registered memory of the library's, made on first use. */

@@ -16,6 +16,7 @@
 #include "dataplane/client/shm.h"
 #include "dataplane/client/verbs.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -53,6 +54,16 @@ struct ros2_region *region_find(struct ros2_session *s, const void *addr, size_t
 	    (size_t)((const uint8_t *)addr - r->addr) > r->len - len)
 		return NULL;
 	return r;
+}
+
+bool region_is_device(const struct ros2_session *s, const void *addr, size_t len)
+{
+	const uint8_t *end = (const uint8_t *)addr + len;
+
+	for (uint32_t i = lower_bound(s, addr); i < s->n_regions && s->regions[i]->addr < end; i++)
+		if (s->regions[i]->is_device)
+			return true;
+	return false;
 }
 
 int region_insert(struct ros2_session *s, struct ros2_region *r, struct ros2_err *err)
@@ -95,6 +106,8 @@ void region_free(struct ros2_region *r)
 {
 	if (r->mapping)
 		munmap(r->mapping, r->mapping_len);
+	if (r->is_device)
+		close(r->dmabuf_fd);
 	shm_arena_unref(r->arena);
 	free(r);
 }
@@ -142,6 +155,8 @@ void region_set_times(struct ros2_region *r, uint64_t asked_ns)
 /* The agent reaches it. */
 static bool has_lease(const struct ros2_session *s, const struct ros2_region *r)
 {
+	if (r->is_device)
+		return s->over == ROS2_TRANSPORT_VERBS;
 	return s->over != ROS2_TRANSPORT_SHM || shm_region_is_shared(s, r);
 }
 
@@ -180,10 +195,18 @@ int region_register(struct ros2_session *s, struct ros2_region *r, struct ros2_e
 
 static int register_call(struct ros2_session *s, void *arg, struct ros2_err *err)
 {
+	struct ros2_region *r = arg;
 	uint32_t key, generation;
 
+	/* What the RDMA device cannot is said here, and not by the first request. */
+	if (r->is_device) {
+		int rc = verbs_know_region(s, r, err);
+
+		if (rc < 0)
+			return rc;
+	}
 	/* A reconnect on the way has done it. */
-	return region_key(s, arg, &key, &generation) ? 0 : region_register(s, arg, err);
+	return region_key(s, r, &key, &generation) ? 0 : region_register(s, r, err);
 }
 
 /* ---- the public face ---- */
@@ -205,6 +228,7 @@ static int region_add(struct ros2_session *s, struct ros2_region *r, struct ros2
 	}
 	rc = session_call(s, true, "register a region", register_call, r, err);
 	if (rc) {
+		verbs_region_end(s, r);
 		region_remove(s, r);
 		region_free(r);
 		return rc;
@@ -213,8 +237,9 @@ static int region_add(struct ros2_session *s, struct ros2_region *r, struct ros2
 	return 0;
 }
 
-int ros2_region_register(struct ros2_session *s, void *addr, size_t len, uint32_t access,
-                         struct ros2_region **ret, struct ros2_err *err)
+/* Of the caller's memory. */
+static int region_make(void *addr, size_t len, uint32_t access, struct ros2_region **ret,
+                       struct ros2_err *err)
 {
 	struct ros2_region *r;
 
@@ -230,6 +255,41 @@ int ros2_region_register(struct ros2_session *s, void *addr, size_t len, uint32_
 	r->addr = addr;
 	r->len = len;
 	r->access = access;
+	*ret = r;
+	return 0;
+}
+
+int ros2_region_register(struct ros2_session *s, void *addr, size_t len, uint32_t access,
+                         struct ros2_region **ret, struct ros2_err *err)
+{
+	struct ros2_region *r;
+	int rc = region_make(addr, len, access, &r, err);
+
+	return rc ? rc : region_add(s, r, ret, err);
+}
+
+int ros2_region_register_dmabuf(struct ros2_session *s, int fd, uint64_t offset, void *addr,
+                                size_t len, uint32_t access, struct ros2_region **ret,
+                                struct ros2_err *err)
+{
+	struct ros2_region *r;
+	int rc;
+
+	if (offset > UINT64_MAX - len)
+		return ros2_err_set(err, -EINVAL, "%zu bytes at %llu of a dma-buf: beyond any", len,
+		                    (unsigned long long)offset);
+	rc = region_make(addr, len, access, &r, err);
+	if (rc)
+		return rc;
+	r->dmabuf_fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+	if (r->dmabuf_fd < 0) {
+		rc = ros2_err_set(err, -errno, "descriptor %d of a dma-buf: %s", fd,
+		                  strerror(errno));
+		free(r);
+		return rc;
+	}
+	r->dmabuf_offset = offset;
+	r->is_device = true;
 	return region_add(s, r, ret, err);
 }
 

@@ -168,6 +168,12 @@ static ssize_t plain_io(struct ros2_file *f, enum request_kind kind, void *buf, 
 	region = region_find(f->mount->session, buf, len);
 	if (region && region->access & (read ? ROS2_REGION_WRITE : ROS2_REGION_READ))
 		return direct(f, kind, region, buf, len, offset, err);
+	if (region_is_device(f->mount->session, buf, len))
+		return ros2_err_named(
+			err, ROS2_ACCESS,
+			"memory of a device: expected all %zu bytes at %p in one region "
+			"that allows %s by the agent",
+			len, buf, read ? "writing" : "reading");
 	/* This program's own memory: no region has to allow it. */
 	if (f->mount->session->over == ROS2_TRANSPORT_SHM)
 		return direct(f, kind, NULL, buf, len, offset, err);

@@ -173,6 +173,11 @@ static bool choose_region(struct ros2_session *s, struct request *r)
 	struct ros2_err err = ROS2_ERR_INIT;
 
 	r->via = r->region;
+	if (r->region && r->region->is_device && s->over != ROS2_TRANSPORT_VERBS) {
+		(void)verbs_know_region(s, r->region, &err);
+		request_done(s, r, err.status, err.code, err.msg);
+		return false;
+	}
 	if (s->over != ROS2_TRANSPORT_SHM || !r->buf)
 		return true;
 	r->via = shm_region_for(s, r, &err);

@@ -185,6 +185,17 @@ enum ros2_region_access { ROS2_REGION_READ = 1, ROS2_REGION_WRITE = 2 }; /* what
  */
 int ros2_region_register(struct ros2_session *s, void *addr, size_t len, uint32_t access,
                          struct ros2_region **ret, struct ros2_err *err);
+/* The same for memory of a device, a GPU's for example, over verbs: [@offset, +@len) of the dma-buf
+ * @fd (of CUDA: cuMemGetHandleForAddressRange), which the library keeps a duplicate of until the
+ * region is deregistered. @addr is what requests call its first byte: the device pointer, or any
+ * range of addresses in which this program has no other region. The library and the agent never
+ * look into it; the RDMA device moves the bytes, of small writes too. UNSUPPORTED: the session is
+ * not over verbs, or its RDMA device has no ibv_reg_dmabuf_mr(3) (`ros2-agent probe` shows it as
+ * `dmabuf`). After a reconnect over another transport requests on it end UNSUPPORTED. Source:
+ * docs/libros2.md. */
+int ros2_region_register_dmabuf(struct ros2_session *s, int fd, uint64_t offset, void *addr,
+                                size_t len, uint32_t access, struct ros2_region **ret,
+                                struct ros2_err *err);
 /* NULL is fine. Afterwards nothing reads or writes the memory. Requests that use it and were not
  * submitted end with CANCELLED; those with the agent are waited for, at most 5 s: then the
  * connection is cut and they end with CANCELLED (writes: OUTCOME_UNKNOWN), the session reconnects.

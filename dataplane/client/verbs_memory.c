@@ -96,11 +96,34 @@ void verbs_link_free(struct ros2_session *s)
 struct fabric_region *verbs_region_of(struct ros2_session *s, struct ros2_region *r,
                                       struct ros2_err *err)
 {
-	struct fabric_region_opts o = {.addr = r->addr, .length = r->len, .bindable = true};
+	struct fabric_region_opts o = {.addr = r->addr,
+	                               .length = r->len,
+	                               .bindable = true,
+	                               .dmabuf = r->is_device,
+	                               .dmabuf_fd = r->dmabuf_fd,
+	                               .dmabuf_offset = r->dmabuf_offset};
 
 	if (!r->fabric && fabric_region_new(s->verbs->pd, &o, &r->fabric, err) < 0)
 		ros2_err_prefix(err, "registering %zu bytes with the RDMA device", r->len);
 	return r->fabric;
+}
+
+int verbs_know_region(struct ros2_session *s, struct ros2_region *r, struct ros2_err *err)
+{
+	struct ros2_err own = ROS2_ERR_INIT;
+
+	if (s->over != ROS2_TRANSPORT_VERBS)
+		return ros2_err_named(err, ROS2_UNSUPPORTED,
+		                      "memory of a device is reached over verbs only: this session "
+		                      "is over %s",
+		                      s->over == ROS2_TRANSPORT_SHM ? "shm" : "tcp");
+	if (verbs_region_of(s, r, &own))
+		return 0;
+	if (own.code == -EOPNOTSUPP)
+		return ros2_err_named(err, ROS2_UNSUPPORTED, "%s", own.msg);
+	if (err)
+		*err = own;
+	return own.code;
 }
 
 /* ---- windows ---- */
@@ -220,7 +243,7 @@ enum verbs_window verbs_window_ready(struct ros2_session *s, const struct reques
 		return VERBS_WINDOW_READY;
 	if (!s->verbs->qp)
 		return VERBS_WINDOW_WAIT; /* it has just been cut: the next step says so */
-	if (!verbs_region_of(s, region, err))
+	if (verbs_know_region(s, region, err) < 0)
 		return VERBS_WINDOW_FAILED;
 	if (r->kind == REQ_WRITE && r->len <= s->max_inline)
 		return VERBS_WINDOW_READY;

@@ -169,10 +169,11 @@ enum fabric_access { FABRIC_READ = 1, FABRIC_WRITE = 2 }; /* what a peer may do 
 struct fabric_region;
 
 struct fabric_region_opts {
-	void *addr; /* borrowed: until fabric_region_free; NULL with a dma-buf */
+	void *addr; /* borrowed: until fabric_region_free; of a dma-buf see below */
 	uint64_t length;
 	bool bindable; /* windows may be bound over it (MW_BIND); always without a remote flag */
-	/* the memory is [dmabuf_offset, +length) of dmabuf_fd (GPU memory), addresses from 0 */
+	/* the memory is [dmabuf_offset, +length) of dmabuf_fd (GPU memory); its addresses begin at
+	 * addr, which is a number only and is never looked into */
 	bool dmabuf;
 	int dmabuf_fd; /* borrowed: for the call */
 	uint64_t dmabuf_offset;
@@ -185,7 +186,7 @@ int fabric_region_new(struct fabric_pd *pd, const struct fabric_region_opts *o,
  * it, or the device says so (ibv_dereg_mr(3): EINVAL with a bound window): then nothing happened.
  * NULL is accepted. */
 int fabric_region_free(struct fabric_region *r);
-/* The address a peer names; of a dma-buf 0. */
+/* The address a peer names. */
 uint64_t fabric_region_base(const struct fabric_region *r);
 uint64_t fabric_region_length(const struct fabric_region *r);
 void *fabric_region_mem(const struct fabric_region *r); /* NULL of a dma-buf */

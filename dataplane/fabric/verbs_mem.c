@@ -93,9 +93,10 @@ static int check_opts(const struct fabric_pd *pd, const struct fabric_region_opt
                       struct ros2_err *err)
 {
 	const struct fabric_dev_attr *a = &pd->dev->attr;
-	uint64_t from = o->dmabuf ? o->dmabuf_offset : (uintptr_t)o->addr;
+	uint64_t at = (uintptr_t)o->addr, from = o->dmabuf ? o->dmabuf_offset : at;
 
-	if (o->length == 0 || from + o->length < from || (!o->dmabuf && !o->addr))
+	if (o->length == 0 || from + o->length < from || at + o->length < at ||
+	    (!o->dmabuf && !o->addr))
 		return ros2_err_set(
 			err, -EINVAL,
 			"a region of %llu bytes at %#llx: expected some bytes that do not wrap",
@@ -113,8 +114,8 @@ static struct ibv_mr *reg(const struct fabric_pd *pd, const struct fabric_region
 
 	errno = 0;
 	if (o->dmabuf)
-		return ibv_reg_dmabuf_mr(pd->pd, o->dmabuf_offset, o->length, 0, o->dmabuf_fd,
-		                         access);
+		return ibv_reg_dmabuf_mr(pd->pd, o->dmabuf_offset, o->length, (uintptr_t)o->addr,
+		                         o->dmabuf_fd, access);
 	if (o->bindable)
 		return ibv_reg_mr(pd->pd, o->addr, o->length,
 		                  IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
@@ -147,7 +148,7 @@ int region_init(struct fabric_region *r, struct fabric_pd *pd, const struct fabr
 	}
 	r->pd = pd;
 	r->mem = o->dmabuf ? NULL : o->addr;
-	r->base = o->dmabuf ? 0 : (uintptr_t)o->addr;
+	r->base = (uintptr_t)o->addr;
 	r->length = o->length;
 	r->bindable = o->bindable;
 	return 0;

@@ -109,6 +109,18 @@ static uint32_t fill(struct ibv_sge *sge, struct fabric_region **held, const str
 	return wr->n_parts;
 }
 
+/* A processor copies it into the work request: not where it may not look (a dma-buf). */
+static bool goes_inline(const struct fabric_qp *qp, const struct fabric_wr *wr, uint8_t op,
+                        uint64_t total)
+{
+	if (op == FABRIC_OP_READ || !total || total > qp->inline_max)
+		return false;
+	for (uint32_t i = 0; i < wr->n_parts; i++)
+		if (!wr->parts[i].region->mem)
+			return false;
+	return true;
+}
+
 static int check_send(struct fabric_qp *qp, const struct fabric_wr *wr, uint8_t op)
 {
 	const struct fabric_window *w = wr->under;
@@ -152,7 +164,7 @@ static int queue_checked(struct fabric_qp *qp, const struct fabric_wr *in, uint8
 	wr->opcode = opcode;
 	wr->sg_list = in->n_parts ? sge : NULL;
 	wr->num_sge = (int)in->n_parts;
-	if (op != FABRIC_OP_READ && total && total <= qp->inline_max)
+	if (goes_inline(qp, in, op, total))
 		wr->send_flags |= IBV_SEND_INLINE;
 	if (opcode == IBV_WR_SEND_WITH_INV)
 		wr->invalidate_rkey = in->remote_key;

@@ -310,7 +310,16 @@ static void fabric_region__dma_buf_is_for_devices_that_have_it(void **state)
 	assert_null(fabric_region_mem(r));
 	assert_int_equal(fabric_region_base(r), 0);
 	assert_int_equal(fabric_region_free(r), 0);
+	/* Addresses as the caller counts them: a number that no processor follows. */
+	o.addr = (void *)(uintptr_t)0x7f0000001000;
+	assert_int_equal(fabric_region_new(w->pd[OURS], &o, &r, &err), 0);
+	assert_null(fabric_region_mem(r));
+	assert_int_equal(fabric_region_base(r), 0x7f0000001000);
+	assert_int_equal(fabric_region_free(r), 0);
 	o.dmabuf_offset = UINT64_MAX;
+	assert_int_equal(fabric_region_new(w->pd[OURS], &o, &r, &err), -EINVAL);
+	o.dmabuf_offset = 0;
+	o.addr = (void *)UINTPTR_MAX;
 	assert_int_equal(fabric_region_new(w->pd[OURS], &o, &r, &err), -EINVAL);
 }
 

@@ -176,6 +176,32 @@ static void fabric_post__small_ones_are_inline_and_free_when_flushed(void **stat
 	assert_int_equal(probe.mem[0], 5);
 }
 
+/* Inline means that a processor copies it, when it is posted. */
+static void fabric_post__memory_of_a_device_is_never_inline(void **state)
+{
+	static uint8_t device[64];
+	struct world *w = *state;
+	struct fabric_region_opts o = {
+		.dmabuf = true, .dmabuf_fd = 3, .addr = device, .length = sizeof(device)};
+	struct fabric_part part = {.length = sizeof(device)};
+	struct fabric_completion c;
+	struct fabric_slot probe;
+
+	assert_int_equal(fabric_region_new(w->pd[OURS], &o, &part.region, NULL), 0);
+	memset(device, 5, sizeof(device));
+	stub_hold(STUB_SEND);
+	assert_int_equal(
+		fabric_send(w->qp[OURS], &(struct fabric_wr){.parts = &part, .n_parts = 1}), 0);
+	flush(w, OURS);
+	memset(device, 6, sizeof(device));
+	stub_release();
+	assert_int_equal(world_poll(w, PEER, &c), 1);
+	probe = world_slot(w, PEER, 1);
+	assert_int_equal(probe.mem[0], 6);
+	(void)world_poll(w, OURS, &c);
+	assert_int_equal(fabric_region_free(part.region), 0);
+}
+
 static void fabric_post__every_end_is_told_exactly_once_when_a_queue_pair_fails(void **state)
 {
 	struct world *w = *state;
@@ -452,6 +478,7 @@ int main(void)
 		T(fabric_post__quiet_ones_give_their_places_back),
 		T(fabric_post__what_it_names_is_held_until_its_end),
 		T(fabric_post__small_ones_are_inline_and_free_when_flushed),
+		T(fabric_post__memory_of_a_device_is_never_inline),
 		T(fabric_post__every_end_is_told_exactly_once_when_a_queue_pair_fails),
 		T(fabric_post__quiet_ends_before_a_kill_are_known_by_the_mark),
 		T(fabric_post__what_the_device_refuses_is_flushed_and_fails_the_queue_pair),

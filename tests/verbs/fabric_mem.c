@@ -8,11 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 pthread_mutex_t mem_lock = PTHREAD_MUTEX_INITIALIZER;
 struct fabric_mem_counts mem_now;
-static bool absent;
+static bool absent, has_dmabuf;
 
 void fabric_mem_counts(struct fabric_mem_counts *ret)
 {
@@ -24,6 +25,11 @@ void fabric_mem_counts(struct fabric_mem_counts *ret)
 void fabric_mem_absent(bool is)
 {
 	absent = is;
+}
+
+void fabric_mem_dmabuf(bool has)
+{
+	has_dmabuf = has;
 }
 
 /* ---- faults ---- */
@@ -228,9 +234,13 @@ static int region_new(struct fabric_pd *pd, const struct fabric_region_opts *o,
                       struct fabric_region **ret, struct ros2_err *err)
 {
 	struct fabric_region *r;
+	uint8_t *mem = o->addr;
 
-	if (!o->length || !o->addr || o->dmabuf)
+	if (!o->length || (!o->addr && !o->dmabuf))
 		return ros2_err_set(err, -EINVAL, "no memory to register");
+	if (o->dmabuf && !has_dmabuf)
+		return ros2_err_set(err, -EOPNOTSUPP, "dma-buf: not supported by %s",
+		                    FABRIC_MEM_DEVICE);
 	if (pd->use.regions >= pd->opts.regions_max ||
 	    pd->use.pinned_bytes + o->length > pd->opts.pinned_bytes_max)
 		return ros2_err_set(err, -EDQUOT,
@@ -240,8 +250,19 @@ static int region_new(struct fabric_pd *pd, const struct fabric_region_opts *o,
 		                    (unsigned long long)pd->use.pinned_bytes,
 		                    (unsigned long long)o->length,
 		                    (unsigned long long)pd->opts.pinned_bytes_max);
+	if (o->dmabuf) {
+		mem = mmap(NULL, o->length, PROT_READ | PROT_WRITE, MAP_SHARED, o->dmabuf_fd,
+		           (off_t)o->dmabuf_offset);
+		if (mem == MAP_FAILED)
+			return ros2_err_set(err, -errno, "dma-buf: %s", strerror(errno));
+	}
 	r = calloc(1, sizeof(*r));
-	*r = (struct fabric_region){pd, o->addr, o->length, o->bindable};
+	*r = (struct fabric_region){.pd = pd,
+	                            .mem = mem,
+	                            .base = (uintptr_t)o->addr,
+	                            .length = o->length,
+	                            .bindable = o->bindable,
+	                            .dmabuf = o->dmabuf};
 	pd->use.regions++;
 	pd->use.pinned_bytes += o->length;
 	mem_now.regions++;
@@ -270,6 +291,8 @@ static int region_free(struct fabric_region *r)
 	r->pd->use.pinned_bytes -= r->length;
 	r->pd->use.regions--;
 	mem_now.regions--;
+	if (r->dmabuf)
+		munmap(r->mem, r->length);
 	free(r);
 	return 0;
 }
@@ -287,7 +310,7 @@ int fabric_region_free(struct fabric_region *r)
 
 uint64_t fabric_region_base(const struct fabric_region *r)
 {
-	return (uintptr_t)r->mem;
+	return r->base;
 }
 
 uint64_t fabric_region_length(const struct fabric_region *r)
@@ -297,7 +320,7 @@ uint64_t fabric_region_length(const struct fabric_region *r)
 
 void *fabric_region_mem(const struct fabric_region *r)
 {
-	return r->mem;
+	return r->dmabuf ? NULL : r->mem;
 }
 
 /* ---- channel ---- */
@@ -675,7 +698,7 @@ enum fabric_window_state fabric_window_state(const struct fabric_window *w)
 
 uint64_t fabric_window_base(const struct fabric_window *w)
 {
-	return (uintptr_t)w->region->mem + w->offset;
+	return w->region->base + w->offset;
 }
 
 uint32_t fabric_window_key(const struct fabric_window *w)

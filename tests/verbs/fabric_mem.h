@@ -26,6 +26,8 @@ struct fabric_mem_counts {
 void fabric_mem_counts(struct fabric_mem_counts *ret);
 /* No device in this machine. */
 void fabric_mem_absent(bool absent);
+/* The device takes dma-bufs: any file that can be mapped. It does not, unless told. */
+void fabric_mem_dmabuf(bool has);
 /* READs and WRITEs wait, and flushes of them, until it is taken back. */
 void fabric_mem_hold(bool hold);
 uint32_t fabric_mem_held(void); /* that wait now */

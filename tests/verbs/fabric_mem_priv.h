@@ -23,9 +23,9 @@ struct fabric_pd {
 
 struct fabric_region {
 	struct fabric_pd *pd;
-	uint8_t *mem;
-	uint64_t length;
-	bool bindable, owned;
+	uint8_t *mem;          /* where the device sees it; of a dma-buf mapped for it alone */
+	uint64_t base, length; /* base: what peers call its first byte */
+	bool bindable, owned, dmabuf;
 	uint32_t users; /* windows bound, work requests */
 };
 

@@ -111,7 +111,8 @@ void mem_qp_fail(struct fabric_qp *qp)
 
 /* ---- carrying out ---- */
 
-static bool window_allows(const struct fabric_qp *peer, const struct mem_wr *wr, uint64_t bytes)
+/* Where the bytes are that it may touch; NULL: it may not. */
+static uint8_t *window_place(const struct fabric_qp *peer, const struct mem_wr *wr, uint64_t bytes)
 {
 	uint8_t need = wr->op == FABRIC_OP_READ ? FABRIC_READ : FABRIC_WRITE;
 
@@ -123,11 +124,13 @@ static bool window_allows(const struct fabric_qp *peer, const struct mem_wr *wr,
 		if ((w->state != FABRIC_WINDOW_BOUND && w->state != FABRIC_WINDOW_INVALIDATING) ||
 		    w->key != wr->remote_key)
 			continue;
-		base = (uintptr_t)w->region->mem + w->offset;
-		return (w->access & need) && wr->remote_address >= base && bytes <= w->length &&
-		       wr->remote_address - base <= w->length - bytes;
+		base = w->region->base + w->offset;
+		if (!(w->access & need) || wr->remote_address < base || bytes > w->length ||
+		    wr->remote_address - base > w->length - bytes)
+			return NULL;
+		return w->region->mem + w->offset + (wr->remote_address - base);
 	}
-	return false;
+	return NULL;
 }
 
 static uint64_t length_of(const struct mem_wr *wr)
@@ -153,9 +156,9 @@ static void fail_both(struct mem_wr *wr, struct fabric_qp *peer, enum fabric_end
 static bool do_transfer(struct mem_wr *wr, struct fabric_qp *peer)
 {
 	uint64_t bytes = length_of(wr);
-	uint8_t *at = (uint8_t *)(uintptr_t)wr->remote_address;
+	uint8_t *at = window_place(peer, wr, bytes);
 
-	if (!window_allows(peer, wr, bytes)) {
+	if (!at) {
 		mem_now.refused++;
 		fail_both(wr, peer, FABRIC_END_REMOTE_ACCESS);
 		return false;
