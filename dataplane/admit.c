@@ -122,13 +122,15 @@ static enum verdict place_for(const struct request *req, bool away, bool needs_s
 {
 	const struct session *s = req->s;
 	const struct reactor *r = s->r;
-	uint32_t clearing = s->rt->clearing_at[req->file->mount->engine->slot];
+	uint32_t engine = req->file->mount->engine->slot;
 
-	if (request_op_clears(req->op) && clearing + req->length > REACTOR_CLEARING_MAX)
+	if (request_op_clears(req->op) &&
+	    s->rt->clearing_at[engine] + req->length > REACTOR_CLEARING_MAX)
 		return away ? AWAY : WAITS;
-	if (request_borrows(req) && s->rt->borrowed + req->length > REACTOR_BORROWED_MAX &&
+	if (request_borrows(req) &&
+	    s->rt->borrowed_at[engine] + req->length > REACTOR_BORROWED_MAX &&
 	    !DP_SWITCH(no_borrowed_bound))
-		return WAITS;
+		return away ? AWAY : WAITS;
 	if (away)
 		return may_wait(req, needs_slot) ? ADMITTED : AWAY;
 	return share_allows(&REACTOR_ENGINE_SHARE, s->rt->n_begun,
@@ -277,6 +279,7 @@ static int submit(struct reactor *r, struct request *req)
 	req->io.buf = req->slot.mem;
 	req->io.buf_index =
 		req->slot.mem && !request_borrows(req) ? slots_buf_index(req->from->pool) : -1;
+	req->io.tenant_memory = request_borrows(req);
 	req->io.region = e->lends && req->slot.mem ? verbs_lent_region(req->s, &req->slot) : NULL;
 	req->io.done = request_engine_done;
 	req->io.unneeded = request_engine_unneeded;

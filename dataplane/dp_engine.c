@@ -126,6 +126,7 @@ static int create_engine(struct dp *dp, struct dp_engine *e, const struct dp_eng
 	                           .io_features = c->io_features,
 	                           .nvmf = c->nvmf,
 	                           .secrets_dir = dp->opts.secrets_dir};
+	int rc;
 
 	if (c->nvmf)
 		dp_unquiet_tell(dp, c->nvmf, &ec);
@@ -143,7 +144,10 @@ static int create_engine(struct dp *dp, struct dp_engine *e, const struct dp_eng
 		*e->nvmf = *c->nvmf;
 		e->lends = c->nvmf->transport == NVMF_RDMA;
 	}
-	return e->ops->create(&ec, &e->engine, err);
+	rc = e->ops->create(&ec, &e->engine, err);
+	e->takes_any_memory =
+		rc == 0 && e->ops->takes_any_memory && e->ops->takes_any_memory(e->engine);
+	return rc;
 }
 
 static int add_engine(struct dp *dp, const struct engine_ops *ops, const struct dp_engine_config *c,

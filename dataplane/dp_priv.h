@@ -94,6 +94,7 @@ struct dp_engine {
 	uint32_t slot;         /* index in dp.engines and in every reactor's table */
 	struct dp *dp;
 	bool lends; /* it lends slots to its target, so they must be the tenant's */
+	bool takes_any_memory;
 	/* loop */
 	char name[ROS2_NAME_MAX + 1], type[16], root[1024];
 	uint64_t size_bytes;

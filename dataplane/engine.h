@@ -127,6 +127,9 @@ struct engine_io {
 	uint32_t len;
 	void *buf;     /* a slot, or part of one; NULL where nothing is moved */
 	int buf_index; /* index in engine_reactor_opts.buffers, -1 when not one of them */
+	/* A tenant reads and writes buf meanwhile (takes_any_memory): what is not this io's goes
+	 * never there, and nothing is read back from it. */
+	bool tenant_memory;
 	/* what buf lies in, of an engine that needs regions; else NULL */
 	struct fabric_region *region;
 	/* CLOCK_BOOTTIME from which on it may not be handed on any more; 0 = no such time. The
@@ -270,9 +273,10 @@ struct engine_ops {
 	 * keys of commands always so. @fn runs in the call. */
 	void (*keys)(const struct engine_reactor *r, const struct fabric_pd *pd, bool folded,
 	             key_info_fn fn, void *arg);
-	/* An io's buf may be memory that a tenant writes to meanwhile: nothing is computed over it,
-	 * and it need not lie in a region. */
-	bool takes_any_memory;
+	/* May an io's buf be memory that a tenant reads and writes meanwhile (engine_io's
+	 * tenant_memory)? Then nothing is computed over it, and it need not lie in a region. The
+	 * same for ever. NULL: no. */
+	bool (*takes_any_memory)(const struct engine *e);
 	/* Payload bytes copied by this process (not by the kernel) so far. */
 	uint64_t (*copied_bytes)(const struct engine_reactor *r);
 };

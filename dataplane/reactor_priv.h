@@ -27,8 +27,8 @@
 /* Bytes that one tenant has one engine clear at once. Slots bound what is written at once; this
  * needs none, and a target may have to write as much. */
 #define REACTOR_CLEARING_MAX (16u * WIRE_IO_MAX)
-/* Bytes that engines have at once of one tenant's own memory: of slots these are bounded by the
- * pool. */
+/* Bytes that one engine has at once of one tenant's own memory: of slots these are bounded by the
+ * pool. Of each engine, so that storage which does not answer keeps nothing from other storage. */
 #define REACTOR_BORROWED_MAX (16u * WIRE_IO_MAX)
 #define REACTOR_TICK_NS      (20 * NS_PER_MS)
 #define REACTOR_LEASES       16384u
@@ -71,7 +71,7 @@ struct rtenant {
 	uint32_t n_begun;                     /* requests that are ready, or inside an engine */
 	uint16_t begun_at[DP_ENGINES_MAX];    /* of them, by engine */
 	uint32_t clearing_at[DP_ENGINES_MAX]; /* bytes that those of them name that clear */
-	uint64_t borrowed;                    /* and those that need no slot */
+	uint64_t borrowed_at[DP_ENGINES_MAX]; /* and that those of them have of its memory */
 };
 
 struct rengine {

@@ -186,7 +186,7 @@ static void *borrowed_memory(const struct session *s, const struct request_in *i
 {
 	bool moves = (in->op == REQUEST_READ || in->op == REQUEST_WRITE) && in->length;
 
-	if (!moves || !s->transport->memory || !f->mount->engine->ops->takes_any_memory)
+	if (!moves || !s->transport->memory || !f->mount->engine->takes_any_memory)
 		return NULL;
 	return s->transport->memory(s, in->address, in->length);
 }
@@ -299,6 +299,11 @@ void request_payload_arrived(struct request *req)
 	request_ready(req);
 }
 
+static uint64_t *borrowed_at(const struct request *req)
+{
+	return &req->s->rt->borrowed_at[req->file->mount->engine->slot];
+}
+
 void request_ready(struct request *req)
 {
 	uint32_t engine = req->file->mount->engine->slot;
@@ -309,7 +314,7 @@ void request_ready(struct request *req)
 	s->rt->n_begun++;
 	s->rt->begun_at[engine]++;
 	s->rt->clearing_at[engine] += request_op_clears(req->op) ? req->length : 0;
-	s->rt->borrowed += request_borrows(req) ? req->length : 0;
+	*borrowed_at(req) += request_borrows(req) ? req->length : 0;
 	s->r->n_begun++;
 	list_add_tail(&s->r->ready, &req->link);
 }
@@ -325,7 +330,7 @@ static void count_out(struct request *req)
 	req->s->rt->n_begun--;
 	req->s->rt->begun_at[engine]--;
 	req->s->rt->clearing_at[engine] -= request_op_clears(req->op) ? req->length : 0;
-	req->s->rt->borrowed -= request_borrows(req) ? req->length : 0;
+	*borrowed_at(req) -= request_borrows(req) ? req->length : 0;
 	req->s->r->n_begun--;
 }
 
@@ -506,8 +511,10 @@ void request_engine_unneeded(struct engine_io *io)
 {
 	struct request *req = container_of(io, struct request, io);
 
-	if (!request_borrows(req))
-		give_slot(req);
+	/* Of memory of the tenant's no engine has this part any more. */
+	if (request_borrows(req))
+		*borrowed_at(req) -= req->length;
+	give_slot(req);
 }
 
 /* Its storage is away: it waits in its session again, and of what is shared it keeps only a payload
@@ -517,7 +524,7 @@ static void stand_back(struct request *req)
 	count_out(req);
 	if (req->lease)
 		lease_unhold(req->s->r->leases, TAKE_PTR(req->lease));
-	if (req->op == REQUEST_READ)
+	if (req->op == REQUEST_READ && !request_borrows(req))
 		give_slot(req);
 	req->has_payload = req->slot.mem != NULL;
 	req->paid = true;

@@ -421,9 +421,14 @@ static int mem_fsync(struct engine_file *f, struct ros2_err *err)
 	return 0;
 }
 
+static bool mem_takes_any_memory(const struct engine *e)
+{
+	return true;
+}
+
 const struct engine_ops engine_mem_ops = {
 	.type = "mem",
-	.takes_any_memory = true,
+	.takes_any_memory = mem_takes_any_memory,
 	.create = mem_create,
 	.destroy = mem_destroy,
 	.ns_open = mem_ns_open,

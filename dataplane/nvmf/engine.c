@@ -348,8 +348,19 @@ static int nvmf_fsync(struct engine_file *f, struct ros2_err *err)
 	return rc < 0 ? ros2_err_set(err, rc, "flush: %s", strerror(-rc)) : 0;
 }
 
+/* Over RDMA it has to lie in a slot, which a key is made for. And no digest is made of bytes, or
+ * compared with bytes, that a tenant changes meanwhile: it would end the queue at its will, and the
+ * target would seem to lie. */
+static bool nvmf_takes_any_memory(const struct engine *e)
+{
+	const struct nvmf_config *k = nvmf_admin_config(e->admin);
+
+	return k->transport == NVMF_TCP && !k->data_digest;
+}
+
 const struct engine_ops engine_nvmf_ops = {
 	.type = "nvmf",
+	.takes_any_memory = nvmf_takes_any_memory,
 	.create = nvmf_create,
 	.destroy = nvmf_destroy,
 	.ns_open = nvmf_ns_open,

@@ -222,6 +222,7 @@ static void build(struct nvmf_lane *l, struct nvmf_cmd *cmd)
 	cmd->req.buf = (uint8_t *)nio->io->buf + cmd->at;
 	cmd->req.len = cmd->len;
 	cmd->req.region = nio->io->region;
+	cmd->req.tenant_memory = nio->io->tenant_memory;
 	cmd->req.dir = changes(nio) ? NVMF_TO_TARGET : NVMF_FROM_TARGET;
 	if (changes(nio))
 		nvme_cmd_write(&cmd->req.sqe, f->nsid, lba, blocks, false);

@@ -53,6 +53,10 @@ struct nvmf_req {
 	struct fabric_region *region; /* rdma: what buf lies in, or NULL: a slot of the queue's own
 	                                 is used and copied, for admin and Fabrics commands and
 	                                 dataset management of at most 4 KiB only */
+	/* tcp, without data digest: a tenant reads and writes buf meanwhile. What is not surely
+	 * this request's goes never there, and nothing is read back from it but, once for each time
+	 * that it is sent, what is sent. */
+	bool tenant_memory;
 	/* By the queue's clock, from submit; 0 = none (asynchronous event requests). */
 	uint64_t timeout_ns;
 	/* CLOCK_BOOTTIME from which on it is not handed on any more: it comes back with -ECANCELED

@@ -12,9 +12,7 @@
  *
  * Payload goes between req->buf and the kernel without a copy of ours but for what
  * tcp_queue_recv.c says; what the kernel copies is not counted. A data digest is made of, or
- * compared with, req->buf itself. Were that memory which a tenant can write meanwhile, it could
- * spoil the digest of its own data and so end its own queue, and nothing else: queues are never
- * shared by tenants.
+ * compared with, req->buf itself, so that memory which a tenant writes meanwhile is refused then.
  */
 #include "dataplane/nvmf/tcp_queue_priv.h"
 #include "common/clock.h"
@@ -264,6 +262,8 @@ static bool is_sound(const struct tcp_queue *q, const struct nvmf_req *req)
 		return false;
 	if (req->dir == NVMF_NO_DATA)
 		return req->len == 0;
+	if (req->tenant_memory && q->data_digest)
+		return false;
 	return (req->dir == NVMF_FROM_TARGET || req->dir == NVMF_TO_TARGET) && req->buf &&
 	       req->len > 0 && req->len <= q->transfer_max;
 }

@@ -14,11 +14,17 @@
  * look at. The more payloads came in order, the more are placed ahead; one that did not, and none
  * is.
  *
+ * Where a tenant reads and writes the buffer meanwhile, such guesses would show it what is not its
+ * own, and make headers of what it writes there. Into that goes only the payload of a PDU whose
+ * header was looked at, and nothing is put back from it. So that its payload does not come with the
+ * header before it, and need a copy, no more is received behind a payload than headers.
+ *
  * copied_bytes counts what was copied: nothing with a target that answers in order, each byte of
  * small reads once or twice with one that does not, for which a copy is cheaper than a system call
  * for each.
  */
 #include "dataplane/nvmf/tcp_queue_priv.h"
+#include <assert.h>
 #include <string.h>
 
 #define RESP_LEN 24u
@@ -152,7 +158,7 @@ static void look_ahead(struct plan *p, uint32_t most)
 {
 	struct tcp_queue *q = p->q;
 
-	while (p->next && most-- && q->n_places < TCP_QUEUE_AHEAD) {
+	while (p->next && !p->next->req->tenant_memory && most-- && q->n_places < TCP_QUEUE_AHEAD) {
 		uint32_t len = MIN(p->next->req->len - p->got, q->data_max);
 
 		if (p->pos + q->data_head_len <= p->in ||
@@ -176,14 +182,26 @@ static bool has_large(const struct tcp_queue *q)
 	return c && c->req->len > LARGE;
 }
 
-/* Behind the last payload: with more to come in order, up to it; else all there is room for. */
+static bool has_tenant_memory(const struct tcp_queue *q)
+{
+	const struct tcp_cmd *c = next_of(q, &q->order);
+
+	while (c && (needs_answer_only(c) || !c->req->tenant_memory))
+		c = next_of(q, &c->order);
+	return c != NULL;
+}
+
+/* Behind the last payload: with more to come in order, up to it; else all there is room for, or, so
+ * that nothing has to be copied, the one header that comes whatever it is. */
 static void add_rest(struct plan *p, bool ahead)
 {
 	struct tcp_queue *q = p->q;
-	uint32_t to = TCP_QUEUE_INPUT - p->bytes;
+	uint32_t head = MAX(q->data_head_len, resp_len(q)), to = TCP_QUEUE_INPUT - p->bytes;
 
-	if (p->next && ahead && p->pos + q->data_head_len > p->in)
-		to = p->pos + q->data_head_len;
+	if (p->next && ahead && p->pos + head > p->in)
+		to = p->pos + head;
+	else if (has_tenant_memory(q))
+		to = MAX(p->in + 1, MAX(resp_len(q), q->head_want));
 	else if (has_large(q))
 		to = p->in + LEAN;
 	add_input(p, to);
@@ -239,6 +257,7 @@ void tcp_queue_misplaced(struct tcp_queue *q)
 	while (n--) {
 		const struct tcp_place *p = &q->places[q->place_at + n];
 
+		assert(!p->cmd->req->tenant_memory);
 		memmove(q->in + p->pos + bytes, q->in + p->pos, end - p->pos);
 		bytes -= p->len;
 		memcpy(q->in + p->pos + bytes, (const uint8_t *)p->cmd->req->buf + p->at, p->len);

@@ -309,7 +309,8 @@ static bool take_header(struct tcp_queue *q, uint32_t have)
 		tcp_queue_fail(q, &fault, at, PDU_CH_LEN, "%s", err.msg);
 		return true;
 	}
-	if (have < head.header_bytes + head.pad)
+	q->head_want = have < head.header_bytes + head.pad ? head.header_bytes + head.pad : 0;
+	if (q->head_want)
 		return false;
 	if (pdu_parse(at, &head, &p, &fault, &err) < 0)
 		tcp_queue_fail(q, &fault, at, head.header_bytes, "%s", err.msg);

@@ -19,7 +19,7 @@
 static int slots_setup(void **state)
 {
 	slow_prepare();
-	slow_engine_ops.takes_any_memory = false;
+	slow_engine_ops.takes_any_memory = NULL;
 	return fx_setup(state);
 }
 #define SLOTS_TEST(f) cmocka_unit_test_setup_teardown(f, slots_setup, slow_teardown)

@@ -3,9 +3,10 @@
  * Bytes of a target, into a queue over NVMe/TCP with a real connection. The first byte of an input
  * says how: bit 0 header digest and bit 1 data digest are on; bit 2 the bytes stand in place of
  * ICResp; bit 3 they come in pieces; bit 4 reads were answered in order before, so that payloads
- * are placed ahead. Five commands are in flight, with the ids 0 to 4, with bit 4 32 to 36. Whatever
- * comes, and then the connection's end: each request comes back once, the queue has failed with
- * words, and no byte beside the buffers of the reads has changed.
+ * are placed ahead; bit 5 the buffers are a tenant's (without data digest). Five commands are in
+ * flight, with the ids 0 to 4, with bit 4 32 to 36. Whatever comes, and then the connection's end:
+ * each request comes back once, the queue has failed with words, and no byte beside the buffers of
+ * the reads has changed.
  */
 #include "tests/fuzz/fuzz.h"
 #include "tests/nvmf/tcp_rig.h"
@@ -36,15 +37,17 @@ static struct rig *fixture(void)
 	return rig;
 }
 
-static void submit_all(struct rig *r)
+static void submit_all(struct rig *r, bool tenant)
 {
 	memset(big, 0x5a, sizeof(big));
 	memset(small, 0x5a, sizeof(small));
+	r->tenant_memory = tenant;
 	must(rig_submit(r, 0, NVMF_FROM_TARGET, big + GUARD, LEN) == 0);
 	must(rig_submit(r, 1, NVMF_FROM_TARGET, small + GUARD, 512) == 0);
 	must(rig_submit(r, 2, NVMF_TO_TARGET, src, LEN) == 0);
 	must(rig_submit(r, 3, NVMF_TO_TARGET, src, 512) == 0);
 	must(rig_submit(r, 4, NVMF_NO_DATA, NULL, 0) == 0);
+	r->tenant_memory = false;
 	must(r->ops->kick(r->q, r->now_ns) == 0);
 }
 
@@ -98,7 +101,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		rig_send_icresp(r);
 		rig_until_state(r, NVMF_QUEUE_READY);
 		warm = data[0] & 16 ? warm_up(r) : 0;
-		submit_all(r);
+		submit_all(r, (data[0] & 34) == 32);
 		n = 5;
 	}
 	rig_send(r, data + 1, size - 1, data[0] & 8 ? 19 : 0);

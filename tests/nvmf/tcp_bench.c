@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the queue over NVMe/TCP costs: nvmf_tcp_bench [read|write] [bytes] [depth] [seconds]
- * [options], options out of "success", "reverse", "digest", "mix" (every third is the other). The
- * peer is tests/nvmf/tcp_peer.c on a thread of its own and sends memory as it is, so what is
- * measured is the queue, the kernel and loopback: commands a second, processor time of the queue's
- * thread for each, its system calls, its copies.
+ * [options], options out of "success", "reverse", "digest", "mix" (every third is the other),
+ * "tenant" (the memory is a tenant's). The peer is tests/nvmf/tcp_peer.c on a thread of its own and
+ * sends memory as it is, so what is measured is the queue, the kernel and loopback: commands a
+ * second, processor time of the queue's thread for each, its system calls, its copies.
  */
 #include "tests/nvmf/tcp_peer.h"
 #include "common/clock.h"
@@ -26,7 +26,7 @@ static struct peer_opts peer_opts = {.any_data = true};
 static const struct nvmf_queue_ops *const ops = &nvmf_tcp_queue_ops;
 static struct nvmf_queue *q;
 static uint64_t n_done, n_errors;
-static bool mix;
+static bool mix, tenant;
 static _Atomic bool stopping;
 
 static void *run_peer(void *arg)
@@ -139,6 +139,7 @@ int main(int argc, char **argv)
 		peer_opts.success |= !strcmp(argv[i], "success");
 		peer_opts.reverse |= !strcmp(argv[i], "reverse");
 		mix |= !strcmp(argv[i], "mix");
+		tenant |= !strcmp(argv[i], "tenant");
 		if (!strcmp(argv[i], "digest"))
 			peer_opts.header_digest = peer_opts.data_digest = true;
 	}
@@ -153,6 +154,7 @@ int main(int argc, char **argv)
 		                            .dir = writes ? NVMF_TO_TARGET : NVMF_FROM_TARGET,
 		                            .buf = mem + (size_t)i * len,
 		                            .len = len,
+		                            .tenant_memory = tenant,
 		                            .timeout_ns = 30 * NS_PER_S,
 		                            .done = on_done};
 		if (ops->submit(q, &reqs[i]) < 0)

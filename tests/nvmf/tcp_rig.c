@@ -203,6 +203,7 @@ int rig_submit(struct rig *r, uint32_t i, enum nvmf_dir dir, void *buf, uint32_t
 	rr->req.dir = dir;
 	rr->req.buf = buf;
 	rr->req.len = len;
+	rr->req.tenant_memory = r->tenant_memory;
 	rr->req.timeout_ns = 2 * NS_PER_S;
 	rr->req.done = r->on_done ? r->on_done : rig_on_done;
 	rc = r->ops->submit(r->q, &rr->req);

@@ -35,8 +35,9 @@ struct rig {
 	uint8_t cpda;
 	uint8_t opcode; /* instead of one that fits the direction; 0 = none */
 	uint32_t maxh2c;
-	uint32_t n_done; /* of all requests */
-	uint32_t cdw10;  /* of requests; 0 = their number */
+	bool tenant_memory; /* of requests */
+	uint32_t n_done;    /* of all requests */
+	uint32_t cdw10;     /* of requests; 0 = their number */
 	/* instead of rig_on_done, which it calls; NULL = that */
 	void (*on_done)(struct nvmf_req *req, int rc, const struct nvme_cqe *cqe);
 	struct nvmf_queue_counters counted; /* of the last queue, when it was closed */
