@@ -42,7 +42,8 @@ struct agent_opts {
 	const char *rdma_device;    /* NULL: no sessions over verbs */
 	const char *rdma_host;      /* its address; not NULL with a device */
 	const char *shm_dir;        /* NULL: no sessions over shared memory */
-	uint64_t shm_tenant_bytes;  /* dp_opts.shm_tenant_bytes */
+	uint64_t shm_tenant_bytes;  /* dp_opts.shm_tenant_bytes, */
+	uint64_t shm_total_bytes;   /* and shm_total_bytes */
 	const char *metrics_listen; /* NULL: none; common/metrics.h */
 	bool metrics_allow_remote;
 	uint32_t reactors;    /* 0 = all cores */

@@ -64,6 +64,8 @@ static const char usage[] =
 	"  --shm-memory BYTES      most memory that all sessions of one tenant share with this "
 	"agent\n"
 	"                          together (268435456)\n"
+	"  --shm-memory-total BYTES  the same of all tenants; a quarter of it is kept for the\n"
+	"                          first session of each (a quarter of this machine's memory)\n"
 	"  --reactors N            data plane threads (one per core)\n"
 	"  --poll-us N             a reactor looks for work for N microseconds before it sleeps:\n"
 	"                          less latency for a core per reactor while it has work (0)\n"
@@ -145,6 +147,7 @@ enum {
 	F_RDMA_HOST,
 	F_SHM_DIR,
 	F_SHM_MEMORY,
+	F_SHM_TOTAL,
 	F_METRICS,
 	F_METRICS_REMOTE,
 	F_READY,
@@ -225,6 +228,11 @@ static int set_flag(struct program *p, int flag, const char *v)
 			return -EINVAL;
 		p->o.shm_tenant_bytes = n;
 		return 0;
+	case F_SHM_TOTAL:
+		if (parse_number("shm-memory-total", v, 1ull << 46, &n) < 0)
+			return -EINVAL;
+		p->o.shm_total_bytes = n;
+		return 0;
 	case F_METRICS_REMOTE:
 		p->o.metrics_allow_remote = true;
 		return 0;
@@ -262,6 +270,7 @@ static int parse_flags(struct program *p, int argc, char **argv)
 		{"rdma-host", required_argument, NULL, F_RDMA_HOST},
 		{"shm-dir", required_argument, NULL, F_SHM_DIR},
 		{"shm-memory", required_argument, NULL, F_SHM_MEMORY},
+		{"shm-memory-total", required_argument, NULL, F_SHM_TOTAL},
 		{"reactors", required_argument, NULL, F_REACTORS},
 		{"poll-us", required_argument, NULL, F_POLL},
 		{"io-features", required_argument, NULL, F_IO},

@@ -77,6 +77,21 @@ static void slots(struct agent *a, struct metrics_page *p)
 	}
 }
 
+static void shared_memory(struct agent *a, struct metrics_page *p)
+{
+	struct dp_shm s;
+
+	if (!a->o.shm_dir)
+		return;
+	dp_shm(a->dp, &s);
+	metrics_family(p, "ros2_agent_shm_bytes", METRICS_GAUGE,
+	               "Memory of this agent's that sessions share with tenants.");
+	metrics_u64(p, "ros2_agent_shm_bytes", s.used, NULL);
+	metrics_family(p, "ros2_agent_shm_limit_bytes", METRICS_GAUGE,
+	               "The most of it for all tenants together (--shm-memory-total).");
+	metrics_u64(p, "ros2_agent_shm_limit_bytes", s.limit, NULL);
+}
+
 static void disk(struct agent *a, struct metrics_page *p)
 {
 	uint64_t free_bytes = health_free_bytes(a->health);
@@ -238,6 +253,7 @@ static void render(void *arg, struct metrics_page *p)
 	identity(a, p);
 	objects(a, p);
 	slots(a, p);
+	shared_memory(a, p);
 	disk(a, p);
 	tenants(a, p);
 	targets(a, p);

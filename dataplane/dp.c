@@ -21,6 +21,13 @@ static uint32_t online_cores(void)
 	return n > 0 ? (uint32_t)n : 1;
 }
 
+static uint64_t machine_bytes(void)
+{
+	long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+
+	return pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : 1ull << 30;
+}
+
 static int start_threads(struct dp *dp, struct ros2_err *err)
 {
 	int rc = workers_new(dp, dp->opts.control_workers ? dp->opts.control_workers : 2,
@@ -66,6 +73,7 @@ int dp_new(const struct dp_opts *o, struct dp **ret, struct ros2_err *err)
 	dp->opts = *o;
 	if (!dp->opts.reactors)
 		dp->opts.reactors = MIN(online_cores(), DP_REACTORS_MAX);
+	dp->shm_limit = o->shm_total_bytes ? o->shm_total_bytes : machine_bytes() / 4;
 	list_init(&dp->kept_pds);
 	list_init(&dp->tenants);
 	list_init(&dp->grants);

@@ -81,10 +81,10 @@ struct dp_opts {
 	 * (docs/decisions/0023-unquiet-targets.md). NULL: it is not. */
 	const char *state_dir;
 	/* borrowed: until dp_free; where the sockets of the shm transport are made, NULL = it is
-	 * not offered. And the bytes that all sessions of a tenant share with the agent together; 0
-	 * = 256 MiB. */
+	 * not offered. And the bytes that all sessions of a tenant share with the agent together (0
+	 * = 256 MiB), and all sessions of all tenants (0 = a quarter of the machine's memory). */
 	const char *shm_dir;
-	uint64_t shm_tenant_bytes;
+	uint64_t shm_tenant_bytes, shm_total_bytes;
 	void (*on_event)(void *arg, const struct dp_event *ev); /* on the loop */
 	void *arg;
 };
@@ -317,4 +317,11 @@ struct dp_slots {
 };
 /* False: there is no reactor @i (they count from 0). */
 bool dp_slots(struct dp *dp, uint32_t i, struct dp_slots *ret);
+
+/* Bytes of memory that sessions over shm share with tenants, or are about to; and the most that
+ * they may. Loop. */
+struct dp_shm {
+	uint64_t used, limit;
+};
+void dp_shm(const struct dp *dp, struct dp_shm *ret);
 #endif

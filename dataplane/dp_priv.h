@@ -274,6 +274,7 @@ struct dp {
 	struct dp_op *rdma_lost;                    /* owned: one for each reactor */
 	uint64_t lost_busy, lost_again;             /* a bit for each reactor */
 	uint64_t next_grant, next_seq, next_handle;
+	uint64_t shm_bytes, shm_limit; /* that all tenants' sessions share, or will; and may */
 	/* loop: a revocation that could not be held, see dp_revoke.c */
 	struct revoke *freeze; /* owned; set aside at the start */
 	bool frozen, freezing; /* nothing begins; its parts are under way */

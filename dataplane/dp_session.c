@@ -15,6 +15,10 @@
 
 #define SHM_DEFAULT        (64ull << 20)
 #define SHM_TENANT_DEFAULT (256ull << 20)
+/* Of what all tenants have together: each one's first so many bytes, the least that a session
+ * takes, come out of the whole; what goes beyond must leave a quarter for those of others. */
+#define SHM_SURE  ((uint64_t)WIRE_SHM_DATA_OFF + WIRE_SHM_DATA_MIN)
+#define SHM_PARTS 4
 
 static const struct transport_ops *const transports[] = {
 	[DP_TRANSPORT_TCP] = &transport_tcp,
@@ -92,11 +96,23 @@ static struct dp_tenant *check_parties(struct dp *dp, const struct dp_session_pa
 	return t;
 }
 
-static void shm_give_back(struct dp_tenant *t, struct shm_memory *m)
+static void shm_count(struct dp *dp, struct dp_tenant *t, uint64_t bytes)
+{
+	t->shm_bytes += bytes;
+	dp->shm_bytes += bytes;
+}
+
+static void shm_uncount(struct dp *dp, struct dp_tenant *t, uint64_t bytes)
+{
+	t->shm_bytes -= bytes;
+	dp->shm_bytes -= bytes;
+}
+
+static void shm_give_back(struct dp *dp, struct dp_tenant *t, struct shm_memory *m)
 {
 	if (!m)
 		return;
-	t->shm_bytes -= m->bytes;
+	shm_uncount(dp, t, m->bytes);
 	shm_memory_free(m);
 }
 
@@ -206,18 +222,66 @@ static void memory_made(struct dp_op *op)
 
 	/* What was set aside is what is there. */
 	if (t && !op->shm)
-		t->shm_bytes -= WIRE_SHM_DATA_OFF + op->a;
+		shm_uncount(op->dp, t, WIRE_SHM_DATA_OFF + op->a);
 	if (op->res.status != ROS2_OK)
 		dp_op_finish(op);
 	else
 		place(op);
 }
 
+static uint64_t less(uint64_t a, uint64_t b)
+{
+	return a > b ? a - b : 0;
+}
+
+/* For data, when so many bytes may be taken. */
+static uint64_t shm_data_of(uint64_t bytes)
+{
+	bytes = less(bytes, WIRE_SHM_DATA_OFF);
+	return bytes - bytes % WIRE_SHM_DATA_UNIT;
+}
+
+/* What @t may take of what all tenants have together. */
+static uint64_t shm_total_room(const struct dp *dp, const struct dp_tenant *t)
+{
+	uint64_t left = less(dp->shm_limit, dp->shm_bytes);
+	uint64_t first = MIN(less(SHM_SURE, t->shm_bytes), left);
+
+	if (DP_SWITCH(no_shm_share))
+		return left;
+	return MAX(first, less(left, dp->shm_limit / SHM_PARTS));
+}
+
+/* False: the operation has failed. What the others have is not said: it is theirs. */
+static bool shm_size(struct dp_op *op, const struct dp_tenant *t)
+{
+	const struct dp *dp = op->dp;
+	uint64_t limit = dp->opts.shm_tenant_bytes ? dp->opts.shm_tenant_bytes : SHM_TENANT_DEFAULT;
+	uint64_t own = shm_data_of(less(limit, t->shm_bytes)), want = op->session.shm_bytes;
+	uint64_t all = shm_data_of(shm_total_room(dp, t));
+
+	op->a = want ? MAX(want, WIRE_SHM_DATA_MIN)
+	             : MAX(MIN(SHM_DEFAULT, MIN(own, all)), WIRE_SHM_DATA_MIN);
+	if (op->a > own)
+		dp_op_fail(op, ROS2_LIMIT,
+		           "shared memory of the tenant's sessions: the limit is %" PRIu64
+		           " (--shm-memory), %" PRIu64 " are taken, asked for %" PRIu64,
+		           limit, t->shm_bytes, op->a);
+	else if (op->a > all)
+		dp_op_fail(op, ROS2_LIMIT,
+		           "shared memory of all tenants' sessions: the limit is %" PRIu64
+		           " (--shm-memory-total, set by who runs the agent), a quarter of it is "
+		           "kept for each tenant's first %" PRIu64 "; this one holds %" PRIu64
+		           ", asked for %" PRIu64,
+		           dp->shm_limit, SHM_SURE, t->shm_bytes, op->a);
+	else
+		return true;
+	return false;
+}
+
 static void begin_shm(struct dp_op *op)
 {
 	struct dp *dp = op->dp;
-	uint64_t limit = dp->opts.shm_tenant_bytes ? dp->opts.shm_tenant_bytes : SHM_TENANT_DEFAULT;
-	uint64_t want = op->session.shm_bytes, room;
 	struct dp_grant_obj *g;
 	struct dp_tenant *t;
 
@@ -226,25 +290,18 @@ static void begin_shm(struct dp_op *op)
 		return;
 	}
 	t = check_tenant(op, &g);
-	if (!t)
+	if (!t || !shm_size(op, t))
 		return;
-	room = limit > t->shm_bytes + WIRE_SHM_DATA_OFF ? limit - t->shm_bytes - WIRE_SHM_DATA_OFF
-	                                                : 0;
-	room -= room % WIRE_SHM_DATA_UNIT;
-	op->a = want ? MAX(want, WIRE_SHM_DATA_MIN)
-	             : MAX(MIN(SHM_DEFAULT, room), WIRE_SHM_DATA_MIN);
-	if (op->a > room) {
-		dp_op_fail(op, ROS2_LIMIT,
-		           "shared memory of the tenant's sessions: the limit is %" PRIu64
-		           " (--shm-memory), %" PRIu64 " are taken, asked for %" PRIu64,
-		           limit, t->shm_bytes, op->a);
-		return;
-	}
 	op->a = (op->a + WIRE_SHM_DATA_UNIT - 1) / WIRE_SHM_DATA_UNIT * WIRE_SHM_DATA_UNIT;
 	dp_op_to_worker(op, t, make_memory, memory_made);
 	/* Or it has as many calls under way as it may, and this one is over. */
 	if (op->tenant)
-		t->shm_bytes += WIRE_SHM_DATA_OFF + op->a;
+		shm_count(dp, t, WIRE_SHM_DATA_OFF + op->a);
+}
+
+void dp_shm(const struct dp *dp, struct dp_shm *ret)
+{
+	*ret = (struct dp_shm){dp->shm_bytes, dp->shm_limit};
 }
 
 void dp_session_open(struct dp *dp, const struct dp_session_params *p, dp_done_fn done, void *arg)
@@ -266,7 +323,7 @@ void dp_session_open(struct dp *dp, const struct dp_session_params *p, dp_done_f
 /* A session that could not be placed leaves its memory with the operation. */
 void dp_session_give_back(struct dp_op *op)
 {
-	shm_give_back(op->tenant, TAKE_PTR(op->shm));
+	shm_give_back(op->dp, op->tenant, TAKE_PTR(op->shm));
 }
 
 static void drop_loop_handles(struct dp_session *ds)
@@ -305,7 +362,7 @@ void dp_session_free(struct dp_session *ds)
 {
 	list_del(&ds->link);
 	free(ds->s);
-	shm_give_back(ds->tenant, ds->shm);
+	shm_give_back(ds->dp, ds->tenant, ds->shm);
 	free(ds);
 }
 

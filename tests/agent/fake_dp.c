@@ -405,6 +405,11 @@ bool dp_slots(struct dp *dp, uint32_t i, struct dp_slots *ret)
 	return false;
 }
 
+void dp_shm(const struct dp *dp, struct dp_shm *ret)
+{
+	*ret = (struct dp_shm){0};
+}
+
 struct posted_event {
 	struct loop_post post;
 	struct dp *dp;

@@ -14,7 +14,7 @@ enum dp_transport fx_transport;
 const char *fx_rdma_device, *fx_rdma_host;
 uint32_t fx_rdma_keep_ms;
 bool fx_shm;
-uint64_t fx_shm_tenant_bytes;
+uint64_t fx_shm_tenant_bytes, fx_shm_total_bytes;
 
 void fx_from_env(void)
 {
@@ -154,6 +154,7 @@ static void make_dp(void *arg)
 	                    .rdma_keep_ms = fx_rdma_keep_ms,
 	                    .shm_dir = fx->base ? fx->shm_dir : NULL,
 	                    .shm_tenant_bytes = fx_shm_tenant_bytes,
+	                    .shm_total_bytes = fx_shm_total_bytes ? fx_shm_total_bytes : 4ull << 30,
 	                    .on_event = on_event,
 	                    .arg = fx};
 	struct dp_engine_config mem = {.name = "ram",

@@ -45,9 +45,10 @@ extern enum dp_transport fx_transport;
 extern const char *fx_rdma_device, *fx_rdma_host;
 extern uint32_t fx_rdma_keep_ms; /* dp_opts.rdma_keep_ms */
 void fx_from_env(void);
-/* The data plane offers the shm transport, with dp_opts.shm_tenant_bytes. */
+/* The data plane offers the shm transport, with dp_opts.shm_tenant_bytes and shm_total_bytes (0: 4
+ * GiB, whatever the machine has). */
 extern bool fx_shm;
-extern uint64_t fx_shm_tenant_bytes;
+extern uint64_t fx_shm_tenant_bytes, fx_shm_total_bytes;
 /* ENGINE_IO_* that the engine does without. */
 extern uint32_t fx_io_features;
 /* Generous limits; tests narrow them with fx_limits. */
