@@ -204,7 +204,21 @@ static bool take_entry(struct session *s)
 	return true;
 }
 
-static void shm_receive(struct session *s)
+/* Either the tenant sees the room, or we see that it had none. */
+static void tell_room(struct session *s, uint32_t taken_before)
+{
+	struct wire_shm_ring *ring = &shm_control(shm_of(s))->to_agent;
+	const struct shm_conn *c = shm_of(s);
+
+	if (c->taken == taken_before || c->fd < 0 || DP_SWITCH(no_room_byte))
+		return;
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	if (__atomic_load_n(&ring->written, __ATOMIC_RELAXED) - taken_before >=
+	    WIRE_SHM_RING_ENTRIES)
+		shm_wake(s);
+}
+
+static void take_entries(struct session *s)
 {
 	struct wire_shm_ring *ring = &shm_control(shm_of(s))->to_agent;
 	uint32_t may_take = DP_SWITCH(no_turn_bounds) ? UINT32_MAX : SHM_MESSAGES;
@@ -233,6 +247,15 @@ static void shm_receive(struct session *s)
 	}
 	if (session_alive(s))
 		session_want_input(s);
+}
+
+static void shm_receive(struct session *s)
+{
+	uint32_t before = shm_of(s)->taken;
+
+	take_entries(s);
+	if (session_alive(s))
+		tell_room(s, before);
 }
 
 /* ---- MAPPED ---- */
@@ -355,7 +378,7 @@ void shm_poll(struct reactor *r)
 		c->armed = false;
 		if (__atomic_load_n(&ring->written, __ATOMIC_RELAXED) != c->taken)
 			session_want_input(c->s);
-		/* Room in the tenant's ring is not told of. */
+		/* A tenant may have made room without a byte for it. */
 		if (!list_empty(&c->out))
 			session_want_output(c->s);
 	}
@@ -369,12 +392,16 @@ bool shm_must_poll(struct reactor *r)
 		__atomic_store_n(&shm_control(c)->to_agent.sleeps, 1, __ATOMIC_RELAXED);
 		c->armed = true;
 	}
-	/* Either the tenant sees that a byte is wanted, or we see what it wrote. */
+	/* Either the tenant sees that a byte is wanted, or we see what it wrote; and either it sees
+	 * that its ring is full, or we see that it has room. */
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
-	list_for_each (&r->shm, c, link)
+	list_for_each (&r->shm, c, link) {
 		if (!c->blocked && __atomic_load_n(&shm_control(c)->to_agent.written,
 		                                   __ATOMIC_RELAXED) != c->taken)
 			return true;
+		if (shm_may_go_on(c))
+			return true;
+	}
 	return false;
 }
 

@@ -71,4 +71,8 @@ void shm_refuse(struct session *s, uint64_t request_id, enum ros2_status status,
 void shm_queue_small(struct session *s, const struct wire_header *h, const void *words,
                      uint32_t len);
 bool shm_has_room(const struct session *s);
+/* What waits for room in the tenant's ring has some now. */
+bool shm_may_go_on(const struct shm_conn *c);
+/* A byte on the socket. */
+void shm_wake(struct session *s);
 #endif

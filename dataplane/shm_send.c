@@ -107,6 +107,18 @@ static bool room(struct session *s, uint32_t *ret)
 	return true;
 }
 
+bool shm_may_go_on(const struct shm_conn *c)
+{
+	uint32_t taken;
+
+	if (list_empty(&c->out))
+		return false;
+	taken = __atomic_load_n(&shm_control(c)->to_tenant.taken, __ATOMIC_RELAXED);
+	/* What cannot be may go on, too: to the end of the session. */
+	return WIRE_SHM_RING_ENTRIES - (c->written - taken) >=
+	       entries_of(list_first(&c->out, struct shm_out, link));
+}
+
 /* ---- payload ---- */
 
 static void copied(struct session *s, uint32_t n)
@@ -206,7 +218,7 @@ static void hand_on(struct session *s, struct shm_out *m)
 
 /* A socket that takes no more is readable. One that fails otherwise would leave the tenant asleep.
  */
-static void wake(struct session *s)
+void shm_wake(struct session *s)
 {
 	uint8_t byte = 0;
 	ssize_t n;
@@ -231,7 +243,7 @@ static void publish(struct session *s)
 	s->last_send_ns = clock_boottime_ns();
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 	if (__atomic_load_n(&ring->sleeps, __ATOMIC_RELAXED) && c->fd >= 0)
-		wake(s);
+		shm_wake(s);
 }
 
 /* Looked at again for each: to copy many payloads takes its time. False: the session has ended. */

@@ -38,6 +38,7 @@ struct dp_test_switches {
 	bool refusals_count;      /* what a tenant's device refuses is a violation */
 	bool no_rnr_limit;        /* a peer that takes no answers is waited for without end */
 	bool remote_operations;   /* tenants' queue pairs take RDMA */
+	bool no_room_byte;        /* a tenant that waits for room over shm is told of none */
 	bool no_shm_share;        /* one tenant may take all of what all tenants share */
 	bool no_seal;             /* a tenant may do to memory over shm what it likes */
 	bool passes_descriptors; /* sockets over shm can be sent open files, as before Linux 6.16 */

@@ -204,7 +204,14 @@ WIRE_ASSERT(sizeof(struct wire_verbs_refusal) == 4, "refusal");
 /* Counts of entries written and taken so far, modulo 2^32; entry n is at n % WIRE_SHM_RING_ENTRIES.
  * Only the writer stores written, after the entry; only the reader stores taken. Each side keeps
  * its own count to itself and believes of the other's only what can be: written - taken is at most
- * WIRE_SHM_RING_ENTRIES, or the connection ends. */
+ * WIRE_SHM_RING_ENTRIES, or the connection ends.
+ *
+ * A writer without room for its next message stores written, looks at taken once more, and waits
+ * for a byte on the socket. A reader that took entries stores taken, looks at written once more,
+ * and sends that byte when, before it took them, the longest message had no room: one entry to the
+ * agent, five to the tenant. Between the store and the look of each there is a full barrier, so one
+ * of them sees the other. The first release sent no such byte; the agent looks again each 20 ms,
+ * and libros2 when something came. */
 struct wire_shm_ring {
 	uint32_t written;
 	uint8_t pad1[60];

@@ -215,7 +215,6 @@ static void wake(struct ros2_session *s)
 
 	while (send(s->fd, &byte, 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 && errno == EINTR)
 		continue;
-	s->shm->woken_at = s->shm->taken;
 }
 
 /* Sequentially consistent on both sides: either the agent sees the entries, or we see that it
@@ -312,7 +311,11 @@ static int take(struct ros2_session *s, bool *ret_moved, struct ros2_err *err)
 		rc = take_message(s, &left, err);
 	if (v->taken == before)
 		return rc;
-	__atomic_store_n(&ring->taken, v->taken, __ATOMIC_RELEASE);
+	/* Either the agent sees the room, or we see that it may have found too little. */
+	__atomic_store_n(&ring->taken, v->taken, __ATOMIC_SEQ_CST);
+	if (__atomic_load_n(&ring->written, __ATOMIC_SEQ_CST) - before >
+	    WIRE_SHM_RING_ENTRIES - MESSAGE_ENTRIES)
+		wake(s);
 	s->silent_ns = s->pinged_ns = 0;
 	s->looked_ns = clock_monotonic_ns();
 	*ret_moved = true;
@@ -343,15 +346,12 @@ static int is_over(struct ros2_session *s, struct ros2_err *err)
 	return s->shm->is_over ? link_broke(s, s->shm->error, err) : 0;
 }
 
-/* Nothing came. An agent that found no room for its answers is told that there is some again; the
- * ring was full for it only if so many were taken since it was woken last. */
+/* Nothing came. */
 static int look(struct ros2_session *s, bool *ret_moved, struct ros2_err *err)
 {
 	struct shm_link *v = s->shm;
 	int rc;
 
-	if (v->taken - v->woken_at > WIRE_SHM_RING_ENTRIES - MESSAGE_ENTRIES)
-		wake(s);
 	if (!v->is_over && v->n_idle++ % LOOK_EVERY == 0)
 		drain(s);
 	if (!v->is_over)
@@ -384,6 +384,16 @@ static int shm_listen(struct ros2_session *s, struct ros2_err *err)
 	return rc ? rc : is_over(s, err);
 }
 
+/* Something waits to be sent, and the agent has made room behind the last look. */
+static bool can_send(const struct ros2_session *s)
+{
+	const struct shm_link *v = s->shm;
+
+	return tx_peek(&s->tx) &&
+	       v->written - __atomic_load_n(&control_of(v)->to_agent.taken, __ATOMIC_SEQ_CST) !=
+	               WIRE_SHM_RING_ENTRIES;
+}
+
 static void shm_poll(struct ros2_session *s, int timeout_ms)
 {
 	struct wire_shm_ring *ring = &control_of(s->shm)->to_tenant;
@@ -393,7 +403,7 @@ static void shm_poll(struct ros2_session *s, int timeout_ms)
 		return;
 	__atomic_store_n(&ring->sleeps, 1, __ATOMIC_SEQ_CST);
 	/* An interrupted or failed poll only means that the caller looks again. */
-	if (__atomic_load_n(&ring->written, __ATOMIC_SEQ_CST) == s->shm->taken)
+	if (__atomic_load_n(&ring->written, __ATOMIC_SEQ_CST) == s->shm->taken && !can_send(s))
 		(void)poll(&p, 1, timeout_ms);
 	__atomic_store_n(&ring->sleeps, 0, __ATOMIC_RELEASE);
 	if (p.revents)
@@ -453,7 +463,7 @@ void shm_link_cut(struct ros2_session *s)
 	if (!v)
 		return;
 	shm_arena_unref(TAKE_PTR(v->arena));
-	v->written = v->taken = v->woken_at = v->n_idle = 0;
+	v->written = v->taken = v->n_idle = 0;
 	v->is_over = false;
 	v->error = 0;
 }

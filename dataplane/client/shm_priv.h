@@ -19,10 +19,9 @@ struct shm_link {
 	struct shm_arena *arena; /* a reference; NULL: not connected */
 	/* Our own counts of the two rings: what the agent says of them is never believed. */
 	uint32_t written, taken;
-	uint32_t woken_at; /* taken when the agent was woken last */
-	uint32_t n_idle;   /* rounds in which nothing came */
-	bool is_over;      /* the agent has hung up ... */
-	int error;         /* ... with this; 0 = an orderly end */
+	uint32_t n_idle; /* rounds in which nothing came */
+	bool is_over;    /* the agent has hung up ... */
+	int error;       /* ... with this; 0 = an orderly end */
 	/* The stage of this arena, or of the last one: in session->regions; NULL: no room for it.
 	 * A bit for each of its pages that is with the agent. */
 	struct ros2_region *stage;

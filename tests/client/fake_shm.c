@@ -214,7 +214,10 @@ int fake_shm_recv(struct fake_conn *c, struct wire_header *h)
 	/* Nothing the program says has a payload here. */
 	if (h->payload_len)
 		WITH_AGENT(c->agent, c->agent->saw_violation = true);
-	__atomic_store_n(&r->taken, c->shm.taken, __ATOMIC_RELEASE);
+	__atomic_store_n(&r->taken, c->shm.taken, __ATOMIC_SEQ_CST);
+	if (__atomic_load_n(&r->written, __ATOMIC_SEQ_CST) - c->shm.taken + 1 ==
+	    WIRE_SHM_RING_ENTRIES)
+		(void)send(c->fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
 	return h->payload_len ? -1 : 0;
 }
 

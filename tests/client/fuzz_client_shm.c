@@ -245,7 +245,7 @@ static void begin_counts_at(struct agent *a, struct ros2_session *s, uint32_t n)
 {
 	struct wire_shm_control *c = (struct wire_shm_control *)(void *)a->map;
 
-	s->shm->written = s->shm->taken = s->shm->woken_at = a->written = n;
+	s->shm->written = s->shm->taken = a->written = n;
 	c->to_agent.written = c->to_agent.taken = n;
 	c->to_tenant.written = c->to_tenant.taken = n;
 }

@@ -291,6 +291,32 @@ static void full_rings__both_ways_lose_nothing(void **state)
 	WITH_AGENT(r->agent, assert_int_equal(r->agent->n_pings, 0));
 }
 
+/* No answer comes that could wake it: it is the room. */
+static void full_ring__to_the_agent_is_gone_on_with_when_it_takes(void **state)
+{
+	uint64_t until = clock_monotonic_ns() + AWAIT_NS;
+	struct ros2_session_opts o = over_shm;
+	struct rig *r = *state;
+	bool moved = false;
+	uint32_t n = 900;
+
+	o.depth = n;
+	r->agent->credits = 1024;
+	rig_open(r, &o);
+	WITH_AGENT(r->agent, r->agent->hold_ring = r->agent->hold = true);
+	for (uint32_t i = 0; i < n; i++)
+		rig_ok(r, ros2_prep_read(r->file, r->buf + i, 1, i, i, &r->err));
+	rig_ok(r, ros2_submit(r->session, &r->err));
+	assert_int_equal(r->session->tx.count, n - WIRE_SHM_RING_ENTRIES);
+	WITH_AGENT(r->agent, r->agent->hold_ring = false);
+	while (r->session->tx.count) {
+		shm_link_ops.poll(r->session, 2 * AWAIT_MS);
+		assert_true(clock_monotonic_ns() < until);
+		rig_ok(r, shm_link_ops.send(r->session, &moved, &r->err));
+	}
+	assert_int_equal(r->session->n_sent, n);
+}
+
 static uint64_t cpu_ns(void)
 {
 	struct timespec ts;
@@ -640,6 +666,7 @@ int main(void)
 		T(size__is_asked_for_in_whole_units),
 		T(request__longer_than_the_stage_is_too_large_by_name),
 		T(full_rings__both_ways_lose_nothing),
+		T(full_ring__to_the_agent_is_gone_on_with_when_it_takes),
 		T(full_stage__waits_without_spinning),
 		T(stage__is_shared_out_to_requests_of_any_length),
 		T(reconnect__keeps_bytes_and_copies_them_from_then_on),

@@ -268,9 +268,21 @@ static bool wait_for_entry(struct shm_raw *t)
 	return !rs_nothing(t);
 }
 
+void rs_took(struct shm_raw *t, uint32_t before)
+{
+	struct wire_shm_ring *ring = &rs_control(t)->to_tenant;
+	uint8_t wake = 1;
+
+	__atomic_store_n(&ring->taken, t->taken, __ATOMIC_RELEASE);
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	if (!t->no_room_byte &&
+	    __atomic_load_n(&ring->written, __ATOMIC_RELAXED) - before > WIRE_SHM_RING_ENTRIES - 5)
+		raw_send_bytes(&t->c, &wake, 1);
+}
+
 bool rs_take(struct shm_raw *t, struct wire_header *h, char *words)
 {
-	uint32_t n;
+	uint32_t n, before = t->taken;
 
 	if (!wait_for_entry(t))
 		return false;
@@ -287,7 +299,7 @@ bool rs_take(struct shm_raw *t, struct wire_header *h, char *words)
 	}
 	if (words)
 		words[h->payload_len] = '\0';
-	__atomic_store_n(&rs_control(t)->to_tenant.taken, t->taken, __ATOMIC_RELEASE);
+	rs_took(t, before);
 	return true;
 }
 

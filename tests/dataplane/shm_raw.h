@@ -20,7 +20,8 @@ struct shm_raw {
 	uint8_t *map;
 	uint64_t bytes; /* of the map, as MEMORY says it */
 	uint32_t written, taken;
-	bool no_wake; /* rs_put sends no byte */
+	bool no_wake;      /* rs_put sends no byte */
+	bool no_room_byte; /* nor does what is taken from a ring that was full */
 };
 
 /* With the fixture's tenant and grant; not connected. */
@@ -54,6 +55,8 @@ void rs_put(struct shm_raw *t, struct wire_header *h);
 /* The next message, words of a NAK into @words (WIRE_WORDS_MAX + 1). False: the connection ended.
  */
 bool rs_take(struct shm_raw *t, struct wire_header *h, char *words);
+/* @t->taken is told, which was @before; and the agent that had no room for it. */
+void rs_took(struct shm_raw *t, uint32_t before);
 /* Nothing is there now. */
 bool rs_nothing(const struct shm_raw *t);
 /* One request to its end; a NAK's status, too. Payload is at @address. */
