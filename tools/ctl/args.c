@@ -30,6 +30,12 @@ static int path_match(const char *path, const char *const *words, int n)
 /* ---- options: the command's own, then the global ones ---- */
 enum { OPT_CONTEXT = 256, OPT_CONTROLLER, OPT_TIMEOUT, OPT_COMMAND_FIRST };
 
+const struct ctl_opt ctl_global_opts[] = {
+	{.name = "context", .arg = "DIR"},      {.name = "controller", .arg = "H:P"},
+	{.name = "timeout", .arg = "DURATION"}, {.name = "output", .letter = 'o', .arg = "FORMAT"},
+	{.name = "help", .letter = 'h'},        {0},
+};
+
 static const struct option globals[] = {
 	{"context", required_argument, NULL, OPT_CONTEXT},
 	{"controller", required_argument, NULL, OPT_CONTROLLER},
@@ -64,17 +70,19 @@ static void option_table_build(struct option_table *t, const struct ctl_cmd *cmd
 	memcpy(t->shorts + s, "o:h", 4);
 }
 
+/* In the order of enum ctl_output; `wide` is a table. */
+const char *const ctl_output_words[] = {"table", "json", "yaml", "name", "wide", NULL};
+
 static int set_output(struct ctl *c, const char *word)
 {
-	static const char *const words[] = {"table", "json", "yaml", "name"};
-
-	for (size_t i = 0; i < ARRAY_SIZE(words); i++) {
-		if (!strcmp(word, words[i])) {
-			c->output = (enum ctl_output)i;
+	for (int i = 0; ctl_output_words[i]; i++) {
+		if (!strcmp(word, ctl_output_words[i])) {
+			c->wide = i > CTL_NAME;
+			c->output = c->wide ? CTL_TABLE : (enum ctl_output)i;
 			return CTL_OK;
 		}
 	}
-	return ctl_fail(CTL_USAGE, "--output: expected table, json, yaml or name, found '%s'",
+	return ctl_fail(CTL_USAGE, "--output: expected table, wide, json, yaml or name, found '%s'",
 	                word);
 }
 

@@ -25,6 +25,8 @@ static const struct ctl_column tenant_columns[] = {
 	{"SESSIONS", "tenant.sessions", CTL_NUMBER},
 	{"REVOKE-BOUND", "tenant.contactLimitMs", CTL_MS},
 	{"AGE", "createdUnixNs", CTL_AGE_UNIX_NS},
+	{"UID", "uid", CTL_TEXT, .wide = true},
+	{"CHANGED", "updatedUnixNs", CTL_TIME_UNIX_NS, .wide = true},
 	{0},
 };
 static const struct ctl_column engine_columns[] = {
@@ -32,6 +34,7 @@ static const struct ctl_column engine_columns[] = {
 	{"VERSION", "version", CTL_NUMBER},
 	{"UID", "uid", CTL_SHORT_ID},
 	{"AGE", "createdUnixNs", CTL_AGE_UNIX_NS},
+	{"CHANGED", "updatedUnixNs", CTL_TIME_UNIX_NS, .wide = true},
 	{0},
 };
 static const struct ctl_column agent_columns[] = {
@@ -45,14 +48,27 @@ static const struct ctl_column agent_columns[] = {
 	{"TROUBLE", "trouble", CTL_TEXT},
 	{"ADDRESS", "agent.address", CTL_TEXT},
 	{"LAST-BEAT", "agent.lastBeatUnixNs", CTL_AGE_UNIX_NS},
+	{"SOFTWARE", "agent.version", CTL_TEXT, .wide = true},
+	{"ACTS-UNTIL", "agent.contactUntilUnixNs", CTL_TIME_UNIX_NS, .wide = true},
+	{"SPOOL", "agent.spoolRecords", CTL_NUMBER, .wide = true},
+	{"CERTIFICATE-ENDS", "agent.certNotAfterUnixS", CTL_TIME_UNIX_S, .wide = true},
+	{"UID", "uid", CTL_SHORT_ID, .wide = true},
 	{0},
 };
 static const struct ctl_column grant_columns[] = {
-	{"GRANT", "grantUid", CTL_TEXT},      {"TENANT", "tenant", CTL_TEXT},
-	{"AGENT", "agent", CTL_TEXT},         {"STATE", "state", CTL_TEXT},
-	{"KEYS", "maxKeys", CTL_NUMBER},      {"BYTES", "maxBytes", CTL_BYTES},
-	{"ACCESS", "access", CTL_TEXT},       {"EXPIRES", "expiresUnixNs", CTL_TIME_UNIX_NS},
-	{"PRINCIPAL", "principal", CTL_TEXT}, {0},
+	{"GRANT", "grantUid", CTL_TEXT},
+	{"TENANT", "tenant", CTL_TEXT},
+	{"AGENT", "agent", CTL_TEXT},
+	{"STATE", "state", CTL_TEXT},
+	{"KEYS", "maxKeys", CTL_NUMBER},
+	{"BYTES", "maxBytes", CTL_BYTES},
+	{"ACCESS", "access", CTL_TEXT},
+	{"EXPIRES", "expiresUnixNs", CTL_TIME_UNIX_NS},
+	{"PRINCIPAL", "principal", CTL_TEXT},
+	{"ISSUED", "issuedUnixNs", CTL_TIME_UNIX_NS, .wide = true},
+	{"POLICY", "policyVersion", CTL_NUMBER, .wide = true},
+	{"EPOCH", "epochCounter", CTL_NUMBER, .wide = true},
+	{0},
 };
 static const struct ctl_column session_columns[] = {
 	{"SESSION", "sessionUid", CTL_TEXT},
@@ -67,6 +83,9 @@ static const struct ctl_column session_columns[] = {
 	{"COPIED", "copiedBytes", CTL_BYTES},
 	{"VIOLATIONS", "violations", CTL_NUMBER},
 	{"AGE", "openedUnixNs", CTL_AGE_UNIX_NS},
+	{"PEER", "peer", CTL_TEXT, .wide = true},
+	{"PRINCIPAL", "principal", CTL_TEXT, .wide = true},
+	{"GRANT", "grantUid", CTL_TEXT, .wide = true},
 	{0},
 };
 static const struct ctl_column lease_columns[] = {
@@ -84,6 +103,7 @@ static const struct ctl_column lease_columns[] = {
 	{"AGE", "sinceUnixNs", CTL_AGE_UNIX_NS},
 	{"EXPIRES-IN", "expiresInMs", CTL_MS},
 	{"GRANT", "grantUid", CTL_TEXT},
+	{"SESSION", "sessionUid", CTL_TEXT, .wide = true},
 	{0},
 };
 
@@ -249,7 +269,7 @@ static int run_get(struct ctl *c, const struct ctl_args *a)
 
 		if (kind == (int)ROS2__V1__OBJECT_KIND__OBJECT_KIND_AGENT)
 			json_array_foreach(items, i, item) add_trouble(item);
-		ctl_print_table(n->columns, items);
+		ctl_print_columns(n->columns, items, c->wide);
 	} else if (r == CTL_OK && c->output == CTL_NAME)
 		print_names(ctl_kind_to_str(kind), n->id, items);
 	else if (r == CTL_OK)
@@ -272,6 +292,9 @@ const struct ctl_cmd ctl_cmd_get = {
 		"holds to the agent's slots (engines over RDMA). Those of commands are one row for "
 		"each queue and direction:\n"
 		"KEYS live at this instant, ISSUED so far. ACCESS is what the holder may do.\n"
+		"With -o wide also whose program a session is (PRINCIPAL, PEER), which build an "
+		"agent runs (SOFTWARE),\n"
+		"until when it acts without a controller (ACTS-UNTIL), and more.\n"
 		"REVOKE-BOUND is the worst time until a revocation holds at an agent that cannot "
 		"be reached.\n"
 		"With agents, what is wrong with the controller itself is told on stderr, as by "
@@ -279,6 +302,7 @@ const struct ctl_cmd ctl_cmd_get = {
 		"  ros2ctl get tenants\n"
 		"  ros2ctl get grants --tenant alpha -o json\n"
 		"  ros2ctl get agents dpu-0 -o yaml\n"
+		"  ros2ctl get agents -o wide\n"
 		"  ros2ctl get sessions --agent dpu-0 -o name",
 	.min_pos = 1,
 	.max_pos = 2,

@@ -51,7 +51,8 @@ struct ctl_cmd {
 extern const struct ctl_cmd ctl_cmd_init, ctl_cmd_apply, ctl_cmd_get, ctl_cmd_describe,
 	ctl_cmd_delete, ctl_cmd_revoke, ctl_cmd_agent_token, ctl_cmd_agent_isolate,
 	ctl_cmd_tenant_cert, ctl_cmd_admin_cert, ctl_cmd_tenant_reinstate, ctl_cmd_audit_query,
-	ctl_cmd_audit_verify, ctl_cmd_audit_export, ctl_cmd_status, ctl_cmd_version;
+	ctl_cmd_audit_verify, ctl_cmd_audit_export, ctl_cmd_status, ctl_cmd_completion,
+	ctl_cmd_version;
 
 /* ---- one run of the program ---- */
 struct ctl {
@@ -59,6 +60,7 @@ struct ctl {
 	const char *controller; /* host:port; NULL: the file `controller` of the context */
 	uint32_t timeout_ms;
 	enum ctl_output output;
+	bool wide;                   /* a table with every column */
 	struct rpc_channel *channel; /* owned; made by the first call */
 };
 
@@ -105,9 +107,20 @@ int ctl_args_check(const struct ctl_cmd *cmd, const struct ctl_args *a, int n_wo
 /* "tenant", "tenants", "grant", ...: an object kind of the protocol, 0 if none. */
 int ctl_kind(const char *word);
 const char *ctl_kind_to_str(int kind);
+/* Options that every command takes, ends with a NULL name. */
+extern const struct ctl_opt ctl_global_opts[];
+/* The words of -o, ends with NULL. */
+extern const char *const ctl_output_words[];
 /* "tenant/alpha" or two words "tenant" "alpha". CTL_OK or CTL_USAGE after printing. @name borrowed.
  */
 int ctl_ref(const struct ctl_args *a, int *ret_kind, const char **ret_name);
+
+/* ---- cmd_completion.c ---- */
+/* What the last of the @n words may become, one a line on stdout; nothing when there is nothing to
+ * say. Names of objects are asked of the controller, if it answers within 2 s. Never says anything
+ * on stderr. */
+void ctl_complete(struct ctl *c, const struct ctl_cmd *const *table, size_t n_table,
+                  const char *const *words, int n);
 
 /* ---- messages as JSON ---- */
 /* Field names in camelCase, enums without their prefix in lower case, bytes as hex (text fields as
@@ -128,14 +141,17 @@ struct ctl_column {
 		CTL_BYTES,
 		CTL_AGE_UNIX_NS,
 		CTL_TIME_UNIX_NS,
+		CTL_TIME_UNIX_S,
 		CTL_NS,
 		CTL_MS,
 		CTL_SHORT_ID,
 		CTL_YESNO
 	} as;
+	bool wide; /* only with -o wide; such columns are the last ones */
 };
-/* Rows of @items as an aligned table; @columns ends with a NULL title. Control characters are
- * escaped. */
+/* Rows of @items as an aligned table; @columns ends with a NULL title, or without @wide before the
+ * first wide one. Control characters are escaped. */
+void ctl_print_columns(const struct ctl_column *columns, const json_t *items, bool wide);
 void ctl_print_table(const struct ctl_column *columns, const json_t *items);
 /* JSON or YAML by c->output. Takes the reference. */
 void ctl_print_doc(const struct ctl *c, json_t *doc);

@@ -27,6 +27,7 @@ static const struct ctl_cmd *const commands[] = {
 	&ctl_cmd_audit_verify,
 	&ctl_cmd_audit_export,
 	&ctl_cmd_status,
+	&ctl_cmd_completion,
 	&ctl_cmd_version,
 };
 
@@ -38,7 +39,7 @@ static const char global_help[] =
 	"or the\n"
 	"                          file `controller` of the context)\n"
 	"      --timeout DURATION  how long a call may take (default 10s)\n"
-	"  -o, --output FORMAT     table, json, yaml or name (default table)\n"
+	"  -o, --output FORMAT     table, wide, json, yaml or name (default table)\n"
 	"  -h, --help              help for the words before it\n"
 	"\n"
 	"Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 the controller cannot be "
@@ -111,14 +112,38 @@ static void help_command(FILE *to, const struct ctl_cmd *cmd)
 	fputs(global_help, to);
 }
 
+static bool is_group(const char *const *words, int n)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(commands); i++)
+		if (path_begins_with(commands[i]->path, words, n))
+			return true;
+	return false;
+}
+
+static void add_word(char *to, size_t max, const char *between, const char *word)
+{
+	size_t n = strlen(to);
+
+	snprintf(to + n, max - n, "%s%s", between, word);
+}
+
 static int no_command(const char *const *words, int n, bool help)
 {
-	bool known = n == 0;
+	char said[256] = "", expected[512] = "";
+	int known = n;
 
-	for (size_t i = 0; i < ARRAY_SIZE(commands); i++)
-		known |= path_begins_with(commands[i]->path, words, n);
-	if (!known)
-		return ctl_fail(CTL_USAGE, "no command '%s' (see `ros2ctl --help`)", words[0]);
+	while (known > 0 && !is_group(words, known))
+		known--;
+	for (int i = 0; i <= known && i < n; i++)
+		add_word(said, sizeof(said), i ? " " : "", words[i]);
+	if (known < n && !known)
+		return ctl_fail(CTL_USAGE, "no command '%s' (see `ros2ctl --help`)", said);
+	for (size_t i = 0; known < n && i < ARRAY_SIZE(commands); i++)
+		if (path_begins_with(commands[i]->path, words, known))
+			add_word(expected, sizeof(expected), *expected ? ", " : "",
+			         commands[i]->path);
+	if (known < n)
+		return ctl_fail(CTL_USAGE, "no command '%s': expected one of: %s", said, expected);
 	help_overview(help ? stdout : stderr, words, n);
 	return help ? CTL_OK : CTL_USAGE;
 }
@@ -148,6 +173,13 @@ int main(int argc, char **argv)
 	struct ctl_args a = {0};
 	struct ctl_words w;
 	bool help;
+
+	if (argc > 1 && !strcmp(argv[1], "__complete")) {
+		ctl_complete(&c, commands, ARRAY_SIZE(commands), (const char *const *)argv + 2,
+		             argc - 2);
+		rpc_channel_free(c.channel);
+		return CTL_OK;
+	}
 	int first = ctl_first_word(argc, argv, &help), r;
 	const struct ctl_cmd *cmd = ctl_find(commands, ARRAY_SIZE(commands), argc, argv, first, &w);
 

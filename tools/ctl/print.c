@@ -64,7 +64,8 @@ static void format_number(const struct ctl_column *col, uint64_t v, char *out)
 	uint64_t now = clock_unix_ns();
 
 	/* A moment that has not been. */
-	if (!v && (col->as == CTL_AGE_UNIX_NS || col->as == CTL_TIME_UNIX_NS)) {
+	if (!v && (col->as == CTL_AGE_UNIX_NS || col->as == CTL_TIME_UNIX_NS ||
+	           col->as == CTL_TIME_UNIX_S)) {
 		snprintf(out, CELL_MAX, "-");
 		return;
 	}
@@ -75,10 +76,11 @@ static void format_number(const struct ctl_column *col, uint64_t v, char *out)
 	case CTL_AGE_UNIX_NS:
 		format_ns(now > v ? now - v : 0, out);
 		break;
+	case CTL_TIME_UNIX_S:
 	case CTL_TIME_UNIX_NS: {
 		char when[32];
 
-		clock_format_unix_ns(v, when);
+		clock_format_unix_ns(col->as == CTL_TIME_UNIX_NS ? v : v * NS_PER_S, when);
 		snprintf(out, CELL_MAX, "%s", when);
 		break;
 	}
@@ -128,13 +130,13 @@ static void cell(const struct ctl_column *col, const json_t *item, char out[CELL
 		snprintf(out, CELL_MAX, "-");
 }
 
-void ctl_print_table(const struct ctl_column *columns, const json_t *items)
+void ctl_print_columns(const struct ctl_column *columns, const json_t *items, bool wide)
 {
 	size_t width[COLUMNS_MAX] = {0}, n = 0, i;
 	char text[CELL_MAX];
 	json_t *item;
 
-	for (; columns[n].title && n < COLUMNS_MAX; n++)
+	for (; columns[n].title && n < COLUMNS_MAX && (wide || !columns[n].wide); n++)
 		width[n] = strlen(columns[n].title);
 	json_array_foreach((json_t *)items, i, item)
 	{
@@ -154,6 +156,11 @@ void ctl_print_table(const struct ctl_column *columns, const json_t *items)
 			       k + 1 < n ? "" : "\n");
 		}
 	}
+}
+
+void ctl_print_table(const struct ctl_column *columns, const json_t *items)
+{
+	ctl_print_columns(columns, items, false);
 }
 
 static bool is_leaf(const json_t *v)
