@@ -37,6 +37,8 @@ static int start_threads(struct dp *dp, struct ros2_err *err)
 		return ros2_err_set(err, rc, "control workers: %s", strerror(-rc));
 	if (dp->opts.shm_dir) {
 		rc = shm_closer_new(&dp->shm_closer, err);
+		if (rc == 0)
+			rc = shm_kept_open(dp, err);
 		if (rc < 0)
 			return rc;
 	}
@@ -74,6 +76,8 @@ int dp_new(const struct dp_opts *o, struct dp **ret, struct ros2_err *err)
 	if (!dp->opts.reactors)
 		dp->opts.reactors = MIN(online_cores(), DP_REACTORS_MAX);
 	dp->shm_limit = o->shm_total_bytes ? o->shm_total_bytes : machine_bytes() / 4;
+	dp->shm_kept.fd = -1;
+	list_init(&dp->shm_kept.all);
 	list_init(&dp->kept_pds);
 	list_init(&dp->tenants);
 	list_init(&dp->grants);
@@ -171,6 +175,7 @@ void dp_freed(struct dp *dp)
 		dp_op_free(list_first(&dp->ops, struct dp_op, link));
 	while (!list_empty(&dp->sessions))
 		dp_session_free(list_first(&dp->sessions, struct dp_session, link));
+	shm_kept_close(dp);
 	free_all(&dp->files, offsetof(struct dp_file, link));
 	free_all(&dp->mounts, offsetof(struct dp_mount_obj, link));
 	free_all(&dp->grants, offsetof(struct dp_grant_obj, link));
@@ -204,6 +209,7 @@ void dp_free(struct dp *dp)
 	cancel_ops(dp);
 	close_device(dp);
 	dp_unquiet_close(dp, true);
+	shm_kept_stop(dp);
 	dp->freed = true;
 	if (atomic_load(&dp->n_posts) == 0)
 		dp_freed(dp);

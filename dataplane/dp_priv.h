@@ -16,6 +16,7 @@
 #include "dataplane/engine.h"
 #include "dataplane/lease.h"
 #include "dataplane/qos_priv.h"
+#include "dataplane/shm_kept.h"
 #include "dataplane/uidmap.h"
 #include "dataplane/unquiet.h"
 #include <pthread.h>
@@ -66,7 +67,8 @@ struct dp_tenant {
 	struct qos_bucket qos[QOS_KINDS];
 	struct fabric_pd *pd; /* owned by the loop; set before its first session over verbs */
 	/* loop */
-	uint64_t shm_bytes; /* that its sessions share with this process, or will */
+	uint64_t shm_bytes; /* that its sessions share with this process, or will; or that it keeps
+	                     */
 	struct dp_tenant_limits limits;
 	bool dead;
 	uint32_t n_sessions, n_control;
@@ -247,6 +249,7 @@ struct dp {
 	_Atomic uint32_t n_posts;
 	/* loop */
 	bool freed, rdma_watched, rdma_gone;
+	struct shm_kept shm_kept;
 	struct list kept_pds; /* of tenants that have gone, while something uses them */
 	struct loop_timer pds_timer;
 	uint32_t pds_look_ms;

@@ -110,10 +110,8 @@ static void shm_uncount(struct dp *dp, struct dp_tenant *t, uint64_t bytes)
 
 static void shm_give_back(struct dp *dp, struct dp_tenant *t, struct shm_memory *m)
 {
-	if (!m)
-		return;
-	shm_uncount(dp, t, m->bytes);
-	shm_memory_free(m);
+	if (m)
+		shm_kept_put(dp, &t->uid, m);
 }
 
 static struct dp_session *new_session(struct dp *dp, struct dp_op *op, struct dp_tenant *t,
@@ -209,7 +207,7 @@ static void place(struct dp_op *op)
 static void make_memory(struct dp_op *op)
 {
 	struct ros2_err err = ROS2_ERR_INIT;
-	int rc = shm_memory_new(op->a, &op->shm, &err);
+	int rc = shm_memory_new(op->a, op->dp->shm_kept.fd, &op->shm, &err);
 
 	if (rc < 0)
 		dp_op_set_err(op, rc, &err);

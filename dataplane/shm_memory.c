@@ -7,8 +7,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/inotify.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -16,6 +18,9 @@
 #define SEALS_MADE   (F_SEAL_SHRINK | F_SEAL_GROW)
 #define SEALS_MAPPED (F_SEAL_FUTURE_WRITE | F_SEAL_SEAL)
 
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
+#endif
 #ifndef MFD_NOEXEC_SEAL
 #define MFD_NOEXEC_SEAL 8u /* Linux 6.3 */
 #endif
@@ -29,7 +34,24 @@ static int make_fd(void)
 	               : fd;
 }
 
-static int make(struct shm_memory *m)
+/* Its name in /proc is the only one it has. */
+static int watch(const struct shm_memory *m, int inotify_fd)
+{
+	char path[32];
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", m->fd);
+	return inotify_add_watch(inotify_fd, path, IN_DELETE_SELF);
+}
+
+/* All of it is mapped then; before Linux 5.14 only where it may be locked. A page in swap would be
+ * waited for by a reactor, too; where it may not be locked it may go there. */
+static void lock(const struct shm_memory *m)
+{
+	(void)madvise(m->map, m->bytes, MADV_POPULATE_WRITE);
+	(void)mlock(m->map, m->bytes);
+}
+
+static int make(struct shm_memory *m, int inotify_fd)
 {
 	void *p;
 
@@ -40,19 +62,21 @@ static int make(struct shm_memory *m)
 	    fallocate(m->fd, 0, 0, (off_t)m->bytes) < 0 ||
 	    fcntl(m->fd, F_ADD_SEALS, SEALS_MADE) < 0)
 		return -errno;
+	m->watch = watch(m, inotify_fd);
+	if (m->watch < 0)
+		return -errno;
 	p = mmap(NULL, m->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, m->fd, 0);
 	if (p == MAP_FAILED)
 		return -errno;
 	m->map = p;
-	/* A page in swap would be waited for by a reactor, too; where it may not be locked it may
-	 * go there. */
-	(void)mlock(p, m->bytes);
+	lock(m);
 	/* Not in what a crash leaves behind: it is the tenant's. A failure costs only that. */
 	(void)madvise(p, m->bytes, MADV_DONTDUMP);
 	return 0;
 }
 
-int shm_memory_new(uint64_t data_bytes, struct shm_memory **ret, struct ros2_err *err)
+int shm_memory_new(uint64_t data_bytes, int inotify_fd, struct shm_memory **ret,
+                   struct ros2_err *err)
 {
 	struct shm_memory *m = calloc(1, sizeof(*m));
 	int rc;
@@ -61,7 +85,8 @@ int shm_memory_new(uint64_t data_bytes, struct shm_memory **ret, struct ros2_err
 		return ros2_err_set(err, -ENOMEM, "no memory for a session");
 	m->fd = -1;
 	m->bytes = WIRE_SHM_DATA_OFF + data_bytes;
-	rc = make(m);
+	list_init(&m->link);
+	rc = make(m, inotify_fd);
 	if (rc < 0) {
 		shm_memory_free(m);
 		return ros2_err_set(err, rc,
@@ -93,17 +118,25 @@ int shm_memory_seal(struct shm_memory *m)
 		return seals < 0 ? -errno : -EINVAL;
 	if (!is_all_there(m))
 		return -ENODATA;
+	/* Pages that the tenant took away and put there again are its own cgroup's and nobody has
+	 * locked them: a reactor would wait for them as long as the tenant likes. */
+	lock(m);
 	close(TAKE_FD(m->fd));
 	return 0;
+}
+
+void shm_memory_unmap(struct shm_memory *m)
+{
+	if (m->map)
+		munmap(TAKE_PTR(m->map), m->bytes);
+	if (m->fd >= 0)
+		close(TAKE_FD(m->fd));
 }
 
 void shm_memory_free(struct shm_memory *m)
 {
 	if (!m)
 		return;
-	if (m->map)
-		munmap(m->map, m->bytes);
-	if (m->fd >= 0)
-		close(m->fd);
+	shm_memory_unmap(m);
 	free(m);
 }

@@ -7,6 +7,7 @@
 #include "common/crypto.h"
 #include "common/util.h"
 #include "dataplane/client/internal_priv.h"
+#include "dataplane/client/shm.h"
 #include "dataplane/client/test_switches.h"
 #include "dataplane/client/verbs.h"
 #include <string.h>
@@ -85,8 +86,10 @@ static int restore(struct ros2_session *s, struct ros2_err *err)
 static int open_once(struct ros2_session *s, enum ros2_transport transport, struct ros2_err *err)
 {
 	struct control_session granted;
-	int rc = control_open_session(s->client->control, transport, s->shm_bytes, &granted, err);
+	int rc;
 
+	shm_stage_drop(s);
+	rc = control_open_session(s->client->control, transport, s->shm_bytes, &granted, err);
 	if (rc)
 		return rc;
 	adopt(s, &granted);

@@ -41,6 +41,9 @@ bool shm_region_place(struct ros2_session *s, struct ros2_region *r, size_t len,
  * words when the stage is too small for it. */
 struct ros2_region *shm_region_for(struct ros2_session *s, const struct request *r,
                                    struct ros2_err *err);
+/* Not connected: nothing of the library's own keeps the memory of before, which the agent would
+ * count beside that of the next session. Takes a session that is not over shm. */
+void shm_stage_drop(struct ros2_session *s);
 /* The longest request over memory that is not shared. */
 uint32_t shm_stage_len(const struct ros2_session *s);
 

@@ -138,16 +138,23 @@ static int make_stage(struct ros2_session *s, struct ros2_err *err)
 	return 0;
 }
 
+void shm_stage_drop(struct ros2_session *s)
+{
+	struct shm_link *v = s->shm;
+
+	if (!v || !v->stage)
+		return;
+	region_remove(s, v->stage);
+	region_free(TAKE_PTR(v->stage));
+	v->n_pages = 0;
+}
+
 int shm_arena_adopt(struct ros2_session *s, struct shm_arena *a, struct ros2_err *err)
 {
 	struct shm_link *v = s->shm;
 
-	if (v->stage) {
-		region_remove(s, v->stage);
-		region_free(TAKE_PTR(v->stage));
-	}
+	shm_stage_drop(s);
 	v->arena = a;
-	v->n_pages = 0;
 	memset(v->pages_in_use, 0, sizeof(v->pages_in_use));
 	s->stage_is_full = false;
 	return make_stage(s, err);

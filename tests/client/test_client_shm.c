@@ -39,6 +39,26 @@ static unsigned count_mappings(void)
 	return n;
 }
 
+/* Told of before each session is asked for. */
+static bool must_hold_none, held_some;
+
+int __real_control_open_session(struct control *c, enum ros2_transport transport,
+                                uint64_t shm_bytes, struct control_session *ret,
+                                struct ros2_err *err);
+int __wrap_control_open_session(struct control *c, enum ros2_transport transport,
+                                uint64_t shm_bytes, struct control_session *ret,
+                                struct ros2_err *err);
+
+int __wrap_control_open_session(struct control *c, enum ros2_transport transport,
+                                uint64_t shm_bytes, struct control_session *ret,
+                                struct ros2_err *err)
+{
+	/* The fake agent's own goes with the thread of its connection. */
+	if (must_hold_none)
+		held_some |= !AWAIT(count_mappings() == 0);
+	return __real_control_open_session(c, transport, shm_bytes, ret, err);
+}
+
 static int teardown(void **state)
 {
 	struct rig *r = *state;
@@ -425,6 +445,28 @@ static void reconnect__keeps_bytes_and_copies_them_from_then_on(void **state)
 	assert_true(AWAIT(count_mappings() == 2));
 }
 
+/* The agent counts what is kept: it would refuse another where its limit is one session's. */
+static void reconnect__keeps_nothing_that_the_program_does_not(void **state)
+{
+	struct ros2_region *region;
+	struct rig *r = *state;
+	uint8_t *own;
+
+	rig_open(r, &over_shm);
+	own = own_memory(r, PIECE, &region);
+	assert_int_equal(rig_write(r, own, PIECE, 0).result, PIECE);
+	ros2_buf_free(r->session, TAKE_PTR(r->buf));
+	held_some = false;
+	must_hold_none = true;
+	fake_agent_reset_all(r->agent);
+	assert_int_equal(rig_read(r, own, PIECE, 0).result, PIECE);
+	must_hold_none = false;
+	assert_int_equal(r->session->reconnects, 1);
+	assert_false(held_some);
+	ros2_region_deregister(region);
+	free(own);
+}
+
 static void reconnect__in_the_middle_of_reads_loses_none(void **state)
 {
 	struct ros2_session_opts o = over_shm;
@@ -670,6 +712,7 @@ int main(void)
 		T(full_stage__waits_without_spinning),
 		T(stage__is_shared_out_to_requests_of_any_length),
 		T(reconnect__keeps_bytes_and_copies_them_from_then_on),
+		T(reconnect__keeps_nothing_that_the_program_does_not),
 		T(reconnect__in_the_middle_of_reads_loses_none),
 		T(lost_agent__reaches_no_buffer_that_the_program_has_back),
 		T(lost_connection__writes_in_the_ring_are_in_doubt),

@@ -302,6 +302,49 @@ static void memfd__with_holes_is_not_accepted(void **state)
 	rs_end(&t);
 }
 
+/* Where the agent has it: every page. */
+static void expect_all_mapped(const struct shm_raw *t)
+{
+	FILE *f = fopen("/proc/self/smaps", "re");
+	unsigned long from, to, kib;
+	unsigned n = 0;
+	char line[512];
+	bool ours = false;
+
+	assert_non_null(f);
+	while (fgets(line, sizeof(line), f)) {
+		if (sscanf(line, "%lx-%lx", &from, &to) == 2)
+			ours = strstr(line, "memfd:ros2-session") && to - from == t->bytes &&
+			       (uint8_t *)from != t->map;
+		if (!ours || sscanf(line, "Rss: %lu", &kib) != 1)
+			continue;
+		assert_int_equal(kib, t->bytes / 1024);
+		n++;
+	}
+	fclose(f);
+	assert_int_equal(n, 1);
+}
+
+/* Else the agent would ask for each page when a request comes to it, and wait where the tenant's
+ * own cgroup has put it into swap. */
+static void memfd__with_pages_of_the_tenant_is_mapped_by_the_agent(void **state)
+{
+	static const int modes = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
+	struct shm_raw t;
+
+	if (getenv("ROS2_EMULATED"))
+		skip();
+	rs_open_session(*state, &t);
+	rs_hello(&t);
+	rs_memory(&t);
+	assert_int_equal(fallocate(t.memfd, modes, 0, (off_t)t.bytes), 0);
+	memset(t.map, 0, t.bytes);
+	rs_mapped(&t);
+	rs_ping(&t);
+	expect_all_mapped(&t);
+	rs_end(&t);
+}
+
 #ifndef F_SEAL_EXEC
 #define F_SEAL_EXEC 0x20
 #endif
@@ -405,6 +448,7 @@ int main(void)
 		SLOW_TEST(memfd__is_sealed_when_it_is_mapped),
 		SLOW_TEST(memfd__that_the_tenant_seals_first_has_a_named_end),
 		SLOW_TEST(memfd__with_holes_is_not_accepted),
+		SLOW_TEST(memfd__with_pages_of_the_tenant_is_mapped_by_the_agent),
 		SLOW_TEST(memfd__with_one_more_seal_is_as_good),
 		SLOW_TEST(control__without_the_seals_holes_are_punched),
 		SLOW_TEST(mapping__that_is_kept_sees_nothing_of_later_sessions),

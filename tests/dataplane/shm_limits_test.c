@@ -7,7 +7,9 @@
 #include "tests/await.h"
 #include "tests/clock_ahead.h"
 #include "tests/dataplane/shm_raw.h"
+#include <fcntl.h>
 #include <semaphore.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -331,11 +333,105 @@ static void memory__comes_back_when_the_session_is_withdrawn(void **state)
 
 	rs_ready(fx, &t);
 	fx_revoke(fx, DP_SCOPE_SESSION, &t.c.session, &r);
-	/* Whatever the tenant keeps mapped. */
 	assert_int_equal(fx_ended(fx, &t.c.session).status, ROS2_REVOKED);
 	close_one(fx, &t.c.session);
-	is_free(fx, LIMIT_ALL);
 	rs_close(&t);
+	is_free(fx, LIMIT_ALL);
+}
+
+/* ---- what a tenant keeps ---- */
+
+static void unmap(struct shm_raw *t)
+{
+	munmap(TAKE_PTR(t->map), t->bytes);
+}
+
+static int only_mapping(struct shm_raw *t)
+{
+	close(TAKE_FD(t->memfd));
+	return -1;
+}
+
+static int only_reading(struct shm_raw *t)
+{
+	void *p = mmap(NULL, t->bytes, PROT_READ, MAP_SHARED, t->memfd, 0);
+
+	assert_ptr_not_equal(p, MAP_FAILED);
+	unmap(t);
+	t->map = p;
+	close(TAKE_FD(t->memfd));
+	return -1;
+}
+
+static int only_descriptor(struct shm_raw *t)
+{
+	unmap(t);
+	return TAKE_FD(t->memfd);
+}
+
+/* Not even open, but it keeps the pages. */
+static int only_path(struct shm_raw *t)
+{
+	char path[64];
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", t->memfd);
+	fd = open(path, O_PATH | O_CLOEXEC);
+	assert_true(fd >= 0);
+	unmap(t);
+	close(TAKE_FD(t->memfd));
+	return fd;
+}
+
+/* On its way between two sockets that one process has. */
+static int only_message(struct shm_raw *t)
+{
+	union {
+		struct cmsghdr head;
+		char bytes[CMSG_SPACE(sizeof(int))];
+	} control = {0};
+	struct iovec iov = {(char[]){"m"}, 1};
+	struct msghdr msg = {.msg_iov = &iov,
+	                     .msg_iovlen = 1,
+	                     .msg_control = control.bytes,
+	                     .msg_controllen = sizeof(control.bytes)};
+	int ends[2];
+
+	assert_int_equal(socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, ends), 0);
+	control.head.cmsg_level = SOL_SOCKET;
+	control.head.cmsg_type = SCM_RIGHTS;
+	control.head.cmsg_len = CMSG_LEN(sizeof(int));
+	memcpy(CMSG_DATA(&control.head), &t->memfd, sizeof(int));
+	assert_int_equal(sendmsg(ends[0], &msg, 0), 1);
+	close(ends[0]);
+	unmap(t);
+	close(TAKE_FD(t->memfd));
+	return ends[1];
+}
+
+/* Else a tenant that opens and closes sessions, and keeps what it got, has all of the machine's
+ * memory in the end. */
+static void memory__that_the_tenant_keeps_counts_until_nobody_has_it(void **state)
+{
+	static int (*const ways[])(struct shm_raw * t) = {only_mapping, only_reading,
+	                                                  only_descriptor, only_path, only_message};
+	struct fx *fx = *state;
+
+	for (size_t i = 0; i < ARRAY_SIZE(ways); i++) {
+		struct shm_raw t;
+		int kept;
+
+		rs_ready(fx, &t);
+		close_one(fx, &t.c.session);
+		raw_close(&t.c);
+		kept = ways[i](&t);
+		is_free(fx, LIMIT_ALL - SHM_BYTES - SHM_BASE);
+		if (kept >= 0)
+			close(kept);
+		else
+			unmap(&t);
+		is_free(fx, LIMIT_ALL);
+	}
 }
 
 static struct opening last;
@@ -599,6 +695,7 @@ int main(void)
 		T(memory__comes_back_when_the_grant_is_withdrawn_meanwhile, limit_setup),
 		T(memory__of_a_tenant_that_is_withdrawn_meanwhile_goes_with_it, limit_setup),
 		T(memory__comes_back_when_the_session_is_withdrawn, limit_setup),
+		T(memory__that_the_tenant_keeps_counts_until_nobody_has_it, limit_setup),
 		T(end__of_the_data_plane_while_memory_is_made_leaks_nothing, limit_setup),
 		T(memory__comes_back_when_the_tenant_goes_while_it_is_sealed, limit_setup),
 		T(end__of_the_data_plane_while_memory_is_sealed_leaks_nothing, limit_setup),

@@ -263,8 +263,8 @@ static void break_the_ring(struct shm_raw *t)
 	rs_expect_end(t, ROS2_PROTOCOL, "more entries");
 }
 
-/* The tenant's end of it closes, its mapping stays: as when a program is killed that has given the
- * descriptor to another. */
+/* The tenant's end of it closes, its mapping stays, as when a program is killed that has given the
+ * descriptor to another: the memory is there, and counts, until that goes, too. */
 static void churn(struct fx *fx, const struct tenant *as, void (*how)(struct shm_raw *t))
 {
 	struct fx_args a;
@@ -276,8 +276,11 @@ static void churn(struct fx *fx, const struct tenant *as, void (*how)(struct shm
 	raw_close(&t.c);
 	if (how == leave_before_hello)
 		(void)fx_do(fx, FX_CLOSE_SESSION, &a);
-	assert_true(AWAIT(used(fx) == 0));
+	assert_true(AWAIT(fx_do(fx, FX_CLOSE_SESSION, &a).status == ROS2_BAD_SESSION));
+	if (t.map)
+		assert_int_equal(used(fx), t.bytes);
 	rs_close(&t);
+	assert_true(AWAIT(used(fx) == 0));
 	fx_forget_events(fx);
 }
 

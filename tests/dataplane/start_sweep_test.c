@@ -84,10 +84,11 @@ static void sweep_start(enum sweep_kind kind, int error, uint32_t points)
 	st.shm_dir = dir;
 	assert_int_equal(loop_new(&lo, &st.loop), 0);
 	assert_int_equal(loop_thread_start(st.loop), 0);
+	n_threads = threads();
 	loop_call(st.loop, start, &st);
 	assert_int_equal(st.rc, 0);
+	no_more_threads(n_threads);
 	fds = sweep_fds();
-	n_threads = threads();
 	while (sweep_next(&s)) {
 		assert_int_equal(loop_call(st.loop, start, &st), 0);
 		sweep_off();
