@@ -64,6 +64,7 @@ static int submit(struct host *h, struct nvmf_queue *q, struct host_req *r,
 	                               .dir = dir,
 	                               .buf = buf,
 	                               .len = len,
+	                               .tenant_memory = h->tenant_memory && q == h->io,
 	                               .timeout_ns = h->timeout_ms * NS_PER_MS,
 	                               .done = done}};
 	return OPS->submit(q, &r->req);

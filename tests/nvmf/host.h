@@ -32,6 +32,7 @@ struct host {
 	uint32_t in_capsule, transfer_max;
 	uint64_t timeout_ms;
 	bool digests;
+	bool tenant_memory; /* of commands of the I/O queue from here on; without digests */
 	uint8_t seed;
 	char words[512]; /* why it failed, as the queue said it; "" */
 	uint8_t *buf;    /* owned: HOST_DEPTH times HOST_LEN, guarded on both sides */
