@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A bundle's way: given -> on disk -> in force. One that does not parse goes nowhere; one that the
- * disk does not take waits in memory, at most PKI_PEM_MAX of each kind.
+ * disk does not take waits in memory, at most PKI_PEM_MAX of each kind, and of what is in force
+ * that holds which it names, too (ARCHITECTURE, rule 10). A start meanwhile has what the disk has,
+ * until the controller gives it again, with the first word of the stream.
  */
 #include "agent/bundles.h"
 #include "agent/service.h"
 #include "agent/uplink_priv.h"
-#include "common/crypto.h"
 #include "common/fsx.h"
 #include "common/pki.h"
 #include "common/util.h"
@@ -23,9 +24,9 @@ struct one {
 	const char *name, *file; /* static */
 	char *given;             /* owned; waits; NULL: nothing does */
 	size_t given_len;
-	uint8_t in_force[SHA256_LEN]; /* of its text */
-	struct pki_trust *trust;      /* a reference; NULL: none that parses */
-	char failed[256];             /* why what was given is not in force; "" */
+	struct pki_trust *trust; /* a reference: in force; NULL: none that parses */
+	bool unwritten;          /* the disk has another */
+	char failed[256];        /* why what was given is not in force; "" */
 };
 
 struct bundles {
@@ -43,7 +44,6 @@ static void load(struct bundles *b, struct one *o)
 	agent_path(b->a, o->file, path);
 	if (fsx_read_file(path, PKI_PEM_MAX, &pem, &len, NULL) < 0)
 		return;
-	crypto_sha256(pem, len, o->in_force);
 	(void)pki_trust_new(pem, len, &o->trust, NULL);
 }
 
@@ -106,7 +106,8 @@ static void failed(struct bundles *b, struct one *o, const struct ros2_err *err)
 {
 	char words[sizeof(o->failed)];
 
-	snprintf(words, sizeof(words), "%s stays as it was: %.200s", o->name, err->msg);
+	snprintf(words, sizeof(words), "%s: what is new is not in force: %.200s", o->name,
+	         err->msg);
 	if (!strcmp(words, o->failed))
 		return; /* said and recorded */
 	memcpy(o->failed, words, sizeof(words));
@@ -136,62 +137,101 @@ static void judge_controller(struct bundles *b)
 	uplink_reopen(b->a->uplink);
 }
 
-static int put_in_force(struct bundles *b, struct one *o, struct ros2_err *err)
+/* It needs nothing, so it is done; but for the record, which says when one is missing. */
+static void put_in_force(struct bundles *b, struct one *o, struct pki_trust *trust, bool written)
 {
 	struct pki_trust_changes c;
-	struct pki_trust *trust;
-	int r = pki_trust_new(o->given, o->given_len, &trust, err);
 
-	if (!r && o == &b->v[BUNDLE_TENANT]) {
-		r = service_reload(b->a->service, err);
-		if (r < 0)
-			pki_trust_unref(trust);
-		else
-			sessions_on_trust(b->a->sessions, trust,
-			                  service_trust_generation(b->a->service));
+	if (o == &b->v[BUNDLE_TENANT]) {
+		service_set_trust(b->a->service, trust);
+		sessions_on_trust(b->a->sessions, trust, service_trust_generation(b->a->service));
 	}
-	if (r < 0)
-		return r;
 	pki_trust_changes(o->trust, trust, &c);
 	pki_trust_unref(o->trust);
-	o->trust = trust;
-	crypto_sha256(o->given, o->given_len, o->in_force);
+	o->trust = pki_trust_ref(trust);
+	o->unwritten = !written;
 	record(b, o, &c, NULL);
-	log_info("%s: %zu authorities, %zu new, %zu gone", o->name, c.authorities, c.added,
-	         c.removed);
-	if (o == &b->v[BUNDLE_INFRA])
-		judge_controller(b);
+	log_info("%s: %zu authorities, %zu new, %zu gone%s", o->name, c.authorities, c.added,
+	         c.removed, written ? "" : ": in force, and not on disk");
+	if (o != &b->v[BUNDLE_INFRA])
+		return;
+	if (b->a->uplink)
+		rpc_channel_set_trust(uplink_channel(b->a->uplink),
+		                      bundles_unwritten(b, BUNDLE_INFRA));
+	judge_controller(b);
+}
+
+static bool is_text(const struct pki_trust *t, const char *text, size_t len)
+{
+	size_t n = 0;
+	const char *p = t ? pki_trust_text(t, &n) : "";
+
+	return n == len && !memcmp(p, text, len);
+}
+
+/* The disk does not take it. */
+static int take_away(struct bundles *b, struct one *o, struct pki_trust *given,
+                     struct ros2_err *err)
+{
+	struct pki_trust_changes c;
+	struct pki_trust *common;
+	int r;
+
+	if (!o->trust)
+		return 0;
+	pki_trust_changes(o->trust, given, &c);
+	if (!c.removed)
+		return 0;
+	r = pki_trust_common(o->trust, given, &common, err);
+	if (r < 0)
+		return r;
+	put_in_force(b, o, common, false);
+	pki_trust_unref(common);
 	return 0;
 }
 
 static void try_now(void *arg);
 
-static bool is_in_force(const struct one *o)
+static int try_given(struct bundles *b, struct one *o, struct ros2_err *err)
 {
-	uint8_t hash[SHA256_LEN];
+	struct pki_trust *trust = NULL;
+	struct ros2_err why = ROS2_ERR_INIT;
+	/* Also when it is in force: on disk may be what came meanwhile. */
+	int r = identity_store_bundle(b->a->o.state_dir, o->file, o->given, o->given_len, err);
+	bool written = r >= 0;
 
-	crypto_sha256(o->given, o->given_len, hash);
-	return !memcmp(hash, o->in_force, sizeof(hash));
+	if (r < 0 && err->status == ROS2_CORRUPT)
+		return r;
+	if (written && is_text(o->trust, o->given, o->given_len)) {
+		o->unwritten = false;
+		return 0;
+	}
+	if (pki_trust_new(o->given, o->given_len, &trust, &why) < 0) {
+		if (written)
+			*err = why;
+		return -ENOMEM;
+	}
+	if (written)
+		put_in_force(b, o, trust, true);
+	else
+		(void)take_away(b, o, trust, &why); /* without memory: in a second */
+	pki_trust_unref(trust);
+	return MIN(r, 0);
 }
 
 static void try_one(struct bundles *b, struct one *o)
 {
 	struct ros2_err err = ROS2_ERR_INIT;
-	bool is_none;
 	int r;
 
 	if (!o->given)
 		return;
-	/* Also when it is in force: on disk may be what came meanwhile. */
-	r = identity_store_bundle(b->a->o.state_dir, o->file, o->given, o->given_len, &err);
-	is_none = r < 0 && err.status == ROS2_CORRUPT;
-	if (r >= 0 && !is_in_force(o))
-		r = put_in_force(b, o, &err);
+	r = try_given(b, o, &err);
 	if (r >= 0)
 		o->failed[0] = '\0';
 	else
 		failed(b, o, &err);
-	if (r < 0 && !is_none)
+	if (r < 0 && err.status != ROS2_CORRUPT)
 		loop_timer_in_ms(b->a->o.loop, &b->retry, RETRY_MS, try_now, b);
 	else
 		free(TAKE_PTR(o->given));
@@ -227,6 +267,11 @@ void bundles_take(struct bundles *b, enum bundle which, const void *pem, size_t 
 	o->given = copy;
 	o->given_len = len;
 	try_one(b, o);
+}
+
+struct pki_trust *bundles_unwritten(const struct bundles *b, enum bundle which)
+{
+	return b && b->v[which].unwritten ? b->v[which].trust : NULL;
 }
 
 const char *bundles_failed(const struct bundles *b)

@@ -462,9 +462,9 @@ uint16_t service_port(const struct service *s)
 	return s && s->server ? rpc_server_port(s->server) : 0;
 }
 
-int service_reload(struct service *s, struct ros2_err *err)
+void service_set_trust(struct service *s, struct pki_trust *trust)
 {
-	return rpc_server_reload(s->server, err);
+	(void)rpc_server_set_trust(s->server, trust);
 }
 
 uint64_t service_trust_generation(const struct service *s)

@@ -25,8 +25,9 @@ void service_free(struct service *s);
 /* Of grpc.health.v1. NULL @s is fine. */
 void service_set_health(struct service *s, const char *name, bool serving);
 uint16_t service_port(const struct service *s);
-/* The tenants' bundle on disk is another: rpc_server_reload. */
-int service_reload(struct service *s, struct ros2_err *err);
+/* The tenants' bundle is another: rpc_server_set_trust. */
+struct pki_trust;
+void service_set_trust(struct service *s, struct pki_trust *trust);
 uint64_t service_trust_generation(const struct service *s);
 void service_stats(const struct service *s, struct rpc_server_stats *ret);
 

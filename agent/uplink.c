@@ -343,6 +343,7 @@ static int replace_channel(struct uplink *u, struct ros2_err *err)
 
 	if (r < 0)
 		return r;
+	rpc_channel_set_trust(fresh, bundles_unwritten(u->a->bundles, BUNDLE_INFRA));
 	u->reopening = true;
 	rpc_channel_free(u->channel);
 	u->reopening = false;

@@ -87,6 +87,13 @@ struct pki_trust_changes {
 };
 void pki_trust_changes(const struct pki_trust *from, const struct pki_trust *to,
                        struct pki_trust_changes *ret);
+/* The text it was made of; it lives as long as @t. "" of one that names nobody. */
+const char *pki_trust_text(const struct pki_trust *t, size_t *ret_len);
+/* The authorities that both have, maybe none: what holds of @to while what is new in it may not.
+ * A reference to one of the two where that is the same. -ENOMEM, and only with one that has both
+ * lost and won authorities. */
+int pki_trust_common(struct pki_trust *from, struct pki_trust *to, struct pki_trust **ret,
+                     struct ros2_err *err);
 /* 0 when the private key belongs to the first certificate. */
 int pki_key_matches(const char *cert_pem, size_t cert_len, const char *key_pem, size_t key_len,
                     struct ros2_err *err);

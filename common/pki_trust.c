@@ -8,6 +8,7 @@
 #include "common/util.h"
 #include <errno.h>
 #include <openssl/err.h>
+#include <openssl/pem.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,9 +16,11 @@
 struct pki_trust {
 	atomic_int refs;
 	/* immutable */
-	X509_STORE *store; /* owned; it locks itself */
-	uint8_t (*ids)[SHA256_LEN];
+	X509_STORE *store;          /* owned; it locks itself */
+	uint8_t (*ids)[SHA256_LEN]; /* owned; in the order of the text */
 	size_t n;
+	char *text; /* owned; what it was made of, with a NUL behind */
+	size_t len;
 };
 
 static bool key_decodes(X509 *ca)
@@ -99,7 +102,7 @@ static int take_ids(struct pki_trust *t, STACK_OF(X509) *bundle, struct ros2_err
 	size_t n = (size_t)sk_X509_num(bundle);
 	int r = 0;
 
-	t->ids = calloc(n, sizeof(*t->ids));
+	t->ids = calloc(n + 1, sizeof(*t->ids));
 	if (!t->ids)
 		return ros2_err_set(err, -ENOMEM, "no memory for a trust store");
 	for (size_t i = 0; i < n && r == 0; i++)
@@ -108,21 +111,21 @@ static int take_ids(struct pki_trust *t, STACK_OF(X509) *bundle, struct ros2_err
 	return r;
 }
 
-static int build(const char *bundle_pem, size_t len, struct pki_trust **ret, struct ros2_err *err)
+/* Of certificates whose text is checked; takes @text, also when it fails. */
+static int build_of(STACK_OF(X509) *bundle, char *text, size_t len, struct pki_trust **ret,
+                    struct ros2_err *err)
 {
-	CLEANUP(pki_certs_cleanup) STACK_OF(X509) *bundle = NULL;
-	struct pki_trust *t;
-	int r = pki_parse_certs(bundle_pem, len, &bundle, err);
+	struct pki_trust *t = text ? calloc(1, sizeof(*t)) : NULL;
+	int r;
 
-	if (r < 0)
-		return r;
-	t = calloc(1, sizeof(*t));
-	if (!t)
+	if (!t) {
+		free(text);
 		return ros2_err_set(err, -ENOMEM, "no memory for a trust store");
+	}
 	atomic_init(&t->refs, 1);
-	r = check_text(bundle_pem, len, sk_X509_num(bundle), err);
-	if (r == 0)
-		r = take_ids(t, bundle, err);
+	t->text = text;
+	t->len = len;
+	r = take_ids(t, bundle, err);
 	if (r == 0)
 		r = make_store(bundle, &t->store, err);
 	if (r < 0)
@@ -130,6 +133,16 @@ static int build(const char *bundle_pem, size_t len, struct pki_trust **ret, str
 	else
 		*ret = t;
 	return r;
+}
+
+static int build(const char *bundle_pem, size_t len, struct pki_trust **ret, struct ros2_err *err)
+{
+	CLEANUP(pki_certs_cleanup) STACK_OF(X509) *bundle = NULL;
+	int r = pki_parse_certs(bundle_pem, len, &bundle, err);
+
+	if (r == 0)
+		r = check_text(bundle_pem, len, sk_X509_num(bundle), err);
+	return r < 0 ? r : build_of(bundle, strndup(bundle_pem, len), len, ret, err);
 }
 
 /* A word against it is heard twice: OpenSSL also says so for a piece of memory that it did not get
@@ -152,6 +165,7 @@ void pki_trust_unref(struct pki_trust *t)
 	if (!t || atomic_fetch_sub(&t->refs, 1) != 1)
 		return;
 	X509_STORE_free(t->store);
+	free(t->text);
 	free(t->ids);
 	free(t);
 }
@@ -234,6 +248,13 @@ int pki_verify(const char *pem, size_t len, const char *bundle_pem, size_t bundl
 	return r;
 }
 
+const char *pki_trust_text(const struct pki_trust *t, size_t *ret_len)
+{
+	if (ret_len)
+		*ret_len = t->len;
+	return t->text;
+}
+
 /* ---- what has changed ---- */
 
 static bool has(const struct pki_trust *t, const uint8_t id[SHA256_LEN])
@@ -272,4 +293,72 @@ void pki_trust_changes(const struct pki_trust *from, const struct pki_trust *to,
 	ret->authorities = to ? to->n : 0;
 	ret->added = only_in(to, from, ret->added_text);
 	ret->removed = only_in(from, to, ret->removed_text);
+}
+
+/* Appends it to a text that ends in a NUL. */
+static int append_pem(BIO *out, X509 *cert, struct ros2_err *err)
+{
+	return PEM_write_bio_X509(out, cert)
+	               ? 0
+	               : ros2_err_set(err, -ENOMEM, "no memory for the text of a bundle");
+}
+
+/* Those of @to that @from has; the others leave the stack. */
+static int keep_common(STACK_OF(X509) *certs, const struct pki_trust *from,
+                       const struct pki_trust *to, char **ret_text, size_t *ret_len,
+                       struct ros2_err *err)
+{
+	CLEANUP(pki_bio_cleanup) BIO *out = BIO_new(BIO_s_mem());
+	int at = 0, r = out ? 0 : ros2_err_set(err, -ENOMEM, "no memory for a bundle");
+	char *p;
+	long n;
+
+	for (size_t i = 0; i < to->n && r == 0; i++) {
+		if (has(from, to->ids[i]))
+			r = append_pem(out, sk_X509_value(certs, at++), err);
+		else
+			X509_free(sk_X509_delete(certs, at));
+	}
+	if (r < 0) {
+		ERR_clear_error();
+		return r;
+	}
+	n = BIO_get_mem_data(out, &p);
+	*ret_text = n > 0 ? strndup(p, (size_t)n) : strdup("");
+	*ret_len = n > 0 ? (size_t)n : 0;
+	return *ret_text ? 0 : ros2_err_set(err, -ENOMEM, "no memory for a bundle");
+}
+
+static int build_common(const struct pki_trust *from, const struct pki_trust *to,
+                        struct pki_trust **ret, struct ros2_err *err)
+{
+	CLEANUP(pki_certs_cleanup) STACK_OF(X509) *certs = NULL;
+	char *text = NULL;
+	size_t len;
+	int r = 0;
+
+	/* An empty text does not parse; there are none to be had of it. */
+	if (to->n)
+		r = pki_parse_certs(to->text, to->len, &certs, err);
+	else if (!(certs = sk_X509_new_null()))
+		r = ros2_err_set(err, -ENOMEM, "no memory for a bundle");
+	if (r == 0)
+		r = keep_common(certs, from, to, &text, &len, err);
+	return r < 0 ? r : build_of(certs, text, len, ret, err);
+}
+
+int pki_trust_common(struct pki_trust *from, struct pki_trust *to, struct pki_trust **ret,
+                     struct ros2_err *err)
+{
+	struct pki_trust_changes c;
+	int r;
+
+	pki_trust_changes(from, to, &c);
+	if (!c.added || !c.removed) {
+		*ret = pki_trust_ref(c.added ? from : to);
+		return 0;
+	}
+	/* Twice, as above: both were read before. */
+	r = build_common(from, to, ret, NULL);
+	return r < 0 ? build_common(from, to, ret, err) : r;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reads and checks the configuration directory. Every fault names its file and what to do. */
-#include "controller/config.h"
+#include "controller/config_priv.h"
 #include "controller/ctl.h"
 #include "common/fsx.h"
 #include "common/pki.h"
@@ -66,14 +66,15 @@ struct pem {
 	size_t len;
 };
 
-static int check_own_cert(struct config *c, const struct pem *crt, struct ros2_err *err)
+static int check_own_cert(const struct config *c, const struct pki_trust *infra,
+                          const struct pem *crt, int64_t *ret_not_after, struct ros2_err *err)
 {
 	char prefix[ROS2_SPIFFE_MAX + 40];
 	struct pki_cert_info info;
 	int r = pki_cert_info(crt->text, crt->len, &info, err);
 
 	if (!r)
-		r = pki_verify(crt->text, crt->len, c->infra_pem, c->infra_len, err);
+		r = pki_trust_verify(infra, crt->text, crt->len, err);
 	if (r < 0) {
 		ros2_err_prefix(err, "%s", c->tls_crt);
 		return r;
@@ -84,7 +85,7 @@ static int check_own_cert(struct config *c, const struct pem *crt, struct ros2_e
 			err, ROS2_WRONG_DOMAIN,
 			"%s is for \"%s\"; a controller of this trust domain has %sNAME",
 			c->tls_crt, info.uri, prefix);
-	c->cert_not_after_unix_s = info.not_after_unix_s;
+	*ret_not_after = info.not_after_unix_s;
 	return 0;
 }
 
@@ -110,7 +111,7 @@ static int check_pair(const char *crt_path, const char *key_path, struct pem *cr
 
 /* Issues a certificate for our own key and verifies it as agents will: the only test that counts.
  */
-static int check_issuer(const struct config *c, struct ros2_err *err)
+static int check_issuer(const struct config *c, const struct pki_trust *infra, struct ros2_err *err)
 {
 	AUTO_FREE char *csr = NULL, *pem = NULL;
 	char uri[ROS2_SPIFFE_MAX + 40];
@@ -127,7 +128,7 @@ static int check_issuer(const struct config *c, struct ros2_err *err)
 	o.csr_len = strlen(csr);
 	r = pki_issue(&o, &pem, err);
 	if (!r)
-		r = pki_verify(pem, strlen(pem), c->infra_pem, c->infra_len, err);
+		r = pki_trust_verify(infra, pem, strlen(pem), err);
 	if (r < 0)
 		ros2_err_prefix(err, "%s cannot issue certificates that %s trusts", c->issuer_crt,
 		                c->infra_bundle);
@@ -142,82 +143,60 @@ const char *config_bundle_to_str(enum config_bundle b)
 	return (size_t)b < CONFIG_BUNDLES ? names[b] : "?";
 }
 
-static int load_bundle(struct config *c, enum config_bundle b, const char *path, char **ret,
-                       size_t *ret_len, struct ros2_err *err)
+static int load_bundle(const char *path, struct pki_trust **ret, struct ros2_err *err)
 {
-	int r = read_text(path, ret, ret_len, err);
+	AUTO_FREE char *text = NULL;
+	size_t len;
+	int r = read_text(path, &text, &len, err);
 
 	if (r < 0)
 		return r;
-	r = pki_trust_new(*ret, *ret_len, &c->trust[b], err);
+	r = pki_trust_new(text, len, ret, err);
 	if (r < 0)
 		ros2_err_prefix(err, "%s", path);
 	return r;
 }
 
-static void free_bundles(struct config *c)
-{
-	free(c->infra_pem);
-	free(c->tenant_pem);
-	for (size_t i = 0; i < CONFIG_BUNDLES; i++)
-		pki_trust_unref(c->trust[i]);
-}
-
-static int load_certs(struct config *c, struct ros2_err *err)
+/* The issuer is tried once, because trying it costs a signature. */
+static int check_certs(struct config *c, const struct pki_trust *infra, struct ros2_err *err)
 {
 	struct pem own = {0}, issuer = {0};
-	AUTO_FREE char *admin = NULL;
-	size_t n;
-	int r = load_bundle(c, CONFIG_INFRA, c->infra_bundle, &c->infra_pem, &c->infra_len, err);
+	int64_t not_after = 0;
+	int r = check_pair(c->tls_crt, c->tls_key, &own, err);
 
 	if (!r)
-		r = load_bundle(c, CONFIG_TENANT, c->tenant_bundle, &c->tenant_pem, &c->tenant_len,
-		                err);
-	if (!r)
-		r = load_bundle(c, CONFIG_ADMIN, c->admin_bundle, &admin, &n, err);
-	if (!r)
-		r = pki_bundle_hash(c->infra_pem, c->infra_len, c->infra_hash, err);
-	if (!r)
-		r = check_pair(c->tls_crt, c->tls_key, &own, err);
-	if (!r)
-		r = check_own_cert(c, &own, err);
+		r = check_own_cert(c, infra, &own, &not_after, err);
 	if (!r)
 		r = check_pair(c->issuer_crt, c->issuer_key, &issuer, err);
 	if (!r)
-		r = check_issuer(c, err);
+		r = check_issuer(c, infra, err);
+	if (!r)
+		c->cert_not_after_unix_s = not_after;
 	free(own.text);
 	free(issuer.text);
 	return r;
 }
 
-int config_reload_bundles(struct config *c, struct pki_trust_changes ret[CONFIG_BUNDLES],
-                          struct ros2_err *err)
+int config_read_bundles(struct config *c, struct config_rights *ret, struct ros2_err *err)
 {
-	struct config new = *c;
-	bool same;
-	int r;
+	const char *const paths[CONFIG_BUNDLES] = {c->infra_bundle, c->tenant_bundle,
+	                                           c->admin_bundle};
+	struct config_rights new = {0};
+	int r = 0;
 
-	new.infra_pem = new.tenant_pem = NULL;
-	memset(new.trust, 0, sizeof(new.trust));
-	r = load_certs(&new, err);
+	for (size_t i = 0; i < CONFIG_BUNDLES && !r; i++)
+		r = load_bundle(paths[i], &new.trust[i], err);
+	if (!r)
+		r = config_hash_infra(&new, err);
+	if (!r)
+		r = check_certs(c, new.trust[CONFIG_INFRA], err);
 	if (r < 0) {
-		free_bundles(&new);
+		config_rights_fini(&new);
 		return r;
 	}
-	same = new.infra_len == c->infra_len &&new.tenant_len == c->tenant_len &&
-	       !memcmp(new.infra_pem, c->infra_pem, c->infra_len) &&
-	       !memcmp(new.tenant_pem, c->tenant_pem, c->tenant_len);
-	for (size_t i = 0; i < CONFIG_BUNDLES; i++)
-		pki_trust_changes(c->trust[i], new.trust[i], &ret[i]);
-	free_bundles(c);
-	memcpy(c->trust, new.trust, sizeof(c->trust));
-	c->infra_pem = new.infra_pem;
-	c->infra_len = new.infra_len;
-	c->tenant_pem = new.tenant_pem;
-	c->tenant_len = new.tenant_len;
-	c->cert_not_after_unix_s = new.cert_not_after_unix_s;
-	memcpy(c->infra_hash, new.infra_hash, sizeof(c->infra_hash));
-	return !same;
+	memcpy(ret->trust, new.trust, sizeof(new.trust));
+	memcpy(ret->infra_hash, new.infra_hash, sizeof(new.infra_hash));
+	return 0;
 }
 
 /* ---- keys ---- */
@@ -257,10 +236,10 @@ static int load_keys(struct config *c, struct ros2_err *err)
 
 /* ---- roles ---- */
 
-int config_reload_roles(struct config *c, struct ros2_err *err)
+int config_read_roles(const struct config *c, struct config_roles **ret, struct ros2_err *err)
 {
+	AUTO_FREE struct config_role *v = NULL;
 	AUTO_FREE char *text = NULL;
-	struct config_role *roles;
 	char path[2200];
 	size_t len, n;
 	int r;
@@ -268,21 +247,10 @@ int config_reload_roles(struct config *c, struct ros2_err *err)
 	snprintf(path, sizeof(path), "%s/roles", c->dir);
 	r = read_text(path, &text, &len, err);
 	if (!r)
-		r = config_roles_parse(text, len, c->trust_domain, path, &roles, &n, err);
-	if (r < 0)
-		return r;
-	free(c->roles);
-	c->roles = roles;
-	c->n_roles = n;
-	return 0;
-}
-
-int config_role_of(const struct config *c, const char *spiffe)
-{
-	for (size_t i = 0; i < c->n_roles; i++)
-		if (strcmp(c->roles[i].spiffe, spiffe) == 0)
-			return c->roles[i].role;
-	return CTL_NOBODY;
+		r = config_roles_parse(text, len, c->trust_domain, path, &v, &n, err);
+	if (!r)
+		r = config_roles_new(v, n, ret, err);
+	return r;
 }
 
 int config_load(const char *dir, struct config *c, struct ros2_err *err)
@@ -303,11 +271,11 @@ int config_load(const char *dir, struct config *c, struct ros2_err *err)
 	c->agent_cert_ttl_s = 24 * 3600;
 	r = load_domain(c, err);
 	if (!r)
-		r = load_certs(c, err);
+		r = config_read_bundles(c, &c->rights, err);
 	if (!r)
 		r = load_keys(c, err);
 	if (!r)
-		r = config_reload_roles(c, err);
+		r = config_read_roles(c, &c->rights.roles, err);
 	if (r < 0)
 		config_fini(c);
 	return r;
@@ -318,7 +286,6 @@ void config_fini(struct config *c)
 	crypto_sign_key_free(c->audit_key);
 	crypto_sign_key_free(c->snapshot_key);
 	crypto_wipe(c->mac_key, sizeof(c->mac_key));
-	free_bundles(c);
-	free(c->roles);
+	config_rights_fini(&c->rights);
 	memset(c, 0, sizeof(*c));
 }

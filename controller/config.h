@@ -2,8 +2,8 @@
 /*
  * The configuration directory that `ros2ctl init` makes: certificates, keys, roles. Everything is
  * read and checked at start, so that a fault is told then and by the name of the file. Immutable,
- * except the roles and the trust bundles given to agents, which SIGHUP reads again: a set that is
- * not whole and good changes nothing.
+ * except whom the roles and the trust bundles name, which SIGHUP reads again (reload.c): a set that
+ * is not whole and good changes nothing.
  */
 #ifndef ROS2_CONTROLLER_CONFIG_H
 #define ROS2_CONTROLLER_CONFIG_H
@@ -19,11 +19,26 @@
 struct config_role {
 	char spiffe[ROS2_SPIFFE_MAX + 1];
 	int role; /* enum ctl_role */
+	int line; /* of the file: of two for one identity the first holds */
 };
 
 enum config_bundle { CONFIG_INFRA, CONFIG_TENANT, CONFIG_ADMIN };
 #define CONFIG_BUNDLES 3
 const char *config_bundle_to_str(enum config_bundle b); /* "infra-bundle", as the file */
+
+/* Immutable once it is made; loop thread. */
+struct config_roles {
+	unsigned refs;
+	size_t n;
+	struct config_role v[]; /* by SPIFFE ID, each once */
+};
+
+/* Whom the files name: who is let in, and as what. Members are references, shared with others. */
+struct config_rights {
+	struct pki_trust *trust[CONFIG_BUNDLES];
+	struct config_roles *roles;
+	uint8_t infra_hash[32]; /* of the infrastructure bundle; zeros of one that is empty */
+};
 
 struct config {
 	char dir[2048], trust_domain[ROS2_SPIFFE_MAX + 1];
@@ -36,25 +51,40 @@ struct config {
 	uint64_t agent_cert_ttl_s;
 	/* loop thread */
 	int64_t cert_not_after_unix_s;
-	char *infra_pem, *tenant_pem; /* owned */
-	size_t infra_len, tenant_len;
-	uint8_t infra_hash[32];
-	struct pki_trust *trust[CONFIG_BUNDLES]; /* references */
+	struct config_rights rights; /* in force */
 	char reload_failed[256]; /* why the last SIGHUP left something as it was; "": it did not */
 	uint64_t reload_failed_unix_ns;
-	struct config_role *roles; /* owned */
-	size_t n_roles;
+	char reload_pending[256]; /* what of it waits for its record; "": nothing */
+	uint64_t reload_pending_unix_ns;
 };
 
 /* -ENOENT, -EBADMSG, ... with words that name the file, what was expected and found, what to do. */
 int config_load(const char *dir, struct config *c, struct ros2_err *err);
 void config_fini(struct config *c);
-/* Keeps the roles in use when the file is bad. */
-int config_reload_roles(struct config *c, struct ros2_err *err);
-/* Keeps the bundles in use unless certificates, keys and bundles are all as a start wants them. 1:
- * what agents are given has changed; 0: it has not. @ret: the authorities that came and went. */
-int config_reload_bundles(struct config *c, struct pki_trust_changes ret[CONFIG_BUNDLES],
-                          struct ros2_err *err);
+/* What the files name now. Nothing is in force by it. -ENOMEM and -EINTR are no word about them. */
+int config_read_roles(const struct config *c, struct config_roles **ret, struct ros2_err *err);
+/* Good only when certificates, keys and bundles are all as a start wants them. Fills all of @ret
+ * but the roles. */
+int config_read_bundles(struct config *c, struct config_rights *ret, struct ros2_err *err);
+
+/* ---- rights ---- */
+
+struct config_changes {
+	struct pki_trust_changes bundles[CONFIG_BUNDLES];
+	size_t roles, roles_added, roles_removed;            /* of @to; lines that came and went */
+	char roles_added_text[480], roles_removed_text[480]; /* the first few: "ID role, ..." */
+};
+void config_rights_changes(const struct config_rights *from, const struct config_rights *to,
+                           struct config_changes *ret);
+bool config_takes(const struct config_changes *c); /* somebody loses something by it */
+bool config_gives(const struct config_changes *c);
+/* What of @to nobody has who had it not in @from. -ENOMEM. */
+int config_rights_common(const struct config_rights *from, const struct config_rights *to,
+                         struct config_rights *ret, struct ros2_err *err);
+/* @ret, filled or zero, becomes references to what @from has. It needs nothing. */
+void config_rights_set(struct config_rights *ret, const struct config_rights *from);
+void config_rights_fini(struct config_rights *r);
+void config_roles_unref(struct config_roles *r); /* NULL is accepted */
 /* The text of a roles file: "SPIFFE-ID ROLE" lines, '#' begins a comment. @ret is malloc'd, also
  * for no roles at all. -EINVAL, -EFBIG with words that begin "@path:LINE: "; no identity outside
  * @trust_domain passes. */

@@ -8,6 +8,7 @@
 #include "common/clock.h"
 #include "common/metrics.h"
 #include "controller/metrics_priv.h"
+#include "controller/reload_priv.h"
 #include "controller/svc_priv.h"
 #include <errno.h>
 #include <stdio.h>
@@ -27,6 +28,7 @@ struct controller {
 	struct svc svc;
 	struct svc_listener listeners[3];
 	struct rpc_server *admin, *agents, *enrol;
+	struct reload *reload;
 	struct loop_timer health;
 	struct controller_metrics page;
 	struct metrics *metrics;
@@ -137,7 +139,8 @@ static void on_health(void *arg)
 	store_stats(c->store, &st);
 	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
 		(void)rpc_server_set_health(all[i], CONTROLLER_HEALTH_STORE,
-		                            !st.full && !st.record_pending && !st.journal_failed);
+		                            !st.full && !st.record_pending && !st.journal_failed &&
+		                                    !c->cfg.reload_pending[0]);
 	loop_timer_in_ms(c->loop, &c->health, HEALTH_MS, on_health, c);
 }
 
@@ -152,6 +155,18 @@ static int serve_metrics(struct controller *c, const struct controller_opts *o,
 
 	c->page = (struct controller_metrics){c->ctl, c->admin, c->agents, c->enrol};
 	return mo.listen ? metrics_start(&mo, &c->metrics, err) : 0;
+}
+
+static int start_reload(struct controller *c, struct ros2_err *err)
+{
+	struct reload_opts ro = {.loop = c->loop,
+	                         .cfg = &c->cfg,
+	                         .ctl = c->ctl,
+	                         .svc = &c->svc,
+	                         .admin = c->admin,
+	                         .agents = c->agents};
+
+	return reload_new(&ro, &c->reload) < 0 ? ros2_err_set(err, -ENOMEM, "out of memory") : 0;
 }
 
 int controller_new(const struct controller_opts *o, struct controller **ret, struct ros2_err *err)
@@ -177,6 +192,8 @@ int controller_new(const struct controller_opts *o, struct controller **ret, str
 		ctl_start(c->ctl);
 		r = listen_all(c, o, err);
 	}
+	if (!r)
+		r = start_reload(c, err);
 	if (r < 0) {
 		controller_free(c);
 		return r;
@@ -232,54 +249,13 @@ void controller_free(struct controller *c)
 	if (c->ctl)
 		report_free_all(&c->svc);
 	store_close(c->store);
+	reload_free(c->reload);
 	ctl_free(c->ctl);
 	config_fini(&c->cfg);
 	free(c);
 }
 
-static void reload_failed(struct controller *c, struct ctl_reload *r, const char *what,
-                          const struct ros2_err *err)
-{
-	log_error("SIGHUP: %s stay as they were: %s", what, err->msg);
-	if (r->failed)
-		return;
-	r->failed = err->status ? err->status : ROS2_INTERNAL;
-	snprintf(c->cfg.reload_failed, sizeof(c->cfg.reload_failed), "%s stay as they were: %.200s",
-	         what, err->msg);
-}
-
-/* Bundles, and who is connected by them. */
-static void reload_bundles(struct controller *c, struct ctl_reload *now)
-{
-	struct rpc_server *const judged[] = {c->admin, c->agents};
-	struct ros2_err err = ROS2_ERR_INIT;
-	int r = config_reload_bundles(&c->cfg, now->bundles, &err);
-
-	if (r < 0) {
-		reload_failed(c, now, "the trust bundles", &err);
-		return;
-	}
-	now->has_bundles = true;
-	log_info("SIGHUP: trust bundles read%s", r ? ": agents get the new ones" : "");
-	for (size_t i = 0; i < sizeof(judged) / sizeof(judged[0]); i++)
-		if (rpc_server_reload(judged[i], &err) < 0)
-			reload_failed(c, now, "the authorities of a listener", &err);
-	/* An agent takes them when it connects; its sessions do not notice. */
-	if (r > 0)
-		svc_renew_links(&c->svc);
-}
-
 void controller_reload(struct controller *c)
 {
-	struct ros2_err err = ROS2_ERR_INIT;
-	struct ctl_reload now = {0};
-
-	c->cfg.reload_failed[0] = '\0';
-	if (config_reload_roles(&c->cfg, &err) < 0)
-		reload_failed(c, &now, "the roles", &err);
-	else
-		log_info("SIGHUP: %zu roles read", c->cfg.n_roles);
-	reload_bundles(c, &now);
-	c->cfg.reload_failed_unix_ns = now.failed ? clock_unix_ns() : 0;
-	ctl_audit_reload(c->ctl, &now);
+	reload_now(c->reload);
 }

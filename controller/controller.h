@@ -10,8 +10,8 @@
 #include "common/loop.h"
 #include <stdbool.h>
 
-/* A name of grpc.health.v1 on every listener: NOT_SERVING while the store is full or records of
- * revocations wait for space. */
+/* A name of grpc.health.v1 on every listener: NOT_SERVING while the store is full, records of
+ * revocations wait for space, the journal fails, or a reload waits for its record. */
 #define CONTROLLER_HEALTH_STORE "ros2.controller.store"
 
 struct controller_opts {

@@ -335,13 +335,6 @@ void ctl_audit_tenant(struct store_txn *t, struct store_draft *d, const struct c
 extern const struct ctl_caller ctl_system;
 /* An agent as the actor of what it did: its SPIFFE ID and, when it is connected, its address. */
 struct ctl_caller ctl_agent_caller(const struct ctl_agent *a);
-/* What a SIGHUP read (reload.c); why it failed is in the config. */
-struct ctl_reload {
-	bool has_bundles; /* they were good, and are in force */
-	struct pki_trust_changes bundles[CONFIG_BUNDLES];
-	enum ros2_status failed; /* ROS2_OK: nothing did */
-};
-void ctl_audit_reload(struct ctl *c, const struct ctl_reload *r);
 
 /* A refusal: recorded without waiting, the first 100 per key, then 10 a second, the rest counted.
  */

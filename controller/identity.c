@@ -127,7 +127,7 @@ static void token_text(struct token_op *op, const struct ctl_agent *a)
 	crypto_random(secret, sizeof(secret));
 	crypto_sha256(secret, sizeof(secret), op->row.secret_sha256);
 	crypto_hex(secret, sizeof(secret), hex);
-	crypto_hex(op->c->cfg->infra_hash, 32, ca);
+	crypto_hex(op->c->cfg->rights.infra_hash, 32, ca);
 	snprintf(op->text, sizeof(op->text), "ros2-join-v1 %s %s %s", a->obj->name, hex, ca);
 	crypto_wipe(secret, sizeof(secret));
 	crypto_wipe(hex, sizeof(hex));

@@ -229,6 +229,15 @@ static void refused(struct svc *s, const struct rpc_peer *p, const char *action,
 
 /* ---- hello ---- */
 
+/* As it is in force; nothing of one that is empty. */
+static ProtobufCBinaryData bundle(const struct config *cfg, enum config_bundle b)
+{
+	size_t len;
+	const char *text = pki_trust_text(cfg->rights.trust[b], &len);
+
+	return bytes(text, len);
+}
+
 static void send_welcome(struct link *l, struct ctl_agent *a)
 {
 	const struct config *cfg = l->svc->cfg;
@@ -244,8 +253,8 @@ static void send_welcome(struct link *l, struct ctl_agent *a)
 	w.beat_interval_ms = CTL_BEAT_MS;
 	w.stamp = &st;
 	w.audit_acked_seq = ctl_origin_acked(a, &a->incarnation);
-	w.tenant_bundle_pem = bytes(cfg->tenant_pem, cfg->tenant_len);
-	w.infra_bundle_pem = bytes(cfg->infra_pem, cfg->infra_len);
+	w.tenant_bundle_pem = bundle(cfg, CONFIG_TENANT);
+	w.infra_bundle_pem = bundle(cfg, CONFIG_INFRA);
 	m.msg_case = ROS2__V1__CONTROLLER_MESSAGE__MSG_WELCOME;
 	m.welcome = &w;
 	link_send(l, &m);
@@ -617,8 +626,8 @@ static void enrol_reply(void *arg, const struct ros2_err *err, const struct ctl_
 		m.agent_uid = bytes(r->agent_uid.b, ROS2_UID_LEN);
 		m.trust_domain = (char *)cfg->trust_domain;
 		m.cert_pem = bytes(r->cert_pem, strlen(r->cert_pem));
-		m.infra_bundle_pem = bytes(cfg->infra_pem, cfg->infra_len);
-		m.tenant_bundle_pem = bytes(cfg->tenant_pem, cfg->tenant_len);
+		m.infra_bundle_pem = bundle(cfg, CONFIG_INFRA);
+		m.tenant_bundle_pem = bundle(cfg, CONFIG_TENANT);
 		m.snapshot_key = bytes(cfg->snapshot_pub, ED25519_PUB_LEN);
 		m.cert_not_after_unix_s = (uint64_t)r->not_after_unix_s;
 		rpc_call_reply(e->call, &m.base);

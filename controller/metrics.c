@@ -45,6 +45,8 @@ static void store(struct ctl *c, struct metrics_page *p)
 	            NULL);
 	metrics_u64(p, "ros2_controller_condition", c->cfg->reload_failed[0] != '\0', "condition",
 	            "ReloadFailed", NULL);
+	metrics_u64(p, "ros2_controller_condition", c->cfg->reload_pending[0] != '\0', "condition",
+	            "ReloadPending", NULL);
 }
 
 static void rights(struct ctl *c, struct metrics_page *p)

@@ -50,6 +50,7 @@ static int parse_line(char *line, const struct roles_source *src, struct config_
 		                    "%s:%d: \"%.40s\" is not a role: admin, operator or auditor",
 		                    src->path, src->line, word);
 	strcpy(ret->spiffe, id);
+	ret->line = src->line;
 	return 0;
 }
 

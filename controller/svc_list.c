@@ -523,6 +523,9 @@ void svc_on_status(struct rpc_call *call, const ProtobufCMessage *msg, void *use
 	SHOW_APPEND(m.conditions, m.n_conditions,
 	            show_condition("ReloadFailed", s->cfg->reload_failed[0] != '\0',
 	                           s->cfg->reload_failed, s->cfg->reload_failed_unix_ns));
+	SHOW_APPEND(m.conditions, m.n_conditions,
+	            show_condition("ReloadPending", s->cfg->reload_pending[0] != '\0',
+	                           s->cfg->reload_pending, s->cfg->reload_pending_unix_ns));
 	if (show_is_whole(call, before))
 		rpc_call_reply(call, &m.base);
 	for (size_t i = 0; i < m.n_conditions; i++)

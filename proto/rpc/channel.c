@@ -247,3 +247,8 @@ void rpc_channel_reset_backoff(struct rpc_channel *c)
 {
 	grpc_channel_reset_connect_backoff(c->grpc);
 }
+
+void rpc_channel_set_trust(struct rpc_channel *c, struct pki_trust *trust)
+{
+	rpc_tls_client_set_trust(c->tls, trust);
+}

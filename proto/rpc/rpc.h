@@ -104,7 +104,7 @@ enum rpc_refused {
 	 * these, gRPC does not say. */
 	RPC_REFUSED_HANDSHAKE,
 	RPC_REFUSED_IDENTITY, /* a verified certificate that names nobody, or has expired since */
-	/* Verified once, not any more: its CA is gone from the bundle (rpc_server_reload). */
+	/* Verified once, not any more: its CA is gone from the bundle (rpc_server_set_trust). */
 	RPC_REFUSED_TRUST,
 	RPC_REFUSED_METHOD,
 	RPC_REFUSED_VERSION,
@@ -216,13 +216,14 @@ void rpc_server_stop(struct rpc_server *s, uint32_t grace_ms, loop_fn on_stopped
  * NULL is accepted. */
 void rpc_server_free(struct rpc_server *s);
 
-/* Reads certificate, key and client CAs again, now, and judges by these CAs everybody whose
- * handshake is past: calls are refused from here on, and open streams end, UNAUTHENTICATED, within
- * about a second and one more for each 640 streams. Calls in flight end as they would. New
- * handshakes use changed files without it. 1: the client CAs are others than before; 0: they are
- * the same; negative: nothing has changed, with words that name the file. Loop thread. */
-int rpc_server_reload(struct rpc_server *s, struct ros2_err *err);
-/* How often that was 1, from RPC_TRUST_FIRST; 0 without client_ca_path. Any thread. */
+/* From here on peers are judged by these client CAs, in handshakes and where theirs is past: calls
+ * are refused, and open streams end, UNAUTHENTICATED, within about a second and one more for each
+ * 640 streams. Calls in flight end as they would. The file of client_ca_path is read once, at
+ * rpc_server_new; certificate and key are followed without a word. True: they are others than
+ * before. It cannot fail. Takes a reference. Not of a server without client_ca_path. Any thread. */
+struct pki_trust;
+bool rpc_server_set_trust(struct rpc_server *s, struct pki_trust *trust);
+/* How often that was true, from RPC_TRUST_FIRST; 0 without client_ca_path. Any thread. */
 #define RPC_TRUST_FIRST 1
 uint64_t rpc_server_trust_generation(const struct rpc_server *s);
 
@@ -377,6 +378,9 @@ int rpc_channel_wait_ready(struct rpc_channel *c, uint32_t timeout_ms, struct ro
  * read; BUSY without memory: nothing ends by it, the owner frees the channel and makes another.
  * @err is not NULL. */
 int rpc_channel_check_server(struct rpc_channel *c, struct ros2_err *err);
+/* Servers must verify to @trust besides, from the next handshake on: what a file that cannot be
+ * written does not say yet. NULL takes that back. Takes a reference. Any thread. */
+void rpc_channel_set_trust(struct rpc_channel *c, struct pki_trust *trust);
 /* Any thread: the next attempt to connect starts now. */
 void rpc_channel_reset_backoff(struct rpc_channel *c);
 

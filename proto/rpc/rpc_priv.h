@@ -126,17 +126,13 @@ int rpc_tls_server_new(const char *cert, const char *key, const char *client_ca,
                        struct rpc_tls_server **ret, struct ros2_err *err);
 grpc_server_credentials *rpc_tls_server_creds(struct rpc_tls_server *t);
 void rpc_tls_server_free(struct rpc_tls_server *t);
-/* Reads the files now; the client CAs are what standing peers are judged by. 1: others than before;
- * 0: the same; negative: nothing has changed. */
-int rpc_tls_server_reload(struct rpc_tls_server *t, struct ros2_err *err);
+/* True: they are others than before. It needs nothing, so it is always done. Any thread. */
+struct pki_trust;
+bool rpc_tls_server_set_trust(struct rpc_tls_server *t, struct pki_trust *trust);
 /* RPC_TRUST_FIRST, and one more for each change; 0 without client CAs. Any thread, at no cost. */
 uint64_t rpc_tls_server_generation(const struct rpc_tls_server *t);
-/* The same, and references: to what it counts, and to what handshakes use if that is another. */
-struct pki_trust;
-struct rpc_tls_trust {
-	struct pki_trust *in_force, *of_handshakes; /* or NULL */
-};
-uint64_t rpc_tls_server_trust(struct rpc_tls_server *t, struct rpc_tls_trust *ret);
+/* The same, and a reference to what it counts, or NULL. */
+uint64_t rpc_tls_server_trust(struct rpc_tls_server *t, struct pki_trust **ret);
 
 /* What the last refused server was; for words when calls fail. */
 struct rpc_tls_client {
@@ -151,7 +147,8 @@ struct rpc_tls_client {
 	grpc_tls_certificate_verifier_external ext;
 	/* guarded by lock */
 	struct ros2_err last;
-	char *chain; /* owned; of the server that was believed last; NULL: none yet */
+	char *chain;             /* owned; of the server that was believed last; NULL: none yet */
+	struct pki_trust *trust; /* a reference; NULL: the file says it all */
 };
 int rpc_tls_client_new(const struct rpc_channel_opts *o, struct rpc_tls_client **ret,
                        grpc_channel_credentials **ret_creds, struct ros2_err *err);
@@ -159,6 +156,8 @@ void rpc_tls_client_unref(struct rpc_tls_client *t);
 /* Makes UNAVAILABLE say why the server was refused, if it was, or that our certificate has ended.
  */
 void rpc_tls_client_explain(struct rpc_tls_client *t, struct ros2_err *err);
+/* A server must verify to it, too, from here on; NULL takes that back. */
+void rpc_tls_client_set_trust(struct rpc_tls_client *t, struct pki_trust *trust);
 /* Whether that server's chain verifies to the bundle as its file is now. */
 int rpc_tls_client_check(struct rpc_tls_client *t, struct ros2_err *err);
 

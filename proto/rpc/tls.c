@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Server side of TLS: certificate, key and client CAs come from files that may change at any time.
- * gRPC asks for them at every handshake; a changed set replaces the one in use only when it is
- * whole: everything parses and the key belongs to the certificate. So a half-written or torn set
- * never serves and never stops the server. By which CAs peers are judged whose handshake is past
- * (trust.c) changes only when its owner says so: handshakes follow the file at once, and what
- * stands is not ended by a file that somebody is still writing.
+ * Server side of TLS: certificate and key come from files that may change at any time. gRPC asks
+ * for them at every handshake; a changed set replaces the one in use only when it is whole:
+ * everything parses and the key belongs to the certificate. So a half-written or torn set never
+ * serves and never stops the server. The client CAs are rights: they are read once, and from then
+ * on only their owner's word changes them, for handshakes and for who is connected (trust.c) alike.
  */
 #define LOG_COMPONENT "rpc"
 #include "common/crypto.h"
@@ -18,7 +17,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { FILE_CERT, FILE_KEY, FILE_CLIENT_CA, FILE_APPEND, N_FILES };
+enum { FILE_CERT, FILE_KEY, FILE_APPEND, N_FILES };
 
 struct file_sig {
 	dev_t dev;
@@ -35,9 +34,7 @@ struct rpc_tls_server {
 	char *pem[N_FILES];
 	struct file_sig sig[N_FILES];
 	bool served;             /* gRPC has the present set */
-	struct pki_trust *fresh; /* a reference; of pem; NULL without client CAs */
-	struct pki_trust *trust; /* a reference; of standing peers */
-	uint8_t fresh_hash[SHA256_LEN], trust_hash[SHA256_LEN]; /* of their texts */
+	struct pki_trust *trust; /* a reference; NULL without client CAs */
 	struct log_limit log;
 };
 
@@ -62,8 +59,7 @@ static void free_pem(char *pem)
 	free(pem);
 }
 
-static int check_set(struct rpc_tls_server *t, char *const pem[N_FILES],
-                     struct pki_trust **ret_trust, struct ros2_err *err)
+static int check_set(struct rpc_tls_server *t, char *const pem[N_FILES], struct ros2_err *err)
 {
 	struct pki_cert_info info;
 	uint8_t hash[32];
@@ -83,13 +79,7 @@ static int check_set(struct rpc_tls_server *t, char *const pem[N_FILES],
 	if (pem[FILE_APPEND]) {
 		rc = pki_bundle_hash(pem[FILE_APPEND], strlen(pem[FILE_APPEND]), hash, err);
 		if (rc)
-			return ros2_err_prefix(err, "%s", t->path[FILE_APPEND]), rc;
-	}
-	if (pem[FILE_CLIENT_CA]) {
-		rc = pki_trust_new(pem[FILE_CLIENT_CA], strlen(pem[FILE_CLIENT_CA]), ret_trust,
-		                   err);
-		if (rc)
-			ros2_err_prefix(err, "%s", t->path[FILE_CLIENT_CA]);
+			ros2_err_prefix(err, "%s", t->path[FILE_APPEND]);
 	}
 	return rc;
 }
@@ -112,7 +102,6 @@ static int load(struct rpc_tls_server *t, struct ros2_err *err)
 {
 	char *pem[N_FILES] = {NULL};
 	struct file_sig sig[N_FILES];
-	struct pki_trust *trust = NULL;
 	size_t len;
 	int rc = 0;
 
@@ -126,7 +115,7 @@ static int load(struct rpc_tls_server *t, struct ros2_err *err)
 	if (!rc)
 		rc = join_chain(pem, err);
 	if (!rc)
-		rc = check_set(t, pem, &trust, err);
+		rc = check_set(t, pem, err);
 	for (int i = 0; i < N_FILES; i++) {
 		if (rc) {
 			free_pem(pem[i]);
@@ -136,11 +125,6 @@ static int load(struct rpc_tls_server *t, struct ros2_err *err)
 		t->pem[i] = pem[i];
 	}
 	if (!rc) {
-		pki_trust_unref(t->fresh);
-		t->fresh = trust;
-		if (trust)
-			crypto_sha256(t->pem[FILE_CLIENT_CA], strlen(t->pem[FILE_CLIENT_CA]),
-			              t->fresh_hash);
 		memcpy(t->sig, sig, sizeof(sig));
 		t->served = false;
 	}
@@ -158,6 +142,15 @@ static bool changed(struct rpc_tls_server *t)
 	return memcmp(now, t->sig, sizeof(now));
 }
 
+/* gRPC insists on roots also where no client certificate is asked for, and of CAs of which none is
+ * left: whom it lets in by these is refused at his first call (trust.c). */
+static const char *roots_of(const struct rpc_tls_server *t)
+{
+	const char *text = t->trust ? pki_trust_text(t->trust, NULL) : "";
+
+	return *text ? text : t->pem[FILE_CERT];
+}
+
 /* Any gRPC thread, at every handshake. */
 static grpc_ssl_certificate_config_reload_status fetch(void *arg,
                                                        grpc_ssl_server_certificate_config **ret)
@@ -166,7 +159,6 @@ static grpc_ssl_certificate_config_reload_status fetch(void *arg,
 	struct ros2_err err = ROS2_ERR_INIT;
 	grpc_ssl_pem_key_cert_pair pair;
 	struct rpc_tls_server *t = arg;
-	const char *roots;
 
 	pthread_mutex_lock(&t->lock);
 	if (changed(t) && load(t, &err) && log_limit_pass(&t->log))
@@ -174,9 +166,7 @@ static grpc_ssl_certificate_config_reload_status fetch(void *arg,
 	if (!t->served) {
 		pair.private_key = t->pem[FILE_KEY];
 		pair.cert_chain = t->pem[FILE_CERT];
-		/* gRPC insists on roots here even where no client certificate is asked for. */
-		roots = t->pem[FILE_CLIENT_CA] ? t->pem[FILE_CLIENT_CA] : t->pem[FILE_CERT];
-		*ret = grpc_ssl_server_certificate_config_create(roots, &pair, 1);
+		*ret = grpc_ssl_server_certificate_config_create(roots_of(t), &pair, 1);
 		rc = *ret ? GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_NEW
 		          : GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_FAIL;
 		t->served = *ret != NULL;
@@ -186,41 +176,29 @@ static grpc_ssl_certificate_config_reload_status fetch(void *arg,
 	return rc;
 }
 
-/* Under the lock. Makes what handshakes use what standing peers are judged by; it needs nothing, so
- * that a reload that read its files is in force. 1: it is another. */
-static int take_trust(struct rpc_tls_server *t)
+bool rpc_tls_server_set_trust(struct rpc_tls_server *t, struct pki_trust *trust)
 {
-	if (!t->fresh || (t->trust && !memcmp(t->fresh_hash, t->trust_hash, SHA256_LEN)))
-		return 0;
-	pki_trust_unref(t->trust);
-	t->trust = pki_trust_ref(t->fresh);
-	memcpy(t->trust_hash, t->fresh_hash, SHA256_LEN);
-	t->generation++;
-	return 1;
-}
-
-int rpc_tls_server_reload(struct rpc_tls_server *t, struct ros2_err *err)
-{
-	int rc;
+	struct pki_trust *old = NULL;
 
 	pthread_mutex_lock(&t->lock);
-	rc = load(t, err);
-	if (!rc)
-		rc = take_trust(t);
+	if (t->trust && strcmp(pki_trust_text(t->trust, NULL), pki_trust_text(trust, NULL)) != 0) {
+		old = t->trust;
+		t->trust = pki_trust_ref(trust);
+		t->served = false;
+		t->generation++;
+	}
 	pthread_mutex_unlock(&t->lock);
-	return rc;
+	pki_trust_unref(old);
+	return old;
 }
 
-uint64_t rpc_tls_server_trust(struct rpc_tls_server *t, struct rpc_tls_trust *ret)
+uint64_t rpc_tls_server_trust(struct rpc_tls_server *t, struct pki_trust **ret)
 {
 	uint64_t generation;
-	bool same;
 
 	pthread_mutex_lock(&t->lock);
 	generation = t->generation;
-	same = !memcmp(t->fresh_hash, t->trust_hash, SHA256_LEN);
-	ret->in_force = t->trust ? pki_trust_ref(t->trust) : NULL;
-	ret->of_handshakes = t->trust && !same ? pki_trust_ref(t->fresh) : NULL;
+	*ret = t->trust ? pki_trust_ref(t->trust) : NULL;
 	pthread_mutex_unlock(&t->lock);
 	return generation;
 }
@@ -230,10 +208,24 @@ uint64_t rpc_tls_server_generation(const struct rpc_tls_server *t)
 	return t->generation;
 }
 
+/* The first client CAs. */
+static int load_trust(struct rpc_tls_server *t, const char *path, struct ros2_err *err)
+{
+	char *pem = NULL;
+	size_t len;
+	int rc = fsx_read_file(path, PKI_PEM_MAX, (void **)&pem, &len, err);
+
+	if (!rc && (rc = pki_trust_new(pem, len, &t->trust, err)))
+		ros2_err_prefix(err, "%s", path);
+	free(pem);
+	t->generation = RPC_TRUST_FIRST;
+	return rc;
+}
+
 int rpc_tls_server_new(const char *cert, const char *key, const char *client_ca, const char *append,
                        struct rpc_tls_server **ret, struct ros2_err *err)
 {
-	const char *paths[N_FILES] = {cert, key, client_ca, append};
+	const char *paths[N_FILES] = {cert, key, append};
 	struct rpc_tls_server *t = calloc(1, sizeof(*t));
 	int rc = 0;
 
@@ -247,11 +239,12 @@ int rpc_tls_server_new(const char *cert, const char *key, const char *client_ca,
 	}
 	if (!rc)
 		rc = load(t, err);
+	if (!rc && client_ca)
+		rc = load_trust(t, client_ca, err);
 	if (rc < 0) {
 		rpc_tls_server_free(t);
 		return rc;
 	}
-	take_trust(t);
 	*ret = t;
 	return 0;
 }
@@ -260,9 +253,8 @@ grpc_server_credentials *rpc_tls_server_creds(struct rpc_tls_server *t)
 {
 	return grpc_ssl_server_credentials_create_with_options(
 		grpc_ssl_server_credentials_create_options_using_config_fetcher(
-			t->path[FILE_CLIENT_CA]
-				? GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY
-				: GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE,
+			t->trust ? GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY
+				 : GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE,
 			fetch, t));
 }
 
@@ -276,7 +268,6 @@ void rpc_tls_server_free(struct rpc_tls_server *t)
 		free_pem(t->pem[i]);
 	}
 	pki_trust_unref(t->trust);
-	pki_trust_unref(t->fresh);
 	pthread_mutex_destroy(&t->lock);
 	free(t);
 }

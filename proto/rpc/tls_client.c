@@ -11,6 +11,7 @@
 #include "common/fsx.h"
 #include "common/log.h"
 #include "common/pki.h"
+#include "common/util.h"
 #include "proto/rpc/rpc_priv.h"
 #include <errno.h>
 #include <grpc/support/string_util.h>
@@ -60,6 +61,37 @@ static int check_pin(const struct rpc_tls_client *t, const char *chain, struct r
 	return pki_verify(chain, (size_t)(rest - chain), rest, strlen(rest), err);
 }
 
+static struct pki_trust *trust_of(struct rpc_tls_client *t)
+{
+	struct pki_trust *trust;
+
+	pthread_mutex_lock(&t->lock);
+	trust = t->trust ? pki_trust_ref(t->trust) : NULL;
+	pthread_mutex_unlock(&t->lock);
+	return trust;
+}
+
+/* What holds besides the file. */
+static int check_trust(struct rpc_tls_client *t, const char *chain, struct ros2_err *err)
+{
+	struct pki_trust *trust = trust_of(t);
+	int rc = trust ? pki_trust_verify(trust, chain, strlen(chain), err) : 0;
+
+	pki_trust_unref(trust);
+	return rc;
+}
+
+void rpc_tls_client_set_trust(struct rpc_tls_client *t, struct pki_trust *trust)
+{
+	struct pki_trust *old;
+
+	pthread_mutex_lock(&t->lock);
+	old = t->trust;
+	t->trust = trust ? pki_trust_ref(trust) : NULL;
+	pthread_mutex_unlock(&t->lock);
+	pki_trust_unref(old);
+}
+
 static int verify(void *arg, grpc_tls_custom_verification_check_request *req,
                   grpc_tls_on_custom_verification_check_done_cb done, void *done_arg,
                   grpc_status_code *status, char **details)
@@ -74,6 +106,10 @@ static int verify(void *arg, grpc_tls_custom_verification_check_request *req,
 		rc = check_pin(t, full, &err);
 	if (!rc && !(chain = strdup(full ? full : req->peer_info.peer_cert)))
 		rc = ros2_err_named(&err, ROS2_BUSY, "no memory for the server's certificates");
+	if (!rc)
+		rc = check_trust(t, chain, &err);
+	if (rc)
+		free(TAKE_PTR(chain));
 	*status = rc ? GRPC_STATUS_UNAUTHENTICATED : GRPC_STATUS_OK;
 	*details = rc ? gpr_strdup(err.msg) : NULL;
 	pthread_mutex_lock(&t->lock);
@@ -95,6 +131,7 @@ void rpc_tls_client_unref(struct rpc_tls_client *t)
 	if (!t || atomic_fetch_sub(&t->refs, 1) != 1)
 		return;
 	pthread_mutex_destroy(&t->lock);
+	pki_trust_unref(t->trust);
 	free(t->chain);
 	free(t);
 }
@@ -156,6 +193,8 @@ int rpc_tls_client_check(struct rpc_tls_client *t, struct ros2_err *err)
 		rc = ros2_err_set(&why, -ENOMEM, "no memory");
 	else if (!(rc = fsx_read_file(t->ca_path, PKI_PEM_MAX, (void **)&ca, &len, &why)))
 		rc = pki_verify(chain, strlen(chain), ca, len, &why);
+	if (!rc && chain)
+		rc = check_trust(t, chain, &why);
 	free(chain);
 	free(ca);
 	if (rc == -ENOMEM)

@@ -61,32 +61,18 @@ static bool cert_of(grpc_call *call, uint8_t ret[SHA256_LEN])
 	return leaf;
 }
 
-/* By what is in force, or by a newer file that handshakes follow already: who came by that one is
- * not judged by the older one. */
-static int verify(const struct rpc_tls_trust *t, const char *chain, struct ros2_err *why)
-{
-	size_t len = strlen(chain);
-	int rc = pki_trust_verify(t->in_force, chain, len, why), other;
-
-	if (!rc || !t->of_handshakes)
-		return rc;
-	other = pki_trust_verify(t->of_handshakes, chain, len, NULL);
-	return other == -ENOMEM || !other ? other : rc;
-}
-
 int rpc_trust_judge(struct rpc_server *s, char *chain, uint64_t *ret_generation,
                     struct ros2_err *err)
 {
 	struct ros2_err why = ROS2_ERR_INIT;
-	struct rpc_tls_trust trust;
+	struct pki_trust *trust;
 	int rc;
 
 	if (!chain)
 		return ros2_err_named(err, ROS2_BUSY, "no memory for a chain: try again later");
 	*ret_generation = rpc_tls_server_trust(s->tls, &trust);
-	rc = verify(&trust, chain, &why);
-	pki_trust_unref(trust.in_force);
-	pki_trust_unref(trust.of_handshakes);
+	rc = pki_trust_verify(trust, chain, strlen(chain), &why);
+	pki_trust_unref(trust);
 	free(chain);
 	if (rc == -ENOMEM)
 		return ros2_err_named(err, ROS2_BUSY,
@@ -182,13 +168,9 @@ void rpc_trust_sweep(struct rpc_server *s)
 		s->swept_generation = now;
 }
 
-int rpc_server_reload(struct rpc_server *s, struct ros2_err *err)
+bool rpc_server_set_trust(struct rpc_server *s, struct pki_trust *trust)
 {
-	int rc = rpc_tls_server_reload(s->tls, err);
-
-	if (rc < 0)
-		ros2_err_prefix(err, "listener %s", s->name);
-	return rc;
+	return rpc_tls_server_set_trust(s->tls, trust);
 }
 
 uint64_t rpc_server_trust_generation(const struct rpc_server *s)

@@ -10,8 +10,10 @@
 #include "agent/test_switches.h"
 #include "common/fsx.h"
 #include "common/log.h"
+#include "common/pki.h"
 #include "common/util.h"
 #include "tests/agent/world.h"
+#include <errno.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -245,37 +247,62 @@ static void wait_more(_Atomic unsigned *v)
 	assert_true(*v > from);
 }
 
-static void bundle__that_finds_no_place_is_tried_again_until_it_does(void **state)
+/* A directory is in its way. */
+static void block(struct world *w, const char *file, bool is)
+{
+	char path[4200], inside[4300];
+
+	testing_path(path, w->dir, file);
+	snprintf(inside, sizeof(inside), "%s/x", path);
+	if (is) {
+		assert_int_equal(unlink(path), 0);
+		assert_int_equal(mkdir(path, 0700), 0);
+		assert_int_equal(mkdir(inside, 0700), 0);
+	} else {
+		assert_int_equal(rmdir(inside), 0);
+		assert_int_equal(rmdir(path), 0);
+	}
+}
+
+/* Whom it names no more is believed no more, disk or not; whom it names first waits for the disk.
+ */
+static void bundle__that_finds_no_place_takes_and_does_not_give_until_it_does(void **state)
 {
 	struct world *w = begin();
-	char path[4200], inside[4300];
-	struct rpc_channel *a2;
-	struct ros2_uid s;
+	struct rpc_channel *a, *a2;
+	struct ros2_uid s, s2;
 
 	w->sees_beat = sees_beat;
 	world_agent_start(w);
 	world_populate(w);
+	a = world_tenant(w, "alpha");
 	a2 = world_tenant(w, "alpha2");
-	assert_int_equal(world_open_session(a2, &s), ROS2_OK);
+	assert_int_equal(world_open_session(a, &s), ROS2_OK);
+	assert_int_equal(world_open_session(a2, &s2), ROS2_OK);
 	wait_more(&fine);
-	/* A directory is in its way. */
-	testing_path(path, w->dir, "state/tenant-bundle.pem");
-	snprintf(inside, sizeof(inside), "%s/x", path);
-	assert_int_equal(unlink(path), 0);
-	assert_int_equal(mkdir(path, 0700), 0);
-	assert_int_equal(mkdir(inside, 0700), 0);
-	give_tenants(w, "tenant.crt");
+	block(w, "state/tenant-bundle.pem", true);
+	w->tenant_bundle = "tenant.crt";
+	world_cut(w);
+	wait_times(w, w->actions, "trust.reload", 2); /* it is in force, and found no place */
+	wait_times(w, w->actions, "session.close", 1);
+	assert_int_equal(stat_as(a2, &s2, NULL), ROS2_UNAUTHENTICATED);
+	assert_int_equal(stat_as(a, &s, NULL), WORKS);
 	wait_more(&troubled);
 	assert_true(times(w, w->reasons, "tenant-bundle.pem") > 0);
-	assert_int_equal(stat_as(a2, &s, NULL), WORKS);
-	/* It is tried again by itself, and recorded once. */
-	assert_int_equal(times(w, w->actions, "trust.reload"), 1);
-	assert_int_equal(rmdir(inside), 0);
-	assert_int_equal(rmdir(path), 0);
-	wait_times(w, w->actions, "trust.reload", 2);
-	wait_times(w, w->actions, "session.close", 1);
-	assert_int_equal(stat_as(a2, &s, NULL), ROS2_UNAUTHENTICATED);
+	/* Back it does not come before the disk has it. */
+	w->tenant_bundle = "tenants.pem";
+	world_cut(w);
+	wait_more(&troubled);
+	wait_more(&troubled);
+	assert_int_equal(stat_as(a2, &s2, NULL), ROS2_UNAUTHENTICATED);
+	assert_int_equal(times(w, w->actions, "trust.reload"), 2);
+	/* It is tried again by itself. */
+	block(w, "state/tenant-bundle.pem", false);
+	wait_times(w, w->actions, "trust.reload", 3);
 	wait_more(&fine);
+	assert_int_equal(world_open_session(a2, &s2), ROS2_OK);
+	assert_int_equal(stat_as(a, &s, NULL), WORKS);
+	rpc_channel_free(a);
 	rpc_channel_free(a2);
 	end(w);
 }
@@ -335,12 +362,82 @@ static void bundle__without_the_controllers_ca_ends_its_connection(void **state)
 	end(w);
 }
 
-static void reload_ctl(void *arg)
+static void reload_ctl(struct world *w, const char *file)
 {
-	struct ros2_err err = ROS2_ERR_INIT;
+	AUTO_FREE char *pem = NULL;
+	struct pki_trust *t = NULL;
+	char path[4200];
+	size_t n;
 
-	if (rpc_server_reload(((struct world *)arg)->ctl, &err) != 1)
-		fail_msg("%s", err.msg);
+	testing_path(path, w->dir, file);
+	assert_int_equal(fsx_read_file(path, 1 << 20, (void **)&pem, &n, NULL), 0);
+	assert_int_equal(pki_trust_new(pem, n, &t, NULL), 0);
+	assert_true(rpc_server_set_trust(w->ctl, t));
+	pki_trust_unref(t);
+}
+
+/* The disk is full for it, and has the old one. */
+static _Atomic bool full;
+static const struct fsx_ops *real_io;
+
+static int full_rename(const char *from, const char *to)
+{
+	if (full && strstr(to, "infra-bundle.pem")) {
+		errno = ENOSPC;
+		return -1;
+	}
+	return real_io->rename(from, to);
+}
+
+/* Another connection ended before its first call. */
+static void wait_handshake(struct world *w)
+{
+	struct rpc_server_stats st;
+	uint64_t n;
+
+	rpc_server_stats(w->ctl, &st);
+	n = st.refused_handshakes;
+	for (int i = 0; i < 6000 && st.refused_handshakes == n; i++) {
+		rpc_server_stats(w->ctl, &st);
+		/* poll: a counter of gRPC's threads */
+		usleep(10000);
+	}
+	assert_true(st.refused_handshakes > n);
+}
+
+/* Likewise of the controller: its connection ends, and no other begins, although the disk still
+ * names its authority. */
+static void bundle__without_the_controllers_ca_that_finds_no_place_ends_its_connection(void **state)
+{
+	struct fsx_ops io = *fsx_io;
+	struct world *w = begin();
+	unsigned closed, hellos;
+
+	real_io = fsx_io;
+	io.rename = full_rename;
+	fsx_io = &io;
+	world_copy(w->dir, "infras.pem", "state/infra-bundle.pem");
+	w->infra_bundle = "infras.pem";
+	world_agent_start(w);
+	world_populate(w);
+	full = true;
+	closed = w->closed;
+	w->infra_bundle = "infra2.crt";
+	world_cut(w);
+	wait_count(&w->closed, closed + 2); /* cut by us, then by the agent */
+	hellos = w->hellos;
+	/* It tries again, and is not heard. */
+	for (int i = 0; i < 3; i++)
+		wait_handshake(w);
+	assert_int_equal(w->hellos, hellos);
+	/* With a certificate that both bundles believe it is. */
+	world_copy(w->dir, "ctl2.key", "ctl.key");
+	world_copy(w->dir, "ctl2.crt", "ctl.crt");
+	wait_count(&w->hellos, hellos + 1);
+	wait_times(w, w->actions, "controller.refused", 1);
+	full = false;
+	end(w);
+	fsx_io = real_io;
 }
 
 static void agent__whose_ca_is_gone_has_lost_contact_until_it_has_another_certificate(void **state)
@@ -359,7 +456,7 @@ static void agent__whose_ca_is_gone_has_lost_contact_until_it_has_another_certif
 	assert_int_equal(world_open_session(a, &s), ROS2_OK);
 	hellos = w->hellos;
 	world_copy(w->dir, "infra2.crt", "infra.crt"); /* tenants and agent have copies */
-	loop_call(w->ctl_loop, reload_ctl, w);
+	reload_ctl(w, "infra2.crt");
 	wait_count(&w->closed, 1);
 	/* The rules of a lost contact: after its limit nothing begins, whatever else it was given.
 	 */
@@ -390,9 +487,11 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(bundle__without_a_tenants_ca_ends_his_sessions_and_nobody_elses),
 		cmocka_unit_test(bundle__that_changes_while_a_session_opens_judges_it),
-		cmocka_unit_test(bundle__that_finds_no_place_is_tried_again_until_it_does),
+		cmocka_unit_test(bundle__that_finds_no_place_takes_and_does_not_give_until_it_does),
 		cmocka_unit_test(bundle__that_is_none_changes_nothing_and_shows),
 		cmocka_unit_test(bundle__without_the_controllers_ca_ends_its_connection),
+		cmocka_unit_test(
+			bundle__without_the_controllers_ca_that_finds_no_place_ends_its_connection),
 		cmocka_unit_test(
 			agent__whose_ca_is_gone_has_lost_contact_until_it_has_another_certificate),
 	};

@@ -34,7 +34,7 @@ static void ssl_free(void *p, const char *file, int line)
 /* ---- two roots, an intermediate, a leaf ---- */
 
 static char dir[4000];
-static char *both, *first, *chain, *self_made;
+static char *both, *second_and_third, *first, *chain, *self_made;
 
 static char *text_of(const char *name)
 {
@@ -90,7 +90,7 @@ static char *issue(const char *issuer)
 
 static int group_setup(void **state)
 {
-	AUTO_FREE char *second = NULL;
+	AUTO_FREE char *second = NULL, *third = NULL;
 	char key[4200];
 	void *path;
 
@@ -100,12 +100,15 @@ static int group_setup(void **state)
 	free(path);
 	make_ca("first", NULL);
 	make_ca("second", NULL);
+	make_ca("third", NULL);
 	make_ca("below", "second");
 	testing_path(key, dir, "leaf.key");
 	assert_int_equal(pki_key_create(key, NULL), 0);
 	first = text_of("first.crt");
 	second = text_of("second.crt");
+	third = text_of("third.crt");
 	assert_true(asprintf(&both, "%s%s", first, second) > 0);
+	assert_true(asprintf(&second_and_third, "%s%s", second, third) > 0);
 	chain = issue("below");
 	self_made = issue("first");
 	return 0;
@@ -116,6 +119,7 @@ static int group_teardown(void **state)
 	void *path = strdup(dir);
 
 	free(both);
+	free(second_and_third);
 	free(first);
 	free(chain);
 	free(self_made);
@@ -190,6 +194,64 @@ static void sweep_judgement(const struct pki_trust *t, const char *good, const c
 	assert_true(s.points > 50);
 }
 
+/* @narrow is part of @wide: it is what both have. */
+static void sweep_all_fail(struct pki_trust *wide, struct pki_trust *narrow)
+{
+	struct sweep s = {.kind = SWEEP_ALLOC, .error = ENOMEM};
+
+	while (sweep_next(&s)) {
+		struct pki_trust *a = NULL, *b = NULL;
+
+		assert_int_equal(pki_trust_common(wide, narrow, &a, NULL), 0);
+		assert_int_equal(pki_trust_common(narrow, wide, &b, NULL), 0);
+		sweep_off();
+		assert_ptr_equal(a, narrow);
+		assert_ptr_equal(b, narrow);
+		pki_trust_unref(a);
+		pki_trust_unref(b);
+	}
+	assert_int_equal(s.points, 0);
+}
+
+/* What is gone must not come back, nor what is new count, for want of memory. */
+static void common__without_memory_is_whole_or_not_there(void **state)
+{
+	struct pki_trust *from = trust_of(first), *to = trust_of(second_and_third);
+	struct pki_trust *wide = trust_of(both), *t;
+	struct sweep s = {.kind = SWEEP_ALLOC, .error = ENOMEM};
+	struct pki_trust_changes c;
+
+	/* first and second, to second and third: the second alone. */
+	while (sweep_next(&s)) {
+		struct ros2_err err = ROS2_ERR_INIT;
+		int rc = pki_trust_common(wide, to, &t, &err);
+
+		sweep_off();
+		if (rc && (rc != -ENOMEM || !sweep_fired()))
+			fail_msg("allocation %u%s: %s", s.at, s.persistent ? " and on" : "",
+			         err.msg);
+		if (rc)
+			assert_int_equal(pki_trust_common(wide, to, &t, &err), 0);
+		pki_trust_changes(NULL, t, &c);
+		assert_int_equal(c.authorities, 1);
+		assert_int_equal(judge(t, chain, &err), 0);
+		assert_true(judge(t, self_made, &err) < 0);
+		pki_trust_unref(t);
+	}
+	assert_true(s.points > 50);
+	/* Nothing in common: nobody. */
+	assert_int_equal(pki_trust_common(from, to, &t, NULL), 0);
+	assert_string_equal(pki_trust_text(t, NULL), "");
+	assert_true(judge(t, chain, NULL) < 0);
+	assert_true(judge(t, self_made, NULL) < 0);
+	pki_trust_unref(t);
+	/* Only gone, or only new: no memory is asked for. */
+	sweep_all_fail(wide, from);
+	pki_trust_unref(from);
+	pki_trust_unref(to);
+	pki_trust_unref(wide);
+}
+
 static void judgement__without_memory_says_so(void **state)
 {
 	struct pki_trust *t = trust_of(both);
@@ -217,6 +279,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(bundle__without_memory_is_whole_or_not_there),
+		cmocka_unit_test(common__without_memory_is_whole_or_not_there),
 		cmocka_unit_test(judgement__without_memory_says_so),
 		cmocka_unit_test(judgement__without_memory_believes_nobody_more),
 	};

@@ -3,7 +3,7 @@
  * Any bytes as a roles file. What is accepted names identities of this trust domain only, and
  * written again, one line for each role, it is the same roles; a refusal names file and line.
  */
-#include "controller/config.h"
+#include "controller/config_priv.h"
 #include "controller/ctl.h"
 #include "tests/fuzz/fuzz.h"
 #include <stdio.h>
@@ -34,18 +34,21 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct ros2_err err = ROS2_ERR_INIT;
 	struct config c = {0};
-	int r = config_roles_parse((const char *)data, size, DOMAIN, "roles", &c.roles, &c.n_roles,
-	                           &err);
+	struct config_role *roles = NULL;
+	size_t n = 0;
+	int r = config_roles_parse((const char *)data, size, DOMAIN, "roles", &roles, &n, &err);
 
 	if (r < 0) {
 		must_refuse(r, &err);
 		must(!strncmp(err.msg, "roles:", 6) && err.msg[6] >= '1' && err.msg[6] <= '9');
-		must(!c.roles && !c.n_roles);
+		must(!roles && !n);
 		return 0;
 	}
-	must(c.n_roles <= CONFIG_ROLES_MAX && c.n_roles <= size / strlen("spiffe://ros2.test/"));
-	for (size_t i = 0; i < c.n_roles; i++) {
-		const struct config_role *role = &c.roles[i];
+	must(n <= CONFIG_ROLES_MAX && n <= size / strlen("spiffe://ros2.test/"));
+	same_again(roles, n);
+	must(config_roles_new(roles, n, &c.rights.roles, &err) == 0);
+	for (size_t i = 0; i < n; i++) {
+		const struct config_role *role = &roles[i];
 
 		must(!strncmp(role->spiffe, "spiffe://" DOMAIN "/", 10 + strlen(DOMAIN)));
 		must(role->role == CTL_ADMIN || role->role == CTL_OPERATOR ||
@@ -53,7 +56,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		must(config_role_of(&c, role->spiffe) != CTL_NOBODY);
 	}
 	must(config_role_of(&c, "spiffe://other.test/admin/root") == CTL_NOBODY);
-	same_again(c.roles, c.n_roles);
-	free(c.roles);
+	config_roles_unref(c.rights.roles);
+	free(roles);
 	return 0;
 }

@@ -6,6 +6,8 @@
 #include "common/fsx.h"
 #include "common/pki.h"
 #include "common/util.h"
+#include "controller/store.h"
+#include "tests/await.h"
 #include "tests/controller/service_audit.h"
 #include <unistd.h>
 
@@ -24,6 +26,61 @@ int __wrap_rpc_trust_admit(void *s, struct grpc_call *call, struct rpc_peer *pee
                            struct ros2_err *err)
 {
 	return judge ? __real_rpc_trust_admit(s, call, peer, err) : 0;
+}
+
+/* The store in between: what it is given it does not take, says late that it had no space for, or
+ * keeps to itself until it is let go. */
+static _Atomic enum { NONE, REFUSED, NO_SPACE, HELD } fault;
+static _Atomic int faults; /* so often */
+static struct held {
+	struct store *s;
+	struct store_txn *t;
+	store_done_fn done;
+	void *arg;
+} held;
+static struct loop *fault_loop;
+
+int __real_store_submit(struct store *s, struct store_txn *t, store_done_fn done, void *arg,
+                        struct ros2_err *err);
+int __wrap_store_submit(struct store *s, struct store_txn *t, store_done_fn done, void *arg,
+                        struct ros2_err *err);
+
+static void no_space(void *arg)
+{
+	struct held *h = arg;
+	struct store_result r = {.rc = -ENOSPC};
+
+	ros2_err_set(&r.err, -ENOSPC, "the disk is full");
+	h->done(h->arg, &r);
+	free(h);
+}
+
+int __wrap_store_submit(struct store *s, struct store_txn *t, store_done_fn done, void *arg,
+                        struct ros2_err *err)
+{
+	struct held *h;
+
+	/* Reloads: nothing else in these tests waits for its record while they fail. */
+	if (fault == NONE || !done || !t)
+		return __real_store_submit(s, t, done, arg, err);
+	faults++;
+	if (fault == HELD) {
+		held = (struct held){s, t, done, arg};
+		fault = NONE;
+		return 0;
+	}
+	store_txn_free(t);
+	if (fault == REFUSED)
+		return ros2_err_set(err, -ENOMEM, "out of memory");
+	h = malloc(sizeof(*h));
+	*h = (struct held){.done = done, .arg = arg};
+	loop_post(fault_loop, no_space, h);
+	return 0;
+}
+
+static void let_go(void *arg)
+{
+	assert_int_equal(__real_store_submit(held.s, held.t, held.done, held.arg, NULL), 0);
 }
 
 /* ---- the configuration directory ---- */
@@ -198,9 +255,12 @@ static void trust__an_administrator_whose_authority_is_gone_is_refused_where_it_
 
 	put("admin-bundle.pem", sf_path("admin.crt"), sf_path("admin2.crt"));
 	second = sf_channel(f, "root2", f->ports.admin, NULL);
-	assert_int_equal(ask_status(second, &err), ROS2_OK);
+	assert_int_not_equal(ask_status(second, &err), ROS2_OK); /* a file alone is nothing */
+	rpc_channel_free(second);
 	reload(f);
-	assert_int_equal(ask_status(second, &err), ROS2_OK);
+	sf_audit_wait(f, "trust.reload", 1);
+	second = sf_channel(f, "root2", f->ports.admin, NULL);
+	assert_true(AWAIT(ask_status(second, &err) == ROS2_OK));
 	put("admin-bundle.pem", sf_path("admin.crt"), NULL);
 	reload(f);
 	recorded(f, 2, &(struct expected){"1 authorities", NULL, NULL, "admin2.crt"});
@@ -360,6 +420,188 @@ static void trust__a_reload_that_fails_is_recorded_and_changes_nothing(void **st
 	assert_int_equal(ask_status(f->admin, &err), ROS2_OK);
 }
 
+/* ---- what cannot be recorded ---- */
+
+/* The words of ReloadPending; "": it is not. The caller frees them. */
+static char *pending(struct sf *f)
+{
+	Ros2__V1__StatusRequest q = ROS2__V1__STATUS_REQUEST__INIT;
+	Ros2__V1__StatusReply *r = NULL;
+	char *words = NULL;
+
+	assert_int_equal(ros2_v1_admin_status_sync(f->admin, &q, 5000, &r, NULL), 0);
+	for (size_t i = 0; i < r->n_conditions; i++)
+		if (!strcmp(r->conditions[i]->name, "ReloadPending"))
+			words = strdup(r->conditions[i]->status ? r->conditions[i]->reason : "");
+	ros2__v1__status_reply__free_unpacked(r, NULL);
+	assert_non_null(words);
+	return words;
+}
+
+static void says_pending(struct sf *f, const char *words)
+{
+	AUTO_FREE char *is = pending(f);
+
+	if (words ? !strstr(is, words) : is[0])
+		fail_msg("\"%s\"", is);
+}
+
+static bool is_pending(struct sf *f)
+{
+	AUTO_FREE char *is = pending(f);
+
+	return is[0];
+}
+
+/* Over a connection of its own: gRPC's back-off is of a channel. */
+static enum ros2_status as(struct sf *f, const char *name)
+{
+	struct rpc_channel *c = sf_channel(f, name, f->ports.admin, NULL);
+	struct ros2_err err;
+	enum ros2_status st = ask_status(c, &err);
+
+	rpc_channel_free(c);
+	return st;
+}
+
+static void fail_store(struct sf *f, int how)
+{
+	fault_loop = f->loop;
+	faults = 0;
+	fault = how;
+}
+
+static void trust__what_is_added_waits_for_its_record(void **state)
+{
+	struct sf *f = *state;
+
+	for (int how = REFUSED; how <= NO_SPACE; how++) {
+		fail_store(f, how);
+		put("admin-bundle.pem", sf_path("admin.crt"), sf_path("admin2.crt"));
+		reload(f);
+		assert_true(AWAIT(faults >= 2)); /* and again, by itself */
+		assert_int_not_equal(as(f, "root2"), ROS2_OK);
+		says_pending(f, how == REFUSED ? "is not in force: out of memory"
+		                               : "is not in force: the disk is full");
+		assert_int_equal(as(f, "root"), ROS2_OK);
+		fault = NONE;
+		assert_true(AWAIT(as(f, "root2") == ROS2_OK));
+		says_pending(f, NULL);
+		sf_audit_wait(f, "trust.reload", how == REFUSED ? 1 : 3);
+		put("admin-bundle.pem", sf_path("admin.crt"), NULL);
+		reload(f);
+		sf_audit_wait(f, "trust.reload", how == REFUSED ? 2 : 4);
+	}
+}
+
+static void trust__what_is_taken_away_holds_without_a_record(void **state)
+{
+	struct sf *f = *state;
+	struct rpc_channel *second;
+	struct ros2_err err;
+	unsigned n = 0;
+
+	for (int how = REFUSED; how <= NO_SPACE; how++) {
+		put("admin-bundle.pem", sf_path("admin.crt"), sf_path("admin2.crt"));
+		reload(f);
+		sf_audit_wait(f, "trust.reload", ++n);
+		second = sf_channel(f, "root2", f->ports.admin, NULL);
+		assert_int_equal(ask_status(second, &err), ROS2_OK);
+		fail_store(f, how);
+		put("admin-bundle.pem", sf_path("admin.crt"), NULL);
+		reload(f);
+		assert_int_equal(ask_status(second, &err), ROS2_UNAUTHENTICATED);
+		assert_true(AWAIT(faults >= 2));
+		says_pending(f, "is in force, its record is pending");
+		/* One more SIGHUP does not make it forget. */
+		reload(f);
+		assert_true(AWAIT(faults >= 4));
+		fault = NONE;
+		assert_true(AWAIT(!is_pending(f)));
+		recorded(f, ++n, &(struct expected){"1 authorities", NULL, NULL, "admin2.crt"});
+		rpc_channel_free(second);
+	}
+}
+
+static void trust__exchanged_cas_take_at_once_and_give_when_recorded(void **state)
+{
+	struct sf *f = *state;
+	struct ros2_err err;
+	Ros2__V1__AuditRecord *r;
+	ProtobufCMessage *m;
+
+	assert_int_equal(ask_status(f->admin, &err), ROS2_OK);
+	fail_store(f, NO_SPACE);
+	put("admin-bundle.pem", sf_path("admin2.crt"), NULL);
+	reload(f);
+	assert_true(AWAIT(faults >= 2));
+	assert_int_equal(ask_status(f->admin, &err), ROS2_UNAUTHENTICATED);
+	assert_int_not_equal(as(f, "root2"), ROS2_OK);
+	fault = NONE;
+	assert_true(AWAIT(as(f, "root2") == ROS2_OK));
+	assert_int_not_equal(as(f, "root"), ROS2_OK);
+	rpc_channel_free(f->admin);
+	f->admin = sf_channel(f, "root2", f->ports.admin, NULL);
+	sf_audit_wait(f, "trust.reload", 2);
+	m = newest(f, "trust.reload", RESULT(OK), &r);
+	same_id(detail(r, "admin-bundle.added"), "admin2.crt");
+	same_id(detail(r, "admin-bundle.removed"), NULL);
+	ros2__v1__audit_record__free_unpacked(r, NULL);
+	protobuf_c_message_free_unpacked(m, NULL);
+}
+
+static void roles(const char *text)
+{
+	assert_int_equal(
+		fsx_write_atomic(sf_path("controller/roles"), text, strlen(text), 0600, NULL), 0);
+}
+
+static void trust__roles_take_at_once_and_give_when_recorded(void **state)
+{
+	struct sf *f = *state;
+	Ros2__V1__AuditRecord *r;
+	ProtobufCMessage *m;
+
+	assert_int_equal(as(f, "eye"), ROS2_OK);
+	assert_int_not_equal(as(f, "nobody"), ROS2_OK);
+	fail_store(f, REFUSED);
+	roles("spiffe://" TD "/admin/root admin\nspiffe://" TD "/admin/op operator\n"
+	      "spiffe://" TD "/admin/nobody auditor\n");
+	reload(f);
+	assert_int_equal(as(f, "eye"), ROS2_DENIED);
+	assert_int_equal(as(f, "nobody"), ROS2_DENIED);
+	assert_int_equal(as(f, "op"), ROS2_OK);
+	fault = NONE;
+	assert_true(AWAIT(as(f, "nobody") == ROS2_OK));
+	assert_int_equal(as(f, "eye"), ROS2_DENIED);
+	sf_audit_wait(f, "trust.reload", 2);
+	m = newest(f, "trust.reload", RESULT(OK), &r);
+	assert_string_equal(detail(r, "roles"), "3");
+	assert_string_equal(detail(r, "roles.added"), "spiffe://" TD "/admin/nobody auditor");
+	assert_string_equal(detail(r, "roles.removed"), "");
+	ros2__v1__audit_record__free_unpacked(r, NULL);
+	protobuf_c_message_free_unpacked(m, NULL);
+}
+
+/* Its record is on its way when another SIGHUP takes it back: it never comes into force. */
+static void trust__what_a_reload_overtook_never_comes_into_force(void **state)
+{
+	struct sf *f = *state;
+
+	fail_store(f, HELD);
+	put("admin-bundle.pem", sf_path("admin.crt"), sf_path("admin2.crt"));
+	reload(f);
+	assert_true(AWAIT(faults == 1));
+	assert_int_not_equal(as(f, "root2"), ROS2_OK);
+	put("admin-bundle.pem", sf_path("admin.crt"), NULL);
+	reload(f);
+	loop_call(f->loop, let_go, NULL);
+	/* The log has both: that it was to be, and that it is gone. */
+	recorded(f, 2, &(struct expected){"1 authorities", NULL, NULL, "admin2.crt"});
+	assert_int_not_equal(as(f, "root2"), ROS2_OK);
+	says_pending(f, NULL);
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, sf_teardown)
@@ -367,6 +609,11 @@ int main(void)
 		T(trust__an_administrator_whose_authority_is_gone_is_refused_where_it_is),
 		T(trust__an_agent_whose_authority_is_gone_comes_back_with_its_key),
 		T(trust__a_reload_that_fails_is_recorded_and_changes_nothing),
+		T(trust__what_is_added_waits_for_its_record),
+		T(trust__what_is_taken_away_holds_without_a_record),
+		T(trust__exchanged_cas_take_at_once_and_give_when_recorded),
+		T(trust__roles_take_at_once_and_give_when_recorded),
+		T(trust__what_a_reload_overtook_never_comes_into_force),
 	};
 
 	return cmocka_run_group_tests(tests, group_setup, sf_group_teardown);

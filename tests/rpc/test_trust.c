@@ -8,6 +8,7 @@
 #include "common/pki.h"
 #include "common/util.h"
 #include "tests/rpc/fixture.h"
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -129,25 +130,19 @@ static void bundle(const char *a, const char *b)
 	assert_int_equal(fsx_write_atomic(fx_path("bundle.pem"), all, strlen(all), 0600, &err), 0);
 }
 
-struct reload {
-	struct fx *f;
-	int rc;
-	struct ros2_err err;
-};
-
-static void reload_now(void *arg)
-{
-	struct reload *r = arg;
-
-	r->rc = rpc_server_reload(r->f->server, &r->err);
-}
-
+/* The file's word is given. True: they are others. */
 static int reload(struct fx *f)
 {
-	struct reload r = {.f = f};
+	AUTO_FREE char *pem = NULL;
+	struct pki_trust *t = NULL;
+	size_t n;
+	bool other;
 
-	fx_on_loop(f, reload_now, &r);
-	return r.rc;
+	assert_int_equal(fsx_read_file(fx_path("bundle.pem"), 65536, (void **)&pem, &n, NULL), 0);
+	assert_int_equal(pki_trust_new(pem, n, &t, NULL), 0);
+	other = rpc_server_set_trust(f->server, t);
+	pki_trust_unref(t);
+	return other;
 }
 
 static void start(struct fx *f)
@@ -271,32 +266,28 @@ static void trust__the_intermediate_a_peer_sent_is_remembered(void **state)
 	fx_stop(&f);
 }
 
-static void trust__a_bundle_that_is_not_whole_changes_nothing(void **state)
+static void trust__a_bundle_that_is_not_whole_is_refused_by_its_name(void **state)
 {
+	struct rpc_server_opts o = {.name = "echo",
+	                            .listen = "127.0.0.1:0",
+	                            .cert_path = fx_path("server.crt"),
+	                            .key_path = fx_path("server.key"),
+	                            .client_ca_path = fx_path("bundle.pem")};
 	struct ros2_err err = ROS2_ERR_INIT;
-	struct reload r = {0};
-	struct rpc_channel *second;
+	struct rpc_server *s = NULL;
 	struct fx f;
 
 	start(&f);
-	second = channel(&f, "second", NULL);
-	assert_int_equal(fx_say(second, "x", "x", &err), 0);
-	r.f = &f;
+	o.loop = f.loop;
 	bundle("ca", "client"); /* not an authority */
-	fx_on_loop(&f, reload_now, &r);
-	assert_true(r.rc < 0);
-	assert_non_null(strstr(r.err.msg, "bundle.pem"));
-	assert_non_null(strstr(r.err.msg, "certificate 2 of the bundle is not an authority"));
-	assert_int_equal(unlink(fx_path("bundle.pem")), 0);
-	assert_true(reload(&f) < 0);
-	assert_int_equal(fx_say(second, "x", "x", &err), 0);
-	assert_int_equal(rpc_server_trust_generation(f.server), RPC_TRUST_FIRST);
-	rpc_channel_free(second);
+	assert_int_equal(rpc_server_new(&o, &s, &err), -EBADMSG);
+	assert_non_null(strstr(err.msg, "bundle.pem"));
+	assert_non_null(strstr(err.msg, "certificate 2 of the bundle is not an authority"));
 	fx_stop(&f);
 }
 
-/* Handshakes follow the file; who came by the newer one is not judged by the older. */
-static void trust__a_ca_that_was_added_needs_no_signal_for_new_connections(void **state)
+/* The client CAs are rights: what somebody writes to their file lets nobody in, and ends nobody. */
+static void trust__a_file_that_changes_is_nothing_without_a_word(void **state)
 {
 	struct rpc_channel *first, *second;
 	struct ros2_err err = ROS2_ERR_INIT;
@@ -305,16 +296,70 @@ static void trust__a_ca_that_was_added_needs_no_signal_for_new_connections(void 
 	start(&f);
 	bundle("ca", NULL);
 	assert_int_equal(reload(&f), 1);
-	first = channel(&f, "client", NULL);
-	assert_int_equal(fx_say(first, "x", "x", &err), 0);
 	bundle("ca", "second-ca");
+	second = channel(&f, "second", NULL);
+	assert_true(fx_say(second, "x", "x", &err) < 0);
+	rpc_channel_free(second);
+	/* Nor a certificate of ours that comes meanwhile, which handshakes do follow. */
+	fx_issue("ca", "server", SERVER_ID, 3000);
+	second = channel(&f, "second", NULL);
+	assert_true(fx_say(second, "x", "x", &err) < 0);
+	rpc_channel_free(second);
+	assert_int_equal(reload(&f), 1);
 	second = channel(&f, "second", NULL);
 	if (fx_say(second, "x", "x", &err))
 		fail_msg("%s", err.msg);
+	assert_int_equal(unlink(fx_path("bundle.pem")), 0);
+	first = channel(&f, "client", NULL);
 	assert_int_equal(fx_say(first, "x", "x", &err), 0);
 	rpc_channel_free(first);
 	rpc_channel_free(second);
 	fx_stop(&f);
+}
+
+static struct pki_trust *trust_of(const char *name)
+{
+	AUTO_FREE char *pem = NULL;
+	struct pki_trust *t = NULL;
+	char file[32];
+	size_t n;
+
+	snprintf(file, sizeof(file), "%s.crt", name);
+	assert_int_equal(fsx_read_file(fx_path(file), 65536, (void **)&pem, &n, NULL), 0);
+	assert_int_equal(pki_trust_new(pem, n, &t, NULL), 0);
+	return t;
+}
+
+/* All CAs are exchanged, and the new ones may not count yet. */
+static void trust__of_no_ca_at_all_lets_nobody_in(void **state)
+{
+	struct pki_trust *a = trust_of("ca"), *b = trust_of("second-ca"), *none = NULL;
+	const char *const names[] = {"client", "second"};
+	struct ros2_err err = ROS2_ERR_INIT;
+	struct rpc_channel *stands;
+	struct fx f;
+
+	start(&f);
+	stands = channel(&f, "client", NULL);
+	assert_int_equal(fx_say(stands, "x", "x", &err), 0);
+	assert_int_equal(pki_trust_common(a, b, &none, &err), 0);
+	assert_string_equal(pki_trust_text(none, NULL), "");
+	assert_true(rpc_server_set_trust(f.server, none));
+	assert_true(fx_say(stands, "x", "x", &err) < 0);
+	assert_int_equal(err.status, ROS2_UNAUTHENTICATED);
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+		struct rpc_channel *c = channel(&f, names[i], NULL);
+
+		assert_true(fx_say(c, "x", "x", &err) < 0);
+		rpc_channel_free(c);
+	}
+	assert_true(rpc_server_set_trust(f.server, a));
+	assert_int_equal(fx_say(stands, "x", "x", &err), 0);
+	rpc_channel_free(stands);
+	fx_stop(&f);
+	pki_trust_unref(a);
+	pki_trust_unref(b);
+	pki_trust_unref(none);
 }
 
 /* That TLS let somebody in is no proof that it knows the new CAs. */
@@ -504,8 +549,9 @@ int main(void)
 		cmocka_unit_test(trust__a_connection_whose_ca_is_gone_is_refused_at_its_next_call),
 		cmocka_unit_test(control__without_the_judgement_the_old_connection_works),
 		cmocka_unit_test(trust__the_intermediate_a_peer_sent_is_remembered),
-		cmocka_unit_test(trust__a_bundle_that_is_not_whole_changes_nothing),
-		cmocka_unit_test(trust__a_ca_that_was_added_needs_no_signal_for_new_connections),
+		cmocka_unit_test(trust__a_bundle_that_is_not_whole_is_refused_by_its_name),
+		cmocka_unit_test(trust__a_file_that_changes_is_nothing_without_a_word),
+		cmocka_unit_test(trust__of_no_ca_at_all_lets_nobody_in),
 		cmocka_unit_test(trust__a_new_connection_under_cas_of_before_is_refused),
 		cmocka_unit_test(trust__a_call_is_not_judged_by_anothers_certificate),
 		cmocka_unit_test(trust__open_streams_of_a_ca_that_is_gone_end_and_others_do_not),
