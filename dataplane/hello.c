@@ -29,6 +29,7 @@
 #include <sys/socket.h>
 
 #define ACCEPTS_PER_TURN 32
+#define UIDS_OF_ONE      65536u
 
 static int bind_listen(int fd, const struct addrinfo *ai, uint16_t *ret_port)
 {
@@ -95,6 +96,10 @@ static struct preauth_peer address_of(int fd, const struct sockaddr_storage *a)
 	} else if (a->ss_family == AF_UNIX) {
 		who = user_of(fd);
 		p.family = AF_UNIX;
+		/* Whoever has a user namespace of its own has such a block of ids, and may be each
+		 * of them in turn. */
+		if (who.uid >= UIDS_OF_ONE)
+			who.uid -= who.uid % UIDS_OF_ONE;
 		memcpy(p.address, &who.uid, sizeof(who.uid));
 	} else if (a->ss_family == AF_INET6) {
 		p.family = AF_INET6;

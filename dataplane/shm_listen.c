@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 _Static_assert(sizeof(((struct reactor *)0)->shm_path) ==
                        sizeof(((struct sockaddr_un *)0)->sun_path),
@@ -54,6 +55,28 @@ static int bind_listen(int fd, const struct sockaddr_un *at)
 	return 0;
 }
 
+/* Who may write to it may put a socket of his own where tenants look for the agent's, stand between
+ * the two, and have each session's memory. */
+static int own_directory(const char *dir, struct ros2_err *err)
+{
+	struct stat st;
+
+	/* Whatever the umask is: tenants must get through. */
+	if ((mkdir(dir, 0755) < 0 || chmod(dir, 0755) < 0) && errno != EEXIST)
+		return ros2_err_set(err, -errno, "%s: cannot make the directory: %s", dir,
+		                    strerror(errno));
+	if (stat(dir, &st) < 0)
+		return ros2_err_set(err, -errno, "%s: cannot look at the directory: %s", dir,
+		                    strerror(errno));
+	if (S_ISDIR(st.st_mode) &&
+	    ((st.st_uid != geteuid() && st.st_uid != 0) || st.st_mode & (S_IWGRP | S_IWOTH)))
+		return ros2_err_set(err, -EPERM,
+		                    "%s: others may write to the directory (owner %u, mode %03o): "
+		                    "expected one that is this agent's alone",
+		                    dir, st.st_uid, st.st_mode & 0777);
+	return 0;
+}
+
 int shm_listen(struct reactor *r, struct ros2_err *err)
 {
 	const char *dir = r->dp->opts.shm_dir;
@@ -68,10 +91,9 @@ int shm_listen(struct reactor *r, struct ros2_err *err)
 		return ros2_err_set(err, -ENAMETOOLONG,
 		                    "%s: a directory for sockets has at most %zu bytes of name",
 		                    dir, sizeof(at.sun_path) - sizeof("/reactor00.sock"));
-	/* Whatever the umask is: tenants must get through. */
-	if ((mkdir(dir, 0755) < 0 || chmod(dir, 0755) < 0) && errno != EEXIST)
-		return ros2_err_set(err, -errno, "%s: cannot make the directory: %s", dir,
-		                    strerror(errno));
+	rc = own_directory(dir, err);
+	if (rc < 0)
+		return rc;
 	l->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	rc = l->fd < 0 ? -errno : bind_listen(l->fd, &at);
 	if (rc == 0) {

@@ -14,12 +14,14 @@
 #include "dataplane/client/test_switches.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <sys/un.h>
 
 #define ADDRESS_PREFIX   "unix:"
@@ -164,6 +166,7 @@ static int check_parcel(int fd, const struct parcel *p, uint64_t deadline_ns, st
 static int check_memfd(const struct parcel *p, struct ros2_err *err)
 {
 	int seals = fcntl(p->fd, F_GET_SEALS);
+	struct statfs fs;
 	struct stat st;
 
 	if (fstat(p->fd, &st) < 0 || st.st_size < 0 || (uint64_t)st.st_size != p->h.offset)
@@ -176,6 +179,11 @@ static int check_memfd(const struct parcel *p, struct ros2_err *err)
 			err, ROS2_PROTOCOL,
 			"the agent sent memory that is not sealed against a change of "
 			"its length");
+	/* Of huge pages a hole is a SIGBUS where the machine has none left, and the agent may still
+	 * make holes. */
+	if (fstatfs(p->fd, &fs) < 0 || fs.f_type != TMPFS_MAGIC)
+		return ros2_err_named(err, ROS2_PROTOCOL,
+		                      "the agent sent memory of another kind than shmem");
 	return 0;
 }
 

@@ -69,6 +69,7 @@ enum shm_offer {
 	SHM_OFFER_ODD,
 	SHM_OFFER_HUGE,
 	SHM_OFFER_UNSEALED,
+	SHM_OFFER_HUGE_PAGES,
 	SHM_OFFER_NO_MEMFD, /* a descriptor of something else */
 	SHM_OFFER_OTHER_MESSAGE,
 	SHM_OFFER_NAK,

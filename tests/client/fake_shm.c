@@ -22,6 +22,19 @@ static int make_memfd(size_t len, bool sealed)
 	return fd;
 }
 
+/* Where there are none, something else that is no shared memory. */
+static int make_huge(size_t len)
+{
+	int fd = memfd_create("ros2-fake", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_HUGETLB);
+
+	if (fd >= 0 && ftruncate(fd, (off_t)len) == 0 &&
+	    fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0)
+		return fd;
+	if (fd >= 0)
+		close(fd);
+	return open("/dev/zero", O_RDWR | O_CLOEXEC);
+}
+
 static int send_with(int fd, const struct wire_header *h, int memfd, unsigned n)
 {
 	struct iovec iov = {(void *)h, sizeof(*h)};
@@ -84,13 +97,17 @@ int fake_shm_share(struct fake_conn *c)
 		c->shm.len = WIRE_SHM_DATA_OFF + WIRE_SHM_DATA_MIN - WIRE_SHM_DATA_UNIT;
 	if (how == SHM_OFFER_ODD)
 		c->shm.len += 4096;
+	if (how == SHM_OFFER_HUGE_PAGES)
+		c->shm.len = 4u << 20;
 	if (how == SHM_OFFER_NO_MEMFD)
 		c->shm.memfd = open("/dev/zero", O_RDWR | O_CLOEXEC);
+	else if (how == SHM_OFFER_HUGE_PAGES)
+		c->shm.memfd = make_huge(c->shm.len);
 	else
 		c->shm.memfd = make_memfd(c->shm.len, how != SHM_OFFER_UNSEALED);
 	if (offer(c, how))
 		return -1;
-	if (how == SHM_OFFER_NO_MEMFD)
+	if (how == SHM_OFFER_NO_MEMFD || how == SHM_OFFER_HUGE_PAGES)
 		return recv(c->fd, &h, 1, 0) > 0 ? 0 : -1;
 	c->shm.mem = mmap(NULL, c->shm.len, PROT_READ | PROT_WRITE, MAP_SHARED, c->shm.memfd, 0);
 	if (c->shm.mem == MAP_FAILED)

@@ -94,6 +94,31 @@ static void unproved__of_a_user_have_their_own_cap(void **state)
 	rs_end(&t);
 }
 
+/* A container with a user namespace may be each of its ids in turn: it is one all the same. */
+static void unproved__of_all_ids_of_a_container_share_a_cap(void **state)
+{
+	static const uid_t ids[] = {3 * 65536, 4 * 65536, 3 * 65536 + 1, 4 * 65536 - 1};
+	struct fx *fx = *state;
+	uint8_t byte;
+	int fd[4];
+
+	if (geteuid() != 0)
+		skip();
+	assert_int_equal(chmod(fx->base, 0755), 0);
+	for (size_t i = 0; i < ARRAY_SIZE(ids); i++) {
+		be_user(ids[i]);
+		fd[i] = socket_of(fx, 0);
+		be_user(0);
+	}
+	expect_farewell(fd[0], ROS2_LIMIT, "--unproved-connections");
+	for (size_t i = 1; i < ARRAY_SIZE(ids); i++) {
+		expect_challenge(fd[i]);
+		assert_true(recv(fd[i], &byte, 1, MSG_DONTWAIT) < 0);
+	}
+	for (size_t i = 0; i < ARRAY_SIZE(ids); i++)
+		close(fd[i]);
+}
+
 static void unproved__share_a_cap_in_all(void **state)
 {
 	struct fx *fx = *state;
@@ -197,6 +222,8 @@ static void hello__of_a_session_over_another_transport_is_refused(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(unproved__of_all_ids_of_a_container_share_a_cap,
+	                                        setup_two_per_user, fx_teardown),
 		cmocka_unit_test_setup_teardown(unproved__of_a_user_have_their_own_cap,
 	                                        setup_two_per_user, fx_teardown),
 		FX_TEST(unproved__share_a_cap_in_all),

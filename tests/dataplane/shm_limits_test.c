@@ -655,6 +655,29 @@ static void directory__that_cannot_be_is_refused_by_name(void **state)
 	assert_non_null(strstr(words, dir));
 }
 
+/* They could put a socket in the place of the agent's, and stand between it and its tenants. */
+static void directory__that_others_may_write_to_is_refused(void **state)
+{
+	static const mode_t bad[] = {0777, 01777, 0775, 0757};
+	char dir[300], words[WORDS];
+
+	own_dir(*state, dir);
+	for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+		assert_int_equal(chmod(dir, bad[i]), 0);
+		assert_int_equal(start_at(*state, dir, words), -EPERM);
+		assert_non_null(strstr(words, "alone"));
+		assert_false(exists(dir, "reactor0.sock"));
+	}
+	assert_int_equal(chmod(dir, 0755), 0);
+	if (geteuid() == 0) {
+		assert_int_equal(chown(dir, 4242, 4242), 0);
+		assert_int_equal(start_at(*state, dir, words), -EPERM);
+		assert_non_null(strstr(words, "4242"));
+		assert_int_equal(chown(dir, 0, 0), 0);
+	}
+	assert_int_equal(start_at(*state, dir, words), 0);
+}
+
 /* One byte less is a path. */
 static void directory__of_the_longest_name_works(void **state)
 {
@@ -704,6 +727,7 @@ int main(void)
 		FX_TEST(socket__that_somebody_listens_on_is_left_alone),
 		FX_TEST(name__of_something_else_is_left_alone),
 		FX_TEST(directory__that_cannot_be_is_refused_by_name),
+		FX_TEST(directory__that_others_may_write_to_is_refused),
 		FX_TEST(directory__of_the_longest_name_works),
 		FX_TEST(socket__is_for_everybody),
 		cmocka_unit_test_setup_teardown(session__without_a_directory_is_refused_by_name,
