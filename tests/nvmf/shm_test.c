@@ -534,6 +534,7 @@ static void disconnect__in_the_middle_of_a_read_keeps_the_memory(void **state)
 {
 	struct fx_args again = {.a = UINT64_MAX, .shm_bytes = SHM_BYTES};
 	struct target_stats before;
+	struct fx_args gone = {0};
 	uint32_t then;
 	struct run t;
 
@@ -546,15 +547,20 @@ static void disconnect__in_the_middle_of_a_read_keeps_the_memory(void **state)
 	assert_int_equal(fx_ended(t.fx, &t.a.c.session).status, ROS2_CLOSED);
 	then = arrived(&t.a);
 	assert_true(AWAIT(arrived(&t.a) > then + 10));
+	gone.session = t.a.c.session;
 	again.session = ros2_uid_new();
 	again.tenant = t.fx->tenant;
 	again.grant = t.fx->grant;
+	assert_int_equal(fx_do(t.fx, FX_CLOSE_SESSION, &gone).status, ROS2_CLOSED);
 	assert_int_equal(rs_try_open(t.fx, &again).status, ROS2_LIMIT);
 	assert_int_equal(stats(&t).connections, before.connections);
 	assert_true(target_drop(t.target, IO_QUEUE) > 0);
 	/* poll: gone, which nobody is told */
-	assert_true(AWAIT(rs_try_open(t.fx, &again).status == ROS2_OK));
+	assert_true(AWAIT(fx_do(t.fx, FX_CLOSE_SESSION, &gone).status == ROS2_BAD_SESSION));
 	is_cut(&t.a);
+	/* What is left of it is ours. */
+	rs_close(&t.a);
+	assert_true(AWAIT(rs_try_open(t.fx, &again).status == ROS2_OK));
 	neighbour_is_well(&t);
 	assert_int_equal(fx_do(t.fx, FX_CLOSE_SESSION, &again).status, ROS2_OK);
 	end(&t);
