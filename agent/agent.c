@@ -368,7 +368,7 @@ void agent_free(struct agent *a)
 	a->uplink = NULL;
 	dp_free(a->dp);
 	service_close(a->service);
-	grants_free(a->grants);
+	grants_free(TAKE_PTR(a->grants));
 	agent_audit_free(a->audit);
 	prober_stop(a->prober);
 	writer_free(a->revoke_writer);

@@ -32,6 +32,7 @@ struct grants {
 	struct list waiting;
 	unsigned n;
 	uint64_t next_id;
+	struct loop_timer returned;
 };
 
 int grants_new(struct agent *a, struct grants **ret)
@@ -73,6 +74,7 @@ void grants_free(struct grants *g)
 	ros2_err_named(&err, ROS2_CANCELLED, "the agent is stopping");
 	while (!list_empty(&g->waiting))
 		end_wait(list_first(&g->waiting, struct grant_wait, link), NULL, &err);
+	loop_timer_stop(&g->returned);
 	free(g);
 }
 
@@ -220,12 +222,48 @@ void grants_on_reply(struct grants *g, const Ros2__V1__GrantReply *m)
 	end_wait(found, &uid, NULL);
 }
 
+/* The first that waits for a controller who is away, though its principal has an idle grant. */
+static struct grant_wait *can_have_idle(struct grants *g, struct ros2_uid *ret)
+{
+	struct grant_wait *w;
+
+	list_for_each (&g->waiting, w, link) {
+		if (!w->sent && !state_grant_idle(g->a->state, &w->tenant, w->principal,
+		                                  clock_boottime_ns(), ret))
+			return w;
+	}
+	return NULL;
+}
+
+static void give_idle(void *arg)
+{
+	struct grants *g = arg;
+	struct grant_wait *w;
+	struct ros2_uid uid;
+
+	while ((w = can_have_idle(g, &uid))) {
+		state_grant_use(g->a->state, &uid, 1);
+		end_wait(w, &uid, NULL);
+	}
+}
+
+/* In a turn of its own: whoever ends a session may be walking over sessions. Without memory they
+ * wait on. */
+void grants_on_returned(struct grants *g)
+{
+	if (!g || list_empty(&g->waiting))
+		return;
+	loop_timer_stop(&g->returned);
+	(void)loop_timer_in_ms(g->a->o.loop, &g->returned, 0, give_idle, g);
+}
+
 void grants_on_lost(struct grants *g)
 {
 	struct grant_wait *w;
 
 	list_for_each (&g->waiting, w, link)
 		w->sent = false;
+	grants_on_returned(g);
 }
 
 void grants_on_live(struct grants *g)

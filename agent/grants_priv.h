@@ -24,5 +24,8 @@ void grants_take(struct grants *g, const struct ros2_uid *tenant, const char *pr
                  const char *peer, grants_fn fn, void *arg);
 void grants_on_reply(struct grants *g, const Ros2__V1__GrantReply *m);
 void grants_on_lost(struct grants *g);
+/* A session gave its grant back: who waits for a controller that is away takes it, soon.
+ * @g NULL: nobody waits. */
+void grants_on_returned(struct grants *g);
 void grants_on_live(struct grants *g);
 #endif

@@ -144,6 +144,7 @@ static void on_grant(void *arg, const struct ros2_uid *grant, const struct ros2_
 	struct service_op *op = arg;
 	struct dp_session_params p = {.session = op->session};
 	struct state *state = op->a->state;
+	struct grants *grants = op->a->grants;
 	struct agent_session *s;
 
 	if (!grant) {
@@ -153,6 +154,7 @@ static void on_grant(void *arg, const struct ros2_uid *grant, const struct ros2_
 	s = op_session(op);
 	if (!s) { /* and op is gone */
 		state_grant_use(state, grant, -1);
+		grants_on_returned(grants);
 		return;
 	}
 	s->grant = *grant;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The session table: making, ending, remembering. Every end goes through agent_session_end or the
  * data plane's SESSION_ENDED, and each session is closed in the audit log exactly once. */
+#include "agent/grants_priv.h"
 #include "agent/sessions.h"
 #include "agent/sessions_priv.h"
 #include "common/clock.h"
@@ -238,8 +239,10 @@ static void ended(struct agent_session *s, const struct dp_session_stats *st)
 	if (s->state == SESSION_ENDED)
 		return;
 	loop_timer_stop(&s->connect);
-	if (s->has_grant)
+	if (s->has_grant) {
 		state_grant_use(t->a->state, &s->grant, -1);
+		grants_on_returned(t->a->grants);
+	}
 	s->has_grant = false;
 	if (!s->told) { /* the tenant never knew of it */
 		forget(s);

@@ -546,6 +546,35 @@ static void tenant__is_served_by_a_restarted_agent_while_the_controller_is_away(
 	assert_true(w->last_have >= 4);
 }
 
+/* A program that closes and opens again without a controller: its right comes back a moment after
+ * it was asked for. */
+static void session__that_waits_without_a_controller_takes_a_right_that_comes_back(void **state)
+{
+	struct world *w = *state;
+	struct opening o = {.c = world_tenant(w, "alpha")}, other = {.c = world_tenant(w, "beta")};
+	Ros2__V1__SessionRef ref = ROS2__V1__SESSION_REF__INIT;
+	struct ros2_uid s;
+
+	assert_int_equal(world_open_session(o.c, &s), ROS2_OK);
+	w->hold_grants = true;
+	pthread_create(&other.thread, NULL, open_one, &other);
+	world_wait(w, &w->grant_requests, 2);
+	pthread_create(&o.thread, NULL, open_one, &o);
+	world_wait(w, &w->grant_requests, 3);
+	world_controller_stop(w);
+	ref.session_uid = uid_bytes(&s);
+	assert_int_equal(world_call(o.c, &ros2_v1_tenant_close_session, &ref.base, NULL, NULL),
+	                 ROS2_OK);
+	pthread_join(o.thread, NULL);
+	assert_int_equal(o.st, ROS2_OK);
+	/* Nobody else's: who came first is of another tenant. */
+	pthread_join(other.thread, NULL);
+	assert_int_equal(other.st, ROS2_UNAVAILABLE);
+	rpc_channel_free(o.c);
+	rpc_channel_free(other.c);
+	world_controller_start(w);
+}
+
 static void agent__refuses_a_controller_of_an_older_epoch(void **state)
 {
 	struct world *w = *state;
@@ -648,6 +677,7 @@ int main(void)
 		T(tenant__that_loses_its_principal_loses_its_session),
 		T(tenant__narrowed_by_a_document_that_cannot_be_stored_loses_at_once),
 		T(grant__that_comes_after_its_session_was_ended_is_left_idle),
+		T(session__that_waits_without_a_controller_takes_a_right_that_comes_back),
 		T(tenant__is_served_by_a_restarted_agent_while_the_controller_is_away),
 		T(agent__refuses_a_controller_of_an_older_epoch),
 		T(agent__obeys_a_newer_epoch_it_cannot_store_only_where_rights_shrink),

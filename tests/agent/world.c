@@ -139,6 +139,7 @@ static void hold(struct world *w, const Ros2__V1__ControllerMessage *m)
 	uint8_t *p = malloc(n);
 
 	ros2__v1__controller_message__pack(m, p);
+	ros2__v1__controller_message__free_unpacked(w->held, NULL);
 	w->held = ros2__v1__controller_message__unpack(NULL, n, p);
 	free(p);
 }
@@ -469,6 +470,7 @@ void world_stop(struct world *w)
 	fixture_fini(&w->f);
 	pthread_cond_destroy(&w->cond);
 	pthread_mutex_destroy(&w->lock);
+	ros2__v1__controller_message__free_unpacked(TAKE_PTR(w->held), NULL);
 }
 
 void world_wait(struct world *w, const _Atomic unsigned *counter, unsigned n)
