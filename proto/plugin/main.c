@@ -30,9 +30,13 @@ static int read_all(FILE *f, uint8_t **ret, size_t *ret_len)
 	}
 	if (!p)
 		return -ENOMEM;
+	if (ferror(f)) {
+		free(p);
+		return -EIO;
+	}
 	*ret = p;
 	*ret_len = len;
-	return ferror(f) ? (free(p), -EIO) : 0;
+	return 0;
 }
 
 static const Google__Protobuf__FileDescriptorProto *
