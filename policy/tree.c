@@ -231,8 +231,11 @@ static int take_key(struct tree_reader *r, const yaml_event_t *e, const struct n
 		return refuse(r, e->start_mark, "more than %d keys in one mapping", TREE_KEYS_MAX);
 	same = node_get(map, (*key)->s);
 	if (same)
-		refuse(r, e->start_mark, "duplicate key %s: it is already given in line %d",
-		       diag_quote((*key)->s, q), same->key_line);
+		refuse(r, e->start_mark, "duplicate key %s: it is already given in line %d%s",
+		       diag_quote((*key)->s, q), same->key_line,
+		       strcmp((*key)->s, "apiVersion")
+		               ? ""
+		               : "; between two documents stands a line `---`");
 	return 0;
 }
 

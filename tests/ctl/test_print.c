@@ -2,6 +2,7 @@
 /* What ros2ctl shows of text that tenants chose: nothing in it may drive the terminal, forge a line
  * or turn the direction of writing, in any output format. */
 #include "tests/testing.h"
+#include "common/clock.h"
 #include "common/util.h"
 #include "tools/ctl/ctl.h"
 
@@ -121,6 +122,37 @@ static void ctl_table__shows_ten_minutes_as_such_and_what_never_was_as_nothing(v
 	json_decref(items);
 }
 
+static void narrow(void *items)
+{
+	static const struct ctl_column columns[] = {{"NAME", "name", CTL_TEXT},
+	                                            {"EMPTY", "empty", CTL_TEXT},
+	                                            {"AGE", "at", CTL_AGE_UNIX_NS},
+	                                            {"PEER", "peer", CTL_TEXT, .wide = true},
+	                                            {"ENDS", "s", CTL_TIME_UNIX_S, .wide = true},
+	                                            {0}};
+
+	ctl_print_columns(columns, items, json_array_size(items) > 1);
+}
+
+/* Whoever takes a table apart by its blanks finds as many cells in each row as there are titles. */
+static void ctl_table__has_no_empty_cell_and_wide_columns_only_when_asked(void **state)
+{
+	json_t *items = json_pack("[{s:s,s:s,s:I,s:s,s:I}]", "name", "a", "empty", "", "at",
+	                          (json_int_t)(clock_unix_ns() - 1900 * NS_PER_MS), "peer", "p",
+	                          "s", (json_int_t)86400);
+	char out[2048];
+	unsigned tenths = 0;
+
+	capture(narrow, items, out, sizeof(out));
+	assert_int_equal(sscanf(out, "NAME EMPTY AGE a - %*u.%us", &tenths), 1);
+	assert_null(strstr(out, "PEER"));
+	json_array_append(items, json_array_get(items, 0));
+	capture(narrow, items, out, sizeof(out));
+	assert_non_null(strstr(out, "PEER   ENDS"));
+	assert_non_null(strstr(out, "p      1970-01-02T00:00:00"));
+	json_decref(items);
+}
+
 static void ctl_doc__yaml_keeps_the_end_of_a_text_to_the_byte(void **state)
 {
 	static const struct {
@@ -150,6 +182,7 @@ int main(void)
 		cmocka_unit_test(ctl_doc__leaves_text_of_any_language_as_it_is),
 		cmocka_unit_test(
 			ctl_table__shows_ten_minutes_as_such_and_what_never_was_as_nothing),
+		cmocka_unit_test(ctl_table__has_no_empty_cell_and_wide_columns_only_when_asked),
 		cmocka_unit_test(ctl_doc__yaml_keeps_the_end_of_a_text_to_the_byte),
 	};
 

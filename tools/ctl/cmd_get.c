@@ -404,6 +404,12 @@ static int run_describe(struct ctl *c, const struct ctl_args *a)
 
 	if (r != CTL_OK)
 		return r;
+	if (kind == (int)ROS2__V1__OBJECT_KIND__OBJECT_KIND_SESSION ||
+	    kind == (int)ROS2__V1__OBJECT_KIND__OBJECT_KIND_LEASE)
+		return ctl_fail(
+			CTL_USAGE,
+			"describe: a %s is known to its agent only: ros2ctl get %s/%s -o yaml",
+			ctl_kind_to_str(kind), ctl_kind_to_str(kind), name);
 	ref.kind = (Ros2__V1__ObjectKind)kind;
 	ref.name = (char *)name;
 	req.ref = &ref;

@@ -74,7 +74,12 @@ static void format_number(const struct ctl_column *col, uint64_t v, char *out)
 		format_bytes(v, out);
 		break;
 	case CTL_AGE_UNIX_NS:
-		format_ns(now > v ? now - v : 0, out);
+		/* Nobody wants to know an age to the millisecond. */
+		v = now > v ? now - v : 0;
+		if (v < 10 * NS_PER_S)
+			snprintf(out, CELL_MAX, "%.1fs", (double)v / 1e9);
+		else
+			format_ns(v, out);
 		break;
 	case CTL_TIME_UNIX_S:
 	case CTL_TIME_UNIX_NS: {
@@ -118,7 +123,7 @@ static void cell(const struct ctl_column *col, const json_t *item, char out[CELL
 
 	if (json_is_integer(v))
 		format_number(col, (uint64_t)json_integer_value(v), out);
-	else if (json_is_string(v))
+	else if (json_is_string(v) && json_string_length(v))
 		utf8_escape(json_string_value(v), out, col->as == CTL_SHORT_ID ? 9 + 4 : CELL_MAX);
 	else if (json_is_array(v) && json_array_size(v))
 		join(v, out);
