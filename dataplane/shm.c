@@ -366,9 +366,24 @@ void shm_event(struct source *src, uint32_t events)
 		                   : "the connection was lost");
 }
 
+/* Looked into for a little longer before the reactor sleeps, as long as that brings something: then
+ * no tenant has to wake it. All else is looked at in between. */
+static void watch(struct reactor *r, bool came)
+{
+	bool watched = r->ring_watch_until_ns;
+
+	if (watched && (came || r->now_ns >= r->ring_watch_until_ns)) {
+		ring_watch_end(&r->ring_watch, came);
+		r->ring_watch_until_ns = 0;
+	}
+	if (came && ring_watch_begin(&r->ring_watch))
+		r->ring_watch_until_ns = UINT64_MAX;
+}
+
 void shm_poll(struct reactor *r)
 {
 	struct shm_conn *c;
+	bool came = false;
 
 	list_for_each (&r->shm, c, link) {
 		struct wire_shm_ring *ring = &shm_control(c)->to_agent;
@@ -376,18 +391,45 @@ void shm_poll(struct reactor *r)
 		if (c->armed)
 			__atomic_store_n(&ring->sleeps, 0, __ATOMIC_RELAXED);
 		c->armed = false;
-		if (__atomic_load_n(&ring->written, __ATOMIC_RELAXED) != c->taken)
+		if (__atomic_load_n(&ring->written, __ATOMIC_RELAXED) != c->taken) {
 			session_want_input(c->s);
+			came |= !c->blocked;
+		}
 		/* A tenant may have made room without a byte for it. */
 		if (!list_empty(&c->out))
 			session_want_output(c->s);
 	}
+	watch(r, came);
+}
+
+/* A few looks without a turn around them: what else there is waits two microseconds for it. */
+static void look_a_while(struct reactor *r)
+{
+	uint32_t looks = 0;
+	struct shm_conn *c;
+
+	do {
+		list_for_each (&r->shm, c, link) {
+			if (__atomic_load_n(&shm_control(c)->to_agent.written, __ATOMIC_RELAXED) !=
+			    c->taken)
+				return;
+			looks++;
+			ring_watch_pause();
+		}
+	} while (looks && looks < RING_WATCH_LOOKS);
 }
 
 bool shm_must_poll(struct reactor *r)
 {
 	struct shm_conn *c;
 
+	/* From now on: what came first has been worked on meanwhile. */
+	if (r->ring_watch_until_ns == UINT64_MAX)
+		r->ring_watch_until_ns = clock_boottime_ns() + RING_WATCH_NS;
+	if (r->ring_watch_until_ns) {
+		look_a_while(r);
+		return true;
+	}
 	list_for_each (&r->shm, c, link) {
 		__atomic_store_n(&shm_control(c)->to_agent.sleeps, 1, __ATOMIC_RELAXED);
 		c->armed = true;

@@ -402,12 +402,34 @@ static bool can_send(const struct ros2_session *s)
 	               WIRE_SHM_RING_ENTRIES;
 }
 
+/* True: something came while we looked. */
+static bool watch(struct ros2_session *s)
+{
+	const struct wire_shm_ring *ring = &control_of(s->shm)->to_tenant;
+	uint64_t until;
+	bool came;
+
+	if (!ring_watch_begin(&s->shm->watch))
+		return false;
+	until = clock_monotonic_ns() + RING_WATCH_NS;
+	do {
+		for (int i = 0; i < (int)RING_WATCH_LOOKS; i++) {
+			came = __atomic_load_n(&ring->written, __ATOMIC_ACQUIRE) != s->shm->taken;
+			if (came)
+				break;
+			ring_watch_pause();
+		}
+	} while (!came && clock_monotonic_ns() < until);
+	ring_watch_end(&s->shm->watch, came);
+	return came;
+}
+
 static void shm_poll(struct ros2_session *s, int timeout_ms)
 {
 	struct wire_shm_ring *ring = &control_of(s->shm)->to_tenant;
 	struct pollfd p = {.fd = s->fd, .events = POLLIN};
 
-	if (s->shm->is_over)
+	if (s->shm->is_over || watch(s))
 		return;
 	__atomic_store_n(&ring->sleeps, 1, __ATOMIC_SEQ_CST);
 	/* An interrupted or failed poll only means that the caller looks again. */
@@ -458,6 +480,7 @@ static int shm_open_link(struct ros2_session *s, uint32_t timeout_ms, struct ros
 		ros2_err_prefix(err, "shared memory of the agent");
 		return rc;
 	}
+	ring_watch_init(&s->shm->watch);
 	/* There is no place for it in a ring. */
 	s->max_inline = 0;
 	s->fd = TAKE_FD(fd);
