@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * See shm_socket.h. How a socket is closed here, so that nobody waits:
+ * See shm_socket.h. How a socket is closed where the kernel does not keep open files away, so that
+ * nobody waits:
  *
- * 1. Nothing more can come in (SHUT_RD), and what has come is taken as far as it is only bytes.
- * 2. Nothing is left: close, here and now. Else the socket is sent to the closer and then closed,
- *    in this order, because what is on its way keeps it open; the closer takes it afterwards.
- * 3. The closer has a table of descriptors of its own, so that its threads keep nothing open of the
- *    process's. For each socket it starts a thread, which makes a table of its own again, receives
- *    the socket into that, and ends. The kernel closes what was in the table while the thread ends:
- *    what would linger does not do so for who is ending (PF_EXITING), and all else takes nobody's
- *    time but that thread's.
+ * 1. It is sent to the closer and then closed, in this order, because what is on its way keeps it
+ *    open; the closer takes it afterwards. Whatever lies in it: before Linux 6.9 the close of any
+ *    socket of this kind also closes what anybody on the machine has left in others that only hold
+ *    each other.
+ * 2. The closer has a table of descriptors of its own, so that its threads keep nothing open of the
+ *    process's. For what was sent it starts a thread, which makes a table of its own again,
+ * receives into that, and ends. The kernel closes what was in the table while the thread ends: what
+ * would linger does not do so for who is ending (PF_EXITING), and all else takes nobody's time but
+ *    that thread's.
  */
 #include "dataplane/shm_socket.h"
 #include "common/util.h"
@@ -29,17 +31,18 @@
 #ifndef SO_PASSRIGHTS
 #define SO_PASSRIGHTS 83
 #endif
-#define LOOKS      256 /* of LOOK_BYTES: more than a socket holds */
-#define LOOK_BYTES 4096
-#define STACK      (64u << 10)
+#define AT_ONCE 64 /* sockets that one thread closes */
+#define STACK   (64u << 10)
 
 struct shm_closer {
 	int to, from; /* from: the closer's own table has it, too, and there alone it is open */
 	pthread_t thread;
 	sem_t ready, sent, taken; /* sent: and closed by who sent it */
 	pthread_mutex_t lock;     /* of who sends: sent counts in the order of what was sent */
-	int rc;                   /* of the start */
-	bool over;                /* nothing more is sent */
+	bool refuses; /* the kernel keeps open files away from sockets here; immutable after start
+	               */
+	int rc;       /* of the start */
+	bool over;    /* nothing more is sent */
 };
 
 /* ---- the closer ----
@@ -87,6 +90,8 @@ static void *close_one(void *arg)
 	bool own = unshare(CLONE_FILES) == 0;
 	int fd = take_parcel(c);
 
+	for (int i = 1; own && !c->over && i < AT_ONCE && sem_trywait(&c->sent) == 0; i++)
+		(void)take_parcel(c);
 	sem_post(&c->taken);
 	/* Without a table of its own: the others go on meanwhile. */
 	if (!own && fd >= 0)
@@ -158,12 +163,22 @@ static void *closer_main(void *arg)
 	return NULL;
 }
 
+/* False: the kernel does not know how. */
+static bool refuse_files(int fd)
+{
+	int no = 0;
+
+	return !DP_SWITCH(passes_descriptors) &&
+	       setsockopt(fd, SOL_SOCKET, SO_PASSRIGHTS, &no, sizeof(no)) == 0;
+}
+
 static int start(struct shm_closer *c)
 {
 	int ends[2], rc;
 
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0)
 		return -errno;
+	c->refuses = refuse_files(ends[0]);
 	c->to = ends[0];
 	c->from = ends[1];
 	rc = -pthread_create(&c->thread, NULL, closer_main, c);
@@ -241,12 +256,8 @@ static void give(struct shm_closer *c, int fd)
 
 void shm_socket_listens(int fd)
 {
-	int no = 0;
-
-	/* What connects inherits it. A kernel that does not know it says so: then the bytes are
-	 * looked at. */
-	if (!DP_SWITCH(passes_descriptors))
-		(void)setsockopt(fd, SOL_SOCKET, SO_PASSRIGHTS, &no, sizeof(no));
+	/* What connects inherits it. Without, the bytes are looked at. */
+	(void)refuse_files(fd);
 }
 
 void shm_socket_accepted(int fd)
@@ -275,33 +286,17 @@ ssize_t shm_socket_recv(int fd, void *p, size_t len)
 	return n > 0 ? recv(fd, p, (size_t)n, MSG_DONTWAIT) : n;
 }
 
-/* Nothing more can come. */
-static bool holds_descriptors(int fd)
-{
-	char bytes[LOOK_BYTES];
-
-	for (int i = 0; i < LOOKS; i++) {
-		ssize_t n = shm_socket_recv(fd, bytes, sizeof(bytes));
-
-		if (n == 0 || (n < 0 && (errno == EAGAIN || errno == ECONNRESET)))
-			return false;
-		if (n < 0 && errno != EINTR)
-			return true;
-	}
-	return true;
-}
-
 void shm_socket_close(struct shm_closer *c, int epoll_fd, int fd)
 {
 	/* While it is on its way it is open yet. */
 	(void)epoll_ctl(epoll_fd, EPOLL_CTL_DEL, fd, NULL);
-	(void)shutdown(fd, SHUT_RD);
-	if (!DP_SWITCH(no_descriptor_look) && holds_descriptors(fd)) {
-		(void)shutdown(fd, SHUT_RDWR);
-		give(c, fd);
-	} else {
+	if (c->refuses) {
 		close(fd);
+		return;
 	}
+	/* The stranger sees its end at once. */
+	(void)shutdown(fd, SHUT_RDWR);
+	give(c, fd);
 }
 
 void shm_socket_close_listener(struct shm_closer *c, int fd)

@@ -6,7 +6,7 @@
  * in such bytes nor closes a socket in which some lie.
  *
  * Since Linux 6.16 the kernel refuses them to the sender (SO_PASSRIGHTS). Before, each byte is
- * looked at before it is taken, and a socket that holds some is closed by a thread that ends.
+ * looked at before it is taken, and sockets are closed by a thread that ends.
  */
 #ifndef ROS2_DATAPLANE_SHM_SOCKET_H
 #define ROS2_DATAPLANE_SHM_SOCKET_H
