@@ -119,6 +119,7 @@ static int verify(void *arg, grpc_tls_custom_verification_check_request *req,
 		t->chain = chain;
 	}
 	pthread_mutex_unlock(&t->lock);
+	rpc_tsan_release(t);
 	return 1;
 }
 
@@ -130,6 +131,7 @@ void rpc_tls_client_unref(struct rpc_tls_client *t)
 {
 	if (!t || atomic_fetch_sub(&t->refs, 1) != 1)
 		return;
+	rpc_tsan_acquire(t); /* gRPC's last handshake */
 	pthread_mutex_destroy(&t->lock);
 	pki_trust_unref(t->trust);
 	free(t->chain);

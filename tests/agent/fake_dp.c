@@ -419,7 +419,10 @@ struct posted_event {
 static void run_event(void *arg)
 {
 	struct posted_event *p = arg;
+	struct fake_session *s = find(p->dp, &p->ev.session);
 
+	if (s && p->ev.type == DP_EVENT_CONNECTED)
+		s->connected = true;
 	if (p->dp->o.on_event)
 		p->dp->o.on_event(p->dp->o.arg, &p->ev);
 	free(p);
@@ -439,9 +442,6 @@ void fake_dp_event(struct dp *dp, const struct dp_event *ev)
 void fake_dp_connect(struct dp *dp, const struct ros2_uid *session)
 {
 	struct dp_event ev = {.type = DP_EVENT_CONNECTED, .session = *session};
-	struct fake_session *s = find(dp, session);
 
-	if (s)
-		s->connected = true;
 	fake_dp_event(dp, &ev);
 }

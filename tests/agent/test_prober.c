@@ -17,7 +17,7 @@ static int fails;
 static const char *device_of_agent;
 static const char *shm_dir_of_agent;
 static enum probe_result answer_of_shm; /* for mr-range, likewise */
-static bool shm_was_tried;
+static _Atomic bool shm_was_tried;
 
 /* All hold but mr-range, which is @mr_range. */
 static void fill(struct probe_subject *s, const char *name, const char *of,

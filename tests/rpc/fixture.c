@@ -225,16 +225,36 @@ static const struct rpc_stream_ops stream_ops = {
 	.on_closed = closed,
 };
 
+struct look {
+	struct fx *f;
+	struct fx_refusal seen;
+};
+
+static void look_at_refusal(void *arg)
+{
+	struct look *l = arg;
+
+	l->seen = l->f->last_refusal;
+}
+
+struct fx_refusal fx_refused(struct fx *f)
+{
+	struct look l = {.f = f};
+
+	fx_on_loop(f, look_at_refusal, &l);
+	return l.seen;
+}
+
 /* ---- starting and stopping ---- */
 
 static void on_refused(void *arg, const struct rpc_refusal *r)
 {
 	struct fx *f = arg;
 
-	f->last_refusal = *r;
-	snprintf(f->refused_who, sizeof(f->refused_who), "%s", r->spiffe_id);
-	snprintf(f->refused_from, sizeof(f->refused_from), "%s", r->address);
-	snprintf(f->refused_words, sizeof(f->refused_words), "%s", r->words);
+	f->last_refusal.r = *r;
+	snprintf(f->last_refusal.who, sizeof(f->last_refusal.who), "%s", r->spiffe_id);
+	snprintf(f->last_refusal.from, sizeof(f->last_refusal.from), "%s", r->address);
+	snprintf(f->last_refusal.words, sizeof(f->last_refusal.words), "%s", r->words);
 	f->refused[r->why] += (int)r->count;
 }
 

@@ -43,8 +43,10 @@ struct fx {
 	atomic_int threads; /* that have yet to answer */
 	/* what the server told of what it refused, by kind; the last one is loop thread */
 	atomic_int refused[RPC_REFUSED_KINDS];
-	struct rpc_refusal last_refusal;
-	char refused_who[ROS2_SPIFFE_MAX + 1], refused_from[64], refused_words[192];
+	struct fx_refusal {
+		struct rpc_refusal r; /* its pointers are not to be followed */
+		char who[ROS2_SPIFFE_MAX + 1], from[64], words[192];
+	} last_refusal; /* loop thread: fx_refused */
 };
 
 /* A running server; @o and its limits may be NULL for defaults. */
@@ -52,6 +54,8 @@ void fx_start(struct fx *f, const struct rpc_server_opts *o);
 /* Frees the server on its loop and stops the loop. */
 void fx_stop(struct fx *f);
 void fx_free_server(struct fx *f);
+/* The last one that was told. */
+struct fx_refusal fx_refused(struct fx *f);
 /* Runs fn on the loop and waits. */
 void fx_on_loop(struct fx *f, loop_fn fn, void *arg);
 

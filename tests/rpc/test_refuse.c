@@ -351,10 +351,11 @@ static void rpc_server__connections_beyond_the_limit_are_closed(void **state)
 	assert_true(st.refused_connections_per_source >= 1);
 	assert_int_equal(st.refused_connections, 0);
 	fx_wait(&f.refused[RPC_REFUSED_CONNECTIONS_PER_SOURCE], 1);
-	assert_string_equal(f.refused_words, "max-connections-per-address: the listener has its 2 "
-	                                     "connections from this address");
-	assert_int_equal(f.last_refusal.status, ROS2_LIMIT);
-	assert_non_null(strstr(f.refused_from, "127.0.0.1:"));
+	assert_string_equal(fx_refused(&f).words,
+	                    "max-connections-per-address: the listener has its 2 "
+	                    "connections from this address");
+	assert_int_equal(fx_refused(&f).r.status, ROS2_LIMIT);
+	assert_non_null(strstr(fx_refused(&f).from, "127.0.0.1:"));
 	rpc_channel_free(c[0]);
 	/* time: the server hears of the closed socket by itself */
 	usleep(100000);
@@ -380,14 +381,14 @@ static void rpc_server__tells_what_it_refused(void **state)
 	assert_int_equal(fx_say(c, "x", "x", &err), 0);
 	expect_invalid(&f, nul, sizeof(nul));
 	fx_wait(&f.refused[RPC_REFUSED_MESSAGE], 1);
-	assert_int_equal(f.last_refusal.status, ROS2_INVALID);
-	assert_ptr_equal(f.last_refusal.method, &ros2_test_echo_say);
-	assert_string_equal(f.refused_who, CLIENT_ID);
-	assert_non_null(strstr(f.refused_from, "127.0.0.1:"));
+	assert_int_equal(fx_refused(&f).r.status, ROS2_INVALID);
+	assert_ptr_equal(fx_refused(&f).r.method, &ros2_test_echo_say);
+	assert_string_equal(fx_refused(&f).who, CLIENT_ID);
+	assert_non_null(strstr(fx_refused(&f).from, "127.0.0.1:"));
 	r = raw_to(&f, "/ros2.test.Echo/Nothing");
 	raw_call(&r);
 	fx_wait(&f.refused[RPC_REFUSED_METHOD], 1);
-	assert_null(f.last_refusal.method);
+	assert_null(fx_refused(&f).r.method);
 	r = raw_to(&f, "/ros2.test.Echo/Say");
 	r.version = "9";
 	raw_call(&r);

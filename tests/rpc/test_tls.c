@@ -96,9 +96,9 @@ static void rpc_tls__who_is_refused_by_the_handshake_is_told(void **state)
 	assert_int_equal(say_once(&f, as("client"), &err), 0);
 	assert_int_not_equal(say_once(&f, (struct rpc_channel_opts){0}, &err), 0);
 	fx_wait(&f.refused[RPC_REFUSED_HANDSHAKE], 1);
-	assert_int_equal(f.last_refusal.status, ROS2_UNAUTHENTICATED);
-	assert_string_equal(f.refused_who, "");
-	assert_non_null(strstr(f.refused_from, "127.0.0.1:"));
+	assert_int_equal(fx_refused(&f).r.status, ROS2_UNAUTHENTICATED);
+	assert_string_equal(fx_refused(&f).who, "");
+	assert_non_null(strstr(fx_refused(&f).from, "127.0.0.1:"));
 	told = f.refused[RPC_REFUSED_HANDSHAKE];
 	assert_int_not_equal(say_once(&f, as("foreign"), &err), 0);
 	fx_wait(&f.refused[RPC_REFUSED_HANDSHAKE], told + 1);

@@ -202,9 +202,9 @@ static void trust__a_connection_whose_ca_is_gone_is_refused_at_its_next_call(voi
 		assert_non_null(strstr(err.msg, "not trusted any more"));
 		fx_wait(&f.refused[RPC_REFUSED_TRUST], i);
 	}
-	assert_string_equal(f.refused_who, SECOND_ID);
-	assert_int_equal(f.last_refusal.status, ROS2_UNAUTHENTICATED);
-	assert_string_equal(f.last_refusal.method->name, "Echo.Say");
+	assert_string_equal(fx_refused(&f).who, SECOND_ID);
+	assert_int_equal(fx_refused(&f).r.status, ROS2_UNAUTHENTICATED);
+	assert_string_equal(fx_refused(&f).r.method->name, "Echo.Say");
 	assert_int_equal(fx_say(first, "x", "x", &err), 0);
 	fx_wait(&f.handled, 4);
 	assert_int_equal(f.handled, 4);
