@@ -59,6 +59,9 @@ void fabric_mem_break_as(struct fabric_qp *qp, const struct fabric_mem_failure *
 /* ... on the one at the other end of @qp, and says why in an event (static words; NULL: in none).
  */
 void fabric_mem_break_peer(struct fabric_qp *qp, const char *words);
+/* The device at the other end of @qp says that of it, or of itself, and nothing else happens
+ * (static words). */
+void fabric_mem_report(struct fabric_qp *qp, enum fabric_event_kind kind, const char *words);
 /* The next work request of that kind towards @qp ends so at who posted it, as by an answer that @qp
  * did not send. */
 void fabric_mem_forge(struct fabric_qp *qp, enum fabric_op op, enum fabric_end end);

@@ -393,6 +393,21 @@ void fabric_mem_break_peer(struct fabric_qp *qp, const char *words)
 	pthread_mutex_unlock(&mem_lock);
 }
 
+void fabric_mem_report(struct fabric_qp *qp, enum fabric_event_kind kind, const char *words)
+{
+	struct fabric_qp *peer;
+
+	pthread_mutex_lock(&mem_lock);
+	peer = mem_qp_find(qp->peer);
+	say(peer, peer->id, words);
+	peer->set->pd->dev->event.kind = kind;
+	if (kind != FABRIC_EVENT_QP_FAILED)
+		peer->set->pd->dev->event.qp_id = 0;
+	if (kind != FABRIC_EVENT_QP_FAILED && kind != FABRIC_EVENT_CQ_FAILED)
+		peer->set->pd->dev->event.set_cookie = 0;
+	pthread_mutex_unlock(&mem_lock);
+}
+
 void fabric_mem_break_as(struct fabric_qp *qp, const struct fabric_mem_failure *how)
 {
 	pthread_mutex_lock(&mem_lock);
