@@ -29,11 +29,15 @@
 #define FORWARD_FIRST 200
 #define FORWARD_PER_S 20
 #endif
-#define SHARES_MAX      4096
+#ifndef SHARES_MAX
+#define SHARES_MAX 4096
+#endif
 #define SHARE_FORGET_NS (3600 * NS_PER_S)
 /* One transaction: with a detail for each incarnation in each count. */
 #define FLIGHT_ORIGINS (STORE_DETAILS_MAX - 1)
-#define FLIGHT_DRAFTS  4096
+#ifndef FLIGHT_DRAFTS
+#define FLIGHT_DRAFTS 4096
+#endif
 
 static struct ctl_origin *origin_get(struct ctl_agent *a, const struct ros2_uid *incarnation)
 {

@@ -1,0 +1,355 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Revocations that a full disk does not take: answered `record pending`, they wait in order, in
+ * memory and in the journal. With room again each is recorded once, in that order, by itself; a
+ * process that is killed, or ends, in between has lost none, nor has one that is killed while they
+ * are being recorded. The control: without their notes a kill loses them.
+ */
+#include "tests/await.h"
+#include "tests/controller/store_fixture.h"
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define FULL_PAGES 120
+#define MANY       60
+#define SLOTS      1024 /* of the journal: what comes beyond waits in memory only */
+
+struct shared { /* with the child */
+	_Atomic unsigned answered, pending;
+	_Atomic bool ready;
+};
+static struct shared *shared;
+
+/* ---- revocations, by number ---- */
+
+static struct ros2_uid uid_of(unsigned n)
+{
+	struct ros2_uid u = {{0xab, (uint8_t)(n >> 8), (uint8_t)n}};
+
+	return u;
+}
+
+static unsigned number_of(const void *note)
+{
+	const uint8_t *b = note;
+
+	return (unsigned)b[1] << 8 | b[2];
+}
+
+static struct store_txn *revocation(unsigned n, bool with_note, int slot)
+{
+	struct store_txn *t = store_txn_new();
+	struct store_draft *d = store_txn_audit(t);
+	struct ros2_uid uid = uid_of(n);
+
+	store_txn_add(t, STORE_REVOCATION_PUT)->revocation =
+		(struct store_revocation){.uid = uid,
+	                                  .kind = STORE_TENANT,
+	                                  .target_uid = {{9}},
+	                                  .target_name = "alpha",
+	                                  .version = n,
+	                                  .created_unix_ns = 1,
+	                                  .reason = "test"};
+	d->action = "tenant.revoke";
+	d->actor = "system";
+	d->object_name = store_txn_fmt(t, "r-%05u", n);
+	store_txn_set_shrinks(t);
+	if (with_note)
+		store_txn_set_note(t, uid.b, ROS2_UID_LEN, slot);
+	return t;
+}
+
+static void fill_up(struct fixture *f)
+{
+	struct ros2_uid tenant = {{5}};
+	struct wait w = {0};
+
+	for (int i = 0; i < 2000; i++) {
+		struct ros2_uid u = ros2_uid_new();
+
+		fixture_submit(f, &w, fixture_grant(&u, &tenant));
+	}
+	fixture_wait(f, &w);
+	assert_true(w.failed > 0);
+}
+
+/* How many of them wait. */
+static unsigned take_away(struct fixture *f, unsigned n, bool with_note)
+{
+	struct wait w = {0};
+
+	for (unsigned i = 1; i <= n; i++)
+		fixture_submit(f, &w, revocation(i, with_note, -1));
+	fixture_wait(f, &w);
+	/* Each is recorded, or waits. */
+	assert_int_equal(w.pending, w.failed);
+	return w.pending;
+}
+
+static void make_room(struct fixture *f)
+{
+	fixture_sql(f, "DELETE FROM grants");
+}
+
+/* ---- what a start finds ---- */
+
+struct found {
+	unsigned n, v[2 * SLOTS];
+	int slot[2 * SLOTS];
+};
+
+static int on_note(void *arg, const void *p, size_t n, int slot)
+{
+	struct found *x = arg;
+
+	assert_int_equal(n, ROS2_UID_LEN);
+	x->v[x->n] = number_of(p);
+	x->slot[x->n++] = slot;
+	return 0;
+}
+
+static void open_it(struct fixture *f, uint64_t max_pages, struct found *ret)
+{
+	struct store_loader l = {.note = on_note, .arg = ret};
+	struct ros2_err err = ROS2_ERR_INIT;
+
+	ret->n = 0;
+	f->opts.max_pages = max_pages;
+	if (store_open(&f->opts, &f->store, &err) || store_load(f->store, &l, &err) ||
+	    store_start(f->store, &err))
+		fail_msg("%s", err.msg);
+}
+
+static unsigned rows(const struct fixture *f)
+{
+	return (unsigned)fixture_sql(f, "SELECT count(*) FROM revocations");
+}
+
+/* All of them, each once, in the order in which they were made. */
+static void all_recorded(const struct fixture *f, unsigned n)
+{
+	struct verdict v;
+
+	assert_int_equal(rows(f), n);
+	assert_int_equal(fixture_sql(f, "SELECT count(*) FROM audit WHERE action='tenant.revoke'"),
+	                 n);
+	assert_int_equal(fixture_sql(f, "SELECT count(*) FROM (SELECT object_name AS o,"
+	                                " lag(object_name) OVER (ORDER BY seq) AS before FROM audit"
+	                                " WHERE action='tenant.revoke') WHERE before >= o"),
+	                 0);
+	fixture_verify(f, &v);
+	assert_int_equal(v.rc, 0);
+}
+
+static void wait_recorded(struct fixture *f)
+{
+	struct store_stats st;
+
+	assert_true(AWAIT((store_stats(f->store, &st), !st.record_pending)));
+}
+
+/* As the domain does: what a start found is submitted again, in its slot. */
+static void record_found(struct fixture *f, const struct found *x)
+{
+	struct wait w = {0};
+
+	for (unsigned i = 0; i < x->n; i++)
+		fixture_submit(f, &w, revocation(x->v[i], true, x->slot[i]));
+	fixture_wait(f, &w);
+	assert_int_equal(w.failed, w.pending);
+	wait_recorded(f);
+}
+
+/* ---- with a process that lives ---- */
+
+static void pending__is_recorded_in_order_when_there_is_room(void **state)
+{
+	static struct found x;
+	struct fixture f;
+
+	fixture_init(&f);
+	open_it(&f, FULL_PAGES, &x);
+	fill_up(&f);
+	assert_true(take_away(&f, MANY, true) > MANY / 2);
+	/* Tried again meanwhile, without room: nothing changes its place. */
+	for (int i = 0; i < 3; i++) {
+		struct ros2_uid u = ros2_uid_new(), tenant = {{5}};
+
+		assert_true(fixture_commit(&f, fixture_grant(&u, &tenant)) < 0);
+	}
+	assert_true(rows(&f) < MANY);
+	make_room(&f);
+	wait_recorded(&f);
+	all_recorded(&f, MANY);
+	fixture_close(&f);
+	/* No note is left, so that nothing is done twice. */
+	open_it(&f, 0, &x);
+	assert_int_equal(x.n, 0);
+	fixture_fini(&f);
+}
+
+static void pending__is_there_after_a_restart_and_another(void **state)
+{
+	static struct found x, y;
+	struct fixture f;
+	unsigned n;
+
+	fixture_init(&f);
+	open_it(&f, FULL_PAGES, &x);
+	fill_up(&f);
+	n = take_away(&f, MANY, true);
+	assert_true(n > MANY / 2);
+	for (int i = 0; i < 2; i++) {
+		fixture_close(&f);
+		open_it(&f, FULL_PAGES, &y);
+		assert_int_equal(y.n + rows(&f), MANY);
+		assert_true(y.n > 0);
+		for (unsigned k = 1; k < y.n; k++)
+			assert_true(y.v[k] > y.v[k - 1]);
+	}
+	make_room(&f);
+	record_found(&f, &y);
+	all_recorded(&f, MANY);
+	fixture_close(&f);
+	open_it(&f, 0, &x);
+	assert_int_equal(x.n, 0);
+	fixture_fini(&f);
+}
+
+/* ---- with one that is killed ---- */
+
+static void child(struct fixture *f, unsigned n, bool with_note, bool room)
+{
+	static struct found x;
+
+	if (loop_new(&(struct loop_opts){.name = "child"}, &f->loop) || loop_thread_start(f->loop))
+		_exit(3);
+	f->opts.loop = f->loop;
+	open_it(f, FULL_PAGES, &x);
+	fill_up(f);
+	shared->pending = take_away(f, n, with_note);
+	shared->ready = true;
+	if (room)
+		make_room(f);
+	for (;;)
+		pause();
+}
+
+/* Killed @after_us after it has answered all; @room: while what waits is being recorded. */
+static void run_and_kill(struct fixture *f, unsigned n, bool with_note, bool room,
+                         unsigned after_us)
+{
+	int status;
+	pid_t pid;
+
+	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
+	              0);
+	assert_true(shared != MAP_FAILED);
+	fixture_init(f);
+	/* A child of several threads may find a lock of the allocator held for ever. */
+	loop_stop(f->loop);
+	loop_thread_join(f->loop);
+	pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0)
+		child(f, n, with_note, room);
+	assert_true(AWAIT(shared->ready));
+	/* time: killed at another moment each round */
+	usleep(after_us);
+	kill(pid, SIGKILL);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFSIGNALED(status));
+	loop_free(f->loop);
+	assert_int_equal(loop_new(&(struct loop_opts){.name = "test"}, &f->loop), 0);
+	assert_int_equal(loop_thread_start(f->loop), 0);
+	f->opts.loop = f->loop;
+}
+
+static void run_end(struct fixture *f)
+{
+	fixture_fini(f);
+	munmap(shared, sizeof(*shared));
+}
+
+static void pending__is_there_after_a_kill(void **state)
+{
+	static struct found x;
+	struct fixture f;
+
+	run_and_kill(&f, MANY, true, false, 0);
+	open_it(&f, FULL_PAGES, &x);
+	assert_int_equal(x.n, shared->pending);
+	assert_int_equal(x.n + rows(&f), MANY);
+	make_room(&f);
+	record_found(&f, &x);
+	all_recorded(&f, MANY);
+	fixture_close(&f);
+	open_it(&f, 0, &x);
+	assert_int_equal(x.n, 0);
+	run_end(&f);
+}
+
+static void pending__is_there_once_after_a_kill_while_it_is_recorded(void **state)
+{
+	static struct found x;
+
+	for (unsigned round = 0; round < 8; round++) {
+		struct fixture f;
+
+		run_and_kill(&f, MANY, true, true, 9000 * round);
+		open_it(&f, 0, &x);
+		/* Each is a row, or found: not both. */
+		assert_int_equal(x.n + rows(&f), MANY);
+		record_found(&f, &x);
+		all_recorded(&f, MANY);
+		run_end(&f);
+	}
+}
+
+static void control__without_notes_a_kill_loses_what_waits(void **state)
+{
+	static struct found x;
+	struct fixture f;
+
+	run_and_kill(&f, MANY, false, false, 0);
+	open_it(&f, 0, &x);
+	assert_int_equal(x.n, 0);
+	assert_int_equal(rows(&f), MANY - shared->pending);
+	assert_true(shared->pending > 0);
+	run_end(&f);
+}
+
+/* What comes when the journal has no slot waits in memory only, which the store says in its log:
+ * a process that is killed has it no more (docs/decisions/0014). */
+static void pending__beyond_the_slots_of_the_journal_is_in_memory_only(void **state)
+{
+	static struct found x;
+	struct fixture f;
+	unsigned n = SLOTS + 40;
+
+	run_and_kill(&f, n, true, false, 0);
+	assert_true(shared->pending > SLOTS);
+	open_it(&f, 0, &x);
+	assert_int_equal(x.n, SLOTS);
+	assert_int_equal(rows(&f), n - shared->pending);
+	run_end(&f);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(pending__is_recorded_in_order_when_there_is_room),
+		cmocka_unit_test(pending__is_there_after_a_restart_and_another),
+		cmocka_unit_test(pending__is_there_after_a_kill),
+		cmocka_unit_test(pending__is_there_once_after_a_kill_while_it_is_recorded),
+		cmocka_unit_test(control__without_notes_a_kill_loses_what_waits),
+		cmocka_unit_test(pending__beyond_the_slots_of_the_journal_is_in_memory_only),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
