@@ -83,13 +83,14 @@ static int restore(struct ros2_session *s, struct ros2_err *err)
 	return 0;
 }
 
-static int open_once(struct ros2_session *s, enum ros2_transport transport, struct ros2_err *err)
+static int open_once(struct ros2_session *s, enum ros2_transport transport, uint64_t shm_bytes,
+                     struct ros2_err *err)
 {
 	struct control_session granted;
 	int rc;
 
 	shm_stage_drop(s);
-	rc = control_open_session(s->client->control, transport, s->shm_bytes, &granted, err);
+	rc = control_open_session(s->client->control, transport, shm_bytes, &granted, err);
 	if (rc)
 		return rc;
 	adopt(s, &granted);
@@ -104,6 +105,29 @@ static int open_once(struct ros2_session *s, enum ros2_transport transport, stru
 	}
 	s->state = LINK_UP;
 	return 0;
+}
+
+/* What the program has of the memory of a lost session counts beside that of the next. */
+static bool keeps_shared_memory(const struct ros2_session *s)
+{
+	for (uint32_t i = 0; i < s->n_regions; i++)
+		if (s->regions[i]->arena)
+			return true;
+	return false;
+}
+
+/* Where not all is to be had again because of that, what is left will do: the program's buffers are
+ * copied anyway. */
+static int open_with_memory(struct ros2_session *s, enum ros2_transport transport,
+                            struct ros2_err *err)
+{
+	int rc = open_once(s, transport, s->shm_bytes, err);
+
+	if (rc && err->status == ROS2_LIMIT && s->shm_bytes && keeps_shared_memory(s)) {
+		*err = (struct ros2_err)ROS2_ERR_INIT;
+		rc = open_once(s, transport, 0, err);
+	}
+	return rc;
 }
 
 /* AUTO asks for verbs only where it can be had here, and not again after it did not work. */
@@ -124,7 +148,7 @@ int session_open_and_restore(struct ros2_session *s, struct ros2_err *err)
 		return ros2_err_named(err, ROS2_UNSUPPORTED,
 		                      "this machine has no RDMA device: a session over verbs was "
 		                      "asked for");
-	rc = open_once(s, transport, &own);
+	rc = open_with_memory(s, transport, &own);
 	/* An agent before verbs does not know the word; and a device may be there that leads
 	 * nowhere. */
 	if (rc && transport == ROS2_TRANSPORT_AUTO &&
@@ -132,7 +156,7 @@ int session_open_and_restore(struct ros2_session *s, struct ros2_err *err)
 	     (s->over == ROS2_TRANSPORT_VERBS && !status_is_final(own.status)))) {
 		s->no_verbs = true;
 		own = (struct ros2_err)ROS2_ERR_INIT;
-		rc = open_once(s, ROS2_TRANSPORT_TCP, &own);
+		rc = open_once(s, ROS2_TRANSPORT_TCP, 0, &own);
 	}
 	if (rc && err)
 		*err = own;

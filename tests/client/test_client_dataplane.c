@@ -4,6 +4,7 @@
  * (direct.h). What is on the wire is what both sides mean.
  */
 #include "tests/client/direct.h"
+#include "dataplane/client/shm_priv.h"
 #include "tests/await.h"
 #include <errno.h>
 #include <poll.h>
@@ -456,6 +457,56 @@ static void real_data_plane__auto_takes_tcp_where_verbs_lead_nowhere(void **stat
 	user_close(&u);
 }
 
+static size_t shared_bytes(const struct user *u)
+{
+	return u->session->shm->arena->len - WIRE_SHM_DATA_OFF;
+}
+
+/* Buffers of the lost session count beside the next one's memory: it takes what is left of the
+ * tenant's, and all that it wanted when they are gone. */
+static void over_shm__a_session_made_again_takes_the_memory_that_is_left(void **state)
+{
+	static const struct ros2_session_opts o = {.transport = ROS2_TRANSPORT_SHM,
+	                                           .shm_bytes = 8u << 20};
+	struct ros2_session_info info;
+	struct ros2_session *other = NULL;
+	struct fx *fx = *state;
+	struct user u;
+
+	if (fx_transport != DP_TRANSPORT_SHM)
+		skip();
+	user_open_as(fx, &u, &o);
+	assert_int_equal(shared_bytes(&u), 8u << 20);
+	/* Who has nothing to lose hears of the limit. */
+	assert_true(ros2_session_open(u.client, &o, &other, &u.err) < 0);
+	assert_int_equal(u.err.status, ROS2_LIMIT);
+	user_fill(u.buf, USER_BUF, 1);
+	user_lose_session(&u);
+	assert_int_equal(ros2_pwrite(u.file, u.buf, USER_BUF, 0, &u.err), USER_BUF);
+	assert_in_range(shared_bytes(&u), 2u << 20, (8u << 20) - 1);
+	ros2_session_info(u.session, &info);
+	assert_int_equal(info.copied_bytes, USER_BUF);
+	assert_int_equal(ros2_flush(u.file, &u.err), 0);
+	ros2_buf_free(u.session, u.buf);
+	user_lose_session(&u);
+	assert_int_equal(ros2_flush(u.file, &u.err), 0);
+	assert_int_equal(shared_bytes(&u), 8u << 20);
+	assert_int_equal(u.session->reconnects, 2);
+	user_close(&u);
+}
+
+static int setup_little(void **state)
+{
+	fx_shm_tenant_bytes = 13u << 20;
+	return fx_setup(state);
+}
+
+static int teardown_little(void **state)
+{
+	fx_shm_tenant_bytes = 0;
+	return fx_teardown(state);
+}
+
 #ifdef ROS2_TEST_FABRIC_MEM
 /* Only there can be seen what the device was asked for. */
 static void over_verbs__each_window_ends_once_and_with_its_region(void **state)
@@ -568,6 +619,9 @@ int main(void)
 		T(real_data_plane__a_random_walk_reads_what_was_written),
 		T(real_data_plane__memory_freed_under_work_ends_its_requests_first),
 		T(real_data_plane__auto_takes_tcp_where_verbs_lead_nowhere),
+		cmocka_unit_test_setup_teardown(
+			over_shm__a_session_made_again_takes_the_memory_that_is_left, setup_little,
+			teardown_little),
 #ifdef ROS2_TEST_FABRIC_MEM
 		T(over_verbs__each_window_ends_once_and_with_its_region),
 		T(over_verbs__why_a_device_ended_the_connection_is_said),
