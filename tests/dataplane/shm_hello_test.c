@@ -6,8 +6,11 @@
 #include "tests/await.h"
 #include "tests/clock_ahead.h"
 #include "tests/dataplane/shm_raw.h"
+#include <signal.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
 
 /* ---- connections that have proved nothing ---- */
 
@@ -139,6 +142,127 @@ static void unproved__share_a_cap_in_all(void **state)
 	rs_end(&t);
 }
 
+/* ---- users that really are others: processes of theirs ---- */
+
+#define USER_MOST 96u
+
+struct user {
+	pid_t pid;
+	int orders[2], answers[2]; /* pipes */
+};
+
+/* As far as the CHALLENGE: then all that the agent did for this connection's place is done. */
+static int connect_challenged(const char *path)
+{
+	uint8_t challenge[WIRE_HEADER_LEN + WIRE_NONCE_LEN];
+	struct sockaddr_un at = {.sun_family = AF_UNIX};
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	memcpy(at.sun_path, path, MIN(strlen(path), sizeof(at.sun_path) - 1));
+	if (fd < 0 || connect(fd, (struct sockaddr *)&at, sizeof(at)) < 0 ||
+	    recv(fd, challenge, sizeof(challenge), MSG_WAITALL) != (ssize_t)sizeof(challenge))
+		_exit(2);
+	return fd;
+}
+
+static bool is_over(int fd)
+{
+	uint8_t bytes[512];
+	ssize_t n;
+
+	do
+		n = recv(fd, bytes, sizeof(bytes), MSG_DONTWAIT);
+	while (n > 0);
+	return n == 0 || errno != EAGAIN;
+}
+
+/* An order is how many connections more; 0: how many are over? */
+static void user_main(const struct user *u, const char *path, uid_t uid)
+{
+	int fd[USER_MOST];
+	uint32_t n = 0;
+	uint8_t order;
+
+	if (setresgid(uid, uid, uid) || setresuid(uid, uid, uid))
+		_exit(1);
+	while (read(u->orders[0], &order, 1) == 1) {
+		uint8_t answer = 0;
+
+		for (uint32_t i = 0; !order && i < n; i++)
+			answer += is_over(fd[i]);
+		for (; order && n < USER_MOST; order--)
+			fd[n++] = connect_challenged(path);
+		if (write(u->answers[1], &answer, 1) != 1)
+			_exit(3);
+	}
+	_exit(0);
+}
+
+static void user_start(struct user *u, const char *path, uid_t uid)
+{
+	assert_int_equal(pipe2(u->orders, O_CLOEXEC) | pipe2(u->answers, O_CLOEXEC), 0);
+	u->pid = fork();
+	assert_true(u->pid >= 0);
+	if (!u->pid)
+		user_main(u, path, uid);
+	close(u->orders[0]);
+	close(u->answers[1]);
+}
+
+static uint32_t user_does(struct user *u, uint8_t order)
+{
+	uint8_t answer;
+
+	assert_int_equal(write(u->orders[1], &order, 1), 1);
+	assert_int_equal(read(u->answers[0], &answer, 1), 1);
+	return answer;
+}
+
+static void user_end(struct user *u)
+{
+	kill(u->pid, SIGKILL);
+	assert_int_equal(waitpid(u->pid, NULL, 0), u->pid);
+	close(u->orders[1]);
+	close(u->answers[0]);
+}
+
+static void unproved__of_a_user_cost_another_user_none(void **state)
+{
+	struct fx *fx = *state;
+	struct user many, few;
+	struct dp_event ev;
+	char path[320];
+	struct shm_raw t;
+
+	if (geteuid() != 0) {
+		print_message("# not root: nobody else to be\n");
+		skip();
+	}
+	rs_open_session(fx, &t);
+	snprintf(path, sizeof(path), "%s/reactor0.sock", fx->shm_dir);
+	assert_int_equal(chmod(fx->base, 0755), 0);
+	user_start(&many, path, 4242);
+	user_start(&few, path, 4343);
+	/* All places are taken; then they go from the one who has most to the other. */
+	assert_int_equal(user_does(&many, 64), 0);
+	assert_int_equal(user_does(&many, 0), 0);
+	assert_int_equal(user_does(&few, 8), 0);
+	assert_int_equal(user_does(&many, 0), 8);
+	ev = fx_event(fx, DP_EVENT_HELLO_REFUSED, ROS2_LIMIT);
+	assert_non_null(strstr(ev.words, "uid 4242, pid"));
+	/* Who has most pays for its own next ones, too. */
+	user_does(&many, 8);
+	assert_int_equal(user_does(&many, 0), 16);
+	assert_int_equal(user_does(&few, 0), 0);
+	/* A third is served beside them. */
+	rs_connect(&t);
+	rs_ping(&t);
+	assert_int_equal(user_does(&few, 0), 0);
+	user_end(&few);
+	user_end(&many);
+	rs_end(&t);
+}
+
 static void unproved__have_ten_seconds(void **state)
 {
 	struct fx *fx = *state;
@@ -227,6 +351,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(unproved__of_a_user_have_their_own_cap,
 	                                        setup_two_per_user, fx_teardown),
 		FX_TEST(unproved__share_a_cap_in_all),
+		FX_TEST(unproved__of_a_user_cost_another_user_none),
 		FX_TEST(unproved__have_ten_seconds),
 		FX_TEST(hello__with_a_wrong_proof_is_refused_and_does_not_use_the_secret_up),
 		FX_TEST(hello__of_a_session_over_another_transport_is_refused),
