@@ -207,6 +207,7 @@ struct dp_session {
 	bool ended, gone, closing;
 	struct dp_op close_op; /* lent to the call that closes it, while closing */
 	struct dp_op seal_op;  /* over shm: lent once, when the tenant has mapped the memory */
+	struct dp_op unmap_op; /* and once at its end, when nothing else names it */
 	uint32_t n_ops;        /* operations under way that name it */
 	uint32_t n_mounts;
 	struct dp_mount_obj *mounts[DP_MOUNTS_MAX]; /* referenced */

@@ -12,6 +12,7 @@
 #include "dataplane/test_switches.h"
 #include "dataplane/verbs.h"
 #include <inttypes.h>
+#include <sys/mman.h>
 
 #define SHM_DEFAULT        (64ull << 20)
 #define SHM_TENANT_DEFAULT (256ull << 20)
@@ -356,12 +357,56 @@ void dp_session_gone(struct dp_session *ds)
 	dp_revokes_check(dp);
 }
 
+/* What of the memory is mapped and open here: given back once, by whoever comes first. */
+static void unmap(struct dp_op *op)
+{
+	if (op->b)
+		munmap((void *)(uintptr_t)op->a, op->b);
+	if (op->handle)
+		close((int)op->handle - 1);
+	op->b = op->handle = 0;
+}
+
 void dp_session_free(struct dp_session *ds)
 {
 	list_del(&ds->link);
 	free(ds->s);
 	shm_give_back(ds->dp, ds->tenant, ds->shm);
+	unmap(&ds->unmap_op);
 	free(ds);
+}
+
+static void unmapped(struct dp_op *op)
+{
+	struct dp_session *ds = container_of(op, struct dp_session, unmap_op);
+
+	/* When nobody else has it the kernel has said so by now. */
+	shm_kept_look(ds->dp);
+	dp_op_finish(op);
+	ds->n_ops--;
+	dp_session_release(ds);
+}
+
+/* To give pages back takes the longer the more there are, and the loop would stand meanwhile. It
+ * counts for its tenant until nobody has it (shm_kept.h), and is listed there first: the kernel
+ * tells it while the worker is still at it. The session is there until then, so who opens another
+ * when this one is gone finds its room. */
+static void begin_unmap(struct dp_session *ds)
+{
+	struct shm_memory *m = TAKE_PTR(ds->shm);
+	struct dp_op *op = &ds->unmap_op;
+
+	ds->n_ops++;
+	dp_op_begin(op, ds->dp, NULL, NULL);
+	/* It names no session: it is carried out whatever became of the session's rights. */
+	op->closes_of = ds->tenant;
+	op->a = (uintptr_t)m->map;
+	op->b = m->map ? m->bytes : 0;
+	op->handle = m->fd >= 0 ? (uint64_t)m->fd + 1 : 0;
+	m->map = NULL;
+	m->fd = -1;
+	shm_give_back(ds->dp, ds->tenant, m);
+	dp_op_to_worker(op, NULL, unmap, unmapped);
 }
 
 void dp_session_release(struct dp_session *ds)
@@ -372,6 +417,10 @@ void dp_session_release(struct dp_session *ds)
 
 	if (!ds->gone || ds->n_ops)
 		return;
+	if (ds->shm) {
+		begin_unmap(ds);
+		return;
+	}
 	uidmap_remove(&dp->uids, &ds->uid);
 	ds->reactor->n_sessions--;
 	ds->reactor->of_tenant[t->index]--;

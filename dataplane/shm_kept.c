@@ -33,7 +33,7 @@ static void gone(struct dp *dp, int watch)
 }
 
 /* What was lost because the queue was full stays counted: that takes 8192 ends in one turn. */
-static void look(struct dp *dp)
+void shm_kept_look(struct dp *dp)
 {
 	union {
 		struct inotify_event align;
@@ -52,7 +52,7 @@ static void look(struct dp *dp)
 
 static void on_events(void *arg, uint32_t revents)
 {
-	look(arg);
+	shm_kept_look(arg);
 }
 
 int shm_kept_open(struct dp *dp, struct ros2_err *err)
@@ -92,5 +92,5 @@ void shm_kept_put(struct dp *dp, const struct ros2_uid *tenant, struct shm_memor
 	list_add_tail(&dp->shm_kept.all, &m->link);
 	shm_memory_unmap(m);
 	/* Nobody else has it, usually: it is free at once. */
-	look(dp);
+	shm_kept_look(dp);
 }

@@ -30,4 +30,6 @@ void shm_kept_close(struct dp *dp);
 /* Lets go of @m, which counts for @tenant; it is no longer the caller's. Counted down here when
  * nobody else has it by now. */
 void shm_kept_put(struct dp *dp, const struct ros2_uid *tenant, struct shm_memory *m);
+/* Takes what the kernel has told by now. */
+void shm_kept_look(struct dp *dp);
 #endif

@@ -321,6 +321,65 @@ static void revocation__of_a_tenant_gives_back_all_it_had(void **state)
 	assert_int_equal(used(fx), 0);
 }
 
+/* ---- who gives the pages back ---- */
+
+static _Atomic uint32_t unmapped_by_worker, unmapped_by_others;
+
+int __real_munmap(void *p, size_t len);
+int __wrap_munmap(void *p, size_t len);
+int __wrap_munmap(void *p, size_t len)
+{
+	char name[16];
+
+	/* As only a session's memory is long. */
+	if (len == SHM_BYTES + SHM_BASE) {
+		pthread_getname_np(pthread_self(), name, sizeof(name));
+		(*(strcmp(name, "control") ? &unmapped_by_others : &unmapped_by_worker))++;
+	}
+	return __real_munmap(p, len);
+}
+
+static void memory__is_unmapped_by_a_worker(void **state)
+{
+	struct fx *fx = *state;
+	struct fx_revoked r;
+	struct shm_raw t;
+	struct tenant a;
+
+	new_tenant(fx, &a);
+	unmapped_by_worker = unmapped_by_others = 0;
+	for (uint32_t i = 0; i < 4; i++) {
+		rs_open_as(fx, &t, &a.uid, &a.grant, UINT64_MAX);
+		rs_connect(&t);
+		if (i % 2) /* Whatever became of its rights. */
+			fx_revoke(fx, DP_SCOPE_SESSION, &t.c.session, &r);
+		raw_close(&t.c);
+		fx_ended(fx, &t.c.session);
+		assert_true(AWAIT(unmapped_by_worker == i + 1));
+		assert_int_equal(unmapped_by_others, i);
+		/* The test's own. */
+		rs_close(&t);
+		assert_true(AWAIT(used(fx) == 0));
+		assert_int_equal(unmapped_by_others, i + 1);
+	}
+}
+
+static void end__of_the_data_plane_while_memory_is_unmapped_leaks_nothing(void **state)
+{
+	struct fx *fx = *state;
+	struct shm_raw t[2];
+	struct tenant a;
+
+	new_tenant(fx, &a);
+	for (size_t i = 0; i < ARRAY_SIZE(t); i++) {
+		rs_open_as(fx, &t[i], &a.uid, &a.grant, UINT64_MAX);
+		rs_connect(&t[i]);
+	}
+	for (size_t i = 0; i < ARRAY_SIZE(t); i++)
+		rs_close(&t[i]);
+	/* The teardown ends it. */
+}
+
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void)
@@ -332,6 +391,8 @@ int main(void)
 		T(control__without_the_share_one_tenant_takes_all),
 		T(churn__leaves_nothing_taken),
 		T(revocation__of_a_tenant_gives_back_all_it_had),
+		T(memory__is_unmapped_by_a_worker),
+		T(end__of_the_data_plane_while_memory_is_unmapped_leaks_nothing),
 	};
 
 	fx_shm = true;
