@@ -70,9 +70,12 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
+	int rc;
+
 	no_ticks = false;
+	rc = *state ? fx_teardown(state) : 0;
 	dp_test_switches = (struct dp_test_switches){0};
-	return *state ? fx_teardown(state) : 0;
+	return rc;
 }
 
 static bool reactor_sleeps(const struct shm_raw *t)

@@ -34,8 +34,10 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
+	int rc = fx_teardown(state);
+
 	dp_test_switches = (struct dp_test_switches){0};
-	return fx_teardown(state);
+	return rc;
 }
 
 static void new_tenant(struct fx *fx, struct tenant *t)
