@@ -66,6 +66,12 @@ rolling() {
 	check "$state: beta's load has found the new agent" await "$long" load_moves steady beta
 	check "$state: what was stored is there" as alpha ros2-bench verify-tree --agent "${agent[0]}" --namespace data -q "$dir/tree" kept
 	revoked_under_load "$state, shm" "$new" "$new" 0 --transport shm --shm-bytes 4MiB
+	# A client that has no such word says so; one that has it shares memory with the new agent, whatever both have learned since.
+	if with "$old" ros2-bench --help | grep -q -- --shm-bytes; then
+		check "$state: the old client works over shm, verified" short_with "$old" alpha 0 --transport shm
+	else
+		refused "$state: the old client knows no shm, and says so" 'transport' short_with "$old" alpha 0 --transport shm
+	fi
 	check "$state: beta's load, of the old client, was verified from the beginning to the end" unharmed steady
 	check "$state: it says that it reconnected" [ "$(report steady .reconnects)" -ge 1 ]
 	check "$state: nothing that was acknowledged is lost" kept
