@@ -6,8 +6,14 @@
 #include "common/util.h"
 #include "tools/ctl/ctl.h"
 #include <errno.h>
+#include <netdb.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define PROBE_MS 500
 
 char *ctl_path(const char *dir, const char *name)
 {
@@ -52,6 +58,39 @@ static int server_id(const char *dir, char out[ROS2_SPIFFE_MAX + 1])
 	return CTL_OK;
 }
 
+/* What a bare connection meets: gRPC does not tell why it has none. For words only. */
+static const char *why_not_reached(const char *target)
+{
+	struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *ai;
+	const char *colon = strrchr(target, ':');
+	struct pollfd p = {.fd = -1, .events = POLLOUT};
+	socklen_t len = sizeof(int);
+	int error = 0, rc;
+	char host[256];
+
+	if (!colon || (size_t)(colon - target) >= sizeof(host))
+		return "expected HOST:PORT";
+	snprintf(host, sizeof(host), "%.*s", (int)(colon - target), target);
+	if (host[0] == '[') /* [::1]:4433 */
+		snprintf(host, sizeof(host), "%.*s", (int)strcspn(target + 1, "]"), target + 1);
+	rc = getaddrinfo(host, colon + 1, &hints, &ai);
+	if (rc)
+		return gai_strerror(rc);
+	p.fd = socket(ai->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (p.fd < 0 || (connect(p.fd, ai->ai_addr, ai->ai_addrlen) < 0 && errno != EINPROGRESS))
+		error = errno;
+	else if (poll(&p, 1, PROBE_MS) == 0)
+		error = ETIMEDOUT;
+	else if (getsockopt(p.fd, SOL_SOCKET, SO_ERROR, &error, &len) < 0)
+		error = errno;
+	if (p.fd >= 0)
+		close(p.fd);
+	freeaddrinfo(ai);
+	return error ? strerror(error)
+	             : "something listens there, but not one that this context believes, or that "
+	               "believes it (is it the controller's admin address?)";
+}
+
 int ctl_connect(struct ctl *c)
 {
 	AUTO_FREE char *target = NULL, *cert = NULL, *key = NULL, *ca = NULL;
@@ -83,8 +122,8 @@ int ctl_connect(struct ctl *c)
 	if (rpc_channel_new(&o, &c->channel, &err) < 0)
 		return ctl_fail(CTL_FAILED, "%s", err.msg);
 	if (rpc_channel_wait_ready(c->channel, c->timeout_ms, &err) < 0)
-		return ctl_fail(CTL_UNREACHABLE, "cannot reach the controller at %s: %s", o.target,
-		                err.msg);
+		return ctl_fail(CTL_UNREACHABLE, "cannot reach the controller at %s: %s: %s",
+		                o.target, err.msg, why_not_reached(o.target));
 	return CTL_OK;
 }
 
