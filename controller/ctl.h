@@ -254,6 +254,7 @@ struct ctl {
 	bool gate_busy, stopping;
 	unsigned agents_connected;
 	uint64_t beats;
+	uint64_t probe_changes; /* reports that answered differently than those before */
 };
 
 /* ---- controller/objects.c ---- */

@@ -76,6 +76,10 @@ static void rights(struct ctl *c, struct metrics_page *p)
 	metrics_family(p, "ros2_controller_beats_total", METRICS_COUNTER,
 	               "Beats of agents since the start.");
 	metrics_u64(p, "ros2_controller_beats_total", c->beats, NULL);
+	metrics_family(p, "ros2_controller_probe_changes_total", METRICS_COUNTER,
+	               "Reports of agents whose devices or transports answered differently than "
+	               "before, or were others, since the start.");
+	metrics_u64(p, "ros2_controller_probe_changes_total", c->probe_changes, NULL);
 	metrics_family(p, "ros2_controller_changes_waiting", METRICS_GAUGE,
 	               "Changes of objects and identities that wait for their turn.");
 	metrics_u64(p, "ros2_controller_changes_waiting", c->n_gate, NULL);

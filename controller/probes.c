@@ -162,6 +162,34 @@ static void tell_subject(struct store_txn *t, struct store_draft *d,
 	}
 }
 
+/* For who watches logs and metrics; the record has all of it. */
+static void say_change(const struct ctl_agent *a)
+{
+	const struct probe_subject *was = NULL, *now = NULL;
+	enum probe_property differs;
+
+	a->ctl->probe_changes++;
+	for (size_t i = 0; i < a->probes->n; i++) {
+		was = &a->probes->v[i];
+		now = subject_of(a->probes_next, was->name);
+		if (!now || !probe_same_answers(was, now, &differs))
+			break;
+	}
+	if (!was || (now && probe_same_answers(was, now, &differs)))
+		log_warn("agent %s reports other devices or transports than before: see its record "
+		         "agent.probe",
+		         a->obj->name);
+	else if (!now)
+		log_warn("agent %s does not report %s any more: what was seen of it counts no "
+		         "longer",
+		         a->obj->name, was->name);
+	else
+		log_warn("agent %s: %s answers differently: %s: %s, was %s", a->obj->name,
+		         now->name, probe_property_to_str(differs),
+		         probe_result_to_str(now->findings[differs].result),
+		         probe_result_to_str(was->findings[differs].result));
+}
+
 static struct store_draft *record(struct ctl_agent *a, struct store_txn *t)
 {
 	struct ctl_caller who = ctl_agent_caller(a);
@@ -229,6 +257,8 @@ static void submit(struct ctl_agent *a)
 	if (p)
 		*p = (struct reported){a->ctl, a->obj->uid};
 	record(a, t);
+	if (a->probes)
+		say_change(a);
 	store_txn_add(t, STORE_PROBES_DELETE)->probe.agent_uid = a->obj->uid;
 	for (size_t i = 0; i < a->probes_next->n; i++)
 		store_txn_add(t, STORE_PROBE_PUT)->probe = (struct store_probe){
