@@ -2,8 +2,9 @@
 /*
  * Sessions and leases are the agents' knowledge: they are asked, all at once, for one second; who
  * does not answer is named. What comes back is a claim: the agent's name in it is ours, and an
- * agent that says more than it was asked for takes no room of the others'. An answer holds the
- * first `limit` rows in order, whatever arrives when.
+ * agent that says more than it was asked for takes no room of the others': rows of other sessions
+ * or tenants, and rows longer than any can be, are not taken. An answer holds the first `limit`
+ * rows in order, or as many of them as a message does, whatever arrives when.
  */
 #include "controller/link_priv.h"
 #include "controller/svc_show_priv.h"
@@ -13,12 +14,19 @@
 #define REPORT_MS   1000
 #define REPORTS_MAX 64 /* questions at once */
 #define PAGE_AGENTS 64 /* asked for one page, at most */
+/* Packed. Names are at most 63 bytes, a principal 255, an address less. */
+#define ROW_BYTES_MAX 4096
+/* Beside what else an answer has, within what a message may be (4 MiB). */
+#define ROWS_BYTES_MAX (5u << 19)
 
 struct report_op {
 	struct svc *s;
 	uint64_t id;
 	bool leases;
-	uint32_t limit;
+	uint32_t limit;                 /* of rows; less when these are long */
+	size_t bytes;                   /* of rows, packed */
+	struct ros2_uid session;        /* zero = all */
+	char tenant[ROS2_NAME_MAX + 1]; /* "" = all */
 	struct page_pos after;
 	report_fn fn;
 	void *arg;
@@ -179,6 +187,9 @@ int report_collect(struct svc *s, struct report_ask *ask, report_fn fn, void *ar
 	op->id = ++s->next_report;
 	op->leases = ask->leases;
 	op->limit = ask->limit;
+	op->session = ask->session;
+	if (ask->tenant)
+		strcpy(op->tenant, ask->tenant->name);
 	if (ask->after)
 		op->after = *ask->after;
 	op->fn = fn;
@@ -233,6 +244,15 @@ static int compare(const char *agent_a, const struct ros2_uid *a, const char *ag
 	return c ? c : memcmp(a->b, b->b, ROS2_UID_LEN);
 }
 
+static void drop_last(struct report_op *op)
+{
+	ProtobufCMessage *m = op->rows[--op->res.n].message;
+
+	op->res.more = true;
+	op->bytes -= protobuf_c_message_get_packed_size(m);
+	protobuf_c_message_free_unpacked(m, NULL);
+}
+
 /* Room for a row of this place among the first `limit`; NULL: it is beyond, or there already. */
 static struct report_row *place(struct report_op *op, const char *agent, const struct ros2_uid *key)
 {
@@ -253,12 +273,22 @@ static struct report_row *place(struct report_op *op, const char *agent, const s
 		op->res.more = true;
 		if (lo == op->limit)
 			return NULL;
-		protobuf_c_message_free_unpacked(op->rows[--op->res.n].message, NULL);
+		drop_last(op);
 	}
 	memmove(op->rows + lo + 1, op->rows + lo, (op->res.n - lo) * sizeof(*op->rows));
 	op->res.n++;
 	op->rows[lo] = (struct report_row){.key = *key};
 	return &op->rows[lo];
+}
+
+/* What does not fit in a message is beyond the answer: also what comes later and lies there. A
+ * question for one session is no answer's: it has a row of an agent at most. */
+static void trim(struct report_op *op)
+{
+	while (op->bytes > ROWS_BYTES_MAX && ros2_uid_is_zero(&op->session)) {
+		drop_last(op);
+		op->limit = (uint32_t)op->res.n;
+	}
 }
 
 static void add_row(struct report_op *op, struct ctl_agent *a, const ProtobufCMessage *in,
@@ -286,6 +316,8 @@ static void add_row(struct report_op *op, struct ctl_agent *a, const ProtobufCMe
 	strcpy(row->agent, a->obj->name);
 	row->agent_uid = a->obj->uid;
 	row->message = copy;
+	op->bytes += protobuf_c_message_get_packed_size(copy);
+	trim(op);
 }
 
 static bool answered(struct report_op *op, const struct ctl_agent *a)
@@ -308,10 +340,65 @@ static bool is_one(const struct ros2_uid *v, size_t n, const struct ctl_agent *a
 	return false;
 }
 
+/* An agent of before may not know what it is asked for, and says all. */
+static bool is_asked_for(const struct report_op *op, const char *tenant,
+                         const ProtobufCBinaryData *session)
+{
+	if (op->tenant[0] && tenant[0] && strcmp(op->tenant, tenant) != 0)
+		return false;
+	return ros2_uid_is_zero(&op->session) ||
+	       (session->len == ROS2_UID_LEN &&
+	        !memcmp(session->data, op->session.b, ROS2_UID_LEN));
+}
+
+static bool is_too_long(const ProtobufCMessage *row)
+{
+	return protobuf_c_message_get_packed_size(row) > ROW_BYTES_MAX;
+}
+
+/* How many it did not take because they are too long. */
+static size_t take_sessions(struct report_op *op, struct ctl_agent *a, const Ros2__V1__Report *r)
+{
+	struct ros2_uid key;
+	size_t n = 0;
+
+	for (size_t i = 0; i < r->n_sessions; i++) {
+		const Ros2__V1__SessionInfo *in = r->sessions[i];
+
+		if (ros2_uid_from_bytes(in->session_uid.data, in->session_uid.len, &key) < 0 ||
+		    !is_asked_for(op, in->tenant, &in->session_uid))
+			continue;
+		if (is_too_long(&in->base))
+			n++;
+		else
+			add_row(op, a, &in->base, &key);
+	}
+	return n;
+}
+
+static size_t take_leases(struct report_op *op, struct ctl_agent *a, const Ros2__V1__Report *r)
+{
+	struct ros2_uid key;
+	size_t n = 0;
+
+	for (size_t i = 0; i < r->n_leases; i++) {
+		const Ros2__V1__LeaseInfo *in = r->leases[i];
+
+		if (!is_asked_for(op, in->tenant, &in->session_uid))
+			continue;
+		key = page_lease_key(in->lease_id);
+		if (is_too_long(&in->base))
+			n++;
+		else
+			add_row(op, a, &in->base, &key);
+	}
+	return n;
+}
+
 void report_in(struct svc *s, struct ctl_agent *a, const Ros2__V1__Report *r)
 {
 	struct report_op *op;
-	struct ros2_uid key;
+	size_t too_long;
 
 	HASH_FIND(hh, s->reports, &r->request_id, sizeof(r->request_id), op);
 	/* An answer may be late; that it answers who was not asked is no accident. */
@@ -319,14 +406,9 @@ void report_in(struct svc *s, struct ctl_agent *a, const Ros2__V1__Report *r)
 		ctl_agent_claim(a, "a report that it was not asked for");
 	if (!op || !is_one(op->waiting, op->n_waiting, a))
 		return;
-	for (size_t i = 0; !op->leases && i < r->n_sessions; i++)
-		if (!ros2_uid_from_bytes(r->sessions[i]->session_uid.data,
-		                         r->sessions[i]->session_uid.len, &key))
-			add_row(op, a, &r->sessions[i]->base, &key);
-	for (size_t i = 0; op->leases && i < r->n_leases; i++) {
-		key = page_lease_key(r->leases[i]->lease_id);
-		add_row(op, a, &r->leases[i]->base, &key);
-	}
+	too_long = op->leases ? take_leases(op, a, r) : take_sessions(op, a, r);
+	if (too_long)
+		ctl_agent_claim(a, "a report with rows that are longer than any can be");
 	op->res.more |= r->more;
 	if (r->last && answered(op, a) && !op->n_waiting)
 		finish(op);

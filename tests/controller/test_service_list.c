@@ -6,20 +6,23 @@
 #include "controller/ctl.h"
 #include "controller/page.h"
 #include "tests/await.h"
-#include "tests/controller/service_fixture.h"
+#include "tests/controller/service_audit.h"
 #include "common/util.h"
 #include <stdio.h>
 
-#define TRAINER  "spiffe://" TD "/tenant/alpha/trainer"
-#define KIND(k)  ROS2__V1__OBJECT_KIND__OBJECT_KIND_##k
-#define MSG(k)   ROS2__V1__CONTROLLER_MESSAGE__MSG_##k
-#define ROWS_MAX 1024
+#define TRAINER        "spiffe://" TD "/tenant/alpha/trainer"
+#define KIND(k)        ROS2__V1__OBJECT_KIND__OBJECT_KIND_##k
+#define MSG(k)         ROS2__V1__CONTROLLER_MESSAGE__MSG_##k
+#define ROWS_MAX       1024
+#define LONG_MAX_BYTES 104000
 
 /* What an agent has: session i has uid {i + 1, be16} and lease i has id i + 1. */
 struct rows {
 	_Atomic size_t n;
 	_Atomic bool gone[ROWS_MAX];
-	_Atomic bool lies; /* answers from the beginning, and more than it was asked for */
+	_Atomic bool lies;         /* answers from the beginning, and more than it was asked for */
+	_Atomic bool others;       /* answers with sessions that it was not asked for, thousands */
+	_Atomic size_t peer_bytes; /* of each row */
 	_Atomic unsigned asked;
 };
 
@@ -46,8 +49,33 @@ static bool beyond(const struct rows *r, const Ros2__V1__ReportRequest *q, size_
 	return !q->after_session_uid.len || memcmp(uid, q->after_session_uid.data, 16) > 0;
 }
 
+/* A page of made-up sessions, each message with others. */
+static void answer_with_others(struct fake *a, uint64_t request_id, uint8_t from, bool last)
+{
+	static uint8_t uids[ROWS_MAX][16];
+	static Ros2__V1__SessionInfo s[ROWS_MAX], *sp[ROWS_MAX];
+	Ros2__V1__AgentMessage m = ROS2__V1__AGENT_MESSAGE__INIT;
+	Ros2__V1__Report r = ROS2__V1__REPORT__INIT;
+
+	for (size_t i = 0; i < ROWS_MAX; i++) {
+		session_uid(i, uids[i]);
+		uids[i][2] = from;
+		ros2__v1__session_info__init(&s[i]);
+		s[i].session_uid = (ProtobufCBinaryData){16, uids[i]};
+		sp[i] = &s[i];
+	}
+	r.request_id = request_id;
+	r.last = last;
+	r.sessions = sp;
+	r.n_sessions = ROWS_MAX;
+	m.msg_case = ROS2__V1__AGENT_MESSAGE__MSG_REPORT;
+	m.report = &r;
+	fake_send(a, &m);
+}
+
 static bool answers(struct fake *a, const Ros2__V1__ControllerMessage *msg)
 {
+	static char peer[LONG_MAX_BYTES + 1];
 	static uint8_t uids[ROWS_MAX][16];
 	static Ros2__V1__SessionInfo s[ROWS_MAX], *sp[ROWS_MAX];
 	static Ros2__V1__LeaseInfo l[ROWS_MAX], *lp[ROWS_MAX];
@@ -60,6 +88,12 @@ static bool answers(struct fake *a, const Ros2__V1__ControllerMessage *msg)
 	if (msg->msg_case != MSG(REPORT_REQUEST))
 		return false;
 	rows->asked++;
+	for (uint8_t i = 1; rows->others && i <= 5; i++)
+		answer_with_others(a, q->request_id, i, i == 5);
+	if (rows->others)
+		return true;
+	memset(peer, 'p', rows->peer_bytes);
+	peer[rows->peer_bytes] = '\0';
 	/* From the last to the first: the order is the controller's business. */
 	for (size_t i = rows->n; i > 0; i--) {
 		if (!beyond(rows, q, i - 1))
@@ -68,6 +102,7 @@ static bool answers(struct fake *a, const Ros2__V1__ControllerMessage *msg)
 		ros2__v1__session_info__init(&s[n]);
 		s[n].session_uid = (ProtobufCBinaryData){16, uids[n]};
 		s[n].agent = (char *)"somebody-else";
+		s[n].peer = peer;
 		sp[n] = &s[n];
 		ros2__v1__lease_info__init(&l[n]);
 		l[n].lease_id = i;
@@ -257,6 +292,45 @@ static void list__an_agent_that_lies_holds_up_no_page(void **state)
 	fake_free(&b);
 }
 
+/* A message holds 4 MiB, of an answer, too. */
+static void list__rows_of_any_length_hold_up_no_page(void **state)
+{
+	struct sf *f = *state;
+	static struct fake a, b;
+	static struct rows ra, rb;
+	Ros2__V1__ListRequest q = ROS2__V1__LIST_REQUEST__INIT;
+	struct walk w = {0};
+
+	memset(&ra, 0, sizeof(ra));
+	memset(&rb, 0, sizeof(rb));
+	documents(f);
+	up(f, &a, "dpu-0", &ra);
+	up(f, &b, "dpu-1", &rb);
+	/* As long as none can be: they are not shown, and that is said of who says so. */
+	ra.peer_bytes = LONG_MAX_BYTES;
+	rb.peer_bytes = 3500;
+	has(&a, &ra, 39);
+	has(&b, &rb, 60);
+	q.kind = KIND(SESSION);
+	q.page_size = 5000;
+	while (walk_page(f, &q, &w))
+		;
+	assert_int_equal(w.n, 60);
+	sf_audit_wait(f, "agent.claim", 1);
+	/* As long as they may be, and more than a message holds: pages are shorter. */
+	ra.peer_bytes = rb.peer_bytes = 3500;
+	has(&a, &ra, 1000);
+	has(&b, &rb, 1000);
+	w = (struct walk){0};
+	q.page_token = (char *)"";
+	while (walk_page(f, &q, &w))
+		;
+	assert_int_equal(w.n, 2000);
+	assert_in_range(w.pages, 3, 5);
+	fake_free(&a);
+	fake_free(&b);
+}
+
 static void list__refuses_tokens_of_other_lists(void **state)
 {
 	struct sf *f = *state;
@@ -397,6 +471,36 @@ static void revoke__session_is_owed_by_every_agent_that_may_have_it(void **state
 	assert_int_equal(r->n_outcomes, 2);
 	ros2__v1__revoke_reply__free_unpacked(r, NULL);
 	fake_connect(&b, NULL, 0);
+	assert_non_null(fake_next(&b, MSG(REVOKE), AWAIT_MS));
+	fake_free(&a);
+	fake_free(&b);
+}
+
+/* Rows are in order of agents' names: those of dpu-0 come before what dpu-1 says. */
+static void revoke__session_is_found_beside_an_agent_that_answers_with_others(void **state)
+{
+	struct sf *f = *state;
+	static struct rows ra, rb;
+	static struct fake a, b;
+	Ros2__V1__RevokeReply *r = NULL;
+	struct ros2_err err = ROS2_ERR_INIT;
+	char uid[ROS2_UID_STR_LEN];
+	struct ros2_uid u;
+
+	memset(&ra, 0, sizeof(ra));
+	memset(&rb, 0, sizeof(rb));
+	documents(f);
+	up(f, &a, "dpu-0", &ra);
+	up(f, &b, "dpu-1", &rb);
+	ra.others = true;
+	rb.n = 1000;
+	session_uid(700, u.b);
+	ros2_uid_to_str(&u, uid);
+	if (sf_revoke(f, KIND(SESSION), uid, 1, &r, &err))
+		fail_msg("%s", err.msg);
+	assert_int_equal(r->n_outcomes, 1);
+	assert_string_equal(r->outcomes[0]->agent, "dpu-1");
+	ros2__v1__revoke_reply__free_unpacked(r, NULL);
 	assert_non_null(fake_next(&b, MSG(REVOKE), AWAIT_MS));
 	fake_free(&a);
 	fake_free(&b);
@@ -579,11 +683,13 @@ int main(void)
 		T(list__pages_go_through_the_rows_of_all_agents),
 		T(list__pages_hold_while_rows_come_and_go),
 		T(list__an_agent_that_lies_holds_up_no_page),
+		T(list__rows_of_any_length_hold_up_no_page),
 		T(list__refuses_tokens_of_other_lists),
 		T(list__grants_in_pages_live_then_ended),
 		T(list__of_agents_looks_at_each_tenant_and_agent_once),
 		T(list__of_tenants_walks_over_all_objects_once),
 		T(revoke__session_is_owed_by_every_agent_that_may_have_it),
+		T(revoke__session_is_found_beside_an_agent_that_answers_with_others),
 	};
 
 	return cmocka_run_group_tests(tests, sf_group_setup, sf_group_teardown);
