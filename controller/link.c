@@ -16,9 +16,10 @@
 #define LOG_COMPONENT "link"
 #include "common/log.h"
 
-#define IN_USE_MAX 4096
-#define DRAFTS_MAX 512
-#define PACE_LOW   4 /* messages in a stream's queue: more of a bulk waits for its reader */
+#define IN_USE_MAX   4096
+#define DRAFTS_MAX   512
+#define REASON_SHOWN 400
+#define PACE_LOW     4 /* messages in a stream's queue: more of a bulk waits for its reader */
 
 static ProtobufCBinaryData bytes(const void *p, size_t n)
 {
@@ -308,8 +309,8 @@ static void on_hello(struct link *l, const Ros2__V1__AgentHello *h)
 	l->agent = a;
 	link_take_stamp(h->stamp, &stamp);
 	ros2_uid_from_bytes(h->incarnation.data, h->incarnation.len, &a->incarnation);
-	snprintf(a->address, sizeof(a->address), "%s", h->tenant_address);
-	snprintf(a->software, sizeof(a->software), "%s", h->software);
+	link_take_text(a->address, sizeof(a->address), h->tenant_address);
+	link_take_text(a->software, sizeof(a->software), h->software);
 	take_have(a, h);
 	a->link = l;
 	a->welcomed = true;
@@ -359,11 +360,13 @@ static void on_beat(struct link *l, const Ros2__V1__Beat *b)
 
 static void on_state(struct link *l, const Ros2__V1__ObjectState *s)
 {
+	char reason[REASON_SHOWN + 1];
 	struct ros2_uid u;
 
+	link_take_text(reason, sizeof(reason), s->failed_reason);
 	if (!ros2_uid_from_bytes(s->uid.data, s->uid.len, &u))
 		ctl_rollout_state(l->agent, (enum store_kind)s->kind, &u, s->version, s->applied,
-		                  s->failed_reason);
+		                  reason);
 }
 
 static void on_grant_request(struct link *l, const Ros2__V1__GrantRequest *g)

@@ -3,10 +3,12 @@
  * What an agent's hello must say to be accepted. The certificate was looked at before; here: the
  * agent's uid, the controller it has seen last, and how often it says hello.
  */
+#include "common/utf8.h"
 #include "controller/link_priv.h"
 #include "controller/svc_priv.h"
 #include "proto/rpc/rpc.h"
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #define LOG_COMPONENT "link"
@@ -24,6 +26,12 @@ int link_take_stamp(const Ros2__V1__Stamp *in, struct clock_stamp *out)
 	memcpy(out->boot_id, in->boot_id.data, 16);
 	out->boottime_ns = in->boottime_ns;
 	return 0;
+}
+
+void link_take_text(char *out, size_t size, const char *in)
+{
+	snprintf(out, size, "%s", in);
+	utf8_clean(out);
 }
 
 /* A bucket of HELLOS_FIRST that fills HELLOS_PER_S a second. */

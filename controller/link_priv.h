@@ -28,6 +28,9 @@ void link_cork(struct link *l, bool cork);
 int link_check_hello(struct link *l, struct ctl_agent *a, const Ros2__V1__AgentHello *h,
                      struct ros2_err *err);
 int link_take_stamp(const Ros2__V1__Stamp *in, struct clock_stamp *out);
+/* Text of an agent that is shown: as much as fits. A character that was cut would make the whole
+ * answer that it is shown in no message. */
+void link_take_text(char *out, size_t size, const char *in);
 /* link_probe.c */
 void link_on_probe(struct link *l, const Ros2__V1__ProbeReport *m);
 void link_take_targets(struct ctl_agent *a, const Ros2__V1__Beat *b);

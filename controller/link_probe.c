@@ -1,15 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* An agent's probe report, its targets, and its pending keys, as the domain has them: bounded,
  * printable, unknown numbers left out. */
-#include "common/utf8.h"
 #include "controller/link_priv.h"
-#include <stdio.h>
-
-static void take_text(char *out, size_t size, const char *in)
-{
-	snprintf(out, size, "%s", in);
-	utf8_clean(out);
-}
 
 static void take_subject(const Ros2__V1__ProbeSubject *in, struct probe_subject *out)
 {
@@ -17,11 +9,11 @@ static void take_subject(const Ros2__V1__ProbeSubject *in, struct probe_subject 
 	                              .revoke_p50_ns = in->revoke_p50_ns,
 	                              .revoke_p99_ns = in->revoke_p99_ns,
 	                              .key_bits = in->key_bits};
-	take_text(out->name, sizeof(out->name), in->name);
-	take_text(out->transport, sizeof(out->transport), in->transport);
-	take_text(out->device, sizeof(out->device), in->device);
-	take_text(out->firmware, sizeof(out->firmware), in->firmware);
-	take_text(out->kernel, sizeof(out->kernel), in->kernel);
+	link_take_text(out->name, sizeof(out->name), in->name);
+	link_take_text(out->transport, sizeof(out->transport), in->transport);
+	link_take_text(out->device, sizeof(out->device), in->device);
+	link_take_text(out->firmware, sizeof(out->firmware), in->firmware);
+	link_take_text(out->kernel, sizeof(out->kernel), in->kernel);
 	for (size_t i = 0; i < in->n_findings; i++) {
 		const Ros2__V1__ProbeFinding *f = in->findings[i];
 		struct probe_finding *to;
@@ -30,7 +22,7 @@ static void take_subject(const Ros2__V1__ProbeSubject *in, struct probe_subject 
 			continue;
 		to = &out->findings[f->property];
 		to->result = (enum probe_result)f->result;
-		take_text(to->seen, sizeof(to->seen), f->seen);
+		link_take_text(to->seen, sizeof(to->seen), f->seen);
 	}
 }
 
@@ -75,10 +67,10 @@ void link_take_targets(struct ctl_agent *a, const Ros2__V1__Beat *b)
 
 		v[i].lost = m->lost;
 		v[i].since_unix_ns = m->since_unix_ns;
-		take_text(v[i].engine, sizeof(v[i].engine), m->engine);
-		take_text(v[i].tenant, sizeof(v[i].tenant), m->tenant);
-		take_text(v[i].state, sizeof(v[i].state), m->state);
-		take_text(v[i].reason, sizeof(v[i].reason), m->reason);
+		link_take_text(v[i].engine, sizeof(v[i].engine), m->engine);
+		link_take_text(v[i].tenant, sizeof(v[i].tenant), m->tenant);
+		link_take_text(v[i].state, sizeof(v[i].state), m->state);
+		link_take_text(v[i].reason, sizeof(v[i].reason), m->reason);
 	}
 }
 
@@ -97,7 +89,7 @@ void link_take_pending(const Ros2__V1__Receipt *r, struct ctl_receipt *in)
 		if (ros2_uid_from_bytes(m->tenant_uid.data, m->tenant_uid.len, &p->tenant_uid) < 0)
 			continue;
 		p->keys = m->keys;
-		take_text(p->device, sizeof(p->device), m->device);
+		link_take_text(p->device, sizeof(p->device), m->device);
 		in->n_pending++;
 	}
 	in->pending_left_out = (uint32_t)MIN(left_out - in->n_pending, (uint64_t)UINT32_MAX);

@@ -6,6 +6,7 @@
  * what widens after the commit. A report that could not be recorded stays beside the old one until
  * the agent reports again.
  */
+#include "common/utf8.h"
 #include "controller/ctl.h"
 #include <errno.h>
 #include <stdio.h>
@@ -82,6 +83,7 @@ void ctl_probes_why_not(const struct ctl_agent *a, uint32_t required, char *out,
 	}
 	if (n && !len)
 		snprintf(out, size, "the report is being recorded");
+	utf8_clean(out); /* a name that was cut */
 }
 
 int ctl_probe_load(struct ctl *c, const struct store_probe *row)

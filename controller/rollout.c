@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#define REASON_SHOWN 400
 #define REMOVALS_MAX 512 /* in one message */
 
 static void entry_free(struct ctl_agent *a, struct ctl_rollout *r)
@@ -208,6 +207,6 @@ void ctl_rollout_state(struct ctl_agent *a, enum store_kind kind, const struct r
 	if (version < r->failed)
 		return;
 	free(r->failed_reason);
-	r->failed_reason = failed ? strndup(reason, REASON_SHOWN) : NULL;
+	r->failed_reason = failed ? strdup(reason) : NULL;
 	r->failed = failed ? version : 0;
 }

@@ -443,7 +443,7 @@ void fake_connect(struct fake *a, const Ros2__V1__HaveObject *have, size_t n_hav
 	for (size_t i = 0; i < n_have && i < 64; i++)
 		ptrs[i] = (Ros2__V1__HaveObject *)&have[i];
 	h.protocol = RPC_PROTOCOL_VERSION;
-	h.software = (char *)"fake/1";
+	h.software = (char *)(a->software ? a->software : "fake/1");
 	h.agent_uid.data = a->uid.b;
 	h.agent_uid.len = ROS2_UID_LEN;
 	h.incarnation.data = a->incarnation.b;
@@ -452,7 +452,7 @@ void fake_connect(struct fake *a, const Ros2__V1__HaveObject *have, size_t n_hav
 	h.epoch = a->epoch;
 	h.have = ptrs;
 	h.n_have = n_have;
-	h.tenant_address = (char *)"127.0.0.1:1";
+	h.tenant_address = (char *)(a->address ? a->address : "127.0.0.1:1");
 	m.msg_case = ROS2__V1__AGENT_MESSAGE__MSG_HELLO;
 	m.hello = &h;
 	fake_send(a, &m);

@@ -64,6 +64,7 @@ struct fake {
 	struct rpc_channel *ch;
 	struct rpc_stream *s;
 	Ros2__V1__Epoch *epoch; /* what it claims to have seen; NULL: that of the controller */
+	const char *software, *address; /* what its hello says; NULL: what is usual */
 	pthread_mutex_t lock;
 	pthread_cond_t cond;
 	Ros2__V1__ControllerMessage *in[4096]; /* owned */

@@ -204,12 +204,81 @@ static void claim__of_what_is_anothers_is_recorded_without_effect(void **state)
 	two_stop(&t);
 }
 
+/* ---- text that is cut ---- */
+
+#define LONG_WORDS 600
+
+/* @pad bytes, then characters of three: whatever is kept of it ends within one, for one of 0..2. */
+static char *long_words(char out[LONG_WORDS + 1], unsigned pad)
+{
+	memset(out, 'x', pad);
+	for (size_t i = pad; i + 3 <= LONG_WORDS; i += 3) {
+		memcpy(out + i, "\xe2\x82\xac", 3);
+		out[i + 3] = '\0';
+	}
+	return out;
+}
+
+static void say_failed(struct fake *a, const struct ros2_uid *tenant, const char *words)
+{
+	Ros2__V1__AgentMessage m = ROS2__V1__AGENT_MESSAGE__INIT;
+	Ros2__V1__ObjectState st = ROS2__V1__OBJECT_STATE__INIT;
+
+	st.kind = KIND(TENANT);
+	st.uid = (ProtobufCBinaryData){ROS2_UID_LEN, (uint8_t *)tenant->b};
+	st.version = 1;
+	st.failed_reason = (char *)words;
+	m.msg_case = ROS2__V1__AGENT_MESSAGE__MSG_STATE;
+	m.state = &st;
+	fake_send(a, &m);
+	fake_beat(a, NULL, 0);
+	want(a, MSG(CONTACT)); /* so it was heard */
+}
+
+static void list_agents(struct sf *f, const char *expect)
+{
+	Ros2__V1__ListRequest q = ROS2__V1__LIST_REQUEST__INIT;
+	struct ros2_err err = ROS2_ERR_INIT;
+	Ros2__V1__ListReply *r = NULL;
+
+	q.kind = KIND(AGENT);
+	if (ros2_v1_admin_list_sync(f->admin, &q, 9000, &r, &err))
+		fail_msg("agents: %s", err.msg);
+	assert_int_equal(r->n_objects, 2);
+	assert_memory_equal(r->objects[0]->agent->address, expect, 30);
+	assert_memory_equal(r->objects[0]->agent->version, expect, 30);
+	ros2__v1__list_reply__free_unpacked(r, NULL);
+}
+
+static void text__that_is_cut_leaves_every_answer_readable(void **state)
+{
+	char words[LONG_WORDS + 1];
+	Ros2__V1__GetReply *g;
+	struct two t;
+
+	two_start(state, &t);
+	for (unsigned pad = 0; pad < 3; pad++) {
+		fake_disconnect(&t.a);
+		t.a.software = t.a.address = long_words(words, pad);
+		link_up(&t.a);
+		list_agents(t.f, words);
+		say_failed(&t.a, &t.alpha, words);
+		g = sf_get(t.f, KIND(TENANT), "alpha");
+		assert_int_equal(g->object->n_rollout, 1);
+		assert_memory_equal(g->object->rollout[0]->failed_reason, words, 300);
+		ros2__v1__get_reply__free_unpacked(g, NULL);
+	}
+	two_stop(&t);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(
 			claim__of_what_is_anothers_is_recorded_without_effect, sf_setup,
 			sf_teardown),
+		cmocka_unit_test_setup_teardown(text__that_is_cut_leaves_every_answer_readable,
+	                                        sf_setup, sf_teardown),
 	};
 
 	return cmocka_run_group_tests(tests, sf_group_setup, sf_group_teardown);

@@ -274,6 +274,45 @@ static void report__is_shown_cleaned_and_without_what_is_not_known(void **state)
 	fake_free(&w.a);
 }
 
+/* Many devices with long names: of the reason only a part is shown, whatever it is made of. */
+static void report__names_that_are_cut_leave_lists_readable(void **state)
+{
+	Ros2__V1__ProbeSubject *all[PROBE_SUBJECTS_MAX];
+	static struct report p[PROBE_SUBJECTS_MAX];
+	char names[PROBE_SUBJECTS_MAX][PROBE_NAME_MAX + 1];
+	Ros2__V1__ListRequest q = ROS2__V1__LIST_REQUEST__INIT;
+	struct world w;
+
+	world(state, &w);
+	link_up(&w);
+	q.kind = KIND(TENANT);
+	for (unsigned pad = 1; pad <= 3; pad++) {
+		struct ros2_err err = ROS2_ERR_INIT;
+		Ros2__V1__ListReply *r = NULL;
+
+		for (unsigned i = 0; i < PROBE_SUBJECTS_MAX; i++) {
+			unsigned before = i ? 1 : pad; /* so that what follows lies elsewhere */
+
+			memset(names[i], 0, sizeof(names[i]));
+			memset(names[i], 'a' + (int)i, before);
+			for (unsigned k = 0; k < 20; k++)
+				memcpy(names[i] + before + 3 * k, "\xe2\x82\xac", 3);
+			report_of(&p[i], names[i], PROBE_MR_RANGE);
+			all[i] = &p[i].s;
+		}
+		p[0].r.subjects = all;
+		p[0].r.n_subjects = PROBE_SUBJECTS_MAX;
+		send_report(&w, &p[0]);
+		sf_audit_wait(w.f, "agent.probe", pad);
+		if (ros2_v1_admin_list_sync(w.f->admin, &q, 9000, &r, &err))
+			fail_msg("tenants: %s", err.msg);
+		assert_int_equal(r->n_objects, 2);
+		ros2__v1__list_reply__free_unpacked(r, NULL);
+		assert_condition(&w, true, "a\xe2\x82\xac");
+	}
+	fake_free(&w.a);
+}
+
 static void report__of_too_many_devices_ends_the_link(void **state)
 {
 	struct world w;
@@ -303,6 +342,7 @@ int main(void)
 		T(require__is_judged_by_what_is_stored_after_a_restart),
 		T(report__of_the_same_answers_is_recorded_once),
 		T(report__is_shown_cleaned_and_without_what_is_not_known),
+		T(report__names_that_are_cut_leave_lists_readable),
 		T(report__of_too_many_devices_ends_the_link),
 	};
 
