@@ -356,6 +356,12 @@ static bool is_of_kind(const struct store_draft *a, const struct store_draft *b)
 	       !strcmp(a->status, b->status);
 }
 
+/* How many an agent says it counted is its word: a sum that wraps would hide those of others. */
+static uint64_t add_counts(uint64_t a, uint64_t b)
+{
+	return a > UINT64_MAX - b ? UINT64_MAX : a + b;
+}
+
 /* False: no memory, it has to be written by itself. */
 static bool fold(struct forward *f, const struct store_draft *d, uint64_t seq)
 {
@@ -376,7 +382,7 @@ static bool fold(struct forward *f, const struct store_draft *d, uint64_t seq)
 		list_add_tail(&f->folded, &at->link);
 	}
 	at->n++;
-	at->count += MAX(d->count, (uint64_t)1);
+	at->count = add_counts(at->count, MAX(d->count, (uint64_t)1));
 	at->to = seq;
 	at->first_unix_ns = MIN(at->first_unix_ns, first);
 	at->last_unix_ns = MAX(at->last_unix_ns, last);
@@ -432,7 +438,7 @@ static void sum_add(struct sum *s, const struct folded *x)
 {
 	struct part *p = s->n_parts ? &s->v[s->n_parts - 1] : NULL;
 
-	s->d->count += x->count;
+	s->d->count = add_counts(s->d->count, x->count);
 	s->d->first_unix_ns = MIN(s->d->first_unix_ns, x->first_unix_ns);
 	s->d->last_unix_ns = MAX(s->d->last_unix_ns, x->last_unix_ns);
 	/* Batches of one incarnation come one after the other. Two agents may say the same one:

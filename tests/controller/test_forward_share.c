@@ -104,7 +104,9 @@ static const struct kind denied = {"test.deny", ROS2__V1__AUDIT_RESULT__AUDIT_RE
 static const struct kind done = {"test.done", ROS2__V1__AUDIT_RESULT__AUDIT_RESULT_OK};
 #endif
 
-/* Records @from to @to; every tenth stands for three. */
+static uint64_t tenth_counts = 3;
+
+/* Records @from to @to; every tenth stands for three, or as many as it says. */
 static void forward(struct stage *s, struct fake *a, const struct kind *k, uint64_t from,
                     uint64_t to)
 {
@@ -114,7 +116,7 @@ static void forward(struct stage *s, struct fake *a, const struct kind *k, uint6
 	Ros2__V1__AuditDraft d[BATCH], *ptrs[BATCH];
 	Ros2__V1__AuditRecord rec[BATCH];
 
-	three.count = 3;
+	three.count = tenth_counts;
 	three.first_unix_ns = 1000;
 	three.last_unix_ns = 2000;
 	for (uint64_t i = 0; i <= to - from; i++) {
@@ -169,12 +171,14 @@ static void wait_acked(struct fake *a, uint64_t seq)
 struct log {
 	unsigned records, sums;
 	uint64_t events, named; /* counted; records that the sums name */
+	uint64_t most;          /* counted in one record */
 };
 
 static void take_record(const Ros2__V1__AuditRecord *rec, struct log *l)
 {
 	l->records++;
 	l->events += rec->aggregate ? rec->aggregate->count : 1;
+	l->most = MAX(l->most, rec->aggregate ? rec->aggregate->count : 1);
 	assert_string_equal(rec->tenant, "alpha");
 	if (!rec->n_details)
 		return;
@@ -318,6 +322,21 @@ static void refusals__of_two_agents_with_one_incarnation_are_counted_apart(void 
 	assert_whole(s);
 }
 
+/* Who says so many that they cannot be added does not make few of them, nor of others'. */
+static void refusals__that_are_too_many_to_count_are_no_few(void **state)
+{
+	struct stage *s = *state;
+
+	flood(s, &denied, begin, EACH);
+	for (int i = 0; i < AGENTS; i++)
+		wait_acked(&agents[i], EACH);
+	tenth_counts = (uint64_t)1 << 63;
+	forward(s, &agents[1], &denied, EACH + 1, EACH + BATCH);
+	tenth_counts = 3;
+	wait_acked(&agents[1], EACH + BATCH);
+	assert_true(read_log(s, denied.action).most == UINT64_MAX);
+}
+
 static void refusals__that_the_store_refuses_are_the_agents_again(void **state)
 {
 	struct stage *s = *state;
@@ -425,6 +444,7 @@ int main(void)
 		T(refusals__of_a_controller_that_stops_in_between_are_neither_lost_nor_doubled),
 #ifndef WITHOUT_SHARE
 		T(refusals__of_two_agents_with_one_incarnation_are_counted_apart),
+		T(refusals__that_are_too_many_to_count_are_no_few),
 		T(refusals__that_the_store_refuses_are_the_agents_again),
 #endif
 #endif
