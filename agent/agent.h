@@ -75,6 +75,9 @@ struct agent {
 	uint64_t last_counter, last_batch; /* newest seal seen */
 	uint64_t snapshot_sequence;        /* of the newest snapshot on disk or being written */
 	bool synced; /* a snapshot was loaded, or the first synchronisation is done */
+	/* A snapshot was loaded, but no contact: a revocation may have found no room here. No stamp
+	 * counts before the controller has sent all it owes. */
+	bool in_doubt;
 	bool serving, ready_told, stopping;
 	bool ended; /* in agent_free: nothing new goes to a writer */
 
@@ -131,6 +134,14 @@ uint64_t persist_sequence(const struct persist *p);
 /* Contact moved: its file follows, at most every few seconds; @now: at once. */
 void persist_contact(struct persist *p, bool now);
 bool persist_is_idle(const struct persist *p);
+/* A revocation is not on disk. From here on contact is not written: *ret is what its file is to
+ * hold instead, which gives nothing after a restart. */
+void persist_distrust(struct persist *p, uint8_t ret[CONTACT_FILE_LEN]);
+/* The disk writer: writes that over the file, which needs no space, or else removes it. */
+int persist_unstamp(const struct persist *p, const uint8_t with[CONTACT_FILE_LEN],
+                    struct ros2_err *err);
+/* All of them are on disk: contact is written again. Does nothing otherwise. */
+void persist_trust(struct persist *p);
 /* Makes the snapshot go away, durably: a damaged revocation log covers everything in it. */
 int persist_forget(struct agent *a, struct ros2_err *err);
 #endif

@@ -52,6 +52,7 @@ struct persist {
 	struct ros2_err err;
 
 	bool contact_busy, contact_wanted;
+	bool distrusted; /* a revocation is not on disk */
 	struct writer_job contact_job;
 	uint64_t sequence_on_disk;
 	uint8_t contact_bytes[CONTACT_FILE_LEN];
@@ -319,7 +320,7 @@ void persist_contact(struct persist *p, bool now)
 	struct contact_saved s = {.epoch = p->a->epoch, .snapshot_sequence = p->sequence_on_disk};
 
 	p->contact_wanted = true;
-	if (p->contact_busy || p->a->ended || (p->contact_pause.loop && !now))
+	if (p->distrusted || p->contact_busy || p->a->ended || (p->contact_pause.loop && !now))
 		return;
 	p->contact_wanted = false;
 	memcpy(s.stamp.boot_id, p->a->contact.boot_id, 16);
@@ -327,6 +328,43 @@ void persist_contact(struct persist *p, bool now)
 	contact_encode(&s, p->contact_bytes);
 	p->contact_busy = true;
 	writer_submit(p->a->disk_writer, &p->contact_job);
+}
+
+void persist_distrust(struct persist *p, uint8_t ret[CONTACT_FILE_LEN])
+{
+	struct contact_saved s = {.epoch = p->a->epoch, .snapshot_sequence = p->sequence_on_disk};
+
+	p->distrusted = true;
+	contact_encode(&s, ret);
+}
+
+int persist_unstamp(const struct persist *p, const uint8_t with[CONTACT_FILE_LEN],
+                    struct ros2_err *err)
+{
+	int fd = fsx_io->open(p->contact_path, O_WRONLY | O_CLOEXEC, 0600);
+	int r = fd < 0 ? -errno : fsx_pwrite_all(fd, with, CONTACT_FILE_LEN, 0);
+
+	if (r == -ENOENT)
+		return 0;
+	if (!r && fsx_io->fsync(fd) < 0)
+		r = -errno;
+	if (fd >= 0)
+		close(fd);
+	if (!r)
+		return 0;
+	/* A file system that copies on write needs space even for that. */
+	if (fsx_io->unlink(p->contact_path) < 0 && errno != ENOENT)
+		return ros2_err_set(err, -errno, "unlink %s: %s", p->contact_path,
+		                    strerrordesc_np(errno));
+	return fsx_sync_dir(p->a->o.state_dir, err);
+}
+
+void persist_trust(struct persist *p)
+{
+	if (!p->distrusted)
+		return;
+	p->distrusted = false;
+	persist_contact(p, false);
 }
 
 /* ---- loading ---- */
@@ -397,8 +435,8 @@ static void load_contact(struct agent *a, struct contact_saved *ret)
 		return;
 	}
 	if (!contact_restore(&a->contact, ret, clock_boottime_ns()))
-		log_info(
-			"last contact was in another boot: no rights until the controller answers");
+		log_info("last contact was in another boot, or a revocation found no room: no "
+		         "rights until the controller answers");
 }
 
 static void on_gone(void *arg, const struct snapshot_gone *g)
@@ -469,6 +507,7 @@ int persist_load(struct agent *a, struct ros2_err *err)
 		a->epoch = a->epoch_stored = info.header.epoch;
 	state_stored(a->state, state_store_begin(a->state), clock_boottime_ns());
 	a->synced = true;
+	a->in_doubt = !a->contact.known;
 	log_info("snapshot: %u objects, %u dropped, %u under a revocation", info.loaded,
 	         info.dropped, l.refused);
 	return 0;

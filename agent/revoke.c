@@ -4,7 +4,9 @@
  * tombstone goes to disk. The receipt leaves after both. What an engine still holds is told as
  * `draining`, and a second receipt follows when it is zero. When the disk is full the revocation is
  * carried out all the same and the receipt says `durable: no`; the write is tried again and told by
- * another receipt.
+ * another receipt. Before the first one the stamp is taken out of the contact file, and stays out
+ * until all are on disk: a process that starts without the tombstone gives nothing from its
+ * snapshot before the controller has sent what it owes (docs/decisions/0009-agent-state.md).
  *
  * Without memory. The data plane cannot hold it: it freezes, and is asked again each second. There
  * is none for the revocation itself: the stream ends, so that it is sent again. It thaws when
@@ -41,7 +43,12 @@ struct revocation {
 	int write_r;
 	struct ros2_err write_err;
 	uint64_t durable_ns;
+	struct writer_job doubt_job;
+	uint8_t doubt[CONTACT_FILE_LEN]; /* the contact file without its stamp */
+	int doubt_r;
+	struct ros2_err doubt_err;
 	bool write_done, durable, stopped, drained, receipt_sent;
+	bool in_doubt;          /* a process that started now would not know of it */
 	bool keys;              /* some are pending */
 	bool refused;           /* the data plane could not hold it: asked again */
 	struct ros2_uid target; /* how the data plane knows it */
@@ -64,7 +71,8 @@ struct revoker {
 		struct ros2_err err;
 	} fresh;
 	struct list pending;
-	unsigned n, n_refused;
+	unsigned n, n_refused, n_doubt;
+	bool unstamped; /* the contact file gives nothing, while n_doubt */
 	uint64_t total;
 	bool lost; /* one could not be held anywhere: it has to come again, on a later stream */
 	uint64_t lost_generation;
@@ -202,25 +210,89 @@ static void write_again(void *arg)
 	writer_submit(v->a->revoke_writer, &v->job);
 }
 
-static void write_done(struct writer_job *j)
+static void write_later(struct revocation *v)
 {
-	struct revocation *v = container_of(j, struct revocation, job);
+	if (!v->a->stopping)
+		loop_timer_in_ms(v->a->o.loop, &v->retry, RETRY_MS, write_again, v);
+}
+
+/* The receipt may say that it is not on disk. */
+static void unwritten(struct revocation *v)
+{
 	bool first = !v->write_done;
 
 	v->write_done = true;
+	if (first)
+		progress(v);
+}
+
+static void doubt_work(struct writer_job *j)
+{
+	struct revocation *v = container_of(j, struct revocation, doubt_job);
+
+	v->doubt_err = (struct ros2_err)ROS2_ERR_INIT;
+	v->doubt_r = persist_unstamp(v->a->persist, v->doubt, &v->doubt_err);
+}
+
+static void doubt_done(struct writer_job *j)
+{
+	struct revocation *v = container_of(j, struct revocation, doubt_job);
+
+	v->a->revoker->unstamped |= v->doubt_r == 0;
+	if (v->doubt_r < 0)
+		log_error("%s: a restart before the controller answers may give it back",
+		          v->doubt_err.msg);
+	unwritten(v);
+	write_later(v);
+}
+
+/* It is in memory only: what is on disk must not give anything without the controller. */
+static void doubt(struct revocation *v)
+{
+	struct revoker *r = v->a->revoker;
+
+	r->n_doubt += !v->in_doubt;
+	v->in_doubt = true;
+	if (r->unstamped || AGENT_SWITCH(contact_kept)) {
+		unwritten(v);
+		write_later(v);
+		return;
+	}
+	persist_distrust(v->a->persist, v->doubt);
+	writer_submit(v->a->disk_writer, &v->doubt_job);
+}
+
+static void doubt_over(struct revocation *v)
+{
+	struct revoker *r = v->a->revoker;
+
+	r->n_doubt -= v->in_doubt;
+	v->in_doubt = false;
+	if (r->n_doubt)
+		return;
+	r->unstamped = false;
+	persist_trust(v->a->persist);
+}
+
+static void write_done(struct writer_job *j)
+{
+	struct revocation *v = container_of(j, struct revocation, job);
+
 	v->durable = v->write_r == 0;
 	health_wrote(v->a->health, HEALTH_REVOCATIONS, v->write_r, &v->write_err);
 	if (v->durable) {
+		v->write_done = true;
+		doubt_over(v);
 		progress(v);
 		return;
 	}
 	log_error("revocation carried out, but not on disk: %s", v->write_err.msg);
-	if (first)
-		progress(v);
-	if (v->write_r == -EIO)
-		agent_fatal(v->a, &v->write_err);
-	else if (!v->a->stopping)
-		loop_timer_in_ms(v->a->o.loop, &v->retry, RETRY_MS, write_again, v);
+	if (v->write_r != -EIO) {
+		doubt(v);
+		return;
+	}
+	unwritten(v);
+	agent_fatal(v->a, &v->write_err);
 }
 
 /* ---- leaving out what is over ---- */
@@ -396,6 +468,8 @@ void revoker_on_revoke(struct agent *a, const Ros2__V1__Revoke *m)
 	*v = (struct revocation){.a = a, .t = t, .received_ns = received_ns, .target = target};
 	v->job.work = write_work;
 	v->job.done = write_done;
+	v->doubt_job.work = doubt_work;
+	v->doubt_job.done = doubt_done;
 	list_add_tail(&a->revoker->pending, &v->link);
 	a->revoker->n++;
 	a->revoker->total++;

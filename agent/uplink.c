@@ -152,6 +152,13 @@ static void epoch_durable(void *arg)
 	free(g);
 }
 
+/* The revocations came before: what an earlier process may have forgotten is obeyed. */
+void uplink_told_all(struct uplink *u)
+{
+	if (has_stream(u))
+		loop_timer_in_ms(u->a->o.loop, &u->timer, 0, on_beat, u);
+}
+
 /* 0: the epoch on disk; 1: a newer one, or one that an earlier stream could not store. */
 static int welcome_epoch(struct uplink *u, const Ros2__V1__Welcome *w, struct ros2_err *err)
 {

@@ -264,7 +264,7 @@ void uplink_on_stamp(struct agent *a, const Ros2__V1__Stamp *m)
 	struct clock_stamp s;
 	int r;
 
-	if (m->boot_id.len != 16)
+	if (m->boot_id.len != 16 || a->in_doubt)
 		return;
 	memcpy(s.boot_id, m->boot_id.data, 16);
 	s.boottime_ns = m->boottime_ns;
@@ -388,8 +388,12 @@ void uplink_on_delta(struct agent *a, const Ros2__V1__Delta *m)
 	struct delta_wait *d = calloc(1, sizeof(*d));
 	bool whole = d;
 
-	if (m->initial_done)
+	if (m->initial_done) {
 		revoker_synced(a->revoker);
+		if (a->in_doubt)
+			uplink_told_all(a->uplink);
+		a->in_doubt = false;
+	}
 
 	for (size_t i = 0; i < m->n_removals; i++) {
 		const Ros2__V1__HaveObject *h = m->removals[i];

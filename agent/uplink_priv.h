@@ -30,6 +30,8 @@ void uplink_pump(struct uplink *u);
 /* A new connection with the certificate that is on disk now: the old one speaks for the old one
  * until that ends. */
 void uplink_reopen(struct uplink *u);
+/* agent.in_doubt is over: a stamp is asked for now. NULL is fine. */
+void uplink_told_all(struct uplink *u);
 /* Ends the stream, so that what could not be taken is sent again on the next. NULL is fine. */
 void uplink_abort(struct uplink *u, enum ros2_status status, const char *words);
 struct rpc_channel *uplink_channel(const struct uplink *u);

@@ -41,8 +41,8 @@ static bool has_what_was_there(void)
 	return opens("alpha") == ROS2_OK;
 }
 
-/* Without its contact file it has no rights until the controller answers, and what found no memory
- * is tried again by the agent's sweep, each 10 s. */
+/* Without its contact file it has no rights until the controller has sent what it owes, and what
+ * found no memory is tried again by the agent's sweep, each 10 s. */
 static bool has_what_was_there_soon(void)
 {
 	return AWAIT(has_what_was_there());
@@ -62,6 +62,7 @@ static int setup(void **state)
 	world_send(&w, &narrow, 1, false);
 	world_wait(&w, &w.applied, applied + 1);
 	assert_true(has_what_was_there());
+	w.done_at_hello = true;
 	world_agent_stop(&w);
 	fds = sweep_fds();
 	return 0;

@@ -95,6 +95,17 @@ static ProtobufCBinaryData bundle(struct world *w, const char *name)
 	return b;
 }
 
+static void say_done(struct world *w)
+{
+	Ros2__V1__ControllerMessage m = ROS2__V1__CONTROLLER_MESSAGE__INIT;
+	Ros2__V1__Delta d = ROS2__V1__DELTA__INIT;
+
+	d.initial_done = true;
+	m.msg_case = ROS2__V1__CONTROLLER_MESSAGE__MSG_DELTA;
+	m.delta = &d;
+	say(w, &m);
+}
+
 static void on_hello(struct world *w, const Ros2__V1__AgentHello *h)
 {
 	Ros2__V1__ControllerMessage m = ROS2__V1__CONTROLLER_MESSAGE__INIT;
@@ -115,6 +126,8 @@ static void on_hello(struct world *w, const Ros2__V1__AgentHello *h)
 	say(w, &m);
 	free(wel.infra_bundle_pem.data);
 	free(wel.tenant_bundle_pem.data);
+	if (w->done_at_hello)
+		say_done(w);
 	heard(w, &w->hellos);
 }
 

@@ -22,6 +22,7 @@ struct world {
 	struct rpc_server *ctl;
 	char ctl_address[64];
 	_Atomic bool silent;           /* beats are not answered */
+	_Atomic bool done_at_hello;    /* a stream begins with all that is owed: nothing */
 	_Atomic uint32_t grant_status; /* of grant requests; 0 = granted */
 	_Atomic uint32_t grant_lifetime_ms;
 	_Atomic uint64_t grant_policy;     /* the version of the document it comes from */
