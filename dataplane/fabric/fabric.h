@@ -453,6 +453,10 @@ int fabric_send(struct fabric_qp *qp, const struct fabric_wr *wr);
 int fabric_read(struct fabric_qp *qp, const struct fabric_wr *wr);
 int fabric_write(struct fabric_qp *qp, const struct fabric_wr *wr);
 int fabric_recv(struct fabric_qp *qp, const struct fabric_wr *wr); /* from MADE on */
+/* The SEND of that cookie that is queued does not leave, and has no end; what it names may be used
+ * again at once. For who hears right before fabric_qp_flush that it must not go. False: none is
+ * queued. Reactor; no allocation. */
+bool fabric_send_withdraw(struct fabric_qp *qp, uint64_t cookie);
 /* @now_ns becomes the last_posted_ns of what it hands on. 0, -ENOTCONN (has failed), -EIO: the
  * device refused, so the QP has failed; what was not handed on is reported as FLUSHED. Reactor. */
 int fabric_qp_flush(struct fabric_qp *qp, uint64_t now_ns);

@@ -183,6 +183,37 @@ int fabric_send(struct fabric_qp *qp, const struct fabric_wr *wr)
 	                     invalidate ? IBV_WR_SEND_WITH_INV : IBV_WR_SEND);
 }
 
+static void withdraw(struct fabric_qp *qp, uint32_t number)
+{
+	struct send_entry *e = &qp->sent[number & qp->s.mask];
+
+	for (uint32_t i = 0; i < e->n_held; i++)
+		region_unhold(e->held[i]);
+	e->n_held = 0;
+	e->skip = e->ended = e->quiet = true;
+	qp->outstanding--;
+	if (e->window) {
+		e->window->n_under--;
+		window_settle(e->window);
+	}
+	/* What is quiet before it counted on its end: the last of the chain tells it instead. */
+	if (qp->wrs[number & qp->s.mask].send_flags & IBV_SEND_SIGNALED)
+		qp->bind_open = true;
+}
+
+bool fabric_send_withdraw(struct fabric_qp *qp, uint64_t cookie)
+{
+	for (uint32_t k = qp->s.posted; k != qp->s.tail; k++) {
+		const struct send_entry *e = &qp->sent[k & qp->s.mask];
+
+		if (e->op != FABRIC_OP_SEND || e->cookie != cookie || e->ended)
+			continue;
+		withdraw(qp, k);
+		return true;
+	}
+	return false;
+}
+
 int fabric_read(struct fabric_qp *qp, const struct fabric_wr *wr)
 {
 	return queue_checked(qp, wr, FABRIC_OP_READ, IBV_WR_RDMA_READ);

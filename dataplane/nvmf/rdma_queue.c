@@ -248,6 +248,7 @@ static struct rdma_queue *make(const struct nvmf_queue_opts *o)
 		q->index_bits++;
 	q->epoll_fd = o->epoll_fd;
 	q->timer_fd = -1;
+	q->last_ns = UINT64_MAX;
 	q->pd = o->pd;
 	q->ids = o->key_ids;
 	for (uint32_t i = 0; q->ids && i < ARRAY_SIZE(q->row_ids); i++)
@@ -488,9 +489,14 @@ static uint32_t rdma_kept(const struct fabric_pd *pd)
 static int rdma_kick(struct nvmf_queue *nq, uint64_t now_ns)
 {
 	struct rdma_queue *q = of(nq);
+	int rc;
 
 	q->now_ns = now_ns;
-	return rdma_hand_on(q);
+	rc = rdma_hand_on(q);
+	/* What came back in it: the next poll gives it back. */
+	if (!list_empty(&q->ready))
+		set_timer(q, 1);
+	return rc;
 }
 
 static uint64_t overdue(struct rdma_queue *q)

@@ -152,7 +152,7 @@ int rdma_submit(struct rdma_queue *q, struct nvmf_req *req)
 		return -EAGAIN;
 	cmd = list_first(&q->free, struct rdma_cmd, link);
 	cmd->req = req;
-	cmd->invalidate = cmd->sent = cmd->answered = cmd->was_out = cmd->cut = false;
+	cmd->invalidate = cmd->sent = cmd->answered = cmd->was_out = cmd->cut = cmd->late = false;
 	new_cid(cmd);
 	sqe = (struct nvme_sqe *)(void *)rdma_capsule(q, cmd->index);
 	*sqe = req->sqe;
@@ -169,16 +169,42 @@ int rdma_submit(struct rdma_queue *q, struct nvmf_req *req)
 	list_add_tail(&q->queued, &cmd->link);
 	q->n_busy++;
 	q->c.submitted++;
+	q->last_ns = MIN(q->last_ns, req->until_ns - 1); /* 0, no limit, is far away */
 	return 0;
+}
+
+/* A right has ended since it was submitted: the capsule stays here, and a key made for it ends
+ * without anybody having been told of it. */
+static void withdraw_late(struct rdma_queue *q)
+{
+	uint64_t now_ns = q->last_ns == UINT64_MAX ? 0 : clock_boottime_ns();
+	struct rdma_cmd *cmd, *tmp;
+
+	if (now_ns <= q->last_ns)
+		return;
+	list_for_each_safe (&q->queued, cmd, tmp, link) {
+		if (!cmd->req->until_ns || now_ns < cmd->req->until_ns)
+			continue;
+		if (!fabric_send_withdraw(q->qp, rdma_cookie(RDMA_SEND, cmd->cid)))
+			continue;
+		list_del(&cmd->link);
+		cmd->late = true;
+		cmd->wait_sent = cmd->invalidate = false;
+		rdma_key_drop(cmd);
+		rdma_settle(cmd);
+	}
 }
 
 int rdma_hand_on(struct rdma_queue *q)
 {
-	bool commands = !list_empty(&q->queued);
+	bool commands;
 	int rc;
 
 	if (q->state != NVMF_QUEUE_READY)
 		return -ENOTCONN;
+	withdraw_late(q);
+	q->last_ns = UINT64_MAX;
+	commands = !list_empty(&q->queued);
 	if (!commands && !q->ends_queued && !q->receives_queued)
 		return 0;
 	/* Before the device is asked: what it does with a part of them is not told. */
@@ -213,7 +239,8 @@ void rdma_settle(struct rdma_cmd *cmd)
 
 	if (cmd->state != RDMA_CMD_OUT && cmd->state != RDMA_CMD_QUEUED)
 		return;
-	if ((!cmd->answered && !failed) || cmd->window || (cmd->wait_sent && !cmd->sent))
+	if ((!cmd->answered && !cmd->late && !failed) || cmd->window ||
+	    (cmd->wait_sent && !cmd->sent))
 		return;
 	if (failed && cmd->standing && cmd->standing->window)
 		return;

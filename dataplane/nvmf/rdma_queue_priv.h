@@ -6,6 +6,7 @@
  *
  *   command:  FREE --submit--> QUEUED --kick--> OUT --answer, key dead--> READY --done--> FREE
  *                                 \--the queue fails, key dead------------>/
+ *                        \--its time is over when it would leave, key dead-->/
  *
  * A key of one command: BIND and SEND leave by one doorbell; the answer starts its LOCAL_INV; the
  * request comes back only with the receipt. A standing key is bound over a whole region for one
@@ -74,6 +75,7 @@ struct rdma_cmd {
 	bool ending;     /* its window's receipt is due */
 	bool withdrawn;  /* because a right ended */
 	bool cut;        /* so its key ended before the answer */
+	bool late;       /* its time was over before it left: it never will */
 	bool invalidate; /* the target was asked to */
 	bool wait_sent;  /* the SEND reads memory of the request, or its place must come back */
 	bool sent, answered, was_out;
@@ -106,11 +108,12 @@ struct rdma_queue {
 	const char
 		*broken; /* the queue pair has failed: told when all answers were taken; static */
 	uint64_t now_ns, connect_deadline_ns, failed_ns;
-	uint32_t limit;                    /* commands at once */
-	uint32_t n_busy;                   /* requests that are the queue's */
-	uint32_t n_receipts;               /* that are due */
-	uint32_t keys_live;                /* standing */
-	uint32_t n_ends;                   /* of work requests, ever */
+	uint64_t last_ns;    /* CLOCK_BOOTTIME until which all that is queued may leave */
+	uint32_t limit;      /* commands at once */
+	uint32_t n_busy;     /* requests that are the queue's */
+	uint32_t n_receipts; /* that are due */
+	uint32_t keys_live;  /* standing */
+	uint32_t n_ends;     /* of work requests, ever */
 	bool receives_queued, ends_queued; /* ends: LOCAL_INVs */
 	bool conn_ended;                   /* so the queue pair fails, too */
 	bool armed, timer_armed, running;

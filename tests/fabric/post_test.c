@@ -104,6 +104,61 @@ static void fabric_post__a_chain_is_one_doorbell_and_ends_in_order(void **state)
 	assert_int_equal(c[0].bytes, 128);
 }
 
+static void receipt_came(void *arg, const struct fabric_receipt *r)
+{
+	(void)r;
+	++*(uint32_t *)arg;
+}
+
+/* Round after round, so that no place is lost: with it under a window, and as the one whose end
+ * would have told that a bind is over. */
+static void fabric_post__a_send_that_is_withdrawn_leaves_nothing(void **state)
+{
+	struct world *w = *state;
+	struct fabric_slot slot = world_slot(w, OURS, 1000), lent = world_slot(w, OURS, 1000);
+	struct fabric_slot theirs = world_slot(w, PEER, 1000);
+	struct fabric_part part = {.region = slot.region, .length = 100},
+			   there = {.region = theirs.region, .length = 1000};
+	struct fabric_wr back = {.parts = &there, .n_parts = 1};
+	struct fabric_bind b = {.region = lent.region,
+	                        .length = lent.size_bytes,
+	                        .access = FABRIC_READ,
+	                        .flags = FABRIC_QUIET};
+	struct fabric_completion c[4];
+	uint32_t receipts = 0, key;
+
+	for (uint32_t round = 0; round < 500; round++) {
+		bool under = round & 1, goes = round & 2;
+		struct fabric_wr wr = {.cookie = 5, .parts = &part, .n_parts = 1},
+				 other = {.cookie = 6, .parts = &part, .n_parts = 1};
+		struct fabric_window *win;
+
+		assert_int_equal(fabric_window_bind(w->qp[OURS], &b, &win, &key), 0);
+		wr.under = under ? win : NULL;
+		wr.flags = under ? FABRIC_QUIET : 0;
+		assert_int_equal(fabric_send(w->qp[OURS], &wr), 0);
+		if (goes)
+			assert_int_equal(fabric_send(w->qp[OURS], &other), 0);
+		assert_true(fabric_send_withdraw(w->qp[OURS], 5));
+		assert_false(fabric_send_withdraw(w->qp[OURS], 5));
+		flush(w, OURS);
+		assert_false(fabric_send_withdraw(w->qp[OURS], 6)); /* it has left */
+		assert_int_equal(fabric_set_poll(w->set[OURS], c, 4), goes);
+		assert_int_equal(fabric_window_state(win), FABRIC_WINDOW_BOUND);
+		assert_int_equal(fabric_set_poll(w->set[PEER], c, 4), goes);
+		if (goes) {
+			assert_int_equal(fabric_recv(w->qp[PEER], &back), 0);
+			flush(w, PEER);
+		}
+		assert_int_equal(
+			fabric_window_revoke(win, clock_boottime_ns(), receipt_came, &receipts), 0);
+		flush(w, OURS);
+		assert_int_equal(fabric_set_poll(w->set[OURS], c, 4), 0);
+		assert_int_equal(receipts, round + 1);
+		assert_int_equal(fabric_qp_outstanding(w->qp[OURS]), 0);
+	}
+}
+
 static void fabric_post__quiet_ones_give_their_places_back(void **state)
 {
 	struct world *w = *state;
@@ -475,6 +530,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(fabric_post__is_checked_before_it_is_queued),
 		T(fabric_post__a_chain_is_one_doorbell_and_ends_in_order),
+		T(fabric_post__a_send_that_is_withdrawn_leaves_nothing),
 		T(fabric_post__quiet_ones_give_their_places_back),
 		T(fabric_post__what_it_names_is_held_until_its_end),
 		T(fabric_post__small_ones_are_inline_and_free_when_flushed),

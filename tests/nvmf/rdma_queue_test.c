@@ -376,6 +376,53 @@ static void rdma_queue__hands_on_a_batch_by_one_doorbell_and_ends_its_keys_by_an
 	assert_int_equal(host_counters(h).keys_revoked, 16);
 }
 
+/* Its right ends between submit and kick, as when the process was stopped there: the command comes
+ * back, and nothing else is held up by it. */
+static void until(struct host *h, bool per_command)
+{
+	h->o.keys_per_command = per_command;
+	host_connect(h);
+	for (uint32_t round = 0; round < 100; round++) {
+		struct host_req late[] = {host_io(h, NVME_IO_READ, 0, 0, 8192),
+		                          host_io(h, NVME_IO_WRITE, 1, 0, 8192),
+		                          host_io(h, NVME_IO_WRITE, 2, 0, 512),
+		                          host_io(h, NVME_IO_FLUSH, 3, 0, 0)},
+				good = host_io(h, NVME_IO_READ, 4, 0, 8192);
+		uint64_t now_ns = clock_boottime_ns();
+
+		for (uint32_t i = 0; i < ARRAY_SIZE(late); i++) {
+			late[i].req.until_ns = now_ns;
+			assert_int_equal(host_submit(h, &late[i]), 0);
+			good.req.until_ns = now_ns + 1000 * NS_PER_S;
+			if (i == round % ARRAY_SIZE(late))
+				assert_int_equal(host_submit(h, &good), 0);
+		}
+		assert_int_equal(h->ops->kick(h->q, h->now_ns), 0);
+		host_turns(h, 3);
+		for (uint32_t i = 0; i < ARRAY_SIZE(late); i++) {
+			assert_int_equal(late[i].n_done, 1);
+			assert_int_equal(late[i].rc, -ECANCELED);
+		}
+		/* The control: what is in time leaves with the same doorbell. */
+		rdma_peer_serve(&h->peer, host_taken(h), true);
+		assert_null(rdma_peer_take(&h->peer));
+		host_turns(h, 3);
+		assert_int_equal(good.rc, 0);
+		assert_int_equal(h->ops->in_flight(h->q), 0);
+		assert_int_equal(h->ops->state(h->q), NVMF_QUEUE_READY);
+	}
+	if (per_command)
+		assert_int_equal(host_counters(h).keys_bound, host_counters(h).keys_revoked);
+	h->ops->free(TAKE_PTR(h->q));
+	rdma_peer_run(&h->peer);
+}
+
+static void rdma_queue__hands_on_nothing_from_its_time_on(void **state)
+{
+	until(*state, true);
+	until(*state, false);
+}
+
 static void again(struct host_req *r)
 {
 	struct host *h = r->arg;
@@ -542,6 +589,7 @@ int main(void)
 		T(copies_the_ranges_of_a_deallocate),
 		T(takes_no_memory_that_is_not_the_requests),
 		T(hands_on_a_batch_by_one_doorbell_and_ends_its_keys_by_another),
+		T(hands_on_nothing_from_its_time_on),
 		T(done_may_submit_and_everything_comes_back_once),
 		T(keeps_to_what_the_target_has_receives_for),
 		T(a_standing_key_serves_one_slot_one_way_until_the_end),

@@ -501,6 +501,26 @@ int fabric_send(struct fabric_qp *qp, const struct fabric_wr *wr)
 	return post(qp, FABRIC_OP_SEND, wr);
 }
 
+bool fabric_send_withdraw(struct fabric_qp *qp, uint64_t cookie)
+{
+	struct mem_wr *wr, *tmp;
+	bool found = false;
+
+	pthread_mutex_lock(&mem_lock);
+	list_for_each_safe (&qp->queued, wr, tmp, link) {
+		if (found || wr->op != FABRIC_OP_SEND || wr->cookie != cookie)
+			continue;
+		found = true;
+		list_del(&wr->link);
+		for (uint32_t i = 0; i < wr->n_parts; i++)
+			wr->parts[i].region->users--;
+		qp->outstanding--;
+		free(wr);
+	}
+	pthread_mutex_unlock(&mem_lock);
+	return found;
+}
+
 int fabric_read(struct fabric_qp *qp, const struct fabric_wr *wr)
 {
 	return post(qp, FABRIC_OP_READ, wr);
