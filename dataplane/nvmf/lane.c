@@ -73,12 +73,16 @@ struct nvmf_lane *nvmf_lane_of(struct engine_reactor *r, struct nvmf_ctrl *c, in
 
 static void drop_queue(struct nvmf_lane *l)
 {
+	bool ending = l->ops->keys_ending && l->ops->keys_ending(l->q, UINT64_MAX);
 	struct nvmf_queue_counters c;
 
 	l->ops->counters(l->q, &c);
 	l->er->copied_bytes += c.copied_bytes;
 	l->last_withdrawn_ns = MAX(l->last_withdrawn_ns, c.last_withdrawn_ns);
 	l->ops->free(TAKE_PTR(l->q));
+	/* It ended what had not ended, and took the time of that along. */
+	if (ending)
+		l->last_withdrawn_ns = clock_boottime_ns();
 	nvmf_proof_drop(TAKE_PTR(l->proof));
 	if (l->n_unknown) {
 		l->dead = true;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The nvmf engine over fake queues: names, ranges, splitting, errors, changes of namespaces. */
+#include "common/clock.h"
 #include "tests/nvmf/engine_rig.h"
 #include <errno.h>
 #include <setjmp.h>
@@ -49,7 +50,7 @@ static void nvmf_engine__ends_the_keys_of_one_request_and_of_no_other(void **sta
 	struct rig *g = *state;
 	struct fake_rule hang = {.opcode = NVME_IO_READ + 1, .qid = FAKE_IO, .action = FAKE_HANG};
 	struct rig_io one, eight;
-	uint64_t last_ns = 0;
+	uint64_t last_ns = 0, since_ns;
 
 	assert_int_equal(rig_io(g, g->all, ENGINE_OP_READ, 0, 512, g->buf), 512);
 	fake_rule(&hang);
@@ -65,9 +66,13 @@ static void nvmf_engine__ends_the_keys_of_one_request_and_of_no_other(void **sta
 	assert_int_equal(
 		g->ops->keys_ending(g->r, (struct fabric_pd *)(void *)g, UINT64_MAX, &last_ns), 0);
 	fake_rules_off();
+	since_ns = clock_boottime_ns();
 	fake_cut();
 	assert_int_equal(rig_wait(g, &one), 512);
 	assert_int_equal(rig_wait(g, &eight), -ECANCELED);
+	/* Those that were not dead when their queue went died with it, not before. */
+	g->ops->keys_ending(g->r, NULL, UINT64_MAX, &last_ns);
+	assert_true(last_ns >= since_ns);
 	/* Its command has come back: there is nothing to end. */
 	rig_submit(g, &one, g->all, ENGINE_OP_READ, FAKE_NS_BYTES, 512, g->buf);
 	assert_int_equal(g->ops->end_keys(g->r, &one.io), 0);
