@@ -142,18 +142,24 @@ static void sessions_of_dpu_0(struct two *t, bool forge, uint8_t expect)
 	ros2__v1__list_reply__free_unpacked(q.reply, NULL);
 }
 
-static struct ros2_uid get_grant(struct two *t)
+static struct ros2_uid granted(struct two *t)
 {
 	Ros2__V1__ControllerMessage *m;
 	Ros2__V1__AgentObject *o;
 	struct ros2_uid uid;
 
-	fake_ask_grant(&t->a, 1, &t->alpha, TRAINER);
 	m = want(&t->a, MSG(GRANT_REPLY));
+	assert_int_equal(m->grant_reply->status, 0);
 	o = fake_open(&t->a, m->grant_reply->grant);
 	memcpy(uid.b, o->uid.data, ROS2_UID_LEN);
 	ros2__v1__agent_object__free_unpacked(o, NULL);
 	return uid;
+}
+
+static struct ros2_uid get_grant(struct two *t)
+{
+	fake_ask_grant(&t->a, 1, &t->alpha, TRAINER);
+	return granted(t);
 }
 
 static void hello_with(struct fake *a, struct ros2_uid *grant)
@@ -201,6 +207,35 @@ static void claim__of_what_is_anothers_is_recorded_without_effect(void **state)
 	hello_with(&t.b, &grant);
 	sf_audit_wait(t.f, "agent.claim", 3);
 	assert_int_equal(grants_of_alpha(t.f), 1);
+	two_stop(&t);
+}
+
+static void claim__of_anothers_grant_in_use_does_not_renew_it(void **state)
+{
+	struct ros2_uid grant;
+	struct two t;
+
+	two_start(state, &t);
+	/* At home at both: so that nothing but whose grant it is decides. */
+	sf_apply(t.f, sf_tenant("alpha", "2s", "10m", "dpu-0, dpu-1"));
+	grant = get_grant(&t);
+	while (!sf_audit_count_action(t.f, "grant.expire", "") &&
+	       !sf_audit_count_action(t.f, "grant.renew", "")) {
+		fake_beat(&t.b, &grant, 1);
+		want(&t.b, MSG(CONTACT));
+		/* poll: the log */
+		usleep(20000);
+	}
+	assert_int_equal(sf_audit_count_action(t.f, "grant.renew", ""), 0);
+	/* The control: of the agent that has it. */
+	fake_ask_grant(&t.a, 2, &t.alpha, TRAINER);
+	grant = granted(&t);
+	while (!sf_audit_count_action(t.f, "grant.renew", "")) {
+		fake_beat(&t.a, &grant, 1);
+		want(&t.a, MSG(CONTACT));
+		/* poll: the log */
+		usleep(20000);
+	}
 	two_stop(&t);
 }
 
@@ -277,6 +312,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(
 			claim__of_what_is_anothers_is_recorded_without_effect, sf_setup,
 			sf_teardown),
+		cmocka_unit_test_setup_teardown(claim__of_anothers_grant_in_use_does_not_renew_it,
+	                                        sf_setup, sf_teardown),
 		cmocka_unit_test_setup_teardown(text__that_is_cut_leaves_every_answer_readable,
 	                                        sf_setup, sf_teardown),
 	};
