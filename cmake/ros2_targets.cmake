@@ -231,12 +231,19 @@ function(ros2_fuzz name)
 endfunction()
 
 # ros2_guest_test(NAME COMMAND word ... [TARGETS target ...] [TIME_LIMIT seconds] [TOPOLOGY rxe|rxe2|none] [MODULES m ...]
-#                 [MEMORY MiB] [CPUS 1|2] [ICOUNT] [MAY_PANIC] [SLOW]): a command that prints TAP, run in a guest (tests/guest) from the
-#                 source tree.
-# TARGETS (programs of this build) are built in the preset `guest`, which is what runs there, first in PATH. Labels: rdma, and
-# with SLOW rdma-slow, which `tests/run --rdma-quick` leaves out. A guest takes as many lanes of ctest as it has processors.
+#                 [MEMORY MiB] [CPUS 1|2] [ICOUNT] [MAY_PANIC] [SLOW] [ARM64]): a command that prints TAP, run in a guest (tests/guest)
+#                 from the source tree.
+# TARGETS (programs of this build) are built in the preset `guest`, which is what runs there, first in PATH; in the preset arm64 it is that
+# one itself, and the guest is of aarch64. Labels: rdma, and with SLOW rdma-slow, which `tests/run --rdma-quick` leaves out; what has
+# ARM64 is also of `tests/run --arm64`. A guest takes as many lanes of ctest as it has processors.
+set(ROS2_GUEST_BUILD ${CMAKE_SOURCE_DIR}/build/guest)
+set(ROS2_GUEST_MACHINE)
+if(CMAKE_CROSSCOMPILING)
+	set(ROS2_GUEST_BUILD ${CMAKE_BINARY_DIR})
+	set(ROS2_GUEST_MACHINE --arm64)
+endif()
 function(ros2_guest_test name)
-	cmake_parse_arguments(G "ICOUNT;MAY_PANIC;SLOW" "TIME_LIMIT;TOPOLOGY;MEMORY;CPUS" "COMMAND;TARGETS;MODULES" ${ARGN})
+	cmake_parse_arguments(G "ICOUNT;MAY_PANIC;SLOW;ARM64" "TIME_LIMIT;TOPOLOGY;MEMORY;CPUS" "COMMAND;TARGETS;MODULES" ${ARGN})
 	set(options --tap)
 	if(NOT G_TIME_LIMIT)
 		set(G_TIME_LIMIT 120)
@@ -264,11 +271,14 @@ function(ros2_guest_test name)
 	if(G_MAY_PANIC)
 		list(APPEND options --may-panic)
 	endif()
-	add_test(NAME ${name} COMMAND ${CMAKE_SOURCE_DIR}/tests/guest/run ${options} -- ${G_COMMAND})
+	add_test(NAME ${name} COMMAND ${CMAKE_SOURCE_DIR}/tests/guest/run ${ROS2_GUEST_MACHINE} ${options} -- ${G_COMMAND})
 	ros2_in_guest(${name} ${G_TIME_LIMIT} "${G_SLOW}" ${G_TARGETS})
 	set_tests_properties(${name} PROPERTIES PROCESSORS ${G_CPUS})
 	if(G_CPUS GREATER 1) # first: where one lane is free at a time they would find no room before the end
 		set_tests_properties(${name} PROPERTIES COST 1000)
+	endif()
+	if(G_ARM64 AND CMAKE_CROSSCOMPILING)
+		set_property(TEST ${name} APPEND PROPERTY LABELS quick)
 	endif()
 endfunction()
 
@@ -276,7 +286,7 @@ endfunction()
 # starts guests itself.
 function(ros2_guest_script name)
 	cmake_parse_arguments(G "SLOW" "SCRIPT;TIME_LIMIT" "TARGETS" ${ARGN})
-	add_test(NAME ${name} COMMAND ${CMAKE_SOURCE_DIR}/${G_SCRIPT})
+	add_test(NAME ${name} COMMAND ${CMAKE_SOURCE_DIR}/${G_SCRIPT} ${ROS2_GUEST_MACHINE})
 	math(EXPR G_TIME_LIMIT "${G_TIME_LIMIT} * ${ROS2_GUEST_PATIENCE}")
 	ros2_in_guest(${name} ${G_TIME_LIMIT} "${G_SLOW}" ${G_TARGETS})
 endfunction()
@@ -289,7 +299,7 @@ function(ros2_in_guest name limit slow)
 	endif()
 	set_tests_properties(${name} PROPERTIES LABELS "${labels}" TIMEOUT ${timeout}
 		FIXTURES_REQUIRED guest_programs SKIP_RETURN_CODE 77 WORKING_DIRECTORY ${CMAKE_SOURCE_DIR}
-		ENVIRONMENT "CMOCKA_MESSAGE_OUTPUT=TAP;ROS2_BIN=${CMAKE_SOURCE_DIR}/build/guest/bin;ROS2_SRC=${CMAKE_SOURCE_DIR};ROS2_TESTBIN=${CMAKE_SOURCE_DIR}/build/guest/tests")
+		ENVIRONMENT "CMOCKA_MESSAGE_OUTPUT=TAP;ROS2_BIN=${ROS2_GUEST_BUILD}/bin;ROS2_SRC=${CMAKE_SOURCE_DIR};ROS2_TESTBIN=${ROS2_GUEST_BUILD}/tests")
 	if(ARGN)
 		set_property(GLOBAL APPEND PROPERTY ROS2_GUEST_TARGETS ${ARGN})
 	endif()
