@@ -2,7 +2,7 @@
 # Shared by tests/bench/run and its cases: samples, clusters, the machine. Sourced; the variables are those of `run`.
 # shellcheck shell=bash
 pids=()
-clusters=()
+clusters=() ram_dir=
 
 say() { echo "bench: $*" >&2; }
 die() { say "$*"; exit 1; }
@@ -48,7 +48,7 @@ cleanup() {
 	for c in "${clusters[@]}"; do
 		cluster "$c" down >/dev/null 2>&1 || true
 	done
-	rm -rf "$dir"
+	rm -rf "$dir" ${ram_dir:+"$ram_dir"}
 }
 
 cluster() { # DIR COMMAND...
