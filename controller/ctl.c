@@ -126,6 +126,11 @@ static int load_note(void *arg, const void *p, size_t n, int slot)
 	return ctl_note_load(((struct loading *)arg)->c, p, n, slot);
 }
 
+static int load_doubt(void *arg)
+{
+	return ctl_doubt_load(((struct loading *)arg)->c);
+}
+
 int ctl_new(struct loop *loop, const struct config *cfg, struct store *store, struct ctl **ret,
             struct ros2_err *err)
 {
@@ -140,6 +145,7 @@ int ctl_new(struct loop *loop, const struct config *cfg, struct store *store, st
 	                              .origin = load_origin,
 	                              .probe = load_probe,
 	                              .note = load_note,
+	                              .doubt = load_doubt,
 	                              .arg = &l};
 	int r;
 

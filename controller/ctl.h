@@ -533,6 +533,8 @@ int ctl_receipt_load(struct ctl *c, const struct store_receipt *r);
 /* A revocation that another process carried out and could not record: it is carried out here, and
  * recorded once ctl_revocations_start has run. After everything else was loaded. 1: it was there
  * already, and its slot is free. */
+/* revoke_doubt.c: store_loader.doubt. */
+int ctl_doubt_load(struct ctl *c);
 int ctl_note_load(struct ctl *c, const void *note, size_t n, int slot);
 void ctl_revocations_start(struct ctl *c);
 void ctl_revocations_free(struct ctl *c);

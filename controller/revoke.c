@@ -40,7 +40,7 @@ static void owed_free(struct ctl_owed *o)
 	free(o);
 }
 
-static void rev_free(struct ctl *c, struct ctl_revocation *r)
+void revoke_free(struct ctl *c, struct ctl_revocation *r)
 {
 	struct ctl_owed *o, *tmp;
 
@@ -70,7 +70,7 @@ void ctl_revocations_free(struct ctl *c)
 			          ctl_kind_to_str(r->kind), r->name);
 		if (r->waiter)
 			r->waiter->fn(r->waiter->arg, &err, &none);
-		rev_free(c, r);
+		revoke_free(c, r);
 	}
 }
 
@@ -131,7 +131,7 @@ static void answer(struct ctl_revocation *r)
 		link_end(a->link, ROS2_REVOKED, "the agent is isolated");
 	w->fn(w->arg, &none, &res);
 	if (is_over(r))
-		rev_free(w->c, r);
+		revoke_free(w->c, r);
 	free(w);
 }
 
@@ -356,6 +356,7 @@ static int submit(struct ctl *c, const struct ctl_caller *who, const struct ctl_
 	uint8_t note[STORE_NOTE_MAX];
 
 	store_txn_set_note(t, note, revoke_note_pack(r, who, note), r->unrecorded.slot);
+	revoke_set_targets(t, r);
 	add_rows(c, t, r);
 	add_state(c, t, r, v);
 	add_record(c, t, who, r, v);
@@ -383,7 +384,7 @@ static void recorded(void *arg, const struct store_result *res)
 		record_later(r);
 	ctl_gate_leave(c);
 	if (is_over(r))
-		rev_free(c, r);
+		revoke_free(c, r);
 }
 
 /* Inside the gate. The rows are made of what is in force now: only what this revocation did. */
@@ -393,9 +394,13 @@ static void record_now(void *arg)
 	struct ctl *c = r->unrecorded.c;
 	struct ctl_object *o = ctl_find_uid(c, &r->target_uid);
 	struct ctl_revoke v = {.kind = r->kind, .object = o, .isolate = r->unrecorded.isolate};
+	const struct ctl_caller *who = &r->unrecorded.who;
 	struct ros2_err err = ROS2_ERR_INIT;
 
-	if (submit(c, &r->unrecorded.who, r, &v, recorded, r, &err) == 0)
+	/* A record knows the system by its place. */
+	if (!strcmp(who->spiffe, ctl_system.spiffe))
+		who = &ctl_system;
+	if (submit(c, who, r, &v, recorded, r, &err) == 0)
 		return;
 	ctl_gate_leave(c);
 	record_later(r);
@@ -475,7 +480,7 @@ static struct ctl_revocation *rev_new(struct ctl *c, const struct ctl_revoke *v,
 		r->waiter->close_agent = v->object->uid;
 	HASH_ADD(hh, c->revocations, uid.b, ROS2_UID_LEN, r);
 	if (!HASH_TOOK(hh, r)) {
-		rev_free(c, r);
+		revoke_free(c, r);
 		return NULL;
 	}
 	return r;
@@ -491,7 +496,7 @@ void ctl_revoke(struct ctl *c, const struct ctl_caller *who, const struct ctl_re
 	if (rc < 0) {
 		ros2_err_set(&err, rc, "out of memory");
 		if (r)
-			rev_free(c, r);
+			revoke_free(c, r);
 		refuse(c, fn, arg, &err);
 		return;
 	}
@@ -579,7 +584,7 @@ void ctl_receipt(struct ctl_agent *a, struct ctl_receipt *in)
 	if (r->waiter)
 		answer(r);
 	else if (is_over(r))
-		rev_free(c, r);
+		revoke_free(c, r);
 }
 
 void ctl_revocations_resend(struct ctl_agent *a)
@@ -604,7 +609,7 @@ void ctl_revocations_forget(struct ctl *c, const struct ros2_uid *agent_uid)
 		if (o)
 			owed_free(o);
 		if (is_over(r))
-			rev_free(c, r);
+			revoke_free(c, r);
 	}
 }
 
@@ -634,9 +639,33 @@ int ctl_revocation_load(struct ctl *c, const struct store_revocation *row)
 	}
 	HASH_ADD(hh, c->revocations, uid.b, ROS2_UID_LEN, r);
 	if (!HASH_TOOK(hh, r)) {
-		rev_free(c, r);
+		revoke_free(c, r);
 		return -ENOMEM;
 	}
+	return 0;
+}
+
+int revoke_adopt(struct ctl *c, struct ctl_revocation *r, const struct ctl_revoke *v, int slot)
+{
+	r->unrecorded.c = c;
+	r->unrecorded.is = true;
+	r->unrecorded.slot = slot;
+	r->committed_ns = c->started_ns;
+	r->sent = r->record_pending = true;
+	HASH_ADD(hh, c->revocations, uid.b, ROS2_UID_LEN, r);
+	if (!HASH_TOOK(hh, r)) {
+		revoke_free(c, r);
+		return -ENOMEM;
+	}
+	/* Its version was given out, although no row has it. */
+	c->revision = MAX(c->revision, r->version);
+	if ((v->kind == STORE_TENANT && v->object && v->object->kind == STORE_TENANT &&
+	     v->object->revoked_version < r->version) ||
+	    (v->kind == STORE_AGENT && v->object && v->object->agent) ||
+	    (v->kind == STORE_GRANT && v->grant))
+		take_away(c, r, v);
+	log_warn("revocation of %s %s was carried out without a record: it holds, and is recorded",
+	         ctl_kind_to_str(r->kind), r->name);
 	return 0;
 }
 
@@ -649,33 +678,14 @@ int ctl_note_load(struct ctl *c, const void *note, size_t n, int slot)
 		return n ? 0 : -EINVAL;
 	HASH_FIND(hh, c->revocations, r->uid.b, ROS2_UID_LEN, same);
 	if (same) { /* a write that failed had arrived all the same, and another place was taken */
-		rev_free(c, r);
+		revoke_free(c, r);
 		return 1;
 	}
 	v.kind = r->kind;
 	v.isolate = r->unrecorded.isolate;
 	v.object = ctl_find_uid(c, &r->target_uid);
 	v.grant = ctl_grant_find(c, &r->target_uid);
-	r->unrecorded.c = c;
-	r->unrecorded.is = true;
-	r->unrecorded.slot = slot;
-	r->committed_ns = c->started_ns;
-	r->sent = r->record_pending = true;
-	HASH_ADD(hh, c->revocations, uid.b, ROS2_UID_LEN, r);
-	if (!HASH_TOOK(hh, r)) {
-		rev_free(c, r);
-		return -ENOMEM;
-	}
-	/* Its version was given out, although no row has it. */
-	c->revision = MAX(c->revision, r->version);
-	if ((v.kind == STORE_TENANT && v.object && v.object->kind == STORE_TENANT &&
-	     v.object->revoked_version < r->version) ||
-	    (v.kind == STORE_AGENT && v.object && v.object->agent) ||
-	    (v.kind == STORE_GRANT && v.grant))
-		take_away(c, r, &v);
-	log_warn("revocation of %s %s was carried out without a record: it holds, and is recorded",
-	         ctl_kind_to_str(r->kind), r->name);
-	return 0;
+	return revoke_adopt(c, r, &v, slot);
 }
 
 void ctl_revocations_start(struct ctl *c)

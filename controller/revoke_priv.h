@@ -7,6 +7,12 @@
 
 /* @a owes a receipt; not when it is not enrolled. -ENOMEM. */
 int revoke_owe(struct ctl_revocation *r, struct ctl_agent *a, uint64_t at_most_unix_ns);
+/* Found at start, without a row: it is in force, and recorded as soon as the store runs. @slot: of
+ * the journal, or -1. Takes @r. -ENOMEM. */
+int revoke_adopt(struct ctl *c, struct ctl_revocation *r, const struct ctl_revoke *v, int slot);
+void revoke_free(struct ctl *c, struct ctl_revocation *r);
+/* revoke_doubt.c: what it takes away, for a journal that is full. */
+void revoke_set_targets(struct store_txn *t, const struct ctl_revocation *r);
 /* The length. */
 size_t revoke_note_pack(const struct ctl_revocation *r, const struct ctl_caller *who,
                         uint8_t out[STORE_NOTE_MAX]);

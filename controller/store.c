@@ -160,6 +160,7 @@ static bool keep_pending(struct store *s, struct store_txn *t)
 		log_error("%zu records of what was taken away wait for space: one more is "
 		          "effective but not kept",
 		          s->n_pending);
+		t->unkept = true;
 		return false;
 	}
 	t->result.record_pending = true;
@@ -207,7 +208,7 @@ static bool anything_waits(struct store *s)
 	bool waits;
 
 	pthread_mutex_lock(&s->lock);
-	waits = s->n_pending > 0;
+	waits = s->n_pending > 0 || s->n_doubted;
 	pthread_mutex_unlock(&s->lock);
 	return waits;
 }

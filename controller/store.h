@@ -227,6 +227,9 @@ void store_txn_set_shrinks(struct store_txn *t);
  * at start, else -1. With a note the queue is never full. */
 #define STORE_NOTE_MAX 4080
 void store_txn_set_note(struct store_txn *t, const void *p, size_t n, int slot);
+/* What the note is about, for when there is no place for it: a start is told that this may have
+ * been taken away, or something else may (store_doubts). @kind: any number, the caller's. */
+void store_txn_add_target(struct store_txn *t, uint32_t kind, const struct ros2_uid *uid);
 /* The highest object version given out in this transaction: durable before anybody sees it. */
 void store_txn_set_revision(struct store_txn *t, uint64_t revision);
 
@@ -253,6 +256,7 @@ struct store_opts {
 	void (*on_fatal)(void *arg, const struct ros2_err *why);
 	void *arg;
 	uint64_t max_pages;     /* 0 = no bound; of the database file, for tests of a full disk */
+	unsigned journal_slots; /* 0 = all; less of them, for tests of a journal that is full */
 	uint64_t reserve_bytes; /* 0 = 8 MiB; freed for revocations when the disk is full */
 };
 
@@ -277,11 +281,20 @@ struct store_loader {
 	int (*probe)(void *arg, const struct store_probe *p); /* after the objects */
 	/* Last: a revocation that is not in the database. 1: its slot is not needed. */
 	int (*note)(void *arg, const void *p, size_t n, int slot);
+	/* After the notes: there were revocations without one. What store_doubts names has to be
+	 * taken away, and store_doubt_owe told, before it returns. */
+	int (*doubt)(void *arg);
 	void *arg;
 };
 /* Once, after store_open and before store_start. NULL members are skipped; a callback's negative
  * result ends it. */
 int store_load(struct store *s, const struct store_loader *l, struct ros2_err *err);
+/* In store_loader.doubt only. False: no revocation without a note has this target. */
+bool store_doubts(const struct store *s, uint32_t kind, const struct ros2_uid *uid);
+/* The highest version that one of them was given. */
+uint64_t store_doubt_revision(const struct store *s);
+/* Nothing that gives rights is committed before the note that begins so is. -ENOMEM. */
+int store_doubt_owe(struct store *s, const struct ros2_uid *revocation);
 /* After the results of one commit were delivered, on the loop. Before store_start. */
 void store_set_on_batch(struct store *s, loop_fn fn, void *arg);
 /* Starts the threads. From here on store_submit works. */

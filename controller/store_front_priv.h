@@ -11,6 +11,11 @@
 #include <stdatomic.h>
 
 #define STORE_JOURNAL_SLOTS 1024
+#define STORE_JOURNAL_SLOT  4096u
+#define STORE_DOUBT_LEN     65536u /* bytes behind the slots: store_doubt.c */
+#define STORE_JOURNAL_LEN   (STORE_JOURNAL_SLOTS * STORE_JOURNAL_SLOT + STORE_DOUBT_LEN)
+
+struct doubted;
 
 struct store {
 	/* immutable after open */
@@ -48,7 +53,11 @@ struct store {
 		/* A write or sync failed, and the image was not written anew since. Any thread may
 		 * read it. */
 		_Atomic bool suspect;
+		bool is_short;    /* made by a version without the filter, and not written anew */
+		bool doubt_dirty; /* the filter in the image is not yet in the file */
 	} journal;
+	struct doubted *doubted;  /* owned; store_doubt.c: revocations that have no slot */
+	_Atomic size_t n_doubted; /* any thread reads it */
 
 	/* guarded by lock */
 	pthread_mutex_t lock;
@@ -116,5 +125,19 @@ unsigned store_journal_keep(struct store *s, struct list *txns);
 /* Gives back the slots of those that are committed. */
 void store_journal_done(struct store *s, struct list *txns);
 void store_journal_drop(struct store *s, unsigned slot);
+/* What is behind the slots, in the image; NULL: the file has no room for it. */
+uint8_t *store_journal_doubt(const struct store *s);
+/* That is to be written. */
+void store_journal_doubt_changed(struct store *s);
+/* At start, when nobody owes what it names. */
+void store_journal_doubt_drop(struct store *s);
+
+/* store_doubt.c: those for which the journal has no slot. Store thread, or before it runs. */
+/* False: it is in memory only. */
+bool store_doubt_put(struct store *s, const struct store_txn *t);
+/* @t is committed: true when it was the last one that the filter was kept for. */
+bool store_doubt_done(struct store *s, const struct store_txn *t);
+bool store_doubt_any(const struct store *s); /* the filter names something */
+void store_doubt_fini(struct store *s);
 
 #endif

@@ -9,7 +9,8 @@
  * file is suspect, and nothing counts as synced until all of the image was written anew, to a file
  * of its own or over the old one, and synced; (3) what a start found is written anew and synced
  * before anybody hears of it: another process may have failed to sync it, and the page cache does
- * not say; (4) a journal that cannot be read is no empty one: the start fails.
+ * not say; (4) a journal that cannot be read is no empty one: the start fails. Behind the slots is
+ * the filter of what found none (store_doubt.c).
  */
 #include "controller/store_front_priv.h"
 #include "common/crypto.h"
@@ -24,9 +25,10 @@
 #define LOG_COMPONENT "store"
 #include "common/log.h"
 
-#define SLOT_LEN  4096
+#define SLOT_LEN  STORE_JOURNAL_SLOT
 #define HEAD_LEN  16
-#define IMAGE_LEN ((size_t)STORE_JOURNAL_SLOTS * SLOT_LEN)
+#define SLOTS_LEN ((size_t)STORE_JOURNAL_SLOTS * SLOT_LEN)
+#define IMAGE_LEN ((size_t)STORE_JOURNAL_LEN)
 
 static const char magic[8] = "ROS2REV1";
 
@@ -55,10 +57,10 @@ static uint8_t *image_of(struct store *s, unsigned slot)
 	return s->journal.image + (size_t)slot * SLOT_LEN;
 }
 
-/* The whole image, synced. */
-static int write_image(struct store *s, int fd)
+/* The whole image, or as much of it as the file has room for, synced. */
+static int write_image(struct store *s, int fd, size_t len)
 {
-	int r = fsx_pwrite_all(fd, s->journal.image, IMAGE_LEN, 0);
+	int r = fsx_pwrite_all(fd, s->journal.image, len, 0);
 
 	if (r < 0)
 		return r;
@@ -77,7 +79,7 @@ static int make_file(struct store *s, int *ret_fd)
 	fd = fsx_io->open(tmp, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
 	if (fd < 0)
 		return -errno;
-	r = write_image(s, fd);
+	r = write_image(s, fd, IMAGE_LEN);
 	if (!r && fsx_io->rename(tmp, path) < 0)
 		r = -errno;
 	if (r < 0) {
@@ -96,13 +98,15 @@ static int renew(struct store *s)
 	if (fd >= 0) {
 		store_journal_close(s);
 		s->journal.fd = fd;
+		s->journal.is_short = false;
 	}
 	return r;
 }
 
 static int write_over(struct store *s)
 {
-	int r = s->journal.fd >= 0 ? write_image(s, s->journal.fd) : -EBADF;
+	size_t len = s->journal.is_short ? SLOTS_LEN : IMAGE_LEN;
+	int r = s->journal.fd >= 0 ? write_image(s, s->journal.fd, len) : -EBADF;
 
 	return r ? r : fsx_sync_dir(s->dir, NULL);
 }
@@ -117,7 +121,7 @@ static int mend(struct store *s)
 		r = write_over(s);
 	if (r < 0)
 		return r;
-	s->journal.suspect = false;
+	s->journal.suspect = s->journal.doubt_dirty = false;
 	log_info("the journal of revocations was written anew");
 	return 0;
 }
@@ -143,7 +147,7 @@ int store_journal_open(struct store *s, struct ros2_err *err)
 	char path[4200];
 	int r;
 
-	s->journal.image = calloc(STORE_JOURNAL_SLOTS, SLOT_LEN);
+	s->journal.image = calloc(1, IMAGE_LEN);
 	if (!s->journal.image)
 		return ros2_err_set(err, -ENOMEM, "no memory for the journal of revocations");
 	journal_path(s, "", path);
@@ -183,11 +187,27 @@ static int write_slot(struct store *s, unsigned slot)
 
 /* ---- at start ---- */
 
-/* 1: a slot is taken, 0: none is. */
+/* 1: it names something, 0: nothing, or there is none. */
+static int read_doubt(struct store *s, struct ros2_err *err)
+{
+	uint8_t *b = s->journal.image + SLOTS_LEN;
+	ssize_t n = pread(s->journal.fd, b, STORE_DOUBT_LEN, (off_t)SLOTS_LEN);
+
+	if (n < 0)
+		return ros2_err_set(err, -errno, "read %s/revocations: %s", s->dir,
+		                    strerrordesc_np(errno));
+	s->journal.is_short = n < (ssize_t)STORE_DOUBT_LEN;
+	return store_doubt_any(s);
+}
+
+/* 1: a slot is taken, or something is in doubt, 0: neither. */
 static int read_image(struct store *s, struct ros2_err *err)
 {
 	static const uint8_t none[SLOT_LEN];
-	int found = 0;
+	int found = read_doubt(s, err);
+
+	if (found < 0)
+		return found;
 
 	for (unsigned i = 0; i < STORE_JOURNAL_SLOTS; i++) {
 		uint8_t *b = image_of(s, i);
@@ -231,6 +251,11 @@ int store_journal_load(struct store *s,
 		return ros2_err_set(err, -EIO,
 		                    "write %s/revocations anew: %s: what it holds may be lost",
 		                    s->dir, strerrordesc_np(-r));
+	/* Without room for that the slots are used as they are. */
+	if (s->journal.is_short && renew(s) < 0 && s->journal.is_short)
+		log_warn("the journal of revocations has no place for more than %u of them: "
+		         "there is no room to write it anew",
+		         STORE_JOURNAL_SLOTS);
 	for (unsigned i = 0; fn && i < STORE_JOURNAL_SLOTS && !r; i++)
 		if (s->journal.used[i])
 			r = fn(arg, image_of(s, i) + HEAD_LEN, get32(image_of(s, i) + 8), i);
@@ -241,20 +266,41 @@ int store_journal_load(struct store *s,
 
 static int free_slot(const struct store *s)
 {
-	for (int i = 0; i < STORE_JOURNAL_SLOTS; i++)
+	int n = s->o.journal_slots ? (int)s->o.journal_slots : STORE_JOURNAL_SLOTS;
+
+	for (int i = 0; i < n; i++)
 		if (!s->journal.used[i])
 			return i;
 	return -1;
 }
 
+uint8_t *store_journal_doubt(const struct store *s)
+{
+	return s->journal.is_short ? NULL : s->journal.image + SLOTS_LEN;
+}
+
+void store_journal_doubt_changed(struct store *s)
+{
+	s->journal.doubt_dirty = true;
+}
+
+/* In the image only. */
+static bool doubt_put(struct store *s, const struct store_txn *t)
+{
+	if (!store_doubt_put(s, t))
+		return false;
+	store_journal_doubt_changed(s);
+	return true;
+}
+
 /* In the image, and in the file unless that is suspect already. */
 static bool journal_put(struct store *s, struct store_txn *t)
 {
-	int slot = t->slot >= 0 ? t->slot : free_slot(s), r;
+	int slot = t->slot >= 0 ? t->slot : t->unkept ? -1 : free_slot(s), r;
 	uint8_t *b;
 
 	if (slot < 0)
-		return false;
+		return doubt_put(s, t);
 	b = image_of(s, (unsigned)slot);
 	memset(b, 0, SLOT_LEN);
 	memcpy(b, magic, sizeof(magic));
@@ -287,6 +333,14 @@ static void journal_clear(struct store *s, unsigned slot)
 /* 0: the disk has what the image has. */
 static int settle_file(struct store *s)
 {
+	int r = 0;
+
+	if (s->journal.doubt_dirty && !s->journal.suspect)
+		r = fsx_pwrite_all(s->journal.fd, s->journal.image + SLOTS_LEN, STORE_DOUBT_LEN,
+		                   (off_t)SLOTS_LEN);
+	if (r < 0)
+		distrust(s, r, "write");
+	s->journal.doubt_dirty = false;
 	if (!s->journal.suspect && fsx_io->fsync(s->journal.fd) < 0)
 		distrust(s, -errno, "sync");
 	return s->journal.suspect ? mend(s) : 0;
@@ -299,7 +353,7 @@ unsigned store_journal_keep(struct store *s, struct list *txns)
 
 	list_for_each (txns, t, link) {
 		t->in_slot = false;
-		if (!t->result.record_pending || !t->note || t->noted)
+		if (!(t->result.record_pending || t->unkept) || !t->note || t->noted)
 			continue;
 		due++;
 		t->in_slot = journal_put(s, t);
@@ -312,13 +366,32 @@ unsigned store_journal_keep(struct store *s, struct list *txns)
 	return due - put;
 }
 
+/* In the image: those that it names are all recorded. */
+static void empty_doubt(struct store *s)
+{
+	memset(s->journal.image + SLOTS_LEN, 0, STORE_DOUBT_LEN);
+	store_journal_doubt_changed(s);
+}
+
+void store_journal_doubt_drop(struct store *s)
+{
+	empty_doubt(s);
+	(void)settle_file(s);
+}
+
 void store_journal_done(struct store *s, struct list *txns)
 {
 	struct store_txn *t;
 	unsigned n = 0;
 
 	list_for_each (txns, t, link) {
-		if (t->slot < 0 || t->result.rc < 0)
+		if (t->result.rc < 0)
+			continue;
+		if (store_doubt_done(s, t)) {
+			empty_doubt(s);
+			n++;
+		}
+		if (t->slot < 0)
 			continue;
 		journal_clear(s, (unsigned)t->slot);
 		t->slot = -1;

@@ -66,6 +66,7 @@ static void free_store(struct store *s)
 
 	list_for_each_safe (&s->pending, t, tmp, link)
 		store_txn_free(t);
+	store_doubt_fini(s);
 	store_journal_fini(s);
 	ledger_free(s->ledger);
 	if (s->backend)
@@ -145,7 +146,16 @@ int store_load(struct store *s, const struct store_loader *l, struct ros2_err *e
 	struct note_load x = {s, l, err};
 	int r = s->ops->load(s->backend, l, err);
 
-	return r ? r : store_journal_load(s, load_note, &x, err);
+	if (!r)
+		r = store_journal_load(s, load_note, &x, err);
+	if (r < 0 || !l->doubt || !store_doubt_any(s))
+		return r;
+	r = l->doubt(l->arg);
+	if (r < 0)
+		return ros2_err_set(err, r, "what may have been revoked cannot be taken away");
+	if (!s->n_doubted)
+		store_journal_doubt_drop(s);
+	return 0;
 }
 
 void store_set_on_batch(struct store *s, loop_fn fn, void *arg)

@@ -187,7 +187,7 @@ void store_stats(struct store *s, struct store_stats *ret)
 		.audit_records = s->audit_records,
 		.checkpoint_size = s->checkpoint_size,
 		.waiting = s->n_queue,
-		.record_pending = s->n_pending,
+		.record_pending = MAX(s->n_pending, s->n_doubted),
 		.wal_bytes = s->ops->wal_bytes(s->backend),
 		.full = atomic_load(&s->full),
 		.full_since_unix_ns = s->full_since_unix_ns,

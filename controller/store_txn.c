@@ -241,6 +241,24 @@ void store_txn_set_note(struct store_txn *t, const void *p, size_t n, int slot)
 	t->noted = slot >= 0;
 }
 
+void store_txn_add_target(struct store_txn *t, uint32_t kind, const struct ros2_uid *uid)
+{
+	if (!t)
+		return;
+	if (t->n_targets == t->targets_cap) {
+		size_t cap = t->targets_cap ? 2 * t->targets_cap : 1;
+		struct store_target *v = take(t, cap * sizeof(*v));
+
+		if (!v)
+			return;
+		if (t->n_targets)
+			memcpy(v, t->targets, t->n_targets * sizeof(*v));
+		t->targets = v;
+		t->targets_cap = cap;
+	}
+	t->targets[t->n_targets++] = (struct store_target){kind, *uid};
+}
+
 void store_txn_set_revision(struct store_txn *t, uint64_t revision)
 {
 	if (t)

@@ -7,6 +7,10 @@
 #include "controller/store.h"
 
 struct chunk;
+struct store_target {
+	uint32_t kind;
+	struct ros2_uid uid;
+};
 
 struct store_txn {
 	struct list link; /* the queue it is in */
@@ -19,8 +23,11 @@ struct store_txn {
 	bool shrinks, no_memory;
 	const void *note; /* in chunks; NULL: none */
 	size_t note_len;
+	struct store_target *targets; /* in chunks: what the note takes away */
+	size_t n_targets, targets_cap;
 	int slot;            /* of the journal; -1: none */
 	bool in_slot, noted; /* written there; written and synced */
+	bool unkept;         /* it waits at its owner: there is no place among the pending */
 	store_done_fn done;
 	void *arg;
 	struct store_result result;

@@ -51,7 +51,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (s.journal.fd < 0)
 		s.journal.fd = memfd_create("journal", MFD_CLOEXEC);
 	if (!s.journal.image)
-		s.journal.image = calloc(STORE_JOURNAL_SLOTS, SLOT);
+		s.journal.image = calloc(1, STORE_JOURNAL_LEN);
 	s.dir = (char *)"."; /* synced: the journal writes what it read anew */
 	must(s.journal.fd >= 0 && s.journal.image);
 	memset(s.journal.used, 0, sizeof(s.journal.used));

@@ -7,7 +7,8 @@
  * revocation that was answered, or that a start has carried out, is in force; each has one row and
  * one audit record, nothing that nobody asked for is there, and no slot is left taken. Negative
  * controls: without the journal's syncs, without that of its directory, and with a checksum that is
- * always right, the same sweep finds what is wrong.
+ * always right, the same sweep finds what is wrong. Built with BEYOND the journal has one slot:
+ * what comes beyond is in its filter, and in force after a start without its words.
  *
  * ROS2_POWER_SECONDS: how long the sampled part of each sweep may take (2).
  */
@@ -64,6 +65,7 @@ static void live(void)
 enum end { GONE, TORN, KILLED };
 
 static bool was_cut;
+static uint64_t seed = SEED;
 
 /* NULL, or what is wrong. @call: of the journal, or with @o->cut_path NULL of anything. */
 static const char *cut_at(uint64_t call, enum end how, const struct disk_fsx_opts *o)
@@ -92,7 +94,7 @@ static const char *cut_at(uint64_t call, enum end how, const struct disk_fsx_opt
 			rig_told[i].held |= force[i];
 		rig_die();
 	}
-	disk_restore(rig_disk, how == TORN ? DISK_TEAR : DISK_LOSE_UNSYNCED, SEED + call);
+	disk_restore(rig_disk, how == TORN ? DISK_TEAR : DISK_LOSE_UNSYNCED, seed + call);
 	disk_fsx_use(&(struct disk_fsx_opts){.disk = rig_disk});
 	bad = rig_check();
 	rig_end_run();
@@ -150,6 +152,20 @@ static void journal__keeps_what_a_start_after_a_kill_has_carried_out(void **stat
 	sweep(KILLED);
 }
 
+/* The file of an earlier version ends behind the slots. */
+static void journal__of_an_earlier_version_is_made_longer_at_a_start(void **state)
+{
+	struct disk_fsx_opts o = {0};
+	size_t len = rig_before[1].n;
+
+	rig_before[1].n = 1024 * 4096;
+	rig_begin_run(&o);
+	rig_before[1].n = len;
+	live();
+	assert_null(rig_check());
+	rig_end_run();
+}
+
 static void journal__is_used_by_the_history_and_empty_after_it(void **state)
 {
 	struct disk_fsx_opts o = {.cut_path = JOURNAL, .cut_call = UINT64_MAX};
@@ -175,14 +191,21 @@ static void sweep__finds_the_loss_without_the_journals_fsync(void **state)
 	assert_non_null(sweep_journal(KILLED, JOURNAL, &call));
 }
 
+#ifndef BEYOND
 static void sweep__finds_a_torn_slot_that_passes_for_one(void **state)
 {
+	const char *bad = NULL;
 	uint64_t call;
 
 	any_checksum = true;
-	assert_non_null(sweep_journal(TORN, NULL, &call));
+	/* What is torn off is left to chance: not each seed tears a note in two. */
+	for (seed = SEED; seed < SEED + 8 && !bad; seed++)
+		bad = sweep_journal(TORN, NULL, &call);
 	any_checksum = false;
+	seed = SEED;
+	assert_non_null(bad);
 }
+#endif
 
 /* ---- while it is made ---- */
 
@@ -251,11 +274,17 @@ int main(void)
 		cmocka_unit_test(journal__keeps_what_was_answered_when_the_unsynced_is_gone),
 		cmocka_unit_test(journal__keeps_what_was_answered_when_the_unsynced_is_torn),
 		cmocka_unit_test(journal__keeps_what_a_start_after_a_kill_has_carried_out),
+		cmocka_unit_test(journal__of_an_earlier_version_is_made_longer_at_a_start),
 		cmocka_unit_test(journal__is_whole_or_not_there_when_the_power_goes_as_it_is_made),
 		cmocka_unit_test(sweep__finds_the_loss_without_the_journals_fsync),
+#ifndef BEYOND
 		cmocka_unit_test(sweep__finds_a_torn_slot_that_passes_for_one),
+#endif
 		cmocka_unit_test(sweep__finds_a_journal_made_without_its_fsyncs),
 	};
 
+#ifdef BEYOND
+	rig_slots = 1;
+#endif
 	return cmocka_run_group_tests(tests, rig_setup, rig_teardown);
 }

@@ -3,7 +3,8 @@
  * Revocations that a full disk does not take: answered `record pending`, they wait in order, in
  * memory and in the journal. With room again each is recorded once, in that order, by itself; a
  * process that is killed, or ends, in between has lost none, nor has one that is killed while they
- * are being recorded. The control: without their notes a kill loses them.
+ * are being recorded; those for which the journal has no slot are in its filter. The controls:
+ * without their notes, or without what the filter is made of, a kill loses them.
  */
 #include "tests/await.h"
 #include "tests/controller/store_fixture.h"
@@ -17,7 +18,8 @@
 
 #define FULL_PAGES 120
 #define MANY       60
-#define SLOTS      1024 /* of the journal: what comes beyond waits in memory only */
+#define SLOTS      1024 /* of the journal */
+#define KIND       7    /* of what is revoked here; any number will do */
 
 struct shared { /* with the child */
 	_Atomic unsigned answered, pending;
@@ -41,6 +43,8 @@ static unsigned number_of(const void *note)
 	return (unsigned)b[1] << 8 | b[2];
 }
 
+static bool without_targets; /* the filter has nothing to be made of */
+
 static struct store_txn *revocation(unsigned n, bool with_note, int slot)
 {
 	struct store_txn *t = store_txn_new();
@@ -61,6 +65,8 @@ static struct store_txn *revocation(unsigned n, bool with_note, int slot)
 	store_txn_set_shrinks(t);
 	if (with_note)
 		store_txn_set_note(t, uid.b, ROS2_UID_LEN, slot);
+	if (with_note && !without_targets)
+		store_txn_add_target(t, KIND, &uid);
 	return t;
 }
 
@@ -101,6 +107,9 @@ static void make_room(struct fixture *f)
 struct found {
 	unsigned n, v[2 * SLOTS];
 	int slot[2 * SLOTS];
+	/* in doubt; -1 is their slot */
+	struct fixture *f;
+	unsigned asked, doubted, wrongly;
 };
 
 static int on_note(void *arg, const void *p, size_t n, int slot)
@@ -113,12 +122,47 @@ static int on_note(void *arg, const void *p, size_t n, int slot)
 	return 0;
 }
 
+static bool has(const struct found *x, unsigned n)
+{
+	for (unsigned i = 0; i < x->n; i++)
+		if (x->v[i] == n)
+			return true;
+	return false;
+}
+
+/* As the domain does: what is named is looked at, and is owed. */
+static int on_doubt(void *arg)
+{
+	struct found *x = arg;
+	unsigned noted = x->n;
+
+	x->asked++;
+	for (unsigned i = 1; i < 2 * SLOTS; i++) {
+		struct ros2_uid uid = uid_of(i);
+
+		if (!store_doubts(x->f->store, KIND, &uid))
+			continue;
+		assert_false(has(x, i));
+		assert_int_equal(store_doubt_owe(x->f->store, &uid), 0);
+		x->v[x->n] = i;
+		x->slot[x->n++] = -1;
+	}
+	x->doubted = x->n - noted;
+	for (unsigned i = 0; i < 10000; i++) {
+		struct ros2_uid other = {{0xcd, (uint8_t)(i >> 8), (uint8_t)i}}, uid = uid_of(i);
+
+		x->wrongly += store_doubts(x->f->store, KIND, &other);
+		x->wrongly += store_doubts(x->f->store, KIND + 1, &uid);
+	}
+	return 0;
+}
+
 static void open_it(struct fixture *f, uint64_t max_pages, struct found *ret)
 {
-	struct store_loader l = {.note = on_note, .arg = ret};
+	struct store_loader l = {.note = on_note, .doubt = on_doubt, .arg = ret};
 	struct ros2_err err = ROS2_ERR_INIT;
 
-	ret->n = 0;
+	*ret = (struct found){.f = f};
 	f->opts.max_pages = max_pages;
 	if (store_open(&f->opts, &f->store, &err) || store_load(f->store, &l, &err) ||
 	    store_start(f->store, &err))
@@ -324,19 +368,63 @@ static void control__without_notes_a_kill_loses_what_waits(void **state)
 	run_end(&f);
 }
 
-/* What comes when the journal has no slot waits in memory only, which the store says in its log:
- * a process that is killed has it no more (docs/decisions/0014). */
-static void pending__beyond_the_slots_of_the_journal_is_in_memory_only(void **state)
+/* Those for which the journal has no slot: named by its filter, and nothing else is. */
+static void pending__beyond_the_slots_of_the_journal_is_in_doubt_after_a_kill(void **state)
 {
 	static struct found x;
 	struct fixture f;
-	unsigned n = SLOTS + 40;
+	unsigned n = SLOTS + 300;
+	struct ros2_uid u = ros2_uid_new(), tenant = {{5}};
 
 	run_and_kill(&f, n, true, false, 0);
+	assert_true(shared->pending > SLOTS + 200);
+	open_it(&f, 0, &x);
+	assert_int_equal(x.asked, 1);
+	assert_int_equal(x.doubted, shared->pending - SLOTS);
+	assert_int_equal(x.wrongly, 0);
+	assert_int_equal(x.n + rows(&f), n);
+	/* Nothing is given before they are recorded, though there is room. */
+	assert_true(fixture_commit(&f, fixture_grant(&u, &tenant)) < 0);
+	record_found(&f, &x);
+	assert_int_equal(rows(&f), n);
+	assert_int_equal(fixture_commit(&f, fixture_grant(&u, &tenant)), 0);
+	fixture_close(&f);
+	open_it(&f, 0, &x);
+	assert_int_equal(x.n + x.asked, 0);
+	run_end(&f);
+}
+
+/* Those found in doubt, which wait again, and again the process is killed. */
+static void pending__in_doubt_is_in_doubt_after_another_kill(void **state)
+{
+	static struct found x, y;
+	struct fixture f;
+
+	run_and_kill(&f, SLOTS + 100, true, false, 0);
+	for (int i = 0; i < 2; i++) {
+		open_it(&f, FULL_PAGES, &x);
+		assert_int_equal(x.doubted, shared->pending - SLOTS);
+		fixture_close(&f);
+	}
+	open_it(&f, 0, &y);
+	assert_int_equal(y.n, x.n);
+	record_found(&f, &y);
+	assert_int_equal(rows(&f), SLOTS + 100);
+	run_end(&f);
+}
+
+static void control__without_the_filter_a_kill_loses_what_has_no_slot(void **state)
+{
+	static struct found x;
+	struct fixture f;
+
+	without_targets = true;
+	run_and_kill(&f, SLOTS + 40, true, false, 0);
+	without_targets = false;
 	assert_true(shared->pending > SLOTS);
 	open_it(&f, 0, &x);
 	assert_int_equal(x.n, SLOTS);
-	assert_int_equal(rows(&f), n - shared->pending);
+	assert_int_equal(x.asked, 0);
 	run_end(&f);
 }
 
@@ -348,7 +436,9 @@ int main(void)
 		cmocka_unit_test(pending__is_there_after_a_kill),
 		cmocka_unit_test(pending__is_there_once_after_a_kill_while_it_is_recorded),
 		cmocka_unit_test(control__without_notes_a_kill_loses_what_waits),
-		cmocka_unit_test(pending__beyond_the_slots_of_the_journal_is_in_memory_only),
+		cmocka_unit_test(pending__beyond_the_slots_of_the_journal_is_in_doubt_after_a_kill),
+		cmocka_unit_test(pending__in_doubt_is_in_doubt_after_another_kill),
+		cmocka_unit_test(control__without_the_filter_a_kill_loses_what_has_no_slot),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
