@@ -6,7 +6,8 @@
  * entry is copied once and then checked.
  *
  * While messages come no system call is made. The socket is looked at when none came: for the
- * agent's hanging up, and for the bytes that only woke us.
+ * agent's hanging up, and for the bytes that only woke us. No open file comes with those: the
+ * kernel is asked to keep them away (Linux 6.16), and where one came all the same the session ends.
  */
 #include "common/clock.h"
 #include "dataplane/client/codec.h"
@@ -33,6 +34,19 @@
 #define MESSAGE_ENTRIES (1 + WIRE_WORDS_MAX / WIRE_HEADER_LEN)
 
 /* ---- the socket ---- */
+
+#ifndef SO_PASSRIGHTS
+#define SO_PASSRIGHTS 83
+#endif
+
+/* The memory has come: nothing else is to. Older kernels do not know how. */
+static void refuse_files(int fd)
+{
+	int no = 0;
+
+	if (!CLIENT_SWITCH(passes_descriptors))
+		(void)setsockopt(fd, SOL_SOCKET, SO_PASSRIGHTS, &no, sizeof(no));
+}
 
 static int connect_to(const char *address, uint64_t deadline_ns, int *ret_fd, struct ros2_err *err)
 {
@@ -337,8 +351,15 @@ static void drain(struct ros2_session *s)
 	char bytes[64];
 
 	for (int i = 0; i < DRAIN_READS; i++) {
-		ssize_t n = recv(s->fd, bytes, sizeof(bytes), MSG_DONTWAIT);
+		struct iovec iov = {bytes, sizeof(bytes)};
+		struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1};
+		ssize_t n = recvmsg(s->fd, &m, MSG_DONTWAIT);
 
+		/* The kernel has closed what came: there was no room for it. */
+		if (n > 0 && m.msg_flags & MSG_CTRUNC && !CLIENT_SWITCH(no_descriptor_look)) {
+			s->shm->is_over = s->shm->sent_files = true;
+			return;
+		}
 		if (n == (ssize_t)sizeof(bytes) || (n < 0 && errno == EINTR))
 			continue;
 		if (n == 0 || (n < 0 && errno != EAGAIN)) {
@@ -351,6 +372,9 @@ static void drain(struct ros2_session *s)
 
 static int is_over(struct ros2_session *s, struct ros2_err *err)
 {
+	if (s->shm->sent_files)
+		return ros2_err_named(err, ROS2_PROTOCOL,
+		                      "the agent sent open files after the memory");
 	return s->shm->is_over ? link_broke(s, s->shm->error, err) : 0;
 }
 
@@ -472,6 +496,8 @@ static int shm_open_link(struct ros2_session *s, uint32_t timeout_ms, struct ros
 	if (!rc)
 		rc = take_memory(fd, deadline, &arena, err);
 	if (!rc)
+		refuse_files(fd);
+	if (!rc)
 		rc = shm_arena_adopt(s, arena, err);
 	if (!rc)
 		rc = say_mapped(fd, deadline, err);
@@ -495,7 +521,7 @@ void shm_link_cut(struct ros2_session *s)
 		return;
 	shm_arena_unref(TAKE_PTR(v->arena));
 	v->written = v->taken = v->n_idle = 0;
-	v->is_over = false;
+	v->is_over = v->sent_files = false;
 	v->error = 0;
 }
 

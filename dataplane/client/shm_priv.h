@@ -24,6 +24,7 @@ struct shm_link {
 	uint32_t n_idle; /* rounds in which nothing came */
 	bool is_over;    /* the agent has hung up ... */
 	int error;       /* ... with this; 0 = an orderly end */
+	bool sent_files; /* ... or is to be: open files came from it */
 	/* The stage of this arena, or of the last one: in session->regions; NULL: no room for it.
 	 * A bit for each of its pages that is with the agent. */
 	struct ros2_region *stage;

@@ -14,6 +14,8 @@
 struct client_test_switches {
 	bool no_piece_check;     /* key, generation and range of DATA and PULL */
 	bool no_seal_check;      /* of memory that the agent shares */
+	bool passes_descriptors; /* as a kernel that cannot keep them away */
+	bool no_descriptor_look; /* at what comes with bytes that only wake */
 	bool keeps_shared_pages; /* of what was with an agent that is lost */
 	bool no_agent_proof;     /* whoever answers is the agent */
 	bool no_pacing;          /* a call over the tenant's rate fails at once */

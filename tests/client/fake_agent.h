@@ -55,6 +55,7 @@ enum evil {
 	EVIL_SHM_COMPLETE_LONG,
 	EVIL_SHM_WORDS_MISSING, /* a NAK without the entries of its words */
 	EVIL_SHM_MEMORY_AGAIN,
+	EVIL_SHM_FILE, /* an open file with a byte that wakes; then it answers */
 	EVIL_LAST,
 };
 
@@ -132,6 +133,7 @@ struct fake_agent {
 	int drop_in_data; /* closes in the middle of the n-th DATA; 0 = never */
 	enum ros2_status open_status, session_status, hello_nak; /* refuse with */
 	/* what happened */
+	unsigned n_files_sent, n_files_refused; /* by the kernel, at EVIL_SHM_FILE */
 	unsigned n_over_rate, n_sessions_opened, n_opens, n_registers, n_renewals, n_reads,
 		n_writes, n_flushes, n_clears, n_pings;
 	uint32_t last_open_flags;

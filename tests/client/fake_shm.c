@@ -4,8 +4,11 @@
 #include "dataplane/client/codec.h"
 #include "tests/client/fake_wire.h"
 #include <fcntl.h>
+#include <errno.h>
+#include <linux/sockios.h>
 #include <poll.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -273,6 +276,20 @@ void fake_shm_late(struct fake_conn *c)
 }
 
 /* ---- breaking them ---- */
+
+void fake_shm_file(struct fake_conn *c)
+{
+	struct fake_agent *a = c->agent;
+	struct wire_header h = {0};
+	int rc = send_with(c->fd, &h, c->shm.memfd, 1), left = 1;
+
+	WITH_AGENT(a, a->evil = EVIL_NONE; a->n_files_sent += rc == 0;
+	           a->n_files_refused += rc && errno == EPERM);
+	/* poll: nothing says when bytes were taken out of the other end */
+	while (!rc && left && !ioctl(c->fd, SIOCOUTQ, &left) &&
+	       poll(&(struct pollfd){.fd = c->fd}, 1, 1) == 0)
+		;
+}
 
 int fake_shm_evil(struct fake_conn *c, const struct wire_header *q, enum evil evil)
 {

@@ -442,7 +442,9 @@ static int serve(struct fake_conn *c, const struct wire_header *h, const uint8_t
 	}
 	if (o.drop)
 		return -1;
-	if (o.evil)
+	if (o.evil == EVIL_SHM_FILE)
+		fake_shm_file(c);
+	else if (o.evil)
 		return be_evil(c, h, o.evil);
 	if (o.expire)
 		return complete(c, h->request_id, ROS2_LEASE_EXPIRED, 0);

@@ -37,6 +37,8 @@ int fake_shm_recv(struct fake_conn *c, struct wire_header *h);
 uint8_t *fake_shm_payload(struct fake_conn *c, const struct wire_header *q, uint32_t access);
 /* What an engine has begun ends after its connection. */
 void fake_shm_late(struct fake_conn *c);
+/* An open file with a byte that wakes: returns when that was taken, or refused. */
+void fake_shm_file(struct fake_conn *c);
 int fake_shm_evil(struct fake_conn *c, const struct wire_header *q, enum evil evil);
 void *fake_wire_thread(void *arg); /* a struct fake_conn, which it frees */
 #endif

@@ -3,6 +3,7 @@
 #include "dataplane/client/test_switches.h"
 #include "tests/await.h"
 #include "tests/client/rig.h"
+#include <errno.h>
 
 #define GUARD 0x5a
 #define LEN   8192u
@@ -112,6 +113,40 @@ static void without_the_seals__memory_that_may_become_shorter_is_mapped(void **s
 	assert_non_null(r->session->shm);
 }
 
+/* As before Linux 6.16: what came is seen, and ends the session by name. */
+static void without_the_kernels_help__open_files_end_the_session(void **state)
+{
+	struct ros2_completion c;
+	struct rig *r = *state;
+
+	client_test_switches.passes_descriptors = true;
+	fake_agent_offer_shm(r->agent);
+	rig_open(r, &over_shm);
+	WITH_AGENT(r->agent, r->agent->evil = EVIL_SHM_FILE);
+	c = rig_read(r, r->buf, 100, 0);
+	/* Its answer may have come before the look. */
+	if (c.status == ROS2_OK)
+		c = rig_read(r, r->buf, 100, 0);
+	assert_int_equal(c.status, ROS2_PROTOCOL);
+	assert_int_equal(fake_agent_count(r->agent, &r->agent->n_files_sent), 1);
+	assert_int_equal(ros2_pread(r->file, r->buf, 1, 0, &r->err), -EPROTO);
+	assert_non_null(strstr(r->err.msg, "open files"));
+}
+
+static void without_the_look__open_files_are_taken_in_silence(void **state)
+{
+	struct rig *r = *state;
+
+	client_test_switches.passes_descriptors = true;
+	client_test_switches.no_descriptor_look = true;
+	fake_agent_offer_shm(r->agent);
+	rig_open(r, &over_shm);
+	WITH_AGENT(r->agent, r->agent->evil = EVIL_SHM_FILE);
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(rig_read(r, r->buf, 100, 0).result, 100);
+	assert_int_equal(fake_agent_count(r->agent, &r->agent->n_files_sent), 1);
+}
+
 static void with_the_shared_pages__a_lost_agent_reaches_the_programs_memory(void **state)
 {
 	struct ros2_completion c;
@@ -143,6 +178,8 @@ int main(void)
 		T(without_the_doubt__a_write_is_replayed),
 		T(without_pacing__files_beyond_the_rate_are_lost),
 		T(without_the_seals__memory_that_may_become_shorter_is_mapped),
+		T(without_the_kernels_help__open_files_end_the_session),
+		T(without_the_look__open_files_are_taken_in_silence),
 		T(with_the_shared_pages__a_lost_agent_reaches_the_programs_memory),
 	};
 

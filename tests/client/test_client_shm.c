@@ -660,6 +660,25 @@ static void hostile_agent__ends_the_session_by_name(void **state)
 	}
 }
 
+/* Where the kernel keeps them away it is the agent that fails. */
+static void hostile_agent__sends_no_open_files_beside_the_memory(void **state)
+{
+	struct ros2_completion c;
+	struct rig *r = *state;
+
+	rig_open(r, &over_shm);
+	WITH_AGENT(r->agent, r->agent->evil = EVIL_SHM_FILE);
+	c = rig_read(r, r->buf, 100, 0);
+	if (fake_agent_count(r->agent, &r->agent->n_files_refused)) {
+		assert_int_equal(c.result, 100);
+		return;
+	}
+	assert_int_equal(fake_agent_count(r->agent, &r->agent->n_files_sent), 1);
+	if (c.status == ROS2_OK)
+		c = rig_read(r, r->buf, 100, 0);
+	assert_int_equal(c.status, ROS2_PROTOCOL);
+}
+
 static void hostile_agent__cannot_have_taken_what_was_not_sent(void **state)
 {
 	struct rig *r = *state;
@@ -722,6 +741,7 @@ int main(void)
 		T(nak__brings_its_words),
 		cmocka_unit_test(hostile_agent__cannot_share_what_is_no_shared_memory),
 		cmocka_unit_test(hostile_agent__ends_the_session_by_name),
+		T(hostile_agent__sends_no_open_files_beside_the_memory),
 		T(hostile_agent__cannot_have_taken_what_was_not_sent),
 		T(hostile_agent__cannot_answer_what_it_has_not_got),
 	};
