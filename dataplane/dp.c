@@ -5,6 +5,7 @@
  * used again only after its last session is gone.
  */
 #include "common/clock.h"
+#include "common/memory_limit.h"
 #include "dataplane/reactor_priv.h"
 #include "dataplane/shm_socket.h"
 #include "dataplane/session_priv.h"
@@ -19,13 +20,6 @@ static uint32_t online_cores(void)
 	long n = sysconf(_SC_NPROCESSORS_ONLN);
 
 	return n > 0 ? (uint32_t)n : 1;
-}
-
-static uint64_t machine_bytes(void)
-{
-	long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
-
-	return pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : 1ull << 30;
 }
 
 static int start_threads(struct dp *dp, struct ros2_err *err)
@@ -75,7 +69,7 @@ int dp_new(const struct dp_opts *o, struct dp **ret, struct ros2_err *err)
 	dp->opts = *o;
 	if (!dp->opts.reactors)
 		dp->opts.reactors = MIN(online_cores(), DP_REACTORS_MAX);
-	dp->shm_limit = o->shm_total_bytes ? o->shm_total_bytes : machine_bytes() / 4;
+	dp->shm_limit = o->shm_total_bytes ? o->shm_total_bytes : memory_limit_bytes("") / 4;
 	dp->shm_kept.fd = -1;
 	list_init(&dp->shm_kept.all);
 	list_init(&dp->kept_pds);

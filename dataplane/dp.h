@@ -82,7 +82,8 @@ struct dp_opts {
 	const char *state_dir;
 	/* borrowed: until dp_free; where the sockets of the shm transport are made, NULL = it is
 	 * not offered. And the bytes that all sessions of a tenant share with the agent together (0
-	 * = 256 MiB), and all sessions of all tenants (0 = a quarter of the machine's memory). */
+	 * = 256 MiB), and all sessions of all tenants (0 = a quarter of what this process may have:
+	 * common/memory_limit.h). */
 	const char *shm_dir;
 	uint64_t shm_tenant_bytes, shm_total_bytes;
 	void (*on_event)(void *arg, const struct dp_event *ev); /* on the loop */
