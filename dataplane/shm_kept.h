@@ -4,6 +4,7 @@
  * whatever process it is, keeps its pages, and nothing can take them away once the memory is
  * sealed: so it counts for the tenant until nobody has it. The kernel tells that of each by inotify
  * (IN_DELETE_SELF), with the last mapping, descriptor (O_PATH, too) or message on its way gone.
+ * Where its queue was full (IN_Q_OVERFLOW) the watches that it still has are read instead.
  */
 #ifndef ROS2_DATAPLANE_SHM_KEPT_H
 #define ROS2_DATAPLANE_SHM_KEPT_H
@@ -18,6 +19,8 @@ struct shm_memory;
 
 struct shm_kept {
 	int fd;          /* inotify; -1 = no transport over shm */
+	int always;      /* a watch that never ends; -1: none was had */
+	bool lost;       /* the kernel had no room for some ends: who is gone has to be found */
 	struct list all; /* shm_memory.link; owned */
 	struct loop_fd watch;
 };

@@ -40,6 +40,7 @@ struct dp_test_switches {
 	bool remote_operations;   /* tenants' queue pairs take RDMA */
 	bool no_room_byte;        /* a tenant that waits for room over shm is told of none */
 	bool no_shm_share;        /* one tenant may take all of what all tenants share */
+	bool ends_get_lost;       /* what the kernel had no room to tell is never found */
 	bool no_seal;             /* a tenant may do to memory over shm what it likes */
 	bool passes_descriptors; /* sockets over shm can be sent open files, as before Linux 6.16 */
 	bool no_descriptor_look; /* and they are taken as they come */

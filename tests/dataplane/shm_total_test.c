@@ -4,8 +4,13 @@
  * tenant cannot keep all of it, and that all comes back, however sessions end.
  */
 #include "tests/dataplane/shm_raw.h"
+#include "dataplane/dp_priv.h"
 #include "dataplane/test_switches.h"
 #include "tests/await.h"
+#include <stdio.h>
+#include <sys/inotify.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 
 #define SESSION (WIRE_SHM_DATA_MIN + SHM_BASE) /* the least that one takes */
@@ -306,6 +311,104 @@ static void churn__leaves_nothing_taken(void **state)
 	close_all(fx, &a);
 }
 
+/* ---- ends that the kernel has no room to tell ---- */
+
+struct crowd {
+	struct fx *fx;
+	struct shm_raw *leaves; /* meanwhile; NULL: nobody */
+	bool overflowed, lost;
+	int queued;
+};
+
+static void look_lost(void *arg)
+{
+	struct crowd *c = arg;
+
+	c->lost = c->fx->dp->shm_kept.lost;
+	assert_int_equal(ioctl(c->fx->dp->shm_kept.fd, FIONREAD, &c->queued), 0);
+}
+
+/* On the loop, so that nobody reads: others end until the kernel's queue is full, and then one that
+ * counts. */
+static void crowd(void *arg)
+{
+	struct crowd *c = arg;
+	int fd = c->fx->dp->shm_kept.fd, queued = 0, before = -1;
+
+	while (queued > before) {
+		before = queued;
+		for (int i = 0; i < 1000; i++) {
+			int m = memfd_create("crowd", MFD_CLOEXEC);
+			char path[32];
+
+			snprintf(path, sizeof(path), "/proc/self/fd/%d", m);
+			assert_true(inotify_add_watch(fd, path, IN_DELETE_SELF) > 0);
+			close(m);
+		}
+		assert_int_equal(ioctl(fd, FIONREAD, &queued), 0);
+	}
+	c->overflowed = true;
+	if (c->leaves)
+		rs_close(c->leaves);
+}
+
+/* Two of one tenant, ended here and kept there; one is let go of while nothing can be told. */
+static uint64_t lose_one(struct fx *fx, struct shm_raw *stays)
+{
+	struct shm_raw leaves;
+	struct tenant a;
+	struct crowd c = {.fx = fx, .leaves = &leaves};
+	struct shm_raw *both[] = {&leaves, stays};
+
+	new_tenant(fx, &a);
+	for (size_t i = 0; i < ARRAY_SIZE(both); i++) {
+		struct fx_args end;
+
+		rs_open_as(fx, both[i], &a.uid, &a.grant, UINT64_MAX);
+		rs_connect(both[i]);
+		raw_close(&both[i]->c);
+		end = (struct fx_args){.session = both[i]->c.session};
+		assert_true(AWAIT(fx_do(fx, FX_CLOSE_SESSION, &end).status == ROS2_BAD_SESSION));
+	}
+	assert_int_equal(used(fx), leaves.bytes + stays->bytes);
+	loop_call(fx->loop, crowd, &c);
+	assert_true(c.overflowed);
+	return leaves.bytes;
+}
+
+static void ends__that_were_not_told_are_found_and_nothing_else(void **state)
+{
+	struct fx *fx = *state;
+	struct shm_raw stays;
+	struct crowd again = {.fx = fx};
+
+	(void)lose_one(fx, &stays);
+	assert_true(AWAIT(used(fx) == stays.bytes));
+	/* With nobody gone nothing is uncounted. */
+	loop_call(fx->loop, crowd, &again);
+	assert_true(AWAIT((loop_call(fx->loop, look_lost, &again), !again.lost)));
+	assert_int_equal(used(fx), stays.bytes);
+	rs_close(&stays);
+	assert_true(AWAIT(used(fx) == 0));
+}
+
+static void control__ends_that_were_not_told_count_for_ever(void **state)
+{
+	struct fx *fx = *state;
+	struct shm_raw stays;
+	struct crowd c = {.fx = fx};
+	uint64_t lost;
+
+	dp_test_switches.ends_get_lost = true;
+	lost = lose_one(fx, &stays);
+	assert_true(AWAIT((loop_call(fx->loop, look_lost, &c), !c.queued)));
+	/* This one is told. */
+	rs_close(&stays);
+	assert_true(AWAIT(used(fx) == lost));
+	(void)fx_do(fx, FX_CLOSE_SESSION, &(struct fx_args){.session = stays.c.session});
+	assert_int_equal(used(fx), lost);
+}
+
 static void revocation__of_a_tenant_gives_back_all_it_had(void **state)
 {
 	struct fx *fx = *state;
@@ -392,6 +495,8 @@ int main(void)
 		T(others__get_their_first_whatever_one_holds),
 		T(control__without_the_share_one_tenant_takes_all),
 		T(churn__leaves_nothing_taken),
+		T(ends__that_were_not_told_are_found_and_nothing_else),
+		T(control__ends_that_were_not_told_count_for_ever),
 		T(revocation__of_a_tenant_gives_back_all_it_had),
 		T(memory__is_unmapped_by_a_worker),
 		T(end__of_the_data_plane_while_memory_is_unmapped_leaks_nothing),
