@@ -6,6 +6,7 @@
 #include "agent/targets.h"
 #include "agent/uplink_priv.h"
 #include "common/clock.h"
+#include "common/utf8.h"
 #include "common/util.h"
 #include <errno.h>
 #include <stdio.h>
@@ -65,6 +66,7 @@ static void set(struct health *h, enum health_kind k, bool is, const char *words
 	if (is && !c->is)
 		c->since_unix_ns = clock_unix_ns();
 	snprintf(c->reason, sizeof(c->reason), "%.255s", is ? words : "");
+	utf8_clean(c->reason); /* a beat with half a character would be none */
 	if (is == c->is)
 		return;
 	c->is = is;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Keeps the objects and moves them through their states; every move goes through state_move. */
 #include "agent/state_priv.h"
+#include "common/utf8.h"
 #include "common/util.h"
 #include <assert.h>
 #include <errno.h>
@@ -349,13 +350,18 @@ static void apply_kind(struct state *s, enum obj_kind kind, uint64_t number, uin
 	}
 }
 
+void state_words(char *out, size_t size, enum ros2_status status, const char *msg)
+{
+	snprintf(out, size, "%s: %.180s", ros2_status_to_str(status), msg);
+	utf8_clean(out);
+}
+
 void state_not_stored(struct state *s, const struct ros2_err *why)
 {
 	struct state_object *o, *tmp;
 	char words[sizeof(o->reason)];
 
-	snprintf(words, sizeof(words), "%s: %.180s", ros2_status_to_str(ROS2_NOT_DURABLE),
-	         why->msg);
+	state_words(words, sizeof(words), ROS2_NOT_DURABLE, why->msg);
 	splice_tail(&s->unsaved, &s->saving);
 	splice_tail(&s->removals, &s->removing);
 	s->save_all |= s->saving_all;

@@ -490,8 +490,7 @@ void state_apply(struct state *s, struct state_object *o, uint64_t now_ns)
 	if (r < 0) {
 		char words[sizeof(o->reason)];
 
-		snprintf(words, sizeof(words), "%s: %.180s", ros2_status_to_str(err.status),
-		         err.msg);
+		state_words(words, sizeof(words), err.status, err.msg);
 		state_move(s, o, OBJ_FAILED);
 		/* A retry that fails the same way is nothing new to tell. */
 		if (strcmp(words, o->reason) != 0) {

@@ -112,6 +112,9 @@ void state_unapply(struct state *s, struct state_object *o);
 /* A uid the data plane takes: a new one after a withdrawal. */
 void state_dp_uid_live(struct state *s, const struct ros2_uid *tenant, struct ros2_uid *ret);
 void state_index_principals(struct state *s);
+/* Why, as it is told to the controller: it goes into a message, so half a character must not. */
+void state_words(char *out, size_t size, enum ros2_status status, const char *msg);
+
 static inline const struct agent_object *state_newest(const struct state_object *o)
 {
 	return o->next ? o->next : o->cur;

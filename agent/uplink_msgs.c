@@ -8,6 +8,7 @@
 #include "agent/targets.h"
 #include "agent/uplink_priv.h"
 #include "common/clock.h"
+#include "common/utf8.h"
 #include "common/util.h"
 #include "dataplane/dp.h"
 #include <errno.h>
@@ -331,6 +332,7 @@ static void tell_refused(struct agent *a, const Ros2__V1__SealedObject *s,
 	if (!o)
 		return;
 	snprintf(words, sizeof(words), "%s: %.250s", ros2_status_to_str(err->status), err->msg);
+	utf8_clean(words);
 	st.kind = o->kind;
 	st.uid = o->uid;
 	st.version = o->version;

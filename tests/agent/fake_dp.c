@@ -26,6 +26,7 @@ struct dp {
 };
 struct fake_dp_log fake_dp_log;
 _Atomic enum ros2_status fake_dp_fail_put, fake_dp_fail_call;
+const char *fake_dp_fail_words;
 _Atomic unsigned fake_dp_draining;
 _Atomic fake_dp_health_fn fake_dp_health;
 _Atomic bool fake_dp_no_memory, fake_dp_frozen, fake_dp_engine_busy;
@@ -92,6 +93,7 @@ int dp_new(const struct dp_opts *o, struct dp **ret, struct ros2_err *err)
 	*ret = dp;
 	memset(&fake_dp_log, 0, sizeof(fake_dp_log));
 	fake_dp_fail_put = ROS2_OK;
+	fake_dp_fail_words = NULL;
 	fake_dp_fail_call = ROS2_OK;
 	n_sessions = 0;
 	fake_dp_draining = 0;
@@ -109,7 +111,9 @@ static int put(struct ros2_err *err)
 	enum ros2_status st = fake_dp_fail_put;
 
 	fake_dp_fail_put = ROS2_OK;
-	return st ? ros2_err_named(err, st, "the test says so") : 0;
+	return st ? ros2_err_named(err, st, "%s",
+	                           fake_dp_fail_words ? fake_dp_fail_words : "the test says so")
+	          : 0;
 }
 
 int dp_engine_put(struct dp *dp, const struct dp_engine_config *c, struct ros2_err *err)

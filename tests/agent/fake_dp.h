@@ -23,6 +23,7 @@ struct fake_dp_log {
 extern struct fake_dp_log fake_dp_log;
 /* The next engine_put / tenant_put / grant_put fails with this; ROS2_OK: none. */
 extern _Atomic enum ros2_status fake_dp_fail_put;
+extern const char *fake_dp_fail_words; /* NULL: the test says so */
 /* The next asynchronous call answers this. */
 extern _Atomic enum ros2_status fake_dp_fail_call;
 /* Engines are in use: they cannot be removed. */

@@ -2,6 +2,7 @@
 /* Desired and applied: order, tombstones, what fails and is tried again, who a principal is. */
 #include "agent/state.h"
 #include "agent/paths.h"
+#include "common/utf8.h"
 #include "tests/agent/fake_dp.h"
 #include "tests/agent/fixture.h"
 #include "tests/sweep/sweep.h"
@@ -210,6 +211,42 @@ static void state__tells_of_what_could_not_be_stored_and_of_it_being_applied_lat
 	assert_true(r.applied);
 	assert_int_equal(state_tenant_of(e->s, FIX_ALPHA, &t), 0);
 	assert_null(t.also);
+}
+
+/* A controller refuses a message with half a character, and so the whole link, again and again. */
+static void state__says_why_in_whole_characters(void **state)
+{
+	struct env *e = *state;
+	struct ros2_err err = ROS2_ERR_INIT;
+	struct state_report r;
+	char words[301] = "";
+
+	assert_int_equal(receive(e, fix_tenant(&e->f, "alpha", FIX_ALPHA, 2, 1)), 1);
+	store(e, 10);
+	while (state_next_untold(e->s, &r))
+		state_told(e->s, &r);
+	for (unsigned pad = 0; pad < 3; pad++) {
+		memset(words, 'x', pad);
+		for (unsigned i = pad; i + 3 < sizeof(words); i += 3)
+			memcpy(words + i, "\xe2\x82\xac", 4);
+		fake_dp_fail_put = ROS2_UNSUPPORTED;
+		fake_dp_fail_words = words;
+		assert_int_equal(receive(e, fix_nvmf(&e->f, "flash", 1, 1 + pad)), 1);
+		store(e, 10 + pad);
+		assert_true(state_next_untold(e->s, &r));
+		assert_true(utf8_text_printable(r.reason));
+		assert_non_null(strstr(r.reason, "UNSUPPORTED: "));
+		state_told(e->s, &r);
+		assert_int_equal(receive(e, fix_tenant(&e->f, "alpha", FIX_ALPHA, 2, 2 + pad)), 1);
+		ros2_err_set(&err, -ENOSPC, "%s", words);
+		state_not_stored(e->s, &err);
+		assert_true(state_next_untold(e->s, &r));
+		assert_true(utf8_text_printable(r.reason));
+		state_told(e->s, &r);
+		store(e, 10 + pad);
+		while (state_next_untold(e->s, &r))
+			state_told(e->s, &r);
+	}
 }
 
 static void state__withdraws_a_tenant_at_once_when_its_document_says_revoked(void **state)
@@ -591,6 +628,7 @@ int main(void)
 		T(state__has_no_engine_in_force_that_leads_elsewhere),
 		T(state__has_no_nvmf_volume_in_force_that_is_another_by_now),
 		T(state__tells_of_what_could_not_be_stored_and_of_it_being_applied_later),
+		T(state__says_why_in_whole_characters),
 		T(state__withdraws_a_tenant_at_once_when_its_document_says_revoked),
 		T(state__ignores_old_versions_and_keeps_the_newer),
 		T(state__denies_a_principal_of_two_tenants),

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What an agent tells of targets it has lost: bounded, the lost ones first, harmless words. */
+#include "agent/health.h"
 #include "agent/targets.h"
+#include "agent/uplink_priv.h"
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/utf8.h"
 #include "common/util.h"
 #include "tests/agent/world.h"
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -212,6 +215,53 @@ static void beat__tells_a_lost_target_until_it_is_back(void **state)
 	fake_dp_health = NULL;
 }
 
+/* ---- what fails at the agent itself ---- */
+
+static _Atomic unsigned failing_beats;
+static unsigned pad;
+
+static void sees_failing(const Ros2__V1__Beat *b)
+{
+	for (size_t i = 0; i < b->n_conditions; i++)
+		failing_beats += !strcmp(b->conditions[i]->name, "StateReadOnly") &&
+		                 strspn(b->conditions[i]->reason, "x") == pad + 1;
+}
+
+static void write_fails(void *arg)
+{
+	struct world *w = arg;
+	struct ros2_err err = ROS2_ERR_INIT;
+	char words[301];
+
+	memset(words, 'x', pad + 1);
+	for (unsigned i = pad + 1; i + 3 < sizeof(words); i += 3)
+		memcpy(words + i, "\xe2\x82\xac", 4);
+	ros2_err_set(&err, -EIO, "%s", words);
+	health_wrote(w->agent->health, HEALTH_SNAPSHOT, -EIO, &err);
+}
+
+/* A beat with half a character would end the link, each time anew. */
+static void beat__tells_why_in_whole_characters(void **state)
+{
+	struct world *w = calloc(1, sizeof(*w));
+
+	(void)state;
+	world_start(w);
+	w->sees_beat = sees_failing;
+	world_agent_start(w);
+	for (pad = 0; pad < 3; pad++) {
+		failing_beats = 0;
+		for (int i = 0; i < 20 && !failing_beats; i++) {
+			/* It counts for some seconds, and is looked at each. */
+			loop_call(w->loop, write_fails, w);
+			world_wait(w, &w->beats, w->beats + 1);
+		}
+		assert_true(failing_beats);
+	}
+	world_stop(w);
+	free(w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -219,6 +269,7 @@ int main(void)
 		cmocka_unit_test(targets__words_of_any_length_are_cut_between_characters),
 		cmocka_unit_test(targets__more_than_there_is_room_for_are_counted),
 		cmocka_unit_test(beat__tells_a_lost_target_until_it_is_back),
+		cmocka_unit_test(beat__tells_why_in_whole_characters),
 	};
 
 	log_set_level_str("error");
