@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The gate's order, and the classes of refusals, on a domain without store and loop. */
+/* The gate's order, the classes of refusals, and how many hellos of an agent are taken, on a domain
+ * without store and loop. */
 #include "controller/ctl.h"
+#include "controller/link_priv.h"
 #include "controller/store_txn.h"
+#include "controller/svc_priv.h"
+#include "proto/rpc/rpc.h"
 #include "tests/testing.h"
 #include <stdio.h>
 #include <errno.h>
@@ -82,11 +86,44 @@ static void denials__of_strangers_leave_the_others_theirs(void **state)
 	loop_free(loop);
 }
 
+/* How many are taken of an agent that says nothing else. */
+static unsigned hellos(size_t n_have)
+{
+	struct ctl c = {0};
+	struct svc s = {.ctl = &c};
+	struct link l = {.svc = &s, .name = "dpu-0"};
+	struct ctl_object o = {.kind = STORE_AGENT, .name = "dpu-0", .uid = ros2_uid_new()};
+	struct ctl_agent a = {.ctl = &c, .obj = &o};
+	Ros2__V1__AgentHello h = ROS2__V1__AGENT_HELLO__INIT;
+	Ros2__V1__Stamp stamp = ROS2__V1__STAMP__INIT;
+	struct ros2_err err = ROS2_ERR_INIT;
+	unsigned n = 0;
+
+	stamp.boot_id = h.incarnation = h.agent_uid = (ProtobufCBinaryData){16, o.uid.b};
+	h.protocol = RPC_PROTOCOL_VERSION;
+	h.stamp = &stamp;
+	h.n_have = n_have;
+	while (link_check_hello(&l, &a, &h, &err) == 0)
+		n++;
+	assert_int_equal(err.status, ROS2_BUSY);
+	return n;
+}
+
+static void hello__that_names_many_objects_counts_as_many(void **state)
+{
+	assert_in_range(hellos(0), 100, 150);
+	assert_in_range(hellos(4999), 100, 150);
+	assert_in_range(hellos(40000), 9, 15);
+	/* The most that there can be: an agent that comes back at once is let in. */
+	assert_in_range(hellos(200000), 2, 4);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(gate__lets_what_takes_rights_away_go_first),
 		cmocka_unit_test(denials__of_strangers_leave_the_others_theirs),
+		cmocka_unit_test(hello__that_names_many_objects_counts_as_many),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
