@@ -527,6 +527,16 @@ Ros2__V1__ControllerMessage *fake_next(struct fake *a, Ros2__V1__ControllerMessa
 	return m;
 }
 
+bool fake_closed(struct fake *a)
+{
+	bool closed;
+
+	pthread_mutex_lock(&a->lock);
+	closed = a->closed;
+	pthread_mutex_unlock(&a->lock);
+	return closed;
+}
+
 int fake_wait_closed(struct fake *a, int ms)
 {
 	struct timespec until;

@@ -89,6 +89,7 @@ void fake_send(struct fake *a, Ros2__V1__AgentMessage *m);
 /* The next message of that kind that was not taken yet, within @ms; NULL: none came. Borrowed. */
 Ros2__V1__ControllerMessage *fake_next(struct fake *a, Ros2__V1__ControllerMessage__MsgCase kind,
                                        int ms);
+bool fake_closed(struct fake *a); /* the stream has ended, and @why tells why */
 /* Waits for the stream's end; the code. */
 int fake_wait_closed(struct fake *a, int ms);
 /* Waits for the delta that completes the first synchronisation. */

@@ -205,7 +205,8 @@ static void link_up(struct world *w)
 static int lost(struct world *w, struct ros2_err *err)
 {
 	w->linked = false;
-	return ros2_err_named(err, ROS2_CLOSED, "%.200s", w->a.why.msg);
+	return ros2_err_named(err, ROS2_CLOSED, "%.200s",
+	                      fake_closed(&w->a) ? w->a.why.msg : "no answer");
 }
 
 /* A link that is made anew, with all that is to be synchronised. */
@@ -234,8 +235,8 @@ static int grant(struct world *w, struct ros2_err *err)
 
 	fake_ask_grant(&w->a, id, &w->alpha, TRAINER);
 	do {
-		m = fake_next(&w->a, MSG(GRANT_REPLY), 3000);
-		if (!m && !w->a.closed)
+		m = fake_next(&w->a, MSG(GRANT_REPLY), AWAIT_MS);
+		if (!m && !fake_closed(&w->a))
 			fail_msg("a request for a grant was not answered");
 		if (!m)
 			return lost(w, err);
@@ -256,7 +257,7 @@ static int revoke_alpha(struct world *w, struct ros2_err *err)
 	if (r)
 		ros2__v1__revoke_reply__free_unpacked(r, NULL);
 	if (!rc) {
-		m = fake_next(&w->a, MSG(REVOKE), w->a.closed ? 0 : 2000);
+		m = fake_next(&w->a, MSG(REVOKE), 2000);
 		if (m)
 			fake_receipt(&w->a, &m->revoke->revocation_uid, 0);
 		else

@@ -124,8 +124,8 @@ static void sync__of_many_grants_is_paced_by_the_reader(void **state)
 
 	world(state, &alpha, &beta);
 	fake_connect(&agent, NULL, 0);
-	AWAIT(seen.done || agent.closed);
-	if (agent.closed)
+	AWAIT(seen.done || fake_closed(&agent));
+	if (fake_closed(&agent))
 		fail_msg("the stream ended: %s", agent.why.msg);
 	assert_true(seen.done);
 	assert_int_equal(seen.grants, GRANTS);
