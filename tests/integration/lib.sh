@@ -83,7 +83,7 @@ tap_skip() { # NAME REASON
 bad() {
 	tap not "$1"
 	echo "# $2"
-	grep -hE -A10 'Direct leak|ERROR: |runtime error' "$dir/out" "$dir/err" "$dir"/sanitizer.* 2>/dev/null | head -n 30 | sed 's/^/# /'
+	grep -hE -A10 'Direct leak|ERROR: |runtime error|WARNING: ThreadSanitizer' "$dir/out" "$dir/err" "$dir"/sanitizer.* 2>/dev/null | head -n 30 | sed 's/^/# /'
 	tail -n 12 "$dir/out" "$dir/err" 2>/dev/null | sed 's/^/# /'
 	return 1
 }
