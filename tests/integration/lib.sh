@@ -159,6 +159,7 @@ sanitizers_silent() {
 }
 
 tap_end() {
+	talk_end
 	[ ! -d "$dir/run" ] || check "the processes end well, and no sanitizer had anything to say" sanitizers_silent
 	echo "1..$tap_n"
 	[ "$tap_failed" -eq 0 ]
@@ -331,10 +332,39 @@ ends_with() {
 raw() {
 	local who=$1
 	shift
+	if [ "$who $1" = "$talks call" ]; then
+		asked "${@:2}"
+		return
+	fi
 	as "$who" ros2-raw "$@" >"$dir/raw.all" 2>&1
 	local rc=$?
 	tail -n 1 "$dir/raw.all" >"$dir/raw"
 	return $rc
+}
+# talk TENANT: until talk_end, or for another one, its calls go over one connection of one process. For what has a time to keep, as a
+# session without a data connection (10 s): on a machine that is busy, starts of programs take it. Not in subshells.
+talks=''
+talk() {
+	[ "$talks" != "$1" ] || return 0
+	talk_end
+	coproc CALLS { as "$1" ros2-raw calls 2>"$dir/raw.err"; }
+	talks=$1 talk_pid=$CALLS_PID talk_to=${CALLS[1]} talk_from=${CALLS[0]}
+}
+talk_end() {
+	[ -n "$talks" ] || return 0
+	talks=''
+	exec {talk_to}>&- {talk_from}<&-
+	wait "$talk_pid" 2>/dev/null
+	return 0
+}
+asked() { # METHOD FIELDS: of who talks
+	local line sent
+	: >"$dir/raw"
+	trap '' PIPE # it may have ended already
+	echo "$*" >&"$talk_to" 2>/dev/null
+	sent=$?
+	trap - PIPE
+	[ $sent -eq 0 ] && read -r -t $((patience * 20)) line <&"$talk_from" && echo "$line" | tee "$dir/raw" >"$dir/raw.all"
 }
 raw_field() { jq -r ".$1 // empty" "$dir/raw"; }
 # answers STATUS TENANT METHOD [FIELDS]: a call of tenant.proto is answered with this named error (or one of A|B).
@@ -366,12 +396,18 @@ metric() { scrape "$1" | awk -v s="$2" 'index($0, s " ") == 1 { print $NF }'; }
 # raw_session TENANT NAMESPACE PATH: a session by hand with a file (4 KiB of it written) and a region; sets uid, secret, data, mount, handle,
 # key, generation. Its data connection must follow within 10 s.
 raw_session() {
-	local tenant=$1
-	raw "$tenant" call OpenSession protocol=1 transport=1 && [ "$(raw_field status)" = OK ] || { cat "$dir/raw.all"; return 1; }
-	uid=$(raw_field sessionUid) secret=$(raw_field secret) data=$(raw_field dataAddress)
-	raw "$tenant" call Mount session_uid="$uid" namespace_name="$2" && mount=$(raw_field mount)
-	raw "$tenant" call Open session_uid="$uid" mount="$mount" path="$3" flags=7 mode=420 && handle=$(raw_field handle)
-	raw "$tenant" call RegisterRegion session_uid="$uid" address=65536 length=65536 access=3 &&
-		key=$(raw_field key) generation=$(raw_field generation)
-	[ -n "$key" ] && [ -n "$handle" ] || { cat "$dir/raw.all"; return 1; }
+	local tenant=$1 before=$talks rc=1
+	handle='' key=''
+	talk "$tenant"
+	if raw "$tenant" call OpenSession protocol=1 transport=1 && [ "$(raw_field status)" = OK ]; then
+		uid=$(raw_field sessionUid) secret=$(raw_field secret) data=$(raw_field dataAddress)
+		raw "$tenant" call Mount session_uid="$uid" namespace_name="$2" && mount=$(raw_field mount)
+		raw "$tenant" call Open session_uid="$uid" mount="$mount" path="$3" flags=7 mode=420 && handle=$(raw_field handle)
+		raw "$tenant" call RegisterRegion session_uid="$uid" address=65536 length=65536 access=3 &&
+			key=$(raw_field key) generation=$(raw_field generation)
+		[ -n "$key" ] && [ -n "$handle" ] && rc=0
+	fi
+	[ "$before" = "$tenant" ] || talk_end
+	[ $rc -eq 0 ] || cat "$dir/raw" "$dir/raw.err"
+	return $rc
 }
