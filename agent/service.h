@@ -50,7 +50,9 @@ struct service_op {
 	char ns[ROS2_NAME_MAX + 1];
 	uint32_t mount, flags, access, key;
 	uint64_t handle, address, length, size;
-	struct dp_result res; /* kept while the record is on its way to disk */
+	struct dp_result res;   /* kept while the record is on its way to disk */
+	struct dp_gone gone;    /* CloseSession, which waits for it */
+	struct loop_timer late; /* no longer than this */
 };
 
 typedef void (*service_fn)(struct service_op *op, const ProtobufCMessage *req);

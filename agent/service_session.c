@@ -12,6 +12,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define CLOSE_WAIT_MS 1000
+
 static uint64_t cert_deadline(const struct rpc_peer *p)
 {
 	uint64_t wall = clock_unix_ns() / NS_PER_S;
@@ -259,13 +261,36 @@ void service_open_session(struct service_op *op, const ProtobufCMessage *msg)
 	grants_take(op->a->grants, &op->tenant, op->principal, op->peer, on_grant, op);
 }
 
+static void on_gone(struct dp_gone *w)
+{
+	struct service_op *op = container_of(w, struct service_op, gone);
+
+	loop_timer_stop(&op->late);
+	op_done(op);
+}
+
+static void close_is_late(void *arg)
+{
+	struct service_op *op = arg;
+
+	dp_gone_cancel(&op->gone);
+	op_done(op);
+}
+
+/* Ended at once; answered when nothing of it counts any more, so that who opens another finds the
+ * room. What does not end soon, a transfer that storage does not answer, goes on counting: it has
+ * memory and places still. */
 void service_close_session(struct service_op *op, const ProtobufCMessage *msg)
 {
 	struct agent_session *s = agent_session_find(op->a->sessions, &op->session);
 
 	if (s)
 		agent_session_end(s, ROS2_CLOSED);
-	op_done(op);
+	op->gone.fn = on_gone;
+	if (dp_session_await_gone(op->a->dp, &op->session, &op->gone))
+		loop_timer_in_ms(op->a->o.loop, &op->late, CLOSE_WAIT_MS, close_is_late, op);
+	else
+		op_done(op);
 }
 
 /* ---- mount ---- */

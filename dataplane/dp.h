@@ -15,6 +15,7 @@
 #include "common/err.h"
 #include "common/ids.h"
 #include "common/loop.h"
+#include "common/util.h"
 #include "dataplane/nvmf/config.h"
 #include <stdbool.h>
 #include <stdint.h>
@@ -221,6 +222,16 @@ struct dp_session_params {
 void dp_session_open(struct dp *dp, const struct dp_session_params *p, dp_done_fn done, void *arg);
 void dp_session_close(struct dp *dp, const struct ros2_uid *session, enum ros2_status why,
                       dp_done_fn done, void *arg);
+/* Who waits until a session is gone: none of what it had counts any more, but what its tenant keeps
+ * mapped over shm. @fn runs once, on the loop, maybe inside another call; or when the data plane is
+ * freed. The caller's memory until then, or until dp_gone_cancel. */
+struct dp_gone {
+	struct list link;
+	void (*fn)(struct dp_gone *w);
+};
+/* False: there is no such session, @fn will not run. Loop. */
+bool dp_session_await_gone(struct dp *dp, const struct ros2_uid *session, struct dp_gone *w);
+void dp_gone_cancel(struct dp_gone *w);
 int dp_session_stats(struct dp *dp, const struct ros2_uid *session, struct dp_session_stats *ret);
 
 /* @access bounds every handle opened under the mount. */

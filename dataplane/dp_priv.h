@@ -215,7 +215,8 @@ struct dp_session {
 		uint64_t handle;      /* 0 = free */
 		struct dp_file *file; /* referenced */
 	} handles[DP_HANDLES_MAX];
-	struct list link; /* dp.sessions */
+	struct list link;    /* dp.sessions */
+	struct list waiting; /* of struct dp_gone: for its end */
 };
 
 struct workers;

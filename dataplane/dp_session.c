@@ -131,6 +131,7 @@ static struct dp_session *new_session(struct dp *dp, struct dp_op *op, struct dp
 	ds->seq = ++dp->next_seq;
 	ds->cert_deadline_ns = p->cert_deadline_ns;
 	ds->shm = op->shm;
+	list_init(&ds->waiting);
 	ds->s = session_new(ds, transports[p->transport]);
 	if (!ds->s || uidmap_put(&dp->uids, &ds->uid, UID_SESSION, ds) < 0) {
 		free(ds->s);
@@ -288,6 +289,8 @@ static void begin_shm(struct dp_op *op)
 		dp_op_fail(op, ROS2_UNSUPPORTED, "this agent shares no memory (--shm-dir)");
 		return;
 	}
+	/* Who has let go of memory and asks for some at once finds its room. */
+	shm_kept_look(dp);
 	t = check_tenant(op, &g);
 	if (!t || !shm_size(op, t))
 		return;
@@ -367,8 +370,45 @@ static void unmap(struct dp_op *op)
 	op->b = op->handle = 0;
 }
 
+bool dp_session_await_gone(struct dp *dp, const struct ros2_uid *session, struct dp_gone *w)
+{
+	struct dp_session *ds = dp_session_find(dp, session);
+
+	loop_assert_owner(dp->loop);
+	if (ds)
+		list_add_tail(&ds->waiting, &w->link);
+	return ds != NULL;
+}
+
+void dp_gone_cancel(struct dp_gone *w)
+{
+	list_del(&w->link);
+}
+
+static void tell_gone(struct list *waiting)
+{
+	while (!list_empty(waiting)) {
+		struct dp_gone *w = list_first(waiting, struct dp_gone, link);
+
+		list_del(&w->link);
+		w->fn(w);
+	}
+}
+
+static void move_waiting(struct dp_session *ds, struct list *to)
+{
+	list_init(to);
+	while (!list_empty(&ds->waiting)) {
+		struct dp_gone *w = list_first(&ds->waiting, struct dp_gone, link);
+
+		list_del(&w->link);
+		list_add_tail(to, &w->link);
+	}
+}
+
 void dp_session_free(struct dp_session *ds)
 {
+	tell_gone(&ds->waiting);
 	list_del(&ds->link);
 	free(ds->s);
 	shm_give_back(ds->dp, ds->tenant, ds->shm);
@@ -414,6 +454,7 @@ void dp_session_release(struct dp_session *ds)
 	struct dp *dp = ds->dp;
 	struct dp_tenant *t = ds->tenant;
 	struct dp_grant_obj *g = ds->grant;
+	struct list waiting;
 
 	if (!ds->gone || ds->n_ops)
 		return;
@@ -426,9 +467,11 @@ void dp_session_release(struct dp_session *ds)
 	ds->reactor->of_tenant[t->index]--;
 	t->n_sessions--;
 	g->n_sessions--;
+	move_waiting(ds, &waiting);
 	dp_session_free(ds);
 	dp_tenant_release(dp, t);
 	dp_grant_release(dp, g);
+	tell_gone(&waiting);
 }
 
 void dp_session_close(struct dp *dp, const struct ros2_uid *session, enum ros2_status why,

@@ -203,6 +203,36 @@ void dp_session_close(struct dp *dp, const struct ros2_uid *session, enum ros2_s
 	answer(dp, done, arg, &res);
 }
 
+_Atomic bool fake_dp_hold_gone;
+_Atomic unsigned fake_dp_waiting;
+static struct list waiting = {&waiting, &waiting};
+
+bool dp_session_await_gone(struct dp *dp, const struct ros2_uid *session, struct dp_gone *w)
+{
+	if (!fake_dp_hold_gone)
+		return false;
+	list_add_tail(&waiting, &w->link);
+	fake_dp_waiting++;
+	return true;
+}
+
+void dp_gone_cancel(struct dp_gone *w)
+{
+	list_del(&w->link);
+	fake_dp_waiting--;
+}
+
+void fake_dp_let_go(void *unused)
+{
+	while (!list_empty(&waiting)) {
+		struct dp_gone *w = list_first(&waiting, struct dp_gone, link);
+
+		list_del(&w->link);
+		fake_dp_waiting--;
+		w->fn(w);
+	}
+}
+
 int dp_session_stats(struct dp *dp, const struct ros2_uid *session, struct dp_session_stats *ret)
 {
 	struct fake_session *s = find(dp, session);

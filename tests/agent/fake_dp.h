@@ -35,6 +35,10 @@ extern _Atomic bool fake_dp_no_memory, fake_dp_frozen;
 typedef void (*fake_dp_health_fn)(void (*fn)(void *arg, const struct dp_engine_health *h),
                                   void *arg);
 extern _Atomic fake_dp_health_fn fake_dp_health;
+/* Sessions that are closed are not gone before fake_dp_let_go; how many calls wait for that. */
+extern _Atomic bool fake_dp_hold_gone;
+extern _Atomic unsigned fake_dp_waiting;
+void fake_dp_let_go(void *unused); /* on the loop */
 unsigned fake_dp_sessions(void);
 void fake_dp_event(struct dp *dp, const struct dp_event *ev);
 /* The data connection of the session was made. */

@@ -575,6 +575,50 @@ static void session__that_waits_without_a_controller_takes_a_right_that_comes_ba
 	world_controller_start(w);
 }
 
+struct ending {
+	struct rpc_channel *c;
+	struct ros2_uid session;
+	_Atomic bool answered;
+	enum ros2_status st;
+	pthread_t thread;
+};
+
+static void *close_it(void *arg)
+{
+	struct ending *e = arg;
+	Ros2__V1__SessionRef ref = ROS2__V1__SESSION_REF__INIT;
+
+	ref.session_uid = uid_bytes(&e->session);
+	e->st = world_call(e->c, &ros2_v1_tenant_close_session, &ref.base, NULL, NULL);
+	e->answered = true;
+	return NULL;
+}
+
+static void session__is_answered_closed_when_it_is_gone_or_a_second_later(void **state)
+{
+	struct world *w = *state;
+	struct ending e = {.c = world_tenant(w, "alpha")};
+
+	for (int late = 0; late < 2; late++) {
+		e.answered = false;
+		assert_int_equal(world_open_session(e.c, &e.session), ROS2_OK);
+		fake_dp_hold_gone = true;
+		pthread_create(&e.thread, NULL, close_it, &e);
+		assert_true(AWAIT(fake_dp_waiting == 1));
+		/* It has ended all the same, and others are served. */
+		assert_int_equal(stat_handle(e.c, &e.session, 1), ROS2_CLOSED);
+		if (!late) {
+			assert_false(e.answered);
+			loop_call(w->loop, fake_dp_let_go, NULL);
+		}
+		pthread_join(e.thread, NULL);
+		assert_int_equal(e.st, ROS2_OK);
+		assert_int_equal(fake_dp_waiting, 0);
+		fake_dp_hold_gone = false;
+	}
+	rpc_channel_free(e.c);
+}
+
 static void agent__refuses_a_controller_of_an_older_epoch(void **state)
 {
 	struct world *w = *state;
@@ -679,6 +723,7 @@ int main(void)
 		T(grant__that_comes_after_its_session_was_ended_is_left_idle),
 		T(session__that_waits_without_a_controller_takes_a_right_that_comes_back),
 		T(tenant__is_served_by_a_restarted_agent_while_the_controller_is_away),
+		T(session__is_answered_closed_when_it_is_gone_or_a_second_later),
 		T(agent__refuses_a_controller_of_an_older_epoch),
 		T(agent__obeys_a_newer_epoch_it_cannot_store_only_where_rights_shrink),
 		T(tenant__is_denied_when_contact_is_lost),

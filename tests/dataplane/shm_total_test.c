@@ -161,6 +161,86 @@ static void total__is_not_named_when_it_is_the_tenants_own_that_is_reached(void 
 	assert_int_equal(used(fx), 0);
 }
 
+/* ---- close, then open ---- */
+
+struct closing {
+	struct fx *fx;
+	const struct ros2_uid *session;
+	struct dp_gone gone;
+	bool waits;
+	_Atomic bool is_gone, has_ended;
+};
+
+static void on_gone(struct dp_gone *w)
+{
+	container_of(w, struct closing, gone)->is_gone = true;
+}
+
+static void on_ended(void *arg, const struct dp_result *res)
+{
+	((struct closing *)arg)->has_ended = true;
+}
+
+static void close_on_loop(void *arg)
+{
+	struct closing *c = arg;
+
+	dp_session_close(c->fx->dp, c->session, ROS2_CLOSED, on_ended, c);
+	c->gone.fn = on_gone;
+	c->waits = dp_session_await_gone(c->fx->dp, c->session, &c->gone);
+}
+
+/* Twenty times in the place of one; how often there was none. */
+static unsigned close_and_open(struct fx *fx, bool until_gone)
+{
+	struct tenant a;
+	unsigned refused = 0;
+
+	fx->limits.sessions_max = 1;
+	fx_limits(fx);
+	new_tenant(fx, &a);
+	for (int i = 0; i < 20; i++) {
+		struct closing c = {.fx = fx};
+		enum ros2_status st;
+
+		assert_int_equal(open_one(fx, &a, 11 * SESSION - SHM_BASE).status, ROS2_OK);
+		c.session = &a.sessions[--a.n];
+		loop_call(fx->loop, close_on_loop, &c);
+		assert_true(c.waits);
+		assert_true(AWAIT(until_gone ? c.is_gone : c.has_ended));
+		st = open_one(fx, &a, 11 * SESSION - SHM_BASE).status;
+		if (st != ROS2_OK)
+			assert_int_equal(st, ROS2_LIMIT);
+		refused += st == ROS2_LIMIT;
+		/* What waits lies here. */
+		assert_true(AWAIT(c.is_gone));
+		assert_true(c.has_ended);
+		close_all(fx, &a);
+	}
+	return refused;
+}
+
+static void session__whose_end_was_awaited_has_left_its_place(void **state)
+{
+	assert_int_equal(close_and_open(*state, true), 0);
+}
+
+static void control__a_session_that_has_only_ended_is_in_its_place_still(void **state)
+{
+	assert_true(close_and_open(*state, false) > 0);
+}
+
+static void no_session__is_waited_for_in_vain(void **state)
+{
+	struct ros2_uid none = ros2_uid_new();
+	struct closing c = {.fx = *state, .session = &none};
+
+	loop_call(c.fx->loop, close_on_loop, &c);
+	assert_false(c.waits);
+	assert_true(AWAIT(c.has_ended));
+	assert_false(c.is_gone);
+}
+
 /* ---- shares ---- */
 
 static void others__get_their_first_whatever_one_holds(void **state)
@@ -492,6 +572,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(total__is_of_all_tenants_and_named_with_who_sets_it),
 		T(total__is_not_named_when_it_is_the_tenants_own_that_is_reached),
+		T(session__whose_end_was_awaited_has_left_its_place),
+		T(control__a_session_that_has_only_ended_is_in_its_place_still),
+		T(no_session__is_waited_for_in_vain),
 		T(others__get_their_first_whatever_one_holds),
 		T(control__without_the_share_one_tenant_takes_all),
 		T(churn__leaves_nothing_taken),
