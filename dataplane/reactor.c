@@ -221,6 +221,7 @@ static void turn(struct reactor *r)
 	int n = wait_events(r, events);
 
 	r->again = false;
+	r->turn++;
 	r->now_ns = clock_boottime_ns();
 	run_messages(r);
 	for (int i = 0; i < n; i++)

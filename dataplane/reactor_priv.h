@@ -73,6 +73,12 @@ struct rtenant {
 	uint16_t begun_at[DP_ENGINES_MAX];    /* of them, by engine */
 	uint32_t clearing_at[DP_ENGINES_MAX]; /* bytes that those of them name that clear */
 	uint64_t borrowed_at[DP_ENGINES_MAX]; /* and that those of them have of its memory */
+	/* Over shm, where payload goes through slots: what was copied in the turn, and who is first
+	 * in the next, because nothing was left for it. */
+	struct {
+		uint64_t turn, bytes;
+		struct session *next;
+	} copied;
 };
 
 struct rengine {
@@ -123,6 +129,7 @@ struct reactor {
 	struct session
 		*sessions[DP_SESSIONS_MAX]; /* borrowed: the loop frees them when they are gone */
 	uint32_t n_attached;
+	uint64_t turn; /* which */
 	uint64_t next_generation;
 	struct rtenant *tenants; /* owned: LEASE_TENANTS_MAX of them */
 	struct rengine engines[DP_ENGINES_MAX];

@@ -116,6 +116,8 @@ static void shm_close(struct session *s, bool discard)
 	struct shm_conn *c = shm_of(s);
 
 	list_del(&c->link);
+	if (s->rt && s->rt->copied.next == s)
+		s->rt->copied.next = NULL;
 	if (c->fd >= 0)
 		shm_socket_close(s->dp->shm_closer, s->r->epoll_fd, TAKE_FD(c->fd));
 }

@@ -17,6 +17,9 @@
 #define SHM_SMALL 64u
 /* Messages that a turn takes of one connection; see TCP_MESSAGES. */
 #define SHM_MESSAGES (2 * DP_CREDITS)
+/* Bytes of payload that a turn copies for one tenant, and the payload that goes beyond: some
+ * tens of us. The rest waits for the next turn, and others are served in between. */
+#define SHM_COPY_TURN (256u << 10)
 
 struct shm_out {
 	struct list link;
@@ -44,6 +47,7 @@ struct shm_conn {
 	uint32_t written;     /* to the ring to the tenant, */
 	uint32_t published;   /* and as the tenant sees it: when a flush ends */
 	uint64_t moved;       /* bytes, see transport_ops.moved */
+	uint64_t copied_turn; /* the reactor's turn in which payload was copied last */
 	struct dp_post mapped_post;
 	uint8_t first[WIRE_HEADER_LEN]; /* MAPPED as it comes */
 	struct list out;                /* shm_out */

@@ -121,8 +121,46 @@ bool shm_may_go_on(const struct shm_conn *c)
 
 /* ---- payload ---- */
 
+/* What handing @req on copies. */
+static uint32_t to_copy(const struct request *req)
+{
+	if (req->state == REQUEST_PULLING)
+		return req->length;
+	return req->op == REQUEST_READ && req->slot.size_class != SLOT_BORROWED ? req->bytes : 0;
+}
+
+/* Whose turn it was to be first has been, whether or not it has anything to copy now. */
+static void begin_copies(struct session *s)
+{
+	struct rtenant *rt = s->rt;
+
+	if (rt->copied.turn != s->r->turn)
+		rt->copied.bytes = 0;
+	rt->copied.turn = s->r->turn;
+	if (rt->copied.next == s)
+		rt->copied.next = NULL;
+}
+
+/* False: its tenant has had its part of this turn, or another session of it is first. */
+static bool may_copy(struct session *s, const struct request *req)
+{
+	struct rtenant *rt = s->rt;
+
+	if (!to_copy(req) || DP_SWITCH(no_turn_bounds))
+		return true;
+	if (rt->copied.next)
+		return false;
+	if (rt->copied.bytes < SHM_COPY_TURN)
+		return true;
+	if (shm_of(s)->copied_turn != s->r->turn)
+		rt->copied.next = s;
+	return false;
+}
+
 static void copied(struct session *s, uint32_t n)
 {
+	s->rt->copied.bytes += n;
+	shm_of(s)->copied_turn = s->r->turn;
 	shm_of(s)->moved += n;
 	atomic_fetch_add_explicit(&s->stats.copied_bytes, n, memory_order_relaxed);
 }
@@ -264,6 +302,7 @@ void shm_flush(struct session *s)
 
 	if (!c->sealed)
 		return;
+	begin_copies(s);
 	while (session_alive(s) && !list_empty(&c->out)) {
 		struct shm_out *m = list_first(&c->out, struct shm_out, link);
 
@@ -271,6 +310,11 @@ void shm_flush(struct session *s)
 			return;
 		if (free_entries < entries_of(m))
 			break;
+		if (m->req && !may_copy(s, m->req)) {
+			session_want_output(s);
+			s->r->again = true;
+			break;
+		}
 		hand_on(s, m);
 	}
 	/* A right that ended behind the last of them. */

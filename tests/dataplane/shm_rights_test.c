@@ -2,9 +2,13 @@
 /*
  * Rights and their ends over shared memory, with what an engine behind a gate has meanwhile: one
  * that takes the tenant's memory as it is, and one for which payload goes through slots, copied
- * once and counted; how much of one tenant's memory engines have at once; and the controls.
+ * once and counted, a bounded part of it in a turn; how much of one tenant's memory engines have at
+ * once; and the controls.
  */
 #include "dataplane/reactor_priv.h"
+#include "dataplane/shm_priv.h"
+#include "dataplane/test_switches.h"
+#include "dataplane/wire_codec.h"
 #include "tests/await.h"
 #include "tests/clock_ahead.h"
 #include "tests/dataplane/shm_raw.h"
@@ -37,6 +41,180 @@ enum ros2_status __wrap_request_may_hand_on(struct request *req, uint64_t now_ns
 	if (st == ROS2_OK)
 		clock_ahead_ns += atomic_exchange(&jump_in_look_ns, 0);
 	return st;
+}
+
+/* ---- what a turn copies ---- */
+
+#define PIECE  (64u << 10)
+#define PIECES 8u /* of a session: two turns' worth, and all that there are slots for */
+#define TURNS  64u
+
+/* Of the reactor under test, between two of its turns: what was copied for each session. */
+static struct {
+	_Atomic(struct reactor *) r;
+	uint64_t before[DP_SESSIONS_MAX];
+	uint64_t bytes[TURNS];    /* of all */
+	uint64_t sessions[TURNS]; /* bits: of whose */
+	_Atomic uint32_t n;       /* turns in which something was copied */
+} trace;
+
+static void look_at_copies(struct reactor *r)
+{
+	uint64_t all = 0, whose = 0;
+
+	for (uint32_t i = 0; i < DP_SESSIONS_MAX; i++) {
+		/* Not copied_bytes: engines copy, too. */
+		uint64_t now = r->sessions[i] ? shm_of(r->sessions[i])->moved : 0;
+
+		if (now > trace.before[i]) {
+			all += now - trace.before[i];
+			whose |= 1ull << i % 64;
+		}
+		trace.before[i] = now;
+	}
+	if (!all || trace.n == TURNS)
+		return;
+	trace.bytes[trace.n] = all;
+	trace.sessions[trace.n] = whose;
+	trace.n++;
+}
+
+uint32_t __real_admit_run(struct reactor *r);
+uint32_t __wrap_admit_run(struct reactor *r);
+uint32_t __wrap_admit_run(struct reactor *r)
+{
+	if (trace.r == r)
+		look_at_copies(r);
+	return __real_admit_run(r);
+}
+
+static struct reactor *reactor_at(struct fx *fx, const char *path)
+{
+	for (uint32_t i = 0; i < fx->dp->n_reactors; i++)
+		if (!strcmp(fx->dp->reactors[i]->shm_path, path))
+			return fx->dp->reactors[i];
+	fail_msg("no reactor is at %s", path);
+	return NULL;
+}
+
+static void trace_begin(struct reactor *r)
+{
+	/* One look of its own before it counts. */
+	trace.n = TURNS;
+	trace.r = r;
+}
+
+static void put_pieces(struct shm_raw *t, enum wire_opcode op)
+{
+	struct wire_header h;
+
+	for (uint32_t i = 0; i < PIECES; i++) {
+		h = raw_header(&t->c, op, (uint64_t)i * PIECE, SHM_BASE + (uint64_t)i * PIECE,
+		               PIECE);
+		wire_seal(&h);
+		rs_put_quietly(t, &h);
+	}
+	rs_tell(t);
+}
+
+static void take_pieces(struct shm_raw *t)
+{
+	struct wire_header h;
+
+	for (uint32_t i = 0; i < PIECES; i++) {
+		assert_true(rs_take(t, &h, NULL));
+		assert_int_equal(h.opcode, WIRE_COMPLETE);
+		assert_int_equal(h.status, ROS2_OK);
+		assert_int_equal(h.length, PIECE);
+	}
+}
+
+/* Two sessions of one tenant at one reactor. */
+static void two_ready(struct fx *fx, struct shm_raw t[2])
+{
+	rs_ready(fx, &t[0]);
+	rs_open_at(fx, &t[1], t[0].path);
+	rs_connect(&t[1]);
+	raw_file(&t[1].c, "file");
+	t[1].c.key = raw_register(&t[1].c, SHM_BASE, t[1].offered, 3);
+	trace_begin(reactor_at(fx, t[0].path));
+	/* Something to see it begin, and to be read. */
+	for (int i = 0; i < 2; i++) {
+		put_pieces(&t[i], WIRE_WRITE);
+		take_pieces(&t[i]);
+	}
+}
+
+/* Reads of both that come out of the engine together. The most that a turn copied. */
+static uint64_t read_together(struct fx *fx, struct shm_raw t[2])
+{
+	uint64_t most = 0;
+
+	slow_engine_shut(true);
+	for (int i = 0; i < 2; i++)
+		put_pieces(&t[i], WIRE_READ);
+	slow_engine_wait_held(2 * PIECES);
+	trace.n = 0;
+	slow_engine_shut(false);
+	for (int i = 0; i < 2; i++)
+		take_pieces(&t[i]);
+	rs_ping(&t[0]);
+	for (uint32_t i = 0; i < trace.n; i++)
+		most = MAX(most, trace.bytes[i]);
+	trace.r = NULL;
+	return most;
+}
+
+static void turn__copies_a_bounded_part_for_a_tenant_each_session_in_its_turn(void **state)
+{
+	uint64_t both = 0;
+	struct shm_raw t[2];
+
+	two_ready(*state, t);
+	assert_in_range(read_together(*state, t), PIECE, SHM_COPY_TURN + PIECE);
+	assert_true(trace.n >= 3);
+	for (uint32_t i = 0; i < trace.n; i++)
+		both |= trace.sessions[i];
+	assert_true(both & (both - 1));
+	/* Neither has a turn for itself right after one: all but the last, when the other is done.
+	 */
+	for (uint32_t i = 1; i + 1 < trace.n; i++)
+		assert_true((trace.sessions[i] | trace.sessions[i - 1]) == both);
+	for (int i = 0; i < 2; i++)
+		rs_end(&t[i]);
+}
+
+static void control__without_bounds_a_turn_copies_what_there_is(void **state)
+{
+	struct shm_raw t[2];
+
+	dp_test_switches.no_turn_bounds = true;
+	two_ready(*state, t);
+	assert_true(read_together(*state, t) > SHM_COPY_TURN + PIECE);
+	for (int i = 0; i < 2; i++)
+		rs_end(&t[i]);
+}
+
+/* What is written comes in by the same measure. */
+static void turn__takes_a_bounded_part_of_what_a_tenant_writes(void **state)
+{
+	struct shm_raw t[2];
+
+	two_ready(*state, t);
+	trace.n = 0;
+	for (int k = 0; k < 4; k++) {
+		put_pieces(&t[k % 2], WIRE_WRITE);
+		if (k % 2)
+			for (int i = 0; i < 2; i++)
+				take_pieces(&t[i]);
+	}
+	rs_ping(&t[0]);
+	assert_true(trace.n > 0);
+	for (uint32_t i = 0; i < trace.n; i++)
+		assert_in_range(trace.bytes[i], 1, SHM_COPY_TURN + PIECE);
+	trace.r = NULL;
+	for (int i = 0; i < 2; i++)
+		rs_end(&t[i]);
 }
 
 /* ---- what is inside ---- */
@@ -476,6 +654,9 @@ static void control__without_the_proof_anybody_is_welcome(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		SLOTS_TEST(turn__copies_a_bounded_part_for_a_tenant_each_session_in_its_turn),
+		SLOTS_TEST(turn__takes_a_bounded_part_of_what_a_tenant_writes),
+		SLOTS_TEST(control__without_bounds_a_turn_copies_what_there_is),
 		SLOW_TEST(revoke__of_a_session_drains_what_has_its_memory),
 		SLOW_TEST(revoke__of_a_tenant_drains_what_has_its_memory),
 		SLOW_TEST(revoke__of_a_grant_drains_what_has_its_memory),
