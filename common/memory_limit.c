@@ -3,12 +3,15 @@
  * /proc/self/cgroup names the groups, /sys/fs/cgroup has their limits. In a container the two may
  * not belong together: without a namespace of its own it is told the host's path, and sees its own
  * group mounted as the root. So a directory that is not there is passed over, the mounted root is
- * always looked at, and the smallest counts.
+ * always looked at, and the smallest counts. Takes no memory of its own: a limit that is not seen
+ * for want of it would be a wider one.
  */
 #include "common/memory_limit.h"
 #include "common/fsx.h"
 #include "common/util.h"
 #include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -16,7 +19,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define GROUPS_MAX 65536 /* bytes of /proc/self/cgroup */
+#define GROUPS_MAX 16384 /* bytes of /proc/self/cgroup: 4 KiB of path and a few dozen lines */
 #define NUMBER_MAX 64
 
 static uint64_t machine_bytes(void)
@@ -26,18 +29,28 @@ static uint64_t machine_bytes(void)
 	return pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : 1ull << 30;
 }
 
+/* At most @size - 1 bytes, and a NUL; false: none. */
+static bool read_text(const char *path, char *text, size_t size)
+{
+	AUTO_CLOSE int fd = fsx_io->open(path, O_RDONLY | O_CLOEXEC, 0);
+	size_t n = 0;
+	ssize_t k = 1;
+
+	while (fd >= 0 && n < size - 1 && (k > 0 || (k < 0 && errno == EINTR))) {
+		k = read(fd, text + n, size - 1 - n);
+		n += k > 0 ? (size_t)k : 0;
+	}
+	text[n] = '\0';
+	return n > 0;
+}
+
 /* "max", what is no number, and what is not there are no limit. */
 static uint64_t read_limit(const char *path)
 {
-	AUTO_FREE void *p = NULL;
-	char text[NUMBER_MAX + 1] = "", *end;
+	char text[NUMBER_MAX + 1], *end;
 	unsigned long long v;
-	size_t n;
 
-	if (fsx_read_file(path, NUMBER_MAX, &p, &n, NULL) < 0)
-		return UINT64_MAX;
-	memcpy(text, p, n);
-	if (!isdigit((unsigned char)text[0]))
+	if (!read_text(path, text, sizeof(text)) || !isdigit((unsigned char)text[0]))
 		return UINT64_MAX;
 	v = strtoull(text, &end, 10);
 	return *end == '\0' || *end == '\n' ? v : UINT64_MAX;
@@ -100,18 +113,13 @@ static uint64_t limit_of_line(const char *root, char *line)
 
 uint64_t memory_limit_bytes(const char *root)
 {
-	AUTO_FREE void *p = NULL;
-	AUTO_FREE char *text = NULL;
 	uint64_t least = machine_bytes();
-	char path[PATH_MAX], *line, *rest = NULL;
-	size_t n;
+	char path[PATH_MAX], text[GROUPS_MAX], *line, *rest = NULL;
 
 	snprintf(path, sizeof(path), "%s/proc/self/cgroup", root);
-	if (fsx_read_file(path, GROUPS_MAX, &p, &n, NULL) < 0)
+	if (!read_text(path, text, sizeof(text)))
 		return least;
-	text = strndup(p, n);
-	for (line = text ? strtok_r(text, "\n", &rest) : NULL; line;
-	     line = strtok_r(NULL, "\n", &rest)) {
+	for (line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
 		uint64_t limit = limit_of_line(root, line);
 
 		least = MIN(least, limit);
