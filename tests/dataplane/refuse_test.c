@@ -497,23 +497,57 @@ static void framing__that_is_malformed_ends_the_connection(void **state)
 		expect_protocol_end(state, spoils[i]);
 }
 
+/* One field of it says something else than the PULL did. */
+static void lie(struct wire_header *data, int field)
+{
+	switch (field) {
+	case 0:
+		data->request_id++;
+		break;
+	case 1:
+		data->key ^= 1;
+		break;
+	case 2:
+		data->address++;
+		break;
+	case 3:
+		data->generation++;
+		break;
+	case 4:
+		data->offset = 1;
+		break;
+	case 5:
+		data->length--;
+		break;
+	}
+}
+
 static void data__that_answers_another_pull_ends_the_connection(void **state)
 {
 	struct fx *fx = *state;
 	struct raw c;
 	struct wire_header h, pull;
 
-	raw_ready(fx, &c);
-	h = raw_header(&c, WIRE_WRITE, 0, FX_BASE, 65536);
-	raw_send(&c, &h, NULL, 0);
-	assert_true(raw_recv(&c, &pull, buf, sizeof(buf)));
-	assert_int_equal(pull.opcode, WIRE_PULL);
-	pull.opcode = WIRE_DATA;
-	pull.generation++;
-	raw_send(&c, &pull, buf, 65536);
-	raw_expect_end(&c);
-	raw_close(&c);
-	fx_event(fx, DP_EVENT_SESSION_ENDED, ROS2_PROTOCOL);
+	for (int field = 0; field < 7; field++) {
+		raw_ready(fx, &c);
+		h = raw_header(&c, WIRE_WRITE, 0, FX_BASE, 65536);
+		raw_send(&c, &h, NULL, 0);
+		assert_true(raw_recv(&c, &pull, buf, sizeof(buf)));
+		assert_int_equal(pull.opcode, WIRE_PULL);
+		pull.opcode = WIRE_DATA;
+		lie(&pull, field);
+		raw_send(&c, &pull, buf, pull.length);
+		if (field == 6) { /* the control: none does */
+			assert_true(raw_recv(&c, &h, buf, sizeof(buf)));
+			assert_int_equal(h.opcode, WIRE_COMPLETE);
+			assert_int_equal(h.status, ROS2_OK);
+			raw_close(&c);
+			continue;
+		}
+		raw_expect_end(&c);
+		raw_close(&c);
+		fx_event(fx, DP_EVENT_SESSION_ENDED, ROS2_PROTOCOL);
+	}
 }
 
 static void violations__past_the_limit_end_the_session(void **state)
