@@ -6,6 +6,7 @@
  * are being recorded; those for which the journal has no slot are in its filter. The controls:
  * without their notes, or without what the filter is made of, a kill loses them.
  */
+#include "controller/store_front_priv.h"
 #include "tests/await.h"
 #include "tests/controller/store_fixture.h"
 #include <errno.h>
@@ -85,16 +86,51 @@ static void fill_up(struct fixture *f)
 }
 
 /* How many of them wait. */
-static unsigned take_away(struct fixture *f, unsigned n, bool with_note)
+static unsigned take_more(struct fixture *f, unsigned first, unsigned n, bool with_note)
 {
 	struct wait w = {0};
 
-	for (unsigned i = 1; i <= n; i++)
+	for (unsigned i = first; i < first + n; i++)
 		fixture_submit(f, &w, revocation(i, with_note, -1));
 	fixture_wait(f, &w);
 	/* Each is recorded, or waits. */
 	assert_int_equal(w.pending, w.failed);
 	return w.pending;
+}
+
+static unsigned take_away(struct fixture *f, unsigned n, bool with_note)
+{
+	return take_more(f, 1, n, with_note);
+}
+
+/* -1: they are being tried just now. */
+static int count_waiting(struct store *s, bool *ret_ordered)
+{
+	const struct store_txn *t;
+	unsigned last = 0, n = 0;
+	bool ordered = true, all;
+
+	pthread_mutex_lock(&s->lock);
+	list_for_each (&s->pending, t, link) {
+		ordered &= number_of(t->note) > last;
+		last = number_of(t->note);
+		n++;
+	}
+	all = n == s->n_pending;
+	pthread_mutex_unlock(&s->lock);
+	*ret_ordered = ordered;
+	return all ? (int)n : -1;
+}
+
+/* So many wait, in the order in which they were made. */
+static void wait_in_order(struct fixture *f, unsigned n)
+{
+	bool ordered;
+	int found;
+
+	assert_true(AWAIT((found = count_waiting(f->store, &ordered)) >= 0));
+	assert_int_equal(found, n);
+	assert_true(ordered);
 }
 
 static void make_room(struct fixture *f)
@@ -215,21 +251,32 @@ static void pending__is_recorded_in_order_when_there_is_room(void **state)
 {
 	static struct found x;
 	struct fixture f;
+	unsigned waiting, all = MANY;
 
 	fixture_init(&f);
 	open_it(&f, FULL_PAGES, &x);
 	fill_up(&f);
-	assert_true(take_away(&f, MANY, true) > MANY / 2);
-	/* Tried again meanwhile, without room: nothing changes its place. */
-	for (int i = 0; i < 3; i++) {
+	waiting = take_away(&f, MANY, true);
+	assert_true(waiting > MANY / 2);
+	wait_in_order(&f, waiting);
+	/* Tried again meanwhile, without room, and more come: nothing changes its place. Looked at
+	 * after each: a change that the next one undoes is one. */
+	for (int i = 0; i < 6; i++) {
 		struct ros2_uid u = ros2_uid_new(), tenant = {{5}};
 
 		assert_true(fixture_commit(&f, fixture_grant(&u, &tenant)) < 0);
+		wait_in_order(&f, waiting);
+		if (i % 2)
+			continue;
+		assert_int_equal(take_more(&f, all + 1, 5, true), 5);
+		all += 5;
+		waiting += 5;
+		wait_in_order(&f, waiting);
 	}
-	assert_true(rows(&f) < MANY);
+	assert_int_equal(rows(&f) + waiting, all);
 	make_room(&f);
 	wait_recorded(&f);
-	all_recorded(&f, MANY);
+	all_recorded(&f, all);
 	fixture_close(&f);
 	/* No note is left, so that nothing is done twice. */
 	open_it(&f, 0, &x);
