@@ -174,6 +174,25 @@ int ctl_new(struct loop *loop, const struct config *cfg, struct store *store, st
 	return 0;
 }
 
+/* Whom it believes from here on: what records of a reload say changes from there. */
+static void add_rights(struct store_txn *t, struct store_draft *d, const struct config *cfg)
+{
+	static const struct config_rights nobody;
+	struct config_changes now;
+
+	config_rights_changes(&nobody, &cfg->rights, &now);
+	for (size_t i = 0; i < CONFIG_BUNDLES; i++) {
+		const char *name = config_bundle_to_str((enum config_bundle)i);
+		const struct pki_trust_changes *b = &now.bundles[i];
+
+		store_draft_detail(t, d, name, store_txn_fmt(t, "%zu authorities", b->authorities));
+		store_draft_detail(t, d, store_txn_fmt(t, "%s.has", name),
+		                   store_txn_str(t, b->added_text));
+	}
+	store_draft_detail(t, d, "roles", store_txn_fmt(t, "%zu", now.roles));
+	store_draft_detail(t, d, "roles.has", store_txn_str(t, now.roles_added_text));
+}
+
 void ctl_start(struct ctl *c)
 {
 	struct store_txn *t = store_txn_new();
@@ -187,6 +206,7 @@ void ctl_start(struct ctl *c)
 	d->object_kind = "controller";
 	d->object_name = store_txn_str(t, c->cfg->trust_domain);
 	store_draft_detail(t, d, "version", ROS2_VERSION_STRING);
+	add_rights(t, d, c->cfg);
 	store_submit(c->store, t, NULL, NULL, NULL);
 	ctl_denials_start(c);
 	ctl_revocations_start(c);

@@ -234,6 +234,28 @@ static void recorded(struct sf *f, unsigned n, const struct expected *e)
 	protobuf_c_message_free_unpacked(m, NULL);
 }
 
+/* What reloads change is seen from there. */
+static void start__names_whom_the_controller_believes(void **state)
+{
+	static const char *const bundles[][2] = {{"infra-bundle", "infra.crt"},
+	                                         {"admin-bundle", "admin.crt"},
+	                                         {"tenant-bundle", "tenant.crt"}};
+	Ros2__V1__AuditRecord *r;
+	ProtobufCMessage *m = newest(*state, "controller.start", RESULT(OK), &r);
+	char name[64];
+
+	assert_string_not_equal(detail(r, "version"), "");
+	for (size_t i = 0; i < ARRAY_SIZE(bundles); i++) {
+		assert_string_equal(detail(r, bundles[i][0]), "1 authorities");
+		snprintf(name, sizeof(name), "%s.has", bundles[i][0]);
+		same_id(detail(r, name), bundles[i][1]);
+	}
+	assert_string_equal(detail(r, "roles"), "3");
+	assert_non_null(strstr(detail(r, "roles.has"), "spiffe://" TD "/"));
+	ros2__v1__audit_record__free_unpacked(r, NULL);
+	protobuf_c_message_free_unpacked(m, NULL);
+}
+
 /* ---- administrators ---- */
 
 static enum ros2_status ask_status(struct rpc_channel *c, struct ros2_err *err)
@@ -606,6 +628,7 @@ int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, sf_teardown)
 	const struct CMUnitTest tests[] = {
+		T(start__names_whom_the_controller_believes),
 		T(trust__an_administrator_whose_authority_is_gone_is_refused_where_it_is),
 		T(trust__an_agent_whose_authority_is_gone_comes_back_with_its_key),
 		T(trust__a_reload_that_fails_is_recorded_and_changes_nothing),
