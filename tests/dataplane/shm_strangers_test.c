@@ -16,6 +16,10 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
+#ifndef SO_PASSRIGHTS
+#define SO_PASSRIGHTS 83
+#endif
+
 /* Nobody takes what is sent before the sender has closed it: else the sender's close were the last.
  */
 static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
@@ -41,6 +45,50 @@ ssize_t __wrap_recvmsg(int fd, struct msghdr *msg, int flags)
 {
 	pass_gate();
 	return __real_recvmsg(fd, msg, flags);
+}
+
+/* ---- whose close it is ---- */
+
+static _Thread_local int given = -1; /* was sent to the closer, so its close is not the last */
+static _Atomic unsigned closed_after, closed_here;
+
+int __real_close(int fd);
+int __wrap_close(int fd);
+ssize_t __real_sendmsg(int fd, const struct msghdr *msg, int flags);
+ssize_t __wrap_sendmsg(int fd, const struct msghdr *msg, int flags);
+
+static int option(int fd, int name)
+{
+	socklen_t len = sizeof(int);
+	int v = -1;
+
+	return getsockopt(fd, SOL_SOCKET, name, &v, &len) < 0 ? -1 : v;
+}
+
+ssize_t __wrap_sendmsg(int fd, const struct msghdr *msg, int flags)
+{
+	ssize_t n = __real_sendmsg(fd, msg, flags);
+	struct cmsghdr *c = CMSG_FIRSTHDR(msg);
+	int sent = -1, error = errno;
+
+	if (n > 0 && c && c->cmsg_type == SCM_RIGHTS)
+		memcpy(&sent, CMSG_DATA(c), sizeof(sent));
+	/* A session's memory is sent, too. */
+	given = option(sent, SO_DOMAIN) == AF_UNIX ? sent : -1;
+	errno = error;
+	return n;
+}
+
+int __wrap_close(int fd)
+{
+	char name[16];
+
+	pthread_getname_np(pthread_self(), name, sizeof(name));
+	if (!strncmp(name, "reactor", 7) && option(fd, SO_DOMAIN) == AF_UNIX &&
+	    !option(fd, SO_ACCEPTCONN))
+		(*(fd == given ? &closed_after : &closed_here))++;
+	given = -1;
+	return __real_close(fd);
 }
 
 /* A TCP connection with bytes that nobody takes: its last close waits for them. */
@@ -265,6 +313,44 @@ static void control__who_takes_them_waits_for_their_close(void **state)
 	rs_end(&n);
 }
 
+/* Before Linux 6.9 any close of such a socket may be that of what others have left in theirs: so
+ * where the kernel keeps nothing away no reactor carries out one, whether something was sent or
+ * not. */
+static void come_and_go(struct fx *fx)
+{
+	struct shm_raw n, t;
+
+	rs_neighbour(fx, &n);
+	closed_after = closed_here = 0;
+	for (enum where w = 0; w < WHERES; w++) {
+		connection_at(fx, &t, n.path, w);
+		end_of(&t, w);
+		rs_works(&n);
+	}
+	assert_true(AWAIT(closed_after + closed_here >= WHERES));
+	rs_end(&n);
+}
+
+static void sockets__of_strangers_are_closed_by_no_reactor(void **state)
+{
+	come_and_go(*state);
+	assert_int_equal(closed_here, 0);
+}
+
+/* That the look sees them. */
+static void control__where_the_kernel_refuses_a_reactor_closes_them(void **state)
+{
+	int no = 0, fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	bool refuses = setsockopt(fd, SOL_SOCKET, SO_PASSRIGHTS, &no, sizeof(no)) == 0;
+
+	close(fd);
+	if (!refuses)
+		skip();
+	come_and_go(*state);
+	assert_true(closed_here >= WHERES);
+	assert_int_equal(closed_after, 0);
+}
+
 static int setup_passing(void **state)
 {
 	slow_prepare();
@@ -288,6 +374,8 @@ int main(void)
 		T(descriptors__that_come_make_no_neighbour_wait, setup_passing),
 		T(descriptors__that_come_end_the_session_by_name, setup_passing),
 		T(descriptors__that_lie_there_at_the_end_make_it_wait_for_nobody, setup_passing),
+		T(sockets__of_strangers_are_closed_by_no_reactor, setup_passing),
+		SLOW_TEST(control__where_the_kernel_refuses_a_reactor_closes_them),
 		T(control__who_takes_them_waits_for_their_close, setup_taking),
 	};
 
