@@ -13,7 +13,10 @@
 
 pthread_mutex_t mem_lock = PTHREAD_MUTEX_INITIALIZER;
 struct fabric_mem_counts mem_now;
-static bool absent, has_dmabuf;
+static bool absent, has_dmabuf, refuses_regions;
+static uint64_t keeps_length;
+static uint32_t max_regions;
+static struct list all_regions = {&all_regions, &all_regions};
 
 void fabric_mem_counts(struct fabric_mem_counts *ret)
 {
@@ -25,6 +28,38 @@ void fabric_mem_counts(struct fabric_mem_counts *ret)
 void fabric_mem_absent(bool is)
 {
 	absent = is;
+}
+
+void fabric_mem_max_regions(uint32_t max)
+{
+	max_regions = max;
+}
+
+void fabric_mem_refuse_regions(bool refuse)
+{
+	pthread_mutex_lock(&mem_lock);
+	refuses_regions = refuse;
+	pthread_mutex_unlock(&mem_lock);
+}
+
+void fabric_mem_keep_regions(uint64_t length)
+{
+	pthread_mutex_lock(&mem_lock);
+	keeps_length = length;
+	pthread_mutex_unlock(&mem_lock);
+}
+
+bool fabric_mem_knows(const void *mem, size_t len)
+{
+	const struct fabric_region *r;
+	bool knows = false;
+
+	pthread_mutex_lock(&mem_lock);
+	list_for_each (&all_regions, r, link)
+		knows |= r->mem < (const uint8_t *)mem + len &&
+		         (const uint8_t *)mem < r->mem + r->length;
+	pthread_mutex_unlock(&mem_lock);
+	return knows;
 }
 
 void fabric_mem_dmabuf(bool has)
@@ -128,6 +163,7 @@ int fabric_dev_open(const char *name, struct fabric_dev **ret, struct ros2_err *
 	d->attr.max_cq_depth = 65536;
 	d->attr.max_qp_depth = 16384;
 	d->attr.max_windows = 65536;
+	d->attr.max_regions = max_regions;
 	d->attr.max_reads_in = d->attr.max_reads_out = 16;
 	d->attr.window_2b = true;
 	d->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -263,6 +299,7 @@ static int region_new(struct fabric_pd *pd, const struct fabric_region_opts *o,
 	                            .length = o->length,
 	                            .bindable = o->bindable,
 	                            .dmabuf = o->dmabuf};
+	list_add_tail(&all_regions, &r->link);
 	pd->use.regions++;
 	pd->use.pinned_bytes += o->length;
 	mem_now.regions++;
@@ -279,7 +316,9 @@ int fabric_region_new(struct fabric_pd *pd, const struct fabric_region_opts *o,
 	if (mem_faulty())
 		return ros2_err_set(err, -ENOMEM, "the device has no memory for a region");
 	pthread_mutex_lock(&mem_lock);
-	rc = region_new(pd, o, ret, err);
+	mem_now.regions_refused += refuses_regions;
+	rc = refuses_regions ? ros2_err_set(err, -ENOMEM, "the device has no memory for a region")
+	                     : region_new(pd, o, ret, err);
 	pthread_mutex_unlock(&mem_lock);
 	return rc;
 }
@@ -288,6 +327,7 @@ static int region_free(struct fabric_region *r)
 {
 	if (r->users)
 		return -EBUSY;
+	list_del(&r->link);
 	r->pd->use.pinned_bytes -= r->length;
 	r->pd->use.regions--;
 	mem_now.regions--;
@@ -302,8 +342,12 @@ int fabric_region_free(struct fabric_region *r)
 	int rc = 0;
 
 	pthread_mutex_lock(&mem_lock);
-	if (r)
+	if (r && keeps_length == r->length) {
+		mem_now.regions_kept++;
+		rc = -EBUSY;
+	} else if (r) {
 		rc = region_free(r);
+	}
 	pthread_mutex_unlock(&mem_lock);
 	return rc;
 }

@@ -20,6 +20,7 @@ struct fabric_mem_counts {
 	uint64_t reads, writes, sends, refused, no_receive;
 	uint64_t binds, invalidates;                 /* carried out */
 	uint64_t sets_made, regions_made, qps_freed; /* ever */
+	uint64_t regions_refused, regions_kept;      /* as it was told to; ever */
 	uint64_t flushed, doorbells; /* doorbells: flushes that handed something on to be sent */
 	uint32_t devices, pds, sets, qps, regions, windows, conns, listeners; /* there are now */
 };
@@ -28,6 +29,18 @@ void fabric_mem_counts(struct fabric_mem_counts *ret);
 void fabric_mem_absent(bool absent);
 /* The device takes dma-bufs: any file that can be mapped. It does not, unless told. */
 void fabric_mem_dmabuf(bool has);
+/* Of devices opened from now on; 0: it does not say. */
+void fabric_mem_max_regions(uint32_t max);
+/* It has no memory for a region. */
+void fabric_mem_refuse_regions(bool refuse);
+/* It gives up none of that many bytes; 0: all. */
+void fabric_mem_keep_regions(uint64_t length);
+/* Some of [mem, +len) is a region now. */
+bool fabric_mem_knows(const void *mem, size_t len);
+/* A key is good for all of its window's region, as on soft-RoCE. */
+void fabric_mem_lax_windows(bool lax);
+/* The next READ or WRITE that is carried out begins so much behind where it should. */
+void fabric_mem_aim(uint64_t beyond);
 /* READs and WRITEs wait, and flushes of them, until it is taken back. */
 void fabric_mem_hold(bool hold);
 uint32_t fabric_mem_held(void); /* that wait now */
@@ -45,6 +58,8 @@ bool fabric_mem_key_lives(uint32_t key);
 enum fabric_mem_whose { FABRIC_MEM_MINE, FABRIC_MEM_OTHERS };
 void fabric_mem_fail(enum fabric_mem_whose whose, uint32_t nth, bool for_good);
 uint32_t fabric_mem_asked(void); /* such calls since then */
+/* The device gives up on all queue pairs that there are. */
+void fabric_mem_break_all(void);
 /* The device gives up on a queue pair. */
 void fabric_mem_break(struct fabric_qp *qp);
 /* ... as the queue pair's oldest receive (or, FLUSHED, all of them) then ends; @words in an event,

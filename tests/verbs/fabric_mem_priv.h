@@ -11,7 +11,7 @@ struct fabric_dev {
 	struct fabric_dev_attr attr;
 	int event_fd;
 	_Atomic bool peer_invalidates;
-	uint32_t users;
+	_Atomic uint32_t users;    /* as in the real one: reactors and engines give up channels */
 	struct fabric_event event; /* words NULL: none */
 };
 
@@ -23,6 +23,7 @@ struct fabric_pd {
 
 struct fabric_region {
 	struct fabric_pd *pd;
+	struct list link;
 	uint8_t *mem;          /* where the device sees it; of a dma-buf mapped for it alone */
 	uint64_t base, length; /* base: what peers call its first byte */
 	bool bindable, owned, dmabuf;

@@ -12,7 +12,8 @@
 static struct list all_qps = {&all_qps, &all_qps};
 static uint64_t next_id;
 static uint32_t next_number = 100;
-static bool holding, holding_invalidates, obeys_all, hanging;
+static bool holding, holding_invalidates, obeys_all, hanging, lax;
+static uint64_t beyond;
 
 struct fabric_qp *mem_qp_find(uint32_t number)
 {
@@ -111,6 +112,13 @@ void mem_qp_fail(struct fabric_qp *qp)
 
 /* ---- carrying out ---- */
 
+static uint8_t *region_place(const struct fabric_region *r, uint64_t at, uint64_t bytes)
+{
+	if (at < r->base || bytes > r->length || at - r->base > r->length - bytes)
+		return NULL;
+	return r->mem + (at - r->base);
+}
+
 /* Where the bytes are that it may touch; NULL: it may not. */
 static uint8_t *window_place(const struct fabric_qp *peer, const struct mem_wr *wr, uint64_t bytes)
 {
@@ -125,6 +133,8 @@ static uint8_t *window_place(const struct fabric_qp *peer, const struct mem_wr *
 		    w->key != wr->remote_key)
 			continue;
 		base = w->region->base + w->offset;
+		if (lax && w->access & need)
+			return region_place(w->region, wr->remote_address, bytes);
 		if (!(w->access & need) || wr->remote_address < base || bytes > w->length ||
 		    wr->remote_address - base > w->length - bytes)
 			return NULL;
@@ -156,8 +166,11 @@ static void fail_both(struct mem_wr *wr, struct fabric_qp *peer, enum fabric_end
 static bool do_transfer(struct mem_wr *wr, struct fabric_qp *peer)
 {
 	uint64_t bytes = length_of(wr);
-	uint8_t *at = window_place(peer, wr, bytes);
+	uint8_t *at;
 
+	wr->remote_address += beyond;
+	beyond = 0;
+	at = window_place(peer, wr, bytes);
 	if (!at) {
 		mem_now.refused++;
 		fail_both(wr, peer, FABRIC_END_REMOTE_ACCESS);
@@ -283,6 +296,20 @@ static void run_held(struct fabric_qp *qp)
 	}
 }
 
+void fabric_mem_lax_windows(bool is)
+{
+	pthread_mutex_lock(&mem_lock);
+	lax = is;
+	pthread_mutex_unlock(&mem_lock);
+}
+
+void fabric_mem_aim(uint64_t at)
+{
+	pthread_mutex_lock(&mem_lock);
+	beyond = at;
+	pthread_mutex_unlock(&mem_lock);
+}
+
 void fabric_mem_hold(bool hold)
 {
 	struct fabric_qp *qp;
@@ -359,6 +386,16 @@ bool fabric_mem_key_lives(uint32_t key)
 			          qp->windows[i].state == FABRIC_WINDOW_INVALIDATING);
 	pthread_mutex_unlock(&mem_lock);
 	return lives;
+}
+
+void fabric_mem_break_all(void)
+{
+	struct fabric_qp *qp;
+
+	pthread_mutex_lock(&mem_lock);
+	list_for_each (&all_qps, qp, all)
+		mem_qp_fail(qp);
+	pthread_mutex_unlock(&mem_lock);
 }
 
 void fabric_mem_break(struct fabric_qp *qp)
