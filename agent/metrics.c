@@ -92,6 +92,25 @@ static void shared_memory(struct agent *a, struct metrics_page *p)
 	metrics_u64(p, "ros2_agent_shm_limit_bytes", s.limit, NULL);
 }
 
+static void lent_memory(struct agent *a, struct metrics_page *p)
+{
+	const char *const total = "ros2_agent_shm_lends_total";
+	struct dp_lent l;
+
+	if (!a->o.shm_dir || !a->o.rdma_device)
+		return;
+	dp_lent(a->dp, &l);
+	metrics_family(p, "ros2_agent_shm_lent_regions", METRICS_GAUGE,
+	               "Pieces of the memory shared with tenants that the RDMA device knows.");
+	metrics_u64(p, "ros2_agent_shm_lent_regions", l.pieces, NULL);
+	metrics_family(
+		p, total, METRICS_COUNTER,
+		"Of them, those that were made, and those that a limit or the device refused.");
+	metrics_u64(p, total, l.made, "result", "made", NULL);
+	metrics_u64(p, total, l.refused, "result", "limit", NULL);
+	metrics_u64(p, total, l.failed, "result", "device", NULL);
+}
+
 static void disk(struct agent *a, struct metrics_page *p)
 {
 	uint64_t free_bytes = health_free_bytes(a->health);
@@ -254,6 +273,7 @@ static void render(void *arg, struct metrics_page *p)
 	objects(a, p);
 	slots(a, p);
 	shared_memory(a, p);
+	lent_memory(a, p);
 	disk(a, p);
 	tenants(a, p);
 	targets(a, p);

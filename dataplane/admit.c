@@ -12,6 +12,7 @@
 #include "common/clock.h"
 #include "dataplane/reactor_priv.h"
 #include "dataplane/session_priv.h"
+#include "dataplane/shm_lend_priv.h"
 #include "dataplane/verbs.h"
 #include "dataplane/test_switches.h"
 #include <errno.h>
@@ -262,6 +263,14 @@ static enum ros2_status may_submit(struct request *req, uint64_t now_ns)
 	return st;
 }
 
+/* What an engine that lends makes keys over. */
+static struct fabric_region *region_of(const struct dp_engine *e, const struct request *req)
+{
+	if (!e->lends || !req->slot.mem)
+		return NULL;
+	return req->piece ? req->piece->region : verbs_lent_region(req->s, &req->slot);
+}
+
 static int submit(struct reactor *r, struct request *req)
 {
 	static const enum engine_op ops[] = {[REQUEST_READ] = ENGINE_OP_READ,
@@ -280,7 +289,7 @@ static int submit(struct reactor *r, struct request *req)
 	req->io.buf_index =
 		req->slot.mem && !request_borrows(req) ? slots_buf_index(req->from->pool) : -1;
 	req->io.tenant_memory = request_borrows(req);
-	req->io.region = e->lends && req->slot.mem ? verbs_lent_region(req->s, &req->slot) : NULL;
+	req->io.region = region_of(e, req);
 	req->io.done = request_engine_done;
 	req->io.unneeded = request_engine_unneeded;
 	req->io.may_return = !DP_SWITCH(no_lost_share);

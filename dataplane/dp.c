@@ -7,6 +7,7 @@
 #include "common/clock.h"
 #include "common/memory_limit.h"
 #include "dataplane/reactor_priv.h"
+#include "dataplane/shm_lend_priv.h"
 #include "dataplane/shm_socket.h"
 #include "dataplane/session_priv.h"
 #include "dataplane/test_switches.h"
@@ -139,12 +140,15 @@ static void close_engines(struct dp *dp)
 /* The reactors have let go of everything. */
 static void close_device(struct dp *dp)
 {
+	struct dp_session *ds;
 	struct dp_tenant *t;
 
 	for (uint32_t i = 0; i < dp->n_reactors; i++)
 		verbs_free(dp->reactors[i]);
 	/* Engines may still be ending connections of theirs. */
 	close_engines(dp);
+	list_for_each (&dp->sessions, ds, link)
+		shm_lend_drop(ds);
 	list_for_each (&dp->tenants, t, link)
 		verbs_tenant_pd_free(dp, t);
 	verbs_kept_free(dp);

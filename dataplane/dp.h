@@ -319,7 +319,8 @@ uint32_t dp_lease_count(struct dp *dp);
 
 /* What was seen by trying the RDMA device (common/probe.h: probe_enforced), once or again; nothing
  * before. Storage targets are asked to invalidate keys of commands that are over by queues that are
- * opened afterwards, where foreign-invalidate is among it. Any thread. */
+ * opened afterwards, where foreign-invalidate is among it; memory of sessions over shm is lent to
+ * them where mr-range is, whole regions where window-range is, too. Any thread. */
 void dp_rdma_seen(struct dp *dp, uint32_t enforced);
 
 /* Buffers of a reactor: taken while a request's payload is in one; all free when nothing is in
@@ -336,4 +337,13 @@ struct dp_shm {
 	uint64_t used, limit;
 };
 void dp_shm(const struct dp *dp, struct dp_shm *ret);
+
+/* Pieces of that memory that the RDMA device knows, so that storage targets move payload from and
+ * into it: now, and so far those that were registered, those that a limit refused, and those that
+ * the device did. What was refused goes through buffers, and is copied. Loop. */
+struct dp_lent {
+	uint32_t pieces;
+	uint64_t made, refused, failed;
+};
+void dp_lent(const struct dp *dp, struct dp_lent *ret);
 #endif

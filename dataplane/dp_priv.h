@@ -69,6 +69,7 @@ struct dp_tenant {
 	/* loop */
 	uint64_t shm_bytes; /* that its sessions share with this process, or will; or that it keeps
 	                     */
+	uint32_t n_lent;    /* pieces of its memory that the device knows (shm_lend_priv.h) */
 	struct dp_tenant_limits limits;
 	bool dead;
 	uint32_t n_sessions, n_control;
@@ -240,6 +241,7 @@ struct dp {
 	uint32_t rdma_qps;                         /* connections of a tenant at a reactor */
 	/* any thread */
 	_Atomic uint64_t contact_ns; /* latest stamp */
+	_Atomic uint32_t rdma_seen;  /* what the RDMA device was seen to enforce: dp_rdma_seen */
 	struct {
 		char path[4096];   /* "" = it is not noted */
 		uint64_t since_ns; /* start of this process, when the one before was killed; or 0 */
@@ -280,6 +282,7 @@ struct dp {
 	uint64_t lost_busy, lost_again;             /* a bit for each reactor */
 	uint64_t next_grant, next_seq, next_handle;
 	uint64_t shm_bytes, shm_limit; /* that all tenants' sessions share, or will; and may */
+	struct dp_lent lent;
 	/* loop: a revocation that could not be held, see dp_revoke.c */
 	struct revoke *freeze; /* owned; set aside at the start */
 	bool frozen, freezing; /* nothing begins; its parts are under way */
@@ -364,6 +367,8 @@ struct dp_engine *dp_engine_find(struct dp *dp, const char *name);
 void dp_engine_free(struct dp_engine *e); /* its engine is destroyed; takes NULL */
 
 /* dp_session.c */
+/* The most that all sessions of one tenant may share. */
+uint64_t dp_shm_tenant_bytes(const struct dp *dp);
 struct dp_session *dp_session_find(struct dp *dp, const struct ros2_uid *uid);
 void dp_session_ended(struct dp_session *ds);   /* the reactor said so, or a revoke did */
 void dp_session_gone(struct dp_session *ds);    /* no request of it is left anywhere */

@@ -8,6 +8,7 @@
 #include "common/clock.h"
 #include "dataplane/reactor_priv.h"
 #include "dataplane/session_priv.h"
+#include "dataplane/shm_lend_priv.h"
 #include "dataplane/shm_memory.h"
 #include "dataplane/test_switches.h"
 #include "dataplane/verbs.h"
@@ -229,6 +230,11 @@ static void memory_made(struct dp_op *op)
 		place(op);
 }
 
+uint64_t dp_shm_tenant_bytes(const struct dp *dp)
+{
+	return dp->opts.shm_tenant_bytes ? dp->opts.shm_tenant_bytes : SHM_TENANT_DEFAULT;
+}
+
 static uint64_t less(uint64_t a, uint64_t b)
 {
 	return a > b ? a - b : 0;
@@ -256,7 +262,7 @@ static uint64_t shm_total_room(const struct dp *dp, const struct dp_tenant *t)
 static bool shm_size(struct dp_op *op, const struct dp_tenant *t)
 {
 	const struct dp *dp = op->dp;
-	uint64_t limit = dp->opts.shm_tenant_bytes ? dp->opts.shm_tenant_bytes : SHM_TENANT_DEFAULT;
+	uint64_t limit = dp_shm_tenant_bytes(dp);
 	uint64_t own = shm_data_of(less(limit, t->shm_bytes)), want = op->session.shm_bytes;
 	uint64_t all = shm_data_of(shm_total_room(dp, t));
 
@@ -304,6 +310,11 @@ static void begin_shm(struct dp_op *op)
 void dp_shm(const struct dp *dp, struct dp_shm *ret)
 {
 	*ret = (struct dp_shm){dp->shm_bytes, dp->shm_limit};
+}
+
+void dp_lent(const struct dp *dp, struct dp_lent *ret)
+{
+	*ret = dp->lent;
 }
 
 void dp_session_open(struct dp *dp, const struct dp_session_params *p, dp_done_fn done, void *arg)
@@ -456,7 +467,7 @@ void dp_session_release(struct dp_session *ds)
 	struct dp_grant_obj *g = ds->grant;
 	struct list waiting;
 
-	if (!ds->gone || ds->n_ops)
+	if (!ds->gone || ds->n_ops || shm_lend_ends(ds))
 		return;
 	if (ds->shm) {
 		begin_unmap(ds);

@@ -127,8 +127,9 @@ struct engine_io {
 	uint32_t len;
 	void *buf;     /* a slot, or part of one; NULL where nothing is moved */
 	int buf_index; /* index in engine_reactor_opts.buffers, -1 when not one of them */
-	/* A tenant reads and writes buf meanwhile (takes_any_memory): what is not this io's goes
-	 * never there, and nothing is read back from it. */
+	/* A tenant reads and writes buf meanwhile (takes_any_memory, or region is of it): what is
+	 * not this io's goes never there, nothing is read back from it, and a key that storage gets
+	 * to it is this io's alone. */
 	bool tenant_memory;
 	/* what buf lies in, of an engine that needs regions; else NULL */
 	struct fabric_region *region;
@@ -274,8 +275,8 @@ struct engine_ops {
 	void (*keys)(const struct engine_reactor *r, const struct fabric_pd *pd, bool folded,
 	             key_info_fn fn, void *arg);
 	/* May an io's buf be memory that a tenant reads and writes meanwhile (engine_io's
-	 * tenant_memory)? Then nothing is computed over it, and it need not lie in a region. The
-	 * same for ever. NULL: no. */
+	 * tenant_memory) that lies in no region? Then nothing is computed over it. The same for
+	 * ever. NULL: no. */
 	bool (*takes_any_memory)(const struct engine *e);
 	/* Payload bytes copied by this process (not by the kernel) so far. */
 	uint64_t (*copied_bytes)(const struct engine_reactor *r);

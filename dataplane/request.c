@@ -9,6 +9,7 @@
 #include "common/clock.h"
 #include "dataplane/reactor_priv.h"
 #include "dataplane/session_priv.h"
+#include "dataplane/shm_lend_priv.h"
 #include "dataplane/test_switches.h"
 #include <assert.h>
 #include <inttypes.h>
@@ -94,11 +95,14 @@ static bool check_handle(struct session *s, const struct request_in *in, struct 
 	return true;
 }
 
-static bool check_lease(struct session *s, const struct request_in *in, uint64_t now_ns)
+/* *ret: the lease that allows it; NULL: it needs none. */
+static bool check_lease(struct session *s, const struct request_in *in, uint64_t now_ns,
+                        struct lease **ret)
 {
 	struct lease *l;
 	enum ros2_status st;
 
+	*ret = NULL;
 	/* What names no memory needs none; the rights of the session count all the same. */
 	if (in->op == REQUEST_FLUSH || request_op_clears(in->op) || in->length == 0 ||
 	    DP_SWITCH(no_lease_check))
@@ -109,8 +113,10 @@ static bool check_lease(struct session *s, const struct request_in *in, uint64_t
 		session_violation(s, in->id, ROS2_BAD_KEY, "no window was told for this key");
 		return false;
 	}
-	if (st == ROS2_OK)
+	if (st == ROS2_OK) {
+		*ret = l;
 		return true;
+	}
 	if (st == ROS2_LEASE_EXPIRED || st == ROS2_REVOKED)
 		s->transport->refuse(s, in->id, st, NULL);
 	else if (st == ROS2_ACCESS)
@@ -180,15 +186,23 @@ static bool check_buffer(struct session *s, const struct request_in *in, const s
 	return false;
 }
 
-/* The tenant's own memory, for engines that take it as it is. */
-static void *borrowed_memory(const struct session *s, const struct request_in *in,
-                             const struct dp_file *f)
+/* The tenant's own memory, for engines that take it as it is, or lend it: what the device knows of
+ * it. */
+static void *borrowed_memory(struct session *s, const struct request_in *in,
+                             const struct dp_file *f, const struct lease *l,
+                             struct shm_piece **ret_piece)
 {
 	bool moves = (in->op == REQUEST_READ || in->op == REQUEST_WRITE) && in->length;
+	const struct dp_engine *e = f->mount->engine;
+	void *mem;
 
-	if (!moves || !s->transport->memory || !f->mount->engine->takes_any_memory)
+	if (!moves || !s->transport->memory || !(e->takes_any_memory || e->lends))
 		return NULL;
-	return s->transport->memory(s, in->address, in->length);
+	mem = s->transport->memory(s, in->address, in->length);
+	if (!mem || e->takes_any_memory)
+		return mem;
+	*ret_piece = l ? s->transport->piece(s, l, in->address, in->length) : NULL;
+	return *ret_piece ? mem : NULL;
 }
 
 static void fill(struct request *req, const struct request_in *in, struct dp_file *f)
@@ -197,6 +211,7 @@ static void fill(struct request *req, const struct request_in *in, struct dp_fil
 	req->file = f;
 	req->s->engines |= 1u << f->mount->engine->slot;
 	req->lease = NULL;
+	req->piece = NULL;
 	req->op = in->op;
 	req->status = ROS2_OK;
 	req->has_payload = in->has_payload && in->length;
@@ -247,10 +262,11 @@ enum request_verdict request_begin(struct session *s, const struct request_in *i
 	struct slot_source *from;
 	void *borrowed;
 	struct request *req;
+	struct lease *lease;
 	struct dp_file *f;
 
 	if (!check_shape(s, in) || !check_handle(s, in, &f) ||
-	    !check_lease(s, in, clock_boottime_ns()))
+	    !check_lease(s, in, clock_boottime_ns(), &lease))
 		return REQUEST_REFUSED;
 	/* The tenant has the answers of those that are posted; we have not heard of it yet. */
 	if (list_empty(&s->free))
@@ -269,7 +285,7 @@ enum request_verdict request_begin(struct session *s, const struct request_in *i
 	fill(req, in, f);
 	req->slot = slot;
 	req->from = from;
-	borrowed = borrowed_memory(s, in, f);
+	borrowed = borrowed_memory(s, in, f, lease, &req->piece);
 	if (borrowed)
 		borrow(req, borrowed);
 	s->ids[req - s->requests] = in->id;
@@ -382,6 +398,8 @@ static void give_slot(struct request *req)
 
 	if (request_borrows(req))
 		req->slot.mem = NULL;
+	if (req->piece)
+		shm_lend_give(TAKE_PTR(req->piece), s->r->now_ns);
 	if (!req->slot.mem)
 		return;
 	if (req->from == &s->own)

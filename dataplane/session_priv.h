@@ -42,6 +42,7 @@ struct request {
 	struct slot_source *from; /* borrowed: whose its slot is */
 	struct lease *lease;      /* held; NULL = not now */
 	struct slot slot;
+	struct shm_piece *piece; /* borrowed: in use; NULL = what slot.mem lies in is no piece */
 	enum request_state state;
 	enum request_op op;
 	enum ros2_status status;

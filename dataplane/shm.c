@@ -464,5 +464,6 @@ const struct transport_ops transport_shm = {
 	.waits_for_peer = shm_waits_for_peer,
 	.moved = shm_moved,
 	.memory = shm_data,
+	.piece = shm_lend_take,
 	.has_region = shm_has_region,
 };

@@ -10,6 +10,7 @@
 #include "common/util.h"
 #include "dataplane/session_priv.h"
 #include "dataplane/shm.h"
+#include "dataplane/shm_lend_priv.h"
 #include "dataplane/shm_memory.h"
 #include "dataplane/source.h"
 #include "dataplane/wire.h"
@@ -54,6 +55,7 @@ struct shm_conn {
 	struct list small_free;
 	struct shm_small small[SHM_SMALL];
 	struct shm_out outs[DP_CREDITS]; /* of session.requests[i] */
+	struct shm_lend lend;
 };
 
 static inline struct shm_conn *shm_of(const struct session *s)

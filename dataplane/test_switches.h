@@ -45,6 +45,8 @@ struct dp_test_switches {
 	bool passes_descriptors; /* sockets over shm can be sent open files, as before Linux 6.16 */
 	bool no_descriptor_look; /* and they are taken as they come */
 	bool no_turn_bounds;     /* a turn does all there is to do for connections */
+	bool no_lend_wait;       /* memory is unmapped whatever a device knows of it */
+	bool lends_unseen;       /* it is lent by whole regions, whatever was seen of the device */
 	bool no_borrowed_bound;  /* engines have as much of a tenant's own memory as it asks */
 	/* An engine type of the test's own, found before the real ones; NULL for none. */
 	const struct engine_ops *extra_engine;

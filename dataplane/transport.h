@@ -22,7 +22,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct lease;
 struct session;
+struct shm_piece;
 struct request;
 struct wire_header;
 
@@ -75,6 +77,10 @@ struct transport_ops {
 	/* The tenant's memory as this process has it, for engines that take any: payload goes
 	 * through no slot then. NULL, or NULL returned: there is none. */
 	void *(*memory)(const struct session *s, uint64_t address, uint64_t len);
+	/* The piece of it that an RDMA device knows, for engines that lend; the request's until
+	 * shm_lend_give. @l allows those bytes. NULL, or NULL returned: there is none now. */
+	struct shm_piece *(*piece)(struct session *s, const struct lease *l, uint64_t address,
+	                           uint32_t len);
 	/* May it be leased? NULL: any may. */
 	bool (*has_region)(const struct session *s, uint64_t base, uint64_t len);
 	/* Its own part of a session, session.channel: so many bytes, zeroed, that live as long as

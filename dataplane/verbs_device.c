@@ -5,6 +5,7 @@
  */
 #include "common/probe.h"
 #include "dataplane/nvmf/queue.h"
+#include "dataplane/shm_lend_priv.h"
 #include "dataplane/verbs.h"
 #include "dataplane/verbs_priv.h"
 #include <errno.h>
@@ -134,6 +135,7 @@ int verbs_device_open(struct dp *dp, struct ros2_err *err)
 
 void dp_rdma_seen(struct dp *dp, uint32_t enforced)
 {
+	atomic_store_explicit(&dp->rdma_seen, enforced, memory_order_relaxed);
 	if (dp->rdma)
 		fabric_dev_set_peer_invalidates(dp->rdma,
 		                                enforced & 1u << PROBE_FOREIGN_INVALIDATE);
@@ -263,6 +265,8 @@ int verbs_tenant_pd(struct dp *dp, struct dp_tenant *t, struct ros2_err *err)
 	/* I/O queues of engines that lend, one for each reactor; and their admin queues. */
 	uint32_t queues = DP_ENGINES_MAX * (dp->n_reactors + 2);
 	struct fabric_pd_opts o = {.windows_max = queues * NVMF_RDMA_WINDOWS_MAX};
+	uint64_t lent_bytes;
+	uint32_t lent;
 
 	if (dp->rdma_gone)
 		return ros2_err_named(err, ROS2_UNAVAILABLE, "the RDMA device %s was removed",
@@ -278,6 +282,10 @@ int verbs_tenant_pd(struct dp *dp, struct dp_tenant *t, struct ros2_err *err)
 	                queues * NVMF_RDMA_REGIONS_MAX;
 	o.pinned_bytes_max =
 		2 * per_reactor * dp->n_reactors + (uint64_t)queues * NVMF_RDMA_PINNED_MAX;
+	/* Memory of its sessions over shm. It has caps of its own, so it takes none of those. */
+	shm_lend_caps(dp, &lent, &lent_bytes);
+	o.regions_max += lent;
+	o.pinned_bytes_max += lent_bytes;
 	o.qps_max = dp->rdma_qps * dp->n_reactors + queues;
 	return fabric_pd_new(dp->rdma, &o, &t->pd, err);
 }

@@ -348,7 +348,7 @@ static int nvmf_fsync(struct engine_file *f, struct ros2_err *err)
 	return rc < 0 ? ros2_err_set(err, rc, "flush: %s", strerror(-rc)) : 0;
 }
 
-/* Over RDMA it has to lie in a slot, which a key is made for. And no digest is made of bytes, or
+/* Over RDMA it has to lie in a region, which a key is made for. And no digest is made of bytes, or
  * compared with bytes, that a tenant changes meanwhile: it would end the queue at its will, and the
  * target would seem to lie. */
 static bool nvmf_takes_any_memory(const struct engine *e)

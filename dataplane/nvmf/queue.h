@@ -12,10 +12,10 @@
  * TCP that is so when the connection is ended or the answer is here, of RDMA when the key was
  * invalidated and the device said so, or the queue pair is gone; (2) a key names exactly the bytes
  * of one request, for exactly the access it needs, on this queue pair (standing keys, where the
- * policy allows them: the request's whole region, until the queue ends); (3) an answer that names
- * no command in flight, or one answered already, is a fault; (4) a fault ends the queue, with
- * words; (5) after open nothing allocates and nothing blocks; (6) everything is of one thread, the
- * one that polls.
+ * policy allows them, over slots: the request's whole region, until the queue ends); (3) an answer
+ * that names no command in flight, or one answered already, is a fault; (4) a fault ends the queue,
+ * with words; (5) after open nothing allocates and nothing blocks; (6) everything is of one thread,
+ * the one that polls.
  *
  * Sources: NVM Express Base 2.0, 3.3 and 6; NVMe/TCP Transport 1.0; NVMe/RDMA Transport 1.0.
  */
@@ -53,9 +53,10 @@ struct nvmf_req {
 	struct fabric_region *region; /* rdma: what buf lies in, or NULL: a slot of the queue's own
 	                                 is used and copied, for admin and Fabrics commands and
 	                                 dataset management of at most 4 KiB only */
-	/* tcp, without data digest: a tenant reads and writes buf meanwhile. What is not surely
-	 * this request's goes never there, and nothing is read back from it but, once for each time
-	 * that it is sent, what is sent. */
+	/* tcp without data digest, rdma in a region: a tenant reads and writes buf meanwhile. What
+	 * is not surely this request's goes never there, and nothing is read back from it but, once
+	 * for each time that it is sent, what is sent. Over rdma its key is its own, and ends with
+	 * it, also where others stand. */
 	bool tenant_memory;
 	/* By the queue's clock, from submit; 0 = none (asynchronous event requests). */
 	uint64_t timeout_ns;

@@ -90,7 +90,8 @@ static int describe(struct rdma_cmd *cmd, struct nvme_sqe *sqe, struct fabric_pa
 		*ret_part = (struct fabric_part){r, offset, req->len};
 		return 0;
 	}
-	rc = rdma_key_for(cmd, r, offset, req->len, cmd->own, &addr, &key);
+	/* A standing key would let the target read or write what the tenant has there later. */
+	rc = rdma_key_for(cmd, r, offset, req->len, cmd->own || req->tenant_memory, &addr, &key);
 	if (rc < 0)
 		return rc;
 	cmd->invalidate = q->remote_invalidate && cmd->window;

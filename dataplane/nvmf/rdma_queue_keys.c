@@ -294,6 +294,8 @@ static void tell_standing(const struct rdma_key *k, key_info_fn fn, void *arg)
 	fn(arg, &one);
 }
 
+/* Of a queue with standing keys commands have some, too: over memory that a tenant writes to
+ * meanwhile. Folded they are counted with the others. */
 void rdma_keys_tell(const struct rdma_queue *q, bool folded, key_info_fn fn, void *arg)
 {
 	struct key_info rows[2] = {{.access = FABRIC_READ}, {.access = FABRIC_WRITE}};
@@ -315,7 +317,7 @@ void rdma_keys_tell(const struct rdma_queue *q, bool folded, key_info_fn fn, voi
 	}
 	for (uint32_t i = 0; i < ARRAY_SIZE(rows); i++) {
 		rows[i].id = q->row_ids[i];
-		rows[i].per_command = q->per_command;
+		rows[i].per_command = q->per_command || !folded;
 		rows[i].issued = q->issued[i];
 		if (rows[i].count || q->issued[i])
 			fn(arg, &rows[i]);

@@ -439,6 +439,11 @@ bool dp_slots(struct dp *dp, uint32_t i, struct dp_slots *ret)
 	return false;
 }
 
+void dp_lent(const struct dp *dp, struct dp_lent *ret)
+{
+	*ret = (struct dp_lent){0};
+}
+
 void dp_shm(const struct dp *dp, struct dp_shm *ret)
 {
 	*ret = (struct dp_shm){0};
