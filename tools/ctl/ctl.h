@@ -153,6 +153,15 @@ struct ctl_column {
  * first wide one. Control characters are escaped. */
 void ctl_print_columns(const struct ctl_column *columns, const json_t *items, bool wide);
 void ctl_print_table(const struct ctl_column *columns, const json_t *items);
+/* Rows of a table that goes on: titles before the first one, columns as wide as they were, or
+ * wider. */
+#define CTL_COLUMNS_MAX 16
+struct ctl_widths {
+	size_t of[CTL_COLUMNS_MAX]; /* begins as zeros */
+};
+void ctl_print_more(const struct ctl_column *columns, const json_t *items, struct ctl_widths *w);
+/* One of many, by c->output: a line of JSON, or a YAML document. Takes the reference. */
+void ctl_print_line(const struct ctl *c, json_t *doc);
 /* JSON or YAML by c->output. Takes the reference. */
 void ctl_print_doc(const struct ctl *c, json_t *doc);
 /* probes.c: numbers become names, in place; and as tables. @object: of a Description. */

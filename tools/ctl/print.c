@@ -9,8 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define CELL_MAX    256
-#define COLUMNS_MAX 16
+#define CELL_MAX 256
 
 static const json_t *lookup(const json_t *item, const char *key)
 {
@@ -135,32 +134,54 @@ static void cell(const struct ctl_column *col, const json_t *item, char out[CELL
 		snprintf(out, CELL_MAX, "-");
 }
 
-void ctl_print_columns(const struct ctl_column *columns, const json_t *items, bool wide)
+static void row(const struct ctl_column *columns, size_t n, const json_t *item,
+                const struct ctl_widths *w)
 {
-	size_t width[COLUMNS_MAX] = {0}, n = 0, i;
 	char text[CELL_MAX];
+
+	for (size_t k = 0; k < n; k++) {
+		const char *shown = columns[k].title;
+
+		if (item) {
+			cell(&columns[k], item, text);
+			shown = text;
+		}
+		printf("%-*s%s", k + 1 < n ? (int)w->of[k] + 3 : 0, shown, k + 1 < n ? "" : "\n");
+	}
+}
+
+static void print_rows(const struct ctl_column *columns, const json_t *items, bool wide,
+                       struct ctl_widths *w)
+{
+	bool begins = w->of[0] == 0;
+	char text[CELL_MAX];
+	size_t n = 0, i;
 	json_t *item;
 
-	for (; columns[n].title && n < COLUMNS_MAX && (wide || !columns[n].wide); n++)
-		width[n] = strlen(columns[n].title);
+	for (; columns[n].title && n < CTL_COLUMNS_MAX && (wide || !columns[n].wide); n++)
+		w->of[n] = MAX(w->of[n], strlen(columns[n].title));
 	json_array_foreach((json_t *)items, i, item)
 	{
 		for (size_t k = 0; k < n; k++) {
 			cell(&columns[k], item, text);
-			width[k] = MAX(width[k], strlen(text));
+			w->of[k] = MAX(w->of[k], strlen(text));
 		}
 	}
-	for (size_t k = 0; k < n; k++)
-		printf("%-*s%s", k + 1 < n ? (int)width[k] + 3 : 0, columns[k].title,
-		       k + 1 < n ? "" : "\n");
-	json_array_foreach((json_t *)items, i, item)
-	{
-		for (size_t k = 0; k < n; k++) {
-			cell(&columns[k], item, text);
-			printf("%-*s%s", k + 1 < n ? (int)width[k] + 3 : 0, text,
-			       k + 1 < n ? "" : "\n");
-		}
-	}
+	if (begins)
+		row(columns, n, NULL, w);
+	json_array_foreach((json_t *)items, i, item) row(columns, n, item, w);
+}
+
+void ctl_print_columns(const struct ctl_column *columns, const json_t *items, bool wide)
+{
+	struct ctl_widths w = {0};
+
+	print_rows(columns, items, wide, &w);
+}
+
+void ctl_print_more(const struct ctl_column *columns, const json_t *items, struct ctl_widths *w)
+{
+	print_rows(columns, items, false, w);
 }
 
 void ctl_print_table(const struct ctl_column *columns, const json_t *items)
@@ -262,5 +283,21 @@ void ctl_print_doc(const struct ctl *c, json_t *doc)
 		puts(text ? text : "null");
 		free(text);
 	}
+	json_decref(doc);
+}
+
+void ctl_print_line(const struct ctl *c, json_t *doc)
+{
+	char *text;
+
+	if (c->output == CTL_YAML) {
+		puts("---");
+		ctl_print_yaml(doc, 0);
+		json_decref(doc);
+		return;
+	}
+	text = dump(doc, JSON_COMPACT);
+	puts(text ? text : "null");
+	free(text);
 	json_decref(doc);
 }
