@@ -8,6 +8,7 @@
 #include "tests/await.h"
 #include "tests/controller/service_audit.h"
 #include "common/util.h"
+#include <stdatomic.h>
 #include <stdio.h>
 
 #define TRAINER        "spiffe://" TD "/tenant/alpha/trainer"
@@ -83,7 +84,7 @@ static bool answers(struct fake *a, const Ros2__V1__ControllerMessage *msg)
 	Ros2__V1__AgentMessage m = ROS2__V1__AGENT_MESSAGE__INIT;
 	Ros2__V1__Report r = ROS2__V1__REPORT__INIT;
 	struct rows *rows = a->arg;
-	size_t n = 0;
+	size_t n = 0, peer_bytes;
 
 	if (msg->msg_case != MSG(REPORT_REQUEST))
 		return false;
@@ -92,8 +93,9 @@ static bool answers(struct fake *a, const Ros2__V1__ControllerMessage *msg)
 		answer_with_others(a, q->request_id, i, i == 5);
 	if (rows->others)
 		return true;
-	memset(peer, 'p', rows->peer_bytes);
-	peer[rows->peer_bytes] = '\0';
+	peer_bytes = atomic_load(&rows->peer_bytes);
+	memset(peer, 'p', peer_bytes);
+	peer[peer_bytes] = '\0';
 	/* From the last to the first: the order is the controller's business. */
 	for (size_t i = rows->n; i > 0; i--) {
 		if (!beyond(rows, q, i - 1))
