@@ -304,6 +304,19 @@ static bool send_some(struct session *s)
 	return true;
 }
 
+static uint32_t first_piece(const struct tcp_conn *c)
+{
+	uint32_t waits = 0;
+	const struct tcp_out *m;
+
+	list_for_each (&c->out, m, link) {
+		waits += m->payload_len;
+		if (waits >= 4 * TCP_SEND_FIRST_MAX)
+			return TCP_SEND_FIRST_MAX;
+	}
+	return MAX(waits / 4, TCP_SEND_FIRST);
+}
+
 /* An engine that idles gets work only from tenants that have been answered: then the first replies
  * leave at once, and input is looked at before the rest. */
 static bool next_piece(struct session *s)
@@ -314,7 +327,7 @@ static bool next_piece(struct session *s)
 	if (!small)
 		c->piece = TCP_SEND_BYTES;
 	else if (c->piece == 0 || c->piece == TCP_SEND_BYTES)
-		c->piece = TCP_SEND_FIRST;
+		c->piece = first_piece(c);
 	else
 		c->piece = MIN(2 * c->piece, TCP_SEND_BYTES / 2);
 	return small;
