@@ -157,7 +157,7 @@ int fsx_sync_dir(const char *path, struct ros2_err *err)
 	return sync_fd(fd, path, err);
 }
 
-static int sync_parent(const char *path, struct ros2_err *err)
+int fsx_sync_parent(const char *path, struct ros2_err *err)
 {
 	char dir[PATH_MAX];
 	int r = parent_of(path, dir);
@@ -244,7 +244,7 @@ static int write_named(const char *path, const void *p, size_t n, mode_t mode, b
 	r = publish(tmp, path, replace, err);
 	if (r < 0)
 		return r;
-	return sync_parent(path, err);
+	return fsx_sync_parent(path, err);
 }
 
 int fsx_write_atomic(const char *path, const void *p, size_t n, mode_t mode, struct ros2_err *err)
@@ -340,19 +340,32 @@ int fsx_read_file(const char *path, size_t max, void **ret, size_t *ret_len, str
 	return 0;
 }
 
+/* A process that was killed may have made it, and not synced its name. Nobody else's is looked at:
+ * what cannot be written to, or is of another file system, holds nothing that we made. */
+static int sync_again(const char *path, const struct stat *st, mode_t mode, struct ros2_err *err)
+{
+	char dir[PATH_MAX];
+	struct stat up;
+
+	if (st->st_uid != geteuid() || (st->st_mode & 07777) != mode || parent_of(path, dir) < 0 ||
+	    access(dir, R_OK | W_OK) < 0 || stat(dir, &up) < 0 || up.st_dev != st->st_dev)
+		return 0;
+	return fsx_sync_dir(dir, err);
+}
+
 static int make_one(const char *path, mode_t mode, struct ros2_err *err)
 {
 	struct stat st;
 
 	if (!fsx_io->mkdir(path, mode))
-		return sync_parent(path, err);
+		return fsx_sync_parent(path, err);
 	if (errno != EEXIST)
 		return fail(err, "make directory", path);
 	if (stat(path, &st) < 0)
 		return fail(err, "stat", path);
 	if (!S_ISDIR(st.st_mode))
 		return ros2_err_set(err, -ENOTDIR, "%s is not a directory", path);
-	return 0;
+	return sync_again(path, &st, mode, err);
 }
 
 int fsx_mkdirs(const char *path, mode_t mode, struct ros2_err *err)

@@ -40,9 +40,12 @@ int fsx_sweep_tmp(const char *dir, struct ros2_err *err);
 /* Reads a whole file of at most @max bytes; *ret is malloc'd, NUL-terminated beyond *ret_len,
  * caller frees. -EFBIG above @max. */
 int fsx_read_file(const char *path, size_t max, void **ret, size_t *ret_len, struct ros2_err *err);
-/* mkdir -p with @mode for new parts, each synced into its parent. */
+/* mkdir -p with @mode for new parts, each synced into its parent; so is one that is there and looks
+ * as if it was made by this. */
 int fsx_mkdirs(const char *path, mode_t mode, struct ros2_err *err);
 int fsx_sync_dir(const char *path, struct ros2_err *err);
+/* That of the directory @path is in. */
+int fsx_sync_parent(const char *path, struct ros2_err *err);
 /* write(2) until all is written or an error. */
 int fsx_write_all(int fd, const void *p, size_t n);
 int fsx_pwrite_all(int fd, const void *p, size_t n, off_t off);

@@ -19,7 +19,7 @@
 struct metrics_page {
 	char *p; /* owned */
 	size_t n, cap;
-	bool failed;
+	bool failed, no_memory; /* nothing is added any more */
 };
 
 struct metrics {
@@ -45,6 +45,7 @@ static void put(struct metrics_page *p, const char *s, size_t n)
 
 		if (!q) {
 			p->failed = true;
+			p->no_memory = cap <= METRICS_PAGE_MAX;
 			return;
 		}
 		p->p = q;
@@ -172,13 +173,18 @@ static void on_timer(void *arg)
 {
 	struct metrics *m = arg;
 	struct metrics_page p = {0};
-	char *old;
+	char *old = NULL;
 
 	m->o.render(m->o.arg, &p);
+	/* A part of a page would say that what it leaves out is not so: the last one stays. */
+	if (p.no_memory)
+		free(TAKE_PTR(p.p));
 	pthread_mutex_lock(&m->lock);
-	old = m->text;
-	m->text = p.p;
-	m->text_len = p.n;
+	if (p.p) {
+		old = m->text;
+		m->text = p.p;
+		m->text_len = p.n;
+	}
 	pthread_mutex_unlock(&m->lock);
 	free(old);
 	loop_timer_in_ms(m->o.loop, &m->timer, METRICS_PERIOD_MS, on_timer, m);
@@ -204,7 +210,8 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *c, const cha
                                   const char *method, const char *version, const char *upload,
                                   size_t *upload_len, void **state)
 {
-	static const char none[] = "only /metrics is here\n", not_allowed[] = "only GET\n";
+	static const char none[] = "only /metrics is here\n", not_allowed[] = "only GET\n",
+			  not_yet[] = "there is no page yet\n";
 	static int seen;
 	struct metrics *m = arg;
 	enum MHD_Result ok;
@@ -223,7 +230,10 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *c, const cha
 	if (strcmp(url, "/metrics") != 0)
 		return answer(c, MHD_HTTP_NOT_FOUND, none, sizeof(none) - 1);
 	pthread_mutex_lock(&m->lock);
-	ok = answer(c, MHD_HTTP_OK, m->text ? m->text : "", m->text_len);
+	if (m->text)
+		ok = answer(c, MHD_HTTP_OK, m->text, m->text_len);
+	else
+		ok = answer(c, MHD_HTTP_SERVICE_UNAVAILABLE, not_yet, sizeof(not_yet) - 1);
 	pthread_mutex_unlock(&m->lock);
 	return ok;
 }

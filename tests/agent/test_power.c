@@ -23,7 +23,7 @@ enum end {
 	KILL_THEN_POWER,
 	KILL_THEN_POWER_AT_START, /* while the next process reads what the killed one left */
 };
-#define START_CALLS 12 /* more than a start makes */
+#define START_CALLS 16 /* more than a start makes */
 
 /* The controller repeats revocations it has no receipt for. */
 static bool boot_after_kill(uint64_t cut_at)

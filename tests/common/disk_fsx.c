@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The shim. Real fsyncs are left out: the model does the syncing. */
 #include "tests/common/disk_fsx.h"
+#include "common/util.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -44,7 +45,8 @@ static bool fault(const char *path)
 	if (!opts.fault_errno || (opts.fault_path && !is_path(opts.fault_path, path)))
 		return false;
 	n = fault_calls++;
-	if (n != opts.fault_call && !(opts.fault_for_good && n > opts.fault_call))
+	if (n < opts.fault_call ||
+	    (!opts.fault_for_good && n - opts.fault_call >= MAX(opts.fault_times, 1u)))
 		return false;
 	faults++;
 	errno = opts.fault_errno;

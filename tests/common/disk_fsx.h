@@ -25,7 +25,8 @@ struct disk_fsx_opts {
 	const char *fault_path;
 	uint64_t fault_call;
 	bool fault_for_good;
-	bool short_writes; /* each write takes some bytes only */
+	unsigned fault_times; /* so many in a row; 0: one */
+	bool short_writes;    /* each write takes some bytes only */
 };
 /* Sets fsx_io. */
 void disk_fsx_use(const struct disk_fsx_opts *o);

@@ -288,6 +288,9 @@ static int adopt(struct disk *d, const char *path)
 
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return -1;
+	/* What is above the root is nobody's to take away. */
+	if (S_ISDIR(st.st_mode) && strncmp(path, d->root, strlen(d->root)) != 0)
+		return -1;
 	i = new_inode(d, S_ISDIR(st.st_mode));
 	if (S_ISREG(st.st_mode) && st.st_size) {
 		resize(&d->inodes[i].synced, (size_t)st.st_size);
@@ -430,8 +433,8 @@ static bool parent_survives(struct disk *d, const char *path)
 
 	snprintf(dir, sizeof(dir), "%.*s", (int)(slash - path), path);
 	at = find(&d->synced, dir);
-	if (!at) /* the root, or a directory that was there before */
-		return true;
+	if (!at) /* the root, or a directory that was there before; or one that was never synced */
+		return !find(&d->live, dir);
 	return at->inode >= 0 && parent_survives(d, dir);
 }
 
