@@ -115,8 +115,9 @@ int audit_file_write_record(struct audit_file *f, uint64_t seq, const void *byte
                             const uint8_t chain[SHA256_LEN], struct ros2_err *err);
 int audit_file_write_checkpoint(struct audit_file *f, const void *note, size_t len,
                                 struct ros2_err *err);
-int audit_file_finish(struct audit_file *f,
-                      struct ros2_err *err); /* fsync, rename into place; frees */
+/* It is there, whole and durably, when this says 0; on error what had that name before stays,
+ * unless only the last step failed (fsx_write_atomic). Frees. */
+int audit_file_finish(struct audit_file *f, struct ros2_err *err);
 void audit_file_abort(struct audit_file *f);
 /* Runs a fresh verifier over a file, to its end. On -EBADMSG *ret_bad_seq is the first bad record
  * (0: the file itself) and *ret_offset its place. */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The export file: "ROS2AUD1\n", then frames of {u8 type, u32le length, [records: u64le seq, 32
- * bytes chain], bytes}. Written beside its name and renamed into place, so a file of that name is
- * whole. Readers bound every length first.
+ * bytes chain], bytes}. Written beside its name, synced, renamed into place and its directory
+ * synced, so a file of that name is whole, and there when finish said so, also after a power cut.
+ * Readers bound every length first.
  */
 #include "proto/audit/audit.h"
 #include "common/fsx.h"
@@ -13,55 +14,83 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
+#include <unistd.h>
 
 static const char magic[] = "ROS2AUD1\n";
 #define MAGIC_LEN   (sizeof(magic) - 1)
 #define FRAME_HEAD  5u
 #define RECORD_HEAD (8u + SHA256_LEN)
 
+#define PARTIAL ".partial"
+
 struct audit_file {
-	FILE *out;  /* owned */
-	char *path; /* owned */
-	char *tmp;  /* owned */
+	int fd;
+	char *path;         /* owned */
+	char *tmp;          /* owned */
+	size_t n;           /* bytes that are not written yet */
+	uint8_t buf[65536]; /* of them */
 };
 
 static void file_free(struct audit_file *f)
 {
-	if (f->out)
-		fclose(f->out);
+	if (f->fd >= 0)
+		close(f->fd);
 	free(f->path);
 	free(f->tmp);
 	free(f);
 }
 
-int audit_file_create(const char *path, struct audit_file **ret, struct ros2_err *err)
+static int flush(struct audit_file *f, struct ros2_err *err)
 {
-	struct audit_file *f = calloc(1, sizeof(*f));
+	int r = fsx_write_all(f->fd, f->buf, f->n);
 
-	if (!f)
-		return ros2_err_set(err, -ENOMEM, "out of memory");
-	f->path = strdup(path);
-	if (!f->path || asprintf(&f->tmp, "%s.partial", path) < 0) {
-		f->tmp = NULL;
-		file_free(f);
-		return ros2_err_set(err, -ENOMEM, "out of memory");
-	}
-	f->out = fopen(f->tmp, "we");
-	if (!f->out || fwrite(magic, 1, MAGIC_LEN, f->out) != MAGIC_LEN) {
-		int r = ros2_err_set(err, -errno, "%s: %s", f->tmp, strerror(errno));
-
-		file_free(f);
-		return r;
-	}
-	*ret = f;
-	return 0;
+	f->n = 0;
+	return r < 0 ? ros2_err_set(err, r, "write %s: %s", f->tmp, strerrordesc_np(-r)) : 0;
 }
 
 static int put(struct audit_file *f, const void *p, size_t n, struct ros2_err *err)
 {
-	if (fwrite(p, 1, n, f->out) != n)
-		return ros2_err_set(err, -errno, "%s: %s", f->tmp, strerror(errno));
+	const uint8_t *at = p;
+
+	while (n) {
+		size_t k = MIN(n, sizeof(f->buf) - f->n);
+		int r = 0;
+
+		memcpy(f->buf + f->n, at, k);
+		f->n += k;
+		at += k;
+		n -= k;
+		if (f->n == sizeof(f->buf))
+			r = flush(f, err);
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+int audit_file_create(const char *path, struct audit_file **ret, struct ros2_err *err)
+{
+	struct audit_file *f = calloc(1, sizeof(*f));
+	int r;
+
+	if (!f)
+		return ros2_err_set(err, -ENOMEM, "out of memory");
+	f->fd = -1;
+	f->path = strdup(path);
+	f->tmp = malloc(strlen(path) + sizeof(PARTIAL));
+	if (!f->path || !f->tmp) {
+		file_free(f);
+		return ros2_err_set(err, -ENOMEM, "out of memory");
+	}
+	strcpy(stpcpy(f->tmp, path), PARTIAL);
+	r = fsx_open(f->tmp, O_WRONLY | O_CREAT | O_TRUNC, 0666, &f->fd, err);
+	if (r < 0) {
+		file_free(f);
+		return r;
+	}
+	memcpy(f->buf, magic, MAGIC_LEN);
+	f->n = MAGIC_LEN;
+	*ret = f;
 	return 0;
 }
 
@@ -96,12 +125,17 @@ int audit_file_write_checkpoint(struct audit_file *f, const void *note, size_t l
 
 int audit_file_finish(struct audit_file *f, struct ros2_err *err)
 {
-	int r = 0;
+	int r = flush(f, err);
 
-	if (fflush(f->out) || fsync(fileno(f->out)) || rename(f->tmp, f->path))
-		r = ros2_err_set(err, -errno, "%s: %s", f->path, strerror(errno));
+	if (r == 0 && fsx_io->fsync(f->fd) < 0)
+		r = ros2_err_set(err, -EIO, "fsync %s: %s: what was written may be lost", f->tmp,
+		                 strerrordesc_np(errno));
+	if (r == 0 && fsx_io->rename(f->tmp, f->path) < 0)
+		r = ros2_err_set(err, -errno, "rename to %s: %s", f->path, strerrordesc_np(errno));
 	if (r < 0)
-		unlink(f->tmp);
+		fsx_io->unlink(f->tmp);
+	else
+		r = fsx_sync_parent(f->path, err);
 	file_free(f);
 	return r;
 }
@@ -110,7 +144,7 @@ void audit_file_abort(struct audit_file *f)
 {
 	if (!f)
 		return;
-	unlink(f->tmp);
+	fsx_io->unlink(f->tmp);
 	file_free(f);
 }
 
