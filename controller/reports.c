@@ -60,6 +60,13 @@ static void finish(struct report_op *op)
 	op_free(op);
 }
 
+/* An answer without it would look like all there is. */
+static void lose(struct report_op *op)
+{
+	op->res.lost = true;
+	show_lose();
+}
+
 static void add_unreachable(struct report_op *op, const char *name)
 {
 	char **more = reallocarray(op->res.unreachable, op->res.n_unreachable + 1, sizeof(*more));
@@ -67,10 +74,12 @@ static void add_unreachable(struct report_op *op, const char *name)
 
 	if (more)
 		op->res.unreachable = more;
-	if (more && copy)
+	if (more && copy) {
 		op->res.unreachable[op->res.n_unreachable++] = copy;
-	else
-		free(copy);
+		return;
+	}
+	free(copy);
+	lose(op);
 }
 
 static void timed_out(void *arg)
@@ -303,7 +312,7 @@ static void add_row(struct report_op *op, struct ctl_agent *a, const ProtobufCMe
 	if (!copy || !set_name(op->leases ? &((Ros2__V1__LeaseInfo *)copy)->agent
 	                                  : &((Ros2__V1__SessionInfo *)copy)->agent,
 	                       a->obj->name)) {
-		show_lose();
+		lose(op);
 		if (copy)
 			protobuf_c_message_free_unpacked(copy, NULL);
 		return;

@@ -353,8 +353,9 @@ static void session_found(void *arg, const struct report_result *r)
 	const Ros2__V1__RevokeRequest *q = (const Ros2__V1__RevokeRequest *)op->req;
 
 	op->agents = calloc(r->n + r->n_unreachable + 1, sizeof(*op->agents));
-	if (!op->agents) {
-		op_refuse(op, ROS2_BUSY, "out of memory");
+	/* Who is not named might be the one that has it. */
+	if (!op->agents || r->lost) {
+		op_refuse(op, ROS2_BUSY, "out of memory: try again");
 		return;
 	}
 	for (size_t i = 0; i < r->n; i++)

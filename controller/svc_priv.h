@@ -62,6 +62,7 @@ struct report_result {
 	size_t n, n_unreachable;
 	const struct report_row *rows; /* in order of agent's name, then key; at most the limit */
 	bool more;                     /* the agents that were asked have rows beyond */
+	bool lost;                     /* there was no memory for some row or name */
 	char **unreachable;            /* names */
 };
 typedef void (*report_fn)(void *arg, const struct report_result *r);

@@ -127,16 +127,34 @@ int sf_group_teardown(void **state)
 
 /* ---- the controller ---- */
 
+int sf_try(struct sf *f, struct ros2_err *err)
+{
+	int r = loop_new(&(struct loop_opts){.name = "controller"}, &f->loop);
+
+	if (r < 0)
+		return ros2_err_set(err, r, "no loop");
+	f->opts.loop = f->loop;
+	r = controller_new(&f->opts, &f->c, err);
+	if (r < 0) {
+		loop_free(f->loop);
+		return r;
+	}
+	controller_ports(f->c, &f->ports);
+	r = loop_thread_start(f->loop);
+	if (r < 0) {
+		controller_free(f->c);
+		loop_free(f->loop);
+		return ros2_err_set(err, r, "no thread");
+	}
+	return 0;
+}
+
 void sf_start(struct sf *f)
 {
 	struct ros2_err err = ROS2_ERR_INIT;
 
-	assert_int_equal(loop_new(&(struct loop_opts){.name = "controller"}, &f->loop), 0);
-	f->opts.loop = f->loop;
-	if (controller_new(&f->opts, &f->c, &err))
+	if (sf_try(f, &err) < 0)
 		fail_msg("%s", err.msg);
-	controller_ports(f->c, &f->ports);
-	assert_int_equal(loop_thread_start(f->loop), 0);
 	f->admin = sf_channel(f, "root", f->ports.admin, NULL);
 }
 

@@ -35,6 +35,8 @@ int sf_group_teardown(void **state);
 int sf_setup(void **state);
 int sf_teardown(void **state);
 void sf_start(struct sf *f); /* again, on the same data */
+/* Without a channel of an administrator; on error nothing is left of it. */
+int sf_try(struct sf *f, struct ros2_err *err);
 void sf_stop(struct sf *f);
 const char *sf_path(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* NAME/tls.{crt,key} with spiffe://TD/ID from CA infra, admin or tenant; once per name. */

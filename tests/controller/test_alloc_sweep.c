@@ -349,6 +349,47 @@ static int targets(struct world *w, struct ros2_err *err)
 	return rc;
 }
 
+/* dpu-1 never answers: a list that does not name it looks as if it had nothing. */
+static int sessions(struct world *w, struct ros2_err *err)
+{
+	Ros2__V1__ListRequest q = ROS2__V1__LIST_REQUEST__INIT;
+	Ros2__V1__ListReply *r = NULL;
+	bool named = false;
+	int rc;
+
+	q.kind = KIND(SESSION);
+	rc = ros2_v1_admin_list_sync(w->f->admin, &q, AWAIT_MS, &r, err);
+	if (rc)
+		return rc;
+	for (size_t i = 0; i < r->n_unreachable_agents; i++)
+		named |= !strcmp(r->unreachable_agents[i], "dpu-1");
+	ros2__v1__list_reply__free_unpacked(r, NULL);
+	if (!named)
+		fail_msg("a list of sessions leaves out who did not answer");
+	return 0;
+}
+
+/* A session that dpu-0 does not have: dpu-1 may. */
+static int end_session(struct world *w, struct ros2_err *err)
+{
+	Ros2__V1__RevokeReply *r = NULL;
+	struct ros2_uid session = ros2_uid_new();
+	char uid[ROS2_UID_STR_LEN];
+	bool named = false;
+	int rc;
+
+	ros2_uid_to_str(&session, uid);
+	rc = sf_revoke(w->f, KIND(SESSION), uid, 1, &r, err);
+	if (rc)
+		return rc;
+	for (size_t i = 0; i < r->n_outcomes; i++)
+		named |= !strcmp(r->outcomes[i]->agent, "dpu-1");
+	ros2__v1__revoke_reply__free_unpacked(r, NULL);
+	if (!named)
+		fail_msg("who may have the session is not asked to end it");
+	return 0;
+}
+
 /* ---- the sweep ---- */
 
 static bool may_be_answered(enum ros2_status s)
@@ -370,6 +411,8 @@ static const struct {
 	{"grant", grant, NULL, NULL},
 	{"records", records, NULL, NULL},
 	{"targets", targets, connect_agent, NULL},
+	{"sessions", sessions, NULL, NULL},
+	{"end_session", end_session, NULL, NULL},
 	{"revoke", revoke_alpha, NULL, reinstate},
 	{"reinstate", reinstate, revoke_alpha, NULL},
 };
@@ -451,6 +494,7 @@ static void verify_log(struct world *w)
 static void sweep_all(void **state, const char *thread)
 {
 	struct world w = {.f = *state};
+	struct fake away;
 	unsigned points = 0;
 	Ros2__V1__GetReply *g;
 
@@ -461,6 +505,8 @@ static void sweep_all(void **state, const char *thread)
 	g = sf_get(w.f, KIND(TENANT), "alpha");
 	memcpy(w.alpha.b, g->object->uid.data, ROS2_UID_LEN);
 	ros2__v1__get_reply__free_unpacked(g, NULL);
+	sf_apply(w.f, sf_agent1);
+	fake_enrol(w.f, &away, "dpu-1");
 	fake_enrol(w.f, &w.a, "dpu-0");
 	w.a.sees = answer_report;
 	for (size_t i = 0; i < ARRAY_SIZE(works); i++) {
@@ -469,6 +515,7 @@ static void sweep_all(void **state, const char *thread)
 	assert_true(points > 0);
 	verify_log(&w);
 	fake_free(&w.a);
+	fake_free(&away);
 }
 
 static void alloc__of_the_loop(void **state)

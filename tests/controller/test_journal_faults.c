@@ -7,6 +7,7 @@
 #include "tests/controller/journal_rig.h"
 #include "tests/await.h"
 #include "tests/controller/power_vfs.h"
+#include "common/crypto.h"
 #include "common/util.h"
 #include <errno.h>
 
@@ -122,6 +123,166 @@ static void journal__that_cannot_be_made_is_made_by_the_next_start(void **state)
 	}
 }
 
+/* ---- suspect? ---- */
+
+static void look_at_journal(void *arg)
+{
+	struct store_stats st;
+
+	store_stats(rig_store, &st);
+	*(bool *)arg = st.journal_failed;
+}
+
+static bool failed_becomes(bool want)
+{
+	bool is = !want;
+
+	return AWAIT((loop_call(rig_loop, look_at_journal, &is), is == want));
+}
+
+/* ---- its name, and what a start has read ---- */
+
+static const char *the_directory(void)
+{
+	static char dir[80];
+
+	snprintf(dir, sizeof(dir), "=%s", strrchr(rig_fix.dir, '/'));
+	return dir;
+}
+
+/* There is no journal yet, and its directory fails some times in a row, as it is opened or synced:
+ * what was answered out of the one that is good again is there when the power goes. */
+static void journal__whose_directory_fails_is_not_trusted_before_it_is_synced(void **state)
+{
+	for (unsigned i = 0; i < 12; i++) {
+		struct disk_fsx_opts o = {.fault_errno = EIO,
+		                          .fault_path = the_directory(),
+		                          .fault_call = i % 2,
+		                          .fault_times = 1 + i / 2};
+		void *journal = rig_before[1].p;
+		const char *bad;
+
+		rig_before[1].p = NULL;
+		rig_begin_run(&o);
+		rig_before[1].p = journal;
+		if (!rig_start()) {
+			rig_end_run();
+			continue;
+		}
+		power_vfs_full(true);
+		rig_revoke_some(0, 1);
+		assert_true(failed_becomes(false));
+		assert_true(rig_told[0].held);
+		assert_true(disk_fsx_faults() > 0);
+		rig_die();
+		power_vfs_full(false);
+		disk_restore(rig_disk, DISK_LOSE_UNSYNCED, SEED);
+		disk_fsx_use(&(struct disk_fsx_opts){.disk = rig_disk});
+		bad = rig_check();
+		rig_end_run();
+		if (bad)
+			fail_msg("after %u failures from call %u on: %s", o.fault_times, i % 2,
+			         bad);
+	}
+}
+
+/* The process that makes it is killed at any call; the next one answers out of it, and the power
+ * goes. */
+static void journal__made_by_a_killed_process_is_there_when_the_power_goes(void **state)
+{
+	void *journal = rig_before[1].p;
+	const char *bad = NULL;
+	uint64_t call;
+
+	was_cut = true;
+	for (call = 0; was_cut && !bad; call++) {
+		struct disk_fsx_opts o = {0};
+
+		rig_before[1].p = NULL;
+		rig_begin_run(&o);
+		rig_before[1].p = journal;
+		disk_arm(rig_disk, call);
+		if (rig_start()) {
+			was_cut = disk_is_off(rig_disk);
+			rig_die();
+		}
+		disk_arm(rig_disk, UINT64_MAX);
+		assert_true(rig_start());
+		power_vfs_full(true);
+		rig_revoke_some(0, 1);
+		assert_true(rig_told[0].held);
+		rig_die();
+		power_vfs_full(false);
+		disk_restore(rig_disk, DISK_LOSE_UNSYNCED, SEED);
+		disk_fsx_use(&(struct disk_fsx_opts){.disk = rig_disk});
+		bad = rig_check();
+		rig_end_run();
+	}
+	if (bad)
+		fail_msg("killed at call %llu: %s", (unsigned long long)call - 1, bad);
+	assert_true(call > 5);
+}
+
+#define SLOTS 16 /* the first ones: more than are used */
+
+static void taken_slots(bool ret[SLOTS])
+{
+	AUTO_FREE void *file = NULL;
+	char path[128];
+	size_t n;
+
+	fixture_path(&rig_fix, "revocations", path);
+	assert_int_equal(fsx_read_file(path, 64u << 20, &file, &n, NULL), 0);
+	for (size_t i = 0; i < SLOTS; i++) {
+		const uint8_t *p = (const uint8_t *)file + i * 4096;
+		uint32_t len, crc;
+
+		memcpy(&len, p + 8, 4);
+		memcpy(&crc, p + 12, 4);
+		ret[i] = !memcmp(p, "ROS2REV1", 8) && len <= 4096 - 16 &&
+		         crypto_crc32c(p + 16, len) == crc;
+	}
+}
+
+/* Killed at any call of the journal, whether it takes a slot or gives one back: a slot that the
+ * next start finds free in the page cache is free on the disk from then on. */
+static void journal__that_a_start_has_read_is_what_the_disk_has(void **state)
+{
+	uint64_t call;
+
+	was_cut = true;
+	for (call = 0; was_cut; call++) {
+		struct disk_fsx_opts o = {.cut_path = JOURNAL, .cut_call = call};
+		bool read[SLOTS], kept[SLOTS];
+
+		rig_begin_run(&o);
+		if (rig_start()) {
+			power_vfs_full(true);
+			rig_revoke_some(0, 2);
+			power_vfs_full(false);
+			rig_settle();
+			was_cut = disk_is_off(rig_disk);
+			rig_die();
+		}
+		disk_fsx_use(&(struct disk_fsx_opts){.disk = rig_disk});
+		disk_arm(rig_disk, UINT64_MAX);
+		taken_slots(read);
+		rig_full_from_start = true;
+		assert_true(rig_start());
+		rig_full_from_start = false;
+		rig_die();
+		power_vfs_full(false);
+		disk_restore(rig_disk, DISK_LOSE_UNSYNCED, SEED);
+		taken_slots(kept);
+		/* One whose revocation is recorded is given back meanwhile. */
+		for (unsigned i = 0; i < SLOTS; i++)
+			assert_true(read[i] || !kept[i]);
+		assert_null(rig_check());
+		rig_end_run();
+	}
+	assert_true(call > 4);
+}
+
 /* The sync of a slot fails, once or for good, and the new file, too, has no room or fails; the
  * process is killed before it could mend it. The next one reads the slot out of the page cache and
  * carries it out; then the power goes. */
@@ -166,23 +327,6 @@ static void journal__is_written_anew_by_a_start_after_a_failed_sync(void **state
 	assert_true(was_cut); /* the second start carried it out */
 	/* The control: without that sync the same power cut loses it. */
 	assert_non_null(killed_after_failed_sync(false));
-}
-
-/* ---- suspect, and mended ---- */
-
-static void look_at_journal(void *arg)
-{
-	struct store_stats st;
-
-	store_stats(rig_store, &st);
-	*(bool *)arg = st.journal_failed;
-}
-
-static bool failed_becomes(bool want)
-{
-	bool is = !want;
-
-	return AWAIT((loop_call(rig_loop, look_at_journal, &is), is == want));
 }
 
 /* The old file fails for good: a new one takes its place, and what was answered is in it. */
@@ -249,6 +393,9 @@ int main(void)
 		cmocka_unit_test(journal__whose_file_fails_is_replaced_by_a_new_one),
 		cmocka_unit_test(journal__that_cannot_be_mended_is_told_and_mended_later),
 		cmocka_unit_test(journal__is_written_whole_by_short_writes),
+		cmocka_unit_test(journal__whose_directory_fails_is_not_trusted_before_it_is_synced),
+		cmocka_unit_test(journal__made_by_a_killed_process_is_there_when_the_power_goes),
+		cmocka_unit_test(journal__that_a_start_has_read_is_what_the_disk_has),
 	};
 
 	return cmocka_run_group_tests(tests, rig_setup, rig_teardown);

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Swept faults of a controller's start. Each allocation, descriptor, thread, mapping, place in
+ * epoll, read, write and sync of a file, bind and listen that our code makes fails, once and for
+ * good: it starts all the same, or says why not in words, leaves no descriptor behind and its data
+ * as they were. What starts, then or the next time, has what was there: a tenant, and the end of
+ * another's rights; and takes a new document. (What SQLite and gRPC call is not failed here; the
+ * power cuts and full disks of the store are tests/controller/test_store_power.c and
+ * tests/integration/full_disk.)
+ */
+#include "common/log.h"
+#include "tests/await.h"
+#include "tests/controller/service_fixture.h"
+#include "tests/sweep/sweep.h"
+
+#define KIND(k) ROS2__V1__OBJECT_KIND__OBJECT_KIND_##k
+
+static unsigned fds, lifetime;
+
+static void populate(struct sf *f)
+{
+	Ros2__V1__RevokeReply *r = NULL;
+	struct ros2_err err = ROS2_ERR_INIT;
+
+	sf_apply(f, sf_agent0);
+	sf_apply(f, sf_engine);
+	sf_apply(f, sf_tenant("alpha", "1h", "10m", "dpu-0"));
+	sf_apply(f, sf_tenant("beta", "1h", "10m", "dpu-0"));
+	assert_int_equal(sf_revoke(f, KIND(TENANT), "beta", 1, &r, &err), 0);
+	ros2__v1__revoke_reply__free_unpacked(r, NULL);
+}
+
+static bool is_revoked(struct sf *f, const char *tenant)
+{
+	Ros2__V1__GetReply *r = sf_get(f, KIND(TENANT), tenant);
+	bool is = r->object->tenant->revoked;
+
+	ros2__v1__get_reply__free_unpacked(r, NULL);
+	return is;
+}
+
+/* Rights may wait for a disk that failed as it started. */
+static bool takes_a_document(struct sf *f)
+{
+	char text[16];
+	Ros2__V1__ApplyReply *r;
+	bool applied;
+
+	snprintf(text, sizeof(text), "%um", 60 + ++lifetime % 60);
+	r = sf_apply_text(f, sf_tenant("alpha", text, "10m", "dpu-0"), false);
+	applied = r->applied;
+	ros2__v1__apply_reply__free_unpacked(r, NULL);
+	return applied;
+}
+
+static void has_what_was_there(struct sf *f)
+{
+	f->admin = sf_channel(f, "root", f->ports.admin, NULL);
+	assert_false(is_revoked(f, "alpha"));
+	assert_true(is_revoked(f, "beta"));
+	assert_true(AWAIT(takes_a_document(f)));
+}
+
+static void start_round(struct sf *f, const struct sweep *s)
+{
+	struct ros2_err err = ROS2_ERR_INIT;
+	int r = sf_try(f, &err);
+
+	sweep_off();
+	if (r < 0 && !err.msg[0])
+		fail_msg("call %u%s: %d without a word", s->at, s->persistent ? " and on" : "", r);
+	if (r < 0 && !sweep_fired())
+		fail_msg("%s", err.msg);
+	if (r == 0) {
+		has_what_was_there(f);
+		sf_stop(f);
+	}
+	if (!sweep_fds_back(fds))
+		fail_msg("call %u%s (%s): %u descriptors stay", s->at,
+		         s->persistent ? " and on" : "", err.msg, sweep_fds() - fds);
+}
+
+static void sweep_start(struct sf *f, enum sweep_kind kind, int error, unsigned at_least)
+{
+	struct sweep s = {.kind = kind, .error = error};
+
+	f->opts.metrics_listen = "127.0.0.1:0";
+	populate(f);
+	sf_stop(f);
+	fds = sweep_fds();
+	while (sweep_next(&s))
+		start_round(f, &s);
+	assert_int_equal(sf_try(f, NULL), 0);
+	has_what_was_there(f);
+	if (s.points < at_least)
+		fail_msg("only %u calls failed", s.points);
+}
+
+#define START(name, kind, error, n)                                                                \
+	static void name(void **state)                                                             \
+	{                                                                                          \
+		sweep_start(*state, kind, error, n);                                               \
+	}
+START(start__without_memory_says_so_or_works, SWEEP_ALLOC, ENOMEM, 50)
+START(start__without_descriptors_says_so_or_works, SWEEP_FD, EMFILE, 3)
+START(start__without_threads_says_so, SWEEP_THREAD, EAGAIN, 3)
+START(start__without_room_in_epoll_says_so, SWEEP_EPOLL_CTL, ENOSPC, 1)
+START(start__that_cannot_read_its_files_says_so, SWEEP_READ, EIO, 5)
+START(start__that_cannot_write_its_files_says_so_or_works, SWEEP_WRITE, ENOSPC, 1)
+START(start__that_cannot_sync_its_files_says_so_or_works, SWEEP_SYNC, EIO, 2)
+START(start__that_cannot_listen_says_so, SWEEP_BIND, EADDRINUSE, 2)
+
+#define T(f) cmocka_unit_test_setup_teardown(f, sf_setup, sf_teardown)
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		T(start__without_memory_says_so_or_works),
+		T(start__without_descriptors_says_so_or_works),
+		T(start__without_threads_says_so),
+		T(start__without_room_in_epoll_says_so),
+		T(start__that_cannot_read_its_files_says_so),
+		T(start__that_cannot_write_its_files_says_so_or_works),
+		T(start__that_cannot_sync_its_files_says_so_or_works),
+		T(start__that_cannot_listen_says_so),
+	};
+
+	log_set_level(LOG_LEVEL_ERROR + 1);
+	return cmocka_run_group_tests(tests, sf_group_setup, sf_group_teardown);
+}
