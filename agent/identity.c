@@ -190,8 +190,9 @@ int identity_store_bundle(const char *dir, const char *file, const void *pem, si
 		                      "the controller sent a %s that is none: %s", file, why.msg);
 	if (r < 0)
 		return ros2_err_set(err, r, "%s: %s", file, why.msg);
+	/* It may be there from a try that failed to sync its name. */
 	if (!read_in(dir, file, &old, &old_len, NULL) && old_len == len && !memcmp(old, pem, len))
-		return 0;
+		return fsx_sync_dir(dir, err);
 	r = write_in(dir, file, pem, len, 0644, err);
 	return r < 0 ? r : 1;
 }

@@ -83,7 +83,8 @@ int identity_store(const char *dir, const struct identity_files *f, struct ros2_
 /* A renewed certificate for the same key. */
 int identity_store_certificate(const char *dir, const char *name, const char *trust_domain,
                                const void *cert_pem, size_t len, struct ros2_err *err);
-/* Replaces a bundle when it differs: 1; 0: it is the same, or empty. CORRUPT: not a bundle. */
+/* Replaces a bundle when it differs: 1; 0: it is the same, durably, or empty. CORRUPT: not a
+ * bundle. */
 int identity_store_bundle(const char *dir, const char *file, const void *pem, size_t len,
                           struct ros2_err *err);
 #endif

@@ -74,16 +74,20 @@ static void file_destroy(struct engine *e)
 static int enter_or_make(int dir, const char *name, struct ros2_err *err)
 {
 	AUTO_CLOSE int at = dir;
-	int fd = file_path_open(at, name, O_RDONLY | O_DIRECTORY, 0);
+	AUTO_CLOSE int fd = file_path_open(at, name, O_RDONLY | O_DIRECTORY, 0);
 
 	if (fd == -ENOENT) {
 		if (mkdirat(at, name, 0700) < 0 && errno != EEXIST)
 			return file_path_words(err, -errno, "namespace path: mkdir", name);
-		if (fsync(at) < 0 && errno != EINVAL)
-			return file_path_words(err, -EIO, "namespace path: sync of", name);
 		fd = file_path_open(at, name, O_RDONLY | O_DIRECTORY, 0);
 	}
-	return fd < 0 ? file_path_words(err, fd, "namespace path:", name) : fd;
+	if (fd < 0)
+		return file_path_words(err, fd, "namespace path:", name);
+	/* Also of one that is there: who made it may have been killed, or have failed, before this.
+	 * A file system that is read-only or has no such thing has nothing to wait for. */
+	if (fsync(at) < 0 && errno != EINVAL && errno != EROFS)
+		return file_path_words(err, -EIO, "namespace path: sync of", name);
+	return TAKE_FD(fd);
 }
 
 static int file_ns_open(struct engine *e, const struct engine_who *who, const char *path,

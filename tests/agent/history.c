@@ -43,6 +43,8 @@ static void on_receipt(const Ros2__V1__Receipt *r)
 	assert_true(hist.told.n_receipts < TOLD_MAX);
 	if (r->durable && !hist_has_ended())
 		hist.told.receipts[hist.told.n_receipts++] = r->revocation_uid.data[0];
+	else if (!hist_has_ended())
+		hist.told.n_unwritten++;
 }
 
 int __wrap_uplink_send(struct uplink *u, const Ros2__V1__AgentMessage *m);
@@ -206,7 +208,7 @@ void hist_epoch(uint64_t counter)
 	hist_settle();
 }
 
-static void delta(uint64_t nonce, Ros2__V1__AgentObject **objs, size_t n)
+void hist_delta(uint64_t nonce, Ros2__V1__AgentObject **objs, size_t n)
 {
 	Ros2__V1__Delta d = ROS2__V1__DELTA__INIT;
 	Ros2__V1__SealedObject *sealed[8];
@@ -292,7 +294,7 @@ static void first_day(void)
 	objs[0] = fix_engine(&hist.fix, "files", 1, 1);
 	objs[1] = fix_tenant(&hist.fix, "alpha", FIX_ALPHA, 2, 2);
 	objs[2] = fix_tenant(&hist.fix, "beta", FIX_BETA, 3, 3);
-	delta(1, objs, 3);
+	hist_delta(1, objs, 3);
 	record(SPOOL_DENIAL, "denial-1");
 	hist_settle();
 	record(SPOOL_WIDEN, "open-1");
@@ -300,7 +302,7 @@ static void first_day(void)
 	record(SPOOL_WIDEN, "open-2");
 	hist_settle();
 	objs[0] = fix_grant(&hist.fix, 10, 2, FIX_ALPHA, 5, clock_boottime_ns(), 3600000, 2);
-	delta(2, objs, 1);
+	hist_delta(2, objs, 1);
 	revoke_seed(110);
 }
 
@@ -310,12 +312,12 @@ static void second_day(void)
 
 	hist_epoch(4);
 	objs[0] = fix_tenant(&hist.fix, "beta", FIX_BETA, 3, 6);
-	delta(3, objs, 1);
+	hist_delta(3, objs, 1);
 	objs[0] = fix_tenant(&hist.fix, "alpha", FIX_ALPHA, 2, 7);
 	objs[1] = fix_tenant(&hist.fix, "beta", FIX_BETA, 3, 8);
-	delta(4, objs, 2);
+	hist_delta(4, objs, 2);
 	objs[0] = fix_engine(&hist.fix, "files", 1, 9);
-	delta(5, objs, 1);
+	hist_delta(5, objs, 1);
 	hist_beat();
 	revoke_seed(102);
 	record(SPOOL_WIDEN, "open-3");

@@ -36,6 +36,7 @@ struct history {
 		unsigned n_objects, n_sent;
 		uint8_t receipts[TOLD_MAX]; /* seeds of revocations with a durable receipt */
 		unsigned n_receipts;
+		unsigned n_unwritten;      /* receipts that said that it is not on disk */
 		uint8_t revoked[TOLD_MAX]; /* that were sent, with or without a receipt */
 		unsigned n_revoked;
 		char records[TOLD_MAX][16]; /* of operations that went on */
@@ -61,6 +62,7 @@ const char *hist_compare(void);
 
 void hist_settle(void); /* until nothing is left to do */
 void hist_epoch(uint64_t counter);
+void hist_delta(uint64_t nonce, Ros2__V1__AgentObject **objs, size_t n);
 void hist_beat(void);
 void hist_send_revoke(uint8_t seed);
 void hist_tell_object(enum obj_kind kind, const struct ros2_uid *uid, uint64_t version);

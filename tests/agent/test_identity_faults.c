@@ -232,6 +232,41 @@ static void identity__holds_when_any_call_of_the_disk_fails(void **state)
 	}
 }
 
+/* A bundle lets people in: as long as its name cannot be synced it does not count as stored, though
+ * it is found there. */
+static void bundle__counts_as_stored_when_its_directory_is_synced(void **state)
+{
+	struct disk_fsx_opts o = {
+		.fault_errno = EIO, .fault_path = "=/state", .fault_for_good = true};
+	struct disk_fsx_opts none = {0};
+	struct ros2_err err = ROS2_ERR_INIT;
+	char more[65536], path[600];
+	void *p = NULL;
+	size_t n = 0, len = (size_t)snprintf(more, sizeof(more), "%.*s\n", (int)ca_len,
+	                                     (const char *)ca_pem);
+
+	begin(&none);
+	disk_fsx_use(&none);
+	assert_int_equal(enrol(), 0);
+	o.disk = disk;
+	disk_fsx_use(&o);
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(identity_store_bundle(dir, "tenant-bundle.pem", more, len, &err),
+		                 -EIO);
+	assert_true(strlen(err.msg) > 0);
+	disk_fsx_use(&none);
+	assert_true(identity_store_bundle(dir, "tenant-bundle.pem", more, len, &err) >= 0);
+	disk_arm(disk, 0);
+	disk_restore(disk, DISK_LOSE_UNSYNCED, 1);
+	snprintf(path, sizeof(path), "%s/tenant-bundle.pem", dir);
+	disk_fsx_use(&none);
+	assert_int_equal(fsx_read_file(path, sizeof(more), &p, &n, NULL), 0);
+	assert_int_equal(n, len);
+	assert_memory_equal(p, more, len);
+	free(p);
+	end();
+}
+
 /* A read that fails is told as that: nobody is sent to enrol again for it. */
 static void identity__that_cannot_be_read_is_not_called_damaged(void **state)
 {
@@ -267,6 +302,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(identity__holds_when_any_call_of_the_disk_fails),
+		cmocka_unit_test(bundle__counts_as_stored_when_its_directory_is_synced),
 		cmocka_unit_test(identity__that_cannot_be_read_is_not_called_damaged),
 	};
 

@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The power of the disk is cut where the agent takes back what its own files would give after a
+ * start: the stamp, before a receipt says that a revocation found no room (written over, or where
+ * even that finds none, removed); and the snapshot, when the log of revocations is damaged.
+ * Negative controls: without the fsync of each, the sweep finds that a start has the right again.
+ */
+#include "tests/agent/history.h"
+#include "common/log.h"
+#include <errno.h>
+#include <sys/stat.h>
+
+#define SEED    74
+#define REVOKED 102 /* the tenant alpha: see hist_send_revoke */
+
+static Ros2__V1__AgentObject *alpha(void)
+{
+	return fix_tenant(&hist.fix, "alpha", FIX_ALPHA, 2, 2);
+}
+
+static void begin(void)
+{
+	Ros2__V1__AgentObject *objs[2];
+
+	hist.slack = 0;
+	hist.ends_when_fatal = true;
+	hist_begin(NULL);
+	hist.fix.epoch.counter = 3;
+	assert_true(hist_boot());
+	hist_epoch(3);
+	objs[0] = fix_engine(&hist.fix, "files", 1, 1);
+	objs[1] = alpha();
+	hist_delta(1, objs, 2);
+	hist_beat();
+}
+
+static void end(void)
+{
+	hist_die();
+	hist.ends_when_fatal = false;
+	hist_end();
+}
+
+/* ---- no room for a revocation ---- */
+
+struct cut {
+	bool copies; /* the disk has no room to write over something, either */
+	enum disk_loss loss;
+	const char *no_fsync;
+	uint64_t call;
+	unsigned seed;
+	bool done;
+};
+
+/* NULL or what is wrong. */
+static const char *no_room_at(struct cut *c)
+{
+	struct disk_fsx_opts full = {.fault_errno = ENOSPC,
+	                             .fault_path = c->copies ? NULL : "=/revocations",
+	                             .fault_for_good = true,
+	                             .no_fsync = c->no_fsync};
+	const char *bad = NULL;
+	bool told;
+
+	begin();
+	assert_true(hist.agent->contact.known);
+	full.disk = hist.disk;
+	disk_fsx_use(&full);
+	disk_arm(hist.disk, c->call);
+	hist_send_revoke(REVOKED);
+	c->done = !disk_is_off(hist.disk);
+	told = hist.told.n_unwritten > 0;
+	assert_int_equal(hist.told.n_receipts, 0);
+	assert_true(told || !c->done);
+	hist_die();
+	disk_fsx_use(&(struct disk_fsx_opts){.disk = hist.disk});
+	disk_restore(hist.disk, c->loss, SEED + c->call);
+	if (!hist_boot())
+		bad = "the agent does not start";
+	else if (told && hist.agent->contact.known)
+		bad = "a start knows of contact, and not of a revocation that was answered";
+	end();
+	return bad;
+}
+
+static const char *sweep_no_room(bool copies, enum disk_loss loss, const char *no_fsync)
+{
+	struct cut c = {.copies = copies, .loss = loss, .no_fsync = no_fsync};
+	const char *bad = NULL;
+
+	for (; !c.done && !bad; c.call++)
+		bad = no_room_at(&c);
+	if (!bad)
+		assert_true(c.call > 2);
+	return bad;
+}
+
+static void stamp__is_off_the_disk_before_a_receipt_says_not_durable(void **state)
+{
+	for (int i = 0; i < 4; i++) {
+		const char *bad =
+			sweep_no_room(i % 2, i / 2 ? DISK_TEAR : DISK_LOSE_UNSYNCED, NULL);
+
+		if (bad)
+			fail_msg("%s%s", i % 2 ? "without room to write over: " : "", bad);
+	}
+}
+
+static void power__sweep_finds_a_stamp_that_was_written_over_without_its_fsync(void **state)
+{
+	assert_non_null(sweep_no_room(false, DISK_LOSE_UNSYNCED, "=/contact"));
+}
+
+static void power__sweep_finds_a_stamp_that_was_removed_without_its_fsync(void **state)
+{
+	assert_non_null(sweep_no_room(true, DISK_LOSE_UNSYNCED, "=/state"));
+}
+
+/* ---- a damaged log ---- */
+
+/* Its first entry says something else. */
+static void damage(void)
+{
+	char path[4200];
+	int fd;
+
+	testing_path(path, hist.dir, "revocations");
+	fd = open(path, O_RDWR | O_CLOEXEC);
+	assert_true(fd >= 0);
+	assert_int_equal(pwrite(fd, "????", 4, 4), 4);
+	close(fd);
+}
+
+static bool gives_alpha(void)
+{
+	struct ros2_uid uid = fix_uid(2);
+	struct state_tenant now;
+
+	return state_tenant_get(hist.agent->state, &uid, &now) == 0 && !now.revoked;
+}
+
+static const char *damaged_at(struct cut *c)
+{
+	const char *bad = NULL;
+
+	begin();
+	hist_send_revoke(REVOKED);
+	assert_int_equal(hist.told.n_receipts, 1);
+	agent_free(hist.agent);
+	hist.agent = NULL;
+	damage();
+	disk_free(hist.disk);
+	hist.disk = disk_new(hist.dir);
+	disk_fsx_use(&(struct disk_fsx_opts){.disk = hist.disk, .no_fsync = c->no_fsync});
+	disk_arm(hist.disk, c->call);
+	if (hist_boot() && gives_alpha())
+		bad = "a start with a damaged log gives what was revoked";
+	c->done = !disk_is_off(hist.disk);
+	hist_die();
+	disk_fsx_use(&(struct disk_fsx_opts){.disk = hist.disk});
+	disk_restore(hist.disk, c->loss, SEED + c->seed * 1000 + c->call);
+	if (!bad && !hist_boot())
+		bad = "the agent does not start";
+	else if (!bad && gives_alpha())
+		bad = "after a damaged log what was revoked works again";
+	end();
+	return bad;
+}
+
+/* Which names reach the disk without a sync is left to chance. */
+static const char *sweep_damaged(enum disk_loss loss, const char *no_fsync)
+{
+	struct cut c = {.loss = loss, .no_fsync = no_fsync};
+	const char *bad = NULL;
+
+	for (; c.seed < 16 && !bad; c.seed++) {
+		c.done = false;
+		for (c.call = 0; !c.done && !bad; c.call++)
+			bad = damaged_at(&c);
+		assert_true(bad || c.call > 8);
+	}
+	return bad;
+}
+
+static void snapshot__is_gone_before_a_damaged_log_is_replaced(void **state)
+{
+	const char *bad = sweep_damaged(DISK_TEAR, NULL);
+
+	bad = bad ? bad : sweep_damaged(DISK_LOSE_UNSYNCED, NULL);
+	if (bad)
+		fail_msg("%s", bad);
+}
+
+static void power__sweep_finds_a_snapshot_that_was_removed_without_its_fsync(void **state)
+{
+	assert_non_null(sweep_damaged(DISK_TEAR, "=/state"));
+}
+
+static int group_setup(void **state)
+{
+	log_set_level(LOG_LEVEL_ERROR + 1);
+	if (access("/dev/shm", W_OK) == 0)
+		setenv("TMPDIR", "/dev/shm", 0);
+	fixture_init(&hist.fix);
+	return 0;
+}
+
+static int group_teardown(void **state)
+{
+	fixture_fini(&hist.fix);
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(stamp__is_off_the_disk_before_a_receipt_says_not_durable),
+		cmocka_unit_test(
+			power__sweep_finds_a_stamp_that_was_written_over_without_its_fsync),
+		cmocka_unit_test(power__sweep_finds_a_stamp_that_was_removed_without_its_fsync),
+		cmocka_unit_test(snapshot__is_gone_before_a_damaged_log_is_replaced),
+		cmocka_unit_test(power__sweep_finds_a_snapshot_that_was_removed_without_its_fsync),
+	};
+
+	return cmocka_run_group_tests(tests, group_setup, group_teardown);
+}
