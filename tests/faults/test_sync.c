@@ -140,6 +140,58 @@ static void sync__records_cut_at_each_message(void **state)
 	run(state, names, ARRAY_SIZE(names), 3);
 }
 
+/* ---- what was seen of its devices ---- */
+
+static int seen_of_one(bool shm, struct probe_subject out[PROBE_SUBJECTS_MAX], size_t *ret_n,
+                       struct ros2_err *err)
+{
+	memset(out, 0, sizeof(*out));
+	strcpy(out->name, "tcp");
+	strcpy(out->transport, "tcp");
+	strcpy(out->device, "software");
+	for (unsigned i = 0; i < PROBE_PROPERTIES; i++)
+		out->findings[i].result = PROBE_ENFORCED;
+	*ret_n = 1;
+	return 0;
+}
+
+static void probed(struct agent_opts *o)
+{
+	o->probe = seen_of_one;
+}
+
+static int setup_probed(void **state)
+{
+	pair_agent_opts = probed;
+	return pair_setup_running(state);
+}
+
+static int teardown_probed(void **state)
+{
+	pair_agent_opts = NULL;
+	return pair_teardown(state);
+}
+
+/* It is told with each link, whatever became of the last one. */
+static bool is_known(struct pair *p, void *arg)
+{
+	Ros2__V1__GetReply *r = sf_get(p->f, ROS2__V1__OBJECT_KIND__OBJECT_KIND_AGENT, "dpu-0");
+	const Ros2__V1__AgentInfo *a = r->object->agent;
+	bool is = a->n_probes == 1 && !strcmp(a->probes[0]->name, "tcp") &&
+	          a->probes[0]->n_findings == PROBE_PROPERTIES;
+
+	ros2__v1__get_reply__free_unpacked(r, NULL);
+	return is;
+}
+
+static void sync__probe_cut_at_each_message(void **state)
+{
+	static const char *const names[] = {"AgentMessage.probe"};
+
+	run(state, names, ARRAY_SIZE(names), 2);
+	assert_true(pair_until(*state, is_known, NULL));
+}
+
 #define T(f) cmocka_unit_test_setup_teardown(f, pair_setup_running, pair_teardown)
 
 int main(void)
@@ -148,6 +200,8 @@ int main(void)
 		T(sync__greeting_cut_at_each_message),
 		T(sync__documents_cut_at_each_message),
 		T(sync__records_cut_at_each_message),
+		cmocka_unit_test_setup_teardown(sync__probe_cut_at_each_message, setup_probed,
+	                                        teardown_probed),
 	};
 
 	return cmocka_run_group_tests(tests, sf_group_setup, sf_group_teardown);
