@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The store's rows in SQLite: WAL, synchronous=FULL, one writer connection, one reader, one for
- * checkpoints of the WAL. SQLite is known here and in store_sqlite_read.c only. It never starts a
+ * checkpoints of the WAL. SQLite is known in store_sqlite*.c only. It never starts a
  * thread, never retries, and turns SQLite's errors into -ENOSPC (nothing was changed), -EBADMSG
  * (damaged) and -EIO. Invariants: (1) the file is ours (application_id) and of a schema that is
  * known before anything is written; (2) automatic WAL checkpoints are off: a commit never pays for
@@ -341,6 +341,8 @@ static int open_all(struct backend *b, const struct store_opts *o, struct ros2_e
 	if (r < 0)
 		return r;
 	r = check_identity(b, &version, err);
+	if (!r)
+		r = sqlite_write_anew(b, err);
 	if (r < 0)
 		return r;
 	r = exec(b, b->db,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Inside the SQLite backend: store_sqlite.c (opening, writing) and store_sqlite_read.c (rows out).
- */
+/* Inside the SQLite backend: store_sqlite.c (opening, writing), store_sqlite_read.c (rows out),
+ * store_sqlite_anew.c (what a start finds). */
 #ifndef ROS2_CONTROLLER_STORE_SQLITE_PRIV_H
 #define ROS2_CONTROLLER_STORE_SQLITE_PRIV_H
 
@@ -73,6 +73,8 @@ int64_t sqlite_pragma_int(struct sqlite3 *db, const char *sql);
 void sqlite_col_bytes(struct sqlite3_stmt *st, int i, void *out, size_t n);
 uint64_t sqlite_col_int(struct sqlite3_stmt *st, int i);
 
+/* Before anything is committed: what is in the files is on the disk. */
+int sqlite_write_anew(struct backend *b, struct ros2_err *err);
 int sqlite_load(void *backend, const struct store_loader *l, struct ros2_err *err);
 int sqlite_page_audit(void *backend, const struct store_audit_query *q, struct store_audit_page *p,
                       struct ros2_err *err);

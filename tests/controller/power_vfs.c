@@ -76,6 +76,10 @@ static int p_sync(sqlite3_file *f, int flags)
 		return SQLITE_OK;
 	if (!disk_call(opts.disk) || (opts.fail_sync_at && n >= opts.fail_sync_at))
 		return SQLITE_IOERR_FSYNC;
+	if (n == opts.forget_sync_at) {
+		disk_forget(opts.disk, p->inode);
+		return SQLITE_IOERR_FSYNC;
+	}
 	if (opts.sync_lies)
 		return SQLITE_OK;
 	disk_sync(opts.disk, p->inode);

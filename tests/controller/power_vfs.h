@@ -14,6 +14,8 @@ struct power_vfs_opts {
 	struct disk *disk;     /* borrowed */
 	bool sync_lies;        /* xSync says yes and does nothing: a negative control */
 	uint64_t fail_sync_at; /* the n-th xSync fails, and so does each after it; 0: none */
+	/* The n-th xSync fails, and what it should have kept no later one keeps; 0: none. */
+	uint64_t forget_sync_at;
 };
 /* Becomes the default VFS; a second call replaces the options. Nobody has a database open. */
 void power_vfs_use(const struct power_vfs_opts *o);
