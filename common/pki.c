@@ -155,8 +155,8 @@ static bool is_p256(const EVP_PKEY *key)
 	       !spelled_out;
 }
 
-/* A request whose key is of our kind and whose sender holds that key. */
-int pki_parse_csr(const char *pem, size_t len, X509_REQ **ret, struct ros2_err *err)
+/* A request whose key is of our kind. */
+static int parse_unproved(const char *pem, size_t len, X509_REQ **ret, struct ros2_err *err)
 {
 	CLEANUP(pki_bio_cleanup) BIO *bio = pem_bio(pem, len);
 	CLEANUP(pki_req_cleanup)
@@ -172,7 +172,19 @@ int pki_parse_csr(const char *pem, size_t len, X509_REQ **ret, struct ros2_err *
 		                    "certificate request: expected an ECDSA P-256 key, found %s",
 		                    key ? EVP_PKEY_get0_type_name(key) : "none that parses");
 	}
-	if (X509_REQ_verify(req, key) != 1) {
+	*ret = TAKE_PTR(req);
+	return 0;
+}
+
+/* And whose sender holds that key. */
+int pki_parse_csr(const char *pem, size_t len, X509_REQ **ret, struct ros2_err *err)
+{
+	CLEANUP(pki_req_cleanup) X509_REQ *req = NULL;
+	int r = parse_unproved(pem, len, &req, err);
+
+	if (r < 0)
+		return r;
+	if (X509_REQ_verify(req, X509_REQ_get0_pubkey(req)) != 1) {
 		ERR_clear_error();
 		return ros2_err_set(err, -EBADMSG,
 		                    "certificate request: its signature is not by its own key");
@@ -285,6 +297,14 @@ int pki_cert_info(const char *pem, size_t len, struct pki_cert_info *ret, struct
 		                    "a certificate with a broken time or serial number");
 	*ret = info;
 	return 0;
+}
+
+int pki_csr_claimed_spki(const char *pem, size_t len, uint8_t out[32], struct ros2_err *err)
+{
+	CLEANUP(pki_req_cleanup) X509_REQ *req = NULL;
+	int r = parse_unproved(pem, len, &req, err);
+
+	return r < 0 ? r : pki_hash_spki(X509_REQ_get_X509_PUBKEY(req), out, err);
 }
 
 int pki_csr_spki(const char *pem, size_t len, uint8_t out[32], struct ros2_err *err)

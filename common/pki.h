@@ -60,7 +60,9 @@ struct pki_cert_info {
 };
 /* Of the first certificate in @pem. -EBADMSG if it does not parse. */
 int pki_cert_info(const char *pem, size_t len, struct pki_cert_info *ret, struct ros2_err *err);
-/* SHA-256 of the public key in a PEM certificate request whose signature is good. */
+/* SHA-256 of the public key that a PEM certificate request names: nobody has proved to have it. */
+int pki_csr_claimed_spki(const char *pem, size_t len, uint8_t out[32], struct ros2_err *err);
+/* The same of a request whose signature is good. */
 int pki_csr_spki(const char *pem, size_t len, uint8_t out[32], struct ros2_err *err);
 /* Chain of @pem (leaf first) to a certificate of @bundle_pem, which holds authorities only, at the
  * present time. The leaf must not be an authority and must be usable by a TLS client.

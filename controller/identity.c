@@ -3,8 +3,8 @@
  * Agents' identities: one-time join tokens, certificates from a request, renewal, rejoin. A private
  * key never comes here; of a token only the hash is kept; a token is bound to one Agent object (its
  * uid, so a re-created name inherits nothing) and is used once, except that the same key may ask
- * again until the token expires (an answer that was lost). The proof of possession of a key is the
- * request's own signature.
+ * again until the token expires (an answer that was lost) or the agent has another key. The proof
+ * of possession of a key is the request's own signature.
  */
 #include "controller/ctl.h"
 #include "common/pki.h"
@@ -317,6 +317,11 @@ static int check_token(struct ctl *c, const struct ctl_agent *a, const char *sec
 		return ros2_err_named(
 			err, ROS2_UNAUTHENTICATED,
 			"this token was used already, by another key: create a new one");
+	/* Whoever stole the key had the token, too. */
+	if (t->used && !crypto_equal(a->spki, spki, 32))
+		return ros2_err_named(err, ROS2_UNAUTHENTICATED,
+		                      "this token was used already, and the agent has enrolled "
+		                      "with another key since: create a new one");
 	return 0;
 }
 
@@ -354,12 +359,15 @@ void ctl_enrol(struct ctl *c, const struct ctl_caller *who, const char *agent, c
 	struct ctl_enrolled none = {0};
 	uint8_t spki[32];
 	bool denied = true;
-	int r = op ? pki_csr_spki(csr, csr_len, spki, &err)
+	int r = op ? pki_csr_claimed_spki(csr, csr_len, spki, &err)
 	           : ros2_err_set(&err, -ENOMEM, "out of memory");
 
 	if (!r)
 		r = *secret ? check_token(c, a, secret, spki, op->token_hash, &err)
 		            : check_rejoin(a, spki, &err);
+	/* The loop is everybody's: a stranger makes it compute nothing. */
+	if (!r)
+		r = pki_csr_spki(csr, csr_len, spki, &err);
 	if (!r && (a->isolated || a->deleting))
 		r = ros2_err_named(&err, ROS2_REVOKED, "agent %s is isolated", agent);
 	denied = r < 0 && r != -ENOMEM;

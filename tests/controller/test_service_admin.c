@@ -2,7 +2,9 @@
 /* The Admin, Enrol and Audit services over real mTLS: apply, roles, tokens, listeners, the log. */
 #include "proto/audit/audit.h"
 #include "tests/controller/service_audit.h"
+#include "common/pki.h"
 #include "common/util.h"
+#include <ctype.h>
 
 static void apply__reports_every_fault_and_changes_nothing(void **state)
 {
@@ -314,6 +316,71 @@ static void token__is_used_once_but_answers_the_same_key_again(void **state)
 	assert_int_not_equal(fake_enrol_with(f, &thief, "dpu-0", secret, &err), 0);
 }
 
+/* With a request that its own key has not signed. */
+static struct ros2_err enrol_unsigned(struct sf *f, const char *secret)
+{
+	struct rpc_channel *ch = sf_channel(f, NULL, f->ports.enrol, NULL);
+	Ros2__V1__EnrolRequest q = ROS2__V1__ENROL_REQUEST__INIT;
+	Ros2__V1__EnrolReply *r = NULL;
+	struct ros2_err err = ROS2_ERR_INIT;
+	AUTO_FREE char *csr = NULL;
+	char *in_signature;
+
+	assert_int_equal(pki_csr_create(sf_path("root/tls.key"), NULL, &csr, NULL), 0);
+	in_signature = strstr(csr, "-----END") - 6;
+	while (!isalnum((unsigned char)*--in_signature))
+		; /* a line's end, padding */
+	*in_signature = *in_signature == 'A' ? 'B' : 'A';
+	q.agent = (char *)"dpu-0";
+	q.secret = (char *)secret;
+	q.csr_pem = (ProtobufCBinaryData){strlen(csr), (uint8_t *)csr};
+	q.protocol = RPC_PROTOCOL_VERSION;
+	assert_int_not_equal(ros2_v1_enrol_enrol_sync(ch, &q, 10000, &r, &err), 0);
+	rpc_channel_free(ch);
+	return err;
+}
+
+static void enrol__looks_at_no_signature_of_a_stranger(void **state)
+{
+	struct sf *f = *state;
+	AUTO_FREE char *secret = NULL;
+	char unknown[65];
+
+	sf_apply(f, sf_agent0);
+	memset(unknown, 'a', 64);
+	unknown[64] = '\0';
+	assert_int_equal(enrol_unsigned(f, unknown).status, ROS2_UNAUTHENTICATED);
+	assert_int_equal(enrol_unsigned(f, "").status, ROS2_UNAUTHENTICATED);
+	/* The control: whoever has a token is told what is wrong with the request. */
+	secret = sf_token(f, "dpu-0", 0);
+	assert_non_null(strstr(enrol_unsigned(f, secret).msg, "not by its own key"));
+	sf_audit_wait(f, "agent.enrol", 3);
+}
+
+/* A key was stolen, and what lay beside it: the agent has enrolled again with another one. */
+static void token__of_a_key_that_was_replaced_does_not_bring_it_back(void **state)
+{
+	struct sf *f = *state;
+	struct fake first = {0}, second = {.dir = "second"};
+	struct ros2_err err = ROS2_ERR_INIT;
+	AUTO_FREE char *stolen = NULL, *fresh = NULL;
+
+	sf_apply(f, sf_agent0);
+	stolen = sf_token(f, "dpu-0", 0);
+	assert_int_equal(fake_enrol_with(f, &first, "dpu-0", stolen, &err), 0);
+	/* The control: as long as it is the agent's key. */
+	assert_int_equal(fake_enrol_with(f, &first, "dpu-0", stolen, &err), 0);
+	fresh = sf_token(f, "dpu-0", 0);
+	assert_int_equal(fake_enrol_with(f, &second, "dpu-0", fresh, &err), 0);
+	assert_int_not_equal(fake_enrol_with(f, &first, "dpu-0", stolen, &err), 0);
+	assert_int_equal(err.status, ROS2_UNAUTHENTICATED);
+	sf_stop(f);
+	sf_start(f);
+	assert_int_not_equal(fake_enrol_with(f, &first, "dpu-0", stolen, &err), 0);
+	assert_int_equal(err.status, ROS2_UNAUTHENTICATED);
+	assert_int_equal(fake_enrol_with(f, &second, "dpu-0", fresh, &err), 0);
+}
+
 static void token__opens_no_other_name_and_not_for_ever(void **state)
 {
 	struct sf *f = *state;
@@ -464,6 +531,8 @@ int main(void)
 		T(listeners__refuse_certificates_of_other_bundles),
 		T(listeners__serve_only_their_own_services),
 		T(token__is_used_once_but_answers_the_same_key_again),
+		T(token__of_a_key_that_was_replaced_does_not_bring_it_back),
+		T(enrol__looks_at_no_signature_of_a_stranger),
 		T(token__opens_no_other_name_and_not_for_ever),
 		T(audit__filters_what_was_asked_for),
 		T(audit__raw_stream_verifies_with_the_status_key),
