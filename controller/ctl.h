@@ -113,6 +113,7 @@ struct ctl_rollout { /* one object at one agent */
 	bool reply;          /* waiting: a grant that was asked for, by request_id */
 	uint64_t request_id;
 	uint64_t mark; /* last synchronisation that wanted it */
+	bool leaving;  /* a tenant that the agent is told to remove: until it says that it did */
 	UT_hash_handle hh;
 };
 
@@ -590,7 +591,8 @@ struct link_have {
 	struct ros2_uid uid;
 	uint64_t version;
 };
-void link_removals(struct link *l, const struct link_have *v, size_t n);
+/* The nonce under which the agent says that it did; 0: out of memory, and the stream ends. */
+uint64_t link_removals(struct link *l, const struct link_have *v, size_t n);
 void link_initial_done(struct link *l);
 /* Much waits to be sent already: outbox_writable follows. */
 bool link_has_enough(struct link *l);

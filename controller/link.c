@@ -96,7 +96,7 @@ static void fill_stamp(const struct clock_stamp *s, Ros2__V1__Stamp *out)
 	out->boottime_ns = s->boottime_ns;
 }
 
-void link_removals(struct link *l, const struct link_have *v, size_t n)
+uint64_t link_removals(struct link *l, const struct link_have *v, size_t n)
 {
 	Ros2__V1__ControllerMessage m = ROS2__V1__CONTROLLER_MESSAGE__INIT;
 	Ros2__V1__Delta d = ROS2__V1__DELTA__INIT;
@@ -121,6 +121,7 @@ void link_removals(struct link *l, const struct link_have *v, size_t n)
 	}
 	free(have);
 	free(ptrs);
+	return d.nonce;
 }
 
 void link_initial_done(struct link *l)

@@ -150,8 +150,17 @@ static void refuse(struct ctl *c, ctl_revoke_fn fn, void *arg, const struct ros2
 
 /* ---- whom it concerns ---- */
 
+/* It has not said hello to this process: what another one has sent it is not known here, and it may
+ * act on that until its contact ends. */
+static bool may_have_any(const struct ctl_agent *a, uint64_t contact_limit_ms)
+{
+	return a->from_store && !a->welcomed &&
+	       ctl_contact_until(a, contact_limit_ms) > clock_unix_ns();
+}
+
 static int owe_tenant(struct ctl *c, struct ctl_revocation *r, const struct ctl_object *tenant)
 {
+	uint64_t limit_ms = tenant->policy.limits.contact_limit_ms;
 	struct ctl_object *o, *tmp;
 
 	HASH_ITER (by_key, c->by_key, o, tmp) {
@@ -160,9 +169,10 @@ static int owe_tenant(struct ctl *c, struct ctl_revocation *r, const struct ctl_
 		if (!a || !a->enrolled)
 			continue;
 		if (!ctl_placed(tenant, a) &&
-		    !ctl_rollout_get(a, STORE_TENANT, &tenant->uid, false))
+		    !ctl_rollout_get(a, STORE_TENANT, &tenant->uid, false) &&
+		    !may_have_any(a, limit_ms))
 			continue;
-		if (!owe(r, a, ctl_contact_until(a, tenant->policy.limits.contact_limit_ms)))
+		if (!owe(r, a, ctl_contact_until(a, limit_ms)))
 			return -ENOMEM;
 	}
 	return 0;

@@ -97,6 +97,11 @@ static void want(struct ctl_agent *a, enum store_kind kind, const struct ros2_ui
 	if (!r)
 		return;
 	r->mark = a->sync_mark;
+	if (r->leaving) { /* told to remove it, and to have it again */
+		r->leaving = false;
+		r->sent = 0;
+		list_del(&r->unacked);
+	}
 	if (r->sent == version)
 		return;
 	r->sent = version;
@@ -118,27 +123,58 @@ static void want_engines(struct ctl_agent *a, const struct ctl_object *tenant)
 	}
 }
 
+struct removals {
+	struct link_have v[REMOVALS_MAX];
+	struct ctl_rollout *tenants[REMOVALS_MAX];
+	size_t n, n_tenants;
+};
+
+/* What it was told to remove the agent has until it says that it did: whoever revokes such a tenant
+ * meanwhile has to hear of it. */
+static void removals_flush(struct ctl_agent *a, struct removals *m)
+{
+	uint64_t nonce = m->n ? link_removals(a->link, m->v, m->n) : 0;
+
+	for (size_t i = 0; i < m->n_tenants; i++) {
+		struct ctl_rollout *r = m->tenants[i];
+
+		r->leaving = true;
+		r->nonce = nonce;
+		list_del(&r->waiting);
+		list_del(&r->unacked);
+		list_add_tail(&a->unacked, &r->unacked);
+	}
+	m->n = m->n_tenants = 0;
+}
+
+/* Of what an agent makes up nothing is kept: only a tenant that there is can be revoked. */
+static bool may_be_revoked(struct ctl_agent *a, const struct ctl_rollout *r)
+{
+	const struct ctl_object *o = ctl_find_uid(a->ctl, &r->key.uid);
+
+	return r->key.kind == STORE_TENANT && o && o->kind == STORE_TENANT;
+}
+
 static void send_removals(struct ctl_agent *a)
 {
-	struct link_have v[REMOVALS_MAX];
+	struct removals m;
 	struct ctl_rollout *r, *tmp;
-	size_t n = 0;
 
+	m.n = m.n_tenants = 0;
 	HASH_ITER (hh, a->rollout, r, tmp) {
-		if (r->mark == a->sync_mark)
+		if (r->mark == a->sync_mark || r->leaving)
 			continue;
-		if (r->sent) {
-			v[n++] = (struct link_have){(enum store_kind)r->key.kind, r->key.uid,
-			                            r->sent};
-			if (n == REMOVALS_MAX) {
-				link_removals(a->link, v, n);
-				n = 0;
-			}
-		}
-		entry_free(a, r);
+		if (r->sent)
+			m.v[m.n++] = (struct link_have){(enum store_kind)r->key.kind, r->key.uid,
+			                                r->sent};
+		if (r->sent && may_be_revoked(a, r))
+			m.tenants[m.n_tenants++] = r;
+		else
+			entry_free(a, r);
+		if (m.n == REMOVALS_MAX)
+			removals_flush(a, &m);
 	}
-	if (n)
-		link_removals(a->link, v, n);
+	removals_flush(a, &m);
 }
 
 /* Engines, then tenants, then grants: what something needs goes before it. */
@@ -190,6 +226,8 @@ void ctl_rollout_acked(struct ctl_agent *a, uint64_t nonce)
 			return;
 		r->received = r->sent;
 		list_del(&r->unacked);
+		if (r->leaving)
+			entry_free(a, r);
 	}
 }
 

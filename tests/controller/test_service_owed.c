@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Whom the answer to a revocation names: every agent that may act on what is revoked, also when
+ * this process knows of nothing that it has.
+ */
+#include "tests/await.h"
+#include "tests/controller/service_audit.h"
+
+#define KIND(k) ROS2__V1__OBJECT_KIND__OBJECT_KIND_##k
+#define MSG(k)  ROS2__V1__CONTROLLER_MESSAGE__MSG_##k
+
+static struct ros2_uid alpha_on_dpu0(struct sf *f, struct fake *a)
+{
+	Ros2__V1__GetReply *g;
+	struct ros2_uid u;
+
+	sf_apply(f, sf_engine);
+	sf_apply(f, sf_agent0);
+	sf_apply(f, sf_agent1);
+	sf_apply(f, sf_tenant("alpha", "1h", "10m", "dpu-0"));
+	g = sf_get(f, KIND(TENANT), "alpha");
+	memcpy(u.b, g->object->uid.data, ROS2_UID_LEN);
+	ros2__v1__get_reply__free_unpacked(g, NULL);
+	fake_enrol(f, a, "dpu-0");
+	fake_connect(a, NULL, 0);
+	fake_wait_synced(a);
+	return u;
+}
+
+static Ros2__V1__RevokeReply *revoke_alpha(struct sf *f)
+{
+	Ros2__V1__RevokeReply *r = NULL;
+
+	assert_int_equal(sf_revoke(f, KIND(TENANT), "alpha", 1, &r, NULL), 0);
+	return r;
+}
+
+static void owes(struct sf *f, const char *agent)
+{
+	Ros2__V1__RevokeReply *r = revoke_alpha(f);
+	uint64_t now = clock_unix_ns();
+
+	assert_int_equal(r->n_outcomes, 1);
+	assert_string_equal(r->outcomes[0]->agent, agent);
+	assert_int_equal(r->outcomes[0]->state, ROS2__V1__RECEIPT_STATE__RECEIPT_STATE_UNCONFIRMED);
+	assert_in_range(r->outcomes[0]->unconfirmed_until_unix_ns, now + 500 * NS_PER_S,
+	                now + 610 * NS_PER_S);
+	ros2__v1__revoke_reply__free_unpacked(r, NULL);
+}
+
+static void owes_nothing(struct sf *f)
+{
+	Ros2__V1__RevokeReply *r = revoke_alpha(f);
+
+	assert_int_equal(r->n_outcomes, 0);
+	ros2__v1__revoke_reply__free_unpacked(r, NULL);
+}
+
+static void ack(struct fake *a)
+{
+	Ros2__V1__AgentMessage m = ROS2__V1__AGENT_MESSAGE__INIT;
+	Ros2__V1__Ack k = ROS2__V1__ACK__INIT;
+
+	k.nonce = a->last_nonce;
+	m.msg_case = ROS2__V1__AGENT_MESSAGE__MSG_ACK;
+	m.ack = &k;
+	fake_send(a, &m);
+	/* The stream is in order. */
+	fake_beat(a, NULL, 0);
+	assert_non_null(fake_next(a, MSG(CONTACT), AWAIT_MS));
+}
+
+/* Until this delta comes: it removes @tenant. */
+static void removed(struct fake *a, const struct ros2_uid *tenant)
+{
+	Ros2__V1__ControllerMessage *m;
+	bool is = false;
+
+	while (!is) {
+		m = fake_next(a, MSG(DELTA), AWAIT_MS);
+		assert_non_null(m);
+		for (size_t i = 0; i < m->delta->n_removals; i++)
+			is |= !memcmp(m->delta->removals[i]->uid.data, tenant->b, ROS2_UID_LEN);
+		a->last_nonce = m->delta->nonce;
+	}
+}
+
+/* It was told of no end: the document took the tenant away while it could not be reached, and this
+ * process knows nothing of what another has sent. */
+static void revoke__names_an_agent_that_has_not_been_heard_since_the_start(void **state)
+{
+	Ros2__V1__HaveObject have = ROS2__V1__HAVE_OBJECT__INIT;
+	Ros2__V1__ControllerMessage *m;
+	struct sf *f = *state;
+	struct ros2_uid alpha;
+	static struct fake a;
+
+	alpha = alpha_on_dpu0(f, &a);
+	fake_disconnect(&a);
+	sf_audit_wait(f, "agent.disconnect", 1);
+	sf_apply(f, sf_tenant("alpha", "1h", "10m", "dpu-1"));
+	sf_stop(f);
+	sf_start(f);
+	owes(f, "dpu-0");
+	have.kind = KIND(TENANT);
+	have.uid = (ProtobufCBinaryData){ROS2_UID_LEN, alpha.b};
+	have.version = 1;
+	fake_connect(&a, &have, 1);
+	m = fake_next(&a, MSG(REVOKE), AWAIT_MS);
+	assert_non_null(m);
+	assert_memory_equal(m->revoke->uid.data, alpha.b, ROS2_UID_LEN);
+	fake_receipt(&a, &m->revoke->revocation_uid, 0);
+	sf_audit_wait(f, "revoke.receipt", 1);
+	/* The control: it has been heard, and has removed it. */
+	fake_wait_synced(&a);
+	ack(&a);
+	owes_nothing(f);
+	fake_free(&a);
+}
+
+/* What was sent is not yet done: an agent that hangs, or is cut off, has it and serves it. */
+static void revoke__names_an_agent_that_has_not_said_that_it_removed_the_tenant(void **state)
+{
+	struct sf *f = *state;
+	struct ros2_uid alpha;
+	static struct fake a;
+	uint64_t removal;
+
+	alpha = alpha_on_dpu0(f, &a);
+	sf_apply(f, sf_tenant("alpha", "1h", "10m", "dpu-1"));
+	removed(&a, &alpha);
+	owes(f, "dpu-0");
+	removal = a.last_nonce;
+	a.last_nonce = removal - 1;
+	ack(&a);
+	owes(f, "dpu-0");
+	a.last_nonce = removal;
+	ack(&a);
+	owes_nothing(f);
+	fake_free(&a);
+}
+
+/* The other way round: it is placed there again before the agent has said anything. */
+static void place__again_sends_a_tenant_that_was_to_be_removed(void **state)
+{
+	struct sf *f = *state;
+	struct ros2_uid alpha;
+	static struct fake a;
+	Ros2__V1__ControllerMessage *m;
+
+	alpha = alpha_on_dpu0(f, &a);
+	sf_apply(f, sf_tenant("alpha", "1h", "10m", "dpu-1"));
+	removed(&a, &alpha);
+	sf_apply(f, sf_tenant("alpha", "1h", "10m", "dpu-0"));
+	do {
+		m = fake_next(&a, MSG(DELTA), AWAIT_MS);
+		assert_non_null(m);
+		a.last_nonce = m->delta->nonce;
+	} while (!m->delta->n_upserts);
+	ack(&a); /* of all of it: what it has stays known, or it could not be removed again */
+	sf_apply(f, sf_tenant("alpha", "1h", "10m", "dpu-1"));
+	removed(&a, &alpha);
+	fake_free(&a);
+}
+
+int main(void)
+{
+#define T(name) cmocka_unit_test_setup_teardown(name, sf_setup, sf_teardown)
+	const struct CMUnitTest tests[] = {
+		T(revoke__names_an_agent_that_has_not_been_heard_since_the_start),
+		T(revoke__names_an_agent_that_has_not_said_that_it_removed_the_tenant),
+		T(place__again_sends_a_tenant_that_was_to_be_removed),
+	};
+
+	return cmocka_run_group_tests(tests, sf_group_setup, sf_group_teardown);
+}
