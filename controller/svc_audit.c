@@ -114,10 +114,17 @@ static void on_page(void *arg, const struct store_audit_page *p)
 static void read_more(void *arg)
 {
 	struct reader *r = arg;
+	struct ctl_caller who;
 	int rc;
 
 	if (r->closed || r->reading || r->end || rpc_stream_wait_low(r->stream, STREAM_LOW))
 		return;
+	/* A stream lives as long as its reader likes; a role may be gone before. */
+	if (!svc_authorise(r->s, rpc_stream_peer(r->stream), rpc_stream_method(r->stream), &who)) {
+		r->end = true;
+		rpc_stream_close(r->stream, ROS2_DENIED, "your role may not read this any more");
+		return;
+	}
 	r->q.limit = (uint32_t)MIN(r->left, (uint64_t)PAGE_RECORDS);
 	r->refs++;
 	r->reading = true;

@@ -136,6 +136,7 @@ static int group_setup(void **state)
 	make_ca("admin2", NULL);
 	sf_cert("infra2", "controller2", "controller/ctl-0");
 	sf_cert("admin2", "root2", "admin/root");
+
 	assert_int_equal(fsx_mkdirs(sf_path("first"), 0700, NULL), 0);
 	for (size_t i = 0; i < ARRAY_SIZE(kept); i++)
 		copy(sf_path("controller/%s", kept[i]), sf_path("first/%s", kept[i]));
@@ -241,9 +242,11 @@ static void start__names_whom_the_controller_believes(void **state)
 	                                         {"admin-bundle", "admin.crt"},
 	                                         {"tenant-bundle", "tenant.crt"}};
 	Ros2__V1__AuditRecord *r;
-	ProtobufCMessage *m = newest(*state, "controller.start", RESULT(OK), &r);
+	ProtobufCMessage *m;
 	char name[64];
 
+	sf_audit_wait(*state, "controller.start", 1);
+	m = newest(*state, "controller.start", RESULT(OK), &r);
 	assert_string_not_equal(detail(r, "version"), "");
 	for (size_t i = 0; i < ARRAY_SIZE(bundles); i++) {
 		assert_string_equal(detail(r, bundles[i][0]), "1 authorities");
@@ -296,6 +299,75 @@ static void trust__an_administrator_whose_authority_is_gone_is_refused_where_it_
 	sf_audit_names(f, "admin.denied", RESULT(DENIED), "spiffe://" TD "/admin/root", "admin",
 	               "admin");
 	rpc_channel_free(second);
+}
+
+/* At the n-th page of a log that somebody reads, its reader loses the role. */
+static _Atomic unsigned pages, last_page;
+static struct controller *reading;
+
+int __real_store_read_audit(struct store *s, const struct store_audit_query *q, store_audit_fn fn,
+                            void *arg);
+int __wrap_store_read_audit(struct store *s, const struct store_audit_query *q, store_audit_fn fn,
+                            void *arg);
+int __wrap_store_read_audit(struct store *s, const struct store_audit_query *q, store_audit_fn fn,
+                            void *arg)
+{
+	static const char roles[] = "spiffe://" TD "/admin/root admin\n";
+
+	if (++pages == last_page) {
+		assert_int_equal(fsx_write_atomic(sf_path("controller/roles"), roles, strlen(roles),
+		                                  0600, NULL),
+		                 0);
+		controller_reload(reading);
+	}
+	return __real_store_read_audit(s, q, fn, arg);
+}
+
+/* How many records come; *ret_status: how it ended. */
+static unsigned read_all(struct rpc_channel *c, enum ros2_status *ret_status)
+{
+	Ros2__V1__AuditRawRequest q = ROS2__V1__AUDIT_RAW_REQUEST__INIT;
+	struct ros2_err err = ROS2_ERR_INIT;
+	struct rpc_reader *r = NULL;
+	ProtobufCMessage *m;
+	unsigned n = 0;
+
+	assert_int_equal(rpc_reader_open(c, &ros2_v1_audit_raw, &q.base, 60000, &r, NULL), 0);
+	while (!rpc_reader_next(r, AWAIT_MS, &m, &err)) {
+		n += ros2_v1_audit_raw_out(m)->item_case == ROS2__V1__AUDIT_RAW_ITEM__ITEM_RECORD;
+		protobuf_c_message_free_unpacked(m, NULL);
+	}
+	rpc_reader_close(r);
+	*ret_status = err.status;
+	return n;
+}
+
+static void role__that_is_gone_reads_no_further_page_of_the_log(void **state)
+{
+	struct sf *f = *state;
+	struct rpc_channel *eye = sf_channel(f, "eye", f->ports.admin, NULL);
+	AUTO_FREE char *text = calloc(1, 65536);
+	enum ros2_status status;
+	size_t n = 0;
+
+	for (int i = 0; i < 400; i++)
+		n += (size_t)snprintf(text + n, 65536 - n,
+		                      "---\napiVersion: ros2/v1\nkind: Agent\nmetadata: {name: "
+		                      "a-%d}\nspec: {}\n",
+		                      i);
+	sf_apply(f, text);
+	reading = f->c;
+	pages = last_page = 0;
+	assert_true(read_all(eye, &status) > 400); /* the control: it may */
+	assert_true(pages > 4);
+	pages = 0;
+	last_page = 2; /* which was asked for before */
+	assert_in_range(read_all(eye, &status), 1, 180);
+	assert_int_equal(status, ROS2_DENIED);
+	last_page = 0;
+	sf_audit_names(f, "admin.denied", RESULT(DENIED), "spiffe://" TD "/admin/eye", "none",
+	               "Audit.Raw");
+	rpc_channel_free(eye);
 }
 
 /* ---- agents ---- */
@@ -630,6 +702,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(start__names_whom_the_controller_believes),
 		T(trust__an_administrator_whose_authority_is_gone_is_refused_where_it_is),
+		T(role__that_is_gone_reads_no_further_page_of_the_log),
 		T(trust__an_agent_whose_authority_is_gone_comes_back_with_its_key),
 		T(trust__a_reload_that_fails_is_recorded_and_changes_nothing),
 		T(trust__what_is_added_waits_for_its_record),
