@@ -12,6 +12,8 @@
 #define LIMIT_DEFAULT 500
 #define LIMIT_MAX     5000
 #define GET_GRANTS    1000 /* shown with a tenant or an agent */
+/* Of a page, packed: with one row more it is within what a message may be (4 MiB). */
+#define PAGE_BYTES (5u << 19)
 
 static uint32_t bit_of(int kind)
 {
@@ -77,25 +79,32 @@ static bool object_wanted(struct list_op *op, const struct ctl_object *o)
 	return true;
 }
 
-/* One page. What agents have is summed for all of them at once, and where tenants may be is listed
- * once: not a walk over all objects for each. -ENOMEM. */
-static int show_objects(struct list_op *op, struct ctl_object *const *v, size_t n)
+/* One page: how many of @v it shows, at least one of them. What agents have is summed for all of
+ * them at once, and where tenants may be is listed once: not a walk over all objects for each.
+ * -ENOMEM. */
+static int show_objects(struct list_op *op, struct ctl_object *const *v, size_t n,
+                        size_t *ret_shown)
 {
 	AUTO_FREE struct ctl_agent_sum *sums = calloc(n + 1, sizeof(*sums));
 
 	struct ctl_agents agents = {.v = NULL};
+	size_t bytes = 0, i;
 
 	if (!sums || (op->list.kind == STORE_TENANT && ctl_agents_list(op->s->ctl, &agents) < 0))
 		return -ENOMEM;
 	if (op->list.kind == STORE_AGENT) {
-		for (size_t i = 0; i < n; i++)
+		for (i = 0; i < n; i++)
 			sums[i].agent = v[i]->agent;
 		ctl_agents_sum(op->s->ctl, sums, n);
 	}
-	for (size_t i = 0; i < n; i++)
-		SHOW_APPEND(op->reply->objects, op->reply->n_objects,
-		            show_object(op->s, v[i], &sums[i], &agents, false));
+	for (i = 0; i < n && bytes < PAGE_BYTES; i++) {
+		Ros2__V1__ObjectInfo *o = show_object(op->s, v[i], &sums[i], &agents, false);
+
+		bytes += o ? protobuf_c_message_get_packed_size(&o->base) : 0;
+		SHOW_APPEND(op->reply->objects, op->reply->n_objects, o);
+	}
 	free(agents.v);
+	*ret_shown = i;
 	return 0;
 }
 
@@ -104,7 +113,7 @@ static void list_objects(struct list_op *op)
 	struct ctl *c = op->s->ctl;
 	AUTO_FREE struct ctl_object **v = calloc(HASH_CNT(by_key, c->by_key) + 1, sizeof(*v));
 	struct ctl_object *o, *tmp;
-	size_t n = 0;
+	size_t n = 0, shown = 0;
 
 	if (v) {
 		HASH_ITER (by_key, c->by_key, o, tmp)
@@ -112,15 +121,15 @@ static void list_objects(struct list_op *op)
 				v[n++] = o;
 		qsort(v, n, sizeof(*v), by_name);
 	}
-	if (!v || show_objects(op, v, MIN(n, (size_t)op->limit)) < 0) {
+	if (!v || show_objects(op, v, MIN(n, (size_t)op->limit), &shown) < 0) {
 		rpc_call_fail(op->call, ROS2_BUSY, "out of memory");
 		list_free(op);
 		return;
 	}
-	if (n > op->limit) {
+	if (n > shown) {
 		struct page_pos at = {.ended = false};
 
-		strcpy(at.name, v[op->limit - 1]->name);
+		strcpy(at.name, v[shown - 1]->name);
 		go_on_at(op, &at);
 	}
 	list_reply(op);

@@ -678,6 +678,73 @@ static void list__of_tenants_walks_over_all_objects_once(void **state)
 	}
 }
 
+#define MANY_AGENTS  300
+#define MANY_TENANTS 260
+
+static char *many_agents(void)
+{
+	char *text = malloc(MANY_AGENTS * 200);
+	size_t n = 0;
+
+	assert_non_null(text);
+	for (int i = 0; i < MANY_AGENTS; i++)
+		n += (size_t)sprintf(text + n,
+		                     "---\napiVersion: ros2/v1\nkind: Agent\nmetadata: {name: "
+		                     "a%062d, labels: {pool: all}}\nspec: {}\n",
+		                     i);
+	return text;
+}
+
+static char *many_tenants(void)
+{
+	char *text = malloc(MANY_TENANTS * 400);
+	size_t n = 0;
+
+	assert_non_null(text);
+	for (int i = 0; i < MANY_TENANTS; i++)
+		n += (size_t)sprintf(
+			text + n,
+			"---\napiVersion: ros2/v1\nkind: Tenant\nmetadata: {name: t-%03d}\nspec:\n"
+			"  principals:\n    - spiffe://" TD "/tenant/t-%03d/x\n"
+			"  placement: {selector: {pool: all}}\n"
+			"  namespaces:\n    - {name: data, engine: ram, path: t-%03d, access: "
+			"rw}\n",
+			i, i, i);
+	return text;
+}
+
+/* Each is 19 KiB, for it names where it is: they are more than a message holds (4 MiB). */
+static void list__of_tenants_that_are_everywhere_comes_in_pages(void **state)
+{
+	AUTO_FREE char *agents = many_agents(), *tenants = many_tenants();
+	Ros2__V1__ListRequest q = ROS2__V1__LIST_REQUEST__INIT;
+	char token[PAGE_TOKEN_MAX] = "", name[16];
+	struct sf *f = *state;
+	unsigned n = 0, pages = 0;
+
+	sf_apply(f, sf_engine);
+	sf_apply(f, agents);
+	sf_apply(f, tenants);
+	q.kind = KIND(TENANT);
+	q.page_size = 1000;
+	q.page_token = token;
+	do {
+		Ros2__V1__ListReply *r = page(f, &q);
+
+		assert_true(r->n_objects > 0);
+		for (size_t i = 0; i < r->n_objects; i++) {
+			snprintf(name, sizeof(name), "t-%03u", n++);
+			assert_string_equal(r->objects[i]->name, name);
+			assert_int_equal(r->objects[i]->tenant->n_agents, MANY_AGENTS);
+		}
+		strcpy(token, r->next_page_token);
+		ros2__v1__list_reply__free_unpacked(r, NULL);
+		pages++;
+	} while (token[0]);
+	assert_int_equal(n, MANY_TENANTS);
+	assert_int_equal(pages, 2);
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, sf_setup, sf_teardown)
@@ -690,6 +757,7 @@ int main(void)
 		T(list__grants_in_pages_live_then_ended),
 		T(list__of_agents_looks_at_each_tenant_and_agent_once),
 		T(list__of_tenants_walks_over_all_objects_once),
+		T(list__of_tenants_that_are_everywhere_comes_in_pages),
 		T(revoke__session_is_owed_by_every_agent_that_may_have_it),
 		T(revoke__session_is_found_beside_an_agent_that_answers_with_others),
 	};
