@@ -329,12 +329,12 @@ void ctl_grants_recheck(struct store_txn *t, struct ctl_object *tenant)
 {
 	struct ctl_grant *g, *tmp;
 
-	store_txn_set_shrinks(t);
 	list_for_each_safe (&tenant->grants, g, tmp, of_tenant) {
 		struct store_draft *d;
 
 		if (still_allowed(g))
 			continue;
+		store_txn_set_shrinks(t);
 		end_row(t, g, STORE_GRANT_REVOKED);
 		d = grant_record(t, g, &ctl_system, "grant.revoke");
 		d->reason = "the tenant's document no longer allows it";
@@ -459,7 +459,9 @@ void ctl_grant_request(struct ctl_agent *a, const struct ctl_grant_ask *ask)
 	t = store_txn_new();
 	grant_row(t, g, &g->t);
 	d = grant_record(t, g, &who, "grant.issue");
-	store_draft_detail(t, d, "peer", ask->peer);
+	/* As much of it as the log takes: its length is the agent's word, and it waits in memory.
+	 */
+	store_draft_detail(t, d, "peer", store_txn_fmt(t, "%s", ask->peer));
 	ctl_grant_waits(g);
 	if (store_submit(c->store, t, issued, g, &err) < 0) {
 		ctl_grant_waited(g);

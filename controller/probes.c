@@ -208,6 +208,21 @@ static struct store_draft *record(struct ctl_agent *a, struct store_txn *t)
 	return d;
 }
 
+/* Something enforced there is so no longer, by what is recorded. Only such a report may have of
+ * what is kept for revocations: an agent that says now this, now that finds no room for the second.
+ */
+static bool takes_away(const struct ctl_agent *a)
+{
+	for (size_t i = 0; a->probes && i < a->probes->n; i++) {
+		const struct probe_subject *was = &a->probes->v[i];
+		const struct probe_subject *now = subject_of(a->probes_next, was->name);
+
+		if (!now || (probe_enforced(was) & ~probe_enforced(now)))
+			return true;
+	}
+	return false;
+}
+
 /* Grants of tenants that require what is no longer seen there end with the report. */
 static void recheck(struct ctl *c, struct store_txn *t)
 {
@@ -222,7 +237,29 @@ static void recheck(struct ctl *c, struct store_txn *t)
 struct reported {
 	struct ctl *c;
 	struct ros2_uid agent;
+	struct ctl_probes *given; /* owned: what the store has then */
 };
+
+static void reported_free(struct reported *p)
+{
+	if (p)
+		free(p->given);
+	free(p);
+}
+
+static struct reported *reported_new(const struct ctl_agent *a)
+{
+	struct reported *p = calloc(1, sizeof(*p));
+
+	if (!p)
+		return NULL;
+	*p = (struct reported){.c = a->ctl, .agent = a->obj->uid};
+	p->given = probes_new(a->probes_next->v, a->probes_next->n);
+	if (p->given)
+		return p;
+	free(p);
+	return NULL;
+}
 
 static void submit(struct ctl_agent *a);
 
@@ -231,7 +268,11 @@ static void reported_done(void *arg, const struct store_result *r)
 	struct reported *p = arg;
 	struct ctl_agent *a = ctl_agent_uid(p->c, &p->agent);
 
-	free(p);
+	if (a && !r->rc) {
+		free(a->probes);
+		a->probes = TAKE_PTR(p->given);
+	}
+	reported_free(p);
 	if (!a)
 		return;
 	a->probes_busy = false;
@@ -252,12 +293,10 @@ static void reported_done(void *arg, const struct store_result *r)
 static void submit(struct ctl_agent *a)
 {
 	struct ros2_err err = ROS2_ERR_INIT;
-	struct reported *p = malloc(sizeof(*p));
+	struct reported *p = reported_new(a);
 	struct store_txn *t = store_txn_new();
 
 	a->probes_again = false;
-	if (p)
-		*p = (struct reported){a->ctl, a->obj->uid};
 	record(a, t);
 	if (a->probes)
 		say_change(a);
@@ -267,11 +306,13 @@ static void submit(struct ctl_agent *a)
 			.agent_uid = a->obj->uid,
 			.subject = store_txn_mem(t, &a->probes_next->v[i],
 		                                 sizeof(a->probes_next->v[i]))};
+	if (takes_away(a))
+		store_txn_set_shrinks(t);
 	recheck(a->ctl, t);
 	/* Without memory for the answer the rows are right, and the next report tells memory so. */
 	if (store_submit(a->ctl->store, t, p ? reported_done : NULL, p, &err) < 0) {
 		log_error("the report of agent %s: %s", a->obj->name, err.msg);
-		free(p);
+		reported_free(p);
 		return;
 	}
 	a->probes_busy = p != NULL;

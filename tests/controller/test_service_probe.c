@@ -5,6 +5,7 @@
  */
 #include "common/probe.h"
 #include "common/util.h"
+#include "controller/store_txn.h"
 #include "tests/await.h"
 #include "tests/controller/service_audit.h"
 
@@ -51,6 +52,29 @@ static void link_up(struct world *w)
 {
 	fake_connect(&w->a, NULL, 0);
 	fake_wait_synced(&w->a);
+}
+
+/* What the store is given. Reports that may have what is kept for revocations; and the longest
+ * detail. */
+static _Atomic unsigned reports, shrinking;
+static _Atomic size_t longest;
+
+int __real_store_submit(struct store *s, struct store_txn *t, store_done_fn done, void *arg,
+                        struct ros2_err *err);
+int __wrap_store_submit(struct store *s, struct store_txn *t, store_done_fn done, void *arg,
+                        struct ros2_err *err);
+int __wrap_store_submit(struct store *s, struct store_txn *t, store_done_fn done, void *arg,
+                        struct ros2_err *err)
+{
+	const struct store_draft *d = t && t->n_drafts ? t->drafts[0] : NULL;
+
+	if (d && !strcmp(d->action, "agent.probe")) {
+		reports++;
+		shrinking += t->shrinks;
+	}
+	for (size_t i = 0; d && i < d->n_details; i++)
+		longest = MAX(longest, strlen(d->details[i].value));
+	return __real_store_submit(s, t, done, arg, err);
 }
 
 /* ---- reports ---- */
@@ -180,6 +204,62 @@ static void require__nothing_is_placed_before_it_was_seen(void **state)
 	assert_int_equal(ask_grant(&w, 4, &w.picky, TRAINER), 0);
 	assert_condition(&w, false, "");
 	sf_audit_wait(w.f, "agent.probe", 2);
+	fake_free(&w.a);
+}
+
+/* Else an agent that says now this, now that has the reserve for itself. */
+static void report__has_the_space_for_revocations_only_when_it_takes_something_away(void **state)
+{
+	static struct world w;
+
+	world(state, &w);
+	link_up(&w);
+	reports = shrinking = 0;
+	tell(&w, "rxe0", PROBE_QP_BOUND_KEYS);
+	sf_audit_wait(w.f, "agent.probe", 1);
+	assert_int_equal(shrinking, 0);
+	tell(&w, "rxe0", PROBE_PROPERTIES);
+	wait_delta(&w, &w.picky, false);
+	assert_int_equal(shrinking, 0);
+	tell(&w, "rxe0", PROBE_WINDOW_RANGE);
+	sf_audit_wait(w.f, "agent.probe", 3);
+	assert_int_equal(shrinking, 1);
+	tell(&w, "rxe0", PROBE_PROPERTIES);
+	sf_audit_wait(w.f, "agent.probe", 4);
+	assert_int_equal(shrinking, 1);
+	assert_int_equal(reports, 4);
+	fake_free(&w.a);
+}
+
+/* A thousand of a tenant may wait there. */
+static void grant__takes_of_an_agents_words_what_the_log_takes(void **state)
+{
+	Ros2__V1__AgentMessage m = ROS2__V1__AGENT_MESSAGE__INIT;
+	Ros2__V1__GrantRequest g = ROS2__V1__GRANT_REQUEST__INIT;
+	AUTO_FREE char *words = malloc(1000001);
+	Ros2__V1__ControllerMessage *reply;
+	static struct world w;
+	Ros2__V1__Stamp st;
+	uint8_t boot[16];
+
+	memset(words, 'p', 1000000);
+	words[1000000] = '\0';
+	world(state, &w);
+	link_up(&w);
+	longest = 0;
+	fake_stamp(&st, boot);
+	g.request_id = 1;
+	g.tenant_uid = (ProtobufCBinaryData){ROS2_UID_LEN, w.plain.b};
+	g.principal = (char *)"spiffe://" TD "/tenant/plain/trainer";
+	g.peer = words;
+	g.stamp = &st;
+	m.msg_case = ROS2__V1__AGENT_MESSAGE__MSG_GRANT_REQUEST;
+	m.grant_request = &g;
+	fake_send(&w.a, &m);
+	reply = fake_next(&w.a, MSG(GRANT_REPLY), AWAIT_MS);
+	assert_non_null(reply);
+	assert_int_equal(reply->grant_reply->status, ROS2_OK);
+	assert_in_range(longest, 1, 512);
 	fake_free(&w.a);
 }
 
@@ -338,6 +418,8 @@ int main(void)
 #define T(name) cmocka_unit_test_setup_teardown(name, sf_setup, sf_teardown)
 	const struct CMUnitTest tests[] = {
 		T(require__nothing_is_placed_before_it_was_seen),
+		T(report__has_the_space_for_revocations_only_when_it_takes_something_away),
+		T(grant__takes_of_an_agents_words_what_the_log_takes),
 		T(require__rights_end_with_the_answer),
 		T(require__is_judged_by_what_is_stored_after_a_restart),
 		T(report__of_the_same_answers_is_recorded_once),
