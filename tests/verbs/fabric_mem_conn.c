@@ -32,8 +32,8 @@ struct fabric_listener {
 struct fabric_conn {
 	struct list link; /* cm.conns */
 	struct fabric_cm *cm;
-	enum fabric_conn_state state;
-	bool waits; /* one of cm.n_requests */
+	_Atomic enum fabric_conn_state state; /* its own thread asks; its peer ends it */
+	bool waits;                           /* one of cm.n_requests */
 	uint64_t cookie;
 	struct fabric_qp *qp;
 	uint32_t qpn, peer_qpn;
