@@ -212,7 +212,15 @@ start() {
 start_as() {
 	local name=$1 who=$2
 	shift 2
-	start "$name" env ROS2_CERT="$dir/$who/tls.crt" ROS2_KEY="$dir/$who/tls.key" ROS2_CA="$dir/$who/infra-bundle.pem" "$@"
+	start "$name" env ROS2_CERT="$dir/$who/tls.crt" ROS2_KEY="$dir/$who/tls.key" ROS2_CA="$dir/$who/infra-bundle.pem" "${give_way[@]}" "$@"
+}
+
+# neighbour COMMAND...: what it starts as a tenant takes the processor time that nobody else wants. For a load that only must not notice what
+# is done to others: it asks as fast as it can, and the rest of the test would wait for it. Never for who is revoked or lost under load.
+give_way=()
+neighbour() {
+	local give_way=(nice -n 10)
+	"$@"
 }
 
 # ended PID SECONDS: waits for a process of `start`; returns its exit code, or 124 when it goes on.
