@@ -141,6 +141,8 @@ int ros2_open(struct ros2_mount *m, const char *path, uint32_t flags, uint32_t m
 		file_free(f);
 		return rc;
 	}
+	/* Not durable before a flush, and never cut a second time. */
+	f->writes_acked = !!(flags & ROS2_O_TRUNC);
 	list_add_tail(&m->files, &f->link);
 	*ret = f;
 	return 0;
@@ -207,8 +209,10 @@ static int truncate_call(struct ros2_session *s, void *arg, struct ros2_err *err
 int ros2_truncate(struct ros2_file *f, uint64_t size, struct ros2_err *err)
 {
 	struct handle_args a = {.file = f, .size = size};
+	int rc = session_call(f->mount->session, false, "truncate", truncate_call, &a, err);
 
-	return session_call(f->mount->session, false, "truncate", truncate_call, &a, err);
+	f->writes_acked += rc >= 0;
+	return rc;
 }
 
 /* ---- paths ---- */

@@ -111,7 +111,7 @@ struct ros2_file {
 	char *path;                  /* owned */
 	uint32_t flags, mode, users; /* users: requests not DONE */
 	uint64_t handle;
-	uint64_t writes_acked, writes_flushed; /* counts: unequal = not all is durable */
+	uint64_t writes_acked, writes_flushed; /* and cuts; unequal = not all is durable */
 	bool lost_writes;                      /* were not flushed when a connection was lost */
 	bool unlinked;                         /* by this program: its name is gone or another's */
 	struct ros2_err broken;                /* it could not be opened again; code 0 = fine */

@@ -302,29 +302,35 @@ static void send_again(struct ros2_session *s, struct request *r)
 	move_to(r, &s->ready, REQ_READY);
 }
 
-static void settle(struct ros2_session *s, struct request *r)
+/* What an answer means for the flushes that follow. */
+static void count_answer(struct request *r)
 {
 	struct ros2_file *f = r->file;
 
+	if (request_kind_changes(r->kind) && r->status == ROS2_OK)
+		f->writes_acked++;
+	if (r->kind != REQ_FLUSH || r->status != ROS2_OK)
+		return;
+	f->writes_flushed = MAX(f->writes_flushed, r->covers);
+	if (!f->lost_writes)
+		return;
+	/* Once, as fsync reports a lost page: see docs/libros2.md. */
+	f->lost_writes = false;
+	r->status = ROS2_OUTCOME_UNKNOWN;
+	r->result = ros2_status_to_errno(r->status);
+	snprintf(r->words, sizeof(r->words),
+	         "the agent was lost after it had taken writes that were not flushed: they may be "
+	         "gone");
+}
+
+static void settle(struct ros2_session *s, struct request *r)
+{
 	unsend(s, r);
 	if (r->again) {
 		send_again(s, r);
 		return;
 	}
-	if (request_kind_changes(r->kind) && r->status == ROS2_OK)
-		f->writes_acked++;
-	if (r->kind == REQ_FLUSH && r->status == ROS2_OK) {
-		f->writes_flushed = MAX(f->writes_flushed, r->covers);
-		if (f->lost_writes) {
-			/* Once, as fsync reports a lost page: see docs/libros2.md. */
-			f->lost_writes = false;
-			r->status = ROS2_OUTCOME_UNKNOWN;
-			r->result = ros2_status_to_errno(r->status);
-			snprintf(r->words, sizeof(r->words),
-			         "the agent was lost after it had taken writes that were not "
-			         "flushed: they may be gone");
-		}
-	}
+	count_answer(r);
 	request_done(s, r, r->status, r->result, r->words);
 }
 
@@ -603,6 +609,7 @@ void requests_link_lost(struct ros2_session *s)
 		unsend(s, r);
 		r->out_refs = 0;
 		if (r->answered && !r->again) {
+			count_answer(r);
 			request_done(s, r, r->status, r->result, r->words);
 		} else if (is_in_doubt(r, begun, slot_of(s, r)) && !r->answered) {
 			request_done(s, r, ROS2_OUTCOME_UNKNOWN,

@@ -235,8 +235,9 @@ void session_lost(struct ros2_session *s, const struct ros2_err *how)
 		session_die(s, &s->why);
 		return;
 	}
-	note_unflushed(s);
+	/* First what was answered and waited for its SEND only: it is unflushed, too. */
 	requests_link_lost(s);
+	note_unflushed(s);
 	/* An agent that takes every session and drops it at once is not asked again in a loop. */
 	if (clock_monotonic_ns() - s->up_since_ns > STABLE_MS * NS_PER_MS)
 		s->backoff_ms = BACKOFF_FIRST_MS;

@@ -63,6 +63,92 @@ static void lost_connection__a_flush_after_unflushed_writes_says_so_once(void **
 	assert_int_equal(ros2_flush(r->file, &r->err), 0);
 }
 
+static void flush_says_once_that_something_is_lost(struct rig *r, struct ros2_file *f)
+{
+	assert_int_equal(ros2_flush(f, &r->err), -EREMOTEIO);
+	assert_int_equal(r->err.status, ROS2_OUTCOME_UNKNOWN);
+	assert_int_equal(ros2_flush(f, &r->err), 0);
+}
+
+/* A machine that lost its power has the old length again, and what lay behind the new one. */
+static void lost_connection__a_flush_after_an_unflushed_truncate_says_so_once(void **state)
+{
+	struct rig *r = *state;
+
+	rig_open(r, NULL);
+	rig_ok(r, ros2_truncate(r->file, 100, &r->err));
+	fake_agent_reset_all(r->agent);
+	assert_int_equal(rig_read(r, r->buf, 4096, 0).result, 4096);
+	flush_says_once_that_something_is_lost(r, r->file);
+	rig_ok(r, ros2_truncate(r->file, 50, &r->err));
+	assert_int_equal(ros2_flush(r->file, &r->err), 0);
+	fake_agent_reset_all(r->agent);
+	assert_int_equal(ros2_flush(r->file, &r->err), 0);
+}
+
+static void lost_connection__a_flush_after_an_open_that_cut_says_so_once(void **state)
+{
+	struct rig *r = *state;
+	struct ros2_file *g;
+
+	fake_agent_file(r->agent, "g", 5000);
+	rig_open(r, NULL);
+	rig_ok(r, ros2_open(r->mount, "g", ROS2_O_RDWR | ROS2_O_TRUNC, 0, &g, &r->err));
+	fake_agent_reset_all(r->agent);
+	assert_int_equal(rig_read(r, r->buf, 4096, 0).result, 4096);
+	flush_says_once_that_something_is_lost(r, g);
+}
+
+/* As over verbs, where the end of a SEND may come later than the answer: here it never comes. */
+static void answer_before_the_end_of_the_send(struct rig *r, enum request_kind kind, uint32_t n)
+{
+	struct request *req = list_first(&r->session->sent, struct request, link);
+	struct wire_header h = {.opcode = WIRE_COMPLETE, .request_id = req->id, .length = n};
+
+	assert_int_equal(req->kind, kind);
+	assert_int_equal(req->out_refs, 0);
+	req->out_refs = 1;
+	r->session->over = ROS2_TRANSPORT_VERBS;
+	rig_ok(r, requests_rx_ops.on_message(r->session, &h, &r->err));
+	r->session->over = ROS2_TRANSPORT_TCP;
+	assert_true(req->answered);
+	WITH_AGENT(r->agent, r->agent->hold = false);
+	fake_agent_reset_all(r->agent);
+}
+
+static void lost_connection__a_write_whose_send_had_not_ended_is_unflushed_too(void **state)
+{
+	struct rig *r = *state;
+	struct ros2_completion c;
+
+	rig_open(r, NULL);
+	WITH_AGENT(r->agent, r->agent->hold = true);
+	rig_ok(r, ros2_prep_write(r->file, r->buf, 4096, 0, 1, &r->err));
+	rig_ok(r, ros2_submit(r->session, &r->err));
+	answer_before_the_end_of_the_send(r, REQ_WRITE, 4096);
+	assert_int_equal(ros2_wait(r->session, &c, 1, 1, -1, &r->err), 1);
+	assert_int_equal(c.result, 4096);
+	flush_says_once_that_something_is_lost(r, r->file);
+}
+
+static void lost_connection__a_flush_whose_send_had_not_ended_tells_an_earlier_loss(void **state)
+{
+	struct rig *r = *state;
+	struct ros2_completion c;
+
+	rig_open(r, NULL);
+	assert_int_equal(rig_write(r, r->buf, 4096, 0).result, 4096);
+	fake_agent_reset_all(r->agent);
+	assert_int_equal(rig_read(r, r->buf, 4096, 0).result, 4096);
+	WITH_AGENT(r->agent, r->agent->hold = true);
+	rig_ok(r, ros2_prep_flush(r->file, 1, &r->err));
+	rig_ok(r, ros2_submit(r->session, &r->err));
+	answer_before_the_end_of_the_send(r, REQ_FLUSH, 0);
+	assert_int_equal(ros2_wait(r->session, &c, 1, 1, -1, &r->err), 1);
+	assert_int_equal(c.status, ROS2_OUTCOME_UNKNOWN);
+	assert_int_equal(ros2_flush(r->file, &r->err), 0);
+}
+
 /* More files than calls may come at once: all of them are there again. */
 static void lost_connection__files_beyond_the_rate_of_calls_are_all_had_again(void **state)
 {
@@ -250,6 +336,10 @@ int main(void)
 		T(lost_connection__in_the_middle_of_data_is_no_half_read),
 		T(lost_connection__writes_on_the_way_are_in_doubt_and_not_replayed),
 		T(lost_connection__a_flush_after_unflushed_writes_says_so_once),
+		T(lost_connection__a_flush_after_an_unflushed_truncate_says_so_once),
+		T(lost_connection__a_flush_after_an_open_that_cut_says_so_once),
+		T(lost_connection__a_write_whose_send_had_not_ended_is_unflushed_too),
+		T(lost_connection__a_flush_whose_send_had_not_ended_tells_an_earlier_loss),
 		T(lost_connection__files_beyond_the_rate_of_calls_are_all_had_again),
 		T(calls__beyond_the_rate_wait_for_it),
 		T(lost_connection__many_reads_in_flight_all_come_back),
