@@ -168,11 +168,15 @@ static void ask(struct session *s, uint64_t base, uint64_t length)
 {
 	struct shm_lend *d = lend_of(s);
 	uint64_t now_ns = s->r->now_ns, most = shm_of(s)->m->bytes - WIRE_SHM_DATA_OFF;
+	bool fits = d->bytes + length <= most;
 	uint32_t at;
 
 	if (d->asking || now_ns < d->not_before_ns || !shm_data(s, base, length))
 		return;
-	at = place_for(d, d->bytes + length <= most && !d->full, now_ns);
+	at = place_for(d, fits && !d->full, now_ns);
+	/* With nothing of its own to give up: others may have left room since. */
+	if (at == NONE && fits)
+		at = place_for(d, true, now_ns);
 	if (at == NONE) {
 		d->not_before_ns = clock_add_ns(now_ns, SHM_PIECE_IDLE_NS / 64);
 		return;

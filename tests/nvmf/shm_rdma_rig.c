@@ -116,6 +116,11 @@ uint32_t rig_regions(void)
 	return c.regions;
 }
 
+void rig_session(struct run *t, struct shm_raw *ret)
+{
+	tenant_begin(t->fx, ret, &t->fx->tenant, &t->fx->grant, "a");
+}
+
 void rig_begin(struct run *t, uint32_t seen)
 {
 	struct target_opts o = {.success_flag = true};

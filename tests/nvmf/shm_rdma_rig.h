@@ -31,6 +31,8 @@ extern bool rig_standing;             /* of documents; before rig_begin */
 extern _Atomic uint32_t rig_unmapped; /* how often memory went that the device knew */
 
 void rig_begin(struct run *t, uint32_t seen);
+/* One more of the first tenant's. */
+void rig_session(struct run *t, struct shm_raw *ret);
 /* Whatever was told to the device and the target is taken back; nothing may be left. */
 void rig_end(struct run *t);
 

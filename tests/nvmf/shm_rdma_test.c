@@ -239,6 +239,28 @@ static void tenant__at_its_limit_is_copied_and_keeps_none_from_others(void **sta
 	rig_end(&t);
 }
 
+/* It has nothing of its own to give up for what it wants, and asks again. */
+static void session__that_came_when_all_was_taken_finds_what_others_leave(void **state)
+{
+	struct shm_raw late;
+	struct run t;
+
+	fabric_mem_max_regions(32);
+	rig_begin(&t, EXACT);
+	for (uint32_t i = 0; i < 4; i++)
+		rig_known(&t, &t.a, SHM_BASE + (uint64_t)i * KIB64, KIB64);
+	rig_session(&t, &late);
+	assert_int_equal(rs_read(&late, 0, SHM_BASE, 512), ROS2_OK);
+	/* poll: the loop refused it */
+	assert_true(AWAIT(rig_lent(&t).refused == 1));
+	rs_end(&t.a);
+	/* poll: of sessions that are gone nothing is told */
+	assert_true(AWAIT(rig_lent(&t).pieces == 0));
+	rig_known(&t, &late, SHM_BASE, KIB64);
+	t.a = late;
+	rig_end(&t);
+}
+
 /* No more bytes of a session than it has: overlapping regions take each other's place. */
 static void session__has_no_more_registered_than_it_has(void **state)
 {
@@ -496,6 +518,7 @@ int main(void)
 		cmocka_unit_test(region__that_is_closed_under_a_command_stays_until_it_is_over),
 		cmocka_unit_test(device__that_refuses_a_region_costs_a_copy_until_it_does_not),
 		cmocka_unit_test(tenant__at_its_limit_is_copied_and_keeps_none_from_others),
+		cmocka_unit_test(session__that_came_when_all_was_taken_finds_what_others_leave),
 		cmocka_unit_test(session__has_no_more_registered_than_it_has),
 		cmocka_unit_test(
 			revoke__in_the_middle_of_a_read_lets_nothing_land_after_the_receipt),
