@@ -379,6 +379,18 @@ static int replace_damaged(const char *path, const void *good, size_t n, struct 
 	return fsx_write_atomic(path, good, n, 0600, err);
 }
 
+/* In place: a disk without room for another file, for which it may have been torn, is no reason not
+ * to start. revlog_open syncs it. */
+static int cut_off(const struct revlog *l, struct ros2_err *err)
+{
+	AUTO_CLOSE int fd = fsx_io->open(l->path, O_WRONLY | O_CLOEXEC, 0600);
+
+	if (fd < 0 || fsx_io->ftruncate(fd, (off_t)l->size) < 0)
+		return ros2_err_set(err, -errno, "%s %s: %s", fd < 0 ? "open" : "truncate", l->path,
+		                    strerrordesc_np(errno));
+	return 0;
+}
+
 static int load(struct revlog *l, int (*before_replace)(void *, struct ros2_err *), void *arg,
                 struct revlog_opened *info, struct ros2_err *err)
 {
@@ -403,7 +415,7 @@ static int load(struct revlog *l, int (*before_replace)(void *, struct ros2_err 
 		snprintf(info->words, sizeof(info->words),
 		         "an unfinished entry of %zu bytes was cut off: no receipt was sent for it",
 		         len - good);
-		return fsx_write_atomic(l->path, p, good, 0600, err);
+		return cut_off(l, err);
 	}
 	info->damaged = true;
 	snprintf(

@@ -153,6 +153,43 @@ static void revocations__take_zeros_at_the_end_for_a_torn_append(void **state)
 	free(p);
 }
 
+static ssize_t no_room(int fd, const void *p, size_t n)
+{
+	errno = ENOSPC;
+	return -1;
+}
+
+/* It may be torn because of that. */
+static void revocations__torn_on_a_full_disk_are_no_reason_not_to_start(void **state)
+{
+	struct fsx_ops full = *fsx_io;
+	const struct fsx_ops *real = fsx_io;
+	struct revlog_opened info;
+	struct revlog *l = NULL;
+	char path[4200];
+	size_t n;
+	void *p;
+	int r;
+
+	testing_path(path, *state, "revocations");
+	write_three(path);
+	p = slurp(path, &n);
+	assert_int_equal(fsx_write_atomic(path, p, n - 1, 0600, NULL), 0);
+	free(p);
+	full.write = no_room;
+	fsx_io = &full;
+	r = revlog_open(path, NULL, NULL, &l, &info, NULL);
+	fsx_io = real;
+	assert_int_equal(r, 0);
+	assert_true(info.torn && !info.damaged);
+	assert_int_equal(revlog_count(l), 2);
+	revlog_free(l);
+	l = open_log(path, &info);
+	assert_false(info.torn || info.damaged);
+	assert_int_equal(revlog_count(l), 2);
+	revlog_free(l);
+}
+
 static int note_replace(void *arg, struct ros2_err *err)
 {
 	(*(int *)arg)++;
@@ -471,6 +508,7 @@ int main(void)
 		T(revocations__of_the_agent_cover_grants_sealed_before),
 		T(revocations__tolerate_an_append_torn_at_any_byte),
 		T(revocations__take_zeros_at_the_end_for_a_torn_append),
+		T(revocations__torn_on_a_full_disk_are_no_reason_not_to_start),
 		T(revocations__deny_everything_when_a_byte_in_them_is_damaged),
 		T(revocations__stay_damaged_when_local_state_cannot_be_forgotten),
 		T(revocations__leave_no_half_frame_when_the_disk_is_full),
