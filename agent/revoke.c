@@ -7,6 +7,9 @@
  * another receipt. Before the first one the stamp is taken out of the contact file, and stays out
  * until all are on disk: a process that starts without the tombstone gives nothing from its
  * snapshot before the controller has sent what it owes (docs/decisions/0009-agent-state.md).
+ * One that is not held at all, for want of memory or because too many are under way, is carried out
+ * without a receipt. The stamp is taken out for it, too, until it was sent again: a stream ends for
+ * that, at once or when there are few.
  *
  * Without memory. The data plane cannot hold it: it freezes, and is asked again each second. There
  * is none for the revocation itself: the stream ends, so that it is sent again. It thaws when
@@ -70,6 +73,16 @@ struct revoker {
 		int r;
 		struct ros2_err err;
 	} fresh;
+	struct { /* carried out, and held nowhere: together one more of n_doubt */
+		struct writer_job job;
+		uint8_t doubt[CONTACT_FILE_LEN];
+		int r;
+		struct ros2_err err;
+		bool any, busy;
+		bool asked;          /* a stream was ended for them */
+		bool told;           /* a later stream has brought all that the controller owes */
+		uint64_t generation; /* of the last that brought one */
+	} unheld;
 	struct list pending;
 	unsigned n, n_refused, n_doubt;
 	bool unstamped; /* the contact file gives nothing, while n_doubt */
@@ -82,6 +95,49 @@ static uint64_t since(const struct revocation *v, uint64_t ns)
 {
 	return ns > v->received_ns ? ns - v->received_ns : 0;
 }
+
+static void one_less_in_doubt(struct revoker *r)
+{
+	if (--r->n_doubt)
+		return;
+	r->unstamped = false;
+	persist_trust(r->a->persist);
+}
+
+/* ---- held nowhere ---- */
+
+/* Those that found no room here are sent again on the next stream. */
+static void ask_unheld(struct revoker *r)
+{
+	if (!r->unheld.any || r->unheld.asked || r->n > PENDING_MAX / 2)
+		return;
+	r->unheld.asked = true;
+	if (r->unheld.generation == uplink_generation(r->a->uplink))
+		uplink_abort(r->a->uplink, ROS2_BUSY, "there is room for revocations again");
+}
+
+/* Each is on disk, or in doubt by itself. */
+static bool all_tried(const struct revoker *r)
+{
+	const struct revocation *v;
+
+	list_for_each (&r->pending, v, link)
+		if (!v->write_done)
+			return false;
+	return true;
+}
+
+/* They came again. While the stamp is being taken out for them nobody may write one, which would be
+ * taken out, too. */
+static void unheld_over(struct revoker *r)
+{
+	if (!r->unheld.any || !r->unheld.told || r->unheld.busy || !all_tried(r))
+		return;
+	r->unheld.any = false;
+	one_less_in_doubt(r);
+}
+
+/* ---- what the controller is told ---- */
 
 static void send_receipt(struct revocation *v)
 {
@@ -129,6 +185,7 @@ static void progress(struct revocation *v)
 		return;
 	r->n--;
 	revocation_free(v);
+	ask_unheld(r);
 }
 
 /* ---- whose keys are pending ---- */
@@ -224,6 +281,7 @@ static void unwritten(struct revocation *v)
 	v->write_done = true;
 	if (first)
 		progress(v);
+	unheld_over(v->a->revoker);
 }
 
 static void doubt_work(struct writer_job *j)
@@ -246,6 +304,18 @@ static void doubt_done(struct writer_job *j)
 	write_later(v);
 }
 
+/* By the writer of the contact file, behind what it has to write there. When that has ended there
+ * is no other thread. */
+static void unstamp(struct agent *a, struct writer_job *j)
+{
+	if (!a->ended) {
+		writer_submit(a->disk_writer, j);
+		return;
+	}
+	j->work(j);
+	j->done(j);
+}
+
 /* It is in memory only: what is on disk must not give anything without the controller. */
 static void doubt(struct revocation *v)
 {
@@ -259,24 +329,21 @@ static void doubt(struct revocation *v)
 		return;
 	}
 	persist_distrust(v->a->persist, v->doubt);
-	writer_submit(v->a->disk_writer, &v->doubt_job);
+	unstamp(v->a, &v->doubt_job);
 }
 
 static void doubt_over(struct revocation *v)
 {
-	struct revoker *r = v->a->revoker;
-
-	r->n_doubt -= v->in_doubt;
-	v->in_doubt = false;
-	if (r->n_doubt)
+	if (!v->in_doubt)
 		return;
-	r->unstamped = false;
-	persist_trust(v->a->persist);
+	v->in_doubt = false;
+	one_less_in_doubt(v->a->revoker);
 }
 
 static void write_done(struct writer_job *j)
 {
 	struct revocation *v = container_of(j, struct revocation, job);
+	struct revoker *r = v->a->revoker;
 
 	v->durable = v->write_r == 0;
 	health_wrote(v->a->health, HEALTH_REVOCATIONS, v->write_r, &v->write_err);
@@ -284,6 +351,7 @@ static void write_done(struct writer_job *j)
 		v->write_done = true;
 		doubt_over(v);
 		progress(v);
+		unheld_over(r);
 		return;
 	}
 	log_error("revocation carried out, but not on disk: %s", v->write_err.msg);
@@ -422,6 +490,41 @@ static void stop_data_plane(struct revocation *v)
 	sessions_on_revoke(a->sessions, t);
 }
 
+/* ---- one that cannot be held ---- */
+
+static void unheld_work(struct writer_job *j)
+{
+	struct revoker *r = container_of(j, struct revoker, unheld.job);
+
+	r->unheld.err = (struct ros2_err)ROS2_ERR_INIT;
+	r->unheld.r = persist_unstamp(r->a->persist, r->unheld.doubt, &r->unheld.err);
+}
+
+static void unheld_done(struct writer_job *j)
+{
+	struct revoker *r = container_of(j, struct revoker, unheld.job);
+
+	r->unheld.busy = false;
+	r->unstamped |= r->unheld.r == 0;
+	if (r->unheld.r < 0)
+		log_error("%s: a restart before the controller answers may give it back",
+		          r->unheld.err.msg);
+	unheld_over(r);
+}
+
+static void unheld(struct revoker *r)
+{
+	r->n_doubt += !r->unheld.any;
+	r->unheld.any = true;
+	r->unheld.asked = r->unheld.told = false;
+	r->unheld.generation = uplink_generation(r->a->uplink);
+	if (r->unstamped || r->unheld.busy || AGENT_SWITCH(contact_kept))
+		return;
+	r->unheld.busy = true;
+	persist_distrust(r->a->persist, r->unheld.doubt);
+	unstamp(r->a, &r->unheld.job);
+}
+
 /* Effective without a record of its own; no receipt, so it is sent again. */
 static void carry_out_unheld(struct agent *a, const struct tombstone *t,
                              const struct ros2_uid *target, uint64_t received_ns)
@@ -436,7 +539,9 @@ static void carry_out_unheld(struct agent *a, const struct tombstone *t,
 		r->lost = true;
 		r->lost_generation = uplink_generation(a->uplink);
 	}
-	/* It is sent again on the next stream; those that wait for the disk are not news. */
+	unheld(r);
+	/* It is sent again on the next stream. Of too many that is asked for when there are fewer.
+	 */
 	if (lost || r->n < PENDING_MAX)
 		uplink_abort(a->uplink, ROS2_BUSY, "no memory for a revocation");
 }
@@ -492,8 +597,13 @@ void revoker_on_revoke(struct agent *a, const Ros2__V1__Revoke *m)
 
 void revoker_synced(struct revoker *r)
 {
-	if (r->lost && uplink_generation(r->a->uplink) != r->lost_generation)
+	uint64_t now = uplink_generation(r->a->uplink);
+
+	if (r->lost && now != r->lost_generation)
 		r->lost = false;
+	if (r->unheld.any && now != r->unheld.generation)
+		r->unheld.told = true;
+	unheld_over(r);
 }
 
 /* False: there is still no memory. */
@@ -541,7 +651,7 @@ unsigned revoker_unrecorded(const struct revoker *r)
 
 	list_for_each (&r->pending, v, link)
 		n += v->write_done && !v->durable;
-	return n;
+	return n + r->unheld.any;
 }
 
 bool revoker_is_idle(const struct revoker *r)
@@ -558,6 +668,8 @@ int revoker_new(struct agent *a, struct revoker **ret)
 	r->a = a;
 	r->fresh.job.work = fresh_work;
 	r->fresh.job.done = fresh_done;
+	r->unheld.job.work = unheld_work;
+	r->unheld.job.done = unheld_done;
 	list_init(&r->pending);
 	*ret = r;
 	return 0;

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Revocations for which the disk has no room, and a process that is killed with them: the next one,
- * without a controller, gives nothing of what the snapshot says; with one, nothing before it has
- * sent what it owes. The control: with its contact file as it was, what was revoked works again.
+ * Revocations for which the disk has no room, or the agent none at all, and a process that is
+ * killed with them: the next one, without a controller, gives nothing of what the snapshot says;
+ * with one, nothing before it has sent what it owes. The controls: with its contact file as it was,
+ * what was revoked works again.
  */
 #include "agent/agent.h"
 #include "agent/bytes.h"
 #include "agent/test_switches.h"
+#include "agent/uplink_priv.h"
 #include "common/fsx.h"
 #include "common/log.h"
 #include "common/util.h"
@@ -20,6 +22,7 @@ struct agent_test_switches agent_test_switches;
 /* ---- a disk without room for any of the three files that matter ---- */
 
 static _Atomic bool disk_full, copies; /* copies: it needs space to write over something, too */
+static _Atomic bool unsynced;          /* only a process is killed: what it wrote is there */
 static _Thread_local bool copying;     /* the test itself */
 static const struct fsx_ops *real_io;
 static const char *const files[] = {"contact", "snapshot", "revocations"};
@@ -52,6 +55,34 @@ static ssize_t full_pwrite(int fd, const void *p, size_t n, off_t off)
 		return real_io->pwrite(fd, p, n, off);
 	errno = ENOSPC;
 	return -1;
+}
+
+static int quick_fsync(int fd)
+{
+	return unsynced ? 0 : real_io->fsync(fd);
+}
+
+/* ---- a writer that stands still ---- */
+
+#define REVOCATIONS_MAX 4096u /* under way at once: agent/revoke.c */
+
+static _Atomic bool hold_log;
+static _Atomic unsigned held;
+
+static ssize_t held_write(int fd, const void *p, size_t n)
+{
+	char link[64], path[4200];
+	ssize_t len;
+
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+	len = hold_log ? readlink(link, path, sizeof(path) - 1) : 0;
+	path[len > 0 ? len : 0] = '\0';
+	if (strstr(path, "revocations")) {
+		held++;
+		/* poll: until the test lets it go on */
+		(void)AWAIT(!hold_log);
+	}
+	return full_write(fd, p, n);
 }
 
 /* ---- a process that is killed: the files as they are then ---- */
@@ -150,7 +181,9 @@ static int setup(void **state)
 {
 	struct world *w = calloc(1, sizeof(*w));
 
-	disk_full = copies = false;
+	log_set_level(LOG_LEVEL_ERROR);
+	disk_full = copies = unsynced = false;
+	held = 0;
 	agent_test_switches.contact_kept = false;
 	world_start(w);
 	world_agent_start(w);
@@ -236,6 +269,119 @@ static void contact__after_it_counts_when_the_controller_has_sent_all_it_owes(vo
 	assert_int_equal(try_session(w, "beta"), ROS2_OK);
 }
 
+static void kill_alone(struct world *w)
+{
+	world_controller_stop(w);
+	kill_agent(w);
+	world_agent_start(w);
+}
+
+/* ---- an end ---- */
+
+/* The writers have ended before the loop hears that the log found no room. */
+static void agent__that_ends_under_a_revocation_takes_the_stamp_out_all_the_same(void **state)
+{
+	struct world *w = *state;
+
+	assert_int_equal(try_session(w, "alpha"), ROS2_OK);
+	wait_stored(w);
+	disk_full = hold_log = true;
+	world_revoke(w, OBJ_TENANT, WORLD_ALPHA_SEED, 1);
+	/* poll: of a writer */
+	assert_true(AWAIT(held == 1));
+	loop_stop(w->loop);
+	loop_thread_join(w->loop);
+	hold_log = false;
+	agent_free(TAKE_PTR(w->agent));
+	assert_false(has_stamp(w));
+	world_controller_stop(w);
+	world_agent_start(w);
+	assert_int_equal(try_session(w, "alpha"), ROS2_CONTACT_LOST);
+}
+
+/* ---- too many at once ---- */
+
+static void look_done(void *arg)
+{
+	struct idle *i = arg;
+
+	i->is = revoker_is_idle(i->w->agent->revoker);
+}
+
+/* As many as there may be wait for the disk, and alpha's is one more. Then there is room. */
+static void revoke_one_too_many(struct world *w)
+{
+	struct ros2_uid name = fix_uid(77);
+	struct idle i = {w, false};
+	unsigned n = fake_dp_log.revokes;
+
+	/* Each says each second that it is not on disk. */
+	log_set_level(LOG_LEVEL_ERROR + 1);
+	assert_int_equal(try_session(w, "alpha"), ROS2_OK);
+	wait_stored(w);
+	assert_true(AWAIT(has_stamp(w)));
+	disk_full = unsynced = true;
+	for (uint32_t k = 0; k < REVOCATIONS_MAX; k++) {
+		memcpy(name.b, &k, sizeof(k));
+		world_revoke_as(w, OBJ_SESSION, 200, 1, &name);
+		if (k % 64 == 63)
+			world_wait(w, &w->receipts, k + 1);
+	}
+	world_revoke(w, OBJ_TENANT, WORLD_ALPHA_SEED, 1);
+	/* poll: it gives no receipt */
+	assert_true(AWAIT(fake_dp_log.revokes == n + REVOCATIONS_MAX + 1));
+	disk_full = false;
+	/* poll: all that are held are on disk */
+	assert_true(AWAIT((loop_call(w->loop, look_done, &i), i.is)));
+}
+
+static void revoke__that_was_one_too_many_holds_after_a_kill_without_a_controller(void **state)
+{
+	struct world *w = *state;
+	unsigned n;
+
+	revoke_one_too_many(w);
+	n = w->beats;
+	/* Each is answered with a stamp. */
+	world_wait(w, &w->beats, n + 10);
+	assert_false(has_stamp(w));
+	kill_alone(w);
+	assert_int_equal(try_session(w, "alpha"), ROS2_CONTACT_LOST);
+}
+
+static void control__with_the_contact_file_kept_one_too_many_works_again(void **state)
+{
+	struct world *w = *state;
+
+	agent_test_switches.contact_kept = true;
+	revoke_one_too_many(w);
+	wait_stored(w);
+	assert_true(has_stamp(w));
+	kill_alone(w);
+	assert_int_equal(try_session(w, "alpha"), ROS2_OK);
+}
+
+/* As the controller does on each stream: what has no receipt, then that this is all. */
+static void revoke__that_was_one_too_many_is_asked_for_again_when_there_is_room(void **state)
+{
+	struct world *w = *state;
+	unsigned hellos = w->hellos, n;
+	Ros2__V1__AgentObject *o;
+
+	revoke_one_too_many(w);
+	world_wait(w, &w->hellos, hellos + 1);
+	n = w->receipts;
+	world_revoke(w, OBJ_TENANT, WORLD_ALPHA_SEED, 1);
+	world_wait(w, &w->receipts, n + 1);
+	assert_true(w->last_durable);
+	assert_false(has_stamp(w));
+	o = fix_engine(&w->f, "files", 1, 1);
+	world_send(w, &o, 1, true);
+	assert_true(AWAIT(has_stamp(w)));
+	kill_alone(w);
+	assert_int_equal(try_session(w, "alpha"), ROS2_REVOKED);
+}
+
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 int main(void)
 {
@@ -245,12 +391,16 @@ int main(void)
 		T(revoke__that_found_no_room_even_to_write_over_holds_after_a_kill),
 		T(control__with_the_contact_file_kept_it_works_again),
 		T(contact__after_it_counts_when_the_controller_has_sent_all_it_owes),
+		T(agent__that_ends_under_a_revocation_takes_the_stamp_out_all_the_same),
+		T(revoke__that_was_one_too_many_holds_after_a_kill_without_a_controller),
+		T(control__with_the_contact_file_kept_one_too_many_works_again),
+		T(revoke__that_was_one_too_many_is_asked_for_again_when_there_is_room),
 	};
 
-	log_set_level_str("error");
 	real_io = fsx_io;
 	io = *real_io;
-	io.write = full_write;
+	io.write = held_write;
+	io.fsync = quick_fsync;
 	io.pwrite = full_pwrite;
 	fsx_io = &io;
 	return cmocka_run_group_tests(tests, NULL, NULL);
