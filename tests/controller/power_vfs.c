@@ -83,7 +83,7 @@ static int p_sync(sqlite3_file *f, int flags)
 	if (opts.sync_lies)
 		return SQLITE_OK;
 	disk_sync(opts.disk, p->inode);
-	if (p->dir_unsynced)
+	if (p->dir_unsynced && !opts.no_dir_sync)
 		disk_sync_dir(opts.disk, p->dir);
 	p->dir_unsynced = false;
 	return SQLITE_OK;

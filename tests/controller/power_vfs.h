@@ -13,6 +13,7 @@
 struct power_vfs_opts {
 	struct disk *disk;     /* borrowed */
 	bool sync_lies;        /* xSync says yes and does nothing: a negative control */
+	bool no_dir_sync;      /* it syncs no directory: SQLite may be built so */
 	uint64_t fail_sync_at; /* the n-th xSync fails, and so does each after it; 0: none */
 	/* The n-th xSync fails, and what it should have kept no later one keeps; 0: none. */
 	uint64_t forget_sync_at;
