@@ -365,6 +365,7 @@ static void role__that_is_gone_reads_no_further_page_of_the_log(void **state)
 	assert_in_range(read_all(eye, &status), 1, 180);
 	assert_int_equal(status, ROS2_DENIED);
 	last_page = 0;
+	sf_audit_wait(f, "admin.denied", 1);
 	sf_audit_names(f, "admin.denied", RESULT(DENIED), "spiffe://" TD "/admin/eye", "none",
 	               "Audit.Raw");
 	rpc_channel_free(eye);
