@@ -216,10 +216,11 @@ start_as() {
 }
 
 # neighbour COMMAND...: what it starts as a tenant takes the processor time that nobody else wants. For a load that only must not notice what
-# is done to others: it asks as fast as it can, and the rest of the test would wait for it. Never for who is revoked or lost under load.
+# is done to others: it asks as fast as it can, and the rest of the test would wait for it. Never for who is revoked or lost under load, and
+# started before these: behind a load on a machine of one processor it would take minutes to begin.
 give_way=()
 neighbour() {
-	local give_way=(nice -n 10)
+	local give_way=(nice -n 5)
 	"$@"
 }
 
