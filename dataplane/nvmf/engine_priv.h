@@ -15,7 +15,9 @@
  * it is over only with no command left; (3) a command that was handed on and not answered is handed
  * on again only if it does not change the medium; (4) a write of unknown outcome ends when the
  * controller it was handed to is quiet; (5) nothing is handed on, or handed on again, from the io's
- * until_ns on: the clock is read once for all that one kick hands on.
+ * until_ns on: the clock is read once for all that one kick hands on; (6) a flush says that all
+ * that was written before is durable only if the controller that flushed has taken all of it: a
+ * target that came back may have lost its cache.
  */
 #ifndef ROS2_DATAPLANE_NVMF_ENGINE_PRIV_H
 #define ROS2_DATAPLANE_NVMF_ENGINE_PRIV_H
@@ -52,6 +54,9 @@ struct engine_file {
 	uint32_t volume, flags, nsid;
 	uint64_t base, size; /* bytes; size 0 = to the end of the namespace */
 	uint8_t block_shift; /* as it was opened */
+	/* Any thread: generation of the controller that took the oldest write which only a volatile
+	 * cache may have; 0 = none since the last flush. */
+	_Atomic uint32_t cached;
 };
 /* The volume's extent in a namespace as it is now: bytes. -ENOENT: no namespace; -EOPNOTSUPP: of no
  * use; -ERANGE: the extent is not within it; -ESTALE: its block size changed since it was opened.
@@ -68,6 +73,8 @@ struct nvmf_nio {
 	uint32_t n_cmds; /* given and not done */
 	uint64_t deadline_ns;
 	uint32_t generation; /* of the last unanswered write */
+	uint32_t cached;     /* a write: of its first answer; a flush: what it took from its file */
+	uint32_t flushed;    /* of the controller that flushed */
 	bool partly, unknown, over;
 	int64_t res; /* negative: it failed */
 	struct list link;

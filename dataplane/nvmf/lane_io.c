@@ -142,6 +142,9 @@ static void answered(struct nvmf_lane *l, struct nvmf_cmd *cmd, const struct nvm
 
 	if (NVME_STATUS_CODE(status) == NVME_SC_SUCCESS) {
 		nio->partly = changes(nio);
+		nio->flushed = l->generation;
+		if (changes(nio) && !nio->cached)
+			nio->cached = l->generation;
 	} else if (worth_another(status) && try_again(l, cmd, NVMF_RETRY_MS * NS_PER_MS)) {
 		return;
 	} else if (nio->res == 0) {

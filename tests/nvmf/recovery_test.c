@@ -251,6 +251,96 @@ static void nvmf_recovery__reads_and_flushes_are_made_again(void **state)
 	}
 }
 
+/* The target's machine loses its power, and what lay in the cache with it. */
+static void lose_power(struct rig *g, uint8_t before)
+{
+	uint64_t lives = rig_health(g).lives;
+
+	fake_cut();
+	memset(fake_media(1), before, FAKE_NS_BYTES);
+	while (rig_health(g).lives == lives)
+		rig_turn(g, 5);
+	rig_until(g, NVMF_CTRL_LIVE);
+}
+
+static int64_t flush(struct rig *g)
+{
+	return rig_io(g, g->all, ENGINE_OP_FLUSH, 0, 0, NULL);
+}
+
+static void write_all(struct rig *g, uint8_t with)
+{
+	memset(g->buf, with, 65536);
+	assert_int_equal(rig_io(g, g->all, ENGINE_OP_WRITE, 0, 65536, g->buf), 65536);
+}
+
+static void nvmf_recovery__a_flush_after_the_loss_of_a_cache_says_so_once(void **state)
+{
+	struct rig g;
+
+	rig_init(&g);
+	fake_write_cache(true);
+	rig_start(&g);
+	write_all(&g, 7);
+	lose_power(&g, 0);
+	assert_int_equal(flush(&g), -EREMOTEIO);
+	assert_int_equal(flush(&g), 0);
+	/* What was flushed before is not in doubt; nor by a control thread. */
+	write_all(&g, 8);
+	assert_int_equal(flush(&g), 0);
+	lose_power(&g, 8);
+	assert_int_equal(flush(&g), 0);
+	write_all(&g, 9);
+	lose_power(&g, 8);
+	assert_int_equal(g.ops->fsync(g.all, NULL), -EREMOTEIO);
+	assert_int_equal(g.ops->fsync(g.all, NULL), 0);
+	rig_stop(&g);
+}
+
+/* The first flush hears that some is gone, though it is the second that goes well. */
+static void nvmf_recovery__a_flush_that_fails_keeps_what_the_next_has_to_say(void **state)
+{
+	struct rig g;
+
+	rig_init(&g);
+	fake_write_cache(true);
+	rig_start(&g);
+	write_all(&g, 7);
+	lose_power(&g, 0);
+	fake_rule(&(struct fake_rule){.qid = FAKE_IO,
+	                              .opcode = NVME_IO_FLUSH + 1,
+	                              .times = 1,
+	                              .action = FAKE_STATUS,
+	                              .arg = NVME_SC_INTERNAL | NVME_STATUS_DNR});
+	assert_int_equal(flush(&g), -EIO);
+	assert_int_equal(flush(&g), -EREMOTEIO);
+	assert_int_equal(flush(&g), 0);
+	rig_stop(&g);
+}
+
+/* A queue that is opened anew within the same controller has lost nothing; nor has a target
+ * without a cache. */
+static void nvmf_recovery__a_flush_is_in_doubt_only_where_a_cache_was_lost(void **state)
+{
+	struct rig g;
+
+	for (int cache = 0; cache < 2; cache++) {
+		rig_init(&g);
+		fake_write_cache(cache);
+		rig_start(&g);
+		write_all(&g, 7);
+		if (!cache)
+			lose_power(&g, 7);
+		fake_rule(&(struct fake_rule){.qid = FAKE_IO,
+		                              .opcode = NVME_IO_READ + 1,
+		                              .times = 1,
+		                              .action = FAKE_DIE});
+		assert_int_equal(rig_io(&g, g.all, ENGINE_OP_READ, 0, 512, g.buf), 512);
+		assert_int_equal(flush(&g), 0);
+		rig_stop(&g);
+	}
+}
+
 static void nvmf_recovery__a_read_that_never_goes_well_ends(void **state)
 {
 	struct rig *g = *state;
@@ -566,6 +656,9 @@ int main(void)
 		RIG_TEST(nvmf_engine__says_how_its_targets_are),
 		cmocka_unit_test(nvmf_ctrl__is_lost_when_keep_alive_fails),
 		cmocka_unit_test(nvmf_recovery__reads_and_flushes_are_made_again),
+		cmocka_unit_test(nvmf_recovery__a_flush_after_the_loss_of_a_cache_says_so_once),
+		cmocka_unit_test(nvmf_recovery__a_flush_that_fails_keeps_what_the_next_has_to_say),
+		cmocka_unit_test(nvmf_recovery__a_flush_is_in_doubt_only_where_a_cache_was_lost),
 		RIG_TEST(nvmf_recovery__a_read_that_never_goes_well_ends),
 		RIG_TEST(nvmf_recovery__a_write_that_was_not_handed_on_is),
 		cmocka_unit_test(

@@ -229,6 +229,20 @@ static int batch(struct vol *v, enum engine_op op, uint32_t len)
 	return rc;
 }
 
+static void take_health(void *arg, const struct nvmf_ctrl_health *h)
+{
+	*(struct nvmf_ctrl_health *)arg = *h;
+}
+
+struct nvmf_ctrl_health vol_health(struct vol *v)
+{
+	struct nvmf_ctrl_health h = {0};
+
+	if (v->e)
+		nvmf_admin_health(v->e->admin, take_health, &h);
+	return h;
+}
+
 int vol_scenario(struct vol *v)
 {
 	static const uint32_t lens[] = {4096, VOL_IO};
@@ -244,21 +258,11 @@ int vol_scenario(struct vol *v)
 			return rc;
 	}
 	res = vol_io(v, ENGINE_OP_FLUSH, 0, NULL, 0);
+	/* Said once, of what the cache of a target that went meanwhile may have lost. */
+	if (res == -EREMOTEIO && vol_health(v).lives > v->lives)
+		res = vol_io(v, ENGINE_OP_FLUSH, 0, NULL, 0);
+	v->lives = vol_health(v).lives;
 	return res == INT64_MIN ? -ETIME : (int)res;
-}
-
-static void take_health(void *arg, const struct nvmf_ctrl_health *h)
-{
-	*(struct nvmf_ctrl_health *)arg = *h;
-}
-
-struct nvmf_ctrl_health vol_health(struct vol *v)
-{
-	struct nvmf_ctrl_health h = {0};
-
-	if (v->e)
-		nvmf_admin_health(v->e->admin, take_health, &h);
-	return h;
 }
 
 bool vol_until(struct vol *v, enum nvmf_ctrl_state s, uint64_t ms)

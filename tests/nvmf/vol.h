@@ -41,6 +41,7 @@ struct vol {
 	struct fabric_dev *dev;
 	struct fabric_region *regions[VOL_IOS]; /* one for each VOL_IO of buf */
 	uint32_t seed;
+	uint64_t lives;  /* of the controller, when it was flushed last */
 	char words[400]; /* of what failed last */
 };
 
