@@ -318,8 +318,8 @@ static void spool__ends_the_process_when_fsync_fails(void **state)
 	ops.write = f_write;
 	ops.fsync = f_fsync;
 	fsx_io = &ops;
-	fail_fsyncs = 1;
 	open_spool(e, 0, 1, &info);
+	fail_fsyncs = 1;
 	put(e, SPOOL_WIDEN, 1, "opened");
 	step_writer_run(e->writer);
 	assert_int_equal(e->fatal, 1);
