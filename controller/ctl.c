@@ -159,6 +159,7 @@ int ctl_new(struct loop *loop, const struct config *cfg, struct store *store, st
 	c->started_unix_ns = clock_unix_ns();
 	c->started_ns = clock_boottime_ns();
 	list_init(&c->gate);
+	list_init(&c->ends);
 	r = policy_set_new(&c->docs);
 	if (!r)
 		r = outbox_new(c, &c->outbox);

@@ -85,6 +85,9 @@ struct ctl_grant {
 	unsigned in_flight;    /* transactions that will call back with it */
 	uint64_t request_id;   /* while ISSUING */
 	struct list of_agent, of_tenant;
+	/* DEAD, in ctl.ends by of_tenant: the store has not taken its last row yet. */
+	bool owes_end;
+	struct ros2_uid end_tenant, end_agent; /* whose it was */
 	struct ctl_slot *slot;
 	struct loop_timer expiry;
 	struct ctl *ctl;
@@ -244,6 +247,8 @@ struct ctl {
 	struct ctl_grant *grants; /* owned */
 	struct ctl_slot *slots;   /* owned */
 	unsigned grants_waiting;  /* at the store: of all tenants, also of grants that are dead */
+	struct list ends; /* of struct ctl_grant, owned: taken away, and not yet at the store */
+	struct loop_timer ends_timer;
 	struct ctl_revocation *revocations;
 	struct ctl_token *tokens;
 	struct ctl_deny *denials;
@@ -470,8 +475,13 @@ void ctl_grants_start(struct ctl *c);
 void ctl_grant_kill(struct ctl_grant *g);
 void ctl_grants_kill_tenant(const struct ctl_object *tenant);
 void ctl_grants_kill_agent(struct ctl_agent *a);
-/* Adds the end of every grant that @tenant's policy no longer allows to @t and takes it away. */
-void ctl_grants_recheck(struct store_txn *t, struct ctl_object *tenant);
+/* Takes every grant away that @tenant's policy no longer allows. Its row and its record are owed
+ * until ctl_grants_settle. */
+void ctl_grants_recheck(struct ctl_object *tenant);
+/* Hands what is owed to the store, which keeps it. Before all that may allow such a grant again:
+ * its row would be in force at the next start. -EBUSY without memory; then it is tried again each
+ * second, too. */
+int ctl_grants_settle(struct ctl *c, struct ros2_err *err);
 void ctl_grants_free(struct ctl *c);
 size_t ctl_grants_live(const struct ctl *c);
 

@@ -6,9 +6,9 @@
  *                   └──revoked meanwhile, or no space──▶ DEAD
  *
  * Invariants: (1) a grant is sent only after its row and its record are durable; (2) a right that
- * was taken away is gone from memory at once, its row follows; (3) the controller counts the end
- * from the commit plus 0.1 %, the agent from its own earlier stamp, so the agent's end is never
- * later.
+ * was taken away is gone from memory at once, its row follows, and before that is at the store
+ * nothing is committed that might allow it again; (3) the controller counts the end from the commit
+ * plus 0.1 %, the agent from its own earlier stamp, so the agent's end is never later.
  */
 #include "controller/ctl.h"
 #include <errno.h>
@@ -20,6 +20,7 @@
 
 #define RETRY_NS      (1 * NS_PER_S)
 #define RETRY_FULL_NS (10 * NS_PER_S) /* the store took the record, and refused it */
+#define ENDS_MAX      256             /* of one transaction */
 #define WORD_(x)      #x
 #define WORD(x)       WORD_(x)
 
@@ -71,10 +72,18 @@ static void slot_put(struct ctl *c, struct ctl_slot *s)
 
 static void grant_unref(struct ctl_grant *g)
 {
-	if (g->phase != CTL_GRANT_DEAD || g->in_flight)
+	if (g->phase != CTL_GRANT_DEAD || g->in_flight || g->owes_end)
 		return;
 	free(g->principal);
 	free(g);
+}
+
+/* What it owed is at the store, or nobody is there any more to whom. */
+static void left_end(struct ctl_grant *g)
+{
+	list_del(&g->of_tenant);
+	g->owes_end = false;
+	grant_unref(g);
 }
 
 static struct ctl_grant *grant_new(struct ctl_object *tenant, struct ctl_agent *a,
@@ -153,9 +162,14 @@ void ctl_grants_free(struct ctl *c)
 {
 	struct ctl_grant *g, *tmp;
 
+	loop_timer_stop(&c->ends_timer);
 	HASH_ITER (hh, c->grants, g, tmp) {
 		g->in_flight = 0;
 		ctl_grant_kill(g);
+	}
+	list_for_each_safe (&c->ends, g, tmp, of_tenant) {
+		g->in_flight = 0;
+		left_end(g);
 	}
 }
 
@@ -325,24 +339,74 @@ static bool still_allowed(const struct ctl_grant *g)
 	       principal_allowed(g->tenant, g->principal);
 }
 
-void ctl_grants_recheck(struct store_txn *t, struct ctl_object *tenant)
+void ctl_grants_recheck(struct ctl_object *tenant)
 {
 	struct ctl_grant *g, *tmp;
 
 	list_for_each_safe (&tenant->grants, g, tmp, of_tenant) {
-		struct store_draft *d;
-
 		if (still_allowed(g))
 			continue;
-		store_txn_set_shrinks(t);
-		end_row(t, g, STORE_GRANT_REVOKED);
-		d = grant_record(t, g, &ctl_system, "grant.revoke");
-		d->reason = "the tenant's document no longer allows it";
 		if (g->agent->link)
 			link_removals(g->agent->link,
 			              &(struct link_have){STORE_GRANT, g->uid, g->t.version}, 1);
+		g->owes_end = true;
+		g->end_tenant = tenant->uid;
+		g->end_agent = g->agent->obj->uid;
 		ctl_grant_kill(g);
+		list_add_tail(&g->ctl->ends, &g->of_tenant);
 	}
+}
+
+/* The tenant or the agent may be gone by now. */
+static void owed_end(struct store_txn *t, const struct ctl_grant *g)
+{
+	const struct ctl_object *tenant = ctl_find_uid(g->ctl, &g->end_tenant);
+	const struct ctl_object *agent = ctl_find_uid(g->ctl, &g->end_agent);
+	struct store_draft *d;
+
+	end_row(t, g, STORE_GRANT_REVOKED);
+	d = ctl_audit(t, &ctl_system, "grant.revoke", STORE_GRANT, g->principal, &g->uid);
+	d->reason = "the tenant's document no longer allows it";
+	d->policy_version = g->t.policy_version;
+	if (tenant)
+		ctl_audit_tenant(t, d, tenant);
+	if (agent)
+		store_draft_detail(t, d, "agent", agent->name);
+}
+
+static void settle_again(void *arg)
+{
+	(void)ctl_grants_settle(arg, NULL);
+}
+
+int ctl_grants_settle(struct ctl *c, struct ros2_err *err)
+{
+	while (!list_empty(&c->ends)) {
+		struct store_txn *t = store_txn_new();
+		struct ctl_grant *g, *tmp;
+		unsigned n = 0;
+
+		list_for_each (&c->ends, g, of_tenant) {
+			if (n++ == ENDS_MAX)
+				break;
+			owed_end(t, g);
+		}
+		store_txn_set_kept(t);
+		if (store_submit(c->store, t, NULL, NULL, NULL) < 0) {
+			loop_timer_in_ms(c->loop, &c->ends_timer, RETRY_NS / NS_PER_MS,
+			                 settle_again, c);
+			return ros2_err_named(err, ROS2_BUSY,
+			                      "the end of grants that documents no longer allow is "
+			                      "not recorded yet: try again in a moment");
+		}
+		n = 0;
+		list_for_each_safe (&c->ends, g, tmp, of_tenant) {
+			if (n++ == ENDS_MAX)
+				break;
+			left_end(g);
+		}
+	}
+	return 0;
 }
 
 /* ---- issue ---- */
@@ -567,14 +631,13 @@ int ctl_grant_load(struct ctl *c, const struct store_grant *row)
 
 void ctl_grants_start(struct ctl *c)
 {
-	struct store_txn *t = store_txn_new();
 	struct ctl_grant *g, *gtmp;
 	struct ctl_object *o, *tmp;
 
 	HASH_ITER (by_key, c->by_key, o, tmp)
 		if (o->kind == STORE_TENANT)
-			ctl_grants_recheck(t, o);
-	store_submit(c->store, t, NULL, NULL, NULL);
+			ctl_grants_recheck(o);
+	(void)ctl_grants_settle(c, NULL);
 	HASH_ITER (hh, c->grants, g, gtmp)
 		arm(g);
 }

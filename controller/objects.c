@@ -432,7 +432,6 @@ static void apply_memory(struct apply *a, size_t i)
 static void follow(struct apply *a)
 {
 	struct ctl *c = a->c;
-	struct store_txn *t = store_txn_new();
 	bool agents = false; /* labels may have moved: every tenant is concerned */
 	struct ctl_object *o, *tmp;
 
@@ -441,13 +440,13 @@ static void follow(struct apply *a)
 	for (size_t i = 0; i < a->n && !agents; i++) {
 		o = ctl_find(c, a->v[i].kind, a->v[i].name);
 		if (o && o->kind == STORE_TENANT && a->v[i].action == CTL_CONFIGURED)
-			ctl_grants_recheck(t, o);
+			ctl_grants_recheck(o);
 	}
 	if (agents)
 		HASH_ITER (by_key, c->by_key, o, tmp)
 			if (o->kind == STORE_TENANT)
-				ctl_grants_recheck(t, o);
-	store_submit(c->store, t, NULL, NULL, NULL);
+				ctl_grants_recheck(o);
+	(void)ctl_grants_settle(c, NULL);
 	ctl_rollout_sync_all(c);
 }
 
@@ -472,7 +471,7 @@ static void apply_commit(struct apply *a, const struct ctl_caller *who)
 {
 	struct ros2_err err = ROS2_ERR_INIT;
 	struct store_txn *t = store_txn_new();
-	int r = 0;
+	int r = ctl_grants_settle(a->c, &err);
 
 	a->now_unix_ns = clock_unix_ns();
 	for (size_t i = 0; i < a->n && !r; i++) {

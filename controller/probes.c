@@ -224,13 +224,14 @@ static bool takes_away(const struct ctl_agent *a)
 }
 
 /* Grants of tenants that require what is no longer seen there end with the report. */
-static void recheck(struct ctl *c, struct store_txn *t)
+static void recheck(struct ctl *c)
 {
 	struct ctl_object *o, *tmp;
 
 	HASH_ITER (by_key, c->by_key, o, tmp)
 		if (o->kind == STORE_TENANT && o->doc->tenant->require)
-			ctl_grants_recheck(t, o);
+			ctl_grants_recheck(o);
+	(void)ctl_grants_settle(c, NULL);
 }
 
 /* The commit of one report; the agent may be gone by then. */
@@ -289,14 +290,12 @@ static void reported_done(void *arg, const struct store_result *r)
 	}
 }
 
-/* One at a time: an agent that reports faster than commits go writes no more records than those. */
-static void submit(struct ctl_agent *a)
+static int submit_report(struct ctl_agent *a, struct ros2_err *err)
 {
-	struct ros2_err err = ROS2_ERR_INIT;
 	struct reported *p = reported_new(a);
 	struct store_txn *t = store_txn_new();
+	int r;
 
-	a->probes_again = false;
 	record(a, t);
 	if (a->probes)
 		say_change(a);
@@ -308,14 +307,26 @@ static void submit(struct ctl_agent *a)
 		                                 sizeof(a->probes_next->v[i]))};
 	if (takes_away(a))
 		store_txn_set_shrinks(t);
-	recheck(a->ctl, t);
+	store_txn_set_order(t, &a->obj->uid);
 	/* Without memory for the answer the rows are right, and the next report tells memory so. */
-	if (store_submit(a->ctl->store, t, p ? reported_done : NULL, p, &err) < 0) {
-		log_error("the report of agent %s: %s", a->obj->name, err.msg);
+	r = store_submit(a->ctl->store, t, p ? reported_done : NULL, p, err);
+	if (r < 0)
 		reported_free(p);
-		return;
-	}
-	a->probes_busy = p != NULL;
+	else
+		a->probes_busy = p != NULL;
+	return r;
+}
+
+/* One at a time: an agent that reports faster than commits go writes no more records than those.
+ * What earlier reports ended comes before it: it may allow that again. */
+static void submit(struct ctl_agent *a)
+{
+	struct ros2_err err = ROS2_ERR_INIT;
+
+	a->probes_again = false;
+	if (ctl_grants_settle(a->ctl, &err) < 0 || submit_report(a, &err) < 0)
+		log_error("the report of agent %s: %s", a->obj->name, err.msg);
+	recheck(a->ctl);
 }
 
 void ctl_agent_probed(struct ctl_agent *a, const struct probe_subject *v, size_t n)

@@ -366,6 +366,7 @@ static int submit(struct ctl *c, const struct ctl_caller *who, const struct ctl_
 	uint8_t note[STORE_NOTE_MAX];
 
 	store_txn_set_note(t, note, revoke_note_pack(r, who, note), r->unrecorded.slot);
+	store_txn_set_order(t, &r->target_uid);
 	revoke_set_targets(t, r);
 	add_rows(c, t, r);
 	add_state(c, t, r, v);
@@ -539,6 +540,7 @@ static void record_receipt(struct ctl_agent *a, const struct ctl_revocation *r,
 	                               .draining = o->draining,
 	                               .received_unix_ns = clock_unix_ns()};
 	store_txn_set_shrinks(t);
+	store_txn_set_order(t, &r->target_uid); /* behind the revocation's own rows */
 	d = ctl_audit(t, &who, "revoke.receipt", r->kind, r->name, &r->target_uid);
 	d->tenant = store_txn_str(t, r->tenant);
 	d->tenant_uid = r->tenant_uid;

@@ -156,7 +156,7 @@ static bool keep_pending(struct store *s, struct store_txn *t)
 	if (!may_succeed_later(t->result.rc) || !t->shrinks)
 		return false;
 	/* Revocations have the places that receipts do not. */
-	if (s->n_pending >= (t->note ? PENDING_MAX : PENDING_MAX / 2)) {
+	if (!t->kept && s->n_pending >= (t->note ? PENDING_MAX : PENDING_MAX / 2)) {
 		log_error("%zu records of what was taken away wait for space: one more is "
 		          "effective but not kept",
 		          s->n_pending);
@@ -192,11 +192,14 @@ static void commit_batch(struct store *s, struct list *txns)
 		list_del(&t->link);
 		if (atomic_load(&s->dead))
 			t->result.rc = -EIO;
-		else if (waits && !t->shrinks)
+		else if ((waits && !t->shrinks) || store_order_behind(s->waiting, t))
 			store_refuse_waiting(t);
 		else
 			commit_alone(s, t);
-		waits |= t->shrinks && may_succeed_later(t->result.rc);
+		if (t->shrinks && may_succeed_later(t->result.rc)) {
+			waits = true;
+			store_order_wait(s, t);
+		}
 		list_add_tail(txns, &t->link);
 	}
 }
@@ -229,6 +232,7 @@ static void run_batch(struct store *s, struct list *txns)
 
 	list_init(&refused);
 	refuse_before_pending(s, txns, &refused);
+	store_order_hold(s, txns, &refused);
 	if (!list_empty(txns))
 		commit_batch(s, txns);
 	list_for_each_safe (&refused, t, tmp, link) {
@@ -293,8 +297,13 @@ static void post_results(struct store *s, struct list *txns)
 	bool post;
 
 	pthread_mutex_lock(&s->lock);
-	list_for_each (txns, t, link)
-		s->n_pending += keep_pending(s, t);
+	list_for_each (txns, t, link) {
+		bool kept = keep_pending(s, t);
+
+		s->n_pending += kept;
+		if (!kept)
+			store_order_leave(s, t);
+	}
 	pthread_mutex_unlock(&s->lock);
 	in_memory = store_journal_keep(s, txns);
 	if (in_memory)
@@ -329,17 +338,17 @@ static void give_slot_back(struct store *s, struct store_txn *t)
 	list_del(&t->link);
 }
 
-/* Its place stays taken when it must be tried once more. */
-static void retry_one(struct store *s, struct store_txn *t, struct list *still)
+/* True: it must be tried once more, and its place stays taken. */
+static bool retry_one(struct store *s, struct store_txn *t)
 {
 	if (!atomic_load(&s->dead))
 		commit_alone(s, t);
 	if (atomic_load(&s->dead) || may_succeed_later(t->result.rc)) {
 		t->result.record_pending = true;
-		list_add_tail(still, &t->link);
-		return;
+		return true;
 	}
 	give_slot_back(s, t);
+	store_order_leave(s, t);
 	pthread_mutex_lock(&s->lock);
 	s->n_pending--;
 	pthread_mutex_unlock(&s->lock);
@@ -348,13 +357,15 @@ static void retry_one(struct store *s, struct store_txn *t, struct list *still)
 	else
 		log_info("a revocation that waited for space is recorded now");
 	store_txn_free(t);
+	return false;
 }
 
 /* All, so that the small ones get what space there is; or up to the first that fails, because more
  * than the time of one is not to be spent. */
 static void retry_pending(struct store *s, bool all)
 {
-	struct list again, still;
+	uint16_t behind[STORE_ORDER_BUCKETS] = {0};
+	struct list again, still, *first;
 	struct store_txn *t, *tmp;
 
 	list_init(&again);
@@ -367,17 +378,19 @@ static void retry_pending(struct store *s, bool all)
 	pthread_mutex_unlock(&s->lock);
 	list_for_each_safe (&again, t, tmp, link) {
 		list_del(&t->link);
-		if (all || list_empty(&still))
-			retry_one(s, t, &still);
-		else
-			list_add_tail(&still, &t->link);
+		if ((all || list_empty(&still)) && !store_order_behind(behind, t) &&
+		    !retry_one(s, t))
+			continue;
+		list_add_tail(&still, &t->link);
+		store_order_count(behind, t);
 	}
 	if (!atomic_load(&s->dead))
 		store_journal_keep(s, &still);
 	pthread_mutex_lock(&s->lock);
+	first = s->pending.next; /* what was given back meanwhile is younger */
 	list_for_each_safe (&still, t, tmp, link) {
 		list_del(&t->link);
-		list_add_tail(&s->pending, &t->link);
+		list_add_tail(first, &t->link);
 	}
 	pthread_mutex_unlock(&s->lock);
 	if (s->reserve_used && !s->n_pending && (s->reserve_lent || !atomic_load(&s->full)))
@@ -573,7 +586,7 @@ int store_submit(struct store *s, struct store_txn *t, store_done_fn done, void 
 	pthread_mutex_lock(&s->lock);
 	if (s->stop || !s->running)
 		r = -ESHUTDOWN;
-	else if (!t->note && s->n_queue >= STORE_QUEUE_MAX * (t->shrinks ? 2 : 1))
+	else if (!t->note && !t->kept && s->n_queue >= STORE_QUEUE_MAX * (t->shrinks ? 2 : 1))
 		r = -EBUSY;
 	if (!r) {
 		list_add_tail(&s->queue, &t->link);

@@ -221,6 +221,12 @@ void store_draft_detail(struct store_txn *t, struct store_draft *d, const char *
 /* This transaction only takes rights away: reserved space is used for it, and it is kept when even
  * that does not suffice (ARCHITECTURE, rule 10). */
 void store_txn_set_shrinks(struct store_txn *t);
+/* Likewise, and however many wait: for it the queue is never full, nor is there no place among
+ * those that wait for space. The caller has a bound. */
+void store_txn_set_kept(struct store_txn *t);
+/* Of what takes rights away: it does not overtake an earlier one with the same @uid that waits for
+ * space, as it would when it is smaller. */
+void store_txn_set_order(struct store_txn *t, const struct ros2_uid *uid);
 /* What a start needs to carry this revocation out again, at most STORE_NOTE_MAX bytes, the first 16
  * of which are its uid. Without space for its rows the note is synced to a file that needs none
  * before the result is delivered; it counts until the rows are committed. @slot: where it was found

@@ -15,6 +15,8 @@
 #define STORE_DOUBT_LEN     65536u /* bytes behind the slots: store_doubt.c */
 #define STORE_JOURNAL_LEN   (STORE_JOURNAL_SLOTS * STORE_JOURNAL_SLOT + STORE_DOUBT_LEN)
 
+#define STORE_ORDER_BUCKETS 4096
+
 struct doubted;
 
 struct store {
@@ -45,6 +47,7 @@ struct store {
 	struct ledger *ledger; /* owned */
 	uint64_t revision_next, revision_saved, tick_ns, prune_ns;
 	bool reserve_lent; /* its space is for what shrinks rights, and for nothing else */
+	uint16_t waiting[STORE_ORDER_BUCKETS]; /* store_order.c: how many wait for space */
 
 	struct { /* store_journal.c */
 		int fd;
@@ -104,6 +107,15 @@ void store_reserve_refuse(struct store *s, struct list *txns, bool waits, struct
 /* There is such a one. */
 bool store_reserve_may_refuse(const struct list *txns);
 void store_refuse_waiting(struct store_txn *t);
+
+/* store_order.c: those about one thing do not overtake each other. Store thread. @n: counters. */
+bool store_order_behind(const uint16_t n[STORE_ORDER_BUCKETS], const struct store_txn *t);
+void store_order_count(uint16_t n[STORE_ORDER_BUCKETS], const struct store_txn *t);
+/* @t waits for space from here on; it does no longer. */
+void store_order_wait(struct store *s, struct store_txn *t);
+void store_order_leave(struct store *s, struct store_txn *t);
+/* Moves those that stand behind one that waits from @txns to @ret_held, as -EBUSY. */
+void store_order_hold(struct store *s, struct list *txns, struct list *ret_held);
 
 /* store_epoch.c: the trust domain is checked, the epoch goes up durably. */
 int store_first_commit(struct store *s, struct ros2_err *err);

@@ -231,6 +231,21 @@ void store_txn_set_shrinks(struct store_txn *t)
 		t->shrinks = true;
 }
 
+void store_txn_set_kept(struct store_txn *t)
+{
+	store_txn_set_shrinks(t);
+	if (t)
+		t->kept = true;
+}
+
+void store_txn_set_order(struct store_txn *t, const struct ros2_uid *uid)
+{
+	if (!t)
+		return;
+	t->ordered = true;
+	t->order = *uid;
+}
+
 void store_txn_set_note(struct store_txn *t, const void *p, size_t n, int slot)
 {
 	if (!t || n > STORE_NOTE_MAX)

@@ -20,7 +20,9 @@ struct store_txn {
 	size_t n_drafts, drafts_cap;
 	struct chunk *chunks; /* owned */
 	uint64_t revision;
-	bool shrinks, no_memory;
+	bool shrinks, kept, no_memory;
+	bool ordered, in_line; /* it has an order; and is counted by it (store_order.c) */
+	struct ros2_uid order;
 	const void *note; /* in chunks; NULL: none */
 	size_t note_len;
 	struct store_target *targets; /* in chunks: what the note takes away */

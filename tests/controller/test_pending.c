@@ -3,8 +3,9 @@
  * Revocations that a full disk does not take: answered `record pending`, they wait in order, in
  * memory and in the journal. With room again each is recorded once, in that order, by itself; a
  * process that is killed, or ends, in between has lost none, nor has one that is killed while they
- * are being recorded; those for which the journal has no slot are in its filter. The controls:
- * without their notes, or without what the filter is made of, a kill loses them.
+ * are being recorded; those for which the journal has no slot are in its filter. What is smaller
+ * does not overtake what it is about. The controls: without their notes, or without what the filter
+ * is made of, a kill loses them; what does not say what it is about overtakes.
  */
 #include "controller/store_front_priv.h"
 #include "tests/await.h"
@@ -312,6 +313,112 @@ static void pending__is_there_after_a_restart_and_another(void **state)
 	fixture_fini(&f);
 }
 
+/* So many pages, more or less; @about: NULL says nothing of it. */
+static struct store_txn *pages(unsigned n, unsigned rows, const struct ros2_uid *about)
+{
+	struct store_txn *t = store_txn_new();
+	struct store_draft *d = store_txn_audit(t);
+	char reason[4001];
+
+	memset(reason, 'x', sizeof(reason) - 1);
+	reason[sizeof(reason) - 1] = '\0';
+	for (unsigned i = 0; i < rows; i++)
+		store_txn_add(t, STORE_REVOCATION_PUT)->revocation =
+			(struct store_revocation){.uid = uid_of(1000 * n + i),
+		                                  .kind = STORE_TENANT,
+		                                  .target_name = "alpha",
+		                                  .version = n,
+		                                  .created_unix_ns = 1,
+		                                  .reason = store_txn_str(t, reason)};
+	d->action = "tenant.revoke";
+	d->actor = "system";
+	d->object_name = store_txn_fmt(t, "r-%05u", n);
+	store_txn_set_shrinks(t);
+	if (about)
+		store_txn_set_order(t, about);
+	return t;
+}
+
+/* A large one waits, and there is room for small ones. */
+static void small_after_large(struct fixture *f, const struct ros2_uid *about, bool overtakes)
+{
+	static struct found x;
+	struct ros2_uid u = ros2_uid_new(), tenant = {{5}}, large = {{7}};
+	struct wait w = {0};
+
+	fixture_init(f);
+	open_it(f, FULL_PAGES, &x);
+	assert_int_equal(fixture_commit(f, pages(1, 60, NULL)), 0);
+	fixture_submit(f, &w, pages(2, 60, &large));
+	fixture_wait(f, &w);
+	assert_int_equal(w.pending, 1);
+	w = (struct wait){0};
+	fixture_submit(f, &w, pages(3, 1, about));
+	fixture_wait(f, &w);
+	assert_int_equal(w.pending, !overtakes);
+	/* Tried again: the large one alone, or all of them. */
+	for (int i = 0; i < 3; i++)
+		assert_true(fixture_commit(f, fixture_grant(&u, &tenant)) < 0);
+	assert_int_equal(fixture_sql(f, "SELECT count(*) FROM revocations WHERE version=3"),
+	                 overtakes);
+	fixture_sql(f, "DELETE FROM revocations WHERE version=1");
+	wait_recorded(f);
+	assert_int_equal(rows(f), 61);
+}
+
+static void pending__is_not_overtaken_by_what_is_about_the_same(void **state)
+{
+	const struct ros2_uid same = {{7}};
+	struct fixture f;
+	struct wait w = {0};
+
+	small_after_large(&f, &same, false);
+	assert_int_equal(fixture_sql(&f,
+	                             "SELECT (SELECT seq FROM audit WHERE object_name='r-00002')"
+	                             " < (SELECT seq FROM audit WHERE object_name='r-00003')"),
+	                 1);
+	/* Nobody waits any more: nor does the next. */
+	fixture_submit(&f, &w, pages(4, 1, &same));
+	fixture_wait(&f, &w);
+	assert_int_equal(w.failed, 0);
+	fixture_fini(&f);
+}
+
+static void control__what_does_not_say_what_it_is_about_overtakes(void **state)
+{
+	struct fixture f;
+
+	small_after_large(&f, NULL, true);
+	fixture_fini(&f);
+}
+
+/* However many wait: what its owner forgets with the call. */
+static void pending__keeps_what_is_to_be_kept_beyond_its_places(void **state)
+{
+	static struct found x;
+	struct fixture f;
+	struct wait w = {0};
+	unsigned n = 4096 / 2 + 50; /* places of what is no revocation, and some */
+
+	fixture_init(&f);
+	open_it(&f, FULL_PAGES, &x);
+	assert_int_equal(fixture_commit(&f, pages(1, 60, NULL)), 0);
+	for (unsigned i = 0; i < n; i++) {
+		struct store_txn *t = pages(2, 60, NULL);
+
+		store_txn_set_kept(t);
+		fixture_submit(&f, &w, t);
+	}
+	fixture_wait(&f, &w);
+	assert_int_equal(w.pending, n);
+	w = (struct wait){0};
+	fixture_submit(&f, &w, pages(2, 60, NULL));
+	fixture_wait(&f, &w);
+	assert_int_equal(w.failed, 1);
+	assert_int_equal(w.pending, 0);
+	fixture_fini(&f);
+}
+
 /* ---- with one that is killed ---- */
 
 static void child(struct fixture *f, unsigned n, bool with_note, bool room)
@@ -480,6 +587,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(pending__is_recorded_in_order_when_there_is_room),
 		cmocka_unit_test(pending__is_there_after_a_restart_and_another),
+		cmocka_unit_test(pending__is_not_overtaken_by_what_is_about_the_same),
+		cmocka_unit_test(control__what_does_not_say_what_it_is_about_overtakes),
+		cmocka_unit_test(pending__keeps_what_is_to_be_kept_beyond_its_places),
 		cmocka_unit_test(pending__is_there_after_a_kill),
 		cmocka_unit_test(pending__is_there_once_after_a_kill_while_it_is_recorded),
 		cmocka_unit_test(control__without_notes_a_kill_loses_what_waits),

@@ -3,7 +3,7 @@
  * A store that does not take a transaction, or says late that it did not: what holds then, what is
  * recorded later, and what a process that ends in between leaves.
  */
-#include "controller/store.h"
+#include "controller/ctl.h"
 #include "tests/await.h"
 #include "tests/controller/service_fixture.h"
 #include "common/util.h"
@@ -235,6 +235,79 @@ static void grant__does_not_come_back_when_the_process_ended_in_between(void **s
 	sf_start(f);
 	until_recorded(f, "grant.revoke", 1);
 	assert_int_equal(grants_of(f), 0);
+	fake_free(&agent);
+}
+
+static bool no_settling; /* the control */
+
+int __real_ctl_grants_settle(struct ctl *c, struct ros2_err *err);
+int __wrap_ctl_grants_settle(struct ctl *c, struct ros2_err *err);
+int __wrap_ctl_grants_settle(struct ctl *c, struct ros2_err *err)
+{
+	return no_settling ? 0 : __real_ctl_grants_settle(c, err);
+}
+
+static int apply(struct sf *f, const char *yaml, struct ros2_err *err)
+{
+	Ros2__V1__SourceFile file = ROS2__V1__SOURCE_FILE__INIT, *files = &file;
+	Ros2__V1__ApplyRequest q = ROS2__V1__APPLY_REQUEST__INIT;
+	Ros2__V1__ApplyReply *r = NULL;
+	int rc;
+
+	file.name = (char *)"test.yaml";
+	file.text = (ProtobufCBinaryData){strlen(yaml), (uint8_t *)yaml};
+	q.files = &files;
+	q.n_files = 1;
+	rc = ros2_v1_admin_apply_sync(f->admin, &q, 20000, &r, err);
+	if (!rc)
+		ros2__v1__apply_reply__free_unpacked(r, NULL);
+	return rc;
+}
+
+static void restart(struct sf *f)
+{
+	fake_disconnect(&agent);
+	sf_stop(f);
+	sf_start(f);
+}
+
+/* The store takes the document, and not the end of the grant that it no longer allows. What allows
+ * it again comes after that end: otherwise a start would find the grant in force. */
+static void grant__whose_end_was_refused_does_not_come_back(void **state)
+{
+	struct sf *f = world(state, "1h");
+	struct ros2_err err = ROS2_ERR_INIT;
+
+	get_grant(1);
+	sf_apply(f, sf_agent1);
+	break_store(f, REFUSED, 1);
+	sf_apply(f, sf_tenant("alpha", "1h", "10m", "dpu-1"));
+	assert_int_equal(grants_of(f), 0);
+	passes = 0;
+	assert_true(apply(f, sf_tenant("alpha", "1h", "10m", "dpu-0"), &err) < 0);
+	assert_int_equal(err.status, ROS2_BUSY);
+	fault = NONE;
+	until_recorded(f, "grant.revoke", 1);
+	sf_apply(f, sf_tenant("alpha", "1h", "10m", "dpu-0"));
+	restart(f);
+	assert_int_equal(grants_of(f), 0);
+	assert_int_equal(records(f, "grant.revoke"), 1);
+	fake_free(&agent);
+}
+
+static void control__whose_end_is_not_settled_comes_back(void **state)
+{
+	struct sf *f = world(state, "1h");
+
+	get_grant(1);
+	sf_apply(f, sf_agent1);
+	no_settling = true;
+	sf_apply(f, sf_tenant("alpha", "1h", "10m", "dpu-1"));
+	assert_int_equal(grants_of(f), 0);
+	sf_apply(f, sf_tenant("alpha", "1h", "10m", "dpu-0"));
+	no_settling = false;
+	restart(f);
+	assert_int_equal(grants_of(f), 1);
 	fake_free(&agent);
 }
 
@@ -478,6 +551,8 @@ int main(void)
 		T(grant__keeps_the_terms_that_were_recorded),
 		T(grant__that_expires_on_a_broken_store_ends_when_it_can),
 		T(grant__does_not_come_back_when_the_process_ended_in_between),
+		T(grant__whose_end_was_refused_does_not_come_back),
+		T(control__whose_end_is_not_settled_comes_back),
 		T(delete__that_failed_leaves_the_agent_as_it_was),
 		T(enrol__with_another_key_ends_the_stream_of_the_old_one),
 		T(audit__raw_stream_waits_for_a_slow_reader),
