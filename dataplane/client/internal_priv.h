@@ -184,6 +184,7 @@ struct ros2_session {
 	enum link_state state;
 	struct ros2_err why;             /* DEAD: for good; DOWN: what the last attempt met */
 	int fd;                          /* owned; -1 unless UP over tcp or shm */
+	int wakes_at;                    /* over tcp: bytes that wake a sleeper, SO_RCVLOWAT */
 	struct verbs_link *verbs;        /* owned; NULL until one was tried */
 	const struct link_ops *link_ops; /* of what this connection is */
 	enum ros2_transport over;        /* the same by its name: TCP, VERBS or SHM */

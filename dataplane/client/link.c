@@ -24,6 +24,8 @@
 /* A peer that sends without end must not keep the session thread from its other work. */
 #define READS_PER_ROUND 64
 #define SENDS_PER_ROUND 16
+/* Of a large payload so much is worth a wake: fewer, and the copy would wait for the sender. */
+#define WAKE_BYTES_MAX (512 * 1024)
 
 /* ---- connecting ---- */
 
@@ -285,8 +287,10 @@ static int open_tcp(struct ros2_session *s, uint32_t timeout_ms, struct ros2_err
 		rc = link_shake_hands(s, fd, deadline, &w, err);
 	if (!rc)
 		rc = link_take_welcome(s, &w, err);
-	if (!rc)
+	if (!rc) {
 		s->fd = TAKE_FD(fd);
+		s->wakes_at = 1;
+	}
 	return rc;
 }
 
@@ -489,10 +493,25 @@ static int listen_tcp(struct ros2_session *s, struct ros2_err *err)
 	return receive(s, &moved, err);
 }
 
+/* Else each segment of a large payload wakes the sleeper, and its sender pays for that: to wake
+ * another processor costs more than to copy 64 KiB. Never more than what this message still has to
+ * bring, for nothing else may come; an end wakes whatever is missing (tcp(7), SO_RCVLOWAT). Where
+ * it cannot be set, more wakes are all that happens. */
+static void wake_for_enough(struct ros2_session *s)
+{
+	int bytes = s->rx.in_payload ? (int)MIN(s->rx.left, (uint32_t)WAKE_BYTES_MAX) : 1;
+
+	if (bytes == s->wakes_at)
+		return;
+	(void)setsockopt(s->fd, SOL_SOCKET, SO_RCVLOWAT, &bytes, sizeof(bytes));
+	s->wakes_at = bytes;
+}
+
 static void poll_tcp(struct ros2_session *s, int timeout_ms)
 {
 	struct pollfd p = {.fd = s->fd};
 
+	wake_for_enough(s);
 	if (link_can_read(s))
 		p.events |= POLLIN;
 	if (s->tx.count)

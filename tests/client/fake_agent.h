@@ -14,10 +14,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define FAKE_FILE_MAX (4u << 20)
-#define FAKE_FILES    4
-#define FAKE_SESSIONS 64
-#define FAKE_REGIONS  256
+#define FAKE_FILE_MAX   (4u << 20)
+#define FAKE_FILES      4
+#define FAKE_SESSIONS   64
+#define FAKE_REGIONS    256
+#define FAKE_GATE_BYTES 100
 
 enum evil {
 	EVIL_NONE,
@@ -131,6 +132,8 @@ struct fake_agent {
 	uint64_t verbs_ns;
 	enum ros2_status register_status, renew_status; /* refuse with */
 	int drop_in_data; /* closes in the middle of the n-th DATA; 0 = never */
+	int gate;         /* an eventfd: a payload waits for it behind its first and before its last
+	                   * FAKE_GATE_BYTES; 0 = none. Borrowed from the test. */
 	enum ros2_status open_status, session_status, hello_nak; /* refuse with */
 	/* what happened */
 	unsigned n_files_sent, n_files_refused; /* by the kernel, at EVIL_SHM_FILE */

@@ -6,6 +6,7 @@
 #include "common/util.h"
 #include "dataplane/client/codec.h"
 #include <errno.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
 
@@ -147,6 +148,29 @@ static struct wire_header data_for(const struct wire_header *q, uint32_t at, uin
 	};
 }
 
+/* Until the test opens it, or the program has gone. */
+static int wait_at_gate(const struct fake_conn *c)
+{
+	struct pollfd p[] = {{.fd = c->agent->gate, .events = POLLIN},
+	                     {.fd = c->fd, .events = POLLRDHUP}};
+	uint64_t n;
+
+	if (poll(p, ARRAY_SIZE(p), -1) < 0 || p[1].revents)
+		return -1;
+	return read(p[0].fd, &n, sizeof(n)) == sizeof(n) ? 0 : -1;
+}
+
+static int send_through_gate(struct fake_conn *c, struct wire_header h, const uint8_t *payload)
+{
+	uint32_t middle = h.payload_len - 2 * FAKE_GATE_BYTES;
+
+	codec_seal(&h);
+	if (send_all(c, &h, sizeof(h)) || send_all(c, payload, FAKE_GATE_BYTES) ||
+	    wait_at_gate(c) || send_all(c, payload + FAKE_GATE_BYTES, middle) || wait_at_gate(c))
+		return -1;
+	return send_all(c, payload + FAKE_GATE_BYTES + middle, FAKE_GATE_BYTES);
+}
+
 static int serve_read(struct fake_conn *c, const struct wire_header *q, int drop_in_data)
 {
 	struct fake_agent *a = c->agent;
@@ -171,7 +195,8 @@ static int serve_read(struct fake_conn *c, const struct wire_header *q, int drop
 			send_all(c, a->files[file].data + q->offset + at, h.length / 2);
 			return -1;
 		}
-		if (send_message(c, h, a->files[file].data + q->offset + at))
+		if (a->gate ? send_through_gate(c, h, a->files[file].data + q->offset + at)
+		            : send_message(c, h, a->files[file].data + q->offset + at))
 			return -1;
 	}
 	return complete(c, q->request_id, ROS2_OK, n);

@@ -5,7 +5,10 @@
 #include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
 #include <time.h>
+#include <unistd.h>
 
 static void ring__reads_and_writes_every_size_class(void **state)
 {
@@ -149,6 +152,59 @@ static void ring__refuses_memory_that_is_not_registered(void **state)
 	assert_int_equal(ros2_prep_read(r->file, r->buf, 0, 0, 1, &r->err), -EINVAL);
 	assert_int_equal(ros2_prep_read(r->file, r->buf, 1, UINT64_MAX, 1, &r->err), -EINVAL);
 	assert_int_equal(ros2_prep_read(r->file, r->buf, 262145, 0, 1, &r->err), -EINVAL);
+}
+
+static int bytes_that_wake(const struct rig *r)
+{
+	socklen_t len = sizeof(int);
+	int bytes = -1;
+
+	assert_return_code(getsockopt(r->session->fd, SOL_SOCKET, SO_RCVLOWAT, &bytes, &len),
+	                   errno);
+	return bytes;
+}
+
+/* Waits, again and again, until it would sleep for @bytes. False: it never did. */
+static bool sleeps_for(struct rig *r, int bytes)
+{
+	struct ros2_completion c;
+
+	for (int i = 0; i < 4000; i++) {
+		/* poll: of what the agent sent the kernel may have only a part yet */
+		assert_int_equal(ros2_wait(r->session, &c, 1, 1, 5, &r->err), 0);
+		if (bytes_that_wake(r) == bytes)
+			return true;
+	}
+	return false;
+}
+
+static void wait__sleeps_for_much_of_a_large_payload_and_never_for_more_than_comes(void **state)
+{
+	struct rig *r = *state;
+	struct ros2_completion c;
+	uint8_t *file = fake_agent_file(r->agent, "f", 1u << 20);
+	int gate = eventfd(0, EFD_SEMAPHORE | EFD_CLOEXEC);
+
+	r->agent->max_io = r->agent->chunk = 1u << 20;
+	rig_open(r, NULL);
+	r->agent->gate = gate;
+	rig_pattern(file, r->buf_len, 3);
+	rig_ok(r, ros2_prep_read(r->file, r->buf, (uint32_t)r->buf_len, 0, 7, &r->err));
+	rig_ok(r, ros2_submit(r->session, &r->err));
+	assert_int_equal(bytes_that_wake(r), 1);
+	assert_true(sleeps_for(r, 512 * 1024));
+	assert_return_code(eventfd_write(gate, 1), errno);
+	assert_true(sleeps_for(r, FAKE_GATE_BYTES));
+	assert_return_code(eventfd_write(gate, 1), errno);
+	assert_int_equal(ros2_wait(r->session, &c, 1, 1, 20000, &r->err), 1);
+	assert_int_equal(c.result, r->buf_len);
+	assert_memory_equal(r->buf, file, r->buf_len);
+	/* What comes next may be as short as a header. */
+	WITH_AGENT(r->agent, r->agent->hold = true);
+	rig_ok(r, ros2_prep_read(r->file, r->buf, 4096, 0, 7, &r->err));
+	rig_ok(r, ros2_submit(r->session, &r->err));
+	assert_true(sleeps_for(r, 1));
+	close(gate);
 }
 
 static void regions__may_not_overlap_and_keep_their_access(void **state)
@@ -340,6 +396,7 @@ int main(void)
 		T(wait__that_looks_first_keeps_its_time_limit_and_then_sleeps),
 		T(ring__mixed_load_with_more_requests_than_credits_is_right),
 		T(ring__refuses_memory_that_is_not_registered),
+		T(wait__sleeps_for_much_of_a_large_payload_and_never_for_more_than_comes),
 		T(regions__may_not_overlap_and_keep_their_access),
 		T(plain__any_length_in_any_memory_comes_back),
 		T(plain__uses_a_bounce_buffer_as_small_as_the_policy_allows),
