@@ -24,8 +24,10 @@
 /* A peer that sends without end must not keep the session thread from its other work. */
 #define READS_PER_ROUND 64
 #define SENDS_PER_ROUND 16
-/* Of a large payload so much is worth a wake: fewer, and the copy would wait for the sender. */
-#define WAKE_BYTES_MAX (512 * 1024)
+/* Of a large payload so much is worth a wake: more, and the copy would wait for the sender. Less
+ * than the least is not worth the call that says so. */
+#define WAKE_BYTES_MAX (512u * 1024)
+#define WAKE_BYTES_MIN (16u * 1024)
 
 /* ---- connecting ---- */
 
@@ -499,7 +501,8 @@ static int listen_tcp(struct ros2_session *s, struct ros2_err *err)
  * it cannot be set, more wakes are all that happens. */
 static void wake_for_enough(struct ros2_session *s)
 {
-	int bytes = s->rx.in_payload ? (int)MIN(s->rx.left, (uint32_t)WAKE_BYTES_MAX) : 1;
+	uint32_t left = s->rx.in_payload ? s->rx.left : 0;
+	int bytes = left < WAKE_BYTES_MIN ? 1 : (int)MIN(left, WAKE_BYTES_MAX);
 
 	if (bytes == s->wakes_at)
 		return;

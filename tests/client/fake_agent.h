@@ -18,7 +18,7 @@
 #define FAKE_FILES      4
 #define FAKE_SESSIONS   64
 #define FAKE_REGIONS    256
-#define FAKE_GATE_BYTES 100
+#define FAKE_GATE_BYTES 20000
 
 enum evil {
 	EVIL_NONE,
