@@ -62,6 +62,15 @@ struct ros2_completion rig_read(struct rig *r, void *buf, uint32_t len, uint64_t
 	return finish(r);
 }
 
+struct ros2_completion rig_read_until_it_looks(struct rig *r)
+{
+	struct ros2_completion c = {0};
+
+	for (int i = 0; i < 1000 && c.status == ROS2_OK; i++)
+		c = rig_read(r, r->buf, 100, 0);
+	return c;
+}
+
 struct ros2_completion rig_write(struct rig *r, const void *buf, uint32_t len, uint64_t offset)
 {
 	rig_ok(r, ros2_prep_write(r->file, buf, len, offset, 8, &r->err));

@@ -30,6 +30,9 @@ int rig_teardown(void **state);
 void rig_open(struct rig *r, const struct ros2_session_opts *o);
 /* One request through the ring, until it is complete. */
 struct ros2_completion rig_read(struct rig *r, void *buf, uint32_t len, uint64_t offset);
+/* The library looks at what only wakes when no message has come: on a busy machine that may be
+ * after many answers. Reads until one is refused, or long enough. */
+struct ros2_completion rig_read_until_it_looks(struct rig *r);
 /* What the agent did is seen from here on, and what was done here by it: where nothing else orders
  * the two that TSan knows of. */
 void rig_meet(struct rig *r);

@@ -79,14 +79,13 @@ static int open_and_close(struct rig *r, struct ros2_err *err)
 	return rc;
 }
 
-static void sweep_opening(struct rig *r, enum sweep_kind kind, int error, bool passes)
+/* Returns how many calls were made to fail. */
+static uint32_t sweep_opening_once(struct rig *r, enum sweep_kind kind, int error, bool passes)
 {
 	struct sweep s = {.kind = kind, .error = error, .thread = "sweeper"};
-	unsigned fds;
+	unsigned fds = sweep_fds();
 
 	s.most = passes ? 20 : 0;
-	begin(r);
-	fds = sweep_fds();
 	while (sweep_next(&s)) {
 		struct ros2_err err = ROS2_ERR_INIT;
 		int rc = open_and_close(r, &err);
@@ -103,8 +102,19 @@ static void sweep_opening(struct rig *r, enum sweep_kind kind, int error, bool p
 		assert_int_equal(open_and_close(r, &err), 0);
 		assert_true(sweep_fds_back(fds));
 	}
+	return s.points;
+}
+
+static void sweep_opening(struct rig *r, enum sweep_kind kind, int error, bool passes)
+{
+	uint32_t points = 0;
+
+	begin(r);
+	/* What has come already is not waited for: on a busy machine that may be every answer. */
+	for (int i = 0; i < 100 && points < 2; i++)
+		points += sweep_opening_once(r, kind, error, passes);
 	pthread_setname_np(pthread_self(), was);
-	assert_true(s.points >= 2);
+	assert_true(points >= 2);
 }
 
 #define OPENING(name, k, e, passes)                                                                \
