@@ -31,8 +31,11 @@ void agent_path(const struct agent *a, const char *name, char out[PATH_MAX])
 	snprintf(out, PATH_MAX, "%.3900s/%s", a->o.state_dir, name);
 }
 
+/* The next process must not give back what this one knows in memory only to have been revoked. */
 void agent_fatal(struct agent *a, const struct ros2_err *err)
 {
+	if (a->revoker && revoker_is_ahead_of_disk(a->revoker))
+		persist_end_in_doubt(a->persist);
 	a->o.on_fatal(a->o.arg, err);
 }
 

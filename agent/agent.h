@@ -140,6 +140,9 @@ void persist_distrust(struct persist *p, uint8_t ret[CONTACT_FILE_LEN]);
 /* The disk writer: writes that over the file, which needs no space, or else removes it. */
 int persist_unstamp(const struct persist *p, const uint8_t with[CONTACT_FILE_LEN],
                     struct ros2_err *err);
+/* The process ends with such a revocation in memory: the file gives nothing, and no stamp is
+ * written any more. On the loop's thread; waits for what the writer has in hand. */
+void persist_end_in_doubt(struct persist *p);
 /* All of them are on disk: contact is written again. Does nothing otherwise. */
 void persist_trust(struct persist *p);
 /* Makes the snapshot go away, durably: a damaged revocation log covers everything in it. */

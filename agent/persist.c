@@ -14,6 +14,7 @@
 #include "common/util.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -54,6 +55,8 @@ struct persist {
 	bool contact_busy, contact_wanted;
 	bool distrusted; /* a revocation is not on disk */
 	struct writer_job contact_job;
+	pthread_mutex_t contact_lock; /* of the file, and of ends */
+	bool ends;                    /* no stamp is written any more */
 	uint64_t sequence_on_disk;
 	uint8_t contact_bytes[CONTACT_FILE_LEN];
 	char contact_path[PATH_MAX];
@@ -288,8 +291,11 @@ static void contact_work(struct writer_job *j)
 	struct persist *p = container_of(j, struct persist, contact_job);
 
 	p->contact_err = (struct ros2_err)ROS2_ERR_INIT;
-	p->contact_r = fsx_write_atomic(p->contact_path, p->contact_bytes, CONTACT_FILE_LEN, 0600,
-	                                &p->contact_err);
+	pthread_mutex_lock(&p->contact_lock);
+	p->contact_r = p->ends ? 0
+	                       : fsx_write_atomic(p->contact_path, p->contact_bytes,
+	                                          CONTACT_FILE_LEN, 0600, &p->contact_err);
+	pthread_mutex_unlock(&p->contact_lock);
 }
 
 static void contact_again(void *arg)
@@ -357,6 +363,23 @@ int persist_unstamp(const struct persist *p, const uint8_t with[CONTACT_FILE_LEN
 		return ros2_err_set(err, -errno, "unlink %s: %s", p->contact_path,
 		                    strerrordesc_np(errno));
 	return fsx_sync_dir(p->a->o.state_dir, err);
+}
+
+void persist_end_in_doubt(struct persist *p)
+{
+	struct ros2_err err = ROS2_ERR_INIT;
+	uint8_t with[CONTACT_FILE_LEN];
+	int r;
+
+	persist_distrust(p, with);
+	pthread_mutex_lock(&p->contact_lock);
+	p->ends = true;
+	r = persist_unstamp(p, with, &err);
+	pthread_mutex_unlock(&p->contact_lock);
+	if (r < 0)
+		log_error("%s: a restart before the controller answers may give back what was "
+		          "revoked",
+		          err.msg);
 }
 
 void persist_trust(struct persist *p)
@@ -531,6 +554,7 @@ int persist_new(struct agent *a, struct persist **ret)
 		return -ENOMEM;
 	p->a = a;
 	p->fd = -1;
+	pthread_mutex_init(&p->contact_lock, NULL);
 	list_init(&p->waiting);
 	list_init(&p->writing);
 	p->job.work = work;
@@ -563,6 +587,7 @@ void persist_free(struct persist *p)
 	drop_waiters(&p->waiting);
 	drop_waiters(&p->writing);
 	close_file(p);
+	pthread_mutex_destroy(&p->contact_lock);
 	free(p->bytes);
 	free(p);
 }

@@ -359,7 +359,6 @@ static void write_done(struct writer_job *j)
 		doubt(v);
 		return;
 	}
-	unwritten(v);
 	agent_fatal(v->a, &v->write_err);
 }
 
@@ -652,6 +651,18 @@ unsigned revoker_unrecorded(const struct revoker *r)
 	list_for_each (&r->pending, v, link)
 		n += v->write_done && !v->durable;
 	return n + r->unheld.any;
+}
+
+bool revoker_is_ahead_of_disk(const struct revoker *r)
+{
+	const struct revocation *v;
+
+	if (r->unstamped || AGENT_SWITCH(contact_kept))
+		return false;
+	list_for_each (&r->pending, v, link)
+		if (!v->durable)
+			return true;
+	return r->unheld.any;
 }
 
 bool revoker_is_idle(const struct revoker *r)

@@ -67,6 +67,8 @@ void revoker_thaw(struct revoker *r);
 void revoker_synced(struct revoker *r);
 /* The data plane is frozen: why, for people; else NULL. */
 const char *revoker_frozen(const struct revoker *r);
+/* The disk may not know of one, and what is there may give it back. */
+bool revoker_is_ahead_of_disk(const struct revoker *r);
 bool revoker_is_idle(const struct revoker *r);
 
 /* ---- report.c ---- */

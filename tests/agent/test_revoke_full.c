@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Revocations for which the disk has no room, or the agent none at all, and a process that is
- * killed with them: the next one, without a controller, gives nothing of what the snapshot says;
- * with one, nothing before it has sent what it owes. The controls: with its contact file as it was,
- * what was revoked works again.
+ * Revocations for which the disk has no room, or which fails, or the agent no room at all, and a
+ * process that is killed with them: the next one, without a controller, gives nothing of what the
+ * snapshot says; with one, nothing before it has sent what it owes. The controls: with its contact
+ * file as it was, what was revoked works again.
  */
 #include "agent/agent.h"
 #include "agent/bytes.h"
@@ -23,6 +23,7 @@ struct agent_test_switches agent_test_switches;
 
 static _Atomic bool disk_full, copies; /* copies: it needs space to write over something, too */
 static _Atomic bool unsynced;          /* only a process is killed: what it wrote is there */
+static _Atomic bool disk_fails;        /* under the log of revocations and the snapshot */
 static _Thread_local bool copying;     /* the test itself */
 static const struct fsx_ops *real_io;
 static const char *const files[] = {"contact", "snapshot", "revocations"};
@@ -69,18 +70,27 @@ static int quick_fsync(int fd)
 static _Atomic bool hold_log;
 static _Atomic unsigned held;
 
-static ssize_t held_write(int fd, const void *p, size_t n)
+static bool is_of(int fd, const char *name)
 {
 	char link[64], path[4200];
 	ssize_t len;
 
 	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
-	len = hold_log ? readlink(link, path, sizeof(path) - 1) : 0;
+	len = readlink(link, path, sizeof(path) - 1);
 	path[len > 0 ? len : 0] = '\0';
-	if (strstr(path, "revocations")) {
+	return strstr(path, name);
+}
+
+static ssize_t held_write(int fd, const void *p, size_t n)
+{
+	if (hold_log && is_of(fd, "revocations")) {
 		held++;
 		/* poll: until the test lets it go on */
 		(void)AWAIT(!hold_log);
+	}
+	if (disk_fails && !copying && (is_of(fd, "revocations") || is_of(fd, "snapshot"))) {
+		errno = EIO;
+		return -1;
 	}
 	return full_write(fd, p, n);
 }
@@ -182,7 +192,7 @@ static int setup(void **state)
 	struct world *w = calloc(1, sizeof(*w));
 
 	log_set_level(LOG_LEVEL_ERROR);
-	disk_full = copies = unsynced = false;
+	disk_full = copies = unsynced = disk_fails = false;
 	held = 0;
 	agent_test_switches.contact_kept = false;
 	world_start(w);
@@ -274,6 +284,43 @@ static void kill_alone(struct world *w)
 	world_controller_stop(w);
 	kill_agent(w);
 	world_agent_start(w);
+}
+
+/* ---- a disk that fails ---- */
+
+/* The process ends for it, and there is a next one. */
+static void revoke_on_a_failing_disk(struct world *w)
+{
+	assert_int_equal(try_session(w, "alpha"), ROS2_OK);
+	wait_stored(w);
+	assert_true(AWAIT(has_stamp(w)));
+	disk_fails = true;
+	world_revoke(w, OBJ_TENANT, WORLD_ALPHA_SEED, 1);
+	/* poll: on the loop's thread */
+	assert_true(AWAIT(__atomic_load_n(&w->fatal.code, __ATOMIC_ACQUIRE)));
+	assert_int_equal(w->fatal.code, -EIO);
+	world_controller_stop(w);
+	kill_agent(w);
+	disk_fails = false;
+	w->fatal = (struct ros2_err)ROS2_ERR_INIT;
+	world_agent_start(w);
+}
+
+static void revoke__on_a_failing_disk_holds_in_the_next_process(void **state)
+{
+	struct world *w = *state;
+
+	revoke_on_a_failing_disk(w);
+	assert_int_equal(try_session(w, "alpha"), ROS2_CONTACT_LOST);
+}
+
+static void control__with_the_contact_file_kept_a_failing_disk_gives_it_back(void **state)
+{
+	struct world *w = *state;
+
+	agent_test_switches.contact_kept = true;
+	revoke_on_a_failing_disk(w);
+	assert_int_equal(try_session(w, "alpha"), ROS2_OK);
 }
 
 /* ---- an end ---- */
@@ -391,6 +438,8 @@ int main(void)
 		T(revoke__that_found_no_room_even_to_write_over_holds_after_a_kill),
 		T(control__with_the_contact_file_kept_it_works_again),
 		T(contact__after_it_counts_when_the_controller_has_sent_all_it_owes),
+		T(revoke__on_a_failing_disk_holds_in_the_next_process),
+		T(control__with_the_contact_file_kept_a_failing_disk_gives_it_back),
 		T(agent__that_ends_under_a_revocation_takes_the_stamp_out_all_the_same),
 		T(revoke__that_was_one_too_many_holds_after_a_kill_without_a_controller),
 		T(control__with_the_contact_file_kept_one_too_many_works_again),
