@@ -47,8 +47,8 @@ ours() {
 }
 ours_words() { tail -n 1 "$dir/ours.err"; }
 
-raw() { # BS DEPTH
-	timeout 60 "$bin/raw-tcp-bench" --depth "$2" --reply "$1" --time-ms $((seconds * 1000)) |
+raw() { # BS DEPTH [SPAN_MIB]: replies are one buffer, or out of as much memory as ours serves
+	timeout 60 "$bin/raw-tcp-bench" --depth "$2" --reply "$1" --span $((${3:-0} << 20)) --time-ms $((seconds * 1000)) |
 		jq -c '{value: .ops_per_s, bytes_per_s, p50_us: .latency_us.p50, p99_us: .latency_us.p99}'
 }
 
@@ -103,6 +103,7 @@ group_tcp() {
 		sample tcp-4k-d128 ros2 $rep "$(ours ram randread 4096 128 $mem_mib "$seconds" --no-layout)" "$(ours_words)"
 		one=$(raw 4096 128)
 		sample tcp-4k-d128 raw $rep "$one"
+		sample tcp-4k-d128 raw-span $rep "$(raw 4096 128 $mem_mib)"
 		sample file-4k-d128 raw $rep "$one"
 		sample file-4k-d128 ros2 $rep "$(ours files randread 4096 128 $file_mib "$seconds" --no-layout)" "$(ours_words)"
 		sample file-4k-d128 fio $rep "$(fio_file 128)"
@@ -110,6 +111,7 @@ group_tcp() {
 		sample tcp-4k-d128 nbd $rep "$(nbd_read 128)"
 		sample tcp-1m ros2 $rep "$(ours ram randread 1048576 8 $mem_mib "$seconds" --no-layout | mib)" "$(ours_words)"
 		sample tcp-1m raw $rep "$(raw 1048576 8 | mib)"
+		sample tcp-1m raw-span $rep "$(raw 1048576 8 $mem_mib | mib)"
 	done
 	end_process "$(cat "$dir/nbdkit.pid")"
 }

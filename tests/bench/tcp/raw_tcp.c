@@ -3,7 +3,8 @@
  * The floor under every request/response over TCP on this machine: 32-byte requests, replies of one
  * block, a fixed number in flight, each side sending as much as it can in one call. No framing, no
  * checks beyond the reply's number, no storage. Two processes over loopback; one line of JSON per
- * depth. What ros2-bench reaches is read against this.
+ * depth. What ros2-bench reaches is read against this. Each reply is the same memory, so that it is
+ * always in a cache; with --span it is somewhere in that much memory, as what a server serves is.
  */
 #include "common/clock.h"
 #include "common/util.h"
@@ -25,9 +26,11 @@
 #define DEPTH_MAX   512u /* two iovecs per reply, 1024 per call */
 #define REPLY_MAX   (1u << 20)
 #define SAMPLES_MAX (8u << 20)
+#define SPAN_MAX    (1ull << 30)
 
 struct opts {
 	uint32_t depths[8], n_depths, reply;
+	uint64_t span; /* bytes that replies are taken from; 0: one reply */
 	uint64_t time_ms;
 };
 
@@ -60,38 +63,68 @@ static int send_all(int fd, struct iovec *iov, size_t n)
 	return 0;
 }
 
-static int answer(int fd, struct request *reqs, size_t n, uint8_t *payload, uint32_t reply)
+/* What replies are taken from. */
+struct payload {
+	uint8_t *mem; /* owned */
+	size_t n;     /* replies that it holds */
+};
+
+/* Zeroes that nobody wrote would all be one page of the kernel's, so a span is written. */
+static int payload_make(uint64_t span, uint32_t reply, struct payload *ret)
+{
+	size_t bytes = span > reply ? span : reply;
+
+	ret->n = bytes / reply;
+	ret->mem = calloc(1, bytes);
+	if (!ret->mem)
+		return -ENOMEM;
+	if (span > 0)
+		memset(ret->mem, 0x5a, bytes);
+	return 0;
+}
+
+/* Of the same id always the same; neighbours are far from each other (Knuth, TAOCP 6.4). */
+static uint8_t *payload_of(const struct payload *p, uint64_t id, uint32_t reply)
+{
+	uint32_t spread = (uint32_t)id * 2654435761u;
+
+	return p->mem + (size_t)(((uint64_t)spread * p->n) >> 32) * reply;
+}
+
+static int answer(int fd, struct request *reqs, size_t n, const struct payload *p, uint32_t reply)
 {
 	struct iovec iov[2 * DEPTH_MAX];
 
 	for (size_t i = 0; i < n; i++) {
+		uint8_t *from = payload_of(p, reqs[i].id, reply);
+
 		iov[2 * i] = (struct iovec){&reqs[i].id, sizeof(reqs[i].id)};
-		iov[2 * i + 1] = (struct iovec){payload, reply - sizeof(reqs[i].id)};
+		iov[2 * i + 1] = (struct iovec){from, reply - sizeof(reqs[i].id)};
 	}
 	return send_all(fd, iov, 2 * n);
 }
 
 /* Until the client hangs up. */
-static int serve(int fd, uint32_t reply)
+static int serve(int fd, const struct opts *o)
 {
 	static struct request reqs[DEPTH_MAX];
-	uint8_t *payload = calloc(1, reply);
+	struct payload payload;
 	size_t have = 0;
 	ssize_t got;
 
-	if (!payload)
+	if (payload_make(o->span, o->reply, &payload) < 0)
 		return 1;
 	while ((got = recv(fd, (uint8_t *)reqs + have, sizeof(reqs) - have, 0)) > 0) {
 		size_t whole;
 
 		have += (size_t)got;
 		whole = have / REQUEST;
-		if (answer(fd, reqs, whole, payload, reply) < 0)
+		if (answer(fd, reqs, whole, &payload, o->reply) < 0)
 			break;
 		have -= whole * REQUEST;
 		memmove(reqs, reqs + whole, have);
 	}
-	free(payload);
+	free(payload.mem);
 	return got == 0 ? 0 : 1;
 }
 
@@ -249,7 +282,7 @@ static int run_depth(const struct opts *o, uint32_t depth)
 		return die("fork");
 	if (server == 0) {
 		close(fds[0]);
-		_exit(serve(fds[1], o->reply));
+		_exit(serve(fds[1], o));
 	}
 	close(fds[1]);
 	c.fd = fds[0];
@@ -278,11 +311,10 @@ static int parse_number(const char *name, const char *s, uint64_t min, uint64_t 
 
 static int parse(int argc, char **argv, struct opts *o)
 {
-	static const struct option longs[] = {{"depth", required_argument, NULL, 'd'},
-	                                      {"reply", required_argument, NULL, 'r'},
-	                                      {"time-ms", required_argument, NULL, 't'},
-	                                      {"help", no_argument, NULL, 'h'},
-	                                      {0}};
+	static const struct option longs[] = {
+		{"depth", required_argument, NULL, 'd'}, {"reply", required_argument, NULL, 'r'},
+		{"span", required_argument, NULL, 's'},  {"time-ms", required_argument, NULL, 't'},
+		{"help", no_argument, NULL, 'h'},        {0}};
 	uint64_t v;
 	int c;
 
@@ -292,6 +324,8 @@ static int parse(int argc, char **argv, struct opts *o)
 			o->depths[o->n_depths++] = (uint32_t)v;
 		else if (c == 'r' && parse_number("reply", optarg, 8, REPLY_MAX, &v) == 0)
 			o->reply = (uint32_t)v;
+		else if (c == 's' && parse_number("span", optarg, 0, SPAN_MAX, &v) == 0)
+			o->span = v;
 		else if (c == 't' && parse_number("time-ms", optarg, 1, 3600000, &v) == 0)
 			o->time_ms = v;
 		else
@@ -307,8 +341,11 @@ int main(int argc, char **argv)
 
 	if (rc != 0) {
 		fprintf(rc > 0 ? stdout : stderr,
-		        "raw-tcp-bench [--depth N]... [--reply BYTES] [--time-ms N]\n"
-		        "Request/response over loopback, one line of JSON per depth [32, 128].\n");
+		        "raw-tcp-bench [--depth N]... [--reply BYTES] [--span BYTES] [--time-ms "
+		        "N]\n"
+		        "Request/response over loopback, one line of JSON per depth [32, 128].\n"
+		        "--span: replies are taken from so much memory [one reply's, in a "
+		        "cache]\n");
 		return rc > 0 ? 0 : 2;
 	}
 	if (o.n_depths == 0) {
