@@ -72,9 +72,10 @@ struct op {
 	struct svc *s;
 	struct rpc_call *call;
 	struct ctl_caller who;
+	uint32_t needs; /* the kind bit that the role must have */
+	loop_fn go;     /* what waits for its turn */
 	uint64_t started_ns;
 	ProtobufCMessage *req; /* owned copy */
-	uint32_t may;
 	struct ros2_uid uid;
 	struct ros2_uid *agents; /* owned: where a session may be */
 	size_t n_agents;
@@ -121,7 +122,7 @@ __attribute__((format(printf, 3, 4))) static void op_refuse(struct op *op, enum 
 	} while (0)
 
 static struct op *op_new(struct svc *s, struct rpc_call *call, const ProtobufCMessage *req,
-                         const struct ctl_caller *who)
+                         uint32_t needs, const struct ctl_caller *who)
 {
 	struct op *op = calloc(1, sizeof(*op));
 
@@ -129,6 +130,7 @@ static struct op *op_new(struct svc *s, struct rpc_call *call, const ProtobufCMe
 		op->s = s;
 		op->call = call;
 		op->who = *who;
+		op->needs = needs;
 		op->started_ns = clock_boottime_ns();
 		op->req = svc_copy_message(req);
 	}
@@ -139,16 +141,36 @@ static struct op *op_new(struct svc *s, struct rpc_call *call, const ProtobufCMe
 	return NULL;
 }
 
+/* A reload may have taken the caller's role or authority while it waited, and what a reload takes
+ * away is gone at once (docs/decisions/0034). */
+static void take_turn(void *arg)
+{
+	struct op *op = arg;
+	struct ros2_err err = ROS2_ERR_INIT;
+
+	if (rpc_call_judge(op->call, &err) < 0) {
+		ctl_gate_leave(op->s->ctl);
+		op_fail(op, &err);
+	} else if (!svc_may(op->s, op->call, op->needs, &op->who)) {
+		ctl_gate_leave(op->s->ctl);
+		op_free(op);
+	} else {
+		op->go(op);
+	}
+}
+
 /* Takes rights away: waits for no other change. */
 static void op_enter_urgent(struct op *op, loop_fn fn)
 {
-	if (ctl_gate_enter_urgent(op->s->ctl, fn, op) < 0)
+	op->go = fn;
+	if (ctl_gate_enter_urgent(op->s->ctl, take_turn, op) < 0)
 		op_refuse(op, ROS2_BUSY, "out of memory");
 }
 
 static void op_enter(struct op *op, loop_fn fn)
 {
-	if (ctl_gate_enter(op->s->ctl, fn, op) < 0)
+	op->go = fn;
+	if (ctl_gate_enter(op->s->ctl, take_turn, op) < 0)
 		op_refuse(op, ROS2_BUSY, "too many changes wait: try again in a moment");
 }
 
@@ -252,7 +274,7 @@ static void go_apply(void *arg)
 			expect[i] = (struct ctl_expect){(enum store_kind)q->expect[i]->kind,
 			                                q->expect[i]->name, q->expect[i]->version};
 		ctl_apply(op->s->ctl, &op->who, files, q->n_files, expect, q->n_expect, q->dry_run,
-		          op->may, applied, op);
+		          ctl_authz(op->who.role, rpc_call_method(op->call)->name), applied, op);
 	}
 	free(files);
 	free(expect);
@@ -275,11 +297,9 @@ static void on_apply(struct rpc_call *call, const ProtobufCMessage *msg, void *u
 		              POLICY_SOURCES_MAX);
 		return;
 	}
-	op = op_new(user, call, msg, &who);
-	if (!op)
-		return;
-	op->may = ctl_authz(who.role, rpc_call_method(call)->name);
-	op_enter(op, go_apply);
+	op = op_new(user, call, msg, 1u << 0, &who);
+	if (op)
+		op_enter(op, go_apply);
 }
 
 /* ---- Revoke ---- */
@@ -393,7 +413,7 @@ static void on_revoke(struct rpc_call *call, const ProtobufCMessage *msg, void *
 		rpc_call_fail(call, ROS2_INVALID, "%s", bad_reason(q->reason));
 		return;
 	}
-	op = op_new(user, call, msg, &who);
+	op = op_new(user, call, msg, bit(q->ref), &who);
 	if (!op)
 		return;
 	if (q->ref->kind == (int)STORE_TENANT || q->ref->kind == (int)STORE_AGENT)
@@ -458,6 +478,7 @@ static void go_delete_row(void *arg)
 static void delete_revoked(void *arg, const struct ros2_err *err, const struct ctl_revoke_result *r)
 {
 	struct op *op = arg;
+	struct ctl_object *o;
 
 	if (err->code) {
 		op_fail(op, err);
@@ -465,7 +486,15 @@ static void delete_revoked(void *arg, const struct ros2_err *err, const struct c
 	}
 	op->lost = show_lost();
 	op->n_outcomes = show_outcomes(op->s->ctl, r->rev, &op->outcomes);
-	op_enter(op, go_delete_row);
+	/* The second half of what was allowed and has begun: it is not asked again, and not refused
+	 * because many wait. */
+	if (!ctl_gate_enter_urgent(op->s->ctl, go_delete_row, op))
+		return;
+	o = ctl_find_uid(op->s->ctl, &op->uid);
+	if (o)
+		ctl_delete_undo(o);
+	op_refuse(op, ROS2_BUSY,
+	          "its rights are taken away, it is not removed: out of memory, delete it again");
 }
 
 static void go_delete(void *arg)
@@ -510,7 +539,7 @@ static void on_delete(struct rpc_call *call, const ProtobufCMessage *msg, void *
 
 	if (!svc_may(user, call, bit(q->ref), &who))
 		return;
-	op = op_new(user, call, msg, &who);
+	op = op_new(user, call, msg, bit(q->ref), &who);
 	if (op)
 		op_enter(op, go_delete);
 }
@@ -557,7 +586,7 @@ static void on_reinstate(struct rpc_call *call, const ProtobufCMessage *msg, voi
 		rpc_call_fail(call, ROS2_INVALID, "%s", bad_reason(q->reason));
 		return;
 	}
-	op = op_new(user, call, msg, &who);
+	op = op_new(user, call, msg, 1u << STORE_TENANT, &who);
 	if (op)
 		op_enter(op, go_reinstate);
 }
@@ -606,7 +635,7 @@ static void on_token(struct rpc_call *call, const ProtobufCMessage *msg, void *u
 
 	if (!svc_may(user, call, 1u << STORE_AGENT, &who))
 		return;
-	op = op_new(user, call, msg, &who);
+	op = op_new(user, call, msg, 1u << STORE_AGENT, &who);
 	if (op)
 		op_enter(op, go_token);
 }
@@ -664,16 +693,17 @@ static void go_isolate(void *arg)
 static void on_isolate(struct rpc_call *call, const ProtobufCMessage *msg, void *user)
 {
 	const Ros2__V1__IsolateAgentRequest *q = ros2_v1_admin_isolate_agent_in(msg);
+	uint32_t needs = q->lift ? 1u << 0 : 1u << STORE_AGENT;
 	struct ctl_caller who;
 	struct op *op;
 
-	if (!svc_may(user, call, q->lift ? 1u << 0 : 1u << STORE_AGENT, &who))
+	if (!svc_may(user, call, needs, &who))
 		return;
 	if (bad_reason(q->reason)) {
 		rpc_call_fail(call, ROS2_INVALID, "%s", bad_reason(q->reason));
 		return;
 	}
-	op = op_new(user, call, msg, &who);
+	op = op_new(user, call, msg, needs, &who);
 	if (op && q->lift)
 		op_enter(op, go_isolate);
 	else if (op)

@@ -425,6 +425,19 @@ char *rpc_call_peer_chain(struct rpc_call *c)
 	return chain;
 }
 
+int rpc_call_judge(struct rpc_call *c, struct ros2_err *err)
+{
+	uint64_t generation = rpc_tls_server_generation(c->server->tls);
+	int rc;
+
+	if (!c->peer.authenticated || c->peer.trust_generation == generation)
+		return 0;
+	rc = rpc_trust_judge(c->server, rpc_call_peer_chain(c), &generation, err);
+	if (rc && err->status == ROS2_UNAUTHENTICATED)
+		rpc_server_refused(c->server, RPC_REFUSED_TRUST, &c->peer, rpc_call_method(c), err);
+	return rc;
+}
+
 uint64_t rpc_call_deadline_ns(const struct rpc_call *c)
 {
 	return c->deadline_ns;

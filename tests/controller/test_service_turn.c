@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Changes go one at a time. What holds for one that waits: its caller may lose role or authority
+ * meanwhile, and a delete comes a second time, when the receipts are there.
+ */
+#include "common/fsx.h"
+#include "common/pki.h"
+#include "common/util.h"
+#include "controller/ctl.h"
+#include "tests/await.h"
+#include "tests/controller/service_audit.h"
+
+#define KIND(k) ROS2__V1__OBJECT_KIND__OBJECT_KIND_##k
+#define MSG(k)  ROS2__V1__CONTROLLER_MESSAGE__MSG_##k
+#define ROOT    "spiffe://" TD "/admin/root admin\n"
+#define ROOT_OP ROOT "spiffe://" TD "/admin/op operator\n"
+
+/* ---- a store that keeps the next transaction to itself, and a gate that has no memory ---- */
+
+static struct held {
+	_Atomic bool on;
+	struct store *s;
+	struct store_txn *t;
+	store_done_fn done;
+	void *arg;
+} held;
+static _Atomic unsigned entered; /* so many changes have come to the gate */
+static _Atomic bool no_memory;   /* for the next that enters it with haste */
+
+int __real_store_submit(struct store *s, struct store_txn *t, store_done_fn done, void *arg,
+                        struct ros2_err *err);
+int __wrap_store_submit(struct store *s, struct store_txn *t, store_done_fn done, void *arg,
+                        struct ros2_err *err);
+int __wrap_store_submit(struct store *s, struct store_txn *t, store_done_fn done, void *arg,
+                        struct ros2_err *err)
+{
+	if (!held.on || !t || !done)
+		return __real_store_submit(s, t, done, arg, err);
+	held.on = false;
+	held.s = s;
+	held.t = t;
+	held.done = done;
+	held.arg = arg;
+	return 0;
+}
+
+static void let_go(void *arg)
+{
+	assert_int_equal(__real_store_submit(held.s, held.t, held.done, held.arg, NULL), 0);
+}
+
+int __real_ctl_gate_enter(struct ctl *c, loop_fn fn, void *arg);
+int __wrap_ctl_gate_enter(struct ctl *c, loop_fn fn, void *arg);
+int __wrap_ctl_gate_enter(struct ctl *c, loop_fn fn, void *arg)
+{
+	int rc = __real_ctl_gate_enter(c, fn, arg);
+
+	entered++;
+	return rc;
+}
+
+int __real_ctl_gate_enter_urgent(struct ctl *c, loop_fn fn, void *arg);
+int __wrap_ctl_gate_enter_urgent(struct ctl *c, loop_fn fn, void *arg);
+int __wrap_ctl_gate_enter_urgent(struct ctl *c, loop_fn fn, void *arg)
+{
+	if (no_memory) {
+		no_memory = false;
+		return -ENOMEM;
+	}
+	return __real_ctl_gate_enter_urgent(c, fn, arg);
+}
+
+/* ---- roles and authorities ---- */
+
+static void put(const char *file, const char *text)
+{
+	assert_int_equal(
+		fsx_write_atomic(sf_path("controller/%s", file), text, strlen(text), 0600, NULL),
+		0);
+}
+
+static void put_authorities(bool second_too)
+{
+	AUTO_FREE char *first = NULL, *second = NULL, *both = NULL;
+	size_t n;
+
+	assert_int_equal(fsx_read_file(sf_path("admin.crt"), 65536, (void **)&first, &n, NULL), 0);
+	assert_int_equal(fsx_read_file(sf_path("admin2.crt"), 65536, (void **)&second, &n, NULL),
+	                 0);
+	assert_true(asprintf(&both, "%s%s", first, second_too ? second : "") > 0);
+	put("admin-bundle.pem", both);
+}
+
+static int group_setup(void **state)
+{
+	struct pki_ca_opts o = {.common_name = "admin2", .trust_domain = TD, .lifetime_s = 86400};
+
+	if (sf_group_setup(state))
+		return -1;
+	o.key_path = sf_path("admin2.key");
+	o.cert_path = sf_path("admin2.crt");
+	assert_int_equal(pki_key_create(o.key_path, NULL), 0);
+	assert_int_equal(pki_ca_create(&o, NULL), 0);
+	sf_cert("admin2", "root2", "admin/root");
+	return 0;
+}
+
+static int setup(void **state)
+{
+	put("roles", ROOT_OP);
+	put_authorities(true);
+	return sf_setup(state);
+}
+
+static void reload_now(void *arg)
+{
+	controller_reload(arg);
+}
+
+static void nothing(struct sf *f)
+{
+	(void)f;
+}
+
+static void op_loses_its_role(struct sf *f)
+{
+	put("roles", ROOT);
+	loop_call(f->loop, reload_now, f->c);
+}
+
+static void admin2_goes(struct sf *f)
+{
+	put_authorities(false);
+	loop_call(f->loop, reload_now, f->c);
+}
+
+/* ---- a change that waits for its turn ---- */
+
+struct applying {
+	struct rpc_channel *ch;
+	const char *yaml;
+	struct ros2_err err;
+	pthread_t thread;
+};
+
+static void *apply_it(void *arg)
+{
+	struct applying *w = arg;
+	Ros2__V1__ApplyRequest q = ROS2__V1__APPLY_REQUEST__INIT;
+	Ros2__V1__SourceFile file = ROS2__V1__SOURCE_FILE__INIT, *files = &file;
+	Ros2__V1__ApplyReply *r = NULL;
+
+	file.name = (char *)"x.yaml";
+	file.text = (ProtobufCBinaryData){strlen(w->yaml), (uint8_t *)w->yaml};
+	q.files = &files;
+	q.n_files = 1;
+	if (!ros2_v1_admin_apply_sync(w->ch, &q, AWAIT_MS, &r, &w->err))
+		ros2__v1__apply_reply__free_unpacked(r, NULL);
+	return NULL;
+}
+
+/* @cert's apply waits behind another, of which the store says nothing yet. @meanwhile happens. */
+static enum ros2_status apply_waits(struct sf *f, const char *cert, void (*meanwhile)(struct sf *))
+{
+	static struct applying w[2];
+
+	w[0] = (struct applying){.ch = sf_channel(f, "root", f->ports.admin, NULL),
+	                         .yaml = sf_agent0};
+	w[1] = (struct applying){.ch = sf_channel(f, cert, f->ports.admin, NULL),
+	                         .yaml = sf_engine};
+	entered = 0;
+	held.on = true;
+	for (unsigned i = 0; i < 2; i++) {
+		assert_int_equal(pthread_create(&w[i].thread, NULL, apply_it, &w[i]), 0);
+		assert_true(AWAIT(entered == i + 1));
+	}
+	assert_false(held.on);
+	meanwhile(f);
+	loop_call(f->loop, let_go, NULL);
+	for (unsigned i = 0; i < 2; i++) {
+		assert_int_equal(pthread_join(w[i].thread, NULL), 0);
+		rpc_channel_free(w[i].ch);
+	}
+	assert_int_equal(w[0].err.status, ROS2_OK);
+	return w[1].err.status;
+}
+
+static void turn__comes_to_who_may(void **state)
+{
+	assert_int_equal(apply_waits(*state, "op", nothing), ROS2_OK);
+	assert_int_equal(sf_audit_count_action(*state, "engine.apply", NULL), 1);
+}
+
+static void turn__of_who_lost_the_role_meanwhile_changes_nothing(void **state)
+{
+	assert_int_equal(apply_waits(*state, "op", op_loses_its_role), ROS2_DENIED);
+	sf_audit_wait(*state, "admin.denied", 1);
+	assert_int_equal(sf_audit_count_action(*state, "engine.apply", NULL), 0);
+}
+
+static void turn__of_whose_authority_went_meanwhile_changes_nothing(void **state)
+{
+	assert_int_equal(apply_waits(*state, "root2", admin2_goes), ROS2_UNAUTHENTICATED);
+	sf_audit_wait(*state, "admin.denied", 1);
+	assert_int_equal(sf_audit_count_action(*state, "engine.apply", NULL), 0);
+}
+
+/* ---- a delete that cannot go on ---- */
+
+struct deleting {
+	struct sf *f;
+	int rc;
+	struct ros2_err err;
+	pthread_t thread;
+};
+
+static void *delete_it(void *arg)
+{
+	struct deleting *d = arg;
+	Ros2__V1__DeleteRequest q = ROS2__V1__DELETE_REQUEST__INIT;
+	Ros2__V1__ObjectRef ref = ROS2__V1__OBJECT_REF__INIT;
+	Ros2__V1__DeleteReply *r = NULL;
+
+	ref.kind = KIND(AGENT);
+	ref.name = (char *)"dpu-0";
+	q.ref = &ref;
+	d->rc = ros2_v1_admin_delete_sync(d->f->admin, &q, AWAIT_MS, &r, &d->err);
+	if (r)
+		ros2__v1__delete_reply__free_unpacked(r, NULL);
+	return NULL;
+}
+
+/* Until the agent has said that it has nothing any more. */
+static enum ros2_status delete_agent(struct sf *f, struct fake *a, bool without_memory)
+{
+	static struct deleting d;
+	Ros2__V1__ControllerMessage *m;
+
+	d = (struct deleting){.f = f};
+	assert_int_equal(pthread_create(&d.thread, NULL, delete_it, &d), 0);
+	m = fake_next(a, MSG(REVOKE), AWAIT_MS);
+	assert_non_null(m);
+	no_memory = without_memory;
+	fake_receipt(a, &m->revoke->revocation_uid, 0);
+	assert_int_equal(pthread_join(d.thread, NULL), 0);
+	assert_false(no_memory);
+	return d.rc ? d.err.status : ROS2_OK;
+}
+
+static void link_up(struct fake *a)
+{
+	fake_connect(a, NULL, 0);
+	if (!fake_next(a, MSG(WELCOME), AWAIT_MS))
+		fail_msg("no Welcome: %s", a->why.msg);
+	fake_wait_synced(a);
+}
+
+static void delete__that_cannot_go_on_leaves_an_agent_that_can(void **state)
+{
+	static struct fake a; /* its stream outlives a test that fails */
+	struct sf *f = *state;
+
+	sf_apply(f, sf_agent0);
+	fake_enrol(f, &a, "dpu-0");
+	link_up(&a);
+	assert_int_equal(delete_agent(f, &a, true), ROS2_BUSY);
+	fake_disconnect(&a);
+	link_up(&a);
+	assert_int_equal(delete_agent(f, &a, false), ROS2_OK);
+	assert_int_equal(sf_audit_count_action(f, "agent.delete", NULL), 1);
+	fake_free(&a);
+}
+
+int main(void)
+{
+#define T(name) cmocka_unit_test_setup_teardown(name, setup, sf_teardown)
+	const struct CMUnitTest tests[] = {
+		T(turn__comes_to_who_may),
+		T(turn__of_who_lost_the_role_meanwhile_changes_nothing),
+		T(turn__of_whose_authority_went_meanwhile_changes_nothing),
+		T(delete__that_cannot_go_on_leaves_an_agent_that_can),
+	};
+
+	return cmocka_run_group_tests(tests, group_setup, sf_group_teardown);
+}
