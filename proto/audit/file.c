@@ -14,6 +14,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static const char magic[] = "ROS2AUD1\n";
@@ -68,6 +70,33 @@ static int put(struct audit_file *f, const void *p, size_t n, struct ros2_err *e
 	return 0;
 }
 
+/* The name may be in a directory of others, and a killed export leaves it behind. It must be a file
+ * of one name only, in which nobody else writes now: no link to another's file, no pipe. */
+static int claim_partial(const struct audit_file *f, struct ros2_err *err)
+{
+	struct stat st, named;
+
+	if (flock(f->fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK)
+		return ros2_err_set(err, -EBUSY, "%s is being written by another export", f->tmp);
+	if (fstat(f->fd, &st) < 0 || lstat(f->tmp, &named) < 0)
+		return ros2_err_set(err, -errno, "%s: %s", f->tmp, strerrordesc_np(errno));
+	/* Whoever held the lock may have renamed it into place meanwhile. */
+	if (st.st_dev != named.st_dev || st.st_ino != named.st_ino)
+		return ros2_err_set(err, -EBUSY, "%s was taken by another export", f->tmp);
+	if (!S_ISREG(st.st_mode) || st.st_nlink != 1)
+		return ros2_err_set(err, -EEXIST,
+		                    "%s is in the way, and no file of an earlier export: expected "
+		                    "a regular file with one name",
+		                    f->tmp);
+	if (fchmod(f->fd, 0600) < 0 || fsx_io->ftruncate(f->fd, 0) < 0) {
+		int rc = ros2_err_set(err, -errno, "%s: %s", f->tmp, strerrordesc_np(errno));
+
+		fsx_io->unlink(f->tmp);
+		return rc;
+	}
+	return 0;
+}
+
 int audit_file_create(const char *path, struct audit_file **ret, struct ros2_err *err)
 {
 	struct audit_file *f = calloc(1, sizeof(*f));
@@ -83,7 +112,8 @@ int audit_file_create(const char *path, struct audit_file **ret, struct ros2_err
 		return ros2_err_set(err, -ENOMEM, "out of memory");
 	}
 	strcpy(stpcpy(f->tmp, path), PARTIAL);
-	r = fsx_open(f->tmp, O_WRONLY | O_CREAT | O_TRUNC, 0666, &f->fd, err);
+	r = fsx_open(f->tmp, O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK, 0600, &f->fd, err);
+	r = r < 0 ? r : claim_partial(f, err);
 	if (r < 0) {
 		file_free(f);
 		return r;

@@ -10,6 +10,7 @@
 #include "common/util.h"
 #include "proto/audit/audit.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -244,6 +245,50 @@ static void audit_file__finds_every_changed_byte_of_a_copy(void **state)
 	log_free(&l, key);
 }
 
+/* Of a name in a directory that others may write to. */
+static void audit_file__writes_into_nobody_elses_file(void **state)
+{
+	char dir[] = "/tmp/ros2-audit-XXXXXX", path[64], partial[64], other[64];
+	struct audit_file *f = NULL, *second = NULL;
+	struct log_copy l;
+	struct crypto_sign_key *key = build(&l);
+	struct stat st;
+	int fd;
+
+	assert_non_null(mkdtemp(dir));
+	snprintf(path, sizeof(path), "%s/copy", dir);
+	snprintf(partial, sizeof(partial), "%s/copy.partial", dir);
+	snprintf(other, sizeof(other), "%s/other", dir);
+	fd = open(other, O_CREAT | O_WRONLY, 0644);
+	assert_int_equal(write(fd, "kept", 4), 4);
+	close(fd);
+	assert_int_equal(symlink(other, partial), 0);
+	assert_int_equal(audit_file_create(path, &f, NULL), -ELOOP);
+	unlink(partial);
+	assert_int_equal(link(other, partial), 0);
+	assert_int_equal(audit_file_create(path, &f, NULL), -EEXIST);
+	unlink(partial);
+	assert_int_equal(mkfifo(partial, 0600), 0);
+	assert_int_equal(audit_file_create(path, &f, NULL), -ENXIO);
+	unlink(partial);
+	assert_int_equal(stat(other, &st), 0);
+	assert_int_equal(st.st_size, 4);
+	/* The control: what a killed export left is written anew, by one at a time. */
+	fd = open(partial, O_CREAT | O_WRONLY, 0644);
+	assert_int_equal(write(fd, "left", 4), 4);
+	close(fd);
+	assert_int_equal(audit_file_create(path, &f, NULL), 0);
+	assert_int_equal(audit_file_create(path, &second, NULL), -EBUSY);
+	audit_file_abort(f);
+	assert_true(write_file(&l, path) > 4);
+	assert_int_equal(stat(path, &st), 0);
+	assert_int_equal(st.st_mode & 0777, 0600);
+	unlink(path);
+	unlink(other);
+	assert_int_equal(rmdir(dir), 0);
+	log_free(&l, key);
+}
+
 static void audit_append__refuses_a_record_that_is_too_long_and_keeps_the_heads(void **state)
 {
 	Ros2__V1__AuditRecord rec = ROS2__V1__AUDIT_RECORD__INIT;
@@ -266,6 +311,7 @@ int main(void)
 		cmocka_unit_test(audit_verify__finds_a_rewritten_history_by_the_checkpoint),
 		cmocka_unit_test(audit_checkpoint__refuses_another_key_and_every_changed_byte),
 		cmocka_unit_test(audit_file__finds_every_changed_byte_of_a_copy),
+		cmocka_unit_test(audit_file__writes_into_nobody_elses_file),
 		cmocka_unit_test(
 			audit_append__refuses_a_record_that_is_too_long_and_keeps_the_heads),
 	};
