@@ -201,6 +201,9 @@ function(ros2_sweep name)
 	if("uring" IN_LIST ARGN)
 		target_link_libraries(${name} PRIVATE PkgConfig::URING)
 	endif()
+	if("sqlite" IN_LIST ARGN)
+		target_link_libraries(${name} PRIVATE PkgConfig::SQLITE)
+	endif()
 endfunction()
 
 # ros2_clock_ahead(NAME): the test can put the clock of rights forward (tests/clock_ahead.h).

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Allocations of the controller fail, each once and then each and all after it, on its loop, on the
- * threads of its listeners and on the store's, while an operator and an agent work with it. What is
- * asked is done or answered with a named error; what was answered as done is there, what was not is
- * not half there; the same again succeeds; the log verifies.
+ * threads of its listeners and on the store's, SQLite's own, too, while an operator and an agent
+ * work with it. What is asked is done or answered with a named error; what was answered as done is
+ * there, what was not is not half there; the same again succeeds; the log verifies.
  */
 #include "common/util.h"
 #include "proto/audit/audit.h"
@@ -433,9 +433,9 @@ static void well(struct world *w, work_fn fn, const char *name)
 	fail_msg("%s: %s: %s", name, ros2_status_to_str(err.status), err.msg);
 }
 
-static unsigned sweep_one(struct world *w, size_t i, const char *thread)
+static unsigned sweep_one(struct world *w, size_t i, enum sweep_kind kind, const char *thread)
 {
-	struct sweep s = {.kind = SWEEP_ALLOC, .error = ENOMEM, .thread = thread};
+	struct sweep s = {.kind = kind, .error = ENOMEM, .thread = thread};
 
 	for (;;) {
 		struct ros2_err err = ROS2_ERR_INIT;
@@ -491,7 +491,7 @@ static void verify_log(struct world *w)
 	rpc_reader_close(r);
 }
 
-static void sweep_all(void **state, const char *thread)
+static void sweep_all(void **state, enum sweep_kind kind, const char *thread)
 {
 	struct world w = {.f = *state};
 	struct fake away;
@@ -510,7 +510,7 @@ static void sweep_all(void **state, const char *thread)
 	fake_enrol(w.f, &w.a, "dpu-0");
 	w.a.sees = answer_report;
 	for (size_t i = 0; i < ARRAY_SIZE(works); i++) {
-		points += sweep_one(&w, i, thread);
+		points += sweep_one(&w, i, kind, thread);
 	}
 	assert_true(points > 0);
 	verify_log(&w);
@@ -520,17 +520,22 @@ static void sweep_all(void **state, const char *thread)
 
 static void alloc__of_the_loop(void **state)
 {
-	sweep_all(state, "controller");
+	sweep_all(state, SWEEP_ALLOC, "controller");
 }
 
 static void alloc__of_the_listeners(void **state)
 {
-	sweep_all(state, "rpc-rpc-");
+	sweep_all(state, SWEEP_ALLOC, "rpc-rpc-");
 }
 
 static void alloc__of_the_store(void **state)
 {
-	sweep_all(state, "store");
+	sweep_all(state, SWEEP_ALLOC, "store");
+}
+
+static void alloc__of_the_library_below_the_store(void **state)
+{
+	sweep_all(state, SWEEP_SQLITE, "store");
 }
 
 #define T(f) cmocka_unit_test_setup_teardown(f, sf_setup, sf_teardown)
@@ -541,6 +546,7 @@ int main(void)
 		T(alloc__of_the_loop),
 		T(alloc__of_the_listeners),
 		T(alloc__of_the_store),
+		T(alloc__of_the_library_below_the_store),
 	};
 
 	/* The program's own name begins as the loop's. */

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Swept faults of a controller's start. Each allocation, descriptor, thread, mapping, place in
- * epoll, read, write and sync of a file, bind and listen that our code makes fails, once and for
- * good: it starts all the same, or says why not in words, leaves no descriptor behind and its data
- * as they were. What starts, then or the next time, has what was there: a tenant, and the end of
- * another's rights; and takes a new document. (What SQLite and gRPC call is not failed here; the
- * power cuts and full disks of the store are tests/controller/test_store_power.c and
- * tests/integration/full_disk.)
+ * Swept faults of a controller's start. Each allocation, SQLite's, too, descriptor, thread,
+ * mapping, place in epoll, read, write and sync of a file, bind and listen that our code makes
+ * fails, once and for good: it starts all the same, or says why not in words, leaves no descriptor
+ * behind and its data as they were. What starts, then or the next time, has what was there: a
+ * tenant, and the end of another's rights; and takes a new document. (What gRPC calls is not failed
+ * here, nor what SQLite does to files; the power cuts and full disks of the store are
+ * tests/controller/test_store_power.c and tests/integration/full_disk.)
  */
 #include "common/log.h"
 #include "tests/await.h"
@@ -102,6 +102,7 @@ static void sweep_start(struct sf *f, enum sweep_kind kind, int error, unsigned 
 		sweep_start(*state, kind, error, n);                                               \
 	}
 START(start__without_memory_says_so_or_works, SWEEP_ALLOC, ENOMEM, 50)
+START(start__without_memory_of_sqlite_says_so_or_works, SWEEP_SQLITE, ENOMEM, 50)
 START(start__without_descriptors_says_so_or_works, SWEEP_FD, EMFILE, 3)
 START(start__without_threads_says_so, SWEEP_THREAD, EAGAIN, 3)
 START(start__without_room_in_epoll_says_so, SWEEP_EPOLL_CTL, ENOSPC, 1)
@@ -115,6 +116,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		T(start__without_memory_says_so_or_works),
+		T(start__without_memory_of_sqlite_says_so_or_works),
 		T(start__without_descriptors_says_so_or_works),
 		T(start__without_threads_says_so),
 		T(start__without_room_in_epoll_says_so),

@@ -37,11 +37,12 @@ enum sweep_kind {
 	SWEEP_WAIT,      /* epoll_wait, epoll_pwait2, poll */
 	SWEEP_THREAD,    /* pthread_create */
 	SWEEP_MMAP,
-	SWEEP_READ,  /* read, pread of regular files */
-	SWEEP_WRITE, /* write, pwrite of regular files, rename */
-	SWEEP_SYNC,  /* fsync */
-	SWEEP_BIND,  /* bind, listen, getsockname */
-	SWEEP_MEMFD, /* memfd_create, ftruncate, fallocate, fcntl of seals */
+	SWEEP_READ,   /* read, pread of regular files */
+	SWEEP_WRITE,  /* write, pwrite of regular files, rename */
+	SWEEP_SYNC,   /* fsync */
+	SWEEP_BIND,   /* bind, listen, getsockname */
+	SWEEP_MEMFD,  /* memfd_create, ftruncate, fallocate, fcntl of seals */
+	SWEEP_SQLITE, /* what SQLite allocates */
 };
 
 /* As error: the call moves one byte. */
