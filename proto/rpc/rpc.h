@@ -251,8 +251,8 @@ const struct rpc_method *rpc_call_method(const struct rpc_call *c);
 char *rpc_call_peer_chain(struct rpc_call *c);
 /* Whether the peer is still trusted, for a handler that waited before it acts: 0; UNAUTHENTICATED,
  * when the client CAs have changed and its chain does not verify to them; BUSY, when that cannot be
- * known: no memory, or nobody waits any more. UNAUTHENTICATED is counted and told like the refusal of
- * a new call. Costs nothing while the CAs are the same. Any thread, before the answer. */
+ * known: no memory, or nobody waits any more. UNAUTHENTICATED is counted and told like the refusal
+ * of a new call. Costs nothing while the CAs are the same. Any thread, before the answer. */
 int rpc_call_judge(struct rpc_call *c, struct ros2_err *err);
 /* Nanoseconds of CLOCK_BOOTTIME by which the client (or the server's limit) gives up. */
 uint64_t rpc_call_deadline_ns(const struct rpc_call *c);
