@@ -39,6 +39,12 @@ bool sweep_next(struct sweep *s)
 		s->points += s->at > 20 ? stride_after(s->at) : 1;
 	}
 	s->at += stride_after(s->at);
+	sweep_arm(s);
+	return true;
+}
+
+void sweep_arm(const struct sweep *s)
+{
 	error = s->error;
 	fail_at = s->at;
 	for_good = s->persistent;
@@ -47,7 +53,6 @@ bool sweep_next(struct sweep *s)
 	calls = 0;
 	fired = false;
 	armed = (int)s->kind;
-	return true;
 }
 
 void sweep_off(void)

@@ -61,6 +61,8 @@ struct sweep {
 
 /* Begins the next round and arms it; false after the last. */
 bool sweep_next(struct sweep *s);
+/* One round by itself: the call @s->at fails, with @s->persistent all after it, too. */
+void sweep_arm(const struct sweep *s);
 /* No call fails from here on. */
 void sweep_off(void);
 /* A call failed in this round. */

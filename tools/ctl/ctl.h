@@ -123,6 +123,9 @@ void ctl_complete(struct ctl *c, const struct ctl_cmd *const *table, size_t n_ta
                   const char *const *words, int n);
 
 /* ---- messages as JSON ---- */
+/* First of all. From here on no function of the JSON library fails for want of memory: the process
+ * says so and ends (exit code 1), whoever called it. */
+void ctl_json_begin(void);
 /* Field names in camelCase, enums without their prefix in lower case, bytes as hex (text fields as
  * text), uint64 as numbers; empty fields are left out unless @all. Never NULL: the process ends
  * without memory. */

@@ -17,6 +17,17 @@ static void *must(void *p)
 	return p;
 }
 
+/* What is left out of a list for want of memory would look as if it were not there. */
+static void *json_memory(size_t n)
+{
+	return must(malloc(n));
+}
+
+void ctl_json_begin(void)
+{
+	json_set_alloc_funcs(json_memory, free);
+}
+
 static void camel(const char *snake, char *out, size_t max)
 {
 	size_t n = 0;

@@ -174,6 +174,7 @@ int main(int argc, char **argv)
 	struct ctl_words w;
 	bool help;
 
+	ctl_json_begin();
 	if (argc > 1 && !strcmp(argv[1], "__complete")) {
 		ctl_complete(&c, commands, ARRAY_SIZE(commands), (const char *const *)argv + 2,
 		             argc - 2);
