@@ -246,7 +246,7 @@ static void *reactor_main(void *arg)
 {
 	struct reactor *r = arg;
 
-	ring_watch_init(&r->ring_watch);
+	spin_init(&r->spin);
 	while (!atomic_load_explicit(&r->stop, memory_order_acquire))
 		turn(r);
 	/* What was sent before the stop is still answered; then nothing is left but what engines

@@ -10,7 +10,7 @@
 #include "dataplane/dp_priv.h"
 #include "dataplane/session_priv.h"
 #include "dataplane/share.h"
-#include "common/ring_watch.h"
+#include "common/spin.h"
 #include "dataplane/slots.h"
 #include "dataplane/source.h"
 #include <pthread.h>
@@ -157,8 +157,8 @@ struct reactor {
 	uint32_t preauth_max, preauth_per_address;
 	struct verbs *verbs; /* owned; NULL = no device */
 	struct list shm;     /* shm_conn: connected */
-	struct ring_watch ring_watch;
-	uint64_t ring_watch_until_ns; /* 0 = rings are not watched */
+	struct spin spin;
+	uint64_t spin_until_ns; /* 0 = rings are not watched */
 	struct refused refused[REFUSED_KINDS];
 };
 

@@ -372,14 +372,14 @@ void shm_event(struct source *src, uint32_t events)
  * no tenant has to wake it. All else is looked at in between. */
 static void watch(struct reactor *r, bool came)
 {
-	bool watched = r->ring_watch_until_ns;
+	bool watched = r->spin_until_ns;
 
-	if (watched && (came || r->now_ns >= r->ring_watch_until_ns)) {
-		ring_watch_end(&r->ring_watch, came);
-		r->ring_watch_until_ns = 0;
+	if (watched && (came || r->now_ns >= r->spin_until_ns)) {
+		spin_end(&r->spin, came);
+		r->spin_until_ns = 0;
 	}
-	if (came && ring_watch_begin(&r->ring_watch))
-		r->ring_watch_until_ns = UINT64_MAX;
+	if (came && spin_begin(&r->spin))
+		r->spin_until_ns = UINT64_MAX;
 }
 
 void shm_poll(struct reactor *r)
@@ -416,9 +416,9 @@ static void look_a_while(struct reactor *r)
 			    c->taken)
 				return;
 			looks++;
-			ring_watch_pause();
+			spin_pause();
 		}
-	} while (looks && looks < RING_WATCH_LOOKS);
+	} while (looks && looks < SPIN_LOOKS);
 }
 
 bool shm_must_poll(struct reactor *r)
@@ -426,9 +426,9 @@ bool shm_must_poll(struct reactor *r)
 	struct shm_conn *c;
 
 	/* From now on: what came first has been worked on meanwhile. */
-	if (r->ring_watch_until_ns == UINT64_MAX)
-		r->ring_watch_until_ns = clock_boottime_ns() + RING_WATCH_NS;
-	if (r->ring_watch_until_ns) {
+	if (r->spin_until_ns == UINT64_MAX)
+		r->spin_until_ns = clock_boottime_ns() + SPIN_NS;
+	if (r->spin_until_ns) {
 		look_a_while(r);
 		return true;
 	}

@@ -19,6 +19,7 @@
 #define ROS2_CLIENT_INTERNAL_H
 
 #include "common/err.h"
+#include "common/spin.h"
 #include "common/util.h"
 #include "dataplane/client/control.h"
 #include "dataplane/client/ros2.h"
@@ -167,6 +168,7 @@ struct link_ops {
 	int (*send)(struct ros2_session *s, bool *ret_moved, struct ros2_err *err);
 	int (*listen)(struct ros2_session *s, struct ros2_err *err);
 	void (*poll)(struct ros2_session *s, int timeout_ms);
+	bool spins; /* progress again and again pays before poll; shm looks into its ring in poll */
 };
 
 /* Over TCP payload comes and goes as DATA; elsewhere the agent takes it from memory, and puts it
@@ -185,6 +187,7 @@ struct ros2_session {
 	struct ros2_err why;             /* DEAD: for good; DOWN: what the last attempt met */
 	int fd;                          /* owned; -1 unless UP over tcp or shm */
 	int wakes_at;                    /* over tcp: bytes that wake a sleeper, SO_RCVLOWAT */
+	struct spin spin;                /* over tcp and shm: before a wait sleeps */
 	struct verbs_link *verbs;        /* owned; NULL until one was tried */
 	const struct link_ops *link_ops; /* of what this connection is */
 	enum ros2_transport over;        /* the same by its name: TCP, VERBS or SHM */
@@ -257,8 +260,8 @@ void link_close(struct ros2_session *s);
 int link_progress(struct ros2_session *s, bool *ret_moved, struct ros2_err *err);
 /* Takes what came, sends nothing: whether the agent has hung up is known before a write leaves. */
 int link_listen(struct ros2_session *s, struct ros2_err *err);
-/* Waits for the socket. */
-void link_poll(struct ros2_session *s, int timeout_ms);
+/* Waits for something to come, at most so long, and makes progress with it. */
+int link_await(struct ros2_session *s, int timeout_ms, bool *ret_moved, struct ros2_err *err);
 
 /* requests.c */
 extern const struct rx_ops requests_rx_ops;

@@ -270,6 +270,7 @@ int link_take_welcome(struct ros2_session *s, const struct wire_welcome *w, stru
 	s->features = w->features;
 	s->peer_said_bye = false;
 	s->nak = (struct ros2_err)ROS2_ERR_INIT;
+	spin_init(&s->spin);
 	s->silent_ns = s->pinged_ns = 0;
 	s->up_since_ns = s->looked_ns = clock_monotonic_ns();
 	rx_reset(&s->rx, &requests_rx_ops, s);
@@ -474,9 +475,30 @@ int link_listen(struct ros2_session *s, struct ros2_err *err)
 	return s->link_ops->listen(s, err);
 }
 
-void link_poll(struct ros2_session *s, int timeout_ms)
+/* Who takes answers as they come asks for more sooner, and the agent need not wake anybody. */
+static int spin(struct ros2_session *s, bool *ret_moved, struct ros2_err *err)
 {
+	uint64_t until;
+	int rc;
+
+	if (!s->n_sent || s->tx.count || !spin_begin(&s->spin))
+		return 0;
+	until = clock_monotonic_ns() + SPIN_NS;
+	do {
+		rc = link_progress(s, ret_moved, err);
+	} while (!rc && !*ret_moved && clock_monotonic_ns() < until);
+	spin_end(&s->spin, *ret_moved);
+	return rc;
+}
+
+int link_await(struct ros2_session *s, int timeout_ms, bool *ret_moved, struct ros2_err *err)
+{
+	int rc = s->link_ops->spins ? spin(s, ret_moved, err) : 0;
+
+	if (rc || *ret_moved)
+		return rc;
 	s->link_ops->poll(s, timeout_ms);
+	return link_progress(s, ret_moved, err);
 }
 
 /* ---- over TCP ---- */
@@ -529,4 +551,5 @@ static const struct link_ops tcp_ops = {
 	.send = send_waiting,
 	.listen = listen_tcp,
 	.poll = poll_tcp,
+	.spins = true,
 };

@@ -91,9 +91,9 @@ struct ros2_session_opts {
 	                                  UINT32_MAX = do not reconnect */
 	enum ros2_transport transport; /* VERBS: UNSUPPORTED if either side has no RDMA device; SHM:
 	                                  if the agent does not offer it */
-	uint32_t
-		poll_us; /* ros2_wait looks again for so long before it sleeps: takes a core, and
-	                    saves the time that waking one takes. 0 = sleeps at once; at most 1 s */
+	/* ros2_wait looks again for so long before it sleeps: takes a core, and saves the time that
+	 * waking one takes. At most 1 s; 0 = over tcp and shm 50 us while that pays, else not. */
+	uint32_t poll_us;
 	/* SHM: bytes shared with the agent, rounded up to 64 KiB; 0 = what the agent gives by
 	 * itself. A part of it is the library's, for memory that is not shared: its payload is
 	 * copied once, by this program. The rest is what ros2_buf_alloc gives, and nothing of that

@@ -340,8 +340,8 @@ static int step_up(struct ros2_session *s, int timeout_ms, struct ros2_err *how)
 	/* Looked at again now and then, for the peer's silence, and for leases that could not be
 	 * had. */
 	timeout_ms = timeout_ms < 0 ? 1000 : MIN(timeout_ms, 1000);
-	link_poll(s, list_empty(&s->ready) ? timeout_ms : MIN(timeout_ms, REGISTER_PAUSE_MS));
-	return link_progress(s, &moved, how);
+	timeout_ms = list_empty(&s->ready) ? timeout_ms : MIN(timeout_ms, REGISTER_PAUSE_MS);
+	return link_await(s, timeout_ms, &moved, how);
 }
 
 int session_step(struct ros2_session *s, int timeout_ms, struct ros2_err *err)

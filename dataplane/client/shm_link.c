@@ -433,18 +433,18 @@ static bool watch(struct ros2_session *s)
 	uint64_t until;
 	bool came;
 
-	if (!ring_watch_begin(&s->shm->watch))
+	if (!spin_begin(&s->spin))
 		return false;
-	until = clock_monotonic_ns() + RING_WATCH_NS;
+	until = clock_monotonic_ns() + SPIN_NS;
 	do {
-		for (int i = 0; i < (int)RING_WATCH_LOOKS; i++) {
+		for (int i = 0; i < (int)SPIN_LOOKS; i++) {
 			came = __atomic_load_n(&ring->written, __ATOMIC_ACQUIRE) != s->shm->taken;
 			if (came)
 				break;
-			ring_watch_pause();
+			spin_pause();
 		}
 	} while (!came && clock_monotonic_ns() < until);
-	ring_watch_end(&s->shm->watch, came);
+	spin_end(&s->spin, came);
 	return came;
 }
 
@@ -506,7 +506,6 @@ static int shm_open_link(struct ros2_session *s, uint32_t timeout_ms, struct ros
 		ros2_err_prefix(err, "shared memory of the agent");
 		return rc;
 	}
-	ring_watch_init(&s->shm->watch);
 	/* There is no place for it in a ring. */
 	s->max_inline = 0;
 	s->fd = TAKE_FD(fd);

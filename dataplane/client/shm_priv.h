@@ -5,7 +5,6 @@
 
 #include "dataplane/client/internal_priv.h"
 #include "dataplane/client/shm.h"
-#include "common/ring_watch.h"
 
 #define SHM_PAGE      4096u
 #define SHM_STAGE_MAX (8u << 20)
@@ -20,7 +19,6 @@ struct shm_link {
 	struct shm_arena *arena; /* a reference; NULL: not connected */
 	/* Our own counts of the two rings: what the agent says of them is never believed. */
 	uint32_t written, taken;
-	struct ring_watch watch;
 	uint32_t n_idle; /* rounds in which nothing came */
 	bool is_over;    /* the agent has hung up ... */
 	int error;       /* ... with this; 0 = an orderly end */

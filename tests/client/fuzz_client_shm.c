@@ -369,7 +369,7 @@ static int do_step(struct agent *a, struct ros2_session *s, enum step step, stru
 	} else if (step == LISTEN) {
 		rc = link_listen(s, &err);
 	} else if (step == POLL) {
-		link_poll(s, 0);
+		rc = link_await(s, 0, &moved, &err);
 	} else if (step == BEGIN) {
 		begin_another(s, (uint8_t)take_number(in, 1));
 	} else {

@@ -7,7 +7,7 @@
 #include "common/util.h"
 #include "dataplane/qos_priv.h"
 #include "dataplane/share.h"
-#include "common/ring_watch.h"
+#include "common/spin.h"
 #include "dataplane/slots.h"
 #include "dataplane/uidmap.h"
 #include "dataplane/wire_codec.h"
@@ -405,55 +405,55 @@ static void share__keeps_each_tenants_first_entries_whatever_others_hold(void **
 
 /* ---- looks at a ring before sleeping ---- */
 
-static void ring_watch__stops_when_it_brings_nothing_and_tries_now_and_then(void **state)
+static void spin__stops_when_it_brings_nothing_and_tries_now_and_then(void **state)
 {
-	struct ring_watch w;
+	struct spin w;
 	uint32_t tried = 0;
 
-	ring_watch_init(&w);
+	spin_init(&w);
 	w.alone = false;
-	for (uint32_t i = 0; i < RING_WATCH_LUCK; i++)
-		if (ring_watch_begin(&w))
-			ring_watch_end(&w, false);
+	for (uint32_t i = 0; i < SPIN_LUCK; i++)
+		if (spin_begin(&w))
+			spin_end(&w, false);
 	assert_int_equal(w.luck, 0);
-	for (uint32_t i = 0; i < 10 * RING_WATCH_RETRY; i++)
-		if (ring_watch_begin(&w)) {
+	for (uint32_t i = 0; i < 10 * SPIN_RETRY; i++)
+		if (spin_begin(&w)) {
 			tried++;
-			ring_watch_end(&w, false);
+			spin_end(&w, false);
 		}
 	assert_in_range(tried, 9, 10);
 	/* Once that it brought something: it is done again. */
-	while (!ring_watch_begin(&w))
+	while (!spin_begin(&w))
 		;
-	ring_watch_end(&w, true);
-	assert_true(ring_watch_begin(&w));
+	spin_end(&w, true);
+	assert_true(spin_begin(&w));
 	/* As long as two of three do; what it has gained is bounded. */
 	for (uint32_t i = 0; i < 1000; i++) {
-		ring_watch_end(&w, true);
-		ring_watch_end(&w, true);
-		ring_watch_end(&w, true);
-		ring_watch_end(&w, false);
-		assert_true(ring_watch_begin(&w));
+		spin_end(&w, true);
+		spin_end(&w, true);
+		spin_end(&w, true);
+		spin_end(&w, false);
+		assert_true(spin_begin(&w));
 	}
-	assert_in_range(w.luck, 1, RING_WATCH_LUCK);
+	assert_in_range(w.luck, 1, SPIN_LUCK);
 }
 
-static void ring_watch__is_not_done_where_there_is_one_processor(void **state)
+static void spin__is_not_done_where_there_is_one_processor(void **state)
 {
 	cpu_set_t all, one;
-	struct ring_watch w;
+	struct spin w;
 	int cpu = sched_getcpu();
 
 	assert_int_equal(sched_getaffinity(0, sizeof(all), &all), 0);
 	CPU_ZERO(&one);
 	CPU_SET((size_t)cpu, &one);
 	assert_int_equal(sched_setaffinity(0, sizeof(one), &one), 0);
-	ring_watch_init(&w);
-	for (uint32_t i = 0; i < 10 * RING_WATCH_RETRY; i++)
-		assert_false(ring_watch_begin(&w));
+	spin_init(&w);
+	for (uint32_t i = 0; i < 10 * SPIN_RETRY; i++)
+		assert_false(spin_begin(&w));
 	assert_int_equal(sched_setaffinity(0, sizeof(all), &all), 0);
-	ring_watch_init(&w);
-	assert_int_equal(ring_watch_begin(&w), CPU_COUNT(&all) > 1);
+	spin_init(&w);
+	assert_int_equal(spin_begin(&w), CPU_COUNT(&all) > 1);
 }
 
 int main(void)
@@ -469,8 +469,8 @@ int main(void)
 		cmocka_unit_test(qos__gives_at_most_the_burst_after_a_pause),
 		cmocka_unit_test(qos__tells_when_to_try_again),
 		cmocka_unit_test(qos__without_a_rate_never_waits_and_does_not_overflow),
-		cmocka_unit_test(ring_watch__stops_when_it_brings_nothing_and_tries_now_and_then),
-		cmocka_unit_test(ring_watch__is_not_done_where_there_is_one_processor),
+		cmocka_unit_test(spin__stops_when_it_brings_nothing_and_tries_now_and_then),
+		cmocka_unit_test(spin__is_not_done_where_there_is_one_processor),
 		cmocka_unit_test(slots__of_a_session_and_a_tenant_are_capped),
 		cmocka_unit_test(slots__of_one_storage_leave_half_to_another),
 		cmocka_unit_test(slots__of_several_storages_leave_each_its_share),
