@@ -112,8 +112,9 @@ describe_machine() {
 		--arg load "$(cut -d' ' -f1-3 /proc/loadavg)" --arg date "$(date -u +%FT%TZ)" \
 		--arg commit "$(git -C "$src" describe --always --dirty 2>/dev/null || echo unknown)" \
 		--arg fio "$(fio --version)" --arg nbdkit "$(nbdkit --version)" --arg etcd "$(etcd --version | head -n 1)" \
+		--arg tcp "$(cat /proc/sys/net/ipv4/tcp_congestion_control)" \
 		--argjson sync "$(fdatasync_us "$dir" 2)" --argjson reps "$reps" --argjson quick "${quick:-0}" --argjson seconds "$seconds" \
-		'{cpu: $cpu, cpus: $cpus, arch: $arch, kernel: $kernel, memory_kib: $mem, filesystem: $fs, disk: $disk, fdatasync_us: $sync,
+		'{cpu: $cpu, cpus: $cpus, arch: $arch, kernel: $kernel, memory_kib: $mem, filesystem: $fs, disk: $disk, fdatasync_us: $sync, tcp: $tcp,
 		  load_before: $load, date: $date, commit: $commit, peers: [$fio, $nbdkit, $etcd],
 		  settings: {reps: $reps, quick: ($quick == 1), seconds_each: $seconds}}'
 }
