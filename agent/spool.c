@@ -234,6 +234,8 @@ static void flush_good(struct spool *s)
 	struct spool_segment *g = s->active;
 	uint32_t i = 0;
 
+	if (!g->size)
+		list_add_tail(&s->segments, &g->link);
 	if (!g->records)
 		g->first_seq = s->next_seq;
 	/* Kept until it is sent; without memory for that it is read from the file then. */
@@ -351,7 +353,7 @@ static int make_active(struct spool *s)
 	g->incarnation = s->o.incarnation;
 	g->active = true;
 	spool_name_format(g->serial, &g->incarnation, g->name);
-	list_add_tail(&s->segments, &g->link);
+	list_init(&g->link);
 	s->active = g;
 	return 0;
 }
@@ -461,6 +463,8 @@ void spool_free(struct spool *s)
 		HASH_DEL(s->accounts, a);
 		free(a);
 	}
+	if (s->active && !s->active->size)
+		spool_segment_free(s->active);
 	while (!list_empty(&s->segments))
 		spool_segment_free(list_first(&s->segments, struct spool_segment, link));
 	if (s->fd >= 0)

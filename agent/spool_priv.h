@@ -74,9 +74,10 @@ struct spool {
 	char dir[PATH_MAX];
 	struct spool_account *accounts; /* owned */
 	struct list turns;              /* spool_account */
-	struct list segments;           /* spool_segment, owned, oldest first */
-	struct spool_segment *active;
-	int fd; /* of active */
+	/* spool_segment, owned, oldest first; each has frames in its file */
+	struct list segments;
+	struct spool_segment *active; /* owned until its first frames are in its file */
+	int fd;                       /* of active */
 	uint64_t serial, next_seq, disk_bytes, waiting_bytes;
 	uint64_t n_records, n_sent;    /* unacknowledged; of these sent since the last rewind */
 	struct spool_written *written; /* owned ring of this incarnation's unacknowledged records */

@@ -308,6 +308,40 @@ static void spool__fails_widening_and_keeps_the_rest_when_the_disk_is_full(void 
 	close_spool(e);
 }
 
+/* What is read next is in a segment that is there: a file that could not be begun is none. */
+static void spool__goes_on_sending_when_no_new_segment_can_be_begun(void **state)
+{
+	struct env *e = *state;
+	struct fsx_ops ops = *fsx_io;
+	struct spool_opened info;
+	struct spool_batch b;
+
+	real = fsx_io;
+	ops.write = f_write;
+	fsx_io = &ops;
+	/* First with nothing before it, then after a segment of an earlier start. */
+	for (uint8_t start = 1; start <= 2; start++) {
+		open_spool(e, 0, start, &info);
+		while (spool_next(e->spool, 10, 10000, &b))
+			;
+		fail_writes = 1;
+		assert_int_equal(put(e, SPOOL_WIDEN, 1, "finds no room"), 0);
+		/* Asked while the writer is at it, and again when it has failed. */
+		assert_int_equal(spool_next(e->spool, 10, 10000, &b), 0);
+		step_writer_run(e->writer);
+		assert_int_equal(e->failed, start);
+		assert_int_equal(spool_next(e->spool, 10, 10000, &b), 0);
+		close_spool(e);
+		open_spool(e, 0, start, &info);
+		assert_int_equal(put(e, SPOOL_WIDEN, 1, "finds room"), 0);
+		step_writer_run(e->writer);
+		while (b.n != 1 || !view_is(&b.v[0], "finds room"))
+			assert_true(spool_next(e->spool, 10, 10000, &b) > 0);
+		close_spool(e);
+	}
+	fsx_io = real;
+}
+
 static void spool__ends_the_process_when_fsync_fails(void **state)
 {
 	struct env *e = *state;
@@ -517,6 +551,7 @@ int main(void)
 		T(spool__keeps_each_tenants_first_records_whatever_others_write),
 		T(spool__deletes_segments_when_all_of_them_is_acknowledged),
 		T(spool__fails_widening_and_keeps_the_rest_when_the_disk_is_full),
+		T(spool__goes_on_sending_when_no_new_segment_can_be_begun),
 		T(spool__ends_the_process_when_fsync_fails),
 		T(spool__sends_what_found_no_memory_after_it_was_written),
 		T(spool__sends_what_is_readable_of_a_damaged_segment),
