@@ -277,7 +277,14 @@ void agent_audit_denied(struct agent_audit *a, const struct agent_audit_event *e
 	take_sample(&e->sample, ev);
 }
 
-static void put_held(struct agent_audit *a, struct bound_entry *e)
+/* What goes on being counted when it finds no room leaves the reserve alone, or who is refused for
+ * long enough would fill it; but @last has no later. */
+static enum spool_class class_of_counted(bool last)
+{
+	return last ? SPOOL_SHRINK : SPOOL_DENIAL;
+}
+
+static void put_held(struct agent_audit *a, struct bound_entry *e, bool last)
 {
 	const struct sample *s = &e->sample;
 	struct agent_audit_event ev = {
@@ -300,11 +307,11 @@ static void put_held(struct agent_audit *a, struct bound_entry *e)
 		.last_unix_ns = e->bound.last_unix_ns,
 	};
 
-	if (put(a, SPOOL_SHRINK, &ev, NULL, NULL, NULL) == 0)
+	if (put(a, class_of_counted(last), &ev, NULL, NULL, NULL) == 0)
 		audit_bound_taken(&e->bound); /* else it goes on counting */
 }
 
-static void put_lost(struct agent_audit *a)
+static void put_lost(struct agent_audit *a, bool last)
 {
 	struct agent_audit_event ev = {
 		.action = "audit.gap",
@@ -319,7 +326,7 @@ static void put_lost(struct agent_audit *a)
 		.last_unix_ns = a->lost_last_unix_ns,
 	};
 
-	if (put(a, SPOOL_SHRINK, &ev, NULL, NULL, NULL) == 0)
+	if (put(a, class_of_counted(last), &ev, NULL, NULL, NULL) == 0)
 		a->lost_told = a->lost;
 }
 
@@ -330,10 +337,10 @@ void agent_audit_tick(struct agent_audit *a, bool all)
 
 	HASH_ITER (hh, a->bounds, e, tmp) {
 		if (audit_bound_due(&e->bound, now) || (all && e->bound.held))
-			put_held(a, e);
+			put_held(a, e, all);
 	}
 	if (a->lost > a->lost_told)
-		put_lost(a);
+		put_lost(a, all);
 }
 
 static void on_tick(void *arg)

@@ -510,6 +510,71 @@ static void audit__bounds_each_tenant_and_kind_by_itself(void **state)
 	close_spool(e);
 }
 
+static void fill_share(struct env *e, uint8_t tenant)
+{
+	char text[1001];
+
+	memset(text, 'x', 1000);
+	text[1000] = 0;
+	while (put(e, SPOOL_DENIAL, tenant, text) == 0)
+		;
+}
+
+/* Who is only refused gets nothing of the reserve: it is counted until there is room. */
+static void audit__counts_what_a_full_share_holds_and_leaves_the_reserve(void **state)
+{
+	struct env *e = *state;
+	struct agent_audit_opts o = {.agent = "dpu-0", .now_ns = now_ns};
+	struct agent_audit_event ev = {.action = "file.deny",
+	                               .actor = FIX_ALPHA,
+	                               .status = ROS2_CONTACT_LOST,
+	                               .result = AGENT_AUDIT_DENIED,
+	                               .tenant = "alpha",
+	                               .tenant_uid = fix_uid(1)};
+	static struct spool_batch b;
+	struct spool_opened info;
+	struct agent_audit *a;
+	Ros2__V1__AuditRecord *r;
+	uint64_t full;
+
+	fake_now = 10 * NS_PER_S;
+	open_spool(e, 64 * 1024, 1, &info);
+	o.spool = e->spool;
+	o.loop = e->loop;
+	assert_int_equal(agent_audit_new(&o, &a), 0);
+	fill_share(e, 1);
+	for (int i = 0; i < 500; i++)
+		agent_audit_denied(a, &ev);
+	agent_audit_tick(a, false); /* tells of those that were lost */
+	full = spool_bytes(e->spool);
+	fake_now += 11 * NS_PER_S;
+	agent_audit_tick(a, false);
+	assert_int_equal(spool_bytes(e->spool), full);
+	step_writer_run(e->writer);
+	while (spool_next(e->spool, 512, 1 << 20, &b))
+		;
+	spool_ack(e->spool, &e->incarnation, 1000);
+	agent_audit_tick(a, false);
+	step_writer_run(e->writer);
+	while (spool_next(e->spool, 1, 1 << 20, &b) && b.v[0].len >= 1000)
+		;
+	r = ros2__v1__audit_record__unpack(NULL, b.v[0].len, b.v[0].p);
+	assert_non_null(r);
+	assert_string_equal(r->action, "file.deny");
+	assert_int_equal(r->aggregate->count, 390);
+	ros2__v1__audit_record__free_unpacked(r, NULL);
+	/* At the end there is no later. */
+	fill_share(e, 1);
+	for (int i = 0; i < 50; i++)
+		agent_audit_denied(a, &ev);
+	agent_audit_tick(a, false);
+	full = spool_bytes(e->spool);
+	agent_audit_tick(a, true);
+	assert_true(spool_bytes(e->spool) > full);
+	agent_audit_free(a);
+	close_spool(e);
+}
+
 static void audit__tells_of_records_it_had_no_room_for(void **state)
 {
 	struct env *e = *state;
@@ -557,6 +622,7 @@ int main(void)
 		T(spool__sends_what_is_readable_of_a_damaged_segment),
 		cmocka_unit_test(audit__records_the_first_hundred_then_ten_a_second_then_counts),
 		T(audit__bounds_each_tenant_and_kind_by_itself),
+		T(audit__counts_what_a_full_share_holds_and_leaves_the_reserve),
 		T(audit__tells_of_records_it_had_no_room_for),
 	};
 
