@@ -228,6 +228,16 @@ struct agent_session *op_result(struct service_op *op, const struct dp_result *r
 	return NULL;
 }
 
+int op_check_room(struct service_op *op)
+{
+	struct ros2_err err = ROS2_ERR_INIT;
+
+	if (AGENT_SWITCH(no_spool_room) || spool_room(op->a->spool, &op->tenant, &err) == 0)
+		return 0;
+	op_fail_err(op, &err);
+	return -1;
+}
+
 /* ---- authorise ---- */
 
 static struct service_tenant *account_of(struct service *sv, const struct ros2_uid *tenant)

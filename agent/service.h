@@ -79,6 +79,9 @@ void op_fail_err(struct service_op *op, const struct ros2_err *err);
 /* Its session if it is still LIVE (OPENING for OpenSession); otherwise the call is answered with
  * why it ended, and NULL. */
 struct agent_session *op_session(struct service_op *op);
+/* The spool has room for another record of its tenant: asked before the data plane does what will
+ * be recorded. Otherwise the call is answered, and -1. */
+int op_check_room(struct service_op *op);
 /* The op's session lives and the data plane said yes; otherwise the call is answered, and NULL. */
 struct agent_session *op_result(struct service_op *op, const struct dp_result *res);
 /* Frees an op whose call was answered by somebody else. */

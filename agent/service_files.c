@@ -92,7 +92,6 @@ void service_open(struct service_op *op, const ProtobufCMessage *msg)
 {
 	const Ros2__V1__OpenRequest *req = ros2_v1_tenant_open_in(msg);
 	struct agent_session *s = agent_session_find(op->a->sessions, &op->session);
-	struct ros2_err err = ROS2_ERR_INIT;
 
 	if (!flags_make_sense(req->flags)) {
 		op_fail(op, ROS2_INVALID,
@@ -109,10 +108,8 @@ void service_open(struct service_op *op, const ProtobufCMessage *msg)
 	op->access = wanted_of(req->flags);
 	if (op_check_path(op, req->mount, req->path, op->access, false) < 0)
 		return;
-	if (spool_room(op->a->spool, &op->tenant, &err) < 0) {
-		op_fail_err(op, &err);
+	if (op_check_room(op) < 0)
 		return;
-	}
 	dp_open(op->a->dp, &op->session, req->mount, op->path, req->flags, req->mode & 0777,
 	        on_opened, op);
 }

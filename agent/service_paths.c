@@ -137,7 +137,11 @@ void service_readdir(struct service_op *op, const ProtobufCMessage *msg)
 		           on_readdir, op);
 }
 
-/* ---- what changes names ---- */
+/* ---- what changes names ----
+ *
+ * Recorded when it has happened, so that the record may use the reserve; let through only while
+ * there is room without it.
+ */
 
 static const char *const actions[] = {[DP_MKDIR] = "path.mkdir",
                                       [DP_UNLINK] = "path.unlink",
@@ -164,7 +168,8 @@ static void on_changed(void *arg, const struct dp_result *res)
 static void change(struct service_op *op, enum dp_path_op what, const Ros2__V1__PathRequest *req)
 {
 	op->flags = what;
-	if (op_check_path(op, req->mount, req->path, POLICY_ACCESS_WRITE, false) == 0)
+	if (op_check_path(op, req->mount, req->path, POLICY_ACCESS_WRITE, false) == 0 &&
+	    op_check_room(op) == 0)
 		dp_path(op->a->dp, &op->session, req->mount, what, op->path, "", req->mode & 0777,
 		        on_changed, op);
 }
@@ -228,7 +233,8 @@ void service_rename(struct service_op *op, const ProtobufCMessage *msg)
 	/* Moving away and moving in both write; what is moved away must also be readable, or a
 	 * rename would carry it past a rule that hides it. */
 	if (op_check_path(op, req->mount, req->from, POLICY_ACCESS_ALL, false) < 0 ||
-	    op_check_path(op, req->mount, req->to, POLICY_ACCESS_WRITE, false) < 0)
+	    op_check_path(op, req->mount, req->to, POLICY_ACCESS_WRITE, false) < 0 ||
+	    op_check_room(op) < 0)
 		return;
 	op->to = strdup(req->to);
 	if (!op->to) {

@@ -48,7 +48,6 @@ static void on_registered(void *arg, const struct dp_result *res)
 void service_register(struct service_op *op, const ProtobufCMessage *msg)
 {
 	const Ros2__V1__RegisterRegionRequest *req = ros2_v1_tenant_register_region_in(msg);
-	struct ros2_err err = ROS2_ERR_INIT;
 
 	if (!req->length || req->length > UINT64_MAX - req->address || !req->access ||
 	    req->access > POLICY_ACCESS_ALL) {
@@ -59,10 +58,8 @@ void service_register(struct service_op *op, const ProtobufCMessage *msg)
 		        (unsigned long long)req->length, req->access);
 		return;
 	}
-	if (spool_room(op->a->spool, &op->tenant, &err) < 0) {
-		op_fail_err(op, &err);
+	if (op_check_room(op) < 0)
 		return;
-	}
 	op->length = req->length;
 	op->access = req->access;
 	dp_region_register(op->a->dp, &op->session, req->address, req->length, req->access,

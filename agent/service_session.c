@@ -358,5 +358,7 @@ void service_mount(struct service_op *op, const ProtobufCMessage *msg)
 		op_fail_err(op, &err);
 		return;
 	}
+	if (op_check_room(op) < 0)
+		return;
 	dp_mount(op->a->dp, &op->session, ns.engine, ns.path, ns.access, on_mounted, op);
 }

@@ -14,6 +14,7 @@
 struct agent_test_switches {
 	_Atomic bool no_session_owner;   /* who knows the uid of a session has it */
 	_Atomic bool no_refusal_records; /* what is malformed is refused, but not recorded */
+	_Atomic bool no_spool_room;      /* who is called does not ask if a record finds place */
 	_Atomic bool no_verb_limit;      /* controlVerbsPerSecond is counted, not enforced */
 	_Atomic bool no_session_trust;   /* whose CA is gone from the bundle keeps his sessions */
 	_Atomic bool receipt_unwritten;  /* a receipt does not wait for the disk */

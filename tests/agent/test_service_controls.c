@@ -4,6 +4,7 @@
  * is: beta gets alpha's handle and closes alpha's session only when the check is off. How many
  * calls: alpha gets exactly what its document gives it, and more only when the check is off; time
  * is what the test says, so that a slow machine, which would not reach the rate, counts the same.
+ * How many records: what alpha does to names leaves beta its room in the spool.
  */
 #include "agent/service.h"
 #include "agent/test_switches.h"
@@ -139,11 +140,12 @@ static struct ros2_uid connected_session(struct world *w, struct rpc_channel *c)
 	return ev.session;
 }
 
-static void verbs_start(struct verbs *v)
+static void verbs_start(struct verbs *v, uint64_t spool_quota)
 {
 	v->w = calloc(1, sizeof(*v->w));
 	fix_verbs_per_s = VERBS;
 	world_start(v->w);
+	v->w->spool_quota = spool_quota;
 	world_agent_start(v->w);
 	world_populate(v->w);
 	fix_verbs_per_s = 0;
@@ -193,7 +195,7 @@ static void tenant__calls_within_its_control_verbs_per_second(void **state)
 	struct verbs v;
 
 	(void)state;
-	verbs_start(&v);
+	verbs_start(&v, 0);
 	clock_hold();
 	/* What the quiet time has saved up: a second's, less what the start took. */
 	assert_in_range(calls_of_alpha(&v, 2 * VERBS), 1, VERBS);
@@ -220,7 +222,7 @@ static void control__verbs_per_second(void **state)
 	struct verbs v;
 
 	(void)state;
-	verbs_start(&v);
+	verbs_start(&v, 0);
 	clock_hold();
 	agent_test_switches.no_verb_limit = true;
 	assert_int_equal(calls_of_alpha(&v, 3 * VERBS), 3 * VERBS);
@@ -261,7 +263,7 @@ static void refusal__of_what_is_malformed_is_recorded(void **state)
 	(void)state;
 	/* Control: with the recording off the calls are refused the same, and nothing is said. */
 	for (int on = 0; on < 2; on++) {
-		verbs_start(&v);
+		verbs_start(&v, 0);
 		agent_test_switches.no_refusal_records = !on;
 		open_badly(v.a, &v.sa);
 		if (on) {
@@ -278,6 +280,93 @@ static void refusal__of_what_is_malformed_is_recorded(void **state)
 	}
 }
 
+/* ---- the room for records ---- */
+
+#define RENAMES 400 /* more than the whole spool of this test has room for */
+
+static enum ros2_status rename_as(struct rpc_channel *c, struct ros2_uid *s)
+{
+	Ros2__V1__RenameRequest req = ROS2__V1__RENAME_REQUEST__INIT;
+	static char from[200], to[200];
+
+	memset(from, 'a', sizeof(from) - 1);
+	memset(to, 'b', sizeof(to) - 1);
+	req.session_uid = (ProtobufCBinaryData){16, s->b};
+	req.mount = 1;
+	req.from = from;
+	req.to = to;
+	return world_call(c, &ros2_v1_tenant_rename, &req.base, NULL, NULL);
+}
+
+/* Of the calls that change a name. */
+static enum ros2_status path_as(struct rpc_channel *c, const struct rpc_method *m,
+                                struct ros2_uid *s)
+{
+	Ros2__V1__PathRequest req = ROS2__V1__PATH_REQUEST__INIT;
+
+	req.session_uid = (ProtobufCBinaryData){16, s->b};
+	req.mount = 1;
+	req.path = (char *)"x";
+	return world_call(c, m, &req.base, NULL, NULL);
+}
+
+/* Alpha renames while the controller takes no records: how often it was let. */
+static unsigned renames_of_alpha(struct verbs *v)
+{
+	enum ros2_status st = ROS2_OK;
+	unsigned n = 0;
+
+	for (; n < RENAMES && st == ROS2_OK; n += st == ROS2_OK)
+		st = rename_as(v->a, &v->sa);
+	if (st != ROS2_OK)
+		assert_int_equal(st, ROS2_BUSY);
+	return n;
+}
+
+static void room_start(struct verbs *v)
+{
+	verbs_start(v, 256 * 1024);
+	agent_test_switches.no_verb_limit = true;
+	assert_int_equal(mount_as(v->a, &v->sa), ROS2_OK);
+	v->w->no_audit_acks = true;
+}
+
+static void tenant__that_renames_leaves_its_neighbour_room_for_records(void **state)
+{
+	struct ros2_uid s;
+	struct verbs v;
+
+	(void)state;
+	room_start(&v);
+	assert_in_range(renames_of_alpha(&v), 1, RENAMES - 1);
+	assert_int_equal(path_as(v.a, &ros2_v1_tenant_mkdir, &v.sa), ROS2_BUSY);
+	assert_int_equal(path_as(v.a, &ros2_v1_tenant_unlink, &v.sa), ROS2_BUSY);
+	assert_int_equal(path_as(v.a, &ros2_v1_tenant_rmdir, &v.sa), ROS2_BUSY);
+	assert_int_equal(mount_as(v.a, &v.sa), ROS2_BUSY);
+	assert_int_equal(world_open_session(v.b, &s), ROS2_OK);
+	assert_int_equal(mount_as(v.b, &s), ROS2_OK);
+	assert_int_equal(path_as(v.b, &ros2_v1_tenant_mkdir, &s), ROS2_OK);
+	/* What it gives up is recorded out of the reserve. */
+	assert_int_equal(close_as(v.a, &v.sa), ROS2_OK);
+	assert_true(world_wait_action(v.w, "session.close"));
+	agent_test_switches.no_verb_limit = false;
+	verbs_stop(&v);
+}
+
+static void control__room_for_records(void **state)
+{
+	struct ros2_uid s;
+	struct verbs v;
+
+	(void)state;
+	room_start(&v);
+	agent_test_switches.no_spool_room = true;
+	assert_int_equal(renames_of_alpha(&v), RENAMES);
+	agent_test_switches.no_spool_room = agent_test_switches.no_verb_limit = false;
+	assert_int_equal(world_open_session(v.b, &s), ROS2_NOT_DURABLE);
+	verbs_stop(&v);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -285,6 +374,8 @@ int main(void)
 		cmocka_unit_test(tenant__calls_within_its_control_verbs_per_second),
 		cmocka_unit_test(control__verbs_per_second),
 		cmocka_unit_test(refusal__of_what_is_malformed_is_recorded),
+		cmocka_unit_test(tenant__that_renames_leaves_its_neighbour_room_for_records),
+		cmocka_unit_test(control__room_for_records),
 	};
 
 	log_set_level_str("error");

@@ -228,7 +228,8 @@ static void on_audit(struct world *w, const Ros2__V1__AuditBatch *a)
 	ack.incarnation = a->incarnation;
 	m.msg_case = ROS2__V1__CONTROLLER_MESSAGE__MSG_AUDIT_ACK;
 	m.audit_ack = &ack;
-	say(w, &m);
+	if (!w->no_audit_acks)
+		say(w, &m);
 }
 
 static void on_probe(struct world *w, const Ros2__V1__ProbeReport *r)
@@ -383,6 +384,7 @@ int world_agent_try(struct world *w, struct ros2_err *err)
 	                       .rdma_device = w->rdma_device,
 	                       .shm_dir = w->shm_dir,
 	                       .rdma_host = w->rdma_device ? "127.0.0.1" : NULL,
+	                       .spool_quota_bytes = w->spool_quota,
 	                       .on_ready = on_ready,
 	                       .on_fatal = on_fatal,
 	                       .arg = w};

@@ -23,6 +23,7 @@ struct world {
 	char ctl_address[64];
 	_Atomic bool silent;           /* beats are not answered */
 	_Atomic bool done_at_hello;    /* a stream begins with all that is owed: nothing */
+	_Atomic bool no_audit_acks;    /* records are heard, and never made part of a log */
 	_Atomic uint32_t grant_status; /* of grant requests; 0 = granted */
 	_Atomic uint32_t grant_lifetime_ms;
 	_Atomic uint64_t grant_policy;     /* the version of the document it comes from */
@@ -51,6 +52,7 @@ struct world {
 	prober_fn probe;         /* before world_agent_start */
 	const char *rdma_device; /* likewise */
 	const char *shm_dir;     /* likewise */
+	uint64_t spool_quota;    /* likewise, bytes; 0: the agent's own */
 	struct loop *loop;
 	struct agent *agent;
 	bool ready;
