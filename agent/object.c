@@ -9,6 +9,7 @@
 #include "common/merkle.h"
 #include "common/util.h"
 #include "proto/ros2/v1/agentlink.pb-c.h"
+#include "proto/rpc/rpc.h"
 #include <errno.h>
 
 _Static_assert((int)OBJ_TENANT == (int)ROS2__V1__OBJECT_KIND__OBJECT_KIND_TENANT, "kind");
@@ -178,37 +179,50 @@ static int take_body(const struct agent_trust *t, const Ros2__V1__AgentObject *b
 	}
 }
 
+/* Without memory nothing is said of the bytes: an object that is whole must not be taken for a
+ * damaged one. */
+static int decode(const ProtobufCMessageDescriptor *d, const void *p, size_t n, const char *what,
+                  ProtobufCMessage **ret, struct ros2_err *err)
+{
+	int r = rpc_message_decode(d, p, n, ret, NULL);
+
+	if (r == -ENOMEM)
+		return ros2_err_set(err, r, "no memory for a sealed object");
+	return r < 0 ? corrupt(err, what) : 0;
+}
+
 static int open_parsed(struct agent_trust *t, const struct agent_epoch *lineage,
                        const Ros2__V1__SealedObject *s, struct agent_object *o,
                        struct ros2_err *err)
 {
-	Ros2__V1__AgentObject *body;
+	ProtobufCMessage *body;
 	int r = check_seal(t, lineage, s, &o->epoch, err);
 
 	if (r < 0)
 		return r;
 	o->batch = s->seal->batch;
-	body = ros2__v1__agent_object__unpack(NULL, s->body.len, s->body.data);
-	if (!body)
-		return corrupt(err, "the body does not parse");
-	r = take_body(t, body, o, err);
-	ros2__v1__agent_object__free_unpacked(body, NULL);
+	r = decode(&ros2__v1__agent_object__descriptor, s->body.data, s->body.len,
+	           "the body does not parse", &body, err);
+	if (r < 0)
+		return r;
+	r = take_body(t, (const Ros2__V1__AgentObject *)body, o, err);
+	protobuf_c_message_free_unpacked(body, NULL);
 	return r;
 }
 
 int agent_object_open(struct agent_trust *t, const struct agent_epoch *lineage, const void *sealed,
                       size_t len, struct agent_object **ret, struct ros2_err *err)
 {
-	Ros2__V1__SealedObject *s;
+	ProtobufCMessage *s;
 	struct agent_object *o;
 	int r;
 
 	if (len > AGENT_SEALED_MAX)
 		return ros2_err_named(err, ROS2_TOO_LARGE, "sealed object: %zu bytes, at most %u",
 		                      len, AGENT_SEALED_MAX);
-	s = ros2__v1__sealed_object__unpack(NULL, len, sealed);
-	if (!s)
-		return corrupt(err, "does not parse");
+	r = decode(&ros2__v1__sealed_object__descriptor, sealed, len, "does not parse", &s, err);
+	if (r < 0)
+		return r;
 	o = calloc(1, sizeof(*o));
 	if (o)
 		o->sealed = malloc(len ? len : 1);
@@ -217,9 +231,9 @@ int agent_object_open(struct agent_trust *t, const struct agent_epoch *lineage, 
 	} else {
 		memcpy(o->sealed, sealed, len);
 		o->sealed_len = len;
-		r = open_parsed(t, lineage, s, o, err);
+		r = open_parsed(t, lineage, (const Ros2__V1__SealedObject *)s, o, err);
 	}
-	ros2__v1__sealed_object__free_unpacked(s, NULL);
+	protobuf_c_message_free_unpacked(s, NULL);
 	if (r < 0) {
 		agent_object_free(o);
 		return r;

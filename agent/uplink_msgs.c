@@ -225,33 +225,51 @@ bool uplink_send_states(struct agent *a)
 	return true;
 }
 
+/* -ENOMEM: a record that is whole found no room here. What cannot be read is left out: its seq
+ * becomes a gap. */
+static int add_drafts(const struct spool_batch *b, Ros2__V1__AuditDraft *drafts,
+                      Ros2__V1__AuditDraft **ptrs, size_t *n)
+{
+	for (uint32_t i = 0; i < b->n; i++) {
+		Ros2__V1__AuditDraft *d = &drafts[*n];
+		ProtobufCMessage *m;
+		int r = rpc_message_decode(&ros2__v1__audit_record__descriptor, b->v[i].p,
+		                           b->v[i].len, &m, NULL);
+
+		if (r == -ENOMEM)
+			return r;
+		if (r < 0)
+			continue;
+		ros2__v1__audit_draft__init(d);
+		d->seq = b->v[i].seq;
+		d->record = (Ros2__V1__AuditRecord *)m;
+		if (d->record->origin)
+			d->record->origin->seq = d->seq;
+		ptrs[(*n)++] = d;
+	}
+	return 0;
+}
+
 bool uplink_send_audit(struct agent *a)
 {
 	static struct spool_batch b;
 	Ros2__V1__AuditDraft drafts[AUDIT_PER_BATCH], *ptrs[AUDIT_PER_BATCH];
 	Ros2__V1__AgentMessage m = ROS2__V1__AGENT_MESSAGE__INIT;
 	Ros2__V1__AuditBatch batch = ROS2__V1__AUDIT_BATCH__INIT;
-	bool sent;
+	bool sent = false;
 
 	if (!spool_next(a->spool, AUDIT_PER_BATCH, AUDIT_BYTES, &b))
 		return false;
-	for (uint32_t i = 0; i < b.n; i++) {
-		Ros2__V1__AuditDraft *d = &drafts[batch.n_drafts];
-
-		ros2__v1__audit_draft__init(d);
-		d->seq = b.v[i].seq;
-		d->record = ros2__v1__audit_record__unpack(NULL, b.v[i].len, b.v[i].p);
-		if (!d->record)
-			continue; /* its seq becomes a gap */
-		if (d->record->origin)
-			d->record->origin->seq = d->seq;
-		ptrs[batch.n_drafts++] = d;
-	}
 	batch.incarnation = bytes(b.incarnation.b, 16);
 	batch.drafts = ptrs;
 	m.msg_case = ROS2__V1__AGENT_MESSAGE__MSG_AUDIT;
 	m.audit = &batch;
-	sent = uplink_send(a->uplink, &m) == 0;
+	/* A record left out would count as taken with the next that is: the next stream brings all.
+	 */
+	if (add_drafts(&b, drafts, ptrs, &batch.n_drafts) < 0)
+		uplink_abort(a->uplink, ROS2_BUSY, "no memory for audit records");
+	else
+		sent = uplink_send(a->uplink, &m) == 0;
 	for (size_t i = 0; i < batch.n_drafts; i++)
 		ros2__v1__audit_record__free_unpacked(drafts[i].record, NULL);
 	return sent;
@@ -318,19 +336,25 @@ int uplink_open_sealed(struct agent *a, const Ros2__V1__SealedObject *s, struct 
 	return 0;
 }
 
-/* Tells the controller that an object it sent is not taken. The body is only used to name it. */
-static void tell_refused(struct agent *a, const Ros2__V1__SealedObject *s,
-                         const struct ros2_err *err)
+/* Tells the controller that an object it sent is not taken. The body is only used to name it.
+ * -ENOMEM: it was not told. */
+static int tell_refused(struct agent *a, const Ros2__V1__SealedObject *s,
+                        const struct ros2_err *err)
 {
-	Ros2__V1__AgentObject *o = ros2__v1__agent_object__unpack(NULL, s->body.len, s->body.data);
 	Ros2__V1__AgentMessage m = ROS2__V1__AGENT_MESSAGE__INIT;
 	Ros2__V1__ObjectState st = ROS2__V1__OBJECT_STATE__INIT;
+	const Ros2__V1__AgentObject *o;
+	ProtobufCMessage *body;
 	char words[300];
+	int r;
 
 	log_error("an object from the controller is refused: %s: %s",
 	          ros2_status_to_str(err->status), err->msg);
-	if (!o)
-		return;
+	r = rpc_message_decode(&ros2__v1__agent_object__descriptor, s->body.data, s->body.len,
+	                       &body, NULL);
+	if (r < 0)
+		return r == -ENOMEM ? r : 0;
+	o = (const Ros2__V1__AgentObject *)body;
 	snprintf(words, sizeof(words), "%s: %.250s", ros2_status_to_str(err->status), err->msg);
 	utf8_clean(words);
 	st.kind = o->kind;
@@ -340,7 +364,8 @@ static void tell_refused(struct agent *a, const Ros2__V1__SealedObject *s,
 	m.msg_case = ROS2__V1__AGENT_MESSAGE__MSG_STATE;
 	m.state = &st;
 	uplink_send(a->uplink, &m);
-	ros2__v1__agent_object__free_unpacked(o, NULL);
+	protobuf_c_message_free_unpacked(body, NULL);
+	return 0;
 }
 
 struct delta_wait {
@@ -380,9 +405,7 @@ static int take_upsert(struct agent *a, const Ros2__V1__SealedObject *s)
 		r = state_receive(a->state, o, &err);
 	if (r == -ENOMEM)
 		return r;
-	if (r < 0)
-		tell_refused(a, s, &err);
-	return 0;
+	return r < 0 ? tell_refused(a, s, &err) : 0;
 }
 
 void uplink_on_delta(struct agent *a, const Ros2__V1__Delta *m)

@@ -234,17 +234,36 @@ int rpc_message_check(const ProtobufCMessageDescriptor *d, const void *bytes, si
 	return check_cost(d, bytes ? bytes : "", n, &cost, err);
 }
 
+/* That nothing came of the bytes does not say whether it was for them or for want of memory. */
+static void *heap_alloc(void *no_memory, size_t n)
+{
+	void *p = malloc(n);
+
+	if (!p)
+		*(bool *)no_memory = true;
+	return p;
+}
+
+static void heap_free(void *unused, void *p)
+{
+	free(p);
+}
+
 int rpc_message_decode(const ProtobufCMessageDescriptor *d, const void *bytes, size_t n,
                        ProtobufCMessage **ret, struct ros2_err *err)
 {
+	bool no_memory = false;
+	ProtobufCAllocator alloc = {
+		.alloc = heap_alloc, .free = heap_free, .allocator_data = &no_memory};
 	ProtobufCMessage *m;
 	int rc = rpc_message_check(d, bytes, n, err);
 
 	if (rc)
 		return rc;
-	m = protobuf_c_message_unpack(d, NULL, n, bytes ? bytes : (const void *)"");
+	m = protobuf_c_message_unpack(d, &alloc, n, bytes ? bytes : (const void *)"");
 	if (!m)
-		return ros2_err_set(err, -EBADMSG, "%s: does not decode", d->name);
+		return no_memory ? ros2_err_set(err, -ENOMEM, "no memory for a message")
+		                 : ros2_err_set(err, -EBADMSG, "%s: does not decode", d->name);
 	*ret = m;
 	return 0;
 }
