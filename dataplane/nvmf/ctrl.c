@@ -45,6 +45,7 @@ void nvmf_ctrl_fault(struct nvmf_ctrl *c, const char *fmt, ...)
 void nvmf_ctrl_drop_queue(struct nvmf_ctrl *c)
 {
 	c->program = NULL;
+	/* Commands come back in it, and find no queue. */
 	if (c->q)
 		c->admin->queue->free(TAKE_PTR(c->q));
 	nvmf_login_end(&c->login);

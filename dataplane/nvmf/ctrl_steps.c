@@ -395,8 +395,11 @@ const struct nvmf_step *const nvmf_program_shutdown[] = {&shut, &shut_done, NULL
 
 static void unanswered(struct nvmf_ctrl *c, const char *name)
 {
-	const char *why = c->admin->queue->fault(c->q);
+	const char *why;
 
+	if (!c->q)
+		return; /* this side has given the queue up, with all that was in it */
+	why = c->admin->queue->fault(c->q);
 	nvmf_ctrl_fault(c, "%s%s%s", name, why[0] ? ": " : "", why);
 }
 

@@ -38,6 +38,7 @@ static struct {
 	struct fake_stats stats;
 	bool refuse, write_cache;
 	uint16_t cqt;
+	uint8_t ready_time;
 	uint32_t queues_given, cc;
 	uint64_t blocks[FAKE_NAMESPACES];
 	uint32_t changed; /* bit nsid: in the log */
@@ -70,6 +71,7 @@ void fake_reset(void)
 	fake.n_rules = fake.hits = fake.n_orphans = fake.changed = 0;
 	fake.refuse = fake.tell = fake.write_cache = false;
 	fake.cqt = 0;
+	fake.ready_time = 1;
 	fake.queues_given = 8;
 	memset(&fake.stats, 0, sizeof(fake.stats));
 	memset(fake.media, 0, sizeof(fake.media));
@@ -146,6 +148,11 @@ void fake_cqt(uint16_t ms)
 	LOCKED(fake.cqt = ms);
 }
 
+void fake_ready_time(uint8_t halves)
+{
+	LOCKED(fake.ready_time = halves);
+}
+
 void fake_give_queues(uint32_t n)
 {
 	LOCKED(fake.queues_given = n);
@@ -205,7 +212,7 @@ static uint16_t fabrics(struct nvmf_queue *q, struct nvmf_req *req, struct nvme_
 {
 	const struct nvme_property_cmd *p = (const void *)&req->sqe;
 	const struct nvme_connect_data *d = req->buf;
-	uint64_t cap = 127 | 1ull << 24 | 1ull << 37;
+	uint64_t cap = 127 | (uint64_t)fake.ready_time << 24 | 1ull << 37;
 	uint32_t was = fake.cc;
 
 	switch (p->fctype) {

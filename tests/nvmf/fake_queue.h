@@ -49,6 +49,8 @@ void fake_orphans(void);
 void fake_resize(uint32_t nsid, uint64_t blocks); /* 0 = removed; and tells it */
 void fake_write_cache(bool on);
 void fake_cqt(uint16_t ms);
+/* CAP.TO: how long it may take to be ready, and to stop, in 500 ms. 1 unless told. */
+void fake_ready_time(uint8_t halves);
 void fake_give_queues(uint32_t n);
 uint8_t *fake_media(uint32_t nsid);
 

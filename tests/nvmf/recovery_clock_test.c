@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The controller and the engine when things go wrong, where it is a matter of time: the clock goes
+ * forward as the test says, so that nothing here depends on how quick the machine is.
+ */
+#include "dataplane/nvmf/ctrl_priv.h"
+#include "tests/await.h"
+#include "tests/clock_ahead.h"
+#include "tests/nvmf/engine_rig.h"
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <cmocka.h>
+
+#define KEEP_ALIVE_MS 60000u
+#define TIMEOUT_MS    90000u
+
+/* Nothing times out unless it is told to. */
+static void begin(struct rig *g)
+{
+	rig_init(g);
+	fake_ready_time(UINT8_MAX);
+	g->config.keep_alive_ms = KEEP_ALIVE_MS;
+	g->config.command_timeout_ms = TIMEOUT_MS;
+	g->config.quiesce_ms = 0;
+	rig_start(g);
+}
+
+static void pass(struct rig *g, uint64_t ms)
+{
+	clock_ahead_ns += ms * NS_PER_MS;
+	nvmf_admin_wake(g->e->admin);
+}
+
+static void until_lives(struct rig *g, uint64_t n)
+{
+	while (rig_health(g).lives < n)
+		rig_turn(g, 5);
+}
+
+/* ---- a Keep Alive that is not answered ---- */
+
+static void leave_keep_alive_unanswered(struct rig *g)
+{
+	fake_rule(&(struct fake_rule){
+		.qid = 1, .opcode = NVME_ADMIN_KEEP_ALIVE + 1, .times = 1, .action = FAKE_HANG});
+	pass(g, KEEP_ALIVE_MS / 2);
+	assert_true(AWAIT(fake_hits() == 1));
+}
+
+/* The admin queue is given up while the target has the command. */
+static void nvmf_recovery__a_reset_takes_an_unanswered_keep_alive_along(void **state)
+{
+	struct rig g;
+
+	begin(&g);
+	leave_keep_alive_unanswered(&g);
+	fake_rule(&(struct fake_rule){
+		.qid = FAKE_IO, .opcode = NVME_IO_WRITE + 1, .times = 1, .action = FAKE_DIE});
+	assert_int_equal(rig_io(&g, g.all, ENGINE_OP_WRITE, 0, 512, g.buf), -EREMOTEIO);
+	until_lives(&g, 2);
+	assert_int_equal(fake_stats().disables, 1);
+	assert_int_equal(rig_io(&g, g.all, ENGINE_OP_WRITE, 0, 512, g.buf), 512);
+	rig_stop(&g);
+}
+
+/* A tenant goes while the way to its target is cut, with and without time for the shutdown. */
+static void nvmf_recovery__the_last_use_ends_with_an_unanswered_keep_alive(void **state)
+{
+	struct rig g;
+
+	for (int i = 0; i < 2; i++) {
+		begin(&g);
+		leave_keep_alive_unanswered(&g);
+		fake_rule(&(struct fake_rule){
+			.qid = 1, .opcode = NVME_FABRICS + 1, .action = FAKE_HANG});
+		g.ops->close(TAKE_PTR(g.all));
+		g.ops->close(TAKE_PTR(g.part));
+		g.ops->ns_close(TAKE_PTR(g.ns));
+		if (i == 0) {
+			assert_true(AWAIT(fake_hits() == 2));
+			pass(&g, NVMF_SHUTDOWN_MS);
+			assert_true(AWAIT(!nvmf_admin_uses(g.e->admin, &rig_who.uid)));
+		}
+		rig_stop(&g);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(nvmf_recovery__a_reset_takes_an_unanswered_keep_alive_along),
+		cmocka_unit_test(nvmf_recovery__the_last_use_ends_with_an_unanswered_keep_alive),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
