@@ -261,7 +261,6 @@ static void run_lost(struct nvmf_ctrl *c, uint64_t now_ns)
 {
 	if (atomic_load(&c->n_queues))
 		return; /* each reactor tells when its queue has ended */
-	c->down_at_ns = now_ns;
 	enter(c, NVMF_CTRL_QUIESCING);
 	c->fault = false;
 	c->program = NULL;
@@ -276,14 +275,15 @@ static void run_lost(struct nvmf_ctrl *c, uint64_t now_ns)
 
 static void run_quiescing(struct nvmf_ctrl *c, uint64_t now_ns)
 {
-	uint64_t quiet_at = c->down_at_ns;
+	uint64_t quiet_at = now_ns;
 
 	if (!c->fault)
 		nvmf_steps_run(c, now_ns);
 	if (!c->fault && now_ns < c->state_until_ns && *c->program)
 		return;
-	/* A time that the document says holds even against the target's word: some say CSTS.RDY = 0
-	 * while old writes are still under way (Linux nvmet). */
+	/* From now on it hears nothing more from this side, so not before does its keep alive run
+	 * out. A time that the document says holds even against the target's word: some say
+	 * CSTS.RDY = 0 while old writes are still under way (Linux nvmet). */
 	if (c->fault || *c->program || c->admin->config.quiesce_ms)
 		quiet_at += quiesce_ns(c);
 	nvmf_losses_add(c, quiet_at);

@@ -110,7 +110,6 @@ struct nvmf_ctrl {
 	bool readable, kick, fault;
 	char fault_words[NVMF_FAULT_WORDS];
 	uint64_t state_until_ns, wake_at_ns; /* deadline of the state; when to run again */
-	uint64_t down_at_ns;
 	uint32_t failures; /* attempts since the last LIVE */
 	uint32_t lies;     /* that ended it, one soon after the other */
 	/* one admin command at a time */

@@ -10,9 +10,11 @@
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <string.h>
 #include <cmocka.h>
 
 #define KEEP_ALIVE_MS 60000u
+#define QUIESCE_MS    (KEEP_ALIVE_MS + 10000u) /* where the document does not say */
 #define TIMEOUT_MS    90000u
 
 /* Nothing times out unless it is told to. */
@@ -86,11 +88,50 @@ static void nvmf_recovery__the_last_use_ends_with_an_unanswered_keep_alive(void 
 	}
 }
 
+/* ---- when an old write cannot happen any more ---- */
+
+/* It takes CC.EN = 0 and is never done with it: until this side gives up it hears from it, so it
+ * may live as long as its keep alive lets it from then on. */
+static void
+nvmf_recovery__the_time_to_quiesce_begins_with_the_last_word_to_the_old_controller(void **state)
+{
+	struct rig_io old, newer;
+	uint8_t two[4096];
+	struct rig g;
+
+	begin(&g);
+	fake_rule(&(struct fake_rule){.qid = 1,
+	                              .opcode = NVME_FABRICS + 1,
+	                              .fctype = NVME_FC_PROPERTY_GET + 1,
+	                              .offset = NVME_PROP_CSTS + 1,
+	                              .action = FAKE_VALUE,
+	                              .arg = NVME_CSTS_RDY});
+	fake_rule(&(struct fake_rule){
+		.qid = FAKE_IO, .opcode = NVME_IO_WRITE + 1, .times = 1, .action = FAKE_DIE});
+	memset(g.buf, 1, 4096);
+	rig_submit(&g, &old, g.all, ENGINE_OP_WRITE, 0, 4096, g.buf);
+	rig_until(&g, NVMF_CTRL_QUIESCING);
+	pass(&g, TIMEOUT_MS);
+	until_lives(&g, 2);
+	memset(two, 2, sizeof(two));
+	rig_submit(&g, &newer, g.all, ENGINE_OP_WRITE, 0, 4096, two);
+	assert_int_equal(rig_io(&g, g.all, ENGINE_OP_WRITE, 4096, 4096, two), 4096);
+	/* The old one happens now, as late as it can. */
+	fake_orphans();
+	pass(&g, QUIESCE_MS);
+	assert_int_equal(rig_wait(&g, &newer), 4096);
+	assert_int_equal(rig_wait(&g, &old), -EREMOTEIO);
+	assert_int_equal(fake_media(1)[0], 2);
+	rig_stop(&g);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(nvmf_recovery__a_reset_takes_an_unanswered_keep_alive_along),
 		cmocka_unit_test(nvmf_recovery__the_last_use_ends_with_an_unanswered_keep_alive),
+		cmocka_unit_test(
+			nvmf_recovery__the_time_to_quiesce_begins_with_the_last_word_to_the_old_controller),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
