@@ -453,31 +453,49 @@ void nvmf_lane_give_back(struct nvmf_lane *l)
 	go_back(l, &l->begun, n - MIN(n, waiting));
 }
 
+/* The next of its commands that the queue has, from *@at on; NULL: there is none. */
+static struct nvmf_cmd *next_in_queue(struct nvmf_lane *l, const struct nvmf_nio *nio, uint32_t *at)
+{
+	uint32_t depth = nvmf_admin_config(l->er->engine->admin)->queue_depth;
+
+	while (*at < depth) {
+		struct nvmf_cmd *cmd = &l->cmds[(*at)++];
+
+		/* In no list: the queue's. */
+		if (cmd->nio == nio && list_empty(&cmd->link))
+			return cmd;
+	}
+	return NULL;
+}
+
 /* A write of unknown outcome stays: it may still happen, and whoever waits for the end of what was
  * begun must know. */
 void nvmf_lane_withdraw(struct nvmf_lane *l, struct nvmf_nio *nio)
 {
-	if (!nio->unknown)
-		give_up(l, nio, -ECANCELED);
+	uint64_t now_ns = clock_boottime_ns();
+	struct nvmf_cmd *cmd;
+
+	if (nio->unknown)
+		return;
+	give_up(l, nio, -ECANCELED);
+	/* What comes back in it finds that the request has failed; with the last it is over. */
+	for (uint32_t at = 0; nio->n_cmds && l->q && l->ops->withdraw;) {
+		cmd = next_in_queue(l, nio, &at);
+		if (!cmd)
+			return;
+		l->ops->withdraw(l->q, &cmd->req, now_ns);
+	}
 }
 
 uint32_t nvmf_lane_end_keys(struct nvmf_lane *l, const struct nvmf_nio *nio, uint64_t now_ns)
 {
-	uint32_t n = 0, left = nio->n_cmds;
-	uint32_t depth = nvmf_admin_config(l->er->engine->admin)->queue_depth;
+	struct nvmf_cmd *cmd;
+	uint32_t n = 0, at = 0;
 
 	if (!l->q || !l->ops->end_key)
 		return 0;
-	for (uint32_t i = 0; left && i < depth; i++) {
-		struct nvmf_cmd *cmd = &l->cmds[i];
-
-		if (cmd->nio != nio)
-			continue;
-		left--;
-		/* In no list: the queue's. */
-		if (list_empty(&cmd->link))
-			n += l->ops->end_key(l->q, &cmd->req, now_ns);
-	}
+	while (nio->n_cmds && (cmd = next_in_queue(l, nio, &at)))
+		n += l->ops->end_key(l->q, &cmd->req, now_ns);
 	return n;
 }
 

@@ -8,14 +8,14 @@
  *       \-------------------------------------------------------------------------> FAILED
  *
  * Invariants: (1) a request is the queue's from submit to done; done runs exactly once, only in
- * poll, tick, kill or free, and only when the target cannot reach the request's memory any more: of
- * TCP that is so when the connection is ended or the answer is here, of RDMA when the key was
- * invalidated and the device said so, or the queue pair is gone; (2) a key names exactly the bytes
- * of one request, for exactly the access it needs, on this queue pair (standing keys, where the
- * policy allows them, over slots: the request's whole region, until the queue ends); (3) an answer
- * that names no command in flight, or one answered already, is a fault; (4) a fault ends the queue,
- * with words; (5) after open nothing allocates and nothing blocks; (6) everything is of one thread,
- * the one that polls.
+ * poll, tick, kill, withdraw or free, and only when the target cannot reach the request's memory
+ * any more: of TCP that is so when the connection is ended or the answer is here, of RDMA when the
+ * key was invalidated and the device said so, or the queue pair is gone; (2) a key names exactly
+ * the bytes of one request, for exactly the access it needs, on this queue pair (standing keys,
+ * where the policy allows them, over slots: the request's whole region, until the queue ends); (3)
+ * an answer that names no command in flight, or one answered already, is a fault; (4) a fault ends
+ * the queue, with words; (5) after open nothing allocates and nothing blocks; (6) everything is of
+ * one thread, the one that polls.
  *
  * Sources: NVM Express Base 2.0, 3.3 and 6; NVMe/TCP Transport 1.0; NVMe/RDMA Transport 1.0.
  */
@@ -143,6 +143,10 @@ struct nvmf_queue_ops {
 	/* Ends the connection now; everything in it comes back, in this call or, when a device has
 	 * to confirm first, in later polls and ticks. @why: words, static or copied. */
 	void (*kill)(struct nvmf_queue *q, const char *why);
+	/* The right of this request, which is the queue's, has ended: if nothing of it was handed
+	 * on it comes back in this call, with -ECANCELED. NULL: nothing waits here between kick and
+	 * its being handed on. */
+	void (*withdraw)(struct nvmf_queue *q, struct nvmf_req *req, uint64_t now_ns);
 	/*
 	 * What a right's end, or an operator, asks for. NULL, all five: there are no keys.
 	 * keys_ending says when the device has confirmed.

@@ -304,6 +304,7 @@ static int tcp_submit(struct nvmf_queue *nq, struct nvmf_req *req)
 	c->got = c->asked = c->todo = 0;
 	c->n_places = 0;
 	list_init(&req->link);
+	req->priv[0] = (uintptr_t)c;
 	list_add_tail(&q->fresh, &c->link);
 	q->n_unstamped++;
 	q->counters.submitted++;
@@ -354,6 +355,20 @@ static int tcp_kick(struct nvmf_queue *nq, uint64_t now_ns)
 	if (!q->blocked)
 		tcp_queue_flush(q);
 	return q->state == NVMF_QUEUE_READY ? 0 : -ENOTCONN;
+}
+
+static void tcp_withdraw(struct nvmf_queue *nq, struct nvmf_req *req, uint64_t now_ns)
+{
+	struct tcp_cmd *c = (struct tcp_cmd *)(uintptr_t)req->priv[0];
+	struct tcp_queue *q = tcp_queue_of(nq);
+
+	if (q->state != NVMF_QUEUE_READY || c->req != req || c->handed_on)
+		return;
+	stamp(q, now_ns);
+	tcp_queue_give_back(q, c);
+	/* Else the socket would tell of its room for ever. */
+	if (list_empty(&q->out))
+		tcp_queue_flush(q);
 }
 
 static uint32_t tcp_poll(struct nvmf_queue *nq, uint32_t max, uint64_t now_ns)
@@ -447,6 +462,7 @@ const struct nvmf_queue_ops nvmf_tcp_queue_ops = {
 	.poll = tcp_poll,
 	.tick = tcp_tick,
 	.kill = tcp_kill,
+	.withdraw = tcp_withdraw,
 	.in_flight = tcp_in_flight,
 	.counters = tcp_counters,
 };

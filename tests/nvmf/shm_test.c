@@ -12,6 +12,7 @@
 #include "tests/await.h"
 #include "tests/dataplane/shm_raw.h"
 #include "tests/nvmf/target.h"
+#include <errno.h>
 #include <stdatomic.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -68,12 +69,29 @@ ssize_t __wrap_readv(int fd, const struct iovec *iov, int parts)
 	return got;
 }
 
+/* The target reads so slowly that the sockets to it are full; and how often that was found. */
+static _Atomic bool no_room;
+static _Atomic uint32_t n_no_room;
+
+static bool is_full(int fd)
+{
+	int domain = 0;
+	socklen_t len = sizeof(domain);
+
+	return atomic_load(&no_room) && getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &len) == 0 &&
+	       domain == AF_INET;
+}
+
 ssize_t __real_sendmsg(int fd, const struct msghdr *msg, int flags);
 ssize_t __wrap_sendmsg(int fd, const struct msghdr *msg, int flags);
 ssize_t __wrap_sendmsg(int fd, const struct msghdr *msg, int flags)
 {
 	scribble();
-	return __real_sendmsg(fd, msg, flags);
+	if (!is_full(fd))
+		return __real_sendmsg(fd, msg, flags);
+	atomic_fetch_add(&n_no_room, 1);
+	errno = EAGAIN;
+	return -1;
 }
 
 /* ---- the control: an engine that computes over a tenant's memory ---- */
@@ -530,6 +548,44 @@ static void revoke__before_the_target_asks_for_data_of_a_slot_drains_what_was_gi
 }
 
 /* The memory stays where it is until the queue is done with it, and counts as the tenant's. */
+/* Writes with their data in the capsule and with data to be asked for, which wait for room in the
+ * socket when the right ends: there is room only after the receipt. */
+static void revoke__of_writes_that_wait_for_the_socket_hands_on_nothing(void **state)
+{
+	static uint8_t medium[4 * KIB64];
+	uint64_t io, neighbours;
+	struct wire_header h;
+	struct fx_revoked r;
+	struct run t;
+
+	begin(&t);
+	memset(t.a.map + SHM_BASE, '.', sizeof(medium));
+	assert_int_equal(rs_write(&t.a, 0, SHM_BASE, sizeof(medium)), ROS2_OK);
+	io = stats(&t).io;
+	neighbour_is_well(&t);
+	neighbours = stats(&t).io - io;
+	io += neighbours;
+	atomic_store(&n_no_room, 0);
+	atomic_store(&no_room, true);
+	memset(t.a.map + SHM_BASE, 'w', t.a.offered);
+	for (uint32_t i = 0; i < 4; i++) {
+		h = raw_header(&t.a.c, WIRE_WRITE, i * KIB64, SHM_BASE, i % 2 ? KIB64 : KIB4);
+		rs_put(&t.a, &h);
+	}
+	assert_true(AWAIT(fx_stats(t.fx, &t.a.c.session).in_flight == 4));
+	assert_true(AWAIT(atomic_load(&n_no_room) > 0));
+	fx_revoke(t.fx, DP_SCOPE_SESSION, &t.a.c.session, &r);
+	assert_int_equal(r.first.status, ROS2_OK);
+	atomic_store(&no_room, false);
+	fx_wait_calls(t.fx, &r, 2);
+	assert_int_equal(r.last.revoke.draining, 0);
+	neighbour_is_well(&t);
+	assert_int_equal(stats(&t).io - io, neighbours);
+	assert_int_equal(target_media_read(t.target, NQN, 1, 0, medium, sizeof(medium)), 0);
+	assert_true(is_all(medium, '.', sizeof(medium)));
+	end(&t);
+}
+
 static void disconnect__in_the_middle_of_a_read_keeps_the_memory(void **state)
 {
 	struct fx_args again = {.a = UINT64_MAX, .shm_bytes = SHM_BYTES};
@@ -668,6 +724,7 @@ int main(void)
 		cmocka_unit_test(revoke__before_the_target_asks_for_data_drains_what_lies_there),
 		cmocka_unit_test(
 			revoke__before_the_target_asks_for_data_of_a_slot_drains_what_was_given),
+		cmocka_unit_test(revoke__of_writes_that_wait_for_the_socket_hands_on_nothing),
 		cmocka_unit_test(disconnect__in_the_middle_of_a_read_keeps_the_memory),
 		cmocka_unit_test(disconnect__with_writes_at_the_target_ends_when_they_do),
 		cmocka_unit_test(reads__that_wait_for_a_lost_target_are_not_copied_after_it),

@@ -351,50 +351,6 @@ static void writes__that_fill_the_socket_go_on_when_there_is_room(void **state)
 	rig_until_done(r, 16);
 }
 
-/* What waits for room when its time is over does not go; what is not late does, after it, and so
- * does what had begun to. */
-static void commands__that_wait_for_room_too_long_are_not_handed_on(void **state)
-{
-	struct rig *r = *state;
-	uint16_t cids[16];
-	uint64_t until;
-	uint32_t n = 0;
-
-	r->in_capsule_max = BIG;
-	r->depth = 16;
-	rig_ready(r);
-	rig_pattern(want, BIG, 5);
-	until = clock_boottime_ns() + 400 * NS_PER_MS;
-	for (uint32_t i = 0; i < 16; i++) {
-		assert_int_equal(rig_submit(r, i, NVMF_TO_TARGET, want, BIG), 0);
-		r->reqs[i].req.until_ns = i == 0 || i % 2 ? until
-		                          : i % 4         ? until + 3600 * NS_PER_S
-		                                          : 0;
-	}
-	rig_kick(r);
-	assert_true(rig_counters(r).bytes_out < 15ull * BIG);
-	/* poll: until the clock says so */
-	while (clock_boottime_ns() < until)
-		(void)poll(NULL, 0, 1);
-	while (r->n_done + n < 16) {
-		cids[n++] = rig_read_cmd(r, got, sizeof(got));
-		assert_memory_equal(got, want, BIG);
-	}
-	rig_read_nothing(r);
-	assert_true(n >= 8 && n < 16);
-	for (uint32_t i = 0; i < 16; i++)
-		if (r->reqs[i].done)
-			assert_true(i % 2 && r->reqs[i].rc == -ECANCELED);
-	assert_int_equal(r->reqs[15].rc, -ECANCELED);
-	assert_int_equal(rig_counters(r).cancelled, 16 - n);
-	assert_int_equal(rig_counters(r).bytes_out, (uint64_t)n * BIG);
-	out.n = 0;
-	for (uint32_t i = 0; i < n; i++)
-		rig_put_resp(r, &out, cids[i], 0);
-	rig_send(r, out.b, out.n, 0);
-	rig_until_done(r, 16);
-}
-
 static void ids__come_back_only_after_many_others(void **state)
 {
 	static uint8_t seen[65536];
@@ -775,7 +731,6 @@ int main(void)
 		T(commands__of_a_batch_leave_in_one_call_and_come_back_in_any_order),
 		T(reads__whose_data_is_interleaved_are_all_right),
 		T(writes__that_fill_the_socket_go_on_when_there_is_room),
-		T(commands__that_wait_for_room_too_long_are_not_handed_on),
 		T(ids__come_back_only_after_many_others),
 		T(payload__of_large_reads_is_not_copied),
 		T(submit__refuses_what_is_not_sound),
