@@ -136,7 +136,7 @@ struct engine_io {
 	/* CLOCK_BOOTTIME from which on it may not be handed on any more; 0 = no such time. The
 	 * engine reads the clock right before a call that hands on, once for all that goes with it,
 	 * also before a later call for the same io; what is late ends with ENGINE_LATE, but a write
-	 * of which a part is done with -EREMOTEIO. */
+	 * of which a part is done, or may be, with -EREMOTEIO. */
 	uint64_t until_ns;
 	/* @res: bytes done (short only at end of file) or negative errno. Called from poll on the
 	 * reactor's thread. -EREMOTEIO for a write whose outcome is unknown. */

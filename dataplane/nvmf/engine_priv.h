@@ -75,7 +75,8 @@ struct nvmf_nio {
 	uint32_t generation; /* of the last unanswered write */
 	uint32_t cached;     /* a write: of its first answer; a flush: what it took from its file */
 	uint32_t flushed;    /* of the controller that flushed */
-	bool partly, unknown, over;
+	/* partly: the target may have done some of a write, or has; refused: res is not its word */
+	bool partly, unknown, refused, over;
 	int64_t res; /* negative: it failed */
 	struct list link;
 };

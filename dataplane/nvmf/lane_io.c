@@ -62,9 +62,9 @@ static void judge(struct nvmf_lane *l, struct nvmf_nio *nio)
 	if (nio->n_cmds || (!failed(nio) && !all_given(nio)))
 		return;
 	if (!nio->unknown) {
-		/* A write of which a part is done is neither done nor not done. */
-		if (nio->partly &&
-		    (nio->res == -ENOTCONN || nio->res == ENGINE_LATE || nio->res == -EOPNOTSUPP))
+		/* A write of which a part is done is neither done nor not done, whatever kept this
+		 * side from handing on the rest. */
+		if (nio->partly && nio->refused)
 			nio->res = -EREMOTEIO;
 		nvmf_nio_over(l->er, nio, nio->res < 0 ? nio->res : result_of(nio));
 	} else if (nvmf_ctrl_quiet(l->ctrl) >= nio->generation) {
@@ -140,8 +140,10 @@ static void answered(struct nvmf_lane *l, struct nvmf_cmd *cmd, const struct nvm
 	struct nvmf_nio *nio = cmd->nio;
 	uint16_t status = cqe->status >> 1;
 
-	if (NVME_STATUS_CODE(status) == NVME_SC_SUCCESS) {
+	/* What it ended with an error it may have begun. */
+	if (NVME_STATUS_CODE(status) != NVME_SC_NS_NOT_READY)
 		nio->partly = changes(nio);
+	if (NVME_STATUS_CODE(status) == NVME_SC_SUCCESS) {
 		nio->flushed = l->generation;
 		if (changes(nio) && !nio->cached)
 			nio->cached = l->generation;
@@ -299,6 +301,15 @@ static int hand_on(struct nvmf_lane *l, struct nvmf_cmd *cmd, uint64_t now_ns)
 	return rc;
 }
 
+/* By this side, not by the target. */
+static void refuse(struct nvmf_nio *nio, int rc)
+{
+	if (nio->res < 0)
+		return;
+	nio->res = rc;
+	nio->refused = true;
+}
+
 /* What the queue refuses for good ends its request. */
 static int hand_on_or_end(struct nvmf_lane *l, struct nvmf_cmd *cmd, uint64_t now_ns)
 {
@@ -309,8 +320,7 @@ static int hand_on_or_end(struct nvmf_lane *l, struct nvmf_cmd *cmd, uint64_t no
 		rc = hand_on(l, cmd, now_ns);
 	if (rc >= 0 || rc == -EAGAIN || rc == -ENOTCONN)
 		return rc;
-	if (nio->res == 0)
-		nio->res = rc;
+	refuse(nio, rc);
 	cmd_free(l, cmd);
 	judge(l, nio);
 	return 1;
@@ -347,8 +357,7 @@ static struct nvmf_cmd *next_cmd(struct nvmf_lane *l, struct nvmf_nio *nio)
 
 static void give_up(struct nvmf_lane *l, struct nvmf_nio *nio, int rc)
 {
-	if (nio->res == 0)
-		nio->res = rc;
+	refuse(nio, rc);
 	judge(l, nio);
 }
 

@@ -125,6 +125,65 @@ nvmf_recovery__the_time_to_quiesce_begins_with_the_last_word_to_the_old_controll
 	rig_stop(&g);
 }
 
+/* ---- what is told of a write that the target has had ---- */
+
+enum end { TOO_LATE, TARGET_AWAY, OUT_OF_IT };
+
+/* A write whose second command the target ends with @status, which says that another try may go
+ * better; before that this side ends it. With @first that was the first: nothing else was done. */
+static int64_t ended_between_tries(uint32_t status, bool first, enum end how)
+{
+	struct rig_io w;
+	struct rig g;
+	int64_t res;
+
+	begin(&g);
+	assert_int_equal(rig_io(&g, g.all, ENGINE_OP_READ, 0, 512, g.buf), 512);
+	fake_rule(&(struct fake_rule){.qid = FAKE_IO,
+	                              .opcode = NVME_IO_WRITE + 1,
+	                              .skip = first ? 0 : 1,
+	                              .action = FAKE_STATUS,
+	                              .arg = status});
+	rig_submit_until(&g, &w, g.all, ENGINE_OP_WRITE, 0, first ? 4096 : 65536, g.buf,
+	                 how == TOO_LATE ? clock_boottime_ns() + TIMEOUT_MS * NS_PER_MS : 0);
+	/* Nothing of it is tried again but in a turn. */
+	while (fake_hits() == 0)
+		rig_turn(&g, 5);
+	if (how == TOO_LATE) {
+		clock_ahead_ns += TIMEOUT_MS * NS_PER_MS;
+	} else if (how == TARGET_AWAY) {
+		fake_refuse(true);
+		fake_cut();
+		rig_until(&g, NVMF_CTRL_BACKOFF);
+		clock_ahead_ns += NVMF_DEADLINES * TIMEOUT_MS * NS_PER_MS;
+	} else {
+		fake_resize(1, 1);
+		assert_true(AWAIT(nvmf_ctrl_geometry(g.all->ctrl, 0).blocks == 1));
+	}
+	res = rig_wait(&g, &w);
+	fake_refuse(false);
+	fake_rules_off();
+	nvmf_admin_wake(g.e->admin);
+	rig_stop(&g);
+	return res;
+}
+
+static void nvmf_recovery__a_write_that_the_target_ended_may_have_happened(void **state)
+{
+	for (int first = 0; first < 2; first++) {
+		assert_int_equal(ended_between_tries(NVME_SC_INTERRUPTED, first, TOO_LATE),
+		                 -EREMOTEIO);
+		assert_int_equal(ended_between_tries(NVME_SC_INTERRUPTED, first, TARGET_AWAY),
+		                 -EREMOTEIO);
+		assert_int_equal(ended_between_tries(NVME_SC_INTERRUPTED, first, OUT_OF_IT),
+		                 -EREMOTEIO);
+	}
+	/* The control: of what it says it did not begin nothing was done. */
+	assert_int_equal(ended_between_tries(NVME_SC_NS_NOT_READY, true, TOO_LATE), ENGINE_LATE);
+	assert_int_equal(ended_between_tries(NVME_SC_NS_NOT_READY, true, TARGET_AWAY), -ENOTCONN);
+	assert_int_equal(ended_between_tries(NVME_SC_NS_NOT_READY, true, OUT_OF_IT), -ERANGE);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -132,6 +191,7 @@ int main(void)
 		cmocka_unit_test(nvmf_recovery__the_last_use_ends_with_an_unanswered_keep_alive),
 		cmocka_unit_test(
 			nvmf_recovery__the_time_to_quiesce_begins_with_the_last_word_to_the_old_controller),
+		cmocka_unit_test(nvmf_recovery__a_write_that_the_target_ended_may_have_happened),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
