@@ -30,8 +30,9 @@
 #define NVMF_TICK_MS       50u
 #define NVMF_TRIES_MAX     5u /* of one command */
 #define NVMF_RETRY_MS      100u
-#define NVMF_DEADLINES     3u /* a request's time, in command time-outs */
-#define NVMF_REFUSALS_MAX  3u /* of an I/O queue, before the controller is reset */
+#define NVMF_RETRY_MAX_MS  10000u /* the longest pause before an I/O queue is opened again */
+#define NVMF_DEADLINES     3u     /* a request's time, in command time-outs */
+#define NVMF_REFUSALS_MAX  3u     /* of an I/O queue, before the controller is reset */
 #define NVMF_LANE_POLL_MAX 256u
 #define NVMF_WAITERS_MAX   16u /* of a lane that is not ready; the others are given back */
 #define NVMF_STALL_TICKS   6u  /* without an answer to what is in flight: the target is away */
@@ -103,8 +104,11 @@ struct nvmf_lane {
 	uint16_t qid;
 	struct nvmf_live live;
 	struct nvmf_req join;
-	uint32_t failures, n_unknown;           /* n_unknown: of the queue that ends */
-	uint64_t open_at_ns, last_withdrawn_ns; /* of queues that are gone */
+	uint32_t failures; /* queues that could not join, one after the other */
+	uint32_t ends;     /* queues that did not live for NVMF_RETRY_MAX_MS, one after the other */
+	uint64_t ready_ns, open_at_ns;
+	uint32_t n_unknown;         /* of the queue that ends */
+	uint64_t last_withdrawn_ns; /* of queues that are gone */
 	bool hot, kick, given_up;
 	uint32_t n_ios;
 	uint64_t waits_since_ns; /* while it is not READY and holds requests */

@@ -93,6 +93,19 @@ static void drop_queue(struct nvmf_lane *l)
 	l->state = LANE_DOWN;
 }
 
+/* Before the next one. One that dies soon whenever it is opened is opened ever more seldom: each is
+ * some work for this side, and the target chooses how often. */
+static uint64_t pause_ns(struct nvmf_lane *l, uint64_t now_ns)
+{
+	uint64_t most = NVMF_RETRY_MAX_MS * NS_PER_MS, ns;
+
+	if (l->state == LANE_READY && now_ns >= clock_add_ns(l->ready_ns, most))
+		l->ends = 0;
+	ns = MIN(NVMF_RETRY_MS * NS_PER_MS << l->ends, most);
+	l->ends += ns < most;
+	return ns;
+}
+
 static void end_queue(struct nvmf_lane *l, const char *why, uint64_t now_ns)
 {
 	bool joined = l->state == LANE_READY;
@@ -100,12 +113,12 @@ static void end_queue(struct nvmf_lane *l, const char *why, uint64_t now_ns)
 	if (l->state == LANE_DOWN || l->state == LANE_ENDING)
 		return;
 	snprintf(l->fault, sizeof(l->fault), "I/O queue %u: %.180s", l->qid, why);
+	l->open_at_ns = now_ns + pause_ns(l, now_ns);
 	l->state = LANE_ENDING;
 	l->ops->kill(l->q, why);
 	l->failures = joined ? 0 : l->failures + 1;
 	if (joined)
 		l->waits_since_ns = now_ns;
-	l->open_at_ns = now_ns + NVMF_RETRY_MS * NS_PER_MS;
 	/* A target that lied is named, and begins anew with all of its queues. */
 	if (l->failures < NVMF_REFUSALS_MAX && !nvmf_queue_lied(why)) {
 		log_warn("controller %u: %s; it is opened again", l->live.cntlid, l->fault);
@@ -193,7 +206,7 @@ void nvmf_lane_open(struct nvmf_lane *l, uint64_t now_ns)
 	if (v.generation != l->generation) {
 		l->generation = v.generation;
 		l->dead = false;
-		l->failures = 0;
+		l->failures = l->ends = 0;
 		l->open_at_ns = 0;
 	}
 	if (l->dead || now_ns < l->open_at_ns)
@@ -217,6 +230,7 @@ static void ready(struct nvmf_lane *l)
 {
 	nvmf_proof_drop(TAKE_PTR(l->proof));
 	l->state = LANE_READY;
+	l->ready_ns = clock_boottime_ns();
 	l->given_up = false;
 	l->still = 0;
 	nvmf_lane_heat(l);

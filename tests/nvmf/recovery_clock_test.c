@@ -184,6 +184,55 @@ static void nvmf_recovery__a_write_that_the_target_ended_may_have_happened(void 
 	assert_int_equal(ended_between_tries(NVME_SC_NS_NOT_READY, true, OUT_OF_IT), -ERANGE);
 }
 
+/* ---- I/O queues that do not last ---- */
+
+static struct nvmf_lane *lane(struct rig *g)
+{
+	return g->r->by_index[nvmf_ctrl_index(g->all->ctrl)];
+}
+
+/* What is due then is done: a queue that is opened ends, or a read is answered. */
+static void lane_after(struct rig *g, uint64_t ms, const struct rig_io *r)
+{
+	clock_ahead_ns += ms * NS_PER_MS;
+	nvmf_lane_heat(lane(g));
+	do
+		rig_turn(g, 5);
+	while (!r->done && lane(g)->state != LANE_DOWN);
+}
+
+static void nvmf_recovery__a_queue_that_joins_and_dies_is_opened_ever_more_seldom(void **state)
+{
+	const struct fake_rule die = {
+		.qid = FAKE_IO, .opcode = NVME_IO_READ + 1, .action = FAKE_LOSE};
+	struct rig_io r;
+	struct rig g;
+
+	begin(&g);
+	fake_rule(&die);
+	rig_submit(&g, &r, g.all, ENGINE_OP_READ, 0, 512, g.buf);
+	for (int i = 0; i < 200; i++)
+		lane_after(&g, NVMF_RETRY_MS, &r);
+	assert_false(r.done);
+	/* After 0.1 s, 0.2 s and so on: within 20 s eight times, and not 200. */
+	assert_in_range(fake_stats().io_connects, 4, 20);
+	assert_int_equal(rig_health(&g).lives, 1);
+	fake_rules_off();
+	lane_after(&g, NVMF_RETRY_MAX_MS, &r);
+	assert_int_equal(rig_wait(&g, &r), 512);
+	/* One that lived is opened again at once. */
+	clock_ahead_ns += NVMF_RETRY_MAX_MS * NS_PER_MS;
+	fake_rule(&die);
+	rig_submit(&g, &r, g.all, ENGINE_OP_READ, 0, 512, g.buf);
+	lane_after(&g, 0, &r);
+	assert_false(r.done);
+	assert_true(lane(&g)->open_at_ns <= clock_boottime_ns() + NVMF_RETRY_MS * NS_PER_MS);
+	fake_rules_off();
+	lane_after(&g, NVMF_RETRY_MS, &r);
+	assert_int_equal(rig_wait(&g, &r), 512);
+	rig_stop(&g);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -192,6 +241,8 @@ int main(void)
 		cmocka_unit_test(
 			nvmf_recovery__the_time_to_quiesce_begins_with_the_last_word_to_the_old_controller),
 		cmocka_unit_test(nvmf_recovery__a_write_that_the_target_ended_may_have_happened),
+		cmocka_unit_test(
+			nvmf_recovery__a_queue_that_joins_and_dies_is_opened_ever_more_seldom),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

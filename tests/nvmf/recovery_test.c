@@ -659,7 +659,7 @@ int main(void)
 		cmocka_unit_test(nvmf_recovery__a_flush_after_the_loss_of_a_cache_says_so_once),
 		cmocka_unit_test(nvmf_recovery__a_flush_that_fails_keeps_what_the_next_has_to_say),
 		cmocka_unit_test(nvmf_recovery__a_flush_is_in_doubt_only_where_a_cache_was_lost),
-		RIG_TEST(nvmf_recovery__a_read_that_never_goes_well_ends),
+		PATIENT_TEST(nvmf_recovery__a_read_that_never_goes_well_ends),
 		RIG_TEST(nvmf_recovery__a_write_that_was_not_handed_on_is),
 		cmocka_unit_test(
 			nvmf_recovery__an_unanswered_write_resets_the_controller_and_is_not_made_again),
