@@ -115,6 +115,8 @@ static void on_beat(void *arg)
 
 /* ---- greeting ---- */
 
+/* The first beat asks for contact: its answer comes behind the revocations that the controller has
+ * to say. A stamp in Welcome itself, as older controllers send it, gives nothing. */
 static void greeted(struct uplink *u)
 {
 	u->state = UPLINK_GREETED;
@@ -219,11 +221,8 @@ static void on_welcome(struct uplink *u, const Ros2__V1__Welcome *w)
 	bundles_take(u->a->bundles, BUNDLE_TENANT, w->tenant_bundle_pem.data,
 	             w->tenant_bundle_pem.len);
 	spool_ack(u->a->spool, &u->a->incarnation, w->audit_acked_seq);
-	if (newer)
-		return;
-	go_live(u);
-	if (w->stamp)
-		uplink_on_stamp(u->a, w->stamp);
+	if (!newer)
+		go_live(u);
 }
 
 /* ---- the stream ---- */

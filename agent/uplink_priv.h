@@ -42,7 +42,7 @@ uint64_t uplink_generation(const struct uplink *u);
 /* ---- uplink_msgs.c: what the controller says, one function each ---- */
 void uplink_on_delta(struct agent *a, const Ros2__V1__Delta *d);
 void uplink_on_audit_ack(struct agent *a, const Ros2__V1__AuditAck *ack);
-/* Welcome and Contact both give contact. */
+/* Of a Contact. */
 void uplink_on_stamp(struct agent *a, const Ros2__V1__Stamp *s);
 /* Opens a sealed object of a message: AGENT_SEALED_MAX, seal, epoch. */
 int uplink_open_sealed(struct agent *a, const Ros2__V1__SealedObject *s, struct agent_object **ret,

@@ -117,15 +117,18 @@ static void contact_due(void *arg)
 	       a->link ? "connected, but no beat" : "not connected");
 }
 
+static void expect_beat(struct ctl_agent *a)
+{
+	loop_timer_in_ms(a->ctl->loop, &a->contact_timer, CTL_CONTACT_LOST_MS, contact_due, a);
+}
+
 void ctl_agent_contact(struct ctl_agent *a, const struct clock_stamp *stamp)
 {
 	a->stamp = *stamp;
-	a->has_stamp = true;
 	a->last_beat_unix_ns = clock_unix_ns();
 	a->last_contact_ns = clock_boottime_ns();
 	a->ctl->beats++;
-	loop_timer_at(a->ctl->loop, &a->contact_timer,
-	              a->last_contact_ns + CTL_CONTACT_LOST_MS * NS_PER_MS, contact_due, a);
+	expect_beat(a);
 	if (!a->contact_lost)
 		return;
 	a->contact_lost = false;
@@ -262,6 +265,8 @@ void ctl_agent_connected(struct ctl_agent *a, struct link *l)
 	ctl_rollout_sync(a);
 	outbox_initial(a);
 	outbox_flush(a->ctl);
+	if (!a->contact_timer.loop) /* many hellos and no beat are no contact */
+		expect_beat(a);
 }
 
 void ctl_agent_disconnected(struct ctl_agent *a, const char *why)

@@ -163,7 +163,7 @@ struct ctl_agent {
 	char address[128], software[64];
 	uint64_t last_beat_unix_ns, last_contact_ns; /* contact: boottime of the last echo sent */
 	struct clock_stamp stamp;
-	bool has_stamp, contact_lost;
+	bool contact_lost;
 	bool from_store, welcomed; /* enrolled before this process; has heard its epoch */
 	uint64_t hellos_ns;        /* link_hello.c: boottime at which its bucket would be empty */
 	struct loop_timer contact_timer;
@@ -213,8 +213,9 @@ struct ctl_owed {         /* what one agent owes for one revocation */
 	uint64_t received_ns, last_byte_ns, last_engine_ns, last_window_ns, durable_ns;
 	struct ctl_pending *pending; /* owned */
 	uint32_t n_pending, pending_left_out;
-	uint64_t recorded_ns;   /* the last receipt that went into the log */
-	uint64_t until_unix_ns; /* latest end when the agent is not heard */
+	uint64_t recorded_ns;               /* the last receipt that went into the log */
+	uint64_t limit_ms, at_most_unix_ns; /* its contact limit; when the right ends anyway */
+	uint64_t until_unix_ns;             /* latest end when the agent is not heard */
 };
 
 struct ctl_revocation {

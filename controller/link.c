@@ -240,20 +240,19 @@ static ProtobufCBinaryData bundle(const struct config *cfg, enum config_bundle b
 	return bytes(text, len);
 }
 
+/* No stamp: it would give time before the revocations that follow, and again with each stream that
+ * is cut between the two. The answer to the first beat comes behind them. */
 static void send_welcome(struct link *l, struct ctl_agent *a)
 {
 	const struct config *cfg = l->svc->cfg;
 	Ros2__V1__ControllerMessage m = ROS2__V1__CONTROLLER_MESSAGE__INIT;
 	Ros2__V1__Welcome w = ROS2__V1__WELCOME__INIT;
 	Ros2__V1__Epoch e;
-	Ros2__V1__Stamp st;
 
 	fill_epoch(l->svc->ctl, &e);
-	fill_stamp(&a->stamp, &st);
 	w.protocol = RPC_PROTOCOL_VERSION;
 	w.epoch = &e;
 	w.beat_interval_ms = CTL_BEAT_MS;
-	w.stamp = &st;
 	w.audit_acked_seq = ctl_origin_acked(a, &a->incarnation);
 	w.tenant_bundle_pem = bundle(cfg, CONFIG_TENANT);
 	w.infra_bundle_pem = bundle(cfg, CONFIG_INFRA);
@@ -299,7 +298,6 @@ static void on_hello(struct link *l, const Ros2__V1__AgentHello *h)
 {
 	struct ros2_err err = ROS2_ERR_INIT;
 	struct ctl_agent *a = identify(l->svc, rpc_stream_peer(l->stream), &err);
-	struct clock_stamp stamp;
 
 	if (!a || link_check_hello(l, a, h, &err) < 0) {
 		refused(l->svc, rpc_stream_peer(l->stream), "agent.connect", &err);
@@ -308,14 +306,13 @@ static void on_hello(struct link *l, const Ros2__V1__AgentHello *h)
 	}
 	replace(a);
 	l->agent = a;
-	link_take_stamp(h->stamp, &stamp);
+	link_take_stamp(h->stamp, &a->stamp);
 	ros2_uid_from_bytes(h->incarnation.data, h->incarnation.len, &a->incarnation);
 	link_take_text(a->address, sizeof(a->address), h->tenant_address);
 	link_take_text(a->software, sizeof(a->software), h->software);
 	take_have(a, h);
 	a->link = l;
 	a->welcomed = true;
-	ctl_agent_contact(a, &stamp);
 	send_welcome(l, a);
 	ctl_agent_connected(a, l);
 }

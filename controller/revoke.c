@@ -84,7 +84,13 @@ static struct ctl_owed *owed_find(struct ctl_revocation *r, const struct ros2_ui
 	return NULL;
 }
 
-static struct ctl_owed *owe(struct ctl_revocation *r, const struct ctl_agent *a, uint64_t until)
+static void set_until(struct ctl_owed *o, const struct ctl_agent *a)
+{
+	o->until_unix_ns = MIN(ctl_contact_until(a, o->limit_ms), o->at_most_unix_ns);
+}
+
+static struct ctl_owed *owe(struct ctl_revocation *r, const struct ctl_agent *a, uint64_t limit_ms,
+                            uint64_t at_most)
 {
 	struct ctl_owed *o = calloc(1, sizeof(*o));
 
@@ -92,7 +98,9 @@ static struct ctl_owed *owe(struct ctl_revocation *r, const struct ctl_agent *a,
 		return NULL;
 	o->agent_uid = a->obj->uid;
 	snprintf(o->agent, sizeof(o->agent), "%s", a->obj->name);
-	o->until_unix_ns = until;
+	o->limit_ms = limit_ms;
+	o->at_most_unix_ns = at_most;
+	set_until(o, a);
 	list_add_tail(&r->owed, &o->link);
 	return o;
 }
@@ -172,7 +180,7 @@ static int owe_tenant(struct ctl *c, struct ctl_revocation *r, const struct ctl_
 		    !ctl_rollout_get(a, STORE_TENANT, &tenant->uid, false) &&
 		    !may_have_any(a, limit_ms))
 			continue;
-		if (!owe(r, a, ctl_contact_until(a, limit_ms)))
+		if (!owe(r, a, limit_ms, UINT64_MAX))
 			return -ENOMEM;
 	}
 	return 0;
@@ -180,11 +188,9 @@ static int owe_tenant(struct ctl *c, struct ctl_revocation *r, const struct ctl_
 
 int revoke_owe(struct ctl_revocation *r, struct ctl_agent *a, uint64_t at_most)
 {
-	uint64_t until = ctl_contact_until(a, ctl_agent_contact_limit_ms(a));
-
 	if (!a->enrolled)
 		return 0;
-	return owe(r, a, MIN(until, at_most)) ? 0 : -ENOMEM;
+	return owe(r, a, ctl_agent_contact_limit_ms(a), at_most) ? 0 : -ENOMEM;
 }
 
 static int set_target(struct ctl *c, struct ctl_revocation *r, const struct ctl_revoke *v)
@@ -325,6 +331,7 @@ static void take_away(struct ctl *c, const struct ctl_revocation *r, const struc
 
 /* ---- doing it ---- */
 
+/* Until here beats were answered, and each gave time. From here on the answers come behind it. */
 static void send_to_agents(struct ctl *c, struct ctl_revocation *r)
 {
 	struct ctl_owed *o;
@@ -333,6 +340,8 @@ static void send_to_agents(struct ctl *c, struct ctl_revocation *r)
 	list_for_each (&r->owed, o, link) {
 		struct ctl_agent *a = ctl_agent_uid(c, &o->agent_uid);
 
+		if (a)
+			set_until(o, a);
 		if (a && a->link)
 			link_revoke(a->link, r);
 	}
@@ -718,7 +727,7 @@ int ctl_receipt_load(struct ctl *c, const struct store_receipt *row)
 	HASH_FIND(hh, c->revocations, row->revocation_uid.b, ROS2_UID_LEN, r);
 	if (!r || !a || row->durable)
 		return 0;
-	o = owe(r, a, ctl_contact_until(a, ctl_agent_contact_limit_ms(a)));
+	o = owe(r, a, ctl_agent_contact_limit_ms(a), UINT64_MAX);
 	if (!o)
 		return -ENOMEM;
 	o->sessions = row->sessions;

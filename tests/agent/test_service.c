@@ -702,6 +702,36 @@ static void tenant__is_denied_when_contact_is_lost(void **state)
 	rpc_channel_free(c);
 }
 
+static void look_contact(void *arg)
+{
+	*(uint64_t *)arg = fake_dp_log.contact_ns;
+}
+
+/* A controller of before decision 0045 echoes the stamp of the hello in its Welcome, before what it
+ * owes: a stream that is cut there, again and again, must give nothing. */
+static void contact__is_not_given_by_a_stream_that_ends_after_its_welcome(void **state)
+{
+	struct world *w = *state;
+	uint64_t contact[2];
+
+	w->silent = true;
+	for (int i = 0; i < 2; i++) {
+		w->hellos = 0;
+		world_cut(w);
+		world_wait(w, &w->hellos, 1);
+		/* A beat of this stream follows its Welcome. */
+		w->beats = 0;
+		world_wait(w, &w->beats, 1);
+		loop_call(w->loop, look_contact, &contact[i]);
+	}
+	assert_true(contact[0] > 0);
+	assert_true(contact[0] == contact[1]);
+	w->silent = false;
+	/* poll: the answer to a beat does */
+	assert_true(
+		AWAIT((loop_call(w->loop, look_contact, &contact[1]), contact[1] > contact[0])));
+}
+
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 int main(void)
 {
@@ -727,6 +757,7 @@ int main(void)
 		T(agent__refuses_a_controller_of_an_older_epoch),
 		T(agent__obeys_a_newer_epoch_it_cannot_store_only_where_rights_shrink),
 		T(tenant__is_denied_when_contact_is_lost),
+		T(contact__is_not_given_by_a_stream_that_ends_after_its_welcome),
 	};
 
 	log_set_level_str("error");

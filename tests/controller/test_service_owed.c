@@ -1,13 +1,49 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Whom the answer to a revocation names: every agent that may act on what is revoked, also when
- * this process knows of nothing that it has.
+ * this process knows of nothing that it has. And until when: the time that it states for an agent
+ * that is not reached is never too early.
  */
+#include "controller/ctl.h"
 #include "tests/await.h"
 #include "tests/controller/service_audit.h"
 
 #define KIND(k) ROS2__V1__OBJECT_KIND__OBJECT_KIND_##k
 #define MSG(k)  ROS2__V1__CONTROLLER_MESSAGE__MSG_##k
+
+/* ---- a store that keeps the next revocation to itself ---- */
+
+static struct held {
+	_Atomic bool on;
+	struct store *s;
+	struct store_txn *t;
+	store_done_fn done;
+	void *arg;
+} held;
+
+int __real_store_submit(struct store *s, struct store_txn *t, store_done_fn done, void *arg,
+                        struct ros2_err *err);
+int __wrap_store_submit(struct store *s, struct store_txn *t, store_done_fn done, void *arg,
+                        struct ros2_err *err);
+int __wrap_store_submit(struct store *s, struct store_txn *t, store_done_fn done, void *arg,
+                        struct ros2_err *err)
+{
+	if (!held.on || !done)
+		return __real_store_submit(s, t, done, arg, err);
+	held.s = s;
+	held.t = t;
+	held.done = done;
+	held.arg = arg;
+	held.on = false;
+	return 0;
+}
+
+static void let_go(void *arg)
+{
+	assert_int_equal(__real_store_submit(held.s, held.t, held.done, held.arg, NULL), 0);
+}
+
+/* ---- whom ---- */
 
 static struct ros2_uid alpha_on_dpu0(struct sf *f, struct fake *a)
 {
@@ -163,6 +199,84 @@ static void place__again_sends_a_tenant_that_was_to_be_removed(void **state)
 	fake_free(&a);
 }
 
+/* ---- until when ---- */
+
+#define LIMIT_NS (600 * NS_PER_S + 600 * NS_PER_MS) /* 10m, plus 0.1 % */
+
+static uint64_t revoke_until(struct sf *f)
+{
+	Ros2__V1__RevokeReply *r = revoke_alpha(f);
+	uint64_t until;
+
+	assert_int_equal(r->n_outcomes, 1);
+	until = r->outcomes[0]->unconfirmed_until_unix_ns;
+	ros2__v1__revoke_reply__free_unpacked(r, NULL);
+	return until;
+}
+
+/* Somebody between the two cuts each stream after the Welcome. */
+static void hello__gives_no_contact_before_what_is_owed(void **state)
+{
+	struct sf *f = *state;
+	static struct fake a;
+
+	alpha_on_dpu0(f, &a);
+	fake_disconnect(&a);
+	sf_audit_wait(f, "agent.disconnect", 1);
+	owes(f, "dpu-0");
+	for (unsigned i = 0; i < 2; i++) {
+		Ros2__V1__ControllerMessage *m;
+
+		fake_connect(&a, NULL, 0);
+		m = fake_next(&a, MSG(WELCOME), AWAIT_MS);
+		assert_non_null(m);
+		assert_null(m->welcome->stamp);
+		fake_disconnect(&a);
+		sf_audit_wait(f, "agent.disconnect", 2 + i);
+	}
+	/* The answer to a beat gives it, behind what is owed. */
+	fake_connect(&a, NULL, 0);
+	fake_beat(&a, NULL, 0);
+	assert_non_null(fake_next(&a, MSG(CONTACT), AWAIT_MS));
+	assert_non_null(fake_next(&a, MSG(REVOKE), 0));
+	fake_free(&a);
+}
+
+struct revoking {
+	struct sf *f;
+	uint64_t until;
+	pthread_t thread;
+};
+
+static void *revoke_it(void *arg)
+{
+	struct revoking *r = arg;
+
+	r->until = revoke_until(r->f);
+	return NULL;
+}
+
+/* A beat is answered while the record is on its way: it gives time before the revocation does. */
+static void revoke__states_a_time_that_counts_from_when_it_is_sent(void **state)
+{
+	static struct revoking r;
+	static struct fake a;
+	uint64_t beat;
+
+	r.f = *state;
+	alpha_on_dpu0(r.f, &a);
+	held.on = true;
+	assert_int_equal(pthread_create(&r.thread, NULL, revoke_it, &r), 0);
+	assert_true(AWAIT(!held.on));
+	beat = clock_unix_ns();
+	fake_beat(&a, NULL, 0);
+	assert_non_null(fake_next(&a, MSG(CONTACT), AWAIT_MS));
+	loop_call(r.f->loop, let_go, NULL);
+	assert_int_equal(pthread_join(r.thread, NULL), 0);
+	assert_true(r.until >= beat + LIMIT_NS);
+	fake_free(&a);
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, sf_setup, sf_teardown)
@@ -170,6 +284,8 @@ int main(void)
 		T(revoke__names_an_agent_that_has_not_been_heard_since_the_start),
 		T(revoke__names_an_agent_that_has_not_said_that_it_removed_the_tenant),
 		T(place__again_sends_a_tenant_that_was_to_be_removed),
+		T(hello__gives_no_contact_before_what_is_owed),
+		T(revoke__states_a_time_that_counts_from_when_it_is_sent),
 	};
 
 	return cmocka_run_group_tests(tests, sf_group_setup, sf_group_teardown);
