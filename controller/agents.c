@@ -7,6 +7,7 @@
  *   contact ──no beat for CTL_CONTACT_LOST_MS──▶ lost ──beat──▶ contact
  */
 #include "controller/ctl.h"
+#include "policy/limits.h"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -192,6 +193,21 @@ uint64_t ctl_contact_until(const struct ctl_agent *a, uint64_t limit_ms)
 	return end > now ? clock_add_ns(clock_unix_ns(), end - now) : clock_unix_ns();
 }
 
+static uint64_t limit_of(const struct ctl_object *tenant, const struct ctl_agent *a, bool placed)
+{
+	const struct ctl_rollout *r = ctl_rollout_find(a, STORE_TENANT, &tenant->uid);
+	uint64_t limit_ms = placed ? tenant->policy.limits.contact_limit_ms : 0;
+
+	if (ctl_agent_unheard(a))
+		return limit_fields[LIMIT_CONTACT].max;
+	return r ? MAX(limit_ms, r->limit_ms) : limit_ms;
+}
+
+uint64_t ctl_contact_limit_ms(const struct ctl_object *tenant, const struct ctl_agent *a)
+{
+	return limit_of(tenant, a, ctl_placed(tenant, a));
+}
+
 void ctl_agents_sum(const struct ctl *c, struct ctl_agent_sum *v, size_t n)
 {
 	struct ctl_object *o, *tmp;
@@ -202,11 +218,11 @@ void ctl_agents_sum(const struct ctl *c, struct ctl_agent_sum *v, size_t n)
 	}
 	HASH_ITER (by_key, c->by_key, o, tmp)
 		for (size_t i = 0; o->kind == STORE_TENANT && i < n; i++) {
-			if (!ctl_placed(o, v[i].agent))
-				continue;
-			v[i].tenants++;
+			bool placed = ctl_placed(o, v[i].agent);
+
+			v[i].tenants += placed;
 			v[i].contact_limit_ms =
-				MAX(v[i].contact_limit_ms, o->policy.limits.contact_limit_ms);
+				MAX(v[i].contact_limit_ms, limit_of(o, v[i].agent, placed));
 		}
 	for (size_t i = 0; i < n; i++)
 		if (!v[i].contact_limit_ms)

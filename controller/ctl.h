@@ -111,6 +111,8 @@ struct ctl_rollout { /* one object at one agent */
 	uint64_t failed;                  /* version the reason is about */
 	char *failed_reason;              /* owned; NULL = not failed */
 	uint64_t nonce;
+	/* Tenants: the longest contact limit of a version that the agent may still act by. */
+	uint64_t limit_ms;
 	struct list unacked;
 	struct list waiting; /* in the outbox: `sent` is about to be */
 	bool reply;          /* waiting: a grant that was asked for, by request_id */
@@ -424,9 +426,19 @@ void ctl_probes_free(struct ctl_agent *a);
 
 /* Latest wall-clock time until which the agent may act on rights with this contact limit. */
 uint64_t ctl_contact_until(const struct ctl_agent *a, uint64_t limit_ms);
-struct ctl_agent_sum { /* of the tenants placed at one agent */
+/* It has not said hello to this process: what another one has sent it is not known here, and it may
+ * act on that until its contact ends. */
+static inline bool ctl_agent_unheard(const struct ctl_agent *a)
+{
+	return a->from_store && !a->welcomed;
+}
+/* The longest contact limit of @tenant by which @a may act: of the document, where that places it
+ * there, and of what it may still have; of one that was not heard of any document. 0: it has
+ * nothing of it. */
+uint64_t ctl_contact_limit_ms(const struct ctl_object *tenant, const struct ctl_agent *a);
+struct ctl_agent_sum { /* of the tenants at one agent */
 	const struct ctl_agent *agent;
-	uint32_t tenants;
+	uint32_t tenants;          /* placed there */
 	uint64_t contact_limit_ms; /* the largest */
 };
 /* Fills in @n of them, whose agents are set, in one pass over all objects. */
@@ -443,6 +455,8 @@ int ctl_agents_list(const struct ctl *c, struct ctl_agents *ret);
 
 struct ctl_rollout *ctl_rollout_get(struct ctl_agent *a, enum store_kind kind,
                                     const struct ros2_uid *uid, bool make);
+struct ctl_rollout *ctl_rollout_find(const struct ctl_agent *a, enum store_kind kind,
+                                     const struct ros2_uid *uid);
 /* What the agent says it has, at hello: everything known before is forgotten. */
 void ctl_rollout_reset(struct ctl_agent *a);
 void ctl_rollout_have(struct ctl_agent *a, enum store_kind kind, const struct ros2_uid *uid,

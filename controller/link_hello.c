@@ -84,7 +84,7 @@ static int check_epoch(struct link *l, const struct ctl_agent *a, const Ros2__V1
 			"this agent belongs to another controller's history (lineage): "
 			"point it to its own controller, or remove its state and enrol it");
 	/* Of an agent that was made since, another one of that name may have heard it. */
-	if (e->counter == ours->counter && a->from_store && !a->welcomed)
+	if (e->counter == ours->counter && ctl_agent_unheard(a))
 		return same_epoch(l, err);
 	if (e->counter <= ours->counter)
 		return 0;

@@ -158,26 +158,23 @@ static void refuse(struct ctl *c, ctl_revoke_fn fn, void *arg, const struct ros2
 
 /* ---- whom it concerns ---- */
 
-/* It has not said hello to this process: what another one has sent it is not known here, and it may
- * act on that until its contact ends. */
 static bool may_have_any(const struct ctl_agent *a, uint64_t contact_limit_ms)
 {
-	return a->from_store && !a->welcomed &&
-	       ctl_contact_until(a, contact_limit_ms) > clock_unix_ns();
+	return ctl_agent_unheard(a) && ctl_contact_until(a, contact_limit_ms) > clock_unix_ns();
 }
 
 static int owe_tenant(struct ctl *c, struct ctl_revocation *r, const struct ctl_object *tenant)
 {
-	uint64_t limit_ms = tenant->policy.limits.contact_limit_ms;
 	struct ctl_object *o, *tmp;
 
 	HASH_ITER (by_key, c->by_key, o, tmp) {
 		struct ctl_agent *a = o->agent;
+		uint64_t limit_ms;
 
 		if (!a || !a->enrolled)
 			continue;
-		if (!ctl_placed(tenant, a) &&
-		    !ctl_rollout_get(a, STORE_TENANT, &tenant->uid, false) &&
+		limit_ms = ctl_contact_limit_ms(tenant, a);
+		if (!ctl_placed(tenant, a) && !ctl_rollout_find(a, STORE_TENANT, &tenant->uid) &&
 		    !may_have_any(a, limit_ms))
 			continue;
 		if (!owe(r, a, limit_ms, UINT64_MAX))

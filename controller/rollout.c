@@ -5,6 +5,7 @@
  * an idle agent costs no query.
  */
 #include "controller/ctl.h"
+#include "policy/limits.h"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -20,8 +21,8 @@ static void entry_free(struct ctl_agent *a, struct ctl_rollout *r)
 	free(r);
 }
 
-struct ctl_rollout *ctl_rollout_get(struct ctl_agent *a, enum store_kind kind,
-                                    const struct ros2_uid *uid, bool make)
+struct ctl_rollout *ctl_rollout_find(const struct ctl_agent *a, enum store_kind kind,
+                                     const struct ros2_uid *uid)
 {
 	struct ctl_rollout *r, key;
 
@@ -29,12 +30,21 @@ struct ctl_rollout *ctl_rollout_get(struct ctl_agent *a, enum store_kind kind,
 	key.key.uid = *uid;
 	key.key.kind = kind;
 	HASH_FIND(hh, a->rollout, &key.key, sizeof(key.key), r);
+	return r;
+}
+
+struct ctl_rollout *ctl_rollout_get(struct ctl_agent *a, enum store_kind kind,
+                                    const struct ros2_uid *uid, bool make)
+{
+	struct ctl_rollout *r = ctl_rollout_find(a, kind, uid);
+
 	if (r || !make)
 		return r;
 	r = calloc(1, sizeof(*r));
 	if (!r)
 		return NULL;
-	memcpy(&r->key, &key.key, sizeof(key.key));
+	r->key.uid = *uid;
+	r->key.kind = kind;
 	list_init(&r->unacked);
 	list_init(&r->waiting);
 	HASH_ADD(hh, a->rollout, key, sizeof(r->key), r);
@@ -65,14 +75,39 @@ void ctl_rollout_reset(struct ctl_agent *a)
 	}
 }
 
+/* ---- contact limits ---- */
+
+static const struct ctl_object *tenant_of(const struct ctl_agent *a, const struct ctl_rollout *r)
+{
+	const struct ctl_object *o = ctl_find_uid(a->ctl, &r->key.uid);
+
+	return r->key.kind == STORE_TENANT && o && o->kind == STORE_TENANT ? o : NULL;
+}
+
+/* It has the version in force, on its disk, and acts by it: not by one before. */
+static void settle_limit(struct ctl_agent *a, struct ctl_rollout *r)
+{
+	const struct ctl_object *o = tenant_of(a, r);
+
+	if (o && r->sent == o->version && r->applied == o->version && list_empty(&r->waiting) &&
+	    list_empty(&r->unacked))
+		r->limit_ms = o->policy.limits.contact_limit_ms;
+}
+
+/* ---- what it has ---- */
+
 void ctl_rollout_have(struct ctl_agent *a, enum store_kind kind, const struct ros2_uid *uid,
                       uint64_t version)
 {
 	struct ctl_rollout *r = ctl_rollout_get(a, kind, uid, true);
+	const struct ctl_object *o;
 
 	if (!r)
 		return;
 	r->sent = r->received = version;
+	o = tenant_of(a, r);
+	r->limit_ms = o && o->version == version ? o->policy.limits.contact_limit_ms
+	                                         : limit_fields[LIMIT_CONTACT].max;
 }
 
 void ctl_rollout_drop(struct ctl_agent *a, enum store_kind kind, const struct ros2_uid *uid)
@@ -89,13 +124,15 @@ void ctl_rollout_drop(struct ctl_agent *a, enum store_kind kind, const struct ro
 
 /* ---- synchronising ---- */
 
+/* @limit_ms: of a tenant's document. */
 static void want(struct ctl_agent *a, enum store_kind kind, const struct ros2_uid *uid,
-                 uint64_t version)
+                 uint64_t version, uint64_t limit_ms)
 {
 	struct ctl_rollout *r = ctl_rollout_get(a, kind, uid, true);
 
 	if (!r)
 		return;
+	r->limit_ms = MAX(r->limit_ms, limit_ms);
 	r->mark = a->sync_mark;
 	if (r->leaving) { /* told to remove it, and to have it again */
 		r->leaving = false;
@@ -119,7 +156,7 @@ static void want_engines(struct ctl_agent *a, const struct ctl_object *tenant)
 			continue;
 		e = ctl_find(a->ctl, STORE_ENGINE, ns.engine);
 		if (e)
-			want(a, STORE_ENGINE, &e->uid, e->version);
+			want(a, STORE_ENGINE, &e->uid, e->version, 0);
 	}
 }
 
@@ -147,14 +184,6 @@ static void removals_flush(struct ctl_agent *a, struct removals *m)
 	m->n = m->n_tenants = 0;
 }
 
-/* Of what an agent makes up nothing is kept: only a tenant that there is can be revoked. */
-static bool may_be_revoked(struct ctl_agent *a, const struct ctl_rollout *r)
-{
-	const struct ctl_object *o = ctl_find_uid(a->ctl, &r->key.uid);
-
-	return r->key.kind == STORE_TENANT && o && o->kind == STORE_TENANT;
-}
-
 static void send_removals(struct ctl_agent *a)
 {
 	struct removals m;
@@ -167,7 +196,9 @@ static void send_removals(struct ctl_agent *a)
 		if (r->sent)
 			m.v[m.n++] = (struct link_have){(enum store_kind)r->key.kind, r->key.uid,
 			                                r->sent};
-		if (r->sent && may_be_revoked(a, r))
+		/* Of what an agent makes up nothing is kept: only a tenant that there is can be
+		 * revoked. */
+		if (r->sent && tenant_of(a, r))
 			m.tenants[m.n_tenants++] = r;
 		else
 			entry_free(a, r);
@@ -192,12 +223,13 @@ void ctl_rollout_sync(struct ctl_agent *a)
 			want_engines(a, o);
 	HASH_ITER (by_key, a->ctl->by_key, o, tmp)
 		if (o->kind == STORE_TENANT && ctl_placed(o, a))
-			want(a, STORE_TENANT, &o->uid, o->version);
+			want(a, STORE_TENANT, &o->uid, o->version,
+			     o->policy.limits.contact_limit_ms);
 	list_for_each (&a->grants, g, of_agent) {
 		struct ctl_rollout *r = ctl_rollout_get(a, STORE_GRANT, &g->uid, false);
 
 		if (g->phase == CTL_GRANT_LIVE)
-			want(a, STORE_GRANT, &g->uid, g->t.version);
+			want(a, STORE_GRANT, &g->uid, g->t.version, 0);
 		else if (r)
 			r->mark = a->sync_mark;
 	}
@@ -228,6 +260,8 @@ void ctl_rollout_acked(struct ctl_agent *a, uint64_t nonce)
 		list_del(&r->unacked);
 		if (r->leaving)
 			entry_free(a, r);
+		else
+			settle_limit(a, r);
 	}
 }
 
@@ -242,6 +276,7 @@ void ctl_rollout_state(struct ctl_agent *a, enum store_kind kind, const struct r
 	r->received = MAX(r->received, version);
 	if (applied)
 		r->applied = MAX(r->applied, version);
+	settle_limit(a, r);
 	if (version < r->failed)
 		return;
 	free(r->failed_reason);

@@ -581,7 +581,7 @@ static void list__of_agents_looks_at_each_tenant_and_agent_once(void **state)
 	assert_int_equal(placements, 22 * 3);
 	assert_int_equal(said[0].tenants, 1);
 	assert_int_equal(said[1].tenants, 3);
-	/* 10m and 30m, the largest, since a hello that was a moment ago. */
+	/* 10m and 30m, the largest, since they were enrolled a moment ago. */
 	assert_in_range(said[0].contact_until_unix_ns, clock_unix_ns() + 1 * 60 * NS_PER_S,
 	                clock_unix_ns() + 11 * 60 * NS_PER_S);
 	assert_in_range(said[1].contact_until_unix_ns, clock_unix_ns() + 21 * 60 * NS_PER_S,

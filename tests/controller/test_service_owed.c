@@ -71,7 +71,8 @@ static Ros2__V1__RevokeReply *revoke_alpha(struct sf *f)
 	return r;
 }
 
-static void owes(struct sf *f, const char *agent)
+/* For so many seconds, plus 0.1 %, from its last contact, which is not long ago. */
+static void owes_for(struct sf *f, const char *agent, uint64_t limit_s)
 {
 	Ros2__V1__RevokeReply *r = revoke_alpha(f);
 	uint64_t now = clock_unix_ns();
@@ -79,9 +80,14 @@ static void owes(struct sf *f, const char *agent)
 	assert_int_equal(r->n_outcomes, 1);
 	assert_string_equal(r->outcomes[0]->agent, agent);
 	assert_int_equal(r->outcomes[0]->state, ROS2__V1__RECEIPT_STATE__RECEIPT_STATE_UNCONFIRMED);
-	assert_in_range(r->outcomes[0]->unconfirmed_until_unix_ns, now + 500 * NS_PER_S,
-	                now + 610 * NS_PER_S);
+	assert_in_range(r->outcomes[0]->unconfirmed_until_unix_ns, now + limit_s * 5 / 6 * NS_PER_S,
+	                now + limit_s * 61 / 60 * NS_PER_S);
 	ros2__v1__revoke_reply__free_unpacked(r, NULL);
+}
+
+static void owes(struct sf *f, const char *agent)
+{
+	owes_for(f, agent, 600);
 }
 
 static void owes_nothing(struct sf *f)
@@ -137,7 +143,8 @@ static void revoke__names_an_agent_that_has_not_been_heard_since_the_start(void 
 	sf_apply(f, sf_tenant("alpha", "1h", "10m", "dpu-1"));
 	sf_stop(f);
 	sf_start(f);
-	owes(f, "dpu-0");
+	/* Nor by which limit it counts: the longest that a document can have. */
+	owes_for(f, "dpu-0", 86400);
 	have.kind = KIND(TENANT);
 	have.uid = (ProtobufCBinaryData){ROS2_UID_LEN, alpha.b};
 	have.version = 1;
@@ -242,6 +249,114 @@ static void hello__gives_no_contact_before_what_is_owed(void **state)
 	fake_free(&a);
 }
 
+static void is_applied(struct fake *a, const struct ros2_uid *tenant, uint64_t version)
+{
+	Ros2__V1__AgentMessage m = ROS2__V1__AGENT_MESSAGE__INIT;
+	Ros2__V1__ObjectState st = ROS2__V1__OBJECT_STATE__INIT;
+
+	st.kind = KIND(TENANT);
+	st.uid = (ProtobufCBinaryData){ROS2_UID_LEN, (uint8_t *)tenant->b};
+	st.version = version;
+	st.applied = true;
+	m.msg_case = ROS2__V1__AGENT_MESSAGE__MSG_STATE;
+	m.state = &st;
+	fake_send(a, &m);
+	fake_beat(a, NULL, 0);
+	assert_non_null(fake_next(a, MSG(CONTACT), AWAIT_MS));
+}
+
+static uint64_t version_of(struct sf *f, const char *tenant)
+{
+	Ros2__V1__GetReply *g = sf_get(f, KIND(TENANT), tenant);
+	uint64_t version = g->object->version;
+
+	ros2__v1__get_reply__free_unpacked(g, NULL);
+	return version;
+}
+
+/* All that it is sent, until the latest version of @tenant. */
+static void receives(struct sf *f, struct fake *a, const struct ros2_uid *tenant)
+{
+	uint64_t version = version_of(f, "alpha"), last = 0;
+
+	while (last != version) {
+		Ros2__V1__ControllerMessage *m = fake_next(a, MSG(DELTA), AWAIT_MS);
+
+		assert_non_null(m);
+		a->last_nonce = m->delta->nonce;
+		for (size_t i = 0; i < m->delta->n_upserts; i++) {
+			Ros2__V1__AgentObject *o = fake_open(a, m->delta->upserts[i]);
+
+			if (!memcmp(o->uid.data, tenant->b, ROS2_UID_LEN))
+				last = o->version;
+			ros2__v1__agent_object__free_unpacked(o, NULL);
+		}
+	}
+}
+
+/* What it was sent it may not have read, or not have on its disk, or not be able to apply: it stops
+ * by the longer limit. */
+static void revoke__counts_by_the_limit_that_the_agent_may_still_have(void **state)
+{
+	struct sf *f = *state;
+	struct ros2_uid alpha;
+	static struct fake a;
+
+	alpha = alpha_on_dpu0(f, &a);
+	ack(&a);
+	is_applied(&a, &alpha, version_of(f, "alpha"));
+	sf_apply(f, sf_tenant("alpha", "1h", "1m", "dpu-0"));
+	owes_for(f, "dpu-0", 600);
+	receives(f, &a, &alpha);
+	ack(&a);
+	owes_for(f, "dpu-0", 600);
+	receives(f, &a, &alpha);
+	is_applied(&a, &alpha, version_of(f, "alpha"));
+	owes_for(f, "dpu-0", 600);
+	receives(f, &a, &alpha);
+	ack(&a);
+	is_applied(&a, &alpha, version_of(f, "alpha"));
+	owes_for(f, "dpu-0", 60);
+	fake_free(&a);
+}
+
+static void revoke__counts_by_the_limit_of_what_the_agent_was_to_remove(void **state)
+{
+	struct sf *f = *state;
+	struct ros2_uid alpha;
+	static struct fake a;
+
+	alpha = alpha_on_dpu0(f, &a);
+	sf_apply(f, sf_tenant("alpha", "1h", "1m", "dpu-1"));
+	removed(&a, &alpha);
+	owes_for(f, "dpu-0", 600);
+	fake_free(&a);
+}
+
+/* It comes back with a version that this process has not sent on this stream, and is gone again
+ * before it has said that it has another. */
+static void revoke__counts_by_the_longest_limit_of_a_version_it_does_not_know(void **state)
+{
+	Ros2__V1__HaveObject have = ROS2__V1__HAVE_OBJECT__INIT;
+	struct sf *f = *state;
+	struct ros2_uid alpha;
+	static struct fake a;
+
+	alpha = alpha_on_dpu0(f, &a);
+	have.kind = KIND(TENANT);
+	have.uid = (ProtobufCBinaryData){ROS2_UID_LEN, alpha.b};
+	have.version = version_of(f, "alpha");
+	fake_disconnect(&a);
+	sf_audit_wait(f, "agent.disconnect", 1);
+	sf_apply(f, sf_tenant("alpha", "1h", "1m", "dpu-0"));
+	fake_connect(&a, &have, 1);
+	fake_wait_synced(&a);
+	fake_disconnect(&a);
+	sf_audit_wait(f, "agent.disconnect", 2);
+	owes_for(f, "dpu-0", 86400);
+	fake_free(&a);
+}
+
 struct revoking {
 	struct sf *f;
 	uint64_t until;
@@ -286,6 +401,9 @@ int main(void)
 		T(place__again_sends_a_tenant_that_was_to_be_removed),
 		T(hello__gives_no_contact_before_what_is_owed),
 		T(revoke__states_a_time_that_counts_from_when_it_is_sent),
+		T(revoke__counts_by_the_limit_that_the_agent_may_still_have),
+		T(revoke__counts_by_the_limit_of_what_the_agent_was_to_remove),
+		T(revoke__counts_by_the_longest_limit_of_a_version_it_does_not_know),
 	};
 
 	return cmocka_run_group_tests(tests, sf_group_setup, sf_group_teardown);
