@@ -243,6 +243,7 @@ void controller_free(struct controller *c)
 		return;
 	loop_timer_stop(&c->health);
 	metrics_stop(c->metrics);
+	reload_end(c->reload);
 	rpc_server_free(c->enrol);
 	rpc_server_free(c->agents);
 	rpc_server_free(c->admin);

@@ -33,6 +33,7 @@ struct reload {
 	bool due;    /* a record of what is gone, of what failed, or that all is as it was */
 	bool waits;  /* for the store */
 	bool unread; /* for memory */
+	bool ended;
 	struct loop_timer again;
 };
 
@@ -46,6 +47,14 @@ int reload_new(const struct reload_opts *o, struct reload **ret)
 	config_rights_set(&r->told, &o->cfg->rights);
 	*ret = r;
 	return 0;
+}
+
+void reload_end(struct reload *r)
+{
+	if (!r)
+		return;
+	r->ended = true;
+	loop_timer_stop(&r->again);
 }
 
 void reload_free(struct reload *r)
@@ -178,10 +187,12 @@ static const char gone_waits[] =
 static const char new_waits[] =
 	"what the last SIGHUP added to roles and trust bundles is not in force";
 
-/* True: the log has it, or will. */
+/* True: the log has it, or will. Of what is recorded at the end the next start makes the rest. */
 static bool recorded(struct reload *r, const struct store_result *res, const char *words)
 {
 	r->waits = false;
+	if (r->ended)
+		return false;
 	if (res->rc < 0 && !res->record_pending) {
 		pending(r, words, &res->err);
 		return false;

@@ -19,8 +19,11 @@ struct reload_opts {
 	/* Whom the administrators' and the infrastructure bundle let in. */
 	struct rpc_server *admin, *agents;
 };
-/* All borrowed: until reload_free. What @cfg has is in force. -ENOMEM. */
+/* All borrowed: until reload_end. What @cfg has is in force. -ENOMEM. */
 int reload_new(const struct reload_opts *o, struct reload **ret);
+/* Before the listeners go: what is recorded from here on is in force at the next start. NULL is
+ * accepted. */
+void reload_end(struct reload *r);
 /* After the store is closed: no result comes any more. NULL is accepted. */
 void reload_free(struct reload *r);
 void reload_now(struct reload *r);

@@ -697,6 +697,28 @@ static void trust__what_a_reload_overtook_never_comes_into_force(void **state)
 	says_pending(f, NULL);
 }
 
+static void reload_and_free(void *arg)
+{
+	struct sf *f = arg;
+
+	controller_reload(f->c);
+	controller_free(TAKE_PTR(f->c));
+}
+
+/* The store commits what it was given when the listeners are gone already. */
+static void
+trust__a_reload_whose_record_comes_at_the_end_is_in_force_at_the_next_start(void **state)
+{
+	struct sf *f = *state;
+
+	put("admin-bundle.pem", sf_path("admin.crt"), sf_path("admin2.crt"));
+	loop_call(f->loop, reload_and_free, f);
+	sf_stop(f);
+	sf_start(f);
+	assert_int_equal(as(f, "root2"), ROS2_OK);
+	sf_audit_wait(f, "trust.reload", 1);
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, sf_teardown)
@@ -711,6 +733,7 @@ int main(void)
 		T(trust__exchanged_cas_take_at_once_and_give_when_recorded),
 		T(trust__roles_take_at_once_and_give_when_recorded),
 		T(trust__what_a_reload_overtook_never_comes_into_force),
+		T(trust__a_reload_whose_record_comes_at_the_end_is_in_force_at_the_next_start),
 	};
 
 	return cmocka_run_group_tests(tests, group_setup, sf_group_teardown);
