@@ -265,19 +265,36 @@ static int connect_db(struct backend *b, int flags, sqlite3 **ret, struct ros2_e
 	return 0;
 }
 
+/* A lock of another process, a want of memory or an I/O error says nothing of what the file is. */
+static int identity_int(struct backend *b, const char *sql, int64_t *ret, struct ros2_err *err)
+{
+	int r;
+
+	*ret = sqlite_pragma_int(b->db, sql);
+	if (*ret >= 0)
+		return 0;
+	r = map_error(b->db, sqlite3_extended_errcode(b->db));
+	if (r && r != -EBADMSG)
+		return ros2_err_set(err, r, "%s: cannot read it: %s", b->path,
+		                    sqlite3_errmsg(b->db));
+	return ros2_err_set(err, -EBADMSG,
+	                    "%s is not a database of ros2-controller (%s): restore a backup or "
+	                    "choose another --data-dir",
+	                    b->path, sqlite3_errmsg(b->db));
+}
+
 /* What is in the file, before anything is written into it. */
 static int check_identity(struct backend *b, int64_t *ret_version, struct ros2_err *err)
 {
-	int64_t tables = sqlite_pragma_int(b->db, "SELECT count(*) FROM sqlite_schema");
-	int64_t app = sqlite_pragma_int(b->db, "PRAGMA application_id");
+	int64_t tables, app;
+	int r = identity_int(b, "SELECT count(*) FROM sqlite_schema", &tables, err);
 
-	*ret_version = sqlite_pragma_int(b->db, "PRAGMA user_version");
-	if (tables < 0 || app < 0 || *ret_version < 0)
-		return ros2_err_set(
-			err, -EBADMSG,
-			"%s is not a database of ros2-controller (%s): restore a backup or "
-			"choose another --data-dir",
-			b->path, sqlite3_errmsg(b->db));
+	if (!r)
+		r = identity_int(b, "PRAGMA application_id", &app, err);
+	if (!r)
+		r = identity_int(b, "PRAGMA user_version", ret_version, err);
+	if (r < 0)
+		return r;
 	if (tables == 0 && app == 0)
 		return 0;
 	if (app != APPLICATION_ID)

@@ -430,6 +430,29 @@ static void store__gives_nothing_back_before_what_was_taken_away_is_recorded(voi
 	assert_int_equal(fixture_sql(f, "SELECT revoked FROM objects"), 0);
 }
 
+/* What passes is not answered with the advice to put an old copy in its place. */
+static void store__that_another_process_has_locked_is_not_said_to_be_none(void **state)
+{
+	struct ros2_err err = ROS2_ERR_INIT;
+	struct fixture *f = opened(state);
+	char path[128];
+	sqlite3 *db;
+
+	fixture_close(f);
+	fixture_path(f, "ros2.db", path);
+	assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+	assert_int_equal(sqlite3_exec(db,
+	                              "PRAGMA locking_mode=EXCLUSIVE; SELECT * FROM sqlite_schema",
+	                              NULL, NULL, NULL),
+	                 SQLITE_OK);
+	impatient = true;
+	assert_int_equal(fixture_open(f, &err), -EBUSY);
+	impatient = false;
+	assert_null(strstr(err.msg, "backup"));
+	sqlite3_close(db);
+	assert_int_equal(fixture_open(f, &err), 0);
+}
+
 /* The control: committed in the order in which they find the database free, the revocation undoes
  * the reinstatement that was answered. A try may be in time before it: then another round. */
 static void control__without_the_order_a_revocation_undoes_the_reinstatement(void **state)
@@ -644,6 +667,7 @@ int main(void)
 		T(store__says_no_space_and_applies_nothing_of_it),
 		T(store__keeps_revocations_that_find_no_space_and_records_them_later),
 		T(store__gives_nothing_back_before_what_was_taken_away_is_recorded),
+		T(store__that_another_process_has_locked_is_not_said_to_be_none),
 		T(control__without_the_order_a_revocation_undoes_the_reinstatement),
 		T(store__answers_queries_in_pages),
 		T(store__cuts_what_a_peer_can_make_too_long),
