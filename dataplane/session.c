@@ -158,10 +158,9 @@ static bool ends_right(enum ros2_status why)
 
 void session_end(struct session *s, enum ros2_status why, const char *words)
 {
-	/* After BYE with everything answered the last replies may still arrive; in every other case
-	 * they must not. */
-	bool orderly = s->state == SESSION_CLOSING && why == ROS2_CLOSED && s->n_requests == 0 &&
-	               s->transport->idle(s);
+	/* After BYE, when the peer's kernel has every reply; in every other case none may arrive
+	 * any more. */
+	bool orderly = why == ROS2_CLOSED && session_lingers(s) && s->transport->idle(s);
 
 	if (s->state == SESSION_ENDED)
 		return;
@@ -207,7 +206,7 @@ void session_release_requests(struct session *s)
 
 void session_maybe_closed(struct session *s)
 {
-	if (s->state == SESSION_CLOSING && s->n_requests == 0 && s->transport->idle(s))
+	if (session_lingers(s) && s->transport->idle(s))
 		session_end(s, ROS2_CLOSED, "the tenant said BYE");
 }
 
@@ -251,10 +250,19 @@ static bool stalls_others(struct session *s, uint64_t now_ns)
 	       now_ns - s->stall_since_ns >= SESSION_STALL_NS;
 }
 
+/* Until then it counts as any session does, and a revocation takes back what was not taken. */
+static bool never_takes(struct session *s, uint64_t now_ns)
+{
+	if (!session_lingers(s) || !s->lingers_since_ns)
+		s->lingers_since_ns = session_lingers(s) ? now_ns : 0;
+	return s->lingers_since_ns && now_ns - s->lingers_since_ns >= SESSION_LINGER_NS;
+}
+
 void session_tick(struct session *s, uint64_t now_ns)
 {
 	enum ros2_status rights;
 
+	session_maybe_closed(s); /* nothing tells that the peer has taken the last of it */
 	if (s->state == SESSION_ENDED)
 		return;
 	if (s->state == SESSION_WAITING && now_ns >= s->hello_deadline_ns) {
@@ -266,6 +274,8 @@ void session_tick(struct session *s, uint64_t now_ns)
 		session_end(s, rights, NULL);
 	else if (stalls_others(s, now_ns))
 		session_end(s, ROS2_TIMEOUT, "the tenant held buffers that others waited for");
+	else if (never_takes(s, now_ns))
+		session_end(s, ROS2_TIMEOUT, "the tenant said BYE and did not read the answers");
 	else
 		session_post_violations(s);
 }

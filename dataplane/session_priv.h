@@ -4,8 +4,8 @@
  * in one allocation made by the loop before the session starts. Owned by its reactor from attach
  * until it is gone. Must not be included outside dataplane/.
  *
- *   WAITING --HELLO--> OPEN --BYE--> CLOSING --nothing in flight--> ENDED --engines and devices
- * gave back--> gone
+ *   WAITING --HELLO--> OPEN --BYE--> CLOSING --all is answered, and taken--> ENDED --engines and
+ * devices gave back--> gone
  *      \________________\______________\_______any end, any time______/
  *
  * End of a session: 1. state ENDED, nothing is begun any more; 2. its leases end; 3. the connection
@@ -65,6 +65,8 @@ const char *session_state_to_str(enum session_state s);
  * others wait for slots. */
 #define SESSION_STALL_NS    (5 * NS_PER_S)
 #define SESSION_STALL_BYTES (1024u * 1024)
+/* In this time it takes what it was sent, when it has said BYE and everything was answered. */
+#define SESSION_LINGER_NS SESSION_STALL_NS
 
 /* Violations of one kind (a status) not reported yet. */
 struct violations {
@@ -116,6 +118,7 @@ struct session {
 	struct slot_source lent;     /* for engines that lend memory to a target, unless own can */
 	struct verbs_tenant *lender; /* borrowed: counted there; whose lent is; NULL = nobody's */
 	uint64_t stall_since_ns, stall_moved; /* transport->moved() then */
+	uint64_t lingers_since_ns;            /* as the timer saw it; 0 = it did not */
 	struct {
 		uint64_t handle;      /* 0 = free */
 		struct dp_file *file; /* referenced */
@@ -157,8 +160,13 @@ uint64_t session_rights_until(const struct session *s);
 void session_end(struct session *s, enum ros2_status why, const char *words);
 /* After a message that does not parse: nothing behind it can be believed. */
 void session_end_bad_message(struct session *s, enum ros2_status what, const char *words);
-/* Nothing in flight and the tenant said BYE: ends it in order. */
+/* Nothing in flight and the tenant said BYE: ends it in order, when the peer has taken it all. */
 void session_maybe_closed(struct session *s);
+/* It said BYE and all is answered; what was sent to it may not have been taken yet. */
+static inline bool session_lingers(const struct session *s)
+{
+	return s->state == SESSION_CLOSING && s->n_requests == 0;
+}
 /* Requests that an engine or a device holds. */
 static inline uint32_t session_held(const struct session *s)
 {

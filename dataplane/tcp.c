@@ -12,10 +12,12 @@
 #include "dataplane/test_switches.h"
 #include "dataplane/wire_codec.h"
 #include <errno.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #define READS_PER_TURN 64
@@ -77,9 +79,18 @@ static void tcp_close(struct session *s, bool discard)
 	close(TAKE_FD(c->fd));
 }
 
+/* The peer has acknowledged all that the kernel was given; asked only of a session that was told
+ * BYE. What is left is out of reach once the descriptor is closed. */
+static bool all_is_taken(const struct tcp_conn *c)
+{
+	int left = 1;
+
+	return DP_SWITCH(bye_leaves) || (ioctl(c->fd, SIOCOUTQ, &left) == 0 && left == 0);
+}
+
 static bool tcp_idle(const struct session *s)
 {
-	return list_empty(&tcp_of(s)->out);
+	return list_empty(&tcp_of(s)->out) && all_is_taken(tcp_of(s));
 }
 
 static bool tcp_waits_for_peer(const struct session *s)
@@ -294,6 +305,11 @@ static bool read_some(struct session *s)
 
 	if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
 		c->readable = errno == EINTR;
+		return false;
+	}
+	/* It said BYE, closed its half, and reads what was sent to the end. */
+	if (n == 0 && session_lingers(s)) {
+		c->readable = false;
 		return false;
 	}
 	if (n <= 0) {

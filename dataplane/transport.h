@@ -105,7 +105,7 @@ struct transport_ops {
 	void (*close)(struct session *s, bool discard);
 	/* @req is being released: drops what is queued for it. */
 	void (*forget)(struct session *s, struct request *req);
-	/* Nothing is queued. */
+	/* Nothing is queued, here or in the kernel: a plain close leaves nothing behind. */
 	bool (*idle)(const struct session *s);
 	/* Something of the session waits until the peer reads, or sends what it was asked for. */
 	bool (*waits_for_peer)(const struct session *s);

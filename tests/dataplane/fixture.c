@@ -338,6 +338,14 @@ struct dp_session_stats fx_stats(struct fx *fx, const struct ros2_uid *session)
 	return c.stats;
 }
 
+bool fx_has_read(struct fx *fx, const struct ros2_uid *session, uint64_t n)
+{
+	struct short_call c = {.fx = fx, .uid = *session};
+
+	loop_call(fx->loop, do_stats, &c);
+	return c.rc < 0 || (c.stats.read_ops == n && !c.stats.in_flight);
+}
+
 static void do_count(void *arg)
 {
 	struct short_call *c = arg;

@@ -121,6 +121,8 @@ void fx_wait_calls(struct fx *fx, struct fx_revoked *r, uint32_t calls);
 uint32_t fx_leases(struct fx *fx, const struct ros2_uid *tenant, struct dp_lease_info *out,
                    uint32_t max);
 struct dp_session_stats fx_stats(struct fx *fx, const struct ros2_uid *session);
+/* So many READs are over and nothing else is in flight; or the session is gone. */
+bool fx_has_read(struct fx *fx, const struct ros2_uid *session, uint64_t n);
 uint32_t fx_lease_count(struct fx *fx);
 /* Taken, of all reactors. */
 uint32_t fx_slots(struct fx *fx);
@@ -177,6 +179,9 @@ enum ros2_status raw_flush(struct raw *c);
 enum ros2_status raw_clear(struct raw *c, enum wire_opcode op, uint64_t offset, uint32_t len);
 struct wire_header raw_clear_header(struct raw *c, enum wire_opcode op, uint64_t offset,
                                     uint32_t len);
+/* raw_ready; asks for 1 MiB, more than its own socket takes unread, and says BYE behind it. All of
+ * it is the agent's kernel's then, and BYE has been taken: both came in one piece. */
+void raw_bye_unread(struct fx *fx, struct raw *c);
 /* Sends a header, expects a NAK with this status. */
 void raw_expect_nak(struct raw *c, struct wire_header *h, enum ros2_status want);
 void raw_expect_end(struct raw *c);

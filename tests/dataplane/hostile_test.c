@@ -11,7 +11,9 @@
 #include "dataplane/tcp_priv.h"
 #include "dataplane/wire_codec.h"
 #include "tests/dataplane/slow_fixture.h"
+#include <errno.h>
 #include <poll.h>
+#include <sys/socket.h>
 
 #define SESSIONS 8
 /* Of one tenant, in the engine, of both reactors: eight sessions ask for twice as many. */
@@ -427,9 +429,58 @@ static void a_call_that_waited_past_the_end_of_its_rights__is_not_carried_out(vo
 	raw_close(&d);
 }
 
+/* ---- BYE, and nothing is read any more ---- */
+
+static void bye__gives_no_place_back_before_what_was_sent_is_taken(void **state)
+{
+	struct fx *fx = *state;
+	struct fx_args a = {.session = ros2_uid_new(),
+	                    .tenant = fx->tenant,
+	                    .grant = fx->grant,
+	                    .a = UINT64_MAX};
+	struct raw c;
+
+	fx->limits.sessions_max = 1;
+	fx->limits.lease_ttl_ms = 600000; /* longer than what the clock is ahead */
+	fx_limits(fx);
+	raw_bye_unread(fx, &c);
+	assert_string_equal(ros2_status_to_str(fx_do(fx, FX_OPEN_SESSION, &a).status), "LIMIT");
+	clock_ahead_ns += 100 * NS_PER_S;
+	fx_event(fx, DP_EVENT_SESSION_ENDED, ROS2_TIMEOUT);
+	/* What it had not taken is gone. */
+	assert_int_equal(raw_recv_end(&c), -1);
+	assert_int_equal(errno, ECONNRESET);
+	raw_close(&c);
+	raw_ready(fx, &c);
+	raw_close(&c);
+}
+
+/* Also by a tenant that takes it only after it has closed its half. */
+static void bye__lets_what_was_sent_be_taken(void **state)
+{
+	struct fx *fx = *state;
+	struct wire_header h;
+	struct raw c;
+
+	for (int half = 0; half < 2; half++) {
+		raw_bye_unread(fx, &c);
+		if (half)
+			shutdown(c.fd, SHUT_WR);
+		assert_true(raw_recv(&c, &h, buf, sizeof(buf)));
+		assert_int_equal(h.payload_len, sizeof(buf));
+		assert_true(raw_recv(&c, &h, buf, sizeof(buf)));
+		assert_int_equal(h.opcode, WIRE_COMPLETE);
+		assert_int_equal(raw_recv_end(&c), 0);
+		assert_int_equal(fx_ended(fx, &c.session).status, ROS2_CLOSED);
+		raw_close(&c);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		SLOW_TEST(bye__gives_no_place_back_before_what_was_sent_is_taken),
+		SLOW_TEST(bye__lets_what_was_sent_be_taken),
 		SLOW_TEST(flushes__of_one_tenant_leave_room_in_the_engine_for_another),
 		SLOW_TEST(slots__are_not_kept_from_others_by_tenants_that_never_answer),
 		SLOW_TEST(turn__takes_a_bounded_number_of_messages_of_a_connection),

@@ -181,12 +181,17 @@ void raw_send_bytes(struct raw *c, const void *p, size_t n)
 	}
 }
 
-void raw_send(struct raw *c, struct wire_header *h, const void *payload, uint32_t len)
+static void seal(struct wire_header *h, uint32_t payload_len)
 {
 	h->magic = WIRE_MAGIC;
 	h->version = WIRE_VERSION;
-	h->payload_len = len;
+	h->payload_len = payload_len;
 	h->header_crc = crypto_crc32c(h, offsetof(struct wire_header, header_crc));
+}
+
+void raw_send(struct raw *c, struct wire_header *h, const void *payload, uint32_t len)
+{
+	seal(h, len);
 	raw_send_bytes(c, h, sizeof(*h));
 	raw_send_bytes(c, payload, len);
 }
@@ -313,6 +318,21 @@ struct wire_header raw_clear_header(struct raw *c, enum wire_opcode op, uint64_t
 
 	h.key = 0;
 	return h;
+}
+
+void raw_bye_unread(struct fx *fx, struct raw *c)
+{
+	static const uint8_t file[WIRE_IO_MAX];
+	struct wire_header both[2];
+
+	raw_ready(fx, c);
+	assert_int_equal(raw_write(c, 0, file, sizeof(file), false), ROS2_OK);
+	both[0] = raw_header(c, WIRE_READ, 0, FX_BASE, sizeof(file));
+	both[1] = raw_header(c, WIRE_BYE, 0, 0, 0);
+	for (int i = 0; i < 2; i++)
+		seal(&both[i], 0);
+	raw_send_bytes(c, both, sizeof(both));
+	assert_true(AWAIT(fx_has_read(fx, &c->session, 1)));
 }
 
 void raw_expect_nak(struct raw *c, struct wire_header *h, enum ros2_status want)
