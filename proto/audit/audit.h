@@ -103,8 +103,8 @@ struct audit_verdict {
 };
 /* What was seen so far. */
 void audit_verifier_result(const struct audit_verifier *v, struct audit_verdict *ret);
-/* After the last record: 0, or -EBADMSG when the log is bad already, when it ends before the held
- * checkpoint, or when a key was given and nothing is signed by it. */
+/* After the last record: 0, or -EBADMSG when the log is bad already, when it or its checkpoints end
+ * before the held one, or when a key was given and nothing is signed by it. */
 int audit_verifier_end(const struct audit_verifier *v, struct ros2_err *err);
 
 /* ---- export files: "ROS2AUD1\n", then frames: u8 type 'R' or 'C', u32le length, [R: u64le seq, 32

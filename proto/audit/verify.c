@@ -250,6 +250,14 @@ int audit_verifier_end(const struct audit_verifier *v, struct ros2_err *err)
 		                    "the log ends with record %" PRIu64
 		                    ", the kept checkpoint covers %" PRIu64 ": its end was cut off",
 		                    v->head.seq, v->held.size);
+	/* Checkpoints are never removed: who hands out none that is as new wants an older one kept.
+	 */
+	if (v->covered < v->held.size)
+		return ros2_err_set(err, -EBADMSG,
+		                    "the kept checkpoint covers %" PRIu64
+		                    " records, the last one of the log %" PRIu64
+		                    ": later checkpoints were removed",
+		                    v->held.size, v->covered);
 	/* Chain and tree need no secret: without one signature all of it may have been made up. */
 	if (v->vkey && !v->covered)
 		return ros2_err_set(err, -EBADMSG,

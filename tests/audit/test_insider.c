@@ -224,6 +224,24 @@ static void audit_insider__is_found_by_the_key_unless_only_the_unsigned_end_is_t
 	crypto_sign_key_free(key);
 }
 
+/* Who could, would have an older checkpoint kept for it, and then write anew what lies between. */
+static void audit_insider__cannot_take_a_checkpoint_away_from_who_kept_it(void **state)
+{
+	struct history h;
+	struct log good;
+	struct crypto_sign_key *key = honest(&h, &good);
+
+	good.note_at[1] = 0;
+	assert_int_equal(verify(&good, good.vkey, NULL), 0);
+	assert_int_equal(verify(&good, good.vkey, good.note[0]), 0);
+	assert_int_equal(verify(&good, good.vkey, good.note[1]), -EBADMSG);
+	assert_int_equal(verify(&good, NULL, good.note[1]), -EBADMSG);
+	good.note_at[1] = RECORDS;
+	assert_int_equal(verify(&good, good.vkey, good.note[1]), 0);
+	free_log(&good);
+	crypto_sign_key_free(key);
+}
+
 static void audit_insider__who_moves_stored_bytes_is_found_by_the_chain(void **state)
 {
 	struct history h;
@@ -325,6 +343,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(
 			audit_insider__is_found_by_the_key_unless_only_the_unsigned_end_is_touched),
+		cmocka_unit_test(audit_insider__cannot_take_a_checkpoint_away_from_who_kept_it),
 		cmocka_unit_test(audit_insider__who_moves_stored_bytes_is_found_by_the_chain),
 		cmocka_unit_test(
 			audit_insider__cannot_break_a_tenants_history_within_a_right_chain),

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * audit-copy DIR RECORDS: writes DIR/log.audit, an export file as a controller would hand it out,
- * and DIR/audit.vkey, and prints one line "SEQ OFFSET LENGTH" per record: where its bytes lie in
- * the file, so that a script can damage exactly one of them. The last two records are not yet
- * covered by a checkpoint, as in a log at work.
+ * audit-copy DIR RECORDS [FIRST]: writes DIR/log.audit, an export file as a controller would hand
+ * it out, and DIR/audit.vkey, and prints one line "SEQ OFFSET LENGTH" per record: where its bytes
+ * lie in the file, so that a script can damage exactly one of them. The last two records are not
+ * yet covered by a checkpoint, as in a log at work; FIRST records are by an earlier one, too.
  */
 #include "common/fsx.h"
 #include "common/util.h"
@@ -77,7 +77,7 @@ static int write_key(struct copy *c, const char *dir)
 	return r < 0 ? r : fsx_write_atomic(path, vkey, strlen(vkey), 0644, &c->err);
 }
 
-static int write_log(struct copy *c, const char *dir, unsigned int n)
+static int write_log(struct copy *c, const char *dir, unsigned int n, unsigned int first)
 {
 	char path[4096];
 	int r = write_key(c, dir);
@@ -87,7 +87,7 @@ static int write_log(struct copy *c, const char *dir, unsigned int n)
 	c->offset = MAGIC_LEN;
 	for (unsigned int i = 0; i < n && r == 0; i++) {
 		r = write_record(c, i);
-		if (r == 0 && i + 1 + UNCOVERED == n)
+		if (r == 0 && (i + 1 == first || i + 1 + UNCOVERED == n))
 			r = write_checkpoint(c);
 	}
 	return r < 0 ? r : audit_file_finish(c->file, &c->err);
@@ -96,14 +96,15 @@ static int write_log(struct copy *c, const char *dir, unsigned int n)
 int main(int argc, char **argv)
 {
 	struct copy c = {.err = ROS2_ERR_INIT};
-	unsigned int n = argc == 3 ? (unsigned int)strtoul(argv[2], NULL, 10) : 0;
+	unsigned int n = argc == 3 || argc == 4 ? (unsigned int)strtoul(argv[2], NULL, 10) : 0;
+	unsigned int first = argc == 4 ? (unsigned int)strtoul(argv[3], NULL, 10) : 0;
 	int r;
 
 	if (n <= UNCOVERED) {
-		fputs("usage: audit-copy DIR RECORDS (at least 3)\n", stderr);
+		fputs("usage: audit-copy DIR RECORDS [FIRST] (at least 3 records)\n", stderr);
 		return 2;
 	}
-	r = write_log(&c, argv[1], n);
+	r = write_log(&c, argv[1], n, first);
 	if (r < 0)
 		fprintf(stderr, "audit-copy: %s\n", c.err.msg);
 	crypto_sign_key_free(c.key);

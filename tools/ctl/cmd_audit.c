@@ -115,7 +115,7 @@ static const struct ctl_opt verify_opts[] = {
 	{"checkpoint", 0, "FILE",
          "a checkpoint kept from before: the log must still begin with its records"},
 	{"keep-checkpoint", 0, "FILE",
-         "write the last good checkpoint here, for the next --checkpoint"},
+         "write the last good checkpoint here, for the next --checkpoint; never an older one"},
 	{0},
 };
 
@@ -232,12 +232,38 @@ static int take_kept(struct audit_verifier *v, const char *path)
 	return CTL_OK;
 }
 
+/* What is kept only grows, also when it was not given as --checkpoint. */
+static int check_older(const struct audit_verdict *verdict, const char *path)
+{
+	struct ros2_err err = ROS2_ERR_INIT;
+	struct audit_checkpoint before;
+	AUTO_FREE void *note = NULL;
+	size_t len;
+	int r = fsx_read_file(path, AUDIT_NOTE_MAX, &note, &len, &err);
+
+	if (r == -ENOENT)
+		return CTL_OK;
+	if (r < 0)
+		return ctl_fail(CTL_FAILED, "%s", err.msg);
+	if (audit_checkpoint_open(note, len, NULL, &before, NULL) < 0 ||
+	    before.size <= verdict->covered)
+		return CTL_OK;
+	return ctl_fail(CTL_FAILED,
+	                "%s: covers %" PRIu64 " records, the log's last checkpoint %" PRIu64
+	                ": not replaced by an older one",
+	                path, before.size, verdict->covered);
+}
+
 static int keep(const struct audit_verdict *verdict, const char *path)
 {
 	struct ros2_err err = ROS2_ERR_INIT;
+	int r;
 
 	if (!verdict->note)
 		return ctl_fail(CTL_FAILED, "there is no checkpoint to keep");
+	r = check_older(verdict, path);
+	if (r != CTL_OK)
+		return r;
 	if (fsx_write_atomic(path, verdict->note, strlen(verdict->note), 0644, &err) < 0)
 		return ctl_fail(CTL_FAILED, "%s", err.msg);
 	return CTL_OK;
