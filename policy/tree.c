@@ -12,7 +12,8 @@
 #include <string.h>
 #include <yaml.h>
 
-#define BYTE_ORDER_MARK 0xfeff
+#define BOM     "\xef\xbb\xbf" /* the byte order mark, which some editors begin a text with */
+#define BOM_LEN 3
 
 struct tree_reader {
 	yaml_parser_t yaml;
@@ -27,6 +28,7 @@ struct tree_reader {
 	/* how far lines have been counted */
 	size_t line_byte;
 	int line;
+	size_t bom; /* bytes of a byte order mark: not of the text */
 };
 
 static struct diag_at position(const struct tree_reader *r, yaml_mark_t m)
@@ -69,6 +71,8 @@ int tree_reader_new(const struct policy_source *src, struct policy_diags *diags,
                     struct tree_reader **ret)
 {
 	struct tree_reader *r = calloc(1, sizeof(*r));
+	/* libyaml asserts that there is text, and an empty one may come without. */
+	const char *text = src->text ? src->text : "";
 
 	if (!r)
 		return -ENOMEM;
@@ -80,9 +84,11 @@ int tree_reader_new(const struct policy_source *src, struct policy_diags *diags,
 	r->diags = diags;
 	r->line = src->first_line > 0 ? src->first_line : 1;
 	yaml_parser_set_encoding(&r->yaml, YAML_UTF8_ENCODING);
-	/* libyaml asserts that there is text, and an empty one may come without. */
-	yaml_parser_set_input_string(&r->yaml, (const unsigned char *)(src->text ? src->text : ""),
-	                             src->len);
+	/* Told the encoding it does not look for a mark, and would take it for text. */
+	r->bom = src->len >= BOM_LEN && !memcmp(text, BOM, BOM_LEN) ? BOM_LEN : 0;
+	r->at_byte = r->after = r->bom;
+	yaml_parser_set_input_string(&r->yaml, (const unsigned char *)text + r->bom,
+	                             src->len - r->bom);
 	*ret = r;
 	return 0;
 }
@@ -123,7 +129,7 @@ static yaml_mark_t mark_of_byte(const struct tree_reader *r, size_t offset)
 {
 	yaml_mark_t m = {0};
 
-	for (size_t i = 0; i < offset && i < r->src->len; i++) {
+	for (size_t i = r->bom; i < offset && i < r->src->len; i++) {
 		if (ends_line(r->src, i)) {
 			m.line++;
 			m.column = 0;
@@ -144,7 +150,7 @@ static int syntax_error(struct tree_reader *r)
 	if (p->error == YAML_MEMORY_ERROR)
 		return -ENOMEM;
 	if (p->error == YAML_READER_ERROR)
-		return refuse(r, mark_of_byte(r, p->problem_offset),
+		return refuse(r, mark_of_byte(r, r->bom + p->problem_offset),
 		              "not readable as UTF-8 YAML: %s", what);
 	byte = byte_of(r, p->problem_mark.index);
 	if (byte < r->src->len && r->src->text[byte] == '\t')
@@ -383,11 +389,11 @@ static void refuse_hidden(struct tree_reader *r)
 	size_t n = r->src->len;
 	uint32_t cp = 0;
 
-	for (size_t i = 0, len; i < n; i += len) {
+	for (size_t i = r->bom, len; i < n; i += len) {
 		len = utf8_decode(t + i, n - i, &cp);
 		if (!len)
 			return; /* the reader says so */
-		if (len == 1 || utf8_printable(cp) || (i == 0 && cp == BYTE_ORDER_MARK))
+		if (len == 1 || utf8_printable(cp))
 			continue; /* of ASCII the reader refuses what is not text */
 		refuse(r, mark_of_byte(r, i),
 		       "a character that is not seen (U+%04X) is not accepted, nor in a comment",
