@@ -17,7 +17,17 @@ static struct control *control_of(const struct ros2_session *s)
 
 int mount_again(struct ros2_session *s, struct ros2_mount *m, struct ros2_err *err)
 {
+	/* The number that it had is another's in this session. */
+	m->id = 0;
+	m->broken = (struct ros2_err)ROS2_ERR_INIT;
 	return control_mount(control_of(s), s->uid, m->name, &m->id, err);
+}
+
+static int is_broken(const struct ros2_err *broken, struct ros2_err *err)
+{
+	if (broken->code && err)
+		*err = *broken;
+	return broken->code;
 }
 
 static int mount_call(struct ros2_session *s, void *arg, struct ros2_err *err)
@@ -88,9 +98,11 @@ static int open_call(struct ros2_session *s, void *arg, struct ros2_err *err)
 {
 	struct open_args *a = arg;
 	struct ros2_file *f = a->file;
+	int rc = is_broken(&f->mount->broken, err);
 
-	return control_open(control_of(s), s->uid, f->mount->id, f->path, a->flags, f->mode,
-	                    &f->handle, err);
+	return rc ? rc
+	          : control_open(control_of(s), s->uid, f->mount->id, f->path, a->flags, f->mode,
+	                         &f->handle, err);
 }
 
 int file_open_again(struct ros2_session *s, struct ros2_file *f, struct ros2_err *err)
@@ -169,13 +181,6 @@ int ros2_close(struct ros2_file *f, struct ros2_err *err)
 	return rc;
 }
 
-static int broken(const struct ros2_file *f, struct ros2_err *err)
-{
-	if (f->broken.code && err)
-		*err = f->broken;
-	return f->broken.code;
-}
-
 struct handle_args {
 	struct ros2_file *file;
 	uint64_t size;
@@ -185,7 +190,7 @@ struct handle_args {
 static int fstat_call(struct ros2_session *s, void *arg, struct ros2_err *err)
 {
 	struct handle_args *a = arg;
-	int rc = broken(a->file, err);
+	int rc = is_broken(&a->file->broken, err);
 
 	return rc ? rc
 	          : control_stat_handle(control_of(s), s->uid, a->file->handle, 0, a->stat, err);
@@ -201,7 +206,7 @@ int ros2_fstat(struct ros2_file *f, struct ros2_stat *ret, struct ros2_err *err)
 static int truncate_call(struct ros2_session *s, void *arg, struct ros2_err *err)
 {
 	struct handle_args *a = arg;
-	int rc = broken(a->file, err);
+	int rc = is_broken(&a->file->broken, err);
 
 	return rc ? rc : control_truncate(control_of(s), s->uid, a->file->handle, a->size, err);
 }
@@ -267,8 +272,9 @@ static void files_moved(struct ros2_mount *at, const char *from, const char *to)
 static int stat_call(struct ros2_session *s, void *arg, struct ros2_err *err)
 {
 	struct path_args *a = arg;
+	int rc = is_broken(&a->mount->broken, err);
 
-	return control_stat(control_of(s), s->uid, a->mount->id, a->path, a->stat, err);
+	return rc ? rc : control_stat(control_of(s), s->uid, a->mount->id, a->path, a->stat, err);
 }
 
 int ros2_stat(struct ros2_mount *m, const char *path, struct ros2_stat *ret, struct ros2_err *err)
@@ -281,8 +287,10 @@ int ros2_stat(struct ros2_mount *m, const char *path, struct ros2_stat *ret, str
 static int path_call(struct ros2_session *s, void *arg, struct ros2_err *err)
 {
 	struct path_args *a = arg;
+	int rc = is_broken(&a->mount->broken, err);
 
-	return control_path(control_of(s), s->uid, a->mount->id, a->op, a->path, a->mode, err);
+	return rc ? rc
+	          : control_path(control_of(s), s->uid, a->mount->id, a->op, a->path, a->mode, err);
 }
 
 int ros2_mkdir(struct ros2_mount *m, const char *path, uint32_t mode, struct ros2_err *err)
@@ -312,8 +320,9 @@ int ros2_rmdir(struct ros2_mount *m, const char *path, struct ros2_err *err)
 static int rename_call(struct ros2_session *s, void *arg, struct ros2_err *err)
 {
 	struct path_args *a = arg;
+	int rc = is_broken(&a->mount->broken, err);
 
-	return control_rename(control_of(s), s->uid, a->mount->id, a->path, a->to, err);
+	return rc ? rc : control_rename(control_of(s), s->uid, a->mount->id, a->path, a->to, err);
 }
 
 int ros2_rename(struct ros2_mount *m, const char *from, const char *to, struct ros2_err *err)
@@ -339,9 +348,11 @@ struct readdir_args {
 static int readdir_call(struct ros2_session *s, void *arg, struct ros2_err *err)
 {
 	struct readdir_args *a = arg;
+	int rc = is_broken(&a->mount->broken, err);
 
-	return control_readdir(control_of(s), s->uid, a->mount->id, a->path, a->cookie, a->out,
-	                       a->max, err);
+	return rc ? rc
+	          : control_readdir(control_of(s), s->uid, a->mount->id, a->path, a->cookie, a->out,
+	                            a->max, err);
 }
 
 int ros2_readdir(struct ros2_mount *m, const char *path, uint64_t *cookie, struct ros2_dirent *out,

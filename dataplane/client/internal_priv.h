@@ -102,8 +102,9 @@ struct ros2_mount {
 	struct ros2_session *session; /* borrowed: until session close */
 	struct list link;             /* session->mounts */
 	struct list files;
-	char *name; /* owned */
-	uint32_t id;
+	char *name;             /* owned */
+	uint32_t id;            /* the agent counts them anew in each session; 0 = none */
+	struct ros2_err broken; /* it could not be mounted again; code 0 = fine */
 };
 
 struct ros2_file {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Opens a session at the agent and makes again on it what stood on the one before: mounts, files,
- * regions. A file or region that cannot be had again is marked with its own error and does not stop
- * the rest.
+ * regions. A mount, file or region that cannot be had again is marked with its own error and does
+ * not stop the rest.
  */
 #include "common/crypto.h"
 #include "common/util.h"
@@ -42,6 +42,7 @@ static int restore_files(struct ros2_session *s, struct ros2_mount *m, struct ro
 
 	if (!mounted && stops_restore(own.status))
 		goto fail;
+	m->broken = own;
 	list_for_each (&m->files, f, link) {
 		struct ros2_err file_err = own;
 

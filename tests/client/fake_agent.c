@@ -106,6 +106,7 @@ static ProtobufCMessage *open_session(struct fake_agent *a, const Ros2__V1__Open
 	s->live = true;
 	s->proved = false;
 	s->fd = -1;
+	s->n_mounts = 0;
 	s->handle_base = 0x1000u * (uint64_t)a->n_sessions;
 	if (shm)
 		snprintf(address, sizeof(address), "unix:%s", a->shm_path);
@@ -129,6 +130,42 @@ static ProtobufCMessage *open_session(struct fake_agent *a, const Ros2__V1__Open
 	r->region_size_max = a->region_size_max;
 	r->region_alignment = a->region_alignment;
 	return &r->base;
+}
+
+/* As the agent does: from 1 in each session. */
+static ProtobufCMessage *mount(struct fake_agent *a, struct fake_session *s,
+                               const Ros2__V1__MountRequest *q, enum ros2_status *st)
+{
+	Ros2__V1__MountReply *r;
+
+	if (a->mount_status && !strcmp(q->namespace_name, a->refused_mount))
+		*st = a->mount_status;
+	else if (s->n_mounts == FAKE_MOUNTS)
+		*st = ROS2_LIMIT;
+	if (*st)
+		return NULL;
+	snprintf(s->mounts[s->n_mounts++], sizeof(s->mounts[0]), "%s", q->namespace_name);
+	r = NEW(Ros2__V1__MountReply, mount_reply);
+	r->mount = s->n_mounts;
+	return &r->base;
+}
+
+/* Calls on a path name their mount where PathRequest does. */
+static enum ros2_status act_in(struct fake_agent *a, const struct fake_session *s,
+                               const struct rpc_method *m, const ProtobufCMessage *req)
+{
+	uint32_t n;
+
+	if (m != &ros2_v1_tenant_open && m != &ros2_v1_tenant_stat &&
+	    m != &ros2_v1_tenant_readdir && m != &ros2_v1_tenant_mkdir &&
+	    m != &ros2_v1_tenant_unlink && m != &ros2_v1_tenant_rmdir &&
+	    m != &ros2_v1_tenant_rename)
+		return ROS2_OK;
+	n = ((const Ros2__V1__PathRequest *)req)->mount;
+	if (!n || n > s->n_mounts)
+		return ROS2_NOT_FOUND;
+	snprintf(a->acted_in, sizeof(a->acted_in), "%s", s->mounts[n - 1]);
+	return ROS2_OK;
 }
 
 static ProtobufCMessage *open_file(struct fake_agent *a, int session,
@@ -260,10 +297,12 @@ static ProtobufCMessage *dispatch(struct fake_agent *a, const struct rpc_method 
 	}
 	session = find_session(a, ((const Ros2__V1__SessionRef *)req)->session_uid);
 	*st = a->session_status ? a->session_status : session < 0 ? ROS2_BAD_SESSION : ROS2_OK;
+	if (!*st)
+		*st = act_in(a, &a->sessions[session], m, req);
 	if (*st)
 		return NULL;
 	if (m == &ros2_v1_tenant_mount)
-		return &NEW(Ros2__V1__MountReply, mount_reply)->base;
+		return mount(a, &a->sessions[session], ros2_v1_tenant_mount_in(req), st);
 	if (m == &ros2_v1_tenant_open)
 		return open_file(a, session, ros2_v1_tenant_open_in(req), st);
 	if (m == &ros2_v1_tenant_register_region && a->register_status)

@@ -17,6 +17,7 @@
 #define FAKE_FILE_MAX   (4u << 20)
 #define FAKE_FILES      4
 #define FAKE_SESSIONS   64
+#define FAKE_MOUNTS     8
 #define FAKE_REGIONS    256
 #define FAKE_GATE_BYTES 20000
 
@@ -91,6 +92,8 @@ struct fake_session {
 	bool live, proved;
 	int fd;
 	uint64_t handle_base, shm_bytes;
+	char mounts[FAKE_MOUNTS][16]; /* the names of mounts 1 to n_mounts */
+	uint32_t n_mounts;
 };
 
 struct fake_agent {
@@ -135,10 +138,13 @@ struct fake_agent {
 	int gate;         /* an eventfd: a payload waits for it behind its first and before its last
 	                   * FAKE_GATE_BYTES; 0 = none. Borrowed from the test. */
 	enum ros2_status open_status, session_status, hello_nak; /* refuse with */
+	const char *refused_mount;                               /* a namespace's name */
+	enum ros2_status mount_status;                           /* of that */
 	/* what happened */
 	unsigned n_files_sent, n_files_refused; /* by the kernel, at EVIL_SHM_FILE */
 	unsigned n_over_rate, n_sessions_opened, n_opens, n_registers, n_renewals, n_reads,
 		n_writes, n_flushes, n_clears, n_pings;
+	char acted_in[16]; /* the namespace of the last call on a path */
 	uint32_t last_open_flags;
 	uint64_t last_shm_bytes;
 	bool saw_violation;

@@ -314,6 +314,46 @@ static void lost_file__fails_by_itself_and_leaves_the_others(void **state)
 	assert_int_equal(ros2_pread(g, r->buf, 10, 0, &r->err), -ENOENT);
 }
 
+/* The agent numbers the mounts of each session from 1: what has no mount of its own any more must
+ * not go by the number that another has now. */
+static void lost_mount__fails_by_itself_and_never_acts_in_another_namespace(void **state)
+{
+	struct rig *r = *state;
+	struct ros2_dirent entry;
+	struct ros2_mount *other;
+	struct ros2_file *g;
+	uint64_t cookie = 0;
+	struct ros2_stat st;
+
+	rig_open(r, NULL);
+	rig_ok(r, ros2_mount(r->session, "other", &other, &r->err));
+	rig_ok(r, ros2_open(other, "f", ROS2_O_RDWR, 0, &g, &r->err));
+	WITH_AGENT(r->agent, r->agent->refused_mount = "data";
+	           r->agent->mount_status = ROS2_DENIED);
+	fake_agent_reset_all(r->agent);
+	assert_int_equal(ros2_pread(g, r->buf, 10, 0, &r->err), 10);
+	WITH_AGENT(r->agent, r->agent->acted_in[0] = 0);
+	assert_int_equal(ros2_unlink(r->mount, "f", &r->err), -EACCES);
+	assert_int_equal(r->err.status, ROS2_DENIED);
+	assert_int_equal(ros2_open(r->mount, "f", ROS2_O_RDWR | ROS2_O_TRUNC, 0, &g, &r->err),
+	                 -EACCES);
+	assert_int_equal(ros2_rename(r->mount, "f", "g", &r->err), -EACCES);
+	assert_int_equal(ros2_mkdir(r->mount, "d", 0755, &r->err), -EACCES);
+	assert_int_equal(ros2_stat(r->mount, "f", &st, &r->err), -EACCES);
+	assert_int_equal(ros2_readdir(r->mount, "", &cookie, &entry, 1, &r->err), -EACCES);
+	assert_int_equal(ros2_pread(r->file, r->buf, 10, 0, &r->err), -EACCES);
+	assert_string_equal(r->agent->acted_in, "");
+	rig_ok(r, ros2_stat(other, "f", &st, &r->err));
+	assert_string_equal(r->agent->acted_in, "other");
+	/* The next reconnect mounts it again. */
+	WITH_AGENT(r->agent, r->agent->mount_status = ROS2_OK);
+	fake_agent_reset_all(r->agent);
+	assert_int_equal(ros2_pread(g, r->buf, 10, 0, &r->err), 10);
+	rig_ok(r, ros2_stat(r->mount, "f", &st, &r->err));
+	assert_string_equal(r->agent->acted_in, "data");
+	assert_int_equal(ros2_pread(r->file, r->buf, 10, 0, &r->err), 10);
+}
+
 static void deregistered_memory__is_never_reached_again(void **state)
 {
 	struct ros2_completion c;
@@ -350,6 +390,7 @@ int main(void)
 		T(restarted_agent__control_calls_find_the_new_session),
 		T(calls_that_change_things__are_not_repeated_when_the_agent_is_lost),
 		T(lost_file__fails_by_itself_and_leaves_the_others),
+		T(lost_mount__fails_by_itself_and_never_acts_in_another_namespace),
 		T(deregistered_memory__is_never_reached_again),
 	};
 
