@@ -133,6 +133,15 @@ struct agent_audit_event op_event(const struct service_op *op, const char *actio
 	return ev;
 }
 
+void op_event_outcome(struct agent_audit_event *ev, const struct dp_result *res)
+{
+	if (res->status == ROS2_OK)
+		return;
+	ev->result = AGENT_AUDIT_FAILED;
+	ev->status = res->status;
+	ev->reason = res->words;
+}
+
 /* Refusals of a right, and what nobody sends who means no harm; not a missing file or a busy
  * engine. */
 static bool is_refusal(const struct service_op *op, enum ros2_status st)
@@ -208,7 +217,10 @@ struct agent_session *op_session(struct service_op *op)
 
 	if (s && s->state == want)
 		return s;
-	if (s && s->state >= SESSION_CLOSING)
+	if (op->in_doubt)
+		op_fail(op, ROS2_OUTCOME_UNKNOWN,
+		        "the session ended before this was answered: it may have happened");
+	else if (s && s->state >= SESSION_CLOSING)
 		op_fail(op, s->end ? s->end : ROS2_CLOSED, "the session has ended: %s",
 		        agent_session_end_words(s));
 	else if (op->row->opens)
@@ -220,8 +232,10 @@ struct agent_session *op_session(struct service_op *op)
 
 struct agent_session *op_result(struct service_op *op, const struct dp_result *res)
 {
-	struct agent_session *s = op_session(op);
+	struct agent_session *s;
 
+	op->in_doubt = op_may_have_changed(op, res);
+	s = op_session(op);
 	if (!s || res->status == ROS2_OK)
 		return s;
 	op_fail(op, res->status, "%s", res->words[0] ? res->words : ros2_status_text(res->status));

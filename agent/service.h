@@ -46,6 +46,8 @@ struct service_op {
 	uint32_t verbs_per_s;
 	/* of the call */
 	char *path, *to; /* owned */
+	bool changes;    /* made twice what is asked of the data plane would not do the same */
+	bool in_doubt;   /* it was carried out, or may have been */
 	bool foreign;    /* names a mount that is none of its session's: refused, not missing */
 	char ns[ROS2_NAME_MAX + 1];
 	uint32_t mount, flags, access, key;
@@ -76,14 +78,23 @@ void op_reply(struct service_op *op, const ProtobufCMessage *reply);
 void op_fail(struct service_op *op, enum ros2_status st, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 void op_fail_err(struct service_op *op, const struct ros2_err *err);
-/* Its session if it is still LIVE (OPENING for OpenSession); otherwise the call is answered with
- * why it ended, and NULL. */
+/* Its session if it is still LIVE (OPENING for OpenSession); otherwise the call is answered, and
+ * NULL: with why it ended, or with OUTCOME_UNKNOWN if the call changed something: CLOSED is said of
+ * what was not begun, and libros2 makes it again. */
 struct agent_session *op_session(struct service_op *op);
 /* The spool has room for another record of its tenant: asked before the data plane does what will
  * be recorded. Otherwise the call is answered, and -1. */
 int op_check_room(struct service_op *op);
 /* The op's session lives and the data plane said yes; otherwise the call is answered, and NULL. */
 struct agent_session *op_result(struct service_op *op, const struct dp_result *res);
+/* Before op_result. It was carried out, or may have been, and is recorded whatever became of its
+ * session. */
+static inline bool op_may_have_changed(const struct service_op *op, const struct dp_result *res)
+{
+	return op->changes && (res->status == ROS2_OK || res->status == ROS2_OUTCOME_UNKNOWN);
+}
+/* What the data plane says of it: nothing for OK. */
+void op_event_outcome(struct agent_audit_event *ev, const struct dp_result *res);
 /* Frees an op whose call was answered by somebody else. */
 void op_free(struct service_op *op);
 /* An empty reply. */

@@ -71,19 +71,24 @@ static void on_recorded(void *arg, const struct ros2_err *err)
 static void on_opened(void *arg, const struct dp_result *res)
 {
 	struct service_op *op = arg;
+	const struct agent_session *s = agent_session_find(op->a->sessions, &op->session);
 	char uid[ROS2_UID_STR_LEN];
-	struct agent_audit_event ev;
+	struct agent_audit_event ev = op_event(op, "file.open", uid);
 	struct ros2_err err = ROS2_ERR_INIT;
 
-	if (!op_result(op, res))
-		return;
-	op->handle = res->open.handle;
-	op->size = res->open.size;
-	ev = op_event(op, "file.open", uid);
+	op_event_outcome(&ev, res);
 	ev.object_name = op->path;
 	ev.details[ev.n_details++] = (struct agent_audit_detail){"namespace", op->ns};
 	ev.details[ev.n_details++] =
 		(struct agent_audit_detail){"access", policy_access_to_str(op->access)};
+	/* It made or cut a file, and nobody gets the handle. */
+	if (op_may_have_changed(op, res) &&
+	    (res->status != ROS2_OK || !s || s->state != SESSION_LIVE))
+		agent_audit_note(op->a->audit, &ev);
+	if (!op_result(op, res))
+		return;
+	op->handle = res->open.handle;
+	op->size = res->open.size;
 	if (agent_audit_durable(op->a->audit, &ev, on_recorded, op, &err) < 0)
 		on_recorded(op, &err);
 }
@@ -105,6 +110,8 @@ void service_open(struct service_op *op, const ProtobufCMessage *msg)
 		return;
 	}
 	op->flags = req->flags;
+	op->changes = req->flags & (ROS2__V1__OPEN_FLAG__OPEN_FLAG_EXCLUSIVE |
+	                            ROS2__V1__OPEN_FLAG__OPEN_FLAG_TRUNCATE);
 	op->access = wanted_of(req->flags);
 	if (op_check_path(op, req->mount, req->path, op->access, false) < 0)
 		return;
@@ -168,6 +175,7 @@ void service_truncate(struct service_op *op, const ProtobufCMessage *msg)
 		op_fail(op, ROS2_OUT_OF_RANGE, "a size above 2^63 - 1");
 		return;
 	}
+	op->changes = true;
 	dp_truncate(op->a->dp, &op->session, op->handle, req->size, on_plain, op);
 }
 

@@ -148,26 +148,33 @@ static const char *const actions[] = {[DP_MKDIR] = "path.mkdir",
                                       [DP_RMDIR] = "path.rmdir",
                                       [DP_RENAME] = "path.rename"};
 
-static void on_changed(void *arg, const struct dp_result *res)
+static void note_change(const struct service_op *op, const struct dp_result *res)
 {
-	struct service_op *op = arg;
 	char uid[ROS2_UID_STR_LEN];
-	struct agent_audit_event ev;
+	struct agent_audit_event ev = op_event(op, actions[op->flags], uid);
 
-	if (!op_result(op, res))
-		return;
-	ev = op_event(op, actions[op->flags], uid);
+	op_event_outcome(&ev, res);
 	ev.object_name = op->path;
 	ev.details[ev.n_details++] = (struct agent_audit_detail){"namespace", op->ns};
 	if (op->to)
 		ev.details[ev.n_details++] = (struct agent_audit_detail){"to", op->to};
 	agent_audit_note(op->a->audit, &ev);
-	op_done(op);
+}
+
+static void on_changed(void *arg, const struct dp_result *res)
+{
+	struct service_op *op = arg;
+
+	if (op_may_have_changed(op, res))
+		note_change(op, res);
+	if (op_result(op, res))
+		op_done(op);
 }
 
 static void change(struct service_op *op, enum dp_path_op what, const Ros2__V1__PathRequest *req)
 {
 	op->flags = what;
+	op->changes = true;
 	if (op_check_path(op, req->mount, req->path, POLICY_ACCESS_WRITE, false) == 0 &&
 	    op_check_room(op) == 0)
 		dp_path(op->a->dp, &op->session, req->mount, what, op->path, "", req->mode & 0777,
@@ -191,6 +198,7 @@ void service_rmdir(struct service_op *op, const ProtobufCMessage *msg)
 
 static void rename_now(struct service_op *op)
 {
+	op->changes = true;
 	dp_path(op->a->dp, &op->session, op->mount, DP_RENAME, op->path, op->to, 0, on_changed, op);
 }
 

@@ -145,11 +145,13 @@ static void work_mount(struct dp_op *op)
 		dp_op_set_err(op, rc, &err);
 }
 
-/* What came back for a session that has ended meanwhile is not given out. */
+/* What came back for a session that has ended meanwhile is not given out. What it changed stays
+ * changed: CLOSED is said of what was not begun, and may be made again. */
 static bool came_in_time(struct dp_op *op)
 {
 	if (op->res.status == ROS2_OK && op->ds->ended)
-		dp_op_set(op, ROS2_CLOSED, "the session ended meanwhile");
+		dp_op_set(op, op->changes ? ROS2_OUTCOME_UNKNOWN : ROS2_CLOSED,
+		          "the session ended meanwhile");
 	return op->res.status == ROS2_OK;
 }
 
@@ -380,6 +382,7 @@ void dp_open(struct dp *dp, const struct ros2_uid *session, uint32_t mount, cons
 	if (!op->path)
 		return;
 	op->flags = flags;
+	op->changes = flags & (ENGINE_EXCLUSIVE | ENGINE_TRUNCATE);
 	op->mode = mode;
 	op->handle = reserve_handle(op->ds);
 	if (!op->handle) {
@@ -507,6 +510,7 @@ void dp_truncate(struct dp *dp, const struct ros2_uid *session, uint64_t handle,
 		return;
 	}
 	op->a = size;
+	op->changes = true;
 	dp_op_to_worker(op, op->ds->tenant, work_truncate, back_plain);
 }
 
@@ -571,6 +575,7 @@ void dp_path(struct dp *dp, const struct ros2_uid *session, uint32_t mount, enum
 			return;
 	}
 	op->path_op = path_op;
+	op->changes = path_op != DP_STAT;
 	op->mode = mode;
 	dp_op_to_worker(op, op->ds->tenant, work_path, back_plain);
 }

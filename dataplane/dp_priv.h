@@ -151,6 +151,7 @@ struct dp_op {
 	struct dp_session *ds; /* counted in n_ops; NULL for none */
 	enum op_stage stage;
 	bool cancelled;
+	bool changes;     /* made twice it would not do the same: never to be taken for not begun */
 	bool spare;       /* of memory set aside: may deny or withdraw, nothing else */
 	bool lent;        /* a part of another object: not freed by itself */
 	struct list link; /* dp.ops */

@@ -27,6 +27,7 @@ struct dp {
 struct fake_dp_log fake_dp_log;
 _Atomic enum ros2_status fake_dp_fail_put, fake_dp_fail_call;
 const char *fake_dp_fail_words;
+_Atomic enum fake_dp_loss fake_dp_loss;
 _Atomic unsigned fake_dp_draining;
 _Atomic fake_dp_health_fn fake_dp_health;
 _Atomic bool fake_dp_no_memory, fake_dp_frozen, fake_dp_engine_busy;
@@ -243,6 +244,19 @@ int dp_session_stats(struct dp *dp, const struct ros2_uid *session, struct dp_se
 	return 0;
 }
 
+/* The answer to a call that was carried out, which may come for a session that has ended. */
+static void carried_out(struct dp *dp, struct fake_session *s, dp_done_fn done, void *arg,
+                        const struct dp_result *res)
+{
+	enum fake_dp_loss loss = s ? atomic_exchange(&fake_dp_loss, FAKE_DP_STAYS) : FAKE_DP_STAYS;
+
+	if (loss == FAKE_DP_LOST_BEFORE)
+		end(dp, s, ROS2_CLOSED);
+	answer(dp, done, arg, res);
+	if (loss == FAKE_DP_LOST_BEHIND)
+		end(dp, s, ROS2_CLOSED);
+}
+
 void dp_mount(struct dp *dp, const struct ros2_uid *session, const char *engine, const char *path,
               uint32_t access, dp_done_fn done, void *arg)
 {
@@ -266,7 +280,7 @@ void dp_open(struct dp *dp, const struct ros2_uid *session, uint32_t mount, cons
 	if (s)
 		res.open.handle = s->next_handle++;
 	res.open.size = 42;
-	answer(dp, done, arg, &res);
+	carried_out(dp, s, done, arg, &res);
 }
 
 static void plain(struct dp *dp, dp_done_fn done, void *arg)
@@ -293,7 +307,9 @@ void dp_fstat(struct dp *dp, const struct ros2_uid *session, uint64_t handle, dp
 void dp_truncate(struct dp *dp, const struct ros2_uid *session, uint64_t handle, uint64_t size,
                  dp_done_fn done, void *arg)
 {
-	plain(dp, done, arg);
+	struct dp_result res = {.status = ROS2_OK};
+
+	carried_out(dp, find(dp, session), done, arg, &res);
 }
 
 void dp_flush(struct dp *dp, const struct ros2_uid *session, uint64_t handle, dp_done_fn done,
@@ -311,7 +327,7 @@ void dp_path(struct dp *dp, const struct ros2_uid *session, uint32_t mount, enum
 
 	fake_dp_log.renames += op == DP_RENAME;
 	snprintf(fake_dp_log.last_path, sizeof(fake_dp_log.last_path), "%s", path);
-	answer(dp, done, arg, &res);
+	carried_out(dp, find(dp, session), done, arg, &res);
 }
 
 void dp_readdir(struct dp *dp, const struct ros2_uid *session, uint32_t mount, const char *path,

@@ -26,6 +26,10 @@ extern _Atomic enum ros2_status fake_dp_fail_put;
 extern const char *fake_dp_fail_words; /* NULL: the test says so */
 /* The next asynchronous call answers this. */
 extern _Atomic enum ros2_status fake_dp_fail_call;
+/* What an open or a path call was asked for is done, and right before or behind its answer its
+ * session's data connection is lost; once. */
+enum fake_dp_loss { FAKE_DP_STAYS, FAKE_DP_LOST_BEFORE, FAKE_DP_LOST_BEHIND };
+extern _Atomic enum fake_dp_loss fake_dp_loss;
 /* Engines are in use: they cannot be removed. */
 extern _Atomic bool fake_dp_engine_busy;
 extern _Atomic unsigned fake_dp_draining; /* of the next revoke: answered, then zero */

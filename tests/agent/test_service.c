@@ -575,6 +575,56 @@ static void session__that_waits_without_a_controller_takes_a_right_that_comes_ba
 	world_controller_start(w);
 }
 
+static enum ros2_status cut_by_name(struct rpc_channel *c, struct ros2_uid *s, uint32_t mnt)
+{
+	return open_file(c, s, mnt, "cut", 2 | 16, NULL);
+}
+
+static enum ros2_status cut_by_handle(struct rpc_channel *c, struct ros2_uid *s, uint32_t mnt)
+{
+	Ros2__V1__TruncateRequest tr = ROS2__V1__TRUNCATE_REQUEST__INIT;
+
+	assert_int_equal(open_file(c, s, mnt, "x", 3, &tr.handle), ROS2_OK);
+	tr.session_uid = uid_bytes(s);
+	fake_dp_loss = FAKE_DP_LOST_BEFORE;
+	return world_call(c, &ros2_v1_tenant_truncate, &tr.base, NULL, NULL);
+}
+
+static enum ros2_status rename_one(struct rpc_channel *c, struct ros2_uid *s, uint32_t mnt)
+{
+	return rename_path(c, s, mnt, "file1", "file2");
+}
+
+/* libros2 takes CLOSED for a call that was not begun, and makes it again. */
+static void change__that_was_carried_out_for_a_session_that_ended_is_in_doubt(void **state)
+{
+	static const struct {
+		enum ros2_status (*make)(struct rpc_channel *c, struct ros2_uid *s, uint32_t mnt);
+		enum fake_dp_loss loss;
+		const char *recorded;
+	} t[] = {{rename_one, FAKE_DP_LOST_BEFORE, "path.rename"},
+	         {cut_by_name, FAKE_DP_LOST_BEFORE, "file.open"},
+	         {cut_by_name, FAKE_DP_LOST_BEHIND, "file.open"},
+	         {cut_by_handle, FAKE_DP_STAYS, "session.close"}};
+	struct world *w = *state;
+	struct rpc_channel *c = world_tenant(w, "alpha");
+	struct ros2_uid s;
+	uint32_t mnt;
+
+	for (size_t i = 0; i < ARRAY_SIZE(t); i++) {
+		assert_int_equal(world_open_session(c, &s), ROS2_OK);
+		assert_int_equal(mount(c, &s, "data", &mnt), ROS2_OK);
+		pthread_mutex_lock(&w->lock);
+		w->actions[0] = 0;
+		pthread_mutex_unlock(&w->lock);
+		fake_dp_loss = t[i].loss;
+		assert_int_equal(t[i].make(c, &s, mnt), ROS2_OUTCOME_UNKNOWN);
+		assert_true(world_wait_action(w, t[i].recorded));
+		assert_true(world_wait_action(w, "session.close"));
+	}
+	rpc_channel_free(c);
+}
+
 struct ending {
 	struct rpc_channel *c;
 	struct ros2_uid session;
@@ -753,6 +803,7 @@ int main(void)
 		T(grant__that_comes_after_its_session_was_ended_is_left_idle),
 		T(session__that_waits_without_a_controller_takes_a_right_that_comes_back),
 		T(tenant__is_served_by_a_restarted_agent_while_the_controller_is_away),
+		T(change__that_was_carried_out_for_a_session_that_ended_is_in_doubt),
 		T(session__is_answered_closed_when_it_is_gone_or_a_second_later),
 		T(agent__refuses_a_controller_of_an_older_epoch),
 		T(agent__obeys_a_newer_epoch_it_cannot_store_only_where_rights_shrink),
