@@ -102,7 +102,7 @@ static int listen_all(struct controller *c, const struct controller_opts *o, str
 	                                 .listen = o->agent_listen,
 	                                 .client_ca_path = c->cfg.infra_bundle,
 	                                 .limits = {.max_streams = 4096,
-	                                            .max_streams_per_peer = 4,
+	                                            .max_streams_per_group = 4,
 	                                            .max_connections = 8192,
 	                                            .max_connections_per_source = 4096,
 	                                            .connections_name = "--agent-connections",

@@ -9,7 +9,7 @@
 
 #include "dataplane/dp_priv.h"
 #include "dataplane/session_priv.h"
-#include "dataplane/share.h"
+#include "common/share.h"
 #include "common/spin.h"
 #include "dataplane/slots.h"
 #include "dataplane/source.h"

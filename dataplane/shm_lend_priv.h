@@ -27,7 +27,7 @@
 #define ROS2_DATAPLANE_SHM_LEND_PRIV_H
 
 #include "dataplane/dp_priv.h"
-#include "dataplane/share.h"
+#include "common/share.h"
 
 /* Of a session: as many as it may have requests. Together never more bytes than its memory has, so
  * what bounds that bounds them. */

@@ -4,7 +4,7 @@
  * 128 KiB, half 1 MiB. The last given back is the next taken: it is the one in the cache.
  */
 #include "dataplane/slots.h"
-#include "dataplane/share.h"
+#include "common/share.h"
 #include "common/util.h"
 #include <assert.h>
 #include <errno.h>

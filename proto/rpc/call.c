@@ -21,6 +21,7 @@ struct rpc_call {
 	struct rpc_server *server;
 	const struct rpc_route *route;
 	struct rpc_peer peer;
+	struct quota_entry *place;
 	uint64_t deadline_ns, request_by_ns;
 	struct list link; /* server->calls, server->lock */
 	atomic_int refs;
@@ -52,7 +53,7 @@ static void call_unref(struct rpc_call *c)
 	if (atomic_fetch_sub(&c->refs, 1) != 1)
 		return;
 	rpc_msg_free(&c->req);
-	rpc_server_ended(c->server, rpc_server_quota(c->server, c->route), &c->peer, &c->link);
+	rpc_server_ended(c->server, c->place, &c->link);
 	pthread_mutex_destroy(&c->lock);
 	free(c);
 }
@@ -376,10 +377,7 @@ void rpc_call_begin(struct rpc_server *s, const struct rpc_incoming *in)
 	uint64_t now = clock_boottime_ns();
 
 	if (!c) {
-		pthread_mutex_lock(&s->lock);
-		rpc_quota_give(rpc_server_quota(s, in->route), &in->peer);
-		pthread_mutex_unlock(&s->lock);
-		rpc_server_refuse(s, in->grpc, ROS2_BUSY, "out of memory: try again later");
+		rpc_server_no_memory(s, in);
 		return;
 	}
 	pthread_mutex_init(&c->lock, NULL);
@@ -387,6 +385,7 @@ void rpc_call_begin(struct rpc_server *s, const struct rpc_incoming *in)
 	c->server = s;
 	c->route = in->route;
 	c->peer = in->peer;
+	c->place = in->place;
 	c->grpc = in->grpc;
 	c->deadline_ns =
 		MIN(in->deadline_ns, clock_add_ns(now, s->lim.call_deadline_ms * NS_PER_MS));

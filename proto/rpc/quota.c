@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How many calls or streams each peer has open, so that one peer cannot take every slot. Bound:
- * max_total entries. */
+/* How many calls or streams each group of peers has open, so that one cannot take every place. A
+ * place goes back to the group it was taken from, wherever its peer belongs by then. Bound: an
+ * entry for each place, for one without any is gone. */
 #include "common/hash.h"
 #include "proto/rpc/rpc_priv.h"
 #include <errno.h>
@@ -8,64 +9,66 @@
 #include <string.h>
 
 struct quota_entry {
-	char key[ROS2_SPIFFE_MAX + 1];
-	size_t n;
+	struct rpc_quota *quota; /* borrowed: the server's */
+	char group[RPC_GROUP_MAX + 1];
+	uint32_t n;
 	UT_hash_handle hh;
 };
 
-/* The identity, or the address without its port. */
-static void key_of(const struct rpc_peer *peer, char *out, size_t n)
+void rpc_quota_init(struct rpc_quota *q, size_t total, size_t per_group)
 {
-	char *colon;
+	/* A quarter is kept for who has none or few: of the default 1024, the first four of 64
+	 * groups. */
+	uint32_t kept = (uint32_t)total / 4;
 
-	snprintf(out, n, "%s", peer->authenticated ? peer->spiffe_id : peer->address);
-	colon = peer->authenticated ? NULL : strrchr(out, ':');
-	if (colon)
-		*colon = '\0';
+	*q = (struct rpc_quota){.share = {.total = (uint32_t)total,
+	                                  .most = (uint32_t)per_group,
+	                                  .sure = MAX(kept / 64, 1u),
+	                                  .kept = kept}};
 }
 
-int rpc_quota_take(struct rpc_quota *q, const struct rpc_peer *peer, const char **ret_what)
+static struct quota_entry *entry_new(struct rpc_quota *q, const char *group)
 {
-	char key[ROS2_SPIFFE_MAX + 1];
+	struct quota_entry *e = calloc(1, sizeof(*e));
+
+	if (!e)
+		return NULL;
+	e->quota = q;
+	snprintf(e->group, sizeof(e->group), "%s", group);
+	HASH_ADD_STR(q->entries, group, e);
+	if (HASH_TOOK(hh, e))
+		return e;
+	free(e);
+	return NULL;
+}
+
+int rpc_quota_take(struct rpc_quota *q, const char *group, struct quota_entry **ret,
+                   const char **ret_what)
+{
 	struct quota_entry *e;
 
-	key_of(peer, key, sizeof(key));
-	HASH_FIND_STR(q->entries, key, e);
-	*ret_what = "the server is at its limit: try again later";
-	if (q->total >= q->max_total)
+	HASH_FIND_STR(q->entries, group, e);
+	*ret_what = e && e->n >= q->share.most
+	                    ? "too many open at once from this caller: try again later"
+	                    : "the server is at its limit: try again later";
+	if (!share_allows(&q->share, e ? e->n : 0, q->used))
 		return -EBUSY;
-	*ret_what = "too many open at once from this caller: try again later";
-	if (e && e->n >= q->max_per_peer)
+	*ret_what = "out of memory: try again later";
+	if (!e)
+		e = entry_new(q, group);
+	if (!e)
 		return -EBUSY;
-	if (!e) {
-		*ret_what = "out of memory: try again later";
-		e = calloc(1, sizeof(*e));
-		if (!e)
-			return -EBUSY;
-		memcpy(e->key, key, sizeof(key));
-		HASH_ADD_STR(q->entries, key, e);
-		if (!HASH_TOOK(hh, e)) {
-			free(e);
-			return -EBUSY;
-		}
-	}
 	e->n++;
-	q->total++;
+	q->used++;
+	*ret = e;
 	return 0;
 }
 
-void rpc_quota_give(struct rpc_quota *q, const struct rpc_peer *peer)
+void rpc_quota_give(struct quota_entry *e)
 {
-	char key[ROS2_SPIFFE_MAX + 1];
-	struct quota_entry *e;
-
-	key_of(peer, key, sizeof(key));
-	HASH_FIND_STR(q->entries, key, e);
-	if (!e)
+	e->quota->used--;
+	if (--e->n)
 		return;
-	q->total--;
-	if (--e->n == 0) {
-		HASH_DEL(q->entries, e);
-		free(e);
-	}
+	HASH_DEL(e->quota->entries, e);
+	free(e);
 }

@@ -82,16 +82,18 @@ struct rpc_limits {
 	const char *connections_name; /* what sets the next two, for words; static; may be NULL */
 	size_t max_connections;       /* [1024] further connections are closed at accept */
 	size_t max_connections_per_source; /* [256] per source address */
-	size_t max_calls;                  /* [1024] unary calls in flight */
-	size_t max_calls_per_peer;   /* [max_calls / 4] per SPIFFE ID, or address when there is none
-	                              */
-	size_t max_streams;          /* [1024] open streams */
-	size_t max_streams_per_peer; /* [max_streams / 4] */
-	size_t max_message_bytes;    /* [4 MiB] each message in either direction */
-	size_t stream_queue_max;     /* [256] messages waiting to be sent, per stream */
-	size_t stream_queue_bytes;   /* [4 x max_message_bytes] bytes waiting to be sent, per stream
-	                              */
-	uint32_t call_deadline_ms;   /* [30000] a unary call longer than this is ended: TIMEOUT */
+	/* Unary calls in flight, and open streams, from their headers on, whether a request follows
+	 * or not; in all, and of one group (rpc_server_opts.group_of). The last quarter is for
+	 * groups that have none or few: their first, or their first 1 in 256 of all. */
+	size_t max_calls;             /* [1024] */
+	size_t max_calls_per_group;   /* [max_calls / 4] */
+	size_t max_streams;           /* [1024] */
+	size_t max_streams_per_group; /* [max_streams / 4] */
+	size_t max_message_bytes;     /* [4 MiB] each message in either direction */
+	size_t stream_queue_max;      /* [256] messages waiting to be sent, per stream */
+	size_t stream_queue_bytes; /* [4 x max_message_bytes] bytes waiting to be sent, per stream
+	                            */
+	uint32_t call_deadline_ms; /* [30000] a unary call longer than this is ended: TIMEOUT */
 	uint32_t request_deadline_ms; /* [10000] the request must have arrived by then */
 };
 
@@ -126,6 +128,11 @@ struct rpc_refusal {
 };
 typedef void (*rpc_refused_fn)(void *arg, const struct rpc_refusal *r);
 
+/* Names those who share what one group may have of the calls and streams in flight: fills in
+ * @group. Not the loop's thread, at every call: must not wait for the loop. */
+#define RPC_GROUP_MAX ROS2_SPIFFE_MAX
+typedef void (*rpc_group_fn)(void *arg, const struct rpc_peer *peer, char group[RPC_GROUP_MAX + 1]);
+
 struct rpc_server_opts {
 	const char *name;   /* copied; for logs and the thread's name */
 	struct loop *loop;  /* borrowed: until rpc_server_free */
@@ -144,6 +151,9 @@ struct rpc_server_opts {
 	 * each 100 ms, and nothing is left uncounted. */
 	rpc_refused_fn on_refused;
 	void *refused_arg; /* borrowed: until rpc_server_free */
+	/* NULL: each SPIFFE ID is a group, and each address where there is none. */
+	rpc_group_fn group_of;
+	void *group_arg; /* borrowed: until rpc_server_free */
 };
 
 /* The handler of a unary call. Loop thread. It, or code it hands @call to, calls rpc_call_reply or

@@ -10,6 +10,7 @@
 #ifndef ROS2_PROTO_RPC_PRIV_H
 #define ROS2_PROTO_RPC_PRIV_H
 
+#include "common/share.h"
 #include "common/util.h"
 #include "proto/rpc/rpc.h"
 #include <grpc/byte_buffer.h>
@@ -194,15 +195,19 @@ void rpc_conns_sweep(struct rpc_conns *c);
 /* Fills in what is about connections. */
 void rpc_conns_stats(struct rpc_conns *c, struct rpc_server_stats *ret);
 
-/* ---- quota.c: how much one peer uses ---- */
+/* ---- quota.c: how much one group of peers uses ---- */
 
+struct quota_entry;
 struct rpc_quota {
-	struct quota_entry *entries; /* uthash by peer */
-	size_t total, max_total, max_per_peer;
+	struct quota_entry *entries; /* uthash by group */
+	struct share share;
+	uint32_t used;
 };
-/* Not locked: the server's lock is. -EBUSY over a limit. */
-int rpc_quota_take(struct rpc_quota *q, const struct rpc_peer *peer, const char **ret_what);
-void rpc_quota_give(struct rpc_quota *q, const struct rpc_peer *peer);
+void rpc_quota_init(struct rpc_quota *q, size_t total, size_t per_group);
+/* Not locked: the server's lock is. -EBUSY over a limit; *ret is what rpc_quota_give takes. */
+int rpc_quota_take(struct rpc_quota *q, const char *group, struct quota_entry **ret,
+                   const char **ret_what);
+void rpc_quota_give(struct quota_entry *e);
 
 /* ---- server ---- */
 
@@ -229,6 +234,8 @@ struct rpc_server {
 	struct rpc_refusals *refusals;
 	rpc_refused_fn on_refused;
 	void *refused_arg;
+	rpc_group_fn group_of; /* NULL: each peer is one */
+	void *group_arg;
 	grpc_server *grpc;
 	struct rpc_poller poller;
 
@@ -264,19 +271,17 @@ struct rpc_incoming {
 	grpc_call *grpc;
 	const struct rpc_route *route;
 	struct rpc_peer peer;
+	struct quota_entry *place; /* owned: rpc_server_ended, or rpc_server_no_memory */
 	uint64_t deadline_ns;
 };
 
-/* Where calls of this route are counted. */
-struct rpc_quota *rpc_server_quota(struct rpc_server *s, const struct rpc_route *route);
 void rpc_server_ref(struct rpc_server *s);
 void rpc_server_unref(struct rpc_server *s);
 /* A grpc_call was taken or given back. */
 void rpc_server_grpc_taken(struct rpc_server *s);
 void rpc_server_grpc_returned(struct rpc_server *s);
 /* A call or stream ended for good; posts on_stopped after the last. */
-void rpc_server_ended(struct rpc_server *s, struct rpc_quota *q, const struct rpc_peer *peer,
-                      struct list *link);
+void rpc_server_ended(struct rpc_server *s, struct quota_entry *place, struct list *link);
 void rpc_server_count(struct rpc_server *s, uint64_t *counter);
 /* The same for what a peer is answered, which is told to who records it. @method may be NULL. */
 void rpc_server_refused(struct rpc_server *s, enum rpc_refused why, const struct rpc_peer *peer,
@@ -284,6 +289,8 @@ void rpc_server_refused(struct rpc_server *s, enum rpc_refused why, const struct
 /* Ends @grpc with a named error; takes it over. Polling thread. */
 void rpc_server_refuse(struct rpc_server *s, grpc_call *grpc, enum ros2_status status,
                        const char *words);
+/* The same for what had a place already, and found no memory. */
+void rpc_server_no_memory(struct rpc_server *s, const struct rpc_incoming *in);
 
 /* call.c */
 void rpc_call_begin(struct rpc_server *s, const struct rpc_incoming *in);

@@ -114,12 +114,11 @@ static void check_stopped(struct rpc_server *s)
 	loop_post_urgent(s->loop, &s->stopped_post, run_on_stopped, s);
 }
 
-void rpc_server_ended(struct rpc_server *s, struct rpc_quota *q, const struct rpc_peer *peer,
-                      struct list *link)
+void rpc_server_ended(struct rpc_server *s, struct quota_entry *place, struct list *link)
 {
 	pthread_mutex_lock(&s->lock);
 	list_del(link);
-	rpc_quota_give(q, peer);
+	rpc_quota_give(place);
 	check_stopped(s);
 	pthread_mutex_unlock(&s->lock);
 	rpc_server_unref(s);
@@ -164,6 +163,14 @@ void rpc_server_refuse(struct rpc_server *s, grpc_call *call, enum ros2_status s
 	ops[1].data.send_status_from_server.status_details = &r->words;
 	if (!rpc_batch(call, ops, 2, &r->tag))
 		refused(&r->tag, false);
+}
+
+void rpc_server_no_memory(struct rpc_server *s, const struct rpc_incoming *in)
+{
+	pthread_mutex_lock(&s->lock);
+	rpc_quota_give(in->place);
+	pthread_mutex_unlock(&s->lock);
+	rpc_server_refuse(s, in->grpc, ROS2_BUSY, "out of memory: try again later");
 }
 
 static int route_cmp(const void *a, const void *b)
@@ -230,22 +237,41 @@ static int check_version(const struct accept_slot *a, const struct rpc_route *ro
 	return err->code;
 }
 
-struct rpc_quota *rpc_server_quota(struct rpc_server *s, const struct rpc_route *route)
+/* Where calls of this route are counted. */
+static struct rpc_quota *quota_of(struct rpc_server *s, const struct rpc_route *route)
 {
 	if (route->row.method->kind != RPC_UNARY)
 		return &s->stream_quota;
 	return route->row.apart ? &s->apart_quota : &s->call_quota;
 }
 
-static int check_quota(struct rpc_server *s, const struct rpc_incoming *in, struct ros2_err *err)
+/* What its owner says; else the identity, or the address without its port. */
+static void group_of(const struct rpc_server *s, const struct rpc_peer *peer,
+                     char group[RPC_GROUP_MAX + 1])
+{
+	char *colon;
+
+	if (s->group_of) {
+		s->group_of(s->group_arg, peer, group);
+		return;
+	}
+	strcpy(group, peer->authenticated ? peer->spiffe_id : peer->address);
+	colon = peer->authenticated ? NULL : strrchr(group, ':');
+	if (colon)
+		*colon = '\0';
+}
+
+static int check_quota(struct rpc_server *s, struct rpc_incoming *in, struct ros2_err *err)
 {
 	bool unary = in->route->row.method->kind == RPC_UNARY;
 	const char *what = "the server is stopping";
+	char group[RPC_GROUP_MAX + 1];
 	int rc;
 
+	group_of(s, &in->peer, group);
 	pthread_mutex_lock(&s->lock);
 	rc = s->shutdown_begun ? -ENOTCONN
-	                       : rpc_quota_take(rpc_server_quota(s, in->route), &in->peer, &what);
+	                       : rpc_quota_take(quota_of(s, in->route), group, &in->place, &what);
 	if (!rc)
 		++*(unary ? &s->stats.calls_total : &s->stats.streams_total);
 	pthread_mutex_unlock(&s->lock);
@@ -380,20 +406,17 @@ static void set_limits(struct rpc_server *s, const struct rpc_limits *l)
 	r->max_connections = or_default(l->max_connections, 1024);
 	r->max_connections_per_source = or_default(l->max_connections_per_source, 256);
 	r->max_calls = or_default(l->max_calls, 1024);
-	r->max_calls_per_peer = or_default(l->max_calls_per_peer, MAX(r->max_calls / 4, 1));
+	r->max_calls_per_group = or_default(l->max_calls_per_group, MAX(r->max_calls / 4, 1));
 	r->max_streams = or_default(l->max_streams, 1024);
-	r->max_streams_per_peer = or_default(l->max_streams_per_peer, MAX(r->max_streams / 4, 1));
+	r->max_streams_per_group = or_default(l->max_streams_per_group, MAX(r->max_streams / 4, 1));
 	r->max_message_bytes = or_default(l->max_message_bytes, (size_t)4 << 20);
 	r->stream_queue_max = or_default(l->stream_queue_max, 256);
 	r->stream_queue_bytes = or_default(l->stream_queue_bytes, 4 * r->max_message_bytes);
 	r->call_deadline_ms = (uint32_t)or_default(l->call_deadline_ms, 30000);
 	r->request_deadline_ms = (uint32_t)or_default(l->request_deadline_ms, 10000);
-	s->call_quota.max_total = r->max_calls;
-	s->call_quota.max_per_peer = r->max_calls_per_peer;
-	s->apart_quota.max_total = r->max_calls;
-	s->apart_quota.max_per_peer = r->max_calls_per_peer;
-	s->stream_quota.max_total = r->max_streams;
-	s->stream_quota.max_per_peer = r->max_streams_per_peer;
+	rpc_quota_init(&s->call_quota, r->max_calls, r->max_calls_per_group);
+	rpc_quota_init(&s->apart_quota, r->max_calls, r->max_calls_per_group);
+	rpc_quota_init(&s->stream_quota, r->max_streams, r->max_streams_per_group);
 }
 
 static int check_opts(const struct rpc_server_opts *o, struct ros2_err *err)
@@ -432,6 +455,8 @@ int rpc_server_new(const struct rpc_server_opts *o, struct rpc_server **ret, str
 	s->peers = rpc_peer_cache_new();
 	s->on_refused = o->on_refused;
 	s->refused_arg = o->refused_arg;
+	s->group_of = o->group_of;
+	s->group_arg = o->group_arg;
 	s->refusals = rpc_refusals_new();
 	if (s->refusals)
 		s->conns = rpc_conns_new(&s->lim, s->refusals);
@@ -654,8 +679,8 @@ void rpc_server_stats(const struct rpc_server *cs, struct rpc_server_stats *ret)
 
 	pthread_mutex_lock(&s->lock);
 	*ret = s->stats;
-	ret->calls_now = s->call_quota.total + s->apart_quota.total;
-	ret->streams_now = s->stream_quota.total;
+	ret->calls_now = s->call_quota.used + s->apart_quota.used;
+	ret->streams_now = s->stream_quota.used;
 	pthread_mutex_unlock(&s->lock);
 	rpc_conns_stats(s->conns, ret);
 }

@@ -29,7 +29,8 @@ struct rpc_stream {
 	struct rpc_stream_params p;
 	struct rpc_server *server; /* one of the two */
 	struct rpc_channel *channel;
-	struct rpc_peer peer; /* server side */
+	struct rpc_peer peer; /* server side; as is: */
+	struct quota_entry *place;
 	uint64_t request_by_ns;
 	struct list link; /* server's or channel's streams, under its lock */
 	atomic_int refs;

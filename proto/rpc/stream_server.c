@@ -72,14 +72,12 @@ void rpc_stream_begin(struct rpc_server *srv, const struct rpc_incoming *in)
 	struct rpc_stream *s = rpc_stream_alloc(&p);
 
 	if (!s) {
-		pthread_mutex_lock(&srv->lock);
-		rpc_quota_give(rpc_server_quota(srv, in->route), &in->peer);
-		pthread_mutex_unlock(&srv->lock);
-		rpc_server_refuse(srv, in->grpc, ROS2_BUSY, "out of memory: try again later");
+		rpc_server_no_memory(srv, in);
 		return;
 	}
 	s->server = srv;
 	s->peer = in->peer;
+	s->place = in->place;
 	s->judged = in->peer.trust_generation;
 	s->grpc = in->grpc;
 	s->request_by_ns =

@@ -6,7 +6,7 @@
 #include "common/crypto.h"
 #include "common/util.h"
 #include "dataplane/qos_priv.h"
-#include "dataplane/share.h"
+#include "common/share.h"
 #include "common/spin.h"
 #include "dataplane/slots.h"
 #include "dataplane/uidmap.h"

@@ -5,6 +5,7 @@
 #include <grpc/grpc.h>
 #include <grpc/grpc_security.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static grpc_channel *channel_of(const struct raw *r)
@@ -39,6 +40,14 @@ static void wait_tag(grpc_completion_queue *cq)
 	grpc_completion_queue_next(cq, gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
 }
 
+static void text_of(grpc_slice words, char text[512])
+{
+	size_t len = GRPC_SLICE_LENGTH(words) < 512 ? GRPC_SLICE_LENGTH(words) : 511;
+
+	memcpy(text, GRPC_SLICE_START_PTR(words), len);
+	text[len] = '\0';
+}
+
 static void run(struct raw *r, grpc_call *call, grpc_completion_queue *cq)
 {
 	grpc_byte_buffer *out = NULL, *in = NULL;
@@ -47,7 +56,7 @@ static void run(struct raw *r, grpc_call *call, grpc_completion_queue *cq)
 	grpc_metadata md = {.key = grpc_slice_from_static_string("ros2-protocol")};
 	grpc_status_code code = GRPC_STATUS_UNKNOWN;
 	grpc_op ops[6];
-	size_t n = 0, len;
+	size_t n = 0;
 
 	memset(ops, 0, sizeof(ops));
 	grpc_metadata_array_init(&init);
@@ -79,10 +88,7 @@ static void run(struct raw *r, grpc_call *call, grpc_completion_queue *cq)
 	wait_tag(cq);
 	r->code = (int)code;
 	r->got_reply = in;
-	len = GRPC_SLICE_LENGTH(words) < sizeof(r->message) ? GRPC_SLICE_LENGTH(words)
-	                                                    : sizeof(r->message) - 1;
-	memcpy(r->message, GRPC_SLICE_START_PTR(words), len);
-	r->message[len] = '\0';
+	text_of(words, r->message);
 	grpc_metadata_array_destroy(&init);
 	grpc_metadata_array_destroy(&trail);
 	grpc_slice_unref(words);
@@ -117,4 +123,91 @@ void raw_call(struct raw *r)
 	wait_tag(cq);
 	grpc_completion_queue_destroy(cq);
 	grpc_shutdown_blocking();
+}
+
+/* ---- headers only ---- */
+
+struct held_call {
+	grpc_call *call;
+	grpc_metadata_array init, trail;
+	grpc_status_code code;
+	grpc_slice words;
+};
+
+struct raw_held {
+	grpc_channel *channel;
+	grpc_completion_queue *cq;
+	size_t n;
+	struct held_call calls[];
+};
+
+static void hold(struct raw_held *h, struct held_call *c, const struct raw *r)
+{
+	grpc_metadata md = {.key = grpc_slice_from_static_string("ros2-protocol"),
+	                    .value = grpc_slice_from_static_string("1")};
+	grpc_op ops[3];
+
+	memset(ops, 0, sizeof(ops));
+	grpc_metadata_array_init(&c->init);
+	grpc_metadata_array_init(&c->trail);
+	c->words = grpc_empty_slice();
+	c->call = grpc_channel_create_call(h->channel, NULL, GRPC_PROPAGATE_DEFAULTS, h->cq,
+	                                   grpc_slice_from_static_string(r->path), NULL,
+	                                   gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
+	ops[0].op = GRPC_OP_SEND_INITIAL_METADATA;
+	ops[0].data.send_initial_metadata.metadata = &md;
+	ops[0].data.send_initial_metadata.count = 1;
+	ops[1].op = GRPC_OP_RECV_INITIAL_METADATA;
+	ops[1].data.recv_initial_metadata.recv_initial_metadata = &c->init;
+	ops[2].op = GRPC_OP_RECV_STATUS_ON_CLIENT;
+	ops[2].data.recv_status_on_client.trailing_metadata = &c->trail;
+	ops[2].data.recv_status_on_client.status = &c->code;
+	ops[2].data.recv_status_on_client.status_details = &c->words;
+	if (grpc_call_start_batch(c->call, ops, 3, c, NULL) != GRPC_CALL_OK)
+		abort();
+}
+
+struct raw_held *raw_hold(const struct raw *r, size_t n)
+{
+	struct raw_held *h = calloc(1, sizeof(*h) + n * sizeof(h->calls[0]));
+
+	if (!h)
+		abort();
+	grpc_init();
+	h->n = n;
+	h->cq = grpc_completion_queue_create_for_next(NULL);
+	h->channel = channel_of(r);
+	for (size_t i = 0; i < n; i++)
+		hold(h, &h->calls[i], r);
+	return h;
+}
+
+size_t raw_held_free(struct raw_held *h, int *code, char message[512])
+{
+	size_t ended = 0;
+
+	for (size_t i = 0; i < h->n; i++)
+		grpc_call_cancel(h->calls[i].call, NULL);
+	for (size_t i = 0; i < h->n; i++)
+		wait_tag(h->cq);
+	for (size_t i = 0; i < h->n; i++) {
+		struct held_call *c = &h->calls[i];
+
+		if (c->code != GRPC_STATUS_CANCELLED) {
+			ended++;
+			*code = (int)c->code;
+			text_of(c->words, message);
+		}
+		grpc_metadata_array_destroy(&c->init);
+		grpc_metadata_array_destroy(&c->trail);
+		grpc_slice_unref(c->words);
+		grpc_call_unref(c->call);
+	}
+	grpc_channel_destroy(h->channel);
+	grpc_completion_queue_shutdown(h->cq);
+	wait_tag(h->cq);
+	grpc_completion_queue_destroy(h->cq);
+	grpc_shutdown_blocking();
+	free(h);
+	return ended;
 }

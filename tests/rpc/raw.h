@@ -21,4 +21,11 @@ struct raw {
 	bool got_reply;
 };
 void raw_call(struct raw *r);
+
+/* @n calls over one connection, of which only the headers are sent: what @r says of messages, the
+ * half-close and the time counts for nothing. Does not wait. */
+struct raw_held;
+struct raw_held *raw_hold(const struct raw *r, size_t n);
+/* Cancels those that have not ended. How many had: *code and *message are of one of them. */
+size_t raw_held_free(struct raw_held *h, int *code, char message[512]);
 #endif

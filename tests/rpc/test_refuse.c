@@ -266,7 +266,7 @@ static void rpc_server__calls_beyond_the_limit_are_answered_busy_at_once(void **
 	                            .cert_path = fx_path("server.crt"),
 	                            .key_path = fx_path("server.key"),
 	                            .client_ca_path = fx_path("ca.crt"),
-	                            .limits = {.max_calls = 8, .max_calls_per_peer = 1}};
+	                            .limits = {.max_calls = 8, .max_calls_per_group = 1}};
 	struct rpc_server_stats st;
 	struct many m = {0};
 	struct fx f;
@@ -293,7 +293,7 @@ static void rpc_server__streams_beyond_the_limit_are_answered_busy_at_once(void 
 	                            .cert_path = fx_path("server.crt"),
 	                            .key_path = fx_path("server.key"),
 	                            .client_ca_path = fx_path("ca.crt"),
-	                            .limits = {.max_streams = 2, .max_streams_per_peer = 2}};
+	                            .limits = {.max_streams = 2, .max_streams_per_group = 2}};
 	Ros2__Test__EchoRequest req = ROS2__TEST__ECHO_REQUEST__INIT;
 	struct ros2_err err = ROS2_ERR_INIT;
 	struct rpc_reader *r[3];

@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The places of a listener: who shares what, and what is left for the others. A place is taken by
+ * headers alone, and kept until the call has ended. */
+#include "tests/await.h"
+#include "tests/rpc/fixture.h"
+#include "tests/rpc/raw.h"
+#include <stdio.h>
+#include <string.h>
+
+#define CALLS 16
+#define EACH  (CALLS / 4) /* of a group, when nothing is said; and as many are kept */
+#define CERTS 7
+
+static char certs[CERTS][16];
+
+static int setup(void **state)
+{
+	int rc = fx_group_setup(state);
+
+	for (int i = 0; i < CERTS && !rc; i++) {
+		char uri[64];
+
+		snprintf(certs[i], sizeof(certs[i]), "alpha-%d", i);
+		snprintf(uri, sizeof(uri), "spiffe://test.example/alpha/%d", i);
+		fx_issue("ca", certs[i], uri, 3600);
+	}
+	return rc;
+}
+
+/* Says that alpha's are another's from now on. */
+static atomic_bool moved;
+
+static void group_of(void *arg, const struct rpc_peer *peer, char group[RPC_GROUP_MAX + 1])
+{
+	bool alpha = !strncmp(peer->spiffe_id, "spiffe://test.example/alpha/", 28);
+
+	strcpy(group, !alpha ? "others" : moved ? "gamma" : "alpha");
+}
+
+static void start(struct fx *f, rpc_group_fn fn, size_t per_group)
+{
+	struct rpc_server_opts o = {
+		.name = "echo",
+		.listen = "127.0.0.1:0",
+		.cert_path = fx_path("server.crt"),
+		.key_path = fx_path("server.key"),
+		.client_ca_path = fx_path("ca.crt"),
+		.limits = {.max_calls = CALLS, .max_calls_per_group = per_group},
+		.group_of = fn};
+
+	fx_start(f, &o);
+}
+
+static struct rpc_server_stats stats(struct fx *f)
+{
+	struct rpc_server_stats st;
+
+	rpc_server_stats(f->server, &st);
+	return st;
+}
+
+static uint64_t answered(struct fx *f)
+{
+	struct rpc_server_stats st = stats(f);
+
+	return st.calls_total + st.refused_limit;
+}
+
+/* @n headers with alpha's certificate @i, each of which has a place or was refused one. */
+static struct raw_held *hold(struct fx *f, int i, size_t n)
+{
+	uint64_t before = answered(f);
+	char cert[32], key[32];
+	struct raw r = {
+		.target = f->target, .path = "/ros2.test.Echo/Say", .ca = fx_path("ca.crt")};
+	struct raw_held *h;
+
+	snprintf(cert, sizeof(cert), "%s.crt", certs[i]);
+	snprintf(key, sizeof(key), "%s.key", certs[i]);
+	r.cert = fx_path(cert);
+	r.key = fx_path(key);
+	h = raw_hold(&r, n);
+	assert_true(AWAIT(answered(f) - before >= n));
+	return h;
+}
+
+static void let_go(struct fx *f, struct raw_held *h, size_t refused, uint64_t calls_left)
+{
+	char words[512] = "";
+	int code = 0;
+
+	assert_int_equal(raw_held_free(h, &code, words), refused);
+	if (refused)
+		assert_non_null(strstr(words, "BUSY: "));
+	assert_true(AWAIT(stats(f).calls_now == calls_left));
+}
+
+/* With all of its certificates, and nothing behind the headers. What another got meanwhile. */
+static int flood(struct fx *f, uint64_t *ret_now)
+{
+	struct rpc_channel *neighbour = fx_channel(f, NULL);
+	struct ros2_err err = ROS2_ERR_INIT;
+	struct raw_held *h[CERTS];
+	char words[512];
+	int rc, code;
+
+	for (int i = 0; i < CERTS; i++)
+		h[i] = hold(f, i, EACH);
+	*ret_now = stats(f).calls_now;
+	rc = fx_say(neighbour, "x", "x", &err);
+	for (int i = 0; i < CERTS; i++)
+		raw_held_free(h[i], &code, words);
+	rpc_channel_free(neighbour);
+	return rc ? (int)err.status : (int)ROS2_OK;
+}
+
+static void rpc_server__a_group_has_its_places_however_many_certificates_it_has(void **state)
+{
+	uint64_t now;
+	struct fx f;
+
+	start(&f, group_of, 0);
+	assert_int_equal(flood(&f, &now), ROS2_OK);
+	assert_int_equal(now, EACH);
+	fx_stop(&f);
+}
+
+static void control__where_each_certificate_counts_for_itself_they_take_every_place(void **state)
+{
+	uint64_t now;
+	struct fx f;
+
+	start(&f, NULL, 0);
+	assert_int_equal(flood(&f, &now), ROS2_BUSY);
+	assert_int_equal(now, CALLS);
+	fx_stop(&f);
+}
+
+static void rpc_server__keeps_the_last_places_for_who_has_none(void **state)
+{
+	struct ros2_err err = ROS2_ERR_INIT;
+	struct rpc_channel *c;
+	struct raw_held *h;
+	struct fx f;
+
+	start(&f, group_of, CALLS);
+	h = hold(&f, 0, CALLS);
+	assert_int_equal(stats(&f).calls_now, CALLS - EACH);
+	c = fx_channel(&f, NULL);
+	assert_int_equal(fx_say(c, "x", "x", &err), 0);
+	rpc_channel_free(c);
+	let_go(&f, h, EACH, 0);
+	fx_stop(&f);
+}
+
+/* A place goes back to whom it was taken from. */
+static void rpc_server__a_caller_may_come_to_another_group_while_its_calls_are_open(void **state)
+{
+	struct raw_held *before, *after, *again;
+	struct fx f;
+
+	start(&f, group_of, 0);
+	before = hold(&f, 0, EACH);
+	moved = true;
+	after = hold(&f, 0, EACH + 1);
+	assert_int_equal(stats(&f).calls_now, 2 * EACH);
+	let_go(&f, before, 0, EACH);
+	again = hold(&f, 0, 1);
+	assert_int_equal(stats(&f).calls_now, EACH);
+	let_go(&f, again, 1, EACH);
+	moved = false;
+	again = hold(&f, 0, EACH);
+	assert_int_equal(stats(&f).calls_now, 2 * EACH);
+	let_go(&f, after, 1, EACH);
+	let_go(&f, again, 0, 0);
+	fx_stop(&f);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(
+			rpc_server__a_group_has_its_places_however_many_certificates_it_has),
+		cmocka_unit_test(
+			control__where_each_certificate_counts_for_itself_they_take_every_place),
+		cmocka_unit_test(rpc_server__keeps_the_last_places_for_who_has_none),
+		cmocka_unit_test(
+			rpc_server__a_caller_may_come_to_another_group_while_its_calls_are_open),
+	};
+
+	return cmocka_run_group_tests(tests, setup, fx_group_teardown);
+}
