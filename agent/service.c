@@ -413,6 +413,17 @@ static void on_call(struct rpc_call *call, const ProtobufCMessage *req, void *us
 
 /* ---- life ---- */
 
+/* Until a request has come nobody can tell what a call is for, so the layer bounds them by tenant,
+ * not by certificate; those whom no tenant here has are one group. Not the loop's thread. */
+static void group_of(void *arg, const struct rpc_peer *peer, char group[RPC_GROUP_MAX + 1])
+{
+	struct ros2_uid tenant = {{0}};
+	struct agent *a = arg;
+
+	(void)state_principal_owner(a->state, peer->spiffe_id, &tenant);
+	ros2_uid_to_str(&tenant, group);
+}
+
 int service_new(struct agent *a, struct service **ret, struct ros2_err *err)
 {
 	char cert[PATH_MAX], key[PATH_MAX], ca[PATH_MAX];
@@ -428,7 +439,9 @@ int service_new(struct agent *a, struct service **ret, struct ros2_err *err)
 	                   .max_connections_per_source = a->o.tenant_connections_per_address,
 	                   .connections_name = "--tenant-connections"},
 		.on_refused = service_on_refused,
-		.refused_arg = a};
+		.refused_arg = a,
+		.group_of = group_of,
+		.group_arg = a};
 	struct rpc_handler handlers[ARRAY_SIZE(rows)];
 	struct service *s = calloc(1, sizeof(*s));
 	int r;

@@ -451,6 +451,7 @@ int state_new(const struct state_opts *o, struct state **ret)
 		return -ENOMEM;
 	s->o = *o;
 	s->store_number = 1;
+	pthread_mutex_init(&s->principals_lock, NULL);
 	list_init(&s->untold);
 	list_init(&s->pending);
 	list_init(&s->unsaved);
@@ -496,5 +497,6 @@ void state_free(struct state *s)
 		agent_object_free(o->next);
 		free(o);
 	}
+	pthread_mutex_destroy(&s->principals_lock);
 	free(s);
 }

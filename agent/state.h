@@ -101,6 +101,9 @@ struct state_tenant {
 };
 /* The one tenant with this principal. -ENOENT: none; -EEXIST: more than one, so nobody is right. */
 int state_tenant_of(const struct state *s, const char *spiffe, struct state_tenant *ret);
+/* Whose principal it is; any thread. -ENOENT: nobody's here, or more than one's. It says nothing of
+ * what that tenant may. */
+int state_principal_owner(struct state *s, const char *spiffe, struct ros2_uid *ret);
 int state_tenant_get(const struct state *s, const struct ros2_uid *uid, struct state_tenant *ret);
 /* The same questions as policy_principal_match, policy_namespace_find, policy_eval_path and
  * policy_allows_below, to all of a tenant's documents. */

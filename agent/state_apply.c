@@ -460,6 +460,7 @@ void state_index_principals(struct state *s)
 	struct state_principal *p, *tmp;
 	struct state_object *o;
 
+	pthread_mutex_lock(&s->principals_lock);
 	s->index_again = false;
 	for (p = s->principals; p; p = p->hh.next)
 		p->tenants = 0;
@@ -473,6 +474,7 @@ void state_index_principals(struct state *s)
 		HASH_DEL(s->principals, p);
 		free(p);
 	}
+	pthread_mutex_unlock(&s->principals_lock);
 }
 
 void state_apply(struct state *s, struct state_object *o, uint64_t now_ns)

@@ -88,6 +88,21 @@ int state_tenant_of(const struct state *s, const char *spiffe, struct state_tena
 	return state_principal_match(ret, spiffe) ? 0 : -ENOENT;
 }
 
+int state_principal_owner(struct state *s, const char *spiffe, struct ros2_uid *ret)
+{
+	const struct state_principal *p;
+	int r = -ENOENT;
+
+	pthread_mutex_lock(&s->principals_lock);
+	HASH_FIND_STR(s->principals, spiffe, p);
+	if (p && p->tenants == 1) {
+		*ret = p->tenant->key.uid;
+		r = 0;
+	}
+	pthread_mutex_unlock(&s->principals_lock);
+	return r;
+}
+
 int state_tenant_get(const struct state *s, const struct ros2_uid *uid, struct state_tenant *ret)
 {
 	const struct state_object *o = state_find(s, OBJ_TENANT, uid);

@@ -7,6 +7,7 @@
 #include "agent/state.h"
 #include "common/hash.h"
 #include "common/util.h"
+#include <pthread.h>
 
 struct state_key {
 	uint32_t kind;
@@ -75,7 +76,8 @@ struct state_leaver {
 struct state {
 	struct state_opts o;
 	struct state_object *objects;       /* owned */
-	struct state_principal *principals; /* owned */
+	struct state_principal *principals; /* owned; written under principals_lock */
+	pthread_mutex_t principals_lock;    /* taken by who is not the loop, to read */
 	struct state_dp_name *dp_names;     /* owned */
 	struct state_owner *owners;         /* owned */
 	struct list kinds[OBJ_GRANT + 1];

@@ -297,14 +297,20 @@ static void state__denies_a_principal_of_two_tenants(void **state)
 {
 	struct env *e = *state;
 	struct state_tenant t;
+	struct ros2_uid uid;
 
 	receive(e, fix_tenant(&e->f, "alpha", FIX_ALPHA, 2, 1));
 	receive(e, fix_tenant(&e->f, "beta", FIX_ALPHA, 3, 1));
 	store(e, 10);
 	assert_int_equal(state_tenant_of(e->s, FIX_ALPHA, &t), -EEXIST);
+	assert_int_equal(state_principal_owner(e->s, FIX_ALPHA, &uid), -ENOENT);
 	state_remove(e->s, OBJ_TENANT, &(struct ros2_uid){{0}}, 9);
 	state_remove(e->s, OBJ_TENANT, (struct ros2_uid[]){fix_uid(3)}, 1);
 	assert_int_equal(state_tenant_of(e->s, FIX_ALPHA, &t), 0);
+	assert_int_equal(state_principal_owner(e->s, FIX_ALPHA, &uid), 0);
+	assert_true(ros2_uid_eq(&uid, &t.uid));
+	state_remove(e->s, OBJ_TENANT, &t.uid, 1);
+	assert_int_equal(state_principal_owner(e->s, FIX_ALPHA, &uid), -ENOENT);
 }
 
 static void state__refuses_an_image_of_another_object(void **state)

@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The places for calls in flight at an agent, which headers alone take: a tenant has as many as any
+ * other, however many principals its document has, and those whom nobody knows have as many
+ * together. */
+#include "agent/service.h"
+#include "common/log.h"
+#include "tests/agent/world.h"
+#include "tests/await.h"
+#include "tests/rpc/raw.h"
+#include <errno.h>
+
+#define SECOND "spiffe://ros2.test/tenant/alpha/second"
+
+static int setup(void **state)
+{
+	struct world *w = calloc(1, sizeof(*w));
+	Ros2__V1__AgentObject *o;
+
+	world_start(w);
+	world_agent_start(w);
+	world_populate(w);
+	o = fix_tenant(&w->f, "alpha", FIX_ALPHA "\n    - " SECOND, WORLD_ALPHA_SEED, 2);
+	world_send(w, &o, 1, false);
+	world_wait(w, &w->acks, 2);
+	world_issue(w->dir, "tenant", "second", SECOND);
+	world_issue(w->dir, "tenant", "other2", "spiffe://ros2.test/tenant/gamma/another");
+	*state = w;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	struct world *w = *state;
+
+	world_stop(w);
+	assert_int_equal(w->fatal.code, 0);
+	free(w);
+	return 0;
+}
+
+static struct rpc_server_stats stats(struct world *w)
+{
+	struct rpc_server_stats st;
+
+	service_stats(w->agent->service, &st);
+	return st;
+}
+
+static uint64_t answered(struct world *w)
+{
+	struct rpc_server_stats st = stats(w);
+
+	return st.calls_total + st.refused_limit;
+}
+
+/* @n headers, each of which has a place or was refused one. */
+static struct raw_held *hold(struct world *w, const char *who, const char *path, size_t n)
+{
+	char target[64], cert[4200], key[4200], ca[4200];
+	struct raw r = {.target = target, .path = path, .ca = ca, .cert = cert, .key = key};
+	uint64_t before = answered(w);
+	struct raw_held *h;
+
+	snprintf(target, sizeof(target), "127.0.0.1:%u", agent_tenant_port(w->agent));
+	snprintf(cert, sizeof(cert), "%s/%s.crt", w->dir, who);
+	snprintf(key, sizeof(key), "%s/%s.key", w->dir, who);
+	testing_path(ca, w->dir, "infra.crt");
+	h = raw_hold(&r, n);
+	assert_true(AWAIT(answered(w) - before >= n));
+	return h;
+}
+
+static void let_go(struct raw_held *h, size_t refused)
+{
+	char words[512] = "";
+	int code = 0;
+
+	assert_int_equal(raw_held_free(h, &code, words), refused);
+	if (refused)
+		assert_non_null(strstr(words, "BUSY: too many open at once from this caller"));
+}
+
+static void is_served(struct world *w, const char *who)
+{
+	struct rpc_channel *c = world_tenant(w, who);
+	struct ros2_uid s;
+
+	assert_int_equal(world_open_session(c, &s), ROS2_OK);
+	rpc_channel_free(c);
+}
+
+static void tenant__has_the_places_of_one_for_all_its_principals(void **state)
+{
+	static const char *const paths[] = {"/ros2.v1.Tenant/Mount", "/ros2.v1.Tenant/RenewRegion"};
+	struct world *w = *state;
+
+	for (size_t i = 0; i < 2; i++) {
+		struct raw_held *first = hold(w, "alpha", paths[i], SERVICE_CALLS_PER_TENANT - 2);
+		struct raw_held *second = hold(w, "second", paths[i], 10);
+
+		assert_int_equal(stats(w).calls_now, SERVICE_CALLS_PER_TENANT);
+		is_served(w, "beta");
+		let_go(second, 8);
+		let_go(first, 0);
+		assert_true(AWAIT(stats(w).calls_now == 0));
+	}
+}
+
+static void strangers__have_the_places_of_one_together(void **state)
+{
+	struct world *w = *state;
+	struct raw_held *first, *second;
+
+	first = hold(w, "other", "/ros2.v1.Tenant/Mount", SERVICE_CALLS_PER_TENANT - 2);
+	second = hold(w, "other2", "/ros2.v1.Tenant/Mount", 10);
+	assert_int_equal(stats(w).calls_now, SERVICE_CALLS_PER_TENANT);
+	is_served(w, "alpha");
+	is_served(w, "beta");
+	let_go(second, 8);
+	let_go(first, 0);
+}
+
+/* Whose document no longer has the principal does not pay for it, also while its calls are open. */
+static void principal__that_comes_to_another_tenant_has_that_ones_places(void **state)
+{
+	struct world *w = *state;
+	struct raw_held *before, *after;
+	Ros2__V1__AgentObject *o[2];
+	unsigned acks = w->acks;
+
+	before = hold(w, "second", "/ros2.v1.Tenant/Mount", SERVICE_CALLS_PER_TENANT);
+	o[0] = fix_tenant(&w->f, "alpha", FIX_ALPHA, WORLD_ALPHA_SEED, 3);
+	o[1] = fix_tenant(&w->f, "beta", FIX_BETA "\n    - " SECOND, WORLD_BETA_SEED, 2);
+	world_send(w, o, 2, false);
+	world_wait(w, &w->acks, acks + 1);
+	after = hold(w, "second", "/ros2.v1.Tenant/Mount", SERVICE_CALLS_PER_TENANT + 1);
+	assert_int_equal(stats(w).calls_now, 2 * SERVICE_CALLS_PER_TENANT);
+	let_go(before, 0);
+	assert_true(AWAIT(stats(w).calls_now == SERVICE_CALLS_PER_TENANT));
+	is_served(w, "alpha");
+	let_go(after, 1);
+	assert_true(AWAIT(stats(w).calls_now == 0));
+	is_served(w, "beta");
+}
+
+#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		T(tenant__has_the_places_of_one_for_all_its_principals),
+		T(strangers__have_the_places_of_one_together),
+		T(principal__that_comes_to_another_tenant_has_that_ones_places),
+	};
+
+	log_set_level_str("error");
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
