@@ -39,6 +39,7 @@
 #define CONTROL_MS       10000u
 #define CONNECT_MS       5000u
 #define WHY_MS           2000u
+#define UNENDED_MAX      3u
 #define BACKOFF_FIRST_MS 20u
 #define BACKOFF_MAX_MS   1000u
 #define PING_AFTER_MS    10000u /* nothing heard for so long, and something in flight */
@@ -215,6 +216,9 @@ struct ros2_session {
 	struct ros2_region *bounce; /* in regions */
 	struct control_session granted;
 	uint32_t reconnects;
+	uint8_t lost_uid[16]; /* of the session whose connection was lost ... */
+	bool lost_may_go_on;  /* ... while what that brought may be carried out yet */
+	uint32_t n_unended;   /* the agent was there and did not end it */
 
 	/* guarded by lock; only the session thread changes which regions there are */
 	pthread_mutex_t lock;
@@ -313,6 +317,10 @@ int session_call(struct ros2_session *s, bool repeatable, const char *what, sess
 
 /* restore.c: what is made again on a new session */
 int session_open_and_restore(struct ros2_session *s, struct ros2_err *err);
+/* What the lost connection brought, or still carries, must not be carried out after what comes
+ * next: the program may have written the same bytes anew. The agent answers when nothing of the
+ * session is left, or after a second. True: it has ended. */
+bool session_end_lost(struct ros2_session *s);
 
 /* memory.c */
 /* The region that holds all of [addr, addr+len), or NULL. */

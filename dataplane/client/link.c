@@ -321,10 +321,21 @@ int link_open(struct ros2_session *s, uint32_t timeout_ms, struct ros2_err *err)
 	return rc;
 }
 
+/* What the kernel has not sent yet of requests that are given up is not to be sent: it would go on
+ * with it for minutes. A connection without any ends in order. */
+static void close_socket(struct ros2_session *s)
+{
+	struct linger reset = {1, 0};
+
+	if (s->n_sent)
+		(void)setsockopt(s->fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
+	close(s->fd);
+}
+
 void link_cut(struct ros2_session *s)
 {
 	if (s->fd >= 0)
-		close(s->fd);
+		close_socket(s);
 	s->fd = -1;
 	verbs_link_cut(s);
 	shm_link_cut(s);

@@ -84,6 +84,30 @@ static int restore(struct ros2_session *s, struct ros2_err *err)
 	return 0;
 }
 
+bool session_end_lost(struct ros2_session *s)
+{
+	struct ros2_err own = ROS2_ERR_INIT;
+
+	if (!s->lost_may_go_on)
+		return true;
+	(void)control_close_session(s->client->control, s->lost_uid, WHY_MS, &own);
+	/* An agent that does not know it has begun anew; one that takes rights away ends sessions.
+	 */
+	s->lost_may_go_on = own.status != ROS2_OK && own.status != ROS2_BAD_SESSION &&
+	                    !status_is_final(own.status);
+	return !s->lost_may_go_on;
+}
+
+/* The agent is there, so it could end the session before, too. One that cannot must not keep the
+ * program for ever. */
+static int check_lost_ended(struct ros2_session *s, struct ros2_err *err)
+{
+	if (session_end_lost(s) || ++s->n_unended >= UNENDED_MAX)
+		return 0;
+	return ros2_err_named(err, ROS2_UNAVAILABLE,
+	                      "the agent does not end the session whose connection was lost");
+}
+
 static int open_once(struct ros2_session *s, enum ros2_transport transport, uint64_t shm_bytes,
                      struct ros2_err *err)
 {
@@ -91,12 +115,16 @@ static int open_once(struct ros2_session *s, enum ros2_transport transport, uint
 	int rc;
 
 	shm_stage_drop(s);
+	/* First: it counts against the tenant's limits. */
+	(void)session_end_lost(s);
 	rc = control_open_session(s->client->control, transport, shm_bytes, &granted, err);
 	if (rc)
 		return rc;
 	adopt(s, &granted);
 	crypto_wipe(granted.secret, sizeof(granted.secret));
-	rc = link_open(s, CONNECT_MS, err);
+	rc = check_lost_ended(s, err);
+	if (!rc)
+		rc = link_open(s, CONNECT_MS, err);
 	if (!rc)
 		rc = restore(s, err);
 	if (rc) {
@@ -105,6 +133,8 @@ static int open_once(struct ros2_session *s, enum ros2_transport transport, uint
 		return rc;
 	}
 	s->state = LINK_UP;
+	s->lost_may_go_on = false;
+	s->n_unended = 0;
 	return 0;
 }
 

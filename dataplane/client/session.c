@@ -5,14 +5,16 @@
  *
  * A lost connection: 1. ask the agent over gRPC why; a right that was withdrawn ends the session
  * for good and everything fails with that name. 2. Otherwise writes that may have happened end with
- * OUTCOME_UNKNOWN, reads and flushes wait. 3. After a pause a new session is opened, and what stood
- * on the old one is made again (restore.c). 4. A request that has waited reconnect_ms fails with
- * what the last attempt met; the session goes on trying when it is used again.
+ * OUTCOME_UNKNOWN, reads and flushes wait. 3. After a pause the session is ended at the agent, a
+ * new one is opened, and what stood on the old one is made again (restore.c). 4. A request that has
+ * waited reconnect_ms fails with what the last attempt met; the session goes on trying when it is
+ * used again.
  */
 #include "common/clock.h"
 #include "common/crypto.h"
 #include "dataplane/client/internal_priv.h"
 #include "dataplane/client/shm.h"
+#include "dataplane/client/test_switches.h"
 #include "dataplane/client/verbs.h"
 #include <errno.h>
 #include <stdio.h>
@@ -137,6 +139,8 @@ void ros2_session_close(struct ros2_session *s)
 	/* The agent would notice by itself; this only tells it sooner. */
 	if (was_up)
 		control_close_session(c->control, s->uid, WHY_MS, NULL);
+	else
+		(void)session_end_lost(s);
 	session_unmake(s);
 	client_unref(c);
 }
@@ -216,6 +220,7 @@ void session_lost(struct ros2_session *s, const struct ros2_err *how)
 	/* EFAULT: this program's own memory, see link.c. */
 	bool final = status_is_final(how->status) || how->status == ROS2_PROTOCOL ||
 	             how->code == -EFAULT;
+	bool was_up = s->state == LINK_UP;
 	struct ros2_err why = ROS2_ERR_INIT;
 
 	link_cut(s);
@@ -224,6 +229,10 @@ void session_lost(struct ros2_session *s, const struct ros2_err *how)
 	/* A peer that broke the protocol gets no second chance to write into this memory. */
 	if (!final)
 		ask_why(s, &why);
+	if (was_up) {
+		memcpy(s->lost_uid, s->uid, sizeof(s->lost_uid));
+		s->lost_may_go_on = why.status != ROS2_BAD_SESSION && !CLIENT_SWITCH(no_fence);
+	}
 	/* DENIED would be about the handle asked for; of the tenant OpenSession says it. */
 	if (status_is_final(why.status) && why.status != ROS2_DENIED) {
 		session_die(s, &why);

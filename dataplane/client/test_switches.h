@@ -19,6 +19,7 @@ struct client_test_switches {
 	bool keeps_shared_pages; /* of what was with an agent that is lost */
 	bool no_agent_proof;     /* whoever answers is the agent */
 	bool no_pacing;          /* a call over the tenant's rate fails at once */
+	bool no_fence;           /* a lost session may go on at the agent beside the next */
 	bool replay_writes;      /* a write in doubt is sent again */
 	/* windows end by LOCAL_INV on soft-RoCE, too */
 	bool invalidates_windows;

@@ -101,6 +101,9 @@ static ProtobufCMessage *open_session(struct fake_agent *a, const Ros2__V1__Open
 	char address[128];
 
 	a->n_sessions_opened++;
+	a->n_live_at_open = 0;
+	for (int i = 0; i < FAKE_SESSIONS; i++)
+		a->n_live_at_open += a->sessions[i].live;
 	crypto_random(s->uid, sizeof(s->uid));
 	crypto_random(s->secret, sizeof(s->secret));
 	s->live = true;
@@ -305,6 +308,8 @@ static ProtobufCMessage *dispatch(struct fake_agent *a, const struct rpc_method 
 		return mount(a, &a->sessions[session], ros2_v1_tenant_mount_in(req), st);
 	if (m == &ros2_v1_tenant_open)
 		return open_file(a, session, ros2_v1_tenant_open_in(req), st);
+	if (m == &ros2_v1_tenant_close_session)
+		*st = a->close_status;
 	if (m == &ros2_v1_tenant_register_region && a->register_status)
 		*st = a->register_status;
 	if (m == &ros2_v1_tenant_renew_region && a->renew_status) {

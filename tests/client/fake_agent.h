@@ -133,7 +133,9 @@ struct fake_agent {
 	int drop_after;       /* closes the connection instead of the n-th answer; 0 = never */
 	uint32_t verbs_per_s; /* 0: as many calls as come */
 	uint64_t verbs_ns;
-	enum ros2_status register_status, renew_status; /* refuse with */
+	enum ros2_status register_status, renew_status, close_status; /* refuse with */
+	int stall;        /* an eventfd: what comes over stalled_fd waits for it. Borrowed. */
+	int stalled_fd;   /* of a session; 0 = none */
 	int drop_in_data; /* closes in the middle of the n-th DATA; 0 = never */
 	int gate;         /* an eventfd: a payload waits for it behind its first and before its last
 	                   * FAKE_GATE_BYTES; 0 = none. Borrowed from the test. */
@@ -144,7 +146,9 @@ struct fake_agent {
 	unsigned n_files_sent, n_files_refused; /* by the kernel, at EVIL_SHM_FILE */
 	unsigned n_over_rate, n_sessions_opened, n_opens, n_registers, n_renewals, n_reads,
 		n_writes, n_flushes, n_clears, n_pings;
-	char acted_in[16]; /* the namespace of the last call on a path */
+	unsigned n_dropped;      /* messages for a session that had ended */
+	unsigned n_live_at_open; /* sessions, when the last one was opened */
+	char acted_in[16];       /* the namespace of the last call on a path */
 	uint32_t last_open_flags;
 	uint64_t last_shm_bytes;
 	bool saw_violation;

@@ -447,11 +447,36 @@ static struct orders orders_for(struct fake_agent *a, const struct wire_header *
 	return o;
 }
 
+/* Until the test says that its connection goes on. */
+static void wait_if_stalled(const struct fake_conn *c)
+{
+	struct pollfd p = {.fd = c->agent->stall, .events = POLLIN};
+
+	if (c->agent->stalled_fd == c->fd)
+		poll(&p, 1, -1);
+}
+
+/* What comes for a session that has ended, or whose place is another's, is read and forgotten. */
+static bool is_ended(struct fake_conn *c)
+{
+	struct fake_agent *a = c->agent;
+	bool ended;
+
+	pthread_mutex_lock(&a->lock);
+	ended = !a->sessions[c->session].live || a->sessions[c->session].fd != c->fd;
+	a->n_dropped += ended;
+	pthread_mutex_unlock(&a->lock);
+	return ended;
+}
+
 static int serve(struct fake_conn *c, const struct wire_header *h, const uint8_t *payload)
 {
 	struct fake_agent *a = c->agent;
 	struct orders o;
 
+	wait_if_stalled(c);
+	if (is_ended(c))
+		return 0;
 	if (h->opcode == WIRE_PING) {
 		struct wire_header pong = {.opcode = WIRE_PONG, .request_id = h->request_id};
 

@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* See rig.h. */
 #include "tests/client/rig.h"
+#include "common/clock.h"
+#include "tests/await.h"
 #include <stdlib.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 #define RIG_BUF (1u << 20)
 
@@ -75,6 +79,43 @@ struct ros2_completion rig_write(struct rig *r, const void *buf, uint32_t len, u
 {
 	rig_ok(r, ros2_prep_write(r->file, buf, len, offset, 8, &r->err));
 	return finish(r);
+}
+
+void rig_give_up_the_connection(struct rig *r)
+{
+	r->session->silent_ns = LOST_AFTER_MS * NS_PER_MS;
+	ros2_peek(r->session, NULL, 0, &r->err);
+	assert_int_equal(r->session->fd, -1);
+}
+
+bool rig_is_over(struct rig *r)
+{
+	bool over;
+
+	WITH_AGENT(r->agent, over = r->agent->conns[0].over);
+	return over;
+}
+
+void rig_write_before_and_after_a_loss(struct rig *r)
+{
+	struct ros2_completion c;
+	uint64_t one = 1;
+
+	rig_ok(r, ros2_flush(r->file, &r->err));
+	WITH_AGENT(r->agent, r->agent->stall = eventfd(0, EFD_CLOEXEC);
+	           r->agent->stalled_fd = r->agent->sessions[0].fd);
+	memset(r->buf, 1, 4096);
+	rig_ok(r, ros2_prep_write(r->file, r->buf, 4096, 0, 1, &r->err));
+	rig_ok(r, ros2_submit(r->session, &r->err));
+	rig_give_up_the_connection(r);
+	assert_int_equal(ros2_wait(r->session, &c, 1, 1, AWAIT_MS, &r->err), 1);
+	assert_int_equal(c.status, ROS2_OUTCOME_UNKNOWN);
+	memset(r->buf, 2, 4096);
+	assert_int_equal(rig_write(r, r->buf, 4096, 0).result, 4096);
+	rig_ok(r, ros2_flush(r->file, &r->err));
+	assert_int_equal(write(r->agent->stall, &one, sizeof(one)), sizeof(one));
+	assert_true(AWAIT(rig_is_over(r)));
+	close(r->agent->stall);
 }
 
 void rig_pattern(uint8_t *p, size_t n, uint32_t seed)

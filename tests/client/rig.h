@@ -37,6 +37,13 @@ struct ros2_completion rig_read_until_it_looks(struct rig *r);
  * the two that TSan knows of. */
 void rig_meet(struct rig *r);
 struct ros2_completion rig_write(struct rig *r, const void *buf, uint32_t len, uint64_t offset);
+/* A write of ones is with the agent, which has not taken it from its connection, when that is given
+ * up; twos are written on the next one; then the agent takes what the first one brought. */
+void rig_write_before_and_after_a_loss(struct rig *r);
+/* The agent has heard the end of the first connection. */
+bool rig_is_over(struct rig *r);
+/* As if the agent had said nothing for as long as it may. */
+void rig_give_up_the_connection(struct rig *r);
 void rig_pattern(uint8_t *p, size_t n, uint32_t seed);
 #define rig_ok(r, call)                                                                            \
 	do {                                                                                       \

@@ -82,6 +82,20 @@ static void without_the_doubt__a_write_is_replayed(void **state)
 	assert_int_equal(r->agent->n_clears, 2);
 }
 
+/* With the reset alone: what the agent's kernel has taken is carried out when the agent comes to
+ * it.
+ */
+static void without_the_fence__an_old_write_undoes_a_new_one(void **state)
+{
+	struct rig *r = *state;
+	uint8_t *file = fake_agent_file(r->agent, "f", 1u << 20);
+
+	client_test_switches.no_fence = true;
+	rig_open(r, NULL);
+	rig_write_before_and_after_a_loss(r);
+	assert_int_equal(file[0], 1);
+}
+
 static void without_pacing__files_beyond_the_rate_are_lost(void **state)
 {
 	struct ros2_file *files[80];
@@ -173,6 +187,7 @@ int main(void)
 		T(without_the_piece_check__a_wrong_key_writes),
 		T(without_the_proof__an_impostor_is_believed),
 		T(without_the_doubt__a_write_is_replayed),
+		T(without_the_fence__an_old_write_undoes_a_new_one),
 		T(without_pacing__files_beyond_the_rate_are_lost),
 		T(without_the_seals__memory_that_may_become_shorter_is_mapped),
 		T(without_the_kernels_help__open_files_end_the_session),

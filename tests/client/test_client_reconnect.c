@@ -4,6 +4,10 @@
 #include "tests/await.h"
 #include "tests/client/rig.h"
 #include <errno.h>
+#include <linux/sockios.h>
+#include <sys/eventfd.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 static void lost_connection__reads_are_made_again_on_a_new_session(void **state)
 {
@@ -182,6 +186,54 @@ static void calls__beyond_the_rate_wait_for_it(void **state)
 	WITH_AGENT(r->agent, r->agent->verbs_per_s = 1; r->agent->verbs_ns = UINT64_MAX / 2);
 	assert_int_equal(ros2_stat(r->mount, "f", &st, &r->err), -EAGAIN);
 	assert_int_equal(r->err.status, ROS2_RATE);
+}
+
+/* A write of the lost connection that is carried out after newer data was flushed would undo it. */
+static void lost_connection__what_it_brings_late_is_not_carried_out(void **state)
+{
+	struct rig *r = *state;
+	uint8_t *file = fake_agent_file(r->agent, "f", 1u << 20);
+
+	rig_open(r, NULL);
+	rig_write_before_and_after_a_loss(r);
+	assert_int_equal(file[0], 2);
+	assert_int_equal(r->agent->n_dropped, 1);
+	assert_int_equal(r->agent->n_live_at_open, 0);
+}
+
+/* Nor does this machine go on sending it. */
+static void lost_connection__what_was_not_sent_yet_is_not_sent(void **state)
+{
+	struct rig *r = *state;
+	uint64_t one = 1;
+	int unsent = 0;
+
+	r->agent->max_inline = 16384;
+	rig_open(r, NULL);
+	WITH_AGENT(r->agent, r->agent->stall = eventfd(0, EFD_CLOEXEC);
+	           r->agent->stalled_fd = r->agent->sessions[0].fd; r->agent->hold = true);
+	for (uint32_t i = 0; i < 32; i++)
+		rig_ok(r, ros2_prep_write(r->file, r->buf, 16384, i * 16384, i, &r->err));
+	rig_ok(r, ros2_submit(r->session, &r->err));
+	rig_ok(r, ioctl(r->session->fd, SIOCOUTQNSD, &unsent));
+	assert_true(unsent > 16384 + (int)WIRE_HEADER_LEN);
+	rig_give_up_the_connection(r);
+	assert_int_equal(write(r->agent->stall, &one, sizeof(one)), sizeof(one));
+	assert_true(AWAIT(rig_is_over(r)));
+	assert_true(r->agent->n_writes + r->agent->n_dropped < 32);
+	close(r->agent->stall);
+}
+
+/* An agent that is there and does not end sessions is asked a few times, not for ever. */
+static void lost_session__that_cannot_be_ended_does_not_keep_the_program_for_ever(void **state)
+{
+	struct rig *r = *state;
+
+	rig_open(r, NULL);
+	WITH_AGENT(r->agent, r->agent->close_status = ROS2_TIMEOUT);
+	fake_agent_reset_all(r->agent);
+	assert_int_equal(rig_read(r, r->buf, 4096, 0).result, 4096);
+	assert_in_range(r->agent->n_sessions_opened, 3, 5);
 }
 
 static void lost_connection__many_reads_in_flight_all_come_back(void **state)
@@ -382,6 +434,9 @@ int main(void)
 		T(lost_connection__a_flush_whose_send_had_not_ended_tells_an_earlier_loss),
 		T(lost_connection__files_beyond_the_rate_of_calls_are_all_had_again),
 		T(calls__beyond_the_rate_wait_for_it),
+		T(lost_connection__what_it_brings_late_is_not_carried_out),
+		T(lost_connection__what_was_not_sent_yet_is_not_sent),
+		T(lost_session__that_cannot_be_ended_does_not_keep_the_program_for_ever),
 		T(lost_connection__many_reads_in_flight_all_come_back),
 		T(revocation__ends_everything_in_flight_and_later_by_name),
 		T(violations__said_before_the_reset_are_the_reason),
