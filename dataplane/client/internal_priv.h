@@ -198,6 +198,7 @@ struct ros2_session {
 	uint64_t shm_bytes;              /* what the program wants */
 	uint64_t copied_bytes;           /* over shm, both ways */
 	bool no_verbs;                   /* AUTO found that it does not work here */
+	bool verbs_failed;               /* the last attempt had a session, and no connection */
 	enum ros2_transport transport;   /* what the program wants */
 	struct rx rx;
 	struct tx tx;

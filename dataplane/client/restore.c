@@ -94,7 +94,7 @@ bool session_end_lost(struct ros2_session *s)
 	/* An agent that does not know it has begun anew; one that takes rights away ends sessions.
 	 */
 	s->lost_may_go_on = own.status != ROS2_OK && own.status != ROS2_BAD_SESSION &&
-	                    !status_is_final(own.status);
+	                    own.status != ROS2_CLOSED && !status_is_final(own.status);
 	return !s->lost_may_go_on;
 }
 
@@ -115,6 +115,7 @@ static int open_once(struct ros2_session *s, enum ros2_transport transport, uint
 	int rc;
 
 	shm_stage_drop(s);
+	s->verbs_failed = false;
 	/* First: it counts against the tenant's limits. */
 	(void)session_end_lost(s);
 	rc = control_open_session(s->client->control, transport, shm_bytes, &granted, err);
@@ -123,8 +124,10 @@ static int open_once(struct ros2_session *s, enum ros2_transport transport, uint
 	adopt(s, &granted);
 	crypto_wipe(granted.secret, sizeof(granted.secret));
 	rc = check_lost_ended(s, err);
-	if (!rc)
+	if (!rc) {
 		rc = link_open(s, CONNECT_MS, err);
+		s->verbs_failed = rc && s->over == ROS2_TRANSPORT_VERBS;
+	}
 	if (!rc)
 		rc = restore(s, err);
 	if (rc) {
@@ -181,13 +184,12 @@ int session_open_and_restore(struct ros2_session *s, struct ros2_err *err)
 		                      "asked for");
 	rc = open_with_memory(s, transport, &own);
 	/* An agent before verbs does not know the word; and a device may be there that leads
-	 * nowhere. */
+	 * nowhere. Where tcp does not work either the agent has gone, which says nothing of it. */
 	if (rc && transport == ROS2_TRANSPORT_AUTO &&
-	    (own.status == ROS2_UNSUPPORTED ||
-	     (s->over == ROS2_TRANSPORT_VERBS && !status_is_final(own.status)))) {
-		s->no_verbs = true;
+	    (own.status == ROS2_UNSUPPORTED || (s->verbs_failed && !status_is_final(own.status)))) {
 		own = (struct ros2_err)ROS2_ERR_INIT;
 		rc = open_once(s, ROS2_TRANSPORT_TCP, 0, &own);
+		s->no_verbs = !rc;
 	}
 	if (rc && err)
 		*err = own;

@@ -134,6 +134,10 @@ static struct dp_result call_dp(struct control_dp *c, const struct rpc_method *m
 	struct fx_args a = {.session = uid_of(req), .to = "ram", .path = "ns", .flags = 3};
 	struct dp_result res;
 
+	if (m == &ros2_v1_tenant_open_session && atomic_load(&c->away)) {
+		atomic_fetch_sub(&c->away, 1);
+		return (struct dp_result){.status = ROS2_UNAVAILABLE};
+	}
 	if (m == &ros2_v1_tenant_open_session)
 		return open_session(c, req, ret);
 	if (m == &ros2_v1_tenant_close_session)

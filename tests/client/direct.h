@@ -16,6 +16,7 @@ struct control_dp {
 	/* any thread: what goes wrong from now on */
 	_Atomic bool refuse_renewals; /* no lease is renewed any more */
 	_Atomic bool verbs_nowhere;   /* sessions over verbs are answered, but nobody listens */
+	_Atomic uint32_t away;        /* so many OpenSessions find no agent */
 	_Atomic uint32_t registered;  /* leases given */
 };
 

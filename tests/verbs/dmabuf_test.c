@@ -307,6 +307,28 @@ static void dmabuf__after_a_reconnect_over_tcp_its_requests_end_by_name(void **s
 	gpu_drop(&g);
 }
 
+/* That no agent answered for a while says nothing of the device. */
+static void auto__over_verbs_is_over_verbs_again_when_the_agent_is_back(void **state)
+{
+	static const struct ros2_session_opts over_any = {.transport = ROS2_TRANSPORT_AUTO};
+	struct fx *fx = *state;
+	struct gpu g;
+	struct user u;
+
+	gpu_make(&g);
+	user_open_as(fx, &u, &over_any);
+	assert_int_equal(u.session->over, ROS2_TRANSPORT_VERBS);
+	ok(&u, gpu_register(&u, &g, BOTH));
+	u.control->away = 4;
+	user_lose_session(&u);
+	there_and_back(&u, &g, 30000, 1);
+	assert_int_equal(u.control->away, 0);
+	assert_int_equal(u.session->over, ROS2_TRANSPORT_VERBS);
+	ros2_region_deregister(g.region);
+	user_close(&u);
+	gpu_drop(&g);
+}
+
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, fx_teardown)
 int main(void)
 {
@@ -319,6 +341,7 @@ int main(void)
 		T(dmabuf__bad_arguments_are_named),
 		T(dmabuf__needs_verbs),
 		T(dmabuf__after_a_reconnect_over_tcp_its_requests_end_by_name),
+		T(auto__over_verbs_is_over_verbs_again_when_the_agent_is_back),
 	};
 
 	fx_from_env();
