@@ -24,8 +24,9 @@
 		16, (uint8_t *)(u)                                                                 \
 	}
 
-/* Over the tenant's rate of calls the agent does nothing: a call that has the usual time waits, and
- * is made again while some of it is left. Others (closing, renewing, asking why) are short. */
+/* Over the tenant's rate of calls, or with too many of them under way, the agent does nothing: a
+ * call that has the usual time waits, and is made again while some of it is left. Others (closing,
+ * renewing, asking why) are short. */
 static int call_paced(struct control *c, const struct rpc_method *m, const ProtobufCMessage *req,
                       ProtobufCMessage **ret, struct ros2_err *err)
 {
@@ -38,12 +39,13 @@ static int call_paced(struct control *c, const struct rpc_method *m, const Proto
 
 		*err = (struct ros2_err)ROS2_ERR_INIT;
 		rc = c->call(c, m, req, (uint32_t)MAX(left_ms, (uint64_t)1), ret, err);
-		if (!rc || err->status != ROS2_RATE || CLIENT_SWITCH(no_pacing))
+		if (!rc || (err->status != ROS2_RATE && err->status != ROS2_BUSY) ||
+		    CLIENT_SWITCH(no_pacing))
 			return rc;
 		wait_ms = pause_ms / 2 + crypto_random_u32() % (pause_ms / 2 + 1);
 		if (clock_monotonic_ns() + wait_ms * NS_PER_MS >= until)
 			return rc;
-		/* time: the agent's bucket fills by it */
+		/* time: the agent's bucket fills by it, and what it is at ends */
 		usleep((useconds_t)(wait_ms * 1000));
 		pause_ms = MIN(pause_ms * 2, PAUSE_MAX_MS);
 		now = clock_monotonic_ns();

@@ -23,15 +23,19 @@ static void adopt(struct ros2_session *s, const struct control_session *granted)
 	pthread_mutex_unlock(&s->lock);
 }
 
-/* The link may break again while this goes on: the caller then sees UNAVAILABLE or the like. RATE
- * passes, and a file is not given up for it. */
+/* What the agent did nothing for and will do later: nothing is given up for it. */
+static bool passes(enum ros2_status st)
+{
+	return (st == ROS2_RATE || st == ROS2_BUSY) && !CLIENT_SWITCH(no_pacing);
+}
+
+/* The link may break again while this goes on: the caller then sees UNAVAILABLE or the like. */
 static bool stops_restore(enum ros2_status st)
 {
 	/* DENIED is said of one mount, file or region. */
-	return (status_is_final(st) && st != ROS2_DENIED) || st == ROS2_UNAVAILABLE ||
-	       (st == ROS2_RATE && !CLIENT_SWITCH(no_pacing)) || st == ROS2_TIMEOUT ||
-	       st == ROS2_BAD_SESSION || st == ROS2_CLOSED || st == ROS2_CONTACT_LOST ||
-	       st == ROS2_GRANT_EXPIRED || st == ROS2_NO_GRANT;
+	return (status_is_final(st) && st != ROS2_DENIED) || passes(st) || st == ROS2_UNAVAILABLE ||
+	       st == ROS2_TIMEOUT || st == ROS2_BAD_SESSION || st == ROS2_CLOSED ||
+	       st == ROS2_CONTACT_LOST || st == ROS2_GRANT_EXPIRED || st == ROS2_NO_GRANT;
 }
 
 static int restore_files(struct ros2_session *s, struct ros2_mount *m, struct ros2_err *err)

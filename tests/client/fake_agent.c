@@ -153,6 +153,14 @@ static ProtobufCMessage *mount(struct fake_agent *a, struct fake_session *s,
 	return &r->base;
 }
 
+static bool is_too_busy(struct fake_agent *a, const struct rpc_method *m)
+{
+	if (!a->busy_next || (m != &ros2_v1_tenant_mount && m != &ros2_v1_tenant_open))
+		return false;
+	a->busy_next--;
+	return true;
+}
+
 /* Calls on a path name their mount where PathRequest does. */
 static enum ros2_status act_in(struct fake_agent *a, const struct fake_session *s,
                                const struct rpc_method *m, const ProtobufCMessage *req)
@@ -300,6 +308,8 @@ static ProtobufCMessage *dispatch(struct fake_agent *a, const struct rpc_method 
 	}
 	session = find_session(a, ((const Ros2__V1__SessionRef *)req)->session_uid);
 	*st = a->session_status ? a->session_status : session < 0 ? ROS2_BAD_SESSION : ROS2_OK;
+	if (!*st && is_too_busy(a, m))
+		*st = ROS2_BUSY;
 	if (!*st)
 		*st = act_in(a, &a->sessions[session], m, req);
 	if (*st)

@@ -171,6 +171,38 @@ static void lost_connection__files_beyond_the_rate_of_calls_are_all_had_again(vo
 			fail_msg("file %d: %s", i, r->err.msg);
 }
 
+/* A tenant that has too many calls under way at the moment has lost nothing by that, also when it
+ * lasts for longer than a call may take. */
+static void lost_connection__files_of_a_busy_agent_are_all_had_again(void **state)
+{
+	static const uint32_t timeouts_ms[] = {2000, 8};
+	struct rig *r = *state;
+
+	rig_open(r, NULL);
+	for (size_t i = 0; i < ARRAY_SIZE(timeouts_ms); i++) {
+		r->client->control->timeout_ms = timeouts_ms[i];
+		WITH_AGENT(r->agent, r->agent->busy_next = 6);
+		fake_agent_reset_all(r->agent);
+		assert_int_equal(rig_read(r, r->buf, 4096, 0).result, 4096);
+		assert_int_equal(r->agent->busy_next, 0);
+	}
+	assert_true(r->session->reconnects >= 2);
+}
+
+static void calls__that_find_the_agent_busy_wait_for_it(void **state)
+{
+	struct rig *r = *state;
+	struct ros2_file *g;
+
+	rig_open(r, NULL);
+	WITH_AGENT(r->agent, r->agent->busy_next = 5);
+	rig_ok(r, ros2_open(r->mount, "f", ROS2_O_RDONLY, 0, &g, &r->err));
+	r->client->control->timeout_ms = 8;
+	WITH_AGENT(r->agent, r->agent->busy_next = 1000);
+	assert_int_equal(ros2_open(r->mount, "f", ROS2_O_RDONLY, 0, &g, &r->err), -EBUSY);
+	assert_int_equal(r->err.status, ROS2_BUSY);
+}
+
 /* No call of the program fails for the rate while its time lasts, and then with that name. */
 static void calls__beyond_the_rate_wait_for_it(void **state)
 {
@@ -433,6 +465,8 @@ int main(void)
 		T(lost_connection__a_write_whose_send_had_not_ended_is_unflushed_too),
 		T(lost_connection__a_flush_whose_send_had_not_ended_tells_an_earlier_loss),
 		T(lost_connection__files_beyond_the_rate_of_calls_are_all_had_again),
+		T(lost_connection__files_of_a_busy_agent_are_all_had_again),
+		T(calls__that_find_the_agent_busy_wait_for_it),
 		T(calls__beyond_the_rate_wait_for_it),
 		T(lost_connection__what_it_brings_late_is_not_carried_out),
 		T(lost_connection__what_was_not_sent_yet_is_not_sent),
