@@ -114,8 +114,8 @@ int file_open_again(struct ros2_session *s, struct ros2_file *f, struct ros2_err
 	if (f->unlinked)
 		return ros2_err_named(
 			err, ROS2_NOT_FOUND,
-			"'%s' was unlinked or replaced while it was open, and the agent "
-			"that held it was lost",
+			"'%s' was unlinked or replaced while it was open, or may have "
+			"been, and the agent that held it was lost",
 			f->path);
 	rc = open_call(s, &a, err);
 	if (!rc)
@@ -269,6 +269,12 @@ static void files_moved(struct ros2_mount *at, const char *from, const char *to)
 	}
 }
 
+/* Done or not: what a name leads to now is not known either. */
+static bool is_unknown(int rc)
+{
+	return rc == ros2_status_to_errno(ROS2_OUTCOME_UNKNOWN);
+}
+
 static int stat_call(struct ros2_session *s, void *arg, struct ros2_err *err)
 {
 	struct path_args *a = arg;
@@ -305,7 +311,7 @@ int ros2_unlink(struct ros2_mount *m, const char *path, struct ros2_err *err)
 	struct path_args a = {.mount = m, .path = path, .op = CONTROL_UNLINK};
 	int rc = session_call(m->session, false, "unlink", path_call, &a, err);
 
-	if (!rc)
+	if (!rc || is_unknown(rc))
 		files_moved(m, path, NULL);
 	return rc;
 }
@@ -330,10 +336,10 @@ int ros2_rename(struct ros2_mount *m, const char *from, const char *to, struct r
 	struct path_args a = {.mount = m, .path = from, .to = to};
 	int rc = session_call(m->session, false, "rename", rename_call, &a, err);
 
-	if (!rc && strcmp(from, to)) {
-		files_moved(m, to, NULL);
-		files_moved(m, from, to);
-	}
+	if ((rc && !is_unknown(rc)) || !strcmp(from, to))
+		return rc;
+	files_moved(m, to, NULL);
+	files_moved(m, from, rc ? NULL : to);
 	return rc;
 }
 

@@ -161,16 +161,21 @@ static bool is_too_busy(struct fake_agent *a, const struct rpc_method *m)
 	return true;
 }
 
+static bool names_a_path(const struct rpc_method *m)
+{
+	return m == &ros2_v1_tenant_open || m == &ros2_v1_tenant_stat ||
+	       m == &ros2_v1_tenant_readdir || m == &ros2_v1_tenant_mkdir ||
+	       m == &ros2_v1_tenant_unlink || m == &ros2_v1_tenant_rmdir ||
+	       m == &ros2_v1_tenant_rename;
+}
+
 /* Calls on a path name their mount where PathRequest does. */
 static enum ros2_status act_in(struct fake_agent *a, const struct fake_session *s,
                                const struct rpc_method *m, const ProtobufCMessage *req)
 {
 	uint32_t n;
 
-	if (m != &ros2_v1_tenant_open && m != &ros2_v1_tenant_stat &&
-	    m != &ros2_v1_tenant_readdir && m != &ros2_v1_tenant_mkdir &&
-	    m != &ros2_v1_tenant_unlink && m != &ros2_v1_tenant_rmdir &&
-	    m != &ros2_v1_tenant_rename)
+	if (!names_a_path(m))
 		return ROS2_OK;
 	n = ((const Ros2__V1__PathRequest *)req)->mount;
 	if (!n || n > s->n_mounts)
@@ -367,6 +372,11 @@ static int fake_call(struct control *c, const struct rpc_method *m, const Protob
 
 	pthread_mutex_lock(&a->lock);
 	reply = dispatch(a, m, req, &st);
+	if (a->lose_answer && reply && names_a_path(m)) {
+		a->lose_answer = false;
+		protobuf_c_message_free_unpacked(reply, NULL);
+		st = ROS2_UNAVAILABLE;
+	}
 	pthread_mutex_unlock(&a->lock);
 	if (st)
 		return ros2_err_named(err, st, "%s: %s", m->name, ros2_status_text(st));

@@ -296,6 +296,31 @@ static void own_renames__are_followed_when_files_are_opened_again(void **state)
 	assert_int_equal(ros2_pread(g, r->buf, 10, 0, &r->err), -ENOENT);
 }
 
+/* Where it is unknown what a name leads to, it leads to nothing: never to another file. */
+static void own_renames__of_unknown_outcome_leave_no_name_to_open_files_by(void **state)
+{
+	struct rig *r = *state;
+	struct ros2_file *g, *h;
+
+	fake_agent_file(r->agent, "g", 5000);
+	fake_agent_file(r->agent, "h", 5000);
+	rig_open(r, NULL);
+	rig_ok(r, ros2_open(r->mount, "g", ROS2_O_RDWR, 0, &g, &r->err));
+	rig_ok(r, ros2_open(r->mount, "h", ROS2_O_RDWR, 0, &h, &r->err));
+	WITH_AGENT(r->agent, r->agent->lose_answer = true);
+	assert_int_equal(ros2_rename(r->mount, "f", "g", NULL), -EREMOTEIO);
+	WITH_AGENT(r->agent, r->agent->lose_answer = true);
+	assert_int_equal(ros2_unlink(r->mount, "h", &r->err), -EREMOTEIO);
+	/* While the agent holds them they are what they were. */
+	assert_int_equal(ros2_pread(h, r->buf, 10, 0, &r->err), 10);
+	WITH_AGENT(r->agent, fake_agent_file(r->agent, "f", 10));
+	fake_agent_reset_all(r->agent);
+	assert_int_equal(ros2_pread(r->file, r->buf, 10, 0, &r->err), -ENOENT);
+	assert_int_equal(ros2_pread(g, r->buf, 10, 0, &r->err), -ENOENT);
+	assert_int_equal(ros2_pread(h, r->buf, 10, 0, &r->err), -ENOENT);
+	assert_int_equal(r->err.status, ROS2_NOT_FOUND);
+}
+
 static void smaller_requests__after_a_reconnect_are_refused_here_and_no_violation(void **state)
 {
 	struct rig *r = *state;
@@ -341,6 +366,7 @@ int main(void)
 		T(background_thread__takes_no_signal_of_the_program),
 		T(unmapped_memory__ends_the_session_by_name_and_not_the_process),
 		T(own_renames__are_followed_when_files_are_opened_again),
+		T(own_renames__of_unknown_outcome_leave_no_name_to_open_files_by),
 		T(smaller_requests__after_a_reconnect_are_refused_here_and_no_violation),
 		T(nothing__can_be_read_and_written_anywhere),
 	};
