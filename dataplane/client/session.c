@@ -240,12 +240,16 @@ void session_lost(struct ros2_session *s, const struct ros2_err *how)
 	}
 	if (why.status == ROS2_CONTACT_LOST || why.status == ROS2_GRANT_EXPIRED)
 		s->why = why;
-	if (final || s->reconnect_ms == UINT32_MAX) {
+	if (final) {
 		session_die(s, &s->why);
 		return;
 	}
 	/* First what was answered and waited for its SEND only: it is unflushed, too. */
 	requests_link_lost(s);
+	if (s->reconnect_ms == UINT32_MAX) {
+		session_die(s, &s->why);
+		return;
+	}
 	note_unflushed(s);
 	/* An agent that takes every session and drops it at once is not asked again in a loop. */
 	if (clock_monotonic_ns() - s->up_since_ns > STABLE_MS * NS_PER_MS)

@@ -88,6 +88,30 @@ static void silent_agent__is_lost_after_its_time_also_for_one_who_looks_seldom(v
 	assert_int_equal(c.status, ROS2_TIMEOUT);
 }
 
+/* That the session does not reconnect makes no write less in doubt. */
+static void session__that_ends_with_its_connection_leaves_writes_in_doubt(void **state)
+{
+	struct ros2_session_opts o = {.reconnect_ms = UINT32_MAX};
+	struct rig *r = *state;
+	struct ros2_completion c[3];
+
+	rig_open(r, &o);
+	WITH_AGENT(r->agent, r->agent->hold = true);
+	rig_ok(r, ros2_prep_write(r->file, r->buf, 4096, 0, 1, &r->err));
+	rig_ok(r, ros2_prep_read(r->file, r->buf + 4096, 4096, 0, 2, &r->err));
+	rig_ok(r, ros2_submit(r->session, &r->err));
+	rig_ok(r, ros2_prep_write(r->file, r->buf, 4096, 0, 3, &r->err));
+	assert_true(AWAIT(fake_agent_count(r->agent, &r->agent->n_reads) == 1));
+	fake_agent_reset_all(r->agent);
+	assert_int_equal(ros2_wait(r->session, c, 3, 3, AWAIT_MS, &r->err), 3);
+	assert_int_equal(c[0].tag, 1);
+	assert_int_equal(c[0].status, ROS2_OUTCOME_UNKNOWN);
+	assert_int_equal(c[0].result, -EREMOTEIO);
+	/* What only reads, and what never left, is not. */
+	assert_int_equal(c[1].status, ROS2_CLOSED);
+	assert_int_equal(c[2].status, ROS2_CLOSED);
+}
+
 static void agent_that_drops_every_connection__is_given_up_and_not_stormed(void **state)
 {
 	struct ros2_session_opts o = {.reconnect_ms = 1500};
@@ -354,6 +378,7 @@ int main(void)
 		T(buffers__may_be_as_large_as_the_policy_allows_also_if_that_is_no_whole_page),
 		T(slow_program__finds_its_answers_after_a_minute_and_no_lost_agent),
 		T(silent_agent__is_lost_after_its_time_also_for_one_who_looks_seldom),
+		T(session__that_ends_with_its_connection_leaves_writes_in_doubt),
 		T(agent_that_drops_every_connection__is_given_up_and_not_stormed),
 		T(idle_connection__lost_before_a_write_leaves_it_not_in_doubt),
 		T(lease__that_ended_at_an_agent_that_restarted_is_had_from_the_new_one),
