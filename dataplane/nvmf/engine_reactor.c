@@ -192,6 +192,8 @@ static void give_lane(struct engine_reactor *r, struct nvmf_nio *nio)
 	if (l->given_up && l->state != LANE_READY) {
 		nvmf_ctrl_count(l->ctrl, NVMF_COUNT_EXPIRED);
 		nvmf_nio_over(r, nio, -ENOTCONN);
+		/* Nothing else may be in it that has the queue opened when the target is back. */
+		nvmf_lane_heat(l);
 		return;
 	}
 	now = clock_boottime_ns();

@@ -233,6 +233,29 @@ static void nvmf_recovery__a_queue_that_joins_and_dies_is_opened_ever_more_seldo
 	rig_stop(&g);
 }
 
+/* Nothing of it waits inside any more when the target is back: who asks hears that it is away,
+ * once, and that it asked is enough. */
+static void nvmf_recovery__who_is_refused_makes_the_queue_be_opened_again(void **state)
+{
+	struct rig_io r;
+	struct rig g;
+
+	begin(&g);
+	fake_refuse(true);
+	fake_cut();
+	rig_until(&g, NVMF_CTRL_BACKOFF);
+	rig_submit(&g, &r, g.all, ENGINE_OP_READ, 0, 512, g.buf);
+	clock_ahead_ns += NVMF_DEADLINES * TIMEOUT_MS * NS_PER_MS;
+	assert_int_equal(rig_wait(&g, &r), -ENOTCONN);
+	fake_refuse(false);
+	nvmf_admin_wake(g.e->admin);
+	until_lives(&g, 2);
+	assert_int_equal(rig_io(&g, g.all, ENGINE_OP_READ, 0, 512, g.buf), -ENOTCONN);
+	assert_true(AWAIT((rig_turn(&g, 5), lane(&g)->state == LANE_READY)));
+	assert_int_equal(rig_io(&g, g.all, ENGINE_OP_READ, 0, 512, g.buf), 512);
+	rig_stop(&g);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -243,6 +266,7 @@ int main(void)
 		cmocka_unit_test(nvmf_recovery__a_write_that_the_target_ended_may_have_happened),
 		cmocka_unit_test(
 			nvmf_recovery__a_queue_that_joins_and_dies_is_opened_ever_more_seldom),
+		cmocka_unit_test(nvmf_recovery__who_is_refused_makes_the_queue_be_opened_again),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
