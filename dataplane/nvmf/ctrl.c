@@ -153,6 +153,7 @@ static void live(struct nvmf_ctrl *c, uint64_t now_ns)
 	c->generation++;
 	c->failures = 0;
 	atomic_store(&c->qids, 0);
+	atomic_store(&c->write_cache, c->live.write_cache);
 	atomic_store(&c->since_ns, now_ns);
 	atomic_fetch_add(&c->lives, 1);
 	nvmf_events_begin(c, now_ns);

@@ -90,7 +90,8 @@ struct nvmf_geometry {
 /* Any thread. @volume: index in config.volumes. */
 struct nvmf_geometry nvmf_ctrl_geometry(const struct nvmf_ctrl *c, uint32_t volume);
 
-/* Any thread: must a flush be sent, or is what the target acknowledged durable? */
+/* Any thread: must a flush be sent, or is durable what the controller that is LIVE, or was last,
+ * acknowledged? */
 bool nvmf_ctrl_write_cache(const struct nvmf_ctrl *c);
 
 struct nvmf_ctrl_health {
@@ -138,6 +139,7 @@ struct nvmf_live {
 	uint32_t depth;        /* commands in flight */
 	uint32_t transfer_max; /* bytes of a command, a multiple of 4096 */
 	uint32_t in_capsule_max;
+	bool write_cache; /* volatile: what is acknowledged is not durable before a flush */
 	/* What one command may clear; 0: the target cannot. Commands name at least one block. */
 	uint64_t zeroes_max;         /* bytes */
 	uint64_t discard_blocks_max; /* in one range, alone */

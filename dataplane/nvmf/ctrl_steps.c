@@ -208,7 +208,7 @@ static int got_identify(struct nvmf_ctrl *c, const struct nvme_cqe *cqe, struct 
 	/* MDTS is not said to hold for it, but a target that tells no limit is not tempted. */
 	l->zeroes_max = c->id.has_write_zeroes ? l->transfer_max : 0;
 	l->discard_blocks_max = c->id.has_dsm ? UINT64_MAX : 0;
-	atomic_store(&c->write_cache, c->id.volatile_write_cache);
+	l->write_cache = c->id.volatile_write_cache;
 	return 0;
 }
 

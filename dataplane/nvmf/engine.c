@@ -330,7 +330,7 @@ static int nvmf_fsync(struct engine_file *f, struct ros2_err *err)
 	struct engine_reactor *r;
 	int rc;
 
-	if (!nvmf_ctrl_write_cache(f->ctrl))
+	if (!nvmf_ctrl_write_cache(f->ctrl) && !atomic_load(&f->cached))
 		return 0;
 	rc = nvmf_reactor_new(f->engine, &o, &r, err);
 	if (rc < 0)

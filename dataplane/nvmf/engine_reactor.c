@@ -206,13 +206,12 @@ static void give_lane(struct engine_reactor *r, struct nvmf_nio *nio)
 	nvmf_lane_heat(l);
 }
 
-static void begin_flush(struct nvmf_nio *nio)
+/* Over before it begins: nothing to move, or nothing that a cache has, or had that was lost. */
+static bool is_nothing(const struct nvmf_nio *nio)
 {
-	struct engine_file *f = nio->io->file;
-
-	nio->cached = atomic_exchange(&f->cached, 0);
-	/* Where nothing is to be sent. */
-	nio->flushed = nvmf_ctrl_view(f->ctrl).generation;
+	if (nio->io->op != ENGINE_OP_FLUSH)
+		return nio->len == 0;
+	return !nio->cached && !nvmf_ctrl_write_cache(nio->io->file->ctrl);
 }
 
 int nvmf_submit(struct engine_reactor *r, struct engine_io *io)
@@ -236,10 +235,10 @@ int nvmf_submit(struct engine_reactor *r, struct engine_io *io)
 	list_init(&nio->link);
 	io->priv[0] = (uintptr_t)nio;
 	if (io->op == ENGINE_OP_FLUSH)
-		begin_flush(nio);
+		nio->cached = atomic_exchange(&io->file->cached, 0);
 	if (rc < 0)
 		nvmf_nio_over(r, nio, rc);
-	else if (io->op == ENGINE_OP_FLUSH ? !nvmf_ctrl_write_cache(io->file->ctrl) : len == 0)
+	else if (is_nothing(nio))
 		nvmf_nio_over(r, nio, engine_op_clears(io->op) ? io->len : 0);
 	else
 		give_lane(r, nio);
@@ -285,7 +284,7 @@ static int64_t judge_cached(struct nvmf_nio *nio, int64_t res)
 	if (nio->io->op == ENGINE_OP_FLUSH && res == 0)
 		return nio->cached < nio->flushed ? -EREMOTEIO : 0;
 	/* It did not flush; or it has written. A write that failed was told. */
-	if (nio->io->op == ENGINE_OP_FLUSH || (res >= 0 && nvmf_ctrl_write_cache(f->ctrl)))
+	if (nio->io->op == ENGINE_OP_FLUSH || res >= 0)
 		note_cached(f, nio->cached);
 	return res;
 }

@@ -145,7 +145,7 @@ static void answered(struct nvmf_lane *l, struct nvmf_cmd *cmd, const struct nvm
 		nio->partly = changes(nio);
 	if (NVME_STATUS_CODE(status) == NVME_SC_SUCCESS) {
 		nio->flushed = l->generation;
-		if (changes(nio) && !nio->cached)
+		if (changes(nio) && !nio->cached && l->live.write_cache)
 			nio->cached = l->generation;
 	} else if (worth_another(status) && try_again(l, cmd, NVMF_RETRY_MS * NS_PER_MS)) {
 		return;

@@ -297,6 +297,28 @@ static void nvmf_recovery__a_flush_after_the_loss_of_a_cache_says_so_once(void *
 	rig_stop(&g);
 }
 
+/* A target that comes back without a cache: what its old one had is gone all the same. */
+static void nvmf_recovery__a_flush_says_so_where_there_is_no_cache_any_more(void **state)
+{
+	struct rig g;
+
+	for (int thread = 0; thread < 2; thread++) {
+		rig_init(&g);
+		fake_write_cache(true);
+		rig_start(&g);
+		write_all(&g, 7);
+		fake_write_cache(false);
+		lose_power(&g, 0);
+		assert_int_equal(thread ? g.ops->fsync(g.all, NULL) : flush(&g), -EREMOTEIO);
+		assert_int_equal(thread ? g.ops->fsync(g.all, NULL) : flush(&g), 0);
+		/* What is written from now on lies in none. */
+		write_all(&g, 8);
+		lose_power(&g, 8);
+		assert_int_equal(flush(&g), 0);
+		rig_stop(&g);
+	}
+}
+
 /* The first flush hears that some is gone, though it is the second that goes well. */
 static void nvmf_recovery__a_flush_that_fails_keeps_what_the_next_has_to_say(void **state)
 {
@@ -657,6 +679,7 @@ int main(void)
 		cmocka_unit_test(nvmf_ctrl__is_lost_when_keep_alive_fails),
 		cmocka_unit_test(nvmf_recovery__reads_and_flushes_are_made_again),
 		cmocka_unit_test(nvmf_recovery__a_flush_after_the_loss_of_a_cache_says_so_once),
+		cmocka_unit_test(nvmf_recovery__a_flush_says_so_where_there_is_no_cache_any_more),
 		cmocka_unit_test(nvmf_recovery__a_flush_that_fails_keeps_what_the_next_has_to_say),
 		cmocka_unit_test(nvmf_recovery__a_flush_is_in_doubt_only_where_a_cache_was_lost),
 		PATIENT_TEST(nvmf_recovery__a_read_that_never_goes_well_ends),
