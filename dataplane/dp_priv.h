@@ -165,6 +165,7 @@ struct dp_op {
 	struct dp_tenant *tenant;          /* counted in n_control; NULL = it closes something */
 	const struct dp_tenant *closes_of; /* compared only: whose that is; NULL = of several */
 	struct list job;
+	struct list behind; /* of what closes something: what the same owner closes after it */
 	struct dp_engine *engine;
 	struct dp_mount_obj *mount; /* referenced */
 	struct dp_file *file;       /* referenced */

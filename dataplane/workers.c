@@ -5,8 +5,8 @@
  * others only when there is a single worker. Nor do calls that may wait for storage that does not
  * answer have more than half of them together, however many tenants make them. What is closed is
  * its tenant's work, too (the last close of a large file that was unlinked frees it): nobody waits
- * for it, and a session's end brings hundreds, so it has a queue of its own, and takes turns with
- * the calls.
+ * for it, and a session's end brings hundreds, so it has queues of its own, one for each tenant,
+ * which take turns, and take turns with the calls.
  */
 #include "common/clock.h"
 #include "dataplane/dp_priv.h"
@@ -29,7 +29,8 @@ struct workers {
 	pthread_mutex_t lock;
 	pthread_cond_t cond;
 	/* guarded by lock */
-	struct list calls, closings;
+	struct list calls;
+	struct list closings; /* of each owner the first; behind it, by op.behind, its others */
 	bool closing_next;
 	struct dp_op *running[WORKERS_MAX]; /* borrowed: while at work */
 	bool stop;
@@ -87,13 +88,41 @@ static struct dp_op *pick_call(struct workers *w)
 	return NULL;
 }
 
-/* Lock held. Only the first is looked at: there may be very many of one tenant. */
+/* Lock held. The first of the owner whose turn it is, of those that have a worker left. */
 static struct dp_op *pick_closing(const struct workers *w)
 {
-	struct dp_op *op =
-		list_empty(&w->closings) ? NULL : list_first(&w->closings, struct dp_op, job);
+	struct dp_op *op;
 
-	return op && !at_its_limit(w, op) ? op : NULL;
+	list_for_each (&w->closings, op, job)
+		if (!at_its_limit(w, op))
+			return op;
+	return NULL;
+}
+
+/* Lock held. */
+static void put_closing(struct workers *w, struct dp_op *op)
+{
+	struct dp_op *first;
+
+	list_init(&op->behind);
+	list_for_each (&w->closings, first, job)
+		if (whose(first) == whose(op)) {
+			list_add_tail(&first->behind, &op->behind);
+			return;
+		}
+	list_add_tail(&w->closings, &op->job);
+}
+
+/* Lock held. Its owner's next one stands where its last turn ends: behind the other owners. */
+static void take_closing(struct workers *w, struct dp_op *op)
+{
+	struct dp_op *next =
+		list_empty(&op->behind) ? NULL : list_first(&op->behind, struct dp_op, behind);
+
+	list_del(&op->job);
+	list_del(&op->behind);
+	if (next)
+		list_add_tail(&w->closings, &next->job);
 }
 
 /* Lock held. A call and a closing by turns, where there are both. */
@@ -106,7 +135,10 @@ static struct dp_op *pick(struct workers *w)
 	if (!op)
 		return NULL;
 	w->closing_next = op == call;
-	list_del(&op->job);
+	if (op == call)
+		list_del(&op->job);
+	else
+		take_closing(w, op);
 	return op;
 }
 
@@ -189,24 +221,44 @@ void workers_put(struct workers *w, struct dp_op *op)
 	pthread_mutex_lock(&w->lock);
 	op->stage = OP_QUEUED;
 	/* Of a session is what somebody waits for: not behind what another tenant has to close. */
-	list_add_tail(op->tenant || op->ds ? &w->calls : &w->closings, &op->job);
+	if (op->tenant || op->ds)
+		list_add_tail(&w->calls, &op->job);
+	else
+		put_closing(w, op);
 	pthread_cond_signal(&w->cond);
 	pthread_mutex_unlock(&w->lock);
 }
 
+/* Lock held. It has left its queue. */
+static void give_back(struct dp_op *op, enum ros2_status why)
+{
+	op->cancelled = true;
+	dp_op_set(op, why, "withdrawn before it began");
+	dp_op_back(op);
+}
+
 /* Lock held. */
-static void give_back(struct list *queue, bool (*match)(const struct dp_op *op),
-                      enum ros2_status why)
+static void give_back_calls(struct workers *w, bool (*match)(const struct dp_op *op),
+                            enum ros2_status why)
 {
 	struct dp_op *op, *tmp;
 
-	list_for_each_safe (queue, op, tmp, job) {
+	list_for_each_safe (&w->calls, op, tmp, job) {
 		if (!match(op))
 			continue;
 		list_del(&op->job);
-		op->cancelled = true;
-		dp_op_set(op, why, "withdrawn before it began");
-		dp_op_back(op);
+		give_back(op, why);
+	}
+}
+
+/* Lock held. */
+static void give_back_closings(struct workers *w)
+{
+	while (!list_empty(&w->closings)) {
+		struct dp_op *op = list_first(&w->closings, struct dp_op, job);
+
+		take_closing(w, op);
+		give_back(op, ROS2_CANCELLED);
 	}
 }
 
@@ -218,7 +270,7 @@ static bool of_ended_session(const struct dp_op *op)
 void workers_cancel(struct workers *w)
 {
 	pthread_mutex_lock(&w->lock);
-	give_back(&w->calls, of_ended_session, ROS2_CLOSED);
+	give_back_calls(w, of_ended_session, ROS2_CLOSED);
 	pthread_mutex_unlock(&w->lock);
 }
 
@@ -243,8 +295,8 @@ void workers_stop(struct workers *w)
 {
 	pthread_mutex_lock(&w->lock);
 	w->stop = true;
-	give_back(&w->calls, any, ROS2_CANCELLED);
-	give_back(&w->closings, any, ROS2_CANCELLED);
+	give_back_calls(w, any, ROS2_CANCELLED);
+	give_back_closings(w);
 	pthread_cond_broadcast(&w->cond);
 	pthread_mutex_unlock(&w->lock);
 	for (uint32_t i = 0; i < w->n; i++)
