@@ -145,7 +145,8 @@ int ctl_object_load(struct ctl *c, const struct store_object *row, struct ros2_e
 	struct policy_source src = {.name = row->file,
 	                            .text = row->doc,
 	                            .len = strlen(row->doc),
-	                            .first_line = (int)row->line};
+	                            .first_line = (int)row->line,
+	                            .stored = true};
 	struct policy_diags diags = POLICY_DIAGS_INIT;
 	struct policy_set *set = NULL;
 	struct ctl_object *o;

@@ -151,6 +151,7 @@ struct policy_source {
 	const char *text; /* @len bytes, any bytes */
 	size_t len;
 	int first_line; /* line number of the text's first line; 0 means 1 */
+	bool stored;    /* was accepted before: how it is written is not judged again */
 };
 
 /* All documents of all sources, in order. 0: *ret is a new set and there are no errors (maybe

@@ -381,7 +381,8 @@ static int refuse_tag_directives(struct tree_reader *r)
 }
 
 /* A reviewer must see what the parser sees, in comments too: one invisible character or one change
- * of direction, and a rule reads like another (CVE-2021-42574). The first is reported; the text is
+ * of direction, and a rule reads like another (CVE-2021-42574); one carriage return that most
+ * readers show as nothing, and a rule goes on from a comment. The first is reported; the text is
  * read on, so that its other faults are found. */
 static void refuse_hidden(struct tree_reader *r)
 {
@@ -393,6 +394,12 @@ static void refuse_hidden(struct tree_reader *r)
 		len = utf8_decode(t + i, n - i, &cp);
 		if (!len)
 			return; /* the reader says so */
+		if (t[i] == '\r' && ends_line(r->src, i)) {
+			refuse(r, mark_of_byte(r, i),
+			       "a carriage return without a line feed is not accepted, nor in a "
+			       "comment: it ends a line that looks as if it went on");
+			return;
+		}
 		if (len == 1 || utf8_printable(cp))
 			continue; /* of ASCII the reader refuses what is not text */
 		refuse(r, mark_of_byte(r, i),
@@ -409,7 +416,8 @@ int tree_next(struct tree_reader *r, struct arena *a, struct tree_doc *ret)
 	int rc;
 
 	if (!r->began) {
-		refuse_hidden(r);
+		if (!r->src->stored)
+			refuse_hidden(r);
 		if (refuse_tag_directives(r) < 0)
 			return -EINVAL;
 	}

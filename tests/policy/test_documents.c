@@ -413,6 +413,24 @@ static void policy_parse__takes_no_documents_as_a_warning(void **state)
 	}
 }
 
+/* What an older version accepted is loaded at a start of a newer one, as it meant then. */
+static void policy_parse__takes_stored_text_however_it_is_written(void **state)
+{
+	static const char text[] = "# an old line end\rapiVersion: ros2/v1\rkind: Agent\r"
+				   "metadata: {name: a} # \xe2\x80\xae\n";
+	struct policy_source src = {"t.yaml", text, sizeof(text) - 1, 7, .stored = true};
+	struct policy_diags d = POLICY_DIAGS_INIT;
+	struct policy_set *s = NULL;
+
+	assert_int_equal(policy_parse(&src, 1, &s, &d), 0);
+	assert_int_equal(policy_set_find(s, POLICY_KIND_AGENT, "a")->name_line, 10);
+	policy_set_free(s);
+	/* the control */
+	src.stored = false;
+	assert_int_equal(policy_parse(&src, 1, &s, &d), -EINVAL);
+	policy_diags_fini(&d);
+}
+
 static void policy_parse__finds_one_name_defined_in_two_files(void **state)
 {
 	static const char text[] = "apiVersion: ros2/v1\nkind: Agent\nmetadata: {name: a}\n";
@@ -724,6 +742,7 @@ int main(void)
 		cmocka_unit_test(policy_parse__keeps_a_hundred_diagnostics_and_counts_the_rest),
 		cmocka_unit_test(policy_parse__refuses_texts_and_mappings_beyond_their_bounds),
 		cmocka_unit_test(policy_parse__takes_no_documents_as_a_warning),
+		cmocka_unit_test(policy_parse__takes_stored_text_however_it_is_written),
 		cmocka_unit_test(policy_parse__finds_one_name_defined_in_two_files),
 		cmocka_unit_test(policy_set__puts_replaces_finds_and_removes),
 		cmocka_unit_test(policy_check__finds_what_a_removed_engine_leaves_behind),
