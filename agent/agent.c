@@ -31,10 +31,12 @@ void agent_path(const struct agent *a, const char *name, char out[PATH_MAX])
 	snprintf(out, PATH_MAX, "%.3900s/%s", a->o.state_dir, name);
 }
 
-/* The next process must not give back what this one knows in memory only to have been revoked. */
+/* The next process must not give back what this one knows in memory only to have been taken away.
+ */
 void agent_fatal(struct agent *a, const struct ros2_err *err)
 {
-	if (a->revoker && revoker_is_ahead_of_disk(a->revoker))
+	if (a->revoker &&
+	    (revoker_is_ahead_of_disk(a->revoker) || persist_is_ahead_of_disk(a->persist)))
 		persist_end_in_doubt(a->persist);
 	a->o.on_fatal(a->o.arg, err);
 }

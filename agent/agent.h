@@ -134,17 +134,27 @@ uint64_t persist_sequence(const struct persist *p);
 /* Contact moved: its file follows, at most every few seconds; @now: at once. */
 void persist_contact(struct persist *p, bool now);
 bool persist_is_idle(const struct persist *p);
-/* A revocation is not on disk. From here on contact is not written: *ret is what its file is to
- * hold instead, which gives nothing after a restart. */
+/* What took rights away and is in memory only: the disk gives more than is in force. While there is
+ * any, contact is not written, and its file gives nothing after a restart. */
+enum persist_doubt {
+	DOUBT_REVOCATION = 1,
+	DOUBT_DOCUMENT = 2, /* an object narrowed or removed */
+	DOUBT_BUNDLE = 4,
+};
+/* There is some: the stamp is taken out of the file, again with each call until it is out. */
+void persist_doubt(struct persist *p, enum persist_doubt which);
+/* The process would end with something of it in memory and a stamp on disk. */
+bool persist_is_ahead_of_disk(const struct persist *p);
+/* For revocations, whose receipts wait for it: *ret is what the file of contact is to hold. */
 void persist_distrust(struct persist *p, uint8_t ret[CONTACT_FILE_LEN]);
 /* The disk writer: writes that over the file, which needs no space, or else removes it. */
 int persist_unstamp(const struct persist *p, const uint8_t with[CONTACT_FILE_LEN],
                     struct ros2_err *err);
-/* The process ends with such a revocation in memory: the file gives nothing, and no stamp is
+/* The process ends with something of the kind in memory: the file gives nothing, and no stamp is
  * written any more. On the loop's thread; waits for what the writer has in hand. */
 void persist_end_in_doubt(struct persist *p);
-/* All of them are on disk: contact is written again. Does nothing otherwise. */
-void persist_trust(struct persist *p);
+/* All of that kind is on disk; of every kind: contact is written again. */
+void persist_trust(struct persist *p, enum persist_doubt which);
 /* Makes the snapshot go away, durably: a damaged revocation log covers everything in it. */
 int persist_forget(struct agent *a, struct ros2_err *err);
 #endif

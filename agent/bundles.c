@@ -2,8 +2,10 @@
 /*
  * A bundle's way: given -> on disk -> in force. One that does not parse goes nowhere; one that the
  * disk does not take waits in memory, at most PKI_PEM_MAX of each kind, and of what is in force
- * that holds which it names, too (ARCHITECTURE, rule 10). A start meanwhile has what the disk has,
- * until the controller gives it again, with the first word of the stream.
+ * that holds which it names, too (ARCHITECTURE, rule 10). A start meanwhile reads the old one, and
+ * has no contact (persist_doubt), so it gives nothing to whom that names, until the controller
+ * gives the new one again, with the first word of the stream. Which controller that may be is all
+ * that the old one still says.
  */
 #include "agent/bundles.h"
 #include "agent/service.h"
@@ -137,6 +139,19 @@ static void judge_controller(struct bundles *b)
 	uplink_reopen(b->a->uplink);
 }
 
+/* All of them are on disk, or a process that started now would believe who is believed no more. */
+static void tell_doubt(struct bundles *b)
+{
+	bool unwritten = false;
+
+	for (size_t i = 0; i < BUNDLE_KINDS; i++)
+		unwritten |= b->v[i].unwritten;
+	if (unwritten)
+		persist_doubt(b->a->persist, DOUBT_BUNDLE);
+	else
+		persist_trust(b->a->persist, DOUBT_BUNDLE);
+}
+
 /* It needs nothing, so it is done; but for the record, which says when one is missing. */
 static void put_in_force(struct bundles *b, struct one *o, struct pki_trust *trust, bool written)
 {
@@ -150,6 +165,7 @@ static void put_in_force(struct bundles *b, struct one *o, struct pki_trust *tru
 	pki_trust_unref(o->trust);
 	o->trust = pki_trust_ref(trust);
 	o->unwritten = !written;
+	tell_doubt(b);
 	record(b, o, &c, NULL);
 	log_info("%s: %zu authorities, %zu new, %zu gone%s", o->name, c.authorities, c.added,
 	         c.removed, written ? "" : ": in force, and not on disk");
@@ -204,6 +220,7 @@ static int try_given(struct bundles *b, struct one *o, struct ros2_err *err)
 		return r;
 	if (written && is_text(o->trust, o->given, o->given_len)) {
 		o->unwritten = false;
+		tell_doubt(b);
 		return 0;
 	}
 	if (pki_trust_new(o->given, o->given_len, &trust, &why) < 0) {
@@ -215,6 +232,8 @@ static int try_given(struct bundles *b, struct one *o, struct ros2_err *err)
 		put_in_force(b, o, trust, true);
 	else
 		(void)take_away(b, o, trust, &why); /* without memory: in a second */
+	if (o->unwritten)
+		tell_doubt(b); /* again: the stamp may not be out yet */
 	pki_trust_unref(trust);
 	return MIN(r, 0);
 }

@@ -9,6 +9,7 @@
 #include "agent/agent.h"
 #include "agent/health.h"
 #include "agent/snapshot.h"
+#include "agent/test_switches.h"
 #include "common/clock.h"
 #include "common/fsx.h"
 #include "common/util.h"
@@ -53,7 +54,7 @@ struct persist {
 	struct ros2_err err;
 
 	bool contact_busy, contact_wanted;
-	bool distrusted; /* a revocation is not on disk */
+	unsigned doubts; /* persist_doubt: not on disk */
 	struct writer_job contact_job;
 	pthread_mutex_t contact_lock; /* of the file, and of ends */
 	bool ends;                    /* no stamp is written any more */
@@ -63,6 +64,14 @@ struct persist {
 	int contact_r;
 	struct ros2_err contact_err;
 	struct loop_timer contact_pause;
+	struct { /* the stamp is taken out */
+		struct writer_job job;
+		bool busy, again;
+		bool done; /* it is out, and stays out while there are doubts */
+		uint8_t with[CONTACT_FILE_LEN];
+		int r;
+		struct ros2_err err;
+	} unstamp;
 };
 
 static void start(struct persist *p);
@@ -135,6 +144,8 @@ static void failed(struct persist *p)
 	log_error("snapshot: %s: trying again", p->err.msg);
 	health_wrote(p->a->health, HEALTH_SNAPSHOT, p->r, &p->err);
 	state_not_stored(p->a->state, &p->err);
+	if (state_takes_away(p->a->state))
+		persist_doubt(p, DOUBT_DOCUMENT);
 	while (!list_empty(&p->writing)) {
 		struct waiter *w = list_entry(p->writing.prev, struct waiter, link);
 
@@ -164,6 +175,7 @@ static void done(struct writer_job *j)
 	}
 	/* A receive during the callbacks belongs to the next number. */
 	state_stored(p->a->state, p->number, clock_boottime_ns());
+	persist_trust(p, DOUBT_DOCUMENT);
 	run_waiters(&p->writing);
 	if (wrote)
 		persist_contact(p, false);
@@ -281,7 +293,7 @@ uint64_t persist_sequence(const struct persist *p)
 
 bool persist_is_idle(const struct persist *p)
 {
-	return !p->busy && !p->contact_busy && !p->wanted;
+	return !p->busy && !p->contact_busy && !p->unstamp.busy && !p->wanted;
 }
 
 /* ---- contact ---- */
@@ -326,7 +338,7 @@ void persist_contact(struct persist *p, bool now)
 	struct contact_saved s = {.epoch = p->a->epoch, .snapshot_sequence = p->sequence_on_disk};
 
 	p->contact_wanted = true;
-	if (p->distrusted || p->contact_busy || p->a->ended || (p->contact_pause.loop && !now))
+	if (p->doubts || p->contact_busy || p->a->ended || (p->contact_pause.loop && !now))
 		return;
 	p->contact_wanted = false;
 	memcpy(s.stamp.boot_id, p->a->contact.boot_id, 16);
@@ -336,12 +348,19 @@ void persist_contact(struct persist *p, bool now)
 	writer_submit(p->a->disk_writer, &p->contact_job);
 }
 
-void persist_distrust(struct persist *p, uint8_t ret[CONTACT_FILE_LEN])
+/* ---- no contact from the disk ---- */
+
+static void unstamped_contact(const struct persist *p, uint8_t ret[CONTACT_FILE_LEN])
 {
 	struct contact_saved s = {.epoch = p->a->epoch, .snapshot_sequence = p->sequence_on_disk};
 
-	p->distrusted = true;
 	contact_encode(&s, ret);
+}
+
+void persist_distrust(struct persist *p, uint8_t ret[CONTACT_FILE_LEN])
+{
+	p->doubts |= DOUBT_REVOCATION;
+	unstamped_contact(p, ret);
 }
 
 int persist_unstamp(const struct persist *p, const uint8_t with[CONTACT_FILE_LEN],
@@ -365,6 +384,62 @@ int persist_unstamp(const struct persist *p, const uint8_t with[CONTACT_FILE_LEN
 	return fsx_sync_dir(p->a->o.state_dir, err);
 }
 
+static void unstamp_work(struct writer_job *j)
+{
+	struct persist *p = container_of(j, struct persist, unstamp.job);
+
+	p->unstamp.err = (struct ros2_err)ROS2_ERR_INIT;
+	p->unstamp.r = persist_unstamp(p, p->unstamp.with, &p->unstamp.err);
+}
+
+/* Behind what the writer of the contact file has to write there. When that has ended there is no
+ * other thread. */
+static void unstamp(struct persist *p)
+{
+	p->unstamp.busy = true;
+	p->unstamp.again = false;
+	unstamped_contact(p, p->unstamp.with);
+	if (!p->a->ended) {
+		writer_submit(p->a->disk_writer, &p->unstamp.job);
+		return;
+	}
+	p->unstamp.job.work(&p->unstamp.job);
+	p->unstamp.job.done(&p->unstamp.job);
+}
+
+static void unstamp_done(struct writer_job *j)
+{
+	struct persist *p = container_of(j, struct persist, unstamp.job);
+
+	p->unstamp.busy = false;
+	if (p->unstamp.r < 0)
+		log_error("%s: a restart before the controller answers may give back what was "
+		          "taken away",
+		          p->unstamp.err.msg);
+	/* Since then contact may have been written, and doubted again. */
+	if (p->doubts && p->unstamp.again)
+		unstamp(p);
+	else
+		p->unstamp.done = p->doubts && p->unstamp.r == 0;
+}
+
+void persist_doubt(struct persist *p, enum persist_doubt which)
+{
+	p->doubts |= which;
+	if (p->unstamp.done || AGENT_SWITCH(contact_kept))
+		return;
+	if (p->unstamp.busy)
+		p->unstamp.again = true;
+	else
+		unstamp(p);
+}
+
+bool persist_is_ahead_of_disk(const struct persist *p)
+{
+	return !p->unstamp.done && !AGENT_SWITCH(contact_kept) &&
+	       (p->doubts || state_takes_away(p->a->state));
+}
+
 void persist_end_in_doubt(struct persist *p)
 {
 	struct ros2_err err = ROS2_ERR_INIT;
@@ -382,11 +457,14 @@ void persist_end_in_doubt(struct persist *p)
 		          err.msg);
 }
 
-void persist_trust(struct persist *p)
+void persist_trust(struct persist *p, enum persist_doubt which)
 {
-	if (!p->distrusted)
+	if (!(p->doubts & which))
 		return;
-	p->distrusted = false;
+	p->doubts &= ~(unsigned)which;
+	if (p->doubts)
+		return;
+	p->unstamp.done = false;
 	persist_contact(p, false);
 }
 
@@ -458,7 +536,8 @@ static void load_contact(struct agent *a, struct contact_saved *ret)
 		return;
 	}
 	if (!contact_restore(&a->contact, ret, clock_boottime_ns()))
-		log_info("last contact was in another boot, or a revocation found no room: no "
+		log_info("last contact was in another boot, or what took rights away found no "
+		         "room: no "
 		         "rights until the controller answers");
 }
 
@@ -561,6 +640,8 @@ int persist_new(struct agent *a, struct persist **ret)
 	p->job.done = done;
 	p->contact_job.work = contact_work;
 	p->contact_job.done = contact_done;
+	p->unstamp.job.work = unstamp_work;
+	p->unstamp.job.done = unstamp_done;
 	agent_path(a, "snapshot", p->path);
 	agent_path(a, "contact", p->contact_path);
 	*ret = p;

@@ -101,7 +101,7 @@ static void one_less_in_doubt(struct revoker *r)
 	if (--r->n_doubt)
 		return;
 	r->unstamped = false;
-	persist_trust(r->a->persist);
+	persist_trust(r->a->persist, DOUBT_REVOCATION);
 }
 
 /* ---- held nowhere ---- */

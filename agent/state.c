@@ -373,6 +373,23 @@ void state_not_stored(struct state *s, const struct ros2_err *why)
 	}
 }
 
+static bool has_older_on_disk(const struct list *unsaved)
+{
+	const struct state_object *o;
+
+	list_for_each (unsaved, o, unsaved)
+		if (o->on_disk && o->key.kind != OBJ_GRANT)
+			return true;
+	return false;
+}
+
+bool state_takes_away(const struct state *s)
+{
+	return s->save_all || s->saving_all || !list_empty(&s->removals) ||
+	       !list_empty(&s->removing) || has_older_on_disk(&s->unsaved) ||
+	       has_older_on_disk(&s->saving);
+}
+
 static void retry_failed(struct state *s, uint64_t now_ns)
 {
 	struct state_object *o, *tmp;
@@ -391,8 +408,10 @@ void state_stored(struct state *s, uint64_t number, uint64_t now_ns)
 
 	list_init(&saved);
 	splice_tail(&saved, &s->saving);
-	while (!list_empty(&saved))
+	while (!list_empty(&saved)) {
+		list_first(&saved, struct state_object, unsaved)->on_disk = true;
 		list_del(saved.next);
+	}
 	drop_removals(&s->removing);
 	s->saving_all = false;
 	apply_kind(s, OBJ_ENGINE, number, now_ns);

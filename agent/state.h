@@ -81,6 +81,9 @@ uint64_t state_bytes(const struct state *s);
 void state_stored(struct state *s, uint64_t number, uint64_t now_ns);
 /* The write failed and is tried again: the controller hears FAILED with the reason. */
 void state_not_stored(struct state *s, const struct ros2_err *why);
+/* Something that is not durable takes away what the disk still gives: an object is gone, or an
+ * older version of a tenant or an engine is there. */
+bool state_takes_away(const struct state *s);
 /* One grant that may be used before it is stored. Named error when it could not be applied. */
 int state_apply_grant(struct state *s, const struct ros2_uid *uid, uint64_t now_ns,
                       struct ros2_err *err);

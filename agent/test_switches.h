@@ -18,7 +18,7 @@ struct agent_test_switches {
 	_Atomic bool no_verb_limit;      /* controlVerbsPerSecond is counted, not enforced */
 	_Atomic bool no_session_trust;   /* whose CA is gone from the bundle keeps his sessions */
 	_Atomic bool receipt_unwritten;  /* a receipt does not wait for the disk */
-	_Atomic bool contact_kept;       /* a revocation that found no room leaves the stamp */
+	_Atomic bool contact_kept;       /* what took away and found no room leaves the stamp */
 	_Atomic bool
 		no_transport_check; /* transports and engines that are not good enough are used */
 };

@@ -3,8 +3,9 @@
  * Bundles that change while everybody is connected: tenants whose CA is gone lose their connection
  * and their sessions, a controller whose CA is gone loses the agent, an agent whose CA is gone
  * keeps the rules of a lost contact until it has another certificate. Negative controls: with the
- * judgements off the old connection and its sessions go on. session_events.c is compiled into this
- * test with its switches.
+ * judgements off the old connection and its sessions go on; with the contact file kept a kill gives
+ * back what was taken away. session_events.c and persist.c are compiled into this test with their
+ * switches.
  */
 #include "agent/bundles.h"
 #include "agent/test_switches.h"
@@ -13,6 +14,7 @@
 #include "common/pki.h"
 #include "common/util.h"
 #include "tests/agent/world.h"
+#include "tests/await.h"
 #include <errno.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -382,7 +384,7 @@ static const struct fsx_ops *real_io;
 
 static int full_rename(const char *from, const char *to)
 {
-	if (full && strstr(to, "infra-bundle.pem")) {
+	if (full && strstr(to, "-bundle.pem")) {
 		errno = ENOSPC;
 		return -1;
 	}
@@ -440,6 +442,86 @@ static void bundle__without_the_controllers_ca_that_finds_no_place_ends_its_conn
 	fsx_io = real_io;
 }
 
+/* What found no place is not known to the next process, which reads the old bundle. */
+static struct rpc_channel *take_and_kill(struct world *w)
+{
+	struct rpc_channel *a2;
+	struct ros2_uid s2;
+
+	world_agent_start(w);
+	world_populate(w);
+	a2 = world_tenant(w, "alpha2");
+	assert_int_equal(world_open_session(a2, &s2), ROS2_OK);
+	world_wait_stored(w);
+	assert_true(AWAIT(world_has_stamp(w)));
+	full = true;
+	w->tenant_bundle = "tenant.crt";
+	world_cut(w);
+	wait_times(w, w->actions, "trust.reload", 2); /* it is in force, and found no place */
+	assert_int_equal(stat_as(a2, &s2, NULL), ROS2_UNAUTHENTICATED);
+	if (!agent_test_switches.contact_kept)
+		assert_true(AWAIT(!world_has_stamp(w)));
+	rpc_channel_free(a2);
+	world_controller_stop(w);
+	/* Killed: nothing of its end is written. */
+	world_copy(w->dir, "state/contact", "contact");
+	world_agent_stop(w);
+	world_copy(w->dir, "contact", "state/contact");
+	world_agent_start(w);
+	return world_tenant(w, "alpha2");
+}
+
+static void
+bundle__that_took_and_found_no_place_holds_after_a_kill_without_a_controller(void **state)
+{
+	struct fsx_ops io = *fsx_io;
+	struct world *w = begin();
+	struct rpc_channel *a2;
+	struct ros2_uid s;
+
+	real_io = fsx_io;
+	io.rename = full_rename;
+	fsx_io = &io;
+	a2 = take_and_kill(w);
+	assert_int_equal(world_open_session(a2, &s), ROS2_CONTACT_LOST);
+	rpc_channel_free(a2);
+	/* With a place for it all others have their rights again after a restart. */
+	w->done_at_hello = true;
+	full = false;
+	world_controller_start(w);
+	assert_true(AWAIT(world_has_stamp(w)));
+	world_controller_stop(w);
+	world_agent_stop(w);
+	world_agent_start(w);
+	a2 = world_tenant(w, "alpha2");
+	assert_int_not_equal(world_open_session(a2, &s), ROS2_OK); /* no handshake */
+	rpc_channel_free(a2);
+	a2 = world_tenant(w, "alpha");
+	assert_int_equal(world_open_session(a2, &s), ROS2_OK);
+	rpc_channel_free(a2);
+	end(w);
+	fsx_io = real_io;
+}
+
+static void control__with_the_contact_file_kept_a_bundle_gives_it_back(void **state)
+{
+	struct fsx_ops io = *fsx_io;
+	struct world *w = begin();
+	struct rpc_channel *a2;
+	struct ros2_uid s;
+
+	real_io = fsx_io;
+	io.rename = full_rename;
+	fsx_io = &io;
+	agent_test_switches.contact_kept = true;
+	a2 = take_and_kill(w);
+	assert_int_equal(world_open_session(a2, &s), ROS2_OK);
+	agent_test_switches.contact_kept = full = false;
+	rpc_channel_free(a2);
+	end(w);
+	fsx_io = real_io;
+}
+
 static void agent__whose_ca_is_gone_has_lost_contact_until_it_has_another_certificate(void **state)
 {
 	struct rpc_channel *a;
@@ -492,6 +574,9 @@ int main(void)
 		cmocka_unit_test(bundle__without_the_controllers_ca_ends_its_connection),
 		cmocka_unit_test(
 			bundle__without_the_controllers_ca_that_finds_no_place_ends_its_connection),
+		cmocka_unit_test(
+			bundle__that_took_and_found_no_place_holds_after_a_kill_without_a_controller),
+		cmocka_unit_test(control__with_the_contact_file_kept_a_bundle_gives_it_back),
 		cmocka_unit_test(
 			agent__whose_ca_is_gone_has_lost_contact_until_it_has_another_certificate),
 	};

@@ -125,42 +125,6 @@ static void kill_agent(struct world *w)
 	copying = false;
 }
 
-struct idle {
-	struct world *w;
-	bool is;
-};
-
-static void look_idle(void *arg)
-{
-	struct idle *i = arg;
-
-	i->is = persist_is_idle(i->w->agent->persist);
-}
-
-/* All that was given is on disk. */
-static void wait_stored(struct world *w)
-{
-	struct idle i = {w, false};
-
-	assert_true(AWAIT((loop_call(w->loop, look_idle, &i), i.is)));
-}
-
-static bool has_stamp(struct world *w)
-{
-	struct contact_saved s;
-	char path[4200];
-	void *p = NULL;
-	size_t n;
-	bool has;
-
-	testing_path(path, w->dir, "state/contact");
-	if (fsx_read_file(path, 4096, &p, &n, NULL) < 0)
-		return false;
-	has = contact_decode(p, n, &s, NULL) == 0 && s.stamp.boottime_ns;
-	free(p);
-	return has;
-}
-
 static enum ros2_status try_session(struct world *w, const char *tenant)
 {
 	struct rpc_channel *c = world_tenant(w, tenant);
@@ -175,8 +139,8 @@ static enum ros2_status try_session(struct world *w, const char *tenant)
 static void revoke_and_kill(struct world *w)
 {
 	assert_int_equal(try_session(w, "alpha"), ROS2_OK);
-	wait_stored(w);
-	assert_true(AWAIT(has_stamp(w)));
+	world_wait_stored(w);
+	assert_true(AWAIT(world_has_stamp(w)));
 	disk_full = true;
 	world_revoke(w, OBJ_TENANT, WORLD_ALPHA_SEED, 1);
 	world_wait(w, &w->receipts, 1);
@@ -264,14 +228,14 @@ static void contact__after_it_counts_when_the_controller_has_sent_all_it_owes(vo
 	world_send(w, &o, 1, true);
 	assert_true(AWAIT(try_session(w, "beta") == ROS2_OK));
 	assert_int_equal(try_session(w, "alpha"), ROS2_REVOKED);
-	assert_false(has_stamp(w));
+	assert_false(world_has_stamp(w));
 	/* With room again all of it is on disk, and a restart has its rights. */
 	n = w->receipts;
 	disk_full = false;
 	world_wait(w, &w->receipts, n + 1);
 	assert_true(w->last_durable);
-	assert_true(AWAIT(has_stamp(w)));
-	wait_stored(w);
+	assert_true(AWAIT(world_has_stamp(w)));
+	world_wait_stored(w);
 	world_controller_stop(w);
 	kill_agent(w);
 	world_agent_start(w);
@@ -286,14 +250,74 @@ static void kill_alone(struct world *w)
 	world_agent_start(w);
 }
 
+/* ---- documents that take away ---- */
+
+static void narrow_alpha(struct world *w)
+{
+	Ros2__V1__AgentObject *o =
+		fix_tenant(&w->f, "alpha", "spiffe://ros2.test/tenant/nobody", WORLD_ALPHA_SEED, 2);
+
+	world_send(w, &o, 1, false);
+}
+
+static void remove_alpha(struct world *w)
+{
+	world_remove(w, OBJ_TENANT, WORLD_ALPHA_SEED, 1);
+}
+
+/* The new document finds no room, and the process is killed: the disk has the old one. */
+static void take_away_and_kill(struct world *w, void (*take_away)(struct world *w))
+{
+	unsigned failed = w->failed;
+
+	assert_int_equal(try_session(w, "alpha"), ROS2_OK);
+	world_wait_stored(w);
+	assert_true(AWAIT(world_has_stamp(w)));
+	disk_full = true;
+	take_away(w);
+	assert_true(AWAIT(try_session(w, "alpha") == ROS2_DENIED));
+	if (agent_test_switches.contact_kept)
+		world_wait(w, &w->failed, failed + 1);
+	else
+		assert_true(AWAIT(!world_has_stamp(w)));
+	world_controller_stop(w);
+	kill_agent(w);
+	world_agent_start(w);
+}
+
+static void document__that_took_and_found_no_room_holds_after_a_kill(void **state)
+{
+	struct world *w = *state;
+
+	take_away_and_kill(w, narrow_alpha);
+	assert_int_equal(try_session(w, "alpha"), ROS2_CONTACT_LOST);
+}
+
+static void removal__that_found_no_room_holds_after_a_kill(void **state)
+{
+	struct world *w = *state;
+
+	take_away_and_kill(w, remove_alpha);
+	assert_int_equal(try_session(w, "alpha"), ROS2_CONTACT_LOST);
+}
+
+static void control__with_the_contact_file_kept_a_document_gives_it_back(void **state)
+{
+	struct world *w = *state;
+
+	agent_test_switches.contact_kept = true;
+	take_away_and_kill(w, narrow_alpha);
+	assert_int_equal(try_session(w, "alpha"), ROS2_OK);
+}
+
 /* ---- a disk that fails ---- */
 
 /* The process ends for it, and there is a next one. */
 static void revoke_on_a_failing_disk(struct world *w)
 {
 	assert_int_equal(try_session(w, "alpha"), ROS2_OK);
-	wait_stored(w);
-	assert_true(AWAIT(has_stamp(w)));
+	world_wait_stored(w);
+	assert_true(AWAIT(world_has_stamp(w)));
 	disk_fails = true;
 	world_revoke(w, OBJ_TENANT, WORLD_ALPHA_SEED, 1);
 	/* poll: on the loop's thread */
@@ -331,7 +355,7 @@ static void agent__that_ends_under_a_revocation_takes_the_stamp_out_all_the_same
 	struct world *w = *state;
 
 	assert_int_equal(try_session(w, "alpha"), ROS2_OK);
-	wait_stored(w);
+	world_wait_stored(w);
 	disk_full = hold_log = true;
 	world_revoke(w, OBJ_TENANT, WORLD_ALPHA_SEED, 1);
 	/* poll: of a writer */
@@ -340,13 +364,18 @@ static void agent__that_ends_under_a_revocation_takes_the_stamp_out_all_the_same
 	loop_thread_join(w->loop);
 	hold_log = false;
 	agent_free(TAKE_PTR(w->agent));
-	assert_false(has_stamp(w));
+	assert_false(world_has_stamp(w));
 	world_controller_stop(w);
 	world_agent_start(w);
 	assert_int_equal(try_session(w, "alpha"), ROS2_CONTACT_LOST);
 }
 
 /* ---- too many at once ---- */
+
+struct idle {
+	struct world *w;
+	bool is;
+};
 
 static void look_done(void *arg)
 {
@@ -365,8 +394,8 @@ static void revoke_one_too_many(struct world *w)
 	/* Each says each second that it is not on disk. */
 	log_set_level(LOG_LEVEL_ERROR + 1);
 	assert_int_equal(try_session(w, "alpha"), ROS2_OK);
-	wait_stored(w);
-	assert_true(AWAIT(has_stamp(w)));
+	world_wait_stored(w);
+	assert_true(AWAIT(world_has_stamp(w)));
 	disk_full = unsynced = true;
 	for (uint32_t k = 0; k < REVOCATIONS_MAX; k++) {
 		memcpy(name.b, &k, sizeof(k));
@@ -391,7 +420,7 @@ static void revoke__that_was_one_too_many_holds_after_a_kill_without_a_controlle
 	n = w->beats;
 	/* Each is answered with a stamp. */
 	world_wait(w, &w->beats, n + 10);
-	assert_false(has_stamp(w));
+	assert_false(world_has_stamp(w));
 	kill_alone(w);
 	assert_int_equal(try_session(w, "alpha"), ROS2_CONTACT_LOST);
 }
@@ -402,8 +431,8 @@ static void control__with_the_contact_file_kept_one_too_many_works_again(void **
 
 	agent_test_switches.contact_kept = true;
 	revoke_one_too_many(w);
-	wait_stored(w);
-	assert_true(has_stamp(w));
+	world_wait_stored(w);
+	assert_true(world_has_stamp(w));
 	kill_alone(w);
 	assert_int_equal(try_session(w, "alpha"), ROS2_OK);
 }
@@ -421,10 +450,10 @@ static void revoke__that_was_one_too_many_is_asked_for_again_when_there_is_room(
 	world_revoke(w, OBJ_TENANT, WORLD_ALPHA_SEED, 1);
 	world_wait(w, &w->receipts, n + 1);
 	assert_true(w->last_durable);
-	assert_false(has_stamp(w));
+	assert_false(world_has_stamp(w));
 	o = fix_engine(&w->f, "files", 1, 1);
 	world_send(w, &o, 1, true);
-	assert_true(AWAIT(has_stamp(w)));
+	assert_true(AWAIT(world_has_stamp(w)));
 	kill_alone(w);
 	assert_int_equal(try_session(w, "alpha"), ROS2_REVOKED);
 }
@@ -438,6 +467,9 @@ int main(void)
 		T(revoke__that_found_no_room_even_to_write_over_holds_after_a_kill),
 		T(control__with_the_contact_file_kept_it_works_again),
 		T(contact__after_it_counts_when_the_controller_has_sent_all_it_owes),
+		T(document__that_took_and_found_no_room_holds_after_a_kill),
+		T(removal__that_found_no_room_holds_after_a_kill),
+		T(control__with_the_contact_file_kept_a_document_gives_it_back),
 		T(revoke__on_a_failing_disk_holds_in_the_next_process),
 		T(control__with_the_contact_file_kept_a_failing_disk_gives_it_back),
 		T(agent__that_ends_under_a_revocation_takes_the_stamp_out_all_the_same),

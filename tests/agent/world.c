@@ -446,6 +446,41 @@ void world_agent_stop(struct world *w)
 	w->agent = NULL;
 }
 
+struct idle {
+	struct world *w;
+	bool is;
+};
+
+static void look_idle(void *arg)
+{
+	struct idle *i = arg;
+
+	i->is = persist_is_idle(i->w->agent->persist);
+}
+
+void world_wait_stored(struct world *w)
+{
+	struct idle i = {w, false};
+
+	assert_true(AWAIT((loop_call(w->loop, look_idle, &i), i.is)));
+}
+
+bool world_has_stamp(struct world *w)
+{
+	struct contact_saved s;
+	char path[4200];
+	void *p = NULL;
+	size_t n;
+	bool has;
+
+	testing_path(path, w->dir, "state/contact");
+	if (fsx_read_file(path, 4096, &p, &n, NULL) < 0)
+		return false;
+	has = contact_decode(p, n, &s, NULL) == 0 && s.stamp.boottime_ns;
+	free(p);
+	return has;
+}
+
 /* ---- the test's side ---- */
 
 void world_start(struct world *w)

@@ -90,6 +90,10 @@ void world_ask_report(struct world *w);
 void world_cut(struct world *w);
 /* Sends the answer that was held back. */
 void world_answer_grant(struct world *w);
+/* All that was given is on disk. */
+void world_wait_stored(struct world *w);
+/* The contact file has a stamp: a restart has contact. */
+bool world_has_stamp(struct world *w);
 /* Waits up to 8 s until *counter >= n. */
 void world_wait(struct world *w, const _Atomic unsigned *counter, unsigned n);
 bool world_wait_action(struct world *w, const char *action);
