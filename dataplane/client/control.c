@@ -256,7 +256,7 @@ int control_truncate(struct control *c, const uint8_t uid[16], uint64_t handle, 
 }
 
 int control_stat(struct control *c, const uint8_t uid[16], uint32_t mount, const char *path,
-                 struct ros2_stat *ret, struct ros2_err *err)
+                 uint32_t timeout_ms, struct ros2_stat *ret, struct ros2_err *err)
 {
 	Ros2__V1__PathRequest req = ROS2__V1__PATH_REQUEST__INIT;
 	ProtobufCMessage *reply = NULL;
@@ -265,7 +265,7 @@ int control_stat(struct control *c, const uint8_t uid[16], uint32_t mount, const
 	req.session_uid = (ProtobufCBinaryData)UID(uid);
 	req.mount = mount;
 	req.path = (char *)path;
-	rc = call(c, &ros2_v1_tenant_stat, &req.base, 0, &reply, err);
+	rc = call(c, &ros2_v1_tenant_stat, &req.base, timeout_ms, &reply, err);
 	if (rc)
 		return rc;
 	stat_of(ros2_v1_tenant_stat_out(reply), ret);

@@ -47,7 +47,7 @@ int control_stat_handle(struct control *c, const uint8_t uid[16], uint64_t handl
 int control_truncate(struct control *c, const uint8_t uid[16], uint64_t handle, uint64_t size,
                      struct ros2_err *err);
 int control_stat(struct control *c, const uint8_t uid[16], uint32_t mount, const char *path,
-                 struct ros2_stat *ret, struct ros2_err *err);
+                 uint32_t timeout_ms, struct ros2_stat *ret, struct ros2_err *err);
 enum control_path_op { CONTROL_MKDIR, CONTROL_UNLINK, CONTROL_RMDIR };
 int control_path(struct control *c, const uint8_t uid[16], uint32_t mount, enum control_path_op op,
                  const char *path, uint32_t mode, struct ros2_err *err);

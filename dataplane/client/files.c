@@ -78,7 +78,7 @@ void ros2_unmount(struct ros2_mount *m)
 		struct ros2_file *f = list_first(&m->files, struct ros2_file, link);
 
 		session_drain(m->session, NULL, f, &gone);
-		if (m->session->state == LINK_UP)
+		if (m->session->state == LINK_UP && !f->broken.code)
 			control_close(control_of(m->session), m->session->uid, f->handle, NULL);
 		file_free(f);
 	}
@@ -280,7 +280,8 @@ static int stat_call(struct ros2_session *s, void *arg, struct ros2_err *err)
 	struct path_args *a = arg;
 	int rc = is_broken(&a->mount->broken, err);
 
-	return rc ? rc : control_stat(control_of(s), s->uid, a->mount->id, a->path, a->stat, err);
+	return rc ? rc
+	          : control_stat(control_of(s), s->uid, a->mount->id, a->path, 0, a->stat, err);
 }
 
 int ros2_stat(struct ros2_mount *m, const char *path, struct ros2_stat *ret, struct ros2_err *err)

@@ -173,23 +173,27 @@ void session_die(struct ros2_session *s, const struct ros2_err *why)
 	requests_fail(s, why);
 }
 
-/* Any call on the session answers with its state; one on a handle that is not there is the
- * cheapest. A handle of ours is used when there is one: an unknown one would count as a violation.
- */
+/* Any call on the session answers with its state; one that asks for attributes is the cheapest.
+ * What is asked for is ours on this session, where there is anything: else it would count as a
+ * violation of somebody who meant none. */
 static void ask_why(struct ros2_session *s, struct ros2_err *ret)
 {
+	const struct ros2_file *file = NULL, *f;
+	const struct ros2_mount *mount = NULL, *m;
 	struct ros2_stat st;
-	uint64_t handle = 0;
-	struct ros2_mount *m;
 
 	list_for_each (&s->mounts, m, link) {
-		if (!list_empty(&m->files))
-			handle = list_first(&m->files, struct ros2_file, link)->handle;
+		if (!m->broken.code)
+			mount = m;
+		list_for_each (&m->files, f, link)
+			if (!f->broken.code)
+				file = f;
 	}
-	if (handle)
-		control_stat_handle(s->client->control, s->uid, handle, WHY_MS, &st, ret);
+	if (file)
+		control_stat_handle(s->client->control, s->uid, file->handle, WHY_MS, &st, ret);
 	else
-		control_stat(s->client->control, s->uid, 0, "", &st, ret);
+		control_stat(s->client->control, s->uid, mount ? mount->id : 0, "", WHY_MS, &st,
+		             ret);
 }
 
 static void note_unflushed(struct ros2_session *s)

@@ -169,6 +169,16 @@ static bool names_a_path(const struct rpc_method *m)
 	       m == &ros2_v1_tenant_rename;
 }
 
+static enum ros2_status check_handle(struct fake_agent *a, const struct fake_session *s,
+                                     const struct rpc_method *m, const ProtobufCMessage *req)
+{
+	if ((m != &ros2_v1_tenant_close && m != &ros2_v1_tenant_stat_handle) ||
+	    (((const Ros2__V1__HandleRef *)req)->handle & ~0xfffull) == s->handle_base)
+		return ROS2_OK;
+	a->n_bad_handles++;
+	return ROS2_BAD_HANDLE;
+}
+
 /* Calls on a path name their mount where PathRequest does. */
 static enum ros2_status act_in(struct fake_agent *a, const struct fake_session *s,
                                const struct rpc_method *m, const ProtobufCMessage *req)
@@ -178,8 +188,10 @@ static enum ros2_status act_in(struct fake_agent *a, const struct fake_session *
 	if (!names_a_path(m))
 		return ROS2_OK;
 	n = ((const Ros2__V1__PathRequest *)req)->mount;
-	if (!n || n > s->n_mounts)
+	if (!n || n > s->n_mounts) {
+		a->n_bad_mounts++;
 		return ROS2_NOT_FOUND;
+	}
 	snprintf(a->acted_in, sizeof(a->acted_in), "%s", s->mounts[n - 1]);
 	return ROS2_OK;
 }
@@ -317,6 +329,8 @@ static ProtobufCMessage *dispatch(struct fake_agent *a, const struct rpc_method 
 		*st = ROS2_BUSY;
 	if (!*st)
 		*st = act_in(a, &a->sessions[session], m, req);
+	if (!*st)
+		*st = check_handle(a, &a->sessions[session], m, req);
 	if (*st)
 		return NULL;
 	if (m == &ros2_v1_tenant_mount)

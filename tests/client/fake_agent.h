@@ -148,9 +148,10 @@ struct fake_agent {
 	unsigned n_files_sent, n_files_refused; /* by the kernel, at EVIL_SHM_FILE */
 	unsigned n_over_rate, n_sessions_opened, n_opens, n_registers, n_renewals, n_reads,
 		n_writes, n_flushes, n_clears, n_pings;
-	unsigned n_dropped;      /* messages for a session that had ended */
-	unsigned n_live_at_open; /* sessions, when the last one was opened */
-	char acted_in[16];       /* the namespace of the last call on a path */
+	unsigned n_bad_handles, n_bad_mounts; /* of other sessions, or none */
+	unsigned n_dropped;                   /* messages for a session that had ended */
+	unsigned n_live_at_open;              /* sessions, when the last one was opened */
+	char acted_in[16];                    /* the namespace of the last call on a path */
 	uint32_t last_open_flags;
 	uint64_t last_shm_bytes;
 	bool saw_violation;

@@ -398,6 +398,33 @@ static void lost_file__fails_by_itself_and_leaves_the_others(void **state)
 	assert_int_equal(ros2_pread(g, r->buf, 10, 0, &r->err), -ENOENT);
 }
 
+/* The agent would record a refusal that nobody earned. */
+static void lost_file__is_not_asked_for_by_the_handle_that_it_had(void **state)
+{
+	struct ros2_err how = ROS2_ERR_INIT;
+	struct rig *r = *state;
+	struct ros2_file *g;
+
+	fake_agent_file(r->agent, "g", 5000);
+	rig_open(r, NULL);
+	rig_ok(r, ros2_open(r->mount, "g", ROS2_O_RDWR, 0, &g, &r->err));
+	WITH_AGENT(r->agent, r->agent->files[0].path[0] = 'x');
+	for (int i = 0; i < 2; i++) {
+		fake_agent_reset_all(r->agent);
+		assert_int_equal(ros2_pread(g, r->buf, 10, 0, &r->err), 10);
+		assert_int_equal(r->file->broken.status, ROS2_NOT_FOUND);
+	}
+	rig_ok(r, ros2_close(g, &r->err));
+	/* Nor is a mount that is none, where no file is left to ask for. */
+	ros2_err_named(&how, ROS2_CLOSED, "the test says so");
+	session_lost(r->session, &how);
+	rig_ok(r, ros2_open(r->mount, "g", ROS2_O_RDWR, 0, &g, &r->err));
+	assert_int_equal(ros2_pread(g, r->buf, 10, 0, &r->err), 10);
+	ros2_unmount(r->mount);
+	assert_int_equal(r->agent->n_bad_handles, 0);
+	assert_int_equal(r->agent->n_bad_mounts, 0);
+}
+
 /* The agent numbers the mounts of each session from 1: what has no mount of its own any more must
  * not go by the number that another has now. */
 static void lost_mount__fails_by_itself_and_never_acts_in_another_namespace(void **state)
@@ -479,6 +506,7 @@ int main(void)
 		T(restarted_agent__control_calls_find_the_new_session),
 		T(calls_that_change_things__are_not_repeated_when_the_agent_is_lost),
 		T(lost_file__fails_by_itself_and_leaves_the_others),
+		T(lost_file__is_not_asked_for_by_the_handle_that_it_had),
 		T(lost_mount__fails_by_itself_and_never_acts_in_another_namespace),
 		T(deregistered_memory__is_never_reached_again),
 	};
