@@ -131,6 +131,7 @@ struct fake_agent {
 	int pull_then_expire; /* ... after a PULL was answered */
 	int nak_next;         /* status of a NAK for the next request */
 	int drop_after;       /* closes the connection instead of the n-th answer; 0 = never */
+	bool drop_wipes;      /* ... and all files are zeros then: its machine lost its power */
 	bool lose_answer;     /* of the next call on a path, which is carried out */
 	int busy_next;        /* so many mounts and opens are refused BUSY */
 	uint32_t verbs_per_s; /* 0: as many calls as come */

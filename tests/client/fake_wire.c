@@ -490,8 +490,12 @@ static int serve(struct fake_conn *c, const struct wire_header *h, const uint8_t
 		c->held = *h;
 		return 0;
 	}
-	if (o.drop)
+	if (o.drop) {
+		for (int i = 0; i < FAKE_FILES && a->drop_wipes; i++)
+			if (a->files[i].data)
+				memset(a->files[i].data, 0, a->files[i].size);
 		return -1;
+	}
 	if (o.evil == EVIL_SHM_FILE)
 		fake_shm_file(c);
 	else if (o.evil)

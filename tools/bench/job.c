@@ -3,7 +3,7 @@
  * One job of `ros2-bench run`: a session, a slice of the file that no other job touches, and a ring
  * kept full. With --verify a block is never in flight twice, its generation is known, and a read is
  * compared with it; a write whose outcome is unknown makes its block unknown until it is written
- * again.
+ * again, and a flush all that was written since the last good one.
  */
 #include "common/clock.h"
 #include "common/util.h"
@@ -83,8 +83,10 @@ static int set_up(struct job *j, struct ros2_err *err)
 	if (o->verify) {
 		j->generations = calloc(j->n_blocks, sizeof(*j->generations));
 		j->busy = calloc(j->n_blocks, 1);
+		j->unflushed = calloc(j->n_blocks, 1);
 	}
-	if (!j->slots || !j->free_slots || (o->verify && (!j->generations || !j->busy)))
+	if (!j->slots || !j->free_slots ||
+	    (o->verify && (!j->generations || !j->busy || !j->unflushed)))
 		return ros2_err_set(err, -ENOMEM, "no memory for a job");
 	rc = ros2_session_open(j->load->client, &so, &j->session, err);
 	if (!rc)
@@ -112,6 +114,7 @@ static void tear_down(struct job *j)
 	free(j->free_slots);
 	free(j->generations);
 	free(j->busy);
+	free(j->unflushed);
 }
 
 /* ---- requests ---- */
@@ -222,6 +225,7 @@ static void note_change(struct job *j, const struct slot *s)
 {
 	uint32_t *is = &j->generations[s->block];
 
+	j->unflushed[s->block] = 1;
 	if (s->op == RW_WRITE)
 		*is = s->generation;
 	else if (s->op == RW_ZERO)
@@ -304,6 +308,16 @@ static void drain(struct job *j)
 	}
 }
 
+/* @kept: all of it is durable; else any of it may be gone. */
+static void note_flush(struct job *j, bool kept)
+{
+	for (uint64_t b = 0; j->generations && b < j->n_blocks; b++) {
+		if (j->unflushed[b] && !kept)
+			j->generations[b] = 0;
+		j->unflushed[b] = 0;
+	}
+}
+
 static void flush(struct job *j)
 {
 	struct ros2_err err = ROS2_ERR_INIT;
@@ -311,12 +325,14 @@ static void flush(struct job *j)
 
 	if (j->err.code)
 		return;
-	if (ros2_flush(j->file, &err)) {
+	if (!ros2_flush(j->file, &err)) {
+		note_flush(j, true);
+	} else if (err.status == ROS2_OUTCOME_UNKNOWN) {
 		/* Said once for writes that a lost agent had taken. */
-		if (err.status == ROS2_OUTCOME_UNKNOWN)
-			j->unknown++;
-		else
-			fail(j, &err);
+		j->unknown++;
+		note_flush(j, false);
+	} else {
+		fail(j, &err);
 	}
 	j->flush_ns = clock_monotonic_ns() - began;
 }

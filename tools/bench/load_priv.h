@@ -28,6 +28,7 @@ struct job {
 	uint64_t first_block, n_blocks, next;
 	uint32_t *generations; /* owned; per block, 0 = not known, else see job.c; --verify only */
 	uint8_t *busy;         /* owned; --verify only */
+	uint8_t *unflushed; /* owned; per block, changed since the last good flush; --verify only */
 	uint64_t rng;
 	uint32_t last_generation; /* never given to two writes */
 	struct hist read, write, clear;

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A job of ros2-bench against an agent that may lose what was not flushed. */
+#include "tests/client/rig.h"
+#include "tools/bench/load_priv.h"
+
+#define BLOCKS 8u
+#define BS     4096u
+
+/* Writes each block once, flushes, and reads back what it knows. */
+static void write_and_verify(struct rig *r, struct job *ret)
+{
+	static char ns[] = "data", name[] = "f";
+	struct bench_opts o = {.ns = ns,
+	                       .file = name,
+	                       .size = BLOCKS * BS,
+	                       .bytes = BLOCKS * BS,
+	                       .bs = BS,
+	                       .depth = 4,
+	                       .rw = RW_WRITE,
+	                       .transport = ROS2_TRANSPORT_TCP,
+	                       .verify = true};
+	struct load l = {.o = &o, .n_jobs = 1, .pattern = 7, .bytes_left = BLOCKS * BS};
+
+	rig_ok(r, client_new(fake_control_new(r->agent), 2000, &l.client, &r->err));
+	atomic_store(&l.go, true);
+	*ret = (struct job){0};
+	job_init(ret, &l, 0);
+	job_main(ret);
+	ros2_disconnect(l.client);
+}
+
+static void bench__verifies_what_was_flushed(void **state)
+{
+	struct rig *r = *state;
+	struct job *j = calloc(1, sizeof(*j));
+
+	write_and_verify(r, j);
+	assert_int_equal(j->err.code, 0);
+	assert_int_equal(j->unknown, 0);
+	assert_int_equal(j->verified, BLOCKS);
+	free(j);
+}
+
+/* The flush said so: that is no corruption. */
+static void bench__does_not_take_what_a_flush_said_may_be_gone_for_corrupt(void **state)
+{
+	struct rig *r = *state;
+	struct job *j = calloc(1, sizeof(*j));
+
+	WITH_AGENT(r->agent, r->agent->drop_after = BLOCKS + 1; r->agent->drop_wipes = true);
+	write_and_verify(r, j);
+	assert_int_equal(r->agent->n_flushes, 2);
+	assert_string_equal(j->err.msg, "");
+	assert_int_equal(j->unknown, 1);
+	assert_int_equal(j->verified, 0);
+	free(j);
+}
+
+#define T(f) cmocka_unit_test_setup_teardown(f, rig_setup, rig_teardown)
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		T(bench__verifies_what_was_flushed),
+		T(bench__does_not_take_what_a_flush_said_may_be_gone_for_corrupt),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
