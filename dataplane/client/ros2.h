@@ -140,7 +140,8 @@ enum ros2_open_flags {
 int ros2_open(struct ros2_mount *m, const char *path, uint32_t flags, uint32_t mode,
               struct ros2_file **ret, struct ros2_err *err);
 /* NULL is fine. BUSY while requests on it are prepared or in flight. Otherwise @f is gone, whatever
- * is returned. Does not flush. */
+ * is returned. Does not flush, and what was not flushed is nobody's afterwards: if the agent is
+ * lost no later flush tells it. */
 int ros2_close(struct ros2_file *f, struct ros2_err *err);
 
 struct ros2_stat {
@@ -160,7 +161,8 @@ int ros2_rename(struct ros2_mount *m, const char *from, const char *to, struct r
 int ros2_truncate(struct ros2_file *f, uint64_t size, struct ros2_err *err);
 /* Data written before is durable when this returns 0. OUTCOME_UNKNOWN, once, when the agent was
  * lost after it had taken writes that were not flushed: they may be gone, and only the caller knows
- * them. */
+ * them. Told are losses of what was written through @f: not through another ros2_file of the same
+ * object, nor through one that was closed before this one was opened. */
 int ros2_flush(struct ros2_file *f, struct ros2_err *err);
 
 struct ros2_dirent {
