@@ -123,7 +123,15 @@ static int load_probe(void *arg, const struct store_probe *p)
 
 static int load_note(void *arg, const void *p, size_t n, int slot)
 {
-	return ctl_note_load(((struct loading *)arg)->c, p, n, slot);
+	struct loading *l = arg;
+	int r = ctl_note_load(l->c, p, n, slot);
+
+	if (r == -EBADMSG)
+		return ros2_err_set(l->err, r,
+		                    "slot %d of the journal of revocations cannot be read: is it "
+		                    "of a newer ros2-controller? Nothing starts without it",
+		                    slot);
+	return r < 0 ? ros2_err_set(l->err, r, "no memory for a revocation of the journal") : r;
 }
 
 static int load_doubt(void *arg)

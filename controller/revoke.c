@@ -435,8 +435,7 @@ static void record_later(struct ctl_revocation *r)
 {
 	struct ctl *c = r->unrecorded.c;
 
-	if (!c->stopping)
-		loop_timer_in_ms(c->loop, &r->unrecorded.again, RECORD_AGAIN_MS, record_again, r);
+	loop_timer_in_ms(c->loop, &r->unrecorded.again, RECORD_AGAIN_MS, record_again, r);
 }
 
 int ctl_revocation_recorded(const struct ctl *c, const struct ros2_uid *target,
@@ -689,11 +688,12 @@ int revoke_adopt(struct ctl *c, struct ctl_revocation *r, const struct ctl_revok
 
 int ctl_note_load(struct ctl *c, const void *note, size_t n, int slot)
 {
-	struct ctl_revocation *r = revoke_note_unpack(c, note, n), *same;
+	struct ctl_revocation *r, *same;
 	struct ctl_revoke v = {0};
+	int rc = revoke_note_unpack(c, note, n, &r);
 
-	if (!r)
-		return n ? 0 : -EINVAL;
+	if (rc < 0)
+		return rc;
 	HASH_FIND(hh, c->revocations, r->uid.b, ROS2_UID_LEN, same);
 	if (same) { /* a write that failed had arrived all the same, and another place was taken */
 		revoke_free(c, r);

@@ -7,9 +7,6 @@
 #include <errno.h>
 #include <string.h>
 
-#define LOG_COMPONENT "controller"
-#include "common/log.h"
-
 #define NOTE_ALL 0xffff /* instead of a number of agents: every enrolled one */
 
 static uint8_t *put_number(uint8_t *p, uint64_t v, int bytes)
@@ -133,15 +130,16 @@ static int note_owed(struct ctl *c, struct ctl_revocation *r, struct note_reader
 	return rc ? -ENOMEM : 0;
 }
 
-struct ctl_revocation *revoke_note_unpack(struct ctl *c, const void *note, size_t len)
+int revoke_note_unpack(struct ctl *c, const void *note, size_t len, struct ctl_revocation **ret)
 {
 	struct note_reader in = {note, (const uint8_t *)note + len, false};
 	struct ctl_revocation *r = calloc(1, sizeof(*r));
 	struct ctl_owed *o, *tmp;
 	struct ctl_caller *who;
+	int rc;
 
 	if (!r)
-		return NULL;
+		return -ENOMEM;
 	who = &r->unrecorded.who;
 	list_init(&r->owed);
 	get_uid(&in, &r->uid);
@@ -158,11 +156,15 @@ struct ctl_revocation *revoke_note_unpack(struct ctl *c, const void *note, size_
 	get_text(&in, who->spiffe, sizeof(who->spiffe));
 	get_text(&in, who->peer, sizeof(who->peer));
 	in.bad |= r->kind < STORE_TENANT || r->kind > STORE_LEASE;
-	if (note_owed(c, r, &in) == 0 && !in.bad && in.p == in.end)
-		return r;
-	log_error("a revocation in the journal cannot be read: it is left there");
+	rc = note_owed(c, r, &in);
+	if (in.bad || in.p != in.end)
+		rc = -EBADMSG;
+	if (!rc) {
+		*ret = r;
+		return 0;
+	}
 	list_for_each_safe (&r->owed, o, tmp, link)
 		free(o);
 	free(r);
-	return NULL;
+	return rc;
 }

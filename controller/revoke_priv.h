@@ -16,6 +16,6 @@ void revoke_set_targets(struct store_txn *t, const struct ctl_revocation *r);
 /* The length. */
 size_t revoke_note_pack(const struct ctl_revocation *r, const struct ctl_caller *who,
                         uint8_t out[STORE_NOTE_MAX]);
-/* Not yet in the table of revocations; NULL without memory, or when it cannot be read. */
-struct ctl_revocation *revoke_note_unpack(struct ctl *c, const void *note, size_t len);
+/* Not yet in the table of revocations. -ENOMEM; -EBADMSG: it cannot be read. */
+int revoke_note_unpack(struct ctl *c, const void *note, size_t len, struct ctl_revocation **ret);
 #endif

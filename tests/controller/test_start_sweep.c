@@ -9,9 +9,12 @@
  * tests/controller/test_store_power.c and tests/integration/full_disk.)
  */
 #include "common/log.h"
+#include "controller/revoke_priv.h"
 #include "tests/await.h"
 #include "tests/controller/service_fixture.h"
 #include "tests/sweep/sweep.h"
+#include <fcntl.h>
+#include <unistd.h>
 
 #define KIND(k) ROS2__V1__OBJECT_KIND__OBJECT_KIND_##k
 
@@ -111,10 +114,88 @@ START(start__that_cannot_write_its_files_says_so_or_works, SWEEP_WRITE, ENOSPC, 
 START(start__that_cannot_sync_its_files_says_so_or_works, SWEEP_SYNC, EIO, 2)
 START(start__that_cannot_listen_says_so, SWEEP_BIND, EADDRINUSE, 2)
 
+/* ---- a revocation that only the journal has ---- */
+
+#define SLOT 4096 /* docs/decisions/0014 */
+#define HEAD 16
+
+static size_t pack_note(uint8_t out[STORE_NOTE_MAX])
+{
+	struct ctl_revocation r = {.uid = ros2_uid_new(),
+	                           .target_uid = ros2_uid_new(),
+	                           .kind = STORE_SESSION,
+	                           .name = "gone",
+	                           .version = 100};
+
+	list_init(&r.owed);
+	return revoke_note_pack(&r, &ctl_system, out);
+}
+
+/* What the process before carried out and answered is not left out for want of memory. */
+static void note__is_carried_out_or_nothing_starts(void **state)
+{
+	struct sweep s = {.kind = SWEEP_ALLOC, .error = ENOMEM};
+	uint8_t note[STORE_NOTE_MAX];
+	size_t n = pack_note(note);
+
+	while (sweep_next(&s)) {
+		struct ctl c = {0};
+		int r = ctl_note_load(&c, note, n, 0);
+
+		sweep_off();
+		assert_int_equal(r, sweep_fired() ? -ENOMEM : 0);
+		assert_int_equal(HASH_CNT(hh, c.revocations), r ? 0 : 1);
+		ctl_revocations_free(&c);
+	}
+	assert_in_range(s.points, 1, 100);
+}
+
+static void le32(uint8_t *p, uint32_t v)
+{
+	for (int i = 0; i < 4; i++)
+		p[i] = (uint8_t)(v >> (8 * i));
+}
+
+/* In the first slot, as a process that ended before there was space leaves it; the checksum is
+ * right. */
+static void put_note(struct sf *f, size_t cut)
+{
+	uint8_t slot[SLOT] = "ROS2REV1";
+	size_t n = pack_note(slot + HEAD) - cut;
+	AUTO_FREE char *path = NULL;
+	int fd;
+
+	le32(slot + 8, (uint32_t)n);
+	le32(slot + 12, crypto_crc32c(slot + HEAD, n));
+	assert_true(asprintf(&path, "%s/revocations", f->opts.data_dir) > 0);
+	fd = open(path, O_WRONLY | O_CLOEXEC);
+	assert_true(fd >= 0);
+	assert_int_equal(pwrite(fd, slot, sizeof(slot), 0), sizeof(slot));
+	close(fd);
+}
+
+/* Of a newer version, say: it has taken something away. */
+static void start__that_cannot_read_a_revocation_says_so(void **state)
+{
+	struct ros2_err err = ROS2_ERR_INIT;
+	struct sf *f = *state;
+
+	sf_stop(f);
+	f->admin = NULL;
+	put_note(f, 1);
+	assert_int_equal(sf_try(f, &err), -EBADMSG);
+	assert_non_null(strstr(err.msg, "slot 0 of the journal of revocations"));
+	/* The control. */
+	put_note(f, 0);
+	sf_start(f);
+}
+
 #define T(f) cmocka_unit_test_setup_teardown(f, sf_setup, sf_teardown)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		T(start__that_cannot_read_a_revocation_says_so),
+		cmocka_unit_test(note__is_carried_out_or_nothing_starts),
 		T(start__without_memory_says_so_or_works),
 		T(start__without_memory_of_sqlite_says_so_or_works),
 		T(start__without_descriptors_says_so_or_works),
