@@ -167,7 +167,7 @@ struct ctl_agent {
 	struct clock_stamp stamp;
 	bool contact_lost;
 	bool from_store, welcomed; /* enrolled before this process; has heard its epoch */
-	uint64_t hellos_ns;        /* link_hello.c: boottime at which its bucket would be empty */
+	uint64_t busy_ns;          /* link_hello.c: boottime at which its bucket would be empty */
 	struct loop_timer contact_timer;
 	uint32_t sessions, leases;
 	uint64_t spool_records;
@@ -260,7 +260,7 @@ struct ctl {
 	struct outbox *outbox;
 	struct list gate; /* of struct gate_wait */
 	size_t n_gate;
-	bool gate_busy, stopping;
+	bool gate_busy;
 	unsigned agents_connected;
 	uint64_t beats;
 	uint64_t probe_changes; /* reports that answered differently than those before */
@@ -493,6 +493,7 @@ void ctl_grants_kill_agent(struct ctl_agent *a);
 /* Takes every grant away that @tenant's policy no longer allows. Its row and its record are owed
  * until ctl_grants_settle. */
 void ctl_grants_recheck(struct ctl_object *tenant);
+void ctl_grants_recheck_agent(struct ctl_agent *a); /* the same of what is there */
 /* Hands what is owed to the store, which keeps it. Before all that may allow such a grant again:
  * its row would be in force at the next start. -EBUSY without memory; then it is tried again each
  * second, too. */
@@ -556,11 +557,11 @@ void ctl_receipt(struct ctl_agent *a, struct ctl_receipt *r);
 void ctl_revocations_resend(struct ctl_agent *a);
 int ctl_revocation_load(struct ctl *c, const struct store_revocation *r);
 int ctl_receipt_load(struct ctl *c, const struct store_receipt *r);
-/* A revocation that another process carried out and could not record: it is carried out here, and
- * recorded once ctl_revocations_start has run. After everything else was loaded. 1: it was there
- * already, and its slot is free. */
 /* revoke_doubt.c: store_loader.doubt. */
 int ctl_doubt_load(struct ctl *c);
+/* A revocation that another process carried out and could not record: it is carried out here, and
+ * recorded once ctl_revocations_start has run. After everything else was loaded. 1: it was there
+ * already, and its slot is free. -ENOMEM; -EBADMSG: it cannot be read, and nothing may start. */
 int ctl_note_load(struct ctl *c, const void *note, size_t n, int slot);
 void ctl_revocations_start(struct ctl *c);
 void ctl_revocations_free(struct ctl *c);

@@ -339,22 +339,34 @@ static bool still_allowed(const struct ctl_grant *g)
 	       principal_allowed(g->tenant, g->principal);
 }
 
+static void recheck(struct ctl_grant *g)
+{
+	if (still_allowed(g))
+		return;
+	if (g->agent->link)
+		link_removals(g->agent->link,
+		              &(struct link_have){STORE_GRANT, g->uid, g->t.version}, 1);
+	g->owes_end = true;
+	g->end_tenant = g->tenant->uid;
+	g->end_agent = g->agent->obj->uid;
+	ctl_grant_kill(g);
+	list_add_tail(&g->ctl->ends, &g->of_tenant);
+}
+
 void ctl_grants_recheck(struct ctl_object *tenant)
 {
 	struct ctl_grant *g, *tmp;
 
-	list_for_each_safe (&tenant->grants, g, tmp, of_tenant) {
-		if (still_allowed(g))
-			continue;
-		if (g->agent->link)
-			link_removals(g->agent->link,
-			              &(struct link_have){STORE_GRANT, g->uid, g->t.version}, 1);
-		g->owes_end = true;
-		g->end_tenant = tenant->uid;
-		g->end_agent = g->agent->obj->uid;
-		ctl_grant_kill(g);
-		list_add_tail(&g->ctl->ends, &g->of_tenant);
-	}
+	list_for_each_safe (&tenant->grants, g, tmp, of_tenant)
+		recheck(g);
+}
+
+void ctl_grants_recheck_agent(struct ctl_agent *a)
+{
+	struct ctl_grant *g, *tmp;
+
+	list_for_each_safe (&a->grants, g, tmp, of_agent)
+		recheck(g);
 }
 
 /* The tenant or the agent may be gone by now. */

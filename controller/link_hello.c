@@ -15,7 +15,8 @@
 #include "common/log.h"
 
 #define HAVE_MAX 200000
-/* Each hello leaves two records in the log: as many as refusals do (audit.c). */
+/* Each hello leaves two records in the log: as many as refusals do (audit.c). A probe report, and a
+ * renewal of the certificate, is another one. */
 #define HELLOS_FIRST 100
 #define HELLOS_PER_S 10
 /* Each object that it names is looked up, and told to be removed if it is not to be there, on a
@@ -37,22 +38,21 @@ void link_take_text(char *out, size_t size, const char *in)
 	utf8_clean(out);
 }
 
-/* A bucket of HELLOS_FIRST that fills HELLOS_PER_S a second. */
-static int check_rate(struct ctl_agent *a, size_t n_have, struct ros2_err *err)
+int link_check_rate(struct ctl_agent *a, size_t n_have, struct ros2_err *err)
 {
 	uint64_t each = NS_PER_S / HELLOS_PER_S, now = clock_boottime_ns();
 	uint64_t full = now > HELLOS_FIRST * each ? now - HELLOS_FIRST * each : 0;
 	uint64_t cost = 1 + MIN(n_have, (size_t)HAVE_MAX) / HELLO_OBJECTS;
-	uint64_t then = MAX(a->hellos_ns, full) + cost * each;
+	uint64_t then = MAX(a->busy_ns, full) + cost * each;
 
 	if (then > now)
 		return ros2_err_named(
 			err, ROS2_BUSY,
-			"agent \"%s\" says hello more than %d times a second (%d objects "
-			"in one count as another): is it one process? Try again in "
-			"a moment",
+			"agent \"%s\" says hello more than %d times a second (%d objects in one, "
+			"a probe report and a renewal count as another): is it one process? Try "
+			"again in a moment",
 			a->obj->name, HELLOS_PER_S, HELLO_OBJECTS);
-	a->hellos_ns = then;
+	a->busy_ns = then;
 	return 0;
 }
 
@@ -101,7 +101,7 @@ int link_check_hello(struct link *l, struct ctl_agent *a, const Ros2__V1__AgentH
                      struct ros2_err *err)
 {
 	struct clock_stamp stamp;
-	int r = check_rate(a, h->n_have, err);
+	int r = link_check_rate(a, h->n_have, err);
 
 	if (r < 0)
 		return r;

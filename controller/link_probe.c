@@ -37,9 +37,14 @@ static bool named_before(const struct probe_subject *v, size_t n, const char *na
 
 void link_on_probe(struct link *l, const Ros2__V1__ProbeReport *m)
 {
+	struct ros2_err err = ROS2_ERR_INIT;
 	struct probe_subject *v;
 	size_t n = 0;
 
+	if (link_check_rate(l->agent, 0, &err) < 0) {
+		link_end(l, err.status, err.msg);
+		return;
+	}
 	if (m->n_subjects > PROBE_SUBJECTS_MAX) {
 		link_end(l, ROS2_TOO_LARGE, "a probe report with more than 16 subjects");
 		return;

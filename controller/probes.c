@@ -167,10 +167,13 @@ static void tell_subject(struct store_txn *t, struct store_draft *d,
 /* For who watches logs and metrics; the record has all of it. */
 static void say_change(const struct ctl_agent *a)
 {
+	static struct log_limit limit;
 	const struct probe_subject *was = NULL, *now = NULL;
 	enum probe_property differs;
 
 	a->ctl->probe_changes++;
+	if (!log_limit_pass(&limit))
+		return;
 	for (size_t i = 0; i < a->probes->n; i++) {
 		was = &a->probes->v[i];
 		now = subject_of(a->probes_next, was->name);
@@ -221,17 +224,6 @@ static bool takes_away(const struct ctl_agent *a)
 			return true;
 	}
 	return false;
-}
-
-/* Grants of tenants that require what is no longer seen there end with the report. */
-static void recheck(struct ctl *c)
-{
-	struct ctl_object *o, *tmp;
-
-	HASH_ITER (by_key, c->by_key, o, tmp)
-		if (o->kind == STORE_TENANT && o->doc->tenant->require)
-			ctl_grants_recheck(o);
-	(void)ctl_grants_settle(c, NULL);
 }
 
 /* The commit of one report; the agent may be gone by then. */
@@ -326,7 +318,9 @@ static void submit(struct ctl_agent *a)
 	a->probes_again = false;
 	if (ctl_grants_settle(a->ctl, &err) < 0 || submit_report(a, &err) < 0)
 		log_error("the report of agent %s: %s", a->obj->name, err.msg);
-	recheck(a->ctl);
+	/* Grants of tenants that require what is no longer seen there end with the report. */
+	ctl_grants_recheck_agent(a);
+	(void)ctl_grants_settle(a->ctl, NULL);
 }
 
 void ctl_agent_probed(struct ctl_agent *a, const struct probe_subject *v, size_t n)

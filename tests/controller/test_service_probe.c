@@ -5,6 +5,7 @@
  */
 #include "common/probe.h"
 #include "common/util.h"
+#include "controller/ctl.h"
 #include "controller/store_txn.h"
 #include "tests/await.h"
 #include "tests/controller/service_audit.h"
@@ -75,6 +76,17 @@ int __wrap_store_submit(struct store *s, struct store_txn *t, store_done_fn done
 	for (size_t i = 0; d && i < d->n_details; i++)
 		longest = MAX(longest, strlen(d->details[i].value));
 	return __real_store_submit(s, t, done, arg, err);
+}
+
+/* How often it is asked whether something may be at another agent. */
+static _Atomic unsigned elsewhere;
+
+bool __real_ctl_placed(const struct ctl_object *tenant, const struct ctl_agent *a);
+bool __wrap_ctl_placed(const struct ctl_object *tenant, const struct ctl_agent *a);
+bool __wrap_ctl_placed(const struct ctl_object *tenant, const struct ctl_agent *a)
+{
+	elsewhere += strcmp(a->obj->name, "dpu-0") != 0;
+	return __real_ctl_placed(tenant, a);
 }
 
 /* ---- reports ---- */
@@ -413,6 +425,55 @@ static void report__of_too_many_devices_ends_the_link(void **state)
 	fake_free(&w.a);
 }
 
+/* What thousands of agents have is not looked at because one says something. */
+static void report__looks_at_the_grants_of_its_agent_only(void **state)
+{
+	static struct world w, other;
+
+	world(state, &w);
+	sf_apply(w.f, sf_agent1);
+	sf_apply(w.f, "apiVersion: ros2/v1\nkind: Tenant\nmetadata: {name: both}\nspec:\n"
+	              "  principals: [\"spiffe://" TD "/tenant/both/trainer\"]\n"
+	              "  placement: {agents: [dpu-0, dpu-1], require: [mr-range]}\n"
+	              "  namespaces: [{name: data, engine: ram, path: both, access: rw}]\n"
+	              "  sessions: {max: 2}\n");
+	other = (struct world){.f = w.f, .plain = uid_of(w.f, "both")};
+	fake_enrol(w.f, &other.a, "dpu-1");
+	link_up(&other);
+	tell(&other, "rxe0", PROBE_PROPERTIES);
+	wait_delta(&other, &other.plain, false);
+	assert_int_equal(ask_grant(&other, 1, &other.plain, "spiffe://" TD "/tenant/both/trainer"),
+	                 0);
+	link_up(&w);
+	elsewhere = 0;
+	tell(&w, "rxe0", PROBE_PROPERTIES);
+	wait_delta(&w, &other.plain, false);
+	tell(&w, "rxe0", PROBE_MR_RANGE);
+	wait_delta(&w, &other.plain, true);
+	assert_int_equal(elsewhere, 0);
+	/* The control: a document may concern all of them. */
+	sf_apply(w.f, sf_tenant("plain", "2h", "10m", "dpu-0"));
+	assert_int_not_equal(elsewhere, 0);
+	fake_free(&w.a);
+	fake_free(&other.a);
+}
+
+/* Each costs a look at all that the agent has, on a loop that is everybody's. */
+static void report__of_an_agent_that_says_nothing_else_ends_the_link(void **state)
+{
+	static struct world w;
+	struct report p;
+
+	world(state, &w);
+	link_up(&w);
+	report_of(&p, "rxe0", PROBE_MR_RANGE);
+	for (int i = 0; i < 1000; i++)
+		send_report(&w, &p);
+	fake_wait_closed(&w.a, AWAIT_MS);
+	assert_int_equal(w.a.why.status, ROS2_BUSY);
+	fake_free(&w.a);
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, sf_setup, sf_teardown)
@@ -426,6 +487,8 @@ int main(void)
 		T(report__is_shown_cleaned_and_without_what_is_not_known),
 		T(report__names_that_are_cut_leave_lists_readable),
 		T(report__of_too_many_devices_ends_the_link),
+		T(report__looks_at_the_grants_of_its_agent_only),
+		T(report__of_an_agent_that_says_nothing_else_ends_the_link),
 	};
 
 	return cmocka_run_group_tests(tests, sf_group_setup, sf_group_teardown);
