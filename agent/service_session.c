@@ -2,7 +2,8 @@
 /*
  * OpenSession, CloseSession, Mount. A session is made in steps that each may be the last: table
  * entry, grant, data plane, audit record on disk, reply. Before the reply nobody has its secret, so
- * whatever fails on the way is undone without a trace.
+ * whatever fails on the way is undone without a trace, but for the record of its end behind one of
+ * its opening.
  */
 #include "agent/grants_priv.h"
 #include "agent/service.h"
@@ -86,6 +87,9 @@ static void on_recorded(void *arg, const struct ros2_err *err)
 	char address[300];
 
 	if (err) {
+		s = agent_session_find(op->a->sessions, &op->session);
+		if (s)
+			s->recorded = false;
 		give_up(op, err);
 		return;
 	}
@@ -137,7 +141,8 @@ static void on_dp_open(void *arg, const struct dp_result *res)
 	ev.details[0] = (struct agent_audit_detail){"grant", grant};
 	ev.details[1] = (struct agent_audit_detail){"transport", dp_transport_to_str(s->transport)};
 	ev.n_details = 2;
-	if (agent_audit_durable(op->a->audit, &ev, on_recorded, op, &err) < 0)
+	s->recorded = agent_audit_durable(op->a->audit, &ev, on_recorded, op, &err) == 0;
+	if (!s->recorded)
 		give_up(op, &err);
 }
 

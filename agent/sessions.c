@@ -244,11 +244,12 @@ static void ended(struct agent_session *s, const struct dp_session_stats *st)
 		grants_on_returned(t->a->grants);
 	}
 	s->has_grant = false;
+	if (s->recorded)
+		record_close(s, st);
 	if (!s->told) { /* the tenant never knew of it */
 		forget(s);
 		return;
 	}
-	record_close(s, st);
 	sessions_account_end(s, st);
 	drop_contents(s);
 	free(TAKE_PTR(s->chain));

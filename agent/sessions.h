@@ -51,6 +51,7 @@ struct agent_session {
 	char *chain;     /* owned: the principal's certificate and what came with it, PEM */
 	uint64_t judged; /* the chain, by this generation of the tenants' bundle */
 	bool has_grant, in_dp, connected, told;
+	bool recorded; /* its opening is, or is on its way to disk: so is its end */
 	enum dp_transport transport;
 	uint32_t grant_access;
 	uint64_t policy_version, opened_unix_ns, ended_ns;
@@ -96,7 +97,7 @@ struct agent_session *agent_session_find(struct sessions *t, const struct ros2_u
  * -ENOMEM: nothing watches that, so it has to end. */
 int agent_session_opened(struct agent_session *s);
 /* Ends it at agent and data plane; harmless when it has ended. One that was never LIVE leaves no
- * trace. */
+ * trace but its records, if its opening has one. */
 void agent_session_end(struct agent_session *s, enum ros2_status why);
 /* Why it ended, for people; borrowed. */
 const char *agent_session_end_words(const struct agent_session *s);

@@ -437,15 +437,24 @@ static void tenant__that_loses_its_principal_loses_its_session(void **state)
 static _Atomic bool disk_full;
 static const struct fsx_ops *real_io;
 
+/* And one that stands still under the spool. */
+static _Atomic bool hold_spool;
+static _Atomic unsigned spool_held;
+
 static ssize_t full_write(int fd, const void *p, size_t n)
 {
 	char link[64], path[4200];
 	ssize_t len;
 
 	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
-	len = disk_full ? readlink(link, path, sizeof(path) - 1) : 0;
+	len = disk_full || hold_spool ? readlink(link, path, sizeof(path) - 1) : 0;
 	path[len > 0 ? len : 0] = '\0';
-	if (!strstr(path, "snapshot"))
+	if (hold_spool && strstr(path, "/spool/")) {
+		spool_held++;
+		/* poll: until the test lets it go on */
+		(void)AWAIT(!hold_spool);
+	}
+	if (!disk_full || !strstr(path, "snapshot"))
 		return real_io->write(fd, p, n);
 	errno = ENOSPC;
 	return -1;
@@ -519,6 +528,27 @@ static void grant__that_comes_after_its_session_was_ended_is_left_idle(void **st
 	pthread_join(o.thread, NULL);
 	assert_int_equal(o.st, ROS2_CLOSED);
 	assert_int_equal(world_open_session(o.c, &s), ROS2_DENIED);
+	rpc_channel_free(o.c);
+}
+
+static void session__that_ends_while_its_record_is_written_is_closed_in_the_log(void **state)
+{
+	struct world *w = *state;
+	struct opening o = {.c = world_tenant(w, "alpha")};
+
+	spool_held = 0;
+	hold_spool = true;
+	pthread_create(&o.thread, NULL, open_one, &o);
+	/* poll: of a writer; the first thing that it records is this session */
+	assert_true(AWAIT(spool_held == 1));
+	world_revoke(w, OBJ_TENANT, WORLD_ALPHA_SEED, 1);
+	world_wait(w, &w->receipts, 1);
+	assert_int_equal(fake_dp_sessions(), 0);
+	hold_spool = false;
+	pthread_join(o.thread, NULL);
+	assert_int_equal(o.st, ROS2_CLOSED);
+	assert_true(world_wait_action(w, "session.open"));
+	assert_true(world_wait_action(w, "session.close"));
 	rpc_channel_free(o.c);
 }
 
@@ -801,6 +831,7 @@ int main(void)
 		T(tenant__that_loses_its_principal_loses_its_session),
 		T(tenant__narrowed_by_a_document_that_cannot_be_stored_loses_at_once),
 		T(grant__that_comes_after_its_session_was_ended_is_left_idle),
+		T(session__that_ends_while_its_record_is_written_is_closed_in_the_log),
 		T(session__that_waits_without_a_controller_takes_a_right_that_comes_back),
 		T(tenant__is_served_by_a_restarted_agent_while_the_controller_is_away),
 		T(change__that_was_carried_out_for_a_session_that_ended_is_in_doubt),
