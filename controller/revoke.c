@@ -463,6 +463,9 @@ static void committed(void *arg, const struct store_result *res)
 		r->unrecorded.is = true;
 		record_later(r);
 	}
+	/* Who waits is told before the process is gone. */
+	if (res->ending)
+		w->wait_ms = MIN(w->wait_ms, STORE_ENDING_MS / 2);
 	effective(r, res->committed_boottime_ns, res->rc ? &res->err : NULL);
 }
 

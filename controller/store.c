@@ -29,19 +29,6 @@
 #define WAL_SOFT_BYTES (1u << 20)
 #define WAL_HARD_BYTES (16u << 20)
 
-/* ---- ending ---- */
-
-static void fatal(struct store *s, const struct ros2_err *why)
-{
-	atomic_store(&s->dead, true);
-	if (s->o.on_fatal) {
-		s->o.on_fatal(s->o.arg, why);
-		return;
-	}
-	log_error("the store failed and cannot be trusted any more, ending: %s", why->msg);
-	_exit(1);
-}
-
 static bool is_fatal(int rc)
 {
 	return rc == -EIO || rc == -EBADMSG;
@@ -76,8 +63,11 @@ static int commit_list(struct store *s, struct list *txns, struct ros2_err *err)
 {
 	uint64_t revision = s->revision_next, began_ns = clock_boottime_ns();
 	struct store_txn *t;
-	int r = s->ops->begin(s->backend, err);
+	int r;
 
+	if (atomic_load(&s->dead))
+		return ros2_err_set(err, -EIO, "the store has failed");
+	r = s->ops->begin(s->backend, err);
 	ledger_mark(s->ledger);
 	if (!r)
 		list_for_each (txns, t, link) {
@@ -105,7 +95,7 @@ static int commit_list(struct store *s, struct list *txns, struct ros2_err *err)
 	return 0;
 }
 
-static void set_results(struct list *txns, int rc, const struct ros2_err *err)
+void store_set_results(struct list *txns, int rc, const struct ros2_err *err)
 {
 	uint64_t now = clock_boottime_ns();
 	struct store_txn *t;
@@ -133,8 +123,8 @@ static void commit_alone(struct store *s, struct store_txn *t)
 		r = commit_list(s, &one, &err);
 	}
 	if (is_fatal(r))
-		fatal(s, &err);
-	set_results(&one, r, &err);
+		store_fatal(s, &err);
+	store_set_results(&one, r, &err);
 	list_del(&t->link);
 	if (r == -ENOSPC && !atomic_exchange(&s->full, true)) {
 		atomic_store(&s->full_since_unix_ns, clock_unix_ns());
@@ -176,13 +166,13 @@ static void commit_batch(struct store *s, struct list *txns)
 	int r = commit_list(s, txns, &err);
 
 	if (!r) {
-		set_results(txns, 0, NULL);
+		store_set_results(txns, 0, NULL);
 		if (!s->reserve_lent)
 			atomic_store(&s->full, false);
 		return;
 	}
 	if (is_fatal(r))
-		fatal(s, &err);
+		store_fatal(s, &err);
 	list_init(&alone);
 	list_for_each_safe (txns, t, tmp, link) {
 		list_del(&t->link);
@@ -190,12 +180,14 @@ static void commit_batch(struct store *s, struct list *txns)
 	}
 	list_for_each_safe (&alone, t, tmp, link) {
 		list_del(&t->link);
-		if (atomic_load(&s->dead))
+		if (atomic_load(&s->dead)) {
 			t->result.rc = -EIO;
-		else if ((waits && !t->shrinks) || store_order_behind(s->waiting, t))
+			t->result.err = err;
+		} else if ((waits && !t->shrinks) || store_order_behind(s->waiting, t)) {
 			store_refuse_waiting(t);
-		else
+		} else {
 			commit_alone(s, t);
+		}
 		if (t->shrinks && may_succeed_later(t->result.rc)) {
 			waits = true;
 			store_order_wait(s, t);
@@ -290,11 +282,30 @@ static void delivery(void *arg)
 	store_unref(s);
 }
 
-static void post_results(struct store *s, struct list *txns)
+void store_post(struct store *s, struct list *txns)
 {
 	struct store_txn *t, *tmp;
-	unsigned in_memory;
 	bool post;
+
+	pthread_mutex_lock(&s->lock);
+	list_for_each_safe (txns, t, tmp, link) {
+		list_del(&t->link);
+		list_add_tail(&s->done, &t->link);
+		atomic_fetch_add(&s->transactions, 1);
+	}
+	post = !s->delivery_posted;
+	s->delivery_posted = true;
+	pthread_mutex_unlock(&s->lock);
+	if (!post)
+		return;
+	store_ref(s);
+	loop_post_urgent(s->o.loop, &s->delivery_post, delivery, s);
+}
+
+static void post_results(struct store *s, struct list *txns)
+{
+	struct store_txn *t;
+	unsigned in_memory;
 
 	pthread_mutex_lock(&s->lock);
 	list_for_each (txns, t, link) {
@@ -311,19 +322,32 @@ static void post_results(struct store *s, struct list *txns)
 		          "take them",
 		          in_memory);
 	store_journal_done(s, txns);
-	pthread_mutex_lock(&s->lock);
+	store_post(s, txns);
+}
+
+/* ---- the end ---- */
+
+static bool ends(struct store *s)
+{
+	return atomic_load(&s->dead) && !s->ended;
+}
+
+/* What was committed or refused before the failure is answered as ever. */
+static void end_turn(struct store *s, struct list *txns)
+{
+	struct store_txn *t, *tmp;
+	struct list settled;
+
+	list_init(&settled);
 	list_for_each_safe (txns, t, tmp, link) {
+		if (is_fatal(t->result.rc))
+			continue;
 		list_del(&t->link);
-		list_add_tail(&s->done, &t->link);
-		atomic_fetch_add(&s->transactions, 1);
+		list_add_tail(&settled, &t->link);
 	}
-	post = !s->delivery_posted;
-	s->delivery_posted = true;
-	pthread_mutex_unlock(&s->lock);
-	if (!post)
-		return;
-	store_ref(s);
-	loop_post_urgent(s->o.loop, &s->delivery_post, delivery, s);
+	if (!list_empty(&settled))
+		post_results(s, &settled);
+	store_end(s, txns);
 }
 
 /* ---- periodic work (store thread) ---- */
@@ -384,8 +408,7 @@ static void retry_pending(struct store *s, bool all)
 		list_add_tail(&still, &t->link);
 		store_order_count(behind, t);
 	}
-	if (!atomic_load(&s->dead))
-		store_journal_keep(s, &still);
+	store_journal_keep(s, &still);
 	pthread_mutex_lock(&s->lock);
 	first = s->pending.next; /* what was given back meanwhile is younger */
 	list_for_each_safe (&still, t, tmp, link) {
@@ -395,6 +418,11 @@ static void retry_pending(struct store *s, bool all)
 	pthread_mutex_unlock(&s->lock);
 	if (s->reserve_used && !s->n_pending && (s->reserve_lent || !atomic_load(&s->full)))
 		store_reserve_make(s);
+}
+
+void store_note_pending(struct store *s)
+{
+	retry_pending(s, true);
 }
 
 static int in_commit(struct store *s, int (*fn)(struct store *s, struct ros2_err *err),
@@ -412,7 +440,7 @@ static int in_commit(struct store *s, int (*fn)(struct store *s, struct ros2_err
 	if (r < 0)
 		s->ops->rollback(s->backend);
 	if (is_fatal(r))
-		fatal(s, err);
+		store_fatal(s, err);
 	return r;
 }
 
@@ -484,7 +512,7 @@ void *store_compaction_thread(void *arg)
 
 			ros2_err_set(&err, r,
 			             "moving the write-ahead log into the database failed");
-			fatal(s, &err);
+			store_fatal(s, &err);
 		}
 		pthread_mutex_lock(&s->compact_lock);
 	}
@@ -519,7 +547,7 @@ static bool take_work(struct store *s, struct list *txns)
 	until.tv_sec = (time_t)(due / NS_PER_S);
 	until.tv_nsec = (long)(due % NS_PER_S);
 	pthread_mutex_lock(&s->lock);
-	while (list_empty(&s->queue) && !s->stop &&
+	while (list_empty(&s->queue) && !s->stop && !ends(s) &&
 	       pthread_cond_timedwait(&s->wake, &s->lock, &until) != ETIMEDOUT)
 		;
 	gather(s);
@@ -552,10 +580,15 @@ void *store_thread(void *arg)
 			if (!atomic_load(&s->dead))
 				run_batch(s, &txns);
 			else
-				set_results(&txns, -EIO,
-				            &(struct ros2_err){.code = -EIO,
-				                               .status = ROS2_NOT_DURABLE,
-				                               .msg = "the store has failed"});
+				store_set_results(
+					&txns, -EIO,
+					&(struct ros2_err){.code = -EIO,
+				                           .status = ROS2_NOT_DURABLE,
+				                           .msg = "the store has failed"});
+		}
+		if (ends(s))
+			end_turn(s, &txns);
+		if (!list_empty(&txns)) {
 			post_results(s, &txns);
 			compaction_due(s);
 		}
@@ -567,6 +600,8 @@ void *store_thread(void *arg)
 	}
 	if (!atomic_load(&s->dead))
 		tick(s, clock_monotonic_ns());
+	if (ends(s))
+		end_turn(s, &txns);
 	return NULL;
 }
 
@@ -607,9 +642,14 @@ int store_submit(struct store *s, struct store_txn *t, store_done_fn done, void 
 
 void store_settle(struct store *s)
 {
+	struct list none;
+
+	list_init(&none);
 	deliver(s);
 	if (!atomic_load(&s->dead))
 		retry_pending(s, true);
+	if (ends(s))
+		store_end(s, &none);
 	if (s->n_pending)
 		log_error("%zu records of what was taken away wait for space: revocations among "
 		          "them are in the journal",

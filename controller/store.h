@@ -6,7 +6,8 @@
  * (group commit) and posts the results back. Invariants: (1) state rows and the audit rows of a
  * transaction are in the same commit; (2) a result is posted only after the commit is on stable
  * storage; (3) transactions commit in the order of submission; (4) an I/O error ends the process: a
- * commit is never retried on a file that may be broken; (5) no SQLite type leaves store_sqlite.c.
+ * commit is never retried on a file that may be broken, and a revocation that waited for it is in
+ * the journal before; (5) no SQLite type leaves store_sqlite.c.
  */
 #ifndef ROS2_CONTROLLER_STORE_H
 #define ROS2_CONTROLLER_STORE_H
@@ -26,6 +27,7 @@
 #define STORE_QUEUE_MAX      16384 /* transactions that wait; more are answered BUSY */
 #define STORE_DETAILS_MAX    32    /* of one audit record */
 #define STORE_PAGE_MAX       512   /* rows of one page */
+#define STORE_ENDING_MS      1000  /* after a failed sync, to tell of revocations (store_end.c) */
 
 /* ---- rows. Pointers inside rows belong to the transaction (store_txn_str) or, when loading, are
  * valid during the callback only ---- */
@@ -190,6 +192,9 @@ struct store_result {
 	/* rc is -ENOSPC, or for the moment -EBUSY or -ENOMEM, and the transaction shrinks rights:
 	 * the store keeps it and commits it when it can. */
 	bool record_pending;
+	/* With record_pending: a sync failed, and the process ends in STORE_ENDING_MS. The next
+	 * start carries it out. */
+	bool ending;
 	uint64_t committed_boottime_ns;
 	struct ros2_err err;
 };
@@ -257,10 +262,11 @@ struct store_opts {
 	const struct crypto_sign_key *audit_key; /* borrowed; NULL: no checkpoints */
 	const char *audit_origin;                /* name of the log in its checkpoints; copied */
 	uint32_t checkpoint_ms;                  /* 0 = 1000 */
-	/* The store can no longer be trusted. NULL: logs one line and ends the process. Store
-	 * thread. */
+	/* Instead of the end of the process, of a store that can no longer be trusted. NULL: one
+	 * line is logged, and it ends. Store thread. */
 	void (*on_fatal)(void *arg, const struct ros2_err *why);
 	void *arg;
+	uint32_t ending_ms;     /* 0 = STORE_ENDING_MS; another for tests */
 	uint64_t max_pages;     /* 0 = no bound; of the database file, for tests of a full disk */
 	unsigned journal_slots; /* 0 = all; less of them, for tests of a journal that is full */
 	uint64_t reserve_bytes; /* 0 = 8 MiB; freed for revocations when the disk is full */

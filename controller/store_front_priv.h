@@ -46,6 +46,7 @@ struct store {
 	/* store thread */
 	struct ledger *ledger; /* owned */
 	uint64_t revision_next, revision_saved, tick_ns, prune_ns;
+	bool ended;        /* store_end has run */
 	bool reserve_lent; /* its space is for what shrinks rights, and for nothing else */
 	uint16_t waiting[STORE_ORDER_BUCKETS]; /* store_order.c: how many wait for space */
 
@@ -69,6 +70,7 @@ struct store {
 	size_t n_queue, n_pending, last_batch;
 	bool hurry; /* something that takes rights away waits */
 	bool stop, delivery_posted;
+	struct ros2_err dead_why;       /* constant from `dead` on */
 	struct loop_post delivery_post; /* delivery_posted says whether it waits */
 
 	/* guarded by compact_lock */
@@ -96,6 +98,19 @@ void *store_thread(void *arg);
 void *store_compaction_thread(void *arg);
 /* After they were joined: what is left is delivered, and what waits for space tried once more. */
 void store_settle(struct store *s);
+
+void store_set_results(struct list *txns, int rc, const struct ros2_err *err);
+/* Hands results to the loop. */
+void store_post(struct store *s, struct list *txns);
+/* What waits for space and is in memory only is noted, where the journal takes it. */
+void store_note_pending(struct store *s);
+
+/* store_end.c: the end of a store that cannot be trusted. */
+/* Any thread: nothing is committed from here on, and the store thread ends the process. */
+void store_fatal(struct store *s, const struct ros2_err *why);
+/* Once, when that was said. @txns: those that met it; what is left in it where the process does not
+ * end (on_fatal) is refused. */
+void store_end(struct store *s, struct list *txns);
 
 /* store_reserve.c: the space that is kept for what shrinks rights. Store thread. */
 void store_reserve_free(struct store *s);

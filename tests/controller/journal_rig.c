@@ -252,6 +252,7 @@ int rig_setup(void **state)
 
 	fixture_init(&rig_fix);
 	rig_fix.opts.checkpoint_ms = 3;
+	rig_fix.opts.ending_ms = 50;
 	rig_fix.opts.journal_slots = rig_slots;
 	rig_fix.opts.on_fatal = on_fatal;
 	rig_begin_run(&none);

@@ -21,7 +21,7 @@ struct power_file {
 static struct power_vfs_opts opts;
 static sqlite3_vfs *unix_vfs, power_vfs;
 static _Atomic uint64_t syncs;
-static _Atomic bool is_full;
+static _Atomic bool is_full, no_sync;
 
 static struct power_file *of(sqlite3_file *f)
 {
@@ -74,7 +74,8 @@ static int p_sync(sqlite3_file *f, int flags)
 
 	if (p->inode < 0)
 		return SQLITE_OK;
-	if (!disk_call(opts.disk) || (opts.fail_sync_at && n >= opts.fail_sync_at))
+	if (!disk_call(opts.disk) || atomic_load(&no_sync) ||
+	    (opts.fail_sync_at && n >= opts.fail_sync_at))
 		return SQLITE_IOERR_FSYNC;
 	if (n == opts.forget_sync_at) {
 		disk_forget(opts.disk, p->inode);
@@ -237,6 +238,7 @@ void power_vfs_use(const struct power_vfs_opts *o)
 {
 	opts = *o;
 	atomic_store(&syncs, 0);
+	atomic_store(&no_sync, false);
 	if (unix_vfs)
 		return;
 	unix_vfs = sqlite3_vfs_find("unix");
@@ -253,6 +255,11 @@ void power_vfs_use(const struct power_vfs_opts *o)
 void power_vfs_full(bool full)
 {
 	atomic_store(&is_full, full);
+}
+
+void power_vfs_fail_sync(void)
+{
+	atomic_store(&no_sync, true);
 }
 
 uint64_t power_vfs_syncs(void)

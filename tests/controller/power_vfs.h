@@ -23,4 +23,5 @@ void power_vfs_use(const struct power_vfs_opts *o);
 uint64_t power_vfs_syncs(void); /* since power_vfs_use */
 /* From now on no write finds space, or each does; any thread. */
 void power_vfs_full(bool full);
+void power_vfs_fail_sync(void); /* from now on no sync works; any thread */
 #endif
