@@ -154,6 +154,7 @@ struct ctl_agent {
 	struct ctl *ctl;
 	/* identity, stored */
 	bool enrolled, isolated, deleting;
+	bool identity_waits; /* a change of it has a place in the gate, which is everybody's */
 	uint8_t spki[32], prev_spki[32];
 	char cert_serial[72];
 	int64_t cert_not_after_unix_s;
@@ -579,6 +580,11 @@ struct ctl_enrolled {
 	int64_t not_after_unix_s;
 };
 typedef void (*ctl_enrol_fn)(void *arg, const struct ros2_err *err, const struct ctl_enrolled *r);
+/* Before the gate: who has neither a token nor the key takes no place in it. A refusal is recorded.
+ */
+int ctl_enrol_check(struct ctl *c, const struct ctl_caller *who, const char *agent,
+                    const char *secret, const void *csr, size_t csr_len, struct ros2_err *err);
+/* Inside the gate, which they leave. */
 void ctl_enrol(struct ctl *c, const struct ctl_caller *who, const char *agent, const char *secret,
                const void *csr, size_t csr_len, ctl_enrol_fn fn, void *arg);
 void ctl_renew(struct ctl *c, const struct ctl_caller *who, struct ctl_agent *a, const void *csr,

@@ -350,38 +350,58 @@ static void enrol_denied(struct ctl *c, const struct ctl_caller *who, const char
 	ctl_audit_denied(c, key, who, "agent.enrol", NULL, "agent", agent, err->status, err->msg);
 }
 
+/* @token_hash: of the token, if there is one. */
+static int check_enrol(struct ctl *c, const struct ctl_caller *who, const char *agent,
+                       const char *secret, const void *csr, size_t csr_len, uint8_t token_hash[32],
+                       struct ros2_err *err)
+{
+	struct ctl_agent *a = ctl_agent(c, agent);
+	uint8_t spki[32];
+	int r = pki_csr_claimed_spki(csr, csr_len, spki, err);
+
+	if (!r)
+		r = *secret ? check_token(c, a, secret, spki, token_hash, err)
+		            : check_rejoin(a, spki, err);
+	/* The loop is everybody's: a stranger makes it compute nothing. */
+	if (!r)
+		r = pki_csr_spki(csr, csr_len, spki, err);
+	if (!r && (a->isolated || a->deleting))
+		r = ros2_err_named(err, ROS2_REVOKED, "agent %s is isolated", agent);
+	if (r < 0 && r != -ENOMEM)
+		enrol_denied(c, who, agent, err);
+	return r;
+}
+
+int ctl_enrol_check(struct ctl *c, const struct ctl_caller *who, const char *agent,
+                    const char *secret, const void *csr, size_t csr_len, struct ros2_err *err)
+{
+	uint8_t hash[32];
+
+	return check_enrol(c, who, agent, secret, csr, csr_len, hash, err);
+}
+
 void ctl_enrol(struct ctl *c, const struct ctl_caller *who, const char *agent, const char *secret,
                const void *csr, size_t csr_len, ctl_enrol_fn fn, void *arg)
 {
 	struct ros2_err err = ROS2_ERR_INIT;
-	struct ctl_agent *a = ctl_agent(c, agent);
 	struct cert_op *op = calloc(1, sizeof(*op));
 	struct ctl_enrolled none = {0};
-	uint8_t spki[32];
-	bool denied = true;
-	int r = op ? pki_csr_claimed_spki(csr, csr_len, spki, &err)
-	           : ros2_err_set(&err, -ENOMEM, "out of memory");
+	int r = op ? 0 : ros2_err_set(&err, -ENOMEM, "out of memory");
 
+	if (op)
+		*op = (struct cert_op){.c = c,
+		                       .a = ctl_agent(c, agent),
+		                       .by_token = *secret,
+		                       .fn = fn,
+		                       .arg = arg};
 	if (!r)
-		r = *secret ? check_token(c, a, secret, spki, op->token_hash, &err)
-		            : check_rejoin(a, spki, &err);
-	/* The loop is everybody's: a stranger makes it compute nothing. */
+		r = check_enrol(c, who, agent, secret, csr, csr_len, op->token_hash, &err);
 	if (!r)
-		r = pki_csr_spki(csr, csr_len, spki, &err);
-	if (!r && (a->isolated || a->deleting))
-		r = ros2_err_named(&err, ROS2_REVOKED, "agent %s is isolated", agent);
-	denied = r < 0 && r != -ENOMEM;
-	if (!r) {
-		*op = (struct cert_op){.c = c, .a = a, .by_token = *secret, .fn = fn, .arg = arg};
-		check_token(c, a, secret, spki, op->token_hash, NULL);
 		r = issue(op, csr, csr_len, &err);
-	}
 	if (!r)
 		r = cert_commit(op, who, "agent.enrol", &err);
 	if (!r)
 		return;
-	if (denied)
-		enrol_denied(c, who, agent, &err);
 	if (op)
 		free(op->pem);
 	free(op);

@@ -602,6 +602,7 @@ struct enrol_call {
 	struct svc *s;
 	struct rpc_call *call;
 	struct ctl_caller who;
+	struct ros2_uid agent_uid; /* in the gate for it */
 	char agent[ROS2_NAME_MAX + 1], secret[80];
 	void *csr; /* owned */
 	size_t csr_len;
@@ -610,6 +611,10 @@ struct enrol_call {
 
 static void enrol_free(struct enrol_call *e)
 {
+	struct ctl_agent *a = ctl_agent_uid(e->s->ctl, &e->agent_uid);
+
+	if (a)
+		a->identity_waits = false;
 	crypto_wipe(e->secret, sizeof(e->secret));
 	free(e->csr);
 	free(e);
@@ -660,11 +665,32 @@ static void enrol_go(void *arg)
 	enrol_free(e);
 }
 
+/* The places in the gate are everybody's: an agent has one of them. */
+static void enrol_enter(struct enrol_call *e)
+{
+	struct ctl_agent *a = ctl_agent(e->s->ctl, e->agent);
+	struct rpc_call *call = e->call;
+
+	if (a->identity_waits) {
+		enrol_free(e);
+		rpc_call_fail(call, ROS2_BUSY,
+		              "a certificate of this agent is being made: try again in a moment");
+		return;
+	}
+	a->identity_waits = true;
+	e->agent_uid = a->obj->uid;
+	if (ctl_gate_enter(e->s->ctl, enrol_go, e) < 0) {
+		enrol_free(e);
+		rpc_call_fail(call, ROS2_BUSY, "too many changes wait: try again in a moment");
+	}
+}
+
 static void enrol_begin(struct svc *s, struct rpc_call *call, const char *agent, const char *secret,
                         const ProtobufCBinaryData *csr, bool renewal)
 {
 	struct enrol_call *e = calloc(1, sizeof(*e));
 	const struct rpc_peer *p = rpc_call_peer(call);
+	struct ros2_err err = ROS2_ERR_INIT;
 
 	if (e)
 		e->csr = malloc(csr->len + 1);
@@ -684,10 +710,13 @@ static void enrol_begin(struct svc *s, struct rpc_call *call, const char *agent,
 	e->who.role = CTL_AGENT;
 	snprintf(e->who.spiffe, sizeof(e->who.spiffe), "%s", p->spiffe_id);
 	snprintf(e->who.peer, sizeof(e->who.peer), "%s", p->address);
-	if (ctl_gate_enter(s->ctl, enrol_go, e) < 0) {
+	if (!renewal &&
+	    ctl_enrol_check(s->ctl, &e->who, e->agent, e->secret, e->csr, e->csr_len, &err) < 0) {
 		enrol_free(e);
-		rpc_call_fail(call, ROS2_BUSY, "too many changes wait: try again in a moment");
+		rpc_call_fail_err(call, &err);
+		return;
 	}
+	enrol_enter(e);
 }
 
 static void on_renew(struct rpc_call *call, const ProtobufCMessage *msg, void *user)
@@ -699,6 +728,8 @@ static void on_renew(struct rpc_call *call, const ProtobufCMessage *msg, void *u
 
 	if (!a) {
 		refused(s, rpc_call_peer(call), "agent.renew", &err);
+		rpc_call_fail_err(call, &err);
+	} else if (link_check_rate(a, 0, &err) < 0) {
 		rpc_call_fail_err(call, &err);
 	} else if (!q->csr_pem.len || q->csr_pem.len > 65536) {
 		rpc_call_fail(call, ROS2_INVALID, "csr_pem is empty or longer than 64 KiB");

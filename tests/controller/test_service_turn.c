@@ -271,6 +271,111 @@ static void delete__that_cannot_go_on_leaves_an_agent_that_can(void **state)
 	fake_free(&a);
 }
 
+/* ---- identities of agents ---- */
+
+struct renewing {
+	struct fake *a;
+	struct ros2_err err;
+	pthread_t thread;
+};
+
+static enum ros2_status renew_on(struct rpc_channel *ch, char *csr, struct ros2_err *err)
+{
+	Ros2__V1__RenewRequest q = ROS2__V1__RENEW_REQUEST__INIT;
+	Ros2__V1__EnrolReply *r = NULL;
+
+	*err = (struct ros2_err)ROS2_ERR_INIT;
+	q.csr_pem = (ProtobufCBinaryData){strlen(csr), (uint8_t *)csr};
+	if (!ros2_v1_agent_link_renew_sync(ch, &q, 5000, &r, err))
+		ros2__v1__enrol_reply__free_unpacked(r, NULL);
+	return err->status;
+}
+
+static enum ros2_status renew(struct fake *a, struct ros2_err *err)
+{
+	struct rpc_channel *ch = sf_channel(a->f, a->dir, a->f->ports.agent, NULL);
+	AUTO_FREE char *csr = NULL;
+
+	assert_int_equal(pki_csr_create(sf_path("%s/tls.key", a->dir), NULL, &csr, NULL), 0);
+	(void)renew_on(ch, csr, err);
+	rpc_channel_free(ch);
+	return err->status;
+}
+
+static void *renew_it(void *arg)
+{
+	struct renewing *r = arg;
+
+	(void)renew(r->a, &r->err);
+	return NULL;
+}
+
+static enum ros2_status enrol(struct fake *a, const char *name, const char *secret)
+{
+	struct ros2_err err = ROS2_ERR_INIT;
+
+	(void)fake_enrol_with(a->f, a, name, secret, &err);
+	return err.status;
+}
+
+/* The places are everybody's: an agent has one of them, and a stranger none. */
+static void turn__is_waited_for_by_one_change_of_an_agents_identity(void **state)
+{
+	static struct applying w;
+	static struct renewing r;
+	static struct fake a;
+	struct sf *f = *state;
+	struct ros2_err err;
+	char other[65];
+
+	sf_apply(f, sf_agent0);
+	fake_enrol(f, &a, "dpu-0");
+	w = (struct applying){.ch = sf_channel(f, "root", f->ports.admin, NULL), .yaml = sf_engine};
+	r.a = &a;
+	entered = 0;
+	held.on = true;
+	assert_int_equal(pthread_create(&w.thread, NULL, apply_it, &w), 0);
+	assert_true(AWAIT(!held.on));
+	assert_int_equal(pthread_create(&r.thread, NULL, renew_it, &r), 0);
+	assert_true(AWAIT(entered == 2));
+	assert_int_equal(renew(&a, &err), ROS2_BUSY);
+	assert_int_equal(enrol(&a, "dpu-0", ""), ROS2_BUSY); /* with its key */
+	memset(other, 'a', 64);
+	other[64] = '\0';
+	assert_int_equal(enrol(&a, "dpu-0", other), ROS2_UNAUTHENTICATED);
+	assert_int_equal(enrol(&a, "nobody", ""), ROS2_UNAUTHENTICATED);
+	assert_int_equal(entered, 2);
+	loop_call(f->loop, let_go, NULL);
+	assert_int_equal(pthread_join(w.thread, NULL), 0);
+	assert_int_equal(pthread_join(r.thread, NULL), 0);
+	assert_int_equal(w.err.status, ROS2_OK);
+	assert_int_equal(r.err.status, ROS2_OK);
+	assert_int_equal(renew(&a, &err), ROS2_OK);
+	assert_int_equal(enrol(&a, "dpu-0", ""), ROS2_OK);
+	sf_audit_wait(f, "agent.renew", 2);
+	rpc_channel_free(w.ch);
+	fake_free(&a);
+}
+
+static void renewal__of_an_agent_that_does_nothing_else_is_told_to_wait(void **state)
+{
+	static struct fake a;
+	struct sf *f = *state;
+	struct rpc_channel *ch;
+	struct ros2_err err;
+	char none[] = "";
+	unsigned n = 0;
+
+	sf_apply(f, sf_agent0);
+	fake_enrol(f, &a, "dpu-0");
+	ch = sf_channel(f, a.dir, f->ports.agent, NULL);
+	while (n < 2000 && renew_on(ch, none, &err) == ROS2_INVALID)
+		n++;
+	assert_int_equal(err.status, ROS2_BUSY);
+	rpc_channel_free(ch);
+	fake_free(&a);
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, sf_teardown)
@@ -278,6 +383,8 @@ int main(void)
 		T(turn__comes_to_who_may),
 		T(turn__of_who_lost_the_role_meanwhile_changes_nothing),
 		T(turn__of_whose_authority_went_meanwhile_changes_nothing),
+		T(turn__is_waited_for_by_one_change_of_an_agents_identity),
+		T(renewal__of_an_agent_that_does_nothing_else_is_told_to_wait),
 		T(delete__that_cannot_go_on_leaves_an_agent_that_can),
 	};
 
