@@ -339,14 +339,14 @@ static int check_rejoin(const struct ctl_agent *a, const uint8_t spki[32], struc
 	return 0;
 }
 
+/* One key for each status, as in svc_refused.c: strangers with many addresses make no more of them.
+ */
 static void enrol_denied(struct ctl *c, const struct ctl_caller *who, const char *agent,
                          const struct ros2_err *err)
 {
 	char key[80];
 
-	snprintf(key, sizeof(key), "enrol/%.60s", who->peer);
-	if (strchr(key + 6, ':')) /* the source address, not its port */
-		*strrchr(key, ':') = '\0';
+	snprintf(key, sizeof(key), "enrol/%s", ros2_status_to_str(err->status));
 	ctl_audit_denied(c, key, who, "agent.enrol", NULL, "agent", agent, err->status, err->msg);
 }
 

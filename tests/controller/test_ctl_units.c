@@ -86,6 +86,27 @@ static void denials__of_strangers_leave_the_others_theirs(void **state)
 	loop_free(loop);
 }
 
+/* Who has no certificate may have as many addresses as he likes. */
+static void enrolments__that_are_refused_are_counted_whatever_their_address(void **state)
+{
+	struct loop *loop;
+	struct ctl c = {0};
+	struct ctl_caller who = {.role = CTL_AGENT};
+	struct ros2_err err;
+
+	n_drafts = 0;
+	assert_int_equal(loop_new(&(struct loop_opts){.name = "x"}, &loop), 0);
+	for (int i = 0; i < 1000; i++) {
+		snprintf(who.peer, sizeof(who.peer), "10.0.%d.%d:7", i / 256, i % 256);
+		err = (struct ros2_err)ROS2_ERR_INIT;
+		assert_true(ctl_enrol_check(&c, &who, "dpu-0", "", "none", 4, &err) < 0);
+	}
+	assert_int_equal(n_drafts, 100 + 10);
+	assert_string_equal(last_action, "agent.enrol");
+	ctl_denials_free(&c);
+	loop_free(loop);
+}
+
 /* How many are taken of an agent that says nothing else. */
 static unsigned hellos(size_t n_have)
 {
@@ -123,6 +144,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(gate__lets_what_takes_rights_away_go_first),
 		cmocka_unit_test(denials__of_strangers_leave_the_others_theirs),
+		cmocka_unit_test(enrolments__that_are_refused_are_counted_whatever_their_address),
 		cmocka_unit_test(hello__that_names_many_objects_counts_as_many),
 	};
 
