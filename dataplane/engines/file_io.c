@@ -46,13 +46,15 @@ static void end(struct file_step *s, int64_t *res, int64_t value)
 }
 
 /* Which failures say for certain that the call did nothing? Of all others a part may be on the
- * device, or all of it. */
-static int64_t write_error(int64_t got)
+ * device, or all of it. Nor do those say that calls before it did nothing, but for want of space:
+ * of that everybody knows that it comes in the middle. */
+static int64_t write_error(const struct engine_io *io, int64_t got)
 {
-	switch (got) {
-	case -ENOSPC:
-	case -EDQUOT:
+	if (got == -ENOSPC || got == -EDQUOT)
 		return -ENOSPC;
+	if (io->priv[0] > 0)
+		return -EREMOTEIO;
+	switch (got) {
 	case -EFBIG:
 	case -EBADF:
 	case -EINVAL:
@@ -201,7 +203,8 @@ void file_io_next(struct engine_io *io, int64_t got, struct file_step *s, int64_
 		return end(s, res, io->op == ENGINE_OP_WRITE ? -EREMOTEIO : -EIO);
 	}
 	if (got < 0)
-		return end(s, res, io->op == ENGINE_OP_WRITE ? write_error(got) : read_error(got));
+		return end(s, res,
+		           io->op == ENGINE_OP_WRITE ? write_error(io, got) : read_error(got));
 	io->priv[0] += (uint64_t)got;
 	if (got == 0 && io->op == ENGINE_OP_WRITE)
 		return end(s, res, -EREMOTEIO);
