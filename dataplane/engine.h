@@ -248,8 +248,9 @@ struct engine_ops {
 	 * tenant_depth of each tenant fit, whatever depth is. NULL: none ever. */
 	uint32_t (*parked)(const struct engine_reactor *r);
 	/* Nobody wants the result of this io any more, and its right has ended: what was not handed
-	 * to the storage yet is not handed on, and comes back with -ECANCELED by the next poll;
-	 * what was comes back when it does. Harmless for an io that is over. Never calls done
+	 * to the storage yet is not handed on, and comes back with -ECANCELED by the next poll, or,
+	 * where the engine waits in a queue of the kernel's or of threads, as what is late, by its
+	 * turn; what was comes back when it does. Harmless for an io that is over. Never calls done
 	 * itself. NULL when nothing ever waits in the engine. */
 	void (*withdraw)(struct engine_reactor *r, struct engine_io *io);
 	/* Gives back what a read lent (n_parts > 0); the io's file is still open. NULL when the

@@ -165,6 +165,11 @@ static int file_submit(struct engine_reactor *r, struct engine_io *io)
 	return r->backend->submit(r, io);
 }
 
+static void file_withdraw(struct engine_reactor *r, struct engine_io *io)
+{
+	r->backend->withdraw(r, io);
+}
+
 static int file_kick(struct engine_reactor *r)
 {
 	return r->backend->kick(r);
@@ -216,5 +221,6 @@ const struct engine_ops engine_file_ops = {
 	.kick = file_kick,
 	.poll = file_poll,
 	.in_flight = file_in_flight,
+	.withdraw = file_withdraw,
 	.copied_bytes = file_copied_bytes,
 };

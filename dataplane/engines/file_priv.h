@@ -110,6 +110,8 @@ struct file_backend {
 	int (*kick)(struct engine_reactor *r);
 	uint32_t (*poll)(struct engine_reactor *r, uint32_t max);
 	void (*free)(struct engine_reactor *r);
+	/* No call is begun for it any more: it is late from now on. */
+	void (*withdraw)(struct engine_reactor *r, struct engine_io *io);
 };
 struct engine_reactor {
 	const struct file_backend *backend;

@@ -16,6 +16,9 @@
 
 #define THREADS_MAX 4u
 
+/* In io->priv[3], until the result is there. */
+enum { WAITS, AT_WORK };
+
 /* A queue through io->priv[2]; bounded by the reactor's depth. */
 struct ios {
 	struct engine_io *first, *last;
@@ -97,15 +100,19 @@ static int64_t carry_out(struct engine_io *io)
 	return res;
 }
 
-/* The next to be carried out; NULL: none now. Under the lock. */
+/* The next to be carried out; NULL: none now. Under the lock: from here on its thread alone looks
+ * at it. */
 static struct engine_io *take(struct threads *t)
 {
 	bool may_flush = t->flushes.first && t->flushing < t->most_flushing;
 	bool flush = may_flush && (t->flush_next || !t->todo.first);
+	struct engine_io *io = pop(flush ? &t->flushes : &t->todo);
 
 	t->flush_next = !flush;
 	t->flushing += flush;
-	return pop(flush ? &t->flushes : &t->todo);
+	if (io)
+		io->priv[3] = AT_WORK;
+	return io;
 }
 
 /* Under the lock. */
@@ -152,6 +159,7 @@ static int threads_submit(struct engine_reactor *r, struct engine_io *io)
 
 	if (r->in_flight == r->depth)
 		return -EAGAIN;
+	io->priv[3] = WAITS;
 	push(io->op == ENGINE_OP_FLUSH ? &t->unsent_flushes : &t->unsent, io);
 	r->in_flight++;
 	return 0;
@@ -212,8 +220,19 @@ static void threads_free(struct engine_reactor *r)
 	free(t);
 }
 
+/* Of one that is done already nobody looks at the time any more. */
+static void threads_withdraw(struct engine_reactor *r, struct engine_io *io)
+{
+	struct threads *t = threads_of(r);
+
+	pthread_mutex_lock(&t->lock);
+	if (io->priv[3] == WAITS)
+		io->until_ns = 1;
+	pthread_mutex_unlock(&t->lock);
+}
+
 static const struct file_backend threads_backend = {threads_submit, threads_kick, threads_poll,
-                                                    threads_free};
+                                                    threads_free, threads_withdraw};
 
 static int start_threads(struct threads *t, uint32_t n)
 {

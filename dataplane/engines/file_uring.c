@@ -350,7 +350,15 @@ static void uring_free(struct engine_reactor *r)
 	free(u);
 }
 
-static const struct file_backend uring_backend = {uring_submit, uring_kick, uring_poll, uring_free};
+/* What the kernel has goes on; its next step, if there is one, is late. */
+static void uring_withdraw(struct engine_reactor *r, struct engine_io *io)
+{
+	io->until_ns = 1;
+	uring_of(r)->last_ns = 0;
+}
+
+static const struct file_backend uring_backend = {uring_submit, uring_kick, uring_poll, uring_free,
+                                                  uring_withdraw};
 
 static int make_ring(struct uring *u, const struct engine *e, uint32_t depth)
 {

@@ -451,6 +451,7 @@ const struct engine_ops engine_mem_ops = {
 	.kick = mem_kick,
 	.poll = mem_poll,
 	.in_flight = mem_in_flight,
+	.withdraw = mem_withdraw,
 	.unlend = mem_unlend,
 	.copied_bytes = mem_copied_bytes,
 };

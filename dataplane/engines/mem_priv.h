@@ -168,6 +168,7 @@ int mem_reactor_new(struct engine *e, const struct engine_reactor_opts *o,
 void mem_reactor_free(struct engine_reactor *r);
 int mem_event_fd(struct engine_reactor *r);
 int mem_submit(struct engine_reactor *r, struct engine_io *io);
+void mem_withdraw(struct engine_reactor *r, struct engine_io *io);
 int mem_kick(struct engine_reactor *r);
 uint32_t mem_poll(struct engine_reactor *r, uint32_t max);
 uint32_t mem_in_flight(const struct engine_reactor *r);

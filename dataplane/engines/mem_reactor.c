@@ -94,6 +94,12 @@ int mem_submit(struct engine_reactor *r, struct engine_io *io)
 	return 0;
 }
 
+/* It is late from now on. */
+void mem_withdraw(struct engine_reactor *r, struct engine_io *io)
+{
+	io->until_ns = 1;
+}
+
 int mem_kick(struct engine_reactor *r)
 {
 	return 0;

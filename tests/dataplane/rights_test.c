@@ -203,6 +203,35 @@ static void revoke__counts_what_an_engine_still_holds_and_tells_when_it_is_back(
 	raw_close(&c);
 }
 
+static void revoke__leaves_what_waits_in_an_engine_undone(void **state)
+{
+	struct fx *fx = *state;
+	uint8_t was[4096], got[4096];
+	struct fx_revoked r;
+	struct wire_header h;
+	struct raw c, d;
+
+	raw_ready(fx, &c);
+	raw_ready(fx, &d);
+	slow_engine_ops.withdraw = engine_mem_ops.withdraw; /* the gate is mem's own queue here */
+	memset(was, 1, sizeof(was));
+	memset(buf, 2, sizeof(was));
+	assert_int_equal(raw_write(&c, 0, was, sizeof(was), true), ROS2_OK);
+	slow_engine_shut(true);
+	h = raw_header(&c, WIRE_WRITE, 0, FX_BASE, sizeof(was));
+	h.flags = WIRE_F_INLINE;
+	raw_send(&c, &h, buf, sizeof(was));
+	slow_engine_wait_held(1);
+	fx_revoke(fx, DP_SCOPE_SESSION, &c.session, &r);
+	slow_engine_shut(false);
+	fx_wait_calls(fx, &r, 2);
+	assert_int_equal(r.last.revoke.draining, 0);
+	assert_int_equal(raw_read(&d, 0, got, sizeof(got), NULL), ROS2_OK);
+	assert_memory_equal(got, was, sizeof(got));
+	raw_close(&c);
+	raw_close(&d);
+}
+
 static _Atomic uint32_t answered;
 
 static void *blocked_mkdir(void *arg)
@@ -758,6 +787,7 @@ int main(void)
 		SLOW_TEST(revoke__takes_back_what_a_tenant_left_in_the_kernel_when_it_said_bye),
 		SLOW_TEST(control__without_the_look_at_the_kernel_it_comes_all_the_same),
 		SLOW_TEST(revoke__counts_what_an_engine_still_holds_and_tells_when_it_is_back),
+		SLOW_TEST(revoke__leaves_what_waits_in_an_engine_undone),
 		SLOW_TEST(revoke__waits_for_control_calls_inside_an_engine),
 		SLOW_TEST(control__of_a_slow_tenant_does_not_block_another_and_is_bounded),
 		SLOW_TEST(session__ends_by_itself_when_its_grant_does),

@@ -120,6 +120,7 @@ void slow_engine_init(void)
 	slow_engine_ops.poll = slow_poll;
 	slow_engine_ops.in_flight = slow_in_flight;
 	slow_engine_ops.copied_bytes = slow_copied;
+	slow_engine_ops.withdraw = NULL; /* behind the gate is the storage */
 	slow_engine_ops.mkdir = slow_mkdir;
 	slow_engine_ops.close = slow_close;
 	atomic_store(&is_shut, false);

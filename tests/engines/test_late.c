@@ -12,6 +12,7 @@
 #include "tests/sweep/sweep.h"
 #include <errno.h>
 #include <poll.h>
+#include <semaphore.h>
 #include <string.h>
 
 #define LEN 4096u
@@ -201,6 +202,84 @@ static void engine__ends_a_batch_of_which_all_is_late(void **state)
 	fx->ops->close(f);
 }
 
+/* Of what waits each second one is withdrawn. The control is the same without. */
+static void engine__does_nothing_of_a_write_that_is_withdrawn(void **state)
+{
+	struct fixture *fx = *state;
+	struct engine_file *f = prepared(fx);
+	struct one o[N];
+
+	for (int withdrawn = 1; withdrawn >= 0; withdrawn--) {
+		submit(fx, f, ENGINE_OP_WRITE, o);
+		for (int i = 1; withdrawn && i < N; i += 2)
+			fx->ops->withdraw(fx->r, &o[i].io);
+		assert_int_equal(fx->ops->kick(fx->r), 0);
+		finish(fx, o);
+		for (int i = 0; i < N; i++) {
+			bool gone = withdrawn && i % 2 == 1;
+
+			assert_int_equal(o[i].res, gone ? ENGINE_LATE : (int64_t)LEN);
+			assert_int_equal(byte_at(fx, f, i), gone ? 1 : 2);
+		}
+	}
+	/* What is over stays as it is. */
+	fx->ops->withdraw(fx->r, &o[0].io);
+	assert_int_equal(fx->ops->poll(fx->r, 1), 0);
+	fx->ops->close(f);
+}
+
+/* ---- threads: all of them are inside the kernel, and the rest waits ---- */
+
+#define WRITERS 4 /* threads of a reactor */
+
+static void wait_for(sem_t *sem)
+{
+	while (sem_wait(sem) < 0)
+		assert_int_equal(errno, EINTR);
+}
+
+static sem_t entered, gate;
+static _Atomic bool gated;
+static _Atomic int n_writes;
+
+ssize_t __real_pwrite(int fd, const void *p, size_t n, off_t at);
+ssize_t __wrap_pwrite(int fd, const void *p, size_t n, off_t at);
+ssize_t __wrap_pwrite(int fd, const void *p, size_t n, off_t at)
+{
+	if (gated) {
+		n_writes++;
+		sem_post(&entered);
+		wait_for(&gate);
+	}
+	return __real_pwrite(fd, p, n, at);
+}
+
+static void threads__hand_on_nothing_that_was_withdrawn_while_it_waited(void **state)
+{
+	struct fixture *fx = *state;
+	struct engine_file *f = prepared(fx);
+	struct one o[N];
+
+	sem_init(&entered, 0, 0);
+	sem_init(&gate, 0, 0);
+	n_writes = 0;
+	gated = true;
+	submit(fx, f, ENGINE_OP_WRITE, o);
+	assert_int_equal(fx->ops->kick(fx->r), 0);
+	for (int i = 0; i < WRITERS; i++)
+		wait_for(&entered);
+	for (int i = 0; i < N; i++)
+		fx->ops->withdraw(fx->r, &o[i].io);
+	for (int i = 0; i < WRITERS; i++)
+		sem_post(&gate);
+	finish(fx, o);
+	gated = false;
+	assert_int_equal(n_writes, WRITERS);
+	for (int i = 0; i < N; i++)
+		assert_int_equal(o[i].res, i < WRITERS ? (int64_t)LEN : ENGINE_LATE);
+	fx->ops->close(f);
+}
+
 /* A handle whose flush has failed answers the next one without a call, so it is never late; what
  * goes with it is late or done as ever. */
 static void file__answers_what_needs_no_call_however_late(void **state)
@@ -322,6 +401,8 @@ int main(void)
 		ALL(engine__does_nothing_of_a_write_that_is_late),
 		ALL(engine__reads_and_flushes_nothing_that_is_late),
 		ALL(engine__ends_a_batch_of_which_all_is_late),
+		ALL(engine__does_nothing_of_a_write_that_is_withdrawn),
+		V(4, threads__hand_on_nothing_that_was_withdrawn_while_it_waited),
 		URING(file__answers_what_needs_no_call_however_late),
 		V(4, file__answers_what_needs_no_call_however_late),
 		URING(uring__offers_nothing_again_that_is_late),
