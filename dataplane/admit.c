@@ -118,6 +118,27 @@ static bool may_wait(const struct request *req, bool needs_slot)
 	       (!needs_slot || slots_may_wait(req->from->pool, req->length, req->from->tenant));
 }
 
+/* False: in the next turn, which comes at once. */
+static bool turn_may_clear(const struct session *s)
+{
+	const struct rtenant *rt = s->rt;
+
+	if (rt->cleared.turn != s->r->turn || rt->cleared.bytes < REACTOR_CLEARED_TURN)
+		return true;
+	s->r->again = true;
+	return false;
+}
+
+static void count_cleared(const struct request *req)
+{
+	struct rtenant *rt = req->s->rt;
+
+	if (rt->cleared.turn != req->s->r->turn)
+		rt->cleared.bytes = 0;
+	rt->cleared.turn = req->s->r->turn;
+	rt->cleared.bytes += req->length;
+}
+
 /* A place inside the engines. */
 static enum verdict place_for(const struct request *req, bool away, bool needs_slot)
 {
@@ -125,9 +146,10 @@ static enum verdict place_for(const struct request *req, bool away, bool needs_s
 	const struct reactor *r = s->r;
 	uint32_t engine = req->file->mount->engine->slot;
 
-	if (request_op_clears(req->op) &&
-	    s->rt->clearing_at[engine] + req->length > REACTOR_CLEARING_MAX)
+	if (request_is_slotless(req) && s->rt->slotless_at[engine] >= REACTOR_SLOTLESS_MAX)
 		return away ? AWAY : WAITS;
+	if (request_op_clears(req->op) && !turn_may_clear(s))
+		return WAITS;
 	if (request_borrows(req) &&
 	    s->rt->borrowed_at[engine] + req->length > REACTOR_BORROWED_MAX &&
 	    !DP_SWITCH(no_borrowed_bound))
@@ -166,6 +188,8 @@ static enum verdict try_one(struct request *req)
 		(void)request_take_slot(s, req->file, from, req->length, &req->slot);
 	s->rt->deficit -= cost;
 	r->n_sent_away += away;
+	if (request_op_clears(req->op))
+		count_cleared(req);
 	go(req);
 	return ADMITTED;
 }

@@ -25,9 +25,14 @@
  * them together half of a reactor's depth. The others wait in their sessions. */
 #define REACTOR_AWAY_SHARE                                                                         \
 	((struct share){REACTOR_ENGINE_DEPTH / 2, 16, 1, REACTOR_ENGINE_DEPTH / 4})
-/* Bytes that one tenant has one engine clear at once. Slots bound what is written at once; this
- * needs none, and a target may have to write as much. */
-#define REACTOR_CLEARING_MAX (16u * WIRE_IO_MAX)
+/* Flushes, and requests that clear, that one engine has at once of one tenant. Slots bound what is
+ * written at once, and these need none. Each may take the storage long, and where the kernel has
+ * few threads for them it has no others for what neighbours write. Together they clear at most 16
+ * MiB, which a target may have to write. */
+#define REACTOR_SLOTLESS_MAX 16u
+/* Bytes that a turn begins to clear of one tenant, and what goes beyond with the last: an engine in
+ * RAM is done with them at once, and could take more again and again. */
+#define REACTOR_CLEARED_TURN WIRE_IO_MAX
 /* Bytes that one engine has at once of one tenant's own memory: of slots these are bounded by the
  * pool. Of each engine, so that storage which does not answer keeps nothing from other storage. */
 #define REACTOR_BORROWED_MAX (16u * WIRE_IO_MAX)
@@ -71,7 +76,7 @@ struct rtenant {
 	struct slot_use slots;
 	uint32_t n_begun;                     /* requests that are ready, or inside an engine */
 	uint16_t begun_at[DP_ENGINES_MAX];    /* of them, by engine */
-	uint32_t clearing_at[DP_ENGINES_MAX]; /* bytes that those of them name that clear */
+	uint16_t slotless_at[DP_ENGINES_MAX]; /* and of those: flushes, and what clears */
 	uint64_t borrowed_at[DP_ENGINES_MAX]; /* and that those of them have of its memory */
 	/* Over shm, where payload goes through slots: what was copied in the turn, and who is first
 	 * in the next, because nothing was left for it. */
@@ -79,6 +84,9 @@ struct rtenant {
 		uint64_t turn, bytes;
 		struct session *next;
 	} copied;
+	struct {
+		uint64_t turn, bytes;
+	} cleared;
 };
 
 struct rengine {

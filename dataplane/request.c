@@ -329,7 +329,7 @@ void request_ready(struct request *req)
 	req->begun = true;
 	s->rt->n_begun++;
 	s->rt->begun_at[engine]++;
-	s->rt->clearing_at[engine] += request_op_clears(req->op) ? req->length : 0;
+	s->rt->slotless_at[engine] += request_is_slotless(req);
 	*borrowed_at(req) += request_borrows(req) ? req->length : 0;
 	s->r->n_begun++;
 	list_add_tail(&s->r->ready, &req->link);
@@ -345,7 +345,7 @@ static void count_out(struct request *req)
 	req->begun = false;
 	req->s->rt->n_begun--;
 	req->s->rt->begun_at[engine]--;
-	req->s->rt->clearing_at[engine] -= request_op_clears(req->op) ? req->length : 0;
+	req->s->rt->slotless_at[engine] -= request_is_slotless(req);
 	*borrowed_at(req) -= request_borrows(req) ? req->length : 0;
 	req->s->r->n_begun--;
 }

@@ -242,6 +242,11 @@ static inline bool request_borrows(const struct request *req)
 {
 	return req->slot.mem && req->slot.size_class == SLOT_BORROWED;
 }
+/* It asks much of the storage, and of the buffers nothing. */
+static inline bool request_is_slotless(const struct request *req)
+{
+	return req->op == REQUEST_FLUSH || request_op_clears(req->op);
+}
 static inline bool request_moves_bytes(const struct request *req)
 {
 	return (req->op == REQUEST_READ || req->op == REQUEST_WRITE) && req->length > 0;

@@ -5,6 +5,8 @@
  * Linked with the library that has the switches.
  */
 #include "tests/dataplane/fixture.h"
+#include "dataplane/reactor_priv.h"
+#include "dataplane/wire_codec.h"
 #include "tests/dataplane/slow_fixture.h"
 #include <errno.h>
 
@@ -23,10 +25,32 @@ static void cannot_done(struct engine_io *io, int64_t res)
 	real_done(io, -EOPNOTSUPP);
 }
 
+/* The most bytes that a turn gave an engine to clear. */
+static _Thread_local uint64_t turn, turn_of_bytes, turn_bytes;
+static _Atomic uint64_t most_bytes;
+
+uint32_t __real_admit_run(struct reactor *r);
+uint32_t __wrap_admit_run(struct reactor *r);
+uint32_t __wrap_admit_run(struct reactor *r)
+{
+	turn = r->turn;
+	return __real_admit_run(r);
+}
+
+static void count_bytes(uint32_t len)
+{
+	turn_bytes = turn_of_bytes == turn ? turn_bytes + len : len;
+	turn_of_bytes = turn;
+	if (turn_bytes > most_bytes)
+		most_bytes = turn_bytes;
+}
+
 static int (*slow_submit)(struct engine_reactor *r, struct engine_io *io);
 
 static int submit(struct engine_reactor *r, struct engine_io *io)
 {
+	if (engine_op_clears(io->op))
+		count_bytes(io->len);
 	if (cannot && engine_op_clears(io->op)) {
 		real_done = io->done;
 		io->done = cannot_done;
@@ -541,6 +565,29 @@ static void revoke__ends_what_waits_and_counts_what_the_engine_clears(void **sta
 	raw_close(&v);
 }
 
+/* The engine is as quick as RAM is, so that a turn could give it more again and again. */
+static void turn__clears_a_bounded_number_of_bytes_of_a_tenant(void **state)
+{
+	static struct wire_header all[100];
+	struct wire_header h;
+	struct raw c;
+
+	filled(*state, &c);
+	most_bytes = 0;
+	for (size_t i = 0; i < ARRAY_SIZE(all); i++) {
+		all[i] = raw_clear_header(&c, WIRE_ZERO, 0, MIB);
+		wire_seal(&all[i]);
+	}
+	raw_send_bytes(&c, all, sizeof(all));
+	for (size_t i = 0; i < ARRAY_SIZE(all); i++) {
+		assert_true(raw_recv(&c, &h, in, sizeof(in)));
+		assert_int_equal(h.opcode, WIRE_COMPLETE);
+		assert_int_equal(h.status, ROS2_OK);
+	}
+	assert_in_range(most_bytes, MIB, 2 * MIB - 1);
+	raw_close(&c);
+}
+
 /* Control of the one above: not revoked, that which waited is carried out. */
 static void control__what_waits_for_its_share_is_carried_out_when_nothing_ends(void **state)
 {
@@ -623,6 +670,7 @@ int main(void)
 		T(rate__of_written_bytes_is_paid_by_what_clears),
 		T(rate__of_writes_is_paid_by_what_clears),
 		T(revoke__ends_what_waits_and_counts_what_the_engine_clears),
+		T(turn__clears_a_bounded_number_of_bytes_of_a_tenant),
 		T(control__what_waits_for_its_share_is_carried_out_when_nothing_ends),
 		T(clear__that_waits_until_its_grant_has_ended_is_not_carried_out),
 		T(control__without_the_deadline_recheck_it_is_carried_out),

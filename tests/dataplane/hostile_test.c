@@ -17,7 +17,7 @@
 
 #define SESSIONS 8
 /* Of one tenant, in the engine, of both reactors: eight sessions ask for twice as many. */
-#define FLUSHES_HELD (2 * REACTOR_ENGINE_TENANT)
+#define FLUSHES_HELD (2 * REACTOR_SLOTLESS_MAX)
 
 static uint8_t buf[1u << 20];
 
@@ -59,6 +59,33 @@ static void flushes__of_one_tenant_leave_room_in_the_engine_for_another(void **s
 	assert_true(raw_recv(&d, &h, buf, sizeof(buf)));
 	for (int i = 0; i < SESSIONS; i++)
 		raw_close(&c[i]);
+	raw_close(&d);
+}
+
+/* However small: what makes a hole keeps as many threads of the kernel busy as a flush. */
+static void clears__of_one_tenant_are_few_in_an_engine_at_once(void **state)
+{
+	struct fx *fx = *state;
+	struct wire_header h;
+	struct raw c, d;
+
+	raw_features = WIRE_FEATURE_CLEAR;
+	raw_ready(fx, &c);
+	raw_features = 0;
+	slow_engine_shut(true);
+	for (int n = 0; n < 100; n++) {
+		h = raw_clear_header(&c, WIRE_ZERO, 0, 4096);
+		raw_send(&c, &h, NULL, 0);
+	}
+	slow_engine_wait_held(REACTOR_SLOTLESS_MAX);
+	/* Behind them all. */
+	h = raw_header(&c, WIRE_READ, 0, FX_BASE, 4096);
+	raw_send(&c, &h, NULL, 0);
+	slow_engine_wait_held(REACTOR_SLOTLESS_MAX + 1);
+	neighbour(fx, &d);
+	slow_engine_shut(false);
+	assert_int_equal(raw_write(&d, 0, buf, 4096, true), ROS2_OK);
+	raw_close(&c);
 	raw_close(&d);
 }
 
@@ -481,6 +508,7 @@ int main(void)
 		SLOW_TEST(bye__gives_no_place_back_before_what_was_sent_is_taken),
 		SLOW_TEST(bye__lets_what_was_sent_be_taken),
 		SLOW_TEST(flushes__of_one_tenant_leave_room_in_the_engine_for_another),
+		SLOW_TEST(clears__of_one_tenant_are_few_in_an_engine_at_once),
 		SLOW_TEST(slots__are_not_kept_from_others_by_tenants_that_never_answer),
 		SLOW_TEST(turn__takes_a_bounded_number_of_messages_of_a_connection),
 		SLOW_TEST(control__without_bounds_a_turn_takes_what_there_is),
