@@ -310,9 +310,10 @@ static int take_row(sqlite3_stmt *st, struct store_audit_row *row)
 	row->record = copy;
 	row->record_len = n;
 	sqlite_col_bytes(st, 2, row->chain, sizeof(row->chain));
-	if (sqlite3_column_type(st, 9) != SQLITE_NULL)
-		row->note = strdup(col_text(st, 9));
-	return 0;
+	if (sqlite3_column_type(st, 9) == SQLITE_NULL)
+		return 0;
+	row->note = strdup(col_text(st, 9));
+	return row->note ? 0 : -ENOMEM;
 }
 
 static int fill_page(sqlite3_stmt *st, const struct store_audit_query *q,
@@ -337,6 +338,17 @@ static int fill_page(sqlite3_stmt *st, const struct store_audit_query *q,
 	return rc;
 }
 
+static int log_end(struct backend *b, uint64_t *ret, struct ros2_err *err)
+{
+	int64_t seq = sqlite_pragma_int(b->reader, "SELECT coalesce(max(seq),0) FROM audit");
+
+	if (seq < 0)
+		return sqlite_say(b, b->reader, sqlite3_extended_errcode(b->reader),
+		                  "reading the end of the audit log", err);
+	*ret = (uint64_t)seq;
+	return 0;
+}
+
 int sqlite_page_audit(void *backend, const struct store_audit_query *q, struct store_audit_page *p,
                       struct ros2_err *err)
 {
@@ -358,9 +370,9 @@ int sqlite_page_audit(void *backend, const struct store_audit_query *q, struct s
 	*p = (struct store_audit_page){.rows = rows, .next_seq = q->from_seq, .to_seq = q->to_seq};
 	if (!rows)
 		return ros2_err_set(err, -ENOMEM, "out of memory");
-	if (!p->to_seq)
-		p->to_seq = (uint64_t)MAX(
-			sqlite_pragma_int(b->reader, "SELECT coalesce(max(seq),0) FROM audit"), 0);
+	rc = p->to_seq ? 0 : log_end(b, &p->to_seq, err);
+	if (rc < 0)
+		return rc;
 	rc = sqlite3_prepare_v2(b->reader, sql[q->tenant[0] != '\0'][q->newest], -1, &st, NULL);
 	if (rc == SQLITE_OK) {
 		sqlite3_bind_int64(st, 1, (sqlite3_int64)MIN(q->from_seq, (uint64_t)INT64_MAX));

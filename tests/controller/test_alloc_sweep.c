@@ -20,7 +20,8 @@ struct world {
 	struct fake a;
 	struct ros2_uid alpha;
 	bool linked;
-	unsigned n; /* of what must differ each time */
+	unsigned n;     /* of what must differ each time */
+	uint64_t noted; /* a record with a checkpoint */
 };
 
 /* What is tried again later is tried soon. */
@@ -121,21 +122,72 @@ static int list(struct world *w, struct ros2_err *err)
 	return rc;
 }
 
+/* What was answered to the end is all there is: a start is in the log once. */
 static int query(struct world *w, struct ros2_err *err)
 {
 	Ros2__V1__AuditQueryRequest q = ROS2__V1__AUDIT_QUERY_REQUEST__INIT;
 	struct rpc_reader *r = NULL;
 	ProtobufCMessage *m;
+	unsigned n = 0;
 	int rc;
 
-	q.action = (char *)"object.apply";
+	q.action = (char *)"controller.start";
 	rc = rpc_reader_open(w->f->admin, &ros2_v1_audit_query, &q.base, 8000, &r, err);
 	if (rc)
 		return rc;
-	while ((rc = rpc_reader_next(r, 8000, &m, err)) == 0)
+	for (; (rc = rpc_reader_next(r, 8000, &m, err)) == 0; n++)
 		protobuf_c_message_free_unpacked(m, NULL);
 	rpc_reader_close(r);
+	if (rc == -ENODATA && n != 1)
+		fail_msg("a query was answered with %u of 1 records", n);
 	return rc == -ENODATA ? 0 : rc;
+}
+
+/* The log as stored, from a record on; *ret_noted: the last one with a checkpoint, 0: none. */
+static int read_raw(struct world *w, uint64_t from, uint64_t *ret_first, uint64_t *ret_noted,
+                    struct ros2_err *err)
+{
+	Ros2__V1__AuditRawRequest q = ROS2__V1__AUDIT_RAW_REQUEST__INIT;
+	struct rpc_reader *r = NULL;
+	ProtobufCMessage *m;
+	int rc;
+
+	*ret_first = *ret_noted = 0;
+	q.from_seq = from;
+	rc = rpc_reader_open(w->f->admin, &ros2_v1_audit_raw, &q.base, 8000, &r, err);
+	if (rc)
+		return rc;
+	while ((rc = rpc_reader_next(r, 8000, &m, err)) == 0) {
+		Ros2__V1__AuditRawItem *it = (Ros2__V1__AuditRawItem *)m;
+
+		if (it->item_case == ROS2__V1__AUDIT_RAW_ITEM__ITEM_CHECKPOINT)
+			*ret_noted = it->checkpoint->size;
+		if (!*ret_first)
+			*ret_first = *ret_noted;
+		protobuf_c_message_free_unpacked(m, NULL);
+	}
+	rpc_reader_close(r);
+	return rc == -ENODATA ? 0 : rc;
+}
+
+static int find_checkpoint(struct world *w, struct ros2_err *err)
+{
+	uint64_t first;
+	int rc = w->noted ? 0 : read_raw(w, 1, &first, &w->noted, err);
+
+	return rc || w->noted ? rc : ros2_err_named(err, ROS2_BUSY, "no checkpoint yet");
+}
+
+/* No checkpoint is left out: a verifier would miss it. */
+static int raw(struct world *w, struct ros2_err *err)
+{
+	uint64_t first, last;
+	int rc = read_raw(w, w->noted, &first, &last, err);
+
+	if (!rc && first != w->noted)
+		fail_msg("the log was read to its end, without the checkpoint of record %u",
+		         (unsigned)w->noted);
+	return rc;
 }
 
 /* An agent has few tokens: each round has its own. */
@@ -406,6 +458,7 @@ static const struct {
 	{"get", get, NULL, NULL},
 	{"list", list, NULL, NULL},
 	{"query", query, NULL, NULL},
+	{"raw", raw, find_checkpoint, NULL},
 	{"token", token, new_agent, NULL},
 	{"connect", connect_agent, NULL, NULL},
 	{"grant", grant, NULL, NULL},
