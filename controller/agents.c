@@ -101,7 +101,7 @@ static void record(struct ctl_agent *a, const struct ctl_caller *who, const char
 	store_draft_detail(t, d, "incarnation", incarnation);
 	if (a->link)
 		d->peer = store_txn_str(t, link_peer(a->link));
-	store_submit(a->ctl->store, t, NULL, NULL, NULL);
+	ctl_audit_submit(a->ctl, t, action);
 }
 
 /* ---- contact ---- */

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Audit drafts of the controller's own decisions, and the bounded recording of refusals.
+ * Audit drafts of the controller's own decisions, and the bounded recording of refusals. What
+ * nobody waits for is never dropped without a trace: what the store does not take is counted, and
+ * recorded when it takes that.
  */
 #include "controller/ctl.h"
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -62,6 +65,99 @@ void ctl_audit_tenant(struct store_txn *t, struct store_draft *d, const struct c
 	d->tenant_uid = tenant->uid;
 }
 
+/* ---- records that nobody waits for ---- */
+
+static struct ctl_lost_action *lost_action(struct ctl *c, const char *name)
+{
+	struct ctl_lost_action *a = c->lost.actions;
+
+	for (size_t i = 1; a->name && strcmp(a->name, name) != 0; i++, a++)
+		assert(i < CTL_LOST_ACTIONS);
+	a->ctl = c;
+	a->name = name;
+	return a;
+}
+
+static void submit_failed(struct ctl_lost_action *a)
+{
+	struct ctl_lost *l = &a->ctl->lost;
+
+	a->n++;
+	l->last_unix_ns = clock_unix_ns();
+	l->first_unix_ns = l->first_unix_ns ? l->first_unix_ns : l->last_unix_ns;
+}
+
+static void submitted(void *arg, const struct store_result *res)
+{
+	if (res->rc < 0)
+		submit_failed(arg);
+}
+
+void ctl_audit_submit(struct ctl *c, struct store_txn *t, const char *action)
+{
+	struct ctl_lost_action *a = lost_action(c, action);
+
+	if (store_submit(c->store, t, submitted, a, NULL) < 0)
+		submit_failed(a);
+}
+
+static void lost_written(void *arg, const struct store_result *res)
+{
+	struct ctl_lost *l = &((struct ctl *)arg)->lost;
+	uint64_t left = 0;
+
+	l->at_store = false;
+	for (size_t i = 0; i < CTL_LOST_ACTIONS; i++) {
+		l->actions[i].n -= res->rc < 0 ? 0 : l->actions[i].sent;
+		left += l->actions[i].n;
+	}
+	if (res->rc == 0)
+		l->first_unix_ns = left ? l->sent_unix_ns : 0;
+}
+
+static uint64_t lost_count(const struct ctl_lost *l)
+{
+	uint64_t n = 0;
+
+	for (size_t i = 0; i < CTL_LOST_ACTIONS; i++)
+		n += l->actions[i].n;
+	return n;
+}
+
+static void lost_write(struct ctl *c)
+{
+	struct ctl_lost *l = &c->lost;
+	uint64_t n = lost_count(l);
+	struct store_txn *t;
+	struct store_draft *d;
+
+	if (!n || l->at_store)
+		return;
+	t = store_txn_new();
+	d = store_txn_audit(t);
+	d->action = "audit.gap";
+	d->actor = ctl_system.spiffe;
+	d->role = "system";
+	d->object_kind = "controller";
+	d->object_name = store_txn_str(t, c->cfg->trust_domain);
+	d->result = STORE_AUDIT_FAILED;
+	d->status = ros2_status_to_str(ROS2_NOT_DURABLE);
+	d->reason = "records of the controller could not be stored";
+	d->count = n;
+	d->first_unix_ns = l->first_unix_ns;
+	d->last_unix_ns = l->last_unix_ns;
+	for (size_t i = 0; i < CTL_LOST_ACTIONS; i++) {
+		struct ctl_lost_action *a = &l->actions[i];
+
+		a->sent = a->n;
+		if (a->n)
+			store_draft_detail(t, d, a->name,
+			                   store_txn_fmt(t, "%llu", (unsigned long long)a->n));
+	}
+	l->sent_unix_ns = clock_unix_ns();
+	l->at_store = store_submit(c->store, t, lost_written, c, NULL) == 0;
+}
+
 /* ---- refusals ---- */
 
 struct ctl_deny {
@@ -70,6 +166,7 @@ struct ctl_deny {
 	uint32_t this_second;
 	/* counted, not yet recorded; the last one is the sample */
 	uint64_t swallowed, first_unix_ns, last_unix_ns;
+	unsigned at_store; /* records of it */
 	struct ctl_caller who;
 	char action[32], object_kind[16], object[ROS2_SPIFFE_MAX + 1], reason[CTL_REASON_MAX + 1];
 	char tenant[ROS2_NAME_MAX + 1];
@@ -116,10 +213,33 @@ static struct ctl_deny *deny_get(struct ctl *c, const char *key)
 	return d;
 }
 
-static void deny_write(struct ctl *c, const struct ctl_deny *d, uint64_t count)
+static void deny_count(struct ctl_deny *d, uint64_t n, uint64_t first_unix_ns)
+{
+	d->first_unix_ns = d->swallowed ? MIN(d->first_unix_ns, first_unix_ns) : first_unix_ns;
+	d->swallowed += n;
+}
+
+/* One record of so many refusals, on its way. */
+struct deny_sent {
+	struct ctl_deny *d;
+	uint64_t n, first_unix_ns;
+};
+
+/* What the log does not have is counted again. */
+static void deny_written(void *arg, const struct store_result *res)
+{
+	struct deny_sent *s = arg;
+
+	s->d->at_store--;
+	if (res->rc < 0)
+		deny_count(s->d, s->n, s->first_unix_ns);
+	free(s);
+}
+
+static struct store_txn *deny_txn(const struct ctl_deny *d, struct store_draft **ret)
 {
 	struct store_txn *t = store_txn_new();
-	struct store_draft *r = store_txn_audit(t);
+	struct store_draft *r = *ret = store_txn_audit(t);
 
 	r->actor = store_txn_str(t, actor_of(&d->who));
 	r->role = strcmp(d->action, "grant.deny") == 0 ? "tenant" : ctl_role_to_str(d->who.role);
@@ -132,13 +252,32 @@ static void deny_write(struct ctl *c, const struct ctl_deny *d, uint64_t count)
 	r->reason = store_txn_str(t, d->reason);
 	r->tenant = store_txn_str(t, d->tenant);
 	r->tenant_uid = d->tenant_uid;
-	if (count > 1) {
-		r->count = count;
-		r->first_unix_ns = d->first_unix_ns;
+	return t;
+}
+
+/* @counted: of before, or of more than one. */
+static void deny_write(struct ctl *c, struct ctl_deny *d, uint64_t n, uint64_t first_unix_ns,
+                       bool counted)
+{
+	struct deny_sent *s = malloc(sizeof(*s));
+	struct store_draft *r;
+	struct store_txn *t = deny_txn(d, &r);
+
+	if (counted) {
+		r->count = n;
+		r->first_unix_ns = first_unix_ns;
 		r->last_unix_ns = d->last_unix_ns;
 	}
-	if (store_submit(c->store, t, NULL, NULL, NULL) < 0)
-		log_warn("a refusal could not be recorded: %s on %s", d->action, d->object);
+	if (!s)
+		store_txn_spoil(t);
+	else
+		*s = (struct deny_sent){d, n, first_unix_ns};
+	if (store_submit(c->store, t, deny_written, s, NULL) == 0) {
+		d->at_store++;
+		return;
+	}
+	free(s);
+	deny_count(d, n, first_unix_ns);
 }
 
 void ctl_audit_denied_n(struct ctl *c, const char *key, const struct ctl_caller *who,
@@ -163,15 +302,13 @@ void ctl_audit_denied_n(struct ctl *c, const char *key, const struct ctl_caller 
 		tenant = NULL;
 	snprintf(d->tenant, sizeof(d->tenant), "%s", tenant ? tenant->name : "");
 	d->tenant_uid = tenant ? tenant->uid : (struct ros2_uid){{0}};
-	if (!d->swallowed)
-		d->first_unix_ns = d->last_unix_ns;
 	d->total++;
 	if (d->total <= DENY_FIRST || d->this_second < DENY_PER_S) {
 		d->this_second += d->total > DENY_FIRST;
-		deny_write(c, d, n);
+		deny_write(c, d, n, d->last_unix_ns, n > 1);
 		return;
 	}
-	d->swallowed += n;
+	deny_count(d, n, d->last_unix_ns);
 }
 
 void ctl_audit_denied(struct ctl *c, const char *key, const struct ctl_caller *who,
@@ -191,18 +328,28 @@ void ctl_agent_claim(struct ctl_agent *a, const char *words)
 	                 words);
 }
 
+void ctl_denials_flush(struct ctl *c)
+{
+	for (struct ctl_deny *d = c->denials; d; d = d->hh.next) {
+		uint64_t n = d->swallowed;
+
+		d->swallowed = 0;
+		if (n)
+			deny_write(c, d, n, d->first_unix_ns, true);
+	}
+	lost_write(c);
+}
+
 static void deny_tick(void *arg)
 {
 	struct ctl *c = arg;
 	struct ctl_deny *d, *tmp;
 	uint64_t now = clock_boottime_ns();
 
+	ctl_denials_flush(c);
 	HASH_ITER (hh, c->denials, d, tmp) {
-		if (d->swallowed)
-			deny_write(c, d, d->swallowed);
-		d->swallowed = 0;
 		d->this_second = 0;
-		if (now - d->last_ns > DENY_FORGET_NS) {
+		if (now - d->last_ns > DENY_FORGET_NS && !d->swallowed && !d->at_store) {
 			HASH_DEL(c->denials, d);
 			free(d);
 		}
@@ -219,10 +366,16 @@ void ctl_denials_start(struct ctl *c)
 void ctl_denials_free(struct ctl *c)
 {
 	struct ctl_deny *d, *tmp;
+	uint64_t n = lost_count(&c->lost);
 
 	loop_timer_stop(&c->deny_timer);
 	HASH_ITER (hh, c->denials, d, tmp) {
+		n += d->swallowed;
 		HASH_DEL(c->denials, d);
 		free(d);
 	}
+	if (n)
+		log_error("%llu refusals and events of agents are not in the log: it took no "
+		          "record of them",
+		          (unsigned long long)n);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Wires the parts together and owns their order: configuration ▸ store (the epoch is durable) ▸
- * domain (loaded) ▸ store threads ▸ services ▸ listeners. The end is the reverse: listeners refuse,
- * streams close, the store commits what was submitted, the domain goes.
+ * domain (loaded; the start is recorded) ▸ store threads ▸ services ▸ listeners. The end is the
+ * reverse: listeners refuse, streams close, the store commits what was submitted, the domain goes.
  */
 #include "controller/controller.h"
 #include "common/clock.h"
@@ -56,6 +56,9 @@ static int open_store(struct controller *c, const struct controller_opts *o, str
 	if (r < 0)
 		return r;
 	store_set_on_batch(c->store, ctl_on_batch, c->ctl);
+	r = ctl_record_start(c->ctl, err);
+	if (r < 0)
+		return ros2_err_prefix(err, "--data-dir: the record of this start"), r;
 	return store_start(c->store, err);
 }
 
@@ -247,8 +250,10 @@ void controller_free(struct controller *c)
 	rpc_server_free(c->enrol);
 	rpc_server_free(c->agents);
 	rpc_server_free(c->admin);
-	if (c->ctl)
+	if (c->ctl) {
 		report_free_all(&c->svc);
+		ctl_denials_flush(c->ctl);
+	}
 	store_close(c->store);
 	reload_free(c->reload);
 	ctl_free(c->ctl);

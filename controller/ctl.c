@@ -202,7 +202,7 @@ static void add_rights(struct store_txn *t, struct store_draft *d, const struct 
 	store_draft_detail(t, d, "roles.has", store_txn_str(t, now.roles_added_text));
 }
 
-void ctl_start(struct ctl *c)
+int ctl_record_start(struct ctl *c, struct ros2_err *err)
 {
 	struct store_txn *t = store_txn_new();
 	struct store_draft *d = store_txn_audit(t);
@@ -216,7 +216,11 @@ void ctl_start(struct ctl *c)
 	d->object_name = store_txn_str(t, c->cfg->trust_domain);
 	store_draft_detail(t, d, "version", ROS2_VERSION_STRING);
 	add_rights(t, d, c->cfg);
-	store_submit(c->store, t, NULL, NULL, NULL);
+	return store_commit_now(c->store, t, err);
+}
+
+void ctl_start(struct ctl *c)
+{
 	ctl_denials_start(c);
 	ctl_revocations_start(c);
 	ctl_grants_start(c);

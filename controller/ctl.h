@@ -240,6 +240,18 @@ struct ctl_revocation {
 	UT_hash_handle hh;
 };
 
+/* Records that nobody waits for and the store did not take: how many of each action. */
+#define CTL_LOST_ACTIONS 4
+struct ctl_lost {
+	struct ctl_lost_action {
+		struct ctl *ctl;
+		const char *name;
+		uint64_t n, sent; /* sent: of them, in a record that is at the store */
+	} actions[CTL_LOST_ACTIONS];
+	uint64_t first_unix_ns, last_unix_ns, sent_unix_ns;
+	bool at_store;
+};
+
 struct ctl {
 	struct loop *loop;
 	const struct config *cfg; /* borrowed */
@@ -258,6 +270,7 @@ struct ctl {
 	struct ctl_deny *denials;
 	struct ctl_forward_share *forward_shares; /* owned */
 	struct loop_timer deny_timer;
+	struct ctl_lost lost;
 	struct outbox *outbox;
 	struct list gate; /* of struct gate_wait */
 	size_t n_gate;
@@ -333,7 +346,9 @@ void ctl_gate_leave(struct ctl *c);
 
 int ctl_new(struct loop *loop, const struct config *cfg, struct store *store, struct ctl **ret,
             struct ros2_err *err); /* loads everything */
-void ctl_start(struct ctl *c);     /* after store_start: records the start, ends what expired */
+/* Before store_start: nobody is served by a start that the log does not know. */
+int ctl_record_start(struct ctl *c, struct ros2_err *err);
+void ctl_start(struct ctl *c); /* after store_start: ends what expired */
 void ctl_free(struct ctl *c);
 void ctl_on_batch(void *ctl); /* after the results of a commit */
 
@@ -359,6 +374,11 @@ void ctl_audit_denied_n(struct ctl *c, const char *key, const struct ctl_caller 
                         const char *reason, uint64_t n);
 /* An agent said something about what is another's: it has no effect, and is recorded, bounded. */
 void ctl_agent_claim(struct ctl_agent *a, const char *words);
+/* For @t nobody waits. What the store does not take is counted, and recorded as `audit.gap` when it
+ * takes that. @action: a literal, one of CTL_LOST_ACTIONS. */
+void ctl_audit_submit(struct ctl *c, struct store_txn *t, const char *action);
+/* What is counted is submitted, as it is each second. */
+void ctl_denials_flush(struct ctl *c);
 void ctl_denials_start(struct ctl *c);
 void ctl_denials_free(struct ctl *c);
 

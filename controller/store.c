@@ -640,6 +640,27 @@ int store_submit(struct store *s, struct store_txn *t, store_done_fn done, void 
 	return r;
 }
 
+/* Without it no right can be taken away, so it may have the space that is kept for that. */
+int store_commit_now(struct store *s, struct store_txn *t, struct ros2_err *err)
+{
+	struct list one;
+	int r;
+
+	if (!t || t->no_memory) {
+		store_txn_free(t);
+		return ros2_err_set(err, -ENOMEM, "out of memory");
+	}
+	list_init(&one);
+	list_add_tail(&one, &t->link);
+	t->shrinks = true;
+	commit_alone(s, t);
+	r = t->result.rc;
+	if (r < 0 && err)
+		*err = t->result.err;
+	store_txn_free(t);
+	return r;
+}
+
 void store_settle(struct store *s)
 {
 	struct list none;

@@ -309,6 +309,9 @@ uint64_t store_doubt_revision(const struct store *s);
 int store_doubt_owe(struct store *s, const struct ros2_uid *revocation);
 /* After the results of one commit were delivered, on the loop. Before store_start. */
 void store_set_on_batch(struct store *s, loop_fn fn, void *arg);
+/* Before store_start: commits @t, which it takes, on this thread; the reserve is for it, too. On
+ * error nothing is changed. */
+int store_commit_now(struct store *s, struct store_txn *t, struct ros2_err *err);
 /* Starts the threads. From here on store_submit works. */
 int store_start(struct store *s, struct ros2_err *err);
 /* Commits what was submitted, signs the last checkpoint, ends the threads. Results that were not

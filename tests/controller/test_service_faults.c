@@ -123,7 +123,8 @@ static unsigned grants_of(struct sf *f)
 	return n;
 }
 
-static unsigned records(struct sf *f, const char *action)
+/* How many events the records of @action tell of: a counted one of several. */
+static unsigned told(struct sf *f, const char *action, unsigned *ret_records)
 {
 	Ros2__V1__AuditQueryRequest q = ROS2__V1__AUDIT_QUERY_REQUEST__INIT;
 	struct rpc_reader *r = NULL;
@@ -133,12 +134,37 @@ static unsigned records(struct sf *f, const char *action)
 	q.action = (char *)action;
 	assert_int_equal(rpc_reader_open(f->admin, &ros2_v1_audit_query, &q.base, 5000, &r, NULL),
 	                 0);
+	*ret_records = 0;
 	while (rpc_reader_next(r, 5000, &m, NULL) == 0) {
-		n++;
+		const Ros2__V1__StoredRecord *s = ((Ros2__V1__AuditQueryItem *)m)->record;
+		Ros2__V1__AuditRecord *rec =
+			ros2__v1__audit_record__unpack(NULL, s->record.len, s->record.data);
+
+		assert_non_null(rec);
+		++*ret_records;
+		n += rec->aggregate ? (unsigned)rec->aggregate->count : 1;
+		ros2__v1__audit_record__free_unpacked(rec, NULL);
 		protobuf_c_message_free_unpacked(m, NULL);
 	}
 	rpc_reader_close(r);
 	return n;
+}
+
+static unsigned records(struct sf *f, const char *action)
+{
+	unsigned n;
+
+	told(f, action, &n);
+	return n;
+}
+
+static void until_told(struct sf *f, const char *action, unsigned n)
+{
+	uint64_t end = clock_boottime_ns() + AWAIT_NS;
+	unsigned ignored;
+
+	while (told(f, action, &ignored) != n)
+		assert_true(clock_boottime_ns() < end);
 }
 
 static void until_recorded(struct sf *f, const char *action, unsigned n)
@@ -543,6 +569,65 @@ static void audit__forwarded_records_that_failed_are_sent_again(void **state)
 	fake_free(&agent);
 }
 
+/* ---- what nobody waits for ---- */
+
+/* Who has no role asks @n times. */
+static void be_refused(struct sf *f, unsigned n)
+{
+	struct rpc_channel *ch = sf_channel(f, "nobody", f->ports.admin, NULL);
+	Ros2__V1__StatusRequest q = ROS2__V1__STATUS_REQUEST__INIT;
+	Ros2__V1__StatusReply *r = NULL;
+	struct ros2_err err = ROS2_ERR_INIT;
+
+	while (n--) {
+		assert_true(ros2_v1_admin_status_sync(ch, &q, 20000, &r, &err) < 0);
+		assert_int_equal(err.status, ROS2_DENIED);
+	}
+	rpc_channel_free(ch);
+}
+
+static void refusals__that_were_not_stored_are_counted_later(void **state)
+{
+	static const enum fault how[] = {REFUSED, FAILED_LATER};
+	struct sf *f = *state;
+
+	for (unsigned i = 0; i < ARRAY_SIZE(how); i++) {
+		break_store(f, how[i], 0);
+		be_refused(f, 5);
+		fault = NONE;
+		until_told(f, "admin.denied", 5 * (i + 1));
+	}
+}
+
+/* Above a hundred they wait for the end of the second to be counted. */
+static void refusals__are_counted_before_an_end_in_order(void **state)
+{
+	struct sf *f = *state;
+
+	be_refused(f, 140);
+	sf_stop(f);
+	sf_start(f);
+	until_told(f, "admin.denied", 140);
+}
+
+static void link__whose_records_were_not_stored_leaves_a_gap_that_says_so(void **state)
+{
+	static const enum fault how[] = {REFUSED, FAILED_LATER};
+	struct sf *f = world(state, "1h");
+
+	for (unsigned i = 0; i < ARRAY_SIZE(how); i++) {
+		break_store(f, how[i], 0);
+		fake_disconnect(&agent);
+		fake_connect(&agent, NULL, 0);
+		fake_wait_synced(&agent);
+		fault = NONE;
+		until_told(f, "audit.gap", 2 * (i + 1));
+	}
+	assert_int_equal(records(f, "agent.disconnect"), 0);
+	assert_int_equal(records(f, "agent.connect"), 1);
+	fake_free(&agent);
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, sf_setup, sf_teardown)
@@ -557,6 +642,9 @@ int main(void)
 		T(enrol__with_another_key_ends_the_stream_of_the_old_one),
 		T(audit__raw_stream_waits_for_a_slow_reader),
 		T(audit__forwarded_records_that_failed_are_sent_again),
+		T(refusals__that_were_not_stored_are_counted_later),
+		T(refusals__are_counted_before_an_end_in_order),
+		T(link__whose_records_were_not_stored_leaves_a_gap_that_says_so),
 		T(revoke__on_a_full_disk_survives_a_kill),
 		T(revoke__on_a_full_disk_rests_on_the_journal),
 	};

@@ -15,6 +15,7 @@
 #include "tests/sweep/sweep.h"
 #include <fcntl.h>
 #include <unistd.h>
+#include <sys/stat.h>
 
 #define KIND(k) ROS2__V1__OBJECT_KIND__OBJECT_KIND_##k
 
@@ -56,9 +57,35 @@ static bool takes_a_document(struct sf *f)
 	return applied;
 }
 
+/* The last start in the log is this one. */
+static void is_recorded(struct sf *f)
+{
+	Ros2__V1__AuditQueryRequest q = ROS2__V1__AUDIT_QUERY_REQUEST__INIT;
+	Ros2__V1__AuditRecord *rec;
+	struct rpc_reader *r = NULL;
+	ProtobufCMessage *m = NULL;
+	const Ros2__V1__StoredRecord *s;
+
+	q.action = (char *)"controller.start";
+	q.newest = true;
+	q.limit = 1;
+	assert_int_equal(rpc_reader_open(f->admin, &ros2_v1_audit_query, &q.base, 5000, &r, NULL),
+	                 0);
+	assert_int_equal(rpc_reader_next(r, 5000, &m, NULL), 0);
+	s = ((Ros2__V1__AuditQueryItem *)m)->record;
+	rec = ros2__v1__audit_record__unpack(NULL, s->record.len, s->record.data);
+	assert_non_null(rec);
+	if (rec->epoch->counter != f->ports.epoch)
+		fail_msg("epoch %u serves, and the log does not say so", (unsigned)f->ports.epoch);
+	ros2__v1__audit_record__free_unpacked(rec, NULL);
+	protobuf_c_message_free_unpacked(m, NULL);
+	rpc_reader_close(r);
+}
+
 static void has_what_was_there(struct sf *f)
 {
 	f->admin = sf_channel(f, "root", f->ports.admin, NULL);
+	is_recorded(f);
 	assert_false(is_revoked(f, "alpha"));
 	assert_true(is_revoked(f, "beta"));
 	assert_true(AWAIT(takes_a_document(f)));
@@ -190,12 +217,44 @@ static void start__that_cannot_read_a_revocation_says_so(void **state)
 	sf_start(f);
 }
 
+/* Pages of the database, when nobody has it open. */
+static uint64_t pages(const struct sf *f)
+{
+	char path[128];
+	struct stat st;
+
+	snprintf(path, sizeof(path), "%s/ros2.db", f->dir);
+	assert_int_equal(stat(path, &st), 0);
+	return (uint64_t)st.st_size / 4096;
+}
+
+/* Each start is a record, so one of them finds no space for it. */
+static void start__that_finds_no_space_for_its_record_says_so(void **state)
+{
+	struct sf *f = *state;
+	struct ros2_err err = ROS2_ERR_INIT;
+
+	sf_stop(f);
+	f->opts.store_max_pages = pages(f);
+	for (int i = 0; i < 200 && sf_try(f, &err) == 0; i++) {
+		f->admin = sf_channel(f, "root", f->ports.admin, NULL);
+		is_recorded(f);
+		sf_stop(f);
+	}
+	assert_int_equal(err.code, -ENOSPC);
+	assert_non_null(strstr(err.msg, "full"));
+	f->opts.store_max_pages = 0;
+	sf_start(f);
+	is_recorded(f);
+}
+
 #define T(f) cmocka_unit_test_setup_teardown(f, sf_setup, sf_teardown)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		T(start__that_cannot_read_a_revocation_says_so),
 		cmocka_unit_test(note__is_carried_out_or_nothing_starts),
+		T(start__that_finds_no_space_for_its_record_says_so),
 		T(start__without_memory_says_so_or_works),
 		T(start__without_memory_of_sqlite_says_so_or_works),
 		T(start__without_descriptors_says_so_or_works),
