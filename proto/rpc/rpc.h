@@ -454,7 +454,8 @@ void rpc_reader_close(struct rpc_reader *r);
 #define RPC_DEPTH_MAX 16
 int rpc_message_check(const ProtobufCMessageDescriptor *d, const void *bytes, size_t n,
                       struct ros2_err *err);
-/* Check, then unpack; -ENOMEM says nothing of the bytes. *ret: protobuf_c_message_free_unpacked(msg, NULL). */
+/* Check, then unpack; -ENOMEM says nothing of the bytes. *ret:
+ * protobuf_c_message_free_unpacked(msg, NULL). */
 int rpc_message_decode(const ProtobufCMessageDescriptor *d, const void *bytes, size_t n,
                        ProtobufCMessage **ret, struct ros2_err *err);
 
