@@ -17,12 +17,21 @@
 int file_stat(struct engine_ns *ns, const char *path, struct engine_attr *ret, struct ros2_err *err)
 {
 	AUTO_CLOSE int fd = -1;
+	struct engine_attr attr;
+	uint32_t links;
 	int rc = names_check(path, true, err);
 
 	if (rc < 0)
 		return rc;
 	fd = file_path_open(ns->fd, path, O_PATH, 0);
-	return fd < 0 ? file_path_words(err, fd, "stat", path) : file_attr_get(fd, ret, NULL, err);
+	if (fd < 0)
+		return file_path_words(err, fd, "stat", path);
+	rc = file_attr_get(fd, &attr, &links, err);
+	if (!rc)
+		rc = file_one_name(&attr, links, "stat", path, err);
+	if (!rc)
+		*ret = attr;
+	return rc;
 }
 
 static int sync_dir(int fd, const char *what, const char *path, struct ros2_err *err)

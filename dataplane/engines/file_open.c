@@ -21,7 +21,7 @@ static int access_flags(uint32_t flags)
 	return flags & ENGINE_WRITE ? O_WRONLY : O_RDONLY;
 }
 
-/* What may be opened: a regular file with one name. A second name may lie outside the namespace. */
+/* What may be opened: a regular file with one name. */
 static int check_inode(int fd, const char *path, struct ros2_err *err)
 {
 	struct engine_attr a;
@@ -36,12 +36,7 @@ static int check_inode(int fd, const char *path, struct ros2_err *err)
 		return ros2_err_set(
 			err, -EMEDIUMTYPE,
 			"open \"%s\": not a regular file (a link, FIFO, socket or device)", path);
-	if (links > 1)
-		return ros2_err_set(
-			err, -ELIBBAD,
-			"open \"%s\": has %u hard links, so it may lie outside the namespace too",
-			path, links);
-	return 0;
+	return file_one_name(&a, links, "open", path, err);
 }
 
 static int open_existing(int dir, const char *name, const char *path, uint32_t flags,

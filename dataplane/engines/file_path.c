@@ -135,6 +135,16 @@ static enum engine_file_type type_of(unsigned int mode)
 	return S_ISDIR(mode) ? ENGINE_DIRECTORY : ENGINE_OTHER;
 }
 
+int file_one_name(const struct engine_attr *a, uint32_t links, const char *what, const char *path,
+                  struct ros2_err *err)
+{
+	if (a->type != ENGINE_REGULAR || links <= 1)
+		return 0;
+	return ros2_err_set(err, -ELIBBAD,
+	                    "%s \"%s\": has %u hard links, so it may lie outside the namespace too",
+	                    what, path, links);
+}
+
 int file_attr_get(int fd, struct engine_attr *ret, uint32_t *ret_links, struct ros2_err *err)
 {
 	struct statx st;

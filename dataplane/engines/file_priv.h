@@ -59,6 +59,10 @@ int file_path_reopen(int fd, int flags);
 /* Says what @rc (from file_path_open or errno) means for @path. Returns @rc in the engine's
  * dialect. */
 int file_path_words(struct ros2_err *err, int rc, const char *what, const char *path);
+/* -ELIBBAD for a regular file with a second name, which may lie outside the namespace: nothing of
+ * it is told. */
+int file_one_name(const struct engine_attr *a, uint32_t links, const char *what, const char *path,
+                  struct ros2_err *err);
 int file_attr_get(int fd, struct engine_attr *ret, uint32_t *ret_links, struct ros2_err *err);
 
 /* ---- file_names.c and file_open.c: rows of engine_file_ops ---- */

@@ -147,14 +147,19 @@ static void file_engine__opens_neither_fifos_nor_sockets_nor_devices(void **stat
 static void file_engine__refuses_files_with_a_second_name(void **state)
 {
 	struct place p = place_of(state);
+	struct engine_attr attr = {.size = 77};
 	char secret[600];
 
 	snprintf(secret, sizeof(secret), "%s/secret", p.outside);
 	assert_int_equal(link(secret, in(&p, "hard")), 0);
 	expect_refused(&p, "hard", -ELIBBAD);
+	/* Not its size either, nor when it was written. */
+	assert_int_equal(p.fx->ops->stat(p.fx->ns, "hard", &attr, NULL), -ELIBBAD);
+	assert_int_equal(attr.size, 77);
 	expect_secret_untouched(&p);
 	assert_int_equal(unlink(secret), 0);
 	expect_open(&p, "hard", ENGINE_READ, 0);
+	assert_int_equal(p.fx->ops->stat(p.fx->ns, "hard", &attr, NULL), 0);
 }
 
 struct swapper {
