@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Every opcode and every field of the header with hostile values on a data port, after a good HELLO
- * and in place of one. What must hold: NAK or COMPLETE with a named error, an answer that is right,
- * or the end of the connection, all in time; never payload that was not asked for.
+ * Every opcode there can be on a data port, and of those that wire.h has every field of the header
+ * with hostile values, after a good HELLO and in place of one; and HELLO itself with one bit wrong,
+ * for another session and said again. What must hold: NAK or COMPLETE with a named error, an answer
+ * that is right, or the end of the connection, all in time; never payload that was not asked for.
  */
 #include "common/clock.h"
 #include "common/crypto.h"
@@ -30,32 +31,6 @@ static const struct {
 	FIELD(magic),  FIELD(version),  FIELD(flags),       FIELD(request_id), FIELD(handle),
 	FIELD(offset), FIELD(address),  FIELD(length),      FIELD(key),        FIELD(generation),
 	FIELD(status), FIELD(reserved), FIELD(payload_len), FIELD(header_crc),
-};
-
-static const uint8_t opcodes[] = {
-	WIRE_CHALLENGE,
-	WIRE_HELLO,
-	WIRE_WELCOME,
-	WIRE_READ,
-	WIRE_WRITE,
-	WIRE_FLUSH,
-	WIRE_WINDOW,
-	WIRE_ZERO,
-	WIRE_DISCARD,
-	WIRE_DATA,
-	WIRE_PULL,
-	WIRE_COMPLETE,
-	WIRE_NAK,
-	WIRE_PING,
-	WIRE_PONG,
-	WIRE_BYE,
-	0,
-	4,
-	15,
-	22,
-	51,
-	128,
-	255,
 };
 
 static uint8_t scratch[WIRE_IO_MAX];
@@ -201,51 +176,178 @@ static void one_field(struct wire *w, uint8_t opcode, size_t f)
 	}
 }
 
+/* -1, after telling it: no connection with a CHALLENGE, which is in scratch. */
+static int challenged(struct wire *w)
+{
+	struct ros2_err err = ROS2_ERR_INIT;
+	int fd = raw_dial(w->h->a.s.data_address, &err);
+	struct wire_header in;
+
+	if (fd >= 0 && !raw_receive(fd, &in, scratch, ANSWER_MS) && in.opcode == WIRE_CHALLENGE)
+		return fd;
+	hostile_problem(w->h, "no CHALLENGE: %s", err.msg);
+	if (fd >= 0)
+		close(fd);
+	return -1;
+}
+
 /* In place of HELLO: the port of a session that waits. */
 static void before_hello(struct wire *w)
 {
-	const char *address = w->h->a.s.data_address;
-
-	for (size_t i = 0; i < ARRAY_SIZE(opcodes); i++) {
-		struct ros2_err err = ROS2_ERR_INIT;
-		struct wire_header h = good(w, opcodes[i]), in;
-		AUTO_CLOSE int fd = raw_dial(address, &err);
+	for (unsigned op = 0; op < 256; op++) {
+		struct wire_header h = good(w, (uint8_t)op), in;
+		AUTO_CLOSE int fd = challenged(w);
 		int rc, n = 0;
 
+		if (fd < 0)
+			continue;
 		h.payload_len = h.opcode == WIRE_HELLO ? sizeof(struct wire_hello) : 0;
 		raw_seal(&h);
-		if (fd < 0 || raw_receive(fd, &in, scratch, ANSWER_MS) ||
-		    in.opcode != WIRE_CHALLENGE) {
-			hostile_problem(w->h, "no CHALLENGE: %s", err.msg);
-			continue;
-		}
 		(void)send(fd, &h, sizeof(h), MSG_NOSIGNAL);
 		(void)send(fd, scratch, h.payload_len, MSG_NOSIGNAL);
 		while (!(rc = raw_receive(fd, &in, scratch, ANSWER_MS)) && ++n)
-			named(w, raw_opcode(opcodes[i]), &in);
+			named(w, raw_opcode(h.opcode), &in);
 		if (rc == -ETIMEDOUT || !n)
-			hostile_problem(w->h, "%s in place of HELLO: %d answers, then %s",
-			                raw_opcode(opcodes[i]), n, strerror(-rc));
+			hostile_problem(w->h, "%s (%u) in place of HELLO: %d answers, then %s",
+			                raw_opcode(h.opcode), op, n, strerror(-rc));
 	}
 	servers_live(w->h);
 	hostile_test(w->h,
 	             "every opcode in place of HELLO is refused by name, and the connection ends");
 }
 
+/* ---- HELLO ---- */
+
+/* What comes first after @hello on @fd: WELCOME, or a NAK and its status, with the end behind it.
+ */
+static uint8_t say_hello(struct wire *w, int fd, const struct wire_hello *hello, uint16_t *status)
+{
+	struct wire_header h = {
+		.opcode = WIRE_HELLO, .length = WIRE_FEATURES_KNOWN, .payload_len = sizeof(*hello)};
+
+	raw_seal(&h);
+	if (raw_send(fd, &h, hello) || raw_receive(fd, &h, scratch, ANSWER_MS))
+		return 0;
+	*status = h.status;
+	if (h.opcode == WIRE_NAK && raw_receive(fd, &h, scratch, ANSWER_MS) != -ECONNRESET)
+		hostile_problem(w->h, "a refused HELLO does not end the connection");
+	return h.opcode;
+}
+
+static void is_unproved(struct wire *w, int fd, const struct wire_hello *hello, const char *what,
+                        size_t byte)
+{
+	uint16_t status = 0;
+	uint8_t op = say_hello(w, fd, hello, &status);
+
+	w->sent++;
+	if (op != WIRE_NAK || status != ROS2_UNAUTHENTICATED)
+		hostile_problem(w->h, "HELLO with %s (byte %zu): %s, %s", what, byte,
+		                raw_opcode(op), ros2_status_to_str((enum ros2_status)status));
+}
+
+/* One bit of each byte of a field is not what it should be; @foreign (may be NULL) stands there. */
+static void wrong_hellos(struct wire *w, const char *field, size_t from, size_t n,
+                         const uint8_t *foreign)
+{
+	struct ros2_err err = ROS2_ERR_INIT;
+	struct wire_hello hello;
+	struct raw_session s;
+	uint16_t status = 0;
+	int fd;
+
+	tenant_close(&w->h->b); /* its place is for the session here */
+	if (raw_session_open(&w->h->b.raw, &s, &err)) {
+		hostile_problem(w->h, "no session: %s", err.msg);
+		return;
+	}
+	for (size_t i = 0; i < n + !!foreign; i++) {
+		fd = challenged(w);
+		if (fd < 0)
+			break;
+		raw_prove(&s, scratch, &hello);
+		if (i < n)
+			((uint8_t *)&hello)[from + i] ^= (uint8_t)(1u << (i % 8));
+		else
+			memcpy((uint8_t *)&hello + from, foreign, n);
+		is_unproved(w, fd, &hello, field, i);
+		close(fd);
+	}
+	/* The control: the session waited all the while, and takes what is right; once. */
+	fd = challenged(w);
+	raw_prove(&s, scratch, &hello);
+	if (fd < 0 || say_hello(w, fd, &hello, &status) != WIRE_WELCOME)
+		hostile_problem(w->h, "after wrong ones the right HELLO is not welcome: %s",
+		                ros2_status_to_str((enum ros2_status)status));
+	for (int again = 0; again < 2; again++) {
+		AUTO_CLOSE int other = challenged(w);
+
+		if (again)
+			raw_prove(&s, scratch, &hello);
+		is_unproved(w, other, &hello, again ? "a new proof" : "the same bytes", 0);
+	}
+	if (fd >= 0)
+		close(fd);
+	raw_session_close(&w->h->b.raw, &s);
+}
+
+static void hellos(struct wire *w)
+{
+	const struct wire_hello *h = NULL;
+	struct raw_session waits; /* the neighbour's */
+	struct ros2_err err = ROS2_ERR_INIT;
+
+	if (raw_session_open(&w->h->a.raw, &waits, &err))
+		hostile_problem(w->h, "the neighbour gets no session: %s", err.msg);
+	w->sent = 0;
+	wrong_hellos(w, "session_uid", offsetof(struct wire_hello, session_uid),
+	             sizeof(h->session_uid), waits.uid);
+	wrong_hellos(w, "session_uid", offsetof(struct wire_hello, session_uid),
+	             sizeof(h->session_uid), w->h->a.s.uid);
+	wrong_hellos(w, "tenant_nonce", offsetof(struct wire_hello, tenant_nonce),
+	             sizeof(h->tenant_nonce), NULL);
+	wrong_hellos(w, "proof", offsetof(struct wire_hello, proof), sizeof(h->proof), NULL);
+	raw_session_close(&w->h->a.raw, &waits);
+	servers_live(w->h);
+	hostile_test(w->h, "HELLO: every field, for another's session and again: %u refused",
+	             w->sent);
+}
+
+static void every_field(struct wire *w, uint8_t opcode)
+{
+	w->naks = w->completes = w->ends = w->told = w->waits = 0;
+	for (size_t f = 0; f < ARRAY_SIZE(fields); f++)
+		one_field(w, opcode, f);
+	servers_live(w->h);
+	hostile_test(w->h,
+	             "%s (%u): every field: %u NAK, %u COMPLETE, %u ended, %u of them with a name",
+	             raw_opcode(opcode), opcode, w->naks, w->completes, w->ends, w->told);
+}
+
 void wire_garbage(struct hostile *h)
 {
 	struct wire w = {.h = h};
+	unsigned others = 0;
 
 	before_hello(&w);
-	for (size_t i = 0; i < ARRAY_SIZE(opcodes); i++) {
-		w.naks = w.completes = w.ends = w.told = w.waits = 0;
-		for (size_t f = 0; f < ARRAY_SIZE(fields); f++)
-			one_field(&w, opcodes[i], f);
-		servers_live(h);
-		hostile_test(h,
-		             "%s (%u): every field: %u NAK, %u COMPLETE, %u ended, %u of them with "
-		             "a name",
-		             raw_opcode(opcodes[i]), opcodes[i], w.naks, w.completes, w.ends,
-		             w.told);
+	hellos(&w);
+	for (unsigned op = 0; op < 256; op++)
+		if (raw_opcode_of(raw_opcode((uint8_t)op)))
+			every_field(&w, (uint8_t)op);
+	w.naks = w.ends = 0;
+	for (unsigned op = 0; op < 256; op++) {
+		struct wire_header out;
+		char what[32];
+
+		if (raw_opcode_of(raw_opcode((uint8_t)op)) || !alive(&w))
+			continue;
+		out = good(&w, (uint8_t)op);
+		snprintf(what, sizeof(what), "opcode %u", op);
+		try_one(&w, what, &out, true);
+		others++;
 	}
+	if (w.naks + w.ends < others)
+		hostile_problem(h, "%u of them were refused", w.naks + w.ends);
+	servers_live(h);
+	hostile_test(h, "%u opcodes that nobody knows: %u NAK, %u ended", others, w.naks, w.ends);
 }

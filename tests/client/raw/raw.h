@@ -44,6 +44,8 @@ struct raw_session {
 int raw_session_open(struct raw *r, struct raw_session *ret, struct ros2_err *err);
 void raw_session_close(struct raw *r, const struct raw_session *s);
 int raw_dial(const char *address, struct ros2_err *err); /* the descriptor or negative errno */
+/* All of a HELLO that is right. */
+void raw_prove(const struct raw_session *s, const uint8_t *agent_nonce, struct wire_hello *h);
 /* CHALLENGE, HELLO, then WELCOME (*ret_status OK) or what came instead. */
 int raw_hello(int fd, const struct raw_session *s, enum ros2_status *ret_status, char words[257]);
 void raw_seal(struct wire_header *h);

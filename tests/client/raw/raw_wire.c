@@ -16,22 +16,12 @@ static const struct {
 	uint8_t opcode;
 	const char *name;
 } opcodes[] = {
-	{WIRE_CHALLENGE, "CHALLENGE"},
-	{WIRE_HELLO, "HELLO"},
-	{WIRE_WELCOME, "WELCOME"},
-	{WIRE_READ, "READ"},
-	{WIRE_WRITE, "WRITE"},
-	{WIRE_FLUSH, "FLUSH"},
-	{WIRE_WINDOW, "WINDOW"},
-	{WIRE_ZERO, "ZERO"},
-	{WIRE_DISCARD, "DISCARD"},
-	{WIRE_DATA, "DATA"},
-	{WIRE_PULL, "PULL"},
-	{WIRE_COMPLETE, "COMPLETE"},
-	{WIRE_NAK, "NAK"},
-	{WIRE_PING, "PING"},
-	{WIRE_PONG, "PONG"},
-	{WIRE_BYE, "BYE"},
+	{WIRE_CHALLENGE, "CHALLENGE"}, {WIRE_HELLO, "HELLO"}, {WIRE_WELCOME, "WELCOME"},
+	{WIRE_READ, "READ"},           {WIRE_WRITE, "WRITE"}, {WIRE_FLUSH, "FLUSH"},
+	{WIRE_WINDOW, "WINDOW"},       {WIRE_ZERO, "ZERO"},   {WIRE_DISCARD, "DISCARD"},
+	{WIRE_MAPPED, "MAPPED"},       {WIRE_DATA, "DATA"},   {WIRE_PULL, "PULL"},
+	{WIRE_COMPLETE, "COMPLETE"},   {WIRE_NAK, "NAK"},     {WIRE_MEMORY, "MEMORY"},
+	{WIRE_PING, "PING"},           {WIRE_PONG, "PONG"},   {WIRE_BYE, "BYE"},
 };
 
 const char *raw_opcode(uint8_t opcode)
@@ -158,7 +148,7 @@ int raw_receive(int fd, struct wire_header *h, uint8_t *payload, int timeout_ms)
 	return receive_exact(fd, payload, h->payload_len, timeout_ms);
 }
 
-static void prove(const struct raw_session *s, const uint8_t *agent_nonce, struct wire_hello *h)
+void raw_prove(const struct raw_session *s, const uint8_t *agent_nonce, struct wire_hello *h)
 {
 	const struct crypto_span parts[] = {
 		{WIRE_LABEL_TENANT, sizeof(WIRE_LABEL_TENANT)},
@@ -167,6 +157,8 @@ static void prove(const struct raw_session *s, const uint8_t *agent_nonce, struc
 		{h->tenant_nonce, WIRE_NONCE_LEN},
 	};
 
+	memcpy(h->session_uid, s->uid, sizeof(h->session_uid));
+	crypto_random(h->tenant_nonce, sizeof(h->tenant_nonce));
 	crypto_hmac_sha256v(s->secret, sizeof(s->secret), parts, ARRAY_SIZE(parts), h->proof);
 }
 
@@ -181,9 +173,7 @@ int raw_hello(int fd, const struct raw_session *s, enum ros2_status *ret_status,
 
 	if (rc || h.opcode != WIRE_CHALLENGE || h.payload_len != sizeof(struct wire_challenge))
 		return rc ? rc : -EPROTO;
-	memcpy(hello.session_uid, s->uid, sizeof(hello.session_uid));
-	crypto_random(hello.tenant_nonce, sizeof(hello.tenant_nonce));
-	prove(s, payload, &hello);
+	raw_prove(s, payload, &hello);
 	raw_seal(&out);
 	rc = raw_send(fd, &out, &hello);
 	if (!rc)
