@@ -47,14 +47,33 @@ struct target {
 	const struct rpc_method *m;
 	const struct payload_opts *o;
 	struct batch batch;
-	unsigned calls, accepted;
+	unsigned calls, accepted, anothers;
 	double worst_s;
 };
+
+/* The one bad field is what only its owner may name, and it is the neighbour's. */
+static bool is_anothers(const char *what)
+{
+	static const char *const owned[] = {"session_uid", "handle", "key"};
+	char want[64];
+
+	for (size_t i = 0; i < ARRAY_SIZE(owned); i++) {
+		snprintf(want, sizeof(want), "%s = another tenant's", owned[i]);
+		if (!strcmp(what, want))
+			return true;
+	}
+	return false;
+}
 
 static void judge(struct target *t, const char *what, const struct bytes_result *r)
 {
 	t->calls++;
 	t->accepted += !r->code;
+	if (is_anothers(what)) {
+		t->anothers++;
+		if (!r->code)
+			hostile_problem(t->h, "%s: is accepted", what);
+	}
 	t->worst_s = r->seconds > t->worst_s ? r->seconds : t->worst_s;
 	if (!is_named(r) || r->seconds > LIMIT_S)
 		hostile_problem(t->h, "%s: code %d, '%s', %.3f s", what, r->code, r->words,
@@ -94,7 +113,7 @@ static void no_message(struct target *t)
 
 static void method(struct target *t)
 {
-	t->calls = t->accepted = 0;
+	t->calls = t->accepted = t->anothers = 0;
 	t->worst_s = 0;
 	no_message(t);
 	payloads_each(t->m->input, t->o, send_payload, t);
@@ -365,6 +384,10 @@ static void tenant(struct hostile *h)
 		t.o = &o;
 		t.m = s->methods[i];
 		method(&t);
+		if (!t.anothers && t.m != &ros2_v1_tenant_open_session) {
+			hostile_problem(h, "no payload named the neighbour's session");
+			hostile_test(h, "%s: another's session is tried", t.m->name);
+		}
 		/* The negative control: good values get through, so the bad field was looked at.
 		 */
 		if (!t.accepted && !may_all_fail(t.m)) {
