@@ -437,17 +437,33 @@ bool verbs_must_poll(const struct reactor *r)
 
 /* ---- time, and the end ---- */
 
-/* What the device never flushed: with the queue pair destroyed it cannot touch it any more. */
+/* What the device never flushed: with the queue pair destroyed it cannot touch it any more. One
+ * that it does not destroy either is tried again with the ticks of its set, and until then what was
+ * posted stays where it is; but at the end of all, after which nobody uses a slot again. */
 static void give_up_flushing(struct session *s)
 {
 	struct verbs_conn *c = verbs_of(s);
 
 	fabric_conn_free(TAKE_PTR(c->conn));
 	fabric_qp_free(TAKE_PTR(c->qp));
+	c->kept = fabric_qp_kept(c->t->set, c->qp_id);
+	if (c->kept && !atomic_load_explicit(&s->r->stop, memory_order_acquire))
+		return;
+	c->kept = false;
 	for (uint32_t i = 0; i < DP_CREDITS; i++)
 		if (s->requests[i].on_device)
 			request_from_device(&s->requests[i]);
 	session_maybe_gone(s);
+}
+
+static bool must_give_up(const struct reactor *r, const struct session *s)
+{
+	const struct verbs_conn *c;
+
+	if (!s || s->transport != &transport_verbs || s->state != SESSION_ENDED)
+		return false;
+	c = verbs_of(s);
+	return c->kept || (c->qp && r->now_ns > clock_add_ns(c->ended_ns, VERBS_FLUSH_NS));
 }
 
 static bool is_over(const struct verbs *v, const struct verbs_tenant *t)
@@ -473,14 +489,9 @@ void verbs_tick(struct reactor *r)
 	/* One at a time: it takes some hundred calls of the device. */
 	if (over)
 		idle_end(v, over);
-	for (uint32_t i = 0; i < DP_SESSIONS_MAX; i++) {
-		struct session *s = r->sessions[i];
-
-		if (s && s->transport == &transport_verbs && s->state == SESSION_ENDED &&
-		    verbs_of(s)->qp &&
-		    r->now_ns > clock_add_ns(verbs_of(s)->ended_ns, VERBS_FLUSH_NS))
-			give_up_flushing(s);
-	}
+	for (uint32_t i = 0; i < DP_SESSIONS_MAX; i++)
+		if (must_give_up(r, r->sessions[i]))
+			give_up_flushing(r->sessions[i]);
 	bury(v);
 }
 

@@ -8,10 +8,10 @@
  * End of a connection: 1. nothing more is posted; 2. the queue pair goes to error, which drops what
  * was queued and flushes what was posted; 3. every flush gives its request back; 4. when none is
  * left, or VERBS_FLUSH_NS have passed, the queue pair is destroyed, and then its memory is
- * freed, or kept until the device gives it up; 5. its slots and its completion queue go
- * VERBS_KEPT_MS after the tenant's last connection at this reactor, or with it when the tenant is
- * withdrawn: making them is by far the dearest part of a connection, and whoever comes and goes
- * must not make the reactor do it each time.
+ * freed, or kept until the device gives it up, and so are the slots of what was never flushed; 5.
+ * its slots and its completion queue go VERBS_KEPT_MS after the tenant's last connection at this
+ * reactor, or with it when the tenant is withdrawn: making them is by far the dearest part of a
+ * connection, and whoever comes and goes must not make the reactor do it each time.
  */
 #ifndef ROS2_DATAPLANE_VERBS_PRIV_H
 #define ROS2_DATAPLANE_VERBS_PRIV_H
@@ -81,6 +81,7 @@ struct verbs_conn {
 	uint64_t moved, ended_ns;
 	uint64_t qp_id;              /* of qp, when that has gone, too; 0 = there was none */
 	bool by_device;              /* the device ended the connection: it may have said why */
+	bool kept;                   /* qp has gone from here, but the device does not destroy it */
 	struct list out, small_free; /* verbs_out */
 	struct verbs_out outs[DP_CREDITS], small[VERBS_SMALL];
 	struct {

@@ -411,6 +411,9 @@ void fabric_qp_failed(struct fabric_qp *qp);
  * keeps a window or the QP it stays with the set, which tries again in tick and in fabric_set_free.
  * NULL is accepted. Reactor. */
 uint32_t fabric_qp_free(struct fabric_qp *qp);
+/* The device keeps a queue pair of that id, which was freed: it may still do what was posted.
+ * Reactor. */
+bool fabric_qp_kept(const struct fabric_set *s, uint64_t id);
 
 /* ---- work requests ---- */
 

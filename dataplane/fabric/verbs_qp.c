@@ -473,6 +473,16 @@ struct fabric_qp *fabric_qp_find(struct fabric_set *s, uint64_t id)
 	return NULL;
 }
 
+bool fabric_qp_kept(const struct fabric_set *s, uint64_t id)
+{
+	const struct fabric_qp *qp;
+
+	list_for_each (&s->zombies, qp, link)
+		if (qp->id == id)
+			return true;
+	return false;
+}
+
 uint32_t fabric_qp_outstanding(const struct fabric_qp *qp)
 {
 	return qp->outstanding;

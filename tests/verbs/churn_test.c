@@ -295,6 +295,37 @@ static void memory__that_a_device_does_not_give_up_is_not_freed(void **state)
 	AWAIT(!queue_pairs());
 }
 
+/* Pulled by a device that neither flushes nor destroys: what it does later it does where nobody
+ * else has anything, and until then it is told that it may. */
+static void slots__that_a_device_may_write_into_are_not_used_again(void **state)
+{
+	struct fabric_mem_counts c;
+	struct fx *fx = *state;
+	static struct fx_revoked r, again; /* also what comes after a failure has a place */
+	struct peer p;
+
+	peer_ready(fx, &p);
+	fabric_mem_hold(true);
+	for (int i = 0; i < 4; i++)
+		peer_send(&p, peer_request(&p, WIRE_WRITE, 0, 4096), NULL);
+	assert_true(AWAIT(fabric_mem_held() == 4));
+	fabric_mem_hang(true);
+	fx_revoke(fx, DP_SCOPE_SESSION, &p.session, &r);
+	assert_int_equal(r.first.revoke.draining, 4);
+	/* By now it was asked for everything that may end it, and again with the ticks after that.
+	 */
+	assert_true(AWAIT((fabric_mem_counts(&c), c.qps_kept == 1 && c.qps_refused >= 3)));
+	fx_revoke(fx, DP_SCOPE_SESSION, &p.session, &again);
+	assert_int_equal(again.first.revoke.draining, 4);
+	assert_int_equal(r.calls, 1);
+	fabric_mem_hang(false);
+	fabric_mem_hold(false);
+	fx_wait_calls(fx, &r, 2);
+	assert_int_equal(r.last.revoke.draining, 0);
+	fx_wait_calls(fx, &again, 2);
+	peer_close(&p);
+}
+
 /* Else what is allocated were that of sessions and what is kept for others. */
 static int verbs_setup(void **state)
 {
@@ -315,6 +346,7 @@ int main(void)
 		V(sessions__that_come_and_go_leave_nothing_allocated),
 		V(tenant__has_the_connections_that_it_may_have_and_no_more),
 		V(memory__that_a_device_does_not_give_up_is_not_freed),
+		V(slots__that_a_device_may_write_into_are_not_used_again),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -20,9 +20,11 @@ struct fabric_mem_counts {
 	uint64_t reads, writes, sends, refused, no_receive;
 	uint64_t binds, invalidates;                 /* carried out */
 	uint64_t sets_made, regions_made, qps_freed; /* ever */
-	uint64_t regions_refused, regions_kept;      /* as it was told to; ever */
+	/* as it was told to; ever. qps_refused: destructions that were tried again */
+	uint64_t regions_refused, regions_kept, qps_refused;
 	uint64_t flushed, doorbells; /* doorbells: flushes that handed something on to be sent */
-	uint32_t devices, pds, sets, qps, regions, windows, conns, listeners; /* there are now */
+	/* there are now; qps_kept: of qps, freed while it hung */
+	uint32_t devices, pds, sets, qps, qps_kept, regions, windows, conns, listeners;
 };
 void fabric_mem_counts(struct fabric_mem_counts *ret);
 /* No device in this machine. */

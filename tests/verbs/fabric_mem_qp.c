@@ -713,11 +713,25 @@ static void qp_delete(struct fabric_qp *qp)
 	free(qp);
 }
 
+bool fabric_qp_kept(const struct fabric_set *s, uint64_t id)
+{
+	const struct fabric_qp *qp;
+	bool kept = false;
+
+	pthread_mutex_lock(&mem_lock);
+	list_for_each (&s->zombies, qp, link)
+		kept |= qp->id == id;
+	pthread_mutex_unlock(&mem_lock);
+	return kept;
+}
+
 bool mem_zombies_end(struct fabric_set *s)
 {
+	mem_now.qps_refused += hanging && !list_empty(&s->zombies);
 	while (!hanging && !list_empty(&s->zombies)) {
 		struct fabric_qp *qp = list_first(&s->zombies, struct fabric_qp, link);
 
+		mem_now.qps_kept--;
 		qp_drop(qp);
 		qp_delete(qp);
 	}
@@ -738,6 +752,7 @@ uint32_t fabric_qp_free(struct fabric_qp *qp)
 	for (uint32_t i = 0; i < qp->opts.windows; i++)
 		window_gone(&qp->windows[i]);
 	if (kept) {
+		mem_now.qps_kept++;
 		qp->zombie = true;
 		qp->state = FABRIC_QP_FAILED;
 		drop_ends(qp);
