@@ -70,15 +70,18 @@ static void bury_all(struct rdma_queue *q)
 }
 
 /* The device was asked for everything that may end a key: the last one is to destroy the queue
- * pair. Receipts run inside. */
+ * pair. Receipts run inside. What it does not destroy either may still send: it is tried again with
+ * the ticks, and a capsule that had not left keeps its memory. */
 static void destroy_qp(struct rdma_queue *q)
 {
-	struct fabric_qp *qp = TAKE_PTR(q->qp);
-
 	fabric_conn_free(TAKE_PTR(q->conn));
-	if (!qp)
+	if (q->qp) {
+		q->kept_id = fabric_qp_id(q->qp);
+		(void)fabric_qp_free(TAKE_PTR(q->qp));
+	}
+	if (!q->kept_id || fabric_qp_kept(q->set, q->kept_id))
 		return;
-	(void)fabric_qp_free(qp);
+	q->kept_id = 0;
 	for (uint32_t i = 0; i < q->depth; i++) {
 		q->cmds[i].sent = true;
 		rdma_settle(&q->cmds[i]);
@@ -532,7 +535,7 @@ static uint64_t rdma_tick(struct nvmf_queue *nq, uint64_t now_ns)
 	(void)rdma_hand_on(q);
 	next = MIN(next, fabric_set_tick(q->set, now_ns));
 	if (q->state == NVMF_QUEUE_FAILED && q->n_busy) {
-		if (now_ns - q->failed_ns >= RDMA_FLUSH_NS)
+		if (q->kept_id || now_ns - q->failed_ns >= RDMA_FLUSH_NS)
 			destroy_qp(q);
 		next = MIN(next, q->failed_ns + RDMA_FLUSH_NS);
 	}

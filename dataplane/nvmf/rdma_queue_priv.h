@@ -18,7 +18,8 @@
  * End of a queue: 1. FAILED, nothing is handed on; 2. the queue pair goes to error and its windows
  * are deallocated: no key is good any more; 3. the connection ends, so that the target knows; 4.
  * each command comes back with its receipt; 5. what the device has not given up in FLUSH_NS is
- * taken by destroying the queue pair; 6. free: queue pair, completion queue, memory.
+ * taken by destroying the queue pair, as soon as the device does; 6. free: queue pair, completion
+ * queue, memory.
  */
 #ifndef ROS2_DATAPLANE_NVMF_RDMA_QUEUE_PRIV_H
 #define ROS2_DATAPLANE_NVMF_RDMA_QUEUE_PRIV_H
@@ -97,6 +98,7 @@ struct rdma_queue {
 	struct fabric_cm *cm;           /* owned */
 	struct fabric_conn *conn;       /* owned; NULL = ended */
 	struct fabric_qp *qp;           /* owned; NULL = none */
+	uint64_t kept_id;               /* of one that was freed and is not destroyed; 0 = none */
 	struct fabric_region *region;   /* owned: of mem, not bindable */
 	uint8_t *mem;                   /* owned: capsules, answers, slots of our own */
 	size_t mem_bytes;

@@ -474,6 +474,40 @@ static void rdma_queue__a_request_waits_for_its_receipt(void **state)
 	assert_int_equal(r.rc, 0);
 }
 
+/* A capsule with its data that has not left, on a device that neither flushes nor destroys: it may
+ * leave yet, so its memory is nobody else's. */
+static void rdma_queue__a_capsule_that_the_device_keeps_keeps_its_memory(void **state)
+{
+	struct fabric_mem_counts c;
+	struct host *h = *state;
+	struct host_req a, w;
+
+	host_connect(h);
+	fabric_mem_hold_invalidates(true);
+	a = host_io(h, NVME_IO_READ, 0, 0, 4096);
+	host_submit_ok(h, &a);
+	host_turns(h, 3);
+	rdma_peer_serve(&h->peer, host_taken(h), true);
+	host_turns(h, 3);
+	/* Behind the end of that one's key. */
+	w = host_io(h, NVME_IO_WRITE, 1, 0, 512);
+	host_submit_ok(h, &w);
+	fabric_mem_hang(true);
+	h->ops->kill(h->q, "the test ends it");
+	host_tick(h, 3 * NS_PER_S);
+	fabric_mem_counts(&c);
+	assert_int_equal(c.qps_kept, 1);
+	assert_int_equal(a.n_done, 1);
+	host_tick(h, NS_PER_S);
+	assert_int_equal(w.n_done, 0);
+	assert_int_equal(h->ops->in_flight(h->q), 1);
+	fabric_mem_hang(false);
+	fabric_mem_hold_invalidates(false);
+	host_tick(h, NS_PER_S);
+	assert_int_equal(w.n_done, 1);
+	assert_int_equal(w.rc, -EREMOTEIO);
+}
+
 static void rdma_queue__kill_gives_back_each_command_as_far_as_it_came(void **state)
 {
 	for (int by_free = 0; by_free < 2; by_free++) {
@@ -594,6 +628,7 @@ int main(void)
 		T(a_command_too_late_kills_its_key_before_it_comes_back),
 		T(an_asynchronous_request_may_wait_for_ever),
 		T(a_request_waits_for_its_receipt),
+		T(a_capsule_that_the_device_keeps_keeps_its_memory),
 		T(kill_gives_back_each_command_as_far_as_it_came),
 		T(a_target_without_receives_is_named),
 		T(answers_that_came_before_the_end_count),
