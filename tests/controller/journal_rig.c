@@ -45,8 +45,6 @@ static bool is_dead(void)
 
 static void stop_on_loop(void *arg)
 {
-	if (rig_ctl)
-		rig_ctl->stopping = true;
 	store_close(rig_store);
 	ctl_free(rig_ctl);
 	rig_ctl = NULL;

@@ -170,7 +170,6 @@ static void stop(void *arg)
 {
 	if (!ctl)
 		return;
-	ctl->stopping = true;
 	store_close(fix.store);
 	ctl_free(ctl);
 	fix.store = NULL;
