@@ -110,8 +110,8 @@ struct nvmf_ctrl {
 	bool readable, kick, fault;
 	char fault_words[NVMF_FAULT_WORDS];
 	uint64_t state_until_ns, wake_at_ns; /* deadline of the state; when to run again */
-	uint32_t failures; /* attempts since the last LIVE */
-	uint32_t lies;     /* that ended it, one soon after the other */
+	uint32_t failures;                   /* attempts since the last LIVE */
+	uint32_t lies;                       /* that ended it, one soon after the other */
 	/* one admin command at a time */
 	const struct nvmf_step *const *program; /* NULL = none */
 	const struct nvmf_step *asked;          /* what req is of */
