@@ -502,11 +502,45 @@ static void bye__lets_what_was_sent_be_taken(void **state)
 	}
 }
 
+/* Returns how many sessions the revocation ended; the errno of the connection's end, 0 = all came.
+ */
+static uint32_t revoke_after_bye(struct fx *fx, int *ret_errno)
+{
+	struct fx_revoked r;
+	struct raw c;
+
+	raw_bye_unread(fx, &c);
+	fx_revoke(fx, DP_SCOPE_TENANT, &fx->tenant, &r);
+	*ret_errno = raw_recv_end(&c) < 0 ? errno : 0;
+	raw_close(&c);
+	return r.first.revoke.sessions;
+}
+
+static void revoke__takes_back_what_a_tenant_left_in_the_kernel_when_it_said_bye(void **state)
+{
+	int end;
+
+	assert_int_equal(revoke_after_bye(*state, &end), 1);
+	assert_int_equal(end, ECONNRESET);
+	fx_event(*state, DP_EVENT_SESSION_ENDED, ROS2_REVOKED);
+}
+
+static void control__without_the_look_at_the_kernel_it_comes_all_the_same(void **state)
+{
+	int end;
+
+	dp_test_switches.bye_leaves = true;
+	assert_int_equal(revoke_after_bye(*state, &end), 0);
+	assert_int_equal(end, 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		SLOW_TEST(bye__gives_no_place_back_before_what_was_sent_is_taken),
 		SLOW_TEST(bye__lets_what_was_sent_be_taken),
+		SLOW_TEST(revoke__takes_back_what_a_tenant_left_in_the_kernel_when_it_said_bye),
+		SLOW_TEST(control__without_the_look_at_the_kernel_it_comes_all_the_same),
 		SLOW_TEST(flushes__of_one_tenant_leave_room_in_the_engine_for_another),
 		SLOW_TEST(clears__of_one_tenant_are_few_in_an_engine_at_once),
 		SLOW_TEST(slots__are_not_kept_from_others_by_tenants_that_never_answer),

@@ -144,38 +144,6 @@ static void revoke__of_something_unknown_still_leaves_a_tombstone(void **state)
 	                 ros2_status_to_errno(ROS2_REVOKED));
 }
 
-/* Returns how many sessions the revocation ended; the errno of the connection's end, 0 = all came.
- */
-static uint32_t revoke_after_bye(struct fx *fx, int *ret_errno)
-{
-	struct fx_revoked r;
-	struct raw c;
-
-	raw_bye_unread(fx, &c);
-	fx_revoke(fx, DP_SCOPE_TENANT, &fx->tenant, &r);
-	*ret_errno = raw_recv_end(&c) < 0 ? errno : 0;
-	raw_close(&c);
-	return r.first.revoke.sessions;
-}
-
-static void revoke__takes_back_what_a_tenant_left_in_the_kernel_when_it_said_bye(void **state)
-{
-	int end;
-
-	assert_int_equal(revoke_after_bye(*state, &end), 1);
-	assert_int_equal(end, ECONNRESET);
-	fx_event(*state, DP_EVENT_SESSION_ENDED, ROS2_REVOKED);
-}
-
-static void control__without_the_look_at_the_kernel_it_comes_all_the_same(void **state)
-{
-	int end;
-
-	dp_test_switches.bye_leaves = true;
-	assert_int_equal(revoke_after_bye(*state, &end), 0);
-	assert_int_equal(end, 0);
-}
-
 static void revoke__counts_what_an_engine_still_holds_and_tells_when_it_is_back(void **state)
 {
 	struct fx *fx = *state;
@@ -784,8 +752,6 @@ int main(void)
 		SLOW_TEST(revoke__of_a_grant_leaves_other_grants_alone),
 		SLOW_TEST(revoke__of_everything_ends_all_sessions_on_all_reactors),
 		SLOW_TEST(revoke__of_something_unknown_still_leaves_a_tombstone),
-		SLOW_TEST(revoke__takes_back_what_a_tenant_left_in_the_kernel_when_it_said_bye),
-		SLOW_TEST(control__without_the_look_at_the_kernel_it_comes_all_the_same),
 		SLOW_TEST(revoke__counts_what_an_engine_still_holds_and_tells_when_it_is_back),
 		SLOW_TEST(revoke__leaves_what_waits_in_an_engine_undone),
 		SLOW_TEST(revoke__waits_for_control_calls_inside_an_engine),

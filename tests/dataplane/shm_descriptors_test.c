@@ -2,7 +2,8 @@
 /*
  * What a hostile tenant can do with the two descriptors that it has of a session over shared
  * memory: the socket, and the memfd, of which decision 0006 has a table. Nothing is leaked, nothing
- * is cut, nothing of one session is seen in another, and the neighbour goes on.
+ * is cut, nothing of one session is seen in another, and the neighbour goes on; nor is what a
+ * session shared kept by what another closes.
  */
 #include "tests/await.h"
 #include "dataplane/wire_codec.h"
@@ -427,6 +428,63 @@ static void mapping__that_is_kept_sees_nothing_of_later_sessions(void **state)
 	close(kept.memfd);
 }
 
+/* ---- the end ---- */
+
+struct going {
+	struct fx *fx;
+	const struct ros2_uid *session;
+	struct dp_gone w;
+	_Atomic bool is_gone;
+};
+
+static void on_gone(struct dp_gone *w)
+{
+	container_of(w, struct going, w)->is_gone = true;
+}
+
+static void await_gone(void *arg)
+{
+	struct going *g = arg;
+
+	g->w.fn = on_gone;
+	if (!dp_session_await_gone(g->fx->dp, g->session, &g->w))
+		g->is_gone = true;
+}
+
+/* What the neighbour's session shared is given back behind nothing of the other's. */
+static void closing__of_one_tenant_does_not_keep_anothers_session_from_its_end(void **state)
+{
+	struct ros2_uid tenant = ros2_uid_new(), grant = ros2_uid_new();
+	struct fx *fx = *state;
+	struct shm_raw t, n;
+	struct going g;
+
+	fx_tenant(fx, &tenant);
+	assert_int_equal(fx_grant(fx, &grant, &tenant, UINT64_MAX), 0);
+	rs_open_as(fx, &n, &tenant, &grant, UINT64_MAX);
+	rs_connect(&n);
+	rs_ready(fx, &t);
+	for (int i = 0; i < 6; i++) {
+		char name[16];
+
+		snprintf(name, sizeof(name), "file%d", i);
+		raw_file(&t.c, name);
+	}
+	slow_engine_shut_closes(true);
+	rs_close(&t);
+	assert_int_equal(fx_ended(fx, &t.c.session).status, ROS2_CLOSED);
+	slow_engine_wait_closes(1);
+	g = (struct going){.fx = fx, .session = &n.c.session};
+	loop_call(fx->loop, await_gone, &g);
+	rs_close(&n);
+	assert_true(AWAIT(g.is_gone));
+	slow_engine_wait_closes(1);
+	rs_open_as(fx, &n, &tenant, &grant, UINT64_MAX);
+	rs_connect(&n);
+	rs_end(&n);
+	slow_engine_shut_closes(false);
+}
+
 /* As before Linux 6.16, where no kernel keeps descriptors away. */
 static int setup_passing(void **state)
 {
@@ -452,6 +510,7 @@ int main(void)
 		SLOW_TEST(memfd__with_one_more_seal_is_as_good),
 		SLOW_TEST(control__without_the_seals_holes_are_punched),
 		SLOW_TEST(mapping__that_is_kept_sees_nothing_of_later_sessions),
+		SLOW_TEST(closing__of_one_tenant_does_not_keep_anothers_session_from_its_end),
 	};
 
 	fx_shm = true;

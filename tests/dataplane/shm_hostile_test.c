@@ -120,61 +120,6 @@ static void closing__of_one_tenant_does_not_keep_another_from_its_memory(void **
 	rs_end(&n);
 }
 
-struct going {
-	struct fx *fx;
-	const struct ros2_uid *session;
-	struct dp_gone w;
-	_Atomic bool is_gone;
-};
-
-static void on_gone(struct dp_gone *w)
-{
-	container_of(w, struct going, w)->is_gone = true;
-}
-
-static void await_gone(void *arg)
-{
-	struct going *g = arg;
-
-	g->w.fn = on_gone;
-	if (!dp_session_await_gone(g->fx->dp, g->session, &g->w))
-		g->is_gone = true;
-}
-
-/* What the neighbour's session shared is given back behind nothing of the other's. */
-static void closing__of_one_tenant_does_not_keep_anothers_session_from_its_end(void **state)
-{
-	struct ros2_uid tenant = ros2_uid_new(), grant = ros2_uid_new();
-	struct fx *fx = *state;
-	struct shm_raw t, n;
-	struct going g;
-
-	fx_tenant(fx, &tenant);
-	assert_int_equal(fx_grant(fx, &grant, &tenant, UINT64_MAX), 0);
-	rs_open_as(fx, &n, &tenant, &grant, UINT64_MAX);
-	rs_connect(&n);
-	rs_ready(fx, &t);
-	for (int i = 0; i < 6; i++) {
-		char name[16];
-
-		snprintf(name, sizeof(name), "file%d", i);
-		raw_file(&t.c, name);
-	}
-	slow_engine_shut_closes(true);
-	rs_close(&t);
-	assert_int_equal(fx_ended(fx, &t.c.session).status, ROS2_CLOSED);
-	slow_engine_wait_closes(1);
-	g = (struct going){.fx = fx, .session = &n.c.session};
-	loop_call(fx->loop, await_gone, &g);
-	rs_close(&n);
-	assert_true(AWAIT(g.is_gone));
-	slow_engine_wait_closes(1);
-	rs_open_as(fx, &n, &tenant, &grant, UINT64_MAX);
-	rs_connect(&n);
-	rs_end(&n);
-	slow_engine_shut_closes(false);
-}
-
 static void spoil_magic(struct wire_header *h)
 {
 	h->magic ^= 1;
@@ -793,7 +738,6 @@ int main(void)
 		SLOW_TEST(mapped__is_checked_as_any_message_and_told_once),
 		SLOW_TEST(before_mapped__the_memory_is_not_looked_at),
 		SLOW_TEST(closing__of_one_tenant_does_not_keep_another_from_its_memory),
-		SLOW_TEST(closing__of_one_tenant_does_not_keep_anothers_session_from_its_end),
 		SLOW_TEST(message__that_there_is_not_over_shm_ends_the_session),
 		SLOW_TEST(counts__that_cannot_be_end_the_session),
 		SLOW_TEST(counts__of_a_ring_that_is_full_of_nothing_end_the_session),
