@@ -108,7 +108,7 @@ static void start_round(struct sweep *s)
 	r = world_agent_try(&w, &err);
 	if (r == 0 && is_of_files(s->kind))
 		world_wait(&w, &w.beats,
-		           beats + 1); /* what it writes once the controller answers */
+		           beats + 2); /* what it writes once its first beat is answered */
 	sweep_off();
 	if (r < 0 && !err.msg[0])
 		fail_msg("call %u%s: %d without a word", s->at, s->persistent ? " and on" : "", r);
