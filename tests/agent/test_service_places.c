@@ -75,7 +75,7 @@ static void let_go(struct raw_held *h, size_t refused)
 	char words[512] = "";
 	int code = 0;
 
-	assert_int_equal(raw_held_free(h, &code, words), refused);
+	assert_int_equal(raw_held_free(h, refused, &code, words), refused);
 	if (refused)
 		assert_non_null(strstr(words, "BUSY: too many open at once from this caller"));
 }

@@ -182,13 +182,16 @@ struct raw_held *raw_hold(const struct raw *r, size_t n)
 	return h;
 }
 
-size_t raw_held_free(struct raw_held *h, int *code, char message[512])
+size_t raw_held_free(struct raw_held *h, size_t refused, int *code, char message[512])
 {
 	size_t ended = 0;
 
+	/* The answer to a call comes behind the count of it at the server. */
+	for (size_t i = 0; i < refused; i++)
+		wait_tag(h->cq);
 	for (size_t i = 0; i < h->n; i++)
 		grpc_call_cancel(h->calls[i].call, NULL);
-	for (size_t i = 0; i < h->n; i++)
+	for (size_t i = refused; i < h->n; i++)
 		wait_tag(h->cq);
 	for (size_t i = 0; i < h->n; i++) {
 		struct held_call *c = &h->calls[i];

@@ -26,6 +26,7 @@ void raw_call(struct raw *r);
  * half-close and the time counts for nothing. Does not wait. */
 struct raw_held;
 struct raw_held *raw_hold(const struct raw *r, size_t n);
-/* Cancels those that have not ended. How many had: *code and *message are of one of them. */
-size_t raw_held_free(struct raw_held *h, int *code, char message[512]);
+/* Waits for the end of as many as were @refused, and cancels the others. How many had ended by
+ * themselves: *code and *message are of one of them. */
+size_t raw_held_free(struct raw_held *h, size_t refused, int *code, char message[512]);
 #endif

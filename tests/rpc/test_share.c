@@ -89,7 +89,7 @@ static void let_go(struct fx *f, struct raw_held *h, size_t refused, uint64_t ca
 	char words[512] = "";
 	int code = 0;
 
-	assert_int_equal(raw_held_free(h, &code, words), refused);
+	assert_int_equal(raw_held_free(h, refused, &code, words), refused);
 	if (refused)
 		assert_non_null(strstr(words, "BUSY: "));
 	assert_true(AWAIT(stats(f).calls_now == calls_left));
@@ -109,7 +109,7 @@ static int flood(struct fx *f, uint64_t *ret_now)
 	*ret_now = stats(f).calls_now;
 	rc = fx_say(neighbour, "x", "x", &err);
 	for (int i = 0; i < CERTS; i++)
-		raw_held_free(h[i], &code, words);
+		raw_held_free(h[i], 0, &code, words);
 	rpc_channel_free(neighbour);
 	return rc ? (int)err.status : (int)ROS2_OK;
 }
