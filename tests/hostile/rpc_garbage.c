@@ -222,7 +222,7 @@ static void put_hello(struct bytes *out, const uint8_t uid[16])
 static void call_as_agent(struct target *t, const struct bytes_part *parts, size_t n,
                           struct bytes_result *r)
 {
-	for (int i = 0; i < 100; i++) {
+	for (int i = 0; i < 10; i++) {
 		bytes_call(t->c, t->m->path, parts, n, CALL_MS, r);
 		if (!strstr(r->words, "says hello more than"))
 			return;
