@@ -386,16 +386,18 @@ void ctl_enrol(struct ctl *c, const struct ctl_caller *who, const char *agent, c
 	struct ros2_err err = ROS2_ERR_INIT;
 	struct cert_op *op = calloc(1, sizeof(*op));
 	struct ctl_enrolled none = {0};
-	int r = op ? 0 : ros2_err_set(&err, -ENOMEM, "out of memory");
+	int r;
 
-	if (op)
+	if (!op) {
+		r = ros2_err_set(&err, -ENOMEM, "out of memory");
+	} else {
 		*op = (struct cert_op){.c = c,
 		                       .a = ctl_agent(c, agent),
 		                       .by_token = *secret,
 		                       .fn = fn,
 		                       .arg = arg};
-	if (!r)
 		r = check_enrol(c, who, agent, secret, csr, csr_len, op->token_hash, &err);
+	}
 	if (!r)
 		r = issue(op, csr, csr_len, &err);
 	if (!r)

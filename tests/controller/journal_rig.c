@@ -36,7 +36,7 @@ struct store *rig_store;
 struct loop *rig_loop;
 
 unsigned rig_slots;
-bool rig_full_from_start; /* after the commit of the epoch the database has no room */
+bool rig_full_from_start; /* after the record of the start the database has no room */
 
 static bool is_dead(void)
 {
@@ -64,12 +64,14 @@ static void start_on_loop(void *arg)
 	struct ros2_err err = ROS2_ERR_INIT;
 	int r = store_open(&rig_fix.opts, &rig_store, &err);
 
-	if (rig_full_from_start)
-		power_vfs_full(true);
 	if (!r)
 		r = ctl_new(rig_loop, &cfg, rig_store, &rig_ctl, &err);
 	if (!r)
 		store_set_on_batch(rig_store, ctl_on_batch, rig_ctl);
+	if (!r)
+		r = ctl_record_start(rig_ctl, &err);
+	if (rig_full_from_start)
+		power_vfs_full(true);
 	if (!r)
 		r = store_start(rig_store, &err);
 	if (!r)

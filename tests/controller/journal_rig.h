@@ -21,7 +21,7 @@ extern struct ctl *rig_ctl; /* NULL: not running */
 extern struct store *rig_store;
 extern struct loop *rig_loop;
 extern unsigned rig_slots;       /* of the journal; 0: all. Before rig_setup */
-extern bool rig_full_from_start; /* after the commit of the epoch the database has no room */
+extern bool rig_full_from_start; /* after the record of the start the database has no room */
 extern struct rig_told {
 	bool asked, held; /* held: was answered, or seen in force after a start */
 } rig_told[JOURNAL_TARGETS];

@@ -226,9 +226,9 @@ static void call_as_agent(struct target *t, const struct bytes_part *parts, size
 		bytes_call(t->c, t->m->path, parts, n, CALL_MS, r);
 		if (!strstr(r->words, "says hello more than"))
 			return;
-		/* time: ten hellos a second are taken, and a report behind one counts as another:
-		 * who asked again at once would never have two */
-		usleep(300000);
+		/* Ten hellos a second are taken, and a report behind one counts as another: who
+		 * asked again at once would never have two. */
+		usleep(300000); /* time: three of them */
 	}
 }
 
