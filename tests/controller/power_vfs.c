@@ -4,6 +4,7 @@
  * and unlocking work, so that the dead process can be taken down in good order.
  */
 #include "tests/controller/power_vfs.h"
+#include <errno.h>
 #include <sqlite3.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -11,6 +12,7 @@
 
 struct power_file {
 	sqlite3_file base;
+	bool is_wal;
 	int inode;         /* -1: not mirrored (temporary files) */
 	bool dir_unsynced; /* a new journal or log: the first sync also keeps its name, as in unix
 	                    */
@@ -20,7 +22,7 @@ struct power_file {
 
 static struct power_vfs_opts opts;
 static sqlite3_vfs *unix_vfs, power_vfs;
-static _Atomic uint64_t syncs;
+static _Atomic uint64_t syncs, writes;
 static _Atomic bool is_full, no_sync;
 
 static struct power_file *of(sqlite3_file *f)
@@ -40,6 +42,28 @@ static int p_read(sqlite3_file *f, void *p, int n, sqlite3_int64 off)
 	return of(f)->real->pMethods->xRead(of(f)->real, p, n, off);
 }
 
+/* Is it the one that fails? */
+static bool fails_now(void)
+{
+	uint64_t n = atomic_fetch_add(&writes, 1) + 1;
+
+	if (!opts.fail_write_at || n < opts.fail_write_at ||
+	    (n > opts.fail_write_at && !opts.write_for_good))
+		return false;
+	errno = opts.write_errno; /* unix tells it by xGetLastError */
+	return true;
+}
+
+static int write_some(sqlite3_file *f, const void *p, int n, sqlite3_int64 off)
+{
+	int rc = of(f)->real->pMethods->xWrite(of(f)->real, p, n, off);
+
+	if (rc == SQLITE_OK)
+		disk_write(opts.disk, of(f)->inode, (uint64_t)off, p, (size_t)n);
+	errno = opts.write_errno;
+	return SQLITE_FULL;
+}
+
 static int p_write(sqlite3_file *f, const void *p, int n, sqlite3_int64 off)
 {
 	int rc;
@@ -48,6 +72,12 @@ static int p_write(sqlite3_file *f, const void *p, int n, sqlite3_int64 off)
 		return SQLITE_FULL;
 	if (of(f)->inode >= 0 && !disk_call(opts.disk))
 		return SQLITE_IOERR_WRITE;
+	if (of(f)->inode >= 0 && fails_now() && (!opts.write_lies || of(f)->is_wal)) {
+		if (opts.write_lies)
+			return SQLITE_OK;
+		return opts.write_errno == ENOSPC ? write_some(f, p, n / 2, off)
+		                                  : SQLITE_IOERR_WRITE;
+	}
 	rc = of(f)->real->pMethods->xWrite(of(f)->real, p, n, off);
 	if (rc == SQLITE_OK && of(f)->inode >= 0)
 		disk_write(opts.disk, of(f)->inode, (uint64_t)off, p, (size_t)n);
@@ -59,6 +89,8 @@ static int p_truncate(sqlite3_file *f, sqlite3_int64 size)
 	int rc;
 
 	if (of(f)->inode >= 0 && !disk_call(opts.disk))
+		return SQLITE_IOERR_TRUNCATE;
+	if (of(f)->inode >= 0 && fails_now() && !opts.write_lies)
 		return SQLITE_IOERR_TRUNCATE;
 	rc = of(f)->real->pMethods->xTruncate(of(f)->real, size);
 	if (rc == SQLITE_OK && of(f)->inode >= 0)
@@ -178,6 +210,7 @@ static int mirror_open(struct power_file *p, const char *name, int flags)
 	/* As unix does it: whether or not the file was there. */
 	p->dir_unsynced = (flags & SQLITE_OPEN_CREATE) &&
 	                  (flags & (SQLITE_OPEN_MAIN_JOURNAL | SQLITE_OPEN_WAL));
+	p->is_wal = flags & SQLITE_OPEN_WAL;
 	p->inode = disk_lookup(opts.disk, name);
 	sqlite3_snprintf(sizeof(p->dir), p->dir, "%.*s", (int)(slash - name), name);
 	if (p->inode >= 0)
@@ -216,6 +249,8 @@ static int p_delete(sqlite3_vfs *v, const char *name, int sync_dir)
 
 	if (!disk_call(opts.disk))
 		return SQLITE_IOERR_DELETE;
+	if (fails_now() && !opts.write_lies)
+		return SQLITE_IOERR_DELETE;
 	rc = unix_vfs->xDelete(unix_vfs, name, 0);
 	if (rc != SQLITE_OK)
 		return rc;
@@ -238,6 +273,7 @@ void power_vfs_use(const struct power_vfs_opts *o)
 {
 	opts = *o;
 	atomic_store(&syncs, 0);
+	atomic_store(&writes, 0);
 	atomic_store(&no_sync, false);
 	if (unix_vfs)
 		return;
@@ -265,4 +301,9 @@ void power_vfs_fail_sync(void)
 uint64_t power_vfs_syncs(void)
 {
 	return atomic_load(&syncs);
+}
+
+uint64_t power_vfs_writes(void)
+{
+	return atomic_load(&writes);
 }

@@ -17,10 +17,18 @@ struct power_vfs_opts {
 	uint64_t fail_sync_at; /* the n-th xSync fails, and so does each after it; 0: none */
 	/* The n-th xSync fails, and what it should have kept no later one keeps; 0: none. */
 	uint64_t forget_sync_at;
+	/* The n-th write, truncation or deletion fails with @write_errno (half of a write that
+	 * fails for ENOSPC arrives), and with @write_for_good each after it; 0: none. */
+	uint64_t fail_write_at;
+	int write_errno;
+	bool write_for_good;
+	/* Of the write-ahead log it says that it worked, and does nothing: a negative control. */
+	bool write_lies;
 };
 /* Becomes the default VFS; a second call replaces the options. Nobody has a database open. */
 void power_vfs_use(const struct power_vfs_opts *o);
-uint64_t power_vfs_syncs(void); /* since power_vfs_use */
+uint64_t power_vfs_syncs(void);  /* since power_vfs_use */
+uint64_t power_vfs_writes(void); /* and truncations and deletions */
 /* From now on no write finds space, or each does; any thread. */
 void power_vfs_full(bool full);
 void power_vfs_fail_sync(void); /* from now on no sync works; any thread */

@@ -44,5 +44,6 @@ struct verdict {
 };
 /* Reads the whole log out of the file with SQLite itself and runs the verifier over it. */
 void fixture_verify(const struct fixture *f, struct verdict *v);
-int64_t fixture_sql(const struct fixture *f, const char *sql); /* first column of the first row */
+int64_t fixture_sql(const struct fixture *f,
+                    const char *sql); /* first column of the first row; -1: damaged */
 #endif

@@ -4,8 +4,9 @@
  * torn and reordered. After each cut the store opens, its tables are exactly those after some
  * transaction of the history, not before the last acknowledged one, and the log verifies: so no
  * acknowledged row is lost, no state row is there without its audit row, and no order is broken.
- * Negative controls: with synchronous=OFF or NORMAL, and with syncs that do nothing, the same sweep
- * finds losses.
+ * Likewise when a write, a truncation or a deletion fails, once or for good, for space or
+ * otherwise. Negative controls: with synchronous=OFF or NORMAL, and with syncs that do nothing, the
+ * same sweep finds losses.
  *
  * ROS2_POWER_SECONDS: how long the sampled part of the sweep may take (12).
  */
@@ -13,6 +14,7 @@
 #include "tests/controller/power_vfs.h"
 #include "common/clock.h"
 #include "controller/store_priv.h"
+#include <errno.h>
 #include <semaphore.h>
 #include <sqlite3.h>
 
@@ -73,7 +75,8 @@ static struct run {
 	struct disk *disk;
 	unsigned submitted;
 	_Atomic unsigned acknowledged; /* the first so many */
-	uint64_t epoch;                /* the last one that was told */
+	_Atomic unsigned refused;
+	uint64_t epoch; /* the last one that was told */
 	sem_t answered;
 } run;
 
@@ -93,6 +96,8 @@ static void on_answer(void *arg, const struct store_result *r)
 {
 	if (!r->rc)
 		atomic_store(&run.acknowledged, (unsigned)(uintptr_t)arg + 1);
+	else
+		atomic_fetch_add(&run.refused, 1);
 	sem_post(&run.answered);
 }
 
@@ -155,6 +160,7 @@ static void begin_run(bool sync_lies)
 	run.disk = disk_new(fix.dir);
 	run.submitted = 0;
 	atomic_store(&run.acknowledged, 0);
+	atomic_store(&run.refused, 0);
 	run.epoch = 0;
 	atomic_store(&wal_bytes, 0);
 	power_vfs_use(&(struct power_vfs_opts){.disk = run.disk, .sync_lies = sync_lies});
@@ -427,6 +433,88 @@ static void store__keeps_what_a_start_after_a_failed_sync_acknowledges(void **st
 	assert_true(ended > 20);
 }
 
+/* ---- writes that fail ---- */
+
+/* NULL, or what is wrong with what those who asked heard. */
+static const char *told(const struct power_vfs_opts *o)
+{
+	if (atomic_load(&run.acknowledged) == run.submitted || atomic_load(&fatals))
+		return NULL;
+	/* A lack of space is no broken file; and what fails once is tried again. */
+	if (o->write_errno == ENOSPC && !o->write_for_good)
+		return "one was refused for a lack of space that had passed";
+	return atomic_load(&run.refused) ? NULL : "nobody was told";
+}
+
+/* NULL, or what is wrong. @ret_failed: it came to that write. */
+static const char *fail_write(const struct power_vfs_opts *o, bool *ret_failed)
+{
+	struct power_vfs_opts with = *o;
+	const char *bad;
+
+	begin_run(false);
+	with.disk = run.disk;
+	power_vfs_use(&with);
+	atomic_store(&fatals, 0);
+	atomic_store(&fatal_ends, true);
+	live();
+	atomic_store(&fatal_ends, false);
+	*ret_failed = power_vfs_writes() >= o->fail_write_at;
+	bad = o->write_lies ? NULL : told(o);
+	disk_restore(run.disk, DISK_LOSE_UNSYNCED, SEED + o->fail_write_at);
+	power_vfs_use(&(struct power_vfs_opts){.disk = run.disk});
+	bad = bad ? bad : check();
+	disk_free(run.disk);
+	return bad;
+}
+
+/* Some of them, others each time: @first is where it begins. */
+static unsigned fail_writes(struct power_vfs_opts o, uint64_t first)
+{
+	uint64_t all, step;
+	const char *bad = NULL;
+	bool failed = true;
+	unsigned n = 0;
+
+	begin_run(false);
+	live();
+	all = power_vfs_writes();
+	disk_free(run.disk);
+	assert_true(all > 100);
+	step = 1 + all / 30;
+	for (o.fail_write_at = 1 + first % step; failed && !bad; o.fail_write_at += step) {
+		bad = fail_write(&o, &failed);
+		n += failed;
+		if (bad)
+			fail_msg("write %llu of %llu, %s%s: %s",
+			         (unsigned long long)o.fail_write_at, (unsigned long long)all,
+			         strerror(o.write_errno), o.write_for_good ? ", for good" : "",
+			         bad);
+	}
+	return n;
+}
+
+static void store__says_so_when_any_write_fails(void **state)
+{
+	for (unsigned kind = 0; kind < 4; kind++) {
+		struct power_vfs_opts o = {.write_errno = kind & 1 ? ENOSPC : EIO,
+		                           .write_for_good = kind & 2};
+
+		assert_true(fail_writes(o, kind) > 20);
+	}
+}
+
+static void power__sweep_finds_the_losses_of_a_write_that_does_nothing(void **state)
+{
+	struct power_vfs_opts o = {.write_errno = EIO, .write_lies = true};
+	unsigned losses = 0;
+	bool failed = true;
+
+	for (o.fail_write_at = 40; failed && !losses; o.fail_write_at += 7)
+		losses += fail_write(&o, &failed) != NULL;
+	assert_true(losses > 0);
+}
+
 /* Cuts in the second half, where much was acknowledged. */
 static unsigned losses(enum disk_loss loss, bool sync_lies)
 {
@@ -473,6 +561,8 @@ int main(void)
 			store__keeps_what_a_start_after_a_kill_has_read_when_the_power_goes),
 		cmocka_unit_test(store__acknowledges_nothing_after_a_failed_sync),
 		cmocka_unit_test(store__keeps_what_a_start_after_a_failed_sync_acknowledges),
+		cmocka_unit_test(store__says_so_when_any_write_fails),
+		cmocka_unit_test(power__sweep_finds_the_losses_of_a_write_that_does_nothing),
 		cmocka_unit_test(power__sweep_finds_the_losses_of_synchronous_off),
 		cmocka_unit_test(power__sweep_finds_the_losses_of_synchronous_normal),
 		cmocka_unit_test(power__sweep_finds_the_losses_of_a_sync_that_does_nothing),
