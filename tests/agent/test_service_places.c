@@ -6,7 +6,7 @@
 #include "common/log.h"
 #include "tests/agent/world.h"
 #include "tests/await.h"
-#include "tests/rpc/raw.h"
+#include "tests/rpc/bare.h"
 #include <errno.h>
 
 #define SECOND "spiffe://ros2.test/tenant/alpha/second"
@@ -54,28 +54,28 @@ static uint64_t answered(struct world *w)
 }
 
 /* @n headers, each of which has a place or was refused one. */
-static struct raw_held *hold(struct world *w, const char *who, const char *path, size_t n)
+static struct bare_held *hold(struct world *w, const char *who, const char *path, size_t n)
 {
 	char target[64], cert[4200], key[4200], ca[4200];
-	struct raw r = {.target = target, .path = path, .ca = ca, .cert = cert, .key = key};
+	struct bare r = {.target = target, .path = path, .ca = ca, .cert = cert, .key = key};
 	uint64_t before = answered(w);
-	struct raw_held *h;
+	struct bare_held *h;
 
 	snprintf(target, sizeof(target), "127.0.0.1:%u", agent_tenant_port(w->agent));
 	snprintf(cert, sizeof(cert), "%s/%s.crt", w->dir, who);
 	snprintf(key, sizeof(key), "%s/%s.key", w->dir, who);
 	testing_path(ca, w->dir, "infra.crt");
-	h = raw_hold(&r, n);
+	h = bare_hold(&r, n);
 	assert_true(AWAIT(answered(w) - before >= n));
 	return h;
 }
 
-static void let_go(struct raw_held *h, size_t refused)
+static void let_go(struct bare_held *h, size_t refused)
 {
 	char words[512] = "";
 	int code = 0;
 
-	assert_int_equal(raw_held_free(h, refused, &code, words), refused);
+	assert_int_equal(bare_held_free(h, refused, &code, words), refused);
 	if (refused)
 		assert_non_null(strstr(words, "BUSY: too many open at once from this caller"));
 }
@@ -95,8 +95,8 @@ static void tenant__has_the_places_of_one_for_all_its_principals(void **state)
 	struct world *w = *state;
 
 	for (size_t i = 0; i < 2; i++) {
-		struct raw_held *first = hold(w, "alpha", paths[i], SERVICE_CALLS_PER_TENANT - 2);
-		struct raw_held *second = hold(w, "second", paths[i], 10);
+		struct bare_held *first = hold(w, "alpha", paths[i], SERVICE_CALLS_PER_TENANT - 2);
+		struct bare_held *second = hold(w, "second", paths[i], 10);
 
 		assert_int_equal(stats(w).calls_now, SERVICE_CALLS_PER_TENANT);
 		is_served(w, "beta");
@@ -109,7 +109,7 @@ static void tenant__has_the_places_of_one_for_all_its_principals(void **state)
 static void strangers__have_the_places_of_one_together(void **state)
 {
 	struct world *w = *state;
-	struct raw_held *first, *second;
+	struct bare_held *first, *second;
 
 	first = hold(w, "other", "/ros2.v1.Tenant/Mount", SERVICE_CALLS_PER_TENANT - 2);
 	second = hold(w, "other2", "/ros2.v1.Tenant/Mount", 10);
@@ -124,7 +124,7 @@ static void strangers__have_the_places_of_one_together(void **state)
 static void principal__that_comes_to_another_tenant_has_that_ones_places(void **state)
 {
 	struct world *w = *state;
-	struct raw_held *before, *after;
+	struct bare_held *before, *after;
 	Ros2__V1__AgentObject *o[2];
 	unsigned acks = w->acks;
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One tenant that floods its agent, in one of eight ways, at a stated rate for a stated time: on a
+ * One tenant that floods its agent, in one of nine ways, at a stated rate for a stated time: on a
  * machine of few cores a flooder without a rate would show only what the scheduler does. Connects
  * from 127.0.0.2 where it can, so that caps per source are its own. Prints one JSON object: what it
  * did and how it was answered, with one sample of words for each answer.
@@ -10,6 +10,7 @@
 #include "common/util.h"
 #include "proto/ros2/v1/tenant.rpc.h"
 #include "tests/client/raw/raw.h"
+#include "tests/rpc/bare.h"
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
@@ -25,6 +26,8 @@
 #define SOCKETS_MAX   600
 #define TINY_BATCH    16
 #define UNPACED_DEPTH 100 /* requests of a session; credits are 128 */
+#define CALLS_SHARE   256 /* docs/operations.md: a tenant's, of the calls in flight */
+#define CALLS_BEYOND  44
 
 struct flood {
 	struct raw raw;
@@ -33,6 +36,7 @@ struct flood {
 	json_t *answers, *words;
 	struct raw_session s[SESSIONS];
 	int fd[SESSIONS], sockets[SOCKETS_MAX];
+	bool is_data[SOCKETS_MAX];
 	size_t n_sessions, n_sockets;
 	uint64_t handle[SESSIONS];
 	uint32_t key[SESSIONS];
@@ -175,15 +179,35 @@ static void request(struct flood *f, size_t i, uint8_t opcode, uint32_t length, 
 
 /* ---- the floods ---- */
 
+/* A caller of gRPC without our library, with the tenant's certificate or none. */
+static struct bare bare(const struct flood *f, bool with_cert)
+{
+	return (struct bare){.target = raw_arg(f->args, "agent", getenv("ROS2_AGENT")),
+	                     .path = "/ros2.v1.Tenant/CloseSession",
+	                     .ca = raw_arg(f->args, "ca", getenv("ROS2_CA")),
+	                     .cert = with_cert ? getenv("ROS2_CERT") : NULL,
+	                     .key = with_cert ? getenv("ROS2_KEY") : NULL,
+	                     .version = "1"};
+}
+
+/* Every other one without a certificate. */
 static void handshakes(struct flood *f)
 {
 	while (turn(f)) {
+		struct bare b = bare(f, false);
 		struct ros2_err err = ROS2_ERR_INIT;
 		struct raw r = {0};
 		Ros2__V1__SessionRef q = ROS2__V1__SESSION_REF__INIT;
 		Ros2__V1__Empty *e = NULL;
-		int rc = raw_connect(&r, f->args, &err);
+		int rc;
 
+		if (f->done & 1) {
+			bare_call(&b);
+			answered(f, b.got_reply ? "without a certificate" : "no handshake",
+			         b.message);
+			continue;
+		}
+		rc = raw_connect(&r, f->args, &err);
 		if (!rc) {
 			rc = ros2_v1_tenant_close_session_sync(r.channel, &q, CALL_MS, &e, &err);
 			if (!rc)
@@ -191,6 +215,21 @@ static void handshakes(struct flood *f)
 			rpc_channel_free(r.channel);
 		}
 		answered_rpc(f, rc, &err);
+	}
+}
+
+/* Headers of calls that never come, more than the tenant has places for. */
+static void calls(struct flood *f)
+{
+	while (turn(f)) {
+		struct bare b = bare(f, true);
+		struct bare_held *h = bare_hold(&b, CALLS_SHARE + CALLS_BEYOND);
+		char words[512] = "";
+		int code;
+		size_t n = bare_held_free(h, CALLS_BEYOND, &code, words);
+
+		for (size_t i = 0; i < n; i++)
+			answered(f, strncmp(words, "BUSY", 4) ? "refused" : "BUSY", words);
 	}
 }
 
@@ -314,21 +353,50 @@ static void unpaced(struct flood *f)
 	}
 }
 
+/* What was said to one that said nothing, or too little, and never reads. */
+static void look(struct flood *f, int fd, bool data)
+{
+	struct wire_header h = {0};
+	uint8_t byte;
+	ssize_t n;
+
+	while (data && !raw_receive(fd, &h, scratch, 1))
+		if (h.opcode == WIRE_NAK) {
+			scratch[MIN(h.payload_len, 256u)] = '\0';
+			answered(f, ros2_status_to_str((enum ros2_status)h.status),
+			         (const char *)scratch);
+			return;
+		}
+	n = recv(fd, &byte, 1, MSG_DONTWAIT);
+	answered(f, n < 0 && errno == EAGAIN ? "left open" : "closed", NULL);
+}
+
+/* To the data port, to the calls' port without a word, and there with the beginning of a TLS
+ * handshake, and of what stands behind one. */
 static void halfopen(struct flood *f)
 {
+	static const uint8_t hello_begins[] = {22, 3, 1, 2, 0, 1, 0, 1, 252, 3, 3};
+
 	while (turn(f)) {
-		bool data = f->done & 1;
+		bool data = f->done % 3 == 0;
 		int fd = f->n_sockets < SOCKETS_MAX
 		                 ? dial(data ? f->s[0].data_address
 		                             : raw_arg(f->args, "agent", getenv("ROS2_AGENT")))
 		                 : -EMFILE;
 
 		answered(f, fd < 0 ? strerror(-fd) : "connected", NULL);
-		if (fd >= 0)
-			f->sockets[f->n_sockets++] = fd;
+		if (fd < 0)
+			continue;
+		if (f->done % 3 == 1 &&
+		    send(fd, hello_begins, sizeof(hello_begins), MSG_NOSIGNAL) < 0)
+			answered(f, strerror(errno), NULL);
+		f->is_data[f->n_sockets] = data;
+		f->sockets[f->n_sockets++] = fd;
 	}
-	for (size_t i = 0; i < f->n_sockets; i++)
+	for (size_t i = 0; i < f->n_sockets; i++) {
+		look(f, f->sockets[i], f->is_data[i]);
 		close(f->sockets[i]);
+	}
 }
 
 static const struct {
@@ -336,9 +404,10 @@ static const struct {
 	uint64_t rate;
 	void (*run)(struct flood *f);
 } floods[] = {
-	{"handshakes", 15, handshakes}, {"hellos", 200, hellos}, {"opens", 100, opens},
-	{"regions", 200, regions},      {"tiny", 250, tiny},     {"violations", 300, violations},
-	{"unread", 100, unread},        {"unpaced", 1, unpaced}, {"halfopen", 100, halfopen},
+	{"handshakes", 15, handshakes},  {"calls", 4, calls},       {"hellos", 200, hellos},
+	{"opens", 100, opens},           {"regions", 200, regions}, {"tiny", 250, tiny},
+	{"violations", 300, violations}, {"unread", 100, unread},   {"unpaced", 1, unpaced},
+	{"halfopen", 100, halfopen},
 };
 
 int main(int argc, char **argv)
@@ -354,7 +423,8 @@ int main(int argc, char **argv)
 		i++;
 	if (i == ARRAY_SIZE(floods)) {
 		fprintf(stderr,
-		        "usage: hostile-flood handshakes|hellos|opens|regions|tiny|violations|"
+		        "usage: hostile-flood "
+		        "handshakes|calls|hellos|opens|regions|tiny|violations|"
 		        "unread|unpaced|halfopen [rate=PER-SECOND] [seconds=N] (and ROS2_*)\n");
 		return 2;
 	}

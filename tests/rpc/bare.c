@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* See raw.h. */
-#include "tests/rpc/raw.h"
+/* See bare.h. */
+#include "tests/rpc/bare.h"
 #include <grpc/byte_buffer.h>
 #include <grpc/grpc.h>
 #include <grpc/grpc_security.h>
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static grpc_channel *channel_of(const struct raw *r)
+static grpc_channel *channel_of(const struct bare *r)
 {
 	grpc_tls_credentials_options *o = grpc_tls_credentials_options_create();
 	grpc_tls_certificate_verifier *v = grpc_tls_certificate_verifier_no_op_create();
@@ -48,7 +48,7 @@ static void text_of(grpc_slice words, char text[512])
 	text[len] = '\0';
 }
 
-static void run(struct raw *r, grpc_call *call, grpc_completion_queue *cq)
+static void run(struct bare *r, grpc_call *call, grpc_completion_queue *cq)
 {
 	grpc_byte_buffer *out = NULL, *in = NULL;
 	grpc_metadata_array init, trail;
@@ -100,7 +100,7 @@ static void run(struct raw *r, grpc_call *call, grpc_completion_queue *cq)
 		grpc_byte_buffer_destroy(in);
 }
 
-void raw_call(struct raw *r)
+void bare_call(struct bare *r)
 {
 	grpc_completion_queue *cq;
 	grpc_channel *channel;
@@ -134,14 +134,14 @@ struct held_call {
 	grpc_slice words;
 };
 
-struct raw_held {
+struct bare_held {
 	grpc_channel *channel;
 	grpc_completion_queue *cq;
 	size_t n;
 	struct held_call calls[];
 };
 
-static void hold(struct raw_held *h, struct held_call *c, const struct raw *r)
+static void hold(struct bare_held *h, struct held_call *c, const struct bare *r)
 {
 	grpc_metadata md = {.key = grpc_slice_from_static_string("ros2-protocol"),
 	                    .value = grpc_slice_from_static_string("1")};
@@ -167,9 +167,9 @@ static void hold(struct raw_held *h, struct held_call *c, const struct raw *r)
 		abort();
 }
 
-struct raw_held *raw_hold(const struct raw *r, size_t n)
+struct bare_held *bare_hold(const struct bare *r, size_t n)
 {
-	struct raw_held *h = calloc(1, sizeof(*h) + n * sizeof(h->calls[0]));
+	struct bare_held *h = calloc(1, sizeof(*h) + n * sizeof(h->calls[0]));
 
 	if (!h)
 		abort();
@@ -182,7 +182,7 @@ struct raw_held *raw_hold(const struct raw *r, size_t n)
 	return h;
 }
 
-size_t raw_held_free(struct raw_held *h, size_t refused, int *code, char message[512])
+size_t bare_held_free(struct bare_held *h, size_t refused, int *code, char message[512])
 {
 	size_t ended = 0;
 

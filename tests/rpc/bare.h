@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A client that keeps no rule: any path, any bytes, any header, straight on gRPC core. */
-#ifndef ROS2_TESTS_RPC_RAW_H
-#define ROS2_TESTS_RPC_RAW_H
+#ifndef ROS2_TESTS_RPC_BARE_H
+#define ROS2_TESTS_RPC_BARE_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
-struct raw {
+struct bare {
 	const char *target, *path;
 	const char *cert, *key; /* paths; NULL: none */
 	const char *ca;         /* path */
@@ -20,13 +20,13 @@ struct raw {
 	char message[512];
 	bool got_reply;
 };
-void raw_call(struct raw *r);
+void bare_call(struct bare *r);
 
 /* @n calls over one connection, of which only the headers are sent: what @r says of messages, the
  * half-close and the time counts for nothing. Does not wait. */
-struct raw_held;
-struct raw_held *raw_hold(const struct raw *r, size_t n);
+struct bare_held;
+struct bare_held *bare_hold(const struct bare *r, size_t n);
 /* Waits for the end of as many as were @refused, and cancels the others. How many had ended by
  * themselves: *code and *message are of one of them. */
-size_t raw_held_free(struct raw_held *h, size_t refused, int *code, char message[512]);
+size_t bare_held_free(struct bare_held *h, size_t refused, int *code, char message[512]);
 #endif

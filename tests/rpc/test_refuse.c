@@ -4,7 +4,7 @@
 #include "common/clock.h"
 #include "tests/await.h"
 #include "tests/rpc/fixture.h"
-#include "tests/rpc/raw.h"
+#include "tests/rpc/bare.h"
 #include <errno.h>
 #include <grpc/status.h>
 #include <stdio.h>
@@ -12,9 +12,9 @@
 #include <string.h>
 #include <unistd.h>
 
-static struct raw raw_to(struct fx *f, const char *path)
+static struct bare raw_to(struct fx *f, const char *path)
 {
-	return (struct raw){.target = f->target,
+	return (struct bare){.target = f->target,
 	                    .path = path,
 	                    .ca = fx_path("ca.crt"),
 	                    .cert = fx_path("client.crt"),
@@ -37,11 +37,11 @@ static void rpc_server__unknown_methods_are_unimplemented_at_once(void **state)
 
 	fx_start(&f, NULL);
 	for (size_t i = 0; i < 5; i++) {
-		struct raw r = raw_to(&f, paths[i]);
+		struct bare r = raw_to(&f, paths[i]);
 
 		t0 = clock_boottime_ns();
 		r.keep_open = true;
-		raw_call(&r);
+		bare_call(&r);
 		expect_code(&r, GRPC_STATUS_UNIMPLEMENTED);
 		assert_non_null(strstr(r.message, "UNSUPPORTED: "));
 		assert_true(clock_boottime_ns() - t0 < AWAIT_NS);
@@ -57,25 +57,25 @@ static void rpc_server__a_call_of_the_wrong_kind_does_not_hang(void **state)
 	                            .key_path = fx_path("server.key"),
 	                            .client_ca_path = fx_path("ca.crt"),
 	                            .limits = {.request_deadline_ms = 300}};
-	struct raw r;
+	struct bare r;
 	struct fx f;
 
 	fx_start(&f, &o);
 	/* A unary method, and a server-stream, without a request: half-closed, then left open. */
 	r = raw_to(&f, "/ros2.test.Echo/Say");
-	raw_call(&r);
+	bare_call(&r);
 	expect_code(&r, GRPC_STATUS_UNIMPLEMENTED);
 	r = raw_to(&f, "/ros2.test.Echo/Count");
-	raw_call(&r);
+	bare_call(&r);
 	expect_code(&r, GRPC_STATUS_UNIMPLEMENTED);
 	r = raw_to(&f, "/ros2.test.Echo/Say");
 	r.keep_open = true;
-	raw_call(&r);
+	bare_call(&r);
 	expect_code(&r, GRPC_STATUS_DEADLINE_EXCEEDED);
 	assert_non_null(strstr(r.message, "request did not arrive"));
 	r = raw_to(&f, "/ros2.test.Echo/Count");
 	r.keep_open = true;
-	raw_call(&r);
+	bare_call(&r);
 	expect_code(&r, GRPC_STATUS_DEADLINE_EXCEEDED);
 	assert_int_equal(f.handled + f.opened, 0);
 	fx_stop(&f);
@@ -84,32 +84,32 @@ static void rpc_server__a_call_of_the_wrong_kind_does_not_hang(void **state)
 static void rpc_server__another_protocol_version_is_refused_naming_both(void **state)
 {
 	struct rpc_server_stats st;
-	struct raw r;
+	struct bare r;
 	struct fx f;
 
 	fx_start(&f, NULL);
 	r = raw_to(&f, "/ros2.test.Echo/Say");
 	r.version = "2";
 	r.bytes = "";
-	raw_call(&r);
+	bare_call(&r);
 	expect_code(&r, GRPC_STATUS_FAILED_PRECONDITION);
 	assert_string_equal(r.message,
 	                    "VERSION: this server speaks ros2-protocol 1, the client says 2");
 	r = raw_to(&f, "/ros2.test.Echo/Say");
 	r.version = NULL;
 	r.bytes = "";
-	raw_call(&r);
+	bare_call(&r);
 	expect_code(&r, GRPC_STATUS_FAILED_PRECONDITION);
 	r = raw_to(&f, "/ros2.test.Echo/Say");
 	r.version = "1junk";
 	r.bytes = "";
-	raw_call(&r);
+	bare_call(&r);
 	expect_code(&r, GRPC_STATUS_FAILED_PRECONDITION);
 	/* The standard health service needs no header. */
 	r = raw_to(&f, "/grpc.health.v1.Health/Check");
 	r.version = NULL;
 	r.bytes = "";
-	raw_call(&r);
+	bare_call(&r);
 	expect_code(&r, GRPC_STATUS_OK);
 	rpc_server_stats(f.server, &st);
 	assert_int_equal(st.refused_version, 3);
@@ -142,11 +142,11 @@ static size_t nested(uint8_t *out, size_t max, unsigned levels)
 
 static void expect_invalid(struct fx *f, const void *bytes, size_t n)
 {
-	struct raw r = raw_to(f, "/ros2.test.Echo/Say");
+	struct bare r = raw_to(f, "/ros2.test.Echo/Say");
 
 	r.bytes = bytes;
 	r.n = n;
-	raw_call(&r);
+	bare_call(&r);
 	expect_code(&r, GRPC_STATUS_INVALID_ARGUMENT);
 }
 
@@ -154,7 +154,7 @@ static void rpc_server__bad_messages_reach_no_handler(void **state)
 {
 	static uint8_t buf[1 << 20];
 	struct rpc_server_stats st;
-	struct raw r;
+	struct bare r;
 	struct fx f;
 
 	fx_start(&f, NULL);
@@ -186,11 +186,11 @@ static void rpc_server__bad_messages_reach_no_handler(void **state)
 	r = raw_to(&f, "/ros2.test.Echo/Say");
 	r.bytes = buf;
 	r.n = nested(buf, sizeof(buf), 15);
-	raw_call(&r);
+	bare_call(&r);
 	expect_code(&r, GRPC_STATUS_OK);
 	r.bytes = "\x32\x03\x01\x02\x03\xfa\x01\x02hi";
 	r.n = 10;
-	raw_call(&r);
+	bare_call(&r);
 	expect_code(&r, GRPC_STATUS_OK);
 	fx_stop(&f);
 }
@@ -373,7 +373,7 @@ static void rpc_server__tells_what_it_refused(void **state)
 	static const char nul[] = {0x0a, 3, 'a', 0, 'b'};
 	struct ros2_err err = ROS2_ERR_INIT;
 	struct rpc_channel *c;
-	struct raw r;
+	struct bare r;
 	struct fx f;
 
 	fx_start(&f, NULL);
@@ -386,12 +386,12 @@ static void rpc_server__tells_what_it_refused(void **state)
 	assert_string_equal(fx_refused(&f).who, CLIENT_ID);
 	assert_non_null(strstr(fx_refused(&f).from, "127.0.0.1:"));
 	r = raw_to(&f, "/ros2.test.Echo/Nothing");
-	raw_call(&r);
+	bare_call(&r);
 	fx_wait(&f.refused[RPC_REFUSED_METHOD], 1);
 	assert_null(fx_refused(&f).r.method);
 	r = raw_to(&f, "/ros2.test.Echo/Say");
 	r.version = "9";
-	raw_call(&r);
+	bare_call(&r);
 	fx_wait(&f.refused[RPC_REFUSED_VERSION], 1);
 	rpc_channel_free(c);
 	/* time: two looks at the connections that are gone */
@@ -407,7 +407,7 @@ static void rpc_server__tells_what_it_refused(void **state)
 static void rpc_server__counts_every_refusal_of_a_flood(void **state)
 {
 	static const char nul[] = {0x0a, 3, 'a', 0, 'b'};
-	struct raw r;
+	struct bare r;
 	struct fx f;
 
 	fx_start(&f, NULL);
@@ -415,7 +415,7 @@ static void rpc_server__counts_every_refusal_of_a_flood(void **state)
 		r = raw_to(&f, "/ros2.test.Echo/Say");
 		r.bytes = nul;
 		r.n = sizeof(nul);
-		raw_call(&r);
+		bare_call(&r);
 	}
 	fx_wait(&f.refused[RPC_REFUSED_MESSAGE], 100);
 	assert_int_equal(f.refused[RPC_REFUSED_MESSAGE], 100);

@@ -3,7 +3,7 @@
  * headers alone, and kept until the call has ended. */
 #include "tests/await.h"
 #include "tests/rpc/fixture.h"
-#include "tests/rpc/raw.h"
+#include "tests/rpc/bare.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -67,29 +67,29 @@ static uint64_t answered(struct fx *f)
 }
 
 /* @n headers with alpha's certificate @i, each of which has a place or was refused one. */
-static struct raw_held *hold(struct fx *f, int i, size_t n)
+static struct bare_held *hold(struct fx *f, int i, size_t n)
 {
 	uint64_t before = answered(f);
 	char cert[32], key[32];
-	struct raw r = {
+	struct bare r = {
 		.target = f->target, .path = "/ros2.test.Echo/Say", .ca = fx_path("ca.crt")};
-	struct raw_held *h;
+	struct bare_held *h;
 
 	snprintf(cert, sizeof(cert), "%s.crt", certs[i]);
 	snprintf(key, sizeof(key), "%s.key", certs[i]);
 	r.cert = fx_path(cert);
 	r.key = fx_path(key);
-	h = raw_hold(&r, n);
+	h = bare_hold(&r, n);
 	assert_true(AWAIT(answered(f) - before >= n));
 	return h;
 }
 
-static void let_go(struct fx *f, struct raw_held *h, size_t refused, uint64_t calls_left)
+static void let_go(struct fx *f, struct bare_held *h, size_t refused, uint64_t calls_left)
 {
 	char words[512] = "";
 	int code = 0;
 
-	assert_int_equal(raw_held_free(h, refused, &code, words), refused);
+	assert_int_equal(bare_held_free(h, refused, &code, words), refused);
 	if (refused)
 		assert_non_null(strstr(words, "BUSY: "));
 	assert_true(AWAIT(stats(f).calls_now == calls_left));
@@ -100,7 +100,7 @@ static int flood(struct fx *f, uint64_t *ret_now)
 {
 	struct rpc_channel *neighbour = fx_channel(f, NULL);
 	struct ros2_err err = ROS2_ERR_INIT;
-	struct raw_held *h[CERTS];
+	struct bare_held *h[CERTS];
 	char words[512];
 	int rc, code;
 
@@ -109,7 +109,7 @@ static int flood(struct fx *f, uint64_t *ret_now)
 	*ret_now = stats(f).calls_now;
 	rc = fx_say(neighbour, "x", "x", &err);
 	for (int i = 0; i < CERTS; i++)
-		raw_held_free(h[i], 0, &code, words);
+		bare_held_free(h[i], 0, &code, words);
 	rpc_channel_free(neighbour);
 	return rc ? (int)err.status : (int)ROS2_OK;
 }
@@ -140,7 +140,7 @@ static void rpc_server__keeps_the_last_places_for_who_has_none(void **state)
 {
 	struct ros2_err err = ROS2_ERR_INIT;
 	struct rpc_channel *c;
-	struct raw_held *h;
+	struct bare_held *h;
 	struct fx f;
 
 	start(&f, group_of, CALLS);
@@ -156,7 +156,7 @@ static void rpc_server__keeps_the_last_places_for_who_has_none(void **state)
 /* A place goes back to whom it was taken from. */
 static void rpc_server__a_caller_may_come_to_another_group_while_its_calls_are_open(void **state)
 {
-	struct raw_held *before, *after, *again;
+	struct bare_held *before, *after, *again;
 	struct fx f;
 
 	start(&f, group_of, 0);

@@ -28,10 +28,11 @@ static const char usage[] =
 	"        fill=N (each of them), payload_len=N (claimed), crc=bad, magic=N, wait_ms=N;\n"
 	"        GARBAGE length=N; WAIT length=MS.\n"
 	"        Without session_uid it opens a session first. skip_hello=1: none is sent.\n"
-	"  ros2-raw hold namespace=NS path=P [seconds=N]\n"
-	"        the victim: a session with a file and a region; prints session_uid, handle, key,\n"
-	"        generation, address; ends with stdin or a line 'q', and says whether its memory "
-	"was touched\n"
+	"  ros2-raw hold namespace=NS path=P [seconds=N] [renew_ms=N]\n"
+	"        the victim: a session with a file and a region, whose lease it renews; prints\n"
+	"        session_uid, handle, key, generation, address; ends with stdin or a line 'q', "
+        "and\n"
+	"        says whether its memory was touched, and how its renewals were answered\n"
 	"  ros2-raw attack session_uid=H handle=N key=N generation=N address=N namespace=NS "
 	"path=P\n"
 	"        [own_namespace=NS]\n"
@@ -314,6 +315,7 @@ struct victim {
 	uint8_t *memory;
 	size_t len;
 	char key[16];
+	uint64_t renewed, lapsed, slowest_ms; /* renewals that were answered OK, and those not */
 };
 
 static json_int_t number(json_t *j, const char *name)
@@ -369,22 +371,34 @@ static bool victim_open(struct raw *r, struct victim *v, const struct raw_args *
 	return ok;
 }
 
-/* Until stdin ends or the time is over; says what came on the data connection unasked. */
-static void hold(struct raw *r, struct victim *v, int fd, uint64_t seconds)
+static void renew(struct raw *r, struct victim *v)
 {
-	uint64_t until = clock_monotonic_ns() + seconds * NS_PER_S, renew = 0;
+	uint64_t from = clock_monotonic_ns();
+	enum ros2_status st;
+	json_t *j = callf(r, &st, "RenewRegion", 2, "session_uid", v->uid, "key", v->key);
+
+	v->renewed += st == ROS2_OK;
+	v->lapsed += st != ROS2_OK;
+	v->slowest_ms = MAX(v->slowest_ms, (clock_monotonic_ns() - from) / NS_PER_MS);
+	if (st)
+		raw_print(json_incref(j));
+	json_decref(j);
+}
+
+/* Until stdin ends or the time is over; says what came on the data connection unasked. */
+static void hold(struct raw *r, struct victim *v, int fd, const struct raw_args *a)
+{
+	uint64_t until = clock_monotonic_ns() + raw_arg_u64(a, "seconds", 3600) * NS_PER_S;
+	uint64_t each = raw_arg_u64(a, "renew_ms", 1000) * NS_PER_MS, next = 0;
 	struct pollfd p[2] = {{.fd = STDIN_FILENO, .events = POLLIN}, {.fd = fd, .events = POLLIN}};
 	char scratch[512];
 
 	while (clock_monotonic_ns() < until) {
-		enum ros2_status st;
-
-		if (clock_monotonic_ns() >= renew) {
-			json_decref(callf(r, &st, "RenewRegion", 2, "session_uid", v->uid, "key",
-			                  v->key));
-			renew = clock_monotonic_ns() + NS_PER_S;
+		if (clock_monotonic_ns() >= next) {
+			renew(r, v);
+			next = clock_monotonic_ns() + each;
 		}
-		poll(p, 2, 200);
+		poll(p, 2, (int)MIN(each / NS_PER_MS, 200u));
 		if (p[0].revents &&
 		    (read(STDIN_FILENO, scratch, sizeof(scratch)) <= 0 || scratch[0] == 'q'))
 			return;
@@ -399,8 +413,10 @@ static void say_touched(const struct victim *v)
 
 	for (size_t i = 0; i < v->len; i++)
 		changed += v->memory[i] != FILL;
-	raw_print(json_pack("{s:s, s:I, s:b}", "event", "released", "bytes_changed",
-	                    (json_int_t)changed, "untouched", !changed));
+	raw_print(json_pack("{s:s, s:I, s:b, s:I, s:I, s:I}", "event", "released", "bytes_changed",
+	                    (json_int_t)changed, "untouched", !changed, "renewed",
+	                    (json_int_t)v->renewed, "not_renewed", (json_int_t)v->lapsed,
+	                    "slowest_renewal_ms", (json_int_t)v->slowest_ms));
 }
 
 static int cmd_hold(struct raw *r, const struct raw_args *a)
@@ -427,7 +443,7 @@ static int cmd_hold(struct raw *r, const struct raw_args *a)
 		return 1;
 	}
 	raw_print(out);
-	hold(r, &v, fd, raw_arg_u64(a, "seconds", 3600));
+	hold(r, &v, fd, a);
 	say_touched(&v);
 	raw_session_close(r, &v.s);
 	munmap(v.memory, v.len);
