@@ -111,8 +111,8 @@ int audit_verifier_end(const struct audit_verifier *v, struct ros2_err *err);
  * bytes chain], bytes ---- */
 struct audit_file;
 /* Writes @path.partial first, for its owner only (0600), whatever it was before. -EBUSY: another
- * export writes it now; -ELOOP, -EEXIST: what has that name is no file of an export (a link, a
- * pipe). */
+ * export writes it now; -ELOOP, -EEXIST: what has that name is no file of an export of ours (a
+ * link, a pipe, of another user). */
 int audit_file_create(const char *path, struct audit_file **ret, struct ros2_err *err);
 int audit_file_write_record(struct audit_file *f, uint64_t seq, const void *bytes, size_t len,
                             const uint8_t chain[SHA256_LEN], struct ros2_err *err);

@@ -71,7 +71,8 @@ static int put(struct audit_file *f, const void *p, size_t n, struct ros2_err *e
 }
 
 /* The name may be in a directory of others, and a killed export leaves it behind. It must be a file
- * of one name only, in which nobody else writes now: no link to another's file, no pipe. */
+ * of ours and of one name only, in which nobody else writes now: no link to another's file, no
+ * pipe, none that another owns, who could read it or give it a wider mode. */
 static int claim_partial(const struct audit_file *f, struct ros2_err *err)
 {
 	struct stat st, named;
@@ -83,10 +84,10 @@ static int claim_partial(const struct audit_file *f, struct ros2_err *err)
 	/* Whoever held the lock may have renamed it into place meanwhile. */
 	if (st.st_dev != named.st_dev || st.st_ino != named.st_ino)
 		return ros2_err_set(err, -EBUSY, "%s was taken by another export", f->tmp);
-	if (!S_ISREG(st.st_mode) || st.st_nlink != 1)
+	if (!S_ISREG(st.st_mode) || st.st_nlink != 1 || st.st_uid != geteuid())
 		return ros2_err_set(err, -EEXIST,
 		                    "%s is in the way, and no file of an earlier export: expected "
-		                    "a regular file with one name",
+		                    "a regular file of yours with one name",
 		                    f->tmp);
 	if (fchmod(f->fd, 0600) < 0 || fsx_io->ftruncate(f->fd, 0) < 0) {
 		int rc = ros2_err_set(err, -errno, "%s: %s", f->tmp, strerrordesc_np(errno));

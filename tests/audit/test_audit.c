@@ -273,6 +273,16 @@ static void audit_file__writes_into_nobody_elses_file(void **state)
 	unlink(partial);
 	assert_int_equal(stat(other, &st), 0);
 	assert_int_equal(st.st_size, 4);
+	/* A plain file of somebody else, who could read the log in it; only root can make one. */
+	if (geteuid() == 0) {
+		fd = open(partial, O_CREAT | O_WRONLY, 0644);
+		assert_int_equal(fchown(fd, 65534, 65534), 0);
+		assert_int_equal(audit_file_create(path, &f, NULL), -EEXIST);
+		assert_int_equal(fstat(fd, &st), 0);
+		assert_int_equal(st.st_mode & 0777, 0644);
+		close(fd);
+		unlink(partial);
+	}
 	/* The control: what a killed export left is written anew, by one at a time. */
 	fd = open(partial, O_CREAT | O_WRONLY, 0644);
 	assert_int_equal(write(fd, "left", 4), 4);
