@@ -519,7 +519,9 @@ void ctl_apply(struct ctl *c, const struct ctl_caller *who, const struct policy_
 		if (!r)
 			r = check_whole(a);
 	}
-	/* -EINVAL without words: the diagnostics say it. */
+	/* -EINVAL without words: the diagnostics say it, if there was memory for them. */
+	if (r == -EINVAL && !err.code && !policy_diags_first_error(&a->diags))
+		r = -ENOMEM;
 	if (r == -EINVAL && !err.code) {
 		apply_end(a, NULL, false);
 		return;

@@ -72,8 +72,8 @@ static int apply(struct world *w, struct ros2_err *err)
 	q.n_files = 1;
 	rc = ros2_v1_admin_apply_sync(w->f->admin, &q, AWAIT_MS, &r, err);
 	if (!rc && !r->applied)
-		rc = ros2_err_named(err, ROS2_BUSY, "%.200s",
-		                    r->n_diagnostics ? r->diagnostics[0]->message : "?");
+		fail_msg("good documents were not applied: %s",
+		         r->n_diagnostics ? r->diagnostics[0]->message : "without a word");
 	if (r)
 		ros2__v1__apply_reply__free_unpacked(r, NULL);
 	sweep_off();
@@ -87,6 +87,28 @@ static int apply(struct world *w, struct ros2_err *err)
 		ros2__v1__get_reply__free_unpacked(g, NULL);
 	}
 	return rc;
+}
+
+/* Refused, it says why. */
+static int apply_bad(struct world *w, struct ros2_err *err)
+{
+	static char yaml[] = "apiVersion: ros2/v1\nkind: Agent\nmetadata: {name: B}\nspec: {}\n";
+	Ros2__V1__ApplyRequest q = ROS2__V1__APPLY_REQUEST__INIT;
+	Ros2__V1__SourceFile file = ROS2__V1__SOURCE_FILE__INIT, *files = &file;
+	Ros2__V1__ApplyReply *r = NULL;
+	int rc;
+
+	file.name = (char *)"test.yaml";
+	file.text = (ProtobufCBinaryData){strlen(yaml), (uint8_t *)yaml};
+	q.files = &files;
+	q.n_files = 1;
+	rc = ros2_v1_admin_apply_sync(w->f->admin, &q, AWAIT_MS, &r, err);
+	if (rc)
+		return rc;
+	if (r->applied || !r->n_diagnostics || !r->diagnostics[0]->error)
+		fail_msg("a bad document is answered without a word");
+	ros2__v1__apply_reply__free_unpacked(r, NULL);
+	return 0;
 }
 
 static int get(struct world *w, struct ros2_err *err)
@@ -455,6 +477,7 @@ static const struct {
 	work_fn work, before, after;
 } works[] = {
 	{"apply", apply, NULL, NULL},
+	{"apply_bad", apply_bad, NULL, NULL},
 	{"get", get, NULL, NULL},
 	{"list", list, NULL, NULL},
 	{"query", query, NULL, NULL},

@@ -211,6 +211,9 @@ static int apply(struct ctl *c, const struct ctl_args *a, struct sources *s)
 	print_diagnostics(reply);
 	if (has_errors(reply))
 		r = ctl_fail(CTL_FAILED, "nothing was applied");
+	else if (!reply->applied && !req.dry_run)
+		r = ctl_fail(CTL_FAILED,
+		             "nothing was applied, and the controller does not say why");
 	else
 		print_results(c, reply, req.dry_run);
 	protobuf_c_message_free_unpacked(msg, NULL);
