@@ -127,7 +127,10 @@ int rpc_peer_of(struct rpc_peer_cache *c, grpc_call *call, struct rpc_peer *ret,
 	}
 	if (p && p->value_length) {
 		rc = info_of(c, p->value, p->value_length, &info, err);
-		if (rc)
+		/* What is refused as unauthenticated does not come again. */
+		if (rc == -ENOMEM)
+			rc = ros2_err_named(err, ROS2_BUSY, "out of memory: try again");
+		else if (rc)
 			rc = ros2_err_named(err, ROS2_UNAUTHENTICATED,
 			                    "the client certificate cannot be used: it must parse "
 			                    "and name exactly one SPIFFE ID");

@@ -68,6 +68,41 @@ static void rpc_tls__missing_and_foreign_client_certificates_are_refused(void **
 	fx_stop(&f);
 }
 
+static _Atomic bool no_memory; /* for reading a client's certificate */
+
+int __real_pki_cert_info(const char *pem, size_t len, struct pki_cert_info *ret,
+                         struct ros2_err *err);
+int __wrap_pki_cert_info(const char *pem, size_t len, struct pki_cert_info *ret,
+                         struct ros2_err *err);
+int __wrap_pki_cert_info(const char *pem, size_t len, struct pki_cert_info *ret,
+                         struct ros2_err *err)
+{
+	int rc = __real_pki_cert_info(pem, len, ret, err);
+
+	if (!rc && no_memory && !strcmp(ret->uri, CLIENT_ID))
+		rc = ros2_err_set(err, -ENOMEM, "out of memory");
+	return rc;
+}
+
+/* A client takes UNAUTHENTICATED as final; it may come again. */
+static void rpc_tls__a_client_that_is_not_known_for_want_of_memory_may_come_again(void **state)
+{
+	struct ros2_err err = ROS2_ERR_INIT;
+	struct rpc_channel *c;
+	struct fx f;
+
+	fx_start(&f, NULL);
+	c = fx_channel_opts(&f, as("client"));
+	no_memory = true;
+	assert_int_not_equal(fx_say(c, "x", "x", &err), 0);
+	no_memory = false;
+	assert_int_equal(err.status, ROS2_BUSY);
+	assert_int_equal(f.handled, 0);
+	assert_int_equal(fx_say(c, "x", "x", &err), 0);
+	rpc_channel_free(c);
+	fx_stop(&f);
+}
+
 static void connect_and_say(struct fx *f, const char *bytes)
 {
 	struct sockaddr_in a = {.sin_family = AF_INET,
@@ -386,6 +421,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(rpc_tls__missing_and_foreign_client_certificates_are_refused),
+		cmocka_unit_test(
+			rpc_tls__a_client_that_is_not_known_for_want_of_memory_may_come_again),
 		cmocka_unit_test(rpc_tls__who_is_refused_by_the_handshake_is_told),
 		cmocka_unit_test(rpc_tls__a_certificate_must_name_exactly_one_spiffe_id),
 		cmocka_unit_test(rpc_tls__an_expired_certificate_ends_an_open_connection),
