@@ -122,6 +122,8 @@ static void try_now(void *arg)
 		on_reply(e, NULL, &err);
 }
 
+/* Who is asked is judged by the token. Whom the agent believes from then on is what the answer
+ * says: until it is here nothing of an identity is replaced. */
 static int begin_identity(struct enrol *e, struct ros2_err *err)
 {
 	const struct join_token *t = e->o.token;
@@ -142,7 +144,8 @@ static int prepare(struct enrol *e, struct ros2_err *err)
 	                              .server_id_is_prefix = true};
 	int r;
 
-	snprintf(e->ca_path, sizeof(e->ca_path), "%.3900s/infra-bundle.pem", e->o.dir);
+	snprintf(e->ca_path, sizeof(e->ca_path), "%.3900s/%s", e->o.dir,
+	         e->o.token ? "join-ca.pem" : "infra-bundle.pem");
 	snprintf(e->key_path, sizeof(e->key_path), "%.3900s/tls.key", e->o.dir);
 	snprintf(uri, sizeof(uri), "spiffe://%s/agent/%s", e->trust_domain, e->name);
 	snprintf(server, sizeof(server), "spiffe://%s/controller/", e->trust_domain);
@@ -182,6 +185,8 @@ void enrol_free(struct enrol *e)
 	e->freeing = true; /* a call that is on its way ends in here */
 	rpc_channel_free(e->channel);
 	loop_timer_stop(&e->retry);
+	if (e->o.token)
+		(void)fsx_io->unlink(e->ca_path);
 	free(e->csr);
 	free(e);
 }

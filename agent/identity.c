@@ -147,6 +147,22 @@ int identity_check_certificate(const char *dir, const char *name, uint64_t *ret_
 	return 0;
 }
 
+bool identity_must_enrol(const char *dir, const char *name, int load_r, const struct ros2_err *why,
+                         bool token)
+{
+	struct ros2_err err = ROS2_ERR_INIT;
+	uint64_t s;
+
+	if (load_r == -ENOENT)
+		return true;
+	if (!token)
+		return false;
+	if (load_r < 0)
+		return why->status == ROS2_CORRUPT;
+	return identity_check_certificate(dir, name, &s, &err) < 0 &&
+	       err.status == ROS2_UNAUTHENTICATED;
+}
+
 /* ---- writing ---- */
 
 int identity_store_certificate(const char *dir, const char *name, const char *trust_domain,

@@ -22,6 +22,11 @@ struct identity {
 /* Reads the files of DIR. -ENOENT: not enrolled yet. Otherwise words say which file is wrong and
  * what to do: another agent's directory, a key that does not fit, a damaged file. */
 int identity_load(const char *dir, const char *name, struct identity *ret, struct ros2_err *err);
+/* Is one to be made with a join token? @load_r and @why are identity_load's. There is none: yes.
+ * @token, one was given: also when it is damaged, or its certificate has ended. One that could not
+ * be read, or is another agent's, stays. */
+bool identity_must_enrol(const char *dir, const char *name, int load_r, const struct ros2_err *why,
+                         bool token);
 /* UNAUTHENTICATED with words when the certificate has ended; *ret_renew_in_s: until half-life. */
 int identity_check_certificate(const char *dir, const char *name, uint64_t *ret_renew_in_s,
                                struct ros2_err *err);

@@ -421,25 +421,13 @@ static int begin_enrol(struct program *p, struct ros2_err *err)
 	return enrol_start(&eo, &p->enrol, err);
 }
 
-/* Enrolled with a certificate that lives: the token is not needed. Expired and a token is given: it
- * is used. */
-static bool must_enrol(struct program *p, int load_r)
-{
-	struct ros2_err err = ROS2_ERR_INIT;
-	uint64_t s;
-
-	if (load_r == -ENOENT)
-		return true;
-	return p->token_file && identity_check_certificate(p->o.state_dir, p->name, &s, &err) < 0;
-}
-
 static void begin(void *arg)
 {
 	struct program *p = arg;
 	struct ros2_err err = ROS2_ERR_INIT;
 	int r = identity_load(p->o.state_dir, p->name, &p->o.identity, &err);
 
-	if (r != -EACCES && (must_enrol(p, r) || (r < 0 && p->token_file))) {
+	if (identity_must_enrol(p->o.state_dir, p->name, r, &err, p->token_file)) {
 		err = (struct ros2_err)ROS2_ERR_INIT;
 		if (begin_enrol(p, &err) < 0)
 			fail(p, &err);

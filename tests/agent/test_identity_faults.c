@@ -279,14 +279,19 @@ static void identity__that_cannot_be_read_is_not_called_damaged(void **state)
 		struct ros2_err err = ROS2_ERR_INIT;
 		uint64_t in_s = 0;
 		struct identity id;
+		bool was_asked; /* it failed in there, once */
 		int r = identity_load(dir, "dpu-0", &id, &err);
 
+		/* Nor is it made anew, when the token file was left where it was. */
+		if (identity_must_enrol(dir, "dpu-0", r, &err, true))
+			fail_msg("read %u: made anew", s.at);
+		was_asked = !r && sweep_fired();
 		if (!r)
 			r = identity_check_certificate(dir, "dpu-0", &in_s, &err);
 		if (!r)
 			r = renew();
 		sweep_off();
-		if (sweep_fired()) {
+		if (sweep_fired() && !(was_asked && !s.persistent)) {
 			assert_int_equal(r, -EIO);
 			assert_int_not_equal(err.status, ROS2_CORRUPT);
 			assert_int_not_equal(err.status, ROS2_UNAUTHENTICATED);
@@ -298,12 +303,69 @@ static void identity__that_cannot_be_read_is_not_called_damaged(void **state)
 	end();
 }
 
+static void identity__is_made_anew_only_where_that_mends_it(void **state)
+{
+	struct ros2_err err = ROS2_ERR_INIT;
+	struct disk_fsx_opts o = {0};
+	struct identity id;
+	char path[600];
+	int r;
+
+	begin(&o);
+	r = identity_load(dir, "dpu-0", &id, &err);
+	assert_true(identity_must_enrol(dir, "dpu-0", r, &err, false));
+	assert_int_equal(enrol(), 0);
+	r = identity_load(dir, "dpu-1", &id, &err);
+	assert_true(r < 0);
+	assert_false(identity_must_enrol(dir, "dpu-1", r, &err, true));
+	snprintf(path, sizeof(path), "%s/snapshot.pub", dir);
+	assert_int_equal(fsx_write_atomic(path, "x", 1, 0600, NULL), 0);
+	r = identity_load(dir, "dpu-0", &id, &err);
+	assert_true(identity_must_enrol(dir, "dpu-0", r, &err, true));
+	assert_false(identity_must_enrol(dir, "dpu-0", r, &err, false));
+	end();
+}
+
+/* Whom the agent believes is another matter only when the controller has answered. */
+static void enrolment__that_only_begins_leaves_the_bundle(void **state)
+{
+	struct join_token t = {.agent = "dpu-0", .secret = "s", .trust_domain = "ros2.test"};
+	struct enrol_opts eo = {.dir = dir, .address = "127.0.0.1:1", .token = &t};
+	struct disk_fsx_opts o = {0};
+	struct enrol *e = NULL;
+	char key[600], crt[600];
+	struct pki_ca_opts other = {.common_name = "other",
+	                            .trust_domain = "ros2.test",
+	                            .key_path = key,
+	                            .cert_path = crt,
+	                            .lifetime_s = 3600};
+
+	begin(&o);
+	assert_int_equal(enrol(), 0);
+	snprintf(key, sizeof(key), "%s/other.key", ca_dir);
+	snprintf(crt, sizeof(crt), "%s/other.crt", ca_dir);
+	assert_int_equal(pki_key_create(key, NULL), 0);
+	assert_int_equal(pki_ca_create(&other, NULL), 0);
+	assert_int_equal(fsx_read_file(crt, 65536, (void **)&t.bundle_pem, &t.bundle_len, NULL), 0);
+	assert_int_equal(loop_new(&(struct loop_opts){.name = "t"}, &eo.loop), 0);
+	assert_int_equal(enrol_start(&eo, &e, NULL), 0);
+	assert_true(bundle_is_whole("infra-bundle.pem"));
+	enrol_free(e);
+	loop_free(eo.loop);
+	assert_true(bundle_is_whole("infra-bundle.pem"));
+	assert_null(check(true));
+	join_token_fini(&t);
+	end();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(identity__holds_when_any_call_of_the_disk_fails),
 		cmocka_unit_test(bundle__counts_as_stored_when_its_directory_is_synced),
 		cmocka_unit_test(identity__that_cannot_be_read_is_not_called_damaged),
+		cmocka_unit_test(identity__is_made_anew_only_where_that_mends_it),
+		cmocka_unit_test(enrolment__that_only_begins_leaves_the_bundle),
 	};
 
 	return cmocka_run_group_tests(tests, group_setup, group_teardown);
