@@ -5,6 +5,7 @@
  * descriptor. What must hold: a reply or a named error within seconds; the server lives.
  */
 #include "common/clock.h"
+#include "common/pki.h"
 #include "common/util.h"
 #include "proto/ros2/v1/admin.rpc.h"
 #include "proto/ros2/v1/agentlink.rpc.h"
@@ -18,7 +19,7 @@
 #include <unistd.h>
 
 #define CALL_MS     10000
-#define LIMIT_S     5.0
+#define LIMIT_S     8.0 /* Delete and Revoke wait 5 s for an agent that is away */
 #define SEED        20251120
 #define BATCH_MAX   32
 #define BATCH_BYTES (2u << 20)
@@ -141,6 +142,15 @@ static void method(struct target *t)
 	             t->m->name, t->calls, t->accepted, t->worst_s * 1e3);
 }
 
+/* The negative control: good values get through, so the bad field was looked at. */
+static void was_heard(struct target *t)
+{
+	if (t->accepted)
+		return;
+	hostile_problem(t->h, "not even good values were accepted");
+	hostile_test(t->h, "%s takes good values", t->m->name);
+}
+
 static void service(struct target *t, const struct rpc_service *s, void (*before)(struct target *t))
 {
 	for (size_t i = 0; i < s->n_methods; i++) {
@@ -148,16 +158,17 @@ static void service(struct target *t, const struct rpc_service *s, void (*before
 		if (before)
 			before(t);
 		method(t);
+		was_heard(t);
 	}
 }
 
 /* ---- the controller's ---- */
 
 static const struct known_value controller_values[] = {
-	NUM("kind", 1, 3),      TEXT("name", "nobody"),    TEXT("agent", "nobody"),
-	TEXT("tenant", "beta"), TEXT("reason", "garbage"), NUM("wait_ms", 10, 1),
-	NUM("protocol", 1, 2),  NUM("limit", 5, 1),        TEXT("secret", "00"),
-	TEXT("text", "a: b\n"), NUM("dry_run", 1, 0),      {.field = NULL},
+	NUM("kind", 1, 3),        TEXT("name", "nobody"),    TEXT("agent", "nobody"),
+	TEXT("tenant", "nobody"), TEXT("reason", "garbage"), NUM("wait_ms", 10, 1),
+	NUM("protocol", 1, 2),    NUM("limit", 5, 1),        TEXT("secret", "00"),
+	TEXT("text", "a: b\n"),   NUM("dry_run", 1, 0),      {.field = NULL},
 };
 
 /* An agent and a tenant that nobody misses: what the good values name, and what is revoked and
@@ -188,25 +199,134 @@ static void make_nobody(struct target *t)
 	bytes_fini(&apply);
 }
 
+/* What only who was revoked can have. */
+static void revoke_nobody(struct target *t)
+{
+	Ros2__V1__RevokeRequest q = ROS2__V1__REVOKE_REQUEST__INIT;
+	Ros2__V1__ObjectRef ref = ROS2__V1__OBJECT_REF__INIT;
+	struct bytes_result r;
+	uint8_t buf[64];
+	struct bytes_part m = {buf, 0};
+
+	ref.kind = ROS2__V1__OBJECT_KIND__OBJECT_KIND_TENANT;
+	ref.name = (char *)"nobody";
+	q.ref = &ref;
+	q.reason = (char *)"garbage";
+	m.len = protobuf_c_message_pack(&q.base, buf);
+	bytes_call(t->c, "/ros2.v1.Admin/Revoke", &m, 1, CALL_MS, &r);
+	if (r.code)
+		hostile_problem(t->h, "nobody was not revoked: code %d, %s", r.code, r.words);
+}
+
+static void prepare(struct target *t)
+{
+	make_nobody(t);
+	if (t->m == &ros2_v1_admin_reinstate)
+		revoke_nobody(t);
+}
+
+static struct bytes_channel *admin_channel(const struct hostile *h)
+{
+	return bytes_channel_new(h->admin, hostile_path(h, "td/admin/infra-bundle.pem"),
+	                         hostile_path(h, "td/admin/tls.crt"),
+	                         hostile_path(h, "td/admin/tls.key"));
+}
+
 static void admin_and_audit(struct hostile *h)
 {
 	struct payload_opts o = {.known = controller_values, .too_large = 5u << 20, .seed = SEED};
 	struct target t = {.h = h, .o = &o};
 
-	t.c = bytes_channel_new(h->admin, hostile_path(h, "td/admin/infra-bundle.pem"),
-	                        hostile_path(h, "td/admin/tls.crt"),
-	                        hostile_path(h, "td/admin/tls.key"));
-	service(&t, &ros2_v1_admin_service, make_nobody);
+	t.c = admin_channel(h);
+	service(&t, &ros2_v1_admin_service, prepare);
 	service(&t, &ros2_v1_audit_service, NULL);
 	bytes_channel_free(t.c);
 }
 
+/* A good request for a certificate, with a key of its own; malloc'd. */
+static char *new_csr(const struct hostile *h, const char *name)
+{
+	struct ros2_err err = ROS2_ERR_INIT;
+	const char *key = hostile_path(h, "%s.key", name);
+	char *csr = NULL;
+
+	if (!pki_key_create(key, &err) && !pki_csr_create(key, NULL, &csr, &err))
+		return csr;
+	fprintf(stderr, "no certificate request: %s\n", err.msg);
+	exit(2);
+}
+
+/* The secret of a token that is good for nobody. */
+static void new_secret(struct hostile *h, char secret[80])
+{
+	struct target t = {.h = h, .c = admin_channel(h)};
+	Ros2__V1__CreateAgentTokenRequest q = ROS2__V1__CREATE_AGENT_TOKEN_REQUEST__INIT;
+	Ros2__V1__CreateAgentTokenReply *p;
+	struct bytes_result r;
+	uint8_t buf[64];
+	struct bytes_part m = {buf, 0};
+
+	make_nobody(&t);
+	q.agent = (char *)"nobody";
+	m.len = protobuf_c_message_pack(&q.base, buf);
+	bytes_call(t.c, "/ros2.v1.Admin/CreateAgentToken", &m, 1, CALL_MS, &r);
+	p = ros2__v1__create_agent_token_reply__unpack(NULL, r.reply_len, r.reply);
+	if (r.code || !p || sscanf(p->token, "%*s %*s %79s", secret) != 1)
+		hostile_problem(h, "no token: code %d, %s", r.code, r.words);
+	if (p)
+		ros2__v1__create_agent_token_reply__free_unpacked(p, NULL);
+	bytes_channel_free(t.c);
+}
+
+/* The same with one character of the signature another one: well-formed, and not its key's. */
+static void forge(char *csr)
+{
+	char *at = strstr(csr, "\n-----END");
+
+	if (!at || at - csr < 40)
+		abort();
+	at -= 24;
+	*at = *at == 'A' ? 'B' : 'A';
+}
+
+static void forged_csr(struct target *t, const char *secret, const char *csr)
+{
+	Ros2__V1__EnrolRequest q = ROS2__V1__ENROL_REQUEST__INIT;
+	AUTO_FREE char *forged = strdup(csr);
+	struct bytes_result r;
+	uint8_t buf[4096];
+	struct bytes_part m = {buf, 0};
+
+	forge(forged);
+	q.agent = (char *)"nobody";
+	q.secret = (char *)secret;
+	q.csr_pem = (ProtobufCBinaryData){strlen(forged), (uint8_t *)forged};
+	q.protocol = 1;
+	m.len = protobuf_c_message_pack(&q.base, buf);
+	bytes_call(t->c, t->m->path, &m, 1, CALL_MS, &r);
+	judge(t, "a forged request for a certificate", &r);
+	/* Not for the token: that it was looked at, and is good still, the good values show. */
+	if (!r.code || strstr(r.words, "token"))
+		hostile_problem(t->h, "a forged request is answered: code %d, %s", r.code, r.words);
+	hostile_test(t->h, "Enrol.Enrol: a good token with a forged request: %s", r.words);
+}
+
 static void enrol(struct hostile *h)
 {
-	struct payload_opts o = {.known = controller_values, .too_large = 300u << 10, .seed = SEED};
-	struct target t = {.h = h, .o = &o};
+	AUTO_FREE char *csr = new_csr(h, "nobody");
+	char secret[80] = "";
+	struct known_value values[] = {TEXT("agent", "nobody"),
+	                               {.field = "secret", .data = secret},
+	                               {.field = "csr_pem", .data = csr, .len = strlen(csr)},
+	                               NUM("protocol", 1, 2),
+	                               {.field = NULL}};
+	struct payload_opts o = {.known = values, .too_large = 300u << 10, .seed = SEED};
+	struct target t = {.h = h, .o = &o, .m = &ros2_v1_enrol_enrol};
 
+	new_secret(h, secret);
+	values[1].len = strlen(secret);
 	t.c = bytes_channel_new(h->enrol, hostile_path(h, "td/admin/infra-bundle.pem"), NULL, NULL);
+	forged_csr(&t, secret, csr);
 	service(&t, &ros2_v1_enrol_service, NULL);
 	bytes_channel_free(t.c);
 }
@@ -328,11 +448,13 @@ static void link_service(struct target *t)
 	t->m = &ros2_v1_agent_link_renew;
 	t->is_agent = true;
 	method(t);
+	was_heard(t);
 }
 
 /* As dpu-1, which is down: an enrolled agent that has been taken over. */
 static void agent_link(struct hostile *h)
 {
+	AUTO_FREE char *csr = new_csr(h, "renewed");
 	struct ros2_uid uid;
 	const char *hex = getenv("HOSTILE_AGENT_UID");
 	struct known_value values[] = {{.field = "agent_uid",
@@ -342,6 +464,7 @@ static void agent_link(struct hostile *h)
 	                                .foreign_len = 16},
 	                               {.field = "incarnation", .data = uid.b, .len = 16},
 	                               {.field = "boot_id", .data = uid.b, .len = 16},
+	                               {.field = "csr_pem", .data = csr, .len = strlen(csr)},
 	                               NUM("boottime_ns", 1, 2),
 	                               NUM("protocol", 1, 2),
 	                               TEXT("software", "hostile"),
@@ -409,12 +532,8 @@ static void tenant(struct hostile *h)
 			hostile_problem(h, "no payload named the neighbour's session");
 			hostile_test(h, "%s: another's session is tried", t.m->name);
 		}
-		/* The negative control: good values get through, so the bad field was looked at.
-		 */
-		if (!t.accepted && !may_all_fail(t.m)) {
-			hostile_problem(h, "not even good values were accepted");
-			hostile_test(h, "%s takes good values", t.m->name);
-		}
+		if (!may_all_fail(t.m))
+			was_heard(&t);
 		/* Some of the payloads are good enough to end the session. */
 		if (!tenant_open(&h->b, &err)) {
 			hostile_problem(h, "no new session: %s", err.msg);
