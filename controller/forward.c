@@ -12,6 +12,7 @@
  * stored in order; (3) only refusals are counted, everything else is written one by one.
  */
 #include "controller/ctl.h"
+#include "controller/test_switches.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -584,13 +585,15 @@ static void copy_forwarded(struct store_txn *t, struct ctl_agent *a,
 	d->tenant_uid = (struct ros2_uid){{0}};
 	d->has_origin = true;
 	d->origin_agent = store_txn_str(t, a->obj->name);
-	d->origin_agent_uid = store_txn_uid(t, &a->obj->uid);
+	d->origin_agent_uid = CTL_SWITCH(no_record_origin) ? cut(t, f->claimed_agent_uid)
+	                                                   : store_txn_uid(t, &a->obj->uid);
 	d->origin_incarnation = store_txn_uid(t, incarnation);
 	d->origin_seq = f->seq;
 	d->n_details = 0;
 	for (size_t i = 0; i < s->n_details; i++)
 		store_draft_detail(t, d, cut(t, s->details[i].key), cut(t, s->details[i].value));
-	if (tenant && tenant->kind == STORE_TENANT && ctl_placed(tenant, a))
+	if (tenant && tenant->kind == STORE_TENANT &&
+	    (ctl_placed(tenant, a) || CTL_SWITCH(no_record_tenant)))
 		ctl_audit_tenant(t, d, tenant);
 	else if (s->tenant && *s->tenant)
 		store_draft_detail(t, d, "claimed_tenant", cut(t, s->tenant));

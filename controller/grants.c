@@ -11,6 +11,7 @@
  * plus 0.1 %, the agent from its own earlier stamp, so the agent's end is never later.
  */
 #include "controller/ctl.h"
+#include "controller/test_switches.h"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -318,12 +319,18 @@ static void arm(struct ctl_grant *g)
 	loop_timer_at(g->ctl->loop, &g->expiry, g->t.expires_ns, on_expiry, g);
 }
 
+/* Of a grant an agent ends and renews only its own. */
+static bool may_say(const struct ctl_agent *a, const struct ctl_grant *g)
+{
+	return g->agent == a || CTL_SWITCH(no_grant_owner);
+}
+
 void ctl_grant_release(struct ctl_agent *a, const struct ros2_uid *uid)
 {
 	struct ctl_grant *g = ctl_grant_find(a->ctl, uid);
 
 	/* The agent says it once: what finds no place now ends by the timer. */
-	if (g && g->agent == a && g->phase == CTL_GRANT_LIVE && !g->ending &&
+	if (g && may_say(a, g) && g->phase == CTL_GRANT_LIVE && !g->ending &&
 	    end_one(g, STORE_GRANT_RELEASED) < 0)
 		end_later(g);
 }
@@ -429,7 +436,8 @@ static enum ros2_status check_ask(struct ctl_agent *a, const struct ctl_grant_as
 	const struct ctl_slot *s;
 
 	*ret_words = "no such tenant at this agent";
-	if (!tenant || tenant->kind != STORE_TENANT || !ctl_placed(tenant, a))
+	if (!tenant || tenant->kind != STORE_TENANT ||
+	    (!CTL_SWITCH(no_placement) && !ctl_placed(tenant, a)))
 		return ROS2_DENIED;
 	*ret_words = "the tenant is revoked";
 	if (tenant->revoked)
@@ -438,7 +446,7 @@ static enum ros2_status check_ask(struct ctl_agent *a, const struct ctl_grant_as
 	if (a->isolated || a->deleting)
 		return ROS2_REVOKED;
 	*ret_words = "the principal is not one of the tenant's";
-	if (!principal_allowed(tenant, ask->principal))
+	if (!CTL_SWITCH(no_principal) && !principal_allowed(tenant, ask->principal))
 		return ROS2_DENIED;
 	*ret_words = "the tenant has as many grants at this agent as its sessions.max allows";
 	s = slot_get(a->ctl, &tenant->uid, &a->obj->uid, false);
@@ -600,7 +608,7 @@ void ctl_grants_in_use(struct ctl_agent *a, const struct ros2_uid *uids, size_t 
 	for (size_t i = 0; i < n; i++) {
 		struct ctl_grant *g = ctl_grant_find(a->ctl, &uids[i]);
 
-		if (!g || g->agent != a || !due(g, now) || g->tenant->revoked || a->isolated)
+		if (!g || !may_say(a, g) || !due(g, now) || g->tenant->revoked || a->isolated)
 			continue;
 		if (principal_allowed(g->tenant, g->principal) && ctl_placed(g->tenant, a))
 			renew(g);

@@ -6,6 +6,7 @@
 #include "common/utf8.h"
 #include "controller/link_priv.h"
 #include "controller/svc_priv.h"
+#include "controller/test_switches.h"
 #include "proto/rpc/rpc.h"
 #include <errno.h>
 #include <stdio.h>
@@ -77,8 +78,9 @@ static int check_epoch(struct link *l, const struct ctl_agent *a, const Ros2__V1
 
 	if (!e || !e->counter)
 		return 0;
-	if (e->lineage.len != ROS2_UID_LEN ||
-	    memcmp(e->lineage.data, ours->lineage.b, ROS2_UID_LEN) != 0)
+	if (!CTL_SWITCH(no_lineage) &&
+	    (e->lineage.len != ROS2_UID_LEN ||
+	     memcmp(e->lineage.data, ours->lineage.b, ROS2_UID_LEN) != 0))
 		return ros2_err_named(
 			err, ROS2_WRONG_DOMAIN,
 			"this agent belongs to another controller's history (lineage): "
@@ -86,7 +88,7 @@ static int check_epoch(struct link *l, const struct ctl_agent *a, const Ros2__V1
 	/* Of an agent that was made since, another one of that name may have heard it. */
 	if (e->counter == ours->counter && ctl_agent_unheard(a))
 		return same_epoch(l, err);
-	if (e->counter <= ours->counter)
+	if (e->counter <= ours->counter || CTL_SWITCH(no_newer_epoch))
 		return 0;
 	log_error("agent %s has seen epoch %llu, this controller has %llu: this data directory is "
 	          "an old copy and another controller is newer; stop this one",
@@ -108,8 +110,9 @@ int link_check_hello(struct link *l, struct ctl_agent *a, const Ros2__V1__AgentH
 	if (h->protocol != RPC_PROTOCOL_VERSION)
 		return ros2_err_named(err, ROS2_VERSION, "agent speaks protocol %u, controller %u",
 		                      h->protocol, RPC_PROTOCOL_VERSION);
-	if (h->agent_uid.len != ROS2_UID_LEN ||
-	    memcmp(h->agent_uid.data, a->obj->uid.b, ROS2_UID_LEN) != 0)
+	if (!CTL_SWITCH(no_agent_uid) &&
+	    (h->agent_uid.len != ROS2_UID_LEN ||
+	     memcmp(h->agent_uid.data, a->obj->uid.b, ROS2_UID_LEN) != 0))
 		return ros2_err_named(
 			err, ROS2_DENIED,
 			"the agent's uid is not the one of agent \"%s\": it was created "

@@ -5,6 +5,7 @@
  * an idle agent costs no query.
  */
 #include "controller/ctl.h"
+#include "controller/test_switches.h"
 #include "policy/limits.h"
 #include <errno.h>
 #include <stdio.h>
@@ -268,7 +269,7 @@ void ctl_rollout_acked(struct ctl_agent *a, uint64_t nonce)
 void ctl_rollout_state(struct ctl_agent *a, enum store_kind kind, const struct ros2_uid *uid,
                        uint64_t version, bool applied, const char *reason)
 {
-	struct ctl_rollout *r = ctl_rollout_get(a, kind, uid, false);
+	struct ctl_rollout *r = ctl_rollout_get(a, kind, uid, CTL_SWITCH(no_state_owner));
 	bool failed = !applied && reason && *reason;
 
 	if (!r || version > a->ctl->revision)

@@ -371,12 +371,13 @@ int fake_enrol_with(struct sf *f, struct fake *a, const char *name, const char *
 	return rc;
 }
 
-void fake_enrol(struct sf *f, struct fake *a, const char *name)
+static void enrol(struct sf *f, struct fake *a, const char *name, const char *which)
 {
 	AUTO_FREE char *secret = sf_token(f, name, 0);
 	struct ros2_err err = ROS2_ERR_INIT;
 
 	memset(a, 0, sizeof(*a));
+	snprintf(a->dir, sizeof(a->dir), "%.60s-%.30s%s", strrchr(f->dir, '/') + 1, name, which);
 	a->f = f;
 	a->incarnation = ros2_uid_new();
 	snprintf(a->name, sizeof(a->name), "%s", name);
@@ -384,6 +385,16 @@ void fake_enrol(struct sf *f, struct fake *a, const char *name)
 	pthread_cond_init(&a->cond, NULL);
 	if (fake_enrol_with(f, a, name, secret, &err))
 		fail_msg("%s", err.msg);
+}
+
+void fake_enrol(struct sf *f, struct fake *a, const char *name)
+{
+	enrol(f, a, name, "");
+}
+
+void fake_enrol_anew(struct sf *f, struct fake *a, const char *name)
+{
+	enrol(f, a, name, "-anew");
 }
 
 static void on_message(struct rpc_stream *s, const ProtobufCMessage *m, void *user)

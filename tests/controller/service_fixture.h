@@ -74,12 +74,15 @@ struct fake {
 	bool closed;
 	struct ros2_err why;
 	uint64_t last_nonce;
+	uint64_t last_seq; /* of the records that fake_record hands up */
 	/* NULL, or sees each message first, on the client loop: true when it is done with. */
 	bool (*sees)(struct fake *a, const Ros2__V1__ControllerMessage *m);
 	void *arg;
 };
 /* Creates a token and enrols. */
 void fake_enrol(struct sf *f, struct fake *a, const char *name);
+/* With a key of its own: not the one that fake_enrol made for that name. */
+void fake_enrol_anew(struct sf *f, struct fake *a, const char *name);
 int fake_enrol_with(struct sf *f, struct fake *a, const char *name, const char *secret,
                     struct ros2_err *err);
 char *sf_token(struct sf *f, const char *agent, uint32_t ttl_s); /* the secret; the caller frees */

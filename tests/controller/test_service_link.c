@@ -5,10 +5,9 @@
  */
 #include "controller/store.h"
 #include "tests/await.h"
-#include "tests/controller/service_audit.h"
+#include "tests/controller/service_attacks.h"
 #include "common/util.h"
 
-#define TRAINER "spiffe://" TD "/tenant/alpha/trainer"
 #define KIND(k) ROS2__V1__OBJECT_KIND__OBJECT_KIND_##k
 #define MSG(k)  ROS2__V1__CONTROLLER_MESSAGE__MSG_##k
 #define OK      ROS2__V1__AUDIT_RESULT__AUDIT_RESULT_OK
@@ -34,20 +33,9 @@ static void world(void **state, struct world *w, const char *lifetime, const cha
 	fake_enrol(w->f, &w->a, "dpu-0");
 }
 
-static Ros2__V1__ControllerMessage *want(struct fake *a, Ros2__V1__ControllerMessage__MsgCase k)
-{
-	Ros2__V1__ControllerMessage *m = fake_next(a, k, AWAIT_MS);
-
-	if (!m)
-		fail_msg("agent %s was not sent message %d (%s)", a->name, k, a->why.msg);
-	return m;
-}
-
 static void link_up(struct world *w)
 {
-	fake_connect(&w->a, NULL, 0);
-	want(&w->a, MSG(WELCOME));
-	fake_wait_synced(&w->a);
+	fake_link_up(&w->a);
 }
 
 static struct ros2_uid get_grant(struct world *w, uint64_t id)
@@ -57,7 +45,7 @@ static struct ros2_uid get_grant(struct world *w, uint64_t id)
 	struct ros2_uid uid;
 
 	fake_ask_grant(&w->a, id, &w->alpha, TRAINER);
-	m = want(&w->a, MSG(GRANT_REPLY));
+	m = fake_want(&w->a, MSG(GRANT_REPLY));
 	if (m->grant_reply->status)
 		fail_msg("no grant: %s", m->grant_reply->words);
 	assert_int_equal(m->grant_reply->request_id, id);
@@ -65,15 +53,6 @@ static struct ros2_uid get_grant(struct world *w, uint64_t id)
 	memcpy(uid.b, o->uid.data, ROS2_UID_LEN);
 	ros2__v1__agent_object__free_unpacked(o, NULL);
 	return uid;
-}
-
-static unsigned grants_of(struct sf *f, const char *tenant)
-{
-	Ros2__V1__GetReply *g = sf_get(f, KIND(TENANT), tenant);
-	unsigned n = g->object->tenant->grants;
-
-	ros2__v1__get_reply__free_unpacked(g, NULL);
-	return n;
 }
 
 /* ---- hello and synchronisation ---- */
@@ -91,10 +70,10 @@ static void link__sends_what_is_placed_and_shows_how_far_it_came(void **state)
 	world(state, &w, "1h", "10m");
 	sf_apply(w.f, sf_tenant("beta", "1h", "10m", "dpu-7"));
 	fake_connect(&w.a, NULL, 0);
-	m = want(&w.a, MSG(WELCOME));
+	m = fake_want(&w.a, MSG(WELCOME));
 	assert_int_equal(m->welcome->epoch->counter, w.f->ports.epoch);
 	assert_null(m->welcome->stamp); /* contact comes behind what is owed */
-	m = want(&w.a, MSG(DELTA));
+	m = fake_want(&w.a, MSG(DELTA));
 	assert_int_equal(m->delta->n_upserts, 2); /* not beta's */
 	engine = fake_open(&w.a, m->delta->upserts[0]);
 	tenant = fake_open(&w.a, m->delta->upserts[1]);
@@ -119,7 +98,7 @@ static void link__sends_what_is_placed_and_shows_how_far_it_came(void **state)
 	st.failed_reason = (char *)"no room";
 	fake_send(&w.a, &out);
 	fake_beat(&w.a, NULL, 0);
-	m = want(&w.a, MSG(CONTACT));
+	m = fake_want(&w.a, MSG(CONTACT));
 	assert_int_equal(m->contact->stamp->boot_id.len, 16);
 	g = sf_get(w.f, KIND(TENANT), "alpha");
 	assert_int_equal(g->object->n_rollout, 1);
@@ -158,11 +137,11 @@ static void link__sends_only_differences_after_a_reconnect(void **state)
 	have[2].uid.len = ROS2_UID_LEN;
 	have[2].version = 5;
 	fake_connect(&w.a, have, 3);
-	m = want(&w.a, MSG(DELTA));
+	m = fake_want(&w.a, MSG(DELTA));
 	assert_int_equal(m->delta->n_upserts, 0);
 	assert_int_equal(m->delta->n_removals, 1);
 	assert_memory_equal(m->delta->removals[0]->uid.data, unknown.b, ROS2_UID_LEN);
-	m = want(&w.a, MSG(DELTA));
+	m = fake_want(&w.a, MSG(DELTA));
 	assert_true(m->delta->initial_done);
 	assert_int_equal(m->delta->n_upserts, 0);
 	ros2__v1__get_reply__free_unpacked(t, NULL);
@@ -173,36 +152,14 @@ static void link__sends_only_differences_after_a_reconnect(void **state)
 static void link__refuses_another_epoch_lineage_and_uid(void **state)
 {
 	struct world w;
-	Ros2__V1__Epoch e = ROS2__V1__EPOCH__INIT;
-	Ros2__V1__StatusRequest q = ROS2__V1__STATUS_REQUEST__INIT;
-	Ros2__V1__StatusReply *st = NULL;
-	struct ros2_uid right;
+	struct ros2_uid unknown = ros2_uid_new();
 
 	world(state, &w, "1h", "10m");
-	assert_int_equal(ros2_v1_admin_status_sync(w.f->admin, &q, 5000, &st, NULL), 0);
-	e.lineage = st->epoch->lineage;
-	e.counter = st->epoch->counter + 1;
-	w.a.epoch = &e;
-	fake_connect(&w.a, NULL, 0);
-	assert_int_not_equal(fake_wait_closed(&w.a, AWAIT_MS), 0);
-	assert_int_equal(w.a.why.status, ROS2_STALE_EPOCH);
-	fake_disconnect(&w.a);
-	e.counter = 1;
-	e.lineage.data[0] ^= 1;
-	fake_connect(&w.a, NULL, 0);
-	assert_int_not_equal(fake_wait_closed(&w.a, AWAIT_MS), 0);
-	assert_int_equal(w.a.why.status, ROS2_WRONG_DOMAIN);
-	fake_disconnect(&w.a);
-	w.a.epoch = NULL;
-	right = w.a.uid;
-	w.a.uid = ros2_uid_new();
-	fake_connect(&w.a, NULL, 0);
-	assert_int_not_equal(fake_wait_closed(&w.a, AWAIT_MS), 0);
-	assert_int_equal(w.a.why.status, ROS2_DENIED);
-	fake_disconnect(&w.a);
-	w.a.uid = right;
+	assert_int_equal(attack_hello_of_epoch(&w.a, false, w.f->ports.epoch + 1),
+	                 ROS2_STALE_EPOCH);
+	assert_int_equal(attack_hello_of_epoch(&w.a, true, 1), ROS2_WRONG_DOMAIN);
+	assert_int_equal(attack_hello_as(&w.a, &unknown), ROS2_DENIED);
 	link_up(&w);
-	ros2__v1__status_reply__free_unpacked(st, NULL);
 	fake_free(&w.a);
 }
 
@@ -222,14 +179,14 @@ static void grant__is_given_recorded_and_kept_over_a_restart(void **state)
 	sf_audit_names(w.f, "agent.connect", OK, "spiffe://" TD "/agent/dpu-0", "agent", "dpu-0");
 	sf_audit_names(w.f, "controller.start", OK, "system", "system", TD);
 	sf_audit_names(w.f, "grant.issue", OK, "spiffe://" TD "/agent/dpu-0", "agent", TRAINER);
-	assert_int_equal(grants_of(w.f, "alpha"), 1);
+	assert_int_equal(sf_grants_of(w.f, "alpha"), 1);
 	fake_disconnect(&w.a);
 	sf_stop(w.f);
 	sf_start(w.f);
-	assert_int_equal(grants_of(w.f, "alpha"), 1);
+	assert_int_equal(sf_grants_of(w.f, "alpha"), 1);
 	/* An agent that lost everything is sent the grant again. */
 	fake_connect(&w.a, NULL, 0);
-	m = want(&w.a, MSG(DELTA));
+	m = fake_want(&w.a, MSG(DELTA));
 	assert_int_equal(m->delta->n_upserts, 3);
 	o = fake_open(&w.a, m->delta->upserts[2]);
 	assert_int_equal(o->kind, KIND(GRANT));
@@ -237,17 +194,6 @@ static void grant__is_given_recorded_and_kept_over_a_restart(void **state)
 	assert_int_equal(o->grant->mac.len, 32);
 	ros2__v1__agent_object__free_unpacked(o, NULL);
 	fake_free(&w.a);
-}
-
-static enum ros2_status denied(struct world *w, const struct ros2_uid *tenant,
-                               const char *principal)
-{
-	Ros2__V1__ControllerMessage *m;
-
-	fake_ask_grant(&w->a, 1, tenant, principal);
-	m = want(&w->a, MSG(GRANT_REPLY));
-	assert_null(m->grant_reply->grant);
-	return (enum ros2_status)m->grant_reply->status;
 }
 
 static void grant__is_refused_to_whom_it_does_not_belong(void **state)
@@ -260,17 +206,19 @@ static void grant__is_refused_to_whom_it_does_not_belong(void **state)
 	sf_apply(w.f, sf_tenant("beta", "1h", "10m", "dpu-7"));
 	link_up(&w);
 	g = sf_get(w.f, KIND(TENANT), "beta");
-	assert_int_equal(denied(&w, &other, TRAINER), ROS2_DENIED);
-	assert_int_equal(denied(&w, &w.alpha, "spiffe://" TD "/tenant/beta/trainer"), ROS2_DENIED);
-	assert_int_equal(denied(&w, &w.alpha, ""), ROS2_DENIED);
+	assert_int_equal(attack_grant(&w.a, &other, TRAINER), ROS2_DENIED);
+	assert_int_equal(attack_grant(&w.a, &w.alpha, "spiffe://" TD "/tenant/beta/trainer"),
+	                 ROS2_DENIED);
+	assert_int_equal(attack_grant(&w.a, &w.alpha, ""), ROS2_DENIED);
 	/* beta is not placed on this agent. */
 	memcpy(other.b, g->object->uid.data, ROS2_UID_LEN);
-	assert_int_equal(denied(&w, &other, "spiffe://" TD "/tenant/beta/trainer"), ROS2_DENIED);
+	assert_int_equal(attack_grant(&w.a, &other, "spiffe://" TD "/tenant/beta/trainer"),
+	                 ROS2_DENIED);
 	ros2__v1__get_reply__free_unpacked(g, NULL);
 	/* sessions.max is 2: eight grants, and no ninth. */
 	for (uint64_t i = 0; i < 8; i++)
 		get_grant(&w, i);
-	assert_int_equal(denied(&w, &w.alpha, TRAINER), ROS2_LIMIT);
+	assert_int_equal(attack_grant(&w.a, &w.alpha, TRAINER), ROS2_LIMIT);
 	sf_audit_wait(w.f, "grant.deny", 5);
 	fake_free(&w.a);
 }
@@ -298,10 +246,10 @@ static void grant__is_renewed_in_use_and_expires_out_of_use(void **state)
 	ros2__v1__agent_object__free_unpacked(o, NULL);
 	(void)idle;
 	sf_audit_wait(w.f, "grant.expire", 1);
-	assert_int_equal(grants_of(w.f, "alpha"), 1);
+	assert_int_equal(sf_grants_of(w.f, "alpha"), 1);
 	sf_audit_wait(w.f, "grant.renew", 1);
 	sf_audit_wait(w.f, "grant.expire", 2);
-	assert_int_equal(grants_of(w.f, "alpha"), 0);
+	assert_int_equal(sf_grants_of(w.f, "alpha"), 0);
 	fake_free(&w.a);
 }
 
@@ -317,7 +265,7 @@ static void grant__ends_when_the_document_no_longer_allows_it(void **state)
 	uid = get_grant(&w, 1);
 	sf_apply(w.f, sf_tenant("alpha", "1h", "10m", "dpu-7"));
 	for (int i = 0; i < 4 && !found; i++) {
-		m = want(&w.a, MSG(DELTA));
+		m = fake_want(&w.a, MSG(DELTA));
 		for (size_t k = 0; k < m->delta->n_removals; k++)
 			found |= memcmp(m->delta->removals[k]->uid.data, uid.b, 16) == 0;
 	}
@@ -379,7 +327,7 @@ static void revoke__tenant_is_answered_with_the_receipt(void **state)
 	link_up(&w);
 	get_grant(&w, 1);
 	revoke_start(&b, w.f, KIND(TENANT), "alpha");
-	m = want(&w.a, MSG(REVOKE));
+	m = fake_want(&w.a, MSG(REVOKE));
 	assert_int_equal(m->revoke->kind, KIND(TENANT));
 	assert_memory_equal(m->revoke->uid.data, w.alpha.b, ROS2_UID_LEN);
 	fake_receipt(&w.a, &m->revoke->revocation_uid, 3);
@@ -390,8 +338,8 @@ static void revoke__tenant_is_answered_with_the_receipt(void **state)
 	assert_int_equal(r->outcomes[0]->leases, 2);
 	assert_true(r->outcomes[0]->controller_to_receipt_ns > 0);
 	ros2__v1__revoke_reply__free_unpacked(r, NULL);
-	assert_int_equal(grants_of(w.f, "alpha"), 0);
-	assert_int_equal(denied(&w, &w.alpha, TRAINER), ROS2_REVOKED);
+	assert_int_equal(sf_grants_of(w.f, "alpha"), 0);
+	assert_int_equal(attack_grant(&w.a, &w.alpha, TRAINER), ROS2_REVOKED);
 	sf_audit_wait(w.f, "revoke.receipt", 2);
 	/* Only a reinstatement gives rights again, and it is a higher version. */
 	q.tenant = (char *)"alpha";
@@ -415,7 +363,7 @@ static void receipts__that_say_nothing_new_are_not_each_recorded(void **state)
 	link_up(&w);
 	get_grant(&w, 1);
 	revoke_start(&b, w.f, KIND(TENANT), "alpha");
-	m = want(&w.a, MSG(REVOKE));
+	m = fake_want(&w.a, MSG(REVOKE));
 	for (uint32_t i = 0; i < 200; i++)
 		fake_receipt(&w.a, &m->revoke->revocation_uid, 1 + i % 2);
 	fake_receipt(&w.a, &m->revoke->revocation_uid, 0);
@@ -446,7 +394,7 @@ static void revoke__late_agent_is_told_again_even_after_a_restart(void **state)
 	sf_stop(w.f);
 	sf_start(w.f);
 	fake_connect(&w.a, NULL, 0);
-	m = want(&w.a, MSG(REVOKE));
+	m = fake_want(&w.a, MSG(REVOKE));
 	assert_memory_equal(m->revoke->revocation_uid.data, r->revocation_uid.data, ROS2_UID_LEN);
 	fake_receipt(&w.a, &m->revoke->revocation_uid, 0);
 	sf_audit_wait(w.f, "revoke.receipt", 1);
@@ -488,7 +436,7 @@ static void revoke__takes_effect_when_the_store_does_not_take_its_record(void **
 	get_grant(&w, 1);
 	store_refuses = true;
 	revoke_start(&b, w.f, KIND(TENANT), "alpha");
-	m = want(&w.a, MSG(REVOKE));
+	m = fake_want(&w.a, MSG(REVOKE));
 	assert_memory_equal(m->revoke->uid.data, w.alpha.b, ROS2_UID_LEN);
 	fake_receipt(&w.a, &m->revoke->revocation_uid, 0);
 	r = revoke_wait(&b);
@@ -505,7 +453,7 @@ static void revoke__takes_effect_when_the_store_does_not_take_its_record(void **
 	sf_stop(w.f);
 	sf_start(w.f);
 	link_up(&w);
-	assert_int_equal(denied(&w, &w.alpha, TRAINER), ROS2_REVOKED);
+	assert_int_equal(attack_grant(&w.a, &w.alpha, TRAINER), ROS2_REVOKED);
 	fake_free(&w.a);
 }
 
@@ -524,11 +472,11 @@ static void revoke__grant_by_uid_leaves_the_others(void **state)
 	get_grant(&w, 2);
 	ros2_uid_to_str(&one, uid);
 	revoke_start(&b, w.f, KIND(GRANT), uid);
-	m = want(&w.a, MSG(REVOKE));
+	m = fake_want(&w.a, MSG(REVOKE));
 	assert_memory_equal(m->revoke->uid.data, one.b, ROS2_UID_LEN);
 	fake_receipt(&w.a, &m->revoke->revocation_uid, 0);
 	ros2__v1__revoke_reply__free_unpacked(revoke_wait(&b), NULL);
-	assert_int_equal(grants_of(w.f, "alpha"), 1);
+	assert_int_equal(sf_grants_of(w.f, "alpha"), 1);
 	assert_int_not_equal(sf_revoke(w.f, KIND(GRANT), uid, 100, &b.reply, &err), 0);
 	assert_int_equal(err.status, ROS2_NOT_FOUND);
 	assert_int_not_equal(sf_revoke(w.f, KIND(GRANT), "zz", 100, &b.reply, &err), 0);
@@ -556,7 +504,7 @@ static void isolate__ends_the_stream_and_keeps_the_agent_out(void **state)
 	ros2__v1__isolate_agent_reply__free_unpacked(r, NULL);
 	assert_int_not_equal(fake_wait_closed(&w.a, AWAIT_MS), 0);
 	assert_int_equal(w.a.why.status, ROS2_REVOKED);
-	assert_int_equal(grants_of(w.f, "alpha"), 0);
+	assert_int_equal(sf_grants_of(w.f, "alpha"), 0);
 	fake_disconnect(&w.a);
 	sf_stop(w.f);
 	sf_start(w.f);
@@ -612,14 +560,14 @@ static void audit__forwarded_records_are_taken_once_and_gaps_are_told(void **sta
 	ros2_uid_to_str(&w.alpha, uid);
 	link_up(&w);
 	forward(&w, 1, 3, uid);
-	m = want(&w.a, MSG(AUDIT_ACK));
+	m = fake_want(&w.a, MSG(AUDIT_ACK));
 	assert_int_equal(m->audit_ack->seq, 3);
 	forward(&w, 2, 4, uid); /* 2 and 3 again */
-	m = want(&w.a, MSG(AUDIT_ACK));
+	m = fake_want(&w.a, MSG(AUDIT_ACK));
 	assert_int_equal(m->audit_ack->seq, 4);
 	sf_audit_wait(w.f, "session.open", 4);
 	forward(&w, 7, 7, uid); /* 5 and 6 are missing */
-	m = want(&w.a, MSG(AUDIT_ACK));
+	m = fake_want(&w.a, MSG(AUDIT_ACK));
 	assert_int_equal(m->audit_ack->seq, 7);
 	sf_audit_wait(w.f, "audit.gap", 1);
 	/* After a restart the controller still knows how far it is. */
@@ -627,121 +575,42 @@ static void audit__forwarded_records_are_taken_once_and_gaps_are_told(void **sta
 	sf_stop(w.f);
 	sf_start(w.f);
 	fake_connect(&w.a, NULL, 0);
-	m = want(&w.a, MSG(WELCOME));
+	m = fake_want(&w.a, MSG(WELCOME));
 	assert_int_equal(m->welcome->audit_acked_seq, 7);
 	fake_free(&w.a);
 }
 
 /* ---- one agent, the other's objects ---- */
 
-static void send_release(struct fake *a, struct ros2_uid *grant)
-{
-	Ros2__V1__AgentMessage m = ROS2__V1__AGENT_MESSAGE__INIT;
-	Ros2__V1__GrantRelease r = ROS2__V1__GRANT_RELEASE__INIT;
-
-	r.grant_uid = (ProtobufCBinaryData){ROS2_UID_LEN, grant->b};
-	m.msg_case = ROS2__V1__AGENT_MESSAGE__MSG_GRANT_RELEASE;
-	m.grant_release = &r;
-	fake_send(a, &m);
-}
-
-static void send_state(struct fake *a, struct ros2_uid *tenant, uint64_t version)
-{
-	Ros2__V1__AgentMessage m = ROS2__V1__AGENT_MESSAGE__INIT;
-	Ros2__V1__ObjectState st = ROS2__V1__OBJECT_STATE__INIT;
-
-	st.kind = KIND(TENANT);
-	st.uid = (ProtobufCBinaryData){ROS2_UID_LEN, tenant->b};
-	st.version = version;
-	st.failed_reason = (char *)"FORGED";
-	m.msg_case = ROS2__V1__AGENT_MESSAGE__MSG_STATE;
-	m.state = &st;
-	fake_send(a, &m);
-}
-
-static uint64_t version_of(struct sf *f, const char *tenant)
-{
-	Ros2__V1__GetReply *g = sf_get(f, KIND(TENANT), tenant);
-	uint64_t version = g->object->version;
-
-	ros2__v1__get_reply__free_unpacked(g, NULL);
-	return version;
-}
-
-static bool rollout_says(struct sf *f, const char *reason)
-{
-	Ros2__V1__GetReply *g = sf_get(f, KIND(TENANT), "alpha");
-	bool found = false;
-
-	for (size_t i = 0; i < g->object->n_rollout; i++)
-		found |= strcmp(g->object->rollout[i]->failed_reason, reason) == 0;
-	ros2__v1__get_reply__free_unpacked(g, NULL);
-	return found;
-}
-
 static void link__of_one_agent_reaches_nothing_of_another(void **state)
 {
-	struct world w, other;
-	char uid[ROS2_UID_STR_LEN];
 	struct ros2_uid grant;
+	struct two t;
 
-	world(state, &w, "1h", "10m");
-	link_up(&w);
-	grant = get_grant(&w, 1);
-	sf_apply(w.f, sf_agent1);
-	other = (struct world){.f = w.f};
-	fake_enrol(w.f, &other.a, "dpu-1");
-	link_up(&other);
-	ros2_uid_to_str(&w.alpha, uid);
+	two_start(state, &t);
+	grant = two_grant(&t);
 	/* What dpu-1 knows of dpu-0, where alpha is placed, it says as its own. */
-	send_release(&other.a, &grant);
-	send_state(&other.a, &w.alpha, version_of(w.f, "alpha"));
-	fake_beat(&other.a, &grant, 1);
-	forward(&other, 1, 2, uid);
-	want(&other.a, MSG(AUDIT_ACK));
-	/* The stream is in order: what came before is done. */
-	assert_int_equal(grants_of(w.f, "alpha"), 1);
-	assert_false(rollout_says(w.f, "FORGED"));
-	assert_int_equal(sf_audit_count_action(w.f, "session.open", "alpha"), 0);
-	assert_int_equal(sf_audit_count_action(w.f, "session.open", ""), 2);
+	assert_false(attack_release(&t, &grant));
+	assert_false(attack_state(&t, "FORGED"));
+	assert_false(attack_record_of_tenant(&t));
 	/* The control: said by the agent whose they are. */
-	forward(&w, 1, 2, uid);
-	want(&w.a, MSG(AUDIT_ACK));
-	assert_int_equal(sf_audit_count_action(w.f, "session.open", "alpha"), 2);
-	send_state(&w.a, &w.alpha, version_of(w.f, "alpha"));
-	send_release(&w.a, &grant);
-	sf_audit_wait(w.f, "grant.release", 1);
-	assert_int_equal(grants_of(w.f, "alpha"), 0);
-	assert_true(rollout_says(w.f, "FORGED"));
-	fake_free(&other.a);
-	fake_free(&w.a);
+	fake_record(&t.a, &t.alpha, NULL);
+	assert_int_equal(sf_audit_count_action(t.f, "session.open", "alpha"), 1);
+	fake_failed(&t.a, &t.alpha, 1, "FORGED");
+	assert_true(sf_rollout_says(t.f, "FORGED"));
+	fake_release(&t.a, &grant);
+	sf_audit_wait(t.f, "grant.release", 1);
+	assert_int_equal(sf_grants_of(t.f, "alpha"), 0);
+	two_stop(&t);
 }
 
 static void receipt__of_an_agent_that_owes_none_confirms_nothing(void **state)
 {
-	struct world w, other;
-	struct background b;
-	Ros2__V1__ControllerMessage *m;
+	struct two t;
 
-	world(state, &w, "1h", "10m");
-	link_up(&w);
-	get_grant(&w, 1);
-	sf_apply(w.f, sf_agent1);
-	other = (struct world){.f = w.f};
-	fake_enrol(w.f, &other.a, "dpu-1");
-	link_up(&other);
-	revoke_start(&b, w.f, KIND(TENANT), "alpha");
-	m = want(&w.a, MSG(REVOKE));
-	fake_receipt(&other.a, &m->revoke->revocation_uid, 0);
-	/* The stream is in order: when this is answered, the receipt was looked at. */
-	forward(&other, 1, 1, "");
-	want(&other.a, MSG(AUDIT_ACK));
-	assert_int_equal(sf_audit_count_action(w.f, "revoke.receipt", ""), 0);
-	fake_receipt(&w.a, &m->revoke->revocation_uid, 0);
-	ros2__v1__revoke_reply__free_unpacked(revoke_wait(&b), NULL);
-	sf_audit_wait(w.f, "revoke.receipt", 1);
-	fake_free(&other.a);
-	fake_free(&w.a);
+	two_start(state, &t);
+	assert_false(attack_receipt(&t));
+	two_stop(&t);
 }
 
 /* ---- sessions are asked for ---- */
@@ -760,7 +629,7 @@ static void list__sessions_names_agents_that_do_not_answer(void **state)
 	assert_int_equal(r->n_unreachable_agents, 1);
 	assert_string_equal(r->unreachable_agents[0], "dpu-0");
 	ros2__v1__list_reply__free_unpacked(r, NULL);
-	want(&w.a, MSG(REPORT_REQUEST));
+	fake_want(&w.a, MSG(REPORT_REQUEST));
 	fake_free(&w.a);
 }
 
