@@ -4,6 +4,7 @@
 #include "tests/controller/service_attacks.h"
 #include "common/pki.h"
 #include "common/util.h"
+#include "tests/await.h"
 #include <ctype.h>
 
 static void apply__reports_every_fault_and_changes_nothing(void **state)
@@ -251,6 +252,80 @@ static void listeners__refuse_certificates_of_other_bundles(void **state)
 	assert_int_not_equal(ros2_v1_agent_link_renew_sync(c, &renew, 3000, &e, &err), 0);
 	assert_int_equal(err.status, ROS2_DENIED);
 	rpc_channel_free(c);
+}
+
+/* A tenant's and an administrator's certificate, and the same identities out of the agents' bundle:
+ * where a site signs all of them with one authority. */
+static const char *const no_agents[] = {"tenant-a", "root", "tenant-x", "root-x"};
+
+static void make_no_agents(void)
+{
+	sf_cert("tenant", "tenant-a", "tenant/alpha/trainer");
+	sf_cert("infra", "tenant-x", "tenant/alpha/trainer");
+	sf_cert("infra", "root-x", "admin/root");
+}
+
+static unsigned denials(struct sf *f, const char *action, const char *object)
+{
+	Ros2__V1__AuditQueryRequest q = ROS2__V1__AUDIT_QUERY_REQUEST__INIT;
+
+	q.action = (char *)action;
+	q.object = (char *)object;
+	q.result = ROS2__V1__AUDIT_RESULT__AUDIT_RESULT_DENIED;
+	return sf_audit_count(f, &q);
+}
+
+static void listeners__of_agents_are_closed_to_tenants_and_administrators(void **state)
+{
+	static const enum ros2_status words[] = {ROS2_UNAVAILABLE, ROS2_UNAVAILABLE, ROS2_DENIED,
+	                                         ROS2_DENIED};
+	struct two t;
+
+	two_start(state, &t);
+	make_no_agents();
+	for (size_t i = 0; i < ARRAY_SIZE(no_agents); i++) {
+		assert_int_equal(attack_link(t.f, no_agents[i]), words[i]);
+		assert_int_equal(attack_renew(t.f, no_agents[i]), words[i]);
+	}
+	assert_true(AWAIT(denials(t.f, "connection.refused", "agents") >= 4));
+	assert_int_equal(denials(t.f, "agent.connect", "spiffe://" TD "/admin/root"), 1);
+	assert_int_equal(denials(t.f, "agent.renew", "spiffe://" TD "/admin/root"), 1);
+	assert_int_equal(denials(t.f, "agent.connect", TRAINER), 1);
+	assert_int_equal(denials(t.f, "agent.renew", TRAINER), 1);
+	/* Nothing came of it: the agents are linked as before, and nobody has a certificate more.
+	 */
+	assert_int_equal(sf_audit_count_action(t.f, "agent.connect", ""), 4);
+	assert_int_equal(sf_audit_count_action(t.f, "agent.renew", ""), 2);
+	assert_int_equal(sf_audit_count_action(t.f, "agent.disconnect", ""), 0);
+	fake_record(&t.a, NULL, NULL);
+	fake_record(&t.b, NULL, NULL);
+	two_stop(&t);
+}
+
+/* The listener for those who have no certificate yet asks for none, and looks at none. */
+static void listeners__of_enrolment_take_no_certificate_for_a_token(void **state)
+{
+	struct two t;
+
+	two_start(state, &t);
+	make_no_agents();
+	for (size_t i = 0; i < ARRAY_SIZE(no_agents); i++) {
+		assert_int_equal(attack_enrol(t.f, no_agents[i], "dpu-0", ""),
+		                 ROS2_UNAUTHENTICATED);
+		assert_int_equal(attack_enrol(t.f, no_agents[i], "nobody", ""),
+		                 ROS2_UNAUTHENTICATED);
+	}
+	/* Nor an agent's, for a name that is not its own. */
+	assert_int_equal(attack_enrol(t.f, t.b.dir, "dpu-0", ""), ROS2_UNAUTHENTICATED);
+	assert_true(AWAIT(denials(t.f, "agent.enrol", "dpu-0") == 5));
+	assert_int_equal(denials(t.f, "agent.enrol", "nobody"), 4);
+	sf_audit_names(t.f, "agent.enrol", ROS2__V1__AUDIT_RESULT__AUDIT_RESULT_DENIED, "anonymous",
+	               "agent", "dpu-0");
+	/* The two that there are have enrolled once, and are linked. */
+	sf_audit_wait(t.f, "agent.enrol", 2 + 9);
+	fake_record(&t.a, NULL, NULL);
+	assert_int_equal(attack_renew(t.f, t.a.dir), ROS2_OK);
+	two_stop(&t);
 }
 
 static void listeners__serve_only_their_own_services(void **state)
@@ -506,6 +581,8 @@ int main(void)
 		T(roles__are_kept_and_refusals_recorded),
 		T(roles__refusals_are_recorded_within_bounds),
 		T(listeners__refuse_certificates_of_other_bundles),
+		T(listeners__of_agents_are_closed_to_tenants_and_administrators),
+		T(listeners__of_enrolment_take_no_certificate_for_a_token),
 		T(listeners__serve_only_their_own_services),
 		T(token__is_used_once_but_answers_the_same_key_again),
 		T(token__of_a_key_that_was_replaced_does_not_bring_it_back),

@@ -163,6 +163,53 @@ static void link__refuses_another_epoch_lineage_and_uid(void **state)
 	fake_free(&w.a);
 }
 
+static unsigned denials(struct sf *f, const char *action)
+{
+	Ros2__V1__AuditQueryRequest q = ROS2__V1__AUDIT_QUERY_REQUEST__INIT;
+
+	q.action = (char *)action;
+	q.result = ROS2__V1__AUDIT_RESULT__AUDIT_RESULT_DENIED;
+	return sf_audit_count(f, &q);
+}
+
+/* Its certificate is good for a day, and says the name of the agent that there is now. */
+static void link__of_an_agent_made_again_refuses_the_old_certificate(void **state)
+{
+	struct sf *f = *state;
+	AUTO_FREE char *token = NULL;
+	struct fake old, now, same;
+
+	sf_apply(f, sf_agent0);
+	fake_enrol(f, &old, "dpu-0");
+	token = sf_token(f, "dpu-0", 0);
+	assert_int_equal(attack_hello(&old), ROS2_OK);
+	attack_make_again(f, "dpu-0", sf_agent0);
+	/* Nobody has enrolled as it yet. */
+	assert_int_equal(attack_hello(&old), ROS2_DENIED);
+	assert_int_equal(attack_renew(f, old.dir), ROS2_DENIED);
+	assert_int_equal(attack_enrol(f, old.dir, "dpu-0", token), ROS2_UNAUTHENTICATED);
+	assert_int_equal(attack_enrol(f, old.dir, "dpu-0", ""), ROS2_UNAUTHENTICATED);
+	fake_enrol_anew(f, &now, "dpu-0");
+	fake_link_up(&now);
+	assert_int_equal(attack_hello(&old), ROS2_DENIED);
+	assert_int_equal(attack_hello_as(&old, &now.uid), ROS2_DENIED);
+	assert_int_equal(attack_renew(f, old.dir), ROS2_DENIED);
+	assert_int_equal(attack_enrol(f, old.dir, "dpu-0", token), ROS2_UNAUTHENTICATED);
+	assert_int_equal(attack_enrol(f, old.dir, "dpu-0", ""), ROS2_UNAUTHENTICATED);
+	assert_true(AWAIT(denials(f, "agent.connect") == 3 && denials(f, "agent.renew") == 2 &&
+	                  denials(f, "agent.enrol") == 4));
+	/* Who holds the name now was left alone. */
+	fake_record(&now, NULL, NULL);
+	assert_false(fake_closed(&now));
+	/* And with the old key, enrolled again: what it was before it is not. */
+	fake_enrol(f, &same, "dpu-0");
+	assert_int_equal(attack_hello_as(&same, &old.uid), ROS2_DENIED);
+	assert_int_equal(attack_hello(&same), ROS2_OK);
+	fake_free(&same);
+	fake_free(&now);
+	fake_free(&old);
+}
+
 /* ---- grants ---- */
 
 static void grant__is_given_recorded_and_kept_over_a_restart(void **state)
@@ -640,6 +687,7 @@ int main(void)
 		T(link__sends_what_is_placed_and_shows_how_far_it_came),
 		T(link__sends_only_differences_after_a_reconnect),
 		T(link__refuses_another_epoch_lineage_and_uid),
+		T(link__of_an_agent_made_again_refuses_the_old_certificate),
 		T(grant__is_given_recorded_and_kept_over_a_restart),
 		T(grant__is_refused_to_whom_it_does_not_belong),
 		T(grant__is_renewed_in_use_and_expires_out_of_use),
