@@ -440,7 +440,7 @@ static enum ros2_status check_ask(struct ctl_agent *a, const struct ctl_grant_as
 	    (!CTL_SWITCH(no_placement) && !ctl_placed(tenant, a)))
 		return ROS2_DENIED;
 	*ret_words = "the tenant is revoked";
-	if (tenant->revoked)
+	if (tenant->revoked && !CTL_SWITCH(no_revocation))
 		return ROS2_REVOKED;
 	*ret_words = "the agent is isolated";
 	if (a->isolated || a->deleting)

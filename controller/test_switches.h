@@ -13,12 +13,15 @@
 #ifdef ROS2_CTL_TEST_SWITCHES
 struct ctl_test_switches {
 	_Atomic bool no_roles;       /* whoever an administrators' CA has signed may do all */
+	_Atomic bool no_expect_uid;  /* a name is deleted, whoever has it now */
+	_Atomic bool no_isolation;   /* an isolated agent is let in */
 	_Atomic bool no_agent_key;   /* an agent's name is enough, whatever key it enrolled with */
 	_Atomic bool no_agent_uid;   /* the uid of a hello may be of who had the name before */
 	_Atomic bool no_lineage;     /* an agent of another controller's history is taken */
 	_Atomic bool no_newer_epoch; /* and one that has heard a newer controller */
 	_Atomic bool no_placement;   /* a grant is for tenants wherever they are placed */
 	_Atomic bool no_principal;   /* and for whomever the agent says */
+	_Atomic bool no_revocation;  /* and for tenants that are revoked */
 	_Atomic bool no_grant_owner; /* an agent ends and renews the grants of another */
 	_Atomic bool no_record_tenant; /* its records are of the tenant that they name */
 	_Atomic bool no_record_origin; /* and of the agent that they name */

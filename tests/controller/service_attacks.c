@@ -30,7 +30,7 @@ void fake_link_up(struct fake *a)
 	fake_wait_synced(a);
 }
 
-static struct ros2_uid uid_of(struct sf *f, const char *tenant)
+struct ros2_uid sf_uid_of(struct sf *f, const char *tenant)
 {
 	Ros2__V1__GetReply *g = sf_get(f, KIND(TENANT), tenant);
 	struct ros2_uid uid;
@@ -49,8 +49,8 @@ void two_start(void **state, struct two *t)
 	sf_apply(t->f, sf_agent1);
 	sf_apply(t->f, sf_tenant("alpha", "1h", "10m", "dpu-0"));
 	sf_apply(t->f, sf_tenant("beta", "1h", "10m", "dpu-1"));
-	t->alpha = uid_of(t->f, "alpha");
-	t->beta = uid_of(t->f, "beta");
+	t->alpha = sf_uid_of(t->f, "alpha");
+	t->beta = sf_uid_of(t->f, "beta");
 	fake_enrol(t->f, &t->a, "dpu-0");
 	fake_enrol(t->f, &t->b, "dpu-1");
 	fake_link_up(&t->a);
@@ -230,22 +230,6 @@ enum ros2_status attack_enrol(struct sf *f, const char *cert, const char *agent,
 		ros2__v1__enrol_reply__free_unpacked(r, NULL);
 	rpc_channel_free(c);
 	return said(rc, &err);
-}
-
-void attack_make_again(struct sf *f, const char *name, const char *yaml)
-{
-	Ros2__V1__DeleteRequest q = ROS2__V1__DELETE_REQUEST__INIT;
-	Ros2__V1__ObjectRef ref = ROS2__V1__OBJECT_REF__INIT;
-	struct ros2_err err = ROS2_ERR_INIT;
-	Ros2__V1__DeleteReply *r = NULL;
-
-	ref.kind = KIND(AGENT);
-	ref.name = (char *)name;
-	q.ref = &ref;
-	if (ros2_v1_admin_delete_sync(f->admin, &q, 20000, &r, &err))
-		fail_msg("%s", err.msg);
-	ros2__v1__delete_reply__free_unpacked(r, NULL);
-	sf_apply(f, yaml);
 }
 
 /* ---- one agent, the other's objects ---- */
@@ -522,6 +506,42 @@ enum ros2_status attack_apply(struct sf *f, const char *cert, const char *yaml,
 	}
 	rpc_channel_free(c);
 	return said(rc, err);
+}
+
+static int delete_object(struct sf *f, Ros2__V1__ObjectKind kind, const char *name,
+                         const struct ros2_uid *expect, struct ros2_err *err)
+{
+	Ros2__V1__DeleteRequest q = ROS2__V1__DELETE_REQUEST__INIT;
+	Ros2__V1__ObjectRef ref = ROS2__V1__OBJECT_REF__INIT;
+	Ros2__V1__DeleteReply *r = NULL;
+	int rc;
+
+	ref.kind = kind;
+	ref.name = (char *)name;
+	q.ref = &ref;
+	if (expect)
+		q.expect_uid = (ProtobufCBinaryData){ROS2_UID_LEN, (uint8_t *)expect->b};
+	rc = ros2_v1_admin_delete_sync(f->admin, &q, 20000, &r, err);
+	if (!rc)
+		ros2__v1__delete_reply__free_unpacked(r, NULL);
+	return rc;
+}
+
+void sf_make_again(struct sf *f, Ros2__V1__ObjectKind kind, const char *name, const char *yaml)
+{
+	struct ros2_err err = ROS2_ERR_INIT;
+
+	if (delete_object(f, kind, name, NULL, &err))
+		fail_msg("%s", err.msg);
+	sf_apply(f, yaml);
+}
+
+enum ros2_status attack_delete(struct sf *f, const char *tenant, const struct ros2_uid *uid)
+{
+	struct ros2_err err = ROS2_ERR_INIT;
+	int rc = delete_object(f, KIND(TENANT), tenant, uid, &err);
+
+	return said(rc, &err);
 }
 
 enum ros2_status attack_token(struct sf *f, const char *cert, const char *agent)

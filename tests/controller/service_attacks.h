@@ -23,6 +23,7 @@ void two_stop(struct two *t);
 struct ros2_uid two_grant(struct two *t);
 /* An administrator asks for the sessions of dpu-0, and nobody but dpu-0 answers. */
 void two_report(struct two *t);
+struct ros2_uid sf_uid_of(struct sf *f, const char *tenant);
 unsigned sf_grants_of(struct sf *f, const char *tenant);
 /* An agent said so of alpha, and it is shown. */
 bool sf_rollout_says(struct sf *f, const char *words);
@@ -51,8 +52,8 @@ enum ros2_status attack_link(struct sf *f, const char *cert);
 enum ros2_status attack_renew(struct sf *f, const char *cert);
 enum ros2_status attack_enrol(struct sf *f, const char *cert, const char *agent,
                               const char *secret);
-/* Deletes an agent, and applies its document again. */
-void attack_make_again(struct sf *f, const char *name, const char *yaml);
+/* Deletes an object, and applies its document again. */
+void sf_make_again(struct sf *f, Ros2__V1__ObjectKind kind, const char *name, const char *yaml);
 
 /* ---- one agent, the other's objects ---- */
 
@@ -73,5 +74,7 @@ bool attack_receipt(struct two *t);
 
 enum ros2_status attack_apply(struct sf *f, const char *cert, const char *yaml,
                               struct ros2_err *err);
+/* Deletes a tenant of that name, if it has that uid. */
+enum ros2_status attack_delete(struct sf *f, const char *tenant, const struct ros2_uid *uid);
 enum ros2_status attack_token(struct sf *f, const char *cert, const char *agent);
 #endif

@@ -67,6 +67,35 @@ static void claim__of_anothers_grant_in_use_does_not_renew_it(void **state)
 	two_stop(&t);
 }
 
+/* The agent knows the tenant that had the name before, and a grant of it. */
+static void claim__of_a_tenant_made_again_is_not_the_old_ones(void **state)
+{
+	struct ros2_uid old, grant;
+	struct two t;
+
+	two_start(state, &t);
+	old = t.alpha;
+	grant = two_grant(&t);
+	sf_make_again(t.f, KIND(TENANT), "alpha", sf_tenant("alpha", "1h", "10m", "dpu-0"));
+	t.alpha = sf_uid_of(t.f, "alpha");
+	assert_int_equal(attack_grant(&t.a, &old, TRAINER), ROS2_DENIED);
+	hello_with(&t.a, &grant);
+	fake_beat(&t.a, &grant, 1);
+	fake_failed(&t.a, &old, 1, "FORGED");
+	fake_record(&t.a, &old, NULL);
+	assert_int_equal(sf_grants_of(t.f, "alpha"), 0);
+	assert_false(sf_rollout_says(t.f, "FORGED"));
+	assert_int_equal(sf_audit_count_action(t.f, "session.open", "alpha"), 0);
+	/* The control: the same of the tenant that there is. */
+	two_grant(&t);
+	fake_failed(&t.a, &t.alpha, 1, "FORGED");
+	fake_record(&t.a, &t.alpha, NULL);
+	assert_int_equal(sf_grants_of(t.f, "alpha"), 1);
+	assert_true(sf_rollout_says(t.f, "FORGED"));
+	assert_int_equal(sf_audit_count_action(t.f, "session.open", "alpha"), 1);
+	two_stop(&t);
+}
+
 /* ---- text that is cut ---- */
 
 #define LONG_WORDS 600
@@ -125,6 +154,8 @@ int main(void)
 			claim__of_what_is_anothers_is_recorded_without_effect, sf_setup,
 			sf_teardown),
 		cmocka_unit_test_setup_teardown(claim__of_anothers_grant_in_use_does_not_renew_it,
+	                                        sf_setup, sf_teardown),
+		cmocka_unit_test_setup_teardown(claim__of_a_tenant_made_again_is_not_the_old_ones,
 	                                        sf_setup, sf_teardown),
 		cmocka_unit_test_setup_teardown(text__that_is_cut_leaves_every_answer_readable,
 	                                        sf_setup, sf_teardown),

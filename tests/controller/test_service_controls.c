@@ -8,6 +8,8 @@
 #include "tests/controller/service_attacks.h"
 #include "common/util.h"
 
+#define KIND(k) ROS2__V1__OBJECT_KIND__OBJECT_KIND_##k
+
 struct ctl_test_switches ctl_test_switches;
 
 /* What @attack gives without the check, and what with it. */
@@ -37,6 +39,20 @@ static void control__roles(void **state)
 	assert_int_equal(attack_token(f, "root", "dpu-1"), ROS2_NOT_FOUND);
 }
 
+static void control__uid_of_what_is_deleted(void **state)
+{
+	struct sf *f = *state;
+	struct ros2_uid old;
+
+	sf_apply(f, sf_engine);
+	sf_apply(f, sf_tenant("alpha", "1h", "10m", "dpu-0"));
+	old = sf_uid_of(f, "alpha");
+	sf_make_again(f, KIND(TENANT), "alpha", sf_tenant("alpha", "1h", "10m", "dpu-0"));
+	assert_int_equal(attack_delete(f, "alpha", &old), ROS2_CONFLICT);
+	WITHOUT(no_expect_uid, attack_delete(f, "alpha", &old), ROS2_OK);
+	assert_int_equal(attack_delete(f, "alpha", &old), ROS2_NOT_FOUND);
+}
+
 /* ---- who an agent is ---- */
 
 static void control__hello(void **state)
@@ -64,7 +80,7 @@ static void control__key_of_an_agent(void **state)
 
 	sf_apply(f, sf_agent0);
 	fake_enrol(f, &old, "dpu-0");
-	attack_make_again(f, "dpu-0", sf_agent0);
+	sf_make_again(f, KIND(AGENT), "dpu-0", sf_agent0);
 	fake_enrol_anew(f, &new, "dpu-0");
 	WITHOUT(no_agent_key, attack_hello_as(&old, &new.uid), ROS2_OK);
 	WITHOUT(no_agent_key, attack_hello(&old), ROS2_DENIED); /* the uid is another check */
@@ -72,6 +88,29 @@ static void control__key_of_an_agent(void **state)
 	assert_int_equal(attack_hello(&new), ROS2_OK);
 	fake_free(&old);
 	fake_free(&new);
+}
+
+static void isolate(struct sf *f, const char *agent)
+{
+	Ros2__V1__IsolateAgentRequest q = ROS2__V1__ISOLATE_AGENT_REQUEST__INIT;
+	Ros2__V1__IsolateAgentReply *r = NULL;
+
+	q.agent = (char *)agent;
+	q.reason = (char *)"suspicious";
+	assert_int_equal(ros2_v1_admin_isolate_agent_sync(f->admin, &q, 20000, &r, NULL), 0);
+	ros2__v1__isolate_agent_reply__free_unpacked(r, NULL);
+}
+
+static void control__isolation(void **state)
+{
+	struct two t;
+
+	two_start(state, &t);
+	isolate(t.f, "dpu-1");
+	fake_disconnect(&t.b);
+	WITHOUT(no_isolation, attack_hello(&t.b), ROS2_OK);
+	assert_int_equal(attack_hello(&t.b), ROS2_REVOKED);
+	two_stop(&t);
 }
 
 static void control__tokens(void **state)
@@ -110,6 +149,19 @@ static void control__for_whom_a_grant_is(void **state)
 	assert_int_equal(sf_grants_of(t.f, "alpha"), 2);
 	assert_int_equal(attack_grant(&t.a, &t.alpha, stranger), ROS2_DENIED);
 	assert_int_equal(sf_grants_of(t.f, "alpha"), 2);
+	two_stop(&t);
+}
+
+static void control__of_a_revoked_tenant(void **state)
+{
+	Ros2__V1__RevokeReply *r = NULL;
+	struct two t;
+
+	two_start(state, &t);
+	assert_int_equal(sf_revoke(t.f, KIND(TENANT), "alpha", 1, &r, NULL), 0);
+	ros2__v1__revoke_reply__free_unpacked(r, NULL);
+	WITHOUT(no_revocation, attack_grant(&t.a, &t.alpha, TRAINER), ROS2_OK);
+	assert_int_equal(attack_grant(&t.a, &t.alpha, TRAINER), ROS2_REVOKED);
 	two_stop(&t);
 }
 
@@ -159,10 +211,13 @@ int main(void)
 #define T(name) cmocka_unit_test_setup_teardown(name, sf_setup, sf_teardown)
 	const struct CMUnitTest tests[] = {
 		T(control__roles),
+		T(control__uid_of_what_is_deleted),
 		T(control__hello),
 		T(control__key_of_an_agent),
+		T(control__isolation),
 		T(control__tokens),
 		T(control__for_whom_a_grant_is),
+		T(control__of_a_revoked_tenant),
 		T(control__whose_grant_it_is),
 		T(control__whose_records_and_states_they_are),
 		T(control__who_answers),
