@@ -15,10 +15,26 @@ int __real_rpc_stream_open(struct rpc_channel *c, const struct rpc_method *m,
 int __wrap_rpc_stream_open(struct rpc_channel *c, const struct rpc_method *m,
                            const ProtobufCMessage *req, const struct rpc_stream_opts *o,
                            struct rpc_stream **ret, struct ros2_err *err);
+int __real_rpc_reader_open(struct rpc_channel *c, const struct rpc_method *m,
+                           const ProtobufCMessage *req, uint32_t timeout_ms,
+                           struct rpc_reader **ret, struct ros2_err *err);
+int __wrap_rpc_reader_open(struct rpc_channel *c, const struct rpc_method *m,
+                           const ProtobufCMessage *req, uint32_t timeout_ms,
+                           struct rpc_reader **ret, struct ros2_err *err);
 int __real_rpc_stream_send(struct rpc_stream *s, const ProtobufCMessage *msg);
 int __wrap_rpc_stream_send(struct rpc_stream *s, const ProtobufCMessage *msg);
 int __real_rpc_call_reply(struct rpc_call *c, const ProtobufCMessage *reply);
 int __wrap_rpc_call_reply(struct rpc_call *c, const ProtobufCMessage *reply);
+void __real_rpc_call_fail(struct rpc_call *c, enum ros2_status status, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+void __wrap_rpc_call_fail(struct rpc_call *c, enum ros2_status status, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+void __real_rpc_call_fail_err(struct rpc_call *c, const struct ros2_err *err);
+void __wrap_rpc_call_fail_err(struct rpc_call *c, const struct ros2_err *err);
+void __real_rpc_stream_close(struct rpc_stream *s, enum ros2_status status, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+void __wrap_rpc_stream_close(struct rpc_stream *s, enum ros2_status status, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
 int __real_rpc_unary(struct rpc_channel *c, const struct rpc_method *m, const ProtobufCMessage *req,
                      uint32_t timeout_ms, rpc_reply_fn fn, void *arg, struct rpc_request **ret_req,
                      struct ros2_err *err);
@@ -45,7 +61,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 /* guarded by lock */
 static struct cut plan;
 static bool armed, paused;
-static unsigned seen, fired, points;
+static unsigned seen, fired, points, readers;
 static struct shim *shims;
 /* its own lock: it is gone when cut_witness has returned */
 static pthread_rwlock_t witness_lock = PTHREAD_RWLOCK_INITIALIZER;
@@ -89,20 +105,16 @@ static enum cut_line line_of(const struct rpc_method *m)
 /* ---- the plan ---- */
 
 /* What begins a call is sent before there is a connection, or on one that is made anew for it. */
-static bool is_first(const struct rpc_method *m, const ProtobufCMessage *msg, const char *name)
+static bool is_first(const struct rpc_method *m, const char *name)
 {
-	return (m->kind == RPC_UNARY && msg->descriptor == m->input) ||
+	return (m->kind != RPC_BIDI && !strcmp(name, m->input->short_name)) ||
 	       !strcmp(name, "AgentMessage.hello");
 }
 
-static void hit(const struct rpc_method *m, const ProtobufCMessage *msg, enum cut_when when)
+static void hit_name(const struct rpc_method *m, const char *name, enum cut_when when)
 {
 	bool now = false;
-	char name[96];
 
-	if (!msg)
-		return;
-	name_of(msg, name);
 	pthread_mutex_lock(&lock);
 	if (armed && !paused && plan.when == when && !strcmp(plan.name, name)) {
 		seen++;
@@ -112,9 +124,19 @@ static void hit(const struct rpc_method *m, const ProtobufCMessage *msg, enum cu
 	pthread_mutex_unlock(&lock);
 	if (!now)
 		return;
-	if (when == CUT_BEFORE && is_first(m, msg, name))
+	if (when == CUT_BEFORE && is_first(m, name))
 		relay_refuse_next(relay, line_of(m));
 	relay_cut(relay, line_of(m));
+}
+
+static void hit(const struct rpc_method *m, const ProtobufCMessage *msg, enum cut_when when)
+{
+	char name[96];
+
+	if (!msg)
+		return;
+	name_of(msg, name);
+	hit_name(m, name, when);
 }
 
 static void arrived(const struct rpc_method *m, const ProtobufCMessage *msg)
@@ -130,6 +152,14 @@ static void arrived(const struct rpc_method *m, const ProtobufCMessage *msg)
 	hit(m, msg, CUT_AFTER);
 }
 
+/* Under the lock. */
+static void arm(const struct cut *c)
+{
+	plan = *c;
+	seen = fired = 0;
+	armed = true;
+}
+
 bool cut_next(struct cut *c, unsigned max)
 {
 	bool more;
@@ -139,12 +169,18 @@ bool cut_next(struct cut *c, unsigned max)
 	more = c->at == 0 || (fired && c->at < max);
 	if (more) {
 		c->at++;
-		plan = *c;
-		seen = fired = 0;
-		armed = true;
+		arm(c);
 	}
 	pthread_mutex_unlock(&lock);
 	return more;
+}
+
+void cut_at(const struct cut *c)
+{
+	cut_off();
+	pthread_mutex_lock(&lock);
+	arm(c);
+	pthread_mutex_unlock(&lock);
 }
 
 void cut_off(void)
@@ -173,6 +209,16 @@ unsigned cut_fired(void)
 	return n;
 }
 
+unsigned cut_readers(void)
+{
+	unsigned n;
+
+	pthread_mutex_lock(&lock);
+	n = readers;
+	pthread_mutex_unlock(&lock);
+	return n;
+}
+
 unsigned cut_points(void)
 {
 	unsigned n;
@@ -194,7 +240,7 @@ void cut_witness(cut_witness_fn fn, void *arg)
 void cut_init(struct relay *r)
 {
 	relay = r;
-	points = 0;
+	points = readers = 0;
 }
 
 void cut_fini(void)
@@ -275,6 +321,26 @@ static void shim_closed(struct rpc_stream *st, const struct ros2_err *why, void 
 		s->ops->on_closed(st, why, s->user);
 }
 
+static void reader_open(struct rpc_stream *st, const ProtobufCMessage *req, void *user)
+{
+	pthread_mutex_lock(&lock);
+	readers++;
+	pthread_mutex_unlock(&lock);
+	arrived(rpc_stream_method(st), req);
+	shim_open(st, req, user);
+}
+
+static void reader_closed(struct rpc_stream *st, const struct ros2_err *why, void *user)
+{
+	shim_closed(st, why, user);
+	pthread_mutex_lock(&lock);
+	readers--;
+	pthread_mutex_unlock(&lock);
+}
+
+static const struct rpc_stream_ops reader_ops = {
+	.on_open = reader_open, .on_writable = shim_writable, .on_closed = reader_closed};
+
 static const struct rpc_stream_ops shim_ops = {.on_open = shim_open,
                                                .on_message = shim_message,
                                                .on_half_close = shim_half_close,
@@ -291,10 +357,8 @@ int __wrap_rpc_server_add(struct rpc_server *s, const struct rpc_service *svc,
 		mine[i] = rows[i];
 		if (rows[i].unary)
 			mine[i].unary = shim_unary;
-		else if (rows[i].method->kind == RPC_BIDI)
-			mine[i].stream = &shim_ops;
 		else
-			continue;
+			mine[i].stream = rows[i].method->kind == RPC_BIDI ? &shim_ops : &reader_ops;
 		mine[i].user = shim_new(rows[i].stream, rows[i].unary, rows[i].user);
 	}
 	return __real_rpc_server_add(s, svc, mine, n_rows, err);
@@ -313,6 +377,14 @@ int __wrap_rpc_stream_open(struct rpc_channel *c, const struct rpc_method *m,
 
 /* ---- sending ---- */
 
+int __wrap_rpc_reader_open(struct rpc_channel *c, const struct rpc_method *m,
+                           const ProtobufCMessage *req, uint32_t timeout_ms,
+                           struct rpc_reader **ret, struct ros2_err *err)
+{
+	hit(m, req, CUT_BEFORE);
+	return __real_rpc_reader_open(c, m, req, timeout_ms, ret, err);
+}
+
 int __wrap_rpc_stream_send(struct rpc_stream *s, const ProtobufCMessage *msg)
 {
 	hit(rpc_stream_method(s), msg, CUT_BEFORE);
@@ -323,6 +395,41 @@ int __wrap_rpc_call_reply(struct rpc_call *c, const ProtobufCMessage *reply)
 {
 	hit(rpc_call_method(c), reply, CUT_BEFORE);
 	return __real_rpc_call_reply(c, reply);
+}
+
+/* A refusal is an answer, too. */
+void __wrap_rpc_call_fail(struct rpc_call *c, enum ros2_status status, const char *fmt, ...)
+{
+	struct ros2_err err = ROS2_ERR_INIT;
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(err.msg, sizeof(err.msg), fmt, ap);
+	va_end(ap);
+	hit_name(rpc_call_method(c), rpc_call_method(c)->output->short_name, CUT_BEFORE);
+	__real_rpc_call_fail(c, status, "%s", err.msg);
+}
+
+void __wrap_rpc_call_fail_err(struct rpc_call *c, const struct ros2_err *err)
+{
+	hit_name(rpc_call_method(c), rpc_call_method(c)->output->short_name, CUT_BEFORE);
+	__real_rpc_call_fail_err(c, err);
+}
+
+void __wrap_rpc_stream_close(struct rpc_stream *s, enum ros2_status status, const char *fmt, ...)
+{
+	const struct rpc_method *m = rpc_stream_method(s);
+	struct ros2_err err = ROS2_ERR_INIT;
+	char name[96];
+	va_list ap;
+
+	va_start(ap, fmt);
+	if (fmt)
+		vsnprintf(err.msg, sizeof(err.msg), fmt, ap);
+	va_end(ap);
+	snprintf(name, sizeof(name), "%s.end", m->output->short_name);
+	hit_name(m, name, CUT_BEFORE);
+	__real_rpc_stream_close(s, status, "%s", err.msg);
 }
 
 int __wrap_rpc_unary(struct rpc_channel *c, const struct rpc_method *m, const ProtobufCMessage *req,

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Cutting a connection at a message. Messages have names: "AgentMessage.hello" on the agents'
- * stream, "RevokeRequest" and "RevokeReply" in unary calls. Stands around the face of proto/rpc
+ * stream, "RevokeRequest" and "RevokeReply" (also when that is a refusal) in unary calls,
+ * "AuditRawItem.record" and, of the end that its server gives it, "AuditRawItem.end" on a stream
+ * of the log. Stands around the face of proto/rpc
  * (the linker's --wrap) in both processes' code at once, so it must be up before any server or
  * channel is made. One plan at a time.
  */
@@ -24,7 +26,7 @@ struct cut {
 	const char *name;
 	enum cut_when when;
 	bool for_good; /* it, and each of its kind after it, until cut_off */
-	/* filled by cut_next */
+	/* filled by cut_next, or for cut_at */
 	unsigned at; /* the message of that name that is lost, from 1 */
 };
 
@@ -34,11 +36,15 @@ void cut_fini(void); /* servers and channels are gone */
 /* Rounds of a sweep: the 1st, 2nd, 3rd ... message of the name, at most @max; false after a round
  * in which it did not come. */
 bool cut_next(struct cut *c, unsigned max);
+void cut_at(const struct cut *c); /* one round */
 void cut_off(void);
 /* Messages in between do not count. */
 void cut_pause(bool on);
 unsigned cut_fired(void);  /* in this round */
 unsigned cut_points(void); /* rounds that fired since cut_init */
+
+/* Streams of the log that are open at the controller. */
+unsigned cut_readers(void);
 
 /* NULL, or sees each message as it arrives, before it is acted on; its loop's thread. */
 typedef void (*cut_witness_fn)(void *arg, const char *name, const ProtobufCMessage *m);
