@@ -270,6 +270,7 @@ void ctl_agent_connected(struct ctl_agent *a, struct link *l)
 	struct ctl_caller who;
 
 	a->link = l;
+	a->stream++;
 	who = ctl_agent_caller(a);
 	ctl_agent_conditions_begin(a);
 	ctl_agent_targets_begin(a, 0, 0);

@@ -84,6 +84,7 @@ struct ctl_grant {
 	bool renewing, ending; /* ending: its last row is on its way */
 	unsigned in_flight;    /* transactions that will call back with it */
 	uint64_t request_id;   /* while ISSUING */
+	uint64_t stream;       /* likewise: the agent's, on which it was asked for */
 	struct list of_agent, of_tenant;
 	/* DEAD, in ctl.ends by of_tenant: the store has not taken its last row yet. */
 	bool owes_end;
@@ -162,6 +163,7 @@ struct ctl_agent {
 	char isolated_reason[CTL_REASON_MAX + 1];
 	/* the connection, not stored */
 	struct link *link; /* borrowed; NULL when not connected */
+	uint64_t stream;   /* its number, from 1 */
 	struct ros2_uid incarnation;
 	char address[128], software[64];
 	uint64_t last_beat_unix_ns, last_contact_ns; /* contact: boottime of the last echo sent */

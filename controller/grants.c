@@ -117,13 +117,20 @@ static struct ctl_grant *grant_new(struct ctl_object *tenant, struct ctl_agent *
 	return g;
 }
 
+/* Whether the agent's stream is still the one on which it was asked for. On another one the number
+ * of the request may be another's: a process that began anew counts from 1. */
+static bool asker_is_there(const struct ctl_grant *g)
+{
+	return g->stream == g->agent->stream;
+}
+
 void ctl_grant_kill(struct ctl_grant *g)
 {
 	struct ctl *c = g->ctl;
 
 	if (g->phase == CTL_GRANT_DEAD)
 		return;
-	if (g->phase == CTL_GRANT_ISSUING && g->in_flight && g->agent->link)
+	if (g->phase == CTL_GRANT_ISSUING && g->in_flight && g->agent->link && asker_is_there(g))
 		link_grant_denied(g->agent->link, g->request_id, ROS2_REVOKED,
 		                  "the right was withdrawn while it was being given");
 	g->phase = CTL_GRANT_DEAD;
@@ -486,7 +493,7 @@ static void issued(void *arg, const struct store_result *r)
 		return;
 	}
 	if (r->rc < 0) {
-		if (a->link)
+		if (a->link && asker_is_there(g))
 			link_grant_denied(a->link, g->request_id,
 			                  r->rc == -ENOSPC ? ROS2_NO_SPACE : ROS2_NOT_DURABLE,
 			                  "the grant could not be recorded, so it was not given");
@@ -495,7 +502,7 @@ static void issued(void *arg, const struct store_result *r)
 	}
 	g->phase = CTL_GRANT_LIVE;
 	arm(g);
-	outbox_grant(a, g, true);
+	outbox_grant(a, g, asker_is_there(g));
 }
 
 /* Grants come in thousands a second: uids that begin with the growing version lie next to each
@@ -538,6 +545,7 @@ void ctl_grant_request(struct ctl_agent *a, const struct ctl_grant_ask *ask)
 		return;
 	}
 	g->request_id = ask->request_id;
+	g->stream = a->stream;
 	g->issued_unix_ns = clock_unix_ns();
 	set_terms(g, &g->t, &ask->stamp);
 	t = store_txn_new();

@@ -205,6 +205,75 @@ static void turn__of_whose_authority_went_meanwhile_changes_nothing(void **state
 	assert_int_equal(sf_audit_count_action(*state, "engine.apply", NULL), 0);
 }
 
+/* ---- a grant whose asker is gone ---- */
+
+static void link_up(struct fake *a)
+{
+	fake_connect(a, NULL, 0);
+	if (!fake_next(a, MSG(WELCOME), AWAIT_MS))
+		fail_msg("no Welcome: %s", a->why.msg);
+	fake_wait_synced(a);
+}
+
+/* Its record is at the store when another stream of the agent comes. */
+static void ask_and_come_back(struct sf *f, struct fake *a)
+{
+	Ros2__V1__GetReply *g;
+	struct ros2_uid alpha;
+
+	sf_apply(f, sf_engine);
+	sf_apply(f, sf_agent0);
+	sf_apply(f, sf_tenant("alpha", "1h", "10m", "dpu-0"));
+	g = sf_get(f, KIND(TENANT), "alpha");
+	memcpy(alpha.b, g->object->uid.data, ROS2_UID_LEN);
+	ros2__v1__get_reply__free_unpacked(g, NULL);
+	fake_enrol(f, a, "dpu-0");
+	link_up(a);
+	held.on = true;
+	fake_ask_grant(a, 1, &alpha, "spiffe://" TD "/tenant/alpha/trainer");
+	assert_true(AWAIT(!held.on));
+	fake_disconnect(a);
+	link_up(a);
+}
+
+/* The stream is in order: what was answered before a beat is here. */
+static void assert_not_answered(struct fake *a)
+{
+	fake_beat(a, NULL, 0);
+	assert_non_null(fake_next(a, MSG(CONTACT), AWAIT_MS));
+	assert_null(fake_next(a, MSG(GRANT_REPLY), 0));
+}
+
+/* A process that began anew counts its requests from 1. */
+static void grant__is_no_answer_on_a_stream_that_did_not_ask(void **state)
+{
+	Ros2__V1__ControllerMessage *m;
+	struct sf *f = *state;
+	static struct fake a;
+
+	ask_and_come_back(f, &a);
+	loop_call(f->loop, let_go, NULL);
+	m = fake_next(&a, MSG(DELTA), AWAIT_MS);
+	assert_non_null(m);
+	assert_int_equal(m->delta->n_upserts, 1);
+	assert_not_answered(&a);
+	fake_free(&a);
+}
+
+static void grant__that_is_withdrawn_is_no_answer_on_a_stream_that_did_not_ask(void **state)
+{
+	Ros2__V1__RevokeReply *r = NULL;
+	struct sf *f = *state;
+	static struct fake a;
+
+	ask_and_come_back(f, &a);
+	assert_int_equal(sf_revoke(f, KIND(TENANT), "alpha", 1, &r, NULL), 0);
+	ros2__v1__revoke_reply__free_unpacked(r, NULL);
+	assert_not_answered(&a);
+	loop_call(f->loop, let_go, NULL);
+	fake_free(&a);
+}
+
 /* ---- a delete that cannot go on ---- */
 
 struct deleting {
@@ -245,14 +314,6 @@ static enum ros2_status delete_agent(struct sf *f, struct fake *a, bool without_
 	assert_int_equal(pthread_join(d.thread, NULL), 0);
 	assert_false(no_memory);
 	return d.rc ? d.err.status : ROS2_OK;
-}
-
-static void link_up(struct fake *a)
-{
-	fake_connect(a, NULL, 0);
-	if (!fake_next(a, MSG(WELCOME), AWAIT_MS))
-		fail_msg("no Welcome: %s", a->why.msg);
-	fake_wait_synced(a);
 }
 
 static void delete__that_cannot_go_on_leaves_an_agent_that_can(void **state)
@@ -385,6 +446,8 @@ int main(void)
 		T(turn__of_whose_authority_went_meanwhile_changes_nothing),
 		T(turn__is_waited_for_by_one_change_of_an_agents_identity),
 		T(renewal__of_an_agent_that_does_nothing_else_is_told_to_wait),
+		T(grant__is_no_answer_on_a_stream_that_did_not_ask),
+		T(grant__that_is_withdrawn_is_no_answer_on_a_stream_that_did_not_ask),
 		T(delete__that_cannot_go_on_leaves_an_agent_that_can),
 	};
 
