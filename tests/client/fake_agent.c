@@ -82,6 +82,15 @@ static ProtobufCBinaryData copy_bytes(const void *p, size_t n)
 	return b;
 }
 
+/* With what it held. */
+static void end_session(struct fake_agent *a, int session)
+{
+	a->sessions[session].live = false;
+	for (int i = 0; i < FAKE_REGIONS; i++)
+		if (a->leases[i].session == session)
+			a->leases[i].live = false;
+}
+
 /* A place of one that was closed; without one, that of the oldest. */
 static struct fake_session *free_session(struct fake_agent *a)
 {
@@ -104,12 +113,14 @@ static ProtobufCMessage *open_session(struct fake_agent *a, const Ros2__V1__Open
 	a->n_live_at_open = 0;
 	for (int i = 0; i < FAKE_SESSIONS; i++)
 		a->n_live_at_open += a->sessions[i].live;
+	end_session(a, (int)(s - a->sessions));
 	crypto_random(s->uid, sizeof(s->uid));
 	crypto_random(s->secret, sizeof(s->secret));
 	s->live = true;
 	s->proved = false;
 	s->fd = -1;
 	s->n_mounts = 0;
+	memset(s->n_open, 0, sizeof(s->n_open));
 	s->handle_base = 0x1000u * (uint64_t)a->n_sessions;
 	if (shm)
 		snprintf(address, sizeof(address), "unix:%s", a->shm_path);
@@ -172,8 +183,15 @@ static bool names_a_path(const struct rpc_method *m)
 static enum ros2_status check_handle(struct fake_agent *a, const struct fake_session *s,
                                      const struct rpc_method *m, const ProtobufCMessage *req)
 {
-	if ((m != &ros2_v1_tenant_close && m != &ros2_v1_tenant_stat_handle) ||
-	    (((const Ros2__V1__HandleRef *)req)->handle & ~0xfffull) == s->handle_base)
+	uint64_t handle, file;
+
+	/* All three name it where HandleRef does. */
+	if (m != &ros2_v1_tenant_close && m != &ros2_v1_tenant_stat_handle &&
+	    m != &ros2_v1_tenant_truncate)
+		return ROS2_OK;
+	handle = ((const Ros2__V1__HandleRef *)req)->handle;
+	file = handle & 0xfff;
+	if ((handle & ~0xfffull) == s->handle_base && file < FAKE_FILES && s->n_open[file])
 		return ROS2_OK;
 	a->n_bad_handles++;
 	return ROS2_BAD_HANDLE;
@@ -204,12 +222,17 @@ static ProtobufCMessage *open_file(struct fake_agent *a, int session,
 
 	a->n_opens++;
 	a->last_open_flags = q->flags;
-	if (file < 0 && q->flags & ROS2_O_CREAT)
-		file = make_file(a, q->path);
-	if (file < 0) {
+	if (file >= 0 && q->flags & ROS2_O_EXCL)
+		*st = ROS2_EXISTS;
+	else if (file < 0 && !(q->flags & ROS2_O_CREAT))
 		*st = ROS2_NOT_FOUND;
+	if (*st)
 		return NULL;
+	if (file < 0) {
+		file = make_file(a, q->path);
+		a->did.made++;
 	}
+	a->sessions[session].n_open[file]++;
 	r = NEW(Ros2__V1__OpenReply, open_reply);
 	r->handle = a->sessions[session].handle_base + (uint64_t)file;
 	return &r->base;
@@ -284,7 +307,7 @@ static ProtobufCMessage *list_files(struct fake_agent *a)
 	for (int i = 0; i < FAKE_FILES; i++) {
 		Ros2__V1__DirEntry *e;
 
-		if (!a->files[i].data)
+		if (!a->files[i].data || !a->files[i].path[0])
 			continue;
 		e = NEW(Ros2__V1__DirEntry, dir_entry);
 		e->name = strdup(a->files[i].path);
@@ -292,6 +315,103 @@ static ProtobufCMessage *list_files(struct fake_agent *a)
 		r->entries[r->n_entries++] = e;
 	}
 	return &r->base;
+}
+
+/* ---- what changes names ---- */
+
+static char *find_dir(struct fake_agent *a, const char *path)
+{
+	for (int i = 0; i < FAKE_DIRS; i++)
+		if (!strcmp(a->dirs[i], path))
+			return a->dirs[i];
+	return NULL;
+}
+
+static enum ros2_status make_dir(struct fake_agent *a, const char *path)
+{
+	char *place = find_dir(a, "");
+
+	if (find_dir(a, path))
+		return ROS2_EXISTS;
+	if (!place)
+		return ROS2_NO_SPACE;
+	snprintf(place, sizeof(a->dirs[0]), "%s", path);
+	a->did.dirs_made++;
+	return ROS2_OK;
+}
+
+static enum ros2_status remove_dir(struct fake_agent *a, const char *path)
+{
+	char *dir = find_dir(a, path);
+
+	if (!dir)
+		return ROS2_NOT_FOUND;
+	dir[0] = 0;
+	a->did.dirs_removed++;
+	return ROS2_OK;
+}
+
+/* What has it open goes on. */
+static enum ros2_status unlink_file(struct fake_agent *a, const char *path)
+{
+	int file = find_file(a, path);
+
+	if (file < 0)
+		return ROS2_NOT_FOUND;
+	a->files[file].path[0] = 0;
+	a->did.unlinked++;
+	return ROS2_OK;
+}
+
+static enum ros2_status rename_file(struct fake_agent *a, const Ros2__V1__RenameRequest *q)
+{
+	int file = find_file(a, q->from), replaced = find_file(a, q->to);
+
+	if (file < 0)
+		return ROS2_NOT_FOUND;
+	if (replaced >= 0)
+		a->files[replaced].path[0] = 0;
+	snprintf(a->files[file].path, sizeof(a->files[file].path), "%s", q->to);
+	a->did.renamed++;
+	return ROS2_OK;
+}
+
+static enum ros2_status change(struct fake_agent *a, const struct rpc_method *m,
+                               const ProtobufCMessage *req)
+{
+	if (m == &ros2_v1_tenant_mkdir)
+		return make_dir(a, ros2_v1_tenant_mkdir_in(req)->path);
+	if (m == &ros2_v1_tenant_rmdir)
+		return remove_dir(a, ros2_v1_tenant_rmdir_in(req)->path);
+	if (m == &ros2_v1_tenant_unlink)
+		return unlink_file(a, ros2_v1_tenant_unlink_in(req)->path);
+	if (m == &ros2_v1_tenant_rename)
+		return rename_file(a, ros2_v1_tenant_rename_in(req));
+	return ROS2_OK;
+}
+
+/* ---- calls ---- */
+
+/* What gives up a handle, a lease or the session, and what cuts a file. */
+static void give_up(struct fake_agent *a, int session, const struct rpc_method *m,
+                    const ProtobufCMessage *req)
+{
+	if (m == &ros2_v1_tenant_close)
+		a->sessions[session].n_open[ros2_v1_tenant_close_in(req)->handle & 0xfff]--;
+	if (m == &ros2_v1_tenant_deregister_region) {
+		struct fake_lease *l = find_lease(a, ros2_v1_tenant_deregister_region_in(req)->key);
+
+		if (l)
+			l->live = false;
+	}
+	if (m == &ros2_v1_tenant_truncate) {
+		const Ros2__V1__TruncateRequest *q = ros2_v1_tenant_truncate_in(req);
+
+		a->files[q->handle & 0xfff].size = q->size;
+		a->did.cut++;
+	}
+	if (m == &ros2_v1_tenant_close_session)
+		end_session(a, session);
 }
 
 /* A bucket of ten calls; those that keep or give up are not counted. */
@@ -357,23 +477,10 @@ static ProtobufCMessage *dispatch(struct fake_agent *a, const struct rpc_method 
 		return stat_file(a, (int)(ros2_v1_tenant_stat_handle_in(req)->handle & 0xfff), st);
 	if (m == &ros2_v1_tenant_readdir)
 		return list_files(a);
-	if (m == &ros2_v1_tenant_deregister_region) {
-		struct fake_lease *l = find_lease(a, ros2_v1_tenant_deregister_region_in(req)->key);
-
-		if (l)
-			l->live = false;
-	}
-	if (m == &ros2_v1_tenant_rename) {
-		const Ros2__V1__RenameRequest *q = ros2_v1_tenant_rename_in(req);
-		int file = find_file(a, q->from);
-
-		if (file >= 0)
-			snprintf(a->files[file].path, sizeof(a->files[file].path), "%s", q->to);
-	}
-	if (m == &ros2_v1_tenant_unlink)
-		a->files[find_file(a, ros2_v1_tenant_unlink_in(req)->path)].path[0] = 0;
-	if (m == &ros2_v1_tenant_close_session)
-		a->sessions[session].live = false;
+	*st = change(a, m, req);
+	if (*st)
+		return NULL;
+	give_up(a, session, m, req);
 	return &NEW(Ros2__V1__Empty, empty)->base;
 }
 

@@ -16,6 +16,7 @@
 
 #define FAKE_FILE_MAX   (4u << 20)
 #define FAKE_FILES      4
+#define FAKE_DIRS       4
 #define FAKE_SESSIONS   64
 #define FAKE_MOUNTS     8
 #define FAKE_REGIONS    256
@@ -94,6 +95,11 @@ struct fake_session {
 	uint64_t handle_base, shm_bytes;
 	char mounts[FAKE_MOUNTS][16]; /* the names of mounts 1 to n_mounts */
 	uint32_t n_mounts;
+	uint32_t n_open[FAKE_FILES]; /* handles of each */
+};
+/* Calls that were carried out and changed something. */
+struct fake_changes {
+	unsigned made, cut, renamed, unlinked, dirs_made, dirs_removed;
 };
 
 struct fake_agent {
@@ -156,6 +162,7 @@ struct fake_agent {
 	uint32_t last_open_flags;
 	uint64_t last_shm_bytes;
 	bool saw_violation;
+	struct fake_changes did;
 	struct fake_session sessions[FAKE_SESSIONS];
 	int n_sessions;
 	struct fake_lease leases[FAKE_REGIONS];
@@ -165,6 +172,7 @@ struct fake_agent {
 		uint8_t *data;
 		_Atomic uint64_t size; /* an old connection and its successor may both serve */
 	} files[FAKE_FILES];
+	char dirs[FAKE_DIRS][64]; /* no name: free */
 	struct fake_thread {
 		pthread_t thread;
 		bool used, over; /* over: to be joined, its place is good for another */
