@@ -276,8 +276,8 @@ int requests_init(struct ros2_session *s);
 struct request *request_get(struct ros2_session *s, bool internal);
 void request_prepare(struct ros2_session *s, struct request *r);
 void request_set_ready(struct ros2_session *s, struct request *r, uint64_t now_ns);
-/* Moves READY requests to the send queue while there are credits. */
-void requests_dispatch(struct ros2_session *s);
+/* Moves READY requests to the send queue while there are credits. True: one ended instead. */
+bool requests_dispatch(struct ros2_session *s);
 void request_done(struct ros2_session *s, struct request *r, enum ros2_status status,
                   int64_t result, const char *words);
 void request_put(struct ros2_session *s, struct request *r);

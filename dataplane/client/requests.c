@@ -277,10 +277,12 @@ static void queue_request(struct ros2_session *s, struct request *r)
 	move_to(r, &s->sent, REQ_SENT);
 }
 
-void requests_dispatch(struct ros2_session *s)
+bool requests_dispatch(struct ros2_session *s)
 {
+	bool ended = false;
+
 	if (s->register_after_ns && clock_monotonic_ns() < s->register_after_ns)
-		return;
+		return false;
 	s->register_after_ns = 0;
 	while (s->state == LINK_UP && !s->peer_said_bye && !list_empty(&s->ready) &&
 	       !s->register_after_ns && !s->stage_is_full && s->n_sent < s->credits &&
@@ -289,7 +291,10 @@ void requests_dispatch(struct ros2_session *s)
 
 		if (may_be_sent(s, r))
 			queue_request(s, r);
+		else
+			ended |= r->state == REQ_DONE;
 	}
+	return ended;
 }
 
 /* ---- the end of a request ---- */

@@ -339,7 +339,7 @@ static void step_down(struct ros2_session *s, int timeout_ms)
 
 static int step_up(struct ros2_session *s, int timeout_ms, struct ros2_err *how)
 {
-	bool moved = false;
+	bool moved;
 	int rc = 0;
 
 	/* An agent that went away while nothing was in flight: a write sent after it would be in
@@ -348,7 +348,8 @@ static int step_up(struct ros2_session *s, int timeout_ms, struct ros2_err *how)
 		rc = link_listen(s, how);
 	if (rc)
 		return rc;
-	requests_dispatch(s);
+	/* What ended so is there to be taken: nobody sleeps over it. */
+	moved = requests_dispatch(s);
 	if (s->state != LINK_UP)
 		return 0;
 	rc = link_progress(s, &moved, how);
