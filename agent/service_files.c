@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Calls on open objects. An open is answered only when its record is durable; until then the tenant
- * does not know the handle, and if the record fails it is closed again. */
+ * does not know the handle, and if the record fails, or nobody waits for the answer any more, it is
+ * closed again. */
 #include "agent/service.h"
 #include <stdio.h>
 #include <string.h>
@@ -65,7 +66,11 @@ static void on_recorded(void *arg, const struct ros2_err *err)
 	}
 	r.handle = op->handle;
 	r.size = op->size;
-	op_reply(op, &r.base);
+	if (rpc_call_reply(op->call, &r.base) < 0) {
+		agent_session_drop_handle(s, agent_session_handle(s, op->handle));
+		undo_open(op);
+	}
+	op_free(op);
 }
 
 static void on_opened(void *arg, const struct dp_result *res)

@@ -4,6 +4,28 @@
 #include "agent/service.h"
 #include <stdio.h>
 
+static void note_end(const struct service_op *op, uint64_t lease_id)
+{
+	char uid[ROS2_UID_STR_LEN], lease[24];
+	struct agent_audit_event ev = op_event(op, "region.end", uid);
+
+	ev.object_kind = "lease";
+	if (lease_id) {
+		snprintf(lease, sizeof(lease), "%llu", (unsigned long long)lease_id);
+		ev.object_id = lease;
+	}
+	agent_audit_note(op->a->audit, &ev);
+}
+
+static void on_given_back(void *arg, const struct dp_result *res)
+{
+	struct service_op *op = arg;
+
+	if (res->status == ROS2_OK)
+		note_end(op, op->res.region.lease_id);
+	op_free(op);
+}
+
 static void on_recorded(void *arg, const struct ros2_err *err)
 {
 	struct service_op *op = arg;
@@ -20,7 +42,11 @@ static void on_recorded(void *arg, const struct ros2_err *err)
 	r.generation = op->res.region.generation;
 	r.ttl_ms = op->res.region.ttl_ms;
 	r.lease_id = op->res.region.lease_id;
-	op_reply(op, &r.base);
+	if (rpc_call_reply(op->call, &r.base) == 0)
+		op_free(op);
+	else /* nobody knows the key, so nobody would give it up */
+		dp_region_deregister(op->a->dp, &op->session, op->res.region.key, on_given_back,
+		                     op);
 }
 
 static void on_registered(void *arg, const struct dp_result *res)
@@ -89,18 +115,10 @@ void service_renew(struct service_op *op, const ProtobufCMessage *msg)
 static void on_ended(void *arg, const struct dp_result *res)
 {
 	struct service_op *op = arg;
-	char uid[ROS2_UID_STR_LEN], lease[24];
-	struct agent_audit_event ev;
 
 	if (!op_result(op, res))
 		return;
-	ev = op_event(op, "region.end", uid);
-	ev.object_kind = "lease";
-	if (res->region.lease_id) {
-		snprintf(lease, sizeof(lease), "%llu", (unsigned long long)res->region.lease_id);
-		ev.object_id = lease;
-	}
-	agent_audit_note(op->a->audit, &ev);
+	note_end(op, res->region.lease_id);
 	op_done(op);
 }
 

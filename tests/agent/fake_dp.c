@@ -44,6 +44,8 @@ static void *own(size_t n)
 
 struct answer {
 	struct loop_post post;
+	struct list link; /* held */
+	struct dp *dp;
 	dp_done_fn done;
 	void *arg;
 	struct dp_result res;
@@ -58,6 +60,23 @@ static void run(void *arg)
 	free(a);
 }
 
+_Atomic bool fake_dp_hold;
+_Atomic unsigned fake_dp_held;
+void *_Atomic fake_dp_held_for;
+static struct list held = {&held, &held};
+
+void fake_dp_answer(void *unused)
+{
+	fake_dp_hold = false;
+	while (!list_empty(&held)) {
+		struct answer *a = list_first(&held, struct answer, link);
+
+		list_del(&a->link);
+		fake_dp_held--;
+		loop_post_urgent(a->dp->o.loop, &a->post, run, a);
+	}
+}
+
 static void answer(struct dp *dp, dp_done_fn done, void *arg, const struct dp_result *res)
 {
 	struct answer *a = own(sizeof(*a));
@@ -70,7 +89,14 @@ static void answer(struct dp *dp, dp_done_fn done, void *arg, const struct dp_re
 		strcpy(a->res.words, "the test says so");
 		fake_dp_fail_call = ROS2_OK;
 	}
-	loop_post_urgent(dp->o.loop, &a->post, run, a);
+	a->dp = dp;
+	if (!fake_dp_hold) {
+		loop_post_urgent(dp->o.loop, &a->post, run, a);
+		return;
+	}
+	list_add_tail(&held, &a->link);
+	fake_dp_held_for = arg;
+	fake_dp_held++;
 }
 
 static struct fake_session *find(struct dp *dp, const struct ros2_uid *uid)
@@ -293,6 +319,7 @@ static void plain(struct dp *dp, dp_done_fn done, void *arg)
 void dp_close(struct dp *dp, const struct ros2_uid *session, uint64_t handle, dp_done_fn done,
               void *arg)
 {
+	fake_dp_log.closes++;
 	plain(dp, done, arg);
 }
 
@@ -309,6 +336,7 @@ void dp_truncate(struct dp *dp, const struct ros2_uid *session, uint64_t handle,
 {
 	struct dp_result res = {.status = ROS2_OK};
 
+	fake_dp_log.truncates++;
 	carried_out(dp, find(dp, session), done, arg, &res);
 }
 
@@ -325,6 +353,7 @@ void dp_path(struct dp *dp, const struct ros2_uid *session, uint32_t mount, enum
 	bool is_dir = !strncmp(path, "dir", 3) || !strcmp(path, "deep");
 	struct dp_result res = {.attr = {.type = is_dir ? 2 : 1, .size = 42}};
 
+	fake_dp_log.paths++;
 	fake_dp_log.renames += op == DP_RENAME;
 	snprintf(fake_dp_log.last_path, sizeof(fake_dp_log.last_path), "%s", path);
 	carried_out(dp, find(dp, session), done, arg, &res);
@@ -358,6 +387,7 @@ void dp_region_renew(struct dp *dp, const struct ros2_uid *session, uint32_t key
 {
 	struct dp_result res = {.region = {.key = key, .ttl_ms = 30000}};
 
+	fake_dp_log.renewals++;
 	if (key < 4000)
 		res.status = ROS2_BAD_KEY;
 	answer(dp, done, arg, &res);
@@ -368,6 +398,7 @@ void dp_region_deregister(struct dp *dp, const struct ros2_uid *session, uint32_
 {
 	struct dp_result res = {.status = key < 4000 ? ROS2_BAD_KEY : ROS2_OK};
 
+	fake_dp_log.region_ends++;
 	answer(dp, done, arg, &res);
 }
 

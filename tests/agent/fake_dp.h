@@ -10,7 +10,7 @@
  * ThreadSanitizer does not see. */
 struct fake_dp_log {
 	_Atomic unsigned engine_puts, engine_removes, tenant_puts, grant_puts, revokes, opens,
-		mounts, renames, regions;
+		mounts, renames, regions, closes, region_ends, paths, truncates, renewals;
 	_Atomic unsigned session_opens, session_closes, thaws;
 	_Atomic enum dp_scope last_scope;
 	struct ros2_uid last_uid;
@@ -39,6 +39,12 @@ extern _Atomic bool fake_dp_no_memory, fake_dp_frozen;
 typedef void (*fake_dp_health_fn)(void (*fn)(void *arg, const struct dp_engine_health *h),
                                   void *arg);
 extern _Atomic fake_dp_health_fn fake_dp_health;
+/* Calls are carried out and not answered before fake_dp_answer; so many, and what the last one is
+ * to be answered to. What it keeps: mounts and open objects, and leases that were not given up. */
+extern _Atomic bool fake_dp_hold;
+extern _Atomic unsigned fake_dp_held;
+extern void *_Atomic fake_dp_held_for;
+void fake_dp_answer(void *unused); /* on the loop */
 /* Sessions that are closed are not gone before fake_dp_let_go; how many calls wait for that. */
 extern _Atomic bool fake_dp_hold_gone;
 extern _Atomic unsigned fake_dp_waiting;
