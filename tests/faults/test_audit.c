@@ -27,15 +27,21 @@ extern char **environ;
 static struct {
 	_Atomic unsigned asked, open; /* open: on their way */
 	_Atomic unsigned at;          /* the page that is not given, from 1; 0: all are */
-	_Atomic bool for_good, at_once, ends;
+	_Atomic bool for_good, at_once, ends, stalls;
 	_Atomic int rc;
 } store_pages;
-
 struct page_read {
 	store_audit_fn fn;
 	void *arg;
 	bool meant;
 };
+
+/* One that stalls; the controller's thread. */
+static struct {
+	struct store *s;
+	struct store_audit_query q;
+	struct page_read *j;
+} stalled;
 
 int __real_store_read_audit(struct store *s, const struct store_audit_query *q, store_audit_fn fn,
                             void *arg);
@@ -65,6 +71,12 @@ int __wrap_store_read_audit(struct store *s, const struct store_audit_query *q, 
 
 	*j = (struct page_read){fn, arg, n == at || (at && n > at && store_pages.for_good)};
 	store_pages.open++;
+	if (j->meant && store_pages.stalls) {
+		stalled.s = s;
+		stalled.q = *q;
+		stalled.j = j;
+		return 0;
+	}
 	rc = j->meant && store_pages.at_once ? store_pages.rc
 	                                     : __real_store_read_audit(s, q, page_done, j);
 	if (rc < 0) {
@@ -72,6 +84,13 @@ int __wrap_store_read_audit(struct store *s, const struct store_audit_query *q, 
 		store_pages.open--;
 	}
 	return rc;
+}
+
+static void go_on(void *unused)
+{
+	assert_non_null(stalled.j);
+	assert_int_equal(__real_store_read_audit(stalled.s, &stalled.q, page_done, stalled.j), 0);
+	stalled.j = NULL;
 }
 
 /* ---- one reading ---- */
@@ -425,6 +444,34 @@ static void copy__of_a_log_that_is_cut_is_not_left(void **state)
 	check_mended(p, &g, "afterwards");
 }
 
+/* A controller that says nothing more, and is there. */
+static void copy__of_a_log_that_stalls_is_not_left(void **state)
+{
+	char args[2][600], said[2000];
+	struct reading g = {.raw = true};
+	struct pair *p = *state;
+
+	make_context();
+	snprintf(args[0], sizeof(args[0]), "--timeout 2s audit export '%s'", sf_path("stalled"));
+	snprintf(args[1], sizeof(args[1]), "--timeout 2s audit query --limit %d", LOG_MAX);
+	for (int i = 0; i < 2; i++) {
+		store_pages.stalls = true;
+		store_pages.asked = 0;
+		store_pages.at = 2;
+		/* Once more while it is too slow to connect. */
+		for (int tries = 0; tries < 20 && store_pages.asked < 2; tries++)
+			if (ctl(p, args[i], said, sizeof(said)) == 0)
+				fail_msg("it ended as if that were all");
+		store_pages.stalls = false;
+		store_pages.at = 0;
+		loop_call(p->f->loop, go_on, NULL);
+		if (!strstr(said, "TIMEOUT: nothing has come"))
+			fail_msg("a log that stalls: %s", said);
+	}
+	assert_int_not_equal(access(sf_path("stalled"), F_OK), 0);
+	check_mended(p, &g, "afterwards");
+}
+
 /* ros2ctl that follows the log: a line with the number of each record. */
 struct following {
 	pid_t pid;
@@ -551,6 +598,7 @@ int main(void)
 		T(log__of_which_a_page_cannot_be_read_never_looks_whole),
 		T(log__whose_reader_goes_is_let_go),
 		T(copy__of_a_log_that_is_cut_is_not_left),
+		T(copy__of_a_log_that_stalls_is_not_left),
 		T(follow__of_a_log_that_is_cut_shows_each_record_once),
 		T(control__log_that_ends_too_early_is_noticed),
 	};

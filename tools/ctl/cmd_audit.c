@@ -16,8 +16,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#define STREAM_IDLE_MS 30000
-
 struct sink {
 	struct audit_verifier *verifier; /* may be NULL */
 	struct audit_file *file;         /* may be NULL */
@@ -61,7 +59,7 @@ static int read_raw(struct ctl *c, struct sink *s, struct ros2_err *err)
 
 	req.from_seq = 1;
 	r = rpc_reader_open(c->channel, &ros2_v1_audit_raw, &req.base, 0, &rd, err);
-	while (r == 0 && (r = rpc_reader_next(rd, STREAM_IDLE_MS, &msg, err)) == 0) {
+	while (r == 0 && (r = ctl_read_next(c, rd, &msg, err)) == 0) {
 		r = sink_item(s, ros2_v1_audit_raw_out(msg), err);
 		protobuf_c_message_free_unpacked(msg, NULL);
 		if (tty && s->records % 4096 == 0)

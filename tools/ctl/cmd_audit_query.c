@@ -13,10 +13,9 @@
 #include <string.h>
 #include <time.h>
 
-#define STREAM_IDLE_MS 30000
-#define QUERY_LIMIT    1000u /* the controller's, when none is given */
-#define FOLLOW_FIRST   10u   /* records that are there before, when no limit is given */
-#define FOLLOW_MS      1000  /* between two looks at the log */
+#define QUERY_LIMIT  1000u /* the controller's, when none is given */
+#define FOLLOW_FIRST 10u   /* records that are there before, when no limit is given */
+#define FOLLOW_MS    1000  /* between two looks at the log */
 
 enum { Q_TENANT, Q_ACTION, Q_ACTOR, Q_OBJECT, Q_RESULT, Q_SINCE, Q_LIMIT, Q_NEWEST, Q_FOLLOW };
 static const struct ctl_opt query_opts[] = {
@@ -121,7 +120,7 @@ static int fetch(struct ctl *c, const Ros2__V1__AuditQueryRequest *req, json_t *
 
 	if (rpc_reader_open(c->channel, &ros2_v1_audit_query, &req->base, 0, &rd, err) < 0)
 		return -1;
-	while (r == CTL_OK && (r = rpc_reader_next(rd, STREAM_IDLE_MS, &msg, err)) == 0) {
+	while (r == CTL_OK && (r = ctl_read_next(c, rd, &msg, err)) == 0) {
 		r = add_item(items, ros2_v1_audit_query_out(msg)->record, c->output != CTL_TABLE);
 		protobuf_c_message_free_unpacked(msg, NULL);
 	}

@@ -165,3 +165,15 @@ int ctl_call(struct ctl *c, const struct rpc_method *m, const ProtobufCMessage *
 {
 	return ctl_call_wait(c, m, req, c->timeout_ms, ret);
 }
+
+int ctl_read_next(const struct ctl *c, struct rpc_reader *r, ProtobufCMessage **ret,
+                  struct ros2_err *err)
+{
+	uint32_t ms = 3 * c->timeout_ms; /* which is an hour at most */
+	int rc = rpc_reader_next(r, ms, ret, err);
+
+	if (rc != -EAGAIN)
+		return rc;
+	return ros2_err_named(err, ROS2_TIMEOUT, "nothing has come from the controller for %u ms",
+	                      ms);
+}

@@ -81,6 +81,10 @@ int ctl_call(struct ctl *c, const struct rpc_method *m, const ProtobufCMessage *
 /* As ctl_call with a longer wait. */
 int ctl_call_wait(struct ctl *c, const struct rpc_method *m, const ProtobufCMessage *req,
                   uint32_t timeout_ms, ProtobufCMessage **ret);
+/* rpc_reader_next, for three times --timeout: of a long log a filter may let nothing through for
+ * longer than a call takes. TIMEOUT, with words, when nothing came. */
+int ctl_read_next(const struct ctl *c, struct rpc_reader *r, ProtobufCMessage **ret,
+                  struct ros2_err *err);
 /* cmd_status.c: what is wrong with the controller itself, a line each on stderr, for who asks about
  * something else. CTL_OK, or an exit code after printing. */
 int ctl_warn_controller(struct ctl *c);
