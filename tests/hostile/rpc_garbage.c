@@ -103,9 +103,9 @@ static void wait_for_hellos(struct target *t, unsigned n)
 	uint64_t full = now - 90 * each;
 
 	t->busy_ns = MAX(t->busy_ns, full) + n * each;
+	/* time: until there is room */
 	if (t->busy_ns > now)
-		usleep((useconds_t)((t->busy_ns - now) /
-		                    NS_PER_US)); /* time: until there is room */
+		usleep((useconds_t)((t->busy_ns - now) / NS_PER_US));
 }
 
 static void send_payload(void *arg, const char *what, const void *p, size_t n)

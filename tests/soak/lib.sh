@@ -10,6 +10,7 @@ export ASAN_OPTIONS="quarantine_size_mb=8:${ASAN_OPTIONS:-}" # RSS is to be that
 broken=0
 fd_slack=3
 fd_wait=20
+lapses=0
 declare -A fd_base rss_base kills
 client_pid=()
 # tenant agent block-size milliseconds-to-reconnect (4294967295: a session ends with its connection)
@@ -52,6 +53,14 @@ client_kill() { # CLIENT
 	kill -KILL "$pid" 2>/dev/null
 	wait "$pid" 2>/dev/null
 	[ $? -eq 137 ] || fail "client $1 had ended by itself: $(tail -n 1 "$dir/logs/client-$1.log")"
+}
+
+# It stands still for longer than its leases last (1 s), so that they end, and goes on.
+client_lapse() { # CLIENT
+	kill -STOP "${client_pid[$1]}"
+	pause_ms $((1200 + RANDOM % 1000))
+	kill -CONT "${client_pid[$1]}"
+	lapses=$((lapses + 1))
 }
 
 clients_stop() {
@@ -109,6 +118,12 @@ rss_kb() { awk '/^VmRSS/ {print $2}' "/proc/$(process "$1")/status"; }
 # Everyone at rest: nothing in use, no slot taken, and no more descriptors than at the first rest.
 slots_free() { [ "$(metric "$1" 'ros2_agent_slots_taken{reactor="0"}')" = 0 ]; }
 fds_back() { [ "$(fds "$1")" -le $((${fd_base[$1]} + fd_slack)) ]; }
+slots_at_rest() {
+	local name
+	for name in dpu-0 dpu-1; do
+		await $fd_wait slots_free $name || fail "$name holds $(metric $name 'ros2_agent_slots_taken{reactor="0"}') slots"
+	done
+}
 rest() { # WORDS
 	local name line=
 	ask hold
@@ -125,9 +140,7 @@ rest() { # WORDS
 		[ "$(rss_kb $name)" -le $((${rss_base[$name]} * 3 / 2 + 65536 * tsan_factor)) ] || fail "$name grew from ${rss_base[$name]} to $(rss_kb $name) kB"
 		line+=" $name $(fds $name) fds $(rss_kb $name) kB,"
 	done
-	for name in dpu-0 dpu-1; do
-		await $fd_wait slots_free $name || fail "$name holds $(metric $name 'ros2_agent_slots_taken{reactor="0"}') slots"
-	done
+	slots_at_rest
 	[ "$(stat -c %s "$dir/controller/ros2.db-wal")" -le $((48 << 20)) ] || fail "the write-ahead log has $(stat -c %s "$dir/controller/ros2.db-wal") bytes"
 	echo "# at rest ($1):$line $summary"
 }
@@ -173,6 +186,10 @@ revoked_for_good() { # [TAMPER]
 	ask notes
 	process_start controller
 }
+
+# What is left when the cluster is down: processes that know its directory, files that nobody owns.
+left() { pgrep -f -- "$dir/" | grep -vx $$ | while read -r p; do grep -q '^State:.*Z' "/proc/$p/status" 2>/dev/null || tr '\0' ' ' <"/proc/$p/cmdline"; done; }
+stray() { find "$dir/controller" "$dir/agents" "$dir/data" -type f | grep -vE '/(LOCK|ros2\.db(-wal|-shm)?|reserve|contact|identity\.json|infra-bundle\.pem|revocations|snapshot|snapshot\.pub|tenant-bundle\.pem|tls\.crt|tls\.key|spool/seg-[^/]*|live-[0-3]/c[0-9])$'; }
 
 flushes() { ros2-soak-client --notes "$dir/notes/$1" --tally | sed 's/.*flushes=\([0-9]*\).*/\1/'; }
 moves() { # CLIENT: writes and flushes now

@@ -28,11 +28,12 @@ static const char usage[] =
 	"        fill=N (each of them), payload_len=N (claimed), crc=bad, magic=N, wait_ms=N;\n"
 	"        GARBAGE length=N; WAIT length=MS.\n"
 	"        Without session_uid it opens a session first. skip_hello=1: none is sent.\n"
-	"  ros2-raw hold namespace=NS path=P [seconds=N] [renew_ms=N]\n"
+	"  ros2-raw hold namespace=NS path=P [seconds=N] [renew_ms=N] [half_write=1]\n"
 	"        the victim: a session with a file and a region, whose lease it renews; prints\n"
 	"        session_uid, handle, key, generation, address; ends with stdin or a line 'q', "
-        "and\n"
-	"        says whether its memory was touched, and how its renewals were answered\n"
+	"and\n"
+	"        says whether its memory was touched, and how its renewals were answered;\n"
+	"        half_write: of a WRITE it never sends the payload\n"
 	"  ros2-raw attack session_uid=H handle=N key=N generation=N address=N namespace=NS "
 	"path=P\n"
 	"        [own_namespace=NS]\n"
@@ -419,6 +420,21 @@ static void say_touched(const struct victim *v)
 	                    "slowest_renewal_ms", (json_int_t)v->slowest_ms));
 }
 
+/* The agent asks for its payload, which never comes: its buffer is taken as long as the lease is
+ * renewed. */
+static int half_a_write(int fd, const struct victim *v, json_t *out)
+{
+	struct wire_header h = {.opcode = WIRE_WRITE,
+	                        .request_id = 1,
+	                        .handle = (uint64_t)number(out, "handle"),
+	                        .address = (uint64_t)(uintptr_t)v->memory,
+	                        .length = 65536,
+	                        .key = (uint32_t)number(out, "key")};
+
+	raw_seal(&h);
+	return raw_send(fd, &h, NULL);
+}
+
 static int cmd_hold(struct raw *r, const struct raw_args *a)
 {
 	struct victim v = {.len = raw_arg_u64(a, "length", 1u << 20)};
@@ -439,6 +455,10 @@ static int cmd_hold(struct raw *r, const struct raw_args *a)
 	out = json_pack("{s:s, s:s, s:s}", "event", "holding", "session_uid", v.uid, "data",
 	                v.s.data_address);
 	if (!victim_open(r, &v, a, out) || !victim_register(r, &v, out)) {
+		json_decref(out);
+		return 1;
+	}
+	if (raw_arg_u64(a, "half_write", 0) && half_a_write(fd, &v, out)) {
 		json_decref(out);
 		return 1;
 	}
