@@ -103,8 +103,8 @@ static void wait_for_hellos(struct target *t, unsigned n)
 	uint64_t full = now - 90 * each;
 
 	t->busy_ns = MAX(t->busy_ns, full) + n * each;
-	/* time: until there is room */
 	if (t->busy_ns > now)
+		/* time: until there is room */
 		usleep((useconds_t)((t->busy_ns - now) / NS_PER_US));
 }
 
