@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Grant requests on their way. A grant that arrives after its waiter gave up stays idle and is
- * taken by the next session of that principal. A reply is believed only as far as its seal goes:
+ * taken by the next session of that principal, or given back when its tenant has reached the limit
+ * of grants and another principal needs one. A reply is believed only as far as its seal goes:
  * tenant and principal are compared with what was asked.
  */
 #include "agent/grants_priv.h"
@@ -20,6 +21,7 @@ struct grant_wait {
 	struct grants *g;
 	uint64_t request_id;
 	bool sent;
+	bool made_room; /* once: a grant was given back for it */
 	struct ros2_uid tenant;
 	char principal[ROS2_SPIFFE_MAX + 1], peer[64];
 	grants_fn fn;
@@ -187,6 +189,36 @@ static int take_sealed(struct grants *g, const struct grant_wait *w,
 	return r;
 }
 
+/* It ends here first: no session takes it while the controller is told. */
+static void give_back(struct agent *a, struct ros2_uid *uid, uint64_t version)
+{
+	Ros2__V1__AgentMessage m = ROS2__V1__AGENT_MESSAGE__INIT;
+	Ros2__V1__GrantRelease r = ROS2__V1__GRANT_RELEASE__INIT;
+
+	state_remove(a->state, OBJ_GRANT, uid, version);
+	persist_request(a->persist, NULL, NULL);
+	r.grant_uid = (ProtobufCBinaryData){ROS2_UID_LEN, uid->b};
+	m.msg_case = ROS2__V1__AGENT_MESSAGE__MSG_GRANT_RELEASE;
+	m.grant_release = &r;
+	/* One that is lost is brought back by the next stream. */
+	(void)uplink_send(a->uplink, &m);
+}
+
+/* Idle grants of others count for the tenant's limit, too. */
+static bool make_room(struct grant_wait *w)
+{
+	struct agent *a = w->g->a;
+	struct ros2_uid uid;
+	uint64_t version;
+
+	if (w->made_room || state_grant_spare(a->state, &w->tenant, &uid, &version) < 0)
+		return false;
+	w->made_room = true;
+	give_back(a, &uid, version);
+	send_request(w);
+	return true;
+}
+
 void grants_on_reply(struct grants *g, const Ros2__V1__GrantReply *m)
 {
 	struct ros2_err err = ROS2_ERR_INIT;
@@ -197,6 +229,8 @@ void grants_on_reply(struct grants *g, const Ros2__V1__GrantReply *m)
 		if (w->request_id == m->request_id)
 			found = w;
 	}
+	if (m->status == ROS2_LIMIT && found && make_room(found))
+		return;
 	if (m->status)
 		ros2_err_named(&err,
 		               m->status < ROS2_STATUS_COUNT ? (enum ros2_status)m->status

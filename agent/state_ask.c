@@ -153,6 +153,22 @@ int state_grant_idle(const struct state *s, const struct ros2_uid *tenant, const
 	return 0;
 }
 
+int state_grant_spare(const struct state *s, const struct ros2_uid *tenant, struct ros2_uid *ret,
+                      uint64_t *ret_version)
+{
+	const struct state_object *o, *first = NULL;
+
+	list_for_each (&s->kinds[OBJ_GRANT], o, of_kind)
+		if (o->cur && !o->sessions && ros2_uid_eq(&o->cur->grant.tenant, tenant) &&
+		    (!first || o->deadline_ns < first->deadline_ns))
+			first = o;
+	if (!first)
+		return -ENOENT;
+	*ret = first->key.uid;
+	*ret_version = state_newest(first)->version;
+	return 0;
+}
+
 void state_grant_use(struct state *s, const struct ros2_uid *uid, int delta)
 {
 	struct state_object *o = state_find(s, OBJ_GRANT, uid);

@@ -100,6 +100,7 @@ struct ctl_slot { /* one tenant at one agent */
 		struct ros2_uid tenant, agent;
 	} key;
 	unsigned n;
+	unsigned ending; /* of them: nobody has them any more, their last rows are on their way */
 	UT_hash_handle hh;
 };
 

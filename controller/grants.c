@@ -124,6 +124,13 @@ static bool asker_is_there(const struct ctl_grant *g)
 	return g->stream == g->agent->stream;
 }
 
+static void set_ending(struct ctl_grant *g, bool is)
+{
+	if (g->slot)
+		g->slot->ending = g->slot->ending + is - g->ending;
+	g->ending = is;
+}
+
 void ctl_grant_kill(struct ctl_grant *g)
 {
 	struct ctl *c = g->ctl;
@@ -141,6 +148,7 @@ void ctl_grant_kill(struct ctl_grant *g)
 	g->tenant->n_grants--;
 	g->agent->n_grants--;
 	ctl_grant_left(g);
+	set_ending(g, false);
 	g->slot->n--;
 	slot_put(c, g->slot);
 	ctl_rollout_drop(g->agent, STORE_GRANT, &g->uid);
@@ -264,7 +272,7 @@ static void ended(void *arg, const struct store_result *r)
 	struct ctl_grant *g = arg;
 
 	ctl_grant_waited(g);
-	g->ending = false;
+	set_ending(g, false);
 	if (g->phase == CTL_GRANT_DEAD) {
 		grant_unref(g);
 		return;
@@ -290,11 +298,11 @@ static int end_one(struct ctl_grant *g, enum store_grant_state s)
 	end_row(t, g, s);
 	grant_record(t, g, &ctl_system, end_action(s));
 	ctl_grant_waits(g);
-	g->ending = true;
+	set_ending(g, true);
 	r = store_submit(g->ctl->store, t, ended, g, NULL);
 	if (r < 0) {
 		ctl_grant_waited(g);
-		g->ending = false;
+		set_ending(g, false);
 	}
 	return r;
 }
@@ -457,7 +465,7 @@ static enum ros2_status check_ask(struct ctl_agent *a, const struct ctl_grant_as
 		return ROS2_DENIED;
 	*ret_words = "the tenant has as many grants at this agent as its sessions.max allows";
 	s = slot_get(a->ctl, &tenant->uid, &a->obj->uid, false);
-	if (s && s->n >= tenant->policy.limits.sessions_max * CTL_GRANTS_PER_SLOT)
+	if (s && s->n - s->ending >= tenant->policy.limits.sessions_max * CTL_GRANTS_PER_SLOT)
 		return ROS2_LIMIT;
 	*ret_words = "the tenant has its share of the controller's waiting grants (at most " WORD(
 		CTL_GRANTS_WAITING_MAX) "): try again in a moment";

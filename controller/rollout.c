@@ -229,7 +229,7 @@ void ctl_rollout_sync(struct ctl_agent *a)
 	list_for_each (&a->grants, g, of_agent) {
 		struct ctl_rollout *r = ctl_rollout_get(a, STORE_GRANT, &g->uid, false);
 
-		if (g->phase == CTL_GRANT_LIVE)
+		if (g->phase == CTL_GRANT_LIVE && !g->ending)
 			want(a, STORE_GRANT, &g->uid, g->t.version, 0);
 		else if (r)
 			r->mark = a->sync_mark;
