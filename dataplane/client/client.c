@@ -7,6 +7,7 @@
  */
 #include "common/clock.h"
 #include "dataplane/client/internal_priv.h"
+#include "dataplane/client/verbs.h"
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
@@ -148,6 +149,7 @@ int client_new(struct control *control, uint32_t timeout_ms, struct ros2_client 
 	control->timeout_ms = c->timeout_ms;
 	c->refs = 1;
 	list_init(&c->sessions);
+	list_init(&c->verbs_kept);
 	pthread_mutex_init(&c->lock, NULL);
 	pthread_condattr_init(&attr);
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
@@ -178,6 +180,8 @@ static void client_free(struct ros2_client *c)
 	pthread_cond_signal(&c->wake);
 	pthread_mutex_unlock(&c->lock);
 	pthread_join(c->thread, NULL);
+	/* What a device keeps even now it may write to at any time: it is left to it. */
+	verbs_ask_again(c);
 	c->control->free(c->control);
 	pthread_cond_destroy(&c->wake);
 	pthread_cond_destroy(&c->idle);

@@ -68,6 +68,7 @@ struct ros2_client {
 	pthread_cond_t wake,
 		idle; /* monotonic clock; idle: the session being renewed is free again */
 	struct list sessions;
+	struct list verbs_kept; /* owned: what RDMA devices keep of sessions that were closed */
 	struct ros2_session *renewing; /* borrowed: the session the thread works on */
 	uint32_t refs;                 /* one until ros2_disconnect, and one for each session */
 	bool stopping;

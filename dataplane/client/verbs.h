@@ -18,6 +18,7 @@
 
 struct link_ops;
 struct request;
+struct ros2_client;
 struct ros2_region;
 struct ros2_session;
 
@@ -25,8 +26,11 @@ struct ros2_session;
 bool verbs_available(void);
 extern const struct link_ops verbs_link_ops;
 void verbs_link_cut(struct ros2_session *s);
-/* Everything but the regions' own memory; with the session. */
+/* Everything but the regions' own memory; with the session. What the device does not give up is the
+ * client's from then on. */
 void verbs_link_free(struct ros2_session *s);
+/* Asks for it again; under the client's lock, or with the client. */
+void verbs_ask_again(struct ros2_client *c);
 
 enum verbs_window { VERBS_WINDOW_READY, VERBS_WINDOW_WAIT, VERBS_WINDOW_FAILED };
 /* @r may be sent under its key: its memory is known to the device, and if the agent has to reach

@@ -42,8 +42,7 @@ static void drop_connection(struct verbs_link *v)
 {
 	fabric_conn_free(TAKE_PTR(v->conn));
 	fabric_qp_free(TAKE_PTR(v->qp));
-	fabric_region_free(TAKE_PTR(v->region));
-	free(TAKE_PTR(v->mem));
+	verbs_give_back(v, TAKE_PTR(v->region), TAKE_PTR(v->mem));
 	free(TAKE_PTR(v->send_free));
 	free(TAKE_PTR(v->send_slot));
 	v->resolved = v->established = v->over = v->has_first = false;

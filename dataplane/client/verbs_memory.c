@@ -10,6 +10,7 @@
 #include "common/clock.h"
 #include "dataplane/client/test_switches.h"
 #include "dataplane/client/verbs_priv.h"
+#include <assert.h>
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -27,17 +28,71 @@ bool verbs_available(void)
 
 /* ---- the device ---- */
 
-static void forget_device(struct ros2_session *s)
+static void ask_for_kept(struct verbs_link *v)
 {
-	struct verbs_link *v = s->verbs;
+	for (uint32_t i = v->n_kept; i-- > 0;) {
+		if (fabric_region_free(v->kept[i].region) < 0)
+			continue;
+		free(v->kept[i].mem);
+		v->kept[i] = v->kept[--v->n_kept];
+	}
+}
 
-	for (uint32_t i = 0; i < s->n_regions; i++)
-		fabric_region_free(TAKE_PTR(s->regions[i]->fabric));
-	fabric_set_free(TAKE_PTR(v->set));
+void verbs_give_back(struct verbs_link *v, struct fabric_region *region, uint8_t *mem)
+{
+	ask_for_kept(v);
+	if (fabric_region_free(region) == 0) {
+		free(mem);
+		return;
+	}
+	/* Of such a device no more is asked, and what it keeps is nobody's any more. */
+	if (v->n_kept == VERBS_KEPT)
+		return;
+	v->kept[v->n_kept].region = region;
+	v->kept[v->n_kept++].mem = mem;
+}
+
+/* The set first: with it go queue pairs that hold on to memory. False: the device keeps something;
+ * what is left can be asked for again. */
+static bool forget_device(struct verbs_link *v)
+{
+	v->ending = true;
+	if (fabric_set_free(v->set) < 0)
+		return false;
+	v->set = NULL;
+	ask_for_kept(v);
+	if (v->n_kept)
+		return false;
 	fabric_channel_free(TAKE_PTR(v->channel));
-	fabric_pd_free(TAKE_PTR(v->pd));
-	fabric_dev_close(TAKE_PTR(v->dev));
+	if (fabric_pd_free(v->pd) < 0)
+		return false;
+	v->pd = NULL;
+	if (fabric_dev_close(v->dev) < 0)
+		return false;
+	v->dev = NULL;
 	v->device[0] = 0;
+	v->ending = false;
+	return true;
+}
+
+/* The device may keep the registration: without a window nobody reaches what it is of. */
+static void give_back_region(struct verbs_link *v, struct ros2_region *r)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(v->revokes) && r->revoking; i++) {
+		struct verbs_revoke *x = &v->revokes[i];
+
+		if (!x->due || x->region != r)
+			continue;
+		x->region = NULL;
+		r->revoking--;
+	}
+	verbs_give_back(v, TAKE_PTR(r->fabric), NULL);
+}
+
+static void give_back_regions(struct ros2_session *s)
+{
+	for (uint32_t i = 0; i < s->n_regions; i++)
+		give_back_region(s->verbs, s->regions[i]);
 }
 
 static int open_device(struct verbs_link *v, const char *name, struct ros2_err *err)
@@ -71,26 +126,50 @@ int verbs_use_device(struct ros2_session *s, const char *name, struct ros2_err *
 	struct verbs_link *v = s->verbs;
 	int rc;
 
-	if (v->set && !strcmp(v->device, name))
+	ask_for_kept(v);
+	if (v->set && !v->ending && v->n_kept < VERBS_KEPT && !strcmp(v->device, name))
 		return 0;
-	forget_device(s);
+	give_back_regions(s);
+	if (!forget_device(v))
+		return ros2_err_set(err, -ENOSPC,
+		                    "RDMA device %s does not give up what earlier connections had",
+		                    v->device);
 	rc = open_device(v, name, err);
 	if (rc < 0) {
-		forget_device(s);
+		(void)forget_device(v);
 		return ros2_err_prefix(err, "RDMA device %s", name);
 	}
 	snprintf(v->device, sizeof(v->device), "%s", name);
 	return 0;
 }
 
+void verbs_ask_again(struct ros2_client *c)
+{
+	struct verbs_link *v, *tmp;
+
+	list_for_each_safe (&c->verbs_kept, v, tmp, link) {
+		if (!forget_device(v))
+			continue;
+		list_del(&v->link);
+		free(v);
+	}
+}
+
 void verbs_link_free(struct ros2_session *s)
 {
-	if (!s->verbs)
+	struct ros2_client *c = s->client;
+	struct verbs_link *v = s->verbs;
+
+	if (!v)
 		return;
 	verbs_link_cut(s);
-	forget_device(s);
-	fabric_cm_free(s->verbs->cm);
-	free(TAKE_PTR(s->verbs));
+	give_back_regions(s);
+	fabric_cm_free(TAKE_PTR(v->cm));
+	s->verbs = NULL;
+	pthread_mutex_lock(&c->lock);
+	list_add_tail(&c->verbs_kept, &v->link);
+	verbs_ask_again(c);
+	pthread_mutex_unlock(&c->lock);
 }
 
 struct fabric_region *verbs_region_of(struct ros2_session *s, struct ros2_region *r,
@@ -130,25 +209,38 @@ int verbs_know_region(struct ros2_session *s, struct ros2_region *r, struct ros2
 
 static void on_receipt(void *arg, const struct fabric_receipt *receipt)
 {
-	struct ros2_region *r = arg;
+	struct verbs_revoke *x = arg;
 
-	r->revoking--;
-	r->session->verbs->n_revoking--;
+	x->due = false;
+	x->link->n_revoking--;
+	if (x->region)
+		x->region->revoking--;
+}
+
+static struct verbs_revoke *free_revoke(struct verbs_link *v)
+{
+	size_t i = 0;
+
+	while (i < ARRAY_SIZE(v->revokes) && v->revokes[i].due)
+		i++;
+	assert(i < ARRAY_SIZE(v->revokes));
+	return &v->revokes[i];
 }
 
 static void revoke_window(struct ros2_session *s, struct ros2_region *r)
 {
 	struct fabric_window *w = TAKE_PTR(r->window);
+	struct verbs_revoke *x;
 
 	if (!w)
 		return;
+	x = free_revoke(s->verbs);
+	*x = (struct verbs_revoke){s->verbs, r, true};
 	r->revoking++;
 	s->verbs->n_revoking++;
-	if (fabric_window_revoke(w, clock_boottime_ns(), on_receipt, r) < 0) {
-		/* Already ended: there will be no receipt. */
-		r->revoking--;
-		s->verbs->n_revoking--;
-	}
+	/* Already ended: there will be no receipt. */
+	if (fabric_window_revoke(w, clock_boottime_ns(), on_receipt, x) < 0)
+		on_receipt(x, NULL);
 }
 
 void verbs_windows_lost(struct ros2_session *s)
@@ -294,5 +386,5 @@ void verbs_region_end(struct ros2_session *s, struct ros2_region *r)
 		ros2_err_named(&s->verbs->why, ROS2_CLOSED,
 		               "the RDMA device did not end a window in time");
 	}
-	fabric_region_free(TAKE_PTR(r->fabric));
+	give_back_region(s->verbs, r);
 }

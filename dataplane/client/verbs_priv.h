@@ -13,12 +13,21 @@
 #define VERBS_SEND_BYTES 160u /* a header; the first message is a HELLO */
 #define VERBS_WINDOWS    256u
 #define VERBS_READS_IN   16u
+#define VERBS_KEPT       16u   /* registrations that the device did not end when it was asked to */
 #define VERBS_GRACE_MS   5000u /* a lease has ended, but what was sent under it is not answered */
 
 _Static_assert(WIRE_HEADER_LEN + sizeof(struct wire_hello) <= VERBS_SEND_BYTES, "HELLO");
 
 /* Bits above the index in cookies. */
 enum verbs_kind { VERBS_RECV = 1, VERBS_SEND, VERBS_BIND };
+
+/* A window that is being ended. Its receipt may come when its region is gone: from a queue pair
+ * that the device kept. */
+struct verbs_revoke {
+	struct verbs_link *link;
+	struct ros2_region *region; /* borrowed: until verbs_region_end, then NULL */
+	bool due;
+};
 
 struct verbs_link {
 	/* one device at a time, as long as the session */
@@ -28,6 +37,16 @@ struct verbs_link {
 	struct fabric_pd *pd;
 	struct fabric_channel *channel;
 	struct fabric_set *set;
+	bool ending; /* all of it is being given back: no connection can be made with it */
+	/* What the device has not given up; asked again now and then. Whatever it still writes
+	 * there meets nobody: the memory is not used, nor freed, before. */
+	struct {
+		struct fabric_region *region;
+		uint8_t *mem; /* owned; NULL: the program's */
+	} kept[VERBS_KEPT];
+	uint32_t n_kept;
+	struct verbs_revoke revokes[2 * VERBS_WINDOWS]; /* as many as a domain has windows */
+	struct list link; /* of a session that was closed: client->verbs_kept */
 	/* one connection */
 	struct fabric_conn *conn;
 	struct fabric_qp *qp;
@@ -50,6 +69,8 @@ struct verbs_link {
 
 /* verbs_memory.c */
 int verbs_use_device(struct ros2_session *s, const char *name, struct ros2_err *err);
+/* The registration ends and @mem (or NULL) is freed: now, or when the device has given it up. */
+void verbs_give_back(struct verbs_link *v, struct fabric_region *region, uint8_t *mem);
 /* The queue pair goes, and with it every window. */
 void verbs_windows_lost(struct ros2_session *s);
 /* Ends windows whose lease has ended. */

@@ -4,6 +4,7 @@
  * the program goes on (over verbs again, or over tcp), or hears a named error; nothing is left at
  * the device; and when it works again, so does a new session over it.
  */
+#include "dataplane/client/verbs_priv.h"
 #include "tests/client/direct.h"
 #include "tests/verbs/fabric_mem.h"
 
@@ -165,6 +166,85 @@ static void library__goes_on_when_its_device_fails_for_good(void **state)
 	sweep(*state, FABRIC_MEM_MINE, true);
 }
 
+/* ---- a device that gives nothing up ---- */
+
+struct kept {
+	struct user u;
+	uint8_t *mem; /* of the connection: receives, and what is sent */
+	size_t len;
+	uint64_t times; /* that the device kept something, before */
+};
+
+static uint64_t times_kept(void)
+{
+	struct fabric_mem_counts now;
+
+	fabric_mem_counts(&now);
+	return now.regions_kept;
+}
+
+static void keep_begin(struct fx *fx, struct kept *k)
+{
+	const struct verbs_link *v;
+
+	k->times = times_kept();
+	user_open(fx, &k->u);
+	v = k->u.session->verbs;
+	k->mem = v->mem;
+	k->len = (size_t)v->n_recv * VERBS_RECV_BYTES + (size_t)v->n_send * VERBS_SEND_BYTES;
+	user_fill(k->u.buf, LARGE, 13);
+}
+
+static void close_session(struct user *u)
+{
+	ros2_session_close(u->session);
+	u->session = NULL;
+}
+
+static void library__leaves_a_device_the_memory_that_it_keeps_after_a_reconnect(void **state)
+{
+	struct kept k;
+
+	keep_begin(*state, &k);
+	fabric_mem_keep_regions(k.len);
+	user_lose_session(&k.u);
+	assert_true(writes(&k.u, LARGE, 0) && reads(&k.u, LARGE, 0));
+	assert_true(times_kept() > k.times);
+	/* As such a device may. */
+	memset(k.mem, 0xee, k.len);
+	assert_true(reads(&k.u, LARGE, 0));
+	fabric_mem_keep_regions(0);
+	user_close(&k.u);
+	nothing_is_left();
+}
+
+static void library__leaves_a_device_the_memory_that_it_keeps_after_a_session(void **state)
+{
+	struct kept k;
+
+	keep_begin(*state, &k);
+	fabric_mem_keep_regions(k.len);
+	close_session(&k.u);
+	assert_true(times_kept() > k.times);
+	memset(k.mem, 0xee, k.len);
+	fabric_mem_keep_regions(0);
+	user_close(&k.u);
+	nothing_is_left();
+}
+
+static void library__leaves_a_device_the_queue_pair_that_it_keeps_after_a_session(void **state)
+{
+	struct kept k;
+
+	keep_begin(*state, &k);
+	fabric_mem_hang(true);
+	close_session(&k.u);
+	/* What it has in hand it writes now. */
+	fabric_mem_hang(false);
+	user_close(&k.u);
+	nothing_is_left();
+}
+
 #define T(f) cmocka_unit_test_setup_teardown(f, fx_setup, fx_teardown)
 int main(void)
 {
@@ -173,6 +253,9 @@ int main(void)
 		T(agent__goes_on_when_its_device_fails_for_good),
 		T(library__goes_on_when_a_call_of_its_device_fails_once),
 		T(library__goes_on_when_its_device_fails_for_good),
+		T(library__leaves_a_device_the_memory_that_it_keeps_after_a_reconnect),
+		T(library__leaves_a_device_the_memory_that_it_keeps_after_a_session),
+		T(library__leaves_a_device_the_queue_pair_that_it_keeps_after_a_session),
 	};
 
 	fx_from_env();
