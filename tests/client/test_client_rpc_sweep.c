@@ -597,17 +597,32 @@ static unsigned calls_of_a_life(void)
 	return n;
 }
 
+/* On an emulated processor not each call fails: as in tests/sweep. */
+static unsigned stride(void)
+{
+	const char *n = getenv("ROS2_SWEEP_STRIDE");
+
+	return n ? MAX((unsigned)atoi(n), 1u) : 1;
+}
+
+static void fails(enum fault f, unsigned at, bool for_good)
+{
+	struct life l;
+
+	live(&l, f, at, for_good);
+	assert_true(l.tap.fired > 0);
+	if (l.wrong[0])
+		fail_msg("%s, call %u%s: %s", fault_to_str(f), at,
+		         for_good ? " and all after it" : "", l.wrong);
+}
+
 static void sweep(enum fault f)
 {
 	unsigned n = calls_of_a_life();
-	struct life l;
 
-	for (unsigned i = 0; i < 2 * n; i++) {
-		live(&l, f, i / 2 + 1, i % 2);
-		assert_true(l.tap.fired > 0);
-		if (l.wrong[0])
-			fail_msg("%s, call %u%s: %s", fault_to_str(f), i / 2 + 1,
-			         i % 2 ? " and all after it" : "", l.wrong);
+	for (unsigned at = 1; at <= n; at += stride()) {
+		fails(f, at, false);
+		fails(f, at, true);
 	}
 }
 
