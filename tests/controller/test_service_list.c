@@ -176,6 +176,19 @@ static Ros2__V1__ListReply *page(struct sf *f, Ros2__V1__ListRequest *q)
 	return r;
 }
 
+/* Agents have a second to say what they have. Where all do, a machine that is busy gets more. */
+static _Atomic bool patient;
+
+int __real_loop_timer_in_ms(struct loop *l, struct loop_timer *t, uint64_t ms, loop_fn fn,
+                            void *arg);
+int __wrap_loop_timer_in_ms(struct loop *l, struct loop_timer *t, uint64_t ms, loop_fn fn,
+                            void *arg);
+int __wrap_loop_timer_in_ms(struct loop *l, struct loop_timer *t, uint64_t ms, loop_fn fn,
+                            void *arg)
+{
+	return __real_loop_timer_in_ms(l, t, patient && ms == 1000 ? 8000 : ms, fn, arg);
+}
+
 struct walk {
 	unsigned n, pages;
 	char last[ROS2_NAME_MAX + 64];
@@ -185,9 +198,13 @@ struct walk {
 static bool walk_page(struct sf *f, Ros2__V1__ListRequest *q, struct walk *w)
 {
 	static char token[256];
-	Ros2__V1__ListReply *r = page(f, q);
-	bool more = r->next_page_token[0] != '\0';
+	Ros2__V1__ListReply *r;
+	bool more;
 
+	patient = true;
+	r = page(f, q);
+	patient = false;
+	more = r->next_page_token[0] != '\0';
 	assert_true(r->n_sessions + r->n_leases <= q->page_size);
 	assert_int_equal(r->n_unreachable_agents, 0);
 	for (size_t i = 0; i < r->n_sessions + r->n_leases; i++) {
