@@ -15,11 +15,11 @@
 static struct bare raw_to(struct fx *f, const char *path)
 {
 	return (struct bare){.target = f->target,
-	                    .path = path,
-	                    .ca = fx_path("ca.crt"),
-	                    .cert = fx_path("client.crt"),
-	                    .key = fx_path("client.key"),
-	                    .version = "1"};
+	                     .path = path,
+	                     .ca = fx_path("ca.crt"),
+	                     .cert = fx_path("client.crt"),
+	                     .key = fx_path("client.key"),
+	                     .version = "1"};
 }
 
 #define expect_code(r, c)                                                                          \
