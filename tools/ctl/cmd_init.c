@@ -2,7 +2,9 @@
 /*
  * `ros2ctl init`: makes a trust domain. Three certificate authorities whose keys stay with the
  * administrator, what the controller needs, and the first administrator's context. Refuses to touch
- * a directory that already holds a trust domain.
+ * a directory that already holds a trust domain. What an init that was killed, or whose machine
+ * lost its power, left behind is never taken for one: DIR/unfinished is there before anything else,
+ * and goes when all of it is on the disk.
  */
 #include "common/args.h"
 #include "common/crypto.h"
@@ -178,16 +180,42 @@ static int make_texts(struct init *in)
 	return r < 0 ? r : put(in, "controller/roles", text, 0644);
 }
 
-static int make_dirs(struct init *in)
+/* Somebody else's is never touched, also if both begin at once: the mark is made by one of them. */
+static int begin(struct init *in)
 {
-	static const char *const names[] = {"ca", "controller", "admin"};
-	AUTO_FREE char *probe = under(in, "ca");
-	int r = 0;
+	static const char mark_text[] = "ros2ctl init has not ended here: no trust domain yet\n";
+	AUTO_FREE char *mark = under(in, "unfinished"), *probe = under(in, "ca");
+	int r = fsx_mkdirs(in->dir, 0700, &in->err);
 
-	if (access(probe, F_OK) == 0)
+	if (r == 0 && access(mark, F_OK) != 0 && access(probe, F_OK) == 0)
 		return ros2_err_set(&in->err, -EEXIST,
 		                    "%s: holds a trust domain already: choose another --dir",
 		                    in->dir);
+	r = r < 0 ? r : fsx_create_atomic(mark, mark_text, strlen(mark_text), 0600, &in->err);
+	if (r == -EEXIST)
+		return ros2_err_set(
+			&in->err, r,
+			"%s: an init is under way here, or ended before it was done. If none "
+			"is, nothing uses what it left: remove ca, controller, admin and "
+			"unfinished there, and ask again",
+			in->dir);
+	return r;
+}
+
+static int end(struct init *in)
+{
+	AUTO_FREE char *mark = under(in, "unfinished");
+
+	if (fsx_io->unlink(mark) < 0)
+		return ros2_err_set(&in->err, -errno, "%s: %s", mark, strerror(errno));
+	return fsx_sync_parent(mark, &in->err);
+}
+
+static int make_dirs(struct init *in)
+{
+	static const char *const names[] = {"ca", "controller", "admin"};
+	int r = 0;
+
 	for (size_t i = 0; i < ARRAY_SIZE(names) && r == 0; i++) {
 		AUTO_FREE char *path = under(in, names[i]);
 
@@ -199,8 +227,9 @@ static int make_dirs(struct init *in)
 static int make_all(struct init *in)
 {
 	static const char *const cas[] = {"infra", "admin", "tenant"};
-	int r = make_dirs(in);
+	int r = begin(in);
 
+	r = r < 0 ? r : make_dirs(in);
 	for (size_t i = 0; i < ARRAY_SIZE(cas) && r == 0; i++)
 		r = make_ca(in, cas[i]);
 	r = r < 0 ? r : make_issuer(in);
@@ -211,7 +240,8 @@ static int make_all(struct init *in)
 	r = r < 0 ? r : copy(in, "ca/tenant-ca.crt", "controller/tenant-bundle.pem");
 	r = r < 0 ? r : copy(in, "ca/infra-ca.crt", "admin/infra-bundle.pem");
 	r = r < 0 ? r : make_signing_keys(in);
-	return r < 0 ? r : make_texts(in);
+	r = r < 0 ? r : make_texts(in);
+	return r < 0 ? r : end(in);
 }
 
 static int run(struct ctl *c, const struct ctl_args *a)
