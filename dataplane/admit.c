@@ -323,6 +323,18 @@ static int submit(struct reactor *r, struct request *req)
 	return e->ops->submit(re->er, &req->io);
 }
 
+/* It leaves without having been with the engine: whoever stood by for it goes next. */
+static void refuse(struct request *req, enum ros2_status st)
+{
+	struct reactor *r = req->s->r;
+	struct dp_file *f = req->file;
+
+	dp_file_ref(f);
+	request_reply(req, st);
+	flush_next(r, f);
+	dp_file_unref(f);
+}
+
 uint32_t admit_submit(struct reactor *r)
 {
 	uint64_t now_ns = list_empty(&r->ready) ? 0 : clock_boottime_ns();
@@ -331,24 +343,28 @@ uint32_t admit_submit(struct reactor *r)
 	while (!list_empty(&r->ready)) {
 		struct request *req = list_first(&r->ready, struct request, link);
 		struct session *s = req->s;
-		enum ros2_status st = may_submit(req, now_ns);
+		enum ros2_status st;
 		int rc;
 
+		if (flush_stands_by(req))
+			continue;
+		st = may_submit(req, now_ns);
 		if (s->state == SESSION_ENDED)
 			continue;
 		if (st != ROS2_OK) {
-			request_reply(req, st);
+			refuse(req, st);
 			continue;
 		}
 		rc = submit(r, req);
 		if (rc == -EAGAIN)
 			break;
 		if (rc < 0) {
-			request_reply(req, ROS2_IO);
+			refuse(req, ROS2_IO);
 			continue;
 		}
 		list_del(&req->link);
 		req->state = REQUEST_ENGINE;
+		flush_given(req);
 		s->n_engine++;
 		r->n_engine++;
 		n++;

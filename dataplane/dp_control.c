@@ -290,6 +290,8 @@ static struct dp_file *new_file(struct dp *dp, struct dp_mount_obj *m, uint32_t 
 	dp_mount_ref(m);
 	f->access = flags & (ENGINE_READ | ENGINE_WRITE);
 	atomic_init(&f->refs, 1);
+	list_init(&f->flushes);
+	list_init(&f->led);
 	list_add_tail(&dp->files, &f->link);
 	return f;
 }
@@ -477,7 +479,7 @@ static void work_truncate(struct dp_op *op)
 static void work_fsync(struct dp_op *op)
 {
 	struct ros2_err err = ROS2_ERR_INIT;
-	int rc = op->engine->ops->fsync(op->file->file, &err);
+	int rc = flush_by_call(op->file, &err);
 
 	if (rc < 0)
 		dp_op_set_err(op, rc, &err);

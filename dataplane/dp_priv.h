@@ -128,7 +128,14 @@ struct dp_file {
 	struct dp_post post; /* of the last unref */
 	struct list link;    /* dp.files */
 	struct dp_file *next_unclosed;
+	/* flush.c; the lists are its reactor's */
+	_Atomic uint32_t turn;  /* odd: a flush is with the engine */
+	_Atomic uint32_t calls; /* flushes by call that are under way */
+	struct list flushes;    /* requests that stand by */
+	struct list led;        /* those for which the one with the engine is, too */
 };
+/* On a worker: the engine's answer, or -EBUSY with words. */
+int flush_by_call(struct dp_file *f, struct ros2_err *err);
 void dp_file_ref(struct dp_file *f);
 void dp_file_unref(struct dp_file *f); /* any thread */
 

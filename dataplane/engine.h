@@ -281,6 +281,9 @@ struct engine_ops {
 	bool (*takes_any_memory)(const struct engine *e);
 	/* Payload bytes copied by this process (not by the kernel) so far. */
 	uint64_t (*copied_bytes)(const struct engine_reactor *r);
+	/* What was lost is told to one flush of a file only, so that no two may be under way at
+	 * once: the data plane gives one at a time. */
+	bool flushes_in_turn;
 };
 
 extern const struct engine_ops engine_mem_ops;

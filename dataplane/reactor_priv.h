@@ -212,6 +212,17 @@ void admit_forget(struct session *s); /* it has no waiting requests any more */
 uint32_t admit_run(struct reactor *r);
 uint32_t admit_submit(struct reactor *r);
 
+/* flush.c; all but flush_by_call do nothing for what is no flush, or of an engine that takes any */
+/* True: it waits for the one that is with the engine, and is not in the ready list any more. */
+bool flush_stands_by(struct request *req);
+void flush_given(struct request *req); /* the engine has it */
+/* The engine gave it back with *res, which may become another. NULL, or what flush_answer gets when
+ * @req is answered, released, or ready again. */
+struct dp_file *flush_is_over(struct request *req, int64_t *res);
+void flush_answer(struct reactor *r, struct dp_file *f, int64_t res);
+/* Of those who stand by the first is ready, where none is with the engine. */
+void flush_next(struct reactor *r, struct dp_file *f);
+
 /* hello.c */
 int tcp_listen(struct reactor *r, const char *host, struct ros2_err *err);
 /* What is accepted at @l may begin a session over @t. */

@@ -549,9 +549,17 @@ static void stand_back(struct request *req)
 	admit_again(req);
 }
 
-void request_engine_done(struct engine_io *io, int64_t res)
+void request_answer(struct request *req, int64_t res)
 {
-	struct request *req = container_of(io, struct request, io);
+	if (res >= 0) {
+		req->bytes = (uint32_t)MIN((uint64_t)res, req->length);
+		count_done(req, req->bytes);
+	}
+	request_reply(req, res < 0 ? status_of(res) : ROS2_OK);
+}
+
+static void came_back(struct request *req, int64_t res)
+{
 	struct session *s = req->s;
 
 	assert(req->state == REQUEST_ENGINE);
@@ -573,9 +581,16 @@ void request_engine_done(struct engine_io *io, int64_t res)
 		release_late(req);
 		return;
 	}
-	if (res >= 0) {
-		req->bytes = (uint32_t)MIN((uint64_t)res, req->length);
-		count_done(req, req->bytes);
-	}
-	request_reply(req, res < 0 ? status_of(res) : ROS2_OK);
+	request_answer(req, res);
+}
+
+void request_engine_done(struct engine_io *io, int64_t res)
+{
+	struct request *req = container_of(io, struct request, io);
+	struct reactor *r = req->s->r;
+	struct dp_file *flushed = flush_is_over(req, &res);
+
+	came_back(req, res);
+	if (flushed)
+		flush_answer(r, flushed, res);
 }

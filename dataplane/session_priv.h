@@ -223,6 +223,8 @@ void request_ready(struct request *req); /* it is the engine's turn */
 void request_reply(struct request *req, enum ros2_status status);
 /* One without bytes: answered, and counted as the operation that its tenant pays for. */
 void request_reply_empty(struct request *req);
+/* request_reply with what an engine said: bytes or negative errno. */
+void request_answer(struct request *req, int64_t res);
 void request_engine_done(struct engine_io *io, int64_t res);
 void request_engine_unneeded(struct engine_io *io);
 /* Would a request on @f wait in its engine, because the storage does not answer? */

@@ -214,6 +214,7 @@ const struct engine_ops engine_file_ops = {
 	.rename = file_rename,
 	.truncate = file_truncate,
 	.fsync = file_fsync,
+	.flushes_in_turn = true,
 	.reactor_new = file_reactor_new,
 	.reactor_free = file_reactor_free,
 	.event_fd = file_event_fd,

@@ -1,27 +1,93 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A flush by call: the engine is asked each time, and what it says is the answer. */
+/*
+ * Flushes of a file: by call, and on the data path, where one of a file is with the engine at a
+ * time. The engine here is as Linux and the file engine over it: a loss is told to the first flush
+ * that looks, and to each that ends after that one; which ends first is another matter.
+ */
+#include "tests/await.h"
 #include "tests/dataplane/slow_fixture.h"
 #include <stdatomic.h>
 
-static _Atomic uint32_t asked;
+#define MANY 12u
+
+/* ---- the engine ---- */
+static _Atomic uint32_t asked, given, in_call;
 static _Atomic int says;
+static _Atomic bool lost, call_shut;
+/* of the reactor that has the file */
+static struct {
+	struct engine_io *io;
+	int64_t res;
+} ended[MANY];
+static uint32_t n_ended;
+static bool known;
+static void (*request_done)(struct engine_io *io, int64_t res);
+static int (*slow_submit)(struct engine_reactor *r, struct engine_io *io);
+static uint32_t (*slow_poll)(struct engine_reactor *r, uint32_t max);
 
 static int told_fsync(struct engine_file *f, struct ros2_err *err)
 {
 	int rc = atomic_load(&says);
 
 	atomic_fetch_add(&asked, 1);
+	atomic_fetch_add(&in_call, 1);
+	while (atomic_load(&call_shut))
+		/* poll: a switch that a test turns */
+		usleep(1000);
+	atomic_fetch_sub(&in_call, 1);
 	return rc < 0 ? ros2_err_set(err, rc, "the disk does not keep it")
 	              : engine_mem_ops.fsync(f, err);
+}
+
+static void flush_looked(struct engine_io *io, int64_t res)
+{
+	assert_true(n_ended < MANY);
+	ended[n_ended].io = io;
+	ended[n_ended++].res = atomic_exchange(&lost, false) ? -EIO : res;
+}
+
+static int told_submit(struct engine_reactor *r, struct engine_io *io)
+{
+	if (io->op == ENGINE_OP_FLUSH) {
+		atomic_fetch_add(&given, 1);
+		request_done = io->done;
+		io->done = flush_looked;
+	}
+	return slow_submit(r, io);
+}
+
+/* Who looked last ends first. */
+static uint32_t told_poll(struct engine_reactor *r, uint32_t max)
+{
+	uint32_t n = slow_poll(r, max);
+
+	while (n_ended > 0) {
+		n_ended--;
+		known |= ended[n_ended].res < 0;
+		request_done(ended[n_ended].io, known ? -EIO : ended[n_ended].res);
+	}
+	return n;
 }
 
 static int setup(void **state)
 {
 	slow_prepare();
+	slow_submit = slow_engine_ops.submit;
+	slow_poll = slow_engine_ops.poll;
+	slow_engine_ops.submit = told_submit;
+	slow_engine_ops.poll = told_poll;
 	slow_engine_ops.fsync = told_fsync;
+	slow_engine_ops.flushes_in_turn = true;
+	atomic_store(&asked, 0);
+	atomic_store(&given, 0);
+	atomic_store(&says, 0);
+	atomic_store(&lost, false);
+	atomic_store(&call_shut, false);
+	known = false;
 	return fx_setup(state);
 }
 
+/* ---- by call ---- */
 static void dp_flush__says_what_the_engine_says(void **state)
 {
 	struct fx *fx = *state;
@@ -46,11 +112,155 @@ static void dp_flush__says_what_the_engine_says(void **state)
 	raw_close(&c);
 }
 
+/* ---- on the data path ---- */
+/* @held: so many of the flushes the engine has at once. A write behind them goes the same way: when
+ * it is there, they were all looked at. */
+static void send_and_hold(struct fx *fx, struct raw *c, uint32_t flushes, uint32_t held)
+{
+	struct wire_header h;
+
+	raw_ready(fx, c);
+	slow_engine_shut(true);
+	for (uint32_t i = 0; i < flushes; i++) {
+		h = raw_header(c, WIRE_FLUSH, 0, 0, 0);
+		raw_send(c, &h, NULL, 0);
+	}
+	h = raw_header(c, WIRE_WRITE, 0, FX_BASE, 1);
+	h.flags = WIRE_F_INLINE;
+	raw_send(c, &h, "x", 1);
+	slow_engine_wait_held(held + 1);
+}
+
+/* How many of @n answers say @st. */
+static uint32_t answers(struct raw *c, uint32_t n, enum ros2_status st)
+{
+	uint8_t words[WIRE_WORDS_MAX];
+	uint32_t found = 0;
+
+	for (uint32_t i = 0; i < n; i++) {
+		struct wire_header h;
+
+		assert_true(raw_recv(c, &h, words, sizeof(words)));
+		found += h.status == st;
+	}
+	return found;
+}
+
+static void flushes__at_once_all_hear_of_a_loss(void **state)
+{
+	struct raw c;
+
+	send_and_hold(*state, &c, MANY, 1);
+	atomic_store(&lost, true);
+	slow_engine_shut(false);
+	assert_int_equal(answers(&c, MANY + 1, ROS2_IO), MANY);
+	assert_int_equal(raw_flush(&c), ROS2_IO);
+	raw_close(&c);
+}
+
+static void without_turns__some_are_told_that_all_is_well(void **state)
+{
+	struct raw c;
+
+	dp_test_switches.flushes_at_once = true;
+	send_and_hold(*state, &c, MANY, MANY);
+	atomic_store(&lost, true);
+	slow_engine_shut(false);
+	assert_int_equal(answers(&c, MANY + 1, ROS2_IO), 1);
+	raw_close(&c);
+}
+
+static void flushes__that_stand_by_are_served_by_one(void **state)
+{
+	struct raw c;
+
+	send_and_hold(*state, &c, MANY, 1);
+	slow_engine_shut(false);
+	assert_int_equal(answers(&c, MANY + 1, ROS2_OK), MANY + 1);
+	assert_int_equal(atomic_load(&given), 2);
+	assert_int_equal(raw_flush(&c), ROS2_OK);
+	raw_close(&c);
+}
+
+static void flushes__that_stand_by_go_with_their_session(void **state)
+{
+	struct fx *fx = *state;
+	struct fx_args a;
+	struct raw c, d;
+
+	send_and_hold(fx, &c, MANY, 1);
+	a = (struct fx_args){.session = c.session};
+	assert_int_equal(fx_do(fx, FX_CLOSE_SESSION, &a).status, ROS2_OK);
+	raw_close(&c);
+	slow_engine_shut(false);
+	raw_ready(fx, &d);
+	assert_int_equal(raw_flush(&d), ROS2_OK);
+	raw_close(&d);
+}
+
+/* ---- both ---- */
+static void dp_flush__beside_one_on_the_data_path_is_busy(void **state)
+{
+	struct fx *fx = *state;
+	struct dp_result res;
+	struct fx_args a;
+	struct raw c;
+
+	send_and_hold(fx, &c, 1, 1);
+	a = (struct fx_args){.session = c.session, .a = c.handle, .mount = 1};
+	res = fx_do(fx, FX_FLUSH, &a);
+	assert_int_equal(res.status, ROS2_BUSY);
+	assert_non_null(strstr(res.words, "ask again"));
+	slow_engine_shut(false);
+	assert_int_equal(answers(&c, 2, ROS2_OK), 2);
+	assert_int_equal(fx_do(fx, FX_FLUSH, &a).status, ROS2_OK);
+	raw_close(&c);
+}
+
+struct caller {
+	struct fx *fx;
+	struct fx_args args;
+	struct dp_result res;
+};
+
+static void *call(void *arg)
+{
+	struct caller *c = arg;
+
+	c->res = fx_do(c->fx, FX_FLUSH, &c->args);
+	return NULL;
+}
+
+static void a_flush__beside_one_by_call_is_busy(void **state)
+{
+	struct caller by_call = {.fx = *state};
+	pthread_t thread;
+	struct raw c;
+
+	raw_ready(by_call.fx, &c);
+	by_call.args = (struct fx_args){.session = c.session, .a = c.handle, .mount = 1};
+	atomic_store(&call_shut, true);
+	assert_int_equal(pthread_create(&thread, NULL, call, &by_call), 0);
+	assert_true(AWAIT(atomic_load(&in_call) == 1));
+	assert_int_equal(raw_flush(&c), ROS2_BUSY);
+	atomic_store(&call_shut, false);
+	pthread_join(thread, NULL);
+	assert_int_equal(by_call.res.status, ROS2_BUSY);
+	assert_int_equal(raw_flush(&c), ROS2_OK);
+	raw_close(&c);
+}
+
+#define T(f) cmocka_unit_test_setup_teardown(f, setup, slow_teardown)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(dp_flush__says_what_the_engine_says, setup,
-	                                        slow_teardown),
+		T(dp_flush__says_what_the_engine_says),
+		T(flushes__at_once_all_hear_of_a_loss),
+		T(without_turns__some_are_told_that_all_is_well),
+		T(flushes__that_stand_by_are_served_by_one),
+		T(flushes__that_stand_by_go_with_their_session),
+		T(dp_flush__beside_one_on_the_data_path_is_busy),
+		T(a_flush__beside_one_by_call_is_busy),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
