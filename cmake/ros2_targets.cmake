@@ -151,7 +151,7 @@ function(ros2_begins name otherwise)
 endfunction()
 
 # ros2_test(NAME SOURCES a.c LIBS lib ... [LABELS unit] [TIMEOUT more seconds]): a cmocka program.
-# Labels: unit, quick (both run by `tests/run --quick`), integration, fuzz, slow.
+# Labels: unit, quick (both run by `tests/run --quick`), integration, fuzz, slow, long (only `tests/run --long` runs it).
 function(ros2_test name)
 	cmake_parse_arguments(T "" "TIMEOUT" "SOURCES;LIBS;LABELS" ${ARGN})
 	if(NOT T_LABELS)
@@ -256,11 +256,11 @@ function(ros2_fuzz name)
 endfunction()
 
 # ros2_guest_test(NAME COMMAND word ... [TARGETS target ...] [TIME_LIMIT seconds] [TOPOLOGY rxe|rxe2|none] [MODULES m ...]
-#                 [MEMORY MiB] [CPUS 1|2] [ICOUNT] [MAY_PANIC] [SLOW] [ARM64]): a command that prints TAP, run in a guest (tests/guest)
+#                 [MEMORY MiB] [CPUS 1|2] [ICOUNT] [MAY_PANIC] [SLOW] [LONG] [ARM64]): a command that prints TAP, run in a guest (tests/guest)
 #                 from the source tree.
 # TARGETS (programs of this build) are built in the preset `guest`, which is what runs there, first in PATH; in the preset arm64 it is that
-# one itself, and the guest is of aarch64. Labels: rdma, and with SLOW rdma-slow, which `tests/run --rdma-quick` leaves out; what has
-# ARM64 is also of `tests/run --arm64`. A guest takes as many lanes of ctest as it has processors.
+# one itself, and the guest is of aarch64. Labels: rdma; with SLOW rdma-slow, which `tests/run --rdma-quick` leaves out; with LONG long,
+# which only `tests/run --long` runs; what has ARM64 is also of `tests/run --arm64`. A guest takes as many lanes of ctest as it has processors.
 set(ROS2_GUEST_BUILD ${CMAKE_SOURCE_DIR}/build/guest)
 set(ROS2_GUEST_MACHINE)
 if(CMAKE_CROSSCOMPILING)
@@ -268,7 +268,7 @@ if(CMAKE_CROSSCOMPILING)
 	set(ROS2_GUEST_MACHINE --arm64)
 endif()
 function(ros2_guest_test name)
-	cmake_parse_arguments(G "ICOUNT;MAY_PANIC;SLOW;ARM64" "TIME_LIMIT;TOPOLOGY;MEMORY;CPUS" "COMMAND;TARGETS;MODULES" ${ARGN})
+	cmake_parse_arguments(G "ICOUNT;MAY_PANIC;SLOW;LONG;ARM64" "TIME_LIMIT;TOPOLOGY;MEMORY;CPUS" "COMMAND;TARGETS;MODULES" ${ARGN})
 	set(options --tap)
 	if(NOT G_TIME_LIMIT)
 		set(G_TIME_LIMIT 120)
@@ -297,7 +297,10 @@ function(ros2_guest_test name)
 		list(APPEND options --may-panic)
 	endif()
 	add_test(NAME ${name} COMMAND ${CMAKE_SOURCE_DIR}/tests/guest/run ${ROS2_GUEST_MACHINE} ${options} -- ${G_COMMAND})
-	ros2_in_guest(${name} ${G_TIME_LIMIT} "${G_SLOW}" ${G_TARGETS})
+	if(G_ARM64 AND CMAKE_CROSSCOMPILING) # what qemu-user cannot do, has no shorter one beside it
+		set(G_LONG FALSE)
+	endif()
+	ros2_in_guest(${name} ${G_TIME_LIMIT} "${G_SLOW}" "${G_LONG}" ${G_TARGETS})
 	set_tests_properties(${name} PROPERTIES PROCESSORS ${G_CPUS})
 	if(G_CPUS GREATER 1) # first: where one lane is free at a time they would find no room before the end
 		ros2_begins(${name} 1000)
@@ -307,20 +310,23 @@ function(ros2_guest_test name)
 	endif()
 endfunction()
 
-# ros2_guest_script(NAME SCRIPT path [TARGETS target ...] [TIME_LIMIT seconds] [SLOW]): a script that prints TAP, runs here and
+# ros2_guest_script(NAME SCRIPT path [TARGETS target ...] [TIME_LIMIT seconds] [SLOW] [LONG]): a script that prints TAP, runs here and
 # starts guests itself.
 function(ros2_guest_script name)
-	cmake_parse_arguments(G "SLOW" "SCRIPT;TIME_LIMIT" "TARGETS" ${ARGN})
+	cmake_parse_arguments(G "SLOW;LONG" "SCRIPT;TIME_LIMIT" "TARGETS" ${ARGN})
 	add_test(NAME ${name} COMMAND ${CMAKE_SOURCE_DIR}/${G_SCRIPT} ${ROS2_GUEST_MACHINE})
 	math(EXPR G_TIME_LIMIT "${G_TIME_LIMIT} * ${ROS2_GUEST_PATIENCE}")
-	ros2_in_guest(${name} ${G_TIME_LIMIT} "${G_SLOW}" ${G_TARGETS})
+	ros2_in_guest(${name} ${G_TIME_LIMIT} "${G_SLOW}" "${G_LONG}" ${G_TARGETS})
 endfunction()
 
-function(ros2_in_guest name limit slow)
+function(ros2_in_guest name limit slow long)
 	math(EXPR timeout "${limit} + 60")
 	set(labels rdma)
 	if(slow)
 		list(APPEND labels rdma-slow)
+	endif()
+	if(long)
+		list(APPEND labels long)
 	endif()
 	ros2_begins(${name} 10)
 	set_tests_properties(${name} PROPERTIES LABELS "${labels}" TIMEOUT ${timeout}
