@@ -108,13 +108,23 @@ static uint64_t seconds(void)
 	return s ? strtoull(s, NULL, 10) : 2;
 }
 
+/* With ROS2_SWEEP_STRIDE=N only every Nth after the first; a control looks at all. */
+static uint64_t stride_after(uint64_t call, bool control)
+{
+	const char *s = getenv("ROS2_SWEEP_STRIDE");
+	uint64_t n = s && call >= 20 && !control ? strtoull(s, NULL, 10) : 1;
+
+	return n ? n : 1;
+}
+
 static const char *sweep_journal(enum end how, const char *no_fsync, uint64_t *ret_call)
 {
+	bool control = no_fsync || any_checksum;
 	struct disk_fsx_opts o = {.cut_path = JOURNAL, .no_fsync = no_fsync};
 	const char *bad = NULL;
 
 	was_cut = true;
-	for (*ret_call = 0; was_cut && !bad; ++*ret_call)
+	for (*ret_call = 0; was_cut && !bad; *ret_call += stride_after(*ret_call, control))
 		bad = cut_at(*ret_call, how, &o);
 	return bad;
 }
@@ -126,7 +136,7 @@ static void sweep(enum end how)
 	struct disk_fsx_opts o = {0};
 
 	if (bad)
-		fail_msg("ended at call %llu of the journal: %s", (unsigned long long)call - 1,
+		fail_msg("ended before call %llu of the journal: %s", (unsigned long long)call,
 		         bad);
 	/* Two calls to take a slot and two to free it, for most of them. */
 	assert_true(call > 20);

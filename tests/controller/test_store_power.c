@@ -8,7 +8,8 @@
  * otherwise. Negative controls: with synchronous=OFF or NORMAL, and with syncs that do nothing, the
  * same sweep finds losses.
  *
- * ROS2_POWER_SECONDS: how long the sampled part of the sweep may take (12).
+ * ROS2_POWER_SECONDS: how long the sampled part of the sweep may take (12). ROS2_SWEEP_STRIDE: of
+ * what fails one by one, after the first, only so many.
  */
 #include "tests/controller/power_history.h"
 #include "tests/controller/power_vfs.h"
@@ -18,8 +19,9 @@
 #include <semaphore.h>
 #include <sqlite3.h>
 
-#define EVERY_UP_TO 40 /* cuts at each of the first calls; then a seeded sample */
-#define SEED        20261120
+#define SAMPLED_AT_LEAST 5  /* however slow the machine is */
+#define EVERY_UP_TO      40 /* cuts at each of the first calls; then a seeded sample */
+#define SEED             20261120
 
 static struct fixture fix;
 static uint8_t expected[HISTORY_LEN + 1][SHA256_LEN];
@@ -283,6 +285,14 @@ static uint64_t seconds(void)
 	return s ? strtoull(s, NULL, 10) : 12;
 }
 
+static uint64_t stride(void)
+{
+	const char *s = getenv("ROS2_SWEEP_STRIDE");
+	uint64_t n = s ? strtoull(s, NULL, 10) : 1;
+
+	return n ? n : 1;
+}
+
 static void sweep(enum disk_loss loss)
 {
 	uint64_t end = clock_monotonic_ns() + seconds() * NS_PER_S, step = calls / 2 + 1, at = 0;
@@ -294,7 +304,7 @@ static void sweep(enum disk_loss loss)
 		const char *bad;
 		bool cut;
 
-		if (i >= EVERY_UP_TO && clock_monotonic_ns() > end)
+		if (i >= EVERY_UP_TO + SAMPLED_AT_LEAST && clock_monotonic_ns() > end)
 			break;
 		/* The first ones in order, then spread evenly (multiples of the golden ratio). */
 		at = i < EVERY_UP_TO
@@ -325,7 +335,7 @@ static void store__keeps_what_it_acknowledged_when_the_unsynced_is_torn(void **s
  * the start must not take it back. */
 static void store__keeps_what_a_start_after_a_kill_has_read_when_the_power_goes(void **state)
 {
-	for (uint64_t at = 1; at < calls; at += 1 + calls / 100) {
+	for (uint64_t at = 1; at < calls; at += stride() * (1 + calls / 100)) {
 		uint8_t digest[SHA256_LEN];
 		const char *bad;
 		uint64_t seq;
@@ -360,7 +370,7 @@ static void store__acknowledges_nothing_after_a_failed_sync(void **state)
 	all = power_vfs_syncs();
 	disk_free(run.disk);
 	assert_true(all > 30);
-	for (uint64_t n = 1; n <= all; n++) {
+	for (uint64_t n = 1; n <= all; n += n < 12 ? 1 : stride()) {
 		const char *bad;
 
 		begin_run(false);
@@ -416,7 +426,7 @@ static void store__keeps_what_a_start_after_a_failed_sync_acknowledges(void **st
 	all = power_vfs_syncs();
 	disk_free(run.disk);
 	atomic_store(&fatal_ends, true);
-	for (uint64_t n = 1; n <= all; n++) {
+	for (uint64_t n = 1; n <= all; n += n < 12 ? 1 : stride()) {
 		const char *bad;
 
 		begin_run(false);
@@ -430,7 +440,7 @@ static void store__keeps_what_a_start_after_a_failed_sync_acknowledges(void **st
 		disk_free(run.disk);
 	}
 	atomic_store(&fatal_ends, false);
-	assert_true(ended > 20);
+	assert_true(ended > 20 / stride());
 }
 
 /* ---- writes that fail ---- */
@@ -481,7 +491,7 @@ static unsigned fail_writes(struct power_vfs_opts o, uint64_t first)
 	all = power_vfs_writes();
 	disk_free(run.disk);
 	assert_true(all > 100);
-	step = 1 + all / 30;
+	step = stride() * (1 + all / 30);
 	for (o.fail_write_at = 1 + first % step; failed && !bad; o.fail_write_at += step) {
 		bad = fail_write(&o, &failed);
 		n += failed;
@@ -500,7 +510,7 @@ static void store__says_so_when_any_write_fails(void **state)
 		struct power_vfs_opts o = {.write_errno = kind & 1 ? ENOSPC : EIO,
 		                           .write_for_good = kind & 2};
 
-		assert_true(fail_writes(o, kind) > 20);
+		assert_true(fail_writes(o, kind) > 20 / stride());
 	}
 }
 

@@ -50,9 +50,11 @@ static int server_id(const char *dir, char out[ROS2_SPIFFE_MAX + 1])
 	AUTO_FREE void *text = NULL;
 	struct ros2_err err = ROS2_ERR_INIT;
 	size_t len;
+	int r = fsx_read_file(path, 256, &text, &len, &err);
 
-	if (fsx_read_file(path, 256, &text, &len, &err) < 0)
-		return ctl_fail(CTL_USAGE, "the context has no trust domain: %s", err.msg);
+	if (r < 0)
+		return ctl_fail(r == -ENOENT ? CTL_USAGE : CTL_FAILED,
+		                "the trust domain of the context: %s", err.msg);
 	((char *)text)[strcspn(text, " \r\n")] = 0;
 	snprintf(out, ROS2_SPIFFE_MAX + 1, "spiffe://%.200s/controller/", (char *)text);
 	return CTL_OK;
