@@ -15,7 +15,8 @@
 
 #define TOKEN_TTL_DEFAULT_S 3600
 #define TOKEN_TTL_MAX_S     (7 * 24 * 3600)
-#define TOKENS_PER_AGENT    16
+#define TOKENS_PER_AGENT    16   /* that can be used */
+#define TOKENS_KEPT         1024 /* with those that were */
 #define SECRET_LEN          32
 #define REJOIN_S            (7 * 24 * 3600)
 
@@ -77,19 +78,30 @@ void ctl_tokens_forget(struct ctl *c, const struct ros2_uid *agent_uid)
 	}
 }
 
-/* Drops what expired (its row goes by pruning); how many are left for this agent. */
-static unsigned tokens_of(struct ctl *c, const struct ros2_uid *agent_uid)
+/* Is it of any use yet? One that was used is for the key that the agent has, whose answer may have
+ * been lost. */
+static bool is_usable(const struct ctl_token *t, const struct ctl_agent *a)
+{
+	return !t->used || crypto_equal(t->used_spki, a->spki, sizeof(t->used_spki));
+}
+
+/* Drops what expired (its row goes by pruning); how many are left for this agent, and of these, how
+ * many can be used. */
+static unsigned tokens_of(struct ctl *c, const struct ctl_agent *a, unsigned *ret_usable)
 {
 	struct ctl_token *t, *tmp;
 	uint64_t now = now_s();
 	unsigned n = 0;
 
+	*ret_usable = 0;
+
 	HASH_ITER (hh, c->tokens, t, tmp) {
 		if (t->expires_unix_s <= now) {
 			HASH_DEL(c->tokens, t);
 			free(t);
-		} else if (ros2_uid_eq(&t->agent_uid, agent_uid)) {
+		} else if (ros2_uid_eq(&t->agent_uid, &a->obj->uid)) {
 			n++;
+			*ret_usable += is_usable(t, a);
 		}
 	}
 	return n;
@@ -141,16 +153,24 @@ void ctl_token_create(struct ctl *c, const struct ctl_caller *who, struct ctl_ag
 	struct token_op *op = NULL;
 	struct store_txn *t;
 	struct store_draft *d;
+	unsigned usable, all = tokens_of(c, a, &usable);
 	int r = 0;
 
 	if (ttl_s > TOKEN_TTL_MAX_S)
 		r = ros2_err_named(&err, ROS2_INVALID,
 		                   "a token lives at most %d s (7 days), not %u s", TOKEN_TTL_MAX_S,
 		                   ttl_s);
-	else if (tokens_of(c, &a->obj->uid) >= TOKENS_PER_AGENT)
-		r = ros2_err_named(&err, ROS2_LIMIT,
-		                   "agent %s has %d tokens that have not expired: use one of them",
-		                   a->obj->name, TOKENS_PER_AGENT);
+	else if (all >= TOKENS_KEPT)
+		r = ros2_err_named(
+			&err, ROS2_LIMIT,
+			"agent %s had %u tokens that have not expired: wait until some have",
+			a->obj->name, all);
+	else if (usable >= TOKENS_PER_AGENT)
+		r = ros2_err_named(
+			&err, ROS2_LIMIT,
+			"agent %s has %u tokens that have not expired and can be used: use "
+			"one of them",
+			a->obj->name, usable);
 	else if (!(op = calloc(1, sizeof(*op))))
 		r = ros2_err_set(&err, -ENOMEM, "out of memory");
 	if (!r) {

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Enrolment cut at its two messages: a lost answer is asked for again with the same key and token,
- * and is the same agent; another key gets nothing out of a used token, whatever was lost.
+ * and is the same agent; another key gets nothing out of a used token, whatever was lost. And
+ * without memory, at any allocation of the agent's.
  */
 #include "tests/faults/pair.h"
+#include "tests/sweep/sweep.h"
 #include "common/fsx.h"
 #include "common/pki.h"
 #include "common/util.h"
@@ -116,9 +118,82 @@ static void enrol__cut_at_each_message(void **state)
 	pair_verify_log(p);
 }
 
+/* Each allocation of the agent fails, once, and then so many after it: it is enrolled as a whole or
+ * not at all and says why, and the same token makes it the same agent. */
+static unsigned without_memory(struct pair *p, const char *thread)
+{
+	struct sweep s = {.kind = SWEEP_ALLOC, .error = ENOMEM, .thread = thread, .most = 30};
+	struct ros2_err err = ROS2_ERR_INIT;
+	char dir[300], where[80];
+	struct join_token t;
+	struct identity id;
+
+	while (sweep_next(&s)) {
+		int r, loaded;
+
+		snprintf(where, sizeof(where), "%s: allocation %u%s", thread, s.at,
+		         s.persistent ? " and after" : "");
+		new_dir(p, dir);
+		pair_token(p, "dpu-0", &t);
+		r = enrol(p, dir, &t, &err);
+		sweep_off();
+		if (r && (!sweep_fired() || !err.msg[0]))
+			fail_msg("%s: %d: %s", where, r, err.msg);
+		loaded = identity_load(dir, "dpu-0", &id, NULL);
+		if (loaded && (!r || loaded != -ENOENT))
+			fail_msg("%s: half an identity", where);
+		if (enrol(p, dir, &t, &err))
+			fail_msg("%s, and again: %s", where, err.msg);
+		check_identity(p, dir, where);
+		join_token_fini(&t);
+	}
+	return s.points;
+}
+
+static void enrol__without_memory_is_whole_or_not_there(void **state)
+{
+	struct pair *p = *state;
+
+	assert_true(without_memory(p, "agent") > 20);
+	assert_true(without_memory(p, "rpc-enrol") > 2);
+	pair_check(p, "enrolment");
+	pair_verify_log(p);
+}
+
+/* Of what may still be used there are 16 for an agent: what was used for a key that it has no more
+ * is none of them. */
+static void tokens__that_were_used_leave_room_for_others(void **state)
+{
+	Ros2__V1__CreateAgentTokenRequest q = ROS2__V1__CREATE_AGENT_TOKEN_REQUEST__INIT;
+	Ros2__V1__CreateAgentTokenReply *reply = NULL;
+	struct ros2_err err = ROS2_ERR_INIT;
+	struct pair *p = *state;
+	struct join_token t;
+	char dir[300];
+
+	for (int i = 0; i < 20; i++) {
+		new_dir(p, dir);
+		pair_token(p, "dpu-0", &t);
+		assert_int_equal(enrol(p, dir, &t, &err), 0);
+		join_token_fini(&t);
+	}
+	/* The last that was used is for the key that the agent has. */
+	for (int i = 0; i < 15; i++)
+		free(sf_token(p->f, "dpu-0", 0));
+	q.agent = (char *)"dpu-0";
+	assert_int_not_equal(
+		ros2_v1_admin_create_agent_token_sync(p->f->admin, &q, 10000, &reply, &err), 0);
+	assert_int_equal(err.status, ROS2_LIMIT);
+	assert_non_null(strstr(err.msg, "16 tokens"));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(tokens__that_were_used_leave_room_for_others,
+	                                        pair_setup, pair_teardown),
+		cmocka_unit_test_setup_teardown(enrol__without_memory_is_whole_or_not_there,
+	                                        pair_setup, pair_teardown),
 		cmocka_unit_test_setup_teardown(enrol__cut_at_each_message, pair_setup,
 	                                        pair_teardown),
 	};
