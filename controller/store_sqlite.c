@@ -421,17 +421,41 @@ static int sqlite_begin(void *backend, struct ros2_err *err)
 	return run(backend, err, ST_BEGIN, "");
 }
 
-static int sqlite_commit(void *backend, struct ros2_err *err)
-{
-	return run(backend, err, ST_COMMIT, "");
-}
-
 static void sqlite_rollback(void *backend)
 {
 	struct backend *b = backend;
 
 	if (!sqlite3_get_autocommit(b->db))
 		sqlite3_exec(b->db, "ROLLBACK", NULL, NULL, NULL);
+}
+
+/* SQLite may be out of memory for the log's index when the frames of a commit are in the log, and
+ * synced: what is refused then would be there after the next start. The next commit overwrites
+ * them, so one is made, that leaves nothing behind; where that fails, too, nobody knows what a
+ * start finds, and the store ends. */
+static int take_back(struct backend *b, struct ros2_err *err)
+{
+	static const char name[] = "taken back";
+	struct ros2_err why = ROS2_ERR_INIT;
+	int r;
+
+	sqlite_rollback(b);
+	r = run(b, &why, ST_BEGIN, "");
+	/* A page that is written: what leaves it as it is would not be (btreeOverwriteContent). */
+	r = r ? r : run(b, &why, ST_META_PUT, "tb", name, name, sizeof(name));
+	r = r ? r : run(b, &why, ST_META_DELETE, "t", name);
+	r = r ? r : run(b, &why, ST_COMMIT, "");
+	if (!r)
+		return -ENOMEM;
+	return ros2_err_set(err, -EIO, "a commit was refused, and cannot be taken back: %s",
+	                    why.msg);
+}
+
+static int sqlite_commit(void *backend, struct ros2_err *err)
+{
+	int r = run(backend, err, ST_COMMIT, "");
+
+	return r == -ENOMEM ? take_back(backend, err) : r;
 }
 
 static int put_object(struct backend *b, const struct store_object *o, struct ros2_err *err)

@@ -14,6 +14,7 @@ struct sqlite3_stmt;
 	X(BEGIN, "BEGIN IMMEDIATE")                                                                \
 	X(COMMIT, "COMMIT")                                                                        \
 	X(META_PUT, "INSERT OR REPLACE INTO meta VALUES(?,?)")                                     \
+	X(META_DELETE, "DELETE FROM meta WHERE key=?")                                             \
 	X(META_GET, "SELECT value FROM meta WHERE key=?")                                          \
 	X(OBJECT_PUT, "INSERT OR REPLACE INTO objects VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?)")        \
 	X(OBJECT_DELETE, "DELETE FROM objects WHERE kind=? AND name=?")                            \

@@ -165,6 +165,10 @@ static int p_device(sqlite3_file *f)
 
 static int p_shm_map(sqlite3_file *f, int page, int size, int extend, void volatile **ret)
 {
+	if (opts.no_shm_memory && page > 0) {
+		*ret = NULL;
+		return SQLITE_NOMEM;
+	}
 	return of(f)->real->pMethods->xShmMap(of(f)->real, page, size, extend, ret);
 }
 

@@ -22,6 +22,7 @@ struct power_vfs_opts {
 	uint64_t fail_write_at;
 	int write_errno;
 	bool write_for_good;
+	bool no_shm_memory; /* for more than the first page of the log's index */
 	/* Of the write-ahead log it says that it worked, and does nothing: a negative control. */
 	bool write_lies;
 };

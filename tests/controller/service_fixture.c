@@ -15,7 +15,7 @@ static char base[64];
 const char *sf_path(const char *fmt, ...)
 {
 	static char bufs[32][512];
-	static unsigned next;
+	static _Atomic unsigned next;
 	char *out = bufs[next++ % 32];
 	va_list ap;
 	int n = snprintf(out, 512, "%s/", base);
@@ -240,7 +240,7 @@ const char *sf_tenant(const char *name, const char *grant_lifetime, const char *
                       const char *agents)
 {
 	static char bufs[8][2048];
-	static unsigned next;
+	static _Atomic unsigned next;
 	char *out = bufs[next++ % 8];
 
 	snprintf(out, 2048,

@@ -264,7 +264,7 @@ static void grant__does_not_come_back_when_the_process_ended_in_between(void **s
 	fake_free(&agent);
 }
 
-static bool no_settling; /* the control */
+static _Atomic bool no_settling; /* the control */
 
 int __real_ctl_grants_settle(struct ctl *c, struct ros2_err *err);
 int __wrap_ctl_grants_settle(struct ctl *c, struct ros2_err *err);

@@ -443,6 +443,69 @@ static void store__keeps_what_a_start_after_a_failed_sync_acknowledges(void **st
 	assert_true(ended > 20 / stride());
 }
 
+/* ---- no memory for the log's index ---- */
+
+#define BIG_DOC   (60 * 1024)
+#define INDEX_MAX 4062 /* frames in its first page (SQLite's walformat.html, 2.2) */
+
+/* A transaction of some hundred frames. */
+static int commit_big(unsigned n)
+{
+	static char doc[BIG_DOC];
+	struct store_txn *t = store_txn_new();
+	char name[16];
+
+	memset(doc, 'x', sizeof(doc) - 1);
+	snprintf(name, sizeof(name), "big-%u", n);
+	for (unsigned i = 0; i < 16; i++) {
+		struct store_mut *m = store_txn_add(t, STORE_OBJECT_PUT);
+		char one[24];
+
+		snprintf(one, sizeof(one), "%s-%u", name, i);
+		m->object = (struct store_object){.kind = STORE_TENANT,
+		                                  .name = store_txn_str(t, one),
+		                                  .uid = {{1, (uint8_t)n, (uint8_t)i}},
+		                                  .version = 1,
+		                                  .file = "t.yaml",
+		                                  .doc = doc,
+		                                  .state_reason = ""};
+	}
+	return fixture_commit(&fix, t);
+}
+
+/* Refused when its frames are in the log and synced; then the machine is lost at once. How many
+ * transactions there are beyond those that were acknowledged. */
+static int64_t refused_by_the_index(void)
+{
+	int64_t there;
+	unsigned n = 0;
+	int r = 0;
+
+	begin_run(false);
+	power_vfs_use(&(struct power_vfs_opts){.disk = run.disk, .no_shm_memory = true});
+	assert_true(open_store());
+	while (!r && n < INDEX_MAX / 100) {
+		r = commit_big(n);
+		n += !r;
+	}
+	assert_int_equal(r, -ENOMEM);
+	disk_arm(run.disk, 0);
+	disk_call(run.disk);
+	fixture_close(&fix);
+	disk_restore(run.disk, DISK_LOSE_UNSYNCED, SEED);
+	power_vfs_use(&(struct power_vfs_opts){.disk = run.disk});
+	assert_true(open_store());
+	there = fixture_sql(&fix, "SELECT count(*) FROM objects WHERE name LIKE 'big-%'");
+	fixture_close(&fix);
+	disk_free(run.disk);
+	return there - 16 * (int64_t)n;
+}
+
+static void store__has_nothing_of_what_it_refused_after_a_power_cut(void **state)
+{
+	assert_int_equal(refused_by_the_index(), 0);
+}
+
 /* ---- writes that fail ---- */
 
 /* NULL, or what is wrong with what those who asked heard. */
@@ -565,6 +628,7 @@ static void power__sweep_finds_the_losses_of_a_sync_that_does_nothing(void **sta
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(store__has_nothing_of_what_it_refused_after_a_power_cut),
 		cmocka_unit_test(store__keeps_what_it_acknowledged_when_the_unsynced_is_gone),
 		cmocka_unit_test(store__keeps_what_it_acknowledged_when_the_unsynced_is_torn),
 		cmocka_unit_test(
