@@ -131,8 +131,9 @@ struct dp_file {
 	/* flush.c; the lists are its reactor's */
 	_Atomic uint32_t turn;  /* odd: a flush is with the engine */
 	_Atomic uint32_t calls; /* flushes by call that are under way */
-	struct list flushes;    /* requests that stand by */
-	struct list led;        /* those for which the one with the engine is, too */
+	_Atomic uint32_t calls_begun;
+	struct list flushes; /* requests that stand by */
+	struct list led;     /* those for which the one with the engine is, too */
 };
 /* On a worker: the engine's answer, or -EBUSY with words. */
 int flush_by_call(struct dp_file *f, struct ros2_err *err);

@@ -90,11 +90,11 @@ void flush_answer(struct reactor *r, struct dp_file *f, int64_t res)
 
 int flush_by_call(struct dp_file *f, struct ros2_err *err)
 {
-	uint32_t turn = atomic_load(&f->turn);
+	uint32_t turn = atomic_load(&f->turn), mine = atomic_fetch_add(&f->calls_begun, 1) + 1;
 	bool alone = atomic_fetch_add(&f->calls, 1) == 0 && !(turn & 1);
 	int rc = f->mount->engine->ops->fsync(f->file, err);
 
-	alone = alone && atomic_load(&f->turn) == turn;
+	alone = alone && atomic_load(&f->turn) == turn && atomic_load(&f->calls_begun) == mine;
 	atomic_fetch_sub(&f->calls, 1);
 	if (rc < 0 || alone || !f->mount->engine->ops->flushes_in_turn)
 		return rc;
