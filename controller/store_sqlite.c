@@ -24,6 +24,8 @@
 #define COMPACT_BUSY_MS  20
 #define WAL_SIZE_LIMIT   (64 << 20)
 #define RESTART_PAGES    64 /* few enough to be moved while commits wait */
+#define INDEX_PAGE_SIZE  32768 /* SQLite's walformat.html, 2.2 */
+#define INDEX_PAGES      16    /* for a log of 256 MiB: more than it comes to */
 #define AUDIT_COLUMN_MAX 256
 
 static const char schema_1[] =
@@ -335,6 +337,21 @@ static int migrate(struct backend *b, int64_t from, struct ros2_err *err)
 	return 0;
 }
 
+/* The index of the log grows with the log, at commits whose frames are in it already: a disk that is
+ * full just then, or a want of memory, would leave a commit that was refused. So its pages are there
+ * before. Where they cannot be had, commits go on, as far as the index reaches; each compaction tries
+ * again. Thread: that of the compactor, or none yet. */
+static void reserve_index(struct backend *b)
+{
+	void volatile *page;
+	sqlite3_file *f = NULL;
+
+	if (sqlite3_file_control(b->compactor, "main", SQLITE_FCNTL_FILE_POINTER, &f) != SQLITE_OK)
+		return;
+	if (f && f->pMethods && f->pMethods->iVersion >= 2)
+		f->pMethods->xShmMap(f, INDEX_PAGES - 1, INDEX_PAGE_SIZE, 1, &page);
+}
+
 static void sqlite_close(void *backend)
 {
 	struct backend *b = backend;
@@ -389,6 +406,7 @@ static int open_all(struct backend *b, const struct store_opts *o, struct ros2_e
 		return sqlite_say(b, b->compactor, sqlite3_extended_errcode(b->compactor),
 		                  "cannot read", err);
 	sqlite3_busy_timeout(b->compactor, COMPACT_BUSY_MS);
+	reserve_index(b);
 	b->page_size = (uint64_t)sqlite_pragma_int(b->db, "PRAGMA page_size");
 	sqlite3_wal_hook(b->db, on_wal, b);
 	return 0;
@@ -720,6 +738,7 @@ static int sqlite_compact(void *backend, bool hard)
 	int64_t left, before = INT64_MAX;
 	int log, done, rc;
 
+	reserve_index(b);
 	rc = move_passive(b, &log, &done);
 	left = (int64_t)atomic_load(&b->wal_pages) - done;
 	while (rc == SQLITE_OK && hard && done == log && left > RESTART_PAGES && left < before) {

@@ -23,7 +23,8 @@ struct power_file {
 static struct power_vfs_opts opts;
 static sqlite3_vfs *unix_vfs, power_vfs;
 static _Atomic uint64_t syncs, writes;
-static _Atomic bool is_full, no_sync;
+static _Atomic bool is_full, no_sync, index_is_full;
+static _Atomic int index_page; /* the last there is */
 
 static struct power_file *of(sqlite3_file *f)
 {
@@ -165,11 +166,17 @@ static int p_device(sqlite3_file *f)
 
 static int p_shm_map(sqlite3_file *f, int page, int size, int extend, void volatile **ret)
 {
-	if (opts.no_shm_memory && page > 0) {
-		*ret = NULL;
+	int rc;
+
+	*ret = NULL;
+	if (opts.no_shm_memory && page > 0)
 		return SQLITE_NOMEM;
-	}
-	return of(f)->real->pMethods->xShmMap(of(f)->real, page, size, extend, ret);
+	if (extend && page > atomic_load(&index_page) && atomic_load(&index_is_full))
+		return SQLITE_IOERR_SHMSIZE; /* unix tells no errno here */
+	rc = of(f)->real->pMethods->xShmMap(of(f)->real, page, size, extend, ret);
+	if (rc == SQLITE_OK && extend && page > atomic_load(&index_page))
+		atomic_store(&index_page, page);
+	return rc;
 }
 
 static int p_shm_lock(sqlite3_file *f, int off, int n, int flags)
@@ -279,6 +286,8 @@ void power_vfs_use(const struct power_vfs_opts *o)
 	atomic_store(&syncs, 0);
 	atomic_store(&writes, 0);
 	atomic_store(&no_sync, false);
+	atomic_store(&index_is_full, false);
+	atomic_store(&index_page, 0);
 	if (unix_vfs)
 		return;
 	unix_vfs = sqlite3_vfs_find("unix");
@@ -295,6 +304,11 @@ void power_vfs_use(const struct power_vfs_opts *o)
 void power_vfs_full(bool full)
 {
 	atomic_store(&is_full, full);
+}
+
+void power_vfs_index_full(void)
+{
+	atomic_store(&index_is_full, true);
 }
 
 void power_vfs_fail_sync(void)

@@ -32,5 +32,7 @@ uint64_t power_vfs_syncs(void);  /* since power_vfs_use */
 uint64_t power_vfs_writes(void); /* and truncations and deletions */
 /* From now on no write finds space, or each does; any thread. */
 void power_vfs_full(bool full);
+/* From now on the index of the log does not get longer: its disk is full. */
+void power_vfs_index_full(void);
 void power_vfs_fail_sync(void); /* from now on no sync works; any thread */
 #endif

@@ -18,6 +18,7 @@
 #include <errno.h>
 #include <semaphore.h>
 #include <sqlite3.h>
+#include <sys/stat.h>
 
 #define SAMPLED_AT_LEAST 5  /* however slow the machine is */
 #define EVERY_UP_TO      40 /* cuts at each of the first calls; then a seeded sample */
@@ -447,6 +448,7 @@ static void store__keeps_what_a_start_after_a_failed_sync_acknowledges(void **st
 
 #define BIG_DOC   (60 * 1024)
 #define INDEX_MAX 4062 /* frames in its first page (SQLite's walformat.html, 2.2) */
+#define PAGE      4096
 
 /* A transaction of some hundred frames. */
 static int commit_big(unsigned n)
@@ -504,6 +506,26 @@ static int64_t refused_by_the_index(void)
 static void store__has_nothing_of_what_it_refused_after_a_power_cut(void **state)
 {
 	assert_int_equal(refused_by_the_index(), 0);
+}
+
+/* The disk is full when the log's index would grow: no commit is refused for that, and none ends the
+ * store, for the index is there already. Nothing is moved out of the log here (said_wal_bytes). */
+static void store__commits_where_the_index_of_the_log_cannot_grow(void **state)
+{
+	char path[128];
+	struct stat st;
+
+	begin_run(false);
+	power_vfs_use(&(struct power_vfs_opts){.disk = run.disk});
+	assert_true(open_store());
+	power_vfs_index_full();
+	for (unsigned n = 0; n < INDEX_MAX / 100; n++)
+		assert_int_equal(commit_big(n), 0);
+	fixture_path(&fix, "ros2.db-wal", path);
+	assert_int_equal(stat(path, &st), 0);
+	assert_true(st.st_size / PAGE > INDEX_MAX);
+	fixture_close(&fix);
+	disk_free(run.disk);
 }
 
 /* ---- writes that fail ---- */
@@ -629,6 +651,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(store__has_nothing_of_what_it_refused_after_a_power_cut),
+		cmocka_unit_test(store__commits_where_the_index_of_the_log_cannot_grow),
 		cmocka_unit_test(store__keeps_what_it_acknowledged_when_the_unsynced_is_gone),
 		cmocka_unit_test(store__keeps_what_it_acknowledged_when_the_unsynced_is_torn),
 		cmocka_unit_test(
