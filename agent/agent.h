@@ -53,7 +53,8 @@ struct agent_opts {
 	 * that have proved nothing, per reactor. */
 	uint32_t tenant_connections, tenant_connections_per_address;
 	uint32_t unproved_connections, unproved_connections_per_address;
-	uint64_t spool_quota_bytes; /* 0 = default */
+	uint64_t spool_quota_bytes;    /* 0 = default */
+	uint32_t tenant_records_per_s; /* 0 = default: service.h */
 	/* 0 = default; the snapshot is written anew beyond twice its content plus this */
 	uint64_t snapshot_slack_bytes;
 	/* 0 = default; of a revocation log below this nothing is left out */

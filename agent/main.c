@@ -79,6 +79,10 @@ static const char usage[] =
 	"  --unproved-connections ALL[,EACH]  most data connections over TCP or shared memory\n"
 	"                          of a reactor that have proved nothing yet, and of one\n"
 	"                          address or user (64,64)\n"
+	"  --tenant-records N      what one tenant may have done that is recorded (sessions, "
+	"mounts,\n"
+	"                          opens, names, regions), a second; after a quiet hour an hour's\n"
+	"                          worth at once (200)\n"
 	"  --spool-bytes N         most bytes of audit records waiting for the controller (64 "
 	"MiB)\n"
 	"  --metrics-listen H:P    serves /metrics for Prometheus there; not encrypted (off)\n"
@@ -129,6 +133,20 @@ static int parse_caps(const char *flag, const char *s, uint32_t max, uint32_t *a
 	return r;
 }
 
+/* None at all would let nobody in. */
+static int set_records(struct program *p, const char *s)
+{
+	uint64_t n = 0;
+	int r = parse_number("tenant-records", s, 1000000, &n);
+
+	if (!r && !n) {
+		fprintf(stderr, "ros2-agent: --tenant-records: expected 1 to 1000000, found 0\n");
+		r = -EINVAL;
+	}
+	p->o.tenant_records_per_s = (uint32_t)n;
+	return r;
+}
+
 enum {
 	F_NAME = 256,
 	F_STATE,
@@ -143,6 +161,7 @@ enum {
 	F_IO,
 	F_CONNECTIONS,
 	F_UNPROVED,
+	F_RECORDS,
 	F_SPOOL,
 	F_RDMA_DEVICE,
 	F_RDMA_HOST,
@@ -219,6 +238,8 @@ static int set_flag(struct program *p, int flag, const char *v)
 		return parse_caps("unproved-connections", v, DP_UNPROVED_MAX,
 		                  &p->o.unproved_connections,
 		                  &p->o.unproved_connections_per_address);
+	case F_RECORDS:
+		return set_records(p, v);
 	case F_SPOOL:
 		if (parse_number("spool-bytes", v, 1ull << 40, &n) < 0)
 			return -EINVAL;
@@ -277,6 +298,7 @@ static int parse_flags(struct program *p, int argc, char **argv)
 		{"io-features", required_argument, NULL, F_IO},
 		{"tenant-connections", required_argument, NULL, F_CONNECTIONS},
 		{"unproved-connections", required_argument, NULL, F_UNPROVED},
+		{"tenant-records", required_argument, NULL, F_RECORDS},
 		{"spool-bytes", required_argument, NULL, F_SPOOL},
 		{"metrics-listen", required_argument, NULL, F_METRICS},
 		{"metrics-allow-remote", no_argument, NULL, F_METRICS_REMOTE},

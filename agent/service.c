@@ -26,6 +26,7 @@ struct service_share {
 struct service_tenant {
 	struct ros2_uid uid;
 	struct service_share verbs, keeps;
+	uint64_t records_ns; /* boottime at which none of its records would count any more */
 	UT_hash_handle hh;
 };
 
@@ -113,8 +114,8 @@ void op_ignore(void *arg, const struct dp_result *res)
 {
 }
 
-struct agent_audit_event op_event(const struct service_op *op, const char *action,
-                                  char uid_buf[ROS2_UID_STR_LEN])
+static struct agent_audit_event event_of(const struct service_op *op, const char *action,
+                                         char uid_buf[ROS2_UID_STR_LEN])
 {
 	struct agent_audit_event ev = {
 		.action = action,
@@ -131,6 +132,20 @@ struct agent_audit_event op_event(const struct service_op *op, const char *actio
 	ev.details[0] = (struct agent_audit_detail){"session", uid_buf};
 	ev.n_details = 1;
 	return ev;
+}
+
+static uint32_t records_per_s(const struct agent *a)
+{
+	return a->o.tenant_records_per_s ? a->o.tenant_records_per_s : SERVICE_RECORDS_PER_S;
+}
+
+struct agent_audit_event op_event(const struct service_op *op, const char *action,
+                                  char uid_buf[ROS2_UID_STR_LEN])
+{
+	struct service_tenant *t = op->account;
+
+	t->records_ns = MAX(t->records_ns, clock_boottime_ns()) + NS_PER_S / records_per_s(op->a);
+	return event_of(op, action, uid_buf);
 }
 
 void op_event_outcome(struct agent_audit_event *ev, const struct dp_result *res)
@@ -177,7 +192,7 @@ static bool is_refusal(const struct service_op *op, enum ros2_status st)
 static void record_refusal(const struct service_op *op, const struct ros2_err *err)
 {
 	char uid[ROS2_UID_STR_LEN];
-	struct agent_audit_event ev = op_event(op, op->row->denied, uid);
+	struct agent_audit_event ev = event_of(op, op->row->denied, uid);
 
 	ev.result = AGENT_AUDIT_DENIED;
 	ev.status = err->status;
@@ -242,11 +257,34 @@ struct agent_session *op_result(struct service_op *op, const struct dp_result *r
 	return NULL;
 }
 
+/* Each record is one of what was done, stays in the log for good and has a disk to fill that is
+ * everybody's: that a call is allowed does not make it free. */
+static int check_records(const struct service_op *op, struct ros2_err *err)
+{
+	uint64_t most_ns = clock_boottime_ns() + SERVICE_RECORDS_SAVED_NS;
+	uint64_t its_ns = op->account->records_ns;
+
+	if (its_ns <= most_ns || AGENT_SWITCH(no_record_limit))
+		return 0;
+	return ros2_err_named(err, ROS2_RATE,
+	                      "tenant %s: --tenant-records is %u a second, and it has had an "
+	                      "hour's worth recorded at once: try again in %llu ms",
+	                      op->tenant_name, records_per_s(op->a),
+	                      (unsigned long long)((its_ns - most_ns) / NS_PER_MS + 1));
+}
+
+int op_room(const struct service_op *op, struct ros2_err *err)
+{
+	int r = AGENT_SWITCH(no_spool_room) ? 0 : spool_room(op->a->spool, &op->tenant, err);
+
+	return r ? r : check_records(op, err);
+}
+
 int op_check_room(struct service_op *op)
 {
 	struct ros2_err err = ROS2_ERR_INIT;
 
-	if (AGENT_SWITCH(no_spool_room) || spool_room(op->a->spool, &op->tenant, &err) == 0)
+	if (op_room(op, &err) == 0)
 		return 0;
 	op_fail_err(op, &err);
 	return -1;
@@ -313,6 +351,7 @@ static int check_account(struct service_op *op, struct ros2_err *err)
 
 	if (!t)
 		return ros2_err_named(err, ROS2_BUSY, "too many tenants");
+	op->account = t;
 	share = op->row->keeps ? &t->keeps : &t->verbs;
 	r = check_rate(op, share, err);
 	if (r < 0)

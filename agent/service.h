@@ -15,6 +15,10 @@
 #define SERVICE_MESSAGE_MAX      (256u * 1024) /* bytes, either way */
 #define SERVICE_CALLS_PER_TENANT 256           /* in flight */
 #define SERVICE_KEEPS_PER_S      5000          /* per tenant: of what keeps or gives up */
+/* Of what a tenant has had done, records a second, and how much of it at once when there were none
+ * before: agent_opts.tenant_records_per_s. */
+#define SERVICE_RECORDS_PER_S    200
+#define SERVICE_RECORDS_SAVED_NS (3600 * NS_PER_S)
 
 int service_new(struct agent *a, struct service **ret, struct ros2_err *err);
 int service_start(struct service *s, struct ros2_err *err);
@@ -40,6 +44,7 @@ struct service_op {
 	struct rpc_call *call;
 	const struct service_row *row;
 	struct service_share *share;
+	struct service_tenant *account; /* NULL: a stranger's call, which is refused */
 	struct ros2_uid tenant, session; /* session zero: OpenSession */
 	char tenant_name[ROS2_NAME_MAX + 1], principal[ROS2_SPIFFE_MAX + 1], peer[64];
 	uint64_t policy_version;
@@ -82,9 +87,11 @@ void op_fail_err(struct service_op *op, const struct ros2_err *err);
  * NULL: with why it ended, or with OUTCOME_UNKNOWN if the call changed something: CLOSED is said of
  * what was not begun, and libros2 makes it again. */
 struct agent_session *op_session(struct service_op *op);
-/* The spool has room for another record of its tenant: asked before the data plane does what will
- * be recorded. Otherwise the call is answered, and -1. */
+/* The spool has room for another record of its tenant, and the tenant has not had too many: asked
+ * before the data plane does what will be recorded. Otherwise the call is answered, and -1. */
 int op_check_room(struct service_op *op);
+/* The same, and nothing is answered. -errno, NOT_DURABLE, BUSY or RATE. */
+int op_room(const struct service_op *op, struct ros2_err *err);
 /* The op's session lives and the data plane said yes; otherwise the call is answered, and NULL. */
 struct agent_session *op_result(struct service_op *op, const struct dp_result *res);
 /* Before op_result. It was carried out, or may have been, and is recorded whatever became of its

@@ -4,7 +4,8 @@
  * is: beta gets alpha's handle and closes alpha's session only when the check is off. How many
  * calls: alpha gets exactly what its document gives it, and more only when the check is off; time
  * is what the test says, so that a slow machine, which would not reach the rate, counts the same.
- * How many records: what alpha does to names leaves beta its room in the spool.
+ * How many records: what alpha does to names leaves beta its room in the spool, and everybody the
+ * disk that the log is on.
  */
 #include "agent/service.h"
 #include "agent/test_switches.h"
@@ -40,13 +41,18 @@ static void clock_release(void)
 	held_ns = 0;
 }
 
-static enum ros2_status mount_as(struct rpc_channel *c, struct ros2_uid *s)
+static enum ros2_status mount_and_hear(struct rpc_channel *c, struct ros2_uid *s, char words[320])
 {
 	Ros2__V1__MountRequest req = ROS2__V1__MOUNT_REQUEST__INIT;
 
 	req.session_uid = (ProtobufCBinaryData){16, s->b};
 	req.namespace_name = (char *)"data";
-	return world_call(c, &ros2_v1_tenant_mount, &req.base, NULL, NULL);
+	return world_call(c, &ros2_v1_tenant_mount, &req.base, NULL, words);
+}
+
+static enum ros2_status mount_as(struct rpc_channel *c, struct ros2_uid *s)
+{
+	return mount_and_hear(c, s, NULL);
 }
 
 static enum ros2_status close_as(struct rpc_channel *c, struct ros2_uid *s)
@@ -140,12 +146,13 @@ static struct ros2_uid connected_session(struct world *w, struct rpc_channel *c)
 	return ev.session;
 }
 
-static void verbs_start(struct verbs *v, uint64_t spool_quota)
+static void verbs_start_with(struct verbs *v, uint64_t spool_quota, uint32_t records_per_s)
 {
 	v->w = calloc(1, sizeof(*v->w));
 	fix_verbs_per_s = VERBS;
 	world_start(v->w);
 	v->w->spool_quota = spool_quota;
+	v->w->records_per_s = records_per_s;
 	world_agent_start(v->w);
 	world_populate(v->w);
 	fix_verbs_per_s = 0;
@@ -154,6 +161,11 @@ static void verbs_start(struct verbs *v, uint64_t spool_quota)
 	v->sa = connected_session(v->w, v->a);
 	v->sb = connected_session(v->w, v->b);
 	v->key = register_as(v->a, &v->sa);
+}
+
+static void verbs_start(struct verbs *v, uint64_t spool_quota)
+{
+	verbs_start_with(v, spool_quota, 0);
 }
 
 static void verbs_stop(struct verbs *v)
@@ -367,6 +379,75 @@ static void control__room_for_records(void **state)
 	verbs_stop(&v);
 }
 
+/* ---- the rate of records ---- */
+
+#define AN_HOUR 3600 /* of one record a second */
+
+static void records_start(struct verbs *v)
+{
+	verbs_start_with(v, 0, 1);
+	agent_test_switches.no_verb_limit = true;
+	assert_int_equal(mount_as(v->a, &v->sa), ROS2_OK);
+	assert_int_equal(mount_as(v->b, &v->sb), ROS2_OK);
+	clock_hold();
+}
+
+static void records_stop(struct verbs *v)
+{
+	agent_test_switches.no_verb_limit = false;
+	clock_release();
+	verbs_stop(v);
+}
+
+/* What alpha is allowed to do, and told of in the log for good, until it is refused: how often. */
+static unsigned mkdirs_of_alpha(struct verbs *v, unsigned most)
+{
+	enum ros2_status st = ROS2_OK;
+	unsigned n = 0;
+
+	while (n < most && (st = path_as(v->a, &ros2_v1_tenant_mkdir, &v->sa)) == ROS2_OK)
+		n++;
+	if (st != ROS2_OK)
+		assert_int_equal(st, ROS2_RATE);
+	return n;
+}
+
+static void tenant__has_an_hour_of_records_at_once_and_then_its_rate(void **state)
+{
+	struct verbs v;
+	char words[320];
+
+	(void)state;
+	records_start(&v);
+	/* Less what came before: a session, a region, a mount, and a second of a slow machine. */
+	assert_in_range(mkdirs_of_alpha(&v, 2 * AN_HOUR), AN_HOUR - 4, AN_HOUR + 20);
+	assert_int_equal(mkdirs_of_alpha(&v, 1), 0);
+	assert_int_equal(mount_and_hear(v.a, &v.sa, words), ROS2_RATE);
+	assert_non_null(strstr(words, "--tenant-records is 1 a second"));
+	for (unsigned i = 0; i < 5; i++) {
+		held_ns += 3 * NS_PER_S;
+		assert_int_equal(mkdirs_of_alpha(&v, 10), 3);
+	}
+	/* It keeps and gives up what it has, and its neighbour has its own. */
+	others_are_served(&v);
+	assert_int_equal(path_as(v.b, &ros2_v1_tenant_mkdir, &v.sb), ROS2_OK);
+	assert_int_equal(close_as(v.a, &v.sa), ROS2_OK);
+	records_stop(&v);
+}
+
+static void control__rate_of_records(void **state)
+{
+	struct verbs v;
+
+	(void)state;
+	records_start(&v);
+	agent_test_switches.no_record_limit = true;
+	assert_int_equal(mkdirs_of_alpha(&v, AN_HOUR + 100), AN_HOUR + 100);
+	agent_test_switches.no_record_limit = false;
+	assert_int_equal(mkdirs_of_alpha(&v, 1), 0);
+	records_stop(&v);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -376,6 +457,8 @@ int main(void)
 		cmocka_unit_test(refusal__of_what_is_malformed_is_recorded),
 		cmocka_unit_test(tenant__that_renames_leaves_its_neighbour_room_for_records),
 		cmocka_unit_test(control__room_for_records),
+		cmocka_unit_test(tenant__has_an_hour_of_records_at_once_and_then_its_rate),
+		cmocka_unit_test(control__rate_of_records),
 	};
 
 	log_set_level_str("error");

@@ -53,6 +53,7 @@ struct world {
 	const char *rdma_device; /* likewise */
 	const char *shm_dir;     /* likewise */
 	uint64_t spool_quota;    /* likewise, bytes; 0: the agent's own */
+	uint32_t records_per_s;  /* likewise, agent_opts.tenant_records_per_s */
 	struct loop *loop;
 	struct agent *agent;
 	bool ready;
