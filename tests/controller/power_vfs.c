@@ -22,8 +22,8 @@ struct power_file {
 
 static struct power_vfs_opts opts;
 static sqlite3_vfs *unix_vfs, power_vfs;
-static _Atomic uint64_t syncs, writes;
-static _Atomic bool is_full, no_sync, index_is_full;
+static _Atomic uint64_t syncs, writes, calls_after_shm;
+static _Atomic bool is_full, no_sync, index_is_full, shm_refused;
 static _Atomic int index_page; /* the last there is */
 
 static struct power_file *of(sqlite3_file *f)
@@ -55,6 +55,12 @@ static bool fails_now(void)
 	return true;
 }
 
+static bool fails_after_shm(void)
+{
+	return opts.fail_after_shm && atomic_load(&shm_refused) &&
+	       atomic_fetch_add(&calls_after_shm, 1) + 1 >= opts.fail_after_shm;
+}
+
 static int write_some(sqlite3_file *f, const void *p, int n, sqlite3_int64 off)
 {
 	int rc = of(f)->real->pMethods->xWrite(of(f)->real, p, n, off);
@@ -72,6 +78,8 @@ static int p_write(sqlite3_file *f, const void *p, int n, sqlite3_int64 off)
 	if (of(f)->inode >= 0 && !disk_is_off(opts.disk) && atomic_load(&is_full))
 		return SQLITE_FULL;
 	if (of(f)->inode >= 0 && !disk_call(opts.disk))
+		return SQLITE_IOERR_WRITE;
+	if (of(f)->inode >= 0 && fails_after_shm())
 		return SQLITE_IOERR_WRITE;
 	if (of(f)->inode >= 0 && fails_now() && (!opts.write_lies || of(f)->is_wal)) {
 		if (opts.write_lies)
@@ -107,7 +115,7 @@ static int p_sync(sqlite3_file *f, int flags)
 
 	if (p->inode < 0)
 		return SQLITE_OK;
-	if (!disk_call(opts.disk) || atomic_load(&no_sync) ||
+	if (!disk_call(opts.disk) || atomic_load(&no_sync) || fails_after_shm() ||
 	    (opts.fail_sync_at && n >= opts.fail_sync_at))
 		return SQLITE_IOERR_FSYNC;
 	if (n == opts.forget_sync_at) {
@@ -169,8 +177,11 @@ static int p_shm_map(sqlite3_file *f, int page, int size, int extend, void volat
 	int rc;
 
 	*ret = NULL;
-	if (opts.no_shm_memory && page > 0)
+	if (opts.no_shm_memory && page > 0) {
+		if (page == 1) /* a commit's; what is kept ready is more at once */
+			atomic_store(&shm_refused, true);
 		return SQLITE_NOMEM;
+	}
 	if (extend && page > atomic_load(&index_page) && atomic_load(&index_is_full))
 		return SQLITE_IOERR_SHMSIZE; /* unix tells no errno here */
 	rc = of(f)->real->pMethods->xShmMap(of(f)->real, page, size, extend, ret);
@@ -285,9 +296,11 @@ void power_vfs_use(const struct power_vfs_opts *o)
 	opts = *o;
 	atomic_store(&syncs, 0);
 	atomic_store(&writes, 0);
+	atomic_store(&calls_after_shm, 0);
 	atomic_store(&no_sync, false);
 	atomic_store(&index_is_full, false);
 	atomic_store(&index_page, 0);
+	atomic_store(&shm_refused, false);
 	if (unix_vfs)
 		return;
 	unix_vfs = sqlite3_vfs_find("unix");

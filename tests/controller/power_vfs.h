@@ -23,6 +23,9 @@ struct power_vfs_opts {
 	int write_errno;
 	bool write_for_good;
 	bool no_shm_memory; /* for more than the first page of the log's index */
+	/* Once that was missing, the n-th write or sync after it fails, and each that follows; 0:
+	 * none. */
+	uint64_t fail_after_shm;
 	/* Of the write-ahead log it says that it worked, and does nothing: a negative control. */
 	bool write_lies;
 };

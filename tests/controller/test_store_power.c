@@ -84,10 +84,12 @@ static struct run {
 } run;
 
 static _Atomic unsigned fatals;
-static _Atomic bool fatal_ends; /* as the program: it writes nothing more */
+static struct ros2_err fatal_why; /* the store is closed, or has answered, before it is read */
+static _Atomic bool fatal_ends;   /* as the program: it writes nothing more */
 
 static void on_fatal(void *arg, const struct ros2_err *why)
 {
+	fatal_why = *why;
 	atomic_fetch_add(&fatals, 1);
 	if (!atomic_load(&fatal_ends))
 		return;
@@ -455,8 +457,11 @@ static int commit_big(unsigned n)
 {
 	static char doc[BIG_DOC];
 	struct store_txn *t = store_txn_new();
+	struct store_draft *d = store_txn_audit(t);
 	char name[16];
 
+	d->action = "tenant.apply";
+	d->actor = "system";
 	memset(doc, 'x', sizeof(doc) - 1);
 	snprintf(name, sizeof(name), "big-%u", n);
 	for (unsigned i = 0; i < 16; i++) {
@@ -475,37 +480,118 @@ static int commit_big(unsigned n)
 	return fixture_commit(&fix, t);
 }
 
-/* Refused when its frames are in the log and synced; then the machine is lost at once. How many
- * transactions there are beyond those that were acknowledged. */
-static int64_t refused_by_the_index(void)
+/* Commits until one finds no memory for the index: 16 objects each were acknowledged for the *ret_n
+ * before it. What that one was told. */
+static int refused_by_the_index(uint64_t fail_after, unsigned *ret_n)
 {
-	int64_t there;
 	unsigned n = 0;
 	int r = 0;
 
 	begin_run(false);
-	power_vfs_use(&(struct power_vfs_opts){.disk = run.disk, .no_shm_memory = true});
+	power_vfs_use(&(struct power_vfs_opts){
+		.disk = run.disk, .no_shm_memory = true, .fail_after_shm = fail_after});
+	atomic_store(&fatals, 0);
 	assert_true(open_store());
 	while (!r && n < INDEX_MAX / 100) {
 		r = commit_big(n);
 		n += !r;
 	}
-	assert_int_equal(r, -ENOMEM);
+	*ret_n = n;
+	return r;
+}
+
+/* The machine is lost, or (@kill) the process only. How many transactions are there, in the tables
+ * and in the log. */
+static unsigned there_after_the_end(bool kill)
+{
+	int64_t objects;
+	struct verdict v;
+
 	disk_arm(run.disk, 0);
 	disk_call(run.disk);
 	fixture_close(&fix);
-	disk_restore(run.disk, DISK_LOSE_UNSYNCED, SEED);
+	if (!kill)
+		disk_restore(run.disk, DISK_LOSE_UNSYNCED, SEED);
+	disk_arm(run.disk, UINT64_MAX);
 	power_vfs_use(&(struct power_vfs_opts){.disk = run.disk});
 	assert_true(open_store());
-	there = fixture_sql(&fix, "SELECT count(*) FROM objects WHERE name LIKE 'big-%'");
+	objects = fixture_sql(&fix, "SELECT count(*) FROM objects WHERE name LIKE 'big-%'");
+	assert_int_equal(objects % 16, 0);
+	fixture_verify(&fix, &v);
+	assert_int_equal(v.rc, 0);
+	assert_int_equal(v.records, objects / 16);
+	assert_int_equal(commit_big(INDEX_MAX), 0);
 	fixture_close(&fix);
 	disk_free(run.disk);
-	return there - 16 * (int64_t)n;
+	return (unsigned)(objects / 16);
 }
 
 static void store__has_nothing_of_what_it_refused_after_a_power_cut(void **state)
 {
-	assert_int_equal(refused_by_the_index(), 0);
+	unsigned n;
+
+	for (int kill = 0; kill <= 1; kill++) {
+		assert_int_equal(refused_by_the_index(0, &n), -ENOMEM);
+		assert_int_equal(atomic_load(&fatals), 0);
+		assert_int_equal(there_after_the_end(kill), n);
+	}
+}
+
+static bool is_not_taken_back(int r)
+{
+	return r == -EIO && strstr(fatal_why.msg, "cannot be taken back");
+}
+
+/* The commit that takes it back fails, too, at its first call, at its second ... until it does not:
+ * that nobody knows what is there is said, and nothing is committed from then on. How often
+ * something was there that had been refused. */
+static unsigned fail_what_takes_back(bool kill, unsigned *ret_failed)
+{
+	const struct ros2_uid grant = {{1}}, tenant = {{2}};
+	unsigned n, wrong = 0, there;
+	int r;
+
+	*ret_failed = 0;
+	do {
+		r = refused_by_the_index(*ret_failed + 1, &n);
+		if (is_not_taken_back(r)) {
+			assert_int_equal(atomic_load(&fatals), 1);
+			assert_int_equal(commit_big(n + 1), -EIO);
+			assert_int_equal(fixture_commit(&fix, fixture_grant(&grant, &tenant)),
+			                 -EIO);
+			(*ret_failed)++;
+		}
+		there = there_after_the_end(kill);
+		assert_true(there == n || there == n + 1);
+		wrong += r == -ENOMEM && there != n;
+	} while (is_not_taken_back(r));
+	return wrong;
+}
+
+static void store__ends_when_it_cannot_take_back_what_it_refused(void **state)
+{
+	unsigned failed;
+
+	for (int kill = 0; kill <= 1; kill++) {
+		assert_int_equal(fail_what_takes_back(kill, &failed), 0);
+		assert_true(failed > 2);
+	}
+}
+
+static int commit_that_says_refused(void *b, struct ros2_err *err)
+{
+	int r = store_sqlite_ops.commit(b, err);
+
+	return r == -EIO ? -ENOMEM : r;
+}
+
+static void power__cut_finds_what_was_refused_and_not_taken_back(void **state)
+{
+	unsigned failed;
+
+	ops.commit = commit_that_says_refused;
+	assert_int_equal(fail_what_takes_back(false, &failed), 1);
+	ops.commit = store_sqlite_ops.commit;
 }
 
 /* The disk is full when the log's index would grow: no commit is refused for that, and none ends the
@@ -652,6 +738,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(store__has_nothing_of_what_it_refused_after_a_power_cut),
 		cmocka_unit_test(store__commits_where_the_index_of_the_log_cannot_grow),
+		cmocka_unit_test(store__ends_when_it_cannot_take_back_what_it_refused),
+		cmocka_unit_test(power__cut_finds_what_was_refused_and_not_taken_back),
 		cmocka_unit_test(store__keeps_what_it_acknowledged_when_the_unsynced_is_gone),
 		cmocka_unit_test(store__keeps_what_it_acknowledged_when_the_unsynced_is_torn),
 		cmocka_unit_test(
