@@ -6,6 +6,7 @@
 #include "common/util.h"
 #include "tests/await.h"
 #include <ctype.h>
+#include <sqlite3.h>
 
 static void apply__reports_every_fault_and_changes_nothing(void **state)
 {
@@ -459,6 +460,85 @@ static void token__opens_no_other_name_and_not_for_ever(void **state)
 	assert_int_not_equal(fake_enrol_with(f, &a, "dpu-1", "", &err), 0);
 }
 
+#define TOKENS_KEPT 1024
+
+/* While the controller is down. */
+static void in_database(struct sf *f, const char *sql)
+{
+	char path[128];
+	sqlite3 *db;
+
+	snprintf(path, sizeof(path), "%s/ros2.db", f->dir);
+	assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+	if (sqlite3_exec(db, sql, NULL, NULL, NULL) != SQLITE_OK)
+		fail_msg("%s", sqlite3_errmsg(db));
+	sqlite3_close(db);
+}
+
+/* Each for a key that the agent has no more. */
+static void add_used_tokens(struct sf *f, const char *agent, unsigned n)
+{
+	Ros2__V1__GetReply *r = sf_get(f, ROS2__V1__OBJECT_KIND__OBJECT_KIND_AGENT, agent);
+	unsigned long long now = clock_unix_ns() / NS_PER_S;
+	char uid[ROS2_UID_STR_LEN], sql[512];
+	struct ros2_uid u;
+
+	memcpy(u.b, r->object->uid.data, ROS2_UID_LEN);
+	ros2__v1__get_reply__free_unpacked(r, NULL);
+	ros2_uid_to_str(&u, uid);
+	snprintf(sql, sizeof(sql),
+	         "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n WHERE i<%u) INSERT "
+	         "INTO tokens SELECT randomblob(32),x'%s',%llu,%llu,1,randomblob(32) FROM n",
+	         n, uid, now, now + 3600);
+	sf_stop(f);
+	in_database(f, sql);
+	sf_start(f);
+}
+
+static void refuses_a_token(struct sf *f, const char *agent, const char *words)
+{
+	Ros2__V1__CreateAgentTokenRequest q = ROS2__V1__CREATE_AGENT_TOKEN_REQUEST__INIT;
+	Ros2__V1__CreateAgentTokenReply *r = NULL;
+	struct ros2_err err = ROS2_ERR_INIT;
+
+	q.agent = (char *)agent;
+	assert_int_not_equal(ros2_v1_admin_create_agent_token_sync(f->admin, &q, 10000, &r, &err),
+	                     0);
+	assert_int_equal(err.status, ROS2_LIMIT);
+	if (!strstr(err.msg, words))
+		fail_msg("%s", err.msg);
+}
+
+/* What was used is none of the 16 that can be used, but is kept until it expires: of all there are
+ * 1024 for an agent. Another has its own. */
+static void token__used_ones_are_bounded_until_they_expire(void **state)
+{
+	static const char full[] = "dpu-0 had 1024 tokens that have not expired: wait";
+	struct ros2_err err = ROS2_ERR_INIT;
+	struct sf *f = *state;
+	struct fake a = {0};
+	AUTO_FREE char *last = NULL;
+
+	sf_apply(f, sf_agent0);
+	sf_apply(f, sf_agent1);
+	add_used_tokens(f, "dpu-0", TOKENS_KEPT - 2);
+	free(sf_token(f, "dpu-0", 0));
+	last = sf_token(f, "dpu-0", 0);
+	refuses_a_token(f, "dpu-0", full);
+	for (int i = 0; i < 16; i++)
+		free(sf_token(f, "dpu-1", 0));
+	refuses_a_token(f, "dpu-1", "dpu-1 has 16 tokens that have not expired and can be used");
+	/* Those that are there work, and make no room. */
+	assert_int_equal(fake_enrol_with(f, &a, "dpu-0", last, &err), 0);
+	refuses_a_token(f, "dpu-0", full);
+	sf_stop(f);
+	in_database(f, "UPDATE tokens SET expires=1 WHERE secret=(SELECT min(secret) FROM tokens "
+	               "WHERE used AND expires>1)");
+	sf_start(f);
+	free(sf_token(f, "dpu-0", 0));
+	refuses_a_token(f, "dpu-0", full);
+}
+
 /* ---- audit ---- */
 
 static void audit__filters_what_was_asked_for(void **state)
@@ -587,6 +667,7 @@ int main(void)
 		T(token__of_a_key_that_was_replaced_does_not_bring_it_back),
 		T(enrol__looks_at_no_signature_of_a_stranger),
 		T(token__opens_no_other_name_and_not_for_ever),
+		T(token__used_ones_are_bounded_until_they_expire),
 		T(audit__filters_what_was_asked_for),
 		T(audit__raw_stream_verifies_with_the_status_key),
 		T(start__refuses_what_is_wrong_with_clear_words),
