@@ -1,19 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The power is cut at every call of `ros2ctl init` and `ros2ctl admin cert`. A trust domain that
- * was said to be made is whole; one that was not is not there, or marked as unfinished, and made
- * anew when its parts are removed. A context whose certificate is renewed keeps its key and has a
- * certificate that fits it. Negative controls: without the fsync of any kind of file, or of a
- * directory, the sweep finds losses.
+ * The power is cut at every call of `ros2ctl init`, `ros2ctl admin cert` and `ros2ctl agent token
+ * create --out`. A trust domain that was said to be made is whole; one that was not is not there,
+ * or marked as unfinished, and made anew when its parts are removed. A context whose certificate is
+ * renewed keeps its key and has a certificate that fits it, and of its bundle the old one or the
+ * new one. A token file that was said to be written is whole; before, it is the old one, whole, or
+ * none. Negative controls: without the fsync of any kind of file, or of a directory, the sweep
+ * finds losses.
  */
 #include "common/pki.h"
 #include "common/util.h"
+#include "proto/ros2/v1/admin.rpc.h"
 #include "tests/common/disk_fsx.h"
 #include "tests/testing.h"
 #include "tools/ctl/ctl.h"
 #include <sys/stat.h>
 
-/* What the two commands need of ros2ctl: main.c and connect.c have it there. */
+/* What the commands need of ros2ctl: main.c and connect.c have it there. */
 static char words[2048];
 int ctl_fail(int code, const char *fmt, ...)
 {
@@ -31,7 +34,20 @@ char *ctl_path(const char *dir, const char *name)
 	return asprintf(&path, "%s/%s", dir, name) < 0 ? abort(), NULL : path;
 }
 
-static char *parent, dir[512];
+static const char *token; /* that the controller gives */
+int ctl_call(struct ctl *c, const struct rpc_method *m, const ProtobufCMessage *req,
+             ProtobufCMessage **ret)
+{
+	Ros2__V1__CreateAgentTokenReply *r = calloc(1, sizeof(*r));
+
+	assert_ptr_equal(m, &ros2_v1_admin_create_agent_token);
+	ros2__v1__create_agent_token_reply__init(r);
+	r->token = strdup(token);
+	*ret = &r->base;
+	return CTL_OK;
+}
+
+static char *parent, dir[512], context[600], token_file[600];
 
 static int group_setup(void **state)
 {
@@ -40,6 +56,8 @@ static int group_setup(void **state)
 	if (testing_dir_setup((void **)&parent) < 0)
 		return -1;
 	snprintf(dir, sizeof(dir), "%s/td", parent);
+	snprintf(context, sizeof(context), "%s/admin", dir);
+	snprintf(token_file, sizeof(token_file), "%s/tokens/dpu-0", dir);
 	return 0;
 }
 
@@ -48,15 +66,12 @@ static int group_teardown(void **state)
 	return testing_dir_teardown((void **)&parent);
 }
 
-static const char *value_of(const char *option)
+static const char *value_of(const char *option, const char *out)
 {
-	static char context[600];
-
-	snprintf(context, sizeof(context), "%s/admin", dir);
 	return !strcmp(option, "dir")            ? dir
 	       : !strcmp(option, "trust-domain") ? "ros2.test"
 	       : !strcmp(option, "id")           ? "spiffe://ros2.test/admin/root"
-	       : !strcmp(option, "out")          ? context
+	       : !strcmp(option, "out")          ? out
 	                                         : NULL;
 }
 
@@ -64,12 +79,14 @@ static const char *value_of(const char *option)
 static int run(const struct ctl_cmd *cmd)
 {
 	int null = open("/dev/null", O_WRONLY | O_CLOEXEC), real = dup(STDERR_FILENO), r;
-	struct ctl_args a = {0};
+	struct ctl_args a = {.pos = (const char *const[]){"dpu-0"}, .n_pos = 1};
+	struct ctl c = {.context = context};
 
 	for (int i = 0; cmd->opts[i].name; i++)
-		a.value[i] = value_of(cmd->opts[i].name);
+		a.value[i] = value_of(cmd->opts[i].name,
+		                      cmd == &ctl_cmd_agent_token ? token_file : context);
 	dup2(null, STDERR_FILENO);
-	r = cmd->run(NULL, &a);
+	r = cmd->run(&c, &a);
 	dup2(real, STDERR_FILENO);
 	close(real);
 	close(null);
@@ -214,6 +231,73 @@ static const char *cut_cert(uint64_t call, enum disk_loss loss, const char *no_f
 	return bad;
 }
 
+/* The authorities of the domain were changed since the context was made. */
+static const char *cut_bundle(uint64_t call, enum disk_loss loss, const char *no_fsync,
+                              bool *ret_done)
+{
+	AUTO_FREE char *old = NULL, *new = NULL, *other = NULL, *left = NULL, *path = NULL;
+	struct disk *disk;
+	const char *bad = NULL;
+
+	disk = disk_at(UINT64_MAX, NULL);
+	assert_int_equal(run(&ctl_cmd_init), CTL_OK);
+	old = text_of("ca/infra-ca.crt");
+	other = text_of("ca/tenant-ca.crt");
+	path = ctl_path(dir, "ca/infra-ca.crt");
+	assert_true(asprintf(&new, "%s%s", old, other) > 0);
+	assert_int_equal(fsx_write_atomic(path, new, strlen(new), 0644, NULL), 0);
+	disk_fsx_use(&(struct disk_fsx_opts){.disk = disk, .no_fsync = no_fsync});
+	disk_arm(disk, call);
+	*ret_done = run(&ctl_cmd_admin_cert) == CTL_OK;
+	disk_restore(disk, loss, call + 1);
+	left = text_of("admin/infra-bundle.pem");
+	if (!left || (strcmp(left, old) && strcmp(left, new)))
+		bad = "the bundle is torn or lost";
+	else if (*ret_done && strcmp(left, new))
+		bad = "a bundle that was said to be written is not there";
+	else if (!fits("admin/tls.crt", "admin/tls.key"))
+		bad = "the certificate does not fit";
+	disk_fsx_end();
+	disk_free(disk);
+	remove_all();
+	return bad;
+}
+
+/* The second one is written over the first. */
+static const char *cut_token(uint64_t call, enum disk_loss loss, const char *no_fsync,
+                             bool *ret_done)
+{
+	AUTO_FREE char *tokens = ctl_path(dir, "tokens"), *left = NULL,
+		       *bundle = ctl_path(context, "infra-bundle.pem");
+	static const char *const want[] = {"ros2-join-v1 dpu-0 first hash\nCA\n",
+	                                   "ros2-join-v1 dpu-0 second hash\nCA\n"};
+	struct disk *disk = disk_at(UINT64_MAX, NULL);
+	const char *bad = NULL;
+	int done = 0;
+
+	assert_int_equal(fsx_mkdirs(context, 0700, NULL), 0);
+	assert_int_equal(fsx_mkdirs(tokens, 0700, NULL), 0);
+	assert_int_equal(fsx_write_atomic(bundle, "CA\n", 3, 0644, NULL), 0);
+	disk_fsx_use(&(struct disk_fsx_opts){.disk = disk, .no_fsync = no_fsync});
+	disk_arm(disk, call);
+	for (int i = 0; i < 2; i++) {
+		token = i ? "ros2-join-v1 dpu-0 second hash" : "ros2-join-v1 dpu-0 first hash";
+		if (done == i)
+			done += run(&ctl_cmd_agent_token) == CTL_OK;
+	}
+	*ret_done = done == 2;
+	disk_restore(disk, loss, call + 1);
+	left = text_of("tokens/dpu-0");
+	if (left ? strcmp(left, want[0]) && strcmp(left, want[1]) : is_there("tokens/dpu-0"))
+		bad = "the token file is torn";
+	else if (done && (!left || (done == 2 && strcmp(left, want[1]))))
+		bad = "a token file that was said to be written is not there";
+	disk_fsx_end();
+	disk_free(disk);
+	remove_all();
+	return bad;
+}
+
 typedef const char *cut_fn(uint64_t, enum disk_loss, const char *, bool *);
 
 static const char *sweep(cut_fn *cut, enum disk_loss loss, const char *no_fsync,
@@ -249,6 +333,16 @@ static void context__has_a_certificate_that_fits_after_a_power_cut_at_any_call(v
 	at_any_call(cut_cert, 8);
 }
 
+static void context__has_a_whole_bundle_after_a_power_cut_at_any_call(void **state)
+{
+	at_any_call(cut_bundle, 8);
+}
+
+static void token__that_was_said_to_be_written_is_whole_after_a_power_cut_at_any_call(void **state)
+{
+	at_any_call(cut_token, 8);
+}
+
 static void found(cut_fn *cut, const char *const *kinds, size_t n)
 {
 	for (size_t i = 0; i < n; i++) {
@@ -270,9 +364,13 @@ static void power__sweep_finds_the_losses_without_the_fsync_of_any_kind_of_file(
 		".roles.tmp-",      "=/td",          "=/td/ca",         "=/td/controller",
 		"=/td/admin"};
 	static const char *const renewed[] = {".tls.crt.tmp-", "=/td/admin"};
+	static const char *const replaced[] = {".infra-bundle.pem.tmp-", "=/td/admin"};
+	static const char *const tokens[] = {".dpu-0.tmp-", "=/td/tokens"};
 
 	found(cut_init, made, ARRAY_SIZE(made));
 	found(cut_cert, renewed, ARRAY_SIZE(renewed));
+	found(cut_bundle, replaced, ARRAY_SIZE(replaced));
+	found(cut_token, tokens, ARRAY_SIZE(tokens));
 }
 
 int main(void)
@@ -281,6 +379,9 @@ int main(void)
 		cmocka_unit_test(domain__is_whole_or_unfinished_after_a_power_cut_at_any_call),
 		cmocka_unit_test(
 			context__has_a_certificate_that_fits_after_a_power_cut_at_any_call),
+		cmocka_unit_test(context__has_a_whole_bundle_after_a_power_cut_at_any_call),
+		cmocka_unit_test(
+			token__that_was_said_to_be_written_is_whole_after_a_power_cut_at_any_call),
 		cmocka_unit_test(
 			power__sweep_finds_the_losses_without_the_fsync_of_any_kind_of_file),
 	};
