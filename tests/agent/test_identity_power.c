@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The power is cut at every call of an enrolment and of a renewal. An enrolment that was said to be
- * done is whole; one that was not is not there, or whole; a renewal leaves a certificate that fits
- * the key. Negative controls: without the fsync of any one of the files, the sweep finds losses.
+ * The power is cut at every call of an enrolment, of a renewal and of bundles that are replaced. An
+ * enrolment that was said to be done is whole; one that was not is not there, or whole; a renewal
+ * leaves a certificate that fits the key; of a bundle there is the one before or the next, and the
+ * next when it was said to be stored. Negative controls: without the fsync of any one of the files,
+ * the sweep finds losses.
  */
 #include "agent/identity.h"
 #include "common/pki.h"
+#include "common/util.h"
 #include "tests/common/disk_fsx.h"
 #include "tests/testing.h"
 #include <errno.h>
@@ -158,25 +161,111 @@ static const char *cut_at(uint64_t call, enum disk_loss loss, const char *no_fsy
 	return bad;
 }
 
-static const char *sweep(enum disk_loss loss, const char *no_fsync, uint64_t *ret_calls)
+/* Some lines more each time. */
+static char *bundle_text(unsigned n)
+{
+	char *text;
+
+	assert_true(asprintf(&text, "%.*s%.*s", (int)ca_len, (const char *)ca_pem, (int)n,
+	                     "\n\n\n\n\n\n\n\n") > 0);
+	return text;
+}
+
+#define BUNDLES 4 /* one after the other, in the place of the first */
+
+/* NULL or what is wrong; so many were said to be stored. */
+static const char *check_bundle(const char *name, unsigned stored)
+{
+	char path[600];
+	AUTO_FREE char *have = NULL;
+	size_t len;
+
+	snprintf(path, sizeof(path), "%s/%s", dir, name);
+	if (fsx_read_file(path, 65536, (void **)&have, &len, NULL) < 0)
+		return "a bundle is gone";
+	for (unsigned n = stored; n <= stored + 1; n++) {
+		AUTO_FREE char *want = bundle_text(n);
+
+		if (!strcmp(have, want))
+			return NULL;
+	}
+	return "a bundle is torn, or one that was said to be stored is lost";
+}
+
+static const char *cut_bundles(uint64_t call, enum disk_loss loss, const char *no_fsync,
+                               bool *ret_done)
+{
+	static const char *const names[] = {"infra-bundle.pem", "tenant-bundle.pem"};
+	unsigned stored[ARRAY_SIZE(names)] = {0};
+	const char *bad = NULL;
+
+	mkdir(dir, 0700);
+	disk = disk_new(dir);
+	disk_fsx_use(&(struct disk_fsx_opts){.disk = disk});
+	assert_int_equal(enrol(), 0);
+	disk_fsx_use(&(struct disk_fsx_opts){.disk = disk, .no_fsync = no_fsync});
+	disk_arm(disk, call);
+	for (unsigned i = 0; i < BUNDLES * ARRAY_SIZE(names); i++) {
+		const char *name = names[i % ARRAY_SIZE(names)];
+		AUTO_FREE char *text = bundle_text(i / ARRAY_SIZE(names) + 1);
+
+		if (identity_store_bundle(dir, name, text, strlen(text), NULL) < 0)
+			break;
+		stored[i % ARRAY_SIZE(names)]++;
+	}
+	*ret_done = stored[ARRAY_SIZE(names) - 1] == BUNDLES;
+	disk_restore(disk, loss, call + 1);
+	for (size_t i = 0; i < ARRAY_SIZE(names) && !bad; i++)
+		bad = check_bundle(names[i], stored[i]);
+	disk_fsx_end();
+	disk_free(disk);
+	nftw(dir, testing_remove_one, 16, FTW_DEPTH | FTW_PHYS);
+	return bad;
+}
+
+typedef const char *cut_fn(uint64_t call, enum disk_loss loss, const char *no_fsync,
+                           bool *ret_done);
+
+static const char *sweep(cut_fn *cut, enum disk_loss loss, const char *no_fsync,
+                         uint64_t *ret_calls)
 {
 	const char *bad = NULL;
 	bool done = false;
 
 	for (*ret_calls = 0; !done && !bad; (*ret_calls)++)
-		bad = cut_at(*ret_calls, loss, no_fsync, &done);
+		bad = cut(*ret_calls, loss, no_fsync, &done);
 	return bad;
+}
+
+static void at_any_call(cut_fn *cut, uint64_t least)
+{
+	for (enum disk_loss loss = DISK_LOSE_UNSYNCED; loss <= DISK_TEAR; loss++) {
+		uint64_t calls;
+		const char *bad = sweep(cut, loss, NULL, &calls);
+
+		if (bad)
+			fail_msg("cut at call %llu: %s", (unsigned long long)calls - 1, bad);
+		assert_true(calls > least);
+	}
 }
 
 static void identity__is_whole_or_not_there_after_a_power_cut_at_any_call(void **state)
 {
-	for (enum disk_loss loss = DISK_LOSE_UNSYNCED; loss <= DISK_TEAR; loss++) {
-		uint64_t calls;
-		const char *bad = sweep(loss, NULL, &calls);
+	at_any_call(cut_at, 30);
+}
 
-		if (bad)
-			fail_msg("cut at call %llu: %s", (unsigned long long)calls - 1, bad);
-		assert_true(calls > 30);
+static void bundle__is_the_one_before_or_the_next_after_a_power_cut_at_any_call(void **state)
+{
+	at_any_call(cut_bundles, 2 * BUNDLES * 4);
+}
+
+static void found(cut_fn *cut, const char *const *kinds, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		uint64_t calls;
+
+		if (!sweep(cut, DISK_LOSE_UNSYNCED, kinds[i], &calls))
+			fail_msg("nothing is lost without the fsyncs of %s", kinds[i]);
 	}
 }
 
@@ -189,19 +278,19 @@ static void power__sweep_finds_the_losses_without_the_fsync_of_any_one_file(void
 	                                    ".tls.crt.tmp-",
 	                                    ".identity.json.tmp-",
 	                                    "=/state"};
+	static const char *const bundles[] = {".infra-bundle.pem.tmp-", ".tenant-bundle.pem.tmp-",
+	                                      "=/state"};
 
-	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
-		uint64_t calls;
-
-		if (!sweep(DISK_LOSE_UNSYNCED, kinds[i], &calls))
-			fail_msg("nothing is lost without the fsyncs of %s", kinds[i]);
-	}
+	found(cut_at, kinds, ARRAY_SIZE(kinds));
+	found(cut_bundles, bundles, ARRAY_SIZE(bundles));
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(identity__is_whole_or_not_there_after_a_power_cut_at_any_call),
+		cmocka_unit_test(
+			bundle__is_the_one_before_or_the_next_after_a_power_cut_at_any_call),
 		cmocka_unit_test(power__sweep_finds_the_losses_without_the_fsync_of_any_one_file),
 	};
 
