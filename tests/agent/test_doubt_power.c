@@ -2,11 +2,16 @@
 /*
  * The power of the disk is cut where the agent takes back what its own files would give after a
  * start: the stamp, before a receipt says that a revocation found no room (written over, or where
- * even that finds none, removed); and the snapshot, when the log of revocations is damaged.
+ * even that finds none, removed), and likewise for a bundle that names somebody no more; and the
+ * snapshot, when the log of revocations is damaged.
  * Negative controls: without the fsync of each, the sweep finds that a start has the right again.
  */
 #include "tests/agent/history.h"
+#include "agent/bundles.h"
+#include "agent/identity.h"
 #include "common/log.h"
+#include "common/pki.h"
+#include "common/util.h"
 #include <errno.h>
 #include <sys/stat.h>
 
@@ -116,6 +121,107 @@ static void power__sweep_finds_a_stamp_that_was_removed_without_its_fsync(void *
 	assert_non_null(sweep_no_room(true, DISK_LOSE_UNSYNCED, "=/state"));
 }
 
+/* ---- no room for a bundle ---- */
+
+static char *authorities[2]; /* of two, and of the first */
+
+static void make_authority(const char *parent, const char *name, char **ret)
+{
+	char key[600], crt[600];
+	struct pki_ca_opts o = {.common_name = name,
+	                        .trust_domain = "ros2.test",
+	                        .key_path = key,
+	                        .cert_path = crt,
+	                        .lifetime_s = 3600};
+	size_t len;
+
+	snprintf(key, sizeof(key), "%s/%s.key", parent, name);
+	snprintf(crt, sizeof(crt), "%s/%s.crt", parent, name);
+	assert_int_equal(pki_key_create(key, NULL), 0);
+	assert_int_equal(pki_ca_create(&o, NULL), 0);
+	assert_int_equal(fsx_read_file(crt, PKI_PEM_MAX, (void **)ret, &len, NULL), 0);
+}
+
+static void make_authorities(void)
+{
+	AUTO_FREE char *second = NULL;
+	char *parent;
+
+	assert_int_equal(testing_dir_setup((void **)&parent), 0);
+	make_authority(parent, "first", &authorities[1]);
+	make_authority(parent, "second", &second);
+	assert_true(asprintf(&authorities[0], "%s%s", authorities[1], second) > 0);
+	testing_dir_teardown((void **)&parent);
+}
+
+static void give_bundle(const char *pem)
+{
+	bundles_take(hist.agent->bundles, BUNDLE_INFRA, pem, strlen(pem));
+	hist_settle();
+}
+
+/* What names one authority less is in force, and the disk has the old one. */
+static const char *no_room_for_bundle_at(struct cut *c)
+{
+	struct disk_fsx_opts full = {.fault_errno = ENOSPC,
+	                             .fault_path = c->copies ? NULL : ".infra-bundle.pem.tmp-",
+	                             .fault_for_good = true,
+	                             .no_fsync = c->no_fsync};
+	const char *bad = NULL;
+	bool held;
+
+	begin();
+	give_bundle(authorities[0]);
+	assert_true(hist.agent->contact.known);
+	assert_null(bundles_unwritten(hist.agent->bundles, BUNDLE_INFRA));
+	full.disk = hist.disk;
+	disk_fsx_use(&full);
+	disk_arm(hist.disk, c->call);
+	give_bundle(authorities[1]);
+	c->done = !disk_is_off(hist.disk);
+	assert_non_null(bundles_unwritten(hist.agent->bundles, BUNDLE_INFRA));
+	held = !persist_is_ahead_of_disk(hist.agent->persist);
+	assert_true(held || !c->done);
+	hist_die();
+	disk_fsx_use(&(struct disk_fsx_opts){.disk = hist.disk});
+	disk_restore(hist.disk, c->loss, SEED + c->call);
+	if (!hist_boot())
+		bad = "the agent does not start";
+	else if (held && hist.agent->contact.known)
+		bad = "a start knows of contact, and not of a bundle that is in force";
+	end();
+	return bad;
+}
+
+static const char *sweep_no_room_for_bundle(bool copies, enum disk_loss loss, const char *no_fsync)
+{
+	struct cut c = {.copies = copies, .loss = loss, .no_fsync = no_fsync};
+	const char *bad = NULL;
+
+	for (; !c.done && !bad; c.call++)
+		bad = no_room_for_bundle_at(&c);
+	if (!bad)
+		assert_true(c.call > 2);
+	return bad;
+}
+
+static void stamp__is_off_the_disk_when_a_bundle_that_takes_finds_no_room(void **state)
+{
+	for (int i = 0; i < 4; i++) {
+		const char *bad = sweep_no_room_for_bundle(
+			i % 2, i / 2 ? DISK_TEAR : DISK_LOSE_UNSYNCED, NULL);
+
+		if (bad)
+			fail_msg("%s%s", i % 2 ? "without room to write over: " : "", bad);
+	}
+}
+
+static void power__sweep_finds_a_stamp_that_outlives_a_bundle(void **state)
+{
+	assert_non_null(sweep_no_room_for_bundle(false, DISK_LOSE_UNSYNCED, "=/contact"));
+	assert_non_null(sweep_no_room_for_bundle(true, DISK_LOSE_UNSYNCED, "=/state"));
+}
+
 /* ---- a damaged log ---- */
 
 /* Its first entry says something else. */
@@ -202,12 +308,15 @@ static int group_setup(void **state)
 	if (access("/dev/shm", W_OK) == 0)
 		setenv("TMPDIR", "/dev/shm", 0);
 	fixture_init(&hist.fix);
+	make_authorities();
 	return 0;
 }
 
 static int group_teardown(void **state)
 {
 	fixture_fini(&hist.fix);
+	for (size_t i = 0; i < ARRAY_SIZE(authorities); i++)
+		free(authorities[i]);
 	return 0;
 }
 
@@ -218,6 +327,8 @@ int main(void)
 		cmocka_unit_test(
 			power__sweep_finds_a_stamp_that_was_written_over_without_its_fsync),
 		cmocka_unit_test(power__sweep_finds_a_stamp_that_was_removed_without_its_fsync),
+		cmocka_unit_test(stamp__is_off_the_disk_when_a_bundle_that_takes_finds_no_room),
+		cmocka_unit_test(power__sweep_finds_a_stamp_that_outlives_a_bundle),
 		cmocka_unit_test(snapshot__is_gone_before_a_damaged_log_is_replaced),
 		cmocka_unit_test(power__sweep_finds_a_snapshot_that_was_removed_without_its_fsync),
 	};
