@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The files of an identity: reading, checking, writing. identity.json is the commit point. */
+/*
+ * The files of an identity: reading, checking, writing. identity.json is the commit point. Where it
+ * names another agent it is written before everything else, too: what made a new identity necessary
+ * (a certificate that has ended, a damaged file) holds until the last file that it concerns is
+ * there, while a certificate that is good with the uid of before would count, and be nobody's.
+ */
 #include "agent/identity.h"
 #include "common/clock.h"
 #include "common/fsx.h"
@@ -223,6 +228,17 @@ static int store_json(const char *dir, const struct identity_files *f, struct ro
 	return write_in(dir, "identity.json", text, (size_t)n, 0644, err);
 }
 
+static bool is_another(const char *dir, const struct identity_files *f)
+{
+	AUTO_FREE void *json = NULL;
+	struct identity id = {0};
+	size_t len;
+
+	return !read_in(dir, "identity.json", &json, &len, NULL) &&
+	       !identity_json_parse(json, len, &id, NULL) &&
+	       !ros2_uid_eq(&id.agent_uid, &f->agent_uid);
+}
+
 int identity_store(const char *dir, const struct identity_files *f, struct ros2_err *err)
 {
 	char hex[2 * ED25519_PUB_LEN + 2];
@@ -241,7 +257,9 @@ int identity_store(const char *dir, const struct identity_files *f, struct ros2_
 		return ros2_err_prefix(err, "the certificate the controller issued"), r;
 	crypto_hex(f->snapshot_key, ED25519_PUB_LEN, hex);
 	strcat(hex, "\n");
-	r = identity_store_bundle(dir, "infra-bundle.pem", f->infra_pem, f->infra_len, err);
+	r = is_another(dir, f) ? store_json(dir, f, err) : 0;
+	if (!r)
+		r = identity_store_bundle(dir, "infra-bundle.pem", f->infra_pem, f->infra_len, err);
 	if (r >= 0)
 		r = identity_store_bundle(dir, "tenant-bundle.pem", f->tenant_pem, f->tenant_len,
 		                          err);

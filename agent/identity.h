@@ -77,7 +77,8 @@ int enrol_start(const struct enrol_opts *o, struct enrol **ret, struct ros2_err 
 void enrol_free(struct enrol *e); /* not from inside done; NULL is fine */
 
 /* What the controller gave: checked against the key and the bundle, then written; identity.json
- * last, so that an enrolment is whole or not there. */
+ * last, so that an enrolment is whole or not there. In the place of another agent's it is that
+ * agent's no more, or still to be made with a token (identity_must_enrol). */
 struct identity_files {
 	const char *name, *trust_domain;
 	struct ros2_uid agent_uid;

@@ -2,7 +2,8 @@
 /*
  * The power is cut at every call of an enrolment, of a renewal and of bundles that are replaced. An
  * enrolment that was said to be done is whole; one that was not is not there, or whole; a renewal
- * leaves a certificate that fits the key; of a bundle there is the one before or the next, and the
+ * leaves a certificate that fits the key; one that is made in the place of another is that as soon
+ * as it counts; of a bundle there is the one before or the next, and the
  * next when it was said to be stored. Negative controls: without the fsync of any one of the files,
  * the sweep finds losses.
  */
@@ -14,7 +15,9 @@
 #include <errno.h>
 #include <sys/stat.h>
 
-static char *parent, dir[512], ca_dir[512];
+#define LIFE_S 600
+
+static char *parent, dir[512], ended_dir[512], ca_dir[512];
 static void *ca_pem;
 static size_t ca_len;
 static struct disk *disk;
@@ -23,6 +26,80 @@ static void ca_paths(char key[600], char crt[600])
 {
 	snprintf(key, 600, "%s/ca.key", ca_dir);
 	snprintf(crt, 600, "%s/ca.crt", ca_dir);
+}
+
+static int group_teardown(void **state)
+{
+	free(ca_pem);
+	return testing_dir_teardown((void **)&parent);
+}
+
+/* What the controller does: no part of the disk that is watched. */
+static char *issue(uint64_t life_s)
+{
+	static const char uri[] = "spiffe://ros2.test/agent/dpu-0";
+	char key[600], crt[600], own[600], *csr = NULL, *pem = NULL;
+	struct pki_issue_opts o = {
+		.uri = uri, .issuer_cert_path = crt, .issuer_key_path = key, .lifetime_s = life_s};
+
+	ca_paths(key, crt);
+	snprintf(own, sizeof(own), "%s/tls.key", dir);
+	if (pki_csr_create(own, uri, &csr, NULL) == 0) {
+		o.csr_pem = csr;
+		o.csr_len = strlen(csr);
+		pki_issue(&o, &pem, NULL);
+	}
+	free(csr);
+	return pem;
+}
+
+static int enrol_as(uint8_t uid, uint64_t life_s)
+{
+	static const uint8_t snapshot_key[ED25519_PUB_LEN] = {7};
+	struct identity_files f = {.name = "dpu-0",
+	                           .trust_domain = "ros2.test",
+	                           .agent_uid = {{uid}},
+	                           .infra_pem = ca_pem,
+	                           .infra_len = ca_len,
+	                           .tenant_pem = ca_pem,
+	                           .tenant_len = ca_len,
+	                           .snapshot_key = snapshot_key,
+	                           .snapshot_key_len = sizeof(snapshot_key)};
+	char key[600], *pem;
+	int r;
+
+	snprintf(key, sizeof(key), "%s/tls.key", dir);
+	r = pki_key_create(key, NULL);
+	if (r < 0 && r != -EEXIST) /* as enrol.c takes it */
+		return r;
+	pem = issue(life_s);
+	if (!pem)
+		return -EIO;
+	f.cert_pem = pem;
+	f.cert_len = strlen(pem);
+	r = identity_store(dir, &f, NULL);
+	free(pem);
+	return r;
+}
+
+static int enrol(void)
+{
+	return enrol_as(9, LIFE_S);
+}
+
+/* An identity whose certificate has ended, in a directory of its own. */
+static int make_ended(void)
+{
+	uint64_t in_s;
+	int r;
+
+	mkdir(dir, 0700);
+	r = enrol_as(9, 1);
+	for (int i = 0; !r && i < 100 && !identity_check_certificate(dir, "dpu-0", &in_s, NULL);
+	     i++)
+		/* time: it lives a second */
+		usleep(100000);
+	return r ? r : rename(dir, ended_dir);
 }
 
 static int group_setup(void **state)
@@ -41,71 +118,20 @@ static int group_setup(void **state)
 		return -1;
 	snprintf(ca_dir, sizeof(ca_dir), "%s/ca", parent);
 	snprintf(dir, sizeof(dir), "%s/state", parent);
+	snprintf(ended_dir, sizeof(ended_dir), "%s/ended", parent);
 	mkdir(ca_dir, 0700);
 	ca_paths(key, crt);
 	r = pki_key_create(key, NULL);
 	if (!r)
 		r = pki_ca_create(&o, NULL);
-	return r ? r : fsx_read_file(crt, 65536, &ca_pem, &ca_len, NULL);
-}
-
-static int group_teardown(void **state)
-{
-	free(ca_pem);
-	return testing_dir_teardown((void **)&parent);
-}
-
-/* What the controller does: no part of the disk that is watched. */
-static char *issue(void)
-{
-	static const char uri[] = "spiffe://ros2.test/agent/dpu-0";
-	char key[600], crt[600], own[600], *csr = NULL, *pem = NULL;
-	struct pki_issue_opts o = {
-		.uri = uri, .issuer_cert_path = crt, .issuer_key_path = key, .lifetime_s = 600};
-
-	ca_paths(key, crt);
-	snprintf(own, sizeof(own), "%s/tls.key", dir);
-	if (pki_csr_create(own, uri, &csr, NULL) == 0) {
-		o.csr_pem = csr;
-		o.csr_len = strlen(csr);
-		pki_issue(&o, &pem, NULL);
-	}
-	free(csr);
-	return pem;
-}
-
-static int enrol(void)
-{
-	static const uint8_t snapshot_key[ED25519_PUB_LEN] = {7};
-	struct identity_files f = {.name = "dpu-0",
-	                           .trust_domain = "ros2.test",
-	                           .agent_uid = {{9}},
-	                           .infra_pem = ca_pem,
-	                           .infra_len = ca_len,
-	                           .tenant_pem = ca_pem,
-	                           .tenant_len = ca_len,
-	                           .snapshot_key = snapshot_key,
-	                           .snapshot_key_len = sizeof(snapshot_key)};
-	char key[600], *pem;
-	int r;
-
-	snprintf(key, sizeof(key), "%s/tls.key", dir);
-	r = pki_key_create(key, NULL);
-	if (r < 0)
-		return r;
-	pem = issue();
-	if (!pem)
-		return -EIO;
-	f.cert_pem = pem;
-	f.cert_len = strlen(pem);
-	r = identity_store(dir, &f, NULL);
-	free(pem);
-	return r;
+	if (!r)
+		r = fsx_read_file(crt, 65536, &ca_pem, &ca_len, NULL);
+	return r ? r : make_ended();
 }
 
 static int renew(void)
 {
-	char *pem = issue();
+	char *pem = issue(LIFE_S);
 	int r = pem ? identity_store_certificate(dir, "dpu-0", "ros2.test", pem, strlen(pem), NULL)
 	            : -EIO;
 
@@ -159,6 +185,69 @@ static const char *cut_at(uint64_t call, enum disk_loss loss, const char *no_fsy
 	disk_free(disk);
 	nftw(dir, testing_remove_one, 16, FTW_DEPTH | FTW_PHYS);
 	return bad;
+}
+
+static void copy_ended(const char *name)
+{
+	char from[600], to[600];
+	AUTO_FREE void *p = NULL;
+	size_t len;
+
+	snprintf(from, sizeof(from), "%s/%s", ended_dir, name);
+	snprintf(to, sizeof(to), "%s/%s", dir, name);
+	assert_int_equal(fsx_read_file(from, 65536, &p, &len, NULL), 0);
+	assert_int_equal(fsx_write_atomic(to, p, len, 0600, NULL), 0);
+}
+
+/* The Agent document was made again, and the agent has a token because its certificate has ended,
+ * or a file is damaged. What counts after the cut is what the controller knows, or the token is
+ * used once more. */
+static const char *cut_another(bool damaged, uint64_t call, enum disk_loss loss,
+                               const char *no_fsync, bool *ret_done)
+{
+	static const char *const names[] = {"infra-bundle.pem", "tenant-bundle.pem",
+	                                    "snapshot.pub",     "tls.key",
+	                                    "tls.crt",          "identity.json"};
+	struct ros2_err err = ROS2_ERR_INIT;
+	struct identity id;
+	bool again = true; /* it may be enrolled */
+	char path[600];
+	int r;
+
+	mkdir(dir, 0700);
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+		copy_ended(names[i]);
+	snprintf(path, sizeof(path), "%s/snapshot.pub", dir);
+	if (damaged) {
+		assert_int_equal(renew(), 0);
+		assert_int_equal(fsx_write_atomic(path, "x", 1, 0600, NULL), 0);
+	}
+	r = identity_load(dir, "dpu-0", &id, &err);
+	assert_true(identity_must_enrol(dir, "dpu-0", r, &err, true));
+	disk = disk_new(dir);
+	disk_fsx_use(&(struct disk_fsx_opts){.disk = disk, .no_fsync = no_fsync});
+	disk_arm(disk, call);
+	*ret_done = enrol_as(10, LIFE_S) == 0;
+	disk_restore(disk, loss, call + 1);
+	r = identity_load(dir, "dpu-0", &id, &err);
+	if (r || id.agent_uid.b[0] != 10)
+		again = !*ret_done && identity_must_enrol(dir, "dpu-0", r, &err, true);
+	disk_fsx_end();
+	disk_free(disk);
+	nftw(dir, testing_remove_one, 16, FTW_DEPTH | FTW_PHYS);
+	return again ? NULL : "who it is now does not count, nor does its token";
+}
+
+static const char *cut_ended(uint64_t call, enum disk_loss loss, const char *no_fsync,
+                             bool *ret_done)
+{
+	return cut_another(false, call, loss, no_fsync, ret_done);
+}
+
+static const char *cut_damaged(uint64_t call, enum disk_loss loss, const char *no_fsync,
+                               bool *ret_done)
+{
+	return cut_another(true, call, loss, no_fsync, ret_done);
 }
 
 /* Some lines more each time. */
@@ -254,6 +343,12 @@ static void identity__is_whole_or_not_there_after_a_power_cut_at_any_call(void *
 	at_any_call(cut_at, 30);
 }
 
+static void identity__in_the_place_of_another_is_that_after_a_power_cut_at_any_call(void **state)
+{
+	at_any_call(cut_ended, 20);
+	at_any_call(cut_damaged, 20);
+}
+
 static void bundle__is_the_one_before_or_the_next_after_a_power_cut_at_any_call(void **state)
 {
 	at_any_call(cut_bundles, 2 * BUNDLES * 4);
@@ -278,10 +373,13 @@ static void power__sweep_finds_the_losses_without_the_fsync_of_any_one_file(void
 	                                    ".tls.crt.tmp-",
 	                                    ".identity.json.tmp-",
 	                                    "=/state"};
+	static const char *const another[] = {".snapshot.pub.tmp-", ".tls.crt.tmp-",
+	                                      ".identity.json.tmp-", "=/state"};
 	static const char *const bundles[] = {".infra-bundle.pem.tmp-", ".tenant-bundle.pem.tmp-",
 	                                      "=/state"};
 
 	found(cut_at, kinds, ARRAY_SIZE(kinds));
+	found(cut_ended, another, ARRAY_SIZE(another));
 	found(cut_bundles, bundles, ARRAY_SIZE(bundles));
 }
 
@@ -289,6 +387,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(identity__is_whole_or_not_there_after_a_power_cut_at_any_call),
+		cmocka_unit_test(
+			identity__in_the_place_of_another_is_that_after_a_power_cut_at_any_call),
 		cmocka_unit_test(
 			bundle__is_the_one_before_or_the_next_after_a_power_cut_at_any_call),
 		cmocka_unit_test(power__sweep_finds_the_losses_without_the_fsync_of_any_one_file),
