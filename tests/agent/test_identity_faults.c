@@ -7,6 +7,7 @@
  */
 #include "agent/identity.h"
 #include "common/pki.h"
+#include "common/util.h"
 #include "tests/common/disk_fsx.h"
 #include "tests/sweep/sweep.h"
 #include "tests/testing.h"
@@ -326,13 +327,9 @@ static void identity__is_made_anew_only_where_that_mends_it(void **state)
 	end();
 }
 
-/* Whom the agent believes is another matter only when the controller has answered. */
-static void enrolment__that_only_begins_leaves_the_bundle(void **state)
+/* A token of another authority than the identity's. */
+static void other_token(struct join_token *t)
 {
-	struct join_token t = {.agent = "dpu-0", .secret = "s", .trust_domain = "ros2.test"};
-	struct enrol_opts eo = {.dir = dir, .address = "127.0.0.1:1", .token = &t};
-	struct disk_fsx_opts o = {0};
-	struct enrol *e = NULL;
 	char key[600], crt[600];
 	struct pki_ca_opts other = {.common_name = "other",
 	                            .trust_domain = "ros2.test",
@@ -340,13 +337,28 @@ static void enrolment__that_only_begins_leaves_the_bundle(void **state)
 	                            .cert_path = crt,
 	                            .lifetime_s = 3600};
 
-	begin(&o);
-	assert_int_equal(enrol(), 0);
 	snprintf(key, sizeof(key), "%s/other.key", ca_dir);
 	snprintf(crt, sizeof(crt), "%s/other.crt", ca_dir);
-	assert_int_equal(pki_key_create(key, NULL), 0);
-	assert_int_equal(pki_ca_create(&other, NULL), 0);
-	assert_int_equal(fsx_read_file(crt, 65536, (void **)&t.bundle_pem, &t.bundle_len, NULL), 0);
+	if (access(crt, F_OK) < 0) {
+		assert_int_equal(pki_key_create(key, NULL), 0);
+		assert_int_equal(pki_ca_create(&other, NULL), 0);
+	}
+	*t = (struct join_token){.agent = "dpu-0", .secret = "s", .trust_domain = "ros2.test"};
+	assert_int_equal(fsx_read_file(crt, 65536, (void **)&t->bundle_pem, &t->bundle_len, NULL),
+	                 0);
+}
+
+/* Whom the agent believes is another matter only when the controller has answered. */
+static void enrolment__that_only_begins_leaves_the_bundle(void **state)
+{
+	struct join_token t;
+	struct enrol_opts eo = {.dir = dir, .address = "127.0.0.1:1", .token = &t};
+	struct disk_fsx_opts o = {0};
+	struct enrol *e = NULL;
+
+	begin(&o);
+	assert_int_equal(enrol(), 0);
+	other_token(&t);
 	assert_int_equal(loop_new(&(struct loop_opts){.name = "t"}, &eo.loop), 0);
 	assert_int_equal(enrol_start(&eo, &e, NULL), 0);
 	assert_true(bundle_is_whole("infra-bundle.pem"));
@@ -358,6 +370,56 @@ static void enrolment__that_only_begins_leaves_the_bundle(void **state)
 	end();
 }
 
+static int begin_with_other_token(struct disk_fsx_opts *o, bool *ret_believes_its_own)
+{
+	struct join_token t;
+	struct enrol_opts eo = {.dir = dir, .address = "127.0.0.1:1", .token = &t};
+	struct enrol *e = NULL;
+	AUTO_FREE void *p = NULL;
+	char path[600];
+	size_t n = 0;
+	int r;
+
+	other_token(&t);
+	assert_int_equal(loop_new(&(struct loop_opts){.name = "t"}, &eo.loop), 0);
+	disk_fsx_use(o);
+	r = enrol_start(&eo, &e, NULL);
+	disk_fsx_use(&(struct disk_fsx_opts){.disk = disk});
+	snprintf(path, sizeof(path), "%s/join-ca.pem", dir);
+	*ret_believes_its_own = fsx_read_file(path, 65536, &p, &n, NULL) == 0 &&
+	                        n == t.bundle_len && !memcmp(p, t.bundle_pem, n);
+	enrol_free(e);
+	loop_free(eo.loop);
+	join_token_fini(&t);
+	return r;
+}
+
+/* One that was killed leaves the authority of its token behind: nobody believes it, neither the
+ * agent that is enrolled nor an enrolment with another token, also when that finds no room. */
+static void enrolment__believes_no_authority_that_one_before_it_left(void **state)
+{
+	struct disk_fsx_opts o = {0}, full = {.fault_errno = ENOSPC,
+	                                      .fault_path = ".join-ca.pem.tmp-",
+	                                      .fault_for_good = true};
+	char path[600];
+	bool own;
+
+	begin(&o);
+	full.disk = disk;
+	assert_int_equal(enrol(), 0);
+	snprintf(path, sizeof(path), "%s/join-ca.pem", dir);
+	assert_int_equal(fsx_write_atomic(path, ca_pem, ca_len, 0644, NULL), 0);
+	assert_null(check(true));
+	assert_int_equal(begin_with_other_token(&full, &own), -ENOSPC);
+	assert_int_equal(fsx_write_atomic(path, ca_pem, ca_len, 0644, NULL), 0);
+	assert_int_equal(begin_with_other_token(&o, &own), 0);
+	assert_true(own);
+	assert_int_equal(access(path, F_OK), -1);
+	assert_false(has_leftovers());
+	assert_null(check(true));
+	end();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -366,6 +428,7 @@ int main(void)
 		cmocka_unit_test(identity__that_cannot_be_read_is_not_called_damaged),
 		cmocka_unit_test(identity__is_made_anew_only_where_that_mends_it),
 		cmocka_unit_test(enrolment__that_only_begins_leaves_the_bundle),
+		cmocka_unit_test(enrolment__believes_no_authority_that_one_before_it_left),
 	};
 
 	return cmocka_run_group_tests(tests, group_setup, group_teardown);
