@@ -8,6 +8,7 @@
 #include "agent/probe_command.h"
 #include "agent/secrets.h"
 #include "common/args.h"
+#include "common/descriptors.h"
 #include "common/fsx.h"
 #include "common/metrics.h"
 #include "common/util.h"
@@ -518,6 +519,7 @@ int main(int argc, char **argv)
 	code = parse_flags(&p, argc, argv);
 	if (code >= 0)
 		return code;
+	descriptors_raise();
 	p.o.on_ready = on_ready;
 	p.o.on_fatal = on_fatal;
 	p.o.arg = &p;

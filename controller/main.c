@@ -2,6 +2,7 @@
 /* The ros2-controller program: flags, signals, the ready line, exit codes. */
 #include "controller/controller.h"
 #include "common/args.h"
+#include "common/descriptors.h"
 #include "common/log.h"
 #include <errno.h>
 #include <getopt.h>
@@ -310,5 +311,6 @@ int main(int argc, char **argv)
 
 	if (r >= 0)
 		return r;
+	descriptors_raise();
 	return f.check ? check_config(&f) : serve(&f);
 }

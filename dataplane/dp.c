@@ -71,6 +71,7 @@ int dp_new(const struct dp_opts *o, struct dp **ret, struct ros2_err *err)
 	if (!dp->opts.reactors)
 		dp->opts.reactors = MIN(online_cores(), DP_REACTORS_MAX);
 	dp->shm_limit = o->shm_total_bytes ? o->shm_total_bytes : memory_limit_bytes("") / 4;
+	dp->descriptors = dp_descriptor_share();
 	dp->shm_kept.fd = -1;
 	list_init(&dp->shm_kept.all);
 	list_init(&dp->kept_pds);
@@ -295,7 +296,7 @@ int dp_tenant_put(struct dp *dp, const struct ros2_uid *tenant, const char *name
 
 void dp_tenant_release(struct dp *dp, struct dp_tenant *t)
 {
-	if (!t->dead || t->n_sessions || t->n_control)
+	if (!t->dead || t->n_sessions || t->n_control || t->n_descriptors)
 		return;
 	/* Without memory it goes with the next one that does. */
 	if (verbs_tenant_pd_free(dp, t) < 0)

@@ -5,8 +5,10 @@
  * comes back; what was made for a session that ended meanwhile is taken back.
  */
 #include "common/crypto.h"
+#include "common/descriptors.h"
 #include "dataplane/reactor_priv.h"
 #include "dataplane/session_priv.h"
+#include "dataplane/test_switches.h"
 #include <errno.h>
 #include <string.h>
 
@@ -17,16 +19,58 @@ void dp_mount_ref(struct dp_mount_obj *m)
 	m->refs++;
 }
 
+/* ---- descriptors: the agent's own come out of the same number, and a neighbour's ---- */
+
+struct share dp_descriptor_share(void)
+{
+	uint32_t all = descriptors_limit() / 2; /* connections, logs, the other half, are bounded apart */
+
+	return (struct share){
+		.total = all, .most = all / 2, .sure = DP_DESCRIPTORS_SURE, .kept = all / 4};
+}
+
+/* False: the operation has failed. */
+static bool take_descriptors(struct dp_op *op, uint32_t n)
+{
+	struct dp_tenant *t = op->ds->tenant;
+	const struct share *s = &op->dp->descriptors;
+
+	if (!n)
+		return true;
+	if (!share_allows(s, t->n_descriptors + n - 1, op->dp->n_descriptors + n - 1) &&
+	    !DP_SWITCH(no_descriptor_share)) {
+		dp_op_fail(op, ROS2_LIMIT,
+		           "the tenant's share of the agent's open files: at most %u of %u "
+		           "descriptors, and %u stay free for others; it holds %u",
+		           s->most, s->total, s->kept, t->n_descriptors);
+		return false;
+	}
+	t->n_descriptors += n;
+	op->dp->n_descriptors += n;
+	return true;
+}
+
+static void give_descriptors(struct dp *dp, struct dp_tenant *t, uint32_t n)
+{
+	if (!n)
+		return;
+	dp->n_descriptors -= n;
+	t->n_descriptors -= n;
+	dp_tenant_release(dp, t);
+}
+
 static void mount_free(struct dp_mount_obj *m)
 {
 	m->engine->n_users--;
 	list_del(&m->link);
+	give_descriptors(m->engine->dp, m->tenant, m->engine->ops->ns_descriptors);
 	free(m);
 }
 
 static void file_free(struct dp_file *f)
 {
 	list_del(&f->link);
+	give_descriptors(f->dp, f->mount->tenant, f->mount->engine->ops->file_descriptors);
 	dp_mount_unref(f->dp, f->mount);
 	free(f);
 }
@@ -169,7 +213,7 @@ static void back_mount(struct dp_op *op)
 	dp_op_finish(op);
 }
 
-static struct dp_mount_obj *new_mount(struct dp *dp, struct dp_engine *e, const struct dp_tenant *t,
+static struct dp_mount_obj *new_mount(struct dp *dp, struct dp_engine *e, struct dp_tenant *t,
                                       uint32_t access)
 {
 	struct dp_mount_obj *m = calloc(1, sizeof(*m));
@@ -200,11 +244,12 @@ void dp_mount(struct dp *dp, const struct ros2_uid *session, const char *engine,
 	if (op->engine->lends && !dp_device_for(dp, op->ds->tenant, op))
 		return;
 	op->path = copy_path(op, path);
-	if (!op->path)
+	if (!op->path || !take_descriptors(op, op->engine->ops->ns_descriptors))
 		return;
 	op->mount =
 		new_mount(dp, op->engine, op->ds->tenant, access & (ENGINE_READ | ENGINE_WRITE));
 	if (!op->mount) {
+		give_descriptors(dp, op->ds->tenant, op->engine->ops->ns_descriptors);
 		dp_op_fail(op, ROS2_BUSY, "the agent has no memory");
 		return;
 	}
@@ -359,6 +404,17 @@ static void back_open(struct dp_op *op)
 	dp_op_to_reactor(op, op->ds->reactor, session_run_handle_add, back_handle_added);
 }
 
+static void refuse_open(struct dp_op *op)
+{
+	if (!op->handle) {
+		dp_op_fail(op, ROS2_LIMIT, "open handles of a session: the limit is %u",
+		           DP_HANDLES_MAX);
+		return;
+	}
+	unreserve(op);
+	dp_op_fail(op, ROS2_BUSY, "the agent has no memory");
+}
+
 static uint32_t open_needs(uint32_t flags)
 {
 	bool changes = flags & (ENGINE_CREATE | ENGINE_TRUNCATE);
@@ -386,16 +442,13 @@ void dp_open(struct dp *dp, const struct ros2_uid *session, uint32_t mount, cons
 	op->flags = flags;
 	op->changes = flags & (ENGINE_EXCLUSIVE | ENGINE_TRUNCATE);
 	op->mode = mode;
-	op->handle = reserve_handle(op->ds);
-	if (!op->handle) {
-		dp_op_fail(op, ROS2_LIMIT, "open handles of a session: the limit is %u",
-		           DP_HANDLES_MAX);
+	if (!take_descriptors(op, op->engine->ops->file_descriptors))
 		return;
-	}
-	op->file = new_file(dp, op->mount, flags);
+	op->handle = reserve_handle(op->ds);
+	op->file = op->handle ? new_file(dp, op->mount, flags) : NULL;
 	if (!op->file) {
-		unreserve(op);
-		dp_op_fail(op, ROS2_BUSY, "the agent has no memory");
+		give_descriptors(dp, op->ds->tenant, op->engine->ops->file_descriptors);
+		refuse_open(op);
 		return;
 	}
 	dp_op_to_worker(op, op->ds->tenant, work_open, back_open);

@@ -11,6 +11,7 @@
 #ifndef ROS2_DATAPLANE_DP_PRIV_H
 #define ROS2_DATAPLANE_DP_PRIV_H
 
+#include "common/share.h"
 #include "common/util.h"
 #include "dataplane/dp.h"
 #include "dataplane/engine.h"
@@ -26,6 +27,7 @@
 #define DP_ENGINES_MAX        32u  /* bits of session.engines */
 #define DP_SESSIONS_MAX       256u /* per reactor */
 #define DP_MOUNTS_MAX         64u  /* per session */
+#define DP_DESCRIPTORS_SURE   16u  /* per tenant: a mount and five files of the file engine */
 #define DP_HANDLES_MAX        256u /* per session; the low bits of a handle */
 #define DP_HANDLE_BITS        8
 #define DP_CREDITS            128u
@@ -73,7 +75,8 @@ struct dp_tenant {
 	struct dp_tenant_limits limits;
 	bool dead;
 	uint32_t n_sessions, n_control;
-	struct list link; /* dp.tenants */
+	uint32_t n_descriptors; /* of its open files and mounts */
+	struct list link;       /* dp.tenants */
 };
 
 struct dp_grant_obj {
@@ -112,8 +115,8 @@ struct dp_mount_obj {
 	struct dp_engine *engine;       /* counted in n_users */
 	struct engine_ns *ns;           /* owned */
 	uint32_t access, refs;          /* loop */
-	const struct dp_tenant *tenant; /* compared only: it may be gone */
-	struct list link;               /* dp.mounts */
+	struct dp_tenant *tenant; /* compared only: it may be gone, unless descriptors are counted */
+	struct list link;         /* dp.mounts */
 	struct dp_mount_obj *next_unclosed;
 };
 
@@ -135,6 +138,8 @@ struct dp_file {
 	struct list flushes; /* requests that stand by */
 	struct list led;     /* those for which the one with the engine is, too */
 };
+/* Of the limit of this process now. */
+struct share dp_descriptor_share(void);
 /* On a worker: the engine's answer, or -EBUSY with words. */
 int flush_by_call(struct dp_file *f, struct ros2_err *err);
 void dp_file_ref(struct dp_file *f);
@@ -293,6 +298,9 @@ struct dp {
 	uint64_t next_grant, next_seq, next_handle;
 	uint64_t shm_bytes, shm_limit; /* that all tenants' sessions share, or will; and may */
 	struct dp_lent lent;
+	/* loop: descriptors of open files and mounts */
+	struct share descriptors;
+	uint32_t n_descriptors;
 	/* loop: a revocation that could not be held, see dp_revoke.c */
 	struct revoke *freeze; /* owned; set aside at the start */
 	bool frozen, freezing; /* nothing begins; its parts are under way */

@@ -284,6 +284,8 @@ struct engine_ops {
 	/* What was lost is told to one flush of a file only, so that no two may be under way at
 	 * once: the data plane gives one at a time. */
 	bool flushes_in_turn;
+	/* Descriptors of this process that an open file takes, and an open namespace: at most. */
+	uint8_t file_descriptors, ns_descriptors;
 };
 
 extern const struct engine_ops engine_mem_ops;

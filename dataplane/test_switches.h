@@ -14,6 +14,7 @@ struct engine_ops;
 #ifdef ROS2_TEST_SWITCHES
 struct dp_test_switches {
 	bool no_lease_check;      /* any key is good */
+	bool no_descriptor_share; /* open files of a tenant are counted, not bounded */
 	bool no_handle_check;     /* the index of a handle is enough */
 	bool no_deadline_recheck; /* rights are looked at when a request arrives, not when it is
 	                             handed on, nor by the timer */
