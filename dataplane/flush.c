@@ -96,7 +96,8 @@ int flush_by_call(struct dp_file *f, struct ros2_err *err)
 
 	alone = alone && atomic_load(&f->turn) == turn && atomic_load(&f->calls_begun) == mine;
 	atomic_fetch_sub(&f->calls, 1);
-	if (rc < 0 || alone || !f->mount->engine->ops->flushes_in_turn)
+	if (rc < 0 || alone || !f->mount->engine->ops->flushes_in_turn ||
+	    DP_SWITCH(flushes_at_once))
 		return rc;
 	return ros2_err_set(
 		err, -EBUSY,

@@ -49,7 +49,8 @@ struct dp_test_switches {
 	bool no_lend_wait;       /* memory is unmapped whatever a device knows of it */
 	bool lends_unseen;       /* it is lent by whole regions, whatever was seen of the device */
 	bool bye_leaves;         /* who said BYE is gone when the kernel has what it is to get */
-	bool flushes_at_once;    /* any number of flushes of a file are with the engine */
+	bool flushes_at_once;    /* any number of flushes of a file are with the engine, and a call
+	                            believes what it says whoever else was there */
 	bool no_borrowed_bound;  /* engines have as much of a tenant's own memory as it asks */
 	/* An engine type of the test's own, found before the real ones; NULL for none. */
 	const struct engine_ops *extra_engine;

@@ -134,7 +134,7 @@ struct dp_event fx_ended(struct fx *fx, const struct ros2_uid *session)
 	return ev;
 }
 
-uint32_t fx_unproved_per_address, fx_poll_us;
+uint32_t fx_unproved_per_address, fx_poll_us, fx_control_workers;
 const char *fx_secrets_dir, *fx_state_dir;
 
 static void make_dp(void *arg)
@@ -144,7 +144,7 @@ static void make_dp(void *arg)
 	                    .reactors = 2,
 	                    .listen_host = "127.0.0.1",
 	                    .slot_bytes_total = 16u << 20,
-	                    .control_workers = 2,
+	                    .control_workers = fx_control_workers ? fx_control_workers : 2,
 	                    .unproved_per_address = fx_unproved_per_address,
 	                    .poll_us = fx_poll_us,
 	                    .secrets_dir = fx_secrets_dir,

@@ -69,8 +69,10 @@ static uint32_t told_poll(struct engine_reactor *r, uint32_t max)
 	return n;
 }
 
+/* A tenant may have two calls at work. */
 static int setup(void **state)
 {
+	fx_control_workers = 4;
 	slow_prepare();
 	slow_submit = slow_engine_ops.submit;
 	slow_poll = slow_engine_ops.poll;
@@ -250,6 +252,52 @@ static void a_flush__beside_one_by_call_is_busy(void **state)
 	raw_close(&c);
 }
 
+/* Two calls that were with the engine at once, both told that all is well by it. */
+static void call_twice_at_once(struct fx *fx, struct raw *c, struct caller by_call[2])
+{
+	pthread_t thread[2];
+
+	raw_ready(fx, c);
+	atomic_store(&call_shut, true);
+	for (unsigned i = 0; i < 2; i++) {
+		by_call[i] = (struct caller){.fx = fx};
+		by_call[i].args =
+			(struct fx_args){.session = c->session, .a = c->handle, .mount = 1};
+		assert_int_equal(pthread_create(&thread[i], NULL, call, &by_call[i]), 0);
+		assert_true(AWAIT(atomic_load(&in_call) == i + 1));
+	}
+	atomic_store(&call_shut, false);
+	for (unsigned i = 0; i < 2; i++)
+		pthread_join(thread[i], NULL);
+}
+
+static void dp_flush__of_two_calls_at_once_neither_is_believed(void **state)
+{
+	struct caller by_call[2];
+	struct raw c;
+
+	call_twice_at_once(*state, &c, by_call);
+	for (unsigned i = 0; i < 2; i++) {
+		assert_int_equal(by_call[i].res.status, ROS2_BUSY);
+		assert_non_null(strstr(by_call[i].res.words, "ask again"));
+	}
+	assert_int_equal(fx_do(*state, FX_FLUSH, &by_call[0].args).status, ROS2_OK);
+	assert_int_equal(raw_flush(&c), ROS2_OK);
+	raw_close(&c);
+}
+
+static void without_turns__two_calls_at_once_are_both_believed(void **state)
+{
+	struct caller by_call[2];
+	struct raw c;
+
+	dp_test_switches.flushes_at_once = true;
+	call_twice_at_once(*state, &c, by_call);
+	for (unsigned i = 0; i < 2; i++)
+		assert_int_equal(by_call[i].res.status, ROS2_OK);
+	raw_close(&c);
+}
+
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, slow_teardown)
 int main(void)
 {
@@ -261,6 +309,8 @@ int main(void)
 		T(flushes__that_stand_by_go_with_their_session),
 		T(dp_flush__beside_one_on_the_data_path_is_busy),
 		T(a_flush__beside_one_by_call_is_busy),
+		T(dp_flush__of_two_calls_at_once_neither_is_believed),
+		T(without_turns__two_calls_at_once_are_both_believed),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
