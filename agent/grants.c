@@ -21,7 +21,7 @@ struct grant_wait {
 	struct grants *g;
 	uint64_t request_id;
 	bool sent;
-	bool made_room; /* once: a grant was given back for it */
+	bool made_room; /* once on each stream: a grant was given back for it */
 	struct ros2_uid tenant;
 	char principal[ROS2_SPIFFE_MAX + 1], peer[64];
 	grants_fn fn;
@@ -295,8 +295,9 @@ void grants_on_lost(struct grants *g)
 {
 	struct grant_wait *w;
 
+	/* What was given back may not have been heard. */
 	list_for_each (&g->waiting, w, link)
-		w->sent = false;
+		w->sent = w->made_room = false;
 	grants_on_returned(g);
 }
 

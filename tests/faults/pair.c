@@ -332,6 +332,18 @@ enum ros2_status pair_open(struct rpc_channel *c, struct ros2_uid *ret, struct r
 	return ROS2_OK;
 }
 
+void pair_close(struct rpc_channel *c, const struct ros2_uid *session)
+{
+	Ros2__V1__SessionRef q = ROS2__V1__SESSION_REF__INIT;
+	struct ros2_err err = ROS2_ERR_INIT;
+	ProtobufCMessage *r = NULL;
+
+	q.session_uid = (ProtobufCBinaryData){ROS2_UID_LEN, (uint8_t *)session->b};
+	if (rpc_unary_sync(c, &ros2_v1_tenant_close_session, &q.base, 10000, &r, &err))
+		fail_msg("%s", err.msg);
+	protobuf_c_message_free_unpacked(r, NULL);
+}
+
 enum ros2_status pair_mount(struct rpc_channel *c, const struct ros2_uid *session)
 {
 	Ros2__V1__MountRequest req = ROS2__V1__MOUNT_REQUEST__INIT;

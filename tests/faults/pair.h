@@ -82,6 +82,7 @@ struct pair_held {
 void pair_held(struct pair *p, struct pair_held *h);
 /* OpenSession as @c; *ret on ROS2_OK. */
 enum ros2_status pair_open(struct rpc_channel *c, struct ros2_uid *ret, struct ros2_err *err);
+void pair_close(struct rpc_channel *c, const struct ros2_uid *session);
 enum ros2_status pair_mount(struct rpc_channel *c, const struct ros2_uid *session);
 /* The log, whole, against the key of the controller. */
 void pair_verify_log(struct pair *p);

@@ -2,10 +2,10 @@
 /*
  * A grant that is given back, with the link cut at the message: before it leaves, and when it has
  * arrived; once, and again and again. A scripted agent says it, for ours keeps what is idle for the
- * next session, as long as nobody else of its tenant needs the place. What was not heard counts for
- * the tenant's limit until it is said again, or ends in its time; the agent is told of it when it
- * comes back, also after a start of the controller. What was heard is ended once, whoever says it
- * again.
+ * next session, as long as nobody else of its tenant needs the place (test_room). What was not
+ * heard counts for the tenant's limit until it is said again, or ends in its time; the agent is
+ * told of it when it comes back, also after a start of the controller. What was heard is ended
+ * once, whoever says it again.
  */
 #include "controller/ctl.h"
 #include "tests/await.h"
@@ -359,18 +359,6 @@ static bool opens(struct pair *p, void *arg)
 	return pair_open(p->tenant, arg, &err) == ROS2_OK;
 }
 
-static void close_session(struct pair *p, const struct ros2_uid *session)
-{
-	Ros2__V1__SessionRef q = ROS2__V1__SESSION_REF__INIT;
-	struct ros2_err err = ROS2_ERR_INIT;
-	ProtobufCMessage *r = NULL;
-
-	q.session_uid = (ProtobufCBinaryData){ROS2_UID_LEN, (uint8_t *)session->b};
-	if (rpc_unary_sync(p->tenant, &ros2_v1_tenant_close_session, &q.base, 10000, &r, &err))
-		fail_msg("%s", err.msg);
-	protobuf_c_message_free_unpacked(r, NULL);
-}
-
 static bool is_over(struct pair *p, void *arg)
 {
 	return live(p) == 0 && held(p) == 0;
@@ -383,11 +371,11 @@ static void grant__that_is_idle_serves_again_and_ends_in_its_time(void **state)
 	struct ros2_uid session;
 
 	assert_true(pair_until(p, opens, &session));
-	close_session(p, &session);
+	pair_close(p->tenant, &session);
 	relay_target(p->relay, CUT_LINK, 0);
 	relay_cut(p->relay, CUT_LINK);
 	assert_true(pair_until(p, opens, &session));
-	close_session(p, &session);
+	pair_close(p->tenant, &session);
 	relay_target(p->relay, CUT_LINK, p->f->ports.agent);
 	assert_int_equal(live(p), 1);
 	assert_int_equal(held(p), 1);
@@ -398,81 +386,6 @@ static void grant__that_is_idle_serves_again_and_ends_in_its_time(void **state)
 	assert_true(pair_until(p, opens, &session));
 	assert_int_equal(live(p), 1);
 	pair_check(p, "afterwards");
-}
-
-/* ---- many principals ---- */
-
-static void apply_jobs(struct pair *p)
-{
-	char text[2000];
-	size_t n = 0;
-
-	n += (size_t)snprintf(text, sizeof(text),
-	                      "apiVersion: ros2/v1\nkind: Tenant\nmetadata:\n  name: alpha\n"
-	                      "spec:\n  principals:\n");
-	for (int i = 0; i <= CTL_GRANTS_PER_SLOT; i++)
-		n += (size_t)snprintf(text + n, sizeof(text) - n,
-		                      "    - spiffe://" TD "/tenant/alpha/job-%d\n", i);
-	snprintf(text + n, sizeof(text) - n,
-	         "  placement:\n    agents: [dpu-0]\n"
-	         "  namespaces:\n    - name: data\n      engine: ram\n      path: alpha\n"
-	         "      access: rw\n"
-	         "  memory:\n    registeredBytes: 64MiB\n    regions: 4\n"
-	         "    access: [read, write]\n"
-	         "  rkeys: {leaseTtl: 1s}\n"
-	         "  times: {grantLifetime: 1h, contactLimit: 10m}\n  sessions: {max: 1}\n");
-	sf_apply(p->f, text);
-}
-
-static struct rpc_channel *channel_of(struct pair *p, int job)
-{
-	char name[32], id[64], ca[512], crt[512], key[512];
-	struct rpc_channel_opts o = {.name = name,
-	                             .target = p->target[CUT_TENANT],
-	                             .ca_path = ca,
-	                             .cert_path = crt,
-	                             .key_path = key,
-	                             .server_id = "spiffe://" TD "/agent/",
-	                             .server_id_is_prefix = true};
-	struct rpc_channel *c = NULL;
-
-	snprintf(name, sizeof(name), "job-%d", job);
-	snprintf(id, sizeof(id), "tenant/alpha/%s", name);
-	sf_cert("tenant", name, id);
-	snprintf(ca, sizeof(ca), "%s", sf_path("controller/infra-bundle.pem"));
-	snprintf(crt, sizeof(crt), "%s", sf_path("%s/tls.crt", name));
-	snprintf(key, sizeof(key), "%s", sf_path("%s/tls.key", name));
-	assert_int_equal(rpc_channel_new(&o, &c, NULL), 0);
-	return c;
-}
-
-static bool is_in_force(struct pair *p, void *arg)
-{
-	struct pair_rollout r;
-
-	pair_rollout(p, &r);
-	return r.applied == r.version;
-}
-
-/* Each has one session and ends it; nobody has one when the next comes. */
-static void session__is_not_refused_for_idle_grants_of_others(void **state)
-{
-	struct pair *p = *state;
-
-	apply_jobs(p);
-	assert_true(pair_until(p, is_in_force, NULL));
-	for (int i = 0; i <= CTL_GRANTS_PER_SLOT; i++) {
-		struct rpc_channel *c = channel_of(p, i), *trainer = p->tenant;
-		struct ros2_err err = ROS2_ERR_INIT;
-		struct ros2_uid session;
-
-		if (pair_open(c, &session, &err) != ROS2_OK)
-			fail_msg("job %d: %s", i, err.msg);
-		p->tenant = c;
-		close_session(p, &session);
-		p->tenant = trainer;
-		rpc_channel_free(c);
-	}
 }
 
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
@@ -487,8 +400,6 @@ int main(void)
 		cmocka_unit_test_setup_teardown(
 			grant__that_is_idle_serves_again_and_ends_in_its_time, pair_setup_running,
 			pair_teardown),
-		cmocka_unit_test_setup_teardown(session__is_not_refused_for_idle_grants_of_others,
-	                                        pair_setup_running, pair_teardown),
 	};
 
 	return cmocka_run_group_tests(tests, sf_group_setup, sf_group_teardown);
