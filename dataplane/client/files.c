@@ -160,8 +160,18 @@ int ros2_open(struct ros2_mount *m, const char *path, uint32_t flags, uint32_t m
 	return 0;
 }
 
+/* Nobody knows whether the agent has closed it, or it has not: no call of the program's could mend
+ * that, for its file is gone, and at the agent a handle ends with its session. A BUSY of the
+ * agent's would besides be taken for ours, after which the file is still there. */
+static bool is_left_to_the_session(enum ros2_status st)
+{
+	return st == ROS2_BAD_SESSION || st == ROS2_UNAVAILABLE || st == ROS2_TIMEOUT ||
+	       st == ROS2_BUSY || st == ROS2_RATE;
+}
+
 int ros2_close(struct ros2_file *f, struct ros2_err *err)
 {
+	struct ros2_err said = ROS2_ERR_INIT;
 	struct ros2_session *s;
 	int rc = 0;
 
@@ -173,10 +183,11 @@ int ros2_close(struct ros2_file *f, struct ros2_err *err)
 		                      f->users, f->path);
 	/* On a lost session the handle is gone already. */
 	if (s->state == LINK_UP && !f->broken.code)
-		rc = control_close(control_of(s), s->uid, f->handle, err);
-	if (rc == ros2_status_to_errno(ROS2_BAD_SESSION) ||
-	    rc == ros2_status_to_errno(ROS2_UNAVAILABLE))
+		rc = control_close(control_of(s), s->uid, f->handle, &said);
+	if (rc < 0 && is_left_to_the_session(said.status))
 		rc = 0;
+	if (rc < 0 && err)
+		*err = said;
 	file_free(f);
 	return rc;
 }

@@ -139,9 +139,11 @@ enum ros2_open_flags {
  * (this program's own renames are followed). */
 int ros2_open(struct ros2_mount *m, const char *path, uint32_t flags, uint32_t mode,
               struct ros2_file **ret, struct ros2_err *err);
-/* NULL is fine. BUSY while requests on it are prepared or in flight. Otherwise @f is gone, whatever
- * is returned. Does not flush, and what was not flushed is nobody's afterwards: if the agent is
- * lost no later flush tells it. */
+/* NULL is fine. BUSY while requests on it are prepared or in flight, and for nothing else.
+ * Otherwise @f is gone, whatever is returned. An agent that is away, does not answer in time or is
+ * too busy to be asked is no error: what it may still have open ends with the session at the
+ * latest. Does not flush, and what was not flushed is nobody's afterwards: if the agent is lost no
+ * later flush tells it. */
 int ros2_close(struct ros2_file *f, struct ros2_err *err);
 
 struct ros2_stat {
