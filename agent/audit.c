@@ -5,6 +5,7 @@
  * share one entry per kind.
  */
 #include "agent/audit.h"
+#include "agent/test_switches.h"
 #include "common/hash.h"
 #include "common/clock.h"
 #include "common/util.h"
@@ -268,7 +269,8 @@ void agent_audit_denied(struct agent_audit *a, const struct agent_audit_event *e
 		lost(a, n);
 		return;
 	}
-	if (audit_bound_pass(&e->bound, n, a->o.now_ns(), ev->count ? ev->first_unix_ns : wall,
+	if (AGENT_SWITCH(no_record_bound) ||
+	    audit_bound_pass(&e->bound, n, a->o.now_ns(), ev->count ? ev->first_unix_ns : wall,
 	                     ev->count ? ev->last_unix_ns : wall)) {
 		if (put(a, SPOOL_DENIAL, ev, NULL, NULL, NULL) < 0)
 			lost(a, n);

@@ -17,6 +17,7 @@ struct agent_test_switches {
 	_Atomic bool no_spool_room;      /* who is called does not ask if a record finds place */
 	_Atomic bool no_verb_limit;      /* controlVerbsPerSecond is counted, not enforced */
 	_Atomic bool no_record_limit;    /* records of what was done are counted, not bounded */
+	_Atomic bool no_record_bound;    /* each refusal is a record of its own */
 	_Atomic bool no_session_trust;   /* whose CA is gone from the bundle keeps his sessions */
 	_Atomic bool receipt_unwritten;  /* a receipt does not wait for the disk */
 	_Atomic bool contact_kept;       /* what took away and found no room leaves the stamp */

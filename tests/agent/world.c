@@ -217,6 +217,8 @@ static void on_audit(struct world *w, const Ros2__V1__AuditBatch *a)
 	for (size_t i = 0; i < a->n_drafts; i++) {
 		const Ros2__V1__AuditRecord *r = a->drafts[i]->record;
 
+		if (w->sees_record)
+			w->sees_record(r);
 		append(w->actions, sizeof(w->actions), r->action);
 		append(w->reasons, sizeof(w->reasons), r->reason);
 		append(w->subjects, sizeof(w->subjects), r->object_name);

@@ -61,6 +61,8 @@ struct world {
 	/* NULL, or sees each beat before it counts: on the controller's loop. Before
 	 * world_agent_start. */
 	void (*sees_beat)(const Ros2__V1__Beat *b);
+	/* Likewise each record that comes. */
+	void (*sees_record)(const Ros2__V1__AuditRecord *r);
 };
 
 /* Of dir: NAME.crt and NAME.key; a file becomes another. */
