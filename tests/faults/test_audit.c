@@ -11,6 +11,7 @@
 #include "tests/faults/pair.h"
 #include "common/util.h"
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <signal.h>
 #include <spawn.h>
 #include <sys/wait.h>
@@ -19,6 +20,7 @@
 #define PAGE      90  /* of controller/svc_audit.c */
 #define DOCUMENTS 200 /* with what else there is, three pages and a part */
 #define LOG_MAX   1000
+#define PLACES    256 /* for streams, of one identity: rpc.h */
 
 extern char **environ;
 
@@ -36,12 +38,13 @@ struct page_read {
 	bool meant;
 };
 
-/* One that stalls; the controller's thread. */
+/* Those that stall; the controller's thread. */
 static struct {
 	struct store *s;
 	struct store_audit_query q;
 	struct page_read *j;
-} stalled;
+} stalled[PLACES];
+static _Atomic unsigned n_stalled;
 
 int __real_store_read_audit(struct store *s, const struct store_audit_query *q, store_audit_fn fn,
                             void *arg);
@@ -72,9 +75,10 @@ int __wrap_store_read_audit(struct store *s, const struct store_audit_query *q, 
 	*j = (struct page_read){fn, arg, n == at || (at && n > at && store_pages.for_good)};
 	store_pages.open++;
 	if (j->meant && store_pages.stalls) {
-		stalled.s = s;
-		stalled.q = *q;
-		stalled.j = j;
+		assert_true(n_stalled < PLACES);
+		stalled[n_stalled].s = s;
+		stalled[n_stalled].q = *q;
+		stalled[n_stalled++].j = j;
 		return 0;
 	}
 	rc = j->meant && store_pages.at_once ? store_pages.rc
@@ -86,11 +90,51 @@ int __wrap_store_read_audit(struct store *s, const struct store_audit_query *q, 
 	return rc;
 }
 
+/* One page after the other: the store takes only so many at once. */
 static void go_on(void *unused)
 {
-	assert_non_null(stalled.j);
-	assert_int_equal(__real_store_read_audit(stalled.s, &stalled.q, page_done, stalled.j), 0);
-	stalled.j = NULL;
+	unsigned i = n_stalled - 1;
+
+	assert_int_equal(
+		__real_store_read_audit(stalled[i].s, &stalled[i].q, page_done, stalled[i].j), 0);
+	n_stalled = i;
+}
+
+static void all_go_on(struct pair *p)
+{
+	while (n_stalled) {
+		unsigned open = store_pages.open;
+
+		loop_call(p->f->loop, go_on, NULL);
+		assert_true(AWAIT(store_pages.open < open));
+	}
+}
+
+/* ---- readers at the controller ---- */
+
+/* Streams that svc_audit.c keeps, which has these instead (CMakeLists.txt). */
+static _Atomic unsigned kept;
+static _Atomic bool forgets;
+static struct rpc_stream *_Atomic forgotten;
+
+struct rpc_stream *audit_stream_ref(struct rpc_stream *s);
+void audit_stream_unref(struct rpc_stream *s);
+
+struct rpc_stream *audit_stream_ref(struct rpc_stream *s)
+{
+	kept++;
+	return rpc_stream_ref(s);
+}
+
+void audit_stream_unref(struct rpc_stream *s)
+{
+	if (forgets) {
+		forgets = false;
+		forgotten = s;
+		return;
+	}
+	rpc_stream_unref(s);
+	kept--;
 }
 
 /* ---- one reading ---- */
@@ -191,19 +235,19 @@ static bool is_whole(struct pair *p, void *arg)
 
 static bool is_free(struct pair *p, void *arg)
 {
-	return cut_readers() == 0 && store_pages.open == 0;
+	return cut_readers() == 0 && store_pages.open == 0 && kept == 0;
 }
 
 static void check_mended(struct pair *p, struct reading *g, const char *where)
 {
 	if (!pair_until(p, is_free, NULL))
-		fail_msg("%s: %u streams and %u pages are left", where, cut_readers(),
-		         store_pages.open);
+		fail_msg("%s: %u streams, %u pages and %u readers are left", where, cut_readers(),
+		         store_pages.open, (unsigned)kept);
 	if (!pair_until(p, is_whole, g))
 		fail_msg("%s: the next one is not whole: %s", where, g->err.msg);
 	if (!pair_until(p, is_free, NULL))
-		fail_msg("%s: %u streams and %u pages are left of a whole one", where,
-		         cut_readers(), store_pages.open);
+		fail_msg("%s: %u streams, %u pages and %u readers are left of a whole one", where,
+		         cut_readers(), store_pages.open, (unsigned)kept);
 	pair_check(p, where);
 }
 
@@ -371,12 +415,14 @@ static void log__whose_reader_goes_is_let_go(void **state)
 	struct reading g = {.raw = true};
 	ProtobufCMessage *m;
 
-	for (int i = 0; i < 40; i++) {
+	/* More than there are places. */
+	for (int i = 0; i < PLACES + 40; i++) {
 		struct rpc_reader *r = NULL;
 
 		assert_int_equal(open_log(p->f->admin, i % 2, &r, &g.err), 0);
-		for (int n = 0; n < i; n++) {
-			assert_int_equal(rpc_reader_next(r, AWAIT_MS, &m, &g.err), 0);
+		for (int n = 0; n < i % 40; n++) {
+			if (rpc_reader_next(r, AWAIT_MS, &m, &g.err))
+				fail_msg("reader %d: %s", i, g.err.msg);
 			protobuf_c_message_free_unpacked(m, NULL);
 		}
 		rpc_reader_close(r);
@@ -464,7 +510,7 @@ static void copy__of_a_log_that_stalls_is_not_left(void **state)
 				fail_msg("it ended as if that were all");
 		store_pages.stalls = false;
 		store_pages.at = 0;
-		loop_call(p->f->loop, go_on, NULL);
+		all_go_on(p);
 		if (!strstr(said, "TIMEOUT: nothing has come"))
 			fail_msg("a log that stalls: %s", said);
 	}
@@ -588,6 +634,50 @@ static void control__log_that_ends_too_early_is_noticed(void **state)
 	assert_string_equal(p->wrong, "it ended after 180 records as if that were all");
 }
 
+/* All places have readers whose pages do not come: who comes then is refused, also when they have
+ * gone, for a reader has its place as long as anything of it is left. */
+static void control__readers_that_stay_are_noticed(void **state)
+{
+	struct rpc_reader *r[PLACES];
+	struct pair *p = *state;
+	struct reading g = {.raw = true};
+
+	store_pages.at = 1;
+	store_pages.asked = 0;
+	store_pages.for_good = store_pages.stalls = true;
+	for (unsigned i = 0; i < PLACES; i++)
+		assert_int_equal(open_log(p->admin, i % 2, &r[i], &g.err), 0);
+	assert_true(AWAIT(n_stalled == PLACES));
+	read_log(p, p->admin, &g);
+	assert_int_equal(g.err.status, ROS2_BUSY);
+	store_pages.for_good = store_pages.stalls = false;
+	store_pages.at = 0;
+	for (unsigned i = 0; i < PLACES; i++)
+		rpc_reader_close(r[i]);
+	assert_true(AWAIT(cut_readers() == 0));
+	assert_false(is_free(p, NULL));
+	assert_int_equal(kept, PLACES);
+	read_log(p, p->admin, &g);
+	assert_int_equal(g.err.status, ROS2_BUSY);
+	all_go_on(p);
+	check_mended(p, &g, "afterwards");
+}
+
+/* Its stream has ended and its pages are back: only what it keeps is left of it. */
+static void control__reader_that_is_not_let_go_is_noticed(void **state)
+{
+	struct reading g = {.raw = true};
+	struct pair *p = *state;
+
+	forgets = true;
+	read_log(p, p->admin, &g);
+	assert_int_equal(g.rc, -ENODATA);
+	assert_true(AWAIT(forgotten && cut_readers() == 0 && store_pages.open == 0));
+	assert_false(is_free(p, NULL));
+	audit_stream_unref(atomic_exchange(&forgotten, NULL));
+	check_mended(p, &g, "afterwards");
+}
+
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, pair_teardown)
 
 int main(void)
@@ -601,6 +691,8 @@ int main(void)
 		T(copy__of_a_log_that_stalls_is_not_left),
 		T(follow__of_a_log_that_is_cut_shows_each_record_once),
 		T(control__log_that_ends_too_early_is_noticed),
+		T(control__readers_that_stay_are_noticed),
+		T(control__reader_that_is_not_let_go_is_noticed),
 	};
 
 	return cmocka_run_group_tests(tests, sf_group_setup, sf_group_teardown);
