@@ -83,38 +83,29 @@ static struct ucred user_of(int fd)
 	return who;
 }
 
-static struct preauth_peer address_of(int fd, const struct sockaddr_storage *a)
+static struct host_key address_of(int fd, const struct sockaddr_storage *a)
 {
+	struct host_key h = host_key_of(a);
 	struct ucred who;
-	const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)a;
-	struct preauth_peer p = {.family = AF_INET};
 
-	if (a->ss_family == AF_INET) {
-		memcpy(p.address, &((const struct sockaddr_in *)a)->sin_addr, 4);
-	} else if (a->ss_family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&v6->sin6_addr)) {
-		memcpy(p.address, v6->sin6_addr.s6_addr + 12, 4);
-	} else if (a->ss_family == AF_UNIX) {
+	if (a->ss_family == AF_UNIX) {
 		who = user_of(fd);
-		p.family = AF_UNIX;
 		/* Whoever has a user namespace of its own has such a block of ids, and may be each
 		 * of them in turn. */
 		if (who.uid >= UIDS_OF_ONE)
 			who.uid -= who.uid % UIDS_OF_ONE;
-		memcpy(p.address, &who.uid, sizeof(who.uid));
-	} else if (a->ss_family == AF_INET6) {
-		p.family = AF_INET6;
-		memcpy(p.address, v6->sin6_addr.s6_addr, 8);
+		memcpy(h.address, &who.uid, sizeof(who.uid));
 	}
-	return p;
+	return h;
 }
 
-static bool same_address(const struct preauth *p, const struct preauth_peer *from)
+static bool same_address(const struct preauth *p, const struct host_key *from)
 {
 	return p->fd >= 0 && !memcmp(&p->from, from, sizeof(*from));
 }
 
 /* Its place is taken, or free again: the others of its address know. */
-static void preauth_count(struct reactor *r, const struct preauth_peer *from)
+static void preauth_count(struct reactor *r, const struct host_key *from)
 {
 	uint32_t n = 0;
 
@@ -150,7 +141,7 @@ static void preauth_close(struct reactor *r, struct preauth *p)
 }
 
 /* All are taken: whose goes? */
-static struct preauth *preauth_victim(struct reactor *r, const struct preauth_peer *from)
+static struct preauth *preauth_victim(struct reactor *r, const struct host_key *from)
 {
 	struct preauth *victim = &r->preauth[0];
 
@@ -253,7 +244,7 @@ static void refuse(struct reactor *r, struct preauth *p, enum ros2_status st, co
 }
 
 /* The oldest of an address that has all it may have; NULL: it has not. */
-static struct preauth *preauth_own_oldest(struct reactor *r, const struct preauth_peer *from)
+static struct preauth *preauth_own_oldest(struct reactor *r, const struct host_key *from)
 {
 	struct preauth *oldest = NULL;
 
@@ -270,7 +261,7 @@ static struct preauth *preauth_own_oldest(struct reactor *r, const struct preaut
 	return oldest;
 }
 
-static struct preauth *preauth_place(struct reactor *r, const struct preauth_peer *from)
+static struct preauth *preauth_place(struct reactor *r, const struct host_key *from)
 {
 	struct preauth *victim = preauth_own_oldest(r, from);
 	char words[128];
@@ -296,7 +287,7 @@ static struct preauth *preauth_place(struct reactor *r, const struct preauth_pee
 }
 
 static void preauth_start(struct reactor *r, const struct listener *l, int fd,
-                          const struct preauth_peer *from, const char *peer)
+                          const struct host_key *from, const char *peer)
 {
 	struct wire_header h = {.opcode = WIRE_CHALLENGE};
 	struct preauth *p = preauth_place(r, from);
@@ -338,7 +329,7 @@ void hello_accept(struct reactor *r, struct listener *l)
 	for (int i = 0; i < ACCEPTS_PER_TURN; i++) {
 		struct sockaddr_storage addr;
 		socklen_t len = sizeof(addr);
-		struct preauth_peer from;
+		struct host_key from;
 		char peer[64];
 		int fd = accept4(l->fd, (struct sockaddr *)&addr, &len,
 		                 SOCK_NONBLOCK | SOCK_CLOEXEC);

@@ -9,6 +9,7 @@
 
 #include "dataplane/dp_priv.h"
 #include "dataplane/session_priv.h"
+#include "common/host.h"
 #include "common/share.h"
 #include "common/spin.h"
 #include "dataplane/slots.h"
@@ -59,10 +60,8 @@ struct preauth {
 	uint32_t have;
 	uint8_t bytes[PREAUTH_BYTES], nonce[WIRE_NONCE_LEN];
 	char peer[64];
-	struct preauth_peer {
-		uint8_t family, address[16]; /* of IPv6 the first 64 bits: what one host may have */
-	} from;
-	uint32_t of_address; /* places of the same address, this one too */
+	struct host_key from; /* over shm: the user, in the address's place */
+	uint32_t of_address;  /* places of the same address, this one too */
 };
 
 /* A tenant at this reactor: its queue for admission, its drawn tokens, its slots. */
