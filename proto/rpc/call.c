@@ -22,6 +22,7 @@ struct rpc_call {
 	const struct rpc_route *route;
 	struct rpc_peer peer;
 	struct quota_entry *place;
+	struct rpc_conn *conn;
 	uint64_t deadline_ns, request_by_ns;
 	struct list link; /* server->calls, server->lock */
 	atomic_int refs;
@@ -53,7 +54,7 @@ static void call_unref(struct rpc_call *c)
 	if (atomic_fetch_sub(&c->refs, 1) != 1)
 		return;
 	rpc_msg_free(&c->req);
-	rpc_server_ended(c->server, c->place, &c->link);
+	rpc_server_ended(c->server, c->place, c->conn, &c->link);
 	pthread_mutex_destroy(&c->lock);
 	free(c);
 }
@@ -386,6 +387,7 @@ void rpc_call_begin(struct rpc_server *s, const struct rpc_incoming *in)
 	c->route = in->route;
 	c->peer = in->peer;
 	c->place = in->place;
+	c->conn = in->conn;
 	c->grpc = in->grpc;
 	c->deadline_ns =
 		MIN(in->deadline_ns, clock_add_ns(now, s->lim.call_deadline_ms * NS_PER_MS));

@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * How many connections a listener has, overall and per source address. gRPC 1.51 offers no such
- * limit, but it shows every accepted socket to its "socket mutator" before the TLS handshake; one
- * too many is shut down there and dies without costing a handshake. gRPC does not say when a socket
- * is closed: entries are checked (same descriptor, same inode) when a limit is met or somebody
- * asks, and once a second while they have made no call: one that ends so was refused by TLS or
- * given up, and is told as that (refusals.c). The struct of a mutator is not in a public header;
- * its shape here is that of gRPC 1.10 to 1.60 (src/core/lib/iomgr/socket_mutator.h), and a test
- * fails if it stops counting.
+ * limit, but it shows every accepted socket to its "socket mutator" before the TLS handshake. For
+ * one too many another is ended, the one with the least claim to its place (conns_priv.h); where
+ * there is none such, the new one is shut down and dies without costing a handshake. gRPC does not
+ * say when a socket is closed: entries are checked (same descriptor, same inode) when a limit is
+ * met, no more often than each CHECK_MS, or somebody asks, and once a second while they have made
+ * no call: one that ends so was refused by TLS or given up, and is told as that (refusals.c).
+ * Invariant: what is shut down is the connection that was meant, whoever has its descriptor by
+ * then. The struct of a mutator is not in a public header; its shape here is that of gRPC 1.10 to
+ * 1.60 (src/core/lib/iomgr/socket_mutator.h), and a test fails if it stops counting.
  */
-#include "common/hash.h"
+#include "common/clock.h"
+#include "proto/rpc/conns_priv.h"
 #include "proto/rpc/rpc_priv.h"
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -39,17 +42,8 @@ struct mutator {
 	gpr_refcount refs;
 };
 
-struct conn {
-	int fd;
-	ino_t ino;
-	struct in6_addr source; /* IPv4 mapped */
-	char address[64];       /* as peers are named */
-	bool called;            /* or not to be told apart from one that has */
-	uint64_t judged;        /* by this generation of client CAs; 0: by TLS only */
-	bool distrusted;        /* how */
-	uint8_t cert[32];       /* who: a call of an earlier connection from here may still come */
-	UT_hash_handle hh;
-};
+/* Each look at all of them costs a system call for each, under the lock that calls take. */
+#define CHECK_MS 100
 
 struct rpc_conns {
 	struct mutator m; /* first */
@@ -58,8 +52,9 @@ struct rpc_conns {
 	pthread_mutex_t lock;
 	struct rpc_refusals *refusals; /* a reference */
 	/* guarded by lock */
-	struct conn *by_address; /* owned; at most max */
-	uint64_t refused, refused_per_source, handshakes;
+	struct conns_table table; /* at most max */
+	uint64_t checked_ns;
+	uint64_t refused, refused_per_source, ended, handshakes;
 };
 
 /* 0: not a socket (any more). The descriptor may be closed, or be something else's by now, at any
@@ -71,42 +66,37 @@ static ino_t inode_of(int fd)
 	return fstatat(fd, "", &st, AT_EMPTY_PATH) || !S_ISSOCK(st.st_mode) ? 0 : st.st_ino;
 }
 
-static bool source_of(int fd, struct in6_addr *ret)
+/* Not by its number: that may be another's before we come to use it. False: it is closed, or there
+ * is no descriptor to be had. */
+static bool end_socket(int fd, ino_t ino)
 {
-	struct sockaddr_storage ss;
-	socklen_t len = sizeof(ss);
+	int own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+	bool is_it;
 
-	memset(ret, 0, sizeof(*ret));
-	if (getpeername(fd, (struct sockaddr *)&ss, &len))
+	if (own < 0)
 		return false;
-	if (ss.ss_family == AF_INET6) {
-		*ret = ((struct sockaddr_in6 *)&ss)->sin6_addr;
-	} else if (ss.ss_family == AF_INET) {
-		ret->s6_addr[10] = ret->s6_addr[11] = 0xff;
-		memcpy(&ret->s6_addr[12], &((struct sockaddr_in *)&ss)->sin_addr, 4);
-	}
-	return true;
+	is_it = inode_of(own) == ino;
+	if (is_it)
+		shutdown(own, SHUT_RDWR);
+	close(own);
+	return is_it;
 }
 
 /* As gRPC names it, so that a call finds its connection. False when it may not: of an address with
  * a scope we do not know how. */
-static bool name_of(int fd, char out[64])
+static bool name_of(int fd, const struct sockaddr_storage *ss, char out[64])
 {
-	struct sockaddr_storage ss;
-	const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)&ss;
-	const struct sockaddr_in *v4 = (const struct sockaddr_in *)&ss;
-	socklen_t len = sizeof(ss);
+	const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)ss;
+	const struct sockaddr_in *v4 = (const struct sockaddr_in *)ss;
 	char host[INET6_ADDRSTRLEN];
 
 	snprintf(out, 64, "fd:%d", fd);
-	if (getpeername(fd, (struct sockaddr *)&ss, &len))
-		return false;
-	if (ss.ss_family == AF_INET) {
+	if (ss->ss_family == AF_INET) {
 		inet_ntop(AF_INET, &v4->sin_addr, host, sizeof(host));
 		snprintf(out, 64, "%s:%u", host, ntohs(v4->sin_port));
 		return true;
 	}
-	if (ss.ss_family != AF_INET6)
+	if (ss->ss_family != AF_INET6)
 		return false;
 	if (IN6_IS_ADDR_V4MAPPED(&v6->sin6_addr)) {
 		inet_ntop(AF_INET, &v6->sin6_addr.s6_addr[12], host, sizeof(host));
@@ -118,10 +108,33 @@ static bool name_of(int fd, char out[64])
 	return !v6->sin6_scope_id;
 }
 
+/* NULL: it has ended already, or no memory. */
+static struct rpc_conn *conn_new(int fd, struct host_key *ret_from)
+{
+	struct sockaddr_storage ss;
+	socklen_t len = sizeof(ss);
+	struct rpc_conn *k;
+
+	memset(&ss, 0, sizeof(ss));
+	if (getpeername(fd, (struct sockaddr *)&ss, &len))
+		return NULL;
+	k = calloc(1, sizeof(*k));
+	if (!k)
+		return NULL;
+	k->fd = fd;
+	k->ino = inode_of(fd);
+	k->nameless = !name_of(fd, &ss, k->address);
+	k->called = k->nameless;
+	k->since_ns = clock_monotonic_ns();
+	list_init(&k->of_source);
+	*ret_from = host_key_of(&ss);
+	return k;
+}
+
 /* ---- those that are open; under the lock ---- */
 
-/* It has ended. */
-static void forget(struct rpc_conns *c, struct conn *k)
+/* It has ended by itself. */
+static void forget(struct rpc_conns *c, struct rpc_conn *k)
 {
 	if (!k->called) {
 		c->handshakes++;
@@ -134,83 +147,111 @@ static void forget(struct rpc_conns *c, struct conn *k)
 		                                       "certificate that is accepted here, another "
 		                                       "error of TLS, or given up"});
 	}
-	HASH_DEL(c->by_address, k);
-	free(k);
+	conns_remove(&c->table, k);
 }
 
 static void forget_closed(struct rpc_conns *c)
 {
-	struct conn *k, *tmp;
+	struct rpc_conn *k, *tmp;
 
-	HASH_ITER (hh, c->by_address, k, tmp)
+	HASH_ITER (hh, c->table.by_address, k, tmp)
 		if (inode_of(k->fd) != k->ino)
 			forget(c, k);
 }
 
-static size_t count_source(const struct rpc_conns *c, const struct in6_addr *source)
+static void forget_closed_in_time(struct rpc_conns *c, uint64_t now_ns)
 {
-	size_t n = 0;
-
-	for (const struct conn *k = c->by_address; k; k = k->hh.next)
-		n += !memcmp(&k->source, source, sizeof(*source));
-	return n;
+	if (c->checked_ns && now_ns < c->checked_ns + CHECK_MS * NS_PER_MS)
+		return;
+	c->checked_ns = now_ns;
+	forget_closed(c);
 }
 
-static bool over(const struct rpc_conns *c, const struct conn *new, enum rpc_refused *ret)
+/* No place for one more from there. @ret: by which cap. */
+static bool over(const struct rpc_conns *c, const struct host_key *from, enum rpc_refused *ret)
 {
-	*ret = RPC_REFUSED_CONNECTIONS;
-	if (HASH_COUNT(c->by_address) >= c->max)
-		return true;
 	*ret = RPC_REFUSED_CONNECTIONS_PER_SOURCE;
-	return count_source(c, &new->source) >= c->max_per_source;
+	if (conns_count_source(&c->table, from) >= c->max_per_source)
+		return true;
+	*ret = RPC_REFUSED_CONNECTIONS;
+	return conns_count(&c->table) >= c->max;
 }
 
-static void tell_cap(struct rpc_conns *c, enum rpc_refused why, const char *address)
+/* @how: what became of whom, in words. */
+static void tell_cap(struct rpc_conns *c, enum rpc_refused why, const char *address,
+                     const char *how)
 {
 	bool all = why == RPC_REFUSED_CONNECTIONS;
-	char words[128];
+	char words[192];
 
 	++*(all ? &c->refused : &c->refused_per_source);
-	snprintf(words, sizeof(words), "%s%s%s: the listener has its %zu connections%s",
+	snprintf(words, sizeof(words), "%s%s%s: the listener has its %zu connections%s%s",
 	         rpc_refused_to_str(why), c->name ? " of " : "", c->name ? c->name : "",
-	         all ? c->max : c->max_per_source, all ? "" : " from this address");
+	         all ? c->max : c->max_per_source, all ? "" : " from this address", how);
 	rpc_refusals_add(c->refusals, &(struct rpc_refusal){.why = why,
 	                                                    .status = ROS2_LIMIT,
 	                                                    .address = address,
 	                                                    .words = words});
 }
 
+/* Ends the one that has the least claim to its place. False: there is none such. */
+static bool make_room(struct rpc_conns *c, const struct host_key *from, enum rpc_refused why,
+                      uint64_t now_ns)
+{
+	bool all = why == RPC_REFUSED_CONNECTIONS;
+	struct rpc_conn *k = conns_choose(&c->table, all ? NULL : from,
+	                                  all ? c->max : c->max_per_source, now_ns);
+	char how[64] = "; without a call, this one made room";
+
+	if (!k)
+		return false;
+	if (!end_socket(k->fd, k->ino)) {
+		if (inode_of(k->fd) == k->ino)
+			return false;
+		forget(c, k);
+		return true;
+	}
+	if (k->called)
+		snprintf(how, sizeof(how), "; idle for %llu s, this one made room",
+		         (unsigned long long)((now_ns - k->since_ns) / NS_PER_S));
+	tell_cap(c, why, k->address, how);
+	c->ended++;
+	conns_remove(&c->table, k);
+	return true;
+}
+
+/* The kernel gives a descriptor, or a port, again only after it was closed. */
+static void forget_namesakes(struct rpc_conns *c, const struct rpc_conn *new)
+{
+	struct rpc_conn *k = conns_find_fd(&c->table, new->fd);
+
+	if (k)
+		forget(c, k);
+	k = conns_find(&c->table, new->address);
+	if (k)
+		forget(c, k);
+}
+
 static bool admit(struct rpc_conns *c, int fd)
 {
-	struct conn *new = calloc(1, sizeof(*new)), *k, *tmp;
+	struct host_key from;
+	struct rpc_conn *new = conn_new(fd, &from);
 	enum rpc_refused why;
 
 	if (!new)
 		return false;
-	new->fd = fd;
-	new->ino = inode_of(fd);
-	new->called = !name_of(fd, new->address);
-	if (!source_of(fd, &new->source)) {
+	forget_namesakes(c, new);
+	if (over(c, &from, &why))
+		forget_closed_in_time(c, new->since_ns);
+	if (over(c, &from, &why) && !make_room(c, &from, why, new->since_ns)) {
+		tell_cap(c, why, new->address, "");
 		free(new);
 		return false;
 	}
-	/* The kernel gives a descriptor, or a port, again only after it was closed. */
-	HASH_ITER (hh, c->by_address, k, tmp)
-		if (k->fd == fd || !strcmp(k->address, new->address))
-			forget(c, k);
-	if (over(c, new, &why))
-		forget_closed(c);
-	if (over(c, new, &why)) {
-		tell_cap(c, why, new->address);
-		free(new);
-		return false;
-	}
-	HASH_ADD_STR(c->by_address, address, new);
-	if (!HASH_TOOK(hh, new)) { /* not counted is not taken */
-		free(new);
-		return false;
-	}
-	return true;
+	if (conns_add(&c->table, new, &from))
+		return true;
+	free(new);
+	return false;
 }
 
 static bool mutate(const struct mutate_info *info, struct mutator *m)
@@ -241,13 +282,9 @@ static int compare(struct mutator *a, struct mutator *b)
 static void destroy(struct mutator *m)
 {
 	struct rpc_conns *c = container_of(m, struct rpc_conns, m);
-	struct conn *k, *tmp;
 
 	rpc_tsan_acquire(c);
-	HASH_ITER (hh, c->by_address, k, tmp) {
-		HASH_DEL(c->by_address, k);
-		free(k);
-	}
+	conns_clear(&c->table);
 	rpc_refusals_unref(c->refusals);
 	pthread_mutex_destroy(&c->lock);
 	free(c);
@@ -304,25 +341,35 @@ grpc_arg rpc_conns_arg(struct rpc_conns *c)
 	return arg;
 }
 
-void rpc_conns_called(struct rpc_conns *c, const char *address)
+struct rpc_conn *rpc_conns_called(struct rpc_conns *c, const char *address, const char *group)
 {
-	struct conn *k;
+	struct rpc_conn *k;
 
 	pthread_mutex_lock(&c->lock);
-	HASH_FIND_STR(c->by_address, address, k);
+	k = conns_find(&c->table, address);
 	if (k)
-		k->called = true;
+		conns_called(&c->table, k, group, clock_monotonic_ns());
+	pthread_mutex_unlock(&c->lock);
+	return k;
+}
+
+void rpc_conns_call_over(struct rpc_conns *c, struct rpc_conn *k)
+{
+	if (!k)
+		return;
+	pthread_mutex_lock(&c->lock);
+	conns_call_over(k, clock_monotonic_ns());
 	pthread_mutex_unlock(&c->lock);
 }
 
 int rpc_conns_trust(struct rpc_conns *c, const char *address, const uint8_t cert[32],
                     uint64_t generation)
 {
-	struct conn *k;
+	struct rpc_conn *k;
 	int word = 0;
 
 	pthread_mutex_lock(&c->lock);
-	HASH_FIND_STR(c->by_address, address, k);
+	k = conns_find(&c->table, address);
 	if (k && k->judged == generation && !memcmp(k->cert, cert, sizeof(k->cert)))
 		word = k->distrusted ? -1 : 1;
 	pthread_mutex_unlock(&c->lock);
@@ -332,10 +379,10 @@ int rpc_conns_trust(struct rpc_conns *c, const char *address, const uint8_t cert
 void rpc_conns_judged(struct rpc_conns *c, const char *address, const uint8_t cert[32],
                       uint64_t generation, bool well)
 {
-	struct conn *k;
+	struct rpc_conn *k;
 
 	pthread_mutex_lock(&c->lock);
-	HASH_FIND_STR(c->by_address, address, k);
+	k = conns_find(&c->table, address);
 	if (k) {
 		k->judged = generation;
 		k->distrusted = !well;
@@ -346,10 +393,10 @@ void rpc_conns_judged(struct rpc_conns *c, const char *address, const uint8_t ce
 
 void rpc_conns_sweep(struct rpc_conns *c)
 {
-	struct conn *k, *tmp;
+	struct rpc_conn *k, *tmp;
 
 	pthread_mutex_lock(&c->lock);
-	HASH_ITER (hh, c->by_address, k, tmp)
+	HASH_ITER (hh, c->table.by_address, k, tmp)
 		if (!k->called && inode_of(k->fd) != k->ino)
 			forget(c, k);
 	pthread_mutex_unlock(&c->lock);
@@ -359,9 +406,10 @@ void rpc_conns_stats(struct rpc_conns *c, struct rpc_server_stats *ret)
 {
 	pthread_mutex_lock(&c->lock);
 	forget_closed(c);
-	ret->connections_now = HASH_COUNT(c->by_address);
+	ret->connections_now = conns_count(&c->table);
 	ret->refused_connections = c->refused;
 	ret->refused_connections_per_source = c->refused_per_source;
+	ret->ended_connections = c->ended;
 	ret->refused_handshakes = c->handshakes;
 	pthread_mutex_unlock(&c->lock);
 }

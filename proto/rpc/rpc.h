@@ -80,8 +80,10 @@ struct rpc_stream;
  * (RESOURCE_EXHAUSTED). */
 struct rpc_limits {
 	const char *connections_name; /* what sets the next two, for words; static; may be NULL */
-	size_t max_connections;       /* [1024] further connections are closed at accept */
-	size_t max_connections_per_source; /* [256] per source address */
+	/* For one more another is ended, which has made no call yet or is idle (conns_priv.h);
+	 * where there is none such it is closed at accept. */
+	size_t max_connections;            /* [1024] */
+	size_t max_connections_per_source; /* [256] of one IPv4 address, or one IPv6 /64 */
 	/* Unary calls in flight, and open streams, from their headers on, whether a request follows
 	 * or not; in all, and of one group (rpc_server_opts.group_of). The last quarter is for
 	 * groups that have none or few: their first, or their first 1 in 256 of all. */
@@ -99,8 +101,8 @@ struct rpc_limits {
 
 /* Why something did not become a call. */
 enum rpc_refused {
-	RPC_REFUSED_CONNECTIONS,            /* max_connections: closed at accept */
-	RPC_REFUSED_CONNECTIONS_PER_SOURCE, /* max_connections_per_source: closed at accept */
+	RPC_REFUSED_CONNECTIONS,            /* max_connections: closed at accept, or for others */
+	RPC_REFUSED_CONNECTIONS_PER_SOURCE, /* max_connections_per_source: likewise */
 	/* A connection that ended without a call: no certificate, one that this listener does not
 	 * accept or that has expired, another error of TLS, or who connected gave it up. Which of
 	 * these, gRPC does not say. */
@@ -241,12 +243,13 @@ struct rpc_server_stats {
 	uint64_t calls_total, streams_total; /* admitted */
 	uint64_t calls_now, streams_now, connections_now;
 	uint64_t refused_limit;                  /* calls and streams beyond a limit */
-	uint64_t refused_connections;            /* closed at accept: max_connections */
+	uint64_t refused_connections;            /* max_connections */
 	uint64_t refused_connections_per_source; /* max_connections_per_source */
-	uint64_t refused_handshakes;             /* connections that ended without a call */
-	uint64_t refused_identity;               /* no or bad SPIFFE ID, expired certificate */
-	uint64_t refused_trust;   /* calls and open streams of peers whose CA is gone */
-	uint64_t refused_invalid; /* undecodable messages */
+	uint64_t ended_connections;  /* of these two those that were open and made room */
+	uint64_t refused_handshakes; /* connections that ended without a call */
+	uint64_t refused_identity;   /* no or bad SPIFFE ID, expired certificate */
+	uint64_t refused_trust;      /* calls and open streams of peers whose CA is gone */
+	uint64_t refused_invalid;    /* undecodable messages */
 	uint64_t refused_version, refused_unknown_method;
 };
 /* Any thread. */

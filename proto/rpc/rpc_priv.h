@@ -182,8 +182,12 @@ struct rpc_conns;
 struct rpc_conns *rpc_conns_new(const struct rpc_limits *lim, struct rpc_refusals *refusals);
 void rpc_conns_unref(struct rpc_conns *c);
 grpc_arg rpc_conns_arg(struct rpc_conns *c);
-/* The connection from @address ("127.0.0.1:4711") has made a call. Any thread. */
-void rpc_conns_called(struct rpc_conns *c, const char *address);
+/* On the connection from @address ("127.0.0.1:4711") a call of @group (NULL: not known) begins.
+ * What is returned (NULL: no such connection) is for rpc_conns_call_over, once, whether the call
+ * was refused or has ended. Any thread. */
+struct rpc_conn;
+struct rpc_conn *rpc_conns_called(struct rpc_conns *c, const char *address, const char *group);
+void rpc_conns_call_over(struct rpc_conns *c, struct rpc_conn *k); /* NULL is accepted */
 /* How a call's certificate (its SHA-256) was judged on that connection, by this generation of
  * client CAs: 1: well; -1: ill; 0: not yet. */
 int rpc_conns_trust(struct rpc_conns *c, const char *address, const uint8_t cert[32],
@@ -272,6 +276,7 @@ struct rpc_incoming {
 	const struct rpc_route *route;
 	struct rpc_peer peer;
 	struct quota_entry *place; /* owned: rpc_server_ended, or rpc_server_no_memory */
+	struct rpc_conn *conn;     /* likewise */
 	uint64_t deadline_ns;
 };
 
@@ -281,7 +286,8 @@ void rpc_server_unref(struct rpc_server *s);
 void rpc_server_grpc_taken(struct rpc_server *s);
 void rpc_server_grpc_returned(struct rpc_server *s);
 /* A call or stream ended for good; posts on_stopped after the last. */
-void rpc_server_ended(struct rpc_server *s, struct quota_entry *place, struct list *link);
+void rpc_server_ended(struct rpc_server *s, struct quota_entry *place, struct rpc_conn *conn,
+                      struct list *link);
 void rpc_server_count(struct rpc_server *s, uint64_t *counter);
 /* The same for what a peer is answered, which is told to who records it. @method may be NULL. */
 void rpc_server_refused(struct rpc_server *s, enum rpc_refused why, const struct rpc_peer *peer,
@@ -289,7 +295,7 @@ void rpc_server_refused(struct rpc_server *s, enum rpc_refused why, const struct
 /* Ends @grpc with a named error; takes it over. Polling thread. */
 void rpc_server_refuse(struct rpc_server *s, grpc_call *grpc, enum ros2_status status,
                        const char *words);
-/* The same for what had a place already, and found no memory. */
+/* The same for what had a place already, which it gives back, and found no memory. */
 void rpc_server_no_memory(struct rpc_server *s, const struct rpc_incoming *in);
 
 /* call.c */

@@ -114,8 +114,10 @@ static void check_stopped(struct rpc_server *s)
 	loop_post_urgent(s->loop, &s->stopped_post, run_on_stopped, s);
 }
 
-void rpc_server_ended(struct rpc_server *s, struct quota_entry *place, struct list *link)
+void rpc_server_ended(struct rpc_server *s, struct quota_entry *place, struct rpc_conn *conn,
+                      struct list *link)
 {
+	rpc_conns_call_over(s->conns, conn);
 	pthread_mutex_lock(&s->lock);
 	list_del(link);
 	rpc_quota_give(place);
@@ -170,6 +172,7 @@ void rpc_server_no_memory(struct rpc_server *s, const struct rpc_incoming *in)
 	pthread_mutex_lock(&s->lock);
 	rpc_quota_give(in->place);
 	pthread_mutex_unlock(&s->lock);
+	rpc_conns_call_over(s->conns, in->conn);
 	rpc_server_refuse(s, in->grpc, ROS2_BUSY, "out of memory: try again later");
 }
 
@@ -261,14 +264,13 @@ static void group_of(const struct rpc_server *s, const struct rpc_peer *peer,
 		*colon = '\0';
 }
 
-static int check_quota(struct rpc_server *s, struct rpc_incoming *in, struct ros2_err *err)
+static int check_quota(struct rpc_server *s, struct rpc_incoming *in, const char *group,
+                       struct ros2_err *err)
 {
 	bool unary = in->route->row.method->kind == RPC_UNARY;
 	const char *what = "the server is stopping";
-	char group[RPC_GROUP_MAX + 1];
 	int rc;
 
-	group_of(s, &in->peer, group);
 	pthread_mutex_lock(&s->lock);
 	rc = s->shutdown_begun ? -ENOTCONN
 	                       : rpc_quota_take(quota_of(s, in->route), group, &in->place, &what);
@@ -283,8 +285,11 @@ static int admit(struct rpc_server *s, const struct accept_slot *a, struct rpc_i
                  enum rpc_refused *why, struct ros2_err *err)
 {
 	int rc = rpc_peer_of(s->peers, a->call, &in->peer, err);
+	char group[RPC_GROUP_MAX + 1];
 
-	rpc_conns_called(s->conns, in->peer.address);
+	group_of(s, &in->peer, group);
+	in->conn =
+		rpc_conns_called(s->conns, in->peer.address, in->peer.authenticated ? group : NULL);
 	*why = RPC_REFUSED_IDENTITY;
 	if (!rc && s->wants_client_cert && !in->peer.authenticated)
 		rc = ros2_err_named(err, ROS2_UNAUTHENTICATED, "a client certificate is required");
@@ -305,7 +310,7 @@ static int admit(struct rpc_server *s, const struct accept_slot *a, struct rpc_i
 	if (rc)
 		return rc;
 	*why = RPC_REFUSED_LIMIT;
-	return check_quota(s, in, err);
+	return check_quota(s, in, group, err);
 }
 
 static void accept_next(struct rpc_server *s, struct accept_slot *a);
@@ -333,6 +338,7 @@ static void accepted(struct rpc_tag *t, bool ok)
 			rpc_server_refused(s, why, &in.peer, in.route ? in.route->row.method : NULL,
 			                   &err);
 		rpc_server_refuse(s, now.call, err.status, err.msg);
+		rpc_conns_call_over(s->conns, in.conn);
 	} else if (in.route->row.method->kind == RPC_UNARY)
 		rpc_call_begin(s, &in);
 	else

@@ -40,7 +40,7 @@ static void forget(struct rpc_stream *s)
 	struct rpc_channel *c = s->channel;
 
 	if (s->server)
-		rpc_server_ended(s->server, s->place, &s->link);
+		rpc_server_ended(s->server, s->place, s->conn, &s->link);
 	if (!c)
 		return;
 	pthread_mutex_lock(&c->lock);

@@ -31,6 +31,7 @@ struct rpc_stream {
 	struct rpc_channel *channel;
 	struct rpc_peer peer; /* server side; as is: */
 	struct quota_entry *place;
+	struct rpc_conn *conn;
 	uint64_t request_by_ns;
 	struct list link; /* server's or channel's streams, under its lock */
 	atomic_int refs;

@@ -78,6 +78,7 @@ void rpc_stream_begin(struct rpc_server *srv, const struct rpc_incoming *in)
 	s->server = srv;
 	s->peer = in->peer;
 	s->place = in->place;
+	s->conn = in->conn;
 	s->judged = in->peer.trust_generation;
 	s->grpc = in->grpc;
 	s->request_by_ns =

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The table of a listener's open connections, and who of them goes when it is full. Knows nothing
+ * of sockets or locks: conns.c does, and calls this under its lock.
+ */
+#ifndef ROS2_PROTO_RPC_CONNS_PRIV_H
+#define ROS2_PROTO_RPC_CONNS_PRIV_H
+
+#include "common/hash.h"
+#include "common/host.h"
+#include "common/util.h"
+#include "proto/rpc/rpc.h"
+#include <stdbool.h>
+#include <sys/types.h>
+
+/* A handshake takes some round trips; who has made no call for so long has had the time for it. */
+#define CONNS_YOUNG_MS 1000
+/* And one address has so many that are young before its oldest goes for a newcomer all the same. */
+#define CONNS_YOUNG_EACH 8
+/* Who has no more than so many never loses one on which there was a call within this time. */
+#define CONNS_FEW       4
+#define CONNS_RECENT_MS 30000
+
+/* Those of one address (host.h). */
+struct conn_source {
+	struct host_key key;
+	size_t n, uncalled;
+	struct list conns; /* struct rpc_conn, the oldest first */
+	UT_hash_handle hh;
+};
+
+/* Those of one group of callers (rpc_group_fn), known from their first call on. */
+struct conn_owner {
+	char name[RPC_GROUP_MAX + 1];
+	size_t n, tally; /* tally: scratch of conns_choose */
+	UT_hash_handle hh;
+};
+
+struct rpc_conn {
+	int fd;
+	ino_t ino;
+	char address[64];           /* as peers are named */
+	bool nameless;              /* calls do not find it: nothing is known of what it does */
+	bool called;                /* or nameless */
+	uint32_t calls;             /* in flight; each is a reference */
+	uint64_t since_ns;          /* of its last call's begin or end, or of itself */
+	uint64_t judged;            /* by this generation of client CAs; 0: by TLS only */
+	bool distrusted;            /* how */
+	uint8_t cert[32];           /* who: a call of an earlier connection may still come */
+	struct conn_source *source; /* NULL: not in the table (any more) */
+	struct conn_owner *owner;   /* NULL: not known */
+	struct list of_source;
+	UT_hash_handle hh, hh_fd;
+};
+
+struct conns_table {
+	struct rpc_conn *by_address, *by_fd; /* owned; the same ones, the oldest first */
+	struct conn_source *sources;         /* owned; each has a connection */
+	struct conn_owner *owners;           /* owned; likewise */
+	size_t uncalled;
+};
+
+size_t conns_count(const struct conns_table *t);
+/* How many of this address. */
+size_t conns_count_source(const struct conns_table *t, const struct host_key *key);
+/* Takes @k over, whose fd, ino, address and since_ns are set. False: no memory, and it is still the
+ * caller's. */
+bool conns_add(struct conns_table *t, struct rpc_conn *k, const struct host_key *from);
+/* Frees it, or leaves that to the end of its last call. */
+void conns_remove(struct conns_table *t, struct rpc_conn *k);
+struct rpc_conn *conns_find(const struct conns_table *t, const char *address);
+struct rpc_conn *conns_find_fd(const struct conns_table *t, int fd);
+/* A call of @group (NULL: not known) begins; and ends. */
+void conns_called(struct conns_table *t, struct rpc_conn *k, const char *group, uint64_t now_ns);
+void conns_call_over(struct rpc_conn *k, uint64_t now_ns);
+/*
+ * Who has the least claim to its place, of one address (@from) or of all (NULL); NULL: nobody may
+ * be ended for another. In this order:
+ * (1) who has made no call yet, of the address with most such, the oldest: if it is young no longer
+ *     (CONNS_YOUNG_MS), or its address has more than CONNS_YOUNG_EACH, or all such have more than
+ *     a quarter of @places;
+ * (2) of the group of callers that holds most, the one that is longest without a call; of a group
+ *     that holds no more than CONNS_FEW only one without a call for CONNS_RECENT_MS;
+ * (3) who has made no call, as in (1), without its ifs.
+ * Never one with a call in flight. Young ones come behind idle ones because otherwise whoever keeps
+ * the table full of his own would end each newcomer in its handshake, by the next of his.
+ */
+struct rpc_conn *conns_choose(struct conns_table *t, const struct host_key *from, size_t places,
+                              uint64_t now_ns);
+/* All of them. */
+void conns_clear(struct conns_table *t);
+#endif

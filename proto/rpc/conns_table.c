@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* See conns_priv.h. Invariant: what is counted (n, uncalled, tally) is what the lists hold. */
+#include "proto/rpc/conns_priv.h"
+#include "common/clock.h"
+#include <stdio.h>
+#include <string.h>
+
+/* ---- addresses and groups ---- */
+
+static struct conn_source *find_source(const struct conns_table *t, const struct host_key *key)
+{
+	struct conn_source *s;
+
+	HASH_FIND(hh, t->sources, key, sizeof(*key), s);
+	return s;
+}
+
+static struct conn_source *source_get(struct conns_table *t, const struct host_key *key)
+{
+	struct conn_source *s = find_source(t, key);
+
+	if (s)
+		return s;
+	s = calloc(1, sizeof(*s));
+	if (!s)
+		return NULL;
+	s->key = *key;
+	list_init(&s->conns);
+	HASH_ADD(hh, t->sources, key, sizeof(s->key), s);
+	if (HASH_TOOK(hh, s))
+		return s;
+	free(s);
+	return NULL;
+}
+
+static void source_put(struct conns_table *t, struct conn_source *s)
+{
+	if (s->n)
+		return;
+	HASH_DEL(t->sources, s);
+	free(s);
+}
+
+static struct conn_owner *owner_get(struct conns_table *t, const char *name)
+{
+	struct conn_owner *o;
+
+	HASH_FIND_STR(t->owners, name, o);
+	if (o)
+		return o;
+	o = calloc(1, sizeof(*o));
+	if (!o)
+		return NULL;
+	snprintf(o->name, sizeof(o->name), "%s", name);
+	HASH_ADD_STR(t->owners, name, o);
+	if (HASH_TOOK(hh, o))
+		return o;
+	free(o);
+	return NULL;
+}
+
+static void disown(struct conns_table *t, struct rpc_conn *k)
+{
+	struct conn_owner *o = TAKE_PTR(k->owner);
+
+	if (!o || --o->n)
+		return;
+	HASH_DEL(t->owners, o);
+	free(o);
+}
+
+/* ---- connections ---- */
+
+size_t conns_count(const struct conns_table *t)
+{
+	return HASH_COUNT(t->by_address);
+}
+
+size_t conns_count_source(const struct conns_table *t, const struct host_key *key)
+{
+	const struct conn_source *s = find_source(t, key);
+
+	return s ? s->n : 0;
+}
+
+bool conns_add(struct conns_table *t, struct rpc_conn *k, const struct host_key *from)
+{
+	struct conn_source *s = source_get(t, from);
+
+	if (!s)
+		return false;
+	HASH_ADD_STR(t->by_address, address, k);
+	if (HASH_TOOK(hh, k))
+		HASH_ADD(hh_fd, t->by_fd, fd, sizeof(k->fd), k);
+	if (!HASH_TOOK(hh, k) || !HASH_TOOK(hh_fd, k)) { /* not counted is not taken */
+		if (HASH_TOOK(hh, k))
+			HASH_DEL(t->by_address, k);
+		source_put(t, s);
+		return false;
+	}
+	k->source = s;
+	s->n++;
+	s->uncalled += !k->called;
+	t->uncalled += !k->called;
+	list_add_tail(&s->conns, &k->of_source);
+	return true;
+}
+
+void conns_remove(struct conns_table *t, struct rpc_conn *k)
+{
+	struct conn_source *s = TAKE_PTR(k->source);
+
+	HASH_DEL(t->by_address, k);
+	HASH_DELETE(hh_fd, t->by_fd, k);
+	list_del(&k->of_source);
+	s->n--;
+	s->uncalled -= !k->called;
+	t->uncalled -= !k->called;
+	source_put(t, s);
+	disown(t, k);
+	if (!k->calls)
+		free(k);
+}
+
+struct rpc_conn *conns_find(const struct conns_table *t, const char *address)
+{
+	struct rpc_conn *k;
+
+	HASH_FIND_STR(t->by_address, address, k);
+	return k;
+}
+
+struct rpc_conn *conns_find_fd(const struct conns_table *t, int fd)
+{
+	struct rpc_conn *k;
+
+	HASH_FIND(hh_fd, t->by_fd, &fd, sizeof(fd), k);
+	return k;
+}
+
+void conns_called(struct conns_table *t, struct rpc_conn *k, const char *group, uint64_t now_ns)
+{
+	if (!k->called) {
+		k->called = true;
+		k->source->uncalled--;
+		t->uncalled--;
+	}
+	k->calls++;
+	k->since_ns = now_ns;
+	if (!group || (k->owner && !strcmp(k->owner->name, group)))
+		return;
+	disown(t, k);
+	k->owner = owner_get(t, group);
+	if (k->owner)
+		k->owner->n++;
+}
+
+void conns_call_over(struct rpc_conn *k, uint64_t now_ns)
+{
+	k->calls--;
+	k->since_ns = now_ns;
+	if (!k->calls && !k->source)
+		free(k);
+}
+
+/* ---- who goes ---- */
+
+static struct rpc_conn *first_of(const struct conns_table *t, const struct conn_source *only)
+{
+	return only ? list_first(&only->conns, struct rpc_conn, of_source) : t->by_address;
+}
+
+static struct rpc_conn *next_of(const struct rpc_conn *k, const struct conn_source *only)
+{
+	if (!only)
+		return k->hh.next;
+	return k->of_source.next == &only->conns
+	               ? NULL
+	               : list_entry(k->of_source.next, struct rpc_conn, of_source);
+}
+
+/* How many its group holds of those that are looked at; its address, where no group is known. */
+static size_t held(const struct rpc_conn *k)
+{
+	return k->owner ? k->owner->tally : k->source->n;
+}
+
+static void tally(const struct conns_table *t, const struct conn_source *only)
+{
+	for (const struct rpc_conn *k = first_of(t, only); k; k = next_of(k, only))
+		if (k->owner)
+			k->owner->tally = 0;
+	for (const struct rpc_conn *k = first_of(t, only); k; k = next_of(k, only))
+		if (k->owner)
+			k->owner->tally++;
+}
+
+/* Of two that have made no call, or of two idle ones, the first is worse. */
+static bool worse(size_t crowd, const struct rpc_conn *k, size_t other_crowd,
+                  const struct rpc_conn *other)
+{
+	return !other || crowd > other_crowd ||
+	       (crowd == other_crowd && k->since_ns < other->since_ns);
+}
+
+static bool had_its_time(const struct conns_table *t, const struct conn_source *only,
+                         const struct rpc_conn *k, size_t places, uint64_t now_ns)
+{
+	size_t uncalled = only ? only->uncalled : t->uncalled;
+
+	return now_ns >= k->since_ns + CONNS_YOUNG_MS * NS_PER_MS ||
+	       k->source->uncalled > CONNS_YOUNG_EACH || uncalled > places / 4;
+}
+
+static bool may_be_spared(const struct rpc_conn *k, uint64_t now_ns)
+{
+	return held(k) > CONNS_FEW || now_ns >= k->since_ns + CONNS_RECENT_MS * NS_PER_MS;
+}
+
+struct rpc_conn *conns_choose(struct conns_table *t, const struct host_key *from, size_t places,
+                              uint64_t now_ns)
+{
+	const struct conn_source *only = from ? find_source(t, from) : NULL;
+	struct rpc_conn *uncalled = NULL, *idle = NULL;
+
+	if (from && !only)
+		return NULL;
+	tally(t, only);
+	for (struct rpc_conn *k = first_of(t, only); k; k = next_of(k, only)) {
+		if (k->nameless || k->calls)
+			continue;
+		if (!k->called) {
+			if (worse(k->source->uncalled, k, uncalled ? uncalled->source->uncalled : 0,
+			          uncalled))
+				uncalled = k;
+		} else if (may_be_spared(k, now_ns) &&
+		           worse(held(k), k, idle ? held(idle) : 0, idle)) {
+			idle = k;
+		}
+	}
+	if (uncalled && had_its_time(t, only, uncalled, places, now_ns))
+		return uncalled;
+	return idle ? idle : uncalled;
+}
+
+void conns_clear(struct conns_table *t)
+{
+	struct rpc_conn *k, *tmp;
+
+	HASH_ITER (hh, t->by_address, k, tmp)
+		conns_remove(t, k);
+}

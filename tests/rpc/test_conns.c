@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Who of a full table goes: conns_table.c by itself, with a clock and connections of its own. */
+#include "common/clock.h"
+#include "proto/rpc/conns_priv.h"
+#include <arpa/inet.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#define PLACES 64
+#define S      NS_PER_S
+
+static struct conns_table table;
+static int next_fd;
+
+static struct host_key host(const char *text)
+{
+	struct sockaddr_storage ss;
+
+	memset(&ss, 0, sizeof(ss));
+	if (strchr(text, ':')) {
+		ss.ss_family = AF_INET6;
+		assert_int_equal(
+			inet_pton(AF_INET6, text, &((struct sockaddr_in6 *)&ss)->sin6_addr), 1);
+	} else {
+		ss.ss_family = AF_INET;
+		assert_int_equal(inet_pton(AF_INET, text, &((struct sockaddr_in *)&ss)->sin_addr),
+		                 1);
+	}
+	return host_key_of(&ss);
+}
+
+/* From @at, accepted at @ns; with @group it has made a call then, that is over. */
+static struct rpc_conn *conn(const char *at, const char *group, uint64_t ns)
+{
+	struct rpc_conn *k = calloc(1, sizeof(*k));
+	struct host_key from = host(at);
+
+	assert_non_null(k);
+	k->fd = ++next_fd;
+	k->since_ns = ns;
+	snprintf(k->address, sizeof(k->address), "%s %d", at, k->fd);
+	list_init(&k->of_source);
+	assert_true(conns_add(&table, k, &from));
+	if (!group)
+		return k;
+	conns_called(&table, k, group, ns);
+	conns_call_over(k, ns);
+	return k;
+}
+
+static struct rpc_conn *choose(const char *from, uint64_t now_ns)
+{
+	struct host_key h;
+
+	if (!from)
+		return conns_choose(&table, NULL, PLACES, now_ns);
+	h = host(from);
+	return conns_choose(&table, &h, PLACES, now_ns);
+}
+
+static int clear(void **state)
+{
+	conns_clear(&table);
+	assert_int_equal(conns_count(&table), 0);
+	assert_null(table.sources);
+	assert_null(table.owners);
+	assert_int_equal(table.uncalled, 0);
+	return 0;
+}
+
+static void host_key__is_an_ipv4_address_or_a_64_of_ipv6(void **state)
+{
+	static const struct {
+		const char *a, *b;
+		bool same;
+	} pairs[] = {
+		{"192.0.2.1", "192.0.2.1", true},
+		{"192.0.2.1", "192.0.2.2", false},
+		{"192.0.2.1", "::ffff:192.0.2.1", true},
+		{"::ffff:192.0.2.1", "::ffff:192.0.2.2", false},
+		{"2001:db8::1", "2001:db8::ffff:ffff:ffff:ffff", true},
+		{"2001:db8::1", "2001:db8:0:1::1", false},
+		{"::c000:201", "192.0.2.1", false},
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(pairs); i++) {
+		struct host_key a = host(pairs[i].a), b = host(pairs[i].b);
+
+		if (!memcmp(&a, &b, sizeof(a)) != pairs[i].same)
+			fail_msg("%s and %s", pairs[i].a, pairs[i].b);
+	}
+}
+
+static void conns_table__counts_a_64_together(void **state)
+{
+	struct host_key h = host("2001:db8::99");
+
+	conn("2001:db8::1", NULL, S);
+	conn("2001:db8::2", NULL, S);
+	conn("2001:db8:0:1::2", NULL, S);
+	assert_int_equal(conns_count_source(&table, &h), 2);
+	assert_int_equal(conns_count(&table), 3);
+}
+
+static void conns_choose__without_a_call_first_and_of_the_address_with_most(void **state)
+{
+	struct rpc_conn *oldest_of_most, *only = conn("192.0.2.1", NULL, 1 * S);
+
+	conn("192.0.2.1", "beta", 1 * S);
+	oldest_of_most = conn("192.0.2.2", NULL, 2 * S);
+	conn("192.0.2.2", NULL, 3 * S);
+	assert_ptr_equal(choose(NULL, 100 * S), oldest_of_most);
+	/* Only those of the address that has its share already. */
+	assert_ptr_equal(choose("192.0.2.1", 100 * S), only);
+}
+
+static void conns_choose__leaves_a_handshake_its_time_beside_idle_ones(void **state)
+{
+	struct rpc_conn *alpha, *idle;
+
+	idle = conn("192.0.2.1", "beta", 90 * S);
+	for (int i = 0; i < 20; i++)
+		conn("192.0.2.1", "beta", 91 * S);
+	alpha = conn("192.0.2.1", NULL, 100 * S);
+	assert_ptr_equal(choose(NULL, 100 * S + S / 2), idle);
+	assert_ptr_equal(choose("192.0.2.1", 100 * S + S / 2), idle);
+	/* That is over. */
+	assert_ptr_equal(choose(NULL, 102 * S), alpha);
+}
+
+static void conns_choose__a_flood_of_handshakes_ends_its_own(void **state)
+{
+	struct rpc_conn *first = NULL, *alpha;
+
+	conn("192.0.2.7", "alpha", 1 * S);
+	alpha = conn("192.0.2.1", NULL, 100 * S);
+	for (unsigned i = 0; i <= CONNS_YOUNG_EACH; i++) {
+		struct rpc_conn *k = conn("192.0.2.2", NULL, 100 * S + i);
+
+		first = first ? first : k;
+	}
+	assert_ptr_equal(choose(NULL, 100 * S + 99), first);
+	assert_ptr_not_equal(choose(NULL, 100 * S + 99), alpha);
+}
+
+/* From as many addresses as they like, none of which has more than a few. */
+static void conns_choose__young_ones_are_no_more_than_a_quarter_beside_idle_ones(void **state)
+{
+	char at[32];
+
+	for (int i = 0; i < PLACES / 2; i++)
+		conn("192.0.2.7", "alpha", 1 * S);
+	for (int i = 0; i <= PLACES / 4; i++) {
+		snprintf(at, sizeof(at), "198.51.100.%d", i);
+		conn(at, NULL, 100 * S + (uint64_t)i);
+		assert_int_equal(choose(NULL, 100 * S + 99)->called, i < PLACES / 4);
+	}
+}
+
+static void conns_choose__the_longest_idle_of_the_group_that_holds_most(void **state)
+{
+	struct rpc_conn *longest, *busy;
+
+	conn("192.0.2.1", "alpha", 1 * S);
+	busy = conn("192.0.2.1", "beta", 2 * S);
+	longest = conn("192.0.2.2", "beta", 3 * S);
+	conn("192.0.2.3", "beta", 4 * S);
+	conns_called(&table, busy, "beta", 2 * S);
+	assert_ptr_equal(choose(NULL, 100 * S), longest);
+	conns_call_over(busy, 5 * S);
+	assert_ptr_equal(choose(NULL, 100 * S), longest);
+	conns_called(&table, longest, "beta", 6 * S);
+	assert_string_equal(choose(NULL, 100 * S)->address, "192.0.2.3 4");
+	conns_call_over(longest, 6 * S);
+}
+
+/* What a group has elsewhere does not count where an address is full. */
+static void conns_choose__at_an_address_what_counts_is_what_is_held_there(void **state)
+{
+	for (int i = 0; i < 20; i++)
+		conn("192.0.2.9", "alpha", 1 * S);
+	conn("192.0.2.1", "alpha", 1 * S);
+	for (int i = 0; i < 5; i++)
+		conn("192.0.2.1", "beta", 2 * S);
+	assert_string_equal(choose("192.0.2.1", 100 * S)->owner->name, "beta");
+	assert_string_equal(choose(NULL, 100 * S)->owner->name, "alpha");
+}
+
+static void conns_choose__nobody_with_few_and_a_call_lately_nor_with_one_in_flight(void **state)
+{
+	struct rpc_conn *k[CONNS_FEW + 1];
+
+	for (int i = 0; i < CONNS_FEW; i++)
+		k[i] = conn("192.0.2.1", "alpha", 100 * S);
+	assert_null(choose(NULL, 101 * S));
+	assert_ptr_equal(choose(NULL, 100 * S + CONNS_RECENT_MS * NS_PER_MS), k[0]);
+	/* Few there are not any more. */
+	k[CONNS_FEW] = conn("192.0.2.1", "alpha", 100 * S);
+	assert_ptr_equal(choose(NULL, 101 * S), k[0]);
+	for (int i = 0; i <= CONNS_FEW; i++)
+		conns_called(&table, k[i], "alpha", 100 * S);
+	assert_null(choose(NULL, 1000 * S));
+	for (int i = 0; i <= CONNS_FEW; i++)
+		conns_call_over(k[i], 100 * S);
+}
+
+/* The last call of one that is gone frees it. */
+static void conns_table__a_call_may_outlive_its_connection(void **state)
+{
+	struct rpc_conn *k = conn("192.0.2.1", "alpha", 1 * S);
+
+	conns_called(&table, k, "alpha", 2 * S);
+	conns_called(&table, k, "gamma", 2 * S);
+	assert_string_equal(k->owner->name, "gamma");
+	conns_remove(&table, k);
+	conns_call_over(k, 3 * S);
+	conns_call_over(k, 3 * S);
+}
+
+static int numbered(void **state)
+{
+	next_fd = 0;
+	return 0;
+}
+
+#define one(t) cmocka_unit_test_setup_teardown(t, numbered, clear)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		one(host_key__is_an_ipv4_address_or_a_64_of_ipv6),
+		one(conns_table__counts_a_64_together),
+		one(conns_choose__without_a_call_first_and_of_the_address_with_most),
+		one(conns_choose__leaves_a_handshake_its_time_beside_idle_ones),
+		one(conns_choose__a_flood_of_handshakes_ends_its_own),
+		one(conns_choose__young_ones_are_no_more_than_a_quarter_beside_idle_ones),
+		one(conns_choose__the_longest_idle_of_the_group_that_holds_most),
+		one(conns_choose__at_an_address_what_counts_is_what_is_held_there),
+		one(conns_choose__nobody_with_few_and_a_call_lately_nor_with_one_in_flight),
+		one(conns_table__a_call_may_outlive_its_connection),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
