@@ -161,6 +161,9 @@ static void refused(struct agent *a, struct metrics_page *p)
 	for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
 		metrics_u64(p, "ros2_agent_rpc_refused_total", rows[i].n, "reason", rows[i].why,
 		            NULL);
+	metrics_family(p, "ros2_agent_rpc_connections_ended_total", METRICS_COUNTER,
+	               "Connections without a call in flight ended so that another had a place.");
+	metrics_u64(p, "ros2_agent_rpc_connections_ended_total", st.ended_connections, NULL);
 }
 
 static void each(struct metrics_page *p, struct sessions *t, const char *name, const char *help,

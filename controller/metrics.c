@@ -145,6 +145,7 @@ static void calls(const struct controller_metrics *m, struct metrics_page *p)
 {
 	static const char *const names[] = {"admin", "agents", "enrol"};
 	struct rpc_server *const servers[] = {m->admin, m->agents, m->enrol};
+	uint64_t ended[ARRAY_SIZE(names)];
 
 	metrics_family(p, "ros2_controller_rpc_refused_total", METRICS_COUNTER,
 	               "Calls and connections refused before they reached a handler.");
@@ -153,7 +154,13 @@ static void calls(const struct controller_metrics *m, struct metrics_page *p)
 
 		rpc_server_stats(servers[i], &st);
 		calls_of(p, names[i], &st);
+		ended[i] = st.ended_connections;
 	}
+	metrics_family(p, "ros2_controller_rpc_connections_ended_total", METRICS_COUNTER,
+	               "Connections without a call in flight ended so that another had a place.");
+	for (int i = 0; i < 3; i++)
+		metrics_u64(p, "ros2_controller_rpc_connections_ended_total", ended[i], "listener",
+		            names[i], NULL);
 }
 
 void controller_metrics_render(void *arg, struct metrics_page *p)

@@ -341,7 +341,8 @@ grpc_arg rpc_conns_arg(struct rpc_conns *c)
 	return arg;
 }
 
-struct rpc_conn *rpc_conns_called(struct rpc_conns *c, const char *address, const char *group)
+struct rpc_conn *rpc_conns_called(struct rpc_conns *c, const char *address, const char *group,
+                                  bool *ret_crowded)
 {
 	struct rpc_conn *k;
 
@@ -349,6 +350,7 @@ struct rpc_conn *rpc_conns_called(struct rpc_conns *c, const char *address, cons
 	k = conns_find(&c->table, address);
 	if (k)
 		conns_called(&c->table, k, group, clock_monotonic_ns());
+	*ret_crowded = k && conns_crowded(&c->table, k, c->max_per_source, c->max);
 	pthread_mutex_unlock(&c->lock);
 	return k;
 }

@@ -32,7 +32,8 @@ struct conn_source {
 /* Those of one group of callers (rpc_group_fn), known from their first call on. */
 struct conn_owner {
 	char name[RPC_GROUP_MAX + 1];
-	size_t n, tally; /* tally: scratch of conns_choose */
+	size_t n, busy; /* busy: with a call in flight */
+	size_t tally;   /* scratch of conns_choose */
 	UT_hash_handle hh;
 };
 
@@ -73,6 +74,11 @@ struct rpc_conn *conns_find_fd(const struct conns_table *t, int fd);
 /* A call of @group (NULL: not known) begins; and ends. */
 void conns_called(struct conns_table *t, struct rpc_conn *k, const char *group, uint64_t now_ns);
 void conns_call_over(struct rpc_conn *k, uint64_t now_ns);
+/* Whether @k, on which a call has begun, is one of more than three quarters of an address's places,
+ * or of all, that its group keeps by calls in flight. Those stay whoever comes, so this is the
+ * bound of what one group can take for good. */
+bool conns_crowded(const struct conns_table *t, const struct rpc_conn *k, size_t places_of_source,
+                   size_t places);
 /*
  * Who has the least claim to its place, of one address (@from) or of all (NULL); NULL: nobody may
  * be ended for another. In this order:
@@ -82,8 +88,9 @@ void conns_call_over(struct rpc_conn *k, uint64_t now_ns);
  * (2) of the group of callers that holds most, the one that is longest without a call; of a group
  *     that holds no more than CONNS_FEW only one without a call for CONNS_RECENT_MS;
  * (3) who has made no call, as in (1), without its ifs.
- * Never one with a call in flight. Young ones come behind idle ones because otherwise whoever keeps
- * the table full of his own would end each newcomer in its handshake, by the next of his.
+ * Never one with a call in flight (conns_crowded). Young ones come behind idle ones because
+ * otherwise whoever keeps the table full of his own would end each newcomer in its handshake, by
+ * the next of his.
  */
 struct rpc_conn *conns_choose(struct conns_table *t, const struct host_key *from, size_t places,
                               uint64_t now_ns);

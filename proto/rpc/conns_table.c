@@ -63,7 +63,10 @@ static void disown(struct conns_table *t, struct rpc_conn *k)
 {
 	struct conn_owner *o = TAKE_PTR(k->owner);
 
-	if (!o || --o->n)
+	if (!o)
+		return;
+	o->busy -= k->calls > 0;
+	if (--o->n)
 		return;
 	HASH_DEL(t->owners, o);
 	free(o);
@@ -138,6 +141,18 @@ struct rpc_conn *conns_find_fd(const struct conns_table *t, int fd)
 	return k;
 }
 
+static void own(struct conns_table *t, struct rpc_conn *k, const char *group)
+{
+	if (!group || (k->owner && !strcmp(k->owner->name, group)))
+		return;
+	disown(t, k);
+	k->owner = owner_get(t, group);
+	if (!k->owner)
+		return;
+	k->owner->n++;
+	k->owner->busy += k->calls > 0;
+}
+
 void conns_called(struct conns_table *t, struct rpc_conn *k, const char *group, uint64_t now_ns)
 {
 	if (!k->called) {
@@ -145,22 +160,34 @@ void conns_called(struct conns_table *t, struct rpc_conn *k, const char *group, 
 		k->source->uncalled--;
 		t->uncalled--;
 	}
-	k->calls++;
+	own(t, k, group);
+	if (!k->calls++ && k->owner)
+		k->owner->busy++;
 	k->since_ns = now_ns;
-	if (!group || (k->owner && !strcmp(k->owner->name, group)))
-		return;
-	disown(t, k);
-	k->owner = owner_get(t, group);
-	if (k->owner)
-		k->owner->n++;
 }
 
 void conns_call_over(struct rpc_conn *k, uint64_t now_ns)
 {
-	k->calls--;
 	k->since_ns = now_ns;
-	if (!k->calls && !k->source)
+	if (--k->calls)
+		return;
+	if (k->owner)
+		k->owner->busy--;
+	if (!k->source)
 		free(k);
+}
+
+bool conns_crowded(const struct conns_table *t, const struct rpc_conn *k, size_t places_of_source,
+                   size_t places)
+{
+	size_t most_here = places_of_source - places_of_source / 4, here = 0;
+	const struct rpc_conn *o;
+
+	if (!k->owner || k->owner->busy <= most_here)
+		return k->owner && k->owner->busy > places - places / 4;
+	list_for_each (&k->source->conns, o, of_source)
+		here += o->calls && o->owner == k->owner;
+	return here > most_here || k->owner->busy > places - places / 4;
 }
 
 /* ---- who goes ---- */

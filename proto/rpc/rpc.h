@@ -153,7 +153,7 @@ struct rpc_server_opts {
 	 * each 100 ms, and nothing is left uncounted. */
 	rpc_refused_fn on_refused;
 	void *refused_arg; /* borrowed: until rpc_server_free */
-	/* NULL: each SPIFFE ID is a group, and each address where there is none. */
+	/* NULL: each SPIFFE ID is a group, and each address (IPv6: /64) where there is none. */
 	rpc_group_fn group_of;
 	void *group_arg; /* borrowed: until rpc_server_free */
 };

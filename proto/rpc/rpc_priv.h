@@ -184,9 +184,10 @@ void rpc_conns_unref(struct rpc_conns *c);
 grpc_arg rpc_conns_arg(struct rpc_conns *c);
 /* On the connection from @address ("127.0.0.1:4711") a call of @group (NULL: not known) begins.
  * What is returned (NULL: no such connection) is for rpc_conns_call_over, once, whether the call
- * was refused or has ended. Any thread. */
+ * was refused or has ended. @ret_crowded: it must be refused (conns_crowded). Any thread. */
 struct rpc_conn;
-struct rpc_conn *rpc_conns_called(struct rpc_conns *c, const char *address, const char *group);
+struct rpc_conn *rpc_conns_called(struct rpc_conns *c, const char *address, const char *group,
+                                  bool *ret_crowded);
 void rpc_conns_call_over(struct rpc_conns *c, struct rpc_conn *k); /* NULL is accepted */
 /* How a call's certificate (its SHA-256) was judged on that connection, by this generation of
  * client CAs: 1: well; -1: ill; 0: not yet. */

@@ -13,7 +13,9 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "proto/rpc/rpc_priv.h"
+#include <arpa/inet.h>
 #include <errno.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -248,20 +250,36 @@ static struct rpc_quota *quota_of(struct rpc_server *s, const struct rpc_route *
 	return route->row.apart ? &s->apart_quota : &s->call_quota;
 }
 
-/* What its owner says; else the identity, or the address without its port. */
+/* As connections are counted (host.h): "192.0.2.1", "[2001:db8::". */
+static void group_of_stranger(const struct rpc_peer *peer, char group[RPC_GROUP_MAX + 1])
+{
+	struct in6_addr v6;
+	char *end;
+
+	strcpy(group, peer->address);
+	end = strrchr(group, ':');
+	if (end)
+		*end = '\0';
+	end = strrchr(group, ']');
+	if (!end)
+		return;
+	*end = '\0';
+	if (inet_pton(AF_INET6, group + 1, &v6) != 1)
+		return;
+	memset(&v6.s6_addr[8], 0, 8);
+	inet_ntop(AF_INET6, &v6, group + 1, INET6_ADDRSTRLEN);
+}
+
+/* What its owner says; else the identity, or the address. */
 static void group_of(const struct rpc_server *s, const struct rpc_peer *peer,
                      char group[RPC_GROUP_MAX + 1])
 {
-	char *colon;
-
-	if (s->group_of) {
+	if (s->group_of)
 		s->group_of(s->group_arg, peer, group);
-		return;
-	}
-	strcpy(group, peer->authenticated ? peer->spiffe_id : peer->address);
-	colon = peer->authenticated ? NULL : strrchr(group, ':');
-	if (colon)
-		*colon = '\0';
+	else if (peer->authenticated)
+		strcpy(group, peer->spiffe_id);
+	else
+		group_of_stranger(peer, group);
 }
 
 static int check_quota(struct rpc_server *s, struct rpc_incoming *in, const char *group,
@@ -286,10 +304,11 @@ static int admit(struct rpc_server *s, const struct accept_slot *a, struct rpc_i
 {
 	int rc = rpc_peer_of(s->peers, a->call, &in->peer, err);
 	char group[RPC_GROUP_MAX + 1];
+	bool crowded;
 
 	group_of(s, &in->peer, group);
-	in->conn =
-		rpc_conns_called(s->conns, in->peer.address, in->peer.authenticated ? group : NULL);
+	in->conn = rpc_conns_called(s->conns, in->peer.address,
+	                            in->peer.authenticated ? group : NULL, &crowded);
 	*why = RPC_REFUSED_IDENTITY;
 	if (!rc && s->wants_client_cert && !in->peer.authenticated)
 		rc = ros2_err_named(err, ROS2_UNAUTHENTICATED, "a client certificate is required");
@@ -310,6 +329,10 @@ static int admit(struct rpc_server *s, const struct accept_slot *a, struct rpc_i
 	if (rc)
 		return rc;
 	*why = RPC_REFUSED_LIMIT;
+	if (crowded)
+		return ros2_err_set(err, -EBUSY,
+		                    "too many connections with calls in flight from this caller: "
+		                    "use one for more of them, or try again later");
 	return check_quota(s, in, group, err);
 }
 

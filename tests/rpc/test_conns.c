@@ -208,6 +208,31 @@ static void conns_choose__nobody_with_few_and_a_call_lately_nor_with_one_in_flig
 		conns_call_over(k[i], 100 * S);
 }
 
+static void conns_crowded__at_more_than_three_quarters_of_an_address_or_of_all(void **state)
+{
+	struct rpc_conn *k[8];
+
+	for (int i = 0; i < 8; i++) {
+		k[i] = conn(i < 4 ? "192.0.2.1" : "192.0.2.2", NULL, 1 * S);
+		conns_called(&table, k[i], "beta", 1 * S);
+		conns_called(&table, k[i], "beta", 1 * S);
+		assert_int_equal(conns_crowded(&table, k[i], 4, 8), i == 3 || i > 5);
+		assert_int_equal(conns_crowded(&table, k[i], 8, 8), i > 5);
+		assert_false(conns_crowded(&table, k[i], 16, 16));
+	}
+	conns_called(&table, k[0], "alpha", 1 * S);
+	assert_false(conns_crowded(&table, k[0], 4, 8));
+	assert_int_equal(k[1]->owner->busy, 7);
+	for (int i = 0; i < 8; i++) {
+		conns_call_over(k[i], 1 * S);
+		conns_call_over(k[i], 1 * S);
+	}
+	assert_int_equal(k[1]->owner->busy, 0);
+	assert_int_equal(k[0]->owner->busy, 1);
+	conns_call_over(k[0], 1 * S);
+	assert_int_equal(k[0]->owner->busy, 0);
+}
+
 /* The last call of one that is gone frees it. */
 static void conns_table__a_call_may_outlive_its_connection(void **state)
 {
@@ -241,6 +266,7 @@ int main(void)
 		one(conns_choose__the_longest_idle_of_the_group_that_holds_most),
 		one(conns_choose__at_an_address_what_counts_is_what_is_held_there),
 		one(conns_choose__nobody_with_few_and_a_call_lately_nor_with_one_in_flight),
+		one(conns_crowded__at_more_than_three_quarters_of_an_address_or_of_all),
 		one(conns_table__a_call_may_outlive_its_connection),
 	};
 

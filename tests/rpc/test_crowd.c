@@ -266,13 +266,23 @@ int __wrap_fstatat(int dir, const char *path, struct stat *st, int flags)
 	return __real_fstatat(dir, path, st, flags);
 }
 
+/* A connection with a call in flight, by its headers. */
+static struct bare_held *hold(struct fx *f, const char *who)
+{
+	struct bare r = {.path = "/ros2.test.Echo/Say", .target = f->target};
+	char file[32];
+
+	r.ca = fx_path("ca.crt");
+	snprintf(file, sizeof(file), "%s.crt", who);
+	r.cert = fx_path(file);
+	snprintf(file, sizeof(file), "%s.key", who);
+	r.key = fx_path(file);
+	return bare_hold(&r, 1);
+}
+
 /* All are in use, so that each that comes is refused. */
 static void rpc_server__who_is_refused_does_not_cost_a_look_at_each_that_is_open(void **state)
 {
-	struct bare r = {.path = "/ros2.test.Echo/Say",
-	                 .ca = fx_path("ca.crt"),
-	                 .cert = fx_path("client.crt"),
-	                 .key = fx_path("client.key")};
 	struct bare_held *h[BUSY];
 	uint64_t begin, took_ms;
 	char words[512];
@@ -281,9 +291,8 @@ static void rpc_server__who_is_refused_does_not_cost_a_look_at_each_that_is_open
 
 	start(&f, (struct rpc_limits){.max_connections_per_source = BUSY,
 	                              .request_deadline_ms = AWAIT_MS});
-	r.target = f.target;
 	for (int i = 0; i < BUSY; i++)
-		h[i] = bare_hold(&r, 1);
+		h[i] = hold(&f, i < BUSY / 2 ? "client" : "beta");
 	assert_true(AWAIT(stats(&f).calls_now == BUSY));
 	begin = clock_monotonic_ns();
 	looks = 0;
@@ -300,6 +309,32 @@ static void rpc_server__who_is_refused_does_not_cost_a_look_at_each_that_is_open
 	close_all(fd, FLOOD);
 	for (int i = 0; i < BUSY; i++)
 		bare_held_free(h[i], 0, &code, words);
+	fx_stop(&f);
+}
+
+/* Each with a call in flight, so that none can be ended: some are left for others. */
+static void rpc_server__a_group_keeps_three_quarters_by_calls_in_flight(void **state)
+{
+	struct rpc_channel *alpha;
+	struct bare_held *h[BUSY];
+	char words[512] = "";
+	size_t refused = 0;
+	int code = 0;
+	struct fx f;
+
+	start(&f, (struct rpc_limits){.max_connections_per_source = BUSY,
+	                              .request_deadline_ms = AWAIT_MS});
+	for (int i = 0; i < BUSY; i++)
+		h[i] = hold(&f, "beta");
+	assert_true(AWAIT(stats(&f).calls_now + stats(&f).refused_limit == BUSY));
+	assert_int_equal(stats(&f).calls_now, BUSY - BUSY / 4);
+	alpha = fx_channel(&f, NULL);
+	say(alpha);
+	rpc_channel_free(alpha);
+	for (int i = 0; i < BUSY; i++)
+		refused += bare_held_free(h[i], 0, &code, words);
+	assert_int_equal(refused, BUSY / 4);
+	assert_non_null(strstr(words, "too many connections with calls in flight"));
 	fx_stop(&f);
 }
 
@@ -360,6 +395,7 @@ int main(void)
 		cmocka_unit_test(rpc_server__a_64_is_one_address),
 		cmocka_unit_test(
 			rpc_server__who_is_refused_does_not_cost_a_look_at_each_that_is_open),
+		cmocka_unit_test(rpc_server__a_group_keeps_three_quarters_by_calls_in_flight),
 		cmocka_unit_test(rpc_server__never_ends_whoever_has_the_descriptor_by_then),
 	};
 
