@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One tenant that floods its agent, in one of nine ways, at a stated rate for a stated time: on a
+ * One tenant that floods its agent, in one of eleven ways, at a stated rate for a stated time: on a
  * machine of few cores a flooder without a rate would show only what the scheduler does. Connects
  * from 127.0.0.2 where it can, so that caps per source are its own. Prints one JSON object: what it
  * did and how it was answered, with one sample of words for each answer.
@@ -23,7 +23,8 @@
 
 #define CALL_MS       5000
 #define SESSIONS      4
-#define SOCKETS_MAX   600
+#define SOCKETS_MAX   1200
+#define CROWD         1100 /* more than the 1024 connections of a listener */
 #define TINY_BATCH    16
 #define UNPACED_DEPTH 100 /* requests of a session; credits are 128 */
 #define CALLS_SHARE   256 /* docs/operations.md: a tenant's, of the calls in flight */
@@ -87,14 +88,14 @@ static bool turn(struct flood *f)
 	return true;
 }
 
-static int dial(const char *address)
+static int dial_from(const char *address, uint8_t host)
 {
 	struct sockaddr_in from = {.sin_family = AF_INET}, to = {.sin_family = AF_INET};
 	struct timeval limit = {.tv_sec = 3};
 	const char *colon = strrchr(address, ':');
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
-	from.sin_addr.s_addr = htonl(INADDR_LOOPBACK + 1);
+	from.sin_addr.s_addr = htonl((INADDR_LOOPBACK & ~255u) + host);
 	to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
 	to.sin_port = htons((uint16_t)atoi(colon ? colon + 1 : "0"));
 	if (fd < 0)
@@ -109,6 +110,19 @@ static int dial(const char *address)
 		return rc;
 	}
 	return fd;
+}
+
+static int dial(const char *address)
+{
+	return dial_from(address, 2);
+}
+
+static bool is_ended(int fd)
+{
+	uint8_t byte;
+	ssize_t n = recv(fd, &byte, 1, MSG_DONTWAIT);
+
+	return n == 0 || (n < 0 && errno != EAGAIN);
 }
 
 /* ---- sessions ---- */
@@ -353,6 +367,24 @@ static void unpaced(struct flood *f)
 	}
 }
 
+/* As many as a listener has places, from five addresses, and again whichever it ended: to @at,
+ * without a word. */
+static void crowd(struct flood *f)
+{
+	const char *at = raw_arg(f->args, "at", "");
+	size_t i;
+
+	while (turn(f)) {
+		i = f->done % CROWD;
+		if (f->sockets[i] > 0 && !is_ended(f->sockets[i]))
+			continue;
+		answered(f, f->sockets[i] > 0 ? "ended" : "connected", NULL);
+		if (f->sockets[i] > 0)
+			close(f->sockets[i]);
+		f->sockets[i] = dial_from(at, 2 + (uint8_t)(i % 5));
+	}
+}
+
 /* What was said to one that said nothing, or too little, and never reads. */
 static void look(struct flood *f, int fd, bool data)
 {
@@ -407,7 +439,7 @@ static const struct {
 	{"handshakes", 15, handshakes},  {"calls", 4, calls},       {"hellos", 200, hellos},
 	{"opens", 100, opens},           {"regions", 200, regions}, {"tiny", 250, tiny},
 	{"violations", 300, violations}, {"unread", 100, unread},   {"unpaced", 1, unpaced},
-	{"halfopen", 100, halfopen},
+	{"halfopen", 100, halfopen},     {"crowd", 2000, crowd},
 };
 
 int main(int argc, char **argv)
@@ -422,10 +454,10 @@ int main(int argc, char **argv)
 	while (i < ARRAY_SIZE(floods) && (argc < 2 || strcmp(argv[1], floods[i].name)))
 		i++;
 	if (i == ARRAY_SIZE(floods)) {
-		fprintf(stderr,
-		        "usage: hostile-flood "
-		        "handshakes|calls|hellos|opens|regions|tiny|violations|"
-		        "unread|unpaced|halfopen [rate=PER-SECOND] [seconds=N] (and ROS2_*)\n");
+		fprintf(stderr, "usage: hostile-flood "
+		                "handshakes|calls|hellos|opens|regions|tiny|violations|"
+		                "unread|unpaced|halfopen|crowd [rate=PER-SECOND] [seconds=N] (and "
+		                "ROS2_*)\n");
 		return 2;
 	}
 	f.answers = json_object();
