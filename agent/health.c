@@ -35,7 +35,8 @@ struct health {
 
 const char *health_part_to_str(enum health_part p)
 {
-	static const char *const names[] = {"snapshot", "contact", "revocations", "spool"};
+	static const char *const names[] = {"snapshot", "contact", "revocations", "spool",
+	                                    "reserve"};
 
 	return (size_t)p < ARRAY_SIZE(names) ? names[p] : "?";
 }
@@ -148,6 +149,7 @@ static void on_tick(void *arg)
 	bool good = true;
 
 	revoker_thaw(h->a->revoker);
+	revoker_keep_room(h->a->revoker);
 	look(h);
 	for (size_t i = 0; i < HEALTH_KINDS; i++)
 		good &= !h->is[i].is || i == HEALTH_TARGET_LOST || i == HEALTH_RELOAD_FAILED;

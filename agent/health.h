@@ -16,12 +16,18 @@
 #define HEALTH_HOLD_MS    3000
 #define HEALTH_FREE_MIN   (64u * 1024u) /* bytes free below which a disk is as good as full */
 
-enum health_part { HEALTH_SNAPSHOT, HEALTH_CONTACT, HEALTH_REVOCATIONS, HEALTH_SPOOL };
-#define HEALTH_PARTS 4
+enum health_part {
+	HEALTH_SNAPSHOT,
+	HEALTH_CONTACT,
+	HEALTH_REVOCATIONS,
+	HEALTH_SPOOL,
+	HEALTH_RESERVE, /* for revocations: revlog_reserve */
+};
+#define HEALTH_PARTS 5
 const char *health_part_to_str(enum health_part p);
 
 enum health_kind {
-	HEALTH_DISK_FULL,       /* "DiskFull": a write found no space, or hardly any is left */
+	HEALTH_DISK_FULL,       /* "DiskFull": something found no space, or hardly any is left */
 	HEALTH_STATE_READ_ONLY, /* "StateReadOnly": a write failed for another reason */
 	HEALTH_RECORDS_PENDING, /* "RecordsPending": revocations carried out, but not on disk */
 	HEALTH_SPOOL_DROPPING,  /* "SpoolDropping": audit records find no place */

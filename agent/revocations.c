@@ -24,7 +24,7 @@
 #define FRAME_HEADER_LEN 16u
 #define FIXED_LEN_1      72u  /* payload without the reason */
 #define FIXED_LEN        104u /* and stamp and sequence */
-#define RESERVE_BYTES    (64 * 1024)
+#define RESERVE_BYTES    (64u * 1024u)
 #define COMPACT_MIN      (1024u * 1024u)
 /* No grant lives longer, and none that a tombstone is about began after it was received. */
 #define GRANT_DEAD_NS (AGENT_GRANT_LIFETIME_MAX_MS * NS_PER_MS + 86400ull * NS_PER_S)
@@ -56,8 +56,10 @@ struct revlog {
 
 	/* the writer, after revlog_open */
 	int fd;
-	uint64_t size; /* bytes that are whole frames */
-	bool broken;   /* an fsync or a truncation failed: nothing is written any more */
+	uint64_t size;        /* bytes that are whole frames */
+	bool broken;          /* an fsync or a truncation failed: nothing is written any more */
+	uint64_t reserved_to; /* the blocks up to here are the file's */
+	bool refused;         /* the last time room was asked for there was none */
 	char path[PATH_MAX];
 };
 
@@ -429,9 +431,27 @@ static int load(struct revlog *l, int (*before_replace)(void *, struct ros2_err 
 
 /* Room that a full disk cannot take away from a revocation (rule 10). A file system that cannot
  * reserve leaves the receipt saying `durable: no`. */
-static void reserve(struct revlog *l)
+int revlog_reserve(struct revlog *l, struct ros2_err *err)
 {
-	(void)!fallocate(l->fd, FALLOC_FL_KEEP_SIZE, (off_t)l->size, RESERVE_BYTES);
+	if (l->broken || l->reserved_to >= l->size + REVLOG_RESERVE_MIN)
+		return 0;
+	if (fallocate(l->fd, FALLOC_FL_KEEP_SIZE, (off_t)l->size, RESERVE_BYTES) < 0) {
+		l->refused = true;
+		return ros2_err_set(err, errno == ENOSYS ? -EOPNOTSUPP : -errno,
+		                    "no room is kept for revocations in %s: %s", l->path,
+		                    strerrordesc_np(errno));
+	}
+	l->refused = false;
+	l->reserved_to = l->size + RESERVE_BYTES;
+	return 0;
+}
+
+/* Once refused it is left to who asks each second: a receipt waits for what is done here, and a
+ * full file system may look for long. */
+static void reserve_on(struct revlog *l)
+{
+	if (!l->refused)
+		(void)revlog_reserve(l, NULL);
 }
 
 /* Does the name still lead to what is written to? */
@@ -466,7 +486,8 @@ int revlog_replace(struct revlog *l, const void *p, size_t len, struct ros2_err 
 	close(l->fd);
 	l->fd = fd;
 	l->size = len;
-	reserve(l);
+	l->reserved_to = 0;
+	reserve_on(l);
 	return 0;
 }
 
@@ -498,7 +519,7 @@ int revlog_open(const char *path, int (*before_replace)(void *, struct ros2_err 
 		r = ros2_err_set(err, -EIO, "fsync %s: %s", path, strerrordesc_np(errno));
 		goto fail;
 	}
-	reserve(l);
+	reserve_on(l);
 	*ret = l;
 	return 0;
 fail:
@@ -521,15 +542,17 @@ int revlog_write(struct revlog *l, const struct tombstone *t, struct ros2_err *e
 			return ros2_err_set(err, -EIO, "truncate %s: %s", l->path,
 			                    strerrordesc_np(errno));
 		}
+		/* ext4 and others give back with it what was reserved behind the end. */
+		l->reserved_to = 0;
+		reserve_on(l);
 		return ros2_err_set(err, r, "write %s: %s", l->path, strerrordesc_np(-r));
 	}
 	if (fsx_io->fsync(l->fd) < 0) {
 		l->broken = true;
 		return ros2_err_set(err, -EIO, "fsync %s: %s", l->path, strerrordesc_np(errno));
 	}
-	if (l->size / RESERVE_BYTES != (l->size + n) / RESERVE_BYTES)
-		(void)!fallocate(l->fd, FALLOC_FL_KEEP_SIZE, (off_t)(l->size + n), RESERVE_BYTES);
 	l->size += n;
+	reserve_on(l);
 	return 0;
 }
 

@@ -4,8 +4,8 @@
  * tombstone covers never comes back: not from the snapshot, not from an old message. Rewritten only
  * to leave out what cannot come back any more (docs/decisions/0013-revocation-log.md). A log that
  * is damaged anywhere but in a torn tail covers everything stored locally: the agent then starts
- * empty and serves only what the controller sends anew. Index: loop thread. revlog_write: one other
- * thread (the writer).
+ * empty and serves only what the controller sends anew. Index: loop thread. revlog_write,
+ * revlog_reserve: one other thread (the writer).
  */
 #ifndef ROS2_AGENT_REVOCATIONS_H
 #define ROS2_AGENT_REVOCATIONS_H
@@ -16,6 +16,8 @@
 #define REVLOG_FRAME_MAX  512
 #define REVLOG_MAX        (1024u * 1024u * 1024u)
 #define REVLOG_MARK       ((enum obj_kind)0) /* no tombstone: only what snapshot_sequence says */
+/* Reserved behind the end of the log after each write: at least 64 entries of the longest words. */
+#define REVLOG_RESERVE_MIN (32u * 1024u)
 
 struct tombstone {
 	struct ros2_uid revocation, uid;
@@ -48,6 +50,9 @@ int revlog_add(struct revlog *l, const struct tombstone *t, struct ros2_err *err
 /* Writes and fsyncs one frame. On failure the file ends where it ended before: -ENOSPC and the like
  * may be tried again; -EIO after a failed fsync or truncation may not: the process ends. */
 int revlog_write(struct revlog *l, const struct tombstone *t, struct ros2_err *err);
+/* Once a second: 0 when REVLOG_RESERVE_MIN is reserved, now or already; otherwise what fallocate
+ * says. -EOPNOTSUPP: this file system never will. */
+int revlog_reserve(struct revlog *l, struct ros2_err *err);
 
 /* ---- leaving out; the rule is in the .c ---- */
 /* Loop: worth doing when the log has grown past @min_bytes (0 = default) and much of it says

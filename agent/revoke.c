@@ -73,6 +73,13 @@ struct revoker {
 		int r;
 		struct ros2_err err;
 	} fresh;
+	struct { /* ahead of the end of the log, for the next ones */
+		struct writer_job job;
+		bool busy;
+		bool never; /* this file system reserves nothing */
+		int r;
+		struct ros2_err err;
+	} room;
 	struct { /* carried out, and held nowhere: together one more of n_doubt */
 		struct writer_job job;
 		uint8_t doubt[CONTACT_FILE_LEN];
@@ -360,6 +367,37 @@ static void write_done(struct writer_job *j)
 		return;
 	}
 	agent_fatal(v->a, &v->write_err);
+}
+
+/* ---- room for the next ones ---- */
+
+static void room_work(struct writer_job *j)
+{
+	struct revoker *r = container_of(j, struct revoker, room.job);
+
+	r->room.err = (struct ros2_err)ROS2_ERR_INIT;
+	r->room.r = revlog_reserve(r->a->revlog, &r->room.err);
+}
+
+static void room_done(struct writer_job *j)
+{
+	struct revoker *r = container_of(j, struct revoker, room.job);
+
+	r->room.busy = false;
+	r->room.never = r->room.r == -EOPNOTSUPP;
+	if (r->room.never)
+		log_warn("%s: on a full disk they are carried out, but not on disk",
+		         r->room.err.msg);
+	else
+		health_wrote(r->a->health, HEALTH_RESERVE, r->room.r, &r->room.err);
+}
+
+void revoker_keep_room(struct revoker *r)
+{
+	if (r->room.busy || r->room.never || r->a->ended)
+		return;
+	r->room.busy = true;
+	writer_submit(r->a->revoke_writer, &r->room.job);
 }
 
 /* ---- leaving out what is over ---- */
@@ -679,6 +717,8 @@ int revoker_new(struct agent *a, struct revoker **ret)
 	r->a = a;
 	r->fresh.job.work = fresh_work;
 	r->fresh.job.done = fresh_done;
+	r->room.job.work = room_work;
+	r->room.job.done = room_done;
 	r->unheld.job.work = unheld_work;
 	r->unheld.job.done = unheld_done;
 	list_init(&r->pending);

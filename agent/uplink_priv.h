@@ -63,6 +63,9 @@ unsigned revoker_unrecorded(const struct revoker *r);
 /* Once a second: revokes again what the data plane could not hold, and lets it go on when nothing
  * of that is left. */
 void revoker_thaw(struct revoker *r);
+/* Once a second: the log of revocations has room ahead of its end, or health says that it has none.
+ */
+void revoker_keep_room(struct revoker *r);
 /* The controller has sent all that it owes on this stream. */
 void revoker_synced(struct revoker *r);
 /* The data plane is frozen: why, for people; else NULL. */

@@ -3,10 +3,12 @@
  * Revocations for which the disk has no room, or which fails, or the agent no room at all, and a
  * process that is killed with them: the next one, without a controller, gives nothing of what the
  * snapshot says; with one, nothing before it has sent what it owes. The controls: with its contact
- * file as it was, what was revoked works again.
+ * file as it was, what was revoked works again. And room that cannot be kept for revocations: the
+ * controller hears of it.
  */
 #include "agent/agent.h"
 #include "agent/bytes.h"
+#include "agent/health.h"
 #include "agent/test_switches.h"
 #include "agent/uplink_priv.h"
 #include "common/fsx.h"
@@ -63,6 +65,23 @@ static int quick_fsync(int fd)
 	return unsynced ? 0 : real_io->fsync(fd);
 }
 
+/* ---- and none to reserve ---- */
+
+static _Atomic int no_reserve; /* errno; 0: there is room */
+static _Atomic unsigned refused_room;
+
+int __real_fallocate(int fd, int mode, off_t from, off_t n);
+int __wrap_fallocate(int fd, int mode, off_t from, off_t n);
+
+int __wrap_fallocate(int fd, int mode, off_t from, off_t n)
+{
+	if (!no_reserve)
+		return __real_fallocate(fd, mode, from, n);
+	refused_room++;
+	errno = no_reserve;
+	return -1;
+}
+
 /* ---- a writer that stands still ---- */
 
 #define REVOCATIONS_MAX 4096u /* under way at once: agent/revoke.c */
@@ -93,6 +112,20 @@ static ssize_t held_write(int fd, const void *p, size_t n)
 		return -1;
 	}
 	return full_write(fd, p, n);
+}
+
+/* ---- what the controller hears ---- */
+
+static _Atomic bool hears_of_room;
+
+static void sees_beat(const Ros2__V1__Beat *b)
+{
+	bool is = false;
+
+	for (size_t i = 0; i < b->n_conditions; i++)
+		is |= !strcmp(b->conditions[i]->name, "DiskFull") && b->conditions[i]->status &&
+		      strstr(b->conditions[i]->reason, "no room is kept for revocations in ");
+	hears_of_room = is;
 }
 
 /* ---- a process that is killed: the files as they are then ---- */
@@ -158,6 +191,7 @@ static int setup(void **state)
 	log_set_level(LOG_LEVEL_ERROR);
 	disk_full = copies = unsynced = disk_fails = false;
 	held = 0;
+	no_reserve = 0;
 	agent_test_switches.contact_kept = false;
 	world_start(w);
 	world_agent_start(w);
@@ -347,6 +381,50 @@ static void control__with_the_contact_file_kept_a_failing_disk_gives_it_back(voi
 	assert_int_equal(try_session(w, "alpha"), ROS2_OK);
 }
 
+/* ---- no room is kept ---- */
+
+static void start_without_room(struct world *w, int why)
+{
+	world_agent_stop(w);
+	hears_of_room = false;
+	w->sees_beat = sees_beat;
+	no_reserve = why;
+	world_agent_start(w);
+}
+
+static void room__that_cannot_be_kept_is_told_until_it_can(void **state)
+{
+	struct world *w = *state;
+	unsigned n;
+
+	start_without_room(w, ENOSPC);
+	assert_true(AWAIT(hears_of_room));
+	/* Asked for each second: for longer than a failure is held against the disk. */
+	n = refused_room + HEALTH_HOLD_MS / 1000 + 2;
+	assert_true(AWAIT(refused_room >= n));
+	assert_true(hears_of_room);
+	no_reserve = 0;
+	assert_true(AWAIT(!hears_of_room));
+}
+
+/* It never will be, and the disk is not full. */
+static void room__of_a_file_system_that_keeps_none_is_no_trouble(void **state)
+{
+	struct world *w = *state;
+	unsigned n;
+
+	start_without_room(w, EOPNOTSUPP);
+	n = w->beats;
+	world_wait(w, &w->beats, n + 15);
+	assert_false(hears_of_room);
+	n = refused_room;
+	world_wait(w, &w->beats, w->beats + 15);
+	assert_int_equal(refused_room, n);
+	world_revoke(w, OBJ_TENANT, WORLD_ALPHA_SEED, 1);
+	world_wait(w, &w->receipts, 1);
+	assert_true(w->last_durable);
+}
+
 /* ---- an end ---- */
 
 /* The writers have ended before the loop hears that the log found no room. */
@@ -472,6 +550,8 @@ int main(void)
 		T(control__with_the_contact_file_kept_a_document_gives_it_back),
 		T(revoke__on_a_failing_disk_holds_in_the_next_process),
 		T(control__with_the_contact_file_kept_a_failing_disk_gives_it_back),
+		T(room__that_cannot_be_kept_is_told_until_it_can),
+		T(room__of_a_file_system_that_keeps_none_is_no_trouble),
 		T(agent__that_ends_under_a_revocation_takes_the_stamp_out_all_the_same),
 		T(revoke__that_was_one_too_many_holds_after_a_kill_without_a_controller),
 		T(control__with_the_contact_file_kept_one_too_many_works_again),
