@@ -156,6 +156,7 @@ int persist_unstamp(const struct persist *p, const uint8_t with[CONTACT_FILE_LEN
 void persist_end_in_doubt(struct persist *p);
 /* All of that kind is on disk; of every kind: contact is written again. */
 void persist_trust(struct persist *p, enum persist_doubt which);
-/* Makes the snapshot go away, durably: a damaged revocation log covers everything in it. */
+/* Makes the snapshot go away, durably: a damaged revocation log covers everything in it. Its epoch
+ * stays, in the contact file. */
 int persist_forget(struct agent *a, struct ros2_err *err);
 #endif

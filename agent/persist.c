@@ -4,7 +4,8 @@
  * meanwhile shares the next one. What changed is appended; when the file has grown to twice what it
  * has to say, and whenever its end is not known to be good, it is written anew. A full disk is
  * tried again, and the controller told; a failed fsync is fatal. Order on disk: a snapshot of
- * sequence n, then a contact file that names n, so that an older snapshot put back is noticed.
+ * sequence n, then a contact file that names n, so that an older snapshot put back is noticed; and
+ * a contact file that names the epoch, before the snapshot that names it is removed.
  */
 #include "agent/agent.h"
 #include "agent/health.h"
@@ -517,18 +518,23 @@ static void on_drop(void *arg, const struct ros2_err *why)
 	agent_audit_denied(l->a->audit, &ev);
 }
 
-static void load_contact(struct agent *a, struct contact_saved *ret)
+static int read_contact(const char *path, struct contact_saved *ret, struct ros2_err *err)
 {
 	AUTO_FREE void *p = NULL;
+	size_t len;
+	int r = fsx_read_file(path, 4096, &p, &len, err);
+
+	return r < 0 ? r : contact_decode(p, len, ret, err);
+}
+
+static void load_contact(struct agent *a, struct contact_saved *ret)
+{
 	char path[PATH_MAX];
 	struct ros2_err err = ROS2_ERR_INIT;
-	size_t len;
 	int r;
 
 	agent_path(a, "contact", path);
-	r = fsx_read_file(path, 4096, &p, &len, &err);
-	if (!r)
-		r = contact_decode(p, len, ret, &err);
+	r = read_contact(path, ret, &err);
 	if (r == -ENOENT)
 		return;
 	if (r < 0) {
@@ -563,6 +569,13 @@ static int open_synced(struct persist *p, struct ros2_err *err)
 	return 0;
 }
 
+/* It was read, and says nothing that can be used. */
+static bool is_useless(const struct ros2_err *why)
+{
+	return why->status == ROS2_CORRUPT || why->status == ROS2_VERSION ||
+	       why->status == ROS2_WRONG_DOMAIN || why->status == ROS2_STALE_EPOCH;
+}
+
 int persist_load(struct agent *a, struct ros2_err *err)
 {
 	struct loading l = {.a = a};
@@ -590,8 +603,7 @@ int persist_load(struct agent *a, struct ros2_err *err)
 		close_file(a->persist);
 	if (r == -ENOENT)
 		return 0;
-	if (r < 0 && why.status != ROS2_CORRUPT && why.status != ROS2_VERSION &&
-	    why.status != ROS2_WRONG_DOMAIN && why.status != ROS2_STALE_EPOCH) {
+	if (r < 0 && !is_useless(&why)) {
 		if (err)
 			*err = why;
 		return r;
@@ -615,11 +627,58 @@ int persist_load(struct agent *a, struct ros2_err *err)
 	return 0;
 }
 
+static void leave_object(void *arg, struct agent_object *o)
+{
+	agent_object_free(o);
+}
+
+static void leave_drop(void *arg, const struct ros2_err *why)
+{
+}
+
+/* What the snapshot knows of the controller outlives it: otherwise one that was superseded would be
+ * believed again. */
+static int keep_epoch(struct agent *a, const char *snapshot, struct ros2_err *err)
+{
+	struct snapshot_reader rd = {.on_object = leave_object, .on_drop = leave_drop};
+	struct contact_saved saved = {0};
+	struct snapshot_info info = {0};
+	struct ros2_err why = ROS2_ERR_INIT;
+	uint8_t bytes[CONTACT_FILE_LEN];
+	char path[PATH_MAX];
+	int r = snapshot_load(snapshot, &a->trust, 0, &rd, &info, &why);
+
+	if (r == -ENOENT || (r < 0 && is_useless(&why)))
+		return 0;
+	if (r < 0) {
+		if (err)
+			*err = why;
+		return r;
+	}
+	agent_path(a, "contact", path);
+	r = read_contact(path, &saved, &why);
+	if (r < 0 && r != -ENOENT && !is_useless(&why)) {
+		if (err)
+			*err = why;
+		return r;
+	}
+	if (info.header.epoch.counter <= saved.epoch.counter)
+		return 0;
+	saved.epoch = info.header.epoch;
+	saved.snapshot_sequence = MAX(saved.snapshot_sequence, info.header.sequence);
+	contact_encode(&saved, bytes);
+	return fsx_write_atomic(path, bytes, sizeof(bytes), 0600, err);
+}
+
 int persist_forget(struct agent *a, struct ros2_err *err)
 {
 	char path[PATH_MAX];
+	int r;
 
 	agent_path(a, "snapshot", path);
+	r = keep_epoch(a, path, err);
+	if (r < 0)
+		return r;
 	if (fsx_io->unlink(path) < 0 && errno != ENOENT)
 		return ros2_err_set(err, -errno, "unlink %s: %s", path, strerrordesc_np(errno));
 	return fsx_sync_dir(a->o.state_dir, err);

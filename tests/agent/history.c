@@ -382,7 +382,7 @@ static const char *check_tombstones(void)
 }
 
 /* A log that was torn inside an entry nobody was told of may look damaged: then everything stored
- * is refused, which is safe, and only the tombstones must be there. */
+ * is refused, which is safe, and only the tombstones, the records and the epoch must be there. */
 static bool is_refused(void)
 {
 	char path[4200];
@@ -414,10 +414,15 @@ const char *hist_compare(void)
 
 	bad = bad ? bad : check_tombstones();
 	bad = bad ? bad : check_records();
-	if (bad || is_refused())
+	if (bad)
 		return bad;
 	if (hist.agent->epoch.counter < hist.told.epoch)
 		return "an epoch that was acted on is forgotten";
+	if (is_refused()) {
+		hist.refused++;
+		return NULL;
+	}
+	hist.compared++;
 	hist.n_have = 0;
 	state_each_have(hist.agent->state, hist_collect_have, NULL);
 	for (unsigned i = 0; i < hist.told.n_objects; i++) {

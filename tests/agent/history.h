@@ -30,6 +30,8 @@ struct history {
 	bool ends_when_fatal;
 	struct told_object now_have[TOLD_MAX]; /* of hist_collect_have */
 	unsigned n_have;
+	unsigned compared,
+		refused; /* starts that hist_compare has seen; refused: without objects */
 	struct {
 		struct told_object objects[TOLD_MAX], sent[TOLD_MAX]; /* sent: by nonce */
 		uint64_t nonce_of[TOLD_MAX];
