@@ -3,10 +3,11 @@
  * The whole agent (its data plane is fake_dp, its gRPC service is left out) lives through a fixed
  * history of deltas, grants, revocations, audit records and beats, and ends at each call that
  * changes a file: the power is cut (unsynced gone; unsynced torn), or the process is killed,
- * started again, tells the controller what it has, and then the power is cut. After the next start
- * everything it has told anybody must be true: acknowledged and reported objects are there,
- * receipts that said `durable` have their tombstones, widening operations that went on have their
- * audit records. Negative controls: without any one kind of our fsyncs the sweep finds losses.
+ * started again, tells the controller what it has, and then the power is cut (likewise). After the
+ * next start everything it has told anybody must be true: acknowledged and reported objects are
+ * there, receipts that said `durable` have their tombstones, widening operations that went on have
+ * their audit records. Negative controls: without any one kind of our fsyncs the sweep finds
+ * losses.
  */
 #include "agent/uplink_priv.h"
 #include "tests/agent/history.h"
@@ -22,6 +23,7 @@ enum end {
 	TORN,
 	KILL_THEN_POWER,
 	KILL_THEN_POWER_AT_START, /* while the next process reads what the killed one left */
+	KILL_THEN_TORN,
 };
 #define START_CALLS 16 /* more than a start makes */
 
@@ -45,28 +47,34 @@ static bool boot_after_kill(uint64_t cut_at)
 struct ending {
 	enum end how;
 	uint64_t call, start_call;
+	unsigned seed; /* of what is torn off */
 	const char *no_fsync;
 	bool done;      /* the history was through before its end */
 	bool revoking;  /* it ended in a revocation */
 	unsigned skips; /* fsyncs left out */
 };
 
+static enum disk_loss loss_of(enum end how)
+{
+	return how == TORN || how == KILL_THEN_TORN ? DISK_TEAR : DISK_LOSE_UNSYNCED;
+}
+
 /* NULL or what is wrong. */
 static const char *ends_at(struct ending *e)
 {
+	bool whole_start = e->how == KILL_THEN_POWER || e->how == KILL_THEN_TORN;
 	const char *bad = NULL;
 
-	hist.slack = e->how == TORN || e->how == KILL_THEN_POWER;
+	hist.slack = e->how == TORN || whole_start;
 	hist_begin(e->no_fsync);
 	disk_arm(hist.disk, e->call);
 	hist_live();
 	e->done = !disk_is_off(hist.disk);
 	e->revoking = hist.told.n_revoked > hist.told.n_receipts;
 	hist_die();
-	if (e->how >= KILL_THEN_POWER &&
-	    !boot_after_kill(e->how == KILL_THEN_POWER ? UINT64_MAX : e->start_call))
+	if (e->how >= KILL_THEN_POWER && !boot_after_kill(whole_start ? UINT64_MAX : e->start_call))
 		bad = "the agent does not start after a kill";
-	disk_restore(hist.disk, e->how == TORN ? DISK_TEAR : DISK_LOSE_UNSYNCED, SEED + e->call);
+	disk_restore(hist.disk, loss_of(e->how), SEED + e->call + e->seed * 1000);
 	if (!bad)
 		bad = hist_boot() ? hist_compare() : "the agent does not start";
 	hist_die();
@@ -94,15 +102,35 @@ static const char *sweep_all(struct ending *e)
 	return bad;
 }
 
+static void sweep_seed(enum end how, unsigned seed)
+{
+	struct ending e = {.how = how, .seed = seed};
+	const char *bad;
+
+	hist.compared = hist.refused = 0;
+	bad = sweep_all(&e);
+	if (bad)
+		fail_msg("ended at call %llu, then %llu (seed %u): %s",
+		         (unsigned long long)e.call - 1, (unsigned long long)e.start_call, seed,
+		         bad);
+	assert_true(e.call > 60);
+	/* Of a start that refuses what is stored less is asked. */
+	if (hist.refused * 5 > hist.compared + hist.refused)
+		fail_msg("%u of %u starts refused what is stored", hist.refused,
+		         hist.compared + hist.refused);
+}
+
 static void sweep(enum end how)
 {
-	struct ending e = {.how = how};
-	const char *bad = sweep_all(&e);
+	sweep_seed(how, 0);
+}
 
-	if (bad)
-		fail_msg("ended at call %llu, then %llu: %s", (unsigned long long)e.call - 1,
-		         (unsigned long long)e.start_call, bad);
-	assert_true(e.call > 60);
+/* In an ordinary run (ROS2_SWEEP_STRIDE) one. */
+static unsigned seeds(void)
+{
+	const char *s = getenv("ROS2_SWEEP_STRIDE");
+
+	return s && strtoull(s, NULL, 10) > 1 ? 1 : 3;
 }
 
 static void agent__keeps_what_it_told_when_the_unsynced_is_gone(void **state)
@@ -125,6 +153,12 @@ static void agent__keeps_what_it_told_after_a_kill_when_the_power_goes_at_its_st
 	sweep(KILL_THEN_POWER_AT_START);
 }
 
+static void agent__keeps_what_it_told_after_a_kill_when_the_unsynced_is_torn_later(void **state)
+{
+	for (unsigned seed = 0; seed < seeds(); seed++)
+		sweep_seed(KILL_THEN_TORN, seed);
+}
+
 /* One per place where the agent waits for the disk: a file's bytes, a directory's names. */
 static void power__sweep_finds_the_losses_without_any_one_fsync(void **state)
 {
@@ -137,7 +171,7 @@ static void power__sweep_finds_the_losses_without_any_one_fsync(void **state)
 		struct ending e = {.no_fsync = kinds[k]};
 		bool found = false;
 
-		for (e.how = POWER; e.how <= KILL_THEN_POWER_AT_START && !found; e.how++)
+		for (e.how = POWER; e.how <= KILL_THEN_TORN && !found; e.how++)
 			found = sweep_all(&e) != NULL;
 		if (!found || !e.skips)
 			fail_msg("nothing is lost without the fsyncs of %s (%u left out)", kinds[k],
@@ -313,6 +347,8 @@ int main(void)
 		cmocka_unit_test(agent__keeps_what_it_told_after_a_kill_when_the_power_goes_later),
 		cmocka_unit_test(
 			agent__keeps_what_it_told_after_a_kill_when_the_power_goes_at_its_start),
+		cmocka_unit_test(
+			agent__keeps_what_it_told_after_a_kill_when_the_unsynced_is_torn_later),
 		cmocka_unit_test(snapshot__put_back_with_its_contact_file_is_noticed),
 		cmocka_unit_test(snapshot__grows_with_what_changes_not_with_what_is_there),
 		cmocka_unit_test(power__sweep_finds_the_losses_without_any_one_fsync),

@@ -3,12 +3,12 @@
  * The power is cut at every write and sync of the journal of revocations, while the database has no
  * room and a whole domain (no gRPC) answers revocations `effective, record pending`; and at calls
  * of the database beside it. What was not synced is gone, or torn and reordered; or the process is
- * killed, what it left is read by another, and then the power goes. After the next start every
- * revocation that was answered, or that a start has carried out, is in force; each has one row and
- * one audit record, nothing that nobody asked for is there, and no slot is left taken. Negative
- * controls: without the journal's syncs, without that of its directory, and with a checksum that is
- * always right, the same sweep finds what is wrong. Built with BEYOND the journal has one slot:
- * what comes beyond is in its filter, and in force after a start without its words.
+ * killed, what it left is read by another, and then the power goes (likewise). After the next start
+ * every revocation that was answered, or that a start has carried out, is in force; each has one
+ * row and one audit record, nothing that nobody asked for is there, and no slot is left taken.
+ * Negative controls: without the journal's syncs, without that of its directory, and with a
+ * checksum that is always right, the same sweep finds what is wrong. Built with BEYOND the journal
+ * has one slot: what comes beyond is in its filter, and in force after a start without its words.
  *
  * ROS2_POWER_SECONDS: how long the sampled part of each sweep may take (2).
  */
@@ -62,7 +62,7 @@ static void live(void)
 	rig_stop();
 }
 
-enum end { GONE, TORN, KILLED };
+enum end { GONE, TORN, KILLED, KILLED_TORN };
 
 static bool was_cut;
 static uint64_t seed = SEED;
@@ -82,7 +82,7 @@ static const char *cut_at(uint64_t call, enum end how, const struct disk_fsx_opt
 	was_cut = disk_is_off(rig_disk);
 	if (was_cut && rig_ctl)
 		rig_stop();
-	if (how == KILLED && was_cut) {
+	if (how >= KILLED && was_cut) {
 		/* The process is gone, the machine goes on, and only then the power goes. */
 		with.cut_path = NULL;
 		with.disk = rig_disk;
@@ -94,7 +94,8 @@ static const char *cut_at(uint64_t call, enum end how, const struct disk_fsx_opt
 			rig_told[i].held |= force[i];
 		rig_die();
 	}
-	disk_restore(rig_disk, how == TORN ? DISK_TEAR : DISK_LOSE_UNSYNCED, seed + call);
+	disk_restore(rig_disk, how == TORN || how == KILLED_TORN ? DISK_TEAR : DISK_LOSE_UNSYNCED,
+	             seed + call);
 	disk_fsx_use(&(struct disk_fsx_opts){.disk = rig_disk});
 	bad = rig_check();
 	rig_end_run();
@@ -162,6 +163,16 @@ static void journal__keeps_what_a_start_after_a_kill_has_carried_out(void **stat
 	sweep(KILLED);
 }
 
+/* In an ordinary run (ROS2_SWEEP_STRIDE) with one seed. */
+static void journal__keeps_what_a_start_after_a_kill_has_carried_out_when_torn(void **state)
+{
+	unsigned n = stride_after(20, false) > 1 ? 1 : 3;
+
+	for (unsigned i = 0; i < n; i++, seed += 100000)
+		sweep(KILLED_TORN);
+	seed = SEED;
+}
+
 /* The file of an earlier version ends behind the slots. */
 static void journal__of_an_earlier_version_is_made_longer_at_a_start(void **state)
 {
@@ -199,6 +210,7 @@ static void sweep__finds_the_loss_without_the_journals_fsync(void **state)
 	assert_non_null(sweep_journal(GONE, JOURNAL, &call));
 	assert_non_null(sweep_journal(TORN, JOURNAL, &call));
 	assert_non_null(sweep_journal(KILLED, JOURNAL, &call));
+	assert_non_null(sweep_journal(KILLED_TORN, JOURNAL, &call));
 }
 
 #ifndef BEYOND
@@ -284,6 +296,8 @@ int main(void)
 		cmocka_unit_test(journal__keeps_what_was_answered_when_the_unsynced_is_gone),
 		cmocka_unit_test(journal__keeps_what_was_answered_when_the_unsynced_is_torn),
 		cmocka_unit_test(journal__keeps_what_a_start_after_a_kill_has_carried_out),
+		cmocka_unit_test(
+			journal__keeps_what_a_start_after_a_kill_has_carried_out_when_torn),
 		cmocka_unit_test(journal__of_an_earlier_version_is_made_longer_at_a_start),
 		cmocka_unit_test(journal__is_whole_or_not_there_when_the_power_goes_as_it_is_made),
 		cmocka_unit_test(sweep__finds_the_loss_without_the_journals_fsync),

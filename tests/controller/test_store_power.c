@@ -336,31 +336,51 @@ static void store__keeps_what_it_acknowledged_when_the_unsynced_is_torn(void **s
 
 /* Killed at a call, started again: what is read then is told to agents, so a power cut right after
  * the start must not take it back. */
-static void store__keeps_what_a_start_after_a_kill_has_read_when_the_power_goes(void **state)
+static const char *kill_at(uint64_t at, enum disk_loss loss, uint64_t seed)
+{
+	uint8_t digest[SHA256_LEN];
+	const char *bad;
+	uint64_t seq;
+
+	begin_run(false);
+	disk_arm(run.disk, at);
+	live();
+	disk_arm(run.disk, UINT64_MAX);
+	assert_true(open_store());
+	assert_true(history_digest(&fix, digest, &seq));
+	assert_true(seq >= atomic_load(&run.acknowledged) && seq <= run.submitted);
+	atomic_store(&run.acknowledged, (unsigned)seq);
+	disk_arm(run.disk, 0);
+	disk_call(run.disk);
+	fixture_close(&fix);
+	disk_restore(run.disk, loss, seed + at);
+	bad = check();
+	disk_free(run.disk);
+	return bad;
+}
+
+static void sweep_kills(enum disk_loss loss, uint64_t seed)
 {
 	for (uint64_t at = 1; at < calls; at += stride() * (1 + calls / 100)) {
-		uint8_t digest[SHA256_LEN];
-		const char *bad;
-		uint64_t seq;
+		const char *bad = kill_at(at, loss, seed);
 
-		begin_run(false);
-		disk_arm(run.disk, at);
-		live();
-		disk_arm(run.disk, UINT64_MAX);
-		assert_true(open_store());
-		assert_true(history_digest(&fix, digest, &seq));
-		assert_true(seq >= atomic_load(&run.acknowledged) && seq <= run.submitted);
-		atomic_store(&run.acknowledged, (unsigned)seq);
-		disk_arm(run.disk, 0);
-		disk_call(run.disk);
-		fixture_close(&fix);
-		disk_restore(run.disk, DISK_LOSE_UNSYNCED, SEED + at);
-		bad = check();
 		if (bad)
-			fail_msg("killed at call %llu of %llu: %s", (unsigned long long)at,
-			         (unsigned long long)calls, bad);
-		disk_free(run.disk);
+			fail_msg("killed at call %llu of %llu (seed %llu): %s",
+			         (unsigned long long)at, (unsigned long long)calls,
+			         (unsigned long long)seed, bad);
 	}
+}
+
+static void store__keeps_what_a_start_after_a_kill_has_read_when_the_power_goes(void **state)
+{
+	sweep_kills(DISK_LOSE_UNSYNCED, SEED);
+}
+
+/* In an ordinary run (ROS2_SWEEP_STRIDE) with one seed. */
+static void store__keeps_what_a_start_after_a_kill_has_read_when_the_unsynced_is_torn(void **state)
+{
+	for (uint64_t i = 0; i < (stride() > 1 ? 1 : 3); i++)
+		sweep_kills(DISK_TEAR, SEED + i * 100000);
 }
 
 /* From the n-th on, no sync works, and what was not synced by then is gone. */
@@ -744,6 +764,8 @@ int main(void)
 		cmocka_unit_test(store__keeps_what_it_acknowledged_when_the_unsynced_is_torn),
 		cmocka_unit_test(
 			store__keeps_what_a_start_after_a_kill_has_read_when_the_power_goes),
+		cmocka_unit_test(
+			store__keeps_what_a_start_after_a_kill_has_read_when_the_unsynced_is_torn),
 		cmocka_unit_test(store__acknowledges_nothing_after_a_failed_sync),
 		cmocka_unit_test(store__keeps_what_a_start_after_a_failed_sync_acknowledges),
 		cmocka_unit_test(store__says_so_when_any_write_fails),
