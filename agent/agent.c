@@ -131,6 +131,9 @@ static int open_revocations(struct agent *a, struct ros2_err *err)
 		log_error("%s: %s; the old file is kept as %s", path, info.words, info.saved_as);
 	else if (info.torn)
 		log_warn("%s: %s", path, info.words);
+	if (info.removed)
+		log_warn("%s: %u damaged logs of before were removed: the newest %u are kept", path,
+		         info.removed, REVLOG_DAMAGED_KEPT);
 	return 0;
 }
 
@@ -185,6 +188,10 @@ static int open_spool(struct agent *a, struct ros2_err *err)
 	if (info.records || info.damaged)
 		log_info("spool: %llu audit records wait to be sent, %u segments are damaged",
 		         (unsigned long long)info.records, info.damaged);
+	if (info.removed)
+		log_warn("spool: %u segments of which nothing could be read were removed: the "
+		         "newest %u are kept",
+		         info.removed, SPOOL_BAD_KEPT);
 	ao.spool = a->spool;
 	r = agent_audit_new(&ao, &a->audit);
 	return r < 0 ? ros2_err_set(err, r, "no memory") : 0;

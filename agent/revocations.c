@@ -12,6 +12,8 @@
 #include "common/clock.h"
 #include "common/fsx.h"
 #include "common/util.h"
+#include <ctype.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -363,21 +365,68 @@ static void load_one(void *arg, const struct tombstone *t)
 		ld->r = revlog_add(ld->l, t, ld->err);
 }
 
-/* Keeps the damaged file for people to look at, and goes on with the frames that are good. */
+static const char *base_name(const char *path)
+{
+	const char *name = strrchr(path, '/');
+
+	return name ? name + 1 : path;
+}
+
+/* N of a name BASE.damaged-N; 0: it is none. */
+static unsigned damaged_number(const char *name, const char *base)
+{
+	size_t len = strlen(base);
+	unsigned n;
+	int end = 0;
+
+	if (strncmp(name, base, len) != 0 || sscanf(name + len, ".damaged-%9u%n", &n, &end) != 1 ||
+	    !isdigit((unsigned char)name[len + strlen(".damaged-")]) || name[len + (size_t)end])
+		return 0;
+	return n;
+}
+
+/* The highest number of those beside @path; removes the ones up to @remove_to. */
+static unsigned newest_damaged(const char *path, unsigned remove_to, unsigned *ret_removed)
+{
+	const char *base = base_name(path);
+	char dir[PATH_MAX], old[PATH_MAX];
+	const struct dirent *e;
+	unsigned newest = 0;
+	DIR *d;
+
+	snprintf(dir, sizeof(dir), "%.*s", base > path ? (int)(base - path) : 1,
+	         base > path ? path : ".");
+	d = opendir(dir);
+	while (d && (e = readdir(d))) {
+		unsigned n = damaged_number(e->d_name, base);
+
+		newest = MAX(newest, n);
+		if (n && n <= remove_to &&
+		    (size_t)snprintf(old, sizeof(old), "%.*s%s", (int)(base - path), path,
+		                     e->d_name) < sizeof(old))
+			*ret_removed += fsx_io->unlink(old) == 0;
+	}
+	if (d)
+		closedir(d);
+	return newest;
+}
+
+/* Keeps the damaged file for people to look at, with the last ones before it, and goes on with the
+ * frames that are good. */
 static int replace_damaged(const char *path, const void *good, size_t n, struct revlog_opened *info,
                            struct ros2_err *err)
 {
+	unsigned i = newest_damaged(path, 0, &info->removed), last = i + 1000;
 	char keep[PATH_MAX];
-	unsigned i = 0;
 
 	do {
-		const char *name = strrchr(path, '/');
-
 		snprintf(info->saved_as, sizeof(info->saved_as), "%.40s.damaged-%u",
-		         name ? name + 1 : path, ++i);
+		         base_name(path), ++i);
 		if ((size_t)snprintf(keep, sizeof(keep), "%s.damaged-%u", path, i) >= sizeof(keep))
 			return ros2_err_set(err, -ENAMETOOLONG, "path %s is too long", path);
-	} while (fsx_io->link(path, keep) < 0 && errno == EEXIST && i < 1000);
+	} while (fsx_io->link(path, keep) < 0 && errno == EEXIST && i < last);
+	if (i > REVLOG_DAMAGED_KEPT)
+		newest_damaged(path, i - REVLOG_DAMAGED_KEPT, &info->removed);
 	return fsx_write_atomic(path, good, n, 0600, err);
 }
 

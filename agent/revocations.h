@@ -18,6 +18,8 @@
 #define REVLOG_MARK       ((enum obj_kind)0) /* no tombstone: only what snapshot_sequence says */
 /* Reserved behind the end of the log after each write: at least 64 entries of the longest words. */
 #define REVLOG_RESERVE_MIN (32u * 1024u)
+/* Damaged logs that are kept for people, the newest; each is as long as the log was. */
+#define REVLOG_DAMAGED_KEPT 4u
 
 struct tombstone {
 	struct ros2_uid revocation, uid;
@@ -38,6 +40,7 @@ struct revlog_opened {
 	bool torn;         /* an unfinished append was cut off: no receipt was sent for it */
 	char words[320];   /* for the log when either is set */
 	char saved_as[64]; /* damaged: where the old log was kept, beside it */
+	unsigned removed;  /* damaged: of those kept before */
 };
 /* Opens or makes @path. @before_replace (may be NULL) runs before a damaged log is replaced by a
  * clean one: it must make local state forget what the log might have covered, durably. */

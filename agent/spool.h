@@ -20,6 +20,8 @@
 #define SPOOL_BATCH_MAX     512u
 #define SPOOL_SEGMENT_BYTES (1024u * 1024u)
 #define SPOOL_QUOTA_DEFAULT (64u * 1024u * 1024u)
+/* Segments of which nothing can be read: the newest are kept for people, outside of the quota. */
+#define SPOOL_BAD_KEPT 4u
 /* What a tenant may have in the spool however full the others made it. */
 #define SPOOL_SURE 14336u
 
@@ -49,6 +51,7 @@ struct spool_opts {
 struct spool_opened {
 	uint64_t records, bytes; /* of earlier starts of the process, to be sent */
 	uint32_t damaged;        /* segments of which the end could not be read */
+	uint32_t removed;        /* of those of which nothing could be, and which are kept aside */
 };
 int spool_open(const struct spool_opts *o, struct spool **ret, struct spool_opened *info,
                struct ros2_err *err);

@@ -53,6 +53,8 @@ static void insert_sorted(struct spool *s, struct spool_segment *g)
 	list_add_head(at, &g->link);
 }
 
+#define BAD "bad-"
+
 /* Nothing of it can be sent: an empty file goes, a damaged one is kept for people to look at. */
 static void set_aside(struct spool *s, struct spool_segment *g)
 {
@@ -60,7 +62,7 @@ static void set_aside(struct spool *s, struct spool_segment *g)
 	struct stat st;
 
 	segment_path(s, g, path);
-	snprintf(bad, sizeof(bad), "%.3900s/bad-%s", s->dir, g->name);
+	snprintf(bad, sizeof(bad), "%.3900s/" BAD "%s", s->dir, g->name);
 	if (stat(path, &st) == 0 && st.st_size == 0)
 		(void)fsx_io->unlink(path);
 	else
@@ -122,6 +124,83 @@ static int load_one(struct spool *s, const char *name, struct spool_opened *info
 	return 0;
 }
 
+/* ---- what was set aside ---- */
+
+struct bad {
+	struct timespec written;
+	char name[sizeof(BAD) + SPOOL_NAME_LEN];
+};
+struct bads {
+	struct bad v[SPOOL_BAD_KEPT]; /* the newest so far */
+	unsigned n;
+};
+
+static bool is_before(const struct timespec *a, const struct timespec *b)
+{
+	return a->tv_sec != b->tv_sec ? a->tv_sec < b->tv_sec : a->tv_nsec < b->tv_nsec;
+}
+
+static bool bad_look(const struct spool *s, const char *name, struct bad *ret)
+{
+	struct ros2_uid incarnation;
+	char path[PATH_MAX];
+	struct stat st;
+	uint64_t serial;
+
+	if (strncmp(name, BAD, strlen(BAD)) != 0 ||
+	    spool_name_parse(name + strlen(BAD), &serial, &incarnation) < 0)
+		return false;
+	snprintf(path, sizeof(path), "%.3900s/%s", s->dir, name);
+	if (stat(path, &st) < 0)
+		return false;
+	ret->written = st.st_mtim;
+	snprintf(ret->name, sizeof(ret->name), "%s", name);
+	return true;
+}
+
+static bool bad_remove(const struct spool *s, const struct bad *b)
+{
+	char path[PATH_MAX];
+
+	snprintf(path, sizeof(path), "%.3900s/%s", s->dir, b->name);
+	return fsx_io->unlink(path) == 0;
+}
+
+/* Takes its place among the newest, or is the one that goes. */
+static bool bad_add(const struct spool *s, struct bads *k, struct bad *b)
+{
+	unsigned oldest = 0;
+
+	if (k->n < SPOOL_BAD_KEPT) {
+		k->v[k->n++] = *b;
+		return false;
+	}
+	for (unsigned i = 1; i < k->n; i++)
+		if (is_before(&k->v[i].written, &k->v[oldest].written))
+			oldest = i;
+	if (is_before(&k->v[oldest].written, &b->written)) {
+		struct bad gone = k->v[oldest];
+
+		k->v[oldest] = *b;
+		*b = gone;
+	}
+	return bad_remove(s, b);
+}
+
+static void sweep_bad(struct spool *s, struct spool_opened *info)
+{
+	struct bads kept = {0};
+	DIR *d = opendir(s->dir);
+	const struct dirent *e;
+	struct bad b;
+
+	while (d && (e = readdir(d)))
+		if (bad_look(s, e->d_name, &b))
+			info->removed += bad_add(s, &kept, &b);
+	if (d)
+		closedir(d);
+}
+
 int spool_load_segments(struct spool *s, struct spool_opened *info, struct ros2_err *err)
 {
 	DIR *d = opendir(s->dir);
@@ -138,6 +217,8 @@ int spool_load_segments(struct spool *s, struct spool_opened *info, struct ros2_
 			n++;
 		}
 	closedir(d);
+	if (!r)
+		sweep_bad(s, info);
 	return r;
 }
 

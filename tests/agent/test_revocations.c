@@ -223,6 +223,39 @@ static void revocations__deny_everything_when_a_byte_in_them_is_damaged(void **s
 	free(p);
 }
 
+static bool is_there(const char *path, unsigned n)
+{
+	char name[4300];
+
+	snprintf(name, sizeof(name), "%s.damaged-%u", path, n);
+	return access(name, F_OK) == 0;
+}
+
+static void revocations__damaged_are_kept_and_only_the_newest_of_them(void **state)
+{
+	unsigned removed = 0, n = REVLOG_DAMAGED_KEPT + 3;
+	struct revlog_opened info;
+	char path[4200], other[4300];
+
+	testing_path(path, *state, "revocations");
+	snprintf(other, sizeof(other), "%s.damaged-1.note", path);
+	assert_int_equal(fsx_write_atomic(other, "?", 1, 0600, NULL), 0);
+	for (unsigned i = 1; i <= n; i++) {
+		char as[64];
+
+		assert_int_equal(fsx_write_atomic(path, "not a log of ours", 17, 0600, NULL), 0);
+		revlog_free(open_log(path, &info));
+		assert_true(info.damaged);
+		snprintf(as, sizeof(as), "revocations.damaged-%u", i);
+		assert_string_equal(info.saved_as, as);
+		removed += info.removed;
+	}
+	assert_int_equal(removed, 3);
+	for (unsigned i = 1; i <= n; i++)
+		assert_int_equal(is_there(path, i), i > 3);
+	assert_int_equal(access(other, F_OK), 0);
+}
+
 static int refuse_replace(void *arg, struct ros2_err *err)
 {
 	return ros2_err_set(err, -EIO, "cannot forget");
@@ -510,6 +543,7 @@ int main(void)
 		T(revocations__take_zeros_at_the_end_for_a_torn_append),
 		T(revocations__torn_on_a_full_disk_are_no_reason_not_to_start),
 		T(revocations__deny_everything_when_a_byte_in_them_is_damaged),
+		T(revocations__damaged_are_kept_and_only_the_newest_of_them),
 		T(revocations__stay_damaged_when_local_state_cannot_be_forgotten),
 		T(revocations__leave_no_half_frame_when_the_disk_is_full),
 	};

@@ -9,6 +9,9 @@
 #include "tests/sweep/sweep.h"
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 struct env {
 	char *dir;
@@ -433,6 +436,47 @@ static void spool__sends_what_is_readable_of_a_damaged_segment(void **state)
 	free(p);
 }
 
+static void bad_name(unsigned serial, char out[100])
+{
+	struct ros2_uid u = fix_uid(1);
+	char uid[ROS2_UID_STR_LEN];
+
+	ros2_uid_to_str(&u, uid);
+	snprintf(out, 100, "bad-seg-%016x-%s", serial, uid);
+}
+
+/* Serials begin again when all was acknowledged: the newest is who was written last. */
+static void spool__keeps_of_what_it_cannot_read_the_newest(void **state)
+{
+	struct env *e = *state;
+	unsigned n = SPOOL_BAD_KEPT + 5;
+	struct spool_opened info;
+	char path[4200], other[4200], name[100];
+
+	testing_path(other, e->dir, "bad-notes");
+	assert_int_equal(fsx_write_atomic(other, "?", 1, 0600, NULL), 0);
+	for (unsigned i = 1; i <= n; i++) {
+		struct timespec at[2] = {{.tv_sec = 1000000 - i}, {.tv_sec = 1000000 - i}};
+
+		bad_name(i, name);
+		testing_path(path, e->dir, name);
+		assert_int_equal(fsx_write_atomic(path, "rot", 3, 0600, NULL), 0);
+		assert_int_equal(utimensat(AT_FDCWD, path, at, 0), 0);
+	}
+	open_spool(e, 0, 2, &info);
+	close_spool(e);
+	assert_int_equal(info.removed, 5);
+	for (unsigned i = 1; i <= n; i++) {
+		bad_name(i, name);
+		testing_path(path, e->dir, name);
+		assert_int_equal(access(path, F_OK) == 0, i <= SPOOL_BAD_KEPT);
+	}
+	assert_int_equal(access(other, F_OK), 0);
+	open_spool(e, 0, 2, &info);
+	close_spool(e);
+	assert_int_equal(info.removed, 0);
+}
+
 /* ---- bounds ---- */
 
 static void audit__records_the_first_hundred_then_ten_a_second_then_counts(void **state)
@@ -620,6 +664,7 @@ int main(void)
 		T(spool__ends_the_process_when_fsync_fails),
 		T(spool__sends_what_found_no_memory_after_it_was_written),
 		T(spool__sends_what_is_readable_of_a_damaged_segment),
+		T(spool__keeps_of_what_it_cannot_read_the_newest),
 		cmocka_unit_test(audit__records_the_first_hundred_then_ten_a_second_then_counts),
 		T(audit__bounds_each_tenant_and_kind_by_itself),
 		T(audit__counts_what_a_full_share_holds_and_leaves_the_reserve),
