@@ -163,13 +163,24 @@ static void journal__keeps_what_a_start_after_a_kill_has_carried_out(void **stat
 	sweep(KILLED);
 }
 
-/* In an ordinary run (ROS2_SWEEP_STRIDE) with one seed. */
+/* Each third call with a seed of its own; in an ordinary run (ROS2_SWEEP_STRIDE) with one. */
 static void journal__keeps_what_a_start_after_a_kill_has_carried_out_when_torn(void **state)
 {
+	struct disk_fsx_opts o = {.cut_path = JOURNAL};
 	unsigned n = stride_after(20, false) > 1 ? 1 : 3;
 
-	for (unsigned i = 0; i < n; i++, seed += 100000)
-		sweep(KILLED_TORN);
+	for (unsigned i = 0; i < n; i++, seed += 100000) {
+		const char *bad = NULL;
+		uint64_t call;
+
+		was_cut = true;
+		for (call = i; was_cut && !bad; call += 3 * stride_after(call, false))
+			bad = cut_at(call, KILLED_TORN, &o);
+		if (bad)
+			fail_msg("seed %llu, one of the calls before %llu: %s",
+			         (unsigned long long)seed, (unsigned long long)call, bad);
+		assert_true(call > 20);
+	}
 	seed = SEED;
 }
 
