@@ -21,6 +21,7 @@
 #define DEPTH     8
 #define RUN       16 /* blocks in one write */
 #define RETRY_MS  30
+#define SHARED    (4u << 20) /* over shm: what is in flight, and the library's part */
 #define EXIT_LOST 3
 
 struct client {
@@ -29,6 +30,7 @@ struct client {
 	size_t block;
 	uint64_t blocks, random;
 	uint32_t reconnect_ms;
+	enum ros2_transport transport;
 	int pause_ms;
 	struct ros2_client *lib;
 	struct ros2_session *s;
@@ -201,7 +203,10 @@ static int flush(struct client *c)
 
 static int open_all(struct client *c, struct ros2_err *err)
 {
-	const struct ros2_session_opts so = {.depth = DEPTH, .reconnect_ms = c->reconnect_ms};
+	const struct ros2_session_opts so = {.depth = DEPTH,
+	                                     .reconnect_ms = c->reconnect_ms,
+	                                     .transport = c->transport,
+	                                     .shm_bytes = SHARED};
 	void *buf = NULL;
 	int r = ros2_session_open(c->lib, &so, &c->s, err);
 
@@ -294,13 +299,23 @@ static int tally(const struct notes *n)
 int main(int argc, char **argv)
 {
 	static const struct option options[] = {
-		{"notes", 1, NULL, 'n'},    {"file", 1, NULL, 'f'},
-		{"block", 1, NULL, 'b'},    {"blocks", 1, NULL, 'c'},
-		{"id", 1, NULL, 'i'},       {"reconnect", 1, NULL, 'r'},
-		{"pause-ms", 1, NULL, 'p'}, {"check", 1, NULL, 'k'},
-		{"tally", 0, NULL, 't'},    {0},
+		{"notes", 1, NULL, 'n'},
+		{"file", 1, NULL, 'f'},
+		{"block", 1, NULL, 'b'},
+		{"blocks", 1, NULL, 'c'},
+		{"id", 1, NULL, 'i'},
+		{"reconnect", 1, NULL, 'r'},
+		{"pause-ms", 1, NULL, 'p'},
+		{"check", 1, NULL, 'k'},
+		{"tally", 0, NULL, 't'},
+		{"shm", 0, NULL, 's'},
+		{0},
 	};
-	struct client c = {.block = 4096, .blocks = 512, .reconnect_ms = UINT32_MAX, .pause_ms = 2};
+	struct client c = {.block = 4096,
+	                   .blocks = 512,
+	                   .reconnect_ms = UINT32_MAX,
+	                   .transport = ROS2_TRANSPORT_TCP,
+	                   .pause_ms = 2};
 	const char *notes = NULL, *check = NULL;
 	bool count = false;
 	uint64_t id = 1;
@@ -334,6 +349,9 @@ int main(int argc, char **argv)
 			break;
 		case 't':
 			count = true;
+			break;
+		case 's':
+			c.transport = ROS2_TRANSPORT_SHM;
 			break;
 		default:
 			return 2;

@@ -13,9 +13,12 @@ fd_wait=20
 lapses=0
 declare -A fd_base rss_base kills
 client_pid=()
-# tenant agent block-size milliseconds-to-reconnect (4294967295: a session ends with its connection)
+# tenant agent block-size milliseconds-to-reconnect (4294967295: a session ends with its connection) transport
 never=4294967295
-clients=("0 0 4096 $never" "0 1 512 3000" "1 0 512 $never" "1 1 4096 $never" "2 1 4096 $never" "3 0 4096 3000")
+clients=("0 0 4096 $never tcp" "0 1 512 3000 shm" "1 0 512 $never shm" "1 1 4096 $never tcp" "2 1 4096 $never tcp" "3 0 4096 3000 tcp")
+# Who holds a key for longer than it lasts: tenant agent. Leases of these tenants last 1 s.
+holders=("0 0" "2 1")
+holder_pid=()
 
 fail() { echo "# broken: $*"; broken=$((broken + 1)); }
 chance() { [ $((RANDOM % 100)) -lt "$1" ]; }
@@ -34,14 +37,15 @@ ask() {
 	fail "the history does not answer to '$1'"
 }
 
-path_of() { set -- ${clients[$1]} "$1"; echo "$dir/data/live-$1/c$5"; } # CLIENT
+path_of() { set -- ${clients[$1]} "$1"; echo "$dir/data/live-$1/c$6"; } # CLIENT
 
 client_start() { # CLIENT
-	local i=$1 tenant agent block reconnect addr
-	read -r tenant agent block reconnect <<<"${clients[i]}"
+	local i=$1 tenant agent block reconnect over addr
+	read -r tenant agent block reconnect over <<<"${clients[i]}"
 	addr=ROS2_AGENT_$agent
+	[ "$over" = shm ] && over=--shm || over=
 	ROS2_AGENT=${!addr} ROS2_CERT=$dir/live-$tenant/tls.crt ROS2_KEY=$dir/live-$tenant/tls.key ROS2_CA=$dir/live-$tenant/infra-bundle.pem \
-		ros2-soak-client --notes "$dir/notes/$i" --file "c$i" --id $((i + 1)) --block "$block" --reconnect "$reconnect" \
+		ros2-soak-client --notes "$dir/notes/$i" --file "c$i" --id $((i + 1)) --block "$block" --reconnect "$reconnect" $over \
 		--pause-ms "${soak_pause_ms:-5}" >>"$dir/logs/client-$i.log" 2>&1 </dev/null &
 	client_pid[i]=$!
 	jobs_started+=("$!:$(start_time $!)")
@@ -55,23 +59,52 @@ client_kill() { # CLIENT
 	[ $? -eq 137 ] || fail "client $1 had ended by itself: $(tail -n 1 "$dir/logs/client-$1.log")"
 }
 
-# It stands still for longer than its leases last (1 s), so that they end, and goes on.
-client_lapse() { # CLIENT
-	kill -STOP "${client_pid[$1]}"
+holder_start() { # HOLDER [OPTIONS]
+	local i=$1 tenant agent addr
+	shift
+	read -r tenant agent <<<"${holders[i]}"
+	addr=ROS2_AGENT_$agent
+	ROS2_AGENT=${!addr} as "live-$tenant" exec ros2-soak-holder --file "h$i" "$@" >>"$dir/logs/holder-$i.log" 2>&1 </dev/null &
+	holder_pid[i]=$!
+	jobs_started+=("$!:$(start_time $!)")
+}
+
+# Each goes on until a key that was over moved a byte.
+holders_look() {
+	local i
+	for i in "${!holder_pid[@]}"; do
+		! kill -0 "${holder_pid[i]}" 2>/dev/null || continue
+		fail "holder $i: $(tail -n 1 "$dir/logs/holder-$i.log")"
+		unset "holder_pid[i]"
+	done
+}
+
+# Who stands still for longer than its leases last (1 s), so that they end, and goes on: a client, or a holder.
+lapse() {
+	local who=("${client_pid[@]}" "${holder_pid[@]}") pid
+	pid=${who[RANDOM % ${#who[@]}]}
+	kill -STOP "$pid"
 	pause_ms $((1200 + RANDOM % 1000))
-	kill -CONT "${client_pid[$1]}"
+	kill -CONT "$pid"
 	lapses=$((lapses + 1))
 }
 
 clients_stop() {
 	local i rc
-	for i in "${!client_pid[@]}"; do kill -TERM "${client_pid[i]}" 2>/dev/null; done
+	holders_look
+	for i in "${client_pid[@]}" "${holder_pid[@]}"; do kill -TERM "$i" 2>/dev/null; done
 	for i in "${!client_pid[@]}"; do
 		ended "${client_pid[i]}" 60
 		rc=$?
 		[ $rc -eq 0 ] || [ $rc -eq 143 ] || fail "client $i ended with $rc: $(tail -n 1 "$dir/logs/client-$i.log")"
 	done
+	for i in "${!holder_pid[@]}"; do
+		ended "${holder_pid[i]}" 60
+		rc=$?
+		[ $rc -eq 0 ] || [ $rc -eq 143 ] || fail "holder $i ended with $rc: $(tail -n 1 "$dir/logs/holder-$i.log")"
+	done
 	client_pid=()
+	holder_pid=()
 }
 
 # Nobody writes to the files of that agent.
@@ -82,6 +115,11 @@ files_whole() { # AGENT
 		[ "$agent" = "$1" ] || [ "$1" = all ] || continue
 		ros2-soak-client --notes "$dir/notes/$i" --check "$(path_of "$i")" --block "$block" 2>"$dir/said" ||
 			fail "$(cat "$dir/said")"
+	done
+	for i in "${!holders[@]}"; do
+		read -r tenant agent <<<"${holders[i]}"
+		[ "$agent" = "$1" ] || [ "$1" = all ] || continue
+		! grep -qa L "$dir/data/live-$tenant/h$i" 2>/dev/null || fail "the file of holder $i has what was sent too late"
 	done
 }
 
@@ -109,7 +147,7 @@ process_start() {
 
 process_kill() { # NAME
 	cluster stop "$1" --kill 2>/dev/null || fail "$1 was gone already: $(tail -n 3 "$dir/logs/$1.log")"
-	[ "$1" != controller ] || ask down
+	if [ "$1" = controller ]; then ask down; else ask lost; fi
 }
 
 fds() { find "/proc/$(process "$1")/fd" -mindepth 1 2>/dev/null | wc -l; }
@@ -123,6 +161,19 @@ slots_at_rest() {
 	for name in dpu-0 dpu-1; do
 		await $fd_wait slots_free $name || fail "$name holds $(metric $name 'ros2_agent_slots_taken{reactor="0"}') slots"
 	done
+}
+# Sessions over shared memory: mapped or open at the agent, and connections to its sockets.
+shm_mapped() { grep -c 'memfd:ros2-' "/proc/$(process "$1")/maps"; }
+shm_open() { find "/proc/$(process "$1")/fd" -lname '*memfd:ros2-*' 2>/dev/null | wc -l; }
+shm_connected() { awk -v d="$dir/sock/" 'index($8, d) == 1 && $6 == "03"' /proc/net/unix | wc -l; }
+shm_none() { [ "$(shm_mapped "$1")" = 0 ] && [ "$(shm_open "$1")" = 0 ] && [ "$(shm_connected)" = 0 ]; }
+shm_at_rest() {
+	local name
+	for name in dpu-0 dpu-1; do
+		await $fd_wait shm_none $name ||
+			fail "$name holds shared memory: $(shm_mapped $name) mappings, $(shm_open $name) descriptors; $(shm_connected) connections at both"
+	done
+	[ "$(find "$dir/sock" -mindepth 2 | wc -l)" -eq 2 ] || fail "sockets of two agents: $(find "$dir/sock" -mindepth 2)"
 }
 rest() { # WORDS
 	local name line=
@@ -141,12 +192,14 @@ rest() { # WORDS
 		line+=" $name $(fds $name) fds $(rss_kb $name) kB,"
 	done
 	slots_at_rest
+	shm_at_rest
 	[ "$(stat -c %s "$dir/controller/ros2.db-wal")" -le $((48 << 20)) ] || fail "the write-ahead log has $(stat -c %s "$dir/controller/ros2.db-wal") bytes"
 	echo "# at rest ($1):$line $summary"
 }
 work() {
 	local i
 	for i in "${!clients[@]}"; do client_start "$i"; done
+	for i in "${!holders[@]}"; do holder_start "$i"; done
 	ask go
 }
 
@@ -154,6 +207,8 @@ work() {
 soak_up() {
 	local seed=$1 i args=()
 	shift
+	mkdir -p "$dir/sock"
+	export ROS2_AGENT_FLAGS="--shm-dir $dir/sock/%n"
 	cluster_bare 2
 	mkdir -p "$dir/notes"
 	printf 'apiVersion: ros2/v1\nkind: Engine\nmetadata: {name: files}\nspec: {type: file, root: %s}\n' "$dir/data" |
@@ -189,7 +244,7 @@ revoked_for_good() { # [TAMPER]
 
 # What is left when the cluster is down: processes that know its directory, files that nobody owns.
 left() { pgrep -f -- "$dir/" | grep -vx $$ | while read -r p; do grep -q '^State:.*Z' "/proc/$p/status" 2>/dev/null || tr '\0' ' ' <"/proc/$p/cmdline"; done; }
-stray() { find "$dir/controller" "$dir/agents" "$dir/data" -type f | grep -vE '/(LOCK|ros2\.db(-wal|-shm)?|reserve|contact|identity\.json|infra-bundle\.pem|revocations|snapshot|snapshot\.pub|tenant-bundle\.pem|tls\.crt|tls\.key|spool/seg-[^/]*|live-[0-3]/c[0-9])$'; }
+stray() { find "$dir/controller" "$dir/agents" "$dir/data" -type f | grep -vE '/(LOCK|ros2\.db(-wal|-shm)?|reserve|contact|identity\.json|infra-bundle\.pem|revocations|snapshot|snapshot\.pub|tenant-bundle\.pem|tls\.crt|tls\.key|spool/seg-[^/]*|live-[0-3]/[ch][0-9])$'; }
 
 flushes() { ros2-soak-client --notes "$dir/notes/$1" --tally | sed 's/.*flushes=\([0-9]*\).*/\1/'; }
 moves() { # CLIENT: writes and flushes now
