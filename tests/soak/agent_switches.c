@@ -14,8 +14,7 @@ static bool *switch_of(const char *name)
 		const char *name;
 		bool *on;
 	} all[] = {{"no_expiry", &dp_test_switches.no_expiry},
-	           {"no_deadline_recheck", &dp_test_switches.no_deadline_recheck},
-	           {"no_session_end", &dp_test_switches.no_session_end}};
+	           {"no_deadline_recheck", &dp_test_switches.no_deadline_recheck}};
 
 	for (size_t i = 0; i < ARRAY_SIZE(all); i++)
 		if (!strcmp(all[i].name, name))

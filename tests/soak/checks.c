@@ -11,6 +11,7 @@
 #define TRIES     300
 #define TRY_MS    100
 #define EXPIRY_NS (5 * NS_PER_S) /* a grant that has ended may be listed as live for so long */
+#define TOLD_NS   (5 * NS_PER_S) /* and be used for so long at an agent that is there */
 
 enum { GRANT_LIVE = 1, GRANT_ENDED };
 
@@ -110,6 +111,8 @@ static void check_grant(struct world *w, const Ros2__V1__GrantInfo *g)
 		world_fail(w, "grant %s of %s is live, the tenant is revoked", uid, o->name);
 	if (live && g->expires_unix_ns + EXPIRY_NS < clock_unix_ns())
 		world_fail(w, "grant %s is live past its end", uid);
+	if (!live && f->n != GRANT_ENDED)
+		f->ended_ns = clock_boottime_ns();
 	f->n = live ? GRANT_LIVE : GRANT_ENDED;
 	memcpy(f->other, "listed", 7);
 }
@@ -156,6 +159,10 @@ static void check_sessions(struct world *w)
 		if (o && o->revoked && o->no_io_from_ns)
 			world_fail(w, "session %s of the revoked tenant %s goes on", uid, o->name);
 	}
+	if (!l || l->n_unreachable_agents)
+		w->all_there_ns = 0;
+	else if (!w->all_there_ns)
+		w->all_there_ns = clock_boottime_ns();
 	if (l)
 		list_free(l);
 	after[0] = 0;
@@ -197,6 +204,18 @@ static void check_window(struct world *w, const struct window *v, const struct n
 	}
 }
 
+/* Whoever ended it, and why: an agent that can be told has been told after a while. */
+static void check_ended(struct world *w, const char *uid, const struct notes_session *s,
+                        const struct fact *grant)
+{
+	uint64_t told = MAX(grant->ended_ns, w->all_there_ns) + TOLD_NS;
+
+	if (grant->n == GRANT_ENDED && w->all_there_ns && s->last_ok_submit_ns > told)
+		world_fail(w,
+		           "session %s does I/O under grant %s, which has ended at the controller",
+		           uid, grant->key);
+}
+
 static void check_session_notes(struct world *w, const struct notes_session *s)
 {
 	char uid[ROS2_UID_STR_LEN];
@@ -214,6 +233,8 @@ static void check_session_notes(struct world *w, const struct notes_session *s)
 	if (grant && grant->at_ns && s->last_ok_submit_ns > grant->at_ns)
 		world_fail(w, "session %s did I/O %.3f ms after its grant was revoked", uid,
 		           (double)(s->last_ok_submit_ns - grant->at_ns) / 1e6);
+	if (grant)
+		check_ended(w, uid, s, grant);
 }
 
 /* Windows that are still open are looked at as far as they reach now. */

@@ -192,10 +192,18 @@ static void set_run(struct world *w, bool run)
 	pthread_cond_broadcast(&w->wake);
 }
 
+static void controller_lost(struct world *w)
+{
+	w->down_since_ns = clock_boottime_ns();
+	w->all_there_ns = 0;
+}
+
 static bool command(struct world *w, const char *line)
 {
-	if (!strcmp(line, "down"))
-		w->down_since_ns = clock_boottime_ns();
+	if (!strcmp(line, "lost"))
+		w->all_there_ns = 0;
+	else if (!strcmp(line, "down"))
+		controller_lost(w);
 	else if (!strcmp(line, "up"))
 		outage_windows(w);
 	else if (!strcmp(line, "check"))
@@ -210,6 +218,8 @@ static bool command(struct world *w, const char *line)
 		check_notes(w);
 	else if (!strcmp(line, "revoke"))
 		ops_take(w, &w->object[0]);
+	else if (!strncmp(line, "grant ", 6))
+		ops_take_grant(w, line + 6);
 	else if (!strcmp(line, "end"))
 		end(w);
 	else if (!strcmp(line, "go") || !strcmp(line, "hold"))

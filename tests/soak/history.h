@@ -50,8 +50,9 @@ struct window {
 /* A name, and what is known of it: sets and maps of the checkers. */
 struct fact {
 	char key[192];
-	uint64_t n, seen; /* as its owner likes */
-	uint64_t at_ns;   /* dead from here */
+	uint64_t n, seen;  /* as its owner likes */
+	uint64_t at_ns;    /* dead from here */
+	uint64_t ended_ns; /* a grant: when the controller was first seen to list it so */
 	char other[ROS2_UID_STR_LEN];
 	UT_hash_handle hh;
 };
@@ -73,7 +74,8 @@ struct world {
 	bool told[NOTES_MAX]; /* that its client found something broken */
 	struct window window[WINDOWS_MAX];
 	uint64_t n_windows, windows_checked;
-	uint64_t down_since_ns, up_at_ns;
+	uint64_t down_since_ns;
+	uint64_t all_there_ns; /* since then every agent has answered; 0: one is away */
 	uint64_t epoch, acks, unanswered, checks, failures;
 	/* The log as read so far. */
 	uint64_t log_seq;
@@ -118,6 +120,8 @@ int ops_look(struct world *w, struct object *o);
 bool ops_confirm(struct world *w, struct object *o);
 /* Revokes a tenant that has clients. */
 void ops_take(struct world *w, struct object *o);
+/* Revokes a grant. */
+void ops_take_grant(struct world *w, const char *uid);
 /* All live tenants exist and have rights. */
 bool ops_restore(struct world *w);
 

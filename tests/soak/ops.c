@@ -415,16 +415,13 @@ static bool pick_right(struct world *w, const struct object *o, int kind,
 	return n > 0;
 }
 
-static void do_right(struct world *w, struct object *o, int kind)
+static void take_right(struct world *w, int kind, const char *uid)
 {
-	char uid[ROS2_UID_STR_LEN];
 	struct ros2_err err = ROS2_ERR_INIT;
 	uint64_t from;
 	bool unanswered;
 	int r;
 
-	if (!pick_right(w, o, kind, uid))
-		return;
 	r = take_away(w, kind, uid, &from, &unanswered, &err);
 	if (r < 0 && !unanswered && err.status != ROS2_NOT_FOUND && err.status != ROS2_BAD_SESSION)
 		world_fail(w, "the %s %s could not be revoked: %s: %s", kind_word(kind), uid,
@@ -437,6 +434,19 @@ static void do_right(struct world *w, struct object *o, int kind)
 		fact_get(&w->grants, uid)->at_ns = from;
 	if (from && kind == SESSION)
 		fact_get(&w->dead_sessions, uid)->at_ns = from;
+}
+
+static void do_right(struct world *w, struct object *o, int kind)
+{
+	char uid[ROS2_UID_STR_LEN];
+
+	if (pick_right(w, o, kind, uid))
+		take_right(w, kind, uid);
+}
+
+void ops_take_grant(struct world *w, const char *uid)
+{
+	take_right(w, GRANT, uid);
 }
 
 /* ---- which, when ---- */
