@@ -296,6 +296,12 @@ static int tally(const struct notes *n)
 	return 0;
 }
 
+static bool sizes_fit(const struct client *c)
+{
+	return c->block <= NOTES_BLOCK_SZ && c->block % 64 == 0 && c->blocks <= NOTES_BLOCKS &&
+	       c->blocks >= DEPTH * RUN;
+}
+
 int main(int argc, char **argv)
 {
 	static const struct option options[] = {
@@ -357,8 +363,7 @@ int main(int argc, char **argv)
 			return 2;
 		}
 	}
-	if (!notes || (!c.file && !check && !count) || c.block > NOTES_BLOCK_SZ || c.block % 64 ||
-	    c.blocks > NOTES_BLOCKS || c.blocks < DEPTH * RUN)
+	if (!notes || (!c.file && !check && !count) || !sizes_fit(&c))
 		return 2;
 	c.n = notes_open(notes, id);
 	if (!c.n)
