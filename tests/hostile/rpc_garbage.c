@@ -7,6 +7,7 @@
 #include "common/clock.h"
 #include "common/pki.h"
 #include "common/util.h"
+#include "proto/grpc/health/v1/health.rpc.h"
 #include "proto/ros2/v1/admin.rpc.h"
 #include "proto/ros2/v1/agentlink.rpc.h"
 #include "proto/ros2/v1/audit.rpc.h"
@@ -20,6 +21,7 @@
 
 #define CALL_MS     10000
 #define LIMIT_S     8.0 /* Delete and Revoke wait 5 s for an agent that is away */
+#define WATCH_MS    250
 #define SEED        20251120
 #define BATCH_MAX   32
 #define BATCH_BYTES (2u << 20)
@@ -542,9 +544,56 @@ static void tenant(struct hostile *h)
 	}
 }
 
+/* ---- health, at an agent and at the controller ---- */
+
+/* What is watched ends with who watches: its first reply is the answer. That may take longer than
+ * there is time for each of many. */
+static void watch_payload(void *arg, const char *what, const void *p, size_t n)
+{
+	static const int limits_ms[] = {WATCH_MS, CALL_MS};
+	struct target *t = arg;
+	struct bytes_part part = {p, n};
+	struct bytes_result r = {0};
+
+	for (size_t i = 0; i < ARRAY_SIZE(limits_ms) && !r.replies && !(r.code && is_named(&r));
+	     i++)
+		bytes_call(t->c, t->m->path, &part, 1, limits_ms[i], &r);
+	if (r.replies) {
+		r.code = 0;
+		r.seconds = 0;
+	}
+	judge(t, what, &r);
+}
+
+static void health(struct hostile *h, struct bytes_channel *c)
+{
+	static const struct known_value values[] = {TEXT("service", ""), {.field = NULL}};
+	struct payload_opts o = {.known = values, .too_large = 5u << 20, .seed = SEED};
+	struct target t = {.h = h, .c = c, .o = &o, .m = &grpc_health_v1_health_check};
+
+	method(&t);
+	was_heard(&t);
+	t.m = &grpc_health_v1_health_watch;
+	t.calls = t.accepted = 0;
+	payloads_each(t.m->input, &o, watch_payload, &t);
+	servers_live(h);
+	hostile_test(h, "%s: %u payloads, %u of them valid", t.m->name, t.calls, t.accepted);
+	was_heard(&t);
+}
+
+static void health_of_both(struct hostile *h)
+{
+	struct bytes_channel *admin = admin_channel(h);
+
+	health(h, h->b.bytes);
+	health(h, admin);
+	bytes_channel_free(admin);
+}
+
 void rpc_garbage(struct hostile *h)
 {
 	tenant(h);
+	health_of_both(h);
 	enrol(h);
 	admin_and_audit(h);
 	agent_link(h);
