@@ -19,12 +19,14 @@ static _Atomic bool for_good, fired;
 static _Thread_local bool held;
 
 /* From call @at to the next that is tried. The first are tried one by one everywhere: they are all
- * of a short sweep. */
+ * of a short sweep. Without a stride of the run none of a test's own counts, either. */
 static uint32_t stride_after(uint32_t at)
 {
-	const char *stride = getenv("ROS2_SWEEP_STRIDE");
+	const char *stride = getenv("ROS2_SWEEP_STRIDE"), *own = getenv("ROS2_SWEEP_STRIDE_OWN");
 
-	return at >= 20 && stride && atoi(stride) > 1 ? (uint32_t)atoi(stride) : 1;
+	if (at < 20 || !stride || atoi(stride) <= 1)
+		return 1;
+	return own && atoi(own) > 1 ? (uint32_t)atoi(own) : (uint32_t)atoi(stride);
 }
 
 bool sweep_next(struct sweep *s)

@@ -10,8 +10,9 @@
  *		(check rc, sweep_fired(), the invariants; work again must succeed)
  *	}
  *
- * With ROS2_SWEEP_STRIDE=N in the environment (emulated processors) only every Nth call after the
- * 20th is tried.
+ * With ROS2_SWEEP_STRIDE=N in the environment (an ordinary run, emulated processors) only every Nth
+ * call after the 20th is tried; every Mth with ROS2_SWEEP_STRIDE_OWN=M beside it (a test whose
+ *calls are many and alike). Without the first all are, whatever the second says.
  *
  * One sweep at a time per process. Calls are counted in all threads, from sweep_next to sweep_off,
  * but for what a thread does between sweep_hold and sweep_release: a test's own peer.
