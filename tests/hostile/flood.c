@@ -1,19 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One tenant that floods its agent, in one of eleven ways, at a stated rate for a stated time: on a
- * machine of few cores a flooder without a rate would show only what the scheduler does. Connects
- * from 127.0.0.2 where it can, so that caps per source are its own. Prints one JSON object: what it
- * did and how it was answered, with one sample of words for each answer.
+ * One tenant that floods its agent, or somebody a port of the controller, each in one of several
+ * ways, at a stated rate for a stated time: on a machine of few cores a flooder without a rate
+ * would show only what the scheduler does. Connects from 127.0.0.2 where it can, so that caps per
+ * source are its own. Prints one JSON object at the end, and at each SIGUSR1 what it would be now:
+ * what it did and how it was answered, with one sample of words for each answer.
  */
 #include "common/clock.h"
 #include "common/crypto.h"
+#include "common/pki.h"
 #include "common/util.h"
+#include "proto/ros2/v1/agentlink.rpc.h"
 #include "proto/ros2/v1/tenant.rpc.h"
 #include "tests/client/raw/raw.h"
 #include "tests/rpc/bare.h"
+#include "tests/rpc/bytes_call.h"
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,13 +32,16 @@
 #define CROWD         1100 /* more than the 1024 connections of a listener */
 #define TINY_BATCH    16
 #define UNPACED_DEPTH 100 /* requests of a session; credits are 128 */
+#define UNREAD_DEPTH  100
 #define CALLS_SHARE   256 /* docs/operations.md: a tenant's, of the calls in flight */
 #define CALLS_BEYOND  44
 
 struct flood {
+	const char *name;
 	struct raw raw;
 	const struct raw_args *args;
 	uint64_t start_ns, end_ns, done, rate;
+	sigset_t asked; /* SIGUSR1, which interrupts nothing */
 	json_t *answers, *words;
 	struct raw_session s[SESSIONS];
 	int fd[SESSIONS], sockets[SOCKETS_MAX];
@@ -73,11 +81,23 @@ static bool is_over(const struct flood *f)
 	return told_to_end || clock_monotonic_ns() >= f->end_ns;
 }
 
+static void report(const struct flood *f)
+{
+	double seconds = (double)(clock_monotonic_ns() - f->start_ns) / NS_PER_S;
+
+	raw_print(json_pack("{s:s, s:I, s:f, s:I, s:O, s:O}", "flood", f->name, "rate",
+	                    (json_int_t)f->rate, "seconds", seconds, "attempts",
+	                    (json_int_t)f->done, "answers", f->answers, "words", f->words));
+}
+
 /* False when it is over; else waits for the next one's turn. */
 static bool turn(struct flood *f)
 {
 	uint64_t at = f->start_ns + f->done * NS_PER_S / f->rate, now = clock_monotonic_ns();
+	const struct timespec none = {0};
 
+	if (sigtimedwait(&f->asked, NULL, &none) > 0)
+		report(f);
 	at = MIN(at, f->end_ns);
 	if (at > now)
 		/* time: the flood's own pace */
@@ -100,6 +120,8 @@ static int dial_from(const char *address, uint8_t host)
 	to.sin_port = htons((uint16_t)atoi(colon ? colon + 1 : "0"));
 	if (fd < 0)
 		return -errno;
+	/* What is sent in pieces does not wait for the answer to the first. */
+	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
 	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
 	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
 	if (bind(fd, (struct sockaddr *)&from, sizeof(from)) ||
@@ -177,7 +199,7 @@ static void session_end(struct flood *f, size_t i)
 	raw_session_close(&f->raw, &f->s[i]);
 }
 
-static void request(struct flood *f, size_t i, uint8_t opcode, uint32_t length, uint32_t key)
+static bool request(struct flood *f, size_t i, uint8_t opcode, uint32_t length, uint32_t key)
 {
 	struct wire_header h = {.opcode = opcode,
 	                        .request_id = ++f->next_id,
@@ -187,8 +209,10 @@ static void request(struct flood *f, size_t i, uint8_t opcode, uint32_t length, 
 	                        .key = key};
 
 	raw_seal(&h);
-	if (send(f->fd[i], &h, sizeof(h), MSG_NOSIGNAL | MSG_DONTWAIT) != sizeof(h))
-		answered(f, "not taken", NULL);
+	if (send(f->fd[i], &h, sizeof(h), MSG_NOSIGNAL | MSG_DONTWAIT) == sizeof(h))
+		return true;
+	answered(f, "not taken", NULL);
+	return false;
 }
 
 /* ---- the floods ---- */
@@ -337,15 +361,27 @@ static void violations(struct flood *f)
 	}
 }
 
-/* As many megabytes as the credits allow are asked for, and none is read. */
+/* As many megabytes as the credits allow are asked for, and none is read. One session after the
+ * other is given up for a new one, so that at each turn there is one that asks. */
 static void unread(struct flood *f)
 {
+	unsigned asked[SESSIONS] = {0};
+
 	for (size_t i = 1; i < SESSIONS; i++)
 		f->n_sessions += session(f, i);
-	while (turn(f))
+	while (turn(f)) {
+		size_t next = f->done / UNREAD_DEPTH % f->n_sessions;
+
+		if (f->done % UNREAD_DEPTH == 0) {
+			session_end(f, next);
+			(void)session(f, next);
+			asked[next] = 0;
+		}
 		for (size_t i = 0; i < f->n_sessions; i++)
-			if (f->done <= 100)
-				request(f, i, WIRE_READ, WIRE_IO_MAX, f->key[i]);
+			if (f->fd[i] >= 0 && asked[i]++ < UNREAD_DEPTH &&
+			    request(f, i, WIRE_READ, WIRE_IO_MAX, f->key[i]))
+				answered(f, "asked", NULL);
+	}
 }
 
 /* All the credits of all its sessions, all the time: what comes back is asked for again at once. */
@@ -385,49 +421,121 @@ static void crowd(struct flood *f)
 	}
 }
 
-/* What was said to one that said nothing, or too little, and never reads. */
-static void look(struct flood *f, int fd, bool data)
+/* What was said to one that said nothing, or too little, and never reads; then it goes. */
+static void let_go(struct flood *f, size_t at)
 {
 	struct wire_header h = {0};
+	int fd = f->sockets[at];
 	uint8_t byte;
 	ssize_t n;
 
-	while (data && !raw_receive(fd, &h, scratch, 1))
-		if (h.opcode == WIRE_NAK) {
-			scratch[MIN(h.payload_len, 256u)] = '\0';
-			answered(f, ros2_status_to_str((enum ros2_status)h.status),
-			         (const char *)scratch);
-			return;
-		}
-	n = recv(fd, &byte, 1, MSG_DONTWAIT);
-	answered(f, n < 0 && errno == EAGAIN ? "left open" : "closed", NULL);
+	if (fd < 0)
+		return;
+	while (f->is_data[at] && h.opcode != WIRE_NAK && !raw_receive(fd, &h, scratch, 1))
+		;
+	if (h.opcode == WIRE_NAK) {
+		scratch[MIN(h.payload_len, 256u)] = '\0';
+		answered(f, ros2_status_to_str((enum ros2_status)h.status), (const char *)scratch);
+	} else {
+		n = recv(fd, &byte, 1, MSG_DONTWAIT);
+		answered(f,
+		         n < 0 && errno == EAGAIN ? "left open"
+		         : f->is_data[at]         ? "data closed"
+		                                  : "closed",
+		         NULL);
+	}
+	close(TAKE_FD(f->sockets[at]));
+}
+
+static const char *port(const struct flood *f)
+{
+	return raw_arg(f->args, "agent", getenv("ROS2_AGENT"));
 }
 
 /* To the data port, to the calls' port without a word, and there with the beginning of a TLS
- * handshake, and of what stands behind one. */
+ * handshake, and of what stands behind one. The oldest goes when there are too many. */
 static void halfopen(struct flood *f)
 {
 	static const uint8_t hello_begins[] = {22, 3, 1, 2, 0, 1, 0, 1, 252, 3, 3};
 
 	while (turn(f)) {
-		bool data = f->done % 3 == 0;
-		int fd = f->n_sockets < SOCKETS_MAX
-		                 ? dial(data ? f->s[0].data_address
-		                             : raw_arg(f->args, "agent", getenv("ROS2_AGENT")))
-		                 : -EMFILE;
+		bool data = f->n_sessions && f->done % 3 == 0;
+		size_t at = f->n_sockets++ % SOCKETS_MAX;
+		int fd;
 
+		if (f->n_sockets > SOCKETS_MAX)
+			let_go(f, at);
+		fd = dial(data ? f->s[0].data_address : port(f));
 		answered(f, fd < 0 ? strerror(-fd) : "connected", NULL);
-		if (fd < 0)
-			continue;
-		if (f->done % 3 == 1 &&
+		f->is_data[at] = data;
+		f->sockets[at] = fd;
+		if (fd >= 0 && f->done % 3 == 1 &&
 		    send(fd, hello_begins, sizeof(hello_begins), MSG_NOSIGNAL) < 0)
 			answered(f, strerror(errno), NULL);
-		f->is_data[f->n_sockets] = data;
-		f->sockets[f->n_sockets++] = fd;
 	}
-	for (size_t i = 0; i < f->n_sockets; i++) {
-		look(f, f->sockets[i], f->is_data[i]);
-		close(f->sockets[i]);
+	for (size_t i = 0; i < MIN(f->n_sockets, (size_t)SOCKETS_MAX); i++)
+		let_go(f, i);
+}
+
+/* ---- of the controller ---- */
+
+/* A request that is well-formed: who is not known by its secret is who asks. */
+static size_t enrol_request(uint8_t out[4096])
+{
+	Ros2__V1__EnrolRequest q = ROS2__V1__ENROL_REQUEST__INIT;
+	char *csr = NULL, key[] = "/tmp/ros2-flood-XXXXXX";
+	struct ros2_err err = ROS2_ERR_INIT;
+	size_t n;
+	int fd = mkstemp(key);
+
+	if (fd < 0 || close(fd) || unlink(key) || pki_key_create(key, &err) ||
+	    pki_csr_create(key, NULL, &csr, &err)) {
+		fprintf(stderr, "hostile-flood: no certificate request: %s\n", err.msg);
+		exit(1);
+	}
+	unlink(key);
+	q.agent = (char *)"dpu-0";
+	q.secret = (char *)"00";
+	q.csr_pem = (ProtobufCBinaryData){strlen(csr), (uint8_t *)csr};
+	q.protocol = 1;
+	n = ros2__v1__enrol_request__pack(&q, out);
+	free(csr);
+	return n;
+}
+
+/* Calls of who may not make them, over one connection. */
+static void strangers(struct flood *f)
+{
+	const char *path = raw_arg(f->args, "path", "/ros2.v1.Admin/Status");
+	const char *cert = getenv("ROS2_CERT");
+	bool has_one = cert && *cert;
+	struct bytes_channel *c =
+		bytes_channel_new(port(f), getenv("ROS2_CA"), has_one ? cert : NULL,
+	                          has_one ? getenv("ROS2_KEY") : NULL);
+	uint8_t message[4096];
+	struct bytes_part part = {message, 0};
+
+	if (strstr(path, "/Enrol"))
+		part.len = enrol_request(message);
+	while (turn(f)) {
+		struct bytes_result r;
+		char name[32];
+
+		bytes_call(c, path, &part, 1, CALL_MS, &r);
+		snprintf(name, sizeof(name), "%.*s", (int)strcspn(r.words, ":"), r.words);
+		answered(f, r.code ? name : "OK", r.words);
+	}
+	bytes_channel_free(c);
+}
+
+/* Handshakes of who has no certificate, each on a connection of its own. */
+static void nobody(struct flood *f)
+{
+	while (turn(f)) {
+		struct bare b = bare(f, false);
+
+		bare_call(&b);
+		answered(f, b.got_reply ? "without a certificate" : "no handshake", b.message);
 	}
 }
 
@@ -435,11 +543,22 @@ static const struct {
 	const char *name;
 	uint64_t rate;
 	void (*run)(struct flood *f);
+	bool sessionless; /* whoever has no session floods as well */
 } floods[] = {
-	{"handshakes", 15, handshakes},  {"calls", 4, calls},       {"hellos", 200, hellos},
-	{"opens", 100, opens},           {"regions", 200, regions}, {"tiny", 250, tiny},
-	{"violations", 300, violations}, {"unread", 100, unread},   {"unpaced", 1, unpaced},
-	{"halfopen", 100, halfopen},     {"crowd", 2000, crowd},
+	{"handshakes", 15, handshakes},
+	{"calls", 4, calls},
+	{"hellos", 200, hellos},
+	{"opens", 100, opens},
+	{"regions", 200, regions},
+	{"tiny", 250, tiny},
+	{"violations", 300, violations},
+	{"unread", 100, unread},
+	{"unpaced", 1, unpaced},
+	{"halfopen", 100, halfopen},
+	{"crowd", 2000, crowd},
+	{"silent", 100, halfopen, true},
+	{"nobody", 20, nobody, true},
+	{"strangers", 200, strangers, true},
 };
 
 int main(int argc, char **argv)
@@ -450,35 +569,39 @@ int main(int argc, char **argv)
 	size_t i = 0;
 
 	signal(SIGPIPE, SIG_IGN);
+	sigemptyset(&f.asked);
+	sigaddset(&f.asked, SIGUSR1);
+	pthread_sigmask(SIG_BLOCK, &f.asked, NULL); /* in threads that are not there yet, too */
 	signal(SIGTERM, on_signal);
 	while (i < ARRAY_SIZE(floods) && (argc < 2 || strcmp(argv[1], floods[i].name)))
 		i++;
 	if (i == ARRAY_SIZE(floods)) {
 		fprintf(stderr, "usage: hostile-flood "
 		                "handshakes|calls|hellos|opens|regions|tiny|violations|"
-		                "unread|unpaced|halfopen|crowd [rate=PER-SECOND] [seconds=N] (and "
-		                "ROS2_*)\n");
+		                "unread|unpaced|halfopen|crowd|silent|nobody|strangers [rate=PER-SECOND] "
+		                "[seconds=N] (and ROS2_*)\n");
 		return 2;
 	}
+	f.name = floods[i].name;
 	f.answers = json_object();
 	f.words = json_object();
-	if (raw_connect(&f.raw, &a, &err) || !session(&f, 0)) {
+	if (!floods[i].sessionless && (raw_connect(&f.raw, &a, &err) || !session(&f, 0))) {
 		fprintf(stderr, "hostile-flood: no session: %s\n", err.msg);
 		json_dumpf(f.answers, stderr, JSON_COMPACT);
 		return 1;
 	}
-	f.n_sessions = 1;
+	f.n_sessions = !floods[i].sessionless;
 	f.rate = raw_arg_u64(&a, "rate", floods[i].rate);
 	f.start_ns = clock_monotonic_ns();
 	f.end_ns = f.start_ns + raw_arg_u64(&a, "seconds", 5) * NS_PER_S;
-	printf("{\"flooding\":\"%s\"}\n", floods[i].name);
+	printf("{\"flooding\":\"%s\"}\n", f.name);
 	fflush(stdout);
 	floods[i].run(&f);
 	for (size_t k = 0; k < f.n_sessions; k++)
 		session_end(&f, k);
-	raw_print(json_pack("{s:s, s:I, s:I, s:o, s:o}", "flood", floods[i].name, "rate",
-	                    (json_int_t)f.rate, "attempts", (json_int_t)f.done, "answers",
-	                    f.answers, "words", f.words));
+	report(&f);
+	json_decref(f.answers);
+	json_decref(f.words);
 	rpc_channel_free(f.raw.channel);
 	return 0;
 }

@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+# Sourced by floods and floods-controls: alpha, who works, beta, who floods at stated rates, and what must hold meanwhile. Alpha's share is what its policy
+# gives it (1 MiB/s each way here, and what a machine that stalls owes it of a second: what a sanitized build on busy cores can do
+# with ease), so that the comparison is about isolation and not about who gets the processor. What must hold: alpha keeps 90 % of what it has alone, verified and without a
+# reconnect; its session opens, its leases (2 s) are renewed without a gap from the first flood to the last, and a revocation is confirmed
+# in time, of a neighbour and of the flooder; every refusal has a name and words, or a metric where no word can be sent, that say which cap
+# was hit; the log grows within its bounds; the agent's memory and descriptors come back.
+export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}quarantine_size_mb=16:malloc_context_size=4"
+# shellcheck shell=bash
+. "$(dirname "${BASH_SOURCE[0]}")/../integration/lib.sh"
+cluster_up 1
+lease_s=$((tsan_factor > 1 ? 8 : 2)) # renewed every 500 ms
+limited() { # NAME PRINCIPAL: alpha's document with a rate and short leases
+	sed "s/name: alpha/name: $1/; s,tenant/alpha/trainer,tenant/$1/$2,; s/path: alpha/path: $1/; s/leaseTtl: 30s/leaseTtl: ${lease_s}s/" \
+		"$dir/policies/alpha.yaml"
+	printf '  qos:\n    read: {bandwidth: 1MiB/s}\n    write: {bandwidth: 1MiB/s}\n    burst: 1s\n'
+}
+limited alpha trainer >"$dir/alpha2.yaml"
+limited gamma third >"$dir/gamma.yaml"
+# Beta's leases do not end amid a flood: it would only be told so.
+sed 's,read: {bandwidth: 8MiB/s},read: {bandwidth: 8MiB/s\, iops: 1000},; s/leaseTtl: 30s/leaseTtl: 30m/' "$dir/policies/beta.yaml" >"$dir/beta2.yaml"
+check "alpha has a stated share, beta one of reads, and gamma is there to be revoked" \
+	ros2ctl apply -f "$dir/alpha2.yaml" -f "$dir/beta2.yaml" -f "$dir/gamma.yaml"
+tenant_cert gamma third
+agent=$(process dpu-0)
+rss() { awk '/^VmRSS/ { print $2 }' "/proc/$agent/status"; }
+descriptors() { find "/proc/$agent/fd" -mindepth 1 2>/dev/null | wc -l; }
+
+# measure NAME: alpha's verified I/O for two seconds; bytes per second in $dir/NAME.rate.
+measure() {
+	as alpha ros2-bench run --namespace data --file victim --rw randrw --verify --size 1MiB --bs 16k --depth 8 --time 2s --warmup 500ms \
+		-o json -q >"$dir/$1.json" 2>"$dir/$1.err" || { cat "$dir/$1.err"; return 1; }
+	jq -e '.error == null and .reconnects == 0 and .verified_blocks > 0' "$dir/$1.json" >/dev/null || { cat "$dir/$1.json"; return 1; }
+	jq '[.. | objects | .bytes_per_s? // empty] | add' "$dir/$1.json" >"$dir/$1.rate"
+}
+rate() { printf '%.0f' "$(cat "$dir/$1.rate")"; }
+# in_time NAME COMMAND...: it takes no longer than three seconds beyond ten times what it took without a flood.
+declare -A took=()
+in_time() {
+	local name=$1 from ms
+	shift
+	from=$(now_ms)
+	"$@" || return 1
+	ms=$(($(now_ms) - from))
+	took[$name]=${took[$name]:-$ms}
+	[ $ms -lt $((3000 * tsan_factor + 10 * ${took[$name]})) ] || { echo "$ms ms, ${took[$name]} without a flood"; return 1; }
+}
+opens() {
+	answers OK alpha OpenSession protocol=1 transport=1 || return 1
+	raw alpha call CloseSession session_uid="$(raw_field sessionUid)"
+}
+revoke() { # TENANT
+	ros2ctl revoke "tenant/$1" --reason flood >"$dir/revoke" 2>&1 && grep -q confirmed "$dir/revoke" || { cat "$dir/revoke"; return 1; }
+}
+reinstate() { ros2ctl tenant reinstate "$1" --reason flood; }
+revoked() {
+	answers OK gamma OpenSession protocol=1 transport=1 && revoke gamma && reinstate gamma
+}
+# The flooder has nothing any more, however it goes on.
+has_nothing() { [ "$(sessions_of beta)" = '[]' ] && answers REVOKED beta OpenSession protocol=1 transport=1; }
+# Alpha's leases: of a session of its own, renewed four times in the time they last, by a process that says in the end how it went.
+begin_renewals() {
+	mkfifo "$dir/keep" && exec {keep}<>"$dir/keep"
+	as alpha ros2-raw hold namespace=data path=kept renew_ms=500 <"$dir/keep" >"$dir/keep.out" 2>&1 &
+	keeper=$!
+	jobs_started+=("$keeper:$(start_time "$keeper")")
+	await 10 grep -q '"holding"' "$dir/keep.out"
+}
+in_time_renewed() {
+	echo q >&"$keep"
+	ended "$keeper" 30 || { cat "$dir/keep.out"; return 1; }
+	tail -n 1 "$dir/keep.out" | jq -e '.renewed > 40 and .not_renewed == 0 and .untouched' >/dev/null || { tail -n 5 "$dir/keep.out"; return 1; }
+}
+keeps_share() { [ "$(rate "$1")" -ge $(($(rate alone) * 90 / 100)) ] || { echo "$(rate "$1") of $(rate alone)"; return 1; }; }
+in_flood() { # RSS
+	[ "$(rss)" -le $(($1 + 131072 * tsan_factor)) ] || { echo "$(rss) KiB, $1 before"; return 1; }
+}
+# What of its attempts found the cap, as the flooder was answered: a filter of its report.
+declare -A found=([handshakes]='.answers["no handshake"] >= .attempts / 2 - 1' [calls]='.answers.BUSY >= 44 * (.attempts - 1)'
+	[hellos]='.answers.UNAUTHENTICATED >= .attempts - 1' [opens]='.answers.LIMIT >= .attempts / 2' [regions]='.answers.LIMIT >= .attempts / 2'
+	[tiny]='.answers.OK >= 16 * (.attempts - 1) and .answers.OK <= 1100 * (.seconds + 1)' [violations]='.answers.BAD_KEY >= .attempts * 0.9 - 1'
+	[unread]='.answers.asked >= .attempts * 0.9' [halfopen]='.answers.connected >= .attempts * 0.9')
+# Of the rate it states it makes half, divided by how much slower this machine is. Tiny requests are held to a quarter by their cap.
+declare -A least=([tiny]=0.12)
+reports() { wc -l <"$dir/flood_$1.out"; }
+reported() { [ "$(reports "$1")" -gt "$2" ]; }
+# slower: than an idle machine, at least 1: set_pace of lib.sh, without its bound.
+slower() {
+	local from i
+	from=$(now_ms)
+	for i in 1 2 3 4 5; do ros2ctl version >/dev/null 2>&1; done
+	echo $((tsan_factor * ((($(now_ms) - from) / 150) + 1)))
+}
+# flooded FLOOD: up to now, before its tenant is revoked.
+flooded() {
+	local before
+	before=$(reports "$1")
+	kill -USR1 "$(load_pid "flood_$1")" && await 10 reported "$1" "$before" || { cat "$dir/flood_$1.out"; return 1; }
+	tail -n 1 "$dir/flood_$1.out" >"$dir/flood_$1.now"
+	jq -e --argjson slower "$(slower)" ".seconds > 1 and .attempts >= .rate * .seconds * ${least[$1]:-0.5} / \$slower and (${found[$1]})" \
+		"$dir/flood_$1.now" >"$dir/said" || { cat "$dir/flood_$1.now"; return 1; }
+}
+comes_back() { # RSS FDS
+	[ "$(descriptors)" -le $(($2 + 4)) ] && [ "$(rss)" -le $(($1 + 65536 * tsan_factor)) ] || { echo "$(descriptors) descriptors, $(rss) KiB; before $2, $1"; return 1; }
+}
+begin() { # FLOOD [OPTIONS]
+	start_as "flood_$1" beta hostile-flood "$@" seconds=600
+	eval "pid_flood_$1=$pid"
+	check "$1: the flood has begun" await 10 grep -q flooding "$dir/flood_$1.out"
+}
+answered() { # FLOOD: its report, when it is told to end
+	kill -TERM "$(load_pid "flood_$1")"
+	ended "$(load_pid "flood_$1")" 30 || { cat "$dir/flood_$1.out"; return 1; }
+	tail -n 1 "$dir/flood_$1.out" | jq -e '.attempts > 0' >"$dir/said" || { cat "$dir/flood_$1.out"; return 1; }
+	tail -n 1 "$dir/flood_$1.out" >"$dir/flood_$1.last"
+	! grep -Eq 'INTERNAL|UNKNOWN' "$dir/flood_$1.out" || { cat "$dir/flood_$1.out"; return 1; }
+}
+caps_named() { # FLOOD PATTERN: some answer says this
+	tail -n 1 "$dir/flood_$1.out" | jq -c '.answers, .words' | tee "$dir/said" | grep -Eq -- "$2" || { cat "$dir/said"; return 1; }
+}
+# Each answer that names a cap; of one of which no word can be said, none.
+declare -A caps=([handshakes]='no handshake' [calls]='BUSY: too many open at once from this caller' [hellos]='no session waits for this proof'
+	[opens]='LIMIT.*sessions' [regions]='LIMIT.*region' [violations]='BAD_KEY' [halfopen]='LIMIT.*unproved-connections')
+# What the agent counted: its metrics, and as how much of what the flooder was answered these must grow at least. What is not here is in the
+# log, and counted there.
+refused='ros2_agent_rpc_refused_total'
+declare -A seen=([handshakes]="$refused{reason=\"handshake\"}" [calls]="$refused{reason=\"limit\"}"
+	[tiny]='ros2_agent_tenant_operations_total{tenant="beta",direction="read"}' [violations]='ros2_agent_tenant_violations_total{tenant="beta"}'
+	[halfopen]="$refused{reason=\"max-connections-per-address\"} $refused{reason=\"handshake\"}")
+declare -A answers_of=([handshakes]='.answers["no handshake"]' [calls]='.answers.BUSY' [tiny]='.answers.OK' [violations]='.answers.BAD_KEY'
+	[halfopen]='.answers.closed')
+value() { # SAMPLES: their sum
+	local sample sum=0 n
+	for sample in $1; do
+		n=$(metric dpu-0 "$sample")
+		n=${n%.*}
+		sum=$((sum + ${n:-0}))
+	done
+	echo $sum
+}
+seen_by_agent() { # FLOOD
+	local now due
+	[ -n "${seen[$1]:-}" ] || return 0
+	now=$(value "${seen[$1]}") due=$(jq "${answers_of[$1]} // 0" "$dir/flood_$1.last")
+	[ "$due" -gt 0 ] && [ $((now - before)) -ge "$due" ] || { echo "$1: ${seen[$1]}: $now, before $before, answered $due"; return 1; }
+}
+shaped() { metric dpu-0 'ros2_agent_tenant_shaped_seconds_total{tenant="beta"}' | awk '{ printf "%.0f\n", 1000 * $1 }'; }
+waited() { [ "$(shaped)" -gt $(($1 + 1000)) ] || { echo "$(shaped) ms, $1 before"; return 1; }; }
+slots() { metric dpu-0 "ros2_agent_slots$1{reactor=\"0\"}"; }
+slots_shared() { # some are held, and at most half
+	local taken
+	taken=$(slots _taken)
+	[ "$taken" -gt 0 ] && [ "$taken" -le $(($(slots '') / 2)) ] || { echo "$taken of $(slots '')"; return 1; }
+}
+# Each record of beta since the flood began, of whatever kind.
+rows() { ros2ctl audit query --tenant beta -o json --limit 1000000 | jq '.items | length'; }
+# And of whomever: strangers have no tenant.
+all_rows() { metric controller ros2_controller_audit_records; }
+grown() { # ROWS ALL-ROWS SECONDS: four kinds of refusals at most of beta, two of strangers, and what the others do
+	local n=$(($(rows) - $1)) all=$(($(all_rows) - $2)) kind=$((100 + 10 * ($3 + 2)))
+	echo "$n records, of all $all" >"$dir/grown"
+	[ $n -le $((4 * kind)) ] && [ $all -le $((6 * kind)) ] || { echo "$(cat "$dir/grown") more in $3 s"; return 1; }
+}
+# Records of beta, of one action: at most a hundred, ten for each second, and those that count others.
+denials() { ros2ctl audit query --action "$1" --result denied -o json --limit 100000; }
+bounded() { # ACTION STATUS SECONDS
+	local n
+	n=$(denials "$1" | jq --arg s "$2" '[.items[] | select(.status == $s and (.aggregate.count // 0 | tonumber) == 0)] | length')
+	[ "$n" -gt 50 ] && [ "$n" -le $((100 + 10 * ($3 + 2))) ] || { echo "$n records of $1 $2 one by one in $3 s"; return 1; }
+}
+# Those that are in the log by themselves and those that are counted are together as many as were answered.
+all_counted() { # ACTION STATUS FLOOD
+	local n
+	n=$(denials "$1" | jq --arg s "$2" '[.items[] | select(.status == $s) | (.aggregate.count // 1 | tonumber)] | add // 0')
+	[ "$n" -ge "$(tail -n 1 "$dir/flood_$3.out" | jq --arg s "$2" '.answers[$s] // 0')" ] || { echo "$n of $(tail -n 1 "$dir/flood_$3.out")"; return 1; }
+}
+
+mkdir -p "$dir/data/beta" && head -c 4194304 /dev/zero >"$dir/data/beta/flood"
