@@ -545,20 +545,13 @@ static const struct {
 	void (*run)(struct flood *f);
 	bool sessionless; /* whoever has no session floods as well */
 } floods[] = {
-	{"handshakes", 15, handshakes},
-	{"calls", 4, calls},
-	{"hellos", 200, hellos},
-	{"opens", 100, opens},
-	{"regions", 200, regions},
-	{"tiny", 250, tiny},
-	{"violations", 300, violations},
-	{"unread", 100, unread},
-	{"unpaced", 1, unpaced},
-	{"halfopen", 100, halfopen},
-	{"crowd", 2000, crowd},
-	{"silent", 100, halfopen, true},
-	{"nobody", 20, nobody, true},
-	{"strangers", 200, strangers, true},
+	{"handshakes", 15, handshakes},  {"calls", 4, calls},
+	{"hellos", 200, hellos},         {"opens", 100, opens},
+	{"regions", 200, regions},       {"tiny", 250, tiny},
+	{"violations", 300, violations}, {"unread", 100, unread},
+	{"unpaced", 1, unpaced},         {"halfopen", 100, halfopen},
+	{"crowd", 2000, crowd},          {"silent", 100, halfopen, true},
+	{"nobody", 20, nobody, true},    {"strangers", 200, strangers, true},
 };
 
 int main(int argc, char **argv)
@@ -576,10 +569,11 @@ int main(int argc, char **argv)
 	while (i < ARRAY_SIZE(floods) && (argc < 2 || strcmp(argv[1], floods[i].name)))
 		i++;
 	if (i == ARRAY_SIZE(floods)) {
-		fprintf(stderr, "usage: hostile-flood "
-		                "handshakes|calls|hellos|opens|regions|tiny|violations|"
-		                "unread|unpaced|halfopen|crowd|silent|nobody|strangers [rate=PER-SECOND] "
-		                "[seconds=N] (and ROS2_*)\n");
+		fprintf(stderr,
+		        "usage: hostile-flood "
+		        "handshakes|calls|hellos|opens|regions|tiny|violations|"
+		        "unread|unpaced|halfopen|crowd|silent|nobody|strangers [rate=PER-SECOND] "
+		        "[seconds=N] (and ROS2_*)\n");
 		return 2;
 	}
 	f.name = floods[i].name;
