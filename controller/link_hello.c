@@ -116,7 +116,7 @@ int link_check_hello(struct link *l, struct ctl_agent *a, const Ros2__V1__AgentH
 		return ros2_err_named(
 			err, ROS2_DENIED,
 			"the agent's uid is not the one of agent \"%s\": it was created "
-			"again since; enrol with a new token",
+			"again since; enrol with a new token and an empty --state-dir",
 			l->name);
 	if (h->incarnation.len != ROS2_UID_LEN || link_take_stamp(h->stamp, &stamp) < 0)
 		return ros2_err_named(err, ROS2_INVALID, "hello without incarnation or stamp");
