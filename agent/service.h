@@ -44,7 +44,7 @@ struct service_op {
 	struct rpc_call *call;
 	const struct service_row *row;
 	struct service_share *share;
-	struct service_tenant *account; /* NULL: a stranger's call, which is refused */
+	struct service_tenant *account;  /* NULL: a stranger's call, which is refused */
 	struct ros2_uid tenant, session; /* session zero: OpenSession */
 	char tenant_name[ROS2_NAME_MAX + 1], principal[ROS2_SPIFFE_MAX + 1], peer[64];
 	uint64_t policy_version;

@@ -253,8 +253,7 @@ void service_open_session(struct service_op *op, const ProtobufCMessage *msg)
 		op_fail(op, ROS2_BUSY, "no memory for the certificate, or the caller is gone");
 		return;
 	}
-	if (op_room(op, &err) < 0 ||
-	    agent_session_new(op->a->sessions, &p, &s, &err) < 0) {
+	if (op_room(op, &err) < 0 || agent_session_new(op->a->sessions, &p, &s, &err) < 0) {
 		free(p.chain);
 		op_fail_err(op, &err);
 		return;

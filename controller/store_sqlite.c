@@ -23,7 +23,7 @@
 #define BUSY_MS          10000
 #define COMPACT_BUSY_MS  20
 #define WAL_SIZE_LIMIT   (64 << 20)
-#define RESTART_PAGES    64 /* few enough to be moved while commits wait */
+#define RESTART_PAGES    64    /* few enough to be moved while commits wait */
 #define INDEX_PAGE_SIZE  32768 /* SQLite's walformat.html, 2.2 */
 #define INDEX_PAGES      16    /* for a log of 256 MiB: more than it comes to */
 #define AUDIT_COLUMN_MAX 256
@@ -337,10 +337,10 @@ static int migrate(struct backend *b, int64_t from, struct ros2_err *err)
 	return 0;
 }
 
-/* The index of the log grows with the log, at commits whose frames are in it already: a disk that is
- * full just then, or a want of memory, would leave a commit that was refused. So its pages are there
- * before. Where they cannot be had, commits go on, as far as the index reaches; each compaction tries
- * again. Thread: that of the compactor, or none yet. */
+/* The index of the log grows with the log, at commits whose frames are in it already: a disk that
+ * is full just then, or a want of memory, would leave a commit that was refused. So its pages are
+ * there before. Where they cannot be had, commits go on, as far as the index reaches; each
+ * compaction tries again. Thread: that of the compactor, or none yet. */
 static void reserve_index(struct backend *b)
 {
 	void volatile *page;

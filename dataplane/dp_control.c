@@ -23,7 +23,8 @@ void dp_mount_ref(struct dp_mount_obj *m)
 
 struct share dp_descriptor_share(void)
 {
-	uint32_t all = descriptors_limit() / 2; /* connections, logs, the other half, are bounded apart */
+	uint32_t all =
+		descriptors_limit() / 2; /* connections, logs, the other half, are bounded apart */
 
 	return (struct share){
 		.total = all, .most = all / 2, .sure = DP_DESCRIPTORS_SURE, .kept = all / 4};

@@ -112,11 +112,12 @@ struct dp_engine {
 };
 
 struct dp_mount_obj {
-	struct dp_engine *engine;       /* counted in n_users */
-	struct engine_ns *ns;           /* owned */
-	uint32_t access, refs;          /* loop */
-	struct dp_tenant *tenant; /* compared only: it may be gone, unless descriptors are counted */
-	struct list link;         /* dp.mounts */
+	struct dp_engine *engine; /* counted in n_users */
+	struct engine_ns *ns;     /* owned */
+	uint32_t access, refs;    /* loop */
+	struct dp_tenant
+		*tenant;  /* compared only: it may be gone, unless descriptors are counted */
+	struct list link; /* dp.mounts */
 	struct dp_mount_obj *next_unclosed;
 };
 

@@ -3,8 +3,8 @@
  * The power of the disk is cut where the agent takes back what its own files would give after a
  * start: the stamp, before a receipt says that a revocation found no room (written over, or where
  * even that finds none, removed), and likewise for a bundle that names somebody no more; and the
- * snapshot, when the log of revocations is damaged, whose epoch stays. Negative controls: without the
- * fsync of each, the sweep finds that a start has the right again, or has forgotten the epoch.
+ * snapshot, when the log of revocations is damaged, whose epoch stays. Negative controls: without
+ * the fsync of each, the sweep finds that a start has the right again, or has forgotten the epoch.
  */
 #include "tests/agent/history.h"
 #include "agent/bundles.h"

@@ -614,8 +614,9 @@ static void power__cut_finds_what_was_refused_and_not_taken_back(void **state)
 	ops.commit = store_sqlite_ops.commit;
 }
 
-/* The disk is full when the log's index would grow: no commit is refused for that, and none ends the
- * store, for the index is there already. Nothing is moved out of the log here (said_wal_bytes). */
+/* The disk is full when the log's index would grow: no commit is refused for that, and none ends
+ * the store, for the index is there already. Nothing is moved out of the log here (said_wal_bytes).
+ */
 static void store__commits_where_the_index_of_the_log_cannot_grow(void **state)
 {
 	char path[128];

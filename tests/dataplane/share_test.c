@@ -157,7 +157,8 @@ static void file__a_tenant_that_opens_many_leaves_others_theirs(void **state)
 	assert_int_equal(mount(fx, &d).status, ROS2_OK);
 	for (unsigned i = 0; i < 4; i++)
 		assert_int_equal(open_file(fx, &d, i).status, ROS2_OK);
-	/* What a session had is there again when it has ended, as soon as the engine has closed it. */
+	/* What a session had is there again when it has ended, as soon as the engine has closed it.
+	 */
 	close.session = c.session;
 	assert_int_equal(fx_do(fx, FX_CLOSE_SESSION, &close).status, ROS2_OK);
 	raw_open(fx, &c);
@@ -186,7 +187,7 @@ static void control__descriptors_of_one_tenant(void **state)
 
 int main(void)
 {
-#define T(name) cmocka_unit_test_setup_teardown(name, fx_setup, fx_teardown)
+#define T(name)   cmocka_unit_test_setup_teardown(name, fx_setup, fx_teardown)
 #define FEW(name) cmocka_unit_test_setup_teardown(name, few_setup, few_teardown)
 	const struct CMUnitTest tests[] = {
 		T(session__a_generous_tenant_leaves_others_theirs),
