@@ -122,12 +122,12 @@ caps_named() { # FLOOD PATTERN: some answer says this
 declare -A caps=([handshakes]='no handshake' [calls]='BUSY: too many open at once from this caller' [hellos]='no session waits for this proof'
 	[opens]='LIMIT.*sessions' [regions]='LIMIT.*region' [violations]='BAD_KEY' [halfopen]='LIMIT.*unproved-connections')
 # What the agent counted: its metrics, and as how much of what the flooder was answered these must grow at least. What is not here is in the
-# log, and counted there.
+# log, and counted there, or is no refusal: who is only slowed down is seen waiting (waited).
 refused='ros2_agent_rpc_refused_total'
 declare -A seen=([handshakes]="$refused{reason=\"handshake\"}" [calls]="$refused{reason=\"limit\"}"
-	[tiny]='ros2_agent_tenant_operations_total{tenant="beta",direction="read"}' [violations]='ros2_agent_tenant_violations_total{tenant="beta"}'
+	[violations]='ros2_agent_tenant_violations_total{tenant="beta"}'
 	[halfopen]="$refused{reason=\"max-connections-per-address\"} $refused{reason=\"handshake\"}")
-declare -A answers_of=([handshakes]='.answers["no handshake"]' [calls]='.answers.BUSY' [tiny]='.answers.OK' [violations]='.answers.BAD_KEY'
+declare -A answers_of=([handshakes]='.answers["no handshake"]' [calls]='.answers.BUSY' [violations]='.answers.BAD_KEY'
 	[halfopen]='.answers.closed')
 value() { # SAMPLES: their sum
 	local sample sum=0 n
