@@ -112,6 +112,26 @@ static int check_lost_ended(struct ros2_session *s, struct ros2_err *err)
 	                      "the agent does not end the session whose connection was lost");
 }
 
+/* The wire says of a proof only that no session waits for it. Where the session was ended since
+ * OpenSession, by a revocation or with the agent itself, a call on it says so. Nothing is mounted
+ * on it yet: of one that stands after all this is DENIED. */
+static int why_refused(struct ros2_session *s, struct ros2_err *err)
+{
+	struct ros2_err why = ROS2_ERR_INIT;
+	struct ros2_stat st;
+
+	control_stat(s->client->control, s->uid, 0, "", WHY_MS, &st, &why);
+	if (why.status == ROS2_BAD_SESSION || why.status == ROS2_CLOSED)
+		return ros2_err_named(err, ROS2_UNAVAILABLE,
+		                      "the session ended at the agent before its connection stood: "
+		                      "%s",
+		                      why.msg);
+	if ((status_is_final(why.status) && why.status != ROS2_DENIED) ||
+	    why.status == ROS2_CONTACT_LOST || why.status == ROS2_GRANT_EXPIRED)
+		*err = why;
+	return err->code;
+}
+
 static int open_once(struct ros2_session *s, enum ros2_transport transport, uint64_t shm_bytes,
                      struct ros2_err *err)
 {
@@ -131,6 +151,8 @@ static int open_once(struct ros2_session *s, enum ros2_transport transport, uint
 	if (!rc) {
 		rc = link_open(s, CONNECT_MS, err);
 		s->verbs_failed = rc && s->over == ROS2_TRANSPORT_VERBS;
+		if (rc && err->status == ROS2_UNAUTHENTICATED)
+			rc = why_refused(s, err);
 	}
 	if (!rc)
 		rc = restore(s, err);

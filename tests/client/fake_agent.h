@@ -149,6 +149,8 @@ struct fake_agent {
 	int gate;         /* an eventfd: a payload waits for it behind its first and before its last
 	                   * FAKE_GATE_BYTES; 0 = none. Borrowed from the test. */
 	enum ros2_status open_status, session_status, hello_nak; /* refuse with */
+	/* The next session ends so before its HELLO; BAD_SESSION: is forgotten. */
+	enum ros2_status ends_before_hello;
 	const char *refused_mount;                               /* a namespace's name */
 	enum ros2_status mount_status;                           /* of that */
 	/* what happened */

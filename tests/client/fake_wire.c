@@ -104,6 +104,18 @@ static int welcome(struct fake_conn *c, const struct wire_hello *hello,
 	return send_message(c, h, &w);
 }
 
+static void end_before_hello(struct fake_agent *a, const uint8_t uid[16])
+{
+	int session = find_session(a, uid);
+
+	if (!a->ends_before_hello || session < 0)
+		return;
+	if (a->ends_before_hello != ROS2_BAD_SESSION)
+		a->session_status = a->ends_before_hello;
+	a->sessions[session].live = false;
+	a->ends_before_hello = ROS2_OK;
+}
+
 static int greet(struct fake_conn *c)
 {
 	struct fake_agent *a = c->agent;
@@ -118,6 +130,7 @@ static int greet(struct fake_conn *c)
 	    h.opcode != WIRE_HELLO || recv_all(c, &hello, sizeof(hello)))
 		return -1;
 	pthread_mutex_lock(&a->lock);
+	end_before_hello(a, hello.session_uid);
 	c->session = find_session(a, hello.session_uid);
 	if (a->hello_nak || c->session < 0) {
 		pthread_mutex_unlock(&a->lock);

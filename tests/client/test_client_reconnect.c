@@ -323,6 +323,40 @@ static void revocation__ends_everything_in_flight_and_later_by_name(void **state
 	assert_int_equal(ros2_wait(r->session, c, 1, 4, 0, &r->err), -EKEYREVOKED);
 }
 
+/* The wire knows of a session that waits no more only that its proof is nobody's. */
+static void revocation__before_the_hello_of_the_next_session_is_told_by_name(void **state)
+{
+	struct rig *r = *state;
+
+	rig_open(r, NULL);
+	WITH_AGENT(r->agent, r->agent->ends_before_hello = ROS2_REVOKED);
+	fake_agent_reset_all(r->agent);
+	assert_int_equal(rig_read(r, r->buf, 4096, 0).status, ROS2_REVOKED);
+	assert_int_equal(ros2_flush(r->file, &r->err), -EKEYREVOKED);
+}
+
+static void restarted_agent__before_the_hello_of_the_next_session_is_tried_again(void **state)
+{
+	struct rig *r = *state;
+
+	rig_open(r, NULL);
+	WITH_AGENT(r->agent, r->agent->ends_before_hello = ROS2_BAD_SESSION);
+	fake_agent_reset_all(r->agent);
+	assert_int_equal(rig_read(r, r->buf, 4096, 0).result, 4096);
+	assert_int_equal(r->agent->n_sessions_opened, 3);
+}
+
+static void refused_hello__of_a_session_that_stands_is_final(void **state)
+{
+	struct rig *r = *state;
+
+	rig_open(r, NULL);
+	WITH_AGENT(r->agent, r->agent->hello_nak = ROS2_UNAUTHENTICATED);
+	fake_agent_reset_all(r->agent);
+	assert_int_equal(rig_read(r, r->buf, 4096, 0).status, ROS2_UNAUTHENTICATED);
+	assert_int_equal(r->agent->n_sessions_opened, 2);
+}
+
 static void violations__said_before_the_reset_are_the_reason(void **state)
 {
 	struct ros2_session_opts o = {.reconnect_ms = UINT32_MAX};
@@ -504,6 +538,9 @@ int main(void)
 		T(lost_session__that_cannot_be_ended_does_not_keep_the_program_for_ever),
 		T(lost_connection__many_reads_in_flight_all_come_back),
 		T(revocation__ends_everything_in_flight_and_later_by_name),
+		T(revocation__before_the_hello_of_the_next_session_is_told_by_name),
+		T(restarted_agent__before_the_hello_of_the_next_session_is_tried_again),
+		T(refused_hello__of_a_session_that_stands_is_final),
 		T(violations__said_before_the_reset_are_the_reason),
 		T(lost_agent__requests_fail_after_their_time_and_the_session_recovers),
 		T(lost_contact__is_told_at_once_and_the_session_recovers),
