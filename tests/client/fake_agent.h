@@ -151,8 +151,8 @@ struct fake_agent {
 	enum ros2_status open_status, session_status, hello_nak; /* refuse with */
 	/* The next session ends so before its HELLO; BAD_SESSION: is forgotten. */
 	enum ros2_status ends_before_hello;
-	const char *refused_mount;                               /* a namespace's name */
-	enum ros2_status mount_status;                           /* of that */
+	const char *refused_mount;     /* a namespace's name */
+	enum ros2_status mount_status; /* of that */
 	/* what happened */
 	unsigned n_files_sent, n_files_refused; /* by the kernel, at EVIL_SHM_FILE */
 	unsigned n_over_rate, n_sessions_opened, n_opens, n_registers, n_renewals, n_reads,
