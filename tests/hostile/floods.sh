@@ -45,14 +45,15 @@ in_time() {
 	took[$name]=${took[$name]:-$ms}
 	[ $ms -lt $((3000 * tsan_factor + 10 * ${took[$name]})) ] || { echo "$ms ms, ${took[$name]} without a flood"; return 1; }
 }
-opens() {
-	answers OK alpha OpenSession protocol=1 transport=1 || return 1
-	raw alpha call CloseSession session_uid="$(raw_field sessionUid)"
+opens() { # [TENANT]
+	answers OK "${1:-alpha}" OpenSession protocol=1 transport=1 || return 1
+	raw "${1:-alpha}" call CloseSession session_uid="$(raw_field sessionUid)"
 }
 revoke() { # TENANT
 	ros2ctl revoke "tenant/$1" --reason flood >"$dir/revoke" 2>&1 && grep -q confirmed "$dir/revoke" || { cat "$dir/revoke"; return 1; }
 }
-reinstate() { ros2ctl tenant reinstate "$1" --reason flood; }
+# The agent has it when it next hears from the controller.
+reinstate() { ros2ctl tenant reinstate "$1" --reason flood && await 10 opens "$1"; }
 revoked() {
 	answers OK gamma OpenSession protocol=1 transport=1 && revoke gamma && reinstate gamma
 }
