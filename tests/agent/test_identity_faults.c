@@ -8,6 +8,7 @@
 #include "agent/identity.h"
 #include "common/pki.h"
 #include "common/util.h"
+#include "tests/agent/enrolment.h"
 #include "tests/common/disk_fsx.h"
 #include "tests/sweep/sweep.h"
 #include "tests/testing.h"
@@ -15,117 +16,8 @@
 #include <errno.h>
 #include <sys/stat.h>
 
-static char *parent, dir[512], ca_dir[512];
-static void *ca_pem;
-static size_t ca_len;
+static char *const dir = enrolment_dir;
 static struct disk *disk;
-
-static void ca_paths(char key[600], char crt[600])
-{
-	snprintf(key, 600, "%s/ca.key", ca_dir);
-	snprintf(crt, 600, "%s/ca.crt", ca_dir);
-}
-
-static int group_setup(void **state)
-{
-	char key[600], crt[600];
-	struct pki_ca_opts o = {.common_name = "ca",
-	                        .trust_domain = "ros2.test",
-	                        .key_path = key,
-	                        .cert_path = crt,
-	                        .lifetime_s = 3600};
-	int r;
-
-	if (access("/dev/shm", W_OK) == 0)
-		setenv("TMPDIR", "/dev/shm", 0);
-	if (testing_dir_setup((void **)&parent) < 0)
-		return -1;
-	snprintf(ca_dir, sizeof(ca_dir), "%s/ca", parent);
-	snprintf(dir, sizeof(dir), "%s/state", parent);
-	mkdir(ca_dir, 0700);
-	ca_paths(key, crt);
-	r = pki_key_create(key, NULL);
-	if (!r)
-		r = pki_ca_create(&o, NULL);
-	return r ? r : fsx_read_file(crt, 65536, &ca_pem, &ca_len, NULL);
-}
-
-static int group_teardown(void **state)
-{
-	free(ca_pem);
-	return testing_dir_teardown((void **)&parent);
-}
-
-/* What the controller does: no part of the disk that is watched. */
-static char *issue(void)
-{
-	static const char uri[] = "spiffe://ros2.test/agent/dpu-0";
-	char key[600], crt[600], own[600], *csr = NULL, *pem = NULL;
-	struct pki_issue_opts o = {
-		.uri = uri, .issuer_cert_path = crt, .issuer_key_path = key, .lifetime_s = 600};
-
-	ca_paths(key, crt);
-	snprintf(own, sizeof(own), "%s/tls.key", dir);
-	if (pki_csr_create(own, uri, &csr, NULL) == 0) {
-		o.csr_pem = csr;
-		o.csr_len = strlen(csr);
-		pki_issue(&o, &pem, NULL);
-	}
-	free(csr);
-	return pem;
-}
-
-static int enrol(void)
-{
-	static const uint8_t snapshot_key[ED25519_PUB_LEN] = {7};
-	struct identity_files f = {.name = "dpu-0",
-	                           .trust_domain = "ros2.test",
-	                           .agent_uid = {{9}},
-	                           .infra_pem = ca_pem,
-	                           .infra_len = ca_len,
-	                           .tenant_pem = ca_pem,
-	                           .tenant_len = ca_len,
-	                           .snapshot_key = snapshot_key,
-	                           .snapshot_key_len = sizeof(snapshot_key)};
-	char key[600], *pem;
-	int r;
-
-	snprintf(key, sizeof(key), "%s/tls.key", dir);
-	r = pki_key_create(key, NULL);
-	if (r < 0 && r != -EEXIST) /* as enrol.c takes it */
-		return r;
-	pem = issue();
-	if (!pem)
-		return -EIO;
-	f.cert_pem = pem;
-	f.cert_len = strlen(pem);
-	r = identity_store(dir, &f, NULL);
-	free(pem);
-	return r;
-}
-
-static int renew(void)
-{
-	char *pem = issue();
-	int r = pem ? identity_store_certificate(dir, "dpu-0", "ros2.test", pem, strlen(pem), NULL)
-	            : -EIO;
-
-	free(pem);
-	return r;
-}
-
-static bool bundle_is_whole(const char *name)
-{
-	char path[600];
-	void *p = NULL;
-	size_t n = 0;
-	bool ok;
-
-	snprintf(path, sizeof(path), "%s/%s", dir, name);
-	ok = fsx_read_file(path, 65536, &p, &n, NULL) == 0 && n == ca_len && !memcmp(p, ca_pem, n);
-	free(p);
-	return ok;
-}
 
 /* NULL or what is wrong. */
 static const char *check(bool enrolled)
@@ -138,7 +30,8 @@ static const char *check(bool enrolled)
 		return enrolled ? "an enrolment that was done is not there" : NULL;
 	if (r < 0)
 		return "the identity is damaged";
-	return bundle_is_whole("infra-bundle.pem") && bundle_is_whole("tenant-bundle.pem")
+	return enrolment_bundle_is_whole("infra-bundle.pem") &&
+	                       enrolment_bundle_is_whole("tenant-bundle.pem")
 	               ? NULL
 	               : "a bundle is damaged";
 }
@@ -196,15 +89,15 @@ static const char *one(bool renewing, struct disk_fsx_opts *o, bool *ret_hit)
 	begin(o);
 	if (renewing) {
 		disk_fsx_use(&(struct disk_fsx_opts){.disk = disk});
-		assert_int_equal(enrol(), 0);
+		assert_int_equal(enrolment_make(), 0);
 	}
 	disk_fsx_use(o);
-	done = (renewing ? renew() : enrol()) == 0;
+	done = (renewing ? enrolment_renew() : enrolment_make()) == 0;
 	*ret_hit = disk_fsx_faults() > 0;
 	disk_fsx_use(&(struct disk_fsx_opts){.disk = disk});
 	bad = check(renewing || done);
 	if (!bad)
-		bad = again(renewing ? renew : enrol);
+		bad = again(renewing ? enrolment_renew : enrolment_make);
 	end();
 	return bad;
 }
@@ -243,12 +136,12 @@ static void bundle__counts_as_stored_when_its_directory_is_synced(void **state)
 	struct ros2_err err = ROS2_ERR_INIT;
 	char more[65536], path[600];
 	void *p = NULL;
-	size_t n = 0, len = (size_t)snprintf(more, sizeof(more), "%.*s\n", (int)ca_len,
-	                                     (const char *)ca_pem);
+	size_t n = 0, len = (size_t)snprintf(more, sizeof(more), "%.*s\n", (int)enrolment_ca_len,
+	                                     (const char *)enrolment_ca);
 
 	begin(&none);
 	disk_fsx_use(&none);
-	assert_int_equal(enrol(), 0);
+	assert_int_equal(enrolment_make(), 0);
 	o.disk = disk;
 	disk_fsx_use(&o);
 	for (int i = 0; i < 3; i++)
@@ -275,7 +168,7 @@ static void identity__that_cannot_be_read_is_not_called_damaged(void **state)
 	struct disk_fsx_opts o = {0};
 
 	begin(&o);
-	assert_int_equal(enrol(), 0);
+	assert_int_equal(enrolment_make(), 0);
 	while (sweep_next(&s)) {
 		struct ros2_err err = ROS2_ERR_INIT;
 		uint64_t in_s = 0;
@@ -290,7 +183,7 @@ static void identity__that_cannot_be_read_is_not_called_damaged(void **state)
 		if (!r)
 			r = identity_check_certificate(dir, "dpu-0", &in_s, &err);
 		if (!r)
-			r = renew();
+			r = enrolment_renew();
 		sweep_off();
 		if (sweep_fired() && !(was_asked && !s.persistent)) {
 			assert_int_equal(r, -EIO);
@@ -298,7 +191,7 @@ static void identity__that_cannot_be_read_is_not_called_damaged(void **state)
 			assert_int_not_equal(err.status, ROS2_UNAUTHENTICATED);
 		}
 		assert_null(check(true));
-		assert_int_equal(renew(), 0);
+		assert_int_equal(enrolment_renew(), 0);
 	}
 	assert_true(s.points >= 10);
 	end();
@@ -315,7 +208,7 @@ static void identity__is_made_anew_only_where_that_mends_it(void **state)
 	begin(&o);
 	r = identity_load(dir, "dpu-0", &id, &err);
 	assert_true(identity_must_enrol(dir, "dpu-0", r, &err, false));
-	assert_int_equal(enrol(), 0);
+	assert_int_equal(enrolment_make(), 0);
 	r = identity_load(dir, "dpu-1", &id, &err);
 	assert_true(r < 0);
 	assert_false(identity_must_enrol(dir, "dpu-1", r, &err, true));
@@ -337,8 +230,8 @@ static void other_token(struct join_token *t)
 	                            .cert_path = crt,
 	                            .lifetime_s = 3600};
 
-	snprintf(key, sizeof(key), "%s/other.key", ca_dir);
-	snprintf(crt, sizeof(crt), "%s/other.crt", ca_dir);
+	snprintf(key, sizeof(key), "%s/other.key", enrolment_parent);
+	snprintf(crt, sizeof(crt), "%s/other.crt", enrolment_parent);
 	if (access(crt, F_OK) < 0) {
 		assert_int_equal(pki_key_create(key, NULL), 0);
 		assert_int_equal(pki_ca_create(&other, NULL), 0);
@@ -357,14 +250,14 @@ static void enrolment__that_only_begins_leaves_the_bundle(void **state)
 	struct enrol *e = NULL;
 
 	begin(&o);
-	assert_int_equal(enrol(), 0);
+	assert_int_equal(enrolment_make(), 0);
 	other_token(&t);
 	assert_int_equal(loop_new(&(struct loop_opts){.name = "t"}, &eo.loop), 0);
 	assert_int_equal(enrol_start(&eo, &e, NULL), 0);
-	assert_true(bundle_is_whole("infra-bundle.pem"));
+	assert_true(enrolment_bundle_is_whole("infra-bundle.pem"));
 	enrol_free(e);
 	loop_free(eo.loop);
-	assert_true(bundle_is_whole("infra-bundle.pem"));
+	assert_true(enrolment_bundle_is_whole("infra-bundle.pem"));
 	assert_null(check(true));
 	join_token_fini(&t);
 	end();
@@ -406,12 +299,12 @@ static void enrolment__believes_no_authority_that_one_before_it_left(void **stat
 
 	begin(&o);
 	full.disk = disk;
-	assert_int_equal(enrol(), 0);
+	assert_int_equal(enrolment_make(), 0);
 	snprintf(path, sizeof(path), "%s/join-ca.pem", dir);
-	assert_int_equal(fsx_write_atomic(path, ca_pem, ca_len, 0644, NULL), 0);
+	assert_int_equal(fsx_write_atomic(path, enrolment_ca, enrolment_ca_len, 0644, NULL), 0);
 	assert_null(check(true));
 	assert_int_equal(begin_with_other_token(&full, &own), -ENOSPC);
-	assert_int_equal(fsx_write_atomic(path, ca_pem, ca_len, 0644, NULL), 0);
+	assert_int_equal(fsx_write_atomic(path, enrolment_ca, enrolment_ca_len, 0644, NULL), 0);
 	assert_int_equal(begin_with_other_token(&o, &own), 0);
 	assert_true(own);
 	assert_int_equal(access(path, F_OK), -1);
@@ -431,5 +324,5 @@ int main(void)
 		cmocka_unit_test(enrolment__believes_no_authority_that_one_before_it_left),
 	};
 
-	return cmocka_run_group_tests(tests, group_setup, group_teardown);
+	return cmocka_run_group_tests(tests, enrolment_setup, enrolment_teardown);
 }

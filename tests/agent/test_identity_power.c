@@ -10,82 +10,15 @@
 #include "agent/identity.h"
 #include "common/pki.h"
 #include "common/util.h"
+#include "tests/agent/enrolment.h"
 #include "tests/common/disk_fsx.h"
 #include "tests/testing.h"
 #include <errno.h>
 #include <sys/stat.h>
 
-#define LIFE_S 600
-
-static char *parent, dir[512], ended_dir[512], ca_dir[512];
-static void *ca_pem;
-static size_t ca_len;
+static char *const dir = enrolment_dir;
+static char ended_dir[512];
 static struct disk *disk;
-
-static void ca_paths(char key[600], char crt[600])
-{
-	snprintf(key, 600, "%s/ca.key", ca_dir);
-	snprintf(crt, 600, "%s/ca.crt", ca_dir);
-}
-
-static int group_teardown(void **state)
-{
-	free(ca_pem);
-	return testing_dir_teardown((void **)&parent);
-}
-
-/* What the controller does: no part of the disk that is watched. */
-static char *issue(uint64_t life_s)
-{
-	static const char uri[] = "spiffe://ros2.test/agent/dpu-0";
-	char key[600], crt[600], own[600], *csr = NULL, *pem = NULL;
-	struct pki_issue_opts o = {
-		.uri = uri, .issuer_cert_path = crt, .issuer_key_path = key, .lifetime_s = life_s};
-
-	ca_paths(key, crt);
-	snprintf(own, sizeof(own), "%s/tls.key", dir);
-	if (pki_csr_create(own, uri, &csr, NULL) == 0) {
-		o.csr_pem = csr;
-		o.csr_len = strlen(csr);
-		pki_issue(&o, &pem, NULL);
-	}
-	free(csr);
-	return pem;
-}
-
-static int enrol_as(uint8_t uid, uint64_t life_s)
-{
-	static const uint8_t snapshot_key[ED25519_PUB_LEN] = {7};
-	struct identity_files f = {.name = "dpu-0",
-	                           .trust_domain = "ros2.test",
-	                           .agent_uid = {{uid}},
-	                           .infra_pem = ca_pem,
-	                           .infra_len = ca_len,
-	                           .tenant_pem = ca_pem,
-	                           .tenant_len = ca_len,
-	                           .snapshot_key = snapshot_key,
-	                           .snapshot_key_len = sizeof(snapshot_key)};
-	char key[600], *pem;
-	int r;
-
-	snprintf(key, sizeof(key), "%s/tls.key", dir);
-	r = pki_key_create(key, NULL);
-	if (r < 0 && r != -EEXIST) /* as enrol.c takes it */
-		return r;
-	pem = issue(life_s);
-	if (!pem)
-		return -EIO;
-	f.cert_pem = pem;
-	f.cert_len = strlen(pem);
-	r = identity_store(dir, &f, NULL);
-	free(pem);
-	return r;
-}
-
-static int enrol(void)
-{
-	return enrol_as(9, LIFE_S);
-}
 
 /* An identity whose certificate has ended, in a directory of its own. */
 static int make_ended(void)
@@ -94,7 +27,7 @@ static int make_ended(void)
 	int r;
 
 	mkdir(dir, 0700);
-	r = enrol_as(9, 1);
+	r = enrolment_as(9, 1);
 	for (int i = 0; !r && i < 100 && !identity_check_certificate(dir, "dpu-0", &in_s, NULL);
 	     i++)
 		/* time: it lives a second */
@@ -104,52 +37,10 @@ static int make_ended(void)
 
 static int group_setup(void **state)
 {
-	char key[600], crt[600];
-	struct pki_ca_opts o = {.common_name = "ca",
-	                        .trust_domain = "ros2.test",
-	                        .key_path = key,
-	                        .cert_path = crt,
-	                        .lifetime_s = 3600};
-	int r;
+	int r = enrolment_setup(state);
 
-	if (access("/dev/shm", W_OK) == 0)
-		setenv("TMPDIR", "/dev/shm", 0);
-	if (testing_dir_setup((void **)&parent) < 0)
-		return -1;
-	snprintf(ca_dir, sizeof(ca_dir), "%s/ca", parent);
-	snprintf(dir, sizeof(dir), "%s/state", parent);
-	snprintf(ended_dir, sizeof(ended_dir), "%s/ended", parent);
-	mkdir(ca_dir, 0700);
-	ca_paths(key, crt);
-	r = pki_key_create(key, NULL);
-	if (!r)
-		r = pki_ca_create(&o, NULL);
-	if (!r)
-		r = fsx_read_file(crt, 65536, &ca_pem, &ca_len, NULL);
+	snprintf(ended_dir, sizeof(ended_dir), "%s/ended", enrolment_parent);
 	return r ? r : make_ended();
-}
-
-static int renew(void)
-{
-	char *pem = issue(LIFE_S);
-	int r = pem ? identity_store_certificate(dir, "dpu-0", "ros2.test", pem, strlen(pem), NULL)
-	            : -EIO;
-
-	free(pem);
-	return r;
-}
-
-static bool bundle_is_whole(const char *name)
-{
-	char path[600];
-	void *p = NULL;
-	size_t n = 0;
-	bool ok;
-
-	snprintf(path, sizeof(path), "%s/%s", dir, name);
-	ok = fsx_read_file(path, 65536, &p, &n, NULL) == 0 && n == ca_len && !memcmp(p, ca_pem, n);
-	free(p);
-	return ok;
 }
 
 /* NULL or what is wrong. */
@@ -163,7 +54,8 @@ static const char *check(bool enrolled)
 		return enrolled ? "an enrolment that was done is not there" : NULL;
 	if (r < 0)
 		return "the identity is damaged";
-	return bundle_is_whole("infra-bundle.pem") && bundle_is_whole("tenant-bundle.pem")
+	return enrolment_bundle_is_whole("infra-bundle.pem") &&
+	                       enrolment_bundle_is_whole("tenant-bundle.pem")
 	               ? NULL
 	               : "a bundle is damaged";
 }
@@ -177,8 +69,8 @@ static const char *cut_at(uint64_t call, enum disk_loss loss, const char *no_fsy
 	disk = disk_new(dir);
 	disk_fsx_use(&(struct disk_fsx_opts){.disk = disk, .no_fsync = no_fsync});
 	disk_arm(disk, call);
-	enrolled = enrol() == 0;
-	*ret_done = enrolled && renew() == 0;
+	enrolled = enrolment_make() == 0;
+	*ret_done = enrolled && enrolment_renew() == 0;
 	disk_restore(disk, loss, call + 1);
 	bad = check(enrolled);
 	disk_fsx_end();
@@ -219,7 +111,7 @@ static const char *cut_another(bool damaged, uint64_t call, enum disk_loss loss,
 		copy_ended(names[i]);
 	snprintf(path, sizeof(path), "%s/snapshot.pub", dir);
 	if (damaged) {
-		assert_int_equal(renew(), 0);
+		assert_int_equal(enrolment_renew(), 0);
 		assert_int_equal(fsx_write_atomic(path, "x", 1, 0600, NULL), 0);
 	}
 	r = identity_load(dir, "dpu-0", &id, &err);
@@ -227,7 +119,7 @@ static const char *cut_another(bool damaged, uint64_t call, enum disk_loss loss,
 	disk = disk_new(dir);
 	disk_fsx_use(&(struct disk_fsx_opts){.disk = disk, .no_fsync = no_fsync});
 	disk_arm(disk, call);
-	*ret_done = enrol_as(10, LIFE_S) == 0;
+	*ret_done = enrolment_as(10, ENROLMENT_LIFE_S) == 0;
 	disk_restore(disk, loss, call + 1);
 	r = identity_load(dir, "dpu-0", &id, &err);
 	if (r || id.agent_uid.b[0] != 10)
@@ -255,8 +147,8 @@ static char *bundle_text(unsigned n)
 {
 	char *text;
 
-	assert_true(asprintf(&text, "%.*s%.*s", (int)ca_len, (const char *)ca_pem, (int)n,
-	                     "\n\n\n\n\n\n\n\n") > 0);
+	assert_true(asprintf(&text, "%.*s%.*s", (int)enrolment_ca_len, (const char *)enrolment_ca,
+	                     (int)n, "\n\n\n\n\n\n\n\n") > 0);
 	return text;
 }
 
@@ -291,7 +183,7 @@ static const char *cut_bundles(uint64_t call, enum disk_loss loss, const char *n
 	mkdir(dir, 0700);
 	disk = disk_new(dir);
 	disk_fsx_use(&(struct disk_fsx_opts){.disk = disk});
-	assert_int_equal(enrol(), 0);
+	assert_int_equal(enrolment_make(), 0);
 	disk_fsx_use(&(struct disk_fsx_opts){.disk = disk, .no_fsync = no_fsync});
 	disk_arm(disk, call);
 	for (unsigned i = 0; i < BUNDLES * ARRAY_SIZE(names); i++) {
@@ -394,5 +286,5 @@ int main(void)
 		cmocka_unit_test(power__sweep_finds_the_losses_without_the_fsync_of_any_one_file),
 	};
 
-	return cmocka_run_group_tests(tests, group_setup, group_teardown);
+	return cmocka_run_group_tests(tests, group_setup, enrolment_teardown);
 }

@@ -209,6 +209,18 @@ unsigned cut_fired(void)
 	return n;
 }
 
+bool cut_is_over(const struct cut *c)
+{
+	return cut_fired() >= (c->for_good ? CUT_FOR_GOOD : 1);
+}
+
+void cut_where(const struct cut *c, char ret[CUT_WHERE_MAX])
+{
+	snprintf(ret, CUT_WHERE_MAX, "%s %u, %s, %s", c->name, c->at,
+	         c->when == CUT_BEFORE ? "before it leaves" : "when it has arrived",
+	         c->for_good ? "for good" : "once");
+}
+
 unsigned cut_readers(void)
 {
 	unsigned n;

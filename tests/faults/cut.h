@@ -40,7 +40,13 @@ void cut_at(const struct cut *c); /* one round */
 void cut_off(void);
 /* Messages in between do not count. */
 void cut_pause(bool on);
-unsigned cut_fired(void);  /* in this round */
+unsigned cut_fired(void); /* in this round */
+/* Whether it was cut as often as is looked at: once, or so many times in a row. */
+#define CUT_FOR_GOOD 3
+bool cut_is_over(const struct cut *c);
+/* Which round it is, in words. */
+#define CUT_WHERE_MAX 160
+void cut_where(const struct cut *c, char ret[CUT_WHERE_MAX]);
 unsigned cut_points(void); /* rounds that fired since cut_init */
 
 /* Streams of the log that are open at the controller. */

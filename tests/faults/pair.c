@@ -317,6 +317,41 @@ void pair_held(struct pair *p, struct pair_held *h)
 	pair_on_agent(p, look_held, &q);
 }
 
+struct grants_seen {
+	struct agent *a;
+	struct ros2_uid v[64];
+	size_t n;
+};
+
+static void add_grant(void *arg, const struct state_have *h)
+{
+	struct grants_seen *g = arg;
+
+	if (h->kind == OBJ_GRANT && g->n < ARRAY_SIZE(g->v))
+		g->v[g->n++] = h->uid;
+}
+
+static void look_grants(void *arg)
+{
+	struct grants_seen *g = arg;
+
+	state_each_have(g->a->state, add_grant, g);
+}
+
+bool pair_grants_agree(struct pair *p)
+{
+	struct grants_seen at_agent = {.a = p->agent};
+	Ros2__V1__GetReply *r = sf_get(p->f, ROS2__V1__OBJECT_KIND__OBJECT_KIND_TENANT, "alpha");
+	size_t same = 0, n = r->n_grants;
+
+	pair_on_agent(p, look_grants, &at_agent);
+	for (size_t i = 0; i < n; i++)
+		for (size_t j = 0; j < at_agent.n; j++)
+			same += !memcmp(r->grants[i]->grant_uid.data, at_agent.v[j].b, 16);
+	ros2__v1__get_reply__free_unpacked(r, NULL);
+	return same == n && n == at_agent.n;
+}
+
 enum ros2_status pair_open(struct rpc_channel *c, struct ros2_uid *ret, struct ros2_err *err)
 {
 	Ros2__V1__OpenSessionRequest req = ROS2__V1__OPEN_SESSION_REQUEST__INIT;

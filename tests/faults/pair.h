@@ -80,6 +80,8 @@ struct pair_held {
 	uint64_t version;
 };
 void pair_held(struct pair *p, struct pair_held *h);
+/* Whether agent and controller have the same grants of alpha. */
+bool pair_grants_agree(struct pair *p);
 /* OpenSession as @c; *ret on ROS2_OK. */
 enum ros2_status pair_open(struct rpc_channel *c, struct ros2_uid *ret, struct ros2_err *err);
 void pair_close(struct rpc_channel *c, const struct ros2_uid *session);

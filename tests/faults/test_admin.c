@@ -12,8 +12,7 @@
 #include "tests/faults/pair.h"
 #include "common/util.h"
 
-#define FOR_GOOD 3
-#define KIND(k)  ROS2__V1__OBJECT_KIND__OBJECT_KIND_##k
+#define KIND(k) ROS2__V1__OBJECT_KIND__OBJECT_KIND_##k
 
 struct round;
 
@@ -380,7 +379,7 @@ static bool has_tried(struct pair *p, void *arg)
 	a->err = (struct ros2_err)ROS2_ERR_INIT;
 	rpc_channel_reset_backoff(p->admin);
 	a->status = a->r->d->call(p, p->admin, a->r, &a->err);
-	return !a->cut->for_good || !was_not_heard(a->status) || cut_fired() >= FOR_GOOD;
+	return !a->cut->for_good || !was_not_heard(a->status) || cut_fired() >= CUT_FOR_GOOD;
 }
 
 /* The connection that was cut may be found dead only by the call. */

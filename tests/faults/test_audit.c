@@ -16,7 +16,6 @@
 #include <spawn.h>
 #include <sys/wait.h>
 
-#define FOR_GOOD  3
 #define PAGE      90  /* of controller/svc_audit.c */
 #define DOCUMENTS 200 /* with what else there is, three pages and a part */
 #define LOG_MAX   1000
@@ -313,17 +312,15 @@ static bool has_met(struct pair *p, void *arg)
 	if (a->g.rc != -ENODATA && !was_not_heard(a->g.err.status))
 		pair_wrong(p, "it ended with %s", ros2_status_to_str(a->g.err.status));
 	expect_error(p, &a->g);
-	return cut_fired() >= (a->cut->for_good ? FOR_GOOD : 1);
+	return cut_is_over(a->cut);
 }
 
 static void one(struct pair *p, const struct cut *c, bool raw)
 {
 	struct attempt a = {.cut = c, .g.raw = raw};
-	char where[160];
+	char where[CUT_WHERE_MAX];
 
-	snprintf(where, sizeof(where), "%s %u, %s, %s", c->name, c->at,
-	         c->when == CUT_BEFORE ? "before it leaves" : "when it has arrived",
-	         c->for_good ? "for good" : "once");
+	cut_where(c, where);
 	cut_at(c);
 	if (!pair_until(p, has_met, &a))
 		fail_msg("%s never came", where);
@@ -373,7 +370,7 @@ static void without_page(struct pair *p, bool raw, unsigned page, int rc, bool a
 
 	snprintf(where, sizeof(where), "page %u: %s%s%s", page, strerror(-rc),
 	         at_once ? ", at once" : "", store_pages.for_good ? ", for good" : "");
-	for (unsigned i = 0; i < (store_pages.for_good ? FOR_GOOD : 1); i++) {
+	for (unsigned i = 0; i < (store_pages.for_good ? CUT_FOR_GOOD : 1); i++) {
 		store_pages.rc = rc;
 		store_pages.at_once = at_once;
 		/* For good: also the first page of who asks again. */
@@ -589,7 +586,7 @@ static bool has_fired(struct pair *p, void *arg)
 {
 	const struct cut *c = arg;
 
-	return cut_fired() >= (c->for_good ? FOR_GOOD : 1);
+	return cut_is_over(c);
 }
 
 static void follow__of_a_log_that_is_cut_shows_each_record_once(void **state)

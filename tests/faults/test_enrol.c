@@ -10,8 +10,6 @@
 #include "common/pki.h"
 #include "common/util.h"
 
-#define FOR_GOOD 3
-
 static unsigned number; /* of directories */
 
 struct round {
@@ -23,7 +21,7 @@ static bool has_cut(struct pair *p, void *arg)
 {
 	const struct round *r = arg;
 
-	return cut_fired() >= (r->cut->for_good ? FOR_GOOD : 1) || pair_enrol_is_done(r->e);
+	return cut_is_over(r->cut) || pair_enrol_is_done(r->e);
 }
 
 static bool is_done(struct pair *p, void *arg)
@@ -65,12 +63,10 @@ static void one(struct pair *p, struct cut *cut)
 	struct round r = {.cut = cut};
 	struct ros2_err err = ROS2_ERR_INIT;
 	struct join_token t;
-	char where[160], dir[300], other[300];
+	char where[CUT_WHERE_MAX], dir[300], other[300];
 	struct identity id;
 
-	snprintf(where, sizeof(where), "%s %u, %s, %s", cut->name, cut->at,
-	         cut->when == CUT_BEFORE ? "before it leaves" : "when it has arrived",
-	         cut->for_good ? "for good" : "once");
+	cut_where(cut, where);
 	new_dir(p, dir);
 	new_dir(p, other);
 	pair_token(p, "dpu-0", &t);
@@ -78,7 +74,7 @@ static void one(struct pair *p, struct cut *cut)
 	if (!pair_until(p, has_cut, &r))
 		fail_msg("%s: neither cut nor done", where);
 	/* Enrolled is enrolled as a whole, or not at all. */
-	if (cut->for_good && cut_fired() >= FOR_GOOD)
+	if (cut->for_good && cut_fired() >= CUT_FOR_GOOD)
 		assert_int_equal(identity_load(dir, "dpu-0", &id, NULL), -ENOENT);
 	cut_off();
 	if (!pair_until(p, is_done, &r))

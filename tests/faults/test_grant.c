@@ -9,8 +9,6 @@
 #include "tests/faults/witness.h"
 #include "common/util.h"
 
-#define FOR_GOOD 3
-
 /* ---- a call on a thread of its own ---- */
 
 struct opening {
@@ -34,53 +32,14 @@ static void *open_main(void *arg)
 
 	do
 		o->status = pair_open(o->p->tenant, &o->session, &o->err);
-	while (o->again && may_fail_so(o->status) && cut_fired() < FOR_GOOD);
+	while (o->again && may_fail_so(o->status) && cut_fired() < CUT_FOR_GOOD);
 	o->done = true;
 	return NULL;
 }
 
-/* ---- both sides' grants ---- */
-
-#define GRANTS_MAX 64
-
-struct grants_seen {
-	struct agent *a;
-	struct ros2_uid v[GRANTS_MAX];
-	size_t n;
-};
-
-static void add_grant(void *arg, const struct state_have *h)
-{
-	struct grants_seen *g = arg;
-
-	if (h->kind == OBJ_GRANT && g->n < GRANTS_MAX)
-		g->v[g->n++] = h->uid;
-}
-
-static void look_grants(void *arg)
-{
-	struct grants_seen *g = arg;
-
-	state_each_have(g->a->state, add_grant, g);
-}
-
-static bool agrees(struct pair *p)
-{
-	struct grants_seen at_agent = {.a = p->agent};
-	Ros2__V1__GetReply *r = sf_get(p->f, ROS2__V1__OBJECT_KIND__OBJECT_KIND_TENANT, "alpha");
-	size_t same = 0, n = r->n_grants;
-
-	pair_on_agent(p, look_grants, &at_agent);
-	for (size_t i = 0; i < n; i++)
-		for (size_t j = 0; j < at_agent.n; j++)
-			same += !memcmp(r->grants[i]->grant_uid.data, at_agent.v[j].b, 16);
-	ros2__v1__get_reply__free_unpacked(r, NULL);
-	return same == n && n == at_agent.n;
-}
-
 static bool is_settled(struct pair *p, void *arg)
 {
-	return pair_is_quiet(p) && agrees(p);
+	return pair_is_quiet(p) && pair_grants_agree(p);
 }
 
 struct round {
@@ -92,8 +51,7 @@ static bool has_cut(struct pair *p, void *arg)
 {
 	const struct round *r = arg;
 
-	return cut_fired() >= (r->cut->for_good ? FOR_GOOD : 1) ||
-	       (r->o.done && is_settled(p, NULL));
+	return cut_is_over(r->cut) || (r->o.done && is_settled(p, NULL));
 }
 
 /* Ends what the round left: the next one needs a grant of its own. */
@@ -129,11 +87,9 @@ static void one(struct pair *p, struct cut *cut)
 {
 	struct round r = {.cut = cut, .o = {.p = p, .again = cut->for_good}};
 	struct opening next = {.p = p};
-	char where[160];
+	char where[CUT_WHERE_MAX];
 
-	snprintf(where, sizeof(where), "%s %u, %s, %s", cut->name, cut->at,
-	         cut->when == CUT_BEFORE ? "before it leaves" : "when it has arrived",
-	         cut->for_good ? "for good" : "once");
+	cut_where(cut, where);
 	assert_int_equal(pthread_create(&r.o.thread, NULL, open_main, &r.o), 0);
 	if (!pair_until(p, has_cut, &r))
 		fail_msg("%s: neither cut nor settled", where);

@@ -11,14 +11,14 @@
 #include "tests/await.h"
 #include "tests/clock_ahead.h"
 #include "tests/controller/service_audit.h"
+#include "tests/faults/deaf.h"
 #include "tests/faults/pair.h"
 #include "common/util.h"
 #include <sys/timerfd.h>
 
-#define FOR_GOOD 3
-#define GRANTS   (2 * CTL_GRANTS_PER_SLOT) /* sessions.max of sf_tenant */
-#define KIND(k)  ROS2__V1__OBJECT_KIND__OBJECT_KIND_##k
-#define MSG(k)   ROS2__V1__CONTROLLER_MESSAGE__MSG_##k
+#define GRANTS  (2 * CTL_GRANTS_PER_SLOT) /* sessions.max of sf_tenant */
+#define KIND(k) ROS2__V1__OBJECT_KIND__OBJECT_KIND_##k
+#define MSG(k)  ROS2__V1__CONTROLLER_MESSAGE__MSG_##k
 
 struct grant {
 	struct ros2_uid uid;
@@ -32,19 +32,6 @@ struct stage {
 	struct grant v[GRANTS]; /* the first is the one that is given back */
 	uint64_t requests;
 };
-
-/* ---- a controller that does not act on it ---- */
-
-static _Atomic bool deaf;
-
-void __real_ctl_grant_release(struct ctl_agent *a, const struct ros2_uid *uid);
-void __wrap_ctl_grant_release(struct ctl_agent *a, const struct ros2_uid *uid);
-
-void __wrap_ctl_grant_release(struct ctl_agent *a, const struct ros2_uid *uid)
-{
-	if (!deaf)
-		__real_ctl_grant_release(a, uid);
-}
 
 /* ---- loops whose alarm goes by the clock that is ahead ---- */
 
@@ -219,7 +206,7 @@ static int teardown(void **state)
 
 static void lose_it(struct stage *s, struct cut *c)
 {
-	for (unsigned i = 0; i < (c->for_good ? FOR_GOOD : 1); i++) {
+	for (unsigned i = 0; i < (c->for_good ? CUT_FOR_GOOD : 1); i++) {
 		give_back(s);
 		assert_int_not_equal(fake_wait_closed(&s->a, AWAIT_MS), 0);
 		if (c->when == CUT_AFTER)
@@ -228,7 +215,7 @@ static void lose_it(struct stage *s, struct cut *c)
 		if (come_back(s) != (c->when == CUT_BEFORE))
 			fail_msg("it is %s", c->when == CUT_BEFORE ? "not told of" : "told of");
 	}
-	assert_int_equal(cut_fired(), c->for_good ? FOR_GOOD : 1);
+	assert_int_equal(cut_fired(), c->for_good ? CUT_FOR_GOOD : 1);
 	cut_off();
 }
 
@@ -315,10 +302,10 @@ static void control__release_that_nobody_acts_on_is_noticed(void **state)
 {
 	struct stage *s = *state;
 
-	deaf = true;
+	deaf_to_releases = true;
 	give_back(s);
 	assert_limit_is_reached(s);
-	deaf = false;
+	deaf_to_releases = false;
 	give_back(s);
 	assert_given_back_once(s);
 }

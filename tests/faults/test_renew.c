@@ -14,7 +14,6 @@
 #include <errno.h>
 #include <string.h>
 
-#define FOR_GOOD 3
 #define SESSIONS 5
 
 /* ---- renewal ---- */
@@ -77,7 +76,7 @@ static bool has_cut(struct pair *p, void *arg)
 {
 	const struct round *r = arg;
 
-	return cut_fired() >= (r->cut->for_good ? FOR_GOOD : 1);
+	return cut_is_over(r->cut);
 }
 
 static bool cut_or_new(struct pair *p, void *arg)
@@ -93,11 +92,9 @@ static bool is_quiet(struct pair *p, void *arg)
 static void renew_once(struct pair *p, struct cut *cut)
 {
 	struct round r = {.cut = cut};
-	char where[160];
+	char where[CUT_WHERE_MAX];
 
-	snprintf(where, sizeof(where), "%s %u, %s, %s", cut->name, cut->at,
-	         cut->when == CUT_BEFORE ? "before it leaves" : "when it has arrived",
-	         cut->for_good ? "for good" : "once");
+	cut_where(cut, where);
 	serial_of(p, r.serial);
 	due = true;
 	if (!pair_until(p, cut_or_new, &r))
@@ -199,13 +196,11 @@ static bool is_whole(struct pair *p, void *arg)
 
 static void report_once(struct pair *p, struct cut *cut)
 {
-	char where[160];
+	char where[CUT_WHERE_MAX];
 	int lost = 0;
 
-	snprintf(where, sizeof(where), "%s %u, %s, %s", cut->name, cut->at,
-	         cut->when == CUT_BEFORE ? "before it leaves" : "when it has arrived",
-	         cut->for_good ? "for good" : "once");
-	for (int i = 0; i < (cut->for_good ? 20 : 1) && cut_fired() < FOR_GOOD; i++)
+	cut_where(cut, where);
+	for (int i = 0; i < (cut->for_good ? 20 : 1) && cut_fired() < CUT_FOR_GOOD; i++)
 		lost += !whole(p, where);
 	/* Of a report that has arrived nothing is missing. */
 	if (cut_fired() && cut->when == CUT_BEFORE && !lost)

@@ -11,8 +11,7 @@
 #include "tests/faults/witness.h"
 #include "common/util.h"
 
-#define FOR_GOOD 3
-#define KIND(k)  ROS2__V1__OBJECT_KIND__OBJECT_KIND_##k
+#define KIND(k) ROS2__V1__OBJECT_KIND__OBJECT_KIND_##k
 
 struct target {
 	Ros2__V1__ObjectKind kind;
@@ -71,7 +70,7 @@ static void *revoke_main(void *arg)
 
 	do
 		v->rc = take_away(v->p, v->t, v->again ? 1500 : 4000, &v->confirmed, &v->err);
-	while (v->again && v->rc && was_not_heard(&v->err) && cut_fired() < FOR_GOOD);
+	while (v->again && v->rc && was_not_heard(&v->err) && cut_fired() < CUT_FOR_GOOD);
 	v->done = true;
 	return NULL;
 }
@@ -92,7 +91,7 @@ static bool has_cut(struct pair *p, void *arg)
 {
 	const struct round *r = arg;
 
-	return cut_fired() >= (r->cut->for_good ? FOR_GOOD : 1) || (r->v.done && pair_is_quiet(p));
+	return cut_is_over(r->cut) || (r->v.done && pair_is_quiet(p));
 }
 
 struct opening {
@@ -223,14 +222,13 @@ static void one(struct pair *p, struct cut *cut, Ros2__V1__ObjectKind kind, bool
 	struct target t;
 	struct round r = {.cut = cut, .v = {.p = p, .t = &t, .again = cut->for_good}};
 	struct ros2_err err = ROS2_ERR_INIT;
-	char where[200];
+	char where[200], at[CUT_WHERE_MAX];
 	bool confirmed;
 
 	cut_pause(true);
 	begin(p, kind, &t);
-	snprintf(where, sizeof(where), "%s %u, %s, %s, %s", cut->name, cut->at,
-	         cut->when == CUT_BEFORE ? "before it leaves" : "when it has arrived",
-	         cut->for_good ? "for good" : "once",
+	cut_where(cut, at);
+	snprintf(where, sizeof(where), "%s, %s", at,
 	         kind == KIND(TENANT) ? "tenant" : (kind == KIND(GRANT) ? "grant" : "session"));
 	cut_pause(false);
 	assert_int_equal(pthread_create(&r.v.thread, NULL, revoke_main, &r.v), 0);

@@ -9,25 +9,12 @@
 #include "controller/ctl.h"
 #include "proto/audit/audit.h"
 #include "tests/controller/service_audit.h"
+#include "tests/faults/deaf.h"
 #include "tests/faults/pair.h"
 
-#define FOR_GOOD 3
 #define PLACES   CTL_GRANTS_PER_SLOT /* sessions.max is 1 */
 #define JOBS     (2 * PLACES + 1)    /* more than both sides keep a grant for */
 #define ENDS_MAX 1000
-
-/* ---- a controller that does not act on it ---- */
-
-static _Atomic bool deaf;
-
-void __real_ctl_grant_release(struct ctl_agent *a, const struct ros2_uid *uid);
-void __wrap_ctl_grant_release(struct ctl_agent *a, const struct ros2_uid *uid);
-
-void __wrap_ctl_grant_release(struct ctl_agent *a, const struct ros2_uid *uid)
-{
-	if (!deaf)
-		__real_ctl_grant_release(a, uid);
-}
 
 /* ---- many principals ---- */
 
@@ -113,46 +100,9 @@ static int teardown(void **state)
 	return pair_teardown(state);
 }
 
-/* ---- both sides' grants ---- */
-
-struct grants_seen {
-	struct agent *a;
-	struct ros2_uid v[4 * PLACES];
-	size_t n;
-};
-
-static void add_grant(void *arg, const struct state_have *h)
-{
-	struct grants_seen *g = arg;
-
-	if (h->kind == OBJ_GRANT && g->n < ARRAY_SIZE(g->v))
-		g->v[g->n++] = h->uid;
-}
-
-static void look_grants(void *arg)
-{
-	struct grants_seen *g = arg;
-
-	state_each_have(g->a->state, add_grant, g);
-}
-
-static bool agrees(struct pair *p)
-{
-	struct grants_seen at_agent = {.a = p->agent};
-	Ros2__V1__GetReply *r = sf_get(p->f, ROS2__V1__OBJECT_KIND__OBJECT_KIND_TENANT, "alpha");
-	size_t same = 0, n = r->n_grants;
-
-	pair_on_agent(p, look_grants, &at_agent);
-	for (size_t i = 0; i < n; i++)
-		for (size_t j = 0; j < at_agent.n; j++)
-			same += !memcmp(r->grants[i]->grant_uid.data, at_agent.v[j].b, 16);
-	ros2__v1__get_reply__free_unpacked(r, NULL);
-	return same == n && n == at_agent.n;
-}
-
 static bool is_settled(struct pair *p, void *arg)
 {
-	return pair_is_quiet(p) && agrees(p);
+	return pair_is_quiet(p) && pair_grants_agree(p);
 }
 
 static bool has_grant(const Ros2__V1__GetReply *r, int job)
@@ -288,17 +238,15 @@ static bool has_cut(struct pair *p, void *arg)
 {
 	const struct round *r = arg;
 
-	return cut_fired() >= (r->cut->for_good ? FOR_GOOD : 1) || r->o.done;
+	return cut_is_over(r->cut) || r->o.done;
 }
 
 static void one(struct pair *p, struct cut *c)
 {
 	struct round r = {.cut = c};
-	char where[160];
+	char where[CUT_WHERE_MAX];
 
-	snprintf(where, sizeof(where), "%s %u, %s, %s", c->name, c->at,
-	         c->when == CUT_BEFORE ? "before it leaves" : "when it has arrived",
-	         c->for_good ? "for good" : "once");
+	cut_where(c, where);
 	cut_off();
 	r.o.job = fill(p, where);
 	if (!pair_until(p, is_settled, NULL))
@@ -373,11 +321,11 @@ static void control__place_that_stays_taken_is_noticed(void **state)
 
 	o.job = fill(p, "the control");
 	assert_true(pair_until(p, is_settled, NULL));
-	deaf = true;
+	deaf_to_releases = true;
 	open_main(&o);
-	deaf = false;
+	deaf_to_releases = false;
 	assert_int_equal(o.status, ROS2_LIMIT);
-	assert_false(agrees(p));
+	assert_false(pair_grants_agree(p));
 	/* The next stream brings it back to the agent. */
 	relay_cut(p->relay, CUT_LINK);
 	assert_true(pair_until(p, is_settled, NULL));

@@ -10,8 +10,6 @@
 #include "tests/agent/fake_dp.h"
 #include "common/log.h"
 
-#define FOR_GOOD 3 /* cuts in a row */
-
 struct round {
 	const struct cut *cut;
 	bool placed;
@@ -39,7 +37,7 @@ static bool has_cut(struct pair *p, void *arg)
 {
 	const struct round *r = arg;
 
-	return cut_fired() >= (r->cut->for_good ? FOR_GOOD : 1) || is_settled(p, arg);
+	return cut_is_over(r->cut) || is_settled(p, arg);
 }
 
 /* What the controller says is never more than what the agent has. Of a document that leaves the
@@ -71,11 +69,9 @@ static void one(struct pair *p, struct cut *cut, unsigned n)
 {
 	static const char *const lifetimes[] = {"1h", "2h"};
 	struct round r = {.cut = cut, .placed = n % 4 != 3};
-	char where[160];
+	char where[CUT_WHERE_MAX];
 
-	snprintf(where, sizeof(where), "%s %u, %s, %s", cut->name, cut->at,
-	         cut->when == CUT_BEFORE ? "before it leaves" : "when it has arrived",
-	         cut->for_good ? "for good" : "once");
+	cut_where(cut, where);
 	relay_cut(p->relay, CUT_LINK);
 	be_refused(p);
 	pair_apply_alpha(p, lifetimes[n % 2], r.placed ? "dpu-0, dpu-1" : "dpu-1");
