@@ -6,6 +6,15 @@
 #define LATER 4102444800000000000ull /* nothing of it is pruned */
 #define ALPHA ((struct ros2_uid){{0xa1}})
 #define DPU   ((struct ros2_uid){{0xd0}})
+#define OTHER ((struct ros2_uid){{0xd1}}) /* comes late and is deleted */
+
+static uint32_t kinds;
+
+static struct store_mut *add(struct store_txn *t, enum store_mut_kind kind)
+{
+	kinds |= 1u << kind;
+	return store_txn_add(t, kind);
+}
 
 static struct ros2_uid uid_of(unsigned i)
 {
@@ -15,7 +24,7 @@ static struct ros2_uid uid_of(unsigned i)
 static void object(struct store_txn *t, enum store_kind kind, const char *name, struct ros2_uid uid,
                    unsigned i, bool revoked)
 {
-	struct store_mut *m = store_txn_add(t, STORE_OBJECT_PUT);
+	struct store_mut *m = add(t, STORE_OBJECT_PUT);
 	static const char image[6000] = "an image longer than a page";
 
 	m->object = (struct store_object){
@@ -36,33 +45,33 @@ static void object(struct store_txn *t, enum store_kind kind, const char *name, 
 	store_txn_set_revision(t, i + 1);
 }
 
-static void agent(struct store_txn *t, bool enrolled, const char *serial)
+static void agent(struct store_txn *t, struct ros2_uid uid, bool enrolled, const char *serial)
 {
-	store_txn_add(t, STORE_AGENT_PUT)->agent = (struct store_agent){
-		.uid = DPU,
-		.name = "dpu-0",
+	add(t, STORE_AGENT_PUT)->agent = (struct store_agent){
+		.uid = uid,
+		.name = uid.b[0] == DPU.b[0] ? "dpu-0" : "dpu-1",
 		.enrolled = enrolled,
 		.cert_serial = store_txn_str(t, serial),
 		.isolated_reason = "",
 	};
 }
 
-static void token(struct store_txn *t, uint8_t id, bool used)
+static void token(struct store_txn *t, struct ros2_uid agent_uid, uint8_t id, bool used)
 {
-	store_txn_add(t, STORE_TOKEN_PUT)->token = (struct store_token){
+	add(t, STORE_TOKEN_PUT)->token = (struct store_token){
 		.secret_sha256 = {id},
-		.agent_uid = DPU,
+		.agent_uid = agent_uid,
 		.expires_unix_s = LATER / 1000000000u,
 		.used = used,
 	};
 }
 
-static void grant(struct store_txn *t, unsigned i)
+static void grant(struct store_txn *t, struct ros2_uid agent_uid, unsigned i)
 {
-	store_txn_add(t, STORE_GRANT_PUT)->grant = (struct store_grant){
+	add(t, STORE_GRANT_PUT)->grant = (struct store_grant){
 		.uid = uid_of(i),
 		.tenant_uid = ALPHA,
-		.agent_uid = DPU,
+		.agent_uid = agent_uid,
 		.principal = "spiffe://ros2.test/tenant/alpha/x",
 		.version = i + 1,
 		.max_keys = 4,
@@ -74,7 +83,7 @@ static void grant(struct store_txn *t, unsigned i)
 
 static void end_grant(struct store_txn *t, unsigned i)
 {
-	store_txn_add(t, STORE_GRANT_END)->grant = (struct store_grant){
+	add(t, STORE_GRANT_END)->grant = (struct store_grant){
 		.uid = uid_of(i), .state = STORE_GRANT_RELEASED, .ended_unix_ns = LATER};
 }
 
@@ -83,38 +92,115 @@ static void end_grant(struct store_txn *t, unsigned i)
 static void revoke_alpha(struct store_txn *t, unsigned i)
 {
 	object(t, STORE_TENANT, "alpha", ALPHA, i, true);
-	store_txn_add(t, STORE_GRANTS_END_TENANT)->grant = (struct store_grant){
+	add(t, STORE_GRANTS_END_TENANT)->grant = (struct store_grant){
 		.tenant_uid = ALPHA, .state = STORE_GRANT_REVOKED, .ended_unix_ns = LATER};
-	store_txn_add(t, STORE_REVOCATION_PUT)->revocation =
+	add(t, STORE_REVOCATION_PUT)->revocation =
 		(struct store_revocation){.uid = uid_of(i),
 	                                  .kind = STORE_TENANT,
 	                                  .target_uid = ALPHA,
 	                                  .target_name = "alpha",
 	                                  .version = i,
 	                                  .reason = "key leaked"};
-	store_txn_add(t, STORE_RECEIPT_PUT)->receipt =
+	add(t, STORE_RECEIPT_PUT)->receipt =
 		(struct store_receipt){.revocation_uid = uid_of(i), .agent_uid = DPU};
 	store_txn_set_shrinks(t);
 }
 
 static void receipt(struct store_txn *t, unsigned of)
 {
-	store_txn_add(t, STORE_RECEIPT_PUT)->receipt = (struct store_receipt){
+	add(t, STORE_RECEIPT_PUT)->receipt = (struct store_receipt){
 		.revocation_uid = uid_of(of), .agent_uid = DPU, .durable = true, .leases = 3};
 }
 
-static void origin(struct store_txn *t, uint64_t seq)
+static void origin(struct store_txn *t, struct ros2_uid agent_uid, uint8_t incarnation,
+                   uint64_t seq)
 {
-	store_txn_add(t, STORE_ORIGIN_PUT)->origin = (struct store_origin){
-		.agent_uid = DPU, .incarnation = {{5}}, .seq = seq, .updated_unix_ns = 1};
+	add(t, STORE_ORIGIN_PUT)->origin = (struct store_origin){.agent_uid = agent_uid,
+	                                                         .incarnation = {{incarnation}},
+	                                                         .seq = seq,
+	                                                         .updated_unix_ns = 1};
 }
 
 static void drop_object(struct store_txn *t, unsigned i)
 {
-	struct store_mut *m = store_txn_add(t, STORE_OBJECT_DELETE);
+	struct store_mut *m = add(t, STORE_OBJECT_DELETE);
 
 	m->object = (struct store_object){.kind = STORE_ENGINE, .name = "files", .uid = uid_of(1)};
 	store_txn_set_revision(t, i + 1);
+}
+
+static void drop_token(struct store_txn *t, uint8_t id)
+{
+	add(t, STORE_TOKEN_DELETE)->token = (struct store_token){.secret_sha256 = {id}};
+}
+
+static void drop_origin(struct store_txn *t, struct ros2_uid agent_uid, uint8_t incarnation)
+{
+	add(t, STORE_ORIGIN_DELETE)->origin =
+		(struct store_origin){.agent_uid = agent_uid, .incarnation = {{incarnation}}};
+}
+
+/* @seen: each of its properties in turn has another result. */
+static void probe(struct store_txn *t, unsigned seen)
+{
+	static struct probe_subject subjects[2];
+	struct probe_subject *s = &subjects[seen % 2];
+
+	*s = (struct probe_subject){
+		.name = "rxe0", .transport = "verbs", .kernel = "6", .tried_unix_ns = seen};
+	for (int i = 0; i < PROBE_PROPERTIES; i++)
+		s->findings[i].result = (enum probe_result)((seen + (unsigned)i) % 3);
+	add(t, STORE_PROBE_PUT)->probe = (struct store_probe){.agent_uid = OTHER, .subject = s};
+}
+
+/* As an administrator deletes an agent: all that is about it goes in one commit. */
+static void drop_agent(struct store_txn *t, unsigned i)
+{
+	add(t, STORE_GRANTS_END_AGENT)->grant = (struct store_grant){
+		.agent_uid = OTHER, .state = STORE_GRANT_REVOKED, .ended_unix_ns = LATER};
+	add(t, STORE_OBJECT_DELETE)->object =
+		(struct store_object){.kind = STORE_AGENT, .name = "dpu-1", .uid = OTHER};
+	add(t, STORE_AGENT_DELETE)->agent = (struct store_agent){.uid = OTHER};
+	add(t, STORE_PROBES_DELETE)->probe = (struct store_probe){.agent_uid = OTHER};
+	drop_token(t, 2);
+	drop_origin(t, OTHER, 7);
+	store_txn_set_revision(t, i + 1);
+}
+
+static void late_rows(struct store_txn *t, unsigned i)
+{
+	switch (i) {
+	case 27:
+		object(t, STORE_AGENT, "dpu-1", OTHER, i, false);
+		agent(t, OTHER, false, "");
+		token(t, OTHER, 2, false);
+		break;
+	case 28:
+		agent(t, OTHER, true, "11");
+		origin(t, OTHER, 6, 3);
+		probe(t, 0);
+		break;
+	case 29:
+	case 30:
+		grant(t, OTHER, i);
+		break;
+	case 31:
+		drop_origin(t, OTHER, 6);
+		origin(t, OTHER, 7, 1);
+		probe(t, 1);
+		break;
+	case 32:
+		drop_agent(t, i);
+		break;
+	case 33:
+		token(t, DPU, 3, false);
+		break;
+	case 34:
+		drop_token(t, 3);
+		break;
+	default:
+		grant(t, DPU, i);
+	}
 }
 
 static void rows(struct store_txn *t, unsigned i)
@@ -130,14 +216,14 @@ static void rows(struct store_txn *t, unsigned i)
 		break;
 	case 2:
 		object(t, STORE_AGENT, "dpu-0", DPU, i, false);
-		agent(t, false, "");
+		agent(t, DPU, false, "");
 		break;
 	case 3:
-		token(t, 1, false);
+		token(t, DPU, 1, false);
 		break;
 	case 4:
-		token(t, 1, true);
-		agent(t, true, serials[0]);
+		token(t, DPU, 1, true);
+		agent(t, DPU, true, serials[0]);
 		break;
 	case 8:
 	case 20:
@@ -153,7 +239,7 @@ static void rows(struct store_txn *t, unsigned i)
 		break;
 	case 12:
 	case 24:
-		origin(t, i);
+		origin(t, DPU, 5, i);
 		break;
 	case 13:
 		drop_object(t, i);
@@ -162,10 +248,10 @@ static void rows(struct store_txn *t, unsigned i)
 		object(t, STORE_TENANT, "alpha", ALPHA, i, false);
 		break;
 	case 25:
-		agent(t, true, serials[2]);
+		agent(t, DPU, true, serials[2]);
 		break;
 	default:
-		grant(t, i);
+		late_rows(t, i);
 	}
 }
 
@@ -187,6 +273,11 @@ struct store_txn *history_txn(unsigned i)
 	return t;
 }
 
+uint32_t history_kinds(void)
+{
+	return kinds;
+}
+
 static const char *const tables[] = {
 	"SELECT key, value FROM meta WHERE key='revision'",
 	"SELECT * FROM objects",
@@ -197,6 +288,8 @@ static const char *const tables[] = {
 	"SELECT * FROM receipts",
 	"SELECT * FROM tokens",
 	"SELECT * FROM origins",
+	"SELECT * FROM probes",
+	"SELECT * FROM probe_findings",
 	"SELECT seq, tenant, action, actor, object_uid, result FROM audit",
 	"SELECT uid, seq FROM tenant_heads",
 };

@@ -253,6 +253,8 @@ static uint64_t learn(void)
 	begin_run(false);
 	live();
 	assert_int_equal(atomic_load(&run.acknowledged), HISTORY_LEN);
+	/* From STORE_OBJECT_PUT to STORE_PROBES_DELETE. */
+	assert_int_equal(history_kinds(), (2u << STORE_PROBES_DELETE) - 1);
 	calls = disk_calls(run.disk);
 	disk_free(run.disk);
 	return calls;
