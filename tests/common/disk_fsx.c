@@ -18,6 +18,7 @@ static uint64_t path_calls, fault_calls;
 static unsigned faults;
 static struct {
 	int inode;
+	bool elsewhere;
 	char path[512];
 } open_files[FD_MAX];
 
@@ -25,6 +26,11 @@ static bool power(void)
 {
 	errno = EIO;
 	return disk_call(opts.disk);
+}
+
+static bool is_elsewhere(const char *path)
+{
+	return opts.only_root && strncmp(path, opts.only_root, strlen(opts.only_root)) != 0;
 }
 
 static bool is_path(const char *want, const char *path)
@@ -83,6 +89,12 @@ static int d_open(const char *path, int flags, mode_t mode)
 	bool create = (flags & O_CREAT) && access(path, F_OK) < 0;
 	int fd;
 
+	if (is_elsewhere(path)) {
+		fd = real->open(path, flags, mode);
+		if (fd >= 0 && fd < FD_MAX)
+			open_files[fd].elsewhere = true;
+		return fd;
+	}
 	if (create ? fault(path) : fault_but_space(path))
 		return -1;
 	errno = EIO;
@@ -96,6 +108,7 @@ static int d_open(const char *path, int flags, mode_t mode)
 		errno = EMFILE;
 		return -1;
 	}
+	open_files[fd].elsewhere = false;
 	open_files[fd].inode = create ? disk_create(opts.disk, path) : disk_lookup(opts.disk, path);
 	snprintf(open_files[fd].path, sizeof(open_files[fd].path), "%s", path);
 	return fd;
@@ -139,13 +152,22 @@ static ssize_t put_some(int fd, const void *p, size_t n, uint64_t at)
 	return last ? -1 : k;
 }
 
+static bool on_another(int fd)
+{
+	return fd < FD_MAX && open_files[fd].elsewhere;
+}
+
 static ssize_t d_write(int fd, const void *p, size_t n)
 {
+	if (on_another(fd))
+		return real->write(fd, p, n);
 	return put_some(fd, p, n, SIZE_MAX);
 }
 
 static ssize_t d_pwrite(int fd, const void *p, size_t n, off_t at)
 {
+	if (on_another(fd))
+		return real->pwrite(fd, p, n, at);
 	return put_some(fd, p, n, (uint64_t)at);
 }
 
@@ -153,6 +175,8 @@ static int d_fsync(int fd)
 {
 	struct stat st;
 
+	if (on_another(fd))
+		return 0;
 	if (fault_but_space(open_files[fd].path)) {
 		if (open_files[fd].inode >= 0)
 			disk_forget(opts.disk, open_files[fd].inode);
@@ -176,6 +200,8 @@ static int d_rename(const char *from, const char *to)
 {
 	int r;
 
+	if (is_elsewhere(from))
+		return real->rename(from, to);
 	if (fault(from))
 		return -1;
 	if (!power())
@@ -191,6 +217,8 @@ static int d_link(const char *from, const char *to)
 {
 	int r;
 
+	if (is_elsewhere(from))
+		return real->link(from, to);
 	if (fault(from))
 		return -1;
 	if (!power())
@@ -205,6 +233,8 @@ static int d_mkdir(const char *path, mode_t mode)
 {
 	int r;
 
+	if (is_elsewhere(path))
+		return real->mkdir(path, mode);
 	if (access(path, F_OK) == 0) {
 		errno = EEXIST;
 		return -1;
@@ -223,6 +253,8 @@ static int d_unlink(const char *path)
 {
 	int r;
 
+	if (is_elsewhere(path))
+		return real->unlink(path);
 	if (fault_but_space(path))
 		return -1;
 	if (!power())
@@ -238,6 +270,8 @@ static int d_ftruncate(int fd, off_t len)
 {
 	int r;
 
+	if (on_another(fd))
+		return real->ftruncate(fd, len);
 	if (fault_but_space(open_files[fd].path))
 		return -1;
 	if (!power())

@@ -11,6 +11,9 @@
 
 struct disk_fsx_opts {
 	struct disk *disk; /* borrowed */
+	/* Paths that do not begin so are on another disk, whose power stays; NULL: there is none.
+	 */
+	const char *only_root;
 	/* A negative control: fsync of paths that contain this does nothing; with a leading '=', of
 	 * the path that ends so. NULL: none. */
 	const char *no_fsync;

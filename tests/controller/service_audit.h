@@ -14,4 +14,6 @@ void sf_audit_wait(struct sf *f, const char *action, unsigned n);
 /* The first record of @action with @result names this actor, role and object. */
 void sf_audit_names(struct sf *f, const char *action, Ros2__V1__AuditResult result,
                     const char *actor, const char *role, const char *object);
+/* The log, whole, against the key of the controller. */
+void sf_verify_log(struct sf *f);
 #endif

@@ -7,6 +7,7 @@
 #include "common/util.h"
 #include "proto/audit/audit.h"
 #include "tests/await.h"
+#include "tests/controller/service_audit.h"
 #include <time.h>
 
 /* ---- waits between attempts ---- */
@@ -396,41 +397,7 @@ enum ros2_status pair_mount(struct rpc_channel *c, const struct ros2_uid *sessio
 
 void pair_verify_log(struct pair *p)
 {
-	Ros2__V1__AuditRawRequest q = ROS2__V1__AUDIT_RAW_REQUEST__INIT;
-	Ros2__V1__StatusRequest sq = ROS2__V1__STATUS_REQUEST__INIT;
-	Ros2__V1__StatusReply *st = NULL;
-	struct audit_verifier *v = NULL;
-	struct audit_verdict verdict;
-	struct ros2_err err = ROS2_ERR_INIT;
-	struct rpc_reader *r = NULL;
-	ProtobufCMessage *m;
-	int rc;
-
-	assert_int_equal(ros2_v1_admin_status_sync(p->f->admin, &sq, 5000, &st, &err), 0);
-	assert_int_equal(audit_verifier_new(st->audit_key, &v, &err), 0);
-	assert_int_equal(rpc_reader_open(p->f->admin, &ros2_v1_audit_raw, &q.base, 10000, &r, &err),
-	                 0);
-	while ((rc = rpc_reader_next(r, 5000, &m, &err)) == 0) {
-		Ros2__V1__AuditRawItem *item = (Ros2__V1__AuditRawItem *)m;
-		int bad;
-
-		if (item->item_case == ROS2__V1__AUDIT_RAW_ITEM__ITEM_RECORD)
-			bad = audit_verifier_record(v, item->record->seq, item->record->record.data,
-			                            item->record->record.len,
-			                            item->record->chain.data, &err);
-		else
-			bad = audit_verifier_checkpoint(v, item->checkpoint->note.data,
-			                                item->checkpoint->note.len, &err);
-		if (bad)
-			fail_msg("%s", err.msg);
-		protobuf_c_message_free_unpacked(m, NULL);
-	}
-	assert_int_equal(rc, -ENODATA);
-	audit_verifier_result(v, &verdict);
-	assert_true(verdict.records >= st->audit_records);
-	audit_verifier_free(v);
-	rpc_reader_close(r);
-	ros2__v1__status_reply__free_unpacked(st, NULL);
+	sf_verify_log(p->f);
 }
 
 /* ---- life ---- */
