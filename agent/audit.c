@@ -247,9 +247,12 @@ static struct bound_entry *bound_get(struct agent_audit *a, const struct agent_a
 	return e;
 }
 
-static void take_sample(struct sample *s, const struct agent_audit_event *ev)
+/* Of an entry that many share no tenant is named: what is counted was not all its own. */
+static void take_sample(struct bound_entry *e, const struct agent_audit_event *ev)
 {
-	clean(ev->tenant, s->tenant, sizeof(s->tenant));
+	struct sample *s = &e->sample;
+
+	clean(ros2_uid_is_zero(&e->key.tenant) ? "" : ev->tenant, s->tenant, sizeof(s->tenant));
 	clean(ev->actor, s->actor, sizeof(s->actor));
 	clean(ev->peer, s->peer, sizeof(s->peer));
 	clean(ev->reason, s->reason, sizeof(s->reason));
@@ -276,7 +279,7 @@ void agent_audit_denied(struct agent_audit *a, const struct agent_audit_event *e
 			lost(a, n);
 		return;
 	}
-	take_sample(&e->sample, ev);
+	take_sample(e, ev);
 }
 
 /* What goes on being counted when it finds no room leaves the reserve alone, or who is refused for

@@ -554,6 +554,50 @@ static void audit__bounds_each_tenant_and_kind_by_itself(void **state)
 	close_spool(e);
 }
 
+/* More tenants than it has entries for. */
+static void audit__counts_what_many_share_under_nobodys_name(void **state)
+{
+	struct env *e = *state;
+	struct agent_audit_opts o = {.agent = "dpu-0", .now_ns = now_ns};
+	struct agent_audit_event ev = {.action = "file.deny",
+	                               .actor = FIX_ALPHA,
+	                               .status = ROS2_DENIED,
+	                               .result = AGENT_AUDIT_DENIED,
+	                               .tenant = "alpha"};
+	static struct spool_batch b;
+	struct spool_opened info;
+	struct agent_audit *a;
+	Ros2__V1__AuditRecord *r;
+	uint64_t counted = 0;
+	uint32_t n;
+
+	fake_now = 10 * NS_PER_S;
+	open_spool(e, 64 << 20, 1, &info);
+	o.spool = e->spool;
+	o.loop = e->loop;
+	assert_int_equal(agent_audit_new(&o, &a), 0);
+	for (uint32_t i = 0; i < 4096 + 500; i++) {
+		memcpy(ev.tenant_uid.b, &(uint32_t){i + 1}, sizeof(i));
+		agent_audit_denied(a, &ev);
+	}
+	fake_now += 11 * NS_PER_S;
+	agent_audit_tick(a, false);
+	step_writer_run(e->writer);
+	while ((n = spool_next(e->spool, 512, 1 << 20, &b)))
+		for (uint32_t i = 0; i < n; i++) {
+			r = ros2__v1__audit_record__unpack(NULL, b.v[i].len, b.v[i].p);
+			assert_non_null(r);
+			counted += r->aggregate ? r->aggregate->count : 0;
+			assert_string_equal(r->tenant, r->aggregate ? "" : "alpha");
+			assert_int_equal(r->tenant_uid[0] == '\0', r->aggregate != NULL);
+			ros2__v1__audit_record__free_unpacked(r, NULL);
+		}
+	assert_int_equal(counted, 500 - 110);
+	assert_int_equal(agent_audit_lost(a), 0);
+	agent_audit_free(a);
+	close_spool(e);
+}
+
 static void fill_share(struct env *e, uint8_t tenant)
 {
 	char text[1001];
@@ -667,6 +711,7 @@ int main(void)
 		T(spool__keeps_of_what_it_cannot_read_the_newest),
 		cmocka_unit_test(audit__records_the_first_hundred_then_ten_a_second_then_counts),
 		T(audit__bounds_each_tenant_and_kind_by_itself),
+		T(audit__counts_what_many_share_under_nobodys_name),
 		T(audit__counts_what_a_full_share_holds_and_leaves_the_reserve),
 		T(audit__tells_of_records_it_had_no_room_for),
 	};

@@ -13,6 +13,7 @@
 #include "proto/ros2/v1/agentlink.rpc.h"
 #include "proto/ros2/v1/tenant.rpc.h"
 #include "tests/client/raw/raw.h"
+#include "tests/hostile/resets.h"
 #include "tests/rpc/bare.h"
 #include "tests/rpc/bytes_call.h"
 #include <arpa/inet.h>
@@ -35,6 +36,7 @@
 #define UNREAD_DEPTH  100
 #define CALLS_SHARE   256 /* docs/operations.md: a tenant's, of the calls in flight */
 #define CALLS_BEYOND  44
+#define RESETS        100 /* of a turn */
 
 struct flood {
 	const char *name;
@@ -269,6 +271,25 @@ static void calls(struct flood *f)
 		for (size_t i = 0; i < n; i++)
 			answered(f, strncmp(words, "BUSY", 4) ? "refused" : "BUSY", words);
 	}
+}
+
+/* Calls that are begun and reset at once, over one connection, and another when it was ended. */
+static void resets(struct flood *f)
+{
+	struct bare b = bare(f, true);
+	struct resets *r = NULL;
+
+	while (turn(f)) {
+		if (!r)
+			r = resets_open(b.target, b.cert, b.key, b.path);
+		if (!r || resets_send(r, RESETS)) {
+			answered(f, r ? "ended" : "no connection", NULL);
+			resets_close(TAKE_PTR(r));
+			continue;
+		}
+		answered(f, "reset", NULL);
+	}
+	resets_close(r);
 }
 
 static void hellos(struct flood *f)
@@ -545,13 +566,21 @@ static const struct {
 	void (*run)(struct flood *f);
 	bool sessionless; /* whoever has no session floods as well */
 } floods[] = {
-	{"handshakes", 15, handshakes},  {"calls", 4, calls},
-	{"hellos", 200, hellos},         {"opens", 100, opens},
-	{"regions", 200, regions},       {"tiny", 250, tiny},
-	{"violations", 300, violations}, {"unread", 100, unread},
-	{"unpaced", 1, unpaced},         {"halfopen", 100, halfopen},
-	{"crowd", 2000, crowd},          {"silent", 100, halfopen, true},
-	{"nobody", 20, nobody, true},    {"strangers", 200, strangers, true},
+	{"handshakes", 15, handshakes},
+	{"calls", 4, calls},
+	{"hellos", 200, hellos},
+	{"opens", 100, opens},
+	{"regions", 200, regions},
+	{"tiny", 250, tiny},
+	{"violations", 300, violations},
+	{"unread", 100, unread},
+	{"unpaced", 1, unpaced},
+	{"halfopen", 100, halfopen},
+	{"resets", 100, resets, true},
+	{"crowd", 2000, crowd},
+	{"silent", 100, halfopen, true},
+	{"nobody", 20, nobody, true},
+	{"strangers", 200, strangers, true},
 };
 
 int main(int argc, char **argv)
@@ -569,11 +598,11 @@ int main(int argc, char **argv)
 	while (i < ARRAY_SIZE(floods) && (argc < 2 || strcmp(argv[1], floods[i].name)))
 		i++;
 	if (i == ARRAY_SIZE(floods)) {
-		fprintf(stderr,
-		        "usage: hostile-flood "
-		        "handshakes|calls|hellos|opens|regions|tiny|violations|"
-		        "unread|unpaced|halfopen|crowd|silent|nobody|strangers [rate=PER-SECOND] "
-		        "[seconds=N] (and ROS2_*)\n");
+		fprintf(stderr, "usage: hostile-flood "
+		                "handshakes|calls|hellos|opens|regions|tiny|violations|"
+		                "unread|unpaced|halfopen|resets|crowd|silent|nobody|strangers "
+		                "[rate=PER-SECOND] "
+		                "[seconds=N] (and ROS2_*)\n");
 		return 2;
 	}
 	f.name = floods[i].name;
