@@ -13,7 +13,7 @@
 static bool is_connection(enum rpc_refused why)
 {
 	return why == RPC_REFUSED_CONNECTIONS || why == RPC_REFUSED_CONNECTIONS_PER_SOURCE ||
-	       why == RPC_REFUSED_HANDSHAKE;
+	       why == RPC_REFUSED_HANDSHAKE || why == RPC_REFUSED_FUTILE;
 }
 
 void service_on_refused(void *arg, const struct rpc_refusal *r)

@@ -133,6 +133,7 @@ static void calls_of(struct metrics_page *p, const char *listener,
 		{rpc_refused_to_str(RPC_REFUSED_IDENTITY), st->refused_identity},
 		{rpc_refused_to_str(RPC_REFUSED_TRUST), st->refused_trust},
 		{rpc_refused_to_str(RPC_REFUSED_LIMIT), st->refused_limit},
+		{rpc_refused_to_str(RPC_REFUSED_FUTILE), st->refused_futile},
 		{"invalid", st->refused_invalid + st->refused_version + st->refused_unknown_method},
 	};
 

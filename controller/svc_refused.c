@@ -15,7 +15,7 @@
 static const char *action_of(const struct svc_listener *l, const struct rpc_refusal *r)
 {
 	if (r->why == RPC_REFUSED_CONNECTIONS || r->why == RPC_REFUSED_CONNECTIONS_PER_SOURCE ||
-	    r->why == RPC_REFUSED_HANDSHAKE)
+	    r->why == RPC_REFUSED_HANDSHAKE || r->why == RPC_REFUSED_FUTILE)
 		return "connection.refused";
 	if (!strcmp(l->name, "enrol"))
 		return "agent.enrol";

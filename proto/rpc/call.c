@@ -38,6 +38,7 @@ struct rpc_call {
 	grpc_call *grpc;  /* NULL once given back */
 	unsigned batches; /* in flight */
 	bool have_request, answered, dead, expired;
+	bool no_request;  /* its caller took it back, or sent none */
 	bool handed_over; /* the handler has run */
 	loop_fn cancel_fn;
 	void *cancel_arg;
@@ -204,8 +205,9 @@ static void got_request(struct rpc_tag *t, bool ok)
 
 	pthread_mutex_lock(&c->lock);
 	c->have_request = true;
+	c->no_request = !ok || !c->bytes;
 	pthread_mutex_unlock(&c->lock);
-	if (!ok || !c->bytes)
+	if (c->no_request)
 		rc = ros2_err_named(&err, ROS2_UNSUPPORTED, "%s is unary: it takes one request",
 		                    c->route->row.method->name);
 	else
@@ -270,11 +272,15 @@ static void post_cancel(struct rpc_call *c)
 static void closed(struct rpc_tag *t, bool ok)
 {
 	struct rpc_call *c = container_of(t, struct rpc_call, on_close);
+	bool reset;
 
 	pthread_mutex_lock(&c->lock);
 	c->dead = true;
+	reset = c->was_cancelled && (!c->answered || c->no_request) && !c->expired;
 	post_cancel(c);
 	pthread_mutex_unlock(&c->lock);
+	if (reset)
+		rpc_conns_futile(c->server->conns, c->conn, &c->peer);
 	batch_done(c);
 }
 

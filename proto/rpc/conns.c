@@ -54,7 +54,7 @@ struct rpc_conns {
 	/* guarded by lock */
 	struct conns_table table; /* at most max */
 	uint64_t checked_ns;
-	uint64_t refused, refused_per_source, ended, handshakes;
+	uint64_t refused, refused_per_source, ended, handshakes, futile;
 };
 
 /* 0: not a socket (any more). The descriptor may be closed, or be something else's by now, at any
@@ -364,6 +364,30 @@ void rpc_conns_call_over(struct rpc_conns *c, struct rpc_conn *k)
 	pthread_mutex_unlock(&c->lock);
 }
 
+/* Ended, as long as it is ours: what is left of its calls finds no connection any more. */
+void rpc_conns_futile(struct rpc_conns *c, struct rpc_conn *k, const struct rpc_peer *peer)
+{
+	static const char words[] = "futile-calls: its caller has begun more than %u calls, and %u "
+				    "each second, that were reset before their answer or found no "
+				    "place: this connection was ended";
+	char text[192];
+
+	if (!k)
+		return;
+	pthread_mutex_lock(&c->lock);
+	if (k->source && conns_futile(k, clock_monotonic_ns()) && end_socket(k->fd, k->ino)) {
+		snprintf(text, sizeof(text), words, CONNS_FUTILE, CONNS_FUTILE_PER_S);
+		c->futile++;
+		rpc_refusals_add(c->refusals, &(struct rpc_refusal){.why = RPC_REFUSED_FUTILE,
+		                                                    .status = ROS2_LIMIT,
+		                                                    .spiffe_id = peer->spiffe_id,
+		                                                    .address = k->address,
+		                                                    .words = text});
+		conns_remove(&c->table, k);
+	}
+	pthread_mutex_unlock(&c->lock);
+}
+
 int rpc_conns_trust(struct rpc_conns *c, const char *address, const uint8_t cert[32],
                     uint64_t generation)
 {
@@ -401,6 +425,7 @@ void rpc_conns_sweep(struct rpc_conns *c)
 	HASH_ITER (hh, c->table.by_address, k, tmp)
 		if (!k->called && inode_of(k->fd) != k->ino)
 			forget(c, k);
+	conns_sweep(&c->table, clock_monotonic_ns());
 	pthread_mutex_unlock(&c->lock);
 }
 
@@ -413,5 +438,6 @@ void rpc_conns_stats(struct rpc_conns *c, struct rpc_server_stats *ret)
 	ret->refused_connections_per_source = c->refused_per_source;
 	ret->ended_connections = c->ended;
 	ret->refused_handshakes = c->handshakes;
+	ret->refused_futile = c->futile;
 	pthread_mutex_unlock(&c->lock);
 }

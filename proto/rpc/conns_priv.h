@@ -21,6 +21,13 @@
 #define CONNS_FEW       4
 #define CONNS_RECENT_MS 30000
 
+/* Calls that come to nothing: reset before their answer, or refused for want of a place. Who is in
+ * trouble has as many as it has in flight, when all time out at once; who has more, each second, is
+ * after the processor (CVE-2023-44487): each costs the listener as much as one that is answered,
+ * and its caller next to nothing. */
+#define CONNS_FUTILE       512
+#define CONNS_FUTILE_PER_S 200
+
 /* Those of one address (host.h). */
 struct conn_source {
 	struct host_key key;
@@ -29,11 +36,13 @@ struct conn_source {
 	UT_hash_handle hh;
 };
 
-/* Those of one group of callers (rpc_group_fn), known from their first call on. */
+/* Those of one group of callers (rpc_group_fn), known from their first call on; without any, while
+ * its futile calls count. */
 struct conn_owner {
 	char name[RPC_GROUP_MAX + 1];
-	size_t n, busy; /* busy: with a call in flight */
-	size_t tally;   /* scratch of conns_choose */
+	uint64_t futile_ns; /* by then its futile calls are forgotten */
+	size_t n, busy;     /* busy: with a call in flight */
+	size_t tally;       /* scratch of conns_choose */
 	UT_hash_handle hh;
 };
 
@@ -45,6 +54,7 @@ struct rpc_conn {
 	bool called;                /* or nameless */
 	uint32_t calls;             /* in flight; each is a reference */
 	uint64_t since_ns;          /* of its last call's begin or end, or of itself */
+	uint64_t futile_ns;         /* likewise, while no group is known */
 	uint64_t judged;            /* by this generation of client CAs; 0: by TLS only */
 	bool distrusted;            /* how */
 	uint8_t cert[32];           /* who: a call of an earlier connection may still come */
@@ -74,6 +84,11 @@ struct rpc_conn *conns_find_fd(const struct conns_table *t, int fd);
 /* A call of @group (NULL: not known) begins; and ends. */
 void conns_called(struct conns_table *t, struct rpc_conn *k, const char *group, uint64_t now_ns);
 void conns_call_over(struct rpc_conn *k, uint64_t now_ns);
+/* A call on @k has come to nothing. True: its group has had more of them than it may
+ * (CONNS_FUTILE), and this is the connection that it goes on with. */
+bool conns_futile(struct rpc_conn *k, uint64_t now_ns);
+/* Drops groups without a connection whose futile calls are forgotten. */
+void conns_sweep(struct conns_table *t, uint64_t now_ns);
 /* Whether @k, on which a call has begun, is one of more than three quarters of an address's places,
  * or of all, that its group keeps by calls in flight. Those stay whoever comes, so this is the
  * bound of what one group can take for good. */

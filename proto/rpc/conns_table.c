@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* See conns_priv.h. Invariant: what is counted (n, uncalled, tally) is what the lists hold. */
+/* See conns_priv.h. Invariant: what is counted (n, uncalled, tally) is what the lists hold. A group
+ * is there while it has a connection or futile calls. */
 #include "proto/rpc/conns_priv.h"
 #include "common/clock.h"
 #include <stdio.h>
@@ -66,7 +67,7 @@ static void disown(struct conns_table *t, struct rpc_conn *k)
 	if (!o)
 		return;
 	o->busy -= k->calls > 0;
-	if (--o->n)
+	if (--o->n || o->futile_ns) /* else until conns_sweep */
 		return;
 	HASH_DEL(t->owners, o);
 	free(o);
@@ -177,6 +178,34 @@ void conns_call_over(struct rpc_conn *k, uint64_t now_ns)
 		free(k);
 }
 
+/* A bucket (GCRA): one that is full gives CONNS_FUTILE at once. */
+bool conns_futile(struct rpc_conn *k, uint64_t now_ns)
+{
+	uint64_t *at = k->owner ? &k->owner->futile_ns : &k->futile_ns;
+	uint64_t each = NS_PER_S / CONNS_FUTILE_PER_S,
+		 most = clock_add_ns(now_ns, CONNS_FUTILE * each);
+
+	*at = clock_add_ns(MAX(*at, now_ns), each);
+	if (*at <= most)
+		return false;
+	*at = most;
+	return true;
+}
+
+void conns_sweep(struct conns_table *t, uint64_t now_ns)
+{
+	struct conn_owner *o, *tmp;
+
+	HASH_ITER (hh, t->owners, o, tmp) {
+		if (o->futile_ns <= now_ns)
+			o->futile_ns = 0;
+		if (o->n || o->futile_ns)
+			continue;
+		HASH_DEL(t->owners, o);
+		free(o);
+	}
+}
+
 bool conns_crowded(const struct conns_table *t, const struct rpc_conn *k, size_t places_of_source,
                    size_t places)
 {
@@ -276,4 +305,5 @@ void conns_clear(struct conns_table *t)
 
 	HASH_ITER (hh, t->by_address, k, tmp)
 		conns_remove(t, k);
+	conns_sweep(t, UINT64_MAX);
 }

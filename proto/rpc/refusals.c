@@ -46,6 +46,7 @@ const char *rpc_refused_to_str(enum rpc_refused why)
 		[RPC_REFUSED_VERSION] = "version",
 		[RPC_REFUSED_MESSAGE] = "message",
 		[RPC_REFUSED_LIMIT] = "limit",
+		[RPC_REFUSED_FUTILE] = "futile-calls",
 	};
 
 	return (size_t)why < ARRAY_SIZE(names) ? names[why] : "unknown";

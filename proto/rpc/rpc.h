@@ -114,6 +114,7 @@ enum rpc_refused {
 	RPC_REFUSED_VERSION,
 	RPC_REFUSED_MESSAGE, /* NUL, not UTF-8, too long, too deep, not decodable */
 	RPC_REFUSED_LIMIT,   /* calls or streams in flight */
+	RPC_REFUSED_FUTILE,  /* a connection ended for calls that came to nothing */
 	RPC_REFUSED_KINDS
 };
 /* "max-connections", "handshake", ...: for logs, metrics and records. */
@@ -247,6 +248,7 @@ struct rpc_server_stats {
 	uint64_t refused_connections_per_source; /* max_connections_per_source */
 	uint64_t ended_connections;  /* of these two those that were open and made room */
 	uint64_t refused_handshakes; /* connections that ended without a call */
+	uint64_t refused_futile;     /* connections ended for calls that came to nothing */
 	uint64_t refused_identity;   /* no or bad SPIFFE ID, expired certificate */
 	uint64_t refused_trust;      /* calls and open streams of peers whose CA is gone */
 	uint64_t refused_invalid;    /* undecodable messages */

@@ -189,13 +189,16 @@ struct rpc_conn;
 struct rpc_conn *rpc_conns_called(struct rpc_conns *c, const char *address, const char *group,
                                   bool *ret_crowded);
 void rpc_conns_call_over(struct rpc_conns *c, struct rpc_conn *k); /* NULL is accepted */
+/* The call on @k (NULL is accepted) has come to nothing, by @peer's doing; one too many ends the
+ * connection (conns_futile). Before rpc_conns_call_over. Any thread. */
+void rpc_conns_futile(struct rpc_conns *c, struct rpc_conn *k, const struct rpc_peer *peer);
 /* How a call's certificate (its SHA-256) was judged on that connection, by this generation of
  * client CAs: 1: well; -1: ill; 0: not yet. */
 int rpc_conns_trust(struct rpc_conns *c, const char *address, const uint8_t cert[32],
                     uint64_t generation);
 void rpc_conns_judged(struct rpc_conns *c, const char *address, const uint8_t cert[32],
                       uint64_t generation, bool well);
-/* Finds those that ended without one. Any thread. */
+/* Finds those that ended without one, and forgets what is long ago. Any thread. */
 void rpc_conns_sweep(struct rpc_conns *c);
 /* Fills in what is about connections. */
 void rpc_conns_stats(struct rpc_conns *c, struct rpc_server_stats *ret);

@@ -8,13 +8,17 @@
 static void over(struct rpc_tag *t, bool ok)
 {
 	struct rpc_stream *s = container_of(t, struct rpc_stream, on_over);
+	bool reset;
 
 	pthread_mutex_lock(&s->lock);
 	s->over = true;
+	reset = s->was_cancelled && !s->has_why;
 	/* A good end that we asked for but that did not get through is not a good end. */
 	if (s->was_cancelled && s->has_why && !s->why.code)
 		s->has_why = false;
 	pthread_mutex_unlock(&s->lock);
+	if (reset)
+		rpc_conns_futile(s->server->conns, s->conn, &s->peer);
 	rpc_stream_batch_done(s);
 }
 

@@ -576,7 +576,7 @@ static const struct {
 	{"unread", 100, unread},
 	{"unpaced", 1, unpaced},
 	{"halfopen", 100, halfopen},
-	{"resets", 100, resets, true},
+	{"resets", 20, resets, true},
 	{"crowd", 2000, crowd},
 	{"silent", 100, halfopen, true},
 	{"nobody", 20, nobody, true},

@@ -80,7 +80,7 @@ in_flood() { # RSS
 declare -A found=([handshakes]='.answers["no handshake"] >= .attempts / 2 - 1' [calls]='.answers.BUSY >= 44 * (.attempts - 1)'
 	[hellos]='.answers.UNAUTHENTICATED >= .attempts - 1' [opens]='.answers.LIMIT >= .attempts / 2' [regions]='.answers.LIMIT >= .attempts / 2'
 	[tiny]='.answers.OK >= 16 * (.attempts - 1) and .answers.OK <= 1100 * (.seconds + 1)' [violations]='.answers.BAD_KEY >= .attempts * 0.9 - 1'
-	[unread]='.answers.asked >= .attempts * 0.9' [halfopen]='.answers.connected >= .attempts * 0.9')
+	[resets]='.answers.ended >= .attempts / 4 - 2' [unread]='.answers.asked >= .attempts * 0.9' [halfopen]='.answers.connected >= .attempts * 0.9')
 # Of the rate it states it makes half, divided by how much slower this machine is. Tiny requests are held to a quarter by their cap.
 declare -A least=([tiny]=0.12)
 reports() { wc -l <"$dir/flood_$1.out"; }
@@ -126,9 +126,9 @@ declare -A caps=([handshakes]='no handshake' [calls]='BUSY: too many open at onc
 # log, and counted there, or is no refusal: who is only slowed down is seen waiting (waited).
 refused='ros2_agent_rpc_refused_total'
 declare -A seen=([handshakes]="$refused{reason=\"handshake\"}" [calls]="$refused{reason=\"limit\"}"
-	[violations]='ros2_agent_tenant_violations_total{tenant="beta"}'
+	[resets]="$refused{reason=\"futile-calls\"}" [violations]='ros2_agent_tenant_violations_total{tenant="beta"}'
 	[halfopen]="$refused{reason=\"max-connections-per-address\"} $refused{reason=\"handshake\"}")
-declare -A answers_of=([handshakes]='.answers["no handshake"]' [calls]='.answers.BUSY' [violations]='.answers.BAD_KEY'
+declare -A answers_of=([handshakes]='.answers["no handshake"]' [calls]='.answers.BUSY' [resets]='.answers.ended' [violations]='.answers.BAD_KEY'
 	[halfopen]='.answers.closed')
 value() { # SAMPLES: their sum
 	local sample sum=0 n

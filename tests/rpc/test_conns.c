@@ -246,6 +246,52 @@ static void conns_table__a_call_may_outlive_its_connection(void **state)
 	conns_call_over(k, 3 * S);
 }
 
+/* True at the first that is one too many. */
+static bool too_many(struct rpc_conn *k, unsigned n, uint64_t now_ns)
+{
+	while (n--)
+		if (conns_futile(k, now_ns))
+			return true;
+	return false;
+}
+
+static void conns_futile__are_a_groups_and_are_forgotten_in_time(void **state)
+{
+	struct rpc_conn *k = conn("192.0.2.1", "alpha", S), *other;
+
+	assert_false(too_many(k, CONNS_FUTILE, S));
+	assert_true(conns_futile(k, S));
+	/* Whoever comes again begins where it was; a neighbour at the same address does not. */
+	conns_remove(&table, k);
+	conns_sweep(&table, S);
+	k = conn("192.0.2.1", "alpha", S);
+	assert_true(conns_futile(k, S));
+	other = conn("192.0.2.1", "beta", S);
+	assert_false(too_many(other, CONNS_FUTILE, S));
+	/* What is one too many does not count for later. */
+	assert_true(too_many(k, 100000, S));
+	assert_false(too_many(k, CONNS_FUTILE_PER_S, 2 * S));
+	assert_true(conns_futile(k, 2 * S));
+	assert_false(too_many(k, CONNS_FUTILE, 10 * S));
+	conns_remove(&table, k);
+	conns_remove(&table, other);
+	conns_sweep(&table, 10 * S);
+	assert_int_equal(HASH_COUNT(table.owners), 1);
+	conns_sweep(&table, 10 * S + CONNS_FUTILE * S / CONNS_FUTILE_PER_S);
+	assert_int_equal(HASH_COUNT(table.owners), 0);
+}
+
+static void conns_futile__of_callers_not_known_are_the_connections(void **state)
+{
+	struct rpc_conn *k = conn("192.0.2.1", NULL, S), *other = conn("192.0.2.1", NULL, S);
+
+	conns_called(&table, k, NULL, S);
+	assert_false(too_many(k, CONNS_FUTILE, S));
+	assert_true(conns_futile(k, S));
+	assert_false(conns_futile(other, S));
+	conns_call_over(k, S);
+}
+
 static int numbered(void **state)
 {
 	next_fd = 0;
@@ -268,6 +314,8 @@ int main(void)
 		one(conns_choose__nobody_with_few_and_a_call_lately_nor_with_one_in_flight),
 		one(conns_crowded__at_more_than_three_quarters_of_an_address_or_of_all),
 		one(conns_table__a_call_may_outlive_its_connection),
+		one(conns_futile__are_a_groups_and_are_forgotten_in_time),
+		one(conns_futile__of_callers_not_known_are_the_connections),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -266,8 +266,8 @@ int __wrap_fstatat(int dir, const char *path, struct stat *st, int flags)
 	return __real_fstatat(dir, path, st, flags);
 }
 
-/* A connection with a call in flight, by its headers. */
-static struct bare_held *hold(struct fx *f, const char *who)
+/* A connection with @n calls in flight, by their headers. */
+static struct bare_held *hold_some(struct fx *f, const char *who, size_t n)
 {
 	struct bare r = {.path = "/ros2.test.Echo/Say", .target = f->target};
 	char file[32];
@@ -277,7 +277,12 @@ static struct bare_held *hold(struct fx *f, const char *who)
 	r.cert = fx_path(file);
 	snprintf(file, sizeof(file), "%s.key", who);
 	r.key = fx_path(file);
-	return bare_hold(&r, 1);
+	return bare_hold(&r, n);
+}
+
+static struct bare_held *hold(struct fx *f, const char *who)
+{
+	return hold_some(f, who, 1);
 }
 
 /* All are in use, so that each that comes is refused. */
@@ -385,9 +390,50 @@ static void rpc_server__never_ends_whoever_has_the_descriptor_by_then(void **sta
 	fx_stop(&f);
 }
 
+static uint64_t answered(struct fx *f)
+{
+	return stats(f).calls_total + stats(f).refused_limit;
+}
+
+/* @n calls of beta's over one connection, of which nothing comes. */
+static void waste(struct fx *f, size_t n)
+{
+	uint64_t before = answered(f);
+	struct bare_held *h = hold_some(f, "beta", n);
+	char words[512];
+	int code;
+
+	assert_true(AWAIT(answered(f) - before >= n || f->refused[RPC_REFUSED_FUTILE]));
+	bare_held_free(h, 0, &code, words);
+	assert_true(AWAIT(stats(f).calls_now == 0));
+}
+
+static void rpc_server__ends_the_connection_whose_calls_come_to_nothing(void **state)
+{
+	struct rpc_channel *alpha;
+	struct fx f;
+
+	start(&f, (struct rpc_limits){.request_deadline_ms = AWAIT_MS});
+	alpha = fx_channel(&f, NULL);
+	say(alpha);
+	/* All that a caller may have in flight, when it gives up. */
+	waste(&f, 256);
+	assert_int_equal(stats(&f).refused_futile, 0);
+	waste(&f, 600);
+	fx_wait(&f.refused[RPC_REFUSED_FUTILE], 1);
+	/* It comes again, and is no better; a neighbour at its address has heard of nothing. */
+	waste(&f, 600);
+	assert_true(stats(&f).refused_futile >= 2);
+	say(alpha);
+	assert_int_equal(stats(&f).connections_now, 1);
+	rpc_channel_free(alpha);
+	fx_stop(&f);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(rpc_server__ends_the_connection_whose_calls_come_to_nothing),
 		cmocka_unit_test(rpc_server__half_open_connections_of_one_address_make_room),
 		cmocka_unit_test(rpc_server__half_open_connections_of_many_addresses_make_room),
 		cmocka_unit_test(rpc_server__idle_connections_of_a_neighbour_make_room),
