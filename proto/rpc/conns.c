@@ -17,6 +17,8 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <grpc/support/sync.h>
+#include <linux/tcp.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -194,6 +196,24 @@ static void tell_cap(struct rpc_conns *c, enum rpc_refused why, const char *addr
 	                                                    .words = words});
 }
 
+static void tell_futile(struct rpc_conns *c, const char *spiffe_id, const char *address,
+                        const char *words)
+{
+	c->futile++;
+	rpc_refusals_add(c->refusals, &(struct rpc_refusal){.why = RPC_REFUSED_FUTILE,
+	                                                    .status = ROS2_LIMIT,
+	                                                    .spiffe_id = spiffe_id,
+	                                                    .address = address,
+	                                                    .words = words});
+}
+
+static void tell_slow(struct rpc_conns *c, const char *address)
+{
+	tell_futile(c, "", address,
+	            "futile-calls: a connection from this address has kept the listener from its "
+	            "work: for ten seconds one comes each second");
+}
+
 /* Ends the one that has the least claim to its place. False: there is none such. */
 static bool make_room(struct rpc_conns *c, const struct host_key *from, enum rpc_refused why,
                       uint64_t now_ns)
@@ -240,7 +260,14 @@ static bool admit(struct rpc_conns *c, int fd)
 
 	if (!new)
 		return false;
+	/* gRPC is kept to this: so much it may find at most when the connection was ended. */
+	setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &(int){RPC_RECEIVE_MAX}, sizeof(int));
 	forget_namesakes(c, new);
+	if (!conns_may_come(&c->table, &from, new->since_ns)) {
+		tell_slow(c, new->address);
+		free(new);
+		return false;
+	}
 	if (over(c, &from, &why))
 		forget_closed_in_time(c, new->since_ns);
 	if (over(c, &from, &why) && !make_room(c, &from, why, new->since_ns)) {
@@ -377,13 +404,54 @@ void rpc_conns_futile(struct rpc_conns *c, struct rpc_conn *k, const struct rpc_
 	pthread_mutex_lock(&c->lock);
 	if (k->source && conns_futile(k, clock_monotonic_ns()) && end_socket(k->fd, k->ino)) {
 		snprintf(text, sizeof(text), words, CONNS_FUTILE, CONNS_FUTILE_PER_S);
-		c->futile++;
-		rpc_refusals_add(c->refusals, &(struct rpc_refusal){.why = RPC_REFUSED_FUTILE,
-		                                                    .status = ROS2_LIMIT,
-		                                                    .spiffe_id = peer->spiffe_id,
-		                                                    .address = k->address,
-		                                                    .words = text});
+		tell_futile(c, peer->spiffe_id, k->address, text);
 		conns_remove(&c->table, k);
+	}
+	pthread_mutex_unlock(&c->lock);
+}
+
+/* tcpi_bytes_received (RFC 4898); 0: it is no connection any more. */
+static uint64_t received(const struct rpc_conn *k)
+{
+	struct tcp_info info = {0};
+	socklen_t len = sizeof(info);
+
+	return getsockopt(k->fd, IPPROTO_TCP, TCP_INFO, &info, &len) ? 0 : info.tcpi_bytes_received;
+}
+
+void rpc_conns_look(struct rpc_conns *c)
+{
+	struct rpc_conn *k, *tmp;
+
+	pthread_mutex_lock(&c->lock);
+	HASH_ITER (hh, c->table.by_address, k, tmp)
+		k->received = received(k);
+	pthread_mutex_unlock(&c->lock);
+}
+
+/* Who keeps a thread busy has sent something meanwhile, and more than a beat or two. */
+#define BUSY_MIN 2048
+
+void rpc_conns_end_busiest(struct rpc_conns *c)
+{
+	struct rpc_conn *k, *tmp, *busiest = NULL;
+	uint64_t most = BUSY_MIN;
+
+	pthread_mutex_lock(&c->lock);
+	HASH_ITER (hh, c->table.by_address, k, tmp) {
+		uint64_t now = received(k);
+
+		if (now < k->received + most)
+			continue;
+		most = now - k->received;
+		busiest = k;
+	}
+	if (busiest && end_socket(busiest->fd, busiest->ino)) {
+		tell_futile(c, "", busiest->address,
+		            "futile-calls: what came over this connection kept the listener from "
+		            "its work: it was ended");
+		conns_punish(busiest, clock_monotonic_ns());
+		conns_remove(&c->table, busiest);
 	}
 	pthread_mutex_unlock(&c->lock);
 }

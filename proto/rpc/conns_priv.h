@@ -28,9 +28,15 @@
 #define CONNS_FUTILE       512
 #define CONNS_FUTILE_PER_S 200
 
-/* Those of one address (host.h). */
+/* Where one came from that kept the listener from its work, others come one by one for a while: a
+ * new one may do the same before anybody knows whose it is. */
+#define CONNS_SLOW_MS      10000
+#define CONNS_SLOW_EACH_MS 1000
+
+/* Those of one address (host.h); without any, while it is slow. */
 struct conn_source {
 	struct host_key key;
+	uint64_t slow_until_ns, next_ns; /* 0, or until then one at a time, the next from then on */
 	size_t n, uncalled;
 	struct list conns; /* struct rpc_conn, the oldest first */
 	UT_hash_handle hh;
@@ -55,6 +61,7 @@ struct rpc_conn {
 	uint32_t calls;             /* in flight; each is a reference */
 	uint64_t since_ns;          /* of its last call's begin or end, or of itself */
 	uint64_t futile_ns;         /* likewise, while no group is known */
+	uint64_t received;          /* bytes, when it was looked at */
 	uint64_t judged;            /* by this generation of client CAs; 0: by TLS only */
 	bool distrusted;            /* how */
 	uint8_t cert[32];           /* who: a call of an earlier connection may still come */
@@ -87,7 +94,13 @@ void conns_call_over(struct rpc_conn *k, uint64_t now_ns);
 /* A call on @k has come to nothing. True: its group has had more of them than it may
  * (CONNS_FUTILE), and this is the connection that it goes on with. */
 bool conns_futile(struct rpc_conn *k, uint64_t now_ns);
-/* Drops groups without a connection whose futile calls are forgotten. */
+/* @k kept the listener from its work: its group has no futile call left, and its address is slow.
+ */
+void conns_punish(struct rpc_conn *k, uint64_t now_ns);
+/* Whether one more may come from there now; if so, the next has to wait where the address is slow.
+ */
+bool conns_may_come(struct conns_table *t, const struct host_key *from, uint64_t now_ns);
+/* Drops groups and addresses without a connection of which nothing is to be remembered. */
 void conns_sweep(struct conns_table *t, uint64_t now_ns);
 /* Whether @k, on which a call has begun, is one of more than three quarters of an address's places,
  * or of all, that its group keeps by calls in flight. Those stay whoever comes, so this is the

@@ -36,7 +36,7 @@ static struct conn_source *source_get(struct conns_table *t, const struct host_k
 
 static void source_put(struct conns_table *t, struct conn_source *s)
 {
-	if (s->n)
+	if (s->n || s->slow_until_ns) /* else until conns_sweep */
 		return;
 	HASH_DEL(t->sources, s);
 	free(s);
@@ -192,9 +192,44 @@ bool conns_futile(struct rpc_conn *k, uint64_t now_ns)
 	return true;
 }
 
+void conns_punish(struct rpc_conn *k, uint64_t now_ns)
+{
+	uint64_t *at = k->owner ? &k->owner->futile_ns : &k->futile_ns;
+
+	*at = clock_add_ns(now_ns, CONNS_FUTILE * (NS_PER_S / CONNS_FUTILE_PER_S));
+	k->source->slow_until_ns = clock_add_ns(now_ns, CONNS_SLOW_MS * NS_PER_MS);
+	k->source->next_ns = clock_add_ns(now_ns, CONNS_SLOW_EACH_MS * NS_PER_MS);
+}
+
+bool conns_may_come(struct conns_table *t, const struct host_key *from, uint64_t now_ns)
+{
+	struct conn_source *s = find_source(t, from);
+
+	if (!s || now_ns >= s->slow_until_ns)
+		return true;
+	if (now_ns < s->next_ns)
+		return false;
+	s->next_ns = clock_add_ns(now_ns, CONNS_SLOW_EACH_MS * NS_PER_MS);
+	return true;
+}
+
+static void sweep_sources(struct conns_table *t, uint64_t now_ns)
+{
+	struct conn_source *s, *tmp;
+
+	HASH_ITER (hh, t->sources, s, tmp) {
+		if (s->slow_until_ns > now_ns)
+			continue;
+		s->slow_until_ns = 0;
+		source_put(t, s);
+	}
+}
+
 void conns_sweep(struct conns_table *t, uint64_t now_ns)
 {
 	struct conn_owner *o, *tmp;
+
+	sweep_sources(t, now_ns);
 
 	HASH_ITER (hh, t->owners, o, tmp) {
 		if (o->futile_ns <= now_ns)

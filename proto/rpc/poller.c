@@ -68,6 +68,57 @@ static gpr_timespec wait_until(const struct rpc_poller *p)
 	return p->tick_ms ? rpc_deadline_in_ms(p->tick_ms) : gpr_inf_future(GPR_CLOCK_MONOTONIC);
 }
 
+/* ---- the watch over all of them ---- */
+
+static pthread_mutex_t watch_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct list watched = {&watched, &watched};
+
+static uint64_t cpu_ns(pthread_t thread)
+{
+	struct timespec ts;
+	clockid_t clock;
+
+	if (pthread_getcpuclockid(thread, &clock) || clock_gettime(clock, &ts))
+		return 0;
+	return (uint64_t)ts.tv_sec * NS_PER_S + (uint64_t)ts.tv_nsec;
+}
+
+uint64_t rpc_poller_longest_turn_ns(void)
+{
+	uint64_t longest = 0, now;
+	struct rpc_poller *p;
+
+	pthread_mutex_lock(&watch_lock);
+	list_for_each (&watched, p, watched) {
+		uint64_t turns = atomic_load(&p->turns);
+
+		now = cpu_ns(p->thread);
+		if (turns != p->seen_turns) {
+			p->seen_turns = turns;
+			p->seen_cpu_ns = now;
+		}
+		longest = MAX(longest, now - MIN(now, p->seen_cpu_ns));
+	}
+	pthread_mutex_unlock(&watch_lock);
+	return longest;
+}
+
+static void watch_begin(struct rpc_poller *p)
+{
+	pthread_mutex_lock(&watch_lock);
+	list_add_tail(&watched, &p->watched);
+	pthread_mutex_unlock(&watch_lock);
+}
+
+static void watch_end(struct rpc_poller *p)
+{
+	pthread_mutex_lock(&watch_lock);
+	list_del(&p->watched);
+	pthread_mutex_unlock(&watch_lock);
+}
+
+/* ---- polling ---- */
+
 static void *poll_main(void *arg)
 {
 	struct rpc_poller *p = arg;
@@ -78,6 +129,7 @@ static void *poll_main(void *arg)
 
 	for (;;) {
 		ev = grpc_completion_queue_next(p->cq, wait_until(p), NULL);
+		atomic_fetch_add_explicit(&p->turns, 1, memory_order_relaxed);
 		if (ev.type == GRPC_OP_COMPLETE) {
 			tag = ev.tag;
 			rpc_tsan_acquire(tag);
@@ -116,6 +168,7 @@ int rpc_poller_start(struct rpc_poller *p, const char *name, uint32_t tick_ms,
 		return -rc;
 	pthread_setname_np(p->thread, p->name);
 	p->running = true;
+	watch_begin(p);
 	return 0;
 }
 
@@ -125,6 +178,7 @@ void rpc_poller_stop(struct rpc_poller *p)
 		return;
 	grpc_completion_queue_shutdown(p->cq);
 	if (p->running) {
+		watch_end(p);
 		pthread_join(p->thread, NULL);
 	} else {
 		/* Never started: nothing was ever queued beyond the shutdown itself. */

@@ -57,6 +57,10 @@ struct rpc_poller {
 	grpc_completion_queue *cq;
 	struct list later; /* polling thread: struct rpc_later */
 	pthread_t thread;
+	_Atomic uint64_t turns; /* of the polling thread */
+	/* of the watch over all pollers, under its lock */
+	struct list watched;
+	uint64_t seen_turns, seen_cpu_ns;
 	bool running;
 	char name[16];
 	uint32_t tick_ms;        /* 0: no ticks */
@@ -65,6 +69,10 @@ struct rpc_poller {
 };
 int rpc_poller_start(struct rpc_poller *p, const char *name, uint32_t tick_ms,
                      void (*tick)(void *arg), void *arg);
+/* How much of the processor a polling thread of this process has used since it last came back from
+ * gRPC: the longest of all. One that is kept there handles nothing else; which connection keeps it
+ * gRPC does not say, nor does it have to be one of that thread's own. Any thread. */
+uint64_t rpc_poller_longest_turn_ns(void);
 /* Polling thread; what is queued already stays where it is. */
 void rpc_poller_later(struct rpc_poller *p, struct rpc_later *later);
 /* After every batch on the queue has completed or is certain to. Drains, joins. */
@@ -192,6 +200,10 @@ void rpc_conns_call_over(struct rpc_conns *c, struct rpc_conn *k); /* NULL is ac
 /* The call on @k (NULL is accepted) has come to nothing, by @peer's doing; one too many ends the
  * connection (conns_futile). Before rpc_conns_call_over. Any thread. */
 void rpc_conns_futile(struct rpc_conns *c, struct rpc_conn *k, const struct rpc_peer *peer);
+/* Notes what each connection has received so far; and ends the one that received most since, with
+ * all that rpc_conns_futile would do to it: by such a one a polling thread is kept. Any thread. */
+void rpc_conns_look(struct rpc_conns *c);
+void rpc_conns_end_busiest(struct rpc_conns *c);
 /* How a call's certificate (its SHA-256) was judged on that connection, by this generation of
  * client CAs: 1: well; -1: ill; 0: not yet. */
 int rpc_conns_trust(struct rpc_conns *c, const char *address, const uint8_t cert[32],
@@ -218,6 +230,11 @@ int rpc_quota_take(struct rpc_quota *q, const char *group, struct quota_entry **
 void rpc_quota_give(struct quota_entry *e);
 
 /* ---- server ---- */
+
+/* Of a connection: what is read at once, and what the kernel takes ahead of that (RFC 9293 calls it
+ * the window): 2.5 MB a second at a round trip of 50 ms. */
+#define RPC_READ_MAX    (64 * 1024)
+#define RPC_RECEIVE_MAX (128 * 1024)
 
 struct rpc_route {
 	struct rpc_handler row;
@@ -256,7 +273,8 @@ struct rpc_server {
 	/* loop thread */
 	bool stopping;
 	atomic_bool gone; /* rpc_server_free has begun: no callback any more */
-	struct loop_timer grace;
+	struct loop_timer grace, watch;
+	bool looked; /* rpc_conns_look, in the present turn of some poller */
 	struct rpc_tag shutdown_tag;
 
 	atomic_int refs; /* owner, each call, each stream */
