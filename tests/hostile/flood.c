@@ -13,7 +13,7 @@
 #include "proto/ros2/v1/agentlink.rpc.h"
 #include "proto/ros2/v1/tenant.rpc.h"
 #include "tests/client/raw/raw.h"
-#include "tests/hostile/resets.h"
+#include "tests/rpc/resets.h"
 #include "tests/rpc/bare.h"
 #include "tests/rpc/bytes_call.h"
 #include <arpa/inet.h>

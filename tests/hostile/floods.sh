@@ -77,7 +77,7 @@ in_flood() { # RSS
 	[ "$(rss)" -le $(($1 + 131072 * tsan_factor)) ] || { echo "$(rss) KiB, $1 before"; return 1; }
 }
 # What of its attempts found the cap, as the flooder was answered: a filter of its report.
-declare -A found=([handshakes]='.answers["no handshake"] >= .attempts / 2 - 1' [calls]='.answers.BUSY >= 44 * (.attempts - 1)'
+declare -A found=([handshakes]='.answers["no handshake"] >= .attempts / 2 - 1' [calls]='.answers.BUSY >= 44 and .answers.BUSY + (.answers.refused // 0) >= 44 * (.attempts - 1)'
 	[hellos]='.answers.UNAUTHENTICATED >= .attempts - 1' [opens]='.answers.LIMIT >= .attempts / 2' [regions]='.answers.LIMIT >= .attempts / 2'
 	[tiny]='.answers.OK >= 16 * (.attempts - 1) and .answers.OK <= 1100 * (.seconds + 1)' [violations]='.answers.BAD_KEY >= .attempts * 0.9 - 1'
 	[resets]='.answers.ended >= .attempts / 4 - 2' [unread]='.answers.asked >= .attempts * 0.9' [halfopen]='.answers.connected >= .attempts * 0.9')

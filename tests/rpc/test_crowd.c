@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A listener whose connections are all taken, by idle ones, by half-open ones, and by ones that are
  * in use: who comes in, who goes, what it costs. */
+#include "proto/rpc/rpc_priv.h"
+#include "proto/rpc/conns_priv.h"
 #include "tests/await.h"
+#include "tests/rpc/resets.h"
 #include "tests/rpc/bare.h"
 #include "tests/rpc/fixture.h"
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -22,6 +26,7 @@ static int setup(void **state)
 {
 	int rc = fx_group_setup(state);
 
+	signal(SIGPIPE, SIG_IGN);
 	if (!rc)
 		fx_issue("ca", "beta", "spiffe://test.example/beta", 3600);
 	return rc;
@@ -430,9 +435,148 @@ static void rpc_server__ends_the_connection_whose_calls_come_to_nothing(void **s
 	fx_stop(&f);
 }
 
+/* ---- the same without them ---- */
+
+static atomic_bool no_futile, no_watch;
+
+bool __real_conns_futile(struct rpc_conn *k, uint64_t now_ns);
+bool __wrap_conns_futile(struct rpc_conn *k, uint64_t now_ns);
+bool __wrap_conns_futile(struct rpc_conn *k, uint64_t now_ns)
+{
+	return !no_futile && __real_conns_futile(k, now_ns);
+}
+
+void __real_rpc_conns_end_busiest(struct rpc_conns *c);
+void __wrap_rpc_conns_end_busiest(struct rpc_conns *c);
+void __wrap_rpc_conns_end_busiest(struct rpc_conns *c)
+{
+	if (!no_watch)
+		__real_rpc_conns_end_busiest(c);
+}
+
+static void control__without_the_bound_its_calls_may_come_to_nothing(void **state)
+{
+	struct fx f;
+
+	start(&f, (struct rpc_limits){.request_deadline_ms = AWAIT_MS});
+	no_futile = true;
+	waste(&f, 600);
+	waste(&f, 600);
+	no_futile = false;
+	assert_int_equal(stats(&f).refused_futile, 0);
+	fx_stop(&f);
+}
+
+/* Calls that are reset in the same breath, as fast as they can be sent, until it is ended. */
+struct hasty {
+	struct fx *f;
+	pthread_t thread;
+	atomic_bool stop, ended;
+	atomic_ulong sent;
+};
+
+static void *hasten(void *arg)
+{
+	struct hasty *h = arg;
+	struct resets *r = resets_open(h->f->target, fx_path("beta.crt"), fx_path("beta.key"),
+	                               "/ros2.test.Echo/Say");
+
+	while (r && !h->stop && !resets_send(r, 100))
+		h->sent += 100;
+	h->ended = !h->stop;
+	resets_close(r);
+	return NULL;
+}
+
+static void begin_hasty(struct hasty *h, struct fx *f)
+{
+	*h = (struct hasty){.f = f};
+	assert_int_equal(pthread_create(&h->thread, NULL, hasten, h), 0);
+}
+
+static void rpc_server__who_resets_without_end_is_ended_and_others_are_heard(void **state)
+{
+	struct rpc_channel *alpha;
+	struct hasty h;
+	struct fx f;
+
+	start(&f, (struct rpc_limits){0});
+	alpha = fx_channel(&f, NULL);
+	say(alpha);
+	for (int i = 0; i < 2; i++) {
+		begin_hasty(&h, &f);
+		assert_true(AWAIT(h.ended));
+		say(alpha);
+		pthread_join(h.thread, NULL);
+		say(alpha);
+	}
+	assert_true(stats(&f).refused_futile > 0);
+	rpc_channel_free(alpha);
+	fx_stop(&f);
+}
+
+static atomic_bool stuck; /* a polling thread */
+
+uint64_t __real_rpc_poller_longest_turn_ns(void);
+uint64_t __wrap_rpc_poller_longest_turn_ns(void);
+uint64_t __wrap_rpc_poller_longest_turn_ns(void)
+{
+	return stuck ? NS_PER_S : __real_rpc_poller_longest_turn_ns();
+}
+
+/* By the watch alone, for the polling thread does not come to count calls. */
+static void rpc_server__who_keeps_the_polling_thread_is_ended(void **state)
+{
+	struct rpc_channel *alpha;
+	struct hasty h;
+	struct fx f;
+
+	start(&f, (struct rpc_limits){0});
+	alpha = fx_channel(&f, NULL);
+	say(alpha);
+	no_futile = stuck = true;
+	begin_hasty(&h, &f);
+	assert_true(AWAIT(h.ended));
+	no_futile = stuck = false;
+	pthread_join(h.thread, NULL);
+	assert_true(h.sent > 0);
+	assert_int_equal(stats(&f).refused_futile, 1);
+	/* Who was silent is still there; from that address one comes each second now. */
+	assert_true(AWAIT(stats(&f).connections_now == 1));
+	say(alpha);
+	begin_hasty(&h, &f);
+	assert_true(AWAIT(h.ended));
+	pthread_join(h.thread, NULL);
+	assert_int_equal(h.sent, 0);
+	assert_true(stats(&f).refused_futile > 1);
+	rpc_channel_free(alpha);
+	fx_stop(&f);
+}
+
+static void control__without_both_it_goes_on(void **state)
+{
+	struct hasty h;
+	struct fx f;
+
+	start(&f, (struct rpc_limits){0});
+	no_futile = no_watch = true;
+	begin_hasty(&h, &f);
+	assert_true(AWAIT(h.sent > 20000));
+	assert_false(h.ended);
+	h.stop = true;
+	pthread_join(h.thread, NULL);
+	no_futile = no_watch = false;
+	assert_int_equal(stats(&f).refused_futile, 0);
+	fx_stop(&f);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(control__without_the_bound_its_calls_may_come_to_nothing),
+		cmocka_unit_test(rpc_server__who_resets_without_end_is_ended_and_others_are_heard),
+		cmocka_unit_test(rpc_server__who_keeps_the_polling_thread_is_ended),
+		cmocka_unit_test(control__without_both_it_goes_on),
 		cmocka_unit_test(rpc_server__ends_the_connection_whose_calls_come_to_nothing),
 		cmocka_unit_test(rpc_server__half_open_connections_of_one_address_make_room),
 		cmocka_unit_test(rpc_server__half_open_connections_of_many_addresses_make_room),

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tests/hostile/resets.h"
+#include "tests/rpc/resets.h"
 #include "common/util.h"
 #include <arpa/inet.h>
 #include <errno.h>
