@@ -51,6 +51,7 @@ struct rpc_conns {
 	struct mutator m; /* first */
 	size_t max, max_per_source;
 	const char *name; /* of who sets them, or NULL */
+	struct list all;  /* of this process: all_lock */
 	pthread_mutex_t lock;
 	struct rpc_refusals *refusals; /* a reference */
 	/* guarded by lock */
@@ -58,6 +59,10 @@ struct rpc_conns {
 	uint64_t checked_ns;
 	uint64_t refused, refused_per_source, ended, handshakes, futile;
 };
+
+/* Taken before the lock of one of them. */
+static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct list all_conns = {&all_conns, &all_conns};
 
 /* 0: not a socket (any more). The descriptor may be closed, or be something else's by now, at any
  * moment: that is the question. (ThreadSanitizer would call an fstat of it a race.) */
@@ -311,6 +316,9 @@ static void destroy(struct mutator *m)
 	struct rpc_conns *c = container_of(m, struct rpc_conns, m);
 
 	rpc_tsan_acquire(c);
+	pthread_mutex_lock(&all_lock);
+	list_del(&c->all);
+	pthread_mutex_unlock(&all_lock);
 	conns_clear(&c->table);
 	rpc_refusals_unref(c->refusals);
 	pthread_mutex_destroy(&c->lock);
@@ -332,6 +340,9 @@ struct rpc_conns *rpc_conns_new(const struct rpc_limits *lim, struct rpc_refusal
 	c->max_per_source = lim->max_connections_per_source;
 	c->name = lim->connections_name;
 	c->refusals = rpc_refusals_ref(refusals);
+	pthread_mutex_lock(&all_lock);
+	list_add_tail(&all_conns, &c->all);
+	pthread_mutex_unlock(&all_lock);
 	return c;
 }
 
@@ -419,41 +430,72 @@ static uint64_t received(const struct rpc_conn *k)
 	return getsockopt(k->fd, IPPROTO_TCP, TCP_INFO, &info, &len) ? 0 : info.tcpi_bytes_received;
 }
 
-void rpc_conns_look(struct rpc_conns *c)
+void rpc_conns_look(void)
 {
 	struct rpc_conn *k, *tmp;
+	struct rpc_conns *c;
 
-	pthread_mutex_lock(&c->lock);
-	HASH_ITER (hh, c->table.by_address, k, tmp)
-		k->received = received(k);
-	pthread_mutex_unlock(&c->lock);
+	pthread_mutex_lock(&all_lock);
+	list_for_each (&all_conns, c, all) {
+		pthread_mutex_lock(&c->lock);
+		HASH_ITER (hh, c->table.by_address, k, tmp)
+			k->received = received(k);
+		pthread_mutex_unlock(&c->lock);
+	}
+	pthread_mutex_unlock(&all_lock);
 }
 
 /* Who keeps a thread busy has sent something meanwhile, and more than a beat or two. */
 #define BUSY_MIN 2048
 
-void rpc_conns_end_busiest(struct rpc_conns *c)
+/* Under the lock. The one that received at least @least since it was looked at, and more than any
+ * other; and how much. NULL: there is none. */
+static struct rpc_conn *busiest(const struct rpc_conns *c, uint64_t least, uint64_t *ret)
 {
-	struct rpc_conn *k, *tmp, *busiest = NULL;
-	uint64_t most = BUSY_MIN;
+	struct rpc_conn *k, *tmp, *found = NULL;
 
-	pthread_mutex_lock(&c->lock);
 	HASH_ITER (hh, c->table.by_address, k, tmp) {
 		uint64_t now = received(k);
 
-		if (now < k->received + most)
+		if (now < k->received + least)
 			continue;
-		most = now - k->received;
-		busiest = k;
+		*ret = least = now - k->received;
+		found = k;
 	}
-	if (busiest && end_socket(busiest->fd, busiest->ino)) {
-		tell_futile(c, "", busiest->address,
-		            "futile-calls: what came over this connection kept the listener from "
-		            "its work: it was ended");
-		conns_punish(busiest, clock_monotonic_ns());
-		conns_remove(&c->table, busiest);
+	return found;
+}
+
+static void end_busy(struct rpc_conns *c, uint64_t least)
+{
+	struct rpc_conn *k = busiest(c, least, &least);
+
+	if (!k || !end_socket(k->fd, k->ino))
+		return;
+	tell_futile(c, "", k->address,
+	            "futile-calls: what came over this connection kept the listener from its "
+	            "work: it was ended");
+	conns_punish(k, clock_monotonic_ns());
+	conns_remove(&c->table, k);
+}
+
+void rpc_conns_end_busiest(void)
+{
+	struct rpc_conns *c, *where = NULL;
+	uint64_t most = BUSY_MIN;
+
+	pthread_mutex_lock(&all_lock);
+	list_for_each (&all_conns, c, all) {
+		pthread_mutex_lock(&c->lock);
+		if (busiest(c, most, &most))
+			where = c;
+		pthread_mutex_unlock(&c->lock);
 	}
-	pthread_mutex_unlock(&c->lock);
+	if (where) {
+		pthread_mutex_lock(&where->lock);
+		end_busy(where, most);
+		pthread_mutex_unlock(&where->lock);
+	}
+	pthread_mutex_unlock(&all_lock);
 }
 
 int rpc_conns_trust(struct rpc_conns *c, const char *address, const uint8_t cert[32],

@@ -230,7 +230,6 @@ void conns_sweep(struct conns_table *t, uint64_t now_ns)
 	struct conn_owner *o, *tmp;
 
 	sweep_sources(t, now_ns);
-
 	HASH_ITER (hh, t->owners, o, tmp) {
 		if (o->futile_ns <= now_ns)
 			o->futile_ns = 0;

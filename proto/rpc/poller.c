@@ -68,7 +68,7 @@ static gpr_timespec wait_until(const struct rpc_poller *p)
 	return p->tick_ms ? rpc_deadline_in_ms(p->tick_ms) : gpr_inf_future(GPR_CLOCK_MONOTONIC);
 }
 
-/* ---- the watch over all of them ---- */
+/* ---- the watch over those that come round by themselves ---- */
 
 static pthread_mutex_t watch_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct list watched = {&watched, &watched};
@@ -168,7 +168,8 @@ int rpc_poller_start(struct rpc_poller *p, const char *name, uint32_t tick_ms,
 		return -rc;
 	pthread_setname_np(p->thread, p->name);
 	p->running = true;
-	watch_begin(p);
+	if (tick_ms) /* one without comes back only when there is something for itself */
+		watch_begin(p);
 	return 0;
 }
 
@@ -178,7 +179,8 @@ void rpc_poller_stop(struct rpc_poller *p)
 		return;
 	grpc_completion_queue_shutdown(p->cq);
 	if (p->running) {
-		watch_end(p);
+		if (p->tick_ms)
+			watch_end(p);
 		pthread_join(p->thread, NULL);
 	} else {
 		/* Never started: nothing was ever queued beyond the shutdown itself. */

@@ -69,9 +69,9 @@ struct rpc_poller {
 };
 int rpc_poller_start(struct rpc_poller *p, const char *name, uint32_t tick_ms,
                      void (*tick)(void *arg), void *arg);
-/* How much of the processor a polling thread of this process has used since it last came back from
- * gRPC: the longest of all. One that is kept there handles nothing else; which connection keeps it
- * gRPC does not say, nor does it have to be one of that thread's own. Any thread. */
+/* How much of the processor a listener's polling thread has used since it last came back from gRPC:
+ * the longest of this process. One that is kept there handles nothing else; which connection keeps
+ * it gRPC does not say, nor does it have to be one of that listener's. Any thread. */
 uint64_t rpc_poller_longest_turn_ns(void);
 /* Polling thread; what is queued already stays where it is. */
 void rpc_poller_later(struct rpc_poller *p, struct rpc_later *later);
@@ -200,10 +200,11 @@ void rpc_conns_call_over(struct rpc_conns *c, struct rpc_conn *k); /* NULL is ac
 /* The call on @k (NULL is accepted) has come to nothing, by @peer's doing; one too many ends the
  * connection (conns_futile). Before rpc_conns_call_over. Any thread. */
 void rpc_conns_futile(struct rpc_conns *c, struct rpc_conn *k, const struct rpc_peer *peer);
-/* Notes what each connection has received so far; and ends the one that received most since, with
- * all that rpc_conns_futile would do to it: by such a one a polling thread is kept. Any thread. */
-void rpc_conns_look(struct rpc_conns *c);
-void rpc_conns_end_busiest(struct rpc_conns *c);
+/* Notes what each connection of all listeners of this process has received so far; and ends the one
+ * that received most since, as rpc_conns_futile would: by such a one a polling thread is kept. What
+ * comes again from its address comes slowly (conns_punish). Any thread. */
+void rpc_conns_look(void);
+void rpc_conns_end_busiest(void);
 /* How a call's certificate (its SHA-256) was judged on that connection, by this generation of
  * client CAs: 1: well; -1: ill; 0: not yet. */
 int rpc_conns_trust(struct rpc_conns *c, const char *address, const uint8_t cert[32],

@@ -434,9 +434,9 @@ static void watch(void *arg)
 	uint64_t turn_ns = rpc_poller_longest_turn_ns();
 
 	if (turn_ns >= TURN_MOST_NS && s->looked)
-		rpc_conns_end_busiest(s->conns);
+		rpc_conns_end_busiest();
 	if (turn_ns >= TURN_LOOK_NS)
-		rpc_conns_look(s->conns);
+		rpc_conns_look();
 	s->looked = turn_ns >= TURN_LOOK_NS;
 	loop_timer_in_ms(s->loop, &s->watch, WATCH_MS, watch, s);
 }

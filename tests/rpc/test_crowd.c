@@ -446,12 +446,12 @@ bool __wrap_conns_futile(struct rpc_conn *k, uint64_t now_ns)
 	return !no_futile && __real_conns_futile(k, now_ns);
 }
 
-void __real_rpc_conns_end_busiest(struct rpc_conns *c);
-void __wrap_rpc_conns_end_busiest(struct rpc_conns *c);
-void __wrap_rpc_conns_end_busiest(struct rpc_conns *c)
+void __real_rpc_conns_end_busiest(void);
+void __wrap_rpc_conns_end_busiest(void);
+void __wrap_rpc_conns_end_busiest(void)
 {
 	if (!no_watch)
-		__real_rpc_conns_end_busiest(c);
+		__real_rpc_conns_end_busiest();
 }
 
 static void control__without_the_bound_its_calls_may_come_to_nothing(void **state)
