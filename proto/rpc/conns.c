@@ -445,8 +445,9 @@ void rpc_conns_look(void)
 	pthread_mutex_unlock(&all_lock);
 }
 
-/* Who keeps a thread busy has sent something meanwhile, and more than a beat or two. */
-#define BUSY_MIN 2048
+/* Who keeps a thread busy has sent more meanwhile than comes with a handshake or a beat: many that
+ * connect at once keep it, too, and none of them is meant. */
+#define BUSY_MIN 8192
 
 /* Under the lock. The one that received at least @least since it was looked at, and more than any
  * other; and how much. NULL: there is none. */
