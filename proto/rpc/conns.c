@@ -406,8 +406,8 @@ void rpc_conns_call_over(struct rpc_conns *c, struct rpc_conn *k)
 void rpc_conns_futile(struct rpc_conns *c, struct rpc_conn *k, const struct rpc_peer *peer)
 {
 	static const char words[] = "futile-calls: its caller has begun more than %u calls, and %u "
-				    "each second, that were reset before their answer or found no "
-				    "place: this connection was ended";
+				    "each second, that were reset before their answer or refused "
+				    "at once: this connection was ended";
 	char text[192];
 
 	if (!k)

@@ -21,7 +21,7 @@
 #define CONNS_FEW       4
 #define CONNS_RECENT_MS 30000
 
-/* Calls that come to nothing: reset before their answer, or refused for want of a place. Who is in
+/* Calls that come to nothing: reset before their answer, or refused before any handler. Who is in
  * trouble has as many as it has in flight, when all time out at once; who has more, each second, is
  * after the processor (CVE-2023-44487): each costs the listener as much as one that is answered,
  * and its caller next to nothing. */

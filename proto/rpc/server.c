@@ -366,7 +366,9 @@ static void accepted(struct rpc_tag *t, bool ok)
 			rpc_server_refused(s, why, &in.peer, in.route ? in.route->row.method : NULL,
 			                   &err);
 		rpc_server_refuse(s, now.call, err.status, err.msg);
-		if (why == RPC_REFUSED_LIMIT && err.code != -ENOTCONN)
+		/* Whatever for: else who resets them would only have to ask for what is not there.
+		 */
+		if (err.code != -ENOTCONN)
 			rpc_conns_futile(s->conns, in.conn, &in.peer);
 		rpc_conns_call_over(s->conns, in.conn);
 	} else if (in.route->row.method->kind == RPC_UNARY)

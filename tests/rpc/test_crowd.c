@@ -435,6 +435,25 @@ static void rpc_server__ends_the_connection_whose_calls_come_to_nothing(void **s
 	fx_stop(&f);
 }
 
+static void rpc_server__calls_of_what_is_not_there_come_to_nothing_too(void **state)
+{
+	struct bare r = {.path = "/no/such",
+	                 .ca = fx_path("ca.crt"),
+	                 .cert = fx_path("beta.crt"),
+	                 .key = fx_path("beta.key")};
+	struct bare_held *h;
+	char words[512];
+	struct fx f;
+	int code;
+
+	start(&f, (struct rpc_limits){0});
+	r.target = f.target;
+	h = bare_hold(&r, 600);
+	assert_true(AWAIT(stats(&f).refused_futile > 0));
+	bare_held_free(h, 0, &code, words);
+	fx_stop(&f);
+}
+
 /* ---- the same without them ---- */
 
 static atomic_bool no_futile, no_watch;
@@ -573,6 +592,7 @@ static void control__without_both_it_goes_on(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(rpc_server__calls_of_what_is_not_there_come_to_nothing_too),
 		cmocka_unit_test(control__without_the_bound_its_calls_may_come_to_nothing),
 		cmocka_unit_test(rpc_server__who_resets_without_end_is_ended_and_others_are_heard),
 		cmocka_unit_test(rpc_server__who_keeps_the_polling_thread_is_ended),
