@@ -64,7 +64,7 @@ void sf_audit_names(struct sf *f, const char *action, Ros2__V1__AuditResult resu
 	rpc_reader_close(r);
 }
 
-void sf_verify_log(struct sf *f)
+struct audit_verdict sf_verify_log(struct sf *f)
 {
 	Ros2__V1__AuditRawRequest q = ROS2__V1__AUDIT_RAW_REQUEST__INIT;
 	Ros2__V1__StatusRequest sq = ROS2__V1__STATUS_REQUEST__INIT;
@@ -98,7 +98,9 @@ void sf_verify_log(struct sf *f)
 	assert_int_equal(rc, -ENODATA);
 	audit_verifier_result(v, &verdict);
 	assert_true(verdict.records >= st->audit_records);
+	verdict.note = NULL;
 	audit_verifier_free(v);
 	rpc_reader_close(r);
 	ros2__v1__status_reply__free_unpacked(st, NULL);
+	return verdict;
 }

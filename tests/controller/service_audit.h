@@ -3,6 +3,7 @@
 #ifndef ROS2_TESTS_CONTROLLER_SERVICE_AUDIT_H
 #define ROS2_TESTS_CONTROLLER_SERVICE_AUDIT_H
 
+#include "proto/audit/audit.h"
 #include "tests/controller/service_fixture.h"
 
 /* How many records match. */
@@ -14,6 +15,6 @@ void sf_audit_wait(struct sf *f, const char *action, unsigned n);
 /* The first record of @action with @result names this actor, role and object. */
 void sf_audit_names(struct sf *f, const char *action, Ros2__V1__AuditResult result,
                     const char *actor, const char *role, const char *object);
-/* The log, whole, against the key of the controller. */
-void sf_verify_log(struct sf *f);
+/* The log, whole, verifies against the key of the controller. Returns what the verifier says. */
+struct audit_verdict sf_verify_log(struct sf *f);
 #endif

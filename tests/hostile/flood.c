@@ -13,7 +13,7 @@
 #include "proto/ros2/v1/agentlink.rpc.h"
 #include "proto/ros2/v1/tenant.rpc.h"
 #include "tests/client/raw/raw.h"
-#include "tests/rpc/resets.h"
+#include "tests/rpc/http2.h"
 #include "tests/rpc/bare.h"
 #include "tests/rpc/bytes_call.h"
 #include <arpa/inet.h>
@@ -36,7 +36,7 @@
 #define UNREAD_DEPTH  100
 #define CALLS_SHARE   256 /* docs/operations.md: a tenant's, of the calls in flight */
 #define CALLS_BEYOND  44
-#define RESETS        100 /* of a turn */
+#define FRAMES        100 /* of a turn */
 
 struct flood {
 	const char *name;
@@ -273,23 +273,39 @@ static void calls(struct flood *f)
 	}
 }
 
-/* Calls that are begun and reset at once, over one connection, and another when it was ended. */
-static void resets(struct flood *f)
+/* By tests/rpc/http2: as it is called there, over one connection, and another when it was ended. */
+static void frames(struct flood *f)
 {
+	uint8_t host = (uint8_t)raw_arg_u64(f->args, "host", 2);
+	enum http2_flood kind = http2_find(f->name);
 	struct bare b = bare(f, true);
-	struct resets *r = NULL;
+	struct http2 *h = NULL;
 
 	while (turn(f)) {
-		if (!r)
-			r = resets_open(b.target, b.cert, b.key, b.path);
-		if (!r || resets_send(r, RESETS)) {
-			answered(f, r ? "ended" : "no connection", NULL);
-			resets_close(TAKE_PTR(r));
+		if (!h)
+			h = http2_open(b.target, host, b.cert, b.key, b.path);
+		if (!h || http2_send(h, kind, FRAMES)) {
+			answered(f, h ? "ended" : "no connection", NULL);
+			http2_close(TAKE_PTR(h));
 			continue;
 		}
-		answered(f, "reset", NULL);
+		answered(f, "sent", NULL);
 	}
-	resets_close(r);
+	http2_close(h);
+}
+
+/* Handshakes to their end, by who has a certificate, and nothing after it. */
+static void shakes(struct flood *f)
+{
+	uint8_t host = (uint8_t)raw_arg_u64(f->args, "host", 2);
+	struct bare b = bare(f, true);
+
+	while (turn(f)) {
+		struct http2 *h = http2_open(b.target, host, b.cert, b.key, b.path);
+
+		answered(f, h ? "well" : "no connection", NULL);
+		http2_close(h);
+	}
 }
 
 static void hellos(struct flood *f)
@@ -566,22 +582,29 @@ static const struct {
 	void (*run)(struct flood *f);
 	bool sessionless; /* whoever has no session floods as well */
 } floods[] = {
-	{"handshakes", 15, handshakes},
-	{"calls", 4, calls},
-	{"hellos", 200, hellos},
-	{"opens", 100, opens},
-	{"regions", 200, regions},
-	{"tiny", 250, tiny},
-	{"violations", 300, violations},
-	{"unread", 100, unread},
-	{"unpaced", 1, unpaced},
-	{"halfopen", 100, halfopen},
-	{"resets", 20, resets, true},
-	{"crowd", 2000, crowd},
-	{"silent", 100, halfopen, true},
-	{"nobody", 20, nobody, true},
-	{"strangers", 200, strangers, true},
+	{"handshakes", 15, handshakes},  {"calls", 4, calls},
+	{"hellos", 200, hellos},         {"opens", 100, opens},
+	{"regions", 200, regions},       {"tiny", 250, tiny},
+	{"violations", 300, violations}, {"unread", 100, unread},
+	{"unpaced", 1, unpaced},         {"halfopen", 100, halfopen},
+	{"resets", 20, frames, true},    {"begun", 20, frames, true},
+	{"pings", 20, frames, true},     {"settings", 20, frames, true},
+	{"empty", 20, frames, true},     {"continuations", 20, frames, true},
+	{"windows", 20, frames, true},   {"priorities", 20, frames, true},
+	{"unknown", 20, frames, true},   {"shakes", 100, shakes, true},
+	{"crowd", 2000, crowd},          {"silent", 100, halfopen, true},
+	{"nobody", 20, nobody, true},    {"strangers", 200, strangers, true},
 };
+
+static void usage(void)
+{
+	fputs("usage: hostile-flood FLOOD [rate=PER-SECOND] [seconds=N] [host=OF-127.0.0.0/24] "
+	      "(and ROS2_*)\nfloods:",
+	      stderr);
+	for (size_t i = 0; i < ARRAY_SIZE(floods); i++)
+		fprintf(stderr, " %s", floods[i].name);
+	fputs("\n", stderr);
+}
 
 int main(int argc, char **argv)
 {
@@ -598,11 +621,7 @@ int main(int argc, char **argv)
 	while (i < ARRAY_SIZE(floods) && (argc < 2 || strcmp(argv[1], floods[i].name)))
 		i++;
 	if (i == ARRAY_SIZE(floods)) {
-		fprintf(stderr, "usage: hostile-flood "
-		                "handshakes|calls|hellos|opens|regions|tiny|violations|"
-		                "unread|unpaced|halfopen|resets|crowd|silent|nobody|strangers "
-		                "[rate=PER-SECOND] "
-		                "[seconds=N] (and ROS2_*)\n");
+		usage();
 		return 2;
 	}
 	f.name = floods[i].name;

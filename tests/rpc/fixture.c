@@ -258,6 +258,15 @@ static void on_refused(void *arg, const struct rpc_refusal *r)
 	f->refused[r->why] += (int)r->count;
 }
 
+static struct rpc_server_opts default_opts(void)
+{
+	return (struct rpc_server_opts){.name = "echo",
+	                                .listen = "127.0.0.1:0",
+	                                .cert_path = fx_path("server.crt"),
+	                                .key_path = fx_path("server.key"),
+	                                .client_ca_path = fx_path("ca.crt")};
+}
+
 void fx_start(struct fx *f, const struct rpc_server_opts *from)
 {
 	const struct rpc_handler rows[] = {
@@ -265,17 +274,11 @@ void fx_start(struct fx *f, const struct rpc_server_opts *from)
 		{.method = &ros2_test_echo_count, .stream = &stream_ops, .user = f},
 		{.method = &ros2_test_echo_chat, .stream = &stream_ops, .user = f},
 	};
-	struct rpc_server_opts o = {.name = "echo",
-	                            .listen = "127.0.0.1:0",
-	                            .cert_path = fx_path("server.crt"),
-	                            .key_path = fx_path("server.key"),
-	                            .client_ca_path = fx_path("ca.crt")};
+	struct rpc_server_opts o = from ? *from : default_opts();
 	struct loop_opts lo = {.name = "test"};
 	struct ros2_err err = ROS2_ERR_INIT;
 
 	memset(f, 0, sizeof(*f));
-	if (from)
-		o = *from;
 	assert_int_equal(loop_new(&lo, &f->loop), 0);
 	assert_int_equal(loop_thread_start(f->loop), 0);
 	o.loop = f->loop;
@@ -286,6 +289,22 @@ void fx_start(struct fx *f, const struct rpc_server_opts *from)
 	    rpc_server_start(f->server, &err))
 		fail_msg("%s", err.msg);
 	snprintf(f->target, sizeof(f->target), "127.0.0.1:%u", rpc_server_port(f->server));
+}
+
+void fx_start_limits(struct fx *f, struct rpc_limits limits)
+{
+	struct rpc_server_opts o = default_opts();
+
+	o.limits = limits;
+	fx_start(f, &o);
+}
+
+struct rpc_server_stats fx_stats(struct fx *f)
+{
+	struct rpc_server_stats st;
+
+	rpc_server_stats(f->server, &st);
+	return st;
 }
 
 void fx_on_loop(struct fx *f, loop_fn fn, void *arg)
@@ -363,6 +382,19 @@ int fx_say(struct rpc_channel *c, const char *text, const char *expect, struct r
 	if (!rc)
 		protobuf_c_message_free_unpacked(&reply->base, NULL);
 	return rc;
+}
+
+struct bare_held *fx_hold(struct fx *f, const char *who, size_t n)
+{
+	struct bare r = {
+		.path = "/ros2.test.Echo/Say", .target = f->target, .ca = fx_path("ca.crt")};
+	char file[32];
+
+	snprintf(file, sizeof(file), "%s.crt", who);
+	r.cert = fx_path(file);
+	snprintf(file, sizeof(file), "%s.key", who);
+	r.key = fx_path(file);
+	return bare_hold(&r, n);
 }
 
 void fx_wait(atomic_int *v, int n)

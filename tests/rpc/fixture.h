@@ -7,6 +7,7 @@
 #define ROS2_TESTS_RPC_FIXTURE_H
 
 #include "proto/rpc/rpc.h"
+#include "tests/rpc/bare.h"
 #include "tests/rpc/echo.rpc.h"
 #include <pthread.h>
 #include <setjmp.h>
@@ -49,8 +50,10 @@ struct fx {
 	} last_refusal; /* loop thread: fx_refused */
 };
 
-/* A running server; @o and its limits may be NULL for defaults. */
+/* A running server; @o NULL for defaults. */
 void fx_start(struct fx *f, const struct rpc_server_opts *o);
+void fx_start_limits(struct fx *f, struct rpc_limits limits);
+struct rpc_server_stats fx_stats(struct fx *f);
 /* Frees the server on its loop and stops the loop. */
 void fx_stop(struct fx *f);
 void fx_free_server(struct fx *f);
@@ -67,6 +70,8 @@ void fx_channel_free(struct fx *f, struct rpc_channel *c);
 
 /* Say, blocking; the reply's text is compared when @expect is not NULL. Returns the code. */
 int fx_say(struct rpc_channel *c, const char *text, const char *expect, struct ros2_err *err);
-/* Waits up to 5 s until *@v >= @n. */
+/* @n headers of Say, with nothing behind them, with the certificate @who; does not wait. */
+struct bare_held *fx_hold(struct fx *f, const char *who, size_t n);
+/* Waits up to AWAIT_S until *@v >= @n. */
 void fx_wait(atomic_int *v, int n);
 #endif

@@ -4,8 +4,6 @@
 #include "proto/rpc/rpc_priv.h"
 #include "proto/rpc/conns_priv.h"
 #include "tests/await.h"
-#include "tests/rpc/resets.h"
-#include "tests/rpc/bare.h"
 #include "tests/rpc/fixture.h"
 #include <arpa/inet.h>
 #include <errno.h>
@@ -30,26 +28,6 @@ static int setup(void **state)
 	if (!rc)
 		fx_issue("ca", "beta", "spiffe://test.example/beta", 3600);
 	return rc;
-}
-
-static void start(struct fx *f, struct rpc_limits limits)
-{
-	struct rpc_server_opts o = {.name = "echo",
-	                            .listen = "127.0.0.1:0",
-	                            .cert_path = fx_path("server.crt"),
-	                            .key_path = fx_path("server.key"),
-	                            .client_ca_path = fx_path("ca.crt"),
-	                            .limits = limits};
-
-	fx_start(f, &o);
-}
-
-static struct rpc_server_stats stats(struct fx *f)
-{
-	struct rpc_server_stats st;
-
-	rpc_server_stats(f->server, &st);
-	return st;
 }
 
 static struct rpc_channel *beta_channel(struct fx *f)
@@ -112,15 +90,15 @@ static void rpc_server__half_open_connections_of_one_address_make_room(void **st
 	int fd[RAW];
 	struct fx f;
 
-	start(&f, (struct rpc_limits){.max_connections_per_source = RAW});
+	fx_start_limits(&f, (struct rpc_limits){.max_connections_per_source = RAW});
 	for (int i = 0; i < RAW; i++)
 		fd[i] = half_open(&f, 1);
-	assert_true(AWAIT(stats(&f).connections_now == RAW));
+	assert_true(AWAIT(fx_stats(&f).connections_now == RAW));
 	alpha = fx_channel(&f, NULL);
 	say(alpha);
-	assert_int_equal(stats(&f).connections_now, RAW);
-	assert_int_equal(stats(&f).ended_connections, 1);
-	assert_int_equal(stats(&f).refused_connections_per_source, 1);
+	assert_int_equal(fx_stats(&f).connections_now, RAW);
+	assert_int_equal(fx_stats(&f).ended_connections, 1);
+	assert_int_equal(fx_stats(&f).refused_connections_per_source, 1);
 	assert_true(AWAIT(count_closed(fd, RAW) == 1));
 	assert_true(is_closed(fd[0]));
 	fx_wait(&f.refused[RPC_REFUSED_CONNECTIONS_PER_SOURCE], 1);
@@ -140,16 +118,16 @@ static void rpc_server__half_open_connections_of_many_addresses_make_room(void *
 	int fd[2 * RAW];
 	struct fx f;
 
-	start(&f, (struct rpc_limits){.max_connections = RAW});
+	fx_start_limits(&f, (struct rpc_limits){.max_connections = RAW});
 	for (int i = 0; i < RAW; i++)
 		fd[i] = half_open(&f, (uint8_t)(2 + i % 4));
-	assert_true(AWAIT(stats(&f).connections_now == RAW));
+	assert_true(AWAIT(fx_stats(&f).connections_now == RAW));
 	alpha = fx_channel(&f, NULL);
 	say(alpha);
 	strcpy(before, f.last_peer.address);
 	for (int i = RAW; i < 2 * RAW; i++)
 		fd[i] = half_open(&f, (uint8_t)(2 + i % 4));
-	assert_true(AWAIT(stats(&f).ended_connections == RAW + 1));
+	assert_true(AWAIT(fx_stats(&f).ended_connections == RAW + 1));
 	say(alpha);
 	assert_string_equal(f.last_peer.address, before);
 	rpc_channel_free(alpha);
@@ -164,12 +142,12 @@ static void rpc_server__idle_connections_of_a_neighbour_make_room(void **state)
 	char before[64];
 	struct fx f;
 
-	start(&f, (struct rpc_limits){.max_connections_per_source = BETA});
+	fx_start_limits(&f, (struct rpc_limits){.max_connections_per_source = BETA});
 	for (int i = 0; i < BETA; i++) {
 		beta[i] = beta_channel(&f);
 		say(beta[i]);
 	}
-	assert_int_equal(stats(&f).connections_now, BETA);
+	assert_int_equal(fx_stats(&f).connections_now, BETA);
 	alpha = fx_channel(&f, NULL);
 	say(alpha);
 	strcpy(before, f.last_peer.address);
@@ -177,8 +155,8 @@ static void rpc_server__idle_connections_of_a_neighbour_make_room(void **state)
 		beta[i] = beta_channel(&f);
 		say(beta[i]);
 	}
-	assert_true(stats(&f).connections_now <= BETA);
-	assert_int_equal(stats(&f).ended_connections, BETA + 1);
+	assert_true(fx_stats(&f).connections_now <= BETA);
+	assert_int_equal(fx_stats(&f).ended_connections, BETA + 1);
 	say(alpha);
 	assert_string_equal(f.last_peer.address, before);
 	/* Those that were ended come again when they are used, without a word. */
@@ -199,7 +177,7 @@ static void rpc_server__a_connection_with_a_call_in_flight_stays(void **state)
 	ProtobufCMessage *msg;
 	struct fx f;
 
-	start(&f, (struct rpc_limits){.max_connections = BETA});
+	fx_start_limits(&f, (struct rpc_limits){.max_connections = BETA});
 	stay = beta_channel(&f);
 	req.number = 1;
 	req.text = (char *)"stay";
@@ -210,8 +188,8 @@ static void rpc_server__a_connection_with_a_call_in_flight_stays(void **state)
 		c[i] = beta_channel(&f);
 		say(c[i]);
 	}
-	assert_int_equal(stats(&f).ended_connections, 1);
-	assert_int_equal(stats(&f).streams_now, 1);
+	assert_int_equal(fx_stats(&f).ended_connections, 1);
+	assert_int_equal(fx_stats(&f).streams_now, 1);
 	rpc_reader_close(r);
 	rpc_channel_free(stay);
 	for (int i = 0; i < BETA; i++)
@@ -248,13 +226,13 @@ static void rpc_server__a_64_is_one_address(void **state)
 	int fd[RAW];
 	struct fx f;
 
-	start(&f, (struct rpc_limits){.max_connections_per_source = 4});
+	fx_start_limits(&f, (struct rpc_limits){.max_connections_per_source = 4});
 	in_one_64 = true;
 	for (int i = 0; i < RAW; i++)
 		fd[i] = half_open(&f, 1);
-	AWAIT(stats(&f).connections_now + stats(&f).refused_connections_per_source >= RAW);
-	assert_int_equal(stats(&f).connections_now, 4);
-	assert_int_equal(stats(&f).refused_connections_per_source, RAW - 4);
+	AWAIT(fx_stats(&f).connections_now + fx_stats(&f).refused_connections_per_source >= RAW);
+	assert_int_equal(fx_stats(&f).connections_now, 4);
+	assert_int_equal(fx_stats(&f).refused_connections_per_source, RAW - 4);
 	in_one_64 = false;
 	close_all(fd, RAW);
 	fx_stop(&f);
@@ -271,25 +249,6 @@ int __wrap_fstatat(int dir, const char *path, struct stat *st, int flags)
 	return __real_fstatat(dir, path, st, flags);
 }
 
-/* A connection with @n calls in flight, by their headers. */
-static struct bare_held *hold_some(struct fx *f, const char *who, size_t n)
-{
-	struct bare r = {.path = "/ros2.test.Echo/Say", .target = f->target};
-	char file[32];
-
-	r.ca = fx_path("ca.crt");
-	snprintf(file, sizeof(file), "%s.crt", who);
-	r.cert = fx_path(file);
-	snprintf(file, sizeof(file), "%s.key", who);
-	r.key = fx_path(file);
-	return bare_hold(&r, n);
-}
-
-static struct bare_held *hold(struct fx *f, const char *who)
-{
-	return hold_some(f, who, 1);
-}
-
 /* All are in use, so that each that comes is refused. */
 static void rpc_server__who_is_refused_does_not_cost_a_look_at_each_that_is_open(void **state)
 {
@@ -299,11 +258,11 @@ static void rpc_server__who_is_refused_does_not_cost_a_look_at_each_that_is_open
 	int fd[FLOOD], code;
 	struct fx f;
 
-	start(&f, (struct rpc_limits){.max_connections_per_source = BUSY,
-	                              .request_deadline_ms = AWAIT_MS});
+	fx_start_limits(&f, (struct rpc_limits){.max_connections_per_source = BUSY,
+	                                        .request_deadline_ms = AWAIT_MS});
 	for (int i = 0; i < BUSY; i++)
-		h[i] = hold(&f, i < BUSY / 2 ? "client" : "beta");
-	assert_true(AWAIT(stats(&f).calls_now == BUSY));
+		h[i] = fx_hold(&f, i < BUSY / 2 ? "client" : "beta", 1);
+	assert_true(AWAIT(fx_stats(&f).calls_now == BUSY));
 	begin = clock_monotonic_ns();
 	looks = 0;
 	for (int i = 0; i < FLOOD; i++)
@@ -314,8 +273,8 @@ static void rpc_server__who_is_refused_does_not_cost_a_look_at_each_that_is_open
 	/* One for each, and all of them ten times a second. */
 	if (looks > FLOOD + BUSY * (int)(took_ms / 100 + 2))
 		fail_msg("%d looks for %d refused in %d ms", (int)looks, FLOOD, (int)took_ms);
-	assert_int_equal(stats(&f).calls_now, BUSY);
-	assert_int_equal(stats(&f).ended_connections, 0);
+	assert_int_equal(fx_stats(&f).calls_now, BUSY);
+	assert_int_equal(fx_stats(&f).ended_connections, 0);
 	close_all(fd, FLOOD);
 	for (int i = 0; i < BUSY; i++)
 		bare_held_free(h[i], 0, &code, words);
@@ -332,12 +291,12 @@ static void rpc_server__a_group_keeps_three_quarters_by_calls_in_flight(void **s
 	int code = 0;
 	struct fx f;
 
-	start(&f, (struct rpc_limits){.max_connections_per_source = BUSY,
-	                              .request_deadline_ms = AWAIT_MS});
+	fx_start_limits(&f, (struct rpc_limits){.max_connections_per_source = BUSY,
+	                                        .request_deadline_ms = AWAIT_MS});
 	for (int i = 0; i < BUSY; i++)
-		h[i] = hold(&f, "beta");
-	assert_true(AWAIT(stats(&f).calls_now + stats(&f).refused_limit == BUSY));
-	assert_int_equal(stats(&f).calls_now, BUSY - BUSY / 4);
+		h[i] = fx_hold(&f, "beta", 1);
+	assert_true(AWAIT(fx_stats(&f).calls_now + fx_stats(&f).refused_limit == BUSY));
+	assert_int_equal(fx_stats(&f).calls_now, BUSY - BUSY / 4);
 	alpha = fx_channel(&f, NULL);
 	say(alpha);
 	rpc_channel_free(alpha);
@@ -376,18 +335,18 @@ static void rpc_server__never_ends_whoever_has_the_descriptor_by_then(void **sta
 
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
 	stranger = pair[0];
-	start(&f, (struct rpc_limits){.max_connections = 2});
+	fx_start_limits(&f, (struct rpc_limits){.max_connections = 2});
 	fd[0] = half_open(&f, 1);
 	fd[1] = half_open(&f, 1);
-	assert_true(AWAIT(stats(&f).connections_now == 2));
+	assert_true(AWAIT(fx_stats(&f).connections_now == 2));
 	swap = true;
 	fd[2] = half_open(&f, 1);
-	assert_true(AWAIT(stats(&f).refused_connections == 1));
+	assert_true(AWAIT(fx_stats(&f).refused_connections == 1));
 	assert_true(swapped >= 0);
 	/* So nobody went, and the one that came has no place. */
 	assert_true(AWAIT(is_closed(fd[2])));
 	assert_int_equal(count_closed(fd, 2), 0);
-	assert_int_equal(stats(&f).ended_connections, 0);
+	assert_int_equal(fx_stats(&f).ended_connections, 0);
 	assert_int_equal(send(pair[1], "x", 1, MSG_NOSIGNAL), 1);
 	assert_false(is_closed(pair[0]));
 	close_all(fd, 3);
@@ -395,230 +354,9 @@ static void rpc_server__never_ends_whoever_has_the_descriptor_by_then(void **sta
 	fx_stop(&f);
 }
 
-/* ---- calls that come to nothing ---- */
-
-/* At one moment: a slow machine would have them come later, and so have more of them. */
-static atomic_bool no_futile;
-static _Atomic uint64_t moment_ns; /* 0: the clock goes */
-
-bool __real_conns_futile(struct rpc_conn *k, uint64_t now_ns);
-bool __wrap_conns_futile(struct rpc_conn *k, uint64_t now_ns);
-bool __wrap_conns_futile(struct rpc_conn *k, uint64_t now_ns)
-{
-	return !no_futile && __real_conns_futile(k, moment_ns ? moment_ns : now_ns);
-}
-
-static uint64_t answered(struct fx *f)
-{
-	return stats(f).calls_total + stats(f).refused_limit;
-}
-
-/* @n calls of beta's over one connection, of which nothing comes. */
-static void waste(struct fx *f, size_t n)
-{
-	uint64_t before = answered(f), ended = stats(f).refused_futile;
-	struct bare_held *h = hold_some(f, "beta", n);
-	char words[512];
-	int code;
-
-	assert_true(AWAIT(answered(f) - before >= n || stats(f).refused_futile > ended));
-	bare_held_free(h, 0, &code, words);
-	assert_true(AWAIT(stats(f).calls_now == 0));
-}
-
-static void rpc_server__ends_the_connection_whose_calls_come_to_nothing(void **state)
-{
-	struct rpc_channel *alpha;
-	struct fx f;
-
-	start(&f, (struct rpc_limits){.request_deadline_ms = AWAIT_MS});
-	moment_ns = clock_monotonic_ns();
-	alpha = fx_channel(&f, NULL);
-	say(alpha);
-	/* All that a caller may have in flight, when it gives up. */
-	waste(&f, 256);
-	assert_int_equal(stats(&f).refused_futile, 0);
-	waste(&f, 600);
-	fx_wait(&f.refused[RPC_REFUSED_FUTILE], 1);
-	/* It comes again, and is no better; a neighbour at its address has heard of nothing. */
-	waste(&f, 600);
-	assert_true(stats(&f).refused_futile >= 2);
-	moment_ns = 0;
-	say(alpha);
-	assert_int_equal(stats(&f).connections_now, 1);
-	rpc_channel_free(alpha);
-	fx_stop(&f);
-}
-
-static void rpc_server__calls_of_what_is_not_there_come_to_nothing_too(void **state)
-{
-	struct bare r = {.path = "/no/such",
-	                 .ca = fx_path("ca.crt"),
-	                 .cert = fx_path("beta.crt"),
-	                 .key = fx_path("beta.key")};
-	struct bare_held *h;
-	char words[512];
-	struct fx f;
-	int code;
-
-	start(&f, (struct rpc_limits){0});
-	moment_ns = clock_monotonic_ns();
-	r.target = f.target;
-	h = bare_hold(&r, 600);
-	assert_true(AWAIT(stats(&f).refused_futile > 0));
-	moment_ns = 0;
-	bare_held_free(h, 0, &code, words);
-	fx_stop(&f);
-}
-
-/* ---- the same without them ---- */
-
-static atomic_bool no_watch;
-
-void __real_rpc_conns_end_busiest(void);
-void __wrap_rpc_conns_end_busiest(void);
-void __wrap_rpc_conns_end_busiest(void)
-{
-	if (!no_watch)
-		__real_rpc_conns_end_busiest();
-}
-
-static void control__without_the_bound_its_calls_may_come_to_nothing(void **state)
-{
-	struct fx f;
-
-	start(&f, (struct rpc_limits){.request_deadline_ms = AWAIT_MS});
-	no_futile = true;
-	waste(&f, 600);
-	waste(&f, 600);
-	no_futile = false;
-	assert_int_equal(stats(&f).refused_futile, 0);
-	fx_stop(&f);
-}
-
-/* Calls that are reset in the same breath, as fast as they can be sent, until it is ended. */
-struct hasty {
-	struct fx *f;
-	pthread_t thread;
-	atomic_bool stop, ended;
-	atomic_ulong sent;
-};
-
-static void *hasten(void *arg)
-{
-	struct hasty *h = arg;
-	struct resets *r = resets_open(h->f->target, fx_path("beta.crt"), fx_path("beta.key"),
-	                               "/ros2.test.Echo/Say");
-
-	while (r && !h->stop && !resets_send(r, 100))
-		h->sent += 100;
-	h->ended = !h->stop;
-	resets_close(r);
-	return NULL;
-}
-
-static void begin_hasty(struct hasty *h, struct fx *f)
-{
-	*h = (struct hasty){.f = f};
-	assert_int_equal(pthread_create(&h->thread, NULL, hasten, h), 0);
-}
-
-static void skip_without_watch(void)
-{
-	if (!getenv("ROS2_EMULATED"))
-		return;
-	print_message(
-		"# SKIP: qemu-user does not know TCP_INFO, by which the watch finds whom to end\n");
-	skip();
-}
-
-static void rpc_server__who_resets_without_end_is_ended_and_others_are_heard(void **state)
-{
-	struct rpc_channel *alpha;
-	struct hasty h;
-	struct fx f;
-
-	skip_without_watch();
-	start(&f, (struct rpc_limits){0});
-	alpha = fx_channel(&f, NULL);
-	say(alpha);
-	for (int i = 0; i < 2; i++) {
-		begin_hasty(&h, &f);
-		assert_true(AWAIT(h.ended));
-		say(alpha);
-		pthread_join(h.thread, NULL);
-		say(alpha);
-	}
-	assert_true(stats(&f).refused_futile > 0);
-	rpc_channel_free(alpha);
-	fx_stop(&f);
-}
-
-static atomic_bool stuck; /* a polling thread */
-
-uint64_t __real_rpc_poller_longest_turn_ns(void);
-uint64_t __wrap_rpc_poller_longest_turn_ns(void);
-uint64_t __wrap_rpc_poller_longest_turn_ns(void)
-{
-	return stuck ? NS_PER_S : __real_rpc_poller_longest_turn_ns();
-}
-
-/* By the watch alone, for the polling thread does not come to count calls. */
-static void rpc_server__who_keeps_the_polling_thread_is_ended(void **state)
-{
-	struct rpc_channel *alpha;
-	struct hasty h;
-	struct fx f;
-
-	skip_without_watch();
-	start(&f, (struct rpc_limits){0});
-	alpha = fx_channel(&f, NULL);
-	say(alpha);
-	no_futile = stuck = true;
-	begin_hasty(&h, &f);
-	assert_true(AWAIT(h.ended));
-	no_futile = stuck = false;
-	pthread_join(h.thread, NULL);
-	assert_true(h.sent > 0);
-	assert_int_equal(stats(&f).refused_futile, 1);
-	/* Who was silent is still there; from that address one comes each second now. */
-	assert_true(AWAIT(stats(&f).connections_now == 1));
-	say(alpha);
-	begin_hasty(&h, &f);
-	assert_true(AWAIT(h.ended));
-	pthread_join(h.thread, NULL);
-	assert_int_equal(h.sent, 0);
-	assert_true(stats(&f).refused_futile > 1);
-	rpc_channel_free(alpha);
-	fx_stop(&f);
-}
-
-static void control__without_both_it_goes_on(void **state)
-{
-	struct hasty h;
-	struct fx f;
-
-	start(&f, (struct rpc_limits){0});
-	no_futile = no_watch = true;
-	begin_hasty(&h, &f);
-	assert_true(AWAIT(h.sent > 20000));
-	assert_false(h.ended);
-	h.stop = true;
-	pthread_join(h.thread, NULL);
-	no_futile = no_watch = false;
-	assert_int_equal(stats(&f).refused_futile, 0);
-	fx_stop(&f);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(rpc_server__calls_of_what_is_not_there_come_to_nothing_too),
-		cmocka_unit_test(control__without_the_bound_its_calls_may_come_to_nothing),
-		cmocka_unit_test(rpc_server__who_resets_without_end_is_ended_and_others_are_heard),
-		cmocka_unit_test(rpc_server__who_keeps_the_polling_thread_is_ended),
-		cmocka_unit_test(control__without_both_it_goes_on),
-		cmocka_unit_test(rpc_server__ends_the_connection_whose_calls_come_to_nothing),
 		cmocka_unit_test(rpc_server__half_open_connections_of_one_address_make_room),
 		cmocka_unit_test(rpc_server__half_open_connections_of_many_addresses_make_room),
 		cmocka_unit_test(rpc_server__idle_connections_of_a_neighbour_make_room),

@@ -3,7 +3,6 @@
  * headers alone, and kept until the call has ended. */
 #include "tests/await.h"
 #include "tests/rpc/fixture.h"
-#include "tests/rpc/bare.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -51,17 +50,9 @@ static void start(struct fx *f, rpc_group_fn fn, size_t per_group)
 	fx_start(f, &o);
 }
 
-static struct rpc_server_stats stats(struct fx *f)
-{
-	struct rpc_server_stats st;
-
-	rpc_server_stats(f->server, &st);
-	return st;
-}
-
 static uint64_t answered(struct fx *f)
 {
-	struct rpc_server_stats st = stats(f);
+	struct rpc_server_stats st = fx_stats(f);
 
 	return st.calls_total + st.refused_limit;
 }
@@ -70,16 +61,8 @@ static uint64_t answered(struct fx *f)
 static struct bare_held *hold(struct fx *f, int i, size_t n)
 {
 	uint64_t before = answered(f);
-	char cert[32], key[32];
-	struct bare r = {
-		.target = f->target, .path = "/ros2.test.Echo/Say", .ca = fx_path("ca.crt")};
-	struct bare_held *h;
+	struct bare_held *h = fx_hold(f, certs[i], n);
 
-	snprintf(cert, sizeof(cert), "%s.crt", certs[i]);
-	snprintf(key, sizeof(key), "%s.key", certs[i]);
-	r.cert = fx_path(cert);
-	r.key = fx_path(key);
-	h = bare_hold(&r, n);
 	assert_true(AWAIT(answered(f) - before >= n));
 	return h;
 }
@@ -92,7 +75,7 @@ static void let_go(struct fx *f, struct bare_held *h, size_t refused, uint64_t c
 	assert_int_equal(bare_held_free(h, refused, &code, words), refused);
 	if (refused)
 		assert_non_null(strstr(words, "BUSY: "));
-	assert_true(AWAIT(stats(f).calls_now == calls_left));
+	assert_true(AWAIT(fx_stats(f).calls_now == calls_left));
 }
 
 /* With all of its certificates, and nothing behind the headers. What another got meanwhile. */
@@ -106,7 +89,7 @@ static int flood(struct fx *f, uint64_t *ret_now)
 
 	for (int i = 0; i < CERTS; i++)
 		h[i] = hold(f, i, EACH);
-	*ret_now = stats(f).calls_now;
+	*ret_now = fx_stats(f).calls_now;
 	rc = fx_say(neighbour, "x", "x", &err);
 	for (int i = 0; i < CERTS; i++)
 		bare_held_free(h[i], 0, &code, words);
@@ -145,7 +128,7 @@ static void rpc_server__keeps_the_last_places_for_who_has_none(void **state)
 
 	start(&f, group_of, CALLS);
 	h = hold(&f, 0, CALLS);
-	assert_int_equal(stats(&f).calls_now, CALLS - EACH);
+	assert_int_equal(fx_stats(&f).calls_now, CALLS - EACH);
 	c = fx_channel(&f, NULL);
 	assert_int_equal(fx_say(c, "x", "x", &err), 0);
 	rpc_channel_free(c);
@@ -163,14 +146,14 @@ static void rpc_server__a_caller_may_come_to_another_group_while_its_calls_are_o
 	before = hold(&f, 0, EACH);
 	moved = true;
 	after = hold(&f, 0, EACH + 1);
-	assert_int_equal(stats(&f).calls_now, 2 * EACH);
+	assert_int_equal(fx_stats(&f).calls_now, 2 * EACH);
 	let_go(&f, before, 0, EACH);
 	again = hold(&f, 0, 1);
-	assert_int_equal(stats(&f).calls_now, EACH);
+	assert_int_equal(fx_stats(&f).calls_now, EACH);
 	let_go(&f, again, 1, EACH);
 	moved = false;
 	again = hold(&f, 0, EACH);
-	assert_int_equal(stats(&f).calls_now, 2 * EACH);
+	assert_int_equal(fx_stats(&f).calls_now, 2 * EACH);
 	let_go(&f, after, 1, EACH);
 	let_go(&f, again, 0, 0);
 	fx_stop(&f);

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * HTTP/2 (RFC 9113) without a library, over mTLS, for what none of them sends: frames that cost the
+ * caller next to nothing, as many as the connection takes. A caller with a library would be held to
+ * the streams that the server allows at once, and would wait for its answers.
+ */
+#ifndef ROS2_TESTS_RPC_HTTP2_H
+#define ROS2_TESTS_RPC_HTTP2_H
+
+#include <stdint.h>
+
+struct http2;
+/* Connects @target (host:port) from 127.0.0.@host, with these PEM files; its calls are of @path.
+ * NULL: it is refused. The caller's process ignores SIGPIPE. */
+struct http2 *http2_open(const char *target, uint8_t host, const char *cert, const char *key,
+                         const char *path);
+void http2_close(struct http2 *h);
+
+enum http2_flood {
+	HTTP2_RESETS,        /* calls, each reset at once: rapid reset, CVE-2023-44487 */
+	HTTP2_CALLS,         /* calls of which nothing more comes, beyond what may be open */
+	HTTP2_PINGS,         /* each of which wants an answer: CVE-2019-9512 */
+	HTTP2_SETTINGS,      /* as well: CVE-2019-9515 */
+	HTTP2_EMPTY,         /* DATA without a byte of one call: CVE-2019-9518 */
+	HTTP2_CONTINUATIONS, /* of headers that never end: CVE-2024-27316 */
+	HTTP2_WINDOWS,       /* WINDOW_UPDATE by a byte */
+	HTTP2_PRIORITIES,
+	HTTP2_UNKNOWN, /* of a type that nobody knows: RFC 9113, 4.1 */
+	HTTP2_FLOODS
+};
+/* By its name, as hostile-flood has it; HTTP2_FLOODS: there is none of that name. */
+enum http2_flood http2_find(const char *name);
+/* @n frames (or calls) of this @kind, one kind for each connection. What the server says is read
+ * and dropped. 0, or -EPIPE when it has ended the connection, or took nothing for ten seconds. */
+int http2_send(struct http2 *h, enum http2_flood kind, unsigned n);
+
+#endif

@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Callers whose calls come to nothing (decision 0053): their connections are ended, and others are
+ * heard. */
+#include "proto/rpc/rpc_priv.h"
+#include "proto/rpc/conns_priv.h"
+#include "tests/await.h"
+#include "tests/rpc/fixture.h"
+#include "tests/rpc/http2.h"
+#include <signal.h>
+#include <stdlib.h>
+
+static int setup(void **state)
+{
+	int rc = fx_group_setup(state);
+
+	signal(SIGPIPE, SIG_IGN);
+	if (!rc)
+		fx_issue("ca", "beta", "spiffe://test.example/beta", 3600);
+	return rc;
+}
+
+static void say(struct rpc_channel *c)
+{
+	struct ros2_err err = ROS2_ERR_INIT;
+
+	if (fx_say(c, "x", "x", &err))
+		fail_msg("%s", err.msg);
+}
+
+/* ---- calls that come to nothing ---- */
+
+/* At one moment: a slow machine would have them come later, and so have more of them. */
+static atomic_bool no_futile;
+static _Atomic uint64_t moment_ns; /* 0: the clock goes */
+
+bool __real_conns_futile(struct rpc_conn *k, uint64_t now_ns);
+bool __wrap_conns_futile(struct rpc_conn *k, uint64_t now_ns);
+bool __wrap_conns_futile(struct rpc_conn *k, uint64_t now_ns)
+{
+	return !no_futile && __real_conns_futile(k, moment_ns ? moment_ns : now_ns);
+}
+
+static uint64_t answered(struct fx *f)
+{
+	return fx_stats(f).calls_total + fx_stats(f).refused_limit;
+}
+
+/* @n calls of beta's over one connection, of which nothing comes. */
+static void waste(struct fx *f, size_t n)
+{
+	uint64_t before = answered(f), ended = fx_stats(f).refused_futile;
+	struct bare_held *h = fx_hold(f, "beta", n);
+	char words[512];
+	int code;
+
+	assert_true(AWAIT(answered(f) - before >= n || fx_stats(f).refused_futile > ended));
+	bare_held_free(h, 0, &code, words);
+	assert_true(AWAIT(fx_stats(f).calls_now == 0));
+}
+
+static void rpc_server__ends_the_connection_whose_calls_come_to_nothing(void **state)
+{
+	struct rpc_channel *alpha;
+	struct fx f;
+
+	fx_start_limits(&f, (struct rpc_limits){.request_deadline_ms = AWAIT_MS});
+	moment_ns = clock_monotonic_ns();
+	alpha = fx_channel(&f, NULL);
+	say(alpha);
+	/* All that a caller may have in flight, when it gives up. */
+	waste(&f, 256);
+	assert_int_equal(fx_stats(&f).refused_futile, 0);
+	waste(&f, 600);
+	fx_wait(&f.refused[RPC_REFUSED_FUTILE], 1);
+	/* It comes again, and is no better; a neighbour at its address has heard of nothing. */
+	waste(&f, 600);
+	assert_true(fx_stats(&f).refused_futile >= 2);
+	moment_ns = 0;
+	say(alpha);
+	assert_int_equal(fx_stats(&f).connections_now, 1);
+	rpc_channel_free(alpha);
+	fx_stop(&f);
+}
+
+static void rpc_server__calls_of_what_is_not_there_come_to_nothing_too(void **state)
+{
+	struct bare r = {.path = "/no/such",
+	                 .ca = fx_path("ca.crt"),
+	                 .cert = fx_path("beta.crt"),
+	                 .key = fx_path("beta.key")};
+	struct bare_held *h;
+	char words[512];
+	struct fx f;
+	int code;
+
+	fx_start_limits(&f, (struct rpc_limits){0});
+	moment_ns = clock_monotonic_ns();
+	r.target = f.target;
+	h = bare_hold(&r, 600);
+	assert_true(AWAIT(fx_stats(&f).refused_futile > 0));
+	moment_ns = 0;
+	bare_held_free(h, 0, &code, words);
+	fx_stop(&f);
+}
+
+/* ---- the same without them ---- */
+
+static atomic_bool no_watch;
+
+void __real_rpc_conns_end_busiest(void);
+void __wrap_rpc_conns_end_busiest(void);
+void __wrap_rpc_conns_end_busiest(void)
+{
+	if (!no_watch)
+		__real_rpc_conns_end_busiest();
+}
+
+static void control__without_the_bound_its_calls_may_come_to_nothing(void **state)
+{
+	struct fx f;
+
+	fx_start_limits(&f, (struct rpc_limits){.request_deadline_ms = AWAIT_MS});
+	no_futile = true;
+	waste(&f, 600);
+	waste(&f, 600);
+	no_futile = false;
+	assert_int_equal(fx_stats(&f).refused_futile, 0);
+	fx_stop(&f);
+}
+
+/* Calls that are reset in the same breath, as fast as they can be sent, until it is ended. */
+struct hasty {
+	struct fx *f;
+	pthread_t thread;
+	atomic_bool stop, ended;
+	atomic_ulong sent;
+};
+
+static void *hasten(void *arg)
+{
+	struct hasty *h = arg;
+	struct http2 *c = http2_open(h->f->target, 2, fx_path("beta.crt"), fx_path("beta.key"),
+	                             "/ros2.test.Echo/Say");
+
+	while (c && !h->stop && !http2_send(c, HTTP2_RESETS, 100))
+		h->sent += 100;
+	h->ended = !h->stop;
+	http2_close(c);
+	return NULL;
+}
+
+static void begin_hasty(struct hasty *h, struct fx *f)
+{
+	*h = (struct hasty){.f = f};
+	assert_int_equal(pthread_create(&h->thread, NULL, hasten, h), 0);
+}
+
+static void skip_without_watch(void)
+{
+	if (!getenv("ROS2_EMULATED"))
+		return;
+	print_message(
+		"# SKIP: qemu-user does not know TCP_INFO, by which the watch finds whom to end\n");
+	skip();
+}
+
+static void rpc_server__who_resets_without_end_is_ended_and_others_are_heard(void **state)
+{
+	struct rpc_channel *alpha;
+	struct hasty h;
+	struct fx f;
+
+	skip_without_watch();
+	fx_start_limits(&f, (struct rpc_limits){0});
+	alpha = fx_channel(&f, NULL);
+	say(alpha);
+	for (int i = 0; i < 2; i++) {
+		begin_hasty(&h, &f);
+		assert_true(AWAIT(h.ended));
+		say(alpha);
+		pthread_join(h.thread, NULL);
+		say(alpha);
+	}
+	assert_true(fx_stats(&f).refused_futile > 0);
+	rpc_channel_free(alpha);
+	fx_stop(&f);
+}
+
+static atomic_bool stuck; /* a polling thread */
+
+uint64_t __real_rpc_poller_longest_turn_ns(void);
+uint64_t __wrap_rpc_poller_longest_turn_ns(void);
+uint64_t __wrap_rpc_poller_longest_turn_ns(void)
+{
+	return stuck ? NS_PER_S : __real_rpc_poller_longest_turn_ns();
+}
+
+/* By the watch alone, for the polling thread does not come to count calls. */
+static void rpc_server__who_keeps_the_polling_thread_is_ended(void **state)
+{
+	struct rpc_channel *alpha;
+	struct hasty h;
+	struct fx f;
+
+	skip_without_watch();
+	fx_start_limits(&f, (struct rpc_limits){0});
+	alpha = fx_channel(&f, NULL);
+	say(alpha);
+	no_futile = stuck = true;
+	begin_hasty(&h, &f);
+	assert_true(AWAIT(h.ended));
+	no_futile = stuck = false;
+	pthread_join(h.thread, NULL);
+	assert_true(h.sent > 0);
+	assert_int_equal(fx_stats(&f).refused_futile, 1);
+	/* Who was silent is still there; from that address one comes each second now. */
+	assert_true(AWAIT(fx_stats(&f).connections_now == 1));
+	say(alpha);
+	begin_hasty(&h, &f);
+	assert_true(AWAIT(h.ended));
+	pthread_join(h.thread, NULL);
+	assert_int_equal(h.sent, 0);
+	assert_true(fx_stats(&f).refused_futile > 1);
+	rpc_channel_free(alpha);
+	fx_stop(&f);
+}
+
+static void control__without_both_it_goes_on(void **state)
+{
+	struct hasty h;
+	struct fx f;
+
+	fx_start_limits(&f, (struct rpc_limits){0});
+	no_futile = no_watch = true;
+	begin_hasty(&h, &f);
+	assert_true(AWAIT(h.sent > 20000));
+	assert_false(h.ended);
+	h.stop = true;
+	pthread_join(h.thread, NULL);
+	no_futile = no_watch = false;
+	assert_int_equal(fx_stats(&f).refused_futile, 0);
+	fx_stop(&f);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(rpc_server__ends_the_connection_whose_calls_come_to_nothing),
+		cmocka_unit_test(rpc_server__calls_of_what_is_not_there_come_to_nothing_too),
+		cmocka_unit_test(control__without_the_bound_its_calls_may_come_to_nothing),
+		cmocka_unit_test(rpc_server__who_resets_without_end_is_ended_and_others_are_heard),
+		cmocka_unit_test(rpc_server__who_keeps_the_polling_thread_is_ended),
+		cmocka_unit_test(control__without_both_it_goes_on),
+	};
+
+	return cmocka_run_group_tests(tests, setup, fx_group_teardown);
+}
