@@ -61,11 +61,24 @@ static void run_later(struct rpc_poller *p)
 	}
 }
 
-static gpr_timespec wait_until(const struct rpc_poller *p)
+/* How many have ticks, and how often the one of the last that began. */
+static atomic_uint with_ticks, their_tick_ms;
+
+/* Whether it comes back by itself: a thread without ticks does so where another has them, for gRPC
+ * lets each of them do the work of all connections of the process. */
+static uint32_t round_ms(const struct rpc_poller *p)
 {
+	return p->tick_ms ? p->tick_ms : atomic_load(&with_ticks) ? their_tick_ms : 0;
+}
+
+static gpr_timespec wait_until(struct rpc_poller *p)
+{
+	uint32_t ms = round_ms(p);
+
+	atomic_store(&p->comes_round, ms || !list_empty(&p->later));
 	if (!list_empty(&p->later))
 		return gpr_inf_past(GPR_CLOCK_MONOTONIC);
-	return p->tick_ms ? rpc_deadline_in_ms(p->tick_ms) : gpr_inf_future(GPR_CLOCK_MONOTONIC);
+	return ms ? rpc_deadline_in_ms(ms) : gpr_inf_future(GPR_CLOCK_MONOTONIC);
 }
 
 /* ---- the watch over those that come round by themselves ---- */
@@ -92,6 +105,8 @@ uint64_t rpc_poller_longest_turn_ns(void)
 	list_for_each (&watched, p, watched) {
 		uint64_t turns = atomic_load(&p->turns);
 
+		if (!atomic_load(&p->comes_round))
+			continue;
 		now = cpu_ns(p->thread);
 		if (turns != p->seen_turns) {
 			p->seen_turns = turns;
@@ -107,6 +122,10 @@ static void watch_begin(struct rpc_poller *p)
 {
 	pthread_mutex_lock(&watch_lock);
 	list_add_tail(&watched, &p->watched);
+	if (p->tick_ms) {
+		their_tick_ms = p->tick_ms;
+		with_ticks++;
+	}
 	pthread_mutex_unlock(&watch_lock);
 }
 
@@ -114,6 +133,7 @@ static void watch_end(struct rpc_poller *p)
 {
 	pthread_mutex_lock(&watch_lock);
 	list_del(&p->watched);
+	with_ticks -= p->tick_ms > 0;
 	pthread_mutex_unlock(&watch_lock);
 }
 
@@ -168,8 +188,7 @@ int rpc_poller_start(struct rpc_poller *p, const char *name, uint32_t tick_ms,
 		return -rc;
 	pthread_setname_np(p->thread, p->name);
 	p->running = true;
-	if (tick_ms) /* one without comes back only when there is something for itself */
-		watch_begin(p);
+	watch_begin(p);
 	return 0;
 }
 
@@ -179,8 +198,7 @@ void rpc_poller_stop(struct rpc_poller *p)
 		return;
 	grpc_completion_queue_shutdown(p->cq);
 	if (p->running) {
-		if (p->tick_ms)
-			watch_end(p);
+		watch_end(p);
 		pthread_join(p->thread, NULL);
 	} else {
 		/* Never started: nothing was ever queued beyond the shutdown itself. */

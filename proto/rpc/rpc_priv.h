@@ -57,7 +57,8 @@ struct rpc_poller {
 	grpc_completion_queue *cq;
 	struct list later; /* polling thread: struct rpc_later */
 	pthread_t thread;
-	_Atomic uint64_t turns; /* of the polling thread */
+	_Atomic uint64_t turns;  /* of the polling thread */
+	atomic_bool comes_round; /* out of the wait that it is in, whoever has something for it */
 	/* of the watch over all pollers, under its lock */
 	struct list watched;
 	uint64_t seen_turns, seen_cpu_ns;
@@ -69,9 +70,10 @@ struct rpc_poller {
 };
 int rpc_poller_start(struct rpc_poller *p, const char *name, uint32_t tick_ms,
                      void (*tick)(void *arg), void *arg);
-/* How much of the processor a listener's polling thread has used since it last came back from gRPC:
- * the longest of this process. One that is kept there handles nothing else; which connection keeps
- * it gRPC does not say, nor does it have to be one of that listener's. Any thread. */
+/* How much of the processor a polling thread has used since it last came back from gRPC: the
+ * longest of this process, of those that come back by themselves: all where one has ticks. One that
+ * is kept there handles nothing else; which connection keeps it gRPC does not say, nor does it have
+ * to be one of its own listener's or channel's. Any thread. */
 uint64_t rpc_poller_longest_turn_ns(void);
 /* Polling thread; what is queued already stays where it is. */
 void rpc_poller_later(struct rpc_poller *p, struct rpc_later *later);

@@ -6,6 +6,7 @@
 #include "tests/await.h"
 #include "tests/rpc/fixture.h"
 #include "tests/rpc/http2.h"
+#include <grpc/grpc_security.h>
 #include <signal.h>
 #include <stdlib.h>
 
@@ -225,6 +226,82 @@ static void rpc_server__who_keeps_the_polling_thread_is_ended(void **state)
 	fx_stop(&f);
 }
 
+/* Works until it is told to end, when a channel that is never used has not changed for 300 ms. */
+struct worker {
+	struct rpc_tag tag;
+	struct rpc_poller poller;
+	grpc_channel *channel;
+	atomic_bool at_work, stop;
+};
+
+static void work(struct rpc_tag *tag, bool ok)
+{
+	struct worker *w = container_of(tag, struct worker, tag);
+
+	w->at_work = true;
+	while (!w->stop)
+		;
+	w->at_work = false;
+}
+
+static void rest(struct worker *w)
+{
+	w->stop = true;
+	assert_true(AWAIT(!w->at_work));
+}
+
+static void wake(struct worker *w)
+{
+	w->stop = false;
+	grpc_channel_watch_connectivity_state(w->channel, GRPC_CHANNEL_IDLE,
+	                                      rpc_deadline_in_ms(300), w->poller.cq, &w->tag);
+}
+
+static uint64_t cpu_of_process_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &ts);
+	return (uint64_t)ts.tv_sec * NS_PER_S + (uint64_t)ts.tv_nsec;
+}
+
+/* gRPC lets a channel's polling thread work for the connections of a listener, too. */
+static void rpc_poller__that_of_a_channel_is_watched_where_there_is_a_listener(void **state)
+{
+	struct worker w = {.tag.fn = work};
+	grpc_channel_credentials *creds;
+	uint64_t from_ns;
+	struct fx f;
+
+	rpc_grpc_init();
+	w.poller.cq = grpc_completion_queue_create_for_next(NULL);
+	creds = grpc_insecure_credentials_create();
+	w.channel = grpc_channel_create("127.0.0.1:1", creds, NULL);
+	grpc_channel_credentials_release(creds);
+	assert_int_equal(rpc_poller_start(&w.poller, "worker", 0, NULL, NULL), 0);
+	/* Alone it would only come back when it is needed: what it does meanwhile says nothing. */
+	wake(&w);
+	assert_true(AWAIT(w.at_work));
+	from_ns = cpu_of_process_ns();
+	assert_int_equal(rpc_poller_longest_turn_ns(), 0);
+	assert_true(AWAIT(cpu_of_process_ns() - from_ns > 300 * NS_PER_MS));
+	assert_int_equal(rpc_poller_longest_turn_ns(), 0);
+	rest(&w);
+
+	fx_start_limits(&f, (struct rpc_limits){0});
+	wake(&w); /* so that it has come round by then */
+	assert_true(AWAIT(w.at_work));
+	rest(&w);
+	wake(&w);
+	assert_true(AWAIT(rpc_poller_longest_turn_ns() > 300 * NS_PER_MS));
+	assert_true(w.at_work);
+	rest(&w);
+	fx_stop(&f);
+	grpc_channel_destroy(w.channel);
+	rpc_poller_stop(&w.poller);
+	rpc_grpc_shutdown();
+}
+
 static void control__without_both_it_goes_on(void **state)
 {
 	struct hasty h;
@@ -250,6 +327,8 @@ int main(void)
 		cmocka_unit_test(control__without_the_bound_its_calls_may_come_to_nothing),
 		cmocka_unit_test(rpc_server__who_resets_without_end_is_ended_and_others_are_heard),
 		cmocka_unit_test(rpc_server__who_keeps_the_polling_thread_is_ended),
+		cmocka_unit_test(
+			rpc_poller__that_of_a_channel_is_watched_where_there_is_a_listener),
 		cmocka_unit_test(control__without_both_it_goes_on),
 	};
 
