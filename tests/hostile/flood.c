@@ -33,6 +33,7 @@
 #define CROWD         1100 /* more than the 1024 connections of a listener */
 #define TINY_BATCH    16
 #define UNPACED_DEPTH 100 /* requests of a session; credits are 128 */
+#define UNREAD_TAKEN  4096
 #define UNREAD_DEPTH  100
 #define CALLS_SHARE   256 /* docs/operations.md: a tenant's, of the calls in flight */
 #define CALLS_BEYOND  44
@@ -398,6 +399,13 @@ static void violations(struct flood *f)
 	}
 }
 
+/* The kernel takes little for it, so that what it does not read waits in slots. */
+static void deafen(struct flood *f, size_t i)
+{
+	if (f->fd[i] >= 0)
+		setsockopt(f->fd[i], SOL_SOCKET, SO_RCVBUF, &(int){UNREAD_TAKEN}, sizeof(int));
+}
+
 /* As many megabytes as the credits allow are asked for, and none is read. One session after the
  * other is given up for a new one, so that at each turn there is one that asks. */
 static void unread(struct flood *f)
@@ -406,12 +414,15 @@ static void unread(struct flood *f)
 
 	for (size_t i = 1; i < SESSIONS; i++)
 		f->n_sessions += session(f, i);
+	for (size_t i = 0; i < f->n_sessions; i++)
+		deafen(f, i);
 	while (turn(f)) {
 		size_t next = f->done / UNREAD_DEPTH % f->n_sessions;
 
 		if (f->done % UNREAD_DEPTH == 0) {
 			session_end(f, next);
 			(void)session(f, next);
+			deafen(f, next);
 			asked[next] = 0;
 		}
 		for (size_t i = 0; i < f->n_sessions; i++)
