@@ -67,10 +67,10 @@ begin_renewals() {
 	jobs_started+=("$keeper:$(start_time "$keeper")")
 	await 10 grep -q '"holding"' "$dir/keep.out"
 }
-in_time_renewed() {
+in_time_renewed() { # [LEAST]: at least so many times
 	echo q >&"$keep"
 	ended "$keeper" 30 || { cat "$dir/keep.out"; return 1; }
-	tail -n 1 "$dir/keep.out" | jq -e '.renewed > 40 and .not_renewed == 0 and .untouched' >/dev/null || { tail -n 5 "$dir/keep.out"; return 1; }
+	tail -n 1 "$dir/keep.out" | jq -e --argjson least "${1:-40}" '.renewed > $least and .not_renewed == 0 and .untouched' >/dev/null || { tail -n 5 "$dir/keep.out"; return 1; }
 }
 keeps_share() { [ "$(rate "$1")" -ge $(($(rate alone) * 90 / 100)) ] || { echo "$(rate "$1") of $(rate alone)"; return 1; }; }
 in_flood() { # RSS
