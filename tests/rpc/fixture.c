@@ -5,6 +5,7 @@
 #include "common/fsx.h"
 #include "common/pki.h"
 #include "tests/await.h"
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -77,6 +78,16 @@ int fx_group_setup(void **state)
 	fx_issue("ca", "client", CLIENT_ID, 3600);
 	fx_issue("foreign-ca", "foreign", "spiffe://other.example/client", 3600);
 	return 0;
+}
+
+int fx_group_setup_beta(void **state)
+{
+	int rc = fx_group_setup(state);
+
+	signal(SIGPIPE, SIG_IGN);
+	if (!rc)
+		fx_issue("ca", "beta", "spiffe://test.example/beta", 3600);
+	return rc;
 }
 
 int fx_group_teardown(void **state)
@@ -382,6 +393,14 @@ int fx_say(struct rpc_channel *c, const char *text, const char *expect, struct r
 	if (!rc)
 		protobuf_c_message_free_unpacked(&reply->base, NULL);
 	return rc;
+}
+
+void fx_say_x(struct rpc_channel *c)
+{
+	struct ros2_err err = ROS2_ERR_INIT;
+
+	if (fx_say(c, "x", "x", &err))
+		fail_msg("%s", err.msg);
 }
 
 struct bare_held *fx_hold(struct fx *f, const char *who, size_t n)

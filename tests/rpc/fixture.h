@@ -24,6 +24,8 @@ const char *fx_path(const char *name);
 
 /* Makes ca, foreign-ca, and certificates. For cmocka group setup and teardown. */
 int fx_group_setup(void **state);
+/* And "beta", who comes beside "client", over sockets that may be closed while they are written. */
+int fx_group_setup_beta(void **state);
 int fx_group_teardown(void **state);
 /* NAME.crt and NAME.key with @uri, issued by CA ("ca" or "foreign-ca"); the key is kept if it
  * exists. */
@@ -70,6 +72,8 @@ void fx_channel_free(struct fx *f, struct rpc_channel *c);
 
 /* Say, blocking; the reply's text is compared when @expect is not NULL. Returns the code. */
 int fx_say(struct rpc_channel *c, const char *text, const char *expect, struct ros2_err *err);
+/* Say "x"; it must come back. */
+void fx_say_x(struct rpc_channel *c);
 /* @n headers of Say, with nothing behind them, with the certificate @who; does not wait. */
 struct bare_held *fx_hold(struct fx *f, const char *who, size_t n);
 /* Waits up to AWAIT_S until *@v >= @n. */

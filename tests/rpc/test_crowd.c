@@ -9,7 +9,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -20,28 +19,10 @@
 #define BUSY  16
 #define FLOOD 200
 
-static int setup(void **state)
-{
-	int rc = fx_group_setup(state);
-
-	signal(SIGPIPE, SIG_IGN);
-	if (!rc)
-		fx_issue("ca", "beta", "spiffe://test.example/beta", 3600);
-	return rc;
-}
-
 static struct rpc_channel *beta_channel(struct fx *f)
 {
 	return fx_channel_opts(f, (struct rpc_channel_opts){.cert_path = fx_path("beta.crt"),
 	                                                    .key_path = fx_path("beta.key")});
-}
-
-static void say(struct rpc_channel *c)
-{
-	struct ros2_err err = ROS2_ERR_INIT;
-
-	if (fx_say(c, "x", "x", &err))
-		fail_msg("%s", err.msg);
 }
 
 /* A connection without a word, from 127.0.0.@host. */
@@ -95,7 +76,7 @@ static void rpc_server__half_open_connections_of_one_address_make_room(void **st
 		fd[i] = half_open(&f, 1);
 	assert_true(AWAIT(fx_stats(&f).connections_now == RAW));
 	alpha = fx_channel(&f, NULL);
-	say(alpha);
+	fx_say_x(alpha);
 	assert_int_equal(fx_stats(&f).connections_now, RAW);
 	assert_int_equal(fx_stats(&f).ended_connections, 1);
 	assert_int_equal(fx_stats(&f).refused_connections_per_source, 1);
@@ -123,12 +104,12 @@ static void rpc_server__half_open_connections_of_many_addresses_make_room(void *
 		fd[i] = half_open(&f, (uint8_t)(2 + i % 4));
 	assert_true(AWAIT(fx_stats(&f).connections_now == RAW));
 	alpha = fx_channel(&f, NULL);
-	say(alpha);
+	fx_say_x(alpha);
 	strcpy(before, f.last_peer.address);
 	for (int i = RAW; i < 2 * RAW; i++)
 		fd[i] = half_open(&f, (uint8_t)(2 + i % 4));
 	assert_true(AWAIT(fx_stats(&f).ended_connections == RAW + 1));
-	say(alpha);
+	fx_say_x(alpha);
 	assert_string_equal(f.last_peer.address, before);
 	rpc_channel_free(alpha);
 	close_all(fd, 2 * RAW);
@@ -145,23 +126,23 @@ static void rpc_server__idle_connections_of_a_neighbour_make_room(void **state)
 	fx_start_limits(&f, (struct rpc_limits){.max_connections_per_source = BETA});
 	for (int i = 0; i < BETA; i++) {
 		beta[i] = beta_channel(&f);
-		say(beta[i]);
+		fx_say_x(beta[i]);
 	}
 	assert_int_equal(fx_stats(&f).connections_now, BETA);
 	alpha = fx_channel(&f, NULL);
-	say(alpha);
+	fx_say_x(alpha);
 	strcpy(before, f.last_peer.address);
 	for (int i = BETA; i < 2 * BETA; i++) {
 		beta[i] = beta_channel(&f);
-		say(beta[i]);
+		fx_say_x(beta[i]);
 	}
 	assert_true(fx_stats(&f).connections_now <= BETA);
 	assert_int_equal(fx_stats(&f).ended_connections, BETA + 1);
-	say(alpha);
+	fx_say_x(alpha);
 	assert_string_equal(f.last_peer.address, before);
 	/* Those that were ended come again when they are used, without a word. */
 	assert_true(AWAIT(rpc_channel_state(beta[0], false) != RPC_CHANNEL_READY));
-	say(beta[0]);
+	fx_say_x(beta[0]);
 	rpc_channel_free(alpha);
 	for (int i = 0; i < 2 * BETA; i++)
 		rpc_channel_free(beta[i]);
@@ -186,7 +167,7 @@ static void rpc_server__a_connection_with_a_call_in_flight_stays(void **state)
 	protobuf_c_message_free_unpacked(msg, NULL);
 	for (int i = 0; i < BETA; i++) {
 		c[i] = beta_channel(&f);
-		say(c[i]);
+		fx_say_x(c[i]);
 	}
 	assert_int_equal(fx_stats(&f).ended_connections, 1);
 	assert_int_equal(fx_stats(&f).streams_now, 1);
@@ -298,7 +279,7 @@ static void rpc_server__a_group_keeps_three_quarters_by_calls_in_flight(void **s
 	assert_true(AWAIT(fx_stats(&f).calls_now + fx_stats(&f).refused_limit == BUSY));
 	assert_int_equal(fx_stats(&f).calls_now, BUSY - BUSY / 4);
 	alpha = fx_channel(&f, NULL);
-	say(alpha);
+	fx_say_x(alpha);
 	rpc_channel_free(alpha);
 	for (int i = 0; i < BUSY; i++)
 		refused += bare_held_free(h[i], 0, &code, words);
@@ -368,5 +349,5 @@ int main(void)
 		cmocka_unit_test(rpc_server__never_ends_whoever_has_the_descriptor_by_then),
 	};
 
-	return cmocka_run_group_tests(tests, setup, fx_group_teardown);
+	return cmocka_run_group_tests(tests, fx_group_setup_beta, fx_group_teardown);
 }

@@ -7,26 +7,7 @@
 #include "tests/rpc/fixture.h"
 #include "tests/rpc/http2.h"
 #include <grpc/grpc_security.h>
-#include <signal.h>
 #include <stdlib.h>
-
-static int setup(void **state)
-{
-	int rc = fx_group_setup(state);
-
-	signal(SIGPIPE, SIG_IGN);
-	if (!rc)
-		fx_issue("ca", "beta", "spiffe://test.example/beta", 3600);
-	return rc;
-}
-
-static void say(struct rpc_channel *c)
-{
-	struct ros2_err err = ROS2_ERR_INIT;
-
-	if (fx_say(c, "x", "x", &err))
-		fail_msg("%s", err.msg);
-}
 
 /* ---- calls that come to nothing ---- */
 
@@ -34,11 +15,32 @@ static void say(struct rpc_channel *c)
 static atomic_bool no_futile;
 static _Atomic uint64_t moment_ns; /* 0: the clock goes */
 
+static uint64_t at(uint64_t now_ns)
+{
+	uint64_t m = moment_ns;
+
+	return m ? m : now_ns;
+}
+
 bool __real_conns_futile(struct rpc_conn *k, uint64_t now_ns);
 bool __wrap_conns_futile(struct rpc_conn *k, uint64_t now_ns);
 bool __wrap_conns_futile(struct rpc_conn *k, uint64_t now_ns)
 {
-	return !no_futile && __real_conns_futile(k, moment_ns ? moment_ns : now_ns);
+	return !no_futile && __real_conns_futile(k, at(now_ns));
+}
+
+bool __real_conns_may_come(struct conns_table *t, const struct host_key *from, uint64_t now_ns);
+bool __wrap_conns_may_come(struct conns_table *t, const struct host_key *from, uint64_t now_ns);
+bool __wrap_conns_may_come(struct conns_table *t, const struct host_key *from, uint64_t now_ns)
+{
+	return __real_conns_may_come(t, from, at(now_ns));
+}
+
+void __real_conns_sweep(struct conns_table *t, uint64_t now_ns);
+void __wrap_conns_sweep(struct conns_table *t, uint64_t now_ns);
+void __wrap_conns_sweep(struct conns_table *t, uint64_t now_ns)
+{
+	__real_conns_sweep(t, at(now_ns));
 }
 
 static uint64_t answered(struct fx *f)
@@ -67,7 +69,7 @@ static void rpc_server__ends_the_connection_whose_calls_come_to_nothing(void **s
 	fx_start_limits(&f, (struct rpc_limits){.request_deadline_ms = AWAIT_MS});
 	moment_ns = clock_monotonic_ns();
 	alpha = fx_channel(&f, NULL);
-	say(alpha);
+	fx_say_x(alpha);
 	/* All that a caller may have in flight, when it gives up. */
 	waste(&f, 256);
 	assert_int_equal(fx_stats(&f).refused_futile, 0);
@@ -77,8 +79,8 @@ static void rpc_server__ends_the_connection_whose_calls_come_to_nothing(void **s
 	waste(&f, 600);
 	assert_true(fx_stats(&f).refused_futile >= 2);
 	moment_ns = 0;
-	say(alpha);
-	assert_int_equal(fx_stats(&f).connections_now, 1);
+	fx_say_x(alpha);
+	assert_true(AWAIT(fx_stats(&f).connections_now == 1));
 	rpc_channel_free(alpha);
 	fx_stop(&f);
 }
@@ -165,22 +167,31 @@ static void skip_without_watch(void)
 	skip();
 }
 
+/* And alpha's channel to it, in use. */
+static struct rpc_channel *start_watched(struct fx *f)
+{
+	struct rpc_channel *alpha;
+
+	skip_without_watch();
+	fx_start_limits(f, (struct rpc_limits){0});
+	alpha = fx_channel(f, NULL);
+	fx_say_x(alpha);
+	return alpha;
+}
+
 static void rpc_server__who_resets_without_end_is_ended_and_others_are_heard(void **state)
 {
 	struct rpc_channel *alpha;
 	struct hasty h;
 	struct fx f;
 
-	skip_without_watch();
-	fx_start_limits(&f, (struct rpc_limits){0});
-	alpha = fx_channel(&f, NULL);
-	say(alpha);
+	alpha = start_watched(&f);
 	for (int i = 0; i < 2; i++) {
 		begin_hasty(&h, &f);
 		assert_true(AWAIT(h.ended));
-		say(alpha);
+		fx_say_x(alpha);
 		pthread_join(h.thread, NULL);
-		say(alpha);
+		fx_say_x(alpha);
 	}
 	assert_true(fx_stats(&f).refused_futile > 0);
 	rpc_channel_free(alpha);
@@ -203,10 +214,8 @@ static void rpc_server__who_keeps_the_polling_thread_is_ended(void **state)
 	struct hasty h;
 	struct fx f;
 
-	skip_without_watch();
-	fx_start_limits(&f, (struct rpc_limits){0});
-	alpha = fx_channel(&f, NULL);
-	say(alpha);
+	alpha = start_watched(&f);
+	moment_ns = clock_monotonic_ns();
 	no_futile = stuck = true;
 	begin_hasty(&h, &f);
 	assert_true(AWAIT(h.ended));
@@ -216,11 +225,12 @@ static void rpc_server__who_keeps_the_polling_thread_is_ended(void **state)
 	assert_int_equal(fx_stats(&f).refused_futile, 1);
 	/* Who was silent is still there; from that address one comes each second now. */
 	assert_true(AWAIT(fx_stats(&f).connections_now == 1));
-	say(alpha);
+	fx_say_x(alpha);
 	begin_hasty(&h, &f);
 	assert_true(AWAIT(h.ended));
 	pthread_join(h.thread, NULL);
 	assert_int_equal(h.sent, 0);
+	moment_ns = 0;
 	assert_true(fx_stats(&f).refused_futile > 1);
 	rpc_channel_free(alpha);
 	fx_stop(&f);
@@ -332,5 +342,5 @@ int main(void)
 		cmocka_unit_test(control__without_both_it_goes_on),
 	};
 
-	return cmocka_run_group_tests(tests, setup, fx_group_teardown);
+	return cmocka_run_group_tests(tests, fx_group_setup_beta, fx_group_teardown);
 }
