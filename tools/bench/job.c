@@ -14,8 +14,8 @@
 #define REAP_MAX 64
 /* Of generations with --rw zero: the block is zeros. With --rw trim: it was given up, and held the
  * generation beside the bit. What both wrote before is no more than there are blocks. */
-#define ZEROED   UINT32_MAX
-#define TRIMMED  (1u << 31)
+#define ZEROED  UINT32_MAX
+#define TRIMMED (1u << 31)
 /* After the measurement, for an agent that says nothing. One whose NVMe-oF target was lost is right
  * to hold writes for 10 s and more (docs/nvmf.md). */
 #define DRAIN_MS 45000u
