@@ -238,11 +238,15 @@ static void tell_futile(struct rpc_conns *c, const char *spiffe_id, const char *
 	                                                    .words = words});
 }
 
-static void tell_slow(struct rpc_conns *c, const char *address)
+static void tell_slow(struct rpc_conns *c, const char *address, uint32_t each_ms)
 {
-	tell_futile(c, "", address,
-	            "futile-calls: a connection from this address has kept the listener from its "
-	            "work: for ten seconds one comes each second");
+	char text[192];
+
+	snprintf(text, sizeof(text),
+	         "futile-calls: from this address, or by a group that comes from it, the listener "
+	         "was kept from its work: one connection is let in each %u s for now",
+	         each_ms / 1000);
+	tell_futile(c, "", address, text);
 }
 
 /* Ends the one that has the least claim to its place. False: there is none such. */
@@ -288,14 +292,16 @@ static bool admit(struct rpc_conns *c, int fd)
 	struct host_key from;
 	struct rpc_conn *new = conn_new(fd, &from);
 	enum rpc_refused why;
+	uint32_t each_ms;
 
 	if (!new)
 		return false;
 	/* gRPC is kept to this: so much it may find at most when the connection was ended. */
 	setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &c->receive_bytes, sizeof(c->receive_bytes));
 	forget_namesakes(c, new);
-	if (!conns_may_come(&c->table, &from, new->since_ns)) {
-		tell_slow(c, new->address);
+	each_ms = conns_held_off_ms(&c->table, &from, new->since_ns);
+	if (each_ms) {
+		tell_slow(c, new->address, each_ms);
 		free(new);
 		return false;
 	}

@@ -108,9 +108,9 @@ bool conns_futile(struct rpc_conn *k, uint64_t now_ns);
 /* @k kept the listener from its work: its group has no futile call left, and its address is slow,
  * or slower; once for all who did so together, at the same @now_ns. */
 void conns_punish(struct rpc_conn *k, uint64_t now_ns);
-/* Whether one more may come from there now; if so, the next has to wait where the address is slow.
- */
-bool conns_may_come(struct conns_table *t, const struct host_key *from, uint64_t now_ns);
+/* 0: one more may come from there now, and the next has to wait where the address is slow. Else one
+ * comes each so many milliseconds, and it is not its turn. */
+uint32_t conns_held_off_ms(struct conns_table *t, const struct host_key *from, uint64_t now_ns);
 /* Drops groups and addresses without a connection of which nothing is to be remembered. */
 void conns_sweep(struct conns_table *t, uint64_t now_ns);
 /* Whether @k, on which a call has begun, is one of more than three quarters of an address's places,

@@ -228,16 +228,16 @@ void conns_punish(struct rpc_conn *k, uint64_t now_ns)
 	slow_down(k->source, k->owner ? &k->owner->slow : NULL, now_ns);
 }
 
-bool conns_may_come(struct conns_table *t, const struct host_key *from, uint64_t now_ns)
+uint32_t conns_held_off_ms(struct conns_table *t, const struct host_key *from, uint64_t now_ns)
 {
 	struct conn_source *s = find_source(t, from);
 
 	if (!s || now_ns >= s->slow.until_ns)
-		return true;
+		return 0;
 	if (now_ns < s->next_ns)
-		return false;
+		return s->slow.each_ms;
 	s->next_ns = clock_add_ns(now_ns, s->slow.each_ms * NS_PER_MS);
-	return true;
+	return 0;
 }
 
 static void sweep_sources(struct conns_table *t, uint64_t now_ns)

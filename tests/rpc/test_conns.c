@@ -299,7 +299,7 @@ static bool may_come(const char *from, uint64_t now_ns)
 {
 	struct host_key h = host(from);
 
-	return conns_may_come(&table, &h, now_ns);
+	return !conns_held_off_ms(&table, &h, now_ns);
 }
 
 static void conns_punish__lets_one_at_a_time_come_and_more_rarely_each_time(void **state)

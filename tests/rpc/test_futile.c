@@ -31,11 +31,14 @@ bool __wrap_conns_futile(struct rpc_conn *k, uint64_t now_ns)
 	return !no_futile && __real_conns_futile(k, at(now_ns));
 }
 
-bool __real_conns_may_come(struct conns_table *t, const struct host_key *from, uint64_t now_ns);
-bool __wrap_conns_may_come(struct conns_table *t, const struct host_key *from, uint64_t now_ns);
-bool __wrap_conns_may_come(struct conns_table *t, const struct host_key *from, uint64_t now_ns)
+uint32_t __real_conns_held_off_ms(struct conns_table *t, const struct host_key *from,
+                                  uint64_t now_ns);
+uint32_t __wrap_conns_held_off_ms(struct conns_table *t, const struct host_key *from,
+                                  uint64_t now_ns);
+uint32_t __wrap_conns_held_off_ms(struct conns_table *t, const struct host_key *from,
+                                  uint64_t now_ns)
 {
-	return __real_conns_may_come(t, from, at(now_ns));
+	return __real_conns_held_off_ms(t, from, at(now_ns));
 }
 
 void __real_conns_sweep(struct conns_table *t, uint64_t now_ns);
