@@ -435,9 +435,15 @@ void rpc_conns_call_over(struct rpc_conns *c, struct rpc_conn *k)
 	pthread_mutex_unlock(&c->lock);
 }
 
+/* Until then a listener counts as kept from its work: rpc_conns_end_busiest. */
+static _Atomic uint64_t kept_until_ns;
+#define KEPT_MS 2000
+
 /* Ended, as long as it is ours: what is left of its calls finds no connection any more. */
 void rpc_conns_futile(struct rpc_conns *c, struct rpc_conn *k, const struct rpc_peer *peer)
 {
+	uint64_t now_ns = clock_monotonic_ns();
+	bool kept = now_ns < kept_until_ns;
 	static const char words[] = "futile-calls: its caller has begun more than %u calls, and %u "
 				    "each second, that were reset before their answer or refused "
 				    "at once: this connection was ended";
@@ -446,7 +452,7 @@ void rpc_conns_futile(struct rpc_conns *c, struct rpc_conn *k, const struct rpc_
 	if (!k)
 		return;
 	pthread_mutex_lock(&c->lock);
-	if (k->source && conns_futile(k, clock_monotonic_ns()) && abort_socket(k->fd, k->ino)) {
+	if (k->source && conns_futile(k, kept, now_ns) && abort_socket(k->fd, k->ino)) {
 		snprintf(text, sizeof(text), words, CONNS_FUTILE, CONNS_FUTILE_PER_S);
 		tell_futile(c, peer->spiffe_id, k->address, text);
 		conns_remove(&c->table, k);
@@ -547,6 +553,7 @@ void rpc_conns_end_busiest(void)
 	struct rpc_conns *c, *where = NULL;
 	uint64_t most = BUSY_MIN;
 
+	kept_until_ns = clock_add_ns(clock_monotonic_ns(), KEPT_MS * NS_PER_MS);
 	pthread_mutex_lock(&all_lock);
 	list_for_each (&all_conns, c, all) {
 		pthread_mutex_lock(&c->lock);

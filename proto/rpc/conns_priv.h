@@ -102,9 +102,9 @@ struct rpc_conn *conns_find_fd(const struct conns_table *t, int fd);
 void conns_called(struct conns_table *t, struct rpc_conn *k, const char *group, uint64_t now_ns);
 void conns_call_over(struct rpc_conn *k, uint64_t now_ns);
 /* A call on @k has come to nothing. True: its group has had more of them than it may
- * (CONNS_FUTILE), and this is the connection that it goes on with. Not the first time in a while,
- * its address is slow, or slower. */
-bool conns_futile(struct rpc_conn *k, uint64_t now_ns);
+ * (CONNS_FUTILE), and this is the connection that it goes on with. Where the listener is @kept from
+ * its work lately, its address is slow, or slower, though not the first time in a while. */
+bool conns_futile(struct rpc_conn *k, bool kept, uint64_t now_ns);
 /* @k kept the listener from its work: its group has no futile call left, and its address is slow,
  * or slower; once for all who did so together, at the same @now_ns. */
 void conns_punish(struct rpc_conn *k, uint64_t now_ns);

@@ -203,7 +203,7 @@ static void slow_down(struct conn_source *s, const struct conns_pace *group, uin
 }
 
 /* A bucket (GCRA): one that is full gives CONNS_FUTILE at once. */
-bool conns_futile(struct rpc_conn *k, uint64_t now_ns)
+bool conns_futile(struct rpc_conn *k, bool kept, uint64_t now_ns)
 {
 	uint64_t *at = k->owner ? &k->owner->futile_ns : &k->futile_ns;
 	uint64_t each = NS_PER_S / CONNS_FUTILE_PER_S,
@@ -213,7 +213,7 @@ bool conns_futile(struct rpc_conn *k, uint64_t now_ns)
 	if (*at <= most)
 		return false;
 	*at = most;
-	if (k->owner && go_slower(&k->owner->slow, now_ns))
+	if (kept && k->owner && go_slower(&k->owner->slow, now_ns))
 		slow_down(k->source, &k->owner->slow, now_ns);
 	return true;
 }

@@ -23,9 +23,9 @@
 #define TICK_MS      100
 /* A turn of a polling thread takes some milliseconds of the processor. One that takes so much is
  * looked at, and is ended. */
-#define WATCH_MS     50
-#define TURN_LOOK_NS (50 * NS_PER_MS)
-#define TURN_MOST_NS (100 * NS_PER_MS)
+#define WATCH_MS     100
+#define TURN_LOOK_NS (100 * NS_PER_MS)
+#define TURN_MOST_NS (200 * NS_PER_MS)
 
 struct accept_slot {
 	struct rpc_tag tag;

@@ -250,7 +250,7 @@ static void conns_table__a_call_may_outlive_its_connection(void **state)
 static bool too_many(struct rpc_conn *k, unsigned n, uint64_t now_ns)
 {
 	while (n--)
-		if (conns_futile(k, now_ns))
+		if (conns_futile(k, true, now_ns))
 			return true;
 	return false;
 }
@@ -260,18 +260,18 @@ static void conns_futile__are_a_groups_and_are_forgotten_in_time(void **state)
 	struct rpc_conn *k = conn("192.0.2.1", "alpha", S), *other;
 
 	assert_false(too_many(k, CONNS_FUTILE, S));
-	assert_true(conns_futile(k, S));
+	assert_true(conns_futile(k, true, S));
 	/* Whoever comes again begins where it was; a neighbour at the same address does not. */
 	conns_remove(&table, k);
 	conns_sweep(&table, S);
 	k = conn("192.0.2.1", "alpha", S);
-	assert_true(conns_futile(k, S));
+	assert_true(conns_futile(k, true, S));
 	other = conn("192.0.2.1", "beta", S);
 	assert_false(too_many(other, CONNS_FUTILE, S));
 	/* What is one too many does not count for later. */
 	assert_true(too_many(k, 100000, S));
 	assert_false(too_many(k, CONNS_FUTILE_PER_S, 2 * S));
-	assert_true(conns_futile(k, 2 * S));
+	assert_true(conns_futile(k, true, 2 * S));
 	assert_false(too_many(k, CONNS_FUTILE, 10 * S));
 	conns_remove(&table, k);
 	conns_remove(&table, other);
@@ -288,8 +288,8 @@ static void conns_futile__of_callers_not_known_are_the_connections(void **state)
 
 	conns_called(&table, k, NULL, S);
 	assert_false(too_many(k, CONNS_FUTILE, S));
-	assert_true(conns_futile(k, S));
-	assert_false(conns_futile(other, S));
+	assert_true(conns_futile(k, true, S));
+	assert_false(conns_futile(other, true, S));
 	conns_call_over(k, S);
 }
 
@@ -350,16 +350,18 @@ static void conns_punish__a_group_takes_it_along_to_its_addresses(void **state)
 	assert_int_equal(k->owner->slow.until_ns, 0);
 }
 
-static void conns_futile__again_soon_makes_the_address_slow(void **state)
+static void conns_futile__again_soon_makes_the_address_slow_while_the_listener_is_kept(void **state)
 {
 	struct rpc_conn *k = conn("192.0.2.1", "beta", S);
 
 	assert_false(too_many(k, CONNS_FUTILE, S));
-	assert_true(conns_futile(k, S));
+	assert_true(conns_futile(k, true, S));
 	conns_remove(&table, k);
 	assert_true(may_come("192.0.2.1", S));
 	k = conn("192.0.2.1", "beta", S + 1);
-	assert_true(conns_futile(k, S + 1));
+	assert_true(conns_futile(k, false, S + 1));
+	assert_true(may_come("192.0.2.1", S + 1));
+	assert_true(conns_futile(k, true, S + 1));
 	conns_remove(&table, k);
 	assert_false(may_come("192.0.2.1", S + 2));
 	assert_true(may_come("192.0.2.1", 3 * S + 1));
@@ -391,7 +393,7 @@ int main(void)
 		one(conns_futile__of_callers_not_known_are_the_connections),
 		one(conns_punish__lets_one_at_a_time_come_and_more_rarely_each_time),
 		one(conns_punish__a_group_takes_it_along_to_its_addresses),
-		one(conns_futile__again_soon_makes_the_address_slow),
+		one(conns_futile__again_soon_makes_the_address_slow_while_the_listener_is_kept),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

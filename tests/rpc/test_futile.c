@@ -24,11 +24,11 @@ static uint64_t at(uint64_t now_ns)
 	return m ? m : now_ns;
 }
 
-bool __real_conns_futile(struct rpc_conn *k, uint64_t now_ns);
-bool __wrap_conns_futile(struct rpc_conn *k, uint64_t now_ns);
-bool __wrap_conns_futile(struct rpc_conn *k, uint64_t now_ns)
+bool __real_conns_futile(struct rpc_conn *k, bool kept, uint64_t now_ns);
+bool __wrap_conns_futile(struct rpc_conn *k, bool kept, uint64_t now_ns);
+bool __wrap_conns_futile(struct rpc_conn *k, bool kept, uint64_t now_ns)
 {
-	return !no_futile && __real_conns_futile(k, at(now_ns));
+	return !no_futile && __real_conns_futile(k, kept, at(now_ns));
 }
 
 uint32_t __real_conns_held_off_ms(struct conns_table *t, const struct host_key *from,
