@@ -36,7 +36,7 @@ static struct conn_source *source_get(struct conns_table *t, const struct host_k
 
 static void source_put(struct conns_table *t, struct conn_source *s)
 {
-	if (s->n || s->slow.until_ns) /* else until conns_sweep */
+	if (s->n || s->slow_until_ns) /* else until conns_sweep */
 		return;
 	HASH_DEL(t->sources, s);
 	free(s);
@@ -67,7 +67,7 @@ static void disown(struct conns_table *t, struct rpc_conn *k)
 	if (!o)
 		return;
 	o->busy -= k->calls > 0;
-	if (--o->n || o->futile_ns || o->slow.until_ns) /* else until conns_sweep */
+	if (--o->n || o->futile_ns) /* else until conns_sweep */
 		return;
 	HASH_DEL(t->owners, o);
 	free(o);
@@ -178,32 +178,8 @@ void conns_call_over(struct rpc_conn *k, uint64_t now_ns)
 		free(k);
 }
 
-/* True: it was slow before. */
-static bool go_slower(struct conns_pace *p, uint64_t now_ns)
-{
-	bool was = now_ns < p->until_ns;
-
-	if (was && p->since_ns == now_ns)
-		return true;
-	p->each_ms = was ? MIN(2 * p->each_ms, CONNS_SLOW_MOST_MS) : CONNS_SLOW_EACH_MS;
-	p->since_ns = now_ns;
-	p->until_ns = clock_add_ns(now_ns, CONNS_SLOW_TIMES * p->each_ms * NS_PER_MS);
-	return was;
-}
-
-/* At least as slow as @group, which may be NULL. */
-static void slow_down(struct conn_source *s, const struct conns_pace *group, uint64_t now_ns)
-{
-	go_slower(&s->slow, now_ns);
-	if (group && group->each_ms > s->slow.each_ms) {
-		s->slow.each_ms = group->each_ms;
-		s->slow.until_ns = group->until_ns;
-	}
-	s->next_ns = clock_add_ns(now_ns, s->slow.each_ms * NS_PER_MS);
-}
-
 /* A bucket (GCRA): one that is full gives CONNS_FUTILE at once. */
-bool conns_futile(struct rpc_conn *k, bool kept, uint64_t now_ns)
+bool conns_futile(struct rpc_conn *k, uint64_t now_ns)
 {
 	uint64_t *at = k->owner ? &k->owner->futile_ns : &k->futile_ns;
 	uint64_t each = NS_PER_S / CONNS_FUTILE_PER_S,
@@ -213,8 +189,6 @@ bool conns_futile(struct rpc_conn *k, bool kept, uint64_t now_ns)
 	if (*at <= most)
 		return false;
 	*at = most;
-	if (kept && k->owner && go_slower(&k->owner->slow, now_ns))
-		slow_down(k->source, &k->owner->slow, now_ns);
 	return true;
 }
 
@@ -223,21 +197,20 @@ void conns_punish(struct rpc_conn *k, uint64_t now_ns)
 	uint64_t *at = k->owner ? &k->owner->futile_ns : &k->futile_ns;
 
 	*at = clock_add_ns(now_ns, CONNS_FUTILE * (NS_PER_S / CONNS_FUTILE_PER_S));
-	if (k->owner)
-		go_slower(&k->owner->slow, now_ns);
-	slow_down(k->source, k->owner ? &k->owner->slow : NULL, now_ns);
+	k->source->slow_until_ns = clock_add_ns(now_ns, CONNS_SLOW_MS * NS_PER_MS);
+	k->source->next_ns = clock_add_ns(now_ns, CONNS_SLOW_EACH_MS * NS_PER_MS);
 }
 
-uint32_t conns_held_off_ms(struct conns_table *t, const struct host_key *from, uint64_t now_ns)
+bool conns_may_come(struct conns_table *t, const struct host_key *from, uint64_t now_ns)
 {
 	struct conn_source *s = find_source(t, from);
 
-	if (!s || now_ns >= s->slow.until_ns)
-		return 0;
+	if (!s || now_ns >= s->slow_until_ns)
+		return true;
 	if (now_ns < s->next_ns)
-		return s->slow.each_ms;
-	s->next_ns = clock_add_ns(now_ns, s->slow.each_ms * NS_PER_MS);
-	return 0;
+		return false;
+	s->next_ns = clock_add_ns(now_ns, CONNS_SLOW_EACH_MS * NS_PER_MS);
+	return true;
 }
 
 static void sweep_sources(struct conns_table *t, uint64_t now_ns)
@@ -245,9 +218,9 @@ static void sweep_sources(struct conns_table *t, uint64_t now_ns)
 	struct conn_source *s, *tmp;
 
 	HASH_ITER (hh, t->sources, s, tmp) {
-		if (s->slow.until_ns > now_ns)
+		if (s->slow_until_ns > now_ns)
 			continue;
-		s->slow.until_ns = 0;
+		s->slow_until_ns = 0;
 		source_put(t, s);
 	}
 }
@@ -260,9 +233,7 @@ void conns_sweep(struct conns_table *t, uint64_t now_ns)
 	HASH_ITER (hh, t->owners, o, tmp) {
 		if (o->futile_ns <= now_ns)
 			o->futile_ns = 0;
-		if (o->slow.until_ns <= now_ns)
-			o->slow.until_ns = 0;
-		if (o->n || o->futile_ns || o->slow.until_ns)
+		if (o->n || o->futile_ns)
 			continue;
 		HASH_DEL(t->owners, o);
 		free(o);
