@@ -165,9 +165,11 @@ static void pki__refuses_an_expired_certificate(void **state)
 	struct ros2_err err = ROS2_ERR_INIT;
 	struct pem leaf;
 
-	o.lifetime_s = 1;
 	leaf = issue(&o);
 	assert_int_equal(pki_verify(leaf.text, leaf.len, root.text, root.len, NULL), 0);
+	free(leaf.text);
+	o.lifetime_s = 1;
+	leaf = issue(&o);
 	/* time: the certificate lives one second */
 	usleep(2100000);
 	assert_true(pki_verify(leaf.text, leaf.len, root.text, root.len, &err) < 0);
