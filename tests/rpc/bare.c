@@ -40,6 +40,12 @@ static void wait_tag(grpc_completion_queue *cq)
 	grpc_completion_queue_next(cq, gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
 }
 
+/* False: not until then. */
+static bool wait_tag_until(grpc_completion_queue *cq, gpr_timespec until)
+{
+	return grpc_completion_queue_next(cq, until, NULL).type == GRPC_OP_COMPLETE;
+}
+
 static void text_of(grpc_slice words, char text[512])
 {
 	size_t len = GRPC_SLICE_LENGTH(words) < 512 ? GRPC_SLICE_LENGTH(words) : 511;
@@ -184,14 +190,16 @@ struct bare_held *bare_hold(const struct bare *r, size_t n)
 
 size_t bare_held_free(struct bare_held *h, size_t refused, int *code, char message[512])
 {
-	size_t ended = 0;
+	gpr_timespec until = gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
+	                                  gpr_time_from_millis(BARE_HELD_MS, GPR_TIMESPAN));
+	size_t waited = 0, ended = 0;
 
 	/* The answer to a call comes behind the count of it at the server. */
-	for (size_t i = 0; i < refused; i++)
-		wait_tag(h->cq);
+	while (waited < refused && wait_tag_until(h->cq, until))
+		waited++;
 	for (size_t i = 0; i < h->n; i++)
 		grpc_call_cancel(h->calls[i].call, NULL);
-	for (size_t i = refused; i < h->n; i++)
+	for (; waited < h->n; waited++)
 		wait_tag(h->cq);
 	for (size_t i = 0; i < h->n; i++) {
 		struct held_call *c = &h->calls[i];

@@ -26,7 +26,9 @@ void bare_call(struct bare *r);
  * half-close and the time counts for nothing. Does not wait. */
 struct bare_held;
 struct bare_held *bare_hold(const struct bare *r, size_t n);
-/* Waits for the end of as many as were @refused, and cancels the others. How many had ended by
- * themselves: *code and *message are of one of them. */
+#define BARE_HELD_MS 10000
+/* Waits for the end of as many as were @refused, no longer than that: of those that were not sent
+ * yet when their connection ended gRPC makes new ones, and these may be let in. Then cancels the
+ * others. How many had ended by themselves: *code and *message are of one of them. */
 size_t bare_held_free(struct bare_held *h, size_t refused, int *code, char message[512]);
 #endif
