@@ -92,6 +92,10 @@ static int serve(struct controller *c, struct svc_listener *l, struct rpc_server
 	return r;
 }
 
+/* Policies, and the records of an agent that was away, come from far, too: 2.5 MB a second at a
+ * round trip of 50 ms. */
+#define RECEIVE_BYTES (128 * 1024)
+
 static int listen_all(struct controller *c, const struct controller_opts *o, struct ros2_err *err)
 {
 	static const add_fn admin_adds[] = {svc_add_admin, svc_add_audit, NULL};
@@ -100,7 +104,8 @@ static int listen_all(struct controller *c, const struct controller_opts *o, str
 	struct rpc_server_opts admin = {.name = "rpc-admin",
 	                                .listen = o->admin_listen,
 	                                .client_ca_path = c->cfg.admin_bundle,
-	                                .limits = {.connections_name = "--admin-connections"}};
+	                                .limits = {.connections_name = "--admin-connections",
+	                                           .receive_bytes = RECEIVE_BYTES}};
 	struct rpc_server_opts agents = {.name = "rpc-agents",
 	                                 .listen = o->agent_listen,
 	                                 .client_ca_path = c->cfg.infra_bundle,
@@ -109,6 +114,7 @@ static int listen_all(struct controller *c, const struct controller_opts *o, str
 	                                            .max_connections = 8192,
 	                                            .max_connections_per_source = 4096,
 	                                            .connections_name = "--agent-connections",
+	                                            .receive_bytes = RECEIVE_BYTES,
 	                                            .stream_queue_max = 8192}};
 	struct rpc_server_opts enrol = {.name = "rpc-enrol",
 	                                .listen = o->enrol_listen,

@@ -17,10 +17,13 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <grpc/support/sync.h>
+#include <limits.h>
+#include <linux/sockios.h>
 #include <linux/tcp.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 
@@ -50,6 +53,7 @@ struct mutator {
 struct rpc_conns {
 	struct mutator m; /* first */
 	size_t max, max_per_source;
+	int receive_bytes;
 	const char *name; /* of who sets them, or NULL */
 	struct list all;  /* of this process: all_lock */
 	pthread_mutex_t lock;
@@ -73,20 +77,42 @@ static ino_t inode_of(int fd)
 	return fstatat(fd, "", &st, AT_EMPTY_PATH) || !S_ISSOCK(st.st_mode) ? 0 : st.st_ino;
 }
 
-/* Not by its number: that may be another's before we come to use it. False: it is closed, or there
- * is no descriptor to be had. */
-static bool end_socket(int fd, ino_t ino)
+/* Not by its number: that may be another's before we come to use it. To be closed; -1: it is
+ * closed, or there is no descriptor to be had. */
+static int own_socket(int fd, ino_t ino)
 {
 	int own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-	bool is_it;
+
+	if (own < 0 || inode_of(own) == ino)
+		return own;
+	close(own);
+	return -1;
+}
+
+static bool end_socket(int fd, ino_t ino)
+{
+	int own = own_socket(fd, ino);
 
 	if (own < 0)
 		return false;
-	is_it = inode_of(own) == ino;
-	if (is_it)
+	shutdown(own, SHUT_RDWR);
+	close(own);
+	return true;
+}
+
+/* With what it sent and nobody read: after shutdown(2) that would still be read, and connections
+ * that come each second, from some addresses, would keep a thread with it. See connect(2). */
+static bool abort_socket(int fd, ino_t ino)
+{
+	static const struct sockaddr nobody = {.sa_family = AF_UNSPEC};
+	int own = own_socket(fd, ino);
+
+	if (own < 0)
+		return false;
+	if (connect(own, &nobody, sizeof(nobody)))
 		shutdown(own, SHUT_RDWR);
 	close(own);
-	return is_it;
+	return true;
 }
 
 /* As gRPC names it, so that a call finds its connection. False when it may not: of an address with
@@ -212,11 +238,17 @@ static void tell_futile(struct rpc_conns *c, const char *spiffe_id, const char *
 	                                                    .words = words});
 }
 
-static void tell_slow(struct rpc_conns *c, const char *address)
+static void tell_slow(struct rpc_conns *c, const char *address, uint32_t each_ms)
 {
-	tell_futile(c, "", address,
-	            "futile-calls: a connection from this address has kept the listener from its "
-	            "work: for ten seconds one comes each second");
+	char text[192];
+
+	snprintf(text, sizeof(text),
+	         "futile-calls: what came from this address, or from a group that is there, kept "
+	         "the "
+	         "listener from its work or came to nothing: for now one connection is let in each "
+	         "%u s",
+	         each_ms / 1000);
+	tell_futile(c, "", address, text);
 }
 
 /* Ends the one that has the least claim to its place. False: there is none such. */
@@ -262,14 +294,16 @@ static bool admit(struct rpc_conns *c, int fd)
 	struct host_key from;
 	struct rpc_conn *new = conn_new(fd, &from);
 	enum rpc_refused why;
+	uint32_t each_ms;
 
 	if (!new)
 		return false;
 	/* gRPC is kept to this: so much it may find at most when the connection was ended. */
-	setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &(int){RPC_RECEIVE_MAX}, sizeof(int));
+	setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &c->receive_bytes, sizeof(c->receive_bytes));
 	forget_namesakes(c, new);
-	if (!conns_may_come(&c->table, &from, new->since_ns)) {
-		tell_slow(c, new->address);
+	each_ms = conns_held_off_ms(&c->table, &from, new->since_ns);
+	if (each_ms) {
+		tell_slow(c, new->address, each_ms);
 		free(new);
 		return false;
 	}
@@ -338,6 +372,7 @@ struct rpc_conns *rpc_conns_new(const struct rpc_limits *lim, struct rpc_refusal
 	pthread_mutex_init(&c->lock, NULL);
 	c->max = lim->max_connections;
 	c->max_per_source = lim->max_connections_per_source;
+	c->receive_bytes = (int)MIN(lim->receive_bytes, INT_MAX);
 	c->name = lim->connections_name;
 	c->refusals = rpc_refusals_ref(refusals);
 	pthread_mutex_lock(&all_lock);
@@ -413,7 +448,7 @@ void rpc_conns_futile(struct rpc_conns *c, struct rpc_conn *k, const struct rpc_
 	if (!k)
 		return;
 	pthread_mutex_lock(&c->lock);
-	if (k->source && conns_futile(k, clock_monotonic_ns()) && end_socket(k->fd, k->ino)) {
+	if (k->source && conns_futile(k, clock_monotonic_ns()) && abort_socket(k->fd, k->ino)) {
 		snprintf(text, sizeof(text), words, CONNS_FUTILE, CONNS_FUTILE_PER_S);
 		tell_futile(c, peer->spiffe_id, k->address, text);
 		conns_remove(&c->table, k);
@@ -466,17 +501,47 @@ static struct rpc_conn *busiest(const struct rpc_conns *c, uint64_t least, uint6
 	return found;
 }
 
-static void end_busy(struct rpc_conns *c, uint64_t least)
+/* What has come and was not read; 0: it is no connection any more. */
+static uint64_t waiting(const struct rpc_conn *k)
 {
-	struct rpc_conn *k = busiest(c, least, &least);
+	int n = 0;
 
-	if (!k || !end_socket(k->fd, k->ino))
+	return ioctl(k->fd, SIOCINQ, &n) || n < 0 ? 0 : (uint64_t)n;
+}
+
+/* Many connections keep a thread one after the other as one does, and the first of them would be
+ * back before the last is ended. With the busiest one go those of its group, or of nobody's (no
+ * call came over them), that are nearly as busy, or will be: the thread has not come to them. */
+static bool goes_with(const struct rpc_conn *k, const struct rpc_conn *busiest, uint64_t most)
+{
+	if (k->called && !(k->owner && k->owner == busiest->owner))
+		return false;
+	return received(k) >= k->received + MAX(BUSY_MIN, most / 4) || waiting(k) >= BUSY_MIN;
+}
+
+static void end_busy(struct rpc_conns *c, struct rpc_conn *k, uint64_t now_ns)
+{
+	if (!abort_socket(k->fd, k->ino))
 		return;
 	tell_futile(c, "", k->address,
 	            "futile-calls: what came over this connection kept the listener from its "
 	            "work: it was ended");
-	conns_punish(k, clock_monotonic_ns());
+	conns_punish(k, now_ns);
 	conns_remove(&c->table, k);
+}
+
+/* The busiest one last: the others are compared with it. */
+static void end_busiest(struct rpc_conns *c, uint64_t least)
+{
+	struct rpc_conn *k, *tmp, *worst = busiest(c, least, &least);
+	uint64_t now_ns = clock_monotonic_ns();
+
+	if (!worst)
+		return;
+	HASH_ITER (hh, c->table.by_address, k, tmp)
+		if (k != worst && goes_with(k, worst, least))
+			end_busy(c, k, now_ns);
+	end_busy(c, worst, now_ns);
 }
 
 void rpc_conns_end_busiest(void)
@@ -493,7 +558,7 @@ void rpc_conns_end_busiest(void)
 	}
 	if (where) {
 		pthread_mutex_lock(&where->lock);
-		end_busy(where, most);
+		end_busiest(where, most);
 		pthread_mutex_unlock(&where->lock);
 	}
 	pthread_mutex_unlock(&all_lock);

@@ -29,26 +29,36 @@
 #define CONNS_FUTILE_PER_S 200
 
 /* Where one came from that kept the listener from its work, others come one by one for a while: a
- * new one may do the same before anybody knows whose it is. */
-#define CONNS_SLOW_MS      10000
+ * new one may do the same before anybody knows whose it is. Each one that did, of this address or
+ * of this group, doubles the time between them: a group has many addresses. It is not doubled where
+ * another group is, too, that kept nobody. */
 #define CONNS_SLOW_EACH_MS 1000
+#define CONNS_SLOW_MOST_MS 16000
+#define CONNS_SLOW_TIMES   10 /* so often that time */
+struct conns_pace {
+	uint64_t until_ns; /* 0, or until then */
+	uint64_t since_ns; /* when it last became slower: once for what happens together */
+	uint32_t each_ms;
+};
 
 /* Those of one address (host.h); without any, while it is slow. */
 struct conn_source {
 	struct host_key key;
-	uint64_t slow_until_ns, next_ns; /* 0, or until then one at a time, the next from then on */
+	struct conns_pace slow;
+	uint64_t next_ns; /* while it is slow, one from then on */
 	size_t n, uncalled;
 	struct list conns; /* struct rpc_conn, the oldest first */
 	UT_hash_handle hh;
 };
 
 /* Those of one group of callers (rpc_group_fn), known from their first call on; without any, while
- * its futile calls count. */
+ * its futile calls count or its addresses are slow. */
 struct conn_owner {
 	char name[RPC_GROUP_MAX + 1];
-	uint64_t futile_ns; /* by then its futile calls are forgotten */
-	size_t n, busy;     /* busy: with a call in flight */
-	size_t tally;       /* scratch of conns_choose */
+	uint64_t futile_ns;     /* by then its futile calls are forgotten */
+	struct conns_pace slow; /* for the addresses that it comes from */
+	size_t n, busy;         /* busy: with a call in flight */
+	size_t tally;           /* scratch of conns_choose */
 	UT_hash_handle hh;
 };
 
@@ -94,12 +104,12 @@ void conns_call_over(struct rpc_conn *k, uint64_t now_ns);
 /* A call on @k has come to nothing. True: its group has had more of them than it may
  * (CONNS_FUTILE), and this is the connection that it goes on with. */
 bool conns_futile(struct rpc_conn *k, uint64_t now_ns);
-/* @k kept the listener from its work: its group has no futile call left, and its address is slow.
- */
+/* @k kept the listener from its work: its group has no futile call left, and its address is slow,
+ * or slower; once for all who did so together, at the same @now_ns. */
 void conns_punish(struct rpc_conn *k, uint64_t now_ns);
-/* Whether one more may come from there now; if so, the next has to wait where the address is slow.
- */
-bool conns_may_come(struct conns_table *t, const struct host_key *from, uint64_t now_ns);
+/* 0: one more may come from there now, and the next has to wait where the address is slow. Else one
+ * comes each so many milliseconds, and it is not its turn. */
+uint32_t conns_held_off_ms(struct conns_table *t, const struct host_key *from, uint64_t now_ns);
 /* Drops groups and addresses without a connection of which nothing is to be remembered. */
 void conns_sweep(struct conns_table *t, uint64_t now_ns);
 /* Whether @k, on which a call has begun, is one of more than three quarters of an address's places,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* See conns_priv.h. Invariant: what is counted (n, uncalled, tally) is what the lists hold. A group
- * is there while it has a connection or futile calls. */
+ * is there while it has a connection, futile calls or a pace. */
 #include "proto/rpc/conns_priv.h"
 #include "common/clock.h"
 #include <stdio.h>
@@ -36,7 +36,7 @@ static struct conn_source *source_get(struct conns_table *t, const struct host_k
 
 static void source_put(struct conns_table *t, struct conn_source *s)
 {
-	if (s->n || s->slow_until_ns) /* else until conns_sweep */
+	if (s->n || s->slow.until_ns) /* else until conns_sweep */
 		return;
 	HASH_DEL(t->sources, s);
 	free(s);
@@ -67,7 +67,7 @@ static void disown(struct conns_table *t, struct rpc_conn *k)
 	if (!o)
 		return;
 	o->busy -= k->calls > 0;
-	if (--o->n || o->futile_ns) /* else until conns_sweep */
+	if (--o->n || o->futile_ns || o->slow.until_ns) /* else until conns_sweep */
 		return;
 	HASH_DEL(t->owners, o);
 	free(o);
@@ -178,6 +178,57 @@ void conns_call_over(struct rpc_conn *k, uint64_t now_ns)
 		free(k);
 }
 
+static void slow_from(struct conns_pace *p, uint32_t each_ms, uint64_t now_ns)
+{
+	p->each_ms = each_ms;
+	p->since_ns = now_ns;
+	p->until_ns = clock_add_ns(now_ns, CONNS_SLOW_TIMES * each_ms * NS_PER_MS);
+}
+
+static void go_slower(struct conns_pace *p, uint64_t now_ns)
+{
+	if (now_ns >= p->until_ns)
+		slow_from(p, CONNS_SLOW_EACH_MS, now_ns);
+	else if (now_ns != p->since_ns)
+		slow_from(p, MIN(2 * p->each_ms, CONNS_SLOW_MOST_MS), now_ns);
+}
+
+/* Somebody is there who is not known to have kept a listener lately. */
+static bool has_neighbour(const struct conn_source *s, const struct conn_owner *of, uint64_t now_ns)
+{
+	const struct rpc_conn *k;
+
+	list_for_each (&s->conns, k, of_source)
+		if (k->owner && k->owner != of && now_ns >= k->owner->slow.until_ns)
+			return true;
+	return false;
+}
+
+/* For what came from there, of @group, which may be NULL: not known. */
+static void slow_down(struct conn_source *s, struct conn_owner *group, uint64_t now_ns)
+{
+	go_slower(&s->slow, now_ns);
+	if (group)
+		go_slower(&group->slow, now_ns);
+	if (has_neighbour(s, group, now_ns))
+		slow_from(&s->slow, CONNS_SLOW_EACH_MS, now_ns);
+	else if (group && group->slow.each_ms > s->slow.each_ms)
+		slow_from(&s->slow, group->slow.each_ms, now_ns);
+	s->next_ns = clock_add_ns(now_ns, s->slow.each_ms * NS_PER_MS);
+}
+
+/* Its group's connections come to nothing, one after the other. A neighbour is not to wait for
+ * that: they keep the listener no longer than the calls that it takes to see it. */
+static void slow_down_futile(struct rpc_conn *k, uint64_t now_ns)
+{
+	if (!k->owner)
+		return;
+	if (now_ns < k->owner->slow.until_ns && !has_neighbour(k->source, k->owner, now_ns))
+		slow_down(k->source, k->owner, now_ns);
+	else
+		go_slower(&k->owner->slow, now_ns);
+}
+
 /* A bucket (GCRA): one that is full gives CONNS_FUTILE at once. */
 bool conns_futile(struct rpc_conn *k, uint64_t now_ns)
 {
@@ -189,6 +240,7 @@ bool conns_futile(struct rpc_conn *k, uint64_t now_ns)
 	if (*at <= most)
 		return false;
 	*at = most;
+	slow_down_futile(k, now_ns);
 	return true;
 }
 
@@ -197,20 +249,19 @@ void conns_punish(struct rpc_conn *k, uint64_t now_ns)
 	uint64_t *at = k->owner ? &k->owner->futile_ns : &k->futile_ns;
 
 	*at = clock_add_ns(now_ns, CONNS_FUTILE * (NS_PER_S / CONNS_FUTILE_PER_S));
-	k->source->slow_until_ns = clock_add_ns(now_ns, CONNS_SLOW_MS * NS_PER_MS);
-	k->source->next_ns = clock_add_ns(now_ns, CONNS_SLOW_EACH_MS * NS_PER_MS);
+	slow_down(k->source, k->owner, now_ns);
 }
 
-bool conns_may_come(struct conns_table *t, const struct host_key *from, uint64_t now_ns)
+uint32_t conns_held_off_ms(struct conns_table *t, const struct host_key *from, uint64_t now_ns)
 {
 	struct conn_source *s = find_source(t, from);
 
-	if (!s || now_ns >= s->slow_until_ns)
-		return true;
+	if (!s || now_ns >= s->slow.until_ns)
+		return 0;
 	if (now_ns < s->next_ns)
-		return false;
-	s->next_ns = clock_add_ns(now_ns, CONNS_SLOW_EACH_MS * NS_PER_MS);
-	return true;
+		return s->slow.each_ms;
+	s->next_ns = clock_add_ns(now_ns, s->slow.each_ms * NS_PER_MS);
+	return 0;
 }
 
 static void sweep_sources(struct conns_table *t, uint64_t now_ns)
@@ -218,9 +269,9 @@ static void sweep_sources(struct conns_table *t, uint64_t now_ns)
 	struct conn_source *s, *tmp;
 
 	HASH_ITER (hh, t->sources, s, tmp) {
-		if (s->slow_until_ns > now_ns)
+		if (s->slow.until_ns > now_ns)
 			continue;
-		s->slow_until_ns = 0;
+		s->slow.until_ns = 0;
 		source_put(t, s);
 	}
 }
@@ -233,7 +284,9 @@ void conns_sweep(struct conns_table *t, uint64_t now_ns)
 	HASH_ITER (hh, t->owners, o, tmp) {
 		if (o->futile_ns <= now_ns)
 			o->futile_ns = 0;
-		if (o->n || o->futile_ns)
+		if (o->slow.until_ns <= now_ns)
+			o->slow.until_ns = 0;
+		if (o->n || o->futile_ns || o->slow.until_ns)
 			continue;
 		HASH_DEL(t->owners, o);
 		free(o);

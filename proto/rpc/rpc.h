@@ -95,7 +95,11 @@ struct rpc_limits {
 	size_t stream_queue_max;      /* [256] messages waiting to be sent, per stream */
 	size_t stream_queue_bytes; /* [4 x max_message_bytes] bytes waiting to be sent, per stream
 	                            */
-	uint32_t call_deadline_ms; /* [30000] a unary call longer than this is ended: TIMEOUT */
+	/* [16 KiB] what the kernel takes of a connection that nobody has read yet (RFC 9293 calls
+	 * it the window): 320 KB a second at a round trip of 50 ms. So much is left of one that had
+	 * to be ended. */
+	size_t receive_bytes;
+	uint32_t call_deadline_ms;    /* [30000] a unary call longer than this is ended: TIMEOUT */
 	uint32_t request_deadline_ms; /* [10000] the request must have arrived by then */
 };
 

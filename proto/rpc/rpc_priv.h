@@ -203,8 +203,9 @@ void rpc_conns_call_over(struct rpc_conns *c, struct rpc_conn *k); /* NULL is ac
  * connection (conns_futile). Before rpc_conns_call_over. Any thread. */
 void rpc_conns_futile(struct rpc_conns *c, struct rpc_conn *k, const struct rpc_peer *peer);
 /* Notes what each connection of all listeners of this process has received so far; and ends the one
- * that received most since, as rpc_conns_futile would: by such a one a polling thread is kept. What
- * comes again from its address comes slowly (conns_punish). Any thread. */
+ * that received most since, as rpc_conns_futile would: by such a one a polling thread is kept. With
+ * it those of its listener that received a quarter as much, of its group or without a call so far.
+ * What comes again from their addresses comes slowly (conns_punish). Any thread. */
 void rpc_conns_look(void);
 void rpc_conns_end_busiest(void);
 /* How a call's certificate (its SHA-256) was judged on that connection, by this generation of
@@ -234,10 +235,7 @@ void rpc_quota_give(struct quota_entry *e);
 
 /* ---- server ---- */
 
-/* Of a connection: what is read at once, and what the kernel takes ahead of that (RFC 9293 calls it
- * the window): 2.5 MB a second at a round trip of 50 ms. */
-#define RPC_READ_MAX    (64 * 1024)
-#define RPC_RECEIVE_MAX (128 * 1024)
+#define RPC_READ_MAX (16 * 1024) /* of a connection, at once */
 
 struct rpc_route {
 	struct rpc_handler row;

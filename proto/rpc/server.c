@@ -475,6 +475,7 @@ static void set_limits(struct rpc_server *s, const struct rpc_limits *l)
 	r->stream_queue_bytes = or_default(l->stream_queue_bytes, 4 * r->max_message_bytes);
 	r->call_deadline_ms = (uint32_t)or_default(l->call_deadline_ms, 30000);
 	r->request_deadline_ms = (uint32_t)or_default(l->request_deadline_ms, 10000);
+	r->receive_bytes = or_default(l->receive_bytes, 16 * 1024);
 	rpc_quota_init(&s->call_quota, r->max_calls, r->max_calls_per_group);
 	rpc_quota_init(&s->apart_quota, r->max_calls, r->max_calls_per_group);
 	rpc_quota_init(&s->stream_quota, r->max_streams, r->max_streams_per_group);

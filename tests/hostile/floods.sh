@@ -80,7 +80,7 @@ in_flood() { # RSS
 declare -A found=([handshakes]='.answers["no handshake"] >= .attempts / 2 - 1' [calls]='.answers.BUSY >= 44 and .answers.BUSY + (.answers.refused // 0) >= 44 * (.attempts - 1)'
 	[hellos]='.answers.UNAUTHENTICATED >= .attempts - 1' [opens]='.answers.LIMIT >= .attempts / 2' [regions]='.answers.LIMIT >= .attempts / 2'
 	[tiny]='.answers.OK >= 16 * (.attempts - 1) and .answers.OK <= 1100 * (.seconds + 1)' [violations]='.answers.BAD_KEY >= .attempts * 0.9 - 1'
-	[resets]='.answers.ended >= .attempts / 4 - 2' [unread]='.answers.asked >= .attempts * 0.9' [halfopen]='.answers.connected >= .attempts * 0.9')
+	[resets]='(.answers.ended // 0) + (.answers["no connection"] // 0) >= .attempts / 4 - 2' [unread]='.answers.asked >= .attempts * 0.9' [halfopen]='.answers.connected >= .attempts * 0.9')
 # Of the rate it states it makes half, divided by how much slower this machine is. Tiny requests are held to a quarter by their cap.
 declare -A least=([tiny]=0.12)
 reports() { wc -l <"$dir/flood_$1.out"; }
@@ -104,8 +104,9 @@ flooded() {
 comes_back() { # RSS FDS
 	[ "$(descriptors)" -le $(($2 + 4)) ] && [ "$(rss)" -le $(($1 + 65536 * tsan_factor)) ] || { echo "$(descriptors) descriptors, $(rss) KiB; before $2, $1"; return 1; }
 }
+apart=() # before a flooder's command
 begin() { # FLOOD [OPTIONS]
-	start_as "flood_$1" beta hostile-flood "$@" seconds=600
+	start_as "flood_$1" beta "${apart[@]}" hostile-flood "$@" seconds=600
 	eval "pid_flood_$1=$pid"
 	check "$1: the flood has begun" await 10 grep -q flooding "$dir/flood_$1.out"
 }

@@ -277,7 +277,8 @@ static void conns_futile__are_a_groups_and_are_forgotten_in_time(void **state)
 	conns_remove(&table, other);
 	conns_sweep(&table, 10 * S);
 	assert_int_equal(HASH_COUNT(table.owners), 1);
-	conns_sweep(&table, 10 * S + CONNS_FUTILE * S / CONNS_FUTILE_PER_S);
+	/* Nor that it is slow. */
+	conns_sweep(&table, 22 * S);
 	assert_int_equal(HASH_COUNT(table.owners), 0);
 }
 
@@ -290,6 +291,109 @@ static void conns_futile__of_callers_not_known_are_the_connections(void **state)
 	assert_true(conns_futile(k, S));
 	assert_false(conns_futile(other, S));
 	conns_call_over(k, S);
+}
+
+/* ---- who kept the listener from its work ---- */
+
+static bool may_come(const char *from, uint64_t now_ns)
+{
+	struct host_key h = host(from);
+
+	return !conns_held_off_ms(&table, &h, now_ns);
+}
+
+static void conns_punish__lets_one_at_a_time_come_and_more_rarely_each_time(void **state)
+{
+	static const uint64_t each_s[] = {1, 2, 4, 8, 16, 16};
+	uint64_t now = 100 * S;
+
+	for (size_t i = 0; i < ARRAY_SIZE(each_s); i++) {
+		struct rpc_conn *a = conn("192.0.2.1", NULL, now),
+				*b = conn("192.0.2.1", NULL, now);
+
+		conns_punish(a, now);
+		conns_punish(b, now); /* together: once */
+		conns_remove(&table, a);
+		conns_remove(&table, b);
+		assert_false(may_come("192.0.2.1", now + each_s[i] * S - 1));
+		assert_true(may_come("192.0.2.2", now));
+		now += each_s[i] * S;
+		assert_true(may_come("192.0.2.1", now));
+		assert_false(may_come("192.0.2.1", now));
+	}
+	/* Ten times as long without another: it is as any. */
+	now += 10 * 16 * S;
+	conns_sweep(&table, now);
+	assert_null(table.sources);
+	conns_punish(conn("192.0.2.1", NULL, now), now);
+	assert_true(may_come("192.0.2.1", now + S));
+}
+
+/* It has more addresses than one, and each of them would begin anew. */
+static void conns_punish__a_group_takes_it_along_to_its_addresses(void **state)
+{
+	struct rpc_conn *k;
+
+	for (uint64_t i = 0; i < 3; i++) {
+		char at[32];
+
+		snprintf(at, sizeof(at), "192.0.2.%u", (unsigned)i + 1);
+		k = conn(at, "beta", S);
+		conns_punish(k, S + i);
+		conns_remove(&table, k);
+	}
+	assert_true(may_come("192.0.2.1", 2 * S));
+	assert_false(may_come("192.0.2.3", 5 * S));
+	assert_true(may_come("192.0.2.3", 5 * S + 2));
+	/* A neighbour's connection from there takes nothing along. */
+	k = conn("192.0.2.3", "alpha", 6 * S);
+	assert_int_equal(k->owner->slow.until_ns, 0);
+}
+
+/* Its new connections go on one each second, among the flooder's: what he does is not made theirs.
+ */
+static void conns_punish__is_not_doubled_where_a_neighbour_is(void **state)
+{
+	struct rpc_conn *alpha = conn("192.0.2.1", "alpha", S), *k;
+	uint64_t now = S;
+
+	for (size_t i = 0; i < 4; i++, now += S) {
+		k = conn("192.0.2.1", "beta", now);
+		conns_punish(k, now);
+		conns_remove(&table, k);
+		assert_false(may_come("192.0.2.1", now));
+		assert_true(may_come("192.0.2.1", now + S));
+	}
+	/* No neighbour: his own, that of whoever is not known, and one who does the same. */
+	k = conn("192.0.2.2", "beta", now);
+	conn("192.0.2.2", "beta", now);
+	conn("192.0.2.2", NULL, now);
+	conns_punish(k, now);
+	assert_false(may_come("192.0.2.2", now + 15 * S));
+	assert_true(may_come("192.0.2.2", now + 16 * S));
+	conns_punish(alpha, now);
+	k = conn("192.0.2.1", "beta", now + 1);
+	conns_punish(k, now + 1);
+	assert_false(may_come("192.0.2.1", now + 15 * S));
+}
+
+static void conns_futile__again_soon_makes_the_address_slow_where_no_neighbour_is(void **state)
+{
+	struct rpc_conn *k = conn("192.0.2.1", "beta", S), *alpha;
+
+	assert_false(too_many(k, CONNS_FUTILE, S));
+	assert_true(conns_futile(k, S));
+	conns_remove(&table, k);
+	assert_true(may_come("192.0.2.1", S));
+	k = conn("192.0.2.1", "beta", S + 1);
+	alpha = conn("192.0.2.1", "alpha", S + 1);
+	assert_true(conns_futile(k, S + 1));
+	assert_true(may_come("192.0.2.1", S + 1));
+	conns_remove(&table, alpha);
+	assert_true(conns_futile(k, S + 2));
+	conns_remove(&table, k);
+	assert_false(may_come("192.0.2.1", S + 3));
+	assert_true(may_come("192.0.2.1", 20 * S));
 }
 
 static int numbered(void **state)
@@ -316,6 +420,10 @@ int main(void)
 		one(conns_table__a_call_may_outlive_its_connection),
 		one(conns_futile__are_a_groups_and_are_forgotten_in_time),
 		one(conns_futile__of_callers_not_known_are_the_connections),
+		one(conns_punish__lets_one_at_a_time_come_and_more_rarely_each_time),
+		one(conns_punish__a_group_takes_it_along_to_its_addresses),
+		one(conns_punish__is_not_doubled_where_a_neighbour_is),
+		one(conns_futile__again_soon_makes_the_address_slow_where_no_neighbour_is),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
