@@ -213,8 +213,10 @@ static void got_request(struct rpc_tag *t, bool ok)
 	else
 		rc = rpc_msg_decode(c->route->row.method->input, c->bytes,
 		                    c->server->lim.max_message_bytes, false, &c->req, &err);
-	if (c->bytes)
+	if (c->bytes) {
+		rpc_conns_used(c->conn, grpc_byte_buffer_length(c->bytes));
 		grpc_byte_buffer_destroy(c->bytes);
+	}
 	c->bytes = NULL;
 	if (rc) {
 		rpc_server_refused(c->server, RPC_REFUSED_MESSAGE, &c->peer, c->route->row.method,

@@ -298,8 +298,6 @@ static bool admit(struct rpc_conns *c, int fd)
 
 	if (!new)
 		return false;
-	/* gRPC is kept to this: so much it may find at most when the connection was ended. */
-	setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &c->receive_bytes, sizeof(c->receive_bytes));
 	forget_namesakes(c, new);
 	each_ms = conns_held_off_ms(&c->table, &from, new->since_ns);
 	if (each_ms) {
@@ -324,6 +322,9 @@ static bool mutate(const struct mutate_info *info, struct mutator *m)
 {
 	struct rpc_conns *c = container_of(m, struct rpc_conns, m);
 
+	/* gRPC is kept to this: so much it may find at most when a connection was ended. Of the
+	 * listener, too: the window that a SYN was answered with is not taken back. */
+	setsockopt(info->fd, SOL_SOCKET, SO_RCVBUF, &c->receive_bytes, sizeof(c->receive_bytes));
 	if (info->usage != FD_SERVER_CONNECTION)
 		return true;
 	pthread_mutex_lock(&c->lock);
@@ -465,6 +466,12 @@ static uint64_t received(const struct rpc_conn *k)
 	return getsockopt(k->fd, IPPROTO_TCP, TCP_INFO, &info, &len) ? 0 : info.tcpi_bytes_received;
 }
 
+void rpc_conns_used(struct rpc_conn *k, size_t bytes)
+{
+	if (k)
+		k->used += bytes;
+}
+
 void rpc_conns_look(void)
 {
 	struct rpc_conn *k, *tmp;
@@ -473,8 +480,10 @@ void rpc_conns_look(void)
 	pthread_mutex_lock(&all_lock);
 	list_for_each (&all_conns, c, all) {
 		pthread_mutex_lock(&c->lock);
-		HASH_ITER (hh, c->table.by_address, k, tmp)
+		HASH_ITER (hh, c->table.by_address, k, tmp) {
 			k->received = received(k);
+			k->looked_used = k->used;
+		}
 		pthread_mutex_unlock(&c->lock);
 	}
 	pthread_mutex_unlock(&all_lock);
@@ -484,18 +493,28 @@ void rpc_conns_look(void)
  * connect at once keep it, too, and none of them is meant. */
 #define BUSY_MIN 8192
 
-/* Under the lock. The one that received at least @least since it was looked at, and more than any
- * other; and how much. NULL: there is none. */
-static struct rpc_conn *busiest(const struct rpc_conns *c, uint64_t least, uint64_t *ret)
+/* What it received since it was looked at; @useless: and became no message. An agent that sends its
+ * records over another thread is busy, too, and keeps none from its work. */
+static uint64_t came(const struct rpc_conn *k, bool useless)
+{
+	uint64_t now = received(k), used = useless ? k->used - k->looked_used : 0;
+
+	return now - MIN(now, k->received + used);
+}
+
+/* Under the lock. The one of which @least came, and more than of any other; and how much. NULL:
+ * there is none. */
+static struct rpc_conn *busiest(const struct rpc_conns *c, bool useless, uint64_t least,
+                                uint64_t *ret)
 {
 	struct rpc_conn *k, *tmp, *found = NULL;
 
 	HASH_ITER (hh, c->table.by_address, k, tmp) {
-		uint64_t now = received(k);
+		uint64_t n = came(k, useless);
 
-		if (now < k->received + least)
+		if (n < least)
 			continue;
-		*ret = least = now - k->received;
+		*ret = least = n;
 		found = k;
 	}
 	return found;
@@ -509,14 +528,13 @@ static uint64_t waiting(const struct rpc_conn *k)
 	return ioctl(k->fd, SIOCINQ, &n) || n < 0 ? 0 : (uint64_t)n;
 }
 
-/* Many connections keep a thread one after the other as one does, and the first of them would be
- * back before the last is ended. With the busiest one go those of its group, or of nobody's (no
- * call came over them), that are nearly as busy, or will be: the thread has not come to them. */
-static bool goes_with(const struct rpc_conn *k, const struct rpc_conn *busiest, uint64_t most)
+/* Whether it may be of the same as @other: of its group; or nobody knows whose it is, for no call
+ * came, or its callers are not known, and then it is from the same address. */
+static bool same(const struct rpc_conn *k, const struct rpc_conn *other)
 {
-	if (k->called && !(k->owner && k->owner == busiest->owner))
-		return false;
-	return received(k) >= k->received + MAX(BUSY_MIN, most / 4) || waiting(k) >= BUSY_MIN;
+	if (k->owner)
+		return k->owner == other->owner;
+	return !k->called || k->nameless || k->source == other->source;
 }
 
 static void end_busy(struct rpc_conns *c, struct rpc_conn *k, uint64_t now_ns)
@@ -530,36 +548,56 @@ static void end_busy(struct rpc_conns *c, struct rpc_conn *k, uint64_t now_ns)
 	conns_remove(&c->table, k);
 }
 
-/* The busiest one last: the others are compared with it. */
-static void end_busiest(struct rpc_conns *c, uint64_t least)
+/* Many connections keep a thread one after the other as one does, and the first of them would be
+ * back before the last is ended. So with the busiest one, which goes last, go those like it that
+ * are nearly as busy; or will be: the thread has not come to them. (Somebody's first request of
+ * that size goes, too.) */
+static void end_busiest(struct rpc_conns *c, bool useless, uint64_t least)
 {
-	struct rpc_conn *k, *tmp, *worst = busiest(c, least, &least);
+	struct rpc_conn *k, *tmp, *worst = busiest(c, useless, least, &least);
 	uint64_t now_ns = clock_monotonic_ns();
 
 	if (!worst)
 		return;
 	HASH_ITER (hh, c->table.by_address, k, tmp)
-		if (k != worst && goes_with(k, worst, least))
+		if (k != worst && same(k, worst) &&
+		    (came(k, useless) >= MAX(BUSY_MIN, least / 4) || waiting(k) >= BUSY_MIN))
 			end_busy(c, k, now_ns);
 	end_busy(c, worst, now_ns);
 }
 
-void rpc_conns_end_busiest(void)
+/* The listener where it is. */
+static struct rpc_conns *find_busiest(bool useless, uint64_t *ret)
 {
 	struct rpc_conns *c, *where = NULL;
-	uint64_t most = BUSY_MIN;
 
-	pthread_mutex_lock(&all_lock);
+	*ret = BUSY_MIN;
 	list_for_each (&all_conns, c, all) {
 		pthread_mutex_lock(&c->lock);
-		if (busiest(c, most, &most))
+		forget_closed(c);
+		if (busiest(c, useless, *ret, ret))
 			where = c;
 		pthread_mutex_unlock(&c->lock);
 	}
-	if (where) {
-		pthread_mutex_lock(&where->lock);
-		end_busiest(where, most);
-		pthread_mutex_unlock(&where->lock);
+	return where;
+}
+
+void rpc_conns_end_busiest(void)
+{
+	bool useless = true;
+	struct rpc_conns *c;
+	uint64_t most;
+
+	pthread_mutex_lock(&all_lock);
+	c = find_busiest(useless, &most);
+	if (!c) {
+		useless = false;
+		c = find_busiest(useless, &most);
+	}
+	if (c) {
+		pthread_mutex_lock(&c->lock);
+		end_busiest(c, useless, most);
+		pthread_mutex_unlock(&c->lock);
 	}
 	pthread_mutex_unlock(&all_lock);
 }

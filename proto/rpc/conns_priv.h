@@ -72,6 +72,8 @@ struct rpc_conn {
 	uint64_t since_ns;          /* of its last call's begin or end, or of itself */
 	uint64_t futile_ns;         /* likewise, while no group is known */
 	uint64_t received;          /* bytes, when it was looked at */
+	uint64_t looked_used;       /* and of @used */
+	_Atomic uint64_t used;      /* bytes that became a message of some call */
 	uint64_t judged;            /* by this generation of client CAs; 0: by TLS only */
 	bool distrusted;            /* how */
 	uint8_t cert[32];           /* who: a call of an earlier connection may still come */
@@ -83,7 +85,7 @@ struct rpc_conn {
 
 struct conns_table {
 	struct rpc_conn *by_address, *by_fd; /* owned; the same ones, the oldest first */
-	struct conn_source *sources;         /* owned; each has a connection */
+	struct conn_source *sources;         /* owned; also of those not there: conns_sweep */
 	struct conn_owner *owners;           /* owned; likewise */
 	size_t uncalled;
 };

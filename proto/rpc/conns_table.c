@@ -193,14 +193,22 @@ static void go_slower(struct conns_pace *p, uint64_t now_ns)
 		slow_from(p, MIN(2 * p->each_ms, CONNS_SLOW_MOST_MS), now_ns);
 }
 
-/* Somebody is there who is not known to have kept a listener lately. */
+/* Somebody else is there who is not known to have kept a listener lately. @of is NULL where it is
+ * not known whose a connection was: of two groups one is a neighbour then, of one alone it may be
+ * the flooder's own. */
 static bool has_neighbour(const struct conn_source *s, const struct conn_owner *of, uint64_t now_ns)
 {
+	const struct conn_owner *first = of;
 	const struct rpc_conn *k;
 
-	list_for_each (&s->conns, k, of_source)
-		if (k->owner && k->owner != of && now_ns >= k->owner->slow.until_ns)
+	list_for_each (&s->conns, k, of_source) {
+		if (!k->owner || k->owner == first || now_ns < k->owner->slow.until_ns ||
+		    !strcmp(k->owner->name, RPC_GROUP_NOBODY))
+			continue;
+		if (first)
 			return true;
+		first = k->owner;
+	}
 	return false;
 }
 

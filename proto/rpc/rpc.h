@@ -138,6 +138,8 @@ typedef void (*rpc_refused_fn)(void *arg, const struct rpc_refusal *r);
 /* Names those who share what one group may have of the calls and streams in flight: fills in
  * @group. Not the loop's thread, at every call: must not wait for the loop. */
 #define RPC_GROUP_MAX ROS2_SPIFFE_MAX
+/* Who is there by no one's leave: nothing is spared for their sake. */
+#define RPC_GROUP_NOBODY "nobody"
 typedef void (*rpc_group_fn)(void *arg, const struct rpc_peer *peer, char group[RPC_GROUP_MAX + 1]);
 
 struct rpc_server_opts {

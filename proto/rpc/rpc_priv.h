@@ -202,10 +202,14 @@ void rpc_conns_call_over(struct rpc_conns *c, struct rpc_conn *k); /* NULL is ac
 /* The call on @k (NULL is accepted) has come to nothing, by @peer's doing; one too many ends the
  * connection (conns_futile). Before rpc_conns_call_over. Any thread. */
 void rpc_conns_futile(struct rpc_conns *c, struct rpc_conn *k, const struct rpc_peer *peer);
+/* A message of @bytes has come over it (NULL is accepted), in a call that has not ended. */
+void rpc_conns_used(struct rpc_conn *k, size_t bytes);
 /* Notes what each connection of all listeners of this process has received so far; and ends the one
- * that received most since, as rpc_conns_futile would: by such a one a polling thread is kept. With
- * it those of its listener that received a quarter as much, of its group or without a call so far.
- * What comes again from their addresses comes slowly (conns_punish). Any thread. */
+ * that received most since that became no message (where there is none such: most), as
+ * rpc_conns_futile would: by such a one a polling thread is kept. With it go those of its listener
+ * that received a quarter as much, or have 8 KiB waiting: of its group; or of nobody known, and
+ * without a call or from its address. What comes again from their addresses comes slowly
+ * (conns_punish). Any thread. */
 void rpc_conns_look(void);
 void rpc_conns_end_busiest(void);
 /* How a call's certificate (its SHA-256) was judged on that connection, by this generation of

@@ -284,7 +284,9 @@ static void got_message(struct rpc_tag *t, bool ok)
 		bad_message(s, &err);
 	else if (!m)
 		no_more(s);
-	if (bytes)
+	if (bytes) {
+		rpc_conns_used(s->conn, grpc_byte_buffer_length(bytes));
 		grpc_byte_buffer_destroy(bytes);
+	}
 	rpc_stream_batch_done(s);
 }

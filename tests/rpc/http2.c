@@ -4,12 +4,14 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <openssl/ssl.h>
 #include <poll.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -288,4 +290,11 @@ void http2_close(struct http2 *h)
 	if (h->fd >= 0)
 		close(h->fd);
 	free(h);
+}
+
+bool http2_arrived(const struct http2 *h)
+{
+	int n = 0;
+
+	return !ioctl(h->fd, SIOCOUTQ, &n) && !n;
 }

@@ -7,6 +7,7 @@
 #ifndef ROS2_TESTS_RPC_HTTP2_H
 #define ROS2_TESTS_RPC_HTTP2_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct http2;
@@ -33,5 +34,7 @@ enum http2_flood http2_find(const char *name);
 /* @n frames (or calls) of this @kind, one kind for each connection. What the server says is read
  * and dropped. 0, or -EPIPE when it has ended the connection, or took nothing for ten seconds. */
 int http2_send(struct http2 *h, enum http2_flood kind, unsigned n);
+/* Whether the server's kernel has all of it: SIOCOUTQ, tcp(7). */
+bool http2_arrived(const struct http2 *h);
 
 #endif

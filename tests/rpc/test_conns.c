@@ -345,9 +345,11 @@ static void conns_punish__a_group_takes_it_along_to_its_addresses(void **state)
 	assert_true(may_come("192.0.2.1", 2 * S));
 	assert_false(may_come("192.0.2.3", 5 * S));
 	assert_true(may_come("192.0.2.3", 5 * S + 2));
-	/* A neighbour's connection from there takes nothing along. */
-	k = conn("192.0.2.3", "alpha", 6 * S);
-	assert_int_equal(k->owner->slow.until_ns, 0);
+	/* Who was a neighbour there takes nothing along. */
+	conn("192.0.2.3", "alpha", 6 * S);
+	k = conn("192.0.2.4", "alpha", 6 * S);
+	conns_punish(k, 6 * S);
+	assert_true(may_come("192.0.2.4", 7 * S));
 }
 
 /* Its new connections go on one each second, among the flooder's: what he does is not made theirs.
@@ -364,10 +366,12 @@ static void conns_punish__is_not_doubled_where_a_neighbour_is(void **state)
 		assert_false(may_come("192.0.2.1", now));
 		assert_true(may_come("192.0.2.1", now + S));
 	}
-	/* No neighbour: his own, that of whoever is not known, and one who does the same. */
+	/* No neighbour: his own, that of whoever is not known, or nobody's, and one who does the
+	 * same. */
 	k = conn("192.0.2.2", "beta", now);
 	conn("192.0.2.2", "beta", now);
 	conn("192.0.2.2", NULL, now);
+	conn("192.0.2.2", RPC_GROUP_NOBODY, now);
 	conns_punish(k, now);
 	assert_false(may_come("192.0.2.2", now + 15 * S));
 	assert_true(may_come("192.0.2.2", now + 16 * S));
@@ -375,6 +379,26 @@ static void conns_punish__is_not_doubled_where_a_neighbour_is(void **state)
 	k = conn("192.0.2.1", "beta", now + 1);
 	conns_punish(k, now + 1);
 	assert_false(may_come("192.0.2.1", now + 15 * S));
+}
+
+/* It makes a call over one, and floods over others before their first. */
+static void conns_punish__who_is_not_known_may_be_who_is_there(void **state)
+{
+	struct rpc_conn *quiet = conn("192.0.2.1", "beta", S), *k;
+	uint64_t now = S;
+
+	for (uint64_t each = 1; each <= 4; now += each * S, each *= 2) {
+		k = conn("192.0.2.1", NULL, now);
+		conns_punish(k, now);
+		conns_remove(&table, k);
+		assert_false(may_come("192.0.2.1", now + each * S - 1));
+	}
+	assert_int_equal(quiet->owner->slow.until_ns, 0);
+	/* Of two one is not. */
+	conn("192.0.2.1", "alpha", now);
+	k = conn("192.0.2.1", NULL, now);
+	conns_punish(k, now);
+	assert_true(may_come("192.0.2.1", now + S));
 }
 
 static void conns_futile__again_soon_makes_the_address_slow_where_no_neighbour_is(void **state)
@@ -423,6 +447,7 @@ int main(void)
 		one(conns_punish__lets_one_at_a_time_come_and_more_rarely_each_time),
 		one(conns_punish__a_group_takes_it_along_to_its_addresses),
 		one(conns_punish__is_not_doubled_where_a_neighbour_is),
+		one(conns_punish__who_is_not_known_may_be_who_is_there),
 		one(conns_futile__again_soon_makes_the_address_slow_where_no_neighbour_is),
 	};
 

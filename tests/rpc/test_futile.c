@@ -301,6 +301,34 @@ static void rpc_server__those_who_keep_it_together_are_ended_together(void **sta
 	fx_stop(&f);
 }
 
+/* Of what alpha sends ten times as much becomes messages: that keeps nobody. */
+static void rpc_server__who_sends_messages_is_not_taken_for_who_keeps_it(void **state)
+{
+	struct ros2_err err = ROS2_ERR_INIT;
+	struct rpc_channel *alpha;
+	char text[4096] = "";
+	struct http2 *beta;
+	struct fx f;
+
+	alpha = start_watched(&f);
+	beta = http2_open(f.target, 2, fx_path("beta.crt"), fx_path("beta.key"),
+	                  "/ros2.test.Echo/Say");
+	assert_non_null(beta);
+	memset(text, 'y', sizeof(text) - 1);
+	rpc_conns_look();
+	for (int i = 0; i < 50; i++)
+		assert_int_equal(fx_say(alpha, text, text, &err), 0);
+	assert_int_equal(http2_send(beta, HTTP2_UNKNOWN, 2000), 0);
+	assert_true(AWAIT(http2_arrived(beta)));
+	__real_rpc_conns_end_busiest();
+	assert_true(AWAIT(http2_send(beta, HTTP2_UNKNOWN, 1) < 0));
+	fx_say_x(alpha);
+	assert_int_equal(fx_stats(&f).refused_futile, 1);
+	http2_close(beta);
+	rpc_channel_free(alpha);
+	fx_stop(&f);
+}
+
 /* Works until it is told to end, when a channel that is never used has not changed for 300 ms. */
 struct worker {
 	struct rpc_tag tag;
@@ -403,6 +431,7 @@ int main(void)
 		cmocka_unit_test(rpc_server__who_resets_without_end_is_ended_and_others_are_heard),
 		cmocka_unit_test(rpc_server__who_keeps_the_polling_thread_is_ended),
 		cmocka_unit_test(rpc_server__those_who_keep_it_together_are_ended_together),
+		cmocka_unit_test(rpc_server__who_sends_messages_is_not_taken_for_who_keeps_it),
 		cmocka_unit_test(
 			rpc_poller__that_of_a_channel_is_watched_where_there_is_a_listener),
 		cmocka_unit_test(control__without_both_it_goes_on),
