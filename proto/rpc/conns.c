@@ -243,10 +243,8 @@ static void tell_slow(struct rpc_conns *c, const char *address, uint32_t each_ms
 	char text[192];
 
 	snprintf(text, sizeof(text),
-	         "futile-calls: what came from this address, or from a group that is there, kept "
-	         "the "
-	         "listener from its work or came to nothing: for now one connection is let in each "
-	         "%u s",
+	         "futile-calls: what came from here, or from a group that is here, kept the "
+	         "listener from its work or came to nothing: one connection is let in each %u s",
 	         each_ms / 1000);
 	tell_futile(c, "", address, text);
 }
