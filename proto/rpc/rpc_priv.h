@@ -239,7 +239,7 @@ void rpc_quota_give(struct quota_entry *e);
 
 /* ---- server ---- */
 
-#define RPC_READ_MAX (16 * 1024) /* of a connection, at once */
+#define RPC_READ_MAX (64 * 1024ul) /* of a connection, at once; nor more than receive_bytes */
 
 struct rpc_route {
 	struct rpc_handler row;

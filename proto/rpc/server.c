@@ -608,7 +608,8 @@ static grpc_server *make_server(struct rpc_server *s)
 		rpc_int_arg(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10000),
 		rpc_int_arg(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1),
 		/* The less of a connection is read at once, the sooner others have their turn. */
-		rpc_int_arg(GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE, RPC_READ_MAX),
+		rpc_int_arg(GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE,
+	                    (int)MIN(l->receive_bytes, RPC_READ_MAX)),
 		/* Clients may ping each second; the default calls that too many and hangs up. */
 		rpc_int_arg(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 500),
 		rpc_int_arg(GRPC_ARG_ENABLE_CHANNELZ, 0),
