@@ -535,14 +535,14 @@ static bool same(const struct rpc_conn *k, const struct rpc_conn *other)
 	return !k->called || k->nameless || k->source == other->source;
 }
 
-static void end_busy(struct rpc_conns *c, struct rpc_conn *k, uint64_t now_ns)
+static void end_busy(struct rpc_conns *c, struct rpc_conn *k, size_t together, uint64_t now_ns)
 {
 	if (!abort_socket(k->fd, k->ino))
 		return;
 	tell_futile(c, "", k->address,
 	            "futile-calls: what came over this connection kept the listener from its "
 	            "work: it was ended");
-	conns_punish(k, now_ns);
+	conns_punish(k, together, now_ns);
 	conns_remove(&c->table, k);
 }
 
@@ -554,14 +554,19 @@ static void end_busiest(struct rpc_conns *c, bool useless, uint64_t least)
 {
 	struct rpc_conn *k, *tmp, *worst = busiest(c, useless, least, &least);
 	uint64_t now_ns = clock_monotonic_ns();
+	size_t together = 1;
 
 	if (!worst)
 		return;
+	HASH_ITER (hh, c->table.by_address, k, tmp) {
+		k->goes = k != worst && same(k, worst) &&
+		          (came(k, useless) >= MAX(BUSY_MIN, least / 4) || waiting(k) >= BUSY_MIN);
+		together += k->goes;
+	}
 	HASH_ITER (hh, c->table.by_address, k, tmp)
-		if (k != worst && same(k, worst) &&
-		    (came(k, useless) >= MAX(BUSY_MIN, least / 4) || waiting(k) >= BUSY_MIN))
-			end_busy(c, k, now_ns);
-	end_busy(c, worst, now_ns);
+		if (k->goes)
+			end_busy(c, k, together, now_ns);
+	end_busy(c, worst, together, now_ns);
 }
 
 /* The listener where it is. */

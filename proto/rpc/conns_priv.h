@@ -74,6 +74,7 @@ struct rpc_conn {
 	uint64_t received;          /* bytes, when it was looked at */
 	uint64_t looked_used;       /* and of @used */
 	_Atomic uint64_t used;      /* bytes that became a message of some call */
+	bool goes;                  /* scratch of who is ended together */
 	uint64_t judged;            /* by this generation of client CAs; 0: by TLS only */
 	bool distrusted;            /* how */
 	uint8_t cert[32];           /* who: a call of an earlier connection may still come */
@@ -107,8 +108,9 @@ void conns_call_over(struct rpc_conn *k, uint64_t now_ns);
  * (CONNS_FUTILE), and this is the connection that it goes on with. */
 bool conns_futile(struct rpc_conn *k, uint64_t now_ns);
 /* @k kept the listener from its work: its group has no futile call left, and its address is slow,
- * or slower; once for all who did so together, at the same @now_ns. */
-void conns_punish(struct rpc_conn *k, uint64_t now_ns);
+ * or slower; once for all who did so @together, at the same @now_ns. The more they are, the slower
+ * from the first: of all of them one comes again each second. */
+void conns_punish(struct rpc_conn *k, size_t together, uint64_t now_ns);
 /* 0: one more may come from there now, and the next has to wait where the address is slow. Else one
  * comes each so many milliseconds, and it is not its turn. */
 uint32_t conns_held_off_ms(struct conns_table *t, const struct host_key *from, uint64_t now_ns);

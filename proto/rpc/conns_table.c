@@ -185,12 +185,13 @@ static void slow_from(struct conns_pace *p, uint32_t each_ms, uint64_t now_ns)
 	p->until_ns = clock_add_ns(now_ns, CONNS_SLOW_TIMES * each_ms * NS_PER_MS);
 }
 
-static void go_slower(struct conns_pace *p, uint64_t now_ns)
+/* Not below @least_ms. */
+static void go_slower(struct conns_pace *p, uint32_t least_ms, uint64_t now_ns)
 {
 	if (now_ns >= p->until_ns)
-		slow_from(p, CONNS_SLOW_EACH_MS, now_ns);
+		slow_from(p, least_ms, now_ns);
 	else if (now_ns != p->since_ns)
-		slow_from(p, MIN(2 * p->each_ms, CONNS_SLOW_MOST_MS), now_ns);
+		slow_from(p, MAX(least_ms, MIN(2 * p->each_ms, CONNS_SLOW_MOST_MS)), now_ns);
 }
 
 /* Somebody else is there who is not known to have kept a listener lately. @of is NULL where it is
@@ -213,11 +214,12 @@ static bool has_neighbour(const struct conn_source *s, const struct conn_owner *
 }
 
 /* For what came from there, of @group, which may be NULL: not known. */
-static void slow_down(struct conn_source *s, struct conn_owner *group, uint64_t now_ns)
+static void slow_down(struct conn_source *s, struct conn_owner *group, uint32_t least_ms,
+                      uint64_t now_ns)
 {
-	go_slower(&s->slow, now_ns);
+	go_slower(&s->slow, least_ms, now_ns);
 	if (group)
-		go_slower(&group->slow, now_ns);
+		go_slower(&group->slow, least_ms, now_ns);
 	if (has_neighbour(s, group, now_ns))
 		slow_from(&s->slow, CONNS_SLOW_EACH_MS, now_ns);
 	else if (group && group->slow.each_ms > s->slow.each_ms)
@@ -232,9 +234,9 @@ static void slow_down_futile(struct rpc_conn *k, uint64_t now_ns)
 	if (!k->owner)
 		return;
 	if (now_ns < k->owner->slow.until_ns && !has_neighbour(k->source, k->owner, now_ns))
-		slow_down(k->source, k->owner, now_ns);
+		slow_down(k->source, k->owner, CONNS_SLOW_EACH_MS, now_ns);
 	else
-		go_slower(&k->owner->slow, now_ns);
+		go_slower(&k->owner->slow, CONNS_SLOW_EACH_MS, now_ns);
 }
 
 /* A bucket (GCRA): one that is full gives CONNS_FUTILE at once. */
@@ -252,12 +254,13 @@ bool conns_futile(struct rpc_conn *k, uint64_t now_ns)
 	return true;
 }
 
-void conns_punish(struct rpc_conn *k, uint64_t now_ns)
+void conns_punish(struct rpc_conn *k, size_t together, uint64_t now_ns)
 {
+	size_t most = CONNS_SLOW_MOST_MS / CONNS_SLOW_EACH_MS;
 	uint64_t *at = k->owner ? &k->owner->futile_ns : &k->futile_ns;
 
 	*at = clock_add_ns(now_ns, CONNS_FUTILE * (NS_PER_S / CONNS_FUTILE_PER_S));
-	slow_down(k->source, k->owner, now_ns);
+	slow_down(k->source, k->owner, (uint32_t)MIN(together, most) * CONNS_SLOW_EACH_MS, now_ns);
 }
 
 uint32_t conns_held_off_ms(struct conns_table *t, const struct host_key *from, uint64_t now_ns)

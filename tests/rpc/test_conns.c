@@ -311,8 +311,8 @@ static void conns_punish__lets_one_at_a_time_come_and_more_rarely_each_time(void
 		struct rpc_conn *a = conn("192.0.2.1", NULL, now),
 				*b = conn("192.0.2.1", NULL, now);
 
-		conns_punish(a, now);
-		conns_punish(b, now); /* together: once */
+		conns_punish(a, 1, now);
+		conns_punish(b, 1, now); /* together: once */
 		conns_remove(&table, a);
 		conns_remove(&table, b);
 		assert_false(may_come("192.0.2.1", now + each_s[i] * S - 1));
@@ -325,8 +325,28 @@ static void conns_punish__lets_one_at_a_time_come_and_more_rarely_each_time(void
 	now += 10 * 16 * S;
 	conns_sweep(&table, now);
 	assert_null(table.sources);
-	conns_punish(conn("192.0.2.1", NULL, now), now);
+	conns_punish(conn("192.0.2.1", NULL, now), 1, now);
 	assert_true(may_come("192.0.2.1", now + S));
+}
+
+/* From sixteen addresses sixteen would come again each second. */
+static void conns_punish__the_more_they_are_the_slower(void **state)
+{
+	struct rpc_conn *one = conn("192.0.2.1", NULL, S), *other = conn("192.0.2.2", NULL, S);
+
+	conns_punish(one, 4, S);
+	conns_punish(other, 100, S);
+	assert_false(may_come("192.0.2.1", 5 * S - 1));
+	assert_true(may_come("192.0.2.1", 5 * S));
+	assert_false(may_come("192.0.2.2", 17 * S - 1));
+	assert_true(may_come("192.0.2.2", 17 * S));
+	/* Fewer the next time: doubled all the same. And a neighbour waits for none of it. */
+	conns_punish(one, 1, 18 * S);
+	assert_false(may_come("192.0.2.1", 26 * S - 1));
+	assert_true(may_come("192.0.2.1", 26 * S));
+	conn("192.0.2.1", "alpha", 27 * S);
+	conns_punish(conn("192.0.2.1", "beta", 27 * S), 100, 27 * S);
+	assert_true(may_come("192.0.2.1", 28 * S));
 }
 
 /* It has more addresses than one, and each of them would begin anew. */
@@ -339,7 +359,7 @@ static void conns_punish__a_group_takes_it_along_to_its_addresses(void **state)
 
 		snprintf(at, sizeof(at), "192.0.2.%u", (unsigned)i + 1);
 		k = conn(at, "beta", S);
-		conns_punish(k, S + i);
+		conns_punish(k, 1, S + i);
 		conns_remove(&table, k);
 	}
 	assert_true(may_come("192.0.2.1", 2 * S));
@@ -348,7 +368,7 @@ static void conns_punish__a_group_takes_it_along_to_its_addresses(void **state)
 	/* Who was a neighbour there takes nothing along. */
 	conn("192.0.2.3", "alpha", 6 * S);
 	k = conn("192.0.2.4", "alpha", 6 * S);
-	conns_punish(k, 6 * S);
+	conns_punish(k, 1, 6 * S);
 	assert_true(may_come("192.0.2.4", 7 * S));
 }
 
@@ -361,7 +381,7 @@ static void conns_punish__is_not_doubled_where_a_neighbour_is(void **state)
 
 	for (size_t i = 0; i < 4; i++, now += S) {
 		k = conn("192.0.2.1", "beta", now);
-		conns_punish(k, now);
+		conns_punish(k, 1, now);
 		conns_remove(&table, k);
 		assert_false(may_come("192.0.2.1", now));
 		assert_true(may_come("192.0.2.1", now + S));
@@ -372,12 +392,12 @@ static void conns_punish__is_not_doubled_where_a_neighbour_is(void **state)
 	conn("192.0.2.2", "beta", now);
 	conn("192.0.2.2", NULL, now);
 	conn("192.0.2.2", RPC_GROUP_NOBODY, now);
-	conns_punish(k, now);
+	conns_punish(k, 1, now);
 	assert_false(may_come("192.0.2.2", now + 15 * S));
 	assert_true(may_come("192.0.2.2", now + 16 * S));
-	conns_punish(alpha, now);
+	conns_punish(alpha, 1, now);
 	k = conn("192.0.2.1", "beta", now + 1);
-	conns_punish(k, now + 1);
+	conns_punish(k, 1, now + 1);
 	assert_false(may_come("192.0.2.1", now + 15 * S));
 }
 
@@ -389,7 +409,7 @@ static void conns_punish__who_is_not_known_may_be_who_is_there(void **state)
 
 	for (uint64_t each = 1; each <= 4; now += each * S, each *= 2) {
 		k = conn("192.0.2.1", NULL, now);
-		conns_punish(k, now);
+		conns_punish(k, 1, now);
 		conns_remove(&table, k);
 		assert_false(may_come("192.0.2.1", now + each * S - 1));
 	}
@@ -397,7 +417,7 @@ static void conns_punish__who_is_not_known_may_be_who_is_there(void **state)
 	/* Of two one is not. */
 	conn("192.0.2.1", "alpha", now);
 	k = conn("192.0.2.1", NULL, now);
-	conns_punish(k, now);
+	conns_punish(k, 1, now);
 	assert_true(may_come("192.0.2.1", now + S));
 }
 
@@ -445,6 +465,7 @@ int main(void)
 		one(conns_futile__are_a_groups_and_are_forgotten_in_time),
 		one(conns_futile__of_callers_not_known_are_the_connections),
 		one(conns_punish__lets_one_at_a_time_come_and_more_rarely_each_time),
+		one(conns_punish__the_more_they_are_the_slower),
 		one(conns_punish__a_group_takes_it_along_to_its_addresses),
 		one(conns_punish__is_not_doubled_where_a_neighbour_is),
 		one(conns_punish__who_is_not_known_may_be_who_is_there),
