@@ -535,14 +535,15 @@ static bool same(const struct rpc_conn *k, const struct rpc_conn *other)
 	return !k->called || k->nameless || k->source == other->source;
 }
 
-static void end_busy(struct rpc_conns *c, struct rpc_conn *k, size_t together, uint64_t now_ns)
+static void end_busy(struct rpc_conns *c, struct rpc_conn *k, size_t place, size_t together,
+                     uint64_t now_ns)
 {
 	if (!abort_socket(k->fd, k->ino))
 		return;
 	tell_futile(c, "", k->address,
 	            "futile-calls: what came over this connection kept the listener from its "
 	            "work: it was ended");
-	conns_punish(k, together, now_ns);
+	conns_punish(k, place, together, now_ns);
 	conns_remove(&c->table, k);
 }
 
@@ -554,7 +555,7 @@ static void end_busiest(struct rpc_conns *c, bool useless, uint64_t least)
 {
 	struct rpc_conn *k, *tmp, *worst = busiest(c, useless, least, &least);
 	uint64_t now_ns = clock_monotonic_ns();
-	size_t together = 1;
+	size_t together = 1, place = 0;
 
 	if (!worst)
 		return;
@@ -565,8 +566,8 @@ static void end_busiest(struct rpc_conns *c, bool useless, uint64_t least)
 	}
 	HASH_ITER (hh, c->table.by_address, k, tmp)
 		if (k->goes)
-			end_busy(c, k, together, now_ns);
-	end_busy(c, worst, together, now_ns);
+			end_busy(c, k, ++place, together, now_ns);
+	end_busy(c, worst, together, together, now_ns);
 }
 
 /* The listener where it is. */

@@ -109,8 +109,9 @@ void conns_call_over(struct rpc_conn *k, uint64_t now_ns);
 bool conns_futile(struct rpc_conn *k, uint64_t now_ns);
 /* @k kept the listener from its work: its group has no futile call left, and its address is slow,
  * or slower; once for all who did so @together, at the same @now_ns. The more they are, the slower
- * from the first: of all of them one comes again each second. */
-void conns_punish(struct rpc_conn *k, size_t together, uint64_t now_ns);
+ * from the first: of all of them one comes again each second, @k as the one at @place, from 1 to
+ * @together (together again they would keep it as they did). */
+void conns_punish(struct rpc_conn *k, size_t place, size_t together, uint64_t now_ns);
 /* 0: one more may come from there now, and the next has to wait where the address is slow. Else one
  * comes each so many milliseconds, and it is not its turn. */
 uint32_t conns_held_off_ms(struct conns_table *t, const struct host_key *from, uint64_t now_ns);

@@ -254,13 +254,25 @@ bool conns_futile(struct rpc_conn *k, uint64_t now_ns)
 	return true;
 }
 
-void conns_punish(struct rpc_conn *k, size_t together, uint64_t now_ns)
+/* When the one at @place of @together may come again, who come each @each_ms: the first after the
+ * least time there is, the last after all of it. In steps of that least time, because those of one
+ * step are ended by one look, and each for itself would need one of its own. */
+static uint32_t turn_ms(uint32_t each_ms, size_t place, size_t together)
+{
+	uint64_t steps = each_ms / CONNS_SLOW_EACH_MS;
+
+	return (uint32_t)((steps * place + together - 1) / together) * CONNS_SLOW_EACH_MS;
+}
+
+void conns_punish(struct rpc_conn *k, size_t place, size_t together, uint64_t now_ns)
 {
 	size_t most = CONNS_SLOW_MOST_MS / CONNS_SLOW_EACH_MS;
 	uint64_t *at = k->owner ? &k->owner->futile_ns : &k->futile_ns;
+	struct conn_source *s = k->source;
 
 	*at = clock_add_ns(now_ns, CONNS_FUTILE * (NS_PER_S / CONNS_FUTILE_PER_S));
-	slow_down(k->source, k->owner, (uint32_t)MIN(together, most) * CONNS_SLOW_EACH_MS, now_ns);
+	slow_down(s, k->owner, (uint32_t)MIN(together, most) * CONNS_SLOW_EACH_MS, now_ns);
+	s->next_ns = clock_add_ns(now_ns, turn_ms(s->slow.each_ms, place, together) * NS_PER_MS);
 }
 
 uint32_t conns_held_off_ms(struct conns_table *t, const struct host_key *from, uint64_t now_ns)

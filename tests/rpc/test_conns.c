@@ -311,8 +311,8 @@ static void conns_punish__lets_one_at_a_time_come_and_more_rarely_each_time(void
 		struct rpc_conn *a = conn("192.0.2.1", NULL, now),
 				*b = conn("192.0.2.1", NULL, now);
 
-		conns_punish(a, 1, now);
-		conns_punish(b, 1, now); /* together: once */
+		conns_punish(a, 1, 1, now);
+		conns_punish(b, 1, 1, now); /* together: once */
 		conns_remove(&table, a);
 		conns_remove(&table, b);
 		assert_false(may_come("192.0.2.1", now + each_s[i] * S - 1));
@@ -325,7 +325,7 @@ static void conns_punish__lets_one_at_a_time_come_and_more_rarely_each_time(void
 	now += 10 * 16 * S;
 	conns_sweep(&table, now);
 	assert_null(table.sources);
-	conns_punish(conn("192.0.2.1", NULL, now), 1, now);
+	conns_punish(conn("192.0.2.1", NULL, now), 1, 1, now);
 	assert_true(may_come("192.0.2.1", now + S));
 }
 
@@ -334,19 +334,44 @@ static void conns_punish__the_more_they_are_the_slower(void **state)
 {
 	struct rpc_conn *one = conn("192.0.2.1", NULL, S), *other = conn("192.0.2.2", NULL, S);
 
-	conns_punish(one, 4, S);
-	conns_punish(other, 100, S);
+	conns_punish(one, 4, 4, S);
+	conns_punish(other, 100, 100, S);
 	assert_false(may_come("192.0.2.1", 5 * S - 1));
 	assert_true(may_come("192.0.2.1", 5 * S));
 	assert_false(may_come("192.0.2.2", 17 * S - 1));
 	assert_true(may_come("192.0.2.2", 17 * S));
 	/* Fewer the next time: doubled all the same. And a neighbour waits for none of it. */
-	conns_punish(one, 1, 18 * S);
+	conns_punish(one, 1, 1, 18 * S);
 	assert_false(may_come("192.0.2.1", 26 * S - 1));
 	assert_true(may_come("192.0.2.1", 26 * S));
 	conn("192.0.2.1", "alpha", 27 * S);
-	conns_punish(conn("192.0.2.1", "beta", 27 * S), 100, 27 * S);
+	conns_punish(conn("192.0.2.1", "beta", 27 * S), 100, 100, 27 * S);
 	assert_true(may_come("192.0.2.1", 28 * S));
+}
+
+/* All at once they would keep it as the first time. Of more than come in a second some do. */
+static void conns_punish__who_was_ended_together_comes_again_one_by_one(void **state)
+{
+	static const struct {
+		size_t place, together;
+		uint64_t after_s;
+	} each[] = {{1, 4, 1},  {2, 4, 2},    {3, 4, 3},    {4, 4, 4},     {1, 64, 1},
+	            {4, 64, 1}, {5, 64, 2},   {64, 64, 16}, {1, 3, 1},     {2, 3, 2},
+	            {1, 1, 1},  {13, 13, 13}, {7, 13, 7},   {1, 10000, 1}, {9999, 10000, 16}};
+	char at[32];
+
+	for (size_t i = 0; i < ARRAY_SIZE(each); i++) {
+		uint64_t after = each[i].after_s * S;
+
+		snprintf(at, sizeof(at), "192.0.2.%zu", i + 1);
+		conns_punish(conn(at, NULL, S), each[i].place, each[i].together, S);
+		assert_false(may_come(at, S + after - 1));
+		assert_true(may_come(at, S + after));
+	}
+	/* A neighbour waits no longer for it. */
+	conn("192.0.2.100", "alpha", S);
+	conns_punish(conn("192.0.2.100", "beta", S), 3, 4, S);
+	assert_true(may_come("192.0.2.100", 2 * S));
 }
 
 /* It has more addresses than one, and each of them would begin anew. */
@@ -359,7 +384,7 @@ static void conns_punish__a_group_takes_it_along_to_its_addresses(void **state)
 
 		snprintf(at, sizeof(at), "192.0.2.%u", (unsigned)i + 1);
 		k = conn(at, "beta", S);
-		conns_punish(k, 1, S + i);
+		conns_punish(k, 1, 1, S + i);
 		conns_remove(&table, k);
 	}
 	assert_true(may_come("192.0.2.1", 2 * S));
@@ -368,7 +393,7 @@ static void conns_punish__a_group_takes_it_along_to_its_addresses(void **state)
 	/* Who was a neighbour there takes nothing along. */
 	conn("192.0.2.3", "alpha", 6 * S);
 	k = conn("192.0.2.4", "alpha", 6 * S);
-	conns_punish(k, 1, 6 * S);
+	conns_punish(k, 1, 1, 6 * S);
 	assert_true(may_come("192.0.2.4", 7 * S));
 }
 
@@ -381,7 +406,7 @@ static void conns_punish__is_not_doubled_where_a_neighbour_is(void **state)
 
 	for (size_t i = 0; i < 4; i++, now += S) {
 		k = conn("192.0.2.1", "beta", now);
-		conns_punish(k, 1, now);
+		conns_punish(k, 1, 1, now);
 		conns_remove(&table, k);
 		assert_false(may_come("192.0.2.1", now));
 		assert_true(may_come("192.0.2.1", now + S));
@@ -392,12 +417,12 @@ static void conns_punish__is_not_doubled_where_a_neighbour_is(void **state)
 	conn("192.0.2.2", "beta", now);
 	conn("192.0.2.2", NULL, now);
 	conn("192.0.2.2", RPC_GROUP_NOBODY, now);
-	conns_punish(k, 1, now);
+	conns_punish(k, 1, 1, now);
 	assert_false(may_come("192.0.2.2", now + 15 * S));
 	assert_true(may_come("192.0.2.2", now + 16 * S));
-	conns_punish(alpha, 1, now);
+	conns_punish(alpha, 1, 1, now);
 	k = conn("192.0.2.1", "beta", now + 1);
-	conns_punish(k, 1, now + 1);
+	conns_punish(k, 1, 1, now + 1);
 	assert_false(may_come("192.0.2.1", now + 15 * S));
 }
 
@@ -409,7 +434,7 @@ static void conns_punish__who_is_not_known_may_be_who_is_there(void **state)
 
 	for (uint64_t each = 1; each <= 4; now += each * S, each *= 2) {
 		k = conn("192.0.2.1", NULL, now);
-		conns_punish(k, 1, now);
+		conns_punish(k, 1, 1, now);
 		conns_remove(&table, k);
 		assert_false(may_come("192.0.2.1", now + each * S - 1));
 	}
@@ -417,7 +442,7 @@ static void conns_punish__who_is_not_known_may_be_who_is_there(void **state)
 	/* Of two one is not. */
 	conn("192.0.2.1", "alpha", now);
 	k = conn("192.0.2.1", NULL, now);
-	conns_punish(k, 1, now);
+	conns_punish(k, 1, 1, now);
 	assert_true(may_come("192.0.2.1", now + S));
 }
 
@@ -466,6 +491,7 @@ int main(void)
 		one(conns_futile__of_callers_not_known_are_the_connections),
 		one(conns_punish__lets_one_at_a_time_come_and_more_rarely_each_time),
 		one(conns_punish__the_more_they_are_the_slower),
+		one(conns_punish__who_was_ended_together_comes_again_one_by_one),
 		one(conns_punish__a_group_takes_it_along_to_its_addresses),
 		one(conns_punish__is_not_doubled_where_a_neighbour_is),
 		one(conns_punish__who_is_not_known_may_be_who_is_there),
