@@ -52,7 +52,7 @@ struct mutator {
 
 struct rpc_conns {
 	struct mutator m; /* first */
-	size_t max, max_per_source;
+	size_t max, max_per_source, read_bytes, message_bytes;
 	int receive_bytes;
 	const char *name; /* of who sets them, or NULL */
 	struct list all;  /* of this process: all_lock */
@@ -166,6 +166,12 @@ static struct rpc_conn *conn_new(int fd, struct host_key *ret_from)
 
 /* ---- those that are open; under the lock ---- */
 
+static void drop(struct rpc_conns *c, struct rpc_conn *k)
+{
+	rpc_gate_remove(k->fd, c);
+	conns_remove(&c->table, k);
+}
+
 /* It has ended by itself. */
 static void forget(struct rpc_conns *c, struct rpc_conn *k)
 {
@@ -180,7 +186,7 @@ static void forget(struct rpc_conns *c, struct rpc_conn *k)
 		                                       "certificate that is accepted here, another "
 		                                       "error of TLS, or given up"});
 	}
-	conns_remove(&c->table, k);
+	drop(c, k);
 }
 
 static void forget_closed(struct rpc_conns *c)
@@ -271,7 +277,7 @@ static bool make_room(struct rpc_conns *c, const struct host_key *from, enum rpc
 		         (unsigned long long)((now_ns - k->since_ns) / NS_PER_S));
 	tell_cap(c, why, k->address, how);
 	c->ended++;
-	conns_remove(&c->table, k);
+	drop(c, k);
 	return true;
 }
 
@@ -310,10 +316,12 @@ static bool admit(struct rpc_conns *c, int fd)
 		free(new);
 		return false;
 	}
-	if (conns_add(&c->table, new, &from))
-		return true;
-	free(new);
-	return false;
+	if (!rpc_gate_add(fd, c) || !conns_add(&c->table, new, &from)) {
+		rpc_gate_remove(fd, c);
+		free(new);
+		return false;
+	}
+	return true;
 }
 
 static bool mutate(const struct mutate_info *info, struct mutator *m)
@@ -347,11 +355,16 @@ static int compare(struct mutator *a, struct mutator *b)
 static void destroy(struct mutator *m)
 {
 	struct rpc_conns *c = container_of(m, struct rpc_conns, m);
+	struct rpc_conn *k, *tmp;
 
 	rpc_tsan_acquire(c);
 	pthread_mutex_lock(&all_lock);
 	list_del(&c->all);
 	pthread_mutex_unlock(&all_lock);
+	rpc_gate_close();
+	HASH_ITER (hh, c->table.by_address, k, tmp)
+		drop(c, k);
+	rpc_gate_closed();
 	conns_clear(&c->table);
 	rpc_refusals_unref(c->refusals);
 	pthread_mutex_destroy(&c->lock);
@@ -371,6 +384,8 @@ struct rpc_conns *rpc_conns_new(const struct rpc_limits *lim, struct rpc_refusal
 	pthread_mutex_init(&c->lock, NULL);
 	c->max = lim->max_connections;
 	c->max_per_source = lim->max_connections_per_source;
+	c->read_bytes = MIN(lim->receive_bytes, RPC_READ_MAX);
+	c->message_bytes = 2 * lim->max_message_bytes; /* so much gRPC takes */
 	c->receive_bytes = (int)MIN(lim->receive_bytes, INT_MAX);
 	c->name = lim->connections_name;
 	c->refusals = rpc_refusals_ref(refusals);
@@ -450,24 +465,105 @@ void rpc_conns_futile(struct rpc_conns *c, struct rpc_conn *k, const struct rpc_
 	if (k->source && conns_futile(k, clock_monotonic_ns()) && abort_socket(k->fd, k->ino)) {
 		snprintf(text, sizeof(text), words, CONNS_FUTILE, CONNS_FUTILE_PER_S);
 		tell_futile(c, peer->spiffe_id, k->address, text);
-		conns_remove(&c->table, k);
+		drop(c, k);
 	}
 	pthread_mutex_unlock(&c->lock);
 }
 
-/* tcpi_bytes_received (RFC 4898); 0: it is no connection any more. */
-static uint64_t received(const struct rpc_conn *k)
+/* RFC 4898; zeroes: it is no connection any more. */
+static struct tcp_info info_of(const struct rpc_conn *k)
 {
 	struct tcp_info info = {0};
 	socklen_t len = sizeof(info);
 
-	return getsockopt(k->fd, IPPROTO_TCP, TCP_INFO, &info, &len) ? 0 : info.tcpi_bytes_received;
+	getsockopt(k->fd, IPPROTO_TCP, TCP_INFO, &info, &len);
+	return info;
+}
+
+static uint64_t received(const struct rpc_conn *k)
+{
+	return info_of(k).tcpi_bytes_received;
+}
+
+static uint64_t acked(const struct rpc_conn *k)
+{
+	return info_of(k).tcpi_bytes_acked;
+}
+
+static void end_busy(struct rpc_conns *c, struct rpc_conn *k, const char *why, size_t place,
+                     size_t together, uint64_t now_ns)
+{
+	if (!abort_socket(k->fd, k->ino))
+		return;
+	tell_futile(c, "", k->address, why);
+	conns_punish(k, place, together, now_ns);
+	drop(c, k);
 }
 
 void rpc_conns_used(struct rpc_conn *k, size_t bytes)
 {
-	if (k)
-		k->used += bytes;
+	if (!k)
+		return;
+	k->used += bytes;
+	k->useless = 0;
+}
+
+static void end_useless(struct rpc_conns *c, struct rpc_conn *k, uint64_t now_ns)
+{
+	char text[160];
+
+	if (!conns_is_useless(k, c->message_bytes, 0, now_ns) ||
+	    !conns_is_useless(k, c->message_bytes, acked(k), now_ns))
+		return;
+	snprintf(text, sizeof(text),
+	         "futile-calls: %zu bytes came over this connection that were no call and no "
+	         "message: it was ended",
+	         (size_t)k->useless);
+	end_busy(c, k, text, 1, 1, now_ns);
+}
+
+size_t rpc_conns_may_read(struct rpc_conns *c, int fd)
+{
+	size_t n = SIZE_MAX;
+	struct rpc_conn *k;
+	bool again = false;
+
+	pthread_mutex_lock(&c->lock);
+	k = conns_find_fd(&c->table, fd);
+	if (k && inode_of(fd) == k->ino)
+		n = conns_may_read(&c->table, k, c->read_bytes, &again);
+	pthread_mutex_unlock(&c->lock);
+	if (again)
+		rpc_gate_look_again(fd);
+	return n;
+}
+
+void rpc_conns_has_read(struct rpc_conns *c, int fd, size_t bytes)
+{
+	struct rpc_conn *k;
+
+	pthread_mutex_lock(&c->lock);
+	k = conns_find_fd(&c->table, fd);
+	if (k) {
+		conns_has_read(&c->table, k, bytes);
+		end_useless(c, k, clock_monotonic_ns());
+	}
+	pthread_mutex_unlock(&c->lock);
+}
+
+static void look_again(const struct rpc_conn *k)
+{
+	if (inode_of(k->fd) == k->ino)
+		rpc_gate_look_again(k->fd);
+}
+
+void rpc_conns_idle(struct rpc_conns *c, bool idle)
+{
+	pthread_mutex_lock(&c->lock);
+	if (idle)
+		conns_next_turn(&c->table, look_again);
+	c->table.idle = idle;
+	pthread_mutex_unlock(&c->lock);
 }
 
 void rpc_conns_look(void)
@@ -535,18 +631,6 @@ static bool same(const struct rpc_conn *k, const struct rpc_conn *other)
 	return !k->called || k->nameless || k->source == other->source;
 }
 
-static void end_busy(struct rpc_conns *c, struct rpc_conn *k, size_t place, size_t together,
-                     uint64_t now_ns)
-{
-	if (!abort_socket(k->fd, k->ino))
-		return;
-	tell_futile(c, "", k->address,
-	            "futile-calls: what came over this connection kept the listener from its "
-	            "work: it was ended");
-	conns_punish(k, place, together, now_ns);
-	conns_remove(&c->table, k);
-}
-
 /* Many connections keep a thread one after the other as one does, and the first of them would be
  * back before the last is ended. So with the busiest one, which goes last, go those like it that
  * are nearly as busy; or will be: the thread has not come to them. (Somebody's first request of
@@ -554,6 +638,8 @@ static void end_busy(struct rpc_conns *c, struct rpc_conn *k, size_t place, size
 static void end_busiest(struct rpc_conns *c, bool useless, uint64_t least)
 {
 	struct rpc_conn *k, *tmp, *worst = busiest(c, useless, least, &least);
+	static const char kept[] = "futile-calls: what came over this connection kept the listener "
+				   "from its work: it was ended";
 	uint64_t now_ns = clock_monotonic_ns();
 	size_t together = 1, place = 0;
 
@@ -566,8 +652,8 @@ static void end_busiest(struct rpc_conns *c, bool useless, uint64_t least)
 	}
 	HASH_ITER (hh, c->table.by_address, k, tmp)
 		if (k->goes)
-			end_busy(c, k, ++place, together, now_ns);
-	end_busy(c, worst, together, together, now_ns);
+			end_busy(c, k, kept, ++place, together, now_ns);
+	end_busy(c, worst, kept, together, together, now_ns);
 }
 
 /* The listener where it is. */

@@ -41,12 +41,31 @@ struct conns_pace {
 	uint32_t each_ms;
 };
 
+/* gRPC is given no more of a connection until it has polled again, and no more of a group (of an
+ * address, while no group is known) until all that came of it before has been handled. So much is
+ * read at once, rpc_limits.receive_bytes; before the first call so much: a handshake has 2 to 4
+ * KiB. */
+#define CONNS_READ_UNCALLED 4096
+struct conn_reads {
+	uint64_t turn; /* of the table */
+	size_t n;      /* bytes in it */
+};
+
+/* Bytes that become nothing: frames that gRPC swallows, headers without an end (which it keeps),
+ * pings. A connection has so many until its next call or message, and before its first call; so
+ * many more each second (who pings once a second has 60), and one for each CONNS_USELESS_SENT that
+ * we sent (WINDOW_UPDATE answers what we send). */
+#define CONNS_USELESS       (128ul * 1024) /* twice HTTP/2's first window (RFC 9113, 6.9.2) */
+#define CONNS_USELESS_PER_S 128
+#define CONNS_USELESS_SENT  8
+
 /* Those of one address (host.h); without any, while it is slow. */
 struct conn_source {
 	struct host_key key;
 	struct conns_pace slow;
 	uint64_t next_ns; /* while it is slow, one from then on */
 	size_t n, uncalled;
+	struct conn_reads reads;
 	struct list conns; /* struct rpc_conn, the oldest first */
 	UT_hash_handle hh;
 };
@@ -57,8 +76,9 @@ struct conn_owner {
 	char name[RPC_GROUP_MAX + 1];
 	uint64_t futile_ns;     /* by then its futile calls are forgotten */
 	struct conns_pace slow; /* for the addresses that it comes from */
-	size_t n, busy;         /* busy: with a call in flight */
-	size_t tally;           /* scratch of conns_choose */
+	struct conn_reads reads;
+	size_t n, busy; /* busy: with a call in flight */
+	size_t tally;   /* scratch of conns_choose */
 	UT_hash_handle hh;
 };
 
@@ -74,6 +94,13 @@ struct rpc_conn {
 	uint64_t received;          /* bytes, when it was looked at */
 	uint64_t looked_used;       /* and of @used */
 	_Atomic uint64_t used;      /* bytes that became a message of some call */
+	size_t read;                /* bytes since gRPC was last told that there is nothing */
+	uint8_t refused;            /* how often it was, since it had all it may */
+	bool held;                  /* it was told so, and waits for the next turn */
+	uint64_t read_turn;         /* the last turn in which it had something */
+	_Atomic size_t useless;     /* bytes since a call began, or the last ended, or a message */
+	uint64_t useless_ns;        /* until then they were forgiven */
+	uint64_t sent;              /* bytes for which some were forgiven */
 	bool goes;                  /* scratch of who is ended together */
 	uint64_t judged;            /* by this generation of client CAs; 0: by TLS only */
 	bool distrusted;            /* how */
@@ -89,6 +116,9 @@ struct conns_table {
 	struct conn_source *sources;         /* owned; also of those not there: conns_sweep */
 	struct conn_owner *owners;           /* owned; likewise */
 	size_t uncalled;
+	uint64_t turn; /* ends when all that was read in it has been handled */
+	bool idle;     /* it has been: whoever polls has nothing else to do */
+	size_t held;   /* connections */
 };
 
 size_t conns_count(const struct conns_table *t);
@@ -112,6 +142,17 @@ bool conns_futile(struct rpc_conn *k, uint64_t now_ns);
  * from the first: of all of them one comes again each second, @k as the one at @place, from 1 to
  * @together (together again they would keep it as they did). */
 void conns_punish(struct rpc_conn *k, size_t place, size_t together, uint64_t now_ns);
+/* How many bytes gRPC may be given of @k, @each at a time. 0: it is to be told that there are none;
+ * and to look again at once (*ret_again), or when @k is let go on. */
+size_t conns_may_read(struct conns_table *t, struct rpc_conn *k, size_t each, bool *ret_again);
+void conns_has_read(struct conns_table *t, struct rpc_conn *k, size_t n);
+/* Whether of what came over @k more became nothing than may: CONNS_USELESS, and while a call is in
+ * flight @message more, a message that has not come to its end. @sent: what the peer has had of us,
+ * 0 where that is not known yet. */
+bool conns_is_useless(struct rpc_conn *k, size_t message, uint64_t sent, uint64_t now_ns);
+/* All that was read has been handled: the next turn. @go_on is called of each that was held, who
+ * had nothing in the last one first. */
+void conns_next_turn(struct conns_table *t, void (*go_on)(const struct rpc_conn *k));
 /* 0: one more may come from there now, and the next has to wait where the address is slow. Else one
  * comes each so many milliseconds, and it is not its turn. */
 uint32_t conns_held_off_ms(struct conns_table *t, const struct host_key *from, uint64_t now_ns);

@@ -103,6 +103,7 @@ bool conns_add(struct conns_table *t, struct rpc_conn *k, const struct host_key 
 		return false;
 	}
 	k->source = s;
+	k->useless_ns = k->since_ns;
 	s->n++;
 	s->uncalled += !k->called;
 	t->uncalled += !k->called;
@@ -114,6 +115,7 @@ void conns_remove(struct conns_table *t, struct rpc_conn *k)
 {
 	struct conn_source *s = TAKE_PTR(k->source);
 
+	t->held -= k->held;
 	HASH_DEL(t->by_address, k);
 	HASH_DELETE(hh_fd, t->by_fd, k);
 	list_del(&k->of_source);
@@ -161,6 +163,7 @@ void conns_called(struct conns_table *t, struct rpc_conn *k, const char *group, 
 		k->source->uncalled--;
 		t->uncalled--;
 	}
+	k->useless = 0;
 	own(t, k, group);
 	if (!k->calls++ && k->owner)
 		k->owner->busy++;
@@ -172,11 +175,105 @@ void conns_call_over(struct rpc_conn *k, uint64_t now_ns)
 	k->since_ns = now_ns;
 	if (--k->calls)
 		return;
+	k->useless = 0; /* of what was asked of it something may still come */
 	if (k->owner)
 		k->owner->busy--;
 	if (!k->source)
 		free(k);
 }
+
+/* ---- what gRPC gets to read ---- */
+
+static struct conn_reads *reads_of(struct conns_table *t, struct rpc_conn *k)
+{
+	struct conn_reads *r = k->owner ? &k->owner->reads : &k->source->reads;
+
+	if (r->turn != t->turn)
+		*r = (struct conn_reads){.turn = t->turn};
+	return r;
+}
+
+/* gRPC reads on where it got less than it has room for, so only the second time that it is told
+ * "nothing" in a row it is sure to have polled in between. */
+static bool pauses(struct rpc_conn *k, size_t each)
+{
+	if (k->read < each)
+		return false;
+	if (k->refused++ < 2)
+		return true;
+	k->read = k->refused = 0;
+	return false;
+}
+
+size_t conns_may_read(struct conns_table *t, struct rpc_conn *k, size_t each, bool *ret_again)
+{
+	const struct conn_reads *r = reads_of(t, k);
+
+	if (!k->called)
+		each = MIN(each, CONNS_READ_UNCALLED);
+	*ret_again = pauses(k, each);
+	if (*ret_again)
+		return 0;
+	if (t->idle)
+		return each - k->read;
+	if (r->n < each)
+		return MIN(each - k->read, each - r->n);
+	t->held += !k->held;
+	k->held = true;
+	return 0;
+}
+
+void conns_has_read(struct conns_table *t, struct rpc_conn *k, size_t n)
+{
+	reads_of(t, k)->n += n;
+	k->read += n;
+	k->read_turn = t->turn;
+	k->useless += n;
+}
+
+static void forgive(struct rpc_conn *k, uint64_t bytes)
+{
+	k->useless -= (size_t)MIN(k->useless, bytes);
+}
+
+bool conns_is_useless(struct rpc_conn *k, size_t message, uint64_t sent, uint64_t now_ns)
+{
+	size_t most = CONNS_USELESS + (k->calls ? message : 0);
+	uint64_t seconds = (now_ns - MIN(now_ns, k->useless_ns)) / NS_PER_S;
+
+	if (k->useless <= most)
+		return false;
+	k->useless_ns += seconds * NS_PER_S;
+	forgive(k, seconds * CONNS_USELESS_PER_S);
+	forgive(k, (sent - MIN(sent, k->sent)) / CONNS_USELESS_SENT);
+	k->sent = MAX(k->sent, sent);
+	return k->useless > most;
+}
+
+static void let_go_on(struct conns_table *t, bool had_something,
+                      void (*go_on)(const struct rpc_conn *k))
+{
+	struct rpc_conn *k, *tmp;
+
+	HASH_ITER (hh, t->by_address, k, tmp) {
+		if (!k->held || (k->read_turn == t->turn) != had_something)
+			continue;
+		k->held = false;
+		t->held--;
+		go_on(k);
+	}
+}
+
+void conns_next_turn(struct conns_table *t, void (*go_on)(const struct rpc_conn *k))
+{
+	if (t->held)
+		let_go_on(t, false, go_on);
+	if (t->held)
+		let_go_on(t, true, go_on);
+	t->turn++;
+}
+
+/* ---- who is slowed down ---- */
 
 static void slow_from(struct conns_pace *p, uint32_t each_ms, uint64_t now_ns)
 {

@@ -139,6 +139,23 @@ static void watch_end(struct rpc_poller *p)
 
 /* ---- polling ---- */
 
+/* What is in the queue comes first: only who finds nothing there has handled everything. */
+static grpc_event next_event(struct rpc_poller *p)
+{
+	grpc_event ev;
+
+	if (!p->idle)
+		return grpc_completion_queue_next(p->cq, wait_until(p), NULL);
+	atomic_store(&p->comes_round, true);
+	ev = grpc_completion_queue_next(p->cq, gpr_inf_past(GPR_CLOCK_MONOTONIC), NULL);
+	if (ev.type != GRPC_QUEUE_TIMEOUT || !list_empty(&p->later))
+		return ev;
+	p->idle(p->arg, true);
+	ev = grpc_completion_queue_next(p->cq, wait_until(p), NULL);
+	p->idle(p->arg, false);
+	return ev;
+}
+
 static void *poll_main(void *arg)
 {
 	struct rpc_poller *p = arg;
@@ -148,7 +165,7 @@ static void *poll_main(void *arg)
 	grpc_event ev;
 
 	for (;;) {
-		ev = grpc_completion_queue_next(p->cq, wait_until(p), NULL);
+		ev = next_event(p);
 		atomic_fetch_add_explicit(&p->turns, 1, memory_order_relaxed);
 		if (ev.type == GRPC_OP_COMPLETE) {
 			tag = ev.tag;

@@ -66,6 +66,8 @@ struct rpc_poller {
 	char name[16];
 	uint32_t tick_ms;        /* 0: no ticks */
 	void (*tick)(void *arg); /* polling thread, about every tick_ms */
+	/* Or NULL. Polling thread: nothing is left of what had come, it waits; and: it is back. */
+	void (*idle)(void *arg, bool idle);
 	void *arg;
 };
 int rpc_poller_start(struct rpc_poller *p, const char *name, uint32_t tick_ms,
@@ -222,6 +224,29 @@ void rpc_conns_judged(struct rpc_conns *c, const char *address, const uint8_t ce
 void rpc_conns_sweep(struct rpc_conns *c);
 /* Fills in what is about connections. */
 void rpc_conns_stats(struct rpc_conns *c, struct rpc_server_stats *ret);
+
+/* What gRPC may be given now of @fd (conns_may_read). SIZE_MAX: it is not of this listener any
+ * more. */
+size_t rpc_conns_may_read(struct rpc_conns *c, int fd);
+void rpc_conns_has_read(struct rpc_conns *c, int fd, size_t bytes);
+/* The listener's polling thread has handled all that was read (@idle), and waits; or it has come
+ * back. */
+void rpc_conns_idle(struct rpc_conns *c, bool idle);
+
+/* ---- gate.c: the listeners decide what gRPC gets to read ---- */
+
+/* From now on recvmsg(2) of @fd asks @c. False: descriptors of this number it does not know. Any
+ * thread, under any lock. */
+bool rpc_gate_add(int fd, struct rpc_conns *c);
+/* Not any more, if it did. */
+void rpc_gate_remove(int fd, struct rpc_conns *c);
+/* Between the two nobody asks a listener: one may go. Not under a listener's lock. */
+void rpc_gate_close(void);
+void rpc_gate_closed(void);
+/* gRPC is told anew that there is something to read in @fd, if there is. */
+void rpc_gate_look_again(int fd);
+/* Bytes that have come this way, of all listeners: whether it is in the way. Any thread. */
+uint64_t rpc_gate_passed(void);
 
 /* ---- quota.c: how much one group of peers uses ---- */
 

@@ -429,6 +429,13 @@ static void tick(void *arg)
 	pthread_mutex_unlock(&s->lock);
 }
 
+static void idle(void *arg, bool idle)
+{
+	struct rpc_server *s = arg;
+
+	rpc_conns_idle(s->conns, idle);
+}
+
 /* Loop thread, which goes on when the polling thread does not come back. */
 static void watch(void *arg)
 {
@@ -638,6 +645,7 @@ int rpc_server_start(struct rpc_server *s, struct ros2_err *err)
 		return rpc_listen_error(s->listen, err);
 	s->port = (uint16_t)port;
 	grpc_server_start(s->grpc);
+	s->poller.idle = idle;
 	rc = rpc_poller_start(&s->poller, s->name, TICK_MS, tick, s);
 	if (rc)
 		return ros2_err_set(err, rc, "cannot start a thread");

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What gRPC is given to read, bounded. gRPC 1.51 reads from a connection until there is nothing
+ * left, and makes a call of everything; whoever sends as fast as it reads has its thread for good,
+ * and where another thread of the process reads, too, calls pile up that nobody has handled. It has
+ * no bound for that. But it reads by recvmsg(2), and an executable's function of that name is taken
+ * before libc's (ld.so(8)): this one asks the listener whose socket it is (conns_may_read).
+ * "Nothing there" (EAGAIN) brings gRPC back to its poll, behind everybody else who has something to
+ * say.
+ *
+ * It waits for an edge then (EPOLLET), and no byte might ever come again. Setting SO_RCVLOWAT, to
+ * what it is, makes the kernel look anew whether there is something to read, and say so
+ * (tcp_set_rcvlowat, since Linux 4.18).
+ *
+ * Invariant: a socket is in the table while it is in its listener's (conns.c). Whatever else the
+ * process receives by recvmsg goes through untouched.
+ */
+#include "proto/rpc/rpc_priv.h"
+#include <dlfcn.h>
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+
+/* As many descriptors as a process can have (fs.nr_open): eight bytes each, of pages that only
+ * exist where one is used. */
+#define GATE_FDS  (1 << 20)
+#define GATE_IOVS 64ul /* what gRPC gives at once at most */
+static _Atomic(struct rpc_conns *) gates[GATE_FDS];
+/* Held for reading while a listener is asked, for writing when one goes. Before its lock. */
+static pthread_rwlock_t gate_lock = PTHREAD_RWLOCK_INITIALIZER;
+static _Atomic uint64_t passed;
+
+typedef ssize_t (*recvmsg_fn)(int fd, struct msghdr *m, int flags);
+
+static recvmsg_fn next_recvmsg(void)
+{
+	static _Atomic(recvmsg_fn) next;
+	recvmsg_fn fn = atomic_load_explicit(&next, memory_order_relaxed);
+	void *symbol;
+
+	if (fn)
+		return fn;
+	symbol = dlsym(RTLD_NEXT, "recvmsg");
+	memcpy(&fn, &symbol, sizeof(fn));
+	atomic_store_explicit(&next, fn, memory_order_relaxed);
+	return fn;
+}
+
+bool rpc_gate_add(int fd, struct rpc_conns *c)
+{
+	if (fd < 0 || fd >= GATE_FDS)
+		return false;
+	atomic_store(&gates[fd], c);
+	return true;
+}
+
+void rpc_gate_remove(int fd, struct rpc_conns *c)
+{
+	atomic_compare_exchange_strong(&gates[fd], &c, NULL);
+}
+
+void rpc_gate_close(void)
+{
+	pthread_rwlock_wrlock(&gate_lock);
+}
+
+void rpc_gate_closed(void)
+{
+	pthread_rwlock_unlock(&gate_lock);
+}
+
+void rpc_gate_look_again(int fd)
+{
+	int one = 1;
+
+	setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &one, sizeof(one));
+}
+
+uint64_t rpc_gate_passed(void)
+{
+	return atomic_load(&passed);
+}
+
+/* ---- recvmsg(2) ---- */
+
+/* SIZE_MAX: whatever there is; it is nobody's here. */
+static size_t may_read(int fd)
+{
+	size_t n = SIZE_MAX;
+	struct rpc_conns *c;
+
+	if (fd < 0 || fd >= GATE_FDS || !atomic_load_explicit(&gates[fd], memory_order_relaxed))
+		return n;
+	pthread_rwlock_rdlock(&gate_lock);
+	c = atomic_load(&gates[fd]);
+	if (c)
+		n = rpc_conns_may_read(c, fd);
+	pthread_rwlock_unlock(&gate_lock);
+	return n;
+}
+
+static void has_read(int fd, size_t n)
+{
+	struct rpc_conns *c;
+
+	atomic_fetch_add_explicit(&passed, n, memory_order_relaxed);
+	pthread_rwlock_rdlock(&gate_lock);
+	c = atomic_load(&gates[fd]);
+	if (c)
+		rpc_conns_has_read(c, fd, n);
+	pthread_rwlock_unlock(&gate_lock);
+}
+
+/* At most @n bytes of it. */
+static ssize_t receive(int fd, struct msghdr *m, int flags, size_t n)
+{
+	struct iovec some[GATE_IOVS], *all = m->msg_iov;
+	size_t n_all = m->msg_iovlen, i;
+	ssize_t got;
+
+	for (i = 0; i < MIN(n_all, GATE_IOVS) && n; i++) {
+		some[i] = (struct iovec){all[i].iov_base, MIN(all[i].iov_len, n)};
+		n -= some[i].iov_len;
+	}
+	m->msg_iov = some;
+	m->msg_iovlen = i;
+	got = next_recvmsg()(fd, m, flags);
+	m->msg_iov = all;
+	m->msg_iovlen = n_all;
+	return got;
+}
+
+ssize_t recvmsg(int fd, struct msghdr *m, int flags)
+{
+	size_t may = may_read(fd);
+	ssize_t n;
+
+	if (may == SIZE_MAX)
+		return next_recvmsg()(fd, m, flags);
+	if (!may) {
+		errno = EAGAIN;
+		return -1;
+	}
+	n = receive(fd, m, flags, may);
+	if (n > 0)
+		has_read(fd, (size_t)n);
+	return n;
+}
