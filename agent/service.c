@@ -459,10 +459,8 @@ static void group_of(void *arg, const struct rpc_peer *peer, char group[RPC_GROU
 	struct ros2_uid tenant = {{0}};
 	struct agent *a = arg;
 
-	if (!state_principal_owner(a->state, peer->spiffe_id, &tenant))
-		ros2_uid_to_str(&tenant, group);
-	else
-		strcpy(group, RPC_GROUP_NOBODY);
+	(void)state_principal_owner(a->state, peer->spiffe_id, &tenant);
+	ros2_uid_to_str(&tenant, group);
 }
 
 int service_new(struct agent *a, struct service **ret, struct ros2_err *err)

@@ -55,7 +55,6 @@ struct rpc_conns {
 	size_t max, max_per_source, read_bytes, message_bytes;
 	int receive_bytes;
 	const char *name; /* of who sets them, or NULL */
-	struct list all;  /* of this process: all_lock */
 	pthread_mutex_t lock;
 	struct rpc_refusals *refusals; /* a reference */
 	/* guarded by lock */
@@ -63,10 +62,6 @@ struct rpc_conns {
 	uint64_t checked_ns;
 	uint64_t refused, refused_per_source, ended, handshakes, futile;
 };
-
-/* Taken before the lock of one of them. */
-static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct list all_conns = {&all_conns, &all_conns};
 
 /* 0: not a socket (any more). The descriptor may be closed, or be something else's by now, at any
  * moment: that is the question. (ThreadSanitizer would call an fstat of it a race.) */
@@ -244,17 +239,6 @@ static void tell_futile(struct rpc_conns *c, const char *spiffe_id, const char *
 	                                                    .words = words});
 }
 
-static void tell_slow(struct rpc_conns *c, const char *address, uint32_t each_ms)
-{
-	char text[192];
-
-	snprintf(text, sizeof(text),
-	         "futile-calls: what came from here, or from a group that is here, kept the "
-	         "listener from its work or came to nothing: one connection is let in each %u s",
-	         each_ms / 1000);
-	tell_futile(c, "", address, text);
-}
-
 /* Ends the one that has the least claim to its place. False: there is none such. */
 static bool make_room(struct rpc_conns *c, const struct host_key *from, enum rpc_refused why,
                       uint64_t now_ns)
@@ -298,17 +282,10 @@ static bool admit(struct rpc_conns *c, int fd)
 	struct host_key from;
 	struct rpc_conn *new = conn_new(fd, &from);
 	enum rpc_refused why;
-	uint32_t each_ms;
 
 	if (!new)
 		return false;
 	forget_namesakes(c, new);
-	each_ms = conns_held_off_ms(&c->table, &from, new->since_ns);
-	if (each_ms) {
-		tell_slow(c, new->address, each_ms);
-		free(new);
-		return false;
-	}
 	if (over(c, &from, &why))
 		forget_closed_in_time(c, new->since_ns);
 	if (over(c, &from, &why) && !make_room(c, &from, why, new->since_ns)) {
@@ -358,9 +335,6 @@ static void destroy(struct mutator *m)
 	struct rpc_conn *k, *tmp;
 
 	rpc_tsan_acquire(c);
-	pthread_mutex_lock(&all_lock);
-	list_del(&c->all);
-	pthread_mutex_unlock(&all_lock);
 	rpc_gate_close();
 	HASH_ITER (hh, c->table.by_address, k, tmp)
 		drop(c, k);
@@ -389,9 +363,6 @@ struct rpc_conns *rpc_conns_new(const struct rpc_limits *lim, struct rpc_refusal
 	c->receive_bytes = (int)MIN(lim->receive_bytes, INT_MAX);
 	c->name = lim->connections_name;
 	c->refusals = rpc_refusals_ref(refusals);
-	pthread_mutex_lock(&all_lock);
-	list_add_tail(&all_conns, &c->all);
-	pthread_mutex_unlock(&all_lock);
 	return c;
 }
 
@@ -470,42 +441,19 @@ void rpc_conns_futile(struct rpc_conns *c, struct rpc_conn *k, const struct rpc_
 	pthread_mutex_unlock(&c->lock);
 }
 
-/* RFC 4898; zeroes: it is no connection any more. */
-static struct tcp_info info_of(const struct rpc_conn *k)
+/* tcpi_bytes_acked (RFC 4898); 0: it is no connection any more. */
+static uint64_t acked(const struct rpc_conn *k)
 {
 	struct tcp_info info = {0};
 	socklen_t len = sizeof(info);
 
-	getsockopt(k->fd, IPPROTO_TCP, TCP_INFO, &info, &len);
-	return info;
+	return getsockopt(k->fd, IPPROTO_TCP, TCP_INFO, &info, &len) ? 0 : info.tcpi_bytes_acked;
 }
 
-static uint64_t received(const struct rpc_conn *k)
+void rpc_conns_message(struct rpc_conn *k)
 {
-	return info_of(k).tcpi_bytes_received;
-}
-
-static uint64_t acked(const struct rpc_conn *k)
-{
-	return info_of(k).tcpi_bytes_acked;
-}
-
-static void end_busy(struct rpc_conns *c, struct rpc_conn *k, const char *why, size_t place,
-                     size_t together, uint64_t now_ns)
-{
-	if (!abort_socket(k->fd, k->ino))
-		return;
-	tell_futile(c, "", k->address, why);
-	conns_punish(k, place, together, now_ns);
-	drop(c, k);
-}
-
-void rpc_conns_used(struct rpc_conn *k, size_t bytes)
-{
-	if (!k)
-		return;
-	k->used += bytes;
-	k->useless = 0;
+	if (k)
+		k->useless = 0;
 }
 
 static void end_useless(struct rpc_conns *c, struct rpc_conn *k, uint64_t now_ns)
@@ -513,13 +461,15 @@ static void end_useless(struct rpc_conns *c, struct rpc_conn *k, uint64_t now_ns
 	char text[160];
 
 	if (!conns_is_useless(k, c->message_bytes, 0, now_ns) ||
-	    !conns_is_useless(k, c->message_bytes, acked(k), now_ns))
+	    !conns_is_useless(k, c->message_bytes, acked(k), now_ns) ||
+	    !abort_socket(k->fd, k->ino))
 		return;
 	snprintf(text, sizeof(text),
 	         "futile-calls: %zu bytes came over this connection that were no call and no "
 	         "message: it was ended",
 	         (size_t)k->useless);
-	end_busy(c, k, text, 1, 1, now_ns);
+	tell_futile(c, "", k->address, text);
+	drop(c, k);
 }
 
 size_t rpc_conns_may_read(struct rpc_conns *c, int fd)
@@ -564,132 +514,6 @@ void rpc_conns_idle(struct rpc_conns *c, bool idle)
 		conns_next_turn(&c->table, look_again);
 	c->table.idle = idle;
 	pthread_mutex_unlock(&c->lock);
-}
-
-void rpc_conns_look(void)
-{
-	struct rpc_conn *k, *tmp;
-	struct rpc_conns *c;
-
-	pthread_mutex_lock(&all_lock);
-	list_for_each (&all_conns, c, all) {
-		pthread_mutex_lock(&c->lock);
-		HASH_ITER (hh, c->table.by_address, k, tmp) {
-			k->received = received(k);
-			k->looked_used = k->used;
-		}
-		pthread_mutex_unlock(&c->lock);
-	}
-	pthread_mutex_unlock(&all_lock);
-}
-
-/* Who keeps a thread busy has sent more meanwhile than comes with a handshake or a beat: many that
- * connect at once keep it, too, and none of them is meant. */
-#define BUSY_MIN 8192
-
-/* What it received since it was looked at; @useless: and became no message. An agent that sends its
- * records over another thread is busy, too, and keeps none from its work. */
-static uint64_t came(const struct rpc_conn *k, bool useless)
-{
-	uint64_t now = received(k), used = useless ? k->used - k->looked_used : 0;
-
-	return now - MIN(now, k->received + used);
-}
-
-/* Under the lock. The one of which @least came, and more than of any other; and how much. NULL:
- * there is none. */
-static struct rpc_conn *busiest(const struct rpc_conns *c, bool useless, uint64_t least,
-                                uint64_t *ret)
-{
-	struct rpc_conn *k, *tmp, *found = NULL;
-
-	HASH_ITER (hh, c->table.by_address, k, tmp) {
-		uint64_t n = came(k, useless);
-
-		if (n < least)
-			continue;
-		*ret = least = n;
-		found = k;
-	}
-	return found;
-}
-
-/* What has come and was not read; 0: it is no connection any more. */
-static uint64_t waiting(const struct rpc_conn *k)
-{
-	int n = 0;
-
-	return ioctl(k->fd, SIOCINQ, &n) || n < 0 ? 0 : (uint64_t)n;
-}
-
-/* Whether it may be of the same as @other: of its group; or nobody knows whose it is, for no call
- * came, or its callers are not known, and then it is from the same address. */
-static bool same(const struct rpc_conn *k, const struct rpc_conn *other)
-{
-	if (k->owner)
-		return k->owner == other->owner;
-	return !k->called || k->nameless || k->source == other->source;
-}
-
-/* Many connections keep a thread one after the other as one does, and the first of them would be
- * back before the last is ended. So with the busiest one, which goes last, go those like it that
- * are nearly as busy; or will be: the thread has not come to them. (Somebody's first request of
- * that size goes, too.) */
-static void end_busiest(struct rpc_conns *c, bool useless, uint64_t least)
-{
-	struct rpc_conn *k, *tmp, *worst = busiest(c, useless, least, &least);
-	static const char kept[] = "futile-calls: what came over this connection kept the listener "
-				   "from its work: it was ended";
-	uint64_t now_ns = clock_monotonic_ns();
-	size_t together = 1, place = 0;
-
-	if (!worst)
-		return;
-	HASH_ITER (hh, c->table.by_address, k, tmp) {
-		k->goes = k != worst && same(k, worst) &&
-		          (came(k, useless) >= MAX(BUSY_MIN, least / 4) || waiting(k) >= BUSY_MIN);
-		together += k->goes;
-	}
-	HASH_ITER (hh, c->table.by_address, k, tmp)
-		if (k->goes)
-			end_busy(c, k, kept, ++place, together, now_ns);
-	end_busy(c, worst, kept, together, together, now_ns);
-}
-
-/* The listener where it is. */
-static struct rpc_conns *find_busiest(bool useless, uint64_t *ret)
-{
-	struct rpc_conns *c, *where = NULL;
-
-	*ret = BUSY_MIN;
-	list_for_each (&all_conns, c, all) {
-		pthread_mutex_lock(&c->lock);
-		forget_closed(c);
-		if (busiest(c, useless, *ret, ret))
-			where = c;
-		pthread_mutex_unlock(&c->lock);
-	}
-	return where;
-}
-
-void rpc_conns_end_busiest(void)
-{
-	bool useless = true;
-	struct rpc_conns *c;
-	uint64_t most;
-
-	pthread_mutex_lock(&all_lock);
-	c = find_busiest(useless, &most);
-	if (!c) {
-		useless = false;
-		c = find_busiest(useless, &most);
-	}
-	if (c) {
-		pthread_mutex_lock(&c->lock);
-		end_busiest(c, useless, most);
-		pthread_mutex_unlock(&c->lock);
-	}
-	pthread_mutex_unlock(&all_lock);
 }
 
 int rpc_conns_trust(struct rpc_conns *c, const char *address, const uint8_t cert[32],

@@ -28,24 +28,14 @@
 #define CONNS_FUTILE       512
 #define CONNS_FUTILE_PER_S 200
 
-/* Where one came from that kept the listener from its work, others come one by one for a while: a
- * new one may do the same before anybody knows whose it is. Each one that did, of this address or
- * of this group, doubles the time between them: a group has many addresses. It is not doubled where
- * another group is, too, that kept nobody. */
-#define CONNS_SLOW_EACH_MS 1000
-#define CONNS_SLOW_MOST_MS 16000
-#define CONNS_SLOW_TIMES   10 /* so often that time */
-struct conns_pace {
-	uint64_t until_ns; /* 0, or until then */
-	uint64_t since_ns; /* when it last became slower: once for what happens together */
-	uint32_t each_ms;
-};
-
 /* gRPC is given no more of a connection until it has polled again, and no more of a group (of an
  * address, while no group is known) until all that came of it before has been handled. So much is
  * read at once, rpc_limits.receive_bytes; before the first call so much: a handshake has 2 to 4
- * KiB. */
+ * KiB. And so many times that while nothing is left to be handled, for what comes then wakes the
+ * listener's thread only later, or, being no call and no whole message, not before its next tick.
+ */
 #define CONNS_READ_UNCALLED 4096
+#define CONNS_READ_IDLE     16
 struct conn_reads {
 	uint64_t turn; /* of the table */
 	size_t n;      /* bytes in it */
@@ -59,11 +49,9 @@ struct conn_reads {
 #define CONNS_USELESS_PER_S 128
 #define CONNS_USELESS_SENT  8
 
-/* Those of one address (host.h); without any, while it is slow. */
+/* Those of one address (host.h). */
 struct conn_source {
 	struct host_key key;
-	struct conns_pace slow;
-	uint64_t next_ns; /* while it is slow, one from then on */
 	size_t n, uncalled;
 	struct conn_reads reads;
 	struct list conns; /* struct rpc_conn, the oldest first */
@@ -71,11 +59,10 @@ struct conn_source {
 };
 
 /* Those of one group of callers (rpc_group_fn), known from their first call on; without any, while
- * its futile calls count or its addresses are slow. */
+ * its futile calls count. */
 struct conn_owner {
 	char name[RPC_GROUP_MAX + 1];
-	uint64_t futile_ns;     /* by then its futile calls are forgotten */
-	struct conns_pace slow; /* for the addresses that it comes from */
+	uint64_t futile_ns; /* by then its futile calls are forgotten */
 	struct conn_reads reads;
 	size_t n, busy; /* busy: with a call in flight */
 	size_t tally;   /* scratch of conns_choose */
@@ -91,9 +78,6 @@ struct rpc_conn {
 	uint32_t calls;             /* in flight; each is a reference */
 	uint64_t since_ns;          /* of its last call's begin or end, or of itself */
 	uint64_t futile_ns;         /* likewise, while no group is known */
-	uint64_t received;          /* bytes, when it was looked at */
-	uint64_t looked_used;       /* and of @used */
-	_Atomic uint64_t used;      /* bytes that became a message of some call */
 	size_t read;                /* bytes since gRPC was last told that there is nothing */
 	uint8_t refused;            /* how often it was, since it had all it may */
 	bool held;                  /* it was told so, and waits for the next turn */
@@ -101,7 +85,6 @@ struct rpc_conn {
 	_Atomic size_t useless;     /* bytes since a call began, or the last ended, or a message */
 	uint64_t useless_ns;        /* until then they were forgiven */
 	uint64_t sent;              /* bytes for which some were forgiven */
-	bool goes;                  /* scratch of who is ended together */
 	uint64_t judged;            /* by this generation of client CAs; 0: by TLS only */
 	bool distrusted;            /* how */
 	uint8_t cert[32];           /* who: a call of an earlier connection may still come */
@@ -113,8 +96,8 @@ struct rpc_conn {
 
 struct conns_table {
 	struct rpc_conn *by_address, *by_fd; /* owned; the same ones, the oldest first */
-	struct conn_source *sources;         /* owned; also of those not there: conns_sweep */
-	struct conn_owner *owners;           /* owned; likewise */
+	struct conn_source *sources;         /* owned */
+	struct conn_owner *owners;           /* owned; also of those not there: conns_sweep */
 	size_t uncalled;
 	uint64_t turn; /* ends when all that was read in it has been handled */
 	bool idle;     /* it has been: whoever polls has nothing else to do */
@@ -137,11 +120,6 @@ void conns_call_over(struct rpc_conn *k, uint64_t now_ns);
 /* A call on @k has come to nothing. True: its group has had more of them than it may
  * (CONNS_FUTILE), and this is the connection that it goes on with. */
 bool conns_futile(struct rpc_conn *k, uint64_t now_ns);
-/* @k kept the listener from its work: its group has no futile call left, and its address is slow,
- * or slower; once for all who did so @together, at the same @now_ns. The more they are, the slower
- * from the first: of all of them one comes again each second, @k as the one at @place, from 1 to
- * @together (together again they would keep it as they did). */
-void conns_punish(struct rpc_conn *k, size_t place, size_t together, uint64_t now_ns);
 /* How many bytes gRPC may be given of @k, @each at a time. 0: it is to be told that there are none;
  * and to look again at once (*ret_again), or when @k is let go on. */
 size_t conns_may_read(struct conns_table *t, struct rpc_conn *k, size_t each, bool *ret_again);
@@ -153,10 +131,7 @@ bool conns_is_useless(struct rpc_conn *k, size_t message, uint64_t sent, uint64_
 /* All that was read has been handled: the next turn. @go_on is called of each that was held, who
  * had nothing in the last one first. */
 void conns_next_turn(struct conns_table *t, void (*go_on)(const struct rpc_conn *k));
-/* 0: one more may come from there now, and the next has to wait where the address is slow. Else one
- * comes each so many milliseconds, and it is not its turn. */
-uint32_t conns_held_off_ms(struct conns_table *t, const struct host_key *from, uint64_t now_ns);
-/* Drops groups and addresses without a connection of which nothing is to be remembered. */
+/* Drops groups without a connection of which nothing is to be remembered. */
 void conns_sweep(struct conns_table *t, uint64_t now_ns);
 /* Whether @k, on which a call has begun, is one of more than three quarters of an address's places,
  * or of all, that its group keeps by calls in flight. Those stay whoever comes, so this is the

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* See conns_priv.h. Invariant: what is counted (n, uncalled, tally) is what the lists hold. A group
- * is there while it has a connection, futile calls or a pace. */
+ * is there while it has a connection or futile calls. */
 #include "proto/rpc/conns_priv.h"
 #include "common/clock.h"
 #include <stdio.h>
@@ -36,7 +36,7 @@ static struct conn_source *source_get(struct conns_table *t, const struct host_k
 
 static void source_put(struct conns_table *t, struct conn_source *s)
 {
-	if (s->n || s->slow.until_ns) /* else until conns_sweep */
+	if (s->n)
 		return;
 	HASH_DEL(t->sources, s);
 	free(s);
@@ -67,7 +67,7 @@ static void disown(struct conns_table *t, struct rpc_conn *k)
 	if (!o)
 		return;
 	o->busy -= k->calls > 0;
-	if (--o->n || o->futile_ns || o->slow.until_ns) /* else until conns_sweep */
+	if (--o->n || o->futile_ns) /* else until conns_sweep */
 		return;
 	HASH_DEL(t->owners, o);
 	free(o);
@@ -208,16 +208,16 @@ static bool pauses(struct rpc_conn *k, size_t each)
 size_t conns_may_read(struct conns_table *t, struct rpc_conn *k, size_t each, bool *ret_again)
 {
 	const struct conn_reads *r = reads_of(t, k);
+	size_t most;
 
 	if (!k->called)
 		each = MIN(each, CONNS_READ_UNCALLED);
 	*ret_again = pauses(k, each);
 	if (*ret_again)
 		return 0;
-	if (t->idle)
-		return each - k->read;
-	if (r->n < each)
-		return MIN(each - k->read, each - r->n);
+	most = t->idle ? CONNS_READ_IDLE * each : each;
+	if (r->n < most)
+		return MIN(each - k->read, most - r->n);
 	t->held += !k->held;
 	k->held = true;
 	return 0;
@@ -273,68 +273,7 @@ void conns_next_turn(struct conns_table *t, void (*go_on)(const struct rpc_conn 
 	t->turn++;
 }
 
-/* ---- who is slowed down ---- */
-
-static void slow_from(struct conns_pace *p, uint32_t each_ms, uint64_t now_ns)
-{
-	p->each_ms = each_ms;
-	p->since_ns = now_ns;
-	p->until_ns = clock_add_ns(now_ns, CONNS_SLOW_TIMES * each_ms * NS_PER_MS);
-}
-
-/* Not below @least_ms. */
-static void go_slower(struct conns_pace *p, uint32_t least_ms, uint64_t now_ns)
-{
-	if (now_ns >= p->until_ns)
-		slow_from(p, least_ms, now_ns);
-	else if (now_ns != p->since_ns)
-		slow_from(p, MAX(least_ms, MIN(2 * p->each_ms, CONNS_SLOW_MOST_MS)), now_ns);
-}
-
-/* Somebody else is there who is not known to have kept a listener lately. @of is NULL where it is
- * not known whose a connection was: of two groups one is a neighbour then, of one alone it may be
- * the flooder's own. */
-static bool has_neighbour(const struct conn_source *s, const struct conn_owner *of, uint64_t now_ns)
-{
-	const struct conn_owner *first = of;
-	const struct rpc_conn *k;
-
-	list_for_each (&s->conns, k, of_source) {
-		if (!k->owner || k->owner == first || now_ns < k->owner->slow.until_ns ||
-		    !strcmp(k->owner->name, RPC_GROUP_NOBODY))
-			continue;
-		if (first)
-			return true;
-		first = k->owner;
-	}
-	return false;
-}
-
-/* For what came from there, of @group, which may be NULL: not known. */
-static void slow_down(struct conn_source *s, struct conn_owner *group, uint32_t least_ms,
-                      uint64_t now_ns)
-{
-	go_slower(&s->slow, least_ms, now_ns);
-	if (group)
-		go_slower(&group->slow, least_ms, now_ns);
-	if (has_neighbour(s, group, now_ns))
-		slow_from(&s->slow, CONNS_SLOW_EACH_MS, now_ns);
-	else if (group && group->slow.each_ms > s->slow.each_ms)
-		slow_from(&s->slow, group->slow.each_ms, now_ns);
-	s->next_ns = clock_add_ns(now_ns, s->slow.each_ms * NS_PER_MS);
-}
-
-/* Its group's connections come to nothing, one after the other. A neighbour is not to wait for
- * that: they keep the listener no longer than the calls that it takes to see it. */
-static void slow_down_futile(struct rpc_conn *k, uint64_t now_ns)
-{
-	if (!k->owner)
-		return;
-	if (now_ns < k->owner->slow.until_ns && !has_neighbour(k->source, k->owner, now_ns))
-		slow_down(k->source, k->owner, CONNS_SLOW_EACH_MS, now_ns);
-	else
-		go_slower(&k->owner->slow, CONNS_SLOW_EACH_MS, now_ns);
-}
+/* ---- calls that come to nothing ---- */
 
 /* A bucket (GCRA): one that is full gives CONNS_FUTILE at once. */
 bool conns_futile(struct rpc_conn *k, uint64_t now_ns)
@@ -347,66 +286,17 @@ bool conns_futile(struct rpc_conn *k, uint64_t now_ns)
 	if (*at <= most)
 		return false;
 	*at = most;
-	slow_down_futile(k, now_ns);
 	return true;
-}
-
-/* When the one at @place of @together may come again, who come each @each_ms: the first after the
- * least time there is, the last after all of it. In steps of that least time, because those of one
- * step are ended by one look, and each for itself would need one of its own. */
-static uint32_t turn_ms(uint32_t each_ms, size_t place, size_t together)
-{
-	uint64_t steps = each_ms / CONNS_SLOW_EACH_MS;
-
-	return (uint32_t)((steps * place + together - 1) / together) * CONNS_SLOW_EACH_MS;
-}
-
-void conns_punish(struct rpc_conn *k, size_t place, size_t together, uint64_t now_ns)
-{
-	size_t most = CONNS_SLOW_MOST_MS / CONNS_SLOW_EACH_MS;
-	uint64_t *at = k->owner ? &k->owner->futile_ns : &k->futile_ns;
-	struct conn_source *s = k->source;
-
-	*at = clock_add_ns(now_ns, CONNS_FUTILE * (NS_PER_S / CONNS_FUTILE_PER_S));
-	slow_down(s, k->owner, (uint32_t)MIN(together, most) * CONNS_SLOW_EACH_MS, now_ns);
-	s->next_ns = clock_add_ns(now_ns, turn_ms(s->slow.each_ms, place, together) * NS_PER_MS);
-}
-
-uint32_t conns_held_off_ms(struct conns_table *t, const struct host_key *from, uint64_t now_ns)
-{
-	struct conn_source *s = find_source(t, from);
-
-	if (!s || now_ns >= s->slow.until_ns)
-		return 0;
-	if (now_ns < s->next_ns)
-		return s->slow.each_ms;
-	s->next_ns = clock_add_ns(now_ns, s->slow.each_ms * NS_PER_MS);
-	return 0;
-}
-
-static void sweep_sources(struct conns_table *t, uint64_t now_ns)
-{
-	struct conn_source *s, *tmp;
-
-	HASH_ITER (hh, t->sources, s, tmp) {
-		if (s->slow.until_ns > now_ns)
-			continue;
-		s->slow.until_ns = 0;
-		source_put(t, s);
-	}
 }
 
 void conns_sweep(struct conns_table *t, uint64_t now_ns)
 {
 	struct conn_owner *o, *tmp;
 
-	sweep_sources(t, now_ns);
 	HASH_ITER (hh, t->owners, o, tmp) {
 		if (o->futile_ns <= now_ns)
 			o->futile_ns = 0;
-		if (o->slow.until_ns <= now_ns)
-			o->slow.until_ns = 0;
-		if (o->n || o->futile_ns || o->slow.until_ns)
+		if (o->n || o->futile_ns)
 			continue;
 		HASH_DEL(t->owners, o);
 		free(o);

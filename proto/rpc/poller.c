@@ -61,80 +61,11 @@ static void run_later(struct rpc_poller *p)
 	}
 }
 
-/* How many have ticks, and how often the one of the last that began. */
-static atomic_uint with_ticks, their_tick_ms;
-
-/* Whether it comes back by itself: a thread without ticks does so where another has them, for gRPC
- * lets each of them do the work of all connections of the process. */
-static uint32_t round_ms(const struct rpc_poller *p)
+static gpr_timespec wait_until(const struct rpc_poller *p)
 {
-	return p->tick_ms ? p->tick_ms : atomic_load(&with_ticks) ? their_tick_ms : 0;
-}
-
-static gpr_timespec wait_until(struct rpc_poller *p)
-{
-	uint32_t ms = round_ms(p);
-
-	atomic_store(&p->comes_round, ms || !list_empty(&p->later));
 	if (!list_empty(&p->later))
 		return gpr_inf_past(GPR_CLOCK_MONOTONIC);
-	return ms ? rpc_deadline_in_ms(ms) : gpr_inf_future(GPR_CLOCK_MONOTONIC);
-}
-
-/* ---- the watch over those that come round by themselves ---- */
-
-static pthread_mutex_t watch_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct list watched = {&watched, &watched};
-
-static uint64_t cpu_ns(pthread_t thread)
-{
-	struct timespec ts;
-	clockid_t clock;
-
-	if (pthread_getcpuclockid(thread, &clock) || clock_gettime(clock, &ts))
-		return 0;
-	return (uint64_t)ts.tv_sec * NS_PER_S + (uint64_t)ts.tv_nsec;
-}
-
-uint64_t rpc_poller_longest_turn_ns(void)
-{
-	uint64_t longest = 0, now;
-	struct rpc_poller *p;
-
-	pthread_mutex_lock(&watch_lock);
-	list_for_each (&watched, p, watched) {
-		uint64_t turns = atomic_load(&p->turns);
-
-		if (!atomic_load(&p->comes_round))
-			continue;
-		now = cpu_ns(p->thread);
-		if (turns != p->seen_turns) {
-			p->seen_turns = turns;
-			p->seen_cpu_ns = now;
-		}
-		longest = MAX(longest, now - MIN(now, p->seen_cpu_ns));
-	}
-	pthread_mutex_unlock(&watch_lock);
-	return longest;
-}
-
-static void watch_begin(struct rpc_poller *p)
-{
-	pthread_mutex_lock(&watch_lock);
-	list_add_tail(&watched, &p->watched);
-	if (p->tick_ms) {
-		their_tick_ms = p->tick_ms;
-		with_ticks++;
-	}
-	pthread_mutex_unlock(&watch_lock);
-}
-
-static void watch_end(struct rpc_poller *p)
-{
-	pthread_mutex_lock(&watch_lock);
-	list_del(&p->watched);
-	with_ticks -= p->tick_ms > 0;
-	pthread_mutex_unlock(&watch_lock);
+	return p->tick_ms ? rpc_deadline_in_ms(p->tick_ms) : gpr_inf_future(GPR_CLOCK_MONOTONIC);
 }
 
 /* ---- polling ---- */
@@ -146,7 +77,6 @@ static grpc_event next_event(struct rpc_poller *p)
 
 	if (!p->idle)
 		return grpc_completion_queue_next(p->cq, wait_until(p), NULL);
-	atomic_store(&p->comes_round, true);
 	ev = grpc_completion_queue_next(p->cq, gpr_inf_past(GPR_CLOCK_MONOTONIC), NULL);
 	if (ev.type != GRPC_QUEUE_TIMEOUT || !list_empty(&p->later))
 		return ev;
@@ -166,7 +96,6 @@ static void *poll_main(void *arg)
 
 	for (;;) {
 		ev = next_event(p);
-		atomic_fetch_add_explicit(&p->turns, 1, memory_order_relaxed);
 		if (ev.type == GRPC_OP_COMPLETE) {
 			tag = ev.tag;
 			rpc_tsan_acquire(tag);
@@ -205,7 +134,6 @@ int rpc_poller_start(struct rpc_poller *p, const char *name, uint32_t tick_ms,
 		return -rc;
 	pthread_setname_np(p->thread, p->name);
 	p->running = true;
-	watch_begin(p);
 	return 0;
 }
 
@@ -215,7 +143,6 @@ void rpc_poller_stop(struct rpc_poller *p)
 		return;
 	grpc_completion_queue_shutdown(p->cq);
 	if (p->running) {
-		watch_end(p);
 		pthread_join(p->thread, NULL);
 	} else {
 		/* Never started: nothing was ever queued beyond the shutdown itself. */

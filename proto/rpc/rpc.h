@@ -96,8 +96,8 @@ struct rpc_limits {
 	size_t stream_queue_bytes; /* [4 x max_message_bytes] bytes waiting to be sent, per stream
 	                            */
 	/* [16 KiB] what the kernel takes of a connection that nobody has read yet (RFC 9293 calls
-	 * it the window): 320 KB a second at a round trip of 50 ms. So much is left of one that had
-	 * to be ended. */
+	 * it the window): 320 KB a second at a round trip of 50 ms. And what is read of one
+	 * connection, or one group, before others have their turn, to 64 KiB. */
 	size_t receive_bytes;
 	uint32_t call_deadline_ms;    /* [30000] a unary call longer than this is ended: TIMEOUT */
 	uint32_t request_deadline_ms; /* [10000] the request must have arrived by then */
@@ -138,8 +138,6 @@ typedef void (*rpc_refused_fn)(void *arg, const struct rpc_refusal *r);
 /* Names those who share what one group may have of the calls and streams in flight: fills in
  * @group. Not the loop's thread, at every call: must not wait for the loop. */
 #define RPC_GROUP_MAX ROS2_SPIFFE_MAX
-/* Who is there by no one's leave: nothing is spared for their sake. */
-#define RPC_GROUP_NOBODY "nobody"
 typedef void (*rpc_group_fn)(void *arg, const struct rpc_peer *peer, char group[RPC_GROUP_MAX + 1]);
 
 struct rpc_server_opts {

@@ -57,11 +57,6 @@ struct rpc_poller {
 	grpc_completion_queue *cq;
 	struct list later; /* polling thread: struct rpc_later */
 	pthread_t thread;
-	_Atomic uint64_t turns;  /* of the polling thread */
-	atomic_bool comes_round; /* out of the wait that it is in, whoever has something for it */
-	/* of the watch over all pollers, under its lock */
-	struct list watched;
-	uint64_t seen_turns, seen_cpu_ns;
 	bool running;
 	char name[16];
 	uint32_t tick_ms;        /* 0: no ticks */
@@ -72,11 +67,6 @@ struct rpc_poller {
 };
 int rpc_poller_start(struct rpc_poller *p, const char *name, uint32_t tick_ms,
                      void (*tick)(void *arg), void *arg);
-/* How much of the processor a polling thread has used since it last came back from gRPC: the
- * longest of this process, of those that come back by themselves: all where one has ticks. One that
- * is kept there handles nothing else; which connection keeps it gRPC does not say, nor does it have
- * to be one of its own listener's or channel's. Any thread. */
-uint64_t rpc_poller_longest_turn_ns(void);
 /* Polling thread; what is queued already stays where it is. */
 void rpc_poller_later(struct rpc_poller *p, struct rpc_later *later);
 /* After every batch on the queue has completed or is certain to. Drains, joins. */
@@ -204,16 +194,8 @@ void rpc_conns_call_over(struct rpc_conns *c, struct rpc_conn *k); /* NULL is ac
 /* The call on @k (NULL is accepted) has come to nothing, by @peer's doing; one too many ends the
  * connection (conns_futile). Before rpc_conns_call_over. Any thread. */
 void rpc_conns_futile(struct rpc_conns *c, struct rpc_conn *k, const struct rpc_peer *peer);
-/* A message of @bytes has come over it (NULL is accepted), in a call that has not ended. */
-void rpc_conns_used(struct rpc_conn *k, size_t bytes);
-/* Notes what each connection of all listeners of this process has received so far; and ends the one
- * that received most since that became no message (where there is none such: most), as
- * rpc_conns_futile would: by such a one a polling thread is kept. With it go those of its listener
- * that received a quarter as much, or have 8 KiB waiting: of its group; or of nobody known, and
- * without a call or from its address. What comes again from their addresses comes slowly
- * (conns_punish). Any thread. */
-void rpc_conns_look(void);
-void rpc_conns_end_busiest(void);
+/* A message has come over it (NULL is accepted), in a call that has not ended. */
+void rpc_conns_message(struct rpc_conn *k);
 /* How a call's certificate (its SHA-256) was judged on that connection, by this generation of
  * client CAs: 1: well; -1: ill; 0: not yet. */
 int rpc_conns_trust(struct rpc_conns *c, const char *address, const uint8_t cert[32],
@@ -303,8 +285,7 @@ struct rpc_server {
 	/* loop thread */
 	bool stopping;
 	atomic_bool gone; /* rpc_server_free has begun: no callback any more */
-	struct loop_timer grace, watch;
-	bool looked; /* rpc_conns_look, in the present turn of some poller */
+	struct loop_timer grace;
 	struct rpc_tag shutdown_tag;
 
 	atomic_int refs; /* owner, each call, each stream */

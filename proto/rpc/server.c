@@ -21,11 +21,6 @@
 
 #define ACCEPT_SLOTS 32
 #define TICK_MS      100
-/* A turn of a polling thread takes some milliseconds of the processor. One that takes so much is
- * looked at, and is ended. */
-#define WATCH_MS     100
-#define TURN_LOOK_NS (100 * NS_PER_MS)
-#define TURN_MOST_NS (200 * NS_PER_MS)
 
 struct accept_slot {
 	struct rpc_tag tag;
@@ -436,29 +431,6 @@ static void idle(void *arg, bool idle)
 	rpc_conns_idle(s->conns, idle);
 }
 
-/* Loop thread, which goes on when the polling thread does not come back. */
-static void watch(void *arg)
-{
-	struct rpc_server *s = arg;
-	uint64_t turn_ns = rpc_poller_longest_turn_ns();
-
-	if (turn_ns >= TURN_MOST_NS && s->looked)
-		rpc_conns_end_busiest();
-	if (turn_ns >= TURN_LOOK_NS)
-		rpc_conns_look();
-	s->looked = turn_ns >= TURN_LOOK_NS;
-	loop_timer_in_ms(s->loop, &s->watch, WATCH_MS, watch, s);
-}
-
-static void begin_watch(void *arg)
-{
-	struct rpc_server *s = arg;
-
-	if (!s->gone)
-		watch(s);
-	rpc_server_unref(s);
-}
-
 /* ---- making one ---- */
 
 static size_t or_default(size_t v, size_t d)
@@ -656,11 +628,6 @@ int rpc_server_start(struct rpc_server *s, struct ros2_err *err)
 		rpc_server_grpc_taken(s);
 		accept_next(s, a);
 	}
-	rpc_server_ref(s);
-	if (loop_post(s->loop, begin_watch, s)) {
-		rpc_server_unref(s);
-		return ros2_err_set(err, -ENOMEM, "no memory");
-	}
 	return 0;
 }
 
@@ -744,7 +711,6 @@ void rpc_server_free(struct rpc_server *s)
 	s->gone = true;
 	pthread_mutex_unlock(&s->lock);
 	loop_timer_stop(&s->grace);
-	loop_timer_stop(&s->watch);
 	if (s->grpc)
 		tear_down(s);
 	rpc_call_abandon_all(s);

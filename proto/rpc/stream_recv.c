@@ -285,7 +285,7 @@ static void got_message(struct rpc_tag *t, bool ok)
 	else if (!m)
 		no_more(s);
 	if (bytes) {
-		rpc_conns_used(s->conn, grpc_byte_buffer_length(bytes));
+		rpc_conns_message(s->conn);
 		grpc_byte_buffer_destroy(bytes);
 	}
 	rpc_stream_batch_done(s);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who of a full table goes: conns_table.c by itself, with a clock and connections of its own. */
+/* Who of a full table goes, and what of whom is read: conns_table.c by itself, with a clock and
+ * connections of its own. */
 #include "common/clock.h"
 #include "proto/rpc/conns_priv.h"
 #include <arpa/inet.h>
@@ -277,8 +278,7 @@ static void conns_futile__are_a_groups_and_are_forgotten_in_time(void **state)
 	conns_remove(&table, other);
 	conns_sweep(&table, 10 * S);
 	assert_int_equal(HASH_COUNT(table.owners), 1);
-	/* Nor that it is slow. */
-	conns_sweep(&table, 22 * S);
+	conns_sweep(&table, 13 * S);
 	assert_int_equal(HASH_COUNT(table.owners), 0);
 }
 
@@ -293,176 +293,192 @@ static void conns_futile__of_callers_not_known_are_the_connections(void **state)
 	conns_call_over(k, S);
 }
 
-/* ---- who kept the listener from its work ---- */
+/* ---- what gRPC gets to read ---- */
 
-static bool may_come(const char *from, uint64_t now_ns)
+#define EACH 10000u
+
+static size_t may_read(struct rpc_conn *k)
 {
-	struct host_key h = host(from);
+	bool again;
 
-	return !conns_held_off_ms(&table, &h, now_ns);
+	return conns_may_read(&table, k, EACH, &again);
 }
 
-static void conns_punish__lets_one_at_a_time_come_and_more_rarely_each_time(void **state)
+/* As gRPC does: until it is told that there is nothing. Bytes; *ret_again: it is to look again. */
+static size_t read_all(struct rpc_conn *k, bool *ret_again)
 {
-	static const uint64_t each_s[] = {1, 2, 4, 8, 16, 16};
-	uint64_t now = 100 * S;
+	size_t n, all = 0;
 
-	for (size_t i = 0; i < ARRAY_SIZE(each_s); i++) {
-		struct rpc_conn *a = conn("192.0.2.1", NULL, now),
-				*b = conn("192.0.2.1", NULL, now);
-
-		conns_punish(a, 1, 1, now);
-		conns_punish(b, 1, 1, now); /* together: once */
-		conns_remove(&table, a);
-		conns_remove(&table, b);
-		assert_false(may_come("192.0.2.1", now + each_s[i] * S - 1));
-		assert_true(may_come("192.0.2.2", now));
-		now += each_s[i] * S;
-		assert_true(may_come("192.0.2.1", now));
-		assert_false(may_come("192.0.2.1", now));
+	while ((n = conns_may_read(&table, k, EACH, ret_again))) {
+		conns_has_read(&table, k, n);
+		all += n;
 	}
-	/* Ten times as long without another: it is as any. */
-	now += 10 * 16 * S;
-	conns_sweep(&table, now);
-	assert_null(table.sources);
-	conns_punish(conn("192.0.2.1", NULL, now), 1, 1, now);
-	assert_true(may_come("192.0.2.1", now + S));
+	return all;
 }
 
-/* From sixteen addresses sixteen would come again each second. */
-static void conns_punish__the_more_they_are_the_slower(void **state)
-{
-	struct rpc_conn *one = conn("192.0.2.1", NULL, S), *other = conn("192.0.2.2", NULL, S);
+static unsigned gone_on;
+static const struct rpc_conn *in_order[8];
 
-	conns_punish(one, 4, 4, S);
-	conns_punish(other, 100, 100, S);
-	assert_false(may_come("192.0.2.1", 5 * S - 1));
-	assert_true(may_come("192.0.2.1", 5 * S));
-	assert_false(may_come("192.0.2.2", 17 * S - 1));
-	assert_true(may_come("192.0.2.2", 17 * S));
-	/* Fewer the next time: doubled all the same. And a neighbour waits for none of it. */
-	conns_punish(one, 1, 1, 18 * S);
-	assert_false(may_come("192.0.2.1", 26 * S - 1));
-	assert_true(may_come("192.0.2.1", 26 * S));
-	conn("192.0.2.1", "alpha", 27 * S);
-	conns_punish(conn("192.0.2.1", "beta", 27 * S), 100, 100, 27 * S);
-	assert_true(may_come("192.0.2.1", 28 * S));
+static void goes_on(const struct rpc_conn *k)
+{
+	in_order[gone_on++] = k;
 }
 
-/* All at once they would keep it as the first time. Of more than come in a second some do. */
-static void conns_punish__who_was_ended_together_comes_again_one_by_one(void **state)
+static unsigned next_turn(void)
 {
-	static const struct {
-		size_t place, together;
-		uint64_t after_s;
-	} each[] = {{1, 4, 1},  {2, 4, 2},    {3, 4, 3},    {4, 4, 4},     {1, 64, 1},
-	            {4, 64, 1}, {5, 64, 2},   {64, 64, 16}, {1, 3, 1},     {2, 3, 2},
-	            {1, 1, 1},  {13, 13, 13}, {7, 13, 7},   {1, 10000, 1}, {9999, 10000, 16}};
-	char at[32];
+	gone_on = 0;
+	conns_next_turn(&table, goes_on);
+	return gone_on;
+}
 
-	for (size_t i = 0; i < ARRAY_SIZE(each); i++) {
-		uint64_t after = each[i].after_s * S;
+static void conns_may_read__a_connection_pauses_even_if_nobody_else_has_anything(void **state)
+{
+	struct rpc_conn *k = conn("192.0.2.1", "beta", S);
+	bool again;
 
-		snprintf(at, sizeof(at), "192.0.2.%zu", i + 1);
-		conns_punish(conn(at, NULL, S), each[i].place, each[i].together, S);
-		assert_false(may_come(at, S + after - 1));
-		assert_true(may_come(at, S + after));
+	table.idle = true;
+	for (int i = 0; i < CONNS_READ_IDLE - 1; i++) {
+		assert_int_equal(read_all(k, &again), EACH);
+		assert_true(again);
+		/* gRPC asks once more without having polled where it had room left. */
+		assert_int_equal(may_read(k), 0);
 	}
-	/* A neighbour waits no longer for it. */
-	conn("192.0.2.100", "alpha", S);
-	conns_punish(conn("192.0.2.100", "beta", S), 3, 4, S);
-	assert_true(may_come("192.0.2.100", 2 * S));
+	/* In small pieces it is the same. */
+	assert_int_equal(may_read(k), EACH);
+	conns_has_read(&table, k, EACH / 2);
+	assert_int_equal(may_read(k), EACH / 2);
+	conns_has_read(&table, k, EACH / 2);
+	assert_int_equal(table.held, 0);
+	/* It may have called, and nobody has woken up yet. */
+	while (!read_all(k, &again) && again)
+		;
+	assert_int_equal(table.held, 1);
+	assert_int_equal(next_turn(), 1);
+	assert_int_equal(may_read(k), EACH);
 }
 
-/* It has more addresses than one, and each of them would begin anew. */
-static void conns_punish__a_group_takes_it_along_to_its_addresses(void **state)
+static void conns_may_read__a_group_waits_until_its_own_is_handled(void **state)
 {
-	struct rpc_conn *k;
+	struct rpc_conn *k = conn("192.0.2.1", "beta", S), *other = conn("192.0.2.2", "beta", S),
+			*alpha = conn("192.0.2.1", "alpha", S);
+	bool again;
 
-	for (uint64_t i = 0; i < 3; i++) {
-		char at[32];
-
-		snprintf(at, sizeof(at), "192.0.2.%u", (unsigned)i + 1);
-		k = conn(at, "beta", S);
-		conns_punish(k, 1, 1, S + i);
-		conns_remove(&table, k);
-	}
-	assert_true(may_come("192.0.2.1", 2 * S));
-	assert_false(may_come("192.0.2.3", 5 * S));
-	assert_true(may_come("192.0.2.3", 5 * S + 2));
-	/* Who was a neighbour there takes nothing along. */
-	conn("192.0.2.3", "alpha", 6 * S);
-	k = conn("192.0.2.4", "alpha", 6 * S);
-	conns_punish(k, 1, 1, 6 * S);
-	assert_true(may_come("192.0.2.4", 7 * S));
+	table.idle = false;
+	conns_has_read(&table, k, EACH - 1);
+	assert_int_equal(may_read(other), 1); /* of the same */
+	conns_has_read(&table, other, 1);
+	assert_int_equal(read_all(other, &again), 0);
+	assert_false(again);
+	assert_int_equal(read_all(other, &again), 0);
+	assert_int_equal(table.held, 1);
+	assert_int_equal(read_all(alpha, &again), EACH);
+	/* Once: who is held is told once. */
+	assert_int_equal(next_turn(), 1);
+	assert_ptr_equal(in_order[0], other);
+	assert_int_equal(next_turn(), 0);
+	assert_int_equal(may_read(other), EACH - 1); /* and then it pauses */
+	/* One that goes meanwhile is held no longer. */
+	conns_has_read(&table, k, EACH);
+	assert_int_equal(read_all(other, &again), 0);
+	assert_int_equal(table.held, 1);
+	conns_remove(&table, other);
+	assert_int_equal(table.held, 0);
 }
 
-/* Its new connections go on one each second, among the flooder's: what he does is not made theirs.
- */
-static void conns_punish__is_not_doubled_where_a_neighbour_is(void **state)
+/* Who polls while nothing is left to be handled is not kept from it, but what was read then
+ * counts as soon as it is not. */
+static void conns_may_read__counts_from_the_last_that_was_handled(void **state)
 {
-	struct rpc_conn *alpha = conn("192.0.2.1", "alpha", S), *k;
+	struct rpc_conn *k = conn("192.0.2.1", "beta", S);
+	bool again;
+
+	next_turn();
+	table.idle = true;
+	assert_int_equal(read_all(k, &again), EACH);
+	table.idle = false;
+	while (!may_read(k) && !table.held)
+		;
+	assert_int_equal(table.held, 1);
+	next_turn();
+	assert_int_equal(may_read(k), EACH);
+}
+
+static void conns_may_read__who_had_nothing_goes_on_first(void **state)
+{
+	struct rpc_conn *greedy = conn("192.0.2.1", "beta", S), *k = conn("192.0.2.1", "beta", S);
+	bool again;
+
+	table.idle = false;
+	read_all(greedy, &again);
+	while (again)
+		read_all(greedy, &again);
+	assert_int_equal(read_all(k, &again), 0);
+	assert_int_equal(next_turn(), 2);
+	assert_ptr_equal(in_order[0], k);
+	assert_ptr_equal(in_order[1], greedy);
+}
+
+/* Nobody knows whose they are: they share what their address has, and a call changes that. */
+static void conns_may_read__without_a_call_it_is_a_little_of_the_address(void **state)
+{
+	struct rpc_conn *k = conn("192.0.2.1", NULL, S), *other = conn("192.0.2.1", NULL, S),
+			*elsewhere = conn("192.0.2.2", NULL, S);
+	bool again;
+
+	table.idle = false;
+	assert_int_equal(read_all(k, &again), CONNS_READ_UNCALLED);
+	assert_true(again);
+	assert_int_equal(read_all(other, &again), 0);
+	assert_false(again);
+	assert_int_equal(read_all(elsewhere, &again), CONNS_READ_UNCALLED);
+	conns_called(&table, other, "beta", S);
+	conns_call_over(other, S);
+	assert_int_equal(read_all(other, &again), EACH);
+}
+
+/* ---- what becomes nothing ---- */
+
+static bool useless(struct rpc_conn *k, size_t n, uint64_t now_ns)
+{
+	conns_has_read(&table, k, n);
+	return conns_is_useless(k, 1000, 0, now_ns);
+}
+
+static void conns_is_useless__what_was_no_call_and_no_message(void **state)
+{
+	struct rpc_conn *k = conn("192.0.2.1", NULL, S);
+
+	assert_false(useless(k, CONNS_USELESS, S));
+	assert_true(useless(k, 1, S));
+	/* A call begins; while it is in flight a message may be on its way. */
+	conns_called(&table, k, "beta", S);
+	assert_false(useless(k, CONNS_USELESS + 1000, S));
+	assert_true(useless(k, 1, S));
+	/* What is left of it when it is over, is forgiven. */
+	conns_call_over(k, S);
+	assert_false(useless(k, CONNS_USELESS, S));
+	assert_true(useless(k, 1, S));
+}
+
+static void conns_is_useless__but_for_some_each_second_and_for_what_we_sent(void **state)
+{
+	struct rpc_conn *k = conn("192.0.2.1", "beta", S);
 	uint64_t now = S;
 
-	for (size_t i = 0; i < 4; i++, now += S) {
-		k = conn("192.0.2.1", "beta", now);
-		conns_punish(k, 1, 1, now);
-		conns_remove(&table, k);
-		assert_false(may_come("192.0.2.1", now));
-		assert_true(may_come("192.0.2.1", now + S));
-	}
-	/* No neighbour: his own, that of whoever is not known, or nobody's, and one who does the
-	 * same. */
-	k = conn("192.0.2.2", "beta", now);
-	conn("192.0.2.2", "beta", now);
-	conn("192.0.2.2", NULL, now);
-	conn("192.0.2.2", RPC_GROUP_NOBODY, now);
-	conns_punish(k, 1, 1, now);
-	assert_false(may_come("192.0.2.2", now + 15 * S));
-	assert_true(may_come("192.0.2.2", now + 16 * S));
-	conns_punish(alpha, 1, 1, now);
-	k = conn("192.0.2.1", "beta", now + 1);
-	conns_punish(k, 1, 1, now + 1);
-	assert_false(may_come("192.0.2.1", now + 15 * S));
-}
-
-/* It makes a call over one, and floods over others before their first. */
-static void conns_punish__who_is_not_known_may_be_who_is_there(void **state)
-{
-	struct rpc_conn *quiet = conn("192.0.2.1", "beta", S), *k;
-	uint64_t now = S;
-
-	for (uint64_t each = 1; each <= 4; now += each * S, each *= 2) {
-		k = conn("192.0.2.1", NULL, now);
-		conns_punish(k, 1, 1, now);
-		conns_remove(&table, k);
-		assert_false(may_come("192.0.2.1", now + each * S - 1));
-	}
-	assert_int_equal(quiet->owner->slow.until_ns, 0);
-	/* Of two one is not. */
-	conn("192.0.2.1", "alpha", now);
-	k = conn("192.0.2.1", NULL, now);
-	conns_punish(k, 1, 1, now);
-	assert_true(may_come("192.0.2.1", now + S));
-}
-
-static void conns_futile__again_soon_makes_the_address_slow_where_no_neighbour_is(void **state)
-{
-	struct rpc_conn *k = conn("192.0.2.1", "beta", S), *alpha;
-
-	assert_false(too_many(k, CONNS_FUTILE, S));
-	assert_true(conns_futile(k, S));
-	conns_remove(&table, k);
-	assert_true(may_come("192.0.2.1", S));
-	k = conn("192.0.2.1", "beta", S + 1);
-	alpha = conn("192.0.2.1", "alpha", S + 1);
-	assert_true(conns_futile(k, S + 1));
-	assert_true(may_come("192.0.2.1", S + 1));
-	conns_remove(&table, alpha);
-	assert_true(conns_futile(k, S + 2));
-	conns_remove(&table, k);
-	assert_false(may_come("192.0.2.1", S + 3));
-	assert_true(may_come("192.0.2.1", 20 * S));
+	assert_false(useless(k, CONNS_USELESS, now));
+	for (int i = 0; i < 10; i++)
+		assert_false(useless(k, CONNS_USELESS_PER_S, now += S));
+	assert_true(useless(k, 1, now));
+	/* A long time forgives all there is, and nothing of what comes later. */
+	assert_false(useless(k, 0, now += 1000000 * S));
+	assert_true(useless(k, CONNS_USELESS + 1, now));
+	/* Nor does what we sent. */
+	assert_false(conns_is_useless(k, 0, 8, now));
+	assert_true(useless(k, 1, now));
+	assert_true(conns_is_useless(k, 0, 8, now));
+	assert_false(conns_is_useless(k, 0, 1u << 30, now));
+	assert_true(useless(k, CONNS_USELESS + 1, now));
+	assert_true(conns_is_useless(k, 0, 1u << 30, now));
 }
 
 static int numbered(void **state)
@@ -489,13 +505,13 @@ int main(void)
 		one(conns_table__a_call_may_outlive_its_connection),
 		one(conns_futile__are_a_groups_and_are_forgotten_in_time),
 		one(conns_futile__of_callers_not_known_are_the_connections),
-		one(conns_punish__lets_one_at_a_time_come_and_more_rarely_each_time),
-		one(conns_punish__the_more_they_are_the_slower),
-		one(conns_punish__who_was_ended_together_comes_again_one_by_one),
-		one(conns_punish__a_group_takes_it_along_to_its_addresses),
-		one(conns_punish__is_not_doubled_where_a_neighbour_is),
-		one(conns_punish__who_is_not_known_may_be_who_is_there),
-		one(conns_futile__again_soon_makes_the_address_slow_where_no_neighbour_is),
+		one(conns_may_read__a_connection_pauses_even_if_nobody_else_has_anything),
+		one(conns_may_read__a_group_waits_until_its_own_is_handled),
+		one(conns_may_read__counts_from_the_last_that_was_handled),
+		one(conns_may_read__who_had_nothing_goes_on_first),
+		one(conns_may_read__without_a_call_it_is_a_little_of_the_address),
+		one(conns_is_useless__what_was_no_call_and_no_message),
+		one(conns_is_useless__but_for_some_each_second_and_for_what_we_sent),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

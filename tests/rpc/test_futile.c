@@ -6,10 +6,8 @@
 #include "tests/await.h"
 #include "tests/rpc/fixture.h"
 #include "tests/rpc/http2.h"
-#include <grpc/grpc_security.h>
-#include <linux/tcp.h>
-#include <netinet/in.h>
-#include <stdlib.h>
+#include <arpa/inet.h>
+#include <sched.h>
 
 /* ---- calls that come to nothing ---- */
 
@@ -29,16 +27,6 @@ bool __wrap_conns_futile(struct rpc_conn *k, uint64_t now_ns);
 bool __wrap_conns_futile(struct rpc_conn *k, uint64_t now_ns)
 {
 	return !no_futile && __real_conns_futile(k, at(now_ns));
-}
-
-uint32_t __real_conns_held_off_ms(struct conns_table *t, const struct host_key *from,
-                                  uint64_t now_ns);
-uint32_t __wrap_conns_held_off_ms(struct conns_table *t, const struct host_key *from,
-                                  uint64_t now_ns);
-uint32_t __wrap_conns_held_off_ms(struct conns_table *t, const struct host_key *from,
-                                  uint64_t now_ns)
-{
-	return __real_conns_held_off_ms(t, from, at(now_ns));
 }
 
 void __real_conns_sweep(struct conns_table *t, uint64_t now_ns);
@@ -113,17 +101,6 @@ static void rpc_server__calls_of_what_is_not_there_come_to_nothing_too(void **st
 
 /* ---- the same without them ---- */
 
-static atomic_bool no_watch;
-static atomic_int all_the_same; /* so often */
-
-void __real_rpc_conns_end_busiest(void);
-void __wrap_rpc_conns_end_busiest(void);
-void __wrap_rpc_conns_end_busiest(void)
-{
-	if (!no_watch || (all_the_same > 0 && all_the_same--))
-		__real_rpc_conns_end_busiest();
-}
-
 static void control__without_the_bound_its_calls_may_come_to_nothing(void **state)
 {
 	struct fx f;
@@ -137,9 +114,13 @@ static void control__without_the_bound_its_calls_may_come_to_nothing(void **stat
 	fx_stop(&f);
 }
 
-/* Calls that are reset in the same breath, as fast as they can be sent, until it is ended. */
+/* ---- who sends as fast as it can ---- */
+
+/* Until it is ended. */
 struct hasty {
 	struct fx *f;
+	enum http2_flood kind;
+	unsigned long most; /* 0: without end */
 	pthread_t thread;
 	atomic_bool stop, ended;
 	atomic_ulong sent;
@@ -151,34 +132,33 @@ static void *hasten(void *arg)
 	struct http2 *c = http2_open(h->f->target, 2, fx_path("beta.crt"), fx_path("beta.key"),
 	                             "/ros2.test.Echo/Say");
 
-	while (c && !h->stop && !http2_send(c, HTTP2_RESETS, 100))
+	while (c && !h->stop && !http2_send(c, h->kind, 100)) {
 		h->sent += 100;
+		while (h->most && h->sent >= h->most && !h->stop)
+			sched_yield();
+	}
 	h->ended = !h->stop;
 	http2_close(c);
 	return NULL;
 }
 
-static void begin_hasty(struct hasty *h, struct fx *f)
+static void begin_hasty(struct hasty *h, struct fx *f, enum http2_flood kind, unsigned long most)
 {
-	*h = (struct hasty){.f = f};
+	*h = (struct hasty){.f = f, .kind = kind, .most = most};
 	assert_int_equal(pthread_create(&h->thread, NULL, hasten, h), 0);
 }
 
-static void skip_without_watch(void)
+static void end_hasty(struct hasty *h)
 {
-	if (!getenv("ROS2_EMULATED"))
-		return;
-	print_message(
-		"# SKIP: qemu-user does not know TCP_INFO, by which the watch finds whom to end\n");
-	skip();
+	h->stop = true;
+	pthread_join(h->thread, NULL);
 }
 
 /* And alpha's channel to it, in use. */
-static struct rpc_channel *start_watched(struct fx *f)
+static struct rpc_channel *start_with_alpha(struct fx *f)
 {
 	struct rpc_channel *alpha;
 
-	skip_without_watch();
 	fx_start_limits(f, (struct rpc_limits){0});
 	alpha = fx_channel(f, NULL);
 	fx_say_x(alpha);
@@ -191,9 +171,9 @@ static void rpc_server__who_resets_without_end_is_ended_and_others_are_heard(voi
 	struct hasty h;
 	struct fx f;
 
-	alpha = start_watched(&f);
+	alpha = start_with_alpha(&f);
 	for (int i = 0; i < 2; i++) {
-		begin_hasty(&h, &f);
+		begin_hasty(&h, &f, HTTP2_RESETS, 0);
 		assert_true(AWAIT(h.ended));
 		fx_say_x(alpha);
 		pthread_join(h.thread, NULL);
@@ -204,220 +184,186 @@ static void rpc_server__who_resets_without_end_is_ended_and_others_are_heard(voi
 	fx_stop(&f);
 }
 
-static atomic_bool stuck; /* a polling thread */
+/* ---- what is no call and no message ---- */
 
-uint64_t __real_rpc_poller_longest_turn_ns(void);
-uint64_t __wrap_rpc_poller_longest_turn_ns(void);
-uint64_t __wrap_rpc_poller_longest_turn_ns(void)
+static atomic_bool no_useless;
+
+bool __real_conns_is_useless(struct rpc_conn *k, size_t message, uint64_t sent, uint64_t now_ns);
+bool __wrap_conns_is_useless(struct rpc_conn *k, size_t message, uint64_t sent, uint64_t now_ns);
+bool __wrap_conns_is_useless(struct rpc_conn *k, size_t message, uint64_t sent, uint64_t now_ns)
 {
-	return stuck ? NS_PER_S : __real_rpc_poller_longest_turn_ns();
+	return !no_useless && __real_conns_is_useless(k, message, sent, now_ns);
 }
 
-/* By the watch alone, for the polling thread does not come to count calls. */
-static void rpc_server__who_keeps_the_polling_thread_is_ended(void **state)
+/* gRPC keeps headers that have no end, and swallows frames that nobody knows. */
+static void rpc_server__who_sends_only_what_becomes_nothing_is_ended(void **state)
 {
+	static const enum http2_flood kinds[] = {HTTP2_CONTINUATIONS, HTTP2_UNKNOWN, HTTP2_WINDOWS};
 	struct rpc_channel *alpha;
 	struct hasty h;
 	struct fx f;
 
-	alpha = start_watched(&f);
-	moment_ns = clock_monotonic_ns();
-	no_futile = stuck = true;
-	begin_hasty(&h, &f);
-	assert_true(AWAIT(h.ended));
-	no_futile = stuck = false;
-	pthread_join(h.thread, NULL);
-	assert_true(h.sent > 0);
-	assert_int_equal(fx_stats(&f).refused_futile, 1);
-	/* Who was silent is still there; from that address one comes each second now. */
-	assert_true(AWAIT(fx_stats(&f).connections_now == 1));
-	fx_say_x(alpha);
-	begin_hasty(&h, &f);
-	assert_true(AWAIT(h.ended));
-	pthread_join(h.thread, NULL);
-	assert_int_equal(h.sent, 0);
-	moment_ns = 0;
-	assert_true(fx_stats(&f).refused_futile > 1);
+	alpha = start_with_alpha(&f);
+	for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
+		begin_hasty(&h, &f, kinds[i], 0);
+		assert_true(AWAIT(h.ended));
+		pthread_join(h.thread, NULL);
+		fx_say_x(alpha);
+		assert_int_equal(fx_stats(&f).refused_futile, i + 1);
+	}
 	rpc_channel_free(alpha);
 	fx_stop(&f);
 }
 
-/* Bytes: more than come with a handshake and a call, and no more than the kernel takes ahead of who
- * reads. A frame is 9. */
-#define MUCH (6u << 10)
-
-/* Of who has sent much, more has come each time that it is looked at: how much of it a busy machine
- * lets each of them send meanwhile is chance. */
-static atomic_uint asked_mib;
-
-int __real_getsockopt(int fd, int level, int name, void *value, socklen_t *len);
-int __wrap_getsockopt(int fd, int level, int name, void *value, socklen_t *len);
-int __wrap_getsockopt(int fd, int level, int name, void *value, socklen_t *len)
+/* Of what alpha sends all becomes messages, in calls and in one of them. */
+static void rpc_server__who_sends_messages_is_not(void **state)
 {
-	int rc = __real_getsockopt(fd, level, name, value, len);
-	struct tcp_info *info = value;
-
-	if (!rc && level == IPPROTO_TCP && name == TCP_INFO && asked_mib &&
-	    info->tcpi_bytes_received > MUCH)
-		info->tcpi_bytes_received = (uint64_t)asked_mib++ << 20;
-	return rc;
-}
-
-/* Two connections with calls, and two on which no call ever came, at four addresses: one by one
- * each would be back before the next is ended. Whose the latter are nobody knows, so it takes two
- * looks. */
-static void rpc_server__those_who_keep_it_together_are_ended_together(void **state)
-{
-	static const enum http2_flood kinds[] = {HTTP2_CALLS, HTTP2_UNKNOWN, HTTP2_CALLS,
-	                                         HTTP2_UNKNOWN};
-	static const unsigned calls = 100, frames = 1000;
-	struct http2 *c[ARRAY_SIZE(kinds)];
-	struct rpc_channel *alpha;
-	struct fx f;
-
-	alpha = start_watched(&f);
-	no_futile = no_watch = true;
-	for (uint8_t i = 0; i < ARRAY_SIZE(c); i++) {
-		c[i] = http2_open(f.target, i + 2, fx_path("beta.crt"), fx_path("beta.key"),
-		                  "/ros2.test.Echo/Say");
-		assert_non_null(c[i]);
-		assert_int_equal(
-			http2_send(c[i], kinds[i], kinds[i] == HTTP2_CALLS ? calls : frames), 0);
-	}
-	assert_true(AWAIT(fx_stats(&f).calls_now == 2 * calls));
-	asked_mib = 1;
-	all_the_same = 2;
-	stuck = true;
-	for (size_t i = 0; i < ARRAY_SIZE(c); i++) {
-		assert_true(AWAIT(http2_send(c[i], kinds[i], 1) < 0));
-		http2_close(c[i]);
-	}
-	assert_int_equal(all_the_same, 0);
-	no_futile = no_watch = stuck = false;
-	asked_mib = 0;
-	assert_int_equal(fx_stats(&f).refused_futile, ARRAY_SIZE(c));
-	fx_say_x(alpha);
-	rpc_channel_free(alpha);
-	fx_stop(&f);
-}
-
-/* Of what alpha sends ten times as much becomes messages: that keeps nobody. */
-static void rpc_server__who_sends_messages_is_not_taken_for_who_keeps_it(void **state)
-{
+	static char text[4096];
 	struct ros2_err err = ROS2_ERR_INIT;
 	struct rpc_channel *alpha;
-	char text[4096] = "";
-	struct http2 *beta;
 	struct fx f;
 
-	alpha = start_watched(&f);
-	beta = http2_open(f.target, 2, fx_path("beta.crt"), fx_path("beta.key"),
-	                  "/ros2.test.Echo/Say");
-	assert_non_null(beta);
+	alpha = start_with_alpha(&f);
 	memset(text, 'y', sizeof(text) - 1);
-	rpc_conns_look();
-	for (int i = 0; i < 50; i++)
+	for (size_t n = 0; n < 4 * CONNS_USELESS; n += sizeof(text))
 		assert_int_equal(fx_say(alpha, text, text, &err), 0);
-	assert_int_equal(http2_send(beta, HTTP2_UNKNOWN, 2000), 0);
-	assert_true(AWAIT(http2_arrived(beta)));
-	__real_rpc_conns_end_busiest();
-	assert_true(AWAIT(http2_send(beta, HTTP2_UNKNOWN, 1) < 0));
-	fx_say_x(alpha);
-	assert_int_equal(fx_stats(&f).refused_futile, 1);
-	http2_close(beta);
+	assert_int_equal(fx_stats(&f).refused_futile, 0);
 	rpc_channel_free(alpha);
 	fx_stop(&f);
 }
 
-/* Works until it is told to end, when a channel that is never used has not changed for 300 ms. */
-struct worker {
-	struct rpc_tag tag;
-	struct rpc_poller poller;
-	grpc_channel *channel;
-	atomic_bool at_work, stop;
-};
-
-static void work(struct rpc_tag *tag, bool ok)
-{
-	struct worker *w = container_of(tag, struct worker, tag);
-
-	w->at_work = true;
-	while (!w->stop)
-		;
-	w->at_work = false;
-}
-
-static void rest(struct worker *w)
-{
-	w->stop = true;
-	assert_true(AWAIT(!w->at_work));
-}
-
-static void wake(struct worker *w)
-{
-	w->stop = false;
-	grpc_channel_watch_connectivity_state(w->channel, GRPC_CHANNEL_IDLE,
-	                                      rpc_deadline_in_ms(300), w->poller.cq, &w->tag);
-}
-
-static uint64_t cpu_of_process_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &ts);
-	return (uint64_t)ts.tv_sec * NS_PER_S + (uint64_t)ts.tv_nsec;
-}
-
-/* gRPC lets a channel's polling thread work for the connections of a listener, too. */
-static void rpc_poller__that_of_a_channel_is_watched_where_there_is_a_listener(void **state)
-{
-	struct worker w = {.tag.fn = work};
-	grpc_channel_credentials *creds;
-	uint64_t from_ns;
-	struct fx f;
-
-	rpc_grpc_init();
-	w.poller.cq = grpc_completion_queue_create_for_next(NULL);
-	creds = grpc_insecure_credentials_create();
-	w.channel = grpc_channel_create("127.0.0.1:1", creds, NULL);
-	grpc_channel_credentials_release(creds);
-	assert_int_equal(rpc_poller_start(&w.poller, "worker", 0, NULL, NULL), 0);
-	/* Alone it would only come back when it is needed: what it does meanwhile says nothing. */
-	wake(&w);
-	assert_true(AWAIT(w.at_work));
-	from_ns = cpu_of_process_ns();
-	assert_int_equal(rpc_poller_longest_turn_ns(), 0);
-	assert_true(AWAIT(cpu_of_process_ns() - from_ns > 300 * NS_PER_MS));
-	assert_int_equal(rpc_poller_longest_turn_ns(), 0);
-	rest(&w);
-
-	fx_start_limits(&f, (struct rpc_limits){0});
-	wake(&w); /* so that it has come round by then */
-	assert_true(AWAIT(w.at_work));
-	rest(&w);
-	wake(&w);
-	assert_true(AWAIT(rpc_poller_longest_turn_ns() > 300 * NS_PER_MS));
-	assert_true(w.at_work);
-	rest(&w);
-	fx_stop(&f);
-	grpc_channel_destroy(w.channel);
-	rpc_poller_stop(&w.poller);
-	rpc_grpc_shutdown();
-}
-
-static void control__without_both_it_goes_on(void **state)
+static void control__without_that_bound_it_goes_on(void **state)
 {
 	struct hasty h;
 	struct fx f;
 
 	fx_start_limits(&f, (struct rpc_limits){0});
-	no_futile = no_watch = true;
-	begin_hasty(&h, &f);
+	no_useless = true;
+	begin_hasty(&h, &f, HTTP2_UNKNOWN, 0);
+	assert_true(AWAIT(h.sent > 100000)); /* of 17 bytes: more than all that is ever forgiven */
+	assert_false(h.ended);
+	end_hasty(&h);
+	no_useless = false;
+	assert_int_equal(fx_stats(&f).refused_futile, 0);
+	fx_stop(&f);
+}
+
+/* ---- what is read while nobody handles it ---- */
+
+/* Bytes, of one turn that began while nothing was left to be handled. */
+#define MOST_UNHANDLED (CONNS_READ_IDLE * CONNS_READ_UNCALLED)
+
+static atomic_bool no_gate, busy; /* busy: the listener's polling thread, at beta's first call */
+static atomic_bool at_work;
+static atomic_ulong read_of_beta; /* bytes */
+
+struct rpc_conn *__real_rpc_conns_called(struct rpc_conns *c, const char *address,
+                                         const char *group, bool *ret_crowded);
+struct rpc_conn *__wrap_rpc_conns_called(struct rpc_conns *c, const char *address,
+                                         const char *group, bool *ret_crowded);
+struct rpc_conn *__wrap_rpc_conns_called(struct rpc_conns *c, const char *address,
+                                         const char *group, bool *ret_crowded)
+{
+	at_work = busy;
+	while (busy)
+		sched_yield();
+	return __real_rpc_conns_called(c, address, group, ret_crowded);
+}
+
+size_t __real_rpc_conns_may_read(struct rpc_conns *c, int fd);
+size_t __wrap_rpc_conns_may_read(struct rpc_conns *c, int fd);
+size_t __wrap_rpc_conns_may_read(struct rpc_conns *c, int fd)
+{
+	size_t n = __real_rpc_conns_may_read(c, fd);
+
+	return no_gate && n != SIZE_MAX ? 65536 : n;
+}
+
+void __real_rpc_conns_has_read(struct rpc_conns *c, int fd, size_t bytes);
+void __wrap_rpc_conns_has_read(struct rpc_conns *c, int fd, size_t bytes);
+void __wrap_rpc_conns_has_read(struct rpc_conns *c, int fd, size_t bytes)
+{
+	struct sockaddr_in6 from = {0};
+	socklen_t len = sizeof(from);
+
+	/* 127.0.0.2, as hasten has it, at a socket of both kinds. */
+	if (!getpeername(fd, (struct sockaddr *)&from, &len) && from.sin6_family == AF_INET6 &&
+	    from.sin6_addr.s6_addr[15] == 2)
+		read_of_beta += bytes;
+	__real_rpc_conns_has_read(c, fd, bytes);
+}
+
+/* Another thread of the process, that of a channel, polls for all; it shakes the hands of those who
+ * come meanwhile. */
+static struct rpc_channel *start_busy(struct fx *f, struct hasty *h, unsigned long most)
+{
+	struct rpc_channel *alpha = start_with_alpha(f);
+
+	no_futile = no_useless = busy = true;
+	read_of_beta = 0;
+	begin_hasty(h, f, HTTP2_RESETS, most);
+	assert_true(AWAIT(at_work));
+	return alpha;
+}
+
+static void end_busy(struct fx *f, struct hasty *h, struct rpc_channel *alpha)
+{
+	busy = false;
+	end_hasty(h);
+	no_futile = no_useless = false;
+	rpc_channel_free(alpha);
+	fx_stop(f);
+}
+
+static void rpc_server__no_more_is_read_of_a_caller_than_is_handled(void **state)
+{
+	struct rpc_channel *alpha;
+	unsigned long before;
+	struct hasty h;
+	struct fx f;
+
+	alpha = start_busy(&f, &h, 0);
+	for (uint8_t i = 0; i < 20; i++) {
+		struct http2 *other = http2_open(f.target, 3 + i, fx_path("client.crt"),
+		                                 fx_path("client.key"), "/ros2.test.Echo/Say");
+
+		assert_non_null(other);
+		http2_close(other);
+	}
+	before = read_of_beta;
+	assert_in_range(before, 1, MOST_UNHANDLED);
+	/* When it is handled, more is. */
+	busy = false;
+	assert_true(AWAIT(read_of_beta > 4 * MOST_UNHANDLED));
+	fx_say_x(alpha);
+	end_busy(&f, &h, alpha);
+}
+
+static void control__without_the_gate_all_is_read_that_comes(void **state)
+{
+	struct rpc_channel *alpha;
+	struct hasty h;
+	struct fx f;
+
+	no_gate = true;
+	alpha = start_busy(&f, &h, 2000); /* no more: each is to be handled in the end */
+	assert_true(AWAIT(read_of_beta > 2 * MOST_UNHANDLED));
+	no_gate = false;
+	end_busy(&f, &h, alpha);
+}
+
+static void control__without_all_of_it_it_goes_on(void **state)
+{
+	struct hasty h;
+	struct fx f;
+
+	fx_start_limits(&f, (struct rpc_limits){0});
+	no_futile = no_gate = no_useless = true;
+	begin_hasty(&h, &f, HTTP2_RESETS, 0);
 	assert_true(AWAIT(h.sent > 20000));
 	assert_false(h.ended);
-	h.stop = true;
-	pthread_join(h.thread, NULL);
-	no_futile = no_watch = false;
+	end_hasty(&h);
+	no_futile = no_gate = no_useless = false;
 	assert_int_equal(fx_stats(&f).refused_futile, 0);
 	fx_stop(&f);
 }
@@ -429,12 +375,12 @@ int main(void)
 		cmocka_unit_test(rpc_server__calls_of_what_is_not_there_come_to_nothing_too),
 		cmocka_unit_test(control__without_the_bound_its_calls_may_come_to_nothing),
 		cmocka_unit_test(rpc_server__who_resets_without_end_is_ended_and_others_are_heard),
-		cmocka_unit_test(rpc_server__who_keeps_the_polling_thread_is_ended),
-		cmocka_unit_test(rpc_server__those_who_keep_it_together_are_ended_together),
-		cmocka_unit_test(rpc_server__who_sends_messages_is_not_taken_for_who_keeps_it),
-		cmocka_unit_test(
-			rpc_poller__that_of_a_channel_is_watched_where_there_is_a_listener),
-		cmocka_unit_test(control__without_both_it_goes_on),
+		cmocka_unit_test(rpc_server__who_sends_only_what_becomes_nothing_is_ended),
+		cmocka_unit_test(rpc_server__who_sends_messages_is_not),
+		cmocka_unit_test(control__without_that_bound_it_goes_on),
+		cmocka_unit_test(rpc_server__no_more_is_read_of_a_caller_than_is_handled),
+		cmocka_unit_test(control__without_the_gate_all_is_read_that_comes),
+		cmocka_unit_test(control__without_all_of_it_it_goes_on),
 	};
 
 	return cmocka_run_group_tests(tests, fx_group_setup_beta, fx_group_teardown);

@@ -219,8 +219,14 @@ static void rpc_server__oversized_messages_are_refused(void **state)
 	req.blob.len = 10001;
 	assert_int_equal(ros2_test_echo_say_sync(c, &req, 5000, &reply, &err), -EMSGSIZE);
 	assert_int_equal(err.status, ROS2_TOO_LARGE);
-	req.blob.len = 1000000;
+	req.blob.len = 100000;
 	assert_int_equal(ros2_test_echo_say_sync(c, &req, 5000, &reply, &err), -EMSGSIZE);
+	assert_int_equal(fx_stats(&f).refused_futile, 0);
+	/* gRPC takes a message to its end before it says that it is too long. */
+	req.blob.len = 1000000;
+	assert_int_not_equal(ros2_test_echo_say_sync(c, &req, 5000, &reply, &err), 0);
+	assert_int_equal(err.status, ROS2_UNAVAILABLE);
+	assert_int_equal(fx_stats(&f).refused_futile, 1);
 	req.blob.len = 5000000; /* above the client's own limit: not sent */
 	assert_int_equal(ros2_test_echo_say_sync(c, &req, 5000, &reply, &err), -EMSGSIZE);
 	assert_int_equal(f.handled, 1);
