@@ -11,7 +11,9 @@
  * then. The struct of a mutator is not in a public header; its shape here is that of gRPC 1.10 to
  * 1.60 (src/core/lib/iomgr/socket_mutator.h), and a test fails if it stops counting.
  */
+#define LOG_COMPONENT "rpc"
 #include "common/clock.h"
+#include "common/log.h"
 #include "proto/rpc/conns_priv.h"
 #include "proto/rpc/rpc_priv.h"
 #include <arpa/inet.h>
@@ -59,6 +61,7 @@ struct rpc_conns {
 	struct rpc_refusals *refusals; /* a reference */
 	/* guarded by lock */
 	struct conns_table table; /* at most max */
+	bool told_unseen;
 	uint64_t checked_ns;
 	uint64_t refused, refused_per_source, ended, handshakes, futile;
 };
@@ -403,13 +406,19 @@ struct rpc_conn *rpc_conns_called(struct rpc_conns *c, const char *address, cons
                                   bool *ret_crowded)
 {
 	struct rpc_conn *k;
+	bool unseen;
 
 	pthread_mutex_lock(&c->lock);
 	k = conns_find(&c->table, address);
 	if (k)
 		conns_called(&c->table, k, group, clock_monotonic_ns());
 	*ret_crowded = k && conns_crowded(&c->table, k, c->max_per_source, c->max);
+	unseen = k && !k->seen && !c->told_unseen;
+	c->told_unseen |= unseen;
 	pthread_mutex_unlock(&c->lock);
+	if (unseen)
+		log_error("gRPC does not read by recvmsg(2) of this program: what it reads is not "
+		          "bounded, and one caller can keep all others waiting");
 	return k;
 }
 

@@ -80,6 +80,7 @@ struct rpc_conn {
 	uint64_t futile_ns;         /* likewise, while no group is known */
 	size_t read;                /* bytes since gRPC was last told that there is nothing */
 	uint8_t refused;            /* how often it was, since it had all it may */
+	bool seen;                  /* something was ever read of it */
 	bool held;                  /* it was told so, and waits for the next turn */
 	uint64_t read_turn;         /* the last turn in which it had something */
 	_Atomic size_t useless;     /* bytes since a call began, or the last ended, or a message */

@@ -226,6 +226,7 @@ size_t conns_may_read(struct conns_table *t, struct rpc_conn *k, size_t each, bo
 void conns_has_read(struct conns_table *t, struct rpc_conn *k, size_t n)
 {
 	reads_of(t, k)->n += n;
+	k->seen = true;
 	k->read += n;
 	k->read_turn = t->turn;
 	k->useless += n;

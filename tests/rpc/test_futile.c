@@ -224,6 +224,7 @@ static void rpc_server__who_sends_messages_is_not(void **state)
 	struct fx f;
 
 	alpha = start_with_alpha(&f);
+	assert_true(rpc_gate_passed() > 0);
 	memset(text, 'y', sizeof(text) - 1);
 	for (size_t n = 0; n < 4 * CONNS_USELESS; n += sizeof(text))
 		assert_int_equal(fx_say(alpha, text, text, &err), 0);
