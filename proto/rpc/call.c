@@ -214,7 +214,7 @@ static void got_request(struct rpc_tag *t, bool ok)
 		rc = rpc_msg_decode(c->route->row.method->input, c->bytes,
 		                    c->server->lim.max_message_bytes, false, &c->req, &err);
 	if (c->bytes) {
-		rpc_conns_message(c->conn);
+		rpc_conns_message(c->server->conns, c->conn);
 		grpc_byte_buffer_destroy(c->bytes);
 	}
 	c->bytes = NULL;

@@ -52,6 +52,9 @@ struct mutator {
 /* Each look at all of them costs a system call for each, under the lock that calls take. */
 #define CHECK_MS 100
 
+/* A message of this length is refused in words, however short they have to be at a listener. */
+#define MESSAGE_TOLD (8ul << 20)
+
 struct rpc_conns {
 	struct mutator m; /* first */
 	size_t max, max_per_source, read_bytes, message_bytes;
@@ -362,7 +365,7 @@ struct rpc_conns *rpc_conns_new(const struct rpc_limits *lim, struct rpc_refusal
 	c->max = lim->max_connections;
 	c->max_per_source = lim->max_connections_per_source;
 	c->read_bytes = MIN(lim->receive_bytes, RPC_READ_MAX);
-	c->message_bytes = 2 * lim->max_message_bytes; /* so much gRPC takes */
+	c->message_bytes = MAX(2 * lim->max_message_bytes, MESSAGE_TOLD);
 	c->receive_bytes = (int)MIN(lim->receive_bytes, INT_MAX);
 	c->name = lim->connections_name;
 	c->refusals = rpc_refusals_ref(refusals);
@@ -459,10 +462,13 @@ static uint64_t acked(const struct rpc_conn *k)
 	return getsockopt(k->fd, IPPROTO_TCP, TCP_INFO, &info, &len) ? 0 : info.tcpi_bytes_acked;
 }
 
-void rpc_conns_message(struct rpc_conn *k)
+void rpc_conns_message(struct rpc_conns *c, struct rpc_conn *k)
 {
-	if (k)
-		k->useless = 0;
+	if (!k)
+		return;
+	pthread_mutex_lock(&c->lock);
+	conns_message(k);
+	pthread_mutex_unlock(&c->lock);
 }
 
 static void end_useless(struct rpc_conns *c, struct rpc_conn *k, uint64_t now_ns)
@@ -476,7 +482,7 @@ static void end_useless(struct rpc_conns *c, struct rpc_conn *k, uint64_t now_ns
 	snprintf(text, sizeof(text),
 	         "futile-calls: %zu bytes came over this connection that were no call and no "
 	         "message: it was ended",
-	         (size_t)k->useless);
+	         k->useless);
 	tell_futile(c, "", k->address, text);
 	drop(c, k);
 }

@@ -44,8 +44,11 @@ struct conn_reads {
 /* Bytes that become nothing: frames that gRPC swallows, headers without an end (which it keeps),
  * pings. A connection has so many until its next call or message, and before its first call; so
  * many more each second (who pings once a second has 60), and one for each CONNS_USELESS_SENT that
- * we sent (WINDOW_UPDATE answers what we send). */
+ * we sent (WINDOW_UPDATE answers what we send). While a call is in flight a message may be on its
+ * way, which gRPC takes to its end even if it is too long; and all connections of a group together
+ * have so many of both. */
 #define CONNS_USELESS       (128ul * 1024) /* twice HTTP/2's first window (RFC 9113, 6.9.2) */
+#define CONNS_USELESS_GROUP (32ul * 1024 * 1024)
 #define CONNS_USELESS_PER_S 128
 #define CONNS_USELESS_SENT  8
 
@@ -64,6 +67,7 @@ struct conn_owner {
 	char name[RPC_GROUP_MAX + 1];
 	uint64_t futile_ns; /* by then its futile calls are forgotten */
 	struct conn_reads reads;
+	size_t useless; /* of all its connections */
 	size_t n, busy; /* busy: with a call in flight */
 	size_t tally;   /* scratch of conns_choose */
 	UT_hash_handle hh;
@@ -83,7 +87,7 @@ struct rpc_conn {
 	bool seen;                  /* something was ever read of it */
 	bool held;                  /* it was told so, and waits for the next turn */
 	uint64_t read_turn;         /* the last turn in which it had something */
-	_Atomic size_t useless;     /* bytes since a call began, or the last ended, or a message */
+	size_t useless;             /* bytes since a call began, or the last ended, or a message */
 	uint64_t useless_ns;        /* until then they were forgiven */
 	uint64_t sent;              /* bytes for which some were forgiven */
 	uint64_t judged;            /* by this generation of client CAs; 0: by TLS only */
@@ -125,9 +129,11 @@ bool conns_futile(struct rpc_conn *k, uint64_t now_ns);
  * and to look again at once (*ret_again), or when @k is let go on. */
 size_t conns_may_read(struct conns_table *t, struct rpc_conn *k, size_t each, bool *ret_again);
 void conns_has_read(struct conns_table *t, struct rpc_conn *k, size_t n);
+/* A message has come over it. */
+void conns_message(struct rpc_conn *k);
 /* Whether of what came over @k more became nothing than may: CONNS_USELESS, and while a call is in
- * flight @message more, a message that has not come to its end. @sent: what the peer has had of us,
- * 0 where that is not known yet. */
+ * flight @message more; or of its group more than CONNS_USELESS_GROUP. @sent: what the peer has had
+ * of us, 0 where that is not known yet. */
 bool conns_is_useless(struct rpc_conn *k, size_t message, uint64_t sent, uint64_t now_ns);
 /* All that was read has been handled: the next turn. @go_on is called of each that was held, who
  * had nothing in the last one first. */

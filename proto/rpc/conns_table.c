@@ -60,10 +60,22 @@ static struct conn_owner *owner_get(struct conns_table *t, const char *name)
 	return NULL;
 }
 
+/* Of what became nothing, so many bytes; no more than there are. */
+static void forgive(struct rpc_conn *k, uint64_t bytes)
+{
+	size_t n = (size_t)MIN(k->useless, bytes);
+
+	k->useless -= n;
+	if (k->owner)
+		k->owner->useless -= n;
+}
+
 static void disown(struct conns_table *t, struct rpc_conn *k)
 {
-	struct conn_owner *o = TAKE_PTR(k->owner);
+	struct conn_owner *o;
 
+	forgive(k, SIZE_MAX);
+	o = TAKE_PTR(k->owner);
 	if (!o)
 		return;
 	o->busy -= k->calls > 0;
@@ -163,7 +175,7 @@ void conns_called(struct conns_table *t, struct rpc_conn *k, const char *group, 
 		k->source->uncalled--;
 		t->uncalled--;
 	}
-	k->useless = 0;
+	forgive(k, SIZE_MAX);
 	own(t, k, group);
 	if (!k->calls++ && k->owner)
 		k->owner->busy++;
@@ -175,7 +187,7 @@ void conns_call_over(struct rpc_conn *k, uint64_t now_ns)
 	k->since_ns = now_ns;
 	if (--k->calls)
 		return;
-	k->useless = 0; /* of what was asked of it something may still come */
+	forgive(k, SIZE_MAX); /* of what was asked of it something may still come */
 	if (k->owner)
 		k->owner->busy--;
 	if (!k->source)
@@ -230,25 +242,32 @@ void conns_has_read(struct conns_table *t, struct rpc_conn *k, size_t n)
 	k->read += n;
 	k->read_turn = t->turn;
 	k->useless += n;
+	if (k->owner)
+		k->owner->useless += n;
 }
 
-static void forgive(struct rpc_conn *k, uint64_t bytes)
+void conns_message(struct rpc_conn *k)
 {
-	k->useless -= (size_t)MIN(k->useless, bytes);
+	forgive(k, SIZE_MAX);
+}
+
+static bool over_useless(const struct rpc_conn *k, size_t message)
+{
+	return k->useless > CONNS_USELESS + (k->calls ? message : 0) ||
+	       (k->owner && k->owner->useless > CONNS_USELESS_GROUP);
 }
 
 bool conns_is_useless(struct rpc_conn *k, size_t message, uint64_t sent, uint64_t now_ns)
 {
-	size_t most = CONNS_USELESS + (k->calls ? message : 0);
 	uint64_t seconds = (now_ns - MIN(now_ns, k->useless_ns)) / NS_PER_S;
 
-	if (k->useless <= most)
+	if (!over_useless(k, message))
 		return false;
 	k->useless_ns += seconds * NS_PER_S;
 	forgive(k, seconds * CONNS_USELESS_PER_S);
 	forgive(k, (sent - MIN(sent, k->sent)) / CONNS_USELESS_SENT);
 	k->sent = MAX(k->sent, sent);
-	return k->useless > most;
+	return over_useless(k, message);
 }
 
 static void let_go_on(struct conns_table *t, bool had_something,

@@ -194,8 +194,8 @@ void rpc_conns_call_over(struct rpc_conns *c, struct rpc_conn *k); /* NULL is ac
 /* The call on @k (NULL is accepted) has come to nothing, by @peer's doing; one too many ends the
  * connection (conns_futile). Before rpc_conns_call_over. Any thread. */
 void rpc_conns_futile(struct rpc_conns *c, struct rpc_conn *k, const struct rpc_peer *peer);
-/* A message has come over it (NULL is accepted), in a call that has not ended. */
-void rpc_conns_message(struct rpc_conn *k);
+/* A message has come over it (NULL is accepted), in a call that has not ended. Any thread. */
+void rpc_conns_message(struct rpc_conns *c, struct rpc_conn *k);
 /* How a call's certificate (its SHA-256) was judged on that connection, by this generation of
  * client CAs: 1: well; -1: ill; 0: not yet. */
 int rpc_conns_trust(struct rpc_conns *c, const char *address, const uint8_t cert[32],

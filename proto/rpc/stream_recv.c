@@ -285,7 +285,8 @@ static void got_message(struct rpc_tag *t, bool ok)
 	else if (!m)
 		no_more(s);
 	if (bytes) {
-		rpc_conns_message(s->conn);
+		if (s->conn)
+			rpc_conns_message(s->server->conns, s->conn);
 		grpc_byte_buffer_destroy(bytes);
 	}
 	rpc_stream_batch_done(s);

@@ -296,27 +296,6 @@ static void frames(struct flood *f)
 	http2_close(h);
 }
 
-/* A connection that is kept, with a call now and then: a neighbour, for whoever floods from there.
- */
-static void quiet(struct flood *f)
-{
-	uint8_t host = (uint8_t)raw_arg_u64(f->args, "host", 2);
-	struct bare b = bare(f, true);
-	struct http2 *h = NULL;
-
-	while (turn(f)) {
-		if (!h)
-			h = http2_open(b.target, host, b.cert, b.key, b.path);
-		if (h && !http2_send(h, HTTP2_RESETS, 1)) {
-			answered(f, "sent", NULL);
-			continue;
-		}
-		answered(f, h ? "ended" : "no connection", NULL);
-		http2_close(TAKE_PTR(h));
-	}
-	http2_close(h);
-}
-
 /* Handshakes to their end, by who has a certificate, and nothing after it. */
 static void shakes(struct flood *f)
 {
@@ -615,31 +594,18 @@ static const struct {
 	void (*run)(struct flood *f);
 	bool sessionless; /* whoever has no session floods as well */
 } floods[] = {
-	{"handshakes", 15, handshakes},
-	{"calls", 4, calls},
-	{"hellos", 200, hellos},
-	{"opens", 100, opens},
-	{"regions", 200, regions},
-	{"tiny", 250, tiny},
-	{"violations", 300, violations},
-	{"unread", 100, unread},
-	{"unpaced", 1, unpaced},
-	{"halfopen", 100, halfopen},
-	{"resets", 20, frames, true},
-	{"begun", 20, frames, true},
-	{"pings", 20, frames, true},
-	{"settings", 20, frames, true},
-	{"empty", 20, frames, true},
-	{"continuations", 20, frames, true},
-	{"windows", 20, frames, true},
-	{"priorities", 20, frames, true},
-	{"unknown", 20, frames, true},
-	{"shakes", 100, shakes, true},
-	{"quiet", 2, quiet, true},
-	{"crowd", 2000, crowd},
-	{"silent", 100, halfopen, true},
-	{"nobody", 20, nobody, true},
-	{"strangers", 200, strangers, true},
+	{"handshakes", 15, handshakes},  {"calls", 4, calls},
+	{"hellos", 200, hellos},         {"opens", 100, opens},
+	{"regions", 200, regions},       {"tiny", 250, tiny},
+	{"violations", 300, violations}, {"unread", 100, unread},
+	{"unpaced", 1, unpaced},         {"halfopen", 100, halfopen},
+	{"resets", 20, frames, true},    {"begun", 20, frames, true},
+	{"pings", 20, frames, true},     {"settings", 20, frames, true},
+	{"empty", 20, frames, true},     {"continuations", 20, frames, true},
+	{"windows", 20, frames, true},   {"priorities", 20, frames, true},
+	{"unknown", 20, frames, true},   {"shakes", 100, shakes, true},
+	{"crowd", 2000, crowd},          {"silent", 100, halfopen, true},
+	{"nobody", 20, nobody, true},    {"strangers", 200, strangers, true},
 };
 
 static void usage(void)

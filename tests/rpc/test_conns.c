@@ -454,10 +454,37 @@ static void conns_is_useless__what_was_no_call_and_no_message(void **state)
 	conns_called(&table, k, "beta", S);
 	assert_false(useless(k, CONNS_USELESS + 1000, S));
 	assert_true(useless(k, 1, S));
-	/* What is left of it when it is over, is forgiven. */
+	/* What was a message is none of it any more; nor is what is left when the call is over. */
+	conns_message(k);
+	assert_false(useless(k, CONNS_USELESS + 1000, S));
 	conns_call_over(k, S);
 	assert_false(useless(k, CONNS_USELESS, S));
 	assert_true(useless(k, 1, S));
+}
+
+/* Many connections would have many times as much. */
+static void conns_is_useless__of_a_group_only_so_much(void **state)
+{
+	struct rpc_conn *k[CONNS_USELESS_GROUP / CONNS_USELESS],
+		*alpha = conn("192.0.2.1", "alpha", S);
+
+	for (size_t i = 0; i < ARRAY_SIZE(k); i++) {
+		k[i] = conn("192.0.2.1", "beta", S);
+		assert_false(useless(k[i], CONNS_USELESS, S));
+	}
+	assert_true(useless(conn("192.0.2.2", "beta", S), 1, S));
+	assert_false(useless(alpha, 1, S));
+	/* Each that goes, or has a call or a message, makes room. */
+	conns_message(k[0]);
+	assert_false(useless(k[1], 0, S));
+	conns_has_read(&table, k[0], CONNS_USELESS);
+	assert_true(useless(k[1], 0, S));
+	conns_remove(&table, k[0]);
+	assert_false(useless(k[1], 0, S));
+	conns_called(&table, k[2], "alpha", S);
+	conns_call_over(k[2], S);
+	assert_int_equal(k[1]->owner->useless, CONNS_USELESS_GROUP - 2 * CONNS_USELESS + 1);
+	assert_int_equal(alpha->owner->useless, 1);
 }
 
 static void conns_is_useless__but_for_some_each_second_and_for_what_we_sent(void **state)
@@ -511,6 +538,7 @@ int main(void)
 		one(conns_may_read__who_had_nothing_goes_on_first),
 		one(conns_may_read__without_a_call_it_is_a_little_of_the_address),
 		one(conns_is_useless__what_was_no_call_and_no_message),
+		one(conns_is_useless__of_a_group_only_so_much),
 		one(conns_is_useless__but_for_some_each_second_and_for_what_we_sent),
 	};
 
