@@ -31,9 +31,8 @@
 /* gRPC is given no more of a connection until it has polled again, and no more of a group (of an
  * address, while no group is known) until all that came of it before has been handled. So much is
  * read at once, rpc_limits.receive_bytes; before the first call so much: a handshake has 2 to 4
- * KiB. And so many times that while nothing is left to be handled, for what comes then wakes the
- * listener's thread only later, or, being no call and no whole message, not before its next tick.
- */
+ * KiB. And so many times that while nothing is left to be handled, until the listener's thread has
+ * had the time to wake up for what came, which may be no call yet. */
 #define CONNS_READ_UNCALLED 4096
 #define CONNS_READ_IDLE     16
 struct conn_reads {
@@ -44,9 +43,9 @@ struct conn_reads {
 /* Bytes that become nothing: frames that gRPC swallows, headers without an end (which it keeps),
  * pings. A connection has so many until its next call or message, and before its first call; so
  * many more each second (who pings once a second has 60), and one for each CONNS_USELESS_SENT that
- * we sent (WINDOW_UPDATE answers what we send). While a call is in flight a message may be on its
- * way, which gRPC takes to its end even if it is too long; and all connections of a group together
- * have so many of both. */
+ * we sent (WINDOW_UPDATE answers what we send). After its first call a message may be on its way,
+ * which gRPC takes to its end even if it is too long, or its call is over; and all connections of a
+ * group together have so many of both. */
 #define CONNS_USELESS       (128ul * 1024) /* twice HTTP/2's first window (RFC 9113, 6.9.2) */
 #define CONNS_USELESS_GROUP (32ul * 1024 * 1024)
 #define CONNS_USELESS_PER_S 128
@@ -131,9 +130,9 @@ size_t conns_may_read(struct conns_table *t, struct rpc_conn *k, size_t each, bo
 void conns_has_read(struct conns_table *t, struct rpc_conn *k, size_t n);
 /* A message has come over it. */
 void conns_message(struct rpc_conn *k);
-/* Whether of what came over @k more became nothing than may: CONNS_USELESS, and while a call is in
- * flight @message more; or of its group more than CONNS_USELESS_GROUP. @sent: what the peer has had
- * of us, 0 where that is not known yet. */
+/* Whether of what came over @k more became nothing than may: CONNS_USELESS, and from its first
+ * call on @message more; or of its group more than CONNS_USELESS_GROUP. @sent: what the peer has
+ * had of us, 0 where that is not known yet. */
 bool conns_is_useless(struct rpc_conn *k, size_t message, uint64_t sent, uint64_t now_ns);
 /* All that was read has been handled: the next turn. @go_on is called of each that was held, who
  * had nothing in the last one first. */

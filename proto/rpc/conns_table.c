@@ -253,7 +253,7 @@ void conns_message(struct rpc_conn *k)
 
 static bool over_useless(const struct rpc_conn *k, size_t message)
 {
-	return k->useless > CONNS_USELESS + (k->calls ? message : 0) ||
+	return k->useless > CONNS_USELESS + (k->called ? message : 0) ||
 	       (k->owner && k->owner->useless > CONNS_USELESS_GROUP);
 }
 

@@ -214,6 +214,12 @@ void rpc_conns_has_read(struct rpc_conns *c, int fd, size_t bytes);
 /* The listener's polling thread has handled all that was read (@idle), and waits; or it has come
  * back. */
 void rpc_conns_idle(struct rpc_conns *c, bool idle);
+/* Before the first connection: @fn is called when one has had all of a turn while that thread
+ * waits. If what it had became an event, that thread is about to wake up; another that is woken
+ * then says, by rpc_conns_still_idle, that it had the time to, and the turn is over if it did not.
+ * Whoever reads, under no lock of ours; not again before that. */
+void rpc_conns_on_held(struct rpc_conns *c, void (*fn)(void *arg), void *arg);
+void rpc_conns_still_idle(struct rpc_conns *c);
 
 /* ---- gate.c: the listeners decide what gRPC gets to read ---- */
 
@@ -280,6 +286,7 @@ struct rpc_server {
 	struct rpc_peer_cache *peers;
 	uint64_t swept_ns;
 	uint64_t swept_generation;      /* of client CAs that every open stream was judged by */
+	struct loop_post held_post;     /* one at a time: rpc_conns_on_held */
 	struct loop_post refusals_post; /* one at a time: rpc_refusals_take */
 
 	/* loop thread */

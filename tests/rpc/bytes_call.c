@@ -2,6 +2,7 @@
 /* See bytes_call.h. One completion queue per call; every tag is waited for before it returns. */
 #include "tests/rpc/bytes_call.h"
 #include "common/clock.h"
+#include "common/util.h"
 #include <grpc/byte_buffer.h>
 #include <grpc/byte_buffer_reader.h>
 #include <grpc/grpc.h>
@@ -34,9 +35,13 @@ struct bytes_channel *bytes_channel_new(const char *target, const char *ca, cons
 	grpc_tls_certificate_verifier *v;
 	grpc_tls_certificate_provider *p;
 	grpc_channel_credentials *creds;
-	grpc_arg arg = {.type = GRPC_ARG_INTEGER,
-	                .key = (char *)GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL};
-	grpc_channel_args args = {1, &arg};
+	grpc_arg arg[] = {{.type = GRPC_ARG_INTEGER,
+	                   .key = (char *)GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL,
+	                   .value.integer = 1},
+	                  /* With them a call whose time is over while it sends a message too long
+	                   * to be sent again may never end (gRPC 1.51). */
+	                  {.type = GRPC_ARG_INTEGER, .key = (char *)GRPC_ARG_ENABLE_RETRIES}};
+	grpc_channel_args args = {ARRAY_SIZE(arg), arg};
 
 	if (!c)
 		abort();
@@ -44,7 +49,6 @@ struct bytes_channel *bytes_channel_new(const char *target, const char *ca, cons
 	o = grpc_tls_credentials_options_create();
 	v = grpc_tls_certificate_verifier_no_op_create();
 	p = grpc_tls_certificate_provider_file_watcher_create(key, cert, ca, 1);
-	arg.value.integer = 1;
 	grpc_tls_credentials_options_set_certificate_provider(o, p);
 	grpc_tls_credentials_options_watch_root_certs(o);
 	if (cert)

@@ -438,10 +438,12 @@ static void conns_may_read__without_a_call_it_is_a_little_of_the_address(void **
 
 /* ---- what becomes nothing ---- */
 
+#define MESSAGE 1000u /* bytes */
+
 static bool useless(struct rpc_conn *k, size_t n, uint64_t now_ns)
 {
 	conns_has_read(&table, k, n);
-	return conns_is_useless(k, 1000, 0, now_ns);
+	return conns_is_useless(k, MESSAGE, 0, now_ns);
 }
 
 static void conns_is_useless__what_was_no_call_and_no_message(void **state)
@@ -450,15 +452,15 @@ static void conns_is_useless__what_was_no_call_and_no_message(void **state)
 
 	assert_false(useless(k, CONNS_USELESS, S));
 	assert_true(useless(k, 1, S));
-	/* A call begins; while it is in flight a message may be on its way. */
+	/* A call begins; a message may be on its way. */
 	conns_called(&table, k, "beta", S);
-	assert_false(useless(k, CONNS_USELESS + 1000, S));
+	assert_false(useless(k, CONNS_USELESS + MESSAGE, S));
 	assert_true(useless(k, 1, S));
 	/* What was a message is none of it any more; nor is what is left when the call is over. */
 	conns_message(k);
-	assert_false(useless(k, CONNS_USELESS + 1000, S));
+	assert_false(useless(k, CONNS_USELESS + MESSAGE, S));
 	conns_call_over(k, S);
-	assert_false(useless(k, CONNS_USELESS, S));
+	assert_false(useless(k, CONNS_USELESS + MESSAGE, S));
 	assert_true(useless(k, 1, S));
 }
 
@@ -492,20 +494,20 @@ static void conns_is_useless__but_for_some_each_second_and_for_what_we_sent(void
 	struct rpc_conn *k = conn("192.0.2.1", "beta", S);
 	uint64_t now = S;
 
-	assert_false(useless(k, CONNS_USELESS, now));
+	assert_false(useless(k, CONNS_USELESS + MESSAGE, now));
 	for (int i = 0; i < 10; i++)
 		assert_false(useless(k, CONNS_USELESS_PER_S, now += S));
 	assert_true(useless(k, 1, now));
 	/* A long time forgives all there is, and nothing of what comes later. */
 	assert_false(useless(k, 0, now += 1000000 * S));
-	assert_true(useless(k, CONNS_USELESS + 1, now));
+	assert_true(useless(k, CONNS_USELESS + MESSAGE + 1, now));
 	/* Nor does what we sent. */
-	assert_false(conns_is_useless(k, 0, 8, now));
+	assert_false(conns_is_useless(k, MESSAGE, 8, now));
 	assert_true(useless(k, 1, now));
-	assert_true(conns_is_useless(k, 0, 8, now));
-	assert_false(conns_is_useless(k, 0, 1u << 30, now));
-	assert_true(useless(k, CONNS_USELESS + 1, now));
-	assert_true(conns_is_useless(k, 0, 1u << 30, now));
+	assert_true(conns_is_useless(k, MESSAGE, 8, now));
+	assert_false(conns_is_useless(k, MESSAGE, 1u << 30, now));
+	assert_true(useless(k, CONNS_USELESS + MESSAGE + 1, now));
+	assert_true(conns_is_useless(k, MESSAGE, 1u << 30, now));
 }
 
 static int numbered(void **state)
