@@ -62,11 +62,9 @@ struct rpc_conns {
 	const char *name; /* of who sets them, or NULL */
 	pthread_mutex_t lock;
 	struct rpc_refusals *refusals; /* a reference */
-	void (*on_held)(void *arg);
-	void *on_held_arg;
 	/* guarded by lock */
 	struct conns_table table; /* at most max */
-	bool told_unseen, told_held;
+	bool told_unseen;
 	uint64_t checked_ns;
 	uint64_t refused, refused_per_source, ended, handshakes, futile;
 };
@@ -397,12 +395,6 @@ static int arg_cmp(void *a, void *b)
 	return a < b ? -1 : a > b;
 }
 
-void rpc_conns_on_held(struct rpc_conns *c, void (*fn)(void *arg), void *arg)
-{
-	c->on_held = fn;
-	c->on_held_arg = arg;
-}
-
 grpc_arg rpc_conns_arg(struct rpc_conns *c)
 {
 	static const grpc_arg_pointer_vtable arg_vtable = {arg_copy, arg_destroy, arg_cmp};
@@ -497,7 +489,7 @@ static void end_useless(struct rpc_conns *c, struct rpc_conn *k, uint64_t now_ns
 
 size_t rpc_conns_may_read(struct rpc_conns *c, int fd)
 {
-	bool again = false, held;
+	bool again = false;
 	size_t n = SIZE_MAX;
 	struct rpc_conn *k;
 
@@ -505,13 +497,9 @@ size_t rpc_conns_may_read(struct rpc_conns *c, int fd)
 	k = conns_find_fd(&c->table, fd);
 	if (k && inode_of(fd) == k->ino)
 		n = conns_may_read(&c->table, k, c->read_bytes, &again);
-	held = !n && !again && c->table.idle && !c->told_held;
-	c->told_held |= held;
 	pthread_mutex_unlock(&c->lock);
 	if (again)
 		rpc_gate_look_again(fd);
-	if (held)
-		c->on_held(c->on_held_arg);
 	return n;
 }
 
@@ -534,22 +522,15 @@ static void look_again(const struct rpc_conn *k)
 		rpc_gate_look_again(k->fd);
 }
 
-void rpc_conns_idle(struct rpc_conns *c, bool idle)
+bool rpc_conns_idle(struct rpc_conns *c, bool idle)
 {
+	bool held;
+
 	pthread_mutex_lock(&c->lock);
-	if (idle)
-		conns_next_turn(&c->table, look_again);
+	held = idle && conns_next_turn(&c->table, look_again);
 	c->table.idle = idle;
 	pthread_mutex_unlock(&c->lock);
-}
-
-void rpc_conns_still_idle(struct rpc_conns *c)
-{
-	pthread_mutex_lock(&c->lock);
-	c->told_held = false;
-	if (c->table.idle)
-		conns_next_turn(&c->table, look_again);
-	pthread_mutex_unlock(&c->lock);
+	return held;
 }
 
 int rpc_conns_trust(struct rpc_conns *c, const char *address, const uint8_t cert[32],

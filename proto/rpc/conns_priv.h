@@ -31,8 +31,8 @@
 /* gRPC is given no more of a connection until it has polled again, and no more of a group (of an
  * address, while no group is known) until all that came of it before has been handled. So much is
  * read at once, rpc_limits.receive_bytes; before the first call so much: a handshake has 2 to 4
- * KiB. And so many times that while nothing is left to be handled, until the listener's thread has
- * had the time to wake up for what came, which may be no call yet. */
+ * KiB. And so many times that while nothing is left to be handled: what came may be no call yet, so
+ * the listener's thread is not woken for it, and ends the turn when it comes round. */
 #define CONNS_READ_UNCALLED 4096
 #define CONNS_READ_IDLE     16
 struct conn_reads {
@@ -135,8 +135,8 @@ void conns_message(struct rpc_conn *k);
  * had of us, 0 where that is not known yet. */
 bool conns_is_useless(struct rpc_conn *k, size_t message, uint64_t sent, uint64_t now_ns);
 /* All that was read has been handled: the next turn. @go_on is called of each that was held, who
- * had nothing in the last one first. */
-void conns_next_turn(struct conns_table *t, void (*go_on)(const struct rpc_conn *k));
+ * had nothing in the last one first. True: there were some. */
+bool conns_next_turn(struct conns_table *t, void (*go_on)(const struct rpc_conn *k));
 /* Drops groups without a connection of which nothing is to be remembered. */
 void conns_sweep(struct conns_table *t, uint64_t now_ns);
 /* Whether @k, on which a call has begun, is one of more than three quarters of an address's places,

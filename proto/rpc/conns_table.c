@@ -284,13 +284,16 @@ static void let_go_on(struct conns_table *t, bool had_something,
 	}
 }
 
-void conns_next_turn(struct conns_table *t, void (*go_on)(const struct rpc_conn *k))
+bool conns_next_turn(struct conns_table *t, void (*go_on)(const struct rpc_conn *k))
 {
+	bool held = t->held;
+
 	if (t->held)
 		let_go_on(t, false, go_on);
 	if (t->held)
 		let_go_on(t, true, go_on);
 	t->turn++;
+	return held;
 }
 
 /* ---- calls that come to nothing ---- */

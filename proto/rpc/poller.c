@@ -40,6 +40,8 @@ void rpc_grpc_shutdown(void)
 	grpc_shutdown_blocking();
 }
 
+#define SOON_MS 5
+
 void rpc_tag_handed_over(struct rpc_tag *tag)
 {
 	rpc_tsan_release(tag);
@@ -61,11 +63,11 @@ static void run_later(struct rpc_poller *p)
 	}
 }
 
-static gpr_timespec wait_until(const struct rpc_poller *p)
+static gpr_timespec wait_until(const struct rpc_poller *p, uint32_t ms)
 {
 	if (!list_empty(&p->later))
 		return gpr_inf_past(GPR_CLOCK_MONOTONIC);
-	return p->tick_ms ? rpc_deadline_in_ms(p->tick_ms) : gpr_inf_future(GPR_CLOCK_MONOTONIC);
+	return ms ? rpc_deadline_in_ms(ms) : gpr_inf_future(GPR_CLOCK_MONOTONIC);
 }
 
 /* ---- polling ---- */
@@ -74,14 +76,15 @@ static gpr_timespec wait_until(const struct rpc_poller *p)
 static grpc_event next_event(struct rpc_poller *p)
 {
 	grpc_event ev;
+	bool soon;
 
 	if (!p->idle)
-		return grpc_completion_queue_next(p->cq, wait_until(p), NULL);
+		return grpc_completion_queue_next(p->cq, wait_until(p, p->tick_ms), NULL);
 	ev = grpc_completion_queue_next(p->cq, gpr_inf_past(GPR_CLOCK_MONOTONIC), NULL);
 	if (ev.type != GRPC_QUEUE_TIMEOUT || !list_empty(&p->later))
 		return ev;
-	p->idle(p->arg, true);
-	ev = grpc_completion_queue_next(p->cq, wait_until(p), NULL);
+	soon = p->idle(p->arg, true);
+	ev = grpc_completion_queue_next(p->cq, wait_until(p, soon ? SOON_MS : p->tick_ms), NULL);
 	p->idle(p->arg, false);
 	return ev;
 }

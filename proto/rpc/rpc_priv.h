@@ -61,8 +61,9 @@ struct rpc_poller {
 	char name[16];
 	uint32_t tick_ms;        /* 0: no ticks */
 	void (*tick)(void *arg); /* polling thread, about every tick_ms */
-	/* Or NULL. Polling thread: nothing is left of what had come, it waits; and: it is back. */
-	void (*idle)(void *arg, bool idle);
+	/* Or NULL. Polling thread: nothing is left of what had come, it waits; and: it is back.
+	 * True: it is not to wait long. */
+	bool (*idle)(void *arg, bool idle);
 	void *arg;
 };
 int rpc_poller_start(struct rpc_poller *p, const char *name, uint32_t tick_ms,
@@ -212,14 +213,8 @@ void rpc_conns_stats(struct rpc_conns *c, struct rpc_server_stats *ret);
 size_t rpc_conns_may_read(struct rpc_conns *c, int fd);
 void rpc_conns_has_read(struct rpc_conns *c, int fd, size_t bytes);
 /* The listener's polling thread has handled all that was read (@idle), and waits; or it has come
- * back. */
-void rpc_conns_idle(struct rpc_conns *c, bool idle);
-/* Before the first connection: @fn is called when one has had all of a turn while that thread
- * waits. If what it had became an event, that thread is about to wake up; another that is woken
- * then says, by rpc_conns_still_idle, that it had the time to, and the turn is over if it did not.
- * Whoever reads, under no lock of ours; not again before that. */
-void rpc_conns_on_held(struct rpc_conns *c, void (*fn)(void *arg), void *arg);
-void rpc_conns_still_idle(struct rpc_conns *c);
+ * back. True: somebody was held, and may be so again while it waits. */
+bool rpc_conns_idle(struct rpc_conns *c, bool idle);
 
 /* ---- gate.c: the listeners decide what gRPC gets to read ---- */
 
@@ -286,7 +281,6 @@ struct rpc_server {
 	struct rpc_peer_cache *peers;
 	uint64_t swept_ns;
 	uint64_t swept_generation;      /* of client CAs that every open stream was judged by */
-	struct loop_post held_post;     /* one at a time: rpc_conns_on_held */
 	struct loop_post refusals_post; /* one at a time: rpc_refusals_take */
 
 	/* loop thread */

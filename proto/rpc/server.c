@@ -424,27 +424,11 @@ static void tick(void *arg)
 	pthread_mutex_unlock(&s->lock);
 }
 
-static void still_idle(void *arg)
+static bool idle(void *arg, bool idle)
 {
 	struct rpc_server *s = arg;
 
-	rpc_conns_still_idle(s->conns);
-	rpc_server_unref(s);
-}
-
-static void held(void *arg)
-{
-	struct rpc_server *s = arg;
-
-	rpc_server_ref(s);
-	loop_post_urgent(s->loop, &s->held_post, still_idle, s);
-}
-
-static void idle(void *arg, bool idle)
-{
-	struct rpc_server *s = arg;
-
-	rpc_conns_idle(s->conns, idle);
+	return rpc_conns_idle(s->conns, idle);
 }
 
 /* ---- making one ---- */
@@ -634,7 +618,6 @@ int rpc_server_start(struct rpc_server *s, struct ros2_err *err)
 	s->port = (uint16_t)port;
 	grpc_server_start(s->grpc);
 	s->poller.idle = idle;
-	rpc_conns_on_held(s->conns, held, s);
 	rc = rpc_poller_start(&s->poller, s->name, TICK_MS, tick, s);
 	if (rc)
 		return ros2_err_set(err, rc, "cannot start a thread");

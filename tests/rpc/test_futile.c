@@ -265,8 +265,10 @@ struct rpc_conn *__wrap_rpc_conns_called(struct rpc_conns *c, const char *addres
 struct rpc_conn *__wrap_rpc_conns_called(struct rpc_conns *c, const char *address,
                                          const char *group, bool *ret_crowded)
 {
+	uint64_t until_ns = clock_monotonic_ns() + AWAIT_MS * NS_PER_MS;
+
 	at_work = busy;
-	while (busy)
+	while (busy && clock_monotonic_ns() < until_ns)
 		sched_yield();
 	return __real_rpc_conns_called(c, address, group, ret_crowded);
 }
