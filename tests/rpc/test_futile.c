@@ -120,7 +120,8 @@ static void control__without_the_bound_its_calls_may_come_to_nothing(void **stat
 struct hasty {
 	struct fx *f;
 	enum http2_flood kind;
-	unsigned long most; /* 0: without end */
+	unsigned long most;     /* 0: without end */
+	const char *cert, *key; /* fx_path is for one thread */
 	pthread_t thread;
 	atomic_bool stop, ended;
 	atomic_ulong sent;
@@ -129,8 +130,7 @@ struct hasty {
 static void *hasten(void *arg)
 {
 	struct hasty *h = arg;
-	struct http2 *c = http2_open(h->f->target, 2, fx_path("beta.crt"), fx_path("beta.key"),
-	                             "/ros2.test.Echo/Say");
+	struct http2 *c = http2_open(h->f->target, 2, h->cert, h->key, "/ros2.test.Echo/Say");
 
 	while (c && !h->stop && !http2_send(c, h->kind, 100)) {
 		h->sent += 100;
@@ -144,7 +144,11 @@ static void *hasten(void *arg)
 
 static void begin_hasty(struct hasty *h, struct fx *f, enum http2_flood kind, unsigned long most)
 {
-	*h = (struct hasty){.f = f, .kind = kind, .most = most};
+	*h = (struct hasty){.f = f,
+	                    .kind = kind,
+	                    .most = most,
+	                    .cert = fx_path("beta.crt"),
+	                    .key = fx_path("beta.key")};
 	assert_int_equal(pthread_create(&h->thread, NULL, hasten, h), 0);
 }
 
