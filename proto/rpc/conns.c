@@ -362,6 +362,7 @@ struct rpc_conns *rpc_conns_new(const struct rpc_limits *lim, struct rpc_refusal
 	c->m.vtable = &vtable;
 	gpr_ref_init(&c->m.refs, 1);
 	pthread_mutex_init(&c->lock, NULL);
+	conns_init(&c->table);
 	c->max = lim->max_connections;
 	c->max_per_source = lim->max_connections_per_source;
 	c->read_bytes = MIN(lim->receive_bytes, RPC_READ_MAX);

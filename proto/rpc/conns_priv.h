@@ -85,7 +85,6 @@ struct rpc_conn {
 	uint8_t refused;            /* how often it was, since it had all it may */
 	bool seen;                  /* something was ever read of it */
 	bool held;                  /* it was told so, and waits for the next turn */
-	uint64_t read_turn;         /* the last turn in which it had something */
 	size_t useless;             /* bytes since a call began, or the last ended, or a message */
 	uint64_t useless_ns;        /* until then they were forgiven */
 	uint64_t sent;              /* bytes for which some were forgiven */
@@ -95,6 +94,7 @@ struct rpc_conn {
 	struct conn_source *source; /* NULL: not in the table (any more) */
 	struct conn_owner *owner;   /* NULL: not known */
 	struct list of_source;
+	struct list of_waiting; /* since it was held first, until it has something */
 	UT_hash_handle hh, hh_fd;
 };
 
@@ -103,11 +103,13 @@ struct conns_table {
 	struct conn_source *sources;         /* owned */
 	struct conn_owner *owners;           /* owned; also of those not there: conns_sweep */
 	size_t uncalled;
-	uint64_t turn; /* ends when all that was read in it has been handled */
-	bool idle;     /* it has been: whoever polls has nothing else to do */
-	size_t held;   /* connections */
+	uint64_t turn;       /* ends when all that was read in it has been handled */
+	bool idle;           /* it has been: whoever polls has nothing else to do */
+	size_t held;         /* connections */
+	struct list waiting; /* struct rpc_conn, who waits longest first */
 };
 
+void conns_init(struct conns_table *t);
 size_t conns_count(const struct conns_table *t);
 /* How many of this address. */
 size_t conns_count_source(const struct conns_table *t, const struct host_key *key);
@@ -135,7 +137,7 @@ void conns_message(struct rpc_conn *k);
  * had of us, 0 where that is not known yet. */
 bool conns_is_useless(struct rpc_conn *k, size_t message, uint64_t sent, uint64_t now_ns);
 /* All that was read has been handled: the next turn. @go_on is called of each that was held, who
- * had nothing in the last one first. True: there were some. */
+ * waits longest first: of many only some have something in a turn. True: there were some. */
 bool conns_next_turn(struct conns_table *t, void (*go_on)(const struct rpc_conn *k));
 /* Drops groups without a connection of which nothing is to be remembered. */
 void conns_sweep(struct conns_table *t, uint64_t now_ns);

@@ -87,6 +87,12 @@ static void disown(struct conns_table *t, struct rpc_conn *k)
 
 /* ---- connections ---- */
 
+void conns_init(struct conns_table *t)
+{
+	*t = (struct conns_table){0};
+	list_init(&t->waiting);
+}
+
 size_t conns_count(const struct conns_table *t)
 {
 	return HASH_COUNT(t->by_address);
@@ -116,6 +122,7 @@ bool conns_add(struct conns_table *t, struct rpc_conn *k, const struct host_key 
 	}
 	k->source = s;
 	k->useless_ns = k->since_ns;
+	list_init(&k->of_waiting);
 	s->n++;
 	s->uncalled += !k->called;
 	t->uncalled += !k->called;
@@ -128,6 +135,7 @@ void conns_remove(struct conns_table *t, struct rpc_conn *k)
 	struct conn_source *s = TAKE_PTR(k->source);
 
 	t->held -= k->held;
+	list_del(&k->of_waiting);
 	HASH_DEL(t->by_address, k);
 	HASH_DELETE(hh_fd, t->by_fd, k);
 	list_del(&k->of_source);
@@ -232,6 +240,8 @@ size_t conns_may_read(struct conns_table *t, struct rpc_conn *k, size_t each, bo
 		return MIN(each - k->read, most - r->n);
 	t->held += !k->held;
 	k->held = true;
+	if (list_empty(&k->of_waiting)) /* else it keeps its place */
+		list_add_tail(&t->waiting, &k->of_waiting);
 	return 0;
 }
 
@@ -240,7 +250,7 @@ void conns_has_read(struct conns_table *t, struct rpc_conn *k, size_t n)
 	reads_of(t, k)->n += n;
 	k->seen = true;
 	k->read += n;
-	k->read_turn = t->turn;
+	list_del(&k->of_waiting);
 	k->useless += n;
 	if (k->owner)
 		k->owner->useless += n;
@@ -270,30 +280,21 @@ bool conns_is_useless(struct rpc_conn *k, size_t message, uint64_t sent, uint64_
 	return over_useless(k, message);
 }
 
-static void let_go_on(struct conns_table *t, bool had_something,
-                      void (*go_on)(const struct rpc_conn *k))
-{
-	struct rpc_conn *k, *tmp;
-
-	HASH_ITER (hh, t->by_address, k, tmp) {
-		if (!k->held || (k->read_turn == t->turn) != had_something)
-			continue;
-		k->held = false;
-		t->held--;
-		go_on(k);
-	}
-}
-
 bool conns_next_turn(struct conns_table *t, void (*go_on)(const struct rpc_conn *k))
 {
 	bool held = t->held;
+	struct rpc_conn *k;
 
-	if (t->held)
-		let_go_on(t, false, go_on);
-	if (t->held)
-		let_go_on(t, true, go_on);
 	t->turn++;
-	return held;
+	if (!held)
+		return false;
+	list_for_each (&t->waiting, k, of_waiting) {
+		if (k->held)
+			go_on(k);
+		k->held = false;
+	}
+	t->held = 0;
+	return true;
 }
 
 /* ---- calls that come to nothing ---- */

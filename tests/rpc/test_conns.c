@@ -403,19 +403,26 @@ static void conns_may_read__counts_from_the_last_that_was_handled(void **state)
 	assert_int_equal(may_read(k), EACH);
 }
 
-static void conns_may_read__who_had_nothing_goes_on_first(void **state)
+/* The oldest of many would have something again before the youngest had any. */
+static void conns_may_read__who_waits_longest_goes_on_first(void **state)
 {
-	struct rpc_conn *greedy = conn("192.0.2.1", "beta", S), *k = conn("192.0.2.1", "beta", S);
+	struct rpc_conn *k[5];
 	bool again;
 
 	table.idle = false;
-	read_all(greedy, &again);
-	while (again)
-		read_all(greedy, &again);
-	assert_int_equal(read_all(k, &again), 0);
-	assert_int_equal(next_turn(), 2);
-	assert_ptr_equal(in_order[0], k);
-	assert_ptr_equal(in_order[1], greedy);
+	for (size_t i = 0; i < ARRAY_SIZE(k); i++)
+		k[i] = conn("192.0.2.1", NULL, S);
+	for (size_t turn = 0; turn < 3 * ARRAY_SIZE(k); turn++) {
+		const struct rpc_conn *first = turn ? in_order[0] : k[0];
+
+		assert_ptr_equal(first, k[turn % ARRAY_SIZE(k)]);
+		conns_has_read(&table, (struct rpc_conn *)first, CONNS_READ_UNCALLED);
+		for (size_t i = 0; i < ARRAY_SIZE(k); i++)
+			while (!read_all(k[(i + 1) % ARRAY_SIZE(k)], &again) && again)
+				;
+		assert_int_equal(table.held, ARRAY_SIZE(k));
+		assert_int_equal(next_turn(), ARRAY_SIZE(k));
+	}
 }
 
 /* Nobody knows whose they are: they share what their address has, and a call changes that. */
@@ -513,6 +520,7 @@ static void conns_is_useless__but_for_some_each_second_and_for_what_we_sent(void
 static int numbered(void **state)
 {
 	next_fd = 0;
+	conns_init(&table);
 	return 0;
 }
 
@@ -537,7 +545,7 @@ int main(void)
 		one(conns_may_read__a_connection_pauses_even_if_nobody_else_has_anything),
 		one(conns_may_read__a_group_waits_until_its_own_is_handled),
 		one(conns_may_read__counts_from_the_last_that_was_handled),
-		one(conns_may_read__who_had_nothing_goes_on_first),
+		one(conns_may_read__who_waits_longest_goes_on_first),
 		one(conns_may_read__without_a_call_it_is_a_little_of_the_address),
 		one(conns_is_useless__what_was_no_call_and_no_message),
 		one(conns_is_useless__of_a_group_only_so_much),
