@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * From waiting to the engine. Deficit round robin over tenants decides who is next, the tenant's
- * buckets whether it is time, the pool whether there is a slot; what is admitted goes to the ready
- * list (or is pulled first), and admit_submit gives the ready list to the engines under a clock
- * read for the purpose. Invariants: (1) a session with a waiting request is in its tenant's list,
- * and that tenant in the reactor's; (2) requests of one session and direction are admitted in their
- * order, but those whose storage is away stand back; (3) what waits for tokens, or beyond a share
- * for storage that is away, holds no slot, except a payload that came with its request, and no
- * place in the reactor.
+ * From waiting to the engine. Deficit round robin over tenants, and over the sessions of each,
+ * decides who is next, the tenant's buckets whether it is time, the pool whether there is a slot;
+ * what is admitted goes to the ready list (or is pulled first), and admit_submit gives the ready
+ * list to the engines under a clock read for the purpose. Invariants: (1) a session with a waiting
+ * request is in its tenant's list of that direction, and that tenant in the reactor's; (2) requests
+ * of one session and direction are admitted in their order, but those whose storage is away stand
+ * back; (3) what waits for tokens, or beyond a share for storage that is away, holds no slot,
+ * except a payload that came with its request, and no place in the reactor; (4) a session that
+ * waits for what its tenant's other sessions get, too (tokens, slots, places), is behind none of
+ * them for more than DRR_QUANTUM or one request.
  */
 #include "common/clock.h"
 #include "dataplane/reactor_priv.h"
@@ -24,41 +26,54 @@
 #define DEFICIT_MAX  (WRITE_FACTOR * WIRE_IO_MAX + DRR_QUANTUM)
 _Static_assert(WIRE_IO_MAX <= ENGINE_ZERO_MAX, "an engine clears what a tenant may ask for");
 
-enum verdict { ADMITTED, WAITS, NO_DEFICIT, AWAY };
+/* Of a direction's two buckets (rtenant.dry). */
+enum { DRY_BYTES = 1, DRY_OPS = 2 };
+
+/* DRY: for tokens; so does everybody behind it. */
+enum verdict { ADMITTED, WAITS, DRY, NO_DEFICIT, AWAY };
 
 static int direction_of(const struct request *req)
 {
 	return req->op == REQUEST_READ ? 0 : 1;
 }
 
-static void activate(struct session *s)
+static void activate(struct session *s, int d)
 {
-	if (list_empty(&s->link_active))
-		list_add_tail(&s->rt->active, &s->link_active);
+	if (list_empty(&s->link_active[d]))
+		list_add_tail(&s->rt->active[d], &s->link_active[d]);
 	if (list_empty(&s->rt->link))
 		list_add_tail(&s->r->active, &s->rt->link);
 }
 
+static bool is_active(const struct rtenant *rt)
+{
+	return !list_empty(&rt->active[0]) || !list_empty(&rt->active[1]);
+}
+
 void admit_enqueue(struct request *req)
 {
+	int d = direction_of(req);
+
 	req->state = REQUEST_QUEUED;
-	list_add_tail(&req->s->queue[direction_of(req)], &req->link);
-	activate(req->s);
+	list_add_tail(&req->s->queue[d], &req->link);
+	activate(req->s, d);
 }
 
 void admit_again(struct request *req)
 {
+	int d = direction_of(req);
+
 	req->state = REQUEST_QUEUED;
-	list_add_head(&req->s->queue[direction_of(req)], &req->link);
-	activate(req->s);
+	list_add_head(&req->s->queue[d], &req->link);
+	activate(req->s, d);
 }
 
 void admit_forget(struct session *s)
 {
-	if (!list_empty(&s->queue[0]) || !list_empty(&s->queue[1]))
-		return;
-	list_del(&s->link_active);
-	if (s->rt && list_empty(&s->rt->active))
+	for (int d = 0; d < 2; d++)
+		if (list_empty(&s->queue[d]))
+			list_del(&s->link_active[d]);
+	if (s->rt && !is_active(s->rt))
 		list_del(&s->rt->link);
 }
 
@@ -78,9 +93,14 @@ static bool take_tokens(struct request *req)
 	struct qos_bucket *b = &s->tenant->qos[k];
 	struct qos_local *l = &s->rt->tokens[k];
 	uint64_t at, now = s->r->now_ns;
+	uint8_t dry = 0;
 
-	if (!qos_reserve(&b[0], &l[0], req->length, now, &at) ||
-	    !qos_reserve(&b[1], &l[1], 1, now, &at)) {
+	if (!qos_reserve(&b[0], &l[0], req->length, now, &at))
+		dry = DRY_BYTES;
+	else if (!qos_reserve(&b[1], &l[1], 1, now, &at))
+		dry = DRY_OPS;
+	if (dry) {
+		s->rt->dry |= dry;
 		req->shaped = true;
 		s->r->wait_at_ns = MIN(s->r->wait_at_ns, at);
 		return false;
@@ -91,6 +111,15 @@ static bool take_tokens(struct request *req)
 		atomic_fetch_add_explicit(&s->stats.shaped_ns, now - req->begun_ns,
 		                          memory_order_relaxed);
 	return true;
+}
+
+/* Somebody before it waits for the tokens that it would take: small requests do not live on what a
+ * large one is short of. */
+static bool finds_dry(const struct request *req)
+{
+	uint8_t dry = req->s->rt->dry;
+
+	return !req->paid && (dry & DRY_OPS || (dry & DRY_BYTES && req->length));
 }
 
 static void go(struct request *req)
@@ -170,7 +199,7 @@ static enum verdict try_one(struct request *req)
 	uint64_t cost = cost_of(req);
 	bool needs_slot = request_moves_bytes(req) && !req->slot.mem;
 	bool away = request_away(s, req->file);
-	enum verdict v = place_for(req, away, needs_slot);
+	enum verdict v = finds_dry(req) ? DRY : place_for(req, away, needs_slot);
 
 	if (v != ADMITTED)
 		return v;
@@ -183,10 +212,11 @@ static enum verdict try_one(struct request *req)
 		return WAITS;
 	}
 	if (!req->paid && !take_tokens(req))
-		return WAITS;
+		return DRY;
 	if (needs_slot)
 		(void)request_take_slot(s, req->file, from, req->length, &req->slot);
 	s->rt->deficit -= cost;
+	s->spent[direction_of(req)] += cost;
 	r->n_sent_away += away;
 	if (request_op_clears(req->op))
 		count_cleared(req);
@@ -200,48 +230,69 @@ static void stand_last(struct list *queue, struct request *req)
 	list_add_tail(queue, &req->link);
 }
 
-static uint32_t serve_session(struct session *s, bool *more)
+static uint32_t serve_session(struct session *s, int d, bool *more)
 {
+	enum verdict v = ADMITTED;
 	uint32_t n = 0;
+	/* Of one engine only: what holds for the first holds for all. */
+	uint32_t look = s->engines & (s->engines - 1) ? s->n_requests : 0;
 
-	for (int d = 0; d < 2; d++) {
-		enum verdict v = ADMITTED;
-		/* Of one engine only: what holds for the first holds for all. */
-		uint32_t look = s->engines & (s->engines - 1) ? s->n_requests : 0;
+	while (s->spent[d] < DRR_QUANTUM && (v == ADMITTED || (v == AWAY && look--)) &&
+	       !list_empty(&s->queue[d])) {
+		struct request *req = list_first(&s->queue[d], struct request, link);
 
-		while ((v == ADMITTED || (v == AWAY && look--)) && !list_empty(&s->queue[d])) {
-			struct request *req = list_first(&s->queue[d], struct request, link);
-
-			v = try_one(req);
-			n += v == ADMITTED;
-			if (v == AWAY && look)
-				stand_last(&s->queue[d], req);
-		}
-		*more |= v == NO_DEFICIT;
+		v = try_one(req);
+		n += v == ADMITTED;
+		if (v == AWAY && look)
+			stand_last(&s->queue[d], req);
 	}
+	*more |= v == NO_DEFICIT;
 	return n;
 }
 
-/* One turn of one tenant: each of its sessions, the next turn beginning with the next one. True in
- * *more when only the deficit stopped it. */
-static uint32_t serve(struct rtenant *rt, bool *more)
+/* Who has had a quantum (or a large request, which is several) goes behind the others; who waits
+ * keeps its place, so that it is next whenever there is something. While it waits for tokens, for
+ * the others no turn passes. */
+static bool had_its_turn(struct rtenant *rt, struct session *s, int d)
+{
+	if (s->spent[d] < DRR_QUANTUM)
+		return false;
+	s->spent[d] -= DRR_QUANTUM;
+	list_del(&s->link_active[d]);
+	list_add_tail(&rt->active[d], &s->link_active[d]);
+	return true;
+}
+
+/* One turn of a tenant's sessions. True in *more when only the deficit stopped it, or that each had
+ * had its quantum. */
+static uint32_t serve_direction(struct rtenant *rt, int d, bool *more)
 {
 	uint32_t n = 0, sessions = 0;
 	bool short_of = false;
-	struct session *s;
+	struct session *s, *next;
 
-	rt->deficit = MIN(rt->deficit + DRR_QUANTUM, DEFICIT_MAX);
-	list_for_each (&rt->active, s, link_active)
+	rt->dry = 0;
+	list_for_each (&rt->active[d], s, link_active[d])
 		sessions++;
-	while (sessions-- && !short_of) {
-		s = list_first(&rt->active, struct session, link_active);
-		n += serve_session(s, &short_of);
-		list_del(&s->link_active);
-		if (!list_empty(&s->queue[0]) || !list_empty(&s->queue[1]))
-			list_add_tail(&rt->active, &s->link_active);
+	if (sessions == 1) /* with nobody to take turns with */
+		list_first(&rt->active[d], struct session, link_active[d])->spent[d] = 0;
+	list_for_each_safe (&rt->active[d], s, next, link_active[d]) {
+		if (!sessions-- || short_of)
+			break;
+		n += serve_session(s, d, &short_of);
+		if (list_empty(&s->queue[d]))
+			list_del(&s->link_active[d]);
+		else if (!rt->dry && had_its_turn(rt, s, d))
+			*more = true;
 	}
 	*more |= short_of;
 	return n;
+}
+
+static uint32_t serve(struct rtenant *rt, bool *more)
+{
+	rt->deficit = MIN(rt->deficit + DRR_QUANTUM, DEFICIT_MAX);
+	return serve_direction(rt, 0, more) + serve_direction(rt, 1, more);
 }
 
 uint32_t admit_run(struct reactor *r)
@@ -259,7 +310,7 @@ uint32_t admit_run(struct reactor *r)
 		more = false;
 		list_for_each_safe (&r->active, rt, tmp, link) {
 			n += serve(rt, &more);
-			if (!list_empty(&rt->active))
+			if (is_active(rt))
 				continue;
 			rt->deficit = 0; /* an idle tenant saves nothing up */
 			list_del(&rt->link);

@@ -69,8 +69,9 @@ struct rtenant {
 	struct dp_tenant *tenant; /* borrowed: while it has sessions here; NULL = unused */
 	uint32_t n_sessions;
 	uint64_t deficit;
-	struct list active; /* sessions with waiting requests */
-	struct list link;   /* reactor.active */
+	struct list active[2]; /* sessions with waiting requests, by direction (session.queue) */
+	struct list link;      /* reactor.active */
+	uint8_t dry;           /* scratch of admit.c: in this turn somebody waits for tokens */
 	struct qos_local tokens[QOS_KINDS];
 	struct slot_use slots;
 	uint32_t n_begun;                     /* requests that are ready, or inside an engine */

@@ -40,7 +40,8 @@ struct session *session_new(struct dp_session *ds, const struct transport_ops *t
 	s->cert_deadline_ns = ds->cert_deadline_ns;
 	s->transport = transport;
 	s->channel = (char *)s + SESSION_SIZE;
-	list_init(&s->link_active);
+	list_init(&s->link_active[0]);
+	list_init(&s->link_active[1]);
 	list_init(&s->link_gone);
 	list_init(&s->link_input);
 	list_init(&s->link_output);
@@ -56,7 +57,8 @@ static void rtenant_enter(struct rtenant *rt, struct dp_tenant *t)
 	/* An index comes back only when the last session of its former tenant is gone, so there is
 	 * nothing to keep. */
 	*rt = (struct rtenant){.tenant = t, .n_sessions = 1};
-	list_init(&rt->active);
+	list_init(&rt->active[0]);
+	list_init(&rt->active[1]);
 	list_init(&rt->link);
 }
 

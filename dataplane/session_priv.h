@@ -113,7 +113,8 @@ struct session {
 	uint32_t features;          /* enum wire_feature, of both sides */
 	uint32_t engines;           /* bit n: it had requests for the engine in slot n */
 	struct list free, queue[2]; /* queue: reads; what changes bytes, and flushes */
-	struct list link_active, link_gone, link_input, link_output;
+	struct list link_active[2], link_gone, link_input, link_output;
+	uint64_t spent[2];           /* bytes, in its turn among its tenant's sessions */
 	struct slot_source own;      /* where its slots come from */
 	struct slot_source lent;     /* for engines that lend memory to a target, unless own can */
 	struct verbs_tenant *lender; /* borrowed: counted there; whose lent is; NULL = nobody's */
