@@ -38,6 +38,7 @@
 #define CALLS_SHARE   256 /* docs/operations.md: a tenant's, of the calls in flight */
 #define CALLS_BEYOND  44
 #define FRAMES        100 /* of a turn */
+#define ENROL_MAX     4096
 
 struct flood {
 	const char *name;
@@ -529,7 +530,7 @@ static void halfopen(struct flood *f)
 /* ---- of the controller ---- */
 
 /* A request that is well-formed: who is not known by its secret is who asks. */
-static size_t enrol_request(uint8_t out[4096])
+static size_t enrol_request(uint8_t out[ENROL_MAX])
 {
 	Ros2__V1__EnrolRequest q = ROS2__V1__ENROL_REQUEST__INIT;
 	char *csr = NULL, key[] = "/tmp/ros2-flood-XXXXXX";
@@ -552,18 +553,21 @@ static size_t enrol_request(uint8_t out[4096])
 	return n;
 }
 
-/* Calls of who may not make them, over one connection. */
+/* Calls of who may not make them, over one connection; with bytes=N of so many bytes each. */
 static void strangers(struct flood *f)
 {
+	size_t bytes = (size_t)raw_arg_u64(f->args, "bytes", 0);
 	const char *path = raw_arg(f->args, "path", "/ros2.v1.Admin/Status");
 	const char *cert = getenv("ROS2_CERT");
 	bool has_one = cert && *cert;
 	struct bytes_channel *c =
 		bytes_channel_new(port(f), getenv("ROS2_CA"), has_one ? cert : NULL,
 	                          has_one ? getenv("ROS2_KEY") : NULL);
-	uint8_t message[4096];
-	struct bytes_part part = {message, 0};
+	uint8_t *message = calloc(1, MAX(bytes, (size_t)ENROL_MAX));
+	struct bytes_part part = {message, bytes};
 
+	if (!message)
+		abort();
 	if (strstr(path, "/Enrol"))
 		part.len = enrol_request(message);
 	while (turn(f)) {
@@ -575,6 +579,7 @@ static void strangers(struct flood *f)
 		answered(f, r.code ? name : "OK", r.words);
 	}
 	bytes_channel_free(c);
+	free(message);
 }
 
 /* Handshakes of who has no certificate, each on a connection of its own. */

@@ -154,6 +154,7 @@ slots_shared() { # some are held, and at most half
 	taken=$(slots _taken)
 	[ "$taken" -gt 0 ] && [ "$taken" -le $(($(slots '') / 2)) ] || { echo "$taken of $(slots '')"; return 1; }
 }
+slots_become_shared() { await 5 slots_shared || { slots_shared; ros2ctl get sessions -o json | jq -c '.items[]'; return 1; }; }
 # Each record of beta since the flood began, of whatever kind.
 rows() { ros2ctl audit query --tenant beta -o json --limit 1000000 | jq '.items | length'; }
 # And of whomever: strangers have no tenant.
