@@ -20,8 +20,10 @@
 #define LOG_COMPONENT "store"
 #include "common/log.h"
 
-#define GATHER_NS      (600 * 1000ull)
-#define GATHER_GOAL    64   /* transactions that are worth a commit at once */
+#define GATHER_NS (600 * 1000ull)
+/* Transactions that are worth a commit: less, and pages and syncs are paid for too few; more, and
+ * who has that many in flight waits for all of them each time, while nobody works on the next. */
+#define GATHER_GOAL    24
 #define PENDING_MAX    4096 /* transactions that wait for space */
 #define PRUNE_EVERY_NS (60 * NS_PER_S)
 #define ENDED_KEEP_NS  (24 * 3600 * NS_PER_S)

@@ -40,7 +40,7 @@ static void ask(struct raw *c, enum wire_opcode op, uint32_t length, unsigned n)
 {
 	while (n--) {
 		struct wire_header h = op == WIRE_ZERO ? raw_clear_header(c, op, 0, length)
-						       : raw_header(c, op, 0, FX_BASE, length);
+		                                       : raw_header(c, op, 0, FX_BASE, length);
 
 		raw_send(c, &h, NULL, 0);
 	}
