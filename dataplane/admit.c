@@ -230,6 +230,14 @@ static void stand_last(struct list *queue, struct request *req)
 	list_add_tail(queue, &req->link);
 }
 
+/* It is its turn; or turns are not passed on, and it needs nothing of what is waited for. */
+static bool may_go_on(const struct session *s, int d)
+{
+	if (s->spent[d] < DRR_QUANTUM)
+		return true;
+	return s->rt->dry && !finds_dry(list_first(&s->queue[d], struct request, link));
+}
+
 static uint32_t serve_session(struct session *s, int d, bool *more)
 {
 	enum verdict v = ADMITTED;
@@ -237,8 +245,8 @@ static uint32_t serve_session(struct session *s, int d, bool *more)
 	/* Of one engine only: what holds for the first holds for all. */
 	uint32_t look = s->engines & (s->engines - 1) ? s->n_requests : 0;
 
-	while (s->spent[d] < DRR_QUANTUM && (v == ADMITTED || (v == AWAY && look--)) &&
-	       !list_empty(&s->queue[d])) {
+	while (!list_empty(&s->queue[d]) && may_go_on(s, d) &&
+	       (v == ADMITTED || (v == AWAY && look--))) {
 		struct request *req = list_first(&s->queue[d], struct request, link);
 
 		v = try_one(req);
