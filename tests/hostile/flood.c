@@ -39,6 +39,7 @@
 #define CALLS_BEYOND  44
 #define FRAMES        100 /* of a turn */
 #define ENROL_MAX     4096
+#define LONG_MESSAGE  8000000
 
 struct flood {
 	const char *name;
@@ -553,23 +554,16 @@ static size_t enrol_request(uint8_t out[ENROL_MAX])
 	return n;
 }
 
-/* Calls of who may not make them, over one connection; with bytes=N of so many bytes each. */
-static void strangers(struct flood *f)
+/* One after the other, over one connection: the same message. */
+static void call_on(struct flood *f, const char *path, const uint8_t *message, size_t len)
 {
-	size_t bytes = (size_t)raw_arg_u64(f->args, "bytes", 0);
-	const char *path = raw_arg(f->args, "path", "/ros2.v1.Admin/Status");
 	const char *cert = getenv("ROS2_CERT");
 	bool has_one = cert && *cert;
 	struct bytes_channel *c =
 		bytes_channel_new(port(f), getenv("ROS2_CA"), has_one ? cert : NULL,
 	                          has_one ? getenv("ROS2_KEY") : NULL);
-	uint8_t *message = calloc(1, MAX(bytes, (size_t)ENROL_MAX));
-	struct bytes_part part = {message, bytes};
+	struct bytes_part part = {message, len};
 
-	if (!message)
-		abort();
-	if (strstr(path, "/Enrol"))
-		part.len = enrol_request(message);
 	while (turn(f)) {
 		struct bytes_result r;
 		char name[32];
@@ -579,6 +573,25 @@ static void strangers(struct flood *f)
 		answered(f, r.code ? name : "OK", r.words);
 	}
 	bytes_channel_free(c);
+}
+
+/* Calls of who may not make them. */
+static void strangers(struct flood *f)
+{
+	const char *path = raw_arg(f->args, "path", "/ros2.v1.Admin/Status");
+	uint8_t message[ENROL_MAX];
+
+	call_on(f, path, message, strstr(path, "/Enrol") ? enrol_request(message) : 0);
+}
+
+/* Of who may, but longer than any may be. */
+static void messages(struct flood *f)
+{
+	uint8_t *message = calloc(1, LONG_MESSAGE);
+
+	if (!message)
+		abort();
+	call_on(f, "/ros2.v1.Tenant/CloseSession", message, LONG_MESSAGE);
 	free(message);
 }
 
@@ -599,18 +612,31 @@ static const struct {
 	void (*run)(struct flood *f);
 	bool sessionless; /* whoever has no session floods as well */
 } floods[] = {
-	{"handshakes", 15, handshakes},  {"calls", 4, calls},
-	{"hellos", 200, hellos},         {"opens", 100, opens},
-	{"regions", 200, regions},       {"tiny", 250, tiny},
-	{"violations", 300, violations}, {"unread", 100, unread},
-	{"unpaced", 1, unpaced},         {"halfopen", 100, halfopen},
-	{"resets", 20, frames, true},    {"begun", 20, frames, true},
-	{"pings", 20, frames, true},     {"settings", 20, frames, true},
-	{"empty", 20, frames, true},     {"continuations", 20, frames, true},
-	{"windows", 20, frames, true},   {"priorities", 20, frames, true},
-	{"unknown", 20, frames, true},   {"shakes", 100, shakes, true},
-	{"crowd", 2000, crowd},          {"silent", 100, halfopen, true},
-	{"nobody", 20, nobody, true},    {"strangers", 200, strangers, true},
+	{"handshakes", 15, handshakes},
+	{"calls", 4, calls},
+	{"hellos", 200, hellos},
+	{"opens", 100, opens},
+	{"regions", 200, regions},
+	{"tiny", 250, tiny},
+	{"violations", 300, violations},
+	{"unread", 100, unread},
+	{"unpaced", 1, unpaced},
+	{"halfopen", 100, halfopen},
+	{"resets", 20, frames, true},
+	{"begun", 20, frames, true},
+	{"pings", 20, frames, true},
+	{"settings", 20, frames, true},
+	{"empty", 20, frames, true},
+	{"continuations", 20, frames, true},
+	{"windows", 20, frames, true},
+	{"priorities", 20, frames, true},
+	{"unknown", 20, frames, true},
+	{"messages", 20, messages, true},
+	{"shakes", 100, shakes, true},
+	{"crowd", 2000, crowd},
+	{"silent", 100, halfopen, true},
+	{"nobody", 20, nobody, true},
+	{"strangers", 200, strangers, true},
 };
 
 static void usage(void)
