@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# tcp-4k-d32, tcp-4k-d128, tcp-1m, file-4k, file-4k-d128: reads through one agent reactor on one connection, checks, leases and buckets on,
-# beside the raw loop, fio's nbd engine on `nbdkit memory`, and fio's io_uring on the same file. file-ram-*: the same with the file in a
-# tmpfs, so that nobody waits for a disk, and what our own way costs is what is seen.
+# tcp-4k-d32, tcp-4k-d128, tcp-1m: reads through one agent reactor on one connection, checks, leases and buckets on, beside the raw loop
+# and fio's nbd engine on `nbdkit memory`.
 # shellcheck shell=bash
-mem_mib=64 file_mib=512
+mem_mib=64
 
 # Buckets are on when a tenant has a rate: one that is never reached.
 tcp_buckets='  qos: {read: {bandwidth: 1TiB/s, iops: 100M}, write: {bandwidth: 1TiB/s, iops: 100M}}'
@@ -21,21 +20,6 @@ tcp_cluster() {
 	ros2ctl apply -f "$tcp/engines.yaml" >/dev/null
 	tenant "$tcp" ram ram <<<"$tcp_buckets"
 	tenant "$tcp" files files <<<"$tcp_buckets"
-}
-
-# A tenant whose files are in memory. False, and a word, where there is no tmpfs with room for them.
-ram_files() {
-
-	local room=0
-	[ "$(stat -f -c %T /dev/shm 2>/dev/null)" != tmpfs ] || room=$(df --output=avail -m /dev/shm | tail -n 1)
-	if [ "$room" -le $((2 * file_mib)) ]; then
-		say "  file-ram-*: SKIP: /dev/shm is no tmpfs with $((2 * file_mib)) MiB to spare"
-		return 1
-	fi
-	ram_dir=$(mktemp -d /dev/shm/ros2-bench.XXXXXX)
-	ros2ctl apply -f - >/dev/null <<<"{apiVersion: ros2/v1, kind: Engine, metadata: {name: ram-files}, spec: {type: file, root: $ram_dir}}"
-	tenant "$tcp" ram-files ram-files <<<"$tcp_buckets"
-	ours ram-files randread 4096 32 $file_mib 1 >/dev/null
 }
 
 # ours TENANT RW BS DEPTH SIZE_MIB SECONDS [OPTIONS]: {value: operations/s, ...}
@@ -73,41 +57,20 @@ nbd_up() {
 	fio --name=fill --ioengine=nbd --uri="$nbd" --rw=write --bs=1M --size="${mem_mib}M" --output="$dir/fill.json" >/dev/null
 }
 nbd_read() { fio_read --ioengine=nbd --uri="$nbd" --iodepth="$1" --size="${mem_mib}M"; } # DEPTH
-fio_file() { # DEPTH [FILE]: the file that ours reads
-	fio_read --ioengine=io_uring --direct=1 --filename="${2:-$tcp/data/files/bench}" --iodepth="$1" --size="${file_mib}M"
-}
-file_in_memory() { # CASE DEPTH REP RAW
-	sample "$1" raw "$3" "$4"
-	sample "$1" ros2 "$3" "$(ours ram-files randread 4096 "$2" $file_mib "$seconds" --no-layout)" "$(ours_words)"
-	sample "$1" fio "$3" "$(fio_file "$2" "$ram_dir/ram-files/bench")"
-}
 mib() { jq -c '.value = .bytes_per_s / 1048576'; }
 
 group_tcp() {
-	local rep one in_memory=
+	local rep
 	tcp_cluster
 	nbd_up
 	ours ram randread 4096 32 $mem_mib 1 >/dev/null # writes the file
-	ours files randread 4096 32 $file_mib 1 >/dev/null
-	sync -f "$tcp/data"
-	! ram_files || in_memory=1
 	for ((rep = 1; rep <= reps; rep++)); do
 		sample tcp-4k-d32 ros2 $rep "$(ours ram randread 4096 32 $mem_mib "$seconds" --no-layout)" "$(ours_words)"
-		one=$(raw 4096 32)
-		sample tcp-4k-d32 raw $rep "$one"
+		sample tcp-4k-d32 raw $rep "$(raw 4096 32)"
 		sample tcp-4k-d32 nbd $rep "$(nbd_read 32)"
-		sample file-4k raw $rep "$one"
-		sample file-4k ros2 $rep "$(ours files randread 4096 32 $file_mib "$seconds" --no-layout)" "$(ours_words)"
-		sample file-4k fio $rep "$(fio_file 32)"
-		[ -z "$in_memory" ] || file_in_memory file-ram-4k 32 $rep "$one"
 		sample tcp-4k-d128 ros2 $rep "$(ours ram randread 4096 128 $mem_mib "$seconds" --no-layout)" "$(ours_words)"
-		one=$(raw 4096 128)
-		sample tcp-4k-d128 raw $rep "$one"
+		sample tcp-4k-d128 raw $rep "$(raw 4096 128)"
 		sample tcp-4k-d128 raw-span $rep "$(raw 4096 128 $mem_mib)"
-		sample file-4k-d128 raw $rep "$one"
-		sample file-4k-d128 ros2 $rep "$(ours files randread 4096 128 $file_mib "$seconds" --no-layout)" "$(ours_words)"
-		sample file-4k-d128 fio $rep "$(fio_file 128)"
-		[ -z "$in_memory" ] || file_in_memory file-ram-4k-d128 128 $rep "$one"
 		sample tcp-4k-d128 nbd $rep "$(nbd_read 128)"
 		sample tcp-1m ros2 $rep "$(ours ram randread 1048576 8 $mem_mib "$seconds" --no-layout | mib)" "$(ours_words)"
 		sample tcp-1m raw $rep "$(raw 1048576 8 | mib)"
