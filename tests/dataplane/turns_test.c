@@ -108,10 +108,20 @@ static void assert_halves(struct raw c[2], const unsigned before[2])
 	assert_in_range(n[0] - before[0], 18, 30);
 }
 
+static void both_take_turns(struct fx *fx, struct raw c[2], enum wire_opcode op)
+{
+	unsigned before[2];
+
+	for (int i = 0; i < 2; i++)
+		ask(&c[i], op, BLOCK, MANY);
+	await_all(fx, c, before);
+	assert_halves(c, before);
+	close_both(c);
+}
+
 static void turns__at_a_rate_of_bytes(void **state)
 {
 	struct fx *fx = *state;
-	unsigned before[2];
 	struct raw c[2];
 
 	fx->limits.read_bytes_per_s = 2u << 20;
@@ -119,27 +129,18 @@ static void turns__at_a_rate_of_bytes(void **state)
 	two_sessions(fx, c);
 	for (int i = 0; i < 2; i++)
 		fill(&c[i]);
-	for (int i = 0; i < 2; i++)
-		ask(&c[i], WIRE_READ, BLOCK, MANY);
-	await_all(fx, c, before);
-	assert_halves(c, before);
-	close_both(c);
+	both_take_turns(fx, c, WIRE_READ);
 }
 
 static void turns__at_a_rate_of_operations(void **state)
 {
 	struct fx *fx = *state;
-	unsigned before[2];
 	struct raw c[2];
 
 	fx->limits.write_iops = 32;
 	fx_limits(fx);
 	two_sessions(fx, c);
-	for (int i = 0; i < 2; i++)
-		ask(&c[i], WIRE_ZERO, BLOCK, MANY);
-	await_all(fx, c, before);
-	assert_halves(c, before);
-	close_both(c);
+	both_take_turns(fx, c, WIRE_ZERO);
 }
 
 /* Bytes, not requests, are what they share. */
