@@ -84,11 +84,15 @@ void ps_case_revoke_complete(struct ps_case *c, struct probe_finding *f)
 	struct flight control = {0}, one;
 	uint32_t ns[FLIGHTS], cut = 0, n = 0;
 	uint64_t late = 0;
-	struct ps_tenant of;
-	int r = ps_tenant_add(c->p, "probe-c", c->p->way->read_bytes_per_s, &of);
+	struct ps_tenant of, slow;
+	uint64_t rate = c->p->way->read_bytes_per_s;
+	int r = ps_tenant_add(c->p, "probe-c", rate, &of);
 
+	/* It must not be over before a slow machine has made its mark. */
 	if (!r)
-		r = one_flight(c->p, &of, false, &control);
+		r = ps_tenant_add(c->p, "probe-d", rate / PS_CONTROL_SLOWER, &slow);
+	if (!r)
+		r = one_flight(c->p, &slow, false, &control);
 	for (; n < FLIGHTS && !r; n++) {
 		r = one_flight(c->p, &of, true, &one);
 		if (r)

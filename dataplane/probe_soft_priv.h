@@ -12,13 +12,14 @@
 #include "dataplane/wire.h"
 #include <sys/types.h>
 
-#define PS_REGION_BYTES 65536u
-#define PS_FILE_BYTES   (1u << 20)
-#define PS_WAIT_MS      5000
-#define PS_FLIGHT_READS 16u
-#define PS_FLIGHT_BYTES ((uint64_t)PS_FLIGHT_READS * PS_FILE_BYTES)
-#define PS_CONTROL_MS   100
-#define PS_DIR_MAX      93 /* a socket in it has a path of at most 107 bytes */
+#define PS_REGION_BYTES   65536u
+#define PS_FILE_BYTES     (1u << 20)
+#define PS_WAIT_MS        5000
+#define PS_FLIGHT_READS   16u
+#define PS_FLIGHT_BYTES   ((uint64_t)PS_FLIGHT_READS * PS_FILE_BYTES)
+#define PS_CONTROL_MS     250
+#define PS_CONTROL_SLOWER 8
+#define PS_DIR_MAX        93 /* a socket in it has a path of at most 107 bytes */
 
 struct ps_way;
 
