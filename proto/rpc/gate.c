@@ -12,12 +12,21 @@
  * what it is, makes the kernel look anew whether there is something to read, and say so
  * (tcp_set_rcvlowat, since Linux 4.18).
  *
- * Invariant: a socket is in the table while it is in its listener's (conns.c). Whatever else the
- * process receives by recvmsg goes through untouched.
+ * Resets: the kernel says with what is read how much is left (TCP_INQ), and where that is nothing
+ * gRPC waits for the next edge. Of a FIN the kernel says that something is left (tcp_inq_hint), of
+ * a reset it does not; and the edge of one that came right behind the last bytes was theirs, too.
+ * gRPC would hear of it when it next writes: a call would wait for its deadline, a stream for a
+ * keepalive. So the word is put right here, for every socket of the process.
+ *
+ * Invariant: a socket is in the table while it is in its listener's (conns.c). What else the
+ * process receives by recvmsg goes through as it is, but for that word.
  */
 #include "proto/rpc/rpc_priv.h"
 #include <dlfcn.h>
 #include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
 
@@ -69,11 +78,23 @@ void rpc_gate_closed(void)
 	pthread_rwlock_unlock(&gate_lock);
 }
 
+/* Reset, or ended both ways (tcp_poll): what is left may be read, nothing more comes. */
+static bool is_over(int fd)
+{
+	struct pollfd pfd = {.fd = fd};
+
+	return poll(&pfd, 1, 0) == 1 && pfd.revents & POLLHUP;
+}
+
 void rpc_gate_look_again(int fd)
 {
 	int one = 1;
 
 	setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &one, sizeof(one));
+	/* With nothing left to read that is no event; this is, whatever it answers (inet_shutdown).
+	 */
+	if (is_over(fd))
+		shutdown(fd, SHUT_RD);
 }
 
 uint64_t rpc_gate_passed(void)
@@ -111,6 +132,32 @@ static void has_read(int fd, size_t n)
 	pthread_rwlock_unlock(&gate_lock);
 }
 
+/* See above. */
+static void tell_of_reset(int fd, struct msghdr *m)
+{
+	struct cmsghdr *cm = CMSG_FIRSTHDR(m);
+	int left;
+
+	while (cm && (cm->cmsg_level != IPPROTO_TCP || cm->cmsg_type != TCP_CM_INQ))
+		cm = CMSG_NXTHDR(m, cm);
+	if (!cm || cm->cmsg_len != CMSG_LEN(sizeof(left)))
+		return;
+	memcpy(&left, CMSG_DATA(cm), sizeof(left));
+	if (left || !is_over(fd))
+		return;
+	left = 1;
+	memcpy(CMSG_DATA(cm), &left, sizeof(left));
+}
+
+static ssize_t receive_all(int fd, struct msghdr *m, int flags)
+{
+	ssize_t n = next_recvmsg()(fd, m, flags);
+
+	if (n > 0 && m->msg_controllen)
+		tell_of_reset(fd, m);
+	return n;
+}
+
 /* At most @n bytes of it. */
 static ssize_t receive(int fd, struct msghdr *m, int flags, size_t n)
 {
@@ -124,7 +171,7 @@ static ssize_t receive(int fd, struct msghdr *m, int flags, size_t n)
 	}
 	m->msg_iov = some;
 	m->msg_iovlen = i;
-	got = next_recvmsg()(fd, m, flags);
+	got = receive_all(fd, m, flags);
 	m->msg_iov = all;
 	m->msg_iovlen = n_all;
 	return got;
@@ -136,7 +183,7 @@ ssize_t recvmsg(int fd, struct msghdr *m, int flags)
 	ssize_t n;
 
 	if (may == SIZE_MAX)
-		return next_recvmsg()(fd, m, flags);
+		return receive_all(fd, m, flags);
 	if (!may) {
 		errno = EAGAIN;
 		return -1;
