@@ -387,7 +387,7 @@ int fx_say(struct rpc_channel *c, const char *text, const char *expect, struct r
 	int rc;
 
 	req.text = (char *)text;
-	rc = ros2_test_echo_say_sync(c, &req, 5000, &reply, err);
+	rc = ros2_test_echo_say_sync(c, &req, AWAIT_MS, &reply, err);
 	if (!rc && expect)
 		assert_string_equal(reply->text, expect);
 	if (!rc)

@@ -255,8 +255,9 @@ static void control__without_that_bound_it_goes_on(void **state)
 
 /* ---- what is read while nobody handles it ---- */
 
-/* Bytes, of one turn that began while nothing was left to be handled. */
-#define MOST_UNHANDLED (CONNS_READ_IDLE * CONNS_READ_UNCALLED)
+/* Bytes: of a turn that the listener's thread ended just when the first call had come and it had
+ * not looked; of the next, in which it finds it; and before them of the handshake. */
+#define MOST_UNHANDLED (2 * CONNS_READ_IDLE * CONNS_READ_UNCALLED + 8192)
 
 static atomic_bool no_gate, busy; /* busy: the listener's polling thread, at beta's first call */
 static atomic_bool at_work;
@@ -353,7 +354,7 @@ static void control__without_the_gate_all_is_read_that_comes(void **state)
 	struct fx f;
 
 	no_gate = true;
-	alpha = start_busy(&f, &h, 2000); /* no more: each is to be handled in the end */
+	alpha = start_busy(&f, &h, 4000); /* no more: each is to be handled in the end */
 	assert_true(AWAIT(read_of_beta > 2 * MOST_UNHANDLED));
 	no_gate = false;
 	end_busy(&f, &h, alpha);
@@ -375,19 +376,28 @@ static void control__without_all_of_it_it_goes_on(void **state)
 	fx_stop(&f);
 }
 
+/* Also of a test that failed. */
+static int forget_switches(void **state)
+{
+	no_futile = no_useless = no_gate = busy = false;
+	moment_ns = 0;
+	return 0;
+}
+
 int main(void)
 {
+#define T(name) cmocka_unit_test_teardown(name, forget_switches)
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(rpc_server__ends_the_connection_whose_calls_come_to_nothing),
-		cmocka_unit_test(rpc_server__calls_of_what_is_not_there_come_to_nothing_too),
-		cmocka_unit_test(control__without_the_bound_its_calls_may_come_to_nothing),
-		cmocka_unit_test(rpc_server__who_resets_without_end_is_ended_and_others_are_heard),
-		cmocka_unit_test(rpc_server__who_sends_only_what_becomes_nothing_is_ended),
-		cmocka_unit_test(rpc_server__who_sends_messages_is_not),
-		cmocka_unit_test(control__without_that_bound_it_goes_on),
-		cmocka_unit_test(rpc_server__no_more_is_read_of_a_caller_than_is_handled),
-		cmocka_unit_test(control__without_the_gate_all_is_read_that_comes),
-		cmocka_unit_test(control__without_all_of_it_it_goes_on),
+		T(rpc_server__ends_the_connection_whose_calls_come_to_nothing),
+		T(rpc_server__calls_of_what_is_not_there_come_to_nothing_too),
+		T(control__without_the_bound_its_calls_may_come_to_nothing),
+		T(rpc_server__who_resets_without_end_is_ended_and_others_are_heard),
+		T(rpc_server__who_sends_only_what_becomes_nothing_is_ended),
+		T(rpc_server__who_sends_messages_is_not),
+		T(control__without_that_bound_it_goes_on),
+		T(rpc_server__no_more_is_read_of_a_caller_than_is_handled),
+		T(control__without_the_gate_all_is_read_that_comes),
+		T(control__without_all_of_it_it_goes_on),
 	};
 
 	return cmocka_run_group_tests(tests, fx_group_setup_beta, fx_group_teardown);
