@@ -143,11 +143,11 @@ static void turns__at_a_rate_of_operations(void **state)
 	both_take_turns(fx, c, WIRE_ZERO);
 }
 
-/* Bytes, not requests, are what they share. */
-static void turns__of_small_requests_beside_large_ones(void **state)
+/* How many of the first session's requests of 1 MiB are over when all of the second's are, of
+ * those that were not when there were both. */
+static unsigned large_beside(struct fx *fx, uint32_t small)
 {
 	unsigned n[2] = {0}, before;
-	struct fx *fx = *state;
 	struct raw c[2];
 
 	fx->limits.read_bytes_per_s = 2u << 20;
@@ -156,12 +156,24 @@ static void turns__of_small_requests_beside_large_ones(void **state)
 	for (int i = 0; i < 2; i++)
 		fill(&c[i]);
 	ask(&c[0], WIRE_READ, WIRE_IO_MAX, 6);
-	ask(&c[1], WIRE_READ, 4096, MANY);
+	ask(&c[1], WIRE_READ, small, MANY);
 	before = ends(fx, &c[0]);
 	while (n[1] < MANY)
 		take_next(c, n);
-	assert_in_range(n[0], 0, before + 2);
 	close_both(c);
+	return n[0] - MIN(n[0], before);
+}
+
+/* Bytes, not requests, are what they share. */
+static void turns__of_small_requests_beside_large_ones(void **state)
+{
+	assert_in_range(large_beside(*state, 4096), 0, 2);
+}
+
+/* 1.6 MB of them; in as much no large one would be over if it were never its turn. */
+static void turns__of_large_requests_beside_small_ones(void **state)
+{
+	assert_in_range(large_beside(*state, 16384), 1, 3);
 }
 
 /* ---- what the engine is given, in this order ---- */
@@ -250,6 +262,7 @@ int main(void)
 		FX_TEST(turns__at_a_rate_of_bytes),
 		FX_TEST(turns__at_a_rate_of_operations),
 		FX_TEST(turns__of_small_requests_beside_large_ones),
+		FX_TEST(turns__of_large_requests_beside_small_ones),
 		FX_TEST(turns__what_needs_no_tokens_waits_for_none),
 		FX_TEST(turns__of_one_session_alone),
 		cmocka_unit_test_setup_teardown(turns__at_places_in_an_engine, noting_setup,
