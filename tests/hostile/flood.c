@@ -435,20 +435,52 @@ static void unread(struct flood *f)
 	}
 }
 
+/* With its payload behind it, however long the kernel takes to take it. */
+static void write_request(struct flood *f, size_t i, uint32_t length)
+{
+	static uint8_t bytes[sizeof(struct wire_header) + WIRE_INLINE_MAX];
+	struct wire_header h = {.opcode = WIRE_WRITE,
+	                        .flags = WIRE_F_INLINE,
+	                        .request_id = ++f->next_id,
+	                        .handle = f->handle[i],
+	                        .address = 65536,
+	                        .length = length,
+	                        .payload_len = length,
+	                        .key = f->key[i]};
+	size_t n = sizeof(h) + length, sent = 0;
+	ssize_t k = 1;
+
+	raw_seal(&h);
+	memcpy(bytes, &h, sizeof(h));
+	while (sent < n && k > 0) {
+		k = send(f->fd[i], bytes + sent, n - sent, MSG_NOSIGNAL);
+		sent += k > 0 ? (size_t)k : 0;
+	}
+}
+
+static void ask_more(struct flood *f, size_t i, uint32_t length, bool writes)
+{
+	if (writes)
+		write_request(f, i, MIN(length, WIRE_INLINE_MAX));
+	else
+		request(f, i, WIRE_READ, length, f->key[i]);
+}
+
 /* All the credits of all its sessions, all the time: what comes back is asked for again at once. */
 static void unpaced(struct flood *f)
 {
 	uint32_t length = (uint32_t)raw_arg_u64(f->args, "length", 16384);
+	bool writes = !strcmp(raw_arg(f->args, "op", "read"), "write");
 
 	for (size_t i = 1; i < SESSIONS; i++)
 		f->n_sessions += session(f, i);
 	for (size_t i = 0; i < f->n_sessions; i++)
 		for (int k = 0; k < UNPACED_DEPTH; k++)
-			request(f, i, WIRE_READ, length, f->key[i]);
+			ask_more(f, i, length, writes);
 	while (!is_over(f)) {
 		for (size_t i = 0; i < f->n_sessions && f->fd[i] >= 0; i++) {
 			drain(f, i);
-			request(f, i, WIRE_READ, length, f->key[i]);
+			ask_more(f, i, length, writes);
 			f->done++;
 		}
 	}
