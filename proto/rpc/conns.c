@@ -17,7 +17,6 @@
 #include "proto/rpc/conns_priv.h"
 #include "proto/rpc/rpc_priv.h"
 #include <arpa/inet.h>
-#include <fcntl.h>
 #include <grpc/support/sync.h>
 #include <limits.h>
 #include <linux/sockios.h>
@@ -27,7 +26,6 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 
 enum fd_usage { FD_CLIENT_CONNECTION, FD_SERVER_LISTENER, FD_SERVER_CONNECTION };
 
@@ -69,53 +67,6 @@ struct rpc_conns {
 	uint64_t refused, refused_per_source, ended, handshakes, futile;
 };
 
-/* 0: not a socket (any more). The descriptor may be closed, or be something else's by now, at any
- * moment: that is the question. (ThreadSanitizer would call an fstat of it a race.) */
-static ino_t inode_of(int fd)
-{
-	struct stat st;
-
-	return fstatat(fd, "", &st, AT_EMPTY_PATH) || !S_ISSOCK(st.st_mode) ? 0 : st.st_ino;
-}
-
-/* Not by its number: that may be another's before we come to use it. To be closed; -1: it is
- * closed, or there is no descriptor to be had. */
-static int own_socket(int fd, ino_t ino)
-{
-	int own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-
-	if (own < 0 || inode_of(own) == ino)
-		return own;
-	close(own);
-	return -1;
-}
-
-static bool end_socket(int fd, ino_t ino)
-{
-	int own = own_socket(fd, ino);
-
-	if (own < 0)
-		return false;
-	shutdown(own, SHUT_RDWR);
-	close(own);
-	return true;
-}
-
-/* With what it sent and nobody read: after shutdown(2) that would still be read, and connections
- * that come each second, from some addresses, would keep a thread with it. See connect(2). */
-static bool abort_socket(int fd, ino_t ino)
-{
-	static const struct sockaddr nobody = {.sa_family = AF_UNSPEC};
-	int own = own_socket(fd, ino);
-
-	if (own < 0)
-		return false;
-	if (connect(own, &nobody, sizeof(nobody)))
-		shutdown(own, SHUT_RDWR);
-	close(own);
-	return true;
-}
-
 /* As gRPC names it, so that a call finds its connection. False when it may not: of an address with
  * a scope we do not know how. */
 static bool name_of(int fd, const struct sockaddr_storage *ss, char out[64])
@@ -156,7 +107,7 @@ static struct rpc_conn *conn_new(int fd, struct host_key *ret_from)
 	if (!k)
 		return NULL;
 	k->fd = fd;
-	k->ino = inode_of(fd);
+	k->ino = rpc_socket_ino(fd);
 	k->nameless = !name_of(fd, &ss, k->address);
 	k->called = k->nameless;
 	k->since_ns = clock_monotonic_ns();
@@ -195,7 +146,7 @@ static void forget_closed(struct rpc_conns *c)
 	struct rpc_conn *k, *tmp;
 
 	HASH_ITER (hh, c->table.by_address, k, tmp)
-		if (inode_of(k->fd) != k->ino)
+		if (rpc_socket_ino(k->fd) != k->ino)
 			forget(c, k);
 }
 
@@ -256,8 +207,8 @@ static bool make_room(struct rpc_conns *c, const struct host_key *from, enum rpc
 
 	if (!k)
 		return false;
-	if (!end_socket(k->fd, k->ino)) {
-		if (inode_of(k->fd) == k->ino)
+	if (!rpc_socket_end(k->fd, k->ino)) {
+		if (rpc_socket_ino(k->fd) == k->ino)
 			return false;
 		forget(c, k);
 		return true;
@@ -446,7 +397,7 @@ void rpc_conns_futile(struct rpc_conns *c, struct rpc_conn *k, const struct rpc_
 	if (!k)
 		return;
 	pthread_mutex_lock(&c->lock);
-	if (k->source && conns_futile(k, clock_monotonic_ns()) && abort_socket(k->fd, k->ino)) {
+	if (k->source && conns_futile(k, clock_monotonic_ns()) && rpc_socket_abort(k->fd, k->ino)) {
 		snprintf(text, sizeof(text), words, CONNS_FUTILE, CONNS_FUTILE_PER_S);
 		tell_futile(c, peer->spiffe_id, k->address, text);
 		drop(c, k);
@@ -478,7 +429,7 @@ static void end_useless(struct rpc_conns *c, struct rpc_conn *k, uint64_t now_ns
 
 	if (!conns_is_useless(k, c->message_bytes, 0, now_ns) ||
 	    !conns_is_useless(k, c->message_bytes, acked(k), now_ns) ||
-	    !abort_socket(k->fd, k->ino))
+	    !rpc_socket_abort(k->fd, k->ino))
 		return;
 	snprintf(text, sizeof(text),
 	         "futile-calls: %zu bytes came over this connection that were no call and no "
@@ -493,14 +444,17 @@ size_t rpc_conns_may_read(struct rpc_conns *c, int fd)
 	bool again = false;
 	size_t n = SIZE_MAX;
 	struct rpc_conn *k;
+	ino_t ino = 0;
 
 	pthread_mutex_lock(&c->lock);
 	k = conns_find_fd(&c->table, fd);
-	if (k && inode_of(fd) == k->ino)
+	if (k && rpc_socket_ino(fd) == k->ino) {
+		ino = k->ino;
 		n = conns_may_read(&c->table, k, c->read_bytes, &again);
+	}
 	pthread_mutex_unlock(&c->lock);
 	if (again)
-		rpc_gate_look_again(fd);
+		rpc_socket_look_again(fd, ino);
 	return n;
 }
 
@@ -519,8 +473,8 @@ void rpc_conns_has_read(struct rpc_conns *c, int fd, size_t bytes)
 
 static void look_again(const struct rpc_conn *k)
 {
-	if (inode_of(k->fd) == k->ino)
-		rpc_gate_look_again(k->fd);
+	if (rpc_socket_ino(k->fd) == k->ino)
+		rpc_socket_look_again(k->fd, k->ino);
 }
 
 bool rpc_conns_idle(struct rpc_conns *c, bool idle)
@@ -569,7 +523,7 @@ void rpc_conns_sweep(struct rpc_conns *c)
 
 	pthread_mutex_lock(&c->lock);
 	HASH_ITER (hh, c->table.by_address, k, tmp)
-		if (!k->called && inode_of(k->fd) != k->ino)
+		if (!k->called && rpc_socket_ino(k->fd) != k->ino)
 			forget(c, k);
 	conns_sweep(&c->table, clock_monotonic_ns());
 	pthread_mutex_unlock(&c->lock);

@@ -8,9 +8,7 @@
  * "Nothing there" (EAGAIN) brings gRPC back to its poll, behind everybody else who has something to
  * say.
  *
- * It waits for an edge then (EPOLLET), and no byte might ever come again. Setting SO_RCVLOWAT, to
- * what it is, makes the kernel look anew whether there is something to read, and say so
- * (tcp_set_rcvlowat, since Linux 4.18).
+ * It waits for an edge then (EPOLLET), and no byte might ever come again: rpc_socket_look_again.
  *
  * Resets: the kernel says with what is read how much is left (TCP_INQ), and where that is nothing
  * gRPC waits for the next edge. Of a FIN the kernel says that something is left (tcp_inq_hint), of
@@ -26,7 +24,6 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
 
@@ -78,25 +75,6 @@ void rpc_gate_closed(void)
 	pthread_rwlock_unlock(&gate_lock);
 }
 
-/* Reset, or ended both ways (tcp_poll): what is left may be read, nothing more comes. */
-static bool is_over(int fd)
-{
-	struct pollfd pfd = {.fd = fd};
-
-	return poll(&pfd, 1, 0) == 1 && pfd.revents & POLLHUP;
-}
-
-void rpc_gate_look_again(int fd)
-{
-	int one = 1;
-
-	setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &one, sizeof(one));
-	/* With nothing left to read that is no event; this is, whatever it answers (inet_shutdown).
-	 */
-	if (is_over(fd))
-		shutdown(fd, SHUT_RD);
-}
-
 uint64_t rpc_gate_passed(void)
 {
 	return atomic_load(&passed);
@@ -143,7 +121,7 @@ static void tell_of_reset(int fd, struct msghdr *m)
 	if (!cm || cm->cmsg_len != CMSG_LEN(sizeof(left)))
 		return;
 	memcpy(&left, CMSG_DATA(cm), sizeof(left));
-	if (left || !is_over(fd))
+	if (left || !rpc_socket_is_over(fd))
 		return;
 	left = 1;
 	memcpy(CMSG_DATA(cm), &left, sizeof(left));

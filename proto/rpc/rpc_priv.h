@@ -22,6 +22,7 @@
 #include <grpc/support/time.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/types.h>
 
 /* gRPC orders what it hands from thread to thread; ThreadSanitizer does not see into it. */
 #ifdef __SANITIZE_THREAD__
@@ -216,6 +217,22 @@ void rpc_conns_has_read(struct rpc_conns *c, int fd, size_t bytes);
  * back. True: somebody was held, and may be so again while it waits. */
 bool rpc_conns_idle(struct rpc_conns *c, bool idle);
 
+/* ---- socket.c: sockets that gRPC owns, and may close meanwhile; any thread, under any lock ----
+ */
+
+/* Its inode, by which it is known; 0: @fd is no socket (any more). */
+ino_t rpc_socket_ino(int fd);
+/* @fd, if it is still the socket with @ino. False: it is not, or there is no descriptor to be had.
+ */
+bool rpc_socket_end(int fd, ino_t ino);
+/* And what it sent and nobody read is thrown away: after shutdown(2) that would still be read, and
+ * connections that come each second, from some addresses, would keep a thread with it. */
+bool rpc_socket_abort(int fd, ino_t ino);
+/* It was reset, or ended both ways (tcp_poll): what is left may be read, nothing more comes. */
+bool rpc_socket_is_over(int fd);
+/* gRPC is told anew what there is of @fd, the socket with @ino: something to read, or its end. */
+void rpc_socket_look_again(int fd, ino_t ino);
+
 /* ---- gate.c: the listeners decide what gRPC gets to read ---- */
 
 /* From now on recvmsg(2) of @fd asks @c. False: descriptors of this number it does not know. Any
@@ -226,8 +243,6 @@ void rpc_gate_remove(int fd, struct rpc_conns *c);
 /* Between the two nobody asks a listener: one may go. Not under a listener's lock. */
 void rpc_gate_close(void);
 void rpc_gate_closed(void);
-/* gRPC is told anew that there is something to read in @fd, if there is. */
-void rpc_gate_look_again(int fd);
 /* Bytes that have come this way, of all listeners: whether it is in the way. Any thread. */
 uint64_t rpc_gate_passed(void);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What gRPC is told of a socket that was reset: gate.c by itself, on two ends of a connection. */
+/* What gRPC is told of a socket that was reset: gate.c and socket.c by themselves, on two ends of a
+ * connection. */
 #include "common/util.h"
 #include "proto/rpc/rpc_priv.h"
 #include <arpa/inet.h>
@@ -30,6 +31,8 @@ static int setup(void **state)
 	socklen_t len = sizeof(at);
 	int one = 1, listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
+	assert_int_equal(rpc_gate_passed(),
+	                 0); /* brings gate.c into the program, and its recvmsg */
 	at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
 	assert_int_equal(bind(listener, (struct sockaddr *)&at, sizeof(at)), 0);
 	assert_int_equal(listen(listener, 1), 0);
@@ -169,10 +172,22 @@ static void gate__a_reset_is_told_again(void **state)
 	reset(e);
 	assert_true(has_event(e));
 	assert_false(has_event(e));
-	rpc_gate_look_again(e->ours);
+	rpc_socket_look_again(e->ours, rpc_socket_ino(e->ours));
 	assert_true(has_event(e));
 	assert_int_equal(recv(e->ours, (char[1]){0}, 1, 0), -1);
 	assert_int_equal(errno, ECONNRESET);
+}
+
+/* Its descriptor is another's by now. */
+static void gate__what_is_not_that_socket_is_left_alone(void **state)
+{
+	struct ends *e = ends_or_skip(state);
+
+	(void)has_event(e);
+	reset(e);
+	assert_true(has_event(e));
+	rpc_socket_look_again(e->ours, rpc_socket_ino(e->ours) + 1);
+	assert_false(has_event(e));
 }
 
 static void gate__bytes_are_told_again_and_the_connection_goes_on(void **state)
@@ -182,7 +197,7 @@ static void gate__bytes_are_told_again_and_the_connection_goes_on(void **state)
 	say(e);
 	assert_true(has_event(e));
 	assert_false(has_event(e));
-	rpc_gate_look_again(e->ours);
+	rpc_socket_look_again(e->ours, rpc_socket_ino(e->ours));
 	assert_true(has_event(e));
 	assert_int_equal(left_by(recvmsg, e->ours, 2), 0);
 	say(e);
@@ -224,6 +239,7 @@ int main(void)
 		T(gate__where_something_is_left_the_number_stands),
 		T(gate__who_asks_for_no_word_gets_none),
 		T(gate__a_reset_is_told_again),
+		T(gate__what_is_not_that_socket_is_left_alone),
 		T(gate__bytes_are_told_again_and_the_connection_goes_on),
 		T(control__the_kernel_says_that_nothing_is_left),
 		T(control__the_low_water_mark_alone_does_not_tell),
