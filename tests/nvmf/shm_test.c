@@ -69,29 +69,36 @@ ssize_t __wrap_readv(int fd, const struct iovec *iov, int parts)
 	return got;
 }
 
-/* The target reads so slowly that the sockets to it are full; and how often that was found. */
+/* The target reads so slowly that the sockets to it are full; how often that was found, and how
+ * often there was room. */
 static _Atomic bool no_room;
-static _Atomic uint32_t n_no_room;
+static _Atomic uint32_t n_no_room, n_sent;
 
-static bool is_full(int fd)
+static bool is_between_target_and_us(int fd)
 {
 	int domain = 0;
 	socklen_t len = sizeof(domain);
 
-	return atomic_load(&no_room) && getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &len) == 0 &&
-	       domain == AF_INET;
+	return getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &len) == 0 && domain == AF_INET;
 }
 
 ssize_t __real_sendmsg(int fd, const struct msghdr *msg, int flags);
 ssize_t __wrap_sendmsg(int fd, const struct msghdr *msg, int flags);
 ssize_t __wrap_sendmsg(int fd, const struct msghdr *msg, int flags)
 {
+	ssize_t n;
+
 	scribble();
-	if (!is_full(fd))
+	if (!is_between_target_and_us(fd))
 		return __real_sendmsg(fd, msg, flags);
-	atomic_fetch_add(&n_no_room, 1);
-	errno = EAGAIN;
-	return -1;
+	if (atomic_load(&no_room)) {
+		atomic_fetch_add(&n_no_room, 1);
+		errno = EAGAIN;
+		return -1;
+	}
+	n = __real_sendmsg(fd, msg, flags);
+	atomic_fetch_add(&n_sent, n > 0);
+	return n;
 }
 
 /* ---- the control: an engine that computes over a tenant's memory ---- */
@@ -506,16 +513,19 @@ static uint8_t asked_for_late(struct run *t)
 	static uint8_t medium[3 * KIB64];
 	struct fx_revoked r;
 	struct wire_header h;
+	uint32_t sent;
 
 	begin(t);
 	memset(t->a.map + SHM_BASE, '.', sizeof(medium));
 	assert_int_equal(rs_write(&t->a, 0, SHM_BASE, sizeof(medium)), ROS2_OK);
 	memset(t->a.map + SHM_BASE, 'w', t->a.offered);
 	target_freeze(t->target, true);
+	sent = atomic_load(&n_sent);
 	h = raw_header(&t->a.c, WIRE_WRITE, KIB64, SHM_BASE, KIB64);
 	rs_put(&t->a, &h);
-	/* In the turn that takes it it is handed on, and a revocation comes in another. */
-	assert_true(AWAIT(fx_stats(t->fx, &t->a.c.session).in_flight == 1));
+	/* Only ours: the target is frozen. What goes through a slot is handed on in a later turn
+	 * than it is taken. */
+	assert_true(AWAIT(atomic_load(&n_sent) > sent));
 	fx_revoke(t->fx, DP_SCOPE_SESSION, &t->a.c.session, &r);
 	assert_int_equal(r.first.revoke.draining, 1);
 	memset(t->a.map + SHM_BASE, 'x', t->a.offered);
@@ -577,7 +587,8 @@ static void revoke__of_writes_that_wait_for_the_socket_hands_on_nothing(void **s
 	fx_revoke(t.fx, DP_SCOPE_SESSION, &t.a.c.session, &r);
 	assert_int_equal(r.first.status, ROS2_OK);
 	atomic_store(&no_room, false);
-	fx_wait_calls(t.fx, &r, 2);
+	/* They may have come back to the reactor before its answer was told. */
+	fx_wait_calls(t.fx, &r, r.first.revoke.draining ? 2 : 1);
 	assert_int_equal(r.last.revoke.draining, 0);
 	neighbour_is_well(&t);
 	assert_int_equal(stats(&t).io - io, neighbours);
