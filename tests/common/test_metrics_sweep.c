@@ -127,7 +127,7 @@ static void page__that_never_had_memory_is_none(void **state)
 		s.at = at - 1;
 		assert_true(sweep_next(&s));
 		assert_int_equal(loop_thread_start(o.loop), 0);
-		assert_true(passed(2));
+		assert_true(AWAIT(sweep_fired()));
 		(void)whole_page(metrics_port(m));
 		sweep_off();
 		assert_true(AWAIT(whole_page(metrics_port(m)) > 0));
