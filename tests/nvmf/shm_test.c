@@ -32,20 +32,30 @@
 
 static struct {
 	uint8_t *_Atomic mem; /* NULL = it changes nothing */
-	_Atomic uint32_t times;
+	_Atomic uint32_t times, at_it;
 } scribbler;
 
 /* As another process would, so without an order that ThreadSanitizer knows of. */
 __attribute__((no_sanitize_thread)) static void scribble(void)
 {
-	volatile uint64_t *mem = (uint64_t *)(void *)atomic_load(&scribbler.mem);
+	volatile uint64_t *mem;
 	uint64_t with;
 
-	if (!mem)
-		return;
-	with = atomic_fetch_add(&scribbler.times, 1) * 0x0101010101010101u;
-	for (uint32_t i = 0; i < KIB64 / sizeof(*mem); i++)
-		mem[i] = with;
+	atomic_fetch_add(&scribbler.at_it, 1);
+	mem = (uint64_t *)(void *)atomic_load(&scribbler.mem);
+	if (mem) {
+		with = atomic_fetch_add(&scribbler.times, 1) * 0x0101010101010101u;
+		for (uint32_t i = 0; i < KIB64 / sizeof(*mem); i++)
+			mem[i] = with;
+	}
+	atomic_fetch_sub(&scribbler.at_it, 1);
+}
+
+/* Its memory goes: nobody writes there any more, or into what comes in its place. */
+static void end_scribbling(void)
+{
+	atomic_store(&scribbler.mem, NULL);
+	assert_true(AWAIT(atomic_load(&scribbler.at_it) == 0));
 }
 
 /* Whoever receives and sends: right behind the one, and right before the other. */
@@ -226,7 +236,7 @@ static void end(struct run *t)
 {
 	void *state = t->fx;
 
-	atomic_store(&scribbler.mem, NULL);
+	end_scribbling();
 	target_faults_off(t->target);
 	target_delay(t->target, 0, false);
 	target_release(t->target);
