@@ -31,8 +31,8 @@ static int setup(void **state)
 	socklen_t len = sizeof(at);
 	int one = 1, listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
-	assert_int_equal(rpc_gate_passed(),
-	                 0); /* brings gate.c into the program, and its recvmsg */
+	/* Brings gate.c into the program, and its recvmsg. */
+	assert_int_equal(rpc_gate_passed(), 0);
 	at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
 	assert_int_equal(bind(listener, (struct sockaddr *)&at, sizeof(at)), 0);
 	assert_int_equal(listen(listener, 1), 0);
