@@ -230,7 +230,7 @@ static uint64_t ms_to_ns(uint64_t ms)
 
 static void apply_limits(struct dp_tenant *t, const struct dp_tenant_limits *l)
 {
-	uint64_t burst = ms_to_ns(l->burst_ms);
+	uint64_t burst = ms_to_ns(l->burst_ms), now = clock_boottime_ns();
 
 	t->limits = *l;
 	atomic_store_explicit(&t->contact_limit_ns, ms_to_ns(l->contact_limit_ms),
@@ -238,10 +238,10 @@ static void apply_limits(struct dp_tenant *t, const struct dp_tenant_limits *l)
 	atomic_store_explicit(&t->lease_ttl_ns, ms_to_ns(l->lease_ttl_ms), memory_order_relaxed);
 	atomic_store_explicit(&t->violations_limit, l->violations_limit, memory_order_relaxed);
 	atomic_store_explicit(&t->violations_kill, l->violations_kill, memory_order_relaxed);
-	qos_bucket_set(&t->qos[QOS_READ_BYTES], l->read_bytes_per_s, burst);
-	qos_bucket_set(&t->qos[QOS_READ_OPS], l->read_iops, burst);
-	qos_bucket_set(&t->qos[QOS_WRITE_BYTES], l->write_bytes_per_s, burst);
-	qos_bucket_set(&t->qos[QOS_WRITE_OPS], l->write_iops, burst);
+	qos_bucket_set(&t->qos[QOS_READ_BYTES], l->read_bytes_per_s, burst, now);
+	qos_bucket_set(&t->qos[QOS_READ_OPS], l->read_iops, burst, now);
+	qos_bucket_set(&t->qos[QOS_WRITE_BYTES], l->write_bytes_per_s, burst, now);
+	qos_bucket_set(&t->qos[QOS_WRITE_OPS], l->write_iops, burst, now);
 }
 
 static int add_tenant(struct dp *dp, const struct ros2_uid *uid, const char *name,

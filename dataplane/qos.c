@@ -5,10 +5,34 @@
 #include "common/clock.h"
 #include "common/util.h"
 
-void qos_bucket_set(struct qos_bucket *b, uint64_t rate, uint64_t burst_ns)
+/* What is owed in tokens is owed at the new rate: who asked for 1 MiB at 1 KiB/s does not wait 17
+ * minutes for it once the rate is raised. */
+static void reprice(struct qos_bucket *b, uint64_t was, uint64_t rate, uint64_t now_ns)
 {
+	uint64_t paid = atomic_load_explicit(&b->paid_ns, memory_order_relaxed), next;
+
+	do {
+		unsigned __int128 owed;
+
+		if (paid <= now_ns)
+			return;
+		owed = ((unsigned __int128)(paid - now_ns) * was + rate - 1) / rate;
+		next = clock_add_ns(now_ns, owed > UINT64_MAX ? UINT64_MAX : (uint64_t)owed);
+	} while (!atomic_compare_exchange_weak_explicit(
+		&b->paid_ns, &paid, next, memory_order_relaxed, memory_order_relaxed));
+}
+
+/* A draw that comes in between is cheaper for it, never dearer. */
+void qos_bucket_set(struct qos_bucket *b, uint64_t rate, uint64_t burst_ns, uint64_t now_ns)
+{
+	uint64_t was = atomic_load_explicit(&b->rate, memory_order_relaxed);
+
 	atomic_store_explicit(&b->burst_ns, MAX(burst_ns, QOS_BURST_MIN_NS), memory_order_relaxed);
+	if (was > rate && rate)
+		reprice(b, was, rate, now_ns);
 	atomic_store_explicit(&b->rate, rate, memory_order_relaxed);
+	if (was < rate && was)
+		reprice(b, was, rate, now_ns);
 }
 
 /* Rounded up, so that rounding never gives rate away; saturates. */

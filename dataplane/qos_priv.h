@@ -28,8 +28,9 @@ struct qos_local {
 	uint64_t tokens;
 };
 
-/* Any thread. Keeps the debt. The first call leaves the bucket full. */
-void qos_bucket_set(struct qos_bucket *b, uint64_t rate, uint64_t burst_ns);
+/* One thread, beside those that draw. Keeps the debt, in tokens. The first call leaves the bucket
+ * full. @now_ns: of the clock that qos_reserve is given. */
+void qos_bucket_set(struct qos_bucket *b, uint64_t rate, uint64_t burst_ns, uint64_t now_ns);
 /* True when @l holds at least @cost afterwards; false and *ret_at = when to try again. */
 bool qos_reserve(struct qos_bucket *b, struct qos_local *l, uint64_t cost, uint64_t now_ns,
                  uint64_t *ret_at);

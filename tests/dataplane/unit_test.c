@@ -161,7 +161,7 @@ static void qos__keeps_the_rate_within_two_percent_over_ten_seconds(void **state
 		struct qos_bucket b = {0};
 		struct qos_local l[16] = {{0}};
 
-		qos_bucket_set(&b, cases[i].rate, 10 * NS_PER_MS);
+		qos_bucket_set(&b, cases[i].rate, 10 * NS_PER_MS, 0);
 		assert_within(drain_n(&b, l, cases[i].locals, cases[i].cost, NS_PER_S,
 		                      10 * NS_PER_S, cases[i].step),
 		              cases[i].rate * 10, 2);
@@ -174,7 +174,7 @@ static void qos__gives_at_most_the_burst_after_a_pause(void **state)
 	struct qos_local l = {0};
 	uint64_t got;
 
-	qos_bucket_set(&b, 1000, 100 * NS_PER_MS);
+	qos_bucket_set(&b, 1000, 100 * NS_PER_MS, 0);
 	drain_n(&b, &l, 1, 1, NS_PER_S, 1, 1);
 	got = drain_n(&b, &l, 1, 1, 100 * NS_PER_S, 1, 1);
 	assert_in_range(got, 100, 102);
@@ -186,7 +186,7 @@ static void qos__tells_when_to_try_again(void **state)
 	struct qos_local l = {0};
 	uint64_t at = 0, now = 10 * NS_PER_S;
 
-	qos_bucket_set(&b, 10, 0);
+	qos_bucket_set(&b, 10, 0, now);
 	while (qos_reserve(&b, &l, 1, now, &at))
 		qos_spend(&b, &l, 1);
 	assert_true(at > now && at <= now + NS_PER_S / 10);
@@ -201,10 +201,42 @@ static void qos__without_a_rate_never_waits_and_does_not_overflow(void **state)
 	uint64_t at;
 
 	assert_true(qos_reserve(&b, &l, UINT64_MAX, 1, &at));
-	qos_bucket_set(&b, 1, UINT64_MAX);
+	qos_bucket_set(&b, 1, UINT64_MAX, 1);
 	assert_true(qos_reserve(&b, &l, UINT64_MAX, 1, &at));
 	qos_spend(&b, &l, UINT64_MAX);
 	assert_false(qos_reserve(&b, &l, 1, UINT64_MAX - 1, &at));
+}
+
+/* How long the next unit waits of a bucket that gave 1 MiB at @rate, which then became @next. */
+static uint64_t wait_after(uint64_t rate, uint64_t next)
+{
+	uint64_t at, now = 1000 * NS_PER_S;
+	struct qos_bucket b = {0};
+	struct qos_local l = {0};
+
+	qos_bucket_set(&b, rate, 0, now);
+	assert_true(qos_reserve(&b, &l, 1u << 20, now, &at));
+	qos_spend(&b, &l, 1u << 20);
+	qos_bucket_set(&b, next, 0, now);
+	if (qos_reserve(&b, &l, 1, now, &at))
+		return 0;
+	assert_false(qos_reserve(&b, &l, 1, at - 1, &at));
+	assert_true(qos_reserve(&b, &l, 1, at, &at));
+	return at - now;
+}
+
+static void qos__a_debt_is_of_tokens_whatever_the_rate_becomes(void **state)
+{
+	uint64_t full = QOS_BURST_MIN_NS; /* what was saved up is of time */
+
+	assert_int_equal(wait_after(1024, 1024), 1024 * NS_PER_S - full);
+	assert_int_equal(wait_after(1024, 1u << 20), NS_PER_S - full / 1024);
+	assert_int_equal(wait_after(1u << 20, 1024), 1024 * (NS_PER_S - full));
+	assert_int_equal(wait_after(1024, 0), 0);
+	/* 2^20 s, 2^60 s, and a time that does not exist */
+	assert_true(wait_after(1, 2) > (1u << 18) * NS_PER_S);
+	assert_true(wait_after(1, UINT64_MAX) <= 1);
+	assert_true(wait_after(UINT64_MAX, 1) == 0);
 }
 
 /* ---- slots ---- */
@@ -469,6 +501,7 @@ int main(void)
 		cmocka_unit_test(qos__gives_at_most_the_burst_after_a_pause),
 		cmocka_unit_test(qos__tells_when_to_try_again),
 		cmocka_unit_test(qos__without_a_rate_never_waits_and_does_not_overflow),
+		cmocka_unit_test(qos__a_debt_is_of_tokens_whatever_the_rate_becomes),
 		cmocka_unit_test(spin__stops_when_it_brings_nothing_and_tries_now_and_then),
 		cmocka_unit_test(spin__is_not_done_where_there_is_one_processor),
 		cmocka_unit_test(slots__of_a_session_and_a_tenant_are_capped),
