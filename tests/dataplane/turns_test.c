@@ -84,16 +84,16 @@ static uint32_t ends(struct fx *fx, const struct raw *c)
 	return (uint32_t)(st.read_ops + st.write_ops + st.clear_ops);
 }
 
-static bool has_all(struct fx *fx, const struct raw *c)
+static bool has_all(struct fx *fx, const struct raw *c, unsigned n)
 {
-	return fx_stats(fx, &c->session).in_flight + ends(fx, c) >= MANY;
+	return fx_stats(fx, &c->session).in_flight + ends(fx, c) >= n;
 }
 
 /* All is with the reactor. @ret: how many are over already. */
 static void await_all(struct fx *fx, const struct raw c[2], unsigned ret[2])
 {
 	for (int i = 0; i < 2; i++) {
-		assert_true(AWAIT(has_all(fx, &c[i])));
+		assert_true(AWAIT(has_all(fx, &c[i], MANY)));
 		ret[i] = ends(fx, &c[i]);
 	}
 }
@@ -143,39 +143,6 @@ static void turns__at_a_rate_of_operations(void **state)
 	both_take_turns(fx, c, WIRE_ZERO);
 }
 
-/* How many of the first session's requests of 1 MiB are over when all of the second's are, of
- * those that were not when there were both. */
-static unsigned large_beside(struct fx *fx, uint32_t small)
-{
-	unsigned n[2] = {0}, before;
-	struct raw c[2];
-
-	fx->limits.read_bytes_per_s = 2u << 20;
-	fx_limits(fx);
-	two_sessions(fx, c);
-	for (int i = 0; i < 2; i++)
-		fill(&c[i]);
-	ask(&c[0], WIRE_READ, WIRE_IO_MAX, 6);
-	ask(&c[1], WIRE_READ, small, MANY);
-	before = ends(fx, &c[0]);
-	while (n[1] < MANY)
-		take_next(c, n);
-	close_both(c);
-	return n[0] - MIN(n[0], before);
-}
-
-/* Bytes, not requests, are what they share. */
-static void turns__of_small_requests_beside_large_ones(void **state)
-{
-	assert_in_range(large_beside(*state, 4096), 0, 2);
-}
-
-/* 1.6 MB of them; in as much no large one would be over if it were never its turn. */
-static void turns__of_large_requests_beside_small_ones(void **state)
-{
-	assert_in_range(large_beside(*state, 16384), 1, 3);
-}
-
 /* ---- what the engine is given, in this order ---- */
 
 static _Atomic(struct engine_file *) given[2 * MANY];
@@ -188,10 +155,31 @@ static int noting_submit(struct engine_reactor *r, struct engine_io *io)
 	return submit_inner(r, io);
 }
 
+static int noting_setup(void **state)
+{
+	slow_prepare();
+	n_given = 0;
+	submit_inner = slow_engine_ops.submit;
+	slow_engine_ops.submit = noting_submit;
+	return fx_setup(state);
+}
+
+#define NOTING_TEST(f) cmocka_unit_test_setup_teardown(f, noting_setup, slow_teardown)
+
+/* How many of the first @n are of the file that was given first. */
+static unsigned of_first_file(unsigned n)
+{
+	unsigned of_first = 0;
+
+	for (unsigned i = 0; i < n; i++)
+		of_first += given[i] == given[0];
+	return of_first;
+}
+
 /* What clears needs no slot, and a tenant has few of it in one engine. */
 static void turns__at_places_in_an_engine(void **state)
 {
-	unsigned n[2] = {0}, before[2], of_first = 0;
+	unsigned n[2] = {0}, before[2];
 	struct fx *fx = *state;
 	struct raw c[2];
 
@@ -203,19 +191,51 @@ static void turns__at_places_in_an_engine(void **state)
 	slow_engine_shut(false);
 	while (n[0] + n[1] < 2 * MANY)
 		take_next(c, n);
-	for (int i = 0; i < MANY; i++)
-		of_first += given[i] == given[0];
-	assert_in_range(of_first, MANY / 3, 2 * MANY / 3);
+	assert_in_range(of_first_file(MANY), MANY / 3, 2 * MANY / 3);
 	close_both(c);
 }
 
-static int noting_setup(void **state)
+#define LARGE 6 /* requests of 1 MiB */
+
+/* A large request goes, and is paid for in an hour; behind it come all others, and then the rate
+ * that they share. How many large ones the engine is given before it has all small ones. */
+static unsigned large_beside(struct fx *fx, uint32_t small)
 {
-	slow_prepare();
+	unsigned n[2] = {0}, last = 0;
+	struct raw c[2];
+
+	fx->limits.read_bytes_per_s = 256;
+	fx_limits(fx);
+	two_sessions(fx, c);
+	for (int i = 0; i < 2; i++)
+		fill(&c[i]);
 	n_given = 0;
-	submit_inner = slow_engine_ops.submit;
-	slow_engine_ops.submit = noting_submit;
-	return fx_setup(state);
+	ask(&c[0], WIRE_READ, WIRE_IO_MAX, LARGE);
+	assert_true(AWAIT(n_given == 1 && has_all(fx, &c[0], LARGE)));
+	ask(&c[1], WIRE_READ, small, MANY);
+	assert_true(AWAIT(has_all(fx, &c[1], MANY)));
+	assert_int_equal(n_given, 1);
+	fx->limits.read_bytes_per_s = 8u << 20;
+	fx_limits(fx);
+	while (n[0] + n[1] < LARGE + MANY)
+		take_next(c, n);
+	for (unsigned i = 0; i < LARGE + MANY; i++)
+		if (given[i] != given[0])
+			last = i;
+	close_both(c);
+	return of_first_file(last) - 1;
+}
+
+/* Bytes, not requests, are what they share. */
+static void turns__of_small_requests_beside_large_ones(void **state)
+{
+	assert_in_range(large_beside(*state, 4096), 0, 2);
+}
+
+/* 1.6 MB of them; in as much no large one would be over if it were never its turn. */
+static void turns__of_large_requests_beside_small_ones(void **state)
+{
+	assert_in_range(large_beside(*state, 16384), 1, 3);
 }
 
 /* A flush costs no bytes: neither those that another session waits for, a minute from now, nor
@@ -261,12 +281,11 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		FX_TEST(turns__at_a_rate_of_bytes),
 		FX_TEST(turns__at_a_rate_of_operations),
-		FX_TEST(turns__of_small_requests_beside_large_ones),
-		FX_TEST(turns__of_large_requests_beside_small_ones),
 		FX_TEST(turns__what_needs_no_tokens_waits_for_none),
 		FX_TEST(turns__of_one_session_alone),
-		cmocka_unit_test_setup_teardown(turns__at_places_in_an_engine, noting_setup,
-	                                        slow_teardown),
+		NOTING_TEST(turns__at_places_in_an_engine),
+		NOTING_TEST(turns__of_small_requests_beside_large_ones),
+		NOTING_TEST(turns__of_large_requests_beside_small_ones),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
