@@ -50,7 +50,8 @@ struct window {
 /* A name, and what is known of it: sets and maps of the checkers. */
 struct fact {
 	char key[192];
-	uint64_t n, seen;  /* as its owner likes */
+	uint64_t n, seen; /* as its owner likes */
+	uint64_t unanswered;
 	uint64_t at_ns;    /* dead from here */
 	uint64_t ended_ns; /* a grant: when the controller was first seen to list it so */
 	char other[ROS2_UID_STR_LEN];
@@ -82,7 +83,7 @@ struct world {
 	uint8_t log_chain[SHA256_LEN];
 	struct fact *recorded; /* what admins did, as the log tells */
 	struct fact *expected; /* what they were told; goes when it is found */
-	struct fact *tokens;   /* per agent: n acknowledged, seen recorded */
+	struct fact *tokens;   /* per agent: n acknowledged, seen recorded, and unanswered */
 	struct fact *sessions; /* session.open: other = grant; n files, seen regions */
 	struct fact *issued;   /* grant.issue */
 	struct fact *origins;  /* agent/incarnation: n = last sequence, seen = records */
