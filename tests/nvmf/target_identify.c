@@ -137,8 +137,12 @@ static void ns_lies(struct conn *c, const struct tcmd *cmd, uint8_t *p)
 		p[26] = (uint8_t)v;
 	if (lie(c, cmd, FAULT_NS_NLBAF, &v))
 		p[25] = (uint8_t)v;
-	if (lie(c, cmd, FAULT_ID_GARBAGE, NULL))
+	if (lie(c, cmd, FAULT_ID_GARBAGE, NULL)) {
 		crypto_random(p, 4096);
+		/* More formats than can be: one page in 60 would else be one that may be sent, of
+		 * blocks that are too large. */
+		p[25] |= 0x40;
+	}
 }
 
 /* Ascending, those after @after. */
