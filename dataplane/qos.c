@@ -33,6 +33,8 @@ void qos_bucket_set(struct qos_bucket *b, uint64_t rate, uint64_t burst_ns, uint
 	atomic_store_explicit(&b->rate, rate, memory_order_relaxed);
 	if (was < rate && was)
 		reprice(b, was, rate, now_ns);
+	if (!rate)
+		atomic_store_explicit(&b->paid_ns, 0, memory_order_relaxed);
 }
 
 /* Rounded up, so that rounding never gives rate away; saturates. */
@@ -61,12 +63,24 @@ static bool draw(struct qos_bucket *b, uint64_t cost, uint64_t rate, uint64_t no
 	return true;
 }
 
+/* A millisecond of 10 GiB/s would be a quarter of an hour of 10 KiB/s. */
+static void follow(struct qos_local *l, uint64_t rate)
+{
+	if (rate < l->rate)
+		l->tokens = (uint64_t)((unsigned __int128)l->tokens * rate / l->rate);
+	l->rate = rate;
+}
+
 bool qos_reserve(struct qos_bucket *b, struct qos_local *l, uint64_t cost, uint64_t now_ns,
                  uint64_t *ret_at)
 {
 	uint64_t rate = atomic_load_explicit(&b->rate, memory_order_relaxed), want;
 
-	if (rate == 0 || l->tokens >= cost)
+	if (rate == 0)
+		return true;
+	if (rate != l->rate)
+		follow(l, rate);
+	if (l->tokens >= cost)
 		return true;
 	want = MAX(cost - l->tokens, rate / QOS_QUANTUM_PER_S);
 	if (!draw(b, want, rate, now_ns, ret_at))

@@ -26,10 +26,11 @@ struct qos_bucket {
 /* Tokens of one reactor: drawn and not yet spent. */
 struct qos_local {
 	uint64_t tokens;
+	uint64_t rate; /* of the bucket, when it was last asked */
 };
 
-/* One thread, beside those that draw. Keeps the debt, in tokens. The first call leaves the bucket
- * full. @now_ns: of the clock that qos_reserve is given. */
+/* One thread, beside those that draw. Keeps the debt, in tokens; without a rate there is none. The
+ * first call leaves the bucket full. @now_ns: of the clock that qos_reserve is given. */
 void qos_bucket_set(struct qos_bucket *b, uint64_t rate, uint64_t burst_ns, uint64_t now_ns);
 /* True when @l holds at least @cost afterwards; false and *ret_at = when to try again. */
 bool qos_reserve(struct qos_bucket *b, struct qos_local *l, uint64_t cost, uint64_t now_ns,

@@ -239,6 +239,24 @@ static void qos__a_debt_is_of_tokens_whatever_the_rate_becomes(void **state)
 	assert_true(wait_after(UINT64_MAX, 1) == 0);
 }
 
+static void qos__of_what_was_drawn_is_left_as_much_as_the_rate_is_now(void **state)
+{
+	struct qos_bucket b = {0};
+	struct qos_local l = {0};
+	uint64_t at, now = 1000 * NS_PER_S;
+
+	qos_bucket_set(&b, 10ull << 30, 0, now);
+	assert_true(qos_reserve(&b, &l, 4096, now, &at));
+	qos_spend(&b, &l, 4096);
+	qos_bucket_set(&b, 10 << 10, 0, now);
+	/* Of the bucket 5 ms, 51 bytes, and of the 10 MiB that were drawn 10. */
+	assert_in_range(drain_n(&b, &l, 1, 1, now, 1, 1), 40, 80);
+	qos_bucket_set(&b, 0, 0, now);
+	assert_true(qos_reserve(&b, &l, UINT64_MAX, now, &at));
+	qos_bucket_set(&b, 1024, 0, now);
+	assert_true(qos_reserve(&b, &l, 1, now, &at));
+}
+
 /* ---- slots ---- */
 
 static void slots__of_a_tenants_own_memory_are_where_they_were_said_to_be(void **state)
@@ -502,6 +520,7 @@ int main(void)
 		cmocka_unit_test(qos__tells_when_to_try_again),
 		cmocka_unit_test(qos__without_a_rate_never_waits_and_does_not_overflow),
 		cmocka_unit_test(qos__a_debt_is_of_tokens_whatever_the_rate_becomes),
+		cmocka_unit_test(qos__of_what_was_drawn_is_left_as_much_as_the_rate_is_now),
 		cmocka_unit_test(spin__stops_when_it_brings_nothing_and_tries_now_and_then),
 		cmocka_unit_test(spin__is_not_done_where_there_is_one_processor),
 		cmocka_unit_test(slots__of_a_session_and_a_tenant_are_capped),
