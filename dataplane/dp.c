@@ -16,6 +16,9 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Enough for some tenants whose storage is slow to leave one to the others (workers.c). */
+#define WORKERS 8u
+
 static uint32_t online_cores(void)
 {
 	long n = sysconf(_SC_NPROCESSORS_ONLN);
@@ -25,7 +28,7 @@ static uint32_t online_cores(void)
 
 static int start_threads(struct dp *dp, struct ros2_err *err)
 {
-	int rc = workers_new(dp, dp->opts.control_workers ? dp->opts.control_workers : 2,
+	int rc = workers_new(dp, dp->opts.control_workers ? dp->opts.control_workers : WORKERS,
 	                     &dp->workers);
 
 	if (rc < 0)

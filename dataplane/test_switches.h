@@ -36,6 +36,7 @@ struct dp_test_switches {
 	bool no_beneath;          /* paths of the file engine go where their names lead */
 	bool no_one_name;         /* of files that have a second one, too */
 	bool no_lost_share;       /* who waits for storage that is away may take what there is */
+	bool no_closes_share;     /* what is closed may take all workers */
 	bool no_crowded_end;      /* who never answers keeps an engine's share from others */
 	bool refusals_count;      /* what a tenant's device refuses is a violation */
 	bool no_rnr_limit;        /* a peer that takes no answers is waited for without end */

@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Control workers: threads that may block in an engine. First come, first served, but one tenant
- * has at most half of them (and at least one) at work, so a tenant whose directory is slow delays
- * others only when there is a single worker. Nor do calls that may wait for storage that does not
- * answer have more than half of them together, however many tenants make them. What is closed is
- * its tenant's work, too (the last close of a large file that was unlinked frees it): nobody waits
- * for it, and a session's end brings hundreds, so it has queues of its own, one for each tenant,
- * which take turns, and take turns with the calls.
+ * has at most half of them at work, and who has one already leaves half of them to tenants that
+ * have none: as many tenants as that get one whatever is slow for the others. Nor do calls that may
+ * wait for storage that does not answer have more than half of them together, however many tenants
+ * make them. What is closed is its tenant's work, too (the last close of a large file that was
+ * unlinked frees it): nobody waits for it, and a session's end brings hundreds, so it has queues of
+ * its own, one for each tenant, which take turns, and take turns with the calls; and of three
+ * workers or more half, shared out likewise, so that no number of tenants with slow closes keeps
+ * the calls.
  */
 #include "common/clock.h"
+#include "common/share.h"
 #include "dataplane/dp_priv.h"
 #include "dataplane/test_switches.h"
 #include <errno.h>
@@ -24,7 +27,8 @@ struct worker {
 struct workers {
 	/* immutable after init */
 	struct dp *dp;
-	uint32_t n, per_tenant, for_lost;
+	uint32_t n, for_lost;
+	struct share all, closes;
 	struct worker threads[WORKERS_MAX];
 	pthread_mutex_t lock;
 	pthread_cond_t cond;
@@ -42,14 +46,36 @@ static const struct dp_tenant *whose(const struct dp_op *op)
 	return op->tenant ? op->tenant : op->closes_of;
 }
 
-/* Lock held. Its tenant has as many at work as it may. */
+/* Nobody waits for it, unlike for what is made for a session. */
+static bool is_closing(const struct dp_op *op)
+{
+	return !op->tenant && !op->ds;
+}
+
+static bool of_tenant(const struct dp_op *running, const struct dp_op *op)
+{
+	return whose(op) && whose(running) == whose(op);
+}
+
+/* Lock held. Its tenant has as many at work as it may now; or what is closed has. */
 static bool at_its_limit(const struct workers *w, const struct dp_op *op)
 {
-	uint32_t n = 0;
+	uint32_t used = 0, held = 0, closes = 0, own_closes = 0;
 
-	for (uint32_t i = 0; whose(op) && i < w->n; i++)
-		n += w->running[i] && whose(w->running[i]) == whose(op);
-	return n >= w->per_tenant;
+	for (uint32_t i = 0; i < w->n; i++) {
+		const struct dp_op *o = w->running[i];
+
+		if (!o)
+			continue;
+		used++;
+		held += of_tenant(o, op);
+		closes += is_closing(o);
+		own_closes += is_closing(o) && of_tenant(o, op);
+	}
+	if (!share_allows(&w->all, held, used))
+		return true;
+	return is_closing(op) && !DP_SWITCH(no_closes_share) &&
+	       !share_allows(&w->closes, own_closes, closes);
 }
 
 /* What is looked at stays while the call is under way. */
@@ -184,6 +210,11 @@ static void *worker_main(void *arg)
 	return NULL;
 }
 
+static struct share halves_of(uint32_t n)
+{
+	return (struct share){.total = n, .most = MAX(n / 2, 1u), .sure = 1, .kept = n / 2};
+}
+
 int workers_new(struct dp *dp, uint32_t n, struct workers **ret)
 {
 	struct workers *w = calloc(1, sizeof(*w));
@@ -196,7 +227,9 @@ int workers_new(struct dp *dp, uint32_t n, struct workers **ret)
 	pthread_mutex_init(&w->lock, NULL);
 	pthread_cond_init(&w->cond, NULL);
 	n = MIN(n, WORKERS_MAX);
-	w->per_tenant = w->for_lost = MAX(n / 2, 1u);
+	w->for_lost = MAX(n / 2, 1u);
+	w->all = halves_of(n);
+	w->closes = halves_of(n > 2 ? n / 2 : n);
 	for (uint32_t i = 0; i < n; i++) {
 		int rc;
 
@@ -220,11 +253,11 @@ void workers_put(struct workers *w, struct dp_op *op)
 {
 	pthread_mutex_lock(&w->lock);
 	op->stage = OP_QUEUED;
-	/* Of a session is what somebody waits for: not behind what another tenant has to close. */
-	if (op->tenant || op->ds)
-		list_add_tail(&w->calls, &op->job);
-	else
+	/* What somebody waits for is not behind what another tenant has to close. */
+	if (is_closing(op))
 		put_closing(w, op);
+	else
+		list_add_tail(&w->calls, &op->job);
 	pthread_cond_signal(&w->cond);
 	pthread_mutex_unlock(&w->lock);
 }

@@ -418,6 +418,68 @@ static void closes__of_one_tenant_leave_a_worker_to_another(void **state)
 	raw_close(&d);
 }
 
+/* Three tenants end, whose storage is slow to close two files of each, and a fourth makes a call.
+ * Each row: how many are being closed, once so many tenants have ended. */
+static void many_close(struct fx *fx, const uint32_t at_work[3], struct behind *call)
+{
+	struct raw c[3], d;
+
+	neighbour(fx, &d);
+	slow_engine_shut_closes(true);
+	for (int i = 0; i < 3; i++) {
+		neighbour(fx, &c[i]);
+		raw_file(&c[i], "other");
+		raw_close(&c[i]);
+		fx_ended(fx, &c[i].session);
+		slow_engine_wait_closes(at_work[i]);
+	}
+	*call = (struct behind){.fx = fx, .a = {.session = d.session, .mount = 1}};
+	call->a.path_op = DP_STAT;
+	call->a.path = "file";
+	pthread_create(&call->thread, NULL, call_path, call);
+}
+
+static void many_closed(struct behind *call)
+{
+	slow_engine_shut_closes(false);
+	pthread_join(call->thread, NULL);
+	assert_int_equal(call->res.status, ROS2_OK);
+}
+
+static int four_workers(void **state)
+{
+	fx_control_workers = 4;
+	return slow_setup(state);
+}
+
+static int as_many_as_before(void **state)
+{
+	fx_control_workers = 0;
+	return slow_teardown(state);
+}
+
+static void closes__of_many_tenants_leave_workers_to_calls(void **state)
+{
+	static struct behind call;
+
+	many_close(*state, (uint32_t[]){1, 2, 2}, &call);
+	assert_true(AWAIT(call.is_over));
+	slow_engine_wait_closes(2);
+	many_closed(&call);
+}
+
+static void control__without_a_share_of_closes_they_have_all_workers(void **state)
+{
+	static struct behind call;
+
+	dp_test_switches.no_closes_share = true;
+	many_close(*state, (uint32_t[]){2, 3, 4}, &call);
+	/* time: it waits, which nothing shows */
+	usleep(200 * 1000);
+	assert_false(call.is_over);
+	many_closed(&call);
+}
+
 /* The switch stands for a reactor that had no turn since: a process that was stopped. */
 static void a_call_that_waited_past_the_end_of_its_rights__is_not_carried_out(void **state)
 {
@@ -547,6 +609,11 @@ int main(void)
 		SLOW_TEST(turn__takes_a_bounded_number_of_messages_of_a_connection),
 		SLOW_TEST(control__without_bounds_a_turn_takes_what_there_is),
 		SLOW_TEST(closes__of_one_tenant_leave_a_worker_to_another),
+		cmocka_unit_test_setup_teardown(closes__of_many_tenants_leave_workers_to_calls,
+	                                        four_workers, as_many_as_before),
+		cmocka_unit_test_setup_teardown(
+			control__without_a_share_of_closes_they_have_all_workers, four_workers,
+			as_many_as_before),
 		SLOW_TEST(share_of_an_engine__is_not_kept_from_others_by_tenants_that_never_answer),
 		SLOW_TEST(without_the_end__the_share_of_an_engine_is_kept_from_others),
 		SLOW_TEST(a_call_that_waited_past_the_end_of_its_rights__is_not_carried_out),
