@@ -220,6 +220,8 @@ soak_up() {
 	history_pid=$!
 	jobs_started+=("$history_pid:$(start_time $history_pid)")
 	ask restore
+	# What they try of their transports when they start for the first time holds memory and descriptors of its own.
+	for i in 0 1; do await 30 grep -q 'probe: shm' "$dir/logs/dpu-$i.log" || fail "dpu-$i has not probed its transports"; done
 }
 
 # A revocation is confirmed, then controller and agent die, and the agent comes back alone: the tenant gets nothing.
