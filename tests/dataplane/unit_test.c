@@ -257,6 +257,33 @@ static void qos__of_what_was_drawn_is_left_as_much_as_the_rate_is_now(void **sta
 	assert_true(qos_reserve(&b, &l, 1, now, &at));
 }
 
+/* Its burst is spent: what is drawn is owed. As where the bucket of operations is dry when that of
+ * bytes is not, @cost is not spent before the rate falls. */
+static uint64_t wait_for_what_was_drawn(uint64_t rate, uint64_t next, uint64_t cost)
+{
+	uint64_t at, now = 1000 * NS_PER_S;
+	struct qos_bucket b = {0};
+	struct qos_local l = {0};
+
+	qos_bucket_set(&b, rate, 0, now);
+	drain_n(&b, &l, 1, rate / QOS_QUANTUM_PER_S, now, 1, 1);
+	while (!qos_reserve(&b, &l, cost, now, &at))
+		now = at;
+	qos_bucket_set(&b, next, 0, now);
+	if (qos_reserve(&b, &l, cost, now, &at))
+		return 0;
+	return at - now;
+}
+
+static void qos__what_a_lowered_rate_takes_is_not_owed(void **state)
+{
+	/* A quantum of 10 MiB, and 10 bytes of it are left; a request of 1 MiB is not paid for
+	 * twice. */
+	assert_in_range(wait_for_what_was_drawn(10ull << 30, 10 << 10, 4096), 0, 2 * NS_PER_MS);
+	assert_in_range(wait_for_what_was_drawn(1 << 20, 1024, 1 << 20), 0, NS_PER_S + 2);
+	assert_in_range(wait_for_what_was_drawn(1 << 20, 1, 1 << 20), 0, NS_PER_S + 2);
+}
+
 /* ---- slots ---- */
 
 static void slots__of_a_tenants_own_memory_are_where_they_were_said_to_be(void **state)
@@ -521,6 +548,7 @@ int main(void)
 		cmocka_unit_test(qos__without_a_rate_never_waits_and_does_not_overflow),
 		cmocka_unit_test(qos__a_debt_is_of_tokens_whatever_the_rate_becomes),
 		cmocka_unit_test(qos__of_what_was_drawn_is_left_as_much_as_the_rate_is_now),
+		cmocka_unit_test(qos__what_a_lowered_rate_takes_is_not_owed),
 		cmocka_unit_test(spin__stops_when_it_brings_nothing_and_tries_now_and_then),
 		cmocka_unit_test(spin__is_not_done_where_there_is_one_processor),
 		cmocka_unit_test(slots__of_a_session_and_a_tenant_are_capped),
