@@ -7,8 +7,8 @@
  * make them. What is closed is its tenant's work, too (the last close of a large file that was
  * unlinked frees it): nobody waits for it, and a session's end brings hundreds, so it has queues of
  * its own, one for each tenant, which take turns, and take turns with the calls; and of three
- * workers or more half, shared out likewise, so that no number of tenants with slow closes keeps
- * the calls.
+ * workers or more it has half (at least two), shared out likewise, so that no number of tenants
+ * with slow closes keeps the calls.
  */
 #include "common/clock.h"
 #include "common/share.h"
@@ -17,7 +17,8 @@
 #include <errno.h>
 #include <pthread.h>
 
-#define WORKERS_MAX 64u
+#define WORKERS_MAX   64u
+#define LOOK_AGAIN_NS (100 * NS_PER_MS)
 
 struct worker {
 	struct workers *w;
@@ -36,6 +37,7 @@ struct workers {
 	struct list calls;
 	struct list closings; /* of each owner the first; behind it, by op.behind, its others */
 	bool closing_next;
+	bool lost_waits;                    /* a call is left out for what its storage was */
 	struct dp_op *running[WORKERS_MAX]; /* borrowed: while at work */
 	bool stop;
 };
@@ -46,10 +48,11 @@ static const struct dp_tenant *whose(const struct dp_op *op)
 	return op->tenant ? op->tenant : op->closes_of;
 }
 
-/* Nobody waits for it, unlike for what is made for a session. */
+/* Of storage, and nobody waits for it, unlike for what is made for a session. Memory that is given
+ * back is none: no storage keeps that, and its tenant may wait for the room. */
 static bool is_closing(const struct dp_op *op)
 {
-	return !op->tenant && !op->ds;
+	return !op->tenant && !op->ds && (op->efile || op->ns || op->file_chain || op->mount_chain);
 }
 
 static bool of_tenant(const struct dp_op *running, const struct dp_op *op)
@@ -104,12 +107,13 @@ static struct dp_op *pick_call(struct workers *w)
 	uint32_t lost = list_empty(&w->calls) ? 0 : running_lost(w);
 	struct dp_op *op;
 
+	w->lost_waits = false;
 	list_for_each (&w->calls, op, job) {
 		if (at_its_limit(w, op))
 			continue;
-		if (lost >= w->for_lost && is_lost(op))
-			continue;
-		return op;
+		if (lost < w->for_lost || !is_lost(op))
+			return op;
+		w->lost_waits = true;
 	}
 	return NULL;
 }
@@ -182,6 +186,21 @@ static void carry_out(struct dp_op *op)
 		dp_op_set(op, st, "%s", ros2_status_text(st));
 }
 
+/* Lock held. Nobody says when storage is back. */
+static void wait_for_work(struct workers *w)
+{
+	struct timespec ts;
+	uint64_t at;
+
+	if (!w->lost_waits) {
+		pthread_cond_wait(&w->cond, &w->lock);
+		return;
+	}
+	at = clock_monotonic_ns() + LOOK_AGAIN_NS;
+	ts = (struct timespec){(time_t)(at / NS_PER_S), (long)(at % NS_PER_S)};
+	pthread_cond_timedwait(&w->cond, &w->lock, &ts);
+}
+
 static void *worker_main(void *arg)
 {
 	struct worker *me = arg;
@@ -193,7 +212,7 @@ static void *worker_main(void *arg)
 		struct dp_op *op = pick(w);
 
 		if (!op) {
-			pthread_cond_wait(&w->cond, &w->lock);
+			wait_for_work(w);
 			continue;
 		}
 		op->stage = OP_WORKER;
@@ -215,6 +234,16 @@ static struct share halves_of(uint32_t n)
 	return (struct share){.total = n, .most = MAX(n / 2, 1u), .sure = 1, .kept = n / 2};
 }
 
+static void init_cond(pthread_cond_t *c)
+{
+	pthread_condattr_t a;
+
+	pthread_condattr_init(&a);
+	pthread_condattr_setclock(&a, CLOCK_MONOTONIC);
+	pthread_cond_init(c, &a);
+	pthread_condattr_destroy(&a);
+}
+
 int workers_new(struct dp *dp, uint32_t n, struct workers **ret)
 {
 	struct workers *w = calloc(1, sizeof(*w));
@@ -225,11 +254,11 @@ int workers_new(struct dp *dp, uint32_t n, struct workers **ret)
 	list_init(&w->calls);
 	list_init(&w->closings);
 	pthread_mutex_init(&w->lock, NULL);
-	pthread_cond_init(&w->cond, NULL);
+	init_cond(&w->cond);
 	n = MIN(n, WORKERS_MAX);
 	w->for_lost = MAX(n / 2, 1u);
 	w->all = halves_of(n);
-	w->closes = halves_of(n > 2 ? n / 2 : n);
+	w->closes = halves_of(n > 3 ? n / 2 : MIN(n, 2u));
 	for (uint32_t i = 0; i < n; i++) {
 		int rc;
 

@@ -420,11 +420,11 @@ static void closes__of_one_tenant_leave_a_worker_to_another(void **state)
 
 /* Three tenants end, whose storage is slow to close two files of each, and a fourth makes a call.
  * Each row: how many are being closed, once so many tenants have ended. */
-static void many_close(struct fx *fx, const uint32_t at_work[3], struct behind *call)
+static void many_close(struct fx *fx, const uint32_t at_work[3], struct behind *call, struct raw *d)
 {
-	struct raw c[3], d;
+	struct raw c[3];
 
-	neighbour(fx, &d);
+	neighbour(fx, d);
 	slow_engine_shut_closes(true);
 	for (int i = 0; i < 3; i++) {
 		neighbour(fx, &c[i]);
@@ -433,17 +433,18 @@ static void many_close(struct fx *fx, const uint32_t at_work[3], struct behind *
 		fx_ended(fx, &c[i].session);
 		slow_engine_wait_closes(at_work[i]);
 	}
-	*call = (struct behind){.fx = fx, .a = {.session = d.session, .mount = 1}};
+	*call = (struct behind){.fx = fx, .a = {.session = d->session, .mount = 1}};
 	call->a.path_op = DP_STAT;
 	call->a.path = "file";
 	pthread_create(&call->thread, NULL, call_path, call);
 }
 
-static void many_closed(struct behind *call)
+static void many_closed(struct behind *call, struct raw *d)
 {
 	slow_engine_shut_closes(false);
 	pthread_join(call->thread, NULL);
 	assert_int_equal(call->res.status, ROS2_OK);
+	raw_close(d);
 }
 
 static int four_workers(void **state)
@@ -461,23 +462,25 @@ static int as_many_as_before(void **state)
 static void closes__of_many_tenants_leave_workers_to_calls(void **state)
 {
 	static struct behind call;
+	struct raw d;
 
-	many_close(*state, (uint32_t[]){1, 2, 2}, &call);
+	many_close(*state, (uint32_t[]){1, 2, 2}, &call, &d);
 	assert_true(AWAIT(call.is_over));
 	slow_engine_wait_closes(2);
-	many_closed(&call);
+	many_closed(&call, &d);
 }
 
 static void control__without_a_share_of_closes_they_have_all_workers(void **state)
 {
 	static struct behind call;
+	struct raw d;
 
 	dp_test_switches.no_closes_share = true;
-	many_close(*state, (uint32_t[]){2, 3, 4}, &call);
+	many_close(*state, (uint32_t[]){2, 3, 4}, &call, &d);
 	/* time: it waits, which nothing shows */
 	usleep(200 * 1000);
 	assert_false(call.is_over);
-	many_closed(&call);
+	many_closed(&call, &d);
 }
 
 /* The switch stands for a reactor that had no turn since: a process that was stopped. */
