@@ -298,6 +298,7 @@ static void destroy(struct mutator *m)
 	rpc_gate_closed();
 	conns_clear(&c->table);
 	rpc_refusals_unref(c->refusals);
+	rpc_socket_unreserve();
 	pthread_mutex_destroy(&c->lock);
 	free(c);
 }
@@ -310,6 +311,7 @@ struct rpc_conns *rpc_conns_new(const struct rpc_limits *lim, struct rpc_refusal
 
 	if (!c)
 		return NULL;
+	rpc_socket_reserve();
 	c->m.vtable = &vtable;
 	gpr_ref_init(&c->m.refs, 1);
 	pthread_mutex_init(&c->lock, NULL);

@@ -220,10 +220,14 @@ bool rpc_conns_idle(struct rpc_conns *c, bool idle);
 /* ---- socket.c: sockets that gRPC owns, and may close meanwhile; any thread, under any lock ----
  */
 
+/* From the first of these to the last of those two descriptors are kept, so that a socket can be
+ * ended where no descriptor is left. */
+void rpc_socket_reserve(void);
+void rpc_socket_unreserve(void);
 /* Its inode, by which it is known; 0: @fd is no socket (any more). */
 ino_t rpc_socket_ino(int fd);
-/* @fd, if it is still the socket with @ino. False: it is not, or there is no descriptor to be had.
- */
+/* @fd, if it is still the socket with @ino. False: it is not; or there is no descriptor to be had,
+ * and none is kept. */
 bool rpc_socket_end(int fd, ino_t ino);
 /* And what it sent and nobody read is thrown away: after shutdown(2) that would still be read, and
  * connections that come each second, from some addresses, would keep a thread with it. */

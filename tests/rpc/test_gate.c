@@ -12,6 +12,7 @@
 #include <stdarg.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 #include <cmocka.h>
@@ -204,6 +205,83 @@ static void gate__bytes_are_told_again_and_the_connection_goes_on(void **state)
 	assert_int_equal(left_by(recvmsg, e->ours, 2), 0);
 }
 
+/* ---- where there is no descriptor left ---- */
+
+struct full {
+	struct rlimit was;
+	int fds[64], n;
+};
+
+static void take_all(struct full *f)
+{
+	int top = dup(STDIN_FILENO), fd;
+
+	assert_true(top >= 0);
+	close(top);
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &f->was), 0);
+	assert_int_equal(
+		setrlimit(RLIMIT_NOFILE, &(struct rlimit){(rlim_t)top + 8, f->was.rlim_max}), 0);
+	for (f->n = 0; (fd = dup(STDIN_FILENO)) >= 0 && f->n < 64; f->n++)
+		f->fds[f->n] = fd;
+	assert_int_equal(fd, -1);
+	assert_int_equal(errno, EMFILE);
+}
+
+static void give_all(struct full *f)
+{
+	while (f->n)
+		close(f->fds[--f->n]);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &f->was), 0);
+}
+
+static int descriptors_of(ino_t ino)
+{
+	int n = 0;
+
+	for (int fd = 0; fd < 1024; fd++)
+		n += rpc_socket_ino(fd) == ino;
+	return n;
+}
+
+static void without_descriptors__the_one_that_is_kept_ends_a_socket(void **state)
+{
+	struct ends *e = ends_or_skip(state);
+	ino_t ino = rpc_socket_ino(e->ours);
+	struct full f;
+	bool ended[3];
+
+	rpc_socket_reserve();
+	rpc_socket_reserve();
+	rpc_socket_unreserve();
+	take_all(&f);
+	ended[0] = rpc_socket_end(e->ours, ino + 1);
+	ended[1] = rpc_socket_end(e->epoll, ino);
+	ended[2] = rpc_socket_end(e->ours, ino);
+	give_all(&f);
+	/* The one that is kept is of nothing again. */
+	assert_int_equal(descriptors_of(ino), 1);
+	rpc_socket_unreserve();
+	assert_false(ended[0]);
+	assert_false(ended[1]);
+	assert_true(ended[2]);
+	assert_int_equal(recv(e->theirs, (char[1]){0}, 1, 0), 0);
+}
+
+static void control__without_it_nothing_is_ended(void **state)
+{
+	struct ends *e = ends_or_skip(state);
+	ino_t ino = rpc_socket_ino(e->ours);
+	struct full f;
+	bool ended;
+
+	take_all(&f);
+	ended = rpc_socket_end(e->ours, ino);
+	give_all(&f);
+	assert_false(ended);
+	assert_int_equal(recv(e->theirs, (char[1]){0}, 1, MSG_DONTWAIT), -1);
+	assert_int_equal(errno, EAGAIN);
+}
+
 /* Else none of this is needed any more. */
 static void control__the_kernel_says_that_nothing_is_left(void **state)
 {
@@ -241,6 +319,8 @@ int main(void)
 		T(gate__a_reset_is_told_again),
 		T(gate__what_is_not_that_socket_is_left_alone),
 		T(gate__bytes_are_told_again_and_the_connection_goes_on),
+		T(without_descriptors__the_one_that_is_kept_ends_a_socket),
+		T(control__without_it_nothing_is_ended),
 		T(control__the_kernel_says_that_nothing_is_left),
 		T(control__the_low_water_mark_alone_does_not_tell),
 	};
