@@ -178,6 +178,7 @@ struct dp_op {
 	void (*work)(struct dp_op *op);
 	struct dp_tenant *tenant;          /* counted in n_control; NULL = it closes something */
 	const struct dp_tenant *closes_of; /* compared only: whose that is; NULL = of several */
+	bool closing;                      /* of the workers, which may be few for that */
 	struct list job;
 	struct list behind; /* of what closes something: what the same owner closes after it */
 	struct dp_engine *engine;

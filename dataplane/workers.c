@@ -48,13 +48,6 @@ static const struct dp_tenant *whose(const struct dp_op *op)
 	return op->tenant ? op->tenant : op->closes_of;
 }
 
-/* Of storage, and nobody waits for it, unlike for what is made for a session. Memory that is given
- * back is none: no storage keeps that, and its tenant may wait for the room. */
-static bool is_closing(const struct dp_op *op)
-{
-	return !op->tenant && !op->ds && (op->efile || op->ns || op->file_chain || op->mount_chain);
-}
-
 static bool of_tenant(const struct dp_op *running, const struct dp_op *op)
 {
 	return whose(op) && whose(running) == whose(op);
@@ -72,12 +65,12 @@ static bool at_its_limit(const struct workers *w, const struct dp_op *op)
 			continue;
 		used++;
 		held += of_tenant(o, op);
-		closes += is_closing(o);
-		own_closes += is_closing(o) && of_tenant(o, op);
+		closes += o->closing;
+		own_closes += o->closing && of_tenant(o, op);
 	}
 	if (!share_allows(&w->all, held, used))
 		return true;
-	return is_closing(op) && !DP_SWITCH(no_closes_share) &&
+	return op->closing && !DP_SWITCH(no_closes_share) &&
 	       !share_allows(&w->closes, own_closes, closes);
 }
 
@@ -278,12 +271,20 @@ int workers_new(struct dp *dp, uint32_t n, struct workers **ret)
 	return 0;
 }
 
+/* Of storage, and nobody waits for it, unlike for what is made for a session. Memory that is given
+ * back is none: no storage keeps that, and its tenant may wait for the room. */
+static bool is_closing(const struct dp_op *op)
+{
+	return !op->tenant && !op->ds && (op->efile || op->ns || op->file_chain || op->mount_chain);
+}
+
 void workers_put(struct workers *w, struct dp_op *op)
 {
+	op->closing = is_closing(op); /* what it is told by is taken from it when it begins */
 	pthread_mutex_lock(&w->lock);
 	op->stage = OP_QUEUED;
 	/* What somebody waits for is not behind what another tenant has to close. */
-	if (is_closing(op))
+	if (op->closing)
 		put_closing(w, op);
 	else
 		list_add_tail(&w->calls, &op->job);
