@@ -419,7 +419,7 @@ static void closes__of_one_tenant_leave_a_worker_to_another(void **state)
 }
 
 /* Three tenants end, whose storage is slow to close two files of each, and a fourth makes a call.
- * Each row: how many are being closed, once so many tenants have ended. */
+ * @at_work: how many files are being closed when the first, the second, the third has ended. */
 static void many_close(struct fx *fx, const uint32_t at_work[3], struct behind *call, struct raw *d)
 {
 	struct raw c[3];

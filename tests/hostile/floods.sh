@@ -92,12 +92,12 @@ slower() {
 	for i in 1 2 3 4 5; do ros2ctl version >/dev/null 2>&1; done
 	echo $((tsan_factor * ((($(now_ms) - from) / 150) + 1)))
 }
-# flooded FLOOD: up to now, before its tenant is revoked.
 asked() { # a report of more than a second: on a quick machine all else is over sooner
 	local before
 	before=$(reports "$1")
 	kill -USR1 "$(load_pid "flood_$1")" && await 10 reported "$1" "$before" && tail -n 1 "$dir/flood_$1.out" | jq -e '.seconds > 1'
 }
+# flooded FLOOD: up to now, before its tenant is revoked.
 flooded() {
 	await 10 asked "$1" || { cat "$dir/flood_$1.out"; return 1; }
 	tail -n 1 "$dir/flood_$1.out" >"$dir/flood_$1.now"
