@@ -195,9 +195,10 @@ int sf_teardown(void **state)
 {
 	struct sf *f = *state;
 
-	sf_stop(f);
+	/* First: what a failed test has left open is told nothing, for it was on that test's stack. */
 	loop_stop(f->client_loop);
 	loop_thread_join(f->client_loop);
+	sf_stop(f);
 	loop_free(f->client_loop);
 	free((void *)f->opts.config_dir);
 	free(f);
