@@ -185,7 +185,7 @@ static void wait_for_work(struct workers *w)
 	struct timespec ts;
 	uint64_t at;
 
-	if (!w->lost_waits) {
+	if (!w->lost_waits || DP_SWITCH(no_look_again)) {
 		pthread_cond_wait(&w->cond, &w->lock);
 		return;
 	}

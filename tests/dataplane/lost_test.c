@@ -456,6 +456,32 @@ static void calls_that_wait_for_a_lost_target__leave_a_worker_to_the_others(void
 	let_all_go(&t, c);
 }
 
+/* Its call that is inside has not ended, and nobody made or ended another: only a look finds it. */
+static void calls_left_out_for_a_lost_target__begin_when_it_is_back(void **state)
+{
+	struct caller c[3];
+	struct run t;
+
+	begin(&t, *state);
+	assert_int_equal(call_lost(&t, c), 1);
+	atomic_store(&is_away, false);
+	assert_true(AWAIT(atomic_load(&n_inside) == 2)); /* all workers */
+	let_all_go(&t, c);
+}
+
+static void without_the_look__they_are_left_out_until_another_call_ends(void **state)
+{
+	struct caller c[3];
+	struct run t;
+
+	dp_test_switches.no_look_again = true;
+	begin(&t, *state);
+	assert_int_equal(call_lost(&t, c), 1);
+	atomic_store(&is_away, false);
+	assert_int_equal(settled(&n_inside), 1);
+	let_all_go(&t, c);
+}
+
 static void without_the_shares__they_take_all_workers(void **state)
 {
 	struct caller c[3];
@@ -475,6 +501,8 @@ int main(void)
 		T(requests_inside_when_a_target_is_lost__are_given_back),
 		T(without_the_shares__they_take_them_all),
 		T(calls_that_wait_for_a_lost_target__leave_a_worker_to_the_others),
+		T(calls_left_out_for_a_lost_target__begin_when_it_is_back),
+		T(without_the_look__they_are_left_out_until_another_call_ends),
 		T(without_the_shares__they_take_all_workers),
 	};
 

@@ -120,6 +120,46 @@ static void closing__of_one_tenant_does_not_keep_another_from_its_memory(void **
 	rs_end(&n);
 }
 
+static int four_workers(void **state)
+{
+	fx_control_workers = 4;
+	return slow_setup(state);
+}
+
+static int as_many_as_before(void **state)
+{
+	fx_control_workers = 0;
+	return slow_teardown(state);
+}
+
+/* Two tenants have all workers that closes get, and more to close. Memory is none of it. */
+static void memory__is_given_back_while_closes_of_others_hang(void **state)
+{
+	struct fx *fx = *state;
+	struct shm_raw slow[2], t;
+	uint64_t each;
+
+	rs_open_session(fx, &t);
+	rs_connect(&t);
+	each = rs_shm(fx).used;
+	for (int i = 0; i < 2; i++) {
+		rs_neighbour(fx, &slow[i]);
+		raw_file(&slow[i].c, "other");
+	}
+	slow_engine_shut_closes(true);
+	for (int i = 0; i < 2; i++) {
+		rs_close(&slow[i]);
+		(void)fx_ended(fx, &slow[i].c.session);
+		slow_engine_wait_closes((uint32_t)i + 1);
+	}
+	rs_end(&t);
+	/* Theirs may be left, for their own closes have their shares. */
+	assert_in_range(rs_shm(fx).used, 0, 2 * each);
+	slow_engine_wait_closes(2);
+	slow_engine_shut_closes(false);
+	assert_true(AWAIT(rs_shm(fx).used == 0));
+}
+
 static void spoil_magic(struct wire_header *h)
 {
 	h->magic ^= 1;
@@ -738,6 +778,8 @@ int main(void)
 		SLOW_TEST(mapped__is_checked_as_any_message_and_told_once),
 		SLOW_TEST(before_mapped__the_memory_is_not_looked_at),
 		SLOW_TEST(closing__of_one_tenant_does_not_keep_another_from_its_memory),
+		cmocka_unit_test_setup_teardown(memory__is_given_back_while_closes_of_others_hang,
+	                                        four_workers, as_many_as_before),
 		SLOW_TEST(message__that_there_is_not_over_shm_ends_the_session),
 		SLOW_TEST(counts__that_cannot_be_end_the_session),
 		SLOW_TEST(counts__of_a_ring_that_is_full_of_nothing_end_the_session),

@@ -59,6 +59,26 @@ void rs_open_at(struct fx *fx, struct shm_raw *t, const char *path)
 		rs_end(&elsewhere[--n]);
 }
 
+struct look {
+	struct dp *dp;
+	struct dp_shm shm;
+};
+
+static void look(void *arg)
+{
+	struct look *l = arg;
+
+	dp_shm(l->dp, &l->shm);
+}
+
+struct dp_shm rs_shm(struct fx *fx)
+{
+	struct look l = {.dp = fx->dp};
+
+	loop_call(fx->loop, look, &l);
+	return l.shm;
+}
+
 int rs_connect_path(const char *path)
 {
 	struct sockaddr_un at = {.sun_family = AF_UNIX};

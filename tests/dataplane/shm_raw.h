@@ -30,6 +30,8 @@ void rs_open_as(struct fx *fx, struct shm_raw *t, const struct ros2_uid *tenant,
                 const struct ros2_uid *grant, uint64_t cert_deadline_ns);
 /* The same, as the data plane answers. */
 struct dp_result rs_try_open(struct fx *fx, struct fx_args *a);
+/* What all sessions have now. */
+struct dp_shm rs_shm(struct fx *fx);
 int rs_connect_path(const char *path);
 /* CHALLENGE, HELLO, WELCOME; MEMORY, all of it mapped; MAPPED. All checked. */
 void rs_hello(struct shm_raw *t);
