@@ -195,7 +195,7 @@ int sf_teardown(void **state)
 {
 	struct sf *f = *state;
 
-	/* First: what a failed test has left open is told nothing, for it was on that test's stack. */
+	/* First: what a failed test left open was on its stack, and is told nothing any more. */
 	loop_stop(f->client_loop);
 	loop_thread_join(f->client_loop);
 	sf_stop(f);

@@ -447,18 +447,6 @@ static void many_closed(struct behind *call, struct raw *d)
 	raw_close(d);
 }
 
-static int four_workers(void **state)
-{
-	fx_control_workers = 4;
-	return slow_setup(state);
-}
-
-static int as_many_as_before(void **state)
-{
-	fx_control_workers = 0;
-	return slow_teardown(state);
-}
-
 static void closes__of_many_tenants_leave_workers_to_calls(void **state)
 {
 	static struct behind call;
@@ -612,11 +600,8 @@ int main(void)
 		SLOW_TEST(turn__takes_a_bounded_number_of_messages_of_a_connection),
 		SLOW_TEST(control__without_bounds_a_turn_takes_what_there_is),
 		SLOW_TEST(closes__of_one_tenant_leave_a_worker_to_another),
-		cmocka_unit_test_setup_teardown(closes__of_many_tenants_leave_workers_to_calls,
-	                                        four_workers, as_many_as_before),
-		cmocka_unit_test_setup_teardown(
-			control__without_a_share_of_closes_they_have_all_workers, four_workers,
-			as_many_as_before),
+		FOUR_WORKERS_TEST(closes__of_many_tenants_leave_workers_to_calls),
+		FOUR_WORKERS_TEST(control__without_a_share_of_closes_they_have_all_workers),
 		SLOW_TEST(share_of_an_engine__is_not_kept_from_others_by_tenants_that_never_answer),
 		SLOW_TEST(without_the_end__the_share_of_an_engine_is_kept_from_others),
 		SLOW_TEST(a_call_that_waited_past_the_end_of_its_rights__is_not_carried_out),

@@ -120,18 +120,6 @@ static void closing__of_one_tenant_does_not_keep_another_from_its_memory(void **
 	rs_end(&n);
 }
 
-static int four_workers(void **state)
-{
-	fx_control_workers = 4;
-	return slow_setup(state);
-}
-
-static int as_many_as_before(void **state)
-{
-	fx_control_workers = 0;
-	return slow_teardown(state);
-}
-
 /* Two tenants have all workers that closes get, and more to close. Memory is none of it. */
 static void memory__is_given_back_while_closes_of_others_hang(void **state)
 {
@@ -778,8 +766,7 @@ int main(void)
 		SLOW_TEST(mapped__is_checked_as_any_message_and_told_once),
 		SLOW_TEST(before_mapped__the_memory_is_not_looked_at),
 		SLOW_TEST(closing__of_one_tenant_does_not_keep_another_from_its_memory),
-		cmocka_unit_test_setup_teardown(memory__is_given_back_while_closes_of_others_hang,
-	                                        four_workers, as_many_as_before),
+		FOUR_WORKERS_TEST(memory__is_given_back_while_closes_of_others_hang),
 		SLOW_TEST(message__that_there_is_not_over_shm_ends_the_session),
 		SLOW_TEST(counts__that_cannot_be_end_the_session),
 		SLOW_TEST(counts__of_a_ring_that_is_full_of_nothing_end_the_session),

@@ -34,5 +34,19 @@ static inline int slow_teardown(void **state)
 	return rc;
 }
 
+static inline int slow_four_workers(void **state)
+{
+	fx_control_workers = 4;
+	return slow_setup(state);
+}
+
+static inline int slow_no_four_workers(void **state)
+{
+	fx_control_workers = 0;
+	return slow_teardown(state);
+}
+
 #define SLOW_TEST(f) cmocka_unit_test_setup_teardown(f, slow_setup, slow_teardown)
+#define FOUR_WORKERS_TEST(f)                                                                       \
+	cmocka_unit_test_setup_teardown(f, slow_four_workers, slow_no_four_workers)
 #endif
