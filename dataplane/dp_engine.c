@@ -150,6 +150,16 @@ static int create_engine(struct dp *dp, struct dp_engine *e, const struct dp_eng
 	return rc;
 }
 
+/* One that is being removed may have calls under way. */
+static void tell_workers(struct dp *dp)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < DP_ENGINES_MAX; i++)
+		n += dp->engines[i] != NULL;
+	workers_engines(dp->workers, n);
+}
+
 static int add_engine(struct dp *dp, const struct engine_ops *ops, const struct dp_engine_config *c,
                       struct ros2_err *err)
 {
@@ -177,6 +187,7 @@ static int add_engine(struct dp *dp, const struct engine_ops *ops, const struct 
 		return rc;
 	}
 	dp->engines[slot] = e;
+	tell_workers(dp);
 	return 0;
 }
 
@@ -228,6 +239,7 @@ static void engine_dropped(struct dp_op *op)
 		return;
 	e->ops->destroy(e->engine);
 	e->dp->engines[e->slot] = NULL;
+	tell_workers(e->dp);
 	dp_engine_free(e);
 }
 

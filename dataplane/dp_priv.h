@@ -415,6 +415,8 @@ int workers_new(struct dp *dp, uint32_t n, struct workers **ret);
 void workers_stop(struct workers *w);
 void workers_free(struct workers *w);
 void workers_put(struct workers *w, struct dp_op *op);
+/* How many engines there are: several leave workers to each other. */
+void workers_engines(struct workers *w, uint32_t n);
 /* Takes back what has not begun and whose session has ended; their results are CLOSED, as if they
  * had come a moment later. */
 void workers_cancel(struct workers *w);

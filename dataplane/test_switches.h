@@ -37,6 +37,7 @@ struct dp_test_switches {
 	bool no_one_name;         /* of files that have a second one, too */
 	bool no_lost_share;       /* who waits for storage that is away may take what there is */
 	bool no_look_again;       /* who was left out for that waits for another to end */
+	bool no_engine_share;     /* calls at one engine may take all workers */
 	bool no_closes_share;     /* what is closed may take all workers */
 	bool no_crowded_end;      /* who never answers keeps an engine's share from others */
 	bool refusals_count;      /* what a tenant's device refuses is a violation */

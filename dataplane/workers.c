@@ -4,11 +4,12 @@
  * has at most half of them at work, and who has one already leaves half of them to tenants that
  * have none: as many tenants as that get one whatever is slow for the others. Nor do calls that may
  * wait for storage that does not answer have more than half of them together, however many tenants
- * make them. What is closed is its tenant's work, too (the last close of a large file that was
- * unlinked frees it): nobody waits for it, and a session's end brings hundreds, so it has queues of
- * its own, one for each tenant, which take turns, and take turns with the calls; and of three
- * workers or more it has half (at least two), shared out likewise, so that no number of tenants
- * with slow closes keeps the calls.
+ * make them; and where there are several engines, those of one engine have no more than one tenant
+ * may: a file system that hangs says nothing of it. What is closed is its tenant's work, too (the
+ * last close of a large file that was unlinked frees it): nobody waits for it, and a session's end
+ * brings hundreds, so it has queues of its own, one for each tenant, which take turns, and take
+ * turns with the calls; and of three workers or more it has half (at least two), shared out
+ * likewise, so that no number of tenants with slow closes keeps the calls.
  */
 #include "common/clock.h"
 #include "common/share.h"
@@ -34,6 +35,7 @@ struct workers {
 	pthread_mutex_t lock;
 	pthread_cond_t cond;
 	/* guarded by lock */
+	uint32_t n_engines;
 	struct list calls;
 	struct list closings; /* of each owner the first; behind it, by op.behind, its others */
 	bool closing_next;
@@ -53,32 +55,62 @@ static bool of_tenant(const struct dp_op *running, const struct dp_op *op)
 	return whose(op) && whose(running) == whose(op);
 }
 
-/* Lock held. Its tenant has as many at work as it may now; or what is closed has. */
-static bool at_its_limit(const struct workers *w, const struct dp_op *op)
+/* NULL: at none, or what several have left to close. What is looked at stays while the call is
+ * under way. */
+static const struct dp_engine *at_engine(const struct dp_op *op)
 {
-	uint32_t used = 0, held = 0, closes = 0, own_closes = 0;
+	const struct dp_mount_obj *m = op->mount ? op->mount : op->file ? op->file->mount : NULL;
+
+	return m ? m->engine : op->engine;
+}
+
+static bool of_engine(const struct dp_op *running, const struct dp_op *op)
+{
+	return at_engine(op) && at_engine(running) == at_engine(op);
+}
+
+/* How many are at work: all, of one tenant, at one engine. */
+struct at_work {
+	uint32_t used, tenants, engines;
+};
+
+/* Lock held. Of @op's tenant and engine. */
+static struct at_work count(const struct workers *w, const struct dp_op *op, bool closings_only)
+{
+	struct at_work n = {0};
 
 	for (uint32_t i = 0; i < w->n; i++) {
 		const struct dp_op *o = w->running[i];
 
-		if (!o)
+		if (!o || (closings_only && !o->closing))
 			continue;
-		used++;
-		held += of_tenant(o, op);
-		closes += o->closing;
-		own_closes += o->closing && of_tenant(o, op);
+		n.used++;
+		n.tenants += of_tenant(o, op);
+		n.engines += of_engine(o, op);
 	}
-	if (!share_allows(&w->all, held, used))
-		return true;
-	return op->closing && !DP_SWITCH(no_closes_share) &&
-	       !share_allows(&w->closes, own_closes, closes);
+	return n;
 }
 
-/* What is looked at stays while the call is under way. */
+/* Lock held. One engine has nobody to leave workers to. */
+static bool allows(const struct workers *w, const struct share *share, struct at_work n)
+{
+	return share_allows(share, n.tenants, n.used) &&
+	       (w->n_engines < 2 || DP_SWITCH(no_engine_share) ||
+	        share_allows(share, n.engines, n.used));
+}
+
+/* Lock held. Its tenant has as many at work as it may now, or its engine; or what is closed has. */
+static bool at_its_limit(const struct workers *w, const struct dp_op *op)
+{
+	if (!allows(w, &w->all, count(w, op, false)))
+		return true;
+	return op->closing && !DP_SWITCH(no_closes_share) &&
+	       !allows(w, &w->closes, count(w, op, true));
+}
+
 static bool is_lost(const struct dp_op *op)
 {
-	const struct dp_mount_obj *m = op->mount ? op->mount : op->file ? op->file->mount : NULL;
-	const struct dp_engine *e = m ? m->engine : op->engine;
+	const struct dp_engine *e = at_engine(op);
 
 	return e && op->tenant && e->ops->lost && !DP_SWITCH(no_lost_share) &&
 	       e->ops->lost(e->engine, &op->tenant->uid);
@@ -328,6 +360,14 @@ static void give_back_closings(struct workers *w)
 static bool of_ended_session(const struct dp_op *op)
 {
 	return op->ds && op->ds->ended;
+}
+
+void workers_engines(struct workers *w, uint32_t n)
+{
+	pthread_mutex_lock(&w->lock);
+	w->n_engines = n;
+	pthread_cond_broadcast(&w->cond);
+	pthread_mutex_unlock(&w->lock);
 }
 
 void workers_cancel(struct workers *w)

@@ -471,6 +471,140 @@ static void control__without_a_share_of_closes_they_have_all_workers(void **stat
 	many_closed(&call, &d);
 }
 
+/* ---- an engine that hangs, beside another ---- */
+
+#define HANGING 4
+
+static void near_of(struct fx *fx, struct raw *c)
+{
+	struct ros2_uid tenant = ros2_uid_new(), grant = ros2_uid_new();
+
+	loop_call(fx->loop, put_near, fx);
+	fx_tenant(fx, &tenant);
+	assert_int_equal(fx_grant(fx, &grant, &tenant, UINT64_MAX), 0);
+	session_at(fx, c, &tenant, &grant, 0);
+	raw_connect(c);
+	file_at(c, "near");
+}
+
+struct removal {
+	struct fx *fx;
+	int rc;
+};
+
+static void remove_near(void *arg)
+{
+	struct removal *r = arg;
+
+	r->rc = dp_engine_remove(r->fx->dp, "near", NULL);
+}
+
+/* Nothing of it is open any more. */
+static bool near_is_closed(struct fx *fx)
+{
+	struct removal r = {.fx = fx};
+
+	loop_call(fx->loop, remove_near, &r);
+	return r.rc == 0;
+}
+
+/* Two tenants end whose storage is slow to close a file of each, and then one at another engine.
+ * @at_work: how many files are being closed when the first, the second has ended. */
+static void slow_and_near_end(struct fx *fx, const uint32_t at_work[2])
+{
+	struct raw slow[2], near;
+
+	near_of(fx, &near);
+	slow_engine_shut_closes(true);
+	for (int i = 0; i < 2; i++) {
+		neighbour(fx, &slow[i]);
+		raw_close(&slow[i]);
+		fx_ended(fx, &slow[i].session);
+		slow_engine_wait_closes(at_work[i]);
+	}
+	raw_close(&near);
+	fx_ended(fx, &near.session);
+}
+
+static void closes__at_an_engine_that_hangs_leave_a_worker_to_those_at_another(void **state)
+{
+	slow_and_near_end(*state, (uint32_t[]){1, 1});
+	assert_true(AWAIT(near_is_closed(*state)));
+}
+
+static void control__without_a_share_of_engines_closes_have_all_of_theirs(void **state)
+{
+	dp_test_switches.no_engine_share = true;
+	slow_and_near_end(*state, (uint32_t[]){1, 2});
+	/* time: it waits, which nothing shows */
+	usleep(200 * 1000);
+	assert_false(near_is_closed(*state));
+}
+
+/* As many tenants as there are workers have a call inside of an engine that hangs, or wait to; one
+ * at another engine makes a call. @inside: how many of the first are. */
+struct hang {
+	struct raw there[HANGING], near;
+	struct behind calls[HANGING], call;
+};
+
+static void begin_call(struct behind *b, const struct raw *c, int op, const char *path)
+{
+	*b = (struct behind){.fx = c->fx, .a = {.session = c->session, .mount = 1}};
+	b->a.path_op = op;
+	b->a.path = path;
+	pthread_create(&b->thread, NULL, call_path, b);
+}
+
+static void hang(struct fx *fx, struct hang *h, uint32_t inside)
+{
+	static const char *const names[HANGING] = {"first", "second", "third", "fourth"};
+
+	near_of(fx, &h->near);
+	for (int i = 0; i < HANGING; i++)
+		neighbour(fx, &h->there[i]);
+	slow_engine_shut(true);
+	for (int i = 0; i < HANGING; i++)
+		begin_call(&h->calls[i], &h->there[i], DP_MKDIR, names[i]);
+	slow_engine_wait_calls(inside);
+	begin_call(&h->call, &h->near, DP_STAT, "file");
+}
+
+static void hang_over(struct hang *h)
+{
+	slow_engine_shut(false);
+	for (int i = 0; i < HANGING; i++) {
+		pthread_join(h->calls[i].thread, NULL);
+		assert_int_equal(h->calls[i].res.status, ROS2_OK);
+		raw_close(&h->there[i]);
+	}
+	pthread_join(h->call.thread, NULL);
+	assert_int_equal(h->call.res.status, ROS2_OK);
+	raw_close(&h->near);
+}
+
+static void calls__at_an_engine_that_hangs_leave_workers_to_those_at_another(void **state)
+{
+	static struct hang h;
+
+	hang(*state, &h, HANGING / 2);
+	assert_true(AWAIT(h.call.is_over));
+	slow_engine_wait_calls(HANGING / 2);
+	hang_over(&h);
+}
+
+static void control__without_a_share_of_engines_they_have_all_workers(void **state)
+{
+	static struct hang h;
+
+	dp_test_switches.no_engine_share = true;
+	hang(*state, &h, HANGING);
+	/* time: it waits, which nothing shows */
+	usleep(200 * 1000);
+	assert_false(h.call.is_over);
+	hang_over(&h);
+}
+
 /* The switch stands for a reactor that had no turn since: a process that was stopped. */
 static void a_call_that_waited_past_the_end_of_its_rights__is_not_carried_out(void **state)
 {
@@ -602,6 +736,11 @@ int main(void)
 		SLOW_TEST(closes__of_one_tenant_leave_a_worker_to_another),
 		FOUR_WORKERS_TEST(closes__of_many_tenants_leave_workers_to_calls),
 		FOUR_WORKERS_TEST(control__without_a_share_of_closes_they_have_all_workers),
+		FOUR_WORKERS_TEST(calls__at_an_engine_that_hangs_leave_workers_to_those_at_another),
+		FOUR_WORKERS_TEST(control__without_a_share_of_engines_they_have_all_workers),
+		FOUR_WORKERS_TEST(
+			closes__at_an_engine_that_hangs_leave_a_worker_to_those_at_another),
+		FOUR_WORKERS_TEST(control__without_a_share_of_engines_closes_have_all_of_theirs),
 		SLOW_TEST(share_of_an_engine__is_not_kept_from_others_by_tenants_that_never_answer),
 		SLOW_TEST(without_the_end__the_share_of_an_engine_is_kept_from_others),
 		SLOW_TEST(a_call_that_waited_past_the_end_of_its_rights__is_not_carried_out),
