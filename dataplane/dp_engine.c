@@ -150,13 +150,13 @@ static int create_engine(struct dp *dp, struct dp_engine *e, const struct dp_eng
 	return rc;
 }
 
-/* One that is being removed may have calls under way. */
+/* Nobody calls one that is being removed. */
 static void tell_workers(struct dp *dp)
 {
 	uint32_t n = 0;
 
 	for (uint32_t i = 0; i < DP_ENGINES_MAX; i++)
-		n += dp->engines[i] != NULL;
+		n += dp->engines[i] && !dp->engines[i]->removed;
 	workers_engines(dp->workers, n);
 }
 
@@ -239,7 +239,6 @@ static void engine_dropped(struct dp_op *op)
 		return;
 	e->ops->destroy(e->engine);
 	e->dp->engines[e->slot] = NULL;
-	tell_workers(e->dp);
 	dp_engine_free(e);
 }
 
@@ -254,6 +253,7 @@ int dp_engine_remove(struct dp *dp, const char *name, struct ros2_err *err)
 		return ros2_err_named(err, ROS2_BUSY, "engine '%s': %u namespaces are open", name,
 		                      e->n_users);
 	e->removed = true;
+	tell_workers(dp);
 	e->n_dropping = dp->n_reactors;
 	for (uint32_t i = 0; i < dp->n_reactors; i++) {
 		struct dp_op *op = &dp->engine_drops[e->slot][i];

@@ -4,12 +4,15 @@
  * has at most half of them at work, and who has one already leaves half of them to tenants that
  * have none: as many tenants as that get one whatever is slow for the others. Nor do calls that may
  * wait for storage that does not answer have more than half of them together, however many tenants
- * make them; and where there are several engines, those of one engine have no more than one tenant
- * may: a file system that hangs says nothing of it. What is closed is its tenant's work, too (the
- * last close of a large file that was unlinked frees it): nobody waits for it, and a session's end
- * brings hundreds, so it has queues of its own, one for each tenant, which take turns, and take
- * turns with the calls; and of three workers or more it has half (at least two), shared out
- * likewise, so that no number of tenants with slow closes keeps the calls.
+ * make them. Where there are several engines each has at most half, which its tenants share out in
+ * the same way, and leaves a worker to each that has none: a file system that hangs does not say
+ * so, and who uses another does not notice.
+ *
+ * What is closed is its tenant's work, too (the last close of a large file that was unlinked frees
+ * it): nobody waits for it, and a session's end brings hundreds, so it has queues of its own, one
+ * for each tenant at an engine, which take turns, and take turns with the calls; and of three
+ * workers or more it has half (at least two), shared out likewise, so that no number of tenants
+ * with slow closes keeps the calls.
  */
 #include "common/clock.h"
 #include "common/share.h"
@@ -37,7 +40,7 @@ struct workers {
 	/* guarded by lock */
 	uint32_t n_engines;
 	struct list calls;
-	struct list closings; /* of each owner the first; behind it, by op.behind, its others */
+	struct list closings; /* of each owner the first at an engine; by op.behind its others */
 	bool closing_next;
 	bool lost_waits;                    /* a call is left out for what its storage was */
 	struct dp_op *running[WORKERS_MAX]; /* borrowed: while at work */
@@ -64,19 +67,16 @@ static const struct dp_engine *at_engine(const struct dp_op *op)
 	return m ? m->engine : op->engine;
 }
 
-static bool of_engine(const struct dp_op *running, const struct dp_op *op)
-{
-	return at_engine(op) && at_engine(running) == at_engine(op);
-}
-
-/* How many are at work: all, of one tenant, at one engine. */
+/* How many are at work: all, of one tenant, at one engine, and of that tenant there. */
 struct at_work {
-	uint32_t used, tenants, engines;
+	uint32_t used, of_tenant, at_engine, there;
+	uint32_t engines; /* those that have some, by slot */
 };
 
 /* Lock held. Of @op's tenant and engine. */
 static struct at_work count(const struct workers *w, const struct dp_op *op, bool closings_only)
 {
+	const struct dp_engine *e = at_engine(op), *o_e;
 	struct at_work n = {0};
 
 	for (uint32_t i = 0; i < w->n; i++) {
@@ -84,28 +84,53 @@ static struct at_work count(const struct workers *w, const struct dp_op *op, boo
 
 		if (!o || (closings_only && !o->closing))
 			continue;
+		o_e = at_engine(o);
 		n.used++;
-		n.tenants += of_tenant(o, op);
-		n.engines += of_engine(o, op);
+		n.of_tenant += of_tenant(o, op);
+		n.at_engine += e && o_e == e;
+		n.there += e && o_e == e && of_tenant(o, op);
+		n.engines |= o_e ? 1u << o_e->slot : 0;
 	}
 	return n;
 }
 
-/* Lock held. One engine has nobody to leave workers to. */
-static bool allows(const struct workers *w, const struct share *share, struct at_work n)
+static struct share halves_of(uint32_t n)
 {
-	return share_allows(share, n.tenants, n.used) &&
-	       (w->n_engines < 2 || DP_SWITCH(no_engine_share) ||
-	        share_allows(share, n.engines, n.used));
+	return (struct share){.total = n, .most = MAX(n / 2, 1u), .sure = 1, .kept = n / 2};
+}
+
+/* Lock held. An engine has half of @total at most, and one but where each engine that has none can
+ * still get one; of its part the tenants have theirs. One engine has nobody to leave workers to. */
+static bool engine_allows(const struct workers *w, uint32_t total, const struct at_work *n,
+                          const struct dp_engine *e)
+{
+	struct share of_engines = halves_of(total), part = halves_of(of_engines.most);
+	uint32_t busy;
+
+	if (!e || w->n_engines < 2 || DP_SWITCH(no_engine_share))
+		return true;
+	busy = (uint32_t)__builtin_popcount(n->engines | 1u << e->slot);
+	of_engines.kept = MIN(of_engines.kept, w->n_engines - MIN(busy, w->n_engines));
+	return share_allows(&of_engines, n->at_engine, n->used) &&
+	       share_allows(&part, n->there, n->at_engine);
+}
+
+/* Lock held. */
+static bool allows(const struct workers *w, const struct share *share, const struct dp_op *op,
+                   bool closings_only)
+{
+	struct at_work n = count(w, op, closings_only);
+
+	return share_allows(share, n.of_tenant, n.used) &&
+	       engine_allows(w, share->total, &n, at_engine(op));
 }
 
 /* Lock held. Its tenant has as many at work as it may now, or its engine; or what is closed has. */
 static bool at_its_limit(const struct workers *w, const struct dp_op *op)
 {
-	if (!allows(w, &w->all, count(w, op, false)))
+	if (!allows(w, &w->all, op, false))
 		return true;
-	return op->closing && !DP_SWITCH(no_closes_share) &&
-	       !allows(w, &w->closes, count(w, op, true));
+	return op->closing && !DP_SWITCH(no_closes_share) && !allows(w, &w->closes, op, true);
 }
 
 static bool is_lost(const struct dp_op *op)
@@ -116,27 +141,39 @@ static bool is_lost(const struct dp_op *op)
 	       e->ops->lost(e->engine, &op->tenant->uid);
 }
 
-/* Lock held. */
-static uint32_t running_lost(const struct workers *w)
+/* Lock held. NULL: at any. */
+static uint32_t running_lost(const struct workers *w, const struct dp_engine *e)
 {
 	uint32_t n = 0;
 
-	for (uint32_t i = 0; i < w->n; i++)
-		n += w->running[i] && is_lost(w->running[i]);
+	for (uint32_t i = 0; i < w->n; i++) {
+		const struct dp_op *o = w->running[i];
+
+		n += o && (!e || at_engine(o) == e) && is_lost(o);
+	}
 	return n;
+}
+
+/* Lock held. Of an engine's part they have half, likewise. */
+static bool waits_for_lost(const struct workers *w, const struct dp_op *op)
+{
+	bool shared = w->n_engines > 1 && !DP_SWITCH(no_engine_share);
+
+	return is_lost(op) &&
+	       (running_lost(w, NULL) >= w->for_lost ||
+	        (shared && running_lost(w, at_engine(op)) >= MAX(w->for_lost / 2, 1u)));
 }
 
 /* Lock held. The first whose tenant has a worker left. */
 static struct dp_op *pick_call(struct workers *w)
 {
-	uint32_t lost = list_empty(&w->calls) ? 0 : running_lost(w);
 	struct dp_op *op;
 
 	w->lost_waits = false;
 	list_for_each (&w->calls, op, job) {
 		if (at_its_limit(w, op))
 			continue;
-		if (lost < w->for_lost || !is_lost(op))
+		if (!waits_for_lost(w, op))
 			return op;
 		w->lost_waits = true;
 	}
@@ -161,7 +198,7 @@ static void put_closing(struct workers *w, struct dp_op *op)
 
 	list_init(&op->behind);
 	list_for_each (&w->closings, first, job)
-		if (whose(first) == whose(op)) {
+		if (whose(first) == whose(op) && at_engine(first) == at_engine(op)) {
 			list_add_tail(&first->behind, &op->behind);
 			return;
 		}
@@ -252,11 +289,6 @@ static void *worker_main(void *arg)
 	}
 	pthread_mutex_unlock(&w->lock);
 	return NULL;
-}
-
-static struct share halves_of(uint32_t n)
-{
-	return (struct share){.total = n, .most = MAX(n / 2, 1u), .sure = 1, .kept = n / 2};
 }
 
 static void init_cond(pthread_cond_t *c)

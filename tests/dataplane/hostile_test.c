@@ -475,16 +475,24 @@ static void control__without_a_share_of_closes_they_have_all_workers(void **stat
 
 #define HANGING 4
 
-static void near_of(struct fx *fx, struct raw *c)
+/* A session of a tenant of its own. */
+static void neighbour_at(struct fx *fx, struct raw *c, const char *engine)
 {
 	struct ros2_uid tenant = ros2_uid_new(), grant = ros2_uid_new();
 
-	loop_call(fx->loop, put_near, fx);
 	fx_tenant(fx, &tenant);
 	assert_int_equal(fx_grant(fx, &grant, &tenant, UINT64_MAX), 0);
 	session_at(fx, c, &tenant, &grant, 0);
 	raw_connect(c);
-	file_at(c, "near");
+	file_at(c, engine);
+}
+
+static void put_far(void *arg)
+{
+	struct fx *fx = arg;
+	struct dp_engine_config c = {.name = "far", .type = "slow", .size_bytes = 64u << 20};
+
+	assert_int_equal(dp_engine_put(fx->dp, &c, NULL), 0);
 }
 
 struct removal {
@@ -514,7 +522,8 @@ static void slow_and_near_end(struct fx *fx, const uint32_t at_work[2])
 {
 	struct raw slow[2], near;
 
-	near_of(fx, &near);
+	loop_call(fx->loop, put_near, fx);
+	neighbour_at(fx, &near, "near");
 	slow_engine_shut_closes(true);
 	for (int i = 0; i < 2; i++) {
 		neighbour(fx, &slow[i]);
@@ -560,7 +569,8 @@ static void hang(struct fx *fx, struct hang *h, uint32_t inside)
 {
 	static const char *const names[HANGING] = {"first", "second", "third", "fourth"};
 
-	near_of(fx, &h->near);
+	loop_call(fx->loop, put_near, fx);
+	neighbour_at(fx, &h->near, "near");
 	for (int i = 0; i < HANGING; i++)
 		neighbour(fx, &h->there[i]);
 	slow_engine_shut(true);
@@ -570,16 +580,20 @@ static void hang(struct fx *fx, struct hang *h, uint32_t inside)
 	begin_call(&h->call, &h->near, DP_STAT, "file");
 }
 
+static void call_over(struct behind *b)
+{
+	pthread_join(b->thread, NULL);
+	assert_int_equal(b->res.status, ROS2_OK);
+}
+
 static void hang_over(struct hang *h)
 {
 	slow_engine_shut(false);
 	for (int i = 0; i < HANGING; i++) {
-		pthread_join(h->calls[i].thread, NULL);
-		assert_int_equal(h->calls[i].res.status, ROS2_OK);
+		call_over(&h->calls[i]);
 		raw_close(&h->there[i]);
 	}
-	pthread_join(h->call.thread, NULL);
-	assert_int_equal(h->call.res.status, ROS2_OK);
+	call_over(&h->call);
 	raw_close(&h->near);
 }
 
@@ -603,6 +617,33 @@ static void control__without_a_share_of_engines_they_have_all_workers(void **sta
 	usleep(200 * 1000);
 	assert_false(h.call.is_over);
 	hang_over(&h);
+}
+
+/* Of its part, too, one tenant leaves a worker to another; and the other engine has as many. */
+static void parts__of_engines_are_shared_out_by_their_tenants(void **state)
+{
+	static struct behind calls[5];
+	struct fx *fx = *state;
+	struct raw c[4];
+
+	loop_call(fx->loop, put_far, fx);
+	for (int i = 0; i < 4; i++)
+		neighbour_at(fx, &c[i], i < 2 ? "ram" : "far");
+	slow_engine_shut(true);
+	for (uint32_t i = 0; i < 4; i++) {
+		begin_call(&calls[i], &c[i], DP_MKDIR, i % 2 ? "second" : "first");
+		slow_engine_wait_calls(i + 1);
+		if (i > 0)
+			continue;
+		begin_call(&calls[4], &c[0], DP_MKDIR, "third");
+		/* time: it waits, which nothing shows */
+		usleep(100 * 1000);
+	}
+	slow_engine_shut(false);
+	for (int i = 0; i < 5; i++)
+		call_over(&calls[i]);
+	for (int i = 0; i < 4; i++)
+		raw_close(&c[i]);
 }
 
 /* The switch stands for a reactor that had no turn since: a process that was stopped. */
@@ -738,6 +779,7 @@ int main(void)
 		FOUR_WORKERS_TEST(control__without_a_share_of_closes_they_have_all_workers),
 		FOUR_WORKERS_TEST(calls__at_an_engine_that_hangs_leave_workers_to_those_at_another),
 		FOUR_WORKERS_TEST(control__without_a_share_of_engines_they_have_all_workers),
+		FOUR_WORKERS_TEST(parts__of_engines_are_shared_out_by_their_tenants),
 		FOUR_WORKERS_TEST(
 			closes__at_an_engine_that_hangs_leave_a_worker_to_those_at_another),
 		FOUR_WORKERS_TEST(control__without_a_share_of_engines_closes_have_all_of_theirs),
