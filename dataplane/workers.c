@@ -5,8 +5,8 @@
  * have none: as many tenants as that get one whatever is slow for the others. Nor do calls that may
  * wait for storage that does not answer have more than half of them together, however many tenants
  * make them. Where there are several engines each has at most half, which its tenants share out in
- * the same way, and leaves a worker to each that has none: a file system that hangs does not say
- * so, and who uses another does not notice.
+ * the same way, and leaves a worker to each that has none (to half as many as there are workers): a
+ * file system that hangs does not say so, and who uses another does not notice.
  *
  * What is closed is its tenant's work, too (the last close of a large file that was unlinked frees
  * it): nobody waits for it, and a session's end brings hundreds, so it has queues of its own, one
@@ -58,25 +58,17 @@ static bool of_tenant(const struct dp_op *running, const struct dp_op *op)
 	return whose(op) && whose(running) == whose(op);
 }
 
-/* NULL: at none, or what several have left to close. What is looked at stays while the call is
- * under way. */
-static const struct dp_engine *at_engine(const struct dp_op *op)
-{
-	const struct dp_mount_obj *m = op->mount ? op->mount : op->file ? op->file->mount : NULL;
-
-	return m ? m->engine : op->engine;
-}
-
 /* How many are at work: all, of one tenant, at one engine, and of that tenant there. */
 struct at_work {
 	uint32_t used, of_tenant, at_engine, there;
 	uint32_t engines; /* those that have some, by slot */
 };
 
-/* Lock held. Of @op's tenant and engine. */
+/* Lock held. Of @op's tenant and engine, which stay while a call is under way; it has none (NULL)
+ * that is of memory, or closes what several have left. */
 static struct at_work count(const struct workers *w, const struct dp_op *op, bool closings_only)
 {
-	const struct dp_engine *e = at_engine(op), *o_e;
+	const struct dp_engine *e = op->engine;
 	struct at_work n = {0};
 
 	for (uint32_t i = 0; i < w->n; i++) {
@@ -84,12 +76,11 @@ static struct at_work count(const struct workers *w, const struct dp_op *op, boo
 
 		if (!o || (closings_only && !o->closing))
 			continue;
-		o_e = at_engine(o);
 		n.used++;
 		n.of_tenant += of_tenant(o, op);
-		n.at_engine += e && o_e == e;
-		n.there += e && o_e == e && of_tenant(o, op);
-		n.engines |= o_e ? 1u << o_e->slot : 0;
+		n.at_engine += e && o->engine == e;
+		n.there += e && o->engine == e && of_tenant(o, op);
+		n.engines |= o->engine ? 1u << o->engine->slot : 0;
 	}
 	return n;
 }
@@ -99,8 +90,9 @@ static struct share halves_of(uint32_t n)
 	return (struct share){.total = n, .most = MAX(n / 2, 1u), .sure = 1, .kept = n / 2};
 }
 
-/* Lock held. An engine has half of @total at most, and one but where each engine that has none can
- * still get one; of its part the tenants have theirs. One engine has nobody to leave workers to. */
+/* Lock held. An engine has half of @total at most, and a second one only where each that has none
+ * can still get one (half of @total are kept for that at most); of its part the tenants have
+ * theirs. One engine has nobody to leave workers to. */
 static bool engine_allows(const struct workers *w, uint32_t total, const struct at_work *n,
                           const struct dp_engine *e)
 {
@@ -122,7 +114,7 @@ static bool allows(const struct workers *w, const struct share *share, const str
 	struct at_work n = count(w, op, closings_only);
 
 	return share_allows(share, n.of_tenant, n.used) &&
-	       engine_allows(w, share->total, &n, at_engine(op));
+	       engine_allows(w, share->total, &n, op->engine);
 }
 
 /* Lock held. Its tenant has as many at work as it may now, or its engine; or what is closed has. */
@@ -135,7 +127,7 @@ static bool at_its_limit(const struct workers *w, const struct dp_op *op)
 
 static bool is_lost(const struct dp_op *op)
 {
-	const struct dp_engine *e = at_engine(op);
+	const struct dp_engine *e = op->engine;
 
 	return e && op->tenant && e->ops->lost && !DP_SWITCH(no_lost_share) &&
 	       e->ops->lost(e->engine, &op->tenant->uid);
@@ -149,7 +141,7 @@ static uint32_t running_lost(const struct workers *w, const struct dp_engine *e)
 	for (uint32_t i = 0; i < w->n; i++) {
 		const struct dp_op *o = w->running[i];
 
-		n += o && (!e || at_engine(o) == e) && is_lost(o);
+		n += o && (!e || o->engine == e) && is_lost(o);
 	}
 	return n;
 }
@@ -159,9 +151,8 @@ static bool waits_for_lost(const struct workers *w, const struct dp_op *op)
 {
 	bool shared = w->n_engines > 1 && !DP_SWITCH(no_engine_share);
 
-	return is_lost(op) &&
-	       (running_lost(w, NULL) >= w->for_lost ||
-	        (shared && running_lost(w, at_engine(op)) >= MAX(w->for_lost / 2, 1u)));
+	return is_lost(op) && (running_lost(w, NULL) >= w->for_lost ||
+	                       (shared && running_lost(w, op->engine) >= MAX(w->for_lost / 2, 1u)));
 }
 
 /* Lock held. The first whose tenant has a worker left. */
@@ -198,7 +189,7 @@ static void put_closing(struct workers *w, struct dp_op *op)
 
 	list_init(&op->behind);
 	list_for_each (&w->closings, first, job)
-		if (whose(first) == whose(op) && at_engine(first) == at_engine(op)) {
+		if (whose(first) == whose(op) && first->engine == op->engine) {
 			list_add_tail(&first->behind, &op->behind);
 			return;
 		}
