@@ -27,9 +27,12 @@
 #define PENDING_MAX    4096 /* transactions that wait for space */
 #define PRUNE_EVERY_NS (60 * NS_PER_S)
 #define ENDED_KEEP_NS  (24 * 3600 * NS_PER_S)
-/* Small: while this is moved, the disk has little time for a commit. */
-#define WAL_SOFT_BYTES (1u << 20)
-#define WAL_HARD_BYTES (16u << 20)
+/* What is moved at a time. Small: meanwhile the disk has little time for a commit. Not less: two
+ * syncs each. */
+#define WAL_SOFT_BYTES (2u << 20)
+/* From this length on it is begun anew. 4062 pages need one of the log's index; the next one asks
+ * for memory in a commit. */
+#define WAL_HARD_BYTES (12u << 20)
 
 static bool is_fatal(int rc)
 {
@@ -482,9 +485,15 @@ static void tick(struct store *s, uint64_t now)
 
 /* ---- threads ---- */
 
+static bool log_is_long(const struct store *s)
+{
+	return s->ops->wal_left(s->backend) >= WAL_SOFT_BYTES ||
+	       s->ops->wal_bytes(s->backend) >= WAL_HARD_BYTES;
+}
+
 static void compaction_due(struct store *s)
 {
-	if (s->ops->wal_bytes(s->backend) < WAL_SOFT_BYTES)
+	if (!log_is_long(s))
 		return;
 	pthread_mutex_lock(&s->compact_lock);
 	s->compact_due = true;
@@ -506,6 +515,8 @@ void *store_compaction_thread(void *arg)
 			continue;
 		}
 		s->compact_due = false;
+		if (!log_is_long(s))
+			continue; /* it was, before what was just moved */
 		pthread_mutex_unlock(&s->compact_lock);
 		hard = s->ops->wal_bytes(s->backend) >= WAL_HARD_BYTES;
 		r = s->ops->compact(s->backend, hard);

@@ -36,7 +36,7 @@ struct store_ops {
 	int (*open)(const struct store_opts *o, void **ret, struct ros2_err *err);
 	void (*close)(void *b);
 	int (*load)(void *b, const struct store_loader *l, struct ros2_err *err);
-	/* front thread; between begin and commit/rollback */
+	/* front thread; between begin and commit or, where that or begin itself fails, rollback */
 	int (*begin)(void *b, struct ros2_err *err);
 	int (*apply)(void *b, const struct store_mut *m, struct ros2_err *err);
 	int (*audit)(void *b, const struct store_row_audit *r, struct ros2_err *err);
@@ -64,9 +64,11 @@ struct store_ops {
 	                  struct ros2_err *err); /* rows: malloc'd, store_page_fini */
 	int (*page_grants)(void *b, const struct store_grant_query *q, struct store_grants_page *p,
 	                   struct ros2_err *err);
-	/* compaction thread: bounds the log that commits write. wal_bytes: any thread. */
+	/* compaction thread: bounds the log that commits write. */
 	int (*compact)(void *b, bool hard);
+	/* any thread: the length of the log, and what of it is not in the database yet */
 	uint64_t (*wal_bytes)(void *b);
+	uint64_t (*wal_left)(void *b);
 };
 
 void store_page_fini(struct store_audit_page *p);

@@ -12,7 +12,6 @@
 #include "common/fsx.h"
 #include "common/util.h"
 #include <errno.h>
-#include <pthread.h>
 #include <sqlite3.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -21,11 +20,7 @@
 
 #define APPLICATION_ID   0x524f5332 /* "ROS2" */
 #define BUSY_MS          10000
-#define COMPACT_BUSY_MS  20
 #define WAL_SIZE_LIMIT   (64 << 20)
-#define RESTART_PAGES    64    /* few enough to be moved while commits wait */
-#define INDEX_PAGE_SIZE  32768 /* SQLite's walformat.html, 2.2 */
-#define INDEX_PAGES      16    /* for a log of 256 MiB: more than it comes to */
 #define AUDIT_COLUMN_MAX 256
 
 static const char schema_1[] =
@@ -95,8 +90,7 @@ static const char *const sql_of[ST_COUNT] = {
 #undef X
 };
 
-/* -ENOSPC only where SQLite has undone, or will undo at rollback, what it had begun. */
-static int map_error(sqlite3 *db, int rc)
+int sqlite_map_error(sqlite3 *db, int rc)
 {
 	int sys = sqlite3_system_errno(db);
 
@@ -129,7 +123,7 @@ static int map_error(sqlite3 *db, int rc)
 
 int sqlite_say(struct backend *b, sqlite3 *db, int rc, const char *what, struct ros2_err *err)
 {
-	return ros2_err_set(err, map_error(db, rc), "%s: %s: %s", b->path, what,
+	return ros2_err_set(err, sqlite_map_error(db, rc), "%s: %s: %s", b->path, what,
 	                    sqlite3_errmsg(db));
 }
 
@@ -225,14 +219,6 @@ static int first_row(struct backend *b, struct ros2_err *err, sqlite3_stmt **ret
 
 /* ---- open ---- */
 
-static int on_wal(void *arg, sqlite3 *db, const char *name, int pages)
-{
-	struct backend *b = arg;
-
-	atomic_store(&b->wal_pages, (uint64_t)pages);
-	return SQLITE_OK;
-}
-
 static int exec(struct backend *b, sqlite3 *db, const char *sql, struct ros2_err *err)
 {
 	int rc = sqlite3_exec(db, sql, NULL, NULL, NULL);
@@ -275,7 +261,7 @@ static int identity_int(struct backend *b, const char *sql, int64_t *ret, struct
 	*ret = sqlite_pragma_int(b->db, sql);
 	if (*ret >= 0)
 		return 0;
-	r = map_error(b->db, sqlite3_extended_errcode(b->db));
+	r = sqlite_map_error(b->db, sqlite3_extended_errcode(b->db));
 	if (r && r != -EBADMSG)
 		return ros2_err_set(err, r, "%s: cannot read it: %s", b->path,
 		                    sqlite3_errmsg(b->db));
@@ -337,21 +323,6 @@ static int migrate(struct backend *b, int64_t from, struct ros2_err *err)
 	return 0;
 }
 
-/* The index of the log grows with the log, at commits whose frames are in it already: a disk that
- * is full just then, or a want of memory, would leave a commit that was refused. So its pages are
- * there before. Where they cannot be had, commits go on, as far as the index reaches; each
- * compaction tries again. Thread: that of the compactor, or none yet. */
-static void reserve_index(struct backend *b)
-{
-	void volatile *page;
-	sqlite3_file *f = NULL;
-
-	if (sqlite3_file_control(b->compactor, "main", SQLITE_FCNTL_FILE_POINTER, &f) != SQLITE_OK)
-		return;
-	if (f && f->pMethods && f->pMethods->iVersion >= 2)
-		f->pMethods->xShmMap(f, INDEX_PAGES - 1, INDEX_PAGE_SIZE, 1, &page);
-}
-
 static void sqlite_close(void *backend)
 {
 	struct backend *b = backend;
@@ -363,6 +334,7 @@ static void sqlite_close(void *backend)
 	sqlite3_close(b->reader);
 	sqlite3_close(b->compactor);
 	sqlite3_close(b->db);
+	sqlite_turn_fini(&b->turn);
 	free(b);
 }
 
@@ -405,10 +377,8 @@ static int open_all(struct backend *b, const struct store_opts *o, struct ros2_e
 	if (sqlite_pragma_int(b->compactor, "SELECT count(*) FROM sqlite_schema") < 0)
 		return sqlite_say(b, b->compactor, sqlite3_extended_errcode(b->compactor),
 		                  "cannot read", err);
-	sqlite3_busy_timeout(b->compactor, COMPACT_BUSY_MS);
-	reserve_index(b);
 	b->page_size = (uint64_t)sqlite_pragma_int(b->db, "PRAGMA page_size");
-	sqlite3_wal_hook(b->db, on_wal, b);
+	sqlite_wal_start(b);
 	return 0;
 }
 
@@ -420,6 +390,7 @@ static int sqlite_open(const struct store_opts *o, void **ret, struct ros2_err *
 
 	if (!b)
 		return ros2_err_set(err, -ENOMEM, "out of memory");
+	sqlite_turn_init(&b->turn);
 	snprintf(b->path, sizeof(b->path), "%s/ros2.db", o->dir);
 	old = umask(0077);
 	r = open_all(b, o, err);
@@ -436,15 +407,24 @@ static int sqlite_open(const struct store_opts *o, void **ret, struct ros2_err *
 
 static int sqlite_begin(void *backend, struct ros2_err *err)
 {
-	return run(backend, err, ST_BEGIN, "");
+	struct backend *b = backend;
+
+	sqlite_turn_commit(&b->turn);
+	return run(b, err, ST_BEGIN, "");
+}
+
+static void undo(struct backend *b)
+{
+	if (!sqlite3_get_autocommit(b->db))
+		sqlite3_exec(b->db, "ROLLBACK", NULL, NULL, NULL);
 }
 
 static void sqlite_rollback(void *backend)
 {
 	struct backend *b = backend;
 
-	if (!sqlite3_get_autocommit(b->db))
-		sqlite3_exec(b->db, "ROLLBACK", NULL, NULL, NULL);
+	undo(b);
+	sqlite_turn_committed(&b->turn);
 }
 
 /* SQLite may be out of memory for the log's index when the frames of a commit are in the log, and
@@ -457,7 +437,7 @@ static int take_back(struct backend *b, struct ros2_err *err)
 	struct ros2_err why = ROS2_ERR_INIT;
 	int r;
 
-	sqlite_rollback(b);
+	undo(b);
 	r = run(b, &why, ST_BEGIN, "");
 	/* A page that is written: what leaves it as it is would not be (btreeOverwriteContent). */
 	r = r ? r : run(b, &why, ST_META_PUT, "tb", name, name, sizeof(name));
@@ -471,9 +451,12 @@ static int take_back(struct backend *b, struct ros2_err *err)
 
 static int sqlite_commit(void *backend, struct ros2_err *err)
 {
-	int r = run(backend, err, ST_COMMIT, "");
+	struct backend *b = backend;
+	int r = run(b, err, ST_COMMIT, "");
 
-	return r == -ENOMEM ? take_back(backend, err) : r;
+	if (!r)
+		sqlite_turn_committed(&b->turn);
+	return r == -ENOMEM ? take_back(b, err) : r;
 }
 
 static int put_object(struct backend *b, const struct store_object *o, struct ros2_err *err)
@@ -721,46 +704,6 @@ static int sqlite_prune(void *backend, uint64_t before_unix_ns, struct ros2_err 
 	return r ? r : n;
 }
 
-/* ---- compaction thread ---- */
-
-static int move_passive(struct backend *b, int *log, int *done)
-{
-	*log = *done = 0;
-	return sqlite3_wal_checkpoint_v2(b->compactor, NULL, SQLITE_CHECKPOINT_PASSIVE, log, done);
-}
-
-/* RESTART holds the lock that commits need, and waits with it for readers: so nearly all is moved
- * before, by PASSIVE, which holds up nobody, and again by PASSIVE what was committed meanwhile, as
- * long as that becomes less; readers are waited for a moment only. */
-static int sqlite_compact(void *backend, bool hard)
-{
-	struct backend *b = backend;
-	int64_t left, before = INT64_MAX;
-	int log, done, rc;
-
-	reserve_index(b);
-	rc = move_passive(b, &log, &done);
-	left = (int64_t)atomic_load(&b->wal_pages) - done;
-	while (rc == SQLITE_OK && hard && done == log && left > RESTART_PAGES && left < before) {
-		before = left;
-		rc = move_passive(b, &log, &done);
-		left = (int64_t)atomic_load(&b->wal_pages) - done;
-	}
-	if (rc == SQLITE_OK && hard)
-		rc = sqlite3_wal_checkpoint_v2(b->compactor, NULL, SQLITE_CHECKPOINT_RESTART, &log,
-		                               &done);
-	if (rc == SQLITE_OK && log >= 0 && log == done)
-		atomic_store(&b->wal_pages, 0);
-	return map_error(b->compactor, rc);
-}
-
-static uint64_t sqlite_wal_bytes(void *backend)
-{
-	struct backend *b = backend;
-
-	return atomic_load(&b->wal_pages) * b->page_size;
-}
-
 const struct store_ops store_sqlite_ops = {
 	.open = sqlite_open,
 	.close = sqlite_close,
@@ -782,4 +725,5 @@ const struct store_ops store_sqlite_ops = {
 	.page_grants = sqlite_page_grants,
 	.compact = sqlite_compact,
 	.wal_bytes = sqlite_wal_bytes,
+	.wal_left = sqlite_wal_left,
 };

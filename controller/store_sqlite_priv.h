@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Inside the SQLite backend: store_sqlite.c (opening, writing), store_sqlite_read.c (rows out),
- * store_sqlite_anew.c (what a start finds). */
+ * store_sqlite_anew.c (what a start finds), store_sqlite_wal.c (the log that commits write). */
 #ifndef ROS2_CONTROLLER_STORE_SQLITE_PRIV_H
 #define ROS2_CONTROLLER_STORE_SQLITE_PRIV_H
 
 #include "controller/store_priv.h"
+#include <pthread.h>
 #include <stdatomic.h>
 
 struct sqlite3;
@@ -56,13 +57,23 @@ enum statement {
 		ST_COUNT
 };
 
+/* Who writes: a commit, from BEGIN to its end (front thread), or who begins the log anew
+ * (compaction thread), which waits for the one under way and is waited for by the next. */
+struct wal_turn {
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	bool commits, restarts; /* under lock */
+};
+
 struct backend {
 	char path[4096];
 	struct sqlite3 *db;                /* writer: front thread */
 	struct sqlite3 *reader;            /* reader thread */
 	struct sqlite3 *compactor;         /* compaction thread */
 	struct sqlite3_stmt *st[ST_COUNT]; /* front thread */
+	struct wal_turn turn;
 	_Atomic uint64_t wal_pages;
+	_Atomic uint64_t wal_moved; /* at the last compaction; the log may have begun anew since */
 	uint64_t page_size;
 };
 
@@ -73,6 +84,18 @@ int sqlite_say(struct backend *b, struct sqlite3 *db, int rc, const char *what,
 int64_t sqlite_pragma_int(struct sqlite3 *db, const char *sql);
 void sqlite_col_bytes(struct sqlite3_stmt *st, int i, void *out, size_t n);
 uint64_t sqlite_col_int(struct sqlite3_stmt *st, int i);
+
+/* -ENOSPC only where SQLite has undone, or will undo at rollback, what it had begun. */
+int sqlite_map_error(struct sqlite3 *db, int rc);
+
+void sqlite_turn_init(struct wal_turn *t);
+void sqlite_turn_fini(struct wal_turn *t);
+void sqlite_turn_commit(struct wal_turn *t); /* waits for its turn */
+void sqlite_turn_committed(struct wal_turn *t);
+void sqlite_wal_start(struct backend *b); /* when it is open */
+int sqlite_compact(void *backend, bool hard);
+uint64_t sqlite_wal_bytes(void *backend);
+uint64_t sqlite_wal_left(void *backend);
 
 /* Before anything is committed: what is in the files is on the disk. */
 int sqlite_write_anew(struct backend *b, struct ros2_err *err);

@@ -266,7 +266,7 @@ static int setup(void **state)
 {
 	fixture_init(&fix);
 	ops = store_sqlite_ops;
-	ops.wal_bytes = said_wal_bytes;
+	ops.wal_bytes = ops.wal_left = said_wal_bytes;
 	ops.compact = count_compact;
 	fix.opts.ops = &ops;
 	fix.opts.checkpoint_ms = 3600 * 1000;

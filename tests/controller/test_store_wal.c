@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The write-ahead log and the thread that moves it: in steps, not at each commit; and a commit that
+ * comes while the log is begun anew is woken when that is over. SQLite's own lock it would wait for
+ * in sleeps (the control).
+ */
+#include "common/util.h"
+#include "controller/store_priv.h"
+#include "controller/store_sqlite_priv.h"
+#include "tests/controller/store_fixture.h"
+#include <pthread.h>
+#include <semaphore.h>
+#include <sqlite3.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define STEP (2u << 20)  /* WAL_SOFT_BYTES */
+#define LONG (64u << 20) /* beyond WAL_HARD_BYTES */
+
+static struct fixture fix;
+static struct store_ops ops;
+static const struct ros2_uid TENANT = {{0xaa}};
+static unsigned granted;
+
+static struct store_txn *next_grant(void)
+{
+	struct ros2_uid uid = {{0x55}};
+
+	granted++;
+	memcpy(uid.b + 8, &granted, sizeof(granted));
+	return fixture_grant(&uid, &TENANT);
+}
+
+static off_t size_of_log(void)
+{
+	struct stat st;
+	char path[128];
+
+	fixture_path(&fix, "ros2.db-wal", path);
+	assert_int_equal(stat(path, &st), 0);
+	return st.st_size;
+}
+
+/* ---- what the store is told of the log ---- */
+
+static _Atomic uint64_t said_bytes; /* 0: the truth */
+static _Atomic unsigned compactions;
+static sem_t compacted;
+
+static uint64_t say_bytes(void *b)
+{
+	uint64_t n = atomic_load(&said_bytes);
+
+	return n ? n : store_sqlite_ops.wal_bytes(b);
+}
+
+static int count_compact(void *b, bool hard)
+{
+	int r;
+
+	atomic_store(&said_bytes, 0);
+	r = store_sqlite_ops.compact(b, hard);
+	atomic_fetch_add(&compactions, 1);
+	sem_post(&compacted);
+	return r;
+}
+
+/* ---- who sleeps, and who asks for a turn ---- */
+
+static sqlite3_vfs *vfs;
+static int (*real_sleep)(sqlite3_vfs *v, int us);
+static _Atomic enum { OFF, ARMED, SENT } stage;
+static _Atomic bool no_turns;
+static _Atomic unsigned front_sleeps;
+static struct wait beside;
+static sem_t front_waits; /* for its turn, or asleep */
+
+void __real_sqlite_turn_commit(struct wal_turn *t);
+void __wrap_sqlite_turn_commit(struct wal_turn *t);
+void __wrap_sqlite_turn_commit(struct wal_turn *t)
+{
+	if (atomic_load(&stage) == SENT && !atomic_load(&no_turns))
+		sem_post(&front_waits);
+	if (!atomic_load(&no_turns))
+		__real_sqlite_turn_commit(t);
+}
+
+/* The compactor sleeps, for there is a reader, and holds the lock that a commit needs: one is sent,
+ * and the compactor goes on when that is seen to wait. */
+static int watched_sleep(sqlite3_vfs *v, int us)
+{
+	char name[16] = "";
+
+	pthread_getname_np(pthread_self(), name, sizeof(name));
+	if (!strcmp(name, "store")) {
+		atomic_fetch_add(&front_sleeps, 1);
+		sem_post(&front_waits);
+	} else if (!strcmp(name, "store-wal") && atomic_load(&stage) == ARMED) {
+		atomic_store(&stage, SENT);
+		fixture_submit(&fix, &beside, next_grant());
+		sem_wait(&front_waits);
+		atomic_store(&stage, OFF);
+	}
+	return real_sleep(v, us);
+}
+
+static int setup(void **state)
+{
+	struct ros2_err err = ROS2_ERR_INIT;
+
+	fixture_init(&fix);
+	ops = store_sqlite_ops;
+	ops.wal_bytes = say_bytes;
+	ops.compact = count_compact;
+	fix.opts.ops = &ops;
+	fix.opts.checkpoint_ms = 3600 * 1000;
+	sem_init(&compacted, 0, 0);
+	sem_init(&front_waits, 0, 0);
+	beside = (struct wait){0};
+	granted = 0;
+	atomic_store(&compactions, 0);
+	atomic_store(&front_sleeps, 0);
+	atomic_store(&stage, OFF);
+	atomic_store(&no_turns, false);
+	vfs = sqlite3_vfs_find(NULL);
+	real_sleep = vfs->xSleep;
+	vfs->xSleep = watched_sleep;
+	assert_int_equal(fixture_open(&fix, &err), 0);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	fixture_close(&fix);
+	vfs->xSleep = real_sleep;
+	fixture_fini(&fix);
+	return 0;
+}
+
+/* ---- tests ---- */
+
+/* One commit after the other. What is there is moved when there is a step of it. */
+static void wal__is_moved_in_steps(void **state)
+{
+	unsigned first = 20, steps = 4, commits;
+	off_t each;
+
+	for (unsigned i = 0; i < first; i++)
+		assert_int_equal(fixture_commit(&fix, next_grant()), 0);
+	each = size_of_log() / first;
+	assert_int_equal(atomic_load(&compactions), 0);
+	commits = (unsigned)((off_t)steps * STEP / each);
+	assert_true(commits > 20 * steps); /* or nothing is shown */
+	for (unsigned i = 0; i < commits; i++)
+		assert_int_equal(fixture_commit(&fix, next_grant()), 0);
+	assert_in_range(atomic_load(&compactions), 1, steps + 1);
+}
+
+/* A commit, and then the log is begun anew. */
+static void begin_anew(void)
+{
+	atomic_store(&said_bytes, LONG);
+	assert_int_equal(fixture_commit(&fix, next_grant()), 0);
+	sem_wait(&compacted);
+}
+
+static void wal__that_is_long_is_begun_anew(void **state)
+{
+	off_t size;
+
+	for (int i = 0; i < 40; i++)
+		assert_int_equal(fixture_commit(&fix, next_grant()), 0);
+	begin_anew();
+	size = size_of_log();
+	for (int i = 0; i < 30; i++)
+		assert_int_equal(fixture_commit(&fix, next_grant()), 0);
+	assert_int_equal(size_of_log(), size);
+	assert_int_equal(fixture_sql(&fix, "SELECT count(*) FROM grants"), granted);
+}
+
+/* Somebody reads what is in the log, so RESTART waits for them, while nobody may write. */
+static unsigned sleeps_beside_a_restart(void)
+{
+	char path[128];
+	sqlite3 *reader;
+
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(fixture_commit(&fix, next_grant()), 0);
+	fixture_path(&fix, "ros2.db", path);
+	assert_int_equal(sqlite3_open_v2(path, &reader, SQLITE_OPEN_READWRITE, NULL), SQLITE_OK);
+	assert_int_equal(sqlite3_exec(reader, "BEGIN; SELECT * FROM meta", NULL, NULL, NULL),
+	                 SQLITE_OK);
+	atomic_store(&stage, ARMED);
+	begin_anew();
+	fixture_wait(&fix, &beside);
+	assert_int_equal(beside.due, 1); /* the compactor did wait */
+	assert_int_equal(beside.failed, 0);
+	sqlite3_close(reader);
+	assert_int_equal(fixture_sql(&fix, "SELECT count(*) FROM grants"), granted);
+	return atomic_load(&front_sleeps);
+}
+
+static void wal__a_commit_beside_a_restart_is_woken(void **state)
+{
+	assert_int_equal(sleeps_beside_a_restart(), 0);
+}
+
+static void control__without_turns_it_sleeps(void **state)
+{
+	atomic_store(&no_turns, true);
+	assert_true(sleeps_beside_a_restart() > 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(wal__is_moved_in_steps, setup, teardown),
+		cmocka_unit_test_setup_teardown(wal__that_is_long_is_begun_anew, setup, teardown),
+		cmocka_unit_test_setup_teardown(wal__a_commit_beside_a_restart_is_woken, setup,
+	                                        teardown),
+		cmocka_unit_test_setup_teardown(control__without_turns_it_sleeps, setup, teardown),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
