@@ -105,6 +105,14 @@ fdatasync_us() { # DIR SECONDS
 	rm -f "$1"/sync.*
 }
 
+# Ticks of all processors, as `stolen all`: stolen is what a hypervisor gave to others while somebody here wanted to run (proc(5)).
+cpu_ticks() { awk '/^cpu / { for (i = 2; i <= 9; i++) all += $i; print $9, all }' /proc/stat; }
+stolen_percent() { # STOLEN ALL: at the begin
+	local now
+	read -r -a now < <(cpu_ticks)
+	awk -v s=$((now[0] - $1)) -v a=$((now[1] - $2)) 'BEGIN { printf "%.1f", a > 0 ? 100 * s / a : 0 }'
+}
+
 describe_machine() {
 	jq -n --arg cpu "$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)" --argjson cpus "$(nproc)" \
 		--arg kernel "$(uname -r)" --arg arch "$(uname -m)" --argjson mem "$(sed -n 's/^MemTotal: *\([0-9]*\).*/\1/p' /proc/meminfo)" \
