@@ -27,8 +27,8 @@
 #define PENDING_MAX    4096 /* transactions that wait for space */
 #define PRUNE_EVERY_NS (60 * NS_PER_S)
 #define ENDED_KEEP_NS  (24 * 3600 * NS_PER_S)
-/* What is moved at a time. Small: meanwhile the disk has little time for a commit. Not less: two
- * syncs each. */
+/* What is moved at a time. Small: meanwhile the disk has little time for a commit. Not less: a sync
+ * or two each. */
 #define WAL_SOFT_BYTES (2u << 20)
 /* From this length on it is begun anew. 4062 pages need one of the log's index; the next one asks
  * for memory in a commit. */

@@ -408,9 +408,9 @@ static int sqlite_open(const struct store_opts *o, void **ret, struct ros2_err *
 static int sqlite_begin(void *backend, struct ros2_err *err)
 {
 	struct backend *b = backend;
+	int r = sqlite_turn_commit(&b->turn, err);
 
-	sqlite_turn_commit(&b->turn);
-	return run(b, err, ST_BEGIN, "");
+	return r ? r : run(b, err, ST_BEGIN, "");
 }
 
 static void undo(struct backend *b)

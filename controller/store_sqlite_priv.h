@@ -90,7 +90,8 @@ int sqlite_map_error(struct sqlite3 *db, int rc);
 
 void sqlite_turn_init(struct wal_turn *t);
 void sqlite_turn_fini(struct wal_turn *t);
-void sqlite_turn_commit(struct wal_turn *t); /* waits for its turn */
+/* Waits for its turn; -EBUSY with words: not within TURN_S. */
+int sqlite_turn_commit(struct wal_turn *t, struct ros2_err *err);
 void sqlite_turn_committed(struct wal_turn *t);
 void sqlite_wal_start(struct backend *b); /* when it is open */
 int sqlite_compact(void *backend, bool hard);

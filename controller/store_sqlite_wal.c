@@ -8,12 +8,16 @@
  * The two that write, the front thread and this one, take turns here: SQLite's own lock is waited
  * for in sleeps of 1, 2, 5, 10 ms and more, whoever holds it and for however short.
  */
+#include "common/clock.h"
 #include "common/util.h"
 #include "controller/store_sqlite_priv.h"
+#include <errno.h>
 #include <sqlite3.h>
 
 #define COMPACT_BUSY_MS 20    /* for readers, while commits wait */
+#define TURN_S          10    /* for the other one: what SQLite's lock is waited for, too */
 #define RESTART_PAGES   64    /* few enough to be moved while commits wait */
+#define RESTART_MOST    512   /* where commits leave no fewer */
 #define INDEX_PAGE_SIZE 32768 /* SQLite's walformat.html, 2.2 */
 #define INDEX_PAGES     16    /* for a log of 256 MiB: more than it comes to */
 
@@ -21,8 +25,13 @@
 
 void sqlite_turn_init(struct wal_turn *t)
 {
+	pthread_condattr_t a;
+
 	pthread_mutex_init(&t->lock, NULL);
-	pthread_cond_init(&t->changed, NULL);
+	pthread_condattr_init(&a);
+	pthread_condattr_setclock(&a, CLOCK_MONOTONIC);
+	pthread_cond_init(&t->changed, &a);
+	pthread_condattr_destroy(&a);
 }
 
 void sqlite_turn_fini(struct wal_turn *t)
@@ -31,13 +40,23 @@ void sqlite_turn_fini(struct wal_turn *t)
 	pthread_cond_destroy(&t->changed);
 }
 
-void sqlite_turn_commit(struct wal_turn *t)
+int sqlite_turn_commit(struct wal_turn *t, struct ros2_err *err)
 {
+	uint64_t due = clock_monotonic_ns() + TURN_S * NS_PER_S;
+	struct timespec until = {.tv_sec = (time_t)(due / NS_PER_S),
+	                         .tv_nsec = (long)(due % NS_PER_S)};
+	bool mine;
+
 	pthread_mutex_lock(&t->lock);
-	while (t->restarts)
-		pthread_cond_wait(&t->changed, &t->lock);
-	t->commits = true;
+	while (t->restarts && pthread_cond_timedwait(&t->changed, &t->lock, &until) != ETIMEDOUT)
+		;
+	mine = t->commits = !t->restarts;
 	pthread_mutex_unlock(&t->lock);
+	return mine ? 0
+	            : ros2_err_set(err, -EBUSY,
+	                           "the write-ahead log is being begun anew, for %d s by now: the "
+	                           "disk is slow",
+	                           TURN_S);
 }
 
 /* No commit begins once it waits: the front thread would have the next one under way before it is
@@ -88,10 +107,20 @@ uint64_t sqlite_wal_left(void *backend)
 	struct backend *b = backend;
 	uint64_t pages = atomic_load(&b->wal_pages), moved = atomic_load(&b->wal_moved);
 
-	return (pages > moved ? pages - moved : pages) * b->page_size;
+	return (pages >= moved ? pages - moved : pages) * b->page_size;
 }
 
 /* ---- moving it: compaction thread ---- */
+
+static sqlite3_file *database_file(struct backend *b)
+{
+	sqlite3_file *f = NULL;
+
+	return sqlite3_file_control(b->compactor, "main", SQLITE_FCNTL_FILE_POINTER, &f) ==
+	                       SQLITE_OK
+	               ? f
+	               : NULL;
+}
 
 /* The index of the log grows with the log, at commits whose frames are in it already: a disk that
  * is full just then, or a want of memory, would leave a commit that was refused. So its pages are
@@ -99,11 +128,9 @@ uint64_t sqlite_wal_left(void *backend)
  * compaction tries again. Thread: that of the compactor, or none yet. */
 static void reserve_index(struct backend *b)
 {
+	sqlite3_file *f = database_file(b);
 	void volatile *page;
-	sqlite3_file *f = NULL;
 
-	if (sqlite3_file_control(b->compactor, "main", SQLITE_FCNTL_FILE_POINTER, &f) != SQLITE_OK)
-		return;
 	if (f && f->pMethods && f->pMethods->iVersion >= 2)
 		f->pMethods->xShmMap(f, INDEX_PAGES - 1, INDEX_PAGE_SIZE, 1, &page);
 }
@@ -137,10 +164,21 @@ static int move_passive(struct backend *b, int *log, int *done)
 	return rc;
 }
 
+/* PASSIVE syncs the database only where no commit came meanwhile: under load RESTART would, all of
+ * it, and commits wait. Where this fails nothing may follow that would seem to work (rule 10). */
+static int sync_database(struct backend *b)
+{
+	sqlite3_file *f = database_file(b);
+
+	return f && f->pMethods ? f->pMethods->xSync(f, SQLITE_SYNC_NORMAL) : SQLITE_OK;
+}
+
 static int restart(struct backend *b)
 {
-	int log, done, rc;
+	int log, done, rc = sync_database(b);
 
+	if (rc != SQLITE_OK)
+		return rc;
 	turn_restart(&b->turn);
 	rc = move(b, SQLITE_CHECKPOINT_RESTART, &log, &done);
 	if (rc == SQLITE_OK)
@@ -149,9 +187,10 @@ static int restart(struct backend *b)
 	return rc;
 }
 
-/* What is committed meanwhile is moved, too, as long as that becomes half as much: on a quiet store
- * all of it, so that the log begins anew by itself. For RESTART commits wait, and with them RESTART
- * for readers: nearly all is moved before. */
+/* What is committed meanwhile is moved, too, as long as that becomes less (half as much where there
+ * is no hurry): on a quiet store all of it, so that the log begins anew by itself. Commits wait for
+ * RESTART, and with them RESTART for readers: nearly all is moved before, or it waits for another
+ * time (somebody reads what is old). */
 int sqlite_compact(void *backend, bool hard)
 {
 	struct backend *b = backend;
@@ -163,8 +202,9 @@ int sqlite_compact(void *backend, bool hard)
 		before = left;
 		rc = move_passive(b, &log, &done);
 		left = (int64_t)atomic_load(&b->wal_pages) - done;
-	} while (rc == SQLITE_OK && done == log && left > enough && left < before / 2);
-	if (rc == SQLITE_OK && hard)
+	} while (rc == SQLITE_OK && done == log && left > enough &&
+	         left < (hard ? before : before / 2));
+	if (rc == SQLITE_OK && hard && left <= RESTART_MOST)
 		rc = restart(b);
 	return sqlite_map_error(b->compactor, rc);
 }

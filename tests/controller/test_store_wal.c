@@ -44,14 +44,24 @@ static off_t size_of_log(void)
 /* ---- what the store is told of the log ---- */
 
 static _Atomic uint64_t said_bytes; /* 0: the truth */
+static _Atomic bool long_next;      /* said to be long from the next commit on */
 static _Atomic unsigned compactions;
-static sem_t compacted;
+static sem_t compacted; /* after what is said to be long */
 
 static uint64_t say_bytes(void *b)
 {
 	uint64_t n = atomic_load(&said_bytes);
 
 	return n ? n : store_sqlite_ops.wal_bytes(b);
+}
+
+static int commit(void *b, struct ros2_err *err)
+{
+	int r = store_sqlite_ops.commit(b, err);
+
+	if (atomic_exchange(&long_next, false))
+		atomic_store(&said_bytes, LONG);
+	return r;
 }
 
 static int count_compact(void *b, bool hard)
@@ -61,7 +71,8 @@ static int count_compact(void *b, bool hard)
 	atomic_store(&said_bytes, 0);
 	r = store_sqlite_ops.compact(b, hard);
 	atomic_fetch_add(&compactions, 1);
-	sem_post(&compacted);
+	if (hard)
+		sem_post(&compacted);
 	return r;
 }
 
@@ -69,20 +80,22 @@ static int count_compact(void *b, bool hard)
 
 static sqlite3_vfs *vfs;
 static int (*real_sleep)(sqlite3_vfs *v, int us);
-static _Atomic enum { OFF, ARMED, SENT } stage;
+static _Atomic enum { OFF, ARMED, SENT, LEAVES } stage;
+static sqlite3 *reader;
 static _Atomic bool no_turns;
 static _Atomic unsigned front_sleeps;
 static struct wait beside;
 static sem_t front_waits; /* for its turn, or asleep */
 
-void __real_sqlite_turn_commit(struct wal_turn *t);
-void __wrap_sqlite_turn_commit(struct wal_turn *t);
-void __wrap_sqlite_turn_commit(struct wal_turn *t)
+int __real_sqlite_turn_commit(struct wal_turn *t, struct ros2_err *err);
+int __wrap_sqlite_turn_commit(struct wal_turn *t, struct ros2_err *err);
+int __wrap_sqlite_turn_commit(struct wal_turn *t, struct ros2_err *err)
 {
-	if (atomic_load(&stage) == SENT && !atomic_load(&no_turns))
+	if (atomic_load(&no_turns))
+		return 0;
+	if (atomic_load(&stage) == SENT)
 		sem_post(&front_waits);
-	if (!atomic_load(&no_turns))
-		__real_sqlite_turn_commit(t);
+	return __real_sqlite_turn_commit(t, err);
 }
 
 /* The compactor sleeps, for there is a reader, and holds the lock that a commit needs: one is sent,
@@ -100,6 +113,9 @@ static int watched_sleep(sqlite3_vfs *v, int us)
 		fixture_submit(&fix, &beside, next_grant());
 		sem_wait(&front_waits);
 		atomic_store(&stage, OFF);
+	} else if (!strcmp(name, "store-wal") && atomic_load(&stage) == LEAVES) {
+		sqlite3_exec(reader, "COMMIT", NULL, NULL, NULL);
+		atomic_store(&stage, OFF);
 	}
 	return real_sleep(v, us);
 }
@@ -111,6 +127,7 @@ static int setup(void **state)
 	fixture_init(&fix);
 	ops = store_sqlite_ops;
 	ops.wal_bytes = say_bytes;
+	ops.commit = commit;
 	ops.compact = count_compact;
 	fix.opts.ops = &ops;
 	fix.opts.checkpoint_ms = 3600 * 1000;
@@ -159,18 +176,34 @@ static void wal__is_moved_in_steps(void **state)
 /* A commit, and then the log is begun anew. */
 static void begin_anew(void)
 {
-	atomic_store(&said_bytes, LONG);
+	atomic_store(&long_next, true);
 	assert_int_equal(fixture_commit(&fix, next_grant()), 0);
 	sem_wait(&compacted);
 }
 
+/* Of what is in the log by now; what is committed later it does not see, and keeps in the log. */
+static void reader_begins(void)
+{
+	char path[128];
+
+	fixture_path(&fix, "ros2.db", path);
+	assert_int_equal(sqlite3_open_v2(path, &reader, SQLITE_OPEN_READWRITE, NULL), SQLITE_OK);
+	assert_int_equal(sqlite3_exec(reader, "BEGIN; SELECT * FROM meta", NULL, NULL, NULL),
+	                 SQLITE_OK);
+}
+
+/* PASSIVE cannot, for there is a reader; RESTART waits for it. */
 static void wal__that_is_long_is_begun_anew(void **state)
 {
 	off_t size;
 
 	for (int i = 0; i < 40; i++)
 		assert_int_equal(fixture_commit(&fix, next_grant()), 0);
+	reader_begins();
+	atomic_store(&stage, LEAVES);
 	begin_anew();
+	assert_int_equal(atomic_load(&stage), OFF); /* it was waited for */
+	sqlite3_close(reader);
 	size = size_of_log();
 	for (int i = 0; i < 30; i++)
 		assert_int_equal(fixture_commit(&fix, next_grant()), 0);
@@ -181,15 +214,9 @@ static void wal__that_is_long_is_begun_anew(void **state)
 /* Somebody reads what is in the log, so RESTART waits for them, while nobody may write. */
 static unsigned sleeps_beside_a_restart(void)
 {
-	char path[128];
-	sqlite3 *reader;
-
 	for (int i = 0; i < 3; i++)
 		assert_int_equal(fixture_commit(&fix, next_grant()), 0);
-	fixture_path(&fix, "ros2.db", path);
-	assert_int_equal(sqlite3_open_v2(path, &reader, SQLITE_OPEN_READWRITE, NULL), SQLITE_OK);
-	assert_int_equal(sqlite3_exec(reader, "BEGIN; SELECT * FROM meta", NULL, NULL, NULL),
-	                 SQLITE_OK);
+	reader_begins();
 	atomic_store(&stage, ARMED);
 	begin_anew();
 	fixture_wait(&fix, &beside);
@@ -198,6 +225,24 @@ static unsigned sleeps_beside_a_restart(void)
 	sqlite3_close(reader);
 	assert_int_equal(fixture_sql(&fix, "SELECT count(*) FROM grants"), granted);
 	return atomic_load(&front_sleeps);
+}
+
+/* A reader that stays: what it keeps in the log is long, so nobody is kept waiting for RESTART. */
+static void wal__that_is_read_is_not_waited_for(void **state)
+{
+	unsigned commits = 0;
+
+	reader_begins();
+	while (size_of_log() < 600 * 4096) {
+		assert_int_equal(fixture_commit(&fix, next_grant()), 0);
+		commits++;
+	}
+	atomic_store(&stage, ARMED);
+	begin_anew();
+	assert_int_equal(atomic_load(&stage), ARMED); /* the compactor slept for nobody */
+	atomic_store(&stage, OFF);
+	sqlite3_close(reader);
+	assert_int_equal(fixture_sql(&fix, "SELECT count(*) FROM grants"), commits + 1);
 }
 
 static void wal__a_commit_beside_a_restart_is_woken(void **state)
@@ -217,6 +262,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(wal__is_moved_in_steps, setup, teardown),
 		cmocka_unit_test_setup_teardown(wal__that_is_long_is_begun_anew, setup, teardown),
 		cmocka_unit_test_setup_teardown(wal__a_commit_beside_a_restart_is_woken, setup,
+	                                        teardown),
+		cmocka_unit_test_setup_teardown(wal__that_is_read_is_not_waited_for, setup,
 	                                        teardown),
 		cmocka_unit_test_setup_teardown(control__without_turns_it_sleeps, setup, teardown),
 	};
