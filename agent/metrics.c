@@ -269,6 +269,30 @@ static void targets(struct agent *a, struct metrics_page *p)
 	dp_engines_health(a->dp, lost_row, p);
 }
 
+static void calls_row(void *arg, const struct dp_control_load *l)
+{
+	metrics_u64(arg, "ros2_agent_control_calls", l->inside, "engine", l->engine, "state",
+	            "inside", NULL);
+	metrics_u64(arg, "ros2_agent_control_calls", l->waiting, "engine", l->engine, "state",
+	            "waiting", NULL);
+}
+
+static void oldest_row(void *arg, const struct dp_control_load *l)
+{
+	metrics_f64(arg, "ros2_agent_control_oldest_seconds", (double)l->oldest_ns / 1e9, "engine",
+	            l->engine, NULL);
+}
+
+static void control_calls(struct agent *a, struct metrics_page *p)
+{
+	metrics_family(p, "ros2_agent_control_calls", METRICS_GAUGE,
+	               "Mounts, opens, closes and the like that are inside an engine, or wait.");
+	dp_control_load(a->dp, calls_row, p);
+	metrics_family(p, "ros2_agent_control_oldest_seconds", METRICS_GAUGE,
+	               "For how long the oldest of those inside has been there; 0: none is.");
+	dp_control_load(a->dp, oldest_row, p);
+}
+
 static void render(void *arg, struct metrics_page *p)
 {
 	struct agent *a = arg;
@@ -281,6 +305,7 @@ static void render(void *arg, struct metrics_page *p)
 	disk(a, p);
 	tenants(a, p);
 	targets(a, p);
+	control_calls(a, p);
 	refused(a, p);
 }
 

@@ -123,6 +123,18 @@ struct dp_engine_health {
 void dp_engines_health(struct dp *dp, void (*fn)(void *arg, const struct dp_engine_health *h),
                        void *arg);
 
+/* Control calls at one engine (mounts, opens, closes, what changes names): how many are inside it,
+ * and how many wait for a worker. One that is inside for long is one that its storage does not
+ * answer. */
+struct dp_control_load {
+	const char *engine; /* borrowed: during the callback; "": at none, or one that is removed */
+	uint32_t inside, waiting;
+	uint64_t oldest_ns; /* for so long the oldest of those inside has been there */
+};
+/* Loop: @fn for each engine, and at last for "". It must not call the data plane. */
+void dp_control_load(struct dp *dp, void (*fn)(void *arg, const struct dp_control_load *l),
+                     void *arg);
+
 /* The limits of one tenant at this agent, from its policy image. */
 struct dp_tenant_limits {
 	uint64_t registered_bytes, region_size_min, region_size_max, region_alignment;

@@ -303,3 +303,27 @@ void dp_engines_health(struct dp *dp, void (*fn)(void *arg, const struct dp_engi
 		e->ops->health(e->engine, tell_health, &c);
 	}
 }
+
+/* An engine that is removed may have calls inside, and another its name by now. */
+void dp_control_load(struct dp *dp, void (*fn)(void *arg, const struct dp_control_load *l),
+                     void *arg)
+{
+	struct dp_control_load all[DP_ENGINES_MAX + 1], *rest = &all[DP_ENGINES_MAX];
+
+	loop_assert_owner(dp->loop);
+	workers_load(dp->workers, all);
+	rest->engine = "";
+	for (uint32_t i = 0; i < DP_ENGINES_MAX; i++) {
+		const struct dp_engine *e = dp->engines[i];
+
+		if (e && !e->removed) {
+			all[i].engine = e->name;
+			fn(arg, &all[i]);
+			continue;
+		}
+		rest->inside += all[i].inside;
+		rest->waiting += all[i].waiting;
+		rest->oldest_ns = MAX(rest->oldest_ns, all[i].oldest_ns);
+	}
+	fn(arg, rest);
+}

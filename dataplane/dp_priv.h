@@ -417,6 +417,8 @@ void workers_free(struct workers *w);
 void workers_put(struct workers *w, struct dp_op *op);
 /* How many engines there are: several leave workers to each other. */
 void workers_engines(struct workers *w, uint32_t n);
+/* By slot of the engine, the last: at none. Their names are not set. */
+void workers_load(struct workers *w, struct dp_control_load ret[DP_ENGINES_MAX + 1]);
 /* Takes back what has not begun and whose session has ended; their results are CLOSED, as if they
  * had come a moment later. */
 void workers_cancel(struct workers *w);

@@ -20,6 +20,7 @@
 #include "dataplane/test_switches.h"
 #include <errno.h>
 #include <pthread.h>
+#include <string.h>
 
 #define WORKERS_MAX   64u
 #define LOOK_AGAIN_NS (100 * NS_PER_MS)
@@ -44,6 +45,8 @@ struct workers {
 	bool closing_next;
 	bool lost_waits;                    /* a call is left out for what its storage was */
 	struct dp_op *running[WORKERS_MAX]; /* borrowed: while at work */
+	uint64_t since_ns[WORKERS_MAX];
+	uint32_t waiting[DP_ENGINES_MAX + 1]; /* by slot; the last: at none */
 	bool stop;
 };
 
@@ -63,6 +66,11 @@ struct at_work {
 	uint32_t used, of_tenant, at_engine, there;
 	uint32_t engines; /* those that have some, by slot */
 };
+
+static uint32_t slot_of(const struct dp_op *op)
+{
+	return op->engine ? op->engine->slot : DP_ENGINES_MAX;
+}
 
 /* Lock held. Of @op's tenant and engine, which stay while a call is under way; it has none (NULL)
  * that is of memory, or closes what several have left. */
@@ -217,6 +225,7 @@ static struct dp_op *pick(struct workers *w)
 
 	if (!op)
 		return NULL;
+	w->waiting[slot_of(op)]--;
 	w->closing_next = op == call;
 	if (op == call)
 		list_del(&op->job);
@@ -270,6 +279,7 @@ static void *worker_main(void *arg)
 		}
 		op->stage = OP_WORKER;
 		w->running[index] = op;
+		w->since_ns[index] = clock_monotonic_ns();
 		pthread_mutex_unlock(&w->lock);
 		carry_out(op);
 		pthread_mutex_lock(&w->lock);
@@ -338,6 +348,7 @@ void workers_put(struct workers *w, struct dp_op *op)
 	op->closing = is_closing(op); /* what it is told by is taken from it when it begins */
 	pthread_mutex_lock(&w->lock);
 	op->stage = OP_QUEUED;
+	w->waiting[slot_of(op)]++;
 	/* What somebody waits for is not behind what another tenant has to close. */
 	if (op->closing)
 		put_closing(w, op);
@@ -348,8 +359,9 @@ void workers_put(struct workers *w, struct dp_op *op)
 }
 
 /* Lock held. It has left its queue. */
-static void give_back(struct dp_op *op, enum ros2_status why)
+static void give_back(struct workers *w, struct dp_op *op, enum ros2_status why)
 {
+	w->waiting[slot_of(op)]--;
 	op->cancelled = true;
 	dp_op_set(op, why, "withdrawn before it began");
 	dp_op_back(op);
@@ -365,7 +377,7 @@ static void give_back_calls(struct workers *w, bool (*match)(const struct dp_op 
 		if (!match(op))
 			continue;
 		list_del(&op->job);
-		give_back(op, why);
+		give_back(w, op, why);
 	}
 }
 
@@ -376,7 +388,7 @@ static void give_back_closings(struct workers *w)
 		struct dp_op *op = list_first(&w->closings, struct dp_op, job);
 
 		take_closing(w, op);
-		give_back(op, ROS2_CANCELLED);
+		give_back(w, op, ROS2_CANCELLED);
 	}
 }
 
@@ -415,6 +427,26 @@ uint32_t workers_running(struct workers *w, bool (*match)(const struct dp_op *op
 		n += w->running[i] && match(w->running[i], arg);
 	pthread_mutex_unlock(&w->lock);
 	return n;
+}
+
+void workers_load(struct workers *w, struct dp_control_load ret[DP_ENGINES_MAX + 1])
+{
+	uint64_t now;
+
+	memset(ret, 0, (DP_ENGINES_MAX + 1) * sizeof(*ret));
+	pthread_mutex_lock(&w->lock);
+	now = clock_monotonic_ns();
+	for (uint32_t i = 0; i <= DP_ENGINES_MAX; i++)
+		ret[i].waiting = w->waiting[i];
+	for (uint32_t i = 0; i < w->n; i++) {
+		struct dp_control_load *l = w->running[i] ? &ret[slot_of(w->running[i])] : NULL;
+
+		if (!l)
+			continue;
+		l->inside++;
+		l->oldest_ns = MAX(l->oldest_ns, now - w->since_ns[i]);
+	}
+	pthread_mutex_unlock(&w->lock);
 }
 
 void workers_stop(struct workers *w)

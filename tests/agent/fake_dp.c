@@ -466,6 +466,12 @@ uint32_t dp_lease_count(struct dp *dp)
 	return 0;
 }
 
+void dp_control_load(struct dp *dp, void (*fn)(void *arg, const struct dp_control_load *l),
+                     void *arg)
+{
+	fn(arg, &(struct dp_control_load){.engine = ""});
+}
+
 void dp_engines_health(struct dp *dp, void (*fn)(void *arg, const struct dp_engine_health *h),
                        void *arg)
 {

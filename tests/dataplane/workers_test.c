@@ -143,6 +143,16 @@ static unsigned inside_at(unsigned engine)
 	return look(&now.at[engine]);
 }
 
+static void expect_load(unsigned slot, unsigned inside, unsigned waiting)
+{
+	struct dp_control_load l[DP_ENGINES_MAX + 1];
+
+	workers_load(w, l);
+	assert_int_equal(l[slot].inside, inside);
+	assert_int_equal(l[slot].waiting, waiting);
+	assert_int_equal(l[slot].oldest_ns > 0, inside > 0);
+}
+
 static void let_all_go(void)
 {
 	for (unsigned i = 0; i < n_calls; i++)
@@ -151,6 +161,8 @@ static void let_all_go(void)
 		assert_true(AWAIT(atomic_load(&calls[i].back)));
 	for (unsigned i = 0; i < n_calls; i++)
 		assert_true(atomic_load(&calls[i].inside));
+	for (unsigned i = 0; i <= DP_ENGINES_MAX; i++)
+		expect_load(i, 0, 0);
 	workers_stop(w);
 	workers_free(w);
 	for (unsigned i = 0; i < n_calls; i++)
@@ -221,6 +233,8 @@ static void lost__calls_of_one_engine_have_a_quarter(void **state)
 
 static void lost__calls_of_all_engines_have_half(void **state)
 {
+	unsigned still;
+
 	setup_workers(8, 4);
 	for (unsigned i = 0; i < ENGINES; i++)
 		atomic_store(&lost[i], true);
@@ -230,8 +244,9 @@ static void lost__calls_of_all_engines_have_half(void **state)
 	atomic_store(&lost[3], false);
 	assert_true(AWAIT(look(&now.all) > 4));
 	pthread_mutex_lock(&lock);
-	assert_in_range(now.at[0] + now.at[1] + now.at[2], 0, 4);
+	still = now.at[0] + now.at[1] + now.at[2];
 	pthread_mutex_unlock(&lock);
+	assert_in_range(still, 0, 4);
 	let_all_go();
 }
 
@@ -269,6 +284,42 @@ static void closes__of_many_at_engines_that_hang_leave_one_to_the_third(void **s
 	let_all_go();
 	assert_int_equal(most.closing_at[0], 2);
 	assert_int_equal(most.closes, 4);
+}
+
+/* ---- what is told of it ---- */
+
+static void load__is_who_is_inside_and_who_waits(void **state)
+{
+	struct call *c;
+
+	setup_workers(8, 2);
+	put_many(0, 1, 5, 0);
+	put_many(1, 1, 1, 1);
+	put(2, 1, true);
+	c = put(3, 0, false);
+	assert_true(AWAIT(inside_at(0) == 3 && inside_at(1) == 2));
+	expect_load(0, 3, 3);
+	expect_load(1, 2, 0);
+	expect_load(2, 0, 0);
+	sem_post(&c->go);
+	assert_true(AWAIT(atomic_load(&c->back)));
+	expect_load(0, 2, 3);
+	let_all_go();
+}
+
+/* What waits when the workers end is given back, and waits no more. */
+static void load__of_what_is_given_back_is_none(void **state)
+{
+	setup_workers(1, 1);
+	put_many(0, 2, 3, 0);
+	assert_true(AWAIT(inside_at(0) == 1));
+	for (unsigned i = 0; i < n_calls; i++)
+		sem_post(&calls[i].go);
+	workers_stop(w);
+	for (unsigned i = 0; i < n_calls; i++)
+		assert_true(atomic_load(&calls[i].back));
+	expect_load(0, 0, 0);
+	workers_free(w);
 }
 
 /* ---- any order ---- */
@@ -333,6 +384,8 @@ int main(void)
 		cmocka_unit_test(lost__calls_of_all_engines_have_half),
 		cmocka_unit_test(closes__at_an_engine_that_hangs_keep_none_at_another),
 		cmocka_unit_test(closes__of_many_at_engines_that_hang_leave_one_to_the_third),
+		cmocka_unit_test(load__is_who_is_inside_and_who_waits),
+		cmocka_unit_test(load__of_what_is_given_back_is_none),
 		cmocka_unit_test(any_order__each_is_carried_out_and_none_has_more_than_its_part),
 	};
 
