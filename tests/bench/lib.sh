@@ -11,7 +11,8 @@ install_peers() {
 	local p missing=
 	while read -r p; do
 		case "$p" in '' | '#'*) continue ;; esac
-		[ "$(dpkg-query -W -f='${db:Status-Abbrev}' "$p" 2>/dev/null)" = "ii " ] || missing="$missing $p"
+		# one line for each architecture that has it
+		[[ $(dpkg-query -W -f='${db:Status-Abbrev}' "$p" 2>/dev/null) == "ii "* ]] || missing="$missing $p"
 	done < <(cat "$src/tools/packages.txt" "$src/tests/bench/packages.txt")
 	[ -n "$missing" ] || return 0
 	say "installing$missing"
@@ -110,7 +111,7 @@ cpu_ticks() { awk '/^cpu / { for (i = 2; i <= 9; i++) all += $i; print $9, all }
 stolen_percent() { # STOLEN ALL: at the begin
 	local now
 	read -r -a now < <(cpu_ticks)
-	awk -v s=$((now[0] - $1)) -v a=$((now[1] - $2)) 'BEGIN { printf "%.1f", a > 0 ? 100 * s / a : 0 }'
+	awk -v s=$((now[0] - $1)) -v a=$((now[1] - $2)) 'BEGIN { printf("%.1f", a ? 100 * s / a : 0) }'
 }
 
 describe_machine() {
