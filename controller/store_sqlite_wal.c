@@ -55,7 +55,7 @@ int sqlite_turn_commit(struct wal_turn *t, struct ros2_err *err)
 	return mine ? 0
 	            : ros2_err_set(err, -EBUSY,
 	                           "the write-ahead log is being begun anew, for %d s by now: the "
-	                           "disk is slow",
+	                           "disk is slow; try again",
 	                           TURN_S);
 }
 

@@ -68,7 +68,8 @@ static int count_compact(void *b, bool hard)
 {
 	int r;
 
-	atomic_store(&said_bytes, 0);
+	if (hard) /* one that began before this was said leaves it to the next */
+		atomic_store(&said_bytes, 0);
 	r = store_sqlite_ops.compact(b, hard);
 	atomic_fetch_add(&compactions, 1);
 	if (hard)

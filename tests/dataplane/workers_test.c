@@ -216,7 +216,7 @@ static void engines__that_are_taken_away_leave_their_part(void **state)
 
 /* ---- storage that is lost ---- */
 
-/* One of two is lost, then both are, then none. */
+/* One of two is lost, and the calls at the other hang; then it is found. */
 static void lost__calls_of_one_engine_have_a_quarter(void **state)
 {
 	setup_workers(8, 2);
@@ -307,17 +307,32 @@ static void load__is_who_is_inside_and_who_waits(void **state)
 	let_all_go();
 }
 
-/* What waits when the workers end is given back, and waits no more. */
+static void *stop(void *arg)
+{
+	workers_stop(w);
+	return NULL;
+}
+
+/* What waits when the workers end is given back without having been inside, and waits no more. */
 static void load__of_what_is_given_back_is_none(void **state)
 {
+	struct call *first;
+	pthread_t t;
+
 	setup_workers(1, 1);
-	put_many(0, 2, 3, 0);
+	first = put(0, 0, false);
 	assert_true(AWAIT(inside_at(0) == 1));
-	for (unsigned i = 0; i < n_calls; i++)
-		sem_post(&calls[i].go);
-	workers_stop(w);
-	for (unsigned i = 0; i < n_calls; i++)
-		assert_true(atomic_load(&calls[i].back));
+	put_many(0, 2, 3, 0);
+	put(1, 0, true);
+	expect_load(0, 1, 7);
+	assert_int_equal(pthread_create(&t, NULL, stop, NULL), 0);
+	for (unsigned i = 1; i < n_calls; i++)
+		assert_true(AWAIT(atomic_load(&calls[i].back)));
+	expect_load(0, 1, 0);
+	sem_post(&first->go);
+	pthread_join(t, NULL);
+	for (unsigned i = 1; i < n_calls; i++)
+		assert_false(atomic_load(&calls[i].inside));
 	expect_load(0, 0, 0);
 	workers_free(w);
 }
