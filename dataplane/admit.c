@@ -22,7 +22,8 @@
 #define DRR_QUANTUM  (128u * 1024)
 #define COST_MIN     4096u
 #define WRITE_FACTOR 2u /* a write costs the engine about twice a read */
-#define FIRST_KICK   2u
+#define FIRST_KICK   2u /* an idle device is at work while the others are made ready */
+#define SECOND_KICK  8u /* and has these when it is done with those */
 #define DEFICIT_MAX  (WRITE_FACTOR * WIRE_IO_MAX + DRR_QUANTUM)
 _Static_assert(WIRE_IO_MAX <= ENGINE_ZERO_MAX, "an engine clears what a tenant may ask for");
 
@@ -427,10 +428,10 @@ uint32_t admit_submit(struct reactor *r)
 		s->n_engine++;
 		r->n_engine++;
 		n++;
-		if (r->n_engine != FIRST_KICK)
+		if (r->n_engine != FIRST_KICK && r->n_engine != SECOND_KICK)
 			continue;
-		/* The device works on the first while the others are made ready. A process that was
-		 * stopped in this system call gives the others nothing by the time before it. */
+		/* A process that was stopped in this system call gives the others nothing by the
+		 * time before it. */
 		reactor_engines_kick(r);
 		now_ns = clock_boottime_ns();
 	}

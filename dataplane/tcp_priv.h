@@ -22,11 +22,11 @@
  * such as PONG, cost their sender nothing, so that its other connections and its neighbours would
  * wait for as many as it likes to send. */
 #define TCP_MESSAGES (2 * DP_CREDITS)
-/* The first piece of what waits while the engine idles is a quarter of it, in these bounds: enough
+/* The first piece of what waits while the engine idles is half of it, in these bounds: enough
  * requests come back for it to keep a device at work until those of the rest are there, too. Each
  * further piece is twice as large (docs/benchmarks.md, the file engine). */
 #define TCP_SEND_FIRST     4096u
-#define TCP_SEND_FIRST_MAX (48u * 1024)
+#define TCP_SEND_FIRST_MAX (64u * 1024)
 #define TCP_SEND_BYTES     (1024u * 1024) /* of one system call: rights are looked at before each */
 
 /* A queued message: a header, perhaps a payload, perhaps a second header (DATA + COMPLETE). */

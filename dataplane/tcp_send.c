@@ -311,10 +311,10 @@ static uint32_t first_piece(const struct tcp_conn *c)
 
 	list_for_each (&c->out, m, link) {
 		waits += m->payload_len;
-		if (waits >= 4 * TCP_SEND_FIRST_MAX)
+		if (waits >= 2 * TCP_SEND_FIRST_MAX)
 			return TCP_SEND_FIRST_MAX;
 	}
-	return MAX(waits / 4, TCP_SEND_FIRST);
+	return MAX(waits / 2, TCP_SEND_FIRST);
 }
 
 /* An engine that idles gets work only from tenants that have been answered: then the first replies
