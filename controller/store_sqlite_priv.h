@@ -62,6 +62,7 @@ enum statement {
 struct wal_turn {
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
+	uint64_t patience_ns;   /* of a commit; immutable */
 	bool commits, restarts; /* under lock */
 };
 
@@ -90,7 +91,7 @@ int sqlite_map_error(struct sqlite3 *db, int rc);
 
 void sqlite_turn_init(struct wal_turn *t);
 void sqlite_turn_fini(struct wal_turn *t);
-/* Waits for its turn; -EBUSY with words: not within TURN_S. */
+/* Waits for its turn; -EBUSY with words: not within patience_ns (10 s). */
 int sqlite_turn_commit(struct wal_turn *t, struct ros2_err *err);
 void sqlite_turn_committed(struct wal_turn *t);
 void sqlite_wal_start(struct backend *b); /* when it is open */

@@ -32,6 +32,7 @@ void sqlite_turn_init(struct wal_turn *t)
 	pthread_condattr_setclock(&a, CLOCK_MONOTONIC);
 	pthread_cond_init(&t->changed, &a);
 	pthread_condattr_destroy(&a);
+	t->patience_ns = TURN_S * NS_PER_S;
 }
 
 void sqlite_turn_fini(struct wal_turn *t)
@@ -42,7 +43,7 @@ void sqlite_turn_fini(struct wal_turn *t)
 
 int sqlite_turn_commit(struct wal_turn *t, struct ros2_err *err)
 {
-	uint64_t due = clock_monotonic_ns() + TURN_S * NS_PER_S;
+	uint64_t due = clock_monotonic_ns() + t->patience_ns;
 	struct timespec until = {.tv_sec = (time_t)(due / NS_PER_S),
 	                         .tv_nsec = (long)(due % NS_PER_S)};
 	bool mine;
@@ -52,11 +53,13 @@ int sqlite_turn_commit(struct wal_turn *t, struct ros2_err *err)
 		;
 	mine = t->commits = !t->restarts;
 	pthread_mutex_unlock(&t->lock);
-	return mine ? 0
-	            : ros2_err_set(err, -EBUSY,
-	                           "the write-ahead log is being begun anew, for %d s by now: the "
-	                           "disk is slow; try again",
-	                           TURN_S);
+	if (mine)
+		return 0;
+	return ros2_err_set(
+		err, -EBUSY,
+		"the write-ahead log is being begun anew, for %.3g s by now: the disk is "
+		"slow; try again",
+		(double)t->patience_ns / NS_PER_S);
 }
 
 /* No commit begins once it waits: the front thread would have the next one under way before it is

@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The write-ahead log and the thread that moves it: in steps, not at each commit; and a commit that
- * comes while the log is begun anew is woken when that is over. SQLite's own lock it would wait for
- * in sleeps (the control).
+ * comes while the log is begun anew is woken when that is over, or told after a time. SQLite's own
+ * lock it would wait for in sleeps (the control). Whoever reads page after page beside them does
+ * not make the log grow; a reader that stays does (the control).
  */
 #include "common/util.h"
 #include "controller/store_priv.h"
 #include "controller/store_sqlite_priv.h"
+#include "tests/await.h"
 #include "tests/controller/store_fixture.h"
+#include <errno.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <sqlite3.h>
@@ -16,6 +19,7 @@
 
 #define STEP (2u << 20)  /* WAL_SOFT_BYTES */
 #define LONG (64u << 20) /* beyond WAL_HARD_BYTES */
+#define MOST (20u << 20) /* WAL_HARD_BYTES, and what is committed until that is seen and done */
 
 static struct fixture fix;
 static struct store_ops ops;
@@ -81,22 +85,30 @@ static int count_compact(void *b, bool hard)
 
 static sqlite3_vfs *vfs;
 static int (*real_sleep)(sqlite3_vfs *v, int us);
-static _Atomic enum { OFF, ARMED, SENT, LEAVES } stage;
+static _Atomic enum { OFF, ARMED, SENT, LEAVES, HOLDS } stage;
 static sqlite3 *reader;
 static _Atomic bool no_turns;
 static _Atomic unsigned front_sleeps;
 static struct wait beside;
 static sem_t front_waits; /* for its turn, or asleep */
+static sem_t front_gave_up;
 
 int __real_sqlite_turn_commit(struct wal_turn *t, struct ros2_err *err);
 int __wrap_sqlite_turn_commit(struct wal_turn *t, struct ros2_err *err);
 int __wrap_sqlite_turn_commit(struct wal_turn *t, struct ros2_err *err)
 {
+	int r;
+
 	if (atomic_load(&no_turns))
 		return 0;
 	if (atomic_load(&stage) == SENT)
 		sem_post(&front_waits);
-	return __real_sqlite_turn_commit(t, err);
+	if (atomic_load(&stage) == HOLDS)
+		t->patience_ns = 20 * NS_PER_MS;
+	r = __real_sqlite_turn_commit(t, err);
+	if (r)
+		sem_post(&front_gave_up);
+	return r;
 }
 
 /* The compactor sleeps, for there is a reader, and holds the lock that a commit needs: one is sent,
@@ -113,6 +125,10 @@ static int watched_sleep(sqlite3_vfs *v, int us)
 		atomic_store(&stage, SENT);
 		fixture_submit(&fix, &beside, next_grant());
 		sem_wait(&front_waits);
+		atomic_store(&stage, OFF);
+	} else if (!strcmp(name, "store-wal") && atomic_load(&stage) == HOLDS) {
+		fixture_submit(&fix, &beside, next_grant());
+		sem_wait(&front_gave_up);
 		atomic_store(&stage, OFF);
 	} else if (!strcmp(name, "store-wal") && atomic_load(&stage) == LEAVES) {
 		sqlite3_exec(reader, "COMMIT", NULL, NULL, NULL);
@@ -134,6 +150,7 @@ static int setup(void **state)
 	fix.opts.checkpoint_ms = 3600 * 1000;
 	sem_init(&compacted, 0, 0);
 	sem_init(&front_waits, 0, 0);
+	sem_init(&front_gave_up, 0, 0);
 	beside = (struct wait){0};
 	granted = 0;
 	atomic_store(&compactions, 0);
@@ -257,6 +274,89 @@ static void control__without_turns_it_sleeps(void **state)
 	assert_true(sleeps_beside_a_restart() > 0);
 }
 
+/* The log is being begun anew for longer than a commit waits: nothing of that is stored, and what
+ * comes later is. */
+static void wal__a_commit_does_not_wait_for_ever(void **state)
+{
+	assert_int_equal(fixture_commit(&fix, next_grant()), 0);
+	reader_begins();
+	atomic_store(&stage, HOLDS);
+	begin_anew();
+	fixture_wait(&fix, &beside);
+	assert_int_equal(beside.due, 1);
+	assert_int_equal(beside.last.rc, -EBUSY);
+	assert_non_null(strstr(beside.last.err.msg, "try again"));
+	sqlite3_close(reader);
+	assert_int_equal(fixture_commit(&fix, next_grant()), 0);
+	assert_int_equal(fixture_sql(&fix, "SELECT count(*) FROM grants"), granted - 1);
+}
+
+/* ---- who reads page after page ---- */
+
+static struct stream {
+	_Atomic uint64_t pages;
+	_Atomic bool ends, ended;
+} streams[3];
+
+static void ask(struct stream *s);
+
+static void on_page(void *arg, const struct store_audit_page *p)
+{
+	struct stream *s = arg;
+
+	assert_int_equal(p->rc, 0);
+	atomic_fetch_add(&s->pages, 1);
+	if (atomic_load(&s->ends))
+		atomic_store(&s->ended, true);
+	else
+		ask(s);
+}
+
+static void ask(struct stream *s)
+{
+	struct store_audit_query q = {.from_seq = 1, .limit = STORE_PAGE_MAX};
+
+	assert_int_equal(store_read_audit(fix.store, &q, on_page, s), 0);
+}
+
+/* As much as makes the log several times as long as it may become. */
+static void commit_much(void)
+{
+	off_t each;
+	unsigned n;
+
+	for (int i = 0; i < 20; i++)
+		assert_int_equal(fixture_commit(&fix, next_grant()), 0);
+	each = size_of_log() / 20;
+	n = (unsigned)(3 * (off_t)MOST / each);
+	for (unsigned i = 0; i < n; i++)
+		assert_int_equal(fixture_commit(&fix, next_grant()), 0);
+}
+
+static void wal__does_not_grow_beside_readers(void **state)
+{
+	memset(streams, 0, sizeof(streams));
+	assert_int_equal(fixture_commit(&fix, next_grant()), 0);
+	for (size_t i = 0; i < ARRAY_SIZE(streams); i++)
+		ask(&streams[i]);
+	commit_much();
+	assert_in_range(size_of_log(), STEP, MOST);
+	for (size_t i = 0; i < ARRAY_SIZE(streams); i++) {
+		atomic_store(&streams[i].ends, true);
+		assert_true(AWAIT(atomic_load(&streams[i].ended)));
+		assert_true(atomic_load(&streams[i].pages) > 20); /* or nothing is shown */
+	}
+}
+
+static void control__a_reader_that_stays_makes_it_grow(void **state)
+{
+	assert_int_equal(fixture_commit(&fix, next_grant()), 0);
+	reader_begins();
+	commit_much();
+	assert_true(size_of_log() > MOST);
+	sqlite3_close(reader);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -267,6 +367,11 @@ int main(void)
 		cmocka_unit_test_setup_teardown(wal__that_is_read_is_not_waited_for, setup,
 	                                        teardown),
 		cmocka_unit_test_setup_teardown(control__without_turns_it_sleeps, setup, teardown),
+		cmocka_unit_test_setup_teardown(wal__a_commit_does_not_wait_for_ever, setup,
+	                                        teardown),
+		cmocka_unit_test_setup_teardown(wal__does_not_grow_beside_readers, setup, teardown),
+		cmocka_unit_test_setup_teardown(control__a_reader_that_stays_makes_it_grow, setup,
+	                                        teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
