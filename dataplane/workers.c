@@ -26,8 +26,11 @@
 #define LOOK_AGAIN_NS (100 * NS_PER_MS)
 
 struct worker {
-	struct workers *w;
+	struct workers *w; /* immutable, like the thread */
 	pthread_t thread;
+	/* guarded by w->lock */
+	struct dp_op *running; /* borrowed: while at work */
+	uint64_t since_ns;
 };
 
 struct workers {
@@ -43,9 +46,7 @@ struct workers {
 	struct list calls;
 	struct list closings; /* of each owner the first at an engine; by op.behind its others */
 	bool closing_next;
-	bool lost_waits;                    /* a call is left out for what its storage was */
-	struct dp_op *running[WORKERS_MAX]; /* borrowed: while at work */
-	uint64_t since_ns[WORKERS_MAX];
+	bool lost_waits;                      /* a call is left out for what its storage was */
 	uint32_t waiting[DP_ENGINES_MAX + 1]; /* by slot; the last: at none */
 	bool stop;
 };
@@ -80,7 +81,7 @@ static struct at_work count(const struct workers *w, const struct dp_op *op, boo
 	struct at_work n = {0};
 
 	for (uint32_t i = 0; i < w->n; i++) {
-		const struct dp_op *o = w->running[i];
+		const struct dp_op *o = w->threads[i].running;
 
 		if (!o || (closings_only && !o->closing))
 			continue;
@@ -147,7 +148,7 @@ static uint32_t running_lost(const struct workers *w, const struct dp_engine *e)
 	uint32_t n = 0;
 
 	for (uint32_t i = 0; i < w->n; i++) {
-		const struct dp_op *o = w->running[i];
+		const struct dp_op *o = w->threads[i].running;
 
 		n += o && (!e || o->engine == e) && is_lost(o);
 	}
@@ -267,7 +268,6 @@ static void *worker_main(void *arg)
 {
 	struct worker *me = arg;
 	struct workers *w = me->w;
-	uint32_t index = (uint32_t)(me - w->threads);
 
 	pthread_mutex_lock(&w->lock);
 	while (!w->stop) {
@@ -278,12 +278,12 @@ static void *worker_main(void *arg)
 			continue;
 		}
 		op->stage = OP_WORKER;
-		w->running[index] = op;
-		w->since_ns[index] = clock_monotonic_ns();
+		me->running = op;
+		me->since_ns = clock_monotonic_ns();
 		pthread_mutex_unlock(&w->lock);
 		carry_out(op);
 		pthread_mutex_lock(&w->lock);
-		w->running[index] = NULL;
+		me->running = NULL;
 		/* After it left running, so that a revocation that sees its end sees it gone. */
 		dp_op_back(op);
 		pthread_cond_broadcast(&w->cond);
@@ -424,7 +424,7 @@ uint32_t workers_running(struct workers *w, bool (*match)(const struct dp_op *op
 
 	pthread_mutex_lock(&w->lock);
 	for (uint32_t i = 0; i < w->n; i++)
-		n += w->running[i] && match(w->running[i], arg);
+		n += w->threads[i].running && match(w->threads[i].running, arg);
 	pthread_mutex_unlock(&w->lock);
 	return n;
 }
@@ -439,12 +439,13 @@ void workers_load(struct workers *w, struct dp_control_load ret[DP_ENGINES_MAX +
 	for (uint32_t i = 0; i <= DP_ENGINES_MAX; i++)
 		ret[i].waiting = w->waiting[i];
 	for (uint32_t i = 0; i < w->n; i++) {
-		struct dp_control_load *l = w->running[i] ? &ret[slot_of(w->running[i])] : NULL;
+		const struct worker *t = &w->threads[i];
+		struct dp_control_load *l = t->running ? &ret[slot_of(t->running)] : NULL;
 
 		if (!l)
 			continue;
 		l->inside++;
-		l->oldest_ns = MAX(l->oldest_ns, now - w->since_ns[i]);
+		l->oldest_ns = MAX(l->oldest_ns, now - t->since_ns);
 	}
 	pthread_mutex_unlock(&w->lock);
 }
