@@ -260,7 +260,8 @@ endfunction()
 #                 from the source tree.
 # TARGETS (programs of this build) are built in the preset `guest`, which is what runs there, first in PATH; in the preset arm64 it is that
 # one itself, and the guest is of aarch64. Labels: rdma; with SLOW rdma-slow, which `tests/run --rdma-quick` leaves out; with LONG long,
-# which only `tests/run --long` runs; what has ARM64 is also of `tests/run --arm64`. A guest takes as many lanes of ctest as it has processors.
+# which only `tests/run --long` runs; what has ARM64 is also of `tests/run --arm64`. A guest computes all the time: for each of its processors it
+# takes two lanes of ctest.
 set(ROS2_GUEST_BUILD ${CMAKE_SOURCE_DIR}/build/guest)
 set(ROS2_GUEST_MACHINE)
 if(CMAKE_CROSSCOMPILING)
@@ -301,7 +302,8 @@ function(ros2_guest_test name)
 		set(G_LONG FALSE)
 	endif()
 	ros2_in_guest(${name} ${G_TIME_LIMIT} "${G_SLOW}" "${G_LONG}" ${G_TARGETS})
-	set_tests_properties(${name} PROPERTIES PROCESSORS ${G_CPUS})
+	math(EXPR lanes "2 * ${G_CPUS}")
+	set_tests_properties(${name} PROPERTIES PROCESSORS ${lanes})
 	if(G_CPUS GREATER 1) # first: where one lane is free at a time they would find no room before the end
 		ros2_begins(${name} 1000)
 	endif()
