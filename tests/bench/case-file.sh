@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# file-4k, file-4k-d128: reads of files over tcp, beside fio's io_uring on the same file and the raw loop. A disk gives twice as much in one
+# file-4k, file-4k-d128: reads of files over tcp, beside fio's io_uring on the same file, the raw loop, and fio's nbd engine on a qemu-nbd that
+# reads the same file past the page cache by io_uring: who does the same work by another protocol. A disk gives twice as much in one
 # second as in another, so a sample takes one second, ours and fio's follow each other, and there are four times as many of them as
 # elsewhere (but with --quick). file-ram-*: the same with the file in a tmpfs, so that nobody waits for a disk, and what our own way costs is what is seen.
 # shellcheck shell=bash
@@ -24,6 +25,11 @@ fio_file() { # DEPTH [FILE]: the file that ours reads
 	fio_read --ioengine=io_uring --direct=1 --filename="${2:-$tcp/data/files/bench}" --iodepth="$1" --size="${file_mib}M"
 }
 
+file_nbd_up() {
+	nbd_serve qemu-nbd qemu-nbd --read-only --format=raw --cache=none --aio=io_uring --persistent --bind=127.0.0.1 --port=@PORT@ \
+		--pid-file="$dir/qemu-nbd.pid" --fork "$tcp/data/files/bench"
+}
+
 # CASE DEPTH REP TENANT FILE
 file_samples() {
 	sample "$1" ros2 "$3" "$(ours "$4" randread 4096 "$2" $file_mib "$seconds" --no-layout)" "$(ours_words)"
@@ -37,11 +43,14 @@ group_file() {
 	ours files randread 4096 32 $file_mib 1 >/dev/null # writes the file
 	sync -f "$tcp/data"
 	! ram_files || in_memory=1
+	file_nbd_up
 	for ((rep = 1; rep <= ${times:-4} * reps; rep++)); do
 		for depth in 32 128; do
 			file_samples "file-4k${depth_name[$depth]}" $depth $rep files "$tcp/data/files/bench"
+			sample "file-4k${depth_name[$depth]}" nbd $rep "$(nbd_read $depth $file_mib)"
 			[ -z "$in_memory" ] || [ $rep -gt "$reps" ] ||
 				file_samples "file-ram-4k${depth_name[$depth]}" $depth $rep ram-files "$ram_dir/ram-files/bench"
 		done
 	done
+	end_process "$(cat "$dir/qemu-nbd.pid")"
 }

@@ -43,20 +43,26 @@ fio_read() { # OPTIONS
 	jq -c '.jobs[0].read | {value: .iops, bytes_per_s: .bw_bytes, p50_us: (.clat_ns.percentile."50.000000" / 1000), p99_us: (.clat_ns.percentile."99.000000" / 1000)}' "$dir/fio.json"
 }
 
-nbd_up() {
-	local try _
+# nbd_serve NAME COMMAND...: a server on a free port, @PORT@ among its words, that goes to the background when it listens and leaves its
+# process in NAME.pid. Sets nbd.
+nbd_serve() {
+	local name=$1 try _
+	shift
 	for _ in 1 2 3 4 5 6 7 8; do
 		try=$((20000 + RANDOM % 10000))
-		nbdkit --ipaddr 127.0.0.1 --port $try --pidfile "$dir/nbdkit.pid" memory "${mem_mib}M" 2>"$dir/nbdkit.log" && break
+		"${@//@PORT@/$try}" >"$dir/$name.log" 2>&1 && break
 		try=
 	done
-	[ -n "$try" ] || die "nbdkit does not start: $(cat "$dir/nbdkit.log")"
-	remember "$(cat "$dir/nbdkit.pid")"
+	[ -n "$try" ] || die "$name does not start: $(cat "$dir/$name.log")"
+	remember "$(cat "$dir/$name.pid")"
 	nbd=nbd://127.0.0.1:$try
+}
+nbd_up() {
+	nbd_serve nbdkit nbdkit --ipaddr 127.0.0.1 --port @PORT@ --pidfile "$dir/nbdkit.pid" memory "${mem_mib}M"
 	# every page written once, as ros2-bench does with its file
 	fio --name=fill --ioengine=nbd --uri="$nbd" --rw=write --bs=1M --size="${mem_mib}M" --output="$dir/fill.json" >/dev/null
 }
-nbd_read() { fio_read --ioengine=nbd --uri="$nbd" --iodepth="$1" --size="${mem_mib}M"; } # DEPTH
+nbd_read() { fio_read --ioengine=nbd --uri="$nbd" --iodepth="$1" --size="${2:-$mem_mib}M"; } # DEPTH [MIB]
 mib() { jq -c '.value = .bytes_per_s / 1048576'; }
 
 group_tcp() {

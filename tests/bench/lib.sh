@@ -26,7 +26,7 @@ need_programs() {
 	for p in ros2-bench ros2-agent ros2-controller ros2ctl raw-tcp-bench grant-bench revoke-bench audit-fill bench-report; do
 		[ -x "$bin/$p" ] || die "no $p in $bin: build the release preset"
 	done
-	for p in fio nbdkit etcd jq strace; do
+	for p in fio nbdkit qemu-nbd etcd jq strace; do
 		command -v $p >/dev/null || die "$p is not installed (tests/bench/packages.txt)"
 	done
 	fio --enghelp 2>/dev/null | grep -qw nbd || die "this fio has no nbd engine"
@@ -120,10 +120,10 @@ describe_machine() {
 		--arg fs "$(stat -f -c %T "$dir")" --arg disk "$(df --output=source "$dir" | tail -n 1)" \
 		--arg load "$(cut -d' ' -f1-3 /proc/loadavg)" --arg date "$(date -u +%FT%TZ)" \
 		--arg commit "$(git -C "$src" describe --always --dirty 2>/dev/null || echo unknown)" \
-		--arg fio "$(fio --version)" --arg nbdkit "$(nbdkit --version)" --arg etcd "$(etcd --version | head -n 1)" \
+		--arg fio "$(fio --version)" --arg nbdkit "$(nbdkit --version)" --arg qemu "$(qemu-nbd --version | head -n 1)" --arg etcd "$(etcd --version | head -n 1)" \
 		--arg tcp "$(cat /proc/sys/net/ipv4/tcp_congestion_control)" \
 		--argjson sync "$(fdatasync_us "$dir" 2)" --argjson reps "$reps" --argjson quick "${quick:-0}" --argjson seconds "$seconds" \
 		'{cpu: $cpu, cpus: $cpus, arch: $arch, kernel: $kernel, memory_kib: $mem, filesystem: $fs, disk: $disk, fdatasync_us: $sync, tcp: $tcp,
-		  load_before: $load, date: $date, commit: $commit, peers: [$fio, $nbdkit, $etcd],
+		  load_before: $load, date: $date, commit: $commit, peers: [$fio, $nbdkit, $qemu, $etcd],
 		  settings: {reps: $reps, quick: ($quick == 1), seconds_each: $seconds}}'
 }
