@@ -571,8 +571,9 @@ static void late(struct rig *g, bool part, uint64_t within_ms, int64_t expected)
 	} else {
 		fake_refuse(true);
 		fake_cut();
-		while (rig_health(g).state == NVMF_CTRL_LIVE)
+		do /* a turn at least: the I/O queue sees its end here, the controller elsewhere */
 			rig_turn(g, 5);
+		while (rig_health(g).state == NVMF_CTRL_LIVE);
 	}
 	rig_submit_until(g, &w, g->all, ENGINE_OP_WRITE, 0, 65536, g->buf,
 	                 clock_boottime_ns() + within_ms * NS_PER_MS);
