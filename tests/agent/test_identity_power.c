@@ -12,6 +12,7 @@
 #include "common/util.h"
 #include "tests/agent/enrolment.h"
 #include "tests/common/disk_fsx.h"
+#include "tests/await.h"
 #include "tests/testing.h"
 #include <errno.h>
 #include <sys/stat.h>
@@ -24,14 +25,15 @@ static struct disk *disk;
 static int make_ended(void)
 {
 	uint64_t in_s;
-	int r;
+	int r = -1;
 
 	mkdir(dir, 0700);
-	r = enrolment_as(9, 1);
-	for (int i = 0; !r && i < 100 && !identity_check_certificate(dir, "dpu-0", &in_s, NULL);
-	     i++)
-		/* time: it lives a second */
-		usleep(100000);
+	/* It lives whole seconds from the last one on: it may end before it is stored, and then it
+	 * is refused. */
+	for (uint64_t life_s = 1; r && life_s <= 16; life_s *= 2)
+		r = enrolment_as(9, life_s);
+	if (!r && !AWAIT(identity_check_certificate(dir, "dpu-0", &in_s, NULL)))
+		r = -ETIMEDOUT;
 	return r ? r : rename(dir, ended_dir);
 }
 
