@@ -11,8 +11,8 @@
 #include "common/pki.h"
 #include "common/util.h"
 #include "tests/agent/enrolment.h"
-#include "tests/common/disk_fsx.h"
 #include "tests/await.h"
+#include "tests/common/disk_fsx.h"
 #include "tests/testing.h"
 #include <errno.h>
 #include <sys/stat.h>
