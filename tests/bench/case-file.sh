@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# file-4k, file-4k-d128: reads of files over tcp, beside fio's io_uring on the same file, the raw loop, and fio's nbd engine on a qemu-nbd that
-# reads the same file past the page cache by io_uring: who does the same work by another protocol. A disk gives twice as much in one
+# file-4k, file-4k-d128: reads of files over tcp, beside fio's io_uring on the same file, the raw loop, the raw loop whose server reads the same
+# file by io_uring (what any server over TCP is between), and fio's nbd engine on a qemu-nbd that reads the same file past the page cache by
+# io_uring: who does the same work by another protocol. A disk gives twice as much in one
 # second as in another, so a sample takes one second, ours and fio's follow each other, and there are four times as many of them as
 # elsewhere (but with --quick). file-ram-*: the same with the file in a tmpfs, so that nobody waits for a disk, and what our own way costs is what is seen.
 # shellcheck shell=bash
@@ -35,6 +36,7 @@ file_samples() {
 	sample "$1" ros2 "$3" "$(ours "$4" randread 4096 "$2" $file_mib "$seconds" --no-layout)" "$(ours_words)"
 	sample "$1" fio "$3" "$(fio_file "$2" "$5")"
 	sample "$1" raw "$3" "$(raw 4096 "$2")"
+	sample "$1" raw-file "$3" "$(raw 4096 "$2" 0 --file "$5")"
 }
 
 group_file() {

@@ -31,8 +31,8 @@ ours() {
 }
 ours_words() { tail -n 1 "$dir/ours.err"; }
 
-raw() { # BS DEPTH [SPAN_MIB]: replies are one buffer, or out of as much memory as ours serves
-	timeout 60 "$bin/raw-tcp-bench" --depth "$2" --reply "$1" --span $((${3:-0} << 20)) --time-ms $((seconds * 1000)) |
+raw() { # BS DEPTH [SPAN_MIB [OPTIONS]]: replies are one buffer, or out of as much memory as ours serves
+	timeout 60 "$bin/raw-tcp-bench" --depth "$2" --reply "$1" --span $((${3:-0} << 20)) --time-ms $((seconds * 1000)) "${@:4}" |
 		jq -c '{value: .ops_per_s, bytes_per_s, p50_us: .latency_us.p50, p99_us: .latency_us.p99}'
 }
 

@@ -4,8 +4,10 @@
  * block, a fixed number in flight, each side sending as much as it can in one call. No framing, no
  * checks beyond the reply's number, no storage. Two processes over loopback; one line of JSON per
  * depth. What ros2-bench reaches is read against this. Each reply is the same memory, so that it is
- * always in a cache; with --span it is somewhere in that much memory, as what a server serves is.
+ * always in a cache; with --span it is somewhere in that much memory, as what a server serves is;
+ * with --file it is a block of a file (raw_file.c).
  */
+#include "tests/bench/tcp/raw.h"
 #include "common/clock.h"
 #include "common/util.h"
 
@@ -19,24 +21,18 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/uio.h>
 #include <sys/wait.h>
 
-#define REQUEST     32u
-#define DEPTH_MAX   512u /* two iovecs per reply, 1024 per call */
 #define REPLY_MAX   (1u << 20)
 #define SAMPLES_MAX (8u << 20)
 #define SPAN_MAX    (1ull << 30)
+#define PAGE        4096u
 
 struct opts {
 	uint32_t depths[8], n_depths, reply;
-	uint64_t span; /* bytes that replies are taken from; 0: one reply */
+	uint64_t span;    /* bytes that replies are taken from; 0: one reply */
+	const char *file; /* replies are taken from it; NULL: from memory */
 	uint64_t time_ms;
-};
-
-struct request {
-	uint64_t id;
-	uint8_t rest[REQUEST - 8];
 };
 
 static int die(const char *what)
@@ -45,8 +41,7 @@ static int die(const char *what)
 	return 1;
 }
 
-/* Sends all of @iov; changes it. */
-static int send_all(int fd, struct iovec *iov, size_t n)
+int raw_send_all(int fd, struct iovec *iov, size_t n)
 {
 	while (n > 0) {
 		ssize_t got = writev(fd, iov, (int)n);
@@ -83,12 +78,11 @@ static int payload_make(uint64_t span, uint32_t reply, struct payload *ret)
 	return 0;
 }
 
-/* Of the same id always the same; neighbours are far from each other (Knuth, TAOCP 6.4). */
-static uint8_t *payload_of(const struct payload *p, uint64_t id, uint32_t reply)
+size_t raw_block_of(uint64_t id, size_t n)
 {
 	uint32_t spread = (uint32_t)id * 2654435761u;
 
-	return p->mem + (size_t)(((uint64_t)spread * p->n) >> 32) * reply;
+	return (size_t)(((uint64_t)spread * n) >> 32);
 }
 
 static int answer(int fd, struct request *reqs, size_t n, const struct payload *p, uint32_t reply)
@@ -96,12 +90,12 @@ static int answer(int fd, struct request *reqs, size_t n, const struct payload *
 	struct iovec iov[2 * DEPTH_MAX];
 
 	for (size_t i = 0; i < n; i++) {
-		uint8_t *from = payload_of(p, reqs[i].id, reply);
+		uint8_t *from = p->mem + raw_block_of(reqs[i].id, p->n) * reply;
 
 		iov[2 * i] = (struct iovec){&reqs[i].id, sizeof(reqs[i].id)};
 		iov[2 * i + 1] = (struct iovec){from, reply - sizeof(reqs[i].id)};
 	}
-	return send_all(fd, iov, 2 * n);
+	return raw_send_all(fd, iov, 2 * n);
 }
 
 /* Until the client hangs up. */
@@ -128,12 +122,21 @@ static int serve(int fd, const struct opts *o)
 	return got == 0 ? 0 : 1;
 }
 
+/* One of depth places for what is in flight. An id is its place and, above SLOT_BITS, its turn
+ * there: a file's blocks come in any order. */
+#define SLOT_BITS 9
+_Static_assert(DEPTH_MAX == 1u << SLOT_BITS, "an id names a place");
+struct slot {
+	uint64_t id, sent_ns; /* sent_ns 0: nothing is in flight here */
+};
+
 struct client {
 	int fd;
 	uint32_t depth, reply;
 	uint64_t sent, done;
-	uint64_t sent_ns[DEPTH_MAX]; /* by id modulo depth */
-	uint32_t *samples;           /* owned: ns, capped */
+	struct slot slots[DEPTH_MAX];
+	uint32_t free[DEPTH_MAX], n_free;
+	uint32_t *samples; /* owned: ns, capped */
 	size_t n_samples;
 	uint8_t *buf; /* owned */
 	size_t have;  /* bytes of the reply being received */
@@ -148,13 +151,33 @@ static int ask(struct client *c, uint32_t n)
 
 	memset(reqs, 0, n * sizeof(reqs[0]));
 	for (uint32_t i = 0; i < n; i++) {
-		reqs[i].id = c->sent++;
-		c->sent_ns[reqs[i].id % c->depth] = now;
+		uint32_t at = c->free[--c->n_free];
+
+		reqs[i].id = c->sent++ << SLOT_BITS | at;
+		c->slots[at] = (struct slot){.id = reqs[i].id, .sent_ns = now};
 	}
-	return send_all(c->fd, &iov, 1);
+	return raw_send_all(c->fd, &iov, 1);
 }
 
-/* Counts whole replies in @n received bytes; -EBADMSG when one is not the next. */
+/* The reply to c->id is whole; -EBADMSG: that is not in flight. */
+static int take_reply(struct client *c, uint64_t now)
+{
+	uint32_t at = c->id & (DEPTH_MAX - 1);
+	struct slot *slot = &c->slots[at];
+
+	if (!slot->sent_ns || slot->id != c->id)
+		return -EBADMSG;
+	if (c->n_samples < SAMPLES_MAX)
+		c->samples[c->n_samples++] =
+			(uint32_t)MIN(now - slot->sent_ns, (uint64_t)UINT32_MAX);
+	slot->sent_ns = 0;
+	c->free[c->n_free++] = at;
+	c->done++;
+	c->have = 0;
+	return 0;
+}
+
+/* Counts whole replies in @n received bytes. */
 static int take_replies(struct client *c, const uint8_t *p, size_t n, uint32_t *ret)
 {
 	uint64_t now = clock_monotonic_ns();
@@ -169,13 +192,8 @@ static int take_replies(struct client *c, const uint8_t *p, size_t n, uint32_t *
 		n -= part;
 		if (c->have < c->reply)
 			break;
-		if (c->id != c->done)
+		if (take_reply(c, now) < 0)
 			return -EBADMSG;
-		if (c->n_samples < SAMPLES_MAX)
-			c->samples[c->n_samples++] = (uint32_t)MIN(
-				now - c->sent_ns[c->id % c->depth], (uint64_t)UINT32_MAX);
-		c->done++;
-		c->have = 0;
 		++*ret;
 	}
 	return 0;
@@ -258,6 +276,8 @@ static int run_client(struct client *c, uint64_t time_ms)
 	uint64_t began;
 	int rc;
 
+	for (; c->n_free < c->depth; c->n_free++)
+		c->free[c->n_free] = c->n_free;
 	c->samples = calloc(SAMPLES_MAX, sizeof(*c->samples));
 	c->buf = malloc(REPLY_MAX);
 	if (!c->samples || !c->buf)
@@ -282,6 +302,8 @@ static int run_depth(const struct opts *o, uint32_t depth)
 		return die("fork");
 	if (server == 0) {
 		close(fds[0]);
+		if (o->file)
+			_exit(raw_file_serve(fds[1], o->file, o->reply, depth) < 0);
 		_exit(serve(fds[1], o));
 	}
 	close(fds[1]);
@@ -311,10 +333,13 @@ static int parse_number(const char *name, const char *s, uint64_t min, uint64_t 
 
 static int parse(int argc, char **argv, struct opts *o)
 {
-	static const struct option longs[] = {
-		{"depth", required_argument, NULL, 'd'}, {"reply", required_argument, NULL, 'r'},
-		{"span", required_argument, NULL, 's'},  {"time-ms", required_argument, NULL, 't'},
-		{"help", no_argument, NULL, 'h'},        {0}};
+	static const struct option longs[] = {{"depth", required_argument, NULL, 'd'},
+	                                      {"reply", required_argument, NULL, 'r'},
+	                                      {"span", required_argument, NULL, 's'},
+	                                      {"time-ms", required_argument, NULL, 't'},
+	                                      {"file", required_argument, NULL, 'f'},
+	                                      {"help", no_argument, NULL, 'h'},
+	                                      {0}};
 	uint64_t v;
 	int c;
 
@@ -328,8 +353,15 @@ static int parse(int argc, char **argv, struct opts *o)
 			o->span = v;
 		else if (c == 't' && parse_number("time-ms", optarg, 1, 3600000, &v) == 0)
 			o->time_ms = v;
+		else if (c == 'f')
+			o->file = optarg;
 		else
 			return c == 'h' ? 1 : -EINVAL;
+	}
+	if (o->file && (o->span || o->reply % PAGE)) {
+		fprintf(stderr, "raw-tcp-bench: --file: expected no --span, and replies of whole "
+		                "pages of 4096 bytes\n");
+		return -EINVAL;
 	}
 	return optind < argc ? -EINVAL : 0;
 }
@@ -341,11 +373,12 @@ int main(int argc, char **argv)
 
 	if (rc != 0) {
 		fprintf(rc > 0 ? stdout : stderr,
-		        "raw-tcp-bench [--depth N]... [--reply BYTES] [--span BYTES] [--time-ms "
-		        "N]\n"
+		        "raw-tcp-bench [--depth N]... [--reply BYTES] [--span BYTES | --file PATH] "
+		        "[--time-ms N]\n"
 		        "Request/response over loopback, one line of JSON per depth [32, 128].\n"
 		        "--span: replies are taken from so much memory [one reply's, in a "
-		        "cache]\n");
+		        "cache]\n"
+		        "--file: from blocks all over a file, by io_uring, past the page cache\n");
 		return rc > 0 ? 0 : 2;
 	}
 	if (o.n_depths == 0) {
