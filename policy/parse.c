@@ -138,12 +138,39 @@ static void refuse_second(struct parser *p, const struct policy_set *s, const st
 		          policy_kind_to_str(d->kind), d->name, first->file, first->name_line);
 }
 
+/* What is stored is the text of the one document, read alone at each start: were it refused then,
+ * or read otherwise, no controller would start again. So it is tried before anything is accepted.
+ */
+static int try_alone(struct parser *p, const struct policy_doc *d)
+{
+	struct policy_source alone = {.name = d->file,
+	                              .text = d->text,
+	                              .len = strlen(d->text),
+	                              .first_line = d->line,
+	                              .stored = true};
+	struct diag_at at = {d->file, d->name_line, d->name_col};
+	struct policy_diags diags = POLICY_DIAGS_INIT;
+	struct policy_set *s = NULL;
+	int rc = policy_parse(&alone, 1, &s, &diags);
+	const struct policy_doc *again = rc ? NULL : policy_set_at(s, 0);
+
+	if (rc != -ENOMEM && (!again || strcmp(again->canonical, d->canonical) != 0))
+		diags_add(p->diags, POLICY_ERROR, at,
+		          "%s `%s` alone, cut out of this file, would not be the same document: "
+		          "begin it on a line of its own, behind a line `---`",
+		          policy_kind_to_str(d->kind), d->name);
+	policy_set_free(s);
+	policy_diags_fini(&diags);
+	return rc == -ENOMEM ? rc : 0;
+}
+
 /* Takes the document into the set, faulty or not, so that a later one of the same name is noticed.
  */
 static int finish_doc(struct parser *p, struct policy_set *s, struct policy_doc_box *box,
                       size_t errors)
 {
 	struct policy_doc *d = &box->doc;
+	int rc;
 
 	if (!d->kind)
 		return 0;
@@ -152,6 +179,9 @@ static int finish_doc(struct parser *p, struct policy_set *s, struct policy_doc_
 		d->canonical = canonical_text(&box->arena, d);
 		if (!d->canonical)
 			return -ENOMEM;
+		rc = p->stored ? 0 : try_alone(p, d);
+		if (rc < 0)
+			return rc;
 	}
 	if (policy_set_find(s, d->kind, d->name))
 		return 0;
@@ -184,16 +214,35 @@ static int parse_one(struct parser *p, struct tree_reader *r, struct policy_set 
 	return rc;
 }
 
-static int parse_source(const struct policy_source *src, struct policy_set *s, size_t *documents,
+/* Older controllers stored what stood behind '---' with the tab before it: a text that is indented
+ * has spaces there, so blanks with a tab among them are such ones. */
+static struct policy_source without_old_tab(const struct policy_source *src)
+{
+	struct policy_source s = *src;
+	size_t n = 0;
+
+	while (n < s.len && (s.text[n] == ' ' || s.text[n] == '\t'))
+		n++;
+	if (s.stored && n > 0 && memchr(s.text, '\t', n)) {
+		s.text += n;
+		s.len -= n;
+	}
+	return s;
+}
+
+static int parse_source(const struct policy_source *given, struct policy_set *s, size_t *documents,
                         struct policy_diags *diags)
 {
-	struct parser p = {.diags = diags, .file = src->name ? src->name : "-"};
+	struct policy_source read = without_old_tab(given), *src = &read;
+	struct parser p = {
+		.diags = diags, .file = src->name ? src->name : "-", .stored = src->stored};
 	size_t before = policy_set_count(s), errors = diags->errors;
 	struct tree_reader *r;
 	int rc;
 
 	diags_begin(diags);
-	if (src->len > POLICY_SOURCE_MAX) {
+	/* a stored text ends with a line end, which the last line of a file may not have */
+	if (src->len > POLICY_SOURCE_MAX + (src->stored ? 1 : 0)) {
 		doc_error(&p, 0, 0, "longer than 1 MiB");
 		return 0;
 	}

@@ -17,6 +17,7 @@ struct parser {
 	struct arena *arena; /* of the document being read */
 	struct policy_diags *diags;
 	const char *file;
+	bool stored;    /* see policy_source */
 	char path[160]; /* where we are: "spec.memory" */
 };
 

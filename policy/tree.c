@@ -321,16 +321,24 @@ static int build(struct tree_reader *r, const yaml_event_t *e, int depth, struct
 	}
 }
 
+/* Behind '---' or '...', what is blank belongs to that line, whatever follows: a tab is white space
+ * there, and at the begin of a text an error. */
+static size_t behind_marker(const char *t, size_t from, size_t to)
+{
+	size_t i = from;
+
+	while (i < to && (t[i] == ' ' || t[i] == '\t' || t[i] == '\r'))
+		i++;
+	return i < to && t[i] == '\n' ? i + 1 : i;
+}
+
+/* A text that begins without a marker begins with its indentation. */
 static void cut_text(struct tree_reader *r, size_t from, size_t to, struct tree_doc *ret)
 {
 	const char *t = r->src->text;
-	size_t i = from;
 
-	/* the rest of a bare '---' line is not part of the document */
-	while (i < to && (t[i] == ' ' || t[i] == '\t' || t[i] == '\r'))
-		i++;
-	if (from > 0 && i < to && t[i] == '\n')
-		from = i + 1;
+	if (from > r->bom)
+		from = behind_marker(t, from, to);
 	while (to > from && memchr(" \t\r\n", t[to - 1], 4))
 		to--;
 	for (; r->line_byte < from; r->line_byte++)

@@ -94,6 +94,22 @@ static void apply__survives_a_restart(void **state)
 	ros2__v1__get_reply__free_unpacked(g, NULL);
 }
 
+/* What libyaml takes behind '---' it does not take at the begin of a text, and that is where the
+ * next start finds it. */
+static void apply__with_a_tab_behind_the_marker_survives_a_restart(void **state)
+{
+	struct sf *f = *state;
+
+	sf_apply(f, "---\t# of rack 7\napiVersion: ros2/v1\nkind: Agent\nmetadata: {name: dpu-9}\n"
+	            "---\t{apiVersion: ros2/v1, kind: Agent, metadata: {name: dpu-8}}\n");
+	sf_stop(f);
+	sf_start(f);
+	ros2__v1__get_reply__free_unpacked(
+		sf_get(f, ROS2__V1__OBJECT_KIND__OBJECT_KIND_AGENT, "dpu-9"), NULL);
+	ros2__v1__get_reply__free_unpacked(
+		sf_get(f, ROS2__V1__OBJECT_KIND__OBJECT_KIND_AGENT, "dpu-8"), NULL);
+}
+
 #define NVMF_DOC(name, address, volumes)                                                           \
 	"apiVersion: ros2/v1\nkind: Engine\nmetadata: {name: " name "}\nspec:\n"                   \
 	"  type: nvmf # kept as written\n  transport: tcp\n  address: " address "\n"               \
@@ -628,6 +644,7 @@ int main(void)
 		T(apply__dry_run_plans_and_a_second_apply_is_unchanged),
 		T(apply__compares_and_swaps),
 		T(apply__survives_a_restart),
+		T(apply__with_a_tab_behind_the_marker_survives_a_restart),
 		T(apply__gives_no_volume_of_a_stored_nvmf_engine_away),
 		T(delete__refuses_what_is_needed_and_forgets_names),
 		T(roles__are_kept_and_refusals_recorded),
