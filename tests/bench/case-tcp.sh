@@ -24,10 +24,11 @@ tcp_cluster() {
 
 # ours TENANT RW BS DEPTH SIZE_MIB SECONDS [OPTIONS]: {value: operations/s, ...}
 ours() {
-	local who=$1 rw=$2
+	local who=$1 rw=$2 way=read
+	[[ $rw != *write ]] || way=write
 	as "$tcp" "$who" timeout 120 ros2-bench --namespace data --file bench --rw "$rw" --bs "$3" --depth "$4" --jobs 1 --size "${5}MiB" \
 		--time "${6}s" --warmup "${warmup}ms" --quiet -o json "${@:7}" 2>"$dir/ours.err" |
-		jq -c 'select(.error == null) | .read | {value: .operations_per_s, bytes_per_s, p50_us: (.latency_ns.p50 / 1000), p99_us: (.latency_ns.p99 / 1000)}'
+		jq -c --arg way "$way" 'select(.error == null) | .[$way] | {value: .operations_per_s, bytes_per_s, p50_us: (.latency_ns.p50 / 1000), p99_us: (.latency_ns.p99 / 1000)}'
 }
 ours_words() { tail -n 1 "$dir/ours.err"; }
 
