@@ -82,6 +82,7 @@ struct ctl_grant {
 	struct ctl_terms next; /* while renewing: they hold from the commit on */
 	enum ctl_grant_phase phase;
 	bool renewing, ending; /* ending: its last row is on its way */
+	bool given_back;       /* by its agent, which is not handed it again */
 	unsigned in_flight;    /* transactions that will call back with it */
 	uint64_t request_id;   /* while ISSUING */
 	uint64_t stream;       /* likewise: the agent's, on which it was asked for */
@@ -492,6 +493,9 @@ void ctl_rollout_acked(struct ctl_agent *a, uint64_t nonce);
 void ctl_rollout_state(struct ctl_agent *a, enum store_kind kind, const struct ros2_uid *uid,
                        uint64_t version, bool applied, const char *reason);
 void ctl_rollout_drop(struct ctl_agent *a, enum store_kind kind, const struct ros2_uid *uid);
+/* The agent has it no more, by its own word. What was sent of it and is not acknowledged comes
+ * behind that word, as something new: the agent is told to remove that. What waits is not sent. */
+void ctl_rollout_given_back(struct ctl_agent *a, enum store_kind kind, const struct ros2_uid *uid);
 void ctl_rollout_free(struct ctl_agent *a);
 
 /* ---- controller/grants.c ---- */

@@ -344,9 +344,14 @@ void ctl_grant_release(struct ctl_agent *a, const struct ros2_uid *uid)
 {
 	struct ctl_grant *g = ctl_grant_find(a->ctl, uid);
 
+	if (!g || !may_say(a, g) || g->phase != CTL_GRANT_LIVE || g->ending)
+		return;
+	if (!CTL_SWITCH(no_giving_back)) {
+		g->given_back = true;
+		ctl_rollout_given_back(g->agent, STORE_GRANT, uid);
+	}
 	/* The agent says it once: what finds no place now ends by the timer. */
-	if (g && may_say(a, g) && g->phase == CTL_GRANT_LIVE && !g->ending &&
-	    end_one(g, STORE_GRANT_RELEASED) < 0)
+	if (end_one(g, STORE_GRANT_RELEASED) < 0)
 		end_later(g);
 }
 
@@ -588,14 +593,16 @@ static void renewed(void *arg, const struct store_result *r)
 		return;
 	}
 	g->t = g->next;
+	if (g->given_back)
+		return; /* meanwhile: its end is on its way, or its timer tries again */
 	arm(g);
 	outbox_grant(g->agent, g, false);
 }
 
 static bool due(const struct ctl_grant *g, uint64_t now)
 {
-	return !g->renewing && !g->ending && g->phase == CTL_GRANT_LIVE && g->t.expires_ns > now &&
-	       g->t.expires_ns - now < life_ns(g->t.lifetime_ms) / 2;
+	return !g->renewing && !g->ending && !g->given_back && g->phase == CTL_GRANT_LIVE &&
+	       g->t.expires_ns > now && g->t.expires_ns - now < life_ns(g->t.lifetime_ms) / 2;
 }
 
 /* What finds no place now is asked for again by the next beat. */

@@ -123,6 +123,15 @@ void ctl_rollout_drop(struct ctl_agent *a, enum store_kind kind, const struct ro
 	entry_free(a, r);
 }
 
+void ctl_rollout_given_back(struct ctl_agent *a, enum store_kind kind, const struct ros2_uid *uid)
+{
+	const struct ctl_rollout *r = ctl_rollout_get(a, kind, uid, false);
+
+	if (r && a->link && !list_empty(&r->unacked))
+		link_removals(a->link, &(struct link_have){kind, *uid, r->sent}, 1);
+	ctl_rollout_drop(a, kind, uid);
+}
+
 /* ---- synchronising ---- */
 
 /* @limit_ms: of a tenant's document. */
@@ -229,9 +238,9 @@ void ctl_rollout_sync(struct ctl_agent *a)
 	list_for_each (&a->grants, g, of_agent) {
 		struct ctl_rollout *r = ctl_rollout_get(a, STORE_GRANT, &g->uid, false);
 
-		if (g->phase == CTL_GRANT_LIVE && !g->ending)
+		if (g->phase == CTL_GRANT_LIVE && !g->ending && !g->given_back)
 			want(a, STORE_GRANT, &g->uid, g->t.version, 0);
-		else if (r)
+		else if (r && !g->given_back)
 			r->mark = a->sync_mark;
 	}
 	send_removals(a);

@@ -23,6 +23,7 @@ struct ctl_test_switches {
 	_Atomic bool no_principal;   /* and for whomever the agent says */
 	_Atomic bool no_revocation;  /* and for tenants that are revoked */
 	_Atomic bool no_grant_owner; /* an agent ends and renews the grants of another */
+	_Atomic bool no_giving_back; /* a grant that was given back is sent again */
 	_Atomic bool no_record_tenant; /* its records are of the tenant that they name */
 	_Atomic bool no_record_origin; /* and of the agent that they name */
 	_Atomic bool no_state_owner;   /* it tells how far objects came that it was never sent */
