@@ -172,6 +172,8 @@ void sessions_on_tenant(struct sessions *t, const struct ros2_uid *uid)
 	struct state_tenant tenant;
 	bool gone = state_tenant_get(t->a->state, uid, &tenant) < 0 || tenant.revoked;
 
+	if (gone && AGENT_SWITCH(no_tenant_end))
+		return;
 	HASH_ITER (hh, t->all, s, tmp) {
 		if (!ros2_uid_eq(&s->tenant, uid) || s->state >= SESSION_CLOSING)
 			continue;

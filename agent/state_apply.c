@@ -5,6 +5,7 @@
  * refused.
  */
 #include "agent/state_priv.h"
+#include "agent/test_switches.h"
 #include "common/util.h"
 #include "dataplane/dp.h"
 #include <errno.h>
@@ -322,15 +323,24 @@ static int apply_tenant(struct state *s, struct state_object *o, struct ros2_err
 
 /* ---- the index of grants ---- */
 
+size_t state_owner_key(const struct ros2_uid *tenant, const char *principal,
+                       char key[ROS2_UID_LEN + ROS2_SPIFFE_MAX])
+{
+	size_t len = strnlen(principal, ROS2_SPIFFE_MAX);
+
+	memset(key, 0, ROS2_UID_LEN);
+	if (!AGENT_SWITCH(no_grant_tenant))
+		memcpy(key, tenant->b, ROS2_UID_LEN);
+	memcpy(key + ROS2_UID_LEN, principal, len);
+	return ROS2_UID_LEN + len;
+}
+
 static struct state_owner *owner_of(struct state *s, const struct agent_grant_body *g)
 {
-	size_t len = strlen(g->principal);
 	char key[ROS2_UID_LEN + ROS2_SPIFFE_MAX];
+	size_t len = state_owner_key(&g->tenant, g->principal, key);
 	struct state_owner *w;
 
-	memcpy(key, g->tenant.b, ROS2_UID_LEN);
-	memcpy(key + ROS2_UID_LEN, g->principal, len);
-	len += ROS2_UID_LEN;
 	HASH_FIND(hh, s->owners, key, len, w);
 	if (w)
 		return w;

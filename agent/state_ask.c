@@ -136,14 +136,12 @@ int state_grant_get(const struct state *s, const struct ros2_uid *uid, struct st
 int state_grant_idle(const struct state *s, const struct ros2_uid *tenant, const char *principal,
                      uint64_t now_ns, struct ros2_uid *ret)
 {
-	size_t len = strnlen(principal, ROS2_SPIFFE_MAX);
 	char key[ROS2_UID_LEN + ROS2_SPIFFE_MAX];
+	size_t len = state_owner_key(tenant, principal, key);
 	const struct state_object *last;
 	const struct state_owner *w;
 
-	memcpy(key, tenant->b, ROS2_UID_LEN);
-	memcpy(key + ROS2_UID_LEN, principal, len);
-	HASH_FIND(hh, s->owners, key, ROS2_UID_LEN + len, w);
+	HASH_FIND(hh, s->owners, key, len, w);
 	if (!w || list_empty(&w->idle))
 		return -ENOENT;
 	last = list_entry(w->idle.prev, struct state_object, idle);

@@ -99,6 +99,9 @@ struct state_object *state_find(const struct state *s, enum obj_kind kind,
                                 const struct ros2_uid *uid);
 void state_move(struct state *s, struct state_object *o, enum obj_state to);
 void state_forget(struct state *s, struct state_object *o);
+/* The key of a state_owner: how long it is. */
+size_t state_owner_key(const struct ros2_uid *tenant, const char *principal,
+                       char key[ROS2_UID_LEN + ROS2_SPIFFE_MAX]);
 /* Its grant came into force, moved its end, or got or lost its last session. */
 void state_index_grant(struct state *s, struct state_object *o);
 void state_unindex_grant(struct state *s, struct state_object *o);

@@ -379,6 +379,99 @@ static void control__room_for_records(void **state)
 	verbs_stop(&v);
 }
 
+/* ---- the same name, another tenant ---- */
+
+#define TWIN_SEED 9
+
+struct twins {
+	struct world *w;
+	struct rpc_channel *a; /* alpha's certificate, which both of them name */
+	struct ros2_uid old;   /* a session of the first */
+	uint32_t key;          /* a region of it */
+};
+
+/* The first has a session and an idle grant, which no message takes away; then one delta removes
+ * it and brings another of the same name, principal and namespaces. */
+static void twins_start(struct twins *t)
+{
+	struct ros2_uid idle;
+
+	t->w = calloc(1, sizeof(*t->w));
+	world_start(t->w);
+	world_agent_start(t->w);
+	world_populate(t->w);
+	t->a = world_tenant(t->w, "alpha");
+	t->old = connected_session(t->w, t->a);
+	t->key = register_as(t->a, &t->old);
+	idle = connected_session(t->w, t->a);
+	assert_int_equal(close_as(t->a, &idle), ROS2_OK);
+	assert_int_equal(t->w->grant_requests, 2);
+	/* What the data plane ends by itself is not what this is about. */
+	fake_dp_no_memory = true;
+	world_replace(t->w, WORLD_ALPHA_SEED, 1,
+	              fix_tenant(&t->w->f, "alpha", FIX_ALPHA, TWIN_SEED, 1));
+	world_wait(t->w, &t->w->acks, 2);
+}
+
+static void twins_stop(struct twins *t)
+{
+	fake_dp_no_memory = false;
+	rpc_channel_free(t->a);
+	world_stop(t->w);
+	free(t->w);
+}
+
+/* How many grants there were to be asked for when the second had its first session. */
+static unsigned grants_of_both(struct twins *t)
+{
+	struct ros2_uid s;
+
+	assert_true(AWAIT(world_open_session(t->a, &s) == ROS2_OK));
+	return t->w->grant_requests;
+}
+
+static void tenant__made_again_has_no_right_of_the_first(void **state)
+{
+	struct twins t;
+
+	(void)state;
+	twins_start(&t);
+	for (unsigned known = 0; known < 2; known++) {
+		assert_int_equal(mount_as(t.a, &t.old), ROS2_REVOKED);
+		assert_int_equal(stat_as(t.a, &t.old, NULL), ROS2_REVOKED);
+		assert_int_equal(renew_as(t.a, &t.old, t.key), ROS2_REVOKED);
+		assert_int_equal(path_as(t.a, &ros2_v1_tenant_mkdir, &t.old), ROS2_REVOKED);
+		assert_int_equal(grants_of_both(&t), 3 + known);
+	}
+	twins_stop(&t);
+}
+
+static void control__session_of_a_tenant_that_is_gone(void **state)
+{
+	struct twins t;
+
+	(void)state;
+	agent_test_switches.no_tenant_end = true;
+	twins_start(&t);
+	grants_of_both(&t);
+	assert_int_equal(mount_as(t.a, &t.old), ROS2_OK);
+	assert_int_equal(renew_as(t.a, &t.old, t.key), ROS2_OK);
+	agent_test_switches.no_tenant_end = false;
+	twins_stop(&t);
+}
+
+static void control__tenant_of_a_grant(void **state)
+{
+	struct twins t;
+
+	(void)state;
+	agent_test_switches.no_grant_tenant = true;
+	twins_start(&t);
+	assert_int_equal(grants_of_both(&t), 2);
+	agent_test_switches.no_grant_tenant = false;
+	twins_stop(&t);
+}
+
 /* ---- the rate of records ---- */
 
 #define AN_HOUR 3600 /* of one record a second */
@@ -452,6 +545,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(control__tenant_of_the_session),
+		cmocka_unit_test(tenant__made_again_has_no_right_of_the_first),
+		cmocka_unit_test(control__session_of_a_tenant_that_is_gone),
+		cmocka_unit_test(control__tenant_of_a_grant),
 		cmocka_unit_test(tenant__calls_within_its_control_verbs_per_second),
 		cmocka_unit_test(control__verbs_per_second),
 		cmocka_unit_test(refusal__of_what_is_malformed_is_recorded),

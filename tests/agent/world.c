@@ -617,13 +617,18 @@ void world_revoke(struct world *w, enum obj_kind kind, uint8_t seed, uint64_t ve
 	world_revoke_as(w, kind, seed, version, &rev);
 }
 
-void world_remove(struct world *w, enum obj_kind kind, uint8_t seed, uint64_t version)
+/* @by: one to bring, sealed, or NULL. */
+static void remove_and_bring(struct world *w, enum obj_kind kind, uint8_t seed, uint64_t version,
+                             Ros2__V1__SealedObject *by)
 {
 	Ros2__V1__ControllerMessage m = ROS2__V1__CONTROLLER_MESSAGE__INIT;
 	Ros2__V1__HaveObject h = ROS2__V1__HAVE_OBJECT__INIT, *removals = &h;
 	Ros2__V1__Delta d = ROS2__V1__DELTA__INIT;
 	struct ros2_uid uid = fix_uid(seed);
 
+	d.nonce = w->f.batch;
+	d.n_upserts = by != NULL;
+	d.upserts = &by;
 	h.kind = (Ros2__V1__ObjectKind)kind;
 	h.uid = (ProtobufCBinaryData){16, uid.b};
 	h.version = version;
@@ -632,6 +637,23 @@ void world_remove(struct world *w, enum obj_kind kind, uint8_t seed, uint64_t ve
 	m.msg_case = ROS2__V1__CONTROLLER_MESSAGE__MSG_DELTA;
 	m.delta = &d;
 	say(w, &m);
+}
+
+void world_remove(struct world *w, enum obj_kind kind, uint8_t seed, uint64_t version)
+{
+	remove_and_bring(w, kind, seed, version, NULL);
+}
+
+void world_replace(struct world *w, uint8_t seed, uint64_t version, Ros2__V1__AgentObject *by)
+{
+	Ros2__V1__SealedObject *sealed;
+	struct fix_bytes b;
+
+	fix_seal(&w->f, &by, 1, &b);
+	sealed = ros2__v1__sealed_object__unpack(NULL, b.n, b.p);
+	free(b.p);
+	remove_and_bring(w, OBJ_TENANT, seed, version, sealed);
+	ros2__v1__sealed_object__free_unpacked(sealed, NULL);
 }
 
 void world_ask_report(struct world *w)

@@ -87,6 +87,8 @@ void world_revoke_as(struct world *w, enum obj_kind kind, uint8_t seed, uint64_t
                      const struct ros2_uid *revocation);
 /* A delta with one removal. */
 void world_remove(struct world *w, enum obj_kind kind, uint8_t seed, uint64_t version);
+/* A delta that removes a tenant and brings another; takes it. */
+void world_replace(struct world *w, uint8_t seed, uint64_t version, Ros2__V1__AgentObject *by);
 /* Asks for all sessions and leases. */
 void world_ask_report(struct world *w);
 /* Ends the stream, if there is one. */
