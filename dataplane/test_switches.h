@@ -34,6 +34,7 @@ struct dp_test_switches {
 	bool no_key_end;          /* the end of a right ends no key of a storage target */
 	bool no_key_wait;         /* a revocation is answered before the device has ended them */
 	bool no_beneath;          /* paths of the file engine go where their names lead */
+	bool no_path_grammar;     /* and say what they like: "..", no name at all */
 	bool no_one_name;         /* of files that have a second one, too */
 	bool no_lost_share;       /* who waits for storage that is away may take what there is */
 	bool no_look_again;       /* who was left out for that waits for another to end */

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Negative controls of the file engine's paths: file_path.c is compiled into this test with its
- * switches. A link that leads out of the namespace, a mount in it and a second name of a file
- * outside give the secret only when the switch is set. The races have theirs (test_file_races.c).
+ * Negative controls of the file engine's paths: file_path.c and names.c are compiled into this test
+ * with their switches. A link that leads out of the namespace, a mount in it and a second name of a
+ * file outside give the secret only when the switch is set, and ".." only when both of those are
+ * that refuse it. The races have theirs (test_file_races.c).
  */
 #include "dataplane/test_switches.h"
 #include "tests/engines/place.h"
 
 #include <errno.h>
 #include <stdio.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 struct dp_test_switches dp_test_switches;
@@ -45,6 +47,49 @@ static void control__path_beneath_the_root(void **state)
 	assert_int_equal(first_byte(&p, "way-out/secret"), 'O');
 }
 
+/* The text of a path and openat2 refuse it each by itself. */
+static void control__path_grammar(void **state)
+{
+	static const char up[] = "../../outside/secret", twice[] = "inside//file";
+	struct place p = place_of(state);
+
+	assert_int_equal(mkdir(place_in(&p, "inside"), 0700), 0);
+	place_put(place_in(&p, "inside"), "file", "INSIDE");
+	assert_int_equal(first_byte(&p, up), 0);
+	assert_int_equal(first_byte(&p, twice), 0);
+	dp_test_switches.no_beneath = true;
+	assert_int_equal(first_byte(&p, up), 0);
+	dp_test_switches.no_beneath = false;
+	dp_test_switches.no_path_grammar = true;
+	assert_int_equal(first_byte(&p, up), 0);
+	assert_int_equal(first_byte(&p, twice), 'I');
+	dp_test_switches.no_beneath = true;
+	assert_int_equal(first_byte(&p, up), 'O');
+	assert_int_equal(first_byte(&p, "inside/../../../outside/./secret"), 'O');
+}
+
+/* Every call that takes a path: nothing is made, moved, told of or taken away outside. */
+static void control__path_grammar_of_every_call(void **state)
+{
+	struct place p = place_of(state);
+	const struct engine_ops *ops = p.fx->ops;
+	struct engine_attr attr;
+
+	for (int off = 0; off < 2; off++) {
+		int want = off ? 0 : -ELIBBAD;
+
+		dp_test_switches.no_path_grammar = dp_test_switches.no_beneath = off;
+		assert_int_equal(ops->stat(p.fx->ns, "../../outside/secret", &attr, NULL), want);
+		assert_int_equal(ops->mkdir(p.fx->ns, "../../outside/made", 0700, NULL), want);
+		assert_int_equal(ops->rename(p.fx->ns, "../../outside/made", "taken", NULL), want);
+		assert_int_equal(ops->rename(p.fx->ns, "taken", "../../outside/put", NULL), want);
+		assert_int_equal(ops->rmdir(p.fx->ns, "../../outside/put", NULL), want);
+		if (!off)
+			place_secret_untouched(&p);
+		assert_int_equal(ops->unlink(p.fx->ns, "../../outside/secret", NULL), want);
+	}
+}
+
 static void control__second_name(void **state)
 {
 	struct place p = place_of(state);
@@ -78,7 +123,10 @@ static void control__mount_point(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		T(control__path_beneath_the_root), T(control__second_name),
+		T(control__path_beneath_the_root),
+		T(control__path_grammar),
+		T(control__path_grammar_of_every_call),
+		T(control__second_name),
 		T(control__mount_point), /* last: the process stays in its mount namespace */
 	};
 
