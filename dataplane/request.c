@@ -67,10 +67,12 @@ static bool check_shape(struct session *s, const struct request_in *in)
 		session_violation(s, in->id, ROS2_UNSUPPORTED,
 		                  "%s, which is not among the features of WELCOME",
 		                  in->op == REQUEST_ZERO ? "ZERO" : "DISCARD");
-	else if (in->op != REQUEST_FLUSH && in->length > WIRE_IO_MAX)
+	else if (in->op != REQUEST_FLUSH && in->length > WIRE_IO_MAX && !DP_SWITCH(no_length_check))
 		session_violation(s, in->id, ROS2_TOO_LARGE, "length %u is more than %u",
 		                  in->length, WIRE_IO_MAX);
-	else if (__builtin_add_overflow(in->offset, (uint64_t)in->length, &end) || end > INT64_MAX)
+	else if ((__builtin_add_overflow(in->offset, (uint64_t)in->length, &end) ||
+	          end > INT64_MAX) &&
+	         !DP_SWITCH(no_offset_check))
 		session_violation(s, in->id, ROS2_OUT_OF_RANGE, "offset + length is beyond 2^63");
 	else
 		return true;

@@ -27,6 +27,12 @@ struct dp_test_switches {
 	bool no_access_check;     /* any lease allows reading and writing */
 	bool no_open_check;       /* any handle is open for reading and writing */
 	bool no_range_check;      /* a lease is for all of memory */
+	bool no_length_check;     /* a request is as long as it says */
+	bool no_offset_check;     /* and wherever it says */
+	bool no_region_shape;     /* whoever registers may name no memory, or more than there is */
+	bool no_lease_shape;      /* and has a lease of it */
+	bool no_size_check;       /* a file may be cut to any size */
+	bool no_pull_check;       /* DATA answers the oldest PULL, whatever it says */
 	bool no_freeze;           /* a revocation that could not be held stops nothing else */
 	bool no_expiry;           /* a lease ends when its session does */
 	bool no_session_share;    /* one tenant may have all sessions of a reactor */

@@ -2,9 +2,12 @@
 /*
  * Negative controls of the refusals on the data port: each attack is sent twice, against the checks
  * and with ONE of them switched off. The first must be refused by name, the second must work: so it
- * is that check which refuses, and the attack is a real one.
+ * is that check which refuses, and the attack is a real one. Where two refuse it, as with a region
+ * that wraps, one of them off changes nothing.
  */
 #include "dataplane/test_switches.h"
+#include "common/util.h"
+#include "dataplane/engine.h"
 #include "tests/dataplane/fixture.h"
 #include <string.h>
 
@@ -137,12 +140,175 @@ static void control__handle(void **state)
 	raw_close(&c);
 }
 
+/* ---- numbers that no file and no memory has ---- */
+
+static void control__length_of_a_request(void **state)
+{
+	struct raw c;
+
+	raw_features = WIRE_FEATURE_CLEAR;
+	raw_ready(*state, &c);
+	assert_int_equal(raw_clear(&c, WIRE_ZERO, 0, WIRE_IO_MAX + 1), ROS2_TOO_LARGE);
+	dp_test_switches.no_length_check = true;
+	assert_int_equal(raw_clear(&c, WIRE_ZERO, 0, WIRE_IO_MAX + 1), ROS2_OK);
+	raw_close(&c);
+	raw_features = 0;
+}
+
+static void control__offset_of_a_request(void **state)
+{
+	static const uint64_t beyond[] = {INT64_MAX, 1ull << 63, UINT64_MAX - 10};
+	struct raw c;
+
+	raw_ready(*state, &c);
+	for (int off = 0; off < 2; off++) {
+		enum ros2_status want = off ? ROS2_OK : ROS2_OUT_OF_RANGE;
+
+		dp_test_switches.no_offset_check = off;
+		for (size_t i = 0; i < ARRAY_SIZE(beyond); i++)
+			assert_int_equal(raw_read(&c, beyond[i], buf, 4096, NULL), want);
+	}
+	raw_close(&c);
+}
+
+/* The last page of memory and one behind it, or no memory at all. */
+static struct dp_result register_beyond(struct raw *c, bool none)
+{
+	return fx_do(c->fx, FX_REGISTER,
+	             &(struct fx_args){.session = c->session,
+	                               .a = UINT64_MAX - 4095,
+	                               .b = none ? 0 : 8192,
+	                               .flags = 3});
+}
+
+/* Who is asked for a region and the table of leases refuse it each by itself. */
+static void control__region_that_wraps_or_is_empty(void **state)
+{
+	struct fx *fx = *state;
+	struct dp_result res;
+	struct raw c;
+
+	fx->limits.region_size_min = 0;
+	fx_limits(fx);
+	raw_ready(fx, &c);
+	assert_int_equal(raw_write(&c, 0, buf, 4096, true), ROS2_OK);
+	for (int none = 0; none < 2; none++) {
+		dp_test_switches.no_region_shape = dp_test_switches.no_lease_shape = false;
+		assert_int_equal(register_beyond(&c, none).status, ROS2_INVALID);
+		dp_test_switches.no_region_shape = true;
+		assert_int_equal(register_beyond(&c, none).status, ROS2_INVALID);
+		dp_test_switches.no_lease_shape = true;
+		res = register_beyond(&c, none);
+		assert_int_equal(res.status, ROS2_OK);
+		assert_int_equal(push(&c, res.region.key, UINT64_MAX - 4095),
+		                 none ? ROS2_OUT_OF_RANGE : ROS2_OK);
+	}
+	raw_close(&c);
+}
+
+static uint64_t cut_to; /* what an engine that minds no size was asked for */
+
+static int cut(struct engine_file *f, uint64_t size, struct ros2_err *err)
+{
+	(void)f;
+	(void)err;
+	cut_to = size;
+	return 0;
+}
+
+static int setup_cut(void **state)
+{
+	static struct engine_ops ops;
+
+	ops = engine_mem_ops;
+	ops.type = "cut";
+	ops.truncate = cut;
+	cut_to = 0;
+	dp_test_switches = (struct dp_test_switches){.extra_engine = &ops};
+	fx_engine_type = "cut";
+	return fx_setup(state);
+}
+
+static int teardown_cut(void **state)
+{
+	fx_engine_type = "mem";
+	return teardown(state);
+}
+
+static void control__size_of_a_file(void **state)
+{
+	struct fx *fx = *state;
+	struct fx_args a = {.b = 1ull << 63};
+	struct raw c;
+
+	raw_ready(fx, &c);
+	a.session = c.session;
+	a.a = c.handle;
+	assert_int_equal(fx_do(fx, FX_TRUNCATE, &a).status, ROS2_OUT_OF_RANGE);
+	assert_true(cut_to == 0);
+	dp_test_switches.no_size_check = true;
+	assert_int_equal(fx_do(fx, FX_TRUNCATE, &a).status, ROS2_OK);
+	assert_true(cut_to == a.b);
+	raw_close(&c);
+}
+
+/* ---- DATA ---- */
+
+/* Two writes wait for their bytes; those of the second come first. */
+static void answer_the_second(struct raw *c)
+{
+	struct wire_header h, pulls[2];
+
+	memset(buf, 'B', sizeof(buf));
+	for (int i = 0; i < 2; i++) {
+		h = raw_header(c, WIRE_WRITE, (uint64_t)i * 65536, FX_BASE + (uint64_t)i * 65536,
+		               65536);
+		raw_send(c, &h, NULL, 0);
+	}
+	for (int i = 0; i < 2; i++) {
+		assert_true(raw_recv(c, &pulls[i], NULL, 0));
+		assert_int_equal(pulls[i].opcode, WIRE_PULL);
+	}
+	pulls[1].opcode = WIRE_DATA;
+	raw_send(c, &pulls[1], buf, pulls[1].length);
+}
+
+static void control__data_of_another_pull(void **state)
+{
+	struct raw c, d;
+	struct wire_header h;
+
+	raw_ready(*state, &c);
+	answer_the_second(&c);
+	raw_expect_end(&c);
+	raw_close(&c);
+	dp_test_switches.no_pull_check = true;
+	raw_ready(*state, &d);
+	answer_the_second(&d);
+	assert_true(raw_recv(&d, &h, buf, sizeof(buf)));
+	assert_int_equal(h.opcode, WIRE_COMPLETE);
+	assert_int_equal(h.status, ROS2_OK);
+	/* The first has them. */
+	memset(buf, 0, sizeof(buf));
+	assert_int_equal(raw_read(&d, 0, buf, 4096, NULL), ROS2_OK);
+	assert_int_equal(buf[0], 'B');
+	raw_close(&d);
+}
+
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		T(control__key_owner), T(control__key_generation), T(control__range),
-		T(control__access),    T(control__handle),
+		T(control__key_owner),
+		T(control__key_generation),
+		T(control__range),
+		T(control__access),
+		T(control__handle),
+		T(control__length_of_a_request),
+		T(control__offset_of_a_request),
+		T(control__region_that_wraps_or_is_empty),
+		cmocka_unit_test_setup_teardown(control__size_of_a_file, setup_cut, teardown_cut),
+		T(control__data_of_another_pull),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
