@@ -15,6 +15,9 @@ struct agent_test_switches {
 	_Atomic bool no_session_owner;   /* who knows the uid of a session has it */
 	_Atomic bool no_tenant_end;      /* sessions stay when their tenant is gone */
 	_Atomic bool no_grant_tenant;    /* a grant is of its principal, whatever the tenant */
+	_Atomic bool no_path_grammar;    /* a path says what it likes */
+	_Atomic bool no_size_check;      /* a file may be cut to any size */
+	_Atomic bool no_region_shape;    /* a region may be empty, or go on behind all memory */
 	_Atomic bool no_refusal_records; /* what is malformed is refused, but not recorded */
 	_Atomic bool no_spool_room;      /* who is called does not ask if a record finds place */
 	_Atomic bool no_verb_limit;      /* controlVerbsPerSecond is counted, not enforced */

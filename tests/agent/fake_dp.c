@@ -290,6 +290,7 @@ void dp_mount(struct dp *dp, const struct ros2_uid *session, const char *engine,
 	struct dp_result res = {.status = s ? ROS2_OK : ROS2_BAD_SESSION};
 
 	fake_dp_log.mounts++;
+	snprintf(fake_dp_log.last_mounted, sizeof(fake_dp_log.last_mounted), "%s", path);
 	if (s)
 		res.mount.mount = s->next_mount++;
 	answer(dp, done, arg, &res);

@@ -15,7 +15,7 @@ struct fake_dp_log {
 	_Atomic enum dp_scope last_scope;
 	struct ros2_uid last_uid;
 	_Atomic uint64_t contact_ns;
-	char last_path[256];
+	char last_path[256], last_mounted[256];
 	struct nvmf_config nvmf; /* of the last engine that had one */
 	_Atomic unsigned rdma_told;
 	_Atomic uint32_t rdma_seen; /* as it was told last */

@@ -7,6 +7,7 @@
 const char *fix_contact_limit = "60s";
 unsigned fix_verbs_per_s;
 const char *fix_require = "";
+const char *fix_namespaces = "";
 
 void fixture_init(struct fixture *f)
 {
@@ -89,12 +90,13 @@ Ros2__V1__AgentObject *fix_tenant(struct fixture *f, const char *name, const cha
 	         "[{pattern: /secret/**, access: none}, {pattern: /ro/**, access: r},\n"
 	         "       {pattern: /deep/secret/**, access: none},\n"
 	         "       {pattern: /**, access: rw}]}\n"
-	         "    - {name: readonly, engine: files, path: %s-ro, access: r}\n"
+	         "    - {name: readonly, engine: files, path: %s-ro, access: r}\n%s"
 	         "  memory: {registeredBytes: 1MiB, regions: 4, regionSize: {min: 4KiB, max: 1MiB},"
 	         " alignment: 4KiB, controlVerbsPerSecond: %u}\n"
 	         "  rkeys: {leaseTtl: 30s, concurrent: 4, violations: {limit: 20, action: kill}}\n"
 	         "  times: {grantLifetime: 1h, contactLimit: %s}\n  sessions: {max: 3}\n",
 	         name, principal, strcmp(name, "alpha") ? "" : fix_require, name, name,
+	         strcmp(name, "alpha") ? "" : fix_namespaces,
 	         fix_verbs_per_s ? fix_verbs_per_s : 5000, fix_contact_limit);
 	compile(o, yaml);
 	return o;

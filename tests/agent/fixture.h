@@ -10,6 +10,9 @@
 #define FIX_ALPHA "spiffe://ros2.test/tenant/alpha/trainer"
 #define FIX_BETA  "spiffe://ros2.test/tenant/beta/server"
 
+/* Likewise of alpha, namespaces beside the usual ones: lines of the document. "" = none. */
+extern const char *fix_namespaces;
+
 struct fixture {
 	struct crypto_sign_key *key;
 	struct agent_trust trust;

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the switches of service.c show, which is compiled into this test with them. Whose session it
- * is: beta gets alpha's handle and closes alpha's session only when the check is off. How many
- * calls: alpha gets exactly what its document gives it, and more only when the check is off; time
- * is what the test says, so that a slow machine, which would not reach the rate, counts the same.
+ * What the switches of the agent's parts show that are compiled into this test with them. Whose
+ * session it is: beta gets alpha's handle and closes alpha's session only when the check is off,
+ * and who is made again under alpha's name has alpha's session and grant only when theirs are.
+ * Whose namespace and mount it is, and what is no path, size or region, likewise. How many calls:
+ * alpha gets exactly what its document gives it, and more only when the check is off; time is what
+ * the test says, so that a slow machine, which would not reach the rate, counts the same.
  * How many records: what alpha does to names leaves beta its room in the spool, and everybody the
  * disk that the log is on.
  */
@@ -11,6 +13,7 @@
 #include "agent/test_switches.h"
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/util.h"
 #include "tests/agent/world.h"
 #include "tests/await.h"
 
@@ -241,6 +244,193 @@ static void control__verbs_per_second(void **state)
 	agent_test_switches.no_verb_limit = false;
 	assert_int_equal(calls_of_alpha(&v, 1), 0);
 	clock_release();
+	verbs_stop(&v);
+}
+
+/* ---- whose namespace and mount it is ---- */
+
+static _Atomic bool any_document; /* the namespace is looked for in alpha's */
+static _Atomic bool any_mount;    /* a mount is looked for in alpha's session, too */
+static struct agent *agent_of_all;
+static struct ros2_uid alpha_session;
+
+int __real_state_namespace(const struct state_tenant *t, const char *name,
+                           struct policy_namespace *ret);
+int __wrap_state_namespace(const struct state_tenant *t, const char *name,
+                           struct policy_namespace *ret);
+int __wrap_state_namespace(const struct state_tenant *t, const char *name,
+                           struct policy_namespace *ret)
+{
+	struct ros2_uid uid = fix_uid(WORLD_ALPHA_SEED);
+	struct state_tenant alpha;
+
+	if (any_document && !state_tenant_get(agent_of_all->state, &uid, &alpha))
+		return __real_state_namespace(&alpha, name, ret);
+	return __real_state_namespace(t, name, ret);
+}
+
+struct agent_session_mount *__real_agent_session_mount(struct agent_session *s, uint32_t mount);
+struct agent_session_mount *__wrap_agent_session_mount(struct agent_session *s, uint32_t mount);
+struct agent_session_mount *__wrap_agent_session_mount(struct agent_session *s, uint32_t mount)
+{
+	struct agent_session_mount *m = __real_agent_session_mount(s, mount);
+
+	if (m || !any_mount)
+		return m;
+	s = agent_session_find(agent_of_all->sessions, &alpha_session);
+	return s ? __real_agent_session_mount(s, mount) : NULL;
+}
+
+static enum ros2_status mount_named(struct rpc_channel *c, struct ros2_uid *s, const char *name)
+{
+	Ros2__V1__MountRequest req = ROS2__V1__MOUNT_REQUEST__INIT;
+
+	req.session_uid = (ProtobufCBinaryData){16, s->b};
+	req.namespace_name = (char *)(uintptr_t)name;
+	return world_call(c, &ros2_v1_tenant_mount, &req.base, NULL, NULL);
+}
+
+static enum ros2_status open_as(struct rpc_channel *c, struct ros2_uid *s, uint32_t mount,
+                                const char *path, uint64_t *ret)
+{
+	Ros2__V1__OpenRequest req = ROS2__V1__OPEN_REQUEST__INIT;
+	ProtobufCMessage *m = NULL;
+	enum ros2_status st;
+
+	req.session_uid = (ProtobufCBinaryData){16, s->b};
+	req.mount = mount;
+	req.path = (char *)(uintptr_t)path;
+	req.flags = ret ? 3 : 1;
+	st = world_call(c, &ros2_v1_tenant_open, &req.base, &m, NULL);
+	if (ret && st == ROS2_OK)
+		*ret = ((Ros2__V1__OpenReply *)m)->handle;
+	if (st == ROS2_OK)
+		protobuf_c_message_free_unpacked(m, NULL);
+	return st;
+}
+
+/* Alpha has the mounts 1 and 2 of its namespaces, beta has 1. */
+static void mounts_start(struct verbs *v)
+{
+	fix_namespaces = "    - {name: mine, engine: files, path: alpha-mine, access: rw}\n";
+	verbs_start(v, 0);
+	fix_namespaces = "";
+	agent_of_all = v->w->agent;
+	alpha_session = v->sa;
+	assert_int_equal(mount_as(v->a, &v->sa), ROS2_OK);
+	assert_int_equal(mount_as(v->b, &v->sb), ROS2_OK);
+	assert_string_equal(fake_dp_log.last_mounted, "beta");
+	assert_int_equal(mount_named(v->a, &v->sa, "readonly"), ROS2_OK);
+}
+
+static void control__namespace_of_the_tenant(void **state)
+{
+	struct verbs v;
+
+	(void)state;
+	mounts_start(&v);
+	assert_int_equal(mount_named(v.b, &v.sb, "mine"), ROS2_DENIED);
+	assert_string_equal(fake_dp_log.last_mounted, "alpha-ro");
+	any_document = true;
+	assert_int_equal(mount_named(v.b, &v.sb, "mine"), ROS2_OK);
+	assert_string_equal(fake_dp_log.last_mounted, "alpha-mine");
+	any_document = false;
+	verbs_stop(&v);
+}
+
+/* Refused twice: it is none of the session's, and leads elsewhere than the tenant's document. */
+static void control__mount_of_the_session(void **state)
+{
+	struct verbs v;
+	unsigned opens;
+
+	(void)state;
+	mounts_start(&v);
+	opens = fake_dp_log.opens;
+	assert_int_equal(open_as(v.b, &v.sb, 2, "x", NULL), ROS2_NOT_FOUND);
+	any_mount = true;
+	assert_int_equal(open_as(v.b, &v.sb, 2, "x", NULL), ROS2_DENIED);
+	assert_int_equal(fake_dp_log.opens, opens);
+	any_document = true;
+	assert_int_equal(open_as(v.b, &v.sb, 2, "x", NULL), ROS2_OK);
+	assert_int_equal(fake_dp_log.opens, opens + 1);
+	any_mount = any_document = false;
+	verbs_stop(&v);
+}
+
+/* ---- what no name, file or memory is ---- */
+
+/* Most of it the policy, which judges paths, refuses by itself, and an engine does. */
+static void control__path_grammar(void **state)
+{
+	static char longest[257];
+	static const struct {
+		const char *path;
+		enum ros2_status off; /* with the switch */
+	} t[] = {
+		{"../x", ROS2_BAD_PATH},  {"a/./b", ROS2_BAD_PATH}, {"a//b", ROS2_BAD_PATH},
+		{"a\n", ROS2_BAD_PATH},   {"/x", ROS2_OK},          {"a\xc2\x85", ROS2_OK},
+		{longest, ROS2_BAD_PATH},
+	};
+	struct verbs v;
+
+	(void)state;
+	memset(longest, 'n', sizeof(longest) - 1);
+	verbs_start(&v, 0);
+	assert_int_equal(mount_as(v.a, &v.sa), ROS2_OK);
+	for (size_t i = 0; i < ARRAY_SIZE(t); i++) {
+		agent_test_switches.no_path_grammar = false;
+		assert_int_equal(open_as(v.a, &v.sa, 1, t[i].path, NULL), ROS2_BAD_PATH);
+		agent_test_switches.no_path_grammar = true;
+		assert_int_equal(open_as(v.a, &v.sa, 1, t[i].path, NULL), t[i].off);
+	}
+	agent_test_switches.no_path_grammar = false;
+	verbs_stop(&v);
+}
+
+static void control__size_of_a_file(void **state)
+{
+	Ros2__V1__TruncateRequest req = ROS2__V1__TRUNCATE_REQUEST__INIT;
+	struct verbs v;
+
+	(void)state;
+	verbs_start(&v, 0);
+	assert_int_equal(mount_as(v.a, &v.sa), ROS2_OK);
+	assert_int_equal(open_as(v.a, &v.sa, 1, "x", &req.handle), ROS2_OK);
+	req.session_uid = (ProtobufCBinaryData){16, v.sa.b};
+	req.size = 1ull << 63;
+	assert_int_equal(world_call(v.a, &ros2_v1_tenant_truncate, &req.base, NULL, NULL),
+	                 ROS2_OUT_OF_RANGE);
+	assert_int_equal(fake_dp_log.truncates, 0);
+	agent_test_switches.no_size_check = true;
+	assert_int_equal(world_call(v.a, &ros2_v1_tenant_truncate, &req.base, NULL, NULL), ROS2_OK);
+	assert_int_equal(fake_dp_log.truncates, 1);
+	agent_test_switches.no_size_check = false;
+	verbs_stop(&v);
+}
+
+static void control__shape_of_a_region(void **state)
+{
+	static const uint64_t t[][2] = {{UINT64_MAX - 4095, 8192}, {0x1000, 0}};
+	Ros2__V1__RegisterRegionRequest req = ROS2__V1__REGISTER_REGION_REQUEST__INIT;
+	const struct rpc_method *m = &ros2_v1_tenant_register_region;
+	struct verbs v;
+	unsigned asked;
+
+	(void)state;
+	verbs_start(&v, 0);
+	req.session_uid = (ProtobufCBinaryData){16, v.sa.b};
+	req.access = 3;
+	asked = fake_dp_log.regions;
+	for (size_t i = 0; i < ARRAY_SIZE(t); i++) {
+		req.address = t[i][0];
+		req.length = t[i][1];
+		assert_int_equal(world_call(v.a, m, &req.base, NULL, NULL), ROS2_INVALID);
+		assert_int_equal(fake_dp_log.regions, asked + i);
+		agent_test_switches.no_region_shape = true;
+		assert_int_equal(world_call(v.a, m, &req.base, NULL, NULL), ROS2_OK);
+		agent_test_switches.no_region_shape = false;
+	}
 	verbs_stop(&v);
 }
 
@@ -548,6 +738,11 @@ int main(void)
 		cmocka_unit_test(tenant__made_again_has_no_right_of_the_first),
 		cmocka_unit_test(control__session_of_a_tenant_that_is_gone),
 		cmocka_unit_test(control__tenant_of_a_grant),
+		cmocka_unit_test(control__namespace_of_the_tenant),
+		cmocka_unit_test(control__mount_of_the_session),
+		cmocka_unit_test(control__path_grammar),
+		cmocka_unit_test(control__size_of_a_file),
+		cmocka_unit_test(control__shape_of_a_region),
 		cmocka_unit_test(tenant__calls_within_its_control_verbs_per_second),
 		cmocka_unit_test(control__verbs_per_second),
 		cmocka_unit_test(refusal__of_what_is_malformed_is_recorded),
