@@ -388,6 +388,16 @@ static int check_tenant(struct service_op *op, struct ros2_err *err)
 	return 0;
 }
 
+/* A tenant that was made again has the same name and principals: its uid tells it from the one
+ * before. How a session ended its principal hears all the same. */
+static bool is_callers(const struct service_op *op, const struct agent_session *s)
+{
+	if (strcmp(s->principal, op->principal) != 0)
+		return AGENT_SWITCH(no_session_owner);
+	return s->state != SESSION_LIVE || ros2_uid_is_zero(&op->tenant) ||
+	       ros2_uid_eq(&s->tenant, &op->tenant) || AGENT_SWITCH(no_session_tenant);
+}
+
 /* The session is the caller's, or it does not exist. */
 static int check_session(struct service_op *op, const ProtobufCMessage *req, struct ros2_err *err)
 {
@@ -396,8 +406,7 @@ static int check_session(struct service_op *op, const ProtobufCMessage *req, str
 
 	if (!ros2_uid_from_bytes(uid->data, uid->len, &op->session))
 		s = agent_session_find(op->a->sessions, &op->session);
-	if (!s || !s->told ||
-	    (strcmp(s->principal, op->principal) != 0 && !AGENT_SWITCH(no_session_owner)))
+	if (!s || !s->told || !is_callers(op, s))
 		return ros2_err_named(err, ROS2_BAD_SESSION, "%s",
 		                      ros2_status_text(ROS2_BAD_SESSION));
 	if (s->state == SESSION_LIVE || op->row->closes)

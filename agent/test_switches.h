@@ -13,6 +13,7 @@
 #ifdef ROS2_AGENT_TEST_SWITCHES
 struct agent_test_switches {
 	_Atomic bool no_session_owner;   /* who knows the uid of a session has it */
+	_Atomic bool no_session_tenant;  /* it is its principal's, whatever the tenant */
 	_Atomic bool no_tenant_end;      /* sessions stay when their tenant is gone */
 	_Atomic bool no_grant_tenant;    /* a grant is of its principal, whatever the tenant */
 	_Atomic bool no_path_grammar;    /* a path says what it likes */

@@ -636,6 +636,7 @@ static void tenant__made_again_has_no_right_of_the_first(void **state)
 	twins_stop(&t);
 }
 
+/* It has ended with its tenant; one that had not would be nobody's who comes after. */
 static void control__session_of_a_tenant_that_is_gone(void **state)
 {
 	struct twins t;
@@ -644,9 +645,13 @@ static void control__session_of_a_tenant_that_is_gone(void **state)
 	agent_test_switches.no_tenant_end = true;
 	twins_start(&t);
 	grants_of_both(&t);
+	assert_int_equal(mount_as(t.a, &t.old), ROS2_BAD_SESSION);
+	assert_int_equal(renew_as(t.a, &t.old, t.key), ROS2_BAD_SESSION);
+	assert_int_equal(close_as(t.a, &t.old), ROS2_BAD_SESSION);
+	agent_test_switches.no_session_tenant = true;
 	assert_int_equal(mount_as(t.a, &t.old), ROS2_OK);
 	assert_int_equal(renew_as(t.a, &t.old, t.key), ROS2_OK);
-	agent_test_switches.no_tenant_end = false;
+	agent_test_switches.no_session_tenant = agent_test_switches.no_tenant_end = false;
 	twins_stop(&t);
 }
 
