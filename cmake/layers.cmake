@@ -25,7 +25,7 @@ set(ROS2_FOREIGN
 	"google/protobuf/: proto/plugin/*"
 	"protobuf-c/: proto/*"
 	"sqlite3.h: controller/store_sqlite*.c tests/*"
-	"liburing: dataplane/engines/file* dataplane/engines/uring* tests/sweep/*"
+	"liburing: dataplane/engines/file* dataplane/engines/uring* tests/sweep/* tests/bench/tcp/raw_file*"
 	"yaml.h: policy/tree.c"
 	"jansson.h: tools/* tests/*"
 	"infiniband/: dataplane/fabric/*verbs* tests/attack/verbs* tests/fabric/*verbs* tests/guest/* tests/nvmf/target_verbs*"
