@@ -41,6 +41,29 @@ static bool is_fatal(int rc)
 
 /* ---- one commit (store thread) ---- */
 
+/* A lock of another process on the file is about none of those that wait here: where one has waited
+ * for it in vain, the others of this turn are told so at once. A revocation would else be answered
+ * when each before it had waited as long. */
+static int begin(struct store *s, struct ros2_err *err)
+{
+	int r;
+
+	if (s->locked_out.code) {
+		*err = s->locked_out;
+		return s->locked_out.code;
+	}
+	r = s->ops->begin(s->backend, err);
+	if (r == -EBUSY)
+		s->locked_out = *err;
+	return r;
+}
+
+/* What begins here may wait for such a lock once. */
+static void new_turn(struct store *s)
+{
+	s->locked_out = (struct ros2_err)ROS2_ERR_INIT;
+}
+
 static int write_txn(struct store *s, struct store_txn *t, struct ros2_err *err)
 {
 	int r = 0;
@@ -72,7 +95,7 @@ static int commit_list(struct store *s, struct list *txns, struct ros2_err *err)
 
 	if (atomic_load(&s->dead))
 		return ros2_err_set(err, -EIO, "the store has failed");
-	r = s->ops->begin(s->backend, err);
+	r = begin(s, err);
 	ledger_mark(s->ledger);
 	if (!r)
 		list_for_each (txns, t, link) {
@@ -437,7 +460,7 @@ static int in_commit(struct store *s, int (*fn)(struct store *s, struct ros2_err
 
 	if (atomic_load(&s->dead))
 		return -EIO;
-	r = s->ops->begin(s->backend, err);
+	r = begin(s, err);
 	if (!r)
 		r = fn(s, err);
 	if (!r)
@@ -589,6 +612,7 @@ void *store_thread(void *arg)
 	while (take_work(s, &txns)) {
 		uint64_t now;
 
+		new_turn(s);
 		if (!list_empty(&txns)) {
 			if (!atomic_load(&s->dead))
 				run_batch(s, &txns);
@@ -611,6 +635,7 @@ void *store_thread(void *arg)
 		else if (atomic_load(&s->dead))
 			s->tick_ns = now;
 	}
+	new_turn(s);
 	if (!atomic_load(&s->dead))
 		tick(s, clock_monotonic_ns());
 	if (ends(s))
@@ -666,6 +691,7 @@ int store_commit_now(struct store *s, struct store_txn *t, struct ros2_err *err)
 	list_init(&one);
 	list_add_tail(&one, &t->link);
 	t->shrinks = true;
+	new_turn(s);
 	commit_alone(s, t);
 	r = t->result.rc;
 	if (r < 0 && err)
@@ -680,6 +706,7 @@ void store_settle(struct store *s)
 
 	list_init(&none);
 	deliver(s);
+	new_turn(s);
 	if (!atomic_load(&s->dead))
 		retry_pending(s, true);
 	if (ends(s))

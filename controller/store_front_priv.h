@@ -46,8 +46,9 @@ struct store {
 	/* store thread */
 	struct ledger *ledger; /* owned */
 	uint64_t revision_next, revision_saved, tick_ns, prune_ns;
-	bool ended;        /* store_end has run */
-	bool reserve_lent; /* its space is for what shrinks rights, and for nothing else */
+	bool ended;                 /* store_end has run */
+	bool reserve_lent;          /* its space is for what shrinks rights, and for nothing else */
+	struct ros2_err locked_out; /* why BEGIN was -EBUSY in this turn; code 0: it was not */
 	uint16_t waiting[STORE_ORDER_BUCKETS]; /* store_order.c: how many wait for space */
 
 	struct { /* store_journal.c */

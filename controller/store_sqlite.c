@@ -19,7 +19,8 @@
 #include <sys/stat.h>
 
 #define APPLICATION_ID   0x524f5332 /* "ROS2" */
-#define BUSY_MS          10000
+#define BUSY_MS          10000      /* a lock of another process */
+#define LOCKED_MS        100        /* when that was in vain; the store tries it each second */
 #define WAL_SIZE_LIMIT   (64 << 20)
 #define AUDIT_COLUMN_MAX 256
 
@@ -405,12 +406,21 @@ static int sqlite_open(const struct store_opts *o, void **ret, struct ros2_err *
 
 /* ---- rows in ---- */
 
+/* Who has kept the lock for all of BUSY_MS is not waited for so long again, until it was had once:
+ * what takes rights away would wait as long each time. */
 static int sqlite_begin(void *backend, struct ros2_err *err)
 {
 	struct backend *b = backend;
 	int r = sqlite_turn_commit(&b->turn, err);
 
-	return r ? r : run(b, err, ST_BEGIN, "");
+	if (r)
+		return r;
+	r = run(b, err, ST_BEGIN, "");
+	if ((r == -EBUSY) != b->locked_out) {
+		b->locked_out = r == -EBUSY;
+		sqlite3_busy_timeout(b->db, b->locked_out ? LOCKED_MS : BUSY_MS);
+	}
+	return r;
 }
 
 static void undo(struct backend *b)

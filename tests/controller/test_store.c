@@ -7,7 +7,6 @@
 #include "tests/await.h"
 #include <errno.h>
 #include <poll.h>
-#include <sqlite3.h>
 #include <sys/stat.h>
 #include <stdio.h>
 #include <string.h>
@@ -342,142 +341,6 @@ static void store__keeps_revocations_that_find_no_space_and_records_them_later(v
 	assert_true(fixture_sql(f, "SELECT count(*) FROM grants") >= w.pending);
 }
 
-static bool impatient; /* with locks of others: before a store is opened */
-
-int __real_sqlite3_busy_timeout(sqlite3 *db, int ms);
-int __wrap_sqlite3_busy_timeout(sqlite3 *db, int ms);
-int __wrap_sqlite3_busy_timeout(sqlite3 *db, int ms)
-{
-	return __real_sqlite3_busy_timeout(db, impatient && ms > 20 ? 20 : ms);
-}
-
-/* alpha's row, as revoked at version 6 or reinstated at 7. */
-static struct store_txn *alpha_row(const struct ros2_uid *u, bool revoked)
-{
-	struct store_txn *t = store_txn_new();
-
-	store_txn_add(t, STORE_OBJECT_PUT)->object =
-		(struct store_object){.kind = STORE_TENANT,
-	                              .name = "alpha",
-	                              .uid = *u,
-	                              .version = revoked ? 6 : 7,
-	                              .doc = "kind: Tenant\n",
-	                              .image = store_txn_mem(t, "IMAGE", 5),
-	                              .image_len = 5,
-	                              .revoked = revoked};
-	if (revoked)
-		store_txn_set_shrinks(t);
-	return t;
-}
-
-/* The control: nothing is looked at that waits. */
-static _Atomic bool any_order;
-
-bool __real_store_reserve_may_refuse(const struct list *txns);
-bool __wrap_store_reserve_may_refuse(const struct list *txns);
-bool __wrap_store_reserve_may_refuse(const struct list *txns)
-{
-	return !any_order && __real_store_reserve_may_refuse(txns);
-}
-
-void __real_store_reserve_refuse(struct store *s, struct list *txns, bool pending,
-                                 struct list *ret_refused);
-void __wrap_store_reserve_refuse(struct store *s, struct list *txns, bool pending,
-                                 struct list *ret_refused);
-void __wrap_store_reserve_refuse(struct store *s, struct list *txns, bool pending,
-                                 struct list *ret_refused)
-{
-	__real_store_reserve_refuse(s, txns, pending && !any_order, ret_refused);
-}
-
-/* A revocation of alpha that waits for a lock on the file, and @db has that. */
-static sqlite3 *revoked_behind_a_lock(struct fixture *f, const struct ros2_uid *u)
-{
-	struct wait w = {0};
-	char path[128];
-	sqlite3 *db;
-
-	fixture_path(f, "ros2.db", path);
-	assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
-	assert_int_equal(sqlite3_exec(db, "BEGIN IMMEDIATE", NULL, NULL, NULL), SQLITE_OK);
-	fixture_submit(f, &w, alpha_row(u, true));
-	fixture_wait(f, &w);
-	assert_int_equal(w.last.rc, -EBUSY);
-	assert_true(w.last.record_pending);
-	return db;
-}
-
-/* A lock of another process on the file: the revocation is effective and waits. What gives the
- * right back is refused as long as it does, and comes behind it when the lock is gone. */
-static void store__gives_nothing_back_before_what_was_taken_away_is_recorded(void **state)
-{
-	struct ros2_uid u = ros2_uid_new();
-	struct fixture *f;
-	sqlite3 *db;
-
-	impatient = true;
-	f = opened(state);
-	impatient = false;
-	db = revoked_behind_a_lock(f, &u);
-	assert_int_equal(fixture_commit(f, alpha_row(&u, false)), -EBUSY);
-	assert_int_equal(sqlite3_exec(db, "ROLLBACK", NULL, NULL, NULL), SQLITE_OK);
-	sqlite3_close(db);
-	assert_int_equal(fixture_commit(f, alpha_row(&u, false)), 0);
-	/* Whoever comes first, the last word is the reinstatement's: also a second later, when the
-	 * revocation would have been tried again. */
-	nothing_waits_any_more(f);
-	assert_int_equal(fixture_sql(f, "SELECT version FROM objects"), 7);
-	assert_int_equal(fixture_sql(f, "SELECT revoked FROM objects"), 0);
-}
-
-/* What passes is not answered with the advice to put an old copy in its place. */
-static void store__that_another_process_has_locked_is_not_said_to_be_none(void **state)
-{
-	struct ros2_err err = ROS2_ERR_INIT;
-	struct fixture *f = opened(state);
-	char path[128];
-	sqlite3 *db;
-
-	fixture_close(f);
-	fixture_path(f, "ros2.db", path);
-	assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
-	assert_int_equal(sqlite3_exec(db,
-	                              "PRAGMA locking_mode=EXCLUSIVE; SELECT * FROM sqlite_schema",
-	                              NULL, NULL, NULL),
-	                 SQLITE_OK);
-	impatient = true;
-	assert_int_equal(fixture_open(f, &err), -EBUSY);
-	impatient = false;
-	assert_null(strstr(err.msg, "backup"));
-	sqlite3_close(db);
-	assert_int_equal(fixture_open(f, &err), 0);
-}
-
-/* The control: committed in the order in which they find the database free, the revocation undoes
- * the reinstatement that was answered. A try may be in time before it: then another round. */
-static void control__without_the_order_a_revocation_undoes_the_reinstatement(void **state)
-{
-	struct ros2_uid u = ros2_uid_new();
-	bool undone = false;
-	struct fixture *f;
-
-	impatient = true;
-	f = opened(state);
-	impatient = false;
-	any_order = true;
-	for (int i = 0; i < 20 && !undone; i++) {
-		sqlite3 *db = revoked_behind_a_lock(f, &u);
-
-		assert_int_equal(sqlite3_exec(db, "ROLLBACK", NULL, NULL, NULL), SQLITE_OK);
-		sqlite3_close(db);
-		assert_int_equal(fixture_commit(f, alpha_row(&u, false)), 0);
-		nothing_waits_any_more(f);
-		undone = fixture_sql(f, "SELECT revoked FROM objects") == 1;
-	}
-	any_order = false;
-	assert_true(undone);
-}
-
 struct page {
 	uint64_t seqs[STORE_PAGE_MAX], next;
 	size_t n;
@@ -666,9 +529,6 @@ int main(void)
 		T(store__refuses_a_log_that_was_cut),
 		T(store__says_no_space_and_applies_nothing_of_it),
 		T(store__keeps_revocations_that_find_no_space_and_records_them_later),
-		T(store__gives_nothing_back_before_what_was_taken_away_is_recorded),
-		T(store__that_another_process_has_locked_is_not_said_to_be_none),
-		T(control__without_the_order_a_revocation_undoes_the_reinstatement),
 		T(store__answers_queries_in_pages),
 		T(store__cuts_what_a_peer_can_make_too_long),
 		T(store__records_are_utf8_whatever_they_were_made_of),

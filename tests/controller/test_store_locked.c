@@ -1,0 +1,325 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The store beside another process that has locked its file: what takes rights away is answered
+ * when that was waited for once, is kept, and is stored before anything that gives some; the rest
+ * fails by name.
+ */
+#include "common/clock.h"
+#include "controller/store_priv.h"
+#include "tests/await.h"
+#include "tests/controller/store_fixture.h"
+#include <errno.h>
+#include <semaphore.h>
+#include <sqlite3.h>
+#include <string.h>
+
+static int setup(void **state)
+{
+	struct fixture *f = malloc(sizeof(*f));
+
+	fixture_init(f);
+	*state = f;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	fixture_fini(*state);
+	free(*state);
+	return 0;
+}
+
+static struct fixture *opened(void **state)
+{
+	struct ros2_err err = ROS2_ERR_INIT;
+
+	if (fixture_open(*state, &err))
+		fail_msg("%s", err.msg);
+	return *state;
+}
+
+static void nothing_waits_any_more(struct fixture *f)
+{
+	struct store_stats st;
+
+	assert_true(AWAIT((store_stats(f->store, &st), !st.record_pending)));
+}
+
+static _Atomic bool impatient;  /* with locks of others */
+static _Atomic int patience_ms; /* the last that was asked for */
+
+int __real_sqlite3_busy_timeout(sqlite3 *db, int ms);
+int __wrap_sqlite3_busy_timeout(sqlite3 *db, int ms);
+int __wrap_sqlite3_busy_timeout(sqlite3 *db, int ms)
+{
+	atomic_store(&patience_ms, ms);
+	return __real_sqlite3_busy_timeout(db, impatient && ms > 20 ? 20 : ms);
+}
+
+static struct fixture *opened_impatient(void **state)
+{
+	impatient = true;
+	return opened(state);
+}
+
+static int teardown_impatient(void **state)
+{
+	int r = teardown(state);
+
+	impatient = false;
+	return r;
+}
+
+/* alpha's row, as revoked at version 6 or reinstated at 7. */
+static struct store_txn *alpha_row(const struct ros2_uid *u, bool revoked)
+{
+	struct store_txn *t = store_txn_new();
+
+	store_txn_add(t, STORE_OBJECT_PUT)->object =
+		(struct store_object){.kind = STORE_TENANT,
+	                              .name = "alpha",
+	                              .uid = *u,
+	                              .version = revoked ? 6 : 7,
+	                              .doc = "kind: Tenant\n",
+	                              .image = store_txn_mem(t, "IMAGE", 5),
+	                              .image_len = 5,
+	                              .revoked = revoked};
+	if (revoked)
+		store_txn_set_shrinks(t);
+	return t;
+}
+
+/* The control: nothing is looked at that waits. */
+static _Atomic bool any_order;
+
+bool __real_store_reserve_may_refuse(const struct list *txns);
+bool __wrap_store_reserve_may_refuse(const struct list *txns);
+bool __wrap_store_reserve_may_refuse(const struct list *txns)
+{
+	return !any_order && __real_store_reserve_may_refuse(txns);
+}
+
+void __real_store_reserve_refuse(struct store *s, struct list *txns, bool pending,
+                                 struct list *ret_refused);
+void __wrap_store_reserve_refuse(struct store *s, struct list *txns, bool pending,
+                                 struct list *ret_refused);
+void __wrap_store_reserve_refuse(struct store *s, struct list *txns, bool pending,
+                                 struct list *ret_refused)
+{
+	__real_store_reserve_refuse(s, txns, pending && !any_order, ret_refused);
+}
+
+static void nothing(void *arg)
+{
+}
+
+/* What is kept is the store's again only when its owner's function has returned. */
+static void delivered(struct fixture *f)
+{
+	loop_call(f->loop, nothing, NULL);
+}
+
+static sqlite3 *lock_of_another(struct fixture *f)
+{
+	char path[128];
+	sqlite3 *db;
+
+	fixture_path(f, "ros2.db", path);
+	assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+	sqlite3_busy_timeout(db, AWAIT_MS);
+	assert_int_equal(sqlite3_exec(db, "BEGIN IMMEDIATE", NULL, NULL, NULL), SQLITE_OK);
+	return db;
+}
+
+static void unlock(sqlite3 *db)
+{
+	assert_int_equal(sqlite3_exec(db, "ROLLBACK", NULL, NULL, NULL), SQLITE_OK);
+	sqlite3_close(db);
+}
+
+/* A revocation of alpha that waits for a lock on the file, and @db has that. */
+static sqlite3 *revoked_behind_a_lock(struct fixture *f, const struct ros2_uid *u)
+{
+	struct wait w = {0};
+	sqlite3 *db = lock_of_another(f);
+
+	fixture_submit(f, &w, alpha_row(u, true));
+	fixture_wait(f, &w);
+	delivered(f);
+	assert_int_equal(w.last.rc, -EBUSY);
+	assert_true(w.last.record_pending);
+	return db;
+}
+
+/* A lock of another process on the file: the revocation is effective and waits. What gives the
+ * right back is refused as long as it does, and comes behind it when the lock is gone. */
+static void store__gives_nothing_back_before_what_was_taken_away_is_recorded(void **state)
+{
+	struct ros2_uid u = ros2_uid_new();
+	struct fixture *f = opened_impatient(state);
+	sqlite3 *db = revoked_behind_a_lock(f, &u);
+
+	assert_int_equal(fixture_commit(f, alpha_row(&u, false)), -EBUSY);
+	unlock(db);
+	assert_int_equal(fixture_commit(f, alpha_row(&u, false)), 0);
+	/* Whoever comes first, the last word is the reinstatement's: also a second later, when the
+	 * revocation would have been tried again. */
+	nothing_waits_any_more(f);
+	assert_int_equal(fixture_sql(f, "SELECT version FROM objects"), 7);
+	assert_int_equal(fixture_sql(f, "SELECT revoked FROM objects"), 0);
+}
+
+/* ---- how often the lock is waited for ---- */
+
+static sem_t begins; /* the store thread is about to wait for the lock */
+static sem_t go_on;  /* it may */
+static _Atomic bool held;
+static _Atomic unsigned in_vain; /* how often it did */
+
+static int counted_begin(void *b, struct ros2_err *err)
+{
+	int r;
+
+	if (atomic_load(&held)) {
+		sem_post(&begins);
+		sem_wait(&go_on);
+	}
+	r = store_sqlite_ops.begin(b, err);
+	if (r == -EBUSY)
+		atomic_fetch_add(&in_vain, 1);
+	return r;
+}
+
+struct last { /* the one that takes rights away */
+	struct wait w;
+	_Atomic unsigned in_vain; /* when it was answered */
+};
+
+static void on_last(void *arg, const struct store_result *r)
+{
+	struct last *l = arg;
+
+	atomic_store(&l->in_vain, atomic_load(&in_vain));
+	l->w.last = *r;
+	atomic_fetch_add(&l->w.done, 1);
+}
+
+/* Of each turn: one wait, whatever it has to do. The first is of what came before the others, the
+ * second of these and of the revocation behind them. */
+static void store__waits_for_a_lock_of_another_process_once_for_all_that_wait(void **state)
+{
+	struct store_ops ops = store_sqlite_ops;
+	struct ros2_uid tenant = ros2_uid_new(), u = ros2_uid_new(), g;
+	struct fixture *f = *state;
+	struct wait first = {0}, w = {0};
+	struct last l = {.w.due = 1};
+	sqlite3 *db;
+
+	ops.begin = counted_begin;
+	f->opts.ops = &ops;
+	f->opts.checkpoint_ms = 3600 * 1000; /* no tick takes part */
+	sem_init(&begins, 0, 0);
+	sem_init(&go_on, 0, 0);
+	opened_impatient(state);
+	db = lock_of_another(f);
+	atomic_store(&in_vain, 0);
+	atomic_store(&held, true);
+	g = ros2_uid_new();
+	fixture_submit(f, &first, fixture_grant(&g, &tenant));
+	sem_wait(&begins);
+	for (int i = 0; i < 100; i++) {
+		g = ros2_uid_new();
+		fixture_submit(f, &w, fixture_grant(&g, &tenant));
+	}
+	assert_int_equal(store_submit(f->store, alpha_row(&u, true), on_last, &l, NULL), 0);
+	atomic_store(&held, false);
+	sem_post(&go_on);
+	fixture_wait(f, &l.w);
+	assert_int_equal(l.w.last.rc, -EBUSY);
+	assert_true(l.w.last.record_pending);
+	assert_in_range(atomic_load(&l.in_vain), 1, 2);
+	fixture_wait(f, &first);
+	fixture_wait(f, &w);
+	delivered(f);
+	assert_int_equal(w.failed, 100);
+	assert_int_equal(w.pending, 0);
+	assert_int_equal(w.last.rc, -EBUSY);
+	assert_string_not_equal(w.last.err.msg, "");
+	unlock(db);
+	/* What gives rights comes behind what waits: that is stored with it. */
+	assert_int_equal(fixture_commit(f, fixture_grant(&g, &tenant)), 0);
+	nothing_waits_any_more(f);
+	assert_int_equal(fixture_sql(f, "SELECT count(*) FROM grants"), 1);
+	assert_int_equal(fixture_sql(f, "SELECT revoked FROM objects"), 1);
+	fixture_close(f);
+	sem_destroy(&begins);
+	sem_destroy(&go_on);
+}
+
+static void store__that_waited_for_a_lock_in_vain_is_impatient_until_it_had_it(void **state)
+{
+	struct fixture *f = opened_impatient(state);
+	struct ros2_uid u = ros2_uid_new();
+	sqlite3 *db = revoked_behind_a_lock(f, &u);
+
+	assert_in_range(atomic_load(&patience_ms), 1, 500);
+	unlock(db);
+	assert_int_equal(fixture_commit(f, alpha_row(&u, false)), 0);
+	assert_in_range(atomic_load(&patience_ms), 5000, 20000);
+}
+
+/* What passes is not answered with the advice to put an old copy in its place. */
+static void store__that_another_process_has_locked_is_not_said_to_be_none(void **state)
+{
+	struct ros2_err err = ROS2_ERR_INIT;
+	struct fixture *f = opened(state);
+	char path[128];
+	sqlite3 *db;
+
+	fixture_close(f);
+	fixture_path(f, "ros2.db", path);
+	assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+	assert_int_equal(sqlite3_exec(db,
+	                              "PRAGMA locking_mode=EXCLUSIVE; SELECT * FROM sqlite_schema",
+	                              NULL, NULL, NULL),
+	                 SQLITE_OK);
+	impatient = true;
+	assert_int_equal(fixture_open(f, &err), -EBUSY);
+	impatient = false;
+	assert_null(strstr(err.msg, "backup"));
+	sqlite3_close(db);
+	assert_int_equal(fixture_open(f, &err), 0);
+}
+
+/* The control: committed in the order in which they find the database free, the revocation undoes
+ * the reinstatement that was answered. A try may be in time before it: then another round. */
+static void control__without_the_order_a_revocation_undoes_the_reinstatement(void **state)
+{
+	struct ros2_uid u = ros2_uid_new();
+	bool undone = false;
+	struct fixture *f = opened_impatient(state);
+
+	any_order = true;
+	for (int i = 0; i < 20 && !undone; i++) {
+		unlock(revoked_behind_a_lock(f, &u));
+		assert_int_equal(fixture_commit(f, alpha_row(&u, false)), 0);
+		nothing_waits_any_more(f);
+		undone = fixture_sql(f, "SELECT revoked FROM objects") == 1;
+	}
+	any_order = false;
+	assert_true(undone);
+}
+
+int main(void)
+{
+#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown_impatient)
+	const struct CMUnitTest tests[] = {
+		T(store__gives_nothing_back_before_what_was_taken_away_is_recorded),
+		T(store__waits_for_a_lock_of_another_process_once_for_all_that_wait),
+		T(store__that_waited_for_a_lock_in_vain_is_impatient_until_it_had_it),
+		T(store__that_another_process_has_locked_is_not_said_to_be_none),
+		T(control__without_the_order_a_revocation_undoes_the_reinstatement),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
