@@ -423,6 +423,14 @@ static int take(struct ctl_agent *a, struct list *l, size_t most)
 	return rc;
 }
 
+/* What left `waiting` is taken for sent: only a new hello tells what these agents have. */
+static void not_signed(struct outbox *o)
+{
+	log_error("cannot sign a batch of %zu objects: their agents are told later", o->n);
+	for (size_t i = 0; i < o->n; i++)
+		link_end(o->items[i]->agent->link, ROS2_BUSY, "out of memory");
+}
+
 static void seal_and_send(struct outbox *o)
 {
 	struct sealed s;
@@ -430,7 +438,7 @@ static void seal_and_send(struct outbox *o)
 	for (size_t i = 0; i < o->n; i++)
 		merkle_leaf(o->items[i]->body, o->items[i]->len, o->hashes[i]);
 	if (seal(o->c, o->n, &s) < 0)
-		log_error("cannot sign a batch: %zu objects are not sent", o->n);
+		not_signed(o);
 	else
 		send_all(&s, o->items, o->n);
 	for (size_t i = 0; i < o->n; i++)

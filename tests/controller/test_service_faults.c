@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A store that does not take a transaction, or says late that it did not: what holds then, what is
- * recorded later, and what a process that ends in between leaves.
+ * recorded later, and what a process that ends in between leaves. A batch that cannot be signed.
  */
 #include "controller/ctl.h"
 #include "tests/await.h"
@@ -73,6 +73,26 @@ static void break_store(struct sf *f, enum fault how, int after)
 	passes = after;
 	fails = INT_MAX;
 	fault = how;
+}
+
+/* ---- a signature for which there is no memory ---- */
+
+static _Atomic bool unsigned_once;
+
+int __real_crypto_sign(const struct crypto_sign_key *k, const void *p, size_t n,
+                       uint8_t out[ED25519_SIG_LEN]);
+int __wrap_crypto_sign(const struct crypto_sign_key *k, const void *p, size_t n,
+                       uint8_t out[ED25519_SIG_LEN]);
+int __wrap_crypto_sign(const struct crypto_sign_key *k, const void *p, size_t n,
+                       uint8_t out[ED25519_SIG_LEN])
+{
+	static const char batch[] = "ros2-batch-v1";
+
+	if (n > sizeof(batch) && !memcmp(p, batch, sizeof(batch)) && unsigned_once) {
+		unsigned_once = false;
+		return -EIO;
+	}
+	return __real_crypto_sign(k, p, n, out);
 }
 
 /* ---- the world ---- */
@@ -373,6 +393,46 @@ static void enrol__with_another_key_ends_the_stream_of_the_old_one(void **state)
 	fake_free(&agent);
 }
 
+/* A narrower document of an agent that goes on with the wider one otherwise: nothing else tells it.
+ */
+static void document__that_could_not_be_signed_arrives_on_the_next_stream(void **state)
+{
+	struct sf *f = world(state, "1h");
+	Ros2__V1__HaveObject have = ROS2__V1__HAVE_OBJECT__INIT;
+	Ros2__V1__GetReply *wide = sf_get(f, KIND(TENANT), "alpha"), *narrow;
+	Ros2__V1__ControllerMessage *m;
+	Ros2__V1__AgentObject *o = NULL;
+
+	unsigned_once = true;
+	sf_apply(f, sf_tenant("alpha", "20s", "10m", "dpu-0"));
+	assert_int_equal(fake_wait_closed(&agent, AWAIT_MS), -EBUSY);
+	assert_false(unsigned_once);
+	assert_int_equal(agent.why.status, ROS2_BUSY);
+	fake_disconnect(&agent);
+	narrow = sf_get(f, KIND(TENANT), "alpha");
+	assert_true(narrow->object->version > wide->object->version);
+	have.kind = KIND(TENANT);
+	have.uid = wide->object->uid;
+	have.version = wide->object->version;
+	fake_connect(&agent, &have, 1);
+	while (!o) {
+		m = fake_next(&agent, MSG(DELTA), AWAIT_MS);
+		assert_non_null(m);
+		for (size_t i = 0; i < m->delta->n_upserts && !o; i++) {
+			o = fake_open(&agent, m->delta->upserts[i]);
+			if (o->kind == KIND(TENANT) && o->version == narrow->object->version)
+				break;
+			ros2__v1__agent_object__free_unpacked(o, NULL);
+			o = NULL;
+		}
+	}
+	assert_memory_equal(o->uid.data, alpha.b, ROS2_UID_LEN);
+	ros2__v1__agent_object__free_unpacked(o, NULL);
+	ros2__v1__get_reply__free_unpacked(wide, NULL);
+	ros2__v1__get_reply__free_unpacked(narrow, NULL);
+	fake_free(&agent);
+}
+
 static void each_record_has_a_checkpoint(struct sf *f)
 {
 	char path[128];
@@ -640,6 +700,7 @@ int main(void)
 		T(control__whose_end_is_not_settled_comes_back),
 		T(delete__that_failed_leaves_the_agent_as_it_was),
 		T(enrol__with_another_key_ends_the_stream_of_the_old_one),
+		T(document__that_could_not_be_signed_arrives_on_the_next_stream),
 		T(audit__raw_stream_waits_for_a_slow_reader),
 		T(audit__forwarded_records_that_failed_are_sent_again),
 		T(refusals__that_were_not_stored_are_counted_later),
