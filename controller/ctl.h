@@ -608,9 +608,12 @@ struct ctl_enrolled {
 };
 typedef void (*ctl_enrol_fn)(void *arg, const struct ros2_err *err, const struct ctl_enrolled *r);
 /* Before the gate: who has neither a token nor the key takes no place in it. A refusal is recorded.
+ * @ret_again: by the key, or by a token that was used before, which both open as often as one
+ * likes.
  */
 int ctl_enrol_check(struct ctl *c, const struct ctl_caller *who, const char *agent,
-                    const char *secret, const void *csr, size_t csr_len, struct ros2_err *err);
+                    const char *secret, const void *csr, size_t csr_len, bool *ret_again,
+                    struct ros2_err *err);
 /* Inside the gate, which they leave. */
 void ctl_enrol(struct ctl *c, const struct ctl_caller *who, const char *agent, const char *secret,
                const void *csr, size_t csr_len, ctl_enrol_fn fn, void *arg);

@@ -394,11 +394,19 @@ static int check_enrol(struct ctl *c, const struct ctl_caller *who, const char *
 }
 
 int ctl_enrol_check(struct ctl *c, const struct ctl_caller *who, const char *agent,
-                    const char *secret, const void *csr, size_t csr_len, struct ros2_err *err)
+                    const char *secret, const void *csr, size_t csr_len, bool *ret_again,
+                    struct ros2_err *err)
 {
+	struct ctl_token *t = NULL;
 	uint8_t hash[32];
+	int r = check_enrol(c, who, agent, secret, csr, csr_len, hash, err);
 
-	return check_enrol(c, who, agent, secret, csr, csr_len, hash, err);
+	if (r < 0)
+		return r;
+	if (*secret)
+		HASH_FIND(hh, c->tokens, hash, sizeof(hash), t);
+	*ret_again = !t || t->used;
+	return 0;
 }
 
 void ctl_enrol(struct ctl *c, const struct ctl_caller *who, const char *agent, const char *secret,

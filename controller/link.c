@@ -686,6 +686,17 @@ static void enrol_enter(struct enrol_call *e)
 	}
 }
 
+/* A new token is an administrator's word, and opens once: whoever loops with a key that was stolen
+ * does not use up the rate of who comes with one. */
+static int enrol_check(struct enrol_call *e, struct ros2_err *err)
+{
+	struct ctl *c = e->s->ctl;
+	bool again;
+	int r = ctl_enrol_check(c, &e->who, e->agent, e->secret, e->csr, e->csr_len, &again, err);
+
+	return r || !again ? r : link_check_rate(ctl_agent(c, e->agent), 0, err);
+}
+
 static void enrol_begin(struct svc *s, struct rpc_call *call, const char *agent, const char *secret,
                         const ProtobufCBinaryData *csr, bool renewal)
 {
@@ -711,8 +722,7 @@ static void enrol_begin(struct svc *s, struct rpc_call *call, const char *agent,
 	e->who.role = CTL_AGENT;
 	snprintf(e->who.spiffe, sizeof(e->who.spiffe), "%s", p->spiffe_id);
 	snprintf(e->who.peer, sizeof(e->who.peer), "%s", p->address);
-	if (!renewal &&
-	    ctl_enrol_check(s->ctl, &e->who, e->agent, e->secret, e->csr, e->csr_len, &err) < 0) {
+	if (!renewal && enrol_check(e, &err) < 0) {
 		enrol_free(e);
 		rpc_call_fail_err(call, &err);
 		return;

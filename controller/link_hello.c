@@ -16,8 +16,8 @@
 #include "common/log.h"
 
 #define HAVE_MAX 200000
-/* Each hello leaves two records in the log: as many as refusals do (audit.c). A probe report, and a
- * renewal of the certificate, is another one. */
+/* Each hello leaves two records in the log: as many as refusals do (audit.c). A probe report, a
+ * renewal of the certificate, and an enrolment but the first by a token, is another one. */
 #define HELLOS_FIRST 100
 #define HELLOS_PER_S 10
 /* Each object that it names is looked up, and told to be removed if it is not to be there, on a
@@ -50,8 +50,8 @@ int link_check_rate(struct ctl_agent *a, size_t n_have, struct ros2_err *err)
 		return ros2_err_named(
 			err, ROS2_BUSY,
 			"agent \"%s\" says hello more than %d times a second (%d objects in one, "
-			"a probe report and a renewal count as another): is it one process? Try "
-			"again in a moment",
+			"a probe report, a renewal and an enrolment count as another): is it one "
+			"process? Try again in a moment",
 			a->obj->name, HELLOS_PER_S, HELLO_OBJECTS);
 	a->busy_ns = then;
 	return 0;

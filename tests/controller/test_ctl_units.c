@@ -95,13 +95,14 @@ static void enrolments__that_are_refused_are_counted_whatever_their_address(void
 	struct ctl c = {0};
 	struct ctl_caller who = {.role = CTL_AGENT};
 	struct ros2_err err;
+	bool again;
 
 	n_drafts = 0;
 	assert_int_equal(loop_new(&(struct loop_opts){.name = "x"}, &loop), 0);
 	for (int i = 0; i < 1000; i++) {
 		snprintf(who.peer, sizeof(who.peer), "10.0.%d.%d:7", i / 256, i % 256);
 		err = (struct ros2_err)ROS2_ERR_INIT;
-		assert_true(ctl_enrol_check(&c, &who, "dpu-0", "", "none", 4, &err) < 0);
+		assert_true(ctl_enrol_check(&c, &who, "dpu-0", "", "none", 4, &again, &err) < 0);
 	}
 	assert_int_equal(n_drafts, 100 + 10);
 	assert_string_equal(last_action, "agent.enrol");

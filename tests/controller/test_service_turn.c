@@ -24,8 +24,9 @@ static struct held {
 	store_done_fn done;
 	void *arg;
 } held;
-static _Atomic unsigned entered; /* so many changes have come to the gate */
-static _Atomic bool no_memory;   /* for the next that enters it with haste */
+static struct ctl *_Atomic the_ctl; /* as it was seen there */
+static _Atomic unsigned entered;    /* so many changes have come to the gate */
+static _Atomic bool no_memory;      /* for the next that enters it with haste */
 
 int __real_store_submit(struct store *s, struct store_txn *t, store_done_fn done, void *arg,
                         struct ros2_err *err);
@@ -55,6 +56,7 @@ int __wrap_ctl_gate_enter(struct ctl *c, loop_fn fn, void *arg)
 {
 	int rc = __real_ctl_gate_enter(c, fn, arg);
 
+	the_ctl = c;
 	entered++;
 	return rc;
 }
@@ -437,6 +439,82 @@ static void renewal__of_an_agent_that_does_nothing_else_is_told_to_wait(void **s
 	fake_free(&a);
 }
 
+static enum ros2_status enrol_on(struct rpc_channel *ch, char *csr, struct ros2_err *err)
+{
+	Ros2__V1__EnrolRequest q = ROS2__V1__ENROL_REQUEST__INIT;
+	Ros2__V1__EnrolReply *r = NULL;
+
+	*err = (struct ros2_err)ROS2_ERR_INIT;
+	q.agent = (char *)"dpu-0";
+	q.secret = (char *)"";
+	q.csr_pem = (ProtobufCBinaryData){strlen(csr), (uint8_t *)csr};
+	q.protocol = RPC_PROTOCOL_VERSION;
+	if (!ros2_v1_enrol_enrol_sync(ch, &q, AWAIT_MS, &r, err))
+		ros2__v1__enrol_reply__free_unpacked(r, NULL);
+	return err->status;
+}
+
+/* With the key that it has, so that no secret is used up. */
+static void enrolment__of_an_agent_that_does_nothing_else_is_told_to_wait(void **state)
+{
+	static struct fake a;
+	struct sf *f = *state;
+	struct rpc_channel *ch;
+	struct ros2_err err;
+	AUTO_FREE char *csr = NULL;
+	unsigned n = 0;
+
+	sf_apply(f, sf_agent0);
+	fake_enrol(f, &a, "dpu-0");
+	assert_int_equal(pki_csr_create(sf_path("%s/tls.key", a.dir), NULL, &csr, NULL), 0);
+	ch = sf_channel(f, NULL, f->ports.enrol, NULL);
+	while (n < 2000 && enrol_on(ch, csr, &err) == ROS2_OK)
+		n++;
+	assert_int_equal(err.status, ROS2_BUSY);
+	assert_non_null(strstr(err.msg, "an enrolment"));
+	assert_true(n >= 100);
+	rpc_channel_free(ch);
+	fake_free(&a);
+}
+
+/* On the controller's loop: nothing is left of its rate for a minute, or all of it. */
+static void use_up(void *arg)
+{
+	ctl_agent(the_ctl, "dpu-0")->busy_ns = clock_boottime_ns() + 60 * NS_PER_S;
+}
+
+static void fill_up(void *arg)
+{
+	ctl_agent(the_ctl, "dpu-0")->busy_ns = 0;
+}
+
+/* Whoever loops with a stolen key does not keep out whom an administrator gave a token; nor is one
+ * who comes once, after an outage, told to wait. */
+static void enrolment__by_a_new_token_and_after_an_outage_waits_for_nobody(void **state)
+{
+	static struct fake a, b;
+	struct sf *f = *state;
+	AUTO_FREE char *secret = NULL;
+	struct ros2_err err;
+
+	sf_apply(f, sf_agent0);
+	fake_enrol(f, &a, "dpu-0");
+	assert_int_equal(enrol(&a, "dpu-0", ""), ROS2_OK);
+	loop_call(f->loop, use_up, NULL);
+	assert_int_equal(enrol(&a, "dpu-0", ""), ROS2_BUSY);
+	assert_int_equal(renew(&a, &err), ROS2_BUSY);
+	secret = sf_token(f, "dpu-0", 0);
+	b = (struct fake){.f = f, .dir = "dpu-0-with-a-new-key"};
+	assert_int_equal(enrol(&b, "dpu-0", secret), ROS2_OK);
+	/* Once: the same again is one of many. */
+	assert_int_equal(enrol(&b, "dpu-0", secret), ROS2_BUSY);
+	assert_int_equal(enrol(&b, "dpu-0", ""), ROS2_BUSY);
+	loop_call(f->loop, fill_up, NULL);
+	assert_int_equal(enrol(&b, "dpu-0", ""), ROS2_OK);
+	assert_int_equal(enrol(&b, "dpu-0", secret), ROS2_OK);
+	fake_free(&a);
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, sf_teardown)
@@ -446,6 +524,8 @@ int main(void)
 		T(turn__of_whose_authority_went_meanwhile_changes_nothing),
 		T(turn__is_waited_for_by_one_change_of_an_agents_identity),
 		T(renewal__of_an_agent_that_does_nothing_else_is_told_to_wait),
+		T(enrolment__of_an_agent_that_does_nothing_else_is_told_to_wait),
+		T(enrolment__by_a_new_token_and_after_an_outage_waits_for_nobody),
 		T(grant__is_no_answer_on_a_stream_that_did_not_ask),
 		T(grant__that_is_withdrawn_is_no_answer_on_a_stream_that_did_not_ask),
 		T(delete__that_cannot_go_on_leaves_an_agent_that_can),
