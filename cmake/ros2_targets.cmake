@@ -171,7 +171,7 @@ function(ros2_test name)
 		WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
 	if(CMAKE_CROSSCOMPILING)
 		# of a long sweep of faults, some: the code is the same as on the machine where all are swept
-		set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT ROS2_EMULATED=1 ROS2_SWEEP_STRIDE=7)
+		set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT ROS2_EMULATED=1 ROS2_SWEEP_STRIDE=7 ROS2_POWER_ALL=0)
 	endif()
 	ros2_begins(${name} 0)
 	if(name IN_LIST ROS2_SERIAL_EMULATED)

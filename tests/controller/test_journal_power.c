@@ -10,11 +10,12 @@
  * checksum that is always right, the same sweep finds what is wrong. Built with BEYOND the journal
  * has one slot: what comes beyond is in its filter, and in force after a start without its words.
  *
- * ROS2_POWER_SECONDS: how long the sampled part of each sweep may take (2).
+ * ROS2_POWER_SECONDS: how long the sampled part of each sweep may take (2). ROS2_POWER_ALL=1: every
+ * call of each, of the database, too.
  */
 #include "tests/controller/journal_rig.h"
+#include "tests/controller/power_points.h"
 #include "tests/controller/power_vfs.h"
-#include "common/clock.h"
 #include "common/util.h"
 
 /* ---- a checksum that is always right ---- */
@@ -62,6 +63,9 @@ static void live(void)
 	rig_stop();
 }
 
+#define SLACK         60
+#define JOURNAL_SLACK 10
+
 enum end { GONE, TORN, KILLED, KILLED_TORN };
 
 static bool was_cut;
@@ -102,20 +106,22 @@ static const char *cut_at(uint64_t call, enum end how, const struct disk_fsx_opt
 	return bad;
 }
 
-static uint64_t seconds(void)
-{
-	const char *s = getenv("ROS2_POWER_SECONDS");
-
-	return s ? strtoull(s, NULL, 10) : 2;
-}
-
 /* With ROS2_SWEEP_STRIDE=N only every Nth after the first; a control looks at all. */
 static uint64_t stride_after(uint64_t call, bool control)
 {
-	const char *s = getenv("ROS2_SWEEP_STRIDE");
-	uint64_t n = s && call >= 20 && !control ? strtoull(s, NULL, 10) : 1;
+	return call >= 20 && !control ? power_stride() : 1;
+}
 
-	return n ? n : 1;
+/* Of a history that goes to its end: *ret_journal to its journal, *ret_all to anything. */
+static void count_calls(uint64_t *ret_journal, uint64_t *ret_all)
+{
+	struct disk_fsx_opts o = {.cut_path = JOURNAL, .cut_call = UINT64_MAX};
+
+	rig_begin_run(&o);
+	live();
+	*ret_journal = disk_fsx_path_calls();
+	*ret_all = disk_calls(rig_disk);
+	rig_end_run();
 }
 
 static const char *sweep_journal(enum end how, const char *no_fsync, uint64_t *ret_call)
@@ -132,20 +138,26 @@ static const char *sweep_journal(enum end how, const char *no_fsync, uint64_t *r
 
 static void sweep(enum end how)
 {
-	uint64_t end = clock_monotonic_ns() + seconds() * NS_PER_S, call;
-	const char *bad = sweep_journal(how, NULL, &call);
+	struct power_points p = {.seconds = 2};
 	struct disk_fsx_opts o = {0};
+	uint64_t call, of_journal;
+	const char *bad = sweep_journal(how, NULL, &call);
 
 	if (bad)
 		fail_msg("ended before call %llu of the journal: %s", (unsigned long long)call,
 		         bad);
 	/* Two calls to take a slot and two to free it, for most of them. */
 	assert_true(call > 20);
-	was_cut = true;
-	for (call = (unsigned)how; was_cut && !bad && clock_monotonic_ns() < end; call += 7)
-		bad = cut_at(call, how, &o);
-	if (bad)
-		fail_msg("ended at call %llu: %s", (unsigned long long)call - 7, bad);
+	count_calls(&of_journal, &p.calls);
+	power_all_tried(call - 1, of_journal, JOURNAL_SLACK);
+	p.from = how * p.calls / 4;
+	while (power_points_next(&p)) {
+		bad = cut_at(p.at, how, &o);
+		p.cut = was_cut;
+		if (bad)
+			fail_msg("ended at call %llu: %s", (unsigned long long)p.at, bad);
+	}
+	power_points_end(&p, SLACK);
 }
 
 static void journal__keeps_what_was_answered_when_the_unsynced_is_gone(void **state)
@@ -168,19 +180,24 @@ static void journal__keeps_what_a_start_after_a_kill_has_carried_out_when_torn(v
 {
 	struct disk_fsx_opts o = {.cut_path = JOURNAL};
 	unsigned n = stride_after(20, false) > 1 ? 1 : 3;
+	uint64_t cuts = 0, of_journal, all;
 
+	count_calls(&of_journal, &all);
 	for (unsigned i = 0; i < n; i++, seed += 100000) {
 		const char *bad = NULL;
 		uint64_t call;
 
 		was_cut = true;
-		for (call = i; was_cut && !bad; call += 3 * stride_after(call, false))
+		for (call = i; was_cut && !bad; call += 3 * stride_after(call, false)) {
 			bad = cut_at(call, KILLED_TORN, &o);
+			cuts += was_cut;
+		}
 		if (bad)
 			fail_msg("seed %llu, one of the calls before %llu: %s",
 			         (unsigned long long)seed, (unsigned long long)call, bad);
 		assert_true(call > 20);
 	}
+	power_all_tried(cuts, of_journal, JOURNAL_SLACK);
 	seed = SEED;
 }
 

@@ -15,6 +15,7 @@
 #include "controller/store_priv.h"
 #include "tests/await.h"
 #include "tests/common/disk_fsx.h"
+#include "tests/controller/power_points.h"
 #include "tests/controller/power_vfs.h"
 #include "tests/controller/service_attacks.h"
 #include <semaphore.h>
@@ -25,6 +26,7 @@
 #define STATE_MAX    4096
 #define EVERY_UP_TO  40 /* cuts at each of the first calls; then a sample */
 #define AT_LEAST     6  /* however slow the machine is */
+#define SLACK        60
 #define STEP_MS      10000
 #define KIND(k)      ROS2__V1__OBJECT_KIND__OBJECT_KIND_##k
 #define MSG(k)       ROS2__V1__CONTROLLER_MESSAGE__MSG_##k
@@ -528,41 +530,28 @@ static int teardown(void **state)
 	return sf_group_teardown(state);
 }
 
-static uint64_t number(const char *name, uint64_t otherwise)
-{
-	const char *s = getenv(name);
-
-	return s ? strtoull(s, NULL, 10) : otherwise;
-}
-
-/* With ROS2_SWEEP_STRIDE (an ordinary run) each so-manieth of the first, and a sample for
- * ROS2_POWER_SECONDS. */
+/* With ROS2_SWEEP_STRIDE (an ordinary run) each eighth of the first, and a sample for
+ * ROS2_POWER_SECONDS; with ROS2_POWER_ALL all. */
 static void sweep(enum disk_loss loss)
 {
-	uint64_t end_ns = clock_monotonic_ns() + number("ROS2_POWER_SECONDS", 60) * NS_PER_S;
-	uint64_t stride = number("ROS2_SWEEP_STRIDE", 1), random = SEED + loss, n = 0, at;
-	unsigned cuts = 0;
-	bool cut;
+	struct power_points p = {.calls = path.calls,
+	                         .first = EVERY_UP_TO,
+	                         .every = power_stride() > 1 ? 8 : 1,
+	                         .at_least = AT_LEAST + EVERY_UP_TO / 8,
+	                         .seconds = 60,
+	                         .from = loss * path.calls / 2};
 
-	for (at = 1; at < path.calls; n++) {
-		const char *bad = cut_at(at, loss, false, &cut);
+	while (power_points_next(&p)) {
+		const char *bad = cut_at(p.at, loss, false, &p.cut);
 
 		if (bad)
-			fail_msg("cut at call %llu of %llu: %s", (unsigned long long)at,
+			fail_msg("cut at call %llu of %llu: %s", (unsigned long long)p.at,
 			         (unsigned long long)path.calls, bad);
-		cuts += cut;
-		if (at < EVERY_UP_TO) {
-			at += stride > 1 ? 8 : 1;
-			continue;
-		}
-		if (n >= AT_LEAST + EVERY_UP_TO / 8 && clock_monotonic_ns() >= end_ns)
-			break;
-		random = random * 6364136223846793005u + 1442695040888963407u;
-		at = EVERY_UP_TO + (random >> 33) % (path.calls - EVERY_UP_TO);
 	}
-	assert_true(cuts >= AT_LEAST);
-	printf("# %u cuts in a run of %llu calls and %u states\n", cuts,
+	assert_true(p.cuts >= AT_LEAST);
+	printf("# %llu cuts in a run of %llu calls and %u states\n", (unsigned long long)p.cuts,
 	       (unsigned long long)path.calls, path.n);
+	power_points_end(&p, SLACK);
 }
 
 static void controller__keeps_what_it_answered_when_the_unsynced_is_lost(void **state)

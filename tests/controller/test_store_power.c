@@ -9,11 +9,11 @@
  * same sweep finds losses.
  *
  * ROS2_POWER_SECONDS: how long the sampled part of the sweep may take (12). ROS2_SWEEP_STRIDE: of
- * what fails one by one, after the first, only so many.
+ * what fails one by one, after the first, only so many. ROS2_POWER_ALL=1: all there is of each.
  */
 #include "tests/controller/power_history.h"
+#include "tests/controller/power_points.h"
 #include "tests/controller/power_vfs.h"
-#include "common/clock.h"
 #include "controller/store_priv.h"
 #include <errno.h>
 #include <semaphore.h>
@@ -21,7 +21,7 @@
 #include <sys/stat.h>
 
 #define SAMPLED_AT_LEAST 5  /* however slow the machine is */
-#define EVERY_UP_TO      40 /* cuts at each of the first calls; then a seeded sample */
+#define EVERY_UP_TO      40 /* cuts at each of the first calls; then a sample */
 #define SEED             20261120
 
 static struct fixture fix;
@@ -283,47 +283,26 @@ static int teardown(void **state)
 	return 0;
 }
 
-static uint64_t seconds(void)
-{
-	const char *s = getenv("ROS2_POWER_SECONDS");
-
-	return s ? strtoull(s, NULL, 10) : 12;
-}
-
-static uint64_t stride(void)
-{
-	const char *s = getenv("ROS2_SWEEP_STRIDE");
-	uint64_t n = s ? strtoull(s, NULL, 10) : 1;
-
-	return n ? n : 1;
-}
+/* Those that wait together may share a commit or not: runs differ by so many calls, or less. */
+#define SLACK 60
 
 static void sweep(enum disk_loss loss)
 {
-	uint64_t end = clock_monotonic_ns() + seconds() * NS_PER_S, step = calls / 2 + 1, at = 0;
-	uint64_t tried = 0;
+	struct power_points p = {.calls = calls,
+	                         .first = EVERY_UP_TO,
+	                         .at_least = EVERY_UP_TO + SAMPLED_AT_LEAST,
+	                         .seconds = 12,
+	                         .from = loss * calls / 2};
 
-	while (step < calls && calls % step == 0)
-		step++;
-	for (uint64_t i = 0; i < calls; i++) {
-		const char *bad;
-		bool cut;
+	while (power_points_next(&p)) {
+		const char *bad = cut_at(p.at, loss, false, &p.cut);
 
-		if (i >= EVERY_UP_TO + SAMPLED_AT_LEAST && clock_monotonic_ns() > end)
-			break;
-		/* The first ones in order, then spread evenly (multiples of the golden ratio). */
-		at = i < EVERY_UP_TO
-		             ? i
-		             : (uint64_t)((double)(i + SEED % 97) * 0.6180339887 * (double)calls) %
-		                       calls;
-		bad = cut_at(at, loss, false, &cut);
 		if (bad)
-			fail_msg("power cut at call %llu of %llu: %s", (unsigned long long)at,
+			fail_msg("power cut at call %llu of %llu: %s", (unsigned long long)p.at,
 			         (unsigned long long)calls, bad);
-		/* Those that wait together may share a commit or not: runs differ a little. */
-		tried += cut;
 	}
-	assert_true(tried > EVERY_UP_TO);
+	assert_true(p.cuts > EVERY_UP_TO);
+	power_points_end(&p, SLACK);
 }
 
 static void store__keeps_what_it_acknowledged_when_the_unsynced_is_gone(void **state)
@@ -338,7 +317,7 @@ static void store__keeps_what_it_acknowledged_when_the_unsynced_is_torn(void **s
 
 /* Killed at a call, started again: what is read then is told to agents, so a power cut right after
  * the start must not take it back. */
-static const char *kill_at(uint64_t at, enum disk_loss loss, uint64_t seed)
+static const char *kill_at(uint64_t at, enum disk_loss loss, uint64_t seed, bool *ret_killed)
 {
 	uint8_t digest[SHA256_LEN];
 	const char *bad;
@@ -347,6 +326,7 @@ static const char *kill_at(uint64_t at, enum disk_loss loss, uint64_t seed)
 	begin_run(false);
 	disk_arm(run.disk, at);
 	live();
+	*ret_killed = disk_is_off(run.disk);
 	disk_arm(run.disk, UINT64_MAX);
 	assert_true(open_store());
 	assert_true(history_digest(&fix, digest, &seq));
@@ -363,14 +343,18 @@ static const char *kill_at(uint64_t at, enum disk_loss loss, uint64_t seed)
 
 static void sweep_kills(enum disk_loss loss, uint64_t seed)
 {
-	for (uint64_t at = 1; at < calls; at += stride() * (1 + calls / 100)) {
-		const char *bad = kill_at(at, loss, seed);
+	uint64_t each = power_stride() * (1 + calls / 100);
+	struct power_points p = {.calls = calls, .at_least = 1 + calls / each, .from = seed};
+
+	while (power_points_next(&p)) {
+		const char *bad = kill_at(p.at, loss, seed, &p.cut);
 
 		if (bad)
 			fail_msg("killed at call %llu of %llu (seed %llu): %s",
-			         (unsigned long long)at, (unsigned long long)calls,
+			         (unsigned long long)p.at, (unsigned long long)calls,
 			         (unsigned long long)seed, bad);
 	}
+	power_points_end(&p, SLACK);
 }
 
 static void store__keeps_what_a_start_after_a_kill_has_read_when_the_power_goes(void **state)
@@ -381,7 +365,7 @@ static void store__keeps_what_a_start_after_a_kill_has_read_when_the_power_goes(
 /* In an ordinary run (ROS2_SWEEP_STRIDE) with one seed. */
 static void store__keeps_what_a_start_after_a_kill_has_read_when_the_unsynced_is_torn(void **state)
 {
-	for (uint64_t i = 0; i < (stride() > 1 ? 1 : 3); i++)
+	for (uint64_t i = 0; i < (power_stride() > 1 ? 1 : 3); i++)
 		sweep_kills(DISK_TEAR, SEED + i * 100000);
 }
 
@@ -395,7 +379,7 @@ static void store__acknowledges_nothing_after_a_failed_sync(void **state)
 	all = power_vfs_syncs();
 	disk_free(run.disk);
 	assert_true(all > 30);
-	for (uint64_t n = 1; n <= all; n += n < 12 ? 1 : stride()) {
+	for (uint64_t n = 1; n <= all; n += n < 12 ? 1 : power_stride()) {
 		const char *bad;
 
 		begin_run(false);
@@ -451,7 +435,7 @@ static void store__keeps_what_a_start_after_a_failed_sync_acknowledges(void **st
 	all = power_vfs_syncs();
 	disk_free(run.disk);
 	atomic_store(&fatal_ends, true);
-	for (uint64_t n = 1; n <= all; n += n < 12 ? 1 : stride()) {
+	for (uint64_t n = 1; n <= all; n += n < 12 ? 1 : power_stride()) {
 		const char *bad;
 
 		begin_run(false);
@@ -465,7 +449,7 @@ static void store__keeps_what_a_start_after_a_failed_sync_acknowledges(void **st
 		disk_free(run.disk);
 	}
 	atomic_store(&fatal_ends, false);
-	assert_true(ended > 20 / stride());
+	assert_true(ended > 20 / power_stride());
 }
 
 /* ---- no memory for the log's index ---- */
@@ -672,7 +656,7 @@ static const char *fail_write(const struct power_vfs_opts *o, bool *ret_failed)
 	return bad;
 }
 
-/* Some of them, others each time: @first is where it begins. */
+/* Some of them, others each time: @first is where it begins. With ROS2_POWER_ALL all. */
 static unsigned fail_writes(struct power_vfs_opts o, uint64_t first)
 {
 	uint64_t all, step;
@@ -685,7 +669,7 @@ static unsigned fail_writes(struct power_vfs_opts o, uint64_t first)
 	all = power_vfs_writes();
 	disk_free(run.disk);
 	assert_true(all > 100);
-	step = stride() * (1 + all / 30);
+	step = power_all() ? 1 : power_stride() * (1 + all / 30);
 	for (o.fail_write_at = 1 + first % step; failed && !bad; o.fail_write_at += step) {
 		bad = fail_write(&o, &failed);
 		n += failed;
@@ -695,6 +679,7 @@ static unsigned fail_writes(struct power_vfs_opts o, uint64_t first)
 			         strerror(o.write_errno), o.write_for_good ? ", for good" : "",
 			         bad);
 	}
+	power_all_tried(n, all, SLACK);
 	return n;
 }
 
@@ -704,7 +689,7 @@ static void store__says_so_when_any_write_fails(void **state)
 		struct power_vfs_opts o = {.write_errno = kind & 1 ? ENOSPC : EIO,
 		                           .write_for_good = kind & 2};
 
-		assert_true(fail_writes(o, kind) > 20 / stride());
+		assert_true(fail_writes(o, kind) > 20 / power_stride());
 	}
 }
 
