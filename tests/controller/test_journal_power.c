@@ -63,12 +63,14 @@ static void live(void)
 	rig_stop();
 }
 
-#define SLACK         60
-#define JOURNAL_SLACK 10
+/* What waits together may share a commit or not, and checkpoints come by time: of 25 runs the
+ * shortest made 316 calls and the longest 347. Of the journal each made as many as the others. */
+#define SLACK 40
 
 enum end { GONE, TORN, KILLED, KILLED_TORN };
 
 static bool was_cut;
+static unsigned cuts; /* so many were */
 static uint64_t seed = SEED;
 
 /* NULL, or what is wrong. @call: of the journal, or with @o->cut_path NULL of anything. */
@@ -84,6 +86,7 @@ static const char *cut_at(uint64_t call, enum end how, const struct disk_fsx_opt
 		disk_arm(rig_disk, call);
 	live();
 	was_cut = disk_is_off(rig_disk);
+	cuts += was_cut;
 	if (was_cut && rig_ctl)
 		rig_stop();
 	if (how >= KILLED && was_cut) {
@@ -141,15 +144,17 @@ static void sweep(enum end how)
 	struct power_points p = {.seconds = 2};
 	struct disk_fsx_opts o = {0};
 	uint64_t call, of_journal;
-	const char *bad = sweep_journal(how, NULL, &call);
+	const char *bad;
 
+	cuts = 0;
+	bad = sweep_journal(how, NULL, &call);
 	if (bad)
 		fail_msg("ended before call %llu of the journal: %s", (unsigned long long)call,
 		         bad);
 	/* Two calls to take a slot and two to free it, for most of them. */
 	assert_true(call > 20);
 	count_calls(&of_journal, &p.calls);
-	power_all_tried(call - 1, of_journal, JOURNAL_SLACK);
+	power_all_tried(cuts, of_journal, 0);
 	p.from = how * p.calls / 4;
 	while (power_points_next(&p)) {
 		bad = cut_at(p.at, how, &o);
@@ -180,24 +185,23 @@ static void journal__keeps_what_a_start_after_a_kill_has_carried_out_when_torn(v
 {
 	struct disk_fsx_opts o = {.cut_path = JOURNAL};
 	unsigned n = stride_after(20, false) > 1 ? 1 : 3;
-	uint64_t cuts = 0, of_journal, all;
+	uint64_t of_journal, all;
 
 	count_calls(&of_journal, &all);
+	cuts = 0;
 	for (unsigned i = 0; i < n; i++, seed += 100000) {
 		const char *bad = NULL;
 		uint64_t call;
 
 		was_cut = true;
-		for (call = i; was_cut && !bad; call += 3 * stride_after(call, false)) {
+		for (call = i; was_cut && !bad; call += 3 * stride_after(call, false))
 			bad = cut_at(call, KILLED_TORN, &o);
-			cuts += was_cut;
-		}
 		if (bad)
 			fail_msg("seed %llu, one of the calls before %llu: %s",
 			         (unsigned long long)seed, (unsigned long long)call, bad);
 		assert_true(call > 20);
 	}
-	power_all_tried(cuts, of_journal, JOURNAL_SLACK);
+	power_all_tried(cuts, of_journal, 0);
 	seed = SEED;
 }
 

@@ -26,7 +26,6 @@
 #define STATE_MAX    4096
 #define EVERY_UP_TO  40 /* cuts at each of the first calls; then a sample */
 #define AT_LEAST     6  /* however slow the machine is */
-#define SLACK        60
 #define STEP_MS      10000
 #define KIND(k)      ROS2__V1__OBJECT_KIND__OBJECT_KIND_##k
 #define MSG(k)       ROS2__V1__CONTROLLER_MESSAGE__MSG_##k
@@ -529,6 +528,10 @@ static int teardown(void **state)
 	free(run.secret);
 	return sf_group_teardown(state);
 }
+
+/* What waits together may share a commit or not: of 13 runs the shortest made 338 calls, and the
+ * longest 349. */
+#define SLACK 20
 
 /* With ROS2_SWEEP_STRIDE (an ordinary run) each eighth of the first, and a sample for
  * ROS2_POWER_SECONDS; with ROS2_POWER_ALL all. */
