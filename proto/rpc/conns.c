@@ -392,8 +392,8 @@ void rpc_conns_call_over(struct rpc_conns *c, struct rpc_conn *k)
 void rpc_conns_futile(struct rpc_conns *c, struct rpc_conn *k, const struct rpc_peer *peer)
 {
 	static const char words[] = "futile-calls: its caller has begun more than %u calls, and %u "
-				    "each second, that were reset before their answer or refused "
-				    "at once: this connection was ended";
+				    "each second (fixed), that were reset before their answer or "
+				    "refused at once: this connection was ended";
 	char text[192];
 
 	if (!k)
@@ -427,16 +427,21 @@ void rpc_conns_message(struct rpc_conns *c, struct rpc_conn *k)
 
 static void end_useless(struct rpc_conns *c, struct rpc_conn *k, uint64_t now_ns)
 {
-	char text[160];
+	size_t most = CONNS_USELESS + (k->called ? c->message_bytes : 0);
+	char text[192];
+	bool alone;
 
 	if (!conns_is_useless(k, c->message_bytes, 0, now_ns) ||
 	    !conns_is_useless(k, c->message_bytes, acked(k), now_ns) ||
 	    !rpc_socket_abort(k->fd, k->ino))
 		return;
+	alone = k->useless > most;
 	snprintf(text, sizeof(text),
-	         "futile-calls: %zu bytes came over this connection that were no call and no "
-	         "message: it was ended",
-	         k->useless);
+	         "futile-calls: %zu bytes came over %s that were no call and no message, of at "
+	         "most %zu (fixed): this connection was ended",
+	         alone ? k->useless : k->owner->useless,
+	         alone ? "this connection" : "all connections of its caller",
+	         alone ? most : CONNS_USELESS_GROUP);
 	tell_futile(c, "", k->address, text);
 	drop(c, k);
 }

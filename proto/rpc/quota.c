@@ -15,13 +15,14 @@ struct quota_entry {
 	UT_hash_handle hh;
 };
 
-void rpc_quota_init(struct rpc_quota *q, size_t total, size_t per_group)
+void rpc_quota_init(struct rpc_quota *q, const char *of, size_t total, size_t per_group)
 {
 	/* A quarter is kept for who has none or few: of the default 1024, the first four of 64
 	 * groups. */
 	uint32_t kept = (uint32_t)total / 4;
 
-	*q = (struct rpc_quota){.share = {.total = (uint32_t)total,
+	*q = (struct rpc_quota){.of = of,
+	                        .share = {.total = (uint32_t)total,
 	                                  .most = (uint32_t)per_group,
 	                                  .sure = MAX(kept / 64, 1u),
 	                                  .kept = kept}};
@@ -42,22 +43,34 @@ static struct quota_entry *entry_new(struct rpc_quota *q, const char *group)
 	return NULL;
 }
 
+/* What the others have is not said: it is theirs. */
+static int refuse(const struct rpc_quota *q, uint32_t held, struct ros2_err *err)
+{
+	const struct share *s = &q->share;
+
+	if (held >= s->most)
+		return ros2_err_set(err, -EBUSY,
+		                    "too many open at once from this caller: it has %u %s, and its "
+		                    "share of the %u is %u (fixed): try again when one has ended",
+		                    held, q->of, s->total, s->most);
+	return ros2_err_set(err, -EBUSY,
+	                    "the server is at its limit: of its %u %s (fixed) the last %u are for "
+	                    "each caller's first %u, and this one has %u: try again later",
+	                    s->total, q->of, s->kept, s->sure, held);
+}
+
 int rpc_quota_take(struct rpc_quota *q, const char *group, struct quota_entry **ret,
-                   const char **ret_what)
+                   struct ros2_err *err)
 {
 	struct quota_entry *e;
 
 	HASH_FIND_STR(q->entries, group, e);
-	*ret_what = e && e->n >= q->share.most
-	                    ? "too many open at once from this caller: try again later"
-	                    : "the server is at its limit: try again later";
 	if (!share_allows(&q->share, e ? e->n : 0, q->used))
-		return -EBUSY;
-	*ret_what = "out of memory: try again later";
+		return refuse(q, e ? e->n : 0, err);
 	if (!e)
 		e = entry_new(q, group);
 	if (!e)
-		return -EBUSY;
+		return ros2_err_set(err, -EBUSY, "out of memory: try again later");
 	e->n++;
 	q->used++;
 	*ret = e;

@@ -254,14 +254,15 @@ uint64_t rpc_gate_passed(void);
 
 struct quota_entry;
 struct rpc_quota {
+	const char *of;              /* what is counted, for words; static */
 	struct quota_entry *entries; /* uthash by group */
 	struct share share;
 	uint32_t used;
 };
-void rpc_quota_init(struct rpc_quota *q, size_t total, size_t per_group);
+void rpc_quota_init(struct rpc_quota *q, const char *of, size_t total, size_t per_group);
 /* Not locked: the server's lock is. -EBUSY over a limit; *ret is what rpc_quota_give takes. */
 int rpc_quota_take(struct rpc_quota *q, const char *group, struct quota_entry **ret,
-                   const char **ret_what);
+                   struct ros2_err *err);
 void rpc_quota_give(struct quota_entry *e);
 
 /* ---- server ---- */

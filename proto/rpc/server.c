@@ -286,16 +286,27 @@ static int check_quota(struct rpc_server *s, struct rpc_incoming *in, const char
                        struct ros2_err *err)
 {
 	bool unary = in->route->row.method->kind == RPC_UNARY;
-	const char *what = "the server is stopping";
 	int rc;
 
 	pthread_mutex_lock(&s->lock);
-	rc = s->shutdown_begun ? -ENOTCONN
-	                       : rpc_quota_take(quota_of(s, in->route), group, &in->place, &what);
+	rc = s->shutdown_begun ? ros2_err_set(err, -ENOTCONN, "the server is stopping")
+	                       : rpc_quota_take(quota_of(s, in->route), group, &in->place, err);
 	if (!rc)
 		++*(unary ? &s->stats.calls_total : &s->stats.streams_total);
 	pthread_mutex_unlock(&s->lock);
-	return rc ? ros2_err_set(err, rc, "%s", what) : 0;
+	return rc;
+}
+
+static int refuse_crowded(const struct rpc_limits *lim, struct ros2_err *err)
+{
+	const char *name = lim->connections_name;
+
+	return ros2_err_set(err, -EBUSY,
+	                    "too many connections with calls in flight from this caller: at most "
+	                    "three quarters of %s%s%zu, or %zu from an address: use one for more "
+	                    "of them, or try again later",
+	                    name ? name : "", name ? ", " : "", lim->max_connections,
+	                    lim->max_connections_per_source);
 }
 
 /* Everything about a call that can be told before its first message. @why is of a refusal. */
@@ -330,9 +341,7 @@ static int admit(struct rpc_server *s, const struct accept_slot *a, struct rpc_i
 		return rc;
 	*why = RPC_REFUSED_LIMIT;
 	if (crowded)
-		return ros2_err_set(err, -EBUSY,
-		                    "too many connections with calls in flight from this caller: "
-		                    "use one for more of them, or try again later");
+		return refuse_crowded(&s->lim, err);
 	return check_quota(s, in, group, err);
 }
 
@@ -455,9 +464,10 @@ static void set_limits(struct rpc_server *s, const struct rpc_limits *l)
 	r->call_deadline_ms = (uint32_t)or_default(l->call_deadline_ms, 30000);
 	r->request_deadline_ms = (uint32_t)or_default(l->request_deadline_ms, 10000);
 	r->receive_bytes = or_default(l->receive_bytes, 16 * 1024);
-	rpc_quota_init(&s->call_quota, r->max_calls, r->max_calls_per_group);
-	rpc_quota_init(&s->apart_quota, r->max_calls, r->max_calls_per_group);
-	rpc_quota_init(&s->stream_quota, r->max_streams, r->max_streams_per_group);
+	rpc_quota_init(&s->call_quota, "calls in flight", r->max_calls, r->max_calls_per_group);
+	rpc_quota_init(&s->apart_quota, "calls in flight that keep or give up what it has",
+	               r->max_calls, r->max_calls_per_group);
+	rpc_quota_init(&s->stream_quota, "open streams", r->max_streams, r->max_streams_per_group);
 }
 
 static int check_opts(const struct rpc_server_opts *o, struct ros2_err *err)

@@ -71,7 +71,8 @@ static void rpc_server__half_open_connections_of_one_address_make_room(void **st
 	int fd[RAW];
 	struct fx f;
 
-	fx_start_limits(&f, (struct rpc_limits){.max_connections_per_source = RAW});
+	fx_start_limits(&f, (struct rpc_limits){.max_connections_per_source = RAW,
+	                                        .connections_name = "--echo-connections"});
 	for (int i = 0; i < RAW; i++)
 		fd[i] = half_open(&f, 1);
 	assert_true(AWAIT(fx_stats(&f).connections_now == RAW));
@@ -84,8 +85,9 @@ static void rpc_server__half_open_connections_of_one_address_make_room(void **st
 	assert_true(is_closed(fd[0]));
 	fx_wait(&f.refused[RPC_REFUSED_CONNECTIONS_PER_SOURCE], 1);
 	assert_string_equal(fx_refused(&f).words,
-	                    "max-connections-per-address: the listener has its 24 connections from "
-	                    "this address; without a call, this one made room");
+	                    "max-connections-per-address of --echo-connections: the listener has "
+	                    "its 24 connections from this address; without a call, this one made "
+	                    "room");
 	rpc_channel_free(alpha);
 	close_all(fd, RAW);
 	fx_stop(&f);
@@ -289,6 +291,7 @@ static void rpc_server__a_group_keeps_three_quarters_by_calls_in_flight(void **s
 	struct fx f;
 
 	fx_start_limits(&f, (struct rpc_limits){.max_connections_per_source = BUSY,
+	                                        .connections_name = "--echo-connections",
 	                                        .request_deadline_ms = AWAIT_MS});
 	for (int i = 0; i < BUSY; i++)
 		h[i] = fx_hold(&f, "beta", 1);
@@ -300,7 +303,10 @@ static void rpc_server__a_group_keeps_three_quarters_by_calls_in_flight(void **s
 	for (int i = 0; i < BUSY; i++)
 		refused += bare_held_free(h[i], 0, &code, words);
 	assert_int_equal(refused, BUSY / 4);
-	assert_non_null(strstr(words, "too many connections with calls in flight"));
+	assert_string_equal(words, "BUSY: too many connections with calls in flight from this "
+	                           "caller: at most three quarters of --echo-connections, 1024, "
+	                           "or 16 from an address: use one for more of them, or try again "
+	                           "later");
 	fx_stop(&f);
 }
 

@@ -339,6 +339,8 @@ static void rpc_server__streams_beyond_the_limit_are_answered_busy_at_once(void 
 	}
 	assert_int_equal(rpc_reader_next(r[2], 5000, &msg, &err), -EBUSY);
 	assert_int_equal(err.status, ROS2_BUSY);
+	assert_non_null(strstr(err.msg, "it has 2 open streams, and its share of the 2 is 2 "
+	                                "(fixed)"));
 	rpc_reader_close(r[2]);
 	rpc_reader_close(r[0]);
 	rpc_reader_close(r[1]);
