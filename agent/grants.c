@@ -132,14 +132,19 @@ void grants_take(struct grants *g, const struct ros2_uid *tenant, const char *pr
 	struct ros2_err err = ROS2_ERR_INIT;
 	struct grant_wait *w;
 	struct ros2_uid uid;
+	unsigned own;
 
 	if (!state_grant_idle(g->a->state, tenant, principal, clock_boottime_ns(), &uid)) {
 		state_grant_use(g->a->state, &uid, 1);
 		fn(arg, &uid, NULL);
 		return;
 	}
-	if (g->n >= GRANTS_PENDING_MAX || of_tenant(g, tenant) >= GRANTS_PENDING_PER_TENANT) {
-		ros2_err_named(&err, ROS2_BUSY, "too many sessions wait for a grant");
+	own = of_tenant(g, tenant);
+	if (g->n >= GRANTS_PENDING_MAX || own >= GRANTS_PENDING_PER_TENANT) {
+		ros2_err_named(&err, ROS2_BUSY,
+		               "too many sessions wait for a grant: %u of the tenant, which may be "
+		               "%u, and at most %u of all (fixed): try again in a moment",
+		               own, GRANTS_PENDING_PER_TENANT, GRANTS_PENDING_MAX);
 		fn(arg, NULL, &err);
 		return;
 	}

@@ -335,8 +335,10 @@ static int check_rate(struct service_op *op, struct service_share *share, struct
 		return 0;
 	if (op->row->keeps)
 		return ros2_err_named(err, ROS2_RATE,
-		                      "tenant %s renews and closes more than %u times a second",
-		                      op->tenant_name, per_s);
+		                      "tenant %s renews and closes more than %u times a second "
+		                      "(fixed): try again in %llu ms",
+		                      op->tenant_name, per_s,
+		                      (unsigned long long)(wait_ns / NS_PER_MS + 1));
 	return ros2_err_named(err, ROS2_RATE,
 	                      "tenant %s: memory.controlVerbsPerSecond is %u: try again in %llu ms",
 	                      op->tenant_name, per_s,
@@ -350,15 +352,21 @@ static int check_account(struct service_op *op, struct ros2_err *err)
 	int r;
 
 	if (!t)
-		return ros2_err_named(err, ROS2_BUSY, "too many tenants");
+		return ros2_err_named(err, ROS2_BUSY,
+		                      "calls of %u tenants are counted here, the most there may be "
+		                      "(fixed): try again later",
+		                      TENANTS_MAX);
 	op->account = t;
 	share = op->row->keeps ? &t->keeps : &t->verbs;
 	r = check_rate(op, share, err);
 	if (r < 0)
 		return r;
 	if (share->in_flight >= SERVICE_CALLS_PER_TENANT)
-		return ros2_err_named(err, ROS2_BUSY, "tenant %s has %u calls in flight",
-		                      op->tenant_name, share->in_flight);
+		return ros2_err_named(err, ROS2_BUSY,
+		                      "tenant %s has %u calls in flight%s, the most there may be "
+		                      "(fixed): try again when one has ended",
+		                      op->tenant_name, share->in_flight,
+		                      op->row->keeps ? " that keep or give up what it has" : "");
 	op->share = share;
 	share->in_flight++;
 	return 0;

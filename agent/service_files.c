@@ -112,7 +112,9 @@ void service_open(struct service_op *op, const ProtobufCMessage *msg)
 		return;
 	}
 	if (HASH_COUNT(s->handles) >= SESSION_HANDLES_MAX) {
-		op_fail(op, ROS2_LIMIT, "%u open objects in this session", SESSION_HANDLES_MAX);
+		op_fail(op, ROS2_LIMIT,
+		        "open objects of a session: the limit is %u (fixed): close some first",
+		        SESSION_HANDLES_MAX);
 		return;
 	}
 	op->flags = req->flags;

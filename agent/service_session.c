@@ -350,7 +350,8 @@ void service_mount(struct service_op *op, const ProtobufCMessage *msg)
 		return;
 	}
 	if (s->n_mounts == SESSION_MOUNTS_MAX) {
-		op_fail(op, ROS2_LIMIT, "more than %u mounts", SESSION_MOUNTS_MAX);
+		op_fail(op, ROS2_LIMIT, "mounts of a session: the limit is %u (fixed)",
+		        SESSION_MOUNTS_MAX);
 		return;
 	}
 	if (state_engine_in_force(op->a->state, ns.engine, ns.path, &err) < 0) {

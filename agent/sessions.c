@@ -96,10 +96,13 @@ static int check_caps(const struct sessions *t, const struct agent_session_param
 	}
 	if (of_tenant >= p->max_of_tenant)
 		return ros2_err_named(err, ROS2_LIMIT,
-		                      "the policy allows tenant %s %u sessions at this agent",
-		                      p->tenant_name, p->max_of_tenant);
+		                      "tenant %s: sessions.max is %u, and it has %u open at this "
+		                      "agent: close one first",
+		                      p->tenant_name, p->max_of_tenant, of_tenant);
 	if (of_peer >= SESSIONS_PER_CONNECTION)
-		return ros2_err_named(err, ROS2_BUSY, "%u sessions over one connection",
+		return ros2_err_named(err, ROS2_BUSY,
+		                      "%u sessions over one connection, the most there may be "
+		                      "(fixed): close one, or use another connection",
 		                      SESSIONS_PER_CONNECTION);
 	return 0;
 }
@@ -361,7 +364,9 @@ int agent_session_add_mount(struct agent_session *s, const struct policy_namespa
 	struct agent_session_mount *m = &s->mounts[s->n_mounts];
 
 	if (s->n_mounts == SESSION_MOUNTS_MAX)
-		return ros2_err_named(err, ROS2_LIMIT, "more than %u mounts", SESSION_MOUNTS_MAX);
+		return ros2_err_named(err, ROS2_LIMIT,
+		                      "mounts of a session: the limit is %u (fixed)",
+		                      SESSION_MOUNTS_MAX);
 	*m = (struct agent_session_mount){
 		.mount = mount, .access = ns->access, .path = strdup(ns->path)};
 	if (!m->path)

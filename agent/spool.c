@@ -83,19 +83,23 @@ static int admit(const struct spool *s, enum spool_class c, const struct ros2_ui
 	if (c == SPOOL_SHRINK)
 		return used(s) + len <= quota
 		               ? 0
-		               : ros2_err_named(err, ROS2_NOT_DURABLE, "the audit spool is full");
+		               : ros2_err_named(err, ROS2_NOT_DURABLE,
+		                                "the audit spool is full: --spool-bytes is %llu",
+		                                (unsigned long long)quota);
 	if (used(s) + len > open || (used(s) + len > open - open / 4 &&
 	                             (c != SPOOL_WIDEN || (a ? a->bytes : 0) + len > SPOOL_SURE)))
 		return ros2_err_named(
 			err, ROS2_NOT_DURABLE,
-			"the audit spool is full (%llu bytes, a quarter of them for each "
-			"tenant's first %u): the controller has not taken the records yet",
+			"the audit spool is full (%llu bytes, 7/8 of --spool-bytes, a quarter of "
+			"them for each tenant's first %u): the controller has not taken the "
+			"records yet: try again later",
 			(unsigned long long)open, SPOOL_SURE);
 	if (a && a->bytes + len > open / 4)
 		return ros2_err_named(
 			err, ROS2_BUSY,
-			"this tenant's share of the audit spool is full (%llu bytes): "
-			"the controller has not taken its records yet",
+			"this tenant's share of the audit spool is full (%llu bytes, 7/32 of "
+			"--spool-bytes): the controller has not taken its records yet: try again "
+			"later",
 			(unsigned long long)(open / 4));
 	return 0;
 }

@@ -153,7 +153,7 @@ static int receive(struct state *s, struct agent_object *obj, struct ros2_err *e
 	}
 	if (!o) {
 		if (HASH_COUNT(s->objects) >= STATE_OBJECTS_MAX)
-			return ros2_err_named(err, ROS2_LIMIT, "more than %u objects",
+			return ros2_err_named(err, ROS2_LIMIT, "more than %u objects (fixed)",
 			                      STATE_OBJECTS_MAX);
 		o = make(s, obj);
 		if (!o)

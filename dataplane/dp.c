@@ -256,7 +256,8 @@ static int add_tenant(struct dp *dp, const struct ros2_uid *uid, const char *nam
 	while (i < LEASE_TENANTS_MAX && dp->by_index[i])
 		i++;
 	if (i == LEASE_TENANTS_MAX)
-		return ros2_err_named(err, ROS2_LIMIT, "tenants of an agent: the limit is %u",
+		return ros2_err_named(err, ROS2_LIMIT,
+		                      "tenants of an agent: the limit is %u (fixed)",
 		                      LEASE_TENANTS_MAX);
 	t = calloc(1, sizeof(*t));
 	if (!t || uidmap_put(&dp->uids, uid, UID_TENANT, t) < 0) {

@@ -42,7 +42,8 @@ static bool take_descriptors(struct dp_op *op, uint32_t n)
 	    !DP_SWITCH(no_descriptor_share)) {
 		dp_op_fail(op, ROS2_LIMIT,
 		           "the tenant's share of the agent's open files: at most %u of %u "
-		           "descriptors, and %u stay free for others; it holds %u",
+		           "descriptors (half of LimitNOFILE), and %u stay free for others; it "
+		           "holds %u: close some first",
 		           s->most, s->total, s->kept, t->n_descriptors);
 		return false;
 	}
@@ -205,7 +206,8 @@ static void back_mount(struct dp_op *op)
 	struct dp_session *ds = op->ds;
 
 	if (came_in_time(op) && ds->n_mounts == DP_MOUNTS_MAX)
-		dp_op_set(op, ROS2_LIMIT, "mounts of a session: the limit is %u", DP_MOUNTS_MAX);
+		dp_op_set(op, ROS2_LIMIT, "mounts of a session: the limit is %u (fixed)",
+		          DP_MOUNTS_MAX);
 	if (op->res.status == ROS2_OK) {
 		dp_mount_ref(op->mount);
 		ds->mounts[ds->n_mounts++] = op->mount;
@@ -408,7 +410,8 @@ static void back_open(struct dp_op *op)
 static void refuse_open(struct dp_op *op)
 {
 	if (!op->handle) {
-		dp_op_fail(op, ROS2_LIMIT, "open handles of a session: the limit is %u",
+		dp_op_fail(op, ROS2_LIMIT,
+		           "open handles of a session: the limit is %u (fixed): close some first",
 		           DP_HANDLES_MAX);
 		return;
 	}

@@ -170,7 +170,8 @@ static int add_engine(struct dp *dp, const struct engine_ops *ops, const struct 
 	while (slot < DP_ENGINES_MAX && dp->engines[slot])
 		slot++;
 	if (slot == DP_ENGINES_MAX)
-		return ros2_err_named(err, ROS2_LIMIT, "engines of an agent: the limit is %u",
+		return ros2_err_named(err, ROS2_LIMIT,
+		                      "engines of an agent: the limit is %u (fixed)",
 		                      DP_ENGINES_MAX);
 	e = calloc(1, sizeof(*e));
 	if (!e)

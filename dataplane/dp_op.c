@@ -277,9 +277,11 @@ void dp_op_to_worker(struct dp_op *op, struct dp_tenant *tenant, void (*work)(st
 	if (tenant && !op->tenant) {
 		if (tenant->n_control >= DP_CONTROL_PER_TENANT) {
 			/* The back function still undoes what the call prepared. */
-			dp_op_set(op, ROS2_BUSY,
-			          "control calls of the tenant: the limit is %u at once",
-			          DP_CONTROL_PER_TENANT);
+			dp_op_set(
+				op, ROS2_BUSY,
+				"control calls of the tenant: the limit is %u at once (fixed): try "
+				"again when one has been answered",
+				DP_CONTROL_PER_TENANT);
 			op->back = back;
 			dp_op_back(op);
 			return;

@@ -171,8 +171,9 @@ static struct dp_tenant *check_tenant(struct dp_op *op, struct dp_grant_obj **re
 
 	if (!t || t->n_sessions < t->limits.sessions_max)
 		return t;
-	dp_op_fail(op, ROS2_LIMIT, "sessions of the tenant: the limit is %u",
-	           t->limits.sessions_max);
+	dp_op_fail(op, ROS2_LIMIT,
+	           "sessions.max of the tenant: the limit is %u, %u are open, asked for 1 more",
+	           t->limits.sessions_max, t->n_sessions);
 	return NULL;
 }
 
@@ -189,11 +190,13 @@ static void place(struct dp_op *op)
 		return;
 	r = least_loaded(dp, t);
 	if (!r) {
-		dp_op_fail(op, ROS2_LIMIT,
-		           "the tenant's share of the agent's sessions: at most %u of the %u of "
-		           "each of %u reactors, and %u stay free for others; it holds %u",
-		           REACTOR_SESSION_SHARE.most, DP_SESSIONS_MAX, dp->n_reactors,
-		           REACTOR_SESSION_SHARE.kept, t->n_sessions);
+		dp_op_fail(
+			op, ROS2_LIMIT,
+			"the tenant's share of the agent's sessions: at most %u of the %u (fixed) "
+			"of each of %u reactors, and %u stay free for others; it holds %u: close "
+			"some first",
+			REACTOR_SESSION_SHARE.most, DP_SESSIONS_MAX, dp->n_reactors,
+			REACTOR_SESSION_SHARE.kept, t->n_sessions);
 		return;
 	}
 	op->ds = new_session(dp, op, t, g, r);
@@ -534,13 +537,13 @@ static bool region_allowed(struct dp_op *op, uint64_t base, uint64_t length, uin
 		dp_op_fail(op, ROS2_INVALID, "region: length is zero, or base + length wraps");
 	else if (length < l->region_size_min || length > l->region_size_max)
 		dp_op_fail(op, ROS2_LIMIT,
-		           "region size: the limits are %" PRIu64 " to %" PRIu64
+		           "memory.regionSize: the limits are %" PRIu64 " to %" PRIu64
 		           ", asked for %" PRIu64,
 		           l->region_size_min, l->region_size_max, length);
 	else if (base % align)
 		dp_op_fail(op, ROS2_LIMIT,
-		           "region alignment: the limit is %" PRIu64 ", asked for base 0x%" PRIx64,
-		           align, base);
+		           "memory.alignment is %" PRIu64 ", asked for base 0x%" PRIx64, align,
+		           base);
 	else if (!access || access & ~(uint32_t)(LEASE_READ | LEASE_WRITE))
 		dp_op_fail(op, ROS2_INVALID, "region access: expected 1, 2 or 3, found %u", access);
 	else if (access & ~may)

@@ -58,7 +58,7 @@ static bool check_shape(struct session *s, const struct request_in *in)
 	if (s->state != SESSION_OPEN)
 		session_violation(s, in->id, ROS2_PROTOCOL, "a request after BYE");
 	else if (s->n_requests - s->n_posted >= DP_CREDITS)
-		session_violation(s, in->id, ROS2_LIMIT, "more than %u requests in flight",
+		session_violation(s, in->id, ROS2_LIMIT, "more than %u requests in flight (fixed)",
 		                  DP_CREDITS);
 	else if (id_in_flight(s, in->id))
 		session_violation(s, in->id, ROS2_INVALID,

@@ -340,7 +340,7 @@ void session_violation(struct session *s, uint64_t request_id, enum ros2_status 
 	s->transport->refuse(s, request_id, status, words);
 	if (limit && n >= limit &&
 	    atomic_load_explicit(&s->tenant->violations_kill, memory_order_relaxed)) {
-		snprintf(words, sizeof(words), "%llu violations, the policy's limit is %u",
+		snprintf(words, sizeof(words), "%llu violations, rkeys.violations.limit is %u",
 		         (unsigned long long)n, limit);
 		session_end(s, ROS2_VIOLATIONS, words);
 	}

@@ -126,15 +126,16 @@ static bool take_limits(struct session *s, struct dp_op *op)
 	bool rkeys_bind = op->mode < op->max;
 
 	if (!take32(&t->regions, MIN(op->max, op->mode), op,
-	            rkeys_bind ? "keys of the tenant" : "regions of the tenant"))
+	            rkeys_bind ? "rkeys.concurrent of the tenant" : "memory.regions of the tenant"))
 		return false;
-	if (!take64(&t->registered_bytes, op->b, op->handle, op, "registered bytes of the tenant"))
+	if (!take64(&t->registered_bytes, op->b, op->handle, op,
+	            "memory.registeredBytes of the tenant"))
 		goto regions;
 	if (!take32(&g->keys, atomic_load_explicit(&g->max_keys, memory_order_relaxed), op,
-	            "keys of the grant"))
+	            "rkeys.concurrent, keys of the grant"))
 		goto bytes;
 	if (!take64(&g->bytes, op->b, atomic_load_explicit(&g->max_bytes, memory_order_relaxed), op,
-	            "bytes of the grant"))
+	            "memory.registeredBytes, bytes of the grant"))
 		goto keys;
 	return true;
 keys:
@@ -193,8 +194,8 @@ static bool share_of_keys(struct reactor *r, const struct session *s, struct dp_
 	if (share_allows(&REACTOR_LEASE_SHARE, own.live + own.draining, all.live + all.draining))
 		return true;
 	dp_op_set(op, ROS2_LIMIT,
-	          "the tenant's share of a reactor's %u keys: at most %u, and %u stay free for "
-	          "others; it holds %u of %u taken",
+	          "the tenant's share of a reactor's %u keys (fixed): at most %u, and %u stay free "
+	          "for others; it holds %u of %u taken: give some up first",
 	          REACTOR_LEASES, REACTOR_LEASE_SHARE.most, REACTOR_LEASE_SHARE.kept,
 	          own.live + own.draining, all.live + all.draining);
 	return false;
@@ -237,7 +238,7 @@ void session_run_register(struct reactor *r, struct dp_op *op)
 	} else {
 		give_limits(s, op->b);
 		dp_op_set(op, st,
-		          st == ROS2_LIMIT ? "keys of the agent's reactor: the limit is %u"
+		          st == ROS2_LIMIT ? "keys of the agent's reactor: the limit is %u (fixed)"
 		                           : "the region is not one (limit %u)",
 		          REACTOR_LEASES);
 	}
@@ -257,19 +258,21 @@ static bool still_allowed(const struct session *s, const struct lease *l, struct
 		          now->access, l->access);
 	else if (l->length < now->region_size_min || l->length > now->region_size_max)
 		dp_op_set(op, ROS2_LIMIT,
-		          "region size: the limits are %" PRIu64 " to %" PRIu64
+		          "memory.regionSize: the limits are %" PRIu64 " to %" PRIu64
 		          " by now, the lease has %" PRIu64,
 		          now->region_size_min, now->region_size_max, l->length);
 	else if (now->region_alignment && l->base % now->region_alignment)
-		dp_op_set(op, ROS2_LIMIT, "region alignment: the limit is %" PRIu64 " by now",
-		          now->region_alignment);
-	else if (live > MIN(now->regions, now->rkeys_concurrent))
 		dp_op_set(op, ROS2_LIMIT,
-		          "regions of the tenant: the limit is %u by now, %u are live",
+		          "memory.alignment is %" PRIu64 " by now, the lease has base 0x%" PRIx64,
+		          now->region_alignment, l->base);
+	else if (live > MIN(now->regions, now->rkeys_concurrent))
+		dp_op_set(op, ROS2_LIMIT, "%s of the tenant: the limit is %u by now, %u are live",
+		          now->rkeys_concurrent < now->regions ? "rkeys.concurrent"
+		                                               : "memory.regions",
 		          MIN(now->regions, now->rkeys_concurrent), live);
 	else if (bytes > now->registered_bytes)
 		dp_op_set(op, ROS2_LIMIT,
-		          "registered bytes of the tenant: the limit is %" PRIu64
+		          "memory.registeredBytes of the tenant: the limit is %" PRIu64
 		          " by now, %" PRIu64 " are taken",
 		          now->registered_bytes, bytes);
 	else

@@ -368,11 +368,18 @@ static void tenant__has_at_most_the_sessions_of_its_policy(void **state)
 {
 	struct world *w = *state;
 	struct rpc_channel *c = world_tenant(w, "alpha"), *b = world_tenant(w, "beta");
+	Ros2__V1__OpenSessionRequest req = ROS2__V1__OPEN_SESSION_REQUEST__INIT;
 	struct ros2_uid s[4];
+	char words[320];
 
 	for (int i = 0; i < 3; i++)
 		assert_int_equal(world_open_session(c, &s[i]), ROS2_OK);
-	assert_int_equal(world_open_session(c, &s[3]), ROS2_LIMIT);
+	req.protocol = RPC_PROTOCOL_VERSION;
+	req.transport = ROS2__V1__TRANSPORT__TRANSPORT_TCP;
+	assert_int_equal(world_call(c, &ros2_v1_tenant_open_session, &req.base, NULL, words),
+	                 ROS2_LIMIT);
+	assert_non_null(strstr(words, "tenant alpha: sessions.max is 3, and it has 3 open at this "
+	                              "agent: close one first"));
 	assert_int_equal(world_open_session(b, &s[3]), ROS2_OK);
 	assert_int_equal(w->grant_requests, 4);
 	rpc_channel_free(c);

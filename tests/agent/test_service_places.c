@@ -1,14 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The places for calls in flight at an agent, which headers alone take: a tenant has as many as any
  * other, however many principals its document has, and those whom nobody knows have as many
- * together. */
+ * together. And who is told that a cap was hit reads which. */
 #include "agent/service.h"
 #include "common/log.h"
 #include "tests/agent/world.h"
 #include "tests/await.h"
 #include "tests/rpc/bare.h"
+#include <arpa/inet.h>
 #include <errno.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
+#define FEW    3 /* connections of an address */
 #define SECOND "spiffe://ros2.test/tenant/alpha/second"
 
 static int setup(void **state)
@@ -70,14 +75,21 @@ static struct bare_held *hold(struct world *w, const char *who, const char *path
 	return h;
 }
 
-static void let_go(struct bare_held *h, size_t refused)
+static const char of_calls[] = "calls in flight",
+		  of_kept[] = "calls in flight that keep or give up what it has";
+
+static void let_go(struct bare_held *h, size_t refused, const char *of)
 {
-	char words[512] = "";
+	char words[512] = "", why[512];
 	int code = 0;
 
+	snprintf(why, sizeof(why),
+	         "BUSY: too many open at once from this caller: it has 256 %s, and its share of "
+	         "the 1024 is 256 (fixed): try again when one has ended",
+	         of);
 	assert_int_equal(bare_held_free(h, refused, &code, words), refused);
 	if (refused)
-		assert_non_null(strstr(words, "BUSY: too many open at once from this caller"));
+		assert_string_equal(words, why);
 }
 
 static void is_served(struct world *w, const char *who)
@@ -100,8 +112,8 @@ static void tenant__has_the_places_of_one_for_all_its_principals(void **state)
 
 		assert_int_equal(stats(w).calls_now, SERVICE_CALLS_PER_TENANT);
 		is_served(w, "beta");
-		let_go(second, 8);
-		let_go(first, 0);
+		let_go(second, 8, i ? of_kept : of_calls);
+		let_go(first, 0, of_calls);
 		assert_true(AWAIT(stats(w).calls_now == 0));
 	}
 }
@@ -116,8 +128,8 @@ static void strangers__have_the_places_of_one_together(void **state)
 	assert_int_equal(stats(w).calls_now, SERVICE_CALLS_PER_TENANT);
 	is_served(w, "alpha");
 	is_served(w, "beta");
-	let_go(second, 8);
-	let_go(first, 0);
+	let_go(second, 8, of_calls);
+	let_go(first, 0, of_calls);
 }
 
 /* Whose document no longer has the principal does not pay for it, also while its calls are open. */
@@ -135,12 +147,58 @@ static void principal__that_comes_to_another_tenant_has_that_ones_places(void **
 	world_wait(w, &w->acks, acks + 1);
 	after = hold(w, "second", "/ros2.v1.Tenant/Mount", SERVICE_CALLS_PER_TENANT + 1);
 	assert_int_equal(stats(w).calls_now, 2 * SERVICE_CALLS_PER_TENANT);
-	let_go(before, 0);
+	let_go(before, 0, of_calls);
 	assert_true(AWAIT(stats(w).calls_now == SERVICE_CALLS_PER_TENANT));
 	is_served(w, "alpha");
-	let_go(after, 1);
+	let_go(after, 1, of_calls);
 	assert_true(AWAIT(stats(w).calls_now == 0));
 	is_served(w, "beta");
+}
+
+static int setup_few(void **state)
+{
+	struct world *w = calloc(1, sizeof(*w));
+
+	world_start(w);
+	w->connections_per_address = FEW;
+	world_agent_start(w);
+	*state = w;
+	return 0;
+}
+
+static int dial(const struct world *w)
+{
+	struct sockaddr_in to = {.sin_family = AF_INET,
+	                         .sin_port = htons(agent_tenant_port(w->agent))};
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	assert_int_equal(connect(fd, (struct sockaddr *)&to, sizeof(to)), 0);
+	return fd;
+}
+
+static bool recorded(struct world *w, const char *reason)
+{
+	bool found;
+
+	pthread_mutex_lock(&w->lock);
+	found = strstr(w->reasons, reason);
+	pthread_mutex_unlock(&w->lock);
+	return found;
+}
+
+/* Who sets the cap reads in the log by which flag. */
+static void connections__beyond_the_flag_are_recorded_with_its_name(void **state)
+{
+	struct world *w = *state;
+	int fd[FEW + 1];
+
+	for (int i = 0; i < FEW + 1; i++)
+		fd[i] = dial(w);
+	assert_true(AWAIT(recorded(w, "max-connections-per-address of --tenant-connections: the "
+	                              "listener has its 3 connections from this address")));
+	for (int i = 0; i < FEW + 1; i++)
+		close(fd[i]);
 }
 
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
@@ -150,6 +208,9 @@ int main(void)
 		T(tenant__has_the_places_of_one_for_all_its_principals),
 		T(strangers__have_the_places_of_one_together),
 		T(principal__that_comes_to_another_tenant_has_that_ones_places),
+		cmocka_unit_test_setup_teardown(
+			connections__beyond_the_flag_are_recorded_with_its_name, setup_few,
+			teardown),
 	};
 
 	log_set_level_str("error");

@@ -388,6 +388,7 @@ int world_agent_try(struct world *w, struct ros2_err *err)
 	                       .rdma_host = w->rdma_device ? "127.0.0.1" : NULL,
 	                       .spool_quota_bytes = w->spool_quota,
 	                       .tenant_records_per_s = w->records_per_s,
+	                       .tenant_connections_per_address = w->connections_per_address,
 	                       .on_ready = on_ready,
 	                       .on_fatal = on_fatal,
 	                       .arg = w};

@@ -49,11 +49,12 @@ struct world {
 	_Atomic unsigned probe_subjects;  /* of the last report */
 	/* the agent */
 	struct loop_post stop_post;
-	prober_fn probe;         /* before world_agent_start */
-	const char *rdma_device; /* likewise */
-	const char *shm_dir;     /* likewise */
-	uint64_t spool_quota;    /* likewise, bytes; 0: the agent's own */
-	uint32_t records_per_s;  /* likewise, agent_opts.tenant_records_per_s */
+	prober_fn probe;                  /* before world_agent_start */
+	const char *rdma_device;          /* likewise */
+	const char *shm_dir;              /* likewise */
+	uint64_t spool_quota;             /* likewise, bytes; 0: the agent's own */
+	uint32_t records_per_s;           /* likewise, agent_opts.tenant_records_per_s */
+	uint32_t connections_per_address; /* likewise, of tenants; 0: the agent's own */
 	struct loop *loop;
 	struct agent *agent;
 	bool ready;

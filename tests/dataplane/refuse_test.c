@@ -571,6 +571,7 @@ static void violations__past_the_limit_end_the_session(void **state)
 	raw_close(&c);
 	ev = fx_event(fx, DP_EVENT_SESSION_ENDED, ROS2_VIOLATIONS);
 	assert_int_equal(ev.stats.violations, 5);
+	assert_string_equal(ev.words, "5 violations, rkeys.violations.limit is 5");
 }
 
 static void violations__past_the_limit_are_only_counted_when_the_policy_says_log(void **state)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Rights and their ends: revocation during a transfer, deadlines, limits, rates, draining; and the
+ * Rights and their ends: revocation during a transfer, deadlines, rates, draining; and the
  * negative controls: with one check switched off, the attack it stops works. Linked with the
  * library that has the switches.
  */
@@ -364,131 +364,6 @@ static void lease__that_expired_is_named_and_can_be_renewed_only_before(void **s
 	raw_close(&c);
 }
 
-/* ---- limits ---- */
-
-static struct dp_result try_register(struct raw *c, uint64_t base, uint64_t len, uint32_t access)
-{
-	struct fx_args a = {.session = c->session, .a = base, .b = len, .flags = access};
-
-	return fx_do(c->fx, FX_REGISTER, &a);
-}
-
-static void lease__is_not_renewed_beyond_what_the_document_allows_by_now(void **state)
-{
-	struct fx *fx = *state;
-	struct dp_tenant_limits was = fx->limits;
-	struct dp_result res;
-	struct fx_args a;
-	struct raw c;
-
-	raw_ready(fx, &c);
-	a = (struct fx_args){.session = c.session, .key = c.key};
-	assert_int_equal(fx_do(fx, FX_RENEW, &a).status, ROS2_OK);
-	fx->limits.access = 1;
-	fx_limits(fx);
-	res = fx_do(fx, FX_RENEW, &a);
-	assert_int_equal(res.status, ROS2_DENIED);
-	assert_non_null(strstr(res.words, "access"));
-	fx->limits = was;
-	fx->limits.region_size_max = 4096;
-	fx_limits(fx);
-	assert_int_equal(fx_do(fx, FX_RENEW, &a).status, ROS2_LIMIT);
-	fx->limits = was;
-	fx->limits.registered_bytes = 4096;
-	fx_limits(fx);
-	assert_int_equal(fx_do(fx, FX_RENEW, &a).status, ROS2_LIMIT);
-	fx->limits = was;
-	fx->limits.rkeys_concurrent = 0;
-	fx_limits(fx);
-	assert_int_equal(fx_do(fx, FX_RENEW, &a).status, ROS2_LIMIT);
-	fx->limits = was;
-	fx->limits.lease_ttl_ms = 50;
-	fx_limits(fx);
-	a.key = raw_register(&c, FX_BASE, 4096, 1);
-	res = fx_do(fx, FX_RENEW, &a);
-	assert_int_equal(res.status, ROS2_OK);
-	assert_true(res.region.ttl_ms <= 50);
-	raw_close(&c);
-}
-
-static void region__beyond_a_limit_is_refused_with_the_numbers(void **state)
-{
-	struct fx *fx = *state;
-	struct dp_result res;
-	struct raw c;
-
-	raw_open(fx, &c);
-	res = try_register(&c, FX_BASE, 32u << 20, 3);
-	assert_int_equal(res.status, ROS2_LIMIT);
-	assert_non_null(strstr(res.words, "16777216"));
-	assert_non_null(strstr(res.words, "33554432"));
-	assert_int_equal(try_register(&c, FX_BASE, 4095, 3).status, ROS2_LIMIT);
-	assert_int_equal(try_register(&c, FX_BASE + 1, 4096, 3).status, ROS2_LIMIT);
-	assert_int_equal(try_register(&c, FX_BASE, 0, 3).status, ROS2_INVALID);
-	assert_int_equal(try_register(&c, UINT64_MAX - 4095, 8192, 3).status, ROS2_INVALID);
-	assert_int_equal(try_register(&c, FX_BASE, 4096, 0).status, ROS2_INVALID);
-	assert_int_equal(try_register(&c, FX_BASE, 4096, 4).status, ROS2_INVALID);
-	for (int i = 0; i < 3; i++)
-		raw_register(&c, FX_BASE, 16u << 20, 3);
-	res = try_register(&c, FX_BASE, 4096, 3); /* the grant's bytes: 48 MiB */
-	assert_int_equal(res.status, ROS2_LIMIT);
-	assert_non_null(strstr(res.words, "bytes of the grant"));
-	raw_close(&c);
-}
-
-static void region__limits_count_all_sessions_of_a_tenant(void **state)
-{
-	struct fx *fx = *state;
-	struct raw c, d;
-
-	fx->limits.regions = 3;
-	fx_limits(fx);
-	raw_open(fx, &c);
-	raw_open(fx, &d); /* on the other reactor */
-	raw_register(&c, FX_BASE, 4096, 3);
-	raw_register(&d, FX_BASE, 4096, 3);
-	c.key = raw_register(&c, FX_BASE, 4096, 3);
-	assert_int_equal(try_register(&d, FX_BASE, 4096, 3).status, ROS2_LIMIT);
-	fx_do(fx, FX_DEREGISTER, &(struct fx_args){.session = c.session, .key = c.key});
-	raw_register(&d, FX_BASE, 4096, 3);
-	/* The end of a session gives back what it held. */
-	fx_do(fx, FX_CLOSE_SESSION, &(struct fx_args){.session = d.session});
-	raw_register(&c, FX_BASE, 4096, 3);
-	raw_register(&c, FX_BASE, 4096, 3);
-	assert_int_equal(try_register(&c, FX_BASE, 4096, 3).status, ROS2_LIMIT);
-}
-
-static void session__limits_and_rights_are_checked_at_opening(void **state)
-{
-	struct fx *fx = *state;
-	struct ros2_uid unknown = ros2_uid_new(), beta = ros2_uid_new();
-	struct fx_args a = {.session = ros2_uid_new(),
-	                    .tenant = fx->tenant,
-	                    .grant = fx->grant,
-	                    .a = UINT64_MAX};
-	struct raw c;
-
-	fx->limits.sessions_max = 1;
-	fx_limits(fx);
-	a.tenant = unknown;
-	assert_int_equal(fx_do(fx, FX_OPEN_SESSION, &a).status, ROS2_NOT_FOUND);
-	a.tenant = fx->tenant;
-	a.grant = unknown;
-	assert_int_equal(fx_do(fx, FX_OPEN_SESSION, &a).status, ROS2_NO_GRANT);
-	fx_tenant(fx, &beta);
-	a.tenant = beta;
-	a.grant = fx->grant; /* another tenant's grant */
-	assert_int_equal(fx_do(fx, FX_OPEN_SESSION, &a).status, ROS2_NO_GRANT);
-	a.tenant = fx->tenant;
-	a.a = 1;
-	assert_int_equal(fx_do(fx, FX_OPEN_SESSION, &a).status, ROS2_UNAUTHENTICATED);
-	raw_open(fx, &c);
-	a.a = UINT64_MAX;
-	assert_int_equal(fx_do(fx, FX_OPEN_SESSION, &a).status, ROS2_LIMIT);
-	a.session = unknown;
-	assert_int_equal(fx_do(fx, FX_MOUNT, &a).status, ROS2_BAD_SESSION);
-}
-
 static void mount__bounds_the_access_of_what_is_opened_under_it(void **state)
 {
 	struct fx *fx = *state;
@@ -746,7 +621,6 @@ static void control__without_the_deadline_recheck_it_is_handed_on(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		SLOW_TEST(lease__is_not_renewed_beyond_what_the_document_allows_by_now),
 		SLOW_TEST(revoke__of_a_session_hands_on_no_byte_after_its_receipt),
 		SLOW_TEST(revoke__of_a_tenant_hands_on_no_byte_and_its_uid_never_works_again),
 		SLOW_TEST(revoke__of_a_grant_leaves_other_grants_alone),
@@ -761,9 +635,6 @@ int main(void)
 		SLOW_TEST(session__ends_by_itself_when_contact_is_lost),
 		SLOW_TEST(session__ends_by_itself_when_its_certificate_does),
 		SLOW_TEST(lease__that_expired_is_named_and_can_be_renewed_only_before),
-		SLOW_TEST(region__beyond_a_limit_is_refused_with_the_numbers),
-		SLOW_TEST(region__limits_count_all_sessions_of_a_tenant),
-		SLOW_TEST(session__limits_and_rights_are_checked_at_opening),
 		SLOW_TEST(mount__bounds_the_access_of_what_is_opened_under_it),
 		SLOW_TEST(rate__of_operations_is_not_exceeded),
 		SLOW_TEST(rate__of_bytes_holds_for_requests_larger_than_the_burst),
