@@ -642,7 +642,10 @@ int ctl_forward(struct ctl *c, struct ctl_agent *a, const struct ros2_uid *incar
 	}
 	if (backlog(a) > ACK_BACKLOG_MAX) {
 		free(f);
-		return ros2_err_named(err, ROS2_BUSY, "records wait for the store");
+		return ros2_err_named(err, ROS2_BUSY,
+		                      "%d records of this agent wait for the store, the most there "
+		                      "may be (fixed): they are to be sent again",
+		                      ACK_BACKLOG_MAX);
 	}
 	if (f) {
 		*f = (struct forward){.c = c,

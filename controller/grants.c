@@ -468,7 +468,9 @@ static enum ros2_status check_ask(struct ctl_agent *a, const struct ctl_grant_as
 	*ret_words = "the principal is not one of the tenant's";
 	if (!CTL_SWITCH(no_principal) && !principal_allowed(tenant, ask->principal))
 		return ROS2_DENIED;
-	*ret_words = "the tenant has as many grants at this agent as its sessions.max allows";
+	*ret_words =
+		"the tenant has as many grants at this agent as its sessions.max allows: " WORD(
+			CTL_GRANTS_PER_SLOT) " for each session";
 	s = slot_get(a->ctl, &tenant->uid, &a->obj->uid, false);
 	if (s && s->n - s->ending >= tenant->policy.limits.sessions_max * CTL_GRANTS_PER_SLOT)
 		return ROS2_LIMIT;

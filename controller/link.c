@@ -682,7 +682,9 @@ static void enrol_enter(struct enrol_call *e)
 	e->agent_uid = a->obj->uid;
 	if (ctl_gate_enter(e->s->ctl, enrol_go, e) < 0) {
 		enrol_free(e);
-		rpc_call_fail(call, ROS2_BUSY, "too many changes wait: try again in a moment");
+		rpc_call_fail(call, ROS2_BUSY,
+		              "too many changes wait, of at most %d (fixed): try again in a moment",
+		              CTL_GATE_MAX);
 	}
 }
 

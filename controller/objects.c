@@ -336,8 +336,10 @@ static int plan(struct apply *a, struct ros2_err *err)
 	}
 	/* At the bound, what is there can still be changed: perhaps to allow less. */
 	if (created && HASH_CNT(by_key, a->c->by_key) + created > OBJECTS_MAX)
-		return ros2_err_named(err, ROS2_LIMIT, "this controller holds at most %d objects",
-		                      OBJECTS_MAX);
+		return ros2_err_named(
+			err, ROS2_LIMIT,
+			"this controller holds at most %d objects (fixed): delete some first",
+			OBJECTS_MAX);
 	return 0;
 }
 

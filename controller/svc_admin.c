@@ -172,7 +172,9 @@ static void op_enter(struct op *op, loop_fn fn)
 {
 	op->go = fn;
 	if (ctl_gate_enter(op->s->ctl, take_turn, op) < 0)
-		op_refuse(op, ROS2_BUSY, "too many changes wait: try again in a moment");
+		op_refuse(op, ROS2_BUSY,
+		          "too many changes wait, of at most %d (fixed): try again in a moment",
+		          CTL_GATE_MAX);
 }
 
 static uint32_t bit(const Ros2__V1__ObjectRef *ref)

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A listener of the controller that has all the connections it may have of one address: the log
+ * says by which flag, for each of the three. */
+#include "common/log.h"
+#include "proto/audit/audit.h"
+#include "tests/await.h"
+#include "tests/controller/service_audit.h"
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define FEW 3 /* connections of an address */
+
+static int setup(void **state)
+{
+	struct sf *f;
+
+	sf_setup(state);
+	f = *state;
+	sf_stop(f);
+	f->opts.admin_caps.per_address = FEW;
+	f->opts.agent_caps.per_address = FEW;
+	f->opts.enrol_caps.per_address = FEW;
+	sf_start(f);
+	return 0;
+}
+
+static int dial(uint16_t port)
+{
+	struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(port)};
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	assert_int_equal(connect(fd, (struct sockaddr *)&to, sizeof(to)), 0);
+	return fd;
+}
+
+/* A record of a refusal at that listener whose reason begins with these words. */
+static bool recorded(struct sf *f, const char *listener, const char *words)
+{
+	Ros2__V1__AuditQueryRequest q = ROS2__V1__AUDIT_QUERY_REQUEST__INIT;
+	struct rpc_reader *r = NULL;
+	ProtobufCMessage *m;
+	bool found = false;
+
+	q.action = (char *)"connection.refused";
+	q.object = (char *)listener;
+	assert_int_equal(rpc_reader_open(f->admin, &ros2_v1_audit_query, &q.base, 10000, &r, NULL),
+	                 0);
+	while (rpc_reader_next(r, 5000, &m, NULL) == 0) {
+		const Ros2__V1__StoredRecord *row = ros2_v1_audit_query_out(m)->record;
+		Ros2__V1__AuditRecord *rec = NULL;
+
+		assert_int_equal(audit_record_parse(row->record.data, row->record.len, &rec, NULL),
+		                 0);
+		found |= !strncmp(rec->reason, words, strlen(words));
+		ros2__v1__audit_record__free_unpacked(rec, NULL);
+		protobuf_c_message_free_unpacked(m, NULL);
+	}
+	rpc_reader_close(r);
+	return found;
+}
+
+static void assert_named(struct sf *f, uint16_t port, const char *listener, const char *flag)
+{
+	char words[160];
+	int fd[FEW + 1];
+
+	snprintf(words, sizeof(words),
+	         "max-connections-per-address of %s: the listener has its 3 connections from this "
+	         "address",
+	         flag);
+	for (int i = 0; i < FEW + 1; i++)
+		fd[i] = dial(port);
+	if (!AWAIT(recorded(f, listener, words)))
+		fail_msg("no record at %s says: %s", listener, words);
+	for (int i = 0; i < FEW + 1; i++)
+		close(fd[i]);
+}
+
+static void connections__beyond_a_flag_are_recorded_with_its_name(void **state)
+{
+	struct sf *f = *state;
+
+	assert_named(f, f->ports.admin, "admin", "--admin-connections");
+	assert_named(f, f->ports.agent, "agents", "--agent-connections");
+	assert_named(f, f->ports.enrol, "enrol", "--enrol-connections");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(
+			connections__beyond_a_flag_are_recorded_with_its_name, setup, sf_teardown),
+	};
+
+	log_set_level_str("error");
+	return cmocka_run_group_tests(tests, sf_group_setup, sf_group_teardown);
+}
