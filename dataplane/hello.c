@@ -126,18 +126,26 @@ static int preauth_leave(struct reactor *r, struct preauth *p)
 	return fd;
 }
 
-static void close_socket(struct reactor *r, const struct transport_ops *t, int fd)
+static bool is_shm(const struct preauth *p)
 {
-	if (t == &transport_shm)
-		shm_socket_close(r->dp->shm_closer, r->epoll_fd, fd);
-	else
+	return p->transport == &transport_shm;
+}
+
+/* Out of its place before or not: calls on @fd are those of @p. */
+static void close_socket(struct reactor *r, struct preauth *p, int fd)
+{
+	if (is_shm(p)) {
+		shm_socket_close(r->dp->shm_closer, r->epoll_fd, fd, &p->slow);
+		(void)slow_user_pays(&r->slow_users, &p->from, &p->slow);
+	} else {
 		close(fd);
+	}
 }
 
 static void preauth_close(struct reactor *r, struct preauth *p)
 {
 	if (p->fd >= 0)
-		close_socket(r, p->transport, preauth_leave(r, p));
+		close_socket(r, p, preauth_leave(r, p));
 }
 
 /* All are taken: whose goes? */
@@ -177,15 +185,18 @@ static void peer_name(int fd, const struct sockaddr_storage *a, socklen_t len, c
 		snprintf(out, 64, strchr(host, ':') ? "[%s]:%s" : "%s:%s", host, port);
 }
 
-static bool send_now(int fd, struct wire_header *h, const void *payload, uint32_t len)
+static bool send_now(struct preauth *p, struct wire_header *h, const void *payload, uint32_t len)
 {
 	struct iovec iov[] = {{h, WIRE_HEADER_LEN}, {(void *)payload, len}};
 	struct msghdr msg = {.msg_iov = iov, .msg_iovlen = 2};
+	ssize_t n;
 
 	h->payload_len = len;
 	wire_seal(h);
 	/* A fresh socket has room for this; one that has not is not worth waiting for. */
-	return sendmsg(fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)(WIRE_HEADER_LEN + len);
+	n = is_shm(p) ? shm_socket_send(p->fd, &msg, &p->slow)
+	              : sendmsg(p->fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL);
+	return n == (ssize_t)(WIRE_HEADER_LEN + len);
 }
 
 static void report_refused(struct dp_post *post)
@@ -239,8 +250,44 @@ static void refuse(struct reactor *r, struct preauth *p, enum ros2_status st, co
 	struct wire_header h = {.opcode = WIRE_NAK, .status = (uint16_t)st};
 
 	hello_refused(r, of, st, p->peer, words);
-	(void)send_now(p->fd, &h, words, (uint32_t)strlen(words));
+	if (!p->slow.over && !slow_user_is_shunned(&r->slow_users, &p->from))
+		(void)send_now(p, &h, words, (uint32_t)strlen(words));
 	preauth_close(r, p);
+}
+
+/* Of a user whose connections made calls slow. */
+static void refused_shunned(struct reactor *r, const char *peer)
+{
+	char words[128];
+
+	snprintf(words, sizeof(words),
+	         "expected a user whose connections let the agent's calls be quick: this one's did "
+	         "not, less than %llu s ago",
+	         (unsigned long long)(SLOW_PENALTY_NS / NS_PER_S));
+	hello_refused(r, NULL, ROS2_LIMIT, peer, words);
+}
+
+/* True: it has ended, because calls on its socket, or on others of its user, are slow. */
+static bool ends_slow(struct reactor *r, struct preauth *p, const struct session *of)
+{
+	char words[200];
+
+	if (!is_shm(p))
+		return false;
+	if (p->slow.over)
+		slow_user_shun(&r->slow_users, &p->from);
+	else
+		p->slow.over = slow_user_pays(&r->slow_users, &p->from, &p->slow);
+	if (p->slow.over) {
+		slow_words(&p->slow, SLOW_NS, words, sizeof(words));
+		hello_refused(r, of, ROS2_PROTOCOL, p->peer, words);
+	} else if (slow_user_is_shunned(&r->slow_users, &p->from)) {
+		refused_shunned(r, p->peer);
+		p->slow.over = true;
+	}
+	if (p->slow.over)
+		preauth_close(r, p);
+	return p->fd < 0;
 }
 
 /* The oldest of an address that has all it may have; NULL: it has not. */
@@ -292,19 +339,37 @@ static void preauth_start(struct reactor *r, const struct listener *l, int fd,
 	struct wire_header h = {.opcode = WIRE_CHALLENGE};
 	struct preauth *p = preauth_place(r, from);
 	struct epoll_event ev = {.events = EPOLLIN | EPOLLRDHUP, .data.ptr = &p->source};
+	bool sent;
 
 	*p = (struct preauth){.source = {SOURCE_PREAUTH},
 	                      .fd = fd,
 	                      .transport = l->transport,
 	                      .since_ns = clock_boottime_ns(),
 	                      .from = *from};
+	slow_watch(&p->slow, p->since_ns);
 	snprintf(p->peer, sizeof(p->peer), "%s", peer);
 	crypto_random(p->nonce, sizeof(p->nonce));
 	r->n_preauth++;
 	preauth_count(r, from);
-	if (epoll_ctl(r->epoll_fd, EPOLL_CTL_ADD, fd, &ev) < 0 ||
-	    !send_now(fd, &h, p->nonce, sizeof(p->nonce)))
+	/* What comes stays where it is until all of it is there. */
+	if (is_shm(p))
+		ev.events |= EPOLLET;
+	sent = epoll_ctl(r->epoll_fd, EPOLL_CTL_ADD, fd, &ev) == 0 &&
+	       send_now(p, &h, p->nonce, sizeof(p->nonce));
+	if (!ends_slow(r, p, NULL) && !sent)
 		preauth_close(r, p);
+}
+
+/* Another of a user whose connections made calls slow: it is closed, by who may be kept waiting. */
+static bool is_shunned(struct reactor *r, int fd, const struct host_key *from, const char *peer)
+{
+	struct slow slow = {.over = true};
+
+	if (!slow_user_is_shunned(&r->slow_users, from))
+		return false;
+	refused_shunned(r, peer);
+	shm_socket_close(r->dp->shm_closer, r->epoll_fd, fd, &slow);
+	return true;
 }
 
 static void accept_events(struct reactor *r, struct listener *l, uint32_t events)
@@ -345,7 +410,8 @@ void hello_accept(struct reactor *r, struct listener *l)
 			shm_socket_accepted(fd);
 		peer_name(fd, &addr, len, peer);
 		from = address_of(fd, &addr);
-		preauth_start(r, l, fd, &from, peer);
+		if (l->transport != &transport_shm || !is_shunned(r, fd, &from, peer))
+			preauth_start(r, l, fd, &from, peer);
 	}
 }
 
@@ -379,18 +445,35 @@ static void welcome(struct reactor *r, struct preauth *p, struct session *s,
 {
 	struct wire_welcome w = {
 		.credits = DP_CREDITS, .max_io = WIRE_IO_MAX, .max_inline = WIRE_INLINE_MAX};
-	bool over_shm = p->transport == &transport_shm;
+	bool over_shm = is_shm(p);
 	int fd = preauth_leave(r, p), rc;
 
 	proof_of(s, WIRE_LABEL_AGENT, sizeof(WIRE_LABEL_AGENT), hello, p->nonce, w.proof);
 	w.features = session_connected(s, p->peer, features);
 	if (over_shm)
 		w.max_inline = 0;
-	rc = over_shm ? shm_start(s, fd, &w) : tcp_start(s, fd, &w);
+	rc = over_shm ? shm_start(s, fd, &w, &p->from, &p->slow) : tcp_start(s, fd, &w);
 	if (rc < 0) {
-		close_socket(r, s->transport, fd);
+		close_socket(r, p, fd);
 		session_end(s, ROS2_INTERNAL, "the connection ended before it began");
 	}
+}
+
+/* Over shm it was only looked at. False: the connection has ended. */
+static bool take_hello(struct reactor *r, struct preauth *p, const struct session *of)
+{
+	uint8_t same[PREAUTH_BYTES];
+	ssize_t n;
+
+	if (!is_shm(p))
+		return true;
+	n = shm_socket_take(p->fd, same, sizeof(same), &p->slow);
+	if (ends_slow(r, p, of))
+		return false;
+	if (n == (ssize_t)sizeof(same))
+		return true;
+	preauth_close(r, p);
+	return false;
 }
 
 static void on_hello(struct reactor *r, struct preauth *p)
@@ -417,31 +500,34 @@ static void on_hello(struct reactor *r, struct preauth *p)
 		refuse(r, p, ROS2_UNAUTHENTICATED, "no session waits for this proof", s);
 		return;
 	}
-	welcome(r, p, s, &hello, h.length);
+	if (take_hello(r, p, s))
+		welcome(r, p, s, &hello, h.length);
 }
 
+/* Over shm all that is there is looked at again each time; how much of it there is by now. */
 static ssize_t receive(struct preauth *p)
 {
-	void *to = p->bytes + p->have;
-	size_t len = sizeof(p->bytes) - p->have;
+	ssize_t n;
 
-	return p->transport == &transport_shm ? shm_socket_recv(p->fd, to, len)
-	                                      : recv(p->fd, to, len, MSG_DONTWAIT);
+	if (is_shm(p))
+		return shm_socket_look(p->fd, p->bytes, sizeof(p->bytes));
+	n = recv(p->fd, p->bytes + p->have, sizeof(p->bytes) - p->have, MSG_DONTWAIT);
+	return n > 0 ? n + (ssize_t)p->have : n;
 }
 
-void hello_receive(struct reactor *r, struct preauth *p)
+void hello_receive(struct reactor *r, struct preauth *p, uint32_t events)
 {
 	struct wire_header h;
 	const char *words;
 	enum ros2_status st;
 	ssize_t n;
 
-	if (p->fd < 0)
+	if (p->fd < 0 || ends_slow(r, p, NULL))
 		return;
 	n = receive(p);
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
-	if (n < 0 && errno == EPERM && p->transport == &transport_shm) {
+	if (n < 0 && errno == EPERM && is_shm(p)) {
 		refuse(r, p, ROS2_PROTOCOL, "open files came, and nobody takes any here", NULL);
 		return;
 	}
@@ -449,15 +535,22 @@ void hello_receive(struct reactor *r, struct preauth *p)
 		preauth_close(r, p);
 		return;
 	}
-	p->have += (uint32_t)n;
+	p->have = (uint32_t)n;
 	if (p->have == sizeof(p->bytes)) {
 		on_hello(r, p);
-	} else if (p->have >= WIRE_HEADER_LEN) {
+		return;
+	}
+	if (p->have >= WIRE_HEADER_LEN) {
 		/* Garbage is not worth waiting for more of it. */
 		st = wire_parse_from_tenant(p->bytes, &h, &words);
-		if (st != ROS2_OK || h.opcode != WIRE_HELLO)
+		if (st != ROS2_OK || h.opcode != WIRE_HELLO) {
 			on_hello(r, p);
+			return;
+		}
 	}
+	/* Told once, and behind what is there it is not seen. */
+	if (is_shm(p) && events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR))
+		preauth_close(r, p);
 }
 
 void hello_expire(struct reactor *r)

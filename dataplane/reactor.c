@@ -70,7 +70,7 @@ static void on_event(struct reactor *r, const struct epoll_event *ev)
 		hello_accept(r, container_of(src, struct listener, source));
 		break;
 	case SOURCE_PREAUTH:
-		hello_receive(r, container_of(src, struct preauth, source));
+		hello_receive(r, container_of(src, struct preauth, source), ev->events);
 		break;
 	case SOURCE_SESSION:
 		tcp_event(container_of(src, struct tcp_conn, source), ev->events);

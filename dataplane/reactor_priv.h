@@ -13,6 +13,7 @@
 #include "common/share.h"
 #include "common/spin.h"
 #include "dataplane/slots.h"
+#include "dataplane/slow.h"
 #include "dataplane/source.h"
 #include <pthread.h>
 
@@ -62,6 +63,7 @@ struct preauth {
 	char peer[64];
 	struct host_key from; /* over shm: the user, in the address's place */
 	uint32_t of_address;  /* places of the same address, this one too */
+	struct slow slow;     /* over shm: calls on its socket */
 };
 
 /* A tenant at this reactor: its queue for admission, its drawn tokens, its slots. */
@@ -168,6 +170,7 @@ struct reactor {
 	struct spin spin;
 	uint64_t spin_until_ns; /* 0 = rings are not watched */
 	struct refused refused[REFUSED_KINDS];
+	struct slow_users slow_users; /* over shm */
 };
 
 /* Loop. The reactor's thread runs when it returns 0. */
@@ -229,7 +232,8 @@ int tcp_listen(struct reactor *r, const char *host, struct ros2_err *err);
 int hello_listens(struct reactor *r, struct listener *l, const struct transport_ops *t);
 void hello_accept(struct reactor *r, struct listener *l);
 void hello_accept_again(struct reactor *r);
-void hello_receive(struct reactor *r, struct preauth *p);
+/* @events: of epoll. */
+void hello_receive(struct reactor *r, struct preauth *p, uint32_t events);
 void hello_expire(struct reactor *r);
 void hello_close_all(struct reactor *r);
 /* Counts and tells a refusal of any transport; @of NULL: of no session that is known. */

@@ -39,7 +39,7 @@ static void shm_init(struct session *s)
 }
 
 /* With the descriptor. The socket is fresh: what it does not take at once it never will. */
-static int send_memory(int fd, const struct shm_memory *m)
+static int send_memory(int fd, const struct shm_memory *m, struct slow *slow)
 {
 	struct wire_header h = {.opcode = WIRE_MEMORY, .offset = m->bytes};
 	union {
@@ -58,37 +58,48 @@ static int send_memory(int fd, const struct shm_memory *m)
 	c->cmsg_len = CMSG_LEN(sizeof(int));
 	memcpy(CMSG_DATA(c), &m->fd, sizeof(int));
 	wire_seal(&h);
-	if (sendmsg(fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL) != (ssize_t)sizeof(h))
-		return -EPIPE;
-	return 0;
+	return shm_socket_send(fd, &msg, slow) == (ssize_t)sizeof(h) ? 0 : -EPIPE;
 }
 
-static int send_welcome(int fd, const struct wire_welcome *w)
+static int send_welcome(int fd, const struct wire_welcome *w, struct slow *slow)
 {
-	struct {
-		struct wire_header h;
-		struct wire_welcome w;
-	} msg = {{.opcode = WIRE_WELCOME, .payload_len = sizeof(*w)}, *w};
+	struct wire_header h = {.opcode = WIRE_WELCOME, .payload_len = sizeof(*w)};
+	struct iovec iov[] = {{&h, sizeof(h)}, {(void *)w, sizeof(*w)}};
+	struct msghdr msg = {.msg_iov = iov, .msg_iovlen = 2};
 
-	wire_seal(&msg.h);
-	return send(fd, &msg, sizeof(msg), MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)sizeof(msg)
-	               ? 0
-	               : -EPIPE;
+	wire_seal(&h);
+	return shm_socket_send(fd, &msg, slow) == (ssize_t)(sizeof(h) + sizeof(*w)) ? 0 : -EPIPE;
 }
 
-int shm_start(struct session *s, int fd, const struct wire_welcome *w)
+void shm_end_slow(struct session *s)
+{
+	struct shm_conn *c = shm_of(s);
+	char words[200];
+
+	slow_words(&c->slow, SLOW_NS, words, sizeof(words));
+	slow_user_shun(&s->r->slow_users, &c->from);
+	session_end(s, ROS2_PROTOCOL, words);
+}
+
+int shm_start(struct session *s, int fd, const struct wire_welcome *w, const struct host_key *from,
+              const struct slow *slow)
 {
 	struct shm_conn *c = shm_of(s);
 	struct epoll_event ev = {.events = EPOLLIN | EPOLLRDHUP, .data.ptr = &c->source};
-	int rc = send_welcome(fd, w);
+	int rc;
 
+	c->from = *from;
+	c->slow = *slow;
+	rc = send_welcome(fd, w, &c->slow);
 	if (rc == 0)
-		rc = send_memory(fd, c->m);
+		rc = send_memory(fd, c->m, &c->slow);
 	if (rc == 0 && epoll_ctl(s->r->epoll_fd, EPOLL_CTL_MOD, fd, &ev) < 0)
 		rc = -errno;
 	if (rc < 0)
 		return rc;
 	c->fd = fd;
+	if (c->slow.over)
+		shm_end_slow(s);
 	return 0;
 }
 
@@ -118,8 +129,11 @@ static void shm_close(struct session *s, bool discard)
 	list_del(&c->link);
 	if (s->rt && s->rt->copied.next == s)
 		s->rt->copied.next = NULL;
-	if (c->fd >= 0)
-		shm_socket_close(s->dp->shm_closer, s->r->epoll_fd, TAKE_FD(c->fd));
+	if (c->fd < 0)
+		return;
+	c->slow.owed_ns = 0; /* what was slow before has its own rules */
+	shm_socket_close(s->dp->shm_closer, s->r->epoll_fd, TAKE_FD(c->fd), &c->slow);
+	(void)slow_user_pays(&s->r->slow_users, &c->from, &c->slow);
 }
 
 static bool shm_idle(const struct session *s)
@@ -325,17 +339,21 @@ static void on_mapped(struct session *s)
 	}
 }
 
-/* Before MAPPED a message, afterwards bytes that only wake. */
+/* Before MAPPED a message, afterwards bytes that only wake: one at a time. A tenant sends one when
+ * it was told that the reactor sleeps; of more the socket stays readable. */
 static ssize_t take_bytes(struct session *s)
 {
 	struct shm_conn *c = shm_of(s);
-	uint8_t wakes[256];
+	uint8_t wakes[256], *to = c->mapped ? wakes : c->first + c->got;
+	size_t len = c->mapped ? 1 : sizeof(c->first) - c->got;
 	ssize_t n;
 
-	if (c->mapped)
-		return shm_socket_recv(c->fd, wakes, sizeof(wakes));
-	n = shm_socket_recv(c->fd, c->first + c->got, sizeof(c->first) - c->got);
-	if (n <= 0)
+	if (c->mapped && DP_SWITCH(no_slow_end))
+		len = sizeof(wakes);
+	n = shm_socket_look(c->fd, to, len);
+	if (n > 0)
+		n = shm_socket_take(c->fd, to, (size_t)n, &c->slow);
+	if (n <= 0 || c->mapped)
 		return n;
 	c->got += (uint32_t)n;
 	if (c->got == sizeof(c->first))
@@ -354,6 +372,11 @@ void shm_event(struct source *src, uint32_t events)
 	if (!session_alive(s))
 		return;
 	n = take_bytes(s);
+	if (c->slow.over) {
+		if (session_alive(s))
+			shm_end_slow(s);
+		return;
+	}
 	if (n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR)))
 		return;
 	if (n < 0 && errno == EPERM) {

@@ -11,8 +11,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct host_key;
 struct reactor;
 struct session;
+struct slow;
 struct wire_welcome;
 
 /* Loop, before the thread runs: a socket of the reactor's own in dp_opts.shm_dir. -EADDRINUSE:
@@ -20,8 +22,10 @@ struct wire_welcome;
 int shm_listen(struct reactor *r, struct ros2_err *err);
 /* Loop, after the thread has ended. */
 void shm_unlisten(struct reactor *r);
-/* The session proved itself on @fd, which it takes when this returns 0. */
-int shm_start(struct session *s, int fd, const struct wire_welcome *w);
+/* The session proved itself on @fd, which it takes when this returns 0; of the user @from, with
+ * calls as slow as @slow says so far. */
+int shm_start(struct session *s, int fd, const struct wire_welcome *w, const struct host_key *from,
+              const struct slow *slow);
 void shm_event(struct source *src, uint32_t events);
 /* Looks into the rings of its sessions. */
 void shm_poll(struct reactor *r);

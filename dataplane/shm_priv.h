@@ -12,6 +12,7 @@
 #include "dataplane/shm.h"
 #include "dataplane/shm_lend_priv.h"
 #include "dataplane/shm_memory.h"
+#include "dataplane/slow.h"
 #include "dataplane/source.h"
 #include "dataplane/wire.h"
 
@@ -49,6 +50,8 @@ struct shm_conn {
 	uint32_t published;   /* and as the tenant sees it: when a flush ends */
 	uint64_t moved;       /* bytes, see transport_ops.moved */
 	uint64_t copied_turn; /* the reactor's turn in which payload was copied last */
+	struct slow slow;     /* calls on the socket */
+	struct host_key from; /* whose they are */
 	struct dp_post mapped_post;
 	uint8_t first[WIRE_HEADER_LEN]; /* MAPPED as it comes */
 	struct list out;                /* shm_out */
@@ -79,6 +82,8 @@ void shm_queue_small(struct session *s, const struct wire_header *h, const void 
 bool shm_has_room(const struct session *s);
 /* What waits for room in the tenant's ring has some now. */
 bool shm_may_go_on(const struct shm_conn *c);
+/* Ends the session whose calls on the socket are slow. */
+void shm_end_slow(struct session *s);
 /* A byte on the socket. */
 void shm_wake(struct session *s);
 #endif

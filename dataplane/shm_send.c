@@ -258,13 +258,19 @@ static void hand_on(struct session *s, struct shm_out *m)
  */
 void shm_wake(struct session *s)
 {
+	struct shm_conn *c = shm_of(s);
 	uint8_t byte = 0;
+	struct slow_call call;
 	ssize_t n;
 
 	do {
-		n = send(shm_of(s)->fd, &byte, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+		slow_begin(&call, &c->slow, clock_boottime_ns());
+		n = send(c->fd, &byte, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+		slow_done(&c->slow, &call, SLOW_NS, clock_boottime_ns());
 	} while (n < 0 && errno == EINTR);
-	if (n < 0 && errno != EAGAIN)
+	if (c->slow.over)
+		shm_end_slow(s);
+	else if (n < 0 && errno != EAGAIN)
 		session_end(s, ROS2_CLOSED, "the connection was lost");
 }
 

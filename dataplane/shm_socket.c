@@ -15,15 +15,19 @@
  */
 #include "dataplane/shm_socket.h"
 #include "common/util.h"
+#include "dataplane/slow.h"
 #include "dataplane/test_switches.h"
 #include <errno.h>
 #include <limits.h>
+#include <linux/sockios.h>
 #include <pthread.h>
 #include <sched.h>
 #include <semaphore.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -33,6 +37,9 @@
 #endif
 #define AT_ONCE 64 /* sockets that one thread closes */
 #define STACK   (64u << 10)
+/* Bytes that a call takes: as many buffers they may have come in. */
+#define STEP  4u
+#define TRIES 64u /* of a call that says there is nothing, or was interrupted */
 
 struct shm_closer {
 	int to, from; /* from: the closer's own table has it, too, and there alone it is open */
@@ -93,6 +100,8 @@ static void *close_one(void *arg)
 	for (int i = 1; own && !c->over && i < AT_ONCE && sem_trywait(&c->sent) == 0; i++)
 		(void)take_parcel(c);
 	sem_post(&c->taken);
+	/* What is left to do takes as long as strangers make it, and nobody waits for it. */
+	(void)setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), 19);
 	/* Without a table of its own: the others go on meanwhile. */
 	if (!own && fd >= 0)
 		(void)syscall(SYS_close, fd);
@@ -269,34 +278,79 @@ void shm_socket_accepted(int fd)
 	(void)setsockopt(fd, SOL_SOCKET, SO_OOBINLINE, &yes, sizeof(yes));
 }
 
-ssize_t shm_socket_recv(int fd, void *p, size_t len)
+ssize_t shm_socket_look(int fd, void *p, size_t len)
 {
 	struct iovec iov = {p, len};
 	struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
-	ssize_t n;
+	ssize_t n = recvmsg(fd, &msg, MSG_PEEK | MSG_DONTWAIT);
 
-	if (DP_SWITCH(no_descriptor_look))
-		return recv(fd, p, len, MSG_DONTWAIT);
-	n = recvmsg(fd, &msg, MSG_PEEK | MSG_DONTWAIT);
-	if (n > 0 && msg.msg_flags & MSG_CTRUNC) {
+	if (n > 0 && msg.msg_flags & MSG_CTRUNC && !DP_SWITCH(no_descriptor_look)) {
 		errno = EPERM;
 		return -1;
 	}
-	/* The same bytes: nobody else takes any. */
-	return n > 0 ? recv(fd, p, (size_t)n, MSG_DONTWAIT) : n;
+	return n;
 }
 
-void shm_socket_close(struct shm_closer *c, int epoll_fd, int fd)
+ssize_t shm_socket_take(int fd, void *p, size_t len, struct slow *slow)
+{
+	size_t step = DP_SWITCH(no_slow_end) ? len : STEP, at = 0;
+	struct slow_call call;
+	uint32_t tries = 0;
+	ssize_t n;
+
+	while (at < len && !slow->over) {
+		slow_begin(&call, slow, clock_boottime_ns());
+		n = recv(fd, (uint8_t *)p + at, MIN(len - at, step), MSG_DONTWAIT);
+		slow_done(slow, &call, SLOW_NS, clock_boottime_ns());
+		/* They are there: nobody else takes any. */
+		if (n < 0 && (errno == EAGAIN || errno == EINTR) && tries++ < TRIES)
+			continue;
+		if (n <= 0)
+			return at ? (ssize_t)at : n;
+		at += (size_t)n;
+	}
+	return (ssize_t)at;
+}
+
+ssize_t shm_socket_send(int fd, const struct msghdr *msg, struct slow *slow)
+{
+	struct slow_call call;
+	ssize_t n;
+
+	slow_begin(&call, slow, clock_boottime_ns());
+	n = sendmsg(fd, msg, MSG_DONTWAIT | MSG_NOSIGNAL);
+	slow_done(slow, &call, SLOW_NS, clock_boottime_ns());
+	return n;
+}
+
+/* The stranger sees its end at once; and nothing more can come. */
+static void end_both_ways(int fd, struct slow *slow)
+{
+	struct slow_call call;
+
+	slow_watch(slow, clock_boottime_ns());
+	slow_begin(&call, slow, clock_boottime_ns());
+	(void)shutdown(fd, SHUT_RDWR);
+	slow_done(slow, &call, SLOW_NS, clock_boottime_ns());
+}
+
+static bool is_empty(int fd)
+{
+	int left = 1;
+
+	return ioctl(fd, SIOCINQ, &left) == 0 && left == 0;
+}
+
+void shm_socket_close(struct shm_closer *c, int epoll_fd, int fd, struct slow *slow)
 {
 	/* While it is on its way it is open yet. */
 	(void)epoll_ctl(epoll_fd, EPOLL_CTL_DEL, fd, NULL);
-	if (c->refuses) {
+	if (!slow->over && !slow->in_a_row)
+		end_both_ways(fd, slow);
+	if (c->refuses && !slow->over && !slow->in_a_row && is_empty(fd))
 		close(fd);
-		return;
-	}
-	/* The stranger sees its end at once. */
-	(void)shutdown(fd, SHUT_RDWR);
-	give(c, fd);
+	else
+		give(c, fd);
 }
 
 void shm_socket_close_listener(struct shm_closer *c, int fd)

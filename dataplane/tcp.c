@@ -41,6 +41,21 @@ static void tcp_init(struct session *s)
 	}
 }
 
+/* The same address at both ends, or a loopback one. */
+static bool is_local(int fd)
+{
+	struct sockaddr_storage here = {0}, there = {0};
+	socklen_t len = sizeof(here), there_len = sizeof(there);
+	struct host_key a, b;
+
+	if (getsockname(fd, (struct sockaddr *)&here, &len) < 0 ||
+	    getpeername(fd, (struct sockaddr *)&there, &there_len) < 0)
+		return false;
+	a = host_key_of(&here);
+	b = host_key_of(&there);
+	return !memcmp(&a, &b, sizeof(a)) || (b.family == AF_INET && b.address[0] == 127);
+}
+
 int tcp_start(struct session *s, int fd, const struct wire_welcome *w)
 {
 	struct epoll_event ev = {.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET,
@@ -53,6 +68,7 @@ int tcp_start(struct session *s, int fd, const struct wire_welcome *w)
 	if (epoll_ctl(s->r->epoll_fd, EPOLL_CTL_MOD, fd, &ev) < 0)
 		return -errno;
 	tcp_of(s)->fd = fd;
+	tcp_of(s)->local = is_local(fd);
 	tcp_of(s)->readable = tcp_of(s)->writable = true;
 	tcp_queue_small(s, &h, w, sizeof(*w));
 	session_want_input(s);

@@ -258,8 +258,8 @@ static void try_again(struct session *s)
 }
 
 /* What may be handed on right now: the clock is read before the look and after it, until no right
- * ended in between. -1: the session has ended. */
-static int gather_now(struct session *s, struct iovec iov[TCP_IOV])
+ * ended in between. -1: the session has ended. *ret_ns: the last it said. */
+static int gather_now(struct session *s, struct iovec iov[TCP_IOV], uint64_t *ret_ns)
 {
 	uint64_t until_ns, now_ns = clock_boottime_ns();
 	int n;
@@ -275,7 +275,27 @@ static int gather_now(struct session *s, struct iovec iov[TCP_IOV])
 		until_ns = session_rights_until(s);
 		n = gather(s, iov, now_ns, &until_ns);
 	} while (n >= 0 && (now_ns = clock_boottime_ns()) >= until_ns);
+	*ret_ns = now_ns;
 	return n;
+}
+
+static uint64_t allowed_ns(size_t bytes)
+{
+	return TCP_SLOW_NS + bytes * TCP_SLOW_NS_PER_BYTE;
+}
+
+/* False: the session has ended, because its peer makes these calls slow. */
+static bool was_quick(struct session *s, const struct slow_call *call, size_t bytes)
+{
+	struct tcp_conn *c = tcp_of(s);
+	char words[200];
+
+	slow_done(&c->slow, call, allowed_ns(bytes), s->last_send_ns);
+	if (!c->slow.over)
+		return true;
+	slow_words(&c->slow, allowed_ns(bytes), words, sizeof(words));
+	session_end(s, ROS2_PROTOCOL, words);
+	return false;
 }
 
 /* False: no more now. */
@@ -283,9 +303,12 @@ static bool send_some(struct session *s)
 {
 	struct iovec iov[TCP_IOV];
 	struct msghdr msg = {.msg_iov = iov};
-	int parts = gather_now(s, iov);
+	struct slow_call call;
+	int parts;
 	ssize_t n;
 
+	slow_begin(&call, &tcp_of(s)->slow, 0);
+	parts = gather_now(s, iov, &call.began_ns);
 	if (parts < 0)
 		return false;
 	msg.msg_iovlen = (size_t)parts;
@@ -300,6 +323,8 @@ static bool send_some(struct session *s)
 		return false;
 	}
 	s->last_send_ns = clock_boottime_ns();
+	if (tcp_of(s)->local && !was_quick(s, &call, (size_t)n))
+		return false;
 	advance(s, (size_t)n);
 	return true;
 }

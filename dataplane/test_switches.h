@@ -56,6 +56,7 @@ struct dp_test_switches {
 	bool no_seal;             /* a tenant may do to memory over shm what it likes */
 	bool passes_descriptors; /* sockets over shm can be sent open files, as before Linux 6.16 */
 	bool no_descriptor_look; /* and they are taken as they come */
+	bool no_slow_end;        /* calls take as long as a peer likes, and all that has come */
 	bool no_turn_bounds;     /* a turn does all there is to do for connections */
 	bool no_lend_wait;       /* memory is unmapped whatever a device knows of it */
 	bool lends_unseen;       /* it is lent by whole regions, whatever was seen of the device */
