@@ -23,6 +23,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netdb.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -515,6 +516,13 @@ static ssize_t receive(struct preauth *p)
 	return n > 0 ? n + (ssize_t)p->have : n;
 }
 
+static bool has_gone(int fd)
+{
+	struct pollfd p = {.fd = fd, .events = POLLRDHUP};
+
+	return poll(&p, 1, 0) > 0;
+}
+
 void hello_receive(struct reactor *r, struct preauth *p, uint32_t events)
 {
 	struct wire_header h;
@@ -548,8 +556,9 @@ void hello_receive(struct reactor *r, struct preauth *p, uint32_t events)
 			return;
 		}
 	}
-	/* Told once, and behind what is there it is not seen. */
-	if (is_shm(p) && events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR))
+	/* Told once, and behind what is there it is not seen. Asked, because the event may have
+	 * been of who had the place before. */
+	if (is_shm(p) && events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR) && has_gone(p->fd))
 		preauth_close(r, p);
 }
 

@@ -90,6 +90,8 @@ int shm_start(struct session *s, int fd, const struct wire_welcome *w, const str
 
 	c->from = *from;
 	c->slow = *slow;
+	if (!slow->last_ns) /* none was: its clock need not be read for that */
+		c->slow.watched_until_ns = 0;
 	rc = send_welcome(fd, w, &c->slow);
 	if (rc == 0)
 		rc = send_memory(fd, c->m, &c->slow);

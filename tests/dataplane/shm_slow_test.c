@@ -274,7 +274,7 @@ static void stranger__whose_bytes_are_slow_to_take_has_none_taken(void **state)
 /* Each is too short for a rule of its own. */
 static void strangers__of_one_user_have_little_time_together(void **state)
 {
-	uint64_t wake_ns = one_wake_ns();
+	uint64_t wake_ns = one_wake_ns(), began_ns = clock_monotonic_ns();
 	struct fx *fx = *state;
 	struct dp_event ev;
 	uint32_t tries = 0;
@@ -290,6 +290,10 @@ static void strangers__of_one_user_have_little_time_together(void **state)
 		assert_true(AWAIT(recv(fd, &ev, 1, MSG_PEEK | MSG_DONTWAIT) >= 0));
 		close(fd);
 		herd_end(&h);
+		if (clock_monotonic_ns() - began_ns > SLOW_PENALTY_NS) {
+			puts("# skipped: so many such sockets are not made in 10 s here");
+			skip();
+		}
 		assert_true(tries++ <= SLOW_SHARE_NS / wake_ns + 2);
 	}
 	ev = fx_event(fx, DP_EVENT_HELLO_REFUSED, ROS2_LIMIT);
