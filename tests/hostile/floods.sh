@@ -108,7 +108,9 @@ comes_back() { # RSS FDS
 	[ "$(descriptors)" -le $(($2 + 4)) ] && [ "$(rss)" -le $(($1 + 65536 * tsan_factor)) ] || { echo "$(descriptors) descriptors, $(rss) KiB; before $2, $1"; return 1; }
 }
 apart=() # before a flooder's command
+declare -A after=() # the last record before a flood
 begin() { # FLOOD [OPTIONS]
+	after[$1]=$(newest)
 	start_as "flood_$1" beta "${apart[@]}" hostile-flood "$@" seconds=600
 	eval "pid_flood_$1=$pid"
 	check "$1: the flood has begun" await 10 grep -q flooding "$dir/flood_$1.out"
@@ -123,9 +125,29 @@ answered() { # FLOOD: its report, when it is told to end
 caps_named() { # FLOOD PATTERN: some answer says this
 	tail -n 1 "$dir/flood_$1.out" | jq -c '.answers, .words' | tee "$dir/said" | grep -Eq -- "$2" || { cat "$dir/said"; return 1; }
 }
-# Each answer that names a cap; of one of which no word can be said, none.
-declare -A caps=([handshakes]='no handshake' [calls]='BUSY: too many open at once from this caller' [hellos]='no session waits for this proof'
-	[opens]='LIMIT.*sessions' [regions]='LIMIT.*region' [violations]='BAD_KEY' [halfopen]='LIMIT.*unproved-connections')
+# Each answer that names a cap; of one of which no word can be said, none. Handshakes and hellos meet no cap, for each is refused for what it lacks and
+# over before the next comes (those that stay are halfopen): the answer says what that is. To a violation it says what was wrong; the cap is in the end of the session.
+declare -A caps=([handshakes]='no handshake' [calls]='BUSY: too many open at once from this caller: it has 256 calls in flight that keep or give up what it has, and its share of the 1024 is 256 \(fixed\)'
+	[hellos]='"UNAUTHENTICATED":"no session waits for this proof' [opens]='"LIMIT":"[^"]*tenant beta: sessions\.max is [0-9]+, and it has [0-9]+ open at this agent'
+	[regions]='"LIMIT":"[^"]*memory\.regions of the tenant: the limit is [0-9]+, [0-9]+ are live' [violations]='BAD_KEY'
+	[halfopen]='"LIMIT":"[^"]*--unproved-connections: (an address has at most|there are) [0-9]+ that have proved nothing')
+# The records that must come of a flood: ACTION STATUS REASON. Of tiny and unread there is none: nothing is refused, and who waits is seen waiting (waited, slots_become_shared).
+declare -A logs=([handshakes]='connection.refused UNAUTHENTICATED no certificate that is accepted here'
+	[calls]='session.deny BUSY it has 256 calls in flight that keep or give up what it has, and its share of the 1024 is 256 \(fixed\)'
+	[resets]='connection.refused LIMIT ^futile-calls: its caller has begun more than 512 calls, and 200 each second \(fixed\)'
+	[hellos]='hello.refused UNAUTHENTICATED ^no session waits for this proof' [opens]='session.deny LIMIT ^tenant beta: sessions\.max is 4, and it has 4 open at this agent'
+	[regions]='region.deny LIMIT ^memory\.regions of the tenant: the limit is 4, 4 are live' [violations]='session.close VIOLATIONS ^[0-9]+ violations, rkeys\.violations\.limit is 20$'
+	[halfopen]='connection.refused LIMIT ^max-connections-per-address of --tenant-connections: the listener has its [0-9]+ connections from this address
+hello.refused LIMIT ^--unproved-connections: (an address has at most|there are) [0-9]+ that have proved nothing')
+newest() { ros2ctl audit query --newest --limit 1 -o json | jq '.items[0].seq'; }
+logged() { # FLOOD: since it began
+	local action status reason
+	while read -r action status reason; do
+		ros2ctl audit query --action "$action" -o json --limit 1000000 >"$dir/said" || return 1
+		jq -e --argjson after "${after[$1]}" --arg s "$status" --arg r "$reason" 'any(.items[]; .seq > $after and .status == $s and (.reason | test($r)))' "$dir/said" >/dev/null ||
+			{ echo "no $action $status says $reason:"; jq -c --argjson after "${after[$1]}" '[.items[] | select(.seq > $after) | [.status, .reason]] | unique[:10]' "$dir/said"; return 1; }
+	done <<<"${logs[$1]}"
+}
 # What the agent counted: its metrics, and as how much of what the flooder was answered these must grow at least. What is not here is in the
 # log, and counted there, or is no refusal: who is only slowed down is seen waiting (waited).
 refused='ros2_agent_rpc_refused_total'
