@@ -8,7 +8,7 @@
  */
 #include "common/log.h"
 #include "common/util.h"
-#include "tests/agent/world.h"
+#include "tests/agent/alloc_works.h"
 #include "tests/await.h"
 #include "tests/sweep/sweep.h"
 #include <errno.h>
@@ -20,22 +20,6 @@
 
 #define SPARE_SEED 9
 
-struct t {
-	struct world w;
-	struct rpc_channel *alpha, *beta;
-	struct ros2_uid session, other, neighbour; /* other: of the round */
-	uint32_t mount, beta_mount, key;
-	uint64_t handle, opened; /* opened: of the round */
-	uint64_t version, spare; /* of alpha's document, of an engine nobody uses */
-	struct ros2_uid revocation;
-	unsigned n; /* of what must differ each time */
-	struct {
-		unsigned acks, applied, receipts, hellos, closed, reports, probes, removes;
-	} was;
-};
-
-typedef int (*work_fn)(struct t *t, struct ros2_err *err);
-
 /* What is tried again later is tried soon. */
 int __real_loop_timer_in_ms(struct loop *l, struct loop_timer *t, uint64_t ms, loop_fn fn,
                             void *arg);
@@ -44,14 +28,15 @@ int __wrap_loop_timer_in_ms(struct loop *l, struct loop_timer *t, uint64_t ms, l
 int __wrap_loop_timer_in_ms(struct loop *l, struct loop_timer *t, uint64_t ms, loop_fn fn,
                             void *arg)
 {
+	works_timer(l, t, ms, fn, arg);
 	return __real_loop_timer_in_ms(l, t, ms >= 200 && ms <= 10000 ? ms / 20 : ms, fn, arg);
 }
 
 /* ---- waiting ---- */
 
 /* True when @fn was so within @ms. Looked at whenever the controller hears something. */
-static bool until(struct t *t, bool (*fn)(struct t *t, const void *arg), const void *arg,
-                  unsigned ms)
+bool works_until(struct t *t, bool (*fn)(struct t *t, const void *arg), const void *arg,
+                 unsigned ms)
 {
 	struct timespec end;
 	int r = 0;
@@ -73,9 +58,9 @@ static bool linked(struct t *t, const void *arg)
 	return t->w.link != NULL;
 }
 
-static void remember(struct t *t)
+void works_remember(struct t *t)
 {
-	if (!until(t, linked, NULL, AWAIT_MS))
+	if (!works_until(t, linked, NULL, AWAIT_MS))
 		fail_msg("no stream");
 	t->was.acks = t->w.acks;
 	t->was.applied = t->w.applied;
@@ -107,7 +92,7 @@ static bool received_or_closed(struct t *t, const void *arg)
 	return (t->w.receipts > t->was.receipts && t->w.last_durable) || closed(t, arg);
 }
 
-static bool greeted(struct t *t, const void *arg)
+bool works_greeted(struct t *t, const void *arg)
 {
 	return t->w.hellos > t->was.hellos;
 }
@@ -181,7 +166,7 @@ static int open_on(struct t *t, struct rpc_channel *c, struct ros2_uid *ret, str
 	fake_dp_connect(t->w.agent->dp, ret);
 	sweep_off();
 	ros2_uid_to_str(ret, uid);
-	if (!until(t, has_subject, uid, AWAIT_MS))
+	if (!works_until(t, has_subject, uid, AWAIT_MS))
 		fail_msg("a session was opened whose record did not come");
 	return 0;
 }
@@ -229,7 +214,7 @@ static int open_file(struct t *t, uint64_t *ret, struct ros2_err *err)
 	*ret = ((Ros2__V1__OpenReply *)m)->handle;
 	protobuf_c_message_free_unpacked(m, NULL);
 	sweep_off();
-	if (!until(t, has_subject, path, AWAIT_MS))
+	if (!works_until(t, has_subject, path, AWAIT_MS))
 		fail_msg("a file was opened whose record did not come");
 	return 0;
 }
@@ -313,7 +298,7 @@ static int on_path(struct t *t, const struct rpc_method *method, bool recorded,
 	q.path = path;
 	rc = call(t->alpha, method, &q.base, NULL, err);
 	sweep_off();
-	if (!rc && recorded && !until(t, has_subject_or_gap, path, AWAIT_MS))
+	if (!rc && recorded && !works_until(t, has_subject_or_gap, path, AWAIT_MS))
 		fail_msg("a change left neither a record nor a gap");
 	return rc;
 }
@@ -333,6 +318,11 @@ static int unlink_path(struct t *t, struct ros2_err *err)
 	return on_path(t, &ros2_v1_tenant_unlink, true, err);
 }
 
+static int remove_dir(struct t *t, struct ros2_err *err)
+{
+	return on_path(t, &ros2_v1_tenant_rmdir, true, err);
+}
+
 static int rename_path(struct t *t, struct ros2_err *err)
 {
 	Ros2__V1__RenameRequest q = ROS2__V1__RENAME_REQUEST__INIT;
@@ -346,7 +336,7 @@ static int rename_path(struct t *t, struct ros2_err *err)
 	q.to = (char *)"to";
 	rc = call(t->alpha, &ros2_v1_tenant_rename, &q.base, NULL, err);
 	sweep_off();
-	if (!rc && !until(t, has_subject_or_gap, from, AWAIT_MS))
+	if (!rc && !works_until(t, has_subject_or_gap, from, AWAIT_MS))
 		fail_msg("a rename left neither a record nor a gap");
 	return rc;
 }
@@ -410,14 +400,14 @@ static int end_region(struct t *t, struct ros2_err *err)
 /* Acknowledged: then @n objects are in force. Or the stream ended: then all of it comes again. */
 static int taken(struct t *t, unsigned n, struct ros2_err *err)
 {
-	bool done = until(t, acked_or_closed, NULL, 300);
+	bool done = works_until(t, acked_or_closed, NULL, 300);
 
 	sweep_off();
-	if (!done && !until(t, acked_or_closed, NULL, AWAIT_MS))
+	if (!done && !works_until(t, acked_or_closed, NULL, AWAIT_MS))
 		fail_msg("a delta was neither acknowledged nor did the stream end");
 	if (t->w.acks == t->was.acks)
 		return lost(err);
-	if (!until(t, applied, &n, AWAIT_MS))
+	if (!works_until(t, applied, &n, AWAIT_MS))
 		fail_msg("a delta was acknowledged that is not in force");
 	return 0;
 }
@@ -429,7 +419,7 @@ static int upsert(struct t *t, struct ros2_err *err)
 		fix_tenant(&t->w.f, "alpha", FIX_ALPHA, WORLD_ALPHA_SEED, t->version),
 	};
 
-	remember(t);
+	works_remember(t);
 	world_send(&t->w, objs, 2, false);
 	return taken(t, 2, err);
 }
@@ -453,7 +443,7 @@ static int remove_engine(struct t *t, struct ros2_err *err)
 {
 	int rc;
 
-	remember(t);
+	works_remember(t);
 	world_remove(&t->w, OBJ_ENGINE, SPARE_SEED, t->spare);
 	rc = taken(t, 0, err);
 	if (!rc && !sweep_fired())
@@ -481,12 +471,12 @@ static int end_right(struct t *t, enum obj_kind kind, uint8_t seed, uint64_t ver
 {
 	bool done;
 
-	remember(t);
+	works_remember(t);
 	t->w.last_durable = false;
 	world_revoke_as(&t->w, kind, seed, version, &t->revocation);
-	done = until(t, received_or_closed, NULL, 300);
+	done = works_until(t, received_or_closed, NULL, 300);
 	sweep_off();
-	if (!done && !until(t, received_or_closed, NULL, AWAIT_MS))
+	if (!done && !works_until(t, received_or_closed, NULL, AWAIT_MS))
 		fail_msg("a revocation had no durable receipt, nor did the stream end");
 	return t->w.receipts > t->was.receipts && t->w.last_durable ? 0 : lost(err);
 }
@@ -535,16 +525,16 @@ static int again(struct t *t, struct ros2_err *err)
 {
 	bool done;
 
-	remember(t);
+	works_remember(t);
 	world_cut(&t->w);
-	done = until(t, greeted, NULL, 200);
+	done = works_until(t, works_greeted, NULL, 200);
 	sweep_off();
-	if (!done && !until(t, greeted, NULL, AWAIT_MS))
+	if (!done && !works_until(t, works_greeted, NULL, AWAIT_MS))
 		fail_msg("no new stream");
 	/* Two engines or one, two tenants, two grants: a hello without them would keep here what
 	 * was taken away meanwhile. */
 	assert_true(t->w.last_have >= 5);
-	if (!until(t, probed, NULL, AWAIT_MS))
+	if (!works_until(t, probed, NULL, AWAIT_MS))
 		fail_msg("the new stream was not told what was probed");
 	return 0;
 }
@@ -553,12 +543,12 @@ static int report(struct t *t, struct ros2_err *err)
 {
 	bool done;
 
-	remember(t);
+	works_remember(t);
 	world_ask_report(&t->w);
-	done = until(t, reported_or_closed, NULL, 200);
+	done = works_until(t, reported_or_closed, NULL, 200);
 	sweep_off();
 	if (!done && !sweep_fired())
-		done = until(t, reported_or_closed, NULL, AWAIT_MS);
+		done = works_until(t, reported_or_closed, NULL, AWAIT_MS);
 	if (!done)
 		return ros2_err_named(err, ROS2_BUSY, "no report");
 	if (t->w.reports == t->was.reports)
@@ -592,6 +582,7 @@ static const struct {
 	{"Readdir", NULL, read_dir, NULL},
 	{"Mkdir", NULL, make_dir, NULL},
 	{"Unlink", NULL, unlink_path, NULL},
+	{"Rmdir", NULL, remove_dir, NULL},
 	{"Rename", NULL, rename_path, NULL},
 	{"RegisterRegion", NULL, add_region, end_region},
 	{"RenewRegion", add_region, renew_region, end_region},
@@ -600,8 +591,11 @@ static const struct {
 	{"upsert", next_version, upsert, NULL},
 	{"removal", newer, remove_engine, NULL},
 	{"revoke", new_revocation, revoke_alpha, reinstate},
+	
 	{"stream", newer, again, NULL},
 	{"report", NULL, report, NULL},
+	{"probe", NULL, works_probe, NULL},
+	{"renewal", NULL, works_renew, NULL},
 };
 
 static void well(struct t *t, work_fn fn, const char *name)
@@ -613,7 +607,7 @@ static void well(struct t *t, work_fn fn, const char *name)
 
 		if (!fn(t, &err))
 			return;
-		until(t, beaten, &beats, 400); /* there is a stream again */
+		works_until(t, beaten, &beats, 400); /* there is a stream again */
 	}
 	if (fn)
 		fail_msg("%s: %s: %s", name, ros2_status_to_str(err.status), err.msg);
@@ -668,18 +662,6 @@ static unsigned sweep_one(struct t *t, size_t i, const char *thread)
 	return s.points;
 }
 
-static int all_enforced(bool shm, struct probe_subject out[PROBE_SUBJECTS_MAX], size_t *ret_n,
-                        struct ros2_err *err)
-{
-	memset(out, 0, sizeof(*out));
-	snprintf(out->name, sizeof(out->name), "tcp");
-	snprintf(out->transport, sizeof(out->transport), "tcp");
-	for (unsigned i = 0; i < PROBE_PROPERTIES; i++)
-		out->findings[i].result = PROBE_ENFORCED;
-	*ret_n = 1;
-	return 0;
-}
-
 static int begin_beta(struct t *t, struct ros2_err *err)
 {
 	int rc = open_on(t, t->beta, &t->neighbour, err);
@@ -710,7 +692,7 @@ static unsigned sweep_all(const char *thread)
 
 	fake_dp_fail_put = ROS2_OK;
 	world_start(&t->w);
-	t->w.probe = all_enforced;
+	t->w.probe = works_all_enforced;
 	world_agent_start(&t->w);
 	world_populate(&t->w);
 	t->version = t->spare = 1;

@@ -318,11 +318,36 @@ static void on_closed(struct rpc_stream *s, const struct ros2_err *why, void *us
 	heard(w, &w->closed);
 }
 
+static void on_renew(struct rpc_call *call, const ProtobufCMessage *msg, void *user)
+{
+	const Ros2__V1__RenewRequest *q = ros2_v1_agent_link_renew_in(msg);
+	Ros2__V1__EnrolReply m = ROS2__V1__ENROL_REPLY__INIT;
+	struct world *w = user;
+	char key[4200], crt[4200], *pem;
+	struct pki_issue_opts o = {.csr_pem = (const char *)q->csr_pem.data,
+	                           .csr_len = q->csr_pem.len,
+	                           .uri = "spiffe://ros2.test/agent/dpu-0",
+	                           .issuer_cert_path = crt,
+	                           .issuer_key_path = key,
+	                           .dns = "localhost,127.0.0.1",
+	                           .lifetime_s = 3600};
+
+	testing_path(key, w->dir, "infra.key");
+	testing_path(crt, w->dir, "infra.crt");
+	assert_int_equal(pki_issue(&o, &pem, NULL), 0);
+	m.cert_pem = (ProtobufCBinaryData){strlen(pem), (uint8_t *)pem};
+	rpc_call_reply(call, &m.base);
+	free(pem);
+}
+
 void world_controller_start(struct world *w)
 {
 	static const struct rpc_stream_ops ops = {
 		.on_open = on_open, .on_message = on_message, .on_closed = on_closed};
-	struct rpc_handler h = {.method = &ros2_v1_agent_link_link, .stream = &ops, .user = w};
+	const struct rpc_handler rows[] = {
+		{.method = &ros2_v1_agent_link_link, .stream = &ops, .user = w},
+		{.method = &ros2_v1_agent_link_renew, .unary = on_renew, .user = w},
+	};
 	char crt[4200], key[4200], ca[4200];
 	struct rpc_server_opts o = {
 		.name = "ctl", .cert_path = crt, .key_path = key, .client_ca_path = ca};
@@ -334,7 +359,9 @@ void world_controller_start(struct world *w)
 	assert_int_equal(loop_new(&(struct loop_opts){.name = "ctl"}, &w->ctl_loop), 0);
 	o.loop = w->ctl_loop;
 	assert_int_equal(rpc_server_new(&o, &w->ctl, NULL), 0);
-	assert_int_equal(rpc_server_add(w->ctl, &ros2_v1_agent_link_service, &h, 1, NULL), 0);
+	assert_int_equal(
+		rpc_server_add(w->ctl, &ros2_v1_agent_link_service, rows, ARRAY_SIZE(rows), NULL),
+		0);
 	assert_int_equal(rpc_server_start(w->ctl, NULL), 0);
 	snprintf(w->ctl_address, sizeof(w->ctl_address), "127.0.0.1:%u", rpc_server_port(w->ctl));
 	assert_int_equal(loop_thread_start(w->ctl_loop), 0);
