@@ -15,10 +15,10 @@
  */
 #include "dataplane/shm_socket.h"
 #include "common/util.h"
+#include "dataplane/own_fds.h"
 #include "dataplane/slow.h"
 #include "dataplane/test_switches.h"
 #include <errno.h>
-#include <limits.h>
 #include <linux/sockios.h>
 #include <pthread.h>
 #include <sched.h>
@@ -52,10 +52,7 @@ struct shm_closer {
 	bool over;    /* nothing more is sent */
 };
 
-/* ---- the closer ----
- * System calls on descriptors of its own table are not made by the C library's names: sanitizers
- * would take them for those of the process.
- */
+/* ---- the closer ---- */
 
 struct parcel {
 	union {
@@ -122,26 +119,6 @@ static int start_one(struct shm_closer *c)
 	return rc;
 }
 
-static void close_between(int first, int last)
-{
-	if (first > last || syscall(SYS_close_range, first, last, 0) == 0)
-		return;
-	/* Before Linux 5.9. */
-	last = MIN(last, (int)sysconf(_SC_OPEN_MAX));
-	for (int fd = first; fd <= last; fd++)
-		(void)syscall(SYS_close, fd);
-}
-
-/* All of the process but @fd, and where words may have to be said. */
-static int keep_only(int fd)
-{
-	if (unshare(CLONE_FILES) < 0)
-		return -errno;
-	close_between(STDERR_FILENO + 1, fd - 1);
-	close_between(fd + 1, INT_MAX);
-	return 0;
-}
-
 static void wait_for(sem_t *s)
 {
 	while (sem_wait(s) < 0) /* EINTR */
@@ -153,7 +130,7 @@ static void *closer_main(void *arg)
 	struct shm_closer *c = arg;
 	int fd;
 
-	c->rc = keep_only(c->from);
+	c->rc = own_fds_keep(c->from);
 	sem_post(&c->ready);
 	if (c->rc < 0)
 		return NULL;
