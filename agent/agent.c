@@ -212,6 +212,7 @@ static int open_parts(struct agent *a, struct ros2_err *err)
 	                      .shm_dir = a->o.shm_dir,
 	                      .shm_tenant_bytes = a->o.shm_tenant_bytes,
 	                      .shm_total_bytes = a->o.shm_total_bytes,
+	                      .seal_program = a->o.seal_program,
 	                      .on_event = on_dp_event,
 	                      .arg = a};
 	struct state_opts so = {.io_features = a->o.io_features,

@@ -42,6 +42,7 @@ struct agent_opts {
 	const char *rdma_device;    /* NULL: no sessions over verbs */
 	const char *rdma_host;      /* its address; not NULL with a device */
 	const char *shm_dir;        /* NULL: no sessions over shared memory */
+	const char *seal_program;   /* dp_opts.seal_program */
 	uint64_t shm_tenant_bytes;  /* dp_opts.shm_tenant_bytes, */
 	uint64_t shm_total_bytes;   /* and shm_total_bytes */
 	const char *metrics_listen; /* NULL: none; common/metrics.h */

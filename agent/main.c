@@ -18,9 +18,11 @@
 #include <fcntl.h>
 #include <getopt.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #define LOG_COMPONENT "agent"
 #include "common/log.h"
@@ -508,10 +510,15 @@ int main(int argc, char **argv)
 {
 	struct program p = {.ready_fd = -1,
 	                    .lock_fd = -1,
-	                    .o = {.data_host = "127.0.0.1", .probe = dp_probe_offered}};
+	                    .o = {.data_host = "127.0.0.1",
+	                          .seal_program = "/proc/self/exe",
+	                          .probe = dp_probe_offered}};
 	struct ros2_err err = ROS2_ERR_INIT;
 	int code;
 
+	/* Asked for by an agent, of itself. */
+	if (argc > 1 && !strcmp(argv[1], DP_SEAL_COMMAND))
+		_exit(dp_seal_memory());
 	if (argc > 1 && !strcmp(argv[1], "probe"))
 		return agent_probe_command(argc - 1, argv + 1);
 	if (argc > 1 && !strcmp(argv[1], "discover"))
@@ -519,6 +526,8 @@ int main(int argc, char **argv)
 	code = parse_flags(&p, argc, argv);
 	if (code >= 0)
 		return code;
+	/* Whoever started this may have it ignored: then nobody hears how a process has ended. */
+	signal(SIGCHLD, SIG_DFL);
 	descriptors_raise();
 	p.o.on_ready = on_ready;
 	p.o.on_fatal = on_fatal;

@@ -8,6 +8,7 @@
 #include "common/memory_limit.h"
 #include "dataplane/reactor_priv.h"
 #include "dataplane/shm_lend_priv.h"
+#include "dataplane/shm_sealer.h"
 #include "dataplane/shm_socket.h"
 #include "dataplane/session_priv.h"
 #include "dataplane/test_switches.h"
@@ -37,6 +38,8 @@ static int start_threads(struct dp *dp, struct ros2_err *err)
 		rc = shm_closer_new(&dp->shm_closer, err);
 		if (rc == 0)
 			rc = shm_kept_open(dp, err);
+		if (rc == 0 && dp->opts.seal_program)
+			rc = shm_sealer_new(dp->opts.seal_program, &dp->shm_sealer, err);
 		if (rc < 0)
 			return rc;
 	}
@@ -199,10 +202,12 @@ void dp_free(struct dp *dp)
 	if (!dp)
 		return;
 	loop_assert_owner(dp->loop);
+	shm_sealer_stop(dp->shm_sealer);
 	if (dp->workers) {
 		workers_stop(dp->workers);
 		workers_free(TAKE_PTR(dp->workers));
 	}
+	shm_sealer_free(TAKE_PTR(dp->shm_sealer));
 	for (uint32_t i = 0; i < dp->n_reactors; i++)
 		reactor_stop(dp->reactors[i]);
 	dp_revokes_free(dp);

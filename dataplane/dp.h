@@ -87,11 +87,19 @@ struct dp_opts {
 	 * common/memory_limit.h). */
 	const char *shm_dir;
 	uint64_t shm_tenant_bytes, shm_total_bytes;
+	/* borrowed: until dp_free; a program whose main, asked for DP_SEAL_COMMAND, does nothing
+	 * but _exit(dp_seal_memory()): tenants' memory is sealed by a process of its own, which a
+	 * tenant can make wait without end. NULL: by a worker, which then waits likewise. */
+	const char *seal_program;
 	void (*on_event)(void *arg, const struct dp_event *ev); /* on the loop */
 	void *arg;
 };
 
 int dp_new(const struct dp_opts *o, struct dp **ret, struct ros2_err *err);
+#define DP_SEAL_COMMAND "seal-memory"
+/* Of a process that has the memory as descriptor 3, and needs nothing else: 0 or an errno, to exit
+ * with. */
+int dp_seal_memory(void);
 /* Ends all sessions, joins the reactors, drops pending results (their callbacks run with
  * CANCELLED). Not from inside one of its callbacks; waits for what engines still hold. */
 void dp_free(struct dp *dp);

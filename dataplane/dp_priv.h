@@ -42,6 +42,7 @@ struct reactor;
 struct session; /* the reactor's half of a session: session_priv.h */
 struct shm_closer;
 struct shm_memory;
+struct shm_sealer;
 
 /* Something that travels to the loop; embedded in its owner, which outlives the post. */
 struct dp_post {
@@ -254,6 +255,7 @@ struct dp {
 	struct reactor *reactors[DP_REACTORS_MAX]; /* owned */
 	struct workers *workers;                   /* owned */
 	struct shm_closer *shm_closer;             /* owned; NULL = no transport over shm */
+	struct shm_sealer *shm_sealer;             /* owned; NULL = workers seal */
 	struct fabric_dev *rdma;                   /* owned; NULL = no transport over verbs */
 	uint32_t rdma_qps;                         /* connections of a tenant at a reactor */
 	/* any thread */

@@ -10,6 +10,7 @@
 #include "dataplane/session_priv.h"
 #include "dataplane/shm_lend_priv.h"
 #include "dataplane/shm_memory.h"
+#include "dataplane/shm_sealer.h"
 #include "dataplane/test_switches.h"
 #include "dataplane/verbs.h"
 #include <inttypes.h>
@@ -288,6 +289,16 @@ static bool shm_size(struct dp_op *op, const struct dp_tenant *t)
 	return false;
 }
 
+/* False: the operation has failed. */
+static bool seals_left(struct dp_op *op, const struct dp_tenant *t)
+{
+	bool may = shm_sealer_may(op->dp->shm_sealer, &t->uid);
+
+	if (!may)
+		dp_op_fail(op, ROS2_LIMIT, SHM_SEALER_LIMIT, SHM_SEALER_LEFT);
+	return may;
+}
+
 static void begin_shm(struct dp_op *op)
 {
 	struct dp *dp = op->dp;
@@ -301,7 +312,7 @@ static void begin_shm(struct dp_op *op)
 	/* Who has let go of memory and asks for some at once finds its room. */
 	shm_kept_look(dp);
 	t = check_tenant(op, &g);
-	if (!t || !shm_size(op, t))
+	if (!t || !seals_left(op, t) || !shm_size(op, t))
 		return;
 	op->a = (op->a + WIRE_SHM_DATA_UNIT - 1) / WIRE_SHM_DATA_UNIT * WIRE_SHM_DATA_UNIT;
 	dp_op_to_worker(op, t, make_memory, memory_made);
@@ -363,6 +374,7 @@ void dp_session_ended(struct dp_session *ds)
 		dp_mount_unref(ds->dp, TAKE_PTR(ds->mounts[i]));
 	ds->n_mounts = 0;
 	workers_cancel(ds->dp->workers);
+	shm_sealer_cancel(ds->dp->shm_sealer, ds);
 }
 
 void dp_session_gone(struct dp_session *ds)

@@ -4,12 +4,13 @@
  * that the tenant writes; a byte on the socket only wakes the reactor when it has said that it
  * sleeps, and the end of the socket is the end of the connection.
  *
- *   HELLO proved > WELCOME, MEMORY with the descriptor > MAPPED > sealed by a worker > requests
+ *   HELLO proved > WELCOME, MEMORY with the descriptor > MAPPED > sealed (shm_sealer.h) > requests
  */
 #include "dataplane/shm.h"
 #include "common/clock.h"
 #include "dataplane/reactor_priv.h"
 #include "dataplane/shm_priv.h"
+#include "dataplane/shm_sealer.h"
 #include "dataplane/shm_socket.h"
 #include "dataplane/test_switches.h"
 #include "dataplane/wire_codec.h"
@@ -278,12 +279,30 @@ static void shm_receive(struct session *s)
 
 /* ---- MAPPED ---- */
 
+static int add_seals(const struct dp_session *ds)
+{
+	struct shm_sealer *sealer = ds->dp->shm_sealer;
+
+	return sealer ? shm_sealer_seal(sealer, &ds->tenant->uid, ds, ds->shm->fd)
+	              : shm_memory_add_seals(ds->shm->fd);
+}
+
 static void seal(struct dp_op *op)
 {
-	int rc = shm_memory_seal(op->ds->shm);
+	int rc = add_seals(op->ds);
 
+	if (rc == 0)
+		rc = shm_memory_sealed(op->ds->shm);
 	if (rc == -ENODATA)
 		dp_op_set(op, ROS2_PROTOCOL, "holes in the shared memory");
+	else if (rc == -ETIMEDOUT)
+		dp_op_set(op, ROS2_PROTOCOL,
+		          "the shared memory is being written to while it is sealed: MAPPED comes "
+		          "when no system call writes to it");
+	else if (rc == -EDQUOT)
+		dp_op_set(op, ROS2_LIMIT, SHM_SEALER_LIMIT, SHM_SEALER_LEFT);
+	else if (rc == -ECANCELED)
+		dp_op_set(op, ROS2_CLOSED, "%s", ros2_status_text(ROS2_CLOSED));
 	else if (rc < 0)
 		dp_op_set(op, ROS2_INTERNAL, "the shared memory could not be sealed: %s",
 		          strerror(-rc));

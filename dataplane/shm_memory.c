@@ -98,26 +98,34 @@ int shm_memory_new(uint64_t data_bytes, int inotify_fd, struct shm_memory **ret,
 }
 
 /* Until it was sealed the tenant could punch holes, and a page that is missing is asked for by a
- * reactor: where there is no memory for it that is the end of the process. */
-static bool is_all_there(const struct shm_memory *m)
+ * reactor: where there is no memory for it that is the end of the process. Its size is its own
+ * since it was made (SHRINK, GROW). */
+static bool is_all_there(int fd)
 {
 	struct stat st;
 
-	return fstat(m->fd, &st) == 0 && (uint64_t)st.st_blocks * 512 >= m->bytes;
+	return fstat(fd, &st) == 0 && st.st_blocks * 512 >= st.st_size;
 }
 
-int shm_memory_seal(struct shm_memory *m)
+static int wanted(void)
 {
-	int want = SEALS_MADE | (DP_SWITCH(no_seal) ? 0 : SEALS_MAPPED), seals;
+	return SEALS_MADE | (DP_SWITCH(no_seal) ? 0 : SEALS_MAPPED);
+}
 
-	if (fcntl(m->fd, F_ADD_SEALS, want) < 0)
+int shm_memory_add_seals(int fd)
+{
+	if (fcntl(fd, F_ADD_SEALS, wanted()) < 0)
 		return -errno;
+	return is_all_there(fd) ? 0 : -ENODATA;
+}
+
+int shm_memory_sealed(struct shm_memory *m)
+{
 	/* One more is no harm: where vm.memfd_noexec is set each memfd has F_SEAL_EXEC. */
-	seals = fcntl(m->fd, F_GET_SEALS);
+	int want = wanted(), seals = fcntl(m->fd, F_GET_SEALS);
+
 	if (seals < 0 || (seals & want) != want)
 		return seals < 0 ? -errno : -EINVAL;
-	if (!is_all_there(m))
-		return -ENODATA;
 	/* Pages that the tenant took away and put there again are its own cgroup's and nobody has
 	 * locked them: a reactor would wait for them as long as the tenant likes. */
 	lock(m);

@@ -28,10 +28,15 @@ struct shm_memory {
 int shm_memory_new(uint64_t data_bytes, int inotify_fd, struct shm_memory **ret,
                    struct ros2_err *err);
 /* The tenant has mapped it: nobody can map it for writing, write to it or punch holes into it from
- * here on. Waits while the tenant punches one: not on a reactor, nor is the memory to be touched
- * before. -EPERM, -EINVAL: it is not what was made, or Linux is older than 5.1; -ENODATA: pages of
- * it were taken away. */
-int shm_memory_seal(struct shm_memory *m);
+ * here on. Waits while the tenant punches one, or writes by a system call, which may never end, and
+ * no signal ends the wait: where that matters a process of its own does it (shm_sealer.h). So does
+ * fstat of some kernels (6.6.60, 6.1.116), which is why the look for holes is here, too. -EPERM,
+ * -EINVAL: it is not what was made, or Linux is older than 5.1; -ENODATA: pages of it were taken
+ * away. */
+int shm_memory_add_seals(int fd);
+/* That was done by whoever it was: looked at again, which waits for nobody, and ready for a
+ * reactor. Takes milliseconds: not on one. -EINVAL: it was not. */
+int shm_memory_sealed(struct shm_memory *m);
 /* The tenant's own mapping stays with the tenant. */
 void shm_memory_unmap(struct shm_memory *m);
 /* Unmaps, too. NULL is fine. */

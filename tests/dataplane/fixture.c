@@ -135,7 +135,7 @@ struct dp_event fx_ended(struct fx *fx, const struct ros2_uid *session)
 }
 
 uint32_t fx_unproved_per_address, fx_poll_us, fx_control_workers;
-const char *fx_secrets_dir, *fx_state_dir;
+const char *fx_secrets_dir, *fx_state_dir, *fx_seal_program;
 
 static void make_dp(void *arg)
 {
@@ -155,6 +155,7 @@ static void make_dp(void *arg)
 	                    .shm_dir = fx->base ? fx->shm_dir : NULL,
 	                    .shm_tenant_bytes = fx_shm_tenant_bytes,
 	                    .shm_total_bytes = fx_shm_total_bytes ? fx_shm_total_bytes : 4ull << 30,
+	                    .seal_program = fx_seal_program,
 	                    .on_event = on_event,
 	                    .arg = fx};
 	struct dp_engine_config mem = {.name = "ram",

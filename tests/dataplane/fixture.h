@@ -49,6 +49,7 @@ void fx_from_env(void);
  * GiB, whatever the machine has). */
 extern bool fx_shm;
 extern uint64_t fx_shm_tenant_bytes, fx_shm_total_bytes;
+extern const char *fx_seal_program; /* dp_opts.seal_program */
 /* ENGINE_IO_* that the engine does without. */
 extern uint32_t fx_io_features;
 /* Generous limits; tests narrow them with fx_limits. */

@@ -58,6 +58,7 @@ static void start(void *arg)
 	                    .listen_host = "127.0.0.1",
 	                    .slot_bytes_total = 16u << 20,
 	                    .shm_dir = s->shm_dir,
+	                    .seal_program = "/proc/self/exe", /* never begun */
 	                    .control_workers = 2};
 	struct dp_engine_config mem = {.name = "ram", .type = "mem", .size_bytes = 1u << 20};
 	struct dp *dp = NULL;
