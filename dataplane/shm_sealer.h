@@ -5,7 +5,7 @@
  * call may be held for as long as the tenant likes (a page of its own that is never there), and no
  * signal ends the wait. A thread that waits so can be neither given up nor joined, and keeps what
  * the agent's process has open (its lock, its port) after SIGKILL. That process is given up instead
- * (docs/decisions/0055-sealed-by-a-process.md).
+ * (docs/decisions/0056-sealed-by-a-process.md).
  *
  * sent to the thread that starts it > runs > over
  *                                     runs > left (nobody waits: killed) > ends when it may
