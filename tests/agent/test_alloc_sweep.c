@@ -591,7 +591,7 @@ static const struct {
 	{"upsert", next_version, upsert, NULL},
 	{"removal", newer, remove_engine, NULL},
 	{"revoke", new_revocation, revoke_alpha, reinstate},
-	
+
 	{"stream", newer, again, NULL},
 	{"report", NULL, report, NULL},
 	{"probe", NULL, works_probe, NULL},
