@@ -12,6 +12,7 @@
 #include <dirent.h>
 #include <linux/userfaultfd.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -370,6 +371,7 @@ static void held__write_makes_no_end_of_the_data_plane_wait(void **state)
 	struct hostile b;
 	struct shm_raw t;
 	struct held *w;
+	int status;
 
 	hostile_make(fx, &b);
 	limit = WITHOUT_END;
@@ -382,7 +384,8 @@ static void held__write_makes_no_end_of_the_data_plane_wait(void **state)
 	let_go(w);
 	rs_close(&t);
 	/* Nobody is there to do it: it is the process's own now. */
-	assert_true(waitpid(-1, NULL, 0) > 0);
+	assert_true(waitpid(-1, &status, 0) > 0);
+	assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
 	assert_true(no_process());
 	assert_int_equal(fx_setup(state), 0);
 }
