@@ -436,8 +436,9 @@ struct ctl_target *ctl_agent_targets_begin(struct ctl_agent *a, size_t n, uint32
 /* ---- controller/probes.c ---- */
 
 /* All that the agent has tried. At most PROBE_SUBJECTS_MAX, each name once. Ends grants and removes
- * tenants that require more; places others when it is recorded. */
-void ctl_agent_probed(struct ctl_agent *a, const struct probe_subject *v, size_t n);
+ * tenants that require more; places others when it is recorded. -ENOMEM: what was said before
+ * counts, and the agent must say this again. */
+int ctl_agent_probed(struct ctl_agent *a, const struct probe_subject *v, size_t n);
 /* Does one subject there enforce all of @required? */
 bool ctl_probes_meet(const struct ctl_agent *a, uint32_t required);
 /* Why not, in one line. */

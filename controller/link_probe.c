@@ -59,7 +59,9 @@ void link_on_probe(struct link *l, const Ros2__V1__ProbeReport *m)
 		if (v[n].name[0] && !named_before(v, n, v[n].name))
 			n++;
 	}
-	ctl_agent_probed(l->agent, v, n);
+	/* An agent says it once in a stream: kept is what it said before, and that may be more. */
+	if (ctl_agent_probed(l->agent, v, n) < 0)
+		link_end(l, ROS2_BUSY, "out of memory");
 	free(v);
 }
 

@@ -323,18 +323,16 @@ static void submit(struct ctl_agent *a)
 	(void)ctl_grants_settle(a->ctl, NULL);
 }
 
-void ctl_agent_probed(struct ctl_agent *a, const struct probe_subject *v, size_t n)
+int ctl_agent_probed(struct ctl_agent *a, const struct probe_subject *v, size_t n)
 {
 	struct ctl_probes *now = probes_new(v, n);
 
-	if (!now) {
-		log_error("the report of agent %s: out of memory", a->obj->name);
-		return;
-	}
+	if (!now)
+		return -ENOMEM;
 	if (!a->probes_next && !is_news(a->probes, now)) {
 		free(a->probes); /* other words or times: shown, not recorded */
 		a->probes = now;
-		return;
+		return 0;
 	}
 	free(a->probes_next);
 	a->probes_next = now;
@@ -343,4 +341,5 @@ void ctl_agent_probed(struct ctl_agent *a, const struct probe_subject *v, size_t
 	else
 		submit(a);
 	ctl_rollout_sync(a);
+	return 0;
 }
