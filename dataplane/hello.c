@@ -62,6 +62,7 @@ int tcp_listen(struct reactor *r, const char *host, struct ros2_err *err)
 	struct listener *l = &r->tcp_listener;
 	int rc = getaddrinfo(host, "0", &hints, &ai);
 
+	slow_measure();
 	if (rc)
 		return ros2_err_set(err, -EINVAL,
 		                    "data address: expected a numeric host, found '%s': %s", host,
@@ -280,7 +281,7 @@ static bool ends_slow(struct reactor *r, struct preauth *p, const struct session
 	else
 		p->slow.over = slow_user_pays(&r->slow_users, &p->from, &p->slow);
 	if (p->slow.over) {
-		slow_words(&p->slow, SLOW_NS, words, sizeof(words));
+		slow_words(&p->slow, slow_allowed_ns(SLOW_NS), words, sizeof(words));
 		hello_refused(r, of, ROS2_PROTOCOL, p->peer, words);
 	} else if (slow_user_is_shunned(&r->slow_users, &p->from)) {
 		refused_shunned(r, p->peer);

@@ -77,7 +77,7 @@ void shm_end_slow(struct session *s)
 	struct shm_conn *c = shm_of(s);
 	char words[200];
 
-	slow_words(&c->slow, SLOW_NS, words, sizeof(words));
+	slow_words(&c->slow, slow_allowed_ns(SLOW_NS), words, sizeof(words));
 	slow_user_shun(&s->r->slow_users, &c->from);
 	session_end(s, ROS2_PROTOCOL, words);
 }

@@ -266,7 +266,7 @@ void shm_wake(struct session *s)
 	do {
 		slow_begin(&call, &c->slow, clock_boottime_ns());
 		n = send(c->fd, &byte, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
-		slow_done(&c->slow, &call, SLOW_NS, clock_boottime_ns());
+		slow_done(&c->slow, &call, slow_allowed_ns(SLOW_NS), clock_boottime_ns());
 	} while (n < 0 && errno == EINTR);
 	if (c->slow.over)
 		shm_end_slow(s);

@@ -278,7 +278,7 @@ ssize_t shm_socket_take(int fd, void *p, size_t len, struct slow *slow)
 	while (at < len && !slow->over) {
 		slow_begin(&call, slow, clock_boottime_ns());
 		n = recv(fd, (uint8_t *)p + at, MIN(len - at, step), MSG_DONTWAIT);
-		slow_done(slow, &call, SLOW_NS, clock_boottime_ns());
+		slow_done(slow, &call, slow_allowed_ns(SLOW_NS), clock_boottime_ns());
 		/* They are there: nobody else takes any. */
 		if (n < 0 && (errno == EAGAIN || errno == EINTR) && tries++ < TRIES)
 			continue;
@@ -296,7 +296,7 @@ ssize_t shm_socket_send(int fd, const struct msghdr *msg, struct slow *slow)
 
 	slow_begin(&call, slow, clock_boottime_ns());
 	n = sendmsg(fd, msg, MSG_DONTWAIT | MSG_NOSIGNAL);
-	slow_done(slow, &call, SLOW_NS, clock_boottime_ns());
+	slow_done(slow, &call, slow_allowed_ns(SLOW_NS), clock_boottime_ns());
 	return n;
 }
 
@@ -308,7 +308,7 @@ static void end_both_ways(int fd, struct slow *slow)
 	slow_watch(slow, clock_boottime_ns());
 	slow_begin(&call, slow, clock_boottime_ns());
 	(void)shutdown(fd, SHUT_RDWR);
-	slow_done(slow, &call, SLOW_NS, clock_boottime_ns());
+	slow_done(slow, &call, slow_allowed_ns(SLOW_NS), clock_boottime_ns());
 }
 
 static bool is_empty(int fd)

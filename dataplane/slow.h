@@ -30,6 +30,8 @@
 #include <stdint.h>
 
 #define SLOW_NS         (250 * NS_PER_US)
+#define SLOW_MACHINE_NS (6 * NS_PER_US) /* a call that wakes nobody takes longer: nobody is ended  \
+	                                 */
 #define SLOW_IN_A_ROW   4u
 #define SLOW_WATCH_NS   (10 * NS_PER_S)
 #define SLOW_WINDOW_NS  NS_PER_S
@@ -62,6 +64,14 @@ struct slow_users {
 	uint32_t n;
 };
 
+/* @ns, or where calls are slow anyway for ever: an emulated machine is stopped, unseen, by whom it
+ * wakes, and that several times in a row. */
+uint64_t slow_allowed_ns(uint64_t ns);
+/* Before a reactor runs; once in a process. */
+void slow_measure(void);
+/* SLOW_SHARE_NS; thrice as much on such a machine, where a thread that does not run is not known
+ * not to. */
+uint64_t slow_share_ns(void);
 /* From now on it is known how long calls run. */
 void slow_watch(struct slow *s, uint64_t now_ns);
 /* Around a call; @now_ns: clock_boottime_ns() right before it, and right after. */

@@ -281,7 +281,7 @@ static int gather_now(struct session *s, struct iovec iov[TCP_IOV], uint64_t *re
 
 static uint64_t allowed_ns(size_t bytes)
 {
-	return TCP_SLOW_NS + bytes * TCP_SLOW_NS_PER_BYTE;
+	return slow_allowed_ns(TCP_SLOW_NS + bytes * TCP_SLOW_NS_PER_BYTE);
 }
 
 /* False: the session has ended, because its peer makes these calls slow. */
