@@ -133,9 +133,10 @@ endif()
 # Seconds of the longest entries that ctest may run beside others: it begins with them, so that none of them is what all wait for at the end.
 # Guests with two processors come before these, and those with one behind them: beside a guest of two, which is slower where processors
 # are wanted by others, there is best what waits for files and timers.
+# Cut power at every call (`tests/run --long`) takes half an hour, so these two begin early.
 set(ROS2_LONG
-	packages_install 78 hostile_refusals 66 controller_alloc_sweep 110 agent_start_sweep_dp 56 soak_controls 50 integration_nvmf 50 compat_self 46
-	agent_start_sweep 46 hostile_garbage_wire 41 nvmf_storm_test 37 controller_store_power 36 integration_bad_disk 34 nvmf_hostile_engine_test 34
+	packages_install 78 controller_service_power 77 controller_store_power 76 hostile_refusals 66 controller_alloc_sweep 110 agent_start_sweep_dp 56 soak_controls 50 integration_nvmf 50 compat_self 46
+	agent_start_sweep 46 hostile_garbage_wire 41 nvmf_storm_test 37 integration_bad_disk 34 nvmf_hostile_engine_test 34
 	controller_journal_power 33 integration_usage 33 integration_bench_faults 33 integration_certificates 33 integration_isolation 31
 	agent_service 30 integration_leases 28 integration_restart 27 controller_service_link 25 controller_service_faults 24
 	agent_revoke_full 24 controller_journal_beyond 20 verbs_sweep_test 20 nvmf_recovery_test 20 nvmf_hostile_test 20

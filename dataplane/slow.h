@@ -29,9 +29,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define SLOW_NS         (250 * NS_PER_US)
-#define SLOW_MACHINE_NS (6 * NS_PER_US) /* a call that wakes nobody takes longer: nobody is ended  \
-	                                 */
+#define SLOW_NS (250 * NS_PER_US)
+#define SLOW_MACHINE_NS                                                                            \
+	(6 * NS_PER_US) /* a call that wakes nobody takes longer: nobody is ended                  \
+	                 */
 #define SLOW_IN_A_ROW   4u
 #define SLOW_WATCH_NS   (10 * NS_PER_S)
 #define SLOW_WINDOW_NS  NS_PER_S

@@ -64,8 +64,14 @@ static void live(void)
 }
 
 /* What waits together may share a commit or not, and checkpoints come by time: of 25 runs the
- * shortest made 316 calls and the longest 347. Of the journal each made as many as the others. */
+ * shortest made 316 calls and the longest 347. Of the journal each made 35; with one slot, which is
+ * free again sooner or later, 35 to 37. */
 #define SLACK 40
+#ifdef BEYOND
+#define JOURNAL_SLACK 4
+#else
+#define JOURNAL_SLACK 0
+#endif
 
 enum end { GONE, TORN, KILLED, KILLED_TORN };
 
@@ -154,7 +160,7 @@ static void sweep(enum end how)
 	/* Two calls to take a slot and two to free it, for most of them. */
 	assert_true(call > 20);
 	count_calls(&of_journal, &p.calls);
-	power_all_tried(cuts, of_journal, 0);
+	power_all_tried(cuts, of_journal, JOURNAL_SLACK);
 	p.from = how * p.calls / 4;
 	while (power_points_next(&p)) {
 		bad = cut_at(p.at, how, &o);
@@ -201,7 +207,7 @@ static void journal__keeps_what_a_start_after_a_kill_has_carried_out_when_torn(v
 			         (unsigned long long)seed, (unsigned long long)call, bad);
 		assert_true(call > 20);
 	}
-	power_all_tried(cuts, of_journal, 0);
+	power_all_tried(cuts, of_journal, JOURNAL_SLACK);
 	seed = SEED;
 }
 
