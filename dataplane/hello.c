@@ -260,11 +260,12 @@ static void refuse(struct reactor *r, struct preauth *p, enum ros2_status st, co
 /* Of a user whose connections made calls slow. */
 static void refused_shunned(struct reactor *r, const char *peer)
 {
-	char words[128];
+	char words[200];
 
 	snprintf(words, sizeof(words),
 	         "expected a user whose connections let the agent's calls be quick: this one's did "
-	         "not, less than %llu s ago",
+	         "not, less than %llu s ago: let fewer epoll sets wait on its sockets, and come "
+	         "again",
 	         (unsigned long long)(SLOW_PENALTY_NS / NS_PER_S));
 	hello_refused(r, NULL, ROS2_LIMIT, peer, words);
 }
