@@ -13,7 +13,6 @@
 #include <string.h>
 
 #define REPORT_MS   1000
-#define REPORTS_MAX 64 /* questions at once */
 #define PAGE_AGENTS 64 /* asked for one page, at most */
 /* Packed. Names are at most 63 bytes, a principal 255, an address less. */
 #define ROW_BYTES_MAX 4096
@@ -177,11 +176,12 @@ static void ask_all(struct report_op *op, struct report_ask *ask, struct ctl_age
 int report_collect(struct svc *s, struct report_ask *ask, report_fn fn, void *arg)
 {
 	AUTO_FREE struct ctl_agent **v = calloc(HASH_CNT(by_key, s->ctl->by_key) + 1, sizeof(*v));
+	bool revokes = !ros2_uid_is_zero(&ask->session);
 	struct report_op *op = NULL;
 	struct ctl_object *o, *tmp;
 	size_t n = 0;
 
-	if (HASH_COUNT(s->reports) >= REPORTS_MAX)
+	if (HASH_COUNT(s->reports) >= REPORTS_MAX + (revokes ? REPORTS_REVOKE : 0))
 		return -EBUSY;
 	op = calloc(1, sizeof(*op));
 	if (op) {

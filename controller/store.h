@@ -27,6 +27,8 @@
 #define STORE_QUEUE_MAX      16384 /* transactions that wait; more are answered BUSY */
 #define STORE_DETAILS_MAX    32    /* of one audit record */
 #define STORE_PAGE_MAX       512   /* rows of one page */
+#define STORE_READS_MAX      256   /* pages that wait to be read; more are answered BUSY */
+#define STORE_LOCK_WAIT_MS   10000 /* for a lock of another process on the file (store.c) */
 #define STORE_ENDING_MS      1000  /* after a failed sync, to tell of revocations (store_end.c) */
 
 /* ---- rows. Pointers inside rows belong to the transaction (store_txn_str) or, when loading, are
@@ -266,6 +268,7 @@ struct store_opts {
 	 * line is logged, and it ends. Store thread. */
 	void (*on_fatal)(void *arg, const struct ros2_err *why);
 	void *arg;
+	uint32_t lock_wait_ms;  /* 0 = STORE_LOCK_WAIT_MS; another for tests */
 	uint32_t ending_ms;     /* 0 = STORE_ENDING_MS; another for tests */
 	uint64_t max_pages;     /* 0 = no bound; of the database file, for tests of a full disk */
 	unsigned journal_slots; /* 0 = all; less of them, for tests of a journal that is full */

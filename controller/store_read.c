@@ -11,8 +11,6 @@
 #define LOG_COMPONENT "store"
 #include "common/log.h"
 
-#define READS_MAX 256 /* jobs that wait */
-
 enum read_kind { READ_AUDIT, READ_GRANTS };
 
 struct read_job {
@@ -129,7 +127,7 @@ static int enqueue(struct store *s, struct read_job *j)
 	pthread_mutex_lock(&s->read_lock);
 	if (s->read_stop || !s->reading)
 		r = -ESHUTDOWN;
-	else if (s->n_reads >= READS_MAX)
+	else if (s->n_reads >= STORE_READS_MAX)
 		r = -EBUSY;
 	if (!r) {
 		list_add_tail(&s->reads, &j->link);

@@ -401,7 +401,7 @@ static void find_session(struct op *op)
 	struct report_ask ask = {.session = op->uid, .limit = SESSION_CLAIMS_MAX};
 
 	if (report_collect(op->s, &ask, session_found, op) < 0)
-		op_refuse(op, ROS2_BUSY, "too many questions to agents at once: try again");
+		op_refuse(op, ROS2_BUSY, SVC_TOO_MANY_REPORTS, REPORTS_MAX + REPORTS_REVOKE);
 }
 
 static void on_revoke(struct rpc_call *call, const ProtobufCMessage *msg, void *user)

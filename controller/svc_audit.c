@@ -38,12 +38,12 @@ static void reader_unref(struct reader *r)
 
 static void reader_fail(struct reader *r, int rc)
 {
-	bool later = rc == -EBUSY || rc == -ENOMEM;
-
-	rpc_stream_close(r->stream, later ? ROS2_BUSY : ROS2_IO, "%s",
-	                 rc == -EBUSY    ? "too many readers: try again"
-	                 : rc == -ENOMEM ? "out of memory: try again"
-	                                 : "reading the log failed");
+	if (rc == -EBUSY)
+		rpc_stream_close(r->stream, ROS2_BUSY, SVC_TOO_MANY_READS, STORE_READS_MAX);
+	else if (rc == -ENOMEM)
+		rpc_stream_close(r->stream, ROS2_BUSY, "out of memory: try again");
+	else
+		rpc_stream_close(r->stream, ROS2_IO, "reading the log failed");
 }
 
 static ProtobufCBinaryData bytes(const void *p, size_t n)
@@ -94,7 +94,7 @@ static void on_page(void *arg, const struct store_audit_page *p)
 	rpc_stream_uncork(r->stream);
 	if (r->closed || p->rc < 0 || rc < 0) {
 		if (!r->closed)
-			reader_fail(r, p->rc < 0 ? p->rc : -EBUSY);
+			reader_fail(r, p->rc < 0 ? p->rc : -ENOMEM);
 		reader_unref(r);
 		return;
 	}

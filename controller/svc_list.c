@@ -11,7 +11,9 @@
 
 #define LIMIT_DEFAULT 500
 #define LIMIT_MAX     5000
-#define GET_GRANTS    1000 /* shown with a tenant or an agent */
+#ifndef GET_GRANTS /* shown with a tenant or an agent */
+#define GET_GRANTS 1000
+#endif
 /* Of a page, packed: with one row more it is within what a message may be (4 MiB). */
 #define PAGE_BYTES (5u << 19)
 
@@ -45,6 +47,24 @@ static void list_reply(struct list_op *op)
 	if (show_is_whole(op->call, op->lost))
 		rpc_call_reply(op->call, &op->reply->base);
 	list_free(op);
+}
+
+static void fail_read(struct rpc_call *call, int rc)
+{
+	if (rc == -EBUSY)
+		rpc_call_fail(call, ROS2_BUSY, SVC_TOO_MANY_READS, STORE_READS_MAX);
+	else if (rc == -ENOMEM)
+		rpc_call_fail(call, ROS2_BUSY, "out of memory: try again");
+	else
+		rpc_call_fail(call, ROS2_IO, "the store is not read any more");
+}
+
+static void fail_report(struct rpc_call *call, int rc)
+{
+	if (rc == -EBUSY)
+		rpc_call_fail(call, ROS2_BUSY, SVC_TOO_MANY_REPORTS, REPORTS_MAX);
+	else
+		rpc_call_fail(call, ROS2_BUSY, "out of memory: try again");
 }
 
 static void go_on_at(struct list_op *op, const struct page_pos *at)
@@ -202,6 +222,7 @@ static void list_grants(struct list_op *op)
 	struct store_grant_query q = {.tenant_uid = op->list.tenant_uid,
 	                              .agent_uid = op->list.agent_uid,
 	                              .limit = op->limit};
+	int rc;
 
 	if (!op->after.ended) {
 		if (live_grants(op) || !op->list.all) {
@@ -212,8 +233,9 @@ static void list_grants(struct list_op *op)
 	} else {
 		q.after = op->after.key;
 	}
-	if (store_read_grants(op->s->ctl->store, &q, ended_grants, op) < 0) {
-		rpc_call_fail(op->call, ROS2_BUSY, "too many readers: try again");
+	rc = store_read_grants(op->s->ctl->store, &q, ended_grants, op);
+	if (rc < 0) {
+		fail_read(op->call, rc);
 		list_free(op);
 	}
 }
@@ -262,14 +284,15 @@ static void list_at_agents(struct list_op *op)
 	struct ctl *c = op->s->ctl;
 	struct report_ask ask = {
 		.leases = l->kind == STORE_LEASE, .limit = op->limit, .after = &op->after};
+	int rc;
 
 	if (!ros2_uid_is_zero(&l->tenant_uid))
 		ask.tenant = ctl_find_uid(c, &l->tenant_uid);
 	if (!ros2_uid_is_zero(&l->agent_uid))
 		ask.agent = ctl_agent_uid(c, &l->agent_uid);
-	if (report_collect(op->s, &ask, list_reported, op) < 0) {
-		rpc_call_fail(op->call, ROS2_BUSY,
-		              "too many questions to agents at once: try again");
+	rc = report_collect(op->s, &ask, list_reported, op);
+	if (rc < 0) {
+		fail_report(op->call, rc);
 		list_free(op);
 		return;
 	}
@@ -343,12 +366,17 @@ struct get_op {
 	Ros2__V1__GetReply *reply; /* owned */
 };
 
+static void get_free(struct get_op *op)
+{
+	ros2__v1__get_reply__free_unpacked(op->reply, NULL);
+	free(op);
+}
+
 static void get_reply(struct get_op *op)
 {
 	if (show_is_whole(op->call, op->lost))
 		rpc_call_reply(op->call, &op->reply->base);
-	ros2__v1__get_reply__free_unpacked(op->reply, NULL);
-	free(op);
+	get_free(op);
 }
 
 static void get_reported(void *arg, const struct report_result *r)
@@ -360,20 +388,36 @@ static void get_reported(void *arg, const struct report_result *r)
 	for (size_t i = 0; v && i < r->n; i++)
 		v[m.n_sessions++] = (Ros2__V1__SessionInfo *)r->rows[i].message;
 	m.sessions = v;
+	m.unreachable_agents = r->unreachable;
+	m.n_unreachable_agents = r->n_unreachable;
+	m.more_sessions = r->more;
 	if (!v)
 		rpc_call_fail(op->call, ROS2_BUSY, "out of memory");
 	else if (show_is_whole(op->call, op->lost))
 		rpc_call_reply(op->call, &m.base);
-	ros2__v1__get_reply__free_unpacked(op->reply, NULL);
-	free(op);
+	get_free(op);
 }
 
 static void get_fail(struct get_op *op, enum ros2_status st, const char *what, const char *name)
 {
 	rpc_call_fail(op->call, st, st == ROS2_NOT_FOUND ? "%s \"%s\" does not exist" : "%s \"%s\"",
 	              what, name);
-	ros2__v1__get_reply__free_unpacked(op->reply, NULL);
-	free(op);
+	get_free(op);
+}
+
+static void get_grants(struct get_op *op, const struct ctl_object *o)
+{
+	struct ctl_grant *g, *tmp;
+
+	HASH_ITER (hh, op->s->ctl->grants, g, tmp) {
+		if (g->phase != CTL_GRANT_LIVE || (g->tenant != o && g->agent != o->agent))
+			continue;
+		if (op->reply->n_grants >= GET_GRANTS) {
+			op->reply->more_grants = true;
+			break;
+		}
+		SHOW_APPEND(op->reply->grants, op->reply->n_grants, show_grant(g));
+	}
 }
 
 static void get_object(struct get_op *op, const struct ctl_object *o)
@@ -381,7 +425,6 @@ static void get_object(struct get_op *op, const struct ctl_object *o)
 	struct report_ask ask = {.limit = LIMIT_DEFAULT};
 	struct ctl_agent_sum sum = {.agent = o->agent};
 	struct ctl_agents agents = {.v = NULL};
-	struct ctl_grant *g, *tmp;
 	int r;
 
 	if (o->kind == STORE_TENANT && ctl_agents_list(op->s->ctl, &agents) < 0) {
@@ -396,19 +439,16 @@ static void get_object(struct get_op *op, const struct ctl_object *o)
 		get_reply(op);
 		return;
 	}
-	HASH_ITER (hh, op->s->ctl->grants, g, tmp)
-		if (g->phase == CTL_GRANT_LIVE && (g->tenant == o || g->agent == o->agent) &&
-		    op->reply->n_grants < GET_GRANTS)
-			SHOW_APPEND(op->reply->grants, op->reply->n_grants, show_grant(g));
+	get_grants(op, o);
 	if (o->kind == STORE_TENANT)
 		ask.tenant = o;
 	else
 		ask.agent = o->agent;
 	r = report_collect(op->s, &ask, get_reported, op);
-	if (r == -ENOMEM)
-		get_fail(op, ROS2_BUSY, "out of memory for", o->name);
-	else if (r < 0)
-		get_reply(op);
+	if (r < 0) {
+		fail_report(op->call, r);
+		get_free(op);
+	}
 }
 
 static void got_stored_grant(void *arg, int rc, const struct store_grant *g, size_t n,
@@ -426,14 +466,14 @@ static void got_stored_grant(void *arg, int rc, const struct store_grant *g, siz
 		              "reading grants failed");
 	else
 		rpc_call_fail(op->call, ROS2_NOT_FOUND, "grant %s does not exist", op->name);
-	ros2__v1__get_reply__free_unpacked(op->reply, NULL);
-	free(op);
+	get_free(op);
 }
 
 static void get_grant(struct get_op *op, const char *name)
 {
 	struct store_grant_query q = {.one = true};
 	struct ctl_grant *g;
+	int rc;
 
 	if (ros2_uid_from_str(name, &q.after) < 0) {
 		get_fail(op, ROS2_NOT_FOUND, "grant", name);
@@ -444,8 +484,12 @@ static void get_grant(struct get_op *op, const char *name)
 	if (g && g->phase == CTL_GRANT_LIVE) {
 		op->reply->grant = show_grant(g);
 		get_reply(op);
-	} else if (store_read_grants(op->s->ctl->store, &q, got_stored_grant, op) < 0) {
-		get_fail(op, ROS2_BUSY, "too many readers, try again: grant", name);
+		return;
+	}
+	rc = store_read_grants(op->s->ctl->store, &q, got_stored_grant, op);
+	if (rc < 0) {
+		fail_read(op->call, rc);
+		get_free(op);
 	}
 }
 

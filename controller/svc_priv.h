@@ -46,6 +46,11 @@ uint32_t svc_authorise(struct svc *s, const struct rpc_peer *peer, const struct 
 bool svc_may(struct svc *s, struct rpc_call *call, uint32_t kind_bit, struct ctl_caller *who);
 void svc_denied(struct svc *s, const struct ctl_caller *who, const char *method, const char *why);
 
+/* Of STORE_READS_MAX: why store_read_audit and store_read_grants answer -EBUSY. */
+#define SVC_TOO_MANY_READS                                                                         \
+	"too many pages of the store wait to be read, of at most %d (fixed): try again in a "      \
+	"moment"
+
 /* NULL without memory; the caller frees it. */
 ProtobufCMessage *svc_copy_message(const ProtobufCMessage *m);
 
@@ -66,11 +71,17 @@ struct report_result {
 	char **unreachable;            /* names */
 };
 typedef void (*report_fn)(void *arg, const struct report_result *r);
+#ifndef REPORTS_MAX /* questions at once; more are answered BUSY, so: */
+#define REPORTS_MAX 64
+#endif
+#define REPORTS_REVOKE 16 /* beyond these, for revocations, which must know who has a session */
+#define SVC_TOO_MANY_REPORTS                                                                       \
+	"too many questions to agents at once, of at most %d (fixed): try again in a moment"
 struct report_ask {
 	bool leases;                     /* instead of sessions */
 	const struct ctl_object *tenant; /* NULL = all */
 	const struct ctl_agent *agent;   /* NULL = all enrolled */
-	struct ros2_uid session;         /* zero = all */
+	struct ros2_uid session;         /* zero = all; else a revocation asks who has it */
 	uint32_t limit;                  /* of the answer, and so of what each agent is asked for */
 	/* A page: beyond row @after.key of agent @after.name (NULL: from the first). Only as many
 	 * agents are asked as it takes to fill it, by what their beats say. */
@@ -78,7 +89,8 @@ struct report_ask {
 	/* Out: where the next page begins when there is no `more`; "" when all were asked. */
 	char asked_to[ROS2_NAME_MAX + 1];
 };
-/* @fn runs once, maybe at once: when all have answered, or after a second. -ENOMEM, -EBUSY. */
+/* @fn runs once, after this has returned: when all have answered, or after a second. -ENOMEM,
+ * -EBUSY. */
 int report_collect(struct svc *s, struct report_ask *ask, report_fn fn, void *arg);
 void report_in(struct svc *s, struct ctl_agent *a, const Ros2__V1__Report *r);
 void report_agent_gone(struct svc *s, struct ctl_agent *a);

@@ -7,164 +7,14 @@
 #include "controller/page.h"
 #include "tests/await.h"
 #include "tests/controller/service_audit.h"
+#include "tests/controller/service_rows.h"
 #include "common/util.h"
 #include <stdatomic.h>
 #include <stdio.h>
 
-#define TRAINER        "spiffe://" TD "/tenant/alpha/trainer"
-#define KIND(k)        ROS2__V1__OBJECT_KIND__OBJECT_KIND_##k
-#define MSG(k)         ROS2__V1__CONTROLLER_MESSAGE__MSG_##k
-#define ROWS_MAX       1024
-#define LONG_MAX_BYTES 104000
-
-/* What an agent has: session i has uid {i + 1, be16} and lease i has id i + 1. */
-struct rows {
-	_Atomic size_t n;
-	_Atomic bool gone[ROWS_MAX];
-	_Atomic bool lies;         /* answers from the beginning, and more than it was asked for */
-	_Atomic bool others;       /* answers with sessions that it was not asked for, thousands */
-	_Atomic size_t peer_bytes; /* of each row */
-	_Atomic unsigned asked;
-};
-
-static void session_uid(size_t i, uint8_t uid[16])
-{
-	memset(uid, 0, 16);
-	uid[0] = (uint8_t)((i + 1) >> 8);
-	uid[1] = (uint8_t)(i + 1);
-}
-
-static bool beyond(const struct rows *r, const Ros2__V1__ReportRequest *q, size_t i)
-{
-	uint8_t uid[16];
-
-	session_uid(i, uid);
-	if (r->gone[i])
-		return false;
-	if (q->session_uid.len && memcmp(uid, q->session_uid.data, 16) != 0)
-		return false;
-	if (r->lies)
-		return true;
-	if (q->leases)
-		return i + 1 > q->after_lease_id;
-	return !q->after_session_uid.len || memcmp(uid, q->after_session_uid.data, 16) > 0;
-}
-
-/* A page of made-up sessions, each message with others. */
-static void answer_with_others(struct fake *a, uint64_t request_id, uint8_t from, bool last)
-{
-	static uint8_t uids[ROWS_MAX][16];
-	static Ros2__V1__SessionInfo s[ROWS_MAX], *sp[ROWS_MAX];
-	Ros2__V1__AgentMessage m = ROS2__V1__AGENT_MESSAGE__INIT;
-	Ros2__V1__Report r = ROS2__V1__REPORT__INIT;
-
-	for (size_t i = 0; i < ROWS_MAX; i++) {
-		session_uid(i, uids[i]);
-		uids[i][2] = from;
-		ros2__v1__session_info__init(&s[i]);
-		s[i].session_uid = (ProtobufCBinaryData){16, uids[i]};
-		sp[i] = &s[i];
-	}
-	r.request_id = request_id;
-	r.last = last;
-	r.sessions = sp;
-	r.n_sessions = ROWS_MAX;
-	m.msg_case = ROS2__V1__AGENT_MESSAGE__MSG_REPORT;
-	m.report = &r;
-	fake_send(a, &m);
-}
-
-static bool answers(struct fake *a, const Ros2__V1__ControllerMessage *msg)
-{
-	static char peer[LONG_MAX_BYTES + 1];
-	static uint8_t uids[ROWS_MAX][16];
-	static Ros2__V1__SessionInfo s[ROWS_MAX], *sp[ROWS_MAX];
-	static Ros2__V1__LeaseInfo l[ROWS_MAX], *lp[ROWS_MAX];
-	const Ros2__V1__ReportRequest *q = msg->report_request;
-	Ros2__V1__AgentMessage m = ROS2__V1__AGENT_MESSAGE__INIT;
-	Ros2__V1__Report r = ROS2__V1__REPORT__INIT;
-	struct rows *rows = a->arg;
-	size_t n = 0, peer_bytes;
-
-	if (msg->msg_case != MSG(REPORT_REQUEST))
-		return false;
-	rows->asked++;
-	for (uint8_t i = 1; rows->others && i <= 5; i++)
-		answer_with_others(a, q->request_id, i, i == 5);
-	if (rows->others)
-		return true;
-	peer_bytes = atomic_load(&rows->peer_bytes);
-	memset(peer, 'p', peer_bytes);
-	peer[peer_bytes] = '\0';
-	/* From the last to the first: the order is the controller's business. */
-	for (size_t i = rows->n; i > 0; i--) {
-		if (!beyond(rows, q, i - 1))
-			continue;
-		session_uid(i - 1, uids[n]);
-		ros2__v1__session_info__init(&s[n]);
-		s[n].session_uid = (ProtobufCBinaryData){16, uids[n]};
-		s[n].agent = (char *)"somebody-else";
-		s[n].peer = peer;
-		sp[n] = &s[n];
-		ros2__v1__lease_info__init(&l[n]);
-		l[n].lease_id = i;
-		lp[n] = &l[n];
-		n++;
-	}
-	r.request_id = q->request_id;
-	r.last = true;
-	r.more = n > q->limit;
-	if (r.more && !rows->lies) { /* the first ones */
-		memmove(sp, sp + n - q->limit, q->limit * sizeof(*sp));
-		memmove(lp, lp + n - q->limit, q->limit * sizeof(*lp));
-		n = q->limit;
-	}
-	r.sessions = sp;
-	r.leases = lp;
-	if (q->leases)
-		r.n_leases = n;
-	else
-		r.n_sessions = n;
-	m.msg_case = ROS2__V1__AGENT_MESSAGE__MSG_REPORT;
-	m.report = &r;
-	fake_send(a, &m);
-	return true;
-}
-
-/* Says how many it has, as beats do: the next question counts on it. */
-static void has(struct fake *a, struct rows *rows, size_t n)
-{
-	Ros2__V1__AgentMessage m = ROS2__V1__AGENT_MESSAGE__INIT;
-	Ros2__V1__Beat b = ROS2__V1__BEAT__INIT;
-	Ros2__V1__Stamp st;
-	uint8_t boot[16];
-
-	fake_stamp(&st, boot);
-	rows->n = n;
-	b.stamp = &st;
-	b.sessions = b.leases = (uint32_t)n;
-	m.msg_case = ROS2__V1__AGENT_MESSAGE__MSG_BEAT;
-	m.beat = &b;
-	fake_send(a, &m);
-	assert_non_null(fake_next(a, MSG(CONTACT), AWAIT_MS));
-}
-
-static void up(struct sf *f, struct fake *a, const char *name, struct rows *rows)
-{
-	fake_enrol(f, a, name);
-	a->sees = answers;
-	a->arg = rows;
-	fake_connect(a, NULL, 0);
-	fake_wait_synced(a);
-}
-
-static void documents(struct sf *f)
-{
-	sf_apply(f, sf_engine);
-	sf_apply(f, sf_agent0);
-	sf_apply(f, sf_agent1);
-	sf_apply(f, sf_tenant("alpha", "1h", "10m", "dpu-0, dpu-1"));
-}
+#define TRAINER "spiffe://" TD "/tenant/alpha/trainer"
+#define KIND(k) ROS2__V1__OBJECT_KIND__OBJECT_KIND_##k
+#define MSG(k)  ROS2__V1__CONTROLLER_MESSAGE__MSG_##k
 
 static Ros2__V1__ListReply *page(struct sf *f, Ros2__V1__ListRequest *q)
 {
@@ -237,11 +87,11 @@ static void list__pages_go_through_the_rows_of_all_agents(void **state)
 
 	memset(&ra, 0, sizeof(ra));
 	memset(&rb, 0, sizeof(rb));
-	documents(f);
-	up(f, &a, "dpu-0", &ra);
-	up(f, &b, "dpu-1", &rb);
-	has(&a, &ra, 700);
-	has(&b, &rb, 5);
+	rows_documents(f);
+	rows_up(f, &a, "dpu-0", &ra);
+	rows_up(f, &b, "dpu-1", &rb);
+	rows_have(&a, &ra, 700);
+	rows_have(&b, &rb, 5);
 	for (size_t k = 0; k < ARRAY_SIZE(kinds); k++) {
 		Ros2__V1__ListRequest q = ROS2__V1__LIST_REQUEST__INIT;
 		struct walk w = {0};
@@ -267,9 +117,9 @@ static void list__pages_hold_while_rows_come_and_go(void **state)
 	struct walk w = {0};
 
 	memset(&r, 0, sizeof(r));
-	documents(f);
-	up(f, &a, "dpu-0", &r);
-	has(&a, &r, 50);
+	rows_documents(f);
+	rows_up(f, &a, "dpu-0", &r);
+	rows_have(&a, &r, 50);
 	q.kind = KIND(SESSION);
 	q.agent = (char *)"dpu-0";
 	q.page_size = 10;
@@ -279,7 +129,7 @@ static void list__pages_hold_while_rows_come_and_go(void **state)
 		r.gone[i] = true;
 	r.gone[12] = true;
 	assert_true(walk_page(f, &q, &w));
-	has(&a, &r, 55);
+	rows_have(&a, &r, 55);
 	while (walk_page(f, &q, &w))
 		;
 	assert_int_equal(w.n, 54);
@@ -297,11 +147,11 @@ static void list__an_agent_that_lies_holds_up_no_page(void **state)
 	memset(&ra, 0, sizeof(ra));
 	memset(&rb, 0, sizeof(rb));
 	ra.lies = true;
-	documents(f);
-	up(f, &a, "dpu-0", &ra);
-	up(f, &b, "dpu-1", &rb);
-	has(&a, &ra, 300);
-	has(&b, &rb, 20);
+	rows_documents(f);
+	rows_up(f, &a, "dpu-0", &ra);
+	rows_up(f, &b, "dpu-1", &rb);
+	rows_have(&a, &ra, 300);
+	rows_have(&b, &rb, 20);
 	q.kind = KIND(SESSION);
 	q.page_size = 50;
 	while (walk_page(f, &q, &w))
@@ -322,14 +172,14 @@ static void list__rows_of_any_length_hold_up_no_page(void **state)
 
 	memset(&ra, 0, sizeof(ra));
 	memset(&rb, 0, sizeof(rb));
-	documents(f);
-	up(f, &a, "dpu-0", &ra);
-	up(f, &b, "dpu-1", &rb);
+	rows_documents(f);
+	rows_up(f, &a, "dpu-0", &ra);
+	rows_up(f, &b, "dpu-1", &rb);
 	/* As long as none can be: they are not shown, and that is said of who says so. */
-	ra.peer_bytes = LONG_MAX_BYTES;
+	ra.peer_bytes = ROWS_PEER_MAX;
 	rb.peer_bytes = 3500;
-	has(&a, &ra, 39);
-	has(&b, &rb, 60);
+	rows_have(&a, &ra, 39);
+	rows_have(&b, &rb, 60);
 	q.kind = KIND(SESSION);
 	q.page_size = 5000;
 	while (walk_page(f, &q, &w))
@@ -338,8 +188,8 @@ static void list__rows_of_any_length_hold_up_no_page(void **state)
 	sf_audit_wait(f, "agent.claim", 1);
 	/* As long as they may be, and more than a message holds: pages are shorter. */
 	ra.peer_bytes = rb.peer_bytes = 3500;
-	has(&a, &ra, 1000);
-	has(&b, &rb, 1000);
+	rows_have(&a, &ra, 1000);
+	rows_have(&b, &rb, 1000);
 	w = (struct walk){0};
 	q.page_token = (char *)"";
 	while (walk_page(f, &q, &w))
@@ -359,7 +209,7 @@ static void list__refuses_tokens_of_other_lists(void **state)
 	struct ros2_err err = ROS2_ERR_INIT;
 	char *long_one = calloc(1, 100001);
 
-	documents(f);
+	rows_documents(f);
 	q.kind = KIND(AGENT);
 	q.page_size = 1;
 	r = page(f, &q);
@@ -439,8 +289,8 @@ static void list__grants_in_pages_live_then_ended(void **state)
 	Ros2__V1__ObjectRef ref = ROS2__V1__OBJECT_REF__INIT;
 	Ros2__V1__DeleteReply *dr = NULL;
 
-	documents(f);
-	up(f, &a, "dpu-0", &rows);
+	rows_documents(f);
+	rows_up(f, &a, "dpu-0", &rows);
 	ask_grants(f, &a, 8);
 	q.kind = KIND(GRANT);
 	q.page_size = 3;
@@ -472,11 +322,11 @@ static void revoke__session_is_owed_by_every_agent_that_may_have_it(void **state
 
 	memset(&ra, 0, sizeof(ra));
 	memset(&rb, 0, sizeof(rb));
-	documents(f);
-	up(f, &a, "dpu-0", &ra);
-	up(f, &b, "dpu-1", &rb);
+	rows_documents(f);
+	rows_up(f, &a, "dpu-0", &ra);
+	rows_up(f, &b, "dpu-1", &rb);
 	ra.n = 1000;
-	session_uid(700, u.b);
+	rows_session_uid(700, u.b);
 	ros2_uid_to_str(&u, uid);
 	/* One agent says that it has it: the other owes nothing. */
 	assert_int_equal(sf_revoke(f, KIND(SESSION), uid, 1, &r, NULL), 0);
@@ -508,12 +358,12 @@ static void revoke__session_is_found_beside_an_agent_that_answers_with_others(vo
 
 	memset(&ra, 0, sizeof(ra));
 	memset(&rb, 0, sizeof(rb));
-	documents(f);
-	up(f, &a, "dpu-0", &ra);
-	up(f, &b, "dpu-1", &rb);
+	rows_documents(f);
+	rows_up(f, &a, "dpu-0", &ra);
+	rows_up(f, &b, "dpu-1", &rb);
 	ra.others = true;
 	rb.n = 1000;
-	session_uid(700, u.b);
+	rows_session_uid(700, u.b);
 	ros2_uid_to_str(&u, uid);
 	if (sf_revoke(f, KIND(SESSION), uid, 1, &r, &err))
 		fail_msg("%s", err.msg);
@@ -577,7 +427,7 @@ static void list__of_agents_looks_at_each_tenant_and_agent_once(void **state)
 
 	memset(&ra, 0, sizeof(ra));
 	memset(&rb, 0, sizeof(rb));
-	documents(f);
+	rows_documents(f);
 	sf_apply(f, sf_tenant("beta", "1h", "30m", "dpu-1"));
 	sf_apply(f, sf_tenant("gamma", "1h", "5m", "dpu-1"));
 	for (int i = 0; i < 20; i++)
@@ -586,8 +436,8 @@ static void list__of_agents_looks_at_each_tenant_and_agent_once(void **state)
 		                      "a-%d}\nspec: {}\n",
 		                      i);
 	sf_apply(f, text);
-	up(f, &a, "dpu-0", &ra);
-	up(f, &b, "dpu-1", &rb);
+	rows_up(f, &a, "dpu-0", &ra);
+	rows_up(f, &b, "dpu-1", &rb);
 	q.kind = KIND(AGENT);
 	q.page_size = 11;
 	passes = placements = 0;

@@ -127,6 +127,12 @@ static const struct noun {
                                                       lease_columns},
 };
 
+static void warn_agent(const char *agent)
+{
+	fprintf(stderr, "ros2ctl: agent %s was not reached: what it holds is not in this list\n",
+	        agent);
+}
+
 static bool warned(const Ros2__V1__ListReply *reply, const char *agent)
 {
 	for (size_t i = 0; i < reply->n_unreachable_agents; i++)
@@ -140,10 +146,7 @@ static void warn_unreachable(const Ros2__V1__ListReply *reply, const Ros2__V1__L
 {
 	for (size_t i = 0; i < reply->n_unreachable_agents; i++)
 		if (!before || !warned(before, reply->unreachable_agents[i]))
-			fprintf(stderr,
-			        "ros2ctl: agent %s was not reached: what it holds is not in this "
-			        "list\n",
-			        reply->unreachable_agents[i]);
+			warn_agent(reply->unreachable_agents[i]);
 }
 
 /* For the table: which of what an agent says of itself holds, in one word each. */
@@ -369,6 +372,16 @@ static void print_document(const char *yaml)
 	free(copy);
 }
 
+/* A section that is not all there is says where all of it is. */
+static void print_more(const json_t *doc, const char *field, const char *noun, int kind)
+{
+	const json_t *object = json_object_get(doc, "object");
+
+	if (json_is_true(json_object_get(doc, field)))
+		printf("(and more: ros2ctl get %s --%s %s)\n", noun, ctl_kind_to_str(kind),
+		       json_string_value(json_object_get(object, "name")));
+}
+
 static void describe_text(int kind, const json_t *doc)
 {
 	json_t *object = json_deep_copy(json_object_get(doc, "object")), *one = json_array();
@@ -386,7 +399,9 @@ static void describe_text(int kind, const json_t *doc)
 	print_targets(object);
 	ctl_probes_print(object);
 	section("Grants", grant_columns, json_object_get(doc, "grants"));
+	print_more(doc, "moreGrants", "grants", kind);
 	section("Sessions", session_columns, json_object_get(doc, "sessions"));
+	print_more(doc, "moreSessions", "sessions", kind);
 	if (yaml && *yaml)
 		print_document(yaml);
 	json_decref(object);
@@ -398,6 +413,7 @@ static int run_describe(struct ctl *c, const struct ctl_args *a)
 	Ros2__V1__GetRequest req = ROS2__V1__GET_REQUEST__INIT;
 	Ros2__V1__ObjectRef ref = ROS2__V1__OBJECT_REF__INIT;
 	ProtobufCMessage *msg = NULL;
+	const Ros2__V1__GetReply *reply;
 	const char *name;
 	json_t *doc;
 	int kind, r = ctl_ref(a, &kind, &name);
@@ -417,6 +433,9 @@ static int run_describe(struct ctl *c, const struct ctl_args *a)
 	if (r != CTL_OK)
 		return r;
 	doc = ctl_json(msg, c->output != CTL_TABLE);
+	reply = ros2_v1_admin_get_out(msg);
+	for (size_t i = 0; i < reply->n_unreachable_agents; i++)
+		warn_agent(reply->unreachable_agents[i]);
 	protobuf_c_message_free_unpacked(msg, NULL);
 	ctl_probes_name(json_object_get(doc, "object"));
 	if (c->output == CTL_TABLE) {
