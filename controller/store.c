@@ -41,18 +41,37 @@ static bool is_fatal(int rc)
 
 /* ---- one commit (store thread) ---- */
 
+/* What takes rights away needs no commit to do so: it goes on once it is known that there is none.
+ */
+static bool is_pressed(struct store *s)
+{
+	bool r;
+
+	pthread_mutex_lock(&s->lock);
+	r = s->takes_away || s->hurry;
+	pthread_mutex_unlock(&s->lock);
+	return r;
+}
+
 /* A lock of another process on the file is about none of those that wait here: where one has waited
  * for it in vain, the others of this turn are told so at once. A revocation would else be answered
- * when each before it had waited as long. */
-static int begin(struct store *s, struct ros2_err *err)
+ * when each before it had waited as long. It is waited for no longer than a tenth of a second when
+ * a revocation waits, and until it was had once after it was waited for in vain. */
+int store_begin(struct store *s, struct ros2_err *err)
 {
+	uint64_t due = clock_monotonic_ns();
 	int r;
 
 	if (s->locked_out.code) {
 		*err = s->locked_out;
 		return s->locked_out.code;
 	}
-	r = s->ops->begin(s->backend, err);
+	if (!s->lock_stays)
+		due += (s->o.lock_wait_ms ? s->o.lock_wait_ms : STORE_LOCK_WAIT_MS) * NS_PER_MS;
+	while ((r = s->ops->begin(s->backend, err)) == -EBUSY && clock_monotonic_ns() < due &&
+	       !is_pressed(s))
+		s->ops->rollback(s->backend);
+	s->lock_stays = r == -EBUSY;
 	if (r == -EBUSY)
 		s->locked_out = *err;
 	return r;
@@ -95,7 +114,7 @@ static int commit_list(struct store *s, struct list *txns, struct ros2_err *err)
 
 	if (atomic_load(&s->dead))
 		return ros2_err_set(err, -EIO, "the store has failed");
-	r = begin(s, err);
+	r = store_begin(s, err);
 	ledger_mark(s->ledger);
 	if (!r)
 		list_for_each (txns, t, link) {
@@ -460,7 +479,7 @@ static int in_commit(struct store *s, int (*fn)(struct store *s, struct ros2_err
 
 	if (atomic_load(&s->dead))
 		return -EIO;
-	r = begin(s, err);
+	r = store_begin(s, err);
 	if (!r)
 		r = fn(s, err);
 	if (!r)
@@ -568,7 +587,6 @@ static void gather(struct store *s)
 	while (s->last_batch > 1 && s->n_queue && s->n_queue < GATHER_GOAL && !s->hurry &&
 	       !s->stop && pthread_cond_timedwait(&s->wake, &s->lock, &until) != ETIMEDOUT)
 		;
-	s->hurry = false;
 }
 
 /* Moves what waits to @txns; false when the thread should end. Waits until there is work or the
@@ -595,6 +613,8 @@ static bool take_work(struct store *s, struct list *txns)
 		n++;
 	}
 	s->n_queue -= n;
+	s->takes_away = s->hurry;
+	s->hurry &= !list_empty(&s->queue);
 	if (n)
 		s->last_batch = n;
 	more = n || !s->stop;

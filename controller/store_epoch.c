@@ -69,7 +69,7 @@ static int next_epoch(struct store *s, struct ros2_err *err)
 
 int store_first_commit(struct store *s, struct ros2_err *err)
 {
-	int r = s->ops->begin(s->backend, err);
+	int r = store_begin(s, err);
 
 	if (!r)
 		r = meta_text(s, "trust_domain", s->domain, err);

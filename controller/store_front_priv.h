@@ -49,6 +49,8 @@ struct store {
 	bool ended;                 /* store_end has run */
 	bool reserve_lent;          /* its space is for what shrinks rights, and for nothing else */
 	struct ros2_err locked_out; /* why BEGIN was -EBUSY in this turn; code 0: it was not */
+	bool lock_stays;            /* the last BEGIN was -EBUSY */
+	bool takes_away;            /* so does something of this turn's transactions */
 	uint16_t waiting[STORE_ORDER_BUCKETS]; /* store_order.c: how many wait for space */
 
 	struct { /* store_journal.c */
@@ -100,6 +102,9 @@ void *store_compaction_thread(void *arg);
 /* After they were joined: what is left is delivered, and what waits for space tried once more. */
 void store_settle(struct store *s);
 
+/* Store thread, or none yet: ops->begin, waiting for another process's lock on the file. After it
+ * fails, too: ops->rollback. */
+int store_begin(struct store *s, struct ros2_err *err);
 void store_set_results(struct list *txns, int rc, const struct ros2_err *err);
 /* Hands results to the loop. */
 void store_post(struct store *s, struct list *txns);

@@ -36,7 +36,8 @@ struct store_ops {
 	int (*open)(const struct store_opts *o, void **ret, struct ros2_err *err);
 	void (*close)(void *b);
 	int (*load)(void *b, const struct store_loader *l, struct ros2_err *err);
-	/* front thread; between begin and commit or, where that or begin itself fails, rollback */
+	/* front thread; between begin and commit or, where that or begin itself fails, rollback.
+	 * begin waits for another process's lock for a tenth of a second: -EBUSY. */
 	int (*begin)(void *b, struct ros2_err *err);
 	int (*apply)(void *b, const struct store_mut *m, struct ros2_err *err);
 	int (*audit)(void *b, const struct store_row_audit *r, struct ros2_err *err);

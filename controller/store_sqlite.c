@@ -19,8 +19,8 @@
 #include <sys/stat.h>
 
 #define APPLICATION_ID   0x524f5332 /* "ROS2" */
-#define BUSY_MS          10000      /* a lock of another process */
-#define LOCKED_MS        100        /* when that was in vain; the store tries it each second */
+#define BUSY_MS          10000      /* a lock of another process, at the start */
+#define BEGIN_MS         100        /* and later: the front tries again as long as it will */
 #define WAL_SIZE_LIMIT   (64 << 20)
 #define AUDIT_COLUMN_MAX 256
 
@@ -379,6 +379,7 @@ static int open_all(struct backend *b, const struct store_opts *o, struct ros2_e
 		return sqlite_say(b, b->compactor, sqlite3_extended_errcode(b->compactor),
 		                  "cannot read", err);
 	b->page_size = (uint64_t)sqlite_pragma_int(b->db, "PRAGMA page_size");
+	sqlite3_busy_timeout(b->db, BEGIN_MS);
 	sqlite_wal_start(b);
 	return 0;
 }
@@ -406,21 +407,12 @@ static int sqlite_open(const struct store_opts *o, void **ret, struct ros2_err *
 
 /* ---- rows in ---- */
 
-/* Who has kept the lock for all of BUSY_MS is not waited for so long again, until it was had once:
- * what takes rights away would wait as long each time. */
 static int sqlite_begin(void *backend, struct ros2_err *err)
 {
 	struct backend *b = backend;
 	int r = sqlite_turn_commit(&b->turn, err);
 
-	if (r)
-		return r;
-	r = run(b, err, ST_BEGIN, "");
-	if ((r == -EBUSY) != b->locked_out) {
-		b->locked_out = r == -EBUSY;
-		sqlite3_busy_timeout(b->db, b->locked_out ? LOCKED_MS : BUSY_MS);
-	}
-	return r;
+	return r ? r : run(b, err, ST_BEGIN, "");
 }
 
 static void undo(struct backend *b)

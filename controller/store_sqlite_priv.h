@@ -72,7 +72,6 @@ struct backend {
 	struct sqlite3 *reader;            /* reader thread */
 	struct sqlite3 *compactor;         /* compaction thread */
 	struct sqlite3_stmt *st[ST_COUNT]; /* front thread */
-	bool locked_out;                   /* front thread: the last BEGIN was -EBUSY */
 	struct wal_turn turn;
 	_Atomic uint64_t wal_pages;
 	_Atomic uint64_t wal_moved; /* at the last compaction; the log may have begun anew since */

@@ -45,20 +45,21 @@ static void nothing_waits_any_more(struct fixture *f)
 	assert_true(AWAIT((store_stats(f->store, &st), !st.record_pending)));
 }
 
-static _Atomic bool impatient;  /* with locks of others */
-static _Atomic int patience_ms; /* the last that was asked for */
+static _Atomic bool impatient; /* with locks of others */
 
 int __real_sqlite3_busy_timeout(sqlite3 *db, int ms);
 int __wrap_sqlite3_busy_timeout(sqlite3 *db, int ms);
 int __wrap_sqlite3_busy_timeout(sqlite3 *db, int ms)
 {
-	atomic_store(&patience_ms, ms);
 	return __real_sqlite3_busy_timeout(db, impatient && ms > 20 ? 20 : ms);
 }
 
 static struct fixture *opened_impatient(void **state)
 {
+	struct fixture *f = *state;
+
 	impatient = true;
+	f->opts.lock_wait_ms = 1;
 	return opened(state);
 }
 
@@ -174,7 +175,8 @@ static void store__gives_nothing_back_before_what_was_taken_away_is_recorded(voi
 static sem_t begins; /* the store thread is about to wait for the lock */
 static sem_t go_on;  /* it may */
 static _Atomic bool held;
-static _Atomic unsigned in_vain; /* how often it did */
+static _Atomic unsigned in_vain; /* how often it did, since it had it */
+static struct store_ops counting;
 
 static int counted_begin(void *b, struct ros2_err *err)
 {
@@ -187,7 +189,18 @@ static int counted_begin(void *b, struct ros2_err *err)
 	r = store_sqlite_ops.begin(b, err);
 	if (r == -EBUSY)
 		atomic_fetch_add(&in_vain, 1);
+	else
+		atomic_store(&in_vain, 0);
 	return r;
+}
+
+static void count_begins(struct fixture *f)
+{
+	counting = store_sqlite_ops;
+	counting.begin = counted_begin;
+	atomic_store(&in_vain, 0);
+	f->opts.ops = &counting;
+	f->opts.checkpoint_ms = 3600 * 1000; /* no tick takes part */
 }
 
 struct last { /* the one that takes rights away */
@@ -208,16 +221,13 @@ static void on_last(void *arg, const struct store_result *r)
  * second of these and of the revocation behind them. */
 static void store__waits_for_a_lock_of_another_process_once_for_all_that_wait(void **state)
 {
-	struct store_ops ops = store_sqlite_ops;
 	struct ros2_uid tenant = ros2_uid_new(), u = ros2_uid_new(), g;
 	struct fixture *f = *state;
 	struct wait first = {0}, w = {0};
 	struct last l = {.w.due = 1};
 	sqlite3 *db;
 
-	ops.begin = counted_begin;
-	f->opts.ops = &ops;
-	f->opts.checkpoint_ms = 3600 * 1000; /* no tick takes part */
+	count_begins(f);
 	sem_init(&begins, 0, 0);
 	sem_init(&go_on, 0, 0);
 	opened_impatient(state);
@@ -256,16 +266,73 @@ static void store__waits_for_a_lock_of_another_process_once_for_all_that_wait(vo
 	sem_destroy(&go_on);
 }
 
+#define FOR_EVER (3600 * 1000)
+
+/* Also one that comes while it is already being waited for: the grants before it, which would wait
+ * for as long as it takes, are told that there is a lock. */
+static void store__keeps_no_revocation_waiting_for_a_lock_that_grants_wait_for(void **state)
+{
+	struct ros2_uid tenant = ros2_uid_new(), u = ros2_uid_new(), g = ros2_uid_new();
+	struct fixture *f = *state;
+	struct wait w = {0};
+	struct last l = {.w.due = 1};
+	unsigned before;
+	sqlite3 *db;
+
+	count_begins(f);
+	f->opts.lock_wait_ms = FOR_EVER;
+	impatient = true;
+	opened(state);
+	db = lock_of_another(f);
+	fixture_submit(f, &w, fixture_grant(&g, &tenant));
+	/* The control: what takes nothing away goes on waiting, and so do others beside it. */
+	assert_true(AWAIT(atomic_load(&in_vain) >= 3));
+	g = ros2_uid_new();
+	fixture_submit(f, &w, fixture_grant(&g, &tenant));
+	before = atomic_load(&in_vain);
+	assert_true(AWAIT(atomic_load(&in_vain) >= before + 3));
+	assert_int_equal(atomic_load(&w.done), 0);
+	assert_int_equal(store_submit(f->store, alpha_row(&u, true), on_last, &l, NULL), 0);
+	fixture_wait(f, &l.w);
+	assert_int_equal(l.w.last.rc, -EBUSY);
+	assert_true(l.w.last.record_pending);
+	fixture_wait(f, &w);
+	assert_int_equal(w.failed, 2);
+	delivered(f);
+	unlock(db);
+	g = ros2_uid_new();
+	assert_int_equal(fixture_commit(f, fixture_grant(&g, &tenant)), 0);
+	assert_int_equal(fixture_sql(f, "SELECT revoked FROM objects"), 1);
+	fixture_close(f);
+}
+
+/* A lock that stays is tried once, until it was had; then it is waited for as before. */
 static void store__that_waited_for_a_lock_in_vain_is_impatient_until_it_had_it(void **state)
 {
-	struct fixture *f = opened_impatient(state);
-	struct ros2_uid u = ros2_uid_new();
-	sqlite3 *db = revoked_behind_a_lock(f, &u);
+	struct ros2_uid tenant = ros2_uid_new(), u = ros2_uid_new(), g = ros2_uid_new();
+	struct fixture *f = *state;
+	struct wait w = {0};
+	unsigned before;
+	sqlite3 *db;
 
-	assert_in_range(atomic_load(&patience_ms), 1, 500);
+	count_begins(f);
+	f->opts.lock_wait_ms = FOR_EVER;
+	impatient = true;
+	opened(state);
+	db = revoked_behind_a_lock(f, &u);
+	before = atomic_load(&in_vain);
+	assert_int_equal(fixture_commit(f, alpha_row(&u, false)), -EBUSY);
+	assert_in_range(atomic_load(&in_vain), before + 1, before + 2); /* and what waits */
 	unlock(db);
 	assert_int_equal(fixture_commit(f, alpha_row(&u, false)), 0);
-	assert_in_range(atomic_load(&patience_ms), 5000, 20000);
+	db = lock_of_another(f);
+	fixture_submit(f, &w, fixture_grant(&g, &tenant));
+	assert_true(AWAIT(atomic_load(&in_vain) >= 5));
+	assert_int_equal(atomic_load(&w.done), 0);
+	unlock(db);
+	fixture_wait(f, &w);
+	assert_int_equal(w.failed, 0);
+	fixture_close(f);
 }
 
 /* What passes is not answered with the advice to put an old copy in its place. */
@@ -316,6 +383,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(store__gives_nothing_back_before_what_was_taken_away_is_recorded),
 		T(store__waits_for_a_lock_of_another_process_once_for_all_that_wait),
+		T(store__keeps_no_revocation_waiting_for_a_lock_that_grants_wait_for),
 		T(store__that_waited_for_a_lock_in_vain_is_impatient_until_it_had_it),
 		T(store__that_another_process_has_locked_is_not_said_to_be_none),
 		T(control__without_the_order_a_revocation_undoes_the_reinstatement),
