@@ -38,8 +38,9 @@ struct rpc_call {
 	grpc_call *grpc;  /* NULL once given back */
 	unsigned batches; /* in flight */
 	bool have_request, answered, dead, expired;
-	bool no_request;  /* its caller took it back, or sent none */
-	bool handed_over; /* the handler has run */
+	uint64_t taken_by_ns; /* answered: by then the answer must have left */
+	bool no_request;      /* its caller took it back, or sent none */
+	bool handed_over;     /* the handler has run */
 	loop_fn cancel_fn;
 	void *cancel_arg;
 	bool cancel_posted;
@@ -119,6 +120,8 @@ static int answer(struct rpc_call *c, grpc_byte_buffer *reply, enum ros2_status 
 	pthread_mutex_lock(&c->lock);
 	assert(!c->answered);
 	c->answered = true;
+	c->taken_by_ns =
+		clock_add_ns(clock_boottime_ns(), c->server->lim.call_deadline_ms * NS_PER_MS);
 	if (c->dead) {
 		rc = -ECANCELED;
 		if (reply)
@@ -324,6 +327,8 @@ void rpc_call_sweep(struct rpc_server *s, uint64_t now)
 			;
 		else if (now >= c->deadline_ns && !c->answered)
 			expire(c, "TIMEOUT: the server's limit for a call is reached");
+		else if (c->answered && now >= c->taken_by_ns)
+			expire(c, "TIMEOUT: the answer was not taken in time");
 		else if (now >= c->request_by_ns && !c->have_request)
 			expire(c, "TIMEOUT: the request did not arrive in time");
 		pthread_mutex_unlock(&c->lock);

@@ -99,7 +99,9 @@ struct rpc_limits {
 	 * it the window): 320 KB a second at a round trip of 50 ms. And what is read of one
 	 * connection, or one group, before others have their turn, to 64 KiB. */
 	size_t receive_bytes;
-	uint32_t call_deadline_ms;    /* [30000] a unary call longer than this is ended: TIMEOUT */
+	/* [30000] a unary call longer than this is ended: TIMEOUT. From its answer on it has as
+	 * long again for its caller to take that: who does not keeps neither place nor memory. */
+	uint32_t call_deadline_ms;
 	uint32_t request_deadline_ms; /* [10000] the request must have arrived by then */
 };
 

@@ -29,6 +29,7 @@ enum frame {
 	CONTINUATION,
 	NOBODY_KNOWS = 0x42
 };
+#define END_STREAM  1
 #define END_HEADERS 4
 #define ACK         1
 #define CANCEL      8
@@ -279,6 +280,20 @@ int http2_send(struct http2 *h, enum http2_flood kind, unsigned n)
 			rc = put(h);
 	}
 	return rc;
+}
+
+int http2_call_unread(struct http2 *h, const void *message, uint32_t n)
+{
+	uint8_t body[5 + BLOCK_MAX] = {0, 0, 0, (uint8_t)(n >> 8), (uint8_t)n};
+	uint32_t stream;
+
+	if (n > BLOCK_MAX)
+		abort();
+	memcpy(body + 5, message, n);
+	frame(h, SETTINGS, 0, 0, (const uint8_t[]){0, 4, 0, 0, 0, 0}, 6);
+	stream = begin_call(h, END_HEADERS);
+	frame(h, DATA, END_STREAM, stream, body, 5 + n);
+	return put(h);
 }
 
 void http2_close(struct http2 *h)

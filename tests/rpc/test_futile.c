@@ -188,6 +188,29 @@ static void rpc_server__who_resets_without_end_is_ended_and_others_are_heard(voi
 	fx_stop(&f);
 }
 
+/* ---- whose answers nobody takes ---- */
+
+static void rpc_server__an_answer_that_nobody_takes_gives_its_place_back(void **state)
+{
+	static const uint8_t say_x[] = {0x0a, 1, 'x'};
+	struct http2 *c;
+	struct fx f;
+
+	fx_start_limits(&f, (struct rpc_limits){.call_deadline_ms = 200});
+	c = http2_open(f.target, 2, fx_path("beta.crt"), fx_path("beta.key"),
+	               "/ros2.test.Echo/Say");
+	assert_non_null(c);
+	for (int i = 0; i < 4; i++)
+		assert_int_equal(http2_call_unread(c, say_x, sizeof(say_x)), 0);
+	fx_wait(&f.handled, 4);
+	assert_true(AWAIT(fx_stats(&f).calls_now == 0));
+	/* Not because it is gone: it only has to answer a ping. */
+	assert_int_equal(fx_stats(&f).connections_now, 1);
+	assert_int_equal(fx_stats(&f).refused_futile, 0);
+	http2_close(c);
+	fx_stop(&f);
+}
+
 /* ---- what is no call and no message ---- */
 
 static atomic_bool no_useless;
@@ -392,6 +415,7 @@ int main(void)
 		T(rpc_server__calls_of_what_is_not_there_come_to_nothing_too),
 		T(control__without_the_bound_its_calls_may_come_to_nothing),
 		T(rpc_server__who_resets_without_end_is_ended_and_others_are_heard),
+		T(rpc_server__an_answer_that_nobody_takes_gives_its_place_back),
 		T(rpc_server__who_sends_only_what_becomes_nothing_is_ended),
 		T(rpc_server__who_sends_messages_is_not),
 		T(control__without_that_bound_it_goes_on),
