@@ -322,7 +322,9 @@ size_t rpc_stream_queued(const struct rpc_stream *s);
  * the queue keeps room for what cannot wait. */
 bool rpc_stream_wait_low(struct rpc_stream *s, size_t low);
 /* Server, any thread: end with @status (ROS2_OK: a good end, @fmt may be NULL) after what is queued
- * was sent. Client: the same as rpc_stream_abort with CANCELLED. Later calls are ignored. */
+ * was sent; with an error no later than call_deadline_ms: what is not taken by then is dropped, and
+ * so is a peer that does not read. Client: the same as rpc_stream_abort with CANCELLED. Later calls
+ * are ignored. */
 void rpc_stream_close(struct rpc_stream *s, enum ros2_status status, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 /* Any thread: end now; what is queued is dropped. For a peer that does not read, or that must go.

@@ -195,7 +195,7 @@ void rpc_stream_cancel_all(struct list *streams, pthread_mutex_t *lock)
 static const char *must_end(struct rpc_stream *s, uint64_t now, int64_t unix_s,
                             enum ros2_status *ret)
 {
-	const char *words = NULL;
+	const char *words = NULL; /* static, or those of why: set once */
 
 	pthread_mutex_lock(&s->lock);
 	if (s->over || s->aborted || !s->grpc) {
@@ -207,6 +207,9 @@ static const char *must_end(struct rpc_stream *s, uint64_t now, int64_t unix_s,
 	           now >= s->request_by_ns) {
 		words = "the request did not arrive in time";
 		*ret = ROS2_TIMEOUT;
+	} else if (s->closed_by_ns && now >= s->closed_by_ns) {
+		words = s->why.msg;
+		*ret = s->why.status;
 	}
 	pthread_mutex_unlock(&s->lock);
 	return words;
@@ -243,6 +246,10 @@ void rpc_stream_end(struct rpc_stream *s, bool now, enum ros2_status status, con
 			               words && *words ? words : ros2_status_text(status));
 	}
 	s->closing = true;
+	/* Who reads at its own pace may be behind a good end for as long as it likes. */
+	if (s->server && s->why.status != ROS2_OK)
+		s->closed_by_ns = clock_add_ns(clock_boottime_ns(),
+		                               s->server->lim.call_deadline_ms * NS_PER_MS);
 	if (now) {
 		s->aborted = true;
 		rpc_stream_drop_queue(s);

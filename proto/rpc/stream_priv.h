@@ -69,8 +69,9 @@ struct rpc_stream {
 	bool more_to_tell; /* on_message runs and more messages wait: sends wait for the last */
 	bool closing;      /* server: a status is to be sent; client: half-closed */
 	bool close_started;
-	bool over;         /* the closing batch has completed: no new batch */
-	bool have_request; /* server-stream: the request has arrived */
+	uint64_t closed_by_ns; /* server: an end with an error must have left by then; 0: none */
+	bool over;             /* the closing batch has completed: no new batch */
+	bool have_request;     /* server-stream: the request has arrived */
 	bool reading, held, read_ended;
 	struct list inbox; /* struct in_msg */
 	size_t inbox_n, inbox_cost;

@@ -299,6 +299,45 @@ static void rpc_stream__abort_ends_a_stream_whose_peer_does_not_read(void **stat
 	fx_stop(&f);
 }
 
+/* The first ends well and the second badly, and nobody takes anything of either. */
+static void rpc_stream__a_bad_end_that_is_not_taken_is_given_up(void **state)
+{
+	struct rpc_server_opts o = {.name = "echo",
+	                            .listen = "127.0.0.1:0",
+	                            .cert_path = fx_path("server.crt"),
+	                            .key_path = fx_path("server.key"),
+	                            .client_ca_path = fx_path("ca.crt"),
+	                            .limits = {.call_deadline_ms = 200, .stream_queue_max = 16}};
+	struct seen well = {0}, badly = {0};
+	struct rpc_channel *c;
+	struct fx f;
+	int sent;
+
+	fx_start(&f, &o);
+	c = well.c = badly.c = fx_channel(&f, f.loop);
+	fx_on_loop(&f, open_holding, &well);
+	fx_wait(&f.opened, 1);
+	fill(&f, f.stream, &sent, 8192);
+	rpc_stream_close(f.stream, ROS2_OK, NULL);
+	fx_on_loop(&f, open_holding, &badly);
+	fx_wait(&f.opened, 2);
+	fill(&f, f.stream, &sent, 8192);
+	rpc_stream_close(f.stream, ROS2_REVOKED, "you are out");
+	fx_wait(&f.closed, 1);
+	assert_int_equal(f.closed_why.status, ROS2_REVOKED);
+	assert_int_equal(f.closed, 1);
+	rpc_stream_resume(badly.s);
+	fx_wait(&badly.closed, 1);
+	assert_int_equal(badly.why.status, ROS2_REVOKED);
+	rpc_stream_resume(well.s);
+	fx_wait(&well.closed, 1);
+	assert_int_equal(well.why.code, 0);
+	rpc_stream_unref(badly.s);
+	rpc_stream_unref(well.s);
+	fx_channel_free(&f, c);
+	fx_stop(&f);
+}
+
 static void rpc_stream__a_handler_that_holds_pushes_back_on_the_sender(void **state)
 {
 	char *text = calloc(1, 8193);
@@ -681,6 +720,7 @@ int main(void)
 		cmocka_unit_test(rpc_stream__a_refused_or_failed_stream_tells_its_name),
 		cmocka_unit_test(rpc_stream__a_reader_that_stops_fills_a_bounded_queue),
 		cmocka_unit_test(rpc_stream__abort_ends_a_stream_whose_peer_does_not_read),
+		cmocka_unit_test(rpc_stream__a_bad_end_that_is_not_taken_is_given_up),
 		cmocka_unit_test(rpc_stream__a_handler_that_holds_pushes_back_on_the_sender),
 		cmocka_unit_test(rpc_stream__corked_sends_leave_at_uncork_and_never_fill_the_queue),
 		cmocka_unit_test(rpc_stream__a_client_that_holds_hears_what_came_before_the_end),
