@@ -67,8 +67,8 @@ struct rpc_conns {
 	uint64_t refused, refused_per_source, ended, handshakes, futile;
 };
 
-/* As gRPC names it, so that a call finds its connection. False when it may not: of an address with
- * a scope we do not know how. */
+/* As gRPC names it, so that a call finds its connection. False when it may not: of another family
+ * we do not know how. */
 static bool name_of(int fd, const struct sockaddr_storage *ss, char out[64])
 {
 	const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)ss;
@@ -89,8 +89,12 @@ static bool name_of(int fd, const struct sockaddr_storage *ss, char out[64])
 		return true;
 	}
 	inet_ntop(AF_INET6, &v6->sin6_addr, host, sizeof(host));
-	snprintf(out, 64, "[%s]:%u", host, ntohs(v6->sin6_port));
-	return !v6->sin6_scope_id;
+	/* A link-local one has a scope: by its number, as gRPC does it. */
+	if (v6->sin6_scope_id)
+		snprintf(out, 64, "[%.39s%%%u]:%u", host, v6->sin6_scope_id, ntohs(v6->sin6_port));
+	else
+		snprintf(out, 64, "[%s]:%u", host, ntohs(v6->sin6_port));
+	return true;
 }
 
 /* NULL: it has ended already, or no memory. */

@@ -70,7 +70,7 @@ static int info_of(struct rpc_peer_cache *c, const char *pem, size_t len,
 	return 0;
 }
 
-/* "ipv4:127.0.0.1:4711" or "ipv6:%5B::1%5D:4711" */
+/* "ipv4:127.0.0.1:4711", "ipv6:%5B::1%5D:4711" or, with a scope, "ipv6:%5Bfe80::1%252%5D:4711" */
 static void address_of(grpc_call *call, char *out, size_t n)
 {
 	char *peer = grpc_call_get_peer(call);
@@ -82,6 +82,9 @@ static void address_of(grpc_call *call, char *out, size_t n)
 	for (; *p && o + 1 < n; o++) {
 		if (!strncasecmp(p, "%5b", 3) || !strncasecmp(p, "%5d", 3)) {
 			out[o] = (p[2] | 0x20) == 'b' ? '[' : ']';
+			p += 3;
+		} else if (!strncmp(p, "%25", 3)) {
+			out[o] = '%';
 			p += 3;
 		} else {
 			out[o] = *p++;

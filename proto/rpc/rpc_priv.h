@@ -334,6 +334,9 @@ struct rpc_incoming {
 	uint64_t deadline_ns;
 };
 
+/* As connections are counted (host.h): "192.0.2.1", "[2001:db8::"; whatever its scope. */
+void rpc_group_of_stranger(const struct rpc_peer *peer, char group[RPC_GROUP_MAX + 1]);
+
 void rpc_server_ref(struct rpc_server *s);
 void rpc_server_unref(struct rpc_server *s);
 /* A grpc_call was taken or given back. */

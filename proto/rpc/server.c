@@ -250,8 +250,7 @@ static struct rpc_quota *quota_of(struct rpc_server *s, const struct rpc_route *
 	return route->row.apart ? &s->apart_quota : &s->call_quota;
 }
 
-/* As connections are counted (host.h): "192.0.2.1", "[2001:db8::". */
-static void group_of_stranger(const struct rpc_peer *peer, char group[RPC_GROUP_MAX + 1])
+void rpc_group_of_stranger(const struct rpc_peer *peer, char group[RPC_GROUP_MAX + 1])
 {
 	struct in6_addr v6;
 	char *end;
@@ -260,10 +259,9 @@ static void group_of_stranger(const struct rpc_peer *peer, char group[RPC_GROUP_
 	end = strrchr(group, ':');
 	if (end)
 		*end = '\0';
-	end = strrchr(group, ']');
-	if (!end)
+	if (*group != '[')
 		return;
-	*end = '\0';
+	group[strcspn(group, "%]")] = '\0';
 	if (inet_pton(AF_INET6, group + 1, &v6) != 1)
 		return;
 	memset(&v6.s6_addr[8], 0, 8);
@@ -279,7 +277,7 @@ static void group_of(const struct rpc_server *s, const struct rpc_peer *peer,
 	else if (peer->authenticated)
 		strcpy(group, peer->spiffe_id);
 	else
-		group_of_stranger(peer, group);
+		rpc_group_of_stranger(peer, group);
 }
 
 static int check_quota(struct rpc_server *s, struct rpc_incoming *in, const char *group,

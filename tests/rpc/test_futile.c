@@ -7,7 +7,9 @@
 #include "tests/rpc/fixture.h"
 #include "tests/rpc/http2.h"
 #include <arpa/inet.h>
+#include <ifaddrs.h>
 #include <sched.h>
+#include <stdio.h>
 
 /* ---- calls that come to nothing ---- */
 
@@ -92,6 +94,59 @@ static void rpc_server__calls_of_what_is_not_there_come_to_nothing_too(void **st
 	fx_start_limits(&f, (struct rpc_limits){0});
 	moment_ns = clock_monotonic_ns();
 	r.target = f.target;
+	h = bare_hold(&r, 600);
+	assert_true(AWAIT(fx_stats(&f).refused_futile > 0));
+	moment_ns = 0;
+	bare_held_free(h, 0, &code, words);
+	fx_stop(&f);
+}
+
+/* "[fe80::1%2]" of this machine. False: it has none. */
+static bool link_local(char out[INET6_ADDRSTRLEN + 16])
+{
+	char host[INET6_ADDRSTRLEN];
+	struct ifaddrs *all, *i;
+	bool found = false;
+
+	assert_int_equal(getifaddrs(&all), 0);
+	for (i = all; i && !found; i = i->ifa_next) {
+		const struct sockaddr_in6 *a = (const struct sockaddr_in6 *)i->ifa_addr;
+
+		if (!a || a->sin6_family != AF_INET6 || !IN6_IS_ADDR_LINKLOCAL(&a->sin6_addr))
+			continue;
+		inet_ntop(AF_INET6, &a->sin6_addr, host, sizeof(host));
+		snprintf(out, INET6_ADDRSTRLEN + 16, "[%s%%%u]", host, a->sin6_scope_id);
+		found = true;
+	}
+	freeifaddrs(all);
+	return found;
+}
+
+/* From the same link, where addresses have a scope. */
+static void rpc_server__a_link_local_caller_is_known_like_any_other(void **state)
+{
+	struct rpc_server_opts o = {.name = "echo",
+	                            .listen = "[::]:0",
+	                            .cert_path = fx_path("server.crt"),
+	                            .key_path = fx_path("server.key"),
+	                            .client_ca_path = fx_path("ca.crt")};
+	struct bare r = {.path = "/no/such",
+	                 .ca = fx_path("ca.crt"),
+	                 .cert = fx_path("beta.crt"),
+	                 .key = fx_path("beta.key")};
+	struct bare_held *h;
+	char words[512], host[INET6_ADDRSTRLEN + 16], target[sizeof(host) + 16];
+	struct fx f;
+	int code;
+
+	if (!link_local(host)) {
+		print_message("[  SKIPPED ] no link-local address here\n");
+		skip();
+	}
+	fx_start(&f, &o);
+	snprintf(target, sizeof(target), "%s:%u", host, rpc_server_port(f.server));
+	r.target = target;
+	moment_ns = clock_monotonic_ns();
 	h = bare_hold(&r, 600);
 	assert_true(AWAIT(fx_stats(&f).refused_futile > 0));
 	moment_ns = 0;
@@ -413,6 +468,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(rpc_server__ends_the_connection_whose_calls_come_to_nothing),
 		T(rpc_server__calls_of_what_is_not_there_come_to_nothing_too),
+		T(rpc_server__a_link_local_caller_is_known_like_any_other),
 		T(control__without_the_bound_its_calls_may_come_to_nothing),
 		T(rpc_server__who_resets_without_end_is_ended_and_others_are_heard),
 		T(rpc_server__an_answer_that_nobody_takes_gives_its_place_back),

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The places of a listener: who shares what, and what is left for the others. A place is taken by
  * headers alone, and kept until the call has ended. */
+#include "proto/rpc/rpc_priv.h"
 #include "tests/await.h"
 #include "tests/rpc/fixture.h"
 #include <stdio.h>
@@ -168,6 +169,26 @@ static void rpc_server__a_caller_may_come_to_another_group_while_its_calls_are_o
 	fx_stop(&f);
 }
 
+static void group_of_stranger__is_the_address_or_a_64_of_ipv6_whatever_its_scope(void **state)
+{
+	static const char *const cases[][2] = {
+		{"192.0.2.1:4711", "192.0.2.1"},
+		{"[2001:db8:1:2:3:4:5:6]:4711", "[2001:db8:1:2::"},
+		{"[2001:db8:1:2::9]:1", "[2001:db8:1:2::"},
+		{"[fe80::1%2]:4711", "[fe80::"},
+		{"[fe80::ffff:ffff:ffff:ffff%4294967295]:65535", "[fe80::"},
+		{"", ""},
+	};
+	char group[RPC_GROUP_MAX + 1];
+	struct rpc_peer peer = {0};
+
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		snprintf(peer.address, sizeof(peer.address), "%s", cases[i][0]);
+		rpc_group_of_stranger(&peer, group);
+		assert_string_equal(group, cases[i][1]);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -178,6 +199,8 @@ int main(void)
 		cmocka_unit_test(rpc_server__keeps_the_last_places_for_who_has_none),
 		cmocka_unit_test(
 			rpc_server__a_caller_may_come_to_another_group_while_its_calls_are_open),
+		cmocka_unit_test(
+			group_of_stranger__is_the_address_or_a_64_of_ipv6_whatever_its_scope),
 	};
 
 	return cmocka_run_group_tests(tests, setup, fx_group_teardown);
