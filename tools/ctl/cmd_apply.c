@@ -177,8 +177,10 @@ static void print_results(const struct ctl *c, const Ros2__V1__ApplyReply *reply
 	}
 	for (size_t i = 0; i < reply->n_results; i++) {
 		const Ros2__V1__ApplyResult *res = reply->results[i];
+		char name[256];
 
-		printf("%s/%s", ctl_kind_to_str(res->kind), res->name);
+		utf8_escape(res->name, name, sizeof(name));
+		printf("%s/%s", ctl_kind_to_str(res->kind), name);
 		if (c->output == CTL_TABLE)
 			printf(" %s%s",
 			       actions[(unsigned)res->action < ARRAY_SIZE(actions) ? res->action

@@ -4,6 +4,7 @@
  * few lines that call `ros2ctl __complete WORDS`; the answers are made from the table of commands
  * here, as the help is, so they cannot lie. It changes nothing, and is silent when something fails.
  */
+#include "common/ids.h"
 #include "common/util.h"
 #include "proto/ros2/v1/admin.rpc.h"
 #include "tools/ctl/ctl.h"
@@ -53,7 +54,8 @@ static void offer_options(const struct ctl_opt *opts, const char *begun)
 	}
 }
 
-/* Names of objects of a kind behind @head ("tenant/", ""), as far as one page goes. */
+/* Names of objects of a kind behind @head ("tenant/", ""), as far as one page goes. What is none is
+ * left out: the shell puts a word behind its prompt as it comes, and would run what is in it. */
 static void offer_names(struct ctl *c, int kind, const char *head, const char *begun)
 {
 	Ros2__V1__ListRequest req = ROS2__V1__LIST_REQUEST__INIT;
@@ -67,6 +69,8 @@ static void offer_names(struct ctl *c, int kind, const char *head, const char *b
 		return;
 	reply = ros2_v1_admin_list_out(msg);
 	for (size_t i = 0; i < reply->n_objects; i++) {
+		if (!ros2_name_valid(reply->objects[i]->name))
+			continue;
 		snprintf(word, sizeof(word), "%s%s", head, reply->objects[i]->name);
 		offer(word, begun);
 	}

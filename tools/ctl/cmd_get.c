@@ -129,8 +129,11 @@ static const struct noun {
 
 static void warn_agent(const char *agent)
 {
+	char shown[256];
+
+	utf8_escape(agent, shown, sizeof(shown));
 	fprintf(stderr, "ros2ctl: agent %s was not reached: what it holds is not in this list\n",
-	        agent);
+	        shown);
 }
 
 static bool warned(const Ros2__V1__ListReply *reply, const char *agent)
@@ -215,6 +218,7 @@ static void keep_only(json_t *items, const char *id, const char *name)
 
 static void print_names(const char *kind, const char *id, const json_t *items)
 {
+	char shown[1024];
 	json_t *item;
 	size_t i;
 
@@ -222,10 +226,12 @@ static void print_names(const char *kind, const char *id, const json_t *items)
 	{
 		const json_t *v = json_object_get(item, id);
 
-		if (json_is_string(v))
-			printf("%s/%s\n", kind, json_string_value(v));
-		else
+		if (json_is_string(v)) {
+			utf8_escape(json_string_value(v), shown, sizeof(shown));
+			printf("%s/%s\n", kind, shown);
+		} else {
 			printf("%s/%lld\n", kind, (long long)json_integer_value(v));
+		}
 	}
 }
 
@@ -377,9 +383,12 @@ static void print_more(const json_t *doc, const char *field, const char *noun, i
 {
 	const json_t *object = json_object_get(doc, "object");
 
-	if (json_is_true(json_object_get(doc, field)))
-		printf("(and more: ros2ctl get %s --%s %s)\n", noun, ctl_kind_to_str(kind),
-		       json_string_value(json_object_get(object, "name")));
+	char shown[256];
+
+	if (!json_is_true(json_object_get(doc, field)))
+		return;
+	utf8_escape(json_string_value(json_object_get(object, "name")), shown, sizeof(shown));
+	printf("(and more: ros2ctl get %s --%s %s)\n", noun, ctl_kind_to_str(kind), shown);
 }
 
 static void describe_text(int kind, const json_t *doc)

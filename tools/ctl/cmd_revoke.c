@@ -3,6 +3,7 @@
  * receipts and shows them. */
 #include "common/args.h"
 #include "common/ids.h"
+#include "common/utf8.h"
 #include "common/util.h"
 #include "proto/ros2/v1/admin.rpc.h"
 #include "tools/ctl/ctl.h"
@@ -76,18 +77,20 @@ static int warn_pending(Ros2__V1__RevokeOutcome **v, size_t n)
 	for (size_t i = 0; i < n; i++) {
 		const Ros2__V1__RevokeOutcome *o = v[i];
 		size_t tenants = o->n_pending + o->pending_left_out;
+		char agent[256];
 
 		if (!tenants)
 			continue;
 		agents++;
+		utf8_escape(o->agent, agent, sizeof(agent));
 		fprintf(stderr,
 		        "ros2ctl: agent/%s: its RDMA device has not ended keys of %zu tenant%s"
 		        "%s: their storage targets may still reach those tenants' buffers at this "
 		        "agent, no new work begins. Ask again with `ros2ctl revoke agent/%s`; if "
 		        "they stay, end ros2-agent there: the kernel takes the keys back "
 		        "(docs/operations.md)\n",
-		        o->agent, tenants, tenants > 1 ? "s" : "",
-		        o->pending_left_out ? " (not all are listed)" : "", o->agent);
+		        agent, tenants, tenants > 1 ? "s" : "",
+		        o->pending_left_out ? " (not all are listed)" : "", agent);
 	}
 	return agents;
 }
