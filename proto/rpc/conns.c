@@ -269,6 +269,8 @@ static bool mutate(const struct mutate_info *info, struct mutator *m)
 	/* gRPC is kept to this: so much it may find at most when a connection was ended. Of the
 	 * listener, too: the window that a SYN was answered with is not taken back. */
 	setsockopt(info->fd, SOL_SOCKET, SO_RCVBUF, &c->receive_bytes, sizeof(c->receive_bytes));
+	if (info->usage == FD_SERVER_LISTENER)
+		rpc_gate_listen(info->fd);
 	if (info->usage != FD_SERVER_CONNECTION)
 		return true;
 	pthread_mutex_lock(&c->lock);

@@ -18,7 +18,14 @@
  *
  * Invariant: a socket is in the table while it is in its listener's (conns.c). What else the
  * process receives by recvmsg goes through as it is, but for that word.
+ *
+ * Accepting: gRPC 1.51 gives a listener up, for good and without a word, at any error of accept4(2)
+ * but EAGAIN (CVE-2023-4785): without a descriptor, or memory for one, for a moment, nobody would
+ * be heard any more. So of its listeners each error is EAGAIN, and they are looked at again.
  */
+#define LOG_COMPONENT "rpc"
+#include "common/clock.h"
+#include "common/log.h"
 #include "proto/rpc/rpc_priv.h"
 #include <dlfcn.h>
 #include <errno.h>
@@ -78,6 +85,116 @@ void rpc_gate_closed(void)
 uint64_t rpc_gate_passed(void)
 {
 	return atomic_load(&passed);
+}
+
+/* ---- accept4(2) ---- */
+
+#define LISTENERS_MAX 64              /* of a process, on all their addresses */
+#define TELL_NS       (10 * NS_PER_S) /* of one that cannot accept it is told so often */
+
+struct listener {
+	int fd;
+	ino_t ino; /* 0: none; another's: it was closed */
+	uint64_t told_ns;
+	bool missed; /* somebody waits who could not be accepted */
+};
+
+static struct {
+	pthread_mutex_t lock;
+	struct listener of[LISTENERS_MAX]; /* guarded by lock */
+	atomic_bool missed;                /* any of them */
+} listeners = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+typedef int (*accept4_fn)(int fd, struct sockaddr *a, socklen_t *len, int flags);
+
+static accept4_fn next_accept4(void)
+{
+	static _Atomic(accept4_fn) next;
+	accept4_fn fn = atomic_load_explicit(&next, memory_order_relaxed);
+	void *symbol;
+
+	if (fn)
+		return fn;
+	symbol = dlsym(RTLD_NEXT, "accept4");
+	memcpy(&fn, &symbol, sizeof(fn));
+	atomic_store_explicit(&next, fn, memory_order_relaxed);
+	return fn;
+}
+
+static bool is_there(const struct listener *l)
+{
+	return l->ino && rpc_socket_ino(l->fd) == l->ino;
+}
+
+void rpc_gate_listen(int fd)
+{
+	pthread_mutex_lock(&listeners.lock);
+	for (size_t i = 0; i < LISTENERS_MAX; i++) {
+		struct listener *l = &listeners.of[i];
+
+		if (is_there(l))
+			continue;
+		*l = (struct listener){.fd = fd, .ino = rpc_socket_ino(fd)};
+		break;
+	}
+	pthread_mutex_unlock(&listeners.lock);
+}
+
+/* Under the lock. */
+static void tell_missed(struct listener *l, int error)
+{
+	uint64_t now = clock_monotonic_ns();
+
+	if (l->told_ns && now - l->told_ns < TELL_NS)
+		return;
+	l->told_ns = now;
+	log_error("a connection cannot be accepted: %s: it is tried again", strerror(error));
+}
+
+/* True: it is one of ours, and will be looked at again. */
+static bool misses(int fd, int error)
+{
+	bool is = false;
+
+	pthread_mutex_lock(&listeners.lock);
+	for (size_t i = 0; i < LISTENERS_MAX && !is; i++) {
+		struct listener *l = &listeners.of[i];
+
+		is = l->fd == fd && is_there(l);
+		if (!is)
+			continue;
+		tell_missed(l, error);
+		l->missed = true;
+		listeners.missed = true;
+	}
+	pthread_mutex_unlock(&listeners.lock);
+	return is;
+}
+
+void rpc_gate_accept_again(void)
+{
+	if (!listeners.missed)
+		return;
+	pthread_mutex_lock(&listeners.lock);
+	listeners.missed = false;
+	for (size_t i = 0; i < LISTENERS_MAX; i++) {
+		struct listener *l = &listeners.of[i];
+
+		if (l->missed && is_there(l))
+			rpc_socket_accept_again(l->fd);
+		l->missed = false;
+	}
+	pthread_mutex_unlock(&listeners.lock);
+}
+
+int accept4(int fd, struct sockaddr *a, socklen_t *len, int flags)
+{
+	int own = next_accept4()(fd, a, len, flags), error = errno;
+
+	if (own < 0 && error != EAGAIN && error != EINTR && misses(fd, error))
+		error = EAGAIN;
+	errno = error;
+	return own;
 }
 
 /* ---- recvmsg(2) ---- */

@@ -236,6 +236,8 @@ bool rpc_socket_abort(int fd, ino_t ino);
 bool rpc_socket_is_over(int fd);
 /* gRPC is told anew what there is of @fd, the socket with @ino: something to read, or its end. */
 void rpc_socket_look_again(int fd, ino_t ino);
+/* The same of what waits at a listener. */
+void rpc_socket_accept_again(int fd);
 
 /* ---- gate.c: the listeners decide what gRPC gets to read ---- */
 
@@ -247,6 +249,11 @@ void rpc_gate_remove(int fd, struct rpc_conns *c);
 /* Between the two nobody asks a listener: one may go. Not under a listener's lock. */
 void rpc_gate_close(void);
 void rpc_gate_closed(void);
+/* From now on a connection that cannot be accepted at @fd, for want of a descriptor or of memory,
+ * waits until rpc_gate_accept_again has been called. Until @fd is closed. Any thread. */
+void rpc_gate_listen(int fd);
+/* Of all listeners. Any thread, at no cost while nobody waits. */
+void rpc_gate_accept_again(void);
 /* Bytes that have come this way, of all listeners: whether it is in the way. Any thread. */
 uint64_t rpc_gate_passed(void);
 

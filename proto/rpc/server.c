@@ -422,6 +422,7 @@ static void tick(void *arg)
 		s->swept_ns = now;
 		rpc_conns_sweep(s->conns);
 	}
+	rpc_gate_accept_again();
 	rpc_trust_sweep(s);
 	post_refusals(s);
 

@@ -5,6 +5,8 @@
 #include "proto/rpc/rpc_priv.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sys/eventfd.h>
@@ -127,4 +129,15 @@ void rpc_socket_look_again(int fd, ino_t ino)
 	setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &one, sizeof(one));
 	if (rpc_socket_is_over(fd))
 		rpc_socket_end(fd, ino);
+}
+
+/* Setting TCP_NOTSENT_LOWAT, to what it is, makes the kernel say that there is room to write (since
+ * Linux 3.12), and who polls for both learns what there is to accept. */
+void rpc_socket_accept_again(int fd)
+{
+	uint32_t low = 0;
+	socklen_t len = sizeof(low);
+
+	if (!getsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &low, &len))
+		setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &low, sizeof(low));
 }
