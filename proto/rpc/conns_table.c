@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* See conns_priv.h. Invariant: what is counted (n, uncalled, tally) is what the lists hold. A group
- * is there while it has a connection or futile calls. */
+/* See conns_priv.h. Invariants: what is counted (n, uncalled, tally) is what the lists hold; who is
+ * held is counted as that, and waits. A group is there while it has a connection or futile calls.
+ */
 #include "proto/rpc/conns_priv.h"
 #include "common/clock.h"
 #include <stdio.h>
@@ -250,6 +251,9 @@ void conns_has_read(struct conns_table *t, struct rpc_conn *k, size_t n)
 	reads_of(t, k)->n += n;
 	k->seen = true;
 	k->read += n;
+	/* It goes on before it was let: by a call of its own it has come to be of another group. */
+	t->held -= k->held;
+	k->held = false;
 	list_del(&k->of_waiting);
 	k->useless += n;
 	if (k->owner)

@@ -443,6 +443,31 @@ static void conns_may_read__without_a_call_it_is_a_little_of_the_address(void **
 	assert_int_equal(read_all(other, &again), EACH);
 }
 
+/* Until it is held, or has had far too much. */
+static void exhaust(struct rpc_conn *k)
+{
+	bool again;
+
+	for (int i = 0; i < 100 && !table.held; i++)
+		(void)read_all(k, &again);
+}
+
+/* Its first call comes while it is held: what it may have is its group's from then on. */
+static void conns_may_read__who_was_held_and_reads_on_is_let_go_on_again(void **state)
+{
+	struct rpc_conn *k = conn("192.0.2.1", NULL, S);
+
+	table.idle = false;
+	exhaust(k);
+	assert_int_equal(table.held, 1);
+	conns_called(&table, k, "beta", S);
+	conns_has_read(&table, k, may_read(k));
+	assert_int_equal(next_turn(), 0);
+	exhaust(k);
+	assert_int_equal(table.held, 1);
+	assert_int_equal(next_turn(), 1);
+}
+
 /* ---- what becomes nothing ---- */
 
 #define MESSAGE 1000u /* bytes */
@@ -547,6 +572,7 @@ int main(void)
 		one(conns_may_read__counts_from_the_last_that_was_handled),
 		one(conns_may_read__who_waits_longest_goes_on_first),
 		one(conns_may_read__without_a_call_it_is_a_little_of_the_address),
+		one(conns_may_read__who_was_held_and_reads_on_is_let_go_on_again),
 		one(conns_is_useless__what_was_no_call_and_no_message),
 		one(conns_is_useless__of_a_group_only_so_much),
 		one(conns_is_useless__but_for_some_each_second_and_for_what_we_sent),
