@@ -217,7 +217,9 @@ static bool make_room(struct rpc_conns *c, const struct host_key *from, enum rpc
 		forget(c, k);
 		return true;
 	}
-	if (k->called)
+	if (k->calls)
+		snprintf(how, sizeof(how), "; of a caller who is not known, this one made room");
+	else if (k->called)
 		snprintf(how, sizeof(how), "; idle for %llu s, this one made room",
 		         (unsigned long long)((now_ns - k->since_ns) / NS_PER_S));
 	tell_cap(c, why, k->address, how);

@@ -154,8 +154,10 @@ bool conns_crowded(const struct conns_table *t, const struct rpc_conn *k, size_t
  *     a quarter of @places;
  * (2) of the group of callers that holds most, the one that is longest without a call; of a group
  *     that holds no more than CONNS_FEW only one without a call for CONNS_RECENT_MS;
- * (3) who has made no call, as in (1), without its ifs.
- * Never one with a call in flight (conns_crowded). Young ones come behind idle ones because
+ * (3) with a call in flight, of callers who are not known: of the address with most connections,
+ *     the one whose call began first; else a few addresses would have all places for good;
+ * (4) who has made no call, as in (1), without its ifs.
+ * Never another with a call in flight (conns_crowded). Young ones come behind the others because
  * otherwise whoever keeps the table full of his own would end each newcomer in its handshake, by
  * the next of his.
  */

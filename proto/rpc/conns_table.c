@@ -402,15 +402,18 @@ struct rpc_conn *conns_choose(struct conns_table *t, const struct host_key *from
                               uint64_t now_ns)
 {
 	const struct conn_source *only = from ? find_source(t, from) : NULL;
-	struct rpc_conn *uncalled = NULL, *idle = NULL;
+	struct rpc_conn *uncalled = NULL, *idle = NULL, *stranger = NULL;
 
 	if (from && !only)
 		return NULL;
 	tally(t, only);
 	for (struct rpc_conn *k = first_of(t, only); k; k = next_of(k, only)) {
-		if (k->nameless || k->calls)
+		if (k->nameless || (k->calls && k->owner))
 			continue;
-		if (!k->called) {
+		if (k->calls) {
+			if (worse(k->source->n, k, stranger ? stranger->source->n : 0, stranger))
+				stranger = k;
+		} else if (!k->called) {
 			if (worse(k->source->uncalled, k, uncalled ? uncalled->source->uncalled : 0,
 			          uncalled))
 				uncalled = k;
@@ -421,7 +424,9 @@ struct rpc_conn *conns_choose(struct conns_table *t, const struct host_key *from
 	}
 	if (uncalled && had_its_time(t, only, uncalled, places, now_ns))
 		return uncalled;
-	return idle ? idle : uncalled;
+	if (idle)
+		return idle;
+	return stranger ? stranger : uncalled;
 }
 
 void conns_clear(struct conns_table *t)

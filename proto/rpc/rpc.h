@@ -80,8 +80,8 @@ struct rpc_stream;
  * (RESOURCE_EXHAUSTED). */
 struct rpc_limits {
 	const char *connections_name; /* what sets the next two, for words; static; may be NULL */
-	/* For one more another is ended, which has made no call yet or is idle (conns_priv.h);
-	 * where there is none such it is closed at accept. */
+	/* For one more another is ended, which has made no call yet or is idle, or whose caller has
+	 * no certificate (conns_priv.h); where there is none such it is closed at accept. */
 	size_t max_connections;            /* [1024] */
 	size_t max_connections_per_source; /* [256] of one IPv4 address, or one IPv6 /64 */
 	/* Unary calls in flight, and open streams, from their headers on, whether a request follows

@@ -209,6 +209,26 @@ static void conns_choose__nobody_with_few_and_a_call_lately_nor_with_one_in_flig
 		conns_call_over(k[i], 100 * S);
 }
 
+static void conns_choose__of_callers_not_known_one_with_a_call_in_flight_too(void **state)
+{
+	struct rpc_conn *k[4], *young;
+
+	for (int i = 0; i < 4; i++) {
+		k[i] = conn(i < 2 ? "192.0.2.1" : i < 3 ? "192.0.2.2" : "192.0.2.3", NULL, S);
+		conns_called(&table, k[i], i == 3 ? "alpha" : NULL, (uint64_t)(10 - i) * S);
+	}
+	young = conn("192.0.2.4", NULL, 10 * S);
+	/* Of the address with most, the oldest; never one who is known. */
+	assert_ptr_equal(choose(NULL, 10 * S), k[1]);
+	conns_remove(&table, k[1]);
+	assert_ptr_equal(choose(NULL, 10 * S), k[2]);
+	assert_ptr_equal(choose("192.0.2.1", 10 * S), k[0]);
+	assert_null(choose("192.0.2.3", 10 * S));
+	for (int i = 0; i < 4; i++)
+		conns_call_over(k[i], 10 * S);
+	assert_ptr_equal(choose("192.0.2.4", 10 * S), young);
+}
+
 static void conns_crowded__at_more_than_three_quarters_of_an_address_or_of_all(void **state)
 {
 	struct rpc_conn *k[8];
@@ -563,6 +583,7 @@ int main(void)
 		one(conns_choose__the_longest_idle_of_the_group_that_holds_most),
 		one(conns_choose__at_an_address_what_counts_is_what_is_held_there),
 		one(conns_choose__nobody_with_few_and_a_call_lately_nor_with_one_in_flight),
+		one(conns_choose__of_callers_not_known_one_with_a_call_in_flight_too),
 		one(conns_crowded__at_more_than_three_quarters_of_an_address_or_of_all),
 		one(conns_table__a_call_may_outlive_its_connection),
 		one(conns_futile__are_a_groups_and_are_forgotten_in_time),

@@ -196,6 +196,43 @@ static void rpc_server__a_connection_with_a_call_in_flight_stays(void **state)
 	fx_stop(&f);
 }
 
+/* Where nobody has a certificate, as to enrol, a few addresses would keep all others out for good.
+ */
+static void rpc_server__strangers_with_calls_in_flight_make_room(void **state)
+{
+	static const uint8_t say_x[] = {0x0a, 1, 'x'};
+	struct rpc_server_opts o = {
+		.name = "echo",
+		.listen = "127.0.0.1:0",
+		.cert_path = fx_path("server.crt"),
+		.key_path = fx_path("server.key"),
+		.limits = {.max_connections = BETA, .request_deadline_ms = AWAIT_MS}};
+	struct bare r = {.path = "/ros2.test.Echo/Say",
+	                 .ca = fx_path("ca.crt"),
+	                 .version = "1",
+	                 .bytes = say_x,
+	                 .n = sizeof(say_x),
+	                 .timeout_ms = AWAIT_MS};
+	struct bare_held *h[BETA];
+	char words[512];
+	struct fx f;
+	int code;
+
+	fx_start(&f, &o);
+	r.target = f.target;
+	for (int i = 0; i < BETA; i++)
+		h[i] = bare_hold(&r, 1);
+	assert_true(AWAIT(fx_stats(&f).calls_now == BETA));
+	assert_int_equal(fx_stats(&f).connections_now, BETA);
+	bare_call(&r);
+	assert_int_equal(r.code, 0);
+	assert_true(r.got_reply);
+	assert_true(fx_stats(&f).ended_connections > 0);
+	for (int i = 0; i < BETA; i++)
+		bare_held_free(h[i], 0, &code, words);
+	fx_stop(&f);
+}
+
 /* ---- addresses ---- */
 
 /* The server's peers, as it sees them: each has an address of its own in one /64. */
@@ -364,6 +401,7 @@ int main(void)
 		cmocka_unit_test(rpc_server__half_open_connections_of_many_addresses_make_room),
 		cmocka_unit_test(rpc_server__idle_connections_of_a_neighbour_make_room),
 		cmocka_unit_test(rpc_server__a_connection_with_a_call_in_flight_stays),
+		cmocka_unit_test(rpc_server__strangers_with_calls_in_flight_make_room),
 		cmocka_unit_test(rpc_server__a_64_is_one_address),
 		cmocka_unit_test(
 			rpc_server__who_is_refused_does_not_cost_a_look_at_each_that_is_open),
