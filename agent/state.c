@@ -162,6 +162,9 @@ static int receive(struct state *s, struct agent_object *obj, struct ros2_err *e
 		s->bytes -= STORED(state_newest(o)->sealed_len);
 	}
 	s->bytes += STORED(obj->sealed_len);
+	/* The write that is under way has the older one in it. */
+	o->on_disk |= o->being_saved;
+	o->being_saved = false;
 	list_del(&o->unsaved);
 	list_add_tail(&s->unsaved, &o->unsaved);
 	if (o->st == OBJ_STORED) /* cannot stay so: applying is synchronous */
@@ -267,9 +270,18 @@ static void drop_removals(struct list *l)
 	}
 }
 
+static void mark_saving(struct state *s, bool is)
+{
+	struct state_object *o;
+
+	list_for_each (&s->saving, o, unsaved)
+		o->being_saved = is;
+}
+
 uint64_t state_store_begin(struct state *s)
 {
 	splice_tail(&s->saving, &s->unsaved);
+	mark_saving(s, true);
 	splice_tail(&s->removing, &s->removals);
 	s->saving_all = s->save_all;
 	s->save_all = false;
@@ -362,6 +374,7 @@ void state_not_stored(struct state *s, const struct ros2_err *why)
 	char words[sizeof(o->reason)];
 
 	state_words(words, sizeof(words), ROS2_NOT_DURABLE, why->msg);
+	mark_saving(s, false);
 	splice_tail(&s->unsaved, &s->saving);
 	splice_tail(&s->removals, &s->removing);
 	s->save_all |= s->saving_all;
@@ -407,6 +420,7 @@ void state_stored(struct state *s, uint64_t number, uint64_t now_ns)
 	struct list saved;
 
 	list_init(&saved);
+	mark_saving(s, false);
 	splice_tail(&saved, &s->saving);
 	while (!list_empty(&saved)) {
 		list_first(&saved, struct state_object, unsaved)->on_disk = true;

@@ -34,7 +34,8 @@ struct state_object {
 	struct list of_kind; /* on state.kinds */
 	struct list pending; /* on state.pending while RECEIVED */
 	struct list unsaved; /* on state.unsaved or .saving while the newest is not on disk */
-	bool on_disk;        /* a version of it is */
+	bool on_disk;        /* a version of it is, or may be */
+	bool being_saved;    /* on state.saving */
 	enum obj_state st;
 	struct agent_object *cur;  /* owned: in force in the data plane; NULL = none */
 	struct agent_object *next; /* owned: received or stored, not (yet) in force */

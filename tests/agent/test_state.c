@@ -213,6 +213,29 @@ static void state__tells_of_what_could_not_be_stored_and_of_it_being_applied_lat
 	assert_null(t.also);
 }
 
+static void state__knows_what_a_write_under_way_leaves_on_disk(void **state)
+{
+	struct env *e = *state;
+	struct ros2_err err = ROS2_ERR_INIT;
+	uint64_t number;
+
+	ros2_err_set(&err, -ENOSPC, "no space");
+	assert_int_equal(receive(e, fix_tenant(&e->f, "alpha", FIX_ALPHA, 2, 1)), 1);
+	state_store_begin(e->s);
+	state_not_stored(e->s, &err);
+	assert_int_equal(receive(e, fix_tenant(&e->f, "alpha", FIX_ALPHA, 2, 2)), 1);
+	assert_false(state_takes_away(e->s)); /* the disk has none of it */
+	number = state_store_begin(e->s);
+	/* Arrived while the older one was written, and finds no room itself. */
+	assert_int_equal(receive(e, fix_tenant(&e->f, "alpha", FIX_BETA, 2, 3)), 1);
+	state_stored(e->s, number, 10);
+	state_store_begin(e->s);
+	state_not_stored(e->s, &err);
+	assert_true(state_takes_away(e->s));
+	store(e, 10);
+	assert_false(state_takes_away(e->s));
+}
+
 /* A controller refuses a message with half a character, and so the whole link, again and again. */
 static void state__says_why_in_whole_characters(void **state)
 {
@@ -634,6 +657,7 @@ int main(void)
 		T(state__has_no_engine_in_force_that_leads_elsewhere),
 		T(state__has_no_nvmf_volume_in_force_that_is_another_by_now),
 		T(state__tells_of_what_could_not_be_stored_and_of_it_being_applied_later),
+		T(state__knows_what_a_write_under_way_leaves_on_disk),
 		T(state__says_why_in_whole_characters),
 		T(state__withdraws_a_tenant_at_once_when_its_document_says_revoked),
 		T(state__ignores_old_versions_and_keeps_the_newer),
