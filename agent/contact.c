@@ -23,6 +23,14 @@ struct clock_stamp contact_stamp(struct contact *c, uint64_t now_ns)
 	return s;
 }
 
+struct clock_stamp contact_now(const struct contact *c, uint64_t now_ns)
+{
+	struct clock_stamp s = {.boottime_ns = now_ns};
+
+	memcpy(s.boot_id, c->boot_id, 16);
+	return s;
+}
+
 static bool was_sent(const struct contact *c, uint64_t ns)
 {
 	uint32_t n = MIN(c->n_sent, (uint32_t)CONTACT_SENT_MAX);

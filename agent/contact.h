@@ -11,7 +11,7 @@
 #include "agent/object.h"
 #include "common/clock.h"
 
-#define CONTACT_SENT_MAX 128 /* stamps sent and not yet too old to be echoed */
+#define CONTACT_SENT_MAX 128 /* stamps of beats, sent and not yet too old to be echoed */
 #define CONTACT_FILE_LEN 76
 
 struct contact {
@@ -26,6 +26,9 @@ struct contact {
 void contact_init(struct contact *c, const uint8_t boot_id[16]);
 /* A stamp to send: later than every one before, remembered. @now_ns: boottime. */
 struct clock_stamp contact_stamp(struct contact *c, uint64_t now_ns);
+/* The same for what is not echoed as contact, a request for a grant: not remembered. Tenants decide
+ * how many there are, and those of beats must not be forgotten for them. */
+struct clock_stamp contact_now(const struct contact *c, uint64_t now_ns);
 /* An echoed stamp: 1 = contact moved on, 0 = an older one of ours; INVALID with words: another
  * boot's, or never sent by this process. */
 int contact_echo(struct contact *c, const struct clock_stamp *s, struct ros2_err *err);

@@ -101,7 +101,7 @@ static void send_request(struct grant_wait *w)
 	Ros2__V1__AgentMessage m = ROS2__V1__AGENT_MESSAGE__INIT;
 	Ros2__V1__GrantRequest r = ROS2__V1__GRANT_REQUEST__INIT;
 	Ros2__V1__Stamp stamp = ROS2__V1__STAMP__INIT;
-	struct clock_stamp now = contact_stamp(&a->contact, clock_boottime_ns());
+	struct clock_stamp now = contact_now(&a->contact, clock_boottime_ns());
 
 	stamp.boot_id = (ProtobufCBinaryData){16, now.boot_id};
 	stamp.boottime_ns = now.boottime_ns;

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which controller gives an agent contact, and what tenants hear without any. */
+#include "agent/grants_priv.h"
+#include "common/clock.h"
 #include "common/log.h"
 #include "tests/agent/world.h"
 #include "tests/await.h"
@@ -106,6 +108,48 @@ static void contact__is_not_given_by_a_stream_that_ends_after_its_welcome(void *
 		AWAIT((loop_call(w->loop, look_contact, &contact[1]), contact[1] > contact[0])));
 }
 
+#define ASKED (CONTACT_SENT_MAX + 1)
+
+struct asking {
+	struct world *w;
+	int echo;
+	_Atomic unsigned answered;
+};
+
+static void on_grant(void *arg, const struct ros2_uid *grant, const struct ros2_err *err)
+{
+	((struct asking *)arg)->answered++;
+}
+
+/* Between a beat and its answer. */
+static void ask_for_grants(void *arg)
+{
+	struct asking *k = arg;
+	struct agent *a = k->w->agent;
+	struct clock_stamp beat = contact_stamp(&a->contact, clock_boottime_ns());
+	struct ros2_uid tenant = {{0}};
+
+	for (unsigned i = 0; i < ASKED; i++) {
+		tenant.b[0] = (uint8_t)(1 + i / GRANTS_PENDING_PER_TENANT);
+		grants_take(a->grants, &tenant, FIX_ALPHA, "peer", on_grant, k);
+	}
+	k->echo = contact_echo(&a->contact, &beat, NULL);
+}
+
+/* However many sessions tenants ask for: their neighbours' rights hang on it. */
+static void contact__counts_a_beat_behind_which_tenants_asked_for_much(void **state)
+{
+	struct world *w = *state;
+	struct asking k = {.w = w};
+	unsigned before = w->grant_requests;
+
+	w->grant_status = ROS2_DENIED;
+	loop_call(w->loop, ask_for_grants, &k);
+	world_wait(w, &w->grant_requests, before + ASKED);
+	assert_true(AWAIT(k.answered == ASKED));
+	assert_int_equal(k.echo, 1);
+}
+
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 int main(void)
 {
@@ -113,6 +157,7 @@ int main(void)
 		T(agent__refuses_a_controller_of_an_older_epoch),
 		T(tenant__is_denied_when_contact_is_lost),
 		T(contact__is_not_given_by_a_stream_that_ends_after_its_welcome),
+		T(contact__counts_a_beat_behind_which_tenants_asked_for_much),
 	};
 
 	log_set_level_str("error");
