@@ -215,6 +215,11 @@ void agent_audit_note(struct agent_audit *a, const struct agent_audit_event *ev)
 		lost(a, MAX(ev->count, (uint64_t)1));
 }
 
+bool agent_audit_counted(struct agent_audit *a, const struct agent_audit_event *ev)
+{
+	return put(a, SPOOL_DENIAL, ev, NULL, NULL, NULL) == 0;
+}
+
 /* ---- denials ---- */
 
 static struct bound_entry *bound_get(struct agent_audit *a, const struct agent_audit_event *ev)

@@ -77,6 +77,9 @@ int agent_audit_durable(struct agent_audit *a, const struct agent_audit_event *e
 /* Shrinks, or tells what is: recorded without waiting. What finds no space is counted and becomes
  * an audit.gap record when there is some. */
 void agent_audit_note(struct agent_audit *a, const struct agent_audit_event *ev);
+/* What the caller goes on counting when there is no room: false. Of a tenant's share, not of the
+ * reserve: it is as much as the tenant has sessions and moves bytes. */
+bool agent_audit_counted(struct agent_audit *a, const struct agent_audit_event *ev);
 /* A denial or violation: bounded. */
 void agent_audit_denied(struct agent_audit *a, const struct agent_audit_event *ev);
 /* Makes counted records of what is held: called each second, and at the end with @all. */

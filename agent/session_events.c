@@ -312,7 +312,8 @@ static void record_usage(struct agent_session *s, const struct dp_session_stats 
 	           was->clear_ops;
 	ev.last_unix_ns = clock_unix_ns();
 	ev.first_unix_ns = s->usage_unix_ns ? s->usage_unix_ns : s->opened_unix_ns;
-	agent_audit_note(s->sessions->a->audit, &ev);
+	if (!agent_audit_counted(s->sessions->a->audit, &ev))
+		return; /* the next one has it, too */
 	s->usage = *st;
 	s->usage_unix_ns = ev.last_unix_ns;
 }

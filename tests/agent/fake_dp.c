@@ -30,6 +30,7 @@ const char *fake_dp_fail_words;
 _Atomic enum fake_dp_loss fake_dp_loss;
 _Atomic unsigned fake_dp_draining;
 _Atomic fake_dp_health_fn fake_dp_health;
+_Atomic uint64_t fake_dp_read_ops;
 _Atomic bool fake_dp_no_memory, fake_dp_frozen, fake_dp_engine_busy;
 static _Atomic unsigned n_sessions;
 
@@ -124,6 +125,7 @@ int dp_new(const struct dp_opts *o, struct dp **ret, struct ros2_err *err)
 	fake_dp_fail_call = ROS2_OK;
 	n_sessions = 0;
 	fake_dp_draining = 0;
+	fake_dp_read_ops = 0;
 	fake_dp_no_memory = fake_dp_frozen = fake_dp_engine_busy = false;
 	return 0;
 }
@@ -266,7 +268,8 @@ int dp_session_stats(struct dp *dp, const struct ros2_uid *session, struct dp_se
 
 	if (!s)
 		return -ENOENT;
-	*ret = (struct dp_session_stats){.connected = s->connected, .read_bytes = 4096};
+	*ret = (struct dp_session_stats){
+		.connected = s->connected, .read_bytes = 4096, .read_ops = fake_dp_read_ops};
 	return 0;
 }
 

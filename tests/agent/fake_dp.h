@@ -30,6 +30,7 @@ extern _Atomic enum ros2_status fake_dp_fail_call;
  * session's data connection is lost; once. */
 enum fake_dp_loss { FAKE_DP_STAYS, FAKE_DP_LOST_BEFORE, FAKE_DP_LOST_BEHIND };
 extern _Atomic enum fake_dp_loss fake_dp_loss;
+extern _Atomic uint64_t fake_dp_read_ops; /* of every session, so far */
 /* Engines are in use: they cannot be removed. */
 extern _Atomic bool fake_dp_engine_busy;
 extern _Atomic unsigned fake_dp_draining; /* of the next revoke: answered, then zero */
