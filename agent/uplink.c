@@ -136,17 +136,18 @@ static void go_live(struct uplink *u)
 	grants_on_live(u->a->grants);
 }
 
+/* The disk may answer when the uplink is gone. */
 struct greeting {
-	struct uplink *u;
+	struct agent *a;
 	uint64_t generation;
 };
 
 static void epoch_durable(void *arg)
 {
 	struct greeting *g = arg;
-	struct uplink *u = g->u;
+	struct uplink *u = g->a->uplink;
 
-	if (u->state == UPLINK_GREETED && u->generation == g->generation) {
+	if (u && u->state == UPLINK_GREETED && u->generation == g->generation) {
 		go_live(u);
 		/* Contact that came meanwhile was not taken: ask for it now. */
 		loop_timer_in_ms(u->a->o.loop, &u->timer, 0, on_beat, u);
@@ -184,7 +185,7 @@ static int store_epoch(struct uplink *u, struct ros2_err *err)
 
 	if (!g)
 		return ros2_err_set(err, -ENOMEM, "no memory");
-	*g = (struct greeting){u, u->generation};
+	*g = (struct greeting){u->a, u->generation};
 	if (persist_request(u->a->persist, epoch_durable, g) == 0)
 		return 0;
 	free(g);

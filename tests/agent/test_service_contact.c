@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which controller gives an agent contact, and what tenants hear without any. */
+/* Which controller gives an agent contact, and what tenants hear without any; and an agent that
+ * ends while it writes down whom it obeys. */
 #include "agent/grants_priv.h"
 #include "common/clock.h"
+#include "common/fsx.h"
 #include "common/log.h"
 #include "tests/agent/world.h"
 #include "tests/await.h"
@@ -150,6 +152,45 @@ static void contact__counts_a_beat_behind_which_tenants_asked_for_much(void **st
 	assert_int_equal(k.echo, 1);
 }
 
+/* ---- a disk that takes its time ---- */
+
+static const struct fsx_ops *real_io;
+static _Atomic bool hold; /* writes of the snapshot */
+static _Atomic unsigned held;
+
+static ssize_t held_write(int fd, const void *p, size_t n)
+{
+	char link[64], path[4200];
+	ssize_t len;
+
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+	len = readlink(link, path, sizeof(path) - 1);
+	path[len > 0 ? len : 0] = '\0';
+	if (hold && strstr(path, "snapshot")) {
+		held++;
+		/* poll: until the test lets it go on */
+		(void)AWAIT(!hold);
+	}
+	return real_io->write(fd, p, n);
+}
+
+static void agent__ends_while_a_newer_epoch_is_written(void **state)
+{
+	struct world *w = *state;
+
+	world_wait_stored(w);
+	world_controller_stop(w);
+	hold = true;
+	w->f.epoch.counter++;
+	world_controller_start(w);
+	assert_true(AWAIT(held));
+	/* As after STOP_WAIT_MS. */
+	loop_stop(w->loop);
+	loop_thread_join(w->loop);
+	hold = false;
+	agent_free(TAKE_PTR(w->agent));
+}
+
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 int main(void)
 {
@@ -158,8 +199,13 @@ int main(void)
 		T(tenant__is_denied_when_contact_is_lost),
 		T(contact__is_not_given_by_a_stream_that_ends_after_its_welcome),
 		T(contact__counts_a_beat_behind_which_tenants_asked_for_much),
+		T(agent__ends_while_a_newer_epoch_is_written),
 	};
+	struct fsx_ops io = *fsx_io;
 
+	real_io = fsx_io;
+	io.write = held_write;
+	fsx_io = &io;
 	log_set_level_str("error");
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
