@@ -562,13 +562,26 @@ static void unheld(struct revoker *r)
 	unstamp(r->a, &r->unheld.job);
 }
 
+/* As far as that needs no memory. */
+static int end_unheld(struct agent *a, const struct tombstone *t, const struct ros2_uid *target,
+                      uint64_t received_ns)
+{
+	int r = dp_revoke(a->dp, scope_of(t->kind), target, received_ns, ROS2_REVOKED, ignore,
+	                  NULL);
+
+	if (t->kind == OBJ_TENANT)
+		state_dp_withdrawn(a->state, &t->uid);
+	sessions_on_revoke(a->sessions, t);
+	state_obey_unheld(a->state, t);
+	return r;
+}
+
 /* Effective without a record of its own; no receipt, so it is sent again. */
 static void carry_out_unheld(struct agent *a, const struct tombstone *t,
                              const struct ros2_uid *target, uint64_t received_ns)
 {
 	struct revoker *r = a->revoker;
-	bool lost = dp_revoke(a->dp, scope_of(t->kind), target, received_ns, ROS2_REVOKED, ignore,
-	                      NULL) < 0;
+	bool lost = !is_superseded(a, t) && end_unheld(a, t, target, received_ns) < 0;
 
 	log_error("revocation: no memory or too many at once%s",
 	          lost ? ": the data plane is frozen" : "");

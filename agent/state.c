@@ -248,6 +248,29 @@ void state_obey(struct state *s, const struct tombstone *t)
 		state_forget(s, o);
 }
 
+static void revoke_up_to(struct agent_object *o, uint64_t version)
+{
+	if (o && o->version <= version)
+		o->revoked = true;
+}
+
+void state_obey_unheld(struct state *s, const struct tombstone *t)
+{
+	struct state_object *o, *tmp;
+
+	if (t->kind == OBJ_AGENT)
+		list_for_each_safe (&s->kinds[OBJ_GRANT], o, tmp, of_kind)
+			state_forget(s, o);
+	/* Grants and sessions the data plane knows by their own uids. */
+	o = t->kind == OBJ_TENANT ? state_find(s, OBJ_TENANT, &t->uid) : NULL;
+	if (!o)
+		return;
+	revoke_up_to(o->cur, t->version);
+	revoke_up_to(o->next, t->version);
+	if (s->o.on_tenant)
+		s->o.on_tenant(s->o.arg, &t->uid);
+}
+
 /* ---- storing ---- */
 
 static void splice_tail(struct list *to, struct list *from)
