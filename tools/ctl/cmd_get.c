@@ -382,12 +382,12 @@ static void print_document(const char *yaml)
 static void print_more(const json_t *doc, const char *field, const char *noun, int kind)
 {
 	const json_t *object = json_object_get(doc, "object");
-
+	const char *name = json_string_value(json_object_get(object, "name"));
 	char shown[256];
 
-	if (!json_is_true(json_object_get(doc, field)))
+	if (!name || !json_is_true(json_object_get(doc, field)))
 		return;
-	utf8_escape(json_string_value(json_object_get(object, "name")), shown, sizeof(shown));
+	utf8_escape(name, shown, sizeof(shown));
 	printf("(and more: ros2ctl get %s --%s %s)\n", noun, ctl_kind_to_str(kind), shown);
 }
 
