@@ -415,6 +415,33 @@ void rpc_conns_futile(struct rpc_conns *c, struct rpc_conn *k, const struct rpc_
 	pthread_mutex_unlock(&c->lock);
 }
 
+void rpc_conns_refused(struct rpc_conns *c, struct rpc_conn *k, const struct rpc_peer *peer)
+{
+	char text[192];
+
+	if (!k)
+		return;
+	pthread_mutex_lock(&c->lock);
+	if (conns_refused(k) && k->source && rpc_socket_abort(k->fd, k->ino)) {
+		snprintf(text, sizeof(text),
+		         "futile-calls: its caller has not taken the answers to more than %u calls "
+		         "(fixed) that were refused: this connection was ended",
+		         CONNS_REFUSALS);
+		tell_futile(c, peer->spiffe_id, k->address, text);
+		drop(c, k);
+	}
+	pthread_mutex_unlock(&c->lock);
+}
+
+void rpc_conns_refusal_over(struct rpc_conns *c, struct rpc_conn *k)
+{
+	if (!k)
+		return;
+	pthread_mutex_lock(&c->lock);
+	conns_refusal_over(k, clock_monotonic_ns());
+	pthread_mutex_unlock(&c->lock);
+}
+
 /* tcpi_bytes_acked (RFC 4898); 0: it is no connection any more. */
 static uint64_t acked(const struct rpc_conn *k)
 {

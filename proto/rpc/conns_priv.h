@@ -28,6 +28,10 @@
 #define CONNS_FUTILE       512
 #define CONNS_FUTILE_PER_S 200
 
+/* Calls that were refused, and whose callers have not taken that yet: of a group, of an address
+ * where no group is known. Each keeps 11 KB. */
+#define CONNS_REFUSALS (2 * CONNS_FUTILE)
+
 /* gRPC is given no more of a connection until it has polled again, and no more of a group (of an
  * address, while no group is known) until all that came of it before has been handled. So much is
  * read at once, rpc_limits.receive_bytes; before the first call so much: a handshake has 2 to 4
@@ -54,7 +58,7 @@ struct conn_reads {
 /* Those of one address (host.h). */
 struct conn_source {
 	struct host_key key;
-	size_t n, uncalled;
+	size_t n, uncalled, refusals;
 	struct conn_reads reads;
 	struct list conns; /* struct rpc_conn, the oldest first */
 	UT_hash_handle hh;
@@ -66,7 +70,8 @@ struct conn_owner {
 	char name[RPC_GROUP_MAX + 1];
 	uint64_t futile_ns; /* by then its futile calls are forgotten */
 	struct conn_reads reads;
-	size_t useless; /* of all its connections */
+	size_t useless; /* of all its connections; and so are: */
+	size_t refusals;
 	size_t n, busy; /* busy: with a call in flight */
 	size_t tally;   /* scratch of conns_choose */
 	UT_hash_handle hh;
@@ -79,6 +84,7 @@ struct rpc_conn {
 	bool nameless;              /* calls do not find it: nothing is known of what it does */
 	bool called;                /* or nameless */
 	uint32_t calls;             /* in flight; each is a reference */
+	uint32_t refusals;          /* of them: refused, and not taken yet */
 	uint64_t since_ns;          /* of its last call's begin or end, or of itself */
 	uint64_t futile_ns;         /* likewise, while no group is known */
 	size_t read;                /* bytes since gRPC was last told that there is nothing */
@@ -126,6 +132,9 @@ void conns_call_over(struct rpc_conn *k, uint64_t now_ns);
 /* A call on @k has come to nothing. True: its group has had more of them than it may
  * (CONNS_FUTILE), and this is the connection that it goes on with. */
 bool conns_futile(struct rpc_conn *k, uint64_t now_ns);
+/* A call on @k is refused, until its end has left. True: too many are that nobody takes. */
+bool conns_refused(struct rpc_conn *k);
+void conns_refusal_over(struct rpc_conn *k, uint64_t now_ns);
 /* How many bytes gRPC may be given of @k, @each at a time. 0: it is to be told that there are none;
  * and to look again at once (*ret_again), or when @k is let go on. */
 size_t conns_may_read(struct conns_table *t, struct rpc_conn *k, size_t each, bool *ret_again);

@@ -80,6 +80,7 @@ static void disown(struct conns_table *t, struct rpc_conn *k)
 	if (!o)
 		return;
 	o->busy -= k->calls > 0;
+	o->refusals -= k->refusals;
 	if (--o->n || o->futile_ns) /* else until conns_sweep */
 		return;
 	HASH_DEL(t->owners, o);
@@ -141,6 +142,7 @@ void conns_remove(struct conns_table *t, struct rpc_conn *k)
 	HASH_DELETE(hh_fd, t->by_fd, k);
 	list_del(&k->of_source);
 	s->n--;
+	s->refusals -= k->refusals;
 	s->uncalled -= !k->called;
 	t->uncalled -= !k->called;
 	source_put(t, s);
@@ -175,6 +177,7 @@ static void own(struct conns_table *t, struct rpc_conn *k, const char *group)
 		return;
 	k->owner->n++;
 	k->owner->busy += k->calls > 0;
+	k->owner->refusals += k->refusals;
 }
 
 void conns_called(struct conns_table *t, struct rpc_conn *k, const char *group, uint64_t now_ns)
@@ -201,6 +204,29 @@ void conns_call_over(struct rpc_conn *k, uint64_t now_ns)
 		k->owner->busy--;
 	if (!k->source)
 		free(k);
+}
+
+static void count_refusals(struct rpc_conn *k, int by)
+{
+	k->refusals += (uint32_t)by;
+	if (k->source)
+		k->source->refusals += (size_t)by;
+	if (k->owner)
+		k->owner->refusals += (size_t)by;
+}
+
+bool conns_refused(struct rpc_conn *k)
+{
+	count_refusals(k, 1);
+	if (k->owner)
+		return k->owner->refusals > CONNS_REFUSALS;
+	return k->source && k->source->refusals > CONNS_REFUSALS;
+}
+
+void conns_refusal_over(struct rpc_conn *k, uint64_t now_ns)
+{
+	count_refusals(k, -1);
+	conns_call_over(k, now_ns);
 }
 
 /* ---- what gRPC gets to read ---- */

@@ -196,6 +196,11 @@ void rpc_conns_call_over(struct rpc_conns *c, struct rpc_conn *k); /* NULL is ac
 /* The call on @k (NULL is accepted) has come to nothing, by @peer's doing; one too many ends the
  * connection (conns_futile). Before rpc_conns_call_over. Any thread. */
 void rpc_conns_futile(struct rpc_conns *c, struct rpc_conn *k, const struct rpc_peer *peer);
+/* The call on @k (NULL is accepted) is refused: one too many whose refusal nobody has taken ends
+ * the connection (conns_refused). rpc_conns_refusal_over instead of rpc_conns_call_over. Any
+ * thread. */
+void rpc_conns_refused(struct rpc_conns *c, struct rpc_conn *k, const struct rpc_peer *peer);
+void rpc_conns_refusal_over(struct rpc_conns *c, struct rpc_conn *k);
 /* A message has come over it (NULL is accepted), in a call that has not ended. Any thread. */
 void rpc_conns_message(struct rpc_conns *c, struct rpc_conn *k);
 /* How a call's certificate (its SHA-256) was judged on that connection, by this generation of
@@ -356,8 +361,8 @@ void rpc_server_count(struct rpc_server *s, uint64_t *counter);
 /* The same for what a peer is answered, which is told to who records it. @method may be NULL. */
 void rpc_server_refused(struct rpc_server *s, enum rpc_refused why, const struct rpc_peer *peer,
                         const struct rpc_method *method, const struct ros2_err *err);
-/* Ends @grpc with a named error; takes it over. Polling thread. */
-void rpc_server_refuse(struct rpc_server *s, grpc_call *grpc, enum ros2_status status,
+/* Ends the call with a named error; takes it over, and its connection. Polling thread. */
+void rpc_server_refuse(struct rpc_server *s, const struct rpc_incoming *in, enum ros2_status status,
                        const char *words);
 /* The same for what had a place already, which it gives back, and found no memory. */
 void rpc_server_no_memory(struct rpc_server *s, const struct rpc_incoming *in);

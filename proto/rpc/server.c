@@ -134,6 +134,7 @@ struct refusal {
 	struct rpc_tag tag;
 	struct rpc_server *s;
 	grpc_call *call;
+	struct rpc_conn *conn;
 	grpc_slice words;
 };
 
@@ -142,30 +143,34 @@ static void refused(struct rpc_tag *t, bool ok)
 	struct refusal *r = container_of(t, struct refusal, tag);
 
 	grpc_call_unref(r->call);
+	rpc_conns_refusal_over(r->s->conns, r->conn);
 	rpc_server_grpc_returned(r->s);
 	grpc_slice_unref(r->words);
 	free(r);
 }
 
-void rpc_server_refuse(struct rpc_server *s, grpc_call *call, enum ros2_status status,
+void rpc_server_refuse(struct rpc_server *s, const struct rpc_incoming *in, enum ros2_status status,
                        const char *words)
 {
 	struct refusal *r = calloc(1, sizeof(*r));
 	grpc_op ops[2];
 
 	if (!r) {
-		grpc_call_cancel_with_status(call, GRPC_STATUS_RESOURCE_EXHAUSTED, "BUSY", NULL);
-		grpc_call_unref(call);
+		grpc_call_cancel_with_status(in->grpc, GRPC_STATUS_RESOURCE_EXHAUSTED, "BUSY",
+		                             NULL);
+		grpc_call_unref(in->grpc);
+		rpc_conns_call_over(s->conns, in->conn);
 		return;
 	}
 	memset(ops, 0, sizeof(ops));
-	*r = (struct refusal){{refused}, s, call, rpc_status_message(status, words)};
+	*r = (struct refusal){{refused}, s, in->grpc, in->conn, rpc_status_message(status, words)};
+	rpc_conns_refused(s->conns, in->conn, &in->peer);
 	rpc_server_grpc_taken(s);
 	ops[0].op = GRPC_OP_SEND_INITIAL_METADATA;
 	ops[1].op = GRPC_OP_SEND_STATUS_FROM_SERVER;
 	ops[1].data.send_status_from_server.status = rpc_status_to_grpc(status);
 	ops[1].data.send_status_from_server.status_details = &r->words;
-	if (!rpc_batch(call, ops, 2, &r->tag))
+	if (!rpc_batch(in->grpc, ops, 2, &r->tag))
 		refused(&r->tag, false);
 }
 
@@ -174,8 +179,7 @@ void rpc_server_no_memory(struct rpc_server *s, const struct rpc_incoming *in)
 	pthread_mutex_lock(&s->lock);
 	rpc_quota_give(in->place);
 	pthread_mutex_unlock(&s->lock);
-	rpc_conns_call_over(s->conns, in->conn);
-	rpc_server_refuse(s, in->grpc, ROS2_BUSY, "out of memory: try again later");
+	rpc_server_refuse(s, in, ROS2_BUSY, "out of memory: try again later");
 }
 
 static int route_cmp(const void *a, const void *b)
@@ -367,12 +371,11 @@ static void accepted(struct rpc_tag *t, bool ok)
 		if (err.code != -ENOTCONN) /* our own end is no refusal of anybody */
 			rpc_server_refused(s, why, &in.peer, in.route ? in.route->row.method : NULL,
 			                   &err);
-		rpc_server_refuse(s, now.call, err.status, err.msg);
 		/* Whatever for: else who resets them would only have to ask for what is not there.
 		 */
 		if (err.code != -ENOTCONN)
 			rpc_conns_futile(s->conns, in.conn, &in.peer);
-		rpc_conns_call_over(s->conns, in.conn);
+		rpc_server_refuse(s, &in, err.status, err.msg);
 	} else if (in.route->row.method->kind == RPC_UNARY)
 		rpc_call_begin(s, &in);
 	else

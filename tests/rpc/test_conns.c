@@ -313,6 +313,41 @@ static void conns_futile__of_callers_not_known_are_the_connections(void **state)
 	conns_call_over(k, S);
 }
 
+static bool refused(struct rpc_conn *k, const char *group)
+{
+	conns_called(&table, k, group, S);
+	return conns_refused(k);
+}
+
+static void conns_refused__are_a_groups_or_an_addresss_until_they_are_taken(void **state)
+{
+	struct rpc_conn *k = conn("192.0.2.1", "beta", S), *other = conn("192.0.2.2", "beta", S),
+			*strange[] = {conn("192.0.2.3", NULL, S), conn("192.0.2.3", NULL, S)};
+	const struct conn_owner *beta = k->owner;
+
+	for (unsigned i = 0; i < CONNS_REFUSALS; i++) {
+		assert_false(refused(k, "beta"));
+		assert_false(refused(strange[0], NULL));
+	}
+	assert_true(refused(other, "beta"));
+	assert_true(refused(strange[1], NULL));
+	conns_refusal_over(k, S);
+	assert_int_equal(beta->refusals, CONNS_REFUSALS);
+	/* What is left of one that is gone is nobody's. */
+	conns_remove(&table, other);
+	assert_int_equal(beta->refusals, CONNS_REFUSALS - 1);
+	conns_refusal_over(other, S);
+	conns_refusal_over(strange[1], S);
+	for (unsigned i = 0; i < CONNS_REFUSALS; i++) {
+		conns_refusal_over(strange[0], S);
+		if (i)
+			conns_refusal_over(k, S);
+	}
+	assert_int_equal(beta->refusals, 0);
+	assert_int_equal(strange[0]->source->refusals, 0);
+	assert_int_equal(k->calls, 0);
+}
+
 /* ---- what gRPC gets to read ---- */
 
 #define EACH 10000u
@@ -588,6 +623,7 @@ int main(void)
 		one(conns_table__a_call_may_outlive_its_connection),
 		one(conns_futile__are_a_groups_and_are_forgotten_in_time),
 		one(conns_futile__of_callers_not_known_are_the_connections),
+		one(conns_refused__are_a_groups_or_an_addresss_until_they_are_taken),
 		one(conns_may_read__a_connection_pauses_even_if_nobody_else_has_anything),
 		one(conns_may_read__a_group_waits_until_its_own_is_handled),
 		one(conns_may_read__counts_from_the_last_that_was_handled),

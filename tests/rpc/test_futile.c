@@ -266,6 +266,29 @@ static void rpc_server__an_answer_that_nobody_takes_gives_its_place_back(void **
 	fx_stop(&f);
 }
 
+/* As many as it may begin, in time. What the kernel keeps of refusals is some tens of thousands. */
+static void rpc_server__who_takes_no_refusals_is_ended(void **state)
+{
+	struct rpc_channel *alpha = NULL;
+	unsigned long sent = 0;
+	struct http2 *c;
+	struct fx f;
+
+	alpha = start_with_alpha(&f);
+	no_futile = true;
+	c = http2_open(f.target, 2, fx_path("beta.crt"), fx_path("beta.key"), "/no/such");
+	assert_non_null(c);
+	http2_deafen(c);
+	while (sent < 200000 && !http2_send(c, HTTP2_CALLS, 100))
+		sent += 100;
+	assert_true(AWAIT(fx_stats(&f).connections_now == 1));
+	assert_int_equal(fx_stats(&f).refused_futile, 1);
+	fx_say_x(alpha);
+	http2_close(c);
+	rpc_channel_free(alpha);
+	fx_stop(&f);
+}
+
 /* ---- what is no call and no message ---- */
 
 static atomic_bool no_useless;
@@ -472,6 +495,7 @@ int main(void)
 		T(control__without_the_bound_its_calls_may_come_to_nothing),
 		T(rpc_server__who_resets_without_end_is_ended_and_others_are_heard),
 		T(rpc_server__an_answer_that_nobody_takes_gives_its_place_back),
+		T(rpc_server__who_takes_no_refusals_is_ended),
 		T(rpc_server__who_sends_only_what_becomes_nothing_is_ended),
 		T(rpc_server__who_sends_messages_is_not),
 		T(control__without_that_bound_it_goes_on),
