@@ -541,10 +541,10 @@ void state_unapply(struct state *s, struct state_object *o)
 		break;
 	case OBJ_GRANT:
 		state_unindex_grant(s, o);
-		(void)dp_revoke(s->o.dp, DP_SCOPE_GRANT, &cur->uid, clock_boottime_ns(),
+		/* What a tombstone covers the revlog knows. */
+		dp_grant_remove(s->o.dp, &cur->uid,
 		                o->deadline_ns <= clock_boottime_ns() ? ROS2_GRANT_EXPIRED
-		                                                      : ROS2_REVOKED,
-		                ignore, NULL); /* likewise */
+		                                                      : ROS2_REVOKED);
 		break;
 	default:
 		break;

@@ -319,6 +319,8 @@ void dp_grant_release(struct dp *dp, struct dp_grant_obj *g)
 {
 	if (!g->dead || g->n_sessions)
 		return;
+	if (g->removed)
+		uidmap_pass(&dp->uids, &g->uid);
 	list_del(&g->link);
 	free(g);
 }

@@ -90,6 +90,7 @@ struct dp_grant_obj {
 	_Atomic uint32_t max_keys, keys;
 	/* loop */
 	bool dead;
+	bool removed; /* and not revoked: its uid is forgotten in the end */
 	uint32_t n_sessions;
 	struct list link; /* dp.grants */
 };

@@ -38,6 +38,7 @@ struct revoke {
 	struct ros2_uid uid;
 	struct ros2_uid tenant; /* zero: not known here, or all of them */
 	uint64_t seq;           /* sessions opened later are not meant */
+	bool removes;           /* a grant that is over: dp_grant_remove */
 	uint32_t parts;         /* reactors that have not ended what is meant */
 	uint32_t waits;         /* ... that have, and wait for devices; keys_alive is of these */
 	uint32_t keys_alive;
@@ -289,6 +290,7 @@ static void kill_grant(struct dp *dp, struct dp_grant_obj *g)
 	/* It is in the map: cannot fail. */
 	(void)uidmap_kill(&dp->uids, &g->uid, &g->tenant);
 	g->dead = true;
+	g->removed = false;
 }
 
 static void kill_grants_of(struct dp *dp, const struct ros2_uid *tenant)
@@ -318,8 +320,10 @@ static int kill_uids(const struct revoke *v)
 	if (v->scope == DP_SCOPE_TENANT && t)
 		t->dead = true;
 	list_for_each (&dp->grants, g, link)
-		if (v->scope == DP_SCOPE_GRANT && ros2_uid_eq(&g->uid, &v->uid))
+		if (v->scope == DP_SCOPE_GRANT && ros2_uid_eq(&g->uid, &v->uid)) {
 			g->dead = true;
+			g->removed = v->removes;
+		}
 	list_for_each (&dp->sessions, ds, link)
 		if (meant(v, ds))
 			(void)uidmap_kill(&dp->uids, &ds->uid, &ds->tenant->uid);
@@ -470,34 +474,55 @@ int dp_thaw(struct dp *dp)
 	return rc;
 }
 
-int dp_revoke(struct dp *dp, enum dp_scope scope, const struct ros2_uid *uid, uint64_t received_ns,
-              enum ros2_status why, dp_done_fn done, void *arg)
+static int withdraw(struct revoke *is, uint64_t received_ns, enum ros2_status why)
 {
-	struct revoke *v = revoke_new(dp), is = {.dp = dp,
-	                                         .done = done,
-	                                         .arg = arg,
-	                                         .scope = scope,
-	                                         .uid = uid ? *uid : (struct ros2_uid){{0}},
-	                                         .seq = dp->next_seq};
+	struct dp *dp = is->dp;
+	struct revoke *v = revoke_new(dp);
 	struct dp_op like = {.why = why, .received_ns = received_ns};
 
 	loop_assert_owner(dp->loop);
-	name_objects(&is, &like);
-	if (kill_uids(&is) < 0 || !v) {
+	name_objects(is, &like);
+	if (kill_uids(is) < 0 || !v) {
 		if (v)
 			revoke_unused(dp, v);
 		freeze(dp, received_ns);
-		end_sessions(&is);
+		end_sessions(is);
 		release_dead(dp);
 		return -ENOMEM;
 	}
-	*v = is;
+	*v = *is;
 	list_add_tail(&dp->revokes, &v->link);
 	for (uint32_t i = 0; i < dp->n_reactors; i++)
 		send_part(v, dp->reactors[i], &like);
 	end_sessions(v);
 	release_dead(dp);
 	return 0;
+}
+
+int dp_revoke(struct dp *dp, enum dp_scope scope, const struct ros2_uid *uid, uint64_t received_ns,
+              enum ros2_status why, dp_done_fn done, void *arg)
+{
+	struct revoke is = {.dp = dp,
+	                    .done = done,
+	                    .arg = arg,
+	                    .scope = scope,
+	                    .uid = uid ? *uid : (struct ros2_uid){{0}},
+	                    .seq = dp->next_seq};
+
+	return withdraw(&is, received_ns, why);
+}
+
+void dp_grant_remove(struct dp *dp, const struct ros2_uid *grant, enum ros2_status why)
+{
+	struct revoke is = {.dp = dp,
+	                    .scope = DP_SCOPE_GRANT,
+	                    .uid = *grant,
+	                    .seq = dp->next_seq,
+	                    .removes = true};
+
+	/* Not held: it has ended all the same, and everything with it. */
+	if (uidmap_get(&dp->uids, grant, NULL) == UID_GRANT)
+		(void)withdraw(&is, clock_boottime_ns(), why);
 }
 
 /* ---- the list of leases ---- */

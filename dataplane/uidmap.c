@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The map of UIDs: chained buckets. A tombstone is a node whose kind is UID_DEAD; it is never taken
- * out. */
+/* The map of UIDs: chained buckets. A tombstone is a node whose kind is UID_DEAD; it is taken out
+ * only when it was passed. */
 #include "dataplane/uidmap.h"
 #include <assert.h>
 #include <errno.h>
@@ -13,6 +13,7 @@ struct uid_node {
 	enum uid_kind kind;
 	void *obj;              /* borrowed: NULL for a tombstone */
 	struct ros2_uid tenant; /* of a tombstone; zero: not known */
+	bool passed;            /* of a tombstone: in the ring */
 };
 
 static uint32_t bucket_of(const struct ros2_uid *uid)
@@ -105,6 +106,7 @@ int uidmap_kill(struct uidmap *m, const struct ros2_uid *uid, const struct ros2_
 		return put_tombstone(m, uid);
 	n->kind = UID_DEAD;
 	n->obj = NULL;
+	n->passed = false;
 	if (tenant)
 		n->tenant = *tenant;
 	return 0;
@@ -120,14 +122,34 @@ bool uidmap_tenant_of(const struct uidmap *m, const struct ros2_uid *uid, struct
 	return true;
 }
 
-void uidmap_remove(struct uidmap *m, const struct ros2_uid *uid)
+static void forget(struct uid_node **at)
 {
-	struct uid_node **at = place(m, uid), *n = *at;
+	struct uid_node *n = *at;
 
-	if (!n || n->kind == UID_DEAD)
-		return;
 	*at = n->next;
 	free(n);
+}
+
+void uidmap_remove(struct uidmap *m, const struct ros2_uid *uid)
+{
+	struct uid_node **at = place(m, uid);
+
+	if (*at && (*at)->kind != UID_DEAD)
+		forget(at);
+}
+
+void uidmap_pass(struct uidmap *m, const struct ros2_uid *uid)
+{
+	struct ros2_uid *slot = &m->passed[m->n_passed % UIDMAP_PASSED];
+	struct uid_node **at = place(m, slot), *n = *place(m, uid);
+
+	if (!n || n->kind != UID_DEAD || n->passed)
+		return;
+	if (m->n_passed >= UIDMAP_PASSED && *at && (*at)->passed)
+		forget(at);
+	n->passed = true;
+	*slot = *uid;
+	m->n_passed++;
 }
 
 void uidmap_fini(struct uidmap *m)

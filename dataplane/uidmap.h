@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a UID means here: an object, or a tombstone. A UID that was withdrawn stays in the map
- * without an object until the process ends, so it can never be used again. Loop only. UIDs are
+ * without an object until the process ends, so it can never be used again; of those that were not
+ * revoked but are over the last UIDMAP_PASSED. Loop only. UIDs are
  * random, so their first bytes are the hash; a controller that chose them to collide would only
  * slow down its own agent.
  */
@@ -12,6 +13,7 @@
 #include <stdbool.h>
 
 #define UIDMAP_BUCKETS 4096u
+#define UIDMAP_PASSED  65536u
 
 enum uid_kind { UID_NONE, UID_TENANT, UID_GRANT, UID_SESSION, UID_DEAD };
 
@@ -20,6 +22,8 @@ struct uidmap {
 	struct uid_node *buckets[UIDMAP_BUCKETS]; /* owned */
 	struct uid_node *spare;                   /* owned: set aside for tombstones */
 	uint32_t spare_used;                      /* to be set aside again */
+	struct ros2_uid passed[UIDMAP_PASSED];    /* ring */
+	uint64_t n_passed;                        /* ever */
 };
 
 /* UID_NONE when it was never seen. *ret_obj may be NULL as an argument. */
@@ -37,5 +41,8 @@ int uidmap_kill(struct uidmap *m, const struct ros2_uid *uid, const struct ros2_
 bool uidmap_tenant_of(const struct uidmap *m, const struct ros2_uid *uid, struct ros2_uid *ret);
 /* Forgets a UID that is not a tombstone. */
 void uidmap_remove(struct uidmap *m, const struct ros2_uid *uid);
+/* The tombstone is of what is over and was not revoked: it is forgotten when UIDMAP_PASSED more
+ * have come, unless the UID is killed again. */
+void uidmap_pass(struct uidmap *m, const struct ros2_uid *uid);
 void uidmap_fini(struct uidmap *m);
 #endif

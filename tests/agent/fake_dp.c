@@ -458,6 +458,16 @@ int dp_revoke(struct dp *dp, enum dp_scope scope, const struct ros2_uid *uid, ui
 	return 0;
 }
 
+static void nobody(void *arg, const struct dp_result *res)
+{
+}
+
+void dp_grant_remove(struct dp *dp, const struct ros2_uid *grant, enum ros2_status why)
+{
+	fake_dp_log.grant_removes++;
+	(void)dp_revoke(dp, DP_SCOPE_GRANT, grant, clock_boottime_ns(), why, nobody, NULL);
+}
+
 int dp_leases(struct dp *dp, const struct ros2_uid *tenant, uint32_t max,
               void (*fn)(void *arg, const struct dp_lease_info *info), void *arg)
 {

@@ -9,8 +9,9 @@
 /* Written by the agent's thread while a test reads: what orders them is a call over gRPC, which
  * ThreadSanitizer does not see. */
 struct fake_dp_log {
-	_Atomic unsigned engine_puts, engine_removes, tenant_puts, grant_puts, revokes, opens,
-		mounts, renames, regions, closes, region_ends, paths, truncates, renewals;
+	_Atomic unsigned engine_puts, engine_removes, tenant_puts, grant_puts, grant_removes,
+		revokes, opens, mounts, renames, regions, closes, region_ends, paths, truncates,
+		renewals;
 	_Atomic unsigned session_opens, session_closes, thaws;
 	_Atomic enum dp_scope last_scope;
 	struct ros2_uid last_uid;

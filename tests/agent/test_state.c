@@ -595,6 +595,8 @@ static void state__gives_grants_time_only_from_this_boot(void **state)
 	state_sweep(e->s, 0x100000000ull * NS_PER_MS);
 	assert_int_equal(state_grant_get(e->s, (struct ros2_uid[]){fix_uid(6)}, &sg), -ENOENT);
 	assert_int_equal(state_grant_get(e->s, (struct ros2_uid[]){fix_uid(4)}, &sg), -ENOENT);
+	/* Nobody revoked it: the data plane need not remember it for good. */
+	assert_int_equal(fake_dp_log.grant_removes, 2);
 }
 
 static void paths__only_normal_ones_pass(void **state)

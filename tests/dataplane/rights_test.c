@@ -4,6 +4,7 @@
  * negative controls: with one check switched off, the attack it stops works. Linked with the
  * library that has the switches.
  */
+#include "dataplane/uidmap.h"
 #include "tests/dataplane/fixture.h"
 #include "tests/await.h"
 #include "tests/clock_ahead.h"
@@ -300,6 +301,55 @@ static void session__ends_by_itself_when_its_grant_does(void **state)
 	expect_end_of_life(fx, &c, ROS2_GRANT_EXPIRED);
 	/* It is over, and a later push does not bring it back. */
 	assert_int_equal(fx_grant(fx, &fx->grant, &fx->tenant, UINT64_MAX),
+	                 ros2_status_to_errno(ROS2_REVOKED));
+}
+
+struct removing {
+	struct fx *fx;
+	struct ros2_uid first;
+	uint32_t n; /* and others: that come and go */
+};
+
+static void remove_grants(void *arg)
+{
+	struct removing *x = arg;
+	struct dp_grant g = {.tenant = x->fx->tenant, .deadline_ns = UINT64_MAX, .access = 3};
+
+	dp_grant_remove(x->fx->dp, &x->first, ROS2_GRANT_EXPIRED);
+	for (uint32_t i = 0; i < x->n; i++) {
+		g.grant = ros2_uid_new();
+		assert_int_equal(dp_grant_put(x->fx->dp, &g, NULL), 0);
+		dp_grant_remove(x->fx->dp, &g.grant, ROS2_REVOKED);
+	}
+}
+
+#define AT_ONCE 256
+
+/* Tenants decide how many grants come and go: what is kept of them has an end. Not of one that was
+ * revoked. */
+static void grant__that_is_over_is_forgotten_in_the_end_but_not_a_revoked_one(void **state)
+{
+	struct fx *fx = *state;
+	struct removing x = {.fx = fx, .first = fx->grant, .n = AT_ONCE};
+	struct ros2_uid revoked = ros2_uid_new();
+	struct fx_revoked r;
+	struct raw c;
+
+	raw_ready(fx, &c);
+	assert_int_equal(fx_grant(fx, &revoked, &fx->tenant, UINT64_MAX), 0);
+	loop_call(fx->loop, remove_grants, &x);
+	raw_expect_end(&c);
+	fx_event(fx, DP_EVENT_SESSION_ENDED, ROS2_GRANT_EXPIRED);
+	raw_close(&c);
+	assert_int_equal(fx_grant(fx, &fx->grant, &fx->tenant, UINT64_MAX),
+	                 ros2_status_to_errno(ROS2_REVOKED));
+	x.first = revoked;
+	loop_call(fx->loop, remove_grants, &x);
+	fx_revoke(fx, DP_SCOPE_GRANT, &revoked, &r);
+	for (uint32_t n = 0; n < UIDMAP_PASSED; n += AT_ONCE)
+		loop_call(fx->loop, remove_grants, &x);
+	assert_int_equal(fx_grant(fx, &fx->grant, &fx->tenant, UINT64_MAX), 0);
+	assert_int_equal(fx_grant(fx, &revoked, &fx->tenant, UINT64_MAX),
 	                 ros2_status_to_errno(ROS2_REVOKED));
 }
 
@@ -631,6 +681,7 @@ int main(void)
 		SLOW_TEST(revoke__waits_for_control_calls_inside_an_engine),
 		SLOW_TEST(control__of_a_slow_tenant_does_not_block_another_and_is_bounded),
 		SLOW_TEST(session__ends_by_itself_when_its_grant_does),
+		SLOW_TEST(grant__that_is_over_is_forgotten_in_the_end_but_not_a_revoked_one),
 		SLOW_TEST(session__lives_on_when_its_grant_is_renewed_in_time),
 		SLOW_TEST(session__ends_by_itself_when_contact_is_lost),
 		SLOW_TEST(session__ends_by_itself_when_its_certificate_does),

@@ -446,6 +446,53 @@ static void uidmap__never_forgets_what_was_withdrawn(void **state)
 	free(m);
 }
 
+static struct ros2_uid numbered(uint32_t i)
+{
+	struct ros2_uid u = {{0}};
+
+	memcpy(u.b, &i, sizeof(i));
+	u.b[15] = 1;
+	return u;
+}
+
+static void pass(struct uidmap *m, uint32_t i)
+{
+	struct ros2_uid u = numbered(i);
+
+	assert_int_equal(uidmap_kill(m, &u, NULL), 0);
+	uidmap_pass(m, &u);
+}
+
+static void uidmap__keeps_of_what_is_over_the_last(void **state)
+{
+	struct uidmap *m = calloc(1, sizeof(*m));
+	struct ros2_uid first = numbered(0), revoked = numbered(1), second = numbered(2), live;
+
+	(void)state;
+	for (uint32_t i = 0; i < UIDMAP_PASSED; i++)
+		pass(m, i);
+	assert_int_equal(uidmap_get(m, &first, NULL), UID_DEAD);
+	/* Revoked after it was over. */
+	assert_int_equal(uidmap_kill(m, &revoked, NULL), 0);
+	uidmap_pass(m, &second); /* again: is in the ring */
+	pass(m, UIDMAP_PASSED);
+	assert_int_equal(uidmap_get(m, &first, NULL), UID_NONE);
+	assert_int_equal(uidmap_put(m, &first, UID_GRANT, m), 0);
+	pass(m, UIDMAP_PASSED + 1);
+	assert_int_equal(uidmap_get(m, &revoked, NULL), UID_DEAD);
+	assert_int_equal(uidmap_get(m, &second, NULL), UID_DEAD);
+	/* What is alive is not over. */
+	live = first;
+	uidmap_pass(m, &live);
+	for (uint32_t i = 0; i < 2 * UIDMAP_PASSED; i++)
+		pass(m, 2 * UIDMAP_PASSED + i);
+	assert_int_equal(uidmap_get(m, &first, NULL), UID_GRANT);
+	assert_int_equal(uidmap_get(m, &revoked, NULL), UID_DEAD);
+	assert_int_equal(uidmap_get(m, &second, NULL), UID_NONE);
+	uidmap_fini(m);
+	free(m);
+}
+
 /* ---- shares ---- */
 
 /* @greedy tenants take all they get, in turns or one after the other; then everybody else comes. */
@@ -560,6 +607,7 @@ int main(void)
 		cmocka_unit_test(slots__of_a_tenants_own_memory_are_where_they_were_said_to_be),
 		cmocka_unit_test(share__keeps_each_tenants_first_entries_whatever_others_hold),
 		cmocka_unit_test(uidmap__never_forgets_what_was_withdrawn),
+		cmocka_unit_test(uidmap__keeps_of_what_is_over_the_last),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
