@@ -28,6 +28,7 @@ struct one {
 	size_t given_len;
 	struct pki_trust *trust; /* a reference: in force; NULL: none that parses */
 	bool unwritten;          /* the disk has another */
+	bool on_disk;            /* it has this, durably: it need not be asked */
 	char failed[256];        /* why what was given is not in force; "" */
 };
 
@@ -46,7 +47,8 @@ static void load(struct bundles *b, struct one *o)
 	agent_path(b->a, o->file, path);
 	if (fsx_read_file(path, PKI_PEM_MAX, &pem, &len, NULL) < 0)
 		return;
-	(void)pki_trust_new(pem, len, &o->trust, NULL);
+	/* The names here were made durable at the start. */
+	o->on_disk = pki_trust_new(pem, len, &o->trust, NULL) == 0;
 }
 
 int bundles_new(struct agent *a, struct bundles **ret)
@@ -165,6 +167,7 @@ static void put_in_force(struct bundles *b, struct one *o, struct pki_trust *tru
 	pki_trust_unref(o->trust);
 	o->trust = pki_trust_ref(trust);
 	o->unwritten = !written;
+	o->on_disk = written;
 	tell_doubt(b);
 	record(b, o, &c, NULL);
 	log_info("%s: %zu authorities, %zu new, %zu gone%s", o->name, c.authorities, c.added,
@@ -212,14 +215,21 @@ static int try_given(struct bundles *b, struct one *o, struct ros2_err *err)
 {
 	struct pki_trust *trust = NULL;
 	struct ros2_err why = ROS2_ERR_INIT;
-	/* Also when it is in force: on disk may be what came meanwhile. */
-	int r = identity_store_bundle(b->a->o.state_dir, o->file, o->given, o->given_len, err);
-	bool written = r >= 0;
+	bool known = is_text(o->trust, o->given, o->given_len), written;
+	int r;
 
+	/* As with nearly every stream: revocations come behind it, and wait for no disk. */
+	if (known && o->on_disk)
+		return 0;
+	o->on_disk = false;
+	/* Also when it is in force: on disk may be what came meanwhile. */
+	r = identity_store_bundle(b->a->o.state_dir, o->file, o->given, o->given_len, err);
+	written = r >= 0;
 	if (r < 0 && err->status == ROS2_CORRUPT)
 		return r;
-	if (written && is_text(o->trust, o->given, o->given_len)) {
+	if (written && known) {
 		o->unwritten = false;
+		o->on_disk = true;
 		tell_doubt(b);
 		return 0;
 	}
@@ -286,6 +296,12 @@ void bundles_take(struct bundles *b, enum bundle which, const void *pem, size_t 
 	o->given = copy;
 	o->given_len = len;
 	try_one(b, o);
+}
+
+void bundles_enrolled(struct bundles *b)
+{
+	for (size_t i = 0; i < BUNDLE_KINDS; i++)
+		b->v[i].on_disk = false;
 }
 
 struct pki_trust *bundles_unwritten(const struct bundles *b, enum bundle which)

@@ -20,6 +20,8 @@ void bundles_free(struct bundles *b); /* NULL is fine */
 /* What a Welcome or a renewal brought; nothing when @len is 0. Not from inside a call that needs
  * the stream afterwards: it may be replaced on the loop's next turn. */
 void bundles_take(struct bundles *b, enum bundle which, const void *pem, size_t len);
+/* Enrolment has written by itself: the disk may have something else by now. */
+void bundles_enrolled(struct bundles *b);
 /* What is in force while the disk has something else; borrowed until the next call. NULL: it has
  * the same. */
 struct pki_trust *bundles_unwritten(const struct bundles *b, enum bundle which);

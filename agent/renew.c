@@ -97,6 +97,7 @@ static void on_rejoined(void *arg, const struct ros2_err *why)
 {
 	struct renewal *r = arg;
 
+	bundles_enrolled(r->a->bundles);
 	if (why) {
 		log_error("no new certificate with the key of the ended one: %s", why->msg);
 		again_in_ms(r, RETRY_MS);

@@ -309,6 +309,47 @@ static void bundle__that_finds_no_place_takes_and_does_not_give_until_it_does(vo
 	end(w);
 }
 
+static const struct fsx_ops *real_io;
+static _Atomic bool hold; /* who syncs a directory */
+
+static int held_fsync(int fd)
+{
+	struct stat st;
+
+	if (hold && fstat(fd, &st) == 0 && S_ISDIR(st.st_mode))
+		/* poll: until the test lets it go on */
+		(void)AWAIT(!hold);
+	return real_io->fsync(fd);
+}
+
+/* The same with each stream, and a revocation behind it. */
+static void bundle__that_is_known_waits_for_no_disk(void **state)
+{
+	struct world *w = begin();
+	static struct fsx_ops io;
+	unsigned hellos, revokes;
+
+	(void)state;
+	real_io = fsx_io;
+	io = *fsx_io;
+	io.fsync = held_fsync;
+	fsx_io = &io;
+	w->tenant_bundle = "tenants.pem";
+	w->infra_bundle = "infra.crt";
+	world_agent_start(w);
+	world_populate(w);
+	hellos = w->hellos;
+	revokes = fake_dp_log.revokes;
+	hold = true;
+	world_cut(w);
+	world_wait(w, &w->hellos, hellos + 1);
+	world_revoke(w, OBJ_TENANT, WORLD_ALPHA_SEED, 1);
+	assert_true(AWAIT(fake_dp_log.revokes == revokes + 1));
+	hold = false;
+	end(w);
+	fsx_io = real_io;
+}
+
 static void bundle__that_is_none_changes_nothing_and_shows(void **state)
 {
 	struct world *w = begin();
@@ -570,6 +611,7 @@ int main(void)
 		cmocka_unit_test(bundle__without_a_tenants_ca_ends_his_sessions_and_nobody_elses),
 		cmocka_unit_test(bundle__that_changes_while_a_session_opens_judges_it),
 		cmocka_unit_test(bundle__that_finds_no_place_takes_and_does_not_give_until_it_does),
+		cmocka_unit_test(bundle__that_is_known_waits_for_no_disk),
 		cmocka_unit_test(bundle__that_is_none_changes_nothing_and_shows),
 		cmocka_unit_test(bundle__without_the_controllers_ca_ends_its_connection),
 		cmocka_unit_test(
