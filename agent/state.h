@@ -130,7 +130,8 @@ int state_grant_get(const struct state *s, const struct ros2_uid *uid, struct st
 /* A live grant of this principal that no session uses, the one that lasts longest. -ENOENT. */
 int state_grant_idle(const struct state *s, const struct ros2_uid *tenant, const char *principal,
                      uint64_t now_ns, struct ros2_uid *ret);
-/* One of this tenant, whoever's, that no session uses: the one that ends first. -ENOENT. */
+/* One of this tenant, whoever's, that no session uses: one that could not be applied, else the one
+ * that ends first. -ENOENT. */
 int state_grant_spare(const struct state *s, const struct ros2_uid *tenant, struct ros2_uid *ret,
                       uint64_t *ret_version);
 void state_grant_use(struct state *s, const struct ros2_uid *uid, int delta);

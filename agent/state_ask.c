@@ -156,10 +156,14 @@ int state_grant_spare(const struct state *s, const struct ros2_uid *tenant, stru
 {
 	const struct state_object *o, *first = NULL;
 
-	list_for_each (&s->kinds[OBJ_GRANT], o, of_kind)
-		if (o->cur && !o->sessions && ros2_uid_eq(&o->cur->grant.tenant, tenant) &&
-		    (!first || o->deadline_ns < first->deadline_ns))
+	list_for_each (&s->kinds[OBJ_GRANT], o, of_kind) {
+		if (o->sessions || (!o->cur && o->st != OBJ_FAILED) ||
+		    !ros2_uid_eq(&state_newest(o)->grant.tenant, tenant))
+			continue;
+		/* One that is not in force has no end, so it goes first. */
+		if (!first || o->deadline_ns < first->deadline_ns)
 			first = o;
+	}
 	if (!first)
 		return -ENOENT;
 	*ret = first->key.uid;

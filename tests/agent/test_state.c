@@ -599,6 +599,31 @@ static void state__gives_grants_time_only_from_this_boot(void **state)
 	assert_int_equal(fake_dp_log.grant_removes, 2);
 }
 
+/* One that was given back and came again, because nobody heard of it: the data plane does not take
+ * it, and it counts against its tenant. */
+static void state__gives_back_first_what_could_not_be_applied(void **state)
+{
+	struct env *e = *state;
+	struct ros2_uid alpha = fix_uid(2), g;
+	uint64_t version;
+
+	receive(e, fix_tenant(&e->f, "alpha", FIX_ALPHA, 2, 1));
+	receive(e, fix_grant(&e->f, 4, 2, FIX_ALPHA, 1, 5, 60000, 1));
+	store(e, 10);
+	fake_dp_fail_put = ROS2_REVOKED;
+	receive(e, fix_grant(&e->f, 5, 2, FIX_BETA, 1, 5, 60000, 1));
+	assert_int_equal(state_grant_spare(e->s, &alpha, &g, &version), 0);
+	assert_true(ros2_uid_eq(&g, (struct ros2_uid[]){fix_uid(4)})); /* it may come into force */
+	store(e, 10);
+	assert_int_equal(state_grant_spare(e->s, &alpha, &g, &version), 0);
+	assert_true(ros2_uid_eq(&g, (struct ros2_uid[]){fix_uid(5)}));
+	state_remove(e->s, OBJ_GRANT, &g, version);
+	assert_int_equal(state_grant_spare(e->s, &alpha, &g, &version), 0);
+	assert_true(ros2_uid_eq(&g, (struct ros2_uid[]){fix_uid(4)}));
+	state_grant_use(e->s, &g, 1);
+	assert_int_equal(state_grant_spare(e->s, &alpha, &g, &version), -ENOENT);
+}
+
 static void paths__only_normal_ones_pass(void **state)
 {
 	static const char *const good[] = {"a", "a/b", "a..b", "...", "ä/日本", "a b", "x/.hidden"};
@@ -671,6 +696,7 @@ int main(void)
 		T(state__finds_principals_whose_index_had_no_memory),
 		T(state__takes_a_new_uid_when_the_old_one_is_dead_in_the_data_plane),
 		T(state__gives_grants_time_only_from_this_boot),
+		T(state__gives_back_first_what_could_not_be_applied),
 		cmocka_unit_test(paths__only_normal_ones_pass),
 	};
 
