@@ -181,6 +181,13 @@ void reactor_free(struct reactor *r);
 /* Any thread; never fails: @op is its own message. */
 void reactor_send(struct reactor *r, struct dp_op *op);
 
+/* Slots from @from are of the reactor's own pool: all sessions share it, so they count in the
+ * shares of engines. Others are memory of the session's tenant alone. */
+static inline bool session_slots_shared(const struct session *s, const struct slot_source *from)
+{
+	return from->pool == s->r->slots;
+}
+
 /* reactor_engines.c */
 int reactor_engine_use(struct reactor *r, struct dp_engine *e, struct ros2_err *err);
 void reactor_engine_drop(struct reactor *r, uint32_t slot);

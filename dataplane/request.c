@@ -172,7 +172,7 @@ bool request_take_slot(struct session *s, const struct dp_file *f, struct slot_s
 {
 	if (!slots_take(from->pool, len, &from->use, from->tenant, ret))
 		return false;
-	if (from == &s->own)
+	if (session_slots_shared(s, from))
 		s->r->engines[f->mount->engine->slot].slots.n[ret->size_class]++;
 	return true;
 }
@@ -404,7 +404,7 @@ static void give_slot(struct request *req)
 		shm_lend_give(TAKE_PTR(req->piece), s->r->now_ns);
 	if (!req->slot.mem)
 		return;
-	if (req->from == &s->own)
+	if (session_slots_shared(s, req->from))
 		s->r->engines[req->file->mount->engine->slot].slots.n[req->slot.size_class]--;
 	slots_give(req->from->pool, &req->slot, &req->from->use, req->from->tenant);
 }

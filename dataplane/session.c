@@ -222,20 +222,28 @@ void session_maybe_gone(struct session *s)
 	list_add_tail(&s->r->gone, &s->link_gone);
 }
 
-/* Its slots wait for the peer to read, or to send what it was asked for. */
-static bool waits_for_peer(const struct session *s)
+static uint32_t held(const struct slot_source *from)
 {
 	uint32_t n = 0;
 
 	for (int i = 0; i < SLOT_CLASSES; i++)
-		n += s->own.use.n[i] + s->lent.use.n[i];
-	return n && session_alive(s) && s->transport->waits_for_peer(s);
+		n += from->use.n[i];
+	return n;
 }
 
-/* Others wait for the share of an engine that it has files of. */
+/* Its slots wait for the peer to read, or to send what it was asked for. */
+static bool waits_for_peer(const struct session *s)
+{
+	return held(&s->own) + held(&s->lent) && session_alive(s) &&
+	       s->transport->waits_for_peer(s);
+}
+
+/* Others wait for the share of an engine that it has files of, and it has slots that count there.
+ */
 static bool in_a_crowd(const struct session *s)
 {
-	return s->r->crowded & s->engines && !DP_SWITCH(no_crowded_end);
+	return s->r->crowded & s->engines && session_slots_shared(s, &s->own) && held(&s->own) &&
+	       !DP_SWITCH(no_crowded_end);
 }
 
 /* A peer may be slow as long as nobody else needs its slots. */
