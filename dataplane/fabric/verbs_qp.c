@@ -19,6 +19,7 @@
 #define PSN_MASK      0xffffffu
 #define RNR_TIMER     12 /* 0.64 ms */
 #define ACK_TIMEOUT   14 /* 4.096 us * 2^14 = 67 ms */
+#define ACK_LONGEST   20 /* 4.3 s, for each of the tries */
 #define HOP_LIMIT     64
 #define JOIN_LIMIT_NS (5 * NS_PER_S)
 #define REMOTE_FLAGS  (IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)
@@ -347,6 +348,13 @@ static int to_rts(struct fabric_qp *qp, struct ros2_err *err)
 	                 "ibv_modify_qp to RTS", err);
 }
 
+/* The peer's request or answer says it, 0 meaning without end; while we wait for an ACK, what was
+ * posted is the device's. */
+static uint8_t ack_timeout(uint8_t said)
+{
+	return said == 0 || said > ACK_LONGEST ? ACK_LONGEST : said;
+}
+
 int qp_join_manager(struct fabric_qp *qp, struct rdma_cm_id *id, enum ibv_qp_state to,
                     struct ros2_err *err)
 {
@@ -364,9 +372,10 @@ int qp_join_manager(struct fabric_qp *qp, struct rdma_cm_id *id, enum ibv_qp_sta
 		a.min_rnr_timer = RNR_TIMER;
 		mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
 	} else {
+		a.timeout = ack_timeout(a.timeout);
 		a.max_rd_atomic = qp->o.reads_out;
 		a.rnr_retry = qp->o.rnr_forever ? RNR_FOREVER : RNR_RETRIES;
-		mask |= IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_RNR_RETRY;
+		mask |= IBV_QP_TIMEOUT | IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_RNR_RETRY;
 	}
 	return qp_modify(qp, &a, mask,
 	                 to == IBV_QPS_INIT  ? "ibv_modify_qp to INIT"

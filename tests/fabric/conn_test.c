@@ -4,6 +4,7 @@
 #include "tests/fabric/fixture.h"
 #include "tests/fabric/verbs_stub.h"
 #include "common/clock.h"
+#include "common/util.h"
 #include <arpa/inet.h>
 #include <errno.h>
 #include <poll.h>
@@ -207,6 +208,27 @@ static void fabric_conn__reads_are_no_more_than_the_peer_offers(void **state)
 	                 -EINVAL);
 	assert_int_equal(fabric_write(m->asker, &(struct fabric_wr){.parts = &part, .n_parts = 1}),
 	                 0);
+}
+
+/* 31 is 2.4 hours for each try, 0 without end: whoever takes nothing would hold what was posted for
+ * him, and his queue pair, as long as he likes. */
+static void fabric_conn__a_peer_does_not_say_how_long_its_silence_is_borne(void **state)
+{
+	static const struct {
+		uint8_t said, is;
+	} rows[] = {{14, 14}, {18, 18}, {20, 20}, {21, 20}, {31, 20}, {0, 20}};
+	struct meeting *m = *state;
+
+	for (uint32_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		stub_cm_ack_timeout(rows[i].said);
+		ask(m);
+		assert_int_equal(stub_qp_ack_timeout(fabric_qp_number(m->acceptor)), rows[i].is);
+		assert_int_equal(stub_qp_ack_timeout(fabric_qp_number(m->asker)), rows[i].is);
+		fabric_conn_free(TAKE_PTR(m->asked));
+		fabric_conn_free(TAKE_PTR(m->accepted));
+		fabric_qp_free(TAKE_PTR(m->asker));
+		fabric_qp_free(TAKE_PTR(m->acceptor));
+	}
 }
 
 static void fabric_conn__a_rejection_carries_words(void **state)
@@ -414,6 +436,7 @@ int main(void)
 		T(fabric_conn__flags_are_what_was_asked_for_and_never_those_of_the_manager),
 		T(fabric_conn__a_device_that_shows_other_flags_is_refused),
 		T(fabric_conn__reads_are_no_more_than_the_peer_offers),
+		T(fabric_conn__a_peer_does_not_say_how_long_its_silence_is_borne),
 		T(fabric_conn__a_rejection_carries_words),
 		T(fabric_conn__nobody_there_is_a_rejection),
 		T(fabric_conn__too_much_private_data_is_refused),

@@ -131,9 +131,12 @@ void stub_windows(bool claimed);
 void stub_software(bool on); /* it says that it is soft-RoCE */
 void stub_inline_limit(uint32_t bytes);
 int stub_qp_access(uint32_t qpn);
+int stub_qp_ack_timeout(uint32_t qpn);
 bool stub_qp_in_error(uint32_t qpn);
 /* Connections: all of them end as if the peer, or the device, had gone. */
 void stub_cm_disconnect_all(void);
 void stub_cm_remove_device(void);
 void stub_cm_silent(bool on); /* requests are not answered, nor heard of */
+/* What requests and answers say of how long to wait for an ACK of their sender. */
+void stub_cm_ack_timeout(uint8_t said);
 #endif

@@ -41,6 +41,7 @@ static struct {
 	struct cm_channel channels[CHANNELS];
 	uint16_t next_port;
 	bool silent;
+	uint8_t ack_timeout;
 } cm;
 
 void stub_cm_reset(void)
@@ -50,6 +51,7 @@ void stub_cm_reset(void)
 			free(cm.channels[i].queue[cm.channels[i].head++ % QUEUED]);
 	memset(&cm, 0, sizeof(cm));
 	cm.next_port = 40001;
+	cm.ack_timeout = 18;
 }
 
 static struct event *post(struct id *to, enum rdma_cm_event_type type, int status)
@@ -238,6 +240,9 @@ int rdma_init_qp_attr(struct rdma_cm_id *id, struct ibv_qp_attr *a, int *mask)
 		}
 		a->dest_qp_num = d->peer->qpn;
 		*mask |= IBV_QP_DEST_QPN | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_RQ_PSN;
+	} else {
+		a->timeout = cm.ack_timeout;
+		*mask |= IBV_QP_TIMEOUT;
 	}
 	return 0;
 }
@@ -380,4 +385,9 @@ void stub_cm_remove_device(void)
 void stub_cm_silent(bool on)
 {
 	cm.silent = on;
+}
+
+void stub_cm_ack_timeout(uint8_t said)
+{
+	cm.ack_timeout = said;
 }

@@ -341,6 +341,13 @@ int stub_qp_access(uint32_t qpn)
 	return (int)stub_qp_of(qpn)->access;
 }
 
+int stub_qp_ack_timeout(uint32_t qpn)
+{
+	STUB_LOCK;
+
+	return stub_qp_of(qpn)->ack_timeout;
+}
+
 bool stub_qp_in_error(uint32_t qpn)
 {
 	STUB_LOCK;
