@@ -120,7 +120,9 @@ int mem_data_truncate(struct engine *e, struct mem_data *d, uint64_t size)
 	pthread_mutex_lock(&d->truncate_lock);
 	atomic_store(&d->gate, 1);
 	mem_reactors_pass(e);
-	if (size < atomic_load(&d->size)) {
+	/* Also at its own size: a write that was refused for want of room leaves what it had taken
+	 * beyond that, and this is how it is given back while the file stays. */
+	if (size <= atomic_load(&d->size)) {
 		zero_tail(e, d, size);
 		drop_from(e, d, (size + MEM_CHUNK - 1) >> MEM_CHUNK_SHIFT);
 	}

@@ -127,6 +127,35 @@ static void mem_engine__is_full_at_its_capacity_and_gives_space_back(void **stat
 	mem_end(&fx);
 }
 
+/* What a write had taken that was refused for want of room. */
+static void mem_engine__gives_back_what_is_beyond_the_end_at_truncate(void **state)
+{
+	struct fixture fx;
+	struct engine_file *f, *g;
+
+	mem_setup(&fx, 1 << 20, false);
+	f = fx_open(&fx, "f", ENGINE_READ | ENGINE_WRITE | ENGINE_CREATE);
+	g = fx_open(&fx, "g", ENGINE_READ | ENGINE_WRITE | ENGINE_CREATE);
+	memset(big, 0xcc, sizeof(big));
+	assert_int_equal(fx_io(&fx, g, ENGINE_OP_WRITE, 0, big, 2 << 16), 2 << 16);
+	for (uint64_t size = 0; size <= 100; size += 100) {
+		if (size)
+			assert_int_equal(fx_io(&fx, f, ENGINE_OP_WRITE, 0, big, 100), 100);
+		assert_int_equal(fx_io(&fx, f, ENGINE_OP_WRITE, 0, big, 15 << 16), -ENOSPC);
+		/* Nobody else has room... */
+		assert_int_equal(fx_io(&fx, g, ENGINE_OP_WRITE, 2 << 16, big, 1), -ENOSPC);
+		/* ...until it is as long as it is. */
+		assert_int_equal(fx.ops->truncate(f, size, NULL), 0);
+		assert_int_equal(atomic_load(&fx.e->pool.used), 2 + (size ? 1 : 0));
+	}
+	assert_int_equal(fx_io(&fx, f, ENGINE_OP_READ, 0, back, 4096), 100);
+	assert_memory_equal(back, big, 100);
+	assert_int_equal(fx_io(&fx, g, ENGINE_OP_WRITE, 2 << 16, big, 12 << 16), 12 << 16);
+	fx.ops->close(f);
+	fx.ops->close(g);
+	mem_end(&fx);
+}
+
 static void mem_engine__shows_nobody_what_another_file_held(void **state)
 {
 	struct fixture fx;
@@ -400,6 +429,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(mem_engine__refuses_senseless_capacities),
 		cmocka_unit_test(mem_engine__is_full_at_its_capacity_and_gives_space_back),
+		cmocka_unit_test(mem_engine__gives_back_what_is_beyond_the_end_at_truncate),
 		cmocka_unit_test(mem_engine__shows_nobody_what_another_file_held),
 		cmocka_unit_test(mem_engine__holds_large_sparse_files),
 		cmocka_unit_test(mem_engine__drops_writes_in_null_mode),
