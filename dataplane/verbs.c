@@ -395,16 +395,18 @@ static uint32_t take_ends(struct verbs *v, struct verbs_tenant *t)
 	return (uint32_t)n;
 }
 
-/* Empty: armed, and looked at once more, because what came in between gives no event. */
+/* Empty: armed, and looked at once more, because what came in between gives no event. One that has
+ * failed, too: it stays as long as somebody has something of it, and its flushes may come yet. */
 static uint32_t poll_one(struct verbs *v, struct verbs_tenant *t)
 {
 	uint32_t n = take_ends(v, t);
 
-	if (n || t->failed)
+	if (n || list_empty(&t->active)) /* empty: it cannot be polled any more */
 		return n;
 	list_del(&t->active);
 	if (fabric_set_arm(t->set) < 0) {
-		tenant_failed(v, t);
+		if (!t->failed)
+			tenant_failed(v, t);
 		return 0;
 	}
 	n = take_ends(v, t);
