@@ -202,7 +202,8 @@ void verbs_conn_event(void *arg, const struct fabric_conn_event *e)
 		session_want_output(s);
 	else
 		session_end(s, ROS2_CLOSED,
-		            session_alive(s) ? "the tenant ended the connection"
+		            session_alive(s) ? "the tenant, or a request in the name of its queue "
+		                               "pair, ended the connection"
 		                             : "the connection ended before it was proved");
 }
 

@@ -256,6 +256,19 @@ static void requests_beyond_the_backlog(void)
 	    s.asked, CM_BACKLOG, s.early, s.first, s.later, s.refused);
 }
 
+static void request_in_anothers_name(void)
+{
+	struct cm_named s = {0};
+	bool made = cm_names_anothers("10.77.0.1", &s);
+
+	row(made && s.status && !s.heard && s.ended,
+	    "a_request_that_names_anothers_queue_pair_ends_its_connection",
+	    "a connection %s; who asked with the number of its queue pair was refused (%d) by the "
+	    "kernel, the listener heard %s of it; the connection %s",
+	    s.stood ? "stood" : "did not stand", s.status, s.heard ? "something" : "nothing",
+	    s.ended ? "was ended" : "stands");
+}
+
 static void with_tenants(struct vp *v, void (*fn)(struct vp_case *c))
 {
 	struct vp_case c = {.v = v};
@@ -292,6 +305,7 @@ int main(int argc, char **argv)
 		for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
 			with_tenants(&v, rows[i]);
 		requests_beyond_the_backlog();
+		request_in_anothers_name();
 	} else if (!strcmp(argv[1], "revoke-race")) {
 		race_tries = argc > 2 ? (unsigned)atoi(argv[2]) : 100;
 		with_tenants(&v, revoke_race);

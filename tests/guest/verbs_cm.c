@@ -6,6 +6,8 @@
 #include <rdma/rdma_cma.h>
 
 #define RETRY_MS 20000
+#define EVENT_MS 5000
+#define QPN      5000u
 
 struct askers {
 	struct rdma_event_channel *there, *here;
@@ -48,7 +50,7 @@ static bool finds(struct askers *a, struct sockaddr_in *at)
 /* By a queue pair that there is not, and each by another: none is let in. */
 static bool asks(struct askers *a)
 {
-	struct rdma_conn_param p = {.qp_num = 5000 + (uint32_t)a->asked, .retry_count = 7};
+	struct rdma_conn_param p = {.qp_num = QPN + (uint32_t)a->asked, .retry_count = 7};
 
 	return !rdma_connect(a->id[a->asked], &p) && ++a->asked;
 }
@@ -111,6 +113,77 @@ bool cm_requests(const char *host, struct cm_seen *ret)
 		ret->refused = ret->early + are_refused(&a, 1000);
 	}
 	ret->asked = a.asked;
+	end(&a);
+	return made;
+}
+
+/* ---- in the name of another's queue pair ---- */
+
+static bool comes(struct rdma_event_channel *c)
+{
+	struct pollfd fd = {c->fd, POLLIN, 0};
+
+	return poll(&fd, 1, EVENT_MS) == 1;
+}
+
+/* The first of the askers is let in, by a queue pair that there is not either. */
+static bool is_connected(struct askers *a, struct rdma_cm_id **ret)
+{
+	struct rdma_conn_param p = {.qp_num = QPN + CM_ASKERS};
+	struct rdma_cm_event *e;
+
+	if (!comes(a->there) || rdma_get_cm_event(a->there, &e))
+		return false;
+	*ret = e->id;
+	rdma_ack_cm_event(e);
+	return !rdma_accept(*ret, &p) && comes(a->here) &&
+	       event_is(a->here, RDMA_CM_EVENT_CONNECT_RESPONSE) && !rdma_establish(a->id[0]) &&
+	       comes(a->there) && event_is(a->there, RDMA_CM_EVENT_ESTABLISHED);
+}
+
+/* What both hear, in whatever order. */
+static void hear(struct askers *a, struct cm_named *ret)
+{
+	struct rdma_cm_event *e;
+
+	while (!(ret->status && ret->ended) && comes(a->here) && !rdma_get_cm_event(a->here, &e)) {
+		if (e->id == a->id[0])
+			ret->ended |= e->event == RDMA_CM_EVENT_DISCONNECTED;
+		else if (e->event == RDMA_CM_EVENT_REJECTED)
+			ret->status = e->status;
+		rdma_ack_cm_event(e);
+	}
+}
+
+/* The same listener hears of the end of the one, and of nothing else. */
+static bool request_came(struct askers *a)
+{
+	struct rdma_cm_event *e;
+	bool is = false;
+
+	while (comes(a->there) && !rdma_get_cm_event(a->there, &e)) {
+		is |= e->event == RDMA_CM_EVENT_CONNECT_REQUEST;
+		rdma_ack_cm_event(e);
+	}
+	return is;
+}
+
+bool cm_names_anothers(const char *host, struct cm_named *ret)
+{
+	struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = inet_addr(host)};
+	struct rdma_conn_param same = {.qp_num = QPN, .retry_count = 7};
+	struct rdma_cm_id *accepted = NULL;
+	struct askers a = {0};
+	bool made = listens(&a, &at) && finds(&a, &at) && finds(&a, &at) && asks(&a);
+
+	ret->stood = made && is_connected(&a, &accepted);
+	made = ret->stood && !rdma_connect(a.id[1], &same);
+	if (made) {
+		hear(&a, ret);
+		ret->heard = request_came(&a);
+	}
+	if (accepted)
+		rdma_destroy_id(accepted);
 	end(&a);
 	return made;
 }

@@ -436,6 +436,22 @@ static void queue_pair__that_the_device_ended_is_told_with_its_reason(void **sta
 	}
 }
 
+/* The agent's kernel ends a connection, too, when a request comes in the name of its queue pair
+ * (guest_facts), and does not say so: nobody is blamed. */
+static void connection__that_was_ended_is_not_told_as_the_tenants_doing(void **state)
+{
+	struct fx *fx = *state;
+	struct dp_event ev;
+	struct peer p;
+
+	peer_ready(fx, &p);
+	works(&p);
+	fabric_conn_free(TAKE_PTR(p.conn));
+	ev = fx_event(fx, DP_EVENT_SESSION_ENDED, ROS2_CLOSED);
+	assert_non_null(strstr(ev.words, "or a request in the name of its queue pair"));
+	peer_close(&p);
+}
+
 /* ---- messages ---- */
 
 static void message__that_is_not_as_long_as_it_says_ends_the_connection(void **state)
@@ -760,6 +776,7 @@ int main(void)
 		T(lease__used_on_after_its_end_moves_nothing),
 		S(lease__that_ends_inside_the_engine_ends_no_session),
 		T(queue_pair__that_the_device_ended_is_told_with_its_reason),
+		T(connection__that_was_ended_is_not_told_as_the_tenants_doing),
 		T(message__that_is_not_as_long_as_it_says_ends_the_connection),
 		T(message__that_invalidates_a_key_is_a_violation_and_ends_the_session),
 		T(peer__without_receives_for_its_answers_is_ended),
