@@ -21,6 +21,10 @@
 #include <sys/socket.h>
 
 #define READS_PER_TURN 64
+/* A host that has gone without a word is given up after a minute in which it says nothing. */
+#define ALIVE_IDLE_S 30
+#define ALIVE_EACH_S 10
+#define ALIVE_TIMES  3
 
 static void tcp_init(struct session *s)
 {
@@ -56,6 +60,16 @@ static bool is_local(int fd)
 	return !memcmp(&a, &b, sizeof(a)) || (b.family == AF_INET && b.address[0] == 127);
 }
 
+static void ask_whether_alive(int fd)
+{
+	int one = 1, idle_s = ALIVE_IDLE_S, each_s = ALIVE_EACH_S, times = ALIVE_TIMES;
+
+	(void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof(idle_s));
+	(void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &each_s, sizeof(each_s));
+	(void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &times, sizeof(times));
+	(void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
+}
+
 int tcp_start(struct session *s, int fd, const struct wire_welcome *w)
 {
 	struct epoll_event ev = {.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET,
@@ -65,6 +79,7 @@ int tcp_start(struct session *s, int fd, const struct wire_welcome *w)
 
 	/* A reply waits for no other; a failure only costs latency. */
 	(void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+	ask_whether_alive(fd);
 	if (epoll_ctl(s->r->epoll_fd, EPOLL_CTL_MOD, fd, &ev) < 0)
 		return -errno;
 	tcp_of(s)->fd = fd;

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What becomes of control calls when their session ends. */
+/* What becomes of control calls when their session ends; and that the end of a host without a word
+ * is heard of. */
 #include "tests/dataplane/slow_fixture.h"
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
 
 /* Cuts behind the gate, as mkdir does. */
 static int gated_open(struct engine_ns *ns, const char *path, uint32_t flags, uint32_t mode,
@@ -63,10 +67,59 @@ static void control__carried_out_for_a_session_that_ended_is_in_doubt_and_no_oth
 	}
 }
 
+static struct sockaddr_in name_of(int fd, int (*get)(int, struct sockaddr *, socklen_t *))
+{
+	struct sockaddr_in sa = {0};
+	socklen_t len = sizeof(sa);
+
+	if (get(fd, (struct sockaddr *)&sa, &len) < 0 || sa.sin_family != AF_INET)
+		sa.sin_port = 0;
+	return sa;
+}
+
+/* The data plane's end of a connection: it is in this process. */
+static int other_end(int fd)
+{
+	in_port_t port = name_of(fd, getsockname).sin_port;
+
+	for (int i = 0; i < 1024; i++)
+		if (i != fd && name_of(i, getpeername).sin_port == port)
+			return i;
+	fail_msg("the connection has no other end here");
+	return -1;
+}
+
+static int option(int fd, int level, int name)
+{
+	int v = -1;
+	socklen_t len = sizeof(v);
+
+	assert_int_equal(getsockopt(fd, level, name, &v, &len), 0);
+	return v;
+}
+
+/* A host that lost its power says nothing: its sessions would count until its certificate ends. */
+static void host__that_says_nothing_is_asked_whether_it_is_there(void **state)
+{
+	struct fx *fx = *state;
+	struct raw c;
+	int fd;
+
+	raw_ready(fx, &c);
+	fd = other_end(c.fd);
+	assert_int_equal(option(fd, SOL_SOCKET, SO_KEEPALIVE), 1);
+	assert_in_range(option(fd, IPPROTO_TCP, TCP_KEEPIDLE) +
+	                        option(fd, IPPROTO_TCP, TCP_KEEPINTVL) *
+	                                option(fd, IPPROTO_TCP, TCP_KEEPCNT),
+	                10, 60);
+	raw_close(&c);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		SLOW_TEST(control__carried_out_for_a_session_that_ended_is_in_doubt_and_no_other),
+		FX_TEST(host__that_says_nothing_is_asked_whether_it_is_there),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
