@@ -154,11 +154,12 @@ static int watched_sleep(sqlite3_vfs *v, int us)
 	return real_sleep(v, us);
 }
 
-static int setup(void **state)
+static int setup_with(uint32_t lock_wait_ms)
 {
 	struct ros2_err err = ROS2_ERR_INIT;
 
 	fixture_init(&fix);
+	fix.opts.lock_wait_ms = lock_wait_ms;
 	ops = store_sqlite_ops;
 	ops.wal_bytes = say_bytes;
 	ops.commit = commit;
@@ -180,6 +181,17 @@ static int setup(void **state)
 	vfs->xSleep = watched_sleep;
 	assert_int_equal(fixture_open(&fix, &err), 0);
 	return 0;
+}
+
+static int setup(void **state)
+{
+	return setup_with(0);
+}
+
+/* Who has waited for a turn in vain has waited as long as the store waits. */
+static int setup_hasty(void **state)
+{
+	return setup_with(1);
 }
 
 static int teardown(void **state)
@@ -400,7 +412,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(wal__that_is_read_is_not_waited_for, setup,
 	                                        teardown),
 		cmocka_unit_test_setup_teardown(control__without_turns_it_sleeps, setup, teardown),
-		cmocka_unit_test_setup_teardown(wal__a_commit_does_not_wait_for_ever, setup,
+		cmocka_unit_test_setup_teardown(wal__a_commit_does_not_wait_for_ever, setup_hasty,
 	                                        teardown),
 		cmocka_unit_test_setup_teardown(wal__does_not_grow_beside_readers, setup, teardown),
 		cmocka_unit_test_setup_teardown(control__a_reader_that_stays_makes_it_grow, setup,
