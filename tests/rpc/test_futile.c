@@ -266,10 +266,15 @@ static void rpc_server__an_answer_that_nobody_takes_gives_its_place_back(void **
 	fx_stop(&f);
 }
 
-/* As many as it may begin, in time. What the kernel keeps of refusals is some tens of thousands. */
+#define GIVEN_UP_NS (10 * NS_PER_S) /* by gRPC: the keepalive's timeout, as TCP_USER_TIMEOUT */
+
+/* As many as it may begin, in time. What the kernel keeps of refusals is some tens of thousands; a
+ * peer that then acknowledges nothing for ten seconds is given up by the kernel, whoever it is, and
+ * where a call takes a hundred times as long as here that comes first. */
 static void rpc_server__who_takes_no_refusals_is_ended(void **state)
 {
 	struct rpc_channel *alpha = NULL;
+	uint64_t ended, began_ns = clock_monotonic_ns();
 	unsigned long sent = 0;
 	struct http2 *c;
 	struct fx f;
@@ -282,11 +287,14 @@ static void rpc_server__who_takes_no_refusals_is_ended(void **state)
 	while (sent < 200000 && !http2_send(c, HTTP2_CALLS, 100))
 		sent += 100;
 	assert_true(AWAIT(fx_stats(&f).connections_now == 1));
-	assert_int_equal(fx_stats(&f).refused_futile, 1);
+	ended = fx_stats(&f).refused_futile;
 	fx_say_x(alpha);
 	http2_close(c);
 	rpc_channel_free(alpha);
 	fx_stop(&f);
+	if (!ended && clock_monotonic_ns() - began_ns > GIVEN_UP_NS)
+		skip(); /* too slow here, see above */
+	assert_int_equal(ended, 1);
 }
 
 /* ---- what is no call and no message ---- */
