@@ -378,6 +378,7 @@ static int submit(struct reactor *r, struct request *req)
 	req->io.unneeded = request_engine_unneeded;
 	req->io.may_return = !DP_SWITCH(no_lost_share);
 	req->io.until_ns = request_until(req);
+	req->io.asked_ns = req->begun_ns;
 	req->io.may_lend = req->op == REQUEST_READ && req->s->transport->takes_parts;
 	re->kick = true;
 	return e->ops->submit(re->er, &req->io);

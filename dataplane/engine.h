@@ -143,6 +143,9 @@ struct engine_io {
 	void (*done)(struct engine_io *io, int64_t res);
 	uint64_t priv[4]; /* the engine's own, while it owns the io */
 	bool may_return;  /* ENGINE_AWAY is understood */
+	/* A flush: since when (CLOCK_BOOTTIME) who asked for it waits, maybe longer than the engine
+	 * has it; 0 = since submit. It speaks for all that was written before. */
+	uint64_t asked_ns;
 	/* Until when it waits for storage that is away: 0 at the first submit, then the engine's,
 	 * and kept until the next one after ENGINE_AWAY. */
 	uint64_t wait_until_ns;

@@ -187,6 +187,8 @@ static int nvmf_open(struct engine_ns *ns, const char *path, uint32_t flags, uin
 	if (rc < 0)
 		return rc;
 	f->flags = flags;
+	pthread_mutex_init(&f->flushes_lock, NULL);
+	list_init(&f->flushes);
 	nvmf_ctrl_ref(f->ctrl);
 	if (attr)
 		*attr = found;
@@ -199,6 +201,7 @@ static void nvmf_close(struct engine_file *f)
 	if (!f)
 		return;
 	nvmf_ctrl_put(f->ctrl);
+	pthread_mutex_destroy(&f->flushes_lock);
 	free(f);
 }
 
@@ -324,13 +327,16 @@ static void on_flushed(struct engine_io *io, int64_t res)
 static int nvmf_fsync(struct engine_file *f, struct ros2_err *err)
 {
 	struct engine_reactor_opts o = {.depth = 1};
-	struct flush flush = {
-		.io = {.file = f, .op = ENGINE_OP_FLUSH, .buf_index = -1, .done = on_flushed},
-		.res = 1};
+	struct flush flush = {.io = {.file = f,
+	                             .op = ENGINE_OP_FLUSH,
+	                             .buf_index = -1,
+	                             .done = on_flushed,
+	                             .asked_ns = clock_boottime_ns()},
+	                      .res = 1};
 	struct engine_reactor *r;
 	int rc;
 
-	if (!nvmf_ctrl_write_cache(f->ctrl) && !atomic_load(&f->cached))
+	if (!nvmf_flush_needed(f))
 		return 0;
 	rc = nvmf_reactor_new(f->engine, &o, &r, err);
 	if (rc < 0)

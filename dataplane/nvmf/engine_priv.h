@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the files of the nvmf engine share: engine.c (life, open objects), engine_names.c (volumes
- * as a tree of names), engine_reactor.c (the data path's face), engine_keys.c (what the target may
- * reach, and its end), lane.c (the I/O queue of one
+ * as a tree of names), engine_reactor.c (the data path's face), engine_flush.c (what a flush may
+ * say), engine_keys.c (what the target may reach, and its end), lane.c (the I/O queue of one
  * controller at one reactor), lane_io.c (requests as commands). Must not be included outside
  * dataplane/nvmf and its tests.
  *
@@ -25,6 +25,7 @@
 #include "dataplane/engine.h"
 #include "dataplane/nvmf/codec.h"
 #include "dataplane/nvmf/ctrl.h"
+#include <pthread.h>
 
 #define NVMF_OPEN_WAIT_MS  5000u
 #define NVMF_TICK_MS       50u
@@ -58,6 +59,10 @@ struct engine_file {
 	/* Any thread: generation of the controller that took the oldest write which only a volatile
 	 * cache may have; 0 = none since the last flush. */
 	_Atomic uint32_t cached;
+	/* flushes_lock: those under way, by whatever thread; when one was last told of a loss */
+	pthread_mutex_t flushes_lock;
+	struct list flushes; /* nios */
+	uint64_t told_ns;
 };
 /* The volume's extent in a namespace as it is now: bytes. -ENOENT: no namespace; -EOPNOTSUPP: of no
  * use; -ERANGE: the extent is not within it; -ESTALE: its block size changed since it was opened.
@@ -74,8 +79,12 @@ struct nvmf_nio {
 	uint32_t n_cmds; /* given and not done */
 	uint64_t deadline_ns;
 	uint32_t generation; /* of the last unanswered write */
-	uint32_t cached;     /* a write: of its first answer; a flush: what it took from its file */
-	uint32_t flushed;    /* of the controller that flushed */
+	/* A write: of its first answer. A flush: of the oldest write that it speaks for. */
+	uint32_t cached;
+	uint32_t took;    /* a flush: of that, what it took from its file */
+	uint32_t flushed; /* of the controller that flushed */
+	uint64_t asked_ns;
+	struct list link_flush; /* the file's flushes */
 	/* partly: the target may have done some of a write, or has; refused: res is not its word */
 	bool partly, unknown, refused, over;
 	int64_t res; /* negative: it failed */
@@ -166,6 +175,14 @@ uint32_t nvmf_parked(const struct engine_reactor *r);
 uint64_t nvmf_copied_bytes(const struct engine_reactor *r);
 /* Over: its done runs in this poll or the next. */
 void nvmf_nio_over(struct engine_reactor *r, struct nvmf_nio *nio, int64_t res);
+
+/* engine_flush.c */
+void nvmf_flush_begins(struct nvmf_nio *nio);
+/* Is there anything that a flush of this file must be sent, or told, for? */
+bool nvmf_flush_needed(struct engine_file *f);
+/* The result of a nio that is over: what only a cache may have is noted with its file, and of a
+ * flush it is said what was lost. */
+int64_t nvmf_flush_judge(struct nvmf_nio *nio, int64_t res);
 
 /* engine_keys.c */
 uint32_t nvmf_forget_regions(struct engine_reactor *r, const struct fabric_pd *pd);

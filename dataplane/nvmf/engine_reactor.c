@@ -235,7 +235,7 @@ int nvmf_submit(struct engine_reactor *r, struct engine_io *io)
 	list_init(&nio->link);
 	io->priv[0] = (uintptr_t)nio;
 	if (io->op == ENGINE_OP_FLUSH)
-		nio->cached = atomic_exchange(&io->file->cached, 0);
+		nvmf_flush_begins(nio);
 	if (rc < 0)
 		nvmf_nio_over(r, nio, rc);
 	else if (is_nothing(nio))
@@ -265,33 +265,9 @@ int nvmf_kick(struct engine_reactor *r)
 
 /* ---- out ---- */
 
-static void note_cached(struct engine_file *f, uint32_t generation)
-{
-	uint32_t was = atomic_load(&f->cached);
-
-	while ((!was || generation < was) &&
-	       !atomic_compare_exchange_weak(&f->cached, &was, generation))
-		;
-}
-
-/* What a flush may say. Once, as fsync says once that a page was lost. */
-static int64_t judge_cached(struct nvmf_nio *nio, int64_t res)
-{
-	struct engine_file *f = nio->io->file;
-
-	if (!nio->cached)
-		return res;
-	if (nio->io->op == ENGINE_OP_FLUSH && res == 0)
-		return nio->cached < nio->flushed ? -EREMOTEIO : 0;
-	/* It did not flush; or it has written. A write that failed was told. */
-	if (nio->io->op == ENGINE_OP_FLUSH || res >= 0)
-		note_cached(f, nio->cached);
-	return res;
-}
-
 void nvmf_nio_over(struct engine_reactor *r, struct nvmf_nio *nio, int64_t res)
 {
-	nio->res = judge_cached(nio, res);
+	nio->res = nvmf_flush_judge(nio, res);
 	nio->over = true;
 	list_del(&nio->link);
 	list_add_tail(&r->done, &nio->link);

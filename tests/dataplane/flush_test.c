@@ -14,6 +14,7 @@
 static _Atomic uint32_t asked, given, in_call;
 static _Atomic int says;
 static _Atomic bool lost, call_shut;
+static _Atomic uint64_t asked_ns; /* of the last that it was given */
 /* of the reactor that has the file */
 static struct {
 	struct engine_io *io;
@@ -50,6 +51,7 @@ static int told_submit(struct engine_reactor *r, struct engine_io *io)
 {
 	if (io->op == ENGINE_OP_FLUSH) {
 		atomic_fetch_add(&given, 1);
+		atomic_store(&asked_ns, io->asked_ns);
 		request_done = io->done;
 		io->done = flush_looked;
 	}
@@ -184,6 +186,21 @@ static void flushes__that_stand_by_are_served_by_one(void **state)
 	raw_close(&c);
 }
 
+/* Not since the engine has them: it may be told of a loss for another one meanwhile. */
+static void flushes__say_since_when_they_wait(void **state)
+{
+	uint64_t since_ns = clock_boottime_ns(), until_ns;
+	struct raw c;
+
+	send_and_hold(*state, &c, 2, 1);
+	until_ns = clock_boottime_ns();
+	slow_engine_shut(false);
+	assert_int_equal(answers(&c, 3, ROS2_OK), 3);
+	assert_int_equal(atomic_load(&given), 2);
+	assert_in_range(atomic_load(&asked_ns), since_ns, until_ns);
+	raw_close(&c);
+}
+
 static void flushes__that_stand_by_go_with_their_session(void **state)
 {
 	struct fx *fx = *state;
@@ -306,6 +323,7 @@ int main(void)
 		T(flushes__at_once_all_hear_of_a_loss),
 		T(without_turns__some_are_told_that_all_is_well),
 		T(flushes__that_stand_by_are_served_by_one),
+		T(flushes__say_since_when_they_wait),
 		T(flushes__that_stand_by_go_with_their_session),
 		T(dp_flush__beside_one_on_the_data_path_is_busy),
 		T(a_flush__beside_one_by_call_is_busy),

@@ -340,6 +340,80 @@ static void nvmf_recovery__a_flush_that_fails_keeps_what_the_next_has_to_say(voi
 	rig_stop(&g);
 }
 
+/* Each of those that were under way when it was lost speaks for what was written before it: of two
+ * threads that write and flush the second would else believe what the first was told is gone. */
+static void nvmf_recovery__each_flush_that_a_loss_met_says_so(void **state)
+{
+	struct rig_io f[3];
+	struct rig g;
+
+	rig_init(&g);
+	fake_write_cache(true);
+	rig_start(&g);
+	write_all(&g, 7);
+	fake_rule(&(struct fake_rule){
+		.qid = FAKE_IO, .opcode = NVME_IO_FLUSH + 1, .times = 3, .action = FAKE_HANG});
+	for (int i = 0; i < 3; i++)
+		rig_submit(&g, &f[i], g.all, ENGINE_OP_FLUSH, 0, 0, NULL);
+	while (fake_hits() < 3)
+		rig_turn(&g, 5);
+	lose_power(&g, 0);
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(rig_wait(&g, &f[i]), -EREMOTEIO);
+	assert_int_equal(flush(&g), 0);
+	rig_stop(&g);
+}
+
+/* Where there is no cache any more there is nothing to flush, but what the first has to say. */
+static void nvmf_recovery__no_flush_overtakes_the_one_that_says_so(void **state)
+{
+	struct rig_io first;
+	struct rig g;
+
+	for (int thread = 0; thread < 2; thread++) {
+		rig_init(&g);
+		fake_write_cache(true);
+		rig_start(&g);
+		write_all(&g, 7);
+		fake_write_cache(false);
+		lose_power(&g, 0);
+		fake_rule(&(struct fake_rule){.qid = FAKE_IO,
+		                              .opcode = NVME_IO_FLUSH + 1,
+		                              .times = 1,
+		                              .action = FAKE_HANG});
+		rig_submit(&g, &first, g.all, ENGINE_OP_FLUSH, 0, 0, NULL);
+		while (fake_hits() < 1)
+			rig_turn(&g, 5);
+		assert_int_equal(thread ? g.ops->fsync(g.all, NULL) : flush(&g), -EREMOTEIO);
+		assert_int_equal(rig_wait(&g, &first), -EREMOTEIO);
+		assert_int_equal(flush(&g), 0);
+		rig_stop(&g);
+	}
+}
+
+/* So does one that was asked for before that, and came to the engine after it. */
+static void nvmf_recovery__a_flush_that_waited_while_another_was_told_says_so(void **state)
+{
+	struct rig_io f;
+	struct rig g;
+
+	rig_init(&g);
+	fake_write_cache(true);
+	rig_start(&g);
+	for (int later = 0; later < 2; later++) {
+		write_all(&g, 7);
+		lose_power(&g, 0);
+		rig_blank(&f, g.all, ENGINE_OP_FLUSH, 0, 0, NULL);
+		f.io.asked_ns = later ? 0 : clock_boottime_ns();
+		assert_int_equal(flush(&g), -EREMOTEIO);
+		if (later)
+			f.io.asked_ns = clock_boottime_ns();
+		assert_int_equal(g.ops->submit(g.r, &f.io), 0);
+		assert_int_equal(rig_wait(&g, &f), later ? 0 : -EREMOTEIO);
+	}
+	rig_stop(&g);
+}
+
 /* A queue that is opened anew within the same controller has lost nothing; nor has a target
  * without a cache. */
 static void nvmf_recovery__a_flush_is_in_doubt_only_where_a_cache_was_lost(void **state)
@@ -682,6 +756,9 @@ int main(void)
 		cmocka_unit_test(nvmf_recovery__a_flush_after_the_loss_of_a_cache_says_so_once),
 		cmocka_unit_test(nvmf_recovery__a_flush_says_so_where_there_is_no_cache_any_more),
 		cmocka_unit_test(nvmf_recovery__a_flush_that_fails_keeps_what_the_next_has_to_say),
+		cmocka_unit_test(nvmf_recovery__each_flush_that_a_loss_met_says_so),
+		cmocka_unit_test(nvmf_recovery__no_flush_overtakes_the_one_that_says_so),
+		cmocka_unit_test(nvmf_recovery__a_flush_that_waited_while_another_was_told_says_so),
 		cmocka_unit_test(nvmf_recovery__a_flush_is_in_doubt_only_where_a_cache_was_lost),
 		PATIENT_TEST(nvmf_recovery__a_read_that_never_goes_well_ends),
 		RIG_TEST(nvmf_recovery__a_write_that_was_not_handed_on_is),
