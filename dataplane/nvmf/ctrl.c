@@ -383,7 +383,9 @@ bool nvmf_ctrl_run(struct nvmf_ctrl *c, uint64_t now_ns)
 		nvmf_admin_wake_ports(c->admin);
 	if (c->n_losses)
 		c->wake_at_ns = MIN(c->wake_at_ns, c->losses[0].quiet_at_ns);
-	c->wake_at_ns = MIN(c->wake_at_ns, c->state_until_ns);
+	/* When that is over, and the state is the same, it waits for a reactor to let go. */
+	if (c->state_until_ns > now_ns)
+		c->wake_at_ns = MIN(c->wake_at_ns, c->state_until_ns);
 	settle(c, now_ns);
 	if (c->q && c->kick) {
 		c->kick = false;

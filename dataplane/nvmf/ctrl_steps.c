@@ -536,7 +536,9 @@ void nvmf_events_run(struct nvmf_ctrl *c, uint64_t now_ns)
 		nvme_cmd_async_event(&c->event.sqe);
 		hand_on(c, &c->event, &c->event_busy, "Asynchronous Event Request");
 	}
-	c->wake_at_ns = MIN(c->wake_at_ns, c->alive_at_ns);
+	/* What is due and cannot be sent waits for the one before, or for its time limit. */
+	if (c->alive_at_ns > now_ns)
+		c->wake_at_ns = MIN(c->wake_at_ns, c->alive_at_ns);
 	if (c->event_at_ns > now_ns)
 		c->wake_at_ns = MIN(c->wake_at_ns, c->event_at_ns);
 }

@@ -517,7 +517,7 @@ static uint32_t fq_poll(struct nvmf_queue *q, uint32_t max, uint64_t now_ns)
 
 	if (read(q->fd, &count, sizeof(count)) < 0 && errno != EAGAIN)
 		abort();
-	LOCKED(refuse = fake.refuse);
+	LOCKED(refuse = fake.refuse; fake.stats.admin_polls += q->qid == 0);
 	if (q->state == NVMF_QUEUE_CONNECTING && refuse)
 		fail(q, "refused");
 	else if (q->state == NVMF_QUEUE_CONNECTING)

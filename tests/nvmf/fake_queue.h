@@ -56,7 +56,7 @@ uint8_t *fake_media(uint32_t nsid);
 
 struct fake_stats {
 	uint32_t connects, io_connects, shutdowns, disables, reads, writes, flushes, keep_alives,
-		open, host_names, keys_ended;
+		open, host_names, keys_ended, admin_polls;
 	uint32_t write_blocks_max;
 	char host_nqn[256];
 };

@@ -66,6 +66,52 @@ static void nvmf_recovery__a_reset_takes_an_unanswered_keep_alive_along(void **s
 	rig_stop(&g);
 }
 
+/* How often the admin thread looks while there is nothing for it to do. */
+static uint32_t looks(struct rig *g)
+{
+	uint32_t before = fake_stats().admin_polls;
+
+	rig_turns_ms(g, 200);
+	return fake_stats().admin_polls - before;
+}
+
+/* The next one is due, and cannot be sent: the target may take half of keepAlive, over and over. */
+static void nvmf_recovery__an_unanswered_keep_alive_is_waited_for_in_sleep(void **state)
+{
+	struct rig g;
+
+	begin(&g);
+	leave_keep_alive_unanswered(&g);
+	pass(&g, KEEP_ALIVE_MS / 2);
+	assert_in_range(looks(&g), 0, 20);
+	assert_int_equal(rig_health(&g).lives, 1);
+	pass(&g, KEEP_ALIVE_MS / 2);
+	until_lives(&g, 2);
+	rig_stop(&g);
+}
+
+/* The time for its shutdown is over, and a reactor has not let go of it. */
+static void nvmf_recovery__the_last_reactor_is_waited_for_in_sleep(void **state)
+{
+	uint32_t before;
+	struct rig g;
+
+	begin(&g);
+	assert_int_equal(rig_io(&g, g.all, ENGINE_OP_READ, 0, 512, g.buf), 512);
+	g.ops->close(TAKE_PTR(g.all));
+	g.ops->close(TAKE_PTR(g.part));
+	g.ops->ns_close(TAKE_PTR(g.ns));
+	assert_true(AWAIT(rig_health(&g).state == NVMF_CTRL_SHUTDOWN));
+	pass(&g, NVMF_SHUTDOWN_MS);
+	before = fake_stats().admin_polls;
+	for (int i = 0; i < 20; i++)
+		rig_nap();
+	assert_in_range(fake_stats().admin_polls - before, 0, 20);
+	rig_turns_ms(&g, 20);
+	assert_true(AWAIT(!nvmf_admin_uses(g.e->admin, &rig_who.uid)));
+	rig_stop(&g);
+}
+
 /* A tenant goes while the way to its target is cut, with and without time for the shutdown. */
 static void nvmf_recovery__the_last_use_ends_with_an_unanswered_keep_alive(void **state)
 {
@@ -261,6 +307,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(nvmf_recovery__a_reset_takes_an_unanswered_keep_alive_along),
 		cmocka_unit_test(nvmf_recovery__the_last_use_ends_with_an_unanswered_keep_alive),
+		cmocka_unit_test(nvmf_recovery__an_unanswered_keep_alive_is_waited_for_in_sleep),
+		cmocka_unit_test(nvmf_recovery__the_last_reactor_is_waited_for_in_sleep),
 		cmocka_unit_test(
 			nvmf_recovery__the_time_to_quiesce_begins_with_the_last_word_to_the_old_controller),
 		cmocka_unit_test(nvmf_recovery__a_write_that_the_target_ended_may_have_happened),
