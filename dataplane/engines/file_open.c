@@ -115,7 +115,7 @@ static int open_fds(struct engine_ns *ns, const char *path, uint32_t flags, uint
 		return file_path_words(err, -errno, "truncate", path);
 	if (!(ns->engine->io_features & ENGINE_IO_NO_DIRECT))
 		open_direct(f, flags);
-	if (flags & ENGINE_WRITE) {
+	if (flags & (ENGINE_WRITE | ENGINE_CREATE)) {
 		f->parent_fd = TAKE_FD(dir);
 		atomic_store(&f->name_unsynced, 1);
 	}

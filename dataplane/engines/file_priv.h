@@ -34,8 +34,8 @@ struct engine_file {
 	/* immutable after open */
 	int fd;        /* owned: through the page cache */
 	int direct_fd; /* owned: O_DIRECT, -1 where the file system has none */
-	int parent_fd; /* owned: the directory the name was found in; -1 when not open for writing
-	                */
+	/* owned: the directory the name was found in; -1 when it is only read, and was there */
+	int parent_fd;
 	uint32_t flags;
 	uint32_t mem_align; /* direct_fd: of the memory */
 	uint32_t off_align; /* direct_fd: of offset and length; at least a page */

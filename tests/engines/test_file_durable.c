@@ -168,6 +168,18 @@ static void flush__of_a_new_file_syncs_its_name_once(void **state)
 	close(was);
 }
 
+/* Whoever makes a file and means to read it only is told the same. */
+static void flush__of_a_new_file_that_is_only_read_syncs_its_name(void **state)
+{
+	struct fixture *fx = *state;
+	struct engine_file *f = fx_open(fx, "f", ENGINE_READ | ENGINE_CREATE);
+
+	expect(fx, "t/a/f");
+	assert_int_equal(fx->ops->fsync(f, NULL), 0);
+	assert_true(was_synced(fx, "t/a"));
+	fx->ops->close(f);
+}
+
 static int setup(void **state)
 {
 	memset(&seen, 0, sizeof(seen));
@@ -186,6 +198,7 @@ int main(void)
 		V(1, rename__is_durable_in_both_directories_when_it_returns),
 		V(1, namespace__is_durable_at_each_level_when_it_is_open),
 		BOTH(flush__of_a_new_file_syncs_its_name_once),
+		V(1, flush__of_a_new_file_that_is_only_read_syncs_its_name),
 	};
 
 	fixture_need_openat2();
