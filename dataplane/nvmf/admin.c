@@ -8,6 +8,7 @@
 #include "common/clock.h"
 #include "common/crypto.h"
 #include "common/log.h"
+#include "common/share.h"
 #include "dataplane/nvmf/ctrl_priv.h"
 #include <arpa/inet.h>
 #include <errno.h>
@@ -343,6 +344,37 @@ static struct nvmf_ctrl *find(struct nvmf_admin *a, const struct ros2_uid *tenan
 	return NULL;
 }
 
+/* Under the lock. Where a controller of this tenant can be put; -EDQUOT, -EBUSY. Those that shut
+ * down keep their places until they have, so that who comes and goes without pause has many. */
+static int place_for(const struct nvmf_admin *a, const struct ros2_uid *tenant, uint32_t *ret,
+                     struct ros2_err *err)
+{
+	static const struct share share = {.total = NVMF_CTRLS_MAX,
+	                                   .most = NVMF_CTRLS_EACH,
+	                                   .sure = 1,
+	                                   .kept = NVMF_CTRLS_MAX / 4};
+	uint32_t held = 0, used = 0;
+
+	for (uint32_t i = 0; i < NVMF_CTRLS_MAX; i++) {
+		if (!a->ctrls[i]) {
+			*ret = i;
+			continue;
+		}
+		used++;
+		held += ros2_uid_eq(&a->ctrls[i]->tenant, tenant);
+	}
+	if (share_allows(&share, held, used))
+		return 0;
+	if (held == 0)
+		return ros2_err_set(err, -EDQUOT, "controllers of an nvmf engine: the limit is %u",
+		                    NVMF_CTRLS_MAX);
+	return ros2_err_named(
+		err, ROS2_BUSY,
+		"controllers of the tenant at an nvmf engine: the limit is %u, and %u "
+		"of all stay free for others; %u are not shut down yet: try again",
+		share.most, share.kept, held);
+}
+
 /* Under the lock. */
 static int find_or_add(struct nvmf_admin *a, const struct engine_who *who, struct nvmf_ctrl **ret,
                        struct ros2_err *err)
@@ -352,13 +384,9 @@ static int find_or_add(struct nvmf_admin *a, const struct engine_who *who, struc
 	int rc;
 
 	if (!c) {
-		while (i < NVMF_CTRLS_MAX && a->ctrls[i])
-			i++;
-		if (i == NVMF_CTRLS_MAX)
-			return ros2_err_set(err, -EDQUOT,
-			                    "controllers of an nvmf engine: the limit is %u",
-			                    NVMF_CTRLS_MAX);
-		rc = ctrl_new(a, who, &c, err);
+		rc = place_for(a, &who->uid, &i, err);
+		if (rc == 0)
+			rc = ctrl_new(a, who, &c, err);
 		if (rc < 0)
 			return rc;
 		c->index = i;

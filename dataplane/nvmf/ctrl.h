@@ -37,6 +37,7 @@ struct nvmf_admin; /* the admin thread of one engine, and its controllers */
 struct nvmf_ctrl;
 
 #define NVMF_CTRLS_MAX   256u /* of one engine: tenants that have it mounted */
+#define NVMF_CTRLS_EACH  16u  /* of a tenant, until those of before are shut down */
 #define NVMF_QUEUES_MAX  64u  /* I/O queues of one controller: one for each reactor */
 #define NVMF_FAULT_WORDS 200u
 #define NVMF_FENCES_MAX  256u /* unanswered writes told one by one; with more, every write waits */
@@ -73,7 +74,7 @@ const struct nvmf_config *nvmf_admin_config(const struct nvmf_admin *a);
  * connect failed, or @wait_ms since it was made are over: then -ENOTCONN with the words of the last
  * fault, and nothing is held; it tries on for some seconds, in which whoever asks is answered at
  * once. One that was LIVE before is given out at once, whatever its state is now. -EDQUOT:
- * NVMF_CTRLS_MAX.
+ * NVMF_CTRLS_MAX. -EBUSY: NVMF_CTRLS_EACH, which passes.
  */
 int nvmf_ctrl_get(struct nvmf_admin *a, const struct engine_who *who, uint64_t wait_ms,
                   struct nvmf_ctrl **ret, struct ros2_err *err);

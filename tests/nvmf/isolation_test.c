@@ -263,6 +263,46 @@ static void nvmf_engine__says_whose_memory_it_uses(void **state)
 	assert_int_equal(fake_stats().shutdowns, 1);
 }
 
+static void count_shutting(void *arg, const struct nvmf_ctrl_health *h)
+{
+	*(uint32_t *)arg += h->state == NVMF_CTRL_SHUTDOWN;
+}
+
+static uint32_t shutting(struct rig *g)
+{
+	uint32_t n = 0;
+
+	nvmf_admin_health(g->e->admin, count_shutting, &n);
+	return n;
+}
+
+/* The end of a controller may take its time, at the target or at a reactor (here), in which it has
+ * its place; each that comes anew gets one of its own. */
+static void nvmf_engine__who_comes_and_goes_leaves_controllers_to_others(void **state)
+{
+	const struct engine_who busy = {{{8}}, "tenant-b"}, other = {{{9}}, "tenant-c"};
+	struct ros2_err err = ROS2_ERR_INIT;
+	struct rig *g = *state;
+	struct engine_ns *ns;
+	uint32_t n = 0;
+	int rc;
+
+	while (n < NVMF_CTRLS_MAX && g->ops->ns_open(g->e, &busy, "t/b", &ns, &err) == 0) {
+		assert_non_null(nvmf_lane_of(g->r, ns->ctrl, &rc));
+		g->ops->ns_close(ns);
+		n++;
+		assert_true(AWAIT(shutting(g) == n));
+	}
+	assert_int_equal(g->ops->ns_open(g->e, &other, "t/b", &ns, NULL), 0);
+	g->ops->ns_close(ns);
+	assert_int_equal(n, NVMF_CTRLS_EACH);
+	assert_int_equal(err.status, ROS2_BUSY);
+	/* Some of its own have gone, and it may come again. */
+	assert_true(AWAIT((rig_turn(g, 5), shutting(g) == 0)));
+	assert_int_equal(g->ops->ns_open(g->e, &busy, "t/b", &ns, NULL), 0);
+	g->ops->ns_close(ns);
+}
+
 #define RIG_TEST(f) cmocka_unit_test_setup_teardown(f, rig_setup, rig_teardown)
 
 int main(void)
@@ -275,6 +315,7 @@ int main(void)
 		cmocka_unit_test(nvmf_fence__holds_for_who_gets_the_volume),
 		cmocka_unit_test(nvmf_fence__without_it_the_old_tenants_write_comes_last),
 		RIG_TEST(nvmf_engine__says_whose_memory_it_uses),
+		RIG_TEST(nvmf_engine__who_comes_and_goes_leaves_controllers_to_others),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
