@@ -28,6 +28,9 @@
 #define DEPTH_MIN      2u
 #define DEPTH_MAX      1024u
 #define READS_PER_POLL 32
+/* Each costs as much as 4 KiB of payload, and a target may send 4 bytes in one: what a poll takes
+ * of them is bounded too, but for what the last of its reads brought. */
+#define PDUS_PER_POLL 1024u
 
 /* ---- the end ---- */
 
@@ -371,23 +374,27 @@ static void tcp_withdraw(struct nvmf_queue *nq, struct nvmf_req *req, uint64_t n
 		tcp_queue_flush(q);
 }
 
-static uint32_t tcp_poll(struct nvmf_queue *nq, uint32_t max, uint64_t now_ns)
+static uint32_t take_in(struct tcp_queue *q, uint32_t max, uint32_t pdus)
 {
-	struct tcp_queue *q = tcp_queue_of(nq);
-	uint32_t before = q->n_done;
+	uint32_t before = q->n_done, pdus_before = q->n_pdus;
 
 	if (q->polling || q->state == NVMF_QUEUE_FAILED)
 		return 0;
 	q->polling = true;
 	if (q->ic_sent == q->ic_len || tcp_queue_send_ic(q)) {
 		for (int i = 0; i < READS_PER_POLL && q->n_done - before < max; i++)
-			if (!tcp_queue_receive(q))
+			if (!tcp_queue_receive(q) || q->n_pdus - pdus_before >= pdus)
 				break;
 		if (q->state == NVMF_QUEUE_READY && !list_empty(&q->out))
 			tcp_queue_flush(q);
 	}
 	q->polling = false;
 	return q->n_done - before;
+}
+
+static uint32_t tcp_poll(struct nvmf_queue *nq, uint32_t max, uint64_t now_ns)
+{
+	return take_in(tcp_queue_of(nq), max, PDUS_PER_POLL);
 }
 
 static uint64_t next_deadline(const struct tcp_queue *q)
@@ -423,7 +430,7 @@ static uint64_t tcp_tick(struct nvmf_queue *nq, uint64_t now_ns)
 		stamp(q, now_ns);
 	/* This process may have been stopped while the answer came. */
 	if (next_deadline(q) <= now_ns)
-		(void)tcp_poll(nq, UINT32_MAX, now_ns);
+		(void)take_in(q, UINT32_MAX, UINT32_MAX);
 	if (next_deadline(q) <= now_ns)
 		overdue(q);
 	return next_deadline(q);

@@ -91,7 +91,8 @@ struct tcp_queue { /* what struct nvmf_queue is here */
 	/* receiving */
 	struct pdu_params from_target;
 	uint32_t in_at, in_end;
-	uint32_t head_want;       /* bytes of the header in hand; 0 = not known yet */
+	uint32_t head_want; /* bytes of the header in hand; 0 = not known yet */
+	uint32_t n_pdus;
 	bool first;               /* nothing has come: ICResp is due */
 	struct tcp_cmd *rx;       /* its payload, or the digest of it, comes next */
 	uint32_t rx_begin, rx_at; /* in its buffer: where this PDU's payload began, and is */

@@ -271,6 +271,7 @@ static void on_term(struct tcp_queue *q, const struct pdu *p)
 
 static void on_pdu(struct tcp_queue *q, const struct pdu *p)
 {
+	q->n_pdus++;
 	switch (p->head.type) {
 	case NVME_TCP_ICRESP:
 		on_icresp(q, p);

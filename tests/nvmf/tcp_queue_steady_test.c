@@ -102,12 +102,68 @@ static void steady_state__makes_few_system_calls(void **state)
 	}
 }
 
+/* Data in the smallest pieces, of many reads by turns, so that none is where it was awaited. How
+ * many of them one poll takes at most, while the sockets hold ever more. */
+#define PIECE   4u
+#define CUT_LEN 16384u
+
+static void put_pieces(struct rig *r, struct rig_bytes *b, const uint16_t cids[DEPTH])
+{
+	b->n = 0;
+	for (uint32_t at = 0; at < CUT_LEN; at += PIECE)
+		for (uint32_t i = 0; i < DEPTH; i++)
+			rig_put_data(r, b, cids[i], at, mem[i] + CUT_LEN + at, PIECE,
+			             at + PIECE == CUT_LEN ? NVME_TCP_LAST_PDU | NVME_TCP_SUCCESS
+			                                   : 0);
+}
+
+/* What has come, and one poll's worth of it. */
+static uint32_t poll_once(struct rig *r)
+{
+	uint64_t before = rig_counters(r).bytes_in;
+
+	(void)r->ops->poll(r->q, 256, r->now_ns);
+	return (uint32_t)(rig_counters(r).bytes_in - before) / PIECE;
+}
+
+static void poll__takes_few_of_the_smallest_pieces(void **state)
+{
+	uint64_t until = clock_boottime_ns() + AWAIT_NS;
+	static struct rig_bytes b;
+	uint16_t cids[DEPTH];
+	struct rig *r = *state;
+	uint32_t most = 0, taken;
+
+	r->depth = DEPTH;
+	rig_ready(r);
+	for (uint32_t i = 0; i < DEPTH; i++)
+		assert_int_equal(rig_submit(r, i, NVMF_FROM_TARGET, mem[i], CUT_LEN), 0);
+	rig_kick(r);
+	for (uint32_t i = 0; i < DEPTH; i++)
+		cids[i] = rig_read_cmd(r, NULL, 0);
+	put_pieces(r, &b, cids);
+	for (size_t at = 0; r->n_done < DEPTH;) {
+		ssize_t sent =
+			at < b.n ? send(r->peer, b.b + at, b.n - at, MSG_DONTWAIT | MSG_NOSIGNAL)
+				 : 0;
+
+		at += sent > 0 ? (size_t)sent : 0;
+		taken = poll_once(r);
+		most = MAX(most, taken);
+		assert_true(clock_boottime_ns() < until);
+	}
+	/* A thousand, and what one more read may bring. */
+	assert_in_range(most, 1, 6000);
+	rig_close(r);
+}
+
 #define T(fn) cmocka_unit_test_setup_teardown(fn, rig_setup, rig_teardown)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		T(steady_state__allocates_nothing),
 		T(steady_state__makes_few_system_calls),
+		T(poll__takes_few_of_the_smallest_pieces),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
