@@ -32,6 +32,11 @@ struct threads {
 	pthread_mutex_t lock;
 	pthread_cond_t work;
 	struct ios todo, flushes, done;
+	struct {
+		struct engine_io *io; /* NULL: waits for work */
+		bool withdrawn;
+	} at_work[THREADS_MAX]; /* by thread */
+	uint32_t begun;         /* threads */
 	uint32_t flushing;
 	bool flush_next, stop;
 	/* immutable after new */
@@ -86,14 +91,28 @@ static void wake(struct engine_reactor *r)
 		return;
 }
 
-/* A call is a system call here, so each has its own look at the clock. */
-static int64_t carry_out(struct engine_io *io)
+static bool is_withdrawn(struct threads *t, uint32_t me)
+{
+	bool yes;
+
+	pthread_mutex_lock(&t->lock);
+	yes = t->at_work[me].withdrawn;
+	pthread_mutex_unlock(&t->lock);
+	return yes;
+}
+
+/* A call is a system call here, so each has its own look at the clock, and at whether what is left
+ * of one of which a part is done was withdrawn meanwhile. */
+static int64_t carry_out(struct threads *t, uint32_t me, struct engine_io *io)
 {
 	struct file_step step;
+	bool first = true;
 	int64_t res = 0;
 
-	for (file_io_begin(io, &step, &res); step.call != FILE_CALL_NONE;) {
+	for (file_io_begin(io, &step, &res); step.call != FILE_CALL_NONE; first = false) {
 		if (io->until_ns && file_io_is_late(io, clock_boottime_ns()))
+			return file_io_late(io);
+		if (!first && is_withdrawn(t, me))
 			return file_io_late(io);
 		file_io_next(io, file_io_call(&step), &step, &res);
 	}
@@ -136,17 +155,22 @@ static void *work(void *arg)
 {
 	struct threads *t = arg;
 	struct engine_io *io;
+	uint32_t me;
 	int64_t res;
 
 	pthread_mutex_lock(&t->lock);
+	me = t->begun++;
 	for (;;) {
 		while (!(io = take(t)) && !t->stop)
 			pthread_cond_wait(&t->work, &t->lock);
 		if (!io)
 			break;
+		t->at_work[me].io = io;
+		t->at_work[me].withdrawn = false;
 		pthread_mutex_unlock(&t->lock);
-		res = carry_out(io);
+		res = carry_out(t, me, io);
 		pthread_mutex_lock(&t->lock);
+		t->at_work[me].io = NULL;
 		put_done(t, io, res);
 	}
 	pthread_mutex_unlock(&t->lock);
@@ -226,6 +250,8 @@ static void threads_withdraw(struct engine_reactor *r, struct engine_io *io)
 	struct threads *t = threads_of(r);
 
 	pthread_mutex_lock(&t->lock);
+	for (uint32_t i = 0; i < t->begun; i++)
+		t->at_work[i].withdrawn |= t->at_work[i].io == io;
 	if (io->priv[3] == WAITS)
 		io->until_ns = 1;
 	pthread_mutex_unlock(&t->lock);

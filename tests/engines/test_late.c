@@ -239,27 +239,25 @@ static void wait_for(sem_t *sem)
 }
 
 static sem_t entered, gate;
-static _Atomic bool gated;
+static _Atomic bool gated, halved;
 static _Atomic int n_writes;
 
 ssize_t __real_pwrite(int fd, const void *p, size_t n, off_t at);
 ssize_t __wrap_pwrite(int fd, const void *p, size_t n, off_t at);
 ssize_t __wrap_pwrite(int fd, const void *p, size_t n, off_t at)
 {
+	n_writes++;
 	if (gated) {
-		n_writes++;
 		sem_post(&entered);
 		wait_for(&gate);
 	}
-	return __real_pwrite(fd, p, n, at);
+	return __real_pwrite(fd, p, halved ? (n + 1) / 2 : n, at);
 }
 
-static void threads__hand_on_nothing_that_was_withdrawn_while_it_waited(void **state)
+/* They are let go on when all is withdrawn that is to be. */
+static void write_behind_the_gate(struct fixture *fx, struct engine_file *f, struct one o[N],
+                                  bool withdrawn)
 {
-	struct fixture *fx = *state;
-	struct engine_file *f = prepared(fx);
-	struct one o[N];
-
 	sem_init(&entered, 0, 0);
 	sem_init(&gate, 0, 0);
 	n_writes = 0;
@@ -268,15 +266,46 @@ static void threads__hand_on_nothing_that_was_withdrawn_while_it_waited(void **s
 	assert_int_equal(fx->ops->kick(fx->r), 0);
 	for (int i = 0; i < WRITERS; i++)
 		wait_for(&entered);
-	for (int i = 0; i < N; i++)
+	for (int i = 0; i < N && withdrawn; i++)
 		fx->ops->withdraw(fx->r, &o[i].io);
+	gated = false;
 	for (int i = 0; i < WRITERS; i++)
 		sem_post(&gate);
 	finish(fx, o);
-	gated = false;
+}
+
+static void threads__hand_on_nothing_that_was_withdrawn_while_it_waited(void **state)
+{
+	struct fixture *fx = *state;
+	struct engine_file *f = prepared(fx);
+	struct one o[N];
+
+	write_behind_the_gate(fx, f, o, true);
 	assert_int_equal(n_writes, WRITERS);
 	for (int i = 0; i < N; i++)
 		assert_int_equal(o[i].res, i < WRITERS ? (int64_t)LEN : ENGINE_LATE);
+	fx->ops->close(f);
+}
+
+/* The kernel does a part, and what is left needs another call. The control is the same without. */
+static void threads__continue_nothing_that_was_withdrawn(void **state)
+{
+	struct fixture *fx = *state;
+	struct engine_file *f = prepared(fx);
+	struct one o[N];
+
+	halved = true;
+	write_behind_the_gate(fx, f, o, true);
+	halved = false;
+	assert_int_equal(n_writes, WRITERS);
+	for (int i = 0; i < N; i++)
+		assert_int_equal(o[i].res, i < WRITERS ? -EREMOTEIO : ENGINE_LATE);
+	halved = true;
+	write_behind_the_gate(fx, f, o, false);
+	halved = false;
+	assert_true(n_writes > N);
+	for (int i = 0; i < N; i++)
+		assert_int_equal(o[i].res, LEN);
 	fx->ops->close(f);
 }
 
@@ -403,6 +432,7 @@ int main(void)
 		ALL(engine__ends_a_batch_of_which_all_is_late),
 		ALL(engine__does_nothing_of_a_write_that_is_withdrawn),
 		V(4, threads__hand_on_nothing_that_was_withdrawn_while_it_waited),
+		V(4, threads__continue_nothing_that_was_withdrawn),
 		URING(file__answers_what_needs_no_call_however_late),
 		V(4, file__answers_what_needs_no_call_however_late),
 		URING(uring__offers_nothing_again_that_is_late),
