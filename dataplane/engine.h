@@ -215,8 +215,8 @@ struct engine_ops {
 	int (*truncate)(struct engine_file *f, uint64_t size, struct ros2_err *err);
 	int (*fsync)(struct engine_file *f, struct ros2_err *err);
 
-	/* Any thread, does not block: @fn for each tenant that uses the engine. NULL: its storage
-	 * is always there. */
+	/* Any thread, does not block: @fn once for each tenant that uses the engine. NULL: its
+	 * storage is always there. */
 	void (*health)(struct engine *e, void (*fn)(void *arg, const struct engine_health *h),
 	               void *arg);
 

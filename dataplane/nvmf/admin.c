@@ -491,6 +491,32 @@ bool nvmf_admin_lost(struct nvmf_admin *a, const struct ros2_uid *tenant)
 	return lost;
 }
 
+/* Under the lock. */
+static int importance(const struct nvmf_ctrl *c)
+{
+	if (nvmf_ctrl_view(c).state == NVMF_CTRL_SHUTDOWN)
+		return 0;
+	return c->refs ? 2 : 1;
+}
+
+/* Under the lock. Whoever is told of controllers knows them by the names of tenants: of one name
+ * there may be several, when their tenant has come again, or a new one has that name. */
+static bool is_told(const struct nvmf_admin *a, uint32_t at)
+{
+	const struct nvmf_ctrl *c = a->ctrls[at];
+	int mine = importance(c);
+
+	for (uint32_t i = 0; i < NVMF_CTRLS_MAX; i++) {
+		const struct nvmf_ctrl *o = a->ctrls[i];
+
+		if (!o || o == c || strcmp(o->name, c->name) != 0)
+			continue;
+		if (importance(o) > mine || (importance(o) == mine && i < at))
+			return false;
+	}
+	return true;
+}
+
 void nvmf_admin_health(struct nvmf_admin *a,
                        void (*fn)(void *arg, const struct nvmf_ctrl_health *h), void *arg)
 {
@@ -499,7 +525,7 @@ void nvmf_admin_health(struct nvmf_admin *a,
 		const struct nvmf_ctrl *c = a->ctrls[i];
 		struct nvmf_ctrl_health h;
 
-		if (!c)
+		if (!c || !is_told(a, i))
 			continue;
 		h = (struct nvmf_ctrl_health){
 			.tenant = c->tenant,

@@ -106,7 +106,8 @@ struct nvmf_ctrl_health {
 	uint64_t expired;             /* requests given up while the target was lost */
 	char words[NVMF_FAULT_WORDS]; /* of the last fault; "" */
 };
-/* Any thread: @fn for each controller, under a lock that control threads take. */
+/* Any thread: @fn for one controller of each name of a tenant, under a lock that control threads
+ * take. */
 void nvmf_admin_health(struct nvmf_admin *a,
                        void (*fn)(void *arg, const struct nvmf_ctrl_health *h), void *arg);
 

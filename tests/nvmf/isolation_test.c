@@ -4,6 +4,7 @@
  * and the order of writes when a volume changes hands.
  */
 #include "common/clock.h"
+#include "dataplane/nvmf/ctrl_priv.h"
 #include "tests/await.h"
 #include "tests/nvmf/engine_rig.h"
 #include <errno.h>
@@ -263,17 +264,58 @@ static void nvmf_engine__says_whose_memory_it_uses(void **state)
 	assert_int_equal(fake_stats().shutdowns, 1);
 }
 
-static void count_shutting(void *arg, const struct nvmf_ctrl_health *h)
-{
-	*(uint32_t *)arg += h->state == NVMF_CTRL_SHUTDOWN;
-}
-
 static uint32_t shutting(struct rig *g)
 {
+	struct nvmf_admin *a = g->e->admin;
 	uint32_t n = 0;
 
-	nvmf_admin_health(g->e->admin, count_shutting, &n);
+	pthread_mutex_lock(&a->lock);
+	for (uint32_t i = 0; i < NVMF_CTRLS_MAX; i++)
+		n += a->ctrls[i] && nvmf_ctrl_view(a->ctrls[i]).state == NVMF_CTRL_SHUTDOWN;
+	pthread_mutex_unlock(&a->lock);
 	return n;
+}
+
+struct told {
+	const char *tenant;
+	uint32_t n, live;
+};
+
+static void tell(void *arg, const struct engine_health *h)
+{
+	struct told *t = arg;
+	bool is = !strcmp(h->name, t->tenant);
+
+	t->n += is;
+	t->live += is && h->live;
+}
+
+/* Beats and metrics have one row for a tenant at an engine: also of one that has come again while
+ * its controllers of before have not gone, and of a new tenant of that name. */
+static void nvmf_engine__tells_one_controller_of_a_tenant(void **state)
+{
+	struct engine_who who = {{{8}}, "tenant-b"};
+	struct told t = {.tenant = who.name};
+	struct rig *g = *state;
+	struct engine_ns *ns;
+	int rc;
+
+	for (uint32_t n = 1; n <= 3; n++) {
+		who.uid.b[1] = n == 3;
+		assert_int_equal(g->ops->ns_open(g->e, &who, "t/b", &ns, NULL), 0);
+		t.n = t.live = 0;
+		g->ops->health(g->e, tell, &t);
+		assert_int_equal(t.n, 1);
+		assert_int_equal(t.live, 1);
+		assert_non_null(nvmf_lane_of(g->r, ns->ctrl, &rc));
+		g->ops->ns_close(ns);
+		assert_true(AWAIT(shutting(g) == n));
+	}
+	t.n = t.live = 0;
+	g->ops->health(g->e, tell, &t);
+	assert_int_equal(t.n, 1);
+	assert_int_equal(t.live, 0);
+	assert_true(AWAIT((rig_turn(g, 5), shutting(g) == 0)));
 }
 
 /* The end of a controller may take its time, at the target or at a reactor (here), in which it has
@@ -316,6 +358,7 @@ int main(void)
 		cmocka_unit_test(nvmf_fence__without_it_the_old_tenants_write_comes_last),
 		RIG_TEST(nvmf_engine__says_whose_memory_it_uses),
 		RIG_TEST(nvmf_engine__who_comes_and_goes_leaves_controllers_to_others),
+		RIG_TEST(nvmf_engine__tells_one_controller_of_a_tenant),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
