@@ -140,6 +140,21 @@ void rpc_gate_listen(int fd)
 	pthread_mutex_unlock(&listeners.lock);
 }
 
+static const char *what_to_do(int error)
+{
+	switch (error) {
+	case EMFILE:
+		return ". Let the process have more files open (LimitNOFILE)";
+	case ENFILE:
+		return ". Let the machine have more files open (fs.file-max)";
+	case ENOMEM:
+	case ENOBUFS:
+		return ". Give the machine, or the process's cgroup, more memory";
+	default:
+		return "";
+	}
+}
+
 /* Under the lock. */
 static void tell_missed(struct listener *l, int error)
 {
@@ -148,7 +163,8 @@ static void tell_missed(struct listener *l, int error)
 	if (l->told_ns && now - l->told_ns < TELL_NS)
 		return;
 	l->told_ns = now;
-	log_error("a connection cannot be accepted: %s: it is tried again", strerror(error));
+	log_error("a connection cannot be accepted: %s: it waits and is tried again%s",
+	          strerror(error), what_to_do(error));
 }
 
 /* True: it is one of ours, and will be looked at again. */

@@ -2,12 +2,12 @@
 /* A listener goes on when a connection could not be accepted. */
 #include "tests/await.h"
 #include "tests/rpc/fixture.h"
+#include "tests/rpc/full.h"
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -22,34 +22,6 @@ void __wrap_rpc_socket_accept_again(int fd)
 	again++;
 	if (!not_again)
 		__real_rpc_socket_accept_again(fd);
-}
-
-/* Every descriptor below the limit, which is lowered to what is in use. */
-struct full {
-	struct rlimit was;
-	int fds[256], n;
-};
-
-static void take_all(struct full *f)
-{
-	int top = dup(STDIN_FILENO), fd;
-
-	assert_true(top >= 0);
-	close(top);
-	assert_int_equal(getrlimit(RLIMIT_NOFILE, &f->was), 0);
-	assert_int_equal(
-		setrlimit(RLIMIT_NOFILE, &(struct rlimit){(rlim_t)top + 128, f->was.rlim_max}), 0);
-	for (f->n = 0; f->n < 256 && (fd = dup(STDIN_FILENO)) >= 0; f->n++)
-		f->fds[f->n] = fd;
-	assert_int_equal(fd, -1);
-	assert_int_equal(errno, EMFILE);
-}
-
-static void give_all(struct full *f)
-{
-	while (f->n)
-		close(f->fds[--f->n]);
-	assert_int_equal(setrlimit(RLIMIT_NOFILE, &f->was), 0);
 }
 
 static int connect_to(const char *target, int fd)
@@ -75,10 +47,10 @@ static struct rpc_channel *start_full(struct fx *f, int least, int *ret)
 	*ret = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	assert_true(*ret >= 0);
 	again = 0;
-	take_all(&full);
+	full_take(&full);
 	rc = connect_to(f->target, *ret);
 	waited = AWAIT(again >= least);
-	give_all(&full);
+	full_give(&full);
 	assert_int_equal(rc, 0);
 	assert_true(waited);
 	return before;

@@ -3,6 +3,7 @@
  * connection. */
 #include "common/util.h"
 #include "proto/rpc/rpc_priv.h"
+#include "tests/rpc/full.h"
 #include <arpa/inet.h>
 #include <dlfcn.h>
 #include <errno.h>
@@ -12,7 +13,6 @@
 #include <stdarg.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 #include <cmocka.h>
@@ -207,33 +207,6 @@ static void gate__bytes_are_told_again_and_the_connection_goes_on(void **state)
 
 /* ---- where there is no descriptor left ---- */
 
-struct full {
-	struct rlimit was;
-	int fds[64], n;
-};
-
-static void take_all(struct full *f)
-{
-	int top = dup(STDIN_FILENO), fd;
-
-	assert_true(top >= 0);
-	close(top);
-	assert_int_equal(getrlimit(RLIMIT_NOFILE, &f->was), 0);
-	assert_int_equal(
-		setrlimit(RLIMIT_NOFILE, &(struct rlimit){(rlim_t)top + 8, f->was.rlim_max}), 0);
-	for (f->n = 0; (fd = dup(STDIN_FILENO)) >= 0 && f->n < 64; f->n++)
-		f->fds[f->n] = fd;
-	assert_int_equal(fd, -1);
-	assert_int_equal(errno, EMFILE);
-}
-
-static void give_all(struct full *f)
-{
-	while (f->n)
-		close(f->fds[--f->n]);
-	assert_int_equal(setrlimit(RLIMIT_NOFILE, &f->was), 0);
-}
-
 static int descriptors_of(ino_t ino)
 {
 	int n = 0;
@@ -253,11 +226,11 @@ static void without_descriptors__the_one_that_is_kept_ends_a_socket(void **state
 	rpc_socket_reserve();
 	rpc_socket_reserve();
 	rpc_socket_unreserve();
-	take_all(&f);
+	full_take(&f);
 	ended[0] = rpc_socket_end(e->ours, ino + 1);
 	ended[1] = rpc_socket_end(e->epoll, ino);
 	ended[2] = rpc_socket_end(e->ours, ino);
-	give_all(&f);
+	full_give(&f);
 	/* The one that is kept is of nothing again. */
 	assert_int_equal(descriptors_of(ino), 1);
 	rpc_socket_unreserve();
@@ -274,9 +247,9 @@ static void control__without_it_nothing_is_ended(void **state)
 	struct full f;
 	bool ended;
 
-	take_all(&f);
+	full_take(&f);
 	ended = rpc_socket_end(e->ours, ino);
-	give_all(&f);
+	full_give(&f);
 	assert_false(ended);
 	assert_int_equal(recv(e->theirs, (char[1]){0}, 1, MSG_DONTWAIT), -1);
 	assert_int_equal(errno, EAGAIN);
