@@ -460,12 +460,20 @@ static void give_up_flushing(struct session *s)
 
 static bool must_give_up(const struct reactor *r, const struct session *s)
 {
-	const struct verbs_conn *c;
+	const struct verbs_conn *c = verbs_of(s);
 
-	if (!s || s->transport != &transport_verbs || s->state != SESSION_ENDED)
-		return false;
-	c = verbs_of(s);
-	return c->kept || (c->qp && r->now_ns > clock_add_ns(c->ended_ns, VERBS_FLUSH_NS));
+	return s->state == SESSION_ENDED &&
+	       (c->kept || (c->qp && r->now_ns > clock_add_ns(c->ended_ns, VERBS_FLUSH_NS)));
+}
+
+static void with_time(struct reactor *r, struct session *s)
+{
+	if (!s || s->transport != &transport_verbs)
+		return;
+	if (must_give_up(r, s))
+		give_up_flushing(s);
+	else
+		verbs_ask_whether_there(s, r->now_ns);
 }
 
 static bool is_over(const struct verbs *v, const struct verbs_tenant *t)
@@ -492,8 +500,7 @@ void verbs_tick(struct reactor *r)
 	if (over)
 		idle_end(v, over);
 	for (uint32_t i = 0; i < DP_SESSIONS_MAX; i++)
-		if (must_give_up(r, r->sessions[i]))
-			give_up_flushing(r->sessions[i]);
+		with_time(r, r->sessions[i]);
 	bury(v);
 }
 

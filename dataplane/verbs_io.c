@@ -248,6 +248,28 @@ static void verbs_flush(struct session *s)
 			break;
 }
 
+/* ---- is the host there? ---- */
+
+/* A write of no bytes reaches no memory and needs no key, but the peer's device has to answer it:
+ * one whose host has gone without a word ends as any work request there would. */
+static const struct fabric_wr whether_there = {.cookie = (uint64_t)VERBS_ASK << 32};
+
+void verbs_ask_whether_there(struct session *s, uint64_t now_ns)
+{
+	struct verbs_conn *c = verbs_of(s);
+	uint64_t last_ns = MAX(s->last_send_ns, c->asked_ns);
+
+	if (!session_alive(s) || !c->qp || fabric_conn_state(c->conn) != FABRIC_CONN_UP ||
+	    c->asking || now_ns < clock_add_ns(last_ns, VERBS_ASK_NS) ||
+	    !fabric_qp_send_room(c->qp))
+		return;
+	c->asked_ns = now_ns;
+	c->asking = fabric_write(c->qp, &whether_there) == 0;
+	if (c->asking)
+		/* What it fails at is flushed, and ends the session when that is told. */
+		(void)fabric_qp_flush(c->qp, now_ns);
+}
+
 /* ---- ends of work requests ---- */
 
 /* A receive that failed: nobody checks who sent it but the device, so it is no violation. */
@@ -390,6 +412,9 @@ void verbs_completed(struct session *s, const struct fabric_completion *e)
 		payload_came(&s->requests[index]);
 		break;
 	case VERBS_DATA: /* told only when it failed; its request ends with its COMPLETE */
+		break;
+	case VERBS_ASK:
+		c->asking = false;
 		break;
 	}
 	if (session_alive(s))

@@ -28,8 +28,9 @@
 #define VERBS_SEND_BYTES (WIRE_HEADER_LEN + WIRE_WORDS_MAX)
 #define VERBS_SENDS      (DP_CREDITS + VERBS_SMALL) /* places in a connection's send memory */
 #define VERBS_MEMORY     (VERBS_RECVS * VERBS_RECV_BYTES + VERBS_SENDS * VERBS_SEND_BYTES)
-/* An answer is two work requests at most, and a WRITE's RDMA READ is over before its answer. */
-#define VERBS_SEND_DEPTH (2 * DP_CREDITS + VERBS_SMALL)
+/* An answer is two work requests at most, and a WRITE's RDMA READ is over before its answer. One
+ * more asks whether the host is there. */
+#define VERBS_SEND_DEPTH (2 * DP_CREDITS + VERBS_SMALL + 1)
 #define VERBS_READS_OUT  16u
 #define VERBS_QPS        16u /* connections of a tenant at a reactor */
 #define VERBS_BATCH      32u /* requests of one doorbell: rights are looked at before each */
@@ -40,6 +41,8 @@
 	} /* of a tenant at a reactor: 11 MiB */
 #define VERBS_FLUSH_NS (2 * NS_PER_S)
 #define VERBS_KEPT_MS  10000u
+/* A connection over which nothing was sent for so long is asked whether its host is there. */
+#define VERBS_ASK_NS (30 * NS_PER_S)
 /* Of a turn: each is some ten system calls at most, and makes or ends one queue pair. */
 #define VERBS_CONN_EVENTS 4u
 /* Requests that the kernel keeps for a listener until a turn takes them; one more it drops, and who
@@ -79,8 +82,10 @@ struct verbs_conn {
 	uint8_t agent_nonce[WIRE_NONCE_LEN];
 	char peer[64];
 	uint64_t moved, ended_ns;
+	uint64_t asked_ns;           /* when it was asked last whether its host is there */
 	uint64_t qp_id;              /* of qp, when that has gone, too; 0 = there was none */
 	bool by_device;              /* the device ended the connection: it may have said why */
+	bool asking;                 /* that is posted, and has not ended */
 	bool kept;                   /* qp has gone from here, but the device does not destroy it */
 	struct list out, small_free; /* verbs_out */
 	struct verbs_out outs[DP_CREDITS], small[VERBS_SMALL];
@@ -118,7 +123,7 @@ static inline struct verbs_conn *verbs_of(const struct session *s)
 }
 
 /* Cookies of work requests. */
-enum verbs_kind { VERBS_RECV, VERBS_SHORT, VERBS_REPLY, VERBS_DATA, VERBS_PULL };
+enum verbs_kind { VERBS_RECV, VERBS_SHORT, VERBS_REPLY, VERBS_DATA, VERBS_PULL, VERBS_ASK };
 static inline uint64_t verbs_cookie(enum verbs_kind k, uint32_t index)
 {
 	return (uint64_t)k << 32 | index;
@@ -149,6 +154,8 @@ int verbs_post_receive(struct verbs_conn *c, struct fabric_qp *qp, uint32_t buff
 /* verbs_io.c */
 extern const char verbs_ended_by_device[]; /* and not a work request of ours */
 void verbs_completed(struct session *s, const struct fabric_completion *e);
+/* Of a connection that is silent: with the ticks. */
+void verbs_ask_whether_there(struct session *s, uint64_t now_ns);
 void verbs_queue_small(struct session *s, const struct wire_header *h, const void *payload,
                        uint32_t len);
 static inline uint8_t *verbs_recv_mem(const struct verbs_conn *c, uint32_t buffer)

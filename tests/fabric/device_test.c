@@ -170,6 +170,24 @@ static void fabric_verbs__a_queue_pair_without_remote_access_takes_not_even_zero
 	assert_int_not_equal(world_wait(w, OURS, FABRIC_OP_WRITE).end, FABRIC_END_OK);
 }
 
+/* How the agent asks whether a silent tenant's host is there. */
+static void fabric_verbs__a_write_of_no_bytes_needs_no_key_and_somebody_there(void **state)
+{
+	static const struct fabric_wr nothing = {.cookie = 5};
+	struct world *w = *state;
+	struct fabric_completion c;
+
+	assert_int_equal(fabric_write(w->qp[PEER], &nothing), 0);
+	assert_int_equal(fabric_qp_flush(w->qp[PEER], clock_boottime_ns()), 0);
+	c = world_wait(w, PEER, FABRIC_OP_WRITE);
+	assert_int_equal(c.end, FABRIC_END_OK);
+	assert_int_equal(c.cookie, nothing.cookie);
+	fabric_qp_free(TAKE_PTR(w->qp[OURS]));
+	assert_int_equal(fabric_write(w->qp[PEER], &nothing), 0);
+	assert_int_equal(fabric_qp_flush(w->qp[PEER], clock_boottime_ns()), 0);
+	assert_int_equal(world_wait(w, PEER, FABRIC_OP_WRITE).end, FABRIC_END_NO_ANSWER);
+}
+
 static void fabric_verbs__kill_drains_what_was_in_flight(void **state)
 {
 	struct world *w = *state;
@@ -672,6 +690,7 @@ int main(int argc, char **argv)
 		T(fabric_verbs__a_key_is_good_on_its_queue_pair_only),
 		T(fabric_verbs__old_keys_are_refused_after_kill_and_reconnect),
 		T(fabric_verbs__a_queue_pair_without_remote_access_takes_not_even_zero_bytes),
+		T(fabric_verbs__a_write_of_no_bytes_needs_no_key_and_somebody_there),
 		T(fabric_verbs__kill_drains_what_was_in_flight),
 		T(fabric_verbs__rotation_adds_no_doorbell_and_little_time),
 		T(fabric_verbs__an_idle_set_is_woken_through_the_channel),

@@ -123,7 +123,11 @@ static uint8_t *region_place(const struct fabric_region *r, uint64_t at, uint64_
 static uint8_t *window_place(const struct fabric_qp *peer, const struct mem_wr *wr, uint64_t bytes)
 {
 	uint8_t need = wr->op == FABRIC_OP_READ ? FABRIC_READ : FABRIC_WRITE;
+	static uint8_t nowhere;
 
+	/* Of no bytes no key is asked for (C9-88). */
+	if (!bytes)
+		return peer->opts.remote_access & need ? &nowhere : NULL;
 	for (uint32_t i = 0; i < peer->opts.windows; i++) {
 		const struct fabric_window *w = &peer->windows[i];
 		uint64_t base;
