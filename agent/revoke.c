@@ -572,7 +572,6 @@ static int end_unheld(struct agent *a, const struct tombstone *t, const struct r
 	if (t->kind == OBJ_TENANT)
 		state_dp_withdrawn(a->state, &t->uid);
 	sessions_on_revoke(a->sessions, t);
-	state_obey_unheld(a->state, t);
 	return r;
 }
 
@@ -583,6 +582,8 @@ static void carry_out_unheld(struct agent *a, const struct tombstone *t,
 	struct revoker *r = a->revoker;
 	bool lost = !is_superseded(a, t) && end_unheld(a, t, target, received_ns) < 0;
 
+	/* Also of one that was overtaken by a reinstatement: the grants from before it. */
+	state_obey_unheld(a->state, t);
 	log_error("revocation: no memory or too many at once%s",
 	          lost ? ": the data plane is frozen" : "");
 	if (lost) {

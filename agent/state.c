@@ -254,14 +254,32 @@ static void revoke_up_to(struct agent_object *o, uint64_t version)
 		o->revoked = true;
 }
 
+/* What end_dead_grants() takes from the log, told by the tombstone itself. */
+static bool ends_grant(const struct tombstone *t, const struct state_object *o)
+{
+	const struct agent_object *n = state_newest(o);
+
+	switch (t->kind) {
+	case OBJ_AGENT:
+		return true;
+	case OBJ_GRANT:
+		return ros2_uid_eq(&n->uid, &t->uid);
+	case OBJ_TENANT:
+		return ros2_uid_eq(&n->grant.tenant, &t->uid) &&
+		       n->grant.policy_version <= t->version;
+	default:
+		return false;
+	}
+}
+
 void state_obey_unheld(struct state *s, const struct tombstone *t)
 {
 	struct state_object *o, *tmp;
 
-	if (t->kind == OBJ_AGENT)
-		list_for_each_safe (&s->kinds[OBJ_GRANT], o, tmp, of_kind)
+	list_for_each_safe (&s->kinds[OBJ_GRANT], o, tmp, of_kind)
+		if (ends_grant(t, o))
 			state_forget(s, o);
-	/* Grants and sessions the data plane knows by their own uids. */
+	/* Sessions the data plane knows by their own uids. */
 	o = t->kind == OBJ_TENANT ? state_find(s, OBJ_TENANT, &t->uid) : NULL;
 	if (!o)
 		return;

@@ -56,8 +56,8 @@ void state_remove(struct state *s, enum obj_kind kind, const struct ros2_uid *ui
 void state_obey_tombstones(struct state *s);
 /* The same for this one only. */
 void state_obey(struct state *s, const struct tombstone *t);
-/* One that the revlog could not take: until it is sent again nothing of it comes into force of what
- * waits, for the disk or to be tried again. Needs no memory. */
+/* One that the revlog could not take: grants that it names end, and until it is sent again nothing
+ * of it comes into force of what waits, for the disk or to be tried again. Needs no memory. */
 void state_obey_unheld(struct state *s, const struct tombstone *t);
 
 /* Storing: write what state_collect (all) or state_changes (since the last begin) gives, begin,

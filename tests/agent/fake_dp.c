@@ -424,14 +424,12 @@ int dp_keys_pending(struct dp *dp, uint64_t until_ns, dp_keys_fn fn, void *arg)
 	return -ENOMEM;
 }
 
-int dp_revoke(struct dp *dp, enum dp_scope scope, const struct ros2_uid *uid, uint64_t received_ns,
-              enum ros2_status why, dp_done_fn done, void *arg)
+/* How many sessions it ended. -ENOMEM: it is frozen. */
+static int end_all_of(struct dp *dp, enum dp_scope scope, const struct ros2_uid *uid,
+                      enum ros2_status why)
 {
-	struct dp_result res = {.status = ROS2_OK};
+	int n = 0;
 
-	fake_dp_log.revokes++;
-	fake_dp_log.last_scope = scope;
-	fake_dp_log.last_uid = *uid;
 	if (fake_dp_no_memory) {
 		fake_dp_frozen = true;
 		return -ENOMEM;
@@ -443,10 +441,26 @@ int dp_revoke(struct dp *dp, enum dp_scope scope, const struct ros2_uid *uid, ui
 		                                                      : &s->uid;
 
 		if (s->live && (scope == DP_SCOPE_ALL || ros2_uid_eq(of, uid))) {
-			res.revoke.sessions++;
+			n++;
 			end(dp, s, why);
 		}
 	}
+	return n;
+}
+
+int dp_revoke(struct dp *dp, enum dp_scope scope, const struct ros2_uid *uid, uint64_t received_ns,
+              enum ros2_status why, dp_done_fn done, void *arg)
+{
+	struct dp_result res = {.status = ROS2_OK};
+	int n;
+
+	fake_dp_log.revokes++;
+	fake_dp_log.last_scope = scope;
+	fake_dp_log.last_uid = *uid;
+	n = end_all_of(dp, scope, uid, why);
+	if (n < 0)
+		return n;
+	res.revoke.sessions = (uint32_t)n;
 	res.revoke.draining = fake_dp_draining;
 	res.revoke.last_byte_ns = clock_boottime_ns();
 	answer(dp, done, arg, &res);
@@ -458,14 +472,10 @@ int dp_revoke(struct dp *dp, enum dp_scope scope, const struct ros2_uid *uid, ui
 	return 0;
 }
 
-static void nobody(void *arg, const struct dp_result *res)
-{
-}
-
 void dp_grant_remove(struct dp *dp, const struct ros2_uid *grant, enum ros2_status why)
 {
 	fake_dp_log.grant_removes++;
-	(void)dp_revoke(dp, DP_SCOPE_GRANT, grant, clock_boottime_ns(), why, nobody, NULL);
+	(void)end_all_of(dp, DP_SCOPE_GRANT, grant, why);
 }
 
 int dp_leases(struct dp *dp, const struct ros2_uid *tenant, uint32_t max,

@@ -115,6 +115,70 @@ static void revoke__without_memory_holds_against_a_document_that_waits(void **st
 	free(w);
 }
 
+static void close_session(struct rpc_channel *c, const struct ros2_uid *session)
+{
+	Ros2__V1__SessionRef ref = ROS2__V1__SESSION_REF__INIT;
+
+	ref.session_uid = (ProtobufCBinaryData){16, (uint8_t *)session->b};
+	assert_int_equal(world_call(c, &ros2_v1_tenant_close_session, &ref.base, NULL, NULL),
+	                 ROS2_OK);
+}
+
+/* Alpha has a grant that no session uses. @kind and @seed name what is revoked without memory. */
+static void expect_idle_grant_to_end(enum obj_kind kind, uint8_t seed, uint64_t version,
+                                     bool reinstated)
+{
+	struct world *w = calloc(1, sizeof(*w));
+	Ros2__V1__AgentObject *o;
+	struct rpc_channel *alpha;
+	struct ros2_uid session;
+	unsigned asked;
+
+	world_start(w);
+	world_agent_start(w);
+	world_populate(w);
+	alpha = world_tenant(w, "alpha");
+	assert_int_equal(world_open_session(alpha, &session), ROS2_OK);
+	close_session(alpha, &session);
+	if (reinstated) {
+		o = fix_tenant(&w->f, "alpha", FIX_ALPHA, WORLD_ALPHA_SEED, version + 1);
+		world_send(w, &o, 1, false);
+		world_wait(w, &w->applied, 4);
+	}
+	asked = w->grant_requests;
+	assert_int_equal(world_open_session(alpha, &session), ROS2_OK);
+	close_session(alpha, &session);
+	assert_int_equal(w->grant_requests, asked); /* it is used again, while it lives */
+	failing = 1;
+	world_revoke(w, kind, seed, version);
+	world_wait(w, &w->hellos, 2);
+	assert_true(AWAIT(world_open_session(alpha, &session) == ROS2_OK));
+	assert_int_equal(w->grant_requests, asked + 1);
+	failing = 0;
+	rpc_channel_free(alpha);
+	world_stop(w);
+	free(w);
+}
+
+static void revoke__of_the_agent_without_memory_ends_grants_that_are_idle(void **state)
+{
+	(void)state;
+	expect_idle_grant_to_end(OBJ_AGENT, 1, 1, false);
+}
+
+static void revoke__of_a_grant_without_memory_ends_it_while_idle(void **state)
+{
+	(void)state;
+	expect_idle_grant_to_end(OBJ_GRANT, WORLD_FIRST_GRANT_SEED, 1, false);
+}
+
+/* What comes before the reinstatement names the grants of before it. */
+static void revoke__overtaken_without_memory_ends_the_grants_of_before(void **state)
+{
+	(void)state;
+	expect_idle_grant_to_end(OBJ_TENANT, WORLD_ALPHA_SEED, 2, true);
+}
+
 static bool frozen_is_told(struct world *w)
 {
 	return health_condition(w->agent->health, HEALTH_FROZEN)->is;
@@ -199,6 +263,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(revoke__without_memory_is_asked_for_again),
 		cmocka_unit_test(revoke__without_memory_holds_against_a_document_that_waits),
+		cmocka_unit_test(revoke__of_the_agent_without_memory_ends_grants_that_are_idle),
+		cmocka_unit_test(revoke__of_a_grant_without_memory_ends_it_while_idle),
+		cmocka_unit_test(revoke__overtaken_without_memory_ends_the_grants_of_before),
 		cmocka_unit_test(revoke__that_the_data_plane_cannot_hold_is_asked_again),
 		cmocka_unit_test(revoke__that_is_lost_keeps_it_frozen_until_it_came_again),
 	};

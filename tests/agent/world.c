@@ -522,7 +522,7 @@ void world_start(struct world *w)
 	pthread_mutex_init(&w->lock, NULL);
 	pthread_cond_init(&w->cond, NULL);
 	fixture_init(&w->f);
-	w->next_grant = 10;
+	w->next_grant = WORLD_FIRST_GRANT_SEED;
 	w->grant_lifetime_ms = 600000;
 	w->grant_policy = 1;
 	assert_int_equal(testing_dir_setup((void **)&w->dir), 0);

@@ -11,8 +11,9 @@
 #include "tests/agent/fixture.h"
 #include <pthread.h>
 
-#define WORLD_ALPHA_SEED 2
-#define WORLD_BETA_SEED  3
+#define WORLD_ALPHA_SEED       2
+#define WORLD_BETA_SEED        3
+#define WORLD_FIRST_GRANT_SEED 10
 
 struct world {
 	struct fixture f;
