@@ -27,7 +27,8 @@
 /* 7 would be for ever: a peer that posts no receive would hold our queue. */
 #define RNR_RETRIES 3
 #define RNR_FOREVER 7 /* as the specification has it */
-#define RETRIES     7
+/* Of what was not acknowledged. Of these, too, soft-RoCE takes 7 for without end. */
+#define RETRIES 6
 
 #define OP_MARK 0xff /* an entry of our own: its flush says that a failed QP has nothing left */
 

@@ -18,7 +18,7 @@
 
 #define PSN_MASK      0xffffffu
 #define RNR_TIMER     12 /* 0.64 ms */
-#define ACK_TIMEOUT   14 /* 4.096 us * 2^14 = 67 ms */
+#define ACK_TIMEOUT   17 /* 4.096 us * 2^17 = 0.5 s */
 #define ACK_LONGEST   20 /* 4.3 s, for each of the tries */
 #define HOP_LIMIT     64
 #define JOIN_LIMIT_NS (5 * NS_PER_S)
@@ -373,9 +373,11 @@ int qp_join_manager(struct fabric_qp *qp, struct rdma_cm_id *id, enum ibv_qp_sta
 		mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
 	} else {
 		a.timeout = ack_timeout(a.timeout);
+		a.retry_cnt = RETRIES;
 		a.max_rd_atomic = qp->o.reads_out;
 		a.rnr_retry = qp->o.rnr_forever ? RNR_FOREVER : RNR_RETRIES;
-		mask |= IBV_QP_TIMEOUT | IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_RNR_RETRY;
+		mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_MAX_QP_RD_ATOMIC |
+		        IBV_QP_RNR_RETRY;
 	}
 	return qp_modify(qp, &a, mask,
 	                 to == IBV_QPS_INIT  ? "ibv_modify_qp to INIT"

@@ -224,6 +224,9 @@ static void fabric_conn__a_peer_does_not_say_how_long_its_silence_is_borne(void 
 		ask(m);
 		assert_int_equal(stub_qp_ack_timeout(fabric_qp_number(m->acceptor)), rows[i].is);
 		assert_int_equal(stub_qp_ack_timeout(fabric_qp_number(m->asker)), rows[i].is);
+		/* Each says 7, which a software device takes for without end. */
+		assert_int_equal(stub_qp_retries(fabric_qp_number(m->acceptor)), 6);
+		assert_int_equal(stub_qp_retries(fabric_qp_number(m->asker)), 6);
 		fabric_conn_free(TAKE_PTR(m->asked));
 		fabric_conn_free(TAKE_PTR(m->accepted));
 		fabric_qp_free(TAKE_PTR(m->asker));

@@ -6,6 +6,7 @@
 #include "tests/fabric/fixture.h"
 #include "dataplane/fabric/fabric_conn.h"
 #include "common/clock.h"
+#include "common/util.h"
 #include <arpa/inet.h>
 #include <errno.h>
 #include <poll.h>

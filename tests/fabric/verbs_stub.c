@@ -374,6 +374,8 @@ int ibv_modify_qp(struct ibv_qp *to, struct ibv_qp_attr *a, int mask)
 		qp->dest = a->dest_qp_num;
 	if (mask & IBV_QP_TIMEOUT)
 		qp->ack_timeout = a->timeout;
+	if (mask & IBV_QP_RETRY_CNT)
+		qp->retries = a->retry_cnt;
 	if (!(mask & IBV_QP_STATE))
 		return 0;
 	if (a->qp_state == IBV_QPS_ERR) {

@@ -132,6 +132,7 @@ void stub_software(bool on); /* it says that it is soft-RoCE */
 void stub_inline_limit(uint32_t bytes);
 int stub_qp_access(uint32_t qpn);
 int stub_qp_ack_timeout(uint32_t qpn);
+int stub_qp_retries(uint32_t qpn); /* of what was not acknowledged */
 bool stub_qp_in_error(uint32_t qpn);
 /* Connections: all of them end as if the peer, or the device, had gone. */
 void stub_cm_disconnect_all(void);

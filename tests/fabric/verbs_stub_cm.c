@@ -242,7 +242,8 @@ int rdma_init_qp_attr(struct rdma_cm_id *id, struct ibv_qp_attr *a, int *mask)
 		*mask |= IBV_QP_DEST_QPN | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_RQ_PSN;
 	} else {
 		a->timeout = cm.ack_timeout;
-		*mask |= IBV_QP_TIMEOUT;
+		a->retry_cnt = 7;
+		*mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT;
 	}
 	return 0;
 }

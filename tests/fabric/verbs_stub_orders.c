@@ -348,6 +348,13 @@ int stub_qp_ack_timeout(uint32_t qpn)
 	return stub_qp_of(qpn)->ack_timeout;
 }
 
+int stub_qp_retries(uint32_t qpn)
+{
+	STUB_LOCK;
+
+	return stub_qp_of(qpn)->retries;
+}
+
 bool stub_qp_in_error(uint32_t qpn)
 {
 	STUB_LOCK;

@@ -65,7 +65,7 @@ struct qp {
 	bool used;
 	enum ibv_qp_state state;
 	unsigned int access;
-	uint8_t ack_timeout;
+	uint8_t ack_timeout, retries;
 	uint32_t dest, max_inline, sq_max, rq_max;
 	struct swr *sq; /* QUEUE */
 	struct rwr *rq;
