@@ -319,6 +319,12 @@ static int entries_of(const Ros2__V1__ReaddirReply *p, struct ros2_dirent *out, 
 		snprintf(out[i].name, sizeof(out[i].name), "%s", e->name);
 		out[i].type = (uint8_t)e->type;
 	}
+	/* Whoever asks until there is no cookie would ask for ever. */
+	if (*cookie && p->next_cookie == *cookie)
+		return ros2_err_named(
+			err, ROS2_PROTOCOL,
+			"the agent's directory does not go on: behind a page it names "
+			"the same page again");
 	*cookie = p->next_cookie;
 	return (int)p->n_entries;
 }

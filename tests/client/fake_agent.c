@@ -294,26 +294,34 @@ static ProtobufCMessage *stat_file(struct fake_agent *a, int file, enum ros2_sta
 	}
 	r = NEW(Ros2__V1__StatReply, stat_reply);
 	r->type = ROS2__V1__FILE_TYPE__FILE_TYPE_REGULAR;
-	r->size = a->files[file].size;
+	r->size = a->stat_size ? a->stat_size : a->files[file].size;
 	r->block_size = a->block_size;
 	return &r->base;
 }
 
-static ProtobufCMessage *list_files(struct fake_agent *a)
+static void add_entry(Ros2__V1__ReaddirReply *r, const char *name, Ros2__V1__FileType type)
+{
+	Ros2__V1__DirEntry *e = NEW(Ros2__V1__DirEntry, dir_entry);
+
+	e->name = strdup(name);
+	e->type = type;
+	r->entries[r->n_entries++] = e;
+}
+
+static ProtobufCMessage *list_files(struct fake_agent *a, const Ros2__V1__ReaddirRequest *q)
 {
 	Ros2__V1__ReaddirReply *r = NEW(Ros2__V1__ReaddirReply, readdir_reply);
 
 	r->entries = calloc(FAKE_FILES, sizeof(Ros2__V1__DirEntry *));
-	for (int i = 0; i < FAKE_FILES; i++) {
-		Ros2__V1__DirEntry *e;
-
-		if (!a->files[i].data || !a->files[i].path[0])
-			continue;
-		e = NEW(Ros2__V1__DirEntry, dir_entry);
-		e->name = strdup(a->files[i].path);
-		e->type = ROS2__V1__FILE_TYPE__FILE_TYPE_REGULAR;
-		r->entries[r->n_entries++] = e;
-	}
+	if (++a->n_pages < FAKE_PAGES && a->dir_evil)
+		r->next_cookie = a->dir_evil == DIR_SAME_PAGE ? 1 : q->cookie + 1;
+	if (a->dir_evil == DIR_LINKS)
+		add_entry(r, "link", ROS2__V1__FILE_TYPE__FILE_TYPE_OTHER);
+	if (a->dir_evil > DIR_SAME_PAGE)
+		return &r->base;
+	for (int i = 0; i < FAKE_FILES; i++)
+		if (a->files[i].data && a->files[i].path[0])
+			add_entry(r, a->files[i].path, ROS2__V1__FILE_TYPE__FILE_TYPE_REGULAR);
 	return &r->base;
 }
 
@@ -476,7 +484,7 @@ static ProtobufCMessage *dispatch(struct fake_agent *a, const struct rpc_method 
 	if (m == &ros2_v1_tenant_stat_handle)
 		return stat_file(a, (int)(ros2_v1_tenant_stat_handle_in(req)->handle & 0xfff), st);
 	if (m == &ros2_v1_tenant_readdir)
-		return list_files(a);
+		return list_files(a, ros2_v1_tenant_readdir_in(req));
 	*st = change(a, m, req);
 	if (*st)
 		return NULL;

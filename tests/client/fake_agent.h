@@ -21,6 +21,7 @@
 #define FAKE_MOUNTS     8
 #define FAKE_REGIONS    256
 #define FAKE_GATE_BYTES 20000
+#define FAKE_PAGES      100000
 
 enum evil {
 	EVIL_NONE,
@@ -60,6 +61,15 @@ enum evil {
 	EVIL_SHM_MEMORY_AGAIN,
 	EVIL_SHM_FILE, /* an open file with a byte that wakes; then it answers */
 	EVIL_LAST,
+};
+
+/* What is wrong with a directory. Of one that has no end the fake has had enough after FAKE_PAGES.
+ */
+enum dir_evil {
+	DIR_GOOD,
+	DIR_SAME_PAGE,   /* every page is followed by itself */
+	DIR_EMPTY_PAGES, /* every page is followed by another, and none has a name */
+	DIR_LINKS,       /* the same, and each has one of a link */
 };
 
 /* What is wrong with MEMORY. */
@@ -120,6 +130,8 @@ struct fake_agent {
 	/* how it behaves */
 	enum evil evil;
 	enum shm_offer shm_offer;
+	enum dir_evil dir_evil;
+	uint64_t stat_size; /* that it says of every file; 0 = the file's */
 	/* Over shared memory: what was held when the connection was lost lands when late_now is
 	 * set; it is counted then. */
 	bool late, late_now;
@@ -156,7 +168,7 @@ struct fake_agent {
 	/* what happened */
 	unsigned n_files_sent, n_files_refused; /* by the kernel, at EVIL_SHM_FILE */
 	unsigned n_over_rate, n_sessions_opened, n_opens, n_registers, n_renewals, n_reads,
-		n_writes, n_flushes, n_clears, n_pings;
+		n_writes, n_flushes, n_clears, n_pings, n_pages;
 	unsigned n_bad_handles, n_bad_mounts; /* of other sessions, or none */
 	unsigned n_dropped;                   /* messages for a session that had ended */
 	unsigned n_live_at_open;              /* sessions, when the last one was opened */

@@ -124,6 +124,21 @@ static void hostile_agent__absurd_offers_are_refused(void **state)
 	assert_int_equal(ros2_session_open(r->client, NULL, &r->session, &r->err), -EPROTO);
 }
 
+/* Whoever lists it asks until there is no more: with the same question that would be for ever. */
+static void hostile_agent__does_not_name_the_same_page_of_a_directory_again(void **state)
+{
+	struct rig *r = *state;
+	struct ros2_dirent e[8];
+	uint64_t cookie = 0;
+
+	rig_open(r, NULL);
+	r->agent->dir_evil = DIR_SAME_PAGE;
+	assert_int_equal(ros2_readdir(r->mount, "", &cookie, e, 8, &r->err), 1);
+	assert_int_equal(cookie, 1);
+	assert_int_equal(ros2_readdir(r->mount, "", &cookie, e, 8, &r->err), -EPROTO);
+	assert_int_equal(r->err.status, ROS2_PROTOCOL);
+}
+
 static void refusals__of_hello_carry_the_agents_name_and_words(void **state)
 {
 	struct rig *r = *state;
@@ -143,6 +158,7 @@ int main(void)
 		T(hostile_agent__second_completion_ends_the_session),
 		T(hostile_agent__without_the_secret_is_not_believed),
 		T(hostile_agent__absurd_offers_are_refused),
+		T(hostile_agent__does_not_name_the_same_page_of_a_directory_again),
 		T(refusals__of_hello_carry_the_agents_name_and_words),
 	};
 
