@@ -144,9 +144,11 @@ static int put_pieces(struct worker *w, int fd, struct ros2_file *f, const char 
 static int ask_pieces(struct worker *w, struct ros2_file *f, uint64_t at, uint64_t hint,
                       uint32_t asked[PIECES], struct ros2_err *err)
 {
-	uint64_t want = at <= hint ? hint - at + 1 : w->piece;
+	uint64_t most = (uint64_t)PIECES * w->piece, want = w->piece;
 	int n = 0;
 
+	if (at <= hint)
+		want = MIN(hint - at, most - 1) + 1; /* of a file of 2^64 - 1 bytes, too */
 	for (; n < PIECES && want; n++) {
 		int rc;
 

@@ -12,7 +12,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#define ENTRIES 128
+#define ENTRIES   128
+#define EMPTY_MAX 100 /* pages in a row: no agent has even two */
 
 int tree_join(char out[4096], const char *root, const char *path, struct ros2_err *err)
 {
@@ -116,8 +117,10 @@ static int list_remote_entry(struct tree *t, struct ros2_mount *m, const char *b
 	if (!rc && e->type == 2)
 		return add_dir(t, path, err);
 	if (!rc && e->type != 1) {
-		t->skipped++;
-		return 0;
+		/* A list without end may be one of these. */
+		return ++t->skipped < TREE_FILES_MAX
+		               ? 0
+		               : ros2_err_set(err, -ENOMEM, "too many links and devices");
 	}
 	if (!rc)
 		rc = tree_join(full, t->remote, path, err);
@@ -132,7 +135,7 @@ static int list_remote_dir(struct tree *t, struct ros2_mount *m, const char *bas
 	struct ros2_dirent *entries = calloc(ENTRIES, sizeof(*entries));
 	uint64_t cookie = 0;
 	char path[4096];
-	int rc = tree_join(path, t->remote, base, err);
+	int rc = tree_join(path, t->remote, base, err), empty = 0;
 
 	if (!entries)
 		rc = ros2_err_set(err, -ENOMEM, "no memory for a directory");
@@ -143,6 +146,12 @@ static int list_remote_dir(struct tree *t, struct ros2_mount *m, const char *bas
 			rc = list_remote_entry(t, m, base, &entries[i], err);
 		if (!cookie)
 			break;
+		empty = n ? 0 : empty + 1;
+		if (rc >= 0 && empty > EMPTY_MAX)
+			rc = ros2_err_named(err, ROS2_PROTOCOL,
+			                    "directory '%s': the agent says that there is more, "
+			                    "and sends nothing of it",
+			                    path);
 	}
 	free(entries);
 	return MIN(rc, 0);
