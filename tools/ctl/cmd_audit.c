@@ -20,6 +20,7 @@ struct sink {
 	struct audit_verifier *verifier; /* may be NULL */
 	struct audit_file *file;         /* may be NULL */
 	uint64_t records;
+	bool signs; /* the last that came is a checkpoint */
 };
 
 static int sink_item(struct sink *s, const Ros2__V1__AuditRawItem *item, struct ros2_err *err)
@@ -33,6 +34,7 @@ static int sink_item(struct sink *s, const Ros2__V1__AuditRawItem *item, struct 
 			return ros2_err_set(err, -EBADMSG, "record %" PRIu64 ": has no chain value",
 			                    rec->seq);
 		s->records++;
+		s->signs = false;
 		if (s->verifier)
 			r = audit_verifier_record(s->verifier, rec->seq, rec->record.data,
 			                          rec->record.len, rec->chain.data, err);
@@ -40,11 +42,19 @@ static int sink_item(struct sink *s, const Ros2__V1__AuditRawItem *item, struct 
 			r = audit_file_write_record(s->file, rec->seq, rec->record.data,
 			                            rec->record.len, rec->chain.data, err);
 	} else if (item->item_case == ROS2__V1__AUDIT_RAW_ITEM__ITEM_CHECKPOINT) {
+		if (s->signs)
+			return ros2_err_set(err, -EBADMSG,
+			                    "two checkpoints, and no record between them");
+		s->signs = true;
 		if (s->verifier)
 			r = audit_verifier_checkpoint(s->verifier, cp->note.data, cp->note.len,
 			                              err);
 		if (r == 0 && s->file)
 			r = audit_file_write_checkpoint(s->file, cp->note.data, cp->note.len, err);
+	} else {
+		/* Passed over, there could be any number of them. */
+		r = ros2_err_set(err, -EBADMSG,
+		                 "the controller sent neither a record nor a checkpoint");
 	}
 	return r;
 }

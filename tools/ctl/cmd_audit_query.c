@@ -109,6 +109,27 @@ static void print_sequence(const json_t *items)
 		printf("%lld\n", (long long)json_integer_value(json_object_get(item, "seq")));
 }
 
+/* What was not asked for: records without end would fill the memory, and behind one of before the
+ * same would be asked for again. */
+static int check_last(const Ros2__V1__AuditQueryRequest *req, const json_t *items)
+{
+	size_t n = json_array_size(items), most = req->limit ? req->limit : QUERY_LIMIT;
+	const json_t *last = json_array_get(items, n - 1);
+	uint64_t seq = (uint64_t)json_integer_value(json_object_get(last, "seq"));
+
+	if (n > most)
+		return ctl_fail(CTL_FAILED,
+		                "PROTOCOL: the controller sent more than the %zu records that were "
+		                "asked for",
+		                most);
+	if (seq < req->from_seq || (req->to_seq && seq > req->to_seq))
+		return ctl_fail(CTL_FAILED,
+		                "PROTOCOL: the controller sent record %" PRIu64
+		                ": asked for were %" PRIu64 " to %" PRIu64,
+		                seq, req->from_seq, req->to_seq);
+	return CTL_OK;
+}
+
 /* Adds what the controller has to @items. CTL_OK, or an exit code after printing; -1 with @err when
  * the controller did not answer to the end. */
 static int fetch(struct ctl *c, const Ros2__V1__AuditQueryRequest *req, json_t *items,
@@ -123,6 +144,8 @@ static int fetch(struct ctl *c, const Ros2__V1__AuditQueryRequest *req, json_t *
 	while (r == CTL_OK && (r = ctl_read_next(c, rd, &msg, err)) == 0) {
 		r = add_item(items, ros2_v1_audit_query_out(msg)->record, c->output != CTL_TABLE);
 		protobuf_c_message_free_unpacked(msg, NULL);
+		if (r == CTL_OK)
+			r = check_last(req, items);
 	}
 	rpc_reader_close(rd);
 	return r == -ENODATA ? CTL_OK : MAX(r, -1);

@@ -5,8 +5,15 @@
 #include "common/util.h"
 #include "proto/ros2/v1/admin.rpc.h"
 #include "tools/ctl/ctl.h"
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+
+/* Of one list. A page has 500 rows, or what 64 agents have: more is no fleet, and what a controller
+ * says without end would fill the memory. */
+#define LIST_PAGES_MAX  20000u
+#define LIST_BYTES_MAX  (256u << 20)
+#define UNREACHABLE_MAX 256u /* that a page names: four times what it may */
 
 enum { OPT_TENANT, OPT_AGENT, OPT_ALL };
 static const struct ctl_opt get_opts[] = {
@@ -138,7 +145,7 @@ static void warn_agent(const char *agent)
 
 static bool warned(const Ros2__V1__ListReply *reply, const char *agent)
 {
-	for (size_t i = 0; i < reply->n_unreachable_agents; i++)
+	for (size_t i = 0; i < MIN(reply->n_unreachable_agents, (size_t)UNREACHABLE_MAX); i++)
 		if (strcmp(reply->unreachable_agents[i], agent) == 0)
 			return true;
 	return false;
@@ -172,13 +179,30 @@ static void add_trouble(json_t *object)
 	json_object_set_new(object, "trouble", json_string(words));
 }
 
+static int check_page(const Ros2__V1__ListReply *reply, const char *asked, uint32_t pages,
+                      uint64_t bytes)
+{
+	if (!strcmp(reply->next_page_token, asked))
+		return ctl_fail(CTL_FAILED,
+		                "PROTOCOL: the controller's list does not go on: behind a page it "
+		                "names the same page again");
+	if (pages >= LIST_PAGES_MAX || bytes > LIST_BYTES_MAX)
+		return ctl_fail(CTL_FAILED,
+		                "TOO_LARGE: the controller's list has no end after %" PRIu32
+		                " pages with %" PRIu64
+		                " bytes: ask for those of one --tenant or --agent",
+		                pages, bytes);
+	return CTL_OK;
+}
+
 /* All pages into one array. */
 static int list_all(struct ctl *c, Ros2__V1__ListRequest *req, const char *field, json_t *items)
 {
 	ProtobufCMessage *last = NULL;
+	uint64_t bytes = 0;
 	int r;
 
-	for (;;) {
+	for (uint32_t pages = 1;; pages++) {
 		ProtobufCMessage *msg = NULL;
 		const Ros2__V1__ListReply *reply;
 		json_t *page;
@@ -191,10 +215,13 @@ static int list_all(struct ctl *c, Ros2__V1__ListRequest *req, const char *field
 		json_array_extend(items, json_object_get(page, field));
 		json_decref(page);
 		warn_unreachable(reply, last ? ros2_v1_admin_list_out(last) : NULL);
+		bytes += protobuf_c_message_get_packed_size(msg);
+		if (*reply->next_page_token)
+			r = check_page(reply, req->page_token, pages, bytes);
 		if (last)
 			protobuf_c_message_free_unpacked(last, NULL);
 		last = msg;
-		if (!*reply->next_page_token)
+		if (r != CTL_OK || !*reply->next_page_token)
 			break;
 		req->page_token = reply->next_page_token;
 	}
