@@ -244,6 +244,11 @@ static ProtobufCMessage *record_of_before(unsigned n)
 	return n_opens > 1 && n < 1000 ? record_item(1) : NULL;
 }
 
+static ProtobufCMessage *nothing(unsigned n)
+{
+	return NULL;
+}
+
 static void query__ends_when_a_controller_sends_more_than_was_asked_for(void **state)
 {
 	stream_item = record_each;
@@ -261,6 +266,20 @@ static void query__that_follows_ends_when_a_controller_goes_back(void **state)
 	assert_int_equal(run(&ctl_cmd_audit_query, NULL, "follow"), CTL_FAILED);
 	assert_non_null(strstr(said, "PROTOCOL: "));
 	assert_true(n_opens <= 2);
+}
+
+/* Restored from a copy: what comes under numbers that were others' is shown, and that they were. */
+static void query__that_follows_sees_what_comes_into_a_log_that_became_shorter(void **state)
+{
+	static const uint64_t sizes[] = {10, 4, 6, 0};
+
+	stream_item = nothing;
+	log_sizes = sizes;
+	assert_int_equal(run(&ctl_cmd_audit_query, NULL, "follow"), CTL_FAILED);
+	assert_non_null(strstr(said, "the log has 4 records where it had 10"));
+	assert_int_equal(n_opens, 2);
+	assert_int_equal(asked.from_seq, 5);
+	assert_int_equal(asked.to_seq, 6);
 }
 
 /* ---- the log as it is stored ---- */
@@ -304,6 +323,8 @@ int main(void)
 		cmocka_unit_test(get__ends_when_a_controller_names_pages_without_end),
 		cmocka_unit_test(query__ends_when_a_controller_sends_more_than_was_asked_for),
 		cmocka_unit_test(query__that_follows_ends_when_a_controller_goes_back),
+		cmocka_unit_test(
+			query__that_follows_sees_what_comes_into_a_log_that_became_shorter),
 		cmocka_unit_test_setup_teardown(export__ends_when_a_controller_sends_no_record,
 	                                        testing_dir_setup, testing_dir_teardown),
 	};

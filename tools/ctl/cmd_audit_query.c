@@ -209,6 +209,20 @@ static void show_more(const struct ctl *c, struct follow *f, const json_t *items
 	fflush(stdout);
 }
 
+/* A log that was restored from a copy, or cut off, gives numbers anew: who waited for the one after
+ * the last would not see what comes under them. */
+static void look_back(struct follow *f, uint64_t end)
+{
+	if (end >= f->req.from_seq - 1)
+		return;
+	fprintf(stderr,
+	        "ros2ctl: the log has %" PRIu64 " records where it had %" PRIu64
+	        ": it was restored from a copy, or cut off (`ros2ctl audit verify --checkpoint` "
+	        "tells); what comes from here on is shown\n",
+	        end, f->req.from_seq - 1);
+	f->req.from_seq = end + 1;
+}
+
 /* Everything up to @end, a page at a time. */
 static int show_until(struct ctl *c, struct follow *f, uint64_t end, struct ros2_err *err)
 {
@@ -283,6 +297,8 @@ static int follow(struct ctl *c, const Ros2__V1__AuditQueryRequest *req)
 		/* poll: the log, which tells nobody that it grew */
 		nanosleep(&pause, NULL);
 		r = log_end(c, &end, &err);
+		if (r == CTL_OK)
+			look_back(&f, end);
 		r = r == CTL_OK ? show_until(c, &f, end, &err) : r;
 		if (r == CTL_OK)
 			f.lost = false;
