@@ -316,6 +316,36 @@ static void export__ends_when_a_controller_sends_no_record(void **state)
 	}
 }
 
+/* The second has no chain value. */
+static ProtobufCMessage *unchained_raw(unsigned n)
+{
+	Ros2__V1__AuditRawItem item = ROS2__V1__AUDIT_RAW_ITEM__INIT;
+	Ros2__V1__StoredRecord stored = ROS2__V1__STORED_RECORD__INIT;
+	Ros2__V1__AuditRecord rec = ROS2__V1__AUDIT_RECORD__INIT;
+	static struct audit_head head;
+	struct audit_appended out;
+	ProtobufCMessage *ret;
+
+	if (n == 0)
+		head = (struct audit_head){0};
+	assert_int_equal(audit_append(&head, NULL, &rec, &out, NULL), 0);
+	stored.seq = out.seq;
+	stored.record = (ProtobufCBinaryData){out.len, out.bytes};
+	stored.chain = (ProtobufCBinaryData){n == 0 ? SHA256_LEN : 0, out.chain};
+	item.item_case = ROS2__V1__AUDIT_RAW_ITEM__ITEM_RECORD;
+	item.record = &stored;
+	ret = copy(&item.base);
+	free(out.bytes);
+	return ret;
+}
+
+static void verify__names_the_record_that_is_bad_and_not_the_one_before(void **state)
+{
+	stream_item = unchained_raw;
+	assert_int_equal(run(&ctl_cmd_audit_verify, NULL, NULL), CTL_FAILED);
+	assert_non_null(strstr(said, "first bad record 2: "));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -327,6 +357,7 @@ int main(void)
 			query__that_follows_sees_what_comes_into_a_log_that_became_shorter),
 		cmocka_unit_test_setup_teardown(export__ends_when_a_controller_sends_no_record,
 	                                        testing_dir_setup, testing_dir_teardown),
+		cmocka_unit_test(verify__names_the_record_that_is_bad_and_not_the_one_before),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

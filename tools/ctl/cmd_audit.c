@@ -30,11 +30,11 @@ static int sink_item(struct sink *s, const Ros2__V1__AuditRawItem *item, struct 
 	int r = 0;
 
 	if (item->item_case == ROS2__V1__AUDIT_RAW_ITEM__ITEM_RECORD) {
+		s->records++;
+		s->signs = false;
 		if (rec->chain.len != SHA256_LEN)
 			return ros2_err_set(err, -EBADMSG, "record %" PRIu64 ": has no chain value",
 			                    rec->seq);
-		s->records++;
-		s->signs = false;
 		if (s->verifier)
 			r = audit_verifier_record(s->verifier, rec->seq, rec->record.data,
 			                          rec->record.len, rec->chain.data, err);
