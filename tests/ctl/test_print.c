@@ -102,6 +102,67 @@ static void ctl_doc__leaves_text_of_any_language_as_it_is(void **state)
 	json_decref(doc);
 }
 
+static void forged(void *items)
+{
+	static const struct ctl_column columns[] = {{"OBJECT", "object", CTL_TEXT},
+	                                            {"ACTOR", "actor", CTL_TEXT},
+	                                            {"REASON", "reason", CTL_TEXT},
+	                                            {0}};
+
+	ctl_print_table(columns, items);
+}
+
+/* A tenant names its files: an auditor would read what stands behind the blanks as who did it. */
+static void ctl_table__shows_blanks_that_would_pass_for_the_end_of_a_column(void **state)
+{
+	static const struct {
+		const char *named, *shown;
+	} cases[] = {
+		{"x   y", "x \\x20\\x20y"},
+		{"my file", "my file"},
+		{" ", "\\x20"},
+		{"x\xc2\xa0\xe3\x80\x80y", "x\xc2\xa0\\xe3\\x80\\x80y"},
+	};
+	char out[2048], want[256];
+
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		json_t *items = json_pack("[{s:s,s:s,s:s}]", "object", cases[i].named, "actor", "a",
+		                          "reason", "as  it is");
+
+		capture(forged, items, out, sizeof(out));
+		snprintf(want, sizeof(want), "%-6s   a       as  it is\n", cases[i].shown);
+		assert_string_equal(strchr(out, '\n') + 1, want);
+		json_decref(items);
+	}
+}
+
+/* Half a name is another's. */
+static void ctl_table__says_what_it_leaves_out(void **state)
+{
+	json_t *items = json_pack("[{s:s,s:[]}]", "name", "", "list"), *item, *list;
+	char out[4096], longest[300], name[16], *at;
+	int n = 0;
+
+	memset(longest, 'x', sizeof(longest) - 1);
+	longest[sizeof(longest) - 1] = '\0';
+	item = json_array_get(items, 0);
+	list = json_object_get(item, "list");
+	json_object_set_new(item, "name", json_string(longest));
+	for (int i = 0; i < 100; i++) {
+		snprintf(name, sizeof(name), "agent-%d", i);
+		json_array_append_new(list, json_string(name));
+	}
+	capture(table, items, out, sizeof(out));
+	at = strstr(out, "x...   agent-0,");
+	assert_non_null(at);
+	at += strlen("x...   ");
+	for (; sscanf(at, "agent-%15[0-9],", name) == 1; at += strcspn(at, ",") + 1)
+		assert_int_equal(atoi(name), n++);
+	assert_in_range(n, 20, 99);
+	assert_string_equal(at, "...\n");
+	json_decref(items);
+}
+
 static void times(void *items)
 {
 	static const struct ctl_column columns[] = {{"BOUND", "bound", CTL_MS},
@@ -179,6 +240,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(ctl_table__escapes_what_a_tenant_named),
 		cmocka_unit_test(ctl_doc__escapes_what_a_tenant_named),
+		cmocka_unit_test(ctl_table__shows_blanks_that_would_pass_for_the_end_of_a_column),
+		cmocka_unit_test(ctl_table__says_what_it_leaves_out),
 		cmocka_unit_test(ctl_doc__leaves_text_of_any_language_as_it_is),
 		cmocka_unit_test(
 			ctl_table__shows_ten_minutes_as_such_and_what_never_was_as_nothing),

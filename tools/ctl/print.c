@@ -99,8 +99,59 @@ static void format_number(const struct ctl_column *col, uint64_t v, char *out)
 	}
 }
 
-/* "a,b,c", cut where the cell ends. */
-static void join(const json_t *list, char out[CELL_MAX])
+/* What looks like nothing: Unicode's Zs, and letters without a shape. */
+static bool is_blank(uint32_t cp)
+{
+	static const uint32_t others[] = {0xa0,   0x115f, 0x1160, 0x1680, 0x2800,
+	                                  0x202f, 0x205f, 0x3000, 0x3164, 0xffa0};
+
+	for (size_t i = 0; i < ARRAY_SIZE(others); i++)
+		if (cp == others[i])
+			return true;
+	return cp == ' ' || (cp >= 0x2000 && cp <= 0x200a);
+}
+
+static size_t show_bytes(const char *s, size_t n, char *out, size_t max)
+{
+	size_t at = 0;
+
+	for (size_t i = 0; i < n; i++)
+		at += (size_t)snprintf(out + at, max - at, "\\x%02x", (unsigned char)s[i]);
+	return at;
+}
+
+/* What does not fit says so. Blanks part columns: where another stands behind them (@inner), those
+ * that could pass for the end of a cell, or for one, are shown as bytes. */
+static size_t put_text(const char *s, bool inner, char *out, size_t max)
+{
+	static const char more[] = "...";
+	bool behind_blank = true;
+	size_t at = 0, n;
+
+	for (; *s; s += n) {
+		char one[5] = "", shown[4 * 4 + 1];
+		uint32_t cp = 0;
+		size_t len;
+
+		n = MAX(utf8_decode(s, strnlen(s, 4), &cp), (size_t)1);
+		memcpy(one, s, n);
+		len = inner && behind_blank && is_blank(cp)
+		              ? show_bytes(s, n, shown, sizeof(shown))
+		              : utf8_escape(one, shown, sizeof(shown));
+		behind_blank = is_blank(cp);
+		if (at + len + sizeof(more) > max) {
+			memcpy(out + at, more, sizeof(more));
+			return at + sizeof(more) - 1;
+		}
+		memcpy(out + at, shown, len);
+		at += len;
+	}
+	out[at] = '\0';
+	return at;
+}
+
+/* "a,b,c,...": a name is whole, or not there. */
+static void join(const json_t *list, bool inner, char out[CELL_MAX])
 {
 	size_t n = 0, i;
 	json_t *v;
@@ -108,24 +159,34 @@ static void join(const json_t *list, char out[CELL_MAX])
 	out[0] = 0;
 	json_array_foreach((json_t *)list, i, v)
 	{
-		if (!json_is_string(v) || n + 2 >= CELL_MAX)
+		char name[CELL_MAX];
+		size_t len = json_is_string(v)
+		                     ? put_text(json_string_value(v), inner, name, sizeof(name))
+		                     : 0;
+		bool fits = n + len + sizeof(",,...") <= CELL_MAX;
+
+		if (!len)
 			continue;
-		if (n)
-			out[n++] = ',';
-		n += utf8_escape(json_string_value(v), out + n, CELL_MAX - n);
+		n += (size_t)snprintf(out + n, CELL_MAX - n, "%s%s", n ? "," : "",
+		                      fits ? name : "...");
+		if (!fits)
+			return;
 	}
 }
 
-static void cell(const struct ctl_column *col, const json_t *item, char out[CELL_MAX])
+/* @inner: another column stands behind it. */
+static void cell(const struct ctl_column *col, bool inner, const json_t *item, char out[CELL_MAX])
 {
 	const json_t *v = lookup(item, col->key);
 
 	if (json_is_integer(v))
 		format_number(col, (uint64_t)json_integer_value(v), out);
+	else if (json_is_string(v) && json_string_length(v) && col->as == CTL_SHORT_ID)
+		utf8_escape(json_string_value(v), out, 9 + 4);
 	else if (json_is_string(v) && json_string_length(v))
-		utf8_escape(json_string_value(v), out, col->as == CTL_SHORT_ID ? 9 + 4 : CELL_MAX);
+		put_text(json_string_value(v), inner, out, CELL_MAX);
 	else if (json_is_array(v) && json_array_size(v))
-		join(v, out);
+		join(v, inner, out);
 	else if (col->as == CTL_YESNO)
 		snprintf(out, CELL_MAX, "%s", json_is_true(v) ? "yes" : "no");
 	else if (col->as == CTL_NUMBER || col->as == CTL_BYTES)
@@ -143,7 +204,7 @@ static void row(const struct ctl_column *columns, size_t n, const json_t *item,
 		const char *shown = columns[k].title;
 
 		if (item) {
-			cell(&columns[k], item, text);
+			cell(&columns[k], k + 1 < n, item, text);
 			shown = text;
 		}
 		printf("%-*s%s", k + 1 < n ? (int)w->of[k] + 3 : 0, shown, k + 1 < n ? "" : "\n");
@@ -163,7 +224,7 @@ static void print_rows(const struct ctl_column *columns, const json_t *items, bo
 	json_array_foreach((json_t *)items, i, item)
 	{
 		for (size_t k = 0; k < n; k++) {
-			cell(&columns[k], item, text);
+			cell(&columns[k], k + 1 < n, item, text);
 			w->of[k] = MAX(w->of[k], strlen(text));
 		}
 	}
