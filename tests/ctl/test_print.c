@@ -163,6 +163,25 @@ static void ctl_table__says_what_it_leaves_out(void **state)
 	json_decref(items);
 }
 
+static void far_off(void *items)
+{
+	static const struct ctl_column columns[] = {
+		{"MS", "ms", CTL_MS}, {"S", "s", CTL_TIME_UNIX_S}, {0}};
+
+	ctl_print_table(columns, items);
+}
+
+static void ctl_table__shows_no_time_that_is_too_far_off_as_a_near_one(void **state)
+{
+	json_t *items =
+		json_pack("[{s:I,s:I}]", "ms", (json_int_t)1 << 58, "s", (json_int_t)1 << 55);
+	char out[2048];
+
+	capture(far_off, items, out, sizeof(out));
+	assert_string_equal(strchr(out, '\n') + 1, "213504d   2554-07-21T23:34:33.709551Z\n");
+	json_decref(items);
+}
+
 static void times(void *items)
 {
 	static const struct ctl_column columns[] = {{"BOUND", "bound", CTL_MS},
@@ -242,6 +261,7 @@ int main(void)
 		cmocka_unit_test(ctl_doc__escapes_what_a_tenant_named),
 		cmocka_unit_test(ctl_table__shows_blanks_that_would_pass_for_the_end_of_a_column),
 		cmocka_unit_test(ctl_table__says_what_it_leaves_out),
+		cmocka_unit_test(ctl_table__shows_no_time_that_is_too_far_off_as_a_near_one),
 		cmocka_unit_test(ctl_doc__leaves_text_of_any_language_as_it_is),
 		cmocka_unit_test(
 			ctl_table__shows_ten_minutes_as_such_and_what_never_was_as_nothing),

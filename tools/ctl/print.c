@@ -58,6 +58,14 @@ static void format_ns(uint64_t ns, char *out)
 		snprintf(out, CELL_MAX, "%.0fd", (double)ns / 86400e9);
 }
 
+/* What is farther off than a clock goes is as far as it goes, not near again. */
+static uint64_t in_ns(uint64_t v, uint64_t unit_ns)
+{
+	uint64_t ns;
+
+	return __builtin_mul_overflow(v, unit_ns, &ns) ? UINT64_MAX : ns;
+}
+
 static void format_number(const struct ctl_column *col, uint64_t v, char *out)
 {
 	uint64_t now = clock_unix_ns();
@@ -84,7 +92,7 @@ static void format_number(const struct ctl_column *col, uint64_t v, char *out)
 	case CTL_TIME_UNIX_NS: {
 		char when[32];
 
-		clock_format_unix_ns(col->as == CTL_TIME_UNIX_NS ? v : v * NS_PER_S, when);
+		clock_format_unix_ns(col->as == CTL_TIME_UNIX_NS ? v : in_ns(v, NS_PER_S), when);
 		snprintf(out, CELL_MAX, "%s", when);
 		break;
 	}
@@ -92,7 +100,7 @@ static void format_number(const struct ctl_column *col, uint64_t v, char *out)
 		format_ns(v, out);
 		break;
 	case CTL_MS:
-		format_ns(v * NS_PER_MS, out);
+		format_ns(in_ns(v, NS_PER_MS), out);
 		break;
 	default:
 		snprintf(out, CELL_MAX, "%" PRIu64, v);
