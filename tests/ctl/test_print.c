@@ -182,6 +182,30 @@ static void ctl_table__shows_no_time_that_is_too_far_off_as_a_near_one(void **st
 	json_decref(items);
 }
 
+/* Half of a character, or DEL as it is, and those who read YAML refuse the whole document. */
+static void ctl_doc__yaml_escapes_as_yaml_does(void **state)
+{
+	static const struct {
+		const char *text, *shown;
+		size_t n;
+	} cases[] = {
+		{"\xf3\xa0\x81\x81", "t: \"\\U000e0041\"\n", 4},
+		{"\xf0\x9f\x98\x80\x1b\"\\", "t: \"\xf0\x9f\x98\x80\\x1b\\\"\\\\\"\n", 7},
+		{"\x7f", "t: \"\\x7f\"\n", 1},
+		{"a\nb\0c", "t: \"a\\x0ab\\x00c\"\n", 5},
+	};
+	char out[2048];
+
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		json_t *doc = json_object();
+
+		json_object_set_new(doc, "t", json_stringn(cases[i].text, cases[i].n));
+		capture(as_yaml, doc, out, sizeof(out));
+		assert_string_equal(out, cases[i].shown);
+		json_decref(doc);
+	}
+}
+
 static void times(void *items)
 {
 	static const struct ctl_column columns[] = {{"BOUND", "bound", CTL_MS},
@@ -262,6 +286,7 @@ int main(void)
 		cmocka_unit_test(ctl_table__shows_blanks_that_would_pass_for_the_end_of_a_column),
 		cmocka_unit_test(ctl_table__says_what_it_leaves_out),
 		cmocka_unit_test(ctl_table__shows_no_time_that_is_too_far_off_as_a_near_one),
+		cmocka_unit_test(ctl_doc__yaml_escapes_as_yaml_does),
 		cmocka_unit_test(ctl_doc__leaves_text_of_any_language_as_it_is),
 		cmocka_unit_test(
 			ctl_table__shows_ten_minutes_as_such_and_what_never_was_as_nothing),

@@ -290,14 +290,38 @@ static char *dump(const json_t *v, size_t flags)
 	return text;
 }
 
+/* Not as JSON has it: of a character beyond U+FFFF that has two halves, and DEL as it is. Those who
+ * read YAML refuse both, and with them all of the document. */
+static void yaml_quoted(const char *s, size_t len)
+{
+	putchar('"');
+	for (size_t at = 0, n; at < len; at += n) {
+		uint32_t cp = 0;
+
+		n = MAX(utf8_decode(s + at, len - at, &cp), (size_t)1);
+		if (cp == '"' || cp == '\\')
+			printf("\\%c", (char)cp);
+		else if (utf8_printable(cp))
+			printf("%.*s", (int)n, s + at);
+		else
+			printf(cp <= 0xff ? "\\x%02x" : "\\U%08x", cp);
+	}
+	puts("\"");
+}
+
 static void yaml_leaf(const json_t *v, int indent)
 {
 	const char *s = json_string_value(v), *nl = s ? strchr(s, '\n') : NULL;
 	char *text;
 
+	if (s && (strlen(s) != json_string_length(v) || !shows_as_it_is(s))) {
+		yaml_quoted(s, json_string_length(v));
+		return;
+	}
+
 	/* A document within: block style, kept to the byte. Its indent is told by its first line.
 	 */
-	if (nl && nl[1] && *s != ' ' && *s != '\n' && shows_as_it_is(s)) {
+	if (nl && nl[1] && *s != ' ' && *s != '\n') {
 		size_t len = strlen(s);
 
 		puts(s[len - 1] != '\n' ? "|-" : s[len - 2] == '\n' ? "|+" : "|");
