@@ -17,6 +17,16 @@ static const struct {
 	{"verify-tree", 2, cmd_verify_tree},
 };
 
+/* Whoever finds half a report where the exit is good takes it for the whole. */
+static int written(int rc)
+{
+	/* A write that failed in the middle leaves nothing to flush, but its mark. */
+	if (fflush(stdout) != EOF && !ferror(stdout))
+		return rc;
+	fputs("ros2-bench: stdout cannot be written: what it has is not all\n", stderr);
+	return rc == EXIT_GOOD ? EXIT_FAILED : rc;
+}
+
 int main(int argc, char **argv)
 {
 	struct bench_opts o;
@@ -26,7 +36,7 @@ int main(int argc, char **argv)
 	signal(SIGPIPE, SIG_IGN);
 	if (argc > 1 && !strcmp(argv[1], "--version")) {
 		printf("ros2-bench %s\n", ROS2_VERSION_STRING);
-		return EXIT_GOOD;
+		return written(EXIT_GOOD);
 	}
 	if (argc > 1 && argv[1][0] != '-') {
 		while (i < ARRAY_SIZE(commands) && strcmp(commands[i].name, argv[1]))
@@ -43,11 +53,11 @@ int main(int argc, char **argv)
 	}
 	rc = opts_parse(argc, argv, &o);
 	if (rc)
-		return rc < 0 ? EXIT_GOOD : rc;
+		return rc < 0 ? written(EXIT_GOOD) : rc;
 	if (o.n_args != commands[i].n_args) {
 		fprintf(stderr, "ros2-bench %s: expected %d directories, found %d; see --help\n",
 		        commands[i].name, commands[i].n_args, o.n_args);
 		return EXIT_USAGE;
 	}
-	return commands[i].run(&o);
+	return written(commands[i].run(&o));
 }
