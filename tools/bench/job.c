@@ -310,6 +310,24 @@ static void drain(struct job *j)
 	}
 }
 
+/* As turn(). An error when nothing has ended for as long as a request may wait for a lost agent,
+ * and then for one that says nothing: it may be there, and hang in its engine. */
+static void turn_in_time(struct job *j, uint64_t *heard_ns)
+{
+	uint32_t reconnect_ms = j->load->o->reconnect_ms, before = j->n_free;
+	uint64_t ms = DRAIN_MS + (reconnect_ms == UINT32_MAX ? 0ull : reconnect_ms);
+	struct ros2_err err = ROS2_ERR_INIT;
+
+	turn(j);
+	if (j->n_free != before || j->n_free == j->load->o->depth)
+		*heard_ns = clock_monotonic_ns();
+	if (clock_monotonic_ns() - *heard_ns <= ms * NS_PER_MS)
+		return;
+	ros2_err_named(&err, ROS2_TIMEOUT, "of %u requests none has ended for %llu s",
+	               j->load->o->depth - j->n_free, (unsigned long long)ms / 1000);
+	fail(j, &err);
+}
+
 /* @kept: all of it is durable; else any of it may be gone. */
 static void note_flush(struct job *j, bool kept)
 {
@@ -343,6 +361,7 @@ static void flush(struct job *j)
 
 static void lay_out(struct job *j)
 {
+	uint64_t heard = clock_monotonic_ns();
 	struct ros2_err err = ROS2_ERR_INIT;
 
 	for (uint64_t b = 0; b < j->n_blocks && !j->err.code && !atomic_load(&j->load->stop);) {
@@ -350,7 +369,7 @@ static void lay_out(struct job *j)
 			b++;
 		if (err.code)
 			fail(j, &err);
-		turn(j);
+		turn_in_time(j, &heard);
 	}
 	drain(j);
 	flush(j);
@@ -359,6 +378,7 @@ static void lay_out(struct job *j)
 /* Only written or cleared so far: --verify reads every block whose content is known. */
 static void read_back(struct job *j)
 {
+	uint64_t heard = clock_monotonic_ns();
 	struct ros2_err err = ROS2_ERR_INIT;
 
 	for (uint64_t b = 0; b < j->n_blocks && !j->err.code;) {
@@ -368,7 +388,7 @@ static void read_back(struct job *j)
 		if (err.code)
 			fail(j, &err);
 		if (j->n_free < j->load->o->depth)
-			turn(j);
+			turn_in_time(j, &heard);
 	}
 	drain(j);
 }
