@@ -172,8 +172,8 @@ struct ros2_dirent {
 	uint8_t type;
 };
 /* @max entries at most, without "." and ".."; @path "" is the namespace itself. *cookie: 0 to
- * begin, 0 again at the end; a reply may be empty before the end. Returns the number of entries or
- * negative errno. */
+ * begin, 0 again at the end; a reply may be empty before the end. PROTOCOL: the agent gave the
+ * cookie that it was asked with. Returns the number of entries or negative errno. */
 int ros2_readdir(struct ros2_mount *m, const char *path, uint64_t *cookie, struct ros2_dirent *out,
                  uint32_t max, struct ros2_err *err);
 
