@@ -11,6 +11,7 @@
 #include <time.h>
 
 #define MOST 30000u
+static unsigned most_calls = MOST;
 
 static char said[4096];                               /* to stderr, by ctl_fail */
 static unsigned n_calls, n_opens, n_items, n_of_this; /* of this stream */
@@ -49,7 +50,7 @@ int ctl_call(struct ctl *c, const struct rpc_method *m, const ProtobufCMessage *
 	Ros2__V1__ListReply reply = ROS2__V1__LIST_REPLY__INIT;
 
 	assert_ptr_equal(m->output, reply.base.descriptor);
-	if (n_calls++ < MOST)
+	if (n_calls++ < most_calls)
 		list_page(&reply, n_calls);
 	*ret = copy(&reply.base);
 	return CTL_OK;
@@ -189,6 +190,23 @@ static void large_page(Ros2__V1__ListReply *reply, unsigned n)
 	another_page(reply, n);
 }
 
+/* Of two bytes each, and five values when they are shown. */
+static void empty_conditions(Ros2__V1__ListReply *reply, unsigned n)
+{
+	static Ros2__V1__Condition condition, *conditions[10000];
+	static Ros2__V1__ObjectInfo object, *objects = &object;
+
+	ros2__v1__condition__init(&condition);
+	for (size_t i = 0; i < ARRAY_SIZE(conditions); i++)
+		conditions[i] = &condition;
+	ros2__v1__object_info__init(&object);
+	object.conditions = conditions;
+	object.n_conditions = ARRAY_SIZE(conditions);
+	reply->objects = &objects;
+	reply->n_objects = 1;
+	another_page(reply, n);
+}
+
 static void two_pages(Ros2__V1__ListReply *reply, unsigned n)
 {
 	reply->next_page_token = (char *)(n == 1 ? "next" : "");
@@ -211,6 +229,12 @@ static void get__ends_when_a_controller_names_pages_without_end(void **state)
 	assert_int_equal(run(&ctl_cmd_get, "sessions", NULL), CTL_FAILED);
 	assert_non_null(strstr(said, "TOO_LARGE: "));
 	assert_in_range(n_calls, 10000, MOST - 1);
+	list_page = empty_conditions;
+	most_calls = 100;
+	assert_int_equal(run(&ctl_cmd_get, "tenants", NULL), CTL_FAILED);
+	assert_non_null(strstr(said, "TOO_LARGE: "));
+	assert_in_range(n_calls, 1, 20);
+	most_calls = MOST;
 	list_page = large_page;
 	assert_int_equal(run(&ctl_cmd_get, "tenants", NULL), CTL_FAILED);
 	assert_non_null(strstr(said, "TOO_LARGE: "));

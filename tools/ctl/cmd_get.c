@@ -11,8 +11,12 @@
 
 /* Of one list. A page has 500 rows, or what 64 agents have: more is no fleet, and what a controller
  * says without end would fill the memory. */
-#define LIST_PAGES_MAX  20000u
-#define LIST_BYTES_MAX  (256u << 20)
+#define LIST_PAGES_MAX 20000u
+#define LIST_BYTES_MAX (256u << 20)
+/* Of JSON, each about a hundred bytes of memory: in a message two bytes may be five of them. */
+#ifndef LIST_VALUES_MAX /* a test's are fewer */
+#define LIST_VALUES_MAX (20u << 20)
+#endif
 #define UNREACHABLE_MAX 256u /* that a page names: four times what it may */
 
 enum { OPT_TENANT, OPT_AGENT, OPT_ALL };
@@ -179,19 +183,35 @@ static void add_trouble(json_t *object)
 	json_object_set_new(object, "trouble", json_string(words));
 }
 
-static int check_page(const Ros2__V1__ListReply *reply, const char *asked, uint32_t pages,
-                      uint64_t bytes)
+struct walk {
+	uint32_t pages;
+	uint64_t bytes, values;
+};
+
+static uint64_t count_values(const json_t *v)
+{
+	uint64_t n = 1;
+	const char *key;
+	json_t *child;
+	size_t i;
+
+	json_object_foreach((json_t *)v, key, child) n += count_values(child);
+	json_array_foreach((json_t *)v, i, child) n += count_values(child);
+	return n;
+}
+
+static int check_page(const Ros2__V1__ListReply *reply, const char *asked, const struct walk *w)
 {
 	if (!strcmp(reply->next_page_token, asked))
 		return ctl_fail(CTL_FAILED,
 		                "PROTOCOL: the controller's list does not go on: behind a page it "
 		                "names the same page again");
-	if (pages >= LIST_PAGES_MAX || bytes > LIST_BYTES_MAX)
+	if (w->pages >= LIST_PAGES_MAX || w->bytes > LIST_BYTES_MAX || w->values > LIST_VALUES_MAX)
 		return ctl_fail(CTL_FAILED,
 		                "TOO_LARGE: the controller's list has no end after %" PRIu32
 		                " pages with %" PRIu64
 		                " bytes: ask for those of one --tenant or --agent",
-		                pages, bytes);
+		                w->pages, w->bytes);
 	return CTL_OK;
 }
 
@@ -199,10 +219,10 @@ static int check_page(const Ros2__V1__ListReply *reply, const char *asked, uint3
 static int list_all(struct ctl *c, Ros2__V1__ListRequest *req, const char *field, json_t *items)
 {
 	ProtobufCMessage *last = NULL;
-	uint64_t bytes = 0;
+	struct walk w = {0};
 	int r;
 
-	for (uint32_t pages = 1;; pages++) {
+	for (;;) {
 		ProtobufCMessage *msg = NULL;
 		const Ros2__V1__ListReply *reply;
 		json_t *page;
@@ -212,12 +232,14 @@ static int list_all(struct ctl *c, Ros2__V1__ListRequest *req, const char *field
 			break;
 		reply = ros2_v1_admin_list_out(msg);
 		page = ctl_json(msg, true);
+		w.pages++;
+		w.bytes += protobuf_c_message_get_packed_size(msg);
+		w.values += count_values(page);
 		json_array_extend(items, json_object_get(page, field));
 		json_decref(page);
 		warn_unreachable(reply, last ? ros2_v1_admin_list_out(last) : NULL);
-		bytes += protobuf_c_message_get_packed_size(msg);
 		if (*reply->next_page_token)
-			r = check_page(reply, req->page_token, pages, bytes);
+			r = check_page(reply, req->page_token, &w);
 		if (last)
 			protobuf_c_message_free_unpacked(last, NULL);
 		last = msg;
