@@ -179,6 +179,14 @@ int ros2_peek(struct ros2_session *s, struct ros2_completion *out, uint32_t max,
 	return n || s->state != LINK_DEAD ? (int)n : dead(s, err);
 }
 
+/* Until @until (UINT64_MAX: no limit), in whole milliseconds, not 0 before it. */
+static int left_ms(uint64_t until, uint64_t now)
+{
+	if (until == UINT64_MAX)
+		return INT_MAX;
+	return now >= until ? 0 : (int)MIN((until - now - 1) / NS_PER_MS + 1, (uint64_t)INT_MAX);
+}
+
 int ros2_wait(struct ros2_session *s, struct ros2_completion *out, uint32_t min, uint32_t max,
               int timeout_ms, struct ros2_err *err)
 {
@@ -191,9 +199,9 @@ int ros2_wait(struct ros2_session *s, struct ros2_completion *out, uint32_t min,
 	min = MIN(min, max);
 	while (n < min && is_waiting(s)) {
 		uint64_t now = timeout_ms < 0 && !s->poll_us ? 0 : clock_monotonic_ns();
-		uint64_t left = now >= until ? 0 : (until - now + NS_PER_MS - 1) / NS_PER_MS;
+		int left = left_ms(until, now);
 
-		session_step(s, now < awake_until ? 0 : (int)MIN(left, (uint64_t)INT_MAX), NULL);
+		session_step(s, now < awake_until ? 0 : left, NULL);
 		n += reap(s, out + n, max - n);
 		if (!left)
 			break;

@@ -467,8 +467,10 @@ static ProtobufCMessage *dispatch(struct fake_agent *a, const struct rpc_method 
 		return open_file(a, session, ros2_v1_tenant_open_in(req), st);
 	if (m == &ros2_v1_tenant_close_session)
 		*st = a->close_status;
-	if (m == &ros2_v1_tenant_register_region && a->register_status)
+	if (m == &ros2_v1_tenant_register_region && a->register_status) {
+		a->n_registers_refused++;
 		*st = a->register_status;
+	}
 	if (m == &ros2_v1_tenant_renew_region && a->renew_status) {
 		a->n_renewals++;
 		*st = a->renew_status;

@@ -168,7 +168,7 @@ struct fake_agent {
 	/* what happened */
 	unsigned n_files_sent, n_files_refused; /* by the kernel, at EVIL_SHM_FILE */
 	unsigned n_over_rate, n_sessions_opened, n_opens, n_registers, n_renewals, n_reads,
-		n_writes, n_flushes, n_clears, n_pings, n_pages;
+		n_writes, n_flushes, n_clears, n_pings, n_pages, n_registers_refused;
 	unsigned n_bad_handles, n_bad_mounts; /* of other sessions, or none */
 	unsigned n_dropped;                   /* messages for a session that had ended */
 	unsigned n_live_at_open;              /* sessions, when the last one was opened */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* libros2 against an agent that behaves: ring, plain I/O, memory, files, renewal. */
 #include "common/clock.h"
+#include "tests/await.h"
 #include "tests/client/rig.h"
 #include <errno.h>
 #include <poll.h>
@@ -103,6 +104,37 @@ static void wait__that_looks_first_keeps_its_time_limit_and_then_sleeps(void **s
 	WITH_AGENT(r->agent, r->agent->register_status = ROS2_OK);
 	assert_int_equal(ros2_wait(r->session, &c, 1, 1, 20000, &r->err), 1);
 	assert_int_equal(c.status, ROS2_OK);
+}
+
+/* Until it was asked several times. */
+static void *lets_register(void *arg)
+{
+	struct fake_agent *a = arg;
+	unsigned asked = 0;
+
+	AWAIT(({
+		WITH_AGENT(a, asked = a->n_registers_refused);
+		asked >= 3;
+	}));
+	WITH_AGENT(a, a->register_status = ROS2_OK);
+	return NULL;
+}
+
+static void wait__without_a_limit_returns_when_something_is_there(void **state)
+{
+	struct rig *r = *state;
+	struct ros2_completion c;
+	pthread_t later;
+
+	rig_open(r, NULL);
+	WITH_AGENT(r->agent, r->agent->register_status = ROS2_UNAVAILABLE);
+	region_set_stale(r->session, region_find(r->session, r->buf, 1));
+	rig_ok(r, ros2_prep_read(r->file, r->buf, 4096, 0, 1, &r->err));
+	rig_ok(r, ros2_submit(r->session, &r->err));
+	pthread_create(&later, NULL, lets_register, r->agent);
+	assert_int_equal(ros2_wait(r->session, &c, 1, 1, -1, &r->err), 1);
+	assert_int_equal(c.status, ROS2_OK);
+	pthread_join(later, NULL);
 }
 
 static void ring__mixed_load_with_more_requests_than_credits_is_right(void **state)
@@ -394,6 +426,7 @@ int main(void)
 		T(ring__works_when_every_message_comes_byte_by_byte),
 		T(ring__keeps_depth_requests_in_flight_and_refuses_more),
 		T(wait__that_looks_first_keeps_its_time_limit_and_then_sleeps),
+		T(wait__without_a_limit_returns_when_something_is_there),
 		T(ring__mixed_load_with_more_requests_than_credits_is_right),
 		T(ring__refuses_memory_that_is_not_registered),
 		T(wait__sleeps_for_much_of_a_large_payload_and_never_for_more_than_comes),
