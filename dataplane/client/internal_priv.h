@@ -116,9 +116,9 @@ struct ros2_file {
 	uint32_t flags, mode, users; /* users: requests not DONE */
 	uint64_t handle;
 	uint64_t writes_acked, writes_flushed; /* and cuts; unequal = not all is durable */
-	bool lost_writes;                      /* were not flushed when a connection was lost */
-	bool unlinked;                         /* by this program: its name is gone or another's */
-	struct ros2_err broken;                /* it could not be opened again; code 0 = fine */
+	uint32_t losses, losses_told; /* of a connection, with writes that were not flushed */
+	bool unlinked;                /* by this program: its name is gone or another's */
+	struct ros2_err broken;       /* it could not be opened again; code 0 = fine */
 };
 
 enum request_kind { REQ_READ, REQ_WRITE, REQ_FLUSH, REQ_ZERO, REQ_DISCARD };
@@ -156,6 +156,7 @@ struct request {
 	uint32_t out_refs;                 /* entries of the send queue that name it */
 	uint32_t retries;
 	uint64_t covers; /* FLUSH: file->writes_acked when it was sent */
+	uint32_t losses; /* FLUSH: file->losses_told when the program asked for it */
 	int64_t result;
 	enum ros2_status status;
 	char words[160];

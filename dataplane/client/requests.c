@@ -81,6 +81,7 @@ void request_prepare(struct ros2_session *s, struct request *r)
 void request_set_ready(struct ros2_session *s, struct request *r, uint64_t now_ns)
 {
 	r->ready_ns = now_ns;
+	r->losses = r->file->losses_told;
 	move_to(r, &s->ready, REQ_READY);
 }
 
@@ -317,10 +318,11 @@ static void count_answer(struct request *r)
 	if (r->kind != REQ_FLUSH || r->status != ROS2_OK)
 		return;
 	f->writes_flushed = MAX(f->writes_flushed, r->covers);
-	if (!f->lost_writes)
+	if (r->losses == f->losses)
 		return;
-	/* Once, as fsync reports a lost page: see docs/libros2.md. */
-	f->lost_writes = false;
+	/* As fsync reports a lost page: once, but to each who asked before anybody was told. Who
+	 * waits for one of several has only its word (docs/libros2.md). */
+	f->losses_told = f->losses;
 	r->status = ROS2_OUTCOME_UNKNOWN;
 	r->result = ros2_status_to_errno(r->status);
 	snprintf(r->words, sizeof(r->words),

@@ -203,7 +203,7 @@ static void note_unflushed(struct ros2_session *s)
 
 	list_for_each (&s->mounts, m, link) {
 		list_for_each (&m->files, f, link) {
-			f->lost_writes |= f->writes_acked > f->writes_flushed;
+			f->losses += f->writes_acked > f->writes_flushed;
 			f->writes_flushed = f->writes_acked;
 		}
 	}

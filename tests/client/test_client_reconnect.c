@@ -67,6 +67,27 @@ static void lost_connection__a_flush_after_unflushed_writes_says_so_once(void **
 	assert_int_equal(ros2_flush(r->file, &r->err), 0);
 }
 
+/* Who waits for one of them has only its word. */
+static void lost_connection__each_flush_that_was_under_way_says_so(void **state)
+{
+	struct ros2_completion c[3];
+	struct rig *r = *state;
+
+	rig_open(r, NULL);
+	assert_int_equal(rig_write(r, r->buf, 4096, 0).result, 4096);
+	WITH_AGENT(r->agent, r->agent->hold = true);
+	for (uint64_t i = 0; i < ARRAY_SIZE(c); i++)
+		rig_ok(r, ros2_prep_flush(r->file, i, &r->err));
+	assert_int_equal(ros2_submit(r->session, &r->err), ARRAY_SIZE(c));
+	fake_agent_reset_all(r->agent);
+	WITH_AGENT(r->agent, r->agent->hold = false);
+	assert_int_equal(ros2_wait(r->session, c, ARRAY_SIZE(c), ARRAY_SIZE(c), -1, &r->err),
+	                 ARRAY_SIZE(c));
+	for (uint32_t i = 0; i < ARRAY_SIZE(c); i++)
+		assert_int_equal(c[i].status, ROS2_OUTCOME_UNKNOWN);
+	assert_int_equal(ros2_flush(r->file, &r->err), 0);
+}
+
 static void flush_says_once_that_something_is_lost(struct rig *r, struct ros2_file *f)
 {
 	assert_int_equal(ros2_flush(f, &r->err), -EREMOTEIO);
@@ -525,6 +546,7 @@ int main(void)
 		T(lost_connection__in_the_middle_of_data_is_no_half_read),
 		T(lost_connection__writes_on_the_way_are_in_doubt_and_not_replayed),
 		T(lost_connection__a_flush_after_unflushed_writes_says_so_once),
+		T(lost_connection__each_flush_that_was_under_way_says_so),
 		T(lost_connection__a_flush_after_an_unflushed_truncate_says_so_once),
 		T(lost_connection__a_flush_after_an_open_that_cut_says_so_once),
 		T(lost_connection__a_write_whose_send_had_not_ended_is_unflushed_too),
