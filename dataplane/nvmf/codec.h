@@ -132,17 +132,25 @@ struct nvme_clear_limits {
 void nvme_clear_limits_parse(const void *data, uint64_t page_size_min,
                              struct nvme_clear_limits *ret);
 
+/* What a namespace is known by wherever it is seen, and as long as it lives; zeroes: not told. */
+struct nvme_ns_ids {
+	uint8_t nguid[16], eui64[8], uuid[16];
+};
+
 struct nvme_namespace {
-	uint64_t blocks;     /* NSZE: 1 or more, and blocks << block_shift <= INT64_MAX */
-	uint64_t capacity;   /* NCAP, blocks */
-	uint8_t block_shift; /* 9..16 */
-	bool shared;         /* may be attached to more than one controller */
-	uint8_t nguid[16], eui64[8];
+	uint64_t blocks;        /* NSZE: 1 or more, and blocks << block_shift <= INT64_MAX */
+	uint64_t capacity;      /* NCAP, blocks */
+	uint8_t block_shift;    /* 9..16 */
+	bool shared;            /* may be attached to more than one controller */
+	struct nvme_ns_ids ids; /* but for the UUID */
 };
 /* @data: NVME_IDENTIFY_LEN bytes. -ENOENT: no active namespace of that id (all zeroes).
  * -EOPNOTSUPP: metadata, protection information, or a block size beyond 512..65536: sound, but not
  * for us. */
 int nvme_namespace_parse(const void *data, struct nvme_namespace *ret, struct ros2_err *err);
+/* @data: NVME_IDENTIFY_LEN bytes of CNS 03h. What it tells goes over what is in @ids, which an
+ * error leaves alone. */
+int nvme_ns_ids_parse(const void *data, struct nvme_ns_ids *ids, struct ros2_err *err);
 
 /* A list of namespace ids: CNS 02h, log 04h; @data: 4096 bytes. *ret_n ids, 1..0xfffffffe, strictly
  * rising and above @above. Log 04h may say "too many to tell": then *ret_n is 0 and *ret_all. */

@@ -323,9 +323,54 @@ int nvme_namespace_parse(const void *data, struct nvme_namespace *ret, struct ro
 		return ros2_err_set(err, -EPROTO,
 		                    "target sent NCAP %llu: expected at most NSZE, %llu",
 		                    (unsigned long long)n.capacity, (unsigned long long)n.blocks);
-	memcpy(n.nguid, id->nguid, sizeof(n.nguid));
-	memcpy(n.eui64, id->eui64, sizeof(n.eui64));
+	memcpy(n.ids.nguid, id->nguid, sizeof(n.ids.nguid));
+	memcpy(n.ids.eui64, id->eui64, sizeof(n.ids.eui64));
 	*ret = n;
+	return 0;
+}
+
+/* Where a value of this type goes; NULL: it is none that is known here. */
+static uint8_t *id_of(struct nvme_ns_ids *ids, uint8_t nidt, uint32_t *ret_len)
+{
+	switch (nidt) {
+	case NVME_NIDT_EUI64:
+		*ret_len = sizeof(ids->eui64);
+		return ids->eui64;
+	case NVME_NIDT_NGUID:
+		*ret_len = sizeof(ids->nguid);
+		return ids->nguid;
+	case NVME_NIDT_UUID:
+		*ret_len = sizeof(ids->uuid);
+		return ids->uuid;
+	default:
+		return NULL;
+	}
+}
+
+int nvme_ns_ids_parse(const void *data, struct nvme_ns_ids *ids, struct ros2_err *err)
+{
+	struct nvme_ns_ids found = *ids;
+	struct nvme_ns_descriptor d;
+	const uint8_t *bytes = data;
+
+	for (uint32_t at = 0; at <= NVME_IDENTIFY_LEN - sizeof(d); at += d.nidl) {
+		uint32_t want = 0;
+		uint8_t *to;
+
+		memcpy(&d, bytes + at, sizeof(d));
+		if (d.nidt == 0)
+			break;
+		at += sizeof(d);
+		to = id_of(&found, d.nidt, &want);
+		if (at + d.nidl > NVME_IDENTIFY_LEN || (to && d.nidl != want))
+			return ros2_err_set(err, -EPROTO,
+			                    "target sent an identifier of type %u and %u bytes at "
+			                    "%u: expected another length",
+			                    d.nidt, d.nidl, at);
+		if (to)
+			memcpy(to, bytes + at, want);
+	}
+	*ids = found;
 	return 0;
 }
 

@@ -87,6 +87,9 @@ struct nvmf_geometry {
 	uint64_t blocks;     /* 0: there is none of that id, or it cannot be used */
 	uint8_t block_shift; /* 9..16 */
 	bool unusable;       /* it is there, but its format is not for us */
+	/* Counts the namespaces that had that id, one after the other: what was opened in one is
+	 * not in the next. */
+	uint32_t life;
 };
 /* Any thread. @volume: index in config.volumes. */
 struct nvmf_geometry nvmf_ctrl_geometry(const struct nvmf_ctrl *c, uint32_t volume);

@@ -43,12 +43,14 @@ struct nvmf_admin *nvmf_ctrl_admin(const struct nvmf_ctrl *c)
 
 struct nvmf_geometry nvmf_ctrl_geometry(const struct nvmf_ctrl *c, uint32_t volume)
 {
-	uint64_t g = atomic_load_explicit(&c->ns[c->ns_of[volume]].geometry, memory_order_acquire);
+	const struct nvmf_ns_state *ns = &c->ns[c->ns_of[volume]];
+	uint64_t g = atomic_load_explicit(&ns->geometry, memory_order_acquire);
 
 	if (g == NVMF_GEOMETRY_UNUSABLE)
 		return (struct nvmf_geometry){.unusable = true};
 	return (struct nvmf_geometry){.blocks = g & (((uint64_t)1 << 56) - 1),
-	                              .block_shift = (uint8_t)(g >> 56)};
+	                              .block_shift = (uint8_t)(g >> 56),
+	                              .life = atomic_load(&ns->life)};
 }
 
 void nvmf_lane_hold(struct nvmf_ctrl *c)

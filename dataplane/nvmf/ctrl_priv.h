@@ -43,7 +43,12 @@ extern const struct nvmf_step *const nvmf_program_setup[],
 struct nvmf_ns_state {
 	uint32_t nsid;
 	_Atomic uint64_t geometry; /* block shift << 56 | blocks; 0 = not there */
-	bool stale;                /* admin: to be identified again */
+	/* Which of those that had this id it is; set before the geometry, and read after it. */
+	_Atomic uint32_t life;
+	/* admin thread */
+	bool stale; /* to be identified again */
+	bool known; /* what ids is of */
+	struct nvme_ns_ids ids;
 };
 
 struct nvmf_fence {
@@ -117,7 +122,9 @@ struct nvmf_ctrl {
 	const struct nvmf_step *asked;          /* what req is of */
 	bool busy;                              /* the target has req */
 	uint64_t again_at_ns;
-	uint32_t cursor; /* within a step */
+	uint32_t cursor;             /* within a step */
+	struct nvme_namespace found; /* there; what it is known by is asked next. No blocks: none */
+	uint64_t another_told_ns;    /* not before is it logged again that one is another */
 	struct nvmf_req req, alive, event;
 	uint64_t alive_at_ns, event_at_ns;
 	bool alive_busy, event_busy, event_off, rescan;

@@ -4,11 +4,15 @@
  * answer, a program is a row of steps. What the target says is checked by codec.h before it is
  * believed; an answer that is not what was expected ends the controller with words.
  */
+#define LOG_COMPONENT "nvmf"
 #include "common/clock.h"
+#include "common/log.h"
 #include "dataplane/nvmf/ctrl_priv.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
+
+#define ANOTHER_TOLD_NS NS_PER_S
 
 static int refused(const char *what, const struct nvme_cqe *cqe, struct ros2_err *err)
 {
@@ -212,6 +216,15 @@ static int got_identify(struct nvmf_ctrl *c, const struct nvme_cqe *cqe, struct 
 	return 0;
 }
 
+/* The target refuses it for good. */
+static bool not_known(const struct nvme_cqe *cqe)
+{
+	uint16_t status = cqe->status >> 1;
+
+	return status & NVME_STATUS_DNR || NVME_STATUS_CODE(status) == NVME_SC_INVALID_FIELD ||
+	       NVME_STATUS_CODE(status) == NVME_SC_INVALID_OPCODE;
+}
+
 static int fill_limits(struct nvmf_ctrl *c, struct ros2_err *err)
 {
 	if (!c->id.has_write_zeroes && !c->id.has_dsm)
@@ -225,15 +238,10 @@ static int fill_limits(struct nvmf_ctrl *c, struct ros2_err *err)
  * time is asked again, like in everything else. */
 static int got_limits(struct nvmf_ctrl *c, const struct nvme_cqe *cqe, struct ros2_err *err)
 {
-	uint16_t status = cqe->status >> 1;
 	struct nvme_clear_limits limits;
 
 	if (!ok(cqe))
-		return status & NVME_STATUS_DNR ||
-		                       NVME_STATUS_CODE(status) == NVME_SC_INVALID_FIELD ||
-		                       NVME_STATUS_CODE(status) == NVME_SC_INVALID_OPCODE
-		               ? 0
-		               : refused("Identify, command set", cqe, err);
+		return not_known(cqe) ? 0 : refused("Identify, command set", cqe, err);
 	nvme_clear_limits_parse(c->data, c->cap.page_size_min, &limits);
 	if (c->id.has_write_zeroes && limits.zeroes_bytes != UINT64_MAX)
 		c->live.zeroes_max = limits.zeroes_bytes;
@@ -278,17 +286,66 @@ static int fill_namespace(struct nvmf_ctrl *c, struct ros2_err *err)
 	if (c->cursor == c->n_ns)
 		return 1;
 	with_data(c, NVMF_FROM_TARGET, NVME_IDENTIFY_LEN);
-	nvme_cmd_identify(&c->req.sqe, NVME_CNS_NAMESPACE, c->ns[c->cursor].nsid);
+	nvme_cmd_identify(&c->req.sqe,
+	                  c->found.blocks ? NVME_CNS_NS_DESCRIPTORS : NVME_CNS_NAMESPACE,
+	                  c->ns[c->cursor].nsid);
 	return 0;
+}
+
+static int identified(struct nvmf_ns_state *ns, uint64_t geometry)
+{
+	ns->stale = false;
+	atomic_store_explicit(&ns->geometry, geometry, memory_order_release);
+	return STEP_AGAIN;
+}
+
+/* The target chooses how often, so it is not told each time. */
+static void another(struct nvmf_ctrl *c, struct nvmf_ns_state *ns)
+{
+	uint64_t now_ns = clock_boottime_ns();
+
+	atomic_fetch_add(&ns->life, 1);
+	if (now_ns < c->another_told_ns)
+		return;
+	c->another_told_ns = now_ns + ANOTHER_TOLD_NS;
+	log_warn("engine %s, tenant %s: namespace %u is another one than before: what was opened "
+	         "in that one ends",
+	         c->admin->engine, c->name, ns->nsid);
+}
+
+/* A target that does not know such a list, as before 1.3, tells no more than it has told. One that
+ * has no such namespace any more tells that, too, by an event. */
+static int got_descriptors(struct nvmf_ctrl *c, const struct nvme_cqe *cqe, struct ros2_err *err)
+{
+	struct nvmf_ns_state *ns = &c->ns[c->cursor];
+	struct nvme_namespace found = c->found;
+	int rc;
+
+	c->found = (struct nvme_namespace){0};
+	if (ok(cqe)) {
+		rc = nvme_ns_ids_parse(c->data, &found.ids, err);
+		if (rc < 0)
+			return rc;
+	} else if (NVME_STATUS_CODE(cqe->status >> 1) == NVME_SC_INVALID_NAMESPACE) {
+		return identified(ns, 0);
+	} else if (!not_known(cqe)) {
+		return refused("Identify, namespace descriptors", cqe, err);
+	}
+	if (ns->known && memcmp(&ns->ids, &found.ids, sizeof(ns->ids)) != 0)
+		another(c, ns);
+	ns->known = true;
+	ns->ids = found.ids;
+	return identified(ns, (uint64_t)found.block_shift << 56 | found.blocks);
 }
 
 static int got_namespace(struct nvmf_ctrl *c, const struct nvme_cqe *cqe, struct ros2_err *err)
 {
 	struct nvmf_ns_state *ns = &c->ns[c->cursor];
 	struct nvme_namespace got;
-	uint64_t geometry = 0;
 	int rc = 0;
 
+	if (c->found.blocks)
+		return got_descriptors(c, cqe, err);
 	if (ok(cqe))
 		rc = nvme_namespace_parse(c->data, &got, err);
 	else if (NVME_STATUS_CODE(cqe->status >> 1) == NVME_SC_INVALID_NAMESPACE)
@@ -297,14 +354,11 @@ static int got_namespace(struct nvmf_ctrl *c, const struct nvme_cqe *cqe, struct
 		return refused("Identify Namespace", cqe, err);
 	if (rc == 0 && (c->live.transfer_max >> got.block_shift) == 0)
 		rc = -EOPNOTSUPP;
-	if (rc == 0)
-		geometry = (uint64_t)got.block_shift << 56 | got.blocks;
-	else if (rc == -EOPNOTSUPP)
-		geometry = NVMF_GEOMETRY_UNUSABLE;
-	else if (rc != -ENOENT)
+	if (rc == -ENOENT || rc == -EOPNOTSUPP)
+		return identified(ns, rc == -ENOENT ? 0 : NVMF_GEOMETRY_UNUSABLE);
+	if (rc < 0)
 		return rc;
-	ns->stale = false;
-	atomic_store_explicit(&ns->geometry, geometry, memory_order_release);
+	c->found = got;
 	return STEP_AGAIN;
 }
 
@@ -430,6 +484,7 @@ void nvmf_steps_begin(struct nvmf_ctrl *c, const struct nvmf_step *const *progra
 {
 	c->program = program;
 	c->cursor = 0;
+	c->found = (struct nvme_namespace){0};
 	c->again_at_ns = 0;
 }
 

@@ -100,6 +100,10 @@ int nvmf_file_size(const struct engine_file *f, uint64_t *ret, struct ros2_err *
 		                    f->nsid);
 	if (g.blocks == 0)
 		return ros2_err_set(err, -ENOENT, "the target has no namespace %u", f->nsid);
+	if (g.life != f->life)
+		return ros2_err_set(err, -ESTALE,
+		                    "namespace %u: it is another one than was opened: open again",
+		                    f->nsid);
 	if (g.block_shift != f->block_shift)
 		return ros2_err_set(err, -ESTALE,
 		                    "namespace %u: its block size changed: open again", f->nsid);
@@ -135,7 +139,8 @@ static int describe(const struct engine_ns *ns, uint32_t volume, struct engine_f
 	                            .nsid = v->nsid,
 	                            .base = v->offset,
 	                            .size = v->size,
-	                            .block_shift = g.block_shift};
+	                            .block_shift = g.block_shift,
+	                            .life = g.life};
 	if ((v->offset | v->size) & mask)
 		return ros2_err_set(err, -EINVAL,
 		                    "volume %.64s: expected offset and size in blocks of %" PRIu64

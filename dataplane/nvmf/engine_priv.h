@@ -56,6 +56,7 @@ struct engine_file {
 	uint32_t volume, flags, nsid;
 	uint64_t base, size; /* bytes; size 0 = to the end of the namespace */
 	uint8_t block_shift; /* as it was opened */
+	uint32_t life;       /* of the namespace; as it was opened */
 	/* Any thread: generation of the controller that took the oldest write which only a volatile
 	 * cache may have; 0 = none since the last flush. */
 	_Atomic uint32_t cached;
@@ -65,8 +66,8 @@ struct engine_file {
 	uint64_t told_ns;
 };
 /* The volume's extent in a namespace as it is now: bytes. -ENOENT: no namespace; -EOPNOTSUPP: of no
- * use; -ERANGE: the extent is not within it; -ESTALE: its block size changed since it was opened.
- */
+ * use; -ERANGE: the extent is not within it; -ESTALE: since it was opened its block size changed,
+ * or another namespace has its id. */
 int nvmf_file_size(const struct engine_file *f, uint64_t *ret, struct ros2_err *err);
 
 /* One engine_io inside. */

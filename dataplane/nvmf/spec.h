@@ -312,6 +312,7 @@ enum nvme_cns { /* Base 5.17 */
 	        NVME_CNS_NAMESPACE = 0x00,
 	        NVME_CNS_CONTROLLER = 0x01,
 	        NVME_CNS_ACTIVE_LIST = 0x02,
+	        NVME_CNS_NS_DESCRIPTORS = 0x03,
 	        NVME_CNS_COMMAND_SET = 0x06, /* controller, of the NVM command set: CSI 0 */
 };
 #define NVME_NS_LIST_MAX 1024u
@@ -468,6 +469,17 @@ NVME_AT(struct nvme_identify_ns, eui64, 120);
 NVME_AT(struct nvme_identify_ns, lbaf, 128);
 #define NVME_DPS_TYPE_MASK 7u
 #define NVME_NMIC_SHARED   1u
+
+enum nvme_nidt { /* Base 5.17.2.3 (CNS 03h) */
+	         NVME_NIDT_EUI64 = 1,
+	         NVME_NIDT_NGUID = 2,
+	         NVME_NIDT_UUID = 3,
+};
+struct nvme_ns_descriptor { /* before its value; a type of 0 ends the list */
+	uint8_t nidt, nidl;
+	uint8_t reserved2[2];
+} NVME_PACKED;
+NVME_SIZE(struct nvme_ns_descriptor, 4);
 
 /* ---- I/O commands: NVM 3.2 ---- */
 

@@ -424,8 +424,8 @@ static void nvme_namespace_parse__reads_size_format_and_names(void **state)
 	assert_int_equal(n.capacity, 65536);
 	assert_int_equal(n.block_shift, 12);
 	assert_true(n.shared);
-	assert_int_equal(n.nguid[0], 7);
-	assert_int_equal(n.eui64[0], 9);
+	assert_int_equal(n.ids.nguid[0], 7);
+	assert_int_equal(n.ids.eui64[0], 9);
 	id[26] = 0x20; /* bits 6:5 do not count with few formats */
 	assert_int_equal(nvme_namespace_parse(id, &n, &err), 0);
 	assert_int_equal(n.block_shift, 9);
@@ -461,6 +461,40 @@ static void nvme_namespace_parse__refuses_what_it_cannot_use_or_cannot_be(void *
 	}
 	memset(id, 0, sizeof(id));
 	assert_words(nvme_namespace_parse(id, &n, &err), -ENOENT, "no active namespace");
+}
+
+/* Base 5.17.2.3. */
+static void nvme_ns_ids_parse__takes_names_of_known_types_and_their_lengths(void **state)
+{
+	struct nvme_ns_ids ids = {.nguid = {1}, .eui64 = {2}, .uuid = {3}}, was = ids;
+
+	memset(id, 0, sizeof(id));
+	assert_int_equal(nvme_ns_ids_parse(id, &ids, &err), 0); /* none: what was known stays */
+	assert_memory_equal(&ids, &was, sizeof(ids));
+	id[0] = 4, id[1] = 1; /* CSI: no name */
+	id[5] = 3, id[6] = 16, id[9] = 7, id[24] = 8;
+	id[25] = 0x77, id[26] = 0; /* of no known type, and empty */
+	id[29] = 1, id[30] = 8, id[33] = 6;
+	assert_int_equal(nvme_ns_ids_parse(id, &ids, &err), 0);
+	assert_int_equal(ids.uuid[0], 7);
+	assert_int_equal(ids.uuid[15], 8);
+	assert_int_equal(ids.eui64[0], 6);
+	assert_int_equal(ids.nguid[0], 1);
+	was = ids;
+	id[41] = 2, id[42] = 15;
+	assert_words(nvme_ns_ids_parse(id, &ids, &err), -EPROTO, "type 2 and 15 bytes at 45");
+	id[42] = 16, id[45] = 5;
+	id[5] = 1; /* a good one behind it is not taken alone */
+	assert_words(nvme_ns_ids_parse(id, &ids, &err), -EPROTO, "type 1 and 16 bytes at 9");
+	assert_memory_equal(&ids, &was, sizeof(ids));
+	/* To the end of the page, and beyond it. */
+	memset(id, 0, sizeof(id));
+	for (uint32_t at = 0; at < sizeof(id); at += 256)
+		id[at] = 0x77, id[at + 1] = 252;
+	assert_int_equal(nvme_ns_ids_parse(id, &ids, &err), 0);
+	id[4096 - 256 + 1] = 253;
+	assert_words(nvme_ns_ids_parse(id, &ids, &err), -EPROTO, "253 bytes at 3844");
+	assert_memory_equal(&ids, &was, sizeof(ids));
 }
 
 static void nvme_ns_list_parse__takes_rising_ids_only(void **state)
@@ -555,6 +589,7 @@ int main(void)
 		T(nvme_controller_parse__refuses_each_field_that_cannot_be_so),
 		T(nvme_namespace_parse__reads_size_format_and_names),
 		T(nvme_namespace_parse__refuses_what_it_cannot_use_or_cannot_be),
+		T(nvme_ns_ids_parse__takes_names_of_known_types_and_their_lengths),
 		T(nvme_ns_list_parse__takes_rising_ids_only),
 		T(nvme_rdma__private_data_is_built_and_checked),
 		T(nvme_text_parse__ends_at_nul_and_drops_padding),

@@ -238,6 +238,104 @@ static void nvmf_engine_tcp__follows_namespaces_that_change(void **state)
 	write_and_check(b, b->g.part, 2, 65536, 0, 4096);
 }
 
+static void add_first(struct bed *b, uint64_t blocks)
+{
+	struct target_ns_opts ns = {.nsid = 1, .block_size = 512, .blocks = blocks};
+
+	assert_int_equal(target_add_ns(b->t, NQN, &ns), 0);
+}
+
+static void assert_untouched(struct bed *b)
+{
+	static const uint8_t none[8192];
+	uint8_t seen[sizeof(none)];
+
+	assert_int_equal(target_media_read(b->t, NQN, 1, 0, seen, sizeof(seen)), 0);
+	assert_memory_equal(seen, none, sizeof(seen));
+}
+
+/* Whatever is asked of it, it says that it is of a namespace that is gone. */
+static void assert_ended(struct bed *b, struct engine_file *f)
+{
+	struct ros2_err err = ROS2_ERR_INIT;
+	struct engine_attr a;
+
+	assert_int_equal(b->g.ops->fstat(f, &a, &err), -ESTALE);
+	assert_non_null(strstr(err.msg, "namespace 1: it is another one than was opened"));
+	memset(b->g.buf, 7, 4096);
+	assert_int_equal(rig_io(&b->g, f, ENGINE_OP_WRITE, 0, 4096, b->g.buf), -ESTALE);
+	assert_int_equal(rig_io(&b->g, f, ENGINE_OP_ZERO, 0, 4096, NULL), -ESTALE);
+	assert_int_equal(rig_io(&b->g, f, ENGINE_OP_READ, 0, 4096, b->g.buf), -ESTALE);
+	assert_int_equal(rig_io(&b->g, f, ENGINE_OP_FLUSH, 0, 0, NULL), -ESTALE);
+	assert_untouched(b);
+}
+
+/* Who opens again has the one that is there now, and what was open in the one before stays ended.
+ */
+static void assert_opens_again(struct bed *b)
+{
+	struct engine_file *again;
+
+	assert_int_equal(
+		b->g.ops->open(b->g.ns, "all", ENGINE_READ | ENGINE_WRITE, 0, &again, NULL, NULL),
+		0);
+	write_and_check(b, again, 1, 0, 0, 4096);
+	assert_int_equal(rig_io(&b->g, b->g.all, ENGINE_OP_READ, 0, 4096, b->g.buf), -ESTALE);
+	b->g.ops->close(again);
+	write_and_check(b, b->g.part, 2, 65536, 0, 4096);
+}
+
+static void nvmf_engine_tcp__what_was_opened_is_not_in_a_namespace_made_anew(void **state)
+{
+	struct bed *b = *state;
+	struct engine_attr a;
+
+	write_and_check(b, b->g.all, 1, 0, 0, 4096);
+	assert_int_equal(target_remove_ns(b->t, NQN, 1), 0);
+	add_first(b, NS_BYTES / 512);
+	AWAIT((rig_turn(&b->g, 5), b->g.ops->fstat(b->g.all, &a, NULL) == -ESTALE));
+	assert_ended(b, b->g.all);
+	assert_opens_again(b);
+	assert_int_equal(rig_health(&b->g).lives, 1);
+}
+
+static void
+nvmf_engine_tcp__what_was_opened_is_not_in_one_made_while_the_target_was_away(void **state)
+{
+	struct bed *b = *state;
+	struct rig_io io[4];
+
+	write_and_check(b, b->g.all, 1, 0, 0, 4096);
+	target_stop(b->t);
+	/* Its end is seen, so that what is asked for now was handed to nobody. */
+	rig_until(&b->g, NVMF_CTRL_BACKOFF);
+	memset(b->g.buf, 7, 4096);
+	for (uint32_t i = 0; i < 4; i++)
+		rig_submit(&b->g, &io[i], b->g.all, i % 2 ? ENGINE_OP_READ : ENGINE_OP_WRITE,
+		           4096 * (i / 2), 4096, b->g.buf);
+	assert_int_equal(target_remove_ns(b->t, NQN, 1), 0);
+	add_first(b, NS_BYTES / 512);
+	assert_int_equal(target_start(b->t), 0);
+	for (uint32_t i = 0; i < 4; i++)
+		assert_int_equal(rig_wait(&b->g, &io[i]), -ESTALE);
+	assert_ended(b, b->g.all);
+	assert_opens_again(b);
+}
+
+/* The control: away for as long, another size, and the same names. */
+static void nvmf_engine_tcp__goes_on_in_a_namespace_that_is_the_same(void **state)
+{
+	struct bed *b = *state;
+	struct engine_attr a = {0};
+
+	write_and_check(b, b->g.all, 1, 0, 0, 4096);
+	target_stop(b->t);
+	assert_int_equal(target_resize_ns(b->t, NQN, 1, NS_BYTES / 1024), 0);
+	assert_int_equal(target_start(b->t), 0);
+	AWAIT((rig_turn(&b->g, 5), b->g.ops->fstat(b->g.all, &a, NULL) || a.size == NS_BYTES / 2));
+	write_and_check(b, b->g.all, 1, 0, 0, 4096);
+}
+
 #define BED_TEST(f) cmocka_unit_test_setup_teardown(f, bed_setup, bed_teardown)
 
 int main(void)
@@ -253,6 +351,10 @@ int main(void)
 		cmocka_unit_test(
 			nvmf_engine_tcp__too_short_a_time_to_quiesce_loses_the_later_write),
 		BED_TEST(nvmf_engine_tcp__follows_namespaces_that_change),
+		BED_TEST(nvmf_engine_tcp__what_was_opened_is_not_in_a_namespace_made_anew),
+		BED_TEST(
+			nvmf_engine_tcp__what_was_opened_is_not_in_one_made_while_the_target_was_away),
+		BED_TEST(nvmf_engine_tcp__goes_on_in_a_namespace_that_is_the_same),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

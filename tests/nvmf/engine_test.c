@@ -278,6 +278,65 @@ static void nvmf_engine__follows_a_namespace_that_changes(void **state)
 	assert_int_equal(rig_health(g).lives, 1);
 }
 
+/* As Linux nvmet has them: a UUID, and no other name. */
+static void nvmf_engine__ends_what_is_open_in_a_namespace_of_another_uuid(void **state)
+{
+	struct rig *g = *state;
+	struct engine_file *again;
+
+	fake_uuid(2, 9); /* which it had not before: in doubt it is another one */
+	until_size(g, g->part, -ESTALE, 0);
+	assert_int_equal(rig_io(g, g->part, ENGINE_OP_WRITE, 0, 512, g->buf), -ESTALE);
+	assert_int_equal(rig_io(g, g->all, ENGINE_OP_WRITE, 0, 512, g->buf), 512);
+	assert_int_equal(
+		g->ops->open(g->ns, "part", ENGINE_READ | ENGINE_WRITE, 0, &again, NULL, NULL), 0);
+	assert_int_equal(rig_io(g, again, ENGINE_OP_WRITE, 0, 512, g->buf), 512);
+	/* Gone, and there again: the same one. */
+	fake_resize(2, 0);
+	until_size(g, again, -ENOENT, 0);
+	fake_resize(2, FAKE_NS_BYTES / FAKE_BLOCK);
+	until_size(g, again, 0, 128 * 1024);
+	/* Gone, and another one there; and then the first one: what was ended stays so. */
+	fake_resize(2, 0);
+	until_size(g, again, -ENOENT, 0);
+	fake_uuid(2, 8);
+	fake_resize(2, FAKE_NS_BYTES / FAKE_BLOCK);
+	until_size(g, again, -ESTALE, 0);
+	fake_uuid(2, 9);
+	fake_resize(2, 0);
+	until_size(g, again, -ENOENT, 0);
+	fake_resize(2, FAKE_NS_BYTES / FAKE_BLOCK);
+	until_size(g, again, -ESTALE, 0);
+	g->ops->close(again);
+	assert_int_equal(rig_health(g).lives, 1);
+}
+
+/* The control: of what a target does not tell nothing can be compared. */
+static void nvmf_engine__goes_on_where_a_target_knows_no_descriptors(void **state)
+{
+	struct rig *g = *state;
+
+	fake_descriptors(NVME_SC_INVALID_FIELD | NVME_STATUS_DNR);
+	fake_uuid(1, 9);
+	fake_resize(1, 100);
+	until_size(g, g->all, 0, 51200);
+	assert_int_equal(rig_io(g, g->all, ENGINE_OP_WRITE, 0, 512, g->buf), 512);
+	assert_int_equal(rig_health(g).lives, 1);
+}
+
+static void nvmf_engine__asks_a_target_again_that_does_not_tell_the_descriptors_now(void **state)
+{
+	struct rig *g = *state;
+
+	fake_descriptors(NVME_SC_INTERNAL);
+	fake_resize(1, 100);
+	rig_until(g, NVMF_CTRL_BACKOFF);
+	fake_descriptors(0);
+	until_size(g, g->all, 0, 51200);
+	assert_int_equal(rig_io(g, g->all, ENGINE_OP_WRITE, 0, 512, g->buf), 512);
+	assert_int_equal(rig_health(g).lives, 2);
+}
+
 static void nvmf_engine__more_requests_than_the_queue_is_deep_all_end(void **state)
 {
 	struct rig *g = *state;
@@ -322,6 +381,9 @@ int main(void)
 		RIG_TEST(nvmf_engine__names_what_the_target_refuses),
 		RIG_TEST(nvmf_engine__tries_again_what_the_target_says_may_go_better),
 		RIG_TEST(nvmf_engine__follows_a_namespace_that_changes),
+		RIG_TEST(nvmf_engine__ends_what_is_open_in_a_namespace_of_another_uuid),
+		RIG_TEST(nvmf_engine__goes_on_where_a_target_knows_no_descriptors),
+		RIG_TEST(nvmf_engine__asks_a_target_again_that_does_not_tell_the_descriptors_now),
 		RIG_TEST(nvmf_engine__more_requests_than_the_queue_is_deep_all_end),
 		cmocka_unit_test(nvmf_engine__shuts_the_controller_down_after_the_last_use),
 	};

@@ -37,7 +37,8 @@ static struct {
 	uint32_t n_rules, seen[RULES_MAX], hits;
 	struct fake_stats stats;
 	bool refuse, write_cache;
-	uint16_t cqt;
+	uint16_t cqt, descriptors;
+	uint8_t uuid[FAKE_NAMESPACES];
 	uint8_t ready_time;
 	uint32_t queues_given, cc;
 	uint64_t blocks[FAKE_NAMESPACES];
@@ -70,7 +71,8 @@ void fake_reset(void)
 		list_init(&fake.queues);
 	fake.n_rules = fake.hits = fake.n_orphans = fake.changed = 0;
 	fake.refuse = fake.tell = fake.write_cache = false;
-	fake.cqt = 0;
+	fake.cqt = fake.descriptors = 0;
+	memset(fake.uuid, 0, sizeof(fake.uuid));
 	fake.ready_time = 1;
 	fake.queues_given = 8;
 	memset(&fake.stats, 0, sizeof(fake.stats));
@@ -125,17 +127,29 @@ void fake_orphans(void)
 	pthread_mutex_unlock(&fake.lock);
 }
 
-void fake_resize(uint32_t nsid, uint64_t blocks)
+static void tell_change(uint32_t nsid)
 {
 	struct nvmf_queue *q;
 
-	pthread_mutex_lock(&fake.lock);
-	fake.blocks[nsid - 1] = blocks;
 	fake.changed |= 1u << nsid;
 	fake.tell = true;
 	list_for_each (&fake.queues, q, link)
 		ring(q);
-	pthread_mutex_unlock(&fake.lock);
+}
+
+void fake_resize(uint32_t nsid, uint64_t blocks)
+{
+	LOCKED(fake.blocks[nsid - 1] = blocks; tell_change(nsid));
+}
+
+void fake_uuid(uint32_t nsid, uint8_t value)
+{
+	LOCKED(fake.uuid[nsid - 1] = value; tell_change(nsid));
+}
+
+void fake_descriptors(uint16_t status)
+{
+	LOCKED(fake.descriptors = status);
 }
 
 void fake_write_cache(bool on)
@@ -240,6 +254,21 @@ static uint16_t fabrics(struct nvmf_queue *q, struct nvmf_req *req, struct nvme_
 	return NVME_SC_INVALID_FIELD;
 }
 
+static uint16_t descriptors(struct nvmf_req *req)
+{
+	uint8_t value = fake.uuid[req->sqe.nsid - 1];
+	uint8_t *p = req->buf;
+
+	if (fake.descriptors)
+		return fake.descriptors;
+	if (value) {
+		p[0] = NVME_NIDT_UUID;
+		p[1] = 16;
+		memset(p + 4, value, 16);
+	}
+	return 0;
+}
+
 static uint16_t identify(struct nvmf_req *req)
 {
 	uint32_t nsid = req->sqe.nsid;
@@ -266,6 +295,8 @@ static uint16_t identify(struct nvmf_req *req)
 		strcpy(id->subnqn, "nqn.2026-11.test:sub");
 		return 0;
 	}
+	if (req->sqe.cdw10 == NVME_CNS_NS_DESCRIPTORS)
+		return descriptors(req);
 	if (nsid && nsid <= FAKE_NAMESPACES && fake.blocks[nsid - 1]) {
 		struct nvme_identify_ns *ns = req->buf;
 

@@ -47,6 +47,10 @@ void fake_refuse(bool on);
 /* Writes that died with their queue take effect now. */
 void fake_orphans(void);
 void fake_resize(uint32_t nsid, uint64_t blocks); /* 0 = removed; and tells it */
+/* Of a namespace, what each byte of its UUID is from now on (0 = it has none); and tells it. */
+void fake_uuid(uint32_t nsid, uint8_t value);
+/* Identify of namespace descriptors is refused with this status; 0 = is not. */
+void fake_descriptors(uint16_t status);
 void fake_write_cache(bool on);
 void fake_cqt(uint16_t ms);
 /* CAP.TO: how long it may take to be ready, and to stop, in 500 ms. 1 unless told. */

@@ -44,7 +44,14 @@ static void namespace(const uint8_t *p)
 	struct ros2_err err = ROS2_ERR_INIT;
 	struct nvme_namespace n;
 	struct nvme_clear_limits limits;
-	int r = nvme_namespace_parse(p, &n, &err);
+	struct nvme_ns_ids ids = {0};
+	int r = nvme_ns_ids_parse(p, &ids, &err);
+
+	must(r == 0 || r == -EPROTO);
+	if (r < 0)
+		must_refuse(r, &err);
+	err = (struct ros2_err)ROS2_ERR_INIT;
+	r = nvme_namespace_parse(p, &n, &err);
 
 	nvme_clear_limits_parse(p, 4096, &limits);
 	must(limits.zeroes_bytes >= 4096 && limits.discard_blocks > 0);

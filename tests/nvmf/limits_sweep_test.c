@@ -16,8 +16,8 @@
 #define DISCARD_BLOCKS 1000u /* DMRSL */
 #define OP_ZEROES      0x08
 #define OP_IDENTIFY    0x06
-#define IDENTIFIES     3u /* controller, namespace, limits */
-#define LIMITS         2u /* the last of these */
+#define IDENTIFIES     4u /* controller, namespace, its names, limits */
+#define LIMITS         3u /* the last of these */
 
 static struct target *target_begin(void)
 {

@@ -253,9 +253,16 @@ static void nvmf_storm__a_namespace_that_goes_and_comes(void **state)
 	assert_int_equal(s.wrong, 0);
 	assert_int_equal(target_add_ns(t, VOL_NQN, &n), 0);
 	end = clock_monotonic_ns() + AWAIT_NS;
-	while (vol_io(&s.v, ENGINE_OP_READ, 0, s.v.buf, 512) != 512)
+	while (vol_io(&s.v, ENGINE_OP_READ, 0, s.v.buf, 512) != -ESTALE)
 		assert_true(clock_monotonic_ns() < end);
-	/* It is another one: what was there is not. */
+	storm_run(&s, 1, 300, NULL, NULL);
+	assert_int_equal(s.last_error, -ESTALE);
+	assert_int_equal(s.wrong, 0);
+	/* It is another one: what was there is not, and it is opened as such. */
+	engine_nvmf_ops.close(s.v.f);
+	assert_int_equal(engine_nvmf_ops.open(s.v.ns, "all", ENGINE_READ | ENGINE_WRITE, 0, &s.v.f,
+	                                      NULL, NULL),
+	                 0);
 	memset(s.slots, 0, sizeof(s.slots));
 	s.other = 0;
 	storm_run(&s, 1, 300, NULL, NULL);
