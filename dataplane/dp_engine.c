@@ -231,16 +231,53 @@ int dp_engine_put(struct dp *dp, const struct dp_engine_config *c, struct ros2_e
 	return add_engine(dp, ops, c, err);
 }
 
+/* On a worker: it may wait for a target that is told of it, or for a file system. */
+static void destroy_engine(struct dp_op *op)
+{
+	op->engine->ops->destroy(TAKE_PTR(op->engine->engine));
+}
+
+static void destroy_next(struct dp *dp);
+
+static void engine_destroyed(struct dp_op *op)
+{
+	struct dp_engine *e = op->engine;
+	struct dp *dp = e->dp;
+
+	dp_op_finish(op);
+	/* No worker came to it: the data plane ends. */
+	if (e->engine)
+		e->ops->destroy(TAKE_PTR(e->engine));
+	dp->engines[e->slot] = NULL;
+	dp_engine_free(e);
+	dp->destroying = false;
+	destroy_next(dp);
+}
+
+/* One after the other, so that however many are slow to end they have one worker. */
+static void destroy_next(struct dp *dp)
+{
+	for (uint32_t i = 0; i < DP_ENGINES_MAX && !dp->destroying; i++) {
+		struct dp_engine *e = dp->engines[i];
+
+		if (!e || !e->dropped)
+			continue;
+		dp->destroying = true;
+		dp_op_to_worker(TAKE_PTR(e->dropped), NULL, destroy_engine, engine_destroyed);
+	}
+}
+
 static void engine_dropped(struct dp_op *op)
 {
 	struct dp_engine *e = op->engine;
 
-	dp_op_finish(op);
-	if (--e->n_dropping)
+	if (--e->n_dropping) {
+		dp_op_finish(op);
 		return;
-	e->ops->destroy(e->engine);
-	e->dp->engines[e->slot] = NULL;
-	dp_engine_free(e);
+	}
+	e->ending = true;
+	e->dropped = op;
+	destroy_next(e->dp);
 }
 
 int dp_engine_remove(struct dp *dp, const char *name, struct ros2_err *err)

@@ -98,7 +98,7 @@ struct dp_grant_obj {
 struct dp_engine {
 	/* immutable after init */
 	const struct engine_ops *ops;
-	struct engine *engine; /* owned */
+	struct engine *engine; /* owned; a worker's while it ends */
 	uint32_t slot;         /* index in dp.engines and in every reactor's table */
 	struct dp *dp;
 	bool lends; /* it lends slots to its target, so they must be the tenant's */
@@ -107,10 +107,12 @@ struct dp_engine {
 	char name[ROS2_NAME_MAX + 1], type[16], root[1024];
 	uint64_t size_bytes;
 	bool null_mode, removed;
+	bool ending; /* no reactor has it any more: nothing but destroy is called */
 	uint32_t io_features;
 	struct nvmf_config *nvmf; /* owned; NULL = of another type */
 	uint32_t n_users;         /* mounts, and calls under way */
 	uint32_t n_dropping;      /* reactors that still have it */
+	struct dp_op *dropped;    /* lent; with which a worker will destroy it */
 };
 
 struct dp_mount_obj {
@@ -298,6 +300,7 @@ struct dp {
 	struct dp_tenant *by_index[LEASE_TENANTS_MAX];
 	struct dp_engine *engines[DP_ENGINES_MAX];
 	struct dp_op *engine_drops[DP_ENGINES_MAX]; /* owned: of a slot, one for each reactor */
+	bool destroying;                            /* a worker has an engine to end, or will */
 	struct dp_op *rdma_lost;                    /* owned: one for each reactor */
 	uint64_t lost_busy, lost_again;             /* a bit for each reactor */
 	uint64_t next_grant, next_seq, next_handle;

@@ -183,7 +183,8 @@ static bool engines_use(const struct dp *dp, const struct ros2_uid *tenant)
 	for (uint32_t i = 0; i < DP_ENGINES_MAX; i++) {
 		const struct dp_engine *e = dp->engines[i];
 
-		if (e && e->lends && (!e->ops->uses || e->ops->uses(e->engine, tenant)))
+		if (e && e->lends &&
+		    (e->ending || !e->ops->uses || e->ops->uses(e->engine, tenant)))
 			return true;
 	}
 	return false;

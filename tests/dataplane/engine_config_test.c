@@ -7,6 +7,7 @@
 #include "tests/dataplane/fixture.h"
 #include "common/log.h"
 #include "dataplane/test_switches.h"
+#include "tests/await.h"
 #include "tests/clock_ahead.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -32,11 +33,35 @@ static int spy_create(const struct engine_config *c, struct engine **ret, struct
 	return engine_mem_ops.create(&mem, ret, err);
 }
 
+static _Atomic bool destroy_waits, destroy_runs;
+static _Atomic uint32_t destroyed, waited_in_vain;
+
+/* As for a target that does not answer: at most 10 s, so that a loop that waits here is seen. */
+static void spy_destroy(struct engine *e)
+{
+	uint64_t until = clock_monotonic_ns() + 10 * NS_PER_S;
+
+	if (!e)
+		return;
+	atomic_store(&destroy_runs, true);
+	while (atomic_load(&destroy_waits) && clock_monotonic_ns() < until)
+		/* poll: a switch that a test turns */
+		usleep(1000);
+	atomic_fetch_add(&waited_in_vain, atomic_load(&destroy_waits));
+	engine_mem_ops.destroy(e);
+	atomic_fetch_add(&destroyed, 1);
+}
+
 static int setup(void **state)
 {
 	spy_ops = engine_mem_ops;
 	spy_ops.type = "nvmf";
 	spy_ops.create = spy_create;
+	spy_ops.destroy = spy_destroy;
+	atomic_store(&destroy_waits, false);
+	atomic_store(&destroy_runs, false);
+	atomic_store(&destroyed, 0);
+	atomic_store(&waited_in_vain, 0);
 	dp_test_switches = (struct dp_test_switches){.extra_engine = &spy_ops};
 	fx_engine_type = "nvmf";
 	fx_secrets_dir = "/etc/ros2/agent/secrets";
@@ -235,6 +260,51 @@ static void engine__gives_its_volumes_up_when_nobody_has_it_mounted(void **state
 	assert_int_equal(put(fx, "one", &two).r, 0);
 	assert_int_equal(put(fx, "two", &one).r, 0);
 	assert_int_equal(made, n + 2); /* both are in force */
+}
+
+/* Its target is slow to let go, and meanwhile the loop does what else there is: the newer document
+ * is in force, others come and go. */
+static void engine__that_ends_slowly_keeps_nobody_waiting(void **state)
+{
+	struct fx *fx = *state;
+	struct nvmf_config c;
+	struct raw a;
+
+	config(&c);
+	assert_int_equal(put(fx, "x", &c).r, 0);
+	atomic_store(&destroy_waits, true);
+	c.queue_depth++;
+	assert_int_equal(put(fx, "x", &c).r, 0);
+	AWAIT(atomic_load(&destroy_runs));
+	c.queue_depth++;
+	assert_int_equal(put(fx, "x", &c).r, 0);
+	raw_ready(fx, &a);
+	raw_close(&a);
+	assert_int_equal(atomic_load(&destroyed), 0);
+	atomic_store(&destroy_waits, false);
+	AWAIT(atomic_load(&destroyed) == 2);
+	assert_int_equal(atomic_load(&waited_in_vain), 0);
+}
+
+/* The data plane ends, with one engine at its end and another that waits for a worker: each is
+ * destroyed once. */
+static void engine__that_is_ending_when_the_data_plane_does_is_destroyed_once(void **state)
+{
+	struct nvmf_config c;
+	struct fx *fx;
+	void *own;
+
+	assert_int_equal(setup(&own), 0);
+	fx = own;
+	config(&c);
+	assert_int_equal(put(fx, "x", &c).r, 0);
+	for (int i = 0; i < 4; i++) {
+		c.queue_depth++;
+		assert_int_equal(put(fx, "x", &c).r, 0);
+	}
+	assert_int_equal(teardown(&own), 0);
+	assert_int_equal(made, 6);
+	assert_int_equal(atomic_load(&destroyed), 6);
 }
 
 static void engine__that_needs_secrets_says_that_there_are_none(void **state)
@@ -464,6 +534,8 @@ int main(void)
 		T(engine__is_not_replaced_while_a_namespace_is_open),
 		T(engine__gets_no_block_that_another_still_has),
 		T(engine__gives_its_volumes_up_when_nobody_has_it_mounted),
+		T(engine__that_ends_slowly_keeps_nobody_waiting),
+		cmocka_unit_test(engine__that_is_ending_when_the_data_plane_does_is_destroyed_once),
 		cmocka_unit_test_setup_teardown(engine__that_needs_secrets_says_that_there_are_none,
 	                                        setup_without_secrets, teardown),
 		T(engine__of_a_type_that_is_not_here_is_refused_by_name),
