@@ -139,7 +139,7 @@ static void close_engines(struct dp *dp)
 	for (uint32_t i = 0; i < DP_ENGINES_MAX; i++) {
 		if (!dp->engines[i])
 			continue;
-		dp->engines[i]->ops->destroy(dp->engines[i]->engine);
+		dp_engine_destroy(dp->engines[i]);
 		dp_engine_free(TAKE_PTR(dp->engines[i]));
 	}
 }

@@ -363,9 +363,11 @@ static void work_open(struct dp_op *op)
 {
 	struct ros2_err err = ROS2_ERR_INIT;
 	struct engine_attr attr = {0};
-	int rc = op->engine->ops->open(op->mount->ns, op->path, op->flags, op->mode,
-	                               &op->file->file, &attr, &err);
+	int rc = reactor_engine_ready(op->ds->reactor, op->engine, &err);
 
+	if (rc == 0)
+		rc = op->engine->ops->open(op->mount->ns, op->path, op->flags, op->mode,
+		                           &op->file->file, &attr, &err);
 	if (rc < 0)
 		dp_op_set_err(op, rc, &err);
 	op->b = attr.size;

@@ -112,8 +112,23 @@ void dp_engine_free(struct dp_engine *e)
 {
 	if (!e)
 		return;
+	pthread_mutex_destroy(&e->ready_lock);
+	free(e->at);
 	free(e->nvmf);
 	free(e);
+}
+
+void dp_engine_destroy(struct dp_engine *e)
+{
+	struct engine *engine = TAKE_PTR(e->engine);
+
+	for (uint32_t i = 0; engine && i < e->dp->n_reactors; i++) {
+		struct engine_reactor *er = atomic_exchange(&e->at[i].ready, NULL);
+
+		if (er)
+			e->ops->reactor_free(er);
+	}
+	e->ops->destroy(engine);
 }
 
 static int create_engine(struct dp *dp, struct dp_engine *e, const struct dp_engine_config *c,
@@ -178,11 +193,14 @@ static int add_engine(struct dp *dp, const struct engine_ops *ops, const struct 
 		return ros2_err_set(err, -ENOMEM, "no memory for an engine");
 	e->ops = ops;
 	e->slot = slot;
+	pthread_mutex_init(&e->ready_lock, NULL);
+	e->at = calloc(dp->n_reactors, sizeof(*e->at));
 	/* What takes it away again needs no memory then. */
 	if (!dp->engine_drops[slot])
 		dp->engine_drops[slot] = calloc(dp->n_reactors, sizeof(struct dp_op));
-	rc = dp->engine_drops[slot] ? create_engine(dp, e, c, err)
-	                            : ros2_err_set(err, -ENOMEM, "no memory for an engine");
+	rc = dp->engine_drops[slot] && e->at
+	             ? create_engine(dp, e, c, err)
+	             : ros2_err_set(err, -ENOMEM, "no memory for an engine");
 	if (rc < 0) {
 		dp_engine_free(e);
 		return rc;
@@ -234,7 +252,7 @@ int dp_engine_put(struct dp *dp, const struct dp_engine_config *c, struct ros2_e
 /* On a worker: it may wait for a target that is told of it, or for a file system. */
 static void destroy_engine(struct dp_op *op)
 {
-	op->engine->ops->destroy(TAKE_PTR(op->engine->engine));
+	dp_engine_destroy(op->engine);
 }
 
 static void destroy_next(struct dp *dp);
@@ -247,7 +265,7 @@ static void engine_destroyed(struct dp_op *op)
 	dp_op_finish(op);
 	/* No worker came to it: the data plane ends. */
 	if (e->engine)
-		e->ops->destroy(TAKE_PTR(e->engine));
+		dp_engine_destroy(e);
 	dp->engines[e->slot] = NULL;
 	dp_engine_free(e);
 	dp->destroying = false;

@@ -95,6 +95,12 @@ struct dp_grant_obj {
 	struct list link; /* dp.grants */
 };
 
+/* An engine at a reactor, until that takes it. */
+struct dp_engine_at {
+	_Atomic(struct engine_reactor *) ready; /* owned; NULL = none */
+	bool made;                              /* dp_engine.ready_lock: there is one, or was */
+};
+
 struct dp_engine {
 	/* immutable after init */
 	const struct engine_ops *ops;
@@ -103,6 +109,8 @@ struct dp_engine {
 	struct dp *dp;
 	bool lends; /* it lends slots to its target, so they must be the tenant's */
 	bool takes_any_memory;
+	struct dp_engine_at *at;    /* owned: one for each reactor */
+	pthread_mutex_t ready_lock; /* of workers: while one makes such a thing */
 	/* loop */
 	char name[ROS2_NAME_MAX + 1], type[16], root[1024];
 	uint64_t size_bytes;
@@ -390,6 +398,8 @@ uint64_t dp_rights_until(const struct dp *dp, const struct dp_tenant *t,
 
 /* dp_engine.c */
 struct dp_engine *dp_engine_find(struct dp *dp, const char *name);
+/* The engine itself, and what is ready for reactors, of which none has it. */
+void dp_engine_destroy(struct dp_engine *e);
 void dp_engine_free(struct dp_engine *e); /* its engine is destroyed; takes NULL */
 
 /* dp_session.c */

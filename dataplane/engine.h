@@ -228,7 +228,9 @@ struct engine_ops {
 	 * engine_who.pd must stay? NULL: as long as the engine is there. */
 	bool (*uses)(struct engine *e, const struct ros2_uid *tenant);
 
-	/* Data: the reactor's thread only. */
+	/* Data: the reactor's thread only. But where reactor_new takes long (it does more than take
+	 * some memory), a control worker calls it, and reactor_free of one that was never used. */
+	bool reactor_new_is_slow;
 	int (*reactor_new)(struct engine *e, const struct engine_reactor_opts *o,
 	                   struct engine_reactor **ret, struct ros2_err *err);
 	void (*reactor_free)(struct engine_reactor *r); /* with nothing in flight */

@@ -19,19 +19,47 @@ static int watch(struct reactor *r, struct rengine *re)
 	return 0;
 }
 
-int reactor_engine_use(struct reactor *r, struct dp_engine *e, struct ros2_err *err)
+static int make(const struct reactor *r, const struct dp_engine *e, struct engine_reactor **ret,
+                struct ros2_err *err)
 {
-	struct rengine *re = &r->engines[e->slot];
 	struct iovec memory = slots_memory(r->slots);
 	struct engine_reactor_opts o = {.depth = REACTOR_ENGINE_DEPTH,
 	                                .tenant_depth = REACTOR_ENGINE_TENANT,
 	                                .buffers = &memory,
 	                                .n_buffers = 1};
-	int rc;
+
+	return e->ops->reactor_new(e->engine, &o, ret, err);
+}
+
+int reactor_engine_ready(const struct reactor *r, struct dp_engine *e, struct ros2_err *err)
+{
+	struct dp_engine_at *at = &e->at[r->index];
+	struct engine_reactor *er;
+	int rc = 0;
+
+	if (!e->ops->reactor_new_is_slow)
+		return 0;
+	pthread_mutex_lock(&e->ready_lock);
+	if (!at->made) {
+		rc = make(r, e, &er, err);
+		if (rc == 0)
+			atomic_store(&at->ready, er);
+		at->made = rc == 0;
+	}
+	pthread_mutex_unlock(&e->ready_lock);
+	return rc;
+}
+
+int reactor_engine_use(struct reactor *r, struct dp_engine *e, struct ros2_err *err)
+{
+	struct rengine *re = &r->engines[e->slot];
+	int rc = 0;
 
 	if (re->engine == e)
 		return 0;
-	rc = e->ops->reactor_new(e->engine, &o, &re->er, err);
+	re->er = atomic_exchange(&e->at[r->index].ready, NULL);
+	if (!re->er)
+		rc = make(r, e, &re->er, err);
 	if (rc < 0)
 		return rc;
 	re->engine = e;

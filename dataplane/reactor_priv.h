@@ -189,6 +189,8 @@ static inline bool session_slots_shared(const struct session *s, const struct sl
 }
 
 /* reactor_engines.c */
+/* A worker, before the reactor uses it: what would take the reactor's time is done now. */
+int reactor_engine_ready(const struct reactor *r, struct dp_engine *e, struct ros2_err *err);
 int reactor_engine_use(struct reactor *r, struct dp_engine *e, struct ros2_err *err);
 void reactor_engine_drop(struct reactor *r, uint32_t slot);
 void reactor_engines_kick(struct reactor *r);

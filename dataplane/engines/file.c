@@ -217,6 +217,7 @@ const struct engine_ops engine_file_ops = {
 	.flushes_in_turn = true,
 	.file_descriptors = 3, /* struct engine_file */
 	.ns_descriptors = 1,
+	.reactor_new_is_slow = true, /* the kernel pins all of the buffers */
 	.reactor_new = file_reactor_new,
 	.reactor_free = file_reactor_free,
 	.event_fd = file_event_fd,

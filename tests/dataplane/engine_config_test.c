@@ -52,12 +52,36 @@ static void spy_destroy(struct engine *e)
 	atomic_fetch_add(&destroyed, 1);
 }
 
+static _Atomic uint32_t rings, rings_of_workers, rings_freed;
+
+static void spy_reactor_free(struct engine_reactor *r)
+{
+	atomic_fetch_add(&rings_freed, 1);
+	engine_mem_ops.reactor_free(r);
+}
+
+static int spy_reactor_new(struct engine *e, const struct engine_reactor_opts *o,
+                           struct engine_reactor **ret, struct ros2_err *err)
+{
+	char name[16];
+
+	assert_int_equal(pthread_getname_np(pthread_self(), name, sizeof(name)), 0);
+	atomic_fetch_add(&rings, 1);
+	atomic_fetch_add(&rings_of_workers, strcmp(name, "control") == 0);
+	return engine_mem_ops.reactor_new(e, o, ret, err);
+}
+
 static int setup(void **state)
 {
 	spy_ops = engine_mem_ops;
 	spy_ops.type = "nvmf";
 	spy_ops.create = spy_create;
 	spy_ops.destroy = spy_destroy;
+	spy_ops.reactor_new = spy_reactor_new;
+	spy_ops.reactor_free = spy_reactor_free;
+	atomic_store(&rings, 0);
+	atomic_store(&rings_freed, 0);
+	atomic_store(&rings_of_workers, 0);
 	atomic_store(&destroy_waits, false);
 	atomic_store(&destroy_runs, false);
 	atomic_store(&destroyed, 0);
@@ -260,6 +284,75 @@ static void engine__gives_its_volumes_up_when_nobody_has_it_mounted(void **state
 	assert_int_equal(put(fx, "one", &two).r, 0);
 	assert_int_equal(put(fx, "two", &one).r, 0);
 	assert_int_equal(made, n + 2); /* both are in force */
+}
+
+/* A ring, for which the kernel pins memory, is made while others are served: each reactor's once,
+ * and by no reactor. */
+static void engine__that_is_slow_to_begin_at_a_reactor_begins_on_a_worker(void **state)
+{
+	struct fx *fx = *state;
+	struct raw a[6];
+
+	spy_ops.reactor_new_is_slow = true;
+	for (size_t i = 0; i < ARRAY_SIZE(a); i++)
+		raw_ready(fx, &a[i]);
+	assert_in_range(atomic_load(&rings), 1, 2); /* reactors */
+	assert_int_equal(atomic_load(&rings_of_workers), atomic_load(&rings));
+	for (size_t i = 0; i < ARRAY_SIZE(a); i++)
+		raw_close(&a[i]);
+}
+
+/* An open that comes to nothing at each reactor, and, at the first, one behind it. */
+static void opens_in_vain(struct fx *fx)
+{
+	struct fx_args at = {.to = "ram", .path = "ns", .flags = 3};
+	struct raw a, b;
+
+	spy_ops.reactor_new_is_slow = true;
+	raw_open(fx, &a);
+	at.session = a.session;
+	at.mount = fx_do(fx, FX_MOUNT, &at).mount.mount;
+	at.path = "nothing";
+	at.flags = ENGINE_READ;
+	assert_int_equal(fx_do(fx, FX_OPEN, &at).status, ROS2_NOT_FOUND);
+	assert_int_equal(atomic_load(&rings), 1);
+	assert_int_equal(atomic_load(&rings_freed), 0);
+	raw_connect(&a);
+	raw_file(&a, "file");
+	assert_int_equal(atomic_load(&rings), 1);
+	raw_open(fx, &b); /* at the other */
+	at.session = b.session;
+	at.path = "ns";
+	at.flags = 3;
+	at.mount = fx_do(fx, FX_MOUNT, &at).mount.mount;
+	at.path = "nothing";
+	at.flags = ENGINE_READ;
+	assert_int_equal(fx_do(fx, FX_OPEN, &at).status, ROS2_NOT_FOUND);
+	raw_close(&a);
+}
+
+/* What was made for them is the next one's, or ends with the engine. */
+static void engine__ends_with_what_no_reactor_took(void **state)
+{
+	void *own;
+
+	assert_int_equal(setup(&own), 0);
+	opens_in_vain(own);
+	assert_int_equal(atomic_load(&rings), 2);
+	assert_int_equal(teardown(&own), 0);
+	assert_int_equal(atomic_load(&rings_freed), 2);
+}
+
+/* The control: one that is not begins where it is used. */
+static void engine__that_is_not_begins_at_the_reactor(void **state)
+{
+	struct fx *fx = *state;
+	struct raw a;
+
+	raw_ready(fx, &a);
+	assert_int_equal(atomic_load(&rings), 1);
+	assert_int_equal(atomic_load(&rings_of_workers), 0);
+	raw_close(&a);
 }
 
 /* Its target is slow to let go, and meanwhile the loop does what else there is: the newer document
@@ -534,6 +627,9 @@ int main(void)
 		T(engine__is_not_replaced_while_a_namespace_is_open),
 		T(engine__gets_no_block_that_another_still_has),
 		T(engine__gives_its_volumes_up_when_nobody_has_it_mounted),
+		T(engine__that_is_slow_to_begin_at_a_reactor_begins_on_a_worker),
+		cmocka_unit_test(engine__ends_with_what_no_reactor_took),
+		T(engine__that_is_not_begins_at_the_reactor),
 		T(engine__that_ends_slowly_keeps_nobody_waiting),
 		cmocka_unit_test(engine__that_is_ending_when_the_data_plane_does_is_destroyed_once),
 		cmocka_unit_test_setup_teardown(engine__that_needs_secrets_says_that_there_are_none,
