@@ -41,9 +41,13 @@ void nvmf_flush_begins(struct nvmf_nio *nio)
 
 bool nvmf_flush_needed(struct engine_file *f)
 {
+	uint64_t size;
 	bool others;
 
 	if (nvmf_ctrl_write_cache(f->ctrl) || atomic_load(&f->cached))
+		return true;
+	/* What was written is not there: in a namespace that is gone, or is another one. */
+	if (nvmf_file_size(f, &size, NULL) < 0)
 		return true;
 	pthread_mutex_lock(&f->flushes_lock);
 	others = !list_empty(&f->flushes);

@@ -157,6 +157,8 @@ static int judge_range(const struct engine_io *io, uint32_t *ret_len)
 
 static int judge(const struct engine_io *io, uint32_t *ret_len)
 {
+	uint64_t size;
+
 	*ret_len = 0;
 	switch (io->op) {
 	case ENGINE_OP_READ:
@@ -166,7 +168,7 @@ static int judge(const struct engine_io *io, uint32_t *ret_len)
 	case ENGINE_OP_DISCARD:
 		return io->file->flags & ENGINE_WRITE ? judge_range(io, ret_len) : -EBADF;
 	case ENGINE_OP_FLUSH:
-		return 0;
+		return nvmf_file_size(io->file, &size, NULL);
 	}
 	return -EINVAL;
 }

@@ -287,7 +287,12 @@ static void nvmf_engine__ends_what_is_open_in_a_namespace_of_another_uuid(void *
 	fake_uuid(2, 9); /* which it had not before: in doubt it is another one */
 	until_size(g, g->part, -ESTALE, 0);
 	assert_int_equal(rig_io(g, g->part, ENGINE_OP_WRITE, 0, 512, g->buf), -ESTALE);
+	/* There is no cache, so what was written was durable: in the other one. */
+	assert_int_equal(rig_io(g, g->part, ENGINE_OP_FLUSH, 0, 0, NULL), -ESTALE);
+	assert_int_equal(g->ops->fsync(g->part, NULL), -ESTALE);
 	assert_int_equal(rig_io(g, g->all, ENGINE_OP_WRITE, 0, 512, g->buf), 512);
+	assert_int_equal(rig_io(g, g->all, ENGINE_OP_FLUSH, 0, 0, NULL), 0);
+	assert_int_equal(fake_stats().flushes, 0);
 	assert_int_equal(
 		g->ops->open(g->ns, "part", ENGINE_READ | ENGINE_WRITE, 0, &again, NULL, NULL), 0);
 	assert_int_equal(rig_io(g, again, ENGINE_OP_WRITE, 0, 512, g->buf), 512);
