@@ -705,7 +705,8 @@ int loop_signals(struct loop *l, loop_fn term, loop_fn hup, void *arg)
 	r = pthread_sigmask(SIG_BLOCK, &set, NULL);
 	if (r)
 		return -r;
-	if (signal(SIGPIPE, SIG_IGN) == SIG_ERR)
+	/* Of a limit of file sizes (RLIMIT_FSIZE) the call itself tells: EFBIG. */
+	if (signal(SIGPIPE, SIG_IGN) == SIG_ERR || signal(SIGXFSZ, SIG_IGN) == SIG_ERR)
 		return -errno;
 	fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 	if (fd < 0)

@@ -94,7 +94,7 @@ void loop_fd_del(struct loop_fd *f);
 
 /* Blocks SIGINT and SIGTERM for the whole process and calls fn(arg) on the owner when one arrives.
  * Call it before any thread is started, once per process. SIGHUP goes to @hup if not NULL. SIGPIPE
- * is ignored. The signals stay blocked after loop_free; a child process must unblock them before
- * exec. */
+ * and SIGXFSZ are ignored. The signals stay blocked after loop_free; a child process must unblock
+ * them before exec. */
 int loop_signals(struct loop *l, loop_fn term, loop_fn hup, void *arg);
 #endif

@@ -8,6 +8,8 @@
 #include <pthread.h>
 #include <signal.h>
 #include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 
 static struct loop *loop;
 static int order[64], n_order;
@@ -417,6 +419,27 @@ static void signals__arrive_as_callbacks_on_the_owner(void **state)
 	pthread_sigmask(SIG_UNBLOCK, &set, NULL);
 }
 
+/* A tenant chooses how long a file is to be: that is an error of its call, and no process's end. */
+static void signals__do_not_end_who_reaches_the_limit_of_file_sizes(void **state)
+{
+	struct rlimit was, little;
+	int fd = memfd_create("limit", MFD_CLOEXEC), rc;
+	sigset_t set;
+
+	assert_true(fd >= 0);
+	assert_int_equal(loop_signals(loop, on_term, on_hup, NULL), 0);
+	assert_int_equal(getrlimit(RLIMIT_FSIZE, &was), 0);
+	little = (struct rlimit){.rlim_cur = 4096, .rlim_max = was.rlim_max};
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &little), 0);
+	rc = ftruncate(fd, 8192) < 0 ? -errno : 0;
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
+	assert_int_equal(rc, -EFBIG);
+	assert_true(signal(SIGXFSZ, SIG_DFL) == SIG_IGN);
+	close(fd);
+	sigfillset(&set);
+	pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+}
+
 #define on_loop(t) cmocka_unit_test_setup_teardown(t, loop_setup, loop_teardown)
 
 int main(void)
@@ -436,6 +459,7 @@ int main(void)
 		on_loop(loop__serves_many_threads_in_order_on_its_own),
 		on_loop(loop__call_after_stop_says_so_instead_of_hanging),
 		on_loop(signals__arrive_as_callbacks_on_the_owner),
+		on_loop(signals__do_not_end_who_reaches_the_limit_of_file_sizes),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
