@@ -327,7 +327,7 @@ static void poll_stop(void *arg)
 	struct stopping *s = arg;
 	struct agent *a = s->a;
 	bool quiet = s->service_stopped && !sessions_live(a->sessions) && spool_is_idle(a->spool) &&
-	             persist_is_idle(a->persist);
+	             persist_is_idle(a->persist) && !bundles_writing(a->bundles);
 
 	if (!quiet && clock_boottime_ns() < s->until_ns) {
 		loop_timer_in_ms(a->o.loop, &s->timer, 20, poll_stop, s);

@@ -135,6 +135,8 @@ int persist_request(struct persist *p, loop_fn fn, void *arg);
 uint64_t persist_sequence(const struct persist *p);
 /* Contact moved: its file follows, at most every few seconds; @now: at once. */
 void persist_contact(struct persist *p, bool now);
+/* A bundle was with the writer, for which contact had to wait. */
+void persist_contact_unheld(struct persist *p);
 bool persist_is_idle(const struct persist *p);
 /* What took rights away and is in memory only: the disk gives more than is in force. While there is
  * any, contact is not written, and its file gives nothing after a restart. */

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A bundle's way: given -> on disk -> in force. One that does not parse goes nowhere; one that the
- * disk does not take waits in memory, at most PKI_PEM_MAX of each kind, and of what is in force
- * that holds which it names, too (ARCHITECTURE, rule 10). A start meanwhile reads the old one, and
- * has no contact (persist_doubt), so it gives nothing to whom that names, until the controller
- * gives the new one again, with the first word of the stream. Which controller that may be is all
- * that the old one still says.
+ * A bundle's way: given -> with the disk writer -> on disk -> in force. One that does not parse
+ * goes nowhere; one that the disk does not take, or is slow to take, waits in memory, at most
+ * PKI_PEM_MAX of each kind and as much with the writer, and of what is in force that holds which it
+ * names, too (ARCHITECTURE, rule 10). A start meanwhile reads the old one, and has no contact
+ * (persist_doubt), so it gives nothing to whom that names, until the controller gives the new one
+ * again, with the first word of the stream. Which controller that may be is all that the old one
+ * still says. While one is with the writer no newer contact goes to disk (bundles_writing): it
+ * would be contact with a controller that has said what the disk does not know.
  */
 #include "agent/bundles.h"
 #include "agent/service.h"
@@ -21,11 +23,19 @@
 #include "common/log.h"
 
 #define RETRY_MS 1000
+#define SLOW_MS  2000 /* so long what takes away waits for the disk */
 
 struct one {
 	const char *name, *file; /* static */
 	char *given;             /* owned; waits; NULL: nothing does */
 	size_t given_len;
+	struct bundles *b;
+	struct writer_job job;
+	char *text; /* owned; with the writer; NULL: none is */
+	size_t text_len;
+	int r; /* the writer's answer */
+	struct ros2_err err;
+	struct loop_timer slow;
 	struct pki_trust *trust; /* a reference: in force; NULL: none that parses */
 	bool unwritten;          /* the disk has another */
 	bool on_disk;            /* it has this, durably: it need not be asked */
@@ -38,12 +48,25 @@ struct bundles {
 	struct loop_timer retry;
 };
 
+static void store(struct writer_job *j)
+{
+	struct one *o = container_of(j, struct one, job);
+
+	o->err = (struct ros2_err)ROS2_ERR_INIT;
+	o->r = identity_store_bundle(o->b->a->o.state_dir, o->file, o->text, o->text_len, &o->err);
+}
+
+static void stored(struct writer_job *j);
+
 static void load(struct bundles *b, struct one *o)
 {
 	AUTO_FREE void *pem = NULL;
 	char path[PATH_MAX];
 	size_t len;
 
+	o->b = b;
+	o->job.work = store;
+	o->job.done = stored;
 	agent_path(b->a, o->file, path);
 	if (fsx_read_file(path, PKI_PEM_MAX, &pem, &len, NULL) < 0)
 		return;
@@ -72,6 +95,7 @@ void bundles_free(struct bundles *b)
 		return;
 	loop_timer_stop(&b->retry);
 	for (size_t i = 0; i < BUNDLE_KINDS; i++) {
+		loop_timer_stop(&b->v[i].slow);
 		free(b->v[i].given);
 		pki_trust_unref(b->v[i].trust);
 	}
@@ -209,61 +233,124 @@ static int take_away(struct bundles *b, struct one *o, struct pki_trust *given,
 	return 0;
 }
 
-static void try_now(void *arg);
-
-static int try_given(struct bundles *b, struct one *o, struct ros2_err *err)
+static int take_away_text(struct bundles *b, struct one *o, const char *text, size_t len,
+                          struct ros2_err *err)
 {
 	struct pki_trust *trust = NULL;
-	struct ros2_err why = ROS2_ERR_INIT;
-	bool known = is_text(o->trust, o->given, o->given_len), written;
 	int r;
 
-	/* As with nearly every stream: revocations come behind it, and wait for no disk. */
-	if (known && o->on_disk)
+	if (!text)
 		return 0;
+	r = pki_trust_new(text, len, &trust, err);
+	if (!r)
+		r = take_away(b, o, trust, err);
+	pki_trust_unref(trust);
+	if (o->unwritten)
+		tell_doubt(b); /* again: the stamp may not be out yet */
+	return r;
+}
+
+/* The writer has it still: whom it names no more waits no longer, nor whom one that came since then
+ * names no more. */
+static void on_slow(void *arg)
+{
+	struct one *o = arg;
+	struct ros2_err err = ROS2_ERR_INIT, why = ROS2_ERR_INIT;
+
+	(void)take_away_text(o->b, o, o->text, o->text_len, &why);
+	(void)take_away_text(o->b, o, o->given, o->given_len, &why);
+	ros2_err_named(&err, ROS2_BUSY, "the disk has not taken %s yet", o->file);
+	if (!o->failed[0]) /* else it has been said why */
+		failed(o->b, o, &err);
+	if (!o->b->a->stopping)
+		loop_timer_in_ms(o->b->a->o.loop, &o->slow, SLOW_MS, on_slow, o);
+}
+
+static void try_now(void *arg);
+
+static void try_one(struct bundles *b, struct one *o)
+{
+	if (!o->given || o->text || b->a->ended)
+		return;
+	/* As with nearly every stream: no disk is asked. */
+	if (o->on_disk && is_text(o->trust, o->given, o->given_len)) {
+		free(TAKE_PTR(o->given));
+		o->failed[0] = '\0';
+		return;
+	}
 	o->on_disk = false;
-	/* Also when it is in force: on disk may be what came meanwhile. */
-	r = identity_store_bundle(b->a->o.state_dir, o->file, o->given, o->given_len, err);
-	written = r >= 0;
-	if (r < 0 && err->status == ROS2_CORRUPT)
-		return r;
-	if (written && known) {
+	o->text = TAKE_PTR(o->given);
+	o->text_len = o->given_len;
+	loop_timer_in_ms(b->a->o.loop, &o->slow, SLOW_MS, on_slow, o);
+	writer_submit(b->a->disk_writer, &o->job);
+}
+
+/* With a newer one waiting it takes away and gives nothing: what it names the newer one may not. */
+static int settle(struct bundles *b, struct one *o, struct ros2_err *err)
+{
+	bool known = is_text(o->trust, o->text, o->text_len), written = o->r >= 0;
+	struct pki_trust *trust = NULL;
+
+	*err = o->err;
+	if (!written && err->status == ROS2_CORRUPT)
+		return o->r;
+	if (!written || o->given) {
+		struct ros2_err why = ROS2_ERR_INIT;
+
+		/* Without memory: with the next try. */
+		(void)take_away_text(b, o, o->text, o->text_len, &why);
+		return MIN(o->r, 0);
+	}
+	if (known) {
 		o->unwritten = false;
 		o->on_disk = true;
 		tell_doubt(b);
 		return 0;
 	}
-	if (pki_trust_new(o->given, o->given_len, &trust, &why) < 0) {
-		if (written)
-			*err = why;
+	if (pki_trust_new(o->text, o->text_len, &trust, err) < 0)
 		return -ENOMEM;
-	}
-	if (written)
-		put_in_force(b, o, trust, true);
-	else
-		(void)take_away(b, o, trust, &why); /* without memory: in a second */
-	if (o->unwritten)
-		tell_doubt(b); /* again: the stamp may not be out yet */
+	put_in_force(b, o, trust, true);
 	pki_trust_unref(trust);
-	return MIN(r, 0);
+	return 0;
 }
 
-static void try_one(struct bundles *b, struct one *o)
+/* Nobody is left to be judged. What the next process must not give is known by what is not on disk.
+ */
+static void stored_at_end(struct bundles *b, struct one *o)
 {
-	struct ros2_err err = ROS2_ERR_INIT;
+	if (o->given || (o->r < 0 && o->err.status != ROS2_CORRUPT))
+		persist_doubt(b->a->persist, DOUBT_BUNDLE);
+	free(TAKE_PTR(o->text));
+}
+
+static void stored(struct writer_job *j)
+{
+	struct one *o = container_of(j, struct one, job);
+	struct bundles *b = o->b;
+	struct ros2_err err;
 	int r;
 
-	if (!o->given)
+	loop_timer_stop(&o->slow);
+	if (b->a->ended) {
+		stored_at_end(b, o);
 		return;
-	r = try_given(b, o, &err);
+	}
+	r = settle(b, o, &err);
 	if (r >= 0)
 		o->failed[0] = '\0';
 	else
 		failed(b, o, &err);
-	if (r < 0 && err.status != ROS2_CORRUPT)
-		loop_timer_in_ms(b->a->o.loop, &b->retry, RETRY_MS, try_now, b);
-	else
-		free(TAKE_PTR(o->given));
+	if (r < 0 && err.status != ROS2_CORRUPT && !o->given) {
+		o->given = TAKE_PTR(o->text);
+		o->given_len = o->text_len;
+		if (!b->a->stopping)
+			loop_timer_in_ms(b->a->o.loop, &b->retry, RETRY_MS, try_now, b);
+	} else {
+		free(TAKE_PTR(o->text));
+		try_one(b, o);
+	}
+	if (!bundles_writing(b))
+		persist_contact_unheld(b->a->persist);
 }
 
 static void try_now(void *arg)
@@ -298,10 +385,13 @@ void bundles_take(struct bundles *b, enum bundle which, const void *pem, size_t 
 	try_one(b, o);
 }
 
-void bundles_enrolled(struct bundles *b)
+bool bundles_writing(const struct bundles *b)
 {
-	for (size_t i = 0; i < BUNDLE_KINDS; i++)
-		b->v[i].on_disk = false;
+	bool is = false;
+
+	for (size_t i = 0; b && i < BUNDLE_KINDS; i++)
+		is |= b->v[i].text != NULL;
+	return is;
 }
 
 struct pki_trust *bundles_unwritten(const struct bundles *b, enum bundle which)

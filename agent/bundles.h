@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The trust bundles that the controller gives: whom this agent believes. A new one is written to
- * disk, and then everybody is judged by it: tenants' connections at their next call, their sessions
- * within a moment, the controller's own connection at once. One that the disk does not take is
- * tried again each second, shows as ReloadFailed (health.h) and is recorded once; until then whom
- * it names no more is believed no more, and whom it names first is not believed yet. Loop thread.
+ * disk, for which the loop does not wait, and then everybody is judged by it: tenants' connections
+ * at their next call, their sessions within a moment, the controller's own connection at once. One
+ * that the disk does not take is tried again each second, and like one that it has not taken after
+ * two seconds it shows as ReloadFailed (health.h) and is recorded once; until then whom it names no
+ * more is believed no more, and whom it names first is not believed yet. Loop thread.
  */
 #ifndef ROS2_AGENT_BUNDLES_H
 #define ROS2_AGENT_BUNDLES_H
@@ -20,8 +21,8 @@ void bundles_free(struct bundles *b); /* NULL is fine */
 /* What a Welcome or a renewal brought; nothing when @len is 0. Not from inside a call that needs
  * the stream afterwards: it may be replaced on the loop's next turn. */
 void bundles_take(struct bundles *b, enum bundle which, const void *pem, size_t len);
-/* Enrolment has written by itself: the disk may have something else by now. */
-void bundles_enrolled(struct bundles *b);
+/* One is with the disk writer. False for NULL. */
+bool bundles_writing(const struct bundles *b);
 /* What is in force while the disk has something else; borrowed until the next call. NULL: it has
  * the same. */
 struct pki_trust *bundles_unwritten(const struct bundles *b, enum bundle which);

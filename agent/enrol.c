@@ -45,12 +45,16 @@ static bool may_pass(enum ros2_status s)
 static int take_again(struct enrol *e, const Ros2__V1__EnrolReply *r, const struct ros2_uid *uid,
                       struct ros2_err *err)
 {
+	const struct enrol_took t = {r->cert_pem.data, r->tenant_bundle_pem.data, r->cert_pem.len,
+	                             r->tenant_bundle_pem.len};
 	const char *dir = e->o.dir;
 
 	if (!ros2_uid_eq(uid, &e->o.again->agent_uid))
 		return ros2_err_named(err, ROS2_INVALID,
 		                      "the controller knows another agent %s: enrol with a token",
 		                      e->name);
+	if (e->o.take)
+		return e->o.take(e->o.arg, &t, err);
 	(void)identity_store_bundle(dir, "tenant-bundle.pem", r->tenant_bundle_pem.data,
 	                            r->tenant_bundle_pem.len, NULL);
 	return identity_store_certificate(dir, e->name, e->trust_domain, r->cert_pem.data,
@@ -153,7 +157,10 @@ static int prepare(struct enrol *e, struct ros2_err *err)
 	if (r < 0)
 		return r;
 	r = pki_csr_create(e->key_path, uri, &e->csr, err);
-	return r < 0 ? r : rpc_channel_new(&co, &e->channel, err);
+	r = r < 0 ? r : rpc_channel_new(&co, &e->channel, err);
+	if (!r && e->o.trust)
+		rpc_channel_set_trust(e->channel, e->o.trust);
+	return r;
 }
 
 int enrol_start(const struct enrol_opts *o, struct enrol **ret, struct ros2_err *err)

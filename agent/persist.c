@@ -8,6 +8,7 @@
  * a contact file that names the epoch, before the snapshot that names it is removed.
  */
 #include "agent/agent.h"
+#include "agent/bundles.h"
 #include "agent/health.h"
 #include "agent/snapshot.h"
 #include "agent/test_switches.h"
@@ -311,12 +312,15 @@ static void contact_work(struct writer_job *j)
 	pthread_mutex_unlock(&p->contact_lock);
 }
 
-static void contact_again(void *arg)
+void persist_contact_unheld(struct persist *p)
 {
-	struct persist *p = arg;
-
 	if (p->contact_wanted)
 		persist_contact(p, false);
+}
+
+static void contact_again(void *arg)
+{
+	persist_contact_unheld(arg);
 }
 
 static void contact_done(struct writer_job *j)
@@ -339,7 +343,8 @@ void persist_contact(struct persist *p, bool now)
 	struct contact_saved s = {.epoch = p->a->epoch, .snapshot_sequence = p->sequence_on_disk};
 
 	p->contact_wanted = true;
-	if (p->doubts || p->contact_busy || p->a->ended || (p->contact_pause.loop && !now))
+	if (p->doubts || bundles_writing(p->a->bundles) || p->contact_busy || p->a->ended ||
+	    (p->contact_pause.loop && !now))
 		return;
 	p->contact_wanted = false;
 	memcpy(s.stamp.boot_id, p->a->contact.boot_id, 16);

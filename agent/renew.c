@@ -11,6 +11,7 @@
 #include "common/util.h"
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define LOG_COMPONENT "renew"
@@ -19,10 +20,22 @@
 #define RETRY_MS    30000
 #define CHECK_MAX_S 3600
 
+/* A certificate on its way to disk: the loop does not wait for that. */
+struct storing {
+	struct writer_job job;
+	struct agent *a;   /* outlives the writer */
+	struct renewal *r; /* NULL: gone */
+	int rc;
+	struct ros2_err err;
+	size_t len;
+	char pem[];
+};
+
 struct renewal {
 	struct agent *a;
-	bool busy;           /* in flight */
-	struct enrol *enrol; /* owned: asks with an ended certificate */
+	bool busy;               /* in flight, or with the writer */
+	struct storing *storing; /* the writer's */
+	struct enrol *enrol;     /* owned: asks with an ended certificate */
 	uint64_t refused_ns; /* when it was asked for because the present one was refused; 0: never
 	                      */
 	struct loop_timer timer;
@@ -36,30 +49,75 @@ static void again_in_ms(struct renewal *r, uint64_t ms)
 		loop_timer_in_ms(r->a->o.loop, &r->timer, ms, check, r);
 }
 
-static void on_reply(void *arg, const ProtobufCMessage *reply, const struct ros2_err *why)
+static void store(struct writer_job *j)
 {
-	struct renewal *r = arg;
-	struct identity *id = &r->a->o.identity;
-	struct ros2_err err = *why;
+	struct storing *s = container_of(j, struct storing, job);
+	const struct identity *id = &s->a->o.identity;
 
-	r->busy = false;
-	if (!why->code) {
-		const Ros2__V1__EnrolReply *m = ros2_v1_agent_link_renew_out(reply);
+	s->rc = identity_store_certificate(s->a->o.state_dir, id->name, id->trust_domain, s->pem,
+	                                   s->len, &s->err);
+}
 
-		if (identity_store_certificate(r->a->o.state_dir, id->name, id->trust_domain,
-		                               m->cert_pem.data, m->cert_pem.len, &err) == 0) {
-			bundles_take(r->a->bundles, BUNDLE_INFRA, m->infra_bundle_pem.data,
-			             m->infra_bundle_pem.len);
-			bundles_take(r->a->bundles, BUNDLE_TENANT, m->tenant_bundle_pem.data,
-			             m->tenant_bundle_pem.len);
+static void not_renewed(struct renewal *r, const struct ros2_err *err)
+{
+	log_warn("the certificate could not be renewed: %s", err->msg);
+	again_in_ms(r, err->status == ROS2_UNAVAILABLE ? 2000 : RETRY_MS);
+}
+
+static void stored(struct writer_job *j)
+{
+	struct storing *s = container_of(j, struct storing, job);
+	struct renewal *r = s->r;
+
+	if (r) {
+		r->busy = false;
+		r->storing = NULL;
+		enrol_free(TAKE_PTR(r->enrol)); /* it has said all it had to say */
+		if (s->rc < 0) {
+			not_renewed(r, &s->err);
+		} else {
 			log_info("certificate renewed");
 			uplink_reopen(r->a->uplink);
 			again_in_ms(r, 1000);
-			return;
 		}
 	}
-	log_warn("the certificate could not be renewed: %s", err.msg);
-	again_in_ms(r, err.status == ROS2_UNAVAILABLE ? 2000 : RETRY_MS);
+	free(s);
+}
+
+static int begin_storing(struct renewal *r, const void *pem, size_t len, struct ros2_err *err)
+{
+	struct storing *s = calloc(1, sizeof(*s) + len + 1);
+
+	if (!s)
+		return ros2_err_set(err, -ENOMEM, "no memory for a certificate");
+	s->job.work = store;
+	s->job.done = stored;
+	s->a = r->a;
+	s->r = r;
+	s->len = len;
+	if (len)
+		memcpy(s->pem, pem, len);
+	r->busy = true;
+	r->storing = s;
+	writer_submit(r->a->disk_writer, &s->job);
+	return 0;
+}
+
+static void on_reply(void *arg, const ProtobufCMessage *reply, const struct ros2_err *why)
+{
+	const Ros2__V1__EnrolReply *m = reply ? ros2_v1_agent_link_renew_out(reply) : NULL;
+	struct renewal *r = arg;
+	struct ros2_err err = *why;
+
+	r->busy = false;
+	if (why->code || begin_storing(r, m->cert_pem.data, m->cert_pem.len, &err) < 0) {
+		not_renewed(r, &err);
+		return;
+	}
+	bundles_take(r->a->bundles, BUNDLE_INFRA, m->infra_bundle_pem.data,
+	             m->infra_bundle_pem.len);
+	bundles_take(r->a->bundles, BUNDLE_TENANT, m->tenant_bundle_pem.data,
+	             m->tenant_bundle_pem.len);
 }
 
 static int ask(struct renewal *r, struct ros2_err *err)
@@ -85,27 +143,26 @@ static int ask(struct renewal *r, struct ros2_err *err)
 
 /* ---- after the end ---- */
 
-static void rejoin_done(void *arg)
+static int on_rejoin_reply(void *arg, const struct enrol_took *t, struct ros2_err *err)
 {
 	struct renewal *r = arg;
+	int rc = begin_storing(r, t->cert_pem, t->cert_len, err);
 
-	enrol_free(TAKE_PTR(r->enrol));
-	check(r);
+	if (!rc)
+		bundles_take(r->a->bundles, BUNDLE_TENANT, t->tenant_pem, t->tenant_len);
+	return rc;
 }
 
 static void on_rejoined(void *arg, const struct ros2_err *why)
 {
 	struct renewal *r = arg;
 
-	bundles_enrolled(r->a->bundles);
 	if (why) {
 		log_error("no new certificate with the key of the ended one: %s", why->msg);
 		again_in_ms(r, RETRY_MS);
 		return;
 	}
 	log_info("a new certificate with the key of the ended one");
-	uplink_reopen(r->a->uplink);
-	loop_timer_in_ms(r->a->o.loop, &r->timer, 0, rejoin_done, r); /* not from inside it */
 }
 
 static void rejoin(struct renewal *r)
@@ -114,6 +171,8 @@ static void rejoin(struct renewal *r)
 	                       .dir = r->a->o.state_dir,
 	                       .address = r->a->o.enrol,
 	                       .again = &r->a->o.identity,
+	                       .trust = bundles_unwritten(r->a->bundles, BUNDLE_INFRA),
+	                       .take = on_rejoin_reply,
 	                       .done = on_rejoined,
 	                       .arg = r};
 	struct ros2_err err = ROS2_ERR_INIT;
@@ -128,7 +187,10 @@ static void rejoin(struct renewal *r)
 
 static void rejoin_now(void *arg)
 {
-	rejoin(arg);
+	struct renewal *r = arg;
+
+	if (!r->busy)
+		rejoin(r);
 }
 
 static void check(void *arg)
@@ -187,6 +249,8 @@ void renewal_free(struct renewal *r)
 {
 	if (!r)
 		return;
+	if (r->storing)
+		r->storing->r = NULL;
 	enrol_free(r->enrol);
 	loop_timer_stop(&r->timer);
 	free(r);

@@ -350,6 +350,112 @@ static void bundle__that_is_known_waits_for_no_disk(void **state)
 	fsx_io = real_io;
 }
 
+/* Nobody waits for the disk but what it gives: neither a revocation, nor a beat, nor what it takes.
+ */
+static void bundle__that_is_new_keeps_nobody_waiting_for_its_disk(void **state)
+{
+	struct fsx_ops io = *fsx_io;
+	struct world *w = begin();
+	struct rpc_channel *a, *a2;
+	struct ros2_uid s, s2;
+	unsigned hellos, revokes;
+
+	real_io = fsx_io;
+	io.fsync = held_fsync;
+	fsx_io = &io;
+	w->sees_beat = sees_beat;
+	world_agent_start(w);
+	world_populate(w);
+	a = world_tenant(w, "alpha");
+	a2 = world_tenant(w, "alpha2");
+	assert_int_equal(world_open_session(a, &s), ROS2_OK);
+	assert_int_equal(world_open_session(a2, &s2), ROS2_OK);
+	hellos = w->hellos;
+	revokes = fake_dp_log.revokes;
+	hold = true;
+	w->tenant_bundle = "tenant.crt";
+	world_cut(w);
+	world_wait(w, &w->hellos, hellos + 1);
+	world_revoke(w, OBJ_TENANT, WORLD_BETA_SEED, 1);
+	assert_true(AWAIT(fake_dp_log.revokes == revokes + 1));
+	assert_true(AWAIT(fake_dp_sessions() == 1));
+	assert_int_equal(stat_as(a2, &s2, NULL), ROS2_UNAUTHENTICATED);
+	assert_int_equal(stat_as(a, &s, NULL), WORKS);
+	wait_more(&troubled);
+	/* One that gives it back waits for both, and is in force when the disk has it. */
+	w->tenant_bundle = "tenants.pem";
+	world_cut(w);
+	world_wait(w, &w->hellos, hellos + 2);
+	wait_more(&troubled);
+	assert_int_equal(stat_as(a2, &s2, NULL), ROS2_UNAUTHENTICATED);
+	hold = false;
+	wait_more(&fine);
+	assert_int_equal(world_open_session(a2, &s2), ROS2_OK);
+	assert_true(AWAIT(world_has_stamp(w)));
+	/* In force without what it named; not on disk in time; given back. */
+	wait_times(w, w->actions, "trust.reload", 3);
+	rpc_channel_free(a);
+	rpc_channel_free(a2);
+	end(w);
+	fsx_io = real_io;
+}
+
+static _Atomic bool due, hold_certificate; /* half of its life is over; who renames it */
+static _Atomic unsigned held_certificates;
+
+int __real_identity_check_certificate(const char *dir, const char *name, uint64_t *ret_renew_in_s,
+                                      struct ros2_err *err);
+int __wrap_identity_check_certificate(const char *dir, const char *name, uint64_t *ret_renew_in_s,
+                                      struct ros2_err *err);
+int __wrap_identity_check_certificate(const char *dir, const char *name, uint64_t *ret_renew_in_s,
+                                      struct ros2_err *err)
+{
+	int r = __real_identity_check_certificate(dir, name, ret_renew_in_s, err);
+
+	if (r == 0 && due)
+		*ret_renew_in_s = 0;
+	return r;
+}
+
+static int held_rename(const char *from, const char *to)
+{
+	if (hold_certificate && strstr(to, "/tls.crt")) {
+		held_certificates++;
+		/* poll: until the test lets it go on */
+		(void)AWAIT(!hold_certificate);
+	}
+	return real_io->rename(from, to);
+}
+
+static void certificate__that_is_new_keeps_nobody_waiting_for_its_disk(void **state)
+{
+	struct fsx_ops io = *fsx_io;
+	struct world *w = begin();
+	unsigned hellos, revokes, beats;
+
+	real_io = fsx_io;
+	io.rename = held_rename;
+	fsx_io = &io;
+	due = hold_certificate = true;
+	world_agent_start(w);
+	world_populate(w);
+	assert_true(AWAIT(held_certificates == 1));
+	due = false;
+	hellos = w->hellos;
+	revokes = fake_dp_log.revokes;
+	world_revoke(w, OBJ_TENANT, WORLD_ALPHA_SEED, 1);
+	assert_true(AWAIT(fake_dp_log.revokes == revokes + 1));
+	beats = w->beats;
+	world_wait(w, &w->beats, beats + 2);
+	assert_int_equal(w->hellos, hellos);
+	/* With it another connection begins. */
+	hold_certificate = false;
+	wait_count(&w->hellos, hellos + 1);
+	assert_int_equal(held_certificates, 1);
+	end(w);
+	fsx_io = real_io;
+}
+
 static void bundle__that_is_none_changes_nothing_and_shows(void **state)
 {
 	struct world *w = begin();
@@ -612,6 +718,8 @@ int main(void)
 		cmocka_unit_test(bundle__that_changes_while_a_session_opens_judges_it),
 		cmocka_unit_test(bundle__that_finds_no_place_takes_and_does_not_give_until_it_does),
 		cmocka_unit_test(bundle__that_is_known_waits_for_no_disk),
+		cmocka_unit_test(bundle__that_is_new_keeps_nobody_waiting_for_its_disk),
+		cmocka_unit_test(certificate__that_is_new_keeps_nobody_waiting_for_its_disk),
 		cmocka_unit_test(bundle__that_is_none_changes_nothing_and_shows),
 		cmocka_unit_test(bundle__without_the_controllers_ca_ends_its_connection),
 		cmocka_unit_test(

@@ -79,24 +79,26 @@ static enum ros2_status stat_as(struct rpc_channel *c, struct ros2_uid *s)
 }
 #define WORKS ROS2_BAD_HANDLE /* it got as far as that */
 
-static bool is_failed(struct world *w)
-{
-	return bundles_failed(w->agent->bundles) != NULL;
-}
+struct seen {
+	struct world *w;
+	bool trouble, writing;
+};
 
 static void look(void *arg)
 {
-	*(bool *)((void **)arg)[1] = is_failed(((void **)arg)[0]);
+	struct seen *s = arg;
+
+	s->trouble = bundles_failed(s->w->agent->bundles) != NULL;
+	s->writing = bundles_writing(s->w->agent->bundles);
 }
 
 /* On the loop, that owns it. */
-static bool shows_trouble(struct world *w)
+static struct seen see(struct world *w)
 {
-	bool is = false;
-	void *arg[] = {w, &is};
+	struct seen s = {w};
 
-	loop_call(w->loop, look, arg);
-	return is;
+	loop_call(w->loop, look, &s);
+	return s;
 }
 
 /* Its data connection, too. */
@@ -133,6 +135,7 @@ static void bundle__without_memory_is_in_force_or_not_and_in_the_end_it_is(void 
 		if (!sweep_next(&s))
 			break;
 		loop_call(w->loop, take, &one);
+		assert_true(AWAIT(!see(w).writing));
 		sweep_off();
 		assert_int_equal(stat_as(a, &sa), WORKS);
 		if (!AWAIT(fake_dp_sessions() == 1))
@@ -141,7 +144,7 @@ static void bundle__without_memory_is_in_force_or_not_and_in_the_end_it_is(void 
 		assert_int_equal(stat_as(a2, &sa2), ROS2_UNAUTHENTICATED);
 		assert_int_equal(stat_as(a, &sa), WORKS);
 		assert_true(AWAIT(reloads(w) > n));
-		assert_true(AWAIT(!shows_trouble(w)));
+		assert_true(AWAIT(!see(w).trouble));
 		n = reloads(w);
 		loop_call(w->loop, take, &both);
 		assert_true(AWAIT(reloads(w) > n));
