@@ -36,6 +36,7 @@ struct renewal {
 	bool busy;               /* in flight, or with the writer */
 	struct storing *storing; /* the writer's */
 	struct enrol *enrol;     /* owned: asks with an ended certificate */
+	bool joining;            /* it has no answer yet */
 	uint64_t refused_ns; /* when it was asked for because the present one was refused; 0: never
 	                      */
 	struct loop_timer timer;
@@ -72,7 +73,8 @@ static void stored(struct writer_job *j)
 	if (r) {
 		r->busy = false;
 		r->storing = NULL;
-		enrol_free(TAKE_PTR(r->enrol)); /* it has said all it had to say */
+		r->joining = false;
+		enrol_free(TAKE_PTR(r->enrol)); /* there is nothing left to ask for */
 		if (s->rc < 0) {
 			not_renewed(r, &s->err);
 		} else {
@@ -86,8 +88,10 @@ static void stored(struct writer_job *j)
 
 static int begin_storing(struct renewal *r, const void *pem, size_t len, struct ros2_err *err)
 {
-	struct storing *s = calloc(1, sizeof(*s) + len + 1);
+	struct storing *s = r->storing ? NULL : calloc(1, sizeof(*s) + len + 1);
 
+	if (r->storing)
+		return ros2_err_named(err, ROS2_BUSY, "another is being written");
 	if (!s)
 		return ros2_err_set(err, -ENOMEM, "no memory for a certificate");
 	s->job.work = store;
@@ -109,7 +113,7 @@ static void on_reply(void *arg, const ProtobufCMessage *reply, const struct ros2
 	struct renewal *r = arg;
 	struct ros2_err err = *why;
 
-	r->busy = false;
+	r->busy = r->storing;
 	if (why->code || begin_storing(r, m->cert_pem.data, m->cert_pem.len, &err) < 0) {
 		not_renewed(r, &err);
 		return;
@@ -157,6 +161,7 @@ static void on_rejoined(void *arg, const struct ros2_err *why)
 {
 	struct renewal *r = arg;
 
+	r->joining = false;
 	if (why) {
 		log_error("no new certificate with the key of the ended one: %s", why->msg);
 		again_in_ms(r, RETRY_MS);
@@ -178,10 +183,11 @@ static void rejoin(struct renewal *r)
 	struct ros2_err err = ROS2_ERR_INIT;
 
 	enrol_free(TAKE_PTR(r->enrol)); /* one that was refused */
-	if (o.address && enrol_start(&o, &r->enrol, &err) == 0)
-		return;
-	if (o.address)
+	r->joining = o.address && enrol_start(&o, &r->enrol, &err) == 0;
+	if (o.address && !r->joining)
 		log_error("%s", err.msg);
+	/* Also while it asks: where nobody answers, another certificate may come in its place, or
+	 * the present one be believed again, which has to be renewed then. */
 	again_in_ms(r, RETRY_MS);
 }
 
@@ -205,7 +211,7 @@ static void check(void *arg)
 		log_error("%s", err.msg);
 		/* Only one that has ended is past renewing; what cannot be read now may be later.
 		 */
-		if (err.status == ROS2_UNAUTHENTICATED)
+		if (err.status == ROS2_UNAUTHENTICATED && !r->joining)
 			rejoin(r);
 		else
 			again_in_ms(r, RETRY_MS);

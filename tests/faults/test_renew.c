@@ -20,6 +20,7 @@
 
 static _Atomic bool due;        /* as if half of the certificate's life were over */
 static _Atomic bool unreadable; /* as if the disk gave an error */
+static _Atomic bool ended;
 static _Atomic unsigned n_unreadable;
 
 int __real_identity_check_certificate(const char *dir, const char *name, uint64_t *ret_renew_in_s,
@@ -35,6 +36,8 @@ int __wrap_identity_check_certificate(const char *dir, const char *name, uint64_
 		n_unreadable++;
 		return ros2_err_set(err, -EIO, "read tls.crt: the disk does not give it");
 	}
+	if (ended)
+		return ros2_err_named(err, ROS2_UNAUTHENTICATED, "tls.crt has ended");
 	if (rc == 0 && due)
 		*ret_renew_in_s = 0;
 	return rc;
@@ -166,6 +169,34 @@ static void renew__of_a_certificate_that_cannot_be_read_waits(void **state)
 	pair_longest_ms = 0;
 }
 
+static bool has_asked(struct pair *p, void *arg)
+{
+	return cut_fired() > 0;
+}
+
+/* One that had ended, and for which nobody answers at the enrolment listener, was replaced by hand:
+ * the one in its place is renewed in its time. */
+static void renew__goes_on_while_nobody_answers_at_the_enrolment_listener(void **state)
+{
+	struct cut c = {.name = "EnrolRequest", .when = CUT_BEFORE, .for_good = true};
+	struct pair *p = *state;
+	struct round r = {.cut = &c};
+
+	pair_longest_ms = 100;
+	serial_of(p, r.serial);
+	assert_true(cut_next(&c, 1));
+	ended = true;
+	assert_true(pair_until(p, has_asked, NULL));
+	ended = false;
+	due = true;
+	assert_true(pair_until(p, is_new, &r));
+	due = false;
+	cut_off();
+	assert_true(pair_until(p, is_quiet, NULL));
+	pair_check(p, "afterwards");
+	pair_longest_ms = 0;
+}
+
 /* ---- report ---- */
 
 /* Whole, or the agent is named as one whose sessions are missing. */
@@ -261,6 +292,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(renew__cut_at_each_message),
 		T(renew__of_a_certificate_that_cannot_be_read_waits),
+		T(renew__goes_on_while_nobody_answers_at_the_enrolment_listener),
 		T(report__cut_at_each_message),
 	};
 
