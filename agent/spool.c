@@ -416,23 +416,30 @@ int spool_open(const struct spool_opts *o, struct spool **ret, struct spool_open
 	return 0;
 }
 
-/* Records nobody will write now: their owners undo what they did. */
-static void fail_waiting(struct spool *s)
+static void fail_items(const struct list *items)
 {
 	struct ros2_err why = ROS2_ERR_INIT;
-	struct spool_account *a, *atmp;
 	struct spool_item *it, *tmp;
 
 	ros2_err_named(&why, ROS2_NOT_DURABLE, "the agent is stopping");
-	HASH_ITER (hh, s->accounts, a, atmp) {
-		list_for_each_safe (&a->waiting, it, tmp, link) {
-			spool_done_fn fn = it->fn;
+	list_for_each_safe (items, it, tmp, link) {
+		spool_done_fn fn = it->fn;
 
-			it->fn = NULL;
-			if (fn)
-				fn(it->arg, &why);
-		}
+		it->fn = NULL;
+		if (fn)
+			fn(it->arg, &why);
 	}
+}
+
+/* Records nobody will write now, or of which nobody will be left to hear that they were: their
+ * owners undo what they did. */
+static void fail_waiting(struct spool *s)
+{
+	struct spool_account *a, *tmp;
+
+	HASH_ITER (hh, s->accounts, a, tmp)
+		fail_items(&a->waiting);
+	fail_items(&s->flush.items);
 }
 
 void spool_shut(struct spool *s)

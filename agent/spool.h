@@ -55,7 +55,9 @@ struct spool_opened {
 };
 int spool_open(const struct spool_opts *o, struct spool **ret, struct spool_opened *info,
                struct ros2_err *err);
-/* No more flushes, waiting widening records fail: before its writer is freed. */
+/* No more flushes. Who waits for a record is told now that it is not durable, also of one that is
+ * being written: what they need to undo it may be gone when the disk has answered. Before its
+ * writer is freed. */
 void spool_shut(struct spool *s);
 /* After its writer was freed and the loop has run the last callbacks. */
 void spool_free(struct spool *s);

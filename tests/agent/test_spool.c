@@ -274,6 +274,26 @@ static int f_fsync(int fd)
 	return -1;
 }
 
+/* The disk may answer when nobody is there any more who waits for it. */
+static void spool__tells_at_its_end_who_waits_for_the_disk(void **state)
+{
+	struct env *e = *state;
+	struct spool_opened info;
+
+	open_spool(e, 0, 1, &info);
+	assert_int_equal(put(e, SPOOL_WIDEN, 1, "being written"), 0);
+	assert_int_equal(put(e, SPOOL_WIDEN, 1, "behind it"), 0);
+	spool_shut(e->spool);
+	assert_int_equal(e->failed, 2);
+	step_writer_run(e->writer);
+	assert_int_equal(e->failed, 2);
+	assert_int_equal(e->durable, 0);
+	close_spool(e);
+	open_spool(e, 0, 2, &info);
+	assert_int_equal(info.damaged, 0);
+	close_spool(e);
+}
+
 static void stop_loop(void *arg)
 {
 	loop_stop(arg);
@@ -705,6 +725,7 @@ int main(void)
 		T(spool__deletes_segments_when_all_of_them_is_acknowledged),
 		T(spool__fails_widening_and_keeps_the_rest_when_the_disk_is_full),
 		T(spool__goes_on_sending_when_no_new_segment_can_be_begun),
+		T(spool__tells_at_its_end_who_waits_for_the_disk),
 		T(spool__ends_the_process_when_fsync_fails),
 		T(spool__sends_what_found_no_memory_after_it_was_written),
 		T(spool__sends_what_is_readable_of_a_damaged_segment),
