@@ -175,6 +175,8 @@ static void done(struct writer_job *j)
 		p->a->epoch_stored = p->epoch;
 		health_wrote(p->a->health, HEALTH_SNAPSHOT, 0, NULL);
 	}
+	if (p->a->ended) /* the data plane is gone: the next process applies it */
+		return;
 	/* A receive during the callbacks belongs to the next number. */
 	state_stored(p->a->state, p->number, clock_boottime_ns());
 	persist_trust(p, DOUBT_DOCUMENT);

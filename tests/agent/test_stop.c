@@ -12,6 +12,7 @@
 static const struct fsx_ops *real_io;
 static _Atomic bool hold;
 static _Atomic unsigned n_held;
+static unsigned tenant_puts; /* before the disk answers; the data plane is gone by then */
 
 static int held_fsync(int fd)
 {
@@ -31,6 +32,8 @@ void __real_writer_free(struct writer *w);
 void __wrap_writer_free(struct writer *w);
 void __wrap_writer_free(struct writer *w)
 {
+	if (hold)
+		tenant_puts = fake_dp_log.tenant_puts;
 	hold = false;
 	__real_writer_free(w);
 }
@@ -92,10 +95,42 @@ static void stop__of_who_registers_a_region_waits_for_no_disk(void **state)
 	fsx_io = real_io;
 }
 
+/* A document is with the disk. */
+static void stop__with_a_document_that_is_not_on_disk_applies_it_nowhere(void **state)
+{
+	struct world *w = calloc(1, sizeof(*w));
+	Ros2__V1__AgentObject *again[1];
+	struct fsx_ops io = *fsx_io;
+	unsigned puts;
+
+	real_io = fsx_io;
+	io.fsync = held_fsync;
+	fsx_io = &io;
+	world_start(w);
+	world_agent_start(w);
+	world_populate(w);
+	world_wait_stored(w);
+	puts = fake_dp_log.tenant_puts;
+	n_held = 0;
+	hold = true;
+	again[0] = fix_tenant(&w->f, "alpha", FIX_ALPHA, WORLD_ALPHA_SEED, 2);
+	world_send(w, again, 1, false);
+	/* What it takes away is gone at once. */
+	assert_true(AWAIT(fake_dp_log.tenant_puts == puts + 1));
+	assert_true(AWAIT(n_held > 0));
+	loop_call(w->loop, turn, NULL);
+	world_agent_stop(w);
+	assert_int_equal(fake_dp_log.tenant_puts, tenant_puts);
+	world_stop(w);
+	free(w);
+	fsx_io = real_io;
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(stop__of_who_registers_a_region_waits_for_no_disk),
+		cmocka_unit_test(stop__with_a_document_that_is_not_on_disk_applies_it_nowhere),
 	};
 
 	log_set_level(LOG_LEVEL_ERROR + 1);
