@@ -7,7 +7,7 @@
  * request is in its tenant's list of that direction, and that tenant in the reactor's; (2) requests
  * of one session and direction are admitted in their order, but those whose storage is away stand
  * back; (3) what waits for tokens, or beyond a share for storage that is away, holds no slot,
- * except a payload that came with its request, and no place in the reactor; (4) a session that
+ * except a payload that has come, and no place in the reactor; (4) a session that
  * waits for what its tenant's other sessions get, too (tokens, slots, places), is behind none of
  * them for more than DRR_QUANTUM or one request.
  */
@@ -190,6 +190,22 @@ static enum verdict place_for(const struct request *req, bool away, bool needs_s
 	                    r->n_begun - MIN(r->n_parked, r->n_begun))
 	               ? ADMITTED
 	               : WAITS;
+}
+
+/* While it was asked for its payload it had no place: a tenant that does not answer takes none. So
+ * many of one tenant may be asked at once that there is none for all of them when they answer. */
+void admit_pulled(struct request *req)
+{
+	struct session *s = req->s;
+	bool away = request_away(s, req->file);
+
+	if (place_for(req, away, false) == ADMITTED || DP_SWITCH(no_pulled_places)) {
+		s->r->n_sent_away += away;
+		request_ready(req);
+		return;
+	}
+	req->has_payload = req->paid = true;
+	admit_again(req);
 }
 
 static enum verdict try_one(struct request *req)

@@ -220,6 +220,8 @@ static inline bool reactor_engine_idles(const struct reactor *r)
 void admit_enqueue(struct request *req);
 /* The same for one that was admitted before: it is the next. */
 void admit_again(struct request *req);
+/* Its payload has come that it was asked for: it is ready, or the next. */
+void admit_pulled(struct request *req);
 void admit_forget(struct session *s); /* it has no waiting requests any more */
 uint32_t admit_run(struct reactor *r);
 uint32_t admit_submit(struct reactor *r);

@@ -314,7 +314,7 @@ void request_payload_arrived(struct request *req)
 		return;
 	}
 	assert(req->state == REQUEST_PULLING);
-	request_ready(req);
+	admit_pulled(req);
 }
 
 static uint64_t *borrowed_at(const struct request *req)

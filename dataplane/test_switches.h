@@ -46,6 +46,7 @@ struct dp_test_switches {
 	bool no_look_again;       /* who was left out for that waits for another to end */
 	bool no_engine_share;     /* calls at one engine may take all workers */
 	bool no_closes_share;     /* what is closed may take all workers */
+	bool no_pulled_places;    /* payloads that were asked for take what places they like */
 	bool no_crowded_end;      /* who never answers keeps an engine's share from others */
 	bool refusals_count;      /* what a tenant's device refuses is a violation */
 	bool no_rnr_limit;        /* a peer that takes no answers is waited for without end */

@@ -134,7 +134,7 @@ struct dp_event fx_ended(struct fx *fx, const struct ros2_uid *session)
 	return ev;
 }
 
-uint32_t fx_unproved_per_address, fx_poll_us, fx_control_workers;
+uint32_t fx_unproved_per_address, fx_poll_us, fx_control_workers, fx_slot_bytes;
 const char *fx_secrets_dir, *fx_state_dir, *fx_seal_program;
 
 static void make_dp(void *arg)
@@ -143,7 +143,7 @@ static void make_dp(void *arg)
 	struct dp_opts o = {.loop = fx->loop,
 	                    .reactors = 2,
 	                    .listen_host = "127.0.0.1",
-	                    .slot_bytes_total = 16u << 20,
+	                    .slot_bytes_total = fx_slot_bytes ? fx_slot_bytes : 16u << 20,
 	                    .control_workers = fx_control_workers ? fx_control_workers : 2,
 	                    .unproved_per_address = fx_unproved_per_address,
 	                    .poll_us = fx_poll_us,

@@ -37,6 +37,7 @@ struct fx {
 /* Engine type of the fixture's "ram"; "mem" unless a test says otherwise. */
 /* 0: the default; set before the data plane is made. Of control workers a tenant has half. */
 extern uint32_t fx_unproved_per_address, fx_poll_us, fx_control_workers;
+extern uint32_t fx_slot_bytes; /* dp_opts.slot_bytes_total; 0 = 16 MiB */
 extern const char *fx_engine_type, *fx_engine_root, *fx_secrets_dir, *fx_state_dir;
 /* What sessions are opened over, and the device of the data plane: from ROS2_TEST_TRANSPORT (tcp,
  * verbs, shm), ROS2_TEST_RDMA_DEVICE and ROS2_TEST_RDMA_HOST, when fx_from_env was called; else

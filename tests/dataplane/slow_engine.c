@@ -6,6 +6,7 @@
 #include "tests/testing.h"
 #include <errno.h>
 #include <stdatomic.h>
+#include <string.h>
 
 #define HELD_MAX 1024
 
@@ -63,6 +64,18 @@ static int slow_kick(struct engine_reactor *r)
 	return 0;
 }
 
+/* As many as fit. */
+static void pass_on(struct slow_reactor *r)
+{
+	uint32_t n = 0;
+
+	while (n < r->n && engine_mem_ops.submit(r->mem, r->held[n]) == 0)
+		n++;
+	memmove(r->held, r->held + n, (r->n - n) * sizeof(struct engine_io *));
+	r->n -= n;
+	atomic_fetch_sub(&n_held, n);
+}
+
 static uint32_t slow_poll(struct engine_reactor *r, uint32_t max)
 {
 	if (atomic_load(&is_shut)) {
@@ -70,11 +83,7 @@ static uint32_t slow_poll(struct engine_reactor *r, uint32_t max)
 		usleep(100);
 		return 0;
 	}
-	for (uint32_t i = 0; i < slow(r)->n; i++)
-		if (engine_mem_ops.submit(slow(r)->mem, slow(r)->held[i]) < 0)
-			abort();
-	atomic_fetch_sub(&n_held, slow(r)->n);
-	slow(r)->n = 0;
+	pass_on(slow(r));
 	return engine_mem_ops.poll(slow(r)->mem, max);
 }
 
