@@ -66,6 +66,13 @@ struct preauth {
 	struct slow slow;     /* over shm: calls on its socket */
 };
 
+/* Bytes that a tenant's connections move in a turn, and who is first in the next, because nothing
+ * was left for it. */
+struct turn_bytes {
+	uint64_t turn, n;
+	struct session *next;
+};
+
 /* A tenant at this reactor: its queue for admission, its drawn tokens, its slots. */
 struct rtenant {
 	struct dp_tenant *tenant; /* borrowed: while it has sessions here; NULL = unused */
@@ -89,6 +96,7 @@ struct rtenant {
 	struct {
 		uint64_t turn, bytes;
 	} cleared;
+	struct turn_bytes sent, received; /* over tcp */
 };
 
 struct rengine {

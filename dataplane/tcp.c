@@ -102,6 +102,10 @@ static void tcp_close(struct session *s, bool discard)
 	struct tcp_conn *c = tcp_of(s);
 	struct linger l = {.l_onoff = 1, .l_linger = 0};
 
+	if (s->rt && s->rt->sent.next == s)
+		s->rt->sent.next = NULL;
+	if (s->rt && s->rt->received.next == s)
+		s->rt->received.next = NULL;
 	if (c->fd < 0)
 		return;
 	/* With a zero linger close sends RST and drops what is in the send queue. */
@@ -152,6 +156,29 @@ void tcp_event(struct tcp_conn *c, uint32_t events)
 		if (!list_empty(&c->out))
 			session_want_output(s);
 	}
+}
+
+/* ---- what a turn moves ---- */
+
+void tcp_turn_begin(struct session *s, struct turn_bytes *b)
+{
+	if (b->turn != s->r->turn)
+		b->n = 0;
+	b->turn = s->r->turn;
+	if (b->next == s)
+		b->next = NULL;
+}
+
+bool tcp_turn_allows(struct session *s, struct turn_bytes *b, bool had)
+{
+	if (DP_SWITCH(no_turn_bounds))
+		return true;
+	if (!b->next && b->n < TCP_TURN_BYTES)
+		return true;
+	if (!b->next && !had)
+		b->next = s;
+	s->r->again = true;
+	return false;
 }
 
 /* ---- messages ---- */
@@ -354,6 +381,7 @@ static bool read_some(struct session *s)
 		                   : "the connection was lost");
 		return false;
 	}
+	s->rt->received.n += (size_t)n;
 	if (c->receiving)
 		payload_progress(s, (uint32_t)n);
 	else
@@ -370,6 +398,7 @@ static void tcp_receive(struct session *s)
 	struct tcp_conn *c = tcp_of(s);
 
 	c->may_take = DP_SWITCH(no_turn_bounds) ? UINT32_MAX : TCP_MESSAGES;
+	tcp_turn_begin(s, &s->rt->received);
 	for (int i = 0; i < READS_PER_TURN && session_alive(s); i++) {
 		if (!take_buffered(s)) {
 			session_want_input(s);
@@ -377,7 +406,7 @@ static void tcp_receive(struct session *s)
 		}
 		if (!session_alive(s) || !c->readable)
 			return;
-		if (!read_some(s))
+		if (!tcp_turn_allows(s, &s->rt->received, i > 0) || !read_some(s))
 			break;
 	}
 	if (!session_alive(s))

@@ -23,6 +23,10 @@
  * such as PONG, cost their sender nothing, so that its other connections and its neighbours would
  * wait for as many as it likes to send. */
 #define TCP_MESSAGES (2 * DP_CREDITS)
+/* Bytes that a turn gives to the kernel for one tenant, and that it takes from there, and what goes
+ * beyond with the last call: half a millisecond. Who reads as fast as that, or has sent it all
+ * before, has the rest in the next turn, which comes at once, and others are served in between. */
+#define TCP_TURN_BYTES (1024u * 1024)
 /* The first piece of what waits while the engine idles is half of it, in these bounds: enough
  * requests come back for it to keep a device at work until those of the rest are there, too. Each
  * further piece is twice as large (docs/benchmarks.md, the file engine). */
@@ -54,6 +58,8 @@ struct tcp_small {
 	struct tcp_out out; /* first */
 	uint8_t words[WIRE_WORDS_MAX];
 };
+
+struct turn_bytes; /* reactor_priv.h */
 
 struct tcp_conn {
 	struct source source;
@@ -88,6 +94,11 @@ static inline struct tcp_out *tcp_out_of(const struct request *req)
 /* The session proved itself on @fd, which it takes. */
 int tcp_start(struct session *s, int fd, const struct wire_welcome *w);
 void tcp_event(struct tcp_conn *c, uint32_t events);
+/* Whose turn it was to be first has been, whether or not it has anything. */
+void tcp_turn_begin(struct session *s, struct turn_bytes *b);
+/* False: its tenant has had its part of this turn, or another session of it is first. @had: this
+ * one had some of it. */
+bool tcp_turn_allows(struct session *s, struct turn_bytes *b, bool had);
 /* tcp_send.c */
 void tcp_flush(struct session *s);
 void tcp_queue_small(struct session *s, const struct wire_header *h, const void *payload,

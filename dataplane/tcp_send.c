@@ -322,6 +322,7 @@ static bool send_some(struct session *s)
 			session_end(s, ROS2_CLOSED, "the connection was lost");
 		return false;
 	}
+	s->rt->sent.n += (size_t)n;
 	s->last_send_ns = clock_boottime_ns();
 	if (tcp_of(s)->local && !was_quick(s, &call, (size_t)n))
 		return false;
@@ -360,11 +361,20 @@ static bool next_piece(struct session *s)
 
 void tcp_flush(struct session *s)
 {
-	while (session_alive(s) && tcp_of(s)->writable && !list_empty(&tcp_of(s)->out)) {
-		bool small = next_piece(s);
+	bool had = false;
 
+	tcp_turn_begin(s, &s->rt->sent);
+	while (session_alive(s) && tcp_of(s)->writable && !list_empty(&tcp_of(s)->out)) {
+		bool small;
+
+		if (!tcp_turn_allows(s, &s->rt->sent, had)) {
+			try_again(s);
+			return;
+		}
+		small = next_piece(s);
 		if (!send_some(s) || !session_alive(s))
 			return;
+		had = true;
 		if (small && !list_empty(&tcp_of(s)->out)) {
 			try_again(s);
 			return;

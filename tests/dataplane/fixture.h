@@ -163,6 +163,7 @@ void raw_close(struct raw *c);
 
 struct wire_header raw_header(struct raw *c, enum wire_opcode op, uint64_t offset, uint64_t address,
                               uint32_t length);
+void raw_seal(struct wire_header *h, uint32_t payload_len); /* raw_send does it */
 void raw_send(struct raw *c, struct wire_header *h, const void *payload, uint32_t len);
 void raw_send_bytes(struct raw *c, const void *p, size_t n);
 /* Exactly @n bytes; false when the connection ends before. */

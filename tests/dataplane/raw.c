@@ -181,7 +181,7 @@ void raw_send_bytes(struct raw *c, const void *p, size_t n)
 	}
 }
 
-static void seal(struct wire_header *h, uint32_t payload_len)
+void raw_seal(struct wire_header *h, uint32_t payload_len)
 {
 	h->magic = WIRE_MAGIC;
 	h->version = WIRE_VERSION;
@@ -191,7 +191,7 @@ static void seal(struct wire_header *h, uint32_t payload_len)
 
 void raw_send(struct raw *c, struct wire_header *h, const void *payload, uint32_t len)
 {
-	seal(h, len);
+	raw_seal(h, len);
 	raw_send_bytes(c, h, sizeof(*h));
 	raw_send_bytes(c, payload, len);
 }
@@ -330,7 +330,7 @@ void raw_bye_unread(struct fx *fx, struct raw *c)
 	both[0] = raw_header(c, WIRE_READ, 0, FX_BASE, sizeof(file));
 	both[1] = raw_header(c, WIRE_BYE, 0, 0, 0);
 	for (int i = 0; i < 2; i++)
-		seal(&both[i], 0);
+		raw_seal(&both[i], 0);
 	raw_send_bytes(c, both, sizeof(both));
 	assert_true(AWAIT(fx_has_read(fx, &c->session, 1)));
 }
