@@ -2,7 +2,7 @@
 /*
  * A channel: one connection of its own to one target, its queue and thread. The end follows the
  * same order as a server's: cancel, wait until every grpc_call is given back, shut down, then tell
- * those who were still waiting.
+ * those who were still waiting. Before it is shut down it must not be connecting (dialed.c).
  */
 #include "proto/rpc/rpc_priv.h"
 #include <errno.h>
@@ -11,6 +11,7 @@
 #include <time.h>
 
 #define CHANNEL_MAX_MESSAGE ((size_t)4 << 20)
+#define HEARD_MS            1000 /* that what is dialled was reset: a turn of the polling thread */
 
 void rpc_channel_ref(struct rpc_channel *c)
 {
@@ -22,6 +23,7 @@ void rpc_channel_unref(struct rpc_channel *c)
 	if (atomic_fetch_sub(&c->refs, 1) != 1)
 		return;
 	rpc_tls_client_unref(c->tls);
+	rpc_dialed_unref(c->dialed);
 	pthread_cond_destroy(&c->idle);
 	pthread_mutex_destroy(&c->lock);
 	free(c);
@@ -72,12 +74,14 @@ void rpc_channel_grpc_returned(struct rpc_channel *c)
 	pthread_mutex_unlock(&c->lock);
 }
 
-static grpc_channel *make_channel(const struct rpc_channel_opts *o, size_t max_message,
+static grpc_channel *make_channel(const struct rpc_channel_opts *o, struct rpc_channel *c,
                                   grpc_channel_credentials *creds)
 {
+	size_t max_message = c->max_message_bytes;
 	int keepalive = (int)(o->keepalive_ms ? o->keepalive_ms : 10000);
 	int backoff = (int)(o->reconnect_max_ms ? o->reconnect_max_ms : 5000);
 	grpc_arg args[] = {
+		rpc_dialed_arg(c->dialed),
 		/* With probes on, 50 stalled readers grew a client by 100 MB/s. */
 		rpc_int_arg(GRPC_ARG_HTTP2_BDP_PROBE, 0),
 		/* A retried call could be carried out twice. */
@@ -127,14 +131,16 @@ int rpc_channel_new(const struct rpc_channel_opts *o, struct rpc_channel **ret,
 	c->loop = o->loop;
 	c->max_message_bytes = o->max_message_bytes ? o->max_message_bytes : CHANNEL_MAX_MESSAGE;
 	rpc_grpc_init();
-	rc = rpc_tls_client_new(o, &c->tls, &creds, err);
+	c->dialed = rpc_dialed_new();
+	rc = c->dialed ? rpc_tls_client_new(o, &c->tls, &creds, err)
+	               : ros2_err_set(err, -ENOMEM, "no memory");
 	if (rc) {
 		ros2_err_prefix(err, "channel %s", o->name);
 		rpc_channel_unref(c);
 		rpc_grpc_shutdown();
 		return rc;
 	}
-	c->grpc = make_channel(o, c->max_message_bytes, creds);
+	c->grpc = make_channel(o, c, creds);
 	grpc_channel_credentials_release(creds);
 	c->poller.cq = grpc_completion_queue_create_for_next(NULL);
 	rc = rpc_poller_start(&c->poller, c->name, 0, NULL, NULL);
@@ -144,6 +150,45 @@ int rpc_channel_new(const struct rpc_channel_opts *o, struct rpc_channel **ret,
 	}
 	*ret = c;
 	return 0;
+}
+
+struct waiter {
+	struct rpc_tag tag;
+	struct rpc_channel *c;
+	bool done;
+};
+
+static void state_changed(struct rpc_tag *t, bool ok)
+{
+	struct waiter *w = container_of(t, struct waiter, tag);
+
+	pthread_mutex_lock(&w->c->lock);
+	w->done = true;
+	pthread_cond_broadcast(&w->c->idle);
+	pthread_mutex_unlock(&w->c->lock);
+}
+
+/* Until it is not @st any more, or @until. */
+static void wait_for_change(struct rpc_channel *c, grpc_connectivity_state st, gpr_timespec until)
+{
+	struct waiter w = {.tag = {state_changed}, .c = c};
+
+	rpc_tag_handed_over(&w.tag);
+	grpc_channel_watch_connectivity_state(c->grpc, st, until, c->poller.cq, &w.tag);
+	pthread_mutex_lock(&c->lock);
+	while (!w.done)
+		pthread_cond_wait(&c->idle, &c->lock);
+	pthread_mutex_unlock(&c->lock);
+}
+
+/* See dialed.c. Of an attempt that has failed gRPC forgets nothing. */
+static void stop_dialling(struct rpc_channel *c)
+{
+	grpc_connectivity_state st = grpc_channel_check_connectivity_state(c->grpc, 0);
+
+	if (st != GRPC_CHANNEL_READY && c->poller.running && rpc_dialed_abort(c->dialed) &&
+	    st == GRPC_CHANNEL_CONNECTING)
+		wait_for_change(c, st, rpc_deadline_in_ms(HEARD_MS));
 }
 
 void rpc_channel_free(struct rpc_channel *c)
@@ -160,6 +205,7 @@ void rpc_channel_free(struct rpc_channel *c)
 	while (c->live_grpc)
 		pthread_cond_wait(&c->idle, &c->lock);
 	pthread_mutex_unlock(&c->lock);
+	stop_dialling(c);
 	grpc_channel_destroy(c->grpc);
 	rpc_poller_stop(&c->poller);
 	rpc_request_abandon_all(c);
@@ -196,28 +242,11 @@ enum rpc_channel_state rpc_channel_state(struct rpc_channel *c, bool try_to_conn
 	return to_state(grpc_channel_check_connectivity_state(c->grpc, try_to_connect));
 }
 
-struct waiter {
-	struct rpc_tag tag;
-	struct rpc_channel *c;
-	bool done;
-};
-
-static void state_changed(struct rpc_tag *t, bool ok)
-{
-	struct waiter *w = container_of(t, struct waiter, tag);
-
-	pthread_mutex_lock(&w->c->lock);
-	w->done = true;
-	pthread_cond_broadcast(&w->c->idle);
-	pthread_mutex_unlock(&w->c->lock);
-}
-
 int rpc_channel_wait_ready(struct rpc_channel *c, uint32_t timeout_ms, struct ros2_err *err)
 {
 	gpr_timespec until = rpc_deadline_in_ms(timeout_ms);
 	struct ros2_err why = {.status = ROS2_UNAVAILABLE};
 	grpc_connectivity_state st;
-	struct waiter w;
 
 	for (;;) {
 		st = grpc_channel_check_connectivity_state(c->grpc, 1);
@@ -225,13 +254,7 @@ int rpc_channel_wait_ready(struct rpc_channel *c, uint32_t timeout_ms, struct ro
 			return 0;
 		if (gpr_time_cmp(gpr_now(GPR_CLOCK_MONOTONIC), until) >= 0)
 			break;
-		w = (struct waiter){.tag = {state_changed}, .c = c};
-		rpc_tag_handed_over(&w.tag);
-		grpc_channel_watch_connectivity_state(c->grpc, st, until, c->poller.cq, &w.tag);
-		pthread_mutex_lock(&c->lock);
-		while (!w.done)
-			pthread_cond_wait(&c->idle, &c->lock);
-		pthread_mutex_unlock(&c->lock);
+		wait_for_change(c, st, until);
 	}
 	rpc_tls_client_explain(c->tls, &why);
 	return ros2_err_set(err, -ETIMEDOUT, "not connected after %u ms%s%s", timeout_ms,

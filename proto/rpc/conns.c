@@ -8,16 +8,15 @@
  * met, no more often than each CHECK_MS, or somebody asks, and once a second while they have made
  * no call: one that ends so was refused by TLS or given up, and is told as that (refusals.c).
  * Invariant: what is shut down is the connection that was meant, whoever has its descriptor by
- * then. The struct of a mutator is not in a public header; its shape here is that of gRPC 1.10 to
- * 1.60 (src/core/lib/iomgr/socket_mutator.h), and a test fails if it stops counting.
+ * then.
  */
 #define LOG_COMPONENT "rpc"
 #include "common/clock.h"
 #include "common/log.h"
 #include "proto/rpc/conns_priv.h"
+#include "proto/rpc/mutator_priv.h"
 #include "proto/rpc/rpc_priv.h"
 #include <arpa/inet.h>
-#include <grpc/support/sync.h>
 #include <limits.h>
 #include <linux/sockios.h>
 #include <linux/tcp.h>
@@ -26,26 +25,6 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
-
-enum fd_usage { FD_CLIENT_CONNECTION, FD_SERVER_LISTENER, FD_SERVER_CONNECTION };
-
-struct mutate_info {
-	int fd;
-	enum fd_usage usage;
-};
-
-struct mutator;
-struct mutator_vtable {
-	bool (*mutate_fd)(int fd, struct mutator *m);
-	int (*compare)(struct mutator *a, struct mutator *b);
-	void (*destroy)(struct mutator *m);
-	bool (*mutate_fd_2)(const struct mutate_info *info, struct mutator *m);
-};
-
-struct mutator {
-	const struct mutator_vtable *vtable;
-	gpr_refcount refs;
-};
 
 /* Each look at all of them costs a system call for each, under the lock that calls take. */
 #define CHECK_MS 100

@@ -406,6 +406,7 @@ struct rpc_channel {
 	size_t max_message_bytes;
 	grpc_channel *grpc;
 	struct rpc_tls_client *tls;
+	struct rpc_dialed *dialed; /* a reference */
 	struct rpc_poller poller;
 
 	atomic_bool gone;
@@ -418,6 +419,13 @@ struct rpc_channel {
 	size_t n_requests;
 	size_t live_grpc;
 };
+
+/* dialed.c: what a channel connects by. Any thread; NULL: no memory. */
+struct rpc_dialed *rpc_dialed_new(void);
+void rpc_dialed_unref(struct rpc_dialed *d);
+grpc_arg rpc_dialed_arg(struct rpc_dialed *d);
+/* Resets it, connected or not. False: it is none any more. */
+bool rpc_dialed_abort(struct rpc_dialed *d);
 
 void rpc_channel_ref(struct rpc_channel *c);
 void rpc_channel_unref(struct rpc_channel *c);
