@@ -255,22 +255,28 @@ static bool may_go_on(const struct session *s, int d)
 	return s->rt->dry && !finds_dry(list_first(&s->queue[d], struct request, link));
 }
 
+/* What its storage is away for waits until an engine has said something, which is in another turn:
+ * so many are looked at once in each, however often the others are served in it. */
 static uint32_t serve_session(struct session *s, int d, bool *more)
 {
 	enum verdict v = ADMITTED;
+	bool looked = s->away_turn[d] == s->r->turn && !DP_SWITCH(no_turn_bounds);
 	uint32_t n = 0;
 	/* Of one engine only: what holds for the first holds for all. */
 	uint32_t look = s->engines & (s->engines - 1) ? s->n_requests : 0;
 
-	while (!list_empty(&s->queue[d]) && may_go_on(s, d) &&
-	       (v == ADMITTED || (v == AWAY && look--))) {
+	while (!looked && !list_empty(&s->queue[d]) && may_go_on(s, d) &&
+	       (v == ADMITTED || v == AWAY)) {
 		struct request *req = list_first(&s->queue[d], struct request, link);
 
 		v = try_one(req);
 		n += v == ADMITTED;
 		if (v == AWAY && look)
 			stand_last(&s->queue[d], req);
+		looked = v == AWAY && look-- <= 1;
 	}
+	if (looked && !n)
+		s->away_turn[d] = s->r->turn;
 	*more |= v == NO_DEFICIT;
 	return n;
 }

@@ -114,6 +114,7 @@ struct session {
 	uint32_t engines;           /* bit n: it had requests for the engine in slot n */
 	struct list free, queue[2]; /* queue: reads; what changes bytes, and flushes */
 	struct list link_active[2], link_gone, link_input, link_output;
+	uint64_t away_turn[2];       /* in which all that waits was looked at: storage is away */
 	uint64_t spent[2];           /* bytes, in its turn among its tenant's sessions */
 	struct slot_source own;      /* where its slots come from */
 	struct slot_source lent;     /* for engines that lend memory to a target, unless own can */

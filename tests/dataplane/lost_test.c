@@ -5,6 +5,7 @@
  * of files that are there, and nothing of files that are not ("lost..."): how many requests of the
  * healthy tenant are done in a turn, alone and beside the others. No clock is in it.
  */
+#include "dataplane/reactor_priv.h"
 #include "dataplane/test_switches.h"
 #include "tests/await.h"
 #include "tests/dataplane/fixture.h"
@@ -156,8 +157,30 @@ static uint32_t half_in_flight(const struct engine_reactor *r)
 	return half(r)->n_there + half(r)->n_lost + engine_mem_ops.in_flight(half(r)->mem);
 }
 
+/* ---- how often it is asked in a turn of a reactor ---- */
+
+static _Thread_local uint64_t turn_now, turn_asked, n_asked;
+static _Atomic uint64_t most_asked;
+
+uint32_t __real_admit_run(struct reactor *r);
+uint32_t __wrap_admit_run(struct reactor *r);
+uint32_t __wrap_admit_run(struct reactor *r)
+{
+	turn_now = r->turn;
+	return __real_admit_run(r);
+}
+
+static void note_asked(void)
+{
+	n_asked = turn_asked == turn_now ? n_asked + 1 : 1;
+	turn_asked = turn_now;
+	if (n_asked > atomic_load(&most_asked))
+		atomic_store(&most_asked, n_asked);
+}
+
 static bool half_away(const struct engine_reactor *r, const struct engine_file *f)
 {
+	note_asked();
 	return atomic_load(&is_away) && is_lost(f);
 }
 
@@ -208,6 +231,7 @@ static int setup(void **state)
 	atomic_store(&n_inside, 0);
 	atomic_store(&n_there, 0);
 	atomic_store(&n_lost, 0);
+	atomic_store(&most_asked, 0);
 	atomic_store(&is_away, false);
 	atomic_store(&is_over, false);
 	dp_test_switches = (struct dp_test_switches){.extra_engine = &half_ops};
@@ -401,6 +425,75 @@ static void without_the_shares__they_take_them_all(void **state)
 	end(&t);
 }
 
+/* ---- what is looked at ---- */
+
+static void put_near(void *arg)
+{
+	struct fx *fx = arg;
+	struct dp_engine_config c = {.name = "near", .type = "mem", .size_bytes = 64u << 20};
+
+	assert_int_equal(dp_engine_put(fx->dp, &c, NULL), 0);
+}
+
+/* @c has a file at a second engine, too, and has written to it. */
+static void at_near(struct raw *c)
+{
+	struct fx_args a = {.session = c->session, .to = "near", .path = "ns", .flags = 3};
+	uint64_t first = c->handle;
+
+	a.mount = fx_do(c->fx, FX_MOUNT, &a).mount.mount;
+	a.path = "file";
+	a.flags = ENGINE_READ | ENGINE_WRITE | ENGINE_CREATE;
+	c->handle = fx_do(c->fx, FX_OPEN, &a).open.handle;
+	assert_int_equal(raw_write(c, 0, buf, IO, true), ROS2_OK);
+	if (first)
+		c->handle = first;
+}
+
+/* A tenant has all its credits at storage that is away, and its session uses another engine, too. A
+ * neighbour there writes 1 MiB, for which it is served again and again, a part of its cost each
+ * time. How many requests were looked at in one turn at most. */
+static uint64_t looked_at(struct fx *fx)
+{
+	static const uint8_t large[WIRE_IO_MAX];
+	struct ros2_uid tenant = ros2_uid_new(), grant = ros2_uid_new();
+	struct raw lost, d = {.port = 0};
+
+	loop_call(fx->loop, put_near, fx);
+	fx_tenant(fx, &tenant);
+	assert_int_equal(fx_grant(fx, &grant, &tenant, UINT64_MAX), 0);
+	ready(fx, &lost, &fx->tenant, &fx->grant, "lost");
+	at_near(&lost);
+	while (d.port != lost.port)
+		raw_open_as(fx, &d, &tenant, &grant, UINT64_MAX);
+	raw_connect(&d);
+	d.key = raw_register(&d, FX_BASE, 1u << 20, 3);
+	at_near(&d);
+	atomic_store(&is_away, true);
+	for (int n = 0; n < 128; n++)
+		read_one(&lost);
+	assert_int_equal(settled(&n_lost), 16);
+	atomic_store(&most_asked, 0);
+	assert_int_equal(raw_write(&d, 0, large, sizeof(large), false), ROS2_OK);
+	atomic_store(&is_over, true);
+	raw_close(&lost);
+	raw_close(&d);
+	return atomic_load(&most_asked);
+}
+
+static void requests_at_lost_storage__are_looked_at_once_a_turn(void **state)
+{
+	assert_in_range(looked_at(*state), 1, 128);
+}
+
+static void control__without_bounds_they_are_looked_at_again_and_again(void **state)
+{
+	dp_test_switches.no_turn_bounds = true;
+	assert_true(looked_at(*state) > 1024);
+}
+
+/* ---- control calls ---- */
+
 struct caller {
 	struct fx *fx;
 	struct fx_args a;
@@ -500,6 +593,8 @@ int main(void)
 		T(tenants_at_lost_targets__take_no_turn_of_one_at_a_healthy_one),
 		T(requests_inside_when_a_target_is_lost__are_given_back),
 		T(without_the_shares__they_take_them_all),
+		T(requests_at_lost_storage__are_looked_at_once_a_turn),
+		T(control__without_bounds_they_are_looked_at_again_and_again),
 		T(calls_that_wait_for_a_lost_target__leave_a_worker_to_the_others),
 		T(calls_left_out_for_a_lost_target__begin_when_it_is_back),
 		T(without_the_look__they_are_left_out_until_another_call_ends),
