@@ -330,7 +330,8 @@ static void put_lost(struct agent_audit *a, bool last)
 		.object_id = a->agent_uid,
 		.result = AGENT_AUDIT_FAILED,
 		.status = ROS2_NOT_DURABLE,
-		.reason = "records that found no place in the agent's spool",
+		.reason =
+			"records that found no place in the agent's spool, or were taken out of it",
 		.count = a->lost - a->lost_told,
 		.first_unix_ns = a->lost_first_unix_ns,
 		.last_unix_ns = a->lost_last_unix_ns,
@@ -342,13 +343,16 @@ static void put_lost(struct agent_audit *a, bool last)
 
 void agent_audit_tick(struct agent_audit *a, bool all)
 {
-	uint64_t now = a->o.now_ns();
+	uint64_t now = a->o.now_ns(), n_gone;
 	struct bound_entry *e, *tmp;
 
 	HASH_ITER (hh, a->bounds, e, tmp) {
 		if (audit_bound_due(&e->bound, now) || (all && e->bound.held))
 			put_held(a, e, all);
 	}
+	n_gone = spool_take_gone(a->o.spool);
+	if (n_gone)
+		lost(a, n_gone);
 	if (a->lost > a->lost_told)
 		put_lost(a, all);
 }

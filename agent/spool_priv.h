@@ -85,6 +85,8 @@ struct spool {
 	/* the send cursor */
 	struct spool_segment *at;
 	uint64_t at_offset;
+	uint64_t n_gone;         /* records of earlier starts whose segment somebody removed */
+	uint64_t unread_told_ns; /* not before is it logged again that nothing can be read there */
 	struct spool_flush flush;
 	struct loop_timer retry;
 	bool closing;

@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Loading, sending and acknowledging. A segment whose end cannot be read is sent up to there: the
- * missing seqs become an audit.gap record at the controller. Must never send a frame that fails its
- * check, nor delete one that was not acknowledged.
+ * missing seqs become an audit.gap record at the controller, and so do those of one that is not
+ * there any more. One that cannot be read now is waited for, and told. Must never send a frame that
+ * fails its check, nor delete one that was not acknowledged.
  */
+#define LOG_COMPONENT "spool"
 #include "agent/spool_priv.h"
+#include "common/clock.h"
 #include "common/fsx.h"
+#include "common/log.h"
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
@@ -13,6 +17,7 @@
 
 #define SEGMENT_FILE_MAX (4u * 1024u * 1024u)
 #define SEGMENTS_MAX     65536u
+#define UNREAD_TOLD_NS   (10 * NS_PER_S)
 
 void spool_segment_free(struct spool_segment *g)
 {
@@ -222,82 +227,12 @@ int spool_load_segments(struct spool *s, struct spool_opened *info, struct ros2_
 	return r;
 }
 
-/* ---- sending ---- */
+/* ---- removing ---- */
 
 static struct spool_segment *segment_after(const struct spool *s, const struct spool_segment *g)
 {
 	return g->link.next == &s->segments ? NULL
 	                                    : list_entry(g->link.next, struct spool_segment, link);
-}
-
-static void leave(struct spool_segment *g)
-{
-	if (!g->active)
-		buf_fini(&g->data);
-}
-
-/* Puts the cursor on a segment with frames left; false when there are none. */
-static bool cursor_ready(struct spool *s)
-{
-	if (!s->at && !list_empty(&s->segments)) {
-		s->at = list_first(&s->segments, struct spool_segment, link);
-		s->at_offset = 0;
-	}
-	while (s->at && s->at_offset >= s->at->size) {
-		struct spool_segment *next = segment_after(s, s->at);
-
-		if (!next)
-			return false;
-		leave(s->at);
-		s->at = next;
-		s->at_offset = 0;
-	}
-	if (!s->at)
-		return false;
-	if (s->at->data.n)
-		return true;
-	if (segment_read(s, s->at, NULL) < 0)
-		return false;
-	/* What is being appended is not part of it yet. */
-	s->at->data.n = MIN(s->at->data.n, s->at->size);
-	return true;
-}
-
-uint32_t spool_next(struct spool *s, uint32_t max_records, uint32_t max_bytes,
-                    struct spool_batch *ret)
-{
-	uint32_t bytes = 0;
-	uint64_t next;
-
-	ret->n = 0;
-	if (!cursor_ready(s))
-		return 0;
-	ret->incarnation = s->at->incarnation;
-	max_records = MIN(max_records, SPOOL_BATCH_MAX);
-	while (ret->n < max_records && bytes < max_bytes && s->at_offset < s->at->size) {
-		struct spool_view *v = &ret->v[ret->n];
-
-		if (!spool_frame_at(&s->at->data, s->at_offset, v, &next)) {
-			s->at_offset = s->at->size; /* rotted since it was loaded: a gap */
-			break;
-		}
-		s->at_offset = next;
-		if (v->seq < s->at->first_seq)
-			continue; /* acknowledged before the rewind */
-		bytes += v->len;
-		ret->n++;
-	}
-	s->n_sent += ret->n;
-	return ret->n;
-}
-
-void spool_rewind(struct spool *s)
-{
-	if (s->at)
-		leave(s->at);
-	s->at = NULL;
-	s->at_offset = 0;
-	s->n_sent = 0;
 }
 
 struct unlink_job {
@@ -336,6 +271,125 @@ static void drop_segment(struct spool *s, struct spool_segment *g)
 		free(u);
 	}
 	spool_segment_free(g);
+}
+
+/* ---- sending ---- */
+
+static void leave(struct spool_segment *g)
+{
+	if (!g->active)
+		buf_fini(&g->data);
+}
+
+/* On a segment with frames left, by their sizes; false when there are none. */
+static bool cursor_forward(struct spool *s)
+{
+	if (!s->at && !list_empty(&s->segments)) {
+		s->at = list_first(&s->segments, struct spool_segment, link);
+		s->at_offset = 0;
+	}
+	while (s->at && s->at_offset >= s->at->size) {
+		struct spool_segment *next = segment_after(s, s->at);
+
+		if (!next)
+			return false;
+		leave(s->at);
+		s->at = next;
+		s->at_offset = 0;
+	}
+	return s->at != NULL;
+}
+
+static void told_unread(struct spool *s, const struct ros2_err *err)
+{
+	uint64_t now_ns = clock_boottime_ns();
+
+	if (now_ns < s->unread_told_ns)
+		return;
+	s->unread_told_ns = clock_add_ns(now_ns, UNREAD_TOLD_NS);
+	log_error("audit records wait, and those behind them: %s", err->msg);
+}
+
+/* Somebody removed the file. Of those of this start the controller sees the hole, and what is
+ * acknowledged behind it frees them; of an earlier one nothing may come behind it. */
+static void gone(struct spool *s, const struct ros2_err *err)
+{
+	struct spool_segment *g = s->at;
+
+	log_error("audit records are gone before they were sent: %s", err->msg);
+	if (ros2_uid_eq(&g->incarnation, &s->o.incarnation)) {
+		s->at_offset = g->size;
+		return;
+	}
+	s->n_records -= g->records;
+	s->n_gone += g->records;
+	drop_segment(s, g);
+}
+
+/* Puts the cursor on a segment with frames left, and reads it; false when there are none, or it
+ * cannot be read now. */
+static bool cursor_ready(struct spool *s)
+{
+	struct ros2_err err = ROS2_ERR_INIT;
+
+	while (cursor_forward(s)) {
+		int r = s->at->data.n ? 0 : segment_read(s, s->at, &err);
+
+		if (r == 0) {
+			/* What is being appended is not part of it yet. */
+			s->at->data.n = MIN(s->at->data.n, s->at->size);
+			return true;
+		}
+		if (r != -ENOENT) {
+			told_unread(s, &err);
+			return false;
+		}
+		gone(s, &err);
+	}
+	return false;
+}
+
+static void take_frames(struct spool *s, uint32_t max_records, uint32_t max_bytes,
+                        struct spool_batch *ret)
+{
+	uint32_t bytes = 0;
+	uint64_t next;
+
+	ret->incarnation = s->at->incarnation;
+	while (ret->n < max_records && bytes < max_bytes && s->at_offset < s->at->size) {
+		struct spool_view *v = &ret->v[ret->n];
+
+		if (!spool_frame_at(&s->at->data, s->at_offset, v, &next)) {
+			s->at_offset = s->at->size; /* rotted since it was loaded: a gap */
+			break;
+		}
+		s->at_offset = next;
+		if (v->seq < s->at->first_seq)
+			continue; /* acknowledged before the rewind */
+		bytes += v->len;
+		ret->n++;
+	}
+}
+
+uint32_t spool_next(struct spool *s, uint32_t max_records, uint32_t max_bytes,
+                    struct spool_batch *ret)
+{
+	ret->n = 0;
+	max_records = MIN(max_records, SPOOL_BATCH_MAX);
+	/* A segment that has nothing for us keeps nothing from those behind it. */
+	while (!ret->n && max_records && max_bytes && cursor_ready(s))
+		take_frames(s, max_records, max_bytes, ret);
+	s->n_sent += ret->n;
+	return ret->n;
+}
+
+void spool_rewind(struct spool *s)
+{
+	if (s->at)
+		leave(s->at);
+	s->at = NULL;
+	s->at_offset = 0;
+	s->n_sent = 0;
 }
 
 /* Records of @g at or below @seq that were not counted off yet. */
@@ -401,6 +455,14 @@ uint64_t spool_unacked(const struct spool *s)
 uint64_t spool_unsent(const struct spool *s)
 {
 	return s->n_records - MIN(s->n_sent, s->n_records);
+}
+
+uint64_t spool_take_gone(struct spool *s)
+{
+	uint64_t n = s->n_gone;
+
+	s->n_gone = 0;
+	return n;
 }
 
 uint64_t spool_next_seq(const struct spool *s)

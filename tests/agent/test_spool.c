@@ -419,27 +419,84 @@ static void spool__sends_what_found_no_memory_after_it_was_written(void **state)
 	assert_true(s.points > 3);
 }
 
+static void only_segment(const struct env *e, char path[4200])
+{
+	char name[300] = "";
+	struct dirent *d;
+	DIR *dir = opendir(e->dir);
+
+	while ((d = readdir(dir)))
+		if (d->d_name[0] == 's')
+			snprintf(name, sizeof(name), "%s", d->d_name);
+	closedir(dir);
+	snprintf(path, 4200, "%s/%s", e->dir, name);
+}
+
+/* A record of an earlier start, whose segment is at @path, and one of this. */
+static void old_and_new(struct env *e, char path[4200])
+{
+	struct spool_opened info;
+
+	open_spool(e, 0, 1, &info);
+	put(e, SPOOL_DENIAL, 1, "old");
+	step_writer_run(e->writer);
+	close_spool(e);
+	only_segment(e, path);
+	open_spool(e, 0, 2, &info);
+	put(e, SPOOL_DENIAL, 1, "new");
+	step_writer_run(e->writer);
+}
+
+/* Somebody removed it: what is missing is counted, and what is behind it is sent. */
+static void spool__sends_what_is_behind_a_segment_that_is_gone(void **state)
+{
+	struct env *e = *state;
+	struct spool_batch b;
+	char path[4200];
+
+	old_and_new(e, path);
+	assert_int_equal(unlink(path), 0);
+	assert_int_equal(spool_next(e->spool, 10, 10000, &b), 1);
+	assert_true(view_is(&b.v[0], "new"));
+	assert_int_equal(spool_unacked(e->spool), 1);
+	assert_int_equal(spool_take_gone(e->spool), 1);
+	close_spool(e);
+}
+
+/* The disk does not give it now: nothing overtakes it, and nothing is lost. */
+static void spool__waits_for_a_segment_that_cannot_be_read_now(void **state)
+{
+	char path[4200], away[4300];
+	struct env *e = *state;
+	struct spool_batch b;
+
+	old_and_new(e, path);
+	snprintf(away, sizeof(away), "%s.away", path);
+	assert_int_equal(rename(path, away), 0);
+	assert_int_equal(mkdir(path, 0700), 0);
+	assert_int_equal(spool_next(e->spool, 10, 10000, &b), 0);
+	assert_int_equal(rmdir(path), 0);
+	assert_int_equal(rename(away, path), 0);
+	assert_int_equal(spool_next(e->spool, 10, 10000, &b), 1);
+	assert_true(view_is(&b.v[0], "old"));
+	assert_int_equal(spool_next(e->spool, 10, 10000, &b), 1);
+	close_spool(e);
+}
+
 static void spool__sends_what_is_readable_of_a_damaged_segment(void **state)
 {
 	struct env *e = *state;
 	struct spool_opened info;
-	char path[4200], name[300] = "";
-	struct dirent *d;
+	char path[4200];
 	size_t n;
 	uint8_t *p;
-	DIR *dir;
 
 	open_spool(e, 0, 1, &info);
 	for (int i = 0; i < 10; i++)
 		put(e, SPOOL_DENIAL, 1, "0123456789");
 	step_writer_run(e->writer);
 	close_spool(e);
-	dir = opendir(e->dir);
-	while ((d = readdir(dir)))
-		if (d->d_name[0] == 's')
-			snprintf(name, sizeof(name), "%s", d->d_name);
-	closedir(dir);
-	testing_path(path, e->dir, name);
+	only_segment(e, path);
 	assert_int_equal(fsx_read_file(path, 1 << 20, (void **)&p, &n, NULL), 0);
 	for (size_t i = 0; i < n; i++) {
 		struct spool_batch b;
@@ -728,6 +785,8 @@ int main(void)
 		T(spool__tells_at_its_end_who_waits_for_the_disk),
 		T(spool__ends_the_process_when_fsync_fails),
 		T(spool__sends_what_found_no_memory_after_it_was_written),
+		T(spool__sends_what_is_behind_a_segment_that_is_gone),
+		T(spool__waits_for_a_segment_that_cannot_be_read_now),
 		T(spool__sends_what_is_readable_of_a_damaged_segment),
 		T(spool__keeps_of_what_it_cannot_read_the_newest),
 		cmocka_unit_test(audit__records_the_first_hundred_then_ten_a_second_then_counts),
