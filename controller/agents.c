@@ -278,7 +278,7 @@ void ctl_agent_connected(struct ctl_agent *a, struct link *l)
 	a->ctl->agents_connected++;
 	log_info("agent %s connected from %s", a->obj->name, link_peer(l));
 	record(a, &who, "agent.connect", a->software);
-	ctl_revocations_resend(a);
+	a->owes = ctl_revocations_resend(a);
 	ctl_rollout_sync(a);
 	outbox_initial(a);
 	outbox_flush(a->ctl);

@@ -193,6 +193,8 @@ struct ctl_agent {
 	struct list replies, bulk; /* the outbox: of struct ctl_rollout, by waiting */
 	struct list in_outbox;     /* something waits, and the stream takes it */
 	bool paced;                /* the stream has enough for now: it says when to go on */
+	/* Not all revocations that it owes are sent: what gives it something waits for them. */
+	bool owes;
 	struct list grants;
 	unsigned n_grants;
 	struct ctl_origin *origins; /* owned, oldest first */
@@ -221,6 +223,7 @@ struct ctl_owed {         /* what one agent owes for one revocation */
 	struct ctl_pending *pending; /* owned */
 	uint32_t n_pending, pending_left_out;
 	uint64_t recorded_ns;               /* the last receipt that went into the log */
+	uint64_t stream;                    /* the agent's, on which it was sent last */
 	uint64_t limit_ms, at_most_unix_ns; /* its contact limit; when the right ends anyway */
 	uint64_t until_unix_ns;             /* latest end when the agent is not heard */
 };
@@ -582,8 +585,8 @@ struct ctl_receipt {
 	uint32_t n_pending, pending_left_out;
 };
 void ctl_receipt(struct ctl_agent *a, struct ctl_receipt *r);
-/* The agent is back: sends what it owes. */
-void ctl_revocations_resend(struct ctl_agent *a);
+/* The agent is back: sends of what it owes so much as is for one turn. True: there is more. */
+bool ctl_revocations_resend(struct ctl_agent *a);
 int ctl_revocation_load(struct ctl *c, const struct store_revocation *r);
 int ctl_receipt_load(struct ctl *c, const struct store_receipt *r);
 /* revoke_doubt.c: store_loader.doubt. */

@@ -331,7 +331,8 @@ static void on_beat(struct link *l, const Ros2__V1__Beat *b)
 	Ros2__V1__Stamp st;
 	size_t n = 0;
 
-	if (link_take_stamp(b->stamp, &stamp) < 0 || a->isolated)
+	/* Contact comes behind all revocations that it owes (docs/decisions/0045). */
+	if (link_take_stamp(b->stamp, &stamp) < 0 || a->isolated || a->owes)
 		return;
 	ctl_agent_contact(a, &stamp);
 	a->sessions = b->sessions;

@@ -7,7 +7,9 @@
  * object is serialised as it is when it leaves, and only if it is still the version that was to be
  * sent: another one is on its way, or not durable, and never for an agent that is cut off; (2)
  * answers to requests leave at once, the rest at the pace at which the agent's stream takes it, an
- * agent that reads nothing holds up nobody; (3) what was withdrawn while it waited is not sent.
+ * agent that reads nothing holds up nobody; (3) what was withdrawn while it waited is not sent; (4)
+ * nothing of it leaves before the revocations that an agent owes when it comes: they are paced,
+ * too.
  */
 #include "controller/ctl.h"
 #include "controller/link_priv.h"
@@ -139,7 +141,7 @@ void outbox_forget(struct ctl_agent *a)
 	forget_list(&a->replies);
 	forget_list(&a->bulk);
 	list_del(&a->in_outbox);
-	a->paced = a->initial_due = false;
+	a->paced = a->initial_due = a->owes = false;
 }
 
 /* ---- serialising ---- */
@@ -448,6 +450,10 @@ static void seal_and_send(struct outbox *o)
 
 static void take_of(struct ctl_agent *a)
 {
+	if (a->owes && !a->paced)
+		a->owes = ctl_revocations_resend(a);
+	if (a->owes)
+		return;
 	if (take(a, &a->replies, TREE_MAX) < 0 || (!a->paced && take(a, &a->bulk, TURN_BULK) < 0)) {
 		log_error("out of memory: agent %s is told later", a->obj->name);
 		link_end(a->link, ROS2_BUSY, "out of memory");
@@ -457,7 +463,7 @@ static void take_of(struct ctl_agent *a)
 /* After its share of a tree has left: stays in the outbox only if there is more that may leave. */
 static void settle(struct ctl_agent *a)
 {
-	bool more = !list_empty(&a->bulk);
+	bool more = a->owes || !list_empty(&a->bulk);
 
 	if (!more && a->initial_due) {
 		a->initial_due = false;
@@ -465,7 +471,7 @@ static void settle(struct ctl_agent *a)
 	}
 	if (more && !a->paced)
 		a->paced = link_has_enough(a->link);
-	if (list_empty(&a->replies) && (!more || a->paced))
+	if ((a->owes || list_empty(&a->replies)) && (!more || a->paced))
 		list_del(&a->in_outbox);
 }
 

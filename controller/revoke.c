@@ -75,16 +75,6 @@ void ctl_revocations_free(struct ctl *c)
 	}
 }
 
-static struct ctl_owed *owed_find(struct ctl_revocation *r, const struct ros2_uid *agent)
-{
-	struct ctl_owed *o;
-
-	list_for_each (&r->owed, o, link)
-		if (ros2_uid_eq(&o->agent_uid, agent))
-			return o;
-	return NULL;
-}
-
 static void set_until(struct ctl_owed *o, const struct ctl_agent *a)
 {
 	o->until_unix_ns = MIN(ctl_contact_until(a, o->limit_ms), o->at_most_unix_ns);
@@ -341,7 +331,7 @@ static void send_to_agents(struct ctl *c, struct ctl_revocation *r)
 		if (a)
 			set_until(o, a);
 		if (a && a->link)
-			link_revoke(a->link, r);
+			revoke_tell(o, a, r);
 	}
 	if (r->kind == STORE_TENANT)
 		ctl_rollout_sync_all(c);
@@ -572,7 +562,7 @@ void ctl_receipt(struct ctl_agent *a, struct ctl_receipt *in)
 	struct ctl_owed *o;
 
 	HASH_FIND(hh, c->revocations, in->revocation_uid.b, ROS2_UID_LEN, r);
-	o = r && r->sent ? owed_find(r, &a->obj->uid) : NULL;
+	o = r && r->sent ? revoke_owed_by(r, &a->obj->uid) : NULL;
 	if (CTL_SWITCH(no_receipt_owner) && r && !list_empty(&r->owed))
 		o = list_first(&r->owed, struct ctl_owed, link);
 	if (!o || o->state == CTL_CONFIRMED)
@@ -610,24 +600,12 @@ void ctl_receipt(struct ctl_agent *a, struct ctl_receipt *in)
 		revoke_free(c, r);
 }
 
-void ctl_revocations_resend(struct ctl_agent *a)
-{
-	struct ctl_revocation *r, *tmp;
-
-	HASH_ITER (hh, a->ctl->revocations, r, tmp) {
-		struct ctl_owed *o = r->sent ? owed_find(r, &a->obj->uid) : NULL;
-
-		if (o && o->state != CTL_CONFIRMED)
-			link_revoke(a->link, r);
-	}
-}
-
 void ctl_revocations_forget(struct ctl *c, const struct ros2_uid *agent_uid)
 {
 	struct ctl_revocation *r, *tmp;
 
 	HASH_ITER (hh, c->revocations, r, tmp) {
-		struct ctl_owed *o = owed_find(r, agent_uid);
+		struct ctl_owed *o = revoke_owed_by(r, agent_uid);
 
 		if (o)
 			owed_free(o);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Between revoke.c and revoke_note.c. Loop thread. */
+/* Between revoke.c and revoke_*.c. Loop thread. */
 #ifndef ROS2_CONTROLLER_REVOKE_PRIV_H
 #define ROS2_CONTROLLER_REVOKE_PRIV_H
 
@@ -11,6 +11,10 @@ int revoke_owe(struct ctl_revocation *r, struct ctl_agent *a, uint64_t at_most_u
  * the journal, or -1. Takes @r. -ENOMEM. */
 int revoke_adopt(struct ctl *c, struct ctl_revocation *r, const struct ctl_revoke *v, int slot);
 void revoke_free(struct ctl *c, struct ctl_revocation *r);
+/* revoke_send.c: what @agent owes for it; NULL. */
+struct ctl_owed *revoke_owed_by(struct ctl_revocation *r, const struct ros2_uid *agent);
+/* It is connected. */
+void revoke_tell(struct ctl_owed *o, const struct ctl_agent *a, const struct ctl_revocation *r);
 /* revoke_doubt.c: what it takes away, for a journal that is full. */
 void revoke_set_targets(struct store_txn *t, const struct ctl_revocation *r);
 /* The length. */

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * An agent with many grants comes back with nothing: it is sent all of them at the pace at which it
- * reads, answers and revocations go ahead of that, and what ends meanwhile is not sent.
+ * reads, answers and revocations go ahead of that, and what ends meanwhile is not sent. One that
+ * owes receipts for many revocations is sent all of those, at its pace, too, and before anything
+ * that gives it something.
  */
 #include "tests/controller/service_audit.h"
 #include "common/util.h"
@@ -13,11 +15,14 @@
 #define KIND(k) ROS2__V1__OBJECT_KIND__OBJECT_KIND_##k
 #define MSG(k)  ROS2__V1__CONTROLLER_MESSAGE__MSG_##k
 #define GRANTS  50000
+#define OWED    20000 /* more than twice what a stream's queue takes */
 
 struct seen {
 	_Atomic unsigned grants, replies, revokes, deltas;
 	_Atomic unsigned replies_after, revokes_after; /* that many grants */
-	_Atomic unsigned holds;                        /* so often it has stopped to read */
+	_Atomic unsigned contact_after;                /* that many revocations; likewise: */
+	_Atomic unsigned gives_after, done_after;
+	_Atomic unsigned holds; /* so often it has stopped to read */
 	_Atomic bool done;
 	bool may_hold; /* set before it is connected */
 };
@@ -57,8 +62,14 @@ static bool counts(struct fake *a, const Ros2__V1__ControllerMessage *m)
 	}
 	if (m->msg_case == MSG(REVOKE) && !seen.revokes++)
 		seen.revokes_after = seen.grants;
+	if (m->msg_case == MSG(CONTACT) && !seen.contact_after)
+		seen.contact_after = seen.revokes;
 	if (m->msg_case != MSG(DELTA))
-		return false;
+		return m->msg_case == MSG(REVOKE);
+	if (m->delta->n_upserts && !seen.gives_after)
+		seen.gives_after = seen.revokes;
+	if (m->delta->initial_done)
+		seen.done_after = seen.revokes;
 	seen.deltas++;
 	seen.grants += grants_in(m->delta);
 	seen.done |= m->delta->initial_done != 0;
@@ -67,23 +78,45 @@ static bool counts(struct fake *a, const Ros2__V1__ControllerMessage *m)
 	return !m->delta->initial_done;
 }
 
+static void run_sql(struct sf *f, const char *sql)
+{
+	char path[128];
+	sqlite3 *db;
+
+	snprintf(path, sizeof(path), "%s/ros2.db", f->dir);
+	assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+	if (sqlite3_exec(db, sql, NULL, NULL, NULL) != SQLITE_OK)
+		fail_msg("%s", sqlite3_errmsg(db));
+	sqlite3_close(db);
+}
+
 static void fill(struct sf *f, const struct ros2_uid *tenant, const struct ros2_uid *agent_uid)
 {
-	char path[128], sql[1024], t[ROS2_UID_STR_LEN], a[ROS2_UID_STR_LEN];
-	sqlite3 *db;
+	char sql[1024], t[ROS2_UID_STR_LEN], a[ROS2_UID_STR_LEN];
 
 	ros2_uid_to_str(tenant, t);
 	ros2_uid_to_str(agent_uid, a);
-	snprintf(path, sizeof(path), "%s/ros2.db", f->dir);
 	snprintf(sql, sizeof(sql),
 	         "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n WHERE i<%d) INSERT "
 	         "INTO grants SELECT CAST(printf('%%016d',i) AS BLOB),x'%s',x'%s','%s',2,8,"
 	         "67108864,3,3600000,2,1,1000,%llu,0,zeroblob(16),1,1 FROM n",
 	         GRANTS, t, a, TRAINER, (unsigned long long)(clock_unix_ns() + 3600 * NS_PER_S));
-	assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
-	if (sqlite3_exec(db, sql, NULL, NULL, NULL) != SQLITE_OK)
-		fail_msg("%s", sqlite3_errmsg(db));
-	sqlite3_close(db);
+	run_sql(f, sql);
+}
+
+/* Grants of before, each revoked by itself while the agent was away. */
+static void fill_owed(struct sf *f, const struct ros2_uid *agent_uid)
+{
+	char sql[1024], a[ROS2_UID_STR_LEN];
+
+	ros2_uid_to_str(agent_uid, a);
+	snprintf(sql, sizeof(sql),
+	         "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n WHERE i<%d) INSERT "
+	         "INTO revocations SELECT CAST(printf('r%%015d',i) AS BLOB),4,"
+	         "CAST(printf('g%%015d',i) AS BLOB),'%s',2,1000,'left' FROM n;"
+	         "INSERT INTO receipts SELECT uid,x'%s',0,0,0,0,0 FROM revocations",
+	         OWED, TRAINER, a);
+	run_sql(f, sql);
 }
 
 static struct ros2_uid uid_of(struct sf *f, Ros2__V1__ObjectKind kind, const char *name)
@@ -163,12 +196,45 @@ static void sync__lets_answers_and_revocations_go_ahead(void **state)
 	fake_free(&agent);
 }
 
+/* What the stream does not take at once is sent when it has read that: else it would be ended for
+ * it, each time it comes. */
+static void sync__of_many_revocations_is_paced_and_goes_ahead(void **state)
+{
+	struct sf *f = *state;
+	struct ros2_uid a;
+
+	memset(&seen, 0, sizeof(seen));
+	sf_apply(f, sf_engine);
+	sf_apply(f, sf_agent0);
+	sf_apply(f, sf_tenant("alpha", "1h", "10m", "dpu-0"));
+	fake_enrol(f, &agent, "dpu-0");
+	agent.sees = counts;
+	a = uid_of(f, KIND(AGENT), "dpu-0");
+	sf_stop(f);
+	fill_owed(f, &a);
+	sf_start(f);
+	fake_connect(&agent, NULL, 0);
+	fake_beat(&agent, NULL, 0);
+	AWAIT(seen.done || fake_closed(&agent));
+	if (fake_closed(&agent))
+		fail_msg("after %u the stream ended: %s", seen.revokes, agent.why.msg);
+	assert_int_equal(seen.revokes, OWED);
+	assert_int_equal(seen.gives_after, OWED);
+	assert_int_equal(seen.done_after, OWED);
+	/* A beat of before is answered with nothing. */
+	fake_beat(&agent, NULL, 0);
+	assert_true(AWAIT(seen.contact_after));
+	assert_int_equal(seen.contact_after, OWED);
+	fake_free(&agent);
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, sf_setup, sf_teardown)
 	const struct CMUnitTest tests[] = {
 		T(sync__of_many_grants_is_paced_by_the_reader),
 		T(sync__lets_answers_and_revocations_go_ahead),
+		T(sync__of_many_revocations_is_paced_and_goes_ahead),
 	};
 
 	return cmocka_run_group_tests(tests, sf_group_setup, sf_group_teardown);
