@@ -53,6 +53,7 @@ struct ctl_object { /* a tenant, engine or agent document in force */
 	size_t image_len;
 	struct policy_image_tenant policy; /* tenants: borrows image */
 	bool revoked;
+	bool untold; /* it is revoked in memory only: agents hear of it when that is durable */
 	uint64_t revoked_version, state_since_unix_ns;
 	char reason[CTL_REASON_MAX + 1];
 	unsigned n_grants;           /* tenants: live and being issued */

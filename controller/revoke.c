@@ -322,9 +322,12 @@ static void take_away(struct ctl *c, const struct ctl_revocation *r, const struc
 /* Until here beats were answered, and each gave time. From here on the answers come behind it. */
 static void send_to_agents(struct ctl *c, struct ctl_revocation *r)
 {
+	struct ctl_object *target = ctl_find_uid(c, &r->target_uid);
 	struct ctl_owed *o;
 
 	r->sent = true;
+	if (target)
+		target->untold = false;
 	list_for_each (&r->owed, o, link) {
 		struct ctl_agent *a = ctl_agent_uid(c, &o->agent_uid);
 
@@ -514,6 +517,8 @@ void ctl_revoke(struct ctl *c, const struct ctl_caller *who, const struct ctl_re
 	r->unrecorded.who = *who;
 	rc = submit(c, who, r, v, committed, r->waiter, &err);
 	take_away(c, r, v);
+	if (v->object)
+		v->object->untold = true;
 	if (rc == 0)
 		return;
 	r->unrecorded.is = true;

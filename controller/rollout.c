@@ -155,6 +155,22 @@ static void want(struct ctl_agent *a, enum store_kind kind, const struct ros2_ui
 	outbox_push(a, r);
 }
 
+/* One whose revocation is not durable stays as the agent has it: of a version that a start may give
+ * to another document it hears nothing. */
+static void want_tenant(struct ctl_agent *a, const struct ctl_object *tenant)
+{
+	struct ctl_rollout *r;
+
+	if (!tenant->untold) {
+		want(a, STORE_TENANT, &tenant->uid, tenant->version,
+		     tenant->policy.limits.contact_limit_ms);
+		return;
+	}
+	r = ctl_rollout_find(a, STORE_TENANT, &tenant->uid);
+	if (r)
+		r->mark = a->sync_mark;
+}
+
 static void want_engines(struct ctl_agent *a, const struct ctl_object *tenant)
 {
 	struct policy_namespace ns;
@@ -233,8 +249,7 @@ void ctl_rollout_sync(struct ctl_agent *a)
 			want_engines(a, o);
 	HASH_ITER (by_key, a->ctl->by_key, o, tmp)
 		if (o->kind == STORE_TENANT && ctl_placed(o, a))
-			want(a, STORE_TENANT, &o->uid, o->version,
-			     o->policy.limits.contact_limit_ms);
+			want_tenant(a, o);
 	list_for_each (&a->grants, g, of_agent) {
 		struct ctl_rollout *r = ctl_rollout_get(a, STORE_GRANT, &g->uid, false);
 

@@ -2,7 +2,7 @@
 /*
  * Whom the answer to a revocation names: every agent that may act on what is revoked, also when
  * this process knows of nothing that it has. And until when: the time that it states for an agent
- * that is not reached is never too early.
+ * that is not reached is never too early. And when: no agent hears of one that is not durable.
  */
 #include "controller/ctl.h"
 #include "tests/await.h"
@@ -392,6 +392,58 @@ static void revoke__states_a_time_that_counts_from_when_it_is_sent(void **state)
 	fake_free(&a);
 }
 
+/* ---- in what order ---- */
+
+/* All that it is sent until the first synchronisation is complete; the version of @tenant in it. */
+static uint64_t synced_with(struct fake *a, const struct ros2_uid *tenant)
+{
+	uint64_t version = 0;
+
+	for (;;) {
+		Ros2__V1__ControllerMessage *m = fake_next(a, MSG(DELTA), AWAIT_MS);
+
+		assert_non_null(m);
+		for (size_t i = 0; i < m->delta->n_upserts; i++) {
+			Ros2__V1__AgentObject *o = fake_open(a, m->delta->upserts[i]);
+
+			if (!memcmp(o->uid.data, tenant->b, ROS2_UID_LEN))
+				version = o->version;
+			ros2__v1__agent_object__free_unpacked(o, NULL);
+		}
+		if (m->delta->initial_done)
+			return version;
+	}
+}
+
+/* Were the controller killed before the commit, the agent would have a version that no start knows
+ * of: a document that is given the same number later would never reach it. */
+static void revoke__is_told_to_nobody_before_it_is_durable(void **state)
+{
+	static struct revoking r;
+	static struct fake a;
+	struct ros2_uid alpha;
+	uint64_t before;
+	bool told;
+
+	r.f = *state;
+	alpha = alpha_on_dpu0(r.f, &a);
+	fake_disconnect(&a);
+	sf_audit_wait(r.f, "agent.disconnect", 1);
+	held.on = true;
+	assert_int_equal(pthread_create(&r.thread, NULL, revoke_it, &r), 0);
+	assert_true(AWAIT(!held.on));
+	fake_connect(&a, NULL, 0);
+	before = synced_with(&a, &alpha);
+	told = fake_next(&a, MSG(REVOKE), 0) != NULL;
+	loop_call(r.f->loop, let_go, NULL);
+	assert_int_equal(pthread_join(r.thread, NULL), 0);
+	assert_int_equal(before, 0);
+	assert_false(told);
+	assert_non_null(fake_next(&a, MSG(REVOKE), AWAIT_MS));
+	receives(r.f, &a, &alpha);
+	fake_free(&a);
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, sf_setup, sf_teardown)
@@ -404,6 +456,7 @@ int main(void)
 		T(revoke__counts_by_the_limit_that_the_agent_may_still_have),
 		T(revoke__counts_by_the_limit_of_what_the_agent_was_to_remove),
 		T(revoke__counts_by_the_longest_limit_of_a_version_it_does_not_know),
+		T(revoke__is_told_to_nobody_before_it_is_durable),
 	};
 
 	return cmocka_run_group_tests(tests, sf_group_setup, sf_group_teardown);
