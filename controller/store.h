@@ -282,7 +282,8 @@ struct store_epoch {
 
 /* Locks the directory, checks and migrates the database, increments the epoch durably. Before the
  * loop runs. Errors name the file and what to do: -EBUSY (locked), -EXDEV (another trust domain),
- * -EPROTONOSUPPORT (newer schema), -EBADMSG (not our database, or damaged), -ENOSPC. */
+ * -EPROTONOSUPPORT (newer schema), -EBADMSG (not our database, or damaged), -ENOSPC
+ * (also on the reserve). */
 int store_open(const struct store_opts *o, struct store **ret, struct ros2_err *err);
 
 struct store_loader {

@@ -4,6 +4,7 @@
  * that names it is gone. What the threads do is in store.c and store_read.c.
  */
 #include "controller/store_front_priv.h"
+#include "common/clock.h"
 #include "common/fsx.h"
 #include <errno.h>
 #include <stdio.h>
@@ -12,21 +13,46 @@
 #define CHECKPOINT_MS 1000
 #define RESERVE_BYTES (8u << 20)
 
-static int open_parts(struct store *s, struct ros2_err *err)
+static int open_backend(struct store *s, struct ros2_err *err)
 {
 	struct store_opts o = s->o;
+	int r = 0;
+
+	o.dir = s->dir;
+	if (!s->backend)
+		r = s->ops->open(&o, &s->backend, err);
+	return r ? r : store_first_commit(s, err);
+}
+
+/* On a full disk rights are still to be taken away, and no less by a process that begins: its epoch
+ * may have of the space that is kept for that. */
+static int open_on_reserve(struct store *s, struct ros2_err *err)
+{
+	struct ros2_err why = ROS2_ERR_INIT;
+	int r = open_backend(s, &why);
+
+	if (r == -ENOSPC) {
+		why = (struct ros2_err)ROS2_ERR_INIT;
+		store_reserve_free(s);
+		atomic_store(&s->full, true);
+		atomic_store(&s->full_since_unix_ns, clock_unix_ns());
+		r = open_backend(s, &why);
+	}
+	if (r < 0 && err)
+		*err = why;
+	return r;
+}
+
+static int open_parts(struct store *s, struct ros2_err *err)
+{
 	uint8_t chain[SHA256_LEN];
 	uint64_t last, noted;
 	int r = fsx_mkdirs(s->dir, 0700, err);
 
 	if (!r)
 		r = fsx_lock_dir(s->dir, &s->lock_fd, err);
-	if (r < 0)
-		return r;
-	o.dir = s->dir;
-	r = s->ops->open(&o, &s->backend, err);
 	if (!r)
-		r = store_first_commit(s, err);
+		r = open_on_reserve(s, err);
 	if (!r)
 		r = ledger_open(s->ops, s->backend, &s->epoch, &s->ledger, err);
 	if (!r)

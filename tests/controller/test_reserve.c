@@ -2,9 +2,10 @@
 /*
  * The calls behind the reserve fail, once and for good: without a reserve the store works and says
  * so, makes one as soon as it can, and what takes rights away is carried out and recorded whatever
- * the reserve does.
+ * the reserve does. On a disk that is full but for it a store opens.
  */
 #include "common/fsx.h"
+#include "controller/store_priv.h"
 #include "tests/await.h"
 #include "tests/controller/store_fixture.h"
 #include <errno.h>
@@ -199,12 +200,79 @@ static void reserve__that_cannot_be_given_up_does_not_hinder_what_takes_away(voi
 	}
 }
 
+/* ---- a disk that is full but for the reserve ---- */
+
+static const struct fixture *full; /* of whose disk nothing is free */
+
+static bool finds_no_room(struct ros2_err *err)
+{
+	if (!full || !reserve_is_there(full))
+		return false;
+	ros2_err_set(err, -ENOSPC, "the disk is full");
+	return true;
+}
+
+static bool of_the_open; /* already that finds no room */
+
+static int open_on_a_full_disk(const struct store_opts *o, void **ret, struct ros2_err *err)
+{
+	return of_the_open && finds_no_room(err) ? -ENOSPC : store_sqlite_ops.open(o, ret, err);
+}
+
+static int commit_on_a_full_disk(void *b, struct ros2_err *err)
+{
+	return finds_no_room(err) ? -ENOSPC : store_sqlite_ops.commit(b, err);
+}
+
+/* Without its epoch nobody could take anything away. */
+static void opens_on_the_reserve(struct fixture *f)
+{
+	struct ros2_uid tenant = {{6}}, u = ros2_uid_new();
+	struct store_ops ops = store_sqlite_ops;
+	struct store_stats st;
+	struct store_txn *t;
+	uint64_t epoch;
+
+	ops.open = open_on_a_full_disk;
+	ops.commit = commit_on_a_full_disk;
+	f->opts.ops = &ops;
+	open_fixture(f);
+	epoch = store_epoch(f->store)->counter;
+	fixture_close(f);
+	assert_true(reserve_is_there(f));
+	full = f;
+	failing[FALLOCATE] = -1;
+	open_fixture(f);
+	assert_int_equal(store_epoch(f->store)->counter, epoch + 1);
+	store_stats(f->store, &st);
+	assert_true(st.full && st.full_since_unix_ns);
+	/* What is left is for what takes away. */
+	assert_int_equal(commit_one(f), -ENOSPC);
+	t = fixture_grant(&u, &tenant);
+	store_txn_set_shrinks(t);
+	assert_int_equal(fixture_commit(f, t), 0);
+	full = NULL;
+	failing[FALLOCATE] = 0;
+	assert_true(until_reserve(f, true));
+	assert_int_equal(commit_one(f), 0);
+	fixture_close(f);
+}
+
+static void reserve__is_given_up_for_the_epoch_of_a_start(void **state)
+{
+	of_the_open = false;
+	opens_on_the_reserve(*state);
+	of_the_open = true;
+	opens_on_the_reserve(*state);
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = {
 		T(reserve__that_cannot_be_made_is_made_when_it_can),
 		T(reserve__that_cannot_be_given_up_does_not_hinder_what_takes_away),
+		T(reserve__is_given_up_for_the_epoch_of_a_start),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
