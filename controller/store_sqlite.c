@@ -104,6 +104,7 @@ int sqlite_map_error(sqlite3 *db, int rc)
 		return -ENOSPC;
 	case SQLITE_BUSY:
 	case SQLITE_LOCKED:
+	case SQLITE_PROTOCOL: /* a lock on the log's index, in vain a hundred times */
 		return -EBUSY;
 	case SQLITE_NOMEM:
 		return -ENOMEM;

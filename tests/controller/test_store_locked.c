@@ -9,9 +9,12 @@
 #include "tests/await.h"
 #include "tests/controller/store_fixture.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <semaphore.h>
 #include <sqlite3.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 static int setup(void **state)
 {
@@ -358,6 +361,67 @@ static void store__that_another_process_has_locked_is_not_said_to_be_none(void *
 	assert_int_equal(fixture_open(f, &err), 0);
 }
 
+/* ---- a lock that SQLite does not say to be one ---- */
+
+/* Another process has locked what readers of the write-ahead log lock: bytes 123 to 127 of its
+ * index (SQLite's walformat.html, 2.3). Ends when @to is closed. */
+static pid_t lock_readers(struct fixture *f, int to[2])
+{
+	struct flock l = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 123, .l_len = 5};
+	int from[2];
+	char path[128], c = 0;
+	pid_t pid;
+
+	fixture_path(f, "ros2.db-shm", path);
+	assert_int_equal(pipe(to), 0);
+	assert_int_equal(pipe(from), 0);
+	pid = fork();
+	if (!pid) {
+		int fd = open(path, O_RDWR | O_CLOEXEC);
+
+		close(to[1]);
+		c = fd >= 0 && fcntl(fd, F_SETLK, &l) == 0;
+		_exit(write(from[1], &c, 1) == 1 ? (int)read(to[0], &c, 1) : 1);
+	}
+	close(from[1]);
+	assert_int_equal(read(from[0], &c, 1), 1);
+	assert_int_equal(c, 1);
+	close(from[0]);
+	close(to[0]);
+	return pid;
+}
+
+static int no_sleep(sqlite3_vfs *v, int us)
+{
+	return us;
+}
+
+/* It tries that a hundred times, and then speaks of its protocol: nothing is wrong with the file.
+ */
+static void store__that_cannot_begin_to_read_for_a_lock_does_not_end(void **state)
+{
+	int (*sleeps)(sqlite3_vfs * v, int us) = sqlite3_vfs_find(NULL)->xSleep;
+	struct ros2_uid u = ros2_uid_new(), tenant = ros2_uid_new(), g = ros2_uid_new();
+	struct fixture *f = opened_impatient(state);
+	struct wait w = {.due = 0};
+	pid_t pid;
+	int to[2];
+
+	assert_int_equal(fixture_commit(f, fixture_grant(&g, &tenant)), 0);
+	sqlite3_vfs_find(NULL)->xSleep = no_sleep;
+	pid = lock_readers(f, to);
+	fixture_submit(f, &w, alpha_row(&u, true));
+	fixture_wait(f, &w);
+	assert_int_equal(w.last.rc, -EBUSY);
+	assert_true(w.last.record_pending);
+	close(to[1]);
+	assert_int_equal(waitpid(pid, NULL, 0), pid);
+	sqlite3_vfs_find(NULL)->xSleep = sleeps;
+	delivered(f);
+	nothing_waits_any_more(f);
+	assert_int_equal(fixture_sql(f, "SELECT revoked FROM objects"), 1);
+}
+
 /* The control: committed in the order in which they find the database free, the revocation undoes
  * the reinstatement that was answered. A try may be in time before it: then another round. */
 static void control__without_the_order_a_revocation_undoes_the_reinstatement(void **state)
@@ -386,6 +450,7 @@ int main(void)
 		T(store__keeps_no_revocation_waiting_for_a_lock_that_grants_wait_for),
 		T(store__that_waited_for_a_lock_in_vain_is_impatient_until_it_had_it),
 		T(store__that_another_process_has_locked_is_not_said_to_be_none),
+		T(store__that_cannot_begin_to_read_for_a_lock_does_not_end),
 		T(control__without_the_order_a_revocation_undoes_the_reinstatement),
 	};
 
