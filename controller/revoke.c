@@ -181,6 +181,15 @@ int revoke_owe(struct ctl_revocation *r, struct ctl_agent *a, uint64_t at_most)
 	return owe(r, a, ctl_agent_contact_limit_ms(a), at_most) ? 0 : -ENOMEM;
 }
 
+/* By the clock on the wall as it is now: that may have been put forward since the grant was given.
+ */
+static uint64_t ends_at(const struct ctl_grant *g)
+{
+	uint64_t now = clock_boottime_ns(), end = MAX(g->t.expires_ns, now);
+
+	return clock_add_ns(clock_unix_ns(), end - now);
+}
+
 static int set_target(struct ctl *c, struct ctl_revocation *r, const struct ctl_revoke *v)
 {
 	struct ctl_grant *g = v->grant;
@@ -201,7 +210,7 @@ static int set_target(struct ctl *c, struct ctl_revocation *r, const struct ctl_
 		r->tenant_uid = g->tenant->uid;
 		snprintf(r->name, sizeof(r->name), "%s", g->principal);
 		snprintf(r->tenant, sizeof(r->tenant), "%s", g->tenant->name);
-		return revoke_owe(r, g->agent, g->t.expires_unix_ns);
+		return revoke_owe(r, g->agent, ends_at(g));
 	case STORE_SESSION:
 		r->target_uid = v->session;
 		for (size_t i = 0; i < v->n_session_agents && !rc; i++) {

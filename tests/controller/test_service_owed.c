@@ -43,6 +43,17 @@ static void let_go(void *arg)
 	assert_int_equal(__real_store_submit(held.s, held.t, held.done, held.arg, NULL), 0);
 }
 
+/* ---- a clock on the wall that jumps ---- */
+
+static _Atomic uint64_t forward_ns;
+
+uint64_t __real_clock_unix_ns(void);
+uint64_t __wrap_clock_unix_ns(void);
+uint64_t __wrap_clock_unix_ns(void)
+{
+	return __real_clock_unix_ns() + forward_ns;
+}
+
 /* ---- whom ---- */
 
 static struct ros2_uid alpha_on_dpu0(struct sf *f, struct fake *a)
@@ -392,6 +403,38 @@ static void revoke__states_a_time_that_counts_from_when_it_is_sent(void **state)
 	fake_free(&a);
 }
 
+/* Somebody puts the clock on the wall forward while a grant lives: for its agent nothing is over.
+ */
+static void revoke__of_a_grant_states_no_time_that_a_clock_has_jumped_over(void **state)
+{
+	char uid[ROS2_UID_STR_LEN];
+	Ros2__V1__ControllerMessage *m;
+	Ros2__V1__RevokeReply *r = NULL;
+	struct ros2_uid alpha, grant;
+	struct sf *f = *state;
+	static struct fake a;
+	Ros2__V1__AgentObject *o;
+
+	alpha = alpha_on_dpu0(f, &a);
+	fake_ask_grant(&a, 1, &alpha, "spiffe://" TD "/tenant/alpha/trainer");
+	m = fake_next(&a, MSG(GRANT_REPLY), AWAIT_MS);
+	assert_non_null(m);
+	assert_non_null(m->grant_reply->grant);
+	o = fake_open(&a, m->grant_reply->grant);
+	memcpy(grant.b, o->uid.data, ROS2_UID_LEN);
+	ros2__v1__agent_object__free_unpacked(o, NULL);
+	ros2_uid_to_str(&grant, uid);
+	forward_ns = 3 * 3600 * NS_PER_S;
+	assert_int_equal(sf_revoke(f, KIND(GRANT), uid, 1, &r, NULL), 0);
+	assert_int_equal(r->n_outcomes, 1);
+	/* Of the two ends, that of the contact (10m) and of the grant (1h), the first. */
+	assert_in_range(r->outcomes[0]->unconfirmed_until_unix_ns, clock_unix_ns() + 500 * NS_PER_S,
+	                clock_unix_ns() + 610 * NS_PER_S);
+	ros2__v1__revoke_reply__free_unpacked(r, NULL);
+	forward_ns = 0;
+	fake_free(&a);
+}
+
 /* ---- in what order ---- */
 
 /* All that it is sent until the first synchronisation is complete; the version of @tenant in it. */
@@ -456,6 +499,7 @@ int main(void)
 		T(revoke__counts_by_the_limit_that_the_agent_may_still_have),
 		T(revoke__counts_by_the_limit_of_what_the_agent_was_to_remove),
 		T(revoke__counts_by_the_longest_limit_of_a_version_it_does_not_know),
+		T(revoke__of_a_grant_states_no_time_that_a_clock_has_jumped_over),
 		T(revoke__is_told_to_nobody_before_it_is_durable),
 	};
 
