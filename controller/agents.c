@@ -214,7 +214,9 @@ void ctl_agents_sum(const struct ctl *c, struct ctl_agent_sum *v, size_t n)
 
 	for (size_t i = 0; i < n; i++) {
 		v[i].tenants = 0;
-		v[i].contact_limit_ms = 0;
+		/* Also of tenants that were deleted. */
+		v[i].contact_limit_ms =
+			ctl_agent_unheard(v[i].agent) ? limit_fields[LIMIT_CONTACT].max : 0;
 	}
 	HASH_ITER (by_key, c->by_key, o, tmp)
 		for (size_t i = 0; o->kind == STORE_TENANT && i < n; i++) {
@@ -258,9 +260,16 @@ int ctl_agents_list(const struct ctl *c, struct ctl_agents *ret)
 uint64_t ctl_agent_contact_limit_ms(const struct ctl_agent *a)
 {
 	struct ctl_agent_sum sum = {.agent = a};
+	const struct ctl_rollout *r;
+	uint64_t limit_ms;
 
 	ctl_agents_sum(a->ctl, &sum, 1);
-	return sum.contact_limit_ms;
+	limit_ms = sum.contact_limit_ms;
+	/* It may have tenants that are no more. */
+	for (r = a->rollout; r; r = r->hh.next)
+		if (r->key.kind == STORE_TENANT)
+			limit_ms = MAX(limit_ms, r->limit_ms);
+	return limit_ms;
 }
 
 /* ---- connection ---- */

@@ -82,10 +82,9 @@ static Ros2__V1__RevokeReply *revoke_alpha(struct sf *f)
 	return r;
 }
 
-/* For so many seconds, plus 0.1 %, from its last contact, which is not long ago. */
-static void owes_for(struct sf *f, const char *agent, uint64_t limit_s)
+/* For so many seconds, plus 0.1 %, from its last contact, which is not long ago. Frees @r. */
+static void says(Ros2__V1__RevokeReply *r, const char *agent, uint64_t limit_s)
 {
-	Ros2__V1__RevokeReply *r = revoke_alpha(f);
 	uint64_t now = clock_unix_ns();
 
 	assert_int_equal(r->n_outcomes, 1);
@@ -94,6 +93,11 @@ static void owes_for(struct sf *f, const char *agent, uint64_t limit_s)
 	assert_in_range(r->outcomes[0]->unconfirmed_until_unix_ns, now + limit_s * 5 / 6 * NS_PER_S,
 	                now + limit_s * 61 / 60 * NS_PER_S);
 	ros2__v1__revoke_reply__free_unpacked(r, NULL);
+}
+
+static void owes_for(struct sf *f, const char *agent, uint64_t limit_s)
+{
+	says(revoke_alpha(f), agent, limit_s);
 }
 
 static void owes(struct sf *f, const char *agent)
@@ -403,6 +407,49 @@ static void revoke__states_a_time_that_counts_from_when_it_is_sent(void **state)
 	fake_free(&a);
 }
 
+static void all_of_dpu0_owes_for(struct sf *f, uint64_t limit_s)
+{
+	Ros2__V1__RevokeReply *r = NULL;
+
+	assert_int_equal(sf_revoke(f, KIND(AGENT), "dpu-0", 1, &r, NULL), 0);
+	says(r, "dpu-0", limit_s);
+}
+
+static void delete_alpha(struct sf *f)
+{
+	Ros2__V1__DeleteRequest q = ROS2__V1__DELETE_REQUEST__INIT;
+	Ros2__V1__ObjectRef ref = ROS2__V1__OBJECT_REF__INIT;
+	Ros2__V1__DeleteReply *r = NULL;
+
+	ref.kind = KIND(TENANT);
+	ref.name = (char *)"alpha";
+	q.ref = &ref;
+	assert_int_equal(ros2_v1_admin_delete_sync(f->admin, &q, 20000, &r, NULL), 0);
+	ros2__v1__delete_reply__free_unpacked(r, NULL);
+}
+
+/* The document of a tenant is gone, and the agent, which could not be reached, acts by it still: by
+ * its limit, and by the longest that there can be when this process has never heard the agent. */
+static void revoke__of_an_agent_counts_by_the_limit_of_a_tenant_that_was_deleted(void **state)
+{
+	struct sf *f = *state;
+	struct ros2_uid alpha;
+	static struct fake a;
+
+	alpha = alpha_on_dpu0(f, &a);
+	sf_apply(f, sf_tenant("alpha", "4h", "2h", "dpu-0"));
+	receives(f, &a, &alpha);
+	fake_disconnect(&a);
+	sf_audit_wait(f, "agent.disconnect", 1);
+	all_of_dpu0_owes_for(f, 7200);
+	delete_alpha(f);
+	all_of_dpu0_owes_for(f, 7200);
+	sf_stop(f);
+	sf_start(f);
+	all_of_dpu0_owes_for(f, 86400);
+	fake_free(&a);
+}
+
 /* Somebody puts the clock on the wall forward while a grant lives: for its agent nothing is over.
  */
 static void revoke__of_a_grant_states_no_time_that_a_clock_has_jumped_over(void **state)
@@ -499,6 +546,7 @@ int main(void)
 		T(revoke__counts_by_the_limit_that_the_agent_may_still_have),
 		T(revoke__counts_by_the_limit_of_what_the_agent_was_to_remove),
 		T(revoke__counts_by_the_longest_limit_of_a_version_it_does_not_know),
+		T(revoke__of_an_agent_counts_by_the_limit_of_a_tenant_that_was_deleted),
 		T(revoke__of_a_grant_states_no_time_that_a_clock_has_jumped_over),
 		T(revoke__is_told_to_nobody_before_it_is_durable),
 	};
