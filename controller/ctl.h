@@ -524,7 +524,8 @@ void ctl_grant_kill(struct ctl_grant *g);
 void ctl_grants_kill_tenant(const struct ctl_object *tenant);
 void ctl_grants_kill_agent(struct ctl_agent *a);
 /* Takes every grant away that @tenant's policy no longer allows. Its row and its record are owed
- * until ctl_grants_settle. */
+ * until ctl_grants_settle; its agent is told by the next ctl_rollout_sync, which is the caller's in
+ * the same turn. */
 void ctl_grants_recheck(struct ctl_object *tenant);
 void ctl_grants_recheck_agent(struct ctl_agent *a); /* the same of what is there */
 /* Hands what is owed to the store, which keeps it. Before all that may allow such a grant again:

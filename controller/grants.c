@@ -131,7 +131,17 @@ static void set_ending(struct ctl_grant *g, bool is)
 	g->ending = is;
 }
 
-void ctl_grant_kill(struct ctl_grant *g)
+/* What the agent was told of it stays to be taken back by the next synchronisation, which tells of
+ * many at once; but who waits for it is told now. */
+static void leave_rollout(const struct ctl_grant *g)
+{
+	const struct ctl_rollout *r = ctl_rollout_find(g->agent, STORE_GRANT, &g->uid);
+
+	if (r && r->reply)
+		ctl_rollout_drop(g->agent, STORE_GRANT, &g->uid);
+}
+
+static void kill_grant(struct ctl_grant *g, bool sync_follows)
 {
 	struct ctl *c = g->ctl;
 
@@ -151,11 +161,19 @@ void ctl_grant_kill(struct ctl_grant *g)
 	set_ending(g, false);
 	g->slot->n--;
 	slot_put(c, g->slot);
-	ctl_rollout_drop(g->agent, STORE_GRANT, &g->uid);
+	if (sync_follows)
+		leave_rollout(g);
+	else
+		ctl_rollout_drop(g->agent, STORE_GRANT, &g->uid);
 	g->tenant = NULL;
 	g->agent = NULL;
 	g->slot = NULL;
 	grant_unref(g);
+}
+
+void ctl_grant_kill(struct ctl_grant *g)
+{
+	kill_grant(g, false);
 }
 
 void ctl_grants_kill_agent(struct ctl_agent *a)
@@ -370,13 +388,10 @@ static void recheck(struct ctl_grant *g)
 {
 	if (still_allowed(g))
 		return;
-	if (g->agent->link)
-		link_removals(g->agent->link,
-		              &(struct link_have){STORE_GRANT, g->uid, g->t.version}, 1);
 	g->owes_end = true;
 	g->end_tenant = g->tenant->uid;
 	g->end_agent = g->agent->obj->uid;
-	ctl_grant_kill(g);
+	kill_grant(g, true);
 	list_add_tail(&g->ctl->ends, &g->of_tenant);
 }
 

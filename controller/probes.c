@@ -271,6 +271,7 @@ static void reported_done(void *arg, const struct store_result *r)
 	a->probes_busy = false;
 	if (a->probes_again) {
 		submit(a);
+		ctl_rollout_sync(a);
 	} else if (r->rc == 0) {
 		free(a->probes);
 		a->probes = TAKE_PTR(a->probes_next);

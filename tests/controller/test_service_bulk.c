@@ -22,6 +22,7 @@ struct seen {
 	_Atomic unsigned replies_after, revokes_after; /* that many grants */
 	_Atomic unsigned contact_after;                /* that many revocations; likewise: */
 	_Atomic unsigned gives_after, done_after;
+	_Atomic unsigned removals;
 	_Atomic unsigned holds; /* so often it has stopped to read */
 	_Atomic bool done;
 	bool may_hold; /* set before it is connected */
@@ -71,6 +72,7 @@ static bool counts(struct fake *a, const Ros2__V1__ControllerMessage *m)
 	if (m->delta->initial_done)
 		seen.done_after = seen.revokes;
 	seen.deltas++;
+	seen.removals += (unsigned)m->delta->n_removals;
 	seen.grants += grants_in(m->delta);
 	seen.done |= m->delta->initial_done != 0;
 	if (seen.grants && !seen.holds)
@@ -196,6 +198,26 @@ static void sync__lets_answers_and_revocations_go_ahead(void **state)
 	fake_free(&agent);
 }
 
+/* A document takes them all away in one moment: the agent hears of it, and its stream, which is its
+ * other tenants', too, stands. */
+static void sync__of_many_grants_that_a_document_ends_keeps_the_stream(void **state)
+{
+	struct ros2_uid alpha, beta;
+	struct sf *f = world(state, &alpha, &beta);
+
+	sf_apply(f, sf_agent1);
+	fake_connect(&agent, NULL, 0);
+	assert_true(AWAIT(seen.done || fake_closed(&agent)));
+	assert_int_equal(seen.grants, GRANTS);
+	sf_apply(f, sf_tenant("alpha", "1h", "10m", "dpu-1"));
+	AWAIT(seen.removals > GRANTS || fake_closed(&agent));
+	if (fake_closed(&agent))
+		fail_msg("after %u the stream ended: %s", seen.removals, agent.why.msg);
+	/* And the tenant. */
+	assert_int_equal(seen.removals, GRANTS + 1);
+	fake_free(&agent);
+}
+
 /* What the stream does not take at once is sent when it has read that: else it would be ended for
  * it, each time it comes. */
 static void sync__of_many_revocations_is_paced_and_goes_ahead(void **state)
@@ -234,6 +256,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(sync__of_many_grants_is_paced_by_the_reader),
 		T(sync__lets_answers_and_revocations_go_ahead),
+		T(sync__of_many_grants_that_a_document_ends_keeps_the_stream),
 		T(sync__of_many_revocations_is_paced_and_goes_ahead),
 	};
 
