@@ -4,6 +4,7 @@
  * and name, so that a set of thousands of documents is checked in reasonable time.
  */
 #include "policy/parse.h"
+#include "common/hash.h"
 #include "common/util.h"
 #include <errno.h>
 #include <string.h>
@@ -67,14 +68,12 @@ const struct policy_doc *policy_set_at(const struct policy_set *s, size_t i)
 	return i < s->n ? s->v[i] : NULL;
 }
 
-/* FNV-1a. Names are chosen by administrators, and a set is bounded. */
+/* Names are chosen by whoever may apply documents: where they lie is not known outside, or
+ * thousands would share a slot, and each apply walk past them. The order of a set does not depend
+ * on it. */
 static size_t hash(enum policy_kind kind, const char *name)
 {
-	uint64_t h = 0xcbf29ce484222325ull ^ (uint64_t)kind;
-
-	for (; *name; name++)
-		h = (h ^ (unsigned char)*name) * 0x100000001b3ull;
-	return (size_t)(h ^ h >> 32);
+	return (size_t)hash_keyed(name, strlen(name)) + (size_t)kind;
 }
 
 /* The slot that holds it, or the empty one where it would go. n_slots > n, so there is one. */
