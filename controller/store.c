@@ -53,6 +53,17 @@ static bool is_pressed(struct store *s)
 	return r;
 }
 
+/* Such a one waits for its turn. */
+static bool is_hurried(struct store *s)
+{
+	bool r;
+
+	pthread_mutex_lock(&s->lock);
+	r = s->hurry;
+	pthread_mutex_unlock(&s->lock);
+	return r;
+}
+
 /* A lock of another process on the file is about none of those that wait here: where one has waited
  * for it in vain, the others of this turn are told so at once. A revocation would else be answered
  * when each before it had waited as long. It is waited for no longer than a tenth of a second when
@@ -431,13 +442,23 @@ static bool retry_one(struct store *s, struct store_txn *t)
 	return false;
 }
 
-/* All, so that the small ones get what space there is; or up to the first that fails, because more
- * than the time of one is not to be spent. */
+/* Is the next one tried? All are, so that the small ones get what space there is; or up to the
+ * first that fails, because more than the time of one is not to be spent. Each has a commit of its
+ * own, and there may be thousands: what takes rights away now is not behind them. Of all, the first
+ * is tried anyway. */
+static bool is_tried(struct store *s, bool all, bool is_first, const struct list *still)
+{
+	if (all)
+		return is_first || !is_hurried(s);
+	return list_empty(still) && !is_pressed(s);
+}
+
 static void retry_pending(struct store *s, bool all)
 {
 	uint16_t behind[STORE_ORDER_BUCKETS] = {0};
 	struct list again, still, *first;
 	struct store_txn *t, *tmp;
+	size_t n = 0;
 
 	list_init(&again);
 	list_init(&still);
@@ -449,9 +470,10 @@ static void retry_pending(struct store *s, bool all)
 	pthread_mutex_unlock(&s->lock);
 	list_for_each_safe (&again, t, tmp, link) {
 		list_del(&t->link);
-		if ((all || list_empty(&still)) && !store_order_behind(behind, t) &&
+		if (is_tried(s, all, !n++, &still) && !store_order_behind(behind, t) &&
 		    !retry_one(s, t))
 			continue;
+		t->result.record_pending = true; /* whether it was tried or not */
 		list_add_tail(&still, &t->link);
 		store_order_count(behind, t);
 	}

@@ -179,6 +179,7 @@ static sem_t begins; /* the store thread is about to wait for the lock */
 static sem_t go_on;  /* it may */
 static _Atomic bool held;
 static _Atomic unsigned in_vain; /* how often it did, since it had it */
+static _Atomic unsigned begun;   /* how often it had it */
 static struct store_ops counting;
 
 static int counted_begin(void *b, struct ros2_err *err)
@@ -194,6 +195,7 @@ static int counted_begin(void *b, struct ros2_err *err)
 		atomic_fetch_add(&in_vain, 1);
 	else
 		atomic_store(&in_vain, 0);
+	atomic_fetch_add(&begun, r == 0);
 	return r;
 }
 
@@ -208,7 +210,7 @@ static void count_begins(struct fixture *f)
 
 struct last { /* the one that takes rights away */
 	struct wait w;
-	_Atomic unsigned in_vain; /* when it was answered */
+	_Atomic unsigned in_vain, begun; /* when it was answered */
 };
 
 static void on_last(void *arg, const struct store_result *r)
@@ -216,6 +218,7 @@ static void on_last(void *arg, const struct store_result *r)
 	struct last *l = arg;
 
 	atomic_store(&l->in_vain, atomic_load(&in_vain));
+	atomic_store(&l->begun, atomic_load(&begun));
 	l->w.last = *r;
 	atomic_fetch_add(&l->w.done, 1);
 }
@@ -307,6 +310,70 @@ static void store__keeps_no_revocation_waiting_for_a_lock_that_grants_wait_for(v
 	assert_int_equal(fixture_commit(f, fixture_grant(&g, &tenant)), 0);
 	assert_int_equal(fixture_sql(f, "SELECT revoked FROM objects"), 1);
 	fixture_close(f);
+}
+
+#define WAITING 200
+
+/* WAITING of them, each to be stored by itself when the lock is gone: @db has that. */
+static sqlite3 *many_wait(struct fixture *f, const struct ros2_uid *u)
+{
+	sqlite3 *db = lock_of_another(f);
+	struct wait w = {0};
+
+	for (int i = 0; i < WAITING; i++)
+		fixture_submit(f, &w, alpha_row(u, true));
+	fixture_wait(f, &w);
+	delivered(f);
+	assert_int_equal(w.pending, WAITING);
+	return db;
+}
+
+/* What was taken away before is stored when it can be, be it for what would give some or because
+ * the time has come. A revocation that comes amid that is not behind all of it. */
+static void comes_amid_those_that_wait(void **state, bool at_a_tick)
+{
+	struct ros2_uid tenant = ros2_uid_new(), u = ros2_uid_new(), g = ros2_uid_new();
+	struct fixture *f = *state;
+	struct wait w = {0};
+	struct last l = {.w.due = 1};
+	sqlite3 *db;
+
+	count_begins(f);
+	if (at_a_tick)
+		f->opts.checkpoint_ms = 20;
+	sem_init(&begins, 0, 0);
+	sem_init(&go_on, 0, 0);
+	opened_impatient(state);
+	db = many_wait(f, &u);
+	atomic_store(&held, true);
+	if (!at_a_tick)
+		fixture_submit(f, &w, fixture_grant(&g, &tenant));
+	sem_wait(&begins);
+	unlock(db);
+	atomic_store(&begun, 0);
+	assert_int_equal(store_submit(f->store, alpha_row(&u, true), on_last, &l, NULL), 0);
+	atomic_store(&held, false);
+	sem_post(&go_on);
+	fixture_wait(f, &l.w);
+	assert_int_equal(l.w.last.rc, 0);
+	assert_in_range(atomic_load(&l.begun), 1, 4);
+	/* Nothing is forgotten for it. */
+	fixture_wait(f, &w);
+	assert_true(AWAIT(fixture_commit(f, fixture_grant(&g, &tenant)) == 0));
+	nothing_waits_any_more(f);
+	fixture_close(f);
+	sem_destroy(&begins);
+	sem_destroy(&go_on);
+}
+
+static void store__keeps_no_revocation_waiting_for_those_that_are_recorded_late(void **state)
+{
+	comes_amid_those_that_wait(state, false);
+}
+
+static void store__keeps_no_revocation_waiting_for_those_that_are_tried_each_second(void **state)
+{
+	comes_amid_those_that_wait(state, true);
 }
 
 /* A lock that stays is tried once, until it was had; then it is waited for as before. */
@@ -448,6 +515,8 @@ int main(void)
 		T(store__gives_nothing_back_before_what_was_taken_away_is_recorded),
 		T(store__waits_for_a_lock_of_another_process_once_for_all_that_wait),
 		T(store__keeps_no_revocation_waiting_for_a_lock_that_grants_wait_for),
+		T(store__keeps_no_revocation_waiting_for_those_that_are_recorded_late),
+		T(store__keeps_no_revocation_waiting_for_those_that_are_tried_each_second),
 		T(store__that_waited_for_a_lock_in_vain_is_impatient_until_it_had_it),
 		T(store__that_another_process_has_locked_is_not_said_to_be_none),
 		T(store__that_cannot_begin_to_read_for_a_lock_does_not_end),
