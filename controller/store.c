@@ -215,13 +215,26 @@ static bool keep_pending(struct store *s, struct store_txn *t)
 	return true;
 }
 
+static bool any_shrinks(const struct list *txns)
+{
+	const struct store_txn *t;
+
+	list_for_each (txns, t, link)
+		if (t->shrinks)
+			return true;
+	return false;
+}
+
+/* Each alone is a commit each, of hundreds: where one of them takes rights away, or such a one
+ * waits for its turn, the others are not tried before it. Nor are they behind it, if it waits for
+ * space then. */
 static void commit_batch(struct store *s, struct list *txns)
 {
 	struct ros2_err err = ROS2_ERR_INIT;
 	struct store_txn *t, *tmp;
 	struct list alone;
-	bool waits = false; /* one that takes rights away */
 	int r = commit_list(s, txns, &err);
+	bool waits; /* one that takes rights away */
 
 	if (!r) {
 		store_set_results(txns, 0, NULL);
@@ -231,6 +244,7 @@ static void commit_batch(struct store *s, struct list *txns)
 	}
 	if (is_fatal(r))
 		store_fatal(s, &err);
+	waits = any_shrinks(txns);
 	list_init(&alone);
 	list_for_each_safe (txns, t, tmp, link) {
 		list_del(&t->link);
@@ -241,15 +255,14 @@ static void commit_batch(struct store *s, struct list *txns)
 		if (atomic_load(&s->dead)) {
 			t->result.rc = -EIO;
 			t->result.err = err;
-		} else if ((waits && !t->shrinks) || store_order_behind(s->waiting, t)) {
+		} else if ((!t->shrinks && (waits || is_hurried(s))) ||
+		           store_order_behind(s->waiting, t)) {
 			store_refuse_waiting(t);
 		} else {
 			commit_alone(s, t);
 		}
-		if (t->shrinks && may_succeed_later(t->result.rc)) {
-			waits = true;
+		if (t->shrinks && may_succeed_later(t->result.rc))
 			store_order_wait(s, t);
-		}
 		list_add_tail(txns, &t->link);
 	}
 }

@@ -376,6 +376,70 @@ static void store__keeps_no_revocation_waiting_for_those_that_are_tried_each_sec
 	comes_amid_those_that_wait(state, true);
 }
 
+static int one_is_too_large(void *b, const struct store_mut *m, struct ros2_err *err)
+{
+	if (m->kind == STORE_GRANT_PUT && m->grant.max_keys == UINT32_MAX)
+		return ros2_err_set(err, -ENOSPC, "there is no room for it");
+	return store_sqlite_ops.apply(b, m, err);
+}
+
+static struct store_txn *too_large(const struct ros2_uid *uid, const struct ros2_uid *tenant)
+{
+	struct store_txn *t = fixture_grant(uid, tenant);
+
+	store_txn_add(t, STORE_GRANT_PUT)->grant =
+		(struct store_grant){.uid = *uid, .tenant_uid = *tenant, .max_keys = UINT32_MAX};
+	return t;
+}
+
+/* Of a common commit that finds no space each is tried by itself, also those before it. */
+static void store__keeps_no_revocation_waiting_for_grants_that_are_tried_alone(void **state)
+{
+	struct ros2_uid tenant = ros2_uid_new(), u = ros2_uid_new(), g = ros2_uid_new();
+	struct fixture *f = *state;
+	struct wait first = {0}, w = {0};
+	struct last l = {.w.due = 1};
+
+	count_begins(f);
+	counting.apply = one_is_too_large;
+	sem_init(&begins, 0, 0);
+	sem_init(&go_on, 0, 0);
+	opened_impatient(state);
+	atomic_store(&held, true);
+	fixture_submit(f, &first, fixture_grant(&g, &tenant));
+	sem_wait(&begins);
+	for (int i = 0; i < WAITING; i++) {
+		g = ros2_uid_new();
+		fixture_submit(f, &w, i ? fixture_grant(&g, &tenant) : too_large(&g, &tenant));
+	}
+	assert_int_equal(store_submit(f->store, alpha_row(&u, true), on_last, &l, NULL), 0);
+	atomic_store(&begun, 0);
+	atomic_store(&held, false);
+	sem_post(&go_on);
+	fixture_wait(f, &l.w);
+	assert_int_equal(l.w.last.rc, 0);
+	/* That of the first, the common one, and its own. */
+	assert_in_range(atomic_load(&l.begun), 1, 3);
+	fixture_wait(f, &w);
+	assert_int_equal(w.failed, WAITING);
+	/* The control: without it those that find room get it. */
+	w = (struct wait){0};
+	atomic_store(&held, true);
+	fixture_submit(f, &first, fixture_grant(&g, &tenant));
+	sem_wait(&begins);
+	for (int i = 0; i < WAITING; i++) {
+		g = ros2_uid_new();
+		fixture_submit(f, &w, i ? fixture_grant(&g, &tenant) : too_large(&g, &tenant));
+	}
+	atomic_store(&held, false);
+	sem_post(&go_on);
+	fixture_wait(f, &w);
+	assert_int_equal(w.failed, 1);
+	fixture_close(f);
+	sem_destroy(&begins);
+	sem_destroy(&go_on);
+}
+
 /* A lock that stays is tried once, until it was had; then it is waited for as before. */
 static void store__that_waited_for_a_lock_in_vain_is_impatient_until_it_had_it(void **state)
 {
@@ -517,6 +581,7 @@ int main(void)
 		T(store__keeps_no_revocation_waiting_for_a_lock_that_grants_wait_for),
 		T(store__keeps_no_revocation_waiting_for_those_that_are_recorded_late),
 		T(store__keeps_no_revocation_waiting_for_those_that_are_tried_each_second),
+		T(store__keeps_no_revocation_waiting_for_grants_that_are_tried_alone),
 		T(store__that_waited_for_a_lock_in_vain_is_impatient_until_it_had_it),
 		T(store__that_another_process_has_locked_is_not_said_to_be_none),
 		T(store__that_cannot_begin_to_read_for_a_lock_does_not_end),
