@@ -252,6 +252,9 @@ static void applied(void *arg, const struct ros2_err *err, const struct ctl_appl
 	struct op *op = arg;
 
 	if (err->code) {
+		/* What kinds there are in the files only the domain has seen. */
+		if (err->status == ROS2_DENIED)
+			svc_denied(op->s, &op->who, rpc_call_method(op->call)->name, err->msg);
 		op_fail(op, err);
 		return;
 	}

@@ -205,7 +205,10 @@ static void roles__are_kept_and_refusals_recorded(void **state)
 	assert_int_equal(attack_apply(f, "eye", sf_engine, &err), ROS2_DENIED);
 	assert_int_equal(attack_apply(f, "nobody", sf_engine, &err), ROS2_DENIED);
 	assert_non_null(strstr(err.msg, "roles file"));
-	sf_audit_wait(f, "admin.denied", 2);
+	sf_audit_wait(f, "admin.denied", 3);
+	/* Also that of a document among those that the role may apply. */
+	sf_audit_names(f, "admin.denied", ROS2__V1__AUDIT_RESULT__AUDIT_RESULT_DENIED,
+	               "spiffe://" TD "/admin/op", "operator", "Admin.Apply");
 }
 
 /* The first 100, then 10 in each second and their counts. */
