@@ -511,7 +511,8 @@ static pid_t lock_readers(struct fixture *f, int to[2])
 		int fd = open(path, O_RDWR | O_CLOEXEC);
 
 		close(to[1]);
-		c = fd >= 0 && fcntl(fd, F_SETLK, &l) == 0;
+		/* Behind a reader of the store, if there is one just now. */
+		c = fd >= 0 && fcntl(fd, F_SETLKW, &l) == 0;
 		_exit(write(from[1], &c, 1) == 1 ? (int)read(to[0], &c, 1) : 1);
 	}
 	close(from[1]);
