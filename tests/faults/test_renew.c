@@ -18,7 +18,8 @@
 
 /* ---- renewal ---- */
 
-static _Atomic bool due;        /* as if half of the certificate's life were over */
+static _Atomic bool due;    /* as if half of this certificate's life were over, and of no other's */
+static char due_serial[65]; /* set before due is */
 static _Atomic bool unreadable; /* as if the disk gave an error */
 static _Atomic bool ended;
 static _Atomic unsigned n_unreadable;
@@ -27,6 +28,30 @@ int __real_identity_check_certificate(const char *dir, const char *name, uint64_
                                       struct ros2_err *err);
 int __wrap_identity_check_certificate(const char *dir, const char *name, uint64_t *ret_renew_in_s,
                                       struct ros2_err *err);
+
+static int serial_at(const char *dir, char out[65], struct ros2_err *err)
+{
+	struct pki_cert_info info;
+	AUTO_FREE void *pem = NULL;
+	char path[320];
+	size_t n;
+
+	snprintf(path, sizeof(path), "%s/tls.crt", dir);
+	if (fsx_read_file(path, PKI_PEM_MAX, &pem, &n, err) < 0 ||
+	    pki_cert_info(pem, n, &info, err) < 0)
+		return -1;
+	strcpy(out, info.serial);
+	return 0;
+}
+
+static bool is_due(const char *dir)
+{
+	struct ros2_err err = ROS2_ERR_INIT;
+	char now[65];
+
+	return due && serial_at(dir, now, &err) == 0 && !strcmp(now, due_serial);
+}
+
 int __wrap_identity_check_certificate(const char *dir, const char *name, uint64_t *ret_renew_in_s,
                                       struct ros2_err *err)
 {
@@ -38,7 +63,7 @@ int __wrap_identity_check_certificate(const char *dir, const char *name, uint64_
 	}
 	if (ended)
 		return ros2_err_named(err, ROS2_UNAUTHENTICATED, "tls.crt has ended");
-	if (rc == 0 && due)
+	if (rc == 0 && is_due(dir))
 		*ret_renew_in_s = 0;
 	return rc;
 }
@@ -47,18 +72,11 @@ int __wrap_identity_check_certificate(const char *dir, const char *name, uint64_
 static void serial_of(struct pair *p, char out[65])
 {
 	struct ros2_err err = ROS2_ERR_INIT;
-	struct pki_cert_info info;
-	AUTO_FREE void *pem = NULL;
 	uint64_t in_s;
-	char path[320];
-	size_t n;
 
-	snprintf(path, sizeof(path), "%s/tls.crt", p->dir);
 	if (__real_identity_check_certificate(p->dir, "dpu-0", &in_s, &err) < 0 ||
-	    fsx_read_file(path, PKI_PEM_MAX, &pem, &n, &err) < 0 ||
-	    pki_cert_info(pem, n, &info, &err) < 0)
+	    serial_at(p->dir, out, &err) < 0)
 		fail_msg("the certificate on disk: %s", err.msg);
-	strcpy(out, info.serial);
 }
 
 struct round {
@@ -73,6 +91,12 @@ static bool is_new(struct pair *p, void *arg)
 
 	serial_of(p, now);
 	return strcmp(now, r->serial) != 0;
+}
+
+static void make_due(const struct round *r)
+{
+	strcpy(due_serial, r->serial);
+	due = true;
 }
 
 static bool has_cut(struct pair *p, void *arg)
@@ -99,7 +123,7 @@ static void renew_once(struct pair *p, struct cut *cut)
 
 	cut_where(cut, where);
 	serial_of(p, r.serial);
-	due = true;
+	make_due(&r);
 	if (!pair_until(p, cut_or_new, &r))
 		fail_msg("%s: neither cut nor renewed", where);
 	/* What was not heard was not taken. */
@@ -159,7 +183,7 @@ static void renew__of_a_certificate_that_cannot_be_read_waits(void **state)
 	assert_true(pair_until(p, looked_thrice, NULL));
 	assert_int_equal(cut_fired(), 0);
 	unreadable = false;
-	due = true;
+	make_due(&r);
 	assert_true(pair_until(p, is_new, &r));
 	due = false;
 	assert_int_equal(cut_fired(), 0);
@@ -188,7 +212,7 @@ static void renew__goes_on_while_nobody_answers_at_the_enrolment_listener(void *
 	ended = true;
 	assert_true(pair_until(p, has_asked, NULL));
 	ended = false;
-	due = true;
+	make_due(&r);
 	assert_true(pair_until(p, is_new, &r));
 	due = false;
 	cut_off();
