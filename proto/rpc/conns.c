@@ -263,16 +263,6 @@ static bool mutate(const struct mutate_info *info, struct mutator *m)
 	return true;
 }
 
-static bool mutate_old(int fd, struct mutator *m)
-{
-	return true;
-}
-
-static int compare(struct mutator *a, struct mutator *b)
-{
-	return a < b ? -1 : a > b;
-}
-
 static void destroy(struct mutator *m)
 {
 	struct rpc_conns *c = container_of(m, struct rpc_conns, m);
@@ -290,7 +280,7 @@ static void destroy(struct mutator *m)
 	free(c);
 }
 
-static const struct mutator_vtable vtable = {mutate_old, compare, destroy, mutate};
+static const struct mutator_vtable vtable = {rpc_mutator_old, rpc_mutator_compare, destroy, mutate};
 
 struct rpc_conns *rpc_conns_new(const struct rpc_limits *lim, struct rpc_refusals *refusals)
 {
@@ -299,8 +289,7 @@ struct rpc_conns *rpc_conns_new(const struct rpc_limits *lim, struct rpc_refusal
 	if (!c)
 		return NULL;
 	rpc_socket_reserve();
-	c->m.vtable = &vtable;
-	gpr_ref_init(&c->m.refs, 1);
+	rpc_mutator_init(&c->m, &vtable);
 	pthread_mutex_init(&c->lock, NULL);
 	conns_init(&c->table);
 	c->max = lim->max_connections;
@@ -315,35 +304,12 @@ struct rpc_conns *rpc_conns_new(const struct rpc_limits *lim, struct rpc_refusal
 
 void rpc_conns_unref(struct rpc_conns *c)
 {
-	rpc_tsan_release(c);
-	if (gpr_unref(&c->m.refs))
-		destroy(&c->m);
-}
-
-static void *arg_copy(void *p)
-{
-	gpr_ref(&((struct mutator *)p)->refs);
-	return p;
-}
-
-static void arg_destroy(void *p)
-{
-	rpc_conns_unref(p);
-}
-
-static int arg_cmp(void *a, void *b)
-{
-	return a < b ? -1 : a > b;
+	rpc_mutator_unref(&c->m);
 }
 
 grpc_arg rpc_conns_arg(struct rpc_conns *c)
 {
-	static const grpc_arg_pointer_vtable arg_vtable = {arg_copy, arg_destroy, arg_cmp};
-	grpc_arg arg = {.type = GRPC_ARG_POINTER, .key = (char *)GRPC_ARG_SOCKET_MUTATOR};
-
-	arg.value.pointer.p = &c->m;
-	arg.value.pointer.vtable = &arg_vtable;
-	return arg;
+	return rpc_mutator_arg(&c->m);
 }
 
 struct rpc_conn *rpc_conns_called(struct rpc_conns *c, const char *address, const char *group,

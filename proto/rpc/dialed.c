@@ -29,16 +29,6 @@ static bool mutate(const struct mutate_info *info, struct mutator *m)
 	return true;
 }
 
-static bool mutate_old(int fd, struct mutator *m)
-{
-	return true;
-}
-
-static int compare(struct mutator *a, struct mutator *b)
-{
-	return a < b ? -1 : a > b;
-}
-
 static void destroy(struct mutator *m)
 {
 	struct rpc_dialed *d = container_of(m, struct rpc_dialed, m);
@@ -48,7 +38,7 @@ static void destroy(struct mutator *m)
 	free(d);
 }
 
-static const struct mutator_vtable vtable = {mutate_old, compare, destroy, mutate};
+static const struct mutator_vtable vtable = {rpc_mutator_old, rpc_mutator_compare, destroy, mutate};
 
 struct rpc_dialed *rpc_dialed_new(void)
 {
@@ -56,45 +46,20 @@ struct rpc_dialed *rpc_dialed_new(void)
 
 	if (!d)
 		return NULL;
-	d->m.vtable = &vtable;
-	gpr_ref_init(&d->m.refs, 1);
+	rpc_mutator_init(&d->m, &vtable);
 	pthread_mutex_init(&d->lock, NULL);
 	return d;
 }
 
 void rpc_dialed_unref(struct rpc_dialed *d)
 {
-	if (!d)
-		return;
-	rpc_tsan_release(d);
-	if (gpr_unref(&d->m.refs))
-		destroy(&d->m);
-}
-
-static void *arg_copy(void *p)
-{
-	gpr_ref(&((struct mutator *)p)->refs);
-	return p;
-}
-
-static void arg_destroy(void *p)
-{
-	rpc_dialed_unref(p);
-}
-
-static int arg_cmp(void *a, void *b)
-{
-	return a < b ? -1 : a > b;
+	if (d)
+		rpc_mutator_unref(&d->m);
 }
 
 grpc_arg rpc_dialed_arg(struct rpc_dialed *d)
 {
-	static const grpc_arg_pointer_vtable arg_vtable = {arg_copy, arg_destroy, arg_cmp};
-	grpc_arg arg = {.type = GRPC_ARG_POINTER, .key = (char *)GRPC_ARG_SOCKET_MUTATOR};
-
-	arg.value.pointer.p = &d->m;
-	arg.value.pointer.vtable = &arg_vtable;
-	return arg;
+	return rpc_mutator_arg(&d->m);
 }
 
 bool rpc_dialed_abort(struct rpc_dialed *d)

@@ -7,6 +7,7 @@
 #ifndef ROS2_PROTO_RPC_MUTATOR_PRIV_H
 #define ROS2_PROTO_RPC_MUTATOR_PRIV_H
 
+#include <grpc/grpc.h>
 #include <grpc/support/sync.h>
 #include <stdbool.h>
 
@@ -29,4 +30,14 @@ struct mutator {
 	const struct mutator_vtable *vtable;
 	gpr_refcount refs;
 };
+
+/* mutator.c; any thread. The first two of a vtable; gRPC asks the last one for each socket. */
+bool rpc_mutator_old(int fd, struct mutator *m);
+int rpc_mutator_compare(struct mutator *a, struct mutator *b);
+/* With one reference. The last one given back runs @vtable->destroy, which begins with
+ * rpc_tsan_acquire of @m. */
+void rpc_mutator_init(struct mutator *m, const struct mutator_vtable *vtable);
+void rpc_mutator_unref(struct mutator *m);
+/* Of a server or a channel, which takes a reference of its own. */
+grpc_arg rpc_mutator_arg(struct mutator *m);
 #endif
