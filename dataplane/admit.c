@@ -63,9 +63,12 @@ void admit_enqueue(struct request *req)
 void admit_again(struct request *req)
 {
 	int d = direction_of(req);
+	struct list *queue = &req->s->queue[d], *at = queue->next;
 
+	while (at != queue && list_entry(at, struct request, link)->paid)
+		at = at->next;
 	req->state = REQUEST_QUEUED;
-	list_add_head(&req->s->queue[d], &req->link);
+	list_add_tail(at, &req->link);
 	activate(req->s, d);
 }
 

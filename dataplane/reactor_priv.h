@@ -226,7 +226,7 @@ static inline bool reactor_engine_idles(const struct reactor *r)
 
 /* admit.c: deficit round robin over tenants; from queues to engines. */
 void admit_enqueue(struct request *req);
-/* The same for one that was admitted before: it is the next. */
+/* The same for one that was admitted before: it is the next, behind those that were, too. */
 void admit_again(struct request *req);
 /* Its payload has come that it was asked for: it is ready, or the next. */
 void admit_pulled(struct request *req);

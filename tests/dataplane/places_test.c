@@ -116,17 +116,21 @@ static void crowd_begin(struct crowd *t, struct fx *fx)
 		answer(&t->c[i], asked_of(i), pulls[i]);
 }
 
-/* The storage answers: all of it is done. */
+/* The storage answers: all of it is done, of each session what came first before the others. */
 static void crowd_end(struct crowd *t)
 {
 	struct wire_header h;
 
 	slow_engine_shut(false);
 	for (unsigned i = 0; i < N_SMALL + N_LARGE; i++) {
+		uint64_t before = 0;
+
 		for (unsigned n = asked_of(i); n > 0; n--) {
 			assert_true(raw_recv(&t->c[i], &h, NULL, 0));
 			assert_int_equal(h.opcode, WIRE_COMPLETE);
 			assert_int_equal(h.status, ROS2_OK);
+			assert_true(h.request_id > before);
+			before = h.request_id;
 		}
 		raw_close(&t->c[i]);
 	}
