@@ -170,8 +170,9 @@ struct dp_grant {
 };
 int dp_grant_put(struct dp *dp, const struct dp_grant *g, struct ros2_err *err);
 /* One that is over or is not needed any more, and was not revoked: its sessions end as by
- * dp_revoke, which nobody is told of. Its uid is forgotten when many more have gone, for tenants
- * decide how many such grants there are: whether it may come again is for the caller to know. */
+ * dp_revoke, which nobody is told of. Its uid and theirs are forgotten when many more have gone,
+ * for tenants decide how many such there are: whether they may come again is for the caller to
+ * know. */
 void dp_grant_remove(struct dp *dp, const struct ros2_uid *grant, enum ros2_status why);
 
 /* Contact with the controller: rights of a tenant end at stamp + its contact_limit. Never moves

@@ -235,6 +235,7 @@ struct dp_session {
 	struct shm_memory *shm; /* owned; NULL = not over shm */
 	uint64_t seq, cert_deadline_ns;
 	bool ended, gone, closing;
+	bool removed; /* with its grant, and neither was revoked: its uid is forgotten in the end */
 	struct dp_op close_op; /* lent to the call that closes it, while closing */
 	struct dp_op seal_op;  /* over shm: lent once, when the tenant has mapped the memory */
 	struct dp_op unmap_op; /* and once at its end, when nothing else names it */

@@ -324,9 +324,13 @@ static int kill_uids(const struct revoke *v)
 			g->dead = true;
 			g->removed = v->removes;
 		}
-	list_for_each (&dp->sessions, ds, link)
-		if (meant(v, ds))
-			(void)uidmap_kill(&dp->uids, &ds->uid, &ds->tenant->uid);
+	list_for_each (&dp->sessions, ds, link) {
+		if (!meant(v, ds))
+			continue;
+		ds->removed = v->removes &&
+		              (ds->removed || uidmap_get(&dp->uids, &ds->uid, NULL) != UID_DEAD);
+		(void)uidmap_kill(&dp->uids, &ds->uid, &ds->tenant->uid);
+	}
 	return rc;
 }
 

@@ -489,6 +489,8 @@ void dp_session_release(struct dp_session *ds)
 		return;
 	}
 	uidmap_remove(&dp->uids, &ds->uid);
+	if (ds->removed)
+		uidmap_pass(&dp->uids, &ds->uid);
 	ds->reactor->n_sessions--;
 	ds->reactor->of_tenant[t->index]--;
 	t->n_sessions--;

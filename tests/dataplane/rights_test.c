@@ -353,6 +353,39 @@ static void grant__that_is_over_is_forgotten_in_the_end_but_not_a_revoked_one(vo
 	                 ros2_status_to_errno(ROS2_REVOKED));
 }
 
+static void may_open(struct fx *fx, const struct ros2_uid *session, const struct ros2_uid *grant,
+                     const char *want)
+{
+	struct fx_args a = {
+		.session = *session, .tenant = fx->tenant, .grant = *grant, .a = UINT64_MAX};
+
+	assert_string_equal(ros2_status_to_str(fx_do(fx, FX_OPEN_SESSION, &a).status), want);
+}
+
+/* Nor of the sessions that had not gone yet when their grant did. */
+static void
+session__of_a_grant_that_is_over_is_forgotten_with_it_but_not_a_revoked_one(void **state)
+{
+	struct fx *fx = *state;
+	struct removing x = {.fx = fx, .first = fx->grant, .n = AT_ONCE};
+	struct ros2_uid other = ros2_uid_new();
+	struct fx_revoked r;
+	struct raw c, revoked;
+
+	raw_open(fx, &c);
+	raw_open(fx, &revoked);
+	assert_int_equal(fx_grant(fx, &other, &fx->tenant, UINT64_MAX), 0);
+	fx_revoke(fx, DP_SCOPE_SESSION, &revoked.session, &r);
+	loop_call(fx->loop, remove_grants, &x);
+	fx_ended(fx, &c.session);
+	may_open(fx, &c.session, &other, "REVOKED");
+	x.first = ros2_uid_new();
+	for (uint32_t n = 0; n < UIDMAP_PASSED; n += AT_ONCE)
+		loop_call(fx->loop, remove_grants, &x);
+	may_open(fx, &c.session, &other, "OK");
+	may_open(fx, &revoked.session, &other, "REVOKED");
+}
+
 static void session__lives_on_when_its_grant_is_renewed_in_time(void **state)
 {
 	struct fx *fx = *state;
@@ -682,6 +715,7 @@ int main(void)
 		SLOW_TEST(control__of_a_slow_tenant_does_not_block_another_and_is_bounded),
 		SLOW_TEST(session__ends_by_itself_when_its_grant_does),
 		SLOW_TEST(grant__that_is_over_is_forgotten_in_the_end_but_not_a_revoked_one),
+		FX_TEST(session__of_a_grant_that_is_over_is_forgotten_with_it_but_not_a_revoked_one),
 		SLOW_TEST(session__lives_on_when_its_grant_is_renewed_in_time),
 		SLOW_TEST(session__ends_by_itself_when_contact_is_lost),
 		SLOW_TEST(session__ends_by_itself_when_its_certificate_does),
