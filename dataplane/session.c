@@ -288,6 +288,8 @@ void session_tick(struct session *s, uint64_t now_ns)
 		session_end(s, ROS2_TIMEOUT, "the tenant said BYE and did not read the answers");
 	else
 		session_post_violations(s);
+	if (s->transport->tick && session_alive(s))
+		s->transport->tick(s, now_ns);
 }
 
 struct dp_file *session_file(const struct session *s, uint64_t handle)

@@ -7,14 +7,15 @@
  * connection.
  */
 #include "dataplane/tcp_priv.h"
+#include "common/clock.h"
 #include "dataplane/reactor_priv.h"
 #include "dataplane/session_priv.h"
 #include "dataplane/test_switches.h"
 #include "dataplane/wire_codec.h"
 #include <errno.h>
 #include <linux/sockios.h>
+#include <linux/tcp.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
@@ -25,6 +26,9 @@
 #define ALIVE_IDLE_S 30
 #define ALIVE_EACH_S 10
 #define ALIVE_TIMES  3
+/* As long as something is on its way there the kernel asks nobody, and sends it again for a quarter
+ * of an hour: so many looks in a row, each so long after the last, are that minute then. */
+#define ALIVE_LOOKS 6
 
 static void tcp_init(struct session *s)
 {
@@ -68,6 +72,34 @@ static void ask_whether_alive(int fd)
 	(void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &each_s, sizeof(each_s));
 	(void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &times, sizeof(times));
 	(void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
+}
+
+/* What is on its way was not acknowledged, nor a question whether there is room answered, and since
+ * the last look nothing at all has come. A host whose program does not read does answer that. */
+static bool says_nothing(struct tcp_conn *c)
+{
+	struct tcp_info info = {0};
+	socklen_t len = sizeof(info);
+	uint32_t before = c->segments;
+
+	if (getsockopt(c->fd, IPPROTO_TCP, TCP_INFO, &info, &len) < 0 ||
+	    len < offsetof(struct tcp_info, tcpi_notsent_bytes))
+		return false;
+	c->segments = info.tcpi_segs_in;
+	return (info.tcpi_unacked || info.tcpi_probes) && c->segments == before;
+}
+
+/* Looks are counted and not the time between two of them: the machine may have slept. */
+static void tcp_tick(struct session *s, uint64_t now_ns)
+{
+	struct tcp_conn *c = tcp_of(s);
+
+	if (now_ns < c->look_at_ns)
+		return;
+	c->look_at_ns = clock_add_ns(now_ns, ALIVE_EACH_S * NS_PER_S);
+	c->silent = says_nothing(c) ? c->silent + 1 : 0;
+	if (c->silent == ALIVE_LOOKS)
+		session_end(s, ROS2_CLOSED, "the connection was lost");
 }
 
 int tcp_start(struct session *s, int fd, const struct wire_welcome *w)
@@ -432,4 +464,5 @@ const struct transport_ops transport_tcp = {
 	.idle = tcp_idle,
 	.waits_for_peer = tcp_waits_for_peer,
 	.moved = tcp_moved,
+	.tick = tcp_tick,
 };

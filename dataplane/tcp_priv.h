@@ -75,6 +75,9 @@ struct tcp_conn {
 	uint32_t piece;            /* bytes the next system call may begin with; see next_piece */
 	uint32_t sent;             /* bytes of the first of out that the kernel has */
 	uint64_t moved;            /* bytes sent, and payload received, so far */
+	uint64_t look_at_ns;       /* when it is looked at whether its host says anything */
+	uint32_t segments;         /* that had come from there by the last look */
+	uint32_t silent;           /* looks in a row that found none, though it has to answer */
 	bool local;                /* the peer is on this machine */
 	struct slow slow;          /* system calls that send to it */
 	struct list small_free;

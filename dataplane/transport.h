@@ -111,6 +111,8 @@ struct transport_ops {
 	bool (*waits_for_peer)(const struct session *s);
 	/* Bytes that the peer has taken and sent so far. */
 	uint64_t (*moved)(const struct session *s);
+	/* Time passes over a connection. NULL: nothing depends on that. */
+	void (*tick)(struct session *s, uint64_t now_ns);
 	/* After close: a device still holds something of the session besides requests. NULL: never.
 	 * When it no longer does, the transport calls session_maybe_gone. */
 	bool (*busy)(const struct session *s);

@@ -2,9 +2,27 @@
 /* What becomes of control calls when their session ends; and that the end of a host without a word
  * is heard of. */
 #include "tests/dataplane/slow_fixture.h"
+#include "tests/await.h"
+#include "tests/clock_ahead.h"
+#include <linux/filter.h>
+#include <linux/sockios.h>
+#include <linux/tcp.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
+
+static uint8_t buf[WIRE_IO_MAX];
+static _Atomic uint32_t looks; /* of the data plane, at what the kernel knows of a connection */
+
+int __real_getsockopt(int fd, int level, int name, void *v, socklen_t *len);
+int __wrap_getsockopt(int fd, int level, int name, void *v, socklen_t *len);
+int __wrap_getsockopt(int fd, int level, int name, void *v, socklen_t *len)
+{
+	int rc = __real_getsockopt(fd, level, name, v, len);
+
+	looks += level == IPPROTO_TCP && name == TCP_INFO;
+	return rc;
+}
 
 /* Cuts behind the gate, as mkdir does. */
 static int gated_open(struct engine_ns *ns, const char *path, uint32_t flags, uint32_t mode,
@@ -115,11 +133,119 @@ static void host__that_says_nothing_is_asked_whether_it_is_there(void **state)
 	raw_close(&c);
 }
 
+/* Not where another program plays the kernel (qemu-user). */
+static bool kernel_counts_segments(int fd)
+{
+	struct tcp_info info;
+	socklen_t len = sizeof(info);
+
+	return __real_getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) == 0 &&
+	       len >= offsetof(struct tcp_info, tcpi_notsent_bytes);
+}
+
+static bool is_acknowledged(int fd)
+{
+	int left = 1;
+
+	return ioctl(fd, SIOCOUTQ, &left) == 0 && left == 0;
+}
+
+/* As a host that has lost its power: what comes for it is heard by nobody. */
+static void go_dark(const struct raw *c)
+{
+	struct sock_filter nothing = BPF_STMT(BPF_RET | BPF_K, 0);
+	struct sock_fprog p = {1, &nothing};
+
+	assert_true(AWAIT(is_acknowledged(c->fd)));
+	assert_int_equal(setsockopt(c->fd, SOL_SOCKET, SO_ATTACH_FILTER, &p, sizeof(p)), 0);
+}
+
+/* Looks at connections, ten seconds apart, until one session or so has ended. */
+static bool ends_after_looks(struct fx *fx, uint32_t most)
+{
+	for (uint32_t n = 0; n < most; n++) {
+		uint32_t seen = looks;
+
+		clock_ahead_ns += 10 * NS_PER_S;
+		if (!AWAIT(looks != seen || fx_count_events(fx, DP_EVENT_SESSION_ENDED, -1)))
+			return false;
+		if (fx_count_events(fx, DP_EVENT_SESSION_ENDED, -1))
+			return true;
+	}
+	return false;
+}
+
+/* A connection with a file of 1 MiB, whose leases last longer than what the clock is ahead. False:
+ * nobody counts here what comes. */
+static bool reader(struct fx *fx, struct raw *c)
+{
+	fx->limits.lease_ttl_ms = 600000;
+	fx_limits(fx);
+	raw_ready(fx, c);
+	assert_int_equal(raw_write(c, 0, buf, sizeof(buf), false), ROS2_OK);
+	return kernel_counts_segments(c->fd);
+}
+
+/* What is on its way keeps the kernel from asking: it would send it again for a quarter of an hour.
+ */
+static void host__that_acknowledges_nothing_is_given_up_after_a_minute(void **state)
+{
+	struct fx *fx = *state;
+	struct wire_header h;
+	struct dp_event ev;
+	struct raw c;
+
+	if (!reader(fx, &c)) {
+		raw_close(&c);
+		skip();
+	}
+	slow_engine_shut(true);
+	h = raw_header(&c, WIRE_READ, 0, FX_BASE, 4096);
+	raw_send(&c, &h, NULL, 0);
+	slow_engine_wait_held(1);
+	go_dark(&c);
+	slow_engine_shut(false);
+	assert_true(AWAIT(fx_has_read(fx, &c.session, 1)));
+	assert_true(ends_after_looks(fx, 12));
+	ev = fx_event(fx, DP_EVENT_SESSION_ENDED, ROS2_CLOSED);
+	assert_string_equal(ev.words, "the connection was lost");
+	raw_close(&c);
+}
+
+/* The other control is what answers: its kernel, when it is asked whether there is room by now. */
+static void host__whose_program_does_not_read_stays(void **state)
+{
+	struct fx *fx = *state;
+	struct wire_header h;
+	struct raw c;
+	int asked = 8;
+
+	if (!reader(fx, &c)) {
+		raw_close(&c);
+		skip();
+	}
+	for (int i = 0; i < asked; i++) {
+		h = raw_header(&c, WIRE_READ, 0, FX_BASE, sizeof(buf));
+		raw_send(&c, &h, NULL, 0);
+	}
+	assert_true(AWAIT(fx_stats(fx, &c.session).read_ops > 0));
+	assert_false(ends_after_looks(fx, 20));
+	for (int i = 0; i < asked; i++) {
+		assert_true(raw_recv(&c, &h, buf, sizeof(buf)));
+		assert_int_equal(h.opcode, WIRE_DATA);
+		assert_true(raw_recv(&c, &h, buf, sizeof(buf)));
+		assert_int_equal(h.opcode, WIRE_COMPLETE);
+	}
+	raw_close(&c);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		SLOW_TEST(control__carried_out_for_a_session_that_ended_is_in_doubt_and_no_other),
 		FX_TEST(host__that_says_nothing_is_asked_whether_it_is_there),
+		SLOW_TEST(host__that_acknowledges_nothing_is_given_up_after_a_minute),
+		FX_TEST(host__whose_program_does_not_read_stays),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
