@@ -390,6 +390,25 @@ static void *place(struct session *s, uint32_t *ret_len)
 	return c->in + have;
 }
 
+/* It said BYE, closed its half, and reads to the end what it asked for before: nothing of that
+ * needs anything more of it. */
+static bool only_reads(const struct session *s)
+{
+	const struct tcp_conn *c = tcp_of(s);
+
+	if (s->state != SESSION_CLOSING || c->receiving || c->skip || c->in_at < c->in_end)
+		return false;
+	for (uint32_t i = 0; i < DP_CREDITS; i++) {
+		const struct request *req = &s->requests[i];
+
+		if (req->state == REQUEST_PULLING ||
+		    (req->state == REQUEST_QUEUED && req->op == REQUEST_WRITE && req->length &&
+		     !req->has_payload))
+			return false;
+	}
+	return true;
+}
+
 /* False: nothing more now. */
 static bool read_some(struct session *s)
 {
@@ -402,8 +421,7 @@ static bool read_some(struct session *s)
 		c->readable = errno == EINTR;
 		return false;
 	}
-	/* It said BYE, closed its half, and reads what was sent to the end. */
-	if (n == 0 && session_lingers(s)) {
+	if (n == 0 && only_reads(s)) {
 		c->readable = false;
 		return false;
 	}

@@ -239,6 +239,64 @@ static void host__whose_program_does_not_read_stays(void **state)
 	raw_close(&c);
 }
 
+/* The reactor of @c has looked at everything that was there before. */
+static void turns_pass(const struct raw *c)
+{
+	const struct fx_args a = {.session = c->session, .key = c->key};
+
+	/* One comes in the midst of a turn, the next begins with the second, and ends with the
+	 * third. */
+	for (int i = 0; i < 3; i++)
+		assert_string_equal(ros2_status_to_str(fx_do(c->fx, FX_RENEW, &a).status), "OK");
+}
+
+static void send_and_bye(struct raw *c, struct wire_header h)
+{
+	struct wire_header both[2] = {h, raw_header(c, WIRE_BYE, 0, 0, 0)};
+
+	for (int i = 0; i < 2; i++)
+		raw_seal(&both[i], 0);
+	raw_send_bytes(c, both, sizeof(both));
+}
+
+/* What is in flight is completed, whoever has no more to say. */
+static void bye__with_its_half_closed_hears_what_it_asked_for_before(void **state)
+{
+	struct fx *fx = *state;
+	struct wire_header h;
+	struct raw c;
+
+	raw_ready(fx, &c);
+	assert_int_equal(raw_write(&c, 0, buf, 4096, true), ROS2_OK);
+	slow_engine_shut(true);
+	send_and_bye(&c, raw_header(&c, WIRE_READ, 0, FX_BASE, 4096));
+	slow_engine_wait_held(1);
+	shutdown(c.fd, SHUT_WR);
+	turns_pass(&c);
+	slow_engine_shut(false);
+	assert_true(raw_recv(&c, &h, buf, sizeof(buf)));
+	assert_int_equal(h.opcode, WIRE_DATA);
+	assert_true(raw_recv(&c, &h, buf, sizeof(buf)));
+	assert_int_equal(h.opcode, WIRE_COMPLETE);
+	assert_int_equal(h.status, ROS2_OK);
+	assert_int_equal(raw_recv_end(&c), 0);
+	assert_int_equal(fx_ended(fx, &c.session).status, ROS2_CLOSED);
+	raw_close(&c);
+}
+
+/* Nor does it wait for a payload that cannot come any more. */
+static void bye__with_its_half_closed_before_a_payload_ends_the_session(void **state)
+{
+	struct fx *fx = *state;
+	struct raw c;
+
+	raw_ready(fx, &c);
+	send_and_bye(&c, raw_header(&c, WIRE_WRITE, 0, FX_BASE, 65536));
+	shutdown(c.fd, SHUT_WR);
+	assert_string_equal(fx_ended(fx, &c.session).words, "the tenant closed the connection");
+	raw_close(&c);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -246,6 +304,8 @@ int main(void)
 		FX_TEST(host__that_says_nothing_is_asked_whether_it_is_there),
 		SLOW_TEST(host__that_acknowledges_nothing_is_given_up_after_a_minute),
 		FX_TEST(host__whose_program_does_not_read_stays),
+		SLOW_TEST(bye__with_its_half_closed_hears_what_it_asked_for_before),
+		FX_TEST(bye__with_its_half_closed_before_a_payload_ends_the_session),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
