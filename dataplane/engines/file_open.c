@@ -10,9 +10,9 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
-#define DIRECT_MIN                                                                                 \
-	4096u /* a page: a direct write never shares a page of the cache with a buffered one */
+#define DIRECT_MIN 4096u
 
 static int access_flags(uint32_t flags)
 {
@@ -78,19 +78,29 @@ static int open_or_create(int dir, const char *name, const char *path, uint32_t 
 	return ros2_err_set(err, -EBUSY, "open \"%s\": the name keeps coming and going", path);
 }
 
+/* A direct write never shares a page of the cache with a buffered one, which would write back what
+ * was there before it. Arm's pages may have 64 KiB. */
+static uint32_t page_bytes(void)
+{
+	long n = sysconf(_SC_PAGESIZE);
+
+	return n > (long)DIRECT_MIN ? (uint32_t)n : DIRECT_MIN;
+}
+
 /* Fills direct_fd where the file system has direct I/O, else leaves -1. */
 static void open_direct(struct engine_file *f, uint32_t flags)
 {
 	struct statx st = {0};
 
-	f->mem_align = f->off_align = DIRECT_MIN;
+	f->mem_align = DIRECT_MIN;
+	f->off_align = page_bytes();
 #ifdef STATX_DIOALIGN
 	if (statx(f->fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &st) == 0 &&
 	    (st.stx_mask & STATX_DIOALIGN)) {
 		if (st.stx_dio_offset_align == 0 || st.stx_dio_mem_align == 0)
 			return;
 		f->mem_align = st.stx_dio_mem_align;
-		f->off_align = MAX(st.stx_dio_offset_align, DIRECT_MIN);
+		f->off_align = MAX(st.stx_dio_offset_align, f->off_align);
 	}
 #endif
 	f->direct_fd = file_path_reopen(f->fd, access_flags(flags) | O_DIRECT);

@@ -256,6 +256,45 @@ static void file_io__goes_direct_only_when_all_is_aligned(void **state)
 	assert_int_equal(res, -EIO);
 }
 
+static long page_bytes; /* as the system says; 0 = what it really says */
+
+long __real_sysconf(int name);
+long __wrap_sysconf(int name);
+long __wrap_sysconf(int name)
+{
+	return page_bytes && name == _SC_PAGESIZE ? page_bytes : __real_sysconf(name);
+}
+
+/* As on many a machine with Arm's processors: what is smaller than a page of the cache shares it
+ * with what may be there of a write that is not aligned, and that would be written over it. */
+static void file_engine__goes_direct_with_whole_pages_only(void **state)
+{
+	struct fixture *fx = *state;
+	struct engine_file *f;
+	struct engine_io io;
+	struct file_step s;
+	int64_t res;
+
+	page_bytes = 65536;
+	f = fx_open(fx, "f", ENGINE_READ | ENGINE_WRITE | ENGINE_CREATE);
+	page_bytes = 0;
+	if (f->direct_fd < 0) {
+		fx->ops->close(f);
+		fx_skip("the file system has no direct I/O");
+	}
+	io = (struct engine_io){.file = f,
+	                        .op = ENGINE_OP_WRITE,
+	                        .offset = 65536,
+	                        .len = 4096,
+	                        .buf = fx->buffers[0].iov_base};
+	file_io_begin(&io, &s, &res);
+	assert_int_equal(s.fd, f->fd);
+	io.len = 65536;
+	file_io_begin(&io, &s, &res);
+	assert_int_equal(s.fd, f->direct_fd);
+	fx->ops->close(f);
+}
+
 #define V(i, fn)                                                                                   \
 	{                                                                                          \
 #fn, fn, fixture_setup, fixture_teardown, (void *)&variants[i]                     \
@@ -270,6 +309,7 @@ int main(void)
 		cmocka_unit_test(file_io__ends_as_the_kernel_answers),
 		cmocka_unit_test(file_io__gives_up_on_endless_interruption),
 		cmocka_unit_test(file_io__goes_direct_only_when_all_is_aligned),
+		V(0, file_engine__goes_direct_with_whole_pages_only),
 		BOTH(file_engine__says_when_the_file_system_is_full),
 	};
 
