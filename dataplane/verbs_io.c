@@ -571,9 +571,12 @@ static void verbs_forget(struct session *s, struct request *req)
 	list_del(&((struct verbs_out *)req->out)->link);
 }
 
+/* What is posted is on its way until the peer's device has said that it is there. */
 static bool verbs_idle(const struct session *s)
 {
-	return list_empty(&verbs_of(s)->out);
+	const struct verbs_conn *c = verbs_of(s);
+
+	return list_empty(&c->out) && !(c->qp && fabric_qp_outstanding(c->qp));
 }
 
 static bool verbs_waits_for_peer(const struct session *s)

@@ -5,11 +5,22 @@
  * anything; who does not is given up, and what he had is free again.
  */
 #include "dataplane/test_switches.h"
+#include "dataplane/verbs.h"
 #include "tests/await.h"
 #include "tests/clock_ahead.h"
 #include "tests/verbs/peer.h"
 
 #define ASKED_NS (30 * NS_PER_S)
+
+static _Atomic uint32_t ticks; /* of the reactors */
+
+void __real_verbs_tick(struct reactor *r);
+void __wrap_verbs_tick(struct reactor *r);
+void __wrap_verbs_tick(struct reactor *r)
+{
+	__real_verbs_tick(r);
+	ticks++;
+}
 
 static uint64_t writes(void)
 {
@@ -123,6 +134,33 @@ static void device__that_refuses_to_be_asked_ends_its_own_connection(void **stat
 	peer_close(&other);
 }
 
+/* What waits is the question, and behind it the answer to the last message before BYE. */
+static void bye__is_not_the_end_of_an_answer_that_is_on_its_way(void **state)
+{
+	struct fx *fx = *state;
+	struct dp_event ev;
+	struct peer p;
+	uint32_t seen;
+
+	peer_ready(fx, &p);
+	says_something(&p);
+	fabric_mem_hold(true);
+	clock_ahead_ns += ASKED_NS;
+	assert_true(AWAIT(fabric_mem_held() > 0));
+	peer_send(&p, (struct wire_header){.opcode = WIRE_READ, .request_id = 7, .length = 1},
+	          NULL);
+	peer_send(&p, (struct wire_header){.opcode = WIRE_BYE}, NULL);
+	fx_event(fx, DP_EVENT_VIOLATION, ROS2_BAD_HANDLE);
+	seen = ticks;
+	assert_true(AWAIT(ticks - seen >= 4));
+	assert_int_equal(fx_count_events(fx, DP_EVENT_SESSION_ENDED, -1), 0);
+	fabric_mem_hold(false);
+	assert_int_equal(peer_recv(&p).opcode, WIRE_NAK);
+	ev = fx_ended(fx, &p.session);
+	assert_string_equal(ev.words, "the tenant said BYE");
+	peer_close(&p);
+}
+
 static int setup(void **state)
 {
 	fx_transport = DP_TRANSPORT_VERBS;
@@ -139,6 +177,7 @@ int main(void)
 		T(silence__is_of_one_connection),
 		T(host__that_is_gone_is_given_up),
 		T(device__that_refuses_to_be_asked_ends_its_own_connection),
+		T(bye__is_not_the_end_of_an_answer_that_is_on_its_way),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
