@@ -180,7 +180,11 @@ static void tell_region(struct dp_op *op, const struct lease *l, uint64_t now_ns
 {
 	op->res.region.key = l->key;
 	op->res.region.generation = l->generation;
-	op->res.region.ttl_ms = (uint32_t)MIN((l->deadline_ns - now_ns) / NS_PER_MS, UINT32_MAX);
+	/* a grant that has been shortened since may have it over already */
+	op->res.region.ttl_ms =
+		l->deadline_ns > now_ns
+			? (uint32_t)MIN((l->deadline_ns - now_ns) / NS_PER_MS, UINT32_MAX)
+			: 0;
 	op->res.region.lease_id = l->lease_id;
 }
 

@@ -199,10 +199,11 @@ static void idle_end(struct verbs *v, struct verbs_tenant *t)
 static int tenant_make(struct verbs *v, struct session *s, struct verbs_tenant *t,
                        struct ros2_err *err)
 {
-	struct fabric_set_opts o = {.cookie = (uint64_t)v->r->index << 32 | s->tenant->index,
-	                            .cq_depth = v->r->dp->rdma_qps * verbs_cq_room(),
-	                            .qps_max = v->r->dp->rdma_qps,
-	                            .slots = VERBS_SLOTS};
+	struct fabric_set_opts o = {
+		.cookie = verbs_set_cookie(v->r->index, v->n_made++, s->tenant->index),
+		.cq_depth = v->r->dp->rdma_qps * verbs_cq_room(),
+		.qps_max = v->r->dp->rdma_qps,
+		.slots = VERBS_SLOTS};
 	int rc;
 
 	rc = fabric_set_new(s->tenant->pd, v->channel, &o, &t->set, err);
@@ -341,7 +342,7 @@ void verbs_activate(struct verbs *v, struct verbs_tenant *t)
 
 static struct verbs_tenant *tenant_of(struct verbs *v, const struct fabric_set *set)
 {
-	return &v->tenants[(uint32_t)fabric_set_cookie(set)];
+	return &v->tenants[verbs_cookie_tenant(fabric_set_cookie(set))];
 }
 
 static void set_has_work(void *arg, struct fabric_set *set)

@@ -70,7 +70,7 @@ static void remember(struct dp *dp, const struct fabric_event *e)
 static void on_device_event(void *arg, const struct fabric_event *e)
 {
 	struct dp *dp = arg;
-	uint32_t reactor = (uint32_t)(e->set_cookie >> 32);
+	uint32_t reactor = verbs_cookie_reactor(e->set_cookie);
 
 	if (e->kind == FABRIC_EVENT_QP_FAILED)
 		remember(dp, e);

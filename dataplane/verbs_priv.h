@@ -115,7 +115,26 @@ struct verbs {
 		uint8_t *mem;                 /* owned: the device may write into it still */
 	} held[DP_SESSIONS_MAX + VERBS_QPS];
 	uint32_t n_dying, n_held;
+	uint32_t n_made; /* sets */
 };
+
+/* The cookie of a set tells it from those that had the tenant's index before it: what the device
+ * says late of one of them is nothing to this one. */
+static inline uint64_t verbs_set_cookie(uint32_t reactor, uint32_t nth, uint32_t tenant)
+{
+	return (uint64_t)reactor << 48 | (uint64_t)nth << 16 | tenant;
+}
+
+static inline uint32_t verbs_cookie_reactor(uint64_t cookie)
+{
+	return (uint32_t)(cookie >> 48);
+}
+
+static inline uint32_t verbs_cookie_tenant(uint64_t cookie)
+{
+	return cookie & 0xffff;
+}
+_Static_assert(LEASE_TENANTS_MAX <= 1u << 16, "the index of a tenant has 16 bits in a cookie");
 
 static inline struct verbs_conn *verbs_of(const struct session *s)
 {

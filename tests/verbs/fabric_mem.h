@@ -79,6 +79,13 @@ void fabric_mem_break_peer(struct fabric_qp *qp, const char *words);
 /* The device at the other end of @qp says that of it, or of itself, and nothing else happens
  * (static words). */
 void fabric_mem_report(struct fabric_qp *qp, enum fabric_event_kind kind, const char *words);
+/* The cookie of the set at the other end of @qp. */
+uint64_t fabric_mem_peer_cookie(struct fabric_qp *qp);
+/* The device at the other end of @qp says that the completion queue of the set @cookie has failed,
+ * whether it is there or was. */
+void fabric_mem_report_failed(struct fabric_qp *qp, uint64_t cookie);
+/* What that device had to say has been taken. */
+bool fabric_mem_is_heard(struct fabric_qp *qp);
 /* The next work request of that kind towards @qp ends so at who posted it, as by an answer that @qp
  * did not send. */
 void fabric_mem_forge(struct fabric_qp *qp, enum fabric_op op, enum fabric_end end);

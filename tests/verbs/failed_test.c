@@ -7,6 +7,7 @@
 #include "dataplane/reactor_priv.h"
 #include "dataplane/test_switches.h"
 #include "dataplane/verbs.h"
+#include "tests/await.h"
 #include "tests/dataplane/slow_engine.h"
 #include "tests/verbs/peer.h"
 #include "tests/verbs/turns.h"
@@ -44,6 +45,37 @@ static void queue__that_failed_keeps_no_reactor_awake(void **state)
 	peer_close(&p);
 }
 
+static bool is_empty(void)
+{
+	struct fabric_mem_counts c;
+
+	fabric_mem_counts(&c);
+	return !c.qps;
+}
+
+/* A device may speak of a queue when another has its place already, of another tenant even. */
+static void word__of_a_queue_that_was_is_nothing_to_the_next(void **state)
+{
+	struct fx *fx = *state;
+	struct peer was, is;
+	uint64_t cookie;
+
+	peer_ready(fx, &was);
+	cookie = fabric_mem_peer_cookie(was.qp);
+	fabric_mem_report(was.qp, FABRIC_EVENT_CQ_FAILED, "the test says so");
+	(void)fx_event(fx, DP_EVENT_SESSION_ENDED, ROS2_INTERNAL);
+	peer_close(&was);
+	assert_true(AWAIT(is_empty()));
+	peer_ready(fx, &is);
+	fabric_mem_report_failed(is.qp, cookie);
+	assert_true(AWAIT(fabric_mem_is_heard(is.qp)));
+	/* a lease takes the same road to the reactor, behind it */
+	peer_lease(&is, PEER_MEMORY, 3);
+	peer_send(&is, (struct wire_header){.opcode = WIRE_PING}, NULL);
+	assert_int_equal(peer_recv(&is).opcode, WIRE_PONG);
+	peer_close(&is);
+}
+
 static int setup(void **state)
 {
 	slow_engine_init();
@@ -72,9 +104,10 @@ static int teardown(void **state)
 
 int main(void)
 {
+#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(queue__that_failed_keeps_no_reactor_awake, setup,
-	                                        teardown),
+		T(queue__that_failed_keeps_no_reactor_awake),
+		T(word__of_a_queue_that_was_is_nothing_to_the_next),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
