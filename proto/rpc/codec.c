@@ -4,8 +4,13 @@
  * so every message is first walked by rpc_message_check with its descriptor: bounded depth, bounded
  * decoded size (a two-byte empty submessage costs a hundred bytes of memory), UTF-8 without NUL.
  * Only then is it unpacked, into one arena.
+ *
+ * A submessage that is no list's comes once. Of one that comes again protobuf-c makes one with that
+ * before, as the format has it, and copies all lists of both each time: a message of 1 MiB would
+ * take 13 GB. No encoder of ours, nor any that is known, writes such.
  */
 #include "proto/rpc/rpc_priv.h"
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,7 +35,9 @@ struct walk {
 
 struct cursor {
 	const uint8_t *p, *end;
+	uint64_t seen; /* submessages that came, by their fields' places in the descriptor */
 };
+#define SEEN_FIELDS 64
 
 /* protobuf-c reads tags and lengths from at most this many bytes. */
 #define PREFIX_BYTES_MAX 5
@@ -144,6 +151,21 @@ static int check_packed(struct walk *w, const ProtobufCMessageDescriptor *d,
 static int check_message(struct walk *w, const ProtobufCMessageDescriptor *d, struct cursor c,
                          unsigned depth);
 
+static bool comes_again(const ProtobufCMessageDescriptor *d, const ProtobufCFieldDescriptor *f,
+                        struct cursor *c)
+{
+	uint64_t bit;
+	bool again;
+
+	if (f->label == PROTOBUF_C_LABEL_REPEATED)
+		return false;
+	assert(d->n_fields <= SEEN_FIELDS);
+	bit = (uint64_t)1 << (f - d->fields);
+	again = c->seen & bit;
+	c->seen |= bit;
+	return again;
+}
+
 static int check_len_field(struct walk *w, const ProtobufCMessageDescriptor *d,
                            const ProtobufCFieldDescriptor *f, struct cursor *c, unsigned depth)
 {
@@ -152,12 +174,14 @@ static int check_len_field(struct walk *w, const ProtobufCMessageDescriptor *d,
 
 	if (prefix(c, &n) || n > (size_t)(c->end - c->p))
 		return bad(w, d, f ? f->name : NULL, "longer than the message");
-	body = (struct cursor){c->p, c->p + n};
+	body = (struct cursor){.p = c->p, .end = c->p + n};
 	c->p += n;
 	if (!f) {
 		w->cost += n;
 		return 0;
 	}
+	if (f->type == PROTOBUF_C_TYPE_MESSAGE && comes_again(d, f, c))
+		return bad(w, d, f->name, "expected once at most, comes again");
 	if (f->type == PROTOBUF_C_TYPE_MESSAGE)
 		return check_message(w, (const ProtobufCMessageDescriptor *)f->descriptor, body,
 		                     depth + 1);
@@ -219,7 +243,7 @@ static int check_cost(const ProtobufCMessageDescriptor *d, const void *bytes, si
                       size_t *ret_cost, struct ros2_err *err)
 {
 	struct walk w = {.cost_max = COST_FACTOR * n + 65536, .err = err};
-	struct cursor c = {bytes, (const uint8_t *)bytes + n};
+	struct cursor c = {.p = bytes, .end = (const uint8_t *)bytes + n};
 	int rc = check_message(&w, d, c, 1);
 
 	*ret_cost = w.cost;

@@ -70,17 +70,25 @@ static bool in_oneof(const ProtobufCFieldDescriptor *f)
 	return f->flags & PROTOBUF_C_FIELD_FLAG_ONEOF;
 }
 
+static bool is_one_message(const ProtobufCFieldDescriptor *f)
+{
+	return f->type == PROTOBUF_C_TYPE_MESSAGE && f->label != PROTOBUF_C_LABEL_REPEATED;
+}
+
+/* @follows: the field that is going to be behind it, or NULL: a message does not come twice. */
 static void base_of(const ProtobufCMessageDescriptor *d, const struct payload_opts *o, int depth,
-                    struct bytes *b)
+                    const ProtobufCFieldDescriptor *follows, struct bytes *b)
 {
 	for (unsigned i = 0; i < d->n_fields; i++) {
 		const ProtobufCFieldDescriptor *f = &d->fields[i];
 		const struct known_value *k = known_of(o, f->name);
 
+		if (f == follows && is_one_message(f))
+			continue;
 		if (f->type == PROTOBUF_C_TYPE_MESSAGE && depth < DEPTH_MAX && !in_oneof(f)) {
 			struct bytes sub = {0};
 
-			base_of(f->descriptor, o, depth + 1, &sub);
+			base_of(f->descriptor, o, depth + 1, NULL, &sub);
 			if (sub.len)
 				bytes_field(b, f->id, sub.p, sub.len);
 			bytes_fini(&sub);
@@ -95,7 +103,7 @@ static void base_of(const ProtobufCMessageDescriptor *d, const struct payload_op
 void payload_base(const ProtobufCMessageDescriptor *d, const struct payload_opts *o,
                   struct bytes *b)
 {
-	base_of(d, o, 0, b);
+	base_of(d, o, 0, NULL, b);
 }
 
 /* ---- one bad field ---- */
@@ -121,13 +129,13 @@ static void give(struct place *at, const char *how, const struct bytes *inner)
 	for (int i = at->n - 2; i >= 0; i--) {
 		struct bytes up = {0};
 
-		base_of(at->path[i]->descriptor, at->o, i + 1, &up);
+		base_of(at->path[i]->descriptor, at->o, i + 1, at->path[i + 1], &up);
 		bytes_add(&up, now.p, now.len);
 		bytes_fini(&now);
 		bytes_field(&now, at->path[i]->id, up.p, up.len);
 		bytes_fini(&up);
 	}
-	payload_base(at->top, at->o, &out);
+	base_of(at->top, at->o, 0, at->path[0], &out);
 	bytes_add(&out, now.p, now.len);
 	for (int i = 0; i < at->n && n < sizeof(what) - 1; i++)
 		n += (size_t)snprintf(what + n, sizeof(what) - n, "%s%s", i ? "." : "",
@@ -212,6 +220,14 @@ static void field(struct place *at, const ProtobufCFieldDescriptor *f)
 		numbers(at);
 	} else {
 		datas(at);
+	}
+	if (is_one_message(f)) {
+		struct bytes twice = {0};
+
+		bytes_field(&twice, f->id, "", 0);
+		bytes_field(&twice, f->id, "", 0);
+		give(at, "twice", &twice);
+		bytes_fini(&twice);
 	}
 	if (f->label == PROTOBUF_C_LABEL_REPEATED) {
 		struct bytes many = {0};

@@ -3,6 +3,7 @@
  * identities. */
 #include "common/clock.h"
 #include "common/util.h"
+#include "proto/ros2/v1/audit.pb-c.h"
 #include "tests/await.h"
 #include "tests/rpc/fixture.h"
 #include "tests/rpc/bare.h"
@@ -176,13 +177,14 @@ static void rpc_server__bad_messages_reach_no_handler(void **state)
 	expect_invalid(&f, "\x0b", 1);                                      /* a group */
 	expect_invalid(&f, "\x0d\x01\x02\x03\x04", 5);                      /* text as fixed32 */
 	expect_invalid(&f, "\x00", 1);                                      /* field number 0 */
+	expect_invalid(&f, "\x22\x00\x22\x00", 4); /* a submessage that comes again */
 	/* A hundred thousand empty submessages: small on the wire, large in memory. */
 	for (size_t i = 0; i < 100000; i++)
 		memcpy(buf + 2 * i, "\x2a\x00", 2);
 	expect_invalid(&f, buf, 200000);
 	assert_int_equal(f.handled, 0);
 	rpc_server_stats(f.server, &st);
-	assert_int_equal(st.refused_invalid, 12);
+	assert_int_equal(st.refused_invalid, 13);
 	/* Just deep enough, unknown fields and packed numbers are fine. */
 	r = raw_to(&f, "/ros2.test.Echo/Say");
 	r.bytes = buf;
@@ -194,6 +196,43 @@ static void rpc_server__bad_messages_reach_no_handler(void **state)
 	bare_call(&r);
 	expect_code(&r, GRPC_STATUS_OK);
 	fx_stop(&f);
+}
+
+/* An AuditDraft with its record @n times, the first with so many details, the others with one. */
+static size_t joined(uint8_t *out, size_t n, size_t first_details)
+{
+	static const uint8_t detail[] = "\xb2\x01\x05\x0a\x03"
+					"key",
+			     actor[] = "\x2a\x08"
+				       "somebody";
+	uint8_t *p = out;
+
+	for (size_t i = 0; i < n; i++) {
+		size_t details = i ? 1 : first_details, len = details * 8 + 10;
+
+		*p++ = 0x12;
+		for (; len >= 0x80; len >>= 7)
+			*p++ = (uint8_t)(len | 0x80);
+		*p++ = (uint8_t)len;
+		p = mempcpy(p, actor, 10);
+		while (details--)
+			p = mempcpy(p, detail, 8);
+	}
+	return (size_t)(p - out);
+}
+
+/* 52 KB from an agent: protobuf-c would copy a list that grows to 5,000 entries a thousand times,
+ * each time into memory that the message keeps. */
+static void rpc_message__lists_in_what_comes_again_are_not_joined(void **state)
+{
+	const ProtobufCMessageDescriptor *draft = &ros2__v1__audit_draft__descriptor;
+	struct ros2_err err = ROS2_ERR_INIT;
+	static uint8_t buf[64 * 1024];
+
+	assert_int_equal(rpc_message_check(draft, buf, joined(buf, 1, 4000), &err), 0);
+	assert_int_equal(rpc_message_check(draft, buf, joined(buf, 1000, 4000), &err), -EBADMSG);
+	assert_string_equal(err.msg,
+	                    "ros2.v1.AuditDraft.record: expected once at most, comes again");
 }
 
 static void rpc_server__oversized_messages_are_refused(void **state)
@@ -455,6 +494,7 @@ int main(void)
 		cmocka_unit_test(rpc_server__a_call_of_the_wrong_kind_does_not_hang),
 		cmocka_unit_test(rpc_server__another_protocol_version_is_refused_naming_both),
 		cmocka_unit_test(rpc_server__bad_messages_reach_no_handler),
+		cmocka_unit_test(rpc_message__lists_in_what_comes_again_are_not_joined),
 		cmocka_unit_test(rpc_server__oversized_messages_are_refused),
 		cmocka_unit_test(rpc_server__a_message_without_an_end_is_not_taken_to_it),
 		cmocka_unit_test(rpc_server__calls_beyond_the_limit_are_answered_busy_at_once),
