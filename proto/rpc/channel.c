@@ -12,6 +12,7 @@
 
 #define CHANNEL_MAX_MESSAGE ((size_t)4 << 20)
 #define HEARD_MS            1000 /* that what is dialled was reset: a turn of the polling thread */
+#define DIALS_MS            10   /* and then whether there is another address */
 
 void rpc_channel_ref(struct rpc_channel *c)
 {
@@ -181,14 +182,21 @@ static void wait_for_change(struct rpc_channel *c, grpc_connectivity_state st, g
 	pthread_mutex_unlock(&c->lock);
 }
 
-/* See dialed.c. Of an attempt that has failed gRPC forgets nothing. */
+/* See dialed.c. Of an attempt that has failed gRPC forgets nothing. But of a target with several
+ * addresses it dials the next. */
 static void stop_dialling(struct rpc_channel *c)
 {
 	grpc_connectivity_state st = grpc_channel_check_connectivity_state(c->grpc, 0);
+	gpr_timespec until = rpc_deadline_in_ms(HEARD_MS);
 
-	if (st != GRPC_CHANNEL_READY && c->poller.running && rpc_dialed_abort(c->dialed) &&
-	    st == GRPC_CHANNEL_CONNECTING)
-		wait_for_change(c, st, rpc_deadline_in_ms(HEARD_MS));
+	if (st == GRPC_CHANNEL_READY || !c->poller.running || !rpc_dialed_abort(c->dialed))
+		return;
+	while (st == GRPC_CHANNEL_CONNECTING &&
+	       gpr_time_cmp(gpr_now(GPR_CLOCK_MONOTONIC), until) < 0) {
+		wait_for_change(c, st, rpc_deadline_in_ms(DIALS_MS));
+		rpc_dialed_abort(c->dialed);
+		st = grpc_channel_check_connectivity_state(c->grpc, 0);
+	}
 }
 
 void rpc_channel_free(struct rpc_channel *c)

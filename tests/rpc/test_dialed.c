@@ -25,7 +25,8 @@ struct hand {
 	SSL_CTX *ctx;
 	SSL *ssl;
 	int listener, fd;
-	char target[64];
+	bool shook;
+	char target[32];
 };
 
 static int choose_h2(SSL *ssl, const uint8_t **out, uint8_t *out_len, const uint8_t *in,
@@ -71,21 +72,23 @@ static void hand_close(struct hand *h)
 	close(h->listener);
 }
 
-/* The client has come so far that it waits for SETTINGS. */
-static void hand_shake(struct hand *h)
+/* True: the client has come so far that it waits for SETTINGS. */
+static bool hand_shake(struct hand *h)
 {
 	uint8_t in[PREFACE_LEN + FRAME_LEN];
 	size_t n = 0;
 
 	h->ssl = SSL_new(h->ctx);
-	assert_int_equal(SSL_set_fd(h->ssl, h->fd), 1);
-	assert_int_equal(SSL_accept(h->ssl), 1);
+	if (!h->ssl || SSL_set_fd(h->ssl, h->fd) != 1 || SSL_accept(h->ssl) != 1)
+		return false;
 	while (n < sizeof(in)) {
 		int k = SSL_read(h->ssl, in + n, (int)(sizeof(in) - n));
 
-		assert_true(k > 0);
+		if (k <= 0)
+			return false;
 		n += (size_t)k;
 	}
+	return true;
 }
 
 /* SETTINGS, which come too late; until the client has taken them, or is gone. */
@@ -115,13 +118,13 @@ static unsigned count_fds(void)
 	return n;
 }
 
-/* One that has begun to connect to @h, which has accepted it. */
-static struct rpc_channel *dial(struct hand *h)
+/* One that has begun to connect to @target, of which @h comes first and has accepted it. */
+static struct rpc_channel *dial(struct hand *h, const char *target)
 {
 	struct rpc_channel *c;
 	struct fx there = {0};
 
-	strcpy(there.target, h->target);
+	snprintf(there.target, sizeof(there.target), "%s", target);
 	c = fx_channel(&there, NULL);
 	assert_int_not_equal(rpc_channel_state(c, true), RPC_CHANNEL_READY);
 	h->fd = accept4(h->listener, NULL, NULL, SOCK_CLOEXEC);
@@ -140,9 +143,9 @@ static void leave(bool after_tls)
 	fx_start(&f, NULL);
 	fds = count_fds();
 	hand_listen(&h);
-	c = dial(&h);
+	c = dial(&h, h.target);
 	if (after_tls)
-		hand_shake(&h);
+		assert_true(hand_shake(&h));
 	rpc_channel_free(c);
 	if (after_tls)
 		hand_settings(&h);
@@ -161,12 +164,50 @@ static void rpc_dialed__a_channel_freed_before_the_servers_settings_leaves_nothi
 	leave(true);
 }
 
+static void *take_second(void *arg)
+{
+	struct hand *h = arg;
+
+	h->fd = accept4(h->listener, NULL, NULL, SOCK_CLOEXEC);
+	h->shook = h->fd >= 0 && hand_shake(h);
+	return NULL;
+}
+
+/* As soon as the first address is given up, the second is dialled. */
+static void rpc_dialed__a_channel_freed_between_two_addresses_leaves_nothing(void **state)
+{
+	struct hand first, second;
+	struct rpc_channel *c;
+	pthread_t thread;
+	char target[72];
+	unsigned fds;
+	struct fx f;
+
+	fx_start(&f, NULL);
+	fds = count_fds();
+	hand_listen(&first);
+	hand_listen(&second);
+	snprintf(target, sizeof(target), "ipv4:%s,%s", first.target, second.target);
+	c = dial(&first, target);
+	assert_int_equal(pthread_create(&thread, NULL, take_second, &second), 0);
+	rpc_channel_free(c);
+	shutdown(second.listener, SHUT_RDWR); /* perhaps nobody comes */
+	pthread_join(thread, NULL);
+	if (second.shook)
+		hand_settings(&second);
+	hand_close(&first);
+	hand_close(&second);
+	assert_true(AWAIT(count_fds() <= fds));
+	fx_stop(&f);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(rpc_dialed__a_channel_freed_in_its_handshake_leaves_nothing),
 		cmocka_unit_test(
 			rpc_dialed__a_channel_freed_before_the_servers_settings_leaves_nothing),
+		cmocka_unit_test(rpc_dialed__a_channel_freed_between_two_addresses_leaves_nothing),
 	};
 
 	signal(SIGPIPE, SIG_IGN);
