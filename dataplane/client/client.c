@@ -48,6 +48,12 @@ static bool find_due(struct ros2_session *s, uint64_t now, struct due *ret, uint
 	return found;
 }
 
+/* It stands at the agent, and counts: one more beside it may be more than the policy allows. */
+static bool lease_stands(enum ros2_status st)
+{
+	return st == ROS2_UNAVAILABLE || st == ROS2_TIMEOUT || st == ROS2_BUSY || st == ROS2_RATE;
+}
+
 static void renewed(struct ros2_session *s, const struct due *d, int rc,
                     const struct control_lease *l, enum ros2_status status, uint64_t asked)
 {
@@ -62,8 +68,7 @@ static void renewed(struct ros2_session *s, const struct due *d, int rc,
 			r->generation = l->generation;
 			r->ttl_ms = l->ttl_ms;
 			region_set_times(r, asked);
-		} else if (status == ROS2_UNAVAILABLE || status == ROS2_TIMEOUT ||
-		           status == ROS2_BUSY) {
+		} else if (lease_stands(status)) {
 			r->renew_at_ns = clock_add_ns(clock_boottime_ns(), PAUSE_MS * NS_PER_MS);
 		} else {
 			r->stale = true;

@@ -183,8 +183,9 @@ static struct dp_result call_dp(struct control_dp *c, const struct rpc_method *m
 	if (m == &ros2_v1_tenant_renew_region || m == &ros2_v1_tenant_deregister_region) {
 		bool renew = m == &ros2_v1_tenant_renew_region;
 
-		if (renew && atomic_load(&c->refuse_renewals))
-			return (struct dp_result){.status = ROS2_UNAVAILABLE};
+		res.status = renew ? atomic_load(&c->refuse_renewals) : ROS2_OK;
+		if (res.status)
+			return res;
 		a.key = ((const Ros2__V1__RegionRef *)req)->key;
 		res = fx_do(fx, renew ? FX_RENEW : FX_DEREGISTER, &a);
 		if (renew)

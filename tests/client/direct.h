@@ -14,10 +14,10 @@ struct control_dp {
 	struct control base;
 	struct fx *fx;
 	/* any thread: what goes wrong from now on */
-	_Atomic bool refuse_renewals; /* no lease is renewed any more */
-	_Atomic bool verbs_nowhere;   /* sessions over verbs are answered, but nobody listens */
-	_Atomic uint32_t away;        /* so many OpenSessions find no agent */
-	_Atomic uint32_t registered;  /* leases given */
+	_Atomic enum ros2_status refuse_renewals; /* no lease is renewed any more, but so */
+	_Atomic bool verbs_nowhere;  /* sessions over verbs are answered, but nobody listens */
+	_Atomic uint32_t away;       /* so many OpenSessions find no agent */
+	_Atomic uint32_t registered; /* leases given */
 };
 
 /* Somebody on the path of sessions over TCP: given the agent's port, the one that the program is

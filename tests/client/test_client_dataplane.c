@@ -187,7 +187,7 @@ static void real_data_plane__leases_that_cannot_be_renewed_are_made_anew(void **
 	fx->limits.lease_ttl_ms = 150;
 	fx_limits(fx);
 	user_open(fx, &u);
-	atomic_store(&u.control->refuse_renewals, true);
+	atomic_store(&u.control->refuse_renewals, ROS2_UNAVAILABLE);
 	first = atomic_load(&u.control->registered);
 	for (int i = 0; i < 20; i++) {
 		/* time: leases end by it */
@@ -197,6 +197,47 @@ static void real_data_plane__leases_that_cannot_be_renewed_are_made_anew(void **
 	}
 	assert_true(atomic_load(&u.control->registered) > first);
 	assert_int_equal(fx->violations, 0);
+	user_close(&u);
+}
+
+static void make_due(struct ros2_session *s)
+{
+	pthread_mutex_lock(&s->lock);
+	for (uint32_t i = 0; i < s->n_regions; i++)
+		s->regions[i]->renew_at_ns = 0;
+	pthread_mutex_unlock(&s->lock);
+	client_wake(s->client);
+}
+
+static bool is_due(struct ros2_session *s)
+{
+	bool due = false;
+
+	pthread_mutex_lock(&s->lock);
+	for (uint32_t i = 0; i < s->n_regions; i++)
+		due |= !s->regions[i]->stale && !s->regions[i]->renew_at_ns;
+	pthread_mutex_unlock(&s->lock);
+	return due;
+}
+
+/* It stands, and a second one of the same bytes is more than the policy allows. */
+static void real_data_plane__a_lease_whose_renewal_is_over_the_rate_is_kept(void **state)
+{
+	struct fx *fx = *state;
+	struct user u;
+	uint32_t first;
+
+	user_open(fx, &u);
+	write_until_known(&u, 50000);
+	fx->limits.registered_bytes = USER_BUF + USER_BUF / 2;
+	fx_limits(fx);
+	first = atomic_load(&u.control->registered);
+	atomic_store(&u.control->refuse_renewals, ROS2_RATE);
+	make_due(u.session);
+	assert_true(AWAIT(!is_due(u.session)));
+	atomic_store(&u.control->refuse_renewals, ROS2_OK);
+	ok(&u, ros2_pread(u.file, u.buf, 50000, 0, &u.err));
+	assert_int_equal(atomic_load(&u.control->registered), first);
 	user_close(&u);
 }
 
@@ -611,6 +652,7 @@ int main(void)
 		T(real_data_plane__revocation_is_named_within_half_a_second),
 		T(real_data_plane__a_session_lost_under_work_is_made_again),
 		T(real_data_plane__leases_that_cannot_be_renewed_are_made_anew),
+		T(real_data_plane__a_lease_whose_renewal_is_over_the_rate_is_kept),
 		T(real_data_plane__a_grant_that_ends_is_named),
 		T(real_data_plane__what_was_cleared_comes_back_as_promised),
 		T(real_data_plane__nothing_is_cleared_after_a_revocation),
