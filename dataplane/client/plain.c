@@ -50,8 +50,9 @@ static void end_piece(struct plain *p, struct request *r)
 {
 	size_t got = r->result > 0 ? (size_t)r->result : 0;
 
-	if (r->status && r->tag < p->done_to) {
-		p->done_to = r->tag;
+	/* What changes bytes and failed behind one that was short has failed all the same. */
+	if (r->status && (r->tag < p->done_to || (p->kind != REQ_READ && !p->err.code))) {
+		p->done_to = MIN(p->done_to, r->tag);
 		ros2_err_named(&p->err, r->status, "%s",
 		               r->words[0] ? r->words : ros2_status_text(r->status));
 		p->err.code = (int)r->result;

@@ -51,6 +51,18 @@ static void lost_connection__writes_on_the_way_are_in_doubt_and_not_replayed(voi
 	assert_int_equal(r->agent->n_writes, 2);
 }
 
+/* The first piece ends short, and the agent is lost before it answers the second. */
+static void lost_connection__a_piece_in_doubt_is_not_hidden_by_a_short_one(void **state)
+{
+	struct rig *r = *state;
+
+	r->agent->max_io = 4096;
+	rig_open(r, NULL);
+	WITH_AGENT(r->agent, r->agent->evil = EVIL_COMPLETE_SHORT; r->agent->drop_after = 2);
+	assert_true(ros2_pwrite(r->file, r->buf, 8192, 0, &r->err) < 0);
+	assert_int_equal(r->err.status, ROS2_OUTCOME_UNKNOWN);
+}
+
 static void lost_connection__a_flush_after_unflushed_writes_says_so_once(void **state)
 {
 	struct rig *r = *state;
@@ -545,6 +557,7 @@ int main(void)
 		T(lost_connection__reads_are_made_again_on_a_new_session),
 		T(lost_connection__in_the_middle_of_data_is_no_half_read),
 		T(lost_connection__writes_on_the_way_are_in_doubt_and_not_replayed),
+		T(lost_connection__a_piece_in_doubt_is_not_hidden_by_a_short_one),
 		T(lost_connection__a_flush_after_unflushed_writes_says_so_once),
 		T(lost_connection__each_flush_that_was_under_way_says_so),
 		T(lost_connection__a_flush_after_an_unflushed_truncate_says_so_once),
