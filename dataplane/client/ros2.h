@@ -55,9 +55,11 @@ struct ros2_file;
 struct ros2_region;
 
 struct ros2_client_opts {
-	const char *agent;     /* host:port of the agent's tenant service */
-	const char *cert_path; /* this principal's certificate and key (PEM); read again when they
-	                          are replaced */
+	const char *agent; /* host:port of the agent's tenant service */
+	/* This principal's certificate and key (PEM). Read again when they are replaced, for the
+	 * next connection: there is one as soon as the agent refuses what this one was made with.
+	 */
+	const char *cert_path;
 	const char *key_path;
 	const char *ca_path;  /* whom to trust as agent */
 	const char *agent_id; /* SPIFFE ID the agent must have; NULL: any /agent/ of the CA's trust

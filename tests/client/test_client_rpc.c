@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The whole of libros2 over real gRPC with mTLS, against the fake agent behind a real server. */
+#include "common/fsx.h"
+#include "common/pki.h"
 #include "proto/ros2/v1/tenant.pb-c.h"
 #include "proto/ros2/v1/tenant.rpc.h"
 #include "tests/client/rig.h"
@@ -188,6 +190,51 @@ static void over_grpc__who_is_no_agent_is_not_believed(void **state)
 	ros2_disconnect(c);
 }
 
+/* The agent believes tenants of second-ca only, from now on. */
+static void trust_second_ca(struct net *n)
+{
+	const struct pki_ca_opts o = {.common_name = "second-ca",
+	                              .trust_domain = "test.example",
+	                              .cert_path = fx_path("second-ca.crt"),
+	                              .key_path = fx_path("second-ca.key"),
+	                              .lifetime_s = 3600};
+	struct pki_trust *t = NULL;
+	AUTO_FREE void *pem = NULL;
+	size_t len;
+
+	assert_int_equal(pki_key_create(o.key_path, NULL), 0);
+	assert_int_equal(pki_ca_create(&o, NULL), 0);
+	assert_int_equal(fsx_read_file(o.cert_path, 65536, &pem, &len, NULL), 0);
+	assert_int_equal(pki_trust_new(pem, len, &t, NULL), 0);
+	assert_true(rpc_server_set_trust(n->server, t));
+	pki_trust_unref(t);
+}
+
+/* Its connection was made with the one before, and stands. */
+static void over_grpc__a_new_certificate_is_used_where_the_old_one_is_refused(void **state)
+{
+	struct net *n = *state;
+	struct rig r = {.agent = n->agent};
+	struct ros2_client_opts o;
+	struct ros2_session *s;
+
+	loop_call(n->loop, start, n);
+	fx_issue("ca", "renewed", CLIENT_ID, 3600);
+	o = opts_for(n);
+	o.cert_path = fx_path("renewed.crt");
+	o.key_path = fx_path("renewed.key");
+	rig_ok(&r, ros2_connect(&o, &r.client, &r.err));
+	rig_ok(&r, ros2_session_open(r.client, NULL, &s, &r.err));
+	ros2_session_close(s);
+	trust_second_ca(n);
+	assert_true(ros2_session_open(r.client, NULL, &s, &r.err) < 0);
+	assert_int_equal(r.err.status, ROS2_UNAUTHENTICATED);
+	fx_issue("second-ca", "renewed", CLIENT_ID, 3600);
+	rig_ok(&r, ros2_session_open(r.client, NULL, &s, &r.err));
+	ros2_session_close(s);
+	ros2_disconnect(r.client);
+}
+
 /* One short life of a client; the first error, or 0. */
 static int short_life(const struct net *n, struct ros2_err *err)
 {
@@ -277,6 +324,7 @@ int main(void)
 		T(over_grpc__revocation_is_named),
 		T(over_grpc__an_agent_process_that_restarts_is_found_again),
 		T(over_grpc__who_is_no_agent_is_not_believed),
+		T(over_grpc__a_new_certificate_is_used_where_the_old_one_is_refused),
 		T(over_grpc__without_memory_says_so_wherever_it_fails),
 		T(options__missing_or_wrong_files_are_named),
 	};
