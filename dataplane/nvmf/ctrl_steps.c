@@ -369,17 +369,17 @@ static int fill_changed(struct nvmf_ctrl *c, struct ros2_err *err)
 	return 0;
 }
 
+/* Linux nvmet lists them in the order in which they changed, where the list should rise. Whatever
+ * is wrong with it, it says that something changed: then all are looked at. */
 static int got_changed(struct nvmf_ctrl *c, const struct nvme_cqe *cqe, struct ros2_err *err)
 {
-	uint32_t ids[NVME_NS_LIST_MAX], n;
-	bool all;
-	int rc;
+	uint32_t ids[NVME_NS_LIST_MAX], n = 0;
+	bool all = false;
 
 	if (!ok(cqe))
 		return refused("the log of changed namespaces", cqe, err);
-	rc = nvme_ns_list_parse(c->data, 0, ids, &n, &all, err);
-	if (rc < 0)
-		return rc;
+	if (nvme_ns_list_parse(c->data, 0, ids, &n, &all, NULL) < 0)
+		all = true;
 	for (uint32_t i = 0; i < c->n_ns; i++) {
 		c->ns[i].stale |= all;
 		for (uint32_t k = 0; k < n; k++)

@@ -238,6 +238,22 @@ static void nvmf_engine_tcp__follows_namespaces_that_change(void **state)
 	write_and_check(b, b->g.part, 2, 65536, 0, 4096);
 }
 
+/* Both before the log is read, and, as Linux nvmet has it, the one that changed first is first in
+ * it. */
+static void nvmf_engine_tcp__follows_several_that_change_in_whatever_order(void **state)
+{
+	struct bed *b = *state;
+	struct engine_attr a = {0};
+
+	assert_int_equal(target_resize_ns(b->t, NQN, 2, NS_BYTES / 8192), 0);
+	assert_int_equal(target_resize_ns(b->t, NQN, 1, 64), 0);
+	AWAIT((rig_turn(&b->g, 5), b->g.ops->fstat(b->g.all, &a, NULL) || a.size == 32768));
+	assert_int_equal(a.size, 32768);
+	write_and_check(b, b->g.all, 1, 0, 0, 4096);
+	write_and_check(b, b->g.part, 2, 65536, 0, 4096);
+	assert_int_equal(rig_health(&b->g).lives, 1);
+}
+
 static void add_first(struct bed *b, uint64_t blocks)
 {
 	struct target_ns_opts ns = {.nsid = 1, .block_size = 512, .blocks = blocks};
@@ -351,6 +367,7 @@ int main(void)
 		cmocka_unit_test(
 			nvmf_engine_tcp__too_short_a_time_to_quiesce_loses_the_later_write),
 		BED_TEST(nvmf_engine_tcp__follows_namespaces_that_change),
+		BED_TEST(nvmf_engine_tcp__follows_several_that_change_in_whatever_order),
 		BED_TEST(nvmf_engine_tcp__what_was_opened_is_not_in_a_namespace_made_anew),
 		BED_TEST(
 			nvmf_engine_tcp__what_was_opened_is_not_in_one_made_while_the_target_was_away),
