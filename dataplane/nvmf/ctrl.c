@@ -224,7 +224,9 @@ static void run_live(struct nvmf_ctrl *c, uint64_t now_ns)
 		tell(c, true);
 		return;
 	}
-	(void)shutting(c, now_ns);
+	/* What it still asked, of namespaces, is of no use any more. */
+	if (shutting(c, now_ns))
+		c->program = NULL;
 }
 
 static bool admin_works(const struct nvmf_ctrl *c)
@@ -308,7 +310,8 @@ static bool run_shutdown(struct nvmf_ctrl *c, uint64_t now_ns)
 	}
 	if (!c->fault && c->program)
 		nvmf_steps_run(c, now_ns);
-	if (c->program && *c->program && !c->fault && now_ns < c->state_until_ns)
+	/* Busy without a program: the answer to what was asked before is still to come. */
+	if ((c->program ? *c->program != NULL : c->busy) && !c->fault && now_ns < c->state_until_ns)
 		return false;
 	nvmf_ctrl_drop_queue(c);
 	return true;

@@ -367,6 +367,29 @@ static void nvmf_engine__shuts_the_controller_down_after_the_last_use(void **sta
 	assert_int_equal(fake_stats().shutdowns, 1);
 }
 
+/* What it asks of the target then is answered when the last use has ended. */
+static void nvmf_engine__shuts_the_controller_down_in_the_middle_of_a_look_at_changes(void **state)
+{
+	const struct fake_rule wait = {
+		.qid = 1, .opcode = NVME_ADMIN_GET_LOG_PAGE + 1, .action = FAKE_WAIT};
+	struct rig g;
+
+	rig_init(&g);
+	g.config.command_timeout_ms = 10000; /* that it is late is not what this is about */
+	rig_start(&g);
+	fake_rule(&wait);
+	fake_resize(1, 100);
+	while (!fake_hits())
+		rig_turn(&g, 5);
+	g.ops->close(TAKE_PTR(g.all));
+	g.ops->close(TAKE_PTR(g.part));
+	g.ops->ns_close(TAKE_PTR(g.ns));
+	rig_until(&g, NVMF_CTRL_SHUTDOWN);
+	fake_rules_off();
+	rig_stop(&g);
+	assert_int_equal(fake_stats().shutdowns, 1);
+}
+
 #define RIG_TEST(f) cmocka_unit_test_setup_teardown(f, rig_setup, rig_teardown)
 
 int main(void)
@@ -391,6 +414,8 @@ int main(void)
 		RIG_TEST(nvmf_engine__asks_a_target_again_that_does_not_tell_the_descriptors_now),
 		RIG_TEST(nvmf_engine__more_requests_than_the_queue_is_deep_all_end),
 		cmocka_unit_test(nvmf_engine__shuts_the_controller_down_after_the_last_use),
+		cmocka_unit_test(
+			nvmf_engine__shuts_the_controller_down_in_the_middle_of_a_look_at_changes),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

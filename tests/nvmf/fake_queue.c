@@ -89,7 +89,13 @@ void fake_rule(const struct fake_rule *r)
 
 void fake_rules_off(void)
 {
-	LOCKED(fake.n_rules = 0);
+	struct nvmf_queue *q;
+
+	pthread_mutex_lock(&fake.lock);
+	fake.n_rules = 0;
+	list_for_each (&fake.queues, q, link)
+		ring(q);
+	pthread_mutex_unlock(&fake.lock);
 }
 
 uint32_t fake_hits(void)
@@ -396,9 +402,10 @@ static bool execute(struct nvmf_queue *q, struct nvmf_req *req, struct nvme_cqe 
 	uint16_t status;
 
 	memset(cqe, 0, sizeof(*cqe));
-	if (r && (r->action == FAKE_HANG || r->action == FAKE_DIE)) {
+	if (r && (r->action == FAKE_HANG || r->action == FAKE_DIE || r->action == FAKE_WAIT)) {
 		if (r->action == FAKE_DIE)
 			q->die = true;
+		req->priv[0] = r->action != FAKE_WAIT;
 		return false;
 	}
 	if (q->qid == 0 && req->sqe.opcode == NVME_ADMIN_ASYNC_EVENT && !r) {

@@ -17,6 +17,7 @@ enum fake_action {
 	FAKE_STATUS, /* answers with @arg as the CQE's status (without phase bit) */
 	FAKE_VALUE,  /* success, with @arg as dword 0 */
 	FAKE_HANG,   /* no answer */
+	FAKE_WAIT,   /* no answer until the rules are off */
 	FAKE_DIE,    /* the queue fails; the command was handed on, and has no effect yet */
 	FAKE_LOSE,   /* the queue fails before the command is handed on */
 	FAKE_ZERO,   /* success, with zeroes as data */
