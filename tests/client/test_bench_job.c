@@ -107,6 +107,20 @@ static void bench__ends_when_an_agent_answers_nothing_while_it_reads_back(void *
 	free(j);
 }
 
+/* What is to be moved is no time, which would be over. */
+static void bench__ends_when_an_agent_answers_nothing_while_it_moves_so_many_bytes(void **state)
+{
+	struct rig *r = *state;
+	struct job *j = calloc(1, sizeof(*j));
+
+	hung = true;
+	n_waits = 0;
+	write_and_verify(r, j);
+	hung = false;
+	assert_int_equal(j->err.status, ROS2_TIMEOUT);
+	free(j);
+}
+
 #define T(f) cmocka_unit_test_setup_teardown(f, rig_setup, rig_teardown)
 int main(void)
 {
@@ -114,6 +128,7 @@ int main(void)
 		T(bench__verifies_what_was_flushed),
 		T(bench__does_not_take_what_a_flush_said_may_be_gone_for_corrupt),
 		T(bench__ends_when_an_agent_answers_nothing_while_it_reads_back),
+		T(bench__ends_when_an_agent_answers_nothing_while_it_moves_so_many_bytes),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

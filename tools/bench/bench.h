@@ -35,6 +35,12 @@ int opts_parse(int argc, char **argv, struct bench_opts *ret);
 /* What sessions are opened with. */
 struct ros2_session_opts opts_session(const struct bench_opts *o, uint32_t depth);
 void opts_usage(const char *command);
+/* For an agent that says nothing. One whose NVMe-oF target was lost is right to hold writes for 10
+ * s and more (docs/nvmf.md). */
+#define MUTE_MS 45000u
+/* For how long none of the requests may end: as one may wait for a lost agent, and then for one
+ * that is there and says nothing. */
+uint64_t opts_patience_ms(const struct bench_opts *o);
 
 /* hist.c: latencies in ns, log-linear, 1/64 resolution. One writer. */
 #define HIST_SUB   64

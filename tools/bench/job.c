@@ -16,9 +16,6 @@
  * generation beside the bit. What both wrote before is no more than there are blocks. */
 #define ZEROED  UINT32_MAX
 #define TRIMMED (1u << 31)
-/* After the measurement, for an agent that says nothing. One whose NVMe-oF target was lost is right
- * to hold writes for 10 s and more (docs/nvmf.md). */
-#define DRAIN_MS 45000u
 
 void job_init(struct job *j, struct load *l, uint32_t index)
 {
@@ -288,7 +285,7 @@ static void turn(struct job *j)
 
 static void drain(struct job *j)
 {
-	uint64_t until = clock_add_ns(clock_monotonic_ns(), DRAIN_MS * NS_PER_MS);
+	uint64_t until = clock_add_ns(clock_monotonic_ns(), MUTE_MS * NS_PER_MS);
 	uint32_t depth = j->load->o->depth;
 	struct ros2_err err = ROS2_ERR_INIT;
 
@@ -301,7 +298,7 @@ static void drain(struct job *j)
 		if (clock_monotonic_ns() > until && j->n_free < depth) {
 			ros2_err_named(&err, ROS2_TIMEOUT,
 			               "%u requests have not ended %u s after the last was begun",
-			               depth - j->n_free, DRAIN_MS / 1000);
+			               depth - j->n_free, MUTE_MS / 1000);
 			fail(j, &err);
 			break;
 		}
@@ -310,12 +307,12 @@ static void drain(struct job *j)
 	}
 }
 
-/* As turn(). An error when nothing has ended for as long as a request may wait for a lost agent,
- * and then for one that says nothing: it may be there, and hang in its engine. */
+/* As turn(). An error when nothing has ended for too long: the agent may be there, and hang in its
+ * engine. */
 static void turn_in_time(struct job *j, uint64_t *heard_ns)
 {
-	uint32_t reconnect_ms = j->load->o->reconnect_ms, before = j->n_free;
-	uint64_t ms = DRAIN_MS + (reconnect_ms == UINT32_MAX ? 0ull : reconnect_ms);
+	uint64_t ms = opts_patience_ms(j->load->o);
+	uint32_t before = j->n_free;
 	struct ros2_err err = ROS2_ERR_INIT;
 
 	turn(j);
@@ -414,6 +411,7 @@ static enum bench_rw next_op(struct job *j)
 static void work(struct job *j)
 {
 	const struct bench_opts *o = j->load->o;
+	uint64_t heard = clock_monotonic_ns();
 	struct ros2_err err = ROS2_ERR_INIT;
 	bool more = true;
 
@@ -424,7 +422,10 @@ static void work(struct job *j)
 				break;
 			}
 		}
-		if (j->n_free < o->depth)
+		/* What is to be moved has an end only if the agent goes on. */
+		if (j->n_free < o->depth && o->bytes)
+			turn_in_time(j, &heard);
+		else if (j->n_free < o->depth)
 			turn(j);
 		/* Also when nothing comes back, so that nothing more can be begun. */
 		more = more && !atomic_load_explicit(&j->load->stop, memory_order_relaxed);

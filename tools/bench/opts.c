@@ -159,6 +159,12 @@ struct ros2_session_opts opts_session(const struct bench_opts *o, uint32_t depth
 	                                  .shm_bytes = o->shm_bytes};
 }
 
+uint64_t opts_patience_ms(const struct bench_opts *o)
+{
+	/* UINT32_MAX: it does not reconnect. */
+	return MUTE_MS + (o->reconnect_ms == UINT32_MAX ? 0ull : o->reconnect_ms);
+}
+
 static int parse_output(const char *s, struct bench_opts *o)
 {
 	o->json = !strcmp(s, "json");
