@@ -4,6 +4,7 @@
  * SHA-256 of what was really moved. Workers take the next file from one counter; the first error
  * stops them all.
  */
+#include "common/clock.h"
 #include "common/crypto.h"
 #include "common/util.h"
 #include "tools/bench/tree_priv.h"
@@ -26,11 +27,20 @@ struct worker {
 	uint32_t piece;
 };
 
+/* How far a file is copied. One that grows as fast as it is copied has no end: when it is seen to
+ * be longer than it was, what there is then is the end. */
+struct extent {
+	uint64_t end;
+	bool grows;
+};
+
 /* ---- pieces ---- */
 
-/* Hands over what is prepared and waits for @n requests; the first error of them. */
+/* Hands over what is prepared and waits for @n requests; the first error of them, or that none has
+ * ended for too long: the agent may be there, and hang in its engine. */
 static int run_pieces(struct worker *w, int n, const char *path, struct ros2_err *err)
 {
+	uint64_t ms = opts_patience_ms(w->tree->o), heard_ns = clock_monotonic_ns();
 	struct ros2_completion c[PIECES], none;
 	int rc = ros2_submit(w->session, err), done = 0;
 	enum ros2_status bad = ROS2_OK;
@@ -38,10 +48,16 @@ static int run_pieces(struct worker *w, int n, const char *path, struct ros2_err
 	if (rc < 0)
 		return rc;
 	while (done < n) {
-		int got = ros2_wait(w->session, c, 1, PIECES, -1, err);
+		int got = ros2_wait(w->session, c, 1, PIECES, 1000, err);
 
 		if (got < 0)
 			return got;
+		if (got > 0)
+			heard_ns = clock_monotonic_ns();
+		else if (clock_monotonic_ns() - heard_ns > ms * NS_PER_MS)
+			return ros2_err_named(err, ROS2_TIMEOUT,
+			                      "%s: of %d requests none has ended for %llu s", path,
+			                      n - done, (unsigned long long)ms / 1000);
 		for (int i = 0; i < got; i++) {
 			bad = bad ? bad : c[i].status;
 			w->len[c[i].tag] = c[i].result > 0 ? (uint32_t)c[i].result : 0;
@@ -71,6 +87,19 @@ static ssize_t read_full(int fd, void *p, size_t n)
 		at += (size_t)got;
 	}
 	return (ssize_t)at;
+}
+
+/* As read_full(), @at of the file, up to its end. */
+static ssize_t read_more(int fd, void *p, size_t n, uint64_t at, struct extent *e)
+{
+	struct stat st;
+
+	if (!e->grows && at > e->end) {
+		if (fstat(fd, &st) < 0)
+			return -errno;
+		*e = (struct extent){MAX((uint64_t)st.st_size, at), true};
+	}
+	return read_full(fd, p, e->grows ? MIN(n, e->end - at) : n);
 }
 
 static int write_full(int fd, const void *p, size_t n)
@@ -104,9 +133,11 @@ static uint64_t sum_of(const struct worker *w, int n)
 
 /* ---- one file ---- */
 
+/* *ret_size: the expected size, then what there was. */
 static int put_pieces(struct worker *w, int fd, struct ros2_file *f, const char *path,
                       struct crypto_sha256 *h, uint64_t *ret_size, struct ros2_err *err)
 {
+	struct extent e = {.end = *ret_size};
 	uint64_t at = 0;
 	bool more = true;
 	int rc = 0;
@@ -116,7 +147,7 @@ static int put_pieces(struct worker *w, int fd, struct ros2_file *f, const char 
 		int n = 0;
 
 		for (; n < PIECES && more && !rc; n++) {
-			ssize_t got = read_full(fd, w->buf[n], w->piece);
+			ssize_t got = read_more(fd, w->buf[n], w->piece, at, &e);
 
 			if (got < 0)
 				return ros2_err_set(err, (int)got, "%s: %s", path,
@@ -138,17 +169,30 @@ static int put_pieces(struct worker *w, int fd, struct ros2_file *f, const char 
 	return rc;
 }
 
-/* Pieces of a file that is expected to end at @hint: one byte more is asked for, so that its end is
+static int sees_growth(struct ros2_file *f, uint64_t at, struct extent *e, struct ros2_err *err)
+{
+	struct ros2_stat st;
+	int rc = ros2_fstat(f, &st, err);
+
+	if (!rc)
+		*e = (struct extent){MAX(st.size, at), true};
+	return rc;
+}
+
+/* Pieces of a file that is expected to end at @e: one byte more is asked for, so that its end is
  * seen, and no more, because what is asked for counts against the tenant's rate. Returns how many,
  * or negative errno; their lengths go to @asked. */
-static int ask_pieces(struct worker *w, struct ros2_file *f, uint64_t at, uint64_t hint,
+static int ask_pieces(struct worker *w, struct ros2_file *f, uint64_t at, struct extent *e,
                       uint32_t asked[PIECES], struct ros2_err *err)
 {
-	uint64_t most = (uint64_t)PIECES * w->piece, want = w->piece;
-	int n = 0;
+	uint64_t most = (uint64_t)PIECES * w->piece, want;
+	int n = !e->grows && at > e->end ? sees_growth(f, at, e, err) : 0;
 
-	if (at <= hint)
-		want = MIN(hint - at, most - 1) + 1; /* of a file of 2^64 - 1 bytes, too */
+	if (n < 0)
+		return n;
+	want = MIN(e->end - at, most);
+	if (!e->grows)
+		want = MIN(e->end - at, most - 1) + 1; /* of a file of 2^64 - 1 bytes, too */
 	for (; n < PIECES && want; n++) {
 		int rc;
 
@@ -166,15 +210,17 @@ static int ask_pieces(struct worker *w, struct ros2_file *f, uint64_t at, uint64
 static int get_pieces(struct worker *w, int fd, struct ros2_file *f, const char *path,
                       struct crypto_sha256 *h, uint64_t *ret_size, struct ros2_err *err)
 {
+	struct extent e = {.end = *ret_size};
 	uint32_t asked[PIECES];
 	uint64_t at = 0;
 	bool more = true;
 	int rc = 0;
 
 	while (more && !rc && !atomic_load(&w->tree->stop)) {
-		int n = ask_pieces(w, f, at, *ret_size, asked, err);
+		int n = ask_pieces(w, f, at, &e, asked, err);
 
 		rc = n < 0 ? n : run_pieces(w, n, path, err);
+		more = n > 0;
 		for (int i = 0; i < n && more && !rc; i++) {
 			crypto_sha256_update(h, w->buf[i], w->len[i]);
 			if (fd >= 0)
@@ -190,18 +236,20 @@ static int get_pieces(struct worker *w, int fd, struct ros2_file *f, const char 
 	return rc;
 }
 
+/* *ret_size: as put_pieces(). */
 static int sha256_of_local(const char *path, uint8_t *scratch, size_t n, uint8_t out[SHA256_LEN],
                            uint64_t *ret_size, struct ros2_err *err)
 {
 	struct crypto_sha256 h;
 	AUTO_CLOSE int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	struct extent e = {.end = *ret_size};
 	ssize_t got = 0;
 
 	if (fd < 0)
 		return ros2_err_set(err, -errno, "%s: %s", path, strerror(errno));
 	crypto_sha256_init(&h);
 	*ret_size = 0;
-	while ((got = read_full(fd, scratch, n)) > 0) {
+	while ((got = read_more(fd, scratch, n, *ret_size, &e)) > 0) {
 		crypto_sha256_update(&h, scratch, (size_t)got);
 		*ret_size += (uint64_t)got;
 	}
@@ -253,6 +301,9 @@ static int get_file(struct worker *w, struct tree_file *t, const char *local, co
 	}
 	crypto_sha256_init(&h);
 	rc = get_pieces(w, fd, f, remote, &h, &t->size, err);
+	/* Some file systems say only then that they had no room. */
+	if (fd >= 0 && close(TAKE_FD(fd)) < 0 && !rc)
+		rc = ros2_err_set(err, -errno, "%s: %s", local, strerror(errno));
 	if (!rc)
 		crypto_sha256_end(&h, t->sha256);
 	ros2_close(f, NULL);
@@ -264,7 +315,7 @@ static int verify_file(struct worker *w, struct tree_file *t, const char *local,
                        struct ros2_err *err)
 {
 	uint8_t want[SHA256_LEN];
-	uint64_t size = 0;
+	uint64_t size = t->size;
 	int rc = sha256_of_local(local, w->buf[0], w->piece, want, &size, err);
 
 	if (rc)
