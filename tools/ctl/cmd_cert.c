@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define TENANT_LIFE_S 86400u
 #define ADMIN_LIFE_S  (90 * 86400u)
@@ -34,7 +35,23 @@ struct cert {
 	struct ros2_err err;
 };
 
-/* The request: the tenant's own, or one for a key made in @out. */
+/* Whoever made the key has the certificate, whomever it was meant for. Nobody else puts one where
+ * nobody else may write. */
+static int is_own(struct cert *ce, const char *path)
+{
+	struct stat st;
+
+	if (stat(path, &st) < 0)
+		return ros2_err_set(&ce->err, -errno, "%s: %s", path, strerror(errno));
+	if (st.st_uid == geteuid() && !(st.st_mode & S_IWOTH))
+		return 0;
+	return ros2_err_set(&ce->err, -EPERM,
+	                    "%s: of uid %u, mode %04o: expected that nobody but uid %u, which asks "
+	                    "for this, can have put a key there (--csr signs another's request)",
+	                    path, st.st_uid, st.st_mode & 07777, geteuid());
+}
+
+/* The request: the tenant's own, or one for a key in @out, which is made when there is none. */
 static int get_csr(struct cert *ce, char **ret)
 {
 	AUTO_FREE char *key = ctl_path(ce->out, "tls.key");
@@ -48,7 +65,9 @@ static int get_csr(struct cert *ce, char **ret)
 			*ret = text;
 		return r;
 	}
-	r = access(key, F_OK) == 0 ? 0 : pki_key_create(key, &ce->err);
+	r = is_own(ce, ce->out);
+	if (r == 0)
+		r = access(key, F_OK) == 0 ? is_own(ce, key) : pki_key_create(key, &ce->err);
 	return r < 0 ? r : pki_csr_create(key, ce->id, ret, &ce->err);
 }
 
@@ -163,8 +182,8 @@ const struct ctl_cmd ctl_cmd_tenant_cert = {
 	.summary = "issue a certificate for a tenant's program",
 	.help = "Signs with the tenant CA in DIR/ca; no controller is needed. A certificate gives "
 		"no right by itself:\n"
-		"the SPIFFE ID must stand in a Tenant document. A tls.key that is in OUT already "
-		"is "
+		"the SPIFFE ID must stand in a Tenant document. A tls.key of yours that is in OUT "
+		"already is "
 		"used again.\n\n"
 		"  ros2ctl tenant cert --dir ./td --id spiffe://ros2.test/tenant/alpha/trainer "
 		"--out ./alpha",
@@ -178,8 +197,8 @@ const struct ctl_cmd ctl_cmd_admin_cert = {
 	.summary = "issue a certificate for an administrator, or a new one for an ended one",
 	.help = "Signs with the admin CA in DIR/ca; no controller is needed. A certificate gives "
 		"no right by itself:\n"
-		"the SPIFFE ID must stand in the controller's file of roles. A tls.key that is in "
-		"OUT already is\n"
+		"the SPIFFE ID must stand in the controller's file of roles. A tls.key of yours "
+		"that is in OUT already is\n"
 		"used again, so OUT may be the context whose certificate has ended.\n\n"
 		"  ros2ctl admin cert --dir ./td --id spiffe://ros2.test/admin/root --out "
 		"./td/admin",

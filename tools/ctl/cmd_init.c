@@ -16,6 +16,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define DAY_S         86400ull
@@ -180,6 +181,21 @@ static int make_texts(struct init *in)
 	return r < 0 ? r : put(in, "controller/roles", text, 0644);
 }
 
+/* Whoever else may write to DIR could put a key there that is signed as the controller's. */
+static int is_own(struct init *in)
+{
+	struct stat st;
+
+	if (stat(in->dir, &st) < 0)
+		return ros2_err_set(&in->err, -errno, "%s: %s", in->dir, strerror(errno));
+	if (st.st_uid == geteuid() && !(st.st_mode & S_IWOTH))
+		return 0;
+	return ros2_err_set(&in->err, -EPERM,
+	                    "%s: of uid %u, mode %04o: expected a directory of uid %u, which asks "
+	                    "for this, that nobody else may write to",
+	                    in->dir, st.st_uid, st.st_mode & 07777, geteuid());
+}
+
 /* Somebody else's is never touched, also if both begin at once: the mark is made by one of them. */
 static int begin(struct init *in)
 {
@@ -187,6 +203,7 @@ static int begin(struct init *in)
 	AUTO_FREE char *mark = under(in, "unfinished"), *probe = under(in, "ca");
 	int r = fsx_mkdirs(in->dir, 0700, &in->err);
 
+	r = r < 0 ? r : is_own(in);
 	if (r == 0 && access(mark, F_OK) != 0 && access(probe, F_OK) == 0)
 		return ros2_err_set(&in->err, -EEXIST,
 		                    "%s: holds a trust domain already: choose another --dir",
