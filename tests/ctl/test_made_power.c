@@ -298,6 +298,41 @@ static const char *cut_token(uint64_t call, enum disk_loss loss, const char *no_
 	return bad;
 }
 
+/* ---- two at once ---- */
+
+static const struct fsx_ops *others_io;
+
+/* The other one, which was under way until now, ends. */
+static int link_when_the_other_has_ended(const char *from, const char *to)
+{
+	AUTO_FREE char *mark = ctl_path(dir, "unfinished");
+
+	(void)unlink(mark);
+	return others_io->link(from, to);
+}
+
+static void domain__that_another_has_just_made_is_left_as_it_is(void **state)
+{
+	AUTO_FREE char *mark = ctl_path(dir, "unfinished"), *key = NULL, *now = NULL;
+	struct fsx_ops ops = *fsx_io;
+	int r;
+
+	assert_int_equal(run(&ctl_cmd_init), CTL_OK);
+	key = text_of("ca/infra-ca.key");
+	assert_int_equal(fsx_write_atomic(mark, "x", 1, 0600, NULL), 0);
+	others_io = fsx_io;
+	ops.link = link_when_the_other_has_ended;
+	fsx_io = &ops;
+	r = run(&ctl_cmd_init);
+	fsx_io = others_io;
+	assert_int_equal(r, CTL_FAILED);
+	assert_non_null(strstr(words, "holds a trust domain already"));
+	assert_null(damage());
+	now = text_of("ca/infra-ca.key");
+	assert_string_equal(now, key);
+	remove_all();
+}
+
 typedef const char *cut_fn(uint64_t, enum disk_loss, const char *, bool *);
 
 static const char *sweep(cut_fn *cut, enum disk_loss loss, const char *no_fsync,
@@ -376,6 +411,7 @@ static void power__sweep_finds_the_losses_without_the_fsync_of_any_kind_of_file(
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(domain__that_another_has_just_made_is_left_as_it_is),
 		cmocka_unit_test(domain__is_whole_or_unfinished_after_a_power_cut_at_any_call),
 		cmocka_unit_test(
 			context__has_a_certificate_that_fits_after_a_power_cut_at_any_call),

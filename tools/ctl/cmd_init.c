@@ -196,19 +196,34 @@ static int is_own(struct init *in)
 	                    in->dir, st.st_uid, st.st_mode & 07777, geteuid());
 }
 
-/* Somebody else's is never touched, also if both begin at once: the mark is made by one of them. */
+static int end(struct init *in)
+{
+	AUTO_FREE char *mark = under(in, "unfinished");
+
+	if (fsx_io->unlink(mark) < 0)
+		return ros2_err_set(&in->err, -errno, "%s: %s", mark, strerror(errno));
+	return fsx_sync_parent(mark, &in->err);
+}
+
+/* Somebody else's is never touched, also if both begin at once: the mark is made by one of them,
+ * and what is there is looked at again then: the other may have ended in between. */
 static int begin(struct init *in)
 {
 	static const char mark_text[] = "ros2ctl init has not ended here: no trust domain yet\n";
 	AUTO_FREE char *mark = under(in, "unfinished"), *probe = under(in, "ca");
 	int r = fsx_mkdirs(in->dir, 0700, &in->err);
+	bool whole = access(mark, F_OK) != 0 && access(probe, F_OK) == 0;
 
 	r = r < 0 ? r : is_own(in);
-	if (r == 0 && access(mark, F_OK) != 0 && access(probe, F_OK) == 0)
+	if (r == 0 && !whole) {
+		r = fsx_create_atomic(mark, mark_text, strlen(mark_text), 0600, &in->err);
+		whole = r == 0 && access(probe, F_OK) == 0;
+		r = whole ? end(in) : r;
+	}
+	if (r == 0 && whole)
 		return ros2_err_set(&in->err, -EEXIST,
 		                    "%s: holds a trust domain already: choose another --dir",
 		                    in->dir);
-	r = r < 0 ? r : fsx_create_atomic(mark, mark_text, strlen(mark_text), 0600, &in->err);
 	if (r == -EEXIST)
 		return ros2_err_set(
 			&in->err, r,
@@ -217,15 +232,6 @@ static int begin(struct init *in)
 			"unfinished there, and ask again",
 			in->dir);
 	return r;
-}
-
-static int end(struct init *in)
-{
-	AUTO_FREE char *mark = under(in, "unfinished");
-
-	if (fsx_io->unlink(mark) < 0)
-		return ros2_err_set(&in->err, -errno, "%s: %s", mark, strerror(errno));
-	return fsx_sync_parent(mark, &in->err);
 }
 
 static int make_dirs(struct init *in)
