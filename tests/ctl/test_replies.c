@@ -139,6 +139,21 @@ static void revoke__escapes_the_agent_whose_keys_are_pending(void **state)
 	assert_harmless();
 }
 
+/* Behind the line of the token stands whom the agent shall trust. */
+static void token__that_is_not_one_line_of_text_is_not_passed_on(void **state)
+{
+	static const char *const tokens[] = {"ros2-join-v1 a s h\n-----BEGIN CERTIFICATE-----",
+	                                     "ros2-join-v1 a \x1b[2J h", "ros2-join-v1 \xff s h"};
+	Ros2__V1__CreateAgentTokenReply made = ROS2__V1__CREATE_AGENT_TOKEN_REPLY__INIT;
+
+	for (size_t i = 0; i < ARRAY_SIZE(tokens); i++) {
+		made.token = (char *)tokens[i];
+		reply = &made.base;
+		run(&ctl_cmd_agent_token, CTL_TABLE, "a", NULL, 0);
+		assert_string_equal(shown, "");
+	}
+}
+
 /* A shell puts it behind the prompt as it comes: it would be run by the next return key. */
 static void completion__offers_no_name_that_is_none(void **state)
 {
@@ -166,6 +181,7 @@ int main(void)
 		cmocka_unit_test(get__escapes_names_and_agents_that_were_not_reached),
 		cmocka_unit_test(apply__escapes_the_names_of_what_it_did),
 		cmocka_unit_test(revoke__escapes_the_agent_whose_keys_are_pending),
+		cmocka_unit_test(token__that_is_not_one_line_of_text_is_not_passed_on),
 		cmocka_unit_test(completion__offers_no_name_that_is_none),
 	};
 

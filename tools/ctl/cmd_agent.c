@@ -3,6 +3,7 @@
  */
 #include "common/args.h"
 #include "common/fsx.h"
+#include "common/utf8.h"
 #include "common/util.h"
 #include "proto/ros2/v1/admin.rpc.h"
 #include "tools/ctl/ctl.h"
@@ -19,12 +20,18 @@ static const struct ctl_opt opts[] = {
 /* First line: the token. Then the CA bundle the agent shall trust; the token carries its hash. */
 static int write_token(struct ctl *c, const char *token, const char *out)
 {
-	AUTO_FREE char *bundle = ctl_path(c->context, "infra-bundle.pem"), *text = NULL;
+	AUTO_FREE char *bundle = NULL, *text = NULL;
 	AUTO_FREE void *pem = NULL;
 	struct ros2_err err = ROS2_ERR_INIT;
 	size_t len;
 	int n;
 
+	/* With more than one line the controller would say whom the agent shall trust, and what is
+	 * no text would drive the terminal. */
+	if (!utf8_text_printable(token))
+		return ctl_fail(CTL_FAILED, "PROTOCOL: the controller sent a token that is not one "
+		                            "line of text");
+	bundle = ctl_path(c->context, "infra-bundle.pem");
 	if (fsx_read_file(bundle, 65536, &pem, &len, &err) < 0)
 		return ctl_fail(CTL_FAILED, "%s", err.msg);
 	n = asprintf(&text, "%s\n%s", token, (char *)pem);
