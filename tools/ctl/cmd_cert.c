@@ -35,20 +35,30 @@ struct cert {
 	struct ros2_err err;
 };
 
-/* Whoever made the key has the certificate, whomever it was meant for. Nobody else puts one where
- * nobody else may write. */
-static int is_own(struct cert *ce, const char *path)
+/* Whoever made the key has the certificate, whomever it was meant for. That may be who asks for it,
+ * or whose OUT is: he reads what is put there anyway. 1: there is a key; 0: there is none. */
+static int has_key(struct cert *ce, const char *key)
 {
-	struct stat st;
+	struct stat out, st;
 
-	if (stat(path, &st) < 0)
-		return ros2_err_set(&ce->err, -errno, "%s: %s", path, strerror(errno));
-	if (st.st_uid == geteuid() && !(st.st_mode & S_IWOTH))
-		return 0;
+	if (stat(ce->out, &out) < 0)
+		return ros2_err_set(&ce->err, -errno, "%s: %s", ce->out, strerror(errno));
+	if (out.st_mode & S_IWOTH)
+		return ros2_err_set(&ce->err, -EPERM,
+		                    "%s: mode %04o: expected a directory in which not everybody "
+		                    "can put a key",
+		                    ce->out, out.st_mode & 07777);
+	if (lstat(key, &st) < 0)
+		return errno == ENOENT
+		               ? 0
+		               : ros2_err_set(&ce->err, -errno, "%s: %s", key, strerror(errno));
+	if ((st.st_uid == geteuid() || st.st_uid == out.st_uid) && !(st.st_mode & S_IWOTH))
+		return 1;
 	return ros2_err_set(&ce->err, -EPERM,
-	                    "%s: of uid %u, mode %04o: expected that nobody but uid %u, which asks "
-	                    "for this, can have put a key there (--csr signs another's request)",
-	                    path, st.st_uid, st.st_mode & 07777, geteuid());
+	                    "%s: of uid %u, mode %04o: expected a key of uid %u, which asks for "
+	                    "this, or of uid %u, whose directory this is, that nobody else may "
+	                    "write to (--csr signs another's request)",
+	                    key, st.st_uid, st.st_mode & 07777, geteuid(), out.st_uid);
 }
 
 /* The request: the tenant's own, or one for a key in @out, which is made when there is none. */
@@ -65,9 +75,9 @@ static int get_csr(struct cert *ce, char **ret)
 			*ret = text;
 		return r;
 	}
-	r = is_own(ce, ce->out);
+	r = has_key(ce, key);
 	if (r == 0)
-		r = access(key, F_OK) == 0 ? is_own(ce, key) : pki_key_create(key, &ce->err);
+		r = pki_key_create(key, &ce->err);
 	return r < 0 ? r : pki_csr_create(key, ce->id, ret, &ce->err);
 }
 
@@ -182,8 +192,8 @@ const struct ctl_cmd ctl_cmd_tenant_cert = {
 	.summary = "issue a certificate for a tenant's program",
 	.help = "Signs with the tenant CA in DIR/ca; no controller is needed. A certificate gives "
 		"no right by itself:\n"
-		"the SPIFFE ID must stand in a Tenant document. A tls.key of yours that is in OUT "
-		"already is "
+		"the SPIFFE ID must stand in a Tenant document. A tls.key that is in OUT already, "
+		"yours or of OUT's owner, is\n"
 		"used again.\n\n"
 		"  ros2ctl tenant cert --dir ./td --id spiffe://ros2.test/tenant/alpha/trainer "
 		"--out ./alpha",
@@ -197,8 +207,8 @@ const struct ctl_cmd ctl_cmd_admin_cert = {
 	.summary = "issue a certificate for an administrator, or a new one for an ended one",
 	.help = "Signs with the admin CA in DIR/ca; no controller is needed. A certificate gives "
 		"no right by itself:\n"
-		"the SPIFFE ID must stand in the controller's file of roles. A tls.key of yours "
-		"that is in OUT already is\n"
+		"the SPIFFE ID must stand in the controller's file of roles. A tls.key that is "
+		"in OUT already, yours or of OUT's owner, is\n"
 		"used again, so OUT may be the context whose certificate has ended.\n\n"
 		"  ros2ctl admin cert --dir ./td --id spiffe://ros2.test/admin/root --out "
 		"./td/admin",
