@@ -285,6 +285,18 @@ static void try_one(struct bundles *b, struct one *o)
 	writer_submit(b->a->disk_writer, &o->job);
 }
 
+/* The disk has it, and it is not in force: a process that starts now would believe whom it names,
+ * and so would the connection to the controller, which reads the file. That the next process is in
+ * doubt is told when the newer one finds no place either, or waits too long. */
+static void only_on_disk(struct bundles *b, struct one *o)
+{
+	if (!o->trust || is_text(o->trust, o->text, o->text_len))
+		return;
+	o->unwritten = true;
+	if (o == &b->v[BUNDLE_INFRA] && b->a->uplink)
+		rpc_channel_set_trust(uplink_channel(b->a->uplink), o->trust);
+}
+
 /* With a newer one waiting it takes away and gives nothing: what it names the newer one may not. */
 static int settle(struct bundles *b, struct one *o, struct ros2_err *err)
 {
@@ -299,6 +311,8 @@ static int settle(struct bundles *b, struct one *o, struct ros2_err *err)
 
 		/* Without memory: with the next try. */
 		(void)take_away_text(b, o, o->text, o->text_len, &why);
+		if (written)
+			only_on_disk(b, o);
 		return MIN(o->r, 0);
 	}
 	if (known) {
@@ -307,8 +321,10 @@ static int settle(struct bundles *b, struct one *o, struct ros2_err *err)
 		tell_doubt(b);
 		return 0;
 	}
-	if (pki_trust_new(o->text, o->text_len, &trust, err) < 0)
+	if (pki_trust_new(o->text, o->text_len, &trust, err) < 0) {
+		only_on_disk(b, o);
 		return -ENOMEM;
+	}
 	put_in_force(b, o, trust, true);
 	pki_trust_unref(trust);
 	return 0;
