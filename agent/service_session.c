@@ -299,6 +299,25 @@ void service_close_session(struct service_op *op, const ProtobufCMessage *msg)
 
 /* ---- mount ---- */
 
+static int engine_holds(const struct service_op *op, const struct policy_namespace *ns,
+                        uint32_t require, struct ros2_err *err)
+{
+	int rc = state_engine_in_force(op->a->state, ns->engine, ns->path, err);
+
+	if (rc < 0 || AGENT_SWITCH(no_transport_check))
+		return rc;
+	return prober_allows_engine(op->a->prober, ns->engine, require, err);
+}
+
+/* Those that had it mounted ended when it went, or when the way to it did not hold any more what is
+ * required; this one had it already, and nobody knew. */
+static void mounted_late(struct service_op *op, struct agent_session *s, const struct ros2_err *err)
+{
+	snprintf(s->end_words, sizeof(s->end_words), "%.199s", err->msg);
+	agent_session_end(s, ROS2_REVOKED);
+	op_fail_err(op, err);
+}
+
 static void on_mounted(void *arg, const struct dp_result *res)
 {
 	struct service_op *op = arg;
@@ -316,6 +335,10 @@ static void on_mounted(void *arg, const struct dp_result *res)
 	if (state_tenant_get(op->a->state, &op->tenant, &t) < 0 ||
 	    t.version != op->policy_version || state_namespace(&t, op->ns, &ns) < 0) {
 		op_fail(op, ROS2_DENIED, "namespace %s changed meanwhile: mount it again", op->ns);
+		return;
+	}
+	if (engine_holds(op, &ns, t.image.require, &err) < 0) {
+		mounted_late(op, s, &err);
 		return;
 	}
 	if (agent_session_add_mount(s, &ns, res->mount.mount, &err) < 0) {
@@ -354,12 +377,7 @@ void service_mount(struct service_op *op, const ProtobufCMessage *msg)
 		        SESSION_MOUNTS_MAX);
 		return;
 	}
-	if (state_engine_in_force(op->a->state, ns.engine, ns.path, &err) < 0) {
-		op_fail_err(op, &err);
-		return;
-	}
-	if (!AGENT_SWITCH(no_transport_check) &&
-	    prober_allows_engine(op->a->prober, ns.engine, t.image.require, &err) < 0) {
+	if (engine_holds(op, &ns, t.image.require, &err) < 0) {
 		op_fail_err(op, &err);
 		return;
 	}
