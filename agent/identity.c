@@ -143,10 +143,12 @@ int identity_check_certificate(const char *dir, const char *name, uint64_t *ret_
 			"--enrol; where that is refused: `ros2ctl agent token create %s`, then "
 			"start with --token-file",
 			dir, when, name);
-	/* Half of what was left when it came: not_before is set back for clocks that are late. */
+	/* Half of what was left when it came: not_before is set back for clocks that are late. A
+	 * time that has not come is of a clock that was ahead, and half of that may be no time. */
 	path_of(dir, "tls.crt", path);
-	came = stat(path, &st) == 0 ? MAX((int64_t)st.st_mtime, info.not_before_unix_s)
-	                            : info.not_before_unix_s;
+	came = info.not_before_unix_s;
+	if (stat(path, &st) == 0 && st.st_mtime <= now)
+		came = MAX((int64_t)st.st_mtime, came);
 	half = came + (info.not_after_unix_s - came) / 2;
 	*ret_renew_in_s = half > now ? (uint64_t)(half - now) : 0;
 	return 0;

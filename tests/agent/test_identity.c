@@ -5,6 +5,9 @@
 #include "common/pki.h"
 #include "tests/testing.h"
 #include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <time.h>
 
 static char *make_token(const char *dir, const char *agent, size_t *len)
 {
@@ -109,6 +112,57 @@ static void identity__of_another_name_or_with_missing_parts_says_what_to_do(void
 	}
 }
 
+#define LIFE_S 3600
+
+/* Of an agent, for LIFE_S from now on. */
+static void make_certificate(const char *dir)
+{
+	char path[4200], key[4200], ca_key[4200], *csr, *pem;
+	struct pki_issue_opts o = {.uri = "spiffe://ros2.test/agent/dpu-0",
+	                           .issuer_cert_path = path,
+	                           .issuer_key_path = ca_key,
+	                           .lifetime_s = LIFE_S};
+	size_t n;
+
+	free(make_token(dir, "dpu-0", &n)); /* and with it the authority */
+	testing_path(path, dir, "ca.crt");
+	testing_path(ca_key, dir, "ca.key");
+	testing_path(key, dir, "tls.key");
+	assert_int_equal(pki_key_create(key, NULL), 0);
+	assert_int_equal(pki_csr_create(key, o.uri, &csr, NULL), 0);
+	o.csr_pem = csr;
+	o.csr_len = strlen(csr);
+	assert_int_equal(pki_issue(&o, &pem, NULL), 0);
+	testing_path(path, dir, "tls.crt");
+	assert_int_equal(fsx_write_atomic(path, pem, strlen(pem), 0644, NULL), 0);
+	free(csr);
+	free(pem);
+}
+
+static uint64_t renewal_of_one_that_came(const char *dir, const char *path, int64_t in_s)
+{
+	struct timespec at[2] = {{.tv_sec = time(NULL) + in_s}, {.tv_sec = time(NULL) + in_s}};
+	uint64_t renew_in_s;
+
+	assert_int_equal(utimensat(AT_FDCWD, path, at, 0), 0);
+	assert_int_equal(identity_check_certificate(dir, "dpu-0", &renew_in_s, NULL), 0);
+	return renew_in_s;
+}
+
+/* A machine whose clock was days ahead until somebody told it the time. */
+static void certificate__that_a_clock_wrote_that_was_ahead_is_renewed_before_its_end(void **state)
+{
+	char path[4200];
+
+	make_certificate(*state);
+	testing_path(path, *state, "tls.crt");
+	assert_in_range(renewal_of_one_that_came(*state, path, 0), LIFE_S / 2 - 60, LIFE_S / 2);
+	assert_in_range(renewal_of_one_that_came(*state, path, LIFE_S / 2), 1, LIFE_S / 2);
+	assert_in_range(renewal_of_one_that_came(*state, path, 3 * LIFE_S), 1, LIFE_S / 2);
+	/* One that came before it began counts from its beginning. */
+	assert_in_range(renewal_of_one_that_came(*state, path, -3 * LIFE_S), 1, LIFE_S / 2);
+}
+
 #define T(f) cmocka_unit_test_setup_teardown(f, testing_dir_setup, testing_dir_teardown)
 int main(void)
 {
@@ -119,6 +173,7 @@ int main(void)
 		T(token__cut_anywhere_is_refused),
 		T(identity__is_absent_before_enrolment),
 		T(identity__of_another_name_or_with_missing_parts_says_what_to_do),
+		T(certificate__that_a_clock_wrote_that_was_ahead_is_renewed_before_its_end),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
