@@ -320,26 +320,25 @@ static void record_usage(struct agent_session *s, const struct dp_session_stats 
 
 /* ---- accounts ---- */
 
+/* By name, as they are told: a tenant that was made again goes on counting where the one before it
+ * ended. Two under one name would be two samples with the same labels, of which one is lost. */
 static struct sessions_account *account_of(struct sessions *t, const struct agent_session *s)
 {
-	static const struct ros2_uid others;
-	const struct ros2_uid *uid = &s->tenant;
+	const char *name = s->tenant_name;
 	struct sessions_account *c;
 
-	HASH_FIND(hh, t->accounts, uid, sizeof(*uid), c);
+	HASH_FIND_STR(t->accounts, name, c);
 	if (!c && HASH_COUNT(t->accounts) >= SESSIONS_ACCOUNTS_MAX) {
-		uid = &others;
-		HASH_FIND(hh, t->accounts, uid, sizeof(*uid), c);
+		name = "";
+		HASH_FIND_STR(t->accounts, name, c);
 	}
 	if (c)
 		return c;
 	c = calloc(1, sizeof(*c));
 	if (!c)
 		return NULL;
-	c->tenant = *uid;
-	if (uid != &others)
-		strcpy(c->name, s->tenant_name);
-	HASH_ADD(hh, t->accounts, tenant, sizeof(c->tenant), c);
+	strcpy(c->name, name);
+	HASH_ADD_STR(t->accounts, name, c);
 	if (!HASH_TOOK(hh, c)) {
 		free(c);
 		return NULL;

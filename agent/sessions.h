@@ -68,11 +68,10 @@ struct agent_session {
 	UT_hash_handle hh;
 };
 
-/* What a tenant's sessions did since the start of the process. */
+/* What sessions of tenants of one name did since the start of the process. */
 #define SESSIONS_ACCOUNTS_MAX 256 /* later tenants share one without a name */
 struct sessions_account {
-	struct ros2_uid tenant;
-	char name[ROS2_NAME_MAX + 1];
+	char name[ROS2_NAME_MAX + 1];       /* tenants that had it one after the other share it */
 	struct dp_session_stats ended, now; /* of ended sessions; and of all, when last asked */
 	UT_hash_handle hh;
 };

@@ -73,10 +73,63 @@ static void usage__leaves_the_neighbour_its_room_for_records(void **state)
 	free(w);
 }
 
+struct counted {
+	struct world *w;
+	unsigned n; /* accounts of alpha */
+	uint64_t bytes;
+};
+
+static void count(void *arg)
+{
+	struct counted *k = arg;
+	struct sessions *t = k->w->agent->sessions;
+
+	k->n = 0;
+	sessions_account_now(t);
+	for (const struct sessions_account *c = sessions_accounts(t); c; c = c->hh.next) {
+		if (strcmp(c->name, "alpha") != 0)
+			continue;
+		k->n++;
+		k->bytes = c->now.read_bytes;
+	}
+}
+
+/* A metric has the tenant's name as its label, and its value never falls. */
+static void usage__of_a_tenant_made_again_is_counted_behind_that_of_the_first(void **state)
+{
+	struct world *w = calloc(1, sizeof(*w));
+	struct counted k = {w};
+	struct rpc_channel *a;
+	uint64_t first;
+	unsigned acks;
+
+	(void)state;
+	world_start(w);
+	world_agent_start(w);
+	world_populate(w);
+	a = world_tenant(w, "alpha");
+	connected_session(w, a);
+	loop_call(w->loop, count, &k);
+	assert_int_equal(k.n, 1);
+	first = k.bytes;
+	assert_true(first > 0);
+	acks = w->acks;
+	world_replace(w, WORLD_ALPHA_SEED, 1, fix_tenant(&w->f, "alpha", FIX_ALPHA, 9, 1));
+	world_wait(w, &w->acks, acks + 1);
+	connected_session(w, a);
+	loop_call(w->loop, count, &k);
+	assert_int_equal(k.n, 1);
+	assert_int_equal(k.bytes, 2 * first);
+	rpc_channel_free(a);
+	world_stop(w);
+	free(w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(usage__leaves_the_neighbour_its_room_for_records),
+		cmocka_unit_test(usage__of_a_tenant_made_again_is_counted_behind_that_of_the_first),
 	};
 
 	log_set_level_str("error");
