@@ -330,8 +330,8 @@ static void put_lost(struct agent_audit *a, bool last)
 		.object_id = a->agent_uid,
 		.result = AGENT_AUDIT_FAILED,
 		.status = ROS2_NOT_DURABLE,
-		.reason =
-			"records that found no place in the agent's spool, or were taken out of it",
+		.reason = "records that found no place in the agent's spool, were taken out of "
+			  "it, or cannot be read there",
 		.count = a->lost - a->lost_told,
 		.first_unix_ns = a->lost_first_unix_ns,
 		.last_unix_ns = a->lost_last_unix_ns,

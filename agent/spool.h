@@ -93,7 +93,8 @@ void spool_ack(struct spool *s, const struct ros2_uid *incarnation, uint64_t seq
 uint64_t spool_bytes(const struct spool *s);   /* waiting and on disk */
 uint64_t spool_unacked(const struct spool *s); /* records */
 uint64_t spool_unsent(const struct spool *s);
-/* Records of earlier starts that are gone, with their files, since this was asked last. */
+/* Records of earlier starts that are gone since this was asked last: with their files, or in them.
+ */
 uint64_t spool_take_gone(struct spool *s);
 uint64_t spool_next_seq(const struct spool *s);
 bool spool_is_idle(const struct spool *s); /* nothing waits for the disk */

@@ -9,19 +9,28 @@
 #include <errno.h>
 #include <stdio.h>
 
+/* Of a frame that may end behind @b. */
+static bool header_at(const struct buf *b, uint64_t offset, uint32_t *ret_len)
+{
+	const uint8_t *h;
+
+	if (offset > b->n || b->n - offset < SPOOL_FRAME_HEADER_LEN)
+		return false;
+	h = b->p + offset;
+	*ret_len = get_le32(h + 4);
+	return get_le32(h) == SPOOL_FRAME_MAGIC && get_le32(h + 20) == crypto_crc32c(h, 20) &&
+	       *ret_len && *ret_len <= SPOOL_RECORD_MAX;
+}
+
 bool spool_frame_at(const struct buf *b, uint64_t offset, struct spool_view *ret,
                     uint64_t *ret_next)
 {
 	const uint8_t *h;
 	uint32_t len;
 
-	if (offset > b->n || b->n - offset < SPOOL_FRAME_HEADER_LEN)
+	if (!header_at(b, offset, &len) || len > b->n - offset - SPOOL_FRAME_HEADER_LEN)
 		return false;
 	h = b->p + offset;
-	len = get_le32(h + 4);
-	if (get_le32(h) != SPOOL_FRAME_MAGIC || get_le32(h + 20) != crypto_crc32c(h, 20) || !len ||
-	    len > SPOOL_RECORD_MAX || len > b->n - offset - SPOOL_FRAME_HEADER_LEN)
-		return false;
 	if (get_le32(h + 16) != crypto_crc32c(h + SPOOL_FRAME_HEADER_LEN, len))
 		return false;
 	*ret = (struct spool_view){get_le64(h + 8), h + SPOOL_FRAME_HEADER_LEN, len};
@@ -57,6 +66,37 @@ bool spool_scan(const struct buf *b, struct spool_scan *ret)
 		ret->size = next;
 	}
 	return ret->size == b->n;
+}
+
+static bool all_zero(const struct buf *b, uint64_t from)
+{
+	while (from < b->n && !b->p[from])
+		from++;
+	return from >= b->n;
+}
+
+/* An append that did not come to its end, or whose bytes did not come to the disk. */
+static bool is_torn(const struct buf *b, uint64_t from)
+{
+	uint32_t len;
+
+	if (all_zero(b, from) || b->n - from < SPOOL_FRAME_HEADER_LEN)
+		return true;
+	return header_at(b, from, &len) && (len > b->n - from - SPOOL_FRAME_HEADER_LEN ||
+	                                    all_zero(b, from + SPOOL_FRAME_HEADER_LEN));
+}
+
+uint64_t spool_lost(const struct buf *b, uint64_t from)
+{
+	uint64_t n;
+	uint32_t len;
+
+	if (is_torn(b, from))
+		return 0;
+	n = !header_at(b, from, &len);
+	for (; from < b->n; from++)
+		n += header_at(b, from, &len);
+	return n;
 }
 
 void spool_name_format(uint64_t serial, const struct ros2_uid *incarnation,

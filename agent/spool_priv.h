@@ -39,6 +39,9 @@ struct spool_segment {
 	uint64_t serial, first_seq, last_seq;
 	uint64_t size; /* bytes of whole frames */
 	uint64_t records;
+	/* Loaded: written behind these, and cannot be read: at least so many. Told when it goes,
+	 * unless the controller sees the hole, because more of the same start came behind it. */
+	uint64_t lost;
 	struct buf data; /* cached frames; empty and size > 0: on disk only */
 	bool active;     /* the one that is appended to */
 	char name[SPOOL_NAME_LEN];
@@ -105,6 +108,9 @@ struct spool_scan {
 };
 /* False when there is more than could be read. */
 bool spool_scan(const struct buf *b, struct spool_scan *ret);
+/* How many records were written from @from on, where a scan ended, as far as headers that are left
+ * tell; 0 where an append was torn: nobody was told of it. */
+uint64_t spool_lost(const struct buf *b, uint64_t from);
 /* The one spelling that spool_name_format writes, or -EINVAL. */
 int spool_name_parse(const char *name, uint64_t *ret_serial, struct ros2_uid *ret_incarnation);
 void spool_name_format(uint64_t serial, const struct ros2_uid *incarnation,

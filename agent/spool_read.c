@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Loading, sending and acknowledging. A segment whose end cannot be read is sent up to there: the
- * missing seqs become an audit.gap record at the controller, and so do those of one that is not
- * there any more. One that cannot be read now is waited for, and told. Must never send a frame that
- * fails its check, nor delete one that was not acknowledged.
+ * missing seqs become an audit.gap record at the controller, or, where nothing of that start comes
+ * behind them, one of this agent's, and so do those of one that is not there any more. One that
+ * cannot be read now is waited for, and told. Must never send a frame that fails its check, nor
+ * delete one that was not acknowledged.
  */
 #define LOG_COMPONENT "spool"
 #include "agent/spool_priv.h"
@@ -75,6 +76,36 @@ static void set_aside(struct spool *s, struct spool_segment *g)
 	spool_segment_free(g);
 }
 
+static struct spool_segment *segment_after(const struct spool *s, const struct spool_segment *g)
+{
+	return g->link.next == &s->segments ? NULL
+	                                    : list_entry(g->link.next, struct spool_segment, link);
+}
+
+/* A hole that nobody else will see. */
+static void count_lost(struct spool *s, const struct spool_segment *g)
+{
+	const struct spool_segment *o = g->lost ? segment_after(s, g) : NULL;
+
+	for (; o; o = segment_after(s, o))
+		if (o->records && ros2_uid_eq(&o->incarnation, &g->incarnation))
+			return;
+	s->n_gone += g->lost;
+}
+
+/* Of which nothing can be sent. */
+static void set_aside_all(struct spool *s)
+{
+	struct spool_segment *g, *tmp;
+
+	list_for_each_safe (&s->segments, g, tmp, link) {
+		if (g->records)
+			continue;
+		count_lost(s, g);
+		set_aside(s, g);
+	}
+}
+
 /* What is readable of the file; false when that is not all of it. */
 static bool segment_take(struct spool_segment *g)
 {
@@ -85,6 +116,7 @@ static bool segment_take(struct spool_segment *g)
 	g->first_seq = scan.first_seq;
 	g->last_seq = scan.last_seq;
 	g->size = scan.size;
+	g->lost = whole ? 0 : spool_lost(&g->data, scan.size);
 	return whole;
 }
 
@@ -116,10 +148,6 @@ static int load_one(struct spool *s, const char *name, struct spool_opened *info
 	if (!segment_take(g))
 		info->damaged++;
 	buf_fini(&g->data);
-	if (!g->records) {
-		set_aside(s, g);
-		return 0;
-	}
 	s->serial = MAX(s->serial, g->serial);
 	s->disk_bytes += g->size;
 	s->n_records += g->records;
@@ -222,18 +250,14 @@ int spool_load_segments(struct spool *s, struct spool_opened *info, struct ros2_
 			n++;
 		}
 	closedir(d);
-	if (!r)
+	if (!r) {
+		set_aside_all(s);
 		sweep_bad(s, info);
+	}
 	return r;
 }
 
 /* ---- removing ---- */
-
-static struct spool_segment *segment_after(const struct spool *s, const struct spool_segment *g)
-{
-	return g->link.next == &s->segments ? NULL
-	                                    : list_entry(g->link.next, struct spool_segment, link);
-}
 
 struct unlink_job {
 	struct writer_job job;
@@ -261,6 +285,7 @@ static void drop_segment(struct spool *s, struct spool_segment *g)
 		s->at = segment_after(s, g);
 		s->at_offset = 0;
 	}
+	count_lost(s, g);
 	s->disk_bytes -= g->size;
 	if (u && !s->closing) {
 		segment_path(s, g, u->path);

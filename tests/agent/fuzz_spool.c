@@ -34,6 +34,7 @@ static void check_scan(const struct buf *b)
 	bool whole = spool_scan(b, &scan);
 
 	must(scan.size <= b->n && whole == (scan.size == b->n));
+	must(spool_lost(b, scan.size) <= b->n - scan.size);
 	must(!scan.records == !scan.size && !scan.records == !scan.first_seq);
 	while (at < scan.size) {
 		must(spool_frame_at(b, at, &v, &next));
