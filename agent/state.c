@@ -213,23 +213,37 @@ static bool grant_is_dead(struct state *s, const struct state_object *o)
 	       (t && t->cur && t->cur->revoked && n->grant.policy_version <= t->cur->version);
 }
 
-static void end_dead_grants(struct state *s)
+/* @tenant NULL: everybody's. */
+static void end_dead_grants(struct state *s, const struct ros2_uid *tenant)
 {
 	struct state_object *o, *tmp;
 
 	list_for_each_safe (&s->kinds[OBJ_GRANT], o, tmp, of_kind) {
-		if (grant_is_dead(s, o))
+		if ((!tenant || ros2_uid_eq(&state_newest(o)->grant.tenant, tenant)) &&
+		    grant_is_dead(s, o))
 			state_forget(s, o);
 	}
-	s->recheck_grants = false;
 }
 
 void state_obey_tombstones(struct state *s)
 {
 	struct state_object *o, *tmp;
 
-	end_dead_grants(s);
+	end_dead_grants(s, NULL);
+	s->recheck_grants = false;
 	list_for_each_safe (&s->kinds[OBJ_TENANT], o, tmp, of_kind)
+		obey_tenant(s, o);
+}
+
+/* Whose it is is looked at first: an agent has many grants, and many tenants may be revoked at
+ * once. */
+static void obey_of_tenant(struct state *s, const struct ros2_uid *tenant)
+{
+	struct state_object *o;
+
+	end_dead_grants(s, tenant);
+	o = state_find(s, OBJ_TENANT, tenant);
+	if (o)
 		obey_tenant(s, o);
 }
 
@@ -239,6 +253,10 @@ void state_obey(struct state *s, const struct tombstone *t)
 
 	if (t->kind == OBJ_SESSION)
 		return;
+	if (t->kind == OBJ_TENANT) {
+		obey_of_tenant(s, &t->uid);
+		return;
+	}
 	if (t->kind != OBJ_GRANT) {
 		state_obey_tombstones(s);
 		return;
@@ -472,7 +490,8 @@ void state_stored(struct state *s, uint64_t number, uint64_t now_ns)
 	apply_kind(s, OBJ_ENGINE, number, now_ns);
 	apply_kind(s, OBJ_TENANT, number, now_ns);
 	if (s->recheck_grants)
-		end_dead_grants(s);
+		end_dead_grants(s, NULL);
+	s->recheck_grants = false;
 	apply_kind(s, OBJ_GRANT, number, now_ns);
 }
 

@@ -508,6 +508,45 @@ static void state__never_revives_what_a_tombstone_covers(void **state)
 	assert_int_equal(state_grant_get(e->s, (struct ros2_uid[]){fix_uid(6)}, &sg), 0);
 }
 
+static unsigned asked_for_grants;
+
+bool __real_revlog_covers_grant(const struct revlog *l, const struct agent_object *g);
+bool __wrap_revlog_covers_grant(const struct revlog *l, const struct agent_object *g);
+bool __wrap_revlog_covers_grant(const struct revlog *l, const struct agent_object *g)
+{
+	asked_for_grants++;
+	return __real_revlog_covers_grant(l, g);
+}
+
+/* Many tenants of an agent that are revoked at once are not each as much work as all of them. */
+static void state__asks_of_no_other_tenants_grants_for_a_revocation(void **state)
+{
+	struct tombstone t = {
+		.revocation = fix_uid(200), .uid = fix_uid(2), .kind = OBJ_TENANT, .version = 1};
+	struct env *e = *state;
+	struct state_counts c;
+	struct state_tenant is;
+
+	receive(e, fix_tenant(&e->f, "alpha", FIX_ALPHA, 2, 1));
+	receive(e, fix_tenant(&e->f, "beta", FIX_BETA, 3, 1));
+	for (uint8_t i = 0; i < 2; i++)
+		receive(e, fix_grant(&e->f, (uint8_t)(10 + i), 2, FIX_ALPHA, 1, 5, 60000, 1));
+	for (uint8_t i = 0; i < 100; i++)
+		receive(e, fix_grant(&e->f, (uint8_t)(20 + i), 3, FIX_BETA, 1, 5, 60000, 1));
+	store(e, 10);
+	assert_int_equal(revlog_add(e->log, &t, NULL), 0);
+	asked_for_grants = e->tenant_calls = 0;
+	state_obey(e->s, &t);
+	assert_int_equal(asked_for_grants, 2);
+	assert_int_equal(e->tenant_calls, 1);
+	state_counts(e->s, &c);
+	assert_int_equal(c.grants, 100);
+	assert_int_equal(state_tenant_get(e->s, &t.uid, &is), 0);
+	assert_true(is.revoked);
+	assert_int_equal(state_tenant_get(e->s, (struct ros2_uid[]){fix_uid(3)}, &is), 0);
+	assert_false(is.revoked);
+}
+
 static void state__takes_a_stored_tenant_under_a_tombstone_as_revoked(void **state)
 {
 	struct env *e = *state;
@@ -692,6 +731,7 @@ int main(void)
 		T(state__refuses_an_image_of_another_object),
 		T(state__tries_again_what_the_data_plane_refused),
 		T(state__never_revives_what_a_tombstone_covers),
+		T(state__asks_of_no_other_tenants_grants_for_a_revocation),
 		T(state__takes_a_stored_tenant_under_a_tombstone_as_revoked),
 		T(state__finds_principals_whose_index_had_no_memory),
 		T(state__takes_a_new_uid_when_the_old_one_is_dead_in_the_data_plane),
