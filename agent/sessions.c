@@ -46,6 +46,103 @@ static void drop_contents(struct agent_session *s)
 	s->n_mounts = 0;
 }
 
+/* ---- counts ---- */
+
+static struct sessions_tenant *tenant_find(const struct sessions *t, const struct ros2_uid *uid)
+{
+	struct sessions_tenant *n;
+
+	HASH_FIND(hh, t->tenants, uid, sizeof(*uid), n);
+	return n;
+}
+
+static struct sessions_peer *peer_find(const struct sessions *t, const char *address)
+{
+	struct sessions_peer *n;
+
+	HASH_FIND_STR(t->peers, address, n);
+	return n;
+}
+
+static struct sessions_tenant *tenant_get(struct sessions *t, const struct ros2_uid *uid)
+{
+	struct sessions_tenant *n = tenant_find(t, uid);
+
+	if (n)
+		return n;
+	n = calloc(1, sizeof(*n));
+	if (!n)
+		return NULL;
+	n->uid = *uid;
+	list_init(&n->ended);
+	HASH_ADD(hh, t->tenants, uid, sizeof(n->uid), n);
+	if (HASH_TOOK(hh, n))
+		return n;
+	free(n);
+	return NULL;
+}
+
+static struct sessions_peer *peer_get(struct sessions *t, const char *address)
+{
+	struct sessions_peer *n = peer_find(t, address);
+
+	if (n)
+		return n;
+	n = calloc(1, sizeof(*n));
+	if (!n)
+		return NULL;
+	snprintf(n->address, sizeof(n->address), "%s", address);
+	HASH_ADD_STR(t->peers, address, n);
+	if (HASH_TOOK(hh, n))
+		return n;
+	free(n);
+	return NULL;
+}
+
+static void tenant_put(struct sessions *t, struct sessions_tenant *n)
+{
+	if (!n || n->n_live || n->n_ended)
+		return;
+	HASH_DEL(t->tenants, n);
+	free(n);
+}
+
+static void peer_put(struct sessions *t, struct sessions_peer *n)
+{
+	if (!n || n->n_live)
+		return;
+	HASH_DEL(t->peers, n);
+	free(n);
+}
+
+/* False: no memory. */
+static bool count_in(struct agent_session *s)
+{
+	struct sessions *t = s->sessions;
+
+	s->of = tenant_get(t, &s->tenant);
+	s->from = s->of ? peer_get(t, s->peer) : NULL;
+	if (!s->from) {
+		tenant_put(t, s->of);
+		return false;
+	}
+	s->of->n_live++;
+	s->from->n_live++;
+	t->n_live++;
+	return true;
+}
+
+/* It is not live any more; its tenant stays. */
+static void count_out(struct agent_session *s)
+{
+	struct sessions_peer *from = TAKE_PTR(s->from);
+
+	s->of->n_live--;
+	s->sessions->n_live--;
+	from->n_live--;
+	peer_put(s->sessions, from);
+}
+
 static void forget(struct agent_session *s)
 {
 	struct sessions *t = s->sessions;
@@ -54,10 +151,13 @@ static void forget(struct agent_session *s)
 	drop_contents(s);
 	if (s->state == SESSION_ENDED) {
 		list_del(&s->ended);
+		list_del(&s->ended_of_tenant);
+		s->of->n_ended--;
 		t->n_ended--;
 	} else {
-		t->n_live--;
+		count_out(s);
 	}
+	tenant_put(t, s->of);
 	HASH_DEL(t->all, s);
 	free(s->closing);
 	free(s->chain);
@@ -85,15 +185,10 @@ void sessions_free(struct sessions *t)
 static int check_caps(const struct sessions *t, const struct agent_session_params *p,
                       struct ros2_err *err)
 {
-	uint32_t of_tenant = 0, of_peer = 0;
-	const struct agent_session *s;
+	const struct sessions_tenant *of = tenant_find(t, &p->tenant);
+	const struct sessions_peer *from = peer_find(t, p->peer);
+	uint32_t of_tenant = of ? of->n_live : 0, of_peer = from ? from->n_live : 0;
 
-	for (s = t->all; s; s = s->hh.next) {
-		if (s->state == SESSION_ENDED)
-			continue;
-		of_tenant += ros2_uid_eq(&s->tenant, &p->tenant);
-		of_peer += !strcmp(s->peer, p->peer);
-	}
 	if (of_tenant >= p->max_of_tenant)
 		return ros2_err_named(err, ROS2_LIMIT,
 		                      "tenant %s: sessions.max is %u, and it has %u open at this "
@@ -110,20 +205,27 @@ static int check_caps(const struct sessions *t, const struct agent_session_param
 /* Not done while the table is walked: where one is added, room is made. */
 static void bound_ended(struct sessions *t, const struct ros2_uid *tenant)
 {
-	struct agent_session *s, *oldest = NULL;
-	unsigned n = 0;
+	const struct sessions_tenant *of = tenant_find(t, tenant);
 
-	list_for_each (&t->ended, s, ended) {
-		if (!ros2_uid_eq(&s->tenant, tenant))
-			continue;
-		if (!oldest)
-			oldest = s;
-		n++;
-	}
-	if (n > SESSIONS_ENDED_TENANT)
-		forget(oldest);
+	if (of && of->n_ended > SESSIONS_ENDED_TENANT)
+		forget(list_first(&of->ended, struct agent_session, ended_of_tenant));
 	else if (t->n_ended > SESSIONS_ENDED_MAX)
 		forget(list_first(&t->ended, struct agent_session, ended));
+}
+
+/* False: no memory. */
+static bool enter(struct agent_session *s)
+{
+	struct sessions *t = s->sessions;
+
+	if (!count_in(s))
+		return false;
+	HASH_ADD(hh, t->all, uid, sizeof(s->uid), s);
+	if (HASH_TOOK(hh, s))
+		return true;
+	count_out(s);
+	tenant_put(t, s->of);
+	return false;
 }
 
 int agent_session_new(struct sessions *t, const struct agent_session_params *p,
@@ -148,16 +250,15 @@ int agent_session_new(struct sessions *t, const struct agent_session_params *p,
 	s->policy_version = p->policy_version;
 	s->opened_unix_ns = clock_unix_ns();
 	list_init(&s->ended);
+	list_init(&s->ended_of_tenant);
 	snprintf(s->tenant_name, sizeof(s->tenant_name), "%s", p->tenant_name);
 	snprintf(s->principal, sizeof(s->principal), "%s", p->principal);
 	snprintf(s->peer, sizeof(s->peer), "%s", p->peer);
-	HASH_ADD(hh, t->all, uid, sizeof(s->uid), s);
-	if (!HASH_TOOK(hh, s)) {
+	if (!enter(s)) {
 		free(s->closing);
 		free(s);
 		return ros2_err_set(err, -ENOMEM, "no memory for a session");
 	}
-	t->n_live++;
 	s->chain = p->chain;
 	s->judged = p->judged;
 	if (s->judged != t->generation) /* the bundle changed while the call was on its way */
@@ -258,9 +359,11 @@ static void ended(struct agent_session *s, const struct dp_session_stats *st)
 	free(TAKE_PTR(s->chain));
 	s->state = SESSION_ENDED;
 	s->ended_ns = clock_boottime_ns();
-	t->n_live--;
+	count_out(s);
+	s->of->n_ended++;
 	t->n_ended++;
 	list_add_tail(&t->ended, &s->ended);
+	list_add_tail(&s->of->ended, &s->ended_of_tenant);
 }
 
 static void on_closed(void *arg, const struct dp_result *res)

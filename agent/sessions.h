@@ -44,6 +44,8 @@ struct agent_session_handle {
 struct agent_session {
 	struct ros2_uid uid, tenant, grant;
 	struct sessions *sessions;
+	struct sessions_tenant *of; /* borrowed: it stays as long as the session */
+	struct sessions_peer *from; /* likewise; NULL from ENDED on */
 	enum agent_session_state state;
 	enum ros2_status end; /* why; from CLOSING on */
 	char end_words[200];  /* what took its right away, if there is more to say */
@@ -63,8 +65,9 @@ struct agent_session {
 	struct dp_session_stats seen;         /* as told last: what ends uncounted is not lost */
 	struct loop_timer connect;
 	struct session_closing
-		*closing;  /* owned: what its end takes, so that this needs no memory */
-	struct list ended; /* ENDED: in order of ending */
+		*closing;            /* owned: what its end takes, so that this needs no memory */
+	struct list ended;           /* ENDED: in order of ending */
+	struct list ended_of_tenant; /* likewise, on of->ended */
 	UT_hash_handle hh;
 };
 

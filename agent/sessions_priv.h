@@ -6,9 +6,25 @@
 #include "agent/grants_priv.h"
 #include "agent/sessions.h"
 
+/* What is counted of one tenant, or of one connection, as long as it has a session here: who asks
+ * for one more makes nobody look at all there are. */
+struct sessions_tenant {
+	struct ros2_uid uid;
+	uint32_t n_live, n_ended;
+	struct list ended; /* agent_session, oldest first */
+	UT_hash_handle hh;
+};
+struct sessions_peer {
+	char address[64]; /* agent_session.peer */
+	uint32_t n_live;
+	UT_hash_handle hh;
+};
+
 struct sessions {
 	struct agent *a;
-	struct agent_session *all; /* owned */
+	struct agent_session *all;       /* owned */
+	struct sessions_tenant *tenants; /* owned */
+	struct sessions_peer *peers;     /* owned */
 	struct list ended;
 	struct sessions_account *accounts; /* owned */
 	uint32_t n_live, n_ended;
