@@ -75,6 +75,49 @@ static void note_removal(struct state *s, const struct state_object *o)
 	list_add_tail(&s->removals, &r->link);
 }
 
+/* ---- the grants of a tenant ---- */
+
+struct state_grants *state_grants_of(const struct state *s, const struct ros2_uid *tenant)
+{
+	struct state_grants *g;
+
+	HASH_FIND(hh, s->grants, tenant, sizeof(*tenant), g);
+	return g;
+}
+
+/* False: no memory. */
+static bool grants_join(struct state *s, struct state_object *o, const struct ros2_uid *tenant)
+{
+	struct state_grants *g = state_grants_of(s, tenant);
+
+	if (!g) {
+		g = calloc(1, sizeof(*g));
+		if (!g)
+			return false;
+		g->tenant = *tenant;
+		list_init(&g->all);
+		HASH_ADD(hh, s->grants, tenant, sizeof(g->tenant), g);
+		if (!HASH_TOOK(hh, g)) {
+			free(g);
+			return false;
+		}
+	}
+	o->grants = g;
+	list_add_tail(&g->all, &o->of_tenant);
+	return true;
+}
+
+static void grants_leave(struct state *s, struct state_object *o)
+{
+	struct state_grants *g = TAKE_PTR(o->grants);
+
+	list_del(&o->of_tenant);
+	if (!g || !list_empty(&g->all))
+		return;
+	HASH_DEL(s->grants, g);
+	free(g);
+}
+
 /* Ends @o: out of force, then out of memory. */
 static void forget(struct state *s, struct state_object *o, bool note)
 {
@@ -89,6 +132,7 @@ static void forget(struct state *s, struct state_object *o, bool note)
 	state_unapply(s, o);
 	state_move(s, o, OBJ_ENDED);
 	list_del(&o->untold);
+	grants_leave(s, o);
 	HASH_DEL(s->objects, o);
 	if (tenant)
 		state_index_principals(s);
@@ -129,8 +173,14 @@ static struct state_object *make(struct state *s, const struct agent_object *obj
 	list_init(&o->pending);
 	list_init(&o->unsaved);
 	list_init(&o->idle);
+	list_init(&o->of_tenant);
+	if (obj->kind == OBJ_GRANT && !grants_join(s, o, &obj->grant.tenant)) {
+		free(o);
+		return NULL;
+	}
 	HASH_ADD(hh, s->objects, key, sizeof(o->key), o);
 	if (!HASH_TOOK(hh, o)) {
+		grants_leave(s, o);
 		free(o);
 		return NULL;
 	}
@@ -213,14 +263,12 @@ static bool grant_is_dead(struct state *s, const struct state_object *o)
 	       (t && t->cur && t->cur->revoked && n->grant.policy_version <= t->cur->version);
 }
 
-/* @tenant NULL: everybody's. */
-static void end_dead_grants(struct state *s, const struct ros2_uid *tenant)
+static void end_dead_grants(struct state *s)
 {
 	struct state_object *o, *tmp;
 
 	list_for_each_safe (&s->kinds[OBJ_GRANT], o, tmp, of_kind) {
-		if ((!tenant || ros2_uid_eq(&state_newest(o)->grant.tenant, tenant)) &&
-		    grant_is_dead(s, o))
+		if (grant_is_dead(s, o))
 			state_forget(s, o);
 	}
 }
@@ -229,19 +277,34 @@ void state_obey_tombstones(struct state *s)
 {
 	struct state_object *o, *tmp;
 
-	end_dead_grants(s, NULL);
+	end_dead_grants(s);
 	s->recheck_grants = false;
 	list_for_each_safe (&s->kinds[OBJ_TENANT], o, tmp, of_kind)
 		obey_tenant(s, o);
 }
 
-/* Whose it is is looked at first: an agent has many grants, and many tenants may be revoked at
- * once. */
+/* The last one takes the list with it. */
+static void end_dead_of(struct state *s, struct state_grants *g)
+{
+	struct list *head = &g->all, *at, *next;
+
+	for (at = head->next; at != head; at = next) {
+		struct state_object *o = list_entry(at, struct state_object, of_tenant);
+
+		next = at->next;
+		if (grant_is_dead(s, o))
+			state_forget(s, o);
+	}
+}
+
+/* Many tenants may be revoked at once. */
 static void obey_of_tenant(struct state *s, const struct ros2_uid *tenant)
 {
+	struct state_grants *g = state_grants_of(s, tenant);
 	struct state_object *o;
 
-	end_dead_grants(s, tenant);
+	if (g)
+		end_dead_of(s, g);
 	o = state_find(s, OBJ_TENANT, tenant);
 	if (o)
 		obey_tenant(s, o);
@@ -490,7 +553,7 @@ void state_stored(struct state *s, uint64_t number, uint64_t now_ns)
 	apply_kind(s, OBJ_ENGINE, number, now_ns);
 	apply_kind(s, OBJ_TENANT, number, now_ns);
 	if (s->recheck_grants)
-		end_dead_grants(s, NULL);
+		end_dead_grants(s);
 	s->recheck_grants = false;
 	apply_kind(s, OBJ_GRANT, number, now_ns);
 }
@@ -564,6 +627,7 @@ void state_free(struct state *s)
 	struct state_principal *p, *ptmp;
 	struct state_dp_name *n, *ntmp;
 	struct state_owner *w, *wtmp;
+	struct state_grants *g, *gtmp;
 	struct state_leaver *l, *ltmp;
 
 	if (!s)
@@ -575,6 +639,10 @@ void state_free(struct state *s)
 	HASH_ITER (hh, s->owners, w, wtmp) {
 		HASH_DEL(s->owners, w);
 		free(w);
+	}
+	HASH_ITER (hh, s->grants, g, gtmp) {
+		HASH_DEL(s->grants, g);
+		free(g);
 	}
 	HASH_ITER (hh, s->principals, p, ptmp) {
 		HASH_DEL(s->principals, p);

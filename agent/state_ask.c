@@ -154,11 +154,13 @@ int state_grant_idle(const struct state *s, const struct ros2_uid *tenant, const
 int state_grant_spare(const struct state *s, const struct ros2_uid *tenant, struct ros2_uid *ret,
                       uint64_t *ret_version)
 {
+	const struct state_grants *g = state_grants_of(s, tenant);
 	const struct state_object *o, *first = NULL;
 
-	list_for_each (&s->kinds[OBJ_GRANT], o, of_kind) {
-		if (o->sessions || (!o->cur && o->st != OBJ_FAILED) ||
-		    !ros2_uid_eq(&state_newest(o)->grant.tenant, tenant))
+	if (!g)
+		return -ENOENT;
+	list_for_each (&g->all, o, of_tenant) {
+		if (o->sessions || (!o->cur && o->st != OBJ_FAILED))
 			continue;
 		/* One that is not in force has no end, so it goes first. */
 		if (!first || o->deadline_ns < first->deadline_ns)

@@ -23,6 +23,13 @@ struct state_owner {
 	char key[]; /* uid of the tenant, principal */
 };
 
+/* The grants of one tenant, in force or not: an agent has many of others. */
+struct state_grants {
+	struct ros2_uid tenant;
+	struct list all; /* state_object.of_tenant */
+	UT_hash_handle hh;
+};
+
 /* A removal the disk has not heard of. */
 struct state_removal {
 	struct list link;
@@ -52,6 +59,8 @@ struct state_object {
 	uint32_t sessions;                     /* grants */
 	struct state_owner *owner;             /* grants in force; NULL = not indexed */
 	struct list idle;                      /* on owner->idle */
+	struct state_grants *grants;           /* grants: of the tenant; else NULL */
+	struct list of_tenant;                 /* on grants->all */
 	UT_hash_handle hh;
 };
 
@@ -82,6 +91,7 @@ struct state {
 	pthread_mutex_t principals_lock;    /* taken by who is not the loop, to read */
 	struct state_dp_name *dp_names;     /* owned */
 	struct state_owner *owners;         /* owned */
+	struct state_grants *grants;        /* owned */
 	struct list kinds[OBJ_GRANT + 1];
 	struct list pending;
 	struct list unsaved, saving;    /* state_object */
@@ -100,6 +110,8 @@ struct state_object *state_find(const struct state *s, enum obj_kind kind,
                                 const struct ros2_uid *uid);
 void state_move(struct state *s, struct state_object *o, enum obj_state to);
 void state_forget(struct state *s, struct state_object *o);
+/* NULL: it has none here. */
+struct state_grants *state_grants_of(const struct state *s, const struct ros2_uid *tenant);
 /* The key of a state_owner: how long it is. */
 size_t state_owner_key(const struct ros2_uid *tenant, const char *principal,
                        char key[ROS2_UID_LEN + ROS2_SPIFFE_MAX]);

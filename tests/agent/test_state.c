@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Desired and applied: order, tombstones, what fails and is tried again, who a principal is. */
-#include "agent/state.h"
+#include "agent/state_priv.h"
 #include "agent/paths.h"
 #include "common/utf8.h"
 #include "tests/agent/fake_dp.h"
 #include "tests/agent/fixture.h"
 #include "tests/sweep/sweep.h"
 #include <errno.h>
+#include <sanitizer/asan_interface.h>
 
 struct env {
 	struct fixture f;
@@ -547,6 +548,42 @@ static void state__asks_of_no_other_tenants_grants_for_a_revocation(void **state
 	assert_false(is.revoked);
 }
 
+/* What a tenant that has all its grants asks for again and again. Those of others are hidden
+ * meanwhile, from AddressSanitizer. */
+static void state__looks_for_one_to_give_back_among_the_tenants_own(void **state)
+{
+	struct state_object *hidden[100];
+	struct ros2_uid alpha = fix_uid(2), nobody = fix_uid(9), found[2];
+	struct env *e = *state;
+	uint64_t version;
+	int r[3];
+
+	receive(e, fix_tenant(&e->f, "alpha", FIX_ALPHA, 2, 1));
+	receive(e, fix_tenant(&e->f, "beta", FIX_BETA, 3, 1));
+	receive(e, fix_grant(&e->f, 10, 2, FIX_ALPHA, 1, 5, 60000, 1));
+	for (uint8_t i = 0; i < 100; i++)
+		receive(e, fix_grant(&e->f, (uint8_t)(20 + i), 3, FIX_BETA, 1, 5, 60000, 1));
+	store(e, 10);
+	for (uint8_t i = 0; i < 100; i++) {
+		struct ros2_uid uid = fix_uid((uint8_t)(20 + i));
+
+		hidden[i] = state_find(e->s, OBJ_GRANT, &uid);
+	}
+	for (uint8_t i = 0; i < 100; i++)
+		ASAN_POISON_MEMORY_REGION(hidden[i], sizeof(*hidden[i]));
+	r[0] = state_grant_spare(e->s, &alpha, &found[0], &version);
+	r[1] = state_grant_spare(e->s, &nobody, &found[1], &version);
+	for (uint8_t i = 0; i < 100; i++)
+		ASAN_UNPOISON_MEMORY_REGION(hidden[i], sizeof(*hidden[i]));
+	assert_int_equal(r[0], 0);
+	assert_true(ros2_uid_eq(&found[0], (struct ros2_uid[]){fix_uid(10)}));
+	assert_int_equal(r[1], -ENOENT);
+	/* With the last of them nothing is left to look through. */
+	state_remove(e->s, OBJ_GRANT, &found[0], version);
+	r[2] = state_grant_spare(e->s, &alpha, &found[0], &version);
+	assert_int_equal(r[2], -ENOENT);
+}
+
 static void state__takes_a_stored_tenant_under_a_tombstone_as_revoked(void **state)
 {
 	struct env *e = *state;
@@ -732,6 +769,7 @@ int main(void)
 		T(state__tries_again_what_the_data_plane_refused),
 		T(state__never_revives_what_a_tombstone_covers),
 		T(state__asks_of_no_other_tenants_grants_for_a_revocation),
+		T(state__looks_for_one_to_give_back_among_the_tenants_own),
 		T(state__takes_a_stored_tenant_under_a_tombstone_as_revoked),
 		T(state__finds_principals_whose_index_had_no_memory),
 		T(state__takes_a_new_uid_when_the_old_one_is_dead_in_the_data_plane),
