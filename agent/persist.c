@@ -534,24 +534,36 @@ static int read_contact(const char *path, struct contact_saved *ret, struct ros2
 	return r < 0 ? r : contact_decode(p, len, ret, err);
 }
 
-static void load_contact(struct agent *a, struct contact_saved *ret)
+/* It was read, and says nothing that can be used. */
+static bool is_useless(const struct ros2_err *why)
 {
+	return why->status == ROS2_CORRUPT || why->status == ROS2_VERSION ||
+	       why->status == ROS2_WRONG_DOMAIN || why->status == ROS2_STALE_EPOCH;
+}
+
+/* What cannot be read now may be there another time, and has the epoch: a controller of an older
+ * one would be believed. */
+static int load_contact(struct agent *a, struct contact_saved *ret, struct ros2_err *err)
+{
+	struct ros2_err why = ROS2_ERR_INIT;
 	char path[PATH_MAX];
-	struct ros2_err err = ROS2_ERR_INIT;
 	int r;
 
 	agent_path(a, "contact", path);
-	r = read_contact(path, ret, &err);
+	r = read_contact(path, ret, &why);
 	if (r == -ENOENT)
-		return;
-	if (r < 0) {
-		log_warn("%s: %s: no rights until the controller answers", path, err.msg);
-		return;
+		return 0;
+	if (r < 0 && !is_useless(&why)) {
+		if (err)
+			*err = why;
+		return r;
 	}
-	if (!contact_restore(&a->contact, ret, clock_boottime_ns()))
+	if (r < 0)
+		log_warn("%s: %s: no rights until the controller answers", path, why.msg);
+	else if (!contact_restore(&a->contact, ret, clock_boottime_ns()))
 		log_info("last contact was in another boot, or what took rights away found no "
-		         "room: no "
-		         "rights until the controller answers");
+		         "room: no rights until the controller answers");
+	return 0;
 }
 
 static void on_gone(void *arg, const struct snapshot_gone *g)
@@ -576,13 +588,6 @@ static int open_synced(struct persist *p, struct ros2_err *err)
 	return 0;
 }
 
-/* It was read, and says nothing that can be used. */
-static bool is_useless(const struct ros2_err *why)
-{
-	return why->status == ROS2_CORRUPT || why->status == ROS2_VERSION ||
-	       why->status == ROS2_WRONG_DOMAIN || why->status == ROS2_STALE_EPOCH;
-}
-
 int persist_load(struct agent *a, struct ros2_err *err)
 {
 	struct loading l = {.a = a};
@@ -594,7 +599,9 @@ int persist_load(struct agent *a, struct ros2_err *err)
 	char path[PATH_MAX];
 	int r;
 
-	load_contact(a, &saved);
+	r = load_contact(a, &saved, err);
+	if (r < 0)
+		return r;
 	/* Put back together with its contact file, it is older than the log of revocations knows.
 	 */
 	saved.snapshot_sequence = MAX(saved.snapshot_sequence, revlog_snapshot_sequence(a->revlog));

@@ -324,6 +324,36 @@ static void snapshot__put_back_with_its_contact_file_is_noticed(void **state)
 	testing_dir_teardown((void **)&hist.parent);
 }
 
+/* The epoch is in it, and in nothing else here: a controller of an older one would be believed. */
+static void contact__that_cannot_be_read_now_is_not_overwritten(void **state)
+{
+	char contact[600], aside[600];
+
+	testing_dir_setup((void **)&hist.parent);
+	snprintf(hist.dir, sizeof(hist.dir), "%s/state", hist.parent);
+	assert_int_equal(mkdir(hist.dir, 0700), 0);
+	memset(&hist.told, 0, sizeof(hist.told));
+	hist.slack = 0;
+	hist.fix.epoch.counter = 3;
+	assert_true(hist_boot());
+	hist_epoch(3);
+	hist_beat();
+	hist_settle();
+	agent_free(hist.agent);
+	testing_path(contact, hist.dir, "contact");
+	testing_path(aside, hist.dir, "aside");
+	assert_int_equal(rename(contact, aside), 0);
+	assert_int_equal(mkdir(contact, 0700), 0);
+	assert_false(hist_boot());
+	assert_int_equal(rmdir(contact), 0);
+	assert_int_equal(rename(aside, contact), 0);
+	assert_true(hist_boot());
+	assert_int_equal(hist.agent->epoch.counter, 3);
+	agent_free(hist.agent);
+	hist.agent = NULL;
+	testing_dir_teardown((void **)&hist.parent);
+}
+
 static int group_setup(void **state)
 {
 	log_set_level(LOG_LEVEL_ERROR + 1);
@@ -350,6 +380,7 @@ int main(void)
 		cmocka_unit_test(
 			agent__keeps_what_it_told_after_a_kill_when_the_unsynced_is_torn_later),
 		cmocka_unit_test(snapshot__put_back_with_its_contact_file_is_noticed),
+		cmocka_unit_test(contact__that_cannot_be_read_now_is_not_overwritten),
 		cmocka_unit_test(snapshot__grows_with_what_changes_not_with_what_is_there),
 		cmocka_unit_test(power__sweep_finds_the_losses_without_any_one_fsync),
 	};
