@@ -9,6 +9,8 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
+uint64_t rs_bytes = SHM_BYTES;
+
 struct dp_result rs_try_open(struct fx *fx, struct fx_args *a)
 {
 	enum dp_transport was = fx_transport;
@@ -27,7 +29,7 @@ void rs_open_as(struct fx *fx, struct shm_raw *t, const struct ros2_uid *tenant,
 	                    .tenant = *tenant,
 	                    .grant = *grant,
 	                    .a = cert_deadline_ns,
-	                    .shm_bytes = SHM_BYTES};
+	                    .shm_bytes = rs_bytes};
 	struct dp_result res = rs_try_open(fx, &a);
 
 	if (res.status != ROS2_OK)

@@ -10,7 +10,7 @@
 #include "tests/dataplane/fixture.h"
 
 #define SHM_BASE  ((uint64_t)WIRE_SHM_DATA_OFF)
-#define SHM_BYTES (8ull << 20) /* what shm_open asks for */
+#define SHM_BYTES (8ull << 20) /* what sessions ask for, unless rs_bytes says otherwise */
 
 struct shm_raw {
 	struct raw c; /* session, secret, socket, handle, key: raw_register, raw_file, raw_header */
@@ -24,6 +24,7 @@ struct shm_raw {
 	bool no_room_byte; /* nor does what is taken from a ring that was full */
 };
 
+extern uint64_t rs_bytes;
 /* With the fixture's tenant and grant; not connected. */
 void rs_open_session(struct fx *fx, struct shm_raw *t);
 void rs_open_as(struct fx *fx, struct shm_raw *t, const struct ros2_uid *tenant,

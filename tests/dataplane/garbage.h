@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Every opcode there can be, and of those that wire.h has every field of the header with hostile
+ * values, one at a time, over any transport on which a message is a header alone. What is due is
+ * said here, by wire.h and docs/wire.md and without our codec.
+ */
+#ifndef ROS2_TESTS_DATAPLANE_GARBAGE_H
+#define ROS2_TESTS_DATAPLANE_GARBAGE_H
+
+#include "tests/dataplane/fixture.h"
+
+/* The attacker's end of it, and what it may name. */
+struct garbage {
+	void *arg;
+	/* As it is; what becomes of it is of no interest. */
+	void (*send)(void *arg, const struct wire_header *h);
+	/* What comes next. False: the connection has ended. */
+	bool (*take)(void *arg, struct wire_header *h);
+	/* The session has ended: what its end was told as; another one is made, and the values
+	 * below with it. */
+	enum ros2_status (*renew)(void *arg, struct garbage *g);
+	uint64_t handle, address;
+	uint32_t key, generation;
+	struct wire_header window; /* a good one; opcode 0: there are none here */
+	uint64_t other_handle;     /* another tenant's */
+	uint32_t other_key;
+	unsigned tried, ended, naks, done; /* what it came to */
+	unsigned wrong;                    /* something else than was due; told on stderr */
+};
+
+void garbage_walk(struct garbage *g);
+/* Of one opcode, and of one field when @field is not NULL. */
+void garbage_walk_some(struct garbage *g, enum wire_opcode op, const char *field);
+
+#endif
