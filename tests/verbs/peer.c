@@ -154,7 +154,7 @@ void peer_send_bytes(struct peer *p, uint32_t len)
 	(void)fabric_qp_flush(p->qp, 0);
 }
 
-void peer_send(struct peer *p, struct wire_header h, const void *payload)
+static uint32_t put_message(struct peer *p, struct wire_header h, const void *payload)
 {
 	uint8_t *at = p->mem + PEER_MEMORY / 2;
 
@@ -162,7 +162,12 @@ void peer_send(struct peer *p, struct wire_header h, const void *payload)
 	memcpy(at, &h, sizeof(h));
 	if (payload)
 		memcpy(at + sizeof(h), payload, h.payload_len);
-	peer_send_bytes(p, (uint32_t)sizeof(h) + h.payload_len);
+	return (uint32_t)sizeof(h) + h.payload_len;
+}
+
+void peer_send(struct peer *p, struct wire_header h, const void *payload)
+{
+	peer_send_bytes(p, put_message(p, h, payload));
 }
 
 struct wire_header peer_recv(struct peer *p)
@@ -192,7 +197,7 @@ struct wire_header peer_recv(struct peer *p)
 
 uint32_t peer_features = WIRE_FEATURE_CLEAR;
 
-void peer_hello(struct peer *p)
+static uint32_t put_hello(struct peer *p)
 {
 	struct wire_header h = {.opcode = WIRE_HELLO,
 	                        .length = peer_features,
@@ -205,7 +210,17 @@ void peer_hello(struct peer *p)
 
 	memcpy(hello.session_uid, p->session.b, 16);
 	crypto_hmac_sha256v(p->secret, sizeof(p->secret), parts, ARRAY_SIZE(parts), hello.proof);
-	peer_send(p, h, &hello);
+	return put_message(p, h, &hello);
+}
+
+void peer_hello(struct peer *p)
+{
+	peer_send_bytes(p, put_hello(p));
+}
+
+void peer_hello_bytes(struct peer *p)
+{
+	(void)put_hello(p);
 }
 
 uint32_t peer_lease(struct peer *p, uint64_t length, uint32_t access)

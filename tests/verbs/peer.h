@@ -53,8 +53,9 @@ void peer_send(struct peer *p, struct wire_header h, const void *payload);
 struct wire_header peer_recv(struct peer *p);
 /* What HELLO says that the peer knows: WIRE_FEATURE_CLEAR unless a test says otherwise. */
 extern uint32_t peer_features;
-/* The right one. */
+/* The right one; its bytes only, where peer_send_bytes sends them from. */
 void peer_hello(struct peer *p);
+void peer_hello_bytes(struct peer *p);
 uint32_t peer_lease(struct peer *p, uint64_t length, uint32_t access);
 void peer_bind(struct peer *p);
 struct wire_header peer_window(const struct peer *p);
