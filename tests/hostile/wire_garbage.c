@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Every opcode there can be on a data port, and of those that wire.h has every field of the header
- * with hostile values, after a good HELLO and in place of one; and HELLO itself with one bit wrong,
- * for another session and said again. What must hold: NAK or COMPLETE with a named error, an answer
- * that is right, or the end of the connection, all in time; never payload that was not asked for.
+ * with hostile values, after a good HELLO; every opcode in place of one; and HELLO itself with one
+ * field of its header or one bit of the rest wrong, for another session and said again. What must
+ * hold: NAK or COMPLETE with a named error, an answer that is right, or the end of the connection,
+ * all in time; never payload that was not asked for.
  */
 #include "common/clock.h"
 #include "common/crypto.h"
@@ -234,6 +235,73 @@ static uint8_t say_hello(struct wire *w, int fd, const struct wire_hello *hello,
 	return h.opcode;
 }
 
+/* What HELLO's header says beside its opcode and the bytes behind it: of what it does not use
+ * anything goes; a length is what it knows. */
+static bool is_free(size_t f)
+{
+	return strcmp(fields[f].name, "magic") && strcmp(fields[f].name, "version") &&
+	       strcmp(fields[f].name, "flags") && strcmp(fields[f].name, "reserved") &&
+	       strcmp(fields[f].name, "payload_len") && strcmp(fields[f].name, "header_crc");
+}
+
+/* A right proof under a header of which one field is wrong; a session of its own for each that may
+ * be welcome. */
+static void one_header(struct wire *w, struct raw_session *s, size_t f, uint64_t value)
+{
+	struct wire_header h = {.opcode = WIRE_HELLO, .payload_len = sizeof(struct wire_hello)};
+	struct ros2_err err = ROS2_ERR_INIT;
+	struct wire_hello hello;
+	AUTO_CLOSE int fd = -1;
+	int rc;
+
+	if (is_free(f) && raw_session_open(&w->h->b.raw, s, &err)) {
+		hostile_problem(w->h, "no session: %s", err.msg);
+		return;
+	}
+	fd = challenged(w);
+	if (fd < 0)
+		return;
+	raw_prove(s, scratch, &hello);
+	raw_seal(&h);
+	memcpy((char *)&h + fields[f].offset, &value, fields[f].size);
+	if (strcmp(fields[f].name, "header_crc"))
+		h.header_crc = crypto_crc32c(&h, offsetof(struct wire_header, header_crc));
+	w->sent++;
+	(void)send(fd, &h, sizeof(h), MSG_NOSIGNAL);
+	(void)send(fd, &hello, sizeof(hello), MSG_NOSIGNAL);
+	rc = raw_receive(fd, &h, scratch, ANSWER_MS);
+	if (rc || h.opcode != (is_free(f) ? WIRE_WELCOME : WIRE_NAK))
+		hostile_problem(w->h, "HELLO, %s = %llu: %s, %s", fields[f].name,
+		                (unsigned long long)value, rc ? strerror(-rc) : "",
+		                raw_opcode(h.opcode));
+	else
+		named(w, "HELLO", &h);
+	w->naks += !rc && h.opcode == WIRE_NAK;
+	if (!is_free(f) && !rc && raw_receive(fd, &h, scratch, ANSWER_MS) != -ECONNRESET)
+		hostile_problem(w->h, "a refused HELLO does not end the connection");
+	if (is_free(f))
+		raw_session_close(&w->h->b.raw, s);
+}
+
+static void hello_headers(struct wire *w)
+{
+	const uint64_t values[] = {2, 0x7f, 0xfff, 0x8000, 1ull << 31, UINT32_MAX, UINT64_MAX};
+	struct raw_session waits, s;
+	struct ros2_err err = ROS2_ERR_INIT;
+
+	tenant_close(&w->h->b);
+	if (raw_session_open(&w->h->b.raw, &waits, &err))
+		hostile_problem(w->h, "no session: %s", err.msg);
+	w->sent = w->naks = 0;
+	for (size_t f = 0; f < ARRAY_SIZE(fields); f++)
+		for (size_t v = 0; v < ARRAY_SIZE(values); v++)
+			if (fields[f].size == 8 || values[v] >> (8 * fields[f].size) == 0)
+				one_header(w, is_free(f) ? &s : &waits, f, values[v]);
+	raw_session_close(&w->h->b.raw, &waits);
+	servers_live(w->h);
+	hostile_test(w->h, "HELLO: every field of its header: %u sent, %u NAK", w->sent, w->naks);
+}
+
 static void is_unproved(struct wire *w, int fd, const struct wire_hello *hello, const char *what,
                         size_t byte)
 {
@@ -331,6 +399,7 @@ void wire_garbage(struct hostile *h)
 
 	before_hello(&w);
 	hellos(&w);
+	hello_headers(&w);
 	for (unsigned op = 0; op < 256; op++)
 		if (raw_opcode_of(raw_opcode((uint8_t)op)))
 			every_field(&w, (uint8_t)op);
