@@ -347,6 +347,81 @@ static void listeners__of_enrolment_take_no_certificate_for_a_token(void **state
 	two_stop(&t);
 }
 
+/* A request of @a's own key that says @uri of itself (NULL: nothing). */
+static char *request_saying(const struct fake *a, const char *uri)
+{
+	char *csr = NULL;
+
+	assert_int_equal(pki_csr_create(sf_path("%s/tls.key", a->dir), uri, &csr, NULL), 0);
+	return csr;
+}
+
+static void is_of_dpu_0(const Ros2__V1__EnrolReply *r, const struct two *t)
+{
+	struct pki_cert_info info;
+
+	assert_int_equal(pki_cert_info((char *)r->cert_pem.data, r->cert_pem.len, &info, NULL), 0);
+	assert_string_equal(info.uri, "spiffe://" TD "/agent/dpu-0");
+	assert_memory_equal(r->agent_uid.data, t->a.uid.b, 16);
+}
+
+static void renewed_saying(struct two *t, const char *uri)
+{
+	struct rpc_channel *c = sf_channel(t->f, t->a.dir, t->f->ports.agent, NULL);
+	AUTO_FREE char *csr = request_saying(&t->a, uri);
+	Ros2__V1__RenewRequest q = ROS2__V1__RENEW_REQUEST__INIT;
+	Ros2__V1__EnrolReply *r = NULL;
+
+	q.csr_pem = (ProtobufCBinaryData){strlen(csr), (uint8_t *)csr};
+	assert_int_equal(ros2_v1_agent_link_renew_sync(c, &q, 5000, &r, NULL), 0);
+	is_of_dpu_0(r, t);
+	ros2__v1__enrol_reply__free_unpacked(r, NULL);
+	rpc_channel_free(c);
+}
+
+static void enrolled_saying(struct two *t, const char *uri)
+{
+	struct rpc_channel *c = sf_channel(t->f, NULL, t->f->ports.enrol, NULL);
+	AUTO_FREE char *csr = request_saying(&t->a, uri), *secret = sf_token(t->f, "dpu-0", 0);
+	Ros2__V1__EnrolRequest q = ROS2__V1__ENROL_REQUEST__INIT;
+	Ros2__V1__EnrolReply *r = NULL;
+
+	q.agent = (char *)"dpu-0";
+	q.secret = secret;
+	q.csr_pem = (ProtobufCBinaryData){strlen(csr), (uint8_t *)csr};
+	q.protocol = RPC_PROTOCOL_VERSION;
+	assert_int_equal(ros2_v1_enrol_enrol_sync(c, &q, 10000, &r, NULL), 0);
+	is_of_dpu_0(r, t);
+	ros2__v1__enrol_reply__free_unpacked(r, NULL);
+	rpc_channel_free(c);
+}
+
+/* What a request says of a name is nothing; who asks, or whose token it is, is all. */
+static void certificate__of_a_request_in_anothers_name_is_the_callers(void **state)
+{
+	static const char *const names[] = {"spiffe://" TD "/agent/dpu-1",
+	                                    "spiffe://" TD "/admin/root", TRAINER};
+	struct two t;
+
+	two_start(state, &t);
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+		AUTO_FREE char *says = request_saying(&t.a, names[i]);
+		AUTO_FREE char *nothing = request_saying(&t.a, NULL);
+
+		assert_true(strlen(says) > strlen(nothing)); /* the control: it is in there */
+		renewed_saying(&t, names[i]);
+		enrolled_saying(&t, names[i]);
+	}
+	sf_audit_wait(t.f, "agent.renew", 3);
+	sf_audit_names(t.f, "agent.renew", ROS2__V1__AUDIT_RESULT__AUDIT_RESULT_OK,
+	               "spiffe://" TD "/agent/dpu-0", "agent", "dpu-0");
+	sf_audit_wait(t.f, "agent.enrol", 2 + 3);
+	/* The other agent is linked as before, and by its own key. */
+	fake_record(&t.b, NULL, NULL);
+	assert_int_equal(attack_renew(t.f, t.b.dir), ROS2_OK);
+	two_stop(&t);
+}
+
 static void listeners__serve_only_their_own_services(void **state)
 {
 	struct sf *f = *state;
@@ -655,6 +730,7 @@ int main(void)
 		T(listeners__refuse_certificates_of_other_bundles),
 		T(listeners__of_agents_are_closed_to_tenants_and_administrators),
 		T(listeners__of_enrolment_take_no_certificate_for_a_token),
+		T(certificate__of_a_request_in_anothers_name_is_the_callers),
 		T(listeners__serve_only_their_own_services),
 		T(token__is_used_once_but_answers_the_same_key_again),
 		T(token__of_a_key_that_was_replaced_does_not_bring_it_back),
