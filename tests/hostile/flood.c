@@ -365,6 +365,32 @@ static void regions(struct flood *f)
 	}
 }
 
+/* One file, opened again and again in one session, and never closed. */
+static void files(struct flood *f)
+{
+	Ros2__V1__MountRequest m = ROS2__V1__MOUNT_REQUEST__INIT;
+	Ros2__V1__OpenRequest o = ROS2__V1__OPEN_REQUEST__INIT;
+	Ros2__V1__MountReply *mr = NULL;
+
+	m.session_uid = o.session_uid = (ProtobufCBinaryData){16, f->s[0].uid};
+	m.namespace_name = (char *)"data";
+	if (ros2_v1_tenant_mount_sync(f->raw.channel, &m, CALL_MS, &mr, NULL))
+		return;
+	o.mount = mr->mount;
+	protobuf_c_message_free_unpacked(&mr->base, NULL);
+	o.path = (char *)"flood";
+	o.flags = 1;
+	while (turn(f)) {
+		Ros2__V1__OpenReply *r = NULL;
+		struct ros2_err err = ROS2_ERR_INIT;
+		int rc = ros2_v1_tenant_open_sync(f->raw.channel, &o, CALL_MS, &r, &err);
+
+		answered_rpc(f, rc, &err);
+		if (!rc)
+			protobuf_c_message_free_unpacked(&r->base, NULL);
+	}
+}
+
 /* The end of one request. */
 static void drain(struct flood *f, size_t i)
 {
@@ -649,6 +675,7 @@ static const struct {
 	{"hellos", 200, hellos},
 	{"opens", 100, opens},
 	{"regions", 200, regions},
+	{"files", 300, files},
 	{"tiny", 250, tiny},
 	{"violations", 300, violations},
 	{"unread", 100, unread},

@@ -79,6 +79,7 @@ in_flood() { # RSS
 # What of its attempts found the cap, as the flooder was answered: a filter of its report.
 declare -A found=([handshakes]='.answers["no handshake"] >= .attempts / 2 - 1' [calls]='.answers.BUSY >= 44 and .answers.BUSY + (.answers.refused // 0) >= 44 * (.attempts - 1)'
 	[hellos]='.answers.UNAUTHENTICATED >= .attempts - 1' [opens]='.answers.LIMIT >= .attempts / 2' [regions]='.answers.LIMIT >= .attempts / 2'
+	[files]='.answers.LIMIT > 0 and .answers.OK <= 256'
 	[tiny]='.answers.OK >= 16 * (.attempts - 1) and .answers.OK <= 1100 * (.seconds + 1)' [violations]='.answers.BAD_KEY >= .attempts * 0.9 - 1'
 	[resets]='(.answers.ended // 0) + (.answers["no connection"] // 0) >= .attempts / 4 - 2' [unread]='.answers.asked >= .attempts * 0.9' [halfopen]='.answers.connected >= .attempts * 0.9')
 # Of the rate it states it makes half, divided by how much slower this machine is. Tiny requests are held to a quarter by their cap.
@@ -130,12 +131,14 @@ caps_named() { # FLOOD PATTERN: some answer says this
 declare -A caps=([handshakes]='no handshake' [calls]='BUSY: too many open at once from this caller: it has 256 calls in flight that keep or give up what it has, and its share of the 1024 is 256 \(fixed\)'
 	[hellos]='"UNAUTHENTICATED":"no session waits for this proof' [opens]='"LIMIT":"[^"]*tenant beta: sessions\.max is [0-9]+, and it has [0-9]+ open at this agent'
 	[regions]='"LIMIT":"[^"]*memory\.regions of the tenant: the limit is [0-9]+, [0-9]+ are live' [violations]='BAD_KEY'
+	[files]='"LIMIT":"[^"]*open handles of a session: the limit is 256 \(fixed\)'
 	[halfopen]='"LIMIT":"[^"]*--unproved-connections: (an address has at most|there are) [0-9]+ that have proved nothing')
 # The records that must come of a flood: ACTION STATUS REASON. Of tiny and unread there is none: nothing is refused, and who waits is seen waiting (waited, slots_become_shared).
 declare -A logs=([handshakes]='connection.refused UNAUTHENTICATED no certificate that is accepted here'
 	[calls]='session.deny BUSY it has 256 calls in flight that keep or give up what it has, and its share of the 1024 is 256 \(fixed\)'
 	[resets]='connection.refused LIMIT ^futile-calls: its caller has begun more than 512 calls, and 200 each second \(fixed\)'
 	[hellos]='hello.refused UNAUTHENTICATED ^no session waits for this proof' [opens]='session.deny LIMIT ^tenant beta: sessions\.max is 4, and it has 4 open at this agent'
+	[files]='file.deny LIMIT ^open handles of a session: the limit is 256 \(fixed\)'
 	[regions]='region.deny LIMIT ^memory\.regions of the tenant: the limit is 4, 4 are live' [violations]='session.close VIOLATIONS ^[0-9]+ violations, rkeys\.violations\.limit is 20$'
 	[halfopen]='connection.refused LIMIT ^max-connections-per-address of --tenant-connections: the listener has its [0-9]+ connections from this address
 hello.refused LIMIT ^--unproved-connections: (an address has at most|there are) [0-9]+ that have proved nothing')
