@@ -72,6 +72,55 @@ static void apply__compares_and_swaps(void **state)
 	assert_int_equal(err.status, ROS2_CONFLICT);
 }
 
+static uint64_t version_of(struct sf *f, const char *tenant)
+{
+	Ros2__V1__GetReply *g = sf_get(f, ROS2__V1__OBJECT_KIND__OBJECT_KIND_TENANT, tenant);
+	uint64_t v = g->object->version;
+
+	ros2__v1__get_reply__free_unpacked(g, NULL);
+	return v;
+}
+
+/* Another object of the name has another version, also when the controller was started in between:
+ * what was read of the one changes nothing of the other. */
+static void apply__that_expects_what_had_the_name_before_is_refused(void **state)
+{
+	struct sf *f = *state;
+	Ros2__V1__ApplyRequest q = ROS2__V1__APPLY_REQUEST__INIT;
+	Ros2__V1__SourceFile file = ROS2__V1__SOURCE_FILE__INIT, *files = &file;
+	Ros2__V1__ExpectedVersion e = ROS2__V1__EXPECTED_VERSION__INIT, *expect = &e;
+	Ros2__V1__ApplyReply *r = NULL;
+	struct ros2_err err = ROS2_ERR_INIT;
+	uint64_t first;
+
+	sf_apply(f, sf_agent0);
+	sf_apply(f, sf_engine);
+	sf_apply(f, sf_tenant("alpha", "1h", "10m", "dpu-0"));
+	first = version_of(f, "alpha");
+	assert_int_equal(attack_delete(f, "alpha", NULL), ROS2_OK);
+	sf_stop(f);
+	sf_start(f);
+	sf_apply(f, sf_tenant("alpha", "1h", "10m", "dpu-0"));
+	file.name = (char *)"alpha.yaml";
+	file.text.data = (uint8_t *)sf_tenant("alpha", "2h", "10m", "dpu-0");
+	file.text.len = strlen((char *)file.text.data);
+	e.kind = ROS2__V1__OBJECT_KIND__OBJECT_KIND_TENANT;
+	e.name = (char *)"alpha";
+	e.version = first;
+	q.files = &files;
+	q.n_files = 1;
+	q.expect = &expect;
+	q.n_expect = 1;
+	assert_int_not_equal(ros2_v1_admin_apply_sync(f->admin, &q, 5000, &r, &err), 0);
+	assert_int_equal(err.status, ROS2_CONFLICT);
+	/* The control: its own is taken. */
+	e.version = version_of(f, "alpha");
+	assert_true(e.version > first);
+	assert_int_equal(ros2_v1_admin_apply_sync(f->admin, &q, 5000, &r, &err), 0);
+	ros2__v1__apply_reply__free_unpacked(r, NULL);
+	assert_true(version_of(f, "alpha") > e.version);
+}
+
 static void apply__survives_a_restart(void **state)
 {
 	struct sf *f = *state;
@@ -721,6 +770,7 @@ int main(void)
 		T(apply__reports_every_fault_and_changes_nothing),
 		T(apply__dry_run_plans_and_a_second_apply_is_unchanged),
 		T(apply__compares_and_swaps),
+		T(apply__that_expects_what_had_the_name_before_is_refused),
 		T(apply__survives_a_restart),
 		T(apply__with_a_tab_behind_the_marker_survives_a_restart),
 		T(apply__gives_no_volume_of_a_stored_nvmf_engine_away),
