@@ -286,6 +286,9 @@ static bool on_message(struct session *s, const struct wire_header *h)
 	case WIRE_WINDOW:
 		session_end(s, ROS2_PROTOCOL, "WINDOW: windows are of verbs, this is tcp");
 		return true;
+	case WIRE_MAPPED:
+		session_end(s, ROS2_PROTOCOL, "MAPPED: memory is mapped over shm, this is tcp");
+		return true;
 	default:
 		session_end(s, ROS2_PROTOCOL, "a second HELLO");
 		return true;

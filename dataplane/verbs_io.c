@@ -495,6 +495,9 @@ static bool on_message(struct session *s, const struct wire_header *h, const uin
 	case WIRE_DATA:
 		session_end(s, ROS2_PROTOCOL, "DATA: over verbs payload is not sent");
 		return true;
+	case WIRE_MAPPED:
+		session_end(s, ROS2_PROTOCOL, "MAPPED: memory is mapped over shm, this is verbs");
+		return true;
 	default:
 		session_end(s, ROS2_PROTOCOL, "a second HELLO");
 		return true;

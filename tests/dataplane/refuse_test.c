@@ -497,6 +497,29 @@ static void framing__that_is_malformed_ends_the_connection(void **state)
 		expect_protocol_end(state, spoils[i]);
 }
 
+static void message__of_another_transport_ends_the_connection_by_its_name(void **state)
+{
+	static const struct {
+		enum wire_opcode op;
+		uint32_t payload_len;
+		const char *words;
+	} messages[] = {{WIRE_WINDOW, 0, "WINDOW: "},
+	                {WIRE_MAPPED, 0, "MAPPED: "},
+	                {WIRE_HELLO, sizeof(struct wire_hello), "a second HELLO"}};
+	struct fx *fx = *state;
+
+	for (size_t i = 0; i < ARRAY_SIZE(messages); i++) {
+		struct wire_header h = {.opcode = (uint8_t)messages[i].op};
+		struct raw c;
+
+		raw_ready(fx, &c);
+		raw_send(&c, &h, buf, messages[i].payload_len);
+		raw_expect_end(&c);
+		raw_close(&c);
+		assert_non_null(strstr(fx_ended(fx, &c.session).words, messages[i].words));
+	}
+}
+
 /* One field of it says something else than the PULL did. */
 static void lie(struct wire_header *data, int field)
 {
@@ -684,6 +707,7 @@ int main(void)
 		FX_TEST(request__against_the_access_of_region_or_handle_is_refused),
 		FX_TEST(request__over_the_credits_or_with_an_id_in_flight_is_a_violation),
 		FX_TEST(framing__that_is_malformed_ends_the_connection),
+		FX_TEST(message__of_another_transport_ends_the_connection_by_its_name),
 		FX_TEST(data__that_answers_another_pull_ends_the_connection),
 		FX_TEST(violations__past_the_limit_end_the_session),
 		FX_TEST(violations__past_the_limit_are_only_counted_when_the_policy_says_log),

@@ -343,6 +343,25 @@ static void walk__every_opcode_and_field_over_verbs_has_what_is_due(void **state
 	peer_close(&a.victim);
 }
 
+static void message__of_another_transport_ends_the_connection_by_its_name(void **state)
+{
+	static const struct {
+		enum wire_opcode op;
+		const char *words;
+	} messages[] = {{WIRE_DATA, "DATA: "}, {WIRE_MAPPED, "MAPPED: "}};
+	struct fx *fx = *state;
+
+	for (size_t i = 0; i < ARRAY_SIZE(messages); i++) {
+		struct peer p;
+
+		peer_ready(fx, &p);
+		peer_send(&p, (struct wire_header){.opcode = (uint8_t)messages[i].op}, NULL);
+		assert_int_equal(peer_recv(&p).opcode, 0);
+		assert_non_null(strstr(fx_ended(fx, &p.session).words, messages[i].words));
+		peer_close(&p);
+	}
+}
+
 static unsigned walked(struct fx *fx, enum wire_opcode op, const char *field)
 {
 	struct attack a;
@@ -397,6 +416,7 @@ int main(void)
 		T(hello__every_byte_of_it_counts),
 		T(control__without_proofs_the_bytes_of_them_do_not_count),
 		T(walk__every_opcode_and_field_over_verbs_has_what_is_due),
+		T(message__of_another_transport_ends_the_connection_by_its_name),
 		T(control__without_its_check_a_field_is_found),
 	};
 
