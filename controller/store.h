@@ -109,7 +109,7 @@ struct store_receipt {
 	struct ros2_uid revocation_uid, agent_uid;
 	bool durable;
 	uint32_t sessions, leases, draining;
-	uint64_t received_unix_ns;
+	uint64_t received_unix_ns; /* 0, and not durable: it is owed, unless there is one */
 };
 
 struct store_token { /* only the hash of the secret is kept */

@@ -541,11 +541,15 @@ static int put_revocation(struct backend *b, const struct store_revocation *v, s
 	           v->target_name, v->version, v->created_unix_ns, v->reason);
 }
 
+/* A revocation that is recorded late may find that the receipt for it was before it. */
 static int put_receipt(struct backend *b, const struct store_receipt *p, struct ros2_err *err)
 {
-	return run(b, err, ST_RECEIPT_PUT, "uuiiiii", &p->revocation_uid, &p->agent_uid,
-	           (uint64_t)p->durable, (uint64_t)p->sessions, (uint64_t)p->leases,
-	           (uint64_t)p->draining, p->received_unix_ns);
+	bool owed = !p->durable && !p->received_unix_ns;
+	enum statement st = owed ? ST_RECEIPT_OWE : ST_RECEIPT_PUT;
+
+	return run(b, err, st, "uuiiiii", &p->revocation_uid, &p->agent_uid, (uint64_t)p->durable,
+	           (uint64_t)p->sessions, (uint64_t)p->leases, (uint64_t)p->draining,
+	           p->received_unix_ns);
 }
 
 static int put_token(struct backend *b, const struct store_token *t, struct ros2_err *err)

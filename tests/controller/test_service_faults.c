@@ -219,6 +219,35 @@ static void revoke__is_recorded_later_when_the_commit_failed(void **state)
 	fake_free(&agent);
 }
 
+/* The receipt is in the log before the record of what it is for: that does not ask for it again. */
+static void revoke__that_is_recorded_late_keeps_the_receipt_that_was_before_it(void **state)
+{
+	struct sf *f = world(state, "1h");
+	Ros2__V1__ControllerMessage *m;
+	Ros2__V1__RevokeReply *r = NULL;
+
+	break_store(f, REFUSED, 0);
+	fails = 1;
+	assert_int_equal(sf_revoke(f, KIND(TENANT), "alpha", 1, &r, NULL), 0);
+	assert_true(r->record_pending);
+	ros2__v1__revoke_reply__free_unpacked(r, NULL);
+	m = fake_next(&agent, MSG(REVOKE), AWAIT_MS);
+	assert_non_null(m);
+	fake_receipt(&agent, &m->revoke->revocation_uid, 0);
+	until_recorded(f, "revoke.receipt", 1);
+	until_recorded(f, "tenant.revoke", 1);
+	fault = NONE;
+	fake_disconnect(&agent);
+	sf_stop(f);
+	sf_start(f);
+	fake_connect(&agent, NULL, 0);
+	/* What is owed comes before the answer to a beat. */
+	fake_beat(&agent, NULL, 0);
+	assert_non_null(fake_next(&agent, MSG(CONTACT), AWAIT_MS));
+	assert_null(fake_next(&agent, MSG(REVOKE), 0));
+	fake_free(&agent);
+}
+
 /* All its terms: an old stamp with a new lifetime would be a right that nobody recorded. */
 static void grant__keeps_the_terms_that_were_recorded(void **state)
 {
@@ -693,6 +722,7 @@ int main(void)
 #define T(name) cmocka_unit_test_setup_teardown(name, sf_setup, sf_teardown)
 	const struct CMUnitTest tests[] = {
 		T(revoke__is_recorded_later_when_the_commit_failed),
+		T(revoke__that_is_recorded_late_keeps_the_receipt_that_was_before_it),
 		T(grant__keeps_the_terms_that_were_recorded),
 		T(grant__that_expires_on_a_broken_store_ends_when_it_can),
 		T(grant__does_not_come_back_when_the_process_ended_in_between),
