@@ -521,8 +521,9 @@ int ctl_grant_load(struct ctl *c, const struct store_grant *g);
 void ctl_grants_start(struct ctl *c);
 /* Takes the right away in memory now; the rows are the caller's transaction. */
 void ctl_grant_kill(struct ctl_grant *g);
-void ctl_grants_kill_tenant(const struct ctl_object *tenant);
-void ctl_grants_kill_agent(struct ctl_agent *a);
+/* Those up to @version: not what was given since. */
+void ctl_grants_kill_tenant(const struct ctl_object *tenant, uint64_t version);
+void ctl_grants_kill_agent(struct ctl_agent *a, uint64_t version);
 /* Takes every grant away that @tenant's policy no longer allows. Its row and its record are owed
  * until ctl_grants_settle; its agent is told by the next ctl_rollout_sync, which is the caller's in
  * the same turn. */

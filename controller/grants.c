@@ -176,20 +176,22 @@ void ctl_grant_kill(struct ctl_grant *g)
 	kill_grant(g, false);
 }
 
-void ctl_grants_kill_agent(struct ctl_agent *a)
+void ctl_grants_kill_agent(struct ctl_agent *a, uint64_t version)
 {
 	struct ctl_grant *g, *tmp;
 
 	list_for_each_safe (&a->grants, g, tmp, of_agent)
-		ctl_grant_kill(g);
+		if (g->t.version <= version)
+			ctl_grant_kill(g);
 }
 
-void ctl_grants_kill_tenant(const struct ctl_object *tenant)
+void ctl_grants_kill_tenant(const struct ctl_object *tenant, uint64_t version)
 {
 	struct ctl_grant *g, *tmp;
 
 	list_for_each_safe (&tenant->grants, g, tmp, of_tenant)
-		ctl_grant_kill(g);
+		if (g->t.version <= version)
+			ctl_grant_kill(g);
 }
 
 void ctl_grants_free(struct ctl *c)

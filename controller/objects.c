@@ -598,9 +598,9 @@ static void deleted(void *arg, const struct store_result *r)
 
 	if (!r->rc) {
 		if (x->o->kind == STORE_TENANT)
-			ctl_grants_kill_tenant(x->o);
+			ctl_grants_kill_tenant(x->o, UINT64_MAX);
 		if (x->o->agent) {
-			ctl_grants_kill_agent(x->o->agent);
+			ctl_grants_kill_agent(x->o->agent, UINT64_MAX);
 			ctl_tokens_forget(c, &x->o->uid);
 			ctl_revocations_forget(c, &x->o->uid);
 		}

@@ -248,10 +248,13 @@ static void add_rows(struct ctl *c, struct store_txn *t, const struct ctl_revoca
 static void add_state(struct ctl *c, struct store_txn *t, const struct ctl_revocation *r,
                       const struct ctl_revoke *v)
 {
-	struct store_grant end = {.state = STORE_GRANT_REVOKED, .ended_unix_ns = clock_unix_ns()};
+	struct store_grant end = {.state = STORE_GRANT_REVOKED,
+	                          .ended_unix_ns = clock_unix_ns(),
+	                          .version = r->version};
 
 	/* An object that was deleted since, or whose right is another's by now, has nothing to
-	 * end: that only happens when the record comes late. */
+	 * end, nor has a grant that was given since: that only happens when the record comes late.
+	 */
 	if (v->kind == STORE_TENANT && (!v->object || v->object->revoked_version > r->version))
 		return;
 	if (v->kind == STORE_AGENT && !v->object)
@@ -310,7 +313,7 @@ static void take_away(struct ctl *c, const struct ctl_revocation *r, const struc
 		o->version = o->revoked_version = r->version;
 		o->state_since_unix_ns = r->created_unix_ns;
 		snprintf(o->reason, sizeof(o->reason), "%s", r->reason);
-		ctl_grants_kill_tenant(o);
+		ctl_grants_kill_tenant(o, r->version);
 	} else if (v->kind == STORE_AGENT) {
 		struct ctl_agent *a = v->object->agent;
 
@@ -320,7 +323,7 @@ static void take_away(struct ctl *c, const struct ctl_revocation *r, const struc
 			snprintf(a->isolated_reason, sizeof(a->isolated_reason), "%s", r->reason);
 		}
 		a->deleting |= v->remove;
-		ctl_grants_kill_agent(a);
+		ctl_grants_kill_agent(a, r->version);
 	} else if (v->kind == STORE_GRANT) {
 		ctl_grant_kill(v->grant);
 	}

@@ -163,8 +163,8 @@ enum store_mut_kind {
 	STORE_AGENT_DELETE,      /* agent: uid */
 	STORE_GRANT_PUT,         /* grant */
 	STORE_GRANT_END,         /* grant: uid, state, ended_unix_ns */
-	STORE_GRANTS_END_TENANT, /* grant: tenant_uid, state, ended_unix_ns: every live one */
-	STORE_GRANTS_END_AGENT,  /* grant: agent_uid, state, ended_unix_ns: every live one */
+	STORE_GRANTS_END_TENANT, /* grant: tenant_uid, state, ended_unix_ns: every live one, or */
+	STORE_GRANTS_END_AGENT,  /* agent_uid, likewise; version, if not 0: up to it */
 	STORE_REVOCATION_PUT,    /* revocation */
 	STORE_RECEIPT_PUT,       /* receipt */
 	STORE_TOKEN_PUT,         /* token */

@@ -532,7 +532,8 @@ static int put_grant(struct backend *b, const struct store_grant *g, struct ros2
 static int end_grants(struct backend *b, enum statement st, const struct store_grant *g,
                       const struct ros2_uid *which, struct ros2_err *err)
 {
-	return run(b, err, st, "iiu", (uint64_t)g->state, g->ended_unix_ns, which);
+	return run(b, err, st, "iiui", (uint64_t)g->state, g->ended_unix_ns, which,
+	           g->version ? g->version : (uint64_t)INT64_MAX);
 }
 
 static int put_revocation(struct backend *b, const struct store_revocation *v, struct ros2_err *err)
@@ -575,7 +576,8 @@ static int sqlite_apply(void *backend, const struct store_mut *m, struct ros2_er
 	case STORE_GRANT_PUT:
 		return put_grant(b, &m->grant, err);
 	case STORE_GRANT_END:
-		return end_grants(b, ST_GRANT_END, &m->grant, &m->grant.uid, err);
+		return run(b, err, ST_GRANT_END, "iiu", (uint64_t)m->grant.state,
+		           m->grant.ended_unix_ns, &m->grant.uid);
 	case STORE_GRANTS_END_TENANT:
 		return end_grants(b, ST_GRANTS_END_TENANT, &m->grant, &m->grant.tenant_uid, err);
 	case STORE_GRANTS_END_AGENT:

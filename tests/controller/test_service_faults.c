@@ -248,6 +248,28 @@ static void revoke__that_is_recorded_late_keeps_the_receipt_that_was_before_it(v
 	fake_free(&agent);
 }
 
+/* What is recorded late is what it took away, and not what the agent was given since. */
+static void revoke__that_is_recorded_late_leaves_what_was_given_since(void **state)
+{
+	struct sf *f = world(state, "1h");
+	Ros2__V1__RevokeReply *r = NULL;
+
+	get_grant(1);
+	break_store(f, REFUSED, 0);
+	fails = 1;
+	assert_int_equal(sf_revoke(f, KIND(AGENT), "dpu-0", 1, &r, NULL), 0);
+	assert_true(r->record_pending);
+	ros2__v1__revoke_reply__free_unpacked(r, NULL);
+	get_grant(2);
+	until_recorded(f, "agent.revoke", 1);
+	fault = NONE;
+	fake_disconnect(&agent);
+	sf_stop(f);
+	sf_start(f);
+	assert_int_equal(grants_of(f), 1);
+	fake_free(&agent);
+}
+
 /* All its terms: an old stamp with a new lifetime would be a right that nobody recorded. */
 static void grant__keeps_the_terms_that_were_recorded(void **state)
 {
@@ -723,6 +745,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(revoke__is_recorded_later_when_the_commit_failed),
 		T(revoke__that_is_recorded_late_keeps_the_receipt_that_was_before_it),
+		T(revoke__that_is_recorded_late_leaves_what_was_given_since),
 		T(grant__keeps_the_terms_that_were_recorded),
 		T(grant__that_expires_on_a_broken_store_ends_when_it_can),
 		T(grant__does_not_come_back_when_the_process_ended_in_between),
