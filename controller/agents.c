@@ -215,8 +215,9 @@ void ctl_agents_sum(const struct ctl *c, struct ctl_agent_sum *v, size_t n)
 	for (size_t i = 0; i < n; i++) {
 		v[i].tenants = 0;
 		/* Also of tenants that were deleted. */
-		v[i].contact_limit_ms =
-			ctl_agent_unheard(v[i].agent) ? limit_fields[LIMIT_CONTACT].max : 0;
+		v[i].contact_limit_ms = ctl_agent_unheard(v[i].agent)
+		                                ? limit_fields[LIMIT_CONTACT].max
+		                                : v[i].agent->gone_limit_ms;
 	}
 	HASH_ITER (by_key, c->by_key, o, tmp)
 		for (size_t i = 0; o->kind == STORE_TENANT && i < n; i++) {

@@ -196,6 +196,9 @@ struct ctl_agent {
 	bool paced;                /* the stream has enough for now: it says when to go on */
 	/* Not all revocations that it owes are sent: what gives it something waits for them. */
 	bool owes;
+	/* The longest contact limit of tenants that are no more, which it was told to remove; until
+	 * it says that it did. */
+	uint64_t gone_limit_ms, gone_nonce;
 	struct list grants;
 	unsigned n_grants;
 	struct ctl_origin *origins; /* owned, oldest first */

@@ -278,6 +278,7 @@ static void replace(struct ctl_agent *a)
 static void take_have(struct ctl_agent *a, const Ros2__V1__AgentHello *h)
 {
 	ctl_rollout_free(a);
+	a->gone_limit_ms = 0;
 	list_init(&a->unacked);
 	for (size_t i = 0; i < h->n_have; i++) {
 		const struct ctl_grant *g;

@@ -190,6 +190,7 @@ struct removals {
 	struct link_have v[REMOVALS_MAX];
 	struct ctl_rollout *tenants[REMOVALS_MAX];
 	size_t n, n_tenants;
+	bool gone; /* tenants that are no more */
 };
 
 /* What it was told to remove the agent has until it says that it did: whoever revokes such a tenant
@@ -207,7 +208,21 @@ static void removals_flush(struct ctl_agent *a, struct removals *m)
 		list_del(&r->unacked);
 		list_add_tail(&a->unacked, &r->unacked);
 	}
+	if (m->gone)
+		a->gone_nonce = nonce;
 	m->n = m->n_tenants = 0;
+	m->gone = false;
+}
+
+/* Of what an agent makes up nothing is kept: only a tenant that there is can be revoked. But the
+ * agent can, and by the limit of one that was deleted it may act yet. */
+static void leave_out(struct ctl_agent *a, struct ctl_rollout *r, struct removals *m)
+{
+	if (r->sent && r->key.kind == STORE_TENANT) {
+		a->gone_limit_ms = MAX(a->gone_limit_ms, r->limit_ms);
+		m->gone = true;
+	}
+	entry_free(a, r);
 }
 
 static void send_removals(struct ctl_agent *a)
@@ -216,18 +231,17 @@ static void send_removals(struct ctl_agent *a)
 	struct ctl_rollout *r, *tmp;
 
 	m.n = m.n_tenants = 0;
+	m.gone = false;
 	HASH_ITER (hh, a->rollout, r, tmp) {
 		if (r->mark == a->sync_mark || r->leaving)
 			continue;
 		if (r->sent)
 			m.v[m.n++] = (struct link_have){(enum store_kind)r->key.kind, r->key.uid,
 			                                r->sent};
-		/* Of what an agent makes up nothing is kept: only a tenant that there is can be
-		 * revoked. */
 		if (r->sent && tenant_of(a, r))
 			m.tenants[m.n_tenants++] = r;
 		else
-			entry_free(a, r);
+			leave_out(a, r, &m);
 		if (m.n == REMOVALS_MAX)
 			removals_flush(a, &m);
 	}
@@ -276,6 +290,8 @@ void ctl_rollout_sync_all(struct ctl *c)
 
 void ctl_rollout_acked(struct ctl_agent *a, uint64_t nonce)
 {
+	if (nonce >= a->gone_nonce)
+		a->gone_limit_ms = 0;
 	while (!list_empty(&a->unacked)) {
 		struct ctl_rollout *r = list_first(&a->unacked, struct ctl_rollout, unacked);
 

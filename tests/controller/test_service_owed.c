@@ -450,6 +450,25 @@ static void revoke__of_an_agent_counts_by_the_limit_of_a_tenant_that_was_deleted
 	fake_free(&a);
 }
 
+/* The same while it is connected, and hangs: it was told to remove the tenant, and has not said
+ * that it did. */
+static void revoke__of_an_agent_counts_by_the_limit_of_a_tenant_that_it_was_to_remove(void **state)
+{
+	struct sf *f = *state;
+	struct ros2_uid alpha;
+	static struct fake a;
+
+	alpha = alpha_on_dpu0(f, &a);
+	sf_apply(f, sf_tenant("alpha", "4h", "2h", "dpu-0"));
+	receives(f, &a, &alpha);
+	delete_alpha(f);
+	removed(&a, &alpha);
+	all_of_dpu0_owes_for(f, 7200);
+	ack(&a);
+	all_of_dpu0_owes_for(f, 600);
+	fake_free(&a);
+}
+
 /* Somebody puts the clock on the wall forward while a grant lives: for its agent nothing is over.
  */
 static void revoke__of_a_grant_states_no_time_that_a_clock_has_jumped_over(void **state)
@@ -547,6 +566,7 @@ int main(void)
 		T(revoke__counts_by_the_limit_of_what_the_agent_was_to_remove),
 		T(revoke__counts_by_the_longest_limit_of_a_version_it_does_not_know),
 		T(revoke__of_an_agent_counts_by_the_limit_of_a_tenant_that_was_deleted),
+		T(revoke__of_an_agent_counts_by_the_limit_of_a_tenant_that_it_was_to_remove),
 		T(revoke__of_a_grant_states_no_time_that_a_clock_has_jumped_over),
 		T(revoke__is_told_to_nobody_before_it_is_durable),
 	};
