@@ -70,6 +70,8 @@ struct ctl_terms { /* what a grant gives, and for how long */
 	uint64_t version, max_bytes, lifetime_ms, policy_version, epoch_counter;
 	uint32_t max_keys, access;
 	uint64_t expires_unix_ns, expires_ns; /* expires_ns: boottime */
+	/* Likewise: its agent does not count beyond, whatever the clock on the wall says. */
+	uint64_t latest_ns;
 	struct clock_stamp from;
 };
 

@@ -268,7 +268,7 @@ static void set_terms(const struct ctl_grant *g, struct ctl_terms *t,
 	t->lifetime_ms = l->grant_lifetime_ms;
 	t->policy_version = g->tenant->version;
 	t->epoch_counter = g->ctl->epoch.counter;
-	t->expires_ns = clock_add_ns(clock_boottime_ns(), life);
+	t->expires_ns = t->latest_ns = clock_add_ns(clock_boottime_ns(), life);
 	t->expires_unix_ns = clock_add_ns(clock_unix_ns(), life);
 }
 
@@ -663,7 +663,7 @@ int ctl_grant_load(struct ctl *c, const struct store_grant *row)
 {
 	struct ctl_object *tenant = ctl_find_uid(c, &row->tenant_uid);
 	struct ctl_agent *a = ctl_agent_uid(c, &row->agent_uid);
-	uint64_t now = clock_unix_ns();
+	uint64_t now = clock_unix_ns(), life = life_ns(row->lifetime_ms);
 	struct ctl_grant *g;
 
 	if (!tenant || !a || tenant->kind != STORE_TENANT)
@@ -683,10 +683,12 @@ int ctl_grant_load(struct ctl *c, const struct store_grant *row)
 	                          .expires_ns = clock_boottime_ns(),
 	                          .from.boottime_ns = row->from_boottime_ns};
 	memcpy(g->t.from.boot_id, row->from_boot_id, 16);
+	/* It was given before this process began. */
+	g->t.latest_ns = clock_add_ns(g->t.expires_ns, life);
 	/* A wall clock that was put back must not lengthen a life. */
 	if (row->expires_unix_ns > now)
-		g->t.expires_ns = clock_add_ns(g->t.expires_ns, MIN(row->expires_unix_ns - now,
-		                                                    life_ns(row->lifetime_ms)));
+		g->t.expires_ns =
+			clock_add_ns(g->t.expires_ns, MIN(row->expires_unix_ns - now, life));
 	g->phase = CTL_GRANT_LIVE;
 	return 0;
 }

@@ -181,11 +181,11 @@ int revoke_owe(struct ctl_revocation *r, struct ctl_agent *a, uint64_t at_most)
 	return owe(r, a, ctl_agent_contact_limit_ms(a), at_most) ? 0 : -ENOMEM;
 }
 
-/* By the clock on the wall as it is now: that may have been put forward since the grant was given.
- */
+/* By the clock on the wall as it is now: that may have been put forward since the grant was given,
+ * also while no controller ran. */
 static uint64_t ends_at(const struct ctl_grant *g)
 {
-	uint64_t now = clock_boottime_ns(), end = MAX(g->t.expires_ns, now);
+	uint64_t now = clock_boottime_ns(), end = MAX(g->t.latest_ns, now);
 
 	return clock_add_ns(clock_unix_ns(), end - now);
 }

@@ -469,27 +469,56 @@ static void revoke__of_an_agent_counts_by_the_limit_of_a_tenant_that_it_was_to_r
 	fake_free(&a);
 }
 
+static void alpha_has_a_grant(struct fake *a, const struct ros2_uid *alpha,
+                              char ret_uid[ROS2_UID_STR_LEN])
+{
+	Ros2__V1__ControllerMessage *m;
+	Ros2__V1__AgentObject *o;
+	struct ros2_uid grant;
+
+	fake_ask_grant(a, 1, alpha, "spiffe://" TD "/tenant/alpha/trainer");
+	m = fake_next(a, MSG(GRANT_REPLY), AWAIT_MS);
+	assert_non_null(m);
+	assert_non_null(m->grant_reply->grant);
+	o = fake_open(a, m->grant_reply->grant);
+	memcpy(grant.b, o->uid.data, ROS2_UID_LEN);
+	ros2__v1__agent_object__free_unpacked(o, NULL);
+	ros2_uid_to_str(&grant, ret_uid);
+}
+
+/* The same between two processes: the next one does not know what part of its hour is over. */
+static void revoke__of_a_grant_states_no_time_that_a_clock_has_jumped_over_at_a_start(void **state)
+{
+	char uid[ROS2_UID_STR_LEN];
+	Ros2__V1__RevokeReply *r = NULL;
+	struct ros2_uid alpha;
+	struct sf *f = *state;
+	static struct fake a;
+
+	alpha = alpha_on_dpu0(f, &a);
+	alpha_has_a_grant(&a, &alpha, uid);
+	fake_disconnect(&a);
+	sf_stop(f);
+	forward_ns = 3000 * NS_PER_S;
+	sf_start(f);
+	assert_int_equal(sf_revoke(f, KIND(GRANT), uid, 1, &r, NULL), 0);
+	says(r, "dpu-0", 3600);
+	forward_ns = 0;
+	fake_free(&a);
+}
+
 /* Somebody puts the clock on the wall forward while a grant lives: for its agent nothing is over.
  */
 static void revoke__of_a_grant_states_no_time_that_a_clock_has_jumped_over(void **state)
 {
 	char uid[ROS2_UID_STR_LEN];
-	Ros2__V1__ControllerMessage *m;
 	Ros2__V1__RevokeReply *r = NULL;
-	struct ros2_uid alpha, grant;
+	struct ros2_uid alpha;
 	struct sf *f = *state;
 	static struct fake a;
-	Ros2__V1__AgentObject *o;
 
 	alpha = alpha_on_dpu0(f, &a);
-	fake_ask_grant(&a, 1, &alpha, "spiffe://" TD "/tenant/alpha/trainer");
-	m = fake_next(&a, MSG(GRANT_REPLY), AWAIT_MS);
-	assert_non_null(m);
-	assert_non_null(m->grant_reply->grant);
-	o = fake_open(&a, m->grant_reply->grant);
-	memcpy(grant.b, o->uid.data, ROS2_UID_LEN);
-	ros2__v1__agent_object__free_unpacked(o, NULL);
-	ros2_uid_to_str(&grant, uid);
+	alpha_has_a_grant(&a, &alpha, uid);
 	forward_ns = 3 * 3600 * NS_PER_S;
 	assert_int_equal(sf_revoke(f, KIND(GRANT), uid, 1, &r, NULL), 0);
 	assert_int_equal(r->n_outcomes, 1);
@@ -568,6 +597,7 @@ int main(void)
 		T(revoke__of_an_agent_counts_by_the_limit_of_a_tenant_that_was_deleted),
 		T(revoke__of_an_agent_counts_by_the_limit_of_a_tenant_that_it_was_to_remove),
 		T(revoke__of_a_grant_states_no_time_that_a_clock_has_jumped_over),
+		T(revoke__of_a_grant_states_no_time_that_a_clock_has_jumped_over_at_a_start),
 		T(revoke__is_told_to_nobody_before_it_is_durable),
 	};
 
