@@ -290,6 +290,7 @@ void ctl_agent_connected(struct ctl_agent *a, struct link *l)
 	record(a, &who, "agent.connect", a->software);
 	a->owes = ctl_revocations_resend(a);
 	ctl_rollout_sync(a);
+	ctl_grants_heard(a);
 	outbox_initial(a);
 	outbox_flush(a->ctl);
 	if (!a->contact_timer.loop) /* many hellos and no beat are no contact */

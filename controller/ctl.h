@@ -93,6 +93,9 @@ struct ctl_grant {
 	/* DEAD, in ctl.ends by of_tenant: the store has not taken its last row yet. */
 	bool owes_end;
 	struct ros2_uid end_tenant, end_agent; /* whose it was */
+	/* It is over by the clock on the wall; its agent, which may count otherwise, has not said
+	 * hello to this process. It can be revoked, and is not handed out. */
+	bool overdue;
 	struct ctl_slot *slot;
 	struct loop_timer expiry;
 	struct ctl *ctl;
@@ -519,6 +522,8 @@ struct ctl_grant_ask {
 void ctl_grant_request(struct ctl_agent *a, const struct ctl_grant_ask *ask);
 void ctl_grant_release(struct ctl_agent *a, const struct ros2_uid *uid);
 void ctl_grants_in_use(struct ctl_agent *a, const struct ros2_uid *uids, size_t n);
+/* The agent is told to remove what is overdue: that ends. */
+void ctl_grants_heard(struct ctl_agent *a);
 struct ctl_grant *ctl_grant_find(struct ctl *c, const struct ros2_uid *uid);
 int ctl_grant_load(struct ctl *c, const struct store_grant *g);
 /* Timers; ends what expired, and what the documents no longer allow: the record of that may be one

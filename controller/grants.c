@@ -337,6 +337,25 @@ static void end_later(struct ctl_grant *g)
 	              on_expiry, g);
 }
 
+static void arm(struct ctl_grant *g)
+{
+	loop_timer_at(g->ctl->loop, &g->expiry, g->t.expires_ns, on_expiry, g);
+}
+
+/* Only the clock on the wall says that it is over, and that may have been put forward while no
+ * controller ran. */
+static bool is_early(const struct ctl_grant *g)
+{
+	return ctl_agent_unheard(g->agent) && g->t.latest_ns > clock_boottime_ns();
+}
+
+static void await_agent(struct ctl_grant *g)
+{
+	g->overdue = true;
+	g->t.expires_ns = g->t.latest_ns;
+	arm(g);
+}
+
 static void on_expiry(void *arg)
 {
 	struct ctl_grant *g = arg;
@@ -345,13 +364,22 @@ static void on_expiry(void *arg)
 
 	if (g->ending)
 		return;
-	if (g->renewing || end_one(g, s) < 0)
+	if (is_early(g))
+		await_agent(g);
+	else if (g->renewing || end_one(g, s) < 0)
 		end_later(g);
 }
 
-static void arm(struct ctl_grant *g)
+void ctl_grants_heard(struct ctl_agent *a)
 {
-	loop_timer_at(g->ctl->loop, &g->expiry, g->t.expires_ns, on_expiry, g);
+	struct ctl_grant *g;
+
+	list_for_each (&a->grants, g, of_agent) {
+		if (!g->overdue)
+			continue;
+		g->t.expires_ns = clock_boottime_ns();
+		arm(g);
+	}
 }
 
 /* Of a grant an agent ends and renews only its own. */
@@ -620,8 +648,9 @@ static void renewed(void *arg, const struct store_result *r)
 
 static bool due(const struct ctl_grant *g, uint64_t now)
 {
-	return !g->renewing && !g->ending && !g->given_back && g->phase == CTL_GRANT_LIVE &&
-	       g->t.expires_ns > now && g->t.expires_ns - now < life_ns(g->t.lifetime_ms) / 2;
+	return !g->renewing && !g->ending && !g->given_back && !g->overdue &&
+	       g->phase == CTL_GRANT_LIVE && g->t.expires_ns > now &&
+	       g->t.expires_ns - now < life_ns(g->t.lifetime_ms) / 2;
 }
 
 /* What finds no place now is asked for again by the next beat. */

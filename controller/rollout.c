@@ -267,9 +267,11 @@ void ctl_rollout_sync(struct ctl_agent *a)
 	list_for_each (&a->grants, g, of_agent) {
 		struct ctl_rollout *r = ctl_rollout_get(a, STORE_GRANT, &g->uid, false);
 
-		if (g->phase == CTL_GRANT_LIVE && !g->ending && !g->given_back)
+		if (g->given_back || g->overdue)
+			continue;
+		if (g->phase == CTL_GRANT_LIVE && !g->ending)
 			want(a, STORE_GRANT, &g->uid, g->t.version, 0);
-		else if (r && !g->given_back)
+		else if (r)
 			r->mark = a->sync_mark;
 	}
 	send_removals(a);

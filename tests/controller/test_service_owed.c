@@ -507,6 +507,41 @@ static void revoke__of_a_grant_states_no_time_that_a_clock_has_jumped_over_at_a_
 	fake_free(&a);
 }
 
+/* Beyond its end by that clock: it is there to be revoked until its agent, which counts by its own,
+ * comes, and is told to remove it. */
+static void revoke__of_a_grant_finds_one_that_only_the_clock_says_is_over(void **state)
+{
+	Ros2__V1__HaveObject have = ROS2__V1__HAVE_OBJECT__INIT;
+	char first[ROS2_UID_STR_LEN], second[ROS2_UID_STR_LEN];
+	Ros2__V1__RevokeReply *r = NULL;
+	struct ros2_err err = ROS2_ERR_INIT;
+	struct ros2_uid alpha, grant;
+	struct sf *f = *state;
+	static struct fake a;
+
+	alpha = alpha_on_dpu0(f, &a);
+	alpha_has_a_grant(&a, &alpha, first);
+	alpha_has_a_grant(&a, &alpha, second);
+	fake_disconnect(&a);
+	sf_stop(f);
+	forward_ns = 3 * 3600 * NS_PER_S;
+	sf_start(f);
+	assert_int_equal(sf_revoke(f, KIND(GRANT), first, 1, &r, NULL), 0);
+	says(r, "dpu-0", 3600);
+	assert_int_equal(ros2_uid_from_str(second, &grant), 0);
+	have.kind = KIND(GRANT);
+	have.uid = (ProtobufCBinaryData){ROS2_UID_LEN, grant.b};
+	have.version = 1;
+	fake_connect(&a, &have, 1);
+	assert_non_null(fake_next(&a, MSG(REVOKE), AWAIT_MS));
+	removed(&a, &grant);
+	sf_audit_wait(f, "grant.expire", 1);
+	assert_int_not_equal(sf_revoke(f, KIND(GRANT), second, 1, &r, &err), 0);
+	assert_int_equal(err.status, ROS2_NOT_FOUND);
+	forward_ns = 0;
+	fake_free(&a);
+}
+
 /* Somebody puts the clock on the wall forward while a grant lives: for its agent nothing is over.
  */
 static void revoke__of_a_grant_states_no_time_that_a_clock_has_jumped_over(void **state)
@@ -598,6 +633,7 @@ int main(void)
 		T(revoke__of_an_agent_counts_by_the_limit_of_a_tenant_that_it_was_to_remove),
 		T(revoke__of_a_grant_states_no_time_that_a_clock_has_jumped_over),
 		T(revoke__of_a_grant_states_no_time_that_a_clock_has_jumped_over_at_a_start),
+		T(revoke__of_a_grant_finds_one_that_only_the_clock_says_is_over),
 		T(revoke__is_told_to_nobody_before_it_is_durable),
 	};
 
