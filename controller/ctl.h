@@ -231,8 +231,9 @@ struct ctl_owed {         /* what one agent owes for one revocation */
 	uint64_t received_ns, last_byte_ns, last_engine_ns, last_window_ns, durable_ns;
 	struct ctl_pending *pending; /* owned */
 	uint32_t n_pending, pending_left_out;
-	uint64_t recorded_ns;               /* the last receipt that went into the log */
-	uint64_t stream;                    /* the agent's, on which it was sent last */
+	uint64_t recorded_ns; /* the last receipt that went into the log */
+	/* The agent's, on which it was sent last; 0: it was never sent. */
+	uint64_t stream;
 	uint64_t limit_ms, at_most_unix_ns; /* its contact limit; when the right ends anyway */
 	uint64_t until_unix_ns;             /* latest end when the agent is not heard */
 };
@@ -253,7 +254,7 @@ struct ctl_revocation {
 		struct ctl_caller who;
 		struct loop_timer again;
 	} unrecorded;
-	UT_hash_handle hh;
+	UT_hash_handle hh, by_target; /* by_target: several have the same */
 };
 
 /* Records that nobody waits for and the store did not take: how many of each action. */
@@ -281,7 +282,7 @@ struct ctl {
 	unsigned grants_waiting;  /* at the store: of all tenants, also of grants that are dead */
 	struct list ends; /* of struct ctl_grant, owned: taken away, and not yet at the store */
 	struct loop_timer ends_timer;
-	struct ctl_revocation *revocations;
+	struct ctl_revocation *revocations, *by_target;
 	struct ctl_token *tokens;
 	struct ctl_deny *denials;
 	struct ctl_forward_share *forward_shares; /* owned */

@@ -22,6 +22,7 @@
 #include "common/log.h"
 
 #define RECORD_AGAIN_MS 1000
+#define SENT_BEFORE     UINT64_MAX /* perhaps, by another process: no stream has that number */
 
 struct ctl_waiter {
 	struct ctl *c;
@@ -47,6 +48,8 @@ void revoke_free(struct ctl *c, struct ctl_revocation *r)
 
 	if (HASH_TOOK(hh, r))
 		HASH_DEL(c->revocations, r);
+	if (HASH_TOOK(by_target, r))
+		HASH_DELETE(by_target, c->by_target, r);
 	list_for_each_safe (&r->owed, o, tmp, link)
 		owed_free(o);
 	if (r->waiter)
@@ -106,8 +109,7 @@ static bool all_confirmed(const struct ctl_revocation *r)
 	return true;
 }
 
-/* Nothing is owed for it any more, to nobody. */
-static bool is_over(const struct ctl_revocation *r)
+bool revoke_is_over(const struct ctl_revocation *r)
 {
 	return !r->waiter && !r->unrecorded.is && all_confirmed(r);
 }
@@ -129,7 +131,7 @@ static void answer(struct ctl_revocation *r)
 	if (a && a->link)
 		link_end(a->link, ROS2_REVOKED, "the agent is isolated");
 	w->fn(w->arg, &none, &res);
-	if (is_over(r))
+	if (revoke_is_over(r))
 		revoke_free(w->c, r);
 	free(w);
 }
@@ -287,8 +289,9 @@ static void add_state(struct ctl *c, struct store_txn *t, const struct ctl_revoc
 	}
 }
 
-static void add_record(struct ctl *c, struct store_txn *t, const struct ctl_caller *who,
-                       const struct ctl_revocation *r, const struct ctl_revoke *v)
+static struct store_draft *add_record(struct ctl *c, struct store_txn *t,
+                                      const struct ctl_caller *who, const struct ctl_revocation *r,
+                                      const struct ctl_revoke *v)
 {
 	char action[32];
 	struct store_draft *d;
@@ -301,6 +304,7 @@ static void add_record(struct ctl *c, struct store_txn *t, const struct ctl_call
 	d->tenant = store_txn_str(t, r->tenant);
 	d->tenant_uid = r->tenant_uid;
 	store_draft_detail(t, d, "revocation", store_txn_uid(t, &r->uid));
+	return d;
 }
 
 /* The right is gone, from here on. */
@@ -382,7 +386,7 @@ static int submit(struct ctl *c, const struct ctl_caller *who, const struct ctl_
 	revoke_set_targets(t, r);
 	add_rows(c, t, r);
 	add_state(c, t, r, v);
-	add_record(c, t, who, r, v);
+	revoke_supersede_rows(c, t, add_record(c, t, who, r, v), r);
 	return store_submit(c->store, t, fn, arg, err);
 }
 
@@ -405,8 +409,10 @@ static void recorded(void *arg, const struct store_result *res)
 		log_info("revocation of %s %s is recorded now", ctl_kind_to_str(r->kind), r->name);
 	if (r->unrecorded.is)
 		record_later(r);
+	else if (!res->rc)
+		revoke_supersede(c, r);
 	ctl_gate_leave(c);
-	if (is_over(r))
+	if (revoke_is_over(r))
 		revoke_free(c, r);
 }
 
@@ -469,6 +475,8 @@ static void committed(void *arg, const struct store_result *res)
 		r->unrecorded.is = true;
 		record_later(r);
 	}
+	if (!res->rc)
+		revoke_supersede(w->c, r);
 	/* Who waits is told before the process is gone. */
 	if (res->ending)
 		w->wait_ms = MIN(w->wait_ms, STORE_ENDING_MS / 2);
@@ -525,6 +533,8 @@ void ctl_revoke(struct ctl *c, const struct ctl_caller *who, const struct ctl_re
 		refuse(c, fn, arg, &err);
 		return;
 	}
+	/* Without memory it is never superseded. */
+	HASH_ADD(by_target, c->by_target, target_uid.b, ROS2_UID_LEN, r);
 	r->unrecorded.isolate = v->isolate;
 	r->unrecorded.who = *who;
 	rc = submit(c, who, r, v, committed, r->waiter, &err);
@@ -613,7 +623,7 @@ void ctl_receipt(struct ctl_agent *a, struct ctl_receipt *in)
 		return;
 	if (r->waiter)
 		answer(r);
-	else if (is_over(r))
+	else if (revoke_is_over(r))
 		revoke_free(c, r);
 }
 
@@ -626,7 +636,7 @@ void ctl_revocations_forget(struct ctl *c, const struct ros2_uid *agent_uid)
 
 		if (o)
 			owed_free(o);
-		if (is_over(r))
+		if (revoke_is_over(r))
 			revoke_free(c, r);
 	}
 }
@@ -665,9 +675,13 @@ int ctl_revocation_load(struct ctl *c, const struct store_revocation *row)
 
 int revoke_adopt(struct ctl *c, struct ctl_revocation *r, const struct ctl_revoke *v, int slot)
 {
+	struct ctl_owed *o;
+
 	r->unrecorded.c = c;
 	r->unrecorded.is = true;
 	r->unrecorded.slot = slot;
+	list_for_each (&r->owed, o, link)
+		o->stream = SENT_BEFORE;
 	r->committed_ns = c->started_ns;
 	r->sent = r->record_pending = true;
 	HASH_ADD(hh, c->revocations, uid.b, ROS2_UID_LEN, r);
@@ -728,64 +742,9 @@ int ctl_receipt_load(struct ctl *c, const struct store_receipt *row)
 	o = owe(r, a, ctl_agent_contact_limit_ms(a), UINT64_MAX);
 	if (!o)
 		return -ENOMEM;
+	o->stream = SENT_BEFORE;
 	o->sessions = row->sessions;
 	o->leases = row->leases;
 	o->draining = row->draining;
 	return 0;
-}
-
-/* ---- the end of an isolation ---- */
-
-struct lift {
-	struct ctl *c;
-	struct ros2_uid agent_uid;
-	ctl_done_fn fn;
-	void *arg;
-};
-
-static void lifted(void *arg, const struct store_result *res)
-{
-	struct lift *l = arg;
-	struct ctl_agent *a = ctl_agent_uid(l->c, &l->agent_uid);
-
-	if (!res->rc && a) {
-		a->isolated = false;
-		a->isolated_reason[0] = '\0';
-	}
-	ctl_gate_leave(l->c);
-	l->fn(l->arg, &res->err);
-	free(l);
-}
-
-void ctl_lift_isolation(struct ctl *c, const struct ctl_caller *who, struct ctl_agent *a,
-                        const char *reason, ctl_done_fn fn, void *arg)
-{
-	struct lift *l = calloc(1, sizeof(*l));
-	struct store_txn *t = store_txn_new();
-	struct store_agent *row = &store_txn_add(t, STORE_AGENT_PUT)->agent;
-	struct ros2_err err = ROS2_ERR_INIT;
-	struct store_draft *d;
-	int r = -ENOMEM;
-
-	ctl_agent_row(t, a, row);
-	row->isolated = false;
-	row->isolated_reason = "";
-	d = ctl_audit(t, who, "agent.isolate", STORE_AGENT, a->obj->name, &a->obj->uid);
-	d->reason = store_txn_str(t, reason);
-	store_draft_detail(t, d, "change", "lifted");
-	if (l) {
-		*l = (struct lift){.c = c, .agent_uid = a->obj->uid, .fn = fn, .arg = arg};
-		r = ctl_revocation_recorded(c, &a->obj->uid, &err);
-	} else {
-		ros2_err_set(&err, r, "out of memory");
-	}
-	if (!r)
-		r = store_submit(c->store, t, lifted, l, &err);
-	else
-		store_txn_free(t);
-	if (r < 0) {
-		free(l);
-		ctl_gate_leave(c);
-		fn(arg, &err);
-	}
 }

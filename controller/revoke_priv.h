@@ -11,10 +11,17 @@ int revoke_owe(struct ctl_revocation *r, struct ctl_agent *a, uint64_t at_most_u
  * the journal, or -1. Takes @r. -ENOMEM. */
 int revoke_adopt(struct ctl *c, struct ctl_revocation *r, const struct ctl_revoke *v, int slot);
 void revoke_free(struct ctl *c, struct ctl_revocation *r);
+/* Nothing is owed for it any more, to nobody. */
+bool revoke_is_over(const struct ctl_revocation *r);
 /* revoke_send.c: what @agent owes for it; NULL. */
 struct ctl_owed *revoke_owed_by(struct ctl_revocation *r, const struct ros2_uid *agent);
 /* It is connected. */
 void revoke_tell(struct ctl_owed *o, const struct ctl_agent *a, const struct ctl_revocation *r);
+/* What agents owe for earlier ones of the same target, and were never told, they owe for @r only.
+ * In its transaction; and when that is durable. */
+void revoke_supersede_rows(struct ctl *c, struct store_txn *t, struct store_draft *d,
+                           const struct ctl_revocation *r);
+void revoke_supersede(struct ctl *c, const struct ctl_revocation *r);
 /* revoke_doubt.c: what it takes away, for a journal that is full. */
 void revoke_set_targets(struct store_txn *t, const struct ctl_revocation *r);
 /* The length. */

@@ -167,6 +167,7 @@ enum store_mut_kind {
 	STORE_GRANTS_END_AGENT,  /* agent_uid, likewise; version, if not 0: up to it */
 	STORE_REVOCATION_PUT,    /* revocation */
 	STORE_RECEIPT_PUT,       /* receipt */
+	STORE_RECEIPT_DELETE,    /* receipt: revocation_uid, agent_uid; of one that is owed */
 	STORE_TOKEN_PUT,         /* token */
 	STORE_TOKEN_DELETE,      /* token: secret_sha256 */
 	STORE_ORIGIN_PUT,        /* origin */

@@ -586,6 +586,9 @@ static int sqlite_apply(void *backend, const struct store_mut *m, struct ros2_er
 		return put_revocation(b, &m->revocation, err);
 	case STORE_RECEIPT_PUT:
 		return put_receipt(b, &m->receipt, err);
+	case STORE_RECEIPT_DELETE:
+		return run(b, err, ST_RECEIPT_DELETE, "uu", &m->receipt.revocation_uid,
+		           &m->receipt.agent_uid);
 	case STORE_TOKEN_PUT:
 		return put_token(b, &m->token, err);
 	case STORE_TOKEN_DELETE:

@@ -32,6 +32,8 @@ struct sqlite3_stmt;
 	X(REVOCATION_GET, "SELECT 1 FROM revocations WHERE uid=?")                                 \
 	X(RECEIPT_PUT, "INSERT OR REPLACE INTO receipts VALUES(?,?,?,?,?,?,?)")                    \
 	X(RECEIPT_OWE, "INSERT OR IGNORE INTO receipts VALUES(?,?,?,?,?,?,?)")                     \
+	X(RECEIPT_DELETE, "DELETE FROM receipts WHERE revocation_uid=? AND agent_uid=?"            \
+	                  " AND durable=0")                                                        \
 	X(RECEIPTS_OF_AGENT, "DELETE FROM receipts WHERE agent_uid=? AND durable=0")               \
 	X(TOKEN_PUT, "INSERT OR REPLACE INTO tokens VALUES(?,?,?,?,?,?)")                          \
 	X(TOKEN_DELETE, "DELETE FROM tokens WHERE secret=?")                                       \

@@ -112,6 +112,13 @@ static void receipt(struct store_txn *t, unsigned of)
 		.revocation_uid = uid_of(of), .agent_uid = DPU, .durable = true, .leases = 3};
 }
 
+/* What is owed for revocation @of is another's: it was superseded. */
+static void supersede(struct store_txn *t, unsigned of)
+{
+	add(t, STORE_RECEIPT_DELETE)->receipt =
+		(struct store_receipt){.revocation_uid = uid_of(of), .agent_uid = DPU};
+}
+
 static void origin(struct store_txn *t, struct ros2_uid agent_uid, uint8_t incarnation,
                    uint64_t seq)
 {
@@ -234,8 +241,11 @@ static void rows(struct store_txn *t, unsigned i)
 		revoke_alpha(t, i);
 		break;
 	case 11:
-	case 23:
 		receipt(t, i - 1);
+		break;
+	case 23:
+		revoke_alpha(t, i);
+		supersede(t, i - 1);
 		break;
 	case 12:
 	case 24:

@@ -617,6 +617,56 @@ static void revoke__is_told_to_nobody_before_it_is_durable(void **state)
 	fake_free(&a);
 }
 
+/* Until the answer to a beat, which comes behind all that it owes. */
+static unsigned told_of(struct fake *a, unsigned disconnects)
+{
+	unsigned n = 0;
+
+	fake_connect(a, NULL, 0);
+	fake_beat(a, NULL, 0);
+	assert_non_null(fake_next(a, MSG(CONTACT), AWAIT_MS));
+	while (fake_next(a, MSG(REVOKE), 0))
+		n++;
+	fake_disconnect(a);
+	sf_audit_wait(a->f, "agent.disconnect", disconnects);
+	return n;
+}
+
+/* A loop that revokes until it is confirmed, while the agent is away for days. */
+static void revoke__of_one_target_again_leaves_an_agent_that_is_away_one_of_them(void **state)
+{
+	struct sf *f = *state;
+	static struct fake a;
+	Ros2__V1__ControllerMessage *m;
+
+	alpha_on_dpu0(f, &a);
+	fake_disconnect(&a);
+	sf_audit_wait(f, "agent.disconnect", 1);
+	for (unsigned i = 0; i < 5; i++)
+		owes(f, "dpu-0");
+	all_of_dpu0_owes_for(f, 600);
+	all_of_dpu0_owes_for(f, 600);
+	sf_stop(f);
+	sf_start(f);
+	assert_int_equal(told_of(&a, 2), 2); /* of the tenant, and of the agent */
+	/* What it may have been told is not taken back: it may answer. */
+	owes_for(f, "dpu-0", 600);
+	assert_int_equal(told_of(&a, 3), 3);
+	owes_for(f, "dpu-0", 600);
+	owes_for(f, "dpu-0", 600);
+	fake_connect(&a, NULL, 0);
+	for (unsigned i = 0; i < 4; i++) {
+		m = fake_next(&a, MSG(REVOKE), AWAIT_MS);
+		assert_non_null(m);
+		fake_receipt(&a, &m->revoke->revocation_uid, 0);
+	}
+	sf_audit_wait(f, "revoke.receipt", 4);
+	fake_disconnect(&a);
+	sf_audit_wait(f, "agent.disconnect", 4);
+	assert_int_equal(told_of(&a, 5), 0);
+	fake_free(&a);
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, sf_setup, sf_teardown)
@@ -635,6 +685,7 @@ int main(void)
 		T(revoke__of_a_grant_states_no_time_that_a_clock_has_jumped_over_at_a_start),
 		T(revoke__of_a_grant_finds_one_that_only_the_clock_says_is_over),
 		T(revoke__is_told_to_nobody_before_it_is_durable),
+		T(revoke__of_one_target_again_leaves_an_agent_that_is_away_one_of_them),
 	};
 
 	return cmocka_run_group_tests(tests, sf_group_setup, sf_group_teardown);
