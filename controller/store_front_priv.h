@@ -48,6 +48,7 @@ struct store {
 	uint64_t revision_next, revision_saved, tick_ns, prune_ns;
 	bool ended;                 /* store_end has run */
 	bool reserve_lent;          /* its space is for what shrinks rights, and for nothing else */
+	bool reserve_short;         /* it is there, and smaller than it is to be */
 	struct ros2_err locked_out; /* why BEGIN was -EBUSY in this turn; code 0: it was not */
 	bool lock_stays;            /* the last BEGIN was -EBUSY */
 	bool takes_away;            /* so does something of this turn's transactions */

@@ -2,7 +2,8 @@
 /*
  * The reserve: a file that takes space while there is some, and is removed on a full disk so that
  * what shrinks rights can be recorded (rule 10). From then on its space is for nothing else, until
- * there is a reserve again. And what gives rights does not overtake what waits to be recorded.
+ * there is a reserve again; after a start, as much of it as a part of the reserve takes. And what
+ * gives rights does not overtake what waits to be recorded.
  * Store thread, and store_open before that runs.
  */
 #include "controller/store_front_priv.h"
@@ -11,6 +12,8 @@
 #include <fcntl.h>
 #include <string.h>
 #include <unistd.h>
+
+#define LEAST_PART 128 /* of it: less is no reserve */
 
 #define LOG_COMPONENT "store"
 #include "common/log.h"
@@ -21,6 +24,7 @@ void store_reserve_free(struct store *s)
 		return;
 	s->reserve_used = true;
 	s->reserve_lent = true;
+	s->reserve_short = false;
 	if (fsx_io->unlink(s->reserve_path) < 0 && errno != ENOENT)
 		log_error("cannot free the reserve %s: %s", s->reserve_path, strerror(errno));
 	else
@@ -28,12 +32,29 @@ void store_reserve_free(struct store *s)
 		         (unsigned long long)s->reserve_bytes);
 }
 
+/* Where there is no room for all of it, half of that, or of the half: a process that lent it may
+ * have ended, and what it left of it is not to go to what gives rights. */
+static int take_space(struct store *s, int fd)
+{
+	uint64_t bytes = s->reserve_bytes;
+	int r = posix_fallocate(fd, 0, (off_t)bytes);
+
+	while (r == ENOSPC && !s->reserve_lent && bytes > s->reserve_bytes / LEAST_PART) {
+		bytes /= 2;
+		r = posix_fallocate(fd, 0, (off_t)bytes);
+	}
+	s->reserve_short = !r && bytes < s->reserve_bytes;
+	if (s->reserve_short && ftruncate(fd, (off_t)bytes) < 0)
+		r = errno; /* what did not fit may have been begun */
+	return r;
+}
+
 void store_reserve_make(struct store *s)
 {
+	bool was_short = s->reserve_short;
 	int fd = open(s->reserve_path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
-	int r;
+	int r = fd < 0 ? errno : take_space(s, fd);
 
-	r = fd < 0 ? errno : posix_fallocate(fd, 0, (off_t)s->reserve_bytes);
 	if (fd >= 0)
 		close(fd);
 	if (r) {
@@ -44,10 +65,13 @@ void store_reserve_make(struct store *s)
 			log_warn("no reserve for revocations can be made at %s: %s",
 			         s->reserve_path, strerror(r));
 		s->reserve_used = true;
+		s->reserve_short = false;
 		return;
 	}
 	s->reserve_used = false;
-	if (s->reserve_lent)
+	if (s->reserve_short && !was_short)
+		log_warn("there is room for a part of the reserve for revocations only");
+	if (s->reserve_lent || was_short > s->reserve_short)
 		log_info("there is space again, and a reserve");
 	s->reserve_lent = false;
 	atomic_store(&s->full, false);

@@ -13,6 +13,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* ---- faults ---- */
@@ -20,6 +21,7 @@
 enum call { OPEN, FALLOCATE, UNLINK };
 static _Atomic int failing[3]; /* so many calls fail; -1: all */
 static _Atomic unsigned failed;
+static _Atomic off_t room; /* of the disk; 0: enough */
 
 static bool fails(enum call c)
 {
@@ -53,7 +55,9 @@ int __real_posix_fallocate(int fd, off_t at, off_t len);
 int __wrap_posix_fallocate(int fd, off_t at, off_t len);
 int __wrap_posix_fallocate(int fd, off_t at, off_t len)
 {
-	return fails(FALLOCATE) ? ENOSPC : __real_posix_fallocate(fd, at, len);
+	if (fails(FALLOCATE) || (room && len > room))
+		return ENOSPC;
+	return __real_posix_fallocate(fd, at, len);
 }
 
 static int faulty_unlink(const char *path)
@@ -79,6 +83,7 @@ static int setup(void **state)
 	fsx_io = &faulty_io;
 	memset((void *)failing, 0, sizeof(failing));
 	failed = 0;
+	room = 0;
 	*state = f;
 	return 0;
 }
@@ -266,6 +271,55 @@ static void reserve__is_given_up_for_the_epoch_of_a_start(void **state)
 	opens_on_the_reserve(*state);
 }
 
+static off_t reserve_size(const struct fixture *f)
+{
+	struct stat st;
+	char path[128];
+
+	fixture_path(f, "reserve", path);
+	return stat(path, &st) < 0 ? 0 : st.st_size;
+}
+
+static int take_away(struct fixture *f)
+{
+	struct ros2_uid tenant = {{6}}, u = ros2_uid_new();
+	struct store_txn *t = fixture_grant(&u, &tenant);
+
+	store_txn_set_shrinks(t);
+	return fixture_commit(f, t);
+}
+
+/* What was lent and not used is not for grants after the next start. */
+static void reserve__is_made_of_what_a_process_that_lent_it_has_left(void **state)
+{
+	static struct store_ops ops;
+	struct fixture *f = *state;
+	off_t whole;
+
+	ops = store_sqlite_ops;
+	ops.commit = commit_on_a_full_disk;
+	f->opts.ops = &ops;
+	open_fixture(f);
+	whole = reserve_size(f);
+	full = f;
+	room = whole - 1;
+	assert_int_equal(take_away(f), 0);
+	assert_true(until_reserve(f, false));
+	fixture_close(f);
+	open_fixture(f);
+	assert_true(reserve_size(f) == whole / 2);
+	assert_int_equal(commit_one(f), -ENOSPC);
+	assert_int_equal(take_away(f), 0);
+	assert_true(until_reserve(f, false));
+	assert_int_equal(commit_one(f), -ENOSPC);
+	fixture_close(f);
+	open_fixture(f);
+	full = NULL;
+	assert_int_equal(commit_one(f), 0);
+	room = 0;
+	assert_true(AWAIT(reserve_size(f) == whole));
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -273,6 +327,7 @@ int main(void)
 		T(reserve__that_cannot_be_made_is_made_when_it_can),
 		T(reserve__that_cannot_be_given_up_does_not_hinder_what_takes_away),
 		T(reserve__is_given_up_for_the_epoch_of_a_start),
+		T(reserve__is_made_of_what_a_process_that_lent_it_has_left),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
