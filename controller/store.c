@@ -738,18 +738,19 @@ int store_submit(struct store *s, struct store_txn *t, store_done_fn done, void 
 /* Without it no right can be taken away, so it may have the space that is kept for that. */
 int store_commit_now(struct store *s, struct store_txn *t, struct ros2_err *err)
 {
-	struct list one;
 	int r;
 
 	if (!t || t->no_memory) {
 		store_txn_free(t);
 		return ros2_err_set(err, -ENOMEM, "out of memory");
 	}
-	list_init(&one);
-	list_add_tail(&one, &t->link);
 	t->shrinks = true;
 	new_turn(s);
 	commit_alone(s, t);
+	if (t->result.rc == -ENOSPC && store_reserve_free_for_start(s)) {
+		t->result.err = (struct ros2_err)ROS2_ERR_INIT;
+		commit_alone(s, t);
+	}
 	r = t->result.rc;
 	if (r < 0 && err)
 		*err = t->result.err;

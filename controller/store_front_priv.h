@@ -24,7 +24,7 @@ struct store {
 	struct store_opts o; /* its strings are not used after open */
 	const struct store_ops *ops;
 	char *dir, *domain, *origin; /* owned */
-	char reserve_path[4096];
+	char reserve_path[4096], start_path[4096];
 	uint64_t reserve_bytes, revision_open;
 	uint32_t checkpoint_ms;
 	struct store_epoch epoch;
@@ -121,8 +121,12 @@ void store_end(struct store *s, struct list *txns);
 
 /* store_reserve.c: the space that is kept for what shrinks rights. Store thread. */
 void store_reserve_free(struct store *s);
-/* Also at open. Says when there is space again. */
+/* Says when there is space again. */
 void store_reserve_make(struct store *s);
+/* The part of it that is for a start. False: there was none. */
+bool store_reserve_free_for_start(struct store *s);
+/* Both, what is for the next start first. */
+void store_reserve_make_at_start(struct store *s);
 /* Moves what does not shrink rights from @txns to @ret_refused, while the reserve is lent or
  * something that does @waits to be recorded. */
 void store_reserve_refuse(struct store *s, struct list *txns, bool waits, struct list *ret_refused);

@@ -31,6 +31,10 @@ static int open_on_reserve(struct store *s, struct ros2_err *err)
 	struct ros2_err why = ROS2_ERR_INIT;
 	int r = open_backend(s, &why);
 
+	if (r == -ENOSPC && store_reserve_free_for_start(s)) {
+		why = (struct ros2_err)ROS2_ERR_INIT;
+		r = open_backend(s, &why);
+	}
 	if (r == -ENOSPC) {
 		why = (struct ros2_err)ROS2_ERR_INIT;
 		store_reserve_free(s);
@@ -63,7 +67,7 @@ static int open_parts(struct store *s, struct ros2_err *err)
 	s->checkpoint_size = noted;
 	r = store_journal_open(s, err);
 	if (!r)
-		store_reserve_make(s);
+		store_reserve_make_at_start(s);
 	return r;
 }
 
@@ -131,6 +135,7 @@ int store_open(const struct store_opts *o, struct store **ret, struct ros2_err *
 	r = s->dir && s->domain && s->origin ? 0 : ros2_err_set(err, -ENOMEM, "out of memory");
 	if (!r) {
 		snprintf(s->reserve_path, sizeof(s->reserve_path), "%s/reserve", s->dir);
+		snprintf(s->start_path, sizeof(s->start_path), "%s/start-reserve", s->dir);
 		r = open_parts(s, err);
 	}
 	if (r < 0) {

@@ -4,6 +4,8 @@
  * what shrinks rights can be recorded (rule 10). From then on its space is for nothing else, until
  * there is a reserve again; after a start, as much of it as a part of the reserve takes. And what
  * gives rights does not overtake what waits to be recorded.
+ * A smaller file beside it is for a process that begins on a disk where all of that has been used:
+ * without an epoch nobody could take anything away.
  * Store thread, and store_open before that runs.
  */
 #include "controller/store_front_priv.h"
@@ -14,6 +16,7 @@
 #include <unistd.h>
 
 #define LEAST_PART 128 /* of it: less is no reserve */
+#define START_PART 16  /* as much as this of it for a start, and of that no less than an eighth */
 
 #define LOG_COMPONENT "store"
 #include "common/log.h"
@@ -30,6 +33,42 @@ void store_reserve_free(struct store *s)
 	else
 		log_warn("the disk is full: the reserve of %llu bytes was freed for revocations",
 		         (unsigned long long)s->reserve_bytes);
+}
+
+/* Of what a start has not used the next one has the rest. */
+static void make_for_start(struct store *s)
+{
+	off_t whole = (off_t)(s->reserve_bytes / START_PART), bytes = whole;
+	int fd = open(s->start_path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+	int r = fd < 0 ? errno : posix_fallocate(fd, 0, bytes);
+
+	while (r == ENOSPC && bytes > whole / 8) {
+		bytes /= 2;
+		r = posix_fallocate(fd, 0, bytes);
+	}
+	if (!r && ftruncate(fd, bytes) < 0) /* what did not fit may have been begun */
+		r = errno;
+	if (fd >= 0)
+		close(fd);
+	if (r)
+		log_warn("no room can be kept for a start on a full disk, at %s: %s", s->start_path,
+		         strerror(r));
+	if (r && fd >= 0)
+		fsx_io->unlink(s->start_path);
+}
+
+bool store_reserve_free_for_start(struct store *s)
+{
+	if (fsx_io->unlink(s->start_path) < 0)
+		return false;
+	log_warn("the disk is full: what was kept for a start was freed");
+	return true;
+}
+
+void store_reserve_make_at_start(struct store *s)
+{
+	make_for_start(s);
+	store_reserve_make(s);
 }
 
 /* Where there is no room for all of it, half of that, or of the half: a process that lent it may
@@ -71,8 +110,11 @@ void store_reserve_make(struct store *s)
 	s->reserve_used = false;
 	if (s->reserve_short && !was_short)
 		log_warn("there is room for a part of the reserve for revocations only");
-	if (s->reserve_lent || was_short > s->reserve_short)
+	if (s->reserve_lent || was_short > s->reserve_short) {
 		log_info("there is space again, and a reserve");
+		if (!s->reserve_short)
+			make_for_start(s);
+	}
 	s->reserve_lent = false;
 	atomic_store(&s->full, false);
 }

@@ -98,12 +98,17 @@ static int teardown(void **state)
 
 /* ---- tests ---- */
 
-static bool reserve_is_there(const struct fixture *f)
+static bool is_there(const struct fixture *f, const char *name)
 {
 	char path[128];
 
-	fixture_path(f, "reserve", path);
+	fixture_path(f, name, path);
 	return access(path, F_OK) == 0;
+}
+
+static bool reserve_is_there(const struct fixture *f)
+{
+	return is_there(f, "reserve");
 }
 
 static bool until_reserve(struct fixture *f, bool there)
@@ -208,10 +213,11 @@ static void reserve__that_cannot_be_given_up_does_not_hinder_what_takes_away(voi
 /* ---- a disk that is full but for the reserve ---- */
 
 static const struct fixture *full; /* of whose disk nothing is free */
+static const char *in_the_way = "reserve";
 
 static bool finds_no_room(struct ros2_err *err)
 {
-	if (!full || !reserve_is_there(full))
+	if (!full || !is_there(full, in_the_way))
 		return false;
 	ros2_err_set(err, -ENOSPC, "the disk is full");
 	return true;
@@ -320,6 +326,74 @@ static void reserve__is_made_of_what_a_process_that_lent_it_has_left(void **stat
 	assert_true(AWAIT(reserve_size(f) == whole));
 }
 
+/* ---- one on which all of the reserve has been used ---- */
+
+static void remove_file(const struct fixture *f, const char *name)
+{
+	char path[128];
+
+	fixture_path(f, name, path);
+	assert_int_equal(unlink(path), 0);
+}
+
+static uint64_t counter(struct fixture *f)
+{
+	return store_epoch(f->store)->counter;
+}
+
+static void start__has_room_of_its_own(void **state)
+{
+	static struct store_ops ops;
+	struct fixture *f = *state;
+	uint64_t before;
+
+	ops = store_sqlite_ops;
+	ops.commit = commit_on_a_full_disk;
+	f->opts.ops = &ops;
+	open_fixture(f);
+	before = counter(f);
+	fixture_close(f);
+	remove_file(f, "reserve");
+	in_the_way = "start-reserve";
+	full = f;
+	failing[FALLOCATE] = -1;
+	open_fixture(f);
+	assert_int_equal(counter(f), before + 1);
+	assert_false(is_there(f, "start-reserve"));
+	/* with space both are there again */
+	failing[FALLOCATE] = 0;
+	assert_true(until_reserve(f, true));
+	fixture_close(f);
+	full = NULL;
+	open_fixture(f);
+	assert_true(is_there(f, "start-reserve"));
+	in_the_way = "reserve";
+}
+
+/* The record of a start comes behind its epoch, and without it nothing is served. */
+static void start__has_room_for_its_record(void **state)
+{
+	static const char *const with[] = {"reserve", "start-reserve"};
+	static struct store_ops ops;
+	struct ros2_uid tenant = {{6}}, u;
+	struct fixture *f = *state;
+
+	ops = store_sqlite_ops;
+	ops.commit = commit_on_a_full_disk;
+	f->opts.ops = &ops;
+	for (size_t i = 0; i < ARRAY_SIZE(with); i++) {
+		assert_int_equal(store_open(&f->opts, &f->store, NULL), 0);
+		in_the_way = with[i];
+		full = f;
+		u = ros2_uid_new();
+		assert_int_equal(store_commit_now(f->store, fixture_grant(&u, &tenant), NULL), 0);
+		assert_false(is_there(f, with[i]));
+		full = NULL;
+		fixture_close(f);
+	}
+	in_the_way = "reserve";
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -328,6 +402,8 @@ int main(void)
 		T(reserve__that_cannot_be_given_up_does_not_hinder_what_takes_away),
 		T(reserve__is_given_up_for_the_epoch_of_a_start),
 		T(reserve__is_made_of_what_a_process_that_lent_it_has_left),
+		T(start__has_room_of_its_own),
+		T(start__has_room_for_its_record),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
