@@ -140,7 +140,12 @@ set(ROS2_LONG
 	controller_journal_power 33 integration_usage 33 integration_bench_faults 33 integration_certificates 33 integration_isolation 31
 	agent_service 30 integration_leases 28 integration_restart 27 controller_service_link 25 controller_service_faults 24
 	agent_revoke_full 24 controller_journal_beyond 20 verbs_sweep_test 20 nvmf_recovery_test 20 nvmf_hostile_test 20
-	nvmf_guest_cluster_tcp 19)
+	nvmf_guest_daily_tcp 19)
+# Emulated, these take from twenty seconds to more than a minute each, and have nothing in them of an architecture that the others have
+# not: `tests/run --arm64 --long` runs them.
+set(ROS2_EMULATED_LONG
+	agent_revoke_full nvmf_hostile_test controller_pending agent_service_controls ctl_usage agent_service_crowd agent_bundles
+	test_rpc_futile test_rpc_refuse verbs_sweep_test nvmf_rdma_queue_sweep_test nvmf_shm_lend_sweep_test agent_revoke_memory)
 # ros2_begins(NAME OTHERWISE): its place in this order.
 function(ros2_begins name otherwise)
 	list(FIND ROS2_LONG ${name} at)
@@ -149,6 +154,9 @@ function(ros2_begins name otherwise)
 		list(GET ROS2_LONG ${at} otherwise)
 	endif()
 	set_tests_properties(${name} PROPERTIES COST ${otherwise})
+	if(CMAKE_CROSSCOMPILING AND name IN_LIST ROS2_EMULATED_LONG)
+		set_property(TEST ${name} APPEND PROPERTY LABELS long)
+	endif()
 endfunction()
 
 # ros2_test(NAME SOURCES a.c LIBS lib ... [LABELS unit] [TIMEOUT more seconds]): a cmocka program.
