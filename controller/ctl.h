@@ -94,7 +94,8 @@ struct ctl_grant {
 	bool owes_end;
 	struct ros2_uid end_tenant, end_agent; /* whose it was */
 	/* It is over by the clock on the wall; its agent, which may count otherwise, has not said
-	 * hello to this process. It can be revoked, and is not handed out, nor listed as live. */
+	 * hello to this process. It can be revoked, is not handed out, and shown as
+	 * expired. */
 	bool overdue;
 	struct ctl_slot *slot;
 	struct loop_timer expiry;
@@ -526,10 +527,6 @@ void ctl_grants_in_use(struct ctl_agent *a, const struct ros2_uid *uids, size_t 
 /* The agent is told to remove what is overdue: that ends. */
 void ctl_grants_heard(struct ctl_agent *a);
 struct ctl_grant *ctl_grant_find(struct ctl *c, const struct ros2_uid *uid);
-static inline bool ctl_grant_is_listed(const struct ctl_grant *g)
-{
-	return g->phase == CTL_GRANT_LIVE && !g->overdue;
-}
 int ctl_grant_load(struct ctl *c, const struct store_grant *g);
 /* Timers; ends what expired, and what the documents no longer allow: the record of that may be one
  * commit behind the document when the process ends. */

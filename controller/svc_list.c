@@ -157,7 +157,7 @@ static void list_objects(struct list_op *op)
 
 static bool grant_wanted(const struct list_op *op, const struct ctl_grant *g)
 {
-	if (!ctl_grant_is_listed(g))
+	if (g->phase != CTL_GRANT_LIVE || (g->overdue && !op->list.all))
 		return false;
 	if (!ros2_uid_is_zero(&op->list.tenant_uid) &&
 	    !ros2_uid_eq(&op->list.tenant_uid, &g->tenant->uid))
@@ -410,7 +410,8 @@ static void get_grants(struct get_op *op, const struct ctl_object *o)
 	struct ctl_grant *g, *tmp;
 
 	HASH_ITER (hh, op->s->ctl->grants, g, tmp) {
-		if (!ctl_grant_is_listed(g) || (g->tenant != o && g->agent != o->agent))
+		if (g->phase != CTL_GRANT_LIVE || g->overdue ||
+		    (g->tenant != o && g->agent != o->agent))
 			continue;
 		if (op->reply->n_grants >= GET_GRANTS) {
 			op->reply->more_grants = true;

@@ -329,7 +329,8 @@ Ros2__V1__GrantInfo *show_grant(const struct ctl_grant *g)
 	i->tenant_uid = show_bytes(g->tenant->uid.b, ROS2_UID_LEN);
 	i->agent = show_str(g->agent->obj->name);
 	i->principal = show_str(g->principal);
-	i->state = show_str(store_grant_state_to_str(STORE_GRANT_LIVE));
+	i->state = show_str(
+		store_grant_state_to_str(g->overdue ? STORE_GRANT_EXPIRED : STORE_GRANT_LIVE));
 	i->max_keys = g->t.max_keys;
 	i->max_bytes = g->t.max_bytes;
 	i->access = show_str(policy_access_to_str(g->t.access));
