@@ -5,6 +5,7 @@
 #include "common/crypto.h"
 #include <arpa/inet.h>
 #include <errno.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -417,4 +418,39 @@ void fabric_conn_free(struct fabric_conn *c)
 	mem_now.conns--;
 	pthread_mutex_unlock(&mem_lock);
 	free(c);
+}
+
+/* ---- what a device says late ---- */
+
+uint64_t fabric_mem_peer_cookie(struct fabric_qp *qp)
+{
+	uint64_t cookie;
+
+	pthread_mutex_lock(&mem_lock);
+	cookie = mem_qp_find(qp->peer)->set->opts.cookie;
+	pthread_mutex_unlock(&mem_lock);
+	return cookie;
+}
+
+void fabric_mem_report_failed(struct fabric_qp *qp, uint64_t cookie)
+{
+	uint64_t one = 1;
+	struct fabric_dev *d;
+
+	pthread_mutex_lock(&mem_lock);
+	d = mem_qp_find(qp->peer)->set->pd->dev;
+	d->event = (struct fabric_event){
+		.kind = FABRIC_EVENT_CQ_FAILED, .set_cookie = cookie, .words = "the test says so"};
+	(void)!write(d->event_fd, &one, sizeof(one));
+	pthread_mutex_unlock(&mem_lock);
+}
+
+bool fabric_mem_is_heard(struct fabric_qp *qp)
+{
+	struct pollfd p = {.events = POLLIN};
+
+	pthread_mutex_lock(&mem_lock);
+	p.fd = mem_qp_find(qp->peer)->set->pd->dev->event_fd;
+	pthread_mutex_unlock(&mem_lock);
+	return poll(&p, 1, 0) == 0;
 }
