@@ -24,6 +24,8 @@
 #define ASKED      32u   /* of alpha, beside messages without pause */
 #define OUTLASTED  256u  /* requests of alpha's, while beta takes no answer and stays */
 #define STARVED    1024u /* of beta's answers between two of alpha's */
+#define UNASKED_MS 20000 /* silent for so long, nobody is asked whether it is there */
+#define GONE_MS    90000 /* 30 s, and six tries; emulated */
 
 void attack_seen(struct attack_try *t, const char *fmt, ...)
 {
@@ -545,6 +547,42 @@ static int expired(struct site *site, struct attack_try *t)
 	return r;
 }
 
+/* By what needs no lease, which is over by then. */
+static bool is_connected(struct end *e)
+{
+	struct wire_header h = {.opcode = WIRE_FLUSH, .handle = e->s.handle}, got;
+
+	return !end_ask(e, h, &got) && got.opcode == WIRE_COMPLETE && !got.status;
+}
+
+/* Beta's queue pair is no more, and nobody said so. Alpha is as silent meanwhile, and there. The
+ * control is the time in which nothing is claimed. */
+static int vanished(struct site *site, struct attack_try *t)
+{
+	struct end alpha = {0}, beta = {0};
+	int r = end_come(site, ALPHA, &alpha);
+	uint64_t since_ns;
+
+	if (!r)
+		r = end_works(&alpha) ? end_come(site, BETA, &beta) : -EIO;
+	if (!r)
+		r = end_works(&beta) ? 0 : -EIO;
+	if (r) {
+		cannot(t, "alpha and beta", r);
+	} else {
+		since_ns = clock_boottime_ns();
+		peer_vanish(beta.p);
+		t->worked = !peer_is_ended(beta.p, t->defended ? GONE_MS : UNASKED_MS);
+		attack_seen(t, "%u s after its host was gone, the connection %s",
+		            (unsigned)((clock_boottime_ns() - since_ns) / NS_PER_S),
+		            t->worked ? "is held" : "has been ended");
+		t->neighbour_harmed = !is_connected(&alpha);
+	}
+	end_leave(&beta);
+	end_leave(&alpha);
+	return r;
+}
+
 /* ---- packets ---- */
 
 /* Alpha's queue pair at the agent, ended by somebody on the wire. */
@@ -616,6 +654,9 @@ const struct agent_attack agent_attacks[] = {
          false, "no_turn_bounds", .flood = true, .alone = true},
 	{"lease_used_after_its_expiry", "lease used on after its expiry", "IBA vol. 1, 10.6.7.2",
          "the agent begins nothing under a lease whose time is over", expired, false, "no_expiry"},
+	{"host_that_vanished", "a host that is gone without a word holds its connection",
+         "IBA vol. 1, C9-88", "who is silent for 30 s is asked by a WRITE of no bytes", vanished,
+         true},
 	{"foreign_invalidate_at_the_agent", "foreign remote invalidate of a session's window",
          "IBA vol. 1, 10.6.7.2", "placement.require; the victim reconnects", invalidated, false,
          NULL, true},

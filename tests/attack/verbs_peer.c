@@ -144,6 +144,15 @@ void peer_close(struct peer *p)
 	free(p);
 }
 
+void peer_vanish(struct peer *p)
+{
+	/* with a window on it soft-RoCE waits for most of a minute */
+	if (p->mw)
+		ibv_dealloc_mw(p->mw);
+	p->mw = NULL;
+	rdma_destroy_qp(p->id);
+}
+
 void peer_prove(const struct peer *p, const struct peer_session *s, struct wire_verbs_ask *ret)
 {
 	uint32_t qpn = p->id->qp->qp_num;

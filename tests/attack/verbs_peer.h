@@ -30,6 +30,9 @@ int peer_open(struct peer **ret, const char *data);
 /* The same with @recvs receives: fewer than 64 are not posted again. */
 int peer_open_with(struct peer **ret, const char *data, uint32_t recvs);
 void peer_close(struct peer *p); /* NULL is accepted */
+/* Its queue pair is no more, and the other end is not told, as when a host loses its power. What is
+ * left of @p hears the end of the connection (peer_is_ended), and can be closed. */
+void peer_vanish(struct peer *p);
 /* The proof for this end's queue pair. */
 void peer_prove(const struct peer *p, const struct peer_session *s, struct wire_verbs_ask *ret);
 /* 0: the agent took the connection. -ECONNREFUSED: *ret_refusal says what it answered, or -errno.
