@@ -644,6 +644,19 @@ static void enrol_reply(void *arg, const struct ros2_err *err, const struct ctl_
 	enrol_free(e);
 }
 
+/* What is told of a distrusted authority is recorded where it is found (svc_refused.c). */
+static struct ctl_agent *identify_again(struct enrol_call *e, struct ros2_err *err)
+{
+	struct ctl_agent *a;
+
+	if (rpc_call_judge(e->call, err) < 0)
+		return NULL;
+	a = identify(e->s, rpc_call_peer(e->call), err);
+	if (!a)
+		refused(e->s, rpc_call_peer(e->call), "agent.renew", err);
+	return a;
+}
+
 static void enrol_go(void *arg)
 {
 	struct enrol_call *e = arg;
@@ -656,13 +669,12 @@ static void enrol_go(void *arg)
 		return;
 	}
 	/* Once more: while this waited, the agent may have enrolled with another key, because this
-	 * one was stolen. */
-	a = identify(e->s, rpc_call_peer(e->call), &err);
+	 * one was stolen, and a reload may have taken its authority (docs/decisions/0034). */
+	a = identify_again(e, &err);
 	if (a) {
 		ctl_renew(e->s->ctl, &e->who, a, e->csr, e->csr_len, enrol_reply, e);
 		return;
 	}
-	refused(e->s, rpc_call_peer(e->call), "agent.renew", &err);
 	ctl_gate_leave(e->s->ctl);
 	rpc_call_fail_err(e->call, &err);
 	enrol_free(e);

@@ -81,36 +81,64 @@ static void put(const char *file, const char *text)
 		0);
 }
 
-static void put_authorities(bool second_too)
+/* @second: or NULL. */
+static void put_authorities(const char *bundle, const char *first, const char *second)
 {
-	AUTO_FREE char *first = NULL, *second = NULL, *both = NULL;
+	AUTO_FREE char *a = NULL, *b = NULL, *both = NULL;
 	size_t n;
 
-	assert_int_equal(fsx_read_file(sf_path("admin.crt"), 65536, (void **)&first, &n, NULL), 0);
-	assert_int_equal(fsx_read_file(sf_path("admin2.crt"), 65536, (void **)&second, &n, NULL),
-	                 0);
-	assert_true(asprintf(&both, "%s%s", first, second_too ? second : "") > 0);
-	put("admin-bundle.pem", both);
+	assert_int_equal(fsx_read_file(sf_path("%s", first), 65536, (void **)&a, &n, NULL), 0);
+	if (second)
+		assert_int_equal(fsx_read_file(sf_path("%s", second), 65536, (void **)&b, &n, NULL),
+		                 0);
+	assert_true(asprintf(&both, "%s%s", a, b ? b : "") > 0);
+	put(bundle, both);
+}
+
+static void make_authority(const char *name)
+{
+	struct pki_ca_opts o = {.common_name = name, .trust_domain = TD, .lifetime_s = 86400};
+
+	o.key_path = sf_path("%s.key", name);
+	o.cert_path = sf_path("%s.crt", name);
+	assert_int_equal(pki_key_create(o.key_path, NULL), 0);
+	assert_int_equal(pki_ca_create(&o, NULL), 0);
+}
+
+/* What the controller signs with, and shows, is of the authority that stays. */
+static const char *const of_infra[] = {"issuer.crt", "issuer.key", "tls.crt", "tls.key"};
+static const char *const of_infra2[] = {"infra2.crt", "infra2.key", "second/tls.crt",
+                                        "second/tls.key"};
+
+static void copy(const char *from, const char *to)
+{
+	AUTO_FREE void *p = NULL;
+	size_t n;
+
+	assert_int_equal(fsx_read_file(from, 65536, &p, &n, NULL), 0);
+	assert_int_equal(fsx_write_atomic(to, p, n, 0600, NULL), 0);
 }
 
 static int group_setup(void **state)
 {
-	struct pki_ca_opts o = {.common_name = "admin2", .trust_domain = TD, .lifetime_s = 86400};
-
 	if (sf_group_setup(state))
 		return -1;
-	o.key_path = sf_path("admin2.key");
-	o.cert_path = sf_path("admin2.crt");
-	assert_int_equal(pki_key_create(o.key_path, NULL), 0);
-	assert_int_equal(pki_ca_create(&o, NULL), 0);
+	make_authority("admin2");
+	make_authority("infra2");
 	sf_cert("admin2", "root2", "admin/root");
+	sf_cert("infra2", "second", "controller/main");
+	for (size_t i = 0; i < ARRAY_SIZE(of_infra); i++)
+		copy(sf_path("controller/%s", of_infra[i]), sf_path("first-%s", of_infra[i]));
 	return 0;
 }
 
 static int setup(void **state)
 {
+	for (size_t i = 0; i < ARRAY_SIZE(of_infra); i++)
+		copy(sf_path("first-%s", of_infra[i]), sf_path("controller/%s", of_infra[i]));
 	put("roles", ROOT_OP);
-	put_authorities(true);
+	put_authorities("admin-bundle.pem", "admin.crt", "admin2.crt");
+	put_authorities("infra-bundle.pem", "infra.crt", "infra2.crt");
 	return sf_setup(state);
 }
 
@@ -132,7 +160,15 @@ static void op_loses_its_role(struct sf *f)
 
 static void admin2_goes(struct sf *f)
 {
-	put_authorities(false);
+	put_authorities("admin-bundle.pem", "admin.crt", NULL);
+	loop_call(f->loop, reload_now, f->c);
+}
+
+static void infra_goes(struct sf *f)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(of_infra); i++)
+		copy(sf_path("%s", of_infra2[i]), sf_path("controller/%s", of_infra[i]));
+	put_authorities("infra-bundle.pem", "infra2.crt", NULL);
 	loop_call(f->loop, reload_now, f->c);
 }
 
@@ -420,6 +456,47 @@ static void turn__is_waited_for_by_one_change_of_an_agents_identity(void **state
 	fake_free(&a);
 }
 
+/* An agent's renewal waits behind an apply, of which the store says nothing yet. */
+static enum ros2_status renewal_waits(struct sf *f, void (*meanwhile)(struct sf *))
+{
+	static struct applying w;
+	static struct renewing r;
+	static struct fake a;
+
+	sf_apply(f, sf_agent0);
+	fake_enrol(f, &a, "dpu-0");
+	w = (struct applying){.ch = sf_channel(f, "root", f->ports.admin, NULL), .yaml = sf_engine};
+	r = (struct renewing){.a = &a};
+	entered = 0;
+	held.on = true;
+	assert_int_equal(pthread_create(&w.thread, NULL, apply_it, &w), 0);
+	assert_true(AWAIT(!held.on));
+	assert_int_equal(pthread_create(&r.thread, NULL, renew_it, &r), 0);
+	assert_true(AWAIT(entered == 2));
+	meanwhile(f);
+	loop_call(f->loop, let_go, NULL);
+	assert_int_equal(pthread_join(w.thread, NULL), 0);
+	assert_int_equal(pthread_join(r.thread, NULL), 0);
+	assert_int_equal(w.err.status, ROS2_OK);
+	rpc_channel_free(w.ch);
+	fake_free(&a);
+	return r.err.status;
+}
+
+static void renewal__that_waits_comes_to_whose_authority_is_believed(void **state)
+{
+	assert_int_equal(renewal_waits(*state, nothing), ROS2_OK);
+	sf_audit_wait(*state, "agent.renew", 1);
+}
+
+static void renewal__of_whose_authority_went_meanwhile_gives_nothing(void **state)
+{
+	assert_int_equal(renewal_waits(*state, infra_goes), ROS2_UNAUTHENTICATED);
+	sf_audit_wait(*state, "agent.renew", 1); /* and it is denied */
+	sf_audit_names(*state, "agent.renew", ROS2__V1__AUDIT_RESULT__AUDIT_RESULT_DENIED,
+	               "spiffe://" TD "/agent/dpu-0", "agent", "agents");
+}
+
 static void renewal__of_an_agent_that_does_nothing_else_is_told_to_wait(void **state)
 {
 	static struct fake a;
@@ -523,6 +600,8 @@ int main(void)
 		T(turn__of_who_lost_the_role_meanwhile_changes_nothing),
 		T(turn__of_whose_authority_went_meanwhile_changes_nothing),
 		T(turn__is_waited_for_by_one_change_of_an_agents_identity),
+		T(renewal__that_waits_comes_to_whose_authority_is_believed),
+		T(renewal__of_whose_authority_went_meanwhile_gives_nothing),
 		T(renewal__of_an_agent_that_does_nothing_else_is_told_to_wait),
 		T(enrolment__of_an_agent_that_does_nothing_else_is_told_to_wait),
 		T(enrolment__by_a_new_token_and_after_an_outage_waits_for_nobody),
