@@ -41,23 +41,18 @@ static bool may_pass(enum ros2_status s)
 	       s == ROS2_CANCELLED || s == ROS2_CLOSED || s == ROS2_NOT_DURABLE;
 }
 
-/* A new certificate for who we are; another uid would be another agent's history. */
+/* A new certificate for who we are, and nothing else: no epoch says that this controller is not
+ * one that has been superseded. Another uid would be another agent's history. */
 static int take_again(struct enrol *e, const Ros2__V1__EnrolReply *r, const struct ros2_uid *uid,
                       struct ros2_err *err)
 {
-	const struct enrol_took t = {r->cert_pem.data, r->tenant_bundle_pem.data, r->cert_pem.len,
-	                             r->tenant_bundle_pem.len};
-	const char *dir = e->o.dir;
-
 	if (!ros2_uid_eq(uid, &e->o.again->agent_uid))
 		return ros2_err_named(err, ROS2_INVALID,
 		                      "the controller knows another agent %s: enrol with a token",
 		                      e->name);
 	if (e->o.take)
-		return e->o.take(e->o.arg, &t, err);
-	(void)identity_store_bundle(dir, "tenant-bundle.pem", r->tenant_bundle_pem.data,
-	                            r->tenant_bundle_pem.len, NULL);
-	return identity_store_certificate(dir, e->name, e->trust_domain, r->cert_pem.data,
+		return e->o.take(e->o.arg, r->cert_pem.data, r->cert_pem.len, err);
+	return identity_store_certificate(e->o.dir, e->name, e->trust_domain, r->cert_pem.data,
 	                                  r->cert_pem.len, err);
 }
 

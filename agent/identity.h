@@ -63,14 +63,11 @@ void join_token_fini(struct join_token *t);
 
 /* Enrols on the loop: tries again while the controller cannot be reached, gives up when it says no.
  * @done runs once. With a token a new identity is made of what comes; without one, @again gets a
- * new certificate for the key there is: the old one has ended, which mTLS would refuse, not long
- * ago. What comes is written on the loop's thread, before done: nobody is served yet. Or, with
+ * new certificate, and nothing else, for the key there is: the old one has ended, which mTLS would
+ * refuse, not long ago. What comes is written on the loop's thread, before done: nobody is served
+ * yet. Or, with
  * @take, it is the taker's, valid during the call; what that gives is an error for done. */
 struct enrol;
-struct enrol_took {
-	const void *cert_pem, *tenant_pem;
-	size_t cert_len, tenant_len;
-};
 struct enrol_opts {
 	struct loop *loop;
 	const char *dir, *address;      /* borrowed: until done */
@@ -78,7 +75,8 @@ struct enrol_opts {
 	const struct identity *again;
 	/* With @again: servers must verify to it besides (rpc_channel_set_trust); or NULL */
 	struct pki_trust *trust;
-	int (*take)(void *arg, const struct enrol_took *t, struct ros2_err *err); /* or NULL */
+	/* or NULL */
+	int (*take)(void *arg, const void *cert_pem, size_t len, struct ros2_err *err);
 	void (*done)(void *arg,
 	             const struct ros2_err *err); /* NULL: enrolled, the files are there or taken */
 	void *arg;

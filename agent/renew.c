@@ -3,7 +3,11 @@
  * the connection is made anew, because a server ends what an expired certificate began. A renewal
  * that fails is tried again until the certificate ends; then, or when a certificate is refused
  * because its CA has left the bundle, the same key asks at the enrolment listener, where the
- * controller takes it for some days; then a person has to do something. */
+ * controller takes it for some days; then a person has to do something.
+ *
+ * Only the certificate is taken of an answer. Whom the agent believes a stream says, behind the
+ * epoch that tells a controller from one that has been superseded and knows an older bundle; one
+ * begins with each new certificate. */
 #include "agent/uplink_priv.h"
 #include "agent/bundles.h"
 #include "common/clock.h"
@@ -114,14 +118,8 @@ static void on_reply(void *arg, const ProtobufCMessage *reply, const struct ros2
 	struct ros2_err err = *why;
 
 	r->busy = r->storing;
-	if (why->code || begin_storing(r, m->cert_pem.data, m->cert_pem.len, &err) < 0) {
+	if (why->code || begin_storing(r, m->cert_pem.data, m->cert_pem.len, &err) < 0)
 		not_renewed(r, &err);
-		return;
-	}
-	bundles_take(r->a->bundles, BUNDLE_INFRA, m->infra_bundle_pem.data,
-	             m->infra_bundle_pem.len);
-	bundles_take(r->a->bundles, BUNDLE_TENANT, m->tenant_bundle_pem.data,
-	             m->tenant_bundle_pem.len);
 }
 
 static int ask(struct renewal *r, struct ros2_err *err)
@@ -147,14 +145,9 @@ static int ask(struct renewal *r, struct ros2_err *err)
 
 /* ---- after the end ---- */
 
-static int on_rejoin_reply(void *arg, const struct enrol_took *t, struct ros2_err *err)
+static int on_rejoin_reply(void *arg, const void *cert_pem, size_t len, struct ros2_err *err)
 {
-	struct renewal *r = arg;
-	int rc = begin_storing(r, t->cert_pem, t->cert_len, err);
-
-	if (!rc)
-		bundles_take(r->a->bundles, BUNDLE_TENANT, t->tenant_pem, t->tenant_len);
-	return rc;
+	return begin_storing(arg, cert_pem, len, err);
 }
 
 static void on_rejoined(void *arg, const struct ros2_err *why)

@@ -401,6 +401,7 @@ static void bundle__that_is_new_keeps_nobody_waiting_for_its_disk(void **state)
 }
 
 static _Atomic bool due, hold_certificate; /* half of its life is over; who renames it */
+static _Atomic bool watched;               /* it is looked at each second */
 static _Atomic unsigned held_certificates;
 
 int __real_identity_check_certificate(const char *dir, const char *name, uint64_t *ret_renew_in_s,
@@ -414,6 +415,8 @@ int __wrap_identity_check_certificate(const char *dir, const char *name, uint64_
 
 	if (r == 0 && due)
 		*ret_renew_in_s = 0;
+	else if (r == 0 && watched)
+		*ret_renew_in_s = 1;
 	return r;
 }
 
@@ -454,6 +457,49 @@ static void certificate__that_is_new_keeps_nobody_waiting_for_its_disk(void **st
 	assert_int_equal(held_certificates, 1);
 	end(w);
 	fsx_io = real_io;
+}
+
+static void goes_back(void *arg)
+{
+	((struct world *)arg)->f.epoch.counter--;
+}
+
+static void comes_back(void *arg)
+{
+	((struct world *)arg)->f.epoch.counter++;
+}
+
+/* A controller on an old copy of the data directory names whom the one that came after it took out.
+ * It renews certificates, and no stream of it has said which one it is. */
+static void bundle__of_a_superseded_controller_gives_nobody_back(void **state)
+{
+	struct world *w = begin();
+	struct rpc_channel *a2;
+	struct ros2_uid s;
+	unsigned n;
+
+	watched = true;
+	world_agent_start(w);
+	world_populate(w);
+	a2 = world_tenant(w, "alpha2");
+	assert_int_equal(world_open_session(a2, &s), ROS2_OK);
+	give_tenants(w, "tenant.crt");
+	assert_int_equal(world_open_session(a2, &s), ROS2_UNAUTHENTICATED);
+	loop_call(w->ctl_loop, goes_back, w);
+	w->tenant_bundle = "tenants.pem";
+	world_cut(w);
+	due = true;
+	/* The next is asked for when what came with the one before has been heard. */
+	n = w->renewals;
+	wait_count(&w->renewals, n + 3);
+	assert_int_equal(world_open_session(a2, &s), ROS2_UNAUTHENTICATED);
+	/* The one that may brings it as well, with its first word. */
+	loop_call(w->ctl_loop, comes_back, w);
+	wait_times(w, w->actions, "trust.reload", 2);
+	due = watched = false;
+	assert_int_equal(world_open_session(a2, &s), ROS2_OK);
+	rpc_channel_free(a2);
+	end(w);
 }
 
 static void bundle__that_is_none_changes_nothing_and_shows(void **state)
@@ -720,6 +766,7 @@ int main(void)
 		cmocka_unit_test(bundle__that_is_known_waits_for_no_disk),
 		cmocka_unit_test(bundle__that_is_new_keeps_nobody_waiting_for_its_disk),
 		cmocka_unit_test(certificate__that_is_new_keeps_nobody_waiting_for_its_disk),
+		cmocka_unit_test(bundle__of_a_superseded_controller_gives_nobody_back),
 		cmocka_unit_test(bundle__that_is_none_changes_nothing_and_shows),
 		cmocka_unit_test(bundle__without_the_controllers_ca_ends_its_connection),
 		cmocka_unit_test(

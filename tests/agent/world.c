@@ -336,8 +336,13 @@ static void on_renew(struct rpc_call *call, const ProtobufCMessage *msg, void *u
 	testing_path(crt, w->dir, "infra.crt");
 	assert_int_equal(pki_issue(&o, &pem, NULL), 0);
 	m.cert_pem = (ProtobufCBinaryData){strlen(pem), (uint8_t *)pem};
+	m.infra_bundle_pem = bundle(w, w->infra_bundle);
+	m.tenant_bundle_pem = bundle(w, w->tenant_bundle);
 	rpc_call_reply(call, &m.base);
+	free(m.infra_bundle_pem.data);
+	free(m.tenant_bundle_pem.data);
 	free(pem);
+	heard(w, &w->renewals);
 }
 
 void world_controller_start(struct world *w)

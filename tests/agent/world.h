@@ -30,13 +30,14 @@ struct world {
 	_Atomic uint64_t grant_policy;     /* the version of the document it comes from */
 	_Atomic bool hold_grants;          /* the answer is kept until world_answer_grant */
 	Ros2__V1__ControllerMessage *held; /* owned; the controller's loop */
-	/* What Welcome brings: files of dir; NULL: nothing. */
+	/* What Welcome and a renewal bring: files of dir; NULL: nothing. */
 	const char *_Atomic infra_bundle, *_Atomic tenant_bundle;
 	struct rpc_stream *link; /* referenced */
 	pthread_mutex_t lock;
 	pthread_cond_t cond;
 	/* written under lock: what was heard */
 	_Atomic unsigned hellos, beats, receipts, acks, applied, failed, grant_requests, closed;
+	_Atomic unsigned renewals;
 	_Atomic size_t last_have;
 	_Atomic bool last_durable;
 	uint32_t last_sessions, last_draining;
