@@ -87,7 +87,7 @@ void config_rights_fini(struct config_rights *r);
 void config_roles_unref(struct config_roles *r); /* NULL is accepted */
 /* The text of a roles file: "SPIFFE-ID ROLE" lines, '#' begins a comment. @ret is malloc'd, also
  * for no roles at all. -EINVAL, -EFBIG with words that begin "@path:LINE: "; no identity outside
- * @trust_domain passes. */
+ * @trust_domain passes, and none with two roles. */
 int config_roles_parse(const char *text, size_t len, const char *trust_domain, const char *path,
                        struct config_role **ret, size_t *ret_n, struct ros2_err *err);
 /* CTL_NOBODY for an identity without a binding. */

@@ -8,6 +8,7 @@
 #include "controller/config.h"
 #include "controller/ctl.h"
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const char blanks[] = " \t\r\v\f";
@@ -80,6 +81,37 @@ static int parse_lines(char *text, struct roles_source *src, struct config_role 
 	return r;
 }
 
+static int by_id_and_line(const void *a, const void *b)
+{
+	const struct config_role *x = *(const struct config_role *const *)a;
+	const struct config_role *y = *(const struct config_role *const *)b;
+	int r = strcmp(x->spiffe, y->spiffe);
+
+	return r ? r : (x->line > y->line) - (x->line < y->line);
+}
+
+/* Of two roles of one identity only one would hold, and a person reads both: who was given a lesser
+ * one by a line below would have kept the other. */
+static int check_one_each(const struct config_role *roles, size_t n, const char *path,
+                          struct ros2_err *err)
+{
+	AUTO_FREE const struct config_role **v = calloc(n + 1, sizeof(*v));
+
+	if (!v)
+		return ros2_err_set(err, -ENOMEM, "out of memory");
+	for (size_t i = 0; i < n; i++)
+		v[i] = &roles[i];
+	qsort(v, n, sizeof(*v), by_id_and_line);
+	for (size_t i = 1; i < n; i++)
+		if (!strcmp(v[i]->spiffe, v[i - 1]->spiffe) && v[i]->role != v[i - 1]->role)
+			return ros2_err_set(err, -EINVAL,
+			                    "%s:%d: \"%.100s\" is %s in line %d: expected one role",
+			                    path, v[i]->line, v[i]->spiffe,
+			                    ctl_role_to_str((enum ctl_role)v[i - 1]->role),
+			                    v[i - 1]->line);
+	return 0;
+}
+
 /* At least 1: an empty file is an array, too. */
 static size_t count_lines(const char *text, size_t len)
 {
@@ -106,6 +138,8 @@ int config_roles_parse(const char *text, size_t len, const char *trust_domain, c
 	/* The lines behind a NUL would not hold, though an editor shows them. */
 	if (!r && strlen(copy) != len && memchr(text, '\0', len))
 		r = ros2_err_set(err, -EINVAL, "%s:%d: a NUL byte: expected text", path, src.line);
+	if (!r)
+		r = check_one_each(roles, n, path, err);
 	if (r < 0)
 		return r;
 	*ret = TAKE_PTR(roles);

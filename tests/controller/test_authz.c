@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The table of roles: every method of every service has a row, and nobody gets more than the page
  * says. */
+#include "common/util.h"
+#include "controller/config.h"
 #include "controller/ctl.h"
 #include "proto/ros2/v1/admin.rpc.h"
 #include "proto/ros2/v1/agentlink.rpc.h"
@@ -60,6 +62,29 @@ static void authz__operators_have_no_hand_on_identities(void **state)
 	assert_true(ctl_authz(CTL_OPERATOR, "Admin.Revoke") & 1u << STORE_TENANT);
 }
 
+#define ROOT "spiffe://ros2.test/admin/root"
+#define OP   "spiffe://ros2.test/admin/op"
+
+static int parse(const char *text, struct ros2_err *err)
+{
+	AUTO_FREE struct config_role *roles = NULL;
+	size_t n;
+
+	return config_roles_parse(text, strlen(text), "ros2.test", "roles", &roles, &n, err);
+}
+
+/* The upper line would hold, whatever a person wrote below it. */
+static void roles__of_one_identity_that_contradict_each_other_are_refused(void **state)
+{
+	struct ros2_err err = ROS2_ERR_INIT;
+
+	assert_int_equal(parse(ROOT " admin\n" OP " admin\n\n" OP " auditor\n", &err), -EINVAL);
+	assert_string_equal(err.msg, "roles:4: \"" OP "\" is admin in line 2: expected one role");
+	/* Said twice is no contradiction; and case makes another identity. */
+	assert_int_equal(parse(ROOT " admin\n" OP " auditor\n" ROOT " admin\n", NULL), 0);
+	assert_int_equal(parse(ROOT " admin\nspiffe://ros2.test/admin/Root auditor\n", NULL), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -67,6 +92,7 @@ int main(void)
 		cmocka_unit_test(authz__nobody_and_unknown_methods_get_nothing),
 		cmocka_unit_test(authz__auditors_only_read),
 		cmocka_unit_test(authz__operators_have_no_hand_on_identities),
+		cmocka_unit_test(roles__of_one_identity_that_contradict_each_other_are_refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
