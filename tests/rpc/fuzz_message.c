@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Any bytes as a message: checked, unpacked, packed again. What the check lets through must unpack,
- * and its second encoding must pass the check too. As what the bytes are taken: all of them as each
- * of three messages that have every kind of field; and without the first two as the message that
- * those name, of all that any method of any service takes or answers.
+ * and its second encoding must pass the check too, unless it is shorter and takes too much for
+ * that. As what the bytes are taken: all of them as each of three messages that have every kind of
+ * field; and without the first two as the message that those name, of all that any method of any
+ * service takes or answers.
  */
 #include "common/util.h"
 #include "proto/grpc/health/v1/health.pb-c.h"
@@ -14,6 +15,7 @@
 #include "proto/rpc/rpc.h"
 #include "tests/rpc/echo.pb-c.h"
 #include <stdlib.h>
+#include <string.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -43,7 +45,9 @@ static void try_as(const ProtobufCMessageDescriptor *d, const uint8_t *data, siz
 	again = malloc(n + 1);
 	if (!again || protobuf_c_message_pack(m, again) != n)
 		abort();
-	if (rpc_message_check(d, again, n, &err))
+	/* What it may take grows with its length, and what came twice is in it once. */
+	if (rpc_message_check(d, again, n, &err) &&
+	    (n >= size || !strstr(err.msg, "decodes to more than is accepted")))
 		abort();
 	free(again);
 	protobuf_c_message_free_unpacked(m, NULL);
