@@ -55,30 +55,32 @@ uint64_t ctl_origin_acked(struct ctl_agent *a, const struct ros2_uid *incarnatio
 	return o ? o->acked : 0;
 }
 
-/* Refusals of one kind in one batch, that are to be counted together. */
+/* Refusals of one kind in one batch, that are to be counted together. By kind, in forward.t. */
 struct folded {
 	struct store_draft *d; /* in forward.t; of the first, with its tenant as it was resolved */
 	uint64_t n, from, to;  /* records, and their seqs */
 	uint64_t count, first_unix_ns, last_unix_ns;
-	struct list link; /* of forward.folded */
+	UT_hash_handle hh; /* of forward.folded */
 };
 
 struct forward {
 	struct ctl *c;
 	struct ros2_uid agent_uid, incarnation;
 	uint64_t to;
-	struct store_txn *t; /* owned until the store has it */
-	struct list folded;  /* not empty: it waits for the tick */
-	struct list link;    /* of ctl_origin.waiting; of forward.with */
-	struct list with;    /* of the first: others that are one transaction with it */
+	struct store_txn *t;   /* owned until the store has it */
+	struct folded *folded; /* owned; not empty: it waits for the tick */
+	struct list link;      /* of ctl_origin.waiting; of forward.with */
+	struct list with;      /* of the first: others that are one transaction with it */
 };
 
 static void forward_free(struct forward *f)
 {
 	struct folded *x, *tmp;
 
-	list_for_each_safe (&f->folded, x, tmp, link)
+	HASH_ITER (hh, f->folded, x, tmp) {
+		HASH_DEL(f->folded, x);
 		free(x);
+	}
 	store_txn_free(f->t);
 	free(f);
 }
@@ -264,7 +266,7 @@ static void forward_next(struct ctl_agent *a, struct ctl_origin *o)
 	if (o->at_store || list_empty(&o->waiting))
 		return;
 	f = list_first(&o->waiting, struct forward, link);
-	if (!list_empty(&f->folded))
+	if (f->folded)
 		return;
 	list_del(&f->link);
 	o->at_store = f->to;
@@ -351,10 +353,18 @@ static void shares_tick(struct ctl *c)
 	}
 }
 
-static bool is_of_kind(const struct store_draft *a, const struct store_draft *b)
+/* What is counted together: tenant, action and status as the agent says them, whole. It may make up
+ * a kind for each record, so they are looked up, not compared with each other. */
+struct kind {
+	size_t len;
+	char bytes[ROS2_UID_LEN + 2 * STORE_FMT_MAX];
+};
+
+static void kind_of(const struct store_draft *d, struct kind *ret)
 {
-	return ros2_uid_eq(&a->tenant_uid, &b->tenant_uid) && !strcmp(a->action, b->action) &&
-	       !strcmp(a->status, b->status);
+	memcpy(ret->bytes, d->tenant_uid.b, ROS2_UID_LEN);
+	ret->len = ROS2_UID_LEN + (size_t)snprintf(ret->bytes + ROS2_UID_LEN, 2 * STORE_FMT_MAX,
+	                                           "%s%c%s", d->action, '\0', d->status);
 }
 
 /* How many an agent says it counted is its word: a sum that wraps would hide those of others. */
@@ -363,24 +373,40 @@ static uint64_t add_counts(uint64_t a, uint64_t b)
 	return a > UINT64_MAX - b ? UINT64_MAX : a + b;
 }
 
+/* NULL: no memory. */
+static struct folded *folded_new(struct forward *f, const struct store_draft *d,
+                                 const struct kind *kind)
+{
+	struct store_draft *copy = store_txn_mem(f->t, d, sizeof(*d));
+	const void *key = store_txn_mem(f->t, kind->bytes, kind->len);
+	struct folded *x = copy && key ? calloc(1, sizeof(*x)) : NULL;
+
+	if (!x)
+		return NULL;
+	x->d = copy;
+	HASH_ADD_KEYPTR(hh, f->folded, key, kind->len, x);
+	if (HASH_TOOK(hh, x))
+		return x;
+	free(x);
+	return NULL;
+}
+
 /* False: no memory, it has to be written by itself. */
 static bool fold(struct forward *f, const struct store_draft *d, uint64_t seq)
 {
 	uint64_t first = d->count ? d->first_unix_ns : d->origin_time_unix_ns;
 	uint64_t last = d->count ? d->last_unix_ns : d->origin_time_unix_ns;
-	struct folded *x, *at = NULL;
+	struct folded *at;
+	struct kind kind;
 
-	list_for_each (&f->folded, x, link)
-		if (is_of_kind(x->d, d))
-			at = x;
+	kind_of(d, &kind);
+	HASH_FIND(hh, f->folded, kind.bytes, kind.len, at);
 	if (!at) {
-		struct store_draft *copy = store_txn_mem(f->t, d, sizeof(*d));
-
-		at = copy ? calloc(1, sizeof(*at)) : NULL;
+		at = folded_new(f, d, &kind);
 		if (!at)
 			return false;
-		*at = (struct folded){.d = copy, .from = seq, .first_unix_ns = first};
-		list_add_tail(&f->folded, &at->link);
+		at->from = seq;
+		at->first_unix_ns = first;
 	}
 	at->n++;
 	at->count = add_counts(at->count, MAX(d->count, (uint64_t)1));
@@ -397,17 +423,16 @@ struct part { /* of one incarnation */
 	uint64_t n, from, to;
 };
 
-struct sum {                              /* of one kind */
-	const struct store_draft *sample; /* in the transaction's memory */
-	struct store_draft *d;            /* without memory one of nobody: only written */
+struct sum {                   /* of one kind, by what is in the transaction's memory */
+	struct store_draft *d; /* without memory one of nobody: only written */
 	struct part v[FLIGHT_ORIGINS];
 	size_t n_parts;
-	struct list link;
+	UT_hash_handle hh;
 };
 
 struct flight {
 	struct forward *lead; /* owned until it is submitted; NULL: nothing yet */
-	struct list sums;     /* of struct sum, owned */
+	struct sum *sums;     /* owned */
 	size_t n_origins, n_drafts;
 };
 
@@ -417,21 +442,22 @@ static struct sum *sum_of(struct flight *fl, const struct folded *x)
 	struct store_txn *t = fl->lead->t;
 	struct sum *s;
 
-	list_for_each (&fl->sums, s, link)
-		if (is_of_kind(s->sample, x->d))
-			return s;
+	HASH_FIND(hh, fl->sums, x->hh.key, x->hh.keylen, s);
+	if (s)
+		return s;
 	s = calloc(1, sizeof(*s));
-	if (!s) {
+	if (s)
+		HASH_ADD_KEYPTR(hh, fl->sums, x->hh.key, x->hh.keylen, s);
+	if (!s || !HASH_TOOK(hh, s)) {
+		free(s);
 		store_txn_spoil(t);
 		return NULL;
 	}
-	s->sample = x->d;
 	s->d = store_txn_audit(t);
 	*s->d = *x->d;
 	s->d->count = s->d->last_unix_ns = 0;
 	s->d->first_unix_ns = UINT64_MAX;
 	s->d->n_details = 0;
-	list_add_tail(&fl->sums, &s->link);
 	return s;
 }
 
@@ -482,7 +508,7 @@ static void flight_add(struct flight *fl, struct forward *f)
 	if (!fl->lead->t)
 		return;
 	/* Each may be of a kind of its own, and a draft more. */
-	list_for_each (&f->folded, x, link) {
+	for (x = f->folded; x; x = x->hh.next) {
 		struct sum *s = sum_of(fl, x);
 
 		fl->n_drafts++;
@@ -498,9 +524,9 @@ static void flight_leave(struct ctl *c, struct flight *fl)
 
 	if (!fl->lead)
 		return;
-	list_for_each_safe (&fl->sums, s, tmp, link) {
+	HASH_ITER (hh, fl->sums, s, tmp) {
 		sum_end(fl->lead->t, s);
-		list_del(&s->link);
+		HASH_DEL(fl->sums, s);
 		free(s);
 	}
 	r.rc = forward_submit(c, fl->lead, &r.err);
@@ -529,11 +555,10 @@ static void flight_board(struct ctl *c, struct flight *fl, struct ctl_origin *o)
 
 void ctl_forward_tick(struct ctl *c)
 {
-	struct flight fl = {.lead = NULL};
+	struct flight fl = {0};
 	struct ctl_object *obj, *tmp;
 	struct ctl_origin *o, *otmp;
 
-	list_init(&fl.sums);
 	HASH_ITER (by_key, c->by_key, obj, tmp) {
 		if (!obj->agent)
 			continue;
@@ -652,7 +677,6 @@ int ctl_forward(struct ctl *c, struct ctl_agent *a, const struct ros2_uid *incar
 		                      .agent_uid = a->obj->uid,
 		                      .incarnation = *incarnation,
 		                      .t = store_txn_new()};
-		list_init(&f->folded);
 		list_init(&f->with);
 		f->to = take_new(f, a, last, v, n);
 	}

@@ -26,6 +26,7 @@
 #define STORE_BATCH_MAX      1024  /* transactions in one commit */
 #define STORE_QUEUE_MAX      16384 /* transactions that wait; more are answered BUSY */
 #define STORE_DETAILS_MAX    32    /* of one audit record */
+#define STORE_FMT_MAX        512   /* bytes of a formatted string, with its NUL */
 #define STORE_PAGE_MAX       512   /* rows of one page */
 #define STORE_READS_MAX      256   /* pages that wait to be read; more are answered BUSY */
 #define STORE_LOCK_WAIT_MS   10000 /* for a lock of another process on the file (store.c) */
@@ -221,6 +222,7 @@ struct store_draft *store_txn_audit(struct store_txn *t);
 /* Copies into the transaction; "" for NULL. */
 const char *store_txn_str(struct store_txn *t, const char *s);
 const char *store_txn_uid(struct store_txn *t, const struct ros2_uid *u);
+/* What does not fit into STORE_FMT_MAX bytes, with its NUL, is cut. */
 const char *store_txn_fmt(struct store_txn *t, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 void *store_txn_mem(struct store_txn *t, const void *p, size_t n);

@@ -96,7 +96,7 @@ const char *store_txn_uid(struct store_txn *t, const struct ros2_uid *u)
 
 const char *store_txn_fmt(struct store_txn *t, const char *fmt, ...)
 {
-	char s[512];
+	char s[STORE_FMT_MAX];
 	va_list ap;
 
 	va_start(ap, fmt);
@@ -181,14 +181,15 @@ static void join_drafts(struct store_txn *t, struct store_txn *from)
 	size_t n = t->n_drafts + from->n_drafts;
 
 	if (n > t->drafts_cap) {
-		struct store_draft **more = reallocarray(t->drafts, n, sizeof(*more));
+		size_t cap = MAX(n, 2 * t->drafts_cap);
+		struct store_draft **more = reallocarray(t->drafts, cap, sizeof(*more));
 
 		if (!more) {
 			t->no_memory = true;
 			return;
 		}
 		t->drafts = more;
-		t->drafts_cap = n;
+		t->drafts_cap = cap;
 	}
 	if (from->n_drafts)
 		memcpy(t->drafts + t->n_drafts, from->drafts,
@@ -196,20 +197,27 @@ static void join_drafts(struct store_txn *t, struct store_txn *from)
 	t->n_drafts = n;
 }
 
+/* What both point into; the one in use stays the first. Of @t's nothing else is looked at: an agent
+ * may have thousands joined to one, each with little. */
+static void join_chunks(struct store_txn *t, struct store_txn *from)
+{
+	struct chunk **first = t->chunks ? &t->chunks->next : &t->chunks, **last = &from->chunks;
+
+	while (*last)
+		last = &(*last)->next;
+	*last = *first;
+	*first = TAKE_PTR(from->chunks);
+}
+
 void store_txn_join(struct store_txn *t, struct store_txn *from)
 {
-	struct chunk **last;
-
 	if (t)
 		t->no_memory |= !from || from->no_memory;
 	if (t && from) {
 		for (size_t i = 0; i < from->n_muts; i++)
 			*store_txn_add(t, from->muts[i].kind) = from->muts[i];
 		join_drafts(t, from);
-		/* What both point into; the one in use stays the first. */
-		for (last = &t->chunks; *last;)
-			last = &(*last)->next;
-		*last = TAKE_PTR(from->chunks);
+		join_chunks(t, from);
 	}
 	store_txn_free(from);
 }

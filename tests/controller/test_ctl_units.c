@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The gate's order, the classes of refusals, and how many hellos of an agent are taken, on a domain
- * without store and loop. */
+/* The gate's order, the classes of refusals, how many hellos of an agent are taken, and what
+ * joining transactions looks at, on a domain without store and loop. */
 #include "controller/ctl.h"
 #include "controller/link_priv.h"
-#include "controller/store_txn.h"
+#include "controller/store_txn.c"
 #include "controller/svc_priv.h"
 #include "proto/rpc/rpc.h"
 #include "tests/testing.h"
@@ -142,6 +142,44 @@ static void hello__that_names_many_objects_counts_as_many(void **state)
 	assert_in_range(hellos(200000), 2, 4);
 }
 
+/* With a draft and a string that has a piece of memory for itself. */
+static struct store_txn *one_of_many(const char *action)
+{
+	struct store_txn *t = store_txn_new();
+
+	assert_non_null(t);
+	store_txn_audit(t)->action = store_txn_str(t, action);
+	return t;
+}
+
+/* Thousands may be joined to one: each walk over what is joined already would be as long as that.
+ */
+static void transaction__that_is_joined_leaves_alone_what_was_joined_before(void **state)
+{
+	char long_one[2 * CHUNK_MIN];
+	struct store_txn *t = one_of_many("first");
+	struct chunk *before, *end, trap = {0};
+
+	memset(long_one, 'x', sizeof(long_one) - 1);
+	long_one[sizeof(long_one) - 1] = '\0';
+	for (int i = 0; i < 3; i++)
+		store_txn_join(t, one_of_many(long_one));
+	/* Whoever walks to the end comes by here. */
+	for (before = t->chunks; before->next->next; before = before->next)
+		;
+	end = before->next;
+	before->next = &trap;
+	store_txn_join(t, one_of_many(long_one));
+	assert_null(trap.next);
+	assert_ptr_equal(before->next, &trap);
+	before->next = end;
+	assert_int_equal(store_txn_drafts(t), 5);
+	assert_string_equal(t->drafts[0]->action, "first");
+	for (size_t i = 1; i < 5; i++)
+		assert_string_equal(t->drafts[i]->action, long_one);
+	store_txn_free(t); /* each piece once, says the sanitizer */
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -149,6 +187,7 @@ int main(void)
 		cmocka_unit_test(denials__of_strangers_leave_the_others_theirs),
 		cmocka_unit_test(enrolments__that_are_refused_are_counted_whatever_their_address),
 		cmocka_unit_test(hello__that_names_many_objects_counts_as_many),
+		cmocka_unit_test(transaction__that_is_joined_leaves_alone_what_was_joined_before),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
