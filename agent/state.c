@@ -134,8 +134,6 @@ static void forget(struct state *s, struct state_object *o, bool note)
 	list_del(&o->untold);
 	grants_leave(s, o);
 	HASH_DEL(s->objects, o);
-	if (tenant)
-		state_index_principals(s);
 	agent_object_free(o->cur);
 	agent_object_free(o->next);
 	free(o);

@@ -423,7 +423,17 @@ static int apply_grant(struct state *s, struct state_object *o, uint64_t now_ns,
 	return r;
 }
 
-static struct state_principal *add_principal(struct state *s, const char *name)
+/* ---- the index of principals ---- */
+
+static struct state_principal *find_principal(const struct state *s, const char *name)
+{
+	struct state_principal *p;
+
+	HASH_FIND_STR(s->principals, name, p);
+	return p;
+}
+
+static struct state_principal *new_principal(struct state *s, const char *name)
 {
 	struct state_principal *p = calloc(1, sizeof(*p));
 
@@ -437,29 +447,44 @@ static struct state_principal *add_principal(struct state *s, const char *name)
 	return NULL;
 }
 
+static void drop_principal(struct state *s, struct state_principal *p)
+{
+	HASH_DEL(s->principals, p);
+	free(p);
+}
+
+/* NULL: unknown principals are denied; state_sweep tries again. After one that found no place no
+ * other is new: it might be the same name. */
+static struct state_principal *get_principal(struct state *s, const char *name)
+{
+	struct state_principal *p = find_principal(s, name);
+
+	if (p || s->index_again)
+		return p;
+	p = new_principal(s, name);
+	s->index_again = !p;
+	return p;
+}
+
+/* Its name is the same text in the image that stays. */
+static void give_principal(struct state_principal *p, const char *name, struct state_object *o)
+{
+	p->name = name;
+	p->hh.key = name;
+	p->tenant = o;
+	p->tenants = 1;
+}
+
 static void index_tenant(struct state *s, struct state_object *o)
 {
-	struct state_principal *p;
-
 	for (uint32_t i = 0; i < o->image.n_principals; i++) {
 		const char *name = policy_principal_at(&o->image, i);
+		struct state_principal *p = get_principal(s, name);
 
-		HASH_FIND_STR(s->principals, name, p);
-		/* After one that found no place no other is new: it might be the same name. */
-		if (!p && !s->index_again) {
-			p = add_principal(s, name);
-			s->index_again = !p;
-		}
-		if (!p)
-			continue; /* unknown principals are denied; state_sweep tries again */
-		if (!p->tenants) {
-			p->name = name; /* the same text in the image that stays */
-			p->hh.key = name;
-			p->tenant = o;
-			p->tenants = 1;
-		} else if (p->tenant != o) {
+		if (p && !p->tenants)
+			give_principal(p, name, o);
+		else if (p && p->tenant != o)
 			p->tenants++;
-		}
 	}
 }
 
@@ -478,17 +503,73 @@ void state_index_principals(struct state *s)
 		if (o->cur)
 			index_tenant(s, o);
 	}
-	HASH_ITER (hh, s->principals, p, tmp) {
-		if (p->tenants)
-			continue;
-		HASH_DEL(s->principals, p);
-		free(p);
-	}
+	HASH_ITER (hh, s->principals, p, tmp)
+		if (!p->tenants)
+			drop_principal(s, p);
 	pthread_mutex_unlock(&s->principals_lock);
 }
 
+/* No other tenant has one of them; those that it @had are all in the index. */
+static bool are_its_alone(const struct state *s, const struct state_object *o,
+                          const struct policy_image_tenant *img, bool had)
+{
+	for (uint32_t i = 0; i < img->n_principals; i++) {
+		const struct state_principal *p = find_principal(s, policy_principal_at(img, i));
+
+		if (p ? p->tenants != 1 || p->tenant != o : had)
+			return false;
+	}
+	return true;
+}
+
+static void replace_principals(struct state *s, struct state_object *o,
+                               const struct policy_image_tenant *was,
+                               const struct policy_image_tenant *now)
+{
+	struct state_principal *p;
+
+	for (uint32_t i = 0; i < now->n_principals; i++) {
+		const char *name = policy_principal_at(now, i);
+
+		p = get_principal(s, name);
+		if (!p)
+			continue;
+		give_principal(p, name, o);
+		p->stays = true;
+	}
+	for (uint32_t i = 0; i < was->n_principals; i++) {
+		p = find_principal(s, policy_principal_at(was, i));
+		if (p && !p->stays)
+			drop_principal(s, p);
+	}
+	for (uint32_t i = 0; i < now->n_principals; i++) {
+		p = find_principal(s, policy_principal_at(now, i));
+		if (p)
+			p->stays = false;
+	}
+}
+
+/* Looks at what @o has and had, not at all tenants: there may be a thousand, each with hundreds of
+ * principals, and all may come at once. But who is left of two that had the same one, only all of
+ * them can tell. Runs while both images are there. */
+static void reindex_tenant(struct state *s, struct state_object *o,
+                           const struct policy_image_tenant *was,
+                           const struct policy_image_tenant *now)
+{
+	if (s->index_again || !are_its_alone(s, o, was, true) || !are_its_alone(s, o, now, false)) {
+		state_index_principals(s);
+		return;
+	}
+	pthread_mutex_lock(&s->principals_lock);
+	replace_principals(s, o, was, now);
+	pthread_mutex_unlock(&s->principals_lock);
+}
+
+static const struct policy_image_tenant nobody; /* without principals */
+
 void state_apply(struct state *s, struct state_object *o, uint64_t now_ns)
 {
+	struct policy_image_tenant was = o->cur ? o->image : nobody;
 	struct ros2_err err = ROS2_ERR_INIT;
 	struct agent_object *old = o->cur;
 	int r;
@@ -516,7 +597,7 @@ void state_apply(struct state *s, struct state_object *o, uint64_t now_ns)
 	state_move(s, o, OBJ_APPLIED);
 	if (o->key.kind == OBJ_TENANT) {
 		s->recheck_grants |= o->cur->revoked;
-		state_index_principals(s);
+		reindex_tenant(s, o, &was, &o->image);
 	}
 	if (o->key.kind == OBJ_GRANT)
 		state_index_grant(s, o);
@@ -537,7 +618,7 @@ void state_unapply(struct state *s, struct state_object *o)
 		break;
 	case OBJ_TENANT:
 		withdraw(s, &cur->uid);
-		state_index_principals(s);
+		reindex_tenant(s, o, &o->image, &nobody);
 		break;
 	case OBJ_GRANT:
 		state_unindex_grant(s, o);

@@ -68,6 +68,7 @@ struct state_principal {
 	const char *name;            /* borrowed from the image */
 	struct state_object *tenant; /* borrowed */
 	uint32_t tenants;            /* more than one: nobody is right */
+	bool stays;                  /* also by the image that comes now */
 	UT_hash_handle hh;
 };
 
@@ -130,6 +131,7 @@ void state_leaver_free(struct state_leaver *l);
 void state_unapply(struct state *s, struct state_object *o);
 /* A uid the data plane takes: a new one after a withdrawal. */
 void state_dp_uid_live(struct state *s, const struct ros2_uid *tenant, struct ros2_uid *ret);
+/* Of all tenants: for want of memory one may be missing. */
 void state_index_principals(struct state *s);
 /* Why, as it is told to the controller: it goes into a message, so half a character must not. */
 void state_words(char *out, size_t size, enum ros2_status status, const char *msg);
