@@ -2,6 +2,7 @@
 /* The map of UIDs: chained buckets. A tombstone is a node whose kind is UID_DEAD; it is taken out
  * only when it was passed. */
 #include "dataplane/uidmap.h"
+#include "common/hash.h"
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -18,10 +19,7 @@ struct uid_node {
 
 static uint32_t bucket_of(const struct ros2_uid *uid)
 {
-	uint32_t h;
-
-	memcpy(&h, uid->b, sizeof(h));
-	return h % UIDMAP_BUCKETS;
+	return hash_keyed(uid->b, ROS2_UID_LEN) % UIDMAP_BUCKETS;
 }
 
 /* Where the pointer to the node is, or would be. */

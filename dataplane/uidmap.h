@@ -2,9 +2,8 @@
 /*
  * What a UID means here: an object, or a tombstone. A UID that was withdrawn stays in the map
  * without an object until the process ends, so it can never be used again; of those that were not
- * revoked but are over the last UIDMAP_PASSED. Loop only. UIDs are
- * random, so their first bytes are the hash; a controller that chose them to collide would only
- * slow down its own agent.
+ * revoked but are over the last UIDMAP_PASSED. Loop only. Which bucket is a keyed hash of all of
+ * the UID: those of grants begin with a number that grows, and are alike in their first bytes.
  */
 #ifndef ROS2_DATAPLANE_UIDMAP_H
 #define ROS2_DATAPLANE_UIDMAP_H

@@ -418,6 +418,49 @@ static void slots__of_several_storages_leave_each_its_share(void **state)
 
 /* ---- uids ---- */
 
+static unsigned compared; /* UIDs, by the map */
+
+bool __real_ros2_uid_eq(const struct ros2_uid *a, const struct ros2_uid *b);
+bool __wrap_ros2_uid_eq(const struct ros2_uid *a, const struct ros2_uid *b);
+bool __wrap_ros2_uid_eq(const struct ros2_uid *a, const struct ros2_uid *b)
+{
+	compared++;
+	return __real_ros2_uid_eq(a, b);
+}
+
+/* As the controller makes them for grants: a number, the highest byte first, and random bytes. */
+static struct ros2_uid grant_uid(uint64_t version)
+{
+	struct ros2_uid u = ros2_uid_new();
+
+	for (int i = 0; i < 8; i++)
+		u.b[i] = (uint8_t)(version >> (8 * (7 - i)));
+	return u;
+}
+
+static void uidmap__finds_a_grant_among_thousands_without_a_look_at_each(void **state)
+{
+	struct uidmap *m = calloc(1, sizeof(*m));
+	const unsigned n = 2 * UIDMAP_BUCKETS;
+	struct ros2_uid u;
+
+	assert_non_null(m);
+	compared = 0;
+	/* Half of them are there, the others are over. */
+	for (unsigned i = 0; i < n; i++) {
+		u = grant_uid(1000000 + i);
+		assert_int_equal(uidmap_put(m, &u, UID_GRANT, m), 0);
+		if (i % 2)
+			continue;
+		assert_int_equal(uidmap_kill(m, &u, NULL), 0);
+		uidmap_pass(m, &u);
+	}
+	if (compared > 16 * n)
+		fail_msg("%u comparisons for %u UIDs", compared, n);
+	uidmap_fini(m);
+	free(m);
+}
+
 static void uidmap__never_forgets_what_was_withdrawn(void **state)
 {
 	struct uidmap *m = calloc(1, sizeof(*m));
@@ -606,6 +649,7 @@ int main(void)
 		cmocka_unit_test(slots__of_several_storages_leave_each_its_share),
 		cmocka_unit_test(slots__of_a_tenants_own_memory_are_where_they_were_said_to_be),
 		cmocka_unit_test(share__keeps_each_tenants_first_entries_whatever_others_hold),
+		cmocka_unit_test(uidmap__finds_a_grant_among_thousands_without_a_look_at_each),
 		cmocka_unit_test(uidmap__never_forgets_what_was_withdrawn),
 		cmocka_unit_test(uidmap__keeps_of_what_is_over_the_last),
 	};
