@@ -183,6 +183,7 @@ void dp_freed(struct dp *dp)
 	shm_kept_close(dp);
 	free_all(&dp->files, offsetof(struct dp_file, link));
 	free_all(&dp->mounts, offsetof(struct dp_mount_obj, link));
+	HASH_CLEAR(hh, dp->grants_by_uid);
 	free_all(&dp->grants, offsetof(struct dp_grant_obj, link));
 	free_all(&dp->tenants, offsetof(struct dp_tenant, link));
 	for (uint32_t i = 0; i < dp->n_reactors; i++)
@@ -321,6 +322,7 @@ void dp_grant_release(struct dp *dp, struct dp_grant_obj *g)
 		return;
 	if (g->removed)
 		uidmap_pass(&dp->uids, &g->uid);
+	HASH_DEL(dp->grants_by_uid, g);
 	list_del(&g->link);
 	free(g);
 }
@@ -333,6 +335,26 @@ int dp_tenant_remove(struct dp *dp, const struct ros2_uid *tenant, struct ros2_e
 	/* Its uid is known: it ends also when nothing of it can be held. */
 	(void)dp_revoke(dp, DP_SCOPE_TENANT, tenant, clock_boottime_ns(), ROS2_REVOKED, NULL, NULL);
 	return 0;
+}
+
+/* NULL: no memory. */
+static struct dp_grant_obj *new_grant(struct dp *dp, const struct dp_grant *g)
+{
+	struct dp_grant_obj *o = calloc(1, sizeof(*o));
+
+	if (!o)
+		return NULL;
+	o->uid = g->grant;
+	HASH_ADD(hh, dp->grants_by_uid, uid, sizeof(o->uid), o);
+	if (!HASH_TOOK(hh, o)) {
+		free(o);
+		return NULL;
+	}
+	if (uidmap_put(&dp->uids, &g->grant, UID_GRANT, o) == 0)
+		return o;
+	HASH_DEL(dp->grants_by_uid, o);
+	free(o);
+	return NULL;
 }
 
 static int add_grant(struct dp *dp, const struct dp_grant *g, struct ros2_err *err)
@@ -348,12 +370,9 @@ static int add_grant(struct dp *dp, const struct dp_grant *g, struct ros2_err *e
 		                              ? ROS2_REVOKED
 		                              : ROS2_NOT_FOUND,
 		                      "the grant's tenant is not here");
-	o = calloc(1, sizeof(*o));
-	if (!o || uidmap_put(&dp->uids, &g->grant, UID_GRANT, o) < 0) {
-		free(o);
+	o = new_grant(dp, g);
+	if (!o)
 		return ros2_err_set(err, -ENOMEM, "no memory for a grant");
-	}
-	o->uid = g->grant;
 	o->tenant = g->tenant;
 	o->id = ++dp->next_grant;
 	o->access = g->access;

@@ -11,6 +11,7 @@
 #ifndef ROS2_DATAPLANE_DP_PRIV_H
 #define ROS2_DATAPLANE_DP_PRIV_H
 
+#include "common/hash.h"
 #include "common/share.h"
 #include "common/util.h"
 #include "dataplane/dp.h"
@@ -92,7 +93,8 @@ struct dp_grant_obj {
 	bool dead;
 	bool removed; /* and not revoked: its uid is forgotten in the end */
 	uint32_t n_sessions;
-	struct list link; /* dp.grants */
+	struct list link;  /* dp.grants */
+	UT_hash_handle hh; /* dp.grants_by_uid */
 };
 
 /* An engine at a reactor, until that takes it. */
@@ -296,6 +298,7 @@ struct dp {
 	uint32_t rdma_said_n;
 	struct uidmap uids; /* tenants, grants, sessions, and tombstones of all three */
 	struct list tenants, grants, sessions, mounts, files, ops, revokes, listings, keys_listings;
+	struct dp_grant_obj *grants_by_uid;   /* all of the list, dead ones too */
 	struct list spare_ops, spare_revokes; /* owned: set aside, see dp_op_new */
 	uint32_t n_spare_ops, n_spare_revokes;
 	struct {

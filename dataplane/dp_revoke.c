@@ -76,11 +76,32 @@ static bool op_meant(const struct dp_op *op, void *arg)
 	return op->ds && meant(arg, op->ds);
 }
 
+/* Withdrawn ones, too, as long as something of them is left. */
+static struct dp_grant_obj *grant_left(const struct dp *dp, const struct ros2_uid *uid)
+{
+	struct dp_grant_obj *g;
+
+	HASH_FIND(hh, dp->grants_by_uid, uid, sizeof(*uid), g);
+	return g;
+}
+
+/* Tenants decide how many grants come and go: for each that goes without a session nobody looks at
+ * those of all. */
+static bool may_mean_any(const struct revoke *v)
+{
+	const struct dp_grant_obj *g =
+		v->scope == DP_SCOPE_GRANT ? grant_left(v->dp, &v->uid) : NULL;
+
+	return v->scope != DP_SCOPE_GRANT || (g && g->n_sessions);
+}
+
 static uint32_t sessions_left(const struct revoke *v)
 {
 	struct dp_session *ds;
 	uint32_t n = 0;
 
+	if (!may_mean_any(v))
+		return 0;
 	list_for_each (&v->dp->sessions, ds, link)
 		n += !ds->gone && meant(v, ds);
 	return n;
@@ -302,14 +323,27 @@ static void kill_grants_of(struct dp *dp, const struct ros2_uid *tenant)
 			kill_grant(dp, g);
 }
 
+static void kill_sessions(const struct revoke *v)
+{
+	struct dp *dp = v->dp;
+	struct dp_session *ds;
+
+	list_for_each (&dp->sessions, ds, link) {
+		if (!meant(v, ds))
+			continue;
+		ds->removed = v->removes &&
+		              (ds->removed || uidmap_get(&dp->uids, &ds->uid, NULL) != UID_DEAD);
+		(void)uidmap_kill(&dp->uids, &ds->uid, &ds->tenant->uid);
+	}
+}
+
 /* Withdraws what the uid names, and the sessions under it. -ENOMEM: an unknown uid could not be
  * remembered. */
 static int kill_uids(const struct revoke *v)
 {
 	struct dp *dp = v->dp;
 	struct dp_tenant *t = dp_tenant_find(dp, &v->uid);
-	struct dp_session *ds;
-	struct dp_grant_obj *g;
+	struct dp_grant_obj *g = v->scope == DP_SCOPE_GRANT ? grant_left(dp, &v->uid) : NULL;
 	int rc = 0;
 
 	if (v->scope == DP_SCOPE_TENANT || v->scope == DP_SCOPE_ALL)
@@ -319,18 +353,12 @@ static int kill_uids(const struct revoke *v)
 		                 ros2_uid_is_zero(&v->tenant) ? NULL : &v->tenant);
 	if (v->scope == DP_SCOPE_TENANT && t)
 		t->dead = true;
-	list_for_each (&dp->grants, g, link)
-		if (v->scope == DP_SCOPE_GRANT && ros2_uid_eq(&g->uid, &v->uid)) {
-			g->dead = true;
-			g->removed = v->removes;
-		}
-	list_for_each (&dp->sessions, ds, link) {
-		if (!meant(v, ds))
-			continue;
-		ds->removed = v->removes &&
-		              (ds->removed || uidmap_get(&dp->uids, &ds->uid, NULL) != UID_DEAD);
-		(void)uidmap_kill(&dp->uids, &ds->uid, &ds->tenant->uid);
+	if (g) {
+		g->dead = true;
+		g->removed = v->removes;
 	}
+	if (may_mean_any(v))
+		kill_sessions(v);
 	return rc;
 }
 
@@ -338,6 +366,8 @@ static void end_sessions(const struct revoke *v)
 {
 	struct dp_session *ds;
 
+	if (!may_mean_any(v))
+		return;
 	list_for_each (&v->dp->sessions, ds, link)
 		if (meant(v, ds))
 			dp_session_ended(ds);
@@ -368,16 +398,6 @@ static struct dp_tenant *tenant_left(struct dp *dp, const struct ros2_uid *uid)
 	list_for_each (&dp->tenants, t, link)
 		if (ros2_uid_eq(&t->uid, uid))
 			return t;
-	return NULL;
-}
-
-static struct dp_grant_obj *grant_left(struct dp *dp, const struct ros2_uid *uid)
-{
-	struct dp_grant_obj *g;
-
-	list_for_each (&dp->grants, g, link)
-		if (ros2_uid_eq(&g->uid, uid))
-			return g;
 	return NULL;
 }
 
@@ -421,12 +441,16 @@ static void name_objects(struct revoke *v, struct dp_op *like)
 }
 
 /* What no session holds any more goes at once. */
-static void release_dead(struct dp *dp)
+static void release_dead(const struct revoke *is)
 {
+	struct dp *dp = is->dp;
+	struct dp_grant_obj *g = grant_left(dp, &is->uid), *g_next;
 	struct dp_tenant *t, *t_next;
-	struct dp_grant_obj *g, *g_next;
 
-	list_for_each_safe (&dp->grants, g, g_next, link)
+	if (is->scope == DP_SCOPE_TENANT || is->scope == DP_SCOPE_ALL)
+		list_for_each_safe (&dp->grants, g, g_next, link)
+			dp_grant_release(dp, g);
+	else if (g)
 		dp_grant_release(dp, g);
 	list_for_each_safe (&dp->tenants, t, t_next, link)
 		dp_tenant_release(dp, t);
@@ -491,7 +515,7 @@ static int withdraw(struct revoke *is, uint64_t received_ns, enum ros2_status wh
 			revoke_unused(dp, v);
 		freeze(dp, received_ns);
 		end_sessions(is);
-		release_dead(dp);
+		release_dead(is);
 		return -ENOMEM;
 	}
 	*v = *is;
@@ -499,7 +523,7 @@ static int withdraw(struct revoke *is, uint64_t received_ns, enum ros2_status wh
 	for (uint32_t i = 0; i < dp->n_reactors; i++)
 		send_part(v, dp->reactors[i], &like);
 	end_sessions(v);
-	release_dead(dp);
+	release_dead(is);
 	return 0;
 }
 

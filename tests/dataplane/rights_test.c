@@ -323,6 +323,50 @@ static void remove_grants(void *arg)
 	}
 }
 
+#define MANY 1000
+
+static _Thread_local unsigned compared; /* UIDs, by this thread */
+
+bool __real_ros2_uid_eq(const struct ros2_uid *a, const struct ros2_uid *b);
+bool __wrap_ros2_uid_eq(const struct ros2_uid *a, const struct ros2_uid *b);
+bool __wrap_ros2_uid_eq(const struct ros2_uid *a, const struct ros2_uid *b)
+{
+	compared++;
+	return __real_ros2_uid_eq(a, b);
+}
+
+/* How many comparisons that takes. */
+static void remove_many(void *arg)
+{
+	static struct ros2_uid uids[MANY];
+	struct removing *x = arg;
+	struct dp_grant g = {.tenant = x->fx->tenant, .deadline_ns = UINT64_MAX, .access = 3};
+
+	for (uint32_t i = 0; i < MANY; i++) {
+		g.grant = uids[i] = ros2_uid_new();
+		assert_int_equal(dp_grant_put(x->fx->dp, &g, NULL), 0);
+	}
+	compared = 0;
+	for (uint32_t i = 0; i < MANY; i++)
+		dp_grant_remove(x->fx->dp, &uids[i], ROS2_GRANT_EXPIRED);
+	x->n = compared;
+}
+
+static void
+grant__that_goes_is_not_looked_for_among_all_nor_all_sessions_for_one_of_it(void **state)
+{
+	struct fx *fx = *state;
+	struct removing x = {.fx = fx};
+	struct raw c;
+
+	raw_ready(fx, &c);
+	loop_call(fx->loop, remove_many, &x);
+	if (x.n > 16 * MANY)
+		fail_msg("%u comparisons for %u grants", x.n, MANY);
+	assert_int_equal(raw_flush(&c), ROS2_OK);
+	raw_close(&c);
+}
+
 #define AT_ONCE 256
 
 /* Tenants decide how many grants come and go: what is kept of them has an end. Not of one that was
@@ -714,6 +758,7 @@ int main(void)
 		SLOW_TEST(revoke__waits_for_control_calls_inside_an_engine),
 		SLOW_TEST(control__of_a_slow_tenant_does_not_block_another_and_is_bounded),
 		SLOW_TEST(session__ends_by_itself_when_its_grant_does),
+		FX_TEST(grant__that_goes_is_not_looked_for_among_all_nor_all_sessions_for_one_of_it),
 		SLOW_TEST(grant__that_is_over_is_forgotten_in_the_end_but_not_a_revoked_one),
 		FX_TEST(session__of_a_grant_that_is_over_is_forgotten_with_it_but_not_a_revoked_one),
 		SLOW_TEST(session__lives_on_when_its_grant_is_renewed_in_time),
