@@ -3,8 +3,9 @@
  * Sessions and leases are the agents' knowledge: they are asked, all at once, for one second; who
  * does not answer is named. What comes back is a claim: the agent's name in it is ours, and an
  * agent that says more than it was asked for takes no room of the others': rows of other sessions
- * or tenants, and rows longer than any can be, are not taken. An answer holds the first `limit`
- * rows in order, or as many of them as a message does, whatever arrives when.
+ * or tenants, rows longer than any can be, and more of them than any may say, are not taken. An
+ * answer holds the first `limit` rows in order, or as many of them as a message does, whatever
+ * arrives when.
  */
 #include "controller/link_priv.h"
 #include "controller/svc_show_priv.h"
@@ -16,8 +17,18 @@
 #define PAGE_AGENTS 64 /* asked for one page, at most */
 /* Packed. Names are at most 63 bytes, a principal 255, an address less. */
 #define ROW_BYTES_MAX 4096
+/* Of one agent in all its answers to a question: the most that it says of its own accord. Each is
+ * copied, and put in its place among those of all. */
+#ifndef ROWS_OF_AGENT
+#define ROWS_OF_AGENT 5000
+#endif
 /* Beside what else an answer has, within what a message may be (4 MiB). */
 #define ROWS_BYTES_MAX (5u << 19)
+
+struct asked {
+	struct ros2_uid agent;
+	uint32_t rows; /* that it said */
+};
 
 struct report_op {
 	struct svc *s;
@@ -33,7 +44,7 @@ struct report_op {
 	struct report_result res;
 	struct report_row *rows; /* owned: res.rows */
 	/* owned: first the agents that have not said `last`, then the others that were asked */
-	struct ros2_uid *waiting;
+	struct asked *waiting;
 	size_t n_waiting, n_asked;
 	struct loop_timer timer;
 	UT_hash_handle hh;
@@ -87,7 +98,7 @@ static void timed_out(void *arg)
 	struct report_op *op = arg;
 
 	for (size_t i = 0; i < op->n_waiting; i++) {
-		struct ctl_object *o = ctl_find_uid(op->s->ctl, &op->waiting[i]);
+		struct ctl_object *o = ctl_find_uid(op->s->ctl, &op->waiting[i].agent);
 
 		if (o)
 			add_unreachable(op, o->name);
@@ -120,7 +131,7 @@ static void ask_agent(struct report_op *op, const struct report_ask *ask, struct
 		q.after_session_uid = (ProtobufCBinaryData){ROS2_UID_LEN, after.key.b};
 	m.msg_case = ROS2__V1__CONTROLLER_MESSAGE__MSG_REPORT_REQUEST;
 	m.report_request = &q;
-	op->waiting[op->n_waiting++] = a->obj->uid;
+	op->waiting[op->n_waiting++] = (struct asked){.agent = a->obj->uid};
 	op->n_asked = op->n_waiting;
 	link_send(a->link, &m);
 }
@@ -330,24 +341,24 @@ static void add_row(struct report_op *op, struct ctl_agent *a, const ProtobufCMe
 	trim(op);
 }
 
-static bool answered(struct report_op *op, const struct ctl_agent *a)
-{
-	for (size_t i = 0; i < op->n_waiting; i++) {
-		if (!ros2_uid_eq(&op->waiting[i], &a->obj->uid))
-			continue;
-		op->waiting[i] = op->waiting[--op->n_waiting];
-		op->waiting[op->n_waiting] = a->obj->uid;
-		return true;
-	}
-	return false;
-}
-
-static bool is_one(const struct ros2_uid *v, size_t n, const struct ctl_agent *a)
+static struct asked *find_asked(struct asked *v, size_t n, const struct ctl_agent *a)
 {
 	for (size_t i = 0; i < n; i++)
-		if (ros2_uid_eq(&v[i], &a->obj->uid))
-			return true;
-	return false;
+		if (ros2_uid_eq(&v[i].agent, &a->obj->uid))
+			return &v[i];
+	return NULL;
+}
+
+static bool answered(struct report_op *op, const struct ctl_agent *a)
+{
+	struct asked *x = find_asked(op->waiting, op->n_waiting, a), was;
+
+	if (!x)
+		return false;
+	was = *x;
+	*x = op->waiting[--op->n_waiting];
+	op->waiting[op->n_waiting] = was;
+	return true;
 }
 
 /* An agent of before may not know what it is asked for, and says all. */
@@ -367,12 +378,13 @@ static bool is_too_long(const ProtobufCMessage *row)
 }
 
 /* How many it did not take because they are too long. */
-static size_t take_sessions(struct report_op *op, struct ctl_agent *a, const Ros2__V1__Report *r)
+static size_t take_sessions(struct report_op *op, struct ctl_agent *a, struct asked *of,
+                            const Ros2__V1__Report *r)
 {
 	struct ros2_uid key;
 	size_t n = 0;
 
-	for (size_t i = 0; i < r->n_sessions; i++) {
+	for (size_t i = 0; i < r->n_sessions && of->rows <= ROWS_OF_AGENT; i++) {
 		const Ros2__V1__SessionInfo *in = r->sessions[i];
 
 		if (ros2_uid_from_bytes(in->session_uid.data, in->session_uid.len, &key) < 0 ||
@@ -380,18 +392,19 @@ static size_t take_sessions(struct report_op *op, struct ctl_agent *a, const Ros
 			continue;
 		if (is_too_long(&in->base))
 			n++;
-		else
+		else if (of->rows++ < ROWS_OF_AGENT)
 			add_row(op, a, &in->base, &key);
 	}
 	return n;
 }
 
-static size_t take_leases(struct report_op *op, struct ctl_agent *a, const Ros2__V1__Report *r)
+static size_t take_leases(struct report_op *op, struct ctl_agent *a, struct asked *of,
+                          const Ros2__V1__Report *r)
 {
 	struct ros2_uid key;
 	size_t n = 0;
 
-	for (size_t i = 0; i < r->n_leases; i++) {
+	for (size_t i = 0; i < r->n_leases && of->rows <= ROWS_OF_AGENT; i++) {
 		const Ros2__V1__LeaseInfo *in = r->leases[i];
 
 		if (!is_asked_for(op, in->tenant, &in->session_uid))
@@ -399,7 +412,7 @@ static size_t take_leases(struct report_op *op, struct ctl_agent *a, const Ros2_
 		key = page_lease_key(in->lease_id);
 		if (is_too_long(&in->base))
 			n++;
-		else
+		else if (of->rows++ < ROWS_OF_AGENT)
 			add_row(op, a, &in->base, &key);
 	}
 	return n;
@@ -407,19 +420,25 @@ static size_t take_leases(struct report_op *op, struct ctl_agent *a, const Ros2_
 
 void report_in(struct svc *s, struct ctl_agent *a, const Ros2__V1__Report *r)
 {
+	struct asked nobody = {.rows = 0}, *of;
 	struct report_op *op;
 	size_t too_long;
 
 	HASH_FIND(hh, s->reports, &r->request_id, sizeof(r->request_id), op);
 	/* An answer may be late; that it answers who was not asked is no accident. */
-	if (op && !is_one(op->waiting, op->n_asked, a))
+	if (op && !find_asked(op->waiting, op->n_asked, a))
 		ctl_agent_claim(a, "a report that it was not asked for");
-	if (!op || !(is_one(op->waiting, op->n_waiting, a) || CTL_SWITCH(no_report_owner)))
+	of = op ? find_asked(op->waiting, op->n_waiting, a) : NULL;
+	if (!of && CTL_SWITCH(no_report_owner))
+		of = &nobody;
+	if (!op || !of)
 		return;
-	too_long = op->leases ? take_leases(op, a, r) : take_sessions(op, a, r);
+	too_long = op->leases ? take_leases(op, a, of, r) : take_sessions(op, a, of, r);
 	if (too_long)
 		ctl_agent_claim(a, "a report with rows that are longer than any can be");
-	op->res.more |= r->more;
+	if (of->rows > ROWS_OF_AGENT)
+		ctl_agent_claim(a, "a report with more rows than any may have");
+	op->res.more |= r->more || of->rows > ROWS_OF_AGENT;
 	if (r->last && answered(op, a) && !op->n_waiting)
 		finish(op);
 }

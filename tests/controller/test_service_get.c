@@ -73,6 +73,27 @@ static void get__says_that_there_are_more_sessions(void **state)
 	}
 }
 
+/* Each row is copied and put in its place, on the loop: an agent says them in the order that makes
+ * most of that, and as many as a message holds. */
+static void get__takes_no_more_rows_of_an_agent_than_one_may_say(void **state)
+{
+	struct sf *f = *state;
+	Ros2__V1__GetReply *r;
+	uint8_t first[16];
+
+	agents(f);
+	ra.lies = true;
+	rows_have(&a, &ra, 1000);
+	r = sf_get(f, KIND(TENANT), "alpha");
+	assert_int_equal(r->n_sessions, SESSIONS);
+	assert_true(r->more_sessions);
+	/* It begins with the last one. */
+	rows_session_uid(1000 - ROWS_OF_AGENT, first);
+	assert_memory_equal(r->sessions[0]->session_uid.data, first, sizeof(first));
+	sf_audit_wait(f, "agent.claim", 1);
+	ros2__v1__get_reply__free_unpacked(r, NULL);
+}
+
 static void get__says_that_there_are_more_grants(void **state)
 {
 	struct sf *f = *state;
@@ -230,6 +251,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		A(get__names_agents_that_do_not_answer),
 		A(get__says_that_there_are_more_sessions),
+		A(get__takes_no_more_rows_of_an_agent_than_one_may_say),
 		A(get__says_that_there_are_more_grants),
 		A(get__is_refused_when_too_many_ask_and_a_revocation_is_not),
 		T(get__of_what_ended_says_why_it_is_not_read),
