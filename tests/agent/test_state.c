@@ -4,67 +4,10 @@
 #include "agent/paths.h"
 #include "common/utf8.h"
 #include "tests/agent/fake_dp.h"
-#include "tests/agent/fixture.h"
+#include "tests/agent/state_rig.h"
 #include "tests/sweep/sweep.h"
 #include <errno.h>
 #include <sanitizer/asan_interface.h>
-
-struct env {
-	struct fixture f;
-	struct loop *loop;
-	struct dp *dp;
-	struct revlog *log;
-	struct state *s;
-	unsigned tenant_calls, untold_calls;
-	char *dir;
-};
-
-static void on_tenant(void *arg, const struct ros2_uid *t)
-{
-	((struct env *)arg)->tenant_calls++;
-}
-
-static void on_untold(void *arg)
-{
-	((struct env *)arg)->untold_calls++;
-}
-
-static int setup(void **state)
-{
-	struct env *e = calloc(1, sizeof(*e));
-	struct dp_opts dpo = {0};
-	struct state_opts so = {.on_tenant = on_tenant, .on_untold = on_untold, .arg = e};
-	struct revlog_opened info;
-	char path[4200];
-
-	fixture_init(&e->f);
-	assert_int_equal(testing_dir_setup((void **)&e->dir), 0);
-	testing_path(path, e->dir, "revocations");
-	assert_int_equal(loop_new(&(struct loop_opts){.name = "t"}, &e->loop), 0);
-	dpo.loop = e->loop;
-	assert_int_equal(dp_new(&dpo, &e->dp, NULL), 0);
-	assert_int_equal(revlog_open(path, NULL, NULL, &e->log, &info, NULL), 0);
-	so.dp = e->dp;
-	so.revlog = e->log;
-	memcpy(so.boot_id, e->f.boot_id, 16);
-	assert_int_equal(state_new(&so, &e->s), 0);
-	*state = e;
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	struct env *e = *state;
-
-	state_free(e->s);
-	revlog_free(e->log);
-	loop_free(e->loop);
-	dp_free(e->dp);
-	testing_dir_teardown((void **)&e->dir);
-	fixture_fini(&e->f);
-	free(e);
-	return 0;
-}
 
 static int receive(struct env *e, Ros2__V1__AgentObject *o)
 {
@@ -746,7 +689,7 @@ static void paths__only_normal_ones_pass(void **state)
 	assert_true(agent_path_check(longest, false, NULL) < 0);
 }
 
-#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+#define T(f) cmocka_unit_test_setup_teardown(f, state_rig_setup, state_rig_teardown)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {

@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which tenant a principal belongs to, while documents come, change and go: one of a thousand that
  * changes is not the work of all of them. */
-#include "agent/state_priv.h"
-#include "tests/agent/fake_dp.h"
-#include "tests/agent/fixture.h"
-#include <errno.h>
+#include "tests/agent/state_rig.h"
 
 #define TENANTS 200
 /* The same at any number of tenants: those of a document, and of what it replaces. */
@@ -18,52 +15,6 @@ uint32_t __wrap_hash_keyed(const void *p, size_t n)
 {
 	lookups++;
 	return __real_hash_keyed(p, n);
-}
-
-struct env {
-	struct fixture f;
-	struct loop *loop;
-	struct dp *dp;
-	struct revlog *log;
-	struct state *s;
-	char *dir;
-};
-
-static int setup(void **state)
-{
-	struct env *e = calloc(1, sizeof(*e));
-	struct dp_opts dpo = {0};
-	struct state_opts so = {0};
-	struct revlog_opened info;
-	char path[4200];
-
-	fixture_init(&e->f);
-	assert_int_equal(testing_dir_setup((void **)&e->dir), 0);
-	testing_path(path, e->dir, "revocations");
-	assert_int_equal(loop_new(&(struct loop_opts){.name = "t"}, &e->loop), 0);
-	dpo.loop = e->loop;
-	assert_int_equal(dp_new(&dpo, &e->dp, NULL), 0);
-	assert_int_equal(revlog_open(path, NULL, NULL, &e->log, &info, NULL), 0);
-	so.dp = e->dp;
-	so.revlog = e->log;
-	memcpy(so.boot_id, e->f.boot_id, 16);
-	assert_int_equal(state_new(&so, &e->s), 0);
-	*state = e;
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	struct env *e = *state;
-
-	state_free(e->s);
-	revlog_free(e->log);
-	loop_free(e->loop);
-	dp_free(e->dp);
-	testing_dir_teardown((void **)&e->dir);
-	fixture_fini(&e->f);
-	free(e);
-	return 0;
 }
 
 /* The look-ups until it is in force; @principals: one, or more, each on a line "    - NAME". */
@@ -164,7 +115,7 @@ static void index__knows_who_is_left_of_two_that_had_the_same_principal(void **s
 	assert_int_equal(owner(e, P("a")), 0);
 }
 
-#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+#define T(f) cmocka_unit_test_setup_teardown(f, state_rig_setup, state_rig_teardown)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
