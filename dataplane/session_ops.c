@@ -176,15 +176,23 @@ static bool rights_stand(struct session *s, struct dp_op *op, uint64_t now_ns)
 	return false;
 }
 
+/* A lease is told in whole ms: one of none would be no lease, and a client that is told so must
+ * think that the agent does not keep to the protocol. Its grant is about to end, or was shortened
+ * since rights_stand. */
+static bool ends_at_once(struct dp_op *op, uint64_t deadline_ns, uint64_t now_ns)
+{
+	if (deadline_ns >= clock_add_ns(now_ns, NS_PER_MS))
+		return false;
+	dp_op_set(op, ROS2_LEASE_EXPIRED, "region: its lease would end within a millisecond");
+	return true;
+}
+
+/* @l does not end at once. */
 static void tell_region(struct dp_op *op, const struct lease *l, uint64_t now_ns)
 {
 	op->res.region.key = l->key;
 	op->res.region.generation = l->generation;
-	/* a grant that has been shortened since may have it over already */
-	op->res.region.ttl_ms =
-		l->deadline_ns > now_ns
-			? (uint32_t)MIN((l->deadline_ns - now_ns) / NS_PER_MS, UINT32_MAX)
-			: 0;
+	op->res.region.ttl_ms = (uint32_t)MIN((l->deadline_ns - now_ns) / NS_PER_MS, UINT32_MAX);
 	op->res.region.lease_id = l->lease_id;
 }
 
@@ -226,11 +234,12 @@ void session_run_register(struct reactor *r, struct dp_op *op)
 
 	if (!usable(op) || !rights_stand(s, op, now_ns))
 		return;
-	if (!is_there(s, op) || !share_of_keys(r, s, op) || !take_limits(s, op)) {
+	p.deadline_ns = lease_deadline(s, now_ns);
+	if (!is_there(s, op) || ends_at_once(op, p.deadline_ns, now_ns) ||
+	    !share_of_keys(r, s, op) || !take_limits(s, op)) {
 		dp_op_back(op);
 		return;
 	}
-	p.deadline_ns = lease_deadline(s, now_ns);
 	p.grant = s->grant->id;
 	p.conn = s->conn;
 	p.tenant = p.pd = s->tenant->index;
@@ -287,20 +296,21 @@ static bool still_allowed(const struct session *s, const struct lease *l, struct
 void session_run_renew(struct reactor *r, struct dp_op *op)
 {
 	struct session *s = op->ds->s;
-	uint64_t now_ns = clock_boottime_ns();
+	uint64_t now_ns = clock_boottime_ns(), deadline_ns;
 	const struct lease *l;
 	enum ros2_status st;
 
 	if (!usable(op) || !rights_stand(s, op, now_ns))
 		return;
+	deadline_ns = lease_deadline(s, now_ns);
 	st = lease_look(r->leases, op->key, s->conn, now_ns, &l);
-	if (st == ROS2_OK && !still_allowed(s, l, op)) {
+	if (st == ROS2_OK && (!still_allowed(s, l, op) ||
+	                      ends_at_once(op, MAX(l->deadline_ns, deadline_ns), now_ns))) {
 		dp_op_back(op);
 		return;
 	}
 	if (st == ROS2_OK)
-		st = lease_renew(r->leases, op->key, s->conn, now_ns, lease_deadline(s, now_ns),
-		                 &l);
+		st = lease_renew(r->leases, op->key, s->conn, now_ns, deadline_ns, &l);
 	if (st == ROS2_OK)
 		tell_region(op, l, now_ns);
 	else

@@ -70,6 +70,30 @@ static void lease__is_not_renewed_beyond_what_the_document_allows_by_now(void **
 	raw_close(&c);
 }
 
+/* In whole ms it would have none, which no client takes for a lease. */
+static void lease__that_would_end_at_once_is_refused_and_takes_nothing(void **state)
+{
+	struct fx *fx = *state;
+	struct dp_result res;
+	struct raw c;
+	unsigned i;
+
+	raw_open(fx, &c);
+	fx->limits.lease_ttl_ms = 0;
+	fx_limits(fx);
+	for (i = 0; i <= fx->limits.regions; i++) {
+		res = try_register(&c, FX_BASE, 4096, 1);
+		assert_int_equal(res.status, ROS2_LEASE_EXPIRED);
+		assert_string_equal(res.words, "region: its lease would end within a millisecond");
+	}
+	fx->limits.lease_ttl_ms = 30000;
+	fx_limits(fx);
+	res = try_register(&c, FX_BASE, 4096, 1);
+	assert_int_equal(res.status, ROS2_OK);
+	assert_in_range(res.region.ttl_ms, 1, 30000);
+	raw_close(&c);
+}
+
 static void region__beyond_a_limit_is_refused_with_the_numbers(void **state)
 {
 	struct fx *fx = *state;
@@ -166,6 +190,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		FX_TEST(lease__is_not_renewed_beyond_what_the_document_allows_by_now),
+		FX_TEST(lease__that_would_end_at_once_is_refused_and_takes_nothing),
 		FX_TEST(region__beyond_a_limit_is_refused_with_the_numbers),
 		FX_TEST(region__limits_count_all_sessions_of_a_tenant),
 		FX_TEST(session__limits_and_rights_are_checked_at_opening),
