@@ -231,23 +231,39 @@ static void control__a_tenant_that_is_not_told_waits(void **state)
 	end(&t);
 }
 
+/* True: the agent put nothing where there is room until it was told. */
+static bool waits_untold(struct shm_raw *t)
+{
+	uint8_t wake = 0;
+	bool waited;
+
+	fill_all(t);
+	/* It says so right before it sleeps, and may look once more. time: for that */
+	usleep(200 * 1000);
+	t->no_room_byte = true;
+	take_pongs(t, WIRE_SHM_RING_ENTRIES);
+	/* time: long enough for what must not happen */
+	usleep(200 * 1000);
+	waited = there(t) == 0;
+	raw_send_bytes(&t->c, &wake, 1);
+	assert_true(AWAIT(there(t) > 0));
+	return waited;
+}
+
+/* Where its thread gets no processor for so long, the last look comes behind what is taken, and
+ * then it need not be told: another try. */
 static void control__an_agent_that_is_not_told_waits(void **state)
 {
 	struct shm_raw t;
-	uint8_t wake = 0;
+	bool waited = false;
+	unsigned i;
 
-	ready(*state, &t);
-	fill_all(&t);
-	/* It says so right before it sleeps, and may look once more. time: for that */
-	usleep(200 * 1000);
-	t.no_room_byte = true;
-	take_pongs(&t, WIRE_SHM_RING_ENTRIES);
-	/* time: long enough for what must not happen */
-	usleep(200 * 1000);
-	assert_int_equal(there(&t), 0);
-	raw_send_bytes(&t.c, &wake, 1);
-	assert_true(AWAIT(there(&t) > 0));
-	end(&t);
+	for (i = 0; i < 5 && !waited; i++) {
+		ready(*state, &t);
+		waited = waits_untold(&t);
+		end(&t);
+	}
+	assert_true(waited);
 }
 
 /* The tenant saw no full ring, so it sends no byte: the agent has to look again by itself. */
