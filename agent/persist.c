@@ -573,17 +573,23 @@ static void on_gone(void *arg, const struct snapshot_gone *g)
 	state_remove(l->a->state, g->kind, &g->uid, g->version);
 }
 
-/* A process that was killed may have left a batch in the page cache only. What is told from here on
- * has to be durable. */
+/* A process that was killed, or whose own sync failed, may have left a batch in the page cache
+ * only. What is told from here on has to be durable. */
 static int open_synced(struct persist *p, struct ros2_err *err)
 {
+	struct ros2_err why = ROS2_ERR_INIT;
+	int r = fsx_write_anew(p->path, &why);
+
+	if (r == -ENOENT)
+		return 0;
+	if (r < 0) {
+		if (err)
+			*err = why;
+		return r;
+	}
 	p->fd = fsx_io->open(p->path, O_WRONLY | O_APPEND | O_CLOEXEC, 0600);
 	if (p->fd < 0)
-		return errno == ENOENT ? 0
-		                       : ros2_err_set(err, -errno, "open %s: %s", p->path,
-		                                      strerrordesc_np(errno));
-	if (fsx_io->fsync(p->fd) < 0)
-		return ros2_err_set(err, -EIO, "fsync %s: %s", p->path, strerrordesc_np(errno));
+		return ros2_err_set(err, -errno, "open %s: %s", p->path, strerrordesc_np(errno));
 	p->size = (uint64_t)lseek(p->fd, 0, SEEK_END);
 	return 0;
 }

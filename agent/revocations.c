@@ -431,7 +431,7 @@ static int replace_damaged(const char *path, const void *good, size_t n, struct 
 }
 
 /* In place: a disk without room for another file, for which it may have been torn, is no reason not
- * to start. revlog_open syncs it. */
+ * to start. Not synced: what comes back is cut off again, and the next entry goes before it. */
 static int cut_off(const struct revlog *l, struct ros2_err *err)
 {
 	AUTO_CLOSE int fd = fsx_io->open(l->path, O_WRONLY | O_CLOEXEC, 0600);
@@ -449,8 +449,13 @@ static int load(struct revlog *l, int (*before_replace)(void *, struct ros2_err 
 	struct loading ld = {.l = l, .err = err};
 	size_t len = 0, good = 0;
 	bool clean;
-	int r = fsx_read_file(l->path, REVLOG_MAX, &p, &len, err);
+	int r;
 
+	/* A process that was killed, or whose own sync failed, may have left an entry in the page
+	 * cache only. It is in the index from now on and counts as durable, so it has to be. */
+	r = fsx_write_anew(l->path, err);
+	if (r == 0)
+		r = fsx_read_file(l->path, REVLOG_MAX, &p, &len, err);
 	if (r == -ENOENT)
 		return fsx_write_atomic(l->path, "", 0, 0600, err);
 	if (r < 0)
@@ -560,12 +565,6 @@ int revlog_open(const char *path, int (*before_replace)(void *, struct ros2_err 
 	l->fd = fsx_io->open(path, O_WRONLY | O_APPEND | O_CLOEXEC, 0600);
 	if (l->fd < 0) {
 		r = ros2_err_set(err, -errno, "open %s: %s", path, strerrordesc_np(errno));
-		goto fail;
-	}
-	/* A process that was killed may have left an entry in the page cache only. It is in the
-	 * index now and counts as durable, so it has to be. */
-	if (fsx_io->fsync(l->fd) < 0) {
-		r = ros2_err_set(err, -EIO, "fsync %s: %s", path, strerrordesc_np(errno));
 		goto fail;
 	}
 	reserve_on(l);

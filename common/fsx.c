@@ -21,6 +21,8 @@
 #define TMP_MARK ".tmp-"
 #define TMP_RAND 8 /* hex digits after the mark */
 
+#define ANEW_CHUNK 65536
+
 static int real_open(const char *path, int flags, mode_t mode)
 {
 	return open(path, flags, mode);
@@ -338,6 +340,40 @@ int fsx_read_file(const char *path, size_t max, void **ret, size_t *ret_len, str
 		return ros2_err_set(err, r, "read %s: %s", path, strerrordesc_np(-r));
 	*ret = buf;
 	return 0;
+}
+
+/* The same bytes: no write tears any. */
+static int copy_in_place(int fd)
+{
+	AUTO_FREE char *p = malloc(ANEW_CHUNK);
+	ssize_t n = 0;
+	int r = p ? 0 : -ENOMEM;
+
+	for (off_t off = 0; r == 0; off += n) {
+		n = pread(fd, p, ANEW_CHUNK, off);
+		if (n == 0)
+			break;
+		if (n < 0 && errno == EINTR)
+			n = 0;
+		else
+			r = n < 0 ? -errno : fsx_pwrite_all(fd, p, (size_t)n, off);
+	}
+	return r;
+}
+
+int fsx_write_anew(const char *path, struct ros2_err *err)
+{
+	AUTO_CLOSE int fd = fsx_io->open(path, O_RDWR | O_CLOEXEC, 0);
+	int r;
+
+	if (fd < 0)
+		return fail(err, "open", path);
+	r = copy_in_place(fd);
+	/* On a full file system that copies on write: what is there stays, and is synced. */
+	if (r < 0 && r != -ENOSPC && r != -EDQUOT)
+		return ros2_err_set(err, r, "write %s anew: %s: what it holds may be lost", path,
+		                    strerrordesc_np(-r));
+	return sync_fd(fd, path, err);
 }
 
 /* A process that was killed may have made it, and not synced its name. Nobody else's is looked at:

@@ -40,6 +40,10 @@ int fsx_sweep_tmp(const char *dir, struct ros2_err *err);
 /* Reads a whole file of at most @max bytes; *ret is malloc'd, NUL-terminated beyond *ret_len,
  * caller frees. -EFBIG above @max. */
 int fsx_read_file(const char *path, size_t max, void **ret, size_t *ret_len, struct ros2_err *err);
+/* For a file that another process may have written to: its bytes are written over themselves and
+ * synced. After a sync of that process failed the page cache may show what no block has, as clean:
+ * a sync alone keeps nothing of it. Nobody may be writing there. -ENOENT, -EIO. */
+int fsx_write_anew(const char *path, struct ros2_err *err);
 /* mkdir -p with @mode for new parts, each synced into its parent; so is one that is there and looks
  * as if it was made by this. */
 int fsx_mkdirs(const char *path, mode_t mode, struct ros2_err *err);

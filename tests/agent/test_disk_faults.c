@@ -3,7 +3,8 @@
  * The history of tests/agent/history.h, in which each call that touches the disk fails, once and
  * for good, with EIO, ENOSPC and EINTR; and with short writes. The process ends or goes on; when
  * the power goes after it, nothing that it told is lost; revocations are carried out; and once the
- * fault has gone what did not get through does.
+ * fault has gone what did not get through does. Likewise when another process has begun before the
+ * power goes, and told what it found, which the failed call may have left in the page cache only.
  */
 #include "tests/agent/history.h"
 #include "common/log.h"
@@ -75,7 +76,21 @@ static const char *check_alive(bool for_good)
 	return NULL;
 }
 
-static const char *fails(const struct disk_fsx_opts *o, bool *ret_fired)
+/* The machine goes on. The controller repeats revocations that it has no receipt for. */
+static const char *starts_again(void)
+{
+	disk_fsx_use(&(struct disk_fsx_opts){.disk = hist.disk});
+	disk_arm(hist.disk, UINT64_MAX);
+	if (!hist_boot())
+		return "the agent does not start again";
+	for (unsigned i = 0; i < hist.told.n_revoked; i++)
+		if (!has_receipt(hist.told.revoked[i]))
+			hist_send_revoke(hist.told.revoked[i]);
+	hist_die();
+	return NULL;
+}
+
+static const char *fails(const struct disk_fsx_opts *o, bool again, bool *ret_fired)
 {
 	struct disk_fsx_opts with = *o;
 	const char *bad = NULL;
@@ -97,6 +112,8 @@ static const char *fails(const struct disk_fsx_opts *o, bool *ret_fired)
 		bad = check_alive(o->fault_for_good);
 	hist_die();
 	hist.ends_when_fatal = false;
+	if (!bad && again)
+		bad = starts_again();
 	disk_fsx_use(&(struct disk_fsx_opts){.disk = hist.disk});
 	disk_restore(hist.disk, DISK_LOSE_UNSYNCED, SEED);
 	if (!bad)
@@ -106,32 +123,39 @@ static const char *fails(const struct disk_fsx_opts *o, bool *ret_fired)
 	return bad;
 }
 
-static void sweep_faults(int error, bool for_good)
+static void sweep_faults(int error, bool for_good, bool again)
 {
 	struct disk_fsx_opts o = {.fault_errno = error, .fault_for_good = for_good};
 	bool fired = true;
 
 	for (; fired; o.fault_call++) {
-		const char *bad = fails(&o, &fired);
+		const char *bad = fails(&o, again, &fired);
 
 		if (bad)
-			fail_msg("call %llu, %s%s: %s", (unsigned long long)o.fault_call,
-			         strerror(error), for_good ? " for good" : "", bad);
+			fail_msg("call %llu, %s%s%s: %s", (unsigned long long)o.fault_call,
+			         strerror(error), for_good ? " for good" : "",
+			         again ? ", then another start" : "", bad);
 	}
 	assert_true(o.fault_call > (error == ENOSPC ? 30 : 80));
 }
 
 static void agent__keeps_what_it_told_when_any_call_fails_once(void **state)
 {
-	sweep_faults(EIO, false);
-	sweep_faults(ENOSPC, false);
-	sweep_faults(EINTR, false);
+	sweep_faults(EIO, false, false);
+	sweep_faults(ENOSPC, false, false);
+	sweep_faults(EINTR, false, false);
 }
 
 static void agent__keeps_what_it_told_when_calls_fail_for_good(void **state)
 {
-	sweep_faults(EIO, true);
-	sweep_faults(ENOSPC, true);
+	sweep_faults(EIO, true, false);
+	sweep_faults(ENOSPC, true, false);
+}
+
+static void agent__keeps_what_the_next_process_told_when_a_call_failed_before(void **state)
+{
+	sweep_faults(EIO, false, true);
+	sweep_faults(ENOSPC, false, true);
 }
 
 static void agent__writes_all_of_it_by_short_writes(void **state)
@@ -139,7 +163,7 @@ static void agent__writes_all_of_it_by_short_writes(void **state)
 	struct disk_fsx_opts o = {.short_writes = true};
 	bool fired;
 
-	assert_null(fails(&o, &fired));
+	assert_null(fails(&o, false, &fired));
 }
 
 static int group_setup(void **state)
@@ -162,6 +186,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(agent__keeps_what_it_told_when_any_call_fails_once),
 		cmocka_unit_test(agent__keeps_what_it_told_when_calls_fail_for_good),
+		cmocka_unit_test(agent__keeps_what_the_next_process_told_when_a_call_failed_before),
 		cmocka_unit_test(agent__writes_all_of_it_by_short_writes),
 	};
 

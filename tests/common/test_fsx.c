@@ -361,6 +361,30 @@ static void lock_dir__admits_one_and_names_the_holder(void **state)
 	close(fd);
 }
 
+/* ---- what a start finds ---- */
+
+static void write_anew__writes_the_same_bytes_and_syncs_them(void **state)
+{
+	static const char *const all = "what another process left";
+	struct ros2_err err = ROS2_ERR_INIT;
+	char path[4200];
+
+	testing_path(path, *state, "f");
+	assert_int_equal(fsx_write_anew(path, &err), -ENOENT);
+	assert_int_equal(fsx_write_atomic(path, all, strlen(all), 0600, NULL), 0);
+	faults_on(0, false);
+	assert_int_equal(fsx_write_anew(path, &err), 0);
+	faults_off();
+	assert_string_equal(trace, "open pwrite pwrite pwrite pwrite fsync ");
+	assert_true(content_is(path, all));
+	for (int at = 1, n = calls; at <= n; at++) {
+		faults_on(at, at % 2);
+		assert_int_equal(fsx_write_anew(path, &err), -EIO);
+		faults_off();
+		assert_true(content_is(path, all));
+	}
+}
+
 static void sweep_tmp__removes_only_what_it_made(void **state)
 {
 	static const char *const kept[] = {"f",
@@ -400,6 +424,7 @@ int main(void)
 		in_dir(mkdirs__makes_all_parts_and_accepts_what_is_there),
 		in_dir(mkdirs__reports_every_failing_call),
 		in_dir(lock_dir__admits_one_and_names_the_holder),
+		in_dir(write_anew__writes_the_same_bytes_and_syncs_them),
 		in_dir(sweep_tmp__removes_only_what_it_made),
 	};
 
