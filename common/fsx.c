@@ -443,10 +443,27 @@ static int busy(int fd, const char *dir, struct ros2_err *err)
 	                    *pid ? pid : "(unknown)");
 }
 
+/* For the words of whoever finds it taken. Over what is there, not behind a truncation: a block
+ * that was given back is not to be had again on a full disk (XFS), and one of those is no reason
+ * not to start. */
+static int write_pid(int fd, const char *path, struct ros2_err *err)
+{
+	char pid[24];
+	int n = snprintf(pid, sizeof(pid), "%d\n", getpid());
+	int r = fsx_pwrite_all(fd, pid, (size_t)n, 0);
+
+	/* Without room even for that it is nobody's, which is better than another's. */
+	if (r == -ENOSPC || r == -EDQUOT)
+		r = n = 0;
+	if (r < 0)
+		return ros2_err_set(err, r, "write %s: %s", path, strerrordesc_np(-r));
+	return fsx_io->ftruncate(fd, n) < 0 ? fail(err, "truncate", path) : 0;
+}
+
 int fsx_lock_dir(const char *dir, int *ret_fd, struct ros2_err *err)
 {
-	char path[PATH_MAX], pid[24];
 	AUTO_CLOSE int fd = -1;
+	char path[PATH_MAX];
 	int r;
 
 	if (snprintf(path, sizeof(path), "%s/LOCK", dir) >= (int)sizeof(path))
@@ -457,12 +474,9 @@ int fsx_lock_dir(const char *dir, int *ret_fd, struct ros2_err *err)
 		return fail(err, "open", path);
 	if (flock(fd, LOCK_EX | LOCK_NB) < 0)
 		return errno == EWOULDBLOCK ? busy(fd, dir, err) : fail(err, "lock", path);
-	if (fsx_io->ftruncate(fd, 0) < 0)
-		return fail(err, "truncate", path);
-	r = fsx_write_all(fd, pid, (size_t)snprintf(pid, sizeof(pid), "%d\n", getpid()));
-	if (r < 0)
-		return ros2_err_set(err, r, "write %s: %s", path, strerrordesc_np(-r));
-	r = fsx_sweep_tmp(dir, err);
+	r = write_pid(fd, path, err);
+	if (r == 0)
+		r = fsx_sweep_tmp(dir, err);
 	if (r < 0)
 		return r;
 	*ret_fd = TAKE_FD(fd);

@@ -361,6 +361,50 @@ static void lock_dir__admits_one_and_names_the_holder(void **state)
 	close(fd);
 }
 
+/* A full disk on which what a file gives back is not to be had again: what lies there may be
+ * written over, and no file grows. */
+static ssize_t full_pwrite(int fd, const void *p, size_t n, off_t off)
+{
+	struct stat st;
+
+	if (fstat(fd, &st) == 0 && off + (off_t)n <= st.st_size)
+		return real->pwrite(fd, p, n, off);
+	errno = ENOSPC;
+	return -1;
+}
+
+static ssize_t full_write(int fd, const void *p, size_t n)
+{
+	return full_pwrite(fd, p, n, lseek(fd, 0, SEEK_CUR));
+}
+
+static void lock_dir__needs_no_room(void **state)
+{
+	static struct fsx_ops full;
+	struct ros2_err err = ROS2_ERR_INIT;
+	char path[4200], pid[32];
+	int fd;
+
+	testing_path(path, *state, "LOCK");
+	snprintf(pid, sizeof(pid), "%d\n", getpid());
+	assert_int_equal(fsx_lock_dir(*state, &fd, &err), 0);
+	close(fd);
+	full = *fsx_io;
+	full.write = full_write;
+	full.pwrite = full_pwrite;
+	real = fsx_io;
+	fsx_io = &full;
+	assert_int_equal(fsx_lock_dir(*state, &fd, &err), 0);
+	close(fd);
+	assert_true(content_is(path, pid));
+	/* Nor when there is nothing to write over. */
+	assert_int_equal(truncate(path, 0), 0);
+	assert_int_equal(fsx_lock_dir(*state, &fd, &err), 0);
+	close(fd);
+	faults_off();
+	assert_true(content_is(path, ""));
+}
+
 /* ---- what a start finds ---- */
 
 static void write_anew__writes_the_same_bytes_and_syncs_them(void **state)
@@ -424,6 +468,7 @@ int main(void)
 		in_dir(mkdirs__makes_all_parts_and_accepts_what_is_there),
 		in_dir(mkdirs__reports_every_failing_call),
 		in_dir(lock_dir__admits_one_and_names_the_holder),
+		in_dir(lock_dir__needs_no_room),
 		in_dir(write_anew__writes_the_same_bytes_and_syncs_them),
 		in_dir(sweep_tmp__removes_only_what_it_made),
 	};
