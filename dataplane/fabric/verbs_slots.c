@@ -8,6 +8,7 @@
 #include "dataplane/fabric/verbs_priv.h"
 #include <assert.h>
 #include <errno.h>
+#include <linux/mman.h>
 #include <sys/mman.h>
 
 #define HUGE_BYTES ((size_t)2 << 20)
@@ -15,15 +16,37 @@
 
 static const uint32_t class_bytes[FABRIC_SLOT_CLASSES] = {16u << 10, 128u << 10, 1u << 20};
 
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
+#endif
+
+static void *map(size_t bytes, int flags)
+{
+	return mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1,
+	            0);
+}
+
+/* Of this size: where the machine's own is another one (default_hugepagesz=1G), each set would take
+ * a whole page of it, and munmap would give none back. And touched at once: a control group that
+ * allows none says so only then, not to mmap. */
+static void *map_huge(size_t bytes)
+{
+	void *m = map(bytes, MAP_HUGETLB | MAP_HUGE_2MB);
+
+	if (m == MAP_FAILED || madvise(m, bytes, MADV_POPULATE_WRITE) == 0 || errno == EINVAL)
+		return m;
+	munmap(m, bytes);
+	return MAP_FAILED;
+}
+
 static int map_memory(struct fabric_set *s, size_t bytes)
 {
-	const int prot = PROT_READ | PROT_WRITE, flags = MAP_PRIVATE | MAP_ANONYMOUS;
 	void *m;
 
 	bytes = (bytes + HUGE_BYTES - 1) & ~(HUGE_BYTES - 1);
-	m = mmap(NULL, bytes, prot, flags | MAP_HUGETLB, -1, 0);
+	m = map_huge(bytes);
 	if (m == MAP_FAILED) {
-		m = mmap(NULL, bytes, prot, flags, -1, 0);
+		m = map(bytes, 0);
 		if (m == MAP_FAILED)
 			return -ENOMEM;
 		/* transparent ones, if the kernel likes; it is only about speed */
