@@ -76,7 +76,7 @@ static void on_event(struct reactor *r, const struct epoll_event *ev)
 		tcp_event(container_of(src, struct tcp_conn, source), ev->events);
 		break;
 	case SOURCE_VERBS:
-		verbs_event(r, src);
+		verbs_event(r, src, ev->events);
 		break;
 	case SOURCE_SHM:
 		shm_event(src, ev->events);

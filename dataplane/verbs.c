@@ -355,14 +355,19 @@ static void set_has_work(void *arg, struct fabric_set *set)
 		verbs_activate(v, t);
 }
 
-void verbs_event(struct reactor *r, const struct source *src)
+/* The channel of a device that is gone says so from then on, whenever it is asked, and brings
+ * nothing more: it is not asked again. */
+void verbs_event(struct reactor *r, const struct source *src, uint32_t events)
 {
 	struct verbs *v = r->verbs;
 
-	if (src == &v->channel_source)
-		fabric_channel_events(v->channel, set_has_work, v);
-	else
+	if (src != &v->channel_source) {
 		fabric_cm_events(v->cm, verbs_conn_event, v);
+		return;
+	}
+	fabric_channel_events(v->channel, set_has_work, v);
+	if (events & (EPOLLERR | EPOLLHUP))
+		(void)epoll_ctl(r->epoll_fd, EPOLL_CTL_DEL, fabric_channel_fd(v->channel), NULL);
 }
 
 /* All its connections end, and what they had posted with them. */

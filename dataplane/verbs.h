@@ -29,8 +29,8 @@ void verbs_stop(struct reactor *r);
 /* Loop, after the thread has ended. */
 void verbs_free(struct reactor *r);
 uint16_t verbs_port(const struct reactor *r);
-/* Reactor */
-void verbs_event(struct reactor *r, const struct source *src);
+/* Reactor. @events as epoll gave them. */
+void verbs_event(struct reactor *r, const struct source *src, uint32_t events);
 /* Takes ends of work requests; returns how many. */
 uint32_t verbs_poll(struct reactor *r);
 void verbs_tick(struct reactor *r);

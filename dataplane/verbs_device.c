@@ -90,11 +90,16 @@ static void on_device_event(void *arg, const struct fabric_event *e)
 	}
 }
 
+/* As the channel of a reactor (verbs_event): one that is gone has nothing more to say. */
 static void on_device_fd(void *arg, uint32_t revents)
 {
 	struct dp *dp = arg;
 
 	(void)fabric_dev_events(dp->rdma, on_device_event, dp);
+	if (!(revents & (EPOLLERR | EPOLLHUP)))
+		return;
+	loop_fd_del(&dp->rdma_fd);
+	dp->rdma_watched = false;
 }
 
 const char *verbs_device_said(struct dp *dp, uint64_t qp_id)
