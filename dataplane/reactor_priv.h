@@ -134,7 +134,7 @@ struct reactor {
 	} tcp_listener, shm_listener;
 	char shm_path[108]; /* "" = none */
 	/* any thread */
-	bool no_pwait2; /* before Linux 5.11: waits are whole milliseconds, rounded up */
+	bool no_pwait2; /* before Linux 5.11, or forbidden: whole milliseconds, rounded up */
 	_Atomic(struct dp_op *) inbox; /* newest first */
 	_Atomic uint32_t n_leases;
 	_Atomic bool stop;

@@ -16,6 +16,7 @@
 /* ---- a reactor without ticks: what wakes it is an event, or nothing does ---- */
 
 static _Atomic bool no_ticks;
+static _Atomic bool forbidden; /* by a sandbox that does not know the call */
 
 int __real_epoll_pwait2(int ep, struct epoll_event *ev, int max, const struct timespec *limit,
                         const sigset_t *mask);
@@ -24,6 +25,10 @@ int __wrap_epoll_pwait2(int ep, struct epoll_event *ev, int max, const struct ti
 int __wrap_epoll_pwait2(int ep, struct epoll_event *ev, int max, const struct timespec *limit,
                         const sigset_t *mask)
 {
+	if (forbidden) {
+		errno = EPERM;
+		return -1;
+	}
 	if (no_ticks && limit && (limit->tv_sec || limit->tv_nsec))
 		limit = NULL;
 	return __real_epoll_pwait2(ep, ev, max, limit, mask);
@@ -285,6 +290,17 @@ static void request__to_a_reactor_that_sleeps_is_answered(void **state)
 	rs_end(&t);
 }
 
+static void reactor__waits_by_the_older_call_where_the_newer_is_forbidden(void **state)
+{
+	struct shm_raw t;
+
+	forbidden = true;
+	rs_ready(*state, &t);
+	assert_int_equal(rs_write(&t, 0, SHM_BASE, 4096), ROS2_OK);
+	forbidden = false;
+	rs_end(&t);
+}
+
 /* The control: it is the byte that wakes it. */
 static void control__without_the_byte_it_sleeps_on(void **state)
 {
@@ -390,6 +406,7 @@ int main(void)
 		FX_FILE_TEST(payload__of_files_is_copied_by_nobody, fx_file_setup),
 		FX_FILE_TEST(payload__of_files_is_copied_by_nobody, fx_threads_setup),
 		FX_TEST(request__to_a_reactor_that_sleeps_is_answered),
+		FX_TEST(reactor__waits_by_the_older_call_where_the_newer_is_forbidden),
 		FX_TEST(control__without_the_byte_it_sleeps_on),
 		FX_TEST(wake_up__is_never_lost),
 		FX_TEST(memory__is_of_the_size_that_was_said_and_all_there),
