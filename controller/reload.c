@@ -13,6 +13,7 @@
  */
 #include "controller/reload_priv.h"
 #include "common/clock.h"
+#include "common/utf8.h"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -79,6 +80,7 @@ static void pending(struct reload *r, const char *what, const struct ros2_err *e
 	char words[sizeof(cfg->reload_pending)];
 
 	snprintf(words, sizeof(words), "%s: %.150s", what, err->msg);
+	utf8_clean(words); /* an answer with half a character would be none */
 	if (strcmp(words, cfg->reload_pending) != 0)
 		log_error("%s", words);
 	if (!cfg->reload_pending[0])
@@ -254,6 +256,7 @@ static void failed(struct reload *r, const char *what, const struct ros2_err *er
 	r->failed = err->status ? err->status : ROS2_INTERNAL;
 	snprintf(cfg->reload_failed, sizeof(cfg->reload_failed), "%s stay as they were: %.200s",
 	         what, err->msg);
+	utf8_clean(cfg->reload_failed);
 	cfg->reload_failed_unix_ns = clock_unix_ns();
 }
 

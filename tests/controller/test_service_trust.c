@@ -515,27 +515,51 @@ static void trust__a_reload_that_fails_is_recorded_and_changes_nothing(void **st
 	assert_int_equal(ask_status(f->admin, &err), ROS2_OK);
 }
 
-/* ---- what cannot be recorded ---- */
-
-/* The words of ReloadPending; "": it is not. The caller frees them. */
-static char *pending(struct sf *f)
+/* The words of a condition; "": it is not. The caller frees them. */
+static char *condition(struct sf *f, const char *name)
 {
 	Ros2__V1__StatusRequest q = ROS2__V1__STATUS_REQUEST__INIT;
 	Ros2__V1__StatusReply *r = NULL;
+	struct ros2_err err = ROS2_ERR_INIT;
 	char *words = NULL;
 
-	assert_int_equal(ros2_v1_admin_status_sync(f->admin, &q, 5000, &r, NULL), 0);
+	if (ros2_v1_admin_status_sync(f->admin, &q, 5000, &r, &err))
+		fail_msg("%s", err.msg);
 	for (size_t i = 0; i < r->n_conditions; i++)
-		if (!strcmp(r->conditions[i]->name, "ReloadPending"))
+		if (!strcmp(r->conditions[i]->name, name))
 			words = strdup(r->conditions[i]->status ? r->conditions[i]->reason : "");
 	ros2__v1__status_reply__free_unpacked(r, NULL);
 	assert_non_null(words);
 	return words;
 }
 
+/* The directory's letters have two bytes each, and the words end in the middle of one. */
+static void trust__words_of_a_reload_that_fails_can_be_read_wherever_they_end(void **state)
+{
+	struct sf *f = *state;
+	AUTO_FREE char *words = NULL;
+	char name[201] = "";
+
+	for (size_t i = 0; i + 2 < sizeof(name); i += 2)
+		memcpy(name + i, "\xd1\x8f", 2);
+	sf_stop(f);
+	assert_int_equal(symlink("controller", sf_path("%s", name)), 0);
+	free((void *)f->opts.config_dir);
+	f->opts.config_dir = strdup(sf_path("%s", name));
+	sf_start(f);
+	put("roles", sf_path("admin.crt"), NULL);
+	reload(f);
+	sf_audit_wait(f, "trust.reload", 1);
+	words = condition(f, "ReloadFailed");
+	assert_non_null(strstr(words, "the roles stay as they were"));
+	assert_int_equal(words[strlen(words) - 1], '?');
+}
+
+/* ---- what cannot be recorded ---- */
+
 static void says_pending(struct sf *f, const char *words)
 {
-	AUTO_FREE char *is = pending(f);
+	AUTO_FREE char *is = condition(f, "ReloadPending");
 
 	if (words ? !strstr(is, words) : is[0])
 		fail_msg("\"%s\"", is);
@@ -543,7 +567,7 @@ static void says_pending(struct sf *f, const char *words)
 
 static bool is_pending(struct sf *f)
 {
-	AUTO_FREE char *is = pending(f);
+	AUTO_FREE char *is = condition(f, "ReloadPending");
 
 	return is[0];
 }
@@ -728,6 +752,7 @@ int main(void)
 		T(role__that_is_gone_reads_no_further_page_of_the_log),
 		T(trust__an_agent_whose_authority_is_gone_comes_back_with_its_key),
 		T(trust__a_reload_that_fails_is_recorded_and_changes_nothing),
+		T(trust__words_of_a_reload_that_fails_can_be_read_wherever_they_end),
 		T(trust__what_is_added_waits_for_its_record),
 		T(trust__what_is_taken_away_holds_without_a_record),
 		T(trust__exchanged_cas_take_at_once_and_give_when_recorded),
