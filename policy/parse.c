@@ -246,6 +246,11 @@ static int parse_source(const struct policy_source *given, struct policy_set *s,
 		doc_error(&p, 0, 0, "longer than 1 MiB");
 		return 0;
 	}
+	/* each document has it */
+	if (!src->stored && strlen(p.file) > POLICY_FILE_NAME_MAX) {
+		doc_error(&p, 0, 0, "a file name of more than 4096 bytes");
+		return 0;
+	}
 	rc = tree_reader_new(src, diags, &r);
 	if (rc < 0)
 		return rc;

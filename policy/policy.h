@@ -16,6 +16,7 @@ extern "C" {
 #endif
 
 #define POLICY_SOURCE_MAX    (1024u * 1024u) /* one source text, bytes */
+#define POLICY_FILE_NAME_MAX 4096            /* of a source, bytes */
 #define POLICY_SOURCES_MAX   1024
 #define POLICY_DOCUMENTS_MAX 4096 /* documents of one parse */
 #define POLICY_DIAGS_MAX     100  /* kept, errors before warnings; more are only counted */

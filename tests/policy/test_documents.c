@@ -396,6 +396,24 @@ static void policy_parse__refuses_texts_and_mappings_beyond_their_bounds(void **
 	free(text);
 }
 
+/* Each document has it, and more than once. */
+static void policy_parse__refuses_a_file_name_beyond_its_bound(void **state)
+{
+	static const char text[] = "apiVersion: ros2/v1\nkind: Agent\nmetadata: {name: a}\n";
+	char name[POLICY_FILE_NAME_MAX + 2];
+	struct policy_source src = {name, text, sizeof(text) - 1, 0};
+	struct policy_diags d = POLICY_DIAGS_INIT;
+	struct policy_set *s = NULL;
+
+	memset(name, 'n', sizeof(name));
+	name[sizeof(name) - 1] = '\0';
+	assert_int_equal(policy_parse(&src, 1, &s, &d), -EINVAL);
+	assert_non_null(strstr(policy_diags_first_error(&d)->msg, "more than 4096 bytes"));
+	policy_diags_fini(&d);
+	name[POLICY_FILE_NAME_MAX] = '\0';
+	policy_set_free(parse_good(name, text, sizeof(text) - 1));
+}
+
 static void policy_parse__takes_no_documents_as_a_warning(void **state)
 {
 	static const char *const texts[] = {"", "# only words\n", "---\n---\n~\n", "\xef\xbb\xbf"};
@@ -741,6 +759,7 @@ int main(void)
 		cmocka_unit_test(documentation__tells_every_number_as_it_is),
 		cmocka_unit_test(policy_parse__keeps_a_hundred_diagnostics_and_counts_the_rest),
 		cmocka_unit_test(policy_parse__refuses_texts_and_mappings_beyond_their_bounds),
+		cmocka_unit_test(policy_parse__refuses_a_file_name_beyond_its_bound),
 		cmocka_unit_test(policy_parse__takes_no_documents_as_a_warning),
 		cmocka_unit_test(policy_parse__takes_stored_text_however_it_is_written),
 		cmocka_unit_test(policy_parse__finds_one_name_defined_in_two_files),
