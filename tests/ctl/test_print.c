@@ -266,6 +266,7 @@ static void ctl_doc__yaml_keeps_the_end_of_a_text_to_the_byte(void **state)
 		{"a\nb\n", "t: |\n  a\n  b\n"},
 		{"a\nb\n\n", "t: |+\n  a\n  b\n  \n"},
 		{" a\nb\n", "t: \" a\\nb\\n\"\n"}, /* its indent would be taken for the block's */
+		{"\ta\nb\n", "t: \"\\ta\\nb\\n\"\n"}, /* libyaml does not take it in a block */
 	};
 	char out[2048];
 

@@ -319,9 +319,9 @@ static void yaml_leaf(const json_t *v, int indent)
 		return;
 	}
 
-	/* A document within: block style, kept to the byte. Its indent is told by its first line.
-	 */
-	if (nl && nl[1] && *s != ' ' && *s != '\n') {
+	/* A document within: block style, kept to the byte. Its indent is told by its first line,
+	 * which libyaml does not take when a tab follows. */
+	if (nl && nl[1] && *s != ' ' && *s != '\t' && *s != '\n') {
 		size_t len = strlen(s);
 
 		puts(s[len - 1] != '\n' ? "|-" : s[len - 2] == '\n' ? "|+" : "|");
