@@ -40,12 +40,13 @@ static void put(struct metrics_page *p, const char *s, size_t n)
 	if (p->failed)
 		return;
 	if (p->n + n > p->cap) {
-		size_t cap = MAX(p->cap * 2, p->n + n + 8192);
-		char *q = cap <= METRICS_PAGE_MAX ? realloc(p->p, cap) : NULL;
+		size_t cap = MIN(MAX(p->cap * 2, p->n + n + 8192), METRICS_PAGE_MAX);
+		bool fits = p->n + n <= METRICS_PAGE_MAX;
+		char *q = fits ? realloc(p->p, cap) : NULL;
 
 		if (!q) {
 			p->failed = true;
-			p->no_memory = cap <= METRICS_PAGE_MAX;
+			p->no_memory = fits;
 			return;
 		}
 		p->p = q;
