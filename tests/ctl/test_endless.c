@@ -306,6 +306,17 @@ static void query__that_follows_sees_what_comes_into_a_log_that_became_shorter(v
 	assert_int_equal(asked.to_seq, 6);
 }
 
+static void query__that_follows_ends_at_a_log_longer_than_numbers_go(void **state)
+{
+	static const uint64_t sizes[] = {UINT64_MAX, UINT64_MAX, 0};
+
+	stream_item = nothing;
+	log_sizes = sizes;
+	assert_int_equal(run(&ctl_cmd_audit_query, NULL, "follow"), CTL_FAILED);
+	assert_non_null(strstr(said, "PROTOCOL: "));
+	assert_int_equal(n_opens, 0);
+}
+
 /* ---- the log as it is stored ---- */
 
 static ProtobufCMessage *empty_raw(unsigned n)
@@ -379,6 +390,7 @@ int main(void)
 		cmocka_unit_test(query__that_follows_ends_when_a_controller_goes_back),
 		cmocka_unit_test(
 			query__that_follows_sees_what_comes_into_a_log_that_became_shorter),
+		cmocka_unit_test(query__that_follows_ends_at_a_log_longer_than_numbers_go),
 		cmocka_unit_test_setup_teardown(export__ends_when_a_controller_sends_no_record,
 	                                        testing_dir_setup, testing_dir_teardown),
 		cmocka_unit_test(verify__names_the_record_that_is_bad_and_not_the_one_before),

@@ -191,6 +191,12 @@ static int log_end(struct ctl *c, uint64_t *ret, struct ros2_err *err)
 		return -1;
 	*ret = ros2_v1_admin_status_out(msg)->audit_records;
 	protobuf_c_message_free_unpacked(msg, NULL);
+	/* Behind the last number there is none to go on with. */
+	if (*ret > INT64_MAX)
+		return ctl_fail(CTL_FAILED,
+		                "PROTOCOL: the controller says that its log has %" PRIu64
+		                " records: numbers end at %" PRId64,
+		                *ret, INT64_MAX);
 	return CTL_OK;
 }
 
