@@ -117,6 +117,8 @@ int rpc_channel_new(const struct rpc_channel_opts *o, struct rpc_channel **ret,
 	if (!o->name || !o->target || o->max_message_bytes > INT32_MAX / 2)
 		return ros2_err_set(err, -EINVAL,
 		                    "a channel needs name, target and max_message_bytes <= 1 GiB");
+	if (!rpc_port_is_one(o->target))
+		return ros2_err_set(err, -EINVAL, "%s: expected HOST:PORT", o->target);
 	c = calloc(1, sizeof(*c));
 	if (!c)
 		return ros2_err_set(err, -ENOMEM, "no memory");

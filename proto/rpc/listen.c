@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gRPC says only that it could not listen; this finds out why, by trying the same with plain
- * sockets. */
+ * sockets. And it takes a port modulo 65536, so that is found out before it is asked. */
 #include "proto/rpc/rpc_priv.h"
 #include <errno.h>
 #include <netdb.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 
@@ -29,6 +30,15 @@ static bool split(const char *addr, char *host, size_t n, const char **ret_port)
 	return true;
 }
 
+bool rpc_port_is_one(const char *addr)
+{
+	const char *colon = strrchr(addr, ':');
+
+	/* A name of a service, or no port at all, is for gRPC to judge. */
+	return !colon || strspn(colon + 1, "0123456789") != strlen(colon + 1) ||
+	       strtoul(colon + 1, NULL, 10) <= UINT16_MAX;
+}
+
 int rpc_listen_error(const char *addr, struct ros2_err *err)
 {
 	struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
@@ -38,7 +48,7 @@ int rpc_listen_error(const char *addr, struct ros2_err *err)
 	const char *port;
 	char host[128];
 
-	if (!split(addr, host, sizeof(host), &port) ||
+	if (!rpc_port_is_one(addr) || !split(addr, host, sizeof(host), &port) ||
 	    getaddrinfo(host[0] ? host : NULL, port, &hints, &ai))
 		return ros2_err_set(err, -EINVAL, "cannot listen on %s: expected HOST:PORT", addr);
 	fd = socket(ai->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);

@@ -288,6 +288,8 @@ struct rpc_route {
 
 /* Why nothing could listen on @addr. */
 int rpc_listen_error(const char *addr, struct ros2_err *err);
+/* False: a number behind the last ':' that no port has. */
+bool rpc_port_is_one(const char *addr);
 
 struct rpc_server {
 	/* immutable after rpc_server_start */

@@ -623,7 +623,8 @@ int rpc_server_start(struct rpc_server *s, struct ros2_err *err)
 	s->poller.cq = grpc_completion_queue_create_for_next(NULL);
 	grpc_server_register_completion_queue(s->grpc, s->poller.cq, NULL);
 	creds = rpc_tls_server_creds(s->tls);
-	port = grpc_server_add_http2_port(s->grpc, s->listen, creds);
+	port = rpc_port_is_one(s->listen) ? grpc_server_add_http2_port(s->grpc, s->listen, creds)
+	                                  : 0;
 	grpc_server_credentials_release(creds);
 	if (port <= 0)
 		return rpc_listen_error(s->listen, err);

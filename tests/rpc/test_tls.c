@@ -419,6 +419,33 @@ static void rpc_tls__bad_files_and_addresses_are_told_clearly(void **state)
 	fx_stop(&f);
 }
 
+/* gRPC takes it modulo 65536: as any free one, or as another's. */
+static void rpc_tls__a_port_that_there_is_not_is_no_other_one(void **state)
+{
+	struct rpc_server_opts o = server_opts("server");
+	struct rpc_channel_opts co = {
+		.name = "t", .server_id = SERVER_ID, .ca_path = fx_path("ca.crt")};
+	struct ros2_err err = ROS2_ERR_INIT;
+	struct rpc_server *s = NULL;
+	struct rpc_channel *c = NULL;
+	char beyond[64];
+	struct fx f;
+
+	fx_start(&f, NULL);
+	assert_int_equal(loop_new(&(struct loop_opts){.name = "t"}, &o.loop), 0);
+	snprintf(beyond, sizeof(beyond), "127.0.0.1:%u", rpc_server_port(f.server) + 65536u);
+	co.target = beyond;
+	assert_int_equal(rpc_channel_new(&co, &c, &err), -EINVAL);
+	assert_non_null(strstr(err.msg, "expected HOST:PORT"));
+	o.listen = "127.0.0.1:65536";
+	assert_int_equal(rpc_server_new(&o, &s, &err), 0);
+	assert_int_equal(rpc_server_start(s, &err), -EINVAL);
+	assert_non_null(strstr(err.msg, "127.0.0.1:65536: expected HOST:PORT"));
+	rpc_server_free(s);
+	loop_free(o.loop);
+	fx_stop(&f);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -434,6 +461,7 @@ int main(void)
 		cmocka_unit_test(rpc_tls__handshakes_follow_the_client_cas_that_were_given),
 		cmocka_unit_test(rpc_tls__a_channel_uses_rotated_files_for_its_next_connection),
 		cmocka_unit_test(rpc_tls__bad_files_and_addresses_are_told_clearly),
+		cmocka_unit_test(rpc_tls__a_port_that_there_is_not_is_no_other_one),
 	};
 
 	return cmocka_run_group_tests(tests, fx_group_setup, fx_group_teardown);
