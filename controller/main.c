@@ -87,12 +87,12 @@ static int usage(const char *fmt, const char *what)
 	return EXIT_USAGE;
 }
 
-/* In seconds; 0 when it is no duration, or above a million days. */
+/* In seconds; 0 when it is no duration, or longer than a certificate may live (pki_issue.c). */
 static uint64_t parse_ttl(const char *s)
 {
 	uint64_t ms;
 
-	return args_duration_ms(s, &ms) == 0 && ms <= 86400000ull * 1000000 ? ms / 1000 : 0;
+	return args_duration_ms(s, &ms) == 0 && ms <= 86400000ull * 36600 ? ms / 1000 : 0;
 }
 
 static int parse_fd(const char *s)
@@ -140,7 +140,7 @@ static int take_flag(int c, struct flags *f)
 		f->o.agent_cert_ttl_s = parse_ttl(optarg);
 		return f->o.agent_cert_ttl_s >= 10
 		               ? -1
-		               : usage("--agent-cert-ttl: expected at least 10s, like 10m or 24h, "
+		               : usage("--agent-cert-ttl: expected 10s to 36600d, like 10m or 24h, "
 		                       "found \"%s\"",
 		                       optarg);
 	case 'm':
