@@ -18,7 +18,7 @@ set(ROS2_LAYERS
 
 # ROS2_FOREIGN: "HEADER-PREFIX: PATTERN ..."; only files that match a pattern may include such a header.
 set(ROS2_FOREIGN
-	"openssl/: common/crypto.c common/crypto_dh.c common/crypto_hash.c common/pki.c common/pki_issue.c common/pki_priv.h common/pki_trust.c tests/*"
+	"openssl/: common/crypto.c common/crypto_dh.c common/crypto_hash.c common/pki.c common/pki_issue.c common/pki_priv.h common/pki_trust.c proto/rpc/ssl.c tests/*"
 	"microhttpd.h: common/metrics.c"
 	"isa-l: common/crypto.c"
 	"grpc/: proto/rpc/* tests/rpc/*"

@@ -14,6 +14,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "proto/rpc/conns_priv.h"
+#include "proto/rpc/headers_priv.h"
 #include "proto/rpc/mutator_priv.h"
 #include "proto/rpc/rpc_priv.h"
 #include <arpa/inet.h>
@@ -373,6 +374,24 @@ void rpc_conns_refused(struct rpc_conns *c, struct rpc_conn *k, const struct rpc
 		         "(fixed) that were refused: this connection was ended",
 		         CONNS_REFUSALS);
 		tell_futile(c, peer->spiffe_id, k->address, text);
+		drop(c, k);
+	}
+	pthread_mutex_unlock(&c->lock);
+}
+
+void rpc_conns_headers(struct rpc_conns *c, int fd)
+{
+	char text[192];
+	struct rpc_conn *k;
+
+	pthread_mutex_lock(&c->lock);
+	k = conns_find_fd(&c->table, fd);
+	if (k && rpc_socket_abort(k->fd, k->ino)) {
+		snprintf(text, sizeof(text),
+		         "futile-calls: headers of a call came in more than %u pieces, or %u bytes "
+		         "(fixed): this connection was ended",
+		         RPC_HEADERS_PIECES, RPC_HEADERS_MAX);
+		tell_futile(c, "", k->address, text);
 		drop(c, k);
 	}
 	pthread_mutex_unlock(&c->lock);

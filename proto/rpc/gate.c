@@ -87,6 +87,30 @@ uint64_t rpc_gate_passed(void)
 	return atomic_load(&passed);
 }
 
+static _Thread_local struct {
+	int fd;
+	uint64_t passed; /* with it */
+} last = {.fd = -1};
+
+uint64_t rpc_gate_last(int *ret_fd)
+{
+	*ret_fd = last.fd;
+	return last.passed;
+}
+
+void rpc_gate_headers(int fd)
+{
+	struct rpc_conns *c;
+
+	if (fd < 0 || fd >= GATE_FDS)
+		return;
+	pthread_rwlock_rdlock(&gate_lock);
+	c = atomic_load(&gates[fd]);
+	if (c)
+		rpc_conns_headers(c, fd);
+	pthread_rwlock_unlock(&gate_lock);
+}
+
 /* ---- accept4(2) ---- */
 
 #define LISTENERS_MAX 64              /* of a process, on all their addresses */
@@ -235,7 +259,8 @@ static void has_read(int fd, size_t n)
 {
 	struct rpc_conns *c;
 
-	atomic_fetch_add_explicit(&passed, n, memory_order_relaxed);
+	last.fd = fd;
+	last.passed = atomic_fetch_add_explicit(&passed, n, memory_order_relaxed) + n;
 	pthread_rwlock_rdlock(&gate_lock);
 	c = atomic_load(&gates[fd]);
 	if (c)

@@ -166,6 +166,11 @@ void rpc_tls_client_set_trust(struct rpc_tls_client *t, struct pki_trust *trust)
 /* Whether that server's chain verifies to the bundle as its file is now. */
 int rpc_tls_client_check(struct rpc_tls_client *t, struct ros2_err *err);
 
+/* ---- ssl.c ---- */
+
+/* Before the first listener. False: no memory. Any thread. */
+bool rpc_ssl_init(void);
+
 /* ---- refusals.c: what is refused here, for who records it ---- */
 
 struct rpc_refusals;
@@ -201,6 +206,8 @@ void rpc_conns_futile(struct rpc_conns *c, struct rpc_conn *k, const struct rpc_
  * thread. */
 void rpc_conns_refused(struct rpc_conns *c, struct rpc_conn *k, const struct rpc_peer *peer);
 void rpc_conns_refusal_over(struct rpc_conns *c, struct rpc_conn *k);
+/* Of @fd came a header block in more pieces than one may (headers.c): it is ended. Any thread. */
+void rpc_conns_headers(struct rpc_conns *c, int fd);
 /* A message has come over it (NULL is accepted), in a call that has not ended. Any thread. */
 void rpc_conns_message(struct rpc_conns *c, struct rpc_conn *k);
 /* How a call's certificate (its SHA-256) was judged on that connection, by this generation of
@@ -261,6 +268,11 @@ void rpc_gate_listen(int fd);
 void rpc_gate_accept_again(void);
 /* Bytes that have come this way, of all listeners: whether it is in the way. Any thread. */
 uint64_t rpc_gate_passed(void);
+/* The descriptor of the listener's connection that this thread was given bytes of last (-1: none),
+ * and a number that is of those only. */
+uint64_t rpc_gate_last(int *ret_fd);
+/* rpc_conns_headers of whose it is. Any thread. */
+void rpc_gate_headers(int fd);
 
 /* ---- quota.c: how much one group of peers uses ---- */
 

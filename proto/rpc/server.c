@@ -513,7 +513,7 @@ int rpc_server_new(const struct rpc_server_opts *o, struct rpc_server **ret, str
 	s->refusals = rpc_refusals_new();
 	if (s->refusals)
 		s->conns = rpc_conns_new(&s->lim, s->refusals);
-	if (!s->peers || !s->conns)
+	if (!s->peers || !s->conns || !rpc_ssl_init())
 		rc = ros2_err_set(err, -ENOMEM, "no memory");
 	if (!rc)
 		rc = rpc_tls_server_new(o->cert_path, o->key_path, o->client_ca_path,

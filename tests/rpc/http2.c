@@ -35,6 +35,7 @@ enum frame {
 #define CANCEL      8
 #define BLOCK_MAX   512
 #define AT_ONCE     100
+#define PIECE_MAX   16384
 #define PATIENCE_MS 10000
 
 struct http2 {
@@ -281,6 +282,65 @@ int http2_send(struct http2 *h, enum http2_flood kind, unsigned n)
 			rc = put(h);
 	}
 	return rc;
+}
+
+/* RFC 7541, 5.1, with a prefix of seven bits. @n is at least 127. */
+static size_t length(uint8_t *out, uint8_t bit, uint32_t n)
+{
+	size_t at = 0;
+
+	out[at++] = bit | 0x7f;
+	for (n -= 0x7f; n >= 0x80; n >>= 7)
+		out[at++] = (uint8_t)(n | 0x80);
+	out[at++] = (uint8_t)n;
+	return at;
+}
+
+/* Huffman's code of '0' is five zero bits (RFC 7541, appendix B). */
+static int put_name(struct http2 *h, uint32_t len)
+{
+	static const uint8_t zeroes[PIECE_MAX];
+	uint8_t begin[8] = {0x00};
+	size_t n = 1 + length(begin + 1, 0x80, len);
+	int rc = 0;
+
+	frame(h, HEADERS, 0, h->next_stream, begin, (uint32_t)n);
+	for (uint32_t left = len, k; left && !rc; left -= k) {
+		k = left < PIECE_MAX ? left : PIECE_MAX;
+		frame(h, CONTINUATION, 0, h->next_stream, zeroes, k);
+		rc = put(h);
+	}
+	return rc;
+}
+
+int http2_send_pieces(struct http2 *h, uint32_t name, unsigned n)
+{
+	uint8_t begin[8];
+	int rc = put_name(h, name);
+
+	frame(h, CONTINUATION, 0, h->next_stream, begin,
+	      (uint32_t)length(begin, 0, 1u << 24)); /* of its value */
+	for (unsigned i = 0; i < n && !rc; i++) {
+		frame(h, CONTINUATION, 0, h->next_stream, "x", 1);
+		if (i % AT_ONCE == AT_ONCE - 1 || i == n - 1)
+			rc = put(h);
+	}
+	return rc;
+}
+
+int http2_call_in(struct http2 *h, uint32_t frames)
+{
+	uint32_t each = h->block_len / frames, at = 0;
+
+	for (uint32_t i = 0; i < frames; i++) {
+		uint32_t n = i == frames - 1 ? h->block_len - at : each;
+
+		frame(h, i ? CONTINUATION : HEADERS, i == frames - 1 ? END_HEADERS : 0,
+		      h->next_stream, h->block + at, n);
+		at += n;
+	}
+	h->next_stream += 2;
+	return put(h);
 }
 
 void http2_deafen(struct http2 *h)

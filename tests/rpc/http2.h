@@ -34,6 +34,11 @@ enum http2_flood http2_find(const char *name);
 /* @n frames (or calls) of this @kind, one kind for each connection. What the server says is read
  * and dropped. 0, or -EPIPE when it has ended the connection, or took nothing for ten seconds. */
 int http2_send(struct http2 *h, enum http2_flood kind, unsigned n);
+/* Headers without an end: a name of @name bytes (a multiple of 5, at least 130), and @n frames of a
+ * byte each of what it names (CVE-2023-33953). Returns as http2_send does. */
+int http2_send_pieces(struct http2 *h, uint32_t name, unsigned n);
+/* One call, its headers in so many frames. Likewise. */
+int http2_call_in(struct http2 *h, uint32_t frames);
 /* From here on nothing is read of what the server says, and little is kept of it. */
 void http2_deafen(struct http2 *h);
 /* One call with this message, of whose answer no byte is taken: the window of its stream is 0 (RFC
