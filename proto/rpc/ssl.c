@@ -5,6 +5,11 @@
  * follows what callers send (headers.c): where that is too much, nothing more of it is handed on,
  * and their connection ends. Where libssl is linked in, too (preset static), there is nothing to be
  * taken before: the linker gives gRPC this one (--wrap).
+ *
+ * And what OpenSSL has by default, and gRPC gives nobody a way to change: it shows each new
+ * connection to who has asked for a place at it (CRYPTO_EX_new), and there it is set. Of a peer's
+ * certificates it takes 100 KiB, which it parses before anything is known of who that is, and keeps
+ * as long as the connection is there, parsed and as text: of the least ones that is hundreds.
  */
 #include "proto/rpc/headers_priv.h"
 #include "proto/rpc/rpc_priv.h"
@@ -12,6 +17,8 @@
 #include <openssl/ssl.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define CERTS_MAX 16384 /* encoded: a chain of five has about half of it */
 
 /* ---- each connection ---- */
 
@@ -22,6 +29,11 @@ struct seen {
 };
 
 static atomic_int place = -1; /* of a struct seen at its SSL */
+
+static void set(void *parent, void *unused, CRYPTO_EX_DATA *ad, int idx, long argl, void *argp)
+{
+	SSL_set_max_cert_list(parent, CERTS_MAX);
+}
 
 static void drop(void *parent, void *seen, CRYPTO_EX_DATA *ad, int idx, long argl, void *argp)
 {
@@ -35,7 +47,7 @@ bool rpc_ssl_init(void)
 
 	pthread_mutex_lock(&lock);
 	if (place < 0)
-		place = SSL_get_ex_new_index(0, NULL, NULL, NULL, drop);
+		place = SSL_get_ex_new_index(0, NULL, set, NULL, drop);
 	is = place >= 0;
 	pthread_mutex_unlock(&lock);
 	return is;
