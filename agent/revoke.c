@@ -492,12 +492,15 @@ static bool repeat(struct revoker *r, const struct ros2_uid *revocation)
 	return false;
 }
 
-/* Sent again after the tenant was reinstated: only grants from before are meant, and the state ends
- * those. */
-static bool is_superseded(const struct agent *a, const struct tombstone *t)
+/* Sent again after the tenant was reinstated, or one of a whole agent after it was carried out:
+ * only grants from before are meant, and the state ends those. The data plane knows no before: it
+ * would withdraw what was given since, which the state would go on handing out. */
+static bool is_superseded(const struct agent *a, const struct tombstone *t, bool known)
 {
 	struct state_tenant now;
 
+	if (t->kind == OBJ_AGENT)
+		return known;
 	return t->kind == OBJ_TENANT && !state_tenant_get(a->state, &t->uid, &now) &&
 	       !now.revoked && now.version > t->version;
 }
@@ -508,12 +511,12 @@ static int ask_data_plane(struct revocation *v)
 	                 on_stopped, v);
 }
 
-static void stop_data_plane(struct revocation *v)
+static void stop_data_plane(struct revocation *v, bool known)
 {
 	struct agent *a = v->a;
 	struct tombstone *t = &v->t;
 
-	if (is_superseded(a, t)) {
+	if (is_superseded(a, t, known)) {
 		v->stopped = v->drained = true;
 		return;
 	}
@@ -577,13 +580,14 @@ static int end_unheld(struct agent *a, const struct tombstone *t, const struct r
 
 /* Effective without a record of its own; no receipt, so it is sent again. */
 static void carry_out_unheld(struct agent *a, const struct tombstone *t,
-                             const struct ros2_uid *target, uint64_t received_ns)
+                             const struct ros2_uid *target, uint64_t received_ns, bool known)
 {
 	struct revoker *r = a->revoker;
-	bool lost = !is_superseded(a, t) && end_unheld(a, t, target, received_ns) < 0;
+	bool lost = !is_superseded(a, t, known) && end_unheld(a, t, target, received_ns) < 0;
 
 	/* Also of one that was overtaken by a reinstatement: the grants from before it. */
-	state_obey_unheld(a->state, t);
+	if (t->kind != OBJ_AGENT || !known)
+		state_obey_unheld(a->state, t);
 	log_error("revocation: no memory or too many at once%s",
 	          lost ? ": the data plane is frozen" : "");
 	if (lost) {
@@ -617,7 +621,7 @@ void revoker_on_revoke(struct agent *a, const Ros2__V1__Revoke *m)
 	v = a->revoker->n < PENDING_MAX ? calloc(1, sizeof(*v)) : NULL;
 	if (!v || (!known && revlog_add(a->revlog, &t, &err) < 0)) {
 		free(v);
-		carry_out_unheld(a, &t, &target, received_ns);
+		carry_out_unheld(a, &t, &target, received_ns, known);
 		return;
 	}
 	log_info("revoked: %s%s%s", obj_kind_to_str(t.kind), t.reason[0] ? ": " : "", t.reason);
@@ -629,7 +633,7 @@ void revoker_on_revoke(struct agent *a, const Ros2__V1__Revoke *m)
 	list_add_tail(&a->revoker->pending, &v->link);
 	a->revoker->n++;
 	a->revoker->total++;
-	stop_data_plane(v);
+	stop_data_plane(v, known);
 	if (known) {
 		/* Read from the log, or finished before: it is on disk. */
 		v->write_done = true;
