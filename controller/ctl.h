@@ -192,6 +192,9 @@ struct ctl_agent {
 	struct ctl_probes
 		*probes_next; /* owned: reported, not stored yet; counts beside the other */
 	bool probes_busy, probes_again; /* a commit of probes_next is on its way; it is old */
+	/* It was not recorded, and the timer tries again; the store keeps its record. */
+	bool probes_late, probes_kept;
+	struct loop_timer probes_timer;
 	/* rollout */
 	struct ctl_rollout *rollout; /* owned */
 	struct list unacked;         /* of struct ctl_rollout, by nonce */

@@ -3,8 +3,8 @@
  * What agents have tried of their devices, and which tenants may be placed there for it. A report
  * is a claim of the agent. While a changed report is on its way to the log both it and the one
  * before count, and a property holds only where both say so: what shrinks takes effect at once,
- * what widens after the commit. A report that could not be recorded stays beside the old one until
- * the agent reports again.
+ * what widens after the commit. A report that could not be recorded stays beside the old one and is
+ * tried again: the agent says it once in a stream.
  */
 #include "common/utf8.h"
 #include "controller/ctl.h"
@@ -17,6 +17,7 @@
 
 /* Enough for the first differences; a person looks at `describe agent` for the rest. */
 #define CHANGES_SHOWN 8
+#define AGAIN_MS      15000 /* a store that is full is not asked all the time */
 
 struct ctl_probes {
 	size_t n;
@@ -37,6 +38,7 @@ static struct ctl_probes *probes_new(const struct probe_subject *v, size_t n)
 
 void ctl_probes_free(struct ctl_agent *a)
 {
+	loop_timer_stop(&a->probes_timer);
 	free(TAKE_PTR(a->probes));
 	free(TAKE_PTR(a->probes_next));
 }
@@ -256,6 +258,23 @@ static struct reported *reported_new(const struct ctl_agent *a)
 
 static void submit(struct ctl_agent *a);
 
+static void submit_again(void *arg)
+{
+	submit(arg);
+}
+
+/* What takes away the store has kept. What gives waits for a commit that is told. */
+static void not_recorded(struct ctl_agent *a, const struct ros2_err *err, bool kept)
+{
+	if (!a->probes_late)
+		log_error("what agent %s tried is not recorded: %s: what it newly enforces places "
+		          "no tenant there until it is",
+		          a->obj->name, err->msg);
+	a->probes_late = true;
+	a->probes_kept |= kept;
+	loop_timer_in_ms(a->ctl->loop, &a->probes_timer, AGAIN_MS, submit_again, a);
+}
+
 static void reported_done(void *arg, const struct store_result *r)
 {
 	struct reported *p = arg;
@@ -276,10 +295,9 @@ static void reported_done(void *arg, const struct store_result *r)
 		free(a->probes);
 		a->probes = TAKE_PTR(a->probes_next);
 		ctl_rollout_sync(a);
+		a->probes_late = a->probes_kept = false;
 	} else {
-		log_error("what agent %s tried is not recorded: %s: what it newly enforces places "
-		          "no tenant there",
-		          a->obj->name, r->err.msg);
+		not_recorded(a, &r->err, r->record_pending);
 	}
 }
 
@@ -289,8 +307,9 @@ static int submit_report(struct ctl_agent *a, struct ros2_err *err)
 	struct store_txn *t = store_txn_new();
 	int r;
 
-	record(a, t);
-	if (a->probes)
+	if (!a->probes_kept)
+		record(a, t);
+	if (a->probes && !a->probes_late)
 		say_change(a);
 	store_txn_add(t, STORE_PROBES_DELETE)->probe.agent_uid = a->obj->uid;
 	for (size_t i = 0; i < a->probes_next->n; i++)
@@ -298,10 +317,10 @@ static int submit_report(struct ctl_agent *a, struct ros2_err *err)
 			.agent_uid = a->obj->uid,
 			.subject = store_txn_mem(t, &a->probes_next->v[i],
 		                                 sizeof(a->probes_next->v[i]))};
-	if (takes_away(a))
+	if (!a->probes_kept && takes_away(a))
 		store_txn_set_shrinks(t);
 	store_txn_set_order(t, &a->obj->uid);
-	/* Without memory for the answer the rows are right, and the next report tells memory so. */
+	/* Without memory for the answer the rows are right, and the next try tells memory so. */
 	r = store_submit(a->ctl->store, t, p ? reported_done : NULL, p, err);
 	if (r < 0)
 		reported_free(p);
@@ -318,7 +337,9 @@ static void submit(struct ctl_agent *a)
 
 	a->probes_again = false;
 	if (ctl_grants_settle(a->ctl, &err) < 0 || submit_report(a, &err) < 0)
-		log_error("the report of agent %s: %s", a->obj->name, err.msg);
+		not_recorded(a, &err, false);
+	else if (!a->probes_busy)
+		not_recorded(a, &err, true);
 	/* Grants of tenants that require what is no longer seen there end with the report. */
 	ctl_grants_recheck_agent(a);
 	(void)ctl_grants_settle(a->ctl, NULL);
@@ -337,6 +358,8 @@ int ctl_agent_probed(struct ctl_agent *a, const struct probe_subject *v, size_t 
 	}
 	free(a->probes_next);
 	a->probes_next = now;
+	a->probes_late = a->probes_kept = false;
+	loop_timer_stop(&a->probes_timer);
 	if (a->probes_busy)
 		a->probes_again = true;
 	else

@@ -59,6 +59,7 @@ static void link_up(struct world *w)
  * detail. */
 static _Atomic unsigned reports, shrinking;
 static _Atomic size_t longest;
+static _Atomic unsigned refusing; /* so many of them are not taken */
 
 int __real_store_submit(struct store *s, struct store_txn *t, store_done_fn done, void *arg,
                         struct ros2_err *err);
@@ -69,6 +70,11 @@ int __wrap_store_submit(struct store *s, struct store_txn *t, store_done_fn done
 {
 	const struct store_draft *d = t && t->n_drafts ? t->drafts[0] : NULL;
 
+	if (d && !strcmp(d->action, "agent.probe") && refusing) {
+		refusing--;
+		store_txn_free(t);
+		return ros2_err_set(err, -EBUSY, "the test says so");
+	}
 	if (d && !strcmp(d->action, "agent.probe")) {
 		reports++;
 		shrinking += t->shrinks;
@@ -76,6 +82,18 @@ int __wrap_store_submit(struct store *s, struct store_txn *t, store_done_fn done
 	for (size_t i = 0; d && i < d->n_details; i++)
 		longest = MAX(longest, strlen(d->details[i].value));
 	return __real_store_submit(s, t, done, arg, err);
+}
+
+#define AGAIN_MS 15000 /* what is not recorded is tried again; here at once */
+
+int __real_loop_timer_in_ms(struct loop *l, struct loop_timer *t, uint64_t ms, loop_fn fn,
+                            void *arg);
+int __wrap_loop_timer_in_ms(struct loop *l, struct loop_timer *t, uint64_t ms, loop_fn fn,
+                            void *arg);
+int __wrap_loop_timer_in_ms(struct loop *l, struct loop_timer *t, uint64_t ms, loop_fn fn,
+                            void *arg)
+{
+	return __real_loop_timer_in_ms(l, t, ms == AGAIN_MS ? 1 : ms, fn, arg);
 }
 
 /* How often it is asked whether something may be at another agent. */
@@ -335,6 +353,23 @@ static void report__of_the_same_answers_is_recorded_once(void **state)
 	fake_free(&w.a);
 }
 
+/* The agent says it once: nobody has to end its stream for the store's sake. */
+static void report__that_the_store_did_not_take_is_tried_again(void **state)
+{
+	struct world w;
+
+	world(state, &w);
+	link_up(&w);
+	refusing = 3;
+	tell(&w, "rxe0", PROBE_PROPERTIES);
+	wait_delta(&w, &w.picky, false);
+	assert_int_equal(refusing, 0);
+	sf_audit_wait(w.f, "agent.probe", 1);
+	assert_int_equal(sf_audit_count_action(w.f, "agent.probe", ""), 1);
+	assert_int_equal(ask_grant(&w, 1, &w.picky, TRAINER), 0);
+	fake_free(&w.a);
+}
+
 static void report__is_shown_cleaned_and_without_what_is_not_known(void **state)
 {
 	struct world w;
@@ -484,6 +519,7 @@ int main(void)
 		T(require__rights_end_with_the_answer),
 		T(require__is_judged_by_what_is_stored_after_a_restart),
 		T(report__of_the_same_answers_is_recorded_once),
+		T(report__that_the_store_did_not_take_is_tried_again),
 		T(report__is_shown_cleaned_and_without_what_is_not_known),
 		T(report__names_that_are_cut_leave_lists_readable),
 		T(report__of_too_many_devices_ends_the_link),
