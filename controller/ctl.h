@@ -500,9 +500,10 @@ struct ctl_rollout *ctl_rollout_get(struct ctl_agent *a, enum store_kind kind,
                                     const struct ros2_uid *uid, bool make);
 struct ctl_rollout *ctl_rollout_find(const struct ctl_agent *a, enum store_kind kind,
                                      const struct ros2_uid *uid);
-/* What the agent says it has, at hello: everything known before is forgotten. */
+/* What the agent says it has, at hello: everything known before is forgotten. False: no memory, and
+ * it would never be told to remove it. */
 void ctl_rollout_reset(struct ctl_agent *a);
-void ctl_rollout_have(struct ctl_agent *a, enum store_kind kind, const struct ros2_uid *uid,
+bool ctl_rollout_have(struct ctl_agent *a, enum store_kind kind, const struct ros2_uid *uid,
                       uint64_t version);
 /* Sends what differs between what the agent should have and what was sent. */
 void ctl_rollout_sync(struct ctl_agent *a);

@@ -275,27 +275,6 @@ static void replace(struct ctl_agent *a)
 	link_end(old, ROS2_CANCELLED, "replaced by a newer connection of the same agent");
 }
 
-static void take_have(struct ctl_agent *a, const Ros2__V1__AgentHello *h)
-{
-	ctl_rollout_free(a);
-	a->gone_limit_ms = 0;
-	list_init(&a->unacked);
-	for (size_t i = 0; i < h->n_have; i++) {
-		const struct ctl_grant *g;
-		struct ros2_uid u;
-
-		if (ros2_uid_from_bytes(h->have[i]->uid.data, h->have[i]->uid.len, &u) < 0)
-			continue;
-		/* A tenant may have moved while the agent was away; a grant never does. */
-		g = ctl_grant_find(a->ctl, &u);
-		if (g && g->agent != a)
-			ctl_agent_claim(a, "it says that it holds a grant of another agent");
-		else
-			ctl_rollout_have(a, (enum store_kind)h->have[i]->kind, &u,
-			                 h->have[i]->version);
-	}
-}
-
 static void on_hello(struct link *l, const Ros2__V1__AgentHello *h)
 {
 	struct ros2_err err = ROS2_ERR_INIT;
@@ -307,12 +286,15 @@ static void on_hello(struct link *l, const Ros2__V1__AgentHello *h)
 		return;
 	}
 	replace(a);
+	if (!link_take_have(a, h)) {
+		link_end(l, ROS2_BUSY, "out of memory");
+		return;
+	}
 	l->agent = a;
 	link_take_stamp(h->stamp, &a->stamp);
 	ros2_uid_from_bytes(h->incarnation.data, h->incarnation.len, &a->incarnation);
 	link_take_text(a->address, sizeof(a->address), h->tenant_address);
 	link_take_text(a->software, sizeof(a->software), h->software);
-	take_have(a, h);
 	a->link = l;
 	a->welcomed = true;
 	send_welcome(l, a);

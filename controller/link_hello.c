@@ -125,3 +125,27 @@ int link_check_hello(struct link *l, struct ctl_agent *a, const Ros2__V1__AgentH
 		                      h->n_have, HAVE_MAX);
 	return check_epoch(l, a, h->epoch, err);
 }
+
+bool link_take_have(struct ctl_agent *a, const Ros2__V1__AgentHello *h)
+{
+	bool all = true;
+
+	ctl_rollout_free(a);
+	a->gone_limit_ms = 0;
+	list_init(&a->unacked);
+	for (size_t i = 0; i < h->n_have && all; i++) {
+		const struct ctl_grant *g;
+		struct ros2_uid u;
+
+		if (ros2_uid_from_bytes(h->have[i]->uid.data, h->have[i]->uid.len, &u) < 0)
+			continue;
+		/* A tenant may have moved while the agent was away; a grant never does. */
+		g = ctl_grant_find(a->ctl, &u);
+		if (g && g->agent != a)
+			ctl_agent_claim(a, "it says that it holds a grant of another agent");
+		else
+			all = ctl_rollout_have(a, (enum store_kind)h->have[i]->kind, &u,
+			                       h->have[i]->version);
+	}
+	return all;
+}

@@ -27,6 +27,8 @@ void link_cork(struct link *l, bool cork);
 /* link_hello.c: 0, or why this hello of @a is not accepted */
 int link_check_hello(struct link *l, struct ctl_agent *a, const Ros2__V1__AgentHello *h,
                      struct ros2_err *err);
+/* What a hello that was accepted says it has. False: no memory. */
+bool link_take_have(struct ctl_agent *a, const Ros2__V1__AgentHello *h);
 /* What costs everybody's loop something: of one agent so many a second, BUSY beyond. A bucket of
  * HELLOS_FIRST that fills HELLOS_PER_S a second. @n_have: objects of a hello. */
 int link_check_rate(struct ctl_agent *a, size_t n_have, struct ros2_err *err);

@@ -11,6 +11,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#define LOG_COMPONENT "controller"
+#include "common/log.h"
+
 #define REMOVALS_MAX 512 /* in one message */
 
 static void entry_free(struct ctl_agent *a, struct ctl_rollout *r)
@@ -97,18 +100,19 @@ static void settle_limit(struct ctl_agent *a, struct ctl_rollout *r)
 
 /* ---- what it has ---- */
 
-void ctl_rollout_have(struct ctl_agent *a, enum store_kind kind, const struct ros2_uid *uid,
+bool ctl_rollout_have(struct ctl_agent *a, enum store_kind kind, const struct ros2_uid *uid,
                       uint64_t version)
 {
 	struct ctl_rollout *r = ctl_rollout_get(a, kind, uid, true);
 	const struct ctl_object *o;
 
 	if (!r)
-		return;
+		return false;
 	r->sent = r->received = version;
 	o = tenant_of(a, r);
 	r->limit_ms = o && o->version == version ? o->policy.limits.contact_limit_ms
 	                                         : limit_fields[LIMIT_CONTACT].max;
+	return true;
 }
 
 void ctl_rollout_drop(struct ctl_agent *a, enum store_kind kind, const struct ros2_uid *uid)
@@ -140,8 +144,11 @@ static void want(struct ctl_agent *a, enum store_kind kind, const struct ros2_ui
 {
 	struct ctl_rollout *r = ctl_rollout_get(a, kind, uid, true);
 
-	if (!r)
+	if (!r) {
+		log_error("out of memory: agent %s is told later", a->obj->name);
+		link_end(a->link, ROS2_BUSY, "out of memory");
 		return;
+	}
 	r->limit_ms = MAX(r->limit_ms, limit_ms);
 	r->mark = a->sync_mark;
 	if (r->leaving) { /* told to remove it, and to have it again */
