@@ -100,18 +100,17 @@ static void settle_limit(struct ctl_agent *a, struct ctl_rollout *r)
 
 /* ---- what it has ---- */
 
+/* Of a tenant it acts by what it says that it has when it says that it applied that: until then it
+ * may be in memory only, or of a kind that it cannot apply, and one before in force. */
 bool ctl_rollout_have(struct ctl_agent *a, enum store_kind kind, const struct ros2_uid *uid,
                       uint64_t version)
 {
 	struct ctl_rollout *r = ctl_rollout_get(a, kind, uid, true);
-	const struct ctl_object *o;
 
 	if (!r)
 		return false;
 	r->sent = r->received = version;
-	o = tenant_of(a, r);
-	r->limit_ms = o && o->version == version ? o->policy.limits.contact_limit_ms
-	                                         : limit_fields[LIMIT_CONTACT].max;
+	r->limit_ms = limit_fields[LIMIT_CONTACT].max;
 	return true;
 }
 

@@ -372,6 +372,33 @@ static void revoke__counts_by_the_longest_limit_of_a_version_it_does_not_know(vo
 	fake_free(&a);
 }
 
+/* What it says that it has may be in its memory only, or of a kind that it cannot apply: it acts by
+ * one before. */
+static void revoke__counts_by_the_longest_limit_of_what_is_not_said_to_be_applied(void **state)
+{
+	Ros2__V1__HaveObject have = ROS2__V1__HAVE_OBJECT__INIT;
+	struct sf *f = *state;
+	struct ros2_uid alpha;
+	static struct fake a;
+
+	alpha = alpha_on_dpu0(f, &a);
+	sf_apply(f, sf_tenant("alpha", "1h", "1m", "dpu-0"));
+	have.kind = KIND(TENANT);
+	have.uid = (ProtobufCBinaryData){ROS2_UID_LEN, alpha.b};
+	have.version = version_of(f, "alpha");
+	fake_disconnect(&a);
+	sf_audit_wait(f, "agent.disconnect", 1);
+	fake_connect(&a, &have, 1);
+	fake_wait_synced(&a);
+	owes_for(f, "dpu-0", 86400);
+	/* The control. */
+	receives(f, &a, &alpha);
+	is_applied(&a, &alpha, version_of(f, "alpha"));
+	ack(&a);
+	owes_for(f, "dpu-0", 60);
+	fake_free(&a);
+}
+
 struct revoking {
 	struct sf *f;
 	uint64_t until;
@@ -697,6 +724,7 @@ int main(void)
 		T(revoke__counts_by_the_limit_that_the_agent_may_still_have),
 		T(revoke__counts_by_the_limit_of_what_the_agent_was_to_remove),
 		T(revoke__counts_by_the_longest_limit_of_a_version_it_does_not_know),
+		T(revoke__counts_by_the_longest_limit_of_what_is_not_said_to_be_applied),
 		T(revoke__of_an_agent_counts_by_the_limit_of_a_tenant_that_was_deleted),
 		T(revoke__of_an_agent_counts_by_the_limit_of_a_tenant_that_it_was_to_remove),
 		T(revoke__of_a_grant_states_no_time_that_a_clock_has_jumped_over),
