@@ -99,6 +99,34 @@ static int check_epoch(struct link *l, const struct ctl_agent *a, const Ros2__V1
 		(unsigned long long)ours->counter, (unsigned long long)e->counter);
 }
 
+/* Documents have numbers that are given out once, so a higher one than ours was given out by
+ * another controller: a newer copy of this data directory is, or was, in use. The agent would keep
+ * that document against each of ours, and against revocations, up to that number. */
+static int check_documents(struct link *l, const Ros2__V1__AgentHello *h, struct ros2_err *err)
+{
+	for (size_t i = 0; i < h->n_have; i++) {
+		const Ros2__V1__HaveObject *v = h->have[i];
+		const struct ctl_object *o = NULL;
+		struct ros2_uid u;
+
+		if (!ros2_uid_from_bytes(v->uid.data, v->uid.len, &u))
+			o = ctl_find_uid(l->svc->ctl, &u);
+		if (!o || (int)o->kind != (int)v->kind || v->version <= o->version)
+			continue;
+		log_error("agent %s has %s \"%s\" in version %llu, this controller in version "
+		          "%llu: this data directory is an old copy, and what was changed since is "
+		          "not known here; stop this one",
+		          l->name, ctl_kind_to_str(o->kind), o->name,
+		          (unsigned long long)v->version, (unsigned long long)o->version);
+		return ros2_err_named(err, ROS2_STALE_EPOCH,
+		                      "the agent has a document in version %llu, which this "
+		                      "controller has not given out: it runs on an old copy of its "
+		                      "data directory",
+		                      (unsigned long long)v->version);
+	}
+	return 0;
+}
+
 int link_check_hello(struct link *l, struct ctl_agent *a, const Ros2__V1__AgentHello *h,
                      struct ros2_err *err)
 {
@@ -123,7 +151,8 @@ int link_check_hello(struct link *l, struct ctl_agent *a, const Ros2__V1__AgentH
 	if (h->n_have > HAVE_MAX)
 		return ros2_err_named(err, ROS2_TOO_LARGE, "hello with %zu objects, at most %d",
 		                      h->n_have, HAVE_MAX);
-	return check_epoch(l, a, h->epoch, err);
+	r = check_epoch(l, a, h->epoch, err);
+	return r < 0 ? r : check_documents(l, h, err);
 }
 
 bool link_take_have(struct ctl_agent *a, const Ros2__V1__AgentHello *h)

@@ -397,6 +397,45 @@ static void hello__that_knows_our_epoch_from_another_is_refused(void **state)
 	two_stop(t);
 }
 
+/* It has what a newer controller has given out, or one whose data directory an older copy took the
+ * place of: it would keep that against what is revoked here. */
+static void hello__with_a_newer_document_than_ours_is_refused(void **state)
+{
+	static const struct {
+		Ros2__V1__ObjectKind kind;
+		const char *name;
+	} documents[] = {{KIND(TENANT), "alpha"}, {KIND(ENGINE), "ram"}};
+	struct two *t = two_start(state);
+
+	for (size_t i = 0; i < ARRAY_SIZE(documents); i++) {
+		Ros2__V1__GetReply *g = sf_get(t->f, documents[i].kind, documents[i].name);
+		Ros2__V1__HaveObject have = ROS2__V1__HAVE_OBJECT__INIT;
+
+		have.kind = documents[i].kind;
+		have.uid = g->object->uid;
+		have.version = g->object->version + 1;
+		fake_disconnect(&t->a);
+		fake_connect(&t->a, &have, 1);
+		assert_int_not_equal(fake_wait_closed(&t->a, AWAIT_MS), 0);
+		assert_int_equal(t->a.why.status, ROS2_STALE_EPOCH);
+		assert_null(strstr(t->a.why.msg, documents[i].name)); /* a guess learns nothing */
+		fake_disconnect(&t->a);
+		/* The controls: ours, and as much of something that is not here. */
+		have.version--;
+		fake_connect(&t->a, &have, 1);
+		want(&t->a, MSG(WELCOME));
+		fake_disconnect(&t->a);
+		have.version = UINT64_MAX;
+		have.kind = KIND(GRANT);
+		fake_connect(&t->a, &have, 1);
+		want(&t->a, MSG(WELCOME));
+		ros2__v1__get_reply__free_unpacked(g, NULL);
+	}
+	sf_audit_names(t->f, "agent.connect", ROS2__V1__AUDIT_RESULT__AUDIT_RESULT_DENIED,
+	               "spiffe://" TD "/agent/dpu-0", "agent", "spiffe://" TD "/agent/dpu-0");
+	two_stop(t);
+}
+
 /* ---- hello after hello ---- */
 
 #define HELLOS 250
@@ -495,6 +534,7 @@ int main(void)
 		T(grant__asked_elsewhere_is_in_nobodys_history),
 		T(audit__of_any_number_of_incarnations_waits_within_one_bound),
 		T(hello__that_knows_our_epoch_from_another_is_refused),
+		T(hello__with_a_newer_document_than_ours_is_refused),
 		T(hello__leaves_no_more_records_than_refusals_do),
 	};
 
