@@ -185,12 +185,18 @@ struct ctl_target *ctl_agent_targets_begin(struct ctl_agent *a, size_t n, uint32
 }
 
 /* From the last echo sent, plus 0.1 % for the agent's clock. */
-uint64_t ctl_contact_until(const struct ctl_agent *a, uint64_t limit_ms)
+uint64_t ctl_contact_until_ns(const struct ctl_agent *a, uint64_t limit_ms)
 {
 	uint64_t limit = clock_add_ns(limit_ms * NS_PER_MS, limit_ms * NS_PER_MS / 1000);
-	uint64_t end = clock_add_ns(a->last_contact_ns, limit), now = clock_boottime_ns();
 
-	return end > now ? clock_add_ns(clock_unix_ns(), end - now) : clock_unix_ns();
+	return clock_add_ns(a->last_contact_ns, limit);
+}
+
+uint64_t ctl_unix_of(uint64_t boottime_ns)
+{
+	uint64_t now = clock_boottime_ns();
+
+	return clock_add_ns(clock_unix_ns(), MAX(boottime_ns, now) - now);
 }
 
 static uint64_t limit_of(const struct ctl_object *tenant, const struct ctl_agent *a, bool placed)

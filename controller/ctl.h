@@ -238,8 +238,9 @@ struct ctl_owed {         /* what one agent owes for one revocation */
 	uint64_t recorded_ns; /* the last receipt that went into the log */
 	/* The agent's, on which it was sent last; 0: it was never sent. */
 	uint64_t stream;
-	uint64_t limit_ms, at_most_unix_ns; /* its contact limit; when the right ends anyway */
-	uint64_t until_unix_ns;             /* latest end when the agent is not heard */
+	/* Boottime, all but limit_ms. */
+	uint64_t limit_ms, at_most_ns; /* its contact limit; when the right ends anyway */
+	uint64_t until_ns;             /* latest end when the agent is not heard */
 };
 
 struct ctl_revocation {
@@ -467,8 +468,11 @@ void ctl_probes_free(struct ctl_agent *a);
 
 /* ---- controller/agents.c ---- */
 
-/* Latest wall-clock time until which the agent may act on rights with this contact limit. */
-uint64_t ctl_contact_until(const struct ctl_agent *a, uint64_t limit_ms);
+/* Latest moment (boottime) until which the agent may act on rights with this contact limit. */
+uint64_t ctl_contact_until_ns(const struct ctl_agent *a, uint64_t limit_ms);
+/* A moment of boottime by the clock on the wall, as it is now; one that has been: now. What is told
+ * is turned when it is told, for that clock may be put to another time until then. */
+uint64_t ctl_unix_of(uint64_t boottime_ns);
 /* It has not said hello to this process: what another one has sent it is not known here, and it may
  * act on that until its contact ends. */
 static inline bool ctl_agent_unheard(const struct ctl_agent *a)

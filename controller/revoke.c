@@ -10,7 +10,7 @@
  * space (rule 10), or when it does not take the record now: then the record is tried again each
  * second, and until it is through nothing gives the right back; (3) a revocation is sent again at
  * every connection until its receipt is durable here; (4) an agent that is not heard of ends at
- * until_unix_ns at the latest, which the answer states.
+ * until_ns at the latest, which the answer states.
  */
 #include "controller/revoke_priv.h"
 #include "controller/test_switches.h"
@@ -80,7 +80,7 @@ void ctl_revocations_free(struct ctl *c)
 
 static void set_until(struct ctl_owed *o, const struct ctl_agent *a)
 {
-	o->until_unix_ns = MIN(ctl_contact_until(a, o->limit_ms), o->at_most_unix_ns);
+	o->until_ns = MIN(ctl_contact_until_ns(a, o->limit_ms), o->at_most_ns);
 }
 
 static struct ctl_owed *owe(struct ctl_revocation *r, const struct ctl_agent *a, uint64_t limit_ms,
@@ -93,7 +93,7 @@ static struct ctl_owed *owe(struct ctl_revocation *r, const struct ctl_agent *a,
 	o->agent_uid = a->obj->uid;
 	snprintf(o->agent, sizeof(o->agent), "%s", a->obj->name);
 	o->limit_ms = limit_ms;
-	o->at_most_unix_ns = at_most;
+	o->at_most_ns = at_most;
 	set_until(o, a);
 	list_add_tail(&r->owed, &o->link);
 	return o;
@@ -153,7 +153,8 @@ static void refuse(struct ctl *c, ctl_revoke_fn fn, void *arg, const struct ros2
 
 static bool may_have_any(const struct ctl_agent *a, uint64_t contact_limit_ms)
 {
-	return ctl_agent_unheard(a) && ctl_contact_until(a, contact_limit_ms) > clock_unix_ns();
+	return ctl_agent_unheard(a) &&
+	       ctl_contact_until_ns(a, contact_limit_ms) > clock_boottime_ns();
 }
 
 static int owe_tenant(struct ctl *c, struct ctl_revocation *r, const struct ctl_object *tenant)
@@ -183,15 +184,6 @@ int revoke_owe(struct ctl_revocation *r, struct ctl_agent *a, uint64_t at_most)
 	return owe(r, a, ctl_agent_contact_limit_ms(a), at_most) ? 0 : -ENOMEM;
 }
 
-/* By the clock on the wall as it is now: that may have been put forward since the grant was given,
- * also while no controller ran. */
-static uint64_t ends_at(const struct ctl_grant *g)
-{
-	uint64_t now = clock_boottime_ns(), end = MAX(g->t.latest_ns, now);
-
-	return clock_add_ns(clock_unix_ns(), end - now);
-}
-
 static int set_target(struct ctl *c, struct ctl_revocation *r, const struct ctl_revoke *v)
 {
 	struct ctl_grant *g = v->grant;
@@ -212,7 +204,7 @@ static int set_target(struct ctl *c, struct ctl_revocation *r, const struct ctl_
 		r->tenant_uid = g->tenant->uid;
 		snprintf(r->name, sizeof(r->name), "%s", g->principal);
 		snprintf(r->tenant, sizeof(r->tenant), "%s", g->tenant->name);
-		return revoke_owe(r, g->agent, ends_at(g));
+		return revoke_owe(r, g->agent, g->t.latest_ns);
 	case STORE_SESSION:
 		r->target_uid = v->session;
 		for (size_t i = 0; i < v->n_session_agents && !rc; i++) {

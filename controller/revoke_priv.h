@@ -5,8 +5,8 @@
 
 #include "controller/ctl.h"
 
-/* @a owes a receipt; not when it is not enrolled. -ENOMEM. */
-int revoke_owe(struct ctl_revocation *r, struct ctl_agent *a, uint64_t at_most_unix_ns);
+/* @a owes a receipt, at most until then (boottime); not when it is not enrolled. -ENOMEM. */
+int revoke_owe(struct ctl_revocation *r, struct ctl_agent *a, uint64_t at_most_ns);
 /* Found at start, without a row: it is in force, and recorded as soon as the store runs. @slot: of
  * the journal, or -1. Takes @r. -ENOMEM. */
 int revoke_adopt(struct ctl *c, struct ctl_revocation *r, const struct ctl_revoke *v, int slot);

@@ -165,7 +165,8 @@ static Ros2__V1__AgentInfo *show_agent(struct ctl_agent *a, const struct ctl_age
 		i->incarnation = show_bytes(a->incarnation.b, ROS2_UID_LEN);
 	i->last_beat_unix_ns = a->last_beat_unix_ns;
 	if (a->enrolled)
-		i->contact_until_unix_ns = ctl_contact_until(a, sum->contact_limit_ms);
+		i->contact_until_unix_ns =
+			ctl_unix_of(ctl_contact_until_ns(a, sum->contact_limit_ms));
 	i->address = show_str(a->address);
 	i->version = show_str(a->software);
 	i->sessions = a->sessions;
@@ -407,7 +408,7 @@ static Ros2__V1__RevokeOutcome *show_outcome(struct ctl *c, const struct ctl_rev
 	m->agent_receive_to_last_engine_ns = o->last_engine_ns;
 	m->agent_receive_to_durable_ns = o->durable_ns;
 	if (o->state == CTL_OWED)
-		m->unconfirmed_until_unix_ns = o->until_unix_ns;
+		m->unconfirmed_until_unix_ns = ctl_unix_of(o->until_ns);
 	for (uint32_t i = 0; i < o->n_pending; i++)
 		SHOW_APPEND(m->pending, m->n_pending, show_pending(c, &o->pending[i]));
 	m->pending_left_out = o->pending_left_out;

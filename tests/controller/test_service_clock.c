@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Clocks that jump, and times that are over: what was told of an end stays true, and what is over
+ * does not come back. The clock of rights only goes forward, also from one test to the next.
+ */
+#include "controller/ctl.h"
+#include "tests/await.h"
+#include "tests/clock_ahead.h"
+#include "tests/controller/service_audit.h"
+#include <sys/timerfd.h>
+
+#define KIND(k) ROS2__V1__OBJECT_KIND__OBJECT_KIND_##k
+#define MSG(k)  ROS2__V1__CONTROLLER_MESSAGE__MSG_##k
+
+/* ---- a clock on the wall that is put to another time ---- */
+
+static _Atomic uint64_t wall_ns; /* added; may wrap: back */
+
+uint64_t __real_clock_unix_ns(void);
+uint64_t __wrap_clock_unix_ns(void);
+uint64_t __wrap_clock_unix_ns(void)
+{
+	return __real_clock_unix_ns() + wall_ns;
+}
+
+/* ---- loops whose alarm goes by the clock that is ahead ---- */
+
+int __real_timerfd_settime(int fd, int flags, const struct itimerspec *when,
+                           struct itimerspec *old);
+int __wrap_timerfd_settime(int fd, int flags, const struct itimerspec *when,
+                           struct itimerspec *old);
+
+int __wrap_timerfd_settime(int fd, int flags, const struct itimerspec *when, struct itimerspec *old)
+{
+	uint64_t ns = (uint64_t)when->it_value.tv_sec * NS_PER_S + (uint64_t)when->it_value.tv_nsec;
+	struct itimerspec at = *when;
+
+	if (ns) {
+		ns = ns > clock_ahead_ns ? ns - clock_ahead_ns : 1;
+		at.it_value.tv_sec = (time_t)(ns / NS_PER_S);
+		at.it_value.tv_nsec = (long)(ns % NS_PER_S);
+	}
+	return __real_timerfd_settime(fd, flags, &at, old);
+}
+
+/* ---- a store that keeps the next revocation to itself ---- */
+
+static struct held {
+	_Atomic bool on;
+	struct store *s;
+	struct store_txn *t;
+	store_done_fn done;
+	void *arg;
+} held;
+
+int __real_store_submit(struct store *s, struct store_txn *t, store_done_fn done, void *arg,
+                        struct ros2_err *err);
+int __wrap_store_submit(struct store *s, struct store_txn *t, store_done_fn done, void *arg,
+                        struct ros2_err *err);
+int __wrap_store_submit(struct store *s, struct store_txn *t, store_done_fn done, void *arg,
+                        struct ros2_err *err)
+{
+	if (!held.on || !done)
+		return __real_store_submit(s, t, done, arg, err);
+	held.s = s;
+	held.t = t;
+	held.done = done;
+	held.arg = arg;
+	held.on = false;
+	return 0;
+}
+
+static void let_go(void *arg)
+{
+	assert_int_equal(__real_store_submit(held.s, held.t, held.done, held.arg, NULL), 0);
+}
+
+/* ---- a grant ---- */
+
+static struct ros2_uid alpha_on_dpu0(struct sf *f, struct fake *a)
+{
+	Ros2__V1__GetReply *g;
+	struct ros2_uid u;
+
+	sf_apply(f, sf_engine);
+	sf_apply(f, sf_agent0);
+	sf_apply(f, sf_tenant("alpha", "1h", "10m", "dpu-0"));
+	g = sf_get(f, KIND(TENANT), "alpha");
+	memcpy(u.b, g->object->uid.data, ROS2_UID_LEN);
+	ros2__v1__get_reply__free_unpacked(g, NULL);
+	fake_enrol(f, a, "dpu-0");
+	fake_connect(a, NULL, 0);
+	fake_wait_synced(a);
+	return u;
+}
+
+static struct ros2_uid has_a_grant(struct fake *a, const struct ros2_uid *alpha)
+{
+	Ros2__V1__ControllerMessage *m;
+	Ros2__V1__AgentObject *o;
+	struct ros2_uid grant;
+
+	fake_ask_grant(a, 1, alpha, "spiffe://" TD "/tenant/alpha/trainer");
+	m = fake_next(a, MSG(GRANT_REPLY), AWAIT_MS);
+	assert_non_null(m);
+	assert_non_null(m->grant_reply->grant);
+	o = fake_open(a, m->grant_reply->grant);
+	memcpy(grant.b, o->uid.data, ROS2_UID_LEN);
+	ros2__v1__agent_object__free_unpacked(o, NULL);
+	return grant;
+}
+
+struct revoking {
+	struct sf *f;
+	struct ros2_uid grant;
+	Ros2__V1__RevokeReply *reply;
+	int rc;
+	pthread_t thread;
+};
+
+static void *revoke_it(void *arg)
+{
+	struct revoking *r = arg;
+	char uid[ROS2_UID_STR_LEN];
+
+	ros2_uid_to_str(&r->grant, uid);
+	r->rc = sf_revoke(r->f, KIND(GRANT), uid, 1, &r->reply, NULL);
+	return NULL;
+}
+
+/* The answer names dpu-0 as one that was not reached, and says that it may act for its contact
+ * limit of 10m from now on, the end of its hour being later. */
+static void says_ten_minutes(struct revoking *r)
+{
+	uint64_t now = clock_unix_ns();
+
+	assert_int_equal(r->rc, 0);
+	assert_int_equal(r->reply->n_outcomes, 1);
+	assert_in_range(r->reply->outcomes[0]->unconfirmed_until_unix_ns, now + 500 * NS_PER_S,
+	                now + 610 * NS_PER_S);
+	ros2__v1__revoke_reply__free_unpacked(r->reply, NULL);
+}
+
+/* While the record is on its way to a slow disk. */
+static void revoke__states_no_time_that_a_clock_jumps_over_meanwhile(void **state)
+{
+	struct revoking r = {.f = *state};
+	struct ros2_uid alpha;
+	static struct fake a;
+
+	alpha = alpha_on_dpu0(r.f, &a);
+	r.grant = has_a_grant(&a, &alpha);
+	held.on = true;
+	assert_int_equal(pthread_create(&r.thread, NULL, revoke_it, &r), 0);
+	assert_true(AWAIT(!held.on));
+	wall_ns = 3 * 3600 * NS_PER_S;
+	loop_call(r.f->loop, let_go, NULL);
+	assert_int_equal(pthread_join(r.thread, NULL), 0);
+	says_ten_minutes(&r);
+	wall_ns = 0;
+	fake_free(&a);
+}
+
+int main(void)
+{
+#define T(name) cmocka_unit_test_setup_teardown(name, sf_setup, sf_teardown)
+	const struct CMUnitTest tests[] = {
+		T(revoke__states_no_time_that_a_clock_jumps_over_meanwhile),
+	};
+
+	return cmocka_run_group_tests(tests, sf_group_setup, sf_group_teardown);
+}
