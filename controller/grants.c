@@ -268,7 +268,8 @@ static void set_terms(const struct ctl_grant *g, struct ctl_terms *t,
 	t->lifetime_ms = l->grant_lifetime_ms;
 	t->policy_version = g->tenant->version;
 	t->epoch_counter = g->ctl->epoch.counter;
-	t->expires_ns = t->latest_ns = clock_add_ns(clock_boottime_ns(), life);
+	t->expires_ns = clock_add_ns(clock_boottime_ns(), life);
+	t->latest_ns = MAX(t->expires_ns, g->t.latest_ns);
 	t->expires_unix_ns = clock_add_ns(clock_unix_ns(), life);
 }
 
@@ -646,11 +647,16 @@ static void renewed(void *arg, const struct store_result *r)
 	outbox_grant(g->agent, g, false);
 }
 
+/* At half its life; by a document with a shorter one so late that it does not end before what it
+ * renews: until its agent hears of it that goes on. */
 static bool due(const struct ctl_grant *g, uint64_t now)
 {
+	uint64_t half = life_ns(g->t.lifetime_ms) / 2;
+	uint64_t next = life_ns(g->tenant->policy.limits.grant_lifetime_ms);
+
 	return !g->renewing && !g->ending && !g->given_back && !g->overdue &&
 	       g->phase == CTL_GRANT_LIVE && g->t.expires_ns > now &&
-	       g->t.expires_ns - now < life_ns(g->t.lifetime_ms) / 2;
+	       g->t.expires_ns - now < MIN(half, next);
 }
 
 /* What finds no place now is asked for again by the next beat. */

@@ -161,11 +161,54 @@ static void revoke__states_no_time_that_a_clock_jumps_over_meanwhile(void **stat
 	fake_free(&a);
 }
 
+/* Until it comes: this grant, for so long. */
+static void is_renewed(struct fake *a, const struct ros2_uid *grant, uint64_t lifetime_ms)
+{
+	bool is = false;
+
+	while (!is) {
+		Ros2__V1__ControllerMessage *m = fake_next(a, MSG(DELTA), AWAIT_MS);
+
+		assert_non_null(m);
+		for (size_t i = 0; i < m->delta->n_upserts; i++) {
+			Ros2__V1__AgentObject *o = fake_open(a, m->delta->upserts[i]);
+
+			is |= !memcmp(o->uid.data, grant->b, ROS2_UID_LEN) &&
+			      o->grant->lifetime_ms == lifetime_ms;
+			ros2__v1__agent_object__free_unpacked(o, NULL);
+		}
+	}
+}
+
+/* By a document with a shorter life, that is: its agent, which may be gone before it hears of the
+ * renewal, goes on as it was told. */
+static void grant__is_not_renewed_to_an_end_before_the_one_it_has(void **state)
+{
+	struct revoking r = {.f = *state};
+	struct ros2_uid alpha, grants[2];
+	static struct fake a;
+
+	alpha = alpha_on_dpu0(r.f, &a);
+	grants[0] = r.grant = has_a_grant(&a, &alpha);
+	grants[1] = has_a_grant(&a, &alpha);
+	sf_apply(r.f, sf_tenant("alpha", "1m", "10m", "dpu-0"));
+	clock_ahead_ns += 31 * 60 * NS_PER_S;
+	fake_beat(&a, grants, 2);
+	has_a_grant(&a, &alpha); /* a renewal would be at the store before it */
+	revoke_it(&r);
+	says_ten_minutes(&r);
+	clock_ahead_ns += 28 * 60 * NS_PER_S + 30 * NS_PER_S;
+	fake_beat(&a, grants, 2);
+	is_renewed(&a, &grants[1], 60000);
+	fake_free(&a);
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, sf_setup, sf_teardown)
 	const struct CMUnitTest tests[] = {
 		T(revoke__states_no_time_that_a_clock_jumps_over_meanwhile),
+		T(grant__is_not_renewed_to_an_end_before_the_one_it_has),
 	};
 
 	return cmocka_run_group_tests(tests, sf_group_setup, sf_group_teardown);
