@@ -19,11 +19,13 @@
 #define TOKENS_KEPT         1024 /* with those that were */
 #define SECRET_LEN          32
 #define REJOIN_S            (7 * 24 * 3600)
+#define SET_BACK_S          60 /* by so much a clock that is kept right may be */
 
 struct ctl_token {
 	uint8_t hash[32];
 	struct ros2_uid agent_uid;
 	uint64_t created_unix_s, expires_unix_s;
+	uint64_t until_ns; /* the same end by boottime: putting the clock back gives no time */
 	bool used;
 	uint8_t used_spki[32];
 	UT_hash_handle hh;
@@ -36,8 +38,14 @@ static uint64_t now_s(void)
 
 /* ---- tokens in memory ---- */
 
+static bool is_over(const struct ctl_token *t)
+{
+	return t->expires_unix_s <= now_s() || t->until_ns <= clock_boottime_ns();
+}
+
 int ctl_token_load(struct ctl *c, const struct store_token *row)
 {
+	uint64_t now = now_s(), left_s = row->expires_unix_s - MIN(now, row->expires_unix_s);
 	struct ctl_token *t = calloc(1, sizeof(*t));
 
 	if (!t)
@@ -46,6 +54,8 @@ int ctl_token_load(struct ctl *c, const struct store_token *row)
 	t->agent_uid = row->agent_uid;
 	t->created_unix_s = row->created_unix_s;
 	t->expires_unix_s = row->expires_unix_s;
+	left_s = MIN(left_s, row->expires_unix_s - row->created_unix_s);
+	t->until_ns = clock_boottime_ns() + MIN(left_s, (uint64_t)TOKEN_TTL_MAX_S) * NS_PER_S;
 	t->used = row->used;
 	memcpy(t->used_spki, row->used_spki, sizeof(t->used_spki));
 	HASH_ADD(hh, c->tokens, hash, sizeof(t->hash), t);
@@ -90,13 +100,12 @@ static bool is_usable(const struct ctl_token *t, const struct ctl_agent *a)
 static unsigned tokens_of(struct ctl *c, const struct ctl_agent *a, unsigned *ret_usable)
 {
 	struct ctl_token *t, *tmp;
-	uint64_t now = now_s();
 	unsigned n = 0;
 
 	*ret_usable = 0;
 
 	HASH_ITER (hh, c->tokens, t, tmp) {
-		if (t->expires_unix_s <= now) {
+		if (is_over(t)) {
 			HASH_DEL(c->tokens, t);
 			free(t);
 		} else if (ros2_uid_eq(&t->agent_uid, &a->obj->uid)) {
@@ -331,7 +340,13 @@ static int check_token(struct ctl *c, const struct ctl_agent *a, const char *sec
 			"this token is not known: it was never made, or has long expired");
 	if (!CTL_SWITCH(no_token_agent) && !ros2_uid_eq(&t->agent_uid, &a->obj->uid))
 		return ros2_err_named(err, ROS2_UNAUTHENTICATED, "this token is for another agent");
-	if (t->expires_unix_s <= now_s())
+	/* By a clock that is wrong none is over. */
+	if (now_s() + SET_BACK_S < t->created_unix_s)
+		return ros2_err_named(
+			err, ROS2_UNAVAILABLE,
+			"by the controller's clock this token is not made yet: that clock is "
+			"wrong, or was then: set it, or create a new one");
+	if (is_over(t))
 		return ros2_err_named(err, ROS2_UNAUTHENTICATED,
 		                      "this token has expired: create a new one");
 	if (!CTL_SWITCH(no_token_once) && t->used && !crypto_equal(t->used_spki, spki, 32))

@@ -203,12 +203,55 @@ static void grant__is_not_renewed_to_an_end_before_the_one_it_has(void **state)
 	fake_free(&a);
 }
 
+/* ---- a token ---- */
+
+static void is_refused(struct sf *f, const char *secret, enum ros2_status st)
+{
+	struct fake a = {.f = f};
+	struct ros2_err err = ROS2_ERR_INIT;
+
+	assert_int_not_equal(fake_enrol_with(f, &a, "dpu-0", secret, &err), 0);
+	assert_int_equal(err.status, st);
+}
+
+/* A minute passes, and somebody puts the clock on the wall back by it. */
+static void token__that_is_over_stays_so_when_the_clock_is_put_back(void **state)
+{
+	struct sf *f = *state;
+	AUTO_FREE char *secret = NULL;
+
+	sf_apply(f, sf_agent0);
+	secret = sf_token(f, "dpu-0", 60);
+	clock_ahead_ns += 61 * NS_PER_S;
+	is_refused(f, secret, ROS2_UNAUTHENTICATED);
+}
+
+/* As that of a machine that begins with 1970: no token is over by it, so none is taken. */
+static void token__is_not_taken_by_a_clock_from_before_it_was_made(void **state)
+{
+	struct ros2_err err = ROS2_ERR_INIT;
+	struct sf *f = *state;
+	struct fake a = {.f = f};
+	AUTO_FREE char *secret = NULL;
+
+	sf_apply(f, sf_agent0);
+	secret = sf_token(f, "dpu-0", 60);
+	sf_stop(f);
+	wall_ns = 0 - 3600 * NS_PER_S;
+	sf_start(f);
+	is_refused(f, secret, ROS2_UNAVAILABLE);
+	wall_ns = 0;
+	assert_int_equal(fake_enrol_with(f, &a, "dpu-0", secret, &err), 0);
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, sf_setup, sf_teardown)
 	const struct CMUnitTest tests[] = {
 		T(revoke__states_no_time_that_a_clock_jumps_over_meanwhile),
 		T(grant__is_not_renewed_to_an_end_before_the_one_it_has),
+		T(token__that_is_over_stays_so_when_the_clock_is_put_back),
+		T(token__is_not_taken_by_a_clock_from_before_it_was_made),
 	};
 
 	return cmocka_run_group_tests(tests, sf_group_setup, sf_group_teardown);
