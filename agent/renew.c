@@ -5,6 +5,11 @@
  * because its CA has left the bundle, the same key asks at the enrolment listener, where the
  * controller takes it for some days; then a person has to do something.
  *
+ * Who gives a certificate judges it, by its own clock. Where this machine's is another, by a
+ * quarter of the certificate's life or more, its times say nothing here: it might have ended before
+ * it came, and each that is asked for in its place. Then it counts from when it came, by the time
+ * that passes.
+ *
  * Only the certificate is taken of an answer. Whom the agent believes a stream says, behind the
  * epoch that tells a controller from one that has been superseded and knows an older bundle; one
  * begins with each new certificate. */
@@ -17,12 +22,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define LOG_COMPONENT "renew"
 #include "common/log.h"
 
 #define RETRY_MS    30000
-#define CHECK_MAX_S 3600
+#define CHECK_MAX_S 60 /* a clock that is put right makes one due, or over */
 
 /* A certificate on its way to disk: the loop does not wait for that. */
 struct storing {
@@ -43,6 +49,8 @@ struct renewal {
 	bool joining;            /* it has no answer yet */
 	uint64_t refused_ns; /* when it was asked for because the present one was refused; 0: never
 	                      */
+	/* The last that came, if the clocks differ (boottime): at half its life, and at its end. */
+	uint64_t half_ns, end_ns;
 	struct loop_timer timer;
 };
 
@@ -69,6 +77,31 @@ static void not_renewed(struct renewal *r, const struct ros2_err *err)
 	again_in_ms(r, err->status == ROS2_UNAVAILABLE ? 2000 : RETRY_MS);
 }
 
+static void note_times(struct renewal *r, const void *pem, size_t len)
+{
+	struct pki_cert_info info;
+	int64_t life_s, left_s;
+	uint64_t now = clock_boottime_ns();
+
+	r->half_ns = r->end_ns = 0;
+	if (pki_cert_info(pem, len, &info, NULL) < 0)
+		return;
+	life_s = info.not_after_unix_s - info.not_before_unix_s - PKI_BACKDATE_S;
+	left_s = info.not_after_unix_s - (int64_t)time(NULL);
+	if (life_s <= 0 || life_s > UINT32_MAX || llabs(left_s - life_s) <= life_s / 4)
+		return;
+	log_error("this machine's clock is about %lld s %s the controller's: one of them is wrong; "
+	          "the certificate counts from now on, by the time that passes",
+	          llabs(left_s - life_s), left_s < life_s ? "ahead of" : "behind");
+	r->half_ns = now + (uint64_t)life_s * NS_PER_S / 2;
+	r->end_ns = now + (uint64_t)life_s * NS_PER_S;
+}
+
+bool renewal_stands(const struct renewal *r)
+{
+	return clock_boottime_ns() < r->end_ns;
+}
+
 static void stored(struct writer_job *j)
 {
 	struct storing *s = container_of(j, struct storing, job);
@@ -83,8 +116,9 @@ static void stored(struct writer_job *j)
 			not_renewed(r, &s->err);
 		} else {
 			log_info("certificate renewed");
+			note_times(r, s->pem, s->len);
 			uplink_reopen(r->a->uplink);
-			again_in_ms(r, 1000);
+			again_in_ms(r, renewal_stands(r) ? RETRY_MS : 1000);
 		}
 	}
 	free(s);
@@ -192,6 +226,17 @@ static void rejoin_now(void *arg)
 		rejoin(r);
 }
 
+static int when_due(const struct renewal *r, uint64_t *ret_in_s, struct ros2_err *err)
+{
+	uint64_t now = clock_boottime_ns();
+
+	if (!renewal_stands(r))
+		return identity_check_certificate(r->a->o.state_dir, r->a->o.identity.name,
+		                                  ret_in_s, err);
+	*ret_in_s = (MAX(r->half_ns, now) - now) / NS_PER_S;
+	return 0;
+}
+
 static void check(void *arg)
 {
 	struct renewal *r = arg;
@@ -200,7 +245,12 @@ static void check(void *arg)
 
 	if (r->busy)
 		return;
-	if (identity_check_certificate(r->a->o.state_dir, r->a->o.identity.name, &in_s, &err) < 0) {
+	/* The clock that it was made by may have been the wrong one, and be put right by now. */
+	if (renewal_stands(r) && !uplink_is_live(r->a->uplink) && !r->joining) {
+		rejoin(r);
+		return;
+	}
+	if (when_due(r, &in_s, &err) < 0) {
 		log_error("%s", err.msg);
 		/* Only one that has ended is past renewing; what cannot be read now may be later.
 		 */
@@ -211,7 +261,8 @@ static void check(void *arg)
 		return;
 	}
 	if (in_s) {
-		again_in_ms(r, MIN(in_s, (uint64_t)CHECK_MAX_S) * 1000);
+		in_s = MIN(in_s, (uint64_t)CHECK_MAX_S);
+		again_in_ms(r, renewal_stands(r) ? RETRY_MS : in_s * 1000);
 		return;
 	}
 	if (ask(r, &err) < 0) {

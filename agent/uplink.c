@@ -369,7 +369,8 @@ static void connect_now(void *arg)
 	uint64_t renew_in_s;
 
 	if (identity_check_certificate(u->a->o.state_dir, u->a->o.identity.name, &renew_in_s,
-	                               &err) < 0) {
+	                               &err) < 0 &&
+	    !renewal_stands(u->renewal)) {
 		wait_again(u, &err);
 		return;
 	}

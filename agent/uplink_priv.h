@@ -83,5 +83,8 @@ int renewal_new(struct agent *a, struct renewal **ret);
 /* The controller does not believe the certificate: another one is asked for, at the enrolment
  * listener, at most every 30 s. */
 void renewal_refused(struct renewal *r);
+/* The certificate stands, though by this machine's clock, which is not the controller's, it may
+ * have ended. */
+bool renewal_stands(const struct renewal *r);
 void renewal_free(struct renewal *r); /* after its channel: that runs the last callback */
 #endif

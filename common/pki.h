@@ -13,7 +13,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define PKI_PEM_MAX 65536 /* longest PEM text accepted from a file or a peer */
+#define PKI_PEM_MAX    65536 /* longest PEM text accepted from a file or a peer */
+#define PKI_BACKDATE_S 60    /* of what is issued: peers' clocks may be this much behind ours */
 
 /* Makes a key at @path (0600), atomically, never over an existing file (-EEXIST). */
 int pki_key_create(const char *path, struct ros2_err *err);

@@ -16,7 +16,6 @@
 #include <time.h>
 
 #define LIFETIME_MAX_S  (100ull * 366 * 24 * 3600)
-#define BACKDATE_S      60 /* peers' clocks may be this much behind ours */
 #define COMMON_NAME_MAX 64 /* ub-common-name, RFC 5280 A.1 */
 
 static int add_ext(X509 *cert, int nid, void *value, bool critical)
@@ -214,7 +213,7 @@ static int set_times(X509 *cert, uint64_t lifetime_s, const X509 *issuer, struct
 	if (issuer && X509_cmp_time(X509_get0_notAfter(issuer), &now) <= 0)
 		return ros2_err_named(err, ROS2_UNAUTHENTICATED,
 		                      "the issuing certificate has expired");
-	ok = ASN1_TIME_set(X509_getm_notBefore(cert), now - BACKDATE_S) != NULL;
+	ok = ASN1_TIME_set(X509_getm_notBefore(cert), now - PKI_BACKDATE_S) != NULL;
 	if (issuer && X509_cmp_time(X509_get0_notAfter(issuer), &end) < 0)
 		ok = ok && X509_set1_notAfter(cert, X509_get0_notAfter(issuer));
 	else

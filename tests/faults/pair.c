@@ -21,6 +21,7 @@ int __wrap_loop_timer_in_ms(struct loop *l, struct loop_timer *t, uint64_t ms, l
                             void *arg);
 
 _Atomic uint32_t pair_longest_ms;
+_Atomic uint64_t pair_asked_ms;
 void (*pair_agent_opts)(struct agent_opts *o);
 
 int __wrap_loop_timer_in_ms(struct loop *l, struct loop_timer *t, uint64_t ms, loop_fn fn,
@@ -29,6 +30,7 @@ int __wrap_loop_timer_in_ms(struct loop *l, struct loop_timer *t, uint64_t ms, l
 	char name[16];
 
 	if (!pthread_getname_np(pthread_self(), name, sizeof(name)) && !strcmp(name, "agent")) {
+		pair_asked_ms = MAX(pair_asked_ms, ms);
 		if (ms >= SHORTEN_FROM_MS && ms <= SHORTEN_TO_MS)
 			ms /= 10;
 		if (pair_longest_ms)

@@ -17,6 +17,8 @@
 
 /* No timer of the agent takes longer; 0: as long as it is, but for the waits between attempts. */
 extern _Atomic uint32_t pair_longest_ms;
+/* The longest that one asked for. */
+extern _Atomic uint64_t pair_asked_ms;
 /* NULL, or changes what the agent is started with. */
 extern void (*pair_agent_opts)(struct agent_opts *o);
 

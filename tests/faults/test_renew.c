@@ -13,6 +13,7 @@
 #include "common/util.h"
 #include <errno.h>
 #include <string.h>
+#include <time.h>
 
 #define SESSIONS 5
 
@@ -66,6 +67,24 @@ int __wrap_identity_check_certificate(const char *dir, const char *name, uint64_
 	if (rc == 0 && is_due(dir))
 		*ret_renew_in_s = 0;
 	return rc;
+}
+
+/* ---- a clock on the wall of the agent's machine ---- */
+
+static _Atomic int64_t ahead_s;
+
+time_t __real_time(time_t *ret);
+time_t __wrap_time(time_t *ret);
+time_t __wrap_time(time_t *ret)
+{
+	time_t now = __real_time(NULL);
+	char name[16];
+
+	if (!pthread_getname_np(pthread_self(), name, sizeof(name)) && !strcmp(name, "agent"))
+		now += ahead_s;
+	if (ret)
+		*ret = now;
+	return now;
 }
 
 /* Of the certificate on disk; fails when that is none of the agent's. */
@@ -221,6 +240,71 @@ static void renew__goes_on_while_nobody_answers_at_the_enrolment_listener(void *
 	pair_longest_ms = 0;
 }
 
+static bool has_looked(struct pair *p, void *arg)
+{
+	return pair_asked_ms >= 60000;
+}
+
+/* An agent whose machine begins with a time that is long over has a certificate that lasts, until
+ * somebody tells the machine the time. */
+static void renew__looks_within_a_minute_whether_a_clock_was_put_right(void **state)
+{
+	struct pair *p = *state;
+
+	pair_agent_stop(p);
+	pair_asked_ms = 0;
+	pair_agent_start(p);
+	assert_true(pair_until(p, has_looked, NULL));
+	assert_int_equal(pair_asked_ms, 60000);
+}
+
+static unsigned enrolments(struct pair *p)
+{
+	return sf_audit_count_action(p->f, "agent.enrol", "");
+}
+
+static bool has_enrolled(struct pair *p, void *arg)
+{
+	return enrolments(p) > 1;
+}
+
+static uint64_t last_beat(struct pair *p)
+{
+	Ros2__V1__GetReply *r = sf_get(p->f, ROS2__V1__OBJECT_KIND__OBJECT_KIND_AGENT, "dpu-0");
+	uint64_t at = r->object->agent->last_beat_unix_ns;
+
+	ros2__v1__get_reply__free_unpacked(r, NULL);
+	return at;
+}
+
+static bool has_beaten(struct pair *p, void *arg)
+{
+	return last_beat(p) != *(uint64_t *)arg;
+}
+
+/* Each certificate has ended before it comes, by that clock, for which the controller does not
+ * care: the first is used, and no other asked for. */
+static void renew__asks_once_where_the_clock_of_the_machine_is_ahead(void **state)
+{
+	struct pair *p = *state;
+	unsigned asked;
+
+	pair_agent_stop(p);
+	ahead_s = (int64_t)2 * 24 * 3600;
+	pair_agent_start(p);
+	assert_true(pair_until(p, has_enrolled, NULL));
+	assert_true(pair_until(p, is_quiet, NULL));
+	asked = enrolments(p);
+	for (unsigned i = 0; i < 20; i++) {
+		uint64_t beat = last_beat(p);
+
+		assert_true(pair_until(p, has_beaten, &beat));
+	}
+	assert_int_equal(enrolments(p), asked);
+	ahead_s = 0;
+	pair_check(p, "afterwards");
+}
+
 /* ---- report ---- */
 
 /* Whole, or the agent is named as one whose sessions are missing. */
@@ -317,6 +401,8 @@ int main(void)
 		T(renew__cut_at_each_message),
 		T(renew__of_a_certificate_that_cannot_be_read_waits),
 		T(renew__goes_on_while_nobody_answers_at_the_enrolment_listener),
+		T(renew__looks_within_a_minute_whether_a_clock_was_put_right),
+		T(renew__asks_once_where_the_clock_of_the_machine_is_ahead),
 		T(report__cut_at_each_message),
 	};
 
