@@ -17,14 +17,15 @@
 
 static uint64_t cert_deadline(const struct rpc_peer *p)
 {
-	uint64_t wall = clock_unix_ns() / NS_PER_S;
+	/* In this order: who is stopped between the two gives no time. */
+	uint64_t now = clock_boottime_ns(), wall = clock_unix_ns() / NS_PER_S;
 	uint64_t left = p->cert_not_after_unix_s > (int64_t)wall
 	                        ? (uint64_t)p->cert_not_after_unix_s - wall
 	                        : 0;
 
 	if (left > UINT64_MAX / NS_PER_S)
 		return UINT64_MAX;
-	return clock_add_ns(clock_boottime_ns(), left * NS_PER_S);
+	return clock_add_ns(now, left * NS_PER_S);
 }
 
 static void give_up(struct service_op *op, const struct ros2_err *err)
@@ -248,6 +249,7 @@ void service_open_session(struct service_op *op, const ProtobufCMessage *msg)
 	}
 	p.max_of_tenant = t.image.limits.sessions_max;
 	p.judged = rpc_call_peer(op->call)->trust_generation;
+	p.cert_not_after_unix_s = rpc_call_peer(op->call)->cert_not_after_unix_s;
 	p.chain = rpc_call_peer_chain(op->call);
 	if (!p.chain) {
 		op_fail(op, ROS2_BUSY, "no memory for the certificate, or the caller is gone");

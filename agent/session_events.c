@@ -406,11 +406,16 @@ const struct sessions_account *sessions_accounts(const struct sessions *t)
 
 void sessions_tick(struct sessions *t)
 {
-	struct agent_session *s;
+	int64_t now_unix_s = (int64_t)(clock_unix_ns() / NS_PER_S);
+	struct agent_session *s, *tmp;
 
-	for (s = t->all; s; s = s->hh.next) {
+	HASH_ITER (hh, t->all, s, tmp) {
 		struct dp_session_stats st;
 
+		/* The data plane counts by the clock on the wall of when the session began: it may
+		 * have been behind, and be put right since. */
+		if (s->state == SESSION_LIVE && now_unix_s >= s->cert_not_after_unix_s)
+			agent_session_end(s, ROS2_UNAUTHENTICATED);
 		if (s->state != SESSION_LIVE || dp_session_stats(t->a->dp, &s->uid, &st) < 0)
 			continue;
 		if (st.read_ops != s->usage.read_ops || st.write_ops != s->usage.write_ops ||

@@ -260,6 +260,7 @@ int agent_session_new(struct sessions *t, const struct agent_session_params *p,
 		return ros2_err_set(err, -ENOMEM, "no memory for a session");
 	}
 	s->chain = p->chain;
+	s->cert_not_after_unix_s = p->cert_not_after_unix_s;
 	s->judged = p->judged;
 	if (s->judged != t->generation) /* the bundle changed while the call was on its way */
 		sessions_judge_soon(t);

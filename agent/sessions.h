@@ -52,6 +52,7 @@ struct agent_session {
 	char tenant_name[ROS2_NAME_MAX + 1], principal[ROS2_SPIFFE_MAX + 1], peer[64];
 	char *chain;     /* owned: the principal's certificate and what came with it, PEM */
 	uint64_t judged; /* the chain, by this generation of the tenants' bundle */
+	int64_t cert_not_after_unix_s;
 	bool has_grant, in_dp, connected, told;
 	bool recorded; /* its opening is, or is on its way to disk: so is its end */
 	enum dp_transport transport;
@@ -89,6 +90,7 @@ struct agent_session_params {
 	uint32_t max_of_tenant; /* of the policy */
 	char *chain;            /* malloc'd; the session's from success on */
 	uint64_t judged;        /* rpc_peer.trust_generation */
+	int64_t cert_not_after_unix_s;
 };
 /* A session in OPENING. LIMIT (policy), BUSY (this connection's cap). */
 int agent_session_new(struct sessions *t, const struct agent_session_params *p,
