@@ -156,7 +156,8 @@ static bool turn_may_clear(const struct session *s)
 {
 	const struct rtenant *rt = s->rt;
 
-	if (rt->cleared.turn != s->r->turn || rt->cleared.bytes < REACTOR_CLEARED_TURN)
+	if (rt->cleared.turn != s->r->turn || rt->cleared.bytes < REACTOR_CLEARED_TURN ||
+	    DP_SWITCH(no_clear_bounds))
 		return true;
 	s->r->again = true;
 	return false;
@@ -179,7 +180,8 @@ static enum verdict place_for(const struct request *req, bool away, bool needs_s
 	const struct reactor *r = s->r;
 	uint32_t engine = req->file->mount->engine->slot;
 
-	if (request_is_slotless(req) && s->rt->slotless_at[engine] >= REACTOR_SLOTLESS_MAX)
+	if (request_is_slotless(req) && s->rt->slotless_at[engine] >= REACTOR_SLOTLESS_MAX &&
+	    !DP_SWITCH(no_clear_bounds))
 		return away ? AWAY : WAITS;
 	if (request_op_clears(req->op) && !turn_may_clear(s))
 		return WAITS;

@@ -257,7 +257,18 @@ static bool stalls_others(struct session *s, uint64_t now_ns)
 	}
 	return (slots_starved(s->own.pool) || (s->lent.pool && slots_starved(s->lent.pool)) ||
 	        in_a_crowd(s)) &&
-	       now_ns - s->stall_since_ns >= SESSION_STALL_NS;
+	       now_ns - s->stall_since_ns >= SESSION_STALL_NS && !DP_SWITCH(no_stall_end);
+}
+
+static void end_stalled(struct session *s)
+{
+	char words[128];
+
+	snprintf(words, sizeof(words),
+	         "the tenant held buffers that others waited for: it moved less than %u MiB in "
+	         "%llu s (fixed)",
+	         SESSION_STALL_BYTES >> 20, (unsigned long long)(SESSION_STALL_NS / NS_PER_S));
+	session_end(s, ROS2_TIMEOUT, words);
 }
 
 /* Until then it counts as any session does, and a revocation takes back what was not taken. */
@@ -283,7 +294,7 @@ void session_tick(struct session *s, uint64_t now_ns)
 	if (rights != ROS2_OK)
 		session_end(s, rights, NULL);
 	else if (stalls_others(s, now_ns))
-		session_end(s, ROS2_TIMEOUT, "the tenant held buffers that others waited for");
+		end_stalled(s);
 	else if (never_takes(s, now_ns))
 		session_end(s, ROS2_TIMEOUT, "the tenant said BYE and did not read the answers");
 	else

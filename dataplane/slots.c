@@ -6,6 +6,7 @@
 #include "dataplane/slots.h"
 #include "common/share.h"
 #include "common/util.h"
+#include "dataplane/test_switches.h"
 #include <assert.h>
 #include <errno.h>
 #include <stdatomic.h>
@@ -159,6 +160,8 @@ bool slots_may_take(const struct slots *s, uint32_t len, const struct slot_use *
 	                            .sure = first_of(c),
 	                            .kept = kept_of(s, c)};
 
+	if (DP_SWITCH(no_slot_share))
+		return c->n_free > 0;
 	return session->n[i] < MAX(c->n / s->session_part, 1u) &&
 	       share_allows(&share, tenant->n[i], c->n - c->n_free);
 }

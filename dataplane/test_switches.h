@@ -36,6 +36,9 @@ struct dp_test_switches {
 	bool no_freeze;           /* a revocation that could not be held stops nothing else */
 	bool no_expiry;           /* a lease ends when its session does */
 	bool no_session_share;    /* one tenant may have all sessions of a reactor */
+	bool no_key_share;        /* and all of its keys */
+	bool no_slot_share;       /* and all of its buffers */
+	bool no_stall_end;        /* and keep them, whoever waits for them */
 	bool no_session_end;      /* a revocation is answered, and no session ends */
 	bool no_key_end;          /* the end of a right ends no key of a storage target */
 	bool no_key_wait;         /* a revocation is answered before the device has ended them */
@@ -64,6 +67,7 @@ struct dp_test_switches {
 	bool bye_leaves;         /* who said BYE is gone when the kernel has what it is to get */
 	bool flushes_at_once;    /* any number of flushes of a file are with the engine, and a call
 	                            believes what it says whoever else was there */
+	bool no_clear_bounds;    /* a tenant clears as much at once as it asks, and flushes */
 	bool no_borrowed_bound;  /* engines have as much of a tenant's own memory as it asks */
 	/* An engine type of the test's own, found before the real ones; NULL for none. */
 	const struct engine_ops *extra_engine;

@@ -565,14 +565,15 @@ static void revoke__ends_what_waits_and_counts_what_the_engine_clears(void **sta
 	raw_close(&v);
 }
 
-/* The engine is as quick as RAM is, so that a turn could give it more again and again. */
-static void turn__clears_a_bounded_number_of_bytes_of_a_tenant(void **state)
+/* The engine is as quick as RAM is, so that a turn could give it more again and again: the most
+ * that one did. */
+static uint64_t clear_a_hundred(struct fx *fx)
 {
 	static struct wire_header all[100];
 	struct wire_header h;
 	struct raw c;
 
-	filled(*state, &c);
+	filled(fx, &c);
 	most_bytes = 0;
 	for (size_t i = 0; i < ARRAY_SIZE(all); i++) {
 		all[i] = raw_clear_header(&c, WIRE_ZERO, 0, MIB);
@@ -584,7 +585,35 @@ static void turn__clears_a_bounded_number_of_bytes_of_a_tenant(void **state)
 		assert_int_equal(h.opcode, WIRE_COMPLETE);
 		assert_int_equal(h.status, ROS2_OK);
 	}
-	assert_in_range(most_bytes, MIB, 2 * MIB - 1);
+	raw_close(&c);
+	return most_bytes;
+}
+
+static void turn__clears_a_bounded_number_of_bytes_of_a_tenant(void **state)
+{
+	assert_in_range(clear_a_hundred(*state), MIB, 2 * MIB - 1);
+}
+
+static void control__without_bounds_a_turn_clears_more(void **state)
+{
+	dp_test_switches.no_clear_bounds = true;
+	assert_true(clear_a_hundred(*state) >= 2 * MIB);
+}
+
+/* The bound, of flushes, too, is looked at in hostile_test.c. */
+static void control__without_bounds_all_clears_are_in_the_engine(void **state)
+{
+	struct wire_header h;
+	struct raw c;
+
+	dp_test_switches.no_clear_bounds = true;
+	filled(*state, &c);
+	slow_engine_shut(true);
+	send_clears(&c, 4 * REACTOR_SLOTLESS_MAX, 4096);
+	slow_engine_wait_held(4 * REACTOR_SLOTLESS_MAX);
+	slow_engine_shut(false);
+	for (uint32_t i = 0; i < 4 * REACTOR_SLOTLESS_MAX; i++)
+		assert_true(raw_recv(&c, &h, in, sizeof(in)));
 	raw_close(&c);
 }
 
@@ -671,6 +700,8 @@ int main(void)
 		T(rate__of_writes_is_paid_by_what_clears),
 		T(revoke__ends_what_waits_and_counts_what_the_engine_clears),
 		T(turn__clears_a_bounded_number_of_bytes_of_a_tenant),
+		T(control__without_bounds_a_turn_clears_more),
+		T(control__without_bounds_all_clears_are_in_the_engine),
 		T(control__what_waits_for_its_share_is_carried_out_when_nothing_ends),
 		T(clear__that_waits_until_its_grant_has_ended_is_not_carried_out),
 		T(control__without_the_deadline_recheck_it_is_carried_out),
