@@ -106,13 +106,19 @@ static enum ros2_status stat_as(struct rpc_channel *c, struct ros2_uid *s, char 
 	return world_call(c, &ros2_v1_tenant_stat_handle, &req.base, NULL, words);
 }
 
-static enum ros2_status renew_as(struct rpc_channel *c, struct ros2_uid *s, uint32_t key)
+static enum ros2_status renew_and_hear(struct rpc_channel *c, struct ros2_uid *s, uint32_t key,
+                                       char words[320])
 {
 	Ros2__V1__RegionRef req = ROS2__V1__REGION_REF__INIT;
 
 	req.session_uid = (ProtobufCBinaryData){16, s->b};
 	req.key = key;
-	return world_call(c, &ros2_v1_tenant_renew_region, &req.base, NULL, NULL);
+	return world_call(c, &ros2_v1_tenant_renew_region, &req.base, NULL, words);
+}
+
+static enum ros2_status renew_as(struct rpc_channel *c, struct ros2_uid *s, uint32_t key)
+{
+	return renew_and_hear(c, s, key, NULL);
 }
 
 static uint32_t register_as(struct rpc_channel *c, struct ros2_uid *s)
@@ -229,6 +235,33 @@ static void tenant__calls_within_its_control_verbs_per_second(void **state)
 	assert_true(AWAIT(stat_as(v.a, &v.sa, NULL) == ROS2_BAD_HANDLE));
 	assert_int_equal(close_as(v.a, &v.sa), ROS2_OK);
 	assert_true(world_wait_action(v.w, "file.deny"));
+	verbs_stop(&v);
+}
+
+/* Whoever does nothing but keep what it has has a bucket for that, and no more. */
+static void tenant__keeps_what_it_has_within_a_rate_too(void **state)
+{
+	enum ros2_status st = ROS2_OK;
+	char words[320];
+	unsigned n = 0;
+	struct verbs v;
+
+	(void)state;
+	verbs_start(&v, 0);
+	clock_hold();
+	while (n <= SERVICE_KEEPS_PER_S && st == ROS2_OK) {
+		st = renew_and_hear(v.a, &v.sa, v.key, words);
+		n += st == ROS2_OK;
+	}
+	assert_int_equal(n, SERVICE_KEEPS_PER_S);
+	assert_int_equal(st, ROS2_RATE);
+	assert_non_null(strstr(words, "renews and closes more than 5000 times a second (fixed): "
+	                              "try again in "));
+	assert_int_equal(renew_as(v.b, &v.sb, 1), ROS2_BAD_KEY);
+	agent_test_switches.no_verb_limit = true;
+	assert_int_equal(renew_as(v.a, &v.sa, v.key), ROS2_OK);
+	agent_test_switches.no_verb_limit = false;
+	clock_release();
 	verbs_stop(&v);
 }
 
@@ -536,6 +569,7 @@ static void room_start(struct verbs *v)
 static void tenant__that_renames_leaves_its_neighbour_room_for_records(void **state)
 {
 	struct ros2_uid s;
+	char words[320];
 	struct verbs v;
 
 	(void)state;
@@ -544,7 +578,9 @@ static void tenant__that_renames_leaves_its_neighbour_room_for_records(void **st
 	assert_int_equal(path_as(v.a, &ros2_v1_tenant_mkdir, &v.sa), ROS2_BUSY);
 	assert_int_equal(path_as(v.a, &ros2_v1_tenant_unlink, &v.sa), ROS2_BUSY);
 	assert_int_equal(path_as(v.a, &ros2_v1_tenant_rmdir, &v.sa), ROS2_BUSY);
-	assert_int_equal(mount_as(v.a, &v.sa), ROS2_BUSY);
+	assert_int_equal(mount_and_hear(v.a, &v.sa, words), ROS2_BUSY);
+	assert_non_null(strstr(words, "this tenant's share of the audit spool is full"));
+	assert_non_null(strstr(words, "7/32 of --spool-bytes)"));
 	assert_int_equal(world_open_session(v.b, &s), ROS2_OK);
 	assert_int_equal(mount_as(v.b, &s), ROS2_OK);
 	assert_int_equal(path_as(v.b, &ros2_v1_tenant_mkdir, &s), ROS2_OK);
@@ -749,6 +785,7 @@ int main(void)
 		cmocka_unit_test(control__size_of_a_file),
 		cmocka_unit_test(control__shape_of_a_region),
 		cmocka_unit_test(tenant__calls_within_its_control_verbs_per_second),
+		cmocka_unit_test(tenant__keeps_what_it_has_within_a_rate_too),
 		cmocka_unit_test(control__verbs_per_second),
 		cmocka_unit_test(refusal__of_what_is_malformed_is_recorded),
 		cmocka_unit_test(tenant__that_renames_leaves_its_neighbour_room_for_records),

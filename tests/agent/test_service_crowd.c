@@ -4,8 +4,8 @@
  * names, each with a certificate and a connection of its own, who knock again and again. What the
  * agent keeps is kept by tenant: together they have one tenant's calls in a second, sessions,
  * grants and records, and what is not recorded by itself is counted; each refusal is told, the last
- * one too. The neighbour opens and closes sessions meanwhile, and keeps the one it had. Time, for
- * rates, stands while they knock.
+ * one too. The neighbour opens and closes sessions meanwhile, and keeps the one it had. And those
+ * who come no further than a handshake. Time, for rates, stands while they knock.
  */
 #include "agent/service.h"
 #include "agent/test_switches.h"
@@ -13,11 +13,16 @@
 #include "common/log.h"
 #include "tests/agent/world.h"
 #include "tests/await.h"
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 
 #define SESSIONS 3 /* sessions.max of fix_tenant */
 #define CROWD    (4 * SESSIONS + 4)
 #define KNOCKS   16
 #define VERBS    40 /* controlVerbsPerSecond of both */
+#define AT_ONCE  50 /* handshakes: what a listener tells one by one */
+#define ROUNDS   4
 
 struct agent_test_switches agent_test_switches;
 
@@ -38,7 +43,7 @@ struct told {
 	_Atomic uint64_t by_itself, counted;
 };
 static struct told limit = {"alpha", ROS2_LIMIT}, rate = {"alpha", ROS2_RATE},
-		   denied = {"", ROS2_DENIED};
+		   denied = {"", ROS2_DENIED}, handshakes = {"", ROS2_UNAUTHENTICATED};
 static _Atomic unsigned other_denials, opened_by_beta;
 
 static bool is_of(const struct told *t, const Ros2__V1__AuditRecord *r)
@@ -46,11 +51,21 @@ static bool is_of(const struct told *t, const Ros2__V1__AuditRecord *r)
 	return !strcmp(r->tenant, t->tenant) && !strcmp(r->status, ros2_status_to_str(t->status));
 }
 
+static void count(struct told *t, const Ros2__V1__AuditRecord *r)
+{
+	if (r->aggregate)
+		t->counted += r->aggregate->count;
+	else
+		t->by_itself++;
+}
+
 static void sees_record(const Ros2__V1__AuditRecord *r)
 {
 	struct told *const all[] = {&limit, &rate, &denied};
 	bool known = false;
 
+	if (!strcmp(r->action, "connection.refused") && is_of(&handshakes, r))
+		count(&handshakes, r);
 	opened_by_beta += !strcmp(r->action, "session.open") && !strcmp(r->tenant, "beta");
 	if (strcmp(r->action, "session.deny") != 0)
 		return;
@@ -58,10 +73,7 @@ static void sees_record(const Ros2__V1__AuditRecord *r)
 		if (!is_of(all[i], r))
 			continue;
 		known = true;
-		if (r->aggregate)
-			all[i]->counted += r->aggregate->count;
-		else
-			all[i]->by_itself++;
+		count(all[i], r);
 	}
 	other_denials += !known;
 }
@@ -300,13 +312,98 @@ static void control__records_of_a_crowd(void **state)
 	assert_false(is_bounded(&rate) || is_bounded(&denied));
 }
 
-#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+/* ---- who comes no further than a handshake ---- */
+
+static _Atomic uint64_t refused_handshakes; /* that the agent was told of by its listener */
+void __real_service_on_refused(void *arg, const struct rpc_refusal *r);
+void __wrap_service_on_refused(void *arg, const struct rpc_refusal *r);
+void __wrap_service_on_refused(void *arg, const struct rpc_refusal *r)
+{
+	__real_service_on_refused(arg, r);
+	if (r->why == RPC_REFUSED_HANDSHAKE)
+		refused_handshakes += r->count;
+}
+
+static int setup_alone(void **state)
+{
+	struct world *w = calloc(1, sizeof(*w));
+
+	refused_handshakes = handshakes.by_itself = handshakes.counted = 0;
+	held_ns = clock_boottime_ns();
+	world_start(w);
+	w->sees_record = sees_record;
+	world_agent_start(w);
+	*state = w;
+	return 0;
+}
+
+static int teardown_alone(void **state)
+{
+	struct world *w = *state;
+
+	agent_test_switches.no_record_bound = false;
+	world_stop(w);
+	free(w);
+	return 0;
+}
+
+/* Connects, and goes. */
+static void knock_and_go(struct world *w)
+{
+	struct sockaddr_in to = {.sin_family = AF_INET,
+	                         .sin_port = htons(agent_tenant_port(w->agent))};
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	assert_int_equal(connect(fd, (struct sockaddr *)&to, sizeof(to)), 0);
+	close(fd);
+}
+
+static bool are_refused(struct world *w, uint64_t n)
+{
+	struct rpc_server_stats st;
+
+	service_stats(w->agent->service, &st); /* which looks who has gone */
+	return refused_handshakes >= n;
+}
+
+static void all_shake_hands(struct world *w)
+{
+	for (unsigned n = 0; n < ROUNDS * AT_ONCE; n++) {
+		knock_and_go(w);
+		if ((n + 1) % AT_ONCE == 0)
+			assert_true(AWAIT(are_refused(w, n + 1)));
+	}
+	held_ns += AUDIT_BOUND_HOLD_NS;
+	if (!AWAIT(sum(&handshakes) >= ROUNDS * AT_ONCE))
+		fail_msg("told: %u handshakes", (unsigned)sum(&handshakes));
+	assert_int_equal(sum(&handshakes), ROUNDS * AT_ONCE);
+}
+
+static void handshakes__in_vain_are_bounded_in_the_log_and_all_of_them_told(void **state)
+{
+	all_shake_hands(*state);
+	assert_true(is_bounded(&handshakes));
+}
+
+static void control__records_of_handshakes(void **state)
+{
+	agent_test_switches.no_record_bound = true;
+	all_shake_hands(*state);
+	assert_int_equal(handshakes.by_itself, ROUNDS * AT_ONCE);
+	assert_false(is_bounded(&handshakes));
+}
+
+#define T(f)     cmocka_unit_test_setup_teardown(f, setup, teardown)
+#define ALONE(f) cmocka_unit_test_setup_teardown(f, setup_alone, teardown_alone)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		T(crowd__has_what_one_tenant_has_and_all_of_it_is_told),
 		T(control__calls_of_a_crowd),
 		T(control__records_of_a_crowd),
+		ALONE(handshakes__in_vain_are_bounded_in_the_log_and_all_of_them_told),
+		ALONE(control__records_of_handshakes),
 	};
 
 	log_set_level_str("error");

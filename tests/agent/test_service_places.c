@@ -2,8 +2,10 @@
 /* The places for calls in flight at an agent, which headers alone take: a tenant has as many as any
  * other, however many principals its document has, and those whom nobody knows have as many
  * together. And who is told that a cap was hit reads which. */
+#include "agent/grants_priv.h"
 #include "agent/service.h"
 #include "common/log.h"
+#include "proto/rpc/rpc_priv.h"
 #include "tests/agent/world.h"
 #include "tests/await.h"
 #include "tests/rpc/bare.h"
@@ -14,7 +16,21 @@
 #include <unistd.h>
 
 #define FEW    3 /* connections of an address */
+#define ALL    1024
 #define SECOND "spiffe://ros2.test/tenant/alpha/second"
+
+/* The control: whoever comes first has what there is. */
+static bool no_shares;
+void __real_rpc_quota_init(struct rpc_quota *q, const char *of, size_t total, size_t per_group);
+void __wrap_rpc_quota_init(struct rpc_quota *q, const char *of, size_t total, size_t per_group);
+void __wrap_rpc_quota_init(struct rpc_quota *q, const char *of, size_t total, size_t per_group)
+{
+	__real_rpc_quota_init(q, of, total, per_group);
+	if (!no_shares)
+		return;
+	q->share.most = q->share.sure = q->share.total;
+	q->share.kept = 0;
+}
 
 static int setup(void **state)
 {
@@ -118,6 +134,21 @@ static void tenant__has_the_places_of_one_for_all_its_principals(void **state)
 	}
 }
 
+static void control__without_its_share_one_tenant_has_every_place(void **state)
+{
+	struct world *w = *state;
+	struct bare_held *h = hold(w, "alpha", "/ros2.v1.Tenant/Mount", ALL);
+	struct rpc_channel *beta = world_tenant(w, "beta");
+	struct ros2_uid s;
+
+	assert_int_equal(stats(w).calls_now, ALL);
+	assert_int_equal(world_open_session(beta, &s), ROS2_BUSY);
+	rpc_channel_free(beta);
+	let_go(h, 0, of_calls);
+	assert_true(AWAIT(stats(w).calls_now == 0));
+	is_served(w, "beta");
+}
+
 static void strangers__have_the_places_of_one_together(void **state)
 {
 	struct world *w = *state;
@@ -153,6 +184,74 @@ static void principal__that_comes_to_another_tenant_has_that_ones_places(void **
 	let_go(after, 1, of_calls);
 	assert_true(AWAIT(stats(w).calls_now == 0));
 	is_served(w, "beta");
+}
+
+/* ---- grants that are waited for ---- */
+
+struct waiting {
+	struct world *w;
+	unsigned told, at_once;
+	enum ros2_status status; /* of the last that was refused at once */
+	char words[320];
+};
+
+static void on_grant(void *arg, const struct ros2_uid *grant, const struct ros2_err *err)
+{
+	struct waiting *t = arg;
+
+	t->told++;
+	if (!err || t->at_once)
+		return;
+	t->status = err->status;
+	snprintf(t->words, sizeof(t->words), "%s", err->msg);
+}
+
+/* On the loop, where the answers come in, too: no sooner than this has ended. */
+static void take_many(void *arg)
+{
+	struct waiting *t = arg;
+	struct ros2_uid alpha = fix_uid(WORLD_ALPHA_SEED);
+
+	for (unsigned i = 0; i < GRANTS_PENDING_PER_TENANT + 1; i++)
+		grants_take(t->w->agent->grants, &alpha, FIX_ALPHA, "10.0.0.1:1", on_grant, t);
+	t->at_once = t->told;
+}
+
+static void is_told(void *arg)
+{
+	struct waiting *t = arg;
+
+	if (t->told == GRANTS_PENDING_PER_TENANT + 1)
+		t->w = NULL;
+}
+
+static void grants__that_are_waited_for_are_few_of_a_tenant(void **state)
+{
+	struct world *w = *state;
+	struct waiting t = {.w = w};
+
+	w->grant_status = ROS2_DENIED;
+	loop_call(w->loop, take_many, &t);
+	assert_int_equal(t.at_once, 1);
+	assert_int_equal(t.status, ROS2_BUSY);
+	assert_string_equal(t.words, "too many sessions wait for a grant: 64 of the tenant, which "
+	                             "may be 64, and at most 1024 of all (fixed): try again in a "
+	                             "moment");
+	assert_true(AWAIT((loop_call(w->loop, is_told, &t), !t.w)));
+	w->grant_status = 0;
+	is_served(w, "alpha");
+}
+
+static int setup_no_shares(void **state)
+{
+	no_shares = true;
+	return setup(state);
+}
+
+static int teardown_no_shares(void **state)
+{
+	no_shares = false;
+	return teardown(state);
 }
 
 static int setup_few(void **state)
@@ -206,7 +305,11 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		T(tenant__has_the_places_of_one_for_all_its_principals),
+		cmocka_unit_test_setup_teardown(
+			control__without_its_share_one_tenant_has_every_place, setup_no_shares,
+			teardown_no_shares),
 		T(strangers__have_the_places_of_one_together),
+		T(grants__that_are_waited_for_are_few_of_a_tenant),
 		T(principal__that_comes_to_another_tenant_has_that_ones_places),
 		cmocka_unit_test_setup_teardown(
 			connections__beyond_the_flag_are_recorded_with_its_name, setup_few,

@@ -40,6 +40,8 @@ static int teardown(void **state)
 	return 0;
 }
 
+static char words[320]; /* of the last refusal */
+
 static enum ros2_status open_one(struct env *e, uint8_t tenant, const char *peer,
                                  struct agent_session **ret)
 {
@@ -52,9 +54,10 @@ static enum ros2_status open_one(struct env *e, uint8_t tenant, const char *peer
 	struct ros2_err err = ROS2_ERR_INIT;
 	struct agent_session *s;
 
-	if (agent_session_new(e->t, &p, ret ? ret : &s, &err) < 0)
-		return err.status;
-	return ROS2_OK;
+	if (agent_session_new(e->t, &p, ret ? ret : &s, &err) == 0)
+		return ROS2_OK;
+	snprintf(words, sizeof(words), "%s", err.msg);
+	return err.status;
 }
 
 /* As it does when its tenant knows of it. */
@@ -135,6 +138,8 @@ static void connection__has_its_share_whosever_sessions_they_are(void **state)
 	for (unsigned i = 0; i < SESSIONS_PER_CONNECTION; i++)
 		assert_int_equal(open_one(e, (uint8_t)(1 + i), "10.0.1.1:1", &s[i]), ROS2_OK);
 	assert_int_equal(open_one(e, 200, "10.0.1.1:1", NULL), ROS2_BUSY);
+	assert_string_equal(words, "64 sessions over one connection, the most there may be "
+	                           "(fixed): close one, or use another connection");
 	assert_int_equal(open_one(e, 200, "10.0.1.1:2", NULL), ROS2_OK);
 	end(s[7]);
 	assert_int_equal(open_one(e, 200, "10.0.1.1:1", NULL), ROS2_OK);
