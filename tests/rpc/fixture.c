@@ -238,6 +238,7 @@ static const struct rpc_stream_ops stream_ops = {
 
 struct look {
 	struct fx *f;
+	enum rpc_refused why;
 	struct fx_refusal seen;
 };
 
@@ -245,15 +246,20 @@ static void look_at_refusal(void *arg)
 {
 	struct look *l = arg;
 
-	l->seen = l->f->last_refusal;
+	l->seen = l->f->refusals[l->why == RPC_REFUSED_KINDS ? l->f->last_refused : l->why];
+}
+
+struct fx_refusal fx_refused_as(struct fx *f, enum rpc_refused why)
+{
+	struct look l = {.f = f, .why = why};
+
+	fx_on_loop(f, look_at_refusal, &l);
+	return l.seen;
 }
 
 struct fx_refusal fx_refused(struct fx *f)
 {
-	struct look l = {.f = f};
-
-	fx_on_loop(f, look_at_refusal, &l);
-	return l.seen;
+	return fx_refused_as(f, RPC_REFUSED_KINDS);
 }
 
 /* ---- starting and stopping ---- */
@@ -261,11 +267,13 @@ struct fx_refusal fx_refused(struct fx *f)
 static void on_refused(void *arg, const struct rpc_refusal *r)
 {
 	struct fx *f = arg;
+	struct fx_refusal *last = &f->refusals[r->why];
 
-	f->last_refusal.r = *r;
-	snprintf(f->last_refusal.who, sizeof(f->last_refusal.who), "%s", r->spiffe_id);
-	snprintf(f->last_refusal.from, sizeof(f->last_refusal.from), "%s", r->address);
-	snprintf(f->last_refusal.words, sizeof(f->last_refusal.words), "%s", r->words);
+	last->r = *r;
+	snprintf(last->who, sizeof(last->who), "%s", r->spiffe_id);
+	snprintf(last->from, sizeof(last->from), "%s", r->address);
+	snprintf(last->words, sizeof(last->words), "%s", r->words);
+	f->last_refused = r->why;
 	f->refused[r->why] += (int)r->count;
 }
 

@@ -44,12 +44,13 @@ struct fx {
 	atomic_bool hold; /* the next message holds its stream */
 	atomic_int stopped;
 	atomic_int threads; /* that have yet to answer */
-	/* what the server told of what it refused, by kind; the last one is loop thread */
+	/* what the server told of what it refused, by kind; the last ones are loop thread */
 	atomic_int refused[RPC_REFUSED_KINDS];
+	enum rpc_refused last_refused;
 	struct fx_refusal {
 		struct rpc_refusal r; /* its pointers are not to be followed */
 		char who[ROS2_SPIFFE_MAX + 1], from[64], words[192];
-	} last_refusal; /* loop thread: fx_refused */
+	} refusals[RPC_REFUSED_KINDS]; /* loop thread: fx_refused, fx_refused_as */
 };
 
 /* A running server; @o NULL for defaults. */
@@ -59,8 +60,9 @@ struct rpc_server_stats fx_stats(struct fx *f);
 /* Frees the server on its loop and stops the loop. */
 void fx_stop(struct fx *f);
 void fx_free_server(struct fx *f);
-/* The last one that was told. */
+/* The last one that was told; and of this kind. */
 struct fx_refusal fx_refused(struct fx *f);
+struct fx_refusal fx_refused_as(struct fx *f, enum rpc_refused why);
 /* Runs fn on the loop and waits. */
 void fx_on_loop(struct fx *f, loop_fn fn, void *arg);
 

@@ -93,6 +93,36 @@ static void rpc_server__half_open_connections_of_one_address_make_room(void **st
 	fx_stop(&f);
 }
 
+/* Connections that FLOOD handshakes, none of which goes on, keep of the @most that an address may
+ * have. */
+static uint64_t kept_of_a_flood(size_t most)
+{
+	struct rpc_server_stats st = {0};
+	int fd[FLOOD];
+	struct fx f;
+
+	fx_start_limits(&f, (struct rpc_limits){.max_connections_per_source = most});
+	for (int i = 0; i < FLOOD; i++)
+		fd[i] = half_open(&f, 2);
+	assert_true(AWAIT((st = fx_stats(&f),
+	                   st.connections_now + st.refused_connections_per_source >= FLOOD)));
+	assert_true(AWAIT(count_closed(fd, FLOOD) == FLOOD - st.connections_now));
+	close_all(fd, FLOOD);
+	fx_stop(&f);
+	return st.connections_now;
+}
+
+static void rpc_server__a_flood_of_handshakes_keeps_what_an_address_may_have(void **state)
+{
+	assert_int_equal(kept_of_a_flood(RAW), RAW);
+}
+
+/* Each with its descriptor, and what TLS keeps of it. */
+static void control__without_the_cap_it_keeps_all_of_them(void **state)
+{
+	assert_int_equal(kept_of_a_flood(FLOOD + 1), FLOOD);
+}
+
 static char last_address[64];
 
 /* The address from which alpha's last call came. Loop. */
@@ -398,6 +428,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(rpc_server__half_open_connections_of_one_address_make_room),
+		cmocka_unit_test(rpc_server__a_flood_of_handshakes_keeps_what_an_address_may_have),
+		cmocka_unit_test(control__without_the_cap_it_keeps_all_of_them),
 		cmocka_unit_test(rpc_server__half_open_connections_of_many_addresses_make_room),
 		cmocka_unit_test(rpc_server__idle_connections_of_a_neighbour_make_room),
 		cmocka_unit_test(rpc_server__a_connection_with_a_call_in_flight_stays),

@@ -38,6 +38,14 @@ void __wrap_conns_sweep(struct conns_table *t, uint64_t now_ns)
 	__real_conns_sweep(t, at(now_ns));
 }
 
+/* The cap is named, and that nobody sets it. */
+static void assert_named(struct fx *f, const char *words)
+{
+	fx_wait(&f->refused[RPC_REFUSED_FUTILE], 1);
+	if (!strstr(fx_refused_as(f, RPC_REFUSED_FUTILE).words, words))
+		fail_msg("%s", fx_refused_as(f, RPC_REFUSED_FUTILE).words);
+}
+
 static uint64_t answered(struct fx *f)
 {
 	return fx_stats(f).calls_total + fx_stats(f).refused_limit;
@@ -69,7 +77,9 @@ static void rpc_server__ends_the_connection_whose_calls_come_to_nothing(void **s
 	waste(&f, 256);
 	assert_int_equal(fx_stats(&f).refused_futile, 0);
 	waste(&f, 600);
-	fx_wait(&f.refused[RPC_REFUSED_FUTILE], 1);
+	assert_named(&f, "futile-calls: its caller has begun more than 512 calls, and 200 each "
+	                 "second (fixed), that were reset");
+	assert_int_equal(fx_refused_as(&f, RPC_REFUSED_FUTILE).r.status, ROS2_LIMIT);
 	/* It comes again, and is no better; a neighbour at its address has heard of nothing. */
 	waste(&f, 600);
 	assert_true(fx_stats(&f).refused_futile >= 2);
@@ -239,6 +249,7 @@ static void rpc_server__who_resets_without_end_is_ended_and_others_are_heard(voi
 		fx_say_x(alpha);
 	}
 	assert_true(fx_stats(&f).refused_futile > 0);
+	assert_named(&f, "begun more than 512 calls, and 200 each second (fixed)");
 	rpc_channel_free(alpha);
 	fx_stop(&f);
 }
@@ -291,6 +302,8 @@ static void rpc_server__who_takes_no_refusals_is_ended(void **state)
 	fx_say_x(alpha);
 	http2_close(c);
 	rpc_channel_free(alpha);
+	if (ended)
+		assert_named(&f, "not taken the answers to more than 1024 calls (fixed)");
 	fx_stop(&f);
 	if (!ended && clock_monotonic_ns() - began_ns > GIVEN_UP_NS)
 		skip(); /* too slow here, see above */
@@ -323,6 +336,8 @@ static void rpc_server__who_sends_only_what_becomes_nothing_is_ended(void **stat
 		pthread_join(h.thread, NULL);
 		fx_say_x(alpha);
 		assert_int_equal(fx_stats(&f).refused_futile, i + 1);
+		assert_named(&f, "that were no call and no message, of at most ");
+		assert_named(&f, " (fixed): this connection was ended");
 	}
 	rpc_channel_free(alpha);
 	fx_stop(&f);

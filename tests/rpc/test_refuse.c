@@ -259,6 +259,7 @@ static void rpc_server__oversized_messages_are_refused(void **state)
 	req.blob.len = 10001;
 	assert_int_equal(ros2_test_echo_say_sync(c, &req, 5000, &reply, &err), -EMSGSIZE);
 	assert_int_equal(err.status, ROS2_TOO_LARGE);
+	assert_non_null(strstr(err.msg, "at most 10000 (fixed) are accepted"));
 	req.blob.len = 1000000;
 	assert_int_equal(ros2_test_echo_say_sync(c, &req, 5000, &reply, &err), -EMSGSIZE);
 	req.blob.len = 5000000; /* above the client's own limit: not sent */
