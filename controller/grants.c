@@ -520,8 +520,8 @@ static enum ros2_status check_ask(struct ctl_agent *a, const struct ctl_grant_as
 	s = slot_get(a->ctl, &tenant->uid, &a->obj->uid, false);
 	if (s && s->n - s->ending >= tenant->policy.limits.sessions_max * CTL_GRANTS_PER_SLOT)
 		return ROS2_LIMIT;
-	*ret_words = "the tenant has its share of the controller's waiting grants (at most " WORD(
-		CTL_GRANTS_WAITING_MAX) "): try again in a moment";
+	*ret_words = "the tenant has its share of the controller's waiting grants, at most " WORD(
+		CTL_GRANTS_WAITING_MAX) " (fixed): try again in a moment";
 	if (!ctl_grant_may_wait(a->ctl, tenant, false))
 		return ROS2_BUSY;
 	return ROS2_OK;

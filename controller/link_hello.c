@@ -49,9 +49,10 @@ int link_check_rate(struct ctl_agent *a, size_t n_have, struct ros2_err *err)
 	if (then > now)
 		return ros2_err_named(
 			err, ROS2_BUSY,
-			"agent \"%s\" says hello more than %d times a second (%d objects in one, "
-			"a probe report, a renewal and an enrolment count as another): is it one "
-			"process? Try again in a moment",
+			"agent \"%s\" says hello more than %d times a second (fixed): %d objects "
+			"in "
+			"one, a probe report, a renewal and an enrolment count as another. Is it "
+			"one process? Try again in a moment",
 			a->obj->name, HELLOS_PER_S, HELLO_OBJECTS);
 	a->busy_ns = then;
 	return 0;
@@ -149,8 +150,9 @@ int link_check_hello(struct link *l, struct ctl_agent *a, const Ros2__V1__AgentH
 	if (h->incarnation.len != ROS2_UID_LEN || link_take_stamp(h->stamp, &stamp) < 0)
 		return ros2_err_named(err, ROS2_INVALID, "hello without incarnation or stamp");
 	if (h->n_have > HAVE_MAX)
-		return ros2_err_named(err, ROS2_TOO_LARGE, "hello with %zu objects, at most %d",
-		                      h->n_have, HAVE_MAX);
+		return ros2_err_named(err, ROS2_TOO_LARGE,
+		                      "hello with %zu objects, at most %d (fixed)", h->n_have,
+		                      HAVE_MAX);
 	r = check_epoch(l, a, h->epoch, err);
 	return r < 0 ? r : check_documents(l, h, err);
 }

@@ -264,7 +264,8 @@ static void refused_shunned(struct reactor *r, const char *peer)
 
 	snprintf(words, sizeof(words),
 	         "expected a user whose connections let the agent's calls be quick: this one's did "
-	         "not, less than %llu s ago: let fewer epoll sets wait on its sockets, and come "
+	         "not, less than %llu s (fixed) ago: let fewer epoll sets wait on its sockets, and "
+	         "come "
 	         "again",
 	         (unsigned long long)(SLOW_PENALTY_NS / NS_PER_S));
 	hello_refused(r, NULL, ROS2_LIMIT, peer, words);

@@ -68,7 +68,7 @@ static bool check_shape(struct session *s, const struct request_in *in)
 		                  "%s, which is not among the features of WELCOME",
 		                  in->op == REQUEST_ZERO ? "ZERO" : "DISCARD");
 	else if (in->op != REQUEST_FLUSH && in->length > WIRE_IO_MAX && !DP_SWITCH(no_length_check))
-		session_violation(s, in->id, ROS2_TOO_LARGE, "length %u is more than %u",
+		session_violation(s, in->id, ROS2_TOO_LARGE, "length %u is more than %u (fixed)",
 		                  in->length, WIRE_IO_MAX);
 	else if ((__builtin_add_overflow(in->offset, (uint64_t)in->length, &end) ||
 	          end > INT64_MAX) &&

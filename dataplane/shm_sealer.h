@@ -21,7 +21,7 @@
 #define SHM_SEALER_LEFT 4u
 #define SHM_SEALER_LIMIT                                                                           \
 	"shared memory of the tenant's sessions that is still being written to by system calls: "  \
-	"the limit is %u (let these calls end)"
+	"the limit is %u (fixed): let these calls end"
 
 struct shm_sealer;
 

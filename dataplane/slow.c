@@ -123,8 +123,8 @@ void slow_done(struct slow *s, const struct slow_call *c, uint64_t allowed_ns, u
 void slow_words(const struct slow *s, uint64_t allowed_ns, char *out, size_t max)
 {
 	snprintf(out, max,
-	         "the peer makes the agent's calls slow: expected at most %llu us for one, found "
-	         "%llu us: how many epoll sets is its socket in? Let few wait on it",
+	         "the peer makes the agent's calls slow: expected at most %llu us (fixed) for one, "
+	         "found %llu us: how many epoll sets is its socket in? Let few wait on it",
 	         (unsigned long long)(allowed_ns / NS_PER_US),
 	         (unsigned long long)(s->last_ns / NS_PER_US));
 }

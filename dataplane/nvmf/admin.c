@@ -366,11 +366,12 @@ static int place_for(const struct nvmf_admin *a, const struct ros2_uid *tenant, 
 	if (share_allows(&share, held, used))
 		return 0;
 	if (held == 0)
-		return ros2_err_set(err, -EDQUOT, "controllers of an nvmf engine: the limit is %u",
+		return ros2_err_set(err, -EDQUOT,
+		                    "controllers of an nvmf engine: the limit is %u (fixed)",
 		                    NVMF_CTRLS_MAX);
 	return ros2_err_named(
 		err, ROS2_BUSY,
-		"controllers of the tenant at an nvmf engine: the limit is %u, and %u "
+		"controllers of the tenant at an nvmf engine: the limit is %u (fixed), and %u "
 		"of all stay free for others; %u are not shut down yet: try again",
 		share.most, share.kept, held);
 }

@@ -388,7 +388,8 @@ int rpc_msg_decode(const ProtobufCMessageDescriptor *d, grpc_byte_buffer *bb, si
 	*ret = (struct rpc_msg){0};
 	if (n > max)
 		return ros2_err_named(err, ROS2_TOO_LARGE,
-		                      "%s: %zu bytes, at most %zu are accepted", d->name, n, max);
+		                      "%s: %zu bytes, at most %zu (fixed) are accepted", d->name, n,
+		                      max);
 	/* Decompression is switched off: a few compressed bytes could stand for any amount of
 	 * memory. */
 	if (bb->data.raw.compression != GRPC_COMPRESS_NONE ||

@@ -280,7 +280,8 @@ static void share__of_a_flood_leaves_a_neighbour_the_next_batch(void **state)
 	assert_int_equal(b->n_grants, CTL_GRANTS_WAITING_MAX);
 	assert_int_equal(told_b.refused, FLOOD - CTL_GRANTS_WAITING_MAX);
 	assert_int_equal(told_b.status, ROS2_BUSY);
-	assert_non_null(strstr(told_b.words, "share of the controller's waiting grants"));
+	assert_non_null(strstr(told_b.words, "share of the controller's waiting grants, at most "
+	                                     "1024 (fixed)"));
 	call(neighbour_asks, 0);
 	assert_int_equal(told_a.refused, 0);
 	settle();

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The limits of a tenant's document: what goes beyond one is refused by the name of its field, with
- * the numbers; of all sessions together, and again at a renewal. */
+ * the numbers; of all sessions together, and again at a renewal. And those that no document sets.
+ */
 #include "tests/dataplane/fixture.h"
 
 static struct dp_result try_register(struct raw *c, uint64_t base, uint64_t len, uint32_t access)
@@ -186,6 +187,32 @@ static void session__limits_and_rights_are_checked_at_opening(void **state)
 	assert_int_equal(fx_do(fx, FX_MOUNT, &a).status, ROS2_BAD_SESSION);
 }
 
+/* What no document sets: the places of a session's own tables. */
+static void session__has_as_many_mounts_and_open_files_as_there_are_places(void **state)
+{
+	struct fx *fx = *state;
+	struct fx_args a = {.to = "ram", .path = "ns", .mount = 1, .flags = 3};
+	struct dp_result res;
+	struct raw c;
+
+	raw_open(fx, &c);
+	a.session = c.session;
+	for (int i = 0; i < 64; i++)
+		assert_int_equal(fx_do(fx, FX_MOUNT, &a).status, ROS2_OK);
+	assert_limit(fx_do(fx, FX_MOUNT, &a), "mounts of a session: the limit is 64 (fixed)");
+	a.path = "file";
+	a.flags = ENGINE_READ | ENGINE_WRITE | ENGINE_CREATE;
+	for (int i = 0; i < 256; i++) {
+		res = fx_do(fx, FX_OPEN, &a);
+		assert_int_equal(res.status, ROS2_OK);
+	}
+	assert_limit(fx_do(fx, FX_OPEN, &a),
+	             "open handles of a session: the limit is 256 (fixed): close some first");
+	a.a = res.open.handle;
+	assert_int_equal(fx_do(fx, FX_CLOSE, &a).status, ROS2_OK);
+	assert_int_equal(fx_do(fx, FX_OPEN, &a).status, ROS2_OK);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -194,6 +221,7 @@ int main(void)
 		FX_TEST(region__beyond_a_limit_is_refused_with_the_numbers),
 		FX_TEST(region__limits_count_all_sessions_of_a_tenant),
 		FX_TEST(session__limits_and_rights_are_checked_at_opening),
+		FX_TEST(session__has_as_many_mounts_and_open_files_as_there_are_places),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

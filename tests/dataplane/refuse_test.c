@@ -398,7 +398,12 @@ static void request__over_the_credits_or_with_an_id_in_flight_is_a_violation(voi
 	raw_send(&c, &h, NULL, 0);
 	do {
 		assert_true(raw_recv(&c, &h, buf, sizeof(buf)));
-		naks += h.opcode == WIRE_NAK && h.status == ROS2_LIMIT;
+		if (h.opcode == WIRE_NAK) {
+			assert_int_equal(h.status, ROS2_LIMIT);
+			buf[h.payload_len] = '\0';
+			assert_string_equal(buf, "more than 128 requests in flight (fixed)");
+			naks++;
+		}
 		pulls += h.opcode == WIRE_PULL;
 	} while (h.opcode != WIRE_PONG);
 	assert_int_equal(naks, 2);

@@ -280,6 +280,9 @@ static void memory__comes_back_when_there_are_too_many_calls_at_once(void **stat
 	for (uint32_t i = 0; i < o.n; i++)
 		if (o.res[i].status == ROS2_OK)
 			close_one(fx, &o.session[i]);
+		else
+			assert_non_null(strstr(o.res[i].words, "control calls of the tenant: the "
+			                                       "limit is 16 at once (fixed)"));
 	is_free(fx, LIMIT_ALL);
 }
 

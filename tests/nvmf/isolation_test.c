@@ -339,6 +339,8 @@ static void nvmf_engine__who_comes_and_goes_leaves_controllers_to_others(void **
 	g->ops->ns_close(ns);
 	assert_int_equal(n, NVMF_CTRLS_EACH);
 	assert_int_equal(err.status, ROS2_BUSY);
+	assert_non_null(strstr(err.msg, "controllers of the tenant at an nvmf engine: the limit is "
+	                                "16 (fixed)"));
 	/* Some of its own have gone, and it may come again. */
 	assert_true(AWAIT((rig_turn(g, 5), shutting(g) == 0)));
 	assert_int_equal(g->ops->ns_open(g->e, &busy, "t/b", &ns, NULL), 0);
