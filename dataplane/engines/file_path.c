@@ -27,8 +27,10 @@ int file_path_open(int dir_fd, const char *path, int flags, unsigned int mode)
 	                   RESOLVE_NO_XDEV,
 	};
 
-	if (DP_SWITCH(no_beneath))
+	if (DP_SWITCH(no_beneath)) {
 		how.resolve = 0;
+		how.flags &= ~(uint64_t)O_NOFOLLOW;
+	}
 	/* -EAGAIN: a rename or mount somewhere made the kernel unsure; trying again is what
 	 * openat2(2) asks for. */
 	for (int tries = 0; tries < 64; tries++) {

@@ -55,30 +55,49 @@ void place_secret_untouched(const struct place *p)
 	assert_string_equal(text, "OUTSIDE");
 }
 
-void place_mount(struct place *p)
+/* What is opened from here on sees the mount. */
+static void open_anew(struct place *p)
 {
-	struct ros2_err err = ROS2_ERR_INIT;
 	struct engine_config c = {.name = "e", .root = p->fx->root};
-	struct engine *e = NULL;
+	struct ros2_err err = ROS2_ERR_INIT;
 	struct engine_ns *ns = NULL;
+	struct engine *e = NULL;
 
-	assert_int_equal(mkdir(place_in(p, "m"), 0700), 0);
-	/* a namespace of our own, so that nothing stays mounted */
-	if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
-	    mount(p->outside, place_in(p, "m"), NULL, MS_BIND, NULL) < 0) {
-		char why[200];
-
-		snprintf(why, sizeof(why), "no mount namespace of our own here: %s",
-		         strerror(errno));
-		rmdir(place_in(p, "m"));
-		fx_skip(why);
-	}
 	assert_int_equal(p->fx->ops->create(&c, &e, &err), 0);
 	assert_int_equal(p->fx->ops->ns_open(e, &fixture_who, "t/a", &ns, &err), 0);
 	p->fx->ops->ns_close(p->fx->ns);
 	p->fx->ops->destroy(p->fx->e);
 	p->fx->e = e;
 	p->fx->ns = ns;
+}
+
+/* In a namespace of our own, so that nothing stays mounted. */
+static void bind(struct place *p, const char *from, const char *name)
+{
+	char why[200];
+
+	if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
+	    mount(from, place_in(p, name), NULL, MS_BIND, NULL) < 0) {
+		snprintf(why, sizeof(why), "no mount namespace of our own here: %s",
+		         strerror(errno));
+		remove(place_in(p, name));
+		fx_skip(why);
+	}
+	open_anew(p);
+}
+
+void place_mount(struct place *p)
+{
+	assert_int_equal(mkdir(place_in(p, "m"), 0700), 0);
+	bind(p, p->outside, "m");
+}
+
+void place_mount_file(struct place *p, const char *name)
+{
+	char secret[600];
+
+	snprintf(secret, sizeof(secret), "%s/secret", p->outside);
+	bind(p, secret, name);
 }
 
 void place_unmount(struct place *p)

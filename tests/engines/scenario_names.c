@@ -62,9 +62,17 @@ void engine__refuses_paths_that_are_not_below_the_root(void **state)
 		                 -ELIBBAD);
 		assert_string_not_equal(err.msg, "");
 	}
+	/* The control: one byte less. */
 	name[255] = '\0';
 	touch(fx, name);
 	expect_open(fx, name, ENGINE_READ, 0);
+	assert_int_equal(fx->ops->stat(fx->ns, name, &attr, &err), 0);
+	assert_int_equal(fx->ops->rename(fx->ns, name, "short", &err), 0);
+	assert_int_equal(fx->ops->rename(fx->ns, "short", name, &err), 0);
+	assert_int_equal(fx->ops->unlink(fx->ns, name, &err), 0);
+	assert_int_equal(fx->ops->mkdir(fx->ns, name, 0700, &err), 0);
+	assert_int_equal(fx->ops->readdir(fx->ns, name, 0, &d, 1, &n, &next, &err), 0);
+	assert_int_equal(fx->ops->rmdir(fx->ns, name, &err), 0);
 }
 
 void engine__creates_opens_and_refuses_by_flags(void **state)

@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -116,6 +117,44 @@ static void control__mount_point(void **state)
 	place_unmount(&p);
 }
 
+static void control__mount_point_of_every_call(void **state)
+{
+	struct place p = place_of(state);
+	const struct engine_ops *ops = p.fx->ops;
+	struct engine_dirent d[8];
+	struct engine_attr a;
+	uint64_t next;
+	uint32_t n;
+
+	place_mount(&p);
+	for (int off = 0; off < 2; off++) {
+		int want = off ? 0 : -ELIBBAD;
+
+		dp_test_switches.no_beneath = off;
+		assert_int_equal(ops->stat(p.fx->ns, "m/secret", &a, NULL), want);
+		assert_int_equal(ops->readdir(p.fx->ns, "m", 0, d, 8, &n, &next, NULL), want);
+		assert_int_equal(ops->mkdir(p.fx->ns, "m/made", 0700, NULL), want);
+		assert_int_equal(ops->rename(p.fx->ns, "m/made", "m/moved", NULL), want);
+		assert_int_equal(ops->rmdir(p.fx->ns, "m/moved", NULL), want);
+		if (!off)
+			place_secret_untouched(&p);
+		assert_int_equal(ops->unlink(p.fx->ns, "m/secret", NULL), want);
+	}
+	place_unmount(&p);
+}
+
+static void control__mounted_file(void **state)
+{
+	struct place p = place_of(state);
+
+	place_put(p.ns, "f", "INSIDE");
+	place_mount_file(&p, "f");
+	assert_int_equal(first_byte(&p, "f"), 0);
+	dp_test_switches.no_beneath = true;
+	assert_int_equal(first_byte(&p, "f"), 'O');
+	assert_int_equal(umount(place_in(&p, "f")), 0);
+}
+
 #define T(fn)                                                                                      \
 	{                                                                                          \
 #fn, fn, fixture_setup, teardown, (void *)&place_variant                           \
@@ -127,7 +166,10 @@ int main(void)
 		T(control__path_grammar),
 		T(control__path_grammar_of_every_call),
 		T(control__second_name),
-		T(control__mount_point), /* last: the process stays in its mount namespace */
+		/* Last: the process stays in its mount namespace. */
+		T(control__mount_point),
+		T(control__mount_point_of_every_call),
+		T(control__mounted_file),
 	};
 
 	fixture_need_openat2();

@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
@@ -41,12 +42,15 @@ static void file_engine__follows_no_symbolic_link(void **state)
 	struct place p = place_of(state);
 	const struct engine_ops *ops = p.fx->ops;
 	struct ros2_err err = ROS2_ERR_INIT;
+	struct engine_ns *ns = NULL;
 	struct engine_dirent d[8];
 	struct engine_attr a;
 	uint64_t next;
 	uint32_t n;
 
 	place_put(p.ns, "inside", "I");
+	assert_int_equal(symlink("../../outside", place_in(&p, "root")), 0);
+	assert_int_equal(ops->ns_open(p.fx->e, &fixture_who, "t/a/root", &ns, &err), -ELIBBAD);
 	assert_int_equal(symlink("../../outside/secret", place_in(&p, "to-file")), 0);
 	assert_int_equal(symlink("../../outside", place_in(&p, "to-dir")), 0);
 	assert_int_equal(symlink(p.outside, place_in(&p, "absolute")), 0);
@@ -67,6 +71,13 @@ static void file_engine__follows_no_symbolic_link(void **state)
 	assert_int_equal(ops->unlink(p.fx->ns, "to-dir/secret", &err), -ELIBBAD);
 	assert_int_equal(ops->rename(p.fx->ns, "to-dir/secret", "mine", &err), -ELIBBAD);
 	assert_int_equal(ops->rename(p.fx->ns, "inside", "to-dir/secret", &err), -ELIBBAD);
+	/* A link by itself is a name like others: its own, and nothing behind it. */
+	assert_int_equal(ops->mkdir(p.fx->ns, "to-dir", 0700, &err), -EEXIST);
+	assert_int_equal(ops->rmdir(p.fx->ns, "to-dir", &err), -ENOTDIR);
+	assert_int_equal(ops->rename(p.fx->ns, "to-dir", "moved", &err), 0);
+	assert_int_equal(ops->stat(p.fx->ns, "moved/secret", &a, &err), -ELIBBAD);
+	assert_int_equal(ops->rename(p.fx->ns, "inside", "to-file", &err), 0);
+	assert_int_equal(ops->unlink(p.fx->ns, "moved", &err), 0);
 	assert_int_equal(ops->unlink(p.fx->ns, "to-file", &err), 0);
 	place_secret_untouched(&p);
 }
@@ -105,20 +116,97 @@ static void file_engine__refuses_files_with_a_second_name(void **state)
 	assert_int_equal(p.fx->ops->stat(p.fx->ns, "hard", &attr, NULL), 0);
 }
 
+static uint32_t names_of(const char *path)
+{
+	struct stat st;
+
+	assert_int_equal(stat(path, &st), 0);
+	return (uint32_t)st.st_nlink;
+}
+
+/* The name is the directory's, which is the tenant's; the file is not, by no name that it gets. */
+static void file_engine__moves_and_removes_only_the_name_of_a_file_with_two(void **state)
+{
+	struct place p = place_of(state);
+	const struct engine_ops *ops = p.fx->ops;
+	struct ros2_err err = ROS2_ERR_INIT;
+	struct engine_dirent d[8];
+	struct engine_attr a;
+	char secret[600];
+	uint64_t next;
+	uint32_t n;
+
+	snprintf(secret, sizeof(secret), "%s/secret", p.outside);
+	assert_int_equal(link(secret, place_in(&p, "hard")), 0);
+	place_put(p.ns, "own", "I");
+	expect_open(&p, "hard", ENGINE_WRITE | ENGINE_CREATE | ENGINE_EXCLUSIVE, -EEXIST);
+	assert_int_equal(ops->mkdir(p.fx->ns, "hard", 0700, &err), -EEXIST);
+	assert_int_equal(ops->rmdir(p.fx->ns, "hard", &err), -ENOTDIR);
+	assert_int_equal(ops->readdir(p.fx->ns, "hard", 0, d, 8, &n, &next, &err), -ENOTDIR);
+	/* From it, and over it. */
+	assert_int_equal(ops->rename(p.fx->ns, "hard", "moved", &err), 0);
+	expect_refused(&p, "moved", -ELIBBAD);
+	assert_int_equal(ops->stat(p.fx->ns, "moved", &a, &err), -ELIBBAD);
+	assert_int_equal(names_of(secret), 2);
+	assert_int_equal(ops->rename(p.fx->ns, "own", "moved", &err), 0);
+	assert_int_equal(names_of(secret), 1);
+	place_secret_untouched(&p);
+	expect_open(&p, "moved", ENGINE_READ, 0); /* what was "own" */
+	assert_int_equal(link(secret, place_in(&p, "hard")), 0);
+	assert_int_equal(ops->unlink(p.fx->ns, "hard", &err), 0);
+	assert_int_equal(names_of(secret), 1);
+	place_secret_untouched(&p);
+}
+
 static void file_engine__does_not_cross_a_mount_point(void **state)
 {
 	struct place p = place_of(state);
+	const struct engine_ops *ops = p.fx->ops;
 	struct ros2_err err = ROS2_ERR_INIT;
 	struct engine_ns *ns = NULL;
+	struct engine_dirent d[8];
 	struct engine_attr a;
+	uint64_t next;
+	uint32_t n;
 
+	place_put(p.ns, "own", "I");
 	place_mount(&p);
 	expect_refused(&p, "m/secret", -ELIBBAD);
-	assert_int_equal(p.fx->ops->stat(p.fx->ns, "m", &a, &err), -ELIBBAD);
-	assert_int_equal(p.fx->ops->ns_open(p.fx->e, &fixture_who, "t/a/m", &ns, &err), -ELIBBAD);
-	assert_true(p.fx->ops->rmdir(p.fx->ns, "m", &err) < 0);
+	assert_int_equal(ops->stat(p.fx->ns, "m", &a, &err), -ELIBBAD);
+	assert_int_equal(ops->stat(p.fx->ns, "m/secret", &a, &err), -ELIBBAD);
+	assert_int_equal(ops->readdir(p.fx->ns, "m", 0, d, 8, &n, &next, &err), -ELIBBAD);
+	assert_int_equal(ops->mkdir(p.fx->ns, "m/x", 0700, &err), -ELIBBAD);
+	assert_int_equal(ops->rmdir(p.fx->ns, "m/x", &err), -ELIBBAD);
+	assert_int_equal(ops->unlink(p.fx->ns, "m/secret", &err), -ELIBBAD);
+	assert_int_equal(ops->rename(p.fx->ns, "m/secret", "stolen", &err), -ELIBBAD);
+	assert_int_equal(ops->rename(p.fx->ns, "own", "m/secret", &err), -ELIBBAD);
+	assert_int_equal(ops->ns_open(p.fx->e, &fixture_who, "t/a/m", &ns, &err), -ELIBBAD);
+	/* It is in use, for the kernel. */
+	assert_true(ops->rmdir(p.fx->ns, "m", &err) < 0);
+	assert_true(ops->unlink(p.fx->ns, "m", &err) < 0);
+	assert_true(ops->rename(p.fx->ns, "m", "n", &err) < 0);
 	place_unmount(&p);
 	place_secret_untouched(&p);
+}
+
+static void file_engine__does_not_open_a_file_that_is_mounted_over_another(void **state)
+{
+	struct place p = place_of(state);
+	const struct engine_ops *ops = p.fx->ops;
+	struct ros2_err err = ROS2_ERR_INIT;
+	struct engine_attr a;
+
+	place_put(p.ns, "f", "I");
+	place_put(p.ns, "own", "I");
+	place_mount_file(&p, "f");
+	expect_refused(&p, "f", -ELIBBAD);
+	assert_int_equal(ops->stat(p.fx->ns, "f", &a, &err), -ELIBBAD);
+	assert_true(ops->unlink(p.fx->ns, "f", &err) < 0);
+	assert_true(ops->rename(p.fx->ns, "f", "stolen", &err) < 0);
+	assert_true(ops->rename(p.fx->ns, "own", "f", &err) < 0);
+	assert_int_equal(umount(place_in(&p, "f")), 0);
+	place_secret_untouched(&p);
+	expect_open(&p, "f", ENGINE_READ, 0);
 }
 
 static void file_engine__refuses_roots_it_cannot_trust(void **state)
@@ -155,8 +243,10 @@ int main(void)
 		T(file_engine__follows_no_symbolic_link),
 		T(file_engine__opens_neither_fifos_nor_sockets_nor_devices),
 		T(file_engine__refuses_files_with_a_second_name),
+		T(file_engine__moves_and_removes_only_the_name_of_a_file_with_two),
 		T(file_engine__refuses_roots_it_cannot_trust),
 		T(file_engine__does_not_cross_a_mount_point),
+		T(file_engine__does_not_open_a_file_that_is_mounted_over_another),
 	};
 
 	fixture_need_openat2();

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A directory on the way is swapped for a link that leads outside, again and again, while each call
- * on a path is made: it acts inside or not at all. file_path.c is compiled into this test with its
- * switch; with it set, each call is seen to act outside, so the race is one that can be lost.
+ * A directory on the way, or the file itself, is swapped for a link that leads outside, again and
+ * again, while each call on a path is made: it acts inside or not at all. file_path.c is compiled
+ * into this test with its switches; with them set, each call is seen to act outside, so the race is
+ * one that can be lost.
  */
 #include "dataplane/test_switches.h"
 #include "tests/engines/place.h"
@@ -50,17 +51,38 @@ static int open_dir(const char *path)
 	return fd;
 }
 
-static void race_begin(struct race *r, void **state)
+/* What is swapped: a directory for a link to one, a file for a link to one, a file for a second
+ * name of one. */
+enum what { DIRECTORY, FILE_LINK, FILE_NAME };
+
+static void make_what(struct race *r, enum what what)
+{
+	char secret[600];
+
+	if (what == DIRECTORY) {
+		assert_int_equal(mkdir(r->dir, 0700), 0);
+		place_put(r->dir, "secret", "INSIDE");
+		place_put(r->place.outside, "only-outside", "");
+		assert_int_equal(symlink("../../outside", r->link), 0);
+		r->inside = open_dir(r->dir);
+		return;
+	}
+	snprintf(secret, sizeof(secret), "%s/secret", r->place.outside);
+	place_put(r->place.ns, "d", "INSIDE");
+	if (what == FILE_LINK)
+		assert_int_equal(symlink("../../outside/secret", r->link), 0);
+	else
+		assert_int_equal(link(secret, r->link), 0);
+	r->inside = -1;
+}
+
+static void race_begin(struct race *r, void **state, enum what what)
 {
 	*r = (struct race){.place = place_of(state)};
 	r->fx = r->place.fx;
-	assert_int_equal(mkdir(place_in(&r->place, "d"), 0700), 0);
-	place_put(place_in(&r->place, "d"), "secret", "INSIDE");
-	place_put(r->place.outside, "only-outside", "");
-	assert_int_equal(symlink("../../outside", place_in(&r->place, "l")), 0);
 	snprintf(r->dir, sizeof(r->dir), "%s/d", r->place.ns);
 	snprintf(r->link, sizeof(r->link), "%s/l", r->place.ns);
-	r->inside = open_dir(r->dir);
+	make_what(r, what);
 	r->outside = open_dir(r->place.outside);
 	r->ns = open_dir(r->place.ns);
 	assert_int_equal(pthread_create(&r->swapper, NULL, swap_again_and_again, r), 0);
@@ -71,7 +93,8 @@ static void race_end(struct race *r)
 	atomic_store(&r->stop, true);
 	pthread_join(r->swapper, NULL);
 	assert_true(r->swaps > 0);
-	close(r->inside);
+	if (r->inside >= 0)
+		close(r->inside);
 	close(r->outside);
 	close(r->ns);
 }
@@ -188,6 +211,62 @@ static enum where race_rename_to(struct race *r)
 	return INSIDE;
 }
 
+/* ---- each call on the last name, once ---- */
+
+static enum where race_open_last(struct race *r)
+{
+	struct engine_file *f = NULL;
+	char c = '?';
+
+	if (r->fx->ops->open(r->fx->ns, "d", ENGINE_READ, 0, &f, NULL, NULL) < 0)
+		return REFUSED;
+	assert_int_equal(fx_io(r->fx, f, ENGINE_OP_READ, 0, &c, 1), 1);
+	r->fx->ops->close(f);
+	return c == 'I' ? INSIDE : OUTSIDE;
+}
+
+static enum where race_stat_last(struct race *r)
+{
+	struct engine_attr a;
+
+	if (r->fx->ops->stat(r->fx->ns, "d", &a, NULL) < 0 || a.type != ENGINE_REGULAR)
+		return REFUSED;
+	return a.size == strlen("INSIDE") ? INSIDE : OUTSIDE;
+}
+
+/* As it was again, when it was outside. */
+static enum where where_it_was_cut(struct race *r)
+{
+	struct stat st;
+
+	assert_int_equal(fstatat(r->outside, "secret", &st, 0), 0);
+	if (st.st_size == (off_t)strlen("OUTSIDE"))
+		return INSIDE;
+	place_put(r->place.outside, "secret", "OUTSIDE");
+	return OUTSIDE;
+}
+
+static enum where race_cut_last(struct race *r)
+{
+	struct engine_file *f = NULL;
+
+	if (r->fx->ops->open(r->fx->ns, "d", ENGINE_WRITE | ENGINE_TRUNCATE, 0, &f, NULL, NULL) < 0)
+		return REFUSED;
+	r->fx->ops->close(f);
+	return where_it_was_cut(r);
+}
+
+static enum where race_make_last(struct race *r)
+{
+	struct engine_file *f = NULL;
+
+	if (r->fx->ops->open(r->fx->ns, "d", ENGINE_WRITE | ENGINE_CREATE | ENGINE_TRUNCATE, 0600,
+	                     &f, NULL, NULL) < 0)
+		return REFUSED;
+	r->fx->ops->close(f);
+	return where_it_was_cut(r);
+}
+
 /* ---- again and again ---- */
 
 /* What syncs a directory each time is raced less often. */
@@ -203,25 +282,71 @@ static const struct raced {
 	{"rename to", race_rename_to, 200},
 };
 
+/* What cuts the file is behind those that look at it. */
+static const struct raced lasts[] = {
+	{"open", race_open_last, 2000},
+	{"stat", race_stat_last, 2000},
+	{"truncate", race_cut_last, 500},
+	{"create", race_make_last, 500},
+};
+
 #define LONGEST_NS (10 * NS_PER_S)
+
+static void is_never_outside(struct race *r, const struct raced *v, size_t n_calls)
+{
+	for (size_t k = 0; k < n_calls; k++) {
+		uint64_t end = clock_add_ns(clock_monotonic_ns(), LONGEST_NS);
+		uint32_t seen[3] = {0}, n = 0;
+
+		/* at least one of each, so that the race was real */
+		while ((n++ < v[k].times || !seen[INSIDE] || !seen[REFUSED]) &&
+		       clock_monotonic_ns() < end)
+			seen[v[k].once(r)]++;
+		if (seen[OUTSIDE] || !seen[INSIDE] || !seen[REFUSED])
+			fail_msg("%s: %u inside, %u refused, %u outside", v[k].name, seen[INSIDE],
+			         seen[REFUSED], seen[OUTSIDE]);
+	}
+}
+
+static void is_outside_once(struct race *r, const struct raced *v, size_t n_calls)
+{
+	for (size_t k = 0; k < n_calls; k++) {
+		uint64_t end = clock_add_ns(clock_monotonic_ns(), LONGEST_NS);
+		bool outside = false;
+
+		while (!outside && clock_monotonic_ns() < end)
+			outside = v[k].once(r) == OUTSIDE;
+		if (!outside)
+			fail_msg("%s: never outside", v[k].name);
+	}
+}
 
 static void file_engine__is_not_fooled_by_a_link_swapped_in_meanwhile(void **state)
 {
 	struct race r;
 
-	race_begin(&r, state);
-	for (size_t k = 0; k < ARRAY_SIZE(calls); k++) {
-		uint64_t end = clock_add_ns(clock_monotonic_ns(), LONGEST_NS);
-		uint32_t seen[3] = {0}, n = 0;
+	race_begin(&r, state, DIRECTORY);
+	is_never_outside(&r, calls, ARRAY_SIZE(calls));
+	race_end(&r);
+	place_secret_untouched(&r.place);
+}
 
-		/* at least one of each, so that the race was real */
-		while ((n++ < calls[k].times || !seen[INSIDE] || !seen[REFUSED]) &&
-		       clock_monotonic_ns() < end)
-			seen[calls[k].once(&r)]++;
-		if (seen[OUTSIDE] || !seen[INSIDE] || !seen[REFUSED])
-			fail_msg("%s: %u inside, %u refused, %u outside", calls[k].name,
-			         seen[INSIDE], seen[REFUSED], seen[OUTSIDE]);
-	}
+static void file_engine__is_not_fooled_by_a_link_in_place_of_the_file(void **state)
+{
+	struct race r;
+
+	race_begin(&r, state, FILE_LINK);
+	is_never_outside(&r, lasts, ARRAY_SIZE(lasts));
+	race_end(&r);
+	place_secret_untouched(&r.place);
+}
+
+static void file_engine__is_not_fooled_by_a_second_name_in_place_of_the_file(void **state)
+{
+	struct race r;
+
+	race_begin(&r, state, FILE_NAME);
+	is_never_outside(&r, lasts, ARRAY_SIZE(lasts));
 	race_end(&r);
 	place_secret_untouched(&r.place);
 }
@@ -230,17 +355,29 @@ static void control__each_call_loses_the_race_without_its_flags(void **state)
 {
 	struct race r;
 
-	race_begin(&r, state);
+	race_begin(&r, state, DIRECTORY);
 	dp_test_switches.no_beneath = true;
-	for (size_t k = 0; k < ARRAY_SIZE(calls); k++) {
-		uint64_t end = clock_add_ns(clock_monotonic_ns(), LONGEST_NS);
-		bool outside = false;
+	is_outside_once(&r, calls, ARRAY_SIZE(calls));
+	race_end(&r);
+}
 
-		while (!outside && clock_monotonic_ns() < end)
-			outside = calls[k].once(&r) == OUTSIDE;
-		if (!outside)
-			fail_msg("%s: never outside", calls[k].name);
-	}
+static void control__each_call_on_a_file_loses_it_too(void **state)
+{
+	struct race r;
+
+	race_begin(&r, state, FILE_LINK);
+	dp_test_switches.no_beneath = true;
+	is_outside_once(&r, lasts, ARRAY_SIZE(lasts));
+	race_end(&r);
+}
+
+static void control__second_names_lose_it_where_they_are_not_counted(void **state)
+{
+	struct race r;
+
+	race_begin(&r, state, FILE_NAME);
+	dp_test_switches.no_one_name = true;
+	is_outside_once(&r, lasts, ARRAY_SIZE(lasts));
 	race_end(&r);
 }
 
@@ -258,7 +395,11 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		T(file_engine__is_not_fooled_by_a_link_swapped_in_meanwhile),
+		T(file_engine__is_not_fooled_by_a_link_in_place_of_the_file),
+		T(file_engine__is_not_fooled_by_a_second_name_in_place_of_the_file),
 		T(control__each_call_loses_the_race_without_its_flags),
+		T(control__each_call_on_a_file_loses_it_too),
+		T(control__second_names_lose_it_where_they_are_not_counted),
 	};
 
 	fixture_need_openat2();
