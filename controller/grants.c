@@ -393,6 +393,8 @@ void ctl_grant_release(struct ctl_agent *a, const struct ros2_uid *uid)
 {
 	struct ctl_grant *g = ctl_grant_find(a->ctl, uid);
 
+	if (g && !may_say(a, g))
+		ctl_agent_claim(a, "it gives back a grant of another agent");
 	if (!g || !may_say(a, g) || g->phase != CTL_GRANT_LIVE || g->ending)
 		return;
 	if (!CTL_SWITCH(no_giving_back)) {
@@ -681,15 +683,19 @@ static void renew(struct ctl_grant *g)
 void ctl_grants_in_use(struct ctl_agent *a, const struct ros2_uid *uids, size_t n)
 {
 	uint64_t now = clock_boottime_ns();
+	bool anothers = false;
 
 	for (size_t i = 0; i < n; i++) {
 		struct ctl_grant *g = ctl_grant_find(a->ctl, &uids[i]);
 
+		anothers |= g && !may_say(a, g);
 		if (!g || !may_say(a, g) || !due(g, now) || g->tenant->revoked || a->isolated)
 			continue;
 		if (principal_allowed(g->tenant, g->principal) && ctl_placed(g->tenant, a))
 			renew(g);
 	}
+	if (anothers)
+		ctl_agent_claim(a, "it says that it uses a grant of another agent");
 }
 
 /* ---- loading ---- */

@@ -582,6 +582,8 @@ void ctl_receipt(struct ctl_agent *a, struct ctl_receipt *in)
 
 	HASH_FIND(hh, c->revocations, in->revocation_uid.b, ROS2_UID_LEN, r);
 	o = r && r->sent ? revoke_owed_by(r, &a->obj->uid) : NULL;
+	if (r && r->sent && !o)
+		ctl_agent_claim(a, "a receipt that another agent owes");
 	if (CTL_SWITCH(no_receipt_owner) && r && !list_empty(&r->owed))
 		o = list_first(&r->owed, struct ctl_owed, link);
 	if (!o || o->state == CTL_CONFIRMED)

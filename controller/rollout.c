@@ -314,12 +314,25 @@ void ctl_rollout_acked(struct ctl_agent *a, uint64_t nonce)
 	}
 }
 
+/* It was never sent that, nor is it to have it: a tenant that is placed elsewhere, another agent, a
+ * grant of another one. */
+static bool is_anothers(const struct ctl_agent *a, const struct ros2_uid *uid)
+{
+	const struct ctl_object *o = ctl_find_uid(a->ctl, uid);
+	const struct ctl_grant *g = ctl_grant_find(a->ctl, uid);
+
+	return (o && o->kind == STORE_TENANT && !ctl_placed(o, a)) ||
+	       (o && o->agent && o->agent != a) || (g && g->agent != a);
+}
+
 void ctl_rollout_state(struct ctl_agent *a, enum store_kind kind, const struct ros2_uid *uid,
                        uint64_t version, bool applied, const char *reason)
 {
 	struct ctl_rollout *r = ctl_rollout_get(a, kind, uid, CTL_SWITCH(no_state_owner));
 	bool failed = !applied && reason && *reason;
 
+	if (!r && is_anothers(a, uid))
+		ctl_agent_claim(a, "how far something came that it was never sent");
 	if (!r || version > a->ctl->revision)
 		return;
 	r->received = MAX(r->received, version);

@@ -72,20 +72,25 @@ unsigned sf_grants_of(struct sf *f, const char *tenant)
 	return n;
 }
 
-struct ros2_uid two_grant(struct two *t)
+struct ros2_uid fake_granted(struct fake *a, const struct ros2_uid *tenant, const char *principal)
 {
 	Ros2__V1__ControllerMessage *m;
 	Ros2__V1__AgentObject *o;
 	struct ros2_uid uid;
 
-	fake_ask_grant(&t->a, 1, &t->alpha, TRAINER);
-	m = fake_want(&t->a, MSG(GRANT_REPLY));
+	fake_ask_grant(a, 1, tenant, principal);
+	m = fake_want(a, MSG(GRANT_REPLY));
 	if (m->grant_reply->status)
 		fail_msg("no grant: %s", m->grant_reply->words);
-	o = fake_open(&t->a, m->grant_reply->grant);
+	o = fake_open(a, m->grant_reply->grant);
 	memcpy(uid.b, o->uid.data, ROS2_UID_LEN);
 	ros2__v1__agent_object__free_unpacked(o, NULL);
 	return uid;
+}
+
+struct ros2_uid two_grant(struct two *t)
+{
+	return fake_granted(&t->a, &t->alpha, TRAINER);
 }
 
 void fake_record(struct fake *a, const struct ros2_uid *tenant, const struct ros2_uid *origin)

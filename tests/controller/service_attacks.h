@@ -31,6 +31,7 @@ bool sf_rollout_says(struct sf *f, const char *words);
 /* The next message of this kind; fails the test when none comes. */
 Ros2__V1__ControllerMessage *fake_want(struct fake *a, Ros2__V1__ControllerMessage__MsgCase k);
 void fake_link_up(struct fake *a);
+struct ros2_uid fake_granted(struct fake *a, const struct ros2_uid *tenant, const char *principal);
 /* Hands up one record and waits until it is in the log: of @tenant (NULL: of none), and of agent
  * @origin (NULL: of itself). */
 void fake_record(struct fake *a, const struct ros2_uid *tenant, const struct ros2_uid *origin);

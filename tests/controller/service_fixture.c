@@ -457,18 +457,26 @@ void fake_send(struct fake *a, Ros2__V1__AgentMessage *m)
 	rpc_stream_send(a->s, &m->base);
 }
 
-void fake_connect(struct fake *a, const Ros2__V1__HaveObject *have, size_t n_have)
+void fake_say_hello(struct fake *a, Ros2__V1__AgentHello *h)
 {
 	Ros2__V1__AgentMessage m = ROS2__V1__AGENT_MESSAGE__INIT;
-	Ros2__V1__AgentHello h = ROS2__V1__AGENT_HELLO__INIT;
-	Ros2__V1__HaveObject *ptrs[64];
-	Ros2__V1__Stamp st;
-	uint8_t boot[16];
 
 	a->closed = false;
 	a->ch = sf_channel(a->f, a->dir, a->f->ports.agent, a->f->client_loop);
 	loop_call(a->f->client_loop, open_on_loop, a);
 	assert_non_null(a->s);
+	m.msg_case = ROS2__V1__AGENT_MESSAGE__MSG_HELLO;
+	m.hello = h;
+	fake_send(a, &m);
+}
+
+void fake_connect(struct fake *a, const Ros2__V1__HaveObject *have, size_t n_have)
+{
+	Ros2__V1__AgentHello h = ROS2__V1__AGENT_HELLO__INIT;
+	Ros2__V1__HaveObject *ptrs[64];
+	Ros2__V1__Stamp st;
+	uint8_t boot[16];
+
 	fake_stamp(&st, boot);
 	for (size_t i = 0; i < n_have && i < 64; i++)
 		ptrs[i] = (Ros2__V1__HaveObject *)&have[i];
@@ -483,9 +491,7 @@ void fake_connect(struct fake *a, const Ros2__V1__HaveObject *have, size_t n_hav
 	h.have = ptrs;
 	h.n_have = n_have;
 	h.tenant_address = (char *)(a->address ? a->address : "127.0.0.1:1");
-	m.msg_case = ROS2__V1__AGENT_MESSAGE__MSG_HELLO;
-	m.hello = &h;
-	fake_send(a, &m);
+	fake_say_hello(a, &h);
 }
 
 static void drop_on_loop(void *arg)

@@ -88,6 +88,8 @@ int fake_enrol_with(struct sf *f, struct fake *a, const char *name, const char *
 char *sf_token(struct sf *f, const char *agent, uint32_t ttl_s); /* the secret; the caller frees */
 /* Opens the stream and says hello; does not wait. @have may be NULL. */
 void fake_connect(struct fake *a, const Ros2__V1__HaveObject *have, size_t n_have);
+/* The same with a hello of one's own. */
+void fake_say_hello(struct fake *a, Ros2__V1__AgentHello *h);
 void fake_disconnect(struct fake *a);
 void fake_free(struct fake *a);
 void fake_send(struct fake *a, Ros2__V1__AgentMessage *m);
