@@ -6,6 +6,7 @@
  */
 #include "controller/test_switches.h"
 #include "tests/controller/service_attacks.h"
+#include "tests/controller/service_methods.h"
 #include "common/util.h"
 #include "tests/await.h"
 
@@ -41,6 +42,19 @@ static void control__roles(void **state)
 	/* What they did is there, and what they were refused is not. */
 	assert_int_equal(attack_token(f, "root", "dpu-0"), ROS2_OK);
 	assert_int_equal(attack_token(f, "root", "dpu-1"), ROS2_NOT_FOUND);
+}
+
+/* Whoever the administrators' authority has signed may call all of them. */
+static void control__roles_of_every_method(void **state)
+{
+	const struct rpc_method *m;
+	struct sf *f = *state;
+
+	methods_begin(f);
+	for (size_t i = 0; (m = method_at(i)); i++) {
+		assert_int_equal(attack_method(f, "nobody", f->ports.admin, m), ROS2_DENIED);
+		WITHOUT(no_roles, attack_method(f, "nobody", f->ports.admin, m), ROS2_OK);
+	}
 }
 
 static void control__uid_of_what_is_deleted(void **state)
@@ -216,6 +230,7 @@ int main(void)
 #define T(name) cmocka_unit_test_setup_teardown(name, sf_setup, sf_teardown)
 	const struct CMUnitTest tests[] = {
 		T(control__roles),
+		T(control__roles_of_every_method),
 		T(control__uid_of_what_is_deleted),
 		T(control__hello),
 		T(control__key_of_an_agent),
