@@ -37,6 +37,8 @@ static void set(void *parent, void *unused, CRYPTO_EX_DATA *ad, int idx, long ar
 
 static void drop(void *parent, void *seen, CRYPTO_EX_DATA *ad, int idx, long argl, void *argp)
 {
+	if (seen)
+		rpc_tsan_acquire(seen); /* what was read of it last */
 	free(seen);
 }
 
