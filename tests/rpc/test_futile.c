@@ -324,19 +324,26 @@ bool __wrap_conns_is_useless(struct rpc_conn *k, size_t message, uint64_t sent, 
 /* gRPC keeps headers that have no end, and swallows frames that nobody knows. */
 static void rpc_server__who_sends_only_what_becomes_nothing_is_ended(void **state)
 {
-	static const enum http2_flood kinds[] = {HTTP2_CONTINUATIONS, HTTP2_UNKNOWN, HTTP2_WINDOWS};
+	static const char useless[] = "that were no call and no message, of at most ";
+	static const struct {
+		enum http2_flood kind;
+		const char *cap;
+	} floods[] = {{HTTP2_CONTINUATIONS, "headers of a call came in more than 16 pieces"},
+	              {HTTP2_UNKNOWN, useless},
+	              {HTTP2_WINDOWS, useless}};
 	struct rpc_channel *alpha;
 	struct hasty h;
 	struct fx f;
 
 	alpha = start_with_alpha(&f);
-	for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
-		begin_hasty(&h, &f, kinds[i], 0);
+	for (size_t i = 0; i < ARRAY_SIZE(floods); i++) {
+		begin_hasty(&h, &f, floods[i].kind, 0);
 		assert_true(AWAIT(h.ended));
 		pthread_join(h.thread, NULL);
 		fx_say_x(alpha);
 		assert_int_equal(fx_stats(&f).refused_futile, i + 1);
-		assert_named(&f, "that were no call and no message, of at most ");
+		fx_wait(&f.refused[RPC_REFUSED_FUTILE], (int)i + 1);
+		assert_named(&f, floods[i].cap);
 		assert_named(&f, " (fixed): this connection was ended");
 	}
 	rpc_channel_free(alpha);

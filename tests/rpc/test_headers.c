@@ -148,7 +148,7 @@ static void rpc_server__headers_in_pieces_end_their_connection(void **state)
 	fx_say_x(alpha);
 	http2_send_pieces(c, 10000, 10000);
 	fx_wait(&f.refused[RPC_REFUSED_FUTILE], 1);
-	r = fx_refused(&f);
+	r = fx_refused_as(&f, RPC_REFUSED_FUTILE);
 	assert_int_equal(strncmp(r.from, "127.0.0.2:", 10), 0);
 	assert_non_null(strstr(r.words, "headers of a call came in more than 16 pieces"));
 	assert_int_equal(fx_stats(&f).refused_futile, 1);
