@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <linux/sockios.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <openssl/ssl.h>
 #include <poll.h>
 #include <stdbool.h>
@@ -160,8 +161,14 @@ static bool shake_hands(struct http2 *h, const char *cert, const char *key)
 	return h->ssl && SSL_set_fd(h->ssl, h->fd) == 1 && SSL_connect(h->ssl) == 1;
 }
 
-struct http2 *http2_open(const char *target, uint8_t host, const char *cert, const char *key,
-                         const char *path)
+static bool cork(struct http2 *h, int on)
+{
+	return !setsockopt(h->fd, IPPROTO_TCP, TCP_CORK, &on, sizeof(on));
+}
+
+/* And behind the handshake, in the same packet, so many frames of headers that have no end. */
+static struct http2 *open_with(const char *target, uint8_t host, const char *cert, const char *key,
+                               const char *path, unsigned pieces)
 {
 	struct http2 *h = calloc(1, sizeof(*h));
 
@@ -175,11 +182,25 @@ struct http2 *http2_open(const char *target, uint8_t host, const char *cert, con
 	h->end += strlen(PREFACE);
 	frame(h, SETTINGS, 0, 0, "", 0);
 	frame(h, SETTINGS, ACK, 0, "", 0); /* of what the server sets, whatever that is */
-	if (h->fd >= 0 && shake_hands(h, cert, key) &&
-	    fcntl(h->fd, F_SETFL, fcntl(h->fd, F_GETFL) | O_NONBLOCK) == 0 && !put(h))
+	for (unsigned i = 0; i < pieces; i++)
+		frame(h, i ? CONTINUATION : HEADERS, 0, 1, "", 0);
+	if (h->fd >= 0 && cork(h, pieces > 0) && shake_hands(h, cert, key) &&
+	    fcntl(h->fd, F_SETFL, fcntl(h->fd, F_GETFL) | O_NONBLOCK) == 0 && !put(h) && cork(h, 0))
 		return h;
 	http2_close(h);
 	return NULL;
+}
+
+struct http2 *http2_open(const char *target, uint8_t host, const char *cert, const char *key,
+                         const char *path)
+{
+	return open_with(target, host, cert, key, path, 0);
+}
+
+struct http2 *http2_open_in_pieces(const char *target, uint8_t host, const char *cert,
+                                   const char *key, unsigned n)
+{
+	return open_with(target, host, cert, key, "/", n);
 }
 
 /* ---- floods ---- */

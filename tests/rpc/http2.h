@@ -15,6 +15,9 @@ struct http2;
  * NULL: it is refused. The caller's process ignores SIGPIPE. */
 struct http2 *http2_open(const char *target, uint8_t host, const char *cert, const char *key,
                          const char *path);
+/* The same, and with the last packet of its handshake come @n frames of headers without an end. */
+struct http2 *http2_open_in_pieces(const char *target, uint8_t host, const char *cert,
+                                   const char *key, unsigned n);
 void http2_close(struct http2 *h);
 
 enum http2_flood {

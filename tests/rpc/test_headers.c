@@ -159,6 +159,34 @@ static void rpc_server__headers_in_pieces_end_their_connection(void **state)
 	fx_stop(&f);
 }
 
+/* gRPC keeps what came with the end of a handshake, and may have read of alpha's socket meanwhile.
+ */
+static void rpc_server__headers_in_pieces_behind_a_handshake_end_it_with_the_next(void **state)
+{
+	struct rpc_channel *alpha;
+	struct fx_refusal r;
+	struct http2 *c;
+	struct fx f;
+
+	fx_start_limits(&f, (struct rpc_limits){0});
+	alpha = fx_channel(&f, NULL);
+	fx_say_x(alpha);
+	c = http2_open_in_pieces(f.target, 2, fx_path("beta.crt"), fx_path("beta.key"), 40);
+	assert_non_null(c);
+	fx_say_x(alpha);
+	while (!http2_send(c, HTTP2_PINGS, 1))
+		fx_say_x(alpha);
+	fx_wait(&f.refused[RPC_REFUSED_FUTILE], 1);
+	r = fx_refused_as(&f, RPC_REFUSED_FUTILE);
+	assert_int_equal(strncmp(r.from, "127.0.0.2:", 10), 0);
+	assert_non_null(strstr(r.words, "headers of a call came in more than 16 pieces"));
+	assert_int_equal(fx_stats(&f).connections_now, 1);
+	fx_say_x(alpha);
+	http2_close(c);
+	rpc_channel_free(alpha);
+	fx_stop(&f);
+}
+
 static void rpc_server__headers_in_a_few_frames_are_a_call(void **state)
 {
 	struct http2 *c;
@@ -211,6 +239,7 @@ int main(void)
 		T(rpc_headers__in_more_pieces_they_are_not),
 		T(rpc_headers__longer_they_are_not),
 		T(rpc_server__headers_in_pieces_end_their_connection),
+		T(rpc_server__headers_in_pieces_behind_a_handshake_end_it_with_the_next),
 		T(rpc_server__headers_in_a_few_frames_are_a_call),
 		T(control__without_the_bound_it_goes_on),
 	};
