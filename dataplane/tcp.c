@@ -107,10 +107,11 @@ int tcp_start(struct session *s, int fd, const struct wire_welcome *w)
 	struct epoll_event ev = {.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET,
 	                         .data.ptr = &tcp_of(s)->source};
 	struct wire_header h = {.opcode = WIRE_WELCOME, .payload_len = sizeof(*w)};
-	int one = 1;
+	int one = 1, unsent = (int)TCP_UNSENT;
 
 	/* A reply waits for no other; a failure only costs latency. */
 	(void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+	(void)setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent, sizeof(unsent));
 	ask_whether_alive(fd);
 	if (epoll_ctl(s->r->epoll_fd, EPOLL_CTL_MOD, fd, &ev) < 0)
 		return -errno;

@@ -27,6 +27,10 @@
  * beyond with the last call: half a millisecond. Who reads as fast as that, or has sent it all
  * before, has the rest in the next turn, which comes at once, and others are served in between. */
 #define TCP_TURN_BYTES (1024u * 1024)
+/* Of a connection, in the kernel and not sent: the largest answer. What a peer does not read is
+ * counted for its tenant as long as it is here, and not there, where enough of it slows all of the
+ * machine's connections. */
+#define TCP_UNSENT WIRE_IO_MAX
 /* The first piece of what waits while the engine idles is half of it, in these bounds: enough
  * requests come back for it to keep a device at work until those of the rest are there, too. Each
  * further piece is twice as large (docs/benchmarks.md, the file engine). */
