@@ -280,7 +280,7 @@ static void on_hello(struct link *l, const Ros2__V1__AgentHello *h)
 	struct ros2_err err = ROS2_ERR_INIT;
 	struct ctl_agent *a = identify(l->svc, rpc_stream_peer(l->stream), &err);
 
-	if (!a || link_check_hello(l, a, h, &err) < 0) {
+	if (!a || link_check_hello(l, a, h, &err) < 0 || link_check_documents(l, h, &err) < 0) {
 		refused(l->svc, rpc_stream_peer(l->stream), "agent.connect", &err);
 		link_end(l, err.status, err.msg);
 		return;

@@ -103,7 +103,7 @@ static int check_epoch(struct link *l, const struct ctl_agent *a, const Ros2__V1
 /* Documents have numbers that are given out once, so a higher one than ours was given out by
  * another controller: a newer copy of this data directory is, or was, in use. The agent would keep
  * that document against each of ours, and against revocations, up to that number. */
-static int check_documents(struct link *l, const Ros2__V1__AgentHello *h, struct ros2_err *err)
+int link_check_documents(struct link *l, const Ros2__V1__AgentHello *h, struct ros2_err *err)
 {
 	for (size_t i = 0; i < h->n_have; i++) {
 		const Ros2__V1__HaveObject *v = h->have[i];
@@ -153,8 +153,7 @@ int link_check_hello(struct link *l, struct ctl_agent *a, const Ros2__V1__AgentH
 		return ros2_err_named(err, ROS2_TOO_LARGE,
 		                      "hello with %zu objects, at most %d (fixed)", h->n_have,
 		                      HAVE_MAX);
-	r = check_epoch(l, a, h->epoch, err);
-	return r < 0 ? r : check_documents(l, h, err);
+	return check_epoch(l, a, h->epoch, err);
 }
 
 bool link_take_have(struct ctl_agent *a, const Ros2__V1__AgentHello *h)

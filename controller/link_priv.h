@@ -27,6 +27,8 @@ void link_cork(struct link *l, bool cork);
 /* link_hello.c: 0, or why this hello of @a is not accepted */
 int link_check_hello(struct link *l, struct ctl_agent *a, const Ros2__V1__AgentHello *h,
                      struct ros2_err *err);
+/* Likewise, of what it says it has. */
+int link_check_documents(struct link *l, const Ros2__V1__AgentHello *h, struct ros2_err *err);
 /* What a hello that was accepted says it has. False: no memory. */
 bool link_take_have(struct ctl_agent *a, const Ros2__V1__AgentHello *h);
 /* What costs everybody's loop something: of one agent so many a second, BUSY beyond. A bucket of
