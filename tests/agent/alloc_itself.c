@@ -123,7 +123,7 @@ int __wrap_identity_check_certificate(const char *dir, const char *name, uint64_
 /* The uplink looks at the certificate, too, and waits for its stream then: for seconds. */
 void works_timer(struct loop *l, struct loop_timer *t, uint64_t ms, loop_fn fn, void *arg)
 {
-	bool is_next = has_looked && ms > 60000;
+	bool is_next = has_looked && ms >= 60000;
 
 	has_looked = false;
 	if (!is_next)
