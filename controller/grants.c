@@ -371,14 +371,34 @@ static void on_expiry(void *arg)
 		end_later(g);
 }
 
+/* The clock on the wall, by which its end was found at the start, may have been put forward before;
+ * its agent counts by its own, of which its hello says what it is. */
+static void count_as_agent(struct ctl_grant *g, uint64_t now)
+{
+	const struct clock_stamp *said = &g->agent->stamp;
+	uint64_t end = clock_add_ns(g->t.from.boottime_ns, life_ns(g->t.lifetime_ms));
+
+	if (!clock_stamp_same_boot(&g->t.from, said) || end <= said->boottime_ns)
+		return;
+	end = MIN(clock_add_ns(now, end - said->boottime_ns), g->t.latest_ns);
+	if (end <= g->t.expires_ns || g->phase != CTL_GRANT_LIVE || g->ending || g->given_back)
+		return;
+	g->t.expires_ns = end;
+	g->t.expires_unix_ns = ctl_unix_of(end);
+	arm(g);
+}
+
 void ctl_grants_heard(struct ctl_agent *a)
 {
+	uint64_t now = clock_boottime_ns();
 	struct ctl_grant *g;
 
 	list_for_each (&a->grants, g, of_agent) {
-		if (!g->overdue)
+		if (!g->overdue) {
+			count_as_agent(g, now);
 			continue;
-		g->t.expires_ns = clock_boottime_ns();
+		}
+		g->t.expires_ns = now;
 		arm(g);
 	}
 }

@@ -157,7 +157,6 @@ static void revoke__states_no_time_that_a_clock_jumps_over_meanwhile(void **stat
 	loop_call(r.f->loop, let_go, NULL);
 	assert_int_equal(pthread_join(r.thread, NULL), 0);
 	says_ten_minutes(&r);
-	wall_ns = 0;
 	fake_free(&a);
 }
 
@@ -203,6 +202,35 @@ static void grant__is_not_renewed_to_an_end_before_the_one_it_has(void **state)
 	fake_free(&a);
 }
 
+/* No controller runs while the clock is put forward by half an hour. Its agent, which comes again,
+ * counts by its own. */
+static void grant__can_be_revoked_for_as_long_as_its_agent_counts(void **state)
+{
+	Ros2__V1__HaveObject have = ROS2__V1__HAVE_OBJECT__INIT;
+	struct revoking r = {.f = *state};
+	struct ros2_uid alpha;
+	static struct fake a;
+
+	alpha = alpha_on_dpu0(r.f, &a);
+	r.grant = has_a_grant(&a, &alpha);
+	fake_disconnect(&a);
+	sf_stop(r.f);
+	wall_ns = 30 * 60 * NS_PER_S;
+	sf_start(r.f);
+	have.kind = KIND(GRANT);
+	have.uid = (ProtobufCBinaryData){ROS2_UID_LEN, r.grant.b};
+	have.version = 1;
+	fake_connect(&a, &have, 1);
+	fake_wait_synced(&a);
+	clock_ahead_ns += 31 * 60 * NS_PER_S;
+	fake_beat(&a, NULL, 0);
+	assert_non_null(fake_next(&a, MSG(CONTACT), AWAIT_MS));
+	has_a_grant(&a, &alpha); /* the end of the other would be at the store before it */
+	revoke_it(&r);
+	says_ten_minutes(&r);
+	fake_free(&a);
+}
+
 /* ---- a token ---- */
 
 static void is_refused(struct sf *f, const char *secret, enum ros2_status st)
@@ -244,12 +272,19 @@ static void token__is_not_taken_by_a_clock_from_before_it_was_made(void **state)
 	assert_int_equal(fake_enrol_with(f, &a, "dpu-0", secret, &err), 0);
 }
 
+static int setup(void **state)
+{
+	wall_ns = 0;
+	return sf_setup(state);
+}
+
 int main(void)
 {
-#define T(name) cmocka_unit_test_setup_teardown(name, sf_setup, sf_teardown)
+#define T(name) cmocka_unit_test_setup_teardown(name, setup, sf_teardown)
 	const struct CMUnitTest tests[] = {
 		T(revoke__states_no_time_that_a_clock_jumps_over_meanwhile),
 		T(grant__is_not_renewed_to_an_end_before_the_one_it_has),
+		T(grant__can_be_revoked_for_as_long_as_its_agent_counts),
 		T(token__that_is_over_stays_so_when_the_clock_is_put_back),
 		T(token__is_not_taken_by_a_clock_from_before_it_was_made),
 	};
