@@ -154,6 +154,17 @@ int identity_check_certificate(const char *dir, const char *name, uint64_t *ret_
 	return 0;
 }
 
+bool identity_certificate_is_early(const char *dir)
+{
+	AUTO_FREE void *cert = NULL;
+	struct pki_cert_info info;
+	size_t len;
+
+	return !read_in(dir, "tls.crt", &cert, &len, NULL) &&
+	       !pki_cert_info(cert, len, &info, NULL) &&
+	       info.not_before_unix_s > (int64_t)time(NULL);
+}
+
 bool identity_must_enrol(const char *dir, const char *name, int load_r, const struct ros2_err *why,
                          bool token)
 {

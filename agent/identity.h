@@ -32,6 +32,9 @@ bool identity_must_enrol(const char *dir, const char *name, int load_r, const st
 /* UNAUTHENTICATED with words when the certificate has ended; *ret_renew_in_s: until half-life. */
 int identity_check_certificate(const char *dir, const char *name, uint64_t *ret_renew_in_s,
                                struct ros2_err *err);
+/* It does not begin yet: this machine's clock is behind, or the one that it was made by was ahead,
+ * and if that is put right no server takes it. */
+bool identity_certificate_is_early(const char *dir);
 
 /* ---- the texts of these files; @text needs no NUL at its end ---- */
 #define IDENTITY_JSON_MAX 512

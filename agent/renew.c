@@ -102,6 +102,13 @@ bool renewal_stands(const struct renewal *r)
 	return clock_boottime_ns() < r->end_ns;
 }
 
+/* By the clocks as they are now it may be refused, of which a handshake that fails says nothing:
+ * while nobody lets the agent in, another is asked for. */
+static bool is_doubtful(const struct renewal *r)
+{
+	return renewal_stands(r) || identity_certificate_is_early(r->a->o.state_dir);
+}
+
 static void stored(struct writer_job *j)
 {
 	struct storing *s = container_of(j, struct storing, job);
@@ -118,7 +125,7 @@ static void stored(struct writer_job *j)
 			log_info("certificate renewed");
 			note_times(r, s->pem, s->len);
 			uplink_reopen(r->a->uplink);
-			again_in_ms(r, renewal_stands(r) ? RETRY_MS : 1000);
+			again_in_ms(r, is_doubtful(r) ? RETRY_MS : 1000);
 		}
 	}
 	free(s);
@@ -245,8 +252,8 @@ static void check(void *arg)
 
 	if (r->busy)
 		return;
-	/* The clock that it was made by may have been the wrong one, and be put right by now. */
-	if (renewal_stands(r) && !uplink_is_live(r->a->uplink) && !r->joining) {
+	/* The clock that it was made by may have been wrong, and be put right by now. */
+	if (!r->joining && !uplink_is_live(r->a->uplink) && is_doubtful(r)) {
 		rejoin(r);
 		return;
 	}
@@ -262,7 +269,7 @@ static void check(void *arg)
 	}
 	if (in_s) {
 		in_s = MIN(in_s, (uint64_t)CHECK_MAX_S);
-		again_in_ms(r, renewal_stands(r) ? RETRY_MS : in_s * 1000);
+		again_in_ms(r, is_doubtful(r) ? RETRY_MS : in_s * 1000);
 		return;
 	}
 	if (ask(r, &err) < 0) {

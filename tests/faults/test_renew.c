@@ -69,9 +69,10 @@ int __wrap_identity_check_certificate(const char *dir, const char *name, uint64_
 	return rc;
 }
 
-/* ---- a clock on the wall of the agent's machine ---- */
+/* ---- the clock on the wall of each machine ---- */
 
-static _Atomic int64_t ahead_s;
+static _Atomic int64_t ahead_s;             /* the agent's */
+static _Atomic int64_t controllers_ahead_s; /* as far as it makes certificates */
 
 time_t __real_time(time_t *ret);
 time_t __wrap_time(time_t *ret);
@@ -80,8 +81,8 @@ time_t __wrap_time(time_t *ret)
 	time_t now = __real_time(NULL);
 	char name[16];
 
-	if (!pthread_getname_np(pthread_self(), name, sizeof(name)) && !strcmp(name, "agent"))
-		now += ahead_s;
+	if (!pthread_getname_np(pthread_self(), name, sizeof(name)))
+		now += !strcmp(name, "agent") ? ahead_s : controllers_ahead_s;
 	if (ret)
 		*ret = now;
 	return now;
@@ -305,6 +306,28 @@ static void renew__asks_once_where_the_clock_of_the_machine_is_ahead(void **stat
 	pair_check(p, "afterwards");
 }
 
+/* The controller's clock was ahead when it made the certificate. Put right, TLS refuses it, without
+ * a word that says why. */
+static void
+renew__of_one_that_does_not_begin_yet_is_asked_for_at_the_enrolment_listener(void **state)
+{
+	struct pair *p = *state;
+	struct round r = {0};
+
+	pair_longest_ms = 1000;
+	serial_of(p, r.serial);
+	controllers_ahead_s = 2 * 3600;
+	make_due(&r);
+	assert_true(pair_until(p, is_new, &r));
+	controllers_ahead_s = 0;
+	due = false;
+	serial_of(p, r.serial);
+	assert_true(pair_until(p, is_new, &r));
+	assert_true(pair_until(p, is_quiet, NULL));
+	pair_check(p, "afterwards");
+	pair_longest_ms = 0;
+}
+
 /* ---- report ---- */
 
 /* Whole, or the agent is named as one whose sessions are missing. */
@@ -403,6 +426,7 @@ int main(void)
 		T(renew__goes_on_while_nobody_answers_at_the_enrolment_listener),
 		T(renew__looks_within_a_minute_whether_a_clock_was_put_right),
 		T(renew__asks_once_where_the_clock_of_the_machine_is_ahead),
+		T(renew__of_one_that_does_not_begin_yet_is_asked_for_at_the_enrolment_listener),
 		T(report__cut_at_each_message),
 	};
 
