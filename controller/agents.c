@@ -295,8 +295,8 @@ void ctl_agent_connected(struct ctl_agent *a, struct link *l)
 	log_info("agent %s connected from %s", a->obj->name, link_peer(l));
 	record(a, &who, "agent.connect", a->software);
 	a->owes = ctl_revocations_resend(a);
-	ctl_rollout_sync(a);
 	ctl_grants_heard(a);
+	ctl_rollout_sync(a);
 	outbox_initial(a);
 	outbox_flush(a->ctl);
 	if (!a->contact_timer.loop) /* many hellos and no beat are no contact */

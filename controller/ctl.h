@@ -94,8 +94,8 @@ struct ctl_grant {
 	bool owes_end;
 	struct ros2_uid end_tenant, end_agent; /* whose it was */
 	/* It is over by the clock on the wall; its agent, which may count otherwise, has not said
-	 * hello to this process. It can be revoked, is not handed out, and shown as
-	 * expired. */
+	 * hello to this process. Or by what that has said: its machine was started again. It can be
+	 * revoked, is not handed out, and shown as expired. */
 	bool overdue;
 	struct ctl_slot *slot;
 	struct loop_timer expiry;

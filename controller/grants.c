@@ -394,6 +394,10 @@ void ctl_grants_heard(struct ctl_agent *a)
 	struct ctl_grant *g;
 
 	list_for_each (&a->grants, g, of_agent) {
+		/* It counts in one boot of the agent's machine only (and this must change together
+		 * with `offlineRestart`). */
+		g->overdue |=
+			g->phase == CTL_GRANT_LIVE && !clock_stamp_same_boot(&g->t.from, &a->stamp);
 		if (!g->overdue) {
 			count_as_agent(g, now);
 			continue;
@@ -663,7 +667,9 @@ static void renewed(void *arg, const struct store_result *r)
 		return;
 	}
 	g->t = g->next;
-	if (g->given_back)
+	if (g->overdue)
+		g->t.expires_ns = clock_boottime_ns();
+	if (g->given_back || g->overdue)
 		return; /* meanwhile: its end is on its way, or its timer tries again */
 	arm(g);
 	outbox_grant(g->agent, g, false);

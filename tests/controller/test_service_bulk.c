@@ -94,15 +94,19 @@ static void run_sql(struct sf *f, const char *sql)
 
 static void fill(struct sf *f, const struct ros2_uid *tenant, const struct ros2_uid *agent_uid)
 {
-	char sql[1024], t[ROS2_UID_STR_LEN], a[ROS2_UID_STR_LEN];
+	char sql[1024], t[ROS2_UID_STR_LEN], a[ROS2_UID_STR_LEN], boot[2 * ROS2_UID_LEN + 1];
+	struct clock_stamp now;
 
 	ros2_uid_to_str(tenant, t);
 	ros2_uid_to_str(agent_uid, a);
+	assert_int_equal(clock_stamp_now(&now), 0);
+	crypto_hex(now.boot_id, sizeof(now.boot_id), boot);
 	snprintf(sql, sizeof(sql),
 	         "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n WHERE i<%d) INSERT "
 	         "INTO grants SELECT CAST(printf('%%016d',i) AS BLOB),x'%s',x'%s','%s',2,8,"
-	         "67108864,3,3600000,2,1,1000,%llu,0,zeroblob(16),1,1 FROM n",
-	         GRANTS, t, a, TRAINER, (unsigned long long)(clock_unix_ns() + 3600 * NS_PER_S));
+	         "67108864,3,3600000,2,1,1000,%llu,0,x'%s',%llu,1 FROM n",
+	         GRANTS, t, a, TRAINER, (unsigned long long)(clock_unix_ns() + 3600 * NS_PER_S),
+	         boot, (unsigned long long)now.boottime_ns);
 	run_sql(f, sql);
 }
 

@@ -23,6 +23,21 @@ uint64_t __wrap_clock_unix_ns(void)
 	return __real_clock_unix_ns() + wall_ns;
 }
 
+/* ---- the agent's machine, which may have been started again ---- */
+
+static _Atomic bool rebooted;
+
+int __real_clock_stamp_now(struct clock_stamp *ret);
+int __wrap_clock_stamp_now(struct clock_stamp *ret);
+int __wrap_clock_stamp_now(struct clock_stamp *ret)
+{
+	int rc = __real_clock_stamp_now(ret);
+
+	if (!rc && rebooted)
+		ret->boot_id[0] ^= 1;
+	return rc;
+}
+
 /* ---- loops whose alarm goes by the clock that is ahead ---- */
 
 int __real_timerfd_settime(int fd, int flags, const struct itimerspec *when,
@@ -231,6 +246,33 @@ static void grant__can_be_revoked_for_as_long_as_its_agent_counts(void **state)
 	fake_free(&a);
 }
 
+#define MOST 8 /* for 2 sessions */
+
+/* They count in one boot only. */
+static void grants__of_before_a_reboot_take_no_places(void **state)
+{
+	Ros2__V1__ControllerMessage *m;
+	struct sf *f = *state;
+	struct ros2_uid alpha;
+	static struct fake a;
+
+	alpha = alpha_on_dpu0(f, &a);
+	for (unsigned i = 0; i < MOST; i++)
+		has_a_grant(&a, &alpha);
+	fake_ask_grant(&a, 1, &alpha, "spiffe://" TD "/tenant/alpha/trainer");
+	m = fake_next(&a, MSG(GRANT_REPLY), AWAIT_MS);
+	assert_non_null(m);
+	assert_int_equal(m->grant_reply->status, ROS2_LIMIT);
+	fake_disconnect(&a);
+	rebooted = true;
+	fake_connect(&a, NULL, 0);
+	fake_beat(&a, NULL, 0);
+	assert_non_null(fake_next(&a, MSG(CONTACT), AWAIT_MS));
+	has_a_grant(&a, &alpha);
+	sf_audit_wait(f, "grant.expire", MOST);
+	fake_free(&a);
+}
+
 /* ---- a token ---- */
 
 static void is_refused(struct sf *f, const char *secret, enum ros2_status st)
@@ -275,6 +317,7 @@ static void token__is_not_taken_by_a_clock_from_before_it_was_made(void **state)
 static int setup(void **state)
 {
 	wall_ns = 0;
+	rebooted = false;
 	return sf_setup(state);
 }
 
@@ -285,6 +328,7 @@ int main(void)
 		T(revoke__states_no_time_that_a_clock_jumps_over_meanwhile),
 		T(grant__is_not_renewed_to_an_end_before_the_one_it_has),
 		T(grant__can_be_revoked_for_as_long_as_its_agent_counts),
+		T(grants__of_before_a_reboot_take_no_places),
 		T(token__that_is_over_stays_so_when_the_clock_is_put_back),
 		T(token__is_not_taken_by_a_clock_from_before_it_was_made),
 	};
