@@ -319,6 +319,16 @@ Ros2__V1__ObjectInfo *show_object(struct svc *s, const struct ctl_object *o,
 	return i;
 }
 
+/* By the clock on the wall as it is now. Where that was put to no other time since, the same each
+ * time it is asked. */
+static uint64_t ends_at(const struct ctl_grant *g)
+{
+	uint64_t then = g->t.expires_unix_ns, now = ctl_unix_of(g->t.expires_ns);
+	uint64_t between = now > then ? now - then : then - now;
+
+	return g->overdue || between < NS_PER_S ? then : now;
+}
+
 Ros2__V1__GrantInfo *show_grant(const struct ctl_grant *g)
 {
 	Ros2__V1__GrantInfo *i = NEW(Ros2__V1__GrantInfo, ros2__v1__grant_info__init);
@@ -336,7 +346,7 @@ Ros2__V1__GrantInfo *show_grant(const struct ctl_grant *g)
 	i->max_bytes = g->t.max_bytes;
 	i->access = show_str(policy_access_to_str(g->t.access));
 	i->issued_unix_ns = g->issued_unix_ns;
-	i->expires_unix_ns = g->t.expires_unix_ns;
+	i->expires_unix_ns = ends_at(g);
 	i->policy_version = g->t.policy_version;
 	i->epoch_counter = g->t.epoch_counter;
 	return i;

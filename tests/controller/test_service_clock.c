@@ -125,6 +125,37 @@ static struct ros2_uid has_a_grant(struct fake *a, const struct ros2_uid *alpha)
 	return grant;
 }
 
+/* Of the only one. */
+static uint64_t shown_end(struct sf *f)
+{
+	Ros2__V1__ListRequest q = ROS2__V1__LIST_REQUEST__INIT;
+	Ros2__V1__ListReply *r = NULL;
+	uint64_t at;
+
+	q.kind = KIND(GRANT);
+	assert_int_equal(ros2_v1_admin_list_sync(f->admin, &q, 20000, &r, NULL), 0);
+	assert_int_equal(r->n_grants, 1);
+	at = r->grants[0]->expires_unix_ns;
+	ros2__v1__list_reply__free_unpacked(r, NULL);
+	return at;
+}
+
+static void get__shows_the_end_of_a_grant_by_the_clock_as_it_is(void **state)
+{
+	struct sf *f = *state;
+	struct ros2_uid alpha;
+	static struct fake a;
+	uint64_t first;
+
+	alpha = alpha_on_dpu0(f, &a);
+	has_a_grant(&a, &alpha);
+	first = shown_end(f);
+	assert_int_equal(shown_end(f), first);
+	wall_ns = 3 * 3600 * NS_PER_S;
+	assert_in_range(shown_end(f), first + wall_ns - NS_PER_S, first + wall_ns + NS_PER_S);
+	fake_free(&a);
+}
+
 struct revoking {
 	struct sf *f;
 	struct ros2_uid grant;
@@ -325,6 +356,7 @@ int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, sf_teardown)
 	const struct CMUnitTest tests[] = {
+		T(get__shows_the_end_of_a_grant_by_the_clock_as_it_is),
 		T(revoke__states_no_time_that_a_clock_jumps_over_meanwhile),
 		T(grant__is_not_renewed_to_an_end_before_the_one_it_has),
 		T(grant__can_be_revoked_for_as_long_as_its_agent_counts),
