@@ -261,15 +261,17 @@ static void handshakes(struct flood *f)
 	}
 }
 
-/* Headers of calls that never come, more than the tenant has places for. */
+/* Headers of calls that never come, more than the tenant has places for: @calls of them. */
 static void calls(struct flood *f)
 {
+	size_t all = raw_arg_u64(f->args, "calls", CALLS_SHARE + CALLS_BEYOND);
+
 	while (turn(f)) {
 		struct bare b = bare(f, true);
-		struct bare_held *h = bare_hold(&b, CALLS_SHARE + CALLS_BEYOND);
+		struct bare_held *h = bare_hold(&b, all);
 		char words[512] = "";
 		int code;
-		size_t n = bare_held_free(h, CALLS_BEYOND, &code, words);
+		size_t n = bare_held_free(h, all - CALLS_SHARE, &code, words);
 
 		for (size_t i = 0; i < n; i++)
 			answered(f, strncmp(words, "BUSY", 4) ? "refused" : "BUSY", words);
@@ -365,25 +367,24 @@ static void regions(struct flood *f)
 	}
 }
 
-/* One file, opened again and again in one session, and never closed. */
+/* One file, opened again and again in one session (or in @sessions, in turn), and never closed. */
 static void files(struct flood *f)
 {
-	Ros2__V1__MountRequest m = ROS2__V1__MOUNT_REQUEST__INIT;
 	Ros2__V1__OpenRequest o = ROS2__V1__OPEN_REQUEST__INIT;
-	Ros2__V1__MountReply *mr = NULL;
+	size_t all = MIN(raw_arg_u64(f->args, "sessions", 1), (uint64_t)SESSIONS);
 
-	m.session_uid = o.session_uid = (ProtobufCBinaryData){16, f->s[0].uid};
-	m.namespace_name = (char *)"data";
-	if (ros2_v1_tenant_mount_sync(f->raw.channel, &m, CALL_MS, &mr, NULL))
-		return;
-	o.mount = mr->mount;
-	protobuf_c_message_free_unpacked(&mr->base, NULL);
+	while (f->n_sessions < all && session(f, f->n_sessions))
+		f->n_sessions++;
+	o.mount = 1; /* where each has its first file */
 	o.path = (char *)"flood";
 	o.flags = 1;
 	while (turn(f)) {
 		Ros2__V1__OpenReply *r = NULL;
 		struct ros2_err err = ROS2_ERR_INIT;
-		int rc = ros2_v1_tenant_open_sync(f->raw.channel, &o, CALL_MS, &r, &err);
+		int rc;
+
+		o.session_uid = (ProtobufCBinaryData){16, f->s[f->done % f->n_sessions].uid};
+		rc = ros2_v1_tenant_open_sync(f->raw.channel, &o, CALL_MS, &r, &err);
 
 		answered_rpc(f, rc, &err);
 		if (!rc)
