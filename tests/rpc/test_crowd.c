@@ -347,7 +347,30 @@ static void rpc_server__who_is_refused_does_not_cost_a_look_at_each_that_is_open
 	fx_stop(&f);
 }
 
-/* Each with a call in flight, so that none can be ended: some are left for others. */
+static atomic_bool no_crowd;
+
+bool __real_conns_crowded(const struct conns_table *t, const struct rpc_conn *k, size_t each,
+                          size_t all);
+bool __wrap_conns_crowded(const struct conns_table *t, const struct rpc_conn *k, size_t each,
+                          size_t all);
+bool __wrap_conns_crowded(const struct conns_table *t, const struct rpc_conn *k, size_t each,
+                          size_t all)
+{
+	return !no_crowd && __real_conns_crowded(t, k, each, all);
+}
+
+/* As many of beta's as an address may have, each with a call in flight. */
+static void all_busy(struct fx *f, struct bare_held *h[BUSY])
+{
+	fx_start_limits(f, (struct rpc_limits){.max_connections_per_source = BUSY,
+	                                       .connections_name = "--echo-connections",
+	                                       .request_deadline_ms = AWAIT_MS});
+	for (int i = 0; i < BUSY; i++)
+		h[i] = fx_hold(f, "beta", 1);
+	assert_true(AWAIT(fx_stats(f).calls_now + fx_stats(f).refused_limit == BUSY));
+}
+
+/* None of them can be ended: some are left for others. */
 static void rpc_server__a_group_keeps_three_quarters_by_calls_in_flight(void **state)
 {
 	struct rpc_channel *alpha;
@@ -357,12 +380,7 @@ static void rpc_server__a_group_keeps_three_quarters_by_calls_in_flight(void **s
 	int code = 0;
 	struct fx f;
 
-	fx_start_limits(&f, (struct rpc_limits){.max_connections_per_source = BUSY,
-	                                        .connections_name = "--echo-connections",
-	                                        .request_deadline_ms = AWAIT_MS});
-	for (int i = 0; i < BUSY; i++)
-		h[i] = fx_hold(&f, "beta", 1);
-	assert_true(AWAIT(fx_stats(&f).calls_now + fx_stats(&f).refused_limit == BUSY));
+	all_busy(&f, h);
 	assert_int_equal(fx_stats(&f).calls_now, BUSY - BUSY / 4);
 	alpha = fx_channel(&f, NULL);
 	fx_say_x(alpha);
@@ -374,6 +392,28 @@ static void rpc_server__a_group_keeps_three_quarters_by_calls_in_flight(void **s
 	                           "caller: at most three quarters of --echo-connections, 1024, "
 	                           "or 16 from an address: use one for more of them, or try again "
 	                           "later");
+	fx_stop(&f);
+}
+
+static void control__without_that_one_group_keeps_them_all(void **state)
+{
+	struct ros2_err err = ROS2_ERR_INIT;
+	struct rpc_channel *alpha;
+	struct bare_held *h[BUSY];
+	char words[512];
+	struct fx f;
+	int code;
+
+	no_crowd = true;
+	all_busy(&f, h);
+	assert_int_equal(fx_stats(&f).calls_now, BUSY);
+	alpha = fx_channel(&f, NULL);
+	assert_int_not_equal(fx_say(alpha, "x", "x", &err), 0);
+	assert_true(fx_stats(&f).refused_connections_per_source > 0);
+	rpc_channel_free(alpha);
+	for (int i = 0; i < BUSY; i++)
+		bare_held_free(h[i], 0, &code, words);
+	no_crowd = false;
 	fx_stop(&f);
 }
 
@@ -438,6 +478,7 @@ int main(void)
 		cmocka_unit_test(
 			rpc_server__who_is_refused_does_not_cost_a_look_at_each_that_is_open),
 		cmocka_unit_test(rpc_server__a_group_keeps_three_quarters_by_calls_in_flight),
+		cmocka_unit_test(control__without_that_one_group_keeps_them_all),
 		cmocka_unit_test(rpc_server__never_ends_whoever_has_the_descriptor_by_then),
 	};
 

@@ -37,6 +37,17 @@ static void group_of(void *arg, const struct rpc_peer *peer, char group[RPC_GROU
 	strcpy(group, !alpha ? "others" : moved ? "gamma" : "alpha");
 }
 
+/* The control: whoever comes first has what there is. */
+static bool none_kept;
+void __real_rpc_quota_init(struct rpc_quota *q, const char *of, size_t total, size_t per_group);
+void __wrap_rpc_quota_init(struct rpc_quota *q, const char *of, size_t total, size_t per_group);
+void __wrap_rpc_quota_init(struct rpc_quota *q, const char *of, size_t total, size_t per_group)
+{
+	__real_rpc_quota_init(q, of, total, per_group);
+	if (none_kept)
+		q->share.kept = 0;
+}
+
 static void start(struct fx *f, rpc_group_fn fn, size_t per_group)
 {
 	struct rpc_server_opts o = {
@@ -146,6 +157,26 @@ static void rpc_server__keeps_the_last_places_for_who_has_none(void **state)
 	fx_stop(&f);
 }
 
+static void control__where_none_are_kept_it_finds_none(void **state)
+{
+	struct ros2_err err = ROS2_ERR_INIT;
+	struct rpc_channel *c;
+	struct bare_held *h;
+	struct fx f;
+
+	none_kept = true;
+	start(&f, group_of, CALLS);
+	none_kept = false;
+	h = hold(&f, 0, CALLS);
+	assert_int_equal(fx_stats(&f).calls_now, CALLS);
+	c = fx_channel(&f, NULL);
+	assert_int_not_equal(fx_say(c, "x", "x", &err), 0);
+	assert_int_equal(err.status, ROS2_BUSY);
+	rpc_channel_free(c);
+	let_go(&f, h, 0, NULL, 0);
+	fx_stop(&f);
+}
+
 /* A place goes back to whom it was taken from. */
 static void rpc_server__a_caller_may_come_to_another_group_while_its_calls_are_open(void **state)
 {
@@ -197,6 +228,7 @@ int main(void)
 		cmocka_unit_test(
 			control__where_each_certificate_counts_for_itself_they_take_every_place),
 		cmocka_unit_test(rpc_server__keeps_the_last_places_for_who_has_none),
+		cmocka_unit_test(control__where_none_are_kept_it_finds_none),
 		cmocka_unit_test(
 			rpc_server__a_caller_may_come_to_another_group_while_its_calls_are_open),
 		cmocka_unit_test(
