@@ -299,7 +299,7 @@ static void strangers__of_one_user_have_little_time_together(void **state)
 		assert_true(tries++ <= SLOW_SHARE_NS / wake_ns + 2);
 	}
 	ev = fx_event(fx, DP_EVENT_HELLO_REFUSED, ROS2_LIMIT);
-	assert_non_null(strstr(ev.words, "less than 10 s ago"));
+	assert_non_null(strstr(ev.words, "less than 10 s (fixed) ago"));
 	rs_ping(&n);
 	rs_end(&n);
 }
@@ -560,7 +560,7 @@ static void user__that_was_slow_is_not_talked_to_for_a_while(void **state)
 	for (int i = 0; i < 3; i++)
 		assert_false(is_talked_to(n.path));
 	ev = fx_event(fx, DP_EVENT_HELLO_REFUSED, ROS2_LIMIT);
-	assert_non_null(strstr(ev.words, "less than 10 s ago"));
+	assert_non_null(strstr(ev.words, "less than 10 s (fixed) ago"));
 	/* What it has already goes on; and then it is one as any other. */
 	rs_works(&n);
 	clock_ahead_ns += SLOW_PENALTY_NS;
