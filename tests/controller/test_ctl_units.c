@@ -130,6 +130,7 @@ static unsigned hellos(size_t n_have)
 	while (link_check_hello(&l, &a, &h, &err) == 0)
 		n++;
 	assert_int_equal(err.status, ROS2_BUSY);
+	assert_non_null(strstr(err.msg, "says hello more than 10 times a second (fixed)"));
 	return n;
 }
 

@@ -247,6 +247,7 @@ static void grant__is_refused_to_whom_it_does_not_belong(void **state)
 {
 	struct world w;
 	struct ros2_uid other = ros2_uid_new();
+	Ros2__V1__ControllerMessage *m;
 	Ros2__V1__GetReply *g;
 
 	world(state, &w, "1h", "10m");
@@ -265,7 +266,13 @@ static void grant__is_refused_to_whom_it_does_not_belong(void **state)
 	/* sessions.max is 2: eight grants, and no ninth. */
 	for (uint64_t i = 0; i < 8; i++)
 		get_grant(&w, i);
-	assert_int_equal(attack_grant(&w.a, &w.alpha, TRAINER), ROS2_LIMIT);
+	fake_ask_grant(&w.a, 1, &w.alpha, TRAINER);
+	m = fake_want(&w.a, MSG(GRANT_REPLY));
+	assert_int_equal(m->grant_reply->status, ROS2_LIMIT);
+	assert_null(m->grant_reply->grant);
+	assert_string_equal(m->grant_reply->words,
+	                    "the tenant has as many grants at this agent as its sessions.max "
+	                    "allows: 4 for each session");
 	sf_audit_wait(w.f, "grant.deny", 5);
 	fake_free(&w.a);
 }
