@@ -101,6 +101,16 @@ uint32_t fx_count_events(struct fx *fx, enum dp_event_type type, int status)
 	return n;
 }
 
+uint64_t fx_violations(struct fx *fx)
+{
+	uint64_t n;
+
+	pthread_mutex_lock(&fx->lock);
+	n = fx->violations;
+	pthread_mutex_unlock(&fx->lock);
+	return n;
+}
+
 void fx_forget_events(struct fx *fx)
 {
 	pthread_mutex_lock(&fx->lock);

@@ -78,6 +78,8 @@ void fx_tenant(struct fx *fx, const struct ros2_uid *tenant);
  * UNKNOWN (-1), the status. */
 struct dp_event fx_event(struct fx *fx, enum dp_event_type type, int status);
 uint32_t fx_count_events(struct fx *fx, enum dp_event_type type, int status);
+/* So many were told so far. */
+uint64_t fx_violations(struct fx *fx);
 /* There is room for FX_EVENTS again. */
 void fx_forget_events(struct fx *fx);
 /* As fx_event, for the end of this session. */

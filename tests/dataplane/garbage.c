@@ -66,14 +66,14 @@ static bool is_known(const struct garbage *g, const struct wire_header *h)
 
 static bool in_capsule(const struct garbage *g, const struct wire_header *h)
 {
-	return g->invite && h->opcode == WIRE_WRITE && h->flags == WIRE_F_INLINE;
+	return g->inline_max && h->opcode == WIRE_WRITE && h->flags == WIRE_F_INLINE;
 }
 
 /* Its flags, and how much is behind it. */
 static bool is_framed(const struct garbage *g, const struct wire_header *h)
 {
 	if (in_capsule(g, h))
-		return h->payload_len == h->length && h->length <= WIRE_INLINE_MAX;
+		return h->payload_len == h->length && h->length <= g->inline_max;
 	if (is_asked_for(g, h))
 		return !(h->flags & ~WIRE_F_LAST) && h->payload_len == h->length;
 	return !h->flags && !h->payload_len;
@@ -330,8 +330,8 @@ static void walk(struct garbage *g, uint8_t op, enum kind kind, const char *fiel
 /* As long as it says it is. */
 static void lengths_in_capsule(struct garbage *g)
 {
-	static const uint32_t lengths[] = {
-		0, 1, LENGTH - 1, WIRE_INLINE_MAX, WIRE_INLINE_MAX + 1, WIRE_IO_MAX, UINT32_MAX};
+	const uint32_t lengths[] = {
+		0, 1, LENGTH - 1, g->inline_max, g->inline_max + 1, WIRE_IO_MAX, UINT32_MAX};
 
 	for (size_t i = 0; i < ARRAY_SIZE(lengths); i++) {
 		struct wire_header h = good(g, WIRE_WRITE, IN_CAPSULE);
@@ -349,7 +349,7 @@ void garbage_walk_some(struct garbage *g, enum wire_opcode op, const char *field
 	walk(g, (uint8_t)op, ALONE, field);
 	if (g->invite && op == WIRE_DATA)
 		walk(g, (uint8_t)op, ASKED_FOR, field);
-	if (!g->invite || op != WIRE_WRITE)
+	if (!g->inline_max || op != WIRE_WRITE)
 		return;
 	walk(g, (uint8_t)op, IN_CAPSULE, field);
 	if (!field)

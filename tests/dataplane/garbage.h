@@ -15,16 +15,18 @@
 /* The attacker's end of it, and what it may name. */
 struct garbage {
 	void *arg;
-	/* As it is, with payload_len bytes behind it when they are no more than WIRE_INLINE_MAX;
-	 * what becomes of it is of no interest. */
+	/* As it is, with payload_len bytes behind it when they are no more than WIRE_INLINE_MAX (or
+	 * what the transport takes); what becomes of it is of no interest. */
 	void (*send)(void *arg, const struct wire_header *h);
 	/* What comes next. False: the connection has ended. */
 	bool (*take)(void *arg, struct wire_header *h);
 	/* The session has ended: what its end was told as; another one is made, and the values
 	 * below with it. */
 	enum ros2_status (*renew)(void *arg, struct garbage *g);
-	/* Sends a WRITE whose payload is asked for: the DATA that is right. NULL: messages have no
-	 * payload here. */
+	/* Of a payload behind its WRITE; 0: there is none here. */
+	uint32_t inline_max;
+	/* Sends a WRITE whose payload is asked for: the DATA that is right. NULL: none is asked for
+	 * here. */
 	struct wire_header (*invite)(void *arg);
 	uint64_t handle, address;
 	uint32_t key, generation;

@@ -6,6 +6,7 @@
  */
 #include "tests/dataplane/garbage.h"
 #include "dataplane/test_switches.h"
+#include "tests/await.h"
 #include "tests/dataplane/shm_raw.h"
 
 #define KIB4 4096u
@@ -95,6 +96,9 @@ static void walk__every_opcode_and_field_over_shm_has_what_is_due(void **state)
 	garbage_walk(&g);
 	assert_int_equal(g.wrong, 0);
 	assert_true(g.ended > 238 && g.naks > 50 && g.done > 100);
+	/* Each that was answered so is told, and no other. */
+	assert_true(AWAIT(fx_violations(*state) >= g.naks));
+	assert_int_equal(fx_violations(*state), g.naks);
 	victim_is_untouched(&a);
 	end(&a);
 }

@@ -316,6 +316,7 @@ static void begin(struct fx *fx, struct attack *a, struct garbage *g)
 	                      .send = send_message,
 	                      .take = take_message,
 	                      .renew = new_session,
+	                      .inline_max = WIRE_INLINE_MAX,
 	                      .invite = invite,
 	                      .other_handle = a->victim.handle,
 	                      .other_key = a->victim.key};
@@ -328,16 +329,6 @@ static void end(struct attack *a)
 {
 	raw_close(&a->t);
 	raw_close(&a->victim);
-}
-
-static uint64_t violations(struct fx *fx)
-{
-	uint64_t n;
-
-	pthread_mutex_lock(&fx->lock);
-	n = fx->violations;
-	pthread_mutex_unlock(&fx->lock);
-	return n;
 }
 
 static void walk__every_opcode_and_field_over_tcp_has_what_is_due(void **state)
@@ -353,8 +344,8 @@ static void walk__every_opcode_and_field_over_tcp_has_what_is_due(void **state)
 	assert_true(g.ended > 238 && g.naks > 80 && g.done > 150);
 	assert_true(a.pulls > 20 && a.datas > 20);
 	/* Each that was answered so is told, and no other. */
-	assert_true(AWAIT(violations(fx) >= g.naks));
-	assert_int_equal(violations(fx), g.naks);
+	assert_true(AWAIT(fx_violations(fx) >= g.naks));
+	assert_int_equal(fx_violations(fx), g.naks);
 	is_untouched(&a.victim);
 	end(&a);
 }

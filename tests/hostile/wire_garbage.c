@@ -416,6 +416,7 @@ static void behind_hello(struct wire *w)
 	                    .send = send_message,
 	                    .take = take_message,
 	                    .renew = new_session,
+	                    .inline_max = WIRE_INLINE_MAX,
 	                    .invite = invite,
 	                    .address = ADDRESS,
 	                    .other_handle = w->h->a.handle,

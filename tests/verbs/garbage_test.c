@@ -241,12 +241,15 @@ struct attack {
 	bool stands;
 };
 
+#define LONGEST (WIRE_HEADER_LEN + WIRE_VERBS_INLINE_MAX)
+
 /* Each at its own place: the one before may be on its way. */
 static void send_message(void *arg, const struct wire_header *h)
 {
 	struct attack *a = arg;
-	struct fabric_part part = {a->p.buffers, PEER_MEMORY / 2 + a->sent++ % 64 * WIRE_HEADER_LEN,
-	                           WIRE_HEADER_LEN};
+	uint32_t behind = h->payload_len <= WIRE_VERBS_INLINE_MAX ? h->payload_len : 0;
+	struct fabric_part part = {a->p.buffers, PEER_MEMORY / 2 + a->sent++ % 64 * LONGEST,
+	                           WIRE_HEADER_LEN + behind};
 	struct fabric_wr wr = {.parts = &part, .n_parts = 1, .flags = FABRIC_QUIET};
 
 	memcpy(a->p.mem + part.offset, h, sizeof(*h));
@@ -324,6 +327,7 @@ static void begin(struct fx *fx, struct attack *a, struct garbage *g)
 	                      .send = send_message,
 	                      .take = take_message,
 	                      .renew = new_session,
+	                      .inline_max = WIRE_VERBS_INLINE_MAX,
 	                      .other_handle = a->victim.handle,
 	                      .other_key = a->victim.key};
 	(void)new_session(a, g);
@@ -338,6 +342,9 @@ static void walk__every_opcode_and_field_over_verbs_has_what_is_due(void **state
 	garbage_walk(&g);
 	assert_int_equal(g.wrong, 0);
 	assert_true(g.ended > 237 && g.naks > 80 && g.done > 100);
+	/* Each that was answered so is told, and no other. */
+	assert_true(AWAIT(fx_violations(*state) >= g.naks));
+	assert_int_equal(fx_violations(*state), g.naks);
 	is_untouched(&a.victim);
 	leave(&a);
 	peer_close(&a.victim);
