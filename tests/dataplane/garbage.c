@@ -142,7 +142,10 @@ static void judge_answer(struct garbage *g, const char *what, const struct wire_
 		g->naks++;
 		g->here++;
 		if (in->opcode != WIRE_NAK || in->status != due)
-			wrong(g, what, ros2_status_to_str(due), name_of(in->opcode));
+			wrong(g, what, ros2_status_to_str(due),
+			      in->opcode == WIRE_NAK
+			              ? ros2_status_to_str((enum ros2_status)in->status)
+			              : name_of(in->opcode));
 	} else if (window) {
 		if (in->opcode)
 			wrong(g, what, "no answer", name_of(in->opcode));
