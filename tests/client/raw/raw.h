@@ -17,6 +17,8 @@
 struct raw {
 	struct rpc_channel *channel; /* owned */
 	uint32_t timeout_ms;
+	bool over_shm;      /* its sessions are; else over tcp */
+	uint64_t shm_bytes; /* that they ask for; 0: what the agent gives by itself */
 };
 
 /* Values on the command line: name=value ... */
@@ -40,10 +42,11 @@ struct raw_session {
 	uint8_t uid[16], secret[32];
 	char data_address[256];
 };
-/* OpenSession. */
+/* OpenSession, over what @r says. */
 int raw_session_open(struct raw *r, struct raw_session *ret, struct ros2_err *err);
 void raw_session_close(struct raw *r, const struct raw_session *s);
-int raw_dial(const char *address, struct ros2_err *err); /* the descriptor or negative errno */
+/* @address: host:port, or unix:PATH. The descriptor or negative errno. */
+int raw_dial(const char *address, struct ros2_err *err);
 /* All of a HELLO that is right. */
 void raw_prove(const struct raw_session *s, const uint8_t *agent_nonce, struct wire_hello *h);
 /* CHALLENGE, HELLO, then WELCOME (*ret_status OK) or what came instead. */
@@ -55,4 +58,22 @@ int raw_receive(int fd, struct wire_header *h, uint8_t *payload, int timeout_ms)
 const char *raw_opcode(uint8_t opcode);
 int raw_opcode_of(const char *name); /* 0: none */
 json_t *raw_message_json(const struct wire_header *h, const uint8_t *payload);
+
+/* raw_shm.c: what comes behind WELCOME over shm. Believes what the agent says of its memory. */
+struct raw_shm {
+	uint8_t *map; /* owned */
+	uint64_t bytes;
+	uint32_t written, taken;
+};
+/* MEMORY, and all of it mapped. */
+int raw_shm_memory(int fd, struct raw_shm *ret);
+int raw_shm_mapped(int fd);
+/* An entry of the ring to the agent, sealed by the caller; false: there is no room for it. */
+bool raw_shm_put(struct raw_shm *m, int fd, const struct wire_header *h);
+/* The next of the ring to the tenant, as raw_receive; @payload has room for WIRE_WORDS_MAX. */
+int raw_shm_take(struct raw_shm *m, int fd, struct wire_header *h, uint8_t *payload,
+                 int timeout_ms);
+/* Entries that are there and were not taken. */
+uint32_t raw_shm_untaken(const struct raw_shm *m);
+void raw_shm_free(struct raw_shm *m);
 #endif

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 
 static const struct {
 	uint8_t opcode;
@@ -54,7 +55,9 @@ int raw_session_open(struct raw *r, struct raw_session *ret, struct ros2_err *er
 	int rc;
 
 	req.protocol = WIRE_VERSION;
-	req.transport = ROS2__V1__TRANSPORT__TRANSPORT_TCP;
+	req.transport = r->over_shm ? ROS2__V1__TRANSPORT__TRANSPORT_SHM
+	                            : ROS2__V1__TRANSPORT__TRANSPORT_TCP;
+	req.shared_memory_bytes = r->shm_bytes;
 	req.software = (char *)"ros2-raw";
 	rc = ros2_v1_tenant_open_session_sync(r->channel, &req, r->timeout_ms, &p, err);
 	if (rc)
@@ -80,6 +83,21 @@ void raw_session_close(struct raw *r, const struct raw_session *s)
 		protobuf_c_message_free_unpacked(&reply->base, NULL);
 }
 
+static int dial_unix(const char *path, struct ros2_err *err)
+{
+	struct sockaddr_un to = {.sun_family = AF_UNIX};
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), rc = fd < 0 ? -errno : 0;
+
+	snprintf(to.sun_path, sizeof(to.sun_path), "%s", path);
+	if (!rc && !connect(fd, (struct sockaddr *)&to, sizeof(to)))
+		return fd;
+	if (!rc) {
+		rc = -errno;
+		close(fd);
+	}
+	return ros2_err_set(err, rc, "connect to %s: %s", path, strerror(-rc));
+}
+
 int raw_dial(const char *address, struct ros2_err *err)
 {
 	struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list;
@@ -87,6 +105,8 @@ int raw_dial(const char *address, struct ros2_err *err)
 	char host[256];
 	int fd, rc;
 
+	if (!strncmp(address, "unix:", 5))
+		return dial_unix(address + 5, err);
 	if (!colon)
 		return ros2_err_set(err, -EINVAL, "'%s': expected host:port", address);
 	snprintf(host, sizeof(host), "%.*s", (int)(colon - address), address);

@@ -27,12 +27,14 @@ static const char usage[] =
 	"        handle, offset, address, length, key, generation, flags, payload=BYTES (sent),\n"
 	"        fill=N (each of them), payload_len=N (claimed), crc=bad, magic=N, wait_ms=N;\n"
 	"        GARBAGE length=N; WAIT length=MS.\n"
-	"        Without session_uid it opens a session first. skip_hello=1: none is sent.\n"
+	"        Without session_uid it opens a session first (transport=shm [shm_bytes=N]: over\n"
+	"        shared memory, for HELLO alone). skip_hello=1: none is sent.\n"
 	"  ros2-raw hold namespace=NS path=P [seconds=N] [renew_ms=N] [half_write=1]\n"
 	"        the victim: a session with a file and a region, whose lease it renews; prints\n"
 	"        session_uid, handle, key, generation, address; ends with stdin or a line 'q', "
 	"and\n"
-	"        says whether its memory was touched, and how its renewals were answered;\n"
+	"        says whether its memory was touched, and how its renewals were answered; that\n"
+	"        also at a line 's';\n"
 	"        half_write: of a WRITE it never sends the payload\n"
 	"  ros2-raw attack session_uid=H handle=N key=N generation=N address=N namespace=NS "
 	"path=P\n"
@@ -386,6 +388,13 @@ static void renew(struct raw *r, struct victim *v)
 	json_decref(j);
 }
 
+static void say_renewals(const struct victim *v)
+{
+	raw_print(json_pack("{s:s, s:I, s:I, s:I}", "event", "renewals", "renewed",
+	                    (json_int_t)v->renewed, "not_renewed", (json_int_t)v->lapsed,
+	                    "slowest_renewal_ms", (json_int_t)v->slowest_ms));
+}
+
 /* Until stdin ends or the time is over; says what came on the data connection unasked. */
 static void hold(struct raw *r, struct victim *v, int fd, const struct raw_args *a)
 {
@@ -403,6 +412,8 @@ static void hold(struct raw *r, struct victim *v, int fd, const struct raw_args 
 		if (p[0].revents &&
 		    (read(STDIN_FILENO, scratch, sizeof(scratch)) <= 0 || scratch[0] == 'q'))
 			return;
+		if (p[0].revents && scratch[0] == 's')
+			say_renewals(v);
 		if (p[1].revents && print_until_quiet(fd, 100))
 			p[1].fd = -1;
 	}
