@@ -269,6 +269,14 @@ static void unknown(struct http2 *h)
 	frame(h, NOBODY_KNOWS, 0, 0, "whatever", 8);
 }
 
+/* With an empty message, which is answered: not a byte of that may be sent. */
+static void unread(struct http2 *h)
+{
+	if (h->next_stream == 1)
+		frame(h, SETTINGS, 0, 0, (const uint8_t[]){0, 4, 0, 0, 0, 0}, 6);
+	frame(h, DATA, END_STREAM, begin_call(h, END_HEADERS), "\0\0\0\0", 5);
+}
+
 static const struct {
 	const char *name;
 	void (*put)(struct http2 *h);
@@ -282,6 +290,7 @@ static const struct {
 	[HTTP2_WINDOWS] = {"windows", window},
 	[HTTP2_PRIORITIES] = {"priorities", priority},
 	[HTTP2_UNKNOWN] = {"unknown", unknown},
+	[HTTP2_UNREAD] = {"answers", unread},
 };
 
 enum http2_flood http2_find(const char *name)

@@ -30,6 +30,7 @@ enum http2_flood {
 	HTTP2_WINDOWS,       /* WINDOW_UPDATE by a byte */
 	HTTP2_PRIORITIES,
 	HTTP2_UNKNOWN, /* of a type that nobody knows: RFC 9113, 4.1 */
+	HTTP2_UNREAD,  /* calls of whose answers no byte is taken: 6.9.2 */
 	HTTP2_FLOODS
 };
 /* By its name, as hostile-flood has it; HTTP2_FLOODS: there is none of that name. */
