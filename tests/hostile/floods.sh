@@ -168,8 +168,8 @@ in_flood() { # RSS DESCRIPTORS [MORE-DESCRIPTORS] [MORE-MIB]
 	[ "$(rss)" -le $(($1 + ${4:-128} * 1024 * tsan_factor)) ] && [ "$(descriptors)" -le $(($2 + ${3:-400})) ] ||
 		{ echo "$(descriptors) descriptors, $(rss) KiB; before $2, $1"; return 1; }
 }
-comes_back() { # RSS FDS
-	[ "$(descriptors)" -le $(($2 + 4)) ] && [ "$(rss)" -le $(($1 + 65536 * tsan_factor)) ] || { echo "$(descriptors) descriptors, $(rss) KiB; before $2, $1"; return 1; }
+comes_back() { # RSS FDS [MORE-MIB]: but for what the allocator keeps
+	[ "$(descriptors)" -le $(($2 + 4)) ] && [ "$(rss)" -le $(($1 + ${3:-64} * 1024 * tsan_factor)) ] || { echo "$(descriptors) descriptors, $(rss) KiB; before $2, $1"; return 1; }
 }
 no_shm() { [ "$(metric dpu-0 ros2_agent_shm_bytes)" = 0 ]; }
 
