@@ -306,7 +306,7 @@ static void regions(struct flood *f)
 static void files(struct flood *f)
 {
 	Ros2__V1__OpenRequest o = ROS2__V1__OPEN_REQUEST__INIT;
-	size_t all = MIN(raw_arg_u64(f->args, "sessions", 1), (uint64_t)SESSIONS);
+	size_t all = MIN(raw_arg_u64(f->args, "sessions", 1), (uint64_t)FLOOD_SESSIONS);
 
 	while (f->n_sessions < all && flood_session(f, f->n_sessions))
 		f->n_sessions++;
