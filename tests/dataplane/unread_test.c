@@ -55,7 +55,11 @@ static void tenant__that_does_not_read_keeps_little_in_the_kernel(void **state)
 		raw_send(&c, &h, NULL, 0);
 	}
 	assert_true(AWAIT(is_full(fd)));
-	assert_int_equal(ioctl(fd, SIOCOUTQNSD, &unsent), 0);
+	if (ioctl(fd, SIOCOUTQNSD, &unsent) < 0) {
+		raw_close(&c);
+		print_message("# SKIP no SIOCOUTQNSD here (qemu-user)\n");
+		skip();
+	}
 	/* with the last segment */
 	assert_in_range(unsent, 1, TCP_UNSENT + 64 * 1024);
 	/* Nothing waits for an event that does not come. */
