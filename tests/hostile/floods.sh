@@ -184,7 +184,7 @@ declare -A found=([handshakes]='.answers["no handshake"] >= .attempts / 2 - 1' [
 # Of the rate it states it makes half, divided by how much slower this machine is. Tiny requests are held to a quarter by their cap.
 declare -A least=([tiny]=0.12)
 # Half-open ones: so many that there are more than one address may have before all else that is looked at meanwhile is over, on a quick machine, too.
-declare -A options=([memory]='shm_bytes=6291456' [halfopen]='rate=300' [halfopen@shm]='')
+declare -A options=([memory]='shm_bytes=6291456' [halfopen]='rate=200' [halfopen@shm]='')
 declare -A flooder=() # processes
 declare -A after=()   # the last record before a flood
 apart=()              # before a flooder's command
