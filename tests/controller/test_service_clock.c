@@ -6,6 +6,7 @@
 #include "controller/ctl.h"
 #include "tests/await.h"
 #include "tests/clock_ahead.h"
+#include "tests/controller/held_submit.h"
 #include "tests/controller/service_audit.h"
 #include <sys/timerfd.h>
 
@@ -56,38 +57,6 @@ int __wrap_timerfd_settime(int fd, int flags, const struct itimerspec *when, str
 		at.it_value.tv_nsec = (long)(ns % NS_PER_S);
 	}
 	return __real_timerfd_settime(fd, flags, &at, old);
-}
-
-/* ---- a store that keeps the next revocation to itself ---- */
-
-static struct held {
-	_Atomic bool on;
-	struct store *s;
-	struct store_txn *t;
-	store_done_fn done;
-	void *arg;
-} held;
-
-int __real_store_submit(struct store *s, struct store_txn *t, store_done_fn done, void *arg,
-                        struct ros2_err *err);
-int __wrap_store_submit(struct store *s, struct store_txn *t, store_done_fn done, void *arg,
-                        struct ros2_err *err);
-int __wrap_store_submit(struct store *s, struct store_txn *t, store_done_fn done, void *arg,
-                        struct ros2_err *err)
-{
-	if (!held.on || !done)
-		return __real_store_submit(s, t, done, arg, err);
-	held.s = s;
-	held.t = t;
-	held.done = done;
-	held.arg = arg;
-	held.on = false;
-	return 0;
-}
-
-static void let_go(void *arg)
-{
-	assert_int_equal(__real_store_submit(held.s, held.t, held.done, held.arg, NULL), 0);
 }
 
 /* ---- a grant ---- */
@@ -196,11 +165,11 @@ static void revoke__states_no_time_that_a_clock_jumps_over_meanwhile(void **stat
 
 	alpha = alpha_on_dpu0(r.f, &a);
 	r.grant = has_a_grant(&a, &alpha);
-	held.on = true;
+	hold_next = true;
 	assert_int_equal(pthread_create(&r.thread, NULL, revoke_it, &r), 0);
-	assert_true(AWAIT(!held.on));
+	assert_true(AWAIT(!hold_next));
 	wall_ns = 3 * 3600 * NS_PER_S;
-	loop_call(r.f->loop, let_go, NULL);
+	loop_call(r.f->loop, held_let_go, NULL);
 	assert_int_equal(pthread_join(r.thread, NULL), 0);
 	says_ten_minutes(&r);
 	fake_free(&a);

@@ -6,42 +6,11 @@
  */
 #include "controller/ctl.h"
 #include "tests/await.h"
+#include "tests/controller/held_submit.h"
 #include "tests/controller/service_audit.h"
 
 #define KIND(k) ROS2__V1__OBJECT_KIND__OBJECT_KIND_##k
 #define MSG(k)  ROS2__V1__CONTROLLER_MESSAGE__MSG_##k
-
-/* ---- a store that keeps the next revocation to itself ---- */
-
-static struct held {
-	_Atomic bool on;
-	struct store *s;
-	struct store_txn *t;
-	store_done_fn done;
-	void *arg;
-} held;
-
-int __real_store_submit(struct store *s, struct store_txn *t, store_done_fn done, void *arg,
-                        struct ros2_err *err);
-int __wrap_store_submit(struct store *s, struct store_txn *t, store_done_fn done, void *arg,
-                        struct ros2_err *err);
-int __wrap_store_submit(struct store *s, struct store_txn *t, store_done_fn done, void *arg,
-                        struct ros2_err *err)
-{
-	if (!held.on || !done)
-		return __real_store_submit(s, t, done, arg, err);
-	held.s = s;
-	held.t = t;
-	held.done = done;
-	held.arg = arg;
-	held.on = false;
-	return 0;
-}
-
-static void let_go(void *arg)
-{
-	assert_int_equal(__real_store_submit(held.s, held.t, held.done, held.arg, NULL), 0);
-}
 
 /* ---- a clock on the wall that jumps ---- */
 
@@ -422,13 +391,13 @@ static void revoke__states_a_time_that_counts_from_when_it_is_sent(void **state)
 
 	r.f = *state;
 	alpha_on_dpu0(r.f, &a);
-	held.on = true;
+	hold_next = true;
 	assert_int_equal(pthread_create(&r.thread, NULL, revoke_it, &r), 0);
-	assert_true(AWAIT(!held.on));
+	assert_true(AWAIT(!hold_next));
 	beat = clock_unix_ns();
 	fake_beat(&a, NULL, 0);
 	assert_non_null(fake_next(&a, MSG(CONTACT), AWAIT_MS));
-	loop_call(r.f->loop, let_go, NULL);
+	loop_call(r.f->loop, held_let_go, NULL);
 	assert_int_equal(pthread_join(r.thread, NULL), 0);
 	assert_true(r.until >= beat + LIMIT_NS);
 	fake_free(&a);
@@ -647,13 +616,13 @@ static void revoke__is_told_to_nobody_before_it_is_durable(void **state)
 	alpha = alpha_on_dpu0(r.f, &a);
 	fake_disconnect(&a);
 	sf_audit_wait(r.f, "agent.disconnect", 1);
-	held.on = true;
+	hold_next = true;
 	assert_int_equal(pthread_create(&r.thread, NULL, revoke_it, &r), 0);
-	assert_true(AWAIT(!held.on));
+	assert_true(AWAIT(!hold_next));
 	fake_connect(&a, NULL, 0);
 	before = synced_with(&a, &alpha);
 	told = fake_next(&a, MSG(REVOKE), 0) != NULL;
-	loop_call(r.f->loop, let_go, NULL);
+	loop_call(r.f->loop, held_let_go, NULL);
 	assert_int_equal(pthread_join(r.thread, NULL), 0);
 	assert_int_equal(before, 0);
 	assert_false(told);

@@ -8,6 +8,7 @@
 #include "common/util.h"
 #include "controller/ctl.h"
 #include "tests/await.h"
+#include "tests/controller/held_submit.h"
 #include "tests/controller/service_audit.h"
 
 #define KIND(k) ROS2__V1__OBJECT_KIND__OBJECT_KIND_##k
@@ -15,40 +16,11 @@
 #define ROOT    "spiffe://" TD "/admin/root admin\n"
 #define ROOT_OP ROOT "spiffe://" TD "/admin/op operator\n"
 
-/* ---- a store that keeps the next transaction to itself, and a gate that has no memory ---- */
+/* ---- a gate that has no memory ---- */
 
-static struct held {
-	_Atomic bool on;
-	struct store *s;
-	struct store_txn *t;
-	store_done_fn done;
-	void *arg;
-} held;
 static struct ctl *_Atomic the_ctl; /* as it was seen there */
 static _Atomic unsigned entered;    /* so many changes have come to the gate */
 static _Atomic bool no_memory;      /* for the next that enters it with haste */
-
-int __real_store_submit(struct store *s, struct store_txn *t, store_done_fn done, void *arg,
-                        struct ros2_err *err);
-int __wrap_store_submit(struct store *s, struct store_txn *t, store_done_fn done, void *arg,
-                        struct ros2_err *err);
-int __wrap_store_submit(struct store *s, struct store_txn *t, store_done_fn done, void *arg,
-                        struct ros2_err *err)
-{
-	if (!held.on || !t || !done)
-		return __real_store_submit(s, t, done, arg, err);
-	held.on = false;
-	held.s = s;
-	held.t = t;
-	held.done = done;
-	held.arg = arg;
-	return 0;
-}
-
-static void let_go(void *arg)
-{
-	assert_int_equal(__real_store_submit(held.s, held.t, held.done, held.arg, NULL), 0);
-}
 
 int __real_ctl_gate_enter(struct ctl *c, loop_fn fn, void *arg);
 int __wrap_ctl_gate_enter(struct ctl *c, loop_fn fn, void *arg);
@@ -207,14 +179,14 @@ static enum ros2_status apply_waits(struct sf *f, const char *cert, void (*meanw
 	w[1] = (struct applying){.ch = sf_channel(f, cert, f->ports.admin, NULL),
 	                         .yaml = sf_engine};
 	entered = 0;
-	held.on = true;
+	hold_next = true;
 	for (unsigned i = 0; i < 2; i++) {
 		assert_int_equal(pthread_create(&w[i].thread, NULL, apply_it, &w[i]), 0);
 		assert_true(AWAIT(entered == i + 1));
 	}
-	assert_false(held.on);
+	assert_false(hold_next);
 	meanwhile(f);
-	loop_call(f->loop, let_go, NULL);
+	loop_call(f->loop, held_let_go, NULL);
 	for (unsigned i = 0; i < 2; i++) {
 		assert_int_equal(pthread_join(w[i].thread, NULL), 0);
 		rpc_channel_free(w[i].ch);
@@ -267,9 +239,9 @@ static void ask_and_come_back(struct sf *f, struct fake *a)
 	ros2__v1__get_reply__free_unpacked(g, NULL);
 	fake_enrol(f, a, "dpu-0");
 	link_up(a);
-	held.on = true;
+	hold_next = true;
 	fake_ask_grant(a, 1, &alpha, "spiffe://" TD "/tenant/alpha/trainer");
-	assert_true(AWAIT(!held.on));
+	assert_true(AWAIT(!hold_next));
 	fake_disconnect(a);
 	link_up(a);
 }
@@ -290,7 +262,7 @@ static void grant__is_no_answer_on_a_stream_that_did_not_ask(void **state)
 	static struct fake a;
 
 	ask_and_come_back(f, &a);
-	loop_call(f->loop, let_go, NULL);
+	loop_call(f->loop, held_let_go, NULL);
 	m = fake_next(&a, MSG(DELTA), AWAIT_MS);
 	assert_non_null(m);
 	assert_int_equal(m->delta->n_upserts, 1);
@@ -308,7 +280,7 @@ static void grant__that_is_withdrawn_is_no_answer_on_a_stream_that_did_not_ask(v
 	assert_int_equal(sf_revoke(f, KIND(TENANT), "alpha", 1, &r, NULL), 0);
 	ros2__v1__revoke_reply__free_unpacked(r, NULL);
 	assert_not_answered(&a);
-	loop_call(f->loop, let_go, NULL);
+	loop_call(f->loop, held_let_go, NULL);
 	fake_free(&a);
 }
 
@@ -432,9 +404,9 @@ static void turn__is_waited_for_by_one_change_of_an_agents_identity(void **state
 	w = (struct applying){.ch = sf_channel(f, "root", f->ports.admin, NULL), .yaml = sf_engine};
 	r.a = &a;
 	entered = 0;
-	held.on = true;
+	hold_next = true;
 	assert_int_equal(pthread_create(&w.thread, NULL, apply_it, &w), 0);
-	assert_true(AWAIT(!held.on));
+	assert_true(AWAIT(!hold_next));
 	assert_int_equal(pthread_create(&r.thread, NULL, renew_it, &r), 0);
 	assert_true(AWAIT(entered == 2));
 	assert_int_equal(renew(&a, &err), ROS2_BUSY);
@@ -444,7 +416,7 @@ static void turn__is_waited_for_by_one_change_of_an_agents_identity(void **state
 	assert_int_equal(enrol(&a, "dpu-0", other), ROS2_UNAUTHENTICATED);
 	assert_int_equal(enrol(&a, "nobody", ""), ROS2_UNAUTHENTICATED);
 	assert_int_equal(entered, 2);
-	loop_call(f->loop, let_go, NULL);
+	loop_call(f->loop, held_let_go, NULL);
 	assert_int_equal(pthread_join(w.thread, NULL), 0);
 	assert_int_equal(pthread_join(r.thread, NULL), 0);
 	assert_int_equal(w.err.status, ROS2_OK);
@@ -468,13 +440,13 @@ static enum ros2_status renewal_waits(struct sf *f, void (*meanwhile)(struct sf 
 	w = (struct applying){.ch = sf_channel(f, "root", f->ports.admin, NULL), .yaml = sf_engine};
 	r = (struct renewing){.a = &a};
 	entered = 0;
-	held.on = true;
+	hold_next = true;
 	assert_int_equal(pthread_create(&w.thread, NULL, apply_it, &w), 0);
-	assert_true(AWAIT(!held.on));
+	assert_true(AWAIT(!hold_next));
 	assert_int_equal(pthread_create(&r.thread, NULL, renew_it, &r), 0);
 	assert_true(AWAIT(entered == 2));
 	meanwhile(f);
-	loop_call(f->loop, let_go, NULL);
+	loop_call(f->loop, held_let_go, NULL);
 	assert_int_equal(pthread_join(w.thread, NULL), 0);
 	assert_int_equal(pthread_join(r.thread, NULL), 0);
 	assert_int_equal(w.err.status, ROS2_OK);
