@@ -139,13 +139,14 @@ set(ROS2_LONG
 	agent_start_sweep 46 hostile_garbage_wire 41 nvmf_storm_test 37 integration_bad_disk 34 nvmf_hostile_engine_test 34
 	controller_journal_power 33 integration_usage 33 integration_bench_faults 33 integration_certificates 33 integration_isolation 31
 	agent_service 30 integration_leases 28 integration_restart 27 controller_service_link 25 controller_service_faults 24
-	agent_revoke_full 24 controller_journal_beyond 20 verbs_sweep_test 20 nvmf_recovery_test 20 nvmf_hostile_test 20
-	nvmf_guest_daily_tcp 19)
-# Emulated, these take from twenty seconds to more than a minute each, and have nothing in them of an architecture that the others have
+	agent_revoke_full 24 controller_journal_beyond 20 verbs_sweep_test 20 nvmf_recovery_test 20 nvmf_hostile_test 20)
+# Emulated, these take from fifteen seconds to more than two minutes each, and have nothing in them of an architecture that the others have
 # not: `tests/run --arm64 --long` runs them.
 set(ROS2_EMULATED_LONG
 	agent_revoke_full nvmf_hostile_test controller_pending agent_service_controls ctl_usage agent_service_crowd agent_bundles
-	test_rpc_futile test_rpc_refuse verbs_sweep_test nvmf_rdma_queue_sweep_test nvmf_shm_lend_sweep_test agent_revoke_memory)
+	test_rpc_futile test_rpc_refuse verbs_sweep_test nvmf_rdma_queue_sweep_test nvmf_shm_lend_sweep_test agent_revoke_memory
+	agent_service agent_service_contact fuzz_shm fuzz_wire common_fuzz_pki test_rpc_tls test_rpc_crowd nvmf_tcp_queue_sweep_test
+	nvmf_engine_sweep_test nvmf_limits_sweep_test agent_probe_cli verbs_guest_cluster)
 # ros2_begins(NAME OTHERWISE): its place in this order.
 function(ros2_begins name otherwise)
 	list(FIND ROS2_LONG ${name} at)
@@ -342,10 +343,10 @@ function(ros2_in_guest name limit slow long)
 	if(long)
 		list(APPEND labels long)
 	endif()
-	ros2_begins(${name} 10)
 	set_tests_properties(${name} PROPERTIES LABELS "${labels}" TIMEOUT ${timeout}
 		FIXTURES_REQUIRED guest_programs SKIP_RETURN_CODE 77 WORKING_DIRECTORY ${CMAKE_SOURCE_DIR}
 		ENVIRONMENT "CMOCKA_MESSAGE_OUTPUT=TAP;ROS2_BIN=${ROS2_GUEST_BUILD}/bin;ROS2_SRC=${CMAKE_SOURCE_DIR};ROS2_TESTBIN=${ROS2_GUEST_BUILD}/tests")
+	ros2_begins(${name} 10)
 	if(ARGN)
 		set_property(GLOBAL APPEND PROPERTY ROS2_GUEST_TARGETS ${ARGN})
 	endif()
