@@ -145,7 +145,7 @@ static void go(struct request *req)
 static bool may_wait(const struct request *req, bool needs_slot)
 {
 	const struct session *s = req->s;
-	uint32_t held = s->rt->begun_at[req->file->mount->engine->slot];
+	uint32_t held = s->rt->at[req->file->mount->engine->slot].n;
 
 	return share_allows(&REACTOR_AWAY_SHARE, held, s->r->n_parked + s->r->n_sent_away) &&
 	       (!needs_slot || slots_may_wait(req->from->pool, req->length, req->from->tenant));
@@ -191,6 +191,9 @@ static enum verdict place_for(const struct request *req, bool away, bool needs_s
 		return away ? AWAY : WAITS;
 	if (away)
 		return may_wait(req, needs_slot) ? ADMITTED : AWAY;
+	if (!depth_allows(&s->rt->at[engine], &r->engines[engine].least) &&
+	    !DP_SWITCH(no_depth_bound))
+		return WAITS;
 	return share_allows(&REACTOR_ENGINE_SHARE, s->rt->n_begun,
 	                    r->n_begun - MIN(r->n_parked, r->n_begun))
 	               ? ADMITTED

@@ -142,6 +142,7 @@ static void tick(struct reactor *r)
 		if (r->sessions[i])
 			session_tick(r->sessions[i], r->now_ns);
 	slots_unstarve(r->slots);
+	reactor_engines_share(r);
 	r->crowded = 0;
 	lease_sweep(r->leases, r->now_ns, SWEEP_BUDGET);
 	hello_expire(r);

@@ -65,6 +65,7 @@ int reactor_engine_use(struct reactor *r, struct dp_engine *e, struct ros2_err *
 	re->engine = e;
 	r->engines_here |= 1u << e->slot;
 	re->copied_seen = 0;
+	depth_least_begin(&re->least);
 	re->kick = re->readable = false;
 	rc = watch(r, re);
 	if (rc < 0) {
@@ -138,6 +139,27 @@ void reactor_engines_look(struct reactor *r)
 		if (re->engine && re->engine->ops->parked && !DP_SWITCH(no_lost_share))
 			r->n_parked += re->engine->ops->parked(re->er);
 	}
+}
+
+static void share_of(struct reactor *r, struct rtenant *rt)
+{
+	if (rt->shared_at_ns == r->now_ns)
+		return; /* by another of its sessions */
+	rt->shared_at_ns = r->now_ns;
+	for (uint32_t here = r->engines_here; here; here &= here - 1) {
+		int i = __builtin_ctz(here);
+
+		depth_least_add(&r->engines[i].least, &rt->at[i]);
+	}
+}
+
+void reactor_engines_share(struct reactor *r)
+{
+	for (uint32_t here = r->engines_here; here; here &= here - 1)
+		depth_least_begin(&r->engines[__builtin_ctz(here)].least);
+	for (uint32_t i = 0; i < DP_SESSIONS_MAX; i++)
+		if (r->sessions[i])
+			share_of(r, r->sessions[i]->rt);
 }
 
 void reactor_run_engine_drop(struct reactor *r, struct dp_op *op)

@@ -12,6 +12,7 @@
 #include "common/host.h"
 #include "common/share.h"
 #include "common/spin.h"
+#include "dataplane/depth.h"
 #include "dataplane/slots.h"
 #include "dataplane/slow.h"
 #include "dataplane/source.h"
@@ -84,7 +85,8 @@ struct rtenant {
 	struct qos_local tokens[QOS_KINDS];
 	struct slot_use slots;
 	uint32_t n_begun;                     /* requests that are ready, or inside an engine */
-	uint16_t begun_at[DP_ENGINES_MAX];    /* of them, by engine */
+	struct depth_use at[DP_ENGINES_MAX];  /* of them, by engine */
+	uint64_t shared_at_ns;                /* the tick that has seen `at` */
 	uint16_t slotless_at[DP_ENGINES_MAX]; /* and of those: flushes, and what clears */
 	uint64_t borrowed_at[DP_ENGINES_MAX]; /* and that those of them have of its memory */
 	/* Over shm, where payload goes through slots: what was copied in the turn, and who is first
@@ -107,6 +109,7 @@ struct rengine {
 	bool kick, readable;
 	uint64_t copied_seen;
 	struct slot_use slots; /* of the reactor's own pool: of requests for it, of all tenants */
+	struct depth_least least; /* as of the last tick */
 };
 
 /* Refused connections, folded until the loop has taken the last report: by a cap or the time they
@@ -206,6 +209,8 @@ uint32_t reactor_engines_poll(struct reactor *r);
 bool reactor_engines_must_poll(const struct reactor *r);
 /* Counts what waits for storage that is away. */
 void reactor_engines_look(struct reactor *r);
+/* How much each tenant may have inside while others are there, until the next tick. */
+void reactor_engines_share(struct reactor *r);
 /* Keys of targets over a domain's memory (NULL = any): engine.h has the meaning of each. */
 uint32_t reactor_engines_forget(struct reactor *r, const struct fabric_pd *pd);
 uint32_t reactor_engine_end_keys(struct reactor *r, const struct dp_engine *e,

@@ -330,7 +330,7 @@ void request_ready(struct request *req)
 	req->state = REQUEST_READY;
 	req->begun = true;
 	s->rt->n_begun++;
-	s->rt->begun_at[engine]++;
+	depth_enter(&s->rt->at[engine], req->length);
 	s->rt->slotless_at[engine] += request_is_slotless(req);
 	*borrowed_at(req) += request_borrows(req) ? req->length : 0;
 	s->r->n_begun++;
@@ -346,7 +346,7 @@ static void count_out(struct request *req)
 	engine = req->file->mount->engine->slot;
 	req->begun = false;
 	req->s->rt->n_begun--;
-	req->s->rt->begun_at[engine]--;
+	depth_leave(&req->s->rt->at[engine], req->length);
 	req->s->rt->slotless_at[engine] -= request_is_slotless(req);
 	*borrowed_at(req) -= request_borrows(req) ? req->length : 0;
 	req->s->r->n_begun--;

@@ -69,6 +69,7 @@ struct dp_test_switches {
 	                            believes what it says whoever else was there */
 	bool no_clear_bounds;    /* a tenant clears as much at once as it asks, and flushes */
 	bool no_borrowed_bound;  /* engines have as much of a tenant's own memory as it asks */
+	bool no_depth_bound;     /* and of its requests, whoever else is there */
 	/* An engine type of the test's own, found before the real ones; NULL for none. */
 	const struct engine_ops *extra_engine;
 };

@@ -372,6 +372,13 @@ void target_delay(struct target *t, uint32_t ms, bool orphans)
 	pthread_mutex_unlock(&t->lock);
 }
 
+void target_pace(struct target *t, uint32_t us)
+{
+	pthread_mutex_lock(&t->lock);
+	t->pace_ns = us * NS_PER_US;
+	pthread_mutex_unlock(&t->lock);
+}
+
 void target_release(struct target *t)
 {
 	struct orphan *o;

@@ -111,6 +111,9 @@ void target_freeze(struct target *t, bool on);
  * unknown. Without, such a write is lost.
  */
 void target_delay(struct target *t, uint32_t ms, bool orphans);
+/* One medium for all: it is busy with each I/O command for this time, one after the other as they
+ * come, of whichever host. 0 = none. */
+void target_pace(struct target *t, uint32_t us);
 /* All that waits for its time takes effect now, what has lost its connection, too. */
 void target_release(struct target *t);
 /* Carries out and answers each command that FAULT_ABORT_LATE holds: how many. */

@@ -177,6 +177,17 @@ static void run(struct conn *c, struct tcmd *cmd)
 		io_run(c, cmd);
 }
 
+/* When the medium is done with it. */
+static uint64_t due(struct target *t)
+{
+	uint64_t at = t->now_ns + t->delay_ms * NS_PER_MS;
+
+	if (!t->pace_ns)
+		return at;
+	t->idle_at_ns = MAX(t->idle_at_ns, t->now_ns) + t->pace_ns;
+	return MAX(at, t->idle_at_ns);
+}
+
 /* All of it is here. */
 static void complete(struct conn *c, struct tcmd *cmd)
 {
@@ -187,9 +198,9 @@ static void complete(struct conn *c, struct tcmd *cmd)
 		target_cqe_send(c, cmd, ST_TRANSIENT, 0);
 	} else if (target_lies(c, cmd, -1, FAULT_ABORT_LATE, NULL)) {
 		cmd->held = true;
-	} else if (io && c->t->delay_ms) {
+	} else if (io && (c->t->delay_ms || c->t->pace_ns)) {
 		cmd->waiting = true;
-		cmd->due_ns = c->t->now_ns + c->t->delay_ms * NS_PER_MS;
+		cmd->due_ns = due(c->t);
 		c->waiting++;
 	} else {
 		run(c, cmd);

@@ -211,6 +211,7 @@ struct target {
 	struct target_opts o;
 	uint16_t port;
 	uint32_t delay_ms;
+	uint64_t pace_ns, idle_at_ns; /* the medium is busy until then */
 	struct list conns, ctrls, orphans;
 	struct subsys *subsystems[TARGET_SUBSYSTEMS]; /* [0] is discovery */
 	unsigned n_subsystems;

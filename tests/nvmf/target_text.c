@@ -161,6 +161,12 @@ static int do_delay(struct line *l)
 	return 0;
 }
 
+static int do_pace(struct line *l)
+{
+	target_pace(l->t, (uint32_t)word_number(l, 1));
+	return 0;
+}
+
 static int do_release(struct line *l)
 {
 	target_release(l->t);
@@ -285,6 +291,7 @@ static const struct {
 	{"refuse", 2, do_refuse, "1|0: no new connections"},
 	{"freeze", 2, do_freeze, "1|0: as a machine that hangs"},
 	{"delay", 2, do_delay, "MS [orphans=1]: of I/O commands"},
+	{"pace", 2, do_pace, "US: of the medium for each I/O command, one after the other"},
 	{"release", 1, do_release, ": what is delayed takes effect now"},
 	{"event", 2, do_event, "DWORD0: to all that wait for one"},
 	{"save", 6, do_save, "NQN NSID OFFSET LENGTH FILE: the media, in bytes"},

@@ -41,6 +41,7 @@ static bool *switch_of(const char *name)
 	           {"no_deadline_recheck", &dp_test_switches.no_deadline_recheck},
 	           {"no_slot_share", &dp_test_switches.no_slot_share},
 	           {"no_stall_end", &dp_test_switches.no_stall_end},
+	           {"no_depth_bound", &dp_test_switches.no_depth_bound},
 	           {"no_call_share", &no_call_share},
 	           {"no_futile", &no_futile}};
 

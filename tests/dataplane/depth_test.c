@@ -1,0 +1,367 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a tenant has inside an engine while others are there (depth.h): the rule alone, and a
+ * reactor whose engine is behind a gate, so that what it was given can be counted.
+ */
+#include "dataplane/depth.h"
+#include "dataplane/reactor_priv.h"
+#include "tests/await.h"
+#include "tests/clock_ahead.h"
+#include "tests/dataplane/slow_fixture.h"
+
+#define N     3
+#define KIB4  4096u
+#define LARGE (128u * 1024)
+
+/* ---- the rule: tenants that ask, an engine that answers the oldest ---- */
+
+#define ENGINE_MAX 1024
+
+struct model {
+	struct depth_use use[N];
+	struct depth_least least;
+	struct {
+		unsigned who;
+	} inside[ENGINE_MAX];
+	unsigned first, n;
+	unsigned wants[N], length[N], served[N];
+};
+
+static void tick(struct model *m)
+{
+	depth_least_begin(&m->least);
+	for (int i = 0; i < N; i++)
+		depth_least_add(&m->least, &m->use[i]);
+}
+
+/* As many as each wants and may have, in turns. */
+static void fill(struct model *m)
+{
+	bool more = true;
+
+	while (more) {
+		more = false;
+		for (unsigned i = 0; i < N; i++) {
+			if (m->use[i].n >= m->wants[i] || !depth_allows(&m->use[i], &m->least))
+				continue;
+			depth_enter(&m->use[i], m->length[i]);
+			m->inside[(m->first + m->n++) % ENGINE_MAX].who = i;
+			more = true;
+		}
+	}
+}
+
+/* So many ticks, in each of which the engine is done with so many. */
+static void run(struct model *m, unsigned ticks, unsigned done)
+{
+	while (ticks--) {
+		for (unsigned i = 0; i < done; i++) {
+			unsigned who;
+
+			fill(m);
+			if (!m->n)
+				break;
+			who = m->inside[m->first].who;
+			m->first = (m->first + 1) % ENGINE_MAX;
+			m->n--;
+			depth_leave(&m->use[who], m->length[who]);
+			m->served[who]++;
+		}
+		tick(m);
+	}
+	fill(m);
+}
+
+static struct model model_of(unsigned a, unsigned b, unsigned c)
+{
+	struct model m = {.wants = {a, b, c}, .length = {KIB4, KIB4, KIB4}};
+
+	depth_least_begin(&m.least);
+	return m;
+}
+
+static void depth__who_asks_for_more_gets_no_more(void **state)
+{
+	struct model m = model_of(32, 256, 200);
+
+	run(&m, 20, 60);
+	memset(m.served, 0, sizeof(m.served));
+	run(&m, 20, 60);
+	for (int i = 0; i < N; i++)
+		assert_in_range(m.served[i], 380, 420);
+}
+
+static void depth__one_alone_has_all_it_wants(void **state)
+{
+	struct model m = model_of(0, 256, 0);
+
+	run(&m, 10, 50);
+	assert_int_equal(m.use[1].n, 256);
+}
+
+/* A hole in what one of them asks for is filled again: neither holds the other down. */
+static void depth__two_that_ask_for_much_have_it(void **state)
+{
+	struct model m = model_of(256, 256, 0);
+
+	run(&m, 10, 50);
+	assert_int_equal(m.use[0].n, 256);
+	assert_int_equal(m.use[1].n, 256);
+	m.wants[0] = 40;
+	run(&m, 10, 100);
+	assert_int_equal(m.use[0].n, 40);
+	assert_int_equal(m.use[1].n, 40);
+	m.wants[0] = 256;
+	run(&m, 10, 100);
+	assert_int_equal(m.use[0].n, 256);
+	assert_int_equal(m.use[1].n, 256);
+}
+
+static void depth__of_who_asks_for_little_others_keep_what_is_sure(void **state)
+{
+	struct model m = model_of(1, 256, 0);
+
+	run(&m, 10, 100);
+	assert_int_equal(m.use[0].n, 1);
+	assert_int_equal(m.use[1].n, DEPTH_SURE);
+	m.wants[0] = 0;
+	run(&m, 4, 300);
+	assert_int_equal(m.use[1].n, 256);
+}
+
+static void depth__is_counted_in_bytes(void **state)
+{
+	struct model m = model_of(32, 256, 0);
+
+	m.length[1] = LARGE;
+	run(&m, 10, 200);
+	assert_int_equal(m.use[1].n, DEPTH_SURE_KIB * 1024 / LARGE);
+	/* Whoever asks for large ones leaves as many bytes to who asks for small ones. */
+	m = model_of(32, 256, 0);
+	m.length[0] = 32u * 1024;
+	run(&m, 10, 200);
+	assert_int_equal(m.use[1].n, 256);
+	assert_int_equal(depth_kib(0), DEPTH_LEAST_KIB);
+	assert_int_equal(depth_kib(KIB4 + 1), 5);
+	assert_int_equal(depth_kib(UINT32_MAX), 4u << 20);
+}
+
+/* One larger than all that is sure goes when nothing else of its tenant is inside. */
+static void depth__one_is_always_allowed(void **state)
+{
+	struct model m = model_of(1, 8, 0);
+
+	m.length[1] = 16u << 20;
+	run(&m, 10, 20);
+	assert_int_equal(m.use[1].n, 1);
+	assert_true(m.served[1] > 50);
+}
+
+/* ---- a reactor ---- */
+
+#define SESSIONS 4
+#define EACH     100
+
+struct site {
+	struct fx *fx;
+	struct raw light, heavy[SESSIONS];
+};
+
+static uint8_t data[WIRE_IO_MAX];
+
+static void session_at(struct site *t, struct raw *c, const struct ros2_uid *tenant,
+                       const struct ros2_uid *grant)
+{
+	do {
+		raw_open_as(t->fx, c, tenant, grant, UINT64_MAX);
+	} while (c != &t->light && c->port != t->light.port);
+	raw_connect(c);
+	raw_file(c, "file");
+	c->key = raw_register(c, FX_BASE, 4u << 20, 3);
+}
+
+static void site_begin(struct site *t, struct fx *fx)
+{
+	struct ros2_uid tenant = ros2_uid_new(), grant = ros2_uid_new();
+
+	*t = (struct site){.fx = fx};
+	fx->limits.sessions_max = 64;
+	fx_limits(fx);
+	fx_tenant(fx, &tenant);
+	assert_int_equal(fx_grant(fx, &grant, &tenant, UINT64_MAX), 0);
+	session_at(t, &t->light, &fx->tenant, &fx->grant);
+	for (int i = 0; i < SESSIONS; i++)
+		session_at(t, &t->heavy[i], &tenant, &grant);
+	assert_int_equal(raw_write(&t->light, 0, data, sizeof(data), false), ROS2_OK);
+	slow_engine_shut(true);
+}
+
+static uint32_t asked(const struct raw *c)
+{
+	return fx_stats(c->fx, &c->session).in_flight;
+}
+
+static void ask(struct raw *c, unsigned n, uint32_t length)
+{
+	for (unsigned i = 0; i < n; i++) {
+		struct wire_header h = raw_header(c, WIRE_READ, 0, FX_BASE, length);
+
+		raw_send(c, &h, NULL, 0);
+	}
+	assert_true(AWAIT(asked(c) == n));
+}
+
+static void ask_much(struct site *t, unsigned each, uint32_t length)
+{
+	for (int i = 0; i < SESSIONS; i++)
+		ask(&t->heavy[i], each, length);
+}
+
+static void ping(struct raw *c)
+{
+	struct wire_header h = raw_header(c, WIRE_PING, 0, 0, 0);
+
+	raw_send(c, &h, NULL, 0);
+	assert_true(raw_recv(c, &h, NULL, 0));
+	assert_int_equal(h.opcode, WIRE_PONG);
+}
+
+/* As many as a tenant is remembered for, and one more; two answers of the reactor are a whole turn.
+ */
+static void pass_ticks(struct raw *c)
+{
+	for (int i = 0; i < 3; i++) {
+		clock_ahead_ns += REACTOR_TICK_NS;
+		ping(c);
+		ping(c);
+	}
+}
+
+static void take_all(struct raw *c, unsigned n)
+{
+	struct wire_header h;
+
+	while (n > 0) {
+		assert_true(raw_recv(c, &h, data, sizeof(data)));
+		assert_true(h.opcode == WIRE_DATA || h.status == ROS2_OK);
+		n -= h.opcode == WIRE_COMPLETE;
+	}
+	assert_true(AWAIT(asked(c) == 0));
+}
+
+static void take_much(struct site *t, unsigned each)
+{
+	for (int i = 0; i < SESSIONS; i++)
+		take_all(&t->heavy[i], each);
+}
+
+static void site_end(struct site *t)
+{
+	raw_close(&t->light);
+	for (int i = 0; i < SESSIONS; i++)
+		raw_close(&t->heavy[i]);
+}
+
+static int setup(void **state)
+{
+	fx_slot_bytes = 64u << 20; /* as a reactor has by default */
+	return slow_setup(state);
+}
+
+static int teardown(void **state)
+{
+	fx_slot_bytes = 0;
+	return slow_teardown(state);
+}
+
+static void reactor__gives_a_flood_no_more_than_its_neighbour(void **state)
+{
+	struct site t;
+
+	site_begin(&t, *state);
+	ask(&t.light, 32, KIB4);
+	slow_engine_wait_held(32);
+	pass_ticks(&t.heavy[0]);
+	ask_much(&t, EACH, KIB4);
+	slow_engine_wait_held(32 + DEPTH_SURE);
+	slow_engine_shut(false);
+	take_all(&t.light, 32);
+	take_much(&t, EACH);
+	/* And all of it when that has gone. */
+	pass_ticks(&t.heavy[0]);
+	slow_engine_shut(true);
+	ask_much(&t, EACH, KIB4);
+	slow_engine_wait_held(REACTOR_ENGINE_TENANT);
+	slow_engine_shut(false);
+	take_much(&t, EACH);
+	site_end(&t);
+}
+
+static void reactor__counts_bytes(void **state)
+{
+	struct site t;
+
+	site_begin(&t, *state);
+	ask(&t.light, 32, KIB4);
+	slow_engine_wait_held(32);
+	pass_ticks(&t.heavy[0]);
+	ask_much(&t, 10, LARGE);
+	slow_engine_wait_held(32 + DEPTH_SURE_KIB * 1024 / LARGE);
+	slow_engine_shut(false);
+	take_all(&t.light, 32);
+	take_much(&t, 10);
+	site_end(&t);
+}
+
+/* What is kept free of the reactor's places is kept as before. */
+static void reactor__leaves_two_that_ask_for_much_alone(void **state)
+{
+	struct site t;
+
+	site_begin(&t, *state);
+	ask_much(&t, EACH, KIB4);
+	slow_engine_wait_held(REACTOR_ENGINE_TENANT);
+	pass_ticks(&t.light);
+	ask(&t.light, EACH, KIB4);
+	slow_engine_wait_held(REACTOR_ENGINE_TENANT + EACH);
+	slow_engine_shut(false);
+	take_all(&t.light, EACH);
+	take_much(&t, EACH);
+	site_end(&t);
+}
+
+static void control__without_the_bound_a_flood_has_half_of_the_places(void **state)
+{
+	struct site t;
+
+	dp_test_switches.no_depth_bound = true;
+	site_begin(&t, *state);
+	ask(&t.light, 32, KIB4);
+	slow_engine_wait_held(32);
+	pass_ticks(&t.heavy[0]);
+	ask_much(&t, EACH, KIB4);
+	slow_engine_wait_held(32 + REACTOR_ENGINE_TENANT);
+	slow_engine_shut(false);
+	take_all(&t.light, 32);
+	take_much(&t, EACH);
+	site_end(&t);
+}
+
+int main(void)
+{
+#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(depth__who_asks_for_more_gets_no_more),
+		cmocka_unit_test(depth__one_alone_has_all_it_wants),
+		cmocka_unit_test(depth__two_that_ask_for_much_have_it),
+		cmocka_unit_test(depth__of_who_asks_for_little_others_keep_what_is_sure),
+		cmocka_unit_test(depth__is_counted_in_bytes),
+		cmocka_unit_test(depth__one_is_always_allowed),
+		T(reactor__gives_a_flood_no_more_than_its_neighbour),
+		T(reactor__counts_bytes),
+		T(reactor__leaves_two_that_ask_for_much_alone),
+		T(control__without_the_bound_a_flood_has_half_of_the_places),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
