@@ -263,6 +263,7 @@ function(ros2_fuzz name)
 		add_test(NAME ${name} COMMAND ${name} ${CMAKE_SOURCE_DIR}/${F_CORPUS})
 	endif()
 	set_tests_properties(${name} PROPERTIES LABELS "fuzz;unit" TIMEOUT ${ROS2_TEST_TIMEOUT})
+	ros2_begins(${name} 0)
 endfunction()
 
 # ros2_guest_test(NAME COMMAND word ... [TARGETS target ...] [TIME_LIMIT seconds] [TOPOLOGY rxe|rxe2|none] [MODULES m ...]
