@@ -86,6 +86,12 @@ static void bind(struct place *p, const char *from, const char *name)
 	open_anew(p);
 }
 
+bool place_mount_again(struct place *p, const char *name)
+{
+	return mount(p->outside, place_in(p, name), NULL, MS_BIND, NULL) == 0 &&
+	       umount2(place_in(p, name), MNT_DETACH) == 0;
+}
+
 void place_mount(struct place *p)
 {
 	assert_int_equal(mkdir(place_in(p, "m"), 0700), 0);

@@ -26,6 +26,9 @@ void place_secret_untouched(const struct place *p);
  * engine anew: descriptors opened before still see the old mounts. Without the right to, the test
  * ends as skipped and says why. */
 void place_mount(struct place *p);
+/* What is outside is mounted at @name of the namespace, and gone again: once there are mounts of
+ * our own. */
+bool place_mount_again(struct place *p, const char *name);
 /* The same of the secret, at the file @name. */
 void place_mount_file(struct place *p, const char *name);
 void place_unmount(struct place *p);

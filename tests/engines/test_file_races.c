@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A directory on the way, or the file itself, is swapped for a link that leads outside, again and
- * again, while each call on a path is made: it acts inside or not at all. file_path.c is compiled
- * into this test with its switches; with them set, each call is seen to act outside, so the race is
- * one that can be lost.
+ * A directory on the way, or the file itself, is swapped for a link that leads outside, or has
+ * another mounted on it, again and again, while each call on a path is made: it acts inside or not
+ * at all. file_path.c is compiled into this test with its switches; with them set, each call is
+ * seen to act outside, so the race is one that can be lost.
  */
 #include "dataplane/test_switches.h"
 #include "tests/engines/place.h"
@@ -43,6 +43,15 @@ static void *swap_again_and_again(void *arg)
 	return NULL;
 }
 
+static void *mount_again_and_again(void *arg)
+{
+	struct race *r = arg;
+
+	while (!atomic_load(&r->stop))
+		r->swaps += place_mount_again(&r->place, "d");
+	return NULL;
+}
+
 static int open_dir(const char *path)
 {
 	int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -52,18 +61,19 @@ static int open_dir(const char *path)
 }
 
 /* What is swapped: a directory for a link to one, a file for a link to one, a file for a second
- * name of one. */
-enum what { DIRECTORY, FILE_LINK, FILE_NAME };
+ * name of one; a directory for another that is mounted there. */
+enum what { DIRECTORY, FILE_LINK, FILE_NAME, MOUNT };
 
 static void make_what(struct race *r, enum what what)
 {
 	char secret[600];
 
-	if (what == DIRECTORY) {
+	if (what == DIRECTORY || what == MOUNT) {
 		assert_int_equal(mkdir(r->dir, 0700), 0);
 		place_put(r->dir, "secret", "INSIDE");
 		place_put(r->place.outside, "only-outside", "");
-		assert_int_equal(symlink("../../outside", r->link), 0);
+		if (what == DIRECTORY)
+			assert_int_equal(symlink("../../outside", r->link), 0);
 		r->inside = open_dir(r->dir);
 		return;
 	}
@@ -80,12 +90,19 @@ static void race_begin(struct race *r, void **state, enum what what)
 {
 	*r = (struct race){.place = place_of(state)};
 	r->fx = r->place.fx;
+	if (what == MOUNT) { /* a namespace of mounts where that can be done */
+		place_mount(&r->place);
+		place_unmount(&r->place);
+	}
 	snprintf(r->dir, sizeof(r->dir), "%s/d", r->place.ns);
 	snprintf(r->link, sizeof(r->link), "%s/l", r->place.ns);
 	make_what(r, what);
 	r->outside = open_dir(r->place.outside);
 	r->ns = open_dir(r->place.ns);
-	assert_int_equal(pthread_create(&r->swapper, NULL, swap_again_and_again, r), 0);
+	assert_int_equal(
+		pthread_create(&r->swapper, NULL,
+	                       what == MOUNT ? mount_again_and_again : swap_again_and_again, r),
+		0);
 }
 
 static void race_end(struct race *r)
@@ -269,6 +286,8 @@ static enum where race_make_last(struct race *r)
 
 /* ---- again and again ---- */
 
+#define RENAMES 2 /* the last: Linux renames nothing from one mount to another */
+
 /* What syncs a directory each time is raced less often. */
 static const struct raced {
 	const char *name;
@@ -351,6 +370,16 @@ static void file_engine__is_not_fooled_by_a_second_name_in_place_of_the_file(voi
 	place_secret_untouched(&r.place);
 }
 
+static void file_engine__is_not_fooled_by_a_mount_that_appears_meanwhile(void **state)
+{
+	struct race r;
+
+	race_begin(&r, state, MOUNT);
+	is_never_outside(&r, calls, ARRAY_SIZE(calls));
+	race_end(&r);
+	place_secret_untouched(&r.place);
+}
+
 static void control__each_call_loses_the_race_without_its_flags(void **state)
 {
 	struct race r;
@@ -358,6 +387,16 @@ static void control__each_call_loses_the_race_without_its_flags(void **state)
 	race_begin(&r, state, DIRECTORY);
 	dp_test_switches.no_beneath = true;
 	is_outside_once(&r, calls, ARRAY_SIZE(calls));
+	race_end(&r);
+}
+
+static void control__each_call_sees_what_is_mounted_without_its_flags(void **state)
+{
+	struct race r;
+
+	race_begin(&r, state, MOUNT);
+	dp_test_switches.no_beneath = true;
+	is_outside_once(&r, calls, ARRAY_SIZE(calls) - RENAMES);
 	race_end(&r);
 }
 
@@ -397,7 +436,9 @@ int main(void)
 		T(file_engine__is_not_fooled_by_a_link_swapped_in_meanwhile),
 		T(file_engine__is_not_fooled_by_a_link_in_place_of_the_file),
 		T(file_engine__is_not_fooled_by_a_second_name_in_place_of_the_file),
+		T(file_engine__is_not_fooled_by_a_mount_that_appears_meanwhile),
 		T(control__each_call_loses_the_race_without_its_flags),
+		T(control__each_call_sees_what_is_mounted_without_its_flags),
 		T(control__each_call_on_a_file_loses_it_too),
 		T(control__second_names_lose_it_where_they_are_not_counted),
 	};
