@@ -70,7 +70,7 @@ static const char usage[] =
 	"  --shm-memory-total BYTES  the same of all tenants; a quarter of it is kept for the\n"
 	"                          first session of each (a quarter of this machine's memory, or\n"
 	"                          of the least limit of the control groups it is in)\n"
-	"  --reactors N            data plane threads (one per core)\n"
+	"  --reactors N            data plane threads (one per core that it may use)\n"
 	"  --poll-us N             a reactor looks for work for N microseconds before it sleeps:\n"
 	"                          less latency for a core per reactor while it has work (0)\n"
 	"  --io-features WORDS     what file engines do without, commas between: no-uring,\n"

@@ -14,16 +14,21 @@
 #include "dataplane/test_switches.h"
 #include "dataplane/verbs.h"
 #include <errno.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 
 /* Enough for some tenants whose storage is slow to leave one to the others (workers.c). */
 #define WORKERS 8u
 
-static uint32_t online_cores(void)
+/* That this process may use: of a machine's it may have been given a few (cpuset, CPUAffinity=). */
+static uint32_t cores(void)
 {
 	long n = sysconf(_SC_NPROCESSORS_ONLN);
+	cpu_set_t set;
 
+	if (sched_getaffinity(0, sizeof(set), &set) == 0)
+		n = CPU_COUNT(&set);
 	return n > 0 ? (uint32_t)n : 1;
 }
 
@@ -75,7 +80,7 @@ int dp_new(const struct dp_opts *o, struct dp **ret, struct ros2_err *err)
 	dp->loop = o->loop;
 	dp->opts = *o;
 	if (!dp->opts.reactors)
-		dp->opts.reactors = MIN(online_cores(), DP_REACTORS_MAX);
+		dp->opts.reactors = MIN(cores(), DP_REACTORS_MAX);
 	dp->shm_limit = o->shm_total_bytes ? o->shm_total_bytes : memory_limit_bytes("") / 4;
 	dp->descriptors = dp_descriptor_share();
 	dp->shm_kept.fd = -1;

@@ -60,7 +60,7 @@ struct dp_event {
 
 struct dp_opts {
 	struct loop *loop;         /* borrowed: until dp_free; results and events are posted here */
-	uint32_t reactors;         /* 0 = online cores, at most 64 */
+	uint32_t reactors;         /* 0 = cores that it may use, at most 64 */
 	const char *listen_host;   /* "127.0.0.1"; each reactor takes its own port */
 	uint32_t slot_bytes_total; /* per reactor; 0 = 64 MiB */
 	const char *rdma_device;   /* NULL = no transport over verbs */
