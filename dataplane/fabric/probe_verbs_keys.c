@@ -308,17 +308,22 @@ void vp_case_key_randomness(struct vp_case *c, struct probe_finding *f)
 	         most, n - 1, (int32_t)step, c->s->key_bits);
 }
 
-/* A kernel without it says so before it looks at the descriptor. */
+/* Asked for as regions are (verbs_mem.c): what no window can be bound over is of no use. A kernel
+ * without it, or without the flag, says so before it looks at the descriptor. */
 void vp_case_dmabuf(struct vp_case *c, struct probe_finding *f)
 {
 	struct ibv_mr *mr;
 
 	errno = 0;
-	mr = ibv_reg_dmabuf_mr(c->a.pd, 0, 4096, 0, -1, IBV_ACCESS_LOCAL_WRITE);
+	mr = ibv_reg_dmabuf_mr(c->a.pd, 0, 4096, 0, -1,
+	                       IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
 	if (mr)
 		ibv_dereg_mr(mr);
 	if (!mr && (errno == EOPNOTSUPP || errno == ENOSYS || errno == EPROTONOSUPPORT))
 		vp_found(f, PROBE_NOT_SUPPORTED, "ibv_reg_dmabuf_mr: %s", strerror(errno));
+	else if (!mr && errno == EINVAL)
+		vp_found(f, PROBE_NOT_SUPPORTED,
+		         "no windows over dma-bufs (asked with MW_BIND: %s)", strerror(errno));
 	else if (!mr && errno == EBADF)
 		vp_found(f, PROBE_ENFORCED, "the driver takes dma-bufs (asked without one: %s)",
 		         strerror(errno));

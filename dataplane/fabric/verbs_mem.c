@@ -108,18 +108,40 @@ static int check_opts(const struct fabric_pd *pd, const struct fabric_region_opt
 	return 0;
 }
 
+static struct ibv_mr *reg_dmabuf(const struct fabric_pd *pd, const struct fabric_region_opts *o,
+                                 int access)
+{
+	return ibv_reg_dmabuf_mr(pd->pd, o->dmabuf_offset, o->length, (uintptr_t)o->addr,
+	                         o->dmabuf_fd, access);
+}
+
+/* Among the flags that Linux takes for a dma-buf (uverbs_std_types_mr.c, 5.12 to 6.18) there is no
+ * MW_BIND: EINVAL, as of any mistake in the arguments. True: it was the flag. */
+static bool is_for_windows_only(const struct fabric_pd *pd, const struct fabric_region_opts *o)
+{
+	struct ibv_mr *mr = reg_dmabuf(pd, o, IBV_ACCESS_LOCAL_WRITE);
+
+	return mr && ibv_dereg_mr(mr) == 0;
+}
+
 static struct ibv_mr *reg(const struct fabric_pd *pd, const struct fabric_region_opts *o)
 {
-	int access = IBV_ACCESS_LOCAL_WRITE | (o->bindable ? IBV_ACCESS_MW_BIND : 0);
-
 	errno = 0;
 	if (o->dmabuf)
-		return ibv_reg_dmabuf_mr(pd->pd, o->dmabuf_offset, o->length, (uintptr_t)o->addr,
-		                         o->dmabuf_fd, access);
+		return reg_dmabuf(pd, o,
+		                  IBV_ACCESS_LOCAL_WRITE | (o->bindable ? IBV_ACCESS_MW_BIND : 0));
 	if (o->bindable)
 		return ibv_reg_mr(pd->pd, o->addr, o->length,
 		                  IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
 	return ibv_reg_mr(pd->pd, o->addr, o->length, IBV_ACCESS_LOCAL_WRITE);
+}
+
+static int not_registered(const struct fabric_pd *pd, const struct fabric_region_opts *o, int code,
+                          struct ros2_err *err)
+{
+	if (code == EINVAL && o->dmabuf && o->bindable && is_for_windows_only(pd, o))
+		return verbs_err(err, EOPNOTSUPP, pd->dev, "windows over a dma-buf");
+	return verbs_err(err, code, pd->dev, o->dmabuf ? "dma-buf" : "ibv_reg_mr");
 }
 
 int region_init(struct fabric_region *r, struct fabric_pd *pd, const struct fabric_region_opts *o,
@@ -141,7 +163,7 @@ int region_init(struct fabric_region *r, struct fabric_pd *pd, const struct fabr
 	}
 	r->mr = reg(pd, o);
 	if (!r->mr) {
-		code = verbs_err(err, errno, pd->dev, o->dmabuf ? "dma-buf" : "ibv_reg_mr");
+		code = not_registered(pd, o, errno, err);
 		pd->pinned_bytes -= o->length;
 		pd->regions--;
 		return code;

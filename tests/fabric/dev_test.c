@@ -323,6 +323,29 @@ static void fabric_region__dma_buf_is_for_devices_that_have_it(void **state)
 	assert_int_equal(fabric_region_new(w->pd[OURS], &o, &r, &err), -EINVAL);
 }
 
+/* What it is registered for are windows: no peer reaches it without. */
+static void fabric_region__dma_buf_without_windows_is_not_supported(void **state)
+{
+	struct world *w = *state;
+	struct fabric_region_opts o = {
+		.dmabuf = true, .dmabuf_fd = 3, .length = 8192, .bindable = true};
+	struct ros2_err err = ROS2_ERR_INIT;
+	uint32_t before = stub_alive();
+	struct fabric_region *r;
+
+	stub_dmabuf_as_linux(true);
+	assert_int_equal(fabric_region_new(w->pd[OURS], &o, &r, &err), -EOPNOTSUPP);
+	assert_string_equal(err.msg, "windows over a dma-buf: not supported by stub0");
+	assert_int_equal(stub_alive(), before);
+	/* Without the flag it says what else is wrong. */
+	stub_fail(STUB_reg_dmabuf_mr, 2, EINVAL, false);
+	assert_int_equal(fabric_region_new(w->pd[OURS], &o, &r, &err), -EINVAL);
+	assert_int_equal(stub_alive(), before);
+	o.bindable = false;
+	assert_int_equal(fabric_region_new(w->pd[OURS], &o, &r, &err), 0);
+	assert_int_equal(fabric_region_free(r), 0);
+}
+
 static void fabric_dev__without_windows_says_so(void **state)
 {
 	struct world w = {0};
@@ -395,6 +418,7 @@ int main(void)
 		T(fabric_region__is_checked_and_never_remote),
 		T(fabric_region__is_busy_while_a_window_is_bound_over_it),
 		T(fabric_region__dma_buf_is_for_devices_that_have_it),
+		T(fabric_region__dma_buf_without_windows_is_not_supported),
 		E(fabric_dev__without_windows_says_so),
 		T(fabric_slot__sizes_bounds_and_exhaustion),
 		T(fabric_set__options_are_checked),

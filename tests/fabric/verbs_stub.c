@@ -15,7 +15,9 @@ static void reset_devices(void)
 		struct ibv_context *c = &st.contexts[i];
 
 		snprintf(st.devices[i].name, sizeof(st.devices[i].name), "stub%u", i);
-		*c = (struct ibv_context){.device = &st.devices[i], .async_fd = st.async_fd};
+		*c = (struct ibv_context){.device = &st.devices[i],
+		                          .async_fd = st.async_fd,
+		                          .num_comp_vectors = STUB_VECTORS};
 		c->ops = (struct ibv_context_ops){.alloc_mw = stub_alloc_mw,
 		                                  .dealloc_mw = stub_dealloc_mw,
 		                                  .poll_cq = stub_poll_cq,
@@ -45,7 +47,8 @@ void stub_reset(void)
 	st.alive = st.any_after = st.failures = st.held = st.end_op = 0;
 	st.violation = NULL;
 	st.any_armed = st.any_for_good = st.paused = st.lose = st.no_windows = st.sticks =
-		st.software = false;
+		st.software = st.mellanox = st.dmabuf_as_linux = false;
+	st.cq_vectors = 0;
 	st.port_active = true;
 	st.order[0] = 0;
 	st.show_access = -1;
@@ -113,7 +116,9 @@ int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *a)
 	*a = (struct ibv_device_attr){.fw_ver = "stub 1.2",
 	                              .node_guid = htobe64(0x1122334455667788),
 	                              .max_mr_size = 1ull << 40,
-	                              .vendor_id = st.software ? 0xffffff : 0x15b3,
+	                              .vendor_id = st.software   ? 0xffffff
+	                                           : st.mellanox ? 0x02c9
+	                                                         : 0x15b3,
 	                              .vendor_part_id = 42,
 	                              .hw_ver = 3,
 	                              .max_qp = QPS,
@@ -233,7 +238,13 @@ struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t leng
 {
 	STUB_LOCK;
 
-	return stub_fault(STUB_reg_dmabuf_mr) ? NULL : reg(pd, iova, length, access);
+	if (stub_fault(STUB_reg_dmabuf_mr))
+		return NULL;
+	if (st.dmabuf_as_linux && access & IBV_ACCESS_MW_BIND) {
+		errno = EINVAL;
+		return NULL;
+	}
+	return reg(pd, iova, length, access);
 }
 
 int ibv_dereg_mr(struct ibv_mr *mr)
@@ -286,6 +297,8 @@ struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *cq_cont
 
 	if (stub_fault(STUB_create_cq))
 		return NULL;
+	assert(comp_vector >= 0 && comp_vector < STUB_VECTORS);
+	st.cq_vectors |= 1u << comp_vector;
 	cq = stub_zalloc(1, sizeof(*cq));
 	cq->cq = (struct ibv_cq){
 		.context = context, .channel = channel, .cq_context = cq_context, .cqe = cqe};

@@ -129,6 +129,13 @@ void stub_show_access(int flags);
 void stub_access_sticks(bool on); /* modify_qp of the flags alone is accepted, and forgotten */
 void stub_windows(bool claimed);
 void stub_software(bool on); /* it says that it is soft-RoCE */
+/* It says that it is of Mellanox, and its library posts no window of more than 2 GiB. */
+void stub_mellanox(bool on);
+/* The kernel takes no MW_BIND for a dma-buf, as Linux does not. */
+void stub_dmabuf_as_linux(bool on);
+/* How many interrupts there are for completion queues, and of which (bits) there was one. */
+#define STUB_VECTORS 4
+uint32_t stub_cq_vectors(void);
 void stub_inline_limit(uint32_t bytes);
 int stub_qp_access(uint32_t qpn);
 int stub_qp_ack_timeout(uint32_t qpn);

@@ -329,6 +329,23 @@ void stub_software(bool on)
 	st.software = on;
 }
 
+void stub_mellanox(bool on)
+{
+	st.mellanox = on;
+}
+
+void stub_dmabuf_as_linux(bool on)
+{
+	st.dmabuf_as_linux = on;
+}
+
+uint32_t stub_cq_vectors(void)
+{
+	STUB_LOCK;
+
+	return st.cq_vectors;
+}
+
 void stub_inline_limit(uint32_t bytes)
 {
 	st.inline_limit = bytes;

@@ -94,7 +94,8 @@ struct stub_state {
 	char order[4096];
 	uint32_t held, end_op;
 	int end_status;
-	bool lose, port_active, no_windows, sticks, software;
+	bool lose, port_active, no_windows, sticks, software, mellanox, dmabuf_as_linux;
+	uint32_t cq_vectors;
 	int show_access;
 	uint32_t inline_limit;
 	struct qp qps[QPS];

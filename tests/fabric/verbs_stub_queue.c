@@ -283,6 +283,9 @@ static int post_send_one(struct qp *qp, const struct ibv_send_wr *in)
 		memcpy(w->sge, in->sg_list, sizeof(w->sge[0]) * (size_t)in->num_sge);
 	if (in->opcode == IBV_WR_LOCAL_INV || in->opcode == IBV_WR_SEND_WITH_INV)
 		w->key = in->invalidate_rkey;
+	if (in->opcode == IBV_WR_BIND_MW && st.mellanox &&
+	    in->bind_mw.bind_info.length > 1ull << 31)
+		return EOPNOTSUPP;
 	if (in->opcode == IBV_WR_BIND_MW) {
 		if (in->num_sge != 0 || in->imm_data != 0)
 			stub_blame("a bind with num_sge or imm_data");
