@@ -38,7 +38,7 @@ struct fabric_dev {
 	struct ibv_context *context; /* owned */
 	struct fabric_grace *grace;  /* owned; NULL: the device does what it says */
 	/* any thread */
-	_Atomic uint32_t n_pds, n_channels;
+	_Atomic uint32_t n_pds, n_channels, next_vector;
 	_Atomic bool removed, peer_invalidates;
 };
 
@@ -69,6 +69,7 @@ struct fabric_region {
 struct fabric_channel {
 	struct fabric_dev *dev;           /* borrowed */
 	struct ibv_comp_channel *channel; /* owned */
+	int vector;                       /* interrupt of its completion queues */
 	uint32_t n_sets;
 };
 

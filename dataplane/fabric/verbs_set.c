@@ -47,6 +47,8 @@ int fabric_channel_new(struct fabric_dev *d, struct fabric_channel **ret, struct
 		free(c);
 		return r;
 	}
+	/* Else all reactors are woken by one interrupt, on one core. */
+	c->vector = (int)(d->next_vector++ % (uint32_t)MAX(d->context->num_comp_vectors, 1));
 	d->n_channels++;
 	*ret = c;
 	return 0;
@@ -123,7 +125,8 @@ static int set_fill(struct fabric_set *s, struct ros2_err *err)
 	s->qp_generations = calloc(s->o.qps_max, sizeof(uint32_t));
 	if (!s->qps || !s->qp_generations)
 		return ros2_err_set(err, -ENOMEM, "no memory for %u queue pairs", s->o.qps_max);
-	s->cq = ibv_create_cq(s->pd->dev->context, (int)s->o.cq_depth, s, s->chan->channel, 0);
+	s->cq = ibv_create_cq(s->pd->dev->context, (int)s->o.cq_depth, s, s->chan->channel,
+	                      s->chan->vector);
 	if (!s->cq)
 		return verbs_err(err, errno, s->pd->dev, "ibv_create_cq");
 	s->c.cq_depth = s->o.cq_depth;

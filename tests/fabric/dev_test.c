@@ -3,6 +3,7 @@
 #include "tests/fabric/fixture.h"
 #include "tests/fabric/verbs_stub.h"
 #include "common/clock.h"
+#include "common/util.h"
 #include <errno.h>
 #include <poll.h>
 
@@ -346,6 +347,29 @@ static void fabric_region__dma_buf_without_windows_is_not_supported(void **state
 	assert_int_equal(fabric_region_free(r), 0);
 }
 
+/* Of one vector, all would be woken by one interrupt. */
+static void fabric_channel__of_several_each_has_another_interrupt(void **state)
+{
+	struct world *w = *state;
+	struct fabric_set_opts o = world_set();
+	struct fabric_channel *c[STUB_VECTORS + 1];
+	struct fabric_set *s[STUB_VECTORS + 1];
+	uint32_t before = stub_cq_vectors();
+
+	/* Both sets of the fixture are of one channel. */
+	assert_int_equal(__builtin_popcount(before), 1);
+	o.slots[2] = 0;
+	for (uint32_t i = 0; i <= STUB_VECTORS; i++) {
+		assert_int_equal(fabric_channel_new(w->dev, &c[i], NULL), 0);
+		assert_int_equal(fabric_set_new(w->pd[OURS], c[i], &o, &s[i], NULL), 0);
+		assert_int_equal(__builtin_popcount(stub_cq_vectors()), MIN(2 + i, STUB_VECTORS));
+	}
+	for (uint32_t i = 0; i <= STUB_VECTORS; i++) {
+		assert_int_equal(fabric_set_free(s[i]), 0);
+		fabric_channel_free(c[i]);
+	}
+}
+
 static void fabric_dev__without_windows_says_so(void **state)
 {
 	struct world w = {0};
@@ -419,6 +443,7 @@ int main(void)
 		T(fabric_region__is_busy_while_a_window_is_bound_over_it),
 		T(fabric_region__dma_buf_is_for_devices_that_have_it),
 		T(fabric_region__dma_buf_without_windows_is_not_supported),
+		T(fabric_channel__of_several_each_has_another_interrupt),
 		E(fabric_dev__without_windows_says_so),
 		T(fabric_slot__sizes_bounds_and_exhaustion),
 		T(fabric_set__options_are_checked),
