@@ -197,14 +197,11 @@ static int register_call(struct ros2_session *s, void *arg, struct ros2_err *err
 {
 	struct ros2_region *r = arg;
 	uint32_t key, generation;
-
 	/* What the RDMA device cannot is said here, and not by the first request. */
-	if (r->is_device) {
-		int rc = verbs_know_region(s, r, err);
+	int rc = r->is_device ? verbs_know_region(s, r, err) : verbs_region_fits(s, r, err);
 
-		if (rc < 0)
-			return rc;
-	}
+	if (rc < 0)
+		return rc;
 	/* A reconnect on the way has done it. */
 	return region_key(s, r, &key, &generation) ? 0 : region_register(s, r, err);
 }

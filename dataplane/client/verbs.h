@@ -37,8 +37,11 @@ enum verbs_window { VERBS_WINDOW_READY, VERBS_WINDOW_WAIT, VERBS_WINDOW_FAILED }
  * it, the window is bound and told (what is queued from here on comes after it). */
 enum verbs_window verbs_window_ready(struct ros2_session *s, const struct request *r,
                                      struct ros2_err *err);
+/* TOO_LARGE: over verbs, and it is longer than a window of the device may be. */
+int verbs_region_fits(const struct ros2_session *s, const struct ros2_region *r,
+                      struct ros2_err *err);
 /* Makes it known to the RDMA device of this connection. UNSUPPORTED: memory of a device, and it
- * cannot, or the connection is not over verbs. */
+ * cannot, or the connection is not over verbs; and as verbs_region_fits. */
 int verbs_know_region(struct ros2_session *s, struct ros2_region *r, struct ros2_err *err);
 /* No request uses @r: nobody reaches its memory any more when this returns, and the device has
  * forgotten it. */

@@ -187,10 +187,28 @@ struct fabric_region *verbs_region_of(struct ros2_session *s, struct ros2_region
 	return r->fabric;
 }
 
+/* The agent is told of one window, which is all of the region. */
+int verbs_region_fits(const struct ros2_session *s, const struct ros2_region *r,
+                      struct ros2_err *err)
+{
+	bool is_over = s->over == ROS2_TRANSPORT_VERBS && s->verbs && s->verbs->dev;
+	uint64_t most = is_over ? fabric_dev_attr(s->verbs->dev)->max_window_bytes : 0;
+
+	if (!most || r->len <= most)
+		return 0;
+	return ros2_err_named(err, ROS2_TOO_LARGE,
+	                      "a region of %zu bytes: a memory window of RDMA device %s has at "
+	                      "most %llu; register parts of it",
+	                      r->len, s->verbs->device, (unsigned long long)most);
+}
+
 int verbs_know_region(struct ros2_session *s, struct ros2_region *r, struct ros2_err *err)
 {
 	struct ros2_err own = ROS2_ERR_INIT;
+	int rc = verbs_region_fits(s, r, err);
 
+	if (rc < 0)
+		return rc;
 	if (s->over != ROS2_TRANSPORT_VERBS)
 		return ros2_err_named(err, ROS2_UNSUPPORTED,
 		                      "memory of a device is reached over verbs only: this session "

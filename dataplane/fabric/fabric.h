@@ -83,6 +83,7 @@ struct fabric_dev_attr {
 	/* RDMA READs in flight of one QP: as target, as initiator */
 	uint32_t max_reads_in, max_reads_out;
 	uint64_t max_region_bytes;
+	uint64_t max_window_bytes; /* of one window; 0: no limit is known */
 	/* the kernel plays the device: receipts wait until it cannot be copying any more (grace.c)
 	 */
 	bool software;
@@ -502,7 +503,7 @@ bool fabric_window_state_may_follow(enum fabric_window_state from, enum fabric_w
 struct fabric_bind {
 	uint64_t cookie;
 	struct fabric_region *region; /* bindable, same PD */
-	uint64_t offset, length;      /* not zero */
+	uint64_t offset, length;      /* not zero; at most max_window_bytes */
 	uint8_t access; /* enum fabric_access, not zero, within the QP's remote_access */
 	/* FABRIC_QUIET: a failed bind still is reported, and fails the QP; FABRIC_UNTIMED */
 	uint32_t flags;
@@ -510,7 +511,8 @@ struct fabric_bind {
 /* Queues a bind of a window drawn from the QP's free pool, under a key that no window of this QP
  * had last. The key may leave at once by a SEND queued behind it on the same QP, by any other road
  * only after the bind's completion (ibv_bind_mw(3)). *ret belongs to the caller until it
- * revokes it, which it must. -EBUSY (no free window, no room), -ENOTCONN, -ERANGE, -EINVAL, -EPERM.
+ * revokes it, which it must. -EBUSY (no free window, no room), -ENOTCONN, -ERANGE, -EINVAL, -EPERM,
+ * -EMSGSIZE (longer than a window may be).
  */
 int fabric_window_bind(struct fabric_qp *qp, const struct fabric_bind *b,
                        struct fabric_window **ret, uint32_t *ret_key);

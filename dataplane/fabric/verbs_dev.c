@@ -13,6 +13,7 @@
 #include <string.h>
 
 #define EVENTS_AT_ONCE 64u
+#define MELLANOX       0x02c9u /* ibv_device_attr.vendor_id */
 
 int verbs_err(struct ros2_err *err, int code, const struct fabric_dev *d, const char *what)
 {
@@ -126,6 +127,9 @@ static int attr_query(struct fabric_dev *d, struct ros2_err *err)
 	t->max_reads_in = count(a.max_qp_rd_atom);
 	t->max_reads_out = count(a.max_qp_init_rd_atom);
 	t->max_region_bytes = a.max_mr_size;
+	/* No device says it. Those of Mellanox describe a window by one entry with a length of 31
+	 * bits, and their library refuses to post a longer one (providers/mlx5, set_bind_wr). */
+	t->max_window_bytes = a.vendor_id == MELLANOX ? 1ull << 31 : 0;
 	/* soft-RoCE, soft-iWARP */
 	t->software = a.vendor_id == 0xffffff || a.vendor_id == 0x626d74;
 	t->window_2b = (a.device_cap_flags & need) == need;

@@ -122,6 +122,8 @@ static uint32_t new_key(const struct fabric_window *w)
 
 static int check_bind(const struct fabric_qp *qp, const struct fabric_bind *b)
 {
+	uint64_t most = qp->set->pd->dev->attr.max_window_bytes;
+
 	if (qp->state != FABRIC_QP_READY)
 		return -ENOTCONN;
 	if (!b->region || !b->length || !b->access || b->access & ~(FABRIC_READ | FABRIC_WRITE) ||
@@ -131,6 +133,9 @@ static int check_bind(const struct fabric_qp *qp, const struct fabric_bind *b)
 		return -EPERM;
 	if (!region_covers(b->region, b->offset, b->length))
 		return -ERANGE;
+	/* The device would refuse the whole chain, and the queue pair with it. */
+	if (most && b->length > most)
+		return -EMSGSIZE;
 	/* The LOCAL_INV of each bind has its place before the bind is queued. */
 	if (qp->n_inv + qp->n_live >= qp->o.windows)
 		return -EBUSY;

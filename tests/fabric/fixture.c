@@ -6,10 +6,12 @@
 #include <string.h>
 
 bool world_end_by_dealloc;
+uint64_t world_pinned_bytes;
 
 struct fabric_pd_opts world_caps(void)
 {
-	return (struct fabric_pd_opts){.pinned_bytes_max = 256u << 20,
+	return (struct fabric_pd_opts){.pinned_bytes_max =
+	                                       world_pinned_bytes ? world_pinned_bytes : 256u << 20,
 	                               .regions_max = 512,
 	                               .windows_max = 512,
 	                               .qps_max = 16};

@@ -22,7 +22,8 @@ struct world {
 	struct ros2_err err;
 };
 
-extern bool world_end_by_dealloc; /* of the sets that are made; false */
+extern bool world_end_by_dealloc;   /* of the sets that are made; false */
+extern uint64_t world_pinned_bytes; /* that each domain may; 0 = 256 MiB */
 struct fabric_pd_opts world_caps(void);
 struct fabric_set_opts world_set(void);
 struct fabric_qp_opts world_qp(const struct world *w, int side);

@@ -23,11 +23,10 @@ static struct fabric_counters counters(const struct ladder *l)
 	return c;
 }
 
-static int setup(void **state)
+static int open_ladder(void **state)
 {
 	struct ladder *l = calloc(1, sizeof(*l));
 
-	stub_reset();
 	world_open(&l->w);
 	l->slot = world_slot(&l->w, OURS, 1000);
 	l->theirs = world_slot(&l->w, PEER, 1000);
@@ -35,6 +34,12 @@ static int setup(void **state)
 	l->base = fabric_window_base(l->win);
 	*state = l;
 	return 0;
+}
+
+static int setup(void **state)
+{
+	stub_reset();
+	return open_ladder(state);
 }
 
 static int teardown(void **state)
@@ -706,6 +711,49 @@ static void fabric_window__whose_dealloc_is_refused_ends_with_its_queue_pair(voi
 	stub_fail(STUB_dealloc_mw, 0, 0, false);
 }
 
+static int mellanox_setup(void **state)
+{
+	stub_reset();
+	stub_mellanox(true);
+	world_pinned_bytes = 8ull << 30;
+	return open_ladder(state);
+}
+
+static int mellanox_teardown(void **state)
+{
+	world_pinned_bytes = 0;
+	return teardown(state);
+}
+
+/* Posted, it would cost the queue pair, and all that is behind it on the way. */
+static void fabric_window__longer_than_the_device_takes_is_not_posted(void **state)
+{
+	static uint8_t first; /* nobody looks at the others */
+	struct fabric_region_opts o = {.addr = &first, .length = 3ull << 30, .bindable = true};
+	struct ladder *l = *state;
+	struct fabric_bind b = {.access = FABRIC_READ};
+	struct fabric_window *win;
+	struct fabric_region *r;
+	uint32_t key;
+
+	assert_true(fabric_dev_attr(l->w.dev)->max_window_bytes == 1ull << 31);
+	assert_int_equal(fabric_region_new(l->w.pd[OURS], &o, &r, NULL), 0);
+	b.region = r;
+	for (b.length = 3ull << 30; b.length > 1ull << 31; b.length -= (1ull << 30) - 1) {
+		assert_int_equal(fabric_window_bind(l->w.qp[OURS], &b, &win, &key), -EMSGSIZE);
+		assert_int_equal(fabric_qp_flush(l->w.qp[OURS], after(0)), 0);
+	}
+	b.length = 1ull << 31;
+	assert_int_equal(fabric_window_bind(l->w.qp[OURS], &b, &win, &key), 0);
+	assert_int_equal(fabric_qp_flush(l->w.qp[OURS], after(0)), 0);
+	assert_int_equal(world_wait(&l->w, OURS, FABRIC_OP_BIND).end, FABRIC_END_OK);
+	assert_int_equal(fabric_window_revoke(win, after(0), on_receipt, &l->got), 0);
+	assert_int_equal(fabric_qp_flush(l->w.qp[OURS], after(0)), 0);
+	wait_for_receipt(l);
+	assert_int_equal(fabric_region_free(r), 0);
+}
+
+#define M(name) cmocka_unit_test_setup_teardown(name, mellanox_setup, mellanox_teardown)
 #define S(name) cmocka_unit_test_setup_teardown(name, software_setup, teardown)
 #define D(name) cmocka_unit_test_setup_teardown(name, dealloc_setup, teardown)
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -741,6 +789,7 @@ int main(void)
 		D(fabric_window__whose_dealloc_is_refused_ends_with_its_queue_pair),
 		S(fabric_window__receipts_that_wait_run_when_the_queue_pair_is_freed),
 		T(fabric_window__ends_in_order_windows_queue_pair_regions_domain),
+		M(fabric_window__longer_than_the_device_takes_is_not_posted),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

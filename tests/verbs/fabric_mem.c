@@ -16,6 +16,7 @@ struct fabric_mem_counts mem_now;
 static bool absent, has_dmabuf, refuses_regions;
 static uint64_t keeps_length;
 static uint32_t max_regions;
+static uint64_t max_window;
 static struct list all_regions = {&all_regions, &all_regions};
 
 void fabric_mem_counts(struct fabric_mem_counts *ret)
@@ -33,6 +34,11 @@ void fabric_mem_absent(bool is)
 void fabric_mem_max_regions(uint32_t max)
 {
 	max_regions = max;
+}
+
+void fabric_mem_max_window(uint64_t bytes)
+{
+	max_window = bytes;
 }
 
 void fabric_mem_refuse_regions(bool refuse)
@@ -164,6 +170,7 @@ int fabric_dev_open(const char *name, struct fabric_dev **ret, struct ros2_err *
 	d->attr.max_qp_depth = 16384;
 	d->attr.max_windows = 65536;
 	d->attr.max_regions = max_regions;
+	d->attr.max_window_bytes = max_window;
 	d->attr.max_reads_in = d->attr.max_reads_out = 16;
 	d->attr.window_2b = true;
 	d->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -700,12 +707,14 @@ static int bind_window(struct fabric_qp *qp, const struct fabric_bind *b,
 int fabric_window_bind(struct fabric_qp *qp, const struct fabric_bind *b,
                        struct fabric_window **ret, uint32_t *ret_key)
 {
+	uint64_t most;
 	int rc;
 
 	if (mem_faulty())
 		return -EBUSY;
 	pthread_mutex_lock(&mem_lock);
-	rc = bind_window(qp, b, ret, ret_key);
+	most = qp->set->pd->dev->attr.max_window_bytes;
+	rc = most && b->length > most ? -EMSGSIZE : bind_window(qp, b, ret, ret_key);
 	pthread_mutex_unlock(&mem_lock);
 	return rc;
 }

@@ -33,6 +33,8 @@ void fabric_mem_absent(bool absent);
 void fabric_mem_dmabuf(bool has);
 /* Of devices opened from now on; 0: it does not say. */
 void fabric_mem_max_regions(uint32_t max);
+/* Likewise: no window of theirs is longer; 0: no limit is known. */
+void fabric_mem_max_window(uint64_t bytes);
 /* It has no memory for a region. */
 void fabric_mem_refuse_regions(bool refuse);
 /* It gives up none of that many bytes; 0: all. */

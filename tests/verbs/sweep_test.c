@@ -245,6 +245,52 @@ static void library__leaves_a_device_the_queue_pair_that_it_keeps_after_a_sessio
 	nothing_is_left();
 }
 
+/* ---- what a device takes ---- */
+
+static const struct ros2_session_opts over_verbs = {.transport = ROS2_TRANSPORT_VERBS};
+
+static int windows_setup(void **state)
+{
+	fabric_mem_max_window(2 * USER_BUF);
+	return fx_setup(state);
+}
+
+static int windows_teardown(void **state)
+{
+	fabric_mem_max_window(0);
+	return fx_teardown(state);
+}
+
+/* The first request under it would be the end of the connection, and of the next one, and so on. */
+static void library__names_a_region_that_is_longer_than_a_window(void **state)
+{
+	struct ros2_region *r = NULL;
+	struct fx *fx = *state;
+	uint32_t leases;
+	uint8_t *mem;
+	struct user u;
+
+	user_open_as(fx, &u, &over_verbs);
+	mem = aligned_alloc(4096, 2 * USER_BUF + 4096);
+	assert_non_null(mem);
+	leases = u.control->registered;
+	assert_true(ros2_region_register(u.session, mem, 2 * USER_BUF + 4096, ROS2_REGION_READ, &r,
+	                                 &u.err) < 0);
+	assert_int_equal(u.err.status, ROS2_TOO_LARGE);
+	assert_non_null(strstr(u.err.msg, "a memory window of RDMA device mem0 has at most"));
+	assert_int_equal(u.control->registered, leases);
+	ok(&u, ros2_region_register(u.session, mem, 2 * USER_BUF, ROS2_REGION_READ, &r, &u.err));
+	user_fill(mem, LARGE, 15);
+	assert_int_equal(ros2_pwrite(u.file, mem, LARGE, 0, &u.err), LARGE);
+	assert_int_equal(ros2_pread(u.file, u.buf, LARGE, 0, &u.err), LARGE);
+	assert_memory_equal(u.buf, mem, LARGE);
+	assert_int_equal(u.session->reconnects, 0);
+	user_close(&u);
+	free(mem);
+	nothing_is_left();
+}
+
+#define W(f) cmocka_unit_test_setup_teardown(f, windows_setup, windows_teardown)
 #define T(f) cmocka_unit_test_setup_teardown(f, fx_setup, fx_teardown)
 int main(void)
 {
@@ -256,6 +302,7 @@ int main(void)
 		T(library__leaves_a_device_the_memory_that_it_keeps_after_a_reconnect),
 		T(library__leaves_a_device_the_memory_that_it_keeps_after_a_session),
 		T(library__leaves_a_device_the_queue_pair_that_it_keeps_after_a_session),
+		W(library__names_a_region_that_is_longer_than_a_window),
 	};
 
 	fx_from_env();
