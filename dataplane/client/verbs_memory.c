@@ -121,14 +121,31 @@ static int open_device(struct verbs_link *v, const char *name, struct ros2_err *
 	return rc;
 }
 
+static void no_event(void *arg, const struct fabric_event *e)
+{
+}
+
+/* It may have been reset, and be there again under the same name: what was made of it before is of
+ * no use any more. */
+static bool was_reset(struct verbs_link *v)
+{
+	if (v->dev)
+		(void)fabric_dev_events(v->dev, no_event, NULL);
+	return v->dev && fabric_dev_removed(v->dev);
+}
+
 int verbs_use_device(struct ros2_session *s, const char *name, struct ros2_err *err)
 {
 	struct verbs_link *v = s->verbs;
+	bool reset = was_reset(v);
 	int rc;
 
 	ask_for_kept(v);
-	if (v->set && !v->ending && v->n_kept < VERBS_KEPT && !strcmp(v->device, name))
+	if (v->set && !v->ending && !reset && v->n_kept < VERBS_KEPT && !strcmp(v->device, name))
 		return 0;
+	/* One that was reset flushes nothing: its windows let go of regions with the set. */
+	if (reset && fabric_set_free(v->set) == 0)
+		v->set = NULL;
 	give_back_regions(s);
 	if (!forget_device(v))
 		return ros2_err_set(err, -ENOSPC,

@@ -138,6 +138,10 @@ int fabric_dev_event_fd(const struct fabric_dev *d);
 uint32_t fabric_dev_events(struct fabric_dev *d,
                            void (*fn)(void *arg, const struct fabric_event *e), void *arg);
 
+/* It has said so (DEVICE_REMOVED), and that was taken: a device that was reset is there again under
+ * its name, but for whoever opens it anew. Any thread. */
+bool fabric_dev_removed(const struct fabric_dev *d);
+
 /* ---- protection domain: tenant x device ---- */
 
 struct fabric_pd;

@@ -301,3 +301,8 @@ uint32_t fabric_dev_events(struct fabric_dev *d,
 	}
 	return n;
 }
+
+bool fabric_dev_removed(const struct fabric_dev *d)
+{
+	return d->removed;
+}

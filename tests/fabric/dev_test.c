@@ -175,10 +175,12 @@ static void fabric_dev__a_removed_device_can_be_taken_down(void **state)
 	struct fabric_window *win = world_bind(w, &slot, FABRIC_READ, &key);
 
 	stub_event_device();
+	assert_false(fabric_dev_removed(w->dev));
 	assert_int_equal(fabric_dev_events(w->dev, on_event, &h), 1);
 	assert_int_equal(h.e[0].kind, FABRIC_EVENT_DEVICE_REMOVED);
 	/* from now on it refuses everything, as a device that is gone does */
 	stub_fail(STUB_modify_qp, 1, EIO, true);
+	assert_true(fabric_dev_removed(w->dev));
 	fabric_set_failed(w->set[OURS]);
 	fabric_set_failed(w->set[PEER]);
 	assert_int_equal(fabric_window_revoke(win, clock_boottime_ns(), on_receipt, &got), 0);

@@ -221,11 +221,17 @@ uint32_t fabric_dev_events(struct fabric_dev *d,
 	e = d->event;
 	d->event = (struct fabric_event){0};
 	(void)!read(d->event_fd, &n, sizeof(n));
+	d->removed |= e.words && e.kind == FABRIC_EVENT_DEVICE_REMOVED;
 	pthread_mutex_unlock(&mem_lock);
 	if (!e.words)
 		return 0;
 	fn(arg, &e);
 	return 1;
+}
+
+bool fabric_dev_removed(const struct fabric_dev *d)
+{
+	return d->removed;
 }
 
 int fabric_pd_new(struct fabric_dev *d, const struct fabric_pd_opts *o, struct fabric_pd **ret,
@@ -279,6 +285,8 @@ static int region_new(struct fabric_pd *pd, const struct fabric_region_opts *o,
 	struct fabric_region *r;
 	uint8_t *mem = o->addr;
 
+	if (pd->dev->reset)
+		return ros2_err_set(err, -EIO, "the device was reset");
 	if (!o->length || (!o->addr && !o->dmabuf))
 		return ros2_err_set(err, -EINVAL, "no memory to register");
 	if (o->dmabuf && !has_dmabuf)
@@ -332,7 +340,8 @@ int fabric_region_new(struct fabric_pd *pd, const struct fabric_region_opts *o,
 
 static int region_free(struct fabric_region *r)
 {
-	if (r->users)
+	/* A device that was reset flushes nothing: windows let go of memory with their set. */
+	if (r->users || (r->pd->dev->reset && r->bindable && r->pd->use.sets))
 		return -EBUSY;
 	list_del(&r->link);
 	r->pd->use.pinned_bytes -= r->length;

@@ -35,6 +35,9 @@ void fabric_mem_dmabuf(bool has);
 void fabric_mem_max_regions(uint32_t max);
 /* Likewise: no window of theirs is longer; 0: no limit is known. */
 void fabric_mem_max_window(uint64_t bytes);
+/* The device of @qp is reset: it says so, its queue pairs fail, and nothing is made of it any more
+ * by who had it open; who opens it again has it as new. */
+void fabric_mem_reset(struct fabric_qp *qp);
 /* It has no memory for a region. */
 void fabric_mem_refuse_regions(bool refuse);
 /* It gives up none of that many bytes; 0: all. */

@@ -13,6 +13,7 @@ struct fabric_dev {
 	_Atomic bool peer_invalidates;
 	_Atomic uint32_t users;    /* as in the real one: reactors and engines give up channels */
 	struct fabric_event event; /* words NULL: none */
+	bool reset, removed;       /* removed: it has said so */
 };
 
 struct fabric_pd {

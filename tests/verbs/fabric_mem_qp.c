@@ -402,13 +402,6 @@ void fabric_mem_break_all(void)
 	pthread_mutex_unlock(&mem_lock);
 }
 
-void fabric_mem_break(struct fabric_qp *qp)
-{
-	pthread_mutex_lock(&mem_lock);
-	mem_qp_fail(qp);
-	pthread_mutex_unlock(&mem_lock);
-}
-
 /* Locked. */
 static void say(const struct fabric_qp *qp, uint64_t id, const char *words)
 {
@@ -421,6 +414,29 @@ static void say(const struct fabric_qp *qp, uint64_t id, const char *words)
 	                                 .words = words};
 	if (words)
 		(void)!write(d->event_fd, &one, sizeof(one));
+}
+
+void fabric_mem_reset(struct fabric_qp *of)
+{
+	struct fabric_dev *d = of->set->pd->dev;
+	struct fabric_qp *qp;
+
+	pthread_mutex_lock(&mem_lock);
+	d->reset = true;
+	say(of, 0, "device fatal");
+	d->event.kind = FABRIC_EVENT_DEVICE_REMOVED;
+	d->event.set_cookie = 0;
+	list_for_each (&all_qps, qp, all)
+		if (qp->set->pd->dev == d)
+			mem_qp_fail(qp);
+	pthread_mutex_unlock(&mem_lock);
+}
+
+void fabric_mem_break(struct fabric_qp *qp)
+{
+	pthread_mutex_lock(&mem_lock);
+	mem_qp_fail(qp);
+	pthread_mutex_unlock(&mem_lock);
 }
 
 void fabric_mem_break_peer(struct fabric_qp *qp, const char *words)

@@ -245,9 +245,47 @@ static void library__leaves_a_device_the_queue_pair_that_it_keeps_after_a_sessio
 	nothing_is_left();
 }
 
-/* ---- what a device takes ---- */
+/* ---- a device that is reset ---- */
 
 static const struct ros2_session_opts over_verbs = {.transport = ROS2_TRANSPORT_VERBS};
+
+static void many_regions(struct fx *fx)
+{
+	fx->limits.regions = fx->limits.rkeys_concurrent = fx->max_keys = 2 * VERBS_KEPT;
+	fx_limits(fx);
+	fx->grant = ros2_uid_new();
+	fx_grant(fx, &fx->grant, &fx->tenant, clock_boottime_ns() + 600 * NS_PER_S);
+}
+
+/* Its name is the same, and a new context of it works. */
+static void library__opens_a_device_that_was_reset_anew(void **state)
+{
+	struct ros2_region *r[VERBS_KEPT + 4];
+	struct fx *fx = *state;
+	struct user u;
+	uint8_t *mem;
+
+	many_regions(fx);
+	user_open_as(fx, &u, &over_verbs);
+	user_fill(u.buf, LARGE, 14);
+	mem = aligned_alloc(4096, ARRAY_SIZE(r) * 8192);
+	assert_non_null(mem);
+	for (uint32_t i = 0; i < ARRAY_SIZE(r); i++) {
+		ok(&u, ros2_region_register(u.session, mem + i * 8192, 8192, ROS2_REGION_WRITE,
+		                            &r[i], &u.err));
+		assert_int_equal(ros2_pread(u.file, mem + i * 8192, 8192, 1u << 20, &u.err), 0);
+	}
+	for (uint32_t i = 0; i < 2; i++) {
+		assert_true(writes(&u, LARGE, 0));
+		fabric_mem_reset(u.session->verbs->qp);
+		assert_true(writes(&u, LARGE, 0) && reads(&u, LARGE, 0));
+		assert_int_equal(u.session->over, ROS2_TRANSPORT_VERBS);
+	}
+	assert_int_equal(u.session->reconnects, 2);
+	user_close(&u);
+	free(mem);
+	nothing_is_left();
+}
 
 static int windows_setup(void **state)
 {
@@ -302,6 +340,7 @@ int main(void)
 		T(library__leaves_a_device_the_memory_that_it_keeps_after_a_reconnect),
 		T(library__leaves_a_device_the_memory_that_it_keeps_after_a_session),
 		T(library__leaves_a_device_the_queue_pair_that_it_keeps_after_a_session),
+		T(library__opens_a_device_that_was_reset_anew),
 		W(library__names_a_region_that_is_longer_than_a_window),
 	};
 
