@@ -3,6 +3,7 @@
  * The loop's part of the verbs transport: the device, a protection domain for each tenant that uses
  * it, and what the device reports by itself, which is carried to the reactors it concerns.
  */
+#include "common/log.h"
 #include "common/probe.h"
 #include "dataplane/nvmf/queue.h"
 #include "dataplane/shm_lend_priv.h"
@@ -12,6 +13,8 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
+
+#define LOG_COMPONENT "dataplane"
 
 static void tell_lost(struct dp *dp, uint32_t i);
 
@@ -76,6 +79,10 @@ static void on_device_event(void *arg, const struct fabric_event *e)
 		remember(dp, e);
 	switch (e->kind) {
 	case FABRIC_EVENT_DEVICE_REMOVED:
+		if (!dp->rdma_gone)
+			log_error("the RDMA device %s was removed, or reset: nothing goes over it "
+			          "until the agent is started again",
+			          dp->opts.rdma_device);
 		dp->rdma_gone = true;
 		for (uint32_t i = 0; i < dp->n_reactors; i++)
 			tell_reactor(dp, i, e);

@@ -3,14 +3,26 @@
  * What the device says by itself, while each allocation on its way through the data plane fails,
  * once and then for good: whom it is about has ended all the same, and if there was no memory to
  * say who that is, all that it may be about; a port that goes down and comes back, and what is not
- * known, end nobody; and nobody else notices. Controls: without a fault exactly those end.
+ * known, end nobody; and nobody else notices. Controls: without a fault exactly those end. That the
+ * device is gone the log says, too: nothing else tells the operator why.
  */
+#include "common/log.h"
 #include "tests/await.h"
 #include "tests/sweep/sweep.h"
 #include "tests/verbs/peer.h"
 #include <errno.h>
+#include <stdatomic.h>
 
 #define PEERS 4 /* two tenants, each at two reactors */
+
+static _Atomic uint32_t told; /* lines that say that the device is gone */
+
+void __wrap_log_write(enum log_level level, const char *component, const char *fmt, ...);
+void __wrap_log_write(enum log_level level, const char *component, const char *fmt, ...)
+{
+	if (strstr(fmt, "the RDMA device %s was removed") && level == LOG_LEVEL_ERROR)
+		atomic_fetch_add(&told, 1);
+}
 
 struct stage {
 	struct fx *fx;
@@ -105,6 +117,7 @@ static void one(const struct row *row, struct sweep *w)
 	uint32_t gone;
 
 	begin(&s);
+	atomic_store(&told, 0);
 	if (!w->error)
 		sweep_off();
 	else if (!sweep_next(w))
@@ -123,6 +136,7 @@ static void one(const struct row *row, struct sweep *w)
 		fail_msg("event %d, allocation %u%s: %x ended", row->kind, w->at,
 		         w->persistent ? " and on" : "", gone);
 	others_work(&s, gone);
+	assert_int_equal(atomic_load(&told), row->kind == FABRIC_EVENT_DEVICE_REMOVED);
 	end(&s);
 }
 
