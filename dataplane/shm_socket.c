@@ -36,7 +36,9 @@
 #define SO_PASSRIGHTS 83
 #endif
 #define AT_ONCE 64 /* sockets that one thread closes */
-#define STACK   (64u << 10)
+/* Of such a thread. aarch64 takes none of less than 128 KiB: it would have the default one, of 8
+ * MiB or what the process was given, for each thread that strangers keep. */
+#define STACK (128u << 10)
 /* Bytes that a call takes: as many buffers they may have come in. */
 #define STEP  4u
 #define TRIES 64u /* of a call that says there is nothing, or was interrupted */
