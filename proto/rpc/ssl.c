@@ -10,6 +10,10 @@
  * connection to who has asked for a place at it (CRYPTO_EX_new), and there it is set. Of a peer's
  * certificates it takes 100 KiB, which it parses before anything is known of who that is, and keeps
  * as long as the connection is there, parsed and as text: of the least ones that is hundreds.
+ * And whom it has let in it would let in again by a ticket, or by what it keeps of him: that is
+ * 20480 of them, with their certificates, for two hours. Who comes so shows his own certificate and
+ * none that leads from it to a CA, so nobody could judge him when the CAs change (trust.c). Each
+ * connection is a handshake of its own.
  */
 #include "proto/rpc/headers_priv.h"
 #include "proto/rpc/rpc_priv.h"
@@ -33,6 +37,15 @@ static atomic_int place = -1; /* of a struct seen at its SSL */
 static void set(void *parent, void *unused, CRYPTO_EX_DATA *ad, int idx, long argl, void *argp)
 {
 	SSL_set_max_cert_list(parent, CERTS_MAX);
+	SSL_set_options(parent, SSL_OP_NO_TICKET);
+	SSL_set_num_tickets(parent, 0); /* TLS 1.3 has others */
+}
+
+/* Of all connections by it: TLS 1.2 without tickets. */
+static void keep_none(void *parent, void *unused, CRYPTO_EX_DATA *ad, int idx, long argl,
+                      void *argp)
+{
+	SSL_CTX_set_session_cache_mode(parent, SSL_SESS_CACHE_OFF);
 }
 
 static void drop(void *parent, void *seen, CRYPTO_EX_DATA *ad, int idx, long argl, void *argp)
@@ -48,7 +61,7 @@ bool rpc_ssl_init(void)
 	bool is;
 
 	pthread_mutex_lock(&lock);
-	if (place < 0)
+	if (place < 0 && SSL_CTX_get_ex_new_index(0, NULL, keep_none, NULL, NULL) >= 0)
 		place = SSL_get_ex_new_index(0, NULL, set, NULL, drop);
 	is = place >= 0;
 	pthread_mutex_unlock(&lock);
