@@ -186,6 +186,15 @@ static struct state_object *make(struct state *s, const struct agent_object *obj
 	return o;
 }
 
+/* A controller of a later epoch may run on a backup: what it says of a grant has numbers that were
+ * given out before, and counts. Of documents it has what is here, or is not let in (its hello). */
+static bool is_newer(const struct agent_object *obj, const struct agent_object *than)
+{
+	if (obj->kind == OBJ_GRANT && obj->epoch.counter != than->epoch.counter)
+		return obj->epoch.counter > than->epoch.counter;
+	return obj->version > than->version;
+}
+
 static int receive(struct state *s, struct agent_object *obj, struct ros2_err *err)
 {
 	struct state_object *o = state_find(s, obj->kind, &obj->uid);
@@ -194,7 +203,7 @@ static int receive(struct state *s, struct agent_object *obj, struct ros2_err *e
 		return ros2_err_named(err, ROS2_REVOKED, "the grant was revoked here");
 	if (obj->kind == OBJ_TENANT)
 		mark_revoked(s, obj);
-	if (o && state_newest(o)->version >= obj->version) {
+	if (o && !is_newer(obj, state_newest(o))) {
 		if (o->st == OBJ_APPLIED || o->st == OBJ_FAILED)
 			state_tell(s, o);
 		return 0;

@@ -260,6 +260,29 @@ static void state__ignores_old_versions_and_keeps_the_newer(void **state)
 	assert_int_equal(state_tenant_of(e->s, FIX_BETA, &t), 0);
 }
 
+/* One that runs on a backup has given its numbers out before. */
+static void state__follows_in_grants_a_controller_of_a_later_epoch(void **state)
+{
+	const struct ros2_uid uid = fix_uid(4);
+	struct env *e = *state;
+	struct state_grant g;
+
+	receive(e, fix_tenant(&e->f, "alpha", FIX_ALPHA, 2, 1));
+	receive(e, fix_grant(&e->f, 4, 2, FIX_ALPHA, 9, 5, 60000, 1));
+	store(e, 10);
+	e->f.epoch.counter++;
+	assert_int_equal(receive(e, fix_grant(&e->f, 4, 2, FIX_ALPHA, 3, 5, 50000, 1)), 1);
+	assert_int_equal(receive(e, fix_grant(&e->f, 4, 2, FIX_ALPHA, 2, 5, 40000, 1)), 0);
+	store(e, 10);
+	assert_int_equal(state_grant_get(e->s, &uid, &g), 0);
+	assert_int_equal(g.deadline_ns, 5 + 50000 * NS_PER_MS);
+	e->f.epoch.counter--;
+	assert_int_equal(receive(e, fix_grant(&e->f, 4, 2, FIX_ALPHA, 10, 5, 70000, 1)), 0);
+	/* It is that controller's to take away, too. */
+	state_remove(e->s, OBJ_GRANT, &uid, 3);
+	assert_int_equal(state_grant_get(e->s, &uid, &g), -ENOENT);
+}
+
 static void state__denies_a_principal_of_two_tenants(void **state)
 {
 	struct env *e = *state;
@@ -707,6 +730,7 @@ int main(void)
 		T(state__says_why_in_whole_characters),
 		T(state__withdraws_a_tenant_at_once_when_its_document_says_revoked),
 		T(state__ignores_old_versions_and_keeps_the_newer),
+		T(state__follows_in_grants_a_controller_of_a_later_epoch),
 		T(state__denies_a_principal_of_two_tenants),
 		T(state__refuses_an_image_of_another_object),
 		T(state__tries_again_what_the_data_plane_refused),
