@@ -362,6 +362,14 @@ static struct dp_grant_obj *new_grant(struct dp *dp, const struct dp_grant *g)
 	return NULL;
 }
 
+static void set_terms(struct dp_grant_obj *o, const struct dp_grant *g)
+{
+	o->access = g->access;
+	atomic_store(&o->max_keys, g->max_keys);
+	atomic_store(&o->max_bytes, g->max_bytes);
+	atomic_store(&o->deadline_ns, g->deadline_ns);
+}
+
 static int add_grant(struct dp *dp, const struct dp_grant *g, struct ros2_err *err)
 {
 	struct dp_grant_obj *o;
@@ -380,10 +388,7 @@ static int add_grant(struct dp *dp, const struct dp_grant *g, struct ros2_err *e
 		return ros2_err_set(err, -ENOMEM, "no memory for a grant");
 	o->tenant = g->tenant;
 	o->id = ++dp->next_grant;
-	o->access = g->access;
-	atomic_init(&o->deadline_ns, g->deadline_ns);
-	atomic_init(&o->max_keys, g->max_keys);
-	atomic_init(&o->max_bytes, g->max_bytes);
+	set_terms(o, g);
 	list_add_tail(&dp->grants, &o->link);
 	return 0;
 }
@@ -413,7 +418,7 @@ int dp_grant_put(struct dp *dp, const struct dp_grant *g, struct ros2_err *err)
 		                ROS2_GRANT_EXPIRED, NULL, NULL);
 		return ros2_err_named(err, ROS2_REVOKED, "this grant has ended");
 	}
-	atomic_store(&o->deadline_ns, g->deadline_ns);
+	set_terms(o, g);
 	return 0;
 }
 

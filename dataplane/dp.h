@@ -159,8 +159,8 @@ int dp_tenant_put(struct dp *dp, const struct ros2_uid *tenant, const char *name
 /* Ends the tenant's sessions; its uid is never accepted again. */
 int dp_tenant_remove(struct dp *dp, const struct ros2_uid *tenant, struct ros2_err *err);
 
-/* A grant and its end. A later call only moves the end; one already ended is never revived
- * (REVOKED). */
+/* A grant, what it allows and its end. By a later call, a renewal, regions that there are go on as
+ * by dp_tenant_put; one already ended is never revived (REVOKED). */
 struct dp_grant {
 	struct ros2_uid grant, tenant;
 	uint64_t deadline_ns;

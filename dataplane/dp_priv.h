@@ -85,11 +85,11 @@ struct dp_grant_obj {
 	/* immutable after init */
 	struct ros2_uid uid, tenant;
 	uint64_t id;
-	uint32_t access;
 	/* any thread */
 	_Atomic uint64_t deadline_ns, max_bytes, bytes;
 	_Atomic uint32_t max_keys, keys;
 	/* loop */
+	uint32_t access;
 	bool dead;
 	bool removed; /* and not revoked: its uid is forgotten in the end */
 	uint32_t n_sessions;

@@ -71,6 +71,56 @@ static void lease__is_not_renewed_beyond_what_the_document_allows_by_now(void **
 	raw_close(&c);
 }
 
+struct renewing {
+	struct fx *fx;
+	struct dp_grant g;
+};
+
+static void do_renew(void *arg)
+{
+	struct renewing *x = arg;
+
+	assert_int_equal(dp_grant_put(x->fx->dp, &x->g, NULL), 0);
+}
+
+static void renew_grant(struct fx *fx, uint32_t max_keys, uint64_t max_bytes, uint32_t access)
+{
+	struct renewing x = {fx,
+	                     {.grant = fx->grant,
+	                      .tenant = fx->tenant,
+	                      .deadline_ns = UINT64_MAX,
+	                      .max_keys = max_keys,
+	                      .max_bytes = max_bytes,
+	                      .access = access}};
+
+	loop_call(fx->loop, do_renew, &x);
+}
+
+static void grant__allows_what_its_renewal_says(void **state)
+{
+	struct fx *fx = *state;
+	struct fx_args a;
+	struct raw c;
+
+	raw_open(fx, &c);
+	renew_grant(fx, 2, 8192, 1);
+	assert_int_equal(try_register(&c, FX_BASE, 4096, 3).status, ROS2_DENIED);
+	assert_limit(try_register(&c, FX_BASE, 12288, 1),
+	             "memory.registeredBytes, bytes of the grant: the limit is 8192, 0 are taken, "
+	             "asked for 12288");
+	raw_register(&c, FX_BASE, 4096, 1);
+	renew_grant(fx, 1, 8192, 1);
+	assert_limit(try_register(&c, FX_BASE, 4096, 1),
+	             "rkeys.concurrent, keys of the grant: the limit is 1, 1 are live, asked for 1 "
+	             "more");
+	renew_grant(fx, 2, 1u << 20, 3);
+	a = (struct fx_args){.session = c.session, .key = raw_register(&c, FX_BASE, 65536, 3)};
+	assert_int_equal(fx_do(fx, FX_RENEW, &a).status, ROS2_OK);
+	renew_grant(fx, 2, 1u << 20, 1);
+	assert_int_equal(fx_do(fx, FX_RENEW, &a).status, ROS2_DENIED);
+	raw_close(&c);
+}
+
 /* In whole ms it would have none, which no client takes for a lease. */
 static void lease__that_would_end_at_once_is_refused_and_takes_nothing(void **state)
 {
@@ -217,6 +267,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		FX_TEST(lease__is_not_renewed_beyond_what_the_document_allows_by_now),
+		FX_TEST(grant__allows_what_its_renewal_says),
 		FX_TEST(lease__that_would_end_at_once_is_refused_and_takes_nothing),
 		FX_TEST(region__beyond_a_limit_is_refused_with_the_numbers),
 		FX_TEST(region__limits_count_all_sessions_of_a_tenant),
