@@ -552,6 +552,8 @@ static void tick(struct store *s, uint64_t now)
 		retry_pending(s, true);
 	else if (s->reserve_short && !atomic_load(&s->full))
 		store_reserve_make(s);
+	else if (s->start_short && !atomic_load(&s->full))
+		store_reserve_make_for_start(s);
 	store_journal_tend(s);
 	if (s->o.audit_key && ledger_seq(s->ledger) > s->checkpoint_size &&
 	    !in_commit(s, do_checkpoint, &err))

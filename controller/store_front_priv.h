@@ -49,6 +49,7 @@ struct store {
 	bool ended;                 /* store_end has run */
 	bool reserve_lent;          /* its space is for what shrinks rights, and for nothing else */
 	bool reserve_short;         /* it is there, and smaller than it is to be */
+	bool start_short;           /* what is for a start is, or is not there */
 	struct ros2_err locked_out; /* why BEGIN was -EBUSY in this turn; code 0: it was not */
 	bool lock_stays;            /* the last BEGIN was -EBUSY */
 	bool takes_away;            /* so does something of this turn's transactions */
@@ -125,6 +126,7 @@ void store_reserve_free(struct store *s);
 void store_reserve_make(struct store *s);
 /* The part of it that is for a start. False: there was none. */
 bool store_reserve_free_for_start(struct store *s);
+void store_reserve_make_for_start(struct store *s);
 /* Both, what is for the next start first. */
 void store_reserve_make_at_start(struct store *s);
 /* Moves what does not shrink rights from @txns to @ret_refused, while the reserve is lent or

@@ -36,21 +36,28 @@ void store_reserve_free(struct store *s)
 }
 
 /* Of what a start has not used the next one has the rest. */
-static void make_for_start(struct store *s)
+static int take_for_start(int fd, off_t whole, off_t *ret_bytes)
 {
-	off_t whole = (off_t)(s->reserve_bytes / START_PART), bytes = whole;
-	int fd = open(s->start_path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
-	int r = fd < 0 ? errno : posix_fallocate(fd, 0, bytes);
+	int r = posix_fallocate(fd, 0, *ret_bytes = whole);
 
-	while (r == ENOSPC && bytes > whole / 8) {
-		bytes /= 2;
-		r = posix_fallocate(fd, 0, bytes);
-	}
-	if (!r && ftruncate(fd, bytes) < 0) /* what did not fit may have been begun */
+	while (r == ENOSPC && *ret_bytes > whole / 8)
+		r = posix_fallocate(fd, 0, *ret_bytes /= 2);
+	if (!r && ftruncate(fd, *ret_bytes) < 0) /* what did not fit may have been begun */
 		r = errno;
+	return r;
+}
+
+void store_reserve_make_for_start(struct store *s)
+{
+	off_t whole = (off_t)(s->reserve_bytes / START_PART), bytes = 0;
+	bool was_short = s->start_short;
+	int fd = open(s->start_path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+	int r = fd < 0 ? errno : take_for_start(fd, whole, &bytes);
+
 	if (fd >= 0)
 		close(fd);
-	if (r)
+	s->start_short = r || bytes < whole;
+	if (r && !was_short)
 		log_warn("no room can be kept for a start on a full disk, at %s: %s", s->start_path,
 		         strerror(r));
 	if (r && fd >= 0)
@@ -61,13 +68,14 @@ bool store_reserve_free_for_start(struct store *s)
 {
 	if (fsx_io->unlink(s->start_path) < 0)
 		return false;
+	s->start_short = true;
 	log_warn("the disk is full: what was kept for a start was freed");
 	return true;
 }
 
 void store_reserve_make_at_start(struct store *s)
 {
-	make_for_start(s);
+	store_reserve_make_for_start(s);
 	store_reserve_make(s);
 }
 
@@ -113,7 +121,7 @@ void store_reserve_make(struct store *s)
 	if (s->reserve_lent || was_short > s->reserve_short) {
 		log_info("there is space again, and a reserve");
 		if (!s->reserve_short)
-			make_for_start(s);
+			store_reserve_make_for_start(s);
 	}
 	s->reserve_lent = false;
 	atomic_store(&s->full, false);

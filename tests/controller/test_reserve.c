@@ -277,13 +277,18 @@ static void reserve__is_given_up_for_the_epoch_of_a_start(void **state)
 	opens_on_the_reserve(*state);
 }
 
-static off_t reserve_size(const struct fixture *f)
+static off_t size_of(const struct fixture *f, const char *name)
 {
 	struct stat st;
 	char path[128];
 
-	fixture_path(f, "reserve", path);
+	fixture_path(f, name, path);
 	return stat(path, &st) < 0 ? 0 : st.st_size;
+}
+
+static off_t reserve_size(const struct fixture *f)
+{
+	return size_of(f, "reserve");
 }
 
 static int take_away(struct fixture *f)
@@ -394,6 +399,40 @@ static void start__has_room_for_its_record(void **state)
 	in_the_way = "reserve";
 }
 
+static void unlink_start(const struct fixture *f)
+{
+	char path[128];
+
+	fixture_path(f, "start-reserve", path);
+	unlink(path);
+}
+
+static void start__room_that_could_not_be_kept_is_kept_when_it_can(void **state)
+{
+	struct fixture *f = *state;
+	off_t whole;
+
+	open_fixture(f);
+	whole = size_of(f, "start-reserve");
+	assert_true(whole > 0);
+	for (int i = 0; i < 4; i++) {
+		int eighths = i % 2;
+
+		fixture_close(f);
+		unlink_start(f);
+		/* all of it, and its parts down to an eighth */
+		failing[FALLOCATE] = 4 - eighths;
+		if (i < 2) { /* nothing is tried again before it runs */
+			assert_int_equal(store_open(&f->opts, &f->store, NULL), 0);
+			assert_true(size_of(f, "start-reserve") == eighths * whole / 8);
+			continue;
+		}
+		open_fixture(f);
+		assert_true(AWAIT(size_of(f, "start-reserve") == whole));
+		assert_true(until_reserve(f, true));
+	}
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -404,6 +443,7 @@ int main(void)
 		T(reserve__is_made_of_what_a_process_that_lent_it_has_left),
 		T(start__has_room_of_its_own),
 		T(start__has_room_for_its_record),
+		T(start__room_that_could_not_be_kept_is_kept_when_it_can),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
