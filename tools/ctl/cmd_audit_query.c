@@ -24,7 +24,7 @@ static const struct ctl_opt query_opts[] = {
 	{"actor", 0, "SPIFFE-ID", "who did it"},
 	{"object", 0, "NAME|UID", "on which object"},
 	{"result", 0, "ok|denied|failed", "with which result"},
-	{"since", 0, "DURATION", "not older than this, e.g. 10m"},
+	{"since", 0, "DURATION", "not older than this by the clock of this machine, e.g. 10m"},
 	{"limit", 'n', "N", "at most N records (default 1000)"},
 	{"newest", 0, NULL, "the newest first"},
 	{"follow", 'f', NULL,
