@@ -27,7 +27,8 @@
 #define CTL_WAIT_DEFAULT_MS    5000
 #define CTL_WAIT_MAX_MS        25000 /* below the RPC layer's deadline */
 #define CTL_GATE_MAX           1024
-#define CTL_ORIGINS_MAX        64 /* incarnations remembered per agent */
+#define CTL_ORIGINS_MAX        64  /* incarnations remembered per agent */
+#define CTL_ORIGINS_SENT       256 /* and with those that it sent on this stream */
 
 struct ctl;
 struct link;
@@ -138,6 +139,7 @@ struct ctl_origin {
 	uint64_t queued;     /* taken from the agent: durable, at the store or waiting */
 	struct list waiting; /* of struct forward, owned: behind the one that is at the store */
 	uint64_t at_store;   /* the last seq of what the store has; 0 = nothing */
+	uint64_t stream;     /* of the agent, on which it was sent last; 0 = of none yet */
 	UT_hash_handle hh;
 };
 

@@ -148,6 +148,13 @@ static uint64_t backlog(const struct ctl_agent *a)
 	return n;
 }
 
+/* What came on this stream may come again on the next, since nobody knows which acknowledgements
+ * the agent had by its end. It sends the oldest first: of what did not come it has nothing left. */
+static bool may_come_again(const struct ctl_agent *a, const struct ctl_origin *o)
+{
+	return o->stream == a->stream && HASH_COUNT(a->origins) <= CTL_ORIGINS_SENT;
+}
+
 /* The oldest incarnations that have nothing on their way make room. */
 static void origin_evict(struct ctl_agent *a, struct store_txn *t)
 {
@@ -156,7 +163,7 @@ static void origin_evict(struct ctl_agent *a, struct store_txn *t)
 	HASH_ITER (hh, a->origins, o, tmp) {
 		if (HASH_COUNT(a->origins) <= CTL_ORIGINS_MAX)
 			return;
-		if (o->queued != o->acked)
+		if (o->queued != o->acked || may_come_again(a, o))
 			continue;
 		store_txn_add(t, STORE_ORIGIN_DELETE)->origin = (struct store_origin){
 			.agent_uid = a->obj->uid, .incarnation = o->incarnation};
@@ -680,6 +687,8 @@ int ctl_forward(struct ctl *c, struct ctl_agent *a, const struct ros2_uid *incar
 		list_init(&f->with);
 		f->to = take_new(f, a, last, v, n);
 	}
+	if (o)
+		o->stream = a->stream;
 	if (f && f->to == last) {
 		forward_free(f);
 		if (a->link && (!o || o->acked == last))
@@ -699,6 +708,7 @@ int ctl_forward(struct ctl *c, struct ctl_agent *a, const struct ros2_uid *incar
 	                              .seq = f->to,
 	                              .updated_unix_ns = clock_unix_ns()};
 	o->queued = f->to;
+	o->stream = a->stream;
 	origin_evict(a, f->t);
 	list_add_tail(&o->waiting, &f->link);
 	forward_next(a, o);

@@ -3,6 +3,7 @@
  * AgentLink with a scripted agent: hello, synchronisation, contact, grants and their ends,
  * revocation with receipts, isolation, epochs, forwarded records.
  */
+#include "controller/ctl.h"
 #include "controller/store.h"
 #include "tests/await.h"
 #include "tests/controller/service_attacks.h"
@@ -632,6 +633,45 @@ static void audit__forwarded_records_are_taken_once_and_gaps_are_told(void **sta
 	fake_free(&w.a);
 }
 
+static void forward_of_others(struct world *w, unsigned n, const char *tenant_uid)
+{
+	for (unsigned i = 0; i < n; i++) {
+		w->a.incarnation = ros2_uid_new();
+		forward(w, 1, 1, tenant_uid);
+		fake_want(&w->a, MSG(AUDIT_ACK));
+	}
+}
+
+/* An agent that was started often while the controller was away; of what was acknowledged last it
+ * may not have heard. */
+static void audit__records_of_many_incarnations_are_taken_once(void **state)
+{
+	struct world w;
+	char uid[ROS2_UID_STR_LEN];
+	struct ros2_uid first;
+
+	world(state, &w, "1h", "10m");
+	ros2_uid_to_str(&w.alpha, uid);
+	link_up(&w);
+	forward_of_others(&w, 1, uid);
+	first = w.a.incarnation;
+	forward_of_others(&w, CTL_ORIGINS_MAX + 10, uid);
+	sf_audit_wait(w.f, "session.open", CTL_ORIGINS_MAX + 11);
+	fake_disconnect(&w.a);
+	fake_connect(&w.a, NULL, 0);
+	w.a.incarnation = first;
+	forward(&w, 1, 2, uid);
+	assert_int_equal(fake_want(&w.a, MSG(AUDIT_ACK))->audit_ack->seq, 2);
+	sf_audit_wait(w.f, "session.open", CTL_ORIGINS_MAX + 12);
+	/* But not of any number. */
+	forward_of_others(&w, CTL_ORIGINS_SENT + 1, uid);
+	w.a.incarnation = first;
+	forward(&w, 2, 2, uid);
+	fake_want(&w.a, MSG(AUDIT_ACK));
+	sf_audit_wait(w.f, "audit.gap", 1);
+	fake_free(&w.a);
+}
+
 /* ---- one agent, the other's objects ---- */
 
 static void link__of_one_agent_reaches_nothing_of_another(void **state)
@@ -704,6 +744,7 @@ int main(void)
 		T(revoke__grant_by_uid_leaves_the_others),
 		T(isolate__ends_the_stream_and_keeps_the_agent_out),
 		T(audit__forwarded_records_are_taken_once_and_gaps_are_told),
+		T(audit__records_of_many_incarnations_are_taken_once),
 		T(link__of_one_agent_reaches_nothing_of_another),
 		T(receipt__of_an_agent_that_owes_none_confirms_nothing),
 		T(list__sessions_names_agents_that_do_not_answer),
