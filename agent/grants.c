@@ -6,8 +6,10 @@
  * tenant and principal are compared with what was asked.
  */
 #include "agent/grants_priv.h"
+#include "agent/test_switches.h"
 #include "agent/uplink_priv.h"
 #include "common/clock.h"
+#include "common/share.h"
 #include "common/util.h"
 #include <errno.h>
 #include <stdio.h>
@@ -126,25 +128,45 @@ static unsigned of_tenant(const struct grants *g, const struct ros2_uid *tenant)
 	return n;
 }
 
+/* While the controller does not answer whoever comes first would have all places for as long as
+ * that lasts, for each that is given up can be taken again. */
+static int may_wait(const struct grants *g, const struct ros2_uid *tenant, struct ros2_err *err)
+{
+	static const struct share share = {.total = GRANTS_PENDING_MAX,
+	                                   .most = GRANTS_PENDING_PER_TENANT,
+	                                   .sure = GRANTS_PENDING_SURE,
+	                                   .kept = GRANTS_PENDING_MAX / 4};
+	unsigned own = of_tenant(g, tenant);
+
+	if (share_allows(&share, own, g->n) ||
+	    (AGENT_SWITCH(no_waiting_share) && g->n < share.total))
+		return 0;
+	if (own >= share.sure && own < share.most)
+		return ros2_err_named(
+			err, ROS2_BUSY,
+			"too many sessions wait for a grant: of the %u places (fixed) "
+			"the last %u are for each tenant's first %u, and this one has "
+			"%u: try again in a moment",
+			share.total, share.kept, share.sure, own);
+	return ros2_err_named(err, ROS2_BUSY,
+	                      "too many sessions wait for a grant: %u of the tenant, which may be "
+	                      "%u, and at most %u of all (fixed): try again in a moment",
+	                      own, share.most, share.total);
+}
+
 void grants_take(struct grants *g, const struct ros2_uid *tenant, const char *principal,
                  const char *peer, grants_fn fn, void *arg)
 {
 	struct ros2_err err = ROS2_ERR_INIT;
 	struct grant_wait *w;
 	struct ros2_uid uid;
-	unsigned own;
 
 	if (!state_grant_idle(g->a->state, tenant, principal, clock_boottime_ns(), &uid)) {
 		state_grant_use(g->a->state, &uid, 1);
 		fn(arg, &uid, NULL);
 		return;
 	}
-	own = of_tenant(g, tenant);
-	if (g->n >= GRANTS_PENDING_MAX || own >= GRANTS_PENDING_PER_TENANT) {
-		ros2_err_named(&err, ROS2_BUSY,
-		               "too many sessions wait for a grant: %u of the tenant, which may be "
-		               "%u, and at most %u of all (fixed): try again in a moment",
-		               own, GRANTS_PENDING_PER_TENANT, GRANTS_PENDING_MAX);
+	if (may_wait(g, tenant, &err) < 0) {
 		fn(arg, NULL, &err);
 		return;
 	}

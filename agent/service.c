@@ -157,8 +157,8 @@ void op_event_outcome(struct agent_audit_event *ev, const struct dp_result *res)
 	ev->reason = res->words;
 }
 
-/* Refusals of a right, and what nobody sends who means no harm; not a missing file or a busy
- * engine. */
+/* Refusals of a right, what nobody sends who means no harm, and at a cap; not a missing file. Of
+ * what is refused because there is no room for its tenant's records there can be none. */
 static bool is_refusal(const struct service_op *op, enum ros2_status st)
 {
 	switch (st) {
@@ -167,6 +167,9 @@ static bool is_refusal(const struct service_op *op, enum ros2_status st)
 		return !AGENT_SWITCH(no_refusal_records);
 	case ROS2_NOT_FOUND:
 		return op->foreign && !AGENT_SWITCH(no_refusal_records);
+	case ROS2_BUSY:
+		return spool_room(op->a->spool, &op->tenant, NULL) == 0 &&
+		       !AGENT_SWITCH(no_refusal_records);
 	case ROS2_UNAUTHENTICATED:
 	case ROS2_DENIED:
 	case ROS2_BAD_SESSION:

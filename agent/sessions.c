@@ -4,6 +4,7 @@
 #include "agent/grants_priv.h"
 #include "agent/sessions.h"
 #include "agent/sessions_priv.h"
+#include "agent/test_switches.h"
 #include "common/clock.h"
 #include "proto/rpc/rpc.h"
 #include <errno.h>
@@ -194,7 +195,7 @@ static int check_caps(const struct sessions *t, const struct agent_session_param
 		                      "tenant %s: sessions.max is %u, and it has %u open at this "
 		                      "agent: close one first",
 		                      p->tenant_name, p->max_of_tenant, of_tenant);
-	if (of_peer >= SESSIONS_PER_CONNECTION)
+	if (of_peer >= SESSIONS_PER_CONNECTION && !AGENT_SWITCH(no_connection_cap))
 		return ros2_err_named(err, ROS2_BUSY,
 		                      "%u sessions over one connection, the most there may be "
 		                      "(fixed): close one, or use another connection",

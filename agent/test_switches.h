@@ -22,11 +22,14 @@ struct agent_test_switches {
 	_Atomic bool no_refusal_records; /* what is malformed is refused, but not recorded */
 	_Atomic bool no_spool_room;      /* who is called does not ask if a record finds place */
 	_Atomic bool no_verb_limit;      /* controlVerbsPerSecond is counted, not enforced */
-	_Atomic bool no_record_limit;    /* records of what was done are counted, not bounded */
-	_Atomic bool no_record_bound;    /* each refusal is a record of its own */
-	_Atomic bool no_session_trust;   /* whose CA is gone from the bundle keeps his sessions */
-	_Atomic bool receipt_unwritten;  /* a receipt does not wait for the disk */
-	_Atomic bool contact_kept;       /* what took away and found no room leaves the stamp */
+	_Atomic bool
+		no_waiting_share; /* one tenant may wait for all grants that can be waited for */
+	_Atomic bool no_connection_cap; /* one connection may have any number of sessions */
+	_Atomic bool no_record_limit;   /* records of what was done are counted, not bounded */
+	_Atomic bool no_record_bound;   /* each refusal is a record of its own */
+	_Atomic bool no_session_trust;  /* whose CA is gone from the bundle keeps his sessions */
+	_Atomic bool receipt_unwritten; /* a receipt does not wait for the disk */
+	_Atomic bool contact_kept;      /* what took away and found no room leaves the stamp */
 	_Atomic bool
 		no_transport_check; /* transports and engines that are not good enough are used */
 };

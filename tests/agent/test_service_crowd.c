@@ -43,7 +43,8 @@ struct told {
 	_Atomic uint64_t by_itself, counted;
 };
 static struct told limit = {"alpha", ROS2_LIMIT}, rate = {"alpha", ROS2_RATE},
-		   denied = {"", ROS2_DENIED}, handshakes = {"", ROS2_UNAUTHENTICATED};
+		   denied = {"", ROS2_DENIED}, busy = {"alpha", ROS2_BUSY},
+		   handshakes = {"", ROS2_UNAUTHENTICATED};
 static _Atomic unsigned other_denials, opened_by_beta;
 
 static bool is_of(const struct told *t, const Ros2__V1__AuditRecord *r)
@@ -61,7 +62,7 @@ static void count(struct told *t, const Ros2__V1__AuditRecord *r)
 
 static void sees_record(const Ros2__V1__AuditRecord *r)
 {
-	struct told *const all[] = {&limit, &rate, &denied};
+	struct told *const all[] = {&limit, &rate, &denied, &busy};
 	bool known = false;
 
 	if (!strcmp(r->action, "connection.refused") && is_of(&handshakes, r))
@@ -329,6 +330,7 @@ static int setup_alone(void **state)
 	struct world *w = calloc(1, sizeof(*w));
 
 	refused_handshakes = handshakes.by_itself = handshakes.counted = 0;
+	busy.by_itself = busy.counted = 0;
 	held_ns = clock_boottime_ns();
 	world_start(w);
 	w->sees_record = sees_record;
@@ -394,6 +396,36 @@ static void control__records_of_handshakes(void **state)
 	assert_false(is_bounded(&handshakes));
 }
 
+/* ---- who calls too much at once ---- */
+
+#define REFUSED 300 /* times */
+
+/* The data plane says so of each. */
+static void busy__is_bounded_in_the_log_and_all_of_it_told(void **state)
+{
+	Ros2__V1__MountRequest req = ROS2__V1__MOUNT_REQUEST__INIT;
+	struct rpc_channel *alpha;
+	struct world *w = *state;
+	struct ros2_uid s;
+
+	world_populate(w);
+	alpha = world_tenant(w, "alpha");
+	connected(w, alpha, &s);
+	req.session_uid = (ProtobufCBinaryData){ROS2_UID_LEN, s.b};
+	req.namespace_name = (char *)"data";
+	for (unsigned n = 0; n < REFUSED; n++) {
+		fake_dp_fail_call = ROS2_BUSY;
+		assert_int_equal(world_call(alpha, &ros2_v1_tenant_mount, &req.base, NULL, NULL),
+		                 ROS2_BUSY);
+	}
+	rpc_channel_free(alpha);
+	held_ns += AUDIT_BOUND_HOLD_NS;
+	if (!AWAIT(sum(&busy) >= REFUSED))
+		fail_msg("told: %u BUSY", (unsigned)sum(&busy));
+	assert_int_equal(sum(&busy), REFUSED);
+	assert_true(is_bounded(&busy));
+}
+
 #define T(f)     cmocka_unit_test_setup_teardown(f, setup, teardown)
 #define ALONE(f) cmocka_unit_test_setup_teardown(f, setup_alone, teardown_alone)
 int main(void)
@@ -404,6 +436,7 @@ int main(void)
 		T(control__records_of_a_crowd),
 		ALONE(handshakes__in_vain_are_bounded_in_the_log_and_all_of_them_told),
 		ALONE(control__records_of_handshakes),
+		ALONE(busy__is_bounded_in_the_log_and_all_of_it_told),
 	};
 
 	log_set_level_str("error");

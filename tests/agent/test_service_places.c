@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The places for calls in flight at an agent, which headers alone take: a tenant has as many as any
  * other, however many principals its document has, and those whom nobody knows have as many
- * together. And who is told that a cap was hit reads which. */
+ * together. And who is told that a cap was hit reads which, and so does who reads the log. */
 #include "agent/grants_priv.h"
 #include "agent/service.h"
+#include "agent/test_switches.h"
 #include "common/log.h"
 #include "proto/rpc/rpc_priv.h"
 #include "tests/agent/world.h"
@@ -18,6 +19,9 @@
 #define FEW    3 /* connections of an address */
 #define ALL    1024
 #define SECOND "spiffe://ros2.test/tenant/alpha/second"
+
+/* For grants.c (CMakeLists.txt). */
+struct agent_test_switches agent_test_switches;
 
 /* The control: whoever comes first has what there is. */
 static bool no_shares;
@@ -242,6 +246,164 @@ static void grants__that_are_waited_for_are_few_of_a_tenant(void **state)
 	is_served(w, "alpha");
 }
 
+/* Places, of 64 each but the last ones: 12 tenants have three quarters, and four more the four each
+ * that are theirs. */
+#define GENEROUS       16u
+#define FIRST_GENEROUS 100 /* seed */
+#define PLACES         (GRANTS_PENDING_MAX - GRANTS_PENDING_MAX / 4 + 4 * GRANTS_PENDING_SURE)
+
+/* All of them ask for what they may have, and one more, while nobody answers; then another. */
+static void take_all(void *arg)
+{
+	struct waiting *t = arg;
+	struct grants *g = t->w->agent->grants;
+
+	for (uint8_t i = 0; i < GENEROUS; i++) {
+		struct ros2_uid uid = fix_uid(FIRST_GENEROUS + i);
+
+		for (unsigned n = 0; n < GRANTS_PENDING_PER_TENANT; n++)
+			grants_take(g, &uid, FIX_ALPHA, "10.0.0.1:1", on_grant, t);
+	}
+	t->at_once = t->told;
+}
+
+static void take_one_more(void *arg)
+{
+	struct waiting *t = arg;
+	struct ros2_uid beta = fix_uid(WORLD_BETA_SEED);
+
+	grants_take(t->w->agent->grants, &beta, FIX_BETA, "10.0.0.1:2", on_grant, t);
+	t->at_once = t->told;
+}
+
+/* What they were refused at once, and what their neighbour was. */
+static void all_take(struct world *w, struct waiting *ret_all, struct waiting *ret_neighbour)
+{
+	*ret_all = *ret_neighbour = (struct waiting){.w = w};
+	world_controller_stop(w);
+	loop_call(w->loop, take_all, ret_all);
+	loop_call(w->loop, take_one_more, ret_neighbour);
+	world_agent_stop(w); /* those that wait are told here */
+}
+
+static void grants__that_many_tenants_wait_for_leave_a_neighbour_its_first(void **state)
+{
+	struct waiting all, neighbour;
+
+	all_take(*state, &all, &neighbour);
+	assert_int_equal(all.at_once, GENEROUS * GRANTS_PENDING_PER_TENANT - PLACES);
+	assert_string_equal(all.words,
+	                    "too many sessions wait for a grant: of the 1024 places (fixed) the "
+	                    "last 256 are for each tenant's first 4, and this one has 4: try again "
+	                    "in a moment");
+	assert_int_equal(neighbour.at_once, 0);
+}
+
+static void control__without_that_share_they_leave_it_none(void **state)
+{
+	struct waiting all, neighbour;
+
+	agent_test_switches.no_waiting_share = true;
+	all_take(*state, &all, &neighbour);
+	assert_int_equal(all.at_once, 0);
+	assert_int_equal(neighbour.at_once, 1);
+	assert_int_equal(neighbour.status, ROS2_BUSY);
+	agent_test_switches.no_waiting_share = false;
+}
+
+static void control__one_tenant_waits_for_as_many_grants_as_it_asks_for(void **state)
+{
+	struct waiting t = {.w = *state};
+
+	agent_test_switches.no_waiting_share = true;
+	world_controller_stop(*state);
+	loop_call(t.w->loop, take_many, &t);
+	assert_int_equal(t.at_once, 0);
+	world_agent_stop(*state);
+	assert_int_equal(t.told, GRANTS_PENDING_PER_TENANT + 1);
+	agent_test_switches.no_waiting_share = false;
+}
+
+/* ---- what the log is told of a cap that is BUSY ---- */
+
+static _Atomic unsigned denied_of_alpha; /* BUSY, and with these words */
+static const char *_Atomic denied_why = "";
+
+static void sees_record(const Ros2__V1__AuditRecord *r)
+{
+	denied_of_alpha += !strcmp(r->action, "session.deny") && !strcmp(r->tenant, "alpha") &&
+	                   !strcmp(r->status, "BUSY") && strstr(r->reason, denied_why) &&
+	                   r->result == ROS2__V1__AUDIT_RESULT__AUDIT_RESULT_DENIED;
+}
+
+static int setup_seen(void **state)
+{
+	setup(state);
+	((struct world *)*state)->sees_record = sees_record;
+	denied_of_alpha = 0;
+	return 0;
+}
+
+static void is_refused_and_recorded(struct rpc_channel *c, const char *words)
+{
+	Ros2__V1__OpenSessionRequest req = ROS2__V1__OPEN_SESSION_REQUEST__INIT;
+	char told[320];
+
+	denied_why = words;
+	req.protocol = RPC_PROTOCOL_VERSION;
+	req.transport = ROS2__V1__TRANSPORT__TRANSPORT_TCP;
+	assert_int_equal(world_call(c, &ros2_v1_tenant_open_session, &req.base, NULL, told),
+	                 ROS2_BUSY);
+	assert_non_null(strstr(told, words));
+	assert_true(AWAIT(denied_of_alpha == 1));
+}
+
+static void grants__that_too_many_wait_for_are_told_in_the_log(void **state)
+{
+	struct world *w = *state;
+	struct waiting t = {.w = w};
+	struct rpc_channel *alpha = world_tenant(w, "alpha");
+
+	w->hold_grants = true;
+	loop_call(w->loop, take_many, &t);
+	is_refused_and_recorded(alpha, "too many sessions wait for a grant: 64 of the tenant");
+	rpc_channel_free(alpha);
+	world_agent_stop(w);
+}
+
+/* The others on the connection of alpha's session are of tenants that this test says. */
+static void fill_connection(void *arg)
+{
+	struct world *w = arg;
+	struct agent_session *s = sessions_first(w->agent->sessions), *other;
+	char peer[64];
+
+	snprintf(peer, sizeof(peer), "%s", s->peer);
+	for (unsigned i = 1; i < SESSIONS_PER_CONNECTION; i++) {
+		struct agent_session_params p = {.tenant = fix_uid((uint8_t)(FIRST_GENEROUS + i)),
+		                                 .tenant_name = "t",
+		                                 .principal = FIX_ALPHA,
+		                                 .peer = peer,
+		                                 .max_of_tenant = 1,
+		                                 .judged = RPC_TRUST_FIRST};
+
+		assert_int_equal(agent_session_new(w->agent->sessions, &p, &other, NULL), 0);
+	}
+}
+
+static void connection__with_too_many_sessions_is_told_in_the_log(void **state)
+{
+	struct world *w = *state;
+	struct rpc_channel *alpha = world_tenant(w, "alpha");
+	struct ros2_uid s;
+
+	assert_int_equal(world_open_session(alpha, &s), ROS2_OK);
+	loop_call(w->loop, fill_connection, w);
+	is_refused_and_recorded(alpha, "64 sessions over one connection, the most there may be "
+	                               "(fixed)");
+	rpc_channel_free(alpha);
+}
+
 static int setup_no_shares(void **state)
 {
 	no_shares = true;
@@ -310,6 +472,14 @@ int main(void)
 			teardown_no_shares),
 		T(strangers__have_the_places_of_one_together),
 		T(grants__that_are_waited_for_are_few_of_a_tenant),
+		T(grants__that_many_tenants_wait_for_leave_a_neighbour_its_first),
+		T(control__without_that_share_they_leave_it_none),
+		T(control__one_tenant_waits_for_as_many_grants_as_it_asks_for),
+		cmocka_unit_test_setup_teardown(grants__that_too_many_wait_for_are_told_in_the_log,
+	                                        setup_seen, teardown),
+		cmocka_unit_test_setup_teardown(
+			connection__with_too_many_sessions_is_told_in_the_log, setup_seen,
+			teardown),
 		T(principal__that_comes_to_another_tenant_has_that_ones_places),
 		cmocka_unit_test_setup_teardown(
 			connections__beyond_the_flag_are_recorded_with_its_name, setup_few,

@@ -6,6 +6,7 @@
  */
 #include "agent/sessions.h"
 #include "agent/sessions_priv.h"
+#include "agent/test_switches.h"
 #include "proto/rpc/rpc.h"
 #include "tests/agent/fixture.h"
 #include "tests/agent/fake_dp.h"
@@ -13,6 +14,8 @@
 
 #define MANY 400
 #define MAX_ 3 /* sessions.max */
+
+struct agent_test_switches agent_test_switches; /* of sessions.c: CMakeLists.txt */
 
 struct env {
 	struct agent agent;
@@ -146,6 +149,17 @@ static void connection__has_its_share_whosever_sessions_they_are(void **state)
 	assert_int_equal(open_one(e, 200, "10.0.1.1:1", NULL), ROS2_BUSY);
 }
 
+static void control__without_it_a_connection_has_any_number_of_sessions(void **state)
+{
+	struct env *e = *state;
+
+	agent_test_switches.no_connection_cap = true;
+	for (unsigned i = 0; i < 2 * SESSIONS_PER_CONNECTION; i++)
+		assert_int_equal(open_one(e, (uint8_t)(1 + i), "10.0.1.1:1", NULL), ROS2_OK);
+	agent_test_switches.no_connection_cap = false;
+	assert_int_equal(open_one(e, 200, "10.0.1.1:1", NULL), ROS2_BUSY);
+}
+
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 int main(void)
 {
@@ -153,6 +167,7 @@ int main(void)
 		T(refusal__looks_at_nobody_elses_session),
 		T(counts__follow_what_ends),
 		T(connection__has_its_share_whosever_sessions_they_are),
+		T(control__without_it_a_connection_has_any_number_of_sessions),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
