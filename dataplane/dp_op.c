@@ -6,6 +6,7 @@
  */
 #include "common/clock.h"
 #include "dataplane/reactor_priv.h"
+#include "dataplane/test_switches.h"
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -275,7 +276,7 @@ void dp_op_to_worker(struct dp_op *op, struct dp_tenant *tenant, void (*work)(st
 {
 	/* A second round trip of the same call keeps its place. */
 	if (tenant && !op->tenant) {
-		if (tenant->n_control >= DP_CONTROL_PER_TENANT) {
+		if (tenant->n_control >= DP_CONTROL_PER_TENANT && !DP_SWITCH(no_control_bound)) {
 			/* The back function still undoes what the call prepared. */
 			dp_op_set(
 				op, ROS2_BUSY,

@@ -272,7 +272,7 @@ static bool shm_size(struct dp_op *op, const struct dp_tenant *t)
 
 	op->a = want ? MAX(want, WIRE_SHM_DATA_MIN)
 	             : MAX(MIN(SHM_DEFAULT, MIN(own, all)), WIRE_SHM_DATA_MIN);
-	if (op->a > own)
+	if (op->a > own && !DP_SWITCH(no_shm_limit))
 		dp_op_fail(op, ROS2_LIMIT,
 		           "shared memory of the tenant's sessions: the limit is %" PRIu64
 		           " (--shm-memory), %" PRIu64 " are taken, asked for %" PRIu64,

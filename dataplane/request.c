@@ -53,13 +53,14 @@ static uint8_t lease_access(enum request_op op)
 /* Credits, id, length, range: what needs no table. False: answered. */
 static bool check_shape(struct session *s, const struct request_in *in)
 {
+	const uint32_t credits = DP_SWITCH(few_credits) ? DP_CREDITS_FEW : DP_CREDITS;
 	uint64_t end;
 
 	if (s->state != SESSION_OPEN)
 		session_violation(s, in->id, ROS2_PROTOCOL, "a request after BYE");
-	else if (s->n_requests - s->n_posted >= DP_CREDITS)
+	else if (s->n_requests - s->n_posted >= credits)
 		session_violation(s, in->id, ROS2_LIMIT, "more than %u requests in flight (fixed)",
-		                  DP_CREDITS);
+		                  credits);
 	else if (id_in_flight(s, in->id))
 		session_violation(s, in->id, ROS2_INVALID,
 		                  "request id %" PRIu64 " is in flight already", in->id);

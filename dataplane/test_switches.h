@@ -11,6 +11,8 @@
 
 struct engine_ops;
 
+#define DP_CREDITS_FEW 8u
+
 #ifdef ROS2_TEST_SWITCHES
 struct dp_test_switches {
 	bool no_lease_check;      /* any key is good */
@@ -70,6 +72,11 @@ struct dp_test_switches {
 	bool no_clear_bounds;    /* a tenant clears as much at once as it asks, and flushes */
 	bool no_borrowed_bound;  /* engines have as much of a tenant's own memory as it asks */
 	bool no_depth_bound;     /* and of its requests, whoever else is there */
+	bool no_control_bound;   /* a tenant has any number of control calls at once */
+	bool no_shm_limit;       /* and as much memory over shm as all tenants have together */
+	bool no_seals_share;     /* of which it may write to all while it is sealed */
+	bool no_ctrl_share;      /* it may have all controllers of an nvmf engine */
+	bool few_credits;        /* DP_CREDITS_FEW requests in flight, not what there is room for */
 	/* An engine type of the test's own, found before the real ones; NULL for none. */
 	const struct engine_ops *extra_engine;
 };

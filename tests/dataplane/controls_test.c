@@ -296,6 +296,46 @@ static void control__data_of_another_pull(void **state)
 }
 
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+/* Writes whose payload never comes: how many are refused for their number. */
+static uint32_t refused_writes(struct raw *c, uint32_t n)
+{
+	struct wire_header h;
+	uint32_t naks = 0;
+
+	for (uint32_t i = 0; i < n; i++) {
+		h = raw_header(c, WIRE_WRITE, 0, FX_BASE, 32768);
+		raw_send(c, &h, NULL, 0);
+	}
+	h = raw_header(c, WIRE_PING, 0, 0, 0);
+	raw_send(c, &h, NULL, 0);
+	do {
+		assert_true(raw_recv(c, &h, buf, sizeof(buf)));
+		if (h.opcode != WIRE_NAK)
+			continue;
+		assert_int_equal(h.status, ROS2_LIMIT);
+		buf[h.payload_len] = '\0';
+		assert_string_equal(buf, "more than 8 requests in flight (fixed)");
+		naks++;
+	} while (h.opcode != WIRE_PONG);
+	return naks;
+}
+
+/* There is no memory for more than DP_CREDITS, so the bound is made smaller here: what it refuses
+ * is in flight where it is not reached. */
+static void credits__bound_what_is_in_flight(void **state)
+{
+	struct raw c;
+
+	dp_test_switches.few_credits = true;
+	raw_ready(*state, &c);
+	assert_int_equal(refused_writes(&c, 3 * DP_CREDITS_FEW), 2 * DP_CREDITS_FEW);
+	raw_close(&c);
+	dp_test_switches.few_credits = false;
+	raw_ready(*state, &c);
+	assert_int_equal(refused_writes(&c, 3 * DP_CREDITS_FEW), 0);
+	raw_close(&c);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -309,6 +349,7 @@ int main(void)
 		T(control__region_that_wraps_or_is_empty),
 		cmocka_unit_test_setup_teardown(control__size_of_a_file, setup_cut, teardown_cut),
 		T(control__data_of_another_pull),
+		T(credits__bound_what_is_in_flight),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -6,6 +6,7 @@
  * So that is done by a process that can be left: its session ends by name, and nobody else notices.
  */
 #include "dataplane/shm_sealer.h"
+#include "dataplane/test_switches.h"
 #include "tests/await.h"
 #include "tests/dataplane/shm_raw.h"
 #include <ctype.h>
@@ -51,7 +52,7 @@ struct held {
 	char *page; /* NULL: it is not held */
 	pthread_t thread;
 };
-static struct held pool[SHM_SEALER_LEFT]; /* what a test that failed has left is let go, too */
+static struct held pool[SHM_SEALER_LEFT + 2]; /* what a test that failed has left is let go, too */
 
 static void *write_held(void *arg)
 {
@@ -336,6 +337,30 @@ static void held__writes_are_few_and_a_neighbour_opens_meanwhile(void **state)
 	rs_end(&late);
 }
 
+static void control__without_that_bound_more_are_held(void **state)
+{
+	struct shm_raw b[SHM_SEALER_LEFT + 2];
+	struct held *w[SHM_SEALER_LEFT + 2];
+	struct fx *fx = *state;
+	struct hostile bad;
+	char words[200];
+
+	dp_test_switches.no_seals_share = true;
+	hostile_make(fx, &bad);
+	for (unsigned i = 0; i < SHM_SEALER_LEFT + 2; i++)
+		open_unmapped(fx, &bad, &b[i]);
+	for (unsigned i = 0; i < SHM_SEALER_LEFT + 2; i += 2)
+		two_held(fx, &b[i], &w[i], i);
+	assert_int_equal(try_open(fx, &bad, words), ROS2_OK);
+	dp_test_switches.no_seals_share = false;
+	assert_int_equal(try_open(fx, &bad, words), ROS2_LIMIT);
+	for (unsigned i = 0; i < SHM_SEALER_LEFT + 2; i++) {
+		let_go(w[i]);
+		rs_close(&b[i]);
+	}
+	assert_true(AWAIT(no_process()));
+}
+
 /* Not by the limit of time, which is far away. */
 static void held__write_makes_no_revocation_wait(void **state)
 {
@@ -466,6 +491,7 @@ static int teardown(void **state)
 	int rc;
 
 	limit = AS_IT_IS;
+	dp_test_switches.no_seals_share = false;
 	for (size_t i = 0; i < ARRAY_SIZE(pool); i++)
 		if (pool[i].page)
 			let_go(&pool[i]);
@@ -509,6 +535,7 @@ static int run(void)
 		HELD(held__write_ends_the_session_by_name, setup),
 		HELD(held__process_has_the_memory_and_nothing_else, setup),
 		HELD(held__writes_are_few_and_a_neighbour_opens_meanwhile, setup),
+		HELD(control__without_that_bound_more_are_held, setup),
 		HELD(held__write_makes_no_revocation_wait, setup),
 		HELD(held__write_makes_no_end_of_the_data_plane_wait, setup),
 		HELD(control__a_worker_that_seals_waits_and_is_waited_for, setup_without),

@@ -4,6 +4,7 @@
  * however an opening or a session ends; and where the sockets are.
  */
 #include "dataplane/dp_priv.h"
+#include "dataplane/test_switches.h"
 #include "tests/await.h"
 #include "tests/clock_ahead.h"
 #include "tests/dataplane/shm_raw.h"
@@ -218,6 +219,20 @@ static void limit__counts_all_sessions_of_a_tenant_and_no_others(void **state)
 	is_free(fx, LIMIT_ALL);
 }
 
+static void control__without_the_limit_one_tenant_has_more(void **state)
+{
+	struct ros2_uid s, other;
+
+	dp_test_switches.no_shm_limit = true;
+	assert_int_equal(open_one(*state, 10 * MIB, &s).status, ROS2_OK);
+	assert_int_equal(open_one(*state, LIMIT_ALL, &other).status, ROS2_OK);
+	close_one(*state, &other);
+	dp_test_switches.no_shm_limit = false;
+	assert_int_equal(open_one(*state, LIMIT_ALL, &other).status, ROS2_LIMIT);
+	close_one(*state, &s);
+	is_free(*state, LIMIT_ALL);
+}
+
 static int small_setup(void **state)
 {
 	fx_shm_tenant_bytes = SESSION - 1;
@@ -283,6 +298,22 @@ static void memory__comes_back_when_there_are_too_many_calls_at_once(void **stat
 		else
 			assert_non_null(strstr(o.res[i].words, "control calls of the tenant: the "
 			                                       "limit is 16 at once (fixed)"));
+	is_free(fx, LIMIT_ALL);
+}
+
+static void control__without_that_bound_all_calls_are_begun_at_once(void **state)
+{
+	struct fx *fx = *state;
+	struct opening o = {.fx = fx, .n = DP_CONTROL_PER_TENANT + 4, .bytes = 1};
+
+	dp_test_switches.no_control_bound = true;
+	fx->limits.sessions_max = MANY;
+	fx_limits(fx);
+	open_all(&o);
+	dp_test_switches.no_control_bound = false;
+	assert_int_equal(count(&o, ROS2_OK), DP_CONTROL_PER_TENANT + 4);
+	for (uint32_t i = 0; i < o.n; i++)
+		close_one(fx, &o.session[i]);
 	is_free(fx, LIMIT_ALL);
 }
 
@@ -714,10 +745,12 @@ int main(void)
 		FX_TEST(size__is_what_was_asked_for_or_a_little_more),
 		FX_TEST(size__beyond_the_limit_is_refused_with_the_numbers),
 		T(limit__counts_all_sessions_of_a_tenant_and_no_others, limit_setup),
+		T(control__without_the_limit_one_tenant_has_more, limit_setup),
 		T(limit__below_the_least_allows_none, small_setup),
 		T(limit__of_exactly_one_session_allows_it, exact_setup),
 		T(memory__comes_back_when_the_sessions_of_the_tenant_are_all_there, limit_setup),
 		T(memory__comes_back_when_there_are_too_many_calls_at_once, limit_setup),
+		T(control__without_that_bound_all_calls_are_begun_at_once, limit_setup),
 		T(memory__comes_back_when_the_same_session_is_opened_twice, limit_setup),
 		T(memory__comes_back_when_the_grant_is_withdrawn_meanwhile, limit_setup),
 		T(memory__of_a_tenant_that_is_withdrawn_meanwhile_goes_with_it, limit_setup),

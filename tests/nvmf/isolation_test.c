@@ -5,6 +5,7 @@
  */
 #include "common/clock.h"
 #include "dataplane/nvmf/ctrl_priv.h"
+#include "dataplane/test_switches.h"
 #include "tests/await.h"
 #include "tests/nvmf/engine_rig.h"
 #include <errno.h>
@@ -14,6 +15,8 @@
 #include <cmocka.h>
 
 #define MANY 24u
+
+struct dp_test_switches dp_test_switches; /* of admin.c: CMakeLists.txt */
 
 static unsigned unneeded;
 
@@ -318,6 +321,22 @@ static void nvmf_engine__tells_one_controller_of_a_tenant(void **state)
 	assert_true(AWAIT((rig_turn(g, 5), shutting(g) == 0)));
 }
 
+/* How often it could. */
+static uint32_t come_and_go(struct rig *g, const struct engine_who *who, struct ros2_err *err)
+{
+	struct engine_ns *ns;
+	uint32_t n = 0;
+	int rc;
+
+	while (n < NVMF_CTRLS_MAX && g->ops->ns_open(g->e, who, "t/b", &ns, err) == 0) {
+		assert_non_null(nvmf_lane_of(g->r, ns->ctrl, &rc));
+		g->ops->ns_close(ns);
+		n++;
+		assert_true(AWAIT(shutting(g) == n));
+	}
+	return n;
+}
+
 /* The end of a controller may take its time, at the target or at a reactor (here), in which it has
  * its place; each that comes anew gets one of its own. */
 static void nvmf_engine__who_comes_and_goes_leaves_controllers_to_others(void **state)
@@ -326,15 +345,8 @@ static void nvmf_engine__who_comes_and_goes_leaves_controllers_to_others(void **
 	struct ros2_err err = ROS2_ERR_INIT;
 	struct rig *g = *state;
 	struct engine_ns *ns;
-	uint32_t n = 0;
-	int rc;
+	uint32_t n = come_and_go(g, &busy, &err);
 
-	while (n < NVMF_CTRLS_MAX && g->ops->ns_open(g->e, &busy, "t/b", &ns, &err) == 0) {
-		assert_non_null(nvmf_lane_of(g->r, ns->ctrl, &rc));
-		g->ops->ns_close(ns);
-		n++;
-		assert_true(AWAIT(shutting(g) == n));
-	}
 	assert_int_equal(g->ops->ns_open(g->e, &other, "t/b", &ns, NULL), 0);
 	g->ops->ns_close(ns);
 	assert_int_equal(n, NVMF_CTRLS_EACH);
@@ -345,6 +357,22 @@ static void nvmf_engine__who_comes_and_goes_leaves_controllers_to_others(void **
 	assert_true(AWAIT((rig_turn(g, 5), shutting(g) == 0)));
 	assert_int_equal(g->ops->ns_open(g->e, &busy, "t/b", &ns, NULL), 0);
 	g->ops->ns_close(ns);
+}
+
+static void control__without_its_share_one_tenant_has_all_controllers(void **state)
+{
+	const struct engine_who busy = {{{8}}, "tenant-b"}, other = {{{9}}, "tenant-c"};
+	struct ros2_err err = ROS2_ERR_INIT;
+	struct rig *g = *state;
+	struct engine_ns *ns;
+
+	dp_test_switches.no_ctrl_share = true;
+	/* But the one that the rig's own tenant has. */
+	assert_int_equal(come_and_go(g, &busy, &err), NVMF_CTRLS_MAX - 1);
+	assert_int_equal(g->ops->ns_open(g->e, &other, "t/b", &ns, &err), -EDQUOT);
+	assert_non_null(strstr(err.msg, "controllers of an nvmf engine: the limit is 256 (fixed)"));
+	dp_test_switches.no_ctrl_share = false;
+	assert_true(AWAIT((rig_turn(g, 5), shutting(g) == 0)));
 }
 
 #define RIG_TEST(f) cmocka_unit_test_setup_teardown(f, rig_setup, rig_teardown)
@@ -360,6 +388,7 @@ int main(void)
 		cmocka_unit_test(nvmf_fence__without_it_the_old_tenants_write_comes_last),
 		RIG_TEST(nvmf_engine__says_whose_memory_it_uses),
 		RIG_TEST(nvmf_engine__who_comes_and_goes_leaves_controllers_to_others),
+		RIG_TEST(control__without_its_share_one_tenant_has_all_controllers),
 		RIG_TEST(nvmf_engine__tells_one_controller_of_a_tenant),
 	};
 
