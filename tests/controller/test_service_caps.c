@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A listener of the controller that has all the connections it may have of one address: the log
- * says by which flag, for each of the three. */
+ * says by which flag, for each of the three. One that has as many streams of one caller as it may,
+ * likewise. */
 #include "common/log.h"
 #include "proto/audit/audit.h"
 #include "tests/await.h"
 #include "tests/controller/service_audit.h"
+#include "tests/rpc/bare.h"
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <string.h>
@@ -37,15 +39,15 @@ static int dial(uint16_t port)
 	return fd;
 }
 
-/* A record of a refusal at that listener whose reason begins with these words. */
-static bool recorded(struct sf *f, const char *listener, const char *words)
+/* A record of that refusal at that listener whose reason begins with these words. */
+static bool recorded(struct sf *f, const char *action, const char *listener, const char *words)
 {
 	Ros2__V1__AuditQueryRequest q = ROS2__V1__AUDIT_QUERY_REQUEST__INIT;
 	struct rpc_reader *r = NULL;
 	ProtobufCMessage *m;
 	bool found = false;
 
-	q.action = (char *)"connection.refused";
+	q.action = (char *)action;
 	q.object = (char *)listener;
 	assert_int_equal(rpc_reader_open(f->admin, &ros2_v1_audit_query, &q.base, 10000, &r, NULL),
 	                 0);
@@ -74,7 +76,7 @@ static void assert_named(struct sf *f, uint16_t port, const char *listener, cons
 	         flag);
 	for (int i = 0; i < FEW + 1; i++)
 		fd[i] = dial(port);
-	if (!AWAIT(recorded(f, listener, words)))
+	if (!AWAIT(recorded(f, "connection.refused", listener, words)))
 		fail_msg("no record at %s says: %s", listener, words);
 	for (int i = 0; i < FEW + 1; i++)
 		close(fd[i]);
@@ -89,11 +91,40 @@ static void connections__beyond_a_flag_are_recorded_with_its_name(void **state)
 	assert_named(f, f->ports.enrol, "enrol", "--enrol-connections");
 }
 
+/* Headers alone take the place of one. */
+static void streams__beyond_a_callers_share_are_recorded_with_its_name(void **state)
+{
+	static const char words[] = "Audit.Query: too many open at once from this caller: it has "
+				    "256 open streams, and its share of the 1024 is 256 (fixed)";
+	char target[64], cert[512], key[512], ca[512], told[512] = "";
+	struct bare r = {.target = target,
+	                 .path = "/ros2.v1.Audit/Query",
+	                 .ca = ca,
+	                 .cert = cert,
+	                 .key = key};
+	struct sf *f = *state;
+	struct bare_held *h;
+	int code;
+
+	snprintf(target, sizeof(target), "127.0.0.1:%u", f->ports.admin);
+	snprintf(cert, sizeof(cert), "%s", sf_path("eye/tls.crt"));
+	snprintf(key, sizeof(key), "%s", sf_path("eye/tls.key"));
+	snprintf(ca, sizeof(ca), "%s", sf_path("controller/infra-bundle.pem"));
+	h = bare_hold(&r, 257);
+	if (!AWAIT(recorded(f, "admin.denied", "admin", words)))
+		fail_msg("no record says: %s", words);
+	assert_int_equal(bare_held_free(h, 1, &code, told), 1);
+	assert_non_null(strstr(told, words + strlen("Audit.Query: ")));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(
 			connections__beyond_a_flag_are_recorded_with_its_name, setup, sf_teardown),
+		cmocka_unit_test_setup_teardown(
+			streams__beyond_a_callers_share_are_recorded_with_its_name, sf_setup,
+			sf_teardown),
 	};
 
 	log_set_level_str("error");

@@ -260,11 +260,36 @@ static void rpc_server__oversized_messages_are_refused(void **state)
 	assert_int_equal(ros2_test_echo_say_sync(c, &req, 5000, &reply, &err), -EMSGSIZE);
 	assert_int_equal(err.status, ROS2_TOO_LARGE);
 	assert_non_null(strstr(err.msg, "at most 10000 (fixed) are accepted"));
+	fx_wait(&f.refused[RPC_REFUSED_MESSAGE], 1);
+	assert_non_null(strstr(fx_refused_as(&f, RPC_REFUSED_MESSAGE).words,
+	                       "at most 10000 (fixed) are accepted"));
 	req.blob.len = 1000000;
 	assert_int_equal(ros2_test_echo_say_sync(c, &req, 5000, &reply, &err), -EMSGSIZE);
 	req.blob.len = 5000000; /* above the client's own limit: not sent */
 	assert_int_equal(ros2_test_echo_say_sync(c, &req, 5000, &reply, &err), -EMSGSIZE);
 	assert_int_equal(f.handled, 1);
+	free(req.blob.data);
+	rpc_channel_free(c);
+	fx_stop(&f);
+}
+
+static void control__where_the_limit_is_far_away_they_are_handled(void **state)
+{
+	Ros2__Test__EchoRequest req = ROS2__TEST__ECHO_REQUEST__INIT;
+	Ros2__Test__EchoReply *reply = NULL;
+	struct ros2_err err = ROS2_ERR_INIT;
+	struct rpc_channel *c;
+	struct fx f;
+
+	fx_start_limits(&f, (struct rpc_limits){.max_message_bytes = 2000000});
+	c = fx_channel(&f, NULL);
+	req.text = (char *)"";
+	req.blob.data = calloc(1, 1000000);
+	for (req.blob.len = 10001; req.blob.len <= 1000000; req.blob.len += 989999) {
+		assert_int_equal(ros2_test_echo_say_sync(c, &req, AWAIT_MS, &reply, &err), 0);
+		ros2__test__echo_reply__free_unpacked(reply, NULL);
+	}
+	assert_int_equal(f.handled, 2);
 	free(req.blob.data);
 	rpc_channel_free(c);
 	fx_stop(&f);
@@ -497,6 +522,7 @@ int main(void)
 		cmocka_unit_test(rpc_server__bad_messages_reach_no_handler),
 		cmocka_unit_test(rpc_message__lists_in_what_comes_again_are_not_joined),
 		cmocka_unit_test(rpc_server__oversized_messages_are_refused),
+		cmocka_unit_test(control__where_the_limit_is_far_away_they_are_handled),
 		cmocka_unit_test(rpc_server__a_message_without_an_end_is_not_taken_to_it),
 		cmocka_unit_test(rpc_server__calls_beyond_the_limit_are_answered_busy_at_once),
 		cmocka_unit_test(rpc_server__streams_beyond_the_limit_are_answered_busy_at_once),

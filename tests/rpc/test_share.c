@@ -177,6 +177,104 @@ static void control__where_none_are_kept_it_finds_none(void **state)
 	fx_stop(&f);
 }
 
+/* ---- streams ---- */
+
+#define STREAMS 8 /* a quarter of them for each group, and as many are kept */
+
+static void start_streams(struct fx *f, size_t per_group)
+{
+	struct rpc_server_opts o = {
+		.name = "echo",
+		.listen = "127.0.0.1:0",
+		.cert_path = fx_path("server.crt"),
+		.key_path = fx_path("server.key"),
+		.client_ca_path = fx_path("ca.crt"),
+		.limits = {.max_streams = STREAMS, .max_streams_per_group = per_group},
+		.group_of = group_of};
+
+	fx_start(f, &o);
+}
+
+static struct rpc_channel *channel_of_alpha(struct fx *f, int i)
+{
+	char cert[32], key[32];
+
+	snprintf(cert, sizeof(cert), "%s.crt", certs[i]);
+	snprintf(key, sizeof(key), "%s.key", certs[i]);
+	return fx_channel_opts(
+		f, (struct rpc_channel_opts){.cert_path = fx_path(cert), .key_path = fx_path(key)});
+}
+
+/* NULL: it is refused, with these words. */
+static struct rpc_reader *open_stream(struct rpc_channel *c, struct ros2_err *err)
+{
+	Ros2__Test__EchoRequest req = ROS2__TEST__ECHO_REQUEST__INIT;
+	ProtobufCMessage *msg;
+	struct rpc_reader *r;
+
+	req.number = 1;
+	req.text = (char *)"stay";
+	assert_int_equal(rpc_reader_open(c, &ros2_test_echo_count, &req.base, 0, &r, err), 0);
+	if (rpc_reader_next(r, AWAIT_MS, &msg, err) == 0) {
+		protobuf_c_message_free_unpacked(msg, NULL);
+		return r;
+	}
+	assert_int_equal(err->status, ROS2_BUSY);
+	rpc_reader_close(r);
+	return NULL;
+}
+
+/* Alpha, with two of its certificates, opens as many as it gets; then its neighbour one. */
+static unsigned open_streams(struct fx *f, struct ros2_err *ret_alpha, struct ros2_err *ret_other)
+{
+	struct rpc_reader *r[STREAMS + 1] = {NULL};
+	struct rpc_channel *alpha[2], *other = fx_channel(f, NULL);
+	unsigned n = 0;
+
+	*ret_alpha = *ret_other = (struct ros2_err)ROS2_ERR_INIT;
+	for (int i = 0; i < 2; i++) {
+		alpha[i] = channel_of_alpha(f, i);
+		while (n < STREAMS && (r[n] = open_stream(alpha[i], ret_alpha)))
+			n++;
+	}
+	r[STREAMS] = open_stream(other, ret_other);
+	for (int i = 0; i <= STREAMS; i++)
+		rpc_reader_close(r[i]);
+	for (int i = 0; i < 2; i++)
+		rpc_channel_free(alpha[i]);
+	rpc_channel_free(other);
+	return n;
+}
+
+static void rpc_server__a_group_has_its_streams_and_leaves_others_theirs(void **state)
+{
+	static const char words[] = "too many open at once from this caller: it has 2 open "
+				    "streams, and its share of the 8 is 2 (fixed)";
+	struct ros2_err alpha, other;
+	struct fx f;
+
+	start_streams(&f, 0);
+	assert_int_equal(open_streams(&f, &alpha, &other), STREAMS / 4);
+	assert_non_null(strstr(alpha.msg, words));
+	assert_int_equal(other.code, 0);
+	fx_wait(&f.refused[RPC_REFUSED_LIMIT], 1);
+	assert_non_null(strstr(fx_refused_as(&f, RPC_REFUSED_LIMIT).words, words));
+	fx_stop(&f);
+}
+
+static void control__without_its_share_one_group_has_every_stream(void **state)
+{
+	struct ros2_err alpha, other;
+	struct fx f;
+
+	none_kept = true;
+	start_streams(&f, STREAMS);
+	none_kept = false;
+	assert_int_equal(open_streams(&f, &alpha, &other), STREAMS);
+	assert_int_equal(other.status, ROS2_BUSY);
+	fx_stop(&f);
+}
+
 /* A place goes back to whom it was taken from. */
 static void rpc_server__a_caller_may_come_to_another_group_while_its_calls_are_open(void **state)
 {
@@ -229,6 +327,8 @@ int main(void)
 			control__where_each_certificate_counts_for_itself_they_take_every_place),
 		cmocka_unit_test(rpc_server__keeps_the_last_places_for_who_has_none),
 		cmocka_unit_test(control__where_none_are_kept_it_finds_none),
+		cmocka_unit_test(rpc_server__a_group_has_its_streams_and_leaves_others_theirs),
+		cmocka_unit_test(control__without_its_share_one_group_has_every_stream),
 		cmocka_unit_test(
 			rpc_server__a_caller_may_come_to_another_group_while_its_calls_are_open),
 		cmocka_unit_test(
