@@ -544,7 +544,8 @@ static enum ros2_status check_ask(struct ctl_agent *a, const struct ctl_grant_as
 		"the tenant has as many grants at this agent as its sessions.max allows: " WORD(
 			CTL_GRANTS_PER_SLOT) " for each session";
 	s = slot_get(a->ctl, &tenant->uid, &a->obj->uid, false);
-	if (s && s->n - s->ending >= tenant->policy.limits.sessions_max * CTL_GRANTS_PER_SLOT)
+	if (s && s->n - s->ending >= tenant->policy.limits.sessions_max * CTL_GRANTS_PER_SLOT &&
+	    !CTL_SWITCH(no_grant_limit))
 		return ROS2_LIMIT;
 	*ret_words = "the tenant has its share of the controller's waiting grants, at most " WORD(
 		CTL_GRANTS_WAITING_MAX) " (fixed): try again in a moment";

@@ -192,7 +192,8 @@ int report_collect(struct svc *s, struct report_ask *ask, report_fn fn, void *ar
 	struct ctl_object *o, *tmp;
 	size_t n = 0;
 
-	if (HASH_COUNT(s->reports) >= REPORTS_MAX + (revokes ? REPORTS_REVOKE : 0))
+	if (HASH_COUNT(s->reports) >= REPORTS_MAX + (revokes ? REPORTS_REVOKE : 0) &&
+	    !CTL_SWITCH(no_question_max))
 		return -EBUSY;
 	op = calloc(1, sizeof(*op));
 	if (op) {

@@ -16,13 +16,36 @@
 
 /* ---- who ---- */
 
-void svc_denied(struct svc *s, const struct ctl_caller *who, const char *method, const char *why)
+static void record(struct svc *s, const struct ctl_caller *who, const char *method,
+                   enum ros2_status status, const char *why)
 {
 	char key[96];
 
 	snprintf(key, sizeof(key), "admin/%.80s", who->spiffe);
-	ctl_audit_denied(s->ctl, key, who, "admin.denied", NULL, "method", method, ROS2_DENIED,
-	                 why);
+	ctl_audit_denied(s->ctl, key, who, "admin.denied", NULL, "method", method, status, why);
+}
+
+void svc_denied(struct svc *s, const struct ctl_caller *who, const char *method, const char *why)
+{
+	record(s, who, method, ROS2_DENIED, why);
+}
+
+static void take_caller(struct svc *s, const struct rpc_peer *peer, struct ctl_caller *ret)
+{
+	memset(ret, 0, sizeof(*ret));
+	snprintf(ret->spiffe, sizeof(ret->spiffe), "%s", peer->spiffe_id);
+	snprintf(ret->peer, sizeof(ret->peer), "%s", peer->address);
+	if (peer->authenticated)
+		ret->role = (enum ctl_role)config_role_of(s->cfg, peer->spiffe_id);
+}
+
+void svc_crowded(struct svc *s, const struct rpc_peer *peer, const struct rpc_method *m,
+                 const char *words)
+{
+	struct ctl_caller who;
+
+	take_caller(s, peer, &who);
+	record(s, &who, m->name, ROS2_BUSY, words);
 }
 
 uint32_t svc_authorise(struct svc *s, const struct rpc_peer *peer, const struct rpc_method *m,
@@ -30,11 +53,7 @@ uint32_t svc_authorise(struct svc *s, const struct rpc_peer *peer, const struct 
 {
 	uint32_t kinds;
 
-	memset(ret, 0, sizeof(*ret));
-	snprintf(ret->spiffe, sizeof(ret->spiffe), "%s", peer->spiffe_id);
-	snprintf(ret->peer, sizeof(ret->peer), "%s", peer->address);
-	if (peer->authenticated)
-		ret->role = (enum ctl_role)config_role_of(s->cfg, peer->spiffe_id);
+	take_caller(s, peer, ret);
 	kinds = ctl_authz(ret->role, m->name);
 	if (!kinds)
 		svc_denied(s, ret, m->name,
@@ -115,6 +134,13 @@ __attribute__((format(printf, 3, 4))) static void op_refuse(struct op *op, enum 
 	op_free(op);
 }
 
+/* At a cap. */
+static void op_crowded(struct op *op, const char *words)
+{
+	svc_crowded(op->s, rpc_call_peer(op->call), rpc_call_method(op->call), words);
+	op_refuse(op, ROS2_BUSY, "%s", words);
+}
+
 /* The same, inside the gate. */
 #define op_refuse_in(op, ...)                                                                      \
 	do {                                                                                       \
@@ -170,11 +196,18 @@ static void op_enter_urgent(struct op *op, loop_fn fn)
 
 static void op_enter(struct op *op, loop_fn fn)
 {
+	char words[SVC_WORDS_MAX];
+	int rc;
+
 	op->go = fn;
-	if (ctl_gate_enter(op->s->ctl, take_turn, op) < 0)
-		op_refuse(op, ROS2_BUSY,
-		          "too many changes wait, of at most %d (fixed): try again in a moment",
-		          CTL_GATE_MAX);
+	rc = ctl_gate_enter(op->s->ctl, take_turn, op);
+	snprintf(words, sizeof(words),
+	         "too many changes wait, of at most %d (fixed): try again in a moment",
+	         CTL_GATE_MAX);
+	if (rc == -EBUSY)
+		op_crowded(op, words);
+	else if (rc < 0)
+		op_refuse(op, ROS2_BUSY, "out of memory: try again");
 }
 
 static uint32_t bit(const Ros2__V1__ObjectRef *ref)
@@ -402,9 +435,14 @@ static void session_found(void *arg, const struct report_result *r)
 static void find_session(struct op *op)
 {
 	struct report_ask ask = {.session = op->uid, .limit = SESSION_CLAIMS_MAX};
+	char words[SVC_WORDS_MAX];
+	int rc = report_collect(op->s, &ask, session_found, op);
 
-	if (report_collect(op->s, &ask, session_found, op) < 0)
-		op_refuse(op, ROS2_BUSY, SVC_TOO_MANY_REPORTS, REPORTS_MAX + REPORTS_REVOKE);
+	snprintf(words, sizeof(words), SVC_TOO_MANY_REPORTS, REPORTS_MAX + REPORTS_REVOKE);
+	if (rc == -EBUSY)
+		op_crowded(op, words);
+	else if (rc < 0)
+		op_refuse(op, ROS2_BUSY, "out of memory: try again");
 }
 
 static void on_revoke(struct rpc_call *call, const ProtobufCMessage *msg, void *user)

@@ -38,12 +38,17 @@ static void reader_unref(struct reader *r)
 
 static void reader_fail(struct reader *r, int rc)
 {
-	if (rc == -EBUSY)
-		rpc_stream_close(r->stream, ROS2_BUSY, SVC_TOO_MANY_READS, STORE_READS_MAX);
-	else if (rc == -ENOMEM)
+	char words[SVC_WORDS_MAX];
+
+	snprintf(words, sizeof(words), SVC_TOO_MANY_READS, STORE_READS_MAX);
+	if (rc == -EBUSY) {
+		svc_crowded(r->s, rpc_stream_peer(r->stream), rpc_stream_method(r->stream), words);
+		rpc_stream_close(r->stream, ROS2_BUSY, "%s", words);
+	} else if (rc == -ENOMEM) {
 		rpc_stream_close(r->stream, ROS2_BUSY, "out of memory: try again");
-	else
+	} else {
 		rpc_stream_close(r->stream, ROS2_IO, "reading the log failed");
+	}
 }
 
 static ProtobufCBinaryData bytes(const void *p, size_t n)

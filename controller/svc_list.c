@@ -7,6 +7,7 @@
 #include "controller/svc_show_priv.h"
 #include "proto/ros2/v1/admin.rpc.h"
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #define LIMIT_DEFAULT 500
@@ -49,20 +50,32 @@ static void list_reply(struct list_op *op)
 	list_free(op);
 }
 
-static void fail_read(struct rpc_call *call, int rc)
+static void fail_crowded(struct svc *s, struct rpc_call *call, const char *words)
 {
+	svc_crowded(s, rpc_call_peer(call), rpc_call_method(call), words);
+	rpc_call_fail(call, ROS2_BUSY, "%s", words);
+}
+
+static void fail_read(struct svc *s, struct rpc_call *call, int rc)
+{
+	char words[SVC_WORDS_MAX];
+
+	snprintf(words, sizeof(words), SVC_TOO_MANY_READS, STORE_READS_MAX);
 	if (rc == -EBUSY)
-		rpc_call_fail(call, ROS2_BUSY, SVC_TOO_MANY_READS, STORE_READS_MAX);
+		fail_crowded(s, call, words);
 	else if (rc == -ENOMEM)
 		rpc_call_fail(call, ROS2_BUSY, "out of memory: try again");
 	else
 		rpc_call_fail(call, ROS2_IO, "the store is not read any more");
 }
 
-static void fail_report(struct rpc_call *call, int rc)
+static void fail_report(struct svc *s, struct rpc_call *call, int rc)
 {
+	char words[SVC_WORDS_MAX];
+
+	snprintf(words, sizeof(words), SVC_TOO_MANY_REPORTS, REPORTS_MAX);
 	if (rc == -EBUSY)
-		rpc_call_fail(call, ROS2_BUSY, SVC_TOO_MANY_REPORTS, REPORTS_MAX);
+		fail_crowded(s, call, words);
 	else
 		rpc_call_fail(call, ROS2_BUSY, "out of memory: try again");
 }
@@ -235,7 +248,7 @@ static void list_grants(struct list_op *op)
 	}
 	rc = store_read_grants(op->s->ctl->store, &q, ended_grants, op);
 	if (rc < 0) {
-		fail_read(op->call, rc);
+		fail_read(op->s, op->call, rc);
 		list_free(op);
 	}
 }
@@ -292,7 +305,7 @@ static void list_at_agents(struct list_op *op)
 		ask.agent = ctl_agent_uid(c, &l->agent_uid);
 	rc = report_collect(op->s, &ask, list_reported, op);
 	if (rc < 0) {
-		fail_report(op->call, rc);
+		fail_report(op->s, op->call, rc);
 		list_free(op);
 		return;
 	}
@@ -447,7 +460,7 @@ static void get_object(struct get_op *op, const struct ctl_object *o)
 		ask.agent = o->agent;
 	r = report_collect(op->s, &ask, get_reported, op);
 	if (r < 0) {
-		fail_report(op->call, r);
+		fail_report(op->s, op->call, r);
 		get_free(op);
 	}
 }
@@ -489,7 +502,7 @@ static void get_grant(struct get_op *op, const char *name)
 	}
 	rc = store_read_grants(op->s->ctl->store, &q, got_stored_grant, op);
 	if (rc < 0) {
-		fail_read(op->call, rc);
+		fail_read(op->s, op->call, rc);
 		get_free(op);
 	}
 }

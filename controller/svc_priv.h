@@ -45,7 +45,11 @@ uint32_t svc_authorise(struct svc *s, const struct rpc_peer *peer, const struct 
 /* The same, on a kind; answers the call when it is refused. */
 bool svc_may(struct svc *s, struct rpc_call *call, uint32_t kind_bit, struct ctl_caller *who);
 void svc_denied(struct svc *s, const struct ctl_caller *who, const char *method, const char *why);
+/* The same of a caller at a cap: BUSY, in words that name it. */
+void svc_crowded(struct svc *s, const struct rpc_peer *peer, const struct rpc_method *m,
+                 const char *words);
 
+#define SVC_WORDS_MAX 160
 /* Of STORE_READS_MAX: why store_read_audit and store_read_grants answer -EBUSY. */
 #define SVC_TOO_MANY_READS                                                                         \
 	"too many pages of the store wait to be read, of at most %d (fixed): try again in a "      \

@@ -31,6 +31,10 @@ struct ctl_test_switches {
 	_Atomic bool no_receipt_owner; /* its receipt is for whoever owes one */
 	_Atomic bool no_token_agent;   /* a token opens every agent's name */
 	_Atomic bool no_token_once;    /* as often as it is shown, for any key */
+	_Atomic bool no_grant_limit;   /* a tenant has any number of grants at an agent */
+	_Atomic bool no_hello_rate;    /* an agent says hello as often as it likes */
+	_Atomic bool no_question_max;  /* any number of administrators ask the agents at once */
+	_Atomic bool no_page_max;      /* and wait for pages of the store */
 };
 extern struct ctl_test_switches ctl_test_switches;
 #define CTL_SWITCH(name) (ctl_test_switches.name)

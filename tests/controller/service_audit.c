@@ -40,6 +40,31 @@ void sf_audit_wait(struct sf *f, const char *action, unsigned n)
 		fail_msg("%s: %u records, expected %u", action, have, n);
 }
 
+bool sf_audit_says(struct sf *f, const char *action, const char *object, const char *words)
+{
+	Ros2__V1__AuditQueryRequest q = ROS2__V1__AUDIT_QUERY_REQUEST__INIT;
+	struct rpc_reader *r = NULL;
+	ProtobufCMessage *m;
+	bool found = false;
+
+	q.action = (char *)action;
+	q.object = (char *)object;
+	assert_int_equal(rpc_reader_open(f->admin, &ros2_v1_audit_query, &q.base, 10000, &r, NULL),
+	                 0);
+	while (rpc_reader_next(r, 5000, &m, NULL) == 0) {
+		const Ros2__V1__StoredRecord *row = ros2_v1_audit_query_out(m)->record;
+		Ros2__V1__AuditRecord *rec = NULL;
+
+		assert_int_equal(audit_record_parse(row->record.data, row->record.len, &rec, NULL),
+		                 0);
+		found |= !strncmp(rec->reason, words, strlen(words));
+		ros2__v1__audit_record__free_unpacked(rec, NULL);
+		protobuf_c_message_free_unpacked(m, NULL);
+	}
+	rpc_reader_close(r);
+	return found;
+}
+
 void sf_audit_names(struct sf *f, const char *action, Ros2__V1__AuditResult result,
                     const char *actor, const char *role, const char *object)
 {

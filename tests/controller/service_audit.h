@@ -15,6 +15,8 @@ void sf_audit_wait(struct sf *f, const char *action, unsigned n);
 /* The first record of @action with @result names this actor, role and object. */
 void sf_audit_names(struct sf *f, const char *action, Ros2__V1__AuditResult result,
                     const char *actor, const char *role, const char *object);
+/* There is a record of @action on @object whose reason begins with these words. */
+bool sf_audit_says(struct sf *f, const char *action, const char *object, const char *words);
 /* The log, whole, verifies against the key of the controller. Returns what the verifier says. */
 struct audit_verdict sf_verify_log(struct sf *f);
 #endif

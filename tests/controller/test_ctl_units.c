@@ -5,11 +5,14 @@
 #include "controller/link_priv.h"
 #include "controller/store_txn.c"
 #include "controller/svc_priv.h"
+#include "controller/test_switches.h"
 #include "proto/rpc/rpc.h"
 #include "tests/testing.h"
 #include <stdio.h>
 #include <errno.h>
 #include <string.h>
+
+struct ctl_test_switches ctl_test_switches; /* of link_hello.c: CMakeLists.txt */
 
 static unsigned n_drafts;
 static char last_action[64], last_tenant[64];
@@ -110,6 +113,8 @@ static void enrolments__that_are_refused_are_counted_whatever_their_address(void
 	loop_free(loop);
 }
 
+#define HELLOS_ENOUGH 1000
+
 /* How many are taken of an agent that says nothing else. */
 static unsigned hellos(size_t n_have)
 {
@@ -127,8 +132,10 @@ static unsigned hellos(size_t n_have)
 	h.protocol = RPC_PROTOCOL_VERSION;
 	h.stamp = &stamp;
 	h.n_have = n_have;
-	while (link_check_hello(&l, &a, &h, &err) == 0)
+	while (n < HELLOS_ENOUGH && link_check_hello(&l, &a, &h, &err) == 0)
 		n++;
+	if (n == HELLOS_ENOUGH)
+		return n;
 	assert_int_equal(err.status, ROS2_BUSY);
 	assert_non_null(strstr(err.msg, "says hello more than 10 times a second (fixed)"));
 	return n;
@@ -141,6 +148,14 @@ static void hello__that_names_many_objects_counts_as_many(void **state)
 	assert_in_range(hellos(40000), 9, 15);
 	/* The most that there can be: an agent that comes back at once is let in. */
 	assert_in_range(hellos(200000), 2, 4);
+}
+
+static void control__without_the_rate_any_number_is_taken(void **state)
+{
+	ctl_test_switches.no_hello_rate = true;
+	assert_int_equal(hellos(0), HELLOS_ENOUGH);
+	assert_int_equal(hellos(200000), HELLOS_ENOUGH);
+	ctl_test_switches.no_hello_rate = false;
 }
 
 /* With a draft and a string that has a piece of memory for itself. */
@@ -188,6 +203,7 @@ int main(void)
 		cmocka_unit_test(denials__of_strangers_leave_the_others_theirs),
 		cmocka_unit_test(enrolments__that_are_refused_are_counted_whatever_their_address),
 		cmocka_unit_test(hello__that_names_many_objects_counts_as_many),
+		cmocka_unit_test(control__without_the_rate_any_number_is_taken),
 		cmocka_unit_test(transaction__that_is_joined_leaves_alone_what_was_joined_before),
 	};
 

@@ -39,32 +39,6 @@ static int dial(uint16_t port)
 	return fd;
 }
 
-/* A record of that refusal at that listener whose reason begins with these words. */
-static bool recorded(struct sf *f, const char *action, const char *listener, const char *words)
-{
-	Ros2__V1__AuditQueryRequest q = ROS2__V1__AUDIT_QUERY_REQUEST__INIT;
-	struct rpc_reader *r = NULL;
-	ProtobufCMessage *m;
-	bool found = false;
-
-	q.action = (char *)action;
-	q.object = (char *)listener;
-	assert_int_equal(rpc_reader_open(f->admin, &ros2_v1_audit_query, &q.base, 10000, &r, NULL),
-	                 0);
-	while (rpc_reader_next(r, 5000, &m, NULL) == 0) {
-		const Ros2__V1__StoredRecord *row = ros2_v1_audit_query_out(m)->record;
-		Ros2__V1__AuditRecord *rec = NULL;
-
-		assert_int_equal(audit_record_parse(row->record.data, row->record.len, &rec, NULL),
-		                 0);
-		found |= !strncmp(rec->reason, words, strlen(words));
-		ros2__v1__audit_record__free_unpacked(rec, NULL);
-		protobuf_c_message_free_unpacked(m, NULL);
-	}
-	rpc_reader_close(r);
-	return found;
-}
-
 static void assert_named(struct sf *f, uint16_t port, const char *listener, const char *flag)
 {
 	char words[160];
@@ -76,7 +50,7 @@ static void assert_named(struct sf *f, uint16_t port, const char *listener, cons
 	         flag);
 	for (int i = 0; i < FEW + 1; i++)
 		fd[i] = dial(port);
-	if (!AWAIT(recorded(f, "connection.refused", listener, words)))
+	if (!AWAIT(sf_audit_says(f, "connection.refused", listener, words)))
 		fail_msg("no record at %s says: %s", listener, words);
 	for (int i = 0; i < FEW + 1; i++)
 		close(fd[i]);
@@ -111,7 +85,7 @@ static void streams__beyond_a_callers_share_are_recorded_with_its_name(void **st
 	snprintf(key, sizeof(key), "%s", sf_path("eye/tls.key"));
 	snprintf(ca, sizeof(ca), "%s", sf_path("controller/infra-bundle.pem"));
 	h = bare_hold(&r, 257);
-	if (!AWAIT(recorded(f, "admin.denied", "admin", words)))
+	if (!AWAIT(sf_audit_says(f, "admin.denied", "admin", words)))
 		fail_msg("no record says: %s", words);
 	assert_int_equal(bare_held_free(h, 1, &code, told), 1);
 	assert_non_null(strstr(told, words + strlen("Audit.Query: ")));

@@ -170,6 +170,20 @@ static void control__for_whom_a_grant_is(void **state)
 	two_stop(&t);
 }
 
+/* sessions.max is 2. */
+static void control__number_of_grants(void **state)
+{
+	struct two t;
+
+	two_start(state, &t);
+	for (int i = 0; i < 8; i++)
+		two_grant(&t);
+	assert_int_equal(attack_grant(&t.a, &t.alpha, TRAINER), ROS2_LIMIT);
+	WITHOUT(no_grant_limit, attack_grant(&t.a, &t.alpha, TRAINER), ROS2_OK);
+	assert_int_equal(attack_grant(&t.a, &t.alpha, TRAINER), ROS2_LIMIT);
+	two_stop(&t);
+}
+
 static void control__of_a_revoked_tenant(void **state)
 {
 	Ros2__V1__RevokeReply *r = NULL;
@@ -237,6 +251,7 @@ int main(void)
 		T(control__isolation),
 		T(control__tokens),
 		T(control__for_whom_a_grant_is),
+		T(control__number_of_grants),
 		T(control__of_a_revoked_tenant),
 		T(control__whose_grant_it_is),
 		T(control__whose_records_and_states_they_are),

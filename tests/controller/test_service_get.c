@@ -5,6 +5,7 @@
  * here.
  */
 #include "controller/svc_priv.h"
+#include "controller/test_switches.h"
 #include "tests/await.h"
 #include "tests/controller/service_audit.h"
 #include "tests/controller/service_rows.h"
@@ -13,6 +14,8 @@
 #define KIND(k)  ROS2__V1__OBJECT_KIND__OBJECT_KIND_##k
 #define MSG(k)   ROS2__V1__CONTROLLER_MESSAGE__MSG_##k
 #define SESSIONS 500 /* of an answer */
+
+struct ctl_test_switches ctl_test_switches; /* of reports.c: CMakeLists.txt */
 
 static struct fake a, b;
 static struct rows ra, rb;
@@ -187,6 +190,9 @@ static void get__is_refused_when_too_many_ask_and_a_revocation_is_not(void **sta
 		assert_non_null(fake_next(&a, MSG(REPORT_REQUEST), AWAIT_MS));
 	assert_int_not_equal(try_get(f, KIND(TENANT), "alpha", &err), 0);
 	assert_cap(&err, what, REPORTS_MAX);
+	assert_true(AWAIT(sf_audit_says(f, "admin.denied", "Admin.Get",
+	                                "too many questions to "
+	                                "agents at once")));
 	assert_int_not_equal(try_list(f, KIND(SESSION), &err), 0);
 	assert_cap(&err, what, REPORTS_MAX);
 	/* Engines are at no agent. */
@@ -201,6 +207,29 @@ static void get__is_refused_when_too_many_ask_and_a_revocation_is_not(void **sta
 		assert_int_equal(pthread_join(asks[i], &failed), 0);
 		assert_null(failed);
 	}
+	ra.silent = false;
+	assert_int_equal(try_get(f, KIND(TENANT), "alpha", &err), 0);
+}
+
+static void control__without_that_cap_one_more_asks(void **state)
+{
+	struct ros2_err err = ROS2_ERR_INIT;
+	struct sf *f = *state;
+	pthread_t asks[REPORTS_MAX + 1];
+	void *failed;
+
+	agents(f);
+	ra.silent = true;
+	ctl_test_switches.no_question_max = true;
+	for (int i = 0; i < REPORTS_MAX + 1; i++)
+		assert_int_equal(pthread_create(&asks[i], NULL, get_alpha, f), 0);
+	for (int i = 0; i < REPORTS_MAX + 1; i++)
+		assert_non_null(fake_next(&a, MSG(REPORT_REQUEST), AWAIT_MS));
+	for (int i = 0; i < REPORTS_MAX + 1; i++) {
+		assert_int_equal(pthread_join(asks[i], &failed), 0);
+		assert_null(failed);
+	}
+	ctl_test_switches.no_question_max = false;
 	ra.silent = false;
 	assert_int_equal(try_get(f, KIND(TENANT), "alpha", &err), 0);
 }
@@ -234,6 +263,9 @@ static void get__of_what_ended_says_why_it_is_not_read(void **state)
 		                          : try_get(f, KIND(GRANT), uid, &err),
 		                     0);
 		assert_cap(&err, "pages of the store", STORE_READS_MAX);
+		assert_true(
+			AWAIT(sf_audit_says(f, "admin.denied", list ? "Admin.List" : "Admin.Get",
+		                            "too many pages of the store wait to be read")));
 		reads_fail = -ESHUTDOWN;
 		assert_int_not_equal(list ? try_list(f, KIND(GRANT), &err)
 		                          : try_get(f, KIND(GRANT), uid, &err),
@@ -254,6 +286,7 @@ int main(void)
 		A(get__takes_no_more_rows_of_an_agent_than_one_may_say),
 		A(get__says_that_there_are_more_grants),
 		A(get__is_refused_when_too_many_ask_and_a_revocation_is_not),
+		A(control__without_that_cap_one_more_asks),
 		T(get__of_what_ended_says_why_it_is_not_read),
 	};
 

@@ -2,14 +2,17 @@
 /*
  * No memory for how far one object is at an agent that comes back. What the controller does not
  * remember it would neither take away there nor send: the stream ends, and the next one has all.
+ * And an agent that comes back too often.
  */
 #include "controller/ctl.h"
+#include "controller/test_switches.h"
 #include "tests/await.h"
-#include "tests/controller/service_audit.h"
+#include "tests/controller/service_attacks.h"
 
-#define TRAINER "spiffe://" TD "/tenant/alpha/trainer"
 #define KIND(k) ROS2__V1__OBJECT_KIND__OBJECT_KIND_##k
 #define MSG(k)  ROS2__V1__CONTROLLER_MESSAGE__MSG_##k
+
+struct ctl_test_switches ctl_test_switches; /* of link_hello.c: CMakeLists.txt */
 
 static _Atomic int forgetful; /* so many entries find no memory */
 
@@ -118,12 +121,40 @@ static void sync__that_finds_no_memory_ends_the_stream(void **state)
 	fake_free(&agent);
 }
 
+/* How many are taken at once; the bounds are small here. */
+static unsigned hellos(unsigned most)
+{
+	unsigned n = 0;
+
+	while (n < most && attack_hello(&agent) == ROS2_OK)
+		n++;
+	return n;
+}
+
+static void hello__too_often_is_refused_and_recorded_by_the_cap(void **state)
+{
+	struct sf *f = world(state);
+
+	assert_in_range(hellos(100), 1, 50);
+	assert_int_equal(agent.why.status, ROS2_BUSY);
+	assert_non_null(strstr(agent.why.msg, "says hello more than 1 times a second (fixed)"));
+	assert_true(AWAIT(
+		sf_audit_says(f, "agent.connect", "spiffe://" TD "/agent/dpu-0",
+	                      "agent \"dpu-0\" says hello more than 1 times a second (fixed)")));
+	ctl_test_switches.no_hello_rate = true;
+	assert_int_equal(hellos(100), 100);
+	ctl_test_switches.no_hello_rate = false;
+	assert_int_equal(hellos(100), 0);
+	fake_free(&agent);
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, sf_setup, sf_teardown)
 	const struct CMUnitTest tests[] = {
 		T(hello__whose_list_finds_no_memory_is_not_accepted),
 		T(sync__that_finds_no_memory_ends_the_stream),
+		T(hello__too_often_is_refused_and_recorded_by_the_cap),
 	};
 
 	return cmocka_run_group_tests(tests, sf_group_setup, sf_group_teardown);

@@ -275,6 +275,9 @@ static void grant__is_refused_to_whom_it_does_not_belong(void **state)
 	                    "the tenant has as many grants at this agent as its sessions.max "
 	                    "allows: 4 for each session");
 	sf_audit_wait(w.f, "grant.deny", 5);
+	assert_true(sf_audit_says(w.f, "grant.deny", "dpu-0",
+	                          "the tenant has as many grants at this agent as its sessions.max "
+	                          "allows"));
 	fake_free(&w.a);
 }
 

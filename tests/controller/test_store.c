@@ -1,15 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The store: group commit, state and audit together, reload, refusals at open, a full disk. */
 #include "tests/controller/store_fixture.h"
+#include "controller/store_priv.h"
+#include "controller/test_switches.h"
 #include "common/clock.h"
 #include "common/fsx.h"
 #include "proto/audit/audit.h"
 #include "tests/await.h"
 #include <errno.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sys/stat.h>
 #include <stdio.h>
 #include <string.h>
+
+struct ctl_test_switches ctl_test_switches; /* of store_read.c: CMakeLists.txt */
 
 static int setup(void **state)
 {
@@ -418,6 +423,67 @@ static void store__answers_queries_in_pages(void **state)
 	assert_true(p.end);
 }
 
+/* Who has it keeps the reader at the page that it reads. */
+static pthread_mutex_t reading = PTHREAD_MUTEX_INITIALIZER;
+static atomic_uint begun, told;
+
+int __real_sqlite_page_grants(void *backend, const struct store_grant_query *q,
+                              struct store_grants_page *p, struct ros2_err *err);
+int __wrap_sqlite_page_grants(void *backend, const struct store_grant_query *q,
+                              struct store_grants_page *p, struct ros2_err *err);
+int __wrap_sqlite_page_grants(void *backend, const struct store_grant_query *q,
+                              struct store_grants_page *p, struct ros2_err *err)
+{
+	begun++;
+	pthread_mutex_lock(&reading);
+	pthread_mutex_unlock(&reading);
+	return __real_sqlite_page_grants(backend, q, p, err);
+}
+
+static void on_grants(void *arg, int rc, const struct store_grant *g, size_t n,
+                      const struct ros2_uid *more)
+{
+	told += rc == 0;
+}
+
+/* How many are taken behind the one that is read, of at most so many; *ret_rc: of the last. */
+static unsigned pages_that_wait(struct fixture *f, unsigned most, int *ret_rc)
+{
+	static const struct store_grant_query q;
+	unsigned n = 0;
+
+	begun = told = 0;
+	pthread_mutex_lock(&reading);
+	assert_int_equal(store_read_grants(f->store, &q, on_grants, NULL), 0);
+	assert_true(AWAIT(begun == 1));
+	while (n < most && !(*ret_rc = store_read_grants(f->store, &q, on_grants, NULL)))
+		n++;
+	pthread_mutex_unlock(&reading);
+	assert_true(AWAIT(told == n + 1));
+	return n;
+}
+
+static void store__has_a_number_of_pages_that_wait_to_be_read(void **state)
+{
+	struct fixture *f = opened(state);
+	int rc;
+
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(pages_that_wait(f, 2 * STORE_READS_MAX, &rc), STORE_READS_MAX);
+		assert_int_equal(rc, -EBUSY);
+	}
+}
+
+static void control__without_that_number_all_wait(void **state)
+{
+	struct fixture *f = opened(state);
+	int rc;
+
+	ctl_test_switches.no_page_max = true;
+	assert_int_equal(pages_that_wait(f, 2 * STORE_READS_MAX, &rc), 2 * STORE_READS_MAX);
+	ctl_test_switches.no_page_max = false;
+}
+
 static void store__cuts_what_a_peer_can_make_too_long(void **state)
 {
 	struct fixture *f = opened(state);
@@ -530,6 +596,8 @@ int main(void)
 		T(store__says_no_space_and_applies_nothing_of_it),
 		T(store__keeps_revocations_that_find_no_space_and_records_them_later),
 		T(store__answers_queries_in_pages),
+		T(store__has_a_number_of_pages_that_wait_to_be_read),
+		T(control__without_that_number_all_wait),
 		T(store__cuts_what_a_peer_can_make_too_long),
 		T(store__records_are_utf8_whatever_they_were_made_of),
 		T(store__moves_the_write_ahead_log_into_the_database),
