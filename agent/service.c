@@ -157,8 +157,9 @@ void op_event_outcome(struct agent_audit_event *ev, const struct dp_result *res)
 	ev->reason = res->words;
 }
 
-/* Refusals of a right, what nobody sends who means no harm, and at a cap; not a missing file. Of
- * what is refused because there is no room for its tenant's records there can be none. */
+/* Refusals of a right, what nobody sends who means no harm, and what is too much at once, which is
+ * mostly what BUSY means; not a missing file. Of what is refused because there is no room for its
+ * tenant's records there can be none. */
 static bool is_refusal(const struct service_op *op, enum ros2_status st)
 {
 	switch (st) {
