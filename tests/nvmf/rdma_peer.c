@@ -130,8 +130,8 @@ static void came(struct rdma_peer *p, const struct fabric_completion *e)
 	memcpy(cmd->data, at + 64, cmd->data_len);
 	assert_int_equal(nvme_sgl_parse(&cmd->sqe, &cmd->sgl, NULL), 0);
 	p->sq_head = (p->sq_head + 1) % (p->hello.hsqsize + 1u);
-	assert_int_equal(post_receive(p, p->qp, i), 0);
-	assert_int_equal(fabric_qp_flush(p->qp, clock_boottime_ns()), 0);
+	assert_true(post_receive(p, p->qp, i) == 0 || p->may_fail);
+	assert_true(fabric_qp_flush(p->qp, clock_boottime_ns()) == 0 || p->may_fail);
 }
 
 void rdma_peer_run(struct rdma_peer *p)

@@ -40,6 +40,7 @@ struct rdma_peer {
 	uint16_t reject;      /* enum nvme_rdma_status; 0 = accept */
 	uint16_t crqsize;     /* 0 = what was asked for */
 	uint32_t no_receives; /* posts none */
+	bool may_fail;        /* its queue pair, before it has taken what came */
 	/* garbage: says this instead, whether it accepts or rejects */
 	const void *says;
 	uint32_t says_len;
