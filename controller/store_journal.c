@@ -20,6 +20,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define LOG_COMPONENT "store"
@@ -111,13 +112,24 @@ static int write_over(struct store *s)
 	return r ? r : fsx_sync_dir(s->dir, NULL);
 }
 
+/* What a start finds under its name is what was opened. */
+static bool is_named(const struct store *s)
+{
+	struct stat own, named;
+	char path[4200];
+
+	journal_path(s, "", path);
+	return !fstat(s->journal.fd, &own) && !stat(path, &named) && own.st_dev == named.st_dev &&
+	       own.st_ino == named.st_ino;
+}
+
 /* A new file first: it does not touch what the old one may have, nor its blocks. A full disk has no
  * room for it. */
 static int mend(struct store *s)
 {
 	int r = renew(s);
 
-	if (r < 0)
+	if (r < 0 && is_named(s))
 		r = write_over(s);
 	if (r < 0)
 		return r;
@@ -343,6 +355,8 @@ static int settle_file(struct store *s)
 	s->journal.doubt_dirty = false;
 	if (!s->journal.suspect && fsx_io->fsync(s->journal.fd) < 0)
 		distrust(s, -errno, "sync");
+	if (!s->journal.suspect && !is_named(s))
+		distrust(s, -ENOENT, "find");
 	return s->journal.suspect ? mend(s) : 0;
 }
 

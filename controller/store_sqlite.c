@@ -382,7 +382,7 @@ static int open_all(struct backend *b, const struct store_opts *o, struct ros2_e
 	b->page_size = (uint64_t)sqlite_pragma_int(b->db, "PRAGMA page_size");
 	sqlite3_busy_timeout(b->db, BEGIN_MS);
 	sqlite_wal_start(b);
-	return 0;
+	return sqlite_names_take(b, err);
 }
 
 static int sqlite_open(const struct store_opts *o, void **ret, struct ros2_err *err)
@@ -459,7 +459,9 @@ static int sqlite_commit(void *backend, struct ros2_err *err)
 
 	if (!r)
 		sqlite_turn_committed(&b->turn);
-	return r == -ENOMEM ? take_back(b, err) : r;
+	else
+		return r == -ENOMEM ? take_back(b, err) : r;
+	return sqlite_names_check(b, err);
 }
 
 static int put_object(struct backend *b, const struct store_object *o, struct ros2_err *err)

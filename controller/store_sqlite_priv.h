@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Inside the SQLite backend: store_sqlite.c (opening, writing), store_sqlite_read.c (rows out),
- * store_sqlite_anew.c (what a start finds), store_sqlite_wal.c (the log that commits write). */
+ * store_sqlite_anew.c (what a start finds), store_sqlite_names.c (whether the files are the ones
+ * that were opened), store_sqlite_wal.c (the log that commits write). */
 #ifndef ROS2_CONTROLLER_STORE_SQLITE_PRIV_H
 #define ROS2_CONTROLLER_STORE_SQLITE_PRIV_H
 
 #include "controller/store_priv.h"
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/types.h>
 
 struct sqlite3;
 struct sqlite3_stmt;
@@ -71,8 +73,14 @@ struct wal_turn {
 	bool commits, restarts; /* under lock */
 };
 
+#define SQLITE_FILES 3 /* the database, its log and the log's index */
+
 struct backend {
 	char path[4096];
+	struct {
+		dev_t dev;
+		ino_t ino;
+	} files[SQLITE_FILES];             /* as they were opened */
 	struct sqlite3 *db;                /* writer: front thread */
 	struct sqlite3 *reader;            /* reader thread */
 	struct sqlite3 *compactor;         /* compaction thread */
@@ -103,6 +111,11 @@ void sqlite_wal_start(struct backend *b); /* when it is open */
 int sqlite_compact(void *backend, bool hard);
 uint64_t sqlite_wal_bytes(void *backend);
 uint64_t sqlite_wal_left(void *backend);
+
+/* When it is open. */
+int sqlite_names_take(struct backend *b, struct ros2_err *err);
+/* -EIO with words: a start would not find what was committed. Front thread. */
+int sqlite_names_check(const struct backend *b, struct ros2_err *err);
 
 /* Before anything is committed: what is in the files is on the disk. */
 int sqlite_write_anew(struct backend *b, struct ros2_err *err);

@@ -85,6 +85,15 @@ static int on_grant(void *arg, const struct store_grant *g)
 	return 0;
 }
 
+static int on_note(void *arg, const void *p, size_t n, int slot)
+{
+	struct fixture *f = arg;
+
+	f->notes++;
+	memcpy(f->last_note, p, sizeof(f->last_note));
+	return 0;
+}
+
 int fixture_open(struct fixture *f, struct ros2_err *err)
 {
 	struct store_loader l = {.object = on_object,
@@ -94,11 +103,12 @@ int fixture_open(struct fixture *f, struct ros2_err *err)
 	                         .receipt = on_receipt,
 	                         .token = on_token,
 	                         .origin = on_origin,
+	                         .note = on_note,
 	                         .arg = f};
 	int r = store_open(&f->opts, &f->store, err);
 
 	f->objects = f->agents = f->grants = f->revocations = f->receipts = f->tokens = 0;
-	f->origins = 0;
+	f->origins = f->notes = 0;
 	if (!r)
 		r = store_load(f->store, &l, err);
 	if (!r)

@@ -16,6 +16,8 @@ struct fixture {
 	struct store_opts opts;
 	unsigned objects, agents, grants, revocations, receipts, tokens, origins; /* loaded */
 	struct store_grant last_grant;
+	unsigned notes;
+	uint8_t last_note[ROS2_UID_LEN]; /* as it begins */
 	unsigned batches;
 };
 

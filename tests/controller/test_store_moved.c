@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A store whose files are replaced, moved or removed under it: what it writes then nobody finds at
+ * the next start, so it acknowledges nothing of it and ends; a revocation it notes under the name
+ * that a start looks for.
+ */
+#include "common/util.h"
+#include "tests/controller/store_fixture.h"
+#include "tests/await.h"
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const struct ros2_uid TENANT = {{0xaa}}, REVOCATION = {{0xbb}};
+static _Atomic unsigned fatals;
+static struct ros2_err why;
+
+static void on_fatal(void *arg, const struct ros2_err *e)
+{
+	why = *e;
+	atomic_fetch_add(&fatals, 1);
+}
+
+static int setup(void **state)
+{
+	struct fixture *f = malloc(sizeof(*f));
+	struct ros2_err err = ROS2_ERR_INIT;
+
+	atomic_store(&fatals, 0);
+	fixture_init(f);
+	f->opts.checkpoint_ms = 3600 * 1000;
+	f->opts.ending_ms = 1;
+	f->opts.on_fatal = on_fatal;
+	*state = f;
+	return fixture_open(f, &err);
+}
+
+static int teardown(void **state)
+{
+	fixture_fini(*state);
+	free(*state);
+	return 0;
+}
+
+static struct store_txn *grant(uint8_t n)
+{
+	struct ros2_uid uid = {{0x55, n}};
+
+	return fixture_grant(&uid, &TENANT);
+}
+
+static struct store_txn *revocation(void)
+{
+	struct store_txn *t = grant(9);
+
+	store_txn_set_shrinks(t);
+	store_txn_set_note(t, REVOCATION.b, sizeof(REVOCATION.b), -1);
+	return t;
+}
+
+static void replace(const struct fixture *f, const char *name)
+{
+	char path[128], other[128];
+	FILE *out;
+
+	fixture_path(f, name, path);
+	fixture_path(f, "another", other);
+	out = fopen(other, "we");
+	assert_non_null(out);
+	assert_int_equal(fputs("another's", out) < 0 || fclose(out), 0);
+	assert_int_equal(rename(other, path), 0);
+}
+
+static void remove_file(const struct fixture *f, const char *name)
+{
+	char path[128];
+
+	fixture_path(f, name, path);
+	assert_int_equal(unlink(path), 0);
+}
+
+static void ends_at_the_next_commit(struct fixture *f, const char *name)
+{
+	assert_int_equal(fixture_commit(f, grant(2)), -EIO);
+	assert_true(AWAIT(atomic_load(&fatals) == 1));
+	assert_non_null(strstr(why.msg, name));
+	assert_non_null(strstr(why.msg, "replaced, moved or removed"));
+	assert_int_equal(fixture_commit(f, grant(3)), -EIO);
+}
+
+static void store__whose_database_is_replaced_acknowledges_nothing_more(void **state)
+{
+	assert_int_equal(fixture_commit(*state, grant(1)), 0);
+	replace(*state, "ros2.db");
+	ends_at_the_next_commit(*state, "/ros2.db ");
+}
+
+static void store__whose_database_is_removed_acknowledges_nothing_more(void **state)
+{
+	assert_int_equal(fixture_commit(*state, grant(1)), 0);
+	remove_file(*state, "ros2.db");
+	ends_at_the_next_commit(*state, "/ros2.db ");
+}
+
+static void store__whose_log_is_removed_acknowledges_nothing_more(void **state)
+{
+	assert_int_equal(fixture_commit(*state, grant(1)), 0);
+	remove_file(*state, "ros2.db-wal");
+	ends_at_the_next_commit(*state, "/ros2.db-wal ");
+}
+
+/* Another process would not see our locks, and might write beside us. */
+static void store__whose_index_is_replaced_acknowledges_nothing_more(void **state)
+{
+	assert_int_equal(fixture_commit(*state, grant(1)), 0);
+	replace(*state, "ros2.db-shm");
+	ends_at_the_next_commit(*state, "/ros2.db-shm ");
+}
+
+/* As a backup is moved into place: the directory has another's name, and its name is another's. */
+static void store__whose_directory_is_moved_acknowledges_nothing_more(void **state)
+{
+	struct fixture *f = *state;
+	char moved[80];
+
+	assert_int_equal(fixture_commit(f, grant(1)), 0);
+	snprintf(moved, sizeof(moved), "%s.moved", f->dir);
+	assert_int_equal(rename(f->dir, moved), 0);
+	assert_int_equal(mkdir(f->dir, 0700), 0);
+	ends_at_the_next_commit(f, "/ros2.db ");
+	assert_int_equal(rmdir(f->dir), 0);
+	assert_int_equal(rename(moved, f->dir), 0);
+}
+
+/* By another name it is the same: one process has it. */
+static void store__of_the_same_directory_by_another_name_is_refused(void **state)
+{
+	struct ros2_err err = ROS2_ERR_INIT;
+	struct fixture *f = *state;
+	struct store_opts o = f->opts;
+	struct store *second = NULL;
+	char name[80];
+
+	snprintf(name, sizeof(name), "%s.link", f->dir);
+	assert_int_equal(symlink(f->dir, name), 0);
+	o.dir = name;
+	assert_int_equal(store_open(&o, &second, &err), -EBUSY);
+	assert_int_equal(unlink(name), 0);
+	assert_int_equal(fixture_commit(f, grant(1)), 0);
+}
+
+/* Nothing is left of its files: what is answered is found by the next start nevertheless. */
+static void store__whose_files_are_removed_keeps_a_revocation_that_it_answers(void **state)
+{
+	static const char *const names[] = {"ros2.db", "ros2.db-wal", "ros2.db-shm", "revocations"};
+	struct ros2_err err = ROS2_ERR_INIT;
+	struct fixture *f = *state;
+	struct wait w = {0};
+
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+		remove_file(f, names[i]);
+	fixture_submit(f, &w, revocation());
+	fixture_wait(f, &w);
+	assert_int_equal(w.last.rc, -EIO);
+	assert_true(w.last.record_pending && w.last.ending);
+	assert_true(AWAIT(atomic_load(&fatals) == 1));
+	fixture_close(f);
+	assert_int_equal(fixture_open(f, &err), 0);
+	assert_int_equal(f->notes, 1);
+	assert_memory_equal(f->last_note, REVOCATION.b, sizeof(REVOCATION.b));
+}
+
+int main(void)
+{
+#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+	const struct CMUnitTest tests[] = {
+		T(store__whose_database_is_replaced_acknowledges_nothing_more),
+		T(store__whose_database_is_removed_acknowledges_nothing_more),
+		T(store__whose_log_is_removed_acknowledges_nothing_more),
+		T(store__whose_index_is_replaced_acknowledges_nothing_more),
+		T(store__whose_directory_is_moved_acknowledges_nothing_more),
+		T(store__of_the_same_directory_by_another_name_is_refused),
+		T(store__whose_files_are_removed_keeps_a_revocation_that_it_answers),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
