@@ -2,7 +2,7 @@
 /*
  * A store whose files are replaced, moved or removed under it: what it writes then nobody finds at
  * the next start, so it acknowledges nothing of it and ends; a revocation it notes under the name
- * that a start looks for.
+ * that a start looks for. And a store beside another one.
  */
 #include "common/util.h"
 #include "tests/controller/store_fixture.h"
@@ -151,6 +151,24 @@ static void store__of_the_same_directory_by_another_name_is_refused(void **state
 	assert_int_equal(fixture_commit(f, grant(1)), 0);
 }
 
+/* Where the lock was removed, another process may have the same database: what the one commits
+ * keeps the other from acknowledging what it knows nothing better of. */
+static void store__beside_another_on_its_database_acknowledges_nothing_more(void **state)
+{
+	struct ros2_err err = ROS2_ERR_INIT;
+	struct fixture *f = *state, other = *f;
+
+	assert_int_equal(fixture_commit(f, grant(1)), 0);
+	remove_file(f, "LOCK");
+	assert_int_equal(fixture_open(&other, &err), 0);
+	assert_int_equal(other.grants, 1);
+	assert_int_equal(fixture_commit(&other, grant(2)), 0);
+	assert_int_equal(fixture_commit(f, grant(3)), -EIO);
+	assert_true(AWAIT(atomic_load(&fatals) == 1));
+	assert_int_equal(fixture_commit(&other, grant(4)), 0);
+	fixture_close(&other);
+}
+
 /* Nothing is left of its files: what is answered is found by the next start nevertheless. */
 static void store__whose_files_are_removed_keeps_a_revocation_that_it_answers(void **state)
 {
@@ -182,6 +200,7 @@ int main(void)
 		T(store__whose_index_is_replaced_acknowledges_nothing_more),
 		T(store__whose_directory_is_moved_acknowledges_nothing_more),
 		T(store__of_the_same_directory_by_another_name_is_refused),
+		T(store__beside_another_on_its_database_acknowledges_nothing_more),
 		T(store__whose_files_are_removed_keeps_a_revocation_that_it_answers),
 	};
 
