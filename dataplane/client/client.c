@@ -137,6 +137,15 @@ void client_wake(struct ros2_client *c)
 	pthread_mutex_unlock(&c->lock);
 }
 
+int client_check_own(const struct ros2_client *c, struct ros2_err *err)
+{
+	if (!client_is_childs(c))
+		return 0;
+	return ros2_err_named(err, ROS2_BAD_SESSION,
+	                      "this process was forked from the one that connected: what that one "
+	                      "opened is its own (connect behind the fork)");
+}
+
 int client_new(struct control *control, uint32_t timeout_ms, struct ros2_client **ret,
                struct ros2_err *err)
 {
@@ -153,6 +162,7 @@ int client_new(struct control *control, uint32_t timeout_ms, struct ros2_client 
 	c->timeout_ms = timeout_ms ? timeout_ms : CONTROL_MS;
 	control->timeout_ms = c->timeout_ms;
 	c->refs = 1;
+	fork_mark_init(&c->mark);
 	list_init(&c->sessions);
 	list_init(&c->verbs_kept);
 	pthread_mutex_init(&c->lock, NULL);
@@ -170,6 +180,7 @@ int client_new(struct control *control, uint32_t timeout_ms, struct ros2_client 
 		pthread_cond_destroy(&c->wake);
 		pthread_cond_destroy(&c->idle);
 		pthread_mutex_destroy(&c->lock);
+		fork_mark_fini(&c->mark);
 		control->free(control);
 		free(c);
 		return ros2_err_set(err, -rc, "cannot start a thread: %s", strerror(rc));
@@ -191,6 +202,7 @@ static void client_free(struct ros2_client *c)
 	pthread_cond_destroy(&c->wake);
 	pthread_cond_destroy(&c->idle);
 	pthread_mutex_destroy(&c->lock);
+	fork_mark_fini(&c->mark);
 	free(c);
 }
 
@@ -207,6 +219,6 @@ void client_unref(struct ros2_client *c)
 
 void ros2_disconnect(struct ros2_client *c)
 {
-	if (c)
+	if (c && !client_is_childs(c))
 		client_unref(c);
 }

@@ -71,7 +71,7 @@ void ros2_unmount(struct ros2_mount *m)
 {
 	struct ros2_err gone = ROS2_ERR_INIT;
 
-	if (!m)
+	if (!m || client_is_childs(m->session->client))
 		return;
 	ros2_err_named(&gone, ROS2_CLOSED, "the namespace was unmounted");
 	while (!list_empty(&m->files)) {
@@ -178,6 +178,9 @@ int ros2_close(struct ros2_file *f, struct ros2_err *err)
 	if (!f)
 		return 0;
 	s = f->mount->session;
+	rc = client_check_own(s->client, err);
+	if (rc)
+		return rc;
 	if (f->users)
 		return ros2_err_named(err, ROS2_BUSY, "%u requests on '%s' have not ended",
 		                      f->users, f->path);

@@ -19,6 +19,7 @@
 #define ROS2_CLIENT_INTERNAL_H
 
 #include "common/err.h"
+#include "common/fork_mark.h"
 #include "common/spin.h"
 #include "common/util.h"
 #include "dataplane/client/control.h"
@@ -63,6 +64,7 @@ struct ros2_client {
 	struct control *control; /* owned */
 	uint32_t timeout_ms;
 	pthread_t thread;
+	struct fork_mark mark; /* of the process that made it */
 	/* guarded by lock */
 	pthread_mutex_t lock;
 	pthread_cond_t wake,
@@ -238,6 +240,14 @@ int client_new(struct control *control, uint32_t timeout_ms, struct ros2_client 
 /* Any thread: a deadline has changed. */
 void client_wake(struct ros2_client *c);
 void client_unref(struct ros2_client *c);
+/* A child that was forked has the sockets of its parent's sessions, and not the threads behind
+ * them: what it did with either would be done to the parent. So it is refused everything, before a
+ * lock is taken or a byte moves. 0, or BAD_SESSION. */
+static inline bool client_is_childs(const struct ros2_client *c)
+{
+	return fork_mark_is_child(&c->mark);
+}
+int client_check_own(const struct ros2_client *c, struct ros2_err *err);
 
 /* link.c: one data connection */
 /* Connects to granted.data_address and proves both sides. Sets fd, credits, max_io. */
@@ -261,6 +271,8 @@ int link_broke(struct ros2_session *s, int error, struct ros2_err *err);
 bool link_can_read(const struct ros2_session *s);
 /* The connection ends; the send queue stays as it was. */
 void link_cut(struct ros2_session *s);
+/* In a child that was forked: it goes on, and this process has no part in it any more. */
+void link_leave(struct ros2_session *s);
 /* And the send queue is dropped. */
 void link_close(struct ros2_session *s);
 /* Sends what waits and takes what came, without blocking. *ret_moved: something happened. An error

@@ -322,13 +322,16 @@ int link_open(struct ros2_session *s, uint32_t timeout_ms, struct ros2_err *err)
 }
 
 /* What the kernel has not sent yet of requests that are given up is not to be sent: it would go on
- * with it for minutes. A connection without any ends in order. */
+ * with it for minutes. So they are reset: see connect(2). A connection without any ends in order.
+ * Both are done to the connection itself: where a child that was forked has the socket, too,
+ * close(2) alone would leave it standing, and sending. */
 static void close_socket(struct ros2_session *s)
 {
-	struct linger reset = {1, 0};
+	static const struct sockaddr nobody = {.sa_family = AF_UNSPEC};
 
-	if (s->n_sent)
-		(void)setsockopt(s->fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
+	if (s->over == ROS2_TRANSPORT_TCP && s->n_sent)
+		(void)connect(s->fd, &nobody, sizeof(nobody));
+	(void)shutdown(s->fd, SHUT_RDWR);
 	close(s->fd);
 }
 
@@ -339,6 +342,12 @@ void link_cut(struct ros2_session *s)
 	s->fd = -1;
 	verbs_link_cut(s);
 	shm_link_cut(s);
+}
+
+void link_leave(struct ros2_session *s)
+{
+	if (s->fd >= 0)
+		close(TAKE_FD(s->fd));
 }
 
 void link_close(struct ros2_session *s)

@@ -296,7 +296,7 @@ void ros2_region_deregister(struct ros2_region *r)
 	struct ros2_session *s;
 	uint32_t key, generation;
 
-	if (!r)
+	if (!r || client_is_childs(r->session->client))
 		return;
 	s = r->session;
 	ros2_err_named(&why, ROS2_CANCELLED, "a region was deregistered while requests used it");
@@ -421,6 +421,8 @@ int ros2_debug_key(struct ros2_session *s, const void *addr, uint32_t *ret_key,
 	struct ros2_region *r = addr ? region_find(s, addr, 1) : NULL;
 	uint32_t generation;
 
+	if (client_is_childs(s->client))
+		return -EBADFD;
 	if (addr && !r)
 		return -ENOENT;
 	if (r && ret_key)

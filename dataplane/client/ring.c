@@ -8,11 +8,21 @@
 #include <errno.h>
 #include <limits.h>
 
+/* The error of a session that is of no use any more, or not to this process. */
 static int dead(const struct ros2_session *s, struct ros2_err *err)
 {
+	int rc = client_check_own(s->client, err);
+
+	if (rc)
+		return rc;
 	if (err)
 		*err = s->why;
 	return s->why.code;
+}
+
+static bool is_dead(const struct ros2_session *s)
+{
+	return s->state == LINK_DEAD || client_is_childs(s->client);
 }
 
 static int check_io(const struct ros2_file *f, uint32_t len, uint64_t offset, uint32_t access,
@@ -20,7 +30,7 @@ static int check_io(const struct ros2_file *f, uint32_t len, uint64_t offset, ui
 {
 	const struct ros2_session *s = f->mount->session;
 
-	if (s->state == LINK_DEAD)
+	if (is_dead(s))
 		return dead(s, err);
 	if (!len || len > s->max_io)
 		return ros2_err_set(err, -EINVAL, "%u bytes: a request has 1 to %u", len,
@@ -117,7 +127,7 @@ int ros2_prep_flush(struct ros2_file *f, uint64_t tag, struct ros2_err *err)
 	struct ros2_session *s = f->mount->session;
 	struct request *r;
 
-	if (s->state == LINK_DEAD)
+	if (is_dead(s))
 		return dead(s, err);
 	r = request_get(s, false);
 	if (!r)
@@ -134,7 +144,7 @@ int ros2_submit(struct ros2_session *s, struct ros2_err *err)
 	uint64_t now = clock_monotonic_ns();
 	int n = 0;
 
-	if (s->state == LINK_DEAD)
+	if (is_dead(s))
 		return dead(s, err);
 	while (!list_empty(&s->prepared)) {
 		request_set_ready(s, list_first(&s->prepared, struct request, link), now);
@@ -168,8 +178,11 @@ static bool is_waiting(const struct ros2_session *s)
 int ros2_peek(struct ros2_session *s, struct ros2_completion *out, uint32_t max,
               struct ros2_err *err)
 {
-	uint32_t n = reap(s, out, max);
+	uint32_t n;
 
+	if (client_is_childs(s->client))
+		return dead(s, err);
+	n = reap(s, out, max);
 	if (n)
 		return (int)n;
 	/* An error is told by the completions first, by name, and only then here. */
@@ -194,8 +207,11 @@ int ros2_wait(struct ros2_session *s, struct ros2_completion *out, uint32_t min,
 	                                : clock_add_ns(clock_monotonic_ns(),
 	                                               (uint64_t)timeout_ms * NS_PER_MS);
 	uint64_t awake_until = s->poll_us ? clock_monotonic_ns() + s->poll_us * NS_PER_US : 0;
-	uint32_t n = reap(s, out, max);
+	uint32_t n;
 
+	if (client_is_childs(s->client))
+		return dead(s, err);
+	n = reap(s, out, max);
 	min = MIN(min, max);
 	while (n < min && is_waiting(s)) {
 		uint64_t now = timeout_ms < 0 && !s->poll_us ? 0 : clock_monotonic_ns();

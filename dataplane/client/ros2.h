@@ -28,8 +28,13 @@
  *
  * Threads: a client may be used by many threads; a session and everything below it by one thread
  * at a time (open several sessions). A background thread of the client renews leases; it never
- * touches user memory and takes no signals. After fork() the child must use nothing that the parent
- * made, not even to close it; it may exec or exit.
+ * touches user memory. No thread of the library's, nor of gRPC's that it began, takes signals.
+ *
+ * Processes: what a process opened is its own. In a child that was forked of it every call on that
+ * fails with BAD_SESSION (-EBADFD), or does nothing where it has no result, at once and without a
+ * trace in the parent's session; ros2_session_close closes the child's copy of the socket. A child
+ * of a process that has ever connected cannot connect (UNSUPPORTED): make children first, or exec.
+ * Memory that is shared with the agent (SHM) is not there in a child. See docs/libros2.md.
  *
  * The library reconnects, registers memory and opens files again by itself: a named error means
  * that a right was really withdrawn, that the agent stayed away too long, or that the outcome of a

@@ -82,9 +82,12 @@ void session_unmake(struct ros2_session *s)
 int ros2_session_open(struct ros2_client *c, const struct ros2_session_opts *o,
                       struct ros2_session **ret, struct ros2_err *err)
 {
-	struct ros2_session *s = session_make(c, o);
-	int rc;
+	struct ros2_session *s;
+	int rc = client_check_own(c, err);
 
+	if (rc)
+		return rc;
+	s = session_make(c, o);
 	if (!s)
 		return ros2_err_set(err, -ENOMEM, "no memory for a session");
 	rc = session_open_and_restore(s, err);
@@ -129,6 +132,10 @@ void ros2_session_close(struct ros2_session *s)
 	if (!s)
 		return;
 	c = s->client;
+	if (client_is_childs(c)) {
+		link_leave(s);
+		return;
+	}
 	was_up = s->state == LINK_UP;
 	session_unlist(s);
 	ros2_err_named(&closed, ROS2_CLOSED, "the session was closed");
@@ -381,7 +388,7 @@ int session_need_up(struct ros2_session *s, struct ros2_err *err)
 {
 	uint64_t until = clock_add_ns(clock_monotonic_ns(), s->reconnect_ms * NS_PER_MS);
 	bool tried = false;
-	int rc = 0;
+	int rc = client_check_own(s->client, err);
 
 	while (!rc && s->state != LINK_UP) {
 		uint64_t now = clock_monotonic_ns();
@@ -436,8 +443,10 @@ int session_call(struct ros2_session *s, bool repeatable, const char *what, sess
 {
 	uint64_t until = clock_add_ns(clock_monotonic_ns(), s->reconnect_ms * NS_PER_MS);
 	struct ros2_err own = ROS2_ERR_INIT, how;
-	int rc;
+	int rc = client_check_own(s->client, err);
 
+	if (rc)
+		return rc;
 	for (;;) {
 		own = (struct ros2_err)ROS2_ERR_INIT;
 		rc = call_once(s, repeatable, what, fn, arg, &own);

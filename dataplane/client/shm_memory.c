@@ -23,6 +23,7 @@ int shm_arena_new(int fd, size_t len, struct shm_arena **ret, struct ros2_err *e
 {
 	struct shm_arena *a = calloc(1, sizeof(*a));
 	void *p;
+	int rc;
 
 	if (!a)
 		return ros2_err_set(err, -ENOMEM, "no memory for a connection");
@@ -31,6 +32,14 @@ int shm_arena_new(int fd, size_t len, struct shm_arena **ret, struct ros2_err *e
 		free(a);
 		return ros2_err_set(err, -errno, "cannot map the %zu bytes that the agent shares",
 		                    len);
+	}
+	/* A child that is forked would read and write them, and the agent would count them for as
+	 * long as the child is there. */
+	if (madvise(p, len, MADV_DONTFORK) < 0) {
+		rc = ros2_err_set(err, -errno, "cannot keep shared memory from children");
+		munmap(p, len);
+		free(a);
+		return rc;
 	}
 	*a = (struct shm_arena){.map = p, .len = len, .refs = 1};
 	*ret = a;
