@@ -102,6 +102,7 @@ static grpc_channel *make_channel(const struct rpc_channel_opts *o, struct rpc_c
 		rpc_int_arg(GRPC_ARG_ENABLE_CHANNELZ, 0),
 	};
 	grpc_channel_args all = {ARRAY_SIZE(args), args};
+	RPC_BLOCKS_SIGNALS;
 
 	return grpc_channel_create(o->target, creds, &all);
 }
@@ -133,7 +134,12 @@ int rpc_channel_new(const struct rpc_channel_opts *o, struct rpc_channel **ret,
 	snprintf(c->name, sizeof(c->name), "%s", o->name);
 	c->loop = o->loop;
 	c->max_message_bytes = o->max_message_bytes ? o->max_message_bytes : CHANNEL_MAX_MESSAGE;
-	rpc_grpc_init();
+	rc = rpc_grpc_init(err);
+	if (rc) {
+		ros2_err_prefix(err, "channel %s", o->name);
+		rpc_channel_unref(c);
+		return rc;
+	}
 	c->dialed = rpc_dialed_new();
 	rc = c->dialed ? rpc_tls_client_new(o, &c->tls, &creds, err)
 	               : ros2_err_set(err, -ENOMEM, "no memory");
@@ -175,9 +181,11 @@ static void state_changed(struct rpc_tag *t, bool ok)
 static void wait_for_change(struct rpc_channel *c, grpc_connectivity_state st, gpr_timespec until)
 {
 	struct waiter w = {.tag = {state_changed}, .c = c};
+	sigset_t signals_before = rpc_signals_block();
 
 	rpc_tag_handed_over(&w.tag);
 	grpc_channel_watch_connectivity_state(c->grpc, st, until, c->poller.cq, &w.tag);
+	rpc_signals_restore(&signals_before);
 	pthread_mutex_lock(&c->lock);
 	while (!w.done)
 		pthread_cond_wait(&c->idle, &c->lock);
@@ -201,6 +209,13 @@ static void stop_dialling(struct rpc_channel *c)
 	}
 }
 
+static void destroy(struct rpc_channel *c)
+{
+	RPC_BLOCKS_SIGNALS;
+
+	grpc_channel_destroy(c->grpc);
+}
+
 void rpc_channel_free(struct rpc_channel *c)
 {
 	if (!c)
@@ -216,7 +231,7 @@ void rpc_channel_free(struct rpc_channel *c)
 		pthread_cond_wait(&c->idle, &c->lock);
 	pthread_mutex_unlock(&c->lock);
 	stop_dialling(c);
-	grpc_channel_destroy(c->grpc);
+	destroy(c);
 	rpc_poller_stop(&c->poller);
 	rpc_request_abandon_all(c);
 	rpc_stream_abandon_all(&c->streams, &c->lock);
@@ -247,9 +262,16 @@ static enum rpc_channel_state to_state(grpc_connectivity_state st)
 	}
 }
 
+static grpc_connectivity_state look(struct rpc_channel *c, bool try_to_connect)
+{
+	RPC_BLOCKS_SIGNALS;
+
+	return grpc_channel_check_connectivity_state(c->grpc, try_to_connect);
+}
+
 enum rpc_channel_state rpc_channel_state(struct rpc_channel *c, bool try_to_connect)
 {
-	return to_state(grpc_channel_check_connectivity_state(c->grpc, try_to_connect));
+	return to_state(look(c, try_to_connect));
 }
 
 int rpc_channel_wait_ready(struct rpc_channel *c, uint32_t timeout_ms, struct ros2_err *err)
@@ -259,7 +281,7 @@ int rpc_channel_wait_ready(struct rpc_channel *c, uint32_t timeout_ms, struct ro
 	grpc_connectivity_state st;
 
 	for (;;) {
-		st = grpc_channel_check_connectivity_state(c->grpc, 1);
+		st = look(c, true);
 		if (st == GRPC_CHANNEL_READY)
 			return 0;
 		if (gpr_time_cmp(gpr_now(GPR_CLOCK_MONOTONIC), until) >= 0)
@@ -278,6 +300,8 @@ int rpc_channel_check_server(struct rpc_channel *c, struct ros2_err *err)
 
 void rpc_channel_reset_backoff(struct rpc_channel *c)
 {
+	RPC_BLOCKS_SIGNALS;
+
 	grpc_channel_reset_connect_backoff(c->grpc);
 }
 

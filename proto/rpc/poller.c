@@ -8,37 +8,8 @@
 #include "common/log.h"
 #include "proto/rpc/rpc_priv.h"
 #include <errno.h>
-#include <grpc/support/log.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
-
-/* gRPC logs refused handshakes and the like as errors; for us they are what peers do. Not its last
- * words. */
-static void log_to_ours(gpr_log_func_args *a)
-{
-	if (strstr(a->message, "assertion failed"))
-		log_error("%s:%d: %s", a->file, a->line, a->message);
-	log_debug("%s:%d: %s", a->file, a->line, a->message);
-}
-
-static void set_log(void)
-{
-	gpr_set_log_function(log_to_ours);
-}
-
-void rpc_grpc_init(void)
-{
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
-
-	pthread_once(&once, set_log);
-	grpc_init();
-}
-
-void rpc_grpc_shutdown(void)
-{
-	grpc_shutdown_blocking();
-}
 
 #define SOON_MS 5
 
@@ -120,7 +91,7 @@ static void *poll_main(void *arg)
 int rpc_poller_start(struct rpc_poller *p, const char *name, uint32_t tick_ms,
                      void (*tick)(void *arg), void *arg)
 {
-	sigset_t all, old;
+	RPC_BLOCKS_SIGNALS; /* they belong to the loop */
 	int rc;
 
 	list_init(&p->later);
@@ -128,11 +99,7 @@ int rpc_poller_start(struct rpc_poller *p, const char *name, uint32_t tick_ms,
 	p->tick = tick;
 	p->arg = arg;
 	snprintf(p->name, sizeof(p->name), "rpc-%s", name);
-	/* Signals belong to the loop. */
-	sigfillset(&all);
-	pthread_sigmask(SIG_BLOCK, &all, &old);
 	rc = pthread_create(&p->thread, NULL, poll_main, p);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	if (rc)
 		return -rc;
 	pthread_setname_np(p->thread, p->name);

@@ -182,6 +182,7 @@ int rpc_request_start(struct rpc_channel *c, const struct rpc_method *m,
                       const ProtobufCMessage *req, uint32_t timeout_ms, bool on_poller,
                       rpc_reply_fn fn, void *arg, struct rpc_request **ret, struct ros2_err *err)
 {
+	RPC_BLOCKS_SIGNALS;
 	struct rpc_request *r;
 	grpc_byte_buffer *out;
 	int rc;

@@ -21,6 +21,7 @@
 #include <grpc/support/alloc.h>
 #include <grpc/support/time.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <sys/types.h>
 
@@ -74,9 +75,17 @@ void rpc_poller_later(struct rpc_poller *p, struct rpc_later *later);
 /* After every batch on the queue has completed or is certain to. Drains, joins. */
 void rpc_poller_stop(struct rpc_poller *p);
 
-/* Counted: the first init sets up gRPC, the last shutdown waits until its threads have ended. */
-void rpc_grpc_init(void);
+/* ---- core.c ---- */
+
+/* Counted: the first init sets up gRPC, the last shutdown waits until what it was asked is over.
+ * UNSUPPORTED in a child that was forked from a process in which it has ever been up. */
+int rpc_grpc_init(struct ros2_err *err);
 void rpc_grpc_shutdown(void);
+sigset_t rpc_signals_block(void);
+void rpc_signals_restore(const sigset_t *before);
+/* As long as the block is, where gRPC may begin a thread and the caller's may take signals. */
+#define RPC_BLOCKS_SIGNALS                                                                         \
+	CLEANUP(rpc_signals_restore) sigset_t signals_before = rpc_signals_block()
 
 /* CLOCK_BOOTTIME moment of a gRPC deadline, and back. */
 uint64_t rpc_deadline_ns(gpr_timespec deadline);

@@ -618,7 +618,9 @@ int rpc_server_start(struct rpc_server *s, struct ros2_err *err)
 
 	if (s->grpc)
 		return ros2_err_set(err, -EINVAL, "the server has started");
-	rpc_grpc_init();
+	rc = rpc_grpc_init(err);
+	if (rc)
+		return rc;
 	s->grpc = make_server(s);
 	s->poller.cq = grpc_completion_queue_create_for_next(NULL);
 	grpc_server_register_completion_queue(s->grpc, s->poller.cq, NULL);

@@ -259,6 +259,7 @@ static grpc_channel_credentials *make_creds(struct rpc_tls_client *t,
 	grpc_tls_credentials_options *opts = grpc_tls_credentials_options_create();
 	grpc_tls_certificate_verifier *v;
 	grpc_tls_certificate_provider *p;
+	RPC_BLOCKS_SIGNALS;
 
 	if (o->ca_path || o->cert_path) {
 		p = grpc_tls_certificate_provider_file_watcher_create(o->key_path, o->cert_path,

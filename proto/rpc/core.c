@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * gRPC as a whole: up with its first user, down with its last, and what it may have of a process
+ * that is not ours.
+ *
+ * Forks: some of its threads stay when it is down, and a child has none of them. What it asked of
+ * gRPC would wait for ever, or, of what was up (the epoll set is then one for both), take events
+ * that are its parent's. So there it does not come up.
+ *
+ * Signals: its threads begin with the mask of whoever happens to call it. One that took a signal
+ * which the program waits for by sigwait(3) or signalfd(2), and blocks in its own threads, would
+ * end the program: so whoever may make it begin threads blocks all of them meanwhile.
+ */
+#define LOG_COMPONENT "grpc"
+#include "common/fork_mark.h"
+#include "common/log.h"
+#include "proto/rpc/rpc_priv.h"
+#include <grpc/support/log.h>
+#include <string.h>
+
+/* gRPC logs refused handshakes and the like as errors; for us they are what peers do. Not its last
+ * words. */
+static void log_to_ours(gpr_log_func_args *a)
+{
+	if (strstr(a->message, "assertion failed"))
+		log_error("%s:%d: %s", a->file, a->line, a->message);
+	log_debug("%s:%d: %s", a->file, a->line, a->message);
+}
+
+static struct fork_mark mark; /* of the process in which it came up first */
+
+static void set_up(void)
+{
+	fork_mark_init(&mark);
+	gpr_set_log_function(log_to_ours);
+}
+
+int rpc_grpc_init(struct ros2_err *err)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	RPC_BLOCKS_SIGNALS;
+
+	pthread_once(&once, set_up);
+	if (fork_mark_is_child(&mark))
+		return ros2_err_named(err, ROS2_UNSUPPORTED,
+		                      "this process was forked from one that had connected: gRPC "
+		                      "does not work in it (connect in children only, or exec)");
+	grpc_init();
+	return 0;
+}
+
+void rpc_grpc_shutdown(void)
+{
+	grpc_shutdown_blocking();
+}
+
+sigset_t rpc_signals_block(void)
+{
+	sigset_t all, before;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	return before;
+}
+
+void rpc_signals_restore(const sigset_t *before)
+{
+	pthread_sigmask(SIG_SETMASK, before, NULL);
+}

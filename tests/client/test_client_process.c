@@ -1,0 +1,360 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * libros2 in whole programs, over real gRPC with mTLS. Each program is a process that was forked
+ * before anything was connected; so is the agent. What is tried: forks with and behind a
+ * connection, exits, and whose signals are whose.
+ */
+#include "common/fsx.h"
+#include "proto/ros2/v1/tenant.rpc.h"
+#include "tests/await.h"
+#include "tests/client/rig.h"
+#include "tests/rpc/fixture.h"
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+
+#define AGENT_ID "spiffe://test.example/agent/dpu-0"
+#define OK       (-1) /* of a program: all was as it must be; else the line where it was not */
+
+/* ---- the agent ---- */
+
+static struct {
+	pid_t pid;
+	int stay; /* it ends when this does */
+	char target[64];
+} agent;
+
+static void serve(void *arg)
+{
+	struct fake_agent *a = fake_agent_new();
+	struct rpc_server_opts o = {.name = "agent",
+	                            .loop = arg,
+	                            .client_ca_path = fx_path("ca.crt"),
+	                            .cert_path = fx_path("agent.crt"),
+	                            .key_path = fx_path("agent.key"),
+	                            .listen = "127.0.0.1:0"};
+	struct rpc_handler rows[32];
+	struct rpc_server *server;
+
+	fake_agent_file(a, "f", 1u << 20);
+	for (size_t i = 0; i < ros2_v1_tenant_service.n_methods; i++)
+		rows[i] = (struct rpc_handler){ros2_v1_tenant_service.methods[i], fake_agent_serve,
+		                               NULL, a};
+	if (rpc_server_new(&o, &server, NULL) ||
+	    rpc_server_add(server, &ros2_v1_tenant_service, rows, ros2_v1_tenant_service.n_methods,
+	                   NULL) ||
+	    rpc_server_start(server, NULL))
+		abort();
+	snprintf(agent.target, sizeof(agent.target), "127.0.0.1:%u", rpc_server_port(server));
+}
+
+static void be_the_agent(int stay, int told)
+{
+	struct loop_opts lo = {.name = "agent"};
+	struct loop *loop;
+	char byte;
+
+	if (loop_new(&lo, &loop) || loop_thread_start(loop))
+		abort();
+	loop_call(loop, serve, loop);
+	if (write(told, agent.target, sizeof(agent.target)) != sizeof(agent.target))
+		abort();
+	while (read(stay, &byte, 1) < 0 && errno == EINTR)
+		continue;
+	_exit(0);
+}
+
+static int group_setup(void **state)
+{
+	int stay[2], told[2];
+	int rc = fx_group_setup(state);
+
+	fx_issue("ca", "agent", AGENT_ID, 3600);
+	if (rc || pipe2(stay, O_CLOEXEC) || pipe2(told, O_CLOEXEC))
+		return -1;
+	agent.pid = fork();
+	if (agent.pid == 0) {
+		close(stay[1]);
+		be_the_agent(stay[0], told[1]);
+	}
+	close(stay[0]);
+	close(told[1]);
+	agent.stay = stay[1];
+	rc = read(told[0], agent.target, sizeof(agent.target)) == sizeof(agent.target) ? 0 : -1;
+	close(told[0]);
+	return rc;
+}
+
+static int group_teardown(void **state)
+{
+	close(agent.stay);
+	waitpid(agent.pid, NULL, 0);
+	return fx_group_teardown(state);
+}
+
+/* ---- programs ---- */
+
+static int *line; /* shared with them */
+
+static void finish(pid_t pid, int expected)
+{
+	int status = -1;
+
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	if (status != expected || *line != OK)
+		fail_msg("the program ended with status 0x%x, at line %d", status, *line);
+}
+
+/* The end of a program, or what a child of it does. */
+static pid_t start(int (*fn)(void), void (*end)(int))
+{
+	pid_t pid = fork();
+
+	if (pid)
+		return pid;
+	close(agent.stay);
+	/* What hangs is a failure. */
+	signal(SIGALRM, SIG_DFL);
+	alarm(AWAIT_S);
+	*line = fn();
+	end(*line == OK ? 7 : 1);
+	abort();
+}
+
+#define EXITED_7 (7 << 8) /* as waitpid says it */
+
+/* In the child of a program: what threads that it has not left behind is no leak. */
+static bool is_child;
+int __lsan_is_turned_off(void);
+int __lsan_is_turned_off(void)
+{
+	return is_child;
+}
+
+static int setup(void **state)
+{
+	line = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	return line == MAP_FAILED;
+}
+
+static int teardown(void **state)
+{
+	return munmap(line, 4096);
+}
+
+/* In a program: cmocka's asserts would go on with this one's tests. */
+#define MUST(cond)                                                                                 \
+	do {                                                                                       \
+		if (!(cond))                                                                       \
+			return __LINE__;                                                           \
+	} while (0)
+
+struct tenant {
+	struct ros2_client *client;
+	struct ros2_session *session;
+	struct ros2_mount *mount;
+	struct ros2_file *file;
+	struct ros2_err err;
+};
+
+static struct tenant t;
+
+static int connect_to_agent(struct ros2_client **ret)
+{
+	struct ros2_client_opts o = {.agent = agent.target,
+	                             .cert_path = fx_path("client.crt"),
+	                             .key_path = fx_path("client.key"),
+	                             .ca_path = fx_path("ca.crt"),
+	                             .timeout_ms = AWAIT_MS};
+
+	return ros2_connect(&o, ret, &t.err);
+}
+
+static int read_some(void)
+{
+	uint8_t data[10000];
+
+	MUST(ros2_pread(t.file, data, sizeof(data), 0, &t.err) == sizeof(data));
+	MUST(t.session->reconnects == 0);
+	return OK;
+}
+
+static int open_all(void)
+{
+	MUST(connect_to_agent(&t.client) == 0);
+	MUST(ros2_session_open(t.client, NULL, &t.session, &t.err) == 0);
+	MUST(ros2_mount(t.session, "data", &t.mount, &t.err) == 0);
+	MUST(ros2_open(t.mount, "f", ROS2_O_RDWR, 0, &t.file, &t.err) == 0);
+	return read_some();
+}
+
+static void close_all(void)
+{
+	ros2_session_close(t.session);
+	ros2_disconnect(t.client);
+}
+
+static int open_and_close(void)
+{
+	MUST(open_all() == OK);
+	close_all();
+	return OK;
+}
+
+/* The status of a child of a program. */
+static int child_of(int (*fn)(void), void (*end)(int))
+{
+	pid_t pid = start(fn, end);
+	int status = -1;
+
+	return waitpid(pid, &status, 0) == pid ? status : -1;
+}
+
+/* ---- forks ---- */
+
+static int connect_again(void)
+{
+	struct ros2_client *c;
+
+	is_child = true;
+	MUST(connect_to_agent(&c) == -EOPNOTSUPP);
+	MUST(t.err.status == ROS2_UNSUPPORTED && strstr(t.err.msg, "forked"));
+	return OK;
+}
+
+static int close_and_connect_again(void)
+{
+	close_all();
+	return connect_again();
+}
+
+static int fork_while_connected(void)
+{
+	MUST(open_all() == OK);
+	MUST(child_of(close_and_connect_again, _exit) == EXITED_7);
+	MUST(read_some() == OK);
+	/* With all that is done at the exit of a process. */
+	MUST(child_of(close_and_connect_again, exit) == EXITED_7);
+	MUST(read_some() == OK);
+	close_all();
+	return OK;
+}
+
+static void fork__while_connected_leaves_the_child_without_a_connection(void **state)
+{
+	finish(start(fork_while_connected, exit), EXITED_7);
+}
+
+/* As a server that reads its list of work, and then makes its workers: threads of gRPC's are still
+ * there. */
+static int fork_between_connections(void)
+{
+	MUST(open_and_close() == OK);
+	MUST(child_of(connect_again, exit) == EXITED_7);
+	return open_and_close();
+}
+
+static void fork__behind_a_connection_is_as_one_beside_it(void **state)
+{
+	finish(start(fork_between_connections, exit), EXITED_7);
+}
+
+/* As a server that makes its workers first; each connects by itself. */
+static int connect_in_children_only(void)
+{
+	MUST(child_of(open_and_close, exit) == EXITED_7);
+	MUST(child_of(open_and_close, exit) == EXITED_7);
+	return open_and_close();
+}
+
+static void fork__before_any_connection_leaves_the_child_free(void **state)
+{
+	finish(start(connect_in_children_only, exit), EXITED_7);
+}
+
+/* ---- exits ---- */
+
+static int close_at_exit(void)
+{
+	MUST(open_all() == OK && atexit(close_all) == 0);
+	return OK;
+}
+
+static void exit__may_close_what_is_open_or_leave_it(void **state)
+{
+	finish(start(close_at_exit, exit), EXITED_7);
+	finish(start(open_all, exit), EXITED_7);
+}
+
+/* ---- signals ---- */
+
+/* As the kernel says it. */
+static uint64_t blocked_of(const char *tid)
+{
+	char path[64], text[64];
+	uint64_t set = 0;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/self/task/%.20s/status", tid);
+	f = fopen(path, "r");
+	while (f && fgets(text, sizeof(text), f))
+		(void)sscanf(text, "SigBlk: %" SCNx64, &set);
+	if (f)
+		fclose(f);
+	return set;
+}
+
+/* Threads that would take this signal, beside this one. */
+static int count_takers(int sig)
+{
+	DIR *tasks = opendir("/proc/self/task");
+	struct dirent *e;
+	int n = 0;
+
+	while (tasks && (e = readdir(tasks)))
+		if (e->d_name[0] != '.' && atoi(e->d_name) != getpid() &&
+		    !(blocked_of(e->d_name) >> (sig - 1) & 1))
+			n++;
+	if (tasks)
+		closedir(tasks);
+	return n;
+}
+
+static int look_at_threads(void)
+{
+	MUST(open_all() == OK);
+	MUST(count_takers(SIGTERM) == 0);
+	MUST(count_takers(SIGINT) == 0);
+	close_all();
+	return OK;
+}
+
+/* A program may wait for its signals by sigwait(3) or signalfd(2) and block them everywhere else
+ * only after it has connected: a thread that took one would end it. */
+static void signals__are_the_programs(void **state)
+{
+	/* The emulator's threads have masks of their own. */
+	if (getenv("ROS2_EMULATED"))
+		skip();
+	finish(start(look_at_threads, exit), EXITED_7);
+}
+
+#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		T(fork__while_connected_leaves_the_child_without_a_connection),
+		T(fork__behind_a_connection_is_as_one_beside_it),
+		T(fork__before_any_connection_leaves_the_child_free),
+		T(exit__may_close_what_is_open_or_leave_it),
+		T(signals__are_the_programs),
+	};
+
+	return cmocka_run_group_tests(tests, group_setup, group_teardown);
+}
