@@ -106,8 +106,10 @@ static int open_device(struct verbs_link *v, const char *name, struct ros2_err *
 	struct fabric_set_opts set = {
 		.cq_depth = 2 * (2 * WIRE_CREDITS_MAX + 4 * VERBS_WINDOWS + 4 * VERBS_SPARE),
 		.qps_max = 2};
-	int rc = fabric_dev_open(name, &v->dev, err);
+	int rc = fabric_fork_init(err);
 
+	if (rc == 0)
+		rc = fabric_dev_open(name, &v->dev, err);
 	if (rc == 0)
 		rc = fabric_pd_new(v->dev, &pd, &v->pd, err);
 	if (rc == 0)

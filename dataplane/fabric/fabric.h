@@ -99,6 +99,13 @@ struct fabric_dev;
 int fabric_list(char (*names)[FABRIC_NAME_MAX], uint32_t max, uint32_t *ret_n,
                 struct ros2_err *err);
 
+/* For a program that may fork: afterwards that takes no registered page from under a device (the
+ * first of parent and child that writes to it would have another one from then on, and the device
+ * the old one). 0, also where the kernel sees to that by itself; else whole pages that are
+ * registered are not there in children. -EOPNOTSUPP: too late, somebody has registered memory
+ * without it. Sources: ibv_fork_init(3), ibv_is_fork_initialized(3). */
+int fabric_fork_init(struct ros2_err *err);
+
 /* -ENODEV with the names there are, -EACCES, -ENOMEM, -EIO. */
 int fabric_dev_open(const char *name, struct fabric_dev **ret, struct ros2_err *err);
 /* -EBUSY while it has protection domains or channels: then nothing happened. NULL is accepted. */

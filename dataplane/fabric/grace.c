@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <linux/membarrier.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
@@ -57,6 +58,19 @@ static void *run(void *arg)
 	return NULL;
 }
 
+/* A program's signals are for its own threads. */
+static int start(struct fabric_grace *g)
+{
+	sigset_t all, before;
+	int rc;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	rc = pthread_create(&g->thread, NULL, run, g);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return rc;
+}
+
 int grace_new(struct fabric_grace **ret)
 {
 	struct fabric_grace *g = calloc(1, sizeof(*g));
@@ -64,7 +78,7 @@ int grace_new(struct fabric_grace **ret)
 	if (!g)
 		return -ENOMEM;
 	g->wake_fd = eventfd(0, EFD_CLOEXEC);
-	if (g->wake_fd < 0 || pthread_create(&g->thread, NULL, run, g) != 0) {
+	if (g->wake_fd < 0 || start(g) != 0) {
 		if (g->wake_fd >= 0)
 			close(g->wake_fd);
 		free(g);

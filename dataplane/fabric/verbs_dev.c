@@ -52,6 +52,22 @@ int fabric_list(char (*names)[FABRIC_NAME_MAX], uint32_t max, uint32_t *ret_n, s
 	return 0;
 }
 
+int fabric_fork_init(struct ros2_err *err)
+{
+	int r;
+
+	if (ibv_is_fork_initialized() != IBV_FORK_DISABLED)
+		return 0;
+	r = ibv_fork_init();
+	if (r == 0)
+		return 0;
+	return ros2_err_set(
+		err, -EOPNOTSUPP,
+		"forks are not safe with RDMA on this kernel, and it is too late to make "
+		"them so (%s): expected RDMAV_FORK_SAFE=1 in the environment",
+		strerror(r));
+}
+
 static uint32_t mtu_bytes(enum ibv_mtu mtu)
 {
 	return mtu >= IBV_MTU_256 && mtu <= IBV_MTU_4096 ? 128u << mtu : 0;

@@ -573,6 +573,24 @@ static void over_verbs__each_window_ends_once_and_with_its_region(void **state)
 	user_close(&u);
 }
 
+static void over_verbs__where_a_fork_would_take_its_pages_no_device_is_used(void **state)
+{
+	const struct ros2_session_opts over_verbs = {.transport = ROS2_TRANSPORT_VERBS};
+	struct ros2_session_info info;
+	struct fx *fx = *state;
+	struct user u;
+
+	fabric_mem_forks(true);
+	assert_true(user_try(fx, &u, &over_verbs) < 0);
+	assert_int_equal(u.err.status, ROS2_UNSUPPORTED);
+	user_close(&u);
+	user_open_as(fx, &u, NULL);
+	ros2_session_info(u.session, &info);
+	assert_int_equal(info.transport, ROS2_TRANSPORT_TCP);
+	user_close(&u);
+	fabric_mem_forks(false);
+}
+
 /* The next write hears why; a program that lets the library reconnect writes on. */
 static void break_and_hear(struct fx *fx, const struct fabric_mem_failure *how,
                            struct ros2_err *ret)
@@ -666,6 +684,7 @@ int main(void)
 			teardown_little),
 #ifdef ROS2_TEST_FABRIC_MEM
 		T(over_verbs__each_window_ends_once_and_with_its_region),
+		T(over_verbs__where_a_fork_would_take_its_pages_no_device_is_used),
 		T(over_verbs__why_a_device_ended_the_connection_is_said),
 		T(over_verbs__a_connection_that_a_device_ended_is_made_again),
 #endif

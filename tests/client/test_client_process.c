@@ -9,10 +9,9 @@
 #include "tests/await.h"
 #include "tests/client/rig.h"
 #include "tests/rpc/fixture.h"
-#include <dirent.h>
+#include "tests/takers.h"
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -294,43 +293,11 @@ static void exit__may_close_what_is_open_or_leave_it(void **state)
 
 /* ---- signals ---- */
 
-/* As the kernel says it. */
-static uint64_t blocked_of(const char *tid)
-{
-	char path[64], text[64];
-	uint64_t set = 0;
-	FILE *f;
-
-	snprintf(path, sizeof(path), "/proc/self/task/%.20s/status", tid);
-	f = fopen(path, "r");
-	while (f && fgets(text, sizeof(text), f))
-		(void)sscanf(text, "SigBlk: %" SCNx64, &set);
-	if (f)
-		fclose(f);
-	return set;
-}
-
-/* Threads that would take this signal, beside this one. */
-static int count_takers(int sig)
-{
-	DIR *tasks = opendir("/proc/self/task");
-	struct dirent *e;
-	int n = 0;
-
-	while (tasks && (e = readdir(tasks)))
-		if (e->d_name[0] != '.' && atoi(e->d_name) != getpid() &&
-		    !(blocked_of(e->d_name) >> (sig - 1) & 1))
-			n++;
-	if (tasks)
-		closedir(tasks);
-	return n;
-}
-
 static int look_at_threads(void)
 {
 	MUST(open_all() == OK);
-	MUST(count_takers(SIGTERM) == 0);
-	MUST(count_takers(SIGINT) == 0);
+	MUST(takers_count(SIGTERM) == 0);
+	MUST(takers_count(SIGINT) == 0);
 	close_all();
 	return OK;
 }

@@ -4,8 +4,10 @@
 #include "tests/fabric/verbs_stub.h"
 #include "common/clock.h"
 #include "common/util.h"
+#include "tests/takers.h"
 #include <errno.h>
 #include <poll.h>
+#include <signal.h>
 
 static int setup(void **state)
 {
@@ -57,6 +59,38 @@ static void fabric_dev__no_device_and_no_kernel_support_are_no_error(void **stat
 	assert_int_equal(fabric_list(names, 2, &n, NULL), 0);
 	assert_int_equal(n, 2);
 	assert_string_equal(names[1], "stub1");
+}
+
+/* As on kernels before 5.13; where the kernel copies them nothing is asked for, for it costs a
+ * system call at each registration. */
+static void fabric_fork__keeps_pages_from_children_where_the_kernel_does_not(void **state)
+{
+	struct ros2_err err = ROS2_ERR_INIT;
+
+	stub_forks(STUB_FORKS_UNNEEDED, EIO);
+	assert_int_equal(fabric_fork_init(&err), 0);
+	stub_forks(STUB_FORKS_ENABLED, EIO);
+	assert_int_equal(fabric_fork_init(&err), 0);
+	stub_forks(STUB_FORKS_DISABLED, 0);
+	assert_int_equal(fabric_fork_init(&err), 0);
+	assert_int_equal(stub_forks_now(), STUB_FORKS_ENABLED);
+	stub_forks(STUB_FORKS_DISABLED, EINVAL);
+	assert_int_equal(fabric_fork_init(&err), -EOPNOTSUPP);
+	assert_int_equal(err.status, ROS2_UNSUPPORTED);
+	assert_non_null(strstr(err.msg, "RDMAV_FORK_SAFE"));
+}
+
+/* The thread that waits for a grace period. */
+static void fabric_dev__of_software_takes_no_signals_of_the_program(void **state)
+{
+	struct fabric_dev *d;
+
+	if (getenv("ROS2_EMULATED"))
+		skip();
+	stub_software(true);
+	assert_int_equal(fabric_dev_open("stub0", &d, NULL), 0);
+	assert_int_equal(takers_count(SIGTERM), 0);
+	assert_int_equal(fabric_dev_close(d), 0);
 }
 
 static void fabric_dev__an_unknown_name_says_which_there_are(void **state)
@@ -435,6 +469,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		E(fabric_dev__no_device_and_no_kernel_support_are_no_error),
+		E(fabric_fork__keeps_pages_from_children_where_the_kernel_does_not),
+		E(fabric_dev__of_software_takes_no_signals_of_the_program),
 		E(fabric_dev__an_unknown_name_says_which_there_are),
 		T(fabric_dev__tells_its_attributes_and_ports),
 		E(fabric_dev__peers_invalidate_where_that_was_seen_to_be_safe),

@@ -88,6 +88,22 @@ const char *ibv_get_device_name(struct ibv_device *device)
 	return device->name;
 }
 
+enum ibv_fork_status ibv_is_fork_initialized(void)
+{
+	STUB_LOCK;
+
+	return (enum ibv_fork_status)st.forks;
+}
+
+int ibv_fork_init(void)
+{
+	STUB_LOCK;
+
+	if (!st.fork_code)
+		st.forks = STUB_FORKS_ENABLED;
+	return st.fork_code;
+}
+
 struct ibv_context *ibv_open_device(struct ibv_device *device)
 {
 	STUB_LOCK;

@@ -128,6 +128,11 @@ void stub_spurious_completion(uint32_t qpn, uint64_t wr_id);
 void stub_show_access(int flags);
 void stub_access_sticks(bool on); /* modify_qp of the flags alone is accepted, and forgotten */
 void stub_windows(bool claimed);
+/* What ibv_is_fork_initialized says, in its numbers; ibv_fork_init fails with @code, or it is
+ * ENABLED then. */
+enum stub_forks { STUB_FORKS_DISABLED, STUB_FORKS_ENABLED, STUB_FORKS_UNNEEDED };
+void stub_forks(enum stub_forks status, int code);
+enum stub_forks stub_forks_now(void);
 void stub_software(bool on); /* it says that it is soft-RoCE */
 /* It says that it is of Mellanox, and its library posts no window of more than 2 GiB. */
 void stub_mellanox(bool on);

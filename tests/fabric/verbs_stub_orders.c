@@ -324,6 +324,21 @@ void stub_windows(bool claimed)
 	st.no_windows = !claimed;
 }
 
+void stub_forks(enum stub_forks status, int code)
+{
+	STUB_LOCK;
+
+	st.forks = status;
+	st.fork_code = code;
+}
+
+enum stub_forks stub_forks_now(void)
+{
+	STUB_LOCK;
+
+	return st.forks;
+}
+
 void stub_software(bool on)
 {
 	st.software = on;

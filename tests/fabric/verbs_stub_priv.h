@@ -96,6 +96,8 @@ struct stub_state {
 	int end_status;
 	bool lose, port_active, no_windows, sticks, software, mellanox, dmabuf_as_linux;
 	uint32_t cq_vectors;
+	enum stub_forks forks;
+	int fork_code;
 	int show_access;
 	uint32_t inline_limit;
 	struct qp qps[QPS];

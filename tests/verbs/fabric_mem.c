@@ -13,7 +13,7 @@
 
 pthread_mutex_t mem_lock = PTHREAD_MUTEX_INITIALIZER;
 struct fabric_mem_counts mem_now;
-static bool absent, has_dmabuf, refuses_regions;
+static bool absent, forks_unsafe, has_dmabuf, refuses_regions;
 static uint64_t keeps_length;
 static uint32_t max_regions;
 static uint64_t max_window;
@@ -153,6 +153,16 @@ int fabric_list(char (*names)[FABRIC_NAME_MAX], uint32_t max, uint32_t *ret_n, s
 	if (*ret_n)
 		snprintf(names[0], FABRIC_NAME_MAX, "%s", FABRIC_MEM_DEVICE);
 	return 0;
+}
+
+void fabric_mem_forks(bool unsafe)
+{
+	forks_unsafe = unsafe;
+}
+
+int fabric_fork_init(struct ros2_err *err)
+{
+	return forks_unsafe ? ros2_err_set(err, -EOPNOTSUPP, "forks are not safe") : 0;
 }
 
 int fabric_dev_open(const char *name, struct fabric_dev **ret, struct ros2_err *err)

@@ -29,6 +29,8 @@ struct fabric_mem_counts {
 void fabric_mem_counts(struct fabric_mem_counts *ret);
 /* No device in this machine. */
 void fabric_mem_absent(bool absent);
+/* Forks of this program would take pages from under the device. */
+void fabric_mem_forks(bool unsafe);
 /* The device takes dma-bufs: any file that can be mapped. It does not, unless told. */
 void fabric_mem_dmabuf(bool has);
 /* Of devices opened from now on; 0: it does not say. */
