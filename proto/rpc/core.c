@@ -10,6 +10,9 @@
  * Signals: its threads begin with the mask of whoever happens to call it. One that took a signal
  * which the program waits for by sigwait(3) or signalfd(2), and blocks in its own threads, would
  * end the program: so whoever may make it begin threads blocks all of them meanwhile.
+ *
+ * Shared objects: gRPC may stay in the process when what has this is unloaded, so nothing of ours
+ * is left with it that it would call.
  */
 #define LOG_COMPONENT "grpc"
 #include "common/fork_mark.h"
@@ -28,11 +31,11 @@ static void log_to_ours(gpr_log_func_args *a)
 }
 
 static struct fork_mark mark; /* of the process in which it came up first */
+static atomic_uint users;
 
 static void set_up(void)
 {
 	fork_mark_init(&mark);
-	gpr_set_log_function(log_to_ours);
 }
 
 int rpc_grpc_init(struct ros2_err *err)
@@ -45,6 +48,8 @@ int rpc_grpc_init(struct ros2_err *err)
 		return ros2_err_named(err, ROS2_UNSUPPORTED,
 		                      "this process was forked from one that had connected: gRPC "
 		                      "does not work in it (connect in children only, or exec)");
+	if (!users++)
+		gpr_set_log_function(log_to_ours);
 	grpc_init();
 	return 0;
 }
@@ -52,6 +57,8 @@ int rpc_grpc_init(struct ros2_err *err)
 void rpc_grpc_shutdown(void)
 {
 	grpc_shutdown_blocking();
+	if (!--users)
+		gpr_set_log_function(NULL); /* its own again */
 }
 
 sigset_t rpc_signals_block(void)

@@ -2,7 +2,7 @@
 /*
  * libros2 in whole programs, over real gRPC with mTLS. Each program is a process that was forked
  * before anything was connected; so is the agent. What is tried: forks with and behind a
- * connection, exits, and whose signals are whose.
+ * connection, exits, whose signals are whose, and a plugin that is unloaded.
  */
 #include "common/fsx.h"
 #include "proto/ros2/v1/tenant.rpc.h"
@@ -312,6 +312,24 @@ static void signals__are_the_programs(void **state)
 	finish(start(look_at_threads, exit), EXITED_7);
 }
 
+/* ---- shared objects ---- */
+
+static int be_host(void)
+{
+	(void)execl(PLUGIN_HOST, PLUGIN_HOST, PLUGIN, agent.target, fx_path("client.crt"),
+	            fx_path("client.key"), fx_path("ca.crt"), NULL);
+	return __LINE__;
+}
+
+/* gRPC stays, with threads of its own. */
+static void unload__behind_the_last_disconnect_leaves_nothing_that_is_called(void **state)
+{
+	if (getenv("ROS2_EMULATED"))
+		skip();
+	*line = OK;
+	finish(start(be_host, exit), 0);
+}
+
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 int main(void)
 {
@@ -321,6 +339,7 @@ int main(void)
 		T(fork__before_any_connection_leaves_the_child_free),
 		T(exit__may_close_what_is_open_or_leave_it),
 		T(signals__are_the_programs),
+		T(unload__behind_the_last_disconnect_leaves_nothing_that_is_called),
 	};
 
 	return cmocka_run_group_tests(tests, group_setup, group_teardown);
