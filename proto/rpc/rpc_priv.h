@@ -77,7 +77,7 @@ void rpc_poller_stop(struct rpc_poller *p);
 
 /* ---- core.c ---- */
 
-/* Counted: the first init sets up gRPC, the last shutdown waits until what it was asked is over.
+/* Counted: the first init sets up gRPC.
  * UNSUPPORTED in a child that was forked from a process in which it has ever been up. */
 int rpc_grpc_init(struct ros2_err *err);
 void rpc_grpc_shutdown(void);

@@ -2,7 +2,7 @@
 /*
  * libros2 in whole programs, over real gRPC with mTLS. Each program is a process that was forked
  * before anything was connected; so is the agent. What is tried: forks with and behind a
- * connection, exits, whose signals are whose, and a plugin that is unloaded.
+ * connection, exits, whose signals are whose, few descriptors, and a plugin that is unloaded.
  */
 #include "common/fsx.h"
 #include "proto/ros2/v1/tenant.rpc.h"
@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 
 #define AGENT_ID "spiffe://test.example/agent/dpu-0"
@@ -312,6 +313,36 @@ static void signals__are_the_programs(void **state)
 	finish(start(look_at_threads, exit), EXITED_7);
 }
 
+/* ---- descriptors ---- */
+
+static rlim_t most; /* that the next program may have open */
+
+static int connect_with_few(void)
+{
+	struct ros2_session_opts o = {.reconnect_ms = UINT32_MAX};
+	struct rlimit before, few;
+	int rc;
+
+	MUST(getrlimit(RLIMIT_NOFILE, &before) == 0);
+	few = (struct rlimit){most, before.rlim_max};
+	MUST(setrlimit(RLIMIT_NOFILE, &few) == 0);
+	rc = connect_to_agent(&t.client);
+	if (!rc)
+		rc = ros2_session_open(t.client, &o, &t.session, &t.err);
+	MUST(rc == 0 || (rc < 0 && t.err.msg[0]));
+	close_all();
+	/* What has failed once is no harm to what comes later. */
+	MUST(setrlimit(RLIMIT_NOFILE, &before) == 0);
+	return open_and_close();
+}
+
+/* gRPC would end a program that has none left for it. */
+static void descriptors__that_are_not_there_end_no_program(void **state)
+{
+	for (most = 3; most < 32; most++)
+		finish(start(connect_with_few, exit), EXITED_7);
+}
+
 /* ---- shared objects ---- */
 
 static int be_host(void)
@@ -321,8 +352,8 @@ static int be_host(void)
 	return __LINE__;
 }
 
-/* gRPC stays, with threads of its own. */
-static void unload__behind_the_last_disconnect_leaves_nothing_that_is_called(void **state)
+/* gRPC stays, with threads of its own, and calls what it was given. */
+static void unload__behind_the_last_disconnect_ends_no_program(void **state)
 {
 	if (getenv("ROS2_EMULATED"))
 		skip();
@@ -339,7 +370,8 @@ int main(void)
 		T(fork__before_any_connection_leaves_the_child_free),
 		T(exit__may_close_what_is_open_or_leave_it),
 		T(signals__are_the_programs),
-		T(unload__behind_the_last_disconnect_leaves_nothing_that_is_called),
+		T(descriptors__that_are_not_there_end_no_program),
+		T(unload__behind_the_last_disconnect_ends_no_program),
 	};
 
 	return cmocka_run_group_tests(tests, group_setup, group_teardown);
