@@ -37,6 +37,10 @@ int ros2_connect(const struct ros2_client_opts *o, struct ros2_client **ret, str
 		return ros2_err_set(err, -EINVAL,
 		                    "an agent's host:port, a certificate, its key and a CA are "
 		                    "needed");
+	/* First: in such a child a lock of OpenSSL's may be held for ever, too. */
+	rc = rpc_check_process(err);
+	if (rc)
+		return rc;
 	rc = control_rpc_new(o, &control, err);
 	return rc ? rc : client_new(control, o->timeout_ms, ret, err);
 }

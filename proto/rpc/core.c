@@ -39,6 +39,7 @@ static void log_to_ours(gpr_log_func_args *a)
 }
 
 static struct fork_mark mark; /* of the process in which it came up first */
+static atomic_bool was_up;
 
 /* Not of a program's own code, which has no name and stays anyway. */
 static void stay_loaded(void)
@@ -55,6 +56,16 @@ static void set_up(void)
 	fork_mark_init(&mark);
 	stay_loaded();
 	gpr_set_log_function(log_to_ours);
+	was_up = true;
+}
+
+int rpc_check_process(struct ros2_err *err)
+{
+	if (!was_up || !fork_mark_is_child(&mark))
+		return 0;
+	return ros2_err_named(err, ROS2_UNSUPPORTED,
+	                      "this process was forked from one that had connected: gRPC does not "
+	                      "work in it (connect in children only, or exec)");
 }
 
 /* For what wakes its threads. There must be some here and now; what others open meanwhile nobody
@@ -84,11 +95,9 @@ int rpc_grpc_init(struct ros2_err *err)
 	int rc;
 
 	pthread_once(&once, set_up);
-	if (fork_mark_is_child(&mark))
-		return ros2_err_named(err, ROS2_UNSUPPORTED,
-		                      "this process was forked from one that had connected: gRPC "
-		                      "does not work in it (connect in children only, or exec)");
-	rc = check_descriptors(err);
+	rc = rpc_check_process(err);
+	if (!rc)
+		rc = check_descriptors(err);
 	if (rc)
 		return rc;
 	grpc_init();

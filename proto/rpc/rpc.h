@@ -381,8 +381,12 @@ struct rpc_channel_opts {
 	                              with jitter) */
 };
 
+/* 0, or UNSUPPORTED: this process was forked from one in which there has been a channel or a
+ * server: it can have neither. Any thread; takes no lock. */
+int rpc_check_process(struct ros2_err *err);
 /* Does not connect: the first call does. Any thread. -EINVAL; the errno of a missing file, -EBADMSG
- * for a bad one. Channels never share a connection. */
+ * for a bad one; UNSUPPORTED as above; -EMFILE: gRPC has no descriptors to begin with. Channels
+ * never share a connection. */
 int rpc_channel_new(const struct rpc_channel_opts *o, struct rpc_channel **ret,
                     struct ros2_err *err);
 /* Loop thread (any thread when the channel has no loop). Open calls and streams end with CANCELLED:

@@ -20,6 +20,7 @@
 #include <sys/wait.h>
 
 #define AGENT_ID "spiffe://test.example/agent/dpu-0"
+#define LEASE_MS 300u
 #define OK       (-1) /* of a program: all was as it must be; else the line where it was not */
 
 /* ---- the agent ---- */
@@ -43,6 +44,7 @@ static void serve(void *arg)
 	struct rpc_server *server;
 
 	fake_agent_file(a, "f", 1u << 20);
+	a->ttl_ms = LEASE_MS;
 	for (size_t i = 0; i < ros2_v1_tenant_service.n_methods; i++)
 		rows[i] = (struct rpc_handler){ros2_v1_tenant_service.methods[i], fake_agent_serve,
 		                               NULL, a};
@@ -220,9 +222,13 @@ static int child_of(int (*fn)(void), void (*end)(int))
 
 static int connect_again(void)
 {
+	/* No file is read, nor OpenSSL asked, which has locks, too. */
+	const struct ros2_client_opts no_files = {
+		.agent = agent.target, .cert_path = "none", .key_path = "none", .ca_path = "none"};
 	struct ros2_client *c;
 
 	is_child = true;
+	MUST(ros2_connect(&no_files, &c, &t.err) == -EOPNOTSUPP);
 	MUST(connect_to_agent(&c) == -EOPNOTSUPP);
 	MUST(t.err.status == ROS2_UNSUPPORTED && strstr(t.err.msg, "forked"));
 	return OK;
@@ -313,7 +319,63 @@ static void signals__are_the_programs(void **state)
 	finish(start(look_at_threads, exit), EXITED_7);
 }
 
+static int stop_for_a_while(void)
+{
+	uint32_t before, after;
+	void *buf = NULL;
+
+	MUST(open_all() == OK);
+	MUST(ros2_buf_alloc(t.session, 4096, &buf, &t.err) == 0);
+	MUST(ros2_pread(t.file, buf, 4096, 0, &t.err) == 4096);
+	MUST(raise(SIGSTOP) == 0);
+	ros2_debug_key(t.session, buf, &before, NULL, NULL);
+	MUST(ros2_pread(t.file, buf, 4096, 0, &t.err) == 4096);
+	ros2_debug_key(t.session, buf, &after, NULL, NULL);
+	MUST(before != after && t.session->reconnects == 0);
+	close_all();
+	return OK;
+}
+
+static void stop__for_longer_than_a_lease_is_not_noticed(void **state)
+{
+	pid_t pid = start(stop_for_a_while, exit);
+	int status;
+
+	assert_int_equal(waitpid(pid, &status, WUNTRACED), pid);
+	assert_true(WIFSTOPPED(status));
+	usleep(2 * LEASE_MS * 1000); /* time: the lease ends */
+	kill(pid, SIGCONT);
+	finish(pid, EXITED_7);
+}
+
 /* ---- descriptors ---- */
+
+#define DESCRIPTORS_MAX 256 /* of this test */
+
+static int open_and_look_at_descriptors(void)
+{
+	bool was[DESCRIPTORS_MAX];
+	int n = 0;
+
+	for (int fd = 0; fd < DESCRIPTORS_MAX; fd++)
+		was[fd] = fcntl(fd, F_GETFD) >= 0;
+	MUST(open_all() == OK);
+	for (int fd = 0; fd < DESCRIPTORS_MAX; fd++) {
+		int flags = was[fd] ? -1 : fcntl(fd, F_GETFD);
+
+		MUST(flags < 0 || flags & FD_CLOEXEC);
+		n += flags >= 0;
+	}
+	/* At least a socket each for control and data. */
+	MUST(n >= 2);
+	close_all();
+	return OK;
+}
+
+static void descriptors__are_for_no_program_that_is_begun(void **state)
+{
+	finish(start(open_and_look_at_descriptors, exit), EXITED_7);
+}
 
 static rlim_t most; /* that the next program may have open */
 
@@ -339,7 +401,7 @@ static int connect_with_few(void)
 /* gRPC would end a program that has none left for it. */
 static void descriptors__that_are_not_there_end_no_program(void **state)
 {
-	for (most = 3; most < 32; most++)
+	for (most = 3; most < 20; most++)
 		finish(start(connect_with_few, exit), EXITED_7);
 }
 
@@ -370,6 +432,8 @@ int main(void)
 		T(fork__before_any_connection_leaves_the_child_free),
 		T(exit__may_close_what_is_open_or_leave_it),
 		T(signals__are_the_programs),
+		T(stop__for_longer_than_a_lease_is_not_noticed),
+		T(descriptors__are_for_no_program_that_is_begun),
 		T(descriptors__that_are_not_there_end_no_program),
 		T(unload__behind_the_last_disconnect_ends_no_program),
 	};
