@@ -68,6 +68,9 @@ struct dp_opts {
 	/* How long a reactor keeps a tenant's registered slots after its last connection there; 0 =
 	 * 10000. */
 	uint32_t rdma_keep_ms;
+	/* Bytes of all tenants' registered slots together; 0 = a quarter of what this process may
+	 * have (common/memory_limit.h). */
+	uint64_t rdma_total_bytes;
 	uint32_t control_workers; /* 0 = 8, at most 64 */
 	/* TCP connections of a reactor that have not proved anything, in all and of one address; 0
 	 * = 64 and as many as in all. At most DP_UNPROVED_MAX. */

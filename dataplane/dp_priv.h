@@ -275,6 +275,10 @@ struct dp {
 	/* any thread */
 	_Atomic uint64_t contact_ns; /* latest stamp */
 	_Atomic uint32_t rdma_seen;  /* what the RDMA device was seen to enforce: dp_rdma_seen */
+	/* Sets of slots, pinned, of all reactors, those that the device does not give up, too; of
+	 * them, by the tenant's index. And the most of them: immutable after init. */
+	_Atomic uint32_t rdma_sets, rdma_sets_of[LEASE_TENANTS_MAX];
+	uint32_t rdma_sets_max;
 	struct {
 		char path[4096];   /* "" = it is not noted */
 		uint64_t since_ns; /* start of this process, when the one before was killed; or 0 */

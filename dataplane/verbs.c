@@ -75,12 +75,35 @@ int verbs_new(struct reactor *r, const char *host, struct ros2_err *err)
 	              : 0;
 }
 
+/* ---- how many sets there may be ---- */
+
+static bool count_set(struct verbs *v, const struct verbs_tenant *t, struct ros2_err *err)
+{
+	struct dp *dp = v->r->dp;
+	uint32_t most = dp->rdma_sets_max, used = atomic_fetch_add(&dp->rdma_sets, 1),
+		 held = atomic_fetch_add(&dp->rdma_sets_of[t - v->tenants], 1);
+	struct share share = {.total = most, .most = most, .sure = 1, .kept = most / 4};
+
+	if (share_allows(&share, held, used))
+		return true;
+	atomic_fetch_sub(&dp->rdma_sets, 1);
+	atomic_fetch_sub(&dp->rdma_sets_of[t - v->tenants], 1);
+	ros2_err_set(err, -ENOSPC,
+	             "memory for RDMA: %u of %u sets of slots are taken, this tenant has %u at "
+	             "other reactors: the last quarter is for the first set of others",
+	             used, most, held);
+	return false;
+}
+
 /* Sets first: with them go queue pairs that hold on to memory. */
 static void bury(struct verbs *v)
 {
-	for (uint32_t i = v->n_dying; i-- > 0;)
-		if (fabric_set_free(v->dying[i]) == 0)
-			v->dying[i] = v->dying[--v->n_dying];
+	for (uint32_t i = v->n_dying; i-- > 0;) {
+		if (fabric_set_free(v->dying[i]) < 0)
+			continue;
+		v->dying[i] = v->dying[--v->n_dying];
+		atomic_fetch_sub(&v->r->dp->rdma_sets, 1);
+	}
 	for (uint32_t i = v->n_held; i-- > 0;) {
 		if (fabric_region_free(v->held[i].region) < 0)
 			continue;
@@ -172,8 +195,10 @@ static int take_slots(struct verbs_tenant *t, const uint32_t counts[SLOT_CLASSES
 /* The device may keep something of a set: it is tried again with the ticks. */
 static void end_set(struct verbs *v, struct fabric_set *set)
 {
-	if (fabric_set_free(set) == 0)
+	if (fabric_set_free(set) == 0) {
+		atomic_fetch_sub(&v->r->dp->rdma_sets, 1);
 		return;
+	}
 	assert(v->n_dying < ARRAY_SIZE(v->dying));
 	v->dying[v->n_dying++] = set;
 }
@@ -186,6 +211,7 @@ static void tenant_end(struct verbs *v, struct verbs_tenant *t)
 	for (uint32_t i = 0; i < t->n_slots; i++)
 		fabric_slot_give(t->set, &t->slots[i]);
 	free_tables(t);
+	atomic_fetch_sub(&v->r->dp->rdma_sets_of[t - v->tenants], 1);
 	end_set(v, TAKE_PTR(t->set));
 }
 
@@ -206,9 +232,14 @@ static int tenant_make(struct verbs *v, struct session *s, struct verbs_tenant *
 		.slots = VERBS_SLOTS};
 	int rc;
 
+	if (!count_set(v, t, err))
+		return -ENOSPC;
 	rc = fabric_set_new(s->tenant->pd, v->channel, &o, &t->set, err);
-	if (rc < 0)
+	if (rc < 0) {
+		atomic_fetch_sub(&v->r->dp->rdma_sets, 1);
+		atomic_fetch_sub(&v->r->dp->rdma_sets_of[t - v->tenants], 1);
 		return rc;
+	}
 	t->use = (struct slot_use){0};
 	t->failed = t->withdrawn = false;
 	t->pd = s->tenant->pd;

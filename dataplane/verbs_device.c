@@ -4,6 +4,7 @@
  * it, and what the device reports by itself, which is carried to the reactors it concerns.
  */
 #include "common/log.h"
+#include "common/memory_limit.h"
 #include "common/probe.h"
 #include "dataplane/nvmf/queue.h"
 #include "dataplane/shm_lend_priv.h"
@@ -120,6 +121,23 @@ const char *verbs_device_said(struct dp *dp, uint64_t qp_id)
 	return NULL;
 }
 
+static uint64_t set_bytes(void)
+{
+	const uint32_t slots[SLOT_CLASSES] = VERBS_SLOTS;
+	uint64_t n = 0;
+
+	for (uint32_t i = 0; i < SLOT_CLASSES; i++)
+		n += (uint64_t)slots[i] * slots_class_bytes(i);
+	return n;
+}
+
+static uint32_t sets_max(const struct dp_opts *o)
+{
+	uint64_t bytes = o->rdma_total_bytes ? o->rdma_total_bytes : memory_limit_bytes("") / 4;
+
+	return (uint32_t)MAX(MIN(bytes / set_bytes(), (uint64_t)UINT32_MAX), 1u);
+}
+
 int verbs_device_open(struct dp *dp, struct ros2_err *err)
 {
 	const struct fabric_dev_attr *a;
@@ -127,6 +145,7 @@ int verbs_device_open(struct dp *dp, struct ros2_err *err)
 
 	if (rc < 0)
 		return rc;
+	dp->rdma_sets_max = sets_max(&dp->opts);
 	a = fabric_dev_attr(dp->rdma);
 	dp->rdma_lost = calloc(dp->opts.reactors, sizeof(*dp->rdma_lost));
 	if (!dp->rdma_lost)
@@ -274,7 +293,7 @@ void verbs_kept_free(struct dp *dp)
 int verbs_tenant_pd(struct dp *dp, struct dp_tenant *t, struct ros2_err *err)
 {
 	const uint32_t slots[SLOT_CLASSES] = VERBS_SLOTS;
-	uint64_t per_reactor = (uint64_t)dp->rdma_qps * VERBS_MEMORY;
+	uint64_t per_reactor = (uint64_t)dp->rdma_qps * VERBS_MEMORY + set_bytes();
 	/* I/O queues of engines that lend, one for each reactor; and their admin queues. */
 	uint32_t queues = DP_ENGINES_MAX * (dp->n_reactors + 2);
 	struct fabric_pd_opts o = {.windows_max = queues * NVMF_RDMA_WINDOWS_MAX};
@@ -286,10 +305,8 @@ int verbs_tenant_pd(struct dp *dp, struct dp_tenant *t, struct ros2_err *err)
 		                      dp->opts.rdma_device);
 	if (t->pd || take_kept(dp, t))
 		return 0;
-	for (uint32_t i = 0; i < SLOT_CLASSES; i++) {
-		per_reactor += (uint64_t)slots[i] * slots_class_bytes(i);
+	for (uint32_t i = 0; i < SLOT_CLASSES; i++)
 		o.regions_max += slots[i];
-	}
 	/* Twice the slots: those of a set that is dying are still there when the next is made. */
 	o.regions_max = (2 * o.regions_max + dp->rdma_qps) * dp->n_reactors +
 	                queues * NVMF_RDMA_REGIONS_MAX;

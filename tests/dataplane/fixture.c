@@ -144,6 +144,7 @@ struct dp_event fx_ended(struct fx *fx, const struct ros2_uid *session)
 	return ev;
 }
 
+uint64_t fx_rdma_total_bytes;
 uint32_t fx_unproved_per_address, fx_poll_us, fx_control_workers, fx_slot_bytes;
 const char *fx_secrets_dir, *fx_state_dir, *fx_seal_program;
 
@@ -162,6 +163,8 @@ static void make_dp(void *arg)
 	                    .rdma_device = fx_rdma_device,
 	                    .rdma_host = fx_rdma_host,
 	                    .rdma_keep_ms = fx_rdma_keep_ms,
+	                    .rdma_total_bytes =
+	                            fx_rdma_total_bytes ? fx_rdma_total_bytes : 4ull << 30,
 	                    .shm_dir = fx->base ? fx->shm_dir : NULL,
 	                    .shm_tenant_bytes = fx_shm_tenant_bytes,
 	                    .shm_total_bytes = fx_shm_total_bytes ? fx_shm_total_bytes : 4ull << 30,

@@ -44,7 +44,8 @@ extern const char *fx_engine_type, *fx_engine_root, *fx_secrets_dir, *fx_state_d
  * tcp. */
 extern enum dp_transport fx_transport;
 extern const char *fx_rdma_device, *fx_rdma_host;
-extern uint32_t fx_rdma_keep_ms; /* dp_opts.rdma_keep_ms */
+extern uint32_t fx_rdma_keep_ms;     /* dp_opts.rdma_keep_ms */
+extern uint64_t fx_rdma_total_bytes; /* dp_opts.rdma_total_bytes; 0 = 4 GiB */
 void fx_from_env(void);
 /* The data plane offers the shm transport, with dp_opts.shm_tenant_bytes and shm_total_bytes (0: 4
  * GiB, whatever the machine has). */
