@@ -235,6 +235,7 @@ static void frames(struct flood *f)
 	struct bare b = bare(f, true);
 	struct http2 *h = NULL;
 
+	b.path = raw_arg(f->args, "path", b.path);
 	if (kind == HTTP2_UNREAD) /* answered with a message, to whoever asks */
 		b.path = "/grpc.health.v1.Health/Check";
 	while (flood_turn(f)) {
@@ -406,14 +407,14 @@ static void strangers(struct flood *f)
 	call_on(f, path, message, strstr(path, "/Enrol") ? enrol_request(message) : 0);
 }
 
-/* Of who may, but longer than any may be. */
+/* Longer than any may be. */
 static void messages(struct flood *f)
 {
 	uint8_t *message = calloc(1, LONG_MESSAGE);
 
 	if (!message)
 		abort();
-	call_on(f, "/ros2.v1.Tenant/CloseSession", message, LONG_MESSAGE);
+	call_on(f, raw_arg(f->args, "path", "/ros2.v1.Tenant/CloseSession"), message, LONG_MESSAGE);
 	free(message);
 }
 

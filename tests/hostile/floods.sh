@@ -52,6 +52,17 @@ watch() { watched=$(process "$1"); }
 rss() { awk '/^VmRSS/ { print $2 }' "/proc/$watched/status"; }
 descriptors() { find "/proc/$watched/fd" -mindepth 1 2>/dev/null | wc -l; }
 
+leaf() { # NAME CA URI: a certificate of that authority
+	mkdir -p "$dir/$1" && openssl req -new -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout "$dir/$1/tls.key" -subj / -addext "subjectAltName=URI:$3" -out "$dir/$1/csr" 2>/dev/null
+	openssl x509 -req -in "$dir/$1/csr" -CA "$ROS2_TD/ca/$2-ca.crt" -CAkey "$ROS2_TD/ca/$2-ca.key" -copy_extensions copy -days 1 -out "$dir/$1/tls.crt" \
+		-extfile <(printf 'basicConstraints=critical,CA:FALSE\nkeyUsage=critical,digitalSignature\nextendedKeyUsage=clientAuth\n') 2>/dev/null
+	cp "$ROS2_TD/admin/infra-bundle.pem" "$dir/$1/"
+}
+strangers() { # at the controller: who has a certificate of the right authority, and no name there
+	leaf as-admin admin spiffe://ros2.test/admin/mallory
+	leaf as-agent infra spiffe://ros2.test/tenant/mallory/x
+}
+
 # ---- (1) alpha's share ----
 declare -A work=()
 # begin_work NAME, worked NAME: alpha's verified I/O for two seconds, beside what is done in between; bytes per second in $dir/NAME.rate.
@@ -188,12 +199,13 @@ declare -A options=([memory]='shm_bytes=6291456' [halfopen]='rate=200' [halfopen
 declare -A flooder=() # processes
 declare -A after=()   # the last record before a flood
 apart=()              # before a flooder's command
+flooding_as=beta
 begin() { # FLOOD [OPTIONS]
 	local over=()
 	! is_shm "$1" || over=("${over_shm[@]}")
 	after[$1]=$(newest)
 	# shellcheck disable=SC2046 # several words
-	start_as "flood_$1" beta "${apart[@]}" hostile-flood "${1%@*}" "${@:2}" $(of options "$1") "${over[@]}" seconds=600
+	start_as "flood_$1" "$flooding_as" "${apart[@]}" hostile-flood "${1%@*}" "${@:2}" $(of options "$1") "${over[@]}" seconds=600
 	begun "$1"
 }
 begun() { # FLOOD: the process that was started last
