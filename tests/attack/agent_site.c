@@ -137,8 +137,8 @@ static int close_session(struct site *site, enum tenant who, const struct peer_s
 int cluster_connect(struct cluster *to, const char *dir, struct site *ret)
 {
 	struct ros2_err err = ROS2_ERR_INIT;
-	char text[3][512], *v[3] = {text[0], text[1], text[2]};
-	struct raw_args a = {v, 3};
+	char text[3][512], *v[4] = {text[0], text[1], text[2], (char *)"timeout_ms=60000"};
+	struct raw_args a = {v, 4}; /* emulated, and beside a flood */
 	int r = 0;
 
 	for (int w = 0; w < 2 && !r; w++) {

@@ -36,6 +36,7 @@ struct peer {
 	uint64_t sending; /* a bit for each place in the send memory: not ended yet */
 	/* receives that ended while a place was waited for, oldest first */
 	uint32_t came[RECVS], came_at, n_came;
+	char words[WIRE_WORDS_MAX + 1];
 };
 _Static_assert(PEER_SENDS == 64, "a bit for each");
 
@@ -237,7 +238,12 @@ static int next_end(struct peer *p, struct ibv_wc *wc, int timeout_ms)
 
 static int take_message(struct peer *p, uint64_t buffer, struct wire_header *h)
 {
-	memcpy(h, p->mem + buffer * RECV_BYTES, sizeof(*h));
+	const uint8_t *at = p->mem + buffer * RECV_BYTES;
+
+	memcpy(h, at, sizeof(*h));
+	if (h->opcode == WIRE_NAK)
+		snprintf(p->words, sizeof(p->words), "%.*s",
+		         (int)MIN(h->payload_len, WIRE_WORDS_MAX), (const char *)at + sizeof(*h));
 	return p->recvs == RECVS ? post_recv(p, buffer) : 0;
 }
 
@@ -266,6 +272,11 @@ int peer_receive(struct peer *p, struct wire_header *h, int timeout_ms)
 		if (wc.wr_id < RECVS)
 			return take_message(p, wc.wr_id, h);
 	}
+}
+
+const char *peer_words(const struct peer *p)
+{
+	return p->words;
 }
 
 int peer_look(struct peer *p, struct wire_header *h)
@@ -373,7 +384,7 @@ int peer_send(struct peer *p, struct wire_header *h, const void *payload)
 	return send_place(p, place, (uint32_t)sizeof(*h) + (payload ? h->payload_len : 0), 0);
 }
 
-int peer_hello(struct peer *p, const struct peer_session *s)
+int peer_say_hello(struct peer *p, const struct peer_session *s)
 {
 	struct wire_header h = {.opcode = WIRE_HELLO, .payload_len = sizeof(struct wire_hello)};
 	struct wire_hello hello = {0};
@@ -381,12 +392,18 @@ int peer_hello(struct peer *p, const struct peer_session *s)
 	                              {hello.session_uid, sizeof(hello.session_uid)},
 	                              {p->agent_nonce, WIRE_NONCE_LEN},
 	                              {hello.tenant_nonce, WIRE_NONCE_LEN}};
-	int r;
 
 	memcpy(hello.session_uid, s->uid, sizeof(hello.session_uid));
 	crypto_random(hello.tenant_nonce, sizeof(hello.tenant_nonce));
 	crypto_hmac_sha256v(s->secret, sizeof(s->secret), parts, ARRAY_SIZE(parts), hello.proof);
-	r = peer_send(p, &h, &hello);
+	return peer_send(p, &h, &hello);
+}
+
+int peer_hello(struct peer *p, const struct peer_session *s)
+{
+	struct wire_header h;
+	int r = peer_say_hello(p, s);
+
 	if (!r)
 		r = peer_receive(p, &h, WAIT_MS);
 	return r ? r : h.opcode == WIRE_WELCOME ? 0 : -EPROTO;

@@ -38,6 +38,8 @@ void peer_prove(const struct peer *p, const struct peer_session *s, struct wire_
 /* 0: the agent took the connection. -ECONNREFUSED: *ret_refusal says what it answered, or -errno.
  */
 int peer_connect(struct peer *p, const void *request, uint32_t len, enum ros2_status *ret_refusal);
+/* HELLO without waiting for what comes of it. */
+int peer_say_hello(struct peer *p, const struct peer_session *s);
 /* HELLO; 0 when WELCOME came. -ECONNRESET: the connection ended instead. */
 int peer_hello(struct peer *p, const struct peer_session *s);
 /* All of it: the agent has taken the session over this end. */
@@ -47,6 +49,8 @@ int peer_join(struct peer *p, const struct peer_session *s);
 int peer_send(struct peer *p, struct wire_header *h, const void *payload);
 /* The next message. -ECONNRESET, -ETIMEDOUT. */
 int peer_receive(struct peer *p, struct wire_header *h, int timeout_ms);
+/* What the NAK said that was received last. */
+const char *peer_words(const struct peer *p);
 /* One that is here already, without a system call. -EAGAIN, -ECONNRESET. */
 int peer_look(struct peer *p, struct wire_header *h);
 /* RDMA of no bytes to the agent's queue pair, and its end: 0 when it was carried out. */

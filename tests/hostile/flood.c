@@ -4,8 +4,9 @@
  * ways, at a stated rate for a stated time: on a machine of few cores a flooder without a rate
  * would show only what the scheduler does. Connects from 127.0.0.2 where it can, so that caps per
  * source are its own; with transport=shm its sessions are over shared memory, and it is another
- * user there. Prints one JSON object at the end, and at each SIGUSR1 what it would be now: what it
- * did and how it was answered, with one sample of words for each answer.
+ * user there; with transport=verbs they are over verbs. Prints one JSON object at the end, and at
+ * each SIGUSR1 what it would be now: what it did and how it was answered, with one sample of words
+ * for each answer.
  */
 #include "tests/hostile/flood.h"
 #include "common/clock.h"
@@ -461,6 +462,7 @@ static const struct {
 	{"messages", 20, messages, true},
 	{"shakes", 100, shakes, true},
 	{"wakes", 100, flood_wakes},
+	{"requests", 10, flood_verbs_requests},
 	{"crowd", 2000, crowd},
 	{"silent", 100, flood_halfopen, true},
 	{"nobody", 20, nobody, true},
@@ -470,7 +472,7 @@ static const struct {
 static void usage(void)
 {
 	fputs("usage: hostile-flood FLOOD [rate=PER-SECOND] [seconds=N] [host=OF-127.0.0.0/24] "
-	      "[transport=shm shm_bytes=N] (and ROS2_*)\nfloods:",
+	      "[transport=shm shm_bytes=N | transport=verbs] (and ROS2_*)\nfloods:",
 	      stderr);
 	for (size_t i = 0; i < ARRAY_SIZE(floods); i++)
 		fprintf(stderr, " %s", floods[i].name);

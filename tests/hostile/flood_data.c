@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Floods of the data port: over tcp, or with transport=shm over the socket and the rings of shared
- * memory. */
+ * memory; what is different with transport=verbs is in flood_verbs.c. */
 #include "tests/hostile/flood.h"
 #include "common/crypto.h"
 #include "common/util.h"
@@ -21,9 +21,11 @@ static uint8_t scratch[WIRE_IO_MAX];
 
 /* ---- sessions ---- */
 
-static uint64_t base_of(const struct flood *f)
+static uint64_t base_of(const struct flood *f, size_t i)
 {
-	return f->raw.over_shm ? WIRE_SHM_DATA_OFF : ADDRESS;
+	return f->raw.over_verbs ? flood_verbs_address(f, i)
+	       : f->raw.over_shm ? WIRE_SHM_DATA_OFF
+	                         : ADDRESS;
 }
 
 /* Proved; over shm its memory has come, and nobody has said MAPPED. */
@@ -41,6 +43,8 @@ static bool joined(struct flood *f, size_t i)
 		flood_answered_rpc(f, rc, &err);
 		return false;
 	}
+	if (f->raw.over_verbs)
+		return flood_verbs_join(f, i);
 	f->fd[i] = flood_dial(f->s[i].data_address);
 	return f->fd[i] >= 0 && !raw_hello(f->fd[i], &f->s[i], &st, words) && !st &&
 	       (!f->raw.over_shm || !raw_shm_memory(f->fd[i], &f->m[i]));
@@ -60,7 +64,6 @@ bool flood_session(struct flood *f, size_t i)
 	o.path = (char *)"flood";
 	o.flags = 7;
 	o.mode = 0644;
-	g.address = base_of(f);
 	g.length = 1u << 20;
 	g.access = 3;
 	if (!joined(f, i) || (f->m[i].map && raw_shm_mapped(f->fd[i])) ||
@@ -72,11 +75,13 @@ bool flood_session(struct flood *f, size_t i)
 		return false;
 	f->handle[i] = or->handle;
 	protobuf_c_message_free_unpacked(& or->base, NULL);
+	g.address = base_of(f, i);
 	if (ros2_v1_tenant_register_region_sync(f->raw.channel, &g, FLOOD_CALL_MS, &gr, NULL))
 		return false;
 	f->key[i] = gr->key;
+	f->generation[i] = gr->generation;
 	protobuf_c_message_free_unpacked(&gr->base, NULL);
-	return true;
+	return !f->raw.over_verbs || flood_verbs_window(f, i);
 }
 
 void flood_session_end(struct flood *f, size_t i)
@@ -84,21 +89,30 @@ void flood_session_end(struct flood *f, size_t i)
 	if (f->fd[i] >= 0)
 		close(TAKE_FD(f->fd[i]));
 	raw_shm_free(&f->m[i]);
+	flood_verbs_leave(f, i);
 	raw_session_close(&f->raw, &f->s[i]);
 }
 
-static bool request(struct flood *f, size_t i, uint8_t opcode, uint32_t length, uint32_t key)
+static bool put(struct flood *f, size_t i, struct wire_header *h)
+{
+	if (f->raw.over_verbs)
+		return flood_verbs_put(f, i, h);
+	raw_seal(h);
+	return f->m[i].map
+	               ? raw_shm_put(&f->m[i], f->fd[i], h)
+	               : send(f->fd[i], h, sizeof(*h), MSG_NOSIGNAL | MSG_DONTWAIT) == sizeof(*h);
+}
+
+bool flood_request(struct flood *f, size_t i, uint8_t opcode, uint32_t length, uint32_t key)
 {
 	struct wire_header h = {.opcode = opcode,
 	                        .request_id = ++f->next_id,
 	                        .handle = f->handle[i],
-	                        .address = base_of(f),
+	                        .address = base_of(f, i),
 	                        .length = length,
 	                        .key = key};
 
-	raw_seal(&h);
-	if (f->m[i].map ? raw_shm_put(&f->m[i], f->fd[i], &h)
-	                : send(f->fd[i], &h, sizeof(h), MSG_NOSIGNAL | MSG_DONTWAIT) == sizeof(h))
+	if (put(f, i, &h))
 		return true;
 	flood_answered(f, "not taken", NULL);
 	return false;
@@ -106,6 +120,8 @@ static bool request(struct flood *f, size_t i, uint8_t opcode, uint32_t length, 
 
 static int receive(struct flood *f, size_t i, struct wire_header *h)
 {
+	if (f->raw.over_verbs)
+		return flood_verbs_take(f, i, h, scratch);
 	return f->m[i].map ? raw_shm_take(&f->m[i], f->fd[i], h, scratch, 2000)
 	                   : raw_receive(f->fd[i], h, scratch, 2000);
 }
@@ -114,6 +130,10 @@ void flood_hellos(struct flood *f)
 {
 	struct raw_session s = f->s[0];
 
+	if (f->raw.over_verbs) {
+		flood_verbs_hellos(f);
+		return;
+	}
 	crypto_random(s.secret, sizeof(s.secret));
 	while (flood_turn(f)) {
 		enum ros2_status st = ROS2_OK;
@@ -150,8 +170,8 @@ void flood_tiny(struct flood *f)
 {
 	while (flood_turn(f)) {
 		for (int i = 0; i < TINY_BATCH; i++)
-			request(f, 0, WIRE_READ, 1, f->key[0]);
-		for (int i = 0; i < TINY_BATCH && f->fd[0] >= 0; i++)
+			flood_request(f, 0, WIRE_READ, 1, f->key[0]);
+		for (int i = 0; i < TINY_BATCH && (f->fd[0] >= 0 || f->p[0]); i++)
 			drain(f, 0);
 	}
 }
@@ -159,7 +179,7 @@ void flood_tiny(struct flood *f)
 void flood_violations(struct flood *f)
 {
 	while (flood_turn(f)) {
-		request(f, 0, WIRE_READ, 4096, f->key[0] ^ 0x55aa0000u);
+		flood_request(f, 0, WIRE_READ, 4096, f->key[0] ^ 0x55aa0000u);
 		drain(f, 0);
 	}
 }
@@ -188,7 +208,7 @@ static void ask(struct flood *f, size_t i, unsigned *asked)
 	bool was_full = f->is_full[i];
 
 	for (unsigned n = may_ask(f, i, *asked); n > 0; n--, ++*asked)
-		if (request(f, i, WIRE_READ, length, f->key[i]))
+		if (flood_request(f, i, WIRE_READ, length, f->key[i]))
 			flood_answered(f, "asked", NULL);
 	f->is_full[i] = f->m[i].map && raw_shm_untaken(&f->m[i]) == WIRE_SHM_RING_ENTRIES;
 	if (f->is_full[i] && !was_full)
@@ -202,6 +222,10 @@ void flood_unread(struct flood *f)
 {
 	unsigned asked[FLOOD_SESSIONS] = {0};
 
+	if (f->raw.over_verbs) {
+		flood_verbs_unread(f);
+		return;
+	}
 	for (size_t i = 1; i < FLOOD_SESSIONS; i++)
 		f->n_sessions += flood_session(f, i);
 	for (size_t i = 0; i < f->n_sessions; i++)
@@ -248,7 +272,7 @@ static void ask_more(struct flood *f, size_t i, uint32_t length, bool writes)
 	if (writes && !f->raw.over_shm)
 		write_request(f, i, MIN(length, WIRE_INLINE_MAX));
 	else
-		request(f, i, writes ? WIRE_WRITE : WIRE_READ, length, f->key[i]);
+		flood_request(f, i, writes ? WIRE_WRITE : WIRE_READ, length, f->key[i]);
 }
 
 /* All the credits of all its sessions, all the time: what comes back is asked for again at once. */

@@ -6,13 +6,16 @@
 # proof on the data port, in time (in_time open opens); (3) its leases (2 s, on a machine that is busy as many times more) are renewed without a gap (begin_renewals, still_renewed); (4) a
 # revocation is confirmed in time (in_time revoke revoked), of the flooder, too; (5) the log grows within its bounds (grown, bounded); (6) memory
 # and descriptors of who is flooded (watch) are bounded, and come back (in_flood, comes_back). And every refusal has a name and words, or a metric where no word
-# can be sent, that say which cap was hit. FLOOD@shm is that flood over shared memory, and there alpha works and opens sessions over that, too.
+# can be sent, that say which cap was hit. FLOOD@shm is that flood over shared memory, and there alpha works and opens sessions over that, too;
+# FLOOD@verbs is over verbs, and there alpha's leases are of a session over that, and gamma has one (floods-verbs).
 export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}quarantine_size_mb=16:malloc_context_size=4"
 # shellcheck shell=bash
 . "$(dirname "${BASH_SOURCE[0]}")/../integration/lib.sh"
 export ROS2_AGENT_FLAGS="--shm-dir $dir/sock-%n --shm-memory 20000000 ${ROS2_AGENT_FLAGS:-}"
 over_shm=(transport=shm shm_bytes=2097152)
 is_shm() { [[ ${1:-} == *@shm ]]; }
+is_verbs() { [[ ${1:-} == *@verbs ]]; }
+on() { ! is_shm "$1" && ! is_verbs "$1" || echo "@${1##*@}"; } # FLOOD: @shm, @verbs, or nothing
 # of TABLE FLOOD: what is there of it, or of the flood of that name over tcp.
 of() {
 	local -n rows_of=$1
@@ -22,10 +25,11 @@ of() {
 # ---- the cluster ----
 set_pace
 lease_s=$((pace * (tsan_factor > 1 ? 8 : 2))) # renewed every 500 ms
-share='  qos:
-    read: {bandwidth: 1MiB/s}
-    write: {bandwidth: 1MiB/s}
-    burst: 1s'
+share="  qos:
+    read: {bandwidth: ${ALPHA_RATE:-1MiB/s}}
+    write: {bandwidth: ${ALPHA_RATE:-1MiB/s}}
+    burst: 1s"
+beta_iops=${BETA_IOPS:-1000}
 limited() { # NAME PRINCIPAL: alpha's document with short leases, and a rate
 	sed "s/name: alpha/name: $1/; s,tenant/alpha/trainer,tenant/$1/$2,; s/path: alpha/path: $1/; s/leaseTtl: 30s/leaseTtl: ${lease_s}s/" \
 		"$dir/policies/alpha.yaml"
@@ -33,7 +37,7 @@ limited() { # NAME PRINCIPAL: alpha's document with short leases, and a rate
 }
 unbound=''
 floods_up() { # AGENTS; where `share` is empty alpha has no rate, and where `unbound` is not, beta none
-	local rate='s,read: {bandwidth: 8MiB/s},read: {bandwidth: 8MiB/s\, iops: 1000},'
+	local rate="s,read: {bandwidth: 8MiB/s},read: {bandwidth: 8MiB/s\\, iops: $beta_iops},"
 	[ -n "$share" ] || rate=''
 	[ -z "$unbound" ] || rate='/^  qos:/,$d'
 	cluster_up "$1"
@@ -67,9 +71,10 @@ strangers() { # at the controller: who has a certificate of the right authority,
 declare -A work=()
 # begin_work NAME, worked NAME: alpha's verified I/O for two seconds, beside what is done in between; bytes per second in $dir/NAME.rate.
 begin_work() {
-	local over=()
-	! is_shm "$1" || over=(--transport shm --shm-bytes 2MiB)
-	start_as "work_$1" alpha ros2-bench run --namespace data --file victim --rw randrw --verify --size 1MiB --bs 16k --depth 8 --time 2s --warmup 500ms \
+	local over=(--bs 16k)
+	! is_shm "$1" || over+=(--transport shm --shm-bytes 2MiB)
+	! is_verbs "$1" || over=(--bs 4k --transport verbs --timeout 60s)
+	start_as "work_$1" alpha ros2-bench run --namespace data --file victim --rw randrw --verify --size 1MiB --depth 8 --time "${WORK_TIME:-2s}" --warmup 500ms \
 		"${over[@]}" -o json -q
 	work[$1]=$pid
 }
@@ -80,7 +85,7 @@ worked() {
 }
 works() { begin_work "$1" && worked "$1"; }
 rate() { printf '%.0f' "$(cat "$dir/$1.rate")"; }
-alone() { is_shm "$1" && echo alone@shm || echo alone; }
+alone() { echo "alone$(on "$1")"; }
 keeps_share() {
 	local all
 	all=$(alone "$1")
@@ -99,10 +104,14 @@ in_time() {
 	took[$name]=${took[$name]:-$ms}
 	[ $ms -lt $((3000 * tsan_factor + 10 * ${took[$name]})) ] || { echo "$ms ms, ${took[$name]} without a flood"; return 1; }
 }
-opens() { # [FLOOD]: a session of alpha's, until it is proved on the data port
+opens() { # [FLOOD]: a session of alpha's, until it is proved on the data port; over verbs with a file and a region, and a block from one to the other
 	local over=()
 	! is_shm "${1:-}" || over=("${over_shm[@]}")
-	raw alpha wire "${over[@]}"
+	if is_verbs "${1:-}"; then
+		hostile-alpha "$dir" open >"$dir/raw.all" 2>&1
+	else
+		raw alpha wire "${over[@]}"
+	fi
 	jq -e 'select(.event == "hello") | .status == "OK"' "$dir/raw.all" >"$dir/said" || { cat "$dir/raw.all"; return 1; }
 }
 let_in() { # TENANT
@@ -113,17 +122,21 @@ revoke() { # TENANT
 }
 # The agent has it when it next hears from the controller.
 reinstate() { ros2ctl tenant reinstate "$1" --reason flood && await 10 let_in "$1"; }
-revoked() {
-	answers OK gamma OpenSession protocol=1 transport=1 && revoke gamma && reinstate gamma
+revoked() { # [FLOOD]
+	local transport=1
+	! is_verbs "${1:-}" || transport=2
+	answers OK gamma OpenSession protocol=1 transport=$transport && revoke gamma && reinstate gamma
 }
 # The flooder has nothing any more, however it goes on.
 has_nothing() { [ "$(sessions_of beta)" = '[]' ] && answers REVOKED beta OpenSession protocol=1 transport=1; }
 
 # ---- (3) renewals ----
 # Alpha's leases: of a session of its own, renewed four times in the time they last, by a process that says when it is asked, and in the end, how it went.
-begin_renewals() {
+begin_renewals() { # [FLOOD]
+	local keeps=(ros2-raw hold namespace=data path=kept renew_ms=500)
+	! is_verbs "${1:-}" || keeps=(hostile-alpha "$dir" hold 500)
 	mkfifo "$dir/keep" && exec {keep}<>"$dir/keep"
-	as alpha exec ros2-raw hold namespace=data path=kept renew_ms=500 <"$dir/keep" >"$dir/keep.out" 2>&1 &
+	as alpha exec "${keeps[@]}" <"$dir/keep" >"$dir/keep.out" 2>&1 &
 	keeper=$!
 	jobs_started+=("$keeper:$(start_time "$keeper")")
 	await 10 grep -q '"holding"' "$dir/keep.out"
@@ -183,6 +196,8 @@ comes_back() { # RSS FDS [MORE-MIB]: but for what the allocator keeps
 	[ "$(descriptors)" -le $(($2 + 4)) ] && [ "$(rss)" -le $(($1 + ${3:-64} * 1024 * tsan_factor)) ] || { echo "$(descriptors) descriptors, $(rss) KiB; before $2, $1"; return 1; }
 }
 no_shm() { [ "$(metric dpu-0 ros2_agent_shm_bytes)" = 0 ]; }
+objects() { rdma -j res | jq '[.[] | .pd + .cq + .qp + .mr + .cm_id] | add'; } # at the device, of everybody
+no_more_objects() { [ "$(objects)" -le "$1" ] || { echo "$(objects), $1 before"; return 1; }; }
 
 # ---- the flood itself ----
 # What of its attempts found the cap, as the flooder was answered: a filter of its report.
@@ -191,18 +206,23 @@ declare -A found=([handshakes]='.answers["no handshake"] >= .attempts / 2 - 1' [
 	[regions]='.answers.LIMIT >= .attempts / 2' [files]='.answers.LIMIT > 0 and .answers.OK <= 256'
 	[tiny]='.answers.OK >= 16 * (.attempts - 1) and .answers.OK <= 1100 * (.seconds + 1)' [violations]='.answers.BAD_KEY >= .attempts * 0.9 - 1'
 	[resets]='(.answers.ended // 0) + (.answers["no connection"] // 0) >= .attempts / 4 - 2' [unread]='.answers.asked >= .attempts * 0.9' [halfopen]='.answers.connected >= .attempts * 0.9'
-	[wakes]='.answers.woken >= .attempts * 0.9')
+	[wakes]='.answers.woken >= .attempts * 0.9'
+	[requests@verbs]='.answers.UNAUTHENTICATED >= 16 * (.attempts - 1)' [hellos@verbs]='.answers.closed >= .attempts * 0.9 - 1'
+	[tiny@verbs]=".answers.OK >= 16 * (.attempts - 1) and .answers.OK <= 1.1 * $beta_iops * (.seconds + 1)")
 # Of the rate it states it makes half, divided by how much slower this machine is. Tiny requests are held to a quarter by their cap.
 declare -A least=([tiny]=0.12)
 # Half-open ones: so many that there are more than one address may have before all else that is looked at meanwhile is over, on a quick machine, too.
-declare -A options=([memory]='shm_bytes=6291456' [halfopen]='rate=200' [halfopen@shm]='')
+# Over verbs in an emulated guest: what that has the time for.
+declare -A options=([memory]='shm_bytes=6291456' [halfopen]='rate=200' [halfopen@shm]='' [hellos@verbs]='rate=5' [opens@verbs]='rate=50' [regions@verbs]='rate=50'
+	[tiny@verbs]='rate=25' [violations@verbs]='rate=50' [unread@verbs]='rate=20')
 declare -A flooder=() # processes
 declare -A after=()   # the last record before a flood
-apart=()              # before a flooder's command
+apart=(${APART:-})    # before a flooder's command
 flooding_as=beta
 begin() { # FLOOD [OPTIONS]
 	local over=()
 	! is_shm "$1" || over=("${over_shm[@]}")
+	! is_verbs "$1" || over=(transport=verbs)
 	after[$1]=$(newest)
 	# shellcheck disable=SC2046 # several words
 	start_as "flood_$1" "$flooding_as" "${apart[@]}" hostile-flood "${1%@*}" "${@:2}" $(of options "$1") "${over[@]}" seconds=600
@@ -217,6 +237,7 @@ reported() { [ "$(reports "$1")" -gt "$2" ]; }
 # slower: than an idle machine, at least 1: set_pace of lib.sh, without its bound.
 slower() {
 	local from i
+	[ -z "${SLOWER:-}" ] || { echo "$SLOWER"; return; }
 	from=$(now_ms)
 	for i in 1 2 3 4 5; do ros2ctl version >/dev/null 2>&1; done
 	echo $((tsan_factor * ((($(now_ms) - from) / 150) + 1)))
@@ -254,7 +275,8 @@ declare -A caps=([handshakes]='no handshake' [calls]='BUSY: too many open at onc
 	[memory]='"LIMIT":"[^"]*shared memory of the tenant.s sessions[^"]*--shm-memory'
 	[regions]='"LIMIT":"[^"]*memory\.regions of the tenant: the limit is [0-9]+, [0-9]+ are live' [violations]='BAD_KEY'
 	[files]='"LIMIT":"[^"]*open handles of a session: the limit is 256 \(fixed\)'
-	[halfopen]="\"LIMIT\":\"[^\"]*$unproved" [unread@shm]='"full":[0-9]')
+	[halfopen]="\"LIMIT\":\"[^\"]*$unproved" [unread@shm]='"full":[0-9]'
+	[requests@verbs]='"UNAUTHENTICATED":[0-9]' [hellos@verbs]='' [unread@verbs]='"closed":[0-9]')
 # The records that must come of a flood: ACTION STATUS REASON. Of tiny, unread and wakes there is none: nothing is refused, and who waits is seen waiting (waited, slots_become_shared).
 declare -A logs=([handshakes]='connection.refused UNAUTHENTICATED no certificate that is accepted here'
 	[calls]='session.deny BUSY it has 256 calls in flight that keep or give up what it has, and its share of the 1024 is 256 \(fixed\)'
@@ -264,7 +286,9 @@ declare -A logs=([handshakes]='connection.refused UNAUTHENTICATED no certificate
 	[files]='file.deny LIMIT ^open handles of a session: the limit is 256 \(fixed\)'
 	[regions]='region.deny LIMIT ^memory\.regions of the tenant: the limit is 4, 4 are live' [violations]='session.close VIOLATIONS ^[0-9]+ violations, rkeys\.violations\.limit is 20$'
 	[halfopen]="connection.refused LIMIT ^max-connections-per-address of --tenant-connections: the listener has its [0-9]+ connections from this address
-hello.refused LIMIT ^$unproved" [halfopen@shm]="hello.refused LIMIT ^$unproved")
+hello.refused LIMIT ^$unproved" [halfopen@shm]="hello.refused LIMIT ^$unproved"
+	[requests@verbs]='hello.refused UNAUTHENTICATED ^no session waits for this proof' [hellos@verbs]='hello.refused UNAUTHENTICATED ^the first message over verbs is no HELLO'
+	[unread@verbs]='session.close PROTOCOL ^the tenant posts no receives for its answers')
 logged() { # FLOOD: since it began
 	local action status reason
 	while read -r action status reason; do

@@ -17,7 +17,9 @@
 struct raw {
 	struct rpc_channel *channel; /* owned */
 	uint32_t timeout_ms;
-	bool over_shm;      /* its sessions are; else over tcp */
+	bool over_shm;   /* its sessions are; else over tcp */
+	bool over_verbs; /* likewise: where somebody brings the other end (tests/attack/verbs_peer)
+	                  */
 	uint64_t shm_bytes; /* that they ask for; 0: what the agent gives by itself */
 };
 

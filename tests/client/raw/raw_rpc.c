@@ -76,6 +76,7 @@ int raw_connect(struct raw *r, const struct raw_args *a, struct ros2_err *err)
 		         raw_arg(a, "server", "agent"));
 	r->timeout_ms = (uint32_t)raw_arg_u64(a, "timeout_ms", 10000);
 	r->over_shm = !strcmp(raw_arg(a, "transport", ""), "shm");
+	r->over_verbs = !strcmp(raw_arg(a, "transport", ""), "verbs");
 	r->shm_bytes = raw_arg_u64(a, "shm_bytes", 0);
 	return rpc_channel_new(&co, &r->channel, err);
 }

@@ -55,8 +55,9 @@ int raw_session_open(struct raw *r, struct raw_session *ret, struct ros2_err *er
 	int rc;
 
 	req.protocol = WIRE_VERSION;
-	req.transport = r->over_shm ? ROS2__V1__TRANSPORT__TRANSPORT_SHM
-	                            : ROS2__V1__TRANSPORT__TRANSPORT_TCP;
+	req.transport = r->over_shm     ? ROS2__V1__TRANSPORT__TRANSPORT_SHM
+	                : r->over_verbs ? ROS2__V1__TRANSPORT__TRANSPORT_VERBS
+	                                : ROS2__V1__TRANSPORT__TRANSPORT_TCP;
 	req.shared_memory_bytes = r->shm_bytes;
 	req.software = (char *)"ros2-raw";
 	rc = ros2_v1_tenant_open_session_sync(r->channel, &req, r->timeout_ms, &p, err);
