@@ -43,7 +43,8 @@ static void refused(struct askers *a, const struct rdma_conn_param *c)
 	if (c->private_data_len < sizeof(no))
 		return;
 	memcpy(&no, c->private_data, sizeof(no));
-	if (no.status < ROS2_STATUS_COUNT)
+	/* What the connection manager refuses by itself says nothing, in as many zeros. */
+	if (no.version == WIRE_VERBS_VERSION && no.status < ROS2_STATUS_COUNT)
 		a->ret[no.status]++;
 }
 
