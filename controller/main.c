@@ -4,6 +4,7 @@
 #include "common/args.h"
 #include "common/descriptors.h"
 #include "common/log.h"
+#include "common/notify.h"
 #include <errno.h>
 #include <getopt.h>
 #include <stdbool.h>
@@ -251,6 +252,7 @@ static void address(const char *listen, uint16_t port, char *out, size_t max)
 static int say_ready(const struct flags *f, const struct run *r)
 {
 	char admin[300], agent[300], enrol[300], line[1600];
+	struct ros2_err err = ROS2_ERR_INIT;
 	struct controller_ports p;
 	FILE *out;
 
@@ -260,6 +262,10 @@ static int say_ready(const struct flags *f, const struct run *r)
 	address(f->o.enrol_listen, p.enrol, enrol, sizeof(enrol));
 	log_info("serving trust domain %s, epoch %llu: admin %s, agents %s, enrolment %s",
 	         p.trust_domain, (unsigned long long)p.epoch, admin, agent, enrol);
+	if (notify_ready(&err) < 0) {
+		log_error("%s", err.msg);
+		return -1;
+	}
 	if (f->ready_fd < 0)
 		return 0;
 	snprintf(line, sizeof(line),
