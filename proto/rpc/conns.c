@@ -477,6 +477,17 @@ void rpc_conns_has_read(struct rpc_conns *c, int fd, size_t bytes)
 	pthread_mutex_unlock(&c->lock);
 }
 
+void rpc_conns_owes(struct rpc_conns *c, int fd, size_t bytes)
+{
+	struct rpc_conn *k;
+
+	pthread_mutex_lock(&c->lock);
+	k = conns_find_fd(&c->table, fd);
+	if (k)
+		conns_owes(&c->table, k, bytes);
+	pthread_mutex_unlock(&c->lock);
+}
+
 static void look_again(const struct rpc_conn *k)
 {
 	if (rpc_socket_ino(k->fd) == k->ino)

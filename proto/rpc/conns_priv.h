@@ -139,6 +139,8 @@ void conns_refusal_over(struct rpc_conn *k, uint64_t now_ns);
  * and to look again at once (*ret_again), or when @k is let go on. */
 size_t conns_may_read(struct conns_table *t, struct rpc_conn *k, size_t each, bool *ret_again);
 void conns_has_read(struct conns_table *t, struct rpc_conn *k, size_t n);
+/* What was read was worth so many bytes more: it counts in the turn, and against nobody. */
+void conns_owes(struct conns_table *t, struct rpc_conn *k, size_t n);
 /* A message has come over it. */
 void conns_message(struct rpc_conn *k);
 /* Whether of what came over @k more became nothing than may: CONNS_USELESS, and from its first

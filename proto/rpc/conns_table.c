@@ -286,6 +286,12 @@ void conns_has_read(struct conns_table *t, struct rpc_conn *k, size_t n)
 		k->owner->useless += n;
 }
 
+void conns_owes(struct conns_table *t, struct rpc_conn *k, size_t n)
+{
+	reads_of(t, k)->n += n;
+	k->read += n;
+}
+
 void conns_message(struct rpc_conn *k)
 {
 	forgive(k, SIZE_MAX);

@@ -90,6 +90,7 @@ uint64_t rpc_gate_passed(void)
 static _Thread_local struct {
 	int fd;
 	uint64_t passed; /* with it */
+	size_t owed;     /* for the records that were in it: rpc_gate_record */
 } last = {.fd = -1};
 
 uint64_t rpc_gate_last(int *ret_fd)
@@ -108,6 +109,27 @@ void rpc_gate_headers(int fd)
 	c = atomic_load(&gates[fd]);
 	if (c)
 		rpc_conns_headers(c, fd);
+	pthread_rwlock_unlock(&gate_lock);
+}
+
+void rpc_gate_record(size_t bytes)
+{
+	last.owed += RPC_RECORD_LEAST - MIN(bytes, (size_t)RPC_RECORD_LEAST);
+}
+
+/* What is owed, before more is read of anything. */
+static void settle(void)
+{
+	size_t owed = last.owed;
+	struct rpc_conns *c;
+
+	last.owed = 0;
+	if (!owed || last.fd < 0)
+		return;
+	pthread_rwlock_rdlock(&gate_lock);
+	c = atomic_load(&gates[last.fd]);
+	if (c)
+		rpc_conns_owes(c, last.fd, owed);
 	pthread_rwlock_unlock(&gate_lock);
 }
 
@@ -315,9 +337,11 @@ static ssize_t receive(int fd, struct msghdr *m, int flags, size_t n)
 
 ssize_t recvmsg(int fd, struct msghdr *m, int flags)
 {
-	size_t may = may_read(fd);
+	size_t may;
 	ssize_t n;
 
+	settle();
+	may = may_read(fd);
 	if (may == SIZE_MAX)
 		return receive_all(fd, m, flags);
 	if (!may) {

@@ -234,6 +234,8 @@ void rpc_conns_stats(struct rpc_conns *c, struct rpc_server_stats *ret);
  * more. */
 size_t rpc_conns_may_read(struct rpc_conns *c, int fd);
 void rpc_conns_has_read(struct rpc_conns *c, int fd, size_t bytes);
+/* So many more in the turn: conns_owes. */
+void rpc_conns_owes(struct rpc_conns *c, int fd, size_t bytes);
 /* The listener's polling thread has handled all that was read (@idle), and waits; or it has come
  * back. True: somebody was held, and may be so again while it waits. */
 bool rpc_conns_idle(struct rpc_conns *c, bool idle);
@@ -280,6 +282,10 @@ uint64_t rpc_gate_passed(void);
 /* The descriptor of the listener's connection that this thread was given bytes of last (-1: none),
  * and a number that is of those only. */
 uint64_t rpc_gate_last(int *ret_fd);
+/* Of what this thread was given last, a record of TLS with so many bytes: where they are fewer than
+ * RPC_RECORD_LEAST they count as that, for it is the record that costs gRPC its time. */
+#define RPC_RECORD_LEAST 256
+void rpc_gate_record(size_t bytes);
 /* rpc_conns_headers of whose it is. Any thread. */
 void rpc_gate_headers(int fd);
 

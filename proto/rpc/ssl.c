@@ -146,6 +146,7 @@ int SSL_read(SSL *ssl, void *buf, int n)
 
 	if (got <= 0 || place < 0 || !SSL_is_server(ssl))
 		return got;
+	rpc_gate_record((size_t)got);
 	s = seen_of(ssl);
 	if (!s)
 		return -1;

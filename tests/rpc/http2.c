@@ -44,6 +44,7 @@ struct http2 {
 	SSL *ssl;
 	int fd;
 	bool deaf;
+	int record; /* bytes in one of TLS at most; 0: as many as it takes */
 	uint32_t next_stream;
 	uint8_t block[BLOCK_MAX]; /* the headers of each call */
 	uint32_t block_len;
@@ -132,7 +133,8 @@ static int put(struct http2 *h)
 	const uint8_t *p = h->out;
 
 	while (p < h->end) {
-		int k = SSL_write(h->ssl, p, (int)(h->end - p));
+		int n = (int)(h->end - p);
+		int k = SSL_write(h->ssl, p, h->record ? MIN(n, h->record) : n);
 
 		if (k > 0)
 			p += k;
@@ -371,6 +373,11 @@ int http2_call_in(struct http2 *h, uint32_t frames)
 	}
 	h->next_stream += 2;
 	return put(h);
+}
+
+void http2_cut(struct http2 *h, int bytes)
+{
+	h->record = bytes;
 }
 
 void http2_deafen(struct http2 *h)

@@ -43,6 +43,8 @@ int http2_send(struct http2 *h, enum http2_flood kind, unsigned n);
 int http2_send_pieces(struct http2 *h, uint32_t name, unsigned n);
 /* One call, its headers in so many frames. Likewise. */
 int http2_call_in(struct http2 *h, uint32_t frames);
+/* From here on a record of TLS has no more than so many bytes. */
+void http2_cut(struct http2 *h, int bytes);
 /* From here on nothing is read of what the server says, and little is kept of it. */
 void http2_deafen(struct http2 *h);
 /* One call with this message, of whose answer no byte is taken: the window of its stream is 0 (RFC

@@ -412,6 +412,20 @@ static void conns_may_read__a_connection_pauses_even_if_nobody_else_has_anything
 	assert_int_equal(may_read(k), EACH);
 }
 
+/* Of small records more is counted than was read. */
+static void conns_owes__counts_in_the_turn_and_against_nobody(void **state)
+{
+	struct rpc_conn *k = conn("192.0.2.1", "beta", S), *other = conn("192.0.2.2", "beta", S);
+
+	table.idle = false;
+	conns_has_read(&table, k, 23);
+	assert_int_equal(may_read(other), EACH - 23);
+	conns_owes(&table, k, EACH - 23);
+	assert_int_equal(may_read(other), 0);
+	assert_int_equal(k->useless, 23);
+	assert_int_equal(k->owner->useless, 23);
+}
+
 static void conns_may_read__a_group_waits_until_its_own_is_handled(void **state)
 {
 	struct rpc_conn *k = conn("192.0.2.1", "beta", S), *other = conn("192.0.2.2", "beta", S),
@@ -626,6 +640,7 @@ int main(void)
 		one(conns_refused__are_a_groups_or_an_addresss_until_they_are_taken),
 		one(conns_may_read__a_connection_pauses_even_if_nobody_else_has_anything),
 		one(conns_may_read__a_group_waits_until_its_own_is_handled),
+		one(conns_owes__counts_in_the_turn_and_against_nobody),
 		one(conns_may_read__counts_from_the_last_that_was_handled),
 		one(conns_may_read__who_waits_longest_goes_on_first),
 		one(conns_may_read__without_a_call_it_is_a_little_of_the_address),
