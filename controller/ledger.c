@@ -149,6 +149,21 @@ void ledger_free(struct ledger *l)
 	free(l);
 }
 
+int ledger_check(struct ledger *l, struct ros2_err *err)
+{
+	uint8_t chain[SHA256_LEN] = {0};
+	uint64_t last, note;
+	int r = l->ops->audit_last(l->backend, &last, chain, &note, err);
+
+	if (r < 0 || (last == l->now.seq && !memcmp(chain, l->now.chain, SHA256_LEN)))
+		return r;
+	return ros2_err_set(err, -EIO,
+	                    "the database is not as it was left: its log should end with record "
+	                    "%llu and ends with %s%llu: another program has written to it",
+	                    (unsigned long long)l->now.seq, last == l->now.seq ? "another " : "",
+	                    (unsigned long long)last);
+}
+
 void ledger_mark(struct ledger *l)
 {
 	if (HASH_COUNT(l->tenants) > TENANTS_CACHED)

@@ -25,6 +25,10 @@ int ledger_open(const struct store_ops *ops, void *backend, const struct store_e
                 struct ledger **ret, struct ros2_err *err);
 void ledger_free(struct ledger *l); /* takes NULL */
 
+/* In a transaction: the log in the database ends where it did at the last commit. -EIO: somebody
+ * else has written to the database, or written an older one over it, and what is known here is not
+ * what a start would find. */
+int ledger_check(struct ledger *l, struct ros2_err *err);
 void ledger_mark(struct ledger *l);
 /* Appends @d and hands the row to the backend. Fills NULL strings of @d with "". */
 int ledger_append(struct ledger *l, struct store_draft *d, struct ros2_err *err);

@@ -94,6 +94,14 @@ static void new_turn(struct store *s)
 	s->locked_out = (struct ros2_err)ROS2_ERR_INIT;
 }
 
+/* Rows are changed as this process knows them, so they have to be the ones that it knows. */
+static int begin_on_own(struct store *s, struct ros2_err *err)
+{
+	int r = store_begin(s, err);
+
+	return r ? r : ledger_check(s->ledger, err);
+}
+
 static int write_txn(struct store *s, struct store_txn *t, struct ros2_err *err)
 {
 	int r = 0;
@@ -125,7 +133,7 @@ static int commit_list(struct store *s, struct list *txns, struct ros2_err *err)
 
 	if (atomic_load(&s->dead))
 		return ros2_err_set(err, -EIO, "the store has failed");
-	r = store_begin(s, err);
+	r = begin_on_own(s, err);
 	ledger_mark(s->ledger);
 	if (!r)
 		list_for_each (txns, t, link) {
@@ -514,7 +522,7 @@ static int in_commit(struct store *s, int (*fn)(struct store *s, struct ros2_err
 
 	if (atomic_load(&s->dead))
 		return -EIO;
-	r = store_begin(s, err);
+	r = begin_on_own(s, err);
 	if (!r)
 		r = fn(s, err);
 	if (!r)

@@ -8,6 +8,7 @@
 #include "tests/controller/store_fixture.h"
 #include "tests/await.h"
 #include <errno.h>
+#include <sqlite3.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -169,6 +170,37 @@ static void store__beside_another_on_its_database_acknowledges_nothing_more(void
 	fixture_close(&other);
 }
 
+static void copy(sqlite3 *to, sqlite3 *from)
+{
+	sqlite3_backup *b = sqlite3_backup_init(to, "main", from, "main");
+
+	assert_non_null(b);
+	assert_int_equal(sqlite3_backup_step(b, -1), SQLITE_DONE);
+	assert_int_equal(sqlite3_backup_finish(b), SQLITE_OK);
+}
+
+/* As sqlite3's .restore does: in place, with SQLite's locks. What was acknowledged since is not in
+ * the file any more, so what this process knows of is not what a start finds. */
+static void store__whose_database_is_restored_in_place_acknowledges_nothing_more(void **state)
+{
+	struct fixture *f = *state;
+	sqlite3 *db, *backup;
+	char path[128];
+
+	fixture_path(f, "ros2.db", path);
+	assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+	assert_int_equal(sqlite3_open(":memory:", &backup), SQLITE_OK);
+	assert_int_equal(fixture_commit(f, grant(1)), 0);
+	copy(backup, db);
+	assert_int_equal(fixture_commit(f, grant(2)), 0);
+	copy(db, backup);
+	assert_int_equal(fixture_commit(f, grant(3)), -EIO);
+	assert_true(AWAIT(atomic_load(&fatals) == 1));
+	assert_non_null(strstr(why.msg, "should end with record 2 and ends with 1"));
+	sqlite3_close(db);
+	sqlite3_close(backup);
+}
+
 /* Nothing is left of its files: what is answered is found by the next start nevertheless. */
 static void store__whose_files_are_removed_keeps_a_revocation_that_it_answers(void **state)
 {
@@ -201,6 +233,7 @@ int main(void)
 		T(store__whose_directory_is_moved_acknowledges_nothing_more),
 		T(store__of_the_same_directory_by_another_name_is_refused),
 		T(store__beside_another_on_its_database_acknowledges_nothing_more),
+		T(store__whose_database_is_restored_in_place_acknowledges_nothing_more),
 		T(store__whose_files_are_removed_keeps_a_revocation_that_it_answers),
 	};
 
