@@ -299,6 +299,10 @@ static void seal(struct dp_op *op)
 		dp_op_set(op, ROS2_PROTOCOL,
 		          "the shared memory is being written to while it is sealed: MAPPED comes "
 		          "when no system call writes to it");
+	else if (rc == -EAGAIN)
+		dp_op_set(op, ROS2_UNAVAILABLE,
+		          "the shared memory was not sealed in time: this machine is busy, try "
+		          "again");
 	else if (rc == -EDQUOT)
 		dp_op_set(op, ROS2_LIMIT, SHM_SEALER_LIMIT, SHM_SEALER_LEFT);
 	else if (rc == -ECANCELED)

@@ -33,9 +33,11 @@
 /* From when it is asked for: a program begins and ends in a few milliseconds, and a call that
  * writes and is not held takes less. */
 #define SEAL_NS (2000 * NS_PER_MS)
-#define LOOK_MS 10 /* where there is no descriptor that tells of an end */
-#define LEFT    64u
-#define SEALS   (LEFT + 64u) /* and each worker's */
+/* From then on it is killed, and that long it may take to end, if it is only slow. */
+#define KILLED_NS (1000 * NS_PER_MS)
+#define LOOK_MS   10 /* where there is no descriptor that tells of an end */
+#define LEFT      64u
+#define SEALS     (LEFT + 64u) /* and each worker's */
 
 #ifndef SYS_pidfd_open
 #define SYS_pidfd_open 434 /* Linux 5.3 */
@@ -405,18 +407,38 @@ static void leave(struct seal *l)
 		(void)kill(l->pid, SIGKILL);
 }
 
-/* Lock held. */
-static int await_end(struct shm_sealer *s, struct seal *l)
+/* Lock held. True: it is over. */
+static bool is_over_in(struct shm_sealer *s, const struct seal *l, uint64_t ns)
 {
-	uint64_t at = clock_monotonic_ns() + SEAL_NS;
+	uint64_t at = clock_monotonic_ns() + ns;
 	struct timespec ts = {(time_t)(at / NS_PER_S), (long)(at % NS_PER_S)};
 	int rc = 0;
 
 	while (l->state != SEAL_OVER && !l->cancelled && !s->stopped && rc != ETIMEDOUT)
 		rc = pthread_cond_timedwait(&s->cond, &s->lock, &ts);
-	if (l->state == SEAL_OVER) {
+	return l->state == SEAL_OVER;
+}
+
+/* Lock held. A process that a tenant's write holds does not end when it is killed; one that found
+ * no time on this machine does. */
+static bool was_only_slow(struct shm_sealer *s, struct seal *l)
+{
+	if (l->state != SEAL_RUNS || l->cancelled || s->stopped)
+		return false;
+	(void)kill(l->pid, SIGKILL);
+	return is_over_in(s, l, KILLED_NS);
+}
+
+/* Lock held. */
+static int await_end(struct shm_sealer *s, struct seal *l)
+{
+	if (is_over_in(s, l, SEAL_NS)) {
 		l->state = SEAL_FREE;
 		return l->rc;
+	}
+	if (was_only_slow(s, l)) {
+		l->state = SEAL_FREE;
+		return -EAGAIN;
 	}
 	leave(l);
 	if (l->cancelled || s->stopped)

@@ -34,8 +34,8 @@ void shm_sealer_free(struct shm_sealer *s);
 /* True: what @tenant maps can be sealed. False: it holds as many as it may. */
 bool shm_sealer_may(struct shm_sealer *s, const struct ros2_uid *tenant);
 /* A worker: as shm_memory_add_seals of @fd. @whose names it to shm_sealer_cancel. -ETIMEDOUT: it
- * is being written to; -ECANCELED; -EDQUOT: shm_sealer_may is false; -EAGAIN: the process did not
- * start in time; or why it could not. */
+ * is being written to; -ECANCELED; -EDQUOT: shm_sealer_may is false; -EAGAIN: the process
+ * found no time to; or why it could not. */
 int shm_sealer_seal(struct shm_sealer *s, const struct ros2_uid *tenant, const void *whose, int fd);
 /* Who waits for what is @whose does so no more. Any thread. */
 void shm_sealer_cancel(struct shm_sealer *s, const void *whose);
