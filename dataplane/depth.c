@@ -5,6 +5,7 @@
 void depth_enter(struct depth_use *u, uint64_t bytes)
 {
 	u->n++;
+	u->still = 0;
 	u->kib += depth_kib(bytes);
 	u->most = MAX(u->most, u->kib);
 }
@@ -12,6 +13,7 @@ void depth_enter(struct depth_use *u, uint64_t bytes)
 void depth_leave(struct depth_use *u, uint64_t bytes)
 {
 	u->n--;
+	u->still = 0;
 	u->kib -= depth_kib(bytes);
 }
 
@@ -30,10 +32,19 @@ void depth_least_begin(struct depth_least *l)
 	*l = (struct depth_least){.kib = DEPTH_ALL, .others = DEPTH_ALL};
 }
 
+static uint32_t asks_for(const struct depth_use *u)
+{
+	if (u->still > DEPTH_STILL)
+		return 0;
+	return u->more || u->more_before ? DEPTH_ALL : MAX(u->most, u->most_before);
+}
+
 void depth_least_add(struct depth_least *l, struct depth_use *u)
 {
-	uint32_t asks = u->more || u->more_before ? DEPTH_ALL : MAX(u->most, u->most_before);
+	uint32_t asks;
 
+	u->still += u->still <= DEPTH_STILL;
+	asks = asks_for(u);
 	u->more_before = u->more;
 	u->most_before = u->most;
 	u->more = false;

@@ -9,8 +9,10 @@
  * nothing does not empty the queue of a device that lives on it; and who asks for more than it may
  * have asks for everything, so that two of those do not hold each other down (docs/decisions/0059).
  *
- * A tenant is at an engine while it has something in it, and until the tick after the next. Of one
- * reactor, and its thread's: each reactor has queues of its own in an engine.
+ * A tenant is at an engine while it has something in it, and until the tick after the next; but
+ * what has not moved for DEPTH_STILL ticks, nothing in and nothing out, waits for storage that does
+ * not answer, and holds nobody down. Of one reactor, and its thread's: each reactor has queues of
+ * its own in an engine.
  */
 #ifndef ROS2_DATAPLANE_DEPTH_H
 #define ROS2_DATAPLANE_DEPTH_H
@@ -20,6 +22,7 @@
 
 #define DEPTH_SURE     32u
 #define DEPTH_SURE_KIB 2048u
+#define DEPTH_STILL    50u /* a second */
 #define DEPTH_ALL      UINT32_MAX
 /* What a request counts at least: it is a command, however short. */
 #define DEPTH_LEAST_KIB 4u
@@ -27,6 +30,7 @@
 /* A tenant at an engine; zeroed to begin. Sizes are in KiB. */
 struct depth_use {
 	uint16_t n;                 /* requests that are ready for the engine, or inside */
+	uint8_t still;              /* ticks without anything that went in or came out */
 	bool more, more_before;     /* in this tick, the one before: it was told to wait */
 	uint32_t kib;               /* of those requests */
 	uint32_t most, most_before; /* the largest value of that in this tick, the one before */

@@ -157,6 +157,25 @@ static void depth__one_is_always_allowed(void **state)
 	assert_true(m.served[1] > 50);
 }
 
+/* Its storage does not answer: what it has in the engine stays there, and is nobody's loss. */
+static void depth__who_moves_nothing_holds_nobody_down(void **state)
+{
+	struct model m = model_of(0, 256, 0);
+
+	depth_enter(&m.use[0], KIB4);
+	run(&m, 4, 100);
+	assert_int_equal(m.use[1].n, DEPTH_SURE);
+	run(&m, DEPTH_STILL - 5, 100);
+	assert_int_equal(m.use[1].n, DEPTH_SURE);
+	run(&m, 4, 100);
+	assert_int_equal(m.use[1].n, 256);
+	/* It answers. */
+	depth_leave(&m.use[0], KIB4);
+	depth_enter(&m.use[0], KIB4);
+	run(&m, 4, 300);
+	assert_int_equal(m.use[1].n, DEPTH_SURE);
+}
+
 /* ---- a reactor ---- */
 
 #define SESSIONS 4
@@ -357,6 +376,7 @@ int main(void)
 		cmocka_unit_test(depth__of_who_asks_for_little_others_keep_what_is_sure),
 		cmocka_unit_test(depth__is_counted_in_bytes),
 		cmocka_unit_test(depth__one_is_always_allowed),
+		cmocka_unit_test(depth__who_moves_nothing_holds_nobody_down),
 		T(reactor__gives_a_flood_no_more_than_its_neighbour),
 		T(reactor__counts_bytes),
 		T(reactor__leaves_two_that_ask_for_much_alone),
