@@ -169,6 +169,12 @@ struct engine_io fx_prepare(const struct fixture *fx, struct engine_file *f, enu
 	                          .region = fx->region};
 }
 
+void fx_count_end(struct engine_io *io, int64_t res)
+{
+	assert_int_equal(res, io->len);
+	++*container_of(io, struct fx_counted, io)->ended;
+}
+
 static void look(struct fixture *fx, const struct engine_io *io, int64_t res)
 {
 	uint8_t *found;

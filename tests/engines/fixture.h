@@ -78,6 +78,13 @@ struct engine_file *fx_open(struct fixture *fx, const char *path, uint32_t flags
 /* All but done. */
 struct engine_io fx_prepare(const struct fixture *fx, struct engine_file *f, enum engine_op op,
                             uint64_t offset, void *buf, uint32_t len);
+/* One of several: with fx_count_end as its done, its end is added to *@ended; it moved all of its
+ * bytes. */
+struct fx_counted {
+	struct engine_io io;
+	int *ended;
+};
+void fx_count_end(struct engine_io *io, int64_t res);
 /* Waits for the result. What t/a/f was given is looked for on the medium, where there is one. */
 int64_t fx_io(struct fixture *fx, struct engine_file *f, enum engine_op op, uint64_t offset,
               void *buf, uint32_t len);

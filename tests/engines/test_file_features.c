@@ -197,17 +197,6 @@ int __wrap_fdatasync(int fd)
 	return __real_fdatasync(fd);
 }
 
-struct counted {
-	struct engine_io io;
-	int *ended;
-};
-
-static void add_end(struct engine_io *io, int64_t res)
-{
-	assert_int_equal(res, io->len);
-	++*container_of(io, struct counted, io)->ended;
-}
-
 /* Looks until so many have ended; false after a while. */
 static bool polled(struct fixture *fx, const int *ended, int want)
 {
@@ -216,7 +205,7 @@ static bool polled(struct fixture *fx, const int *ended, int want)
 
 static void threads__flushes_leave_half_of_them_to_what_reads_and_writes(void **state)
 {
-	static struct counted flush[16], write[8];
+	static struct fx_counted flush[16], write[8];
 	struct fixture *fx = *state;
 	struct engine_file *f = fx_open(fx, "f", ENGINE_WRITE | ENGINE_CREATE);
 	uint8_t *buf = fx_memory(fx, 4096);
@@ -225,17 +214,17 @@ static void threads__flushes_leave_half_of_them_to_what_reads_and_writes(void **
 
 	flushes_stand = true;
 	for (size_t i = 0; i < ARRAY_SIZE(flush); i++) {
-		flush[i] =
-			(struct counted){fx_prepare(fx, f, ENGINE_OP_FLUSH, 0, NULL, 0), &flushed};
-		flush[i].io.done = add_end;
+		flush[i] = (struct fx_counted){fx_prepare(fx, f, ENGINE_OP_FLUSH, 0, NULL, 0),
+		                               &flushed};
+		flush[i].io.done = fx_count_end;
 		assert_int_equal(fx->ops->submit(fx->r, &flush[i].io), 0);
 	}
 	assert_int_equal(fx->ops->kick(fx->r), 0);
 	assert_true(AWAIT(in_flushes >= 2));
 	for (size_t i = 0; i < ARRAY_SIZE(write); i++) {
-		write[i] = (struct counted){fx_prepare(fx, f, ENGINE_OP_WRITE, i * 4096, buf, 4096),
-		                            &written};
-		write[i].io.done = add_end;
+		write[i] = (struct fx_counted){
+			fx_prepare(fx, f, ENGINE_OP_WRITE, i * 4096, buf, 4096), &written};
+		write[i].io.done = fx_count_end;
 		assert_int_equal(fx->ops->submit(fx->r, &write[i].io), 0);
 	}
 	assert_int_equal(fx->ops->kick(fx->r), 0);

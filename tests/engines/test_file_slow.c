@@ -89,22 +89,11 @@ static void release(struct holder *h)
 
 /* ---- who waits for it ---- */
 
-struct counted {
-	struct engine_io io;
-	int *ended;
-};
-
-static void add_end(struct engine_io *io, int64_t res)
+static void begin(struct fixture *fx, struct fx_counted *c, struct engine_file *f,
+                  enum engine_op op, uint32_t len, int *ended)
 {
-	assert_int_equal(res, io->len);
-	++*container_of(io, struct counted, io)->ended;
-}
-
-static void begin(struct fixture *fx, struct counted *c, struct engine_file *f, enum engine_op op,
-                  uint32_t len, int *ended)
-{
-	*c = (struct counted){fx_prepare(fx, f, op, 0, NULL, len), ended};
-	c->io.done = add_end;
+	*c = (struct fx_counted){fx_prepare(fx, f, op, 0, NULL, len), ended};
+	c->io.done = fx_count_end;
 	assert_int_equal(fx->ops->submit(fx->r, &c->io), 0);
 	assert_int_equal(fx->ops->kick(fx->r), 0);
 }
@@ -126,7 +115,7 @@ static bool kernel_takes_a_bound(void)
 /* The kernel's own bound is four for each processor. */
 static void uring__calls_that_stand_keep_no_others_waiting(void **state)
 {
-	static struct counted slow[FIXTURE_DEPTH - 1], quick;
+	static struct fx_counted slow[FIXTURE_DEPTH - 1], quick;
 	struct fixture *fx = *state;
 	struct engine_file *f, *g;
 	uint8_t *buf = fx_memory(fx, 65536);

@@ -48,18 +48,23 @@ void __wrap_rpc_quota_init(struct rpc_quota *q, const char *of, size_t total, si
 		q->share.kept = 0;
 }
 
-static void start(struct fx *f, rpc_group_fn fn, size_t per_group)
+static void start_with(struct fx *f, rpc_group_fn fn, struct rpc_limits limits)
 {
-	struct rpc_server_opts o = {
-		.name = "echo",
-		.listen = "127.0.0.1:0",
-		.cert_path = fx_path("server.crt"),
-		.key_path = fx_path("server.key"),
-		.client_ca_path = fx_path("ca.crt"),
-		.limits = {.max_calls = CALLS, .max_calls_per_group = per_group},
-		.group_of = fn};
+	struct rpc_server_opts o = {.name = "echo",
+	                            .listen = "127.0.0.1:0",
+	                            .cert_path = fx_path("server.crt"),
+	                            .key_path = fx_path("server.key"),
+	                            .client_ca_path = fx_path("ca.crt"),
+	                            .limits = limits,
+	                            .group_of = fn};
 
 	fx_start(f, &o);
+}
+
+static void start(struct fx *f, rpc_group_fn fn, size_t per_group)
+{
+	start_with(f, fn,
+	           (struct rpc_limits){.max_calls = CALLS, .max_calls_per_group = per_group});
 }
 
 static uint64_t answered(struct fx *f)
@@ -183,16 +188,8 @@ static void control__where_none_are_kept_it_finds_none(void **state)
 
 static void start_streams(struct fx *f, size_t per_group)
 {
-	struct rpc_server_opts o = {
-		.name = "echo",
-		.listen = "127.0.0.1:0",
-		.cert_path = fx_path("server.crt"),
-		.key_path = fx_path("server.key"),
-		.client_ca_path = fx_path("ca.crt"),
-		.limits = {.max_streams = STREAMS, .max_streams_per_group = per_group},
-		.group_of = group_of};
-
-	fx_start(f, &o);
+	start_with(f, group_of,
+	           (struct rpc_limits){.max_streams = STREAMS, .max_streams_per_group = per_group});
 }
 
 static struct rpc_channel *channel_of_alpha(struct fx *f, int i)
