@@ -155,13 +155,14 @@ static bool may_come_again(const struct ctl_agent *a, const struct ctl_origin *o
 	return o->stream == a->stream && HASH_COUNT(a->origins) <= CTL_ORIGINS_SENT;
 }
 
-/* The oldest incarnations that have nothing on their way make room. */
-static void origin_evict(struct ctl_agent *a, struct store_txn *t)
+/* The oldest incarnations that have nothing on their way make room, but none behind @served: of
+ * those the agent may not have heard on the stream before, and they come after it. */
+static void origin_evict(struct ctl_agent *a, const struct ctl_origin *served, struct store_txn *t)
 {
 	struct ctl_origin *o, *tmp;
 
 	HASH_ITER (hh, a->origins, o, tmp) {
-		if (HASH_COUNT(a->origins) <= CTL_ORIGINS_MAX)
+		if (o == served || HASH_COUNT(a->origins) <= CTL_ORIGINS_MAX)
 			return;
 		if (o->queued != o->acked || may_come_again(a, o))
 			continue;
@@ -709,7 +710,7 @@ int ctl_forward(struct ctl *c, struct ctl_agent *a, const struct ros2_uid *incar
 	                              .updated_unix_ns = clock_unix_ns()};
 	o->queued = f->to;
 	o->stream = a->stream;
-	origin_evict(a, f->t);
+	origin_evict(a, o, f->t);
 	list_add_tail(&o->waiting, &f->link);
 	forward_next(a, o);
 	return 0;

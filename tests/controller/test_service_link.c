@@ -651,20 +651,27 @@ static void audit__records_of_many_incarnations_are_taken_once(void **state)
 {
 	struct world w;
 	char uid[ROS2_UID_STR_LEN];
-	struct ros2_uid first;
+	struct ros2_uid first, second;
 
 	world(state, &w, "1h", "10m");
 	ros2_uid_to_str(&w.alpha, uid);
 	link_up(&w);
 	forward_of_others(&w, 1, uid);
 	first = w.a.incarnation;
-	forward_of_others(&w, CTL_ORIGINS_MAX + 10, uid);
+	forward_of_others(&w, 1, uid);
+	second = w.a.incarnation;
+	forward_of_others(&w, CTL_ORIGINS_MAX + 9, uid);
 	sf_audit_wait(w.f, "session.open", CTL_ORIGINS_MAX + 11);
 	fake_disconnect(&w.a);
 	fake_connect(&w.a, NULL, 0);
 	w.a.incarnation = first;
 	forward(&w, 1, 2, uid);
 	assert_int_equal(fake_want(&w.a, MSG(AUDIT_ACK))->audit_ack->seq, 2);
+	sf_audit_wait(w.f, "session.open", CTL_ORIGINS_MAX + 12);
+	/* The oldest comes first: with something new of it the others are not forgotten. */
+	w.a.incarnation = second;
+	forward(&w, 1, 1, uid);
+	assert_int_equal(fake_want(&w.a, MSG(AUDIT_ACK))->audit_ack->seq, 1);
 	sf_audit_wait(w.f, "session.open", CTL_ORIGINS_MAX + 12);
 	/* But not of any number. */
 	forward_of_others(&w, CTL_ORIGINS_SENT + 1, uid);
