@@ -10,9 +10,11 @@
  */
 #include "controller/store_front_priv.h"
 #include "common/fsx.h"
+#include "common/util.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define LEAST_PART 128 /* of it: less is no reserve */
@@ -35,13 +37,30 @@ void store_reserve_free(struct store *s)
 		         (unsigned long long)s->reserve_bytes);
 }
 
-/* Of what a start has not used the next one has the rest. */
+/* The disk, or a quota of it. */
+static bool is_no_room(int r)
+{
+	return r == ENOSPC || r == EDQUOT;
+}
+
+/* What the file has of @most; 0: nothing is known of it. */
+static off_t size_of(int fd, off_t most)
+{
+	struct stat st;
+
+	return fstat(fd, &st) < 0 ? 0 : MIN(st.st_size, most);
+}
+
+/* Of what a start has not used the next one has the rest. A call that fails for another reason than
+ * room takes nothing of what there is. */
 static int take_for_start(int fd, off_t whole, off_t *ret_bytes)
 {
 	int r = posix_fallocate(fd, 0, *ret_bytes = whole);
 
-	while (r == ENOSPC && *ret_bytes > whole / 8)
+	while (is_no_room(r) && *ret_bytes > whole / 8)
 		r = posix_fallocate(fd, 0, *ret_bytes /= 2);
+	if (r && !is_no_room(r) && (*ret_bytes = size_of(fd, whole)) > 0)
+		return 0;
 	if (!r && ftruncate(fd, *ret_bytes) < 0) /* what did not fit may have been begun */
 		r = errno;
 	return r;
@@ -80,15 +99,21 @@ void store_reserve_make_at_start(struct store *s)
 }
 
 /* Where there is no room for all of it, half of that, or of the half: a process that lent it may
- * have ended, and what it left of it is not to go to what gives rights. */
+ * have ended, and what it left of it is not to go to what gives rights. So stays what there is when
+ * a call fails for another reason. */
 static int take_space(struct store *s, int fd)
 {
-	uint64_t bytes = s->reserve_bytes;
+	uint64_t bytes = s->reserve_bytes, there;
 	int r = posix_fallocate(fd, 0, (off_t)bytes);
 
-	while (r == ENOSPC && !s->reserve_lent && bytes > s->reserve_bytes / LEAST_PART) {
+	while (is_no_room(r) && !s->reserve_lent && bytes > s->reserve_bytes / LEAST_PART) {
 		bytes /= 2;
 		r = posix_fallocate(fd, 0, (off_t)bytes);
+	}
+	there = r && !is_no_room(r) ? (uint64_t)size_of(fd, (off_t)s->reserve_bytes) : 0;
+	if (there && !s->reserve_lent) {
+		bytes = there;
+		r = 0;
 	}
 	s->reserve_short = !r && bytes < s->reserve_bytes;
 	if (s->reserve_short && ftruncate(fd, (off_t)bytes) < 0)

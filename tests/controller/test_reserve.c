@@ -22,6 +22,7 @@ enum call { OPEN, FALLOCATE, UNLINK };
 static _Atomic int failing[3]; /* so many calls fail; -1: all */
 static _Atomic unsigned failed;
 static _Atomic off_t room; /* of the disk; 0: enough */
+static _Atomic int fallocate_errno;
 
 static bool fails(enum call c)
 {
@@ -56,7 +57,7 @@ int __wrap_posix_fallocate(int fd, off_t at, off_t len);
 int __wrap_posix_fallocate(int fd, off_t at, off_t len)
 {
 	if (fails(FALLOCATE) || (room && len > room))
-		return ENOSPC;
+		return fallocate_errno;
 	return __real_posix_fallocate(fd, at, len);
 }
 
@@ -84,6 +85,7 @@ static int setup(void **state)
 	memset((void *)failing, 0, sizeof(failing));
 	failed = 0;
 	room = 0;
+	fallocate_errno = ENOSPC;
 	*state = f;
 	return 0;
 }
@@ -433,6 +435,57 @@ static void start__room_that_could_not_be_kept_is_kept_when_it_can(void **state)
 	}
 }
 
+/* As on a full disk. */
+static void reserve__is_made_of_what_a_quota_leaves(void **state)
+{
+	struct fixture *f = *state;
+	off_t whole, for_start;
+
+	open_fixture(f);
+	whole = reserve_size(f);
+	for_start = size_of(f, "start-reserve");
+	fixture_close(f);
+	remove_file(f, "reserve");
+	remove_file(f, "start-reserve");
+	fallocate_errno = EDQUOT;
+	failing[FALLOCATE] = 3;
+	room = whole - 1;
+	assert_int_equal(store_open(&f->opts, &f->store, NULL), 0);
+	assert_true(size_of(f, "start-reserve") == for_start / 8);
+	assert_true(reserve_size(f) == whole / 2);
+}
+
+/* Such a call says nothing of space: what there is stays, and is filled up when it can be. */
+static void reserve__stays_where_a_call_fails_for_another_reason(void **state)
+{
+	struct fixture *f = *state;
+	off_t whole, for_start;
+
+	open_fixture(f);
+	whole = reserve_size(f);
+	for_start = size_of(f, "start-reserve");
+	for (int part = 1; part <= 2; part++) {
+		char path[128];
+
+		fixture_close(f);
+		fixture_path(f, "reserve", path);
+		assert_int_equal(truncate(path, whole / part), 0);
+		fixture_path(f, "start-reserve", path);
+		assert_int_equal(truncate(path, for_start / part), 0);
+		fallocate_errno = EIO;
+		failing[FALLOCATE] = -1;
+		failed = 0;
+		open_fixture(f);
+		/* also by what is tried again */
+		assert_true(AWAIT(failed >= (part == 1 ? 2 : 4)));
+		assert_true(reserve_size(f) == whole / part);
+		assert_true(size_of(f, "start-reserve") == for_start / part);
+		failing[FALLOCATE] = 0;
+		assert_true(AWAIT(reserve_size(f) == whole));
+		assert_true(AWAIT(size_of(f, "start-reserve") == for_start));
+	}
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -444,6 +497,8 @@ int main(void)
 		T(start__has_room_of_its_own),
 		T(start__has_room_for_its_record),
 		T(start__room_that_could_not_be_kept_is_kept_when_it_can),
+		T(reserve__is_made_of_what_a_quota_leaves),
+		T(reserve__stays_where_a_call_fails_for_another_reason),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
