@@ -38,6 +38,7 @@ static const struct fsx_ops real_ops = {
 	.mkdir = mkdir,
 	.unlink = unlink,
 	.ftruncate = ftruncate,
+	.stat = stat,
 };
 const struct fsx_ops *fsx_io = &real_ops;
 

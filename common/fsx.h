@@ -13,6 +13,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+struct stat;
+
 /* The system calls durable state rests on. Process-wide; tests replace it before any thread starts.
  */
 struct fsx_ops {
@@ -25,6 +27,7 @@ struct fsx_ops {
 	int (*mkdir)(const char *path, mode_t mode);
 	int (*unlink)(const char *path);
 	int (*ftruncate)(int fd, off_t len);
+	int (*stat)(const char *path, struct stat *st);
 };
 extern const struct fsx_ops *fsx_io; /* never NULL */
 

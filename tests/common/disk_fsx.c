@@ -292,6 +292,7 @@ static const struct fsx_ops disk_ops = {
 	.mkdir = d_mkdir,
 	.unlink = d_unlink,
 	.ftruncate = d_ftruncate,
+	.stat = stat, /* changes nothing */
 };
 
 void disk_fsx_use(const struct disk_fsx_opts *o)

@@ -75,6 +75,7 @@ static const struct fsx_ops faulty_ops = {
 	.mkdir = f_mkdir,
 	.unlink = f_unlink,
 	.ftruncate = f_ftruncate,
+	.stat = stat,
 };
 
 static void faults_on(int at, bool for_ever)

@@ -4,6 +4,7 @@
  * the next start, so it acknowledges nothing of it and ends; a revocation it notes under the name
  * that a start looks for. And a store beside another one.
  */
+#include "common/fsx.h"
 #include "common/util.h"
 #include "tests/controller/store_fixture.h"
 #include "tests/await.h"
@@ -24,11 +25,35 @@ static void on_fatal(void *arg, const struct ros2_err *e)
 	atomic_fetch_add(&fatals, 1);
 }
 
+/* ---- faults ---- */
+
+static _Atomic int look_fails; /* so many looks at the database; -1: all */
+static _Atomic int look_errno;
+static struct fsx_ops faulty_io;
+static const struct fsx_ops *real_io;
+
+static int faulty_stat(const char *path, struct stat *st)
+{
+	const char *end = strstr(path, "/ros2.db");
+
+	if (!look_fails || !end || strcmp(end, "/ros2.db") != 0)
+		return stat(path, st);
+	if (look_fails > 0)
+		look_fails--;
+	errno = look_errno;
+	return -1;
+}
+
 static int setup(void **state)
 {
 	struct fixture *f = malloc(sizeof(*f));
 	struct ros2_err err = ROS2_ERR_INIT;
 
+	real_io = fsx_io;
+	faulty_io = *fsx_io;
+	faulty_io.stat = faulty_stat;
+	fsx_io = &faulty_io;
+	look_fails = 0;
 	atomic_store(&fatals, 0);
 	fixture_init(f);
 	f->opts.checkpoint_ms = 3600 * 1000;
@@ -41,6 +66,7 @@ static int setup(void **state)
 static int teardown(void **state)
 {
 	fixture_fini(*state);
+	fsx_io = real_io;
 	free(*state);
 	return 0;
 }
@@ -201,6 +227,45 @@ static void store__whose_database_is_restored_in_place_acknowledges_nothing_more
 	sqlite3_close(backup);
 }
 
+/* ---- names that cannot be looked at ---- */
+
+static void store__whose_names_cannot_be_looked_at_for_a_moment_goes_on(void **state)
+{
+	static const int errors[] = {ENOMEM, EIO, ETIMEDOUT, EACCES};
+	struct fixture *f = *state;
+
+	for (size_t i = 0; i < ARRAY_SIZE(errors); i++) {
+		look_errno = errors[i];
+		look_fails = 2;
+		assert_int_equal(fixture_commit(f, grant((uint8_t)i)), 0);
+		assert_int_equal(look_fails, 0);
+	}
+	assert_int_equal(atomic_load(&fatals), 0);
+}
+
+/* Nothing says that they are another's. */
+static void store__whose_names_cannot_be_looked_at_ends_and_says_so(void **state)
+{
+	struct ros2_err err = ROS2_ERR_INIT;
+	struct fixture *f = *state;
+
+	assert_int_equal(fixture_commit(f, grant(1)), 0);
+	look_errno = ENOMEM;
+	look_fails = -1;
+	assert_int_equal(fixture_commit(f, grant(2)), -EIO);
+	assert_true(AWAIT(atomic_load(&fatals) == 1));
+	assert_non_null(strstr(why.msg, "/ros2.db cannot be looked at: "));
+	assert_null(strstr(why.msg, "replaced"));
+	look_fails = 0;
+	fixture_close(f);
+	look_fails = -1;
+	assert_int_equal(store_open(&f->opts, &f->store, &err), -EIO);
+	assert_non_null(strstr(err.msg, "/ros2.db cannot be looked at: "));
+	look_fails = 0;
+	assert_int_equal(fixture_open(f, &err), 0);
+	assert_int_equal(f->grants, 2);
+}
+
 /* Nothing is left of its files: what is answered is found by the next start nevertheless. */
 static void store__whose_files_are_removed_keeps_a_revocation_that_it_answers(void **state)
 {
@@ -234,6 +299,8 @@ int main(void)
 		T(store__of_the_same_directory_by_another_name_is_refused),
 		T(store__beside_another_on_its_database_acknowledges_nothing_more),
 		T(store__whose_database_is_restored_in_place_acknowledges_nothing_more),
+		T(store__whose_names_cannot_be_looked_at_for_a_moment_goes_on),
+		T(store__whose_names_cannot_be_looked_at_ends_and_says_so),
 		T(store__whose_files_are_removed_keeps_a_revocation_that_it_answers),
 	};
 
