@@ -260,9 +260,10 @@ void store_close(struct store *s)
 	if (s->running)
 		store_settle(s);
 	s->closed = true;
-	if (s->lock_fd >= 0)
-		close(TAKE_FD(s->lock_fd));
+	/* Whoever has the lock next finds no log of ours beside a database that is not. */
 	if (s->backend)
 		s->ops->close(TAKE_PTR(s->backend));
+	if (s->lock_fd >= 0)
+		close(TAKE_FD(s->lock_fd));
 	store_unref(s);
 }

@@ -331,6 +331,7 @@ static void sqlite_close(void *backend)
 
 	if (!b)
 		return;
+	sqlite_names_last(b);
 	for (int i = 0; i < ST_COUNT; i++)
 		sqlite3_finalize(b->st[i]);
 	sqlite3_close(b->reader);
@@ -340,23 +341,43 @@ static void sqlite_close(void *backend)
 	free(b);
 }
 
+/* A connection that has read nothing does not know of the WAL, nor has it open. */
+static int read_something(struct backend *b, sqlite3 *db, struct ros2_err *err)
+{
+	if (sqlite_pragma_int(db, "SELECT count(*) FROM sqlite_schema") < 0)
+		return sqlite_say(b, db, sqlite3_extended_errcode(db), "cannot read", err);
+	return 0;
+}
+
+/* Its files, and what is in them. All of it takes seconds where there is much to write anew or to
+ * migrate: the files that are looked for at the end are those that were opened. */
+static int open_writer(struct backend *b, int64_t *ret_version, struct ros2_err *err)
+{
+	int r = connect_db(b, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, &b->db, err);
+
+	if (!r)
+		r = sqlite_names_take(b, 1, err);
+	if (!r)
+		r = check_identity(b, ret_version, err);
+	if (!r)
+		r = sqlite_write_anew(b, err);
+	if (!r)
+		r = exec(b, b->db,
+		         "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;"
+		         "PRAGMA wal_autocheckpoint=0; PRAGMA cache_size=-65536;"
+		         "PRAGMA trusted_schema=OFF; PRAGMA temp_store=MEMORY;",
+		         err);
+	if (!r)
+		r = read_something(b, b->db, err);
+	return r ? r : sqlite_names_take(b, SQLITE_FILES, err);
+}
+
 static int open_all(struct backend *b, const struct store_opts *o, struct ros2_err *err)
 {
 	char sql[96];
 	int64_t version;
-	int r = connect_db(b, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, &b->db, err);
+	int r = open_writer(b, &version, err);
 
-	if (r < 0)
-		return r;
-	r = check_identity(b, &version, err);
-	if (!r)
-		r = sqlite_write_anew(b, err);
-	if (r < 0)
-		return r;
-	r = exec(b, b->db,
-	         "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA wal_autocheckpoint=0;"
-	         "PRAGMA cache_size=-65536; PRAGMA trusted_schema=OFF; PRAGMA temp_store=MEMORY;",
-	         err);
 	if (r < 0)
 		return r;
 	snprintf(sql, sizeof(sql), "PRAGMA journal_size_limit=%d", WAL_SIZE_LIMIT);
@@ -372,17 +393,15 @@ static int open_all(struct backend *b, const struct store_opts *o, struct ros2_e
 		r = connect_db(b, SQLITE_OPEN_READONLY, &b->reader, err);
 	if (!r)
 		r = connect_db(b, SQLITE_OPEN_READWRITE, &b->compactor, err);
+	/* It would find nothing to move, for ever, and say so with success. */
+	if (!r)
+		r = read_something(b, b->compactor, err);
 	if (r < 0)
 		return r;
-	/* A connection that has read nothing does not know of the WAL: it would find nothing to
-	 * move, for ever, and say so with success. */
-	if (sqlite_pragma_int(b->compactor, "SELECT count(*) FROM sqlite_schema") < 0)
-		return sqlite_say(b, b->compactor, sqlite3_extended_errcode(b->compactor),
-		                  "cannot read", err);
 	b->page_size = (uint64_t)sqlite_pragma_int(b->db, "PRAGMA page_size");
 	sqlite3_busy_timeout(b->db, BEGIN_MS);
 	sqlite_wal_start(b);
-	return sqlite_names_take(b, err);
+	return sqlite_names_check(b, err);
 }
 
 static int sqlite_open(const struct store_opts *o, void **ret, struct ros2_err *err)

@@ -80,7 +80,9 @@ struct backend {
 	struct {
 		dev_t dev;
 		ino_t ino;
-	} files[SQLITE_FILES];             /* as they were opened */
+	} files[SQLITE_FILES];             /* as they were opened; so many: */
+	unsigned n_files;                  /* immutable when it is open */
+	bool names_told;                   /* that one is another's; front thread */
 	struct sqlite3 *db;                /* writer: front thread */
 	struct sqlite3 *reader;            /* reader thread */
 	struct sqlite3 *compactor;         /* compaction thread */
@@ -112,10 +114,13 @@ int sqlite_compact(void *backend, bool hard);
 uint64_t sqlite_wal_bytes(void *backend);
 uint64_t sqlite_wal_left(void *backend);
 
-/* When it is open. */
-int sqlite_names_take(struct backend *b, struct ros2_err *err);
-/* -EIO with words: a start would not find what was committed. Front thread. */
-int sqlite_names_check(const struct backend *b, struct ros2_err *err);
+/* The first @n of them, those that are not taken yet: each as soon as SQLite has it open. */
+int sqlite_names_take(struct backend *b, unsigned n, struct ros2_err *err);
+/* -EIO with words: a start would not find what was committed. Where the database is another's our
+ * log does not stay beside it. Front thread. */
+int sqlite_names_check(struct backend *b, struct ros2_err *err);
+/* Likewise, before SQLite closes them; the words go to the log, unless they were given before. */
+void sqlite_names_last(struct backend *b);
 
 /* Before anything is committed: what is in the files is on the disk. */
 int sqlite_write_anew(struct backend *b, struct ros2_err *err);

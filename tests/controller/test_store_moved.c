@@ -6,6 +6,8 @@
  */
 #include "common/fsx.h"
 #include "common/util.h"
+#include "controller/store_sqlite_priv.h"
+#include "controller/store_txn.h"
 #include "tests/controller/store_fixture.h"
 #include "tests/await.h"
 #include <errno.h>
@@ -44,6 +46,22 @@ static int faulty_stat(const char *path, struct stat *st)
 	return -1;
 }
 
+int __real_sqlite_write_anew(struct backend *b, struct ros2_err *err);
+int __wrap_sqlite_write_anew(struct backend *b, struct ros2_err *err);
+static const struct fixture *replaced_in_start;
+
+int __wrap_sqlite_write_anew(struct backend *b, struct ros2_err *err)
+{
+	char path[128], from[128];
+
+	if (replaced_in_start) {
+		fixture_path(replaced_in_start, "ros2.db", path);
+		fixture_path(replaced_in_start, "backup", from);
+		assert_int_equal(rename(from, path), 0);
+	}
+	return __real_sqlite_write_anew(b, err);
+}
+
 static int setup(void **state)
 {
 	struct fixture *f = malloc(sizeof(*f));
@@ -54,6 +72,7 @@ static int setup(void **state)
 	faulty_io.stat = faulty_stat;
 	fsx_io = &faulty_io;
 	look_fails = 0;
+	replaced_in_start = NULL;
 	atomic_store(&fatals, 0);
 	fixture_init(f);
 	f->opts.checkpoint_ms = 3600 * 1000;
@@ -227,6 +246,230 @@ static void store__whose_database_is_restored_in_place_acknowledges_nothing_more
 	sqlite3_close(backup);
 }
 
+/* ---- what the next start finds ---- */
+
+static sqlite3 *connect(const struct fixture *f, const char *name)
+{
+	char path[128];
+	sqlite3 *db;
+
+	fixture_path(f, name, path);
+	assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+	return db;
+}
+
+static void back_up(const struct fixture *f, const char *name)
+{
+	sqlite3 *from = connect(f, "ros2.db"), *to = connect(f, name);
+
+	copy(to, from);
+	sqlite3_close(to);
+	sqlite3_close(from);
+}
+
+static void move_over(const struct fixture *f, const char *name)
+{
+	char path[128], from[128];
+
+	fixture_path(f, "ros2.db", path);
+	fixture_path(f, name, from);
+	assert_int_equal(rename(from, path), 0);
+}
+
+static int64_t number(sqlite3 *db, const char *sql)
+{
+	sqlite3_stmt *st = NULL;
+	int64_t v = -1;
+
+	if (sqlite3_prepare_v2(db, sql, -1, &st, NULL) == SQLITE_OK &&
+	    sqlite3_step(st) == SQLITE_ROW)
+		v = sqlite3_column_int64(st, 0);
+	else
+		fail_msg("%s: %s", sql, sqlite3_errmsg(db));
+	sqlite3_finalize(st);
+	return v;
+}
+
+/* Each table but `meta`, in which a start has written its epoch. */
+static void is_all_of(const struct fixture *f, const char *backup)
+{
+	static const char names[] =
+		"SELECT name FROM sqlite_schema WHERE type='table' AND name<>'meta'";
+	sqlite3 *db = connect(f, backup);
+	char path[128], sql[512];
+	sqlite3_stmt *st = NULL;
+	unsigned tables = 0;
+
+	fixture_path(f, "ros2.db", path);
+	snprintf(sql, sizeof(sql), "ATTACH '%s' AS now", path);
+	assert_int_equal(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
+	assert_int_equal(sqlite3_prepare_v2(db, names, -1, &st, NULL), SQLITE_OK);
+	while (sqlite3_step(st) == SQLITE_ROW) {
+		const char *t = (const char *)sqlite3_column_text(st, 0);
+
+		snprintf(sql, sizeof(sql),
+		         "SELECT (SELECT count(*) FROM (SELECT * FROM main.%s EXCEPT SELECT * "
+		         "FROM now.%s)) + (SELECT count(*) FROM (SELECT * FROM now.%s EXCEPT "
+		         "SELECT * FROM main.%s))",
+		         t, t, t, t);
+		if (number(db, sql))
+			fail_msg("table %s is not the backup's", t);
+		tables++;
+	}
+	sqlite3_finalize(st);
+	assert_true(tables >= 10);
+	sqlite3_close(db);
+}
+
+static struct store_txn *token(uint8_t n)
+{
+	struct store_txn *t = store_txn_new();
+
+	store_txn_add(t, STORE_TOKEN_PUT)->token = (struct store_token){
+		.secret_sha256 = {n}, .agent_uid = TENANT, .expires_unix_s = INT64_MAX};
+	return t;
+}
+
+/* A backup is made; the log begins anew behind what is committed then, so that it holds pages of
+ * some tables and not of others; and the backup is moved into place. Its copy is left. */
+static void replace_by_a_backup(struct fixture *f)
+{
+	assert_int_equal(fixture_commit(f, grant(1)), 0);
+	back_up(f, "backup");
+	back_up(f, "copy");
+	assert_int_equal(fixture_commit(f, token(1)), 0);
+	assert_int_equal(fixture_sql(f, "PRAGMA wal_checkpoint(RESTART)"), 0);
+	assert_int_equal(fixture_commit(f, grant(2)), 0);
+	move_over(f, "backup");
+}
+
+static bool is_there(const struct fixture *f, const char *name)
+{
+	char path[128];
+
+	fixture_path(f, name, path);
+	return access(path, F_OK) == 0;
+}
+
+static void is_the_backup_alone(struct fixture *f)
+{
+	struct ros2_err err = ROS2_ERR_INIT;
+
+	if (fixture_open(f, &err))
+		fail_msg("%s", err.msg);
+	assert_int_equal(f->grants, 1);
+	assert_int_equal(f->tokens, 0);
+	is_all_of(f, "copy");
+}
+
+static void store__whose_database_is_replaced_is_followed_by_the_backup_alone(void **state)
+{
+	struct fixture *f = *state;
+
+	replace_by_a_backup(f);
+	assert_int_equal(fixture_commit(f, grant(3)), -EIO);
+	assert_true(AWAIT(atomic_load(&fatals) == 1));
+	fixture_close(f);
+	is_the_backup_alone(f);
+	assert_true(is_there(f, "ros2.db-wal.of-the-replaced"));
+}
+
+/* The clean-up of what is old is over, which each process does in its first second: from there on
+ * nothing is committed but what is asked for. */
+static void wait_until_quiet(struct fixture *f)
+{
+	struct store_txn *t = token(9);
+
+	t->muts[0].token.expires_unix_s = 1;
+	fixture_close(f);
+	f->opts.audit_key = NULL; /* whose checkpoints are commits */
+	f->opts.checkpoint_ms = 20;
+	assert_int_equal(fixture_open(f, NULL), 0);
+	assert_int_equal(fixture_commit(f, t), 0);
+	assert_true(AWAIT(fixture_sql(f, "SELECT count(*) FROM tokens") == 0));
+}
+
+/* As an administrator would: SIGTERM behind the mv. */
+static void store__that_is_closed_with_its_database_replaced_leaves_the_backup_alone(void **state)
+{
+	struct fixture *f = *state;
+
+	wait_until_quiet(f);
+	replace_by_a_backup(f);
+	fixture_close(f);
+	assert_int_equal(atomic_load(&fatals), 0);
+	is_the_backup_alone(f);
+	assert_true(is_there(f, "ros2.db-wal.of-the-replaced"));
+}
+
+static int rename_file(const struct fixture *f, const char *from, const char *to)
+{
+	char a[128], b[128];
+
+	fixture_path(f, from, a);
+	fixture_path(f, to, b);
+	return rename(a, b);
+}
+
+/* What was set aside before stays; and beside its own database it is what it was. */
+static void store__whose_database_is_moved_away_keeps_its_log_for_people(void **state)
+{
+	struct fixture *f = *state;
+	struct stat st;
+	char path[128];
+	sqlite3 *db;
+
+	replace(f, "ros2.db-wal.of-the-replaced");
+	assert_int_equal(fixture_commit(f, grant(1)), 0);
+	assert_int_equal(fixture_sql(f, "PRAGMA wal_checkpoint(RESTART)"), 0);
+	assert_int_equal(fixture_commit(f, grant(2)), 0);
+	assert_int_equal(rename_file(f, "ros2.db", "old"), 0);
+	assert_int_equal(fixture_commit(f, grant(3)), -EIO);
+	assert_true(AWAIT(atomic_load(&fatals) == 1));
+	assert_non_null(strstr(why.msg, "set aside as ros2.db-wal.of-the-replaced.2"));
+	fixture_close(f);
+	assert_false(is_there(f, "ros2.db-wal"));
+	assert_false(is_there(f, "ros2.db-shm"));
+	fixture_path(f, "ros2.db-wal.of-the-replaced", path);
+	assert_int_equal(stat(path, &st), 0);
+	assert_int_equal(st.st_size, strlen("another's"));
+	assert_int_equal(rename_file(f, "ros2.db-wal.of-the-replaced.2", "old-wal"), 0);
+	db = connect(f, "old");
+	assert_int_equal(number(db, "SELECT count(*) FROM grants"), 3);
+	sqlite3_close(db);
+}
+
+/* Only what is ours is touched: who moved all of it into place has a log of his own. */
+static void store__whose_log_is_replaced_too_leaves_it(void **state)
+{
+	struct fixture *f = *state;
+
+	assert_int_equal(fixture_commit(f, grant(1)), 0);
+	replace(f, "ros2.db-wal");
+	replace(f, "ros2.db");
+	ends_at_the_next_commit(f, "/ros2.db ");
+	fixture_close(f);
+	assert_true(is_there(f, "ros2.db-wal"));
+	assert_false(is_there(f, "ros2.db-wal.of-the-replaced"));
+}
+
+static void store__whose_database_is_replaced_in_its_start_is_refused(void **state)
+{
+	struct ros2_err err = ROS2_ERR_INIT;
+	struct fixture *f = *state;
+
+	assert_int_equal(fixture_commit(f, grant(1)), 0);
+	back_up(f, "backup");
+	back_up(f, "copy");
+	assert_int_equal(fixture_commit(f, token(1)), 0);
+	fixture_close(f);
+	replaced_in_start = f;
+	assert_int_equal(fixture_open(f, &err), -EIO);
+	assert_non_null(strstr(err.msg, "replaced, moved or removed"));
+	replaced_in_start = NULL;
+	is_the_backup_alone(f);
+}
+
 /* ---- names that cannot be looked at ---- */
 
 static void store__whose_names_cannot_be_looked_at_for_a_moment_goes_on(void **state)
@@ -243,7 +486,7 @@ static void store__whose_names_cannot_be_looked_at_for_a_moment_goes_on(void **s
 	assert_int_equal(atomic_load(&fatals), 0);
 }
 
-/* Nothing says that they are another's. */
+/* Nothing says that they are another's: the log stays where it is. */
 static void store__whose_names_cannot_be_looked_at_ends_and_says_so(void **state)
 {
 	struct ros2_err err = ROS2_ERR_INIT;
@@ -258,6 +501,7 @@ static void store__whose_names_cannot_be_looked_at_ends_and_says_so(void **state
 	assert_null(strstr(why.msg, "replaced"));
 	look_fails = 0;
 	fixture_close(f);
+	assert_false(is_there(f, "ros2.db-wal.of-the-replaced"));
 	look_fails = -1;
 	assert_int_equal(store_open(&f->opts, &f->store, &err), -EIO);
 	assert_non_null(strstr(err.msg, "/ros2.db cannot be looked at: "));
@@ -299,6 +543,11 @@ int main(void)
 		T(store__of_the_same_directory_by_another_name_is_refused),
 		T(store__beside_another_on_its_database_acknowledges_nothing_more),
 		T(store__whose_database_is_restored_in_place_acknowledges_nothing_more),
+		T(store__whose_database_is_replaced_is_followed_by_the_backup_alone),
+		T(store__that_is_closed_with_its_database_replaced_leaves_the_backup_alone),
+		T(store__whose_database_is_moved_away_keeps_its_log_for_people),
+		T(store__whose_log_is_replaced_too_leaves_it),
+		T(store__whose_database_is_replaced_in_its_start_is_refused),
 		T(store__whose_names_cannot_be_looked_at_for_a_moment_goes_on),
 		T(store__whose_names_cannot_be_looked_at_ends_and_says_so),
 		T(store__whose_files_are_removed_keeps_a_revocation_that_it_answers),
