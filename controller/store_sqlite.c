@@ -358,6 +358,8 @@ static int open_writer(struct backend *b, int64_t *ret_version, struct ros2_err 
 	if (!r)
 		r = sqlite_names_take(b, 1, err);
 	if (!r)
+		r = sqlite_pair_check(b, err);
+	if (!r)
 		r = check_identity(b, ret_version, err);
 	if (!r)
 		r = sqlite_write_anew(b, err);
@@ -369,7 +371,11 @@ static int open_writer(struct backend *b, int64_t *ret_version, struct ros2_err 
 		         err);
 	if (!r)
 		r = read_something(b, b->db, err);
-	return r ? r : sqlite_names_take(b, SQLITE_FILES, err);
+	if (!r)
+		r = sqlite_names_take(b, SQLITE_FILES, err);
+	if (!r)
+		sqlite_pair_note(b);
+	return r;
 }
 
 static int open_all(struct backend *b, const struct store_opts *o, struct ros2_err *err)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Inside the SQLite backend: store_sqlite.c (opening, writing), store_sqlite_read.c (rows out),
  * store_sqlite_anew.c (what a start finds), store_sqlite_names.c (whether the files are the ones
- * that were opened), store_sqlite_wal.c (the log that commits write). */
+ * that were opened), store_sqlite_pair.c (and belong together), store_sqlite_wal.c (the log that
+ * commits write). */
 #ifndef ROS2_CONTROLLER_STORE_SQLITE_PRIV_H
 #define ROS2_CONTROLLER_STORE_SQLITE_PRIV_H
 
@@ -121,6 +122,11 @@ int sqlite_names_take(struct backend *b, unsigned n, struct ros2_err *err);
 int sqlite_names_check(struct backend *b, struct ros2_err *err);
 /* Likewise, before SQLite closes them; the words go to the log, unless they were given before. */
 void sqlite_names_last(struct backend *b);
+
+/* Before SQLite reads: -EBADMSG with words where the log is another database's, that was here. */
+int sqlite_pair_check(const struct backend *b, struct ros2_err *err);
+/* For the next start; when both are open, and before anything is committed. */
+void sqlite_pair_note(const struct backend *b);
 
 /* Before anything is committed: what is in the files is on the disk. */
 int sqlite_write_anew(struct backend *b, struct ros2_err *err);

@@ -203,8 +203,9 @@ static void enrol(void *arg)
 
 static void remove_files(void)
 {
-	static const char *const more[] = {"ros2.db-wal", "ros2.db-shm",   "ros2.db-journal",
-	                                   "reserve",     "start-reserve", "revocations.new"};
+	static const char *const more[] = {"ros2.db-wal",    "ros2.db-shm", "ros2.db-journal",
+	                                   "ros2.db-pair",   "reserve",     "start-reserve",
+	                                   "revocations.new"};
 	char path[128];
 
 	for (size_t i = 0; i < RIG_FILES + ARRAY_SIZE(more); i++) {

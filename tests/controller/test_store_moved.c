@@ -11,10 +11,13 @@
 #include "tests/controller/store_fixture.h"
 #include "tests/await.h"
 #include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
 #include <sqlite3.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static const struct ros2_uid TENANT = {{0xaa}}, REVOCATION = {{0xbb}};
@@ -46,6 +49,17 @@ static int faulty_stat(const char *path, struct stat *st)
 	return -1;
 }
 
+static int pair_errno; /* of the next that is made */
+
+static int faulty_open(const char *path, int flags, mode_t mode)
+{
+	if (!pair_errno || !(flags & O_CREAT) || !strstr(path, "ros2.db-pair"))
+		return real_io->open(path, flags, mode);
+	errno = pair_errno;
+	pair_errno = 0;
+	return -1;
+}
+
 int __real_sqlite_write_anew(struct backend *b, struct ros2_err *err);
 int __wrap_sqlite_write_anew(struct backend *b, struct ros2_err *err);
 static const struct fixture *replaced_in_start;
@@ -70,6 +84,7 @@ static int setup(void **state)
 	real_io = fsx_io;
 	faulty_io = *fsx_io;
 	faulty_io.stat = faulty_stat;
+	faulty_io.open = faulty_open;
 	fsx_io = &faulty_io;
 	look_fails = 0;
 	replaced_in_start = NULL;
@@ -331,8 +346,8 @@ static struct store_txn *token(uint8_t n)
 }
 
 /* A backup is made; the log begins anew behind what is committed then, so that it holds pages of
- * some tables and not of others; and the backup is moved into place. Its copy is left. */
-static void replace_by_a_backup(struct fixture *f)
+ * some tables and not of others. */
+static void go_on_behind_a_backup(struct fixture *f)
 {
 	assert_int_equal(fixture_commit(f, grant(1)), 0);
 	back_up(f, "backup");
@@ -340,6 +355,12 @@ static void replace_by_a_backup(struct fixture *f)
 	assert_int_equal(fixture_commit(f, token(1)), 0);
 	assert_int_equal(fixture_sql(f, "PRAGMA wal_checkpoint(RESTART)"), 0);
 	assert_int_equal(fixture_commit(f, grant(2)), 0);
+}
+
+/* Its copy is left. */
+static void replace_by_a_backup(struct fixture *f)
+{
+	go_on_behind_a_backup(f);
 	move_over(f, "backup");
 }
 
@@ -510,6 +531,155 @@ static void store__whose_names_cannot_be_looked_at_ends_and_says_so(void **state
 	assert_int_equal(f->grants, 2);
 }
 
+/* ---- killed ---- */
+
+static void work_until_killed(struct fixture *f, int ready)
+{
+	if (loop_new(&(struct loop_opts){.name = "child"}, &f->loop) || loop_thread_start(f->loop))
+		_exit(3);
+	f->opts.loop = f->loop;
+	f->opts.on_fatal = NULL;
+	if (fixture_open(f, NULL))
+		_exit(4);
+	go_on_behind_a_backup(f);
+	if (write(ready, "", 1) != 1)
+		_exit(5);
+	for (;;)
+		pause();
+}
+
+/* Another process commits, and is killed: behind @then. */
+static void kill_one(struct fixture *f, void (*then)(const struct fixture *f, const char *name))
+{
+	int ready[2], status;
+	char c;
+	pid_t pid;
+
+	fixture_close(f);
+	/* A child of several threads may find a lock of the allocator held for ever. */
+	loop_stop(f->loop);
+	loop_thread_join(f->loop);
+	assert_int_equal(pipe2(ready, O_CLOEXEC), 0);
+	pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0)
+		work_until_killed(f, ready[1]);
+	close(ready[1]);
+	assert_int_equal(read(ready[0], &c, 1), 1);
+	if (then)
+		then(f, "backup");
+	kill(pid, SIGKILL);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFSIGNALED(status));
+	close(ready[0]);
+	assert_int_equal(loop_thread_start(f->loop), 0);
+}
+
+/* Without a time of birth nothing can be told. */
+static void skip_unless_births_are_told(const struct fixture *f)
+{
+	char path[128];
+	struct statx x;
+
+	fixture_path(f, "ros2.db", path);
+	if (statx(AT_FDCWD, path, 0, STATX_BTIME, &x) < 0 || !(x.stx_mask & STATX_BTIME) ||
+	    !x.stx_btime.tv_sec)
+		skip();
+}
+
+static void is_refused(struct fixture *f)
+{
+	struct ros2_err err = ROS2_ERR_INIT;
+
+	assert_int_equal(store_open(&f->opts, &f->store, &err), -EBADMSG);
+	assert_non_null(strstr(err.msg, "/ros2.db is not the database that ros2.db-wal"));
+}
+
+static void is_refused_until_the_log_is_away(struct fixture *f)
+{
+	is_refused(f);
+	is_refused(f); /* the first left all as it was */
+	assert_int_equal(rename_file(f, "ros2.db-wal", "away"), 0);
+	remove_file(f, "ros2.db-shm");
+	is_the_backup_alone(f);
+}
+
+static void store__whose_database_is_replaced_before_it_is_killed_refuses_the_log(void **state)
+{
+	skip_unless_births_are_told(*state);
+	kill_one(*state, move_over);
+	is_refused_until_the_log_is_away(*state);
+}
+
+static void store__whose_database_is_replaced_after_it_was_killed_refuses_the_log(void **state)
+{
+	skip_unless_births_are_told(*state);
+	kill_one(*state, NULL);
+	move_over(*state, "backup");
+	is_refused_until_the_log_is_away(*state);
+}
+
+static void copy_over(const struct fixture *f, const char *from, const char *to)
+{
+	char a[128], b[128];
+	void *p;
+	size_t n;
+
+	fixture_path(f, from, a);
+	fixture_path(f, to, b);
+	assert_int_equal(fsx_read_file(a, SIZE_MAX / 2, &p, &n, NULL), 0);
+	assert_int_equal(fsx_write_atomic(b, p, n, 0600, NULL), 0);
+	free(p);
+}
+
+static void has_all(struct fixture *f)
+{
+	struct ros2_err err = ROS2_ERR_INIT;
+
+	if (fixture_open(f, &err))
+		fail_msg("%s", err.msg);
+	assert_int_equal(f->grants, 2);
+	assert_int_equal(f->tokens, 1);
+}
+
+/* As a directory is moved to another disk, with what a killed process left. */
+static void store__whose_files_are_all_copied_goes_on(void **state)
+{
+	struct fixture *f = *state;
+
+	kill_one(f, NULL);
+	copy_over(f, "ros2.db", "ros2.db");
+	copy_over(f, "ros2.db-wal", "ros2.db-wal");
+	has_all(f);
+}
+
+/* Only a person can tell that it is the same one. */
+static void store__whose_database_is_a_copy_goes_on_when_it_is_told(void **state)
+{
+	struct fixture *f = *state;
+
+	skip_unless_births_are_told(f);
+	kill_one(f, NULL);
+	copy_over(f, "ros2.db", "ros2.db");
+	is_refused(f);
+	remove_file(f, "ros2.db-pair");
+	has_all(f);
+}
+
+/* Its space is for what takes rights away, as that of all else. */
+static void store__that_cannot_note_its_pair_opens(void **state)
+{
+	struct ros2_err err = ROS2_ERR_INIT;
+	struct fixture *f = *state;
+
+	assert_int_equal(fixture_commit(f, grant(1)), 0);
+	fixture_close(f);
+	pair_errno = ENOSPC;
+	assert_int_equal(fixture_open(f, &err), 0);
+	assert_int_equal(pair_errno, 0);
+	assert_int_equal(fixture_commit(f, grant(2)), 0);
+}
+
 /* Nothing is left of its files: what is answered is found by the next start nevertheless. */
 static void store__whose_files_are_removed_keeps_a_revocation_that_it_answers(void **state)
 {
@@ -550,6 +720,11 @@ int main(void)
 		T(store__whose_database_is_replaced_in_its_start_is_refused),
 		T(store__whose_names_cannot_be_looked_at_for_a_moment_goes_on),
 		T(store__whose_names_cannot_be_looked_at_ends_and_says_so),
+		T(store__whose_database_is_replaced_before_it_is_killed_refuses_the_log),
+		T(store__whose_database_is_replaced_after_it_was_killed_refuses_the_log),
+		T(store__whose_files_are_all_copied_goes_on),
+		T(store__whose_database_is_a_copy_goes_on_when_it_is_told),
+		T(store__that_cannot_note_its_pair_opens),
 		T(store__whose_files_are_removed_keeps_a_revocation_that_it_answers),
 	};
 

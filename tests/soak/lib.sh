@@ -246,7 +246,7 @@ revoked_for_good() { # [TAMPER]
 
 # What is left when the cluster is down: processes that know its directory, files that nobody owns.
 left() { pgrep -f -- "$dir/" | grep -vx $$ | while read -r p; do grep -q '^State:.*Z' "/proc/$p/status" 2>/dev/null || tr '\0' ' ' <"/proc/$p/cmdline"; done; }
-stray() { find "$dir/controller" "$dir/agents" "$dir/data" -type f | grep -vE '/(LOCK|ros2\.db(-wal|-shm)?|reserve|start-reserve|contact|identity\.json|infra-bundle\.pem|revocations|snapshot|snapshot\.pub|tenant-bundle\.pem|tls\.crt|tls\.key|spool/seg-[^/]*|live-[0-3]/[ch][0-9])$'; }
+stray() { find "$dir/controller" "$dir/agents" "$dir/data" -type f | grep -vE '/(LOCK|ros2\.db(-wal|-shm|-pair)?|reserve|start-reserve|contact|identity\.json|infra-bundle\.pem|revocations|snapshot|snapshot\.pub|tenant-bundle\.pem|tls\.crt|tls\.key|spool/seg-[^/]*|live-[0-3]/[ch][0-9])$'; }
 
 flushes() { ros2-soak-client --notes "$dir/notes/$1" --tally | sed 's/.*flushes=\([0-9]*\).*/\1/'; }
 moves() { # CLIENT: writes and flushes now
