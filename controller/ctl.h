@@ -119,6 +119,7 @@ struct ctl_rollout { /* one object at one agent */
 		uint32_t kind;
 	} key;
 	uint64_t sent, received, applied; /* versions */
+	uint64_t had;                     /* the one it named at hello; 0 = none */
 	uint64_t failed;                  /* version the reason is about */
 	char *failed_reason;              /* owned; NULL = not failed */
 	uint64_t nonce;

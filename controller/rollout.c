@@ -73,7 +73,7 @@ void ctl_rollout_reset(struct ctl_agent *a)
 	struct ctl_rollout *r, *tmp;
 
 	HASH_ITER (hh, a->rollout, r, tmp) {
-		r->sent = 0;
+		r->sent = r->had = 0;
 		r->nonce = 0;
 		list_del(&r->unacked);
 	}
@@ -109,9 +109,16 @@ bool ctl_rollout_have(struct ctl_agent *a, enum store_kind kind, const struct ro
 
 	if (!r)
 		return false;
-	r->sent = r->received = version;
+	r->sent = r->received = r->had = version;
 	r->limit_ms = limit_fields[LIMIT_CONTACT].max;
 	return true;
+}
+
+/* What it is told to remove: all that it may have. `sent` may not have left yet, and be of a lower
+ * version than what it has: a grant's, where this controller runs on a backup. */
+static struct link_have all_of(const struct ctl_rollout *r)
+{
+	return (struct link_have){(enum store_kind)r->key.kind, r->key.uid, MAX(r->sent, r->had)};
 }
 
 void ctl_rollout_drop(struct ctl_agent *a, enum store_kind kind, const struct ros2_uid *uid)
@@ -131,7 +138,7 @@ void ctl_rollout_given_back(struct ctl_agent *a, enum store_kind kind, const str
 	const struct ctl_rollout *r = ctl_rollout_get(a, kind, uid, false);
 
 	if (r && a->link && !list_empty(&r->unacked))
-		link_removals(a->link, &(struct link_have){kind, *uid, r->sent}, 1);
+		link_removals(a->link, (struct link_have[]){all_of(r)}, 1);
 	ctl_rollout_drop(a, kind, uid);
 }
 
@@ -242,8 +249,7 @@ static void send_removals(struct ctl_agent *a)
 		if (r->mark == a->sync_mark || r->leaving)
 			continue;
 		if (r->sent)
-			m.v[m.n++] = (struct link_have){(enum store_kind)r->key.kind, r->key.uid,
-			                                r->sent};
+			m.v[m.n++] = all_of(r);
 		if (r->sent && tenant_of(a, r))
 			m.tenants[m.n_tenants++] = r;
 		else

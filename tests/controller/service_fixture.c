@@ -473,12 +473,12 @@ void fake_say_hello(struct fake *a, Ros2__V1__AgentHello *h)
 void fake_connect(struct fake *a, const Ros2__V1__HaveObject *have, size_t n_have)
 {
 	Ros2__V1__AgentHello h = ROS2__V1__AGENT_HELLO__INIT;
-	Ros2__V1__HaveObject *ptrs[64];
+	Ros2__V1__HaveObject **ptrs = calloc(n_have + 1, sizeof(Ros2__V1__HaveObject *));
 	Ros2__V1__Stamp st;
 	uint8_t boot[16];
 
 	fake_stamp(&st, boot);
-	for (size_t i = 0; i < n_have && i < 64; i++)
+	for (size_t i = 0; i < n_have; i++)
 		ptrs[i] = (Ros2__V1__HaveObject *)&have[i];
 	h.protocol = RPC_PROTOCOL_VERSION;
 	h.software = (char *)(a->software ? a->software : "fake/1");
@@ -492,6 +492,7 @@ void fake_connect(struct fake *a, const Ros2__V1__HaveObject *have, size_t n_hav
 	h.n_have = n_have;
 	h.tenant_address = (char *)(a->address ? a->address : "127.0.0.1:1");
 	fake_say_hello(a, &h);
+	free(ptrs);
 }
 
 static void drop_on_loop(void *arg)

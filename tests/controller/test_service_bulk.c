@@ -3,7 +3,7 @@
  * An agent with many grants comes back with nothing: it is sent all of them at the pace at which it
  * reads, answers and revocations go ahead of that, and what ends meanwhile is not sent. One that
  * owes receipts for many revocations is sent all of those, at its pace, too, and before anything
- * that gives it something.
+ * that gives it something. What it has in versions above the controller's is taken back in those.
  */
 #include "tests/controller/service_audit.h"
 #include "common/util.h"
@@ -16,6 +16,7 @@
 #define MSG(k)  ROS2__V1__CONTROLLER_MESSAGE__MSG_##k
 #define GRANTS  50000
 #define OWED    20000 /* more than twice what a stream's queue takes */
+#define VERSION 1000  /* of each grant at the controller */
 
 struct seen {
 	_Atomic unsigned grants, replies, revokes, deltas;
@@ -23,9 +24,11 @@ struct seen {
 	_Atomic unsigned contact_after;                /* that many revocations; likewise: */
 	_Atomic unsigned gives_after, done_after;
 	_Atomic unsigned removals;
-	_Atomic unsigned holds; /* so often it has stopped to read */
+	_Atomic unsigned too_low; /* of these: of a version below the one that the agent has */
+	_Atomic unsigned holds;   /* so often it has stopped to read */
 	_Atomic bool done;
-	bool may_hold; /* set before it is connected */
+	bool may_hold; /* set before it is connected; likewise: */
+	uint64_t has;  /* the version of each grant that it says it has */
 };
 
 static struct fake agent;
@@ -42,6 +45,16 @@ static unsigned grants_in(const Ros2__V1__Delta *d)
 		n += o->kind == KIND(GRANT);
 		ros2__v1__agent_object__free_unpacked(o, NULL);
 	}
+	return n;
+}
+
+/* The agent keeps what it has in a higher version. */
+static unsigned too_low_in(const Ros2__V1__Delta *d, uint64_t has)
+{
+	unsigned n = 0;
+
+	for (size_t i = 0; i < d->n_removals; i++)
+		n += d->removals[i]->kind == KIND(GRANT) && d->removals[i]->version < has;
 	return n;
 }
 
@@ -73,6 +86,7 @@ static bool counts(struct fake *a, const Ros2__V1__ControllerMessage *m)
 		seen.done_after = seen.revokes;
 	seen.deltas++;
 	seen.removals += (unsigned)m->delta->n_removals;
+	seen.too_low += too_low_in(m->delta, seen.has);
 	seen.grants += grants_in(m->delta);
 	seen.done |= m->delta->initial_done != 0;
 	if (seen.grants && !seen.holds)
@@ -104,9 +118,10 @@ static void fill(struct sf *f, const struct ros2_uid *tenant, const struct ros2_
 	snprintf(sql, sizeof(sql),
 	         "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n WHERE i<%d) INSERT "
 	         "INTO grants SELECT CAST(printf('%%016d',i) AS BLOB),x'%s',x'%s','%s',2,8,"
-	         "67108864,3,3600000,2,1,1000,%llu,0,x'%s',%llu,1 FROM n",
-	         GRANTS, t, a, TRAINER, (unsigned long long)(clock_unix_ns() + 3600 * NS_PER_S),
-	         boot, (unsigned long long)now.boottime_ns);
+	         "67108864,3,3600000,2,1,%d,%llu,0,x'%s',%llu,1 FROM n",
+	         GRANTS, t, a, TRAINER, VERSION,
+	         (unsigned long long)(clock_unix_ns() + 3600 * NS_PER_S), boot,
+	         (unsigned long long)now.boottime_ns);
 	run_sql(f, sql);
 }
 
@@ -222,6 +237,40 @@ static void sync__of_many_grants_that_a_document_ends_keeps_the_stream(void **st
 	fake_free(&agent);
 }
 
+/* A controller on a backup gives out numbers again that its agents have seen: what it wants there
+ * in a lower version may be taken away before that has left. */
+static void sync__takes_back_what_came_in_higher_versions_as_it_came(void **state)
+{
+	Ros2__V1__HaveObject *have = calloc(GRANTS, sizeof(*have));
+	uint8_t(*uids)[ROS2_UID_LEN + 1] = calloc(GRANTS, sizeof(*uids));
+	struct ros2_uid alpha, beta;
+	struct sf *f = world(state, &alpha, &beta);
+
+	sf_apply(f, sf_agent1);
+	seen.may_hold = true;
+	seen.has = VERSION + 1000;
+	for (int i = 0; i < GRANTS; i++) {
+		ros2__v1__have_object__init(&have[i]);
+		snprintf((char *)uids[i], sizeof(uids[i]), "%016d", i + 1);
+		have[i].kind = KIND(GRANT);
+		have[i].uid = (ProtobufCBinaryData){ROS2_UID_LEN, uids[i]};
+		have[i].version = seen.has;
+	}
+	fake_connect(&agent, have, GRANTS);
+	assert_true(AWAIT(seen.holds == 1 || fake_closed(&agent)));
+	sf_apply(f, sf_tenant("alpha", "1h", "10m", "dpu-1"));
+	rpc_stream_resume(agent.s);
+	AWAIT(seen.removals > GRANTS || fake_closed(&agent));
+	if (fake_closed(&agent))
+		fail_msg("after %u the stream ended: %s", seen.removals, agent.why.msg);
+	assert_int_equal(seen.removals, GRANTS + 1);
+	assert_true(seen.grants < GRANTS);
+	assert_int_equal(seen.too_low, 0);
+	fake_free(&agent);
+	free(have);
+	free(uids);
+}
+
 /* What the stream does not take at once is sent when it has read that: else it would be ended for
  * it, each time it comes. */
 static void sync__of_many_revocations_is_paced_and_goes_ahead(void **state)
@@ -261,6 +310,7 @@ int main(void)
 		T(sync__of_many_grants_is_paced_by_the_reader),
 		T(sync__lets_answers_and_revocations_go_ahead),
 		T(sync__of_many_grants_that_a_document_ends_keeps_the_stream),
+		T(sync__takes_back_what_came_in_higher_versions_as_it_came),
 		T(sync__of_many_revocations_is_paced_and_goes_ahead),
 	};
 
