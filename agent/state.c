@@ -71,7 +71,7 @@ static void note_removal(struct state *s, const struct state_object *o)
 		return;
 	}
 	r->what = (struct state_have){(enum obj_kind)o->key.kind, o->key.uid,
-	                              state_newest(o)->version};
+	                              MAX(o->highest, state_newest(o)->version)};
 	list_add_tail(&s->removals, &r->link);
 }
 
@@ -217,6 +217,7 @@ static int receive(struct state *s, struct agent_object *obj, struct ros2_err *e
 			return ros2_err_set(err, -ENOMEM, "no memory for an object");
 	} else {
 		s->bytes -= STORED(state_newest(o)->sealed_len);
+		o->highest = MAX(o->highest, state_newest(o)->version);
 	}
 	s->bytes += STORED(obj->sealed_len);
 	/* The write that is under way has the older one in it. */
@@ -595,8 +596,9 @@ void state_sweep(struct state *s, uint64_t now_ns)
 		                           ? UINT64_MAX
 		                           : n->grant.lifetime_ms * NS_PER_MS);
 		if (end <= now_ns || memcmp(n->grant.from.boot_id, s->o.boot_id, 16) != 0)
-			/* Its time is over wherever it is read: the disk need not hear of it. */
-			forget(s, o, false);
+			/* Where it is on disk its time is over wherever it is read: that need not
+			 * hear of it. */
+			forget(s, o, o->on_disk && !list_empty(&o->unsaved));
 	}
 	state_leavers_again(s);
 	retry_failed(s, now_ns);

@@ -47,7 +47,10 @@ struct state_object {
 	struct agent_object *cur;  /* owned: in force in the data plane; NULL = none */
 	struct agent_object *next; /* owned: received or stored, not (yet) in force */
 	uint64_t store_number;     /* of next: the write that makes it durable */
-	struct list untold;        /* on state.untold while the controller is to be told */
+	/* Of those before the newest the highest version, which the disk may have yet: a grant's
+	 * may be above the newest one's. */
+	uint64_t highest;
+	struct list untold; /* on state.untold while the controller is to be told */
 	char reason[200];
 	struct policy_image_tenant image; /* tenants: of cur */
 	/* engines: how the one in force is reached; 0 = it is here */

@@ -283,6 +283,44 @@ static void state__follows_in_grants_a_controller_of_a_later_epoch(void **state)
 	assert_int_equal(state_grant_get(e->s, &uid, &g), -ENOENT);
 }
 
+/* The next start: what was stored, and then what the disk heard of since. */
+static void start_again(struct env *e, const struct state_changes *c)
+{
+	const struct state_opts so = e->s->o;
+
+	state_free(e->s);
+	assert_int_equal(state_new(&so, &e->s), 0);
+	receive(e, fix_grant(&e->f, 4, 2, FIX_ALPHA, 9, 5, 60000, 1));
+	for (size_t i = 0; i < c->n_gone; i++)
+		state_remove(e->s, c->gone[i].kind, &c->gone[i].uid, c->gone[i].version);
+}
+
+/* The disk has the higher version yet: of a lower one that went it would take no notice. */
+static void state__stores_that_a_grant_went_in_no_version_below_the_stored_one(void **state)
+{
+	const struct ros2_uid uid = fix_uid(4);
+	struct env *e = *state;
+
+	for (int swept = 0; swept < 2; swept++) {
+		struct state_changes c;
+
+		receive(e, fix_grant(&e->f, 4, 2, FIX_ALPHA, 9, 5, 60000, 1));
+		store(e, 10);
+		e->f.epoch.counter++;
+		receive(e, fix_grant(&e->f, 4, 2, FIX_ALPHA, 3, 5, 50000, 1));
+		if (swept) /* the stored one would last longer */
+			state_sweep(e->s, 55000 * NS_PER_MS);
+		else
+			state_remove(e->s, OBJ_GRANT, &uid, 3);
+		e->f.epoch.counter--;
+		assert_int_equal(state_changes(e->s, &c), 0);
+		assert_int_equal(c.n, 0);
+		start_again(e, &c);
+		assert_null(state_find(e->s, OBJ_GRANT, &uid));
+		state_changes_fini(&c);
+	}
+}
+
 static void state__denies_a_principal_of_two_tenants(void **state)
 {
 	struct env *e = *state;
@@ -731,6 +769,7 @@ int main(void)
 		T(state__withdraws_a_tenant_at_once_when_its_document_says_revoked),
 		T(state__ignores_old_versions_and_keeps_the_newer),
 		T(state__follows_in_grants_a_controller_of_a_later_epoch),
+		T(state__stores_that_a_grant_went_in_no_version_below_the_stored_one),
 		T(state__denies_a_principal_of_two_tenants),
 		T(state__refuses_an_image_of_another_object),
 		T(state__tries_again_what_the_data_plane_refused),
