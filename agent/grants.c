@@ -22,7 +22,7 @@ struct grant_wait {
 	struct list link;
 	struct grants *g;
 	uint64_t request_id;
-	bool sent;
+	bool sent;      /* set_sent */
 	bool made_room; /* once on each stream: a grant was given back for it */
 	struct ros2_uid tenant;
 	char principal[ROS2_SPIFFE_MAX + 1], peer[64];
@@ -34,7 +34,7 @@ struct grant_wait {
 struct grants {
 	struct agent *a;
 	struct list waiting;
-	unsigned n;
+	unsigned n, n_unsent;
 	uint64_t next_id;
 	struct loop_timer returned;
 };
@@ -52,8 +52,15 @@ int grants_new(struct agent *a, struct grants **ret)
 	return 0;
 }
 
+static void set_sent(struct grant_wait *w, bool sent)
+{
+	w->g->n_unsent = w->g->n_unsent + w->sent - sent;
+	w->sent = sent;
+}
+
 static void wait_free(struct grant_wait *w)
 {
+	set_sent(w, true);
 	list_del(&w->link);
 	loop_timer_stop(&w->timer);
 	w->g->n--;
@@ -114,8 +121,23 @@ static void send_request(struct grant_wait *w)
 	r.stamp = &stamp;
 	m.msg_case = ROS2__V1__AGENT_MESSAGE__MSG_GRANT_REQUEST;
 	m.grant_request = &r;
+	set_sent(w, uplink_send(a->uplink, &m) == 0);
+}
+
+bool grants_send_waiting(struct grants *g)
+{
+	struct grant_wait *w;
+
 	/* An answer under an epoch that is not on disk would not be taken. */
-	w->sent = uplink_is_live(a->uplink) && uplink_send(a->uplink, &m) == 0;
+	if (!g || !g->n_unsent || !uplink_is_live(g->a->uplink))
+		return false;
+	list_for_each (&g->waiting, w, link) {
+		if (w->sent)
+			continue;
+		send_request(w);
+		return w->sent;
+	}
+	return false;
 }
 
 static unsigned of_tenant(const struct grants *g, const struct ros2_uid *tenant)
@@ -178,6 +200,7 @@ void grants_take(struct grants *g, const struct ros2_uid *tenant, const char *pr
 		return;
 	}
 	w->g = g;
+	g->n_unsent++;
 	w->request_id = g->next_id++;
 	w->tenant = *tenant;
 	w->fn = fn;
@@ -186,7 +209,7 @@ void grants_take(struct grants *g, const struct ros2_uid *tenant, const char *pr
 	snprintf(w->peer, sizeof(w->peer), "%s", peer);
 	list_add_tail(&g->waiting, &w->link);
 	g->n++;
-	send_request(w); /* or when the stream is there again */
+	uplink_pump(g->a->uplink); /* or when the stream is there again, or takes it */
 }
 
 static int take_sealed(struct grants *g, const struct grant_wait *w,
@@ -283,7 +306,7 @@ void grants_on_reply(struct grants *g, const Ros2__V1__GrantReply *m)
 	end_wait(found, &uid, NULL);
 }
 
-/* The first that waits for a controller who is away, though its principal has an idle grant. */
+/* The first of which the controller has not heard, though its principal has an idle grant. */
 static struct grant_wait *can_have_idle(struct grants *g, struct ros2_uid *ret)
 {
 	struct grant_wait *w;
@@ -323,17 +346,9 @@ void grants_on_lost(struct grants *g)
 	struct grant_wait *w;
 
 	/* What was given back may not have been heard. */
-	list_for_each (&g->waiting, w, link)
-		w->sent = w->made_room = false;
-	grants_on_returned(g);
-}
-
-void grants_on_live(struct grants *g)
-{
-	struct grant_wait *w;
-
 	list_for_each (&g->waiting, w, link) {
-		if (!w->sent)
-			send_request(w);
+		set_sent(w, false);
+		w->made_room = false;
 	}
+	grants_on_returned(g);
 }

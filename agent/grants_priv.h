@@ -28,5 +28,7 @@ void grants_on_lost(struct grants *g);
 /* A session gave its grant back: who waits for a controller that is away takes it, soon.
  * @g NULL: nobody waits. */
 void grants_on_returned(struct grants *g);
-void grants_on_live(struct grants *g);
+/* Asks the controller for one that is waited for, where it was not asked on this stream yet: at the
+ * pace at which the stream takes them. True: there may be more. @g NULL: nobody waits. */
+bool grants_send_waiting(struct grants *g);
 #endif

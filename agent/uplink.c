@@ -24,7 +24,8 @@
 #define BEAT_MAX_MS     60000
 #define SILENT_BEATS    8 /* so many beats without an answer: the stream is dead */
 #define QUEUE_MAX       1024
-#define PUMP_QUEUED     64
+#define PUMP_QUEUED     64 /* what can wait fills no more of the queue */
+#define PUMP_LOW        16 /* and goes on here */
 #define AUDIT_IN_FLIGHT 4096
 #define REOPEN_RETRY_MS 1000
 
@@ -81,6 +82,17 @@ int uplink_send(struct uplink *u, const Ros2__V1__AgentMessage *m)
 	return r;
 }
 
+/* True while there is more to send than the stream takes now. */
+static bool send_some(struct uplink *u)
+{
+	bool more = grants_send_waiting(u->a->grants);
+
+	more |= uplink_send_states(u->a);
+	if (spool_unacked(u->a->spool) - spool_unsent(u->a->spool) < AUDIT_IN_FLIGHT)
+		more |= uplink_send_audit(u->a);
+	return more;
+}
+
 void uplink_pump(struct uplink *u)
 {
 	bool more = true;
@@ -89,11 +101,10 @@ void uplink_pump(struct uplink *u)
 	if (!has_stream(u) || u->pumping)
 		return;
 	u->pumping = true;
-	while (more && has_stream(u) && rpc_stream_queued(u->stream) < PUMP_QUEUED) {
-		more = uplink_send_states(u->a);
-		if (spool_unacked(u->a->spool) - spool_unsent(u->a->spool) < AUDIT_IN_FLIGHT)
-			more |= uplink_send_audit(u->a);
-	}
+	do {
+		while (more && has_stream(u) && rpc_stream_queued(u->stream) < PUMP_QUEUED)
+			more = send_some(u);
+	} while (more && has_stream(u) && !rpc_stream_wait_low(u->stream, PUMP_LOW));
 	u->pumping = false;
 }
 
@@ -133,7 +144,7 @@ static void go_live(struct uplink *u)
 	log_info("in contact with the controller, epoch %llu",
 	         (unsigned long long)u->a->epoch.counter);
 	prober_tell(u->a->prober);
-	grants_on_live(u->a->grants);
+	uplink_pump(u);
 }
 
 /* The disk may answer when the uplink is gone. */

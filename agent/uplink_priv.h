@@ -25,7 +25,8 @@ bool uplink_is_live(const struct uplink *u); /* false for NULL */
 /* -ENOTCONN before a Welcome. A queue that is full, or no memory, ends the stream: the resume
  * repeats what matters. */
 int uplink_send(struct uplink *u, const Ros2__V1__AgentMessage *m);
-/* States or audit drafts wait to be told. NULL is fine. */
+/* Requests of grants, states or audit drafts wait to be told: at the pace at which the stream takes
+ * them. NULL is fine. */
 void uplink_pump(struct uplink *u);
 /* A new connection with the certificate that is on disk now: the old one speaks for the old one
  * until that ends. */

@@ -324,6 +324,81 @@ static void control__one_tenant_waits_for_as_many_grants_as_it_asks_for(void **s
 	agent_test_switches.no_waiting_share = false;
 }
 
+/* Who waits for a grant gives up at once, where the test says so. */
+static _Atomic bool impatient;
+int __real_loop_timer_in_ms(struct loop *l, struct loop_timer *t, uint64_t ms, loop_fn fn,
+                            void *arg);
+int __wrap_loop_timer_in_ms(struct loop *l, struct loop_timer *t, uint64_t ms, loop_fn fn,
+                            void *arg);
+int __wrap_loop_timer_in_ms(struct loop *l, struct loop_timer *t, uint64_t ms, loop_fn fn,
+                            void *arg)
+{
+	return __real_loop_timer_in_ms(l, t, impatient && ms == GRANT_WAIT_MS ? 50 : ms, fn, arg);
+}
+
+struct table { /* of those that wait, full */
+	struct world *w;
+	_Atomic unsigned answered, given_up;
+};
+
+static void on_answer(void *arg, const struct ros2_uid *grant, const struct ros2_err *err)
+{
+	struct table *t = arg;
+
+	if (err->status == ROS2_DENIED)
+		t->answered++;
+	else if (err->status == ROS2_UNAVAILABLE)
+		t->given_up++;
+}
+
+#define SURE (GRANTS_PENDING_MAX / 4 / GRANTS_PENDING_SURE) /* tenants with no more than these */
+
+static void fill_table(void *arg)
+{
+	struct table *t = arg;
+	struct grants *g = t->w->agent->grants;
+	unsigned n = GRANTS_PENDING_MAX / 4 * 3 / GRANTS_PENDING_PER_TENANT + SURE;
+
+	t->answered = t->given_up = 0;
+	for (uint8_t i = 0; i < n; i++) {
+		struct ros2_uid uid = fix_uid(FIRST_GENEROUS + i);
+
+		for (unsigned k = 0; k < GRANTS_PENDING_PER_TENANT; k++)
+			grants_take(g, &uid, FIX_ALPHA, "10.0.0.1:1", on_answer, t);
+	}
+}
+
+/* A controller that does not read for a while is asked no more than it takes: the stream, which is
+ * everybody's, does not end for what is waited for. */
+static void grants__are_asked_for_at_the_pace_of_the_controller(void **state)
+{
+	struct world *w = *state;
+	struct table t = {.w = w};
+	unsigned hellos = w->hellos, beats = w->beats;
+
+	w->grant_status = ROS2_DENIED;
+	w->deaf = true;
+	world_wait(w, &w->beats, beats + 1);
+	impatient = true;
+	for (int i = 0; i < 3; i++) {
+		loop_call(w->loop, fill_table, &t);
+		assert_true(AWAIT(t.given_up == GRANTS_PENDING_MAX));
+	}
+	impatient = false;
+	loop_call(w->loop, fill_table, &t);
+	world_hear(w);
+	assert_true(AWAIT(t.answered + t.given_up == GRANTS_PENDING_MAX));
+	assert_int_equal(t.given_up, 0);
+	assert_int_equal(w->hellos, hellos);
+	/* And where it was away, when it comes. */
+	world_controller_stop(w);
+	loop_call(w->loop, fill_table, &t);
+	world_controller_start(w);
+	assert_true(AWAIT(t.answered + t.given_up == GRANTS_PENDING_MAX));
+	assert_int_equal(t.given_up, 0);
+	assert_int_equal(w->hellos, hellos + 1);
+}
+
 /* ---- what the log is told of a cap that is BUSY ---- */
 
 static _Atomic unsigned denied_of_alpha; /* BUSY, and with these words */
@@ -475,6 +550,7 @@ int main(void)
 		T(grants__that_many_tenants_wait_for_leave_a_neighbour_its_first),
 		T(control__without_that_share_they_leave_it_none),
 		T(control__one_tenant_waits_for_as_many_grants_as_it_asks_for),
+		T(grants__are_asked_for_at_the_pace_of_the_controller),
 		cmocka_unit_test_setup_teardown(grants__that_too_many_wait_for_are_told_in_the_log,
 	                                        setup_seen, teardown),
 		cmocka_unit_test_setup_teardown(

@@ -258,6 +258,8 @@ static void on_message(struct rpc_stream *s, const ProtobufCMessage *msg, void *
 	const Ros2__V1__AgentMessage *m = (const Ros2__V1__AgentMessage *)msg;
 	struct world *w = user;
 
+	if (w->deaf)
+		rpc_stream_hold(s);
 	switch (m->msg_case) {
 	case ROS2__V1__AGENT_MESSAGE__MSG_HELLO:
 		on_hello(w, m->hello);
@@ -292,6 +294,15 @@ static void on_message(struct rpc_stream *s, const ProtobufCMessage *msg, void *
 	default:
 		break;
 	}
+}
+
+void world_hear(struct world *w)
+{
+	w->deaf = false;
+	pthread_mutex_lock(&w->lock);
+	if (w->link)
+		rpc_stream_resume(w->link);
+	pthread_mutex_unlock(&w->lock);
 }
 
 static void on_open(struct rpc_stream *s, const ProtobufCMessage *req, void *user)

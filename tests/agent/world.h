@@ -25,6 +25,7 @@ struct world {
 	_Atomic bool silent;           /* beats are not answered */
 	_Atomic bool done_at_hello;    /* a stream begins with all that is owed: nothing */
 	_Atomic bool no_audit_acks;    /* records are heard, and never made part of a log */
+	_Atomic bool deaf;             /* nothing is read behind the next message: world_hear */
 	_Atomic uint32_t grant_status; /* of grant requests; 0 = granted */
 	_Atomic uint32_t grant_lifetime_ms;
 	_Atomic uint64_t grant_policy;     /* the version of the document it comes from */
@@ -98,6 +99,8 @@ void world_ask_report(struct world *w);
 void world_cut(struct world *w);
 /* Sends the answer that was held back. */
 void world_answer_grant(struct world *w);
+/* No more deaf: reads on. */
+void world_hear(struct world *w);
 /* All that was given is on disk. */
 void world_wait_stored(struct world *w);
 /* The contact file has a stamp: a restart has contact. */
