@@ -42,6 +42,7 @@ struct agent_audit {
 	char agent_uid[ROS2_UID_STR_LEN], incarnation[ROS2_UID_STR_LEN];
 	struct bound_entry *bounds; /* owned */
 	uint64_t lost, lost_told, lost_first_unix_ns, lost_last_unix_ns;
+	bool telling; /* of the spool's first hole; waits for the disk */
 	struct loop_timer tick;
 };
 
@@ -330,8 +331,8 @@ static void put_lost(struct agent_audit *a, bool last)
 		.object_id = a->agent_uid,
 		.result = AGENT_AUDIT_FAILED,
 		.status = ROS2_NOT_DURABLE,
-		.reason = "records that found no place in the agent's spool, were taken out of "
-			  "it, or cannot be read there",
+		.reason = "records that found no place in the agent's spool, or were taken out "
+			  "of it",
 		.count = a->lost - a->lost_told,
 		.first_unix_ns = a->lost_first_unix_ns,
 		.last_unix_ns = a->lost_last_unix_ns,
@@ -339,6 +340,47 @@ static void put_lost(struct agent_audit *a, bool last)
 
 	if (put(a, class_of_counted(last), &ev, NULL, NULL, NULL) == 0)
 		a->lost_told = a->lost;
+}
+
+static void tell_hole(struct agent_audit *a);
+
+static void hole_told(void *arg, const struct ros2_err *err)
+{
+	struct agent_audit *a = arg;
+	uint64_t n;
+
+	a->telling = false;
+	if (err || !spool_hole(a->o.spool, &n))
+		return; /* it is tried again by the next tick, or start */
+	a->lost += n;
+	a->lost_told += n;
+	spool_hole_told(a->o.spool);
+	tell_hole(a);
+}
+
+/* Its file goes when this is durable, so each is told, and twice where the agent ends in between:
+ * under the same name. */
+static void tell_hole(struct agent_audit *a)
+{
+	uint64_t n = 0, now = clock_unix_ns();
+	const char *segment = spool_hole(a->o.spool, &n);
+	struct agent_audit_event ev = {
+		.action = "audit.gap",
+		.object_kind = "agent",
+		.object_name = a->o.agent,
+		.object_id = a->agent_uid,
+		.result = AGENT_AUDIT_FAILED,
+		.status = ROS2_NOT_DURABLE,
+		.reason = "records in the agent's spool that cannot be read",
+		.details = {{"segment", segment}},
+		.n_details = 1,
+		.count = n,
+		.first_unix_ns = now,
+		.last_unix_ns = now,
+	};
+
+	if (segment && !a->telling)
+		a->telling = agent_audit_durable(a, &ev, hole_told, a, NULL) == 0;
 }
 
 void agent_audit_tick(struct agent_audit *a, bool all)
@@ -355,6 +397,8 @@ void agent_audit_tick(struct agent_audit *a, bool all)
 		lost(a, n_gone);
 	if (a->lost > a->lost_told)
 		put_lost(a, all);
+	if (!all) /* no answer would be heard; its file stays */
+		tell_hole(a);
 }
 
 static void on_tick(void *arg)

@@ -397,6 +397,7 @@ int spool_open(const struct spool_opts *o, struct spool **ret, struct spool_open
 	s->next_seq = 1;
 	list_init(&s->turns);
 	list_init(&s->segments);
+	list_init(&s->holes);
 	list_init(&s->flush.items);
 	s->flush.spool = s;
 	s->flush.job.work = flush_work;
@@ -478,6 +479,8 @@ void spool_free(struct spool *s)
 		spool_segment_free(s->active);
 	while (!list_empty(&s->segments))
 		spool_segment_free(list_first(&s->segments, struct spool_segment, link));
+	while (!list_empty(&s->holes))
+		spool_segment_free(list_first(&s->holes, struct spool_segment, link));
 	if (s->fd >= 0)
 		close(s->fd);
 	free(s->written);

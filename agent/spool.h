@@ -93,9 +93,14 @@ void spool_ack(struct spool *s, const struct ros2_uid *incarnation, uint64_t seq
 uint64_t spool_bytes(const struct spool *s);   /* waiting and on disk */
 uint64_t spool_unacked(const struct spool *s); /* records */
 uint64_t spool_unsent(const struct spool *s);
-/* Records of earlier starts that are gone since this was asked last: with their files, or in them.
- */
+/* Records of earlier starts whose files somebody took away, since this was asked last. No file is
+ * left that would say so at the next start. */
 uint64_t spool_take_gone(struct spool *s);
+/* A segment of an earlier start with *ret_n records (at least) that cannot be read and that nobody
+ * else will miss: its name, borrowed until it is told; NULL: none. Its file stays, and each start
+ * finds it again, until it was told: call that when the caller's own record of it is durable. */
+const char *spool_hole(const struct spool *s, uint64_t *ret_n);
+void spool_hole_told(struct spool *s);
 uint64_t spool_next_seq(const struct spool *s);
 bool spool_is_idle(const struct spool *s); /* nothing waits for the disk */
 #endif

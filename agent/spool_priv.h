@@ -39,9 +39,11 @@ struct spool_segment {
 	uint64_t serial, first_seq, last_seq;
 	uint64_t size; /* bytes of whole frames */
 	uint64_t records;
-	/* Loaded: written behind these, and cannot be read: at least so many. Told when it goes,
+	/* Loaded: written behind these, and cannot be read: at least so many. Told before it goes,
 	 * unless the controller sees the hole, because more of the same start came behind it. */
 	uint64_t lost;
+	struct writer_job going; /* of its file; the segment is its own then */
+	const struct spool *spool;
 	struct buf data; /* cached frames; empty and size > 0: on disk only */
 	bool active;     /* the one that is appended to */
 	char name[SPOOL_NAME_LEN];
@@ -79,6 +81,9 @@ struct spool {
 	struct list turns;              /* spool_account */
 	/* spool_segment, owned, oldest first; each has frames in its file */
 	struct list segments;
+	/* Likewise, in any order: nothing of it is to be sent any more, and what of it cannot be
+	 * read is not told. Not in disk_bytes: what tells it must find room. */
+	struct list holes;
 	struct spool_segment *active; /* owned until its first frames are in its file */
 	int fd;                       /* of active */
 	uint64_t serial, next_seq, disk_bytes, waiting_bytes;

@@ -2,9 +2,9 @@
 /*
  * Loading, sending and acknowledging. A segment whose end cannot be read is sent up to there: the
  * missing seqs become an audit.gap record at the controller, or, where nothing of that start comes
- * behind them, one of this agent's, and so do those of one that is not there any more. One that
- * cannot be read now is waited for, and told. Must never send a frame that fails its check, nor
- * delete one that was not acknowledged.
+ * behind them, one of this agent's, before which its file does not go, and so do those of one that
+ * is not there any more. One that cannot be read now is waited for, and told. Must never send a
+ * frame that fails its check, nor delete one that was not acknowledged.
  */
 #define LOG_COMPONENT "spool"
 #include "agent/spool_priv.h"
@@ -62,7 +62,7 @@ static void insert_sorted(struct spool *s, struct spool_segment *g)
 #define BAD "bad-"
 
 /* Nothing of it can be sent: an empty file goes, a damaged one is kept for people to look at. */
-static void set_aside(struct spool *s, struct spool_segment *g)
+static void set_aside(const struct spool *s, const struct spool_segment *g)
 {
 	char path[PATH_MAX], bad[PATH_MAX];
 	struct stat st;
@@ -73,7 +73,6 @@ static void set_aside(struct spool *s, struct spool_segment *g)
 		(void)fsx_io->unlink(path);
 	else
 		(void)fsx_io->rename(path, bad);
-	spool_segment_free(g);
 }
 
 static struct spool_segment *segment_after(const struct spool *s, const struct spool_segment *g)
@@ -83,14 +82,20 @@ static struct spool_segment *segment_after(const struct spool *s, const struct s
 }
 
 /* A hole that nobody else will see. */
-static void count_lost(struct spool *s, const struct spool_segment *g)
+static bool is_hole(const struct spool *s, const struct spool_segment *g)
 {
 	const struct spool_segment *o = g->lost ? segment_after(s, g) : NULL;
 
 	for (; o; o = segment_after(s, o))
 		if (o->records && ros2_uid_eq(&o->incarnation, &g->incarnation))
-			return;
-	s->n_gone += g->lost;
+			return false;
+	return g->lost > 0;
+}
+
+static void wait_until_told(struct spool *s, struct spool_segment *g)
+{
+	list_del(&g->link);
+	list_add_tail(&s->holes, &g->link);
 }
 
 /* Of which nothing can be sent. */
@@ -101,8 +106,12 @@ static void set_aside_all(struct spool *s)
 	list_for_each_safe (&s->segments, g, tmp, link) {
 		if (g->records)
 			continue;
-		count_lost(s, g);
+		if (is_hole(s, g)) {
+			wait_until_told(s, g);
+			continue;
+		}
 		set_aside(s, g);
+		spool_segment_free(g);
 	}
 }
 
@@ -259,43 +268,71 @@ int spool_load_segments(struct spool *s, struct spool_opened *info, struct ros2_
 
 /* ---- removing ---- */
 
-struct unlink_job {
-	struct writer_job job;
-	char path[PATH_MAX];
-};
-
-static void unlink_work(struct writer_job *j)
+static void going_work(struct writer_job *j)
 {
-	struct unlink_job *u = container_of(j, struct unlink_job, job);
+	const struct spool_segment *g = container_of(j, struct spool_segment, going);
+	char path[PATH_MAX];
 
+	if (!g->size) {
+		set_aside(g->spool, g);
+		return;
+	}
 	/* A file that stays is sent again after a restart; the controller knows its seqs. */
-	(void)fsx_io->unlink(u->path);
+	segment_path(g->spool, g, path);
+	(void)fsx_io->unlink(path);
 }
 
-static void unlink_done(struct writer_job *j)
+static void going_done(struct writer_job *j)
 {
-	free(container_of(j, struct unlink_job, job));
+	spool_segment_free(container_of(j, struct spool_segment, going));
+}
+
+/* It is on no list. */
+static void remove_file(struct spool *s, struct spool_segment *g)
+{
+	if (s->closing) {
+		spool_segment_free(g);
+		return;
+	}
+	g->spool = s;
+	g->going.work = going_work;
+	g->going.done = going_done;
+	writer_submit(s->o.writer, &g->going);
 }
 
 static void drop_segment(struct spool *s, struct spool_segment *g)
 {
-	struct unlink_job *u = calloc(1, sizeof(*u));
-
 	if (s->at == g) {
 		s->at = segment_after(s, g);
 		s->at_offset = 0;
 	}
-	count_lost(s, g);
 	s->disk_bytes -= g->size;
-	if (u && !s->closing) {
-		segment_path(s, g, u->path);
-		u->job.work = unlink_work;
-		u->job.done = unlink_done;
-		writer_submit(s->o.writer, &u->job);
-	} else {
-		free(u);
+	buf_fini(&g->data);
+	if (is_hole(s, g)) {
+		wait_until_told(s, g);
+		return;
 	}
-	spool_segment_free(g);
+	list_del(&g->link);
+	remove_file(s, g);
+}
+
+const char *spool_hole(const struct spool *s, uint64_t *ret_n)
+{
+	const struct spool_segment *g;
+
+	if (list_empty(&s->holes))
+		return NULL;
+	g = list_first(&s->holes, struct spool_segment, link);
+	*ret_n = g->lost;
+	return g->name;
+}
+
+void spool_hole_told(struct spool *s)
+{
+	struct spool_segment *g = list_first(&s->holes, struct spool_segment, link);
+
+	list_del(&g->link);
+	remove_file(s, g);
 }
 
 /* ---- sending ---- */
@@ -347,7 +384,8 @@ static void gone(struct spool *s, const struct ros2_err *err)
 		return;
 	}
 	s->n_records -= g->records;
-	s->n_gone += g->records;
+	s->n_gone += g->records + (is_hole(s, g) ? g->lost : 0);
+	g->lost = 0;
 	drop_segment(s, g);
 }
 

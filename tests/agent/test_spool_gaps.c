@@ -5,10 +5,13 @@
  * tells of them, once, when what could be read is acknowledged. An append that a loss of power tore
  * is none: nobody was told of it.
  */
+#include "agent/audit.h"
 #include "agent/spool_priv.h"
 #include "common/fsx.h"
+#include "proto/ros2/v1/audit.pb-c.h"
 #include "tests/agent/fixture.h"
 #include "tests/agent/step_writer.h"
+#include "tests/common/disk_fsx.h"
 #include <dirent.h>
 
 #define RECORDS 10
@@ -22,17 +25,29 @@ struct env {
 	struct writer *writer;
 	struct spool *spool;
 	struct spool_opened info;
+	struct agent_audit *audit; /* of live() */
 };
 
-static void open_spool(struct env *e, uint8_t start)
+/* Of a disk that is off. */
+static void on_fatal(void *arg, const struct ros2_err *err)
 {
-	struct spool_opts o = {.dir = e->dir, .incarnation = fix_uid(start)};
+}
+
+static int try_open(struct env *e, uint8_t start)
+{
+	struct spool_opts o = {.dir = e->dir, .incarnation = fix_uid(start), .on_fatal = on_fatal};
 
 	assert_int_equal(loop_new(&(struct loop_opts){.name = "t"}, &e->loop), 0);
 	assert_int_equal(writer_new(e->loop, "w", &e->writer), 0);
 	o.loop = e->loop;
 	o.writer = e->writer;
-	assert_int_equal(spool_open(&o, &e->spool, &e->info, NULL), 0);
+	e->spool = NULL;
+	return spool_open(&o, &e->spool, &e->info, NULL);
+}
+
+static void open_spool(struct env *e, uint8_t start)
+{
+	assert_int_equal(try_open(e, start), 0);
 }
 
 static void close_spool(struct env *e)
@@ -103,6 +118,21 @@ static void flip(const struct env *e, size_t at)
 	free(p);
 }
 
+static uint64_t hole(const struct env *e)
+{
+	uint64_t n;
+
+	assert_int_equal(spool_take_gone(e->spool), 0);
+	return spool_hole(e->spool, &n) ? n : 0;
+}
+
+static void told(struct env *e)
+{
+	spool_hole_told(e->spool);
+	step_writer_run(e->writer);
+	assert_int_equal(hole(e), 0);
+}
+
 /* All that is to be had of the earlier start, to its end; how many were sent. */
 static uint64_t send_and_acknowledge(struct env *e)
 {
@@ -119,26 +149,35 @@ static uint64_t send_and_acknowledge(struct env *e)
 	return n;
 }
 
-static void records__that_rotted_at_the_end_of_a_start_are_counted_once(void **state)
+/* Until they are told all of it comes again; the controller knows what it has of it. */
+static void records__that_rotted_at_the_end_of_a_start_are_told_once(void **state)
 {
 	struct env *e = *state;
+	struct spool_batch b;
+	char path[4200];
 
+	first_segment(e, path);
 	close_spool(e);
 	flip(e, 4 * FRAME + SPOOL_FRAME_HEADER_LEN); /* the fifth, which hides those behind it */
-	for (uint8_t start = 2; start < 4; start++) {
+	for (uint8_t start = 2; start < 5; start++) {
 		open_spool(e, start);
 		assert_int_equal(e->info.records, 4);
-		assert_int_equal(spool_take_gone(e->spool), 0);
-		if (start < 3)
-			close_spool(e); /* nobody took them: they come again */
+		assert_int_equal(hole(e), 0);
+		if (start > 2) { /* else nobody took them */
+			assert_int_equal(send_and_acknowledge(e), 4);
+			assert_int_equal(hole(e), RECORDS - 4);
+			assert_int_equal(spool_bytes(e->spool), 0);
+			assert_int_equal(spool_next(e->spool, 10, 10000, &b), 0);
+		}
+		if (start < 4)
+			close_spool(e);
 	}
-	assert_int_equal(send_and_acknowledge(e), 4);
-	assert_int_equal(spool_take_gone(e->spool), RECORDS - 4);
-	assert_int_equal(spool_take_gone(e->spool), 0);
+	told(e);
+	assert_int_equal(access(path, F_OK), -1);
 	close_spool(e);
 	open_spool(e, 5);
-	assert_int_equal(send_and_acknowledge(e), 0);
-	assert_int_equal(spool_take_gone(e->spool), 0);
+	assert_int_equal(e->info.records, 0);
+	assert_int_equal(hole(e), 0);
 	close_spool(e);
 }
 
@@ -150,22 +189,52 @@ static void records__of_which_no_header_is_left_are_at_least_one(void **state)
 	flip(e, (RECORDS - 1) * FRAME); /* the magic of the last */
 	open_spool(e, 2);
 	assert_int_equal(send_and_acknowledge(e), RECORDS - 1);
-	assert_int_equal(spool_take_gone(e->spool), 1);
+	assert_int_equal(hole(e), 1);
 	close_spool(e);
 }
 
-static void records__of_a_segment_that_is_set_aside_are_counted(void **state)
+/* When they are told. */
+static void records__of_a_segment_that_is_set_aside_are_told_once(void **state)
 {
 	struct env *e = *state;
+	char path[4200], bad[4200];
 
+	first_segment(e, path);
+	snprintf(bad, sizeof(bad), "%s/bad-%s", e->dir, strrchr(path, '/') + 1);
 	close_spool(e);
 	flip(e, SPOOL_FRAME_HEADER_LEN);
-	open_spool(e, 2);
-	assert_int_equal(e->info.records, 0);
-	assert_int_equal(spool_take_gone(e->spool), RECORDS);
+	for (uint8_t start = 2; start < 4; start++) {
+		open_spool(e, start);
+		assert_int_equal(e->info.records, 0);
+		assert_int_equal(hole(e), RECORDS);
+		if (start < 3)
+			close_spool(e);
+	}
+	assert_int_equal(access(path, F_OK), 0);
+	told(e);
+	assert_int_equal(access(path, F_OK), -1);
+	assert_int_equal(access(bad, F_OK), 0);
 	close_spool(e);
-	open_spool(e, 3);
-	assert_int_equal(spool_take_gone(e->spool), 0);
+	open_spool(e, 4);
+	assert_int_equal(hole(e), 0);
+	close_spool(e);
+}
+
+/* Somebody took the file away before it was sent: with what could be read in it, and what not. */
+static void records__that_are_gone_with_their_file_are_told_with_it(void **state)
+{
+	struct env *e = *state;
+	struct spool_batch b;
+	char path[4200];
+
+	first_segment(e, path);
+	close_spool(e);
+	flip(e, 4 * FRAME + SPOOL_FRAME_HEADER_LEN);
+	open_spool(e, 2);
+	assert_int_equal(unlink(path), 0);
+	assert_int_equal(spool_next(e->spool, 10, 10000, &b), 0);
+	assert_int_equal(spool_take_gone(e->spool), RECORDS);
+	assert_int_equal(hole(e), 0);
 	close_spool(e);
 }
 
@@ -182,7 +251,7 @@ static void records__before_others_of_their_start_are_the_controllers_to_miss(vo
 	flip(e, 4 * FRAME + SPOOL_FRAME_HEADER_LEN);
 	open_spool(e, 2);
 	assert_in_range(send_and_acknowledge(e), 4 + 1, 4 + BIG - 1);
-	assert_int_equal(spool_take_gone(e->spool), 0);
+	assert_int_equal(hole(e), 0);
 	close_spool(e);
 }
 
@@ -200,7 +269,7 @@ static void append__that_was_torn_is_no_loss(void **state)
 		assert_int_equal(fsx_write_atomic(path, p, cut, 0600, NULL), 0);
 		open_spool(e, 2);
 		assert_int_equal(send_and_acknowledge(e), RECORDS - 1);
-		assert_int_equal(spool_take_gone(e->spool), 0);
+		assert_int_equal(hole(e), 0);
 		close_spool(e);
 	}
 	/* The file grew, and its bytes did not come: of the last, or of its record only. */
@@ -211,21 +280,147 @@ static void append__that_was_torn_is_no_loss(void **state)
 		assert_int_equal(fsx_write_atomic(path, p, n, 0600, NULL), 0);
 		open_spool(e, 2);
 		assert_int_equal(send_and_acknowledge(e), RECORDS - 1);
-		assert_int_equal(spool_take_gone(e->spool), 0);
+		assert_int_equal(hole(e), 0);
 		close_spool(e);
 	}
 	free(p);
+}
+
+/* ---- the end, at any call, of a start that tells of them ---- */
+
+/* False: the disk is off already. */
+static bool begin_audit(struct env *e, uint8_t start)
+{
+	struct agent_audit_opts o = {.agent = "dpu-0"};
+
+	if (try_open(e, start) < 0) {
+		close_spool(e);
+		return false;
+	}
+	o.spool = e->spool;
+	o.loop = e->loop;
+	o.incarnation = fix_uid(start);
+	assert_int_equal(agent_audit_new(&o, &e->audit), 0);
+	return true;
+}
+
+static void end_audit(struct env *e)
+{
+	spool_shut(e->spool);
+	agent_audit_free(e->audit);
+	close_spool(e);
+}
+
+/* Some ticks of one that is in contact. */
+static void live(struct env *e, uint8_t start)
+{
+	if (!begin_audit(e, start))
+		return;
+	send_and_acknowledge(e);
+	for (int i = 0; i < 2; i++) {
+		agent_audit_tick(e->audit, false);
+		step_writer_run(e->writer);
+	}
+	end_audit(e);
+}
+
+/* How many the records say that are to be sent; and of how many starts these are. */
+static uint64_t gaps_told(struct env *e)
+{
+	static struct spool_batch b;
+	uint64_t n = 0;
+
+	while (spool_next(e->spool, SPOOL_BATCH_MAX, 1 << 20, &b))
+		for (uint32_t i = 0; i < b.n; i++) {
+			Ros2__V1__AuditRecord *r =
+				ros2__v1__audit_record__unpack(NULL, b.v[i].len, b.v[i].p);
+
+			if (!r) /* a text of setup's */
+				continue;
+			if (!strcmp(r->action, "audit.gap"))
+				n += r->aggregate->count;
+			ros2__v1__audit_record__free_unpacked(r, NULL);
+		}
+	return n;
+}
+
+/* The next start, whose controller has heard of nothing yet. */
+static uint64_t told_after(struct env *e)
+{
+	struct ros2_uid earlier = fix_uid(1);
+	uint64_t n;
+
+	assert_true(begin_audit(e, 3));
+	spool_ack(e->spool, &earlier, RECORDS);
+	for (int i = 0; i < 2; i++) {
+		agent_audit_tick(e->audit, false);
+		step_writer_run(e->writer);
+	}
+	n = gaps_told(e);
+	end_audit(e);
+	return n;
+}
+
+enum end { KILL, POWER, TORN };
+
+/* Whether it was through before its end. */
+static bool ends_at(struct env *e, size_t flipped, enum end how, uint64_t call)
+{
+	uint64_t n, lost = RECORDS - flipped;
+	struct disk *disk;
+	bool done;
+
+	close_spool(e);
+	flip(e, flipped * FRAME + SPOOL_FRAME_HEADER_LEN);
+	disk = disk_new(e->dir);
+	disk_fsx_use(&(struct disk_fsx_opts){.disk = disk});
+	disk_arm(disk, call);
+	live(e, 2);
+	done = !disk_is_off(disk);
+	if (how == KILL)
+		disk_arm(disk, UINT64_MAX);
+	else
+		disk_restore(disk, how == POWER ? DISK_LOSE_UNSYNCED : DISK_TEAR, call);
+	n = told_after(e);
+	if (n < lost || (done && how == KILL && n != lost))
+		fail_msg("ended at call %llu (%d): %llu of %llu are told", (unsigned long long)call,
+		         how, (unsigned long long)n, (unsigned long long)lost);
+	disk_fsx_end();
+	disk_free(disk);
+	return done;
+}
+
+/* They are told once more at the worst: where it ended between the record and the file's end. */
+static void records__that_cannot_be_read_are_told_wherever_a_start_ends(void **state)
+{
+	static const size_t flipped[] = {0, 4}; /* nothing is to be sent, or some */
+	struct env *e = *state;
+
+	close_spool(e);
+	for (size_t i = 0; i < ARRAY_SIZE(flipped); i++)
+		for (enum end how = KILL; how <= TORN; how++) {
+			uint64_t call = 0;
+
+			do {
+				teardown(state);
+				setup(state);
+				e = *state;
+			} while (!ends_at(e, flipped[i], how, call++));
+			assert_true(call > 3);
+		}
 }
 
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		T(records__that_rotted_at_the_end_of_a_start_are_counted_once),
+		T(records__that_rotted_at_the_end_of_a_start_are_told_once),
 		T(records__of_which_no_header_is_left_are_at_least_one),
-		T(records__of_a_segment_that_is_set_aside_are_counted),
+		T(records__of_a_segment_that_is_set_aside_are_told_once),
+		T(records__that_are_gone_with_their_file_are_told_with_it),
 		T(records__before_others_of_their_start_are_the_controllers_to_miss),
 		T(append__that_was_torn_is_no_loss),
+		T(records__that_cannot_be_read_are_told_wherever_a_start_ends),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
