@@ -26,9 +26,9 @@ void fork_mark_init(struct fork_mark *m)
 
 void fork_mark_adopt(struct fork_mark *m)
 {
-	m->pid = getpid();
+	__atomic_store_n(&m->pid, getpid(), __ATOMIC_RELAXED);
 	if (m->here)
-		*m->here = 1;
+		__atomic_store_n(m->here, 1, __ATOMIC_RELAXED);
 }
 
 void fork_mark_fini(struct fork_mark *m)

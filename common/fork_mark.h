@@ -31,13 +31,15 @@ struct fork_mark {
 void fork_mark_init(struct fork_mark *m);
 /* Not in a child. */
 void fork_mark_fini(struct fork_mark *m);
-/* From now on this process is the one, and its parent's mark stays as it is. */
+/* From now on this process is the one, and its parent's mark stays as it is. Any thread, and more
+ * than one. */
 void fork_mark_adopt(struct fork_mark *m);
 
 /* Any thread. */
 static inline bool fork_mark_is_child(const struct fork_mark *m)
 {
-	return m->here ? !*m->here : m->pid != getpid();
+	return m->here ? !__atomic_load_n(m->here, __ATOMIC_RELAXED)
+	               : __atomic_load_n(&m->pid, __ATOMIC_RELAXED) != getpid();
 }
 
 #ifdef __cplusplus

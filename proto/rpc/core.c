@@ -56,6 +56,15 @@ static void set_up(void)
 	fork_mark_init(&mark);
 	stay_loaded();
 	gpr_set_log_function(log_to_ours);
+}
+
+/* Before it does, since it cannot fail: a child that is forked meanwhile has half of it. */
+static void comes_up(void)
+{
+	if (was_up)
+		return;
+	/* Maybe not the process that tried first. */
+	fork_mark_adopt(&mark);
 	was_up = true;
 }
 
@@ -100,6 +109,7 @@ int rpc_grpc_init(struct ros2_err *err)
 		rc = check_descriptors(err);
 	if (rc)
 		return rc;
+	comes_up();
 	grpc_init();
 	return 0;
 }

@@ -405,6 +405,44 @@ static void descriptors__that_are_not_there_end_no_program(void **state)
 		finish(start(connect_with_few, exit), EXITED_7);
 }
 
+static int connect_twice(void)
+{
+	MUST(open_and_close() == OK);
+	return open_and_close();
+}
+
+static int fork_behind_a_failure(void)
+{
+	struct rlimit before, few;
+	struct ros2_client *c;
+	int rc;
+
+	MUST(getrlimit(RLIMIT_NOFILE, &before) == 0);
+	few = (struct rlimit){most, before.rlim_max};
+	MUST(setrlimit(RLIMIT_NOFILE, &few) == 0);
+	rc = connect_to_agent(&c);
+	MUST(setrlimit(RLIMIT_NOFILE, &before) == 0);
+	if (!rc)
+		ros2_disconnect(c);
+	if (!rc || !strstr(t.err.msg, "gRPC needs"))
+		return OK;
+	line[1]++;
+	MUST(child_of(connect_twice, exit) == EXITED_7);
+	MUST(child_of(connect_twice, exit) == EXITED_7);
+	MUST(open_and_close() == OK);
+	/* Now it is one that has connected. */
+	MUST(child_of(connect_again, exit) == EXITED_7);
+	return OK;
+}
+
+/* gRPC did not come up: nothing of it is in the way of children. */
+static void descriptors__that_were_not_there_leave_children_free(void **state)
+{
+	for (most = 3; most < 20 && line[1] < 2; most++)
+		finish(start(fork_behind_a_failure, exit), EXITED_7);
+	assert_int_equal(line[1], 2);
+}
+
 /* ---- shared objects ---- */
 
 static int be_host(void)
@@ -435,6 +473,7 @@ int main(void)
 		T(stop__for_longer_than_a_lease_is_not_noticed),
 		T(descriptors__are_for_no_program_that_is_begun),
 		T(descriptors__that_are_not_there_end_no_program),
+		T(descriptors__that_were_not_there_leave_children_free),
 		T(unload__behind_the_last_disconnect_ends_no_program),
 	};
 
