@@ -88,10 +88,12 @@ static bool count_set(struct verbs *v, const struct verbs_tenant *t, struct ros2
 		return true;
 	atomic_fetch_sub(&dp->rdma_sets, 1);
 	atomic_fetch_sub(&dp->rdma_sets_of[t - v->tenants], 1);
-	ros2_err_set(err, -ENOSPC,
-	             "memory for RDMA: %u of %u sets of slots are taken, this tenant has %u at "
-	             "other reactors: the last quarter is for the first set of others",
-	             used, most, held);
+	/* What the others have is not said: it is theirs. */
+	ros2_err_named(err, ROS2_BUSY,
+	               "memory for RDMA of all tenants: the limit is %u sets of slots of 11 MiB, "
+	               "one of a tenant at a reactor, and the last quarter is for each tenant's "
+	               "first; this one holds %u, asked for 1 more: try again later",
+	               most, held);
 	return false;
 }
 
@@ -116,7 +118,7 @@ static bool device_keeps(const struct verbs *v, struct ros2_err *err)
 {
 	if (v->n_dying < VERBS_QPS && v->n_held < VERBS_QPS)
 		return false;
-	ros2_err_set(err, -ENOSPC, "the RDMA device does not give up old memory");
+	ros2_err_named(err, ROS2_BUSY, "the RDMA device does not give up old memory");
 	return true;
 }
 
@@ -222,6 +224,18 @@ static void idle_end(struct verbs *v, struct verbs_tenant *t)
 	tenant_end(v, t);
 }
 
+/* So a device says that it has no more, which passes. */
+static int no_storage_is_full(int rc, struct ros2_err *err)
+{
+	if (rc != -ENOSPC)
+		return rc;
+	if (err) {
+		err->status = ROS2_BUSY;
+		err->code = ros2_status_to_errno(ROS2_BUSY);
+	}
+	return ros2_status_to_errno(ROS2_BUSY);
+}
+
 static int tenant_make(struct verbs *v, struct session *s, struct verbs_tenant *t,
                        struct ros2_err *err)
 {
@@ -233,12 +247,12 @@ static int tenant_make(struct verbs *v, struct session *s, struct verbs_tenant *
 	int rc;
 
 	if (!count_set(v, t, err))
-		return -ENOSPC;
+		return ros2_status_to_errno(ROS2_BUSY);
 	rc = fabric_set_new(s->tenant->pd, v->channel, &o, &t->set, err);
 	if (rc < 0) {
 		atomic_fetch_sub(&v->r->dp->rdma_sets, 1);
 		atomic_fetch_sub(&v->r->dp->rdma_sets_of[t - v->tenants], 1);
-		return rc;
+		return no_storage_is_full(rc, err);
 	}
 	t->use = (struct slot_use){0};
 	t->failed = t->withdrawn = false;
@@ -247,7 +261,7 @@ static int tenant_make(struct verbs *v, struct session *s, struct verbs_tenant *
 	rc = take_slots(t, o.slots);
 	if (rc < 0) {
 		tenant_end(v, t);
-		return ros2_err_set(err, rc, "no memory for a tenant's slots");
+		return ros2_err_named(err, ROS2_BUSY, "no memory for a tenant's slots");
 	}
 	verbs_activate(v, t); /* the first poll arms it */
 	return 0;

@@ -44,7 +44,8 @@ void verbs_forget_pd(struct reactor *r, const struct fabric_pd *pd);
 /* A connection still has a queue pair at the device. */
 bool verbs_busy(const struct reactor *r);
 /* The session gets slots of its tenant's memory here, for engines that lend it; it has them until
- * verbs_unlend. -EOPNOTSUPP: no device; -ENOMEM, -ENOSPC, -EIO. */
+ * verbs_unlend. -EOPNOTSUPP: no device; BUSY by name: no room for them now; -ENOMEM, -EDQUOT, -EIO.
+ */
 int verbs_lend(struct session *s, struct ros2_err *err);
 void verbs_unlend(struct session *s); /* the last thing of a session */
 /* The region of a slot of the tenant's memory. */

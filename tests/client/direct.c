@@ -5,6 +5,7 @@
 #include "proto/ros2/v1/tenant.rpc.h"
 
 uint16_t (*direct_on_path)(uint16_t port);
+const char *direct_engine = "ram";
 
 /* ---- control calls over dp.h ---- */
 
@@ -131,7 +132,7 @@ static struct dp_result call_dp(struct control_dp *c, const struct rpc_method *m
                                 const ProtobufCMessage *req, ProtobufCMessage **ret)
 {
 	struct fx *fx = c->fx;
-	struct fx_args a = {.session = uid_of(req), .to = "ram", .path = "ns", .flags = 3};
+	struct fx_args a = {.session = uid_of(req), .to = direct_engine, .path = "ns", .flags = 3};
 	struct dp_result res;
 
 	if (m == &ros2_v1_tenant_open_session && atomic_load(&c->away)) {

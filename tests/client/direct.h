@@ -23,6 +23,7 @@ struct control_dp {
 /* Somebody on the path of sessions over TCP: given the agent's port, the one that the program is
  * told. NULL = nobody. */
 extern uint16_t (*direct_on_path)(uint16_t port);
+extern const char *direct_engine; /* that is mounted; "ram" unless a test says otherwise */
 
 struct user {
 	struct control_dp *control; /* the client's */
