@@ -190,7 +190,8 @@ static int open_with_memory(struct ros2_session *s, enum ros2_transport transpor
 	return rc;
 }
 
-/* AUTO asks for verbs only where it can be had here, and not again after it did not work. */
+/* AUTO asks for verbs only where it can be had here, and not again after it did not work, unless it
+ * was for want of something there. */
 static enum ros2_transport wanted(const struct ros2_session *s)
 {
 	if (s->transport != ROS2_TRANSPORT_AUTO)
@@ -213,9 +214,11 @@ int session_open_and_restore(struct ros2_session *s, struct ros2_err *err)
 	 * nowhere. Where tcp does not work either the agent has gone, which says nothing of it. */
 	if (rc && transport == ROS2_TRANSPORT_AUTO &&
 	    (own.status == ROS2_UNSUPPORTED || (s->verbs_failed && !status_is_final(own.status)))) {
+		bool is_short = own.status == ROS2_LIMIT || own.status == ROS2_BUSY;
+
 		own = (struct ros2_err)ROS2_ERR_INIT;
 		rc = open_once(s, ROS2_TRANSPORT_TCP, 0, &own);
-		s->no_verbs = !rc;
+		s->no_verbs = !rc && !is_short;
 	}
 	if (rc && err)
 		*err = own;

@@ -3,7 +3,7 @@
  * While other tenants have all slots that the agent may pin for RDMA: what needs some is refused
  * by the name of the cap, and as something that passes: when some are free again, libros2 has what
  * it had, with nothing given up meanwhile. For files of an engine that lends, whatever their
- * session is over.
+ * session is over, and for connections over RDMA.
  */
 #include "dataplane/test_switches.h"
 #include "tests/await.h"
@@ -78,6 +78,14 @@ static bool takes_all(struct fx *fx, struct peer *p)
 	return false;
 }
 
+static uint32_t sets(void)
+{
+	struct fabric_mem_counts c;
+
+	fabric_mem_counts(&c);
+	return c.sets;
+}
+
 /* ---- files ---- */
 
 static struct dp_result open_file(struct raw *c)
@@ -140,12 +148,46 @@ static void over_tcp__a_file_is_found_again_when_there_are_slots_again(void **st
 	user_close(&u);
 }
 
+/* ---- connections ---- */
+
+static enum ros2_transport is_over(const struct user *u)
+{
+	struct ros2_session_info info;
+
+	ros2_session_info(u->session, &info);
+	return info.transport;
+}
+
+/* Over tcp meanwhile, which needs none. */
+static void connection__is_over_rdma_again_when_there_are_slots_again(void **state)
+{
+	struct fx *fx = *state;
+	struct peer all;
+	struct user u;
+
+	other_tenant(fx);
+	assert_true(takes_all(fx, &all));
+	fx_transport = DP_TRANSPORT_VERBS;
+	direct_engine = "ram";
+	user_open_as(fx, &u, NULL);
+	assert_int_equal(is_over(&u), ROS2_TRANSPORT_TCP);
+	assert_int_equal(ros2_pwrite(u.file, u.buf, 4096, 0, &u.err), 4096);
+	peer_close(&all);
+	/* libros2's own. */
+	assert_true(AWAIT(sets() == 1));
+	user_lose_session(&u);
+	assert_int_equal(ros2_pread(u.file, u.buf, 4096, 0, &u.err), 4096);
+	assert_int_equal(is_over(&u), ROS2_TRANSPORT_VERBS);
+	user_close(&u);
+}
+
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, fx_teardown)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		T(over_tcp__a_file_that_finds_no_slots_is_refused_by_name),
 		T(over_tcp__a_file_is_found_again_when_there_are_slots_again),
+		T(connection__is_over_rdma_again_when_there_are_slots_again),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
