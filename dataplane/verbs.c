@@ -82,7 +82,11 @@ static bool count_set(struct verbs *v, const struct verbs_tenant *t, struct ros2
 	struct dp *dp = v->r->dp;
 	uint32_t most = dp->rdma_sets_max, used = atomic_fetch_add(&dp->rdma_sets, 1),
 		 held = atomic_fetch_add(&dp->rdma_sets_of[t - v->tenants], 1);
-	struct share share = {.total = most, .most = most, .sure = 1, .kept = most / 4};
+	/* Of two or three, too, one is for somebody else. */
+	struct share share = {.total = most,
+	                      .most = most,
+	                      .sure = 1,
+	                      .kept = MAX(most / 4, (uint32_t)(most > 1))};
 
 	if (share_allows(&share, held, used))
 		return true;
