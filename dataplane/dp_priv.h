@@ -279,6 +279,7 @@ struct dp {
 	 * them, by the tenant's index. And the most of them: immutable after init. */
 	_Atomic uint32_t rdma_sets, rdma_sets_of[LEASE_TENANTS_MAX];
 	uint32_t rdma_sets_max;
+	_Atomic uint64_t rdma_short_ns; /* when somebody found none left; 0 = never */
 	struct {
 		char path[4096];   /* "" = it is not noted */
 		uint64_t since_ns; /* start of this process, when the one before was killed; or 0 */

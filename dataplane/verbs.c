@@ -240,6 +240,34 @@ static int no_storage_is_full(int rc, struct ros2_err *err)
 	return ros2_status_to_errno(ROS2_BUSY);
 }
 
+static struct verbs_tenant *longest_idle(struct verbs *v)
+{
+	struct verbs_tenant *t, *ret = NULL;
+
+	list_for_each (&v->sets, t, link)
+		if (!t->n_conns && (!ret || t->idle_ns < ret->idle_ns))
+			ret = t;
+	return ret;
+}
+
+/* What is only kept counts, too, but nobody who needs one waits for it: of this reactor one goes at
+ * once, of the others with their ticks. */
+static bool make_room(struct verbs *v, const struct verbs_tenant *t, struct ros2_err *err)
+{
+	struct verbs_tenant *idle;
+	bool is_counted = count_set(v, t, err);
+
+	idle = is_counted ? NULL : longest_idle(v);
+	if (idle) {
+		idle_end(v, idle);
+		is_counted = count_set(v, t, err);
+	}
+	if (!is_counted)
+		atomic_store_explicit(&v->r->dp->rdma_short_ns, clock_boottime_ns(),
+		                      memory_order_relaxed);
+	return is_counted;
+}
+
 static int tenant_make(struct verbs *v, struct session *s, struct verbs_tenant *t,
                        struct ros2_err *err)
 {
@@ -250,7 +278,7 @@ static int tenant_make(struct verbs *v, struct session *s, struct verbs_tenant *
 		.slots = VERBS_SLOTS};
 	int rc;
 
-	if (!count_set(v, t, err))
+	if (!make_room(v, t, err))
 		return ros2_status_to_errno(ROS2_BUSY);
 	rc = fabric_set_new(s->tenant->pd, v->channel, &o, &t->set, err);
 	if (rc < 0) {
@@ -531,10 +559,17 @@ static void with_time(struct reactor *r, struct session *s)
 		verbs_ask_whether_there(s, r->now_ns);
 }
 
+static bool is_short(const struct reactor *r)
+{
+	uint64_t at_ns = atomic_load_explicit(&r->dp->rdma_short_ns, memory_order_relaxed);
+
+	return at_ns && r->now_ns < clock_add_ns(at_ns, VERBS_SHORT_NS);
+}
+
 static bool is_over(const struct verbs *v, const struct verbs_tenant *t)
 {
-	return !t->n_conns &&
-	       (t->failed || t->withdrawn || v->r->now_ns >= clock_add_ns(t->idle_ns, v->kept_ns));
+	return !t->n_conns && (t->failed || t->withdrawn || is_short(v->r) ||
+	                       v->r->now_ns >= clock_add_ns(t->idle_ns, v->kept_ns));
 }
 
 void verbs_tick(struct reactor *r)

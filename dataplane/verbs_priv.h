@@ -10,8 +10,9 @@
  * left, or VERBS_FLUSH_NS have passed, the queue pair is destroyed, and then its memory is
  * freed, or kept until the device gives it up, and so are the slots of what was never flushed; 5.
  * its slots and its completion queue go VERBS_KEPT_MS after the tenant's last connection at this
- * reactor, or with it when the tenant is withdrawn: making them is by far the dearest part of a
- * connection, and whoever comes and goes must not make the reactor do it each time.
+ * reactor, or with it when the tenant is withdrawn, or somebody else finds no room: making them is
+ * by far the dearest part of a connection, and whoever comes and goes must not make the reactor do
+ * it each time.
  */
 #ifndef ROS2_DATAPLANE_VERBS_PRIV_H
 #define ROS2_DATAPLANE_VERBS_PRIV_H
@@ -41,6 +42,8 @@
 	} /* of a tenant at a reactor: 11 MiB */
 #define VERBS_FLUSH_NS (2 * NS_PER_S)
 #define VERBS_KEPT_MS  10000u
+/* So long after somebody found none left no set is kept: a client that waits asks more often. */
+#define VERBS_SHORT_NS NS_PER_S
 /* A connection over which nothing was sent for so long is asked whether its host is there. */
 #define VERBS_ASK_NS (30 * NS_PER_S)
 /* Of a turn: each is some ten system calls at most, and makes or ends one queue pair. */

@@ -10,6 +10,7 @@
 
 #define SET     (11ull << 20) /* VERBS_SLOTS */
 #define TENANTS 4
+#define HOUR_MS 3600000u
 
 static int setup(void **state, uint32_t sets, uint32_t keep_ms)
 {
@@ -29,6 +30,11 @@ static int four(void **state)
 static int two(void **state)
 {
 	return setup(state, 2, DP_RDMA_KEEP_NONE);
+}
+
+static int one_kept(void **state)
+{
+	return setup(state, 1, HOUR_MS);
 }
 
 struct tenant {
@@ -59,6 +65,13 @@ static void gets(struct fx *fx, struct peer *p, const struct tenant *t)
 	assert_true(p->established);
 }
 
+static bool is_gone(struct fx *fx, const struct peer *p)
+{
+	struct fx_args a = {.session = p->session};
+
+	return fx_do(fx, FX_CLOSE_SESSION, &a).status == ROS2_BAD_SESSION;
+}
+
 static void gets_none(struct fx *fx, const struct tenant *t)
 {
 	struct peer p;
@@ -66,6 +79,7 @@ static void gets_none(struct fx *fx, const struct tenant *t)
 	ask(fx, &p, t);
 	assert_int_equal(p.refused, ROS2_LIMIT);
 	peer_close(&p);
+	assert_true(AWAIT(is_gone(fx, &p)));
 }
 
 static bool gets_now(struct fx *fx, const struct tenant *t)
@@ -76,6 +90,8 @@ static bool gets_now(struct fx *fx, const struct tenant *t)
 	ask(fx, &p, t);
 	is = p.established;
 	peer_close(&p);
+	/* The next try counts the sessions of the reactors without it. */
+	assert_true(AWAIT(is_gone(fx, &p)));
 	return is;
 }
 
@@ -117,12 +133,51 @@ static void of_two__one_tenant_at_both_reactors_leaves_one(void **state)
 	peer_close(&b);
 }
 
+/* What it leaves is its slots, which are kept. */
+static void connects_and_goes(struct fx *fx, const struct tenant *t)
+{
+	struct peer p;
+
+	gets(fx, &p, t);
+	peer_close(&p);
+	assert_true(AWAIT(is_gone(fx, &p)));
+}
+
+/* A session over tcp: the next one of anybody is at the other reactor. */
+static void stays(struct fx *fx, struct raw *c)
+{
+	fx_transport = DP_TRANSPORT_TCP;
+	raw_open(fx, c);
+	raw_connect(c);
+	fx_transport = DP_TRANSPORT_VERBS;
+}
+
+/* What a tenant that has gone would find again is nobody's: who needs it does not wait until the
+ * hour is over, whether it is at the same reactor or at the other. */
+static void slots__that_are_only_kept_are_given_up_for_who_has_none(void **state)
+{
+	struct fx *fx = *state;
+	struct tenant t[3] = {{fx->tenant, fx->grant}};
+	struct raw there;
+
+	others(fx, t + 1, 2);
+	connects_and_goes(fx, &t[0]);
+	/* At once: the reactor itself has what is kept. */
+	connects_and_goes(fx, &t[1]);
+	stays(fx, &there);
+	/* With the next tick of the other. */
+	gets_none(fx, &t[2]);
+	assert_true(AWAIT(gets_now(fx, &t[2])));
+	raw_close(&there);
+}
+
 #define T(f, setup) cmocka_unit_test_setup_teardown(f, setup, fx_teardown)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		T(tenants__have_no_more_pinned_slots_together_than_the_agent_may, four),
 		T(of_two__one_tenant_at_both_reactors_leaves_one, two),
+		T(slots__that_are_only_kept_are_given_up_for_who_has_none, one_kept),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
