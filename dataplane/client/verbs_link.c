@@ -42,7 +42,7 @@ static void drop_connection(struct verbs_link *v)
 {
 	fabric_conn_free(TAKE_PTR(v->conn));
 	fabric_qp_free(TAKE_PTR(v->qp));
-	verbs_give_back(v, TAKE_PTR(v->region), TAKE_PTR(v->mem));
+	verbs_give_back(v, TAKE_PTR(v->region), TAKE_PTR(v->mem), v->mem_bytes);
 	free(TAKE_PTR(v->send_free));
 	free(TAKE_PTR(v->send_slot));
 	v->resolved = v->established = v->over = v->has_first = false;
@@ -68,7 +68,8 @@ static int make_buffers(struct ros2_session *s, struct ros2_err *err)
 	v->n_recv = credits + VERBS_SPARE;
 	v->n_send = v->n_send_free = credits + VERBS_SPARE;
 	o.length = (uint64_t)v->n_recv * VERBS_RECV_BYTES + (uint64_t)v->n_send * VERBS_SEND_BYTES;
-	v->mem = calloc(1, o.length);
+	v->mem_bytes = o.length;
+	v->mem = verbs_pages_new(v->mem_bytes);
 	v->send_free = calloc(v->n_send, sizeof(*v->send_free));
 	v->send_slot = calloc(v->n_send, sizeof(*v->send_slot));
 	if (!v->mem || !v->send_free || !v->send_slot)

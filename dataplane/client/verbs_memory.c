@@ -15,6 +15,7 @@
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #define RECEIPT_MS 2000u
 
@@ -28,28 +29,42 @@ bool verbs_available(void)
 
 /* ---- the device ---- */
 
+uint8_t *verbs_pages_new(size_t bytes)
+{
+	void *mem = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	return mem == MAP_FAILED ? NULL : mem;
+}
+
+static void pages_free(uint8_t *mem, size_t bytes)
+{
+	if (mem)
+		munmap(mem, bytes);
+}
+
 static void ask_for_kept(struct verbs_link *v)
 {
 	for (uint32_t i = v->n_kept; i-- > 0;) {
 		if (fabric_region_free(v->kept[i].region) < 0)
 			continue;
-		free(v->kept[i].mem);
+		pages_free(v->kept[i].mem, v->kept[i].bytes);
 		v->kept[i] = v->kept[--v->n_kept];
 	}
 }
 
-void verbs_give_back(struct verbs_link *v, struct fabric_region *region, uint8_t *mem)
+void verbs_give_back(struct verbs_link *v, struct fabric_region *region, uint8_t *mem, size_t bytes)
 {
 	ask_for_kept(v);
 	if (fabric_region_free(region) == 0) {
-		free(mem);
+		pages_free(mem, bytes);
 		return;
 	}
 	/* Of such a device no more is asked, and what it keeps is nobody's any more. */
 	if (v->n_kept == VERBS_KEPT)
 		return;
 	v->kept[v->n_kept].region = region;
-	v->kept[v->n_kept++].mem = mem;
+	v->kept[v->n_kept].mem = mem;
+	v->kept[v->n_kept++].bytes = bytes;
 }
 
 /* The set first: with it go queue pairs that hold on to memory. False: the device keeps something;
@@ -86,7 +101,7 @@ static void give_back_region(struct verbs_link *v, struct ros2_region *r)
 		x->region = NULL;
 		r->revoking--;
 	}
-	verbs_give_back(v, TAKE_PTR(r->fabric), NULL);
+	verbs_give_back(v, TAKE_PTR(r->fabric), NULL, 0);
 }
 
 static void give_back_regions(struct ros2_session *s)

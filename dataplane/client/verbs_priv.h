@@ -42,7 +42,8 @@ struct verbs_link {
 	 * there meets nobody: the memory is not used, nor freed, before. */
 	struct {
 		struct fabric_region *region;
-		uint8_t *mem; /* owned; NULL: the program's */
+		uint8_t *mem; /* owned, of verbs_pages_new; NULL: the program's */
+		size_t bytes;
 	} kept[VERBS_KEPT];
 	uint32_t n_kept;
 	struct verbs_revoke revokes[2 * VERBS_WINDOWS]; /* as many as a domain has windows */
@@ -51,7 +52,8 @@ struct verbs_link {
 	struct fabric_conn *conn;
 	struct fabric_qp *qp;
 	struct fabric_region *region; /* of mem */
-	uint8_t *mem;                 /* owned: receives, then sends */
+	uint8_t *mem;                 /* owned, of verbs_pages_new: receives, then sends */
+	size_t mem_bytes;
 	uint32_t n_recv, n_send, n_send_free;
 	uint32_t *send_free; /* owned: stack of free places */
 	int *send_slot;      /* owned: by place; the request it is of, or -1 */
@@ -69,8 +71,13 @@ struct verbs_link {
 
 /* verbs_memory.c */
 int verbs_use_device(struct ros2_session *s, const char *name, struct ros2_err *err);
-/* The registration ends and @mem (or NULL) is freed: now, or when the device has given it up. */
-void verbs_give_back(struct verbs_link *v, struct fabric_region *region, uint8_t *mem);
+/* Whole pages with nothing else in them, all zero: pages that are registered may be missing in a
+ * child of the program's (fabric_fork_init). NULL: no memory. */
+uint8_t *verbs_pages_new(size_t bytes);
+/* The registration ends and @mem, of verbs_pages_new (or NULL), is freed: now, or when the device
+ * has given it up. */
+void verbs_give_back(struct verbs_link *v, struct fabric_region *region, uint8_t *mem,
+                     size_t bytes);
 /* The queue pair goes, and with it every window. */
 void verbs_windows_lost(struct ros2_session *s);
 /* Ends windows whose lease has ended. */

@@ -591,6 +591,18 @@ static void over_verbs__where_a_fork_would_take_its_pages_no_device_is_used(void
 	fabric_mem_forks(false);
 }
 
+/* Before Linux 5.13 libibverbs keeps whole pages of what is registered from children, as the kernel
+ * can do it of no less: what else of the program were there would be missing, too. */
+static void over_verbs__no_page_of_messages_has_anything_of_the_heap(void **state)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	struct user u;
+
+	user_open(*state, &u);
+	assert_int_equal((uintptr_t)u.session->verbs->mem % page, 0);
+	user_close(&u);
+}
+
 /* The next write hears why; a program that lets the library reconnect writes on. */
 static void break_and_hear(struct fx *fx, const struct fabric_mem_failure *how,
                            struct ros2_err *ret)
@@ -685,6 +697,7 @@ int main(void)
 #ifdef ROS2_TEST_FABRIC_MEM
 		T(over_verbs__each_window_ends_once_and_with_its_region),
 		T(over_verbs__where_a_fork_would_take_its_pages_no_device_is_used),
+		T(over_verbs__no_page_of_messages_has_anything_of_the_heap),
 		T(over_verbs__why_a_device_ended_the_connection_is_said),
 		T(over_verbs__a_connection_that_a_device_ended_is_made_again),
 #endif
