@@ -324,13 +324,16 @@ int link_open(struct ros2_session *s, uint32_t timeout_ms, struct ros2_err *err)
 /* What the kernel has not sent yet of requests that are given up is not to be sent: it would go on
  * with it for minutes. So they are reset: see connect(2). A connection without any ends in order.
  * Both are done to the connection itself: where a child that was forked has the socket, too,
- * close(2) alone would leave it standing, and sending. */
+ * close(2) alone would leave it standing, and sending. Some sandboxes do not know that connect
+ * (gVisor): there close(2) resets it, where no child has it. */
 static void close_socket(struct ros2_session *s)
 {
 	static const struct sockaddr nobody = {.sa_family = AF_UNSPEC};
+	static const struct linger none = {.l_onoff = 1};
 
-	if (s->over == ROS2_TRANSPORT_TCP && s->n_sent)
-		(void)connect(s->fd, &nobody, sizeof(nobody));
+	if (s->over == ROS2_TRANSPORT_TCP && s->n_sent &&
+	    connect(s->fd, &nobody, sizeof(nobody)) < 0)
+		(void)setsockopt(s->fd, SOL_SOCKET, SO_LINGER, &none, sizeof(none));
 	(void)shutdown(s->fd, SHUT_RDWR);
 	close(s->fd);
 }
