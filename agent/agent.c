@@ -209,6 +209,7 @@ static int open_parts(struct agent *a, struct ros2_err *err)
 	                      .state_dir = a->o.state_dir,
 	                      .rdma_device = a->o.rdma_device,
 	                      .rdma_host = a->o.rdma_host,
+	                      .rdma_total_bytes = a->o.rdma_total_bytes,
 	                      .shm_dir = a->o.shm_dir,
 	                      .shm_tenant_bytes = a->o.shm_tenant_bytes,
 	                      .shm_total_bytes = a->o.shm_total_bytes,

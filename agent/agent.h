@@ -41,6 +41,7 @@ struct agent_opts {
 	const char *secrets_dir;    /* of engines; agent_secrets_check was well; NULL: none */
 	const char *rdma_device;    /* NULL: no sessions over verbs */
 	const char *rdma_host;      /* its address; not NULL with a device */
+	uint64_t rdma_total_bytes;  /* dp_opts.rdma_total_bytes */
 	const char *shm_dir;        /* NULL: no sessions over shared memory */
 	const char *seal_program;   /* dp_opts.seal_program */
 	uint64_t shm_tenant_bytes;  /* dp_opts.shm_tenant_bytes, */

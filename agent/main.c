@@ -61,6 +61,9 @@ static const char usage[] =
 	"                          and root may come in (none: such engines fail)\n"
 	"  --rdma-device NAME      also offers sessions over verbs, on this device (none)\n"
 	"  --rdma-host HOST        the address of that device, numeric; with --rdma-device\n"
+	"  --rdma-memory-total BYTES  most memory pinned for slots of all tenants over RDMA,\n"
+	"                          11 MiB of a tenant at a reactor; a quarter of it is kept for\n"
+	"                          the first of each (as much as for --shm-memory-total)\n"
 	"  --shm-dir DIR           also offers sessions over shared memory to tenants of this "
 	"machine,\n"
 	"                          by sockets in DIR that they may connect to (none)\n"
@@ -168,6 +171,7 @@ enum {
 	F_SPOOL,
 	F_RDMA_DEVICE,
 	F_RDMA_HOST,
+	F_RDMA_TOTAL,
 	F_SHM_DIR,
 	F_SHM_MEMORY,
 	F_SHM_TOTAL,
@@ -248,6 +252,11 @@ static int set_flag(struct program *p, int flag, const char *v)
 			return -EINVAL;
 		p->o.spool_quota_bytes = n;
 		return 0;
+	case F_RDMA_TOTAL:
+		if (parse_number("rdma-memory-total", v, 1ull << 46, &n) < 0)
+			return -EINVAL;
+		p->o.rdma_total_bytes = n;
+		return 0;
 	case F_SHM_MEMORY:
 		if (parse_number("shm-memory", v, 1ull << 40, &n) < 0)
 			return -EINVAL;
@@ -293,6 +302,7 @@ static int parse_flags(struct program *p, int argc, char **argv)
 		{"secrets-dir", required_argument, NULL, F_SECRETS},
 		{"rdma-device", required_argument, NULL, F_RDMA_DEVICE},
 		{"rdma-host", required_argument, NULL, F_RDMA_HOST},
+		{"rdma-memory-total", required_argument, NULL, F_RDMA_TOTAL},
 		{"shm-dir", required_argument, NULL, F_SHM_DIR},
 		{"shm-memory", required_argument, NULL, F_SHM_MEMORY},
 		{"shm-memory-total", required_argument, NULL, F_SHM_TOTAL},

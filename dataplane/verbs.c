@@ -93,11 +93,12 @@ static bool count_set(struct verbs *v, const struct verbs_tenant *t, struct ros2
 	atomic_fetch_sub(&dp->rdma_sets, 1);
 	atomic_fetch_sub(&dp->rdma_sets_of[t - v->tenants], 1);
 	/* What the others have is not said: it is theirs. */
-	ros2_err_named(err, ROS2_BUSY,
-	               "memory for RDMA of all tenants: the limit is %u sets of slots of 11 MiB, "
-	               "one of a tenant at a reactor, and the last quarter is for each tenant's "
-	               "first; this one holds %u, asked for 1 more: try again later",
-	               most, held);
+	ros2_err_named(
+		err, ROS2_BUSY,
+		"memory for RDMA of all tenants (--rdma-memory-total): the limit is %u sets "
+		"of slots, a quarter is kept for each tenant's first; this one has %u, asked "
+		"for 1 more: try again later",
+		most, held);
 	return false;
 }
 

@@ -113,7 +113,8 @@ static void over_tcp__a_file_that_finds_no_slots_is_refused_by_name(void **state
 	raw_connect(&c);
 	res = open_file(&c);
 	assert_int_equal(res.status, ROS2_BUSY);
-	assert_non_null(strstr(res.words, "memory for RDMA"));
+	assert_non_null(strstr(res.words, "memory for RDMA of all tenants (--rdma-memory-total): "
+	                                  "the limit is 1 sets"));
 	peer_close(&all);
 	assert_true(AWAIT(open_file(&c).status == ROS2_OK));
 	raw_close(&c);
