@@ -331,7 +331,8 @@ void request_ready(struct request *req)
 	req->state = REQUEST_READY;
 	req->begun = true;
 	s->rt->n_begun++;
-	depth_enter(&s->rt->at[engine], req->length);
+	req->depth_mark =
+		depth_enter(&s->rt->at[engine], &s->r->engines[engine].least, req->length);
 	s->rt->slotless_at[engine] += request_is_slotless(req);
 	*borrowed_at(req) += request_borrows(req) ? req->length : 0;
 	s->r->n_begun++;
@@ -347,7 +348,8 @@ static void count_out(struct request *req)
 	engine = req->file->mount->engine->slot;
 	req->begun = false;
 	req->s->rt->n_begun--;
-	depth_leave(&req->s->rt->at[engine], req->length);
+	depth_leave(&req->s->rt->at[engine], &req->s->r->engines[engine].least, req->length,
+	            req->depth_mark);
 	req->s->rt->slotless_at[engine] -= request_is_slotless(req);
 	*borrowed_at(req) -= request_borrows(req) ? req->length : 0;
 	req->s->r->n_begun--;

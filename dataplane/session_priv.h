@@ -49,6 +49,7 @@ struct request {
 	bool has_payload, shaped, begun; /* begun: counted in n_begun */
 	bool paid;                       /* its tokens are taken */
 	bool on_device;                  /* PULLING or POSTED: posted work names its slot */
+	uint32_t depth_mark;             /* of depth_enter, while begun */
 	uint32_t length, key, generation;
 	uint32_t bytes; /* done */
 	uint32_t got;   /* of the payload */

@@ -21,7 +21,7 @@ struct model {
 	struct depth_use use[N];
 	struct depth_least least;
 	struct {
-		unsigned who;
+		unsigned who, mark;
 	} inside[ENGINE_MAX];
 	unsigned first, n;
 	unsigned wants[N], length[N], served[N];
@@ -42,10 +42,13 @@ static void fill(struct model *m)
 	while (more) {
 		more = false;
 		for (unsigned i = 0; i < N; i++) {
+			unsigned at;
+
 			if (m->use[i].n >= m->wants[i] || !depth_allows(&m->use[i], &m->least))
 				continue;
-			depth_enter(&m->use[i], m->length[i]);
-			m->inside[(m->first + m->n++) % ENGINE_MAX].who = i;
+			at = (m->first + m->n++) % ENGINE_MAX;
+			m->inside[at].who = i;
+			m->inside[at].mark = depth_enter(&m->use[i], &m->least, m->length[i]);
 			more = true;
 		}
 	}
@@ -56,15 +59,16 @@ static void run(struct model *m, unsigned ticks, unsigned done)
 {
 	while (ticks--) {
 		for (unsigned i = 0; i < done; i++) {
-			unsigned who;
+			unsigned who, mark;
 
 			fill(m);
 			if (!m->n)
 				break;
 			who = m->inside[m->first].who;
+			mark = m->inside[m->first].mark;
 			m->first = (m->first + 1) % ENGINE_MAX;
 			m->n--;
-			depth_leave(&m->use[who], m->length[who]);
+			depth_leave(&m->use[who], &m->least, m->length[who], mark);
 			m->served[who]++;
 		}
 		tick(m);
@@ -161,8 +165,9 @@ static void depth__one_is_always_allowed(void **state)
 static void depth__who_moves_nothing_holds_nobody_down(void **state)
 {
 	struct model m = model_of(0, 256, 0);
+	uint32_t mark;
 
-	depth_enter(&m.use[0], KIB4);
+	mark = depth_enter(&m.use[0], &m.least, KIB4);
 	run(&m, 4, 100);
 	assert_int_equal(m.use[1].n, DEPTH_SURE);
 	run(&m, DEPTH_STILL - 5, 100);
@@ -170,10 +175,88 @@ static void depth__who_moves_nothing_holds_nobody_down(void **state)
 	run(&m, 4, 100);
 	assert_int_equal(m.use[1].n, 256);
 	/* It answers. */
-	depth_leave(&m.use[0], KIB4);
-	depth_enter(&m.use[0], KIB4);
+	depth_leave(&m.use[0], &m.least, KIB4, mark);
+	depth_enter(&m.use[0], &m.least, KIB4);
 	run(&m, 4, 300);
 	assert_int_equal(m.use[1].n, DEPTH_SURE);
+}
+
+#define HANG 31u
+
+/* Some of a tenant's do not come out, and those that do are not kept waiting for them: neither
+ * where all that is sure hangs, nor where one is left to go. */
+static void hang(struct model *m, unsigned n, uint32_t marks[])
+{
+	*m = model_of(n, 1, 0);
+	for (unsigned i = 0; i < n; i++)
+		marks[i] = depth_enter(&m->use[0], &m->least, KIB4);
+	m->wants[0] = 256;
+	run(m, 4 * DEPTH_STILL, 100);
+	assert_int_equal(m->use[0].n, n + DEPTH_SURE);
+	memset(m->served, 0, sizeof(m->served));
+	run(m, 10, 66);
+	assert_in_range(m->served[0], 620, 660);
+	assert_in_range(m->served[1], 15, 25);
+}
+
+static void depth__what_hangs_keeps_no_place_from_what_does_not(void **state)
+{
+	uint32_t marks[DEPTH_SURE];
+	struct model m;
+
+	hang(&m, DEPTH_SURE, marks);
+	hang(&m, DEPTH_SURE - 1, marks);
+	hang(&m, 1, marks);
+}
+
+/* It answers, in the end: nobody has more places for that it did not. */
+static void depth__what_has_hung_gives_no_place(void **state)
+{
+	uint32_t marks[DEPTH_SURE];
+	struct model m;
+
+	hang(&m, DEPTH_SURE, marks);
+	for (unsigned i = 0; i < DEPTH_SURE; i++) {
+		depth_leave(&m.use[0], &m.least, KIB4, marks[i]);
+		run(&m, 1, 10);
+		assert_int_equal(m.use[0].n, 2 * DEPTH_SURE - 1 - i);
+	}
+	run(&m, 4 * DEPTH_STILL, 100);
+	assert_int_equal(m.use[0].n, DEPTH_SURE);
+	assert_int_equal(m.use[0].stuck.n, 0);
+}
+
+/* Each waits for many seconds, and nothing of one of them comes out while the other has its turn.
+ */
+static void depth__storage_that_is_slow_gives_no_place(void **state)
+{
+	struct model m = model_of(256, DEPTH_SURE, DEPTH_SURE);
+
+	run(&m, 4, 100);
+	for (int i = 0; i < 1000; i++) {
+		run(&m, DEPTH_STILL / 10 - 1, 0);
+		run(&m, 1, 1);
+		assert_int_equal(m.use[0].stuck.n, 0);
+		assert_in_range(m.use[0].n, 1, DEPTH_SURE);
+	}
+}
+
+/* Its own that overtake them, out of the storage's cache, say nothing: that is up to it. */
+static void depth__who_overtakes_itself_gets_no_place(void **state)
+{
+	struct model m = model_of(256, DEPTH_SURE, DEPTH_SURE);
+
+	run(&m, 4, 100);
+	m.wants[0] = DEPTH_SURE - 1;
+	run(&m, 4, 100);
+	for (int i = 0; i < 1000; i++) {
+		run(&m, DEPTH_STILL / 10 - 1, 0);
+		for (int k = 0; k < 10; k++)
+			depth_leave(&m.use[0], &m.least, KIB4,
+			            depth_enter(&m.use[0], &m.least, KIB4));
+		run(&m, 1, 1);
+		assert_int_equal(m.use[0].stuck.n, 0);
+	}
 }
 
 /* ---- a reactor ---- */
@@ -220,14 +303,24 @@ static uint32_t asked(const struct raw *c)
 	return fx_stats(c->fx, &c->session).in_flight;
 }
 
-static void ask(struct raw *c, unsigned n, uint32_t length)
+static void send_reads(struct raw *c, unsigned n, uint32_t length)
 {
 	for (unsigned i = 0; i < n; i++) {
 		struct wire_header h = raw_header(c, WIRE_READ, 0, FX_BASE, length);
 
 		raw_send(c, &h, NULL, 0);
 	}
+}
+
+static void ask(struct raw *c, unsigned n, uint32_t length)
+{
+	send_reads(c, n, length);
 	assert_true(AWAIT(asked(c) == n));
+}
+
+static uint64_t reads_done(const struct raw *c)
+{
+	return fx_stats(c->fx, &c->session).read_ops;
 }
 
 static void ask_much(struct site *t, unsigned each, uint32_t length)
@@ -245,15 +338,20 @@ static void ping(struct raw *c)
 	assert_int_equal(h.opcode, WIRE_PONG);
 }
 
-/* As many as a tenant is remembered for, and one more; two answers of the reactor are a whole turn.
- */
-static void pass_ticks(struct raw *c)
+/* Two answers of the reactor are a whole turn. */
+static void pass_ticks_of(struct raw *c, unsigned n)
 {
-	for (int i = 0; i < 3; i++) {
+	while (n--) {
 		clock_ahead_ns += REACTOR_TICK_NS;
 		ping(c);
 		ping(c);
 	}
+}
+
+/* As many as a tenant is remembered for, and one more. */
+static void pass_ticks(struct raw *c)
+{
+	pass_ticks_of(c, 3);
 }
 
 static void take_all(struct raw *c, unsigned n)
@@ -349,6 +447,32 @@ static void reactor__leaves_two_that_ask_for_much_alone(void **state)
 	site_end(&t);
 }
 
+/* One file of a tenant's does not answer; another of its does, at the same engine, while the
+ * neighbour there asks for one after the other. */
+static void reactor__serves_a_tenant_beside_what_hangs_of_it(void **state)
+{
+	struct site t;
+	unsigned turns = 0;
+
+	site_begin(&t, *state);
+	ask(&t.heavy[0], DEPTH_SURE, KIB4);
+	slow_engine_wait_held(DEPTH_SURE);
+	slow_engine_keep(DEPTH_SURE);
+	slow_engine_shut(false);
+	for (; turns < 4 * DEPTH_STILL && reads_done(&t.heavy[1]) < EACH; turns++) {
+		assert_int_equal(raw_write(&t.light, 0, data, KIB4, true), ROS2_OK);
+		pass_ticks_of(&t.light, 1);
+		if (turns == 3)
+			send_reads(&t.heavy[1], EACH, KIB4);
+	}
+	assert_int_equal(reads_done(&t.heavy[1]), EACH);
+	take_all(&t.heavy[1], EACH);
+	assert_int_equal(asked(&t.heavy[0]), DEPTH_SURE);
+	slow_engine_keep(0);
+	take_all(&t.heavy[0], DEPTH_SURE);
+	site_end(&t);
+}
+
 static void control__without_the_bound_a_flood_has_half_of_the_places(void **state)
 {
 	struct site t;
@@ -377,9 +501,14 @@ int main(void)
 		cmocka_unit_test(depth__is_counted_in_bytes),
 		cmocka_unit_test(depth__one_is_always_allowed),
 		cmocka_unit_test(depth__who_moves_nothing_holds_nobody_down),
+		cmocka_unit_test(depth__what_hangs_keeps_no_place_from_what_does_not),
+		cmocka_unit_test(depth__what_has_hung_gives_no_place),
+		cmocka_unit_test(depth__storage_that_is_slow_gives_no_place),
+		cmocka_unit_test(depth__who_overtakes_itself_gets_no_place),
 		T(reactor__gives_a_flood_no_more_than_its_neighbour),
 		T(reactor__counts_bytes),
 		T(reactor__leaves_two_that_ask_for_much_alone),
+		T(reactor__serves_a_tenant_beside_what_hangs_of_it),
 		T(control__without_the_bound_a_flood_has_half_of_the_places),
 	};
 

@@ -12,7 +12,7 @@
 
 struct engine_ops slow_engine_ops;
 static _Atomic bool is_shut, closes_shut;
-static _Atomic uint32_t n_held, n_calls, n_closes;
+static _Atomic uint32_t n_held, n_calls, n_closes, n_kept;
 
 struct slow_reactor {
 	struct engine_reactor *mem; /* owned */
@@ -67,13 +67,13 @@ static int slow_kick(struct engine_reactor *r)
 /* As many as fit. */
 static void pass_on(struct slow_reactor *r)
 {
-	uint32_t n = 0;
+	uint32_t first = MIN(atomic_load(&n_kept), r->n), n = first;
 
 	while (n < r->n && engine_mem_ops.submit(r->mem, r->held[n]) == 0)
 		n++;
-	memmove(r->held, r->held + n, (r->n - n) * sizeof(struct engine_io *));
-	r->n -= n;
-	atomic_fetch_sub(&n_held, n);
+	memmove(r->held + first, r->held + n, (r->n - n) * sizeof(struct engine_io *));
+	r->n -= n - first;
+	atomic_fetch_sub(&n_held, n - first);
 }
 
 static uint32_t slow_poll(struct engine_reactor *r, uint32_t max)
@@ -134,6 +134,12 @@ void slow_engine_init(void)
 	slow_engine_ops.close = slow_close;
 	atomic_store(&is_shut, false);
 	atomic_store(&closes_shut, false);
+	atomic_store(&n_kept, 0);
+}
+
+void slow_engine_keep(uint32_t n)
+{
+	atomic_store(&n_kept, n);
 }
 
 void slow_engine_shut(bool shut)

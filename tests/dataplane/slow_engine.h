@@ -9,6 +9,8 @@
 extern struct engine_ops slow_engine_ops; /* after slow_engine_init */
 void slow_engine_init(void);
 void slow_engine_shut(bool shut);
+/* Of those that are inside, the first so many of each reactor stay when the gate opens. */
+void slow_engine_keep(uint32_t n);
 /* Waits until so many ios, or calls of mkdir, are inside behind the gate: not more of them. */
 void slow_engine_wait_held(uint32_t n);
 void slow_engine_wait_calls(uint32_t n);

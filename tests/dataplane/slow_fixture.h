@@ -27,6 +27,7 @@ static inline int slow_teardown(void **state)
 
 	/* Opened first: the end waits for what the engine holds. */
 	slow_engine_shut(false);
+	slow_engine_keep(0);
 	slow_engine_shut_closes(false);
 	rc = fx_teardown(state);
 	dp_test_switches = (struct dp_test_switches){0};
