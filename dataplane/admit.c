@@ -5,11 +5,12 @@
  * what is admitted goes to the ready list (or is pulled first), and admit_submit gives the ready
  * list to the engines under a clock read for the purpose. Invariants: (1) a session with a waiting
  * request is in its tenant's list of that direction, and that tenant in the reactor's; (2) requests
- * of one session and direction are admitted in their order, but those whose storage is away stand
- * back; (3) what waits for tokens, or beyond a share for storage that is away, holds no slot,
- * except a payload that has come, and no place in the reactor; (4) a session that
- * waits for what its tenant's other sessions get, too (tokens, slots, places), is behind none of
- * them for more than DRR_QUANTUM or one request.
+ * of one session and direction are admitted in their order, but those whose storage is away, or
+ * whose engine has all that it may have of the tenant, stand back behind those for others; (3) what
+ * waits for tokens, or beyond a share for storage that is away, holds no slot, except a payload
+ * that has come, and no place in the reactor; (4) a session that waits for what its tenant's other
+ * sessions get, too (tokens, slots, places), is behind none of them for more than DRR_QUANTUM or
+ * one request.
  */
 #include "common/clock.h"
 #include "dataplane/reactor_priv.h"
@@ -30,8 +31,8 @@ _Static_assert(WIRE_IO_MAX <= ENGINE_ZERO_MAX, "an engine clears what a tenant m
 /* Of a direction's two buckets (rtenant.dry). */
 enum { DRY_BYTES = 1, DRY_OPS = 2 };
 
-/* DRY: for tokens; so does everybody behind it. */
-enum verdict { ADMITTED, WAITS, DRY, NO_DEFICIT, AWAY };
+/* DRY: for tokens; so does everybody behind it. AWAY, FULL: for its own engine alone. */
+enum verdict { ADMITTED, WAITS, DRY, NO_DEFICIT, AWAY, FULL };
 
 static int direction_of(const struct request *req)
 {
@@ -182,18 +183,18 @@ static enum verdict place_for(const struct request *req, bool away, bool needs_s
 
 	if (request_is_slotless(req) && s->rt->slotless_at[engine] >= REACTOR_SLOTLESS_MAX &&
 	    !DP_SWITCH(no_clear_bounds))
-		return away ? AWAY : WAITS;
+		return away ? AWAY : FULL;
 	if (request_op_clears(req->op) && !turn_may_clear(s))
 		return WAITS;
 	if (request_borrows(req) &&
 	    s->rt->borrowed_at[engine] + req->length > REACTOR_BORROWED_MAX &&
 	    !DP_SWITCH(no_borrowed_bound))
-		return away ? AWAY : WAITS;
+		return away ? AWAY : FULL;
 	if (away)
 		return may_wait(req, needs_slot) ? ADMITTED : AWAY;
 	if (!depth_allows(&s->rt->at[engine], &r->engines[engine].least) &&
 	    !DP_SWITCH(no_depth_bound))
-		return WAITS;
+		return FULL;
 	return share_allows(&REACTOR_ENGINE_SHARE, s->rt->n_begun,
 	                    r->n_begun - MIN(r->n_parked, r->n_begun))
 	               ? ADMITTED
@@ -263,27 +264,48 @@ static bool may_go_on(const struct session *s, int d)
 	return s->rt->dry && !finds_dry(list_first(&s->queue[d], struct request, link));
 }
 
-/* What its storage is away for waits until an engine has said something, which is in another turn:
- * so many are looked at once in each, however often the others are served in it. */
+/* What its storage is away for waits until an engine has said something, which is in another turn,
+ * and what its engine is full for until something came out, which is not in this run: so many are
+ * looked at once in each, however often the others are served in it. */
+static bool all_looked_at(const struct session *s, int d)
+{
+	return (s->away_turn[d] == s->r->turn || s->full_run[d] == s->r->run) &&
+	       !DP_SWITCH(no_turn_bounds);
+}
+
+/* Requests for other engines are behind it: they do not wait for that one. After a whole round they
+ * all are in their order again. */
 static uint32_t serve_session(struct session *s, int d, bool *more)
 {
+	const struct request *round = NULL; /* who stood back first */
 	enum verdict v = ADMITTED;
-	bool looked = s->away_turn[d] == s->r->turn && !DP_SWITCH(no_turn_bounds);
-	uint32_t n = 0;
+	bool looked = false, full = false;
 	/* Of one engine only: what holds for the first holds for all. */
-	uint32_t look = s->engines & (s->engines - 1) ? s->n_requests : 0;
+	bool one = !(s->engines & (s->engines - 1));
+	uint32_t n = 0;
 
+	if (all_looked_at(s, d))
+		return 0;
 	while (!looked && !list_empty(&s->queue[d]) && may_go_on(s, d) &&
-	       (v == ADMITTED || v == AWAY)) {
+	       (v == ADMITTED || v == AWAY || v == FULL)) {
 		struct request *req = list_first(&s->queue[d], struct request, link);
 
+		looked = req == round;
+		if (looked)
+			break;
 		v = try_one(req);
 		n += v == ADMITTED;
-		if (v == AWAY && look)
+		full |= v == FULL;
+		if (v != AWAY && v != FULL)
+			continue;
+		if (!one)
 			stand_last(&s->queue[d], req);
-		looked = v == AWAY && look-- <= 1;
+		round = round ? round : req;
+		looked = one;
 	}
-	if (looked && !n)
+	if (looked && !n && full)
+		s->full_run[d] = s->r->run;
+	else if (looked && !n)
 		s->away_turn[d] = s->r->turn;
 	*more |= v == NO_DEFICIT;
 	return n;
@@ -340,6 +362,7 @@ uint32_t admit_run(struct reactor *r)
 	bool more;
 
 	r->wait_at_ns = UINT64_MAX;
+	r->run++;
 	if (list_empty(&r->active))
 		return 0;
 	reactor_engines_look(r);
