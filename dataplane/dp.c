@@ -5,7 +5,7 @@
  * used again only after its last session is gone.
  */
 #include "common/clock.h"
-#include "common/memory_limit.h"
+#include "common/group_limits.h"
 #include "dataplane/reactor_priv.h"
 #include "dataplane/shm_lend_priv.h"
 #include "dataplane/shm_sealer.h"
@@ -21,7 +21,9 @@
 /* Enough for some tenants whose storage is slow to leave one to the others (workers.c). */
 #define WORKERS 8u
 
-/* That this process may use: of a machine's it may have been given a few (cpuset, CPUAffinity=). */
+/* That this process may use: of a machine's it may have been given a few (cpuset, CPUAffinity=), or
+ * time on them (CPUQuota=, a container's CPUs). With more reactors than that time is worth they use
+ * it up together, and then all of them stand until the next period. */
 static uint32_t cores(void)
 {
 	long n = sysconf(_SC_NPROCESSORS_ONLN);
@@ -29,7 +31,7 @@ static uint32_t cores(void)
 
 	if (sched_getaffinity(0, sizeof(set), &set) == 0)
 		n = CPU_COUNT(&set);
-	return n > 0 ? (uint32_t)n : 1;
+	return MIN(n > 0 ? (uint32_t)n : 1, cpu_limit_cores(""));
 }
 
 static int start_threads(struct dp *dp, struct ros2_err *err)

@@ -60,7 +60,7 @@ struct dp_event {
 
 struct dp_opts {
 	struct loop *loop;         /* borrowed: until dp_free; results and events are posted here */
-	uint32_t reactors;         /* 0 = cores that it may use, at most 64 */
+	uint32_t reactors;         /* 0 = cores that it may use, or its time is worth; at most 64 */
 	const char *listen_host;   /* "127.0.0.1"; each reactor takes its own port */
 	uint32_t slot_bytes_total; /* per reactor; 0 = 64 MiB */
 	const char *rdma_device;   /* NULL = no transport over verbs */
@@ -69,7 +69,7 @@ struct dp_opts {
 	 * 10000. */
 	uint32_t rdma_keep_ms;
 	/* Bytes of all tenants' registered slots together; 0 = a quarter of what this process may
-	 * have (common/memory_limit.h). */
+	 * have (common/group_limits.h). */
 	uint64_t rdma_total_bytes;
 	uint32_t control_workers; /* 0 = 8, at most 64 */
 	/* TCP connections of a reactor that have not proved anything, in all and of one address; 0
@@ -87,7 +87,7 @@ struct dp_opts {
 	/* borrowed: until dp_free; where the sockets of the shm transport are made, NULL = it is
 	 * not offered. And the bytes that all sessions of a tenant share with the agent together (0
 	 * = 256 MiB), and all sessions of all tenants (0 = a quarter of what this process may have:
-	 * common/memory_limit.h). */
+	 * common/group_limits.h). */
 	const char *shm_dir;
 	uint64_t shm_tenant_bytes, shm_total_bytes;
 	/* borrowed: until dp_free; a program whose main, asked for DP_SEAL_COMMAND, does nothing

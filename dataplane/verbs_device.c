@@ -4,7 +4,7 @@
  * it, and what the device reports by itself, which is carried to the reactors it concerns.
  */
 #include "common/log.h"
-#include "common/memory_limit.h"
+#include "common/group_limits.h"
 #include "common/probe.h"
 #include "dataplane/nvmf/queue.h"
 #include "dataplane/shm_lend_priv.h"

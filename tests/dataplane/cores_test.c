@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* As many reactors as there are cores for them, which may be fewer than the machine has. */
+/* As many reactors as there are cores for them, or time on cores, which may be fewer than the
+ * machine has. */
 #include "tests/dataplane/fixture.h"
+#include "common/fsx.h"
+#include "common/group_limits.h"
 #include "common/loop.h"
+#include "tests/testing.h"
 #include <sched.h>
 
 #define REACTORS_MAX 64
@@ -48,7 +52,8 @@ static void dp__has_a_reactor_for_each_core_that_it_may_use(void **state)
 	int cpu = 0;
 
 	assert_int_equal(sched_getaffinity(0, sizeof(all), &all), 0);
-	assert_int_equal(reactors(), MIN(CPU_COUNT(&all), REACTORS_MAX));
+	assert_int_equal(reactors(),
+	                 MIN(MIN((uint32_t)CPU_COUNT(&all), cpu_limit_cores("")), REACTORS_MAX));
 	while (!CPU_ISSET(cpu, &all))
 		cpu++;
 	CPU_ZERO(&one);
@@ -58,9 +63,75 @@ static void dp__has_a_reactor_for_each_core_that_it_may_use(void **state)
 	assert_int_equal(sched_setaffinity(0, sizeof(all), &all), 0);
 }
 
+/* ---- a container's time on them ---- */
+
+static const struct fsx_ops *real_io;
+static const char *fake_root; /* has what looks like /proc and /sys */
+
+static int fake_open(const char *path, int flags, mode_t mode)
+{
+	char fake[4200];
+
+	if (strncmp(path, "/proc/self/cgroup", 17) != 0 && strncmp(path, "/sys/fs/cgroup", 14) != 0)
+		return real_io->open(path, flags, mode);
+	testing_path(fake, fake_root, path);
+	return real_io->open(fake, flags, mode);
+}
+
+static int fake_setup(void **state)
+{
+	static struct fsx_ops ops;
+	int rc = testing_dir_setup(state);
+
+	real_io = fsx_io;
+	ops = *fsx_io;
+	ops.open = fake_open;
+	fake_root = *state;
+	fsx_io = &ops;
+	return rc;
+}
+
+static int fake_teardown(void **state)
+{
+	fsx_io = real_io;
+	return testing_dir_teardown(state);
+}
+
+static void put(void *const *state, const char *name, const char *text)
+{
+	char path[4200], *last;
+
+	testing_path(path, *state, name);
+	last = strrchr(path, '/');
+	*last = '\0';
+	assert_int_equal(fsx_mkdirs(path, 0700, NULL), 0);
+	*last = '/';
+	assert_int_equal(fsx_write_atomic(path, text, strlen(text), 0600, NULL), 0);
+}
+
+/* Threads that all want to run have among them as much time as the quota says, and then none. */
+static void dp__has_no_more_reactors_than_its_quota_is_cores(void **state)
+{
+	cpu_set_t all;
+	int n;
+
+	assert_int_equal(sched_getaffinity(0, sizeof(all), &all), 0);
+	n = MIN(CPU_COUNT(&all), REACTORS_MAX);
+	assert_int_equal(reactors(), n);
+	put(state, "proc/self/cgroup", "0::/box\n");
+	put(state, "sys/fs/cgroup/box/cpu.max", "100000 100000\n");
+	assert_int_equal(reactors(), 1);
+	put(state, "sys/fs/cgroup/box/cpu.max", "150000 100000\n");
+	assert_int_equal(reactors(), MIN(n, 2));
+	put(state, "sys/fs/cgroup/box/cpu.max", "max 100000\n");
+	assert_int_equal(reactors(), n);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(dp__has_no_more_reactors_than_its_quota_is_cores,
+	                                        fake_setup, fake_teardown),
 		cmocka_unit_test(dp__has_a_reactor_for_each_core_that_it_may_use),
 	};
 

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The limits of control groups, in a directory that looks like /proc and /sys. */
 #include "common/fsx.h"
-#include "common/memory_limit.h"
+#include "common/group_limits.h"
 #include "common/util.h"
 #include "tests/testing.h"
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #define MIB (1ull << 20)
@@ -113,6 +114,68 @@ static void limit__that_cannot_be_read_is_none(void **state)
 	assert_int_equal(memory_limit_bytes(*state), machine());
 }
 
+static void cores__are_the_quota_rounded_up(void **state)
+{
+	static const struct {
+		const char *text;
+		uint32_t cores;
+	} v2[] = {{"max 100000\n", UINT32_MAX}, {"200000 100000\n", 2}, {"200001 100000\n", 3},
+	          {"1000 100000\n", 1},         {"50000 1000\n", 50},   {"200000\n", UINT32_MAX},
+	          {"200000 0\n", UINT32_MAX},   {" 1 2\n", UINT32_MAX}, {"", UINT32_MAX},
+	          {"1 x\n", UINT32_MAX},        {"0 100000\n", 1}};
+
+	assert_int_equal(cpu_limit_cores(*state), UINT32_MAX);
+	put(state, "proc/self/cgroup", "0::/a/b\n");
+	assert_int_equal(cpu_limit_cores(*state), UINT32_MAX);
+	for (size_t i = 0; i < ARRAY_SIZE(v2); i++) {
+		put(state, V2 "/a/b/cpu.max", v2[i].text);
+		assert_int_equal(cpu_limit_cores(*state), v2[i].cores);
+	}
+	put(state, V2 "/a/b/cpu.max", "300000 100000\n");
+	put(state, V2 "/a/cpu.max", "250000 100000\n");
+	put(state, V2 "/cpu.max", "100000 10000\n");
+	assert_int_equal(cpu_limit_cores(*state), 3);
+	put(state, V2 "/a/cpu.max", "150000 100000\n");
+	assert_int_equal(cpu_limit_cores(*state), 2);
+}
+
+static void cores__of_version_1_are_quota_and_period(void **state)
+{
+	put(state, "proc/self/cgroup", "7:cpu,cpuacct:/x\n6:cpuset:/y\n0::/\n");
+	put(state, "sys/fs/cgroup/cpu/x/cpu.cfs_quota_us", "-1\n");
+	put(state, "sys/fs/cgroup/cpu/x/cpu.cfs_period_us", "100000\n");
+	assert_int_equal(cpu_limit_cores(*state), UINT32_MAX);
+	put(state, "sys/fs/cgroup/cpu/x/cpu.cfs_quota_us", "250000\n");
+	assert_int_equal(cpu_limit_cores(*state), 3);
+	put(state, "sys/fs/cgroup/cpu/cpu.cfs_quota_us", "100000\n");
+	assert_int_equal(cpu_limit_cores(*state), 3); /* without a period it is nothing */
+	put(state, "sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n");
+	assert_int_equal(cpu_limit_cores(*state), 1);
+}
+
+static void tasks__are_those_of_the_group_or_of_the_user(void **state)
+{
+	struct rlimit was, rl;
+
+	assert_int_equal(getrlimit(RLIMIT_NPROC, &was), 0);
+	rl = was;
+	assert_int_equal(task_limit(*state), was.rlim_cur);
+	put(state, "proc/self/cgroup", "0::/a\n");
+	put(state, V2 "/a/pids.max", "max\n");
+	assert_int_equal(task_limit(*state), was.rlim_cur);
+	put(state, V2 "/a/pids.max", "77\n");
+	assert_int_equal(task_limit(*state), 77);
+	put(state, V2 "/pids.max", "55\n");
+	assert_int_equal(task_limit(*state), 55);
+	put(state, "proc/self/cgroup", "9:pids:/b\n0::/none\n");
+	put(state, "sys/fs/cgroup/pids/b/pids.max", "33\n");
+	assert_int_equal(task_limit(*state), 33);
+	rl.rlim_cur = 11;
+	assert_int_equal(setrlimit(RLIMIT_NPROC, &rl), 0);
+	assert_int_equal(task_limit(*state), 11);
+	assert_int_equal(setrlimit(RLIMIT_NPROC, &was), 0);
+}
+
 #define T(f) cmocka_unit_test_setup_teardown(f, testing_dir_setup, testing_dir_teardown)
 int main(void)
 {
@@ -122,6 +185,9 @@ int main(void)
 		T(limit__of_a_container_is_at_the_root_of_what_is_mounted),
 		T(limit__of_version_1_is_that_of_the_memory_controller),
 		T(limit__that_cannot_be_read_is_none),
+		T(cores__are_the_quota_rounded_up),
+		T(cores__of_version_1_are_quota_and_period),
+		T(tasks__are_those_of_the_group_or_of_the_user),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
