@@ -20,6 +20,9 @@
 
 /* Enough for some tenants whose storage is slow to leave one to the others (workers.c). */
 #define WORKERS 8u
+/* Of a reactor, in the kernel: some in any case; more than a reactor has such calls. */
+#define IO_WORKERS_MIN 4u
+#define IO_WORKERS_MAX 16384u
 
 /* That this process may use: of a machine's it may have been given a few (cpuset, CPUAffinity=), or
  * time on them (CPUQuota=, a container's CPUs). With more reactors than that time is worth they use
@@ -32,6 +35,15 @@ static uint32_t cores(void)
 	if (sched_getaffinity(0, sizeof(set), &set) == 0)
 		n = CPU_COUNT(&set);
 	return MIN(n > 0 ? (uint32_t)n : 1, cpu_limit_cores(""));
+}
+
+/* A thread for each call that blocks, for one tenant's keep no others' waiting then (file_uring.c).
+ * But one tenant can have hundreds of them at each reactor, and they are threads of this process:
+ * at its limit no process is made that seals a tenant's memory, and no thread for a neighbour's
+ * calls. So half of what it may have is for all else. */
+uint32_t dp_io_workers(uint64_t tasks, uint32_t reactors)
+{
+	return (uint32_t)MIN(MAX(tasks / 2 / reactors, IO_WORKERS_MIN), IO_WORKERS_MAX);
 }
 
 static int start_threads(struct dp *dp, struct ros2_err *err)
@@ -84,6 +96,7 @@ int dp_new(const struct dp_opts *o, struct dp **ret, struct ros2_err *err)
 	if (!dp->opts.reactors)
 		dp->opts.reactors = MIN(cores(), DP_REACTORS_MAX);
 	dp->shm_limit = o->shm_total_bytes ? o->shm_total_bytes : memory_limit_bytes("") / 4;
+	dp->io_workers = dp_io_workers(task_limit(""), dp->opts.reactors);
 	dp->descriptors = dp_descriptor_share();
 	dp->shm_kept.fd = -1;
 	list_init(&dp->shm_kept.all);

@@ -261,6 +261,9 @@ struct dp_denied {
 };
 #define DP_DENIED 256u
 
+/* Of @tasks threads and processes that this process may have. */
+uint32_t dp_io_workers(uint64_t tasks, uint32_t reactors);
+
 struct dp {
 	/* immutable after init */
 	struct loop *loop;
@@ -324,6 +327,8 @@ struct dp {
 	uint64_t shm_bytes, shm_limit; /* that all tenants' sessions share, or will; and may */
 	struct dp_lent lent;
 	/* loop: descriptors of open files and mounts */
+	/* Threads of a reactor that the kernel may make for calls that block. */
+	uint32_t io_workers;
 	struct share descriptors;
 	uint32_t n_descriptors;
 	/* loop: a revocation that could not be held, see dp_revoke.c */

@@ -182,6 +182,9 @@ struct engine_reactor_opts {
 	const struct iovec *buffers; /* memory the data plane will use again and again (slots);
 	                                borrowed: until reactor_free */
 	uint32_t n_buffers;
+	/* Threads that the kernel may make for this reactor's calls that block, at all its engines
+	 * together; 0 = as many as there are such calls. */
+	uint32_t io_workers;
 };
 
 /* Paths: relative to the namespace root, NUL-terminated, '/'-separated, not empty except for "" =

@@ -26,7 +26,8 @@ static int make(const struct reactor *r, const struct dp_engine *e, struct engin
 	struct engine_reactor_opts o = {.depth = REACTOR_ENGINE_DEPTH,
 	                                .tenant_depth = REACTOR_ENGINE_TENANT,
 	                                .buffers = &memory,
-	                                .n_buffers = 1};
+	                                .n_buffers = 1,
+	                                .io_workers = r->dp->io_workers};
 
 	return e->ops->reactor_new(e->engine, &o, ret, err);
 }

@@ -411,10 +411,11 @@ static bool ops_supported(struct io_uring *ring)
 /* What blocks the kernel gives to threads: flushes, holes, on some file systems each write through
  * the page cache. It has four for each processor, for all rings of a reactor together, so calls
  * that stand in one tenant's file would keep everybody's waiting, at every engine. With one for
- * each they do not. A kernel that cannot be told so (before 5.15) goes on with its own number. */
-static void allow_workers(struct uring *u)
+ * each they do not, as long as this process may have so many threads. A kernel that cannot be told
+ * so (before 5.15) goes on with its own number. */
+static void allow_workers(struct uring *u, uint32_t n)
 {
-	unsigned int most[2] = {WORKERS_MAX, 0}; /* 0: as it is, of what is not a file */
+	unsigned int most[2] = {n ? n : WORKERS_MAX, 0}; /* 0: as it is, of what is not a file */
 
 	(void)io_uring_register_iowq_max_workers(&u->ring, most);
 }
@@ -445,7 +446,7 @@ int file_uring_new(const struct engine *e, const struct engine_reactor_opts *o,
 		free(u);
 		return rc;
 	}
-	allow_workers(u);
+	allow_workers(u, o->io_workers);
 	if (o->n_buffers > 0 && !(e->io_features & ENGINE_IO_NO_FIXED))
 		u->fixed = io_uring_register_buffers(&u->ring, o->buffers, o->n_buffers) == 0;
 	if (u->fixed)

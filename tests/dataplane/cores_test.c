@@ -5,6 +5,7 @@
 #include "common/fsx.h"
 #include "common/group_limits.h"
 #include "common/loop.h"
+#include "dataplane/dp_priv.h"
 #include "tests/testing.h"
 #include <sched.h>
 
@@ -13,6 +14,7 @@
 struct start {
 	struct loop *loop;
 	uint32_t reactors; /* that there were */
+	uint32_t io_workers;
 };
 
 static void start(void *arg)
@@ -28,11 +30,12 @@ static void start(void *arg)
 		fail_msg("%s", err.msg);
 	while (dp_slots(dp, s->reactors, &slots))
 		s->reactors++;
+	s->io_workers = dp->io_workers;
 	dp_free(dp);
 }
 
 /* The loop's thread has the affinity of who starts it. */
-static uint32_t reactors(void)
+static struct start started(void)
 {
 	const struct loop_opts o = {.name = "test"};
 	struct start s = {0};
@@ -43,7 +46,12 @@ static uint32_t reactors(void)
 	loop_stop(s.loop);
 	loop_thread_join(s.loop);
 	loop_free(s.loop);
-	return s.reactors;
+	return s;
+}
+
+static uint32_t reactors(void)
+{
+	return started().reactors;
 }
 
 static void dp__has_a_reactor_for_each_core_that_it_may_use(void **state)
@@ -127,11 +135,32 @@ static void dp__has_no_more_reactors_than_its_quota_is_cores(void **state)
 	assert_int_equal(reactors(), n);
 }
 
+/* Of the threads and processes that it may have: half is kept for what is not of a tenant's calls,
+ * a process that seals a tenant's memory first of all. */
+static void dp__leaves_half_of_its_tasks_to_others_than_calls_that_block(void **state)
+{
+	struct start s;
+
+	put(state, "proc/self/cgroup", "0::/box\n");
+	put(state, "sys/fs/cgroup/box/pids.max", "400\n");
+	s = started();
+	assert_int_equal(s.io_workers, 200 / s.reactors);
+	assert_int_equal(dp_io_workers(4915, 16), 153);
+	/* Some, where there are next to none. */
+	assert_int_equal(dp_io_workers(64, 64), 4);
+	assert_int_equal(dp_io_workers(UINT64_MAX, 1), 16384);
+	assert_int_equal(dp_io_workers(1u << 22, 64), 16384);
+	assert_int_equal(dp_io_workers(1u << 22, 4), 16384);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(dp__has_no_more_reactors_than_its_quota_is_cores,
 	                                        fake_setup, fake_teardown),
+		cmocka_unit_test_setup_teardown(
+			dp__leaves_half_of_its_tasks_to_others_than_calls_that_block, fake_setup,
+			fake_teardown),
 		cmocka_unit_test(dp__has_a_reactor_for_each_core_that_it_may_use),
 	};
 

@@ -112,6 +112,36 @@ static bool kernel_takes_a_bound(void)
 	       (major > 5 || (major == 5 && minor >= 15));
 }
 
+struct io_uring;
+static uint32_t told; /* the kernel, how many threads it may make */
+
+int __real_io_uring_register_iowq_max_workers(struct io_uring *ring, unsigned int *values);
+int __wrap_io_uring_register_iowq_max_workers(struct io_uring *ring, unsigned int *values);
+int __wrap_io_uring_register_iowq_max_workers(struct io_uring *ring, unsigned int *values)
+{
+	told = values[0];
+	return __real_io_uring_register_iowq_max_workers(ring, values);
+}
+
+/* They count for what this process and its neighbours may have of them. */
+static void uring__tells_the_kernel_how_many_threads_it_may_make(void **state)
+{
+	struct fixture *fx = *state;
+	struct engine_reactor_opts o = {.depth = 4, .io_workers = 5};
+	struct ros2_err err = ROS2_ERR_INIT;
+	struct engine_reactor *r;
+
+	if (!strcmp(file_reactor_kind(fx->r), "threads"))
+		fx_skip("io_uring is not allowed here");
+	assert_int_equal(fx->ops->reactor_new(fx->e, &o, &r, &err), 0);
+	assert_int_equal(told, 5);
+	fx->ops->reactor_free(r);
+	o.io_workers = 0;
+	assert_int_equal(fx->ops->reactor_new(fx->e, &o, &r, &err), 0);
+	assert_in_range(told, 1024, UINT32_MAX);
+	fx->ops->reactor_free(r);
+}
+
 /* The kernel's own bound is four for each processor. */
 static void uring__calls_that_stand_keep_no_others_waiting(void **state)
 {
@@ -153,7 +183,14 @@ static void uring__calls_that_stand_keep_no_others_waiting(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {V(0), V(1), V(2)};
+	const struct CMUnitTest tests[] = {
+		V(0),
+		V(1),
+		V(2),
+		cmocka_unit_test_prestate_setup_teardown(
+			uring__tells_the_kernel_how_many_threads_it_may_make, fixture_setup,
+			fixture_teardown, (void *)&variants[0]),
+	};
 
 	fixture_need_openat2();
 	return cmocka_run_group_tests(tests, NULL, NULL);
