@@ -65,8 +65,8 @@ struct dp_opts {
 	uint32_t slot_bytes_total; /* per reactor; 0 = 64 MiB */
 	const char *rdma_device;   /* NULL = no transport over verbs */
 	const char *rdma_host;     /* its address; each reactor takes its own port */
-	/* How long a reactor keeps a tenant's registered slots after its last connection there; 0 =
-	 * 10000. */
+	/* How long a reactor keeps a tenant's registered slots after its last connection there,
+	 * unless somebody finds none left; 0 = 10000. */
 	uint32_t rdma_keep_ms;
 	/* Bytes of all tenants' registered slots together; 0 = a quarter of what this process may
 	 * have (common/group_limits.h). */
