@@ -396,7 +396,12 @@ static int setup(void **state)
 	fx_transport = DP_TRANSPORT_VERBS;
 	fx_rdma_device = FABRIC_MEM_DEVICE;
 	fx_rdma_host = "127.0.0.1";
-	return fx_setup(state);
+	if (fx_setup(state) < 0)
+		return -1;
+	/* The victim's stands for as long as a walk takes. */
+	((struct fx *)*state)->limits.lease_ttl_ms = 600000;
+	fx_limits(*state);
+	return 0;
 }
 
 /* Nothing of the agent's is left at the device. */
