@@ -60,6 +60,7 @@ static int look(const struct name *n, struct stat *st)
 
 		if (!r || is_absent(r) || ms > LOOK_MS)
 			return r;
+		/* poll: nothing tells when it works again */
 		nanosleep(&(struct timespec){.tv_nsec = ms * (long)NS_PER_MS}, NULL);
 	}
 }

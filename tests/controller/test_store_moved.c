@@ -49,6 +49,27 @@ static int faulty_stat(const char *path, struct stat *st)
 	return -1;
 }
 
+/* Is the directory synced behind the log's removal? */
+static _Atomic bool log_removed, removal_synced;
+
+static int seen_unlink(const char *path)
+{
+	int r = unlink(path);
+
+	if (!r && strstr(path, "/ros2.db-wal"))
+		log_removed = true;
+	return r;
+}
+
+static int seen_fsync(int fd)
+{
+	struct stat st;
+
+	if (log_removed && !fstat(fd, &st) && S_ISDIR(st.st_mode))
+		removal_synced = true;
+	return fsync(fd);
+}
+
 static int pair_errno; /* of the next that is made */
 
 static int faulty_open(const char *path, int flags, mode_t mode)
@@ -85,6 +106,9 @@ static int setup(void **state)
 	faulty_io = *fsx_io;
 	faulty_io.stat = faulty_stat;
 	faulty_io.open = faulty_open;
+	faulty_io.unlink = seen_unlink;
+	faulty_io.fsync = seen_fsync;
+	log_removed = removal_synced = false;
 	fsx_io = &faulty_io;
 	look_fails = 0;
 	replaced_in_start = NULL;
@@ -448,6 +472,7 @@ static void store__whose_database_is_moved_away_keeps_its_log_for_people(void **
 	assert_int_equal(fixture_commit(f, grant(3)), -EIO);
 	assert_true(AWAIT(atomic_load(&fatals) == 1));
 	assert_non_null(strstr(why.msg, "set aside as ros2.db-wal.of-the-replaced.2"));
+	assert_true(removal_synced);
 	fixture_close(f);
 	assert_false(is_there(f, "ros2.db-wal"));
 	assert_false(is_there(f, "ros2.db-shm"));
