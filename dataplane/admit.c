@@ -264,50 +264,67 @@ static bool may_go_on(const struct session *s, int d)
 	return s->rt->dry && !finds_dry(list_first(&s->queue[d], struct request, link));
 }
 
-/* What its storage is away for waits until an engine has said something, which is in another turn,
- * and what its engine is full for until something came out, which is not in this run: so many are
- * looked at once in each, however often the others are served in it. */
+/* What its storage is away for waits until an engine has said something, which is in another turn:
+ * so many are looked at once in each, however often the others are served in it. */
 static bool all_looked_at(const struct session *s, int d)
 {
-	return (s->away_turn[d] == s->r->turn || s->full_run[d] == s->r->run) &&
-	       !DP_SWITCH(no_turn_bounds);
+	return s->away_turn[d] == s->r->turn && !DP_SWITCH(no_turn_bounds);
+}
+
+/* Those that its engine is full for stand back once in a turn; then the first of them ends the
+ * look, as all else does that waits. Of one engine only what holds for the first holds for all. */
+static bool may_stand_back(const struct session *s, int d, enum verdict v)
+{
+	bool several = s->engines & (s->engines - 1);
+
+	return several && (v == AWAY || s->full_turn[d] != s->r->turn || DP_SWITCH(no_turn_bounds));
+}
+
+/* A queue in which some stood back, before all had been looked at, is in its order again: who has
+ * its tokens, or a slot with its payload, is first, and not behind who waits for these. */
+static void make_first(struct list *queue, struct request *req)
+{
+	list_del(queue);
+	list_add_tail(&req->link, queue);
 }
 
 /* Requests for other engines are behind it: they do not wait for that one. After a whole round they
- * all are in their order again. */
+ * all are in their order. */
 static uint32_t serve_session(struct session *s, int d, bool *more)
 {
-	const struct request *round = NULL; /* who stood back first */
+	struct request *round = NULL; /* who stood back first */
 	enum verdict v = ADMITTED;
-	bool looked = false, full = false;
-	/* Of one engine only: what holds for the first holds for all. */
-	bool one = !(s->engines & (s->engines - 1));
+	bool whole = false, full = false, away = false;
 	uint32_t n = 0;
 
 	if (all_looked_at(s, d))
 		return 0;
-	while (!looked && !list_empty(&s->queue[d]) && may_go_on(s, d) &&
-	       (v == ADMITTED || v == AWAY || v == FULL)) {
+	while (v == ADMITTED && !list_empty(&s->queue[d]) && may_go_on(s, d)) {
 		struct request *req = list_first(&s->queue[d], struct request, link);
 
-		looked = req == round;
-		if (looked)
+		whole = req == round;
+		if (whole)
 			break;
 		v = try_one(req);
 		n += v == ADMITTED;
 		full |= v == FULL;
-		if (v != AWAY && v != FULL)
+		away |= v == AWAY;
+		if ((v != AWAY && v != FULL) || !may_stand_back(s, d, v))
 			continue;
-		if (!one)
-			stand_last(&s->queue[d], req);
+		stand_last(&s->queue[d], req);
 		round = round ? round : req;
-		looked = one;
+		v = ADMITTED;
 	}
-	if (looked && !n && full)
-		s->full_run[d] = s->r->run;
-	else if (looked && !n)
-		s->away_turn[d] = s->r->turn;
+	if (round && !whole && !list_empty(&s->queue[d]))
+		make_first(&s->queue[d], round);
 	*more |= v == NO_DEFICIT;
+	/* It is served again in this run, and has got something then. */
+	if (v == NO_DEFICIT || (v == ADMITTED && !whole))
+		return n;
+	if (full)
+		s->full_turn[d] = s->r->turn;
+	if (away && !n)
+		s->away_turn[d] = s->r->turn;
 	return n;
 }
 
@@ -362,7 +379,6 @@ uint32_t admit_run(struct reactor *r)
 	bool more;
 
 	r->wait_at_ns = UINT64_MAX;
-	r->run++;
 	if (list_empty(&r->active))
 		return 0;
 	reactor_engines_look(r);

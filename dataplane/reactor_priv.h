@@ -151,7 +151,6 @@ struct reactor {
 		*sessions[DP_SESSIONS_MAX]; /* borrowed: the loop frees them when they are gone */
 	uint32_t n_attached;
 	uint64_t turn; /* which */
-	uint64_t run;  /* of admission, of which there are several in a turn */
 	uint64_t next_generation;
 	struct rtenant *tenants; /* owned: LEASE_TENANTS_MAX of them */
 	struct rengine engines[DP_ENGINES_MAX];

@@ -116,7 +116,7 @@ struct session {
 	struct list free, queue[2]; /* queue: reads; what changes bytes, and flushes */
 	struct list link_active[2], link_gone, link_input, link_output;
 	uint64_t away_turn[2];       /* in which all that waits was looked at: storage is away */
-	uint64_t full_run[2];        /* and the run, where of some the engine was full */
+	uint64_t full_turn[2];       /* in which those stood back whose engine was full */
 	uint64_t spent[2];           /* bytes, in its turn among its tenant's sessions */
 	struct slot_source own;      /* where its slots come from */
 	struct slot_source lent;     /* for engines that lend memory to a target, unless own can */
