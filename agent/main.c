@@ -62,8 +62,9 @@ static const char usage[] =
 	"  --rdma-device NAME      also offers sessions over verbs, on this device (none)\n"
 	"  --rdma-host HOST        the address of that device, numeric; with --rdma-device\n"
 	"  --rdma-memory-total BYTES  most memory pinned for slots of all tenants over RDMA,\n"
-	"                          11 MiB of a tenant at a reactor; a quarter of it is kept for\n"
-	"                          the first of each (as much as for --shm-memory-total)\n"
+	"                          11 MiB (11534336, the least) of a tenant at a reactor; a\n"
+	"                          quarter of it is kept for the first of each (as much as for\n"
+	"                          --shm-memory-total)\n"
 	"  --shm-dir DIR           also offers sessions over shared memory to tenants of this "
 	"machine,\n"
 	"                          by sockets in DIR that they may connect to (none)\n"
@@ -151,6 +152,23 @@ static int set_records(struct program *p, const char *s)
 		r = -EINVAL;
 	}
 	p->o.tenant_records_per_s = (uint32_t)n;
+	return r;
+}
+
+/* Less would pin more than it says: it is had in pieces of that. */
+static int set_rdma_total(struct program *p, const char *s)
+{
+	uint64_t n = 0;
+	int r = parse_number("rdma-memory-total", s, 1ull << 46, &n);
+
+	if (!r && n < DP_RDMA_LEAST) {
+		fprintf(stderr,
+		        "ros2-agent: --rdma-memory-total: expected %llu at least, what one tenant "
+		        "has at one reactor, found %" PRIu64 "\n",
+		        DP_RDMA_LEAST, n);
+		r = -EINVAL;
+	}
+	p->o.rdma_total_bytes = n;
 	return r;
 }
 
@@ -254,10 +272,7 @@ static int set_flag(struct program *p, int flag, const char *v)
 		p->o.spool_quota_bytes = n;
 		return 0;
 	case F_RDMA_TOTAL:
-		if (parse_number("rdma-memory-total", v, 1ull << 46, &n) < 0)
-			return -EINVAL;
-		p->o.rdma_total_bytes = n;
-		return 0;
+		return set_rdma_total(p, v);
 	case F_SHM_MEMORY:
 		if (parse_number("shm-memory", v, 1ull << 40, &n) < 0)
 			return -EINVAL;

@@ -56,7 +56,8 @@ struct dp_event {
 
 #define DP_UNPROVED_MAX   4096u
 #define DP_POLL_US_MAX    1000000u
-#define DP_RDMA_KEEP_NONE UINT32_MAX /* of rdma_keep_ms: it does not */
+#define DP_RDMA_LEAST     (11ull << 20) /* registered slots of one tenant at one reactor */
+#define DP_RDMA_KEEP_NONE UINT32_MAX    /* of rdma_keep_ms: it does not */
 
 struct dp_opts {
 	struct loop *loop;         /* borrowed: until dp_free; results and events are posted here */
@@ -69,7 +70,7 @@ struct dp_opts {
 	 * unless somebody finds none left; 0 = 10000. */
 	uint32_t rdma_keep_ms;
 	/* Bytes of all tenants' registered slots together; 0 = a quarter of what this process may
-	 * have (common/group_limits.h). */
+	 * have (common/group_limits.h). At least DP_RDMA_LEAST. */
 	uint64_t rdma_total_bytes;
 	uint32_t control_workers; /* 0 = 8, at most 64 */
 	/* TCP connections of a reactor that have not proved anything, in all and of one address; 0

@@ -76,7 +76,8 @@ struct dp_test_switches {
 	bool no_shm_limit;       /* and as much memory over shm as all tenants have together */
 	bool no_seals_share;     /* of which it may write to all while it is sealed */
 	bool no_ctrl_share;      /* it may have all controllers of an nvmf engine */
-	bool few_credits;        /* DP_CREDITS_FEW requests in flight, not what there is room for */
+	unsigned room_pace_ms; /* of kept slots for RDMA one goes for others so seldom; 0 = ours */
+	bool few_credits;      /* DP_CREDITS_FEW requests in flight, not what there is room for */
 	/* An engine type of the test's own, found before the real ones; NULL for none. */
 	const struct engine_ops *extra_engine;
 };

@@ -251,21 +251,29 @@ static struct verbs_tenant *longest_idle(struct verbs *v)
 	return ret;
 }
 
-/* What is only kept counts, too, but nobody who needs one waits for it: of this reactor one goes at
- * once, of the others with their ticks. */
+static bool may_make_room(const struct verbs *v, uint64_t now_ns)
+{
+	uint64_t pace_ms = DP_SWITCH(room_pace_ms) ? DP_SWITCH(room_pace_ms) : VERBS_ROOM_MS;
+
+	return !v->room_ns || now_ns >= clock_add_ns(v->room_ns, pace_ms * NS_PER_MS);
+}
+
+/* What is only kept counts, too, but nobody who needs one waits long for it: of this reactor one
+ * goes at once, of the others with their ticks, but of each no more than one in VERBS_ROOM_MS. */
 static bool make_room(struct verbs *v, const struct verbs_tenant *t, struct ros2_err *err)
 {
 	struct verbs_tenant *idle;
+	uint64_t now_ns = clock_boottime_ns();
 	bool is_counted = count_set(v, t, err);
 
-	idle = is_counted ? NULL : longest_idle(v);
+	idle = is_counted || !may_make_room(v, now_ns) ? NULL : longest_idle(v);
 	if (idle) {
+		v->room_ns = now_ns;
 		idle_end(v, idle);
 		is_counted = count_set(v, t, err);
 	}
 	if (!is_counted)
-		atomic_store_explicit(&v->r->dp->rdma_short_ns, clock_boottime_ns(),
-		                      memory_order_relaxed);
+		atomic_store_explicit(&v->r->dp->rdma_short_ns, now_ns, memory_order_relaxed);
 	return is_counted;
 }
 
@@ -569,8 +577,20 @@ static bool is_short(const struct reactor *r)
 
 static bool is_over(const struct verbs *v, const struct verbs_tenant *t)
 {
-	return !t->n_conns && (t->failed || t->withdrawn || is_short(v->r) ||
-	                       v->r->now_ns >= clock_add_ns(t->idle_ns, v->kept_ns));
+	return !t->n_conns &&
+	       (t->failed || t->withdrawn || v->r->now_ns >= clock_add_ns(t->idle_ns, v->kept_ns));
+}
+
+/* Of those that are only kept, while somebody has none. */
+static struct verbs_tenant *makes_room(struct verbs *v)
+{
+	struct verbs_tenant *t = NULL;
+
+	if (is_short(v->r) && may_make_room(v, v->r->now_ns))
+		t = longest_idle(v);
+	if (t)
+		v->room_ns = v->r->now_ns;
+	return t;
 }
 
 void verbs_tick(struct reactor *r)
@@ -588,6 +608,8 @@ void verbs_tick(struct reactor *r)
 			over = t;
 	}
 	/* One at a time: it takes some hundred calls of the device. */
+	if (!over)
+		over = makes_room(v);
 	if (over)
 		idle_end(v, over);
 	for (uint32_t i = 0; i < DP_SESSIONS_MAX; i++)

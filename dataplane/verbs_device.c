@@ -10,6 +10,7 @@
 #include "dataplane/shm_lend_priv.h"
 #include "dataplane/verbs.h"
 #include "dataplane/verbs_priv.h"
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -135,6 +136,7 @@ static uint32_t sets_max(const struct dp_opts *o)
 {
 	uint64_t bytes = o->rdma_total_bytes ? o->rdma_total_bytes : memory_limit_bytes("") / 4;
 
+	assert(set_bytes() == DP_RDMA_LEAST);
 	return (uint32_t)MAX(MIN(bytes / set_bytes(), (uint64_t)UINT32_MAX), 1u);
 }
 

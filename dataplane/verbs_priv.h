@@ -44,6 +44,10 @@
 #define VERBS_KEPT_MS  10000u
 /* So long after somebody found none left no set is kept: a client that waits asks more often. */
 #define VERBS_SHORT_NS NS_PER_S
+/* Of what a reactor keeps, somebody else's need ends one set each time, no sooner: its owner, who
+ * makes it again, and who takes turns with him cost the reactor some hundred calls of the device.
+ */
+#define VERBS_ROOM_MS 100u
 /* A connection over which nothing was sent for so long is asked whether its host is there. */
 #define VERBS_ASK_NS (30 * NS_PER_S)
 /* Of a turn: each is some ten system calls at most, and makes or ends one queue pair. */
@@ -110,6 +114,7 @@ struct verbs {
 	struct list sets, active;
 	uint32_t n_idle;  /* of sets: kept without a connection */
 	uint64_t kept_ns; /* so long */
+	uint64_t room_ns; /* when one went last because somebody else had none; 0 = never */
 	/* What the device does not give up is tried again with the ticks. From VERBS_QPS of either
 	 * on nobody gets more of it, so there is a place for all that was made before. */
 	struct fabric_set *dying[LEASE_TENANTS_MAX + VERBS_QPS]; /* owned */

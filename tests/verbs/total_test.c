@@ -4,12 +4,14 @@
  * bounded, whatever each may have at how many reactors, and every tenant has its first while others
  * leave some.
  */
+#include "dataplane/test_switches.h"
 #include "dataplane/verbs_priv.h"
 #include "tests/await.h"
 #include "tests/verbs/peer.h"
 
 #define SET     (11ull << 20) /* VERBS_SLOTS */
 #define TENANTS 4
+#define TURNS   40
 #define HOUR_MS 3600000u
 
 static int setup(void **state, uint32_t sets, uint32_t keep_ms)
@@ -171,13 +173,69 @@ static void slots__that_are_only_kept_are_given_up_for_who_has_none(void **state
 	raw_close(&there);
 }
 
-#define T(f, setup) cmocka_unit_test_setup_teardown(f, setup, fx_teardown)
+static int one_kept_paced(void **state, uint32_t pace_ms)
+{
+	dp_test_switches = (struct dp_test_switches){.room_pace_ms = pace_ms};
+	return one_kept(state);
+}
+
+static int seldom(void **state)
+{
+	return one_kept_paced(state, HOUR_MS);
+}
+
+static int often(void **state)
+{
+	return one_kept_paced(state, 1);
+}
+
+static int teardown(void **state)
+{
+	dp_test_switches = (struct dp_test_switches){0};
+	return fx_teardown(state);
+}
+
+static uint64_t sets_made(void)
+{
+	struct fabric_mem_counts c;
+
+	fabric_mem_counts(&c);
+	return c.sets_made;
+}
+
+/* Two take turns at the only set there is, each as often as it can. What the agent made of them:
+ * the peers make one each time, too. */
+static uint64_t made_in_turns(struct fx *fx)
+{
+	struct tenant t[2] = {{fx->tenant, fx->grant}};
+	uint64_t made = sets_made();
+
+	others(fx, t + 1, 1);
+	for (uint32_t i = 0; i < TURNS; i++)
+		(void)gets_now(fx, &t[i % 2]);
+	return sets_made() - made - TURNS;
+}
+
+/* The first, and one at each reactor that was there for somebody else. */
+static void slots__that_are_kept_are_given_up_at_a_pace(void **state)
+{
+	assert_in_range(made_in_turns(*state), 1, 3);
+}
+
+static void control__at_a_quick_pace_turns_make_them_again(void **state)
+{
+	assert_in_range(made_in_turns(*state), TURNS / 4, UINT32_MAX);
+}
+
+#define T(f, setup) cmocka_unit_test_setup_teardown(f, setup, teardown)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		T(tenants__have_no_more_pinned_slots_together_than_the_agent_may, four),
 		T(of_two__one_tenant_at_both_reactors_leaves_one, two),
 		T(slots__that_are_only_kept_are_given_up_for_who_has_none, one_kept),
+		T(slots__that_are_kept_are_given_up_at_a_pace, seldom),
+		T(control__at_a_quick_pace_turns_make_them_again, often),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
