@@ -353,14 +353,18 @@ static int read_something(struct backend *b, sqlite3 *db, struct ros2_err *err)
  * migrate: the files that are looked for at the end are those that were opened. */
 static int open_writer(struct backend *b, int64_t *ret_version, struct ros2_err *err)
 {
-	int r = connect_db(b, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, &b->db, err);
+	int r = sqlite_pair_missing(b, err);
 
+	if (!r)
+		r = connect_db(b, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, &b->db, err);
 	if (!r)
 		r = sqlite_names_take(b, 1, err);
 	if (!r)
 		r = sqlite_pair_check(b, err);
 	if (!r)
 		r = check_identity(b, ret_version, err);
+	if (!r) /* has read: what there is of a log SQLite has open */
+		r = sqlite_names_take_there(b, err);
 	if (!r)
 		r = sqlite_write_anew(b, err);
 	if (!r)
@@ -373,6 +377,8 @@ static int open_writer(struct backend *b, int64_t *ret_version, struct ros2_err 
 		r = read_something(b, b->db, err);
 	if (!r)
 		r = sqlite_names_take(b, SQLITE_FILES, err);
+	if (!r) /* what is noted is believed by the next start */
+		r = sqlite_names_check(b, err);
 	if (!r)
 		sqlite_pair_note(b);
 	return r;

@@ -84,7 +84,7 @@ static bool has_moved(struct backend *b)
 	       moved;
 }
 
-int sqlite_names_take(struct backend *b, unsigned n, struct ros2_err *err)
+static int take(struct backend *b, unsigned n, bool all, struct ros2_err *err)
 {
 	struct stat st;
 
@@ -92,6 +92,8 @@ int sqlite_names_take(struct backend *b, unsigned n, struct ros2_err *err)
 		struct name name = name_of(b, i);
 		int r = look(&name, &st);
 
+		if (is_absent(r) && !all)
+			return 0;
 		if (r < 0)
 			return cannot_look(&name, r, err);
 		if (i == DATABASE && has_moved(b))
@@ -102,6 +104,16 @@ int sqlite_names_take(struct backend *b, unsigned n, struct ros2_err *err)
 		b->n_files = i + 1;
 	}
 	return 0;
+}
+
+int sqlite_names_take(struct backend *b, unsigned n, struct ros2_err *err)
+{
+	return take(b, n, true, err);
+}
+
+int sqlite_names_take_there(struct backend *b, struct ros2_err *err)
+{
+	return take(b, SQLITE_FILES, false, err);
 }
 
 /* ---- a log whose database is another's ---- */

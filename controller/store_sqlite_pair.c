@@ -107,6 +107,30 @@ int sqlite_pair_check(const struct backend *b, struct ros2_err *err)
 		b->path);
 }
 
+/* SQLite would begin an empty database, and remove a log that is none of that: with what was
+ * acknowledged and is only there. A database is written before its first log is. */
+int sqlite_pair_missing(const struct backend *b, struct ros2_err *err)
+{
+	char path[sizeof(b->path) + 8];
+	struct stat database, log;
+	bool is_empty;
+
+	path_of(b, "-wal", path);
+	is_empty = stat(b->path, &database) < 0 ? errno == ENOENT : !database.st_size;
+	if (!is_empty || stat(path, &log) < 0 || !log.st_size)
+		return 0;
+	return ros2_err_set(err, -EBADMSG,
+	                    "%s is missing, or empty, beside its log: put it back, or, to begin "
+	                    "without either, move ros2.db-wal and ros2.db-shm away",
+	                    b->path);
+}
+
+/* Those that this start has open. */
+static bool are_ours(const struct backend *b, const struct pair *p)
+{
+	return p->database.ino == b->files[0].ino && p->log.ino == b->files[1].ino;
+}
+
 /* It takes nothing from a start that it cannot be noted: on a full disk rights are to be taken
  * away, too. An old note does no harm: its log is not there any more. */
 void sqlite_pair_note(const struct backend *b)
@@ -117,7 +141,7 @@ void sqlite_pair_note(const struct backend *b)
 	uint64_t size;
 	int n;
 
-	if (!pair_of(b, &now, &size))
+	if (!pair_of(b, &now, &size) || !are_ours(b, &now))
 		return;
 	if (noted(b, &then, NULL) == 1 && is_same(&then.log, &now.log) &&
 	    is_same(&then.database, &now.database))

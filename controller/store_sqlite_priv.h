@@ -117,12 +117,16 @@ uint64_t sqlite_wal_left(void *backend);
 
 /* The first @n of them, those that are not taken yet: each as soon as SQLite has it open. */
 int sqlite_names_take(struct backend *b, unsigned n, struct ros2_err *err);
+/* Likewise, up to the first that is not there. */
+int sqlite_names_take_there(struct backend *b, struct ros2_err *err);
 /* -EIO with words: a start would not find what was committed. Where the database is another's our
  * log does not stay beside it. Front thread. */
 int sqlite_names_check(struct backend *b, struct ros2_err *err);
 /* Likewise, before SQLite closes them; the words go to the log, unless they were given before. */
 void sqlite_names_last(struct backend *b);
 
+/* -EBADMSG: there is a log, and no database, or an empty one. Before SQLite opens it. */
+int sqlite_pair_missing(const struct backend *b, struct ros2_err *err);
 /* Before SQLite reads: -EBADMSG with words where the log is another database's, that was here. */
 int sqlite_pair_check(const struct backend *b, struct ros2_err *err);
 /* For the next start; when both are open, and before anything is committed. */

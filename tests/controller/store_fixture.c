@@ -2,6 +2,7 @@
 /* The store's fixture. The loop has a thread of its own; the test thread submits and waits. */
 #include "tests/controller/store_fixture.h"
 #include "common/clock.h"
+#include "common/fsx.h"
 #include "common/log.h"
 #include "proto/audit/audit.h"
 #include "tests/await.h"
@@ -9,6 +10,7 @@
 #include <sqlite3.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 void fixture_init(struct fixture *f)
 {
@@ -254,4 +256,42 @@ void fixture_verify(const struct fixture *f, struct verdict *v)
 	v->checkpoints = result.checkpoints;
 	audit_verifier_free(verifier);
 	sqlite3_close(db);
+}
+
+void fixture_remove(const struct fixture *f, const char *name)
+{
+	char path[128];
+
+	fixture_path(f, name, path);
+	assert_int_equal(unlink(path), 0);
+}
+
+bool fixture_has(const struct fixture *f, const char *name)
+{
+	char path[128];
+
+	fixture_path(f, name, path);
+	return access(path, F_OK) == 0;
+}
+
+int fixture_rename(const struct fixture *f, const char *from, const char *to)
+{
+	char a[128], b[128];
+
+	fixture_path(f, from, a);
+	fixture_path(f, to, b);
+	return rename(a, b);
+}
+
+void fixture_copy(const struct fixture *f, const char *from, const char *to)
+{
+	char a[128], b[128];
+	void *p;
+	size_t n;
+
+	fixture_path(f, from, a);
+	fixture_path(f, to, b);
+	assert_int_equal(fsx_read_file(a, SIZE_MAX / 2, &p, &n, NULL), 0);
+	assert_int_equal(fsx_write_atomic(b, p, n, 0600, NULL), 0);
+	free(p);
 }

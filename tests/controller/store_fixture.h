@@ -26,6 +26,11 @@ void fixture_fini(struct fixture *f);
 int fixture_open(struct fixture *f, struct ros2_err *err); /* and load and start */
 void fixture_close(struct fixture *f);                     /* the directory stays */
 void fixture_path(const struct fixture *f, const char *name, char out[128]);
+/* Files of its directory. */
+void fixture_remove(const struct fixture *f, const char *name);
+bool fixture_has(const struct fixture *f, const char *name);
+int fixture_rename(const struct fixture *f, const char *from, const char *to);
+void fixture_copy(const struct fixture *f, const char *from, const char *to);
 
 /* A transaction with one grant and one audit record of its tenant. */
 struct store_txn *fixture_grant(const struct ros2_uid *uid, const struct ros2_uid *tenant);

@@ -84,6 +84,7 @@ static int faulty_open(const char *path, int flags, mode_t mode)
 int __real_sqlite_write_anew(struct backend *b, struct ros2_err *err);
 int __wrap_sqlite_write_anew(struct backend *b, struct ros2_err *err);
 static const struct fixture *replaced_in_start;
+static bool with_its_log;
 
 int __wrap_sqlite_write_anew(struct backend *b, struct ros2_err *err)
 {
@@ -94,6 +95,8 @@ int __wrap_sqlite_write_anew(struct backend *b, struct ros2_err *err)
 		fixture_path(replaced_in_start, "backup", from);
 		assert_int_equal(rename(from, path), 0);
 	}
+	if (with_its_log)
+		assert_int_equal(fixture_rename(replaced_in_start, "its-log", "ros2.db-wal"), 0);
 	return __real_sqlite_write_anew(b, err);
 }
 
@@ -158,14 +161,6 @@ static void replace(const struct fixture *f, const char *name)
 	assert_int_equal(rename(other, path), 0);
 }
 
-static void remove_file(const struct fixture *f, const char *name)
-{
-	char path[128];
-
-	fixture_path(f, name, path);
-	assert_int_equal(unlink(path), 0);
-}
-
 static void ends_at_the_next_commit(struct fixture *f, const char *name)
 {
 	assert_int_equal(fixture_commit(f, grant(2)), -EIO);
@@ -185,14 +180,14 @@ static void store__whose_database_is_replaced_acknowledges_nothing_more(void **s
 static void store__whose_database_is_removed_acknowledges_nothing_more(void **state)
 {
 	assert_int_equal(fixture_commit(*state, grant(1)), 0);
-	remove_file(*state, "ros2.db");
+	fixture_remove(*state, "ros2.db");
 	ends_at_the_next_commit(*state, "/ros2.db ");
 }
 
 static void store__whose_log_is_removed_acknowledges_nothing_more(void **state)
 {
 	assert_int_equal(fixture_commit(*state, grant(1)), 0);
-	remove_file(*state, "ros2.db-wal");
+	fixture_remove(*state, "ros2.db-wal");
 	ends_at_the_next_commit(*state, "/ros2.db-wal ");
 }
 
@@ -244,7 +239,7 @@ static void store__beside_another_on_its_database_acknowledges_nothing_more(void
 	struct fixture *f = *state, other = *f;
 
 	assert_int_equal(fixture_commit(f, grant(1)), 0);
-	remove_file(f, "LOCK");
+	fixture_remove(f, "LOCK");
 	assert_int_equal(fixture_open(&other, &err), 0);
 	assert_int_equal(other.grants, 1);
 	assert_int_equal(fixture_commit(&other, grant(2)), 0);
@@ -388,14 +383,6 @@ static void replace_by_a_backup(struct fixture *f)
 	move_over(f, "backup");
 }
 
-static bool is_there(const struct fixture *f, const char *name)
-{
-	char path[128];
-
-	fixture_path(f, name, path);
-	return access(path, F_OK) == 0;
-}
-
 static void is_the_backup_alone(struct fixture *f)
 {
 	struct ros2_err err = ROS2_ERR_INIT;
@@ -416,7 +403,7 @@ static void store__whose_database_is_replaced_is_followed_by_the_backup_alone(vo
 	assert_true(AWAIT(atomic_load(&fatals) == 1));
 	fixture_close(f);
 	is_the_backup_alone(f);
-	assert_true(is_there(f, "ros2.db-wal.of-the-replaced"));
+	assert_true(fixture_has(f, "ros2.db-wal.of-the-replaced"));
 }
 
 /* The clean-up of what is old is over, which each process does in its first second: from there on
@@ -444,16 +431,7 @@ static void store__that_is_closed_with_its_database_replaced_leaves_the_backup_a
 	fixture_close(f);
 	assert_int_equal(atomic_load(&fatals), 0);
 	is_the_backup_alone(f);
-	assert_true(is_there(f, "ros2.db-wal.of-the-replaced"));
-}
-
-static int rename_file(const struct fixture *f, const char *from, const char *to)
-{
-	char a[128], b[128];
-
-	fixture_path(f, from, a);
-	fixture_path(f, to, b);
-	return rename(a, b);
+	assert_true(fixture_has(f, "ros2.db-wal.of-the-replaced"));
 }
 
 /* What was set aside before stays; and beside its own database it is what it was. */
@@ -468,18 +446,18 @@ static void store__whose_database_is_moved_away_keeps_its_log_for_people(void **
 	assert_int_equal(fixture_commit(f, grant(1)), 0);
 	assert_int_equal(fixture_sql(f, "PRAGMA wal_checkpoint(RESTART)"), 0);
 	assert_int_equal(fixture_commit(f, grant(2)), 0);
-	assert_int_equal(rename_file(f, "ros2.db", "old"), 0);
+	assert_int_equal(fixture_rename(f, "ros2.db", "old"), 0);
 	assert_int_equal(fixture_commit(f, grant(3)), -EIO);
 	assert_true(AWAIT(atomic_load(&fatals) == 1));
 	assert_non_null(strstr(why.msg, "set aside as ros2.db-wal.of-the-replaced.2"));
 	assert_true(removal_synced);
 	fixture_close(f);
-	assert_false(is_there(f, "ros2.db-wal"));
-	assert_false(is_there(f, "ros2.db-shm"));
+	assert_false(fixture_has(f, "ros2.db-wal"));
+	assert_false(fixture_has(f, "ros2.db-shm"));
 	fixture_path(f, "ros2.db-wal.of-the-replaced", path);
 	assert_int_equal(stat(path, &st), 0);
 	assert_int_equal(st.st_size, strlen("another's"));
-	assert_int_equal(rename_file(f, "ros2.db-wal.of-the-replaced.2", "old-wal"), 0);
+	assert_int_equal(fixture_rename(f, "ros2.db-wal.of-the-replaced.2", "old-wal"), 0);
 	db = connect(f, "old");
 	assert_int_equal(number(db, "SELECT count(*) FROM grants"), 3);
 	sqlite3_close(db);
@@ -495,13 +473,33 @@ static void store__whose_log_is_replaced_too_leaves_it(void **state)
 	replace(f, "ros2.db");
 	ends_at_the_next_commit(f, "/ros2.db ");
 	fixture_close(f);
-	assert_true(is_there(f, "ros2.db-wal"));
-	assert_false(is_there(f, "ros2.db-wal.of-the-replaced"));
+	assert_true(fixture_has(f, "ros2.db-wal"));
+	assert_false(fixture_has(f, "ros2.db-wal.of-the-replaced"));
+}
+
+struct note {
+	char text[512];
+};
+
+static struct note note_of(const struct fixture *f)
+{
+	struct note n = {0};
+	char path[128];
+	void *p;
+	size_t len;
+
+	fixture_path(f, "ros2.db-pair", path);
+	if (!fsx_read_file(path, sizeof(n.text), &p, &len, NULL)) {
+		memcpy(n.text, p, len);
+		free(p);
+	}
+	return n;
 }
 
 static void store__whose_database_is_replaced_in_its_start_is_refused(void **state)
 {
 	struct ros2_err err = ROS2_ERR_INIT;
+	struct note before, after;
 	struct fixture *f = *state;
 
 	assert_int_equal(fixture_commit(f, grant(1)), 0);
@@ -509,11 +507,33 @@ static void store__whose_database_is_replaced_in_its_start_is_refused(void **sta
 	back_up(f, "copy");
 	assert_int_equal(fixture_commit(f, token(1)), 0);
 	fixture_close(f);
+	before = note_of(f);
 	replaced_in_start = f;
 	assert_int_equal(fixture_open(f, &err), -EIO);
 	assert_non_null(strstr(err.msg, "replaced, moved or removed"));
 	replaced_in_start = NULL;
+	after = note_of(f);
+	assert_memory_equal(&after, &before, sizeof(before));
 	is_the_backup_alone(f);
+}
+
+/* The log that is there then is the other one's. */
+static void store__whose_files_are_all_replaced_in_its_start_leaves_them(void **state)
+{
+	struct ros2_err err = ROS2_ERR_INIT;
+	struct fixture *f = *state;
+
+	assert_int_equal(fixture_commit(f, grant(1)), 0);
+	back_up(f, "backup");
+	fixture_copy(f, "backup", "its-log");
+	fixture_close(f);
+	replaced_in_start = f;
+	with_its_log = true;
+	assert_int_equal(fixture_open(f, &err), -EIO);
+	with_its_log = false;
+	replaced_in_start = NULL;
+	assert_true(fixture_has(f, "ros2.db-wal"));
+	assert_false(fixture_has(f, "ros2.db-wal.of-the-replaced"));
 }
 
 /* ---- names that cannot be looked at ---- */
@@ -547,7 +567,7 @@ static void store__whose_names_cannot_be_looked_at_ends_and_says_so(void **state
 	assert_null(strstr(why.msg, "replaced"));
 	look_fails = 0;
 	fixture_close(f);
-	assert_false(is_there(f, "ros2.db-wal.of-the-replaced"));
+	assert_false(fixture_has(f, "ros2.db-wal.of-the-replaced"));
 	look_fails = -1;
 	assert_int_equal(store_open(&f->opts, &f->store, &err), -EIO);
 	assert_non_null(strstr(err.msg, "/ros2.db cannot be looked at: "));
@@ -624,8 +644,8 @@ static void is_refused_until_the_log_is_away(struct fixture *f)
 {
 	is_refused(f);
 	is_refused(f); /* the first left all as it was */
-	assert_int_equal(rename_file(f, "ros2.db-wal", "away"), 0);
-	remove_file(f, "ros2.db-shm");
+	assert_int_equal(fixture_rename(f, "ros2.db-wal", "away"), 0);
+	fixture_remove(f, "ros2.db-shm");
 	is_the_backup_alone(f);
 }
 
@@ -644,19 +664,6 @@ static void store__whose_database_is_replaced_after_it_was_killed_refuses_the_lo
 	is_refused_until_the_log_is_away(*state);
 }
 
-static void copy_over(const struct fixture *f, const char *from, const char *to)
-{
-	char a[128], b[128];
-	void *p;
-	size_t n;
-
-	fixture_path(f, from, a);
-	fixture_path(f, to, b);
-	assert_int_equal(fsx_read_file(a, SIZE_MAX / 2, &p, &n, NULL), 0);
-	assert_int_equal(fsx_write_atomic(b, p, n, 0600, NULL), 0);
-	free(p);
-}
-
 static void has_all(struct fixture *f)
 {
 	struct ros2_err err = ROS2_ERR_INIT;
@@ -673,8 +680,8 @@ static void store__whose_files_are_all_copied_goes_on(void **state)
 	struct fixture *f = *state;
 
 	kill_one(f, NULL);
-	copy_over(f, "ros2.db", "ros2.db");
-	copy_over(f, "ros2.db-wal", "ros2.db-wal");
+	fixture_copy(f, "ros2.db", "ros2.db");
+	fixture_copy(f, "ros2.db-wal", "ros2.db-wal");
 	has_all(f);
 }
 
@@ -685,9 +692,25 @@ static void store__whose_database_is_a_copy_goes_on_when_it_is_told(void **state
 
 	skip_unless_births_are_told(f);
 	kill_one(f, NULL);
-	copy_over(f, "ros2.db", "ros2.db");
+	fixture_copy(f, "ros2.db", "ros2.db");
 	is_refused(f);
-	remove_file(f, "ros2.db-pair");
+	fixture_remove(f, "ros2.db-pair");
+	has_all(f);
+}
+
+/* An empty database would cost the log, and what was acknowledged. */
+static void store__whose_database_is_missing_keeps_its_log(void **state)
+{
+	struct ros2_err err = ROS2_ERR_INIT;
+	struct fixture *f = *state;
+
+	kill_one(f, NULL);
+	assert_int_equal(fixture_rename(f, "ros2.db", "kept"), 0);
+	fixture_remove(f, "ros2.db-pair");
+	assert_int_equal(store_open(&f->opts, &f->store, &err), -EBADMSG);
+	assert_non_null(strstr(err.msg, "is missing, or empty, beside its log"));
+	assert_false(fixture_has(f, "ros2.db"));
+	assert_int_equal(fixture_rename(f, "kept", "ros2.db"), 0);
 	has_all(f);
 }
 
@@ -714,7 +737,7 @@ static void store__whose_files_are_removed_keeps_a_revocation_that_it_answers(vo
 	struct wait w = {0};
 
 	for (size_t i = 0; i < ARRAY_SIZE(names); i++)
-		remove_file(f, names[i]);
+		fixture_remove(f, names[i]);
 	fixture_submit(f, &w, revocation());
 	fixture_wait(f, &w);
 	assert_int_equal(w.last.rc, -EIO);
@@ -743,12 +766,14 @@ int main(void)
 		T(store__whose_database_is_moved_away_keeps_its_log_for_people),
 		T(store__whose_log_is_replaced_too_leaves_it),
 		T(store__whose_database_is_replaced_in_its_start_is_refused),
+		T(store__whose_files_are_all_replaced_in_its_start_leaves_them),
 		T(store__whose_names_cannot_be_looked_at_for_a_moment_goes_on),
 		T(store__whose_names_cannot_be_looked_at_ends_and_says_so),
 		T(store__whose_database_is_replaced_before_it_is_killed_refuses_the_log),
 		T(store__whose_database_is_replaced_after_it_was_killed_refuses_the_log),
 		T(store__whose_files_are_all_copied_goes_on),
 		T(store__whose_database_is_a_copy_goes_on_when_it_is_told),
+		T(store__whose_database_is_missing_keeps_its_log),
 		T(store__that_cannot_note_its_pair_opens),
 		T(store__whose_files_are_removed_keeps_a_revocation_that_it_answers),
 	};
