@@ -229,8 +229,10 @@ static bool bad_add(const struct spool *s, struct bads *k, struct bad *b)
 	return bad_remove(s, b);
 }
 
-static void sweep_bad(struct spool *s, struct spool_opened *info)
+/* Returns how many of them went. */
+static unsigned sweep_bad(const struct spool *s)
 {
+	unsigned n = 0;
 	struct bads kept = {0};
 	DIR *d = opendir(s->dir);
 	const struct dirent *e;
@@ -238,9 +240,10 @@ static void sweep_bad(struct spool *s, struct spool_opened *info)
 
 	while (d && (e = readdir(d)))
 		if (bad_look(s, e->d_name, &b))
-			info->removed += bad_add(s, &kept, &b);
+			n += bad_add(s, &kept, &b);
 	if (d)
 		closedir(d);
+	return n;
 }
 
 int spool_load_segments(struct spool *s, struct spool_opened *info, struct ros2_err *err)
@@ -261,7 +264,7 @@ int spool_load_segments(struct spool *s, struct spool_opened *info, struct ros2_
 	closedir(d);
 	if (!r) {
 		set_aside_all(s);
-		sweep_bad(s, info);
+		info->removed += sweep_bad(s);
 	}
 	return r;
 }
@@ -275,6 +278,7 @@ static void going_work(struct writer_job *j)
 
 	if (!g->size) {
 		set_aside(g->spool, g);
+		(void)sweep_bad(g->spool);
 		return;
 	}
 	/* A file that stays is sent again after a restart; the controller knows its seqs. */

@@ -64,18 +64,29 @@ static void put(struct env *e, const char *text, size_t len)
 	assert_int_equal(spool_put(e->spool, SPOOL_DENIAL, &t, text, len, NULL, NULL, NULL), 0);
 }
 
-/* The first in order of names, of those that are segments. */
-static void first_segment(const struct env *e, char path[4200])
+/* The first in order of names, of those that begin so. Returns how many there are. */
+static unsigned files(const struct env *e, const char *prefix, char path[4200])
 {
 	char name[300] = "";
 	struct dirent *d;
 	DIR *dir = opendir(e->dir);
+	unsigned n = 0;
 
-	while ((d = readdir(dir)))
-		if (!strncmp(d->d_name, "seg-", 4) && (!name[0] || strcmp(d->d_name, name) < 0))
+	while ((d = readdir(dir))) {
+		if (strncmp(d->d_name, prefix, strlen(prefix)) != 0)
+			continue;
+		n++;
+		if (!name[0] || strcmp(d->d_name, name) < 0)
 			snprintf(name, sizeof(name), "%s", d->d_name);
+	}
 	closedir(dir);
 	snprintf(path, 4200, "%s/%s", e->dir, name);
+	return n;
+}
+
+static void first_segment(const struct env *e, char path[4200])
+{
+	(void)files(e, "seg-", path);
 }
 
 static int setup(void **state)
@@ -217,6 +228,25 @@ static void records__of_a_segment_that_is_set_aside_are_told_once(void **state)
 	close_spool(e);
 	open_spool(e, 4);
 	assert_int_equal(hole(e), 0);
+	close_spool(e);
+}
+
+/* Each is kept for people when it has been told: the newest of them. */
+static void segments__that_cannot_be_read_leave_few_files(void **state)
+{
+	struct env *e = *state;
+	char path[4200];
+
+	for (uint8_t start = 2; start < 4 + SPOOL_BAD_KEPT; start++) {
+		close_spool(e);
+		flip(e, SPOOL_FRAME_HEADER_LEN);
+		open_spool(e, start);
+		spool_hole_told(e->spool);
+		step_writer_run(e->writer);
+		put(e, TEXT, strlen(TEXT));
+		step_writer_run(e->writer);
+	}
+	assert_int_equal(files(e, "bad-", path), SPOOL_BAD_KEPT);
 	close_spool(e);
 }
 
@@ -417,6 +447,7 @@ int main(void)
 		T(records__that_rotted_at_the_end_of_a_start_are_told_once),
 		T(records__of_which_no_header_is_left_are_at_least_one),
 		T(records__of_a_segment_that_is_set_aside_are_told_once),
+		T(segments__that_cannot_be_read_leave_few_files),
 		T(records__that_are_gone_with_their_file_are_told_with_it),
 		T(records__before_others_of_their_start_are_the_controllers_to_miss),
 		T(append__that_was_torn_is_no_loss),
