@@ -281,10 +281,11 @@ void fake_shm_file(struct fake_conn *c)
 {
 	struct fake_agent *a = c->agent;
 	struct wire_header h = {0};
-	int rc = send_with(c->fd, &h, c->shm.memfd, 1), left = 1;
+	int rc, left = 1;
 
-	WITH_AGENT(a, a->evil = EVIL_NONE; a->n_files_sent += rc == 0;
-	           a->n_files_refused += rc && errno == EPERM);
+	/* Who has heard of it finds it counted. */
+	WITH_AGENT(a, a->evil = EVIL_NONE; rc = send_with(c->fd, &h, c->shm.memfd, 1);
+	           a->n_files_sent += rc == 0; a->n_files_refused += rc && errno == EPERM);
 	/* poll: nothing says when bytes were taken out of the other end */
 	while (!rc && left && !ioctl(c->fd, SIOCOUTQ, &left) &&
 	       poll(&(struct pollfd){.fd = c->fd}, 1, 1) == 0)
