@@ -29,6 +29,11 @@ static int four(void **state)
 	return setup(state, 4, DP_RDMA_KEEP_NONE);
 }
 
+static int sixteen(void **state)
+{
+	return setup(state, 16, DP_RDMA_KEEP_NONE);
+}
+
 static int two(void **state)
 {
 	return setup(state, 2, DP_RDMA_KEEP_NONE);
@@ -118,6 +123,19 @@ static void tenants__have_no_more_pinned_slots_together_than_the_agent_may(void 
 	assert_true(AWAIT(gets_now(fx, &t[3])));
 	peer_close(&b);
 	peer_close(&c);
+}
+
+static void control__where_the_bound_is_far_the_same_have_what_they_ask_for(void **state)
+{
+	struct fx *fx = *state;
+	struct tenant t[TENANTS] = {{fx->tenant, fx->grant}};
+	struct peer p[6];
+
+	others(fx, t + 1, TENANTS - 1);
+	for (int i = 0; i < 6; i++)
+		gets(fx, &p[i], &t[(const int[]){0, 0, 1, 1, 2, 3}[i]]);
+	for (int i = 0; i < 6; i++)
+		peer_close(&p[i]);
 }
 
 /* A quarter of so few is none. */
@@ -232,6 +250,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		T(tenants__have_no_more_pinned_slots_together_than_the_agent_may, four),
+		T(control__where_the_bound_is_far_the_same_have_what_they_ask_for, sixteen),
 		T(of_two__one_tenant_at_both_reactors_leaves_one, two),
 		T(slots__that_are_only_kept_are_given_up_for_who_has_none, one_kept),
 		T(slots__that_are_kept_are_given_up_at_a_pace, seldom),
